@@ -1,0 +1,192 @@
+package analysis
+
+// Result is everything one pass over one process's events found out. Sizes are bytes,
+// times nanoseconds since the run's clock base; -1 stands for "never happened".
+type Result struct {
+	Process   string // "rank0", "pid4711"
+	Events    int64
+	Duration  int64 // time of the last event
+	Recovered bool  // the trace ends with a lost event or before the process did
+	Devices   []DeviceResult
+	Arenas    []ArenaInfo // in order of creation
+}
+
+// DeviceResult holds the numbers of one GPU, all its arenas summed.
+type DeviceResult struct {
+	Device     int32
+	Peak       Instant // the peak instant: greatest T among those at greatest R
+	Final      Instant // after the last event
+	MaxT, MaxC int64   // greatest requested and provided bytes, each at its own moment
+	MaxR       int64   // greatest reserved bytes
+
+	Allocs, Frees int64 // events
+	OOMs          []OOM
+	Growths       []Growth // in order; at most MaxGrowths are kept
+	GrowthCount   int64    // all of them
+	Iterations    []Iteration
+	Paper         Paper
+	Leak          Leak
+	Series        Series
+	Map           AddressMap // at the peak instant
+	TopContexts   []Holder   // live at the peak, by bytes, greatest first
+	TopSizes      []Holder
+	External      External
+}
+
+// Instant is the state of a device after one event. R = T + Rounding + Slack + Pending
+// + Reserve + External holds at every event; the analyzer checks it.
+type Instant struct {
+	Seq, Time int64
+	T         int64 // requested by live allocations
+	C         int64 // chunks of live allocations
+	R         int64 // physically mapped
+	Rounding  int64 // internal: request rounded up to 256
+	Slack     int64 // internal: chunk larger than the rounded request
+	Pending   int64 // freed, waiting for other streams
+	Reserve   int64 // free, never handed out since it was mapped
+	External  int64 // free, handed out before: holes
+	Live      int64 // live allocations
+	Iteration int   // index into Iterations of the iteration it falls in
+}
+
+// Internal is C - T.
+func (i Instant) Internal() int64 { return i.Rounding + i.Slack }
+
+// Free is F = R - C - pending.
+func (i Instant) Free() int64 { return i.Reserve + i.External }
+
+// Verdict says why a request needed new memory.
+type Verdict string
+
+const (
+	// Fragmentation: free bytes would have sufficed, in one piece.
+	Fragmentation Verdict = "fragmentation"
+	// Capacity: fewer bytes were free than asked for.
+	Capacity Verdict = "capacity"
+)
+
+// Growth is one extension of an arena, seen from the request that caused it.
+type Growth struct {
+	Seq, Time   int64
+	Arena       int32
+	Iteration   int
+	Request     int64 // the allocation that needed it, as asked; -1 if it then failed
+	Grown       int64 // bytes mapped
+	Reserved    int64 // R of the device afterwards
+	Free        int64 // F of the arena before
+	LargestFree int64 // L of the arena before
+	Stranded    int64 // part of Free in chunks too small for the request
+	Verdict     Verdict
+}
+
+// OOM is a request that failed for good.
+type OOM struct {
+	Seq, Time, Request, Free, LargestFree int64
+	Arena                                 int32
+	Verdict                               Verdict
+	Context                               string
+	At                                    Instant
+}
+
+// Iteration is the stretch of events that ends with an iteration mark. The events after
+// the last mark form no iteration.
+type Iteration struct {
+	Number              int64
+	StartSeq, EndSeq    int64
+	Start, End          int64 // time
+	PeakT, PeakC, PeakR int64
+	EndT, EndC          int64 // live at the mark
+	Allocs, AllocBytes  int64
+}
+
+// Paper is the BFC paper's table: each value divided by the final R. First = iteration 1,
+// Later = mean over the following ones. Valid only with two iterations or more.
+type Paper struct {
+	Valid          bool
+	T1, C1, T2, C2 float64 // shares of the final R
+	FirstExcess    float64 // C1/C2 - 1
+	SteadyIdle     float64 // 1 - C2
+}
+
+// Leak is what stays: the trend of live bytes at iteration ends, first iteration left out.
+type Leak struct {
+	Valid   bool     // enough iterations to tell (4)
+	Slope   float64  // bytes an iteration, the median of all pairwise slopes (Theil-Sen)
+	Rising  bool     // the slope is positive and explains the rise between first and last
+	Holders []Holder // blocks made after the first iteration and never freed, by bytes
+}
+
+// Holder is a group of live blocks.
+type Holder struct {
+	Context   string // empty for size groups
+	Size      int64  // request in bytes for size groups, else 0
+	Blocks    int64
+	Requested int64
+	Provided  int64
+}
+
+// Series is the course of a device's numbers, reduced to at most MaxPoints intervals so
+// that no peak is lost: each point has the least and greatest value in its interval.
+type Series struct {
+	Points []Point
+}
+
+// Point covers the events in [Start, End] (time).
+type Point struct {
+	Start, End int64
+	Iteration  int
+	T, C, R    Range
+	// The split at the event of greatest R (then T) of the interval, for the stacked plot.
+	At Instant
+}
+
+// Range is the least and greatest value in an interval.
+type Range struct{ Min, Max int64 }
+
+// AddressMap is the layout of each arena of a device at one instant, to scale.
+type AddressMap struct {
+	At     Instant
+	Arenas []ArenaMap
+}
+
+// ArenaMap lists mapped spans in address order. Spans tile [Base, Base+Extent) together
+// with the gaps, which are unmapped.
+type ArenaMap struct {
+	Arena        int32
+	Base, Extent int64
+	Spans        []Span
+}
+
+// SpanKind says what a span of addresses is.
+type SpanKind uint8
+
+const (
+	SpanLive  SpanKind = iota // requested bytes of a live chunk
+	SpanSlack                 // rest of a live chunk
+	SpanPending
+	SpanHole      // free, handed out before
+	SpanUntouched // free, never handed out since mapped
+	SpanUnmapped
+)
+
+// Span is [Start, Start+Bytes) relative to the arena's base.
+type Span struct {
+	Start, Bytes int64
+	Kind         SpanKind
+}
+
+// ArenaInfo is an `arena` event, parsed.
+type ArenaInfo struct {
+	ID, Device  int32
+	Stream      int64
+	Base        int64
+	Reservation int64
+	Limit       int64
+	Options     map[string]string // "growth", "headroom", "granularity", ...
+}
+
+// External is memory other libraries took through the CUDA API, seen by the hook.
+type External struct {
+	Live, Peak int64
+	Calls      int64
+}

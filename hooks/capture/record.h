@@ -1,0 +1,126 @@
+// record.h - the spool: how events leave the profiled process.
+//
+// A recorded process owns one directory inside $MEMPROF_SPOOL, named
+// p<pid>.<start_ns>, mode 0700:
+//
+//   p4711.88123456789/
+//     process       one page: who is recording, and how far it has come (struct memprof_process)
+//     000000.seg    65,536 records of 64 bytes, preallocated before it is mapped
+//     000001.seg    the next 65,536 ...
+//     problems      text, one line for each trouble of the hook's own
+//
+// A slot is claimed by an atomic add on process.claimed; slot s lives in segment
+// s / 65536 at record s % 65536. The claimer fills its record and stores `commit`
+// last (release order), under the lock of the arena the event belongs to and
+// before the block can be reused: the order of slots is the order of decisions.
+// The pages are shared file pages, so a committed record outlives SIGKILL of
+// either side. A death leaves at most one uncommitted slot per thread that was
+// inside an arena, and no committed record depends on it.
+//
+// The process holds a POSIX record lock (fcntl F_SETLK, F_WRLCK, whole file) on
+// `process` for as long as it lives; forked children do not inherit it. A reader
+// that finds the lock gone knows that no further slot will be committed.
+//
+// All numbers are little-endian. This header is the only description of the
+// format in C; trace/spool.go is its only other reader, and a test compares both.
+#ifndef MEMPROF_RECORD_H
+#define MEMPROF_RECORD_H
+
+#include <stdint.h>
+
+enum { MEMPROF_SPOOL_VERSION = 1 };
+enum { MEMPROF_RECORD_BYTES = 64, MEMPROF_SEGMENT_RECORDS = 65536 };
+
+// What happened. The numbers are part of the format; names are those of the
+// trace's `kind` column (trace/event.go has what each column means for each kind).
+enum memprof_kind {
+  MEMPROF_ARENA = 1,         // an arena came to be: addr, provided = reservation; requested = limit
+  MEMPROF_ALLOC = 2,         // a chunk was handed out
+  MEMPROF_FREE = 3,          // its owner gave it back
+  MEMPROF_FREE_DONE = 4,     // a freed chunk that other streams used became reusable
+  MEMPROF_MAP = 5,           // physical memory was mapped: growth at the arena's end, or a remap inside it
+  MEMPROF_UNMAP = 6,         // physical memory of free granules was given back
+  MEMPROF_GROW_FAILED = 7,   // the device refused a growth of `requested` bytes
+  MEMPROF_RECLAIM = 8,       // an attempt failed (arena) or someone else needs memory (no arena): unmaps follow
+  MEMPROF_OOM = 9,           // the request failed for good
+  MEMPROF_ITERATION = 10,    // an iteration ended; requested = its number, from 0
+  MEMPROF_PHASE_BEGIN = 11,
+  MEMPROF_PHASE_END = 12,
+  MEMPROF_STREAM_USE = 13,   // a live chunk is also used on `stream`
+  MEMPROF_POOL_BEGIN = 14,
+  MEMPROF_POOL_END = 15,
+  MEMPROF_POOL_RELEASE = 16,
+  MEMPROF_CHECKPOINT = 17,
+  MEMPROF_RESTORE = 18,
+  MEMPROF_PAUSE = 19,
+  MEMPROF_RESUME = 20,
+  MEMPROF_CAPTURE_BEGIN = 21,
+  MEMPROF_CAPTURE_END = 22,
+  MEMPROF_EXTERNAL_ALLOC = 23, // memory taken outside our arenas; context = the call
+  MEMPROF_EXTERNAL_FREE = 24,
+  MEMPROF_DEVICE_USED = 25,  // the device's memory: provided = used bytes, requested = total bytes
+  MEMPROF_MAP_FAILED = 26,   // the device refused to remap [addr, addr+requested)
+  MEMPROF_LOST = 63,         // written by readers only: a slot claimed by a process that died
+  MEMPROF_STRING = 255,      // not an event: a piece of a string (struct memprof_string)
+};
+
+// commit = MEMPROF_COMMITTED | kind; any other value means "not committed".
+#define MEMPROF_COMMITTED 0x4d500000u
+
+#define MEMPROF_NO_ARENA 0xffffffffu
+#define MEMPROF_NO_DEVICE 0xffffu
+
+struct memprof_record {
+  uint32_t commit;
+  uint16_t device;     // CUDA ordinal, or MEMPROF_NO_DEVICE
+  uint16_t reserved0;  // 0
+  uint64_t time_ns;    // CLOCK_MONOTONIC
+  uint64_t addr;       // device address
+  uint64_t requested;  // bytes asked for
+  uint64_t provided;   // bytes of the chunk (or mapping) handed out
+  int64_t stream;      // stream handle as an integer, 0 = default
+  uint32_t arena;      // id, or MEMPROF_NO_ARENA
+  uint32_t context;    // string id, 0 = none
+  uint32_t thread;     // kernel thread id
+  uint32_t reserved1;  // 0
+};
+
+// Strings are spooled once, before the first record that names them. A string
+// longer than 48 bytes takes several records; each says where it belongs.
+struct memprof_string {
+  uint32_t commit;
+  uint16_t offset;     // of this piece within the string, bytes
+  uint16_t length;     // of this piece, 1..48
+  uint32_t id;         // 1, 2, 3, ... in order of first use
+  uint32_t total;      // bytes of the whole string, at most 4096
+  char text[48];
+};
+
+enum memprof_state {
+  MEMPROF_RECORDING = 0,
+  MEMPROF_CLOSED = 1,   // the process exited in order
+  MEMPROF_STOPPED = 2,  // the hook gave up (stop_errno, stop_reason); the job went on
+};
+
+struct memprof_process {
+  char magic[8];             // "MEMPROFP"
+  uint32_t version;          // MEMPROF_SPOOL_VERSION
+  uint32_t pid;
+  uint64_t start_monotonic_ns;
+  uint64_t start_realtime_ns;
+  uint32_t record_bytes;     // MEMPROF_RECORD_BYTES
+  uint32_t segment_records;  // MEMPROF_SEGMENT_RECORDS
+  uint64_t claimed;          // slots claimed so far (may run past stop_slot)
+  uint32_t state;            // enum memprof_state
+  uint32_t stop_errno;
+  uint64_t stop_slot;        // when stopped: first slot that has no segment
+  int32_t rank;              // $RANK, or -1
+  int32_t local_rank;        // $LOCAL_RANK, or -1
+  int32_t world_size;        // $WORLD_SIZE, or -1
+  uint32_t reserved;
+  char stop_reason[256];     // text, NUL-terminated
+  char command[1024];        // argv joined by spaces, cut to fit, NUL-terminated
+  char frameworks[512];      // "torch 2.11.0+cu130; ...", set by the shim, NUL-terminated
+};
+
+#endif

@@ -1,0 +1,106 @@
+package trace
+
+// Kind says what happened. The numbers are those of hooks/capture/record.h.
+type Kind uint8
+
+// Addresses, sizes and totals are in bytes. "-" marks a column that is 0 for the kind.
+//
+//	kind            addr         requested       provided         context
+//	arena           reservation  limit           reservation size options, key=value
+//	alloc           chunk        bytes asked     chunk size       requester
+//	free            chunk        bytes asked     chunk size       -
+//	free_done       chunk        bytes asked     chunk size       -
+//	map             first byte   bytes asked     bytes mapped     -
+//	unmap           first byte   -               bytes unmapped   -
+//	grow_failed     -            bytes asked     -                -
+//	map_failed      first byte   bytes asked     -                -
+//	reclaim         -            bytes wanted    -                why
+//	oom             -            bytes asked     -                requester
+//	iteration       -            number, from 0  -                label
+//	phase_begin/end -            -               -                name
+//	stream_use      chunk        -               -                - (stream = the other stream)
+//	device_used     -            total           used             -
+//	external_alloc  address      bytes asked     bytes asked      the call
+//	external_free   address      -               -                the call
+//
+// Order. A request's memory events (device_used, grow_failed, map, map_failed) come
+// before the alloc, reclaim or oom that ends the attempt, and carry its arena. An
+// `oom`, or a `reclaim` with an arena, says that the attempt of `requested` bytes
+// failed; after a reclaim come the unmaps it made and then the next attempt's events.
+// A free is final, unless the chunk has a stream_use on another stream than its own:
+// then it is pending until its free_done.
+const (
+	KindInvalid       Kind = 0
+	KindArena         Kind = 1
+	KindAlloc         Kind = 2
+	KindFree          Kind = 3
+	KindFreeDone      Kind = 4
+	KindMap           Kind = 5
+	KindUnmap         Kind = 6
+	KindGrowFailed    Kind = 7
+	KindReclaim       Kind = 8
+	KindOOM           Kind = 9
+	KindIteration     Kind = 10
+	KindPhaseBegin    Kind = 11
+	KindPhaseEnd      Kind = 12
+	KindStreamUse     Kind = 13
+	KindPoolBegin     Kind = 14
+	KindPoolEnd       Kind = 15
+	KindPoolRelease   Kind = 16
+	KindCheckpoint    Kind = 17
+	KindRestore       Kind = 18
+	KindPause         Kind = 19
+	KindResume        Kind = 20
+	KindCaptureBegin  Kind = 21
+	KindCaptureEnd    Kind = 22
+	KindExternalAlloc Kind = 23
+	KindExternalFree  Kind = 24
+	KindDeviceUsed    Kind = 25
+	KindMapFailed     Kind = 26
+	// KindLost is written by readers of a spool only: a slot that a dying process
+	// had claimed and not filled.
+	KindLost Kind = 63
+)
+
+// NoArena and NoDevice stand in Event.Arena and Event.Device of events that belong to none.
+const (
+	NoArena  int32 = -1
+	NoDevice int32 = -1
+)
+
+// Event is one decision, in the units of the dataset's columns.
+type Event struct {
+	Seq       int64 // order within the process, without gaps, from 0
+	Time      int64 // nanoseconds since the run's clock base
+	Kind      Kind
+	Device    int32
+	Arena     int32
+	Thread    int32
+	Stream    int64
+	Addr      int64
+	Requested int64
+	Provided  int64
+	Context   int32 // index into the process's Strings; 0 is the empty string
+}
+
+// Batch is a run of consecutive events, one slice a column, all of equal length. It is
+// valid until the next call to the reader that filled it.
+type Batch struct {
+	Seq, Time                         []int64
+	Kind                              []Kind
+	Device, Arena, Thread             []int32
+	Stream, Addr, Requested, Provided []int64
+	Context                           []int32
+}
+
+// Len is the number of events in the batch.
+func (b *Batch) Len() int { return len(b.Seq) }
+
+// Event gathers row i.
+func (b *Batch) Event(i int) Event {
+	return Event{
+		Seq: b.Seq[i], Time: b.Time[i], Kind: b.Kind[i],
+		Device: b.Device[i], Arena: b.Arena[i], Thread: b.Thread[i], Stream: b.Stream[i],
+		Addr: b.Addr[i], Requested: b.Requested[i], Provided: b.Provided[i], Context: b.Context[i],
+	}
+}
