@@ -1,0 +1,112 @@
+package hooks
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Options is what `memprof record` tells the hook. Sizes are in bytes.
+type Options struct {
+	// Spool is the directory that recorded processes write into, absolute.
+	Spool string
+	// Growth of the main arenas: "double", "needed" or "none".
+	Growth string
+	// Headroom is the free memory that growth beyond a request leaves to others.
+	Headroom uint64
+	// Limit for what the main arena reserves; 0 is none.
+	Limit uint64
+	// Handle is the size of physical handles; 0 leaves it to the hook.
+	Handle uint64
+	// Serve answers cudaMalloc and cuMemAlloc of any library from our arenas.
+	Serve bool
+
+	// Simulate puts the simulated driver in front of a real one.
+	Simulate bool
+	// SimMemory is the memory of each simulated device; 0 leaves the simulator's default.
+	SimMemory uint64
+
+	// Shim is a torch shim compiled elsewhere; empty to compile or take it from the cache.
+	Shim string
+}
+
+// String is the value of MEMPROF_OPTIONS.
+func (o Options) String() string {
+	serve := 0
+	if o.Serve {
+		serve = 1
+	}
+	text := fmt.Sprintf("growth=%s,headroom=%d,serve=%d", o.Growth, o.Headroom, serve)
+	if o.Limit > 0 {
+		text += fmt.Sprintf(",limit=%d", o.Limit)
+	}
+	if o.Handle > 0 {
+		text += fmt.Sprintf(",handle=%d", o.Handle)
+	}
+	return text
+}
+
+// Environment is base, a list of NAME=value, with what a job needs to be recorded. Lists
+// of paths are prepended to. NCCL_GRAPH_REGISTER is set to 0 unless base sets it: with it
+// NCCL registers the buffers of CUDA graphs, which hangs or fails on memory of the VMM calls.
+func (i *Installation) Environment(base []string, o Options) []string {
+	env := slices.Clone(base)
+	env = set(env, "MEMPROF_SPOOL", o.Spool)
+	env = set(env, "MEMPROF_OPTIONS", o.String())
+	env = set(env, "MEMPROF_HOOKS", i.Dir)
+	env = set(env, "MEMPROF_SHIM_CACHE", i.ShimCache)
+	env = preload(env, i.Library())
+	env = prepend(env, "PYTHONPATH", i.PythonDir())
+	if o.Shim != "" {
+		env = set(env, "MEMPROF_SHIM", o.Shim)
+	}
+	if o.Simulate {
+		env = prepend(env, "LD_LIBRARY_PATH", i.SimDir())
+		if o.SimMemory > 0 {
+			env = set(env, "MEMPROF_SIM_MEMORY", strconv.FormatUint(o.SimMemory, 10))
+		}
+	}
+	if _, ok := lookup(env, "NCCL_GRAPH_REGISTER"); !ok {
+		env = append(env, "NCCL_GRAPH_REGISTER=0")
+	}
+	return env
+}
+
+func lookup(env []string, name string) (string, bool) {
+	// The last of several entries wins, as in os/exec.
+	for k := len(env) - 1; k >= 0; k-- {
+		if value, ok := strings.CutPrefix(env[k], name+"="); ok {
+			return value, true
+		}
+	}
+	return "", false
+}
+
+func set(env []string, name, value string) []string {
+	env = slices.DeleteFunc(env, func(entry string) bool { return strings.HasPrefix(entry, name+"=") })
+	return append(env, name+"="+value)
+}
+
+// prepend puts entry before a list of paths. Without a list there is no colon: an empty
+// element would mean the current directory.
+func prepend(env []string, name, entry string) []string {
+	old, _ := lookup(env, name)
+	if old == "" {
+		return set(env, name, entry)
+	}
+	return set(env, name, entry+":"+old)
+}
+
+// preload puts library first in LD_PRELOAD. That of an outer recording gives way.
+func preload(env []string, library string) []string {
+	old, _ := lookup(env, "LD_PRELOAD")
+	list := []string{library}
+	for _, element := range strings.FieldsFunc(old, func(r rune) bool { return r == ':' || r == ' ' }) {
+		if filepath.Base(element) != filepath.Base(library) {
+			list = append(list, element)
+		}
+	}
+	return set(env, "LD_PRELOAD", strings.Join(list, ":"))
+}
