@@ -1,0 +1,116 @@
+"""Installs the shim right after torch's own import, before anything can allocate."""
+
+import sys
+
+from memprof import _native
+
+_automatic = True
+_hook_handle = None
+
+
+def wait_for_torch():
+    """Has `_on_torch` called once torch has been imported."""
+    if "torch" in sys.modules:
+        _on_torch(sys.modules["torch"])
+        return
+    sys.meta_path.insert(0, _Finder())
+
+
+def stop_automatic_iterations():
+    """The script marks its iterations itself: optimizer steps no longer do."""
+    global _automatic, _hook_handle
+    _automatic = False
+    if _hook_handle is not None:
+        _hook_handle.remove()
+        _hook_handle = None
+
+
+class _Finder:
+    """A meta path finder that finds nothing itself, but wraps the loader of torch.
+
+    It stays until torch has really been executed: libraries ask for torch's spec only
+    to learn whether it is there, and import it later.
+    """
+
+    def __init__(self):
+        self._asking = False
+
+    def find_spec(self, name, path=None, target=None):
+        if name != "torch" or self._asking:
+            return None
+        from importlib.util import find_spec
+
+        self._asking = True  # let the ordinary finders answer
+        try:
+            spec = find_spec(name)
+        finally:
+            self._asking = False
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Loader(spec.loader, self)
+        return spec
+
+
+class _Loader:
+    """Runs the real loader, then us. Everything else is the real loader's."""
+
+    def __init__(self, loader, finder):
+        self._loader = loader
+        self._finder = finder
+
+    def __getattr__(self, name):
+        return getattr(self._loader, name)
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        # Readers of these two (inspect, pickle, importlib.reload) see no trace of us.
+        module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        if self._finder in sys.meta_path:
+            sys.meta_path.remove(self._finder)
+        self._loader.exec_module(module)
+        try:
+            _on_torch(module)
+        except Exception as error:  # never break the job
+            _native.problem("torch: %s: %s; tensors are not recorded" % (type(error).__name__, error))
+
+
+def _on_torch(torch):
+    lib = _native.library()
+    if lib is None:
+        return
+    lib.memprof_note_framework(("torch " + torch.__version__).encode())
+    if torch.version.cuda is None:
+        _native.problem("torch %s is built without CUDA; tensors are not recorded" % torch.__version__)
+        return
+    from memprof import _shim
+
+    _shim.install(torch)
+    _mark_iterations()
+
+
+def _mark_iterations():
+    """Optimizer steps end iterations.
+
+    With several optimizers an iteration is one round of them: it ends at each step of
+    the one that stepped first. When that one is gone the next to step takes its place.
+    """
+    global _hook_handle
+    # torch.optim binds the name `optimizer` to something else; the module is in sys.modules.
+    module = sys.modules.get("torch.optim.optimizer")
+    register = getattr(module, "register_optimizer_step_post_hook", None)
+    if register is None or not _automatic:
+        return
+    import weakref
+
+    lib = _native.library()
+    leader = [None]
+
+    def stepped(optimizer, args, kwargs):
+        if leader[0] is None or leader[0]() is None:
+            leader[0] = weakref.ref(optimizer)
+        if leader[0]() is optimizer:
+            lib.memprof_iteration(b"")
+
+    _hook_handle = register(stepped)

@@ -1,0 +1,44 @@
+"""Runs at the start of every Python process under `memprof record`.
+
+`record` puts this folder first on PYTHONPATH, so this file is found instead of the
+one the machine or the user may have. It runs that one first, as if it had not been
+shadowed, and then waits for torch to be imported. It must never fail, never print,
+and cost nothing in programs that do not use torch.
+"""
+
+import os
+import sys
+
+
+def _run_shadowed():
+    """Executes the next sitecustomize on sys.path, under its own name."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    from importlib.machinery import PathFinder
+    from importlib.util import module_from_spec
+
+    elsewhere = [p for p in sys.path if os.path.abspath(p or os.getcwd()) != here]
+    spec = PathFinder.find_spec("sitecustomize", elsewhere)
+    if spec is None or spec.loader is None:
+        return
+    ours = sys.modules.get("sitecustomize")
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        if ours is not None:
+            sys.modules["sitecustomize"] = ours
+        raise
+
+
+try:
+    _run_shadowed()
+finally:
+    # What the shadowed file raises is the site module's business, as without us.
+    if os.environ.get("MEMPROF_SPOOL"):
+        try:
+            from memprof import _inject
+
+            _inject.wait_for_torch()
+        except Exception:  # never break the job
+            pass

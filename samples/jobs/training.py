@@ -1,0 +1,46 @@
+"""What the sample jobs share: options, determinism, the training loop, and its log.
+
+The jobs know nothing of memprof. Each prints one line an iteration with the loss in
+hexadecimal, so that two runs can be compared bit by bit, and its step time last.
+"""
+
+import argparse
+import os
+import statistics
+import time
+import warnings
+
+# cuBLAS is deterministic only with a fixed workspace; it must be said before CUDA starts.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+import torch
+
+
+def options(description, batch):
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=batch)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--benchmark", action="store_true", help="let cudnn choose algorithms by measuring them")
+    return parser.parse_args()
+
+
+def deterministic(opts):
+    torch.manual_seed(opts.seed)
+    torch.backends.cudnn.benchmark = opts.benchmark
+    torch.backends.cudnn.deterministic = not opts.benchmark
+    warnings.filterwarnings("ignore", message=".*deterministic.*")
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
+def train(step, iterations):
+    """Calls step() that many times; each returns the loss as a tensor."""
+    seconds = []
+    for i in range(iterations):
+        start = time.perf_counter()
+        loss = step().item()  # waits for the device
+        seconds.append(time.perf_counter() - start)
+        print(f"iteration {i} loss {loss.hex()}", flush=True)
+    steady = seconds[len(seconds) // 4 :]
+    print(f"step {statistics.median(steady) * 1e3:.3f} ms")
+    print(f"memory peak {torch.cuda.max_memory_allocated()} allocated {torch.cuda.max_memory_reserved()} reserved")
