@@ -1,0 +1,108 @@
+"""The shim's cache and its compiler call, with a made-up torch and compiler."""
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+PYTHON = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+# Appends its arguments to a log, takes a while, and "compiles" what the environment says.
+COMPILER = """#!/bin/sh
+echo "$@" >> "$COMPILER_LOG"
+case "$*" in *"$COMPILER_REFUSES"*) echo "shim.cpp:1: error: refused"; exit 1;; esac
+while [ $# -gt 0 ]; do [ "$1" = -o ] && output=$2; shift; done
+sleep 0.2
+echo half > "$output"; echo whole > "$output"
+"""
+
+TORCH = """
+import os
+__version__ = "9.9.0+cu130"
+class _C: _GLIBCXX_USE_CXX11_ABI = True
+"""
+
+
+class ShimTest(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = folder.name
+        self.cache = os.path.join(self.root, "cache")
+        self.log = os.path.join(self.root, "log")
+        self.write("site/torch/__init__.py", TORCH)
+        self.write("site/nvidia/cu13/include/cuda_runtime_api.h", "")
+        self.compiler = self.write("c++", COMPILER)
+        os.chmod(self.compiler, os.stat(self.compiler).st_mode | stat.S_IXUSR)
+
+    def write(self, name, text):
+        path = os.path.join(self.root, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as f:
+            f.write(text)
+        return path
+
+    def start(self, refuses="nothing at all", **environment):
+        env = dict(os.environ, CXX=self.compiler, COMPILER_LOG=self.log, COMPILER_REFUSES=refuses, MEMPROF_SHIM_CACHE=self.cache)
+        env["PYTHONPATH"] = os.pathsep.join([PYTHON, os.path.join(self.root, "site")])
+        for name in ("CUDA_HOME", "CUDA_PATH", "MEMPROF_HOOKS", "MEMPROF_SPOOL", "MEMPROF_SHIM"):
+            env.pop(name, None)
+        env.update(environment)
+        return subprocess.Popen([sys.executable, "-m", "memprof._shim"], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def finish(self, process, code=0):
+        out, err = process.communicate()
+        self.assertEqual(process.returncode, code, err)
+        return out.strip() if code == 0 else err.strip()
+
+    def compiled(self):
+        with open(self.log) as f:
+            return f.read().splitlines()
+
+    def test_ranks_starting_at_once_compile_once(self):
+        paths = {self.finish(p) for p in [self.start() for _ in range(4)]}
+        self.assertEqual(len(paths), 1)
+        with open(paths.pop()) as f:
+            self.assertEqual(f.read(), "whole\n")
+        self.assertEqual(len(self.compiled()), 1)
+        self.finish(self.start())  # warm
+        self.assertEqual(len(self.compiled()), 1)
+
+    def test_command(self):
+        self.finish(self.start())
+        (command,) = self.compiled()
+        site = os.path.join(self.root, "site")
+        self.assertTrue(command.startswith("-std=c++17 "), command)
+        self.assertIn("-D_GLIBCXX_USE_CXX11_ABI=1", command)
+        self.assertIn("-isystem %s/torch/include -isystem %s/nvidia/cu13/include" % (site, site), command)
+
+    def test_newer_standard_when_the_older_is_refused(self):
+        self.finish(self.start(refuses="c++17"))
+        self.assertEqual([c.split()[0] for c in self.compiled()], ["-std=c++17", "-std=c++20"])
+
+    def test_failure_names_the_error_and_leaves_nothing(self):
+        error = self.finish(self.start(refuses="-std"), code=1)
+        self.assertIn("could not compile the shim: shim.cpp:1: error: refused", error)
+        self.assertEqual([f for f in os.listdir(self.cache) if not f.endswith(".lock")], [])
+
+    def test_another_torch_gets_another_shim(self):
+        first = self.finish(self.start())
+        self.write("site/torch/__init__.py", TORCH.replace("9.9.0", "9.9.1"))
+        self.assertNotEqual(self.finish(self.start()), first)
+        self.assertEqual(len(self.compiled()), 2)
+
+    def test_a_given_shim_is_taken_as_it_is(self):
+        self.assertEqual(self.finish(self.start(MEMPROF_SHIM="/somewhere/shim.so")), "/somewhere/shim.so")
+        self.assertFalse(os.path.exists(self.log))
+
+    def test_no_cuda_header(self):
+        os.unlink(os.path.join(self.root, "site/nvidia/cu13/include/cuda_runtime_api.h"))
+        if os.path.exists("/usr/local/cuda/include/cuda_runtime_api.h"):
+            self.skipTest("this machine has a CUDA toolkit")
+        self.assertIn("no cuda_runtime_api.h found", self.finish(self.start(), code=1))
+
+
+if __name__ == "__main__":
+    unittest.main()
