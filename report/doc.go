@@ -1,0 +1,35 @@
+// Package report turns the results of package analysis into something to look at: tables for
+// the terminal ([Text]), Markdown for a pull request ([Markdown]), JSON for a program ([JSON])
+// and plots ([Plots], [WritePlots]). It knows nothing of traces or of the command line.
+//
+// # Numbers
+//
+// Sizes are printed in binary units (KiB, MiB, GiB, TiB) with three or four significant digits
+// and without decimals where they are exact; JSON carries bytes as integers. Shares are percent
+// of the reserved bytes at the same instant unless a column says otherwise. What does not exist
+// (a time of something that never happened, a share of nothing) is printed as "–" and is null in
+// JSON; no result, however empty, prints NaN.
+//
+// # The split
+//
+// Every table and plot of the split uses the same names in the same order,
+//
+//	reserved = requested + internal (rounding, slack) + pending + reserve + external
+//
+// and every plot the same colours, told apart by readers with any of the common colour-vision
+// deficiencies (Okabe and Ito's palette).
+//
+// # Plots
+//
+// Each device of a process gets four figures of 1200 × 700 pixels: "timeline" (the three curves
+// of the BFC paper's figure 2), "iterations" (its figure 3 and the peaks iteration by iteration),
+// "split" (the terms above, stacked over time) and "map" (the addresses at the peak instant, to
+// scale). Long courses are reduced to the resolution of the figure by intervals that keep their
+// least and greatest value, so that no peak is lost. The same result always draws the same bytes.
+//
+// # Text from traces
+//
+// Names of contexts and processes come from the profiled job and are not trusted: control
+// characters, invalid UTF-8 and marks that reorder text are written as escapes, long names are
+// shortened with "…", and Markdown and SVG are escaped for what they are.
+package report

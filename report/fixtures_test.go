@@ -1,0 +1,111 @@
+package report
+
+import (
+	"strings"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+// fixture is a named list of results that every rendering is tried on.
+type fixture struct {
+	name    string
+	results []*analysis.Result
+}
+
+func fixtures() []fixture {
+	return []fixture{
+		{"training", []*analysis.Result{training(24, 20, 4)}},
+		{"short", []*analysis.Result{training(4, 1, 4)}},
+		{"troubled", []*analysis.Result{troubled()}},
+		{"hostile", []*analysis.Result{hostile()}},
+		{"ranks", []*analysis.Result{training(4, 3, 4), troubled()}},
+		{"one_event", []*analysis.Result{oneEvent()}},
+		{"no_allocations", []*analysis.Result{{Process: "pid7", Events: 2, Duration: 1500, Devices: []analysis.DeviceResult{{Peak: never(), Final: never()}}}}},
+		{"no_devices", []*analysis.Result{{Process: "pid8"}}},
+		{"nothing", nil},
+	}
+}
+
+// never is the instant of a device on which nothing happened.
+func never() analysis.Instant { return analysis.Instant{Seq: -1, Time: -1, Iteration: -1} }
+
+// oneEvent is a process killed after its first allocation.
+func oneEvent() *analysis.Result {
+	at := analysis.Instant{Seq: 3, Time: 1_500_000, T: 1000, C: 1024, R: 2 * mib, Rounding: 24, Reserve: 2*mib - 1024, Live: 1}
+	return &analysis.Result{
+		Process: "pid99", Events: 4, Duration: 1_500_000, Recovered: true,
+		Devices: []analysis.DeviceResult{{
+			Device: 1, Peak: at, Final: at, MaxT: 1000, MaxC: 1024, MaxR: 2 * mib, Allocs: 1,
+			Series: analysis.Series{Points: []analysis.Point{{
+				Start: 1_500_000, End: 1_500_000, At: at,
+				T: analysis.Range{Min: 1000, Max: 1000}, C: analysis.Range{Min: 1024, Max: 1024}, R: analysis.Range{Min: 2 * mib, Max: 2 * mib},
+			}}},
+			Map: analysis.AddressMap{At: at, Arenas: []analysis.ArenaMap{{Base: 1 << 40, Extent: 16 * gib, Spans: []analysis.Span{
+				{Start: 0, Bytes: 1000, Kind: analysis.SpanLive}, {Start: 1000, Bytes: 24, Kind: analysis.SpanSlack},
+				{Start: 1024, Bytes: 2*mib - 1024, Kind: analysis.SpanUntouched},
+			}}}},
+		}},
+	}
+}
+
+// troubled has all a healthy job has not: failures, a leak, pending blocks, several arenas with
+// unmapped gaps, growth for fragmentation, and more iterations than there is room for.
+func troubled() *analysis.Result {
+	r := training(3, 250, 8)
+	r.Process = "rank1"
+	d := &r.Devices[0]
+	d.Device = 1
+	for i := range d.Series.Points {
+		at := &d.Series.Points[i].At
+		at.Pending = at.External / 3
+		at.External -= at.Pending
+	}
+	d.Peak.Pending = d.Peak.External / 3
+	d.Peak.External -= d.Peak.Pending
+	for i := range int64(40) {
+		verdict := analysis.Capacity
+		if i%3 == 0 {
+			verdict = analysis.Fragmentation
+		}
+		d.Growths = append(d.Growths, analysis.Growth{
+			Seq: 1000 + i, Time: 200_000_000 + i*20_000_000, Arena: int32(i % 2), Iteration: int(i), Request: i*mib - 1,
+			Grown: 2 * mib, Reserved: d.MaxR, Free: i * mib, LargestFree: i * mib / 2, Stranded: i * mib / 3, Verdict: verdict,
+		})
+	}
+	d.GrowthCount = int64(len(d.Growths)) + 1234
+	last := d.Series.Points[len(d.Series.Points)-1]
+	d.OOMs = []analysis.OOM{
+		{Seq: 1200, Time: last.Start / 2, Request: 3 * gib, Free: 4 * gib, LargestFree: gib, Verdict: analysis.Fragmentation, Context: "model.head", At: last.At},
+		{Seq: 1300, Time: last.Start, Request: 30 * gib, Free: 4 * gib, LargestFree: gib, Verdict: analysis.Capacity, At: last.At},
+	}
+	d.Leak = analysis.Leak{Valid: true, Rising: true, Slope: 1.5 * float64(mib), Holders: []analysis.Holder{
+		{Context: "train.history", Blocks: 249, Requested: 373 * mib, Provided: 374 * mib}, {Blocks: 2, Requested: 512, Provided: 512},
+	}}
+	for arena := int32(1); arena <= 7; arena++ {
+		base := int64(arena) * 64 * mib
+		d.Map.Arenas = append(d.Map.Arenas, analysis.ArenaMap{Arena: arena, Base: 0x7f00_0000_0000 + int64(arena)<<34, Extent: 16 * gib, Spans: []analysis.Span{
+			{Start: 0, Bytes: base / 4, Kind: analysis.SpanLive},
+			{Start: base / 4, Bytes: base / 8, Kind: analysis.SpanPending},
+			{Start: base / 2, Bytes: base / 4, Kind: analysis.SpanHole},
+		}})
+		r.Arenas = append(r.Arenas, analysis.ArenaInfo{ID: arena, Device: 1, Stream: int64(arena) * 16, Limit: -1, Options: map[string]string{"pool": "3", "tag": "graph"}})
+	}
+	return r
+}
+
+// hostileName tries to move the cursor, recolour the screen, break out of tables and markup, and
+// fill the screen.
+var hostileName = "\x1b[31m\x1b[2J<script>alert(1)</script>|`*_&@all\r\n\x00\x07\u202egnp.exe\u2028\xff" + strings.Repeat("層.attn", 40)
+
+func hostile() *analysis.Result {
+	r := training(4, 6, 4)
+	r.Process = "../../" + hostileName
+	d := &r.Devices[0]
+	for i := range d.TopContexts {
+		d.TopContexts[i].Context = hostileName[i%5:] + d.TopContexts[i].Context
+	}
+	d.OOMs = []analysis.OOM{{Time: 5, Request: gib, Verdict: analysis.Verdict(hostileName), Context: hostileName, At: d.Peak}}
+	d.Growths[0].Verdict = analysis.Verdict(hostileName)
+	r.Arenas[0].Options["tag"] = hostileName
+	return r
+}

@@ -1,0 +1,181 @@
+package report
+
+import (
+	"encoding/json"
+	"io"
+	"math"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+// JSON writes the results as one JSON object, {"processes": [...]}, indented. Names are stable:
+// they are added to, never changed. Bytes and counts are integers, times integers of nanoseconds
+// ("_ns"), shares numbers of which 1 is all; what does not exist is null; lists are never null.
+// The course over time and the spans of the address map are for the plots and are left out.
+// Context names are as they were recorded, JSON-escaped. It fails only where w does.
+func JSON(w io.Writer, results []*analysis.Result) error {
+	out := jsonReport{Processes: []jsonProcess{}}
+	for _, r := range results {
+		out.Processes = append(out.Processes, newJSONProcess(r))
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(out)
+}
+
+type jsonReport struct {
+	Processes []jsonProcess `json:"processes"`
+}
+
+type jsonProcess struct {
+	Process    string       `json:"process"`
+	Events     int64        `json:"events"`
+	DurationNS int64        `json:"duration_ns"`
+	Recovered  bool         `json:"recovered"`
+	Devices    []jsonDevice `json:"devices"`
+	Arenas     []jsonArena  `json:"arenas"`
+}
+
+type jsonDevice struct {
+	Device       int32           `json:"device"`
+	Allocs       int64           `json:"allocs"`
+	Frees        int64           `json:"frees"`
+	Peak         jsonInstant     `json:"peak"`
+	Final        jsonInstant     `json:"final"`
+	MaxRequested int64           `json:"max_requested"`
+	MaxProvided  int64           `json:"max_provided"`
+	MaxReserved  int64           `json:"max_reserved"`
+	Waste        jsonWaste       `json:"waste"`
+	Iterations   []jsonIteration `json:"iterations"`
+	Paper        *jsonPaper      `json:"paper"`
+	GrowthCount  int64           `json:"growth_count"`
+	Growths      []jsonGrowth    `json:"growths"`
+	TopContexts  []jsonHolder    `json:"top_contexts"`
+	TopSizes     []jsonHolder    `json:"top_sizes"`
+	Leak         *jsonLeak       `json:"leak"`
+	OOMs         []jsonOOM       `json:"ooms"`
+	External     jsonExternal    `json:"external"`
+}
+
+type jsonInstant struct {
+	Seq       *int64 `json:"seq"`
+	TimeNS    *int64 `json:"time_ns"`
+	Iteration *int64 `json:"iteration"`
+	Live      int64  `json:"live"`
+	Requested int64  `json:"requested"`
+	Rounding  int64  `json:"rounding"`
+	Slack     int64  `json:"slack"`
+	Pending   int64  `json:"pending"`
+	Reserve   int64  `json:"reserve"`
+	External  int64  `json:"external"`
+	Provided  int64  `json:"provided"`
+	Reserved  int64  `json:"reserved"`
+}
+
+// jsonWaste holds the shares of reserved at the peak instant, and the literature's measures.
+type jsonWaste struct {
+	Internal      *float64 `json:"internal"`
+	Pending       *float64 `json:"pending"`
+	Reserve       *float64 `json:"reserve"`
+	External      *float64 `json:"external"`
+	Unrequested   *float64 `json:"one_minus_max_requested_over_max_reserved"`
+	Unprovided    *float64 `json:"one_minus_max_provided_over_max_reserved"`
+	LargestFree   int64    `json:"largest_free"`
+	Fragmentation *float64 `json:"fragmentation"`
+}
+
+type jsonIteration struct {
+	Number        int64 `json:"number"`
+	StartSeq      int64 `json:"start_seq"`
+	EndSeq        int64 `json:"end_seq"`
+	StartNS       int64 `json:"start_ns"`
+	EndNS         int64 `json:"end_ns"`
+	PeakRequested int64 `json:"peak_requested"`
+	PeakProvided  int64 `json:"peak_provided"`
+	PeakReserved  int64 `json:"peak_reserved"`
+	EndRequested  int64 `json:"end_requested"`
+	EndProvided   int64 `json:"end_provided"`
+	Allocs        int64 `json:"allocs"`
+	AllocBytes    int64 `json:"alloc_bytes"`
+}
+
+type jsonPaper struct {
+	T1          *float64 `json:"t1"`
+	C1          *float64 `json:"c1"`
+	T2          *float64 `json:"t2"`
+	C2          *float64 `json:"c2"`
+	FirstExcess *float64 `json:"first_excess"`
+	SteadyIdle  *float64 `json:"steady_idle"`
+}
+
+type jsonGrowth struct {
+	Seq         int64  `json:"seq"`
+	TimeNS      int64  `json:"time_ns"`
+	Arena       int32  `json:"arena"`
+	Iteration   *int64 `json:"iteration"`
+	Request     *int64 `json:"request"`
+	Grown       int64  `json:"grown"`
+	Reserved    int64  `json:"reserved"`
+	Free        int64  `json:"free"`
+	LargestFree int64  `json:"largest_free"`
+	Stranded    int64  `json:"stranded"`
+	Verdict     string `json:"verdict"`
+}
+
+type jsonHolder struct {
+	Context   string `json:"context,omitempty"`
+	Size      int64  `json:"size,omitempty"`
+	Blocks    int64  `json:"blocks"`
+	Requested int64  `json:"requested"`
+	Provided  int64  `json:"provided"`
+}
+
+type jsonLeak struct {
+	Slope   *float64     `json:"slope"`
+	Rising  bool         `json:"rising"`
+	Holders []jsonHolder `json:"holders"`
+}
+
+type jsonOOM struct {
+	Seq         int64       `json:"seq"`
+	TimeNS      int64       `json:"time_ns"`
+	Arena       int32       `json:"arena"`
+	Request     int64       `json:"request"`
+	Free        int64       `json:"free"`
+	LargestFree int64       `json:"largest_free"`
+	Verdict     string      `json:"verdict"`
+	Context     string      `json:"context"`
+	At          jsonInstant `json:"at"`
+}
+
+type jsonExternal struct {
+	Live  int64 `json:"live"`
+	Peak  int64 `json:"peak"`
+	Calls int64 `json:"calls"`
+}
+
+type jsonArena struct {
+	ID          int32             `json:"id"`
+	Device      int32             `json:"device"`
+	Stream      int64             `json:"stream"`
+	Base        int64             `json:"base"`
+	Reservation int64             `json:"reservation"`
+	Limit       *int64            `json:"limit"`
+	Options     map[string]string `json:"options"`
+}
+
+// known is a number of which -1 says that it does not exist.
+func known(n int64) *int64 {
+	if n < 0 {
+		return nil
+	}
+	return &n
+}
+
+// finite is a share that JSON can hold; NaN and infinities, shares of nothing, are null.
+func finite(share float64) *float64 {
+	if math.IsNaN(share) || math.IsInf(share, 0) {
+		return nil
+	}
+	return &share
+}

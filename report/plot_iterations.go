@@ -1,0 +1,158 @@
+package report
+
+import (
+	"fmt"
+	"image/color"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+// iterationsFigure has two panels: the BFC paper's figure 3 (the first iteration against the later
+// ones, as shares of the final R), and the peaks of every iteration.
+func iterationsFigure(d *analysis.DeviceResult) Figure {
+	f := Figure{Name: "iterations", title: "peaks by iteration"}
+	if len(d.Iterations) == 0 {
+		f.subtitle = "no iterations were marked"
+		f.body = message("no iterations were marked in this recording:", "call memprof.iteration() after each training step to see peaks by iteration")
+		return f
+	}
+	f.subtitle = plural(int64(len(d.Iterations)), "iteration") + "; " + paperLine(d)
+	f.legend = []legendEntry{
+		swatch(requestedColor, "requested (T)"),
+		swatch(internalColor, "provided (C): chunks handed out"),
+		stroke(draw.LineStyle{Color: reservedColor, Width: 2.25}, "reserved (R)"),
+	}
+	f.body = func(c draw.Canvas) {
+		split := c.Min.X + (c.Max.X-c.Min.X)*0.40
+		left, right := c, c
+		left.Max.X, right.Min.X = split-14, split+14
+		drawPaper(left, d)
+		drawIterationPeaks(right, d)
+	}
+	return f
+}
+
+// paperLine sums the paper's table up.
+func paperLine(d *analysis.DeviceResult) string {
+	if !d.Paper.Valid {
+		return "two are needed to compare the first with the later ones"
+	}
+	return fmt.Sprintf("first-iteration excess C1/C2 − 1 = %s, idle in steady state 1 − C2 = %s",
+		FormatPercent(d.Paper.FirstExcess), FormatPercent(d.Paper.SteadyIdle))
+}
+
+// panelTitle writes the heading of a panel and returns the room below it.
+func panelTitle(c draw.Canvas, title string) draw.Canvas {
+	c.FillText(aligned(boldLetters, draw.XLeft, draw.YTop), vg.Point{X: c.Min.X, Y: c.Max.Y - 6}, title)
+	return draw.Crop(c, 0, 0, 0, -28)
+}
+
+// drawPaper draws T1, C1, T2, C2 as bars.
+func drawPaper(c draw.Canvas, d *analysis.DeviceResult) {
+	c = panelTitle(c, "shares of the final reserved memory, "+FormatSize(d.Final.R))
+	if !d.Paper.Valid {
+		message("needs two iterations and", "memory reserved at the end")(c)
+		return
+	}
+	values := []float64{d.Paper.T1, d.Paper.C1, d.Paper.T2, d.Paper.C2}
+	top := 1.0
+	for _, v := range values {
+		top = max(top, v)
+	}
+	p := newAxes()
+	p.X.Min, p.X.Max = 0, 5.5
+	p.X.LineStyle.Width, p.X.Tick.LineStyle.Width = 0, 0
+	p.X.Tick.Marker = plot.ConstantTicks{
+		{Value: 1, Label: "T1"}, {Value: 2, Label: "C1"}, {Value: 3.5, Label: "T2"}, {Value: 4.5, Label: "C2"},
+	}
+	p.X.Label.Text = fmt.Sprintf("1: first iteration    2: mean of the %s", plural(int64(len(d.Iterations)-1), "later one"))
+	p.Y.Min, p.Y.Max = 0, 1.1*top
+	p.Y.Tick.Marker = niceTicks(0, p.Y.Max, 7, 0.01, func(v float64, decimals int) string { return fixed(v, decimals) + "%" })
+	p.Add(grid{}, bars{p.X.Tick.Marker.(plot.ConstantTicks), values})
+	p.Draw(c)
+}
+
+// bars draws one bar a tick with its value above it, and the line of 100 %.
+type bars struct {
+	at     plot.ConstantTicks
+	values []float64
+}
+
+func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	c.StrokeLine2(draw.LineStyle{Color: reservedColor, Width: 2}, c.Min.X, y(1), c.Max.X, y(1))
+	for i, v := range b.values {
+		clr := []color.NRGBA{requestedColor, internalColor}[i%2]
+		center := b.at[i].Value
+		fillRect(c, clr, x(center-0.4), c.Min.Y, x(center+0.4), y(v))
+		// Inside the bar where it is tall enough: a label above could lie on the line of 100 %.
+		label, at := aligned(boldLetters, draw.XCenter, draw.YTop), vg.Point{X: x(center), Y: y(v) - 5}
+		label.Color = []color.Color{color.White, inkColor}[i%2]
+		if y(v)-c.Min.Y < 24 {
+			label, at.Y = aligned(boldLetters, draw.XCenter, draw.YBottom), y(v)+3
+		}
+		c.FillText(label, at, FormatPercent(v))
+	}
+}
+
+// drawIterationPeaks draws the peaks of each iteration in bytes.
+func drawIterationPeaks(c draw.Canvas, d *analysis.DeviceResult) {
+	c = panelTitle(c, "peaks of every iteration")
+	p := newAxes()
+	n := len(d.Iterations)
+	var greatest int64
+	for _, it := range d.Iterations {
+		greatest = max(greatest, it.PeakT, it.PeakC, it.PeakR)
+	}
+	p.X.Min, p.X.Max = 0.4, float64(n)+0.6
+	p.X.Tick.Marker = iterationTicks(d.Iterations)
+	p.X.Label.Text = "iteration"
+	byteAxis(&p.Y, greatest, 1.1*float64(max(greatest, 1)))
+	p.Add(grid{}, iterationPeaks{d.Iterations})
+	p.Draw(draw.Crop(c, 0, -4, 0, 0))
+}
+
+// iterationTicks labels the first iteration and every so many after it, by number.
+func iterationTicks(iterations []analysis.Iteration) plot.ConstantTicks {
+	step := iterationStep(len(iterations), 20)
+	var ticks plot.ConstantTicks
+	for i, it := range iterations {
+		if i == 0 || (i+1)%step == 0 {
+			ticks = append(ticks, plot.Tick{Value: float64(i + 1), Label: strconv.FormatInt(it.Number, 10)})
+		}
+	}
+	return ticks
+}
+
+// iterationPeaks draws C and, inside it, T as bars, and R as a line over them. Where bars would be
+// narrower than a pixel, neighbours share one that is as tall as the tallest.
+type iterationPeaks struct{ iterations []analysis.Iteration }
+
+func (b iterationPeaks) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	n := len(b.iterations)
+	group := 1 + (n-1)/400
+	var line []vg.Point
+	for i := 0; i < n; i += group {
+		end := min(i+group, n)
+		var t, cc, r int64
+		for _, it := range b.iterations[i:end] {
+			t, cc, r = max(t, it.PeakT), max(cc, it.PeakC), max(r, it.PeakR)
+		}
+		left, right := float64(i)+0.5, float64(end)+0.5
+		gap := 0.12
+		if n > 100 {
+			gap = 0 // bars of few pixels would show their gaps only
+		}
+		x0, x1 := x(left+gap), x(right-gap)
+		fillRect(c, internalColor, x0, c.Min.Y, x1, y(float64(cc)))
+		fillRect(c, requestedColor, x0, c.Min.Y, x1, y(float64(t)))
+		line = append(line, vg.Point{X: x(left), Y: y(float64(r))}, vg.Point{X: x(right), Y: y(float64(r))})
+	}
+	c.StrokeLines(draw.LineStyle{Color: reservedColor, Width: 2}, line)
+}

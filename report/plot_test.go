@@ -1,0 +1,334 @@
+package report
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"image"
+	"image/color"
+	"image/png"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/recorder"
+	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+func svgOf(t *testing.T, f Figure) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := f.SVG(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestGoldenSVG(t *testing.T) {
+	for _, f := range Plots(training(5, 3, 4)) {
+		golden(t, f.Name+".svg", []byte(svgOf(t, f)))
+	}
+}
+
+// Every figure of every fixture is well-formed XML that draws the same twice, without numbers that
+// are none and without markup from names.
+func TestSVG(t *testing.T) {
+	for _, fixture := range fixtures() {
+		for _, r := range fixture.results {
+			for _, f := range Plots(r) {
+				svg := svgOf(t, f)
+				name := fixture.name + "/" + f.Name
+				if again := svgOf(t, f); again != svg {
+					t.Errorf("%s: drawn twice, two results", name)
+				}
+				decoder := xml.NewDecoder(strings.NewReader(svg))
+				for {
+					_, err := decoder.Token()
+					if err == io.EOF {
+						break
+					}
+					if err != nil {
+						t.Fatalf("%s: %v", name, err)
+					}
+				}
+				checkSafe(t, strings.ReplaceAll(svg, "\t", " "))
+				if strings.Contains(svg, "<script") {
+					t.Errorf("%s: markup of the job got through", name)
+				}
+				if len(svg) > 600<<10 {
+					t.Errorf("%s: %d KiB", name, len(svg)>>10)
+				}
+			}
+		}
+	}
+}
+
+func pngOf(t *testing.T, f Figure) image.Image {
+	t.Helper()
+	var out bytes.Buffer
+	if err := f.PNG(&out); err != nil {
+		t.Fatal(err)
+	}
+	img, err := png.Decode(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if size := img.Bounds().Size(); size != (image.Point{X: 1200, Y: 700}) {
+		t.Errorf("%s: %v, want 1200 × 700", f.Name, size)
+	}
+	return img
+}
+
+// colorPixels counts the pixels of one colour.
+func colorPixels(img image.Image, c color.NRGBA) (n int) {
+	for y := range img.Bounds().Dy() {
+		for x := range img.Bounds().Dx() {
+			if color.NRGBAModel.Convert(img.At(x, y)) == c {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func TestPNG(t *testing.T) {
+	for _, f := range Plots(training(24, 20, 4)) {
+		img := pngOf(t, f)
+		white := colorPixels(img, color.NRGBA{0xff, 0xff, 0xff, 0xff})
+		if all := 1200 * 700; white < all/10 || white > all*9/10 {
+			t.Errorf("%s: %d white pixels", f.Name, white)
+		}
+		for _, c := range []color.NRGBA{requestedColor, internalColor} {
+			if n := colorPixels(img, c); n < 500 {
+				t.Errorf("%s: %d pixels of %v", f.Name, n, c)
+			}
+		}
+	}
+}
+
+func TestPNGOfLittle(t *testing.T) {
+	for _, r := range []*analysis.Result{oneEvent(), {Devices: []analysis.DeviceResult{{Peak: never()}}}} {
+		for _, f := range Plots(r) {
+			if n := colorPixels(pngOf(t, f), color.NRGBA{0xff, 0xff, 0xff, 0xff}); n == 1200*700 {
+				t.Errorf("%s is blank", f.Name)
+			}
+		}
+	}
+}
+
+// In the map at the peak every colour has the area of its bytes.
+func TestMapToScale(t *testing.T) {
+	const total = 16 * mib
+	r := oneEvent()
+	r.Devices[0].Map.Arenas = []analysis.ArenaMap{{Extent: total, Spans: []analysis.Span{
+		{Start: 0, Bytes: 7 * mib, Kind: analysis.SpanLive}, {Start: 7 * mib, Bytes: 2 * mib, Kind: analysis.SpanSlack},
+		{Start: 9 * mib, Bytes: 3 * mib, Kind: analysis.SpanHole}, {Start: 13 * mib, Bytes: 3 * mib, Kind: analysis.SpanUntouched},
+	}}}
+	img := pngOf(t, Plots(r)[3])
+	unit := float64(colorPixels(img, requestedColor)) / 7 // pixels a MiB
+	for _, test := range []struct {
+		c   color.NRGBA
+		mib float64
+	}{{internalColor, 2}, {holeColor, 3}, {reserveColor, 3}, {unmappedColor, 1}} {
+		if got := float64(colorPixels(img, test.c)) / unit; got < test.mib*0.97 || got > test.mib*1.03 {
+			t.Errorf("%v has the area of %.3f MiB, want %v", test.c, got, test.mib)
+		}
+	}
+}
+
+func TestMapColumns(t *testing.T) {
+	row := mapRow{start: 100, bytes: 40, spans: []analysis.Span{
+		{Start: 90, Bytes: 20, Kind: analysis.SpanLive}, {Start: 110, Bytes: 5, Kind: analysis.SpanSlack}, {Start: 115, Bytes: 5, Kind: analysis.SpanHole},
+		{Start: 130, Bytes: 100, Kind: analysis.SpanPending},
+	}}
+	got := row.colors(10, 100) // ten bytes a column
+	want := []color.NRGBA{requestedColor, mixed([6]float64{analysis.SpanSlack: 0.5, analysis.SpanHole: 0.5}), unmappedColor, pendingColor}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if want[1] != (color.NRGBA{0xe0, 0x80, 0x00, 0xff}) {
+		t.Errorf("half orange, half vermillion is %v", want[1])
+	}
+}
+
+func TestRowBytes(t *testing.T) {
+	for _, test := range []struct {
+		extents     []int64
+		bytes, rows int64
+	}{
+		{[]int64{256}, 4096, 1}, {[]int64{10 * gib}, 512 * mib, 20}, {[]int64{10 * gib, 1}, gib, 11},
+	} {
+		var arenas []analysis.ArenaMap
+		for _, e := range test.extents {
+			arenas = append(arenas, analysis.ArenaMap{Extent: e})
+		}
+		bytes, rows := rowBytes(arenas, 350)
+		if bytes != test.bytes || rows != test.rows {
+			t.Errorf("%v: %d rows of %d, want %d of %d", test.extents, rows, bytes, test.rows, test.bytes)
+		}
+	}
+}
+
+func TestDrawnArenas(t *testing.T) {
+	d := &troubled().Devices[0]
+	drawn, dropped, bytes := drawnArenas(d.Map)
+	var ids []int32
+	for _, a := range drawn {
+		ids = append(ids, a.Arena)
+	}
+	if diff := cmp.Diff([]int32{0, 3, 4, 5, 6, 7}, ids); diff != "" || dropped != 2 {
+		t.Errorf("%d dropped, kept %s", dropped, diff)
+	}
+	if want := (64 + 128) * mib * 5 / 8; bytes != want {
+		t.Errorf("dropped %d bytes, want %d", bytes, want)
+	}
+	if drawn[1].Extent != 192*mib*3/4 {
+		t.Errorf("the gap at the end is drawn: extent %d", drawn[1].Extent)
+	}
+}
+
+// Whatever the course, the reduced one has the same greatest and least values, the same peak
+// instant, and covers the same time in order.
+func TestReduceKeepsPeaks(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var points []analysis.Point
+		now := rapid.Int64Range(0, 1e15).Draw(t, "start")
+		value := rapid.Int64Range(0, 1000)
+		for range rapid.IntRange(1, 300).Draw(t, "points") {
+			least, greatest := value.Draw(t, "least"), value.Draw(t, "more")
+			r := analysis.Range{Min: least, Max: least + greatest}
+			p := analysis.Point{Start: now, End: now + rapid.Int64Range(0, 50).Draw(t, "length"), T: r, C: r, R: r}
+			p.At = analysis.Instant{Time: now, R: value.Draw(t, "R"), T: value.Draw(t, "T")}
+			points = append(points, p)
+			now = p.End + rapid.Int64Range(0, 1000).Draw(t, "gap")
+		}
+		n := rapid.IntRange(1, 100).Draw(t, "n")
+		reduced := reducePoints(append([]analysis.Point(nil), points...), n)
+		if len(reduced) > n && len(reduced) > len(points) || len(points) > n && len(reduced) > n {
+			t.Fatalf("%d points became %d, at most %d wanted", len(points), len(reduced), n)
+		}
+		a, b := bounds(points), bounds(reduced)
+		if diff := cmp.Diff(a, b); diff != "" {
+			t.Fatal(diff)
+		}
+		for i := 1; i < len(reduced); i++ {
+			if reduced[i].Start < reduced[i-1].End {
+				t.Fatalf("point %d begins before the last ends", i)
+			}
+		}
+	})
+}
+
+// bounds joins all points into one.
+func bounds(points []analysis.Point) analysis.Point {
+	all := points[0]
+	for _, p := range points[1:] {
+		all.End = max(all.End, p.End)
+		all.T, all.C, all.R = hull(all.T, p.T), hull(all.C, p.C), hull(all.R, p.R)
+		if p.At.R > all.At.R || p.At.R == all.At.R && p.At.T > all.At.T {
+			all.At = p.At
+		}
+	}
+	return all
+}
+
+// A peak of one event among a hundred thousand is on the paper at its height.
+func TestDrawnPeak(t *testing.T) {
+	r := oneEvent()
+	d := &r.Devices[0]
+	var points []analysis.Point
+	for i := range int64(100_000) {
+		flat := analysis.Range{Min: gib, Max: gib}
+		points = append(points, analysis.Point{Start: i * 1000, End: i*1000 + 999, T: flat, C: flat, R: flat})
+	}
+	points[70_123].R.Max = 4 * gib
+	d.Series.Points = points
+	d.MaxR = 4 * gib
+	var canvas recorder.Canvas
+	c := draw.NewCanvas(&canvas, figureWidth, figureHeight)
+	axes := timeAxes(d)
+	data := axes.DataCanvas(c)
+	envelope{points: reducePoints(points, drawnPoints), of: func(p analysis.Point) analysis.Range { return p.R }}.Plot(data, axes)
+	_, y := axes.Transforms(&data)
+	highest := vg.Length(0)
+	for _, action := range canvas.Actions {
+		if stroke, ok := action.(*recorder.Stroke); ok {
+			for _, step := range stroke.Path {
+				highest = max(highest, step.Pos.Y)
+			}
+		}
+	}
+	if want := y(float64(4 * gib)); highest != want {
+		t.Errorf("the highest point drawn is at %v, the peak at %v", highest, want)
+	}
+}
+
+func TestNiceTicks(t *testing.T) {
+	for _, test := range []struct {
+		low, high float64
+		n         int
+		scale     float64
+		want      string
+	}{
+		{0, 10, 5, 1, "0 2 4 6 8 10"}, {0, 11.6 * float64(gib), 7, float64(gib), "0 2 4 6 8 10"}, {0.3, 1.3, 10, 1, "0.3 0.4 0.5 0.6 0.7 0.8 0.9 1.0 1.1 1.2 1.3"},
+		{-1, 1, 2, 1, "-1 0 1"}, {5, 5, 4, 1, "5"}, {0, 0, 4, 1, "0"}, {1e11, 1e11 + 2e6, 5, 1e6, "100000.0 100000.5 100001.0 100001.5 100002.0"},
+	} {
+		var labels []string
+		for _, tick := range niceTicks(test.low, test.high, test.n, test.scale, fixed) {
+			labels = append(labels, tick.Label)
+		}
+		if got := strings.Join(labels, " "); got != test.want {
+			t.Errorf("ticks of [%v, %v] are %q, want %q", test.low, test.high, got, test.want)
+		}
+	}
+}
+
+func TestIterationStep(t *testing.T) {
+	for _, test := range []struct{ n, most, want int }{
+		{0, 10, 1}, {10, 10, 1}, {11, 10, 5}, {54, 10, 5}, {59, 10, 10}, {60, 10, 10}, {110, 10, 20}, {300, 10, 50}, {600, 10, 100}, {2000, 10, 200}, {1_000_000, 60, 20000},
+	} {
+		if got := iterationStep(test.n, test.most); got != test.want {
+			t.Errorf("iterationStep(%d, %d) = %d, want %d", test.n, test.most, got, test.want)
+		}
+	}
+}
+
+func TestWritePlots(t *testing.T) {
+	dir := t.TempDir()
+	r := oneEvent()
+	r.Process = "../a b"
+	paths, err := WritePlots(dir, "", r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, name := range []string{"timeline", "iterations", "split", "map"} {
+		for _, suffix := range []string{".png", ".svg"} {
+			want = append(want, filepath.Join(dir, "_a_b-gpu1-"+name+suffix))
+		}
+	}
+	if diff := cmp.Diff(want, paths); diff != "" {
+		t.Error(diff)
+	}
+	for _, path := range paths {
+		if info, err := os.Stat(path); err != nil || info.Size() < 1000 {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
+	}
+}
+
+func TestWritePlotsError(t *testing.T) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	paths, err := WritePlots(missing, "x", oneEvent())
+	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) || len(paths) != 0 {
+		t.Errorf("%v, %v; want an error that names %s", paths, err, missing)
+	}
+}

@@ -1,0 +1,49 @@
+package report
+
+import (
+	"github.com/memprof/memprof/analysis"
+)
+
+// drawnPoints is how many intervals a figure draws at most: about one a pixel of its width.
+const drawnPoints = 1000
+
+// reducePoints joins points that fall into the same of n equal slices of time, so that at most n
+// are left. The joined point covers both: it keeps the least and greatest of each value, and the
+// split at the greatest R (then T), so that neither a peak nor the peak instant is lost.
+func reducePoints(points []analysis.Point, n int) []analysis.Point {
+	if len(points) <= n {
+		return points
+	}
+	start := points[0].Start
+	span := points[len(points)-1].Start - start + 1
+	slice := func(p analysis.Point) int64 {
+		return int64(float64(p.Start-start) / float64(span) * float64(n))
+	}
+	out := make([]analysis.Point, 0, n)
+	last := int64(-1)
+	for _, p := range points {
+		if at := slice(p); at != last {
+			out = append(out, p)
+			last = at
+			continue
+		}
+		joined := &out[len(out)-1]
+		joined.End = max(joined.End, p.End)
+		joined.T, joined.C, joined.R = hull(joined.T, p.T), hull(joined.C, p.C), hull(joined.R, p.R)
+		if p.At.R > joined.At.R || p.At.R == joined.At.R && p.At.T > joined.At.T {
+			joined.At = p.At
+		}
+	}
+	return out
+}
+
+// hull is the least range that holds both.
+func hull(a, b analysis.Range) analysis.Range {
+	return analysis.Range{Min: min(a.Min, b.Min), Max: max(a.Max, b.Max)}
+}
+
+// courseEnd is the time at which a course ends.
+func courseEnd(points []analysis.Point) int64 {
+	last := points[len(points)-1]
+	return max(last.End, last.Start)
+}

@@ -1,0 +1,60 @@
+package report
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+// Rows of the table of iterations that are shown before and after the gap. The start is where
+// iterations differ, so it gets more.
+const iterationsHead, iterationsTail = 8, 4
+
+// iterationSections are the table of iterations and the BFC paper's table.
+func iterationSections(d *analysis.DeviceResult) []section {
+	if len(d.Iterations) == 0 {
+		return []section{{
+			title:  "Iterations",
+			before: toned(faint, note("none were marked: call memprof.iteration() after each step to get peaks by iteration")),
+		}}
+	}
+	several := len(d.Iterations) > 1
+	s := section{
+		title: "Iterations",
+		columns: []column{
+			numbers("iteration"), numbers("duration"), numbers("peak T"), numbers("peak C"), numbers("peak R"),
+			numbers("T at end"), numbers("allocs"), numbers("allocated"),
+		},
+	}
+	for _, it := range d.Iterations {
+		s.rows = append(s.rows, row(
+			strconv.FormatInt(it.Number, 10), FormatDuration(it.End-it.Start),
+			FormatSize(it.PeakT), FormatSize(it.PeakC), FormatSize(it.PeakR),
+			FormatSize(it.EndT), formatCount(it.Allocs), FormatSize(it.AllocBytes)))
+	}
+	s.elide(iterationsHead, iterationsTail)
+	if !several {
+		return []section{s}
+	}
+	return []section{s, paperSection(d)}
+}
+
+// paperSection is the BFC paper's comparison of the first iteration with the later ones.
+func paperSection(d *analysis.DeviceResult) section {
+	p := d.Paper
+	s := section{title: "First iteration against the later ones"}
+	if !p.Valid {
+		s.before = toned(faint, note("no shares: nothing is reserved at the end of the run"))
+		return s
+	}
+	s.before = note("peaks as shares of the final reserved bytes, " + FormatSize(d.Final.R))
+	s.columns = []column{words("iterations"), numbers("requested (T)"), numbers("provided (C)"), numbers("internal (C − T)")}
+	s.rows = [][]cell{
+		row("1: the first", "T1 "+FormatPercent(p.T1), "C1 "+FormatPercent(p.C1), FormatPercent(p.C1-p.T1)),
+		row("2: mean of the "+plural(int64(len(d.Iterations)-1), "later one"), "T2 "+FormatPercent(p.T2), "C2 "+FormatPercent(p.C2), FormatPercent(p.C2-p.T2)),
+	}
+	s.after = note(fmt.Sprintf("first-iteration excess C1/C2 − 1 = %s · idle in steady state 1 − C2 = %s",
+		FormatPercent(p.FirstExcess), FormatPercent(p.SteadyIdle)))
+	return s
+}

@@ -1,0 +1,198 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/olekukonko/tablewriter"
+	"github.com/olekukonko/tablewriter/renderer"
+	"github.com/olekukonko/tablewriter/tw"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+// Options say how a text report looks.
+type Options struct {
+	// Color allows terminal escape sequences for emphasis. The caller turns it off for a file, a
+	// pipe, or where NO_COLOR is set; without it the report has no escape sequence at all.
+	Color bool
+}
+
+// Text writes a report on each process, device by device, for a terminal of at least 100 columns.
+// It fails only where w does.
+func Text(w io.Writer, results []*analysis.Result, o Options) error {
+	var out bytes.Buffer
+	p := printer{&out, o}
+	if s, several := overviewSection(results); several {
+		p.section(s)
+	}
+	for _, r := range results {
+		p.process(r)
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// printer renders sections for a terminal.
+type printer struct {
+	w *bytes.Buffer
+	Options
+}
+
+func (p printer) process(r *analysis.Result) {
+	if len(r.Devices) == 0 {
+		p.heading(shorten(r.Process, 60), processLine(r))
+		p.line(cell{text: "no memory of any device was used"})
+		p.w.WriteByte('\n')
+		return
+	}
+	for i := range r.Devices {
+		d := &r.Devices[i]
+		p.heading(deviceTitle(r, d), deviceLine(r, d))
+		if r.Recovered {
+			p.line(cell{recoveredNote, warned})
+			p.w.WriteByte('\n')
+		}
+		for _, s := range deviceSections(d) {
+			p.section(s)
+		}
+	}
+}
+
+// recoveredNote is shown with a trace that was cut off.
+const recoveredNote = "the trace ends before the process did: what follows holds up to its last event"
+
+// deviceTitle names a device of a process.
+func deviceTitle(r *analysis.Result, d *analysis.DeviceResult) string {
+	return fmt.Sprintf("%s · GPU %d", shorten(r.Process, 60), d.Device)
+}
+
+func processLine(r *analysis.Result) string {
+	return fmt.Sprintf("%s · %s", FormatDuration(r.Duration), plural(r.Events, "event"))
+}
+
+func deviceLine(r *analysis.Result, d *analysis.DeviceResult) string {
+	line := fmt.Sprintf("%s · %s · %s", processLine(r), plural(d.Allocs, "allocation"), plural(int64(len(d.Iterations)), "iteration"))
+	if arenas := deviceArenas(r, d.Device); arenas > 0 {
+		line += " · " + plural(arenas, "arena")
+	}
+	if len(d.OOMs) > 0 {
+		line += " · " + plural(int64(len(d.OOMs)), "request") + " failed"
+	}
+	return line
+}
+
+func deviceArenas(r *analysis.Result, device int32) (n int64) {
+	for _, a := range r.Arenas {
+		if a.Device == device {
+			n++
+		}
+	}
+	return n
+}
+
+// overviewSection compares devices where there are several to compare.
+func overviewSection(results []*analysis.Result) (section, bool) {
+	s := section{
+		title: "Overview",
+		columns: []column{
+			words("process"), numbers("GPU"), numbers("requested"), numbers("reserved"), numbers("internal"),
+			numbers("reserve"), numbers("external"), numbers("failed"),
+		},
+		after: note("at each device's peak instant; internal, reserve and external as shares of reserved"),
+	}
+	for _, r := range results {
+		for i := range r.Devices {
+			d := &r.Devices[i]
+			s.rows = append(s.rows, row(shorten(r.Process, 24), formatCount(int64(d.Device)), FormatSize(d.Peak.T), FormatSize(d.Peak.R),
+				FormatPercent(ratio(d.Peak.Internal(), d.Peak.R)), FormatPercent(ratio(d.Peak.Reserve, d.Peak.R)),
+				FormatPercent(ratio(d.Peak.External, d.Peak.R)), formatCount(int64(len(d.OOMs)))))
+		}
+	}
+	return s, len(s.rows) > 1
+}
+
+func (p printer) heading(title, line string) {
+	fmt.Fprintf(p.w, "%s\n%s\n", p.paint(title, strong), line)
+	p.w.WriteString(p.paint(strings.Repeat("─", max(displayWidth(title), displayWidth(line))), faint))
+	p.w.WriteString("\n\n")
+}
+
+func (p printer) section(s section) {
+	if s.title != "" {
+		p.line(cell{s.title, strong})
+	}
+	for _, c := range s.before {
+		p.line(c)
+	}
+	if len(s.columns) > 0 {
+		p.table(s)
+	}
+	for _, c := range s.after {
+		p.line(c)
+	}
+	p.w.WriteByte('\n')
+}
+
+func (p printer) line(c cell) {
+	p.w.WriteString(p.paint(c.text, c.tone))
+	p.w.WriteByte('\n')
+}
+
+// table renders the table of a section. The widths are what the cells need: cells are short by
+// construction, and a table that wraps inside a cell cannot be read by eye or by grep.
+func (p printer) table(s section) {
+	aligns := make([]tw.Align, len(s.columns))
+	names := make([]string, len(s.columns))
+	for i, c := range s.columns {
+		aligns[i] = tw.AlignLeft
+		if c.number {
+			aligns[i] = tw.AlignRight
+		}
+		names[i] = p.paint(c.name, strong)
+	}
+	cells := tw.CellConfig{
+		Formatting: tw.CellFormatting{AutoFormat: tw.Off, AutoWrap: tw.WrapNone},
+		Alignment:  tw.CellAlignment{PerColumn: aligns},
+	}
+	settings := tw.Settings{
+		Lines:      tw.Lines{ShowTop: tw.On, ShowBottom: tw.On, ShowHeaderLine: tw.On, ShowFooterLine: tw.On},
+		Separators: tw.Separators{BetweenRows: tw.Off, BetweenColumns: tw.On},
+	}
+	t := tablewriter.NewTable(p.w,
+		tablewriter.WithConfig(tablewriter.Config{Header: cells, Row: cells, Footer: cells}),
+		tablewriter.WithRenderer(renderer.NewBlueprint(tw.Rendition{
+			Symbols:  tw.NewSymbols(tw.StyleRounded),
+			Settings: settings,
+		})),
+		// Box-drawing characters have one column on terminals of every locale we draw for.
+		tablewriter.WithEastAsian(tw.Off),
+	)
+	t.Header(names)
+	for _, r := range s.rows {
+		// Neither call can fail: rows are strings and the writer is a buffer.
+		_ = t.Append(p.texts(r))
+	}
+	if s.total != nil {
+		t.Footer(p.texts(s.total))
+	}
+	_ = t.Render()
+}
+
+func (p printer) texts(cells []cell) []string {
+	out := make([]string, len(cells))
+	for i, c := range cells {
+		out[i] = p.paint(c.text, c.tone)
+	}
+	return out
+}
+
+// paint wraps text in the escape sequence of its tone.
+func (p printer) paint(text string, t tone) string {
+	if !p.Color || text == "" || t == plain {
+		return text
+	}
+	return "\x1b[" + map[tone]string{faint: "2", strong: "1", warned: "33", failed: "1;31"}[t] + "m" + text + "\x1b[0m"
+}
