@@ -1,0 +1,272 @@
+package bfc
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+const (
+	// Granule is the unit of chunks and of rounding, in bytes.
+	Granule = 1 << granuleBits
+	// NoLimit as Options.Limit is no limit at all.
+	NoLimit = math.MaxUint64
+
+	granuleBits      = 8
+	defaultMaxExcess = 128 << 20
+	// greatestSize is the greatest size that is a multiple of the granule.
+	greatestSize = math.MaxUint64 &^ (Granule - 1)
+)
+
+var (
+	// ErrNotInUse is of an address that is not the start of a chunk in use.
+	ErrNotInUse = errors.New("no chunk in use starts there")
+	// ErrNotFree is of a range that cannot be unmapped.
+	ErrNotFree = errors.New("not aligned, mapped bytes of one free chunk")
+)
+
+// Options are the parameters of the policy. The zero value has a limit of 0, under which
+// every request fails.
+type Options struct {
+	// Limit is the most that is ever mapped, in bytes; NoLimit for none.
+	Limit uint64
+	// Headroom is what a growth beyond the request leaves free of the device, in bytes;
+	// 0 never asks what is free.
+	Headroom uint64
+	// FragmentationFraction, if positive, makes the greatest excess this share of Limit
+	// instead of 128 MiB.
+	FragmentationFraction float64
+	// Growth says how much is asked of the memory at a time.
+	Growth Growth
+	// GarbageCollection releases idle regions before a request fails.
+	GarbageCollection bool
+}
+
+// Block is what a request got.
+type Block struct {
+	Addr      uint64 // a multiple of Granule
+	Size      uint64 // bytes of the chunk, a multiple of Granule, at least Requested
+	Requested uint64 // bytes asked for
+	ID        int64  // counts successful requests from 1
+}
+
+// chunk is a piece of a region. Chunks of a region and its wall form a ring in the order
+// of addresses. The wall is a chunk of no bytes at the region's end that counts as in use:
+// it ends every merge, and saves all code a look whether there is a neighbour.
+type chunk struct {
+	addr, size uint64
+	requested  uint64 // 0 while free
+	id         int64  // of the block while in use; freeID, or wallID
+	prev, next int32  // in the ring; next also links handles to be used again
+}
+
+const (
+	freeID int64 = -1
+	wallID int64 = 0
+)
+
+// region is what one grant, or several adjacent ones, brought.
+type region struct {
+	addr, size uint64
+	wall       int32 // its next is the first chunk, its prev the last
+}
+
+// Allocator is one heap under the policy of the package comment. It is not safe for
+// concurrent use.
+type Allocator struct {
+	options     Options
+	memory      Memory
+	granularity uint64
+	maxExcess   uint64
+
+	chunks   []chunk // by handle; 0 is not used
+	recycled int32   // handles to be used again, linked by next
+	free     freeSet
+	live     liveTable
+	regions  []region // by address
+
+	unmapped   rangeSet
+	missing    []byteRange // scratch of mapRange
+	nextRegion uint64
+	lastGrown  int32 // wall of the region grown last, or none once it was released
+
+	lastID int64
+	stats  Stats
+}
+
+// New returns an empty allocator over memory. It does not call memory but for its
+// constants. Errors are of options: a fraction that is not a number, growth None without a
+// limit; or of a granularity that is not a power of two of at least Granule.
+func New(options Options, memory Memory) (*Allocator, error) {
+	granularity := memory.Granularity()
+	if granularity < Granule || granularity&(granularity-1) != 0 {
+		return nil, fmt.Errorf("bfc: granularity %d is not a power of two of at least %d", granularity, Granule)
+	}
+	if math.IsNaN(options.FragmentationFraction) {
+		return nil, errors.New("bfc: fragmentation fraction is not a number")
+	}
+	a := &Allocator{options: options, memory: memory, granularity: granularity, maxExcess: defaultMaxExcess}
+	if options.FragmentationFraction > 0 {
+		a.maxExcess = truncate(options.FragmentationFraction * float64(options.Limit))
+	}
+	var err error
+	if a.nextRegion, err = firstRegion(options); err != nil {
+		return nil, err
+	}
+	a.chunks = make([]chunk, 1)
+	a.free.nodes = make([]freeNode, 1)
+	return a, nil
+}
+
+// truncate is the integral part of a product that is not negative, as far as 64 bits go.
+func truncate(x float64) uint64 {
+	if x >= 1<<64 {
+		return math.MaxUint64
+	}
+	return uint64(x)
+}
+
+// Alloc hands out at least size bytes. It fails for size 0, for sizes that cannot be rounded
+// up to the granule, and where there is no memory. A failure may leave regions, and the
+// size of the next one, grown; nothing else has changed.
+func (a *Allocator) Alloc(size uint64) (Block, bool) {
+	if size == 0 || size > greatestSize {
+		return Block{}, false
+	}
+	rounded := (size + Granule - 1) &^ (Granule - 1)
+	handle := a.search(rounded)
+	if handle == none {
+		if handle = a.makeRoom(rounded); handle == none {
+			return Block{}, false
+		}
+	}
+	return a.place(handle, rounded, size), true
+}
+
+// search finds the free chunk to take for a request, with what is to be handed out of it
+// mapped, or none.
+func (a *Allocator) search(rounded uint64) int32 {
+	handle := a.free.first(rounded, 0)
+	if handle == none || a.unmapped.empty() {
+		return handle
+	}
+	return a.searchMapped(handle, rounded)
+}
+
+// makeRoom is for requests that nothing fits: it has the memory grow, and idle regions released.
+func (a *Allocator) makeRoom(rounded uint64) int32 {
+	if handle := a.extendAndSearch(rounded); handle != none {
+		return handle
+	}
+	if !a.options.GarbageCollection || !a.worthCollecting(rounded) {
+		return none
+	}
+	a.CollectGarbage()
+	return a.extendAndSearch(rounded)
+}
+
+// handedOut is how much of a free chunk of size bytes a request gets.
+func (a *Allocator) handedOut(size, rounded uint64) uint64 {
+	excess := size - rounded
+	if excess >= rounded || excess >= a.maxExcess {
+		return rounded
+	}
+	return size
+}
+
+// place hands out a free chunk, or the low part of it.
+func (a *Allocator) place(handle int32, rounded, requested uint64) Block {
+	a.free.remove(handle)
+	c := &a.chunks[handle]
+	if size := a.handedOut(c.size, rounded); size < c.size {
+		a.split(handle, size)
+		c = &a.chunks[handle]
+	}
+	a.lastID++
+	c.requested, c.id = requested, a.lastID
+	a.live.insert(c.addr, handle)
+
+	a.stats.NumAllocs++
+	a.stats.BytesInUse += c.size
+	a.stats.PeakBytesInUse = max(a.stats.PeakBytesInUse, a.stats.BytesInUse)
+	a.stats.LargestAlloc = max(a.stats.LargestAlloc, c.size)
+	return Block{Addr: c.addr, Size: c.size, Requested: requested, ID: c.id}
+}
+
+// split leaves a chunk that is in no bin its first size bytes; the rest is a free chunk.
+func (a *Allocator) split(handle int32, size uint64) {
+	rest := a.newHandle()
+	low, high := &a.chunks[handle], &a.chunks[rest]
+	*high = chunk{addr: low.addr + size, size: low.size - size, id: freeID, prev: handle, next: low.next}
+	a.chunks[low.next].prev = rest
+	low.size, low.next = size, rest
+	a.free.insert(rest, high.size, high.addr)
+}
+
+// Free takes the block at addr back and merges it with its free neighbours. It returns
+// the block as Alloc did, or ErrNotInUse.
+func (a *Allocator) Free(addr uint64) (Block, error) {
+	slot, handle := a.live.find(a.chunks, addr)
+	if handle == none {
+		return Block{}, fmt.Errorf("bfc: free of %#x: %w", addr, ErrNotInUse)
+	}
+	a.live.remove(slot)
+	c := &a.chunks[handle]
+	block := Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}
+	a.stats.BytesInUse -= c.size
+	c.requested, c.id = 0, freeID
+	a.merge(handle)
+	return block, nil
+}
+
+// merge joins a free chunk that is in no bin with its free neighbours, and puts the
+// result into its bin.
+func (a *Allocator) merge(handle int32) {
+	c := &a.chunks[handle]
+	if next := &a.chunks[c.next]; next.id == freeID {
+		a.free.remove(c.next)
+		a.absorbNext(c, handle)
+	}
+	if prev := &a.chunks[c.prev]; prev.id == freeID {
+		handle = c.prev
+		a.free.remove(handle)
+		a.absorbNext(prev, handle)
+		c = prev
+	}
+	a.free.insert(handle, c.size, c.addr)
+}
+
+// absorbNext adds the next chunk, which is in no bin, to c. It goes on at c's end.
+func (a *Allocator) absorbNext(c *chunk, handle int32) {
+	gone := c.next
+	next := &a.chunks[gone]
+	c.size += next.size
+	c.next = next.next
+	a.chunks[c.next].prev = handle
+	a.recycle(gone)
+}
+
+func (a *Allocator) newHandle() int32 {
+	if handle := a.recycled; handle != none {
+		a.recycled = a.chunks[handle].next
+		return handle
+	}
+	a.chunks = append(a.chunks, chunk{})
+	a.free.addHandle()
+	return int32(len(a.chunks) - 1)
+}
+
+func (a *Allocator) recycle(handle int32) {
+	a.chunks[handle] = chunk{next: a.recycled}
+	a.recycled = handle
+}
+
+// Find returns the block in use that starts at addr.
+func (a *Allocator) Find(addr uint64) (Block, bool) {
+	_, handle := a.live.find(a.chunks, addr)
+	if handle == none {
+		return Block{}, false
+	}
+	c := &a.chunks[handle]
+	return Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}, true
+}

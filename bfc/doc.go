@@ -1,0 +1,113 @@
+// Package bfc is the best-fit-with-coalescing allocator of memprof: the specification of
+// its policy, written to be read, and a model fast enough to replay recordings with. The
+// recorder's own allocator (hooks/capture/bfc.c) is its twin in C; both place every block
+// at the same address. This package knows nothing of traces, devices or commands.
+//
+// # Regions, chunks, bins
+//
+// Memory comes in regions from a Memory. A region is tiled without gaps by chunks, each
+// wholly free or wholly in use. Chunks are multiples of the granule, 256 bytes, and two
+// free chunks never touch inside a region, because a freed chunk merges with its free
+// neighbours at once:
+//
+//	region 0, 2 MiB                                  region 1, 4 MiB
+//	┌────────┬──────────────┬─────┬──────────────┐   ┌──────────────────┬───────────┐
+//	│ in use │     free     │ use │     free     │   │      in use      │   free    │
+//	└────────┴──────────────┴─────┴──────────────┘   └──────────────────┴───────────┘
+//	           │              ****x    │                                  │
+//	           │   payload ───┘  └─── rounding and slack                  │
+//	bin 12 ◀───┘ [1 MiB, 2 MiB)        │                                  │
+//	bin 11 ◀───────────────────────────┘ [512 KiB, 1 MiB)                 │
+//	bin 12 ◀──────────────────────────────────────────────────────────────┘
+//
+// Bin k holds the free chunks of [256·2^k, 256·2^(k+1)) bytes, k = 0..20; the last has no
+// upper end. All bins together are one order over the free chunks, by (size, address), and
+// that order is all the policy needs: the implementation divides it more finely.
+//
+// # Alloc
+//
+// A request of 0 bytes fails, and so does one above 2^64-256, which could not be rounded.
+// Any other is rounded up to the granule. It takes the best fit: the least free chunk in
+// the order (size, address) that is at least the rounded size; equals go by the lowest
+// address. The chunk is split if
+//
+//	size >= 2·rounded   or   size - rounded >= the greatest excess
+//
+// and anything is left over. The low part is handed out and the rest is a new free chunk.
+// Otherwise the whole chunk is handed out, and what it has above the rounded size is
+// slack. The greatest excess is 128 MiB, or the integral part of the option
+// FragmentationFraction times the limit. Blocks are numbered from 1 in the order they are
+// handed out; a failed request takes no number.
+//
+// If no chunk fits, these are tried in order, each followed by another search:
+//
+//  1. growth;
+//  2. with the option GarbageCollection, the release of all idle regions and growth again.
+//
+// # Growth
+//
+// The memory is asked for a region. With available = the limit less what is reserved,
+// rounded down to the granule, a rounded request above it fails without any effect. The
+// size of the next region starts at 2 MiB, or the limit rounded up to the granule if that
+// is less. Double, the classic policy, then goes on:
+//
+//	next region:   doubled until it is at least the rounded request; this stays, even if
+//	               all that follows fails; it saturates at 2^64-256
+//	bytes:         min(next region, available)
+//	headroom:      asked for more than the request, bytes is cut so that the memory keeps
+//	               Headroom bytes free: to the free bytes above it, rounded down to the
+//	               granularity, but not below the request
+//	padding:       if bytes rounded up to the granularity pass the limit, the room below the
+//	               limit rounded down to the granularity; less than the request is failure
+//	refused:       bytes·0.9 in float32, rounded up to the granule (256 less where that did
+//	               not shrink), and asked again until it would be less than the request
+//	granted:       next region doubles, unless it had been doubled for this request
+//
+// The sequence is 2, 4, 8, 16 MiB; where the first request is of 4 MiB, it is 4, 4, 8, 16.
+// None is the same with a next region that starts as the whole limit. Needed asks once for
+// what the request lacks: if memory coalesces and the last chunk of the region grown last is
+// free (and too small, or it would have been found), its size is credited. It has no headroom and
+// no second try, and leaves the size of the next region alone. If the grant came to lie
+// elsewhere and the credit was vain, the whole rounded request is asked for.
+//
+// A grant that begins where the region before it ends extends that region, if the memory
+// coalesces, and merges with its free tail; else it is a region of its own.
+//
+//	before      ┌────────┬──────┐            a grant of 4 MiB ▶ ┌───────────────────────┐
+//	            │ in use │ free │                              │          free         │
+//	            └────────┴──────┘                              └───────────────────────┘
+//	after       ┌────────┬──────────────────────────────┐
+//	            │ in use │             free             │   one region, one free chunk
+//	            └────────┴──────────────────────────────┘
+//
+// # Idle regions
+//
+// A region without any chunk in use is idle. Garbage collection releases all idle regions,
+// in the order of their addresses, if they have anything mapped and the request would then
+// stay within the limit. The size of the next region is not reset.
+//
+// # Memory given back inside a chunk
+//
+// The owner may give back the physical memory of granules (now in the memory's own
+// granularity, 2 MiB on a GPU) inside a free chunk: see Allocator.Unmap. Placement never looks at that. When
+// a range that was given back is about to be handed out, each maximal missing interval of
+// it is mapped again, in the order of addresses and within the limit. If one is refused,
+// those mapped for this request are given back in reverse order, and the first chunk of
+// the order (size, address) whose range to be handed out has nothing missing is taken
+// instead. If there is none, the search has failed, and growth is next.
+//
+//	           ┌────────┬─────────────────────────────────────┬────────┐
+//	chunks     │ in use │                free                 │ in use │
+//	           └────────┴─────────────────────────────────────┴────────┘
+//	mapped     ████████████████░░░░░░░░░░░░████████░░░░░░░░████████████
+//	           alloc ───▶       ├──────────┤ is mapped again, the rest is not
+//	                    ├──── handed out ──┤
+//
+// # Deviations from the reference
+//
+// The policy is that of TensorFlow and XLA. Not reproduced are: requests near 2^64 that
+// wrap to nothing; a limit that padded grants can overrun; a fragmentation of 0/0; a
+// backoff that never ends. Requests have no alignment beyond the granule, and frees no
+// timestamps. That Double ignores a free tail, and that its next region stays large after
+// one huge failure, is classic and kept: Needed does neither.
+package bfc

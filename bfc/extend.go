@@ -1,0 +1,257 @@
+package bfc
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Growth says how much memory an allocator asks for when nothing fits.
+type Growth int
+
+const (
+	// Double asks for regions that double from 2 MiB: the classic policy.
+	Double Growth = iota
+	// Needed asks for what the request lacks, and no more.
+	Needed
+	// None asks for the whole limit, at the first request.
+	None
+)
+
+var growthNames = []string{Double: "double", Needed: "needed", None: "none"}
+
+// String is the name that ParseGrowth takes.
+func (g Growth) String() string {
+	if g < 0 || int(g) >= len(growthNames) {
+		return fmt.Sprintf("growth %d", int(g))
+	}
+	return growthNames[g]
+}
+
+// ParseGrowth is the growth of a name: double, needed or none.
+func ParseGrowth(name string) (Growth, error) {
+	if at := slices.Index(growthNames, name); at >= 0 {
+		return Growth(at), nil
+	}
+	return 0, fmt.Errorf("unknown growth %q: use double, needed or none", name)
+}
+
+const (
+	leastRegion = 2 << 20
+	// backoff is what is asked of the memory after a refusal, as a share of what was
+	// refused. It is a float32 because the reference's is, and the products are too.
+	backoff float32 = 0.9
+)
+
+// firstRegion is the size of the first region, in bytes.
+func firstRegion(options Options) (uint64, error) {
+	limit := roundUp(options.Limit, Granule)
+	switch options.Growth {
+	case Double, Needed:
+		return min(leastRegion, limit), nil
+	case None:
+		if options.Limit == NoLimit {
+			return 0, errors.New("bfc: growth none takes the whole limit at once and needs one")
+		}
+		return limit, nil
+	}
+	return 0, fmt.Errorf("bfc: unknown growth %d", int(options.Growth))
+}
+
+// roundUp rounds up to a multiple of unit, a power of two; past 2^64, to the last
+// multiple below it.
+func roundUp(x, unit uint64) uint64 {
+	if x > -unit {
+		return -unit
+	}
+	return (x + unit - 1) &^ (unit - 1)
+}
+
+// room is how much of the limit is left.
+func (a *Allocator) room() uint64 {
+	if a.stats.Reserved >= a.options.Limit {
+		return 0
+	}
+	return a.options.Limit - a.stats.Reserved
+}
+
+// extendAndSearch has the memory grow and looks for a fit again.
+func (a *Allocator) extendAndSearch(rounded uint64) int32 {
+	if a.options.Growth != Needed {
+		if !a.extend(rounded) {
+			return none
+		}
+		return a.search(rounded)
+	}
+	credit := a.freeTail(rounded)
+	if !a.extendBy(rounded - credit) {
+		return none
+	}
+	handle := a.search(rounded)
+	if handle != none || credit == 0 {
+		return handle
+	}
+	// The grant was not adjacent to the tail it should have completed.
+	if !a.extendBy(rounded) {
+		return none
+	}
+	return a.search(rounded)
+}
+
+// extend grows by the next region, for growth Double and None.
+func (a *Allocator) extend(rounded uint64) bool {
+	available := a.room() &^ (Granule - 1)
+	if rounded > available {
+		return false
+	}
+	doubled := false
+	for rounded > a.nextRegion {
+		a.doubleNextRegion()
+		doubled = true
+	}
+	bytes := a.keepHeadroom(min(a.nextRegion, available), rounded)
+	bytes, ok := a.fitPadding(bytes, rounded)
+	if !ok {
+		return false
+	}
+	for !a.grow(bytes) {
+		if bytes = lessThan(bytes); bytes < rounded {
+			return false
+		}
+	}
+	if !doubled {
+		a.doubleNextRegion()
+	}
+	return true
+}
+
+func (a *Allocator) doubleNextRegion() {
+	if a.nextRegion > greatestSize/2 {
+		a.nextRegion = greatestSize
+		return
+	}
+	a.nextRegion *= 2
+}
+
+// keepHeadroom cuts a growth beyond the request so that the device keeps its headroom.
+func (a *Allocator) keepHeadroom(bytes, rounded uint64) uint64 {
+	if a.options.Headroom == 0 || bytes <= rounded {
+		return bytes
+	}
+	spare := uint64(0)
+	if free := a.memory.Free(); free > a.options.Headroom {
+		spare = (free - a.options.Headroom) &^ (a.granularity - 1)
+	}
+	return max(rounded, min(bytes, spare))
+}
+
+// fitPadding cuts bytes so that what the memory pads them to stays within the limit.
+func (a *Allocator) fitPadding(bytes, rounded uint64) (uint64, bool) {
+	room := a.room()
+	fits := room &^ (a.granularity - 1)
+	if bytes <= fits {
+		return bytes, true // a multiple of the granularity lies between bytes and room
+	}
+	return fits, fits >= rounded
+}
+
+// lessThan is what to ask for after bytes were refused.
+func lessThan(bytes uint64) uint64 {
+	less := (uint64(float32(bytes)*backoff) + Granule - 1) &^ (Granule - 1)
+	if less >= bytes {
+		return bytes - Granule
+	}
+	return less
+}
+
+// freeTail is the size of the free chunk that a grant would join, for growth Needed. A tail
+// that is large enough by itself has not been taken because it cannot be mapped; it is
+// worth nothing.
+func (a *Allocator) freeTail(rounded uint64) uint64 {
+	if a.lastGrown == none || !a.memory.Coalesces() {
+		return 0
+	}
+	tail := &a.chunks[a.chunks[a.lastGrown].prev]
+	if tail.id != freeID || tail.size >= rounded {
+		return 0
+	}
+	return tail.size
+}
+
+// extendBy asks once for exactly lack bytes, for growth Needed.
+func (a *Allocator) extendBy(lack uint64) bool {
+	if lack > a.room()&^(Granule-1) {
+		return false
+	}
+	bytes, ok := a.fitPadding(lack, lack)
+	return ok && a.grow(bytes)
+}
+
+// grow asks the memory for bytes and adds what it grants.
+func (a *Allocator) grow(bytes uint64) bool {
+	addr, granted, ok := a.memory.Grow(bytes)
+	if !ok {
+		return false
+	}
+	at, _ := slices.BinarySearchFunc(a.regions, addr, func(r region, addr uint64) int {
+		if r.addr < addr {
+			return -1
+		}
+		return 1
+	})
+	if !a.sound(addr, granted, bytes, at) {
+		return false
+	}
+	a.stats.Reserved += granted
+	a.stats.PeakReserved = max(a.stats.PeakReserved, a.stats.Reserved)
+	if at > 0 && a.memory.Coalesces() && a.regions[at-1].end() == addr {
+		a.lengthen(&a.regions[at-1], granted)
+		return true
+	}
+	a.addRegion(at, addr, granted)
+	return true
+}
+
+// sound says whether a grant is one: a memory that replays a damaged recording may give
+// anything, and what does not keep to the contract of Memory counts as a refusal.
+func (a *Allocator) sound(addr, granted, asked uint64, at int) bool {
+	switch {
+	case granted < asked, (addr|granted)%Granule != 0, addr > math.MaxUint64-granted:
+		return false
+	case at > 0 && a.regions[at-1].end() > addr:
+		return false
+	case at < len(a.regions) && addr+granted > a.regions[at].addr:
+		return false
+	}
+	return granted <= a.room()
+}
+
+func (r *region) end() uint64 { return r.addr + r.size }
+
+// addRegion makes a grant the region at an index: one free chunk and the wall.
+func (a *Allocator) addRegion(at int, addr, bytes uint64) {
+	wall, all := a.newHandle(), a.newHandle()
+	a.chunks[wall] = chunk{addr: addr + bytes, id: wallID, prev: all, next: all}
+	a.chunks[all] = chunk{addr: addr, size: bytes, id: freeID, prev: wall, next: wall}
+	a.free.insert(all, bytes, addr)
+	a.regions = slices.Insert(a.regions, at, region{addr: addr, size: bytes, wall: wall})
+	a.lastGrown = wall
+}
+
+// lengthen adds a grant to the end of a region.
+func (a *Allocator) lengthen(r *region, bytes uint64) {
+	added := a.newHandle()
+	wall := &a.chunks[r.wall]
+	a.chunks[added] = chunk{addr: r.end(), size: bytes, id: freeID, prev: wall.prev, next: r.wall}
+	a.chunks[wall.prev].next = added
+	wall.prev = added
+	wall.addr += bytes
+	r.size += bytes
+	a.lastGrown = r.wall
+	a.merge(added)
+}
+
+// NextRegion is the size of the region the next growth would ask for, in bytes, were the
+// request no larger.
+func (a *Allocator) NextRegion() uint64 { return a.nextRegion }

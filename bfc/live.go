@@ -1,0 +1,92 @@
+package bfc
+
+import "math/bits"
+
+// liveTable finds the handle of a chunk in use by its address: open addressing with linear
+// probing, and removal that shifts back what had been displaced, so that it never needs
+// cleaning. A slot is 8 bytes; host memory is proportional to the chunks in use, whatever
+// the device has. The zero value is empty.
+type liveTable struct {
+	slots []liveSlot // a power of two of them, at most 3/4 in use
+	shift uint       // home of a tag = tag >> shift
+	count int
+}
+
+type liveSlot struct {
+	tag    uint32 // upper half of the address's hash: its home, and a first comparison
+	handle int32  // none: the slot is empty
+}
+
+const leastLiveSlots = 64
+
+// tagOf spreads addresses, which differ in few bits, by Fibonacci hashing.
+func tagOf(addr uint64) uint32 {
+	return uint32((addr >> granuleBits) * 0x9e3779b97f4a7c15 >> 32)
+}
+
+// insert adds a chunk whose address is not in the table.
+func (t *liveTable) insert(addr uint64, handle int32) {
+	if t.count >= len(t.slots)/4*3 {
+		t.grow()
+	}
+	t.count++
+	t.put(liveSlot{tagOf(addr), handle})
+}
+
+func (t *liveTable) put(slot liveSlot) {
+	mask := uint32(len(t.slots) - 1)
+	at := slot.tag >> t.shift
+	for t.slots[at&mask].handle != none {
+		at++
+	}
+	t.slots[at&mask] = slot
+}
+
+func (t *liveTable) grow() {
+	old := t.slots
+	t.slots = make([]liveSlot, max(leastLiveSlots, 2*len(old)))
+	t.shift = 32 - uint(bits.TrailingZeros(uint(len(t.slots))))
+	for _, slot := range old {
+		if slot.handle != none {
+			t.put(slot)
+		}
+	}
+}
+
+// find returns the slot and handle of the chunk at addr; handle none if there is none.
+func (t *liveTable) find(chunks []chunk, addr uint64) (slot uint32, handle int32) {
+	if len(t.slots) == 0 {
+		return 0, none
+	}
+	mask := uint32(len(t.slots) - 1)
+	tag := tagOf(addr)
+	for at := tag >> t.shift & mask; ; at = (at + 1) & mask {
+		slot := t.slots[at]
+		if slot.handle == none {
+			return at, none
+		}
+		if slot.tag == tag && chunks[slot.handle].addr == addr {
+			return at, slot.handle
+		}
+	}
+}
+
+// remove empties a slot and moves those after it, which it had displaced, nearer home.
+func (t *liveTable) remove(slot uint32) {
+	mask := uint32(len(t.slots) - 1)
+	hole := slot
+	for at := (hole + 1) & mask; ; at = (at + 1) & mask {
+		next := t.slots[at&mask]
+		if next.handle == none {
+			break
+		}
+		// next may move to the hole if its home is not between the hole and itself.
+		home := next.tag >> t.shift
+		if (at-home)&mask >= (at-hole)&mask {
+			t.slots[hole&mask] = next
+			hole = at
+		}
+	}
+	t.slots[hole&mask] = liveSlot{}
+	t.count--
+}

@@ -1,0 +1,184 @@
+package bfc
+
+import (
+	"bytes"
+	"math/bits"
+	"slices"
+)
+
+// Bins is how many bins the free chunks are reported in.
+const Bins = 21
+
+// Stats are counters; sizes are in bytes, of chunks, not of requests.
+type Stats struct {
+	NumAllocs      uint64 // successful requests
+	BytesInUse     uint64
+	PeakBytesInUse uint64
+	LargestAlloc   uint64
+	Reserved       uint64 // mapped
+	PeakReserved   uint64
+}
+
+// Stats returns the counters since New or ClearPeaks.
+func (a *Allocator) Stats() Stats { return a.stats }
+
+// ClearPeaks makes the peaks what there is now, and forgets the requests counted and the
+// largest of them.
+func (a *Allocator) ClearPeaks() {
+	a.stats.NumAllocs, a.stats.LargestAlloc = 0, 0
+	a.stats.PeakBytesInUse = a.stats.BytesInUse
+	a.stats.PeakReserved = a.stats.Reserved
+}
+
+// LargestFree is the size of the largest free chunk in bytes, 0 without any.
+func (a *Allocator) LargestFree() uint64 {
+	handle := a.free.largest()
+	if handle == none {
+		return 0
+	}
+	return a.chunks[handle].size
+}
+
+// FreeBytes is the size of all free chunks, mapped or not.
+func (a *Allocator) FreeBytes() uint64 {
+	return a.stats.Reserved + a.unmapped.bytes - a.stats.BytesInUse
+}
+
+// Fragmentation is (F-L)/F for F free bytes, the largest chunk of which has L: at least 0,
+// less than 1, and 0 where nothing is free.
+func (a *Allocator) Fragmentation() float64 {
+	free := a.FreeBytes()
+	if free == 0 {
+		return 0
+	}
+	return float64(free-a.LargestFree()) / float64(free)
+}
+
+// Region is a copy of a region. Its chunks cover it without gaps.
+type Region struct {
+	Addr, Size uint64 // bytes
+	Chunks     []Chunk
+}
+
+// Chunk is a copy of a chunk.
+type Chunk struct {
+	Offset, Size uint64 // bytes; Offset is in the region
+	Requested    uint64 // bytes; 0 if free
+	ID           int64  // of the block in it, from 1; -1 if free
+}
+
+// Free says whether the chunk is free.
+func (c Chunk) Free() bool { return c.ID == freeID }
+
+// Regions copies all regions with their chunks, in the order of addresses.
+func (a *Allocator) Regions() []Region {
+	out := make([]Region, len(a.regions))
+	for i, r := range a.regions {
+		out[i] = Region{Addr: r.addr, Size: r.size}
+		for handle := a.chunks[r.wall].next; handle != r.wall; {
+			c := &a.chunks[handle]
+			out[i].Chunks = append(out[i].Chunks, Chunk{
+				Offset: c.addr - r.addr, Size: c.size, Requested: c.requested, ID: c.id,
+			})
+			handle = c.next
+		}
+	}
+	return out
+}
+
+// Locate returns the index, in the order of addresses, of the region that has addr, and
+// the offset in it. It is false if there is none.
+func (a *Allocator) Locate(addr uint64) (index int, offset uint64, ok bool) {
+	at, found := slices.BinarySearchFunc(a.regions, addr, func(r region, addr uint64) int {
+		switch {
+		case r.end() <= addr:
+			return -1
+		case r.addr > addr:
+			return 1
+		}
+		return 0
+	})
+	if !found {
+		return 0, 0, false
+	}
+	return at, addr - a.regions[at].addr, true
+}
+
+// Bin sums up the chunks of one bin's sizes, free and in use. Sizes are in bytes.
+type Bin struct {
+	LowerBound     uint64 // the least size of the bin
+	Chunks         int
+	ChunksInUse    int
+	Bytes          uint64
+	BytesInUse     uint64
+	RequestedInUse uint64
+}
+
+// BinOf is the bin of a chunk of size bytes: bin k has the sizes from 256·2^k to below
+// twice that, and the last one all above.
+func BinOf(size uint64) int {
+	return min(Bins-1, bits.Len64(max(size, Granule)>>granuleBits)-1)
+}
+
+// BinSummary sums up the chunks of regions by bin.
+func BinSummary(regions []Region) [Bins]Bin {
+	var bins [Bins]Bin
+	for k := range bins {
+		bins[k].LowerBound = Granule << k
+	}
+	for _, r := range regions {
+		for _, c := range r.Chunks {
+			bin := &bins[BinOf(c.Size)]
+			bin.Chunks++
+			bin.Bytes += c.Size
+			if c.Free() {
+				continue
+			}
+			bin.ChunksInUse++
+			bin.BytesInUse += c.Size
+			bin.RequestedInUse += c.Requested
+		}
+	}
+	return bins
+}
+
+// Picture draws the chunks of regions, laid end to end, in width cells: '*' holds bytes
+// that were asked for; else 'x' holds what blocks have beyond them; else '_' is free.
+func Picture(regions []Region, width int) string {
+	total := uint64(0)
+	for _, r := range regions {
+		total += r.Size
+	}
+	if total == 0 || width <= 0 {
+		return ""
+	}
+	cells := bytes.Repeat([]byte{'_'}, width)
+	cell := func(offset uint64) uint64 {
+		high, low := bits.Mul64(offset, uint64(width))
+		at, _ := bits.Div64(high, low, total)
+		return at
+	}
+	fill := func(from, to uint64, mark byte) {
+		if from == to {
+			return
+		}
+		for i := cell(from); i <= cell(to-1); i++ {
+			if cells[i] != '*' {
+				cells[i] = mark
+			}
+		}
+	}
+	base := uint64(0)
+	for _, r := range regions {
+		for _, c := range r.Chunks {
+			if c.Free() {
+				continue
+			}
+			start := base + c.Offset
+			fill(start+c.Requested, start+c.Size, 'x')
+			fill(start, start+c.Requested, '*')
+		}
+		base += r.Size
+	}
+	return string(cells)
+}
