@@ -47,10 +47,9 @@ func clean(s string) string {
 	return out.String()
 }
 
-// shown says whether a rune stands for itself: it has a glyph or is the plain blank.
-func shown(r rune) bool {
-	return unicode.IsPrint(r) && !unicode.Is(unicode.Cf, r)
-}
+// shown says whether a rune stands for itself: it has a glyph or is the plain blank. Marks that only
+// steer the layout (Unicode's class Cf) do not.
+func shown(r rune) bool { return unicode.IsPrint(r) }
 
 // shorten cleans s and takes the middle out of it where it is wider than width columns. Both ends
 // are kept because a module path is told by its root and by its leaf.

@@ -109,7 +109,7 @@ func drawIterationPeaks(c draw.Canvas, d *analysis.DeviceResult) {
 	for _, it := range d.Iterations {
 		greatest = max(greatest, it.PeakT, it.PeakC, it.PeakR)
 	}
-	p.X.Min, p.X.Max = 0.4, float64(n)+0.6
+	p.X.Min, p.X.Max = 0.4, float64(max(n, 4))+0.6
 	p.X.Tick.Marker = iterationTicks(d.Iterations)
 	p.X.Label.Text = "iteration"
 	byteAxis(&p.Y, greatest, 1.1*float64(max(greatest, 1)))
@@ -129,30 +129,37 @@ func iterationTicks(iterations []analysis.Iteration) plot.ConstantTicks {
 	return ticks
 }
 
-// iterationPeaks draws C and, inside it, T as bars, and R as a line over them. Where bars would be
-// narrower than a pixel, neighbours share one that is as tall as the tallest.
+// iterationPeaks draws C and, inside it, T as bars, and R as a line over them.
 type iterationPeaks struct{ iterations []analysis.Iteration }
+
+// Bars of more iterations than barsDrawn touch: they become an area, in which the neighbours that
+// share one of areaSteps steps are as tall as the tallest.
+const barsDrawn, areaSteps = 100, 400
 
 func (b iterationPeaks) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	n := len(b.iterations)
-	group := 1 + (n-1)/400
-	var line []vg.Point
+	group := 1 + (n-1)/areaSteps
+	var requested, provided, reserved []vg.Point
 	for i := 0; i < n; i += group {
 		end := min(i+group, n)
 		var t, cc, r int64
 		for _, it := range b.iterations[i:end] {
 			t, cc, r = max(t, it.PeakT), max(cc, it.PeakC), max(r, it.PeakR)
 		}
-		left, right := float64(i)+0.5, float64(end)+0.5
-		gap := 0.12
-		if n > 100 {
-			gap = 0 // bars of few pixels would show their gaps only
+		left, right := x(float64(i)+0.5), x(float64(end)+0.5)
+		if n <= barsDrawn {
+			gap := (right - left) * 0.12
+			fillRect(c, internalColor, left+gap, c.Min.Y, right-gap, y(float64(cc)))
+			fillRect(c, requestedColor, left+gap, c.Min.Y, right-gap, y(float64(t)))
 		}
-		x0, x1 := x(left+gap), x(right-gap)
-		fillRect(c, internalColor, x0, c.Min.Y, x1, y(float64(cc)))
-		fillRect(c, requestedColor, x0, c.Min.Y, x1, y(float64(t)))
-		line = append(line, vg.Point{X: x(left), Y: y(float64(r))}, vg.Point{X: x(right), Y: y(float64(r))})
+		requested = appendStep(requested, left, right, y(float64(t)))
+		provided = appendStep(provided, left, right, y(float64(cc)))
+		reserved = appendStep(reserved, left, right, y(float64(r)))
 	}
-	c.StrokeLines(draw.LineStyle{Color: reservedColor, Width: 2}, line)
+	if n > barsDrawn {
+		fillBelow(c, internalColor, provided)
+		fillBelow(c, requestedColor, requested)
+	}
+	c.StrokeLines(draw.LineStyle{Color: reservedColor, Width: 2}, reserved)
 }

@@ -45,7 +45,7 @@ func splitFigure(d *analysis.DeviceResult) Figure {
 		f.body = message("nothing to draw: no memory was mapped on this device")
 		return f
 	}
-	points := reducePoints(d.Series.Points, drawnPoints)
+	points := drawnCourse(d)
 	peak := d.Peak
 	f.subtitle = fmt.Sprintf("at the peak instant: requested %s, internal %s, pending %s, external %s, reserve %s of %s reserved",
 		FormatPercent(ratio(peak.T, peak.R)), FormatPercent(ratio(peak.Internal(), peak.R)), FormatPercent(ratio(peak.Pending, peak.R)),
@@ -87,8 +87,7 @@ func (s stacked) Plot(c draw.Canvas, p *plot.Plot) {
 			}
 			edge = appendStep(edge, x(float64(point.Start)), to, y(float64(sum)))
 		}
-		area := append([]vg.Point{{X: edge[0].X, Y: c.Min.Y}}, edge...)
-		c.FillPolygon(s.layers[n-1].clr, append(area, vg.Point{X: c.Max.X, Y: c.Min.Y}))
+		fillBelow(c, s.layers[n-1].clr, edge)
 		if n == len(s.layers) {
 			c.StrokeLines(draw.LineStyle{Color: reservedColor, Width: 2}, edge)
 		}

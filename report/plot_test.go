@@ -332,3 +332,20 @@ func TestWritePlotsError(t *testing.T) {
 		t.Errorf("%v, %v; want an error that names %s", paths, err, missing)
 	}
 }
+
+// A plot that could not be drawn to its end leaves no file behind.
+func TestWriteFileRemoves(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "half.png")
+	err := writeFile(path, func(w io.Writer) error {
+		if _, err := io.WriteString(w, "half"); err != nil {
+			return err
+		}
+		return errFull
+	})
+	if !errors.Is(err, errFull) || !strings.Contains(err.Error(), path) {
+		t.Errorf("%v; want %v and the path", err, errFull)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the half-written file is there: %v", err)
+	}
+}

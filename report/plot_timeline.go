@@ -22,11 +22,12 @@ func timelineFigure(d *analysis.DeviceResult) Figure {
 	}
 	f.subtitle = fmt.Sprintf("greatest reserved %s, provided %s, requested %s; at the peak instant %s of reserved is not requested",
 		FormatSize(d.MaxR), FormatSize(d.MaxC), FormatSize(d.MaxT), FormatPercent(1-ratio(d.Peak.T, d.Peak.R)))
-	points := reducePoints(d.Series.Points, drawnPoints)
+	points := drawnCourse(d)
 	curves := []envelope{
 		{points: points, of: func(p analysis.Point) analysis.Range { return p.C }, clr: internalColor},
 		{points: points, of: func(p analysis.Point) analysis.Range { return p.T }, clr: requestedColor, below: 0.13},
-		{points: points, of: func(p analysis.Point) analysis.Range { return p.R }, clr: reservedColor, width: 2},
+		// R moves rarely: fine slices draw its steps, wide ones would draw blocks.
+		{points: reducePoints(d.Series.Points, drawnPoints), of: func(p analysis.Point) analysis.Range { return p.R }, clr: reservedColor, width: 2},
 	}
 	f.legend = []legendEntry{
 		stroke(draw.LineStyle{Color: reservedColor, Width: 2.25}, "reserved (R): mapped"),
@@ -88,8 +89,7 @@ func (e envelope) Plot(c draw.Canvas, p *plot.Plot) {
 		lower = appendStep(lower, from, to, y(float64(r.Min)))
 	}
 	if e.below > 0 {
-		area := append([]vg.Point{{X: upper[0].X, Y: c.Min.Y}}, upper...)
-		c.FillPolygon(tint(e.clr, e.below), append(area, vg.Point{X: c.Max.X, Y: c.Min.Y}))
+		fillBelow(c, tint(e.clr, e.below), upper)
 	}
 	band := append([]vg.Point(nil), upper...)
 	for i := len(lower) - 1; i >= 0; i-- {
@@ -165,14 +165,16 @@ func drawCross(c draw.Canvas, x, y vg.Length) {
 type timeMarks struct {
 	iterations []analysis.Iteration
 	step       int // every how many boundaries there is a line
+	label      int // every how many iterations there is a number
 	failures   bool
 }
 
-// boundariesDrawn is how many lines between iterations stay apart in a figure's width.
-const boundariesDrawn = 60
+// How many lines between iterations, and how many of their numbers, stay apart in a figure's width.
+const boundariesDrawn, numbersDrawn = 60, 30
 
 func newTimeMarks(d *analysis.DeviceResult) timeMarks {
-	return timeMarks{iterations: d.Iterations, step: iterationStep(len(d.Iterations), boundariesDrawn), failures: len(d.OOMs) > 0}
+	n := len(d.Iterations)
+	return timeMarks{d.Iterations, iterationStep(n, boundariesDrawn), iterationStep(n, numbersDrawn), len(d.OOMs) > 0}
 }
 
 // iterationStep is the least of 1, 5, 10, 20, 50, 100, 200, … with which at most most of n
@@ -226,7 +228,7 @@ func (m timeMarks) Plot(c draw.Canvas, p *plot.Plot) {
 		start := max(x(float64(it.Start)), c.Min.X)
 		middle := (start + end) / 2
 		half := sty.Width(text) / 2
-		if (number%m.step == 0 || i == 0) && middle-half >= free && middle+half <= c.Max.X {
+		if (number%m.label == 0 || i == 0) && middle-half >= free && middle+half <= c.Max.X {
 			c.FillText(sty, vg.Point{X: middle, Y: c.Max.Y + 3}, text)
 			free = middle + half + 6
 		}

@@ -7,6 +7,17 @@ import (
 // drawnPoints is how many intervals a figure draws at most: about one a pixel of its width.
 const drawnPoints = 1000
 
+// drawnCourse is a device's course as its figures draw it. Hundreds of iterations are drawn as a
+// band: with slices of one and a half iterations each one holds a whole rise and fall, where finer
+// ones would show an interference of iterations and pixels.
+func drawnCourse(d *analysis.DeviceResult) []analysis.Point {
+	n := drawnPoints
+	if iterations := len(d.Iterations); iterations > 100 {
+		n = min(n, iterations*2/3)
+	}
+	return reducePoints(d.Series.Points, n)
+}
+
 // reducePoints joins points that fall into the same of n equal slices of time, so that at most n
 // are left. The joined point covers both: it keeps the least and greatest of each value, and the
 // split at the greatest R (then T), so that neither a peak nor the peak instant is lost.

@@ -156,10 +156,14 @@ func byteAxis(a *plot.Axis, greatest int64, top float64) {
 	a.Label.Text = "memory (" + unit + ")"
 }
 
-// timeAxis gives the x axis [start, end] nanoseconds.
+// timeAxis gives the x axis [start, end] nanoseconds; it begins at 0 where that costs little room,
+// and lasts a millisecond where a single event would not last at all.
 func timeAxis(a *plot.Axis, start, end int64) {
 	if end <= start {
-		end = start + 1
+		end = start + 1_000_000
+	}
+	if start < (end-start)/10 {
+		start = 0
 	}
 	scale, unit := 1.0, "ns"
 	switch span := end - start; {
@@ -197,4 +201,10 @@ func fillRect(c draw.Canvas, clr color.Color, x0, y0, x1, y1 vg.Length) {
 // strokeRect outlines it.
 func strokeRect(c draw.Canvas, sty draw.LineStyle, x0, y0, x1, y1 vg.Length) {
 	c.StrokeLines(sty, []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}, {X: x0, Y: y0}})
+}
+
+// fillBelow fills the area between a path, from left to right, and the bottom of the canvas.
+func fillBelow(c draw.Canvas, clr color.Color, path []vg.Point) {
+	area := append([]vg.Point{{X: path[0].X, Y: c.Min.Y}}, path...)
+	c.FillPolygon(clr, append(area, vg.Point{X: path[len(path)-1].X, Y: c.Min.Y}))
 }

@@ -12,6 +12,9 @@ const growthHead, growthTail = 12, 6
 // verdictWidth is the room for a verdict.
 const verdictWidth = len(analysis.Fragmentation)
 
+// fragmentationMeans explains the verdict.
+const fragmentationMeans = "fragmentation: enough bytes were free, but in no piece that was large enough"
+
 // growthSection lists what made the arenas grow.
 func growthSection(d *analysis.DeviceResult) section {
 	s := section{title: "Growth"}
@@ -43,6 +46,12 @@ func growthSection(d *analysis.DeviceResult) section {
 	if dropped := d.GrowthCount - int64(len(d.Growths)); dropped > 0 {
 		s.after = append(s.after, toned(faint, note(fmt.Sprintf("%s after these are counted but not kept", plural(dropped, "growth"))))...)
 	}
+	for _, g := range d.Growths {
+		if g.Verdict == analysis.Fragmentation {
+			s.after = append(s.after, note(fragmentationMeans)...)
+			break
+		}
+	}
 	s.after = append(s.after, note("free, largest, stranded: bytes free before, the largest free chunk, bytes in chunks too small")...)
 	return s
 }
@@ -60,7 +69,7 @@ func growthSummary(d *analysis.DeviceResult) string {
 	if kept := int64(len(d.Growths)); kept < total {
 		of = "the first " + formatCount(kept) + ": "
 	}
-	return fmt.Sprintf("%s; %s%s mapped, %s although enough was free, in pieces (fragmentation)",
+	return fmt.Sprintf("%s; %s%s mapped, %s for fragmentation",
 		plural(total, "extension"), of, FormatSize(grown), formatCount(fragmented))
 }
 
@@ -104,7 +113,7 @@ func verdictNotes(ooms []analysis.OOM) []cell {
 	}
 	var notes []cell
 	if has[analysis.Fragmentation] {
-		notes = append(notes, note("fragmentation: enough bytes were free, but in no piece that was large enough")...)
+		notes = append(notes, note(fragmentationMeans)...)
 	}
 	if has[analysis.Capacity] {
 		notes = append(notes, note("capacity: fewer bytes were free than asked for")...)
