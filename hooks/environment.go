@@ -74,6 +74,15 @@ func (i *Installation) Environment(base []string, o Options) []string {
 	return env
 }
 
+// ShimEnvironment is base with what the Python package needs to find and compile the shim,
+// without recording the process that does it.
+func (i *Installation) ShimEnvironment(base []string) []string {
+	env := slices.DeleteFunc(slices.Clone(base), func(entry string) bool { return strings.HasPrefix(entry, "MEMPROF_SPOOL=") })
+	env = set(env, "MEMPROF_HOOKS", i.Dir)
+	env = set(env, "MEMPROF_SHIM_CACHE", i.ShimCache)
+	return prepend(env, "PYTHONPATH", i.PythonDir())
+}
+
 func lookup(env []string, name string) (string, bool) {
 	// The last of several entries wins, as in os/exec.
 	for k := len(env) - 1; k >= 0; k-- {

@@ -1,0 +1,58 @@
+# memprof: build, demonstrate and test.
+#
+#   make build       bin/memprof, one file with everything in it
+#   make demo        records a job (simulated GPU where there is no real one), reports, verifies, checks
+#   make test        everything that needs no GPU
+#   make bench       the benchmarks that need no GPU
+#   make gpu-check   the acceptance suite, on a machine with a CUDA GPU and torch (needs no Go there)
+#   make clean       removes what the others made
+
+SHELL := /bin/bash
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+DEMO := demo-run
+
+# The demo's job: the training script where there is a GPU and torch, else its recording.
+DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1 \
+	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof rerun samples/resnet50)
+
+.PHONY: build hook demo test go-test c-test python-test bench gpu-check clean
+
+build: hook
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
+
+hook:
+	$(MAKE) -C hooks dist
+
+demo: build
+	bin/memprof record --force -o $(DEMO) -- $(DEMO_JOB)
+	bin/memprof report $(DEMO)
+	bin/memprof verify $(DEMO)
+	bin/memprof check $(DEMO) --gate 'waste.external < 25%' --gate 'reserved.peak < 40GiB'
+
+test: hook go-test c-test python-test
+
+go-test: hook
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted"; exit 1; fi
+	go vet ./...
+	go test ./...
+	go test -race -short ./trace/... ./hooks/...
+
+c-test: hook
+	$(MAKE) -C hooks test
+
+python-test: hook
+	PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -s hooks/python/tests
+
+bench:
+	go test -run '^$$' -bench . -benchtime 2s ./...
+	@if grep -q '^bench:' hooks/Makefile; then $(MAKE) -C hooks bench; fi
+
+# Without Go on the machine the built bin/memprof is taken as it is.
+gpu-check:
+	@if command -v go >/dev/null; then $(MAKE) build; fi
+	python3 samples/gpu_check.py --memprof bin/memprof
+
+clean:
+	rm -rf bin $(DEMO)
+	$(MAKE) -C hooks clean

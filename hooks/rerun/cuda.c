@@ -1,0 +1,176 @@
+// cuda.c - see cuda.h.
+#define _GNU_SOURCE
+#include "cuda.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+
+enum {
+  OUT_OF_MEMORY = 2,           // CUDA_ERROR_OUT_OF_MEMORY, the runtime's too
+  INVALID_DEVICE = 101,        // CUDA_ERROR_INVALID_DEVICE
+  ATTRIBUTE_VMM = 102,         // ..._VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
+  ATTRIBUTE_RDMA_VMM = 110,    // ..._GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
+  STREAM_NON_BLOCKING = 1,     // CU_STREAM_NON_BLOCKING
+  ALLOCATION_PINNED = 1,       // CU_MEM_ALLOCATION_TYPE_PINNED
+  LOCATION_DEVICE = 1,         // CU_MEM_LOCATION_TYPE_DEVICE
+  GRANULARITY_MINIMUM = 0,     // CU_MEM_ALLOC_GRANULARITY_MINIMUM
+};
+
+// CUmemAllocationProp, as the driver's binary interface has it.
+struct allocation_properties {
+  int type, handle_types, location_type, location_id;
+  void *win32;
+  unsigned char flags[8];
+};
+
+// dlsym's result goes through memory: ISO C has no conversion from void * to a function.
+static void find(void *library, const char *name, void *function) {
+  void *symbol = dlsym(library, name);
+  memcpy(function, &symbol, sizeof symbol);
+}
+
+int rerun_open_driver(struct rerun_cuda *cuda, const char *path, char *why, size_t size) {
+  memset(cuda, 0, sizeof *cuda);
+  cuda->current = -1;
+  cuda->driver = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!cuda->driver) {
+    const char *reason = dlerror();
+    snprintf(why, size, "%s", reason ? reason : "dlopen failed");
+    return -1;
+  }
+  find(cuda->driver, "cuInit", &cuda->init);
+  find(cuda->driver, "cuDriverGetVersion", &cuda->driver_version);
+  find(cuda->driver, "cuDeviceGetCount", &cuda->device_count);
+  find(cuda->driver, "cuDeviceGet", &cuda->device_get);
+  find(cuda->driver, "cuDeviceGetName", &cuda->device_name);
+  find(cuda->driver, "cuDeviceTotalMem_v2", &cuda->device_total);
+  find(cuda->driver, "cuDeviceGetAttribute", &cuda->device_attribute);
+  find(cuda->driver, "cuMemGetAllocationGranularity", &cuda->granularity);
+  find(cuda->driver, "cuDevicePrimaryCtxRetain", &cuda->retain);
+  find(cuda->driver, "cuCtxSetCurrent", &cuda->set_current);
+  find(cuda->driver, "cuStreamCreate", &cuda->stream_create);
+  find(cuda->driver, "cuMemAlloc_v2", &cuda->mem_alloc);
+  find(cuda->driver, "cuMemFree_v2", &cuda->mem_free);
+  find(cuda->driver, "cuGetErrorName", &cuda->error_name);
+  if (!cuda->init || !cuda->device_count || !cuda->device_get || !cuda->retain || !cuda->set_current || !cuda->mem_alloc ||
+      !cuda->mem_free || !cuda->stream_create) {
+    snprintf(why, size, "%s is not a CUDA driver", path);
+    return -1;
+  }
+  return cuda->init(0);
+}
+
+void rerun_open_allocators(struct rerun_cuda *cuda, const char *const *names) {
+  for (; *names && !cuda->runtime; names++) {
+    void *library = dlopen(*names, RTLD_NOW | RTLD_LOCAL);
+    if (!library) continue;
+    find(library, "cudaMalloc", &cuda->cuda_malloc);
+    find(library, "cudaFree", &cuda->cuda_free);
+    if (cuda->cuda_malloc && cuda->cuda_free) cuda->runtime = *names;
+  }
+  find(RTLD_DEFAULT, "memprof_active", &cuda->hook_active);
+  find(RTLD_DEFAULT, "memprof_malloc", &cuda->hook_malloc);
+  find(RTLD_DEFAULT, "memprof_free", &cuda->hook_free);
+  find(RTLD_DEFAULT, "memprof_oom_message", &cuda->hook_oom_message);
+  find(RTLD_DEFAULT, "memprof_iteration", &cuda->hook_iteration);
+  find(RTLD_DEFAULT, "memprof_phase_begin", &cuda->hook_phase_begin);
+  find(RTLD_DEFAULT, "memprof_phase_end", &cuda->hook_phase_end);
+  find(RTLD_DEFAULT, "memprof_set_context", &cuda->hook_set_context);
+  int whole = cuda->hook_active && cuda->hook_malloc && cuda->hook_free && cuda->hook_iteration && cuda->hook_phase_begin &&
+              cuda->hook_phase_end && cuda->hook_set_context;
+  cuda->hooked = whole && cuda->hook_active() != 0;
+}
+
+int rerun_count(const struct rerun_cuda *cuda, int *version, int *devices) {
+  *version = 0;
+  if (cuda->driver_version && cuda->driver_version(version) != 0) *version = 0;
+  return cuda->device_count(devices);
+}
+
+void rerun_describe(const struct rerun_cuda *cuda, int ordinal, struct rerun_device *device) {
+  *device = (struct rerun_device){.total = -1, .granularity = -1, .vmm = -1, .rdma = -1};
+  int handle = 0;
+  if (cuda->device_get(&handle, ordinal) != 0) return;
+  if (!cuda->device_name || cuda->device_name(device->name, sizeof device->name, handle) != 0) device->name[0] = 0;
+  size_t bytes = 0;
+  if (cuda->device_total && cuda->device_total(&bytes, handle) == 0) device->total = (int64_t)bytes;
+  int value = 0;
+  if (cuda->device_attribute && cuda->device_attribute(&value, ATTRIBUTE_VMM, handle) == 0) device->vmm = value != 0;
+  if (cuda->device_attribute && cuda->device_attribute(&value, ATTRIBUTE_RDMA_VMM, handle) == 0) device->rdma = value != 0;
+  struct allocation_properties properties = {
+      .type = ALLOCATION_PINNED, .location_type = LOCATION_DEVICE, .location_id = handle};
+  if (cuda->granularity && cuda->granularity(&bytes, &properties, GRANULARITY_MINIMUM) == 0) device->granularity = (int64_t)bytes;
+}
+
+const char *rerun_error_name(const struct rerun_cuda *cuda, int error) {
+  const char *name = NULL;
+  if (cuda->error_name && cuda->error_name(error, &name) == 0 && name) return name;
+  return "unknown CUDA error";
+}
+
+// Makes the device's primary context current, as the runtime would.
+static int enter(struct rerun_cuda *cuda, int device) {
+  if (cuda->current == device) return 0;
+  if (device < 0 || device >= RERUN_DEVICES) return INVALID_DEVICE;
+  if (!cuda->contexts[device]) {
+    int handle = 0;
+    int error = cuda->device_get(&handle, device);
+    if (error == 0) error = cuda->retain(&cuda->contexts[device], handle);
+    if (error != 0) return error;
+  }
+  int error = cuda->set_current(cuda->contexts[device]);
+  if (error == 0) cuda->current = device;
+  return error;
+}
+
+int rerun_stream(struct rerun_cuda *cuda, int device, void **stream) {
+  int error = enter(cuda, device);
+  return error ? error : cuda->stream_create(stream, STREAM_NON_BLOCKING);
+}
+
+int rerun_malloc(struct rerun_cuda *cuda, int device, void *stream, size_t bytes, uintptr_t *address) {
+  int error = enter(cuda, device);
+  if (error != 0) return error;
+  if (!cuda->hooked && !cuda->runtime) return cuda->mem_alloc(address, bytes);
+  void *pointer = NULL;
+  if (cuda->hooked) {
+    pointer = cuda->hook_malloc(bytes, device, stream);
+    error = pointer ? 0 : OUT_OF_MEMORY;
+  } else {
+    error = cuda->cuda_malloc(&pointer, bytes);
+  }
+  *address = (uintptr_t)pointer;
+  return error;
+}
+
+int rerun_free(struct rerun_cuda *cuda, int device, void *stream, uintptr_t address) {
+  int error = enter(cuda, device);
+  if (error != 0) return error;
+  if (cuda->hooked) {
+    cuda->hook_free((void *)address, 0, device, stream);
+    return 0;
+  }
+  return cuda->runtime ? cuda->cuda_free((void *)address) : cuda->mem_free(address);
+}
+
+const char *rerun_oom_message(const struct rerun_cuda *cuda) {
+  return cuda->hook_oom_message ? cuda->hook_oom_message() : "out of memory";
+}
+
+void rerun_iteration(const struct rerun_cuda *cuda, const char *label) {
+  if (cuda->hooked) cuda->hook_iteration(label);
+}
+
+void rerun_phase(const struct rerun_cuda *cuda, const char *name, int begin) {
+  if (!cuda->hooked) return;
+  if (begin) {
+    cuda->hook_phase_begin(name);
+  } else {
+    cuda->hook_phase_end(name);
+  }
+}
+
+void rerun_context(const struct rerun_cuda *cuda, const char *context) {
+  if (cuda->hooked) cuda->hook_set_context(context);
+}
