@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/memprof/memprof/analysis"
 )
@@ -87,11 +88,15 @@ func peaksSection(d *analysis.DeviceResult) section {
 	}
 }
 
-// peakFragmentation is the frameworks' measure (F-L)/F at the peak instant, 0 when nothing is free.
+// peakFragmentation is the frameworks' measure (F-L)/F at the peak instant, 0 when nothing is free
+// and NaN when the result has no map to find L in.
 func peakFragmentation(d *analysis.DeviceResult) float64 {
 	free := d.Peak.Free()
 	if free <= 0 {
 		return 0
+	}
+	if len(d.Map.Arenas) == 0 {
+		return math.NaN()
 	}
 	largest := largestFree(d.Map)
 	return ratio(free-min(largest, free), free)

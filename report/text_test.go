@@ -241,6 +241,9 @@ func TestLargestFree(t *testing.T) {
 	if got, want := peakFragmentation(d), 84.0/124; got != want {
 		t.Errorf("fragmentation %v, want %v", got, want)
 	}
+	if got := peakFragmentation(&analysis.DeviceResult{Peak: d.Peak}); !math.IsNaN(got) {
+		t.Errorf("fragmentation without a map %v, want NaN", got)
+	}
 	if got := peakFragmentation(&analysis.DeviceResult{}); got != 0 {
 		t.Errorf("fragmentation of nothing %v, want 0", got)
 	}
