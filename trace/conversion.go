@@ -1,0 +1,234 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// conversion is one process on its way from spool to parts.
+type conversion struct {
+	from    *SpoolProcess
+	to      *Writer
+	ids     map[uint32]int32 // spool string id -> the writer's
+	silent  int              // polls in a row that found it dead and had no events
+	deleted int64            // segments below are gone
+}
+
+func (c *Collector) meta(from *SpoolProcess) ProcessMeta {
+	h := &from.header
+	return ProcessMeta{
+		RunID: c.opt.RunID, Name: c.freeName(h), Spool: from.Name, PID: int(h.PID),
+		Rank: int(h.Rank), LocalRank: int(h.LocalRank), WorldSize: int(h.WorldSize),
+		Command: h.Command, Frameworks: h.Frameworks,
+	}
+}
+
+// freeName is rankN or pidN; of several processes with one rank (a launcher's children)
+// the later ones get their pid behind it.
+func (c *Collector) freeName(h *processHeader) string {
+	pid := fmt.Sprintf("pid%d", h.PID)
+	name := pid
+	if h.Rank >= 0 {
+		name = fmt.Sprintf("rank%d", h.Rank)
+	}
+	for n := 2; c.names[name]; n++ {
+		switch {
+		case h.Rank >= 0 && n == 2:
+			name = fmt.Sprintf("rank%d-%s", h.Rank, pid)
+		case h.Rank >= 0:
+			name = fmt.Sprintf("rank%d-%s-%d", h.Rank, pid, n-1)
+		default:
+			name = fmt.Sprintf("%s-%d", pid, n)
+		}
+	}
+	c.names[name] = true
+	return name
+}
+
+// follow takes what one process has written; ended when it is converted to its end.
+func (c *Collector) follow(p *conversion) (progress, ended bool, err error) {
+	// The order matters: what a process wrote before it was found dead is seen below.
+	alive, err := p.from.Alive()
+	if err != nil {
+		return false, false, err
+	}
+	if _, err := p.from.refresh(); err != nil {
+		return false, false, err
+	}
+	progress, err = c.drain(p, false)
+	if err != nil {
+		return progress, false, err
+	}
+	if p.from.stoppedAndDrained() {
+		return progress, true, c.end(p)
+	}
+	if alive || progress {
+		p.silent = 0
+		return progress, false, nil
+	}
+	// A process that has just made its directory may not hold its lock yet.
+	if p.silent++; p.silent < 2 {
+		return progress, false, nil
+	}
+	if _, err := c.drain(p, true); err != nil {
+		return true, false, err
+	}
+	return true, true, c.end(p)
+}
+
+func (c *Collector) drain(p *conversion, final bool) (progress bool, err error) {
+	var trouble error // of deleting; the events are safe all the same
+	progress, err = p.from.read(final, func(spooled *Event, slot int64) error {
+		e := *spooled
+		e.Seq = p.to.NextSeq()
+		e.Time -= c.opt.ClockBase
+		e.Context = p.context(uint32(e.Context))
+		parts := len(p.to.Parts())
+		err := p.to.appendSlot(&e, slot)
+		if errors.Is(err, ErrDiskFull) && c.dropBallast() {
+			err = c.completeEarly(p, &e, slot)
+		}
+		if err == nil && len(p.to.Parts()) != parts {
+			trouble = errors.Join(trouble, c.release(p))
+		}
+		return err
+	})
+	if errors.Is(err, ErrDiskFull) {
+		err = c.stayedFull(p, err)
+	}
+	return progress, errors.Join(err, trouble)
+}
+
+// completeEarly uses the room of the ballast: a part that is complete lets go of its
+// segments, which makes more room than it took.
+func (c *Collector) completeEarly(p *conversion, e *Event, slot int64) error {
+	if err := p.to.CompletePart(); err != nil {
+		return err
+	}
+	if len(p.to.Parts()) > 0 {
+		if err := c.release(p); err != nil {
+			return err
+		}
+	}
+	return p.to.appendSlot(e, slot)
+}
+
+func (p *conversion) context(spoolID uint32) int32 {
+	if spoolID == 0 {
+		return 0
+	}
+	id, ok := p.ids[spoolID]
+	if !ok {
+		id = p.to.Intern(p.from.strings.text(spoolID))
+		p.ids[spoolID] = id
+	}
+	return id
+}
+
+// release deletes the segments whose events are all in complete parts.
+func (c *Collector) release(p *conversion) error {
+	parts := p.to.Parts()
+	limit := p.from.strings.firstNeeded(max(parts[len(parts)-1].NextSlot, 0)) / segmentRecords
+	if limit <= p.deleted {
+		return nil
+	}
+	if err := p.from.strings.save(filepath.Join(p.from.Dir, stringsName)); err != nil {
+		return nil // without it the segments stay, which costs room and loses nothing
+	}
+	present, err := listSegments(p.from.Dir)
+	if err != nil {
+		return err
+	}
+	for _, index := range present {
+		if index >= limit {
+			break
+		}
+		if err := os.Remove(segmentPath(p.from.Dir, index)); err != nil {
+			return err
+		}
+	}
+	p.deleted = limit
+	// Without ballast the next full disk may cost a `memprof recover`, nothing else.
+	_ = c.layBallast()
+	return nil
+}
+
+// stayedFull notes that the disk is full and nothing of ours is left to give up.
+func (c *Collector) stayedFull(p *conversion, err error) error {
+	parts := p.to.Parts()
+	valid := "no event of it is converted"
+	if len(parts) > 0 {
+		last := &parts[len(parts)-1]
+		valid = fmt.Sprintf("it is converted up to seq %d (%s)", last.FirstSeq+last.Events-1, filepath.Base(last.Path))
+	}
+	c.full = &PathError{
+		Path: c.dir, Err: ErrDiskFull,
+		Detail: fmt.Sprintf("%v; %s: %s, the rest waits in %s", err, p.to.meta.Name, valid, p.from.Dir),
+		Remedy: fmt.Sprintf("make room and run `memprof recover %s`", c.dir),
+	}
+	return c.full
+}
+
+// end completes a process that is read to its end and removes its spool.
+func (c *Collector) end(p *conversion) error {
+	ending := p.ending()
+	p.to.SetFrameworks(p.from.header.Frameworks)
+	err := p.to.Finish(ending)
+	if errors.Is(err, ErrDiskFull) && c.dropBallast() {
+		err = p.to.Finish(ending)
+	}
+	if errors.Is(err, ErrDiskFull) {
+		err = c.stayedFull(p, err)
+	}
+	if err != nil {
+		p.to.Abandon()
+		p.from.Close()
+		return err
+	}
+	c.summarize(p, ending)
+	p.from.Close()
+	return os.RemoveAll(p.from.Dir)
+}
+
+func (p *conversion) ending() Ending {
+	h := &p.from.header
+	e := Ending{State: StateKilled, Lost: p.from.lost, Problems: p.from.Problems()}
+	switch {
+	case p.from.damage != "":
+		e.Reason = p.from.damage
+	case h.State == stateClosed:
+		e.State = StateClosed
+	case h.State == stateStopped:
+		e.State = StateStopped
+		e.Reason = h.StopReason
+		if h.StopErrno != 0 {
+			e.Reason = strings.TrimSpace(fmt.Sprintf("%s: %v", e.Reason, syscall.Errno(h.StopErrno)))
+		}
+	case !p.from.ended:
+		e.State, e.Reason = StateStopped, "the recording ended before the process did"
+	}
+	if n := p.from.strings.bad; n > 0 {
+		e.Problems = append(e.Problems, fmt.Sprintf("%d pieces of strings in the spool were malformed", n))
+	}
+	return e
+}
+
+func (c *Collector) summarize(p *conversion, ending Ending) {
+	t := p.to.Totals()
+	c.finished.Add(t)
+	name := p.to.meta.Name
+	c.summary.Events += t.Events
+	c.summary.Processes = append(c.summary.Processes, ProcessSummary{
+		Name: name, Events: t.Events, Parts: len(p.to.Parts()), Ending: ending,
+	})
+	for _, line := range ending.Problems {
+		c.summary.Problems = append(c.summary.Problems, name+": "+line)
+	}
+	if ending.State == StateStopped || ending.Reason != "" {
+		c.summary.Problems = append(c.summary.Problems, fmt.Sprintf("%s: recording ended at seq %d: %s", name, t.Events-1, ending.Reason))
+	}
+}

@@ -1,0 +1,119 @@
+package trace
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// InfoName is the file in a run's directory that [Info] is kept in.
+const InfoName = "run.json"
+
+// Info is what is known of a run as a whole: the contents of run.json.
+type Info struct {
+	SchemaVersion int               `json:"schema_version"`
+	ID            string            `json:"id"` // random; every part carries it too
+	Version       string            `json:"memprof_version"`
+	Command       []string          `json:"command"`
+	Host          string            `json:"host"`
+	OS            string            `json:"os"`     // "Debian GNU/Linux 12"
+	Kernel        string            `json:"kernel"` // "6.1.0-18-amd64"
+	GPUs          []GPU             `json:"gpus"`
+	Frameworks    []string          `json:"frameworks"` // "torch 2.11.0+cu130"
+	Options       map[string]string `json:"options"`    // of record, by name
+	Start         time.Time         `json:"start"`
+	ClockBase     int64             `json:"clock_base_ns"`         // CLOCK_MONOTONIC at time 0 of the events
+	ExitStatus    *int              `json:"exit_status,omitempty"` // of the command, 128+n for a signal; nil while it runs or when not known
+	Problems      []string          `json:"problems,omitempty"`    // troubles of memprof's own, one a line
+	Recovered     bool              `json:"recovered,omitempty"`   // finished by `memprof recover`
+	DurationNS    int64             `json:"duration_ns,omitempty"` // of the command
+}
+
+// GPU is one device as NVML names it.
+type GPU struct {
+	Index  int    `json:"index"`
+	Name   string `json:"name"`
+	UUID   string `json:"uuid,omitempty"`
+	Memory int64  `json:"memory"` // bytes
+	Driver string `json:"driver,omitempty"`
+}
+
+// NewRunID is a random id for [Info.ID]: 16 hexadecimal digits.
+func NewRunID() string {
+	var b [8]byte
+	rand.Read(b[:]) // never fails, by its documentation
+	return hex.EncodeToString(b[:])
+}
+
+// WriteInfo writes run.json of the run in dir at once: a reader sees the old one or the
+// new one, whole.
+func WriteInfo(dir string, info *Info) error {
+	out := *info
+	out.SchemaVersion = SchemaVersion
+	text, err := json.MarshalIndent(&out, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", InfoName, err)
+	}
+	path := filepath.Join(dir, InfoName)
+	f, err := os.CreateTemp(dir, "."+InfoName+".*.tmp")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// ReadInfo reads run.json of the run in dir. Fields it does not know are passed over; a
+// file of a newer schema is an [ErrNewerSchema], a missing one an [fs.ErrNotExist].
+func ReadInfo(dir string) (*Info, error) {
+	path := filepath.Join(dir, InfoName)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var version struct {
+		SchemaVersion int `json:"schema_version"`
+	}
+	if err := json.Unmarshal(text, &version); err != nil {
+		return nil, &PathError{Path: path, Err: ErrDamaged, Detail: err.Error(), Remedy: "restore it from a copy, or delete it: the parts can be read without"}
+	}
+	if version.SchemaVersion > SchemaVersion {
+		return nil, newerSchema(path, version.SchemaVersion)
+	}
+	info := new(Info)
+	if err := json.Unmarshal(text, info); err != nil {
+		return nil, &PathError{Path: path, Err: ErrDamaged, Detail: err.Error(), Remedy: "restore it from a copy, or delete it: the parts can be read without"}
+	}
+	return info, nil
+}
+
+// readInfoIfAny is ReadInfo with nil for a missing file.
+func readInfoIfAny(dir string) (*Info, error) {
+	info, err := ReadInfo(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return info, err
+}
+
+func newerSchema(path string, version int) error {
+	return &PathError{
+		Path: path, Err: ErrNewerSchema,
+		Detail: fmt.Sprintf("schema version %d, this memprof knows up to %d", version, SchemaVersion),
+		Remedy: "use a newer memprof to read it",
+	}
+}

@@ -1,0 +1,221 @@
+package trace
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Totals are the numbers of a process, all devices summed, after the last event. Bytes.
+type Totals struct {
+	Events       int64
+	Requested    int64 // T: asked for by live allocations
+	Provided     int64 // C: chunks of live allocations
+	Reserved     int64 // R: mapped
+	PeakReserved int64
+	OOMs         int64
+}
+
+// Add sums two processes; the peak becomes the sum of the peaks.
+func (t *Totals) Add(o Totals) {
+	t.Events += o.Events
+	t.Requested += o.Requested
+	t.Provided += o.Provided
+	t.Reserved += o.Reserved
+	t.PeakReserved += o.PeakReserved
+	t.OOMs += o.OOMs
+}
+
+// inForce holds the events that still hold after the last one added: what a later part
+// restates at its start.
+type inForce struct {
+	arenas   map[int32]Event // the last arena event of each id
+	blocks   map[int64]int32 // address of a live or pending chunk -> slot
+	slots    []block
+	vacant   []int32
+	mapped   []Event // map events cut to the ranges still mapped, by address
+	phases   map[int32][]Event
+	external map[int64]Event
+	totals   Totals
+}
+
+// block is a chunk from its alloc to its free (or free_done).
+type block struct {
+	alloc   Event
+	uses    []Event // stream_use, in order
+	free    Event   // when pending
+	pending bool
+}
+
+func newInForce() *inForce {
+	return &inForce{
+		arenas:   map[int32]Event{},
+		blocks:   map[int64]int32{},
+		phases:   map[int32][]Event{},
+		external: map[int64]Event{},
+	}
+}
+
+func (f *inForce) add(e *Event) {
+	f.totals.Events++
+	f.apply(e)
+	f.totals.PeakReserved = max(f.totals.PeakReserved, f.totals.Reserved)
+}
+
+func (f *inForce) apply(e *Event) {
+	switch e.Kind {
+	case KindArena:
+		f.arenas[e.Arena] = *e
+	case KindAlloc:
+		f.alloc(e)
+	case KindFree:
+		f.free(e)
+	case KindFreeDone:
+		f.drop(e.Addr)
+	case KindStreamUse:
+		if i, ok := f.blocks[e.Addr]; ok {
+			f.slots[i].uses = append(f.slots[i].uses, *e)
+		}
+	case KindMap:
+		f.mapRange(e)
+	case KindUnmap:
+		f.unmapRange(e.Addr, e.Provided)
+	case KindPhaseBegin:
+		f.phases[e.Thread] = append(f.phases[e.Thread], *e)
+	case KindPhaseEnd:
+		f.endPhase(e)
+	case KindExternalAlloc:
+		f.external[e.Addr] = *e
+	case KindExternalFree:
+		delete(f.external, e.Addr)
+	case KindOOM:
+		f.totals.OOMs++
+	}
+}
+
+func (f *inForce) alloc(e *Event) {
+	f.drop(e.Addr) // a damaged trace may hand out an address twice; the later one counts
+	var i int32
+	if n := len(f.vacant); n > 0 {
+		i, f.vacant = f.vacant[n-1], f.vacant[:n-1]
+		f.slots[i] = block{alloc: *e, uses: f.slots[i].uses[:0]}
+	} else {
+		i = int32(len(f.slots))
+		f.slots = append(f.slots, block{alloc: *e})
+	}
+	f.blocks[e.Addr] = i
+	f.totals.Requested += e.Requested
+	f.totals.Provided += e.Provided
+}
+
+func (f *inForce) free(e *Event) {
+	i, ok := f.blocks[e.Addr]
+	if !ok || f.slots[i].pending {
+		return
+	}
+	b := &f.slots[i]
+	if slices.ContainsFunc(b.uses, func(u Event) bool { return u.Stream != b.alloc.Stream }) {
+		b.pending, b.free = true, *e
+		f.totals.Requested -= b.alloc.Requested
+		f.totals.Provided -= b.alloc.Provided
+		return
+	}
+	f.drop(e.Addr)
+}
+
+func (f *inForce) drop(addr int64) {
+	i, ok := f.blocks[addr]
+	if !ok {
+		return
+	}
+	if b := &f.slots[i]; !b.pending {
+		f.totals.Requested -= b.alloc.Requested
+		f.totals.Provided -= b.alloc.Provided
+	}
+	delete(f.blocks, addr)
+	f.vacant = append(f.vacant, i)
+}
+
+// firstEndingAfter is the first mapped range that ends behind addr.
+func (f *inForce) firstEndingAfter(addr int64) int {
+	i, _ := slices.BinarySearchFunc(f.mapped, addr, func(m Event, addr int64) int {
+		if m.Addr+m.Provided <= addr {
+			return -1
+		}
+		return 1
+	})
+	return i
+}
+
+func (f *inForce) mapRange(e *Event) {
+	if e.Provided <= 0 {
+		return
+	}
+	f.unmapRange(e.Addr, e.Provided)
+	f.mapped = slices.Insert(f.mapped, f.firstEndingAfter(e.Addr), *e)
+	f.totals.Reserved += e.Provided
+}
+
+func (f *inForce) unmapRange(addr, bytes int64) {
+	if bytes <= 0 {
+		return
+	}
+	end := addr + bytes
+	first := f.firstEndingAfter(addr)
+	last := first
+	var rest []Event
+	for ; last < len(f.mapped) && f.mapped[last].Addr < end; last++ {
+		m := f.mapped[last]
+		f.totals.Reserved -= m.Provided
+		if m.Addr < addr {
+			left := m
+			left.Provided = addr - m.Addr
+			rest = append(rest, left)
+			f.totals.Reserved += left.Provided
+		}
+		if mEnd := m.Addr + m.Provided; mEnd > end {
+			right := m
+			right.Addr, right.Provided = end, mEnd-end
+			rest = append(rest, right)
+			f.totals.Reserved += right.Provided
+		}
+	}
+	f.mapped = slices.Replace(f.mapped, first, last, rest...)
+}
+
+// endPhase closes the innermost open phase of the thread with the same name.
+func (f *inForce) endPhase(e *Event) {
+	open := f.phases[e.Thread]
+	for i := len(open) - 1; i >= 0; i-- {
+		if open[i].Context == e.Context {
+			f.phases[e.Thread] = slices.Delete(open, i, i+1)
+			return
+		}
+	}
+}
+
+// rows are the events in force, in order of seq.
+func (f *inForce) rows() []Event {
+	var rows []Event
+	for _, e := range f.arenas {
+		rows = append(rows, e)
+	}
+	rows = append(rows, f.mapped...)
+	for _, i := range f.blocks {
+		b := &f.slots[i]
+		rows = append(rows, b.alloc)
+		rows = append(rows, b.uses...)
+		if b.pending {
+			rows = append(rows, b.free)
+		}
+	}
+	for _, open := range f.phases {
+		rows = append(rows, open...)
+	}
+	for _, e := range f.external {
+		rows = append(rows, e)
+	}
+	slices.SortFunc(rows, func(a, b Event) int {
+		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Addr, b.Addr))
+	})
+	return rows
+}

@@ -1,0 +1,299 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/metadata"
+)
+
+// The keys of a part's file metadata. See the package comment for what they mean.
+const (
+	keySchema     = "memprof.schema_version"
+	keyRun        = "memprof.run_id"
+	keyProcess    = "memprof.process"
+	keySpool      = "memprof.spool"
+	keyPID        = "memprof.pid"
+	keyRank       = "memprof.rank"
+	keyLocalRank  = "memprof.local_rank"
+	keyWorldSize  = "memprof.world_size"
+	keyCommand    = "memprof.command"
+	keyFrameworks = "memprof.frameworks"
+	keyPart       = "memprof.part"
+	keyFirstSeq   = "memprof.first_seq"
+	keyEvents     = "memprof.events"
+	keyOpening    = "memprof.opening_rows"
+	keyNextSlot   = "memprof.next_slot"
+	keySeed       = "memprof.checksum_seed"
+	keySums       = "memprof.checksums"
+	keyEnd        = "memprof.checksum_end"
+	keyLast       = "memprof.last"
+	keyState      = "memprof.state"
+	keyReason     = "memprof.state_reason"
+	keyLost       = "memprof.lost"
+	keyProblems   = "memprof.problems"
+)
+
+// ProcessMeta says whose events a part holds.
+type ProcessMeta struct {
+	RunID      string
+	Name       string // "rank0", "pid4711": the start of the parts' file names
+	Spool      string // name of the process's spool directory, "" if there was none
+	PID        int
+	Rank       int // -1 when there is none, as LocalRank and WorldSize
+	LocalRank  int
+	WorldSize  int
+	Command    string
+	Frameworks string
+}
+
+// State says how the recording of a process came to its end.
+type State string
+
+const (
+	StateClosed  State = "closed"  // the process exited in order
+	StateKilled  State = "killed"  // it died; everything it had committed is there
+	StateStopped State = "stopped" // recording ended before the process did
+)
+
+// Ending is what the last part of a process says about its end.
+type Ending struct {
+	State    State
+	Reason   string   // for StateStopped, and where the spool was damaged
+	Lost     int64    // slots that the process had claimed and not filled
+	Problems []string // troubles of the hook's own, one line each
+}
+
+// Part is one Parquet file of a process.
+type Part struct {
+	Path        string
+	Number      int   // from 0
+	FirstSeq    int64 // seq of its first event, opening rows not counted
+	Events      int64 // rows after the opening rows
+	OpeningRows int64
+	NextSlot    int64 // first spool slot behind its events, -1 if there was no spool
+	Last        bool  // the process's last one; Ending is valid
+	Ending      Ending
+	Bytes       int64 // of the file
+	Process     ProcessMeta
+
+	written int64 // events that the writer says it wrote; differs from Events after tampering
+	seed    uint64
+	sums    []uint64
+	end     uint64
+}
+
+// readPart reads the metadata of one part.
+func readPart(path string) (*Part, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	r, err := openParquet(path, f)
+	if err != nil {
+		return nil, err
+	}
+	p, err := parsePart(path, r.MetaData())
+	if err != nil {
+		return nil, err
+	}
+	stat, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	p.Bytes = stat.Size()
+	return p, nil
+}
+
+// openParquet tells apart what the Parquet library reports as one kind of error: no
+// Parquet file at all, and one whose end is missing.
+func openParquet(path string, f *os.File) (r *file.Reader, err error) {
+	const magic = "PAR1"
+	var head, tail [4]byte
+	stat, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if stat.IsDir() {
+		return nil, &PathError{Path: path, Err: ErrNotParquet, Detail: "it is a directory"}
+	}
+	if _, err := f.ReadAt(head[:], 0); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if string(head[:]) != magic {
+		return nil, &PathError{Path: path, Err: ErrNotParquet, Remedy: "give the directory of a run, or one of its .parquet parts"}
+	}
+	truncated := func(detail string) error {
+		return &PathError{Path: path, Err: ErrTruncated, Detail: detail,
+			Remedy: "copy the part again, or run `memprof recover` on the run's directory if its spool is still there"}
+	}
+	if _, err := f.ReadAt(tail[:], stat.Size()-int64(len(tail))); err != nil || string(tail[:]) != magic || stat.Size() < 12 {
+		return nil, truncated(fmt.Sprintf("%d bytes", stat.Size()))
+	}
+	// The library's metadata parser panics on some damaged footers.
+	defer func() {
+		if p := recover(); p != nil {
+			r, err = nil, &PathError{Path: path, Err: ErrDamaged, Detail: fmt.Sprint(p), Remedy: "copy the part again"}
+		}
+	}()
+	r, err = file.NewParquetReader(f)
+	if err != nil {
+		return nil, truncated(err.Error())
+	}
+	return r, nil
+}
+
+// fields reads typed values out of file metadata and remembers the first that is missing
+// or malformed.
+type fields struct {
+	kv  metadata.KeyValueMetadata
+	bad string
+}
+
+func (m *fields) text(key string) string {
+	if v := m.kv.FindValue(key); v != nil {
+		return *v
+	}
+	m.fail(key)
+	return ""
+}
+
+func (m *fields) integer(key string) int64 {
+	n, err := strconv.ParseInt(m.text(key), 10, 64)
+	if err != nil {
+		m.fail(key)
+	}
+	return n
+}
+
+func (m *fields) sum(key string) uint64 { return m.parseSum(key, m.text(key)) }
+
+func (m *fields) parseSum(key, text string) uint64 {
+	n, err := strconv.ParseUint(text, 16, 64)
+	if err != nil {
+		m.fail(key)
+	}
+	return n
+}
+
+func (m *fields) sums(key string) []uint64 {
+	var sums []uint64
+	for _, word := range strings.Fields(m.text(key)) {
+		sums = append(sums, m.parseSum(key, word))
+	}
+	return sums
+}
+
+func (m *fields) fail(key string) {
+	if m.bad == "" {
+		m.bad = key
+	}
+}
+
+func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
+	notTrace := func(detail string) error {
+		return &PathError{Path: path, Err: ErrNotTrace, Detail: detail, Remedy: "give the directory of a run, or one of its .parquet parts"}
+	}
+	m := &fields{kv: md.KeyValueMetadata()}
+	if m.kv.FindValue(keySchema) == nil {
+		return nil, notTrace("no " + keySchema + " in its metadata")
+	}
+	if version := m.integer(keySchema); m.bad == "" && version > SchemaVersion {
+		return nil, newerSchema(path, int(version))
+	}
+	p := &Part{
+		Path: path,
+		Process: ProcessMeta{
+			RunID: m.text(keyRun), Name: m.text(keyProcess), Spool: m.text(keySpool),
+			PID: int(m.integer(keyPID)), Rank: int(m.integer(keyRank)),
+			LocalRank: int(m.integer(keyLocalRank)), WorldSize: int(m.integer(keyWorldSize)),
+			Command: m.text(keyCommand), Frameworks: m.text(keyFrameworks),
+		},
+		Number: int(m.integer(keyPart)), FirstSeq: m.integer(keyFirstSeq),
+		OpeningRows: m.integer(keyOpening), NextSlot: m.integer(keyNextSlot),
+		Last:    m.text(keyLast) == "true",
+		written: m.integer(keyEvents),
+		seed:    m.sum(keySeed), sums: m.sums(keySums), end: m.sum(keyEnd),
+	}
+	if p.Last {
+		p.Ending = Ending{State: State(m.text(keyState)), Reason: m.text(keyReason), Lost: m.integer(keyLost)}
+		if lines := m.text(keyProblems); lines != "" {
+			p.Ending.Problems = strings.Split(lines, "\n")
+		}
+	}
+	if m.bad != "" {
+		return nil, notTrace(m.bad + " is missing or malformed in its metadata")
+	}
+	if err := checkColumns(md); err != nil {
+		return nil, notTrace(err.Error())
+	}
+	rows := int64(0)
+	for i := range md.NumRowGroups() {
+		rows += md.RowGroup(i).NumRows()
+	}
+	p.Events = rows - p.OpeningRows
+	if p.OpeningRows < 0 || p.Events < 0 || p.FirstSeq < 0 || p.Number < 0 || p.written < 0 {
+		return nil, &PathError{Path: path, Err: ErrDamaged, Remedy: "copy the part again",
+			Detail: fmt.Sprintf("%d rows, of which its metadata calls %d opening rows", rows, p.OpeningRows)}
+	}
+	return p, nil
+}
+
+func checkColumns(md *metadata.FileMetaData) error {
+	if n := md.Schema.NumColumns(); n != numColumns {
+		return fmt.Errorf("%d columns, not %d", n, numColumns)
+	}
+	for i, want := range columns {
+		c := md.Schema.Column(i)
+		if c.Name() != want.name || c.PhysicalType() != want.typ || c.MaxDefinitionLevel() != 0 || c.MaxRepetitionLevel() != 0 {
+			return fmt.Errorf("column %d is %s %v, not a required %s %v", i, c.Name(), c.PhysicalType(), want.name, want.typ)
+		}
+	}
+	return nil
+}
+
+// keyValues is the inverse of parsePart.
+func (p *Part) keyValues() [][2]string {
+	integer := func(n int64) string { return strconv.FormatInt(n, 10) }
+	hex := func(n uint64) string { return fmt.Sprintf("%016x", n) }
+	var sums []string
+	for _, s := range p.sums {
+		sums = append(sums, hex(s))
+	}
+	m := &p.Process
+	kv := [][2]string{
+		{keySchema, integer(SchemaVersion)},
+		{keyRun, m.RunID},
+		{keyProcess, m.Name},
+		{keySpool, m.Spool},
+		{keyPID, integer(int64(m.PID))},
+		{keyRank, integer(int64(m.Rank))},
+		{keyLocalRank, integer(int64(m.LocalRank))},
+		{keyWorldSize, integer(int64(m.WorldSize))},
+		{keyCommand, m.Command},
+		{keyFrameworks, m.Frameworks},
+		{keyPart, integer(int64(p.Number))},
+		{keyFirstSeq, integer(p.FirstSeq)},
+		{keyEvents, integer(p.written)},
+		{keyOpening, integer(p.OpeningRows)},
+		{keyNextSlot, integer(p.NextSlot)},
+		{keySeed, hex(p.seed)},
+		{keySums, strings.Join(sums, " ")},
+		{keyEnd, hex(p.end)},
+		{keyLast, strconv.FormatBool(p.Last)},
+	}
+	if p.Last {
+		kv = append(kv,
+			[2]string{keyState, string(p.Ending.State)},
+			[2]string{keyReason, p.Ending.Reason},
+			[2]string{keyLost, integer(p.Ending.Lost)},
+			[2]string{keyProblems, strings.Join(p.Ending.Problems, "\n")})
+	}
+	return kv
+}

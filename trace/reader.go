@@ -1,0 +1,352 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"github.com/apache/arrow-go/v18/parquet/file"
+)
+
+// batchRows is the most rows of a batch: its columns, 2 MiB, stay in the cache of a core.
+const batchRows = 32 << 10
+
+func isEOF(err error) bool { return errors.Is(err, io.EOF) }
+
+// Reader gives the events of one process in order, a batch at a time, decoding the next
+// one while the last one is worked on. It is for one goroutine.
+type Reader struct {
+	free, full chan *batchBuffer
+	stop       chan struct{}
+	done       sync.WaitGroup
+	held       *batchBuffer
+	err        error // sticky; io.EOF at the end
+}
+
+// batchBuffer is the memory behind one Batch.
+type batchBuffer struct {
+	batch Batch // slices of the arrays below
+	err   error
+
+	seq, time, stream, addr, requested, provided []int64
+	device, arena, thread, context, scratch      []int32
+	kind                                         []Kind
+}
+
+func newBatchBuffer() *batchBuffer {
+	long := func() []int64 { return make([]int64, batchRows) }
+	short := func() []int32 { return make([]int32, batchRows) }
+	return &batchBuffer{
+		seq: long(), time: long(), stream: long(), addr: long(), requested: long(), provided: long(),
+		device: short(), arena: short(), thread: short(), context: short(), scratch: short(),
+		kind: make([]Kind, batchRows),
+	}
+}
+
+// NewReader starts at the process's first event; when its first part is not part 0 of the
+// recording, with the events in force before it (seq below Parts[0].FirstSeq). Close the
+// Reader when done.
+func (p *Process) NewReader() (*Reader, error) {
+	if len(p.Parts) == 0 {
+		return nil, &PathError{Path: p.Name, Err: ErrEmpty}
+	}
+	d := &decoder{parts: p.Parts, strings: p.strings, firstNumber: p.Parts[0].Number}
+	if err := d.openPart(); err != nil {
+		return nil, err
+	}
+	r := &Reader{
+		free: make(chan *batchBuffer, 2),
+		full: make(chan *batchBuffer),
+		stop: make(chan struct{}),
+	}
+	r.free <- newBatchBuffer()
+	r.free <- newBatchBuffer()
+	r.done.Add(1)
+	go r.produce(d)
+	return r, nil
+}
+
+func (r *Reader) produce(d *decoder) {
+	defer r.done.Done()
+	defer d.close()
+	for {
+		var b *batchBuffer
+		select {
+		case b = <-r.free:
+		case <-r.stop:
+			return
+		}
+		b.err = d.fill(b)
+		select {
+		case r.full <- b:
+		case <-r.stop:
+			return
+		}
+		if b.err != nil {
+			return
+		}
+	}
+}
+
+// Next is the next batch, of at least one event, valid until the next call; io.EOF after
+// the last. Other errors name the part.
+func (r *Reader) Next() (*Batch, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	if r.held != nil {
+		r.free <- r.held
+	}
+	b := <-r.full
+	r.held = b
+	if b.err != nil {
+		r.err = b.err
+		return nil, r.err
+	}
+	return &b.batch, nil
+}
+
+// Close ends the reading. The last batch is no longer valid.
+func (r *Reader) Close() error {
+	select {
+	case <-r.stop:
+		return nil
+	default:
+	}
+	close(r.stop)
+	r.done.Wait()
+	if r.err == nil {
+		r.err = errors.New("read of a closed trace.Reader")
+	}
+	return nil
+}
+
+// decoder goes through parts and row groups.
+type decoder struct {
+	parts       []Part
+	strings     *Strings
+	firstNumber int
+
+	part  *os.File // of parts[0]; nil before it is opened
+	pq    *file.Reader
+	group int // next row group
+	skip  int64
+	cols  *groupReader
+}
+
+func (d *decoder) close() {
+	d.closeGroup()
+	if d.part != nil {
+		d.part.Close()
+		d.part = nil
+	}
+}
+
+func (d *decoder) closeGroup() {
+	if d.cols != nil {
+		d.cols.close()
+		d.cols = nil
+	}
+}
+
+func (d *decoder) openPart() error {
+	p := &d.parts[0]
+	f, err := os.Open(p.Path)
+	if err != nil {
+		return err
+	}
+	pq, err := openParquet(p.Path, f)
+	if err != nil {
+		f.Close()
+		return err
+	}
+	d.part, d.pq, d.group, d.skip = f, pq, 0, 0
+	if p.Number != d.firstNumber {
+		d.skip = p.OpeningRows
+	}
+	return nil
+}
+
+// fill decodes the next batch, or returns io.EOF.
+func (d *decoder) fill(b *batchBuffer) (err error) {
+	// The Parquet library panics on some kinds of damage inside a page.
+	defer func() {
+		if p := recover(); p != nil {
+			err = d.damaged(fmt.Errorf("%v", p))
+		}
+	}()
+	for {
+		if d.cols != nil && d.cols.left > 0 {
+			n := int(min(d.cols.left, batchRows))
+			if err := d.cols.read(b, n); err != nil {
+				return d.damaged(err)
+			}
+			skip := int(min(d.skip, int64(n)))
+			d.skip -= int64(skip)
+			if skip < n {
+				b.slice(skip, n)
+				return nil
+			}
+			continue
+		}
+		d.closeGroup()
+		if d.part != nil && d.group < d.pq.NumRowGroups() {
+			if d.cols, err = openGroup(d.pq.RowGroup(d.group), d.strings); err != nil {
+				return d.damaged(err)
+			}
+			d.group++
+			continue
+		}
+		if err := d.nextPart(); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *decoder) nextPart() error {
+	d.close()
+	if len(d.parts) == 1 {
+		return io.EOF
+	}
+	d.parts = d.parts[1:]
+	return d.openPart()
+}
+
+func (d *decoder) damaged(err error) error {
+	if errors.Is(err, ErrUnknownEvent) {
+		return &PathError{Path: d.parts[0].Path, Err: ErrUnknownEvent, Detail: err.Error(), Remedy: "use a newer memprof to read it"}
+	}
+	return &PathError{
+		Path: d.parts[0].Path, Err: ErrDamaged,
+		Detail: fmt.Sprintf("row group %d: %v", d.group-1, err),
+		Remedy: "copy the part again",
+	}
+}
+
+// slice makes the batch the rows from to n of the arrays.
+func (b *batchBuffer) slice(from, n int) {
+	b.batch = Batch{
+		Seq: b.seq[from:n], Time: b.time[from:n], Kind: b.kind[from:n],
+		Device: b.device[from:n], Arena: b.arena[from:n], Thread: b.thread[from:n],
+		Stream: b.stream[from:n], Addr: b.addr[from:n],
+		Requested: b.requested[from:n], Provided: b.provided[from:n], Context: b.context[from:n],
+	}
+}
+
+// groupReader reads the columns of one row group side by side.
+type groupReader struct {
+	left    int64 // rows
+	numbers [numColumns]file.ColumnChunkReader
+	kind    textColumn
+	context textColumn
+}
+
+func openGroup(group *file.RowGroupReader, s *Strings) (*groupReader, error) {
+	g := &groupReader{left: group.NumRows()}
+	for i, c := range columns {
+		var err error
+		switch {
+		case i == colKind:
+			g.kind.number = kindNumber
+			g.kind.pages, err = group.GetColumnPageReader(i)
+		case i == colContext:
+			g.context.number = func(text string) (int32, error) { return s.Intern(text), nil }
+			g.context.pages, err = group.GetColumnPageReader(i)
+		default:
+			g.numbers[i], err = group.Column(i)
+		}
+		if err != nil {
+			g.close()
+			return nil, fmt.Errorf("column %s: %w", c.name, err)
+		}
+	}
+	return g, nil
+}
+
+func kindNumber(text string) (int32, error) {
+	k, ok := ParseKind(text)
+	if !ok {
+		return 0, fmt.Errorf("%w %q", ErrUnknownEvent, text)
+	}
+	return int32(k), nil
+}
+
+func (g *groupReader) close() {
+	for _, c := range g.numbers {
+		if c != nil {
+			c.Close()
+		}
+	}
+	for _, c := range []*textColumn{&g.kind, &g.context} {
+		if c.pages != nil {
+			c.pages.Close()
+		}
+	}
+}
+
+// read decodes the next n rows into the arrays of b.
+func (g *groupReader) read(b *batchBuffer, n int) error {
+	for i := range columns {
+		if err := g.readColumn(i, b, n); err != nil {
+			return fmt.Errorf("column %s: %w", columns[i].name, err)
+		}
+	}
+	g.left -= int64(n)
+	return nil
+}
+
+func (g *groupReader) readColumn(i int, b *batchBuffer, n int) error {
+	switch i {
+	case colSeq:
+		return readInt64(g.numbers[i], b.seq[:n])
+	case colTime:
+		return readInt64(g.numbers[i], b.time[:n])
+	case colKind:
+		if err := g.kind.read(b.scratch[:n]); err != nil {
+			return err
+		}
+		for j, k := range b.scratch[:n] {
+			b.kind[j] = Kind(k)
+		}
+		return nil
+	case colDevice:
+		return readInt32(g.numbers[i], b.device[:n])
+	case colArena:
+		return readInt32(g.numbers[i], b.arena[:n])
+	case colStream:
+		return readInt64(g.numbers[i], b.stream[:n])
+	case colAddr:
+		return readInt64(g.numbers[i], b.addr[:n])
+	case colRequested:
+		return readInt64(g.numbers[i], b.requested[:n])
+	case colProvided:
+		return readInt64(g.numbers[i], b.provided[:n])
+	case colContext:
+		return g.context.read(b.context[:n])
+	case colThread:
+		return readInt32(g.numbers[i], b.thread[:n])
+	}
+	return nil
+}
+
+func readInt64(c file.ColumnChunkReader, dst []int64) error {
+	_, n, err := c.(*file.Int64ColumnChunkReader).ReadBatch(int64(len(dst)), dst, nil, nil)
+	return checkRead(c, n, len(dst), err)
+}
+
+func readInt32(c file.ColumnChunkReader, dst []int32) error {
+	_, n, err := c.(*file.Int32ColumnChunkReader).ReadBatch(int64(len(dst)), dst, nil, nil)
+	return checkRead(c, n, len(dst), err)
+}
+
+func checkRead(c file.ColumnChunkReader, n, want int, err error) error {
+	if err == nil {
+		err = c.Err()
+	}
+	if err == nil && n != want {
+		err = fmt.Errorf("%w: %d values where the footer says %d", errPage, n, want)
+	}
+	return err
+}

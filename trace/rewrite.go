@@ -1,0 +1,63 @@
+package trace
+
+import (
+	"io"
+	"os"
+
+	"github.com/apache/arrow-go/v18/parquet/file"
+)
+
+// RewritePart replaces the rows of the part at path, opening rows first, by what change
+// makes of them, and keeps its metadata, checksums too, as they are. It exists so that
+// tests can make the damage that `memprof verify` has to find.
+func RewritePart(path string, change func(rows []Event, s *Strings) []Event) error {
+	part, err := readPart(path)
+	if err != nil {
+		return err
+	}
+	p := newProcess([]Part{*part})
+	rows, err := p.ReadAll()
+	if err != nil {
+		return err
+	}
+	rows = change(rows, p.strings)
+	out := &openPart{info: *part, temp: path + ".tmp"}
+	if out.file, err = os.Create(out.temp); err != nil {
+		return err
+	}
+	if out.out, err = file.NewParquetWriterWithError(out, newSchema(), file.WithWriterProps(writerProperties(rowGroupRows))); err != nil {
+		out.remove()
+		return err
+	}
+	for i := range rows {
+		out.rows.add(&rows[i])
+	}
+	if err := out.complete(p.strings); err != nil {
+		out.remove()
+		return err
+	}
+	return nil
+}
+
+// ReadAll is all events of the process, with the opening rows of its first part; for
+// tests and small traces.
+func (p *Process) ReadAll() ([]Event, error) {
+	r, err := p.NewReader()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	var rows []Event
+	for {
+		b, err := r.Next()
+		if err == io.EOF {
+			return rows, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range b.Seq {
+			rows = append(rows, b.Event(i))
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package tracetest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// The layout of hooks/capture/record.h, written down a second time on purpose: a test of
+// package trace compares both with what a C compiler says.
+const (
+	RecordBytes    = 64
+	SegmentRecords = 65536
+	Committed      = 0x4d500000
+	kindString     = 255
+)
+
+// ProcessOffsets are the offsets of struct memprof_process's fields.
+var ProcessOffsets = map[string]int{
+	"magic": 0, "version": 8, "pid": 12, "start_monotonic_ns": 16, "start_realtime_ns": 24,
+	"record_bytes": 32, "segment_records": 36, "claimed": 40, "state": 48, "stop_errno": 52,
+	"stop_slot": 56, "rank": 64, "local_rank": 68, "world_size": 72,
+	"stop_reason": 80, "command": 336, "frameworks": 1360,
+}
+
+// ProcessBytes is sizeof(struct memprof_process).
+const ProcessBytes = 1872
+
+// RecordOffsets are the offsets of struct memprof_record's fields.
+var RecordOffsets = map[string]int{
+	"commit": 0, "device": 4, "time_ns": 8, "addr": 16, "requested": 24, "provided": 32,
+	"stream": 40, "arena": 48, "context": 52, "thread": 56,
+}
+
+// StringOffsets are the offsets of struct memprof_string's fields.
+var StringOffsets = map[string]int{"commit": 0, "offset": 4, "length": 6, "id": 8, "total": 12, "text": 16}
+
+// States of struct memprof_process.
+const (
+	Recording = 0
+	Closed    = 1
+	Stopped   = 2
+)
+
+// Spool writes one process's directory as the capture hook does.
+type Spool struct {
+	Dir     string
+	t       testing.TB
+	header  [ProcessBytes]byte
+	process *os.File
+	segs    map[int64]*os.File
+	slot    int64
+	strings map[string]uint32
+}
+
+// NewSpool makes the directory p<pid>.<start> in dir. A rank below 0 is none.
+func NewSpool(t testing.TB, dir string, pid, rank int) *Spool {
+	t.Helper()
+	s := &Spool{
+		Dir: filepath.Join(dir, fmt.Sprintf("p%d.88123456789", pid)), t: t,
+		segs: map[int64]*os.File{}, strings: map[string]uint32{},
+	}
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(s.Dir, "process"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.process = f
+	t.Cleanup(s.Close)
+	copy(s.header[:], "MEMPROFP")
+	s.put32("version", 1)
+	s.put32("pid", uint32(pid))
+	s.put64("start_monotonic_ns", 88123456789)
+	s.put32("record_bytes", RecordBytes)
+	s.put32("segment_records", SegmentRecords)
+	for _, f := range []string{"rank", "local_rank"} {
+		s.put32(f, uint32(int32(rank)))
+	}
+	s.put32("world_size", ^uint32(0))
+	s.Text("command", "python3 train.py")
+	return s
+}
+
+func (s *Spool) put32(field string, v uint32) {
+	binary.LittleEndian.PutUint32(s.header[ProcessOffsets[field]:], v)
+	s.writeHeader()
+}
+
+func (s *Spool) put64(field string, v uint64) {
+	binary.LittleEndian.PutUint64(s.header[ProcessOffsets[field]:], v)
+	s.writeHeader()
+}
+
+// Text sets a text field of the process file.
+func (s *Spool) Text(field, text string) {
+	copy(s.header[ProcessOffsets[field]:], text+"\x00")
+	s.writeHeader()
+}
+
+func (s *Spool) writeHeader() {
+	if _, err := s.process.WriteAt(s.header[:], 0); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// SetState sets the process's state.
+func (s *Spool) SetState(state uint32) { s.put32("state", state) }
+
+// Stop says that the hook gave up: slots from now on have no segment.
+func (s *Spool) Stop(errno syscall.Errno, reason string) {
+	s.put64("stop_slot", uint64(s.slot))
+	s.put32("stop_errno", uint32(errno))
+	s.Text("stop_reason", reason)
+	s.SetState(Stopped)
+}
+
+// SetClaimed overrides the number of slots that the process file says are claimed.
+func (s *Spool) SetClaimed(n uint64) { s.put64("claimed", n) }
+
+// Problem adds a line to the problems file.
+func (s *Spool) Problem(line string) {
+	f, err := os.OpenFile(filepath.Join(s.Dir, "problems"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(line + "\n"); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Lock takes the lock that says that the process lives; this process itself cannot see it.
+func (s *Spool) Lock() {
+	lock := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart}
+	if err := syscall.FcntlFlock(s.process.Fd(), syscall.F_SETLK, &lock); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Slot is the next slot.
+func (s *Spool) Slot() int64 { return s.slot }
+
+// Claim takes a slot and leaves it uncommitted.
+func (s *Spool) Claim() int64 {
+	slot := s.slot
+	s.slot++
+	s.put64("claimed", uint64(s.slot))
+	s.segment(slot / SegmentRecords)
+	return slot
+}
+
+func (s *Spool) segment(index int64) *os.File {
+	if f, ok := s.segs[index]; ok {
+		return f
+	}
+	f, err := os.OpenFile(filepath.Join(s.Dir, fmt.Sprintf("%06d.seg", index)), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := f.Truncate(SegmentRecords * RecordBytes); err != nil {
+		s.t.Fatal(err)
+	}
+	s.segs[index] = f
+	return f
+}
+
+// Append writes one event with the given context, its string first if it is new.
+func (s *Spool) Append(e trace.Event, text string) {
+	e.Context = int32(s.stringID(text))
+	s.Fill(s.Claim(), e)
+}
+
+// Fill commits an event in a slot that was claimed; e.Context is a string id.
+func (s *Spool) Fill(slot int64, e trace.Event) {
+	var b [RecordBytes]byte
+	put32 := func(field string, v uint32) { binary.LittleEndian.PutUint32(b[RecordOffsets[field]:], v) }
+	put64 := func(field string, v int64) { binary.LittleEndian.PutUint64(b[RecordOffsets[field]:], uint64(v)) }
+	put32("commit", Committed|uint32(e.Kind))
+	binary.LittleEndian.PutUint16(b[RecordOffsets["device"]:], uint16(e.Device))
+	put64("time_ns", e.Time)
+	put64("addr", e.Addr)
+	put64("requested", e.Requested)
+	put64("provided", e.Provided)
+	put64("stream", e.Stream)
+	put32("arena", uint32(e.Arena))
+	put32("context", uint32(e.Context))
+	put32("thread", uint32(e.Thread))
+	s.Raw(slot, b[:])
+}
+
+// Raw writes the bytes of a slot.
+func (s *Spool) Raw(slot int64, b []byte) {
+	if _, err := s.segment(slot/SegmentRecords).WriteAt(b, slot%SegmentRecords*RecordBytes); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *Spool) stringID(text string) uint32 {
+	if text == "" {
+		return 0
+	}
+	id, ok := s.strings[text]
+	if ok {
+		return id
+	}
+	id = uint32(len(s.strings) + 1)
+	s.strings[text] = id
+	for at := 0; at < len(text); at += 48 {
+		s.Piece(s.Claim(), id, text, at, min(48, len(text)-at))
+	}
+	return id
+}
+
+// Piece commits one piece of a string in a slot that was claimed.
+func (s *Spool) Piece(slot int64, id uint32, text string, offset, length int) {
+	var b [RecordBytes]byte
+	binary.LittleEndian.PutUint32(b[StringOffsets["commit"]:], Committed|kindString)
+	binary.LittleEndian.PutUint16(b[StringOffsets["offset"]:], uint16(offset))
+	binary.LittleEndian.PutUint16(b[StringOffsets["length"]:], uint16(length))
+	binary.LittleEndian.PutUint32(b[StringOffsets["id"]:], id)
+	binary.LittleEndian.PutUint32(b[StringOffsets["total"]:], uint32(len(text)))
+	copy(b[StringOffsets["text"]:], text[offset:offset+length])
+	s.Raw(slot, b[:])
+}
+
+// Close lets go of the files, and with them of the lock.
+func (s *Spool) Close() {
+	s.process.Close()
+	for _, f := range s.segs {
+		f.Close()
+	}
+}

@@ -1,0 +1,483 @@
+package trace
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/apache/arrow-go/v18/parquet"
+	"github.com/apache/arrow-go/v18/parquet/file"
+)
+
+// MaxPartEvents is the most events a part holds, its opening rows not counted.
+const MaxPartEvents = 2 << 20
+
+// rowGroupRows is how many rows a writer gathers before it encodes them: 18 MiB of
+// columns, and a dictionary for each.
+const rowGroupRows = 1 << 18
+
+const (
+	partSuffix = ".parquet"
+	tempSuffix = ".parquet.tmp"
+)
+
+// WriterOptions are the sizes a Writer works with; zero values mean the constants above.
+type WriterOptions struct {
+	PartEvents int // most events in a part, 1 to MaxPartEvents
+	RowGroup   int // rows encoded at a time
+}
+
+// Writer turns the events of one process into parts in a run's directory. A part appears
+// under its name when it is complete; until then it has a name that ends in .parquet.tmp.
+//
+// A Writer that returned an error has not taken the event; the call may be made again,
+// for example after room was made on a full disk ([ErrDiskFull]). It is not safe for
+// concurrent use.
+type Writer struct {
+	dir     string
+	meta    ProcessMeta
+	opt     WriterOptions
+	strings *Strings
+	inforce *inForce
+	rolling *Rolling
+	nextSeq int64
+	slot    int64 // first spool slot behind the last event
+
+	part *openPart
+	done []Part
+}
+
+// NewWriter starts a process named meta.Name in the run directory dir. Nothing is written
+// before the first event, or Finish.
+func NewWriter(dir string, meta ProcessMeta, opt WriterOptions) *Writer {
+	if opt.PartEvents <= 0 || opt.PartEvents > MaxPartEvents {
+		opt.PartEvents = MaxPartEvents
+	}
+	if opt.RowGroup <= 0 {
+		opt.RowGroup = rowGroupRows
+	}
+	return &Writer{
+		dir: dir, meta: meta, opt: opt, slot: -1,
+		strings: NewStrings(), inforce: newInForce(), rolling: NewRolling(),
+	}
+}
+
+// resumeWriter goes on after the part `last` of the process that meta describes.
+func resumeWriter(dir string, meta ProcessMeta, opt WriterOptions, parts []Part) (*Writer, error) {
+	w := NewWriter(dir, meta, opt)
+	last := parts[len(parts)-1]
+	p := &Process{ProcessMeta: meta, Parts: []Part{last}, strings: w.strings}
+	r, err := p.NewReader()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	for {
+		b, err := r.Next()
+		if err != nil {
+			if isEOF(err) {
+				break
+			}
+			return nil, err
+		}
+		for i := range b.Seq {
+			e := b.Event(i)
+			w.inforce.add(&e)
+		}
+	}
+	w.done = parts
+	w.nextSeq = last.FirstSeq + last.Events
+	w.inforce.totals.Events = w.nextSeq
+	w.rolling = resumeRolling(last.end, w.nextSeq)
+	w.slot = last.NextSlot
+	return w, nil
+}
+
+// Strings are the process's context texts; Event.Context of the events given to Append
+// are their numbers.
+func (w *Writer) Strings() *Strings { return w.strings }
+
+// Intern is the number of a context text.
+func (w *Writer) Intern(text string) int32 { return w.strings.Intern(text) }
+
+// Totals are the process's numbers after the last event.
+func (w *Writer) Totals() Totals { return w.inforce.totals }
+
+// Parts are those that are complete.
+func (w *Writer) Parts() []Part { return w.done }
+
+// NextSeq is the seq of the next event.
+func (w *Writer) NextSeq() int64 { return w.nextSeq }
+
+// SetFrameworks replaces what the parts still to be completed say of the process.
+func (w *Writer) SetFrameworks(text string) { w.meta.Frameworks = text }
+
+// Append takes one event; its Seq must be that of [Writer.NextSeq].
+func (w *Writer) Append(e *Event) error {
+	if e.Seq != w.nextSeq {
+		return fmt.Errorf("append to %s: event has seq %d, expected %d", w.meta.Name, e.Seq, w.nextSeq)
+	}
+	if e.Context < 0 || int(e.Context) >= w.strings.Len() {
+		return fmt.Errorf("append to %s: event %d has context %d of %d", w.meta.Name, e.Seq, e.Context, w.strings.Len())
+	}
+	if err := w.settle(); err != nil {
+		return err
+	}
+	if w.part != nil && w.part.events >= int64(w.opt.PartEvents) {
+		if err := w.completePart(nil); err != nil {
+			return err
+		}
+	}
+	if err := w.ensurePart(); err != nil {
+		return err
+	}
+	if w.part.rows.len() >= w.opt.RowGroup {
+		if err := w.part.encode(w.strings); err != nil {
+			return err
+		}
+	}
+	if err := w.part.flush(); err != nil {
+		return err
+	}
+	w.part.rows.add(e)
+	w.part.events++
+	w.nextSeq++
+	w.inforce.add(e)
+	w.rolling.add(e, w.strings.snapshot().hashes[e.Context])
+	return nil
+}
+
+// appendSlot is Append of the event that came from a spool slot.
+func (w *Writer) appendSlot(e *Event, slot int64) error {
+	if err := w.Append(e); err != nil {
+		return err
+	}
+	w.slot = slot + 1
+	return nil
+}
+
+// settle brings a part to the disk that was complete but for its last bytes.
+func (w *Writer) settle() error {
+	if w.part == nil || !w.part.closed {
+		return nil
+	}
+	return w.completePart(w.part.lastEnding())
+}
+
+func (p *openPart) lastEnding() *Ending {
+	if !p.info.Last {
+		return nil
+	}
+	return &p.info.Ending
+}
+
+// CompletePart ends the current part early, if it has events.
+func (w *Writer) CompletePart() error {
+	if err := w.settle(); err != nil {
+		return err
+	}
+	if w.part == nil || w.part.events == 0 {
+		return nil
+	}
+	return w.completePart(nil)
+}
+
+// Finish completes the last part and says in it how the recording ended. A process
+// without any events gets one part without rows.
+func (w *Writer) Finish(end Ending) error {
+	if err := w.settle(); err != nil {
+		return err
+	}
+	if n := len(w.done); n > 0 && w.done[n-1].Last {
+		return nil
+	}
+	if err := w.ensurePart(); err != nil {
+		return err
+	}
+	return w.completePart(&end)
+}
+
+// Abandon removes the part that is not complete.
+func (w *Writer) Abandon() {
+	if w.part != nil {
+		w.part.remove()
+		w.part = nil
+	}
+}
+
+func (w *Writer) ensurePart() error {
+	if w.part != nil {
+		return nil
+	}
+	part, err := createPart(w.dir, w.meta.Name, len(w.done), w.opt.RowGroup)
+	if err != nil {
+		return err
+	}
+	part.info.FirstSeq = w.nextSeq
+	part.info.seed = w.rolling.state
+	if len(w.done) > 0 {
+		opening := w.inforce.rows()
+		part.info.OpeningRows = int64(len(opening))
+		for i := range opening {
+			if part.rows.len() >= w.opt.RowGroup {
+				if err := part.encode(w.strings); err != nil {
+					part.remove()
+					return err
+				}
+			}
+			part.rows.add(&opening[i])
+		}
+	}
+	w.rolling.blocks = nil
+	w.part = part
+	return nil
+}
+
+func (w *Writer) completePart(end *Ending) error {
+	p := w.part
+	p.info.Process = w.meta
+	p.info.Events, p.info.written = p.events, p.events
+	p.info.NextSlot = w.slot
+	p.info.end = w.rolling.state
+	p.info.sums = w.rolling.Checksums()
+	if end != nil {
+		p.info.Last, p.info.Ending = true, *end
+		p.info.sums = w.rolling.Finish()
+	}
+	if err := p.complete(w.strings); err != nil {
+		return err
+	}
+	w.done = append(w.done, p.info)
+	w.part = nil
+	return nil
+}
+
+// openPart is a part under construction. What is encoded waits in memory until it is in
+// the file, so that a full disk loses nothing.
+type openPart struct {
+	info    Part
+	temp    string
+	file    *os.File
+	out     *file.Writer
+	pending []byte // encoded, not in the file yet
+	rows    rowBuffer
+	events  int64 // rows without the opening rows
+	closed  bool  // the footer is encoded
+}
+
+func createPart(dir, name string, number, rowGroup int) (*openPart, error) {
+	base := fmt.Sprintf("%s-%04d", name, number)
+	p := &openPart{
+		info: Part{Path: filepath.Join(dir, base+partSuffix), Number: number},
+		temp: filepath.Join(dir, base+tempSuffix),
+	}
+	f, err := os.OpenFile(p.temp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, diskError(p.temp, err)
+	}
+	p.file = f
+	p.out, err = file.NewParquetWriterWithError(p, newSchema(), file.WithWriterProps(writerProperties(rowGroup)))
+	if err != nil {
+		p.remove()
+		return nil, fmt.Errorf("%s: %w", p.temp, err)
+	}
+	return p, nil
+}
+
+// Write collects what the Parquet library puts out; it never fails.
+func (p *openPart) Write(b []byte) (int, error) {
+	p.pending = append(p.pending, b...)
+	return len(b), nil
+}
+
+// encode turns the gathered rows into a row group.
+func (p *openPart) encode(s *Strings) error {
+	if p.rows.len() == 0 {
+		return nil
+	}
+	group, err := p.out.AppendRowGroupChecked()
+	if err == nil {
+		err = p.rows.write(group, s)
+	}
+	if err == nil {
+		err = group.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("%s: encode: %w", p.temp, err)
+	}
+	p.rows.reset()
+	return nil
+}
+
+// flush writes what is encoded; what does not fit stays for the next call.
+func (p *openPart) flush() error {
+	if len(p.pending) == 0 {
+		return nil
+	}
+	n, err := p.file.Write(p.pending)
+	p.pending = p.pending[:copy(p.pending, p.pending[n:])]
+	return diskError(p.temp, err)
+}
+
+func (p *openPart) complete(s *Strings) error {
+	if !p.closed {
+		if err := p.encode(s); err != nil {
+			return err
+		}
+		for _, kv := range p.info.keyValues() {
+			if err := p.out.AppendKeyValueMetadata(kv[0], kv[1]); err != nil {
+				return fmt.Errorf("%s: %w", p.temp, err)
+			}
+		}
+		if err := p.out.Close(); err != nil {
+			return fmt.Errorf("%s: encode footer: %w", p.temp, err)
+		}
+		p.closed = true
+	}
+	if err := p.flush(); err != nil {
+		return err
+	}
+	if err := p.file.Sync(); err != nil {
+		return diskError(p.temp, err)
+	}
+	if stat, err := p.file.Stat(); err == nil {
+		p.info.Bytes = stat.Size()
+	}
+	if err := os.Rename(p.temp, p.info.Path); err != nil {
+		return diskError(p.info.Path, err)
+	}
+	return p.file.Close()
+}
+
+func (p *openPart) remove() {
+	p.file.Close()
+	os.Remove(p.temp)
+}
+
+func diskError(path string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return &PathError{Path: path, Err: ErrDiskFull, Detail: err.Error(), Remedy: "make room there"}
+	}
+	return fmt.Errorf("write %s: %w", path, err)
+}
+
+// rowBuffer gathers rows by column.
+type rowBuffer struct {
+	batch  Batch
+	int64s []int64
+	int32s []int32
+	texts  []parquet.ByteArray
+}
+
+func (r *rowBuffer) len() int { return len(r.batch.Seq) }
+
+func (r *rowBuffer) add(e *Event) {
+	b := &r.batch
+	b.Seq = append(b.Seq, e.Seq)
+	b.Time = append(b.Time, e.Time)
+	b.Kind = append(b.Kind, e.Kind)
+	b.Device = append(b.Device, e.Device)
+	b.Arena = append(b.Arena, e.Arena)
+	b.Stream = append(b.Stream, e.Stream)
+	b.Addr = append(b.Addr, e.Addr)
+	b.Requested = append(b.Requested, e.Requested)
+	b.Provided = append(b.Provided, e.Provided)
+	b.Context = append(b.Context, e.Context)
+	b.Thread = append(b.Thread, e.Thread)
+}
+
+func (r *rowBuffer) reset() {
+	b := &r.batch
+	b.Seq, b.Time, b.Kind, b.Context = b.Seq[:0], b.Time[:0], b.Kind[:0], b.Context[:0]
+	b.Device, b.Arena, b.Thread = b.Device[:0], b.Arena[:0], b.Thread[:0]
+	b.Stream, b.Addr, b.Requested, b.Provided = b.Stream[:0], b.Addr[:0], b.Requested[:0], b.Provided[:0]
+}
+
+func (r *rowBuffer) write(group file.SerialRowGroupWriter, s *Strings) error {
+	b := &r.batch
+	for i := range columns {
+		c, err := group.NextColumn()
+		if err != nil {
+			return err
+		}
+		switch i {
+		case colSeq:
+			err = writeInt64(c, b.Seq)
+		case colTime:
+			err = writeInt64(c, b.Time)
+		case colKind:
+			err = r.writeKinds(c)
+		case colDevice:
+			err = writeInt32(c, b.Device)
+		case colArena:
+			err = writeInt32(c, b.Arena)
+		case colStream:
+			err = writeInt64(c, b.Stream)
+		case colAddr:
+			err = writeInt64(c, b.Addr)
+		case colRequested:
+			err = writeInt64(c, b.Requested)
+		case colProvided:
+			err = writeInt64(c, b.Provided)
+		case colContext:
+			err = r.writeContexts(c, s)
+		case colThread:
+			err = writeInt32(c, b.Thread)
+		}
+		if err == nil {
+			err = c.Close()
+		}
+		if err != nil {
+			return fmt.Errorf("column %s: %w", columns[i].name, err)
+		}
+	}
+	return nil
+}
+
+func writeInt64(c file.ColumnChunkWriter, values []int64) error {
+	_, err := c.(*file.Int64ColumnChunkWriter).WriteBatch(values, nil, nil)
+	return err
+}
+
+func writeInt32(c file.ColumnChunkWriter, values []int32) error {
+	_, err := c.(*file.Int32ColumnChunkWriter).WriteBatch(values, nil, nil)
+	return err
+}
+
+func (r *rowBuffer) writeKinds(c file.ColumnChunkWriter) error {
+	var names [256]parquet.ByteArray
+	for k, name := range kindNames {
+		names[k] = parquet.ByteArray(name)
+	}
+	r.texts = r.texts[:0]
+	for _, k := range r.batch.Kind {
+		if names[k] == nil {
+			return fmt.Errorf("%w: %v", ErrUnknownEvent, k)
+		}
+		r.texts = append(r.texts, names[k])
+	}
+	return r.writeTexts(c)
+}
+
+func (r *rowBuffer) writeContexts(c file.ColumnChunkWriter, s *Strings) error {
+	known := s.snapshot().texts
+	texts := make([]parquet.ByteArray, len(known))
+	for i, text := range known {
+		texts[i] = parquet.ByteArray(text)
+	}
+	r.texts = r.texts[:0]
+	for _, id := range r.batch.Context {
+		r.texts = append(r.texts, texts[id])
+	}
+	return r.writeTexts(c)
+}
+
+func (r *rowBuffer) writeTexts(c file.ColumnChunkWriter) error {
+	_, err := c.(*file.ByteArrayColumnChunkWriter).WriteBatch(r.texts, nil, nil)
+	return err
+}
