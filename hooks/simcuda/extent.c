@@ -1,0 +1,90 @@
+// extent.c - physical device memory: extents of one sparse memfd for each device.
+//
+// A handle is not a file: thousands of handles cost no descriptors, and neighbours mapped
+// side by side are one mapping to the kernel. Offsets are never reused (a 63-bit file
+// outlasts any run); the pages of an extent are punched out when the last handle and the
+// last mapping of it are gone, which is also when its bytes stop counting against the
+// device, as on a card. Handle numbers carry the generation of their slot, so a stale one
+// is told from its successor.
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct slot {
+  struct sim_extent *extent;  // NULL: free
+  uint32_t generation;        // of the extent in it, or of the last one
+  uint32_t next_free;
+};
+
+static struct slot *slots;
+static uint32_t slot_count, slot_capacity, first_free = UINT32_MAX;
+
+static bool take_slot(struct sim_extent *extent) {
+  if (first_free == UINT32_MAX) {
+    if (slot_count == slot_capacity) {
+      uint32_t capacity = slot_capacity == 0 ? 256 : 2 * slot_capacity;
+      struct slot *grown = realloc(slots, capacity * sizeof *grown);
+      if (grown == NULL) return false;
+      slots = grown;
+      slot_capacity = capacity;
+    }
+    slots[slot_count] = (struct slot){.next_free = UINT32_MAX};
+    first_free = slot_count++;
+  }
+  extent->slot = first_free;
+  first_free = slots[extent->slot].next_free;
+  slots[extent->slot].extent = extent;
+  slots[extent->slot].generation++;
+  return true;
+}
+
+static bool make_room(struct CUctx_st *device, uint64_t size) {
+  if (device->memfd < 0) device->memfd = memfd_create("simcuda", MFD_CLOEXEC);
+  if (device->memfd < 0) return false;
+  return ftruncate(device->memfd, (off_t)(device->end + size)) == 0;
+}
+
+CUresult sim_extent_create(struct CUctx_st *device, uint64_t size, struct sim_extent **out) {
+  if (size > sim_settings()->memory - device->used) return CUDA_ERROR_OUT_OF_MEMORY;
+  struct sim_extent *extent = calloc(1, sizeof *extent);
+  if (extent == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  if (!make_room(device, size) || !take_slot(extent)) {
+    free(extent);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  extent->device = device->ordinal;
+  extent->offset = device->end;
+  extent->size = size;
+  extent->handles = 1;
+  device->end += size;
+  device->used += size;
+  *out = extent;
+  return CUDA_SUCCESS;
+}
+
+void sim_extent_release(struct sim_extent *extent) {
+  if (extent->handles != 0 || extent->mappings != 0) return;
+  struct CUctx_st *device = sim_device(extent->device);
+  // Should punching fail, the host keeps pages that nobody can reach: no harm to the simulation.
+  (void)fallocate(device->memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)extent->offset, (off_t)extent->size);
+  device->used -= extent->size;
+  slots[extent->slot].extent = NULL;
+  slots[extent->slot].next_free = first_free;
+  first_free = extent->slot;
+  free(extent);
+}
+
+CUmemGenericAllocationHandle sim_handle(const struct sim_extent *extent) {
+  return (CUmemGenericAllocationHandle)slots[extent->slot].generation << 32 | extent->slot;
+}
+
+struct sim_extent *sim_extent_of(CUmemGenericAllocationHandle handle) {
+  uint32_t slot = (uint32_t)handle;
+  if (slot >= slot_count || slots[slot].generation != handle >> 32) return NULL;
+  struct sim_extent *extent = slots[slot].extent;
+  return extent != NULL && extent->handles > 0 ? extent : NULL;
+}

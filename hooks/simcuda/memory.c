@@ -1,0 +1,225 @@
+// memory.c - plain device memory (cuMemAlloc and its kin), host memory, copies and fills.
+//
+// A plain allocation has a reservation, an extent and a mapping of its own, open to every
+// device. Below one granularity its size is rounded to 64 KiB, above to the granularity.
+// Copies and fills happen at once, on any stream. As on a card, a copy that touches device
+// memory which is not there, or not yet accessible, is refused, not a crash.
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { SMALL_UNIT = 65536 };
+
+static uint64_t round_up(uint64_t size) {
+  uint64_t unit = size < sim_settings()->granularity ? SMALL_UNIT : sim_settings()->granularity;
+  return (size + unit - 1) / unit * unit;
+}
+
+// Addresses of plain allocations, to tell them from mappings that cuMemFree must not touch.
+static uint64_t *plain;
+static size_t plain_count, plain_capacity;
+
+static bool room_for_plain(void) {
+  if (plain_count < plain_capacity) return true;
+  size_t capacity = plain_capacity == 0 ? 64 : 2 * plain_capacity;
+  uint64_t *grown = realloc(plain, capacity * sizeof *grown);
+  if (grown == NULL) return false;
+  plain = grown;
+  plain_capacity = capacity;
+  return true;
+}
+
+static size_t find_plain(uint64_t addr) {
+  size_t low = 0, high = plain_count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (plain[middle] < addr)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static CUresult allocate(uint64_t size, uint64_t *addr) {
+  struct CUctx_st *device = sim_current();
+  struct sim_extent *extent = NULL;
+  if (device == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  if (size == 0) return CUDA_ERROR_INVALID_VALUE;
+  if (size > sim_settings()->memory || !room_for_plain()) return CUDA_ERROR_OUT_OF_MEMORY;
+  size = round_up(size);
+  CUresult result = sim_extent_create(device, size, &extent);
+  if (result != CUDA_SUCCESS) return result;
+  result = sim_reserve(size, SMALL_UNIT, 0, addr);
+  if (result == CUDA_SUCCESS) {
+    result = sim_map(*addr, extent);
+    for (int i = 0; result == CUDA_SUCCESS && i < sim_settings()->devices; i++)
+      result = sim_protect(*addr, size, i, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+    if (result != CUDA_SUCCESS) {
+      sim_unmap(*addr, size);
+      sim_unreserve(*addr, size);
+    }
+  }
+  extent->handles = 0;  // only the mapping holds it
+  if (result != CUDA_SUCCESS) {
+    sim_extent_release(extent);
+    return result;
+  }
+  size_t at = find_plain(*addr);
+  memmove(plain + at + 1, plain + at, (plain_count - at) * sizeof *plain);
+  plain[at] = *addr;
+  plain_count++;
+  return CUDA_SUCCESS;
+}
+
+static CUresult deallocate(uint64_t addr) {
+  uint64_t start, size;
+  size_t at = find_plain(addr);
+  if (addr == 0) return CUDA_SUCCESS;
+  if (sim_current() == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  if (at == plain_count || plain[at] != addr || sim_mapping(addr, &start, &size) == NULL) return CUDA_ERROR_INVALID_VALUE;
+  CUresult result = sim_unmap(start, size);
+  if (result != CUDA_SUCCESS) return result;
+  memmove(plain + at, plain + at + 1, (plain_count - at - 1) * sizeof *plain);
+  plain_count--;
+  return sim_unreserve(start, size);
+}
+
+static CUresult allocate_call(const char *name, CUdeviceptr *addr, size_t size) {
+  CUresult result = sim_enter(name, true);
+  uint64_t start = 0;
+  if (result == CUDA_SUCCESS && addr == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) result = allocate(size, &start);
+  if (result == CUDA_SUCCESS) *addr = start;
+  return sim_leave(name, result, "size=%zu addr=0x%llx", size, (unsigned long long)start);
+}
+
+static CUresult free_call(const char *name, CUdeviceptr addr) {
+  CUresult result = sim_enter(name, true);
+  if (result == CUDA_SUCCESS) result = deallocate(addr);
+  return sim_leave(name, result, "addr=0x%llx", addr);
+}
+
+SIM_API CUresult cuMemAlloc_v2(CUdeviceptr *addr, size_t size) { return allocate_call("cuMemAlloc", addr, size); }
+SIM_API CUresult cuMemAlloc(CUdeviceptr *addr, size_t size) { return allocate_call("cuMemAlloc", addr, size); }
+SIM_API CUresult cuMemFree_v2(CUdeviceptr addr) { return free_call("cuMemFree", addr); }
+SIM_API CUresult cuMemFree(CUdeviceptr addr) { return free_call("cuMemFree", addr); }
+
+SIM_API CUresult cuMemAllocManaged(CUdeviceptr *addr, size_t size, unsigned int flags) {
+  (void)flags;
+  return allocate_call("cuMemAllocManaged", addr, size);
+}
+
+SIM_API CUresult cuMemAllocAsync(CUdeviceptr *addr, size_t size, CUstream stream) {
+  (void)stream;
+  return allocate_call("cuMemAllocAsync", addr, size);
+}
+
+SIM_API CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream) {
+  (void)stream;
+  return free_call("cuMemFreeAsync", addr);
+}
+
+SIM_API CUresult cuMemAllocPitch_v2(CUdeviceptr *addr, size_t *pitch, size_t width, size_t height, unsigned int element) {
+  (void)element;
+  size_t row = (width + 511) / 512 * 512, size = 0;
+  bool fits = pitch != NULL && row >= width && !__builtin_mul_overflow(row, height, &size);
+  CUresult result = allocate_call("cuMemAllocPitch", addr, fits ? size : 0);
+  if (result == CUDA_SUCCESS) *pitch = row;
+  return result;
+}
+
+SIM_API CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *size, CUdeviceptr addr) {
+  CUresult result = sim_enter("cuMemGetAddressRange", true);
+  uint64_t first = 0, length = 0;
+  if (result == CUDA_SUCCESS && sim_mapping(addr, &first, &length) == NULL) result = CUDA_ERROR_NOT_FOUND;
+  if (result == CUDA_SUCCESS && start != NULL) *start = first;
+  if (result == CUDA_SUCCESS && size != NULL) *size = length;
+  return sim_leave("cuMemGetAddressRange", result, "addr=0x%llx", addr);
+}
+
+SIM_API CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags) {
+  CUresult result = sim_enter("cuMemHostAlloc", true);
+  if (result == CUDA_SUCCESS && (out == NULL || size == 0)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && size > (size_t)1 << 46) result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS) {
+    *out = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+    if (*out == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
+  }
+  return sim_leave("cuMemHostAlloc", result, "size=%zu flags=%u", size, flags);
+}
+
+SIM_API CUresult cuMemFreeHost(void *pointer) {
+  CUresult result = sim_enter("cuMemFreeHost", true);
+  if (result == CUDA_SUCCESS && pointer == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) free(pointer);
+  return sim_leave("cuMemFreeHost", result, "%s", "");
+}
+
+enum side { HOST, DEVICE, EITHER };
+
+// EITHER is unified addressing: an address inside a reservation is the device's.
+static bool usable(uint64_t addr, size_t size, enum side side, bool write) {
+  if (side == HOST || (side == EITHER && !sim_reserved(addr))) return addr != 0 || size == 0;
+  return sim_accessible(addr, size, write);
+}
+
+static CUresult copy(const char *name, uint64_t to, enum side to_side, uint64_t from, enum side from_side, size_t size) {
+  CUresult result = sim_enter(name, true);
+  if (result == CUDA_SUCCESS && sim_current() == NULL) result = CUDA_ERROR_INVALID_CONTEXT;
+  if (result == CUDA_SUCCESS && !(usable(to, size, to_side, true) && usable(from, size, from_side, false)))
+    result = CUDA_ERROR_INVALID_VALUE;
+  // The lock is kept: an unmapping by another thread waits for the copy, as it would for the device.
+  if (result == CUDA_SUCCESS && size > 0) memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
+  return sim_leave(name, result, "to=0x%llx from=0x%llx size=%zu", (unsigned long long)to, (unsigned long long)from, size);
+}
+
+SIM_API CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size) {
+  return copy("cuMemcpyHtoD", to, DEVICE, (uint64_t)(uintptr_t)from, HOST, size);
+}
+SIM_API CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size) {
+  return copy("cuMemcpyDtoH", (uint64_t)(uintptr_t)to, HOST, from, DEVICE, size);
+}
+SIM_API CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t size) {
+  return copy("cuMemcpyDtoD", to, DEVICE, from, DEVICE, size);
+}
+SIM_API CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t size) {
+  return copy("cuMemcpy", to, EITHER, from, EITHER, size);
+}
+SIM_API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t size, CUstream stream) {
+  (void)stream;
+  return copy("cuMemcpyHtoDAsync", to, DEVICE, (uint64_t)(uintptr_t)from, HOST, size);
+}
+SIM_API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t size, CUstream stream) {
+  (void)stream;
+  return copy("cuMemcpyDtoHAsync", (uint64_t)(uintptr_t)to, HOST, from, DEVICE, size);
+}
+SIM_API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+  (void)stream;
+  return copy("cuMemcpyDtoDAsync", to, DEVICE, from, DEVICE, size);
+}
+SIM_API CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+  (void)stream;
+  return copy("cuMemcpyAsync", to, EITHER, from, EITHER, size);
+}
+
+static CUresult fill(const char *name, CUdeviceptr addr, unsigned char value, size_t size) {
+  CUresult result = sim_enter(name, true);
+  if (result == CUDA_SUCCESS && sim_current() == NULL) result = CUDA_ERROR_INVALID_CONTEXT;
+  if (result == CUDA_SUCCESS && !sim_accessible(addr, size, true)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && size > 0) memset((void *)(uintptr_t)addr, value, size);
+  return sim_leave(name, result, "addr=0x%llx value=%d size=%zu", addr, value, size);
+}
+
+SIM_API CUresult cuMemsetD8_v2(CUdeviceptr addr, unsigned char value, size_t size) {
+  return fill("cuMemsetD8", addr, value, size);
+}
+SIM_API CUresult cuMemsetD8(CUdeviceptr addr, unsigned char value, size_t size) {
+  return fill("cuMemsetD8", addr, value, size);
+}
+SIM_API CUresult cuMemsetD8Async(CUdeviceptr addr, unsigned char value, size_t size, CUstream stream) {
+  (void)stream;
+  return fill("cuMemsetD8Async", addr, value, size);
+}

@@ -1,0 +1,469 @@
+// runtime.c - the CUDA runtime over the driver.
+//
+// As the real libcudart does, it looks the driver's functions up in libcuda at run time and
+// calls them through pointers: an interposer sees a driver call inside each runtime call,
+// if it answers dlsym. Results are the driver's numbers, which cudaError_t shares.
+//
+// The first call that needs a device initialises the driver and makes the primary context
+// of the thread's device current.
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+typedef CUresult cudaError_t;
+
+static struct {
+  CUresult (*cuInit)(unsigned);
+  CUresult (*cuDriverGetVersion)(int *);
+  CUresult (*cuDeviceGetCount)(int *);
+  CUresult (*cuDeviceGetAttribute)(int *, int, CUdevice);
+  CUresult (*cuDeviceCanAccessPeer)(int *, CUdevice, CUdevice);
+  CUresult (*cuDevicePrimaryCtxRetain)(CUcontext *, CUdevice);
+  CUresult (*cuCtxSetCurrent)(CUcontext);
+  CUresult (*cuCtxGetCurrent)(CUcontext *);
+  CUresult (*cuCtxGetDevice)(CUdevice *);
+  CUresult (*cuCtxSynchronize)(void);
+  CUresult (*cuCtxEnablePeerAccess)(CUcontext, unsigned);
+  CUresult (*cuMemGetInfo)(size_t *, size_t *);
+  CUresult (*cuMemAlloc)(CUdeviceptr *, size_t);
+  CUresult (*cuMemFree)(CUdeviceptr);
+  CUresult (*cuMemAllocAsync)(CUdeviceptr *, size_t, CUstream);
+  CUresult (*cuMemFreeAsync)(CUdeviceptr, CUstream);
+  CUresult (*cuMemAllocManaged)(CUdeviceptr *, size_t, unsigned);
+  CUresult (*cuMemAllocPitch)(CUdeviceptr *, size_t *, size_t, size_t, unsigned);
+  CUresult (*cuMemHostAlloc)(void **, size_t, unsigned);
+  CUresult (*cuMemFreeHost)(void *);
+  CUresult (*cuMemcpy)(CUdeviceptr, CUdeviceptr, size_t);
+  CUresult (*cuMemcpyAsync)(CUdeviceptr, CUdeviceptr, size_t, CUstream);
+  CUresult (*cuMemsetD8)(CUdeviceptr, unsigned char, size_t);
+  CUresult (*cuMemsetD8Async)(CUdeviceptr, unsigned char, size_t, CUstream);
+  CUresult (*cuStreamCreate)(CUstream *, unsigned);
+  CUresult (*cuStreamDestroy)(CUstream);
+  CUresult (*cuStreamSynchronize)(CUstream);
+  CUresult (*cuStreamQuery)(CUstream);
+  CUresult (*cuStreamWaitEvent)(CUstream, CUevent, unsigned);
+  CUresult (*cuStreamIsCapturing)(CUstream, int *);
+  CUresult (*cuThreadExchangeStreamCaptureMode)(int *);
+  CUresult (*cuEventCreate)(CUevent *, unsigned);
+  CUresult (*cuEventRecord)(CUevent, CUstream);
+  CUresult (*cuEventQuery)(CUevent);
+  CUresult (*cuEventSynchronize)(CUevent);
+  CUresult (*cuEventDestroy)(CUevent);
+  CUresult (*cuEventElapsedTime)(float *, CUevent, CUevent);
+  CUresult (*cuGetErrorName)(CUresult, const char **);
+  CUresult (*cuGetErrorString)(CUresult, const char **);
+  CUresult (*cuGetProcAddress)(const char *, void **, int, uint64_t, int *);
+} driver;
+
+static pthread_once_t linked = PTHREAD_ONCE_INIT;
+static CUresult driver_state;
+static CUcontext primary[SIM_MAX_DEVICES];  // guarded by sim_lock
+
+static _Thread_local int thread_device;
+static _Thread_local cudaError_t last_error;
+
+// Stores the driver function `name` at `target`, which is one of the pointers above.
+static void look_up(void *library, const char *name, void *target) {
+  void *found = dlsym(library, name);
+  if (found == NULL) driver_state = CUDA_ERROR_UNKNOWN;
+  memcpy(target, &found, sizeof found);
+}
+
+static void link_driver(void) {
+  Dl_info self;
+  void *library = dladdr((void *)(uintptr_t)&link_driver, &self) != 0 ? dlopen(self.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+  if (library == NULL) library = dlopen("libcuda.so.1", RTLD_LAZY);
+  if (library == NULL) {
+    driver_state = CUDA_ERROR_NO_DEVICE;
+    return;
+  }
+  look_up(library, "cuInit", &driver.cuInit);
+  look_up(library, "cuDriverGetVersion", &driver.cuDriverGetVersion);
+  look_up(library, "cuDeviceGetCount", &driver.cuDeviceGetCount);
+  look_up(library, "cuDeviceGetAttribute", &driver.cuDeviceGetAttribute);
+  look_up(library, "cuDeviceCanAccessPeer", &driver.cuDeviceCanAccessPeer);
+  look_up(library, "cuDevicePrimaryCtxRetain", &driver.cuDevicePrimaryCtxRetain);
+  look_up(library, "cuCtxSetCurrent", &driver.cuCtxSetCurrent);
+  look_up(library, "cuCtxGetCurrent", &driver.cuCtxGetCurrent);
+  look_up(library, "cuCtxGetDevice", &driver.cuCtxGetDevice);
+  look_up(library, "cuCtxSynchronize", &driver.cuCtxSynchronize);
+  look_up(library, "cuCtxEnablePeerAccess", &driver.cuCtxEnablePeerAccess);
+  look_up(library, "cuMemGetInfo_v2", &driver.cuMemGetInfo);
+  look_up(library, "cuMemAlloc_v2", &driver.cuMemAlloc);
+  look_up(library, "cuMemFree_v2", &driver.cuMemFree);
+  look_up(library, "cuMemAllocAsync", &driver.cuMemAllocAsync);
+  look_up(library, "cuMemFreeAsync", &driver.cuMemFreeAsync);
+  look_up(library, "cuMemAllocManaged", &driver.cuMemAllocManaged);
+  look_up(library, "cuMemAllocPitch_v2", &driver.cuMemAllocPitch);
+  look_up(library, "cuMemHostAlloc", &driver.cuMemHostAlloc);
+  look_up(library, "cuMemFreeHost", &driver.cuMemFreeHost);
+  look_up(library, "cuMemcpy", &driver.cuMemcpy);
+  look_up(library, "cuMemcpyAsync", &driver.cuMemcpyAsync);
+  look_up(library, "cuMemsetD8_v2", &driver.cuMemsetD8);
+  look_up(library, "cuMemsetD8Async", &driver.cuMemsetD8Async);
+  look_up(library, "cuStreamCreate", &driver.cuStreamCreate);
+  look_up(library, "cuStreamDestroy_v2", &driver.cuStreamDestroy);
+  look_up(library, "cuStreamSynchronize", &driver.cuStreamSynchronize);
+  look_up(library, "cuStreamQuery", &driver.cuStreamQuery);
+  look_up(library, "cuStreamWaitEvent", &driver.cuStreamWaitEvent);
+  look_up(library, "cuStreamIsCapturing", &driver.cuStreamIsCapturing);
+  look_up(library, "cuThreadExchangeStreamCaptureMode", &driver.cuThreadExchangeStreamCaptureMode);
+  look_up(library, "cuEventCreate", &driver.cuEventCreate);
+  look_up(library, "cuEventRecord", &driver.cuEventRecord);
+  look_up(library, "cuEventQuery", &driver.cuEventQuery);
+  look_up(library, "cuEventSynchronize", &driver.cuEventSynchronize);
+  look_up(library, "cuEventDestroy_v2", &driver.cuEventDestroy);
+  look_up(library, "cuEventElapsedTime_v2", &driver.cuEventElapsedTime);
+  look_up(library, "cuGetErrorName", &driver.cuGetErrorName);
+  look_up(library, "cuGetErrorString", &driver.cuGetErrorString);
+  look_up(library, "cuGetProcAddress_v2", &driver.cuGetProcAddress);
+  if (driver_state == CUDA_SUCCESS) driver_state = driver.cuInit(0);
+}
+
+static cudaError_t remember(cudaError_t result) {
+  if (result != CUDA_SUCCESS) last_error = result;
+  return result;
+}
+
+// Makes the primary context of `device` the calling thread's.
+static cudaError_t make_current(int device) {
+  int count = 0;
+  cudaError_t result = driver.cuDeviceGetCount(&count);
+  if (result != CUDA_SUCCESS) return result;
+  if (device < 0 || device >= count) return CUDA_ERROR_INVALID_DEVICE;
+  sim_lock();
+  CUcontext context = primary[device];
+  sim_unlock();
+  if (context == NULL) {
+    result = driver.cuDevicePrimaryCtxRetain(&context, device);
+    if (result != CUDA_SUCCESS) return result;
+    sim_lock();
+    primary[device] = context;
+    sim_unlock();
+  }
+  return driver.cuCtxSetCurrent(context);
+}
+
+// Starts a runtime call: the injected failure of its name, then the driver.
+static cudaError_t begin(const char *name) {
+  cudaError_t result = sim_enter(name, false);
+  sim_unlock();
+  pthread_once(&linked, link_driver);
+  return result != CUDA_SUCCESS ? result : driver_state;
+}
+
+// As begin, for a call that needs the context of the thread's device.
+static cudaError_t begin_on_device(const char *name) {
+  cudaError_t result = begin(name);
+  CUcontext current = NULL;
+  if (result == CUDA_SUCCESS) result = driver.cuCtxGetCurrent(&current);
+  if (result == CUDA_SUCCESS && current == NULL) result = make_current(thread_device);
+  return result;
+}
+
+static cudaError_t end(const char *name, cudaError_t result, uint64_t a, uint64_t b) {
+  sim_lock();
+  return remember(sim_leave(name, result, "pointer=0x%llx value=%llu", (unsigned long long)a, (unsigned long long)b));
+}
+
+static uint64_t number(const void *pointer) { return (uint64_t)(uintptr_t)pointer; }
+
+SIM_API cudaError_t cudaGetDeviceCount(int *count) {
+  cudaError_t result = begin("cudaGetDeviceCount");
+  if (result == CUDA_SUCCESS) result = driver.cuDeviceGetCount(count);
+  if (result != CUDA_SUCCESS && count != NULL) *count = 0;
+  return end("cudaGetDeviceCount", result, 0, count != NULL ? (uint64_t)*count : 0);
+}
+
+SIM_API cudaError_t cudaSetDevice(int device) {
+  cudaError_t result = begin("cudaSetDevice");
+  if (result == CUDA_SUCCESS) result = make_current(device);
+  if (result == CUDA_SUCCESS) thread_device = device;
+  return end("cudaSetDevice", result, 0, (uint64_t)device);
+}
+
+SIM_API cudaError_t cudaGetDevice(int *device) {
+  cudaError_t result = begin("cudaGetDevice");
+  CUcontext current = NULL;
+  if (result == CUDA_SUCCESS && device == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) result = driver.cuCtxGetCurrent(&current);
+  if (result == CUDA_SUCCESS) {
+    *device = thread_device;
+    if (current != NULL) result = driver.cuCtxGetDevice(device);
+  }
+  return end("cudaGetDevice", result, 0, 0);
+}
+
+SIM_API cudaError_t cudaDeviceGetAttribute(int *value, int attribute, int device) {
+  cudaError_t result = begin("cudaDeviceGetAttribute");
+  if (result == CUDA_SUCCESS) result = driver.cuDeviceGetAttribute(value, attribute, device);
+  return end("cudaDeviceGetAttribute", result, 0, (uint64_t)attribute);
+}
+
+SIM_API cudaError_t cudaDriverGetVersion(int *version) {
+  cudaError_t result = begin("cudaDriverGetVersion");
+  if (result == CUDA_SUCCESS) result = driver.cuDriverGetVersion(version);
+  return end("cudaDriverGetVersion", result, 0, 0);
+}
+
+SIM_API cudaError_t cudaRuntimeGetVersion(int *version) {
+  cudaError_t result = begin("cudaRuntimeGetVersion");
+  if (result == CUDA_SUCCESS) result = driver.cuDriverGetVersion(version);
+  return end("cudaRuntimeGetVersion", result, 0, 0);
+}
+
+SIM_API cudaError_t cudaDeviceSynchronize(void) {
+  cudaError_t result = begin_on_device("cudaDeviceSynchronize");
+  if (result == CUDA_SUCCESS) result = driver.cuCtxSynchronize();
+  return end("cudaDeviceSynchronize", result, 0, 0);
+}
+
+SIM_API cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
+  cudaError_t result = begin_on_device("cudaMemGetInfo");
+  if (result == CUDA_SUCCESS) result = driver.cuMemGetInfo(free_bytes, total);
+  return end("cudaMemGetInfo", result, 0, 0);
+}
+
+// Size 0 gives NULL and no error, unlike the driver.
+SIM_API cudaError_t cudaMalloc(void **out, size_t size) {
+  cudaError_t result = begin_on_device("cudaMalloc");
+  CUdeviceptr addr = 0;
+  if (result == CUDA_SUCCESS && out == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && size > 0) result = driver.cuMemAlloc(&addr, size);
+  if (result == CUDA_SUCCESS) *out = (void *)(uintptr_t)addr;
+  return end("cudaMalloc", result, addr, size);
+}
+
+SIM_API cudaError_t cudaFree(void *pointer) {
+  cudaError_t result = begin_on_device("cudaFree");
+  if (result == CUDA_SUCCESS && pointer != NULL) result = driver.cuMemFree(number(pointer));
+  return end("cudaFree", result, number(pointer), 0);
+}
+
+SIM_API cudaError_t cudaMallocAsync(void **out, size_t size, CUstream stream) {
+  cudaError_t result = begin_on_device("cudaMallocAsync");
+  CUdeviceptr addr = 0;
+  if (result == CUDA_SUCCESS && out == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && size > 0) result = driver.cuMemAllocAsync(&addr, size, stream);
+  if (result == CUDA_SUCCESS) *out = (void *)(uintptr_t)addr;
+  return end("cudaMallocAsync", result, addr, size);
+}
+
+SIM_API cudaError_t cudaFreeAsync(void *pointer, CUstream stream) {
+  cudaError_t result = begin_on_device("cudaFreeAsync");
+  if (result == CUDA_SUCCESS && pointer != NULL) result = driver.cuMemFreeAsync(number(pointer), stream);
+  return end("cudaFreeAsync", result, number(pointer), 0);
+}
+
+SIM_API cudaError_t cudaMallocManaged(void **out, size_t size, unsigned int flags) {
+  cudaError_t result = begin_on_device("cudaMallocManaged");
+  CUdeviceptr addr = 0;
+  if (result == CUDA_SUCCESS && out == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) result = driver.cuMemAllocManaged(&addr, size, flags);
+  if (result == CUDA_SUCCESS) *out = (void *)(uintptr_t)addr;
+  return end("cudaMallocManaged", result, addr, size);
+}
+
+SIM_API cudaError_t cudaMallocPitch(void **out, size_t *pitch, size_t width, size_t height) {
+  cudaError_t result = begin_on_device("cudaMallocPitch");
+  CUdeviceptr addr = 0;
+  if (result == CUDA_SUCCESS && out == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) result = driver.cuMemAllocPitch(&addr, pitch, width, height, 4);
+  if (result == CUDA_SUCCESS) *out = (void *)(uintptr_t)addr;
+  return end("cudaMallocPitch", result, addr, width);
+}
+
+SIM_API cudaError_t cudaHostAlloc(void **out, size_t size, unsigned int flags) {
+  cudaError_t result = begin_on_device("cudaHostAlloc");
+  if (result == CUDA_SUCCESS) result = driver.cuMemHostAlloc(out, size, flags);
+  return end("cudaHostAlloc", result, 0, size);
+}
+
+SIM_API cudaError_t cudaMallocHost(void **out, size_t size) {
+  cudaError_t result = begin_on_device("cudaMallocHost");
+  if (result == CUDA_SUCCESS) result = driver.cuMemHostAlloc(out, size, 0);
+  return end("cudaMallocHost", result, 0, size);
+}
+
+SIM_API cudaError_t cudaFreeHost(void *pointer) {
+  cudaError_t result = begin_on_device("cudaFreeHost");
+  if (result == CUDA_SUCCESS && pointer != NULL) result = driver.cuMemFreeHost(pointer);
+  return end("cudaFreeHost", result, 0, 0);
+}
+
+SIM_API cudaError_t cudaMemset(void *pointer, int value, size_t size) {
+  cudaError_t result = begin_on_device("cudaMemset");
+  if (result == CUDA_SUCCESS) result = driver.cuMemsetD8(number(pointer), (unsigned char)value, size);
+  return end("cudaMemset", result, number(pointer), size);
+}
+
+SIM_API cudaError_t cudaMemsetAsync(void *pointer, int value, size_t size, CUstream stream) {
+  cudaError_t result = begin_on_device("cudaMemsetAsync");
+  if (result == CUDA_SUCCESS) result = driver.cuMemsetD8Async(number(pointer), (unsigned char)value, size, stream);
+  return end("cudaMemsetAsync", result, number(pointer), size);
+}
+
+// Kinds 0 to 4 (host to host, ..., default): with unified addressing the pointers say it.
+SIM_API cudaError_t cudaMemcpy(void *to, const void *from, size_t size, int kind) {
+  cudaError_t result = begin_on_device("cudaMemcpy");
+  if (result == CUDA_SUCCESS && (kind < 0 || kind > 4)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) result = driver.cuMemcpy(number(to), number(from), size);
+  return end("cudaMemcpy", result, number(to), size);
+}
+
+SIM_API cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t size, int kind, CUstream stream) {
+  cudaError_t result = begin_on_device("cudaMemcpyAsync");
+  if (result == CUDA_SUCCESS && (kind < 0 || kind > 4)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) result = driver.cuMemcpyAsync(number(to), number(from), size, stream);
+  return end("cudaMemcpyAsync", result, number(to), size);
+}
+
+SIM_API cudaError_t cudaStreamCreateWithFlags(CUstream *stream, unsigned int flags) {
+  cudaError_t result = begin_on_device("cudaStreamCreate");
+  if (result == CUDA_SUCCESS) result = driver.cuStreamCreate(stream, flags);
+  return end("cudaStreamCreate", result, 0, flags);
+}
+
+SIM_API cudaError_t cudaStreamCreate(CUstream *stream) { return cudaStreamCreateWithFlags(stream, 0); }
+
+SIM_API cudaError_t cudaStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority) {
+  (void)priority;
+  return cudaStreamCreateWithFlags(stream, flags);
+}
+
+SIM_API cudaError_t cudaStreamDestroy(CUstream stream) {
+  cudaError_t result = begin_on_device("cudaStreamDestroy");
+  if (result == CUDA_SUCCESS) result = driver.cuStreamDestroy(stream);
+  return end("cudaStreamDestroy", result, number(stream), 0);
+}
+
+SIM_API cudaError_t cudaStreamSynchronize(CUstream stream) {
+  cudaError_t result = begin_on_device("cudaStreamSynchronize");
+  if (result == CUDA_SUCCESS) result = driver.cuStreamSynchronize(stream);
+  return end("cudaStreamSynchronize", result, number(stream), 0);
+}
+
+SIM_API cudaError_t cudaStreamQuery(CUstream stream) {
+  cudaError_t result = begin_on_device("cudaStreamQuery");
+  if (result == CUDA_SUCCESS) result = driver.cuStreamQuery(stream);
+  return end("cudaStreamQuery", result, number(stream), 0);
+}
+
+SIM_API cudaError_t cudaStreamWaitEvent(CUstream stream, CUevent event, unsigned int flags) {
+  cudaError_t result = begin_on_device("cudaStreamWaitEvent");
+  if (result == CUDA_SUCCESS) result = driver.cuStreamWaitEvent(stream, event, flags);
+  return end("cudaStreamWaitEvent", result, number(stream), flags);
+}
+
+SIM_API cudaError_t cudaStreamIsCapturing(CUstream stream, int *status) {
+  cudaError_t result = begin_on_device("cudaStreamIsCapturing");
+  if (result == CUDA_SUCCESS) result = driver.cuStreamIsCapturing(stream, status);
+  return end("cudaStreamIsCapturing", result, number(stream), 0);
+}
+
+SIM_API cudaError_t cudaThreadExchangeStreamCaptureMode(int *mode) {
+  cudaError_t result = begin_on_device("cudaThreadExchangeStreamCaptureMode");
+  if (result == CUDA_SUCCESS) result = driver.cuThreadExchangeStreamCaptureMode(mode);
+  return end("cudaThreadExchangeStreamCaptureMode", result, 0, 0);
+}
+
+SIM_API cudaError_t cudaEventCreateWithFlags(CUevent *event, unsigned int flags) {
+  cudaError_t result = begin_on_device("cudaEventCreate");
+  if (result == CUDA_SUCCESS) result = driver.cuEventCreate(event, flags);
+  return end("cudaEventCreate", result, 0, flags);
+}
+
+SIM_API cudaError_t cudaEventCreate(CUevent *event) { return cudaEventCreateWithFlags(event, 0); }
+
+SIM_API cudaError_t cudaEventRecord(CUevent event, CUstream stream) {
+  cudaError_t result = begin_on_device("cudaEventRecord");
+  if (result == CUDA_SUCCESS) result = driver.cuEventRecord(event, stream);
+  return end("cudaEventRecord", result, number(event), 0);
+}
+
+SIM_API cudaError_t cudaEventQuery(CUevent event) {
+  cudaError_t result = begin_on_device("cudaEventQuery");
+  if (result == CUDA_SUCCESS) result = driver.cuEventQuery(event);
+  return end("cudaEventQuery", result, number(event), 0);
+}
+
+SIM_API cudaError_t cudaEventSynchronize(CUevent event) {
+  cudaError_t result = begin_on_device("cudaEventSynchronize");
+  if (result == CUDA_SUCCESS) result = driver.cuEventSynchronize(event);
+  return end("cudaEventSynchronize", result, number(event), 0);
+}
+
+SIM_API cudaError_t cudaEventDestroy(CUevent event) {
+  cudaError_t result = begin_on_device("cudaEventDestroy");
+  if (result == CUDA_SUCCESS) result = driver.cuEventDestroy(event);
+  return end("cudaEventDestroy", result, number(event), 0);
+}
+
+SIM_API cudaError_t cudaEventElapsedTime(float *milliseconds, CUevent from, CUevent to) {
+  cudaError_t result = begin_on_device("cudaEventElapsedTime");
+  if (result == CUDA_SUCCESS) result = driver.cuEventElapsedTime(milliseconds, from, to);
+  return end("cudaEventElapsedTime", result, 0, 0);
+}
+
+SIM_API cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
+  cudaError_t result = begin("cudaDeviceCanAccessPeer");
+  if (result == CUDA_SUCCESS) result = driver.cuDeviceCanAccessPeer(can, device, peer);
+  return end("cudaDeviceCanAccessPeer", result, (uint64_t)device, (uint64_t)peer);
+}
+
+SIM_API cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags) {
+  cudaError_t result = begin_on_device("cudaDeviceEnablePeerAccess");
+  int count = 0;
+  CUcontext context = NULL;
+  if (result == CUDA_SUCCESS) result = driver.cuDeviceGetCount(&count);
+  if (result == CUDA_SUCCESS && (peer < 0 || peer >= count)) result = CUDA_ERROR_INVALID_DEVICE;
+  if (result == CUDA_SUCCESS) result = driver.cuDevicePrimaryCtxRetain(&context, peer);
+  if (result == CUDA_SUCCESS) result = driver.cuCtxEnablePeerAccess(context, flags);
+  return end("cudaDeviceEnablePeerAccess", result, (uint64_t)peer, flags);
+}
+
+SIM_API cudaError_t cudaGetLastError(void) {
+  cudaError_t result = last_error;
+  last_error = CUDA_SUCCESS;
+  return result;
+}
+
+SIM_API cudaError_t cudaPeekAtLastError(void) { return last_error; }
+
+SIM_API const char *cudaGetErrorString(cudaError_t error) {
+  const char *text = NULL;
+  pthread_once(&linked, link_driver);
+  return driver.cuGetErrorString(error, &text) == CUDA_SUCCESS ? text : "unrecognized error code";
+}
+
+// The names that occur here; the runtime's differ from the driver's.
+SIM_API const char *cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case CUDA_SUCCESS: return "cudaSuccess";
+    case CUDA_ERROR_INVALID_VALUE: return "cudaErrorInvalidValue";
+    case CUDA_ERROR_OUT_OF_MEMORY: return "cudaErrorMemoryAllocation";
+    case CUDA_ERROR_NOT_INITIALIZED: return "cudaErrorInitializationError";
+    case CUDA_ERROR_NO_DEVICE: return "cudaErrorNoDevice";
+    case CUDA_ERROR_INVALID_DEVICE: return "cudaErrorInvalidDevice";
+    case CUDA_ERROR_INVALID_CONTEXT: return "cudaErrorDeviceUninitialized";
+    case CUDA_ERROR_INVALID_HANDLE: return "cudaErrorInvalidResourceHandle";
+    case CUDA_ERROR_NOT_READY: return "cudaErrorNotReady";
+    case CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED: return "cudaErrorPeerAccessAlreadyEnabled";
+    case CUDA_ERROR_NOT_SUPPORTED: return "cudaErrorNotSupported";
+    default: return "cudaErrorUnknown";
+  }
+}
+
+SIM_API cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **out, unsigned int version,
+                                                     unsigned long long flags, int *status) {
+  cudaError_t result = begin("cudaGetDriverEntryPoint");
+  if (result == CUDA_SUCCESS) result = driver.cuGetProcAddress(symbol, out, (int)version, flags, status);
+  return end("cudaGetDriverEntryPoint", result, 0, version);
+}
+
+SIM_API cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **out, unsigned long long flags, int *status) {
+  return cudaGetDriverEntryPointByVersion(symbol, out, 12000, flags, status);
+}

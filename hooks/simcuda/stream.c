@@ -1,0 +1,259 @@
+// stream.c - streams and events.
+//
+// Work finishes as soon as it is queued, unless a test holds the stream: then what is
+// recorded there stays "not ready" until the stream is released. A hold has one of 64
+// bits; a stream carries the bits of what it waits for (its own hold, and those that came
+// with cuStreamWaitEvent), an event those its stream had when it was recorded. Releasing
+// clears the bit everywhere. The legacy default stream does not wait for other streams.
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <stdlib.h>
+#include <time.h>
+
+struct CUstream_st {
+  struct CUstream_st *next;
+  uint64_t blocked_by;
+  int hold;  // the bit of its own hold, or -1
+  struct CUctx_st *device;
+};
+
+struct CUevent_st {
+  struct CUevent_st *previous, *next;
+  uint64_t blocked_by;
+  struct timespec recorded;
+  bool timing, ever_recorded;
+};
+
+// Streams that are not created: the default of each context (NULL or 1) and the
+// per-thread one (2). Those of all devices share one hold.
+static struct CUstream_st legacy = {.hold = -1}, per_thread = {.next = &legacy, .hold = -1};
+static struct CUstream_st *streams = &per_thread;
+static struct CUevent_st *events;
+static uint64_t holds;
+
+static struct CUstream_st *stream_of(CUstream handle) {
+  if ((uintptr_t)handle <= 1) return &legacy;
+  if ((uintptr_t)handle == 2) return &per_thread;
+  for (struct CUstream_st *stream = streams; stream != NULL; stream = stream->next)
+    if (stream == handle) return stream;
+  return NULL;
+}
+
+static bool known(CUevent handle) {
+  for (struct CUevent_st *event = events; event != NULL; event = event->next)
+    if (event == handle) return true;
+  return false;
+}
+
+SIM_API int simcuda_hold_stream(CUstream handle) {
+  sim_lock();
+  struct CUstream_st *stream = stream_of(handle);
+  int bit = ~holds != 0 ? __builtin_ctzll(~holds) : -1;
+  bool held = stream != NULL && (stream->hold >= 0 || bit >= 0);
+  if (held && stream->hold < 0) {
+    stream->hold = bit;
+    stream->blocked_by |= (uint64_t)1 << bit;
+    holds |= (uint64_t)1 << bit;
+  }
+  sim_unlock();
+  return held ? 0 : -1;
+}
+
+static void release_hold(struct CUstream_st *stream) {
+  uint64_t keep = ~((uint64_t)1 << stream->hold);
+  holds &= keep;
+  stream->hold = -1;
+  for (struct CUstream_st *other = streams; other != NULL; other = other->next) other->blocked_by &= keep;
+  for (struct CUevent_st *event = events; event != NULL; event = event->next) event->blocked_by &= keep;
+  sim_wake();
+}
+
+SIM_API int simcuda_release_stream(CUstream handle) {
+  sim_lock();
+  struct CUstream_st *stream = stream_of(handle);
+  bool held = stream != NULL && stream->hold >= 0;
+  if (held) release_hold(stream);
+  sim_unlock();
+  return held ? 0 : -1;
+}
+
+static CUresult context_call(const char *name) {
+  CUresult result = sim_enter(name, true);
+  return result == CUDA_SUCCESS && sim_current() == NULL ? CUDA_ERROR_INVALID_CONTEXT : result;
+}
+
+static CUresult stream_call(const char *name, CUstream handle) {
+  CUresult result = context_call(name);
+  return result == CUDA_SUCCESS && stream_of(handle) == NULL ? CUDA_ERROR_INVALID_HANDLE : result;
+}
+
+static CUresult event_call(const char *name, CUevent event) {
+  CUresult result = context_call(name);
+  return result == CUDA_SUCCESS && !known(event) ? CUDA_ERROR_INVALID_HANDLE : result;
+}
+
+static unsigned long long id(const void *handle) { return (unsigned long long)(uintptr_t)handle; }
+
+SIM_API CUresult cuStreamCreate(CUstream *out, unsigned int flags) {
+  CUresult result = context_call("cuStreamCreate");
+  struct CUstream_st *stream = NULL;
+  if (result == CUDA_SUCCESS && (out == NULL || flags > CU_STREAM_NON_BLOCKING)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && (stream = calloc(1, sizeof *stream)) == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS) {
+    *stream = (struct CUstream_st){.next = streams, .hold = -1, .device = sim_current()};
+    streams = stream;
+    *out = stream;
+  }
+  return sim_leave("cuStreamCreate", result, "flags=%u stream=0x%llx", flags, id(stream));
+}
+
+SIM_API CUresult cuStreamCreateWithPriority(CUstream *out, unsigned int flags, int priority) {
+  (void)priority;
+  return cuStreamCreate(out, flags);
+}
+
+SIM_API CUresult cuStreamDestroy_v2(CUstream handle) {
+  CUresult result = stream_call("cuStreamDestroy", handle);
+  if (result == CUDA_SUCCESS && (uintptr_t)handle <= 2) result = CUDA_ERROR_INVALID_HANDLE;
+  if (result == CUDA_SUCCESS) {
+    if (handle->hold >= 0) release_hold(handle);
+    struct CUstream_st **link = &streams;
+    while (*link != handle) link = &(*link)->next;
+    *link = handle->next;
+    free(handle);
+  }
+  return sim_leave("cuStreamDestroy", result, "stream=0x%llx", id(handle));
+}
+
+SIM_API CUresult cuStreamDestroy(CUstream handle) { return cuStreamDestroy_v2(handle); }
+
+SIM_API CUresult cuStreamQuery(CUstream handle) {
+  CUresult result = stream_call("cuStreamQuery", handle);
+  if (result == CUDA_SUCCESS && stream_of(handle)->blocked_by != 0) result = CUDA_ERROR_NOT_READY;
+  return sim_leave("cuStreamQuery", result, "stream=0x%llx", id(handle));
+}
+
+SIM_API CUresult cuStreamSynchronize(CUstream handle) {
+  CUresult result = stream_call("cuStreamSynchronize", handle);
+  while (result == CUDA_SUCCESS && stream_of(handle) != NULL && stream_of(handle)->blocked_by != 0) sim_wait();
+  return sim_leave("cuStreamSynchronize", result, "stream=0x%llx", id(handle));
+}
+
+static bool device_busy(const struct CUctx_st *device) {
+  for (struct CUstream_st *stream = streams; stream != NULL; stream = stream->next)
+    if (stream->blocked_by != 0 && (stream->device == NULL || stream->device == device)) return true;
+  return false;
+}
+
+SIM_API CUresult cuCtxSynchronize(void) {
+  CUresult result = context_call("cuCtxSynchronize");
+  while (result == CUDA_SUCCESS && device_busy(sim_current())) sim_wait();
+  return sim_leave("cuCtxSynchronize", result, "%s", "");
+}
+
+SIM_API CUresult cuStreamGetCtx(CUstream handle, CUcontext *context) {
+  CUresult result = stream_call("cuStreamGetCtx", handle);
+  if (result == CUDA_SUCCESS && context == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) {
+    struct CUctx_st *device = stream_of(handle)->device;
+    *context = device != NULL ? device : sim_current();
+  }
+  return sim_leave("cuStreamGetCtx", result, "stream=0x%llx", id(handle));
+}
+
+SIM_API CUresult cuStreamIsCapturing(CUstream handle, int *status) {
+  CUresult result = stream_call("cuStreamIsCapturing", handle);
+  if (result == CUDA_SUCCESS && status == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) *status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return sim_leave("cuStreamIsCapturing", result, "stream=0x%llx", id(handle));
+}
+
+SIM_API CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
+  static _Thread_local int current = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  CUresult result = sim_enter("cuThreadExchangeStreamCaptureMode", true);
+  if (result == CUDA_SUCCESS && mode == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) {
+    int old = current;
+    current = *mode;
+    *mode = old;
+  }
+  return sim_leave("cuThreadExchangeStreamCaptureMode", result, "mode=%d", current);
+}
+
+SIM_API CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
+  CUresult result = stream_call("cuStreamWaitEvent", handle);
+  if (result == CUDA_SUCCESS && !known(event)) result = CUDA_ERROR_INVALID_HANDLE;
+  if (result == CUDA_SUCCESS) stream_of(handle)->blocked_by |= event->blocked_by;
+  return sim_leave("cuStreamWaitEvent", result, "stream=0x%llx event=0x%llx flags=%u", id(handle), id(event), flags);
+}
+
+SIM_API CUresult cuEventCreate(CUevent *out, unsigned int flags) {
+  CUresult result = context_call("cuEventCreate");
+  struct CUevent_st *event = NULL;
+  if (result == CUDA_SUCCESS && out == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && (event = calloc(1, sizeof *event)) == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS) {
+    event->timing = (flags & CU_EVENT_DISABLE_TIMING) == 0;
+    event->next = events;
+    if (events != NULL) events->previous = event;
+    events = event;
+    *out = event;
+  }
+  return sim_leave("cuEventCreate", result, "flags=%u event=0x%llx", flags, id(event));
+}
+
+SIM_API CUresult cuEventRecord(CUevent event, CUstream handle) {
+  CUresult result = event_call("cuEventRecord", event);
+  if (result == CUDA_SUCCESS && stream_of(handle) == NULL) result = CUDA_ERROR_INVALID_HANDLE;
+  if (result == CUDA_SUCCESS) {
+    event->blocked_by = stream_of(handle)->blocked_by;
+    event->ever_recorded = true;
+    clock_gettime(CLOCK_MONOTONIC, &event->recorded);
+  }
+  return sim_leave("cuEventRecord", result, "event=0x%llx stream=0x%llx", id(event), id(handle));
+}
+
+SIM_API CUresult cuEventQuery(CUevent event) {
+  CUresult result = event_call("cuEventQuery", event);
+  if (result == CUDA_SUCCESS && event->blocked_by != 0) result = CUDA_ERROR_NOT_READY;
+  return sim_leave("cuEventQuery", result, "event=0x%llx", id(event));
+}
+
+SIM_API CUresult cuEventSynchronize(CUevent event) {
+  CUresult result = event_call("cuEventSynchronize", event);
+  while (result == CUDA_SUCCESS && known(event) && event->blocked_by != 0) sim_wait();
+  return sim_leave("cuEventSynchronize", result, "event=0x%llx", id(event));
+}
+
+SIM_API CUresult cuEventDestroy_v2(CUevent event) {
+  CUresult result = event_call("cuEventDestroy", event);
+  if (result == CUDA_SUCCESS) {
+    if (event->previous != NULL)
+      event->previous->next = event->next;
+    else
+      events = event->next;
+    if (event->next != NULL) event->next->previous = event->previous;
+    free(event);
+  }
+  return sim_leave("cuEventDestroy", result, "event=0x%llx", id(event));
+}
+
+SIM_API CUresult cuEventDestroy(CUevent event) { return cuEventDestroy_v2(event); }
+
+SIM_API CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent from, CUevent to) {
+  CUresult result = event_call("cuEventElapsedTime", from);
+  if (result == CUDA_SUCCESS && !known(to)) result = CUDA_ERROR_INVALID_HANDLE;
+  if (result == CUDA_SUCCESS && milliseconds == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && !(from->timing && to->timing && from->ever_recorded && to->ever_recorded))
+    result = CUDA_ERROR_INVALID_HANDLE;
+  if (result == CUDA_SUCCESS && (from->blocked_by | to->blocked_by) != 0) result = CUDA_ERROR_NOT_READY;
+  if (result == CUDA_SUCCESS)
+    *milliseconds = (float)(to->recorded.tv_sec - from->recorded.tv_sec) * 1e3F +
+                    (float)(to->recorded.tv_nsec - from->recorded.tv_nsec) / 1e6F;
+  return sim_leave("cuEventElapsedTime", result, "%s", "");
+}
+
+SIM_API CUresult cuEventElapsedTime(float *milliseconds, CUevent from, CUevent to) {
+  return cuEventElapsedTime_v2(milliseconds, from, to);
+}
