@@ -2,7 +2,6 @@ package trace
 
 import (
 	"io"
-	"os"
 
 	"github.com/apache/arrow-go/v18/parquet/file"
 )
@@ -22,7 +21,7 @@ func RewritePart(path string, change func(rows []Event, s *Strings) []Event) err
 	}
 	rows = change(rows, p.strings)
 	out := &openPart{info: *part, temp: path + ".tmp"}
-	if out.file, err = os.Create(out.temp); err != nil {
+	if out.file, err = createFile(out.temp); err != nil {
 		return err
 	}
 	if out.out, err = file.NewParquetWriterWithError(out, newSchema(), file.WithWriterProps(writerProperties(rowGroupRows))); err != nil {

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
 )
 
@@ -27,6 +26,19 @@ const (
 type WriterOptions struct {
 	PartEvents int // most events in a part, 1 to MaxPartEvents
 	RowGroup   int // rows encoded at a time
+
+	create func(path string) (partFile, error) // tests put a full disk here
+}
+
+// partFile is what a part is written to.
+type partFile interface {
+	Write(b []byte) (int, error)
+	Sync() error
+	Close() error
+}
+
+func createFile(path string) (partFile, error) {
+	return os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
 }
 
 // Writer turns the events of one process into parts in a run's directory. A part appears
@@ -57,6 +69,9 @@ func NewWriter(dir string, meta ProcessMeta, opt WriterOptions) *Writer {
 	}
 	if opt.RowGroup <= 0 {
 		opt.RowGroup = rowGroupRows
+	}
+	if opt.create == nil {
+		opt.create = createFile
 	}
 	return &Writer{
 		dir: dir, meta: meta, opt: opt, slot: -1,
@@ -211,7 +226,7 @@ func (w *Writer) ensurePart() error {
 	if w.part != nil {
 		return nil
 	}
-	part, err := createPart(w.dir, w.meta.Name, len(w.done), w.opt.RowGroup)
+	part, err := createPart(w.dir, w.meta.Name, len(w.done), w.opt)
 	if err != nil {
 		return err
 	}
@@ -259,7 +274,8 @@ func (w *Writer) completePart(end *Ending) error {
 type openPart struct {
 	info    Part
 	temp    string
-	file    *os.File
+	file    partFile
+	bytes   int64 // written
 	out     *file.Writer
 	pending []byte // encoded, not in the file yet
 	rows    rowBuffer
@@ -267,18 +283,18 @@ type openPart struct {
 	closed  bool  // the footer is encoded
 }
 
-func createPart(dir, name string, number, rowGroup int) (*openPart, error) {
+func createPart(dir, name string, number int, opt WriterOptions) (*openPart, error) {
 	base := fmt.Sprintf("%s-%04d", name, number)
 	p := &openPart{
 		info: Part{Path: filepath.Join(dir, base+partSuffix), Number: number},
 		temp: filepath.Join(dir, base+tempSuffix),
 	}
-	f, err := os.OpenFile(p.temp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	f, err := opt.create(p.temp)
 	if err != nil {
 		return nil, diskError(p.temp, err)
 	}
 	p.file = f
-	p.out, err = file.NewParquetWriterWithError(p, newSchema(), file.WithWriterProps(writerProperties(rowGroup)))
+	p.out, err = file.NewParquetWriterWithError(p, newSchema(), file.WithWriterProps(writerProperties(opt.RowGroup)))
 	if err != nil {
 		p.remove()
 		return nil, fmt.Errorf("%s: %w", p.temp, err)
@@ -317,6 +333,7 @@ func (p *openPart) flush() error {
 		return nil
 	}
 	n, err := p.file.Write(p.pending)
+	p.bytes += int64(n)
 	p.pending = p.pending[:copy(p.pending, p.pending[n:])]
 	return diskError(p.temp, err)
 }
@@ -342,9 +359,7 @@ func (p *openPart) complete(s *Strings) error {
 	if err := p.file.Sync(); err != nil {
 		return diskError(p.temp, err)
 	}
-	if stat, err := p.file.Stat(); err == nil {
-		p.info.Bytes = stat.Size()
-	}
+	p.info.Bytes = p.bytes
 	if err := os.Rename(p.temp, p.info.Path); err != nil {
 		return diskError(p.info.Path, err)
 	}
@@ -364,120 +379,4 @@ func diskError(path string, err error) error {
 		return &PathError{Path: path, Err: ErrDiskFull, Detail: err.Error(), Remedy: "make room there"}
 	}
 	return fmt.Errorf("write %s: %w", path, err)
-}
-
-// rowBuffer gathers rows by column.
-type rowBuffer struct {
-	batch  Batch
-	int64s []int64
-	int32s []int32
-	texts  []parquet.ByteArray
-}
-
-func (r *rowBuffer) len() int { return len(r.batch.Seq) }
-
-func (r *rowBuffer) add(e *Event) {
-	b := &r.batch
-	b.Seq = append(b.Seq, e.Seq)
-	b.Time = append(b.Time, e.Time)
-	b.Kind = append(b.Kind, e.Kind)
-	b.Device = append(b.Device, e.Device)
-	b.Arena = append(b.Arena, e.Arena)
-	b.Stream = append(b.Stream, e.Stream)
-	b.Addr = append(b.Addr, e.Addr)
-	b.Requested = append(b.Requested, e.Requested)
-	b.Provided = append(b.Provided, e.Provided)
-	b.Context = append(b.Context, e.Context)
-	b.Thread = append(b.Thread, e.Thread)
-}
-
-func (r *rowBuffer) reset() {
-	b := &r.batch
-	b.Seq, b.Time, b.Kind, b.Context = b.Seq[:0], b.Time[:0], b.Kind[:0], b.Context[:0]
-	b.Device, b.Arena, b.Thread = b.Device[:0], b.Arena[:0], b.Thread[:0]
-	b.Stream, b.Addr, b.Requested, b.Provided = b.Stream[:0], b.Addr[:0], b.Requested[:0], b.Provided[:0]
-}
-
-func (r *rowBuffer) write(group file.SerialRowGroupWriter, s *Strings) error {
-	b := &r.batch
-	for i := range columns {
-		c, err := group.NextColumn()
-		if err != nil {
-			return err
-		}
-		switch i {
-		case colSeq:
-			err = writeInt64(c, b.Seq)
-		case colTime:
-			err = writeInt64(c, b.Time)
-		case colKind:
-			err = r.writeKinds(c)
-		case colDevice:
-			err = writeInt32(c, b.Device)
-		case colArena:
-			err = writeInt32(c, b.Arena)
-		case colStream:
-			err = writeInt64(c, b.Stream)
-		case colAddr:
-			err = writeInt64(c, b.Addr)
-		case colRequested:
-			err = writeInt64(c, b.Requested)
-		case colProvided:
-			err = writeInt64(c, b.Provided)
-		case colContext:
-			err = r.writeContexts(c, s)
-		case colThread:
-			err = writeInt32(c, b.Thread)
-		}
-		if err == nil {
-			err = c.Close()
-		}
-		if err != nil {
-			return fmt.Errorf("column %s: %w", columns[i].name, err)
-		}
-	}
-	return nil
-}
-
-func writeInt64(c file.ColumnChunkWriter, values []int64) error {
-	_, err := c.(*file.Int64ColumnChunkWriter).WriteBatch(values, nil, nil)
-	return err
-}
-
-func writeInt32(c file.ColumnChunkWriter, values []int32) error {
-	_, err := c.(*file.Int32ColumnChunkWriter).WriteBatch(values, nil, nil)
-	return err
-}
-
-func (r *rowBuffer) writeKinds(c file.ColumnChunkWriter) error {
-	var names [256]parquet.ByteArray
-	for k, name := range kindNames {
-		names[k] = parquet.ByteArray(name)
-	}
-	r.texts = r.texts[:0]
-	for _, k := range r.batch.Kind {
-		if names[k] == nil {
-			return fmt.Errorf("%w: %v", ErrUnknownEvent, k)
-		}
-		r.texts = append(r.texts, names[k])
-	}
-	return r.writeTexts(c)
-}
-
-func (r *rowBuffer) writeContexts(c file.ColumnChunkWriter, s *Strings) error {
-	known := s.snapshot().texts
-	texts := make([]parquet.ByteArray, len(known))
-	for i, text := range known {
-		texts[i] = parquet.ByteArray(text)
-	}
-	r.texts = r.texts[:0]
-	for _, id := range r.batch.Context {
-		r.texts = append(r.texts, texts[id])
-	}
-	return r.writeTexts(c)
-}
-
-func (r *rowBuffer) writeTexts(c file.ColumnChunkWriter) error {
-	_, err := c.(*file.ByteArrayColumnChunkWriter).WriteBatch(r.texts, nil, nil)
-	return err
 }

@@ -1,0 +1,27 @@
+package trace
+
+// PartFile and SetCreate let tests put a disk of their own under a Writer.
+type PartFile = partFile
+
+func (o *WriterOptions) SetCreate(create func(path string) (PartFile, error)) { o.create = create }
+
+// CreateFile is the real one.
+func CreateFile(path string) (PartFile, error) { return createFile(path) }
+
+// KeyValues are the metadata that the part was, or would be, written with.
+func (p *Part) KeyValues() [][2]string { return p.keyValues() }
+
+// ReadSpool is all events of a spool directory as the Collector sees them.
+func ReadSpool(dir string, final bool) (events []Event, texts []string, damage string, err error) {
+	p, err := openSpoolProcess(dir)
+	if err != nil || p == nil {
+		return nil, nil, "", err
+	}
+	defer p.Close()
+	_, err = p.read(final, func(e *Event, slot int64) error {
+		events = append(events, *e)
+		texts = append(texts, p.strings.text(uint32(e.Context)))
+		return nil
+	})
+	return events, texts, p.damage, err
+}
