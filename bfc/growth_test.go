@@ -1,0 +1,372 @@
+package bfc
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// asked is a Memory that notes what it is asked for.
+type asked struct {
+	*Device
+	grows []uint64
+	frees int
+}
+
+func (m *asked) Grow(bytes uint64) (uint64, uint64, bool) {
+	m.grows = append(m.grows, bytes)
+	return m.Device.Grow(bytes)
+}
+
+func (m *asked) Free() uint64 {
+	m.frees++
+	return m.Device.Free()
+}
+
+func refuseAll(int, uint64) bool { return true }
+
+func refuse(calls ...int) func(int, uint64) bool {
+	return func(call int, _ uint64) bool {
+		for _, c := range calls {
+			if c == call {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func TestGrowth(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		options Options
+		device  DeviceOptions
+		allocs  []int64 // negative: fails
+		grows   []uint64
+		next    uint64
+	}{
+		{"doubling", Options{Limit: gib}, DeviceOptions{},
+			[]int64{2 * mib, 4 * mib, 8 * mib, 16 * mib}, []uint64{2 * mib, 4 * mib, 8 * mib, 16 * mib}, 32 * mib},
+		{"doubling from small requests", Options{Limit: gib}, DeviceOptions{VMM: true, Granularity: 2 * mib},
+			[]int64{1, 2 * mib, 4 * mib, 8 * mib}, []uint64{2 * mib, 4 * mib, 8 * mib, 16 * mib}, 32 * mib},
+		{"a first request that doubles", Options{Limit: gib}, DeviceOptions{},
+			[]int64{4 * mib, 4 * mib, 8 * mib, 16 * mib}, []uint64{4 * mib, 4 * mib, 8 * mib, 16 * mib}, 32 * mib},
+		{"limit below the first region", Options{Limit: 1000}, DeviceOptions{},
+			[]int64{700, -100}, []uint64{768}, 2048},
+		{"limit clips the last region", Options{Limit: 5 * mib}, DeviceOptions{},
+			[]int64{2 * mib, 3 * mib, -1}, []uint64{2 * mib, 3 * mib}, 8 * mib},
+		{"above the limit nothing happens", Options{Limit: 8 * mib}, DeviceOptions{},
+			[]int64{-(8*mib + 1)}, nil, 2 * mib},
+		{"a limit of nothing", Options{}, DeviceOptions{}, []int64{-1}, nil, 0},
+		{"a free tail is not credited", Options{Limit: 4 * mib}, DeviceOptions{VMM: true},
+			[]int64{1, -3 * mib}, []uint64{2 * mib}, 4 * mib},
+		{"doubling persists after a refusal", Options{Limit: gib}, DeviceOptions{RefuseGrow: refuse(1)},
+			[]int64{-64 * mib, 1}, []uint64{64 * mib, 64 * mib}, 128 * mib},
+		{"size 0", Options{Limit: gib}, DeviceOptions{}, []int64{0}, nil, 2 * mib},
+
+		{"none", Options{Limit: 100 * mib, Growth: None}, DeviceOptions{},
+			[]int64{1, 99 * mib}, []uint64{100 * mib}, 200 * mib},
+		{"none rounds the limit up", Options{Limit: 1000, Growth: None}, DeviceOptions{},
+			[]int64{1}, []uint64{768}, 2048},
+		{"none backs off", Options{Limit: 2 * mib, Growth: None}, DeviceOptions{RefuseGrow: refuse(1, 2)},
+			[]int64{1}, []uint64{2 * mib, 1887488, 1698816}, 4 * mib},
+
+		{"needed", Options{Limit: gib, Growth: Needed}, DeviceOptions{VMM: true, Granularity: 64 * kib},
+			[]int64{1000, 120_000, 64 * kib, 200_000}, []uint64{1024, 120_064 - (64*kib - 1024), 64 * kib, 200_192}, 2 * mib},
+		{"needed, separate", Options{Limit: gib, Growth: Needed}, DeviceOptions{},
+			[]int64{1000, 5000}, []uint64{1024, 5120}, 2 * mib},
+		{"needed has no second try", Options{Limit: gib, Growth: Needed}, DeviceOptions{RefuseGrow: refuse(1)},
+			[]int64{-mib, mib}, []uint64{mib, mib}, 2 * mib},
+		{"needed meets the limit with its credit", Options{Limit: 3 * mib, Growth: Needed}, DeviceOptions{VMM: true, Granularity: mib},
+			[]int64{1000, 3*mib - 1024}, []uint64{1024, 2 * mib}, 2 * mib},
+		{"needed, but the padding passes the limit", Options{Limit: 3*mib - 256, Growth: Needed}, DeviceOptions{VMM: true, Granularity: mib},
+			[]int64{-(2*mib + 256), 2 * mib}, []uint64{2 * mib}, 2 * mib},
+
+		{"padding is cut at the limit", Options{Limit: 5*mib + 512*kib}, DeviceOptions{VMM: true, Granularity: 2 * mib},
+			[]int64{2 * mib, 2 * mib, -1}, []uint64{2 * mib, 2 * mib}, 8 * mib},
+		{"padding leaves too little", Options{Limit: 5 * mib}, DeviceOptions{VMM: true, Granularity: 2 * mib},
+			[]int64{-(4*mib + 1), 4 * mib}, []uint64{4 * mib}, 16 * mib},
+
+		{"headroom clips to granules", Options{Limit: gib, Headroom: 10 * mib}, DeviceOptions{VMM: true, Granularity: 2 * mib, Physical: 17 * mib},
+			[]int64{2 * mib, 4 * mib, 1}, []uint64{2 * mib, 4 * mib, 256}, 16 * mib},
+		{"headroom never clips the request", Options{Limit: gib, Headroom: gib}, DeviceOptions{Physical: 64 * mib},
+			[]int64{1000, 30 * mib}, []uint64{1024, 30 * mib}, 32 * mib},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			memory := &asked{Device: NewDevice(c.device)}
+			a := mustNew(t, c.options, memory)
+			for i, size := range c.allocs {
+				_, ok := a.Alloc(uint64(max(size, -size)))
+				if want := size > 0; ok != want {
+					t.Errorf("alloc %d of %d: ok %v", i, size, ok)
+				}
+			}
+			if diff := cmp.Diff(c.grows, memory.grows); diff != "" {
+				t.Errorf("asked for (-want +got):\n%s", diff)
+			}
+			if a.NextRegion() != c.next {
+				t.Errorf("next region %d, want %d", a.NextRegion(), c.next)
+			}
+			if got := a.Stats().Reserved; got > c.options.Limit || got != memory.used {
+				t.Errorf("reserved %d, limit %d, device says %d", got, c.options.Limit, memory.used)
+			}
+		})
+	}
+}
+
+// What is free is asked for only where the headroom could clip something.
+func TestHeadroomAsksOnlyWhenItMatters(t *testing.T) {
+	memory := &asked{Device: NewDevice(DeviceOptions{Physical: gib})}
+	a := mustNew(t, Options{Limit: gib, Headroom: mib}, memory)
+	mustAlloc(t, a, 2*mib)
+	if memory.frees != 0 {
+		t.Errorf("asked %d times for a region of the request's size", memory.frees)
+	}
+	mustAlloc(t, a, 2*mib)
+	if memory.frees != 1 {
+		t.Errorf("asked %d times for one larger region", memory.frees)
+	}
+}
+
+// The products are float32: exact arithmetic differs from 2^32 on.
+func TestBackoff(t *testing.T) {
+	for _, c := range [][]uint64{
+		{2 * mib, 1887488, 1698816, 1529088, 1376256, 1238784},
+		{2560, 2304, 2048, 1792, 1536, 1280, 1024, 768, 512, 256}, // 0.9 does not shrink these: 256 less
+		{1<<24 + 256, 15099904, 13590016},
+		{1<<32 + 256, 3865470464, 3478923264, 3131030784}, // exact: 3865470976
+		{3*gib + 1280, 2899104000, 2609193472, 2348274176},
+		{80 * gib, 77309411328, 69578465280, 62620618752},
+		{141*gib + 768, 136257830912, 122632044544},
+	} {
+		memory := &asked{Device: NewDevice(DeviceOptions{RefuseGrow: refuseAll})}
+		a := mustNew(t, Options{Limit: c[0], Growth: None}, memory)
+		if _, ok := a.Alloc(c[len(c)-1]); ok {
+			t.Fatalf("%d: allocated without memory", c[0])
+		}
+		if diff := cmp.Diff(c, memory.grows); diff != "" {
+			t.Errorf("backing off from %d (-want +got):\n%s", c[0], diff)
+		}
+	}
+}
+
+func TestRequestsNear64Bits(t *testing.T) {
+	memory := &asked{Device: NewDevice(DeviceOptions{Physical: gib})}
+	a := mustNew(t, Options{Limit: NoLimit}, memory)
+	for _, size := range []uint64{math.MaxUint64, math.MaxUint64 - 1, greatestSize + 1} {
+		if _, ok := a.Alloc(size); ok {
+			t.Errorf("Alloc(%d) succeeded", size)
+		}
+	}
+	if memory.grows != nil || a.NextRegion() != 2*mib {
+		t.Errorf("sizes that cannot be rounded asked for %v, next region %d", memory.grows, a.NextRegion())
+	}
+	if _, ok := a.Alloc(greatestSize); ok {
+		t.Error("2^64-256 succeeded")
+	}
+	if a.NextRegion() != greatestSize {
+		t.Errorf("next region %d does not saturate", a.NextRegion())
+	}
+	if memory.grows[0] != greatestSize {
+		t.Errorf("asked for %d, want 2^64-256", memory.grows[0])
+	}
+	// One huge failure has made all later growth start huge, and it backs off to what there is.
+	block := mustAlloc(t, a, 1000)
+	if block.Size != 1024 || a.Stats().Reserved > gib || a.Stats().Reserved < gib*9/10 {
+		t.Errorf("got %d of %d reserved", block.Size, a.Stats().Reserved)
+	}
+}
+
+func TestRegions(t *testing.T) {
+	for _, c := range []struct {
+		vmm  bool
+		want [][]int64
+	}{
+		{true, [][]int64{{1024, 2*mib - 1024, 1536 * kib, -2560 * kib}}},
+		{false, [][]int64{{1024, 2*mib - 1024}, {1536 * kib, -2560 * kib}}},
+	} {
+		a := mustNew(t, Options{Limit: gib}, NewDevice(DeviceOptions{VMM: c.vmm}))
+		for _, size := range []uint64{1000, mib, 1536 * kib} {
+			mustAlloc(t, a, size)
+		}
+		wantShape(t, a, c.want)
+	}
+}
+
+// Where memory coalesces, a grant merges with the free tail before it.
+func TestChunksSpanGrowths(t *testing.T) {
+	for _, c := range []struct {
+		vmm  bool
+		want [][]int64
+	}{
+		{true, [][]int64{{512 * kib, 4608 * kib, -5 * mib}}},
+		{false, [][]int64{{512 * kib, -1536 * kib}, {8 * mib}}},
+	} {
+		a := mustNew(t, Options{Limit: gib}, NewDevice(DeviceOptions{VMM: c.vmm}))
+		mustAlloc(t, a, 512*kib)
+		mustAlloc(t, a, 4608*kib) // doubles to 8 MiB
+		wantShape(t, a, c.want)
+	}
+}
+
+// The reservation is used up: what was lacking came to lie elsewhere, and is not enough.
+func TestNeededCreditInVain(t *testing.T) {
+	memory := &asked{Device: NewDevice(DeviceOptions{VMM: true, Reservation: 2 * mib})}
+	a := mustNew(t, Options{Limit: gib, Growth: Needed}, memory)
+	mustAlloc(t, a, mib)
+	mustFree(t, a, mustAlloc(t, a, 512*kib).Addr)
+	mustAlloc(t, a, 2*mib)
+	if diff := cmp.Diff([]uint64{mib, 512 * kib, 1536 * kib, 2 * mib}, memory.grows); diff != "" {
+		t.Errorf("asked for (-want +got):\n%s", diff)
+	}
+	wantShape(t, a, [][]int64{{mib, -512 * kib}, {-1536 * kib}, {2 * mib}})
+}
+
+func TestGarbageCollection(t *testing.T) {
+	memory := NewDevice(DeviceOptions{})
+	a := mustNew(t, Options{Limit: 8 * mib, GarbageCollection: true}, memory)
+	first := mustAlloc(t, a, 2*mib)
+	second := mustAlloc(t, a, 4*mib)
+	mustFree(t, a, first.Addr)
+	mustFree(t, a, second.Addr)
+	if _, ok := a.Alloc(8*mib + 1); ok || len(a.Regions()) != 2 {
+		t.Errorf("a request above the limit: ok %v, %d regions left", ok, len(a.Regions()))
+	}
+	keep := mustAlloc(t, a, mib)
+	if _, ok := a.Alloc(7 * mib); ok || len(a.Regions()) != 2 {
+		t.Errorf("what idle regions cannot give: ok %v, %d regions left", ok, len(a.Regions()))
+	}
+	mustAlloc(t, a, 6*mib) // releases the idle region of 4 MiB
+	wantShape(t, a, [][]int64{{mib, -mib}, {6 * mib}})
+	if got := a.Stats(); got.Reserved != 8*mib || got.PeakReserved != 8*mib || memory.used != 8*mib {
+		t.Errorf("%+v, device says %d", got, memory.used)
+	}
+	if a.NextRegion() != 16*mib {
+		t.Errorf("next region %d was reset", a.NextRegion())
+	}
+	mustFree(t, a, keep.Addr)
+	if got := a.CollectGarbage(); got != 2*mib || memory.used != 6*mib {
+		t.Errorf("collected %d, device keeps %d", got, memory.used)
+	}
+	if got := a.CollectGarbage(); got != 0 {
+		t.Errorf("collected %d of nothing", got)
+	}
+}
+
+func TestGarbageIsKeptWithoutTheOption(t *testing.T) {
+	a := mustNew(t, Options{Limit: 6 * mib}, NewDevice(DeviceOptions{}))
+	mustFree(t, a, mustAlloc(t, a, 2*mib).Addr)
+	if _, ok := a.Alloc(5 * mib); ok {
+		t.Error("collected without being told to")
+	}
+}
+
+// With coalescing memory the addresses of a released region are used again.
+func TestCollectedRegionStartsAgain(t *testing.T) {
+	for _, growth := range []Growth{Double, Needed} {
+		a := mustNew(t, Options{Limit: 8 * mib, Growth: growth}, NewDevice(DeviceOptions{VMM: true}))
+		first := mustAlloc(t, a, 2*mib)
+		mustFree(t, a, first.Addr)
+		a.CollectGarbage()
+		if again := mustAlloc(t, a, 1000); again.Addr != first.Addr || again.ID != 2 {
+			t.Errorf("%v: %+v after %+v", growth, again, first)
+		}
+	}
+}
+
+// A memory that replays a damaged recording may grant nonsense, which is a refusal.
+func TestUnsoundGrants(t *testing.T) {
+	for name, grant := range map[string]script{
+		"short":             {1 << 40, mib},
+		"askew":             {1<<40 + 1, 2 * mib},
+		"askew size":        {1 << 40, 2*mib + 1},
+		"past the end":      {math.MaxUint64 - mib + 1, 2 * mib},
+		"inside a region":   {scriptBase + mib, 2 * mib},
+		"around a region":   {scriptBase - mib, 4 * mib},
+		"more than allowed": {1 << 40, 64 * mib},
+	} {
+		memory := &scripted{grants: []script{{scriptBase, 2 * mib}, grant}}
+		a := mustNew(t, Options{Limit: 32 * mib, Growth: Needed}, memory)
+		mustAlloc(t, a, 2*mib)
+		if _, ok := a.Alloc(2 * mib); ok {
+			t.Errorf("%s: taken", name)
+		}
+		wantShape(t, a, [][]int64{{2 * mib}})
+	}
+}
+
+const scriptBase = 1 << 30
+
+type script struct{ addr, bytes uint64 }
+
+// scripted is a Memory that grants what it was told to, and notes what it was asked.
+type scripted struct {
+	grants []script
+	asked  []uint64
+}
+
+func (s *scripted) Granularity() uint64     { return Granule }
+func (s *scripted) Coalesces() bool         { return true }
+func (s *scripted) Release(uint64, uint64)  {}
+func (s *scripted) Map(uint64, uint64) bool { return true }
+func (s *scripted) Unmap(uint64, uint64)    {}
+func (s *scripted) Free() uint64            { return NoLimit }
+func (s *scripted) Grow(bytes uint64) (uint64, uint64, bool) {
+	s.asked = append(s.asked, bytes)
+	if len(s.grants) == 0 {
+		return 0, 0, false
+	}
+	grant := s.grants[0]
+	s.grants = s.grants[1:]
+	return grant.addr, grant.bytes, true
+}
+
+// A grant below all regions, or between them, is put in its place; only one that begins
+// where a region ends joins it.
+func TestGrantsInAnyOrder(t *testing.T) {
+	memory := &scripted{grants: []script{
+		{scriptBase, mib}, {scriptBase - mib, mib}, {scriptBase + 8*mib, mib}, {scriptBase + mib, mib},
+	}}
+	a := mustNew(t, Options{Limit: gib, Growth: Needed}, memory)
+	for range 4 {
+		mustAlloc(t, a, mib)
+	}
+	wantShape(t, a, [][]int64{{mib}, {mib, mib}, {mib}})
+}
+
+// The tail that counts is that of the region grown last, not of the one at the end.
+func TestNeededCreditsTheRegionGrownLast(t *testing.T) {
+	memory := &scripted{grants: []script{
+		{scriptBase, mib}, {scriptBase + 8*mib, mib}, {scriptBase + mib, 2 * mib}, {scriptBase + 3*mib, 512 * kib},
+	}}
+	a := mustNew(t, Options{Limit: gib, Growth: Needed}, memory)
+	for _, size := range []uint64{mib, mib, mib, 1536 * kib} {
+		mustAlloc(t, a, size)
+	}
+	if diff := cmp.Diff([]uint64{mib, mib, mib, 512 * kib}, memory.asked); diff != "" {
+		t.Errorf("asked for (-want +got):\n%s", diff)
+	}
+	wantShape(t, a, [][]int64{{mib, mib, 1536 * kib}, {mib}})
+}
+
+// Once the region grown last is released there is no tail to credit, though the handle of
+// its wall is now a chunk behind a free one.
+func TestNeededCreditsNoReleasedRegion(t *testing.T) {
+	memory := &asked{Device: NewDevice(DeviceOptions{VMM: true, Reservation: 4 * mib})}
+	a := mustNew(t, Options{Limit: gib, Growth: Needed}, memory)
+	mustAlloc(t, a, mib)
+	wide := mustAlloc(t, a, 3*mib)
+	mustFree(t, a, mustAlloc(t, a, mib).Addr)
+	mustFree(t, a, wide.Addr)
+	if got := a.CollectGarbage(); got != mib {
+		t.Fatalf("collected %d", got)
+	}
+	middle := mustAlloc(t, a, mib)
+	mustAlloc(t, a, 2*mib)
+	mustFree(t, a, middle.Addr)
+	mustAlloc(t, a, 5*mib)
+	if diff := cmp.Diff([]uint64{mib, 3 * mib, mib, 5 * mib}, memory.grows); diff != "" {
+		t.Errorf("asked for (-want +got):\n%s", diff)
+	}
+}

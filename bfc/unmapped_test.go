@@ -1,0 +1,290 @@
+package bfc
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// giveBack unmaps on the device and tells the allocator, as the owner of both does.
+func giveBack(t *testing.T, a *Allocator, d *Device, addr, bytes uint64) {
+	t.Helper()
+	if err := a.Unmap(addr, bytes); err != nil {
+		t.Fatal(err)
+	}
+	d.Unmap(addr, bytes)
+}
+
+// mapLog notes the calls to Map and Unmap, in MiB from the first grant.
+type mapLog struct {
+	*Device
+	calls []mapCall
+}
+
+type mapCall struct {
+	What          string
+	Offset, Bytes uint64
+}
+
+func (m *mapLog) note(what string, addr, bytes uint64) {
+	m.calls = append(m.calls, mapCall{what, (addr - m.options.Base) / mib, bytes / mib})
+}
+
+func (m *mapLog) Map(addr, bytes uint64) bool {
+	ok := m.Device.Map(addr, bytes)
+	if ok {
+		m.note("map", addr, bytes)
+	} else {
+		m.note("refused", addr, bytes)
+	}
+	return ok
+}
+
+func (m *mapLog) Unmap(addr, bytes uint64) {
+	m.note("unmap", addr, bytes)
+	m.Device.Unmap(addr, bytes)
+}
+
+func newMapped(t *testing.T, options Options, device DeviceOptions) (*Allocator, *mapLog) {
+	device.VMM, device.Granularity = true, 2*mib
+	memory := &mapLog{Device: NewDevice(device)}
+	return mustNew(t, options, memory), memory
+}
+
+// Only what is handed out is mapped again, in maximal intervals, and the remainder not.
+func TestRemapWhatIsHandedOut(t *testing.T) {
+	a, memory := newMapped(t, Options{Limit: gib, Growth: None}, DeviceOptions{Physical: gib})
+	block := mustAlloc(t, a, 64*mib)
+	base := block.Addr
+	mustFree(t, a, base)
+	for _, r := range [][2]uint64{{8, 2}, {2, 2}, {6, 2}, {20, 20}, {4, 2}} { // 2..10 and 20..40 MiB
+		giveBack(t, a, memory.Device, base+r[0]*mib, r[1]*mib)
+	}
+	memory.calls = nil
+	if got, want := a.Stats().Reserved, uint64(gib-28*mib); got != want || memory.used != want {
+		t.Errorf("reserved %d, device says %d, want %d", got, memory.used, want)
+	}
+	mustAlloc(t, a, 21*mib+1) // ends in the granule from 20 to 22
+	want := []mapCall{{"map", 2, 8}, {"map", 20, 2}}
+	if diff := cmp.Diff(want, memory.calls); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got, want := a.Stats().Reserved, uint64(gib-18*mib); got != want || memory.used != want {
+		t.Errorf("reserved %d, device says %d, want %d", got, memory.used, want)
+	}
+	if got, want := a.FreeBytes(), uint64(gib-21*mib-256); got != want {
+		t.Errorf("%d free bytes, want %d: those given back are counted", got, want)
+	}
+}
+
+// hole makes a heap of 4 chunks in use with free ones of 10 and 12 MiB between them, and
+// gives back 2 MiB of the start, the middle and the end of the smaller.
+func hole(t *testing.T, a *Allocator, memory *mapLog) (small, large Block) {
+	t.Helper()
+	mustAlloc(t, a, 2*mib)
+	small = mustAlloc(t, a, 10*mib)
+	mustAlloc(t, a, 2*mib)
+	large = mustAlloc(t, a, 12*mib)
+	mustAlloc(t, a, 2*mib)
+	mustFree(t, a, small.Addr)
+	mustFree(t, a, large.Addr)
+	giveBack(t, a, memory.Device, small.Addr, 2*mib)
+	giveBack(t, a, memory.Device, small.Addr+8*mib, 2*mib)
+	giveBack(t, a, memory.Device, small.Addr+4*mib, 2*mib)
+	memory.calls = nil
+	return small, large
+}
+
+func TestRefusedRemapFallsToWhollyMapped(t *testing.T) {
+	a, memory := newMapped(t, Options{Limit: gib, Growth: Needed}, DeviceOptions{
+		RefuseMap: func(call int, _, _ uint64) bool { return call == 3 },
+	})
+	_, large := hole(t, a, memory)
+	before := a.Stats()
+	if got := mustAlloc(t, a, 10*mib); got.Addr != large.Addr || got.Size != 12*mib {
+		t.Errorf("got %+v, want the chunk at %#x", got, large.Addr)
+	}
+	want := []mapCall{{"map", 2, 2}, {"map", 6, 2}, {"refused", 10, 2}, {"unmap", 6, 2}, {"unmap", 2, 2}}
+	if diff := cmp.Diff(want, memory.calls); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := a.Stats(); got.Reserved != before.Reserved || got.PeakReserved != before.PeakReserved {
+		t.Errorf("what was mapped and undone counts: %+v, before %+v", got, before)
+	}
+}
+
+// A candidate that would have to be mapped is passed over, unless only the part that
+// stays free is missing.
+func TestWhollyMappedIsWhatIsHandedOut(t *testing.T) {
+	a, memory := newMapped(t, Options{Limit: gib, Growth: Needed}, DeviceOptions{
+		RefuseMap: func(int, uint64, uint64) bool { return true },
+	})
+	small, large := hole(t, a, memory)
+	giveBack(t, a, memory.Device, large.Addr+6*mib, 2*mib)
+	if got := mustAlloc(t, a, 4*mib); got.Addr != large.Addr || got.Size != 4*mib {
+		t.Errorf("got %+v, want 4 MiB at %#x", got, large.Addr)
+	}
+	if got := mustAlloc(t, a, 5*mib+256); got.Addr == small.Addr || got.Addr == large.Addr+4*mib {
+		t.Errorf("got %+v, which is not mapped", got)
+	}
+}
+
+// No candidate is wholly mapped: growth serves the request, and where that is refused too
+// the request fails and leaves all as it was.
+func TestRefusedRemapGrows(t *testing.T) {
+	for _, c := range []struct {
+		refuseGrow func(int, uint64) bool
+		ok         bool
+		calls      []mapCall
+	}{
+		// After growth the order is the same, and so is the first candidate.
+		{nil, true, []mapCall{{"refused", 0, 4}, {"refused", 0, 4}}},
+		{refuse(3), false, []mapCall{{"refused", 0, 4}}},
+	} {
+		a, memory := newMapped(t, Options{Limit: gib, Growth: Needed}, DeviceOptions{
+			RefuseGrow: c.refuseGrow,
+			RefuseMap:  func(int, uint64, uint64) bool { return true },
+		})
+		first := mustAlloc(t, a, 4*mib)
+		keep := mustAlloc(t, a, 2*mib)
+		mustFree(t, a, first.Addr)
+		giveBack(t, a, memory.Device, first.Addr, 4*mib)
+		memory.calls = nil
+		before := a.Stats()
+		block, ok := a.Alloc(4 * mib)
+		if ok != c.ok || ok && block.Addr != keep.Addr+2*mib {
+			t.Errorf("%+v %v", block, ok)
+		}
+		if !ok && a.Stats() != before {
+			t.Errorf("failure left %+v, before %+v", a.Stats(), before)
+		}
+		if diff := cmp.Diff(c.calls, memory.calls); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+// A tail that was large enough but cannot be mapped is no credit.
+func TestUnmappableTailIsNoCredit(t *testing.T) {
+	a, memory := newMapped(t, Options{Limit: gib, Growth: Needed}, DeviceOptions{
+		RefuseMap: func(int, uint64, uint64) bool { return true },
+	})
+	first := mustAlloc(t, a, 4*mib)
+	mustFree(t, a, first.Addr)
+	giveBack(t, a, memory.Device, first.Addr, 2*mib)
+	// The grant merges with the tail, and the joined chunk starts with what is missing.
+	if block, ok := a.Alloc(4 * mib); ok {
+		t.Errorf("got %+v", block)
+	}
+	wantShape(t, a, [][]int64{{-8 * mib}})
+}
+
+// What was given back may have been used up by growth: the limit holds for remaps too.
+func TestRemapWithinTheLimit(t *testing.T) {
+	a, memory := newMapped(t, Options{Limit: 10 * mib}, DeviceOptions{})
+	first := mustAlloc(t, a, 4*mib)
+	mustAlloc(t, a, 4*mib)
+	mustFree(t, a, first.Addr)
+	giveBack(t, a, memory.Device, first.Addr, 4*mib)
+	mustAlloc(t, a, 2*mib) // of the freed chunk
+	tail := mustAlloc(t, a, 4*mib)
+	if a.Stats().Reserved != 10*mib || a.unmapped.bytes != 2*mib {
+		t.Fatalf("%d reserved, %d given back", a.Stats().Reserved, a.unmapped.bytes)
+	}
+	memory.calls = nil
+	if block, ok := a.Alloc(2 * mib); ok || len(memory.calls) > 0 {
+		t.Errorf("got %+v beyond the limit, after %v", block, memory.calls)
+	}
+	giveBackAll(t, a, memory.Device, tail)
+	if block := mustAlloc(t, a, 2*mib); block.Addr != first.Addr+2*mib || a.Stats().Reserved != 8*mib {
+		t.Errorf("%+v of %d reserved", block, a.Stats().Reserved)
+	}
+}
+
+func giveBackAll(t *testing.T, a *Allocator, d *Device, block Block) {
+	t.Helper()
+	mustFree(t, a, block.Addr)
+	giveBack(t, a, d, block.Addr, block.Size)
+}
+
+func TestUnmapRefuses(t *testing.T) {
+	a, memory := newMapped(t, Options{Limit: gib, Growth: None}, DeviceOptions{})
+	used := mustAlloc(t, a, 3*mib)
+	free := used.Addr + 4*mib
+	giveBack(t, a, memory.Device, free+4*mib, 2*mib)
+	before := a.Stats()
+	for name, r := range map[string][2]uint64{
+		"nothing":               {free, 0},
+		"not aligned":           {free + mib, 2 * mib},
+		"not whole granules":    {free, 3 * mib},
+		"in use":                {used.Addr, 2 * mib},
+		"partly in use":         {used.Addr + 2*mib, 2 * mib},
+		"given back already":    {free + 4*mib, 2 * mib},
+		"partly given back":     {free, 6 * mib},
+		"outside":               {free + gib, 2 * mib},
+		"past the end":          {free, gib},
+		"past the last address": {math.MaxUint64 &^ (2*mib - 1), 2 * mib},
+	} {
+		if err := a.Unmap(r[0], r[1]); !errors.Is(err, ErrNotFree) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if a.Stats() != before {
+		t.Errorf("%+v, before %+v", a.Stats(), before)
+	}
+}
+
+// What an idle region had mapped is what its release brings.
+func TestCollectPartlyUnmapped(t *testing.T) {
+	a, memory := newMapped(t, Options{Limit: 8 * mib, GarbageCollection: true, Growth: None}, DeviceOptions{Physical: 8 * mib})
+	block := mustAlloc(t, a, 8*mib)
+	mustFree(t, a, block.Addr)
+	giveBack(t, a, memory.Device, block.Addr+2*mib, 4*mib)
+	if got := a.CollectGarbage(); got != 4*mib || a.Stats().Reserved != 0 || memory.used != 0 {
+		t.Errorf("collected %d, reserved %d, device says %d", got, a.Stats().Reserved, memory.used)
+	}
+	if again := mustAlloc(t, a, 8*mib); again.Addr != block.Addr || len(memory.calls) != 0 {
+		t.Errorf("%+v after %v", again, memory.calls)
+	}
+}
+
+func TestRangeSet(t *testing.T) {
+	var s rangeSet
+	for _, r := range []byteRange{{10, 20}, {40, 50}, {20, 30}, {35, 40}, {30, 35}, {60, 70}} {
+		s.add(r)
+	}
+	if want := []byteRange{{10, 50}, {60, 70}}; !slices.Equal(s.ranges, want) || s.bytes != 50 {
+		t.Fatalf("%v of %d bytes, want %v", s.ranges, s.bytes, want)
+	}
+	if got := s.within(45, 65); got != 10 {
+		t.Errorf("%d bytes within 45..65, want 10", got)
+	}
+	if got, want := s.cut(nil, 45, 65), []byteRange{{45, 50}, {60, 65}}; !slices.Equal(got, want) {
+		t.Errorf("cut to %v, want %v", got, want)
+	}
+	s.remove(byteRange{20, 25})
+	s.remove(byteRange{45, 65})
+	s.remove(byteRange{0, 5})
+	if want := []byteRange{{10, 20}, {25, 45}, {65, 70}}; !slices.Equal(s.ranges, want) || s.bytes != 35 {
+		t.Errorf("%v of %d bytes, want %v", s.ranges, s.bytes, want)
+	}
+	s.remove(byteRange{0, 100})
+	if !s.empty() || s.bytes != 0 {
+		t.Errorf("%v of %d bytes are left", s.ranges, s.bytes)
+	}
+}
+
+// An idle region of which everything was given back already brings nothing, and is kept.
+func TestNothingToCollect(t *testing.T) {
+	a, memory := newMapped(t, Options{Limit: gib, Growth: Needed, GarbageCollection: true}, DeviceOptions{
+		RefuseGrow: refuse(2, 3),
+		RefuseMap:  func(int, uint64, uint64) bool { return true },
+	})
+	giveBackAll(t, a, memory.Device, mustAlloc(t, a, 4*mib))
+	if block, ok := a.Alloc(2 * mib); ok || len(a.Regions()) != 1 {
+		t.Errorf("%+v %v, %d regions left", block, ok, len(a.Regions()))
+	}
+}
