@@ -247,7 +247,9 @@ func (c *Collector) start(from *SpoolProcess) (*conversion, error) {
 		return nil, err
 	}
 	p.to = w
-	from.slot = max(last.NextSlot, 0)
+	if err := from.skipTo(max(last.NextSlot, 0)); err != nil {
+		return nil, err
+	}
 	return p, nil
 }
 

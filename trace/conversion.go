@@ -165,9 +165,13 @@ func (c *Collector) stayedFull(p *conversion, err error) error {
 		last := &parts[len(parts)-1]
 		valid = fmt.Sprintf("it is converted up to seq %d (%s)", last.FirstSeq+last.Events-1, filepath.Base(last.Path))
 	}
+	what := err.Error()
+	if full := (*PathError)(nil); errors.As(err, &full) {
+		what = full.Detail
+	}
 	c.full = &PathError{
 		Path: c.dir, Err: ErrDiskFull,
-		Detail: fmt.Sprintf("%v; %s: %s, the rest waits in %s", err, p.to.meta.Name, valid, p.from.Dir),
+		Detail: fmt.Sprintf("%s; %s: %s, the rest waits in %s", what, p.to.meta.Name, valid, p.from.Dir),
 		Remedy: fmt.Sprintf("make room and run `memprof recover %s`", c.dir),
 	}
 	return c.full

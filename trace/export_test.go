@@ -25,3 +25,25 @@ func ReadSpool(dir string, final bool) (events []Event, texts []string, damage s
 	})
 	return events, texts, p.damage, err
 }
+
+// Kill leaves things as SIGKILL of the collector does: temporary files stay, the lock goes.
+func (c *Collector) Kill() {
+	for _, p := range c.processes {
+		p.from.Close()
+		if p.to.part != nil {
+			p.to.part.file.Close()
+		}
+	}
+	c.lock.Close()
+}
+
+// PollLive is Poll for a spool that the calling process writes itself, whose lock it
+// cannot see.
+func (c *Collector) PollLive() (bool, error) {
+	c.mu.Lock()
+	for _, p := range c.processes {
+		p.silent = 0
+	}
+	c.mu.Unlock()
+	return c.Poll()
+}

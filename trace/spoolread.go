@@ -214,6 +214,33 @@ func (p *SpoolProcess) load(slot int64, n int) ([]byte, error) {
 	return p.buf[:got/recordBytes*recordBytes], nil
 }
 
+// skipTo makes slot the next one. The events before it are in complete parts already, but
+// strings that later events name may stand in the segments that are still there.
+func (p *SpoolProcess) skipTo(slot int64) error {
+	present, err := listSegments(p.Dir)
+	if err != nil {
+		return err
+	}
+	for _, index := range present {
+		for at := index * segmentRecords; at < min(slot, (index+1)*segmentRecords); {
+			block, err := p.load(at, int(min(blockRecords, slot-at)))
+			if err != nil {
+				return err
+			}
+			if len(block) == 0 {
+				break
+			}
+			for ; len(block) > 0; block, at = block[recordBytes:], at+1 {
+				if binary.LittleEndian.Uint32(block) == committed|kindString {
+					p.strings.add(block[:recordBytes], at)
+				}
+			}
+		}
+	}
+	p.slot = slot
+	return nil
+}
+
 // spoolStrings puts the strings of a process together.
 type spoolStrings struct {
 	texts   map[uint32]string

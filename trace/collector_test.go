@@ -1,0 +1,501 @@
+package trace_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
+)
+
+// TestMain lets a test start this binary again as a recorded process that stays alive.
+func TestMain(m *testing.M) {
+	if dir := os.Getenv("TRACE_TEST_LIVE_SPOOL"); dir != "" {
+		live(dir)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// live writes two events, says so, waits for a line on stdin and ends in disorder.
+func live(dir string) {
+	s := tracetest.NewSpool(&testing.B{}, dir, os.Getpid(), 5)
+	s.Lock()
+	s.Append(trace.Event{Kind: trace.KindAlloc, Requested: 1}, "first")
+	s.Claim()
+	os.Stdout.WriteString("ready\n")
+	bufio.NewReader(os.Stdin).ReadString('\n')
+}
+
+// newRun makes a run directory with a spool and a run.json.
+func newRun(t testing.TB) (dir, spool string) {
+	t.Helper()
+	dir = t.TempDir()
+	spool = filepath.Join(dir, trace.SpoolName)
+	if err := os.Mkdir(spool, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := trace.WriteInfo(dir, &trace.Info{ID: tracetest.RunID, ClockBase: 1000}); err != nil {
+		t.Fatal(err)
+	}
+	return dir, spool
+}
+
+func newCollector(t testing.TB, dir string, opt trace.WriterOptions) *trace.Collector {
+	t.Helper()
+	c, err := trace.NewCollector(dir, filepath.Join(dir, trace.SpoolName), trace.CollectorOptions{RunID: tracetest.RunID, ClockBase: 1000, Writer: opt})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// fill spools a training-like trace.
+func fill(s *tracetest.Spool, events []trace.Event, texts []string) {
+	for _, e := range events {
+		e.Time += 1000
+		s.Append(e, texts[e.Context])
+	}
+}
+
+func segments(t testing.TB, s *tracetest.Spool) int {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(s.Dir, "*.seg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(found)
+}
+
+func TestCollect(t *testing.T) {
+	dir, spool := newRun(t)
+	s := tracetest.NewSpool(t, spool, 4711, 3)
+	quiet := tracetest.NewSpool(t, spool, 4712, 3) // a child with its parent's rank, and no events
+	s.Text("frameworks", "torch 2.11.0")
+	s.Problem("no shim")
+	events, texts := tracetest.Training(1000)
+	fill(s, events[:600], texts)
+	c := newCollector(t, dir, trace.WriterOptions{PartEvents: 400})
+	if progress, err := c.PollLive(); !progress || err != nil {
+		t.Fatalf("first poll: %v, %v", progress, err)
+	}
+	if got := c.Totals().Events; got != 600 {
+		t.Errorf("%d events after the first poll, want 600", got)
+	}
+	if progress, err := c.PollLive(); progress || err != nil {
+		t.Fatalf("second poll: %v, %v", progress, err)
+	}
+	fill(s, events[600:], texts)
+	s.SetState(tracetest.Closed)
+	quiet.SetState(tracetest.Closed)
+	summary, err := c.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &trace.Summary{
+		Processes: []trace.ProcessSummary{
+			{Name: "rank3", Events: 1000, Parts: 3, Ending: trace.Ending{State: trace.StateClosed, Problems: []string{"no shim"}}},
+			{Name: "rank3-pid4712", Parts: 1, Ending: trace.Ending{State: trace.StateClosed}},
+		},
+		Events: 1000, Problems: []string{"rank3: no shim"},
+	}
+	if diff := cmp.Diff(want, summary); diff != "" {
+		t.Errorf("summary (-want +got):\n%s", diff)
+	}
+	run, err := trace.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(run.Processes) != 2 {
+		t.Fatalf("%d processes, want 2", len(run.Processes))
+	}
+	p := run.Processes[0]
+	if p.Name != "rank3" || p.PID != 4711 || p.Rank != 3 || p.WorldSize != -1 || p.Command != "python3 train.py" || p.Frameworks != "torch 2.11.0" || p.Events != 1000 {
+		t.Errorf("process %+v", p.ProcessMeta)
+	}
+	text := func(id int32) string { return texts[id] }
+	if diff := cmp.Diff(withTexts(events, text), withTexts(readAll(t, p), p.Strings().Text)); diff != "" {
+		t.Errorf("events (-want +got):\n%.2000s", diff)
+	}
+	left, _ := os.ReadDir(dir)
+	if len(left) != 5 { // run.json, three parts and one
+		t.Errorf("left in the run directory: %v", left)
+	}
+}
+
+// TestSegmentsGoWithTheirPart: not before it is complete, and not those it needs no more.
+func TestSegmentsGoWithTheirPart(t *testing.T) {
+	dir, spool := newRun(t)
+	s := tracetest.NewSpool(t, spool, 4711, -1)
+	c := newCollector(t, dir, trace.WriterOptions{PartEvents: 100_000})
+	grow := func(n, wantSegments int) {
+		t.Helper()
+		for range n {
+			s.Fill(s.Claim(), trace.Event{Kind: trace.KindIteration, Time: 1000})
+		}
+		if _, err := c.Poll(); err != nil {
+			t.Fatal(err)
+		}
+		if got := segments(t, s); got != wantSegments {
+			t.Errorf("%d segments after %d slots, want %d", got, s.Slot(), wantSegments)
+		}
+	}
+	grow(99_999, 2)
+	grow(1, 2)      // the part is full, and completed by the next event
+	grow(1, 1)      // segment 0 is wholly in it, segment 1 partly
+	grow(40_000, 2) // slots 131,072 and up are in segment 2
+	if _, err := c.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	if p := open(t, dir); p.Events != 140_001 || p.Ending.State != trace.StateKilled {
+		t.Errorf("%d events, %+v", p.Events, p.Ending)
+	}
+}
+
+// TestRecoverEqualsCollect kills the collector at every stage: the trace becomes the same,
+// but for where its parts are cut.
+func TestRecoverEqualsCollect(t *testing.T) {
+	const n = 150_000
+	events, texts := tracetest.Training(n)
+	for i := range events { // strings first named late, in every segment
+		if i%5000 == 0 {
+			events[i].Context = int32(len(texts))
+			texts = append(texts, "late "+strings.Repeat("x", 60)+string(rune('a'+i/5000)))
+		}
+	}
+	text := func(id int32) string { return texts[id] }
+	want := withTexts(events, text)
+	sums := trace.NewRolling()
+	for i := range events {
+		sums.Add(&events[i], text(events[i].Context))
+	}
+	for _, killAt := range []int{0, 1, 69_999, 70_000, 70_001, 140_500, n} {
+		dir, spool := newRun(t)
+		s := tracetest.NewSpool(t, spool, 4711, 0)
+		fill(s, events[:killAt], texts)
+		c := newCollector(t, dir, trace.WriterOptions{PartEvents: 70_000, RowGroup: 20_000})
+		if _, err := c.Poll(); err != nil {
+			t.Fatal(err)
+		}
+		fill(s, events[killAt:], texts)
+		s.Claim() // the process dies inside an arena
+		// SIGKILL of the collector: its lock goes, its temporary files stay.
+		c.Kill()
+		if killAt > 70_000 && segments(t, s) != 3-killAt/70_000 {
+			t.Errorf("kill at %d: %d segments, want %d", killAt, segments(t, s), 3-killAt/70_000)
+		}
+		if _, err := trace.Open(dir); !errors.Is(err, trace.ErrUnfinished) {
+			t.Errorf("kill at %d: error %v before recovery, want unfinished", killAt, err)
+		}
+		summary, err := trace.Recover(context.Background(), dir, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if summary.Events != n+1 || len(summary.Processes) != 1 || summary.Processes[0].Ending.Lost != 1 {
+			t.Errorf("kill at %d: summary %+v", killAt, summary)
+		}
+		p := open(t, dir)
+		got := withTexts(readAll(t, p), p.Strings().Text)
+		if len(got) != n+1 || !slices.Equal(got[:n], want) || !strings.Contains(got[n], "Kind:lost") {
+			t.Errorf("kill at %d: events differ", killAt)
+		}
+		if blocks := n / trace.BlockEvents; !slices.Equal(p.Checksums()[:blocks], sums.Checksums()[:blocks]) || !slices.Equal(rolling(t, p), p.Checksums()) {
+			t.Errorf("kill at %d: checksums differ", killAt)
+		}
+		if info, err := trace.ReadInfo(dir); err != nil || !info.Recovered {
+			t.Errorf("kill at %d: run.json %+v, %v", killAt, info, err)
+		}
+		if left, _ := filepath.Glob(filepath.Join(dir, "*.tmp")); len(left) != 0 {
+			t.Errorf("kill at %d: left behind: %v", killAt, left)
+		}
+		if _, err := trace.Recover(context.Background(), dir, false); err != nil {
+			t.Errorf("kill at %d: second recovery: %v", killAt, err)
+		}
+	}
+}
+
+// TestRecoverAfterLastPart: the collector dies between the last part and the removal of
+// the spool.
+func TestRecoverAfterLastPart(t *testing.T) {
+	dir, spool := newRun(t)
+	events, texts := tracetest.Training(500)
+	s := tracetest.NewSpool(t, spool, 4711, 0)
+	fill(s, events, texts)
+	saved := filepath.Join(t.TempDir(), "saved")
+	if err := os.CopyFS(saved, os.DirFS(s.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newCollector(t, dir, trace.WriterOptions{}).Finish(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(s.Dir, os.DirFS(saved)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trace.Recover(context.Background(), dir, false); err != nil {
+		t.Fatal(err)
+	}
+	if p := open(t, dir); p.Events != 500 || len(p.Parts) != 1 {
+		t.Errorf("%d events in %d parts, want 500 in 1", p.Events, len(p.Parts))
+	}
+}
+
+func TestLiveProcess(t *testing.T) {
+	dir, spool := newRun(t)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "TRACE_TEST_LIVE_SPOOL="+spool)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("the process said %q, %v", line, err)
+	}
+	if _, err := trace.Recover(context.Background(), dir, false); !errors.Is(err, trace.ErrAlive) {
+		t.Fatalf("error %v, want that a process lives", err)
+	}
+	c := newCollector(t, dir, trace.WriterOptions{})
+	if _, err := trace.NewCollector(dir, spool, trace.CollectorOptions{RunID: tracetest.RunID}); !errors.Is(err, trace.ErrBusy) {
+		t.Errorf("a second collector: error %v, want busy", err)
+	}
+	for range 5 {
+		if _, err := c.Poll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := c.Totals().Events; got != 1 { // the claimed slot may still be filled
+		t.Errorf("%d events of the live process, want 1", got)
+	}
+	c.Kill()
+	done := make(chan *trace.Summary)
+	go func() {
+		summary, err := trace.Recover(context.Background(), dir, true)
+		if err != nil {
+			t.Error(err)
+		}
+		done <- summary
+	}()
+	select {
+	case <-done:
+		t.Error("did not wait for the process")
+	case <-time.After(100 * time.Millisecond):
+	}
+	stdin.Write([]byte("\n"))
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if summary := <-done; summary == nil || summary.Events != 2 {
+		t.Errorf("summary %+v, want 2 events", summary)
+	}
+	if p := open(t, dir); p.Ending.State != trace.StateKilled || p.Ending.Lost != 1 || p.Rank != 5 {
+		t.Errorf("%+v", p.Ending)
+	}
+}
+
+func TestStoppedHook(t *testing.T) {
+	dir, spool := newRun(t)
+	s := tracetest.NewSpool(t, spool, 4711, 0)
+	s.Append(trace.Event{Kind: trace.KindAlloc}, "")
+	s.Stop(syscall.ENOSPC, "no room for a segment")
+	s.SetClaimed(77)
+	summary, err := newCollector(t, dir, trace.WriterOptions{}).Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"rank0: recording ended at seq 0: no room for a segment: no space left on device"}
+	if diff := cmp.Diff(want, summary.Problems); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	if p := open(t, dir); p.Events != 1 || p.Ending.State != trace.StateStopped || p.Ending.Lost != 0 {
+		t.Errorf("%d events, %+v", p.Events, p.Ending)
+	}
+}
+
+// smallDisk is a disk with some bytes left, which grows when segments or ballast go.
+type smallDisk struct {
+	mu   sync.Mutex
+	room int
+}
+
+func (d *smallDisk) create(path string) (trace.PartFile, error) {
+	f, err := trace.CreateFile(path)
+	return &smallFile{PartFile: f, disk: d}, err
+}
+
+func (d *smallDisk) add(n int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.room += n
+}
+
+type smallFile struct {
+	trace.PartFile
+	disk *smallDisk
+}
+
+func (f *smallFile) Write(b []byte) (int, error) {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	n := min(len(b), f.disk.room)
+	f.disk.room -= n
+	n, err := f.PartFile.Write(b[:n])
+	if err == nil && n < len(b) {
+		err = syscall.ENOSPC
+	}
+	return n, err
+}
+
+// TestDiskStaysFull: the events stay in the spool, the error says up to where the trace
+// goes, and recovery with room makes it whole.
+func TestDiskStaysFull(t *testing.T) {
+	const n = 90_000
+	events, texts := tracetest.Training(n)
+	for _, room := range []int{0, 3, 30_000, 75_000, 120_000, 150_000} {
+		dir, spool := newRun(t)
+		s := tracetest.NewSpool(t, spool, 4711, 0)
+		fill(s, events, texts)
+		disk := &smallDisk{room: room}
+		opt := trace.WriterOptions{PartEvents: 30_000, RowGroup: 10_000}
+		opt.SetCreate(disk.create)
+		c := newCollector(t, dir, opt)
+		_, err := c.Poll()
+		if !errors.Is(err, trace.ErrDiskFull) || !strings.Contains(err.Error(), "memprof recover") {
+			t.Fatalf("room %d: error %v, want a full disk", room, err)
+		}
+		if room >= 120_000 && !strings.Contains(err.Error(), "converted up to seq ") {
+			t.Errorf("room %d: error %q does not say up to where", room, err)
+		}
+		if progress, err := c.Poll(); progress || err != nil {
+			t.Errorf("room %d: poll after it: %v, %v", room, progress, err)
+		}
+		if _, err := c.Finish(); !errors.Is(err, trace.ErrDiskFull) {
+			t.Errorf("room %d: finish: %v, want a full disk", room, err)
+		}
+		if _, err := trace.Recover(context.Background(), dir, false); err != nil {
+			t.Fatalf("room %d: recover: %v", room, err)
+		}
+		p := open(t, dir)
+		text := func(id int32) string { return texts[id] }
+		if !slices.Equal(withTexts(events, text), withTexts(readAll(t, p), p.Strings().Text)) {
+			t.Errorf("room %d: events differ", room)
+		}
+		if !slices.Equal(rolling(t, p), p.Checksums()) {
+			t.Errorf("room %d: checksums differ", room)
+		}
+	}
+}
+
+// TestBallastIsEnough: one full disk that the ballast makes up for is not noticed, except
+// that a part ends early.
+func TestBallastIsEnough(t *testing.T) {
+	const n = 90_000
+	events, texts := tracetest.Training(n)
+	dir, spool := newRun(t)
+	s := tracetest.NewSpool(t, spool, 4711, 0)
+	fill(s, events, texts)
+	disk := &smallDisk{room: 20_000}
+	ballast := filepath.Join(dir, ".ballast")
+	opt := trace.WriterOptions{RowGroup: 10_000}
+	opt.SetCreate(func(path string) (trace.PartFile, error) {
+		f, err := disk.create(path)
+		return &ballastFile{PartFile: f, path: ballast, gone: func() { disk.add(8 << 20) }}, err
+	})
+	c := newCollector(t, dir, opt)
+	if _, err := c.Poll(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, dir)
+	if len(p.Parts) != 2 || p.Events != n {
+		t.Errorf("%d events in %d parts, want %d in 2", p.Events, len(p.Parts), n)
+	}
+	text := func(id int32) string { return texts[id] }
+	if !slices.Equal(withTexts(events, text), withTexts(readAll(t, p), p.Strings().Text)) {
+		t.Error("events differ")
+	}
+}
+
+// ballastFile gives the room of the ballast to its disk once the ballast is gone.
+type ballastFile struct {
+	trace.PartFile
+	path string
+	gone func()
+}
+
+func (f *ballastFile) Write(b []byte) (int, error) {
+	if _, err := os.Stat(f.path); err != nil && f.gone != nil {
+		f.gone()
+		f.gone = nil
+	}
+	return f.PartFile.Write(b)
+}
+
+// TestCollectWhileWritten runs the hook's side and the collector at the same time.
+func TestCollectWhileWritten(t *testing.T) {
+	const n = 100_000
+	dir, spool := newRun(t)
+	events, texts := tracetest.Training(n)
+	s := tracetest.NewSpool(t, spool, 4711, 0)
+	var writer sync.WaitGroup
+	writer.Add(1)
+	go func() {
+		defer writer.Done()
+		fill(s, events, texts)
+	}()
+	stop := make(chan struct{})
+	watched := make(chan struct{})
+	c := newCollector(t, dir, trace.WriterOptions{PartEvents: 30_000})
+	go func() {
+		defer close(watched)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				c.Totals()
+			}
+		}
+	}()
+	written := make(chan struct{})
+	go func() { writer.Wait(); close(written) }()
+	for running := true; running; {
+		select {
+		case <-written:
+			running = false
+		default:
+		}
+		if _, err := c.PollLive(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(stop)
+	<-watched
+	if _, err := c.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t, dir)
+	text := func(id int32) string { return texts[id] }
+	if !slices.Equal(withTexts(events, text), withTexts(readAll(t, p), p.Strings().Text)) {
+		t.Error("events differ")
+	}
+}
