@@ -12,6 +12,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 enum { MEMPROF_ABI = 1 };
 
@@ -25,6 +26,10 @@ int memprof_active(void);
 // Device memory from the arena of (device, stream). NULL when `size` is 0 or
 // nothing could be found; memprof_oom_message() then says why.
 void *memprof_malloc(size_t size, int device, void *stream);
+
+// The same from the private arena of (device, stream, pool): what is freed there is reused
+// only there. A pool is named by two numbers, as torch does.
+void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t pool0, uint64_t pool1);
 
 // Gives `ptr` back; `size`, `device` and `stream` are there for the plug-in
 // signature and are not looked at. NULL is ignored. Returns nothing, as the plug-in
@@ -97,6 +102,7 @@ void memprof_note_framework(const char *text);
 // A trouble of our own: one line in the problems file, shown by `record` at the end.
 void memprof_problem(const char *text);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

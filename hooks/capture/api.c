@@ -1,0 +1,152 @@
+// api.c - the functions of memprof.h that serve memory.
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "arena.h"
+#include "hook.h"
+#include "memprof.h"
+#include "problem.h"
+#include "reclaim.h"
+#include "spool.h"
+
+static __thread char oom_message[512];
+
+int memprof_abi(void) { return MEMPROF_ABI; }
+
+int memprof_active(void) { return hook_on(); }
+
+const char *memprof_oom_message(void) {
+  return oom_message[0] != '\0' ? oom_message : "CUDA out of memory: the device could not be reached";
+}
+
+static double gib(uint64_t bytes) { return (double)bytes / (double)((uint64_t)1 << 30); }
+
+// One line that answers what is asked after an out-of-memory: how much was wanted, how
+// much is free and in what pieces, and who has the rest.
+static void explain(const struct arena *arena, uint64_t size) {
+  struct bfc_stats bfc;
+  bfc_get_stats(arena->bfc, &bfc);
+  const struct gpu *gpu = arena->gpu;
+  const uint64_t idle = bfc.reserved > bfc.bytes_in_use ? bfc.reserved - bfc.bytes_in_use : 0;
+  uint64_t free_bytes, total;
+  driver_memory(gpu->vmm.device, &free_bytes, &total);
+  snprintf(oom_message, sizeof oom_message,
+           "CUDA out of memory. Tried to allocate %.2f GiB on GPU %d (%s): %.2f GiB of its arena are free, the largest chunk %.2f GiB; "
+           "the device has %.2f of %.2f GiB free, memprof has %.2f GiB mapped (%.2f GiB in tensors), others use %.2f GiB.",
+           gib(size), gpu->vmm.device, idle >= size ? "fragmentation" : "capacity", gib(idle), gib(bfc_largest_free(arena->bfc)),
+           gib(free_bytes), gib(total), gib(gpu->mapped), gib((uint64_t)gpu->stats.requested_bytes.current),
+           gib(total - free_bytes > gpu->mapped ? total - free_bytes - gpu->mapped : 0));
+}
+
+static bool allocate(struct arena *arena, uint64_t size, struct bfc_block *block) {
+  const uint32_t context = hook_context();
+  if (arena_alloc(arena, size, context, block)) return true;
+  bool retry;
+  arena->gpu->stats.retries++;
+  reclaim(arena->gpu, arena, size, size + arena->gpu->vmm.granularity, "request", &retry);
+  if (retry && arena_alloc(arena, size, context, block)) return true;
+  arena->gpu->stats.ooms++;
+  arena_event(arena, MEMPROF_OOM, 0, size, 0, context);
+  explain(arena, size);
+  return false;
+}
+
+void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t pool0, uint64_t pool1) {
+  if (size == 0 || !hook_on()) return NULL;
+  hook_start();
+  struct gpu *gpu = gpu_get(device);
+  if (gpu == NULL) {
+    snprintf(oom_message, sizeof oom_message, "memprof cannot serve GPU %d: see the problems of the recording", device);
+    return NULL;
+  }
+  pthread_mutex_lock(&gpu->lock);
+  struct arena *arena = arena_get(gpu, stream, pool0, pool1);
+  struct bfc_block block = {0};
+  bool ok = false;
+  if (arena == NULL) {
+    snprintf(oom_message, sizeof oom_message, "CUDA out of memory on GPU %d: no address space for another arena", device);
+  } else {
+    ok = allocate(arena, size, &block);
+  }
+  pthread_mutex_unlock(&gpu->lock);
+  return ok ? (void *)(uintptr_t)block.addr : NULL;
+}
+
+void *memprof_malloc(size_t size, int device, void *stream) { return memprof_malloc_in_pool(size, device, stream, 0, 0); }
+
+void memprof_free(void *ptr, size_t size, int device, void *stream) {
+  (void)size, (void)device, (void)stream;
+  if (ptr == NULL || !hook_on()) return;
+  struct arena *arena = arena_of((uintptr_t)ptr);
+  bool ok = false;
+  if (arena != NULL) {
+    pthread_mutex_lock(&arena->gpu->lock);
+    ok = arena_free(arena, (uintptr_t)ptr);
+    pthread_mutex_unlock(&arena->gpu->lock);
+  }
+  if (!ok) problem("free of %p, which is not a live block", ptr);
+}
+
+int memprof_block_of(void *ptr, void **start, size_t *provided) {
+  struct arena *arena = hook_on() ? arena_of((uintptr_t)ptr) : NULL;
+  if (arena == NULL) return 0;
+  struct bfc_block block;
+  pthread_mutex_lock(&arena->gpu->lock);
+  const bool found = bfc_containing(arena->bfc, (uintptr_t)ptr, &block);
+  pthread_mutex_unlock(&arena->gpu->lock);
+  if (!found) return 0;
+  *start = (void *)(uintptr_t)block.addr;
+  *provided = block.size;
+  return 1;
+}
+
+int memprof_owns(void *ptr, size_t *provided) {
+  void *start;
+  return memprof_block_of(ptr, &start, provided) && start == ptr;
+}
+
+void memprof_record_stream(void *ptr, void *stream) {
+  struct arena *arena = hook_on() ? arena_of((uintptr_t)ptr) : NULL;
+  if (arena == NULL) return;
+  pthread_mutex_lock(&arena->gpu->lock);
+  if (pending_use(arena, (uintptr_t)ptr, stream)) {
+    spool_write(&(struct spool_event){
+        .kind = MEMPROF_STREAM_USE,
+        .device = arena->gpu->vmm.device,
+        .arena = arena->id,
+        .stream = (int64_t)(intptr_t)stream,
+        .addr = (uintptr_t)ptr,
+    });
+  }
+  pthread_mutex_unlock(&arena->gpu->lock);
+}
+
+size_t memprof_empty_cache(int device) {
+  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  if (gpu == NULL) return 0;
+  bool retry;
+  pthread_mutex_lock(&gpu->lock);
+  const uint64_t given = reclaim(gpu, NULL, 0, UINT64_MAX, "empty_cache", &retry);
+  pthread_mutex_unlock(&gpu->lock);
+  return given;
+}
+
+int memprof_enable_peer(int device, int peer) {
+  struct gpu *gpu = hook_on() ? gpu_get(device) : NULL;
+  if (gpu == NULL || peer < 0 || peer >= 64) return 0;
+  bool ok = true;
+  pthread_mutex_lock(&gpu->lock);
+  gpu->vmm.peers |= (uint64_t)1 << peer;
+  for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) ok &= vmm_allow_peer(&arena->vmm, peer);
+  pthread_mutex_unlock(&gpu->lock);
+  return ok;
+}
+
+void memprof_note_framework(const char *text) {
+  if (hook_on()) spool_note_framework(text);
+}
+
+void memprof_problem(const char *text) {
+  if (hook_on()) problem("%s", text);
+}

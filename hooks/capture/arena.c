@@ -1,0 +1,278 @@
+// arena.c - see arena.h.
+#include "arena.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "options.h"
+#include "problem.h"
+#include "spool.h"
+
+enum { MOST_GPUS = 64, MOST_RANGES = 8192 };
+
+// The note of a chunk whose block is pending: freed, and not to be freed again. Other
+// notes are pointers to stream_uses, or 0.
+#define FREED ((uint64_t)1)
+
+#define OTHER_RESERVATION ((uint64_t)16 << 30)
+
+static struct gpu *_Atomic gpus[MOST_GPUS];
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(uint32_t) arena_count;
+
+// Reservations, so that a pointer finds its arena without a lock. Only appended to.
+struct range {
+  uint64_t from, to;
+  struct arena *arena;
+};
+static struct range ranges[MOST_RANGES];
+static _Atomic(int) range_count;
+
+void gpu_count(struct memprof_stat *stat, int64_t amount) {
+  stat->current += amount;
+  if (amount < 0) {
+    stat->freed -= amount;
+    return;
+  }
+  stat->allocated += amount;
+  if (stat->current > stat->peak) stat->peak = stat->current;
+}
+
+struct gpu *gpu_existing(int device) {
+  if (device < 0 || device >= MOST_GPUS) return NULL;
+  return atomic_load_explicit(&gpus[device], memory_order_acquire);
+}
+
+static struct gpu *make_gpu(int device) {
+  struct gpu *gpu = calloc(1, sizeof *gpu);
+  if (gpu == NULL) return NULL;
+  if (!vmm_device_init(&gpu->vmm, device)) {
+    free(gpu);
+    return NULL;
+  }
+  pthread_mutex_init(&gpu->lock, NULL);
+  atomic_store_explicit(&gpus[device], gpu, memory_order_release);
+  return gpu;
+}
+
+struct gpu *gpu_get(int device) {
+  struct gpu *gpu = gpu_existing(device);
+  if (gpu != NULL || device < 0 || device >= MOST_GPUS || driver_get() == NULL) return gpu;
+  pthread_mutex_lock(&making);
+  gpu = gpu_existing(device);
+  if (gpu == NULL) gpu = make_gpu(device);
+  pthread_mutex_unlock(&making);
+  return gpu;
+}
+
+struct arena *arena_of(uint64_t addr) {
+  static __thread int last;
+  const int count = atomic_load_explicit(&range_count, memory_order_acquire);
+  if (last < count && addr - ranges[last].from < ranges[last].to - ranges[last].from) return ranges[last].arena;
+  for (int i = 0; i < count; i++) {
+    if (addr < ranges[i].from || addr >= ranges[i].to) continue;
+    last = i;
+    return ranges[i].arena;
+  }
+  return NULL;
+}
+
+static bool reserved(void *owner, uint64_t addr, uint64_t bytes) {
+  pthread_mutex_lock(&making);
+  const int count = atomic_load(&range_count);
+  if (count < MOST_RANGES) {
+    ranges[count] = (struct range){addr, addr + bytes, owner};
+    atomic_store_explicit(&range_count, count + 1, memory_order_release);
+  }
+  pthread_mutex_unlock(&making);
+  return count < MOST_RANGES;
+}
+
+void arena_event(const struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t provided, uint32_t context) {
+  spool_write(&(struct spool_event){
+      .kind = kind,
+      .device = arena->gpu->vmm.device,
+      .arena = arena->id,
+      .stream = (int64_t)(intptr_t)arena->stream,
+      .addr = addr,
+      .requested = requested,
+      .provided = provided,
+      .context = context,
+  });
+}
+
+// What the BFC asks of its memory. Each answer is an event.
+
+static bool within_limit(const struct gpu *gpu, uint64_t bytes) {
+  return gpu->limit == 0 || (gpu->mapped <= gpu->limit && bytes <= gpu->limit - gpu->mapped);
+}
+
+// Creating handles one by one until the driver refuses would be slow; ask first.
+static bool device_has(const struct gpu *gpu, uint64_t bytes) {
+  uint64_t free_bytes, total;
+  return !driver_memory(gpu->vmm.device, &free_bytes, &total) || free_bytes >= bytes;
+}
+
+static void count_mapped(struct arena *arena, int64_t bytes, int64_t handles) {
+  struct memprof_stats *stats = &arena->gpu->stats;
+  arena->gpu->mapped += (uint64_t)bytes;
+  gpu_count(&stats->reserved_bytes, bytes);
+  gpu_count(&stats->inactive_bytes, bytes);
+  gpu_count(&stats->segment, handles);
+  if (handles > 0) stats->device_allocs += handles;
+  if (handles < 0) stats->device_frees -= handles;
+}
+
+static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) {
+  struct arena *arena = self;
+  const uint64_t unit = arena->gpu->vmm.granularity;
+  *granted = (bytes + unit - 1) & ~(unit - 1);
+  const int64_t handles = arena->vmm.created;
+  if (!within_limit(arena->gpu, *granted) || !device_has(arena->gpu, *granted) || !vmm_grow(&arena->vmm, *granted, addr)) {
+    arena_event(arena, MEMPROF_GROW_FAILED, 0, bytes, 0, 0);
+    return false;
+  }
+  count_mapped(arena, (int64_t)*granted, arena->vmm.created - handles);
+  arena_event(arena, MEMPROF_MAP, *addr, bytes, *granted, 0);
+  return true;
+}
+
+static bool map(void *self, uint64_t addr, uint64_t bytes) {
+  struct arena *arena = self;
+  const int64_t handles = arena->vmm.created;
+  if (!within_limit(arena->gpu, bytes) || !device_has(arena->gpu, bytes) || !vmm_map(&arena->vmm, addr, bytes)) {
+    arena_event(arena, MEMPROF_MAP_FAILED, addr, bytes, 0, 0);
+    return false;
+  }
+  count_mapped(arena, (int64_t)bytes, arena->vmm.created - handles);
+  arena_event(arena, MEMPROF_MAP, addr, bytes, bytes, 0);
+  return true;
+}
+
+static void unmap(void *self, uint64_t addr, uint64_t bytes) {
+  struct arena *arena = self;
+  const size_t first = vmm_find(&arena->vmm, addr), last = vmm_find(&arena->vmm, addr + bytes);
+  vmm_release(&arena->vmm, first, last);
+  count_mapped(arena, -(int64_t)bytes, -(int64_t)(last - first));
+  arena_event(arena, MEMPROF_UNMAP, addr, 0, bytes, 0);
+}
+
+// Garbage collection is off in the hook: idle granules are given back by reclaim instead.
+static void release(void *self, uint64_t addr, uint64_t bytes) {
+  (void)self, (void)addr, (void)bytes;
+}
+
+static uint64_t device_free(void *self) {
+  struct arena *arena = self;
+  uint64_t free_bytes, total;
+  driver_memory(arena->gpu->vmm.device, &free_bytes, &total);
+  arena_event(arena, MEMPROF_DEVICE_USED, 0, total, total - free_bytes, 0);
+  return free_bytes;
+}
+
+static void describe(const struct arena *arena, const struct bfc_options *options, uint64_t addr, uint64_t bytes) {
+  static const char *const growths[] = {[BFC_DOUBLE] = "double", [BFC_NEEDED] = "needed", [BFC_NONE] = "none"};
+  char text[256];
+  snprintf(text, sizeof text, "growth=%s headroom=%llu fraction=0 gc=0 granularity=%llu coalesces=1 pool=%llx.%llx tag= main=%d",
+           growths[options->growth], (unsigned long long)options->headroom, (unsigned long long)arena->gpu->vmm.granularity,
+           (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->main);
+  arena_event(arena, MEMPROF_ARENA, addr, options->limit, bytes, spool_string(text));
+}
+
+static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1) {
+  const struct options *wanted = options_get();
+  struct arena *arena = calloc(1, sizeof *arena);
+  if (arena == NULL) return NULL;
+  *arena = (struct arena){.gpu = gpu, .stream = stream, .pool = {pool0, pool1}};
+  arena->main = stream == NULL && pool0 == 0 && pool1 == 0;
+  struct bfc_options options = {.limit = UINT64_MAX, .growth = BFC_NEEDED};
+  uint64_t reservation = OTHER_RESERVATION < gpu->vmm.total ? OTHER_RESERVATION : gpu->vmm.total;
+  if (arena->main) {
+    options.growth = wanted->growth;
+    options.headroom = wanted->headroom;
+    options.limit = wanted->limit != 0 ? wanted->limit : gpu->vmm.total;
+    reservation = gpu->vmm.total;
+  }
+  const struct bfc_memory memory = {
+      .self = arena,
+      .granularity = gpu->vmm.granularity,
+      .grow = grow,
+      .release = release,
+      .map = map,
+      .unmap = unmap,
+      .device_free = device_free,
+      .coalesces = true,
+  };
+  arena->bfc = bfc_new(&options, &memory);
+  if (arena->bfc == NULL || !vmm_init(&arena->vmm, &gpu->vmm, reservation, wanted->handle, arena, reserved)) {
+    if (arena->bfc != NULL) bfc_delete(arena->bfc);
+    free(arena);
+    return NULL;
+  }
+  arena->id = atomic_fetch_add(&arena_count, 1);
+  arena->next = gpu->arenas;
+  gpu->arenas = arena;
+  describe(arena, &options, arena->vmm.end, arena->vmm.limit - arena->vmm.end);
+  return arena;
+}
+
+struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1) {
+  for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
+    if (arena->stream == stream && arena->pool[0] == pool0 && arena->pool[1] == pool1) return arena;
+  }
+  return make_arena(gpu, stream, pool0, pool1);
+}
+
+bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out) {
+  if (arena->pending.count > 0) pending_poll(arena, false);
+  if (!bfc_alloc(arena->bfc, size, out)) return false;
+  struct memprof_stats *stats = &arena->gpu->stats;
+  gpu_count(&stats->allocation, 1);
+  gpu_count(&stats->active, 1);
+  gpu_count(&stats->requested_bytes, (int64_t)out->requested);
+  gpu_count(&stats->allocated_bytes, (int64_t)out->size);
+  gpu_count(&stats->active_bytes, (int64_t)out->size);
+  gpu_count(&stats->inactive_bytes, -(int64_t)out->size);
+  arena_event(arena, MEMPROF_ALLOC, out->addr, out->requested, out->size, context);
+  return true;
+}
+
+// The chunk can be reused: the end of a free, at once or later.
+static void count_reusable(struct arena *arena, const struct bfc_block *block) {
+  struct memprof_stats *stats = &arena->gpu->stats;
+  gpu_count(&stats->active, -1);
+  gpu_count(&stats->active_bytes, -(int64_t)block->size);
+  gpu_count(&stats->inactive_bytes, (int64_t)block->size);
+}
+
+bool arena_free(struct arena *arena, uint64_t addr) {
+  struct bfc_block block;
+  if (!bfc_find(arena->bfc, addr, &block)) return false;
+  const uint64_t note = bfc_note(arena->bfc, block.chunk);
+  if (note == FREED) return false;
+  struct stream_uses *uses = (struct stream_uses *)(uintptr_t)note;
+  struct memprof_stats *stats = &arena->gpu->stats;
+  gpu_count(&stats->allocation, -1);
+  gpu_count(&stats->requested_bytes, -(int64_t)block.requested);
+  gpu_count(&stats->allocated_bytes, -(int64_t)block.size);
+  arena_event(arena, MEMPROF_FREE, addr, block.requested, block.size, 0);
+  if (uses == NULL) {
+    bfc_free(arena->bfc, addr, &block);
+    count_reusable(arena, &block);
+    return true;
+  }
+  bfc_set_note(arena->bfc, block.chunk, FREED);
+  if (!pending_add(arena, addr, uses)) arena_free_done(arena, addr);
+  return true;
+}
+
+void arena_free_done(struct arena *arena, uint64_t addr) {
+  struct bfc_block block;
+  if (!bfc_free(arena->bfc, addr, &block)) return;
+  count_reusable(arena, &block);
+  arena_event(arena, MEMPROF_FREE_DONE, addr, block.requested, block.size, 0);
+}
+
+void arenas_forget(void) { pthread_mutex_init(&making, NULL); }

@@ -1,0 +1,85 @@
+// arena.h - one BFC over one stretch of device memory, and who may use it.
+//
+// An arena is keyed by (device, stream, pool): a freed block is reused at once only by
+// work of the stream it was allocated on, where the order of the stream protects it. The
+// first arena of a device's default stream is its *main* arena: it reserves as much as the
+// device has and grows by the policy of the options. Others are small until proven large,
+// and grow by what is needed.
+//
+// All arenas of a device share one lock. Their decisions share the device's memory, its
+// limit and torch's view of it, and torch's own allocator has one lock a device as well.
+// Every event is written under it, in the order trace/event.go prescribes.
+//
+//   device 0 ── lock, limit, statistics
+//     ├── arena 0: stream 0, main     bfc ── vmm      pending frees
+//     ├── arena 3: stream 0x5581...   bfc ── vmm
+//     └── arena 4: stream 0, pool 7   bfc ── vmm
+#ifndef MEMPROF_ARENA_H
+#define MEMPROF_ARENA_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bfc.h"
+#include "memprof.h"
+#include "pending.h"
+#include "record.h"
+#include "vmm.h"
+
+struct gpu;
+
+struct arena {
+  struct gpu *gpu;
+  uint32_t id;  // of the process, in order of creation
+  void *stream;
+  uint64_t pool[2];  // 0, 0: none
+  bool main;
+  struct bfc *bfc;
+  struct vmm vmm;
+  struct pending pending;
+  struct arena *next;  // of the device, newest first
+};
+
+// A device with its arenas. Made at the first use, never destroyed.
+struct gpu {
+  pthread_mutex_t lock;
+  struct vmm_device vmm;
+  struct arena *arenas;
+  uint64_t limit;   // of all arenas together, bytes; 0 = none
+  uint64_t mapped;  // by all arenas
+  struct memprof_stats stats;
+};
+
+// The device's state, or NULL: no such device, no virtual memory management, no driver.
+struct gpu *gpu_get(int device);
+// The same, but NULL unless something has used it.
+struct gpu *gpu_existing(int device);
+
+// All below need gpu->lock.
+
+// The arena of the key, made now if there is none; NULL: no address space or host memory.
+struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1);
+
+// A block, its events written but for the failure: false when nothing could be found.
+bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out);
+
+// Ends the life of a block. A block that other streams use becomes pending.
+bool arena_free(struct arena *arena, uint64_t addr);
+
+// Ends the wait of a pending block: its chunk can be reused.
+void arena_free_done(struct arena *arena, uint64_t addr);
+
+// Writes an event of the arena.
+void arena_event(const struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t provided, uint32_t context);
+
+// Adds to the statistics: amount may be negative.
+void gpu_count(struct memprof_stat *stat, int64_t amount);
+
+// Without the lock: the arena whose reservation has the address, or NULL.
+struct arena *arena_of(uint64_t addr);
+
+// In a forked child: whatever was locked stays so.
+void arenas_forget(void);
+
+#endif

@@ -1,0 +1,75 @@
+// counters.c - the statistics of memprof.h, and the limit.
+#include <string.h>
+
+#include "arena.h"
+#include "hook.h"
+#include "memprof.h"
+
+void memprof_set_limit(int device, uint64_t bytes) {
+  struct gpu *gpu = hook_on() ? gpu_get(device) : NULL;
+  if (gpu == NULL) return;
+  pthread_mutex_lock(&gpu->lock);
+  gpu->limit = bytes;
+  pthread_mutex_unlock(&gpu->lock);
+}
+
+uint64_t memprof_limit(int device) {
+  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  if (gpu == NULL) return 0;
+  pthread_mutex_lock(&gpu->lock);
+  const uint64_t limit = gpu->limit;
+  pthread_mutex_unlock(&gpu->lock);
+  return limit;
+}
+
+uint64_t memprof_largest_free(int device) {
+  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  if (gpu == NULL) return 0;
+  uint64_t largest = 0;
+  pthread_mutex_lock(&gpu->lock);
+  for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
+    const uint64_t bytes = bfc_largest_free(arena->bfc);
+    if (bytes > largest) largest = bytes;
+  }
+  pthread_mutex_unlock(&gpu->lock);
+  return largest;
+}
+
+void memprof_get_stats(int device, struct memprof_stats *stats) {
+  memset(stats, 0, sizeof *stats);
+  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  if (gpu == NULL) return;
+  pthread_mutex_lock(&gpu->lock);
+  *stats = gpu->stats;
+  pthread_mutex_unlock(&gpu->lock);
+}
+
+static void each(struct memprof_stats *stats, void (*change)(struct memprof_stat *stat)) {
+  struct memprof_stat *all[] = {
+      &stats->allocation,   &stats->requested_bytes, &stats->allocated_bytes, &stats->active,
+      &stats->active_bytes, &stats->segment,         &stats->reserved_bytes,  &stats->inactive_bytes,
+  };
+  for (size_t i = 0; i < sizeof all / sizeof *all; i++) change(all[i]);
+}
+
+static void reset_peak(struct memprof_stat *stat) { stat->peak = stat->current; }
+
+static void reset_accumulated(struct memprof_stat *stat) { stat->allocated = stat->freed = 0; }
+
+void memprof_reset_peak(int device) {
+  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  if (gpu == NULL) return;
+  pthread_mutex_lock(&gpu->lock);
+  each(&gpu->stats, reset_peak);
+  pthread_mutex_unlock(&gpu->lock);
+}
+
+void memprof_reset_accumulated(int device) {
+  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  if (gpu == NULL) return;
+  pthread_mutex_lock(&gpu->lock);
+  each(&gpu->stats, reset_accumulated);
+  struct memprof_stats *stats = &gpu->stats;
+  stats->retries = stats->ooms = stats->device_allocs = stats->device_frees = stats->syncs = 0;
+  pthread_mutex_unlock(&gpu->lock);
+}

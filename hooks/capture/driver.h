@@ -1,0 +1,97 @@
+// driver.h - the few calls of the CUDA driver that the hook needs, as one table.
+//
+// The driver is found with dlopen at the first use, so that the hook loads in processes
+// and on machines without CUDA, and builds without its headers. The types below are those
+// of cuda.h, which is a stable ABI. To put another vendor's virtual memory management
+// here, fill the same table.
+#ifndef MEMPROF_DRIVER_H
+#define MEMPROF_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef int driver_result;  // CUresult
+enum {
+  DRIVER_OK = 0,
+  DRIVER_OUT_OF_MEMORY = 2,
+  DRIVER_DEINITIALIZED = 4,
+  DRIVER_NOT_READY = 600,
+};
+
+typedef unsigned long long driver_handle;  // CUmemGenericAllocationHandle
+typedef struct driver_event_opaque *driver_event;
+
+enum {
+  DRIVER_ATTRIBUTE_VMM = 102,
+  DRIVER_ATTRIBUTE_POSIX_FD = 103,
+  DRIVER_ATTRIBUTE_RDMA_WITH_VMM = 110,
+};
+
+// CUmemLocation, CUmemAllocationProp, CUmemAccessDesc
+struct driver_location {
+  int type;  // 1 = device
+  int id;
+};
+struct driver_properties {
+  int type;                    // 1 = pinned
+  int requested_handle_types;  // 1 = POSIX file descriptor
+  struct driver_location location;
+  void *win32_meta_data;
+  struct {
+    unsigned char compression;
+    unsigned char gpu_direct_rdma;
+    unsigned short usage;
+    unsigned char reserved[4];
+  } flags;
+};
+struct driver_access {
+  struct driver_location location;
+  int flags;  // 3 = read and write
+};
+
+struct driver {
+  driver_result (*init)(unsigned flags);
+  driver_result (*device_get)(int *device, int ordinal);
+  driver_result (*device_count)(int *count);
+  driver_result (*device_attribute)(int *value, int attribute, int device);
+  driver_result (*device_total)(size_t *bytes, int device);
+  driver_result (*primary_retain)(void **context, int device);
+  driver_result (*context_get)(void **context);
+  driver_result (*context_device)(int *device);
+  driver_result (*context_push)(void *context);
+  driver_result (*context_pop)(void **context);
+  driver_result (*synchronize)(void);
+  driver_result (*memory_info)(size_t *free_bytes, size_t *total);
+  driver_result (*reserve)(uint64_t *addr, size_t bytes, size_t alignment, uint64_t at, unsigned long long flags);
+  driver_result (*unreserve)(uint64_t addr, size_t bytes);
+  driver_result (*create)(driver_handle *handle, size_t bytes, const struct driver_properties *properties, unsigned long long flags);
+  driver_result (*release)(driver_handle handle);
+  driver_result (*map)(uint64_t addr, size_t bytes, size_t offset, driver_handle handle, unsigned long long flags);
+  driver_result (*unmap)(uint64_t addr, size_t bytes);
+  driver_result (*set_access)(uint64_t addr, size_t bytes, const struct driver_access *access, size_t count);
+  driver_result (*granularity)(size_t *bytes, const struct driver_properties *properties, int option);
+  driver_result (*event_create)(driver_event *event, unsigned flags);
+  driver_result (*event_record)(driver_event event, void *stream);
+  driver_result (*event_query)(driver_event event);
+  driver_result (*event_destroy)(driver_event event);
+  driver_result (*stream_capturing)(void *stream, int *status);
+};
+
+// The table, complete and initialised, or NULL: no driver, or one too old to map memory.
+const struct driver *driver_get(void);
+
+// Makes `device`'s primary context current if no context of that device is; driver_leave
+// undoes it. They nest. False when the device has none to give.
+struct driver_scope {
+  int pushed;
+};
+int driver_enter(int device, struct driver_scope *scope);
+void driver_leave(const struct driver_scope *scope);
+
+// What the device has free and in all, bytes; 0 on error.
+int driver_memory(int device, uint64_t *free_bytes, uint64_t *total);
+
+// Waits for all work of the device.
+void driver_synchronize(int device);
+
+#endif

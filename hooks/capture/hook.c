@@ -1,0 +1,50 @@
+// hook.c - life of the hook in its process: load, first use, fork, exit.
+#include "hook.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "arena.h"
+#include "memprof.h"
+#include "problem.h"
+#include "spool.h"
+
+static bool wanted;          // set while the library is loaded, before any other thread
+static _Atomic bool used;    // CUDA was used
+static _Atomic bool forked;  // this is a child of a process that had used it
+static __thread uint32_t context;
+
+// LD_PRELOAD reaches every program that the job starts: compilers, shells. This is all
+// that happens in them.
+__attribute__((constructor)) static void load(void) { wanted = spool_wanted(); }
+
+__attribute__((destructor)) static void unload(void) {
+  if (!atomic_load(&forked)) spool_close();
+}
+
+bool hook_on(void) { return wanted && !atomic_load_explicit(&forked, memory_order_relaxed); }
+
+static void in_child(void) {
+  if (atomic_load(&used)) atomic_store(&forked, true);
+  problem_forget();
+  spool_forget();
+  arenas_forget();
+}
+
+static void start(void) {
+  pthread_atfork(NULL, NULL, in_child);
+  atomic_store(&used, true);
+  spool_start();
+}
+
+void hook_start(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  if (!atomic_load_explicit(&used, memory_order_acquire)) pthread_once(&once, start);
+}
+
+uint32_t hook_context(void) { return context; }
+
+void memprof_set_context(const char *text) {
+  if (hook_on()) context = spool_string(text);
+}

@@ -1,0 +1,19 @@
+// hook.h - whether this process is ours to serve.
+#ifndef MEMPROF_HOOK_H
+#define MEMPROF_HOOK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+// True from the start of a process that `memprof record` began, until it forks: a child
+// shares the parent's spool, locks and CUDA state, none of which it may touch. A child of
+// a process that had not used CUDA yet starts afresh.
+bool hook_on(void);
+
+// The first use of CUDA: registers the fork handlers and starts the spool.
+void hook_start(void);
+
+// What the allocations of this thread belong to: a string id.
+uint32_t hook_context(void);
+
+#endif

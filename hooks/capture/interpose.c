@@ -1,0 +1,151 @@
+// interpose.c - the CUDA runtime's allocation calls, seen on their way.
+//
+// LD_PRELOAD puts these symbols before the runtime's. Each passes the call on, notes what
+// other libraries take beside our arenas, and, when the device is out of memory, gives
+// back what our arenas hold without need and tries once more: a job that fits on the card
+// without memprof must fit with it. With serve=1 cudaMalloc is answered from the main arena.
+//
+// Only the outermost call of a thread counts: a runtime call may come back to us through
+// a wrapper library.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "arena.h"
+#include "hook.h"
+#include "memprof.h"
+#include "options.h"
+#include "reclaim.h"
+#include "spool.h"
+
+typedef int cuda_error;
+enum { CUDA_OK = 0, CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_FOUND = 500 };
+
+#define EXPORT __attribute__((visibility("default")))
+
+static __thread int depth;
+
+// The definition after ours; libraries that were loaded privately are not on the way
+// RTLD_NEXT looks, so they are asked by name.
+static void *next(const char *symbol) {
+  void *function = dlsym(RTLD_NEXT, symbol);
+  static const char *const libraries[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcuda.so.1"};
+  for (size_t i = 0; function == NULL && i < sizeof libraries / sizeof *libraries; i++) {
+    void *library = dlopen(libraries[i], RTLD_LAZY | RTLD_NOLOAD);
+    if (library == NULL) continue;
+    function = dlsym(library, symbol);
+    dlclose(library);  // it was loaded before and stays
+  }
+  return function;
+}
+
+static void *resolve(void *_Atomic *known, const char *symbol) {
+  void *function = atomic_load_explicit(known, memory_order_relaxed);
+  if (function == NULL) {
+    function = next(symbol);
+    atomic_store_explicit(known, function, memory_order_relaxed);
+  }
+  return function;
+}
+
+static int current_device(void) {
+  int device = 0;
+  const struct driver *driver = driver_get();
+  if (driver == NULL || driver->context_device(&device) != DRIVER_OK) return 0;
+  return device;
+}
+
+static void note(enum memprof_kind kind, const void *ptr, size_t bytes, const void *stream, const char *call) {
+  if (!hook_on()) return;
+  hook_start();
+  spool_write(&(struct spool_event){
+      .kind = kind,
+      .device = current_device(),
+      .arena = MEMPROF_NO_ARENA,
+      .stream = (int64_t)(intptr_t)stream,
+      .addr = (uintptr_t)ptr,
+      .requested = bytes,
+      .provided = bytes,
+      .context = spool_string(call),
+  });
+}
+
+// True if a call that ran out of memory deserves another try.
+static bool try_again(cuda_error error, size_t bytes) {
+  return error == CUDA_OUT_OF_MEMORY && depth == 1 && hook_on() && reclaim_for_foreign(current_device(), bytes);
+}
+
+static bool served(const void *ptr) {
+  size_t provided;
+  return ptr != NULL && options_get()->serve && memprof_owns((void *)(uintptr_t)ptr, &provided);
+}
+
+EXPORT cuda_error cudaMalloc(void **ptr, size_t bytes) {
+  static void *_Atomic known;
+  cuda_error (*real)(void **, size_t) = (cuda_error(*)(void **, size_t))resolve(&known, "cudaMalloc");
+  if (depth == 0 && hook_on() && options_get()->serve && bytes > 0) {
+    *ptr = memprof_malloc(bytes, current_device(), NULL);
+    return *ptr == NULL ? CUDA_OUT_OF_MEMORY : CUDA_OK;
+  }
+  if (real == NULL) return CUDA_NOT_FOUND;
+  depth++;
+  cuda_error error = real(ptr, bytes);
+  if (try_again(error, bytes)) error = real(ptr, bytes);
+  if (error == CUDA_OK && depth == 1) note(MEMPROF_EXTERNAL_ALLOC, *ptr, bytes, NULL, "cudaMalloc");
+  depth--;
+  return error;
+}
+
+EXPORT cuda_error cudaFree(void *ptr) {
+  static void *_Atomic known;
+  cuda_error (*real)(void *) = (cuda_error(*)(void *))resolve(&known, "cudaFree");
+  if (depth == 0 && hook_on() && served(ptr)) {
+    driver_synchronize(current_device());  // as the real one does
+    memprof_free(ptr, 0, 0, NULL);
+    return CUDA_OK;
+  }
+  if (real == NULL) return CUDA_NOT_FOUND;
+  depth++;
+  // Before the call: afterwards another thread may be given the address.
+  if (ptr != NULL && depth == 1) note(MEMPROF_EXTERNAL_FREE, ptr, 0, NULL, "cudaFree");
+  const cuda_error error = real(ptr);
+  depth--;
+  return error;
+}
+
+EXPORT cuda_error cudaMallocManaged(void **ptr, size_t bytes, unsigned flags) {
+  static void *_Atomic known;
+  cuda_error (*real)(void **, size_t, unsigned) = (cuda_error(*)(void **, size_t, unsigned))resolve(&known, "cudaMallocManaged");
+  if (real == NULL) return CUDA_NOT_FOUND;
+  depth++;
+  const cuda_error error = real(ptr, bytes, flags);
+  if (error == CUDA_OK && depth == 1) note(MEMPROF_EXTERNAL_ALLOC, *ptr, bytes, NULL, "cudaMallocManaged");
+  depth--;
+  return error;
+}
+
+EXPORT cuda_error cudaMallocAsync(void **ptr, size_t bytes, void *stream) {
+  static void *_Atomic known;
+  cuda_error (*real)(void **, size_t, void *) = (cuda_error(*)(void **, size_t, void *))resolve(&known, "cudaMallocAsync");
+  if (real == NULL) return CUDA_NOT_FOUND;
+  depth++;
+  cuda_error error = real(ptr, bytes, stream);
+  if (try_again(error, bytes)) error = real(ptr, bytes, stream);
+  if (error == CUDA_OK && depth == 1) note(MEMPROF_EXTERNAL_ALLOC, *ptr, bytes, stream, "cudaMallocAsync");
+  depth--;
+  return error;
+}
+
+EXPORT cuda_error cudaFreeAsync(void *ptr, void *stream) {
+  static void *_Atomic known;
+  cuda_error (*real)(void *, void *) = (cuda_error(*)(void *, void *))resolve(&known, "cudaFreeAsync");
+  if (real == NULL) return CUDA_NOT_FOUND;
+  depth++;
+  if (ptr != NULL && depth == 1) note(MEMPROF_EXTERNAL_FREE, ptr, 0, stream, "cudaFreeAsync");
+  const cuda_error error = real(ptr, stream);
+  depth--;
+  return error;
+}

@@ -1,0 +1,94 @@
+// options.c - see options.h.
+#include "options.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "problem.h"
+
+static const struct options defaults = {
+    .growth = BFC_DOUBLE,
+    .headroom = (uint64_t)2 << 30,
+    .limit = 0,
+    // Large enough to map quickly, small enough to give back in part.
+    .handle = (uint64_t)32 << 20,
+    .serve = false,
+};
+
+static bool parse_bytes(const char *text, uint64_t *out) {
+  if (*text < '0' || *text > '9') return false;
+  char *end;
+  errno = 0;
+  unsigned long long value = strtoull(text, &end, 10);
+  if (errno != 0 || *end != '\0') return false;
+  *out = value;
+  return true;
+}
+
+static bool parse_growth(const char *text, enum bfc_growth *out) {
+  static const char *const names[] = {[BFC_DOUBLE] = "double", [BFC_NEEDED] = "needed", [BFC_NONE] = "none"};
+  for (int i = BFC_DOUBLE; i <= BFC_NONE; i++) {
+    if (strcmp(text, names[i]) == 0) {
+      *out = (enum bfc_growth)i;
+      return true;
+    }
+  }
+  return false;
+}
+
+static bool parse_switch(const char *text, bool *out) {
+  if ((text[0] != '0' && text[0] != '1') || text[1] != '\0') return false;
+  *out = text[0] == '1';
+  return true;
+}
+
+static bool set(struct options *options, const char *key, const char *value) {
+  if (strcmp(key, "growth") == 0) return parse_growth(value, &options->growth);
+  if (strcmp(key, "headroom") == 0) return parse_bytes(value, &options->headroom);
+  if (strcmp(key, "limit") == 0) return parse_bytes(value, &options->limit);
+  if (strcmp(key, "handle") == 0) return parse_bytes(value, &options->handle) && options->handle > 0;
+  if (strcmp(key, "serve") == 0) return parse_switch(value, &options->serve);
+  return false;
+}
+
+bool options_parse(const char *text, struct options *out, char *wrong, size_t wrong_size) {
+  *out = defaults;
+  bool all = true;
+  while (*text != '\0') {
+    const size_t length = strcspn(text, ",");
+    char piece[128];
+    snprintf(piece, sizeof piece, "%.*s", (int)length, text);
+    text += length + (text[length] == ',');
+    if (length == 0) continue;
+    char *equals = strchr(piece, '=');
+    if (equals != NULL) *equals = '\0';
+    struct options changed = *out;
+    if (length < sizeof piece && equals != NULL && set(&changed, piece, equals + 1)) {
+      *out = changed;
+      continue;
+    }
+    if (equals != NULL) *equals = '=';
+    if (all) snprintf(wrong, wrong_size, "%s", piece);
+    all = false;
+  }
+  return all;
+}
+
+static struct options parsed;
+
+static void parse_once(void) {
+  const char *text = getenv("MEMPROF_OPTIONS");
+  char wrong[128];
+  if (!options_parse(text == NULL ? "" : text, &parsed, wrong, sizeof wrong)) {
+    problem("MEMPROF_OPTIONS: cannot use \"%s\"; its default holds", wrong);
+  }
+}
+
+const struct options *options_get(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, parse_once);
+  return &parsed;
+}

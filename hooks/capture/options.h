@@ -1,0 +1,25 @@
+// options.h - what `memprof record` asked for, as it reached this process.
+//
+// MEMPROF_OPTIONS is a list of key=value separated by commas; sizes are bytes as decimal
+// integers. A key that is unknown or a value that does not parse is a problem line, and
+// the default stays: the job runs either way.
+#ifndef MEMPROF_OPTIONS_H
+#define MEMPROF_OPTIONS_H
+
+#include "bfc.h"
+
+struct options {
+  enum bfc_growth growth;  // growth=double|needed|none, of main arenas
+  uint64_t headroom;       // headroom=BYTES that growth beyond a request leaves on the device
+  uint64_t limit;          // limit=BYTES a device's main arena may map; 0 = the device's memory
+  uint64_t handle;         // handle=BYTES of the physical handles a grant is cut into
+  bool serve;              // serve=1: cudaMalloc is answered from the main arena
+};
+
+// Parsed at the first call.
+const struct options *options_get(void);
+
+// For tests: parses `text` into *out; false, with the offending piece in `wrong`.
+bool options_parse(const char *text, struct options *out, char *wrong, size_t wrong_size);
+
+#endif

@@ -1,0 +1,19 @@
+// problem.h - troubles of the hook's own.
+//
+// Each becomes one line of the process's `problems` file, which `memprof record` shows when
+// the job has ended. Nothing is ever printed into the job's own output. Before the spool
+// exists lines are kept, and they are written when it does; a process that never uses CUDA
+// therefore leaves no trace of itself.
+#ifndef MEMPROF_PROBLEM_H
+#define MEMPROF_PROBLEM_H
+
+// At most a hundred lines a process, so that a trouble in a loop cannot fill the disk.
+__attribute__((format(printf, 1, 2))) void problem(const char *format, ...);
+
+// The spool has its directory: lines kept so far, and later ones, go to `file` in it.
+void problem_open(int directory_fd);
+
+// In a forked child: the file is the parent's.
+void problem_forget(void);
+
+#endif

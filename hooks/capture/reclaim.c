@@ -1,0 +1,132 @@
+// reclaim.c - see reclaim.h.
+#include "reclaim.h"
+
+#include <stdlib.h>
+
+#include "spool.h"
+
+// Free mapped ranges of an arena, collected before anything is changed.
+struct ranges {
+  struct {
+    uint64_t addr, bytes;
+  } *list;
+  size_t count, capacity;
+};
+
+static void collect(void *self, uint64_t addr, uint64_t bytes) {
+  struct ranges *ranges = self;
+  if (ranges->count == ranges->capacity) {
+    const size_t larger = ranges->capacity == 0 ? 64 : 2 * ranges->capacity;
+    void *moved = realloc(ranges->list, larger * sizeof *ranges->list);
+    if (moved == NULL) return;  // less is given back
+    ranges->list = moved;
+    ranges->capacity = larger;
+  }
+  ranges->list[ranges->count].addr = addr;
+  ranges->list[ranges->count++].bytes = bytes;
+}
+
+// The mappings [*first, *last) that lie wholly in a range, and their bytes.
+static uint64_t whole_handles(const struct vmm *vmm, uint64_t addr, uint64_t bytes, size_t *first, size_t *last) {
+  uint64_t sum = 0;
+  *first = vmm_find(vmm, addr);
+  if (*first < vmm->count && vmm->mappings[*first].addr < addr) ++*first;
+  for (*last = *first; *last < vmm->count; ++*last) {
+    const struct vmm_mapping *mapping = &vmm->mappings[*last];
+    if (mapping->addr + mapping->bytes > addr + bytes) break;
+    sum += mapping->bytes;
+  }
+  return sum;
+}
+
+static void measure(void *self, uint64_t addr, uint64_t bytes) {
+  const struct arena *arena = ((void **)self)[0];
+  uint64_t *sum = ((void **)self)[1];
+  size_t first, last;
+  *sum += whole_handles(&arena->vmm, addr, bytes, &first, &last);
+}
+
+static uint64_t reclaimable(const struct gpu *gpu) {
+  uint64_t sum = 0;
+  for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
+    void *self[] = {arena, &sum};
+    bfc_free_mapped(arena->bfc, self, measure);
+  }
+  return sum;
+}
+
+static bool anything_pending(const struct gpu *gpu) {
+  for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
+    if (arena->pending.count > 0) return true;
+  }
+  return false;
+}
+
+// Gives back whole handles of one range, from its end, and adds their bytes to *given.
+static void give_back(struct arena *arena, uint64_t addr, uint64_t bytes, uint64_t wanted, uint64_t *given) {
+  size_t first, last;
+  whole_handles(&arena->vmm, addr, bytes, &first, &last);
+  size_t from = last;
+  uint64_t sum = 0;
+  while (from > first && *given + sum < wanted) sum += arena->vmm.mappings[--from].bytes;
+  if (from == last) return;
+  const uint64_t start = arena->vmm.mappings[from].addr;
+  const int64_t handles = (int64_t)(last - from);
+  // Mappings are adjacent where a whole range is mapped, so this is one range of granules.
+  if (!bfc_unmap(arena->bfc, start, sum)) return;
+  vmm_release(&arena->vmm, from, last);
+  struct memprof_stats *stats = &arena->gpu->stats;
+  arena->gpu->mapped -= sum;
+  gpu_count(&stats->reserved_bytes, -(int64_t)sum);
+  gpu_count(&stats->inactive_bytes, -(int64_t)sum);
+  gpu_count(&stats->segment, -handles);
+  stats->device_frees += handles;
+  arena_event(arena, MEMPROF_UNMAP, start, 0, sum, 0);
+  *given += sum;
+}
+
+static void give_back_of(struct arena *arena, uint64_t wanted, uint64_t *given) {
+  struct ranges ranges = {0};
+  bfc_free_mapped(arena->bfc, &ranges, collect);
+  for (size_t i = ranges.count; i > 0 && *given < wanted; i--) {
+    give_back(arena, ranges.list[i - 1].addr, ranges.list[i - 1].bytes, wanted, given);
+  }
+  free(ranges.list);
+}
+
+uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry) {
+  const bool pending = anything_pending(gpu);
+  *retry = pending || reclaimable(gpu) > 0;
+  if (!*retry) return 0;
+  spool_write(&(struct spool_event){
+      .kind = MEMPROF_RECLAIM,
+      .device = gpu->vmm.device,
+      .arena = arena == NULL ? MEMPROF_NO_ARENA : arena->id,
+      .stream = arena == NULL ? 0 : (int64_t)(intptr_t)arena->stream,
+      .requested = requested,
+      .context = spool_string(why),
+  });
+  // Kernels may still be running on what was freed in stream order.
+  driver_synchronize(gpu->vmm.device);
+  gpu->stats.syncs++;
+  for (struct arena *each = gpu->arenas; each != NULL; each = each->next) pending_poll(each, false);
+  uint64_t given = 0;
+  for (struct arena *each = gpu->arenas; each != NULL && given < wanted; each = each->next) {
+    give_back_of(each, wanted, &given);
+  }
+  return given;
+}
+
+bool reclaim_for_foreign(int device, uint64_t bytes) {
+  struct gpu *gpu = gpu_existing(device);
+  if (gpu == NULL) return false;
+  uint64_t free_bytes, total;
+  driver_memory(device, &free_bytes, &total);
+  bool retry;
+  pthread_mutex_lock(&gpu->lock);
+  // What the device lacks, and a granule for its own rounding.
+  const uint64_t lack = (bytes > free_bytes ? bytes - free_bytes : 0) + gpu->vmm.granularity;
+  const uint64_t given = reclaim(gpu, NULL, bytes, lack, "foreign", &retry);
+  pthread_mutex_unlock(&gpu->lock);
+  return given > 0;
+}

@@ -1,0 +1,169 @@
+// vmm.c - see vmm.h.
+#include "vmm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "problem.h"
+
+enum { MOST_PEERS = 64, READ_AND_WRITE = 3, ON_DEVICE = 1, PINNED = 1, POSIX_FD = 1 };
+
+static uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
+
+static bool attribute(int handle, int which) {
+  int value = 0;
+  return driver_get()->device_attribute(&value, which, handle) == DRIVER_OK && value != 0;
+}
+
+bool vmm_device_init(struct vmm_device *out, int device) {
+  const struct driver *driver = driver_get();
+  int handle;
+  size_t granularity, total;
+  memset(out, 0, sizeof *out);
+  out->device = device;
+  if (driver->device_get(&handle, device) != DRIVER_OK || driver->device_total(&total, handle) != DRIVER_OK) {
+    problem("GPU %d: the driver does not know it", device);
+    return false;
+  }
+  if (!attribute(handle, DRIVER_ATTRIBUTE_VMM)) {
+    problem("GPU %d: no virtual memory management; its tensors are not served by memprof", device);
+    return false;
+  }
+  out->properties.type = PINNED;
+  out->properties.location = (struct driver_location){ON_DEVICE, device};
+  if (attribute(handle, DRIVER_ATTRIBUTE_POSIX_FD)) out->properties.requested_handle_types = POSIX_FD;
+  if (attribute(handle, DRIVER_ATTRIBUTE_RDMA_WITH_VMM)) out->properties.flags.gpu_direct_rdma = 1;
+  const driver_result result = driver->granularity(&granularity, &out->properties, 0);
+  if (result != DRIVER_OK || granularity < 256 || (granularity & (granularity - 1)) != 0) {
+    problem("GPU %d: allocation granularity: error %d", device, result);
+    return false;
+  }
+  out->granularity = granularity;
+  out->total = total;
+  return true;
+}
+
+static bool reserve(struct vmm *vmm, uint64_t bytes) {
+  uint64_t addr;
+  bytes = round_up(bytes, vmm->device->granularity);
+  if (driver_get()->reserve(&addr, bytes, 0, 0, 0) != DRIVER_OK) return false;
+  if (!vmm->reserved(vmm->owner, addr, bytes)) {
+    driver_get()->unreserve(addr, bytes);
+    return false;
+  }
+  vmm->end = addr;
+  vmm->limit = addr + bytes;
+  return true;
+}
+
+bool vmm_init(struct vmm *vmm, const struct vmm_device *device, uint64_t reservation, uint64_t handle_bytes, void *owner,
+              bool (*reserved)(void *owner, uint64_t addr, uint64_t bytes)) {
+  memset(vmm, 0, sizeof *vmm);
+  vmm->device = device;
+  vmm->handle_bytes = round_up(handle_bytes, device->granularity);
+  vmm->reservation_bytes = reservation;
+  vmm->owner = owner;
+  vmm->reserved = reserved;
+  return reserve(vmm, reservation);
+}
+
+static bool make_room(struct vmm *vmm, size_t more) {
+  if (vmm->count + more <= vmm->capacity) return true;
+  size_t larger = vmm->capacity == 0 ? 64 : vmm->capacity;
+  while (larger < vmm->count + more) larger *= 2;
+  struct vmm_mapping *moved = realloc(vmm->mappings, larger * sizeof *moved);
+  if (moved == NULL) return false;
+  vmm->mappings = moved;
+  vmm->capacity = larger;
+  return true;
+}
+
+size_t vmm_find(const struct vmm *vmm, uint64_t addr) {
+  size_t low = 0, high = vmm->count;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (vmm->mappings[middle].addr + vmm->mappings[middle].bytes <= addr) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+static bool allow(const struct vmm_device *device, uint64_t addr, uint64_t bytes) {
+  struct driver_access access[MOST_PEERS + 1];
+  size_t count = 0;
+  access[count++] = (struct driver_access){{ON_DEVICE, device->device}, READ_AND_WRITE};
+  for (int peer = 0; peer < MOST_PEERS; peer++) {
+    if (device->peers >> peer & 1) access[count++] = (struct driver_access){{ON_DEVICE, peer}, READ_AND_WRITE};
+  }
+  return driver_get()->set_access(addr, bytes, access, count) == DRIVER_OK;
+}
+
+// One handle, created and mapped.
+static bool map_handle(struct vmm *vmm, uint64_t addr, uint64_t bytes, driver_handle *handle) {
+  const struct driver *driver = driver_get();
+  if (driver->create(handle, bytes, &vmm->device->properties, 0) != DRIVER_OK) return false;
+  if (driver->map(addr, bytes, 0, *handle, 0) == DRIVER_OK) return true;
+  driver->release(*handle);
+  return false;
+}
+
+static void drop(const struct vmm_mapping *mappings, size_t count) {
+  const struct driver *driver = driver_get();
+  for (size_t i = 0; i < count; i++) {
+    driver->unmap(mappings[i].addr, mappings[i].bytes);
+    driver->release(mappings[i].handle);
+  }
+}
+
+bool vmm_map(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
+  const size_t pieces = (size_t)((bytes + vmm->handle_bytes - 1) / vmm->handle_bytes);
+  if (!make_room(vmm, pieces)) return false;
+  const size_t at = vmm_find(vmm, addr);
+  struct vmm_mapping *first = vmm->mappings + at;
+  memmove(first + pieces, first, (vmm->count - at) * sizeof *first);
+  size_t done = 0;
+  for (uint64_t offset = 0; done < pieces; done++, offset += vmm->handle_bytes) {
+    const uint64_t rest = bytes - offset;
+    first[done].addr = addr + offset;
+    first[done].bytes = rest < vmm->handle_bytes ? rest : vmm->handle_bytes;
+    if (!map_handle(vmm, first[done].addr, first[done].bytes, &first[done].handle)) break;
+  }
+  if (done < pieces || !allow(vmm->device, addr, bytes)) {
+    drop(first, done);
+    memmove(first, first + pieces, (vmm->count - at) * sizeof *first);
+    return false;
+  }
+  vmm->count += pieces;
+  vmm->mapped += bytes;
+  vmm->created += (int64_t)pieces;
+  return true;
+}
+
+bool vmm_grow(struct vmm *vmm, uint64_t bytes, uint64_t *addr) {
+  // What is left of the old range is address space without cost.
+  if (bytes > vmm->limit - vmm->end && !reserve(vmm, bytes > vmm->reservation_bytes ? bytes : vmm->reservation_bytes)) return false;
+  if (!vmm_map(vmm, vmm->end, bytes)) return false;
+  *addr = vmm->end;
+  vmm->end += bytes;
+  return true;
+}
+
+void vmm_release(struct vmm *vmm, size_t first, size_t last) {
+  for (size_t i = first; i < last; i++) vmm->mapped -= vmm->mappings[i].bytes;
+  drop(vmm->mappings + first, last - first);
+  vmm->released += (int64_t)(last - first);
+  memmove(vmm->mappings + first, vmm->mappings + last, (vmm->count - last) * sizeof *vmm->mappings);
+  vmm->count -= last - first;
+}
+
+bool vmm_allow_peer(const struct vmm *vmm, int peer) {
+  const struct driver_access access = {{ON_DEVICE, peer}, READ_AND_WRITE};
+  bool all = true;
+  for (size_t i = 0; i < vmm->count; i++) {
+    all &= driver_get()->set_access(vmm->mappings[i].addr, vmm->mappings[i].bytes, &access, 1) == DRIVER_OK;
+  }
+  return all;
+}

@@ -1,0 +1,75 @@
+// vmm.h - device memory on CUDA's virtual memory management.
+//
+// An address range is reserved once; physical memory is created in *handles* and mapped
+// into it. A grant lies right behind the last one, so that chunks can span grants. It is
+// cut into handles of a fixed size, the last one smaller: a handle is what can be given
+// back, so the size trades the time to map against what reclaim can return.
+//
+//   reservation  ├──────────────────────────────────────────────────────────┤
+//   handles      ████████│████████│███│████████│        │████████│
+//                                     ^ next grant       ^ given back, mapped again
+//
+// When the reservation is used up a further one is made; it is a new region to the BFC.
+// Nothing here locks: the arena's device lock is held. Callers have synchronised with the
+// device before vmm_release, since unmapping does not wait for kernels.
+#ifndef MEMPROF_VMM_H
+#define MEMPROF_VMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "driver.h"
+
+struct vmm_mapping {
+  uint64_t addr, bytes;
+  driver_handle handle;
+};
+
+// What is the same for all arenas of a device.
+struct vmm_device {
+  int device;
+  uint64_t granularity;  // bytes, a power of two
+  uint64_t total;        // bytes of the device
+  struct driver_properties properties;
+  uint64_t peers;  // bit i: device i may read and write
+};
+
+struct vmm {
+  const struct vmm_device *device;
+  uint64_t handle_bytes;       // greatest handle, a multiple of the granularity
+  uint64_t reservation_bytes;  // of further reservations
+  uint64_t end, limit;         // next grant, and end of the current reservation
+  struct vmm_mapping *mappings;  // by address
+  size_t count, capacity;
+  uint64_t mapped;  // bytes in all mappings
+  int64_t created, released;  // handles, for statistics
+  // Called for each reservation with its range, so that pointers find their arena.
+  void *owner;
+  bool (*reserved)(void *owner, uint64_t addr, uint64_t bytes);
+};
+
+// Fills in what the driver says of the device; false with a problem line when it has no
+// virtual memory management.
+bool vmm_device_init(struct vmm_device *out, int device);
+
+// Reserves the first range. False: no address space.
+bool vmm_init(struct vmm *vmm, const struct vmm_device *device, uint64_t reservation, uint64_t handle_bytes, void *owner,
+              bool (*reserved)(void *owner, uint64_t addr, uint64_t bytes));
+
+// Maps `bytes`, a multiple of the granularity, at the end. All or nothing.
+bool vmm_grow(struct vmm *vmm, uint64_t bytes, uint64_t *addr);
+
+// Maps [addr, addr+bytes) anew, where everything had been released. All or nothing.
+bool vmm_map(struct vmm *vmm, uint64_t addr, uint64_t bytes);
+
+// Unmaps and releases the mappings with indices [first, last).
+void vmm_release(struct vmm *vmm, size_t first, size_t last);
+
+// The index of the first mapping that ends after addr.
+size_t vmm_find(const struct vmm *vmm, uint64_t addr);
+
+// Lets `peer` into everything that is mapped. False if the driver refused.
+bool vmm_allow_peer(const struct vmm *vmm, int peer);
+
+#endif
