@@ -75,6 +75,16 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
 
 void *memprof_malloc(size_t size, int device, void *stream) { return memprof_malloc_in_pool(size, device, stream, 0, 0); }
 
+void memprof_release_pool(int device, uint64_t pool0, uint64_t pool1) {
+  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  if (gpu == NULL) return;
+  pthread_mutex_lock(&gpu->lock);
+  for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
+    if (arena->pool[0] == pool0 && arena->pool[1] == pool1) arena->pinned = false;
+  }
+  pthread_mutex_unlock(&gpu->lock);
+}
+
 void memprof_free(void *ptr, size_t size, int device, void *stream) {
   (void)size, (void)device, (void)stream;
   if (ptr == NULL || !hook_on()) return;

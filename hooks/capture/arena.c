@@ -186,7 +186,8 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
   struct arena *arena = calloc(1, sizeof *arena);
   if (arena == NULL) return NULL;
   *arena = (struct arena){.gpu = gpu, .stream = stream, .pool = {pool0, pool1}};
-  arena->main = stream == NULL && pool0 == 0 && pool1 == 0;
+  arena->pinned = pool0 != 0 || pool1 != 0;
+  arena->main = stream == NULL && !arena->pinned;
   struct bfc_options options = {.limit = UINT64_MAX, .growth = BFC_NEEDED};
   uint64_t reservation = OTHER_RESERVATION < gpu->vmm.total ? OTHER_RESERVATION : gpu->vmm.total;
   if (arena->main) {

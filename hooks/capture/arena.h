@@ -35,6 +35,7 @@ struct arena {
   void *stream;
   uint64_t pool[2];  // 0, 0: none
   bool main;
+  bool pinned;  // a graph may use what is free here: nothing is given back
   struct bfc *bfc;
   struct vmm vmm;
   struct pending pending;

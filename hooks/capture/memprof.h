@@ -31,6 +31,10 @@ void *memprof_malloc(size_t size, int device, void *stream);
 // only there. A pool is named by two numbers, as torch does.
 void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t pool0, uint64_t pool1);
 
+// The graphs captured into the pool are gone: until then its memory stays mapped, whether
+// free or not, since a replay uses it without asking.
+void memprof_release_pool(int device, uint64_t pool0, uint64_t pool1);
+
 // Gives `ptr` back; `size`, `device` and `stream` are there for the plug-in
 // signature and are not looked at. NULL is ignored. Returns nothing, as the plug-in
 // signature demands; a pointer that is not ours goes to the problems file.

@@ -49,6 +49,7 @@ static void measure(void *self, uint64_t addr, uint64_t bytes) {
 static uint64_t reclaimable(const struct gpu *gpu) {
   uint64_t sum = 0;
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
+    if (arena->pinned) continue;
     void *self[] = {arena, &sum};
     bfc_free_mapped(arena->bfc, self, measure);
   }
@@ -112,7 +113,7 @@ uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint6
   for (struct arena *each = gpu->arenas; each != NULL; each = each->next) pending_poll(each, false);
   uint64_t given = 0;
   for (struct arena *each = gpu->arenas; each != NULL && given < wanted; each = each->next) {
-    give_back_of(each, wanted, &given);
+    if (!each->pinned) give_back_of(each, wanted, &given);
   }
   return given;
 }
