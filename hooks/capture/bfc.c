@@ -1,0 +1,209 @@
+// bfc.c - best-fit with coalescing: requests and frees.
+//
+// The least free chunk that fits, at the lowest address among equals, is taken; it is split
+// unless that would leave little; a freed chunk merges with its free neighbours at once.
+// See bfc.h for the rules in short and the package comment of bfc/ (Go) for all of them.
+#define _GNU_SOURCE
+#include "bfc_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CACHE_LINE = 64, LEAST_CHUNKS = 256 };
+
+bool bfc_make_room(void **items, size_t *capacity, size_t wanted, size_t item_size) {
+  if (wanted <= *capacity) return true;
+  size_t grown_capacity = *capacity == 0 ? 16 : 2 * *capacity;
+  if (grown_capacity < wanted) grown_capacity = wanted;
+  void *grown = realloc(*items, grown_capacity * item_size);
+  if (grown == NULL) return false;
+  *items = grown;
+  *capacity = grown_capacity;
+  return true;
+}
+
+// The integral part of a product that is not negative, as far as 64 bits go.
+static uint64_t truncate_product(double x) { return x >= 18446744073709551616.0 ? UINT64_MAX : (uint64_t)x; }
+
+static bool sensible(const struct bfc_options *options, const struct bfc_memory *memory) {
+  uint64_t granularity = memory->granularity;
+  if (granularity < BFC_GRANULE || (granularity & (granularity - 1)) != 0) return false;
+  if (options->fragmentation_fraction != options->fragmentation_fraction) return false;
+  return options->growth != BFC_NONE || options->limit != UINT64_MAX;
+}
+
+struct bfc *bfc_new(const struct bfc_options *options, const struct bfc_memory *memory) {
+  if (!sensible(options, memory)) return NULL;
+  struct bfc *bfc = calloc(1, sizeof *bfc);
+  if (bfc == NULL) return NULL;
+  bfc->options = *options;
+  bfc->memory = *memory;
+  bfc->max_excess = BFC_MAX_EXCESS;
+  if (options->fragmentation_fraction > 0)
+    bfc->max_excess = truncate_product(options->fragmentation_fraction * (double)options->limit);
+  bfc->next_region = bfc_first_region(options);
+  bfc->used = 1;
+  bfc->snapshot.stale = true;
+  return bfc;
+}
+
+void bfc_delete(struct bfc *bfc) {
+  if (bfc == NULL) return;
+  free(bfc->chunks);
+  free(bfc->live.slots);
+  free(bfc->regions);
+  free(bfc->unmapped.items);
+  free(bfc->snapshot.chunks);
+  free(bfc);
+}
+
+// Room for the slots of one request. Not realloc, which would lose the alignment.
+static bool reserve_slots(struct bfc *bfc) {
+  if (bfc->recycled_count + (bfc->capacity - bfc->used) >= BFC_SLOTS_A_REQUEST && bfc->capacity != 0) return true;
+  if (bfc->capacity > UINT32_MAX / 4) return false;
+  uint32_t capacity = bfc->capacity == 0 ? LEAST_CHUNKS : 2 * bfc->capacity;
+  struct bfc_chunk *grown = aligned_alloc(CACHE_LINE, capacity * sizeof *grown);
+  if (grown == NULL) return false;
+  if (bfc->chunks != NULL) memcpy(grown, bfc->chunks, bfc->used * sizeof *grown);
+  free(bfc->chunks);
+  bfc->chunks = grown;
+  bfc->capacity = capacity;
+  return true;
+}
+
+// The finalizer of a multiplicative hash: priorities only have to look random, and fixed
+// ones make a run repeatable to the last pointer.
+static uint32_t priority_of(uint32_t index) {
+  index = (index ^ index >> 16) * UINT32_C(0x85ebca6b);
+  index = (index ^ index >> 13) * UINT32_C(0xc2b2ae35);
+  return index ^ index >> 16;
+}
+
+uint32_t bfc_take_slot(struct bfc *bfc) {
+  uint32_t index = bfc->recycled;
+  if (index != 0) {
+    bfc->recycled = bfc->chunks[index].next;
+    bfc->recycled_count--;
+    return index;
+  }
+  index = bfc->used++;
+  bfc->chunks[index] = (struct bfc_chunk){.priority = priority_of(index)};
+  return index;
+}
+
+void bfc_recycle(struct bfc *bfc, uint32_t index) {
+  struct bfc_chunk *chunk = &bfc->chunks[index];
+  chunk->state = BFC_UNUSED;
+  chunk->next = bfc->recycled;
+  bfc->recycled = index;
+  bfc->recycled_count++;
+}
+
+// Adds the next chunk, which is in no class, to `chunk`.
+static void absorb_next(struct bfc *bfc, uint32_t index) {
+  struct bfc_chunk *chunk = &bfc->chunks[index];
+  uint32_t gone = chunk->next;
+  chunk->size += bfc->chunks[gone].size;
+  chunk->next = bfc->chunks[gone].next;
+  bfc->chunks[chunk->next].prev = index;
+  bfc_recycle(bfc, gone);
+}
+
+void bfc_merge(struct bfc *bfc, uint32_t index) {
+  struct bfc_chunk *chunk = &bfc->chunks[index];
+  if (bfc->chunks[chunk->next].state == BFC_FREE) {
+    bfc_free_remove(bfc, chunk->next);
+    absorb_next(bfc, index);
+  }
+  if (bfc->chunks[chunk->prev].state == BFC_FREE) {
+    index = chunk->prev;
+    bfc_free_remove(bfc, index);
+    absorb_next(bfc, index);
+  }
+  bfc_free_insert(bfc, index);
+}
+
+uint64_t bfc_handed_out(const struct bfc *bfc, uint64_t size, uint64_t rounded) {
+  uint64_t excess = size - rounded;
+  return excess >= rounded || excess >= bfc->max_excess ? rounded : size;
+}
+
+uint32_t bfc_search(struct bfc *bfc, uint64_t rounded) {
+  uint32_t best = bfc_free_first(bfc, rounded, 0);
+  return best == 0 || bfc->unmapped.count == 0 ? best : bfc_search_mapped(bfc, best, rounded);
+}
+
+// Leaves a chunk that is in no class its first `size` bytes; the rest is a free chunk.
+static void split(struct bfc *bfc, uint32_t index, uint64_t size) {
+  uint32_t rest = bfc_take_slot(bfc);
+  struct bfc_chunk *low = &bfc->chunks[index], *high = &bfc->chunks[rest];
+  high->addr = low->addr + size;
+  high->size = low->size - size;
+  high->requested = 0;
+  high->state = BFC_FREE;
+  high->prev = index;
+  high->next = low->next;
+  bfc->chunks[low->next].prev = rest;
+  low->size = size;
+  low->next = rest;
+  bfc_free_insert(bfc, rest);
+}
+
+static void describe(const struct bfc *bfc, uint32_t index, struct bfc_block *out) {
+  const struct bfc_chunk *chunk = &bfc->chunks[index];
+  *out = (struct bfc_block){chunk->addr, chunk->size, chunk->requested, index};
+}
+
+static void place(struct bfc *bfc, uint32_t index, uint64_t rounded, uint64_t requested) {
+  bfc_free_remove(bfc, index);
+  uint64_t size = bfc_handed_out(bfc, bfc->chunks[index].size, rounded);
+  if (size < bfc->chunks[index].size) split(bfc, index, size);
+  struct bfc_chunk *chunk = &bfc->chunks[index];
+  chunk->state = BFC_IN_USE;
+  chunk->requested = requested;
+  chunk->note = 0;
+  bfc_table_insert(&bfc->live, chunk->addr, index);
+  bfc->snapshot.stale = true;
+  struct bfc_stats *stats = &bfc->stats;
+  stats->num_allocs++;
+  stats->bytes_in_use += size;
+  stats->peak_bytes_in_use = bfc_greatest(stats->peak_bytes_in_use, stats->bytes_in_use);
+  stats->largest_alloc = bfc_greatest(stats->largest_alloc, size);
+}
+
+bool bfc_alloc(struct bfc *bfc, uint64_t size, struct bfc_block *out) {
+  if (size == 0 || size > BFC_GREATEST) return false;
+  if (!reserve_slots(bfc) || !bfc_table_reserve(&bfc->live)) return false;
+  uint64_t rounded = (size + BFC_GRANULE - 1) & ~(uint64_t)(BFC_GRANULE - 1);
+  uint32_t found = bfc_search(bfc, rounded);
+  if (found == 0) found = bfc_extend_and_search(bfc, rounded);
+  if (found == 0 && bfc->options.garbage_collection && bfc_worth_collecting(bfc, rounded)) {
+    bfc_collect_garbage(bfc);
+    found = bfc_extend_and_search(bfc, rounded);
+  }
+  if (found == 0) return false;
+  place(bfc, found, rounded, size);
+  describe(bfc, found, out);
+  return true;
+}
+
+bool bfc_free(struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
+  uint32_t index = bfc_table_remove(bfc, addr);
+  if (index == 0) return false;
+  describe(bfc, index, out);
+  bfc->snapshot.stale = true;
+  bfc->stats.bytes_in_use -= out->size;
+  bfc->chunks[index].state = BFC_FREE;
+  bfc->chunks[index].requested = 0;
+  bfc_merge(bfc, index);
+  return true;
+}
+
+bool bfc_find(const struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
+  uint32_t index = bfc_table_find(bfc, addr);
+  if (index != 0) describe(bfc, index, out);
+  return index != 0;
+}
+
+void bfc_set_note(struct bfc *bfc, uint32_t chunk, uint64_t note) { bfc->chunks[chunk].note = note; }
+uint64_t bfc_note(const struct bfc *bfc, uint32_t chunk) { return bfc->chunks[chunk].note; }

@@ -1,0 +1,188 @@
+// bfc_extend.c - regions: how the memory is asked for more, and the release of idle ones.
+#include "bfc_internal.h"
+
+#include <string.h>
+
+uint64_t bfc_first_region(const struct bfc_options *options) {
+  uint64_t limit = bfc_round_up(options->limit, BFC_GRANULE);
+  return options->growth == BFC_NONE ? limit : bfc_least(BFC_FIRST_REGION, limit);
+}
+
+static void double_next_region(struct bfc *bfc) {
+  bfc->next_region = bfc->next_region > BFC_GREATEST / 2 ? BFC_GREATEST : 2 * bfc->next_region;
+}
+
+static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
+
+// The index of the first region that starts at or after addr.
+static size_t region_from(const struct bfc *bfc, uint64_t addr) {
+  size_t low = 0, high = bfc->region_count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (bfc->regions[middle].addr < addr)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+// A grant that does not keep to the contract of bfc_memory counts as a refusal.
+static bool sound(const struct bfc *bfc, uint64_t addr, uint64_t granted, uint64_t asked, size_t at) {
+  if (granted < asked || (addr | granted) % BFC_GRANULE != 0 || addr > UINT64_MAX - granted) return false;
+  if (at > 0 && end_of(&bfc->regions[at - 1]) > addr) return false;
+  if (at < bfc->region_count && addr + granted > bfc->regions[at].addr) return false;
+  return granted <= bfc_room(bfc);
+}
+
+// Makes a grant the region at index `at`: one free chunk and the wall.
+static void add_region(struct bfc *bfc, size_t at, uint64_t addr, uint64_t bytes) {
+  uint32_t wall = bfc_take_slot(bfc), all = bfc_take_slot(bfc);
+  struct bfc_chunk *w = &bfc->chunks[wall], *a = &bfc->chunks[all];
+  w->addr = addr + bytes, w->size = 0, w->state = BFC_WALL, w->prev = w->next = all;
+  a->addr = addr, a->size = bytes, a->state = BFC_FREE, a->prev = a->next = wall;
+  w->requested = a->requested = 0;
+  bfc_free_insert(bfc, all);
+  memmove(bfc->regions + at + 1, bfc->regions + at, (bfc->region_count - at) * sizeof *bfc->regions);
+  bfc->regions[at] = (struct bfc_region){addr, bytes, wall};
+  bfc->region_count++;
+  bfc->last_grown = wall;
+}
+
+// Adds a grant to the end of a region.
+static void lengthen(struct bfc *bfc, struct bfc_region *region, uint64_t bytes) {
+  uint32_t added = bfc_take_slot(bfc);
+  struct bfc_chunk *wall = &bfc->chunks[region->wall], *a = &bfc->chunks[added];
+  a->addr = end_of(region), a->size = bytes, a->state = BFC_FREE, a->requested = 0;
+  a->prev = wall->prev, a->next = region->wall;
+  bfc->chunks[wall->prev].next = added;
+  wall->prev = added;
+  wall->addr += bytes;
+  region->size += bytes;
+  bfc->last_grown = region->wall;
+  bfc_merge(bfc, added);
+}
+
+// Asks the memory for bytes and adds what it grants.
+static bool grow(struct bfc *bfc, uint64_t bytes) {
+  const struct bfc_memory *memory = &bfc->memory;
+  uint64_t addr, granted;
+  if (!memory->grow(memory->self, bytes, &addr, &granted)) return false;
+  size_t at = region_from(bfc, addr);
+  if (!sound(bfc, addr, granted, bytes, at)) return false;
+  bfc->stats.reserved += granted;
+  bfc->stats.peak_reserved = bfc_greatest(bfc->stats.peak_reserved, bfc->stats.reserved);
+  if (at > 0 && memory->coalesces && end_of(&bfc->regions[at - 1]) == addr)
+    lengthen(bfc, &bfc->regions[at - 1], granted);
+  else
+    add_region(bfc, at, addr, granted);
+  return true;
+}
+
+// Cuts a growth beyond the request so that the device keeps its headroom.
+static uint64_t keep_headroom(const struct bfc *bfc, uint64_t bytes, uint64_t rounded) {
+  uint64_t headroom = bfc->options.headroom;
+  if (headroom == 0 || bytes <= rounded) return bytes;
+  uint64_t free = bfc->memory.device_free(bfc->memory.self);
+  uint64_t spare = free > headroom ? (free - headroom) & ~(bfc->memory.granularity - 1) : 0;
+  return bfc_greatest(rounded, bfc_least(bytes, spare));
+}
+
+// Cuts bytes so that what the memory pads them to stays within the limit; 0 if that would
+// be less than the request.
+static uint64_t fit_padding(const struct bfc *bfc, uint64_t bytes, uint64_t rounded) {
+  uint64_t fits = bfc_room(bfc) & ~(bfc->memory.granularity - 1);
+  if (bytes <= fits) return bytes;  // a multiple of the granularity lies between bytes and the room
+  return fits >= rounded ? fits : 0;
+}
+
+// What to ask for after bytes were refused. The reference's factor is a 32-bit float, and
+// so is the product.
+static uint64_t less_than(uint64_t bytes) {
+  float product = (float)bytes * 0.9F;
+  uint64_t less = bfc_round_up((uint64_t)product, BFC_GRANULE);
+  return less >= bytes ? bytes - BFC_GRANULE : less;
+}
+
+// Grows by the next region, for growth double and none.
+static bool extend(struct bfc *bfc, uint64_t rounded) {
+  uint64_t available = bfc_room(bfc) & ~(uint64_t)(BFC_GRANULE - 1);
+  if (rounded > available) return false;
+  bool doubled = rounded > bfc->next_region;
+  while (rounded > bfc->next_region) double_next_region(bfc);
+  uint64_t bytes = keep_headroom(bfc, bfc_least(bfc->next_region, available), rounded);
+  bytes = fit_padding(bfc, bytes, rounded);
+  if (bytes == 0) return false;
+  while (!grow(bfc, bytes)) {
+    bytes = less_than(bytes);
+    if (bytes < rounded) return false;
+  }
+  if (!doubled) double_next_region(bfc);
+  return true;
+}
+
+// Asks once for exactly lack bytes, for growth needed.
+static bool extend_by(struct bfc *bfc, uint64_t lack) {
+  if (lack > (bfc_room(bfc) & ~(uint64_t)(BFC_GRANULE - 1))) return false;
+  uint64_t bytes = fit_padding(bfc, lack, lack);
+  return bytes != 0 && grow(bfc, bytes);
+}
+
+// The size of the free chunk that a grant would join, for growth needed. A tail that is
+// large enough by itself has not been taken because it cannot be mapped: it is worth nothing.
+static uint64_t free_tail(const struct bfc *bfc, uint64_t rounded) {
+  if (bfc->last_grown == 0 || !bfc->memory.coalesces) return 0;
+  const struct bfc_chunk *tail = &bfc->chunks[bfc->chunks[bfc->last_grown].prev];
+  return tail->state == BFC_FREE && tail->size < rounded ? tail->size : 0;
+}
+
+uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded) {
+  if (!bfc_make_room((void **)&bfc->regions, &bfc->region_capacity, bfc->region_count + BFC_GROWTHS_A_REQUEST,
+                     sizeof *bfc->regions))
+    return 0;
+  if (bfc->options.growth != BFC_NEEDED) return extend(bfc, rounded) ? bfc_search(bfc, rounded) : 0;
+  uint64_t credit = free_tail(bfc, rounded);
+  if (!extend_by(bfc, rounded - credit)) return 0;
+  uint32_t found = bfc_search(bfc, rounded);
+  if (found != 0 || credit == 0) return found;
+  // The grant was not adjacent to the tail it should have completed.
+  return extend_by(bfc, rounded) ? bfc_search(bfc, rounded) : 0;
+}
+
+// The one free chunk of a region without a chunk in use, or 0.
+static uint32_t idle(const struct bfc *bfc, const struct bfc_region *region) {
+  const struct bfc_chunk *wall = &bfc->chunks[region->wall];
+  return wall->next == wall->prev && bfc->chunks[wall->next].state == BFC_FREE ? wall->next : 0;
+}
+
+bool bfc_worth_collecting(const struct bfc *bfc, uint64_t rounded) {
+  uint64_t mapped = 0;
+  for (size_t i = 0; i < bfc->region_count; i++) {
+    const struct bfc_region *region = &bfc->regions[i];
+    if (idle(bfc, region) != 0) mapped += region->size - bfc_unmapped_within(bfc, region->addr, end_of(region));
+  }
+  return mapped > 0 && rounded <= bfc_room(bfc) + mapped;
+}
+
+static void release(struct bfc *bfc, const struct bfc_region *region, uint32_t all) {
+  bfc_free_remove(bfc, all);
+  bfc_recycle(bfc, all);
+  bfc_recycle(bfc, region->wall);
+  if (bfc->last_grown == region->wall) bfc->last_grown = 0;
+  bfc->stats.reserved -= region->size - bfc_unmapped_within(bfc, region->addr, end_of(region));
+  bfc_unmapped_remove(bfc, region->addr, end_of(region));
+  bfc->memory.release(bfc->memory.self, region->addr, region->size);
+}
+
+void bfc_collect_garbage(struct bfc *bfc) {
+  size_t kept = 0;
+  for (size_t i = 0; i < bfc->region_count; i++) {
+    struct bfc_region region = bfc->regions[i];
+    uint32_t all = idle(bfc, &region);
+    if (all != 0)
+      release(bfc, &region, all);
+    else
+      bfc->regions[kept++] = region;
+  }
+  bfc->region_count = kept;
+}

@@ -1,0 +1,90 @@
+// bfc_look.c - what can be asked of a heap: counters, listings, the chunk around an address.
+#include "bfc_internal.h"
+
+void bfc_get_stats(const struct bfc *bfc, struct bfc_stats *out) { *out = bfc->stats; }
+
+void bfc_clear_peaks(struct bfc *bfc) {
+  bfc->stats.num_allocs = 0;
+  bfc->stats.largest_alloc = 0;
+  bfc->stats.peak_bytes_in_use = bfc->stats.bytes_in_use;
+  bfc->stats.peak_reserved = bfc->stats.reserved;
+}
+
+uint64_t bfc_largest_free(const struct bfc *bfc) {
+  uint32_t last = bfc_free_last(bfc);
+  return last == 0 ? 0 : bfc->chunks[last].size;
+}
+
+uint64_t bfc_next_region(const struct bfc *bfc) { return bfc->next_region; }
+
+void bfc_walk(const struct bfc *bfc, void *self, void (*visit)(void *self, const struct bfc_chunk_info *chunk)) {
+  for (size_t i = 0; i < bfc->region_count; i++) {
+    uint32_t wall = bfc->regions[i].wall;
+    for (uint32_t at = bfc->chunks[wall].next; at != wall; at = bfc->chunks[at].next) {
+      const struct bfc_chunk *chunk = &bfc->chunks[at];
+      struct bfc_chunk_info info = {chunk->addr, chunk->size, chunk->requested, chunk->state == BFC_FREE,
+                                    chunk->addr == bfc->regions[i].addr};
+      visit(self, &info);
+    }
+  }
+}
+
+struct mapped_visit {
+  const struct bfc *bfc;
+  void *self;
+  void (*visit)(void *self, uint64_t addr, uint64_t bytes);
+};
+
+// Visits what lies between the ranges that were given back.
+static void visit_mapped(void *context, const struct bfc_chunk_info *chunk) {
+  const struct mapped_visit *to = context;
+  const struct bfc_ranges *unmapped = &to->bfc->unmapped;
+  if (!chunk->free) return;
+  uint64_t at = chunk->addr, end = chunk->addr + chunk->size;
+  for (size_t i = bfc_unmapped_from(to->bfc, at); i < unmapped->count && unmapped->items[i].from < end; i++) {
+    if (unmapped->items[i].from > at) to->visit(to->self, at, unmapped->items[i].from - at);
+    at = unmapped->items[i].to;
+  }
+  if (at < end) to->visit(to->self, at, end - at);
+}
+
+void bfc_free_mapped(const struct bfc *bfc, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes)) {
+  struct mapped_visit to = {bfc, self, visit};
+  bfc_walk(bfc, &to, visit_mapped);
+}
+
+// Lists the chunks in use by address; false when host memory is short.
+static bool take_snapshot(struct bfc *bfc) {
+  struct bfc_snapshot *snapshot = &bfc->snapshot;
+  if (!snapshot->stale) return true;
+  if (!bfc_make_room((void **)&snapshot->chunks, &snapshot->capacity, bfc->live.count, sizeof *snapshot->chunks)) return false;
+  snapshot->count = 0;
+  for (size_t i = 0; i < bfc->region_count; i++) {
+    uint32_t wall = bfc->regions[i].wall;
+    for (uint32_t at = bfc->chunks[wall].next; at != wall; at = bfc->chunks[at].next)
+      if (bfc->chunks[at].state == BFC_IN_USE) snapshot->chunks[snapshot->count++] = at;
+  }
+  snapshot->stale = false;
+  return true;
+}
+
+// The list is made again at the first question after a change, so that requests do not pay
+// for it; without host memory for it, nothing is found.
+bool bfc_containing(struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
+  if (bfc_find(bfc, addr, out)) return true;
+  if (!take_snapshot(bfc)) return false;
+  const struct bfc_snapshot *snapshot = &bfc->snapshot;
+  size_t low = 0, high = snapshot->count;  // the first that starts after addr
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (bfc->chunks[snapshot->chunks[middle]].addr <= addr)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  if (low == 0) return false;
+  uint32_t index = snapshot->chunks[low - 1];
+  const struct bfc_chunk *chunk = &bfc->chunks[index];
+  if (addr - chunk->addr >= chunk->size) return false;
+  return bfc_find(bfc, chunk->addr, out);
+}

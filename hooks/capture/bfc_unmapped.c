@@ -1,0 +1,125 @@
+// bfc_unmapped.c - ranges of free chunks whose physical memory was given back.
+//
+// Placement does not look at them. When a range is about to be handed out, each maximal
+// interval of it that is missing is mapped again, in address order and within the limit,
+// all or nothing; where that is refused, the first candidate of which nothing is missing
+// is taken instead.
+#include "bfc_internal.h"
+
+#include <string.h>
+
+size_t bfc_unmapped_from(const struct bfc *bfc, uint64_t addr) {
+  size_t low = 0, high = bfc->unmapped.count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (bfc->unmapped.items[middle].to <= addr)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+uint64_t bfc_unmapped_within(const struct bfc *bfc, uint64_t from, uint64_t to) {
+  const struct bfc_ranges *set = &bfc->unmapped;
+  uint64_t bytes = 0;
+  for (size_t i = bfc_unmapped_from(bfc, from); i < set->count && set->items[i].from < to; i++)
+    bytes += bfc_least(to, set->items[i].to) - bfc_greatest(from, set->items[i].from);
+  return bytes;
+}
+
+// Puts `count` ranges in the place of those from `at` to before `end`.
+static void replace(struct bfc_ranges *set, size_t at, size_t end, const struct bfc_range *ranges, size_t count) {
+  memmove(set->items + at + count, set->items + end, (set->count - end) * sizeof *set->items);
+  memcpy(set->items + at, ranges, count * sizeof *ranges);
+  set->count = set->count - (end - at) + count;
+}
+
+static bool make_room_for_one(struct bfc_ranges *set) {
+  return bfc_make_room((void **)&set->items, &set->capacity, set->count + 1, sizeof *set->items);
+}
+
+static void add(struct bfc *bfc, struct bfc_range range) {
+  struct bfc_ranges *set = &bfc->unmapped;
+  size_t at = bfc_unmapped_from(bfc, range.from), end = at;
+  if (at > 0 && set->items[at - 1].to == range.from) range.from = set->items[--at].from;
+  if (end < set->count && set->items[end].from == range.to) range.to = set->items[end++].to;
+  replace(set, at, end, &range, 1);
+}
+
+void bfc_unmapped_remove(struct bfc *bfc, uint64_t from, uint64_t to) {
+  struct bfc_ranges *set = &bfc->unmapped;
+  size_t at = bfc_unmapped_from(bfc, from), end = at, count = 0;
+  struct bfc_range rest[2];
+  for (; end < set->count && set->items[end].from < to; end++) {
+    if (set->items[end].from < from) rest[count++] = (struct bfc_range){set->items[end].from, from};
+    if (set->items[end].to > to) rest[count++] = (struct bfc_range){to, set->items[end].to};
+  }
+  if (end > at) replace(set, at, end, rest, count);
+}
+
+// What a request would get of a free chunk, widened to the granularity.
+static struct bfc_range reach(const struct bfc *bfc, uint32_t chunk, uint64_t rounded) {
+  const struct bfc_chunk *c = &bfc->chunks[chunk];
+  uint64_t granularity = bfc->memory.granularity;
+  return (struct bfc_range){c->addr & ~(granularity - 1),
+                            bfc_round_up(c->addr + bfc_handed_out(bfc, c->size, rounded), granularity)};
+}
+
+// The i-th range of the set, cut to `within`.
+static struct bfc_range missing(const struct bfc *bfc, size_t i, struct bfc_range within) {
+  struct bfc_range range = bfc->unmapped.items[i];
+  return (struct bfc_range){bfc_greatest(range.from, within.from), bfc_least(range.to, within.to)};
+}
+
+static bool map_range(struct bfc *bfc, struct bfc_range range) {
+  const struct bfc_memory *memory = &bfc->memory;
+  size_t first = bfc_unmapped_from(bfc, range.from), i = first;
+  if (i == bfc->unmapped.count || bfc->unmapped.items[i].from >= range.to) return true;
+  if (!make_room_for_one(&bfc->unmapped)) return false;  // what is left of a range may be two
+  uint64_t reserved = bfc->stats.reserved;
+  for (; i < bfc->unmapped.count && bfc->unmapped.items[i].from < range.to; i++) {
+    struct bfc_range gap = missing(bfc, i, range);
+    if (gap.to - gap.from > bfc_room(bfc) || !memory->map(memory->self, gap.from, gap.to - gap.from)) {
+      while (i-- > first) {
+        gap = missing(bfc, i, range);
+        memory->unmap(memory->self, gap.from, gap.to - gap.from);
+      }
+      bfc->stats.reserved = reserved;
+      return false;
+    }
+    bfc->stats.reserved += gap.to - gap.from;
+  }
+  bfc_unmapped_remove(bfc, range.from, range.to);
+  bfc->stats.peak_reserved = bfc_greatest(bfc->stats.peak_reserved, bfc->stats.reserved);
+  return true;
+}
+
+uint32_t bfc_search_mapped(struct bfc *bfc, uint32_t best, uint64_t rounded) {
+  if (map_range(bfc, reach(bfc, best, rounded))) return best;
+  for (uint32_t chunk = bfc_free_after(bfc, best); chunk != 0; chunk = bfc_free_after(bfc, chunk)) {
+    struct bfc_range range = reach(bfc, chunk, rounded);
+    if (bfc_unmapped_within(bfc, range.from, range.to) == 0) return chunk;
+  }
+  return 0;
+}
+
+// Whether one free chunk has all of [from, to). Only free chunks of that size and larger
+// are looked at, which are few where a range is worth to be unmapped.
+static bool is_free(const struct bfc *bfc, uint64_t from, uint64_t to) {
+  for (uint32_t i = bfc_free_first(bfc, to - from, 0); i != 0; i = bfc_free_after(bfc, i)) {
+    const struct bfc_chunk *chunk = &bfc->chunks[i];
+    if (chunk->addr <= from && to <= chunk->addr + chunk->size) return true;
+  }
+  return false;
+}
+
+bool bfc_unmap(struct bfc *bfc, uint64_t addr, uint64_t bytes) {
+  uint64_t end = addr + bytes;
+  if (end <= addr || ((addr | bytes) & (bfc->memory.granularity - 1)) != 0) return false;
+  if (!is_free(bfc, addr, end) || bfc_unmapped_within(bfc, addr, end) != 0) return false;
+  if (!make_room_for_one(&bfc->unmapped)) return false;
+  add(bfc, (struct bfc_range){addr, end});
+  bfc->stats.reserved -= bytes;
+  return true;
+}

@@ -1,0 +1,256 @@
+// twin.c - the native BFC driven from outside, to be compared with the one in Go.
+//
+// Standard input is a sequence of records of 64-bit little-endian words: heaps, each a
+// header (struct header) and operations (struct operation) up to OP_END. Every call the
+// allocator makes of its memory and every result goes to standard output as records of six
+// words (kind and five values), in the order they happen. The memory is the model of
+// bfc/device.go, with a part of the device that others hold.
+#define _GNU_SOURCE
+#include "../bfc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_CLEAR };
+
+enum record_kind {
+  DID_ALLOC = 100, DID_FREE, DID_UNMAP, DID_CONTAINING, DID_STATS, DID_STATS_MORE, DID_CHUNK,
+  MEMORY_GROW = 200, MEMORY_RELEASE, MEMORY_MAP, MEMORY_UNMAP, MEMORY_FREE,
+};
+
+struct header {
+  uint64_t limit, headroom, growth, garbage_collection;
+  double fraction;
+  uint64_t vmm, granularity, physical, reservation, refuse_grow, refuse_map;
+};
+
+struct operation {
+  uint64_t kind, a, b;
+};
+
+struct range {
+  uint64_t from, to;
+};
+
+struct device {
+  struct header h;
+  uint64_t base, next, end, used, held;
+  uint64_t grows, maps;
+  struct range *unmapped;  // in no order
+  size_t unmapped_count, unmapped_capacity;
+};
+
+static void *must(void *pointer) {
+  if (pointer != NULL) return pointer;
+  fprintf(stderr, "twin: out of host memory\n");
+  exit(3);
+}
+
+static void put(uint64_t kind, uint64_t a, uint64_t b, uint64_t c, uint64_t d, uint64_t e) {
+  uint64_t record[6] = {kind, a, b, c, d, e};
+  if (fwrite(record, sizeof record, 1, stdout) != 1) exit(3);
+}
+
+static uint64_t round_up(uint64_t x, uint64_t unit) {
+  return x > (uint64_t)0 - unit ? (uint64_t)0 - unit : (x + unit - 1) & ~(unit - 1);
+}
+
+static void add_unmapped(struct device *d, uint64_t from, uint64_t to) {
+  if (d->unmapped_count == d->unmapped_capacity) {
+    d->unmapped_capacity = 2 * d->unmapped_capacity + 64;
+    d->unmapped = must(realloc(d->unmapped, d->unmapped_capacity * sizeof *d->unmapped));
+  }
+  d->unmapped[d->unmapped_count++] = (struct range){from, to};
+}
+
+// Takes [from, to) out of the unmapped ranges and returns how many bytes of it were there.
+static uint64_t remove_unmapped(struct device *d, uint64_t from, uint64_t to) {
+  uint64_t bytes = 0;
+  for (size_t i = d->unmapped_count; i-- > 0;) {
+    struct range r = d->unmapped[i];
+    if (r.to <= from || to <= r.from) continue;
+    d->unmapped[i] = d->unmapped[--d->unmapped_count];
+    bytes += (r.to < to ? r.to : to) - (r.from > from ? r.from : from);
+    if (r.from < from) add_unmapped(d, r.from, from);
+    if (r.to > to) add_unmapped(d, to, r.to);
+  }
+  return bytes;
+}
+
+static uint64_t free_bytes(const struct device *d) {
+  uint64_t left = d->h.physical - d->used;
+  return left > d->held ? left - d->held : 0;
+}
+
+static bool reserve(struct device *d, uint64_t bytes) {
+  if (bytes <= d->end - d->next) return true;
+  uint64_t base = d->end, unit = d->h.granularity > 2 << 20 ? d->h.granularity : 2 << 20;
+  if (base != d->base) {
+    base = round_up(base, unit);
+    if (base > UINT64_MAX - unit) return false;
+    base += unit;
+  }
+  uint64_t last = (uint64_t)0 - d->h.granularity;
+  if (base > last || bytes > last - base) return false;
+  d->next = base;
+  uint64_t wanted = bytes;
+  if (d->h.vmm != 0 && d->h.reservation == 0) wanted = last - base;
+  if (d->h.vmm != 0 && d->h.reservation != 0) {
+    uint64_t whole = round_up(d->h.reservation, d->h.granularity);
+    if (whole > wanted) wanted = whole;
+    if (wanted > last - base) wanted = last - base;
+  }
+  d->end = base + wanted;
+  return true;
+}
+
+static bool refuses(uint64_t every, uint64_t call) { return every != 0 && call % every == 0; }
+
+static bool try_grow(struct device *d, uint64_t bytes, uint64_t *addr, uint64_t *granted) {
+  if (refuses(d->h.refuse_grow, ++d->grows)) return false;
+  *granted = round_up(bytes, d->h.granularity);
+  if (*granted == 0 || *granted < bytes || *granted > free_bytes(d) || !reserve(d, *granted)) return false;
+  *addr = d->next;
+  d->next += *granted;
+  d->used += *granted;
+  return true;
+}
+
+static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) {
+  *addr = *granted = 0;
+  bool ok = try_grow(self, bytes, addr, granted);
+  if (!ok) *addr = *granted = 0;
+  put(MEMORY_GROW, bytes, ok, *addr, *granted, 0);
+  return ok;
+}
+
+static void release(void *self, uint64_t addr, uint64_t bytes) {
+  struct device *d = self;
+  d->used -= bytes - remove_unmapped(d, addr, addr + bytes);
+  if (d->h.vmm != 0 && addr + bytes == d->next) d->next = addr;
+  put(MEMORY_RELEASE, addr, bytes, d->used, 0, 0);
+}
+
+static bool map(void *self, uint64_t addr, uint64_t bytes) {
+  struct device *d = self;
+  bool ok = !refuses(d->h.refuse_map, ++d->maps) && bytes <= free_bytes(d);
+  if (ok) {
+    d->used += bytes;
+    remove_unmapped(d, addr, addr + bytes);
+  }
+  put(MEMORY_MAP, addr, bytes, ok, d->used, 0);
+  return ok;
+}
+
+static void unmap(void *self, uint64_t addr, uint64_t bytes) {
+  struct device *d = self;
+  d->used -= bytes;
+  add_unmapped(d, addr, addr + bytes);
+  put(MEMORY_UNMAP, addr, bytes, d->used, 0, 0);
+}
+
+static uint64_t device_free(void *self) {
+  uint64_t bytes = free_bytes(self);
+  put(MEMORY_FREE, bytes, 0, 0, 0, 0);
+  return bytes;
+}
+
+struct heap {
+  struct bfc *bfc;
+  struct device device;
+  uint64_t *live;  // addresses, in an order both twins keep
+  size_t count, capacity;
+};
+
+static void take(struct heap *heap, uint64_t size) {
+  struct bfc_block block = {0};
+  bool ok = bfc_alloc(heap->bfc, size, &block);
+  if (ok) {
+    if (heap->count == heap->capacity) {
+      heap->capacity = 2 * heap->capacity + 1024;
+      heap->live = must(realloc(heap->live, heap->capacity * sizeof *heap->live));
+    }
+    heap->live[heap->count++] = block.addr;
+    bfc_set_note(heap->bfc, block.chunk, ~block.addr);
+  }
+  put(DID_ALLOC, ok, block.addr, block.size, block.requested, bfc_next_region(heap->bfc));
+}
+
+static void give(struct heap *heap, uint64_t addr) {
+  struct bfc_block block = {0}, found = {0};
+  bool there = bfc_find(heap->bfc, addr, &found);
+  uint64_t note = there ? bfc_note(heap->bfc, found.chunk) : ~addr;
+  bool ok = bfc_free(heap->bfc, addr, &block);
+  put(DID_FREE, ok, block.addr, block.size, block.requested,
+      there == ok && note == ~addr && memcmp(&found, &block, sizeof block) == 0);
+}
+
+static void add_bytes(void *self, uint64_t addr, uint64_t bytes) {
+  (void)addr;
+  *(uint64_t *)self += bytes;
+}
+
+static void put_stats(struct heap *heap) {
+  struct bfc_stats s;
+  uint64_t mapped = 0;
+  bfc_get_stats(heap->bfc, &s);
+  bfc_free_mapped(heap->bfc, &mapped, add_bytes);
+  put(DID_STATS, s.num_allocs, s.bytes_in_use, s.peak_bytes_in_use, s.largest_alloc, s.reserved);
+  put(DID_STATS_MORE, s.peak_reserved, bfc_largest_free(heap->bfc), bfc_next_region(heap->bfc), mapped, heap->count);
+}
+
+static void put_chunk(void *self, const struct bfc_chunk_info *chunk) {
+  (void)self;
+  put(DID_CHUNK, chunk->addr, chunk->size, chunk->requested, chunk->free, chunk->region_start);
+}
+
+static void run(struct heap *heap, struct operation op) {
+  struct bfc_block block = {0};
+  bool ok;
+  switch ((enum operation_kind)op.kind) {
+    case OP_ALLOC: take(heap, op.a); return;
+    case OP_FREE: {
+      uint64_t addr = heap->live[op.a];
+      heap->live[op.a] = heap->live[--heap->count];
+      give(heap, addr);
+      return;
+    }
+    case OP_FREE_ADDRESS: give(heap, op.a); return;
+    case OP_UNMAP:
+      ok = bfc_unmap(heap->bfc, op.a, op.b);
+      put(DID_UNMAP, ok, op.a, op.b, 0, 0);
+      if (ok) unmap(&heap->device, op.a, op.b);
+      return;
+    case OP_HELD: heap->device.held = op.a; return;
+    case OP_CONTAINING:
+      ok = bfc_containing(heap->bfc, op.a, &block);
+      put(DID_CONTAINING, ok, block.addr, block.size, block.requested, 0);
+      return;
+    case OP_STATS: put_stats(heap); return;
+    case OP_WALK: bfc_walk(heap->bfc, NULL, put_chunk); return;
+    case OP_CLEAR: bfc_clear_peaks(heap->bfc); return;
+    case OP_END: break;
+  }
+  fprintf(stderr, "twin: operation %llu\n", (unsigned long long)op.kind);
+  exit(2);
+}
+
+int main(void) {
+  struct header h;
+  setvbuf(stdin, NULL, _IOFBF, 1 << 20);
+  setvbuf(stdout, NULL, _IOFBF, 1 << 20);
+  while (fread(&h, sizeof h, 1, stdin) == 1) {
+    uint64_t base = round_up((uint64_t)1 << 40, h.granularity);
+    struct heap heap = {.device = {.h = h, .base = base, .next = base, .end = base}};
+    struct bfc_options options = {h.limit, h.headroom, h.fraction, (enum bfc_growth)h.growth, h.garbage_collection != 0};
+    struct bfc_memory memory = {&heap.device, h.granularity, grow, release, map, unmap, device_free, h.vmm != 0};
+    struct operation op;
+    heap.bfc = must(bfc_new(&options, &memory));
+    while (fread(&op, sizeof op, 1, stdin) == 1 && op.kind != OP_END) run(&heap, op);
+    bfc_delete(heap.bfc);
+    free(heap.live);
+    free(heap.device.unmapped);
+  }
+  return 0;
+}

@@ -1,0 +1,524 @@
+package twin_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/memprof/memprof/bfc"
+)
+
+var (
+	twinOps  = flag.Int("twin.ops", 300_000, "operations of the twin comparison; above a million without sanitizers")
+	twinSeed = flag.Uint64("twin.seed", 0, "seed of the twin comparison; 0 for a new one")
+)
+
+// Operations and records of ../capture/test/twin.c.
+const (
+	opEnd = iota
+	opAlloc
+	opFree
+	opFreeAddress
+	opUnmap
+	opHeld
+	opContaining
+	opStats
+	opWalk
+	opClear
+)
+
+const (
+	didAlloc = 100 + iota
+	didFree
+	didUnmap
+	didContaining
+	didStats
+	didStatsMore
+	didChunk
+)
+
+const (
+	memoryGrow = 200 + iota
+	memoryRelease
+	memoryMap
+	memoryUnmap
+	memoryFree
+)
+
+// record is one line of what a twin did: its kind and five values.
+type record [6]uint64
+
+// TestTwins drives the allocator in C and the one in Go with the same operations, and
+// compares every placement, every call of the memory, and the statistics.
+func TestTwins(t *testing.T) {
+	program := buildTwin(t, *twinOps <= 1_000_000)
+	seed := *twinSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	command := exec.Command(program)
+	var complaints bytes.Buffer
+	command.Stderr = &complaints
+	stdin, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	expected := make(chan []record, 16)
+	done := make(chan struct{}) // closed when nothing more is compared
+	var tally map[string]int
+	go func() {
+		defer close(expected)
+		defer stdin.Close()
+		d := newDriver(seed, bufio.NewWriterSize(stdin, 1<<20), expected, done)
+		d.run(*twinOps)
+		tally = d.tally
+	}()
+	compared, err := compare(bufio.NewReaderSize(stdout, 1<<20), expected)
+	close(done)
+	stdin.Close()
+	io.Copy(io.Discard, stdout)
+	if wait := command.Wait(); err == nil && wait != nil {
+		err = wait
+	}
+	if err != nil {
+		t.Fatalf("-twin.seed=%d -twin.ops=%d: after %d records: %v\n%s", seed, *twinOps, compared, err, complaints.String())
+	}
+	t.Logf("seed %d: %d operations, %d records agree: %v", seed, *twinOps, compared, tally)
+	for _, what := range []string{"alloc 0", "alloc 1", "free 0", "free 1", "unmap 0", "unmap 1", "containing 0", "containing 1",
+		"memory grow 0", "memory grow 1", "memory map 0", "memory map 1", "memory release", "memory unmap", "memory free", "chunk"} {
+		if tally[what] == 0 && *twinOps >= 300_000 {
+			t.Errorf("-twin.seed=%d -twin.ops=%d: no %s among the operations: nothing was compared of it", seed, *twinOps, what)
+		}
+	}
+}
+
+func buildTwin(t *testing.T, sanitized bool) string {
+	t.Helper()
+	compiler := os.Getenv("CC")
+	if compiler == "" {
+		compiler = "cc"
+	}
+	sources, err := filepath.Glob("../capture/bfc*.c")
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("no bfc*.c in ../capture: %v", err)
+	}
+	program := filepath.Join(t.TempDir(), "twin")
+	args := []string{"-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-O2", "-o", program, "../capture/test/twin.c"}
+	if sanitized {
+		args = append(args, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+	}
+	if out, err := exec.Command(compiler, append(args, sources...)...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", compiler, err, out)
+	}
+	return program
+}
+
+// compare reads records as long as any are expected, and stops at the first that differs.
+func compare(in io.Reader, expected <-chan []record) (compared int, err error) {
+	var raw [48]byte
+	for batch := range expected {
+		for _, want := range batch {
+			if _, err := io.ReadFull(in, raw[:]); err != nil {
+				return compared, fmt.Errorf("the C twin ended, Go has %s: %w", want, err)
+			}
+			var got record
+			for i := range got {
+				got[i] = binary.LittleEndian.Uint64(raw[8*i:])
+			}
+			if got != want {
+				return compared, fmt.Errorf("C has %s, Go has %s", got, want)
+			}
+			compared++
+		}
+	}
+	if _, err := io.ReadFull(in, raw[:]); !errors.Is(err, io.EOF) {
+		return compared, errors.New("the C twin has more records than Go")
+	}
+	return compared, nil
+}
+
+var kindNames = map[uint64]string{
+	didAlloc: "alloc", didFree: "free", didUnmap: "unmap", didContaining: "containing", didStats: "stats",
+	didStatsMore: "more stats", didChunk: "chunk", memoryGrow: "memory grow", memoryRelease: "memory release",
+	memoryMap: "memory map", memoryUnmap: "memory unmap", memoryFree: "memory free",
+}
+
+// outcome is the kind of a record and, where it can succeed or fail, 1 or 0.
+func (r record) outcome() string {
+	switch r[0] {
+	case didAlloc, didFree, didUnmap, didContaining:
+		return fmt.Sprint(kindNames[r[0]], " ", r[1])
+	case memoryGrow:
+		return fmt.Sprint(kindNames[r[0]], " ", r[2])
+	case memoryMap:
+		return fmt.Sprint(kindNames[r[0]], " ", r[3])
+	}
+	return kindNames[r[0]]
+}
+
+func (r record) String() string { return fmt.Sprintf("%s %#x", kindNames[r[0]], r[1:]) }
+
+// memory is the model of a device; part of it can be held by others. It records each call.
+type memory struct {
+	*bfc.Device
+	granularity uint64
+	used, held  uint64
+	record      func(kind uint64, values ...uint64)
+}
+
+func (m *memory) spare() uint64 {
+	free := m.Device.Free()
+	return free - min(free, m.held)
+}
+
+func (m *memory) Grow(bytes uint64) (addr, granted uint64, ok bool) {
+	addr, granted, ok = m.Device.Grow(bytes)
+	m.record(memoryGrow, bytes, truth(ok), addr, granted)
+	if ok {
+		m.used += granted
+	}
+	return addr, granted, ok
+}
+
+func (m *memory) Release(addr, bytes uint64) {
+	free := m.Device.Free()
+	m.Device.Release(addr, bytes)
+	m.used -= m.Device.Free() - free
+	m.record(memoryRelease, addr, bytes, m.used)
+}
+
+func (m *memory) Map(addr, bytes uint64) bool {
+	ok := m.Device.Map(addr, bytes)
+	if ok {
+		m.used += bytes
+	}
+	m.record(memoryMap, addr, bytes, truth(ok), m.used)
+	return ok
+}
+
+func (m *memory) Unmap(addr, bytes uint64) {
+	m.Device.Unmap(addr, bytes)
+	m.used -= bytes
+	m.record(memoryUnmap, addr, bytes, m.used)
+}
+
+func (m *memory) Free() uint64 {
+	free := m.spare()
+	m.record(memoryFree, free)
+	return free
+}
+
+func truth(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// driver makes up operations, sends them to the C twin, runs them in Go, and sends what
+// that did to be compared.
+type driver struct {
+	random   *rand.Rand
+	ops      *bufio.Writer
+	expected chan<- []record
+	done     <-chan struct{}
+	batch    []record
+	tally    map[string]int // of outcomes
+	broken   bool           // the C twin takes no more
+
+	heap     *bfc.Allocator
+	memory   *memory
+	live     []uint64
+	many     int // blocks to keep alive
+	palette  []uint64
+	greatest float64 // log2 of the largest size
+}
+
+func newDriver(seed uint64, ops *bufio.Writer, expected chan<- []record, done <-chan struct{}) *driver {
+	return &driver{random: rand.New(rand.NewPCG(seed, 1)), ops: ops, expected: expected, done: done, tally: map[string]int{}}
+}
+
+func (d *driver) run(operations int) {
+	for operations > 0 && !d.broken {
+		n := 500 + d.random.IntN(6000)
+		if d.oneIn(50) {
+			n = 100_000
+		}
+		n = min(n, operations)
+		d.newHeap()
+		for range n {
+			d.step()
+		}
+		d.do(opStats, 0, 0)
+		d.do(opWalk, 0, 0)
+		d.send(opEnd, 0, 0)
+		d.flush()
+		operations -= n
+	}
+	d.ops.Flush()
+}
+
+func (d *driver) send(words ...uint64) {
+	for _, w := range words {
+		var raw [8]byte
+		binary.LittleEndian.PutUint64(raw[:], w)
+		if _, err := d.ops.Write(raw[:]); err != nil {
+			d.broken = true
+		}
+	}
+}
+
+func (d *driver) record(kind uint64, values ...uint64) {
+	r := record{kind}
+	copy(r[1:], values)
+	d.tally[r.outcome()]++
+	if d.batch = append(d.batch, r); len(d.batch) >= 4096 {
+		d.flush()
+	}
+}
+
+// flush hands the batch over; what was written before it is with the C twin first, so that
+// there is something to compare it with.
+func (d *driver) flush() {
+	if d.ops.Flush() != nil {
+		d.broken = true
+	}
+	select {
+	case d.expected <- d.batch:
+	case <-d.done:
+		d.broken = true
+	}
+	d.batch = make([]record, 0, 4096)
+}
+
+// logUniform is a size of which the number of digits is uniform.
+func (d *driver) logUniform(least, greatest float64) uint64 {
+	return uint64(math.Exp2(least + d.random.Float64()*(greatest-least)))
+}
+
+func (d *driver) oneIn(n int) bool { return d.random.IntN(n) == 0 }
+
+// maybe is a value half of the time, else 0.
+func (d *driver) maybe(value uint64) uint64 {
+	if d.oneIn(2) {
+		return value
+	}
+	return 0
+}
+
+// plenty is more memory than any heap here could use.
+const plenty = 1 << 62
+
+func (d *driver) newHeap() {
+	options := bfc.Options{
+		Limit:             d.logUniform(20, 36) + d.maybe(uint64(d.random.IntN(4096))),
+		Headroom:          d.maybe(d.logUniform(16, 33)),
+		Growth:            bfc.Growth(d.random.IntN(3)),
+		GarbageCollection: d.oneIn(2),
+	}
+	if options.Growth != bfc.None && d.oneIn(3) {
+		options.Limit = bfc.NoLimit
+	}
+	if d.oneIn(4) {
+		options.FragmentationFraction = d.random.Float64() / 100
+	}
+	device := bfc.DeviceOptions{
+		VMM:         !d.oneIn(3),
+		Granularity: []uint64{256, 4096, 65536, 2 << 20, 2 << 20, 32 << 20}[d.random.IntN(6)],
+		Physical:    d.maybe(d.logUniform(24, 36)),
+		Reservation: d.maybe(d.logUniform(24, 35)),
+	}
+	if device.Physical == 0 {
+		device.Physical = plenty
+	}
+	refuseGrow, refuseMap := d.maybe(2+d.random.Uint64N(9)), d.maybe(2+d.random.Uint64N(9))
+	m := &memory{granularity: device.Granularity, record: d.record}
+	device.RefuseGrow = func(call int, bytes uint64) bool {
+		granted := (bytes + device.Granularity - 1) &^ (device.Granularity - 1)
+		return refuseGrow != 0 && uint64(call)%refuseGrow == 0 || granted < bytes || granted > m.spare()
+	}
+	device.RefuseMap = func(call int, _, bytes uint64) bool {
+		return refuseMap != 0 && uint64(call)%refuseMap == 0 || bytes > m.spare()
+	}
+	m.Device = bfc.NewDevice(device)
+	heap, err := bfc.New(options, m)
+	if err != nil {
+		panic(err)
+	}
+	d.heap, d.memory, d.live = heap, m, d.live[:0]
+	d.many = int(d.logUniform(1, 12))
+	d.greatest = []float64{14, 24, 30, 32}[d.random.IntN(4)]
+	d.palette = d.palette[:0]
+	for range 6 {
+		d.palette = append(d.palette, d.logUniform(0, d.greatest))
+	}
+	d.send(options.Limit, options.Headroom, uint64(options.Growth), truth(options.GarbageCollection),
+		math.Float64bits(options.FragmentationFraction), truth(device.VMM), device.Granularity, device.Physical,
+		device.Reservation, refuseGrow, refuseMap)
+}
+
+func (d *driver) step() {
+	switch {
+	case d.oneIn(400):
+		d.do(opStats, 0, 0)
+	case d.oneIn(2000):
+		d.do(opClear, 0, 0)
+	case d.oneIn(300):
+		d.unmap()
+	case d.oneIn(1000):
+		d.do(opHeld, d.maybe(d.logUniform(20, 36)), 0)
+	case d.oneIn(1500):
+		d.do(opContaining, d.someAddress(), 0)
+	case d.oneIn(500):
+		d.do(opFreeAddress, d.strayAddress(), 0)
+	case len(d.live) > 0 && (len(d.live) >= d.many || d.oneIn(3)):
+		d.do(opFree, d.random.Uint64N(uint64(len(d.live))), 0)
+	default:
+		d.do(opAlloc, d.size(), 0)
+	}
+	if d.oneIn(20_000) { // everything goes, in random order
+		for len(d.live) > 0 {
+			d.do(opFree, d.random.Uint64N(uint64(len(d.live))), 0)
+		}
+	}
+}
+
+func (d *driver) size() uint64 {
+	switch d.random.IntN(40) {
+	case 0:
+		return []uint64{0, 1, 256, 257, math.MaxUint64, math.MaxUint64 - 255, math.MaxUint64 - 256}[d.random.IntN(7)]
+	case 1, 2, 3:
+		return uint64(1)<<d.random.IntN(33) + d.random.Uint64N(3) - 1
+	case 4, 5, 6, 7, 8, 9, 10, 11, 12, 13:
+		return d.palette[d.random.IntN(len(d.palette))]
+	}
+	return d.logUniform(0, d.greatest)
+}
+
+// strayAddress is not, or no longer, the start of a block.
+func (d *driver) strayAddress() uint64 {
+	addr := d.someAddress()
+	if _, ok := d.heap.Find(addr); ok {
+		return addr + 1
+	}
+	return addr
+}
+
+func (d *driver) someAddress() uint64 {
+	regions := d.heap.Regions()
+	if len(regions) == 0 {
+		return 4096
+	}
+	r := regions[d.random.IntN(len(regions))]
+	c := r.Chunks[d.random.IntN(len(r.Chunks))]
+	return r.Addr + c.Offset + d.maybe(d.random.Uint64N(c.Size+1))
+}
+
+// unmap gives back whole granules of a few free chunks; now and then it asks for what is
+// not to be had.
+func (d *driver) unmap() {
+	unit := d.memory.granularity
+	for _, r := range d.heap.Regions() {
+		for _, c := range r.Chunks {
+			from := (r.Addr + c.Offset + unit - 1) &^ (unit - 1)
+			to := (r.Addr + c.Offset + c.Size) &^ (unit - 1)
+			if !c.Free() || to <= from || d.oneIn(2) {
+				continue
+			}
+			granules := (to - from) / unit
+			first := d.random.Uint64N(granules)
+			count := 1 + d.random.Uint64N(granules-first)
+			d.do(opUnmap, from+first*unit, count*unit+d.maybe(truth(d.oneIn(50))*unit))
+		}
+	}
+}
+
+// do sends an operation, runs it, and records what it did.
+func (d *driver) do(kind, a, b uint64) {
+	d.send(kind, a, b)
+	switch kind {
+	case opAlloc:
+		d.alloc(a)
+	case opFree:
+		addr := d.live[a]
+		last := len(d.live) - 1
+		d.live[a] = d.live[last]
+		d.live = d.live[:last]
+		d.free(addr)
+	case opFreeAddress:
+		d.free(a)
+	case opUnmap:
+		ok := d.heap.Unmap(a, b) == nil
+		d.record(didUnmap, truth(ok), a, b)
+		if ok {
+			d.memory.Unmap(a, b)
+		}
+	case opHeld:
+		d.memory.held = a
+	case opContaining:
+		d.containing(a)
+	case opStats:
+		d.stats()
+	case opWalk:
+		d.walk()
+	case opClear:
+		d.heap.ClearPeaks()
+	}
+}
+
+func (d *driver) alloc(size uint64) {
+	block, ok := d.heap.Alloc(size)
+	if ok {
+		d.live = append(d.live, block.Addr)
+	}
+	d.record(didAlloc, truth(ok), block.Addr, block.Size, block.Requested, d.heap.NextRegion())
+}
+
+func (d *driver) free(addr uint64) {
+	block, err := d.heap.Free(addr)
+	d.record(didFree, truth(err == nil), block.Addr, block.Size, block.Requested, 1)
+}
+
+func (d *driver) containing(addr uint64) {
+	for _, r := range d.heap.Regions() {
+		for _, c := range r.Chunks {
+			if start := r.Addr + c.Offset; !c.Free() && start <= addr && addr < start+c.Size {
+				d.record(didContaining, 1, start, c.Size, c.Requested)
+				return
+			}
+		}
+	}
+	d.record(didContaining)
+}
+
+func (d *driver) stats() {
+	s := d.heap.Stats()
+	d.record(didStats, s.NumAllocs, s.BytesInUse, s.PeakBytesInUse, s.LargestAlloc, s.Reserved)
+	d.record(didStatsMore, s.PeakReserved, d.heap.LargestFree(), d.heap.NextRegion(), s.Reserved-s.BytesInUse, uint64(len(d.live)))
+}
+
+func (d *driver) walk() {
+	for _, r := range d.heap.Regions() {
+		for _, c := range r.Chunks {
+			d.record(didChunk, r.Addr+c.Offset, c.Size, c.Requested, truth(c.Free()), truth(c.Offset == 0))
+		}
+	}
+}
