@@ -188,7 +188,7 @@ func (n *naive) extend(rounded uint64, credit bool) bool {
 	}
 	doubled := n.next < rounded
 	for n.next < rounded {
-		n.next *= 2
+		n.double()
 	}
 	want := min(n.next, available)
 	if n.options.Headroom > 0 && want > rounded {
@@ -204,12 +204,20 @@ func (n *naive) extend(rounded uint64, credit bool) bool {
 	for ; want >= rounded; want = n.backedOff(want) {
 		if n.grow(want) {
 			if !doubled {
-				n.next *= 2
+				n.double()
 			}
 			return true
 		}
 	}
 	return false
+}
+
+func (n *naive) double() {
+	if n.next >= 1<<63 {
+		n.next = 1<<64 - 256
+		return
+	}
+	n.next *= 2
 }
 
 func (n *naive) backedOff(want uint64) uint64 {
