@@ -1,0 +1,322 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/bfc/ops"
+)
+
+const replayExits = "0 replayed, whatever was refused; 2 wrong usage, or an operation that makes no sense; 3 memprof failed"
+
+type replayOptions struct {
+	Ops         string
+	Limit       sizeFlag
+	Headroom    sizeFlag
+	Growth      growthFlag
+	GC          bool
+	Fraction    float64
+	Memory      string
+	Physical    sizeFlag // 0: no end
+	Granularity sizeFlag
+	JSON        bool
+}
+
+// growthFlag is a growth by name, or true or false as TensorFlow's allow_growth.
+type growthFlag bfc.Growth
+
+func (g *growthFlag) String() string { return bfc.Growth(*g).String() }
+
+func (g *growthFlag) Set(text string) error {
+	growth, err := bfc.ParseGrowth(text)
+	switch text {
+	case "true":
+		growth, err = bfc.Double, nil
+	case "false":
+		growth, err = bfc.None, nil
+	}
+	if err != nil {
+		return fmt.Errorf("unknown growth %q: use true (double), needed or false (none)", text)
+	}
+	*g = growthFlag(growth)
+	return nil
+}
+
+// Type is the word that stands for the value in the help.
+func (g *growthFlag) Type() string { return "growth" }
+
+func newReplayCommand() *cobra.Command {
+	opts := replayOptions{Memory: "vmm", Granularity: 2 << 20}
+	cmd := &cobra.Command{
+		Use:   "replay --ops FILE --limit SIZE",
+		Short: "Run hand-written requests through the model of the allocator",
+		Long: `Runs a sequence of requests through the model of the allocator, without any GPU, and shows
+where each block would lie. The operations are one a line:
+
+  alloc NAME SIZE   ask for SIZE bytes (K, M, G are powers of 1024)
+  free NAME         free that block
+  gc                release all idle regions
+  # comment         to the end of the line`,
+		Annotations: exitCodes(replayExits),
+		Example: `  memprof replay --ops requests.ops --limit 80GiB
+  printf 'alloc a 3M\nalloc b 1000\nfree a\n' | memprof replay --ops - --limit 1GiB --json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return usagef("replay takes no arguments, got %q; a growth is given with =, as --growth=needed (see `memprof replay --help`)", args[0])
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range []string{"ops", "limit"} {
+				if !cmd.Flags().Changed(name) {
+					return usagef("replay needs --%s (see `memprof replay --help`)", name)
+				}
+			}
+			if cmd.Flags().Changed("physical") && opts.Physical == 0 {
+				return usagef("--physical 0: a device without memory refuses all; leave it out for one without end")
+			}
+			return runReplay(cmd.OutOrStdout(), cmd.InOrStdin(), opts)
+		},
+	}
+	opts.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *replayOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Ops, "ops", "", "`file` of operations; - for stdin")
+	flags.Var(&o.Limit, "limit", "most that the allocator reserves (required)")
+	flags.Var(&o.Growth, "growth", "true (double from 2 MiB), needed (what a request lacks) or false (the whole limit at once); with =")
+	flags.Lookup("growth").NoOptDefVal = "true"
+	flags.BoolVar(&o.GC, "gc", false, "release idle regions before a request fails")
+	flags.Float64Var(&o.Fraction, "fragmentation-fraction", 0, "split where more than this share of the limit would be left, not 128 MiB")
+	flags.Var(&o.Headroom, "headroom", "growth beyond a request leaves this much of --physical free")
+	flags.StringVar(&o.Memory, "memory", o.Memory, "vmm (growths coalesce) or separate (each growth a region of its own)")
+	flags.Var(&o.Physical, "physical", "what the device has, and refuses beyond (default no end)")
+	flags.Var(&o.Granularity, "granularity", "what vmm pads growths to")
+	flags.BoolVar(&o.JSON, "json", false, "print JSON")
+}
+
+func (o *replayOptions) allocator() (*bfc.Allocator, error) {
+	device := bfc.DeviceOptions{Physical: uint64(o.Physical)}
+	switch o.Memory {
+	case "vmm":
+		device.VMM = true
+		device.Granularity = uint64(o.Granularity)
+		if g := device.Granularity; g < bfc.Granule || g&(g-1) != 0 {
+			return nil, usagef("--granularity %d: want a power of two from 256", g)
+		}
+	case "separate":
+	default:
+		return nil, usagef("--memory %q: want vmm or separate", o.Memory)
+	}
+	if math.IsNaN(o.Fraction) {
+		return nil, usagef("--fragmentation-fraction %v: want a number", o.Fraction)
+	}
+	return bfc.New(bfc.Options{
+		Limit:                 uint64(o.Limit),
+		Headroom:              uint64(o.Headroom),
+		FragmentationFraction: o.Fraction,
+		Growth:                bfc.Growth(o.Growth),
+		GarbageCollection:     o.GC,
+	}, bfc.NewDevice(device))
+}
+
+// runReplay prints nothing before the whole file made sense.
+func runReplay(stdout io.Writer, stdin io.Reader, o replayOptions) error {
+	allocator, err := o.allocator()
+	if err != nil {
+		return err
+	}
+	file, name := stdin, "stdin"
+	if o.Ops != "-" {
+		opened, err := os.Open(o.Ops)
+		if err != nil {
+			return inputError(err)
+		}
+		defer opened.Close()
+		file, name = opened, o.Ops
+	}
+	results, err := ops.Run(allocator, ops.NewReader(file, name))
+	if err != nil {
+		return inputError(err)
+	}
+	out := bufio.NewWriter(stdout)
+	if o.JSON {
+		err = printReplayJSON(out, allocator, results)
+	} else {
+		printReplay(out, allocator, results)
+	}
+	if err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// resultJSON is one operation; which of its fields are there depends on what came of it.
+type resultJSON struct {
+	Op        ops.Verb `json:"op"`
+	Name      *string  `json:"name,omitempty"`
+	OK        bool     `json:"ok"`
+	Region    *int     `json:"region,omitempty"`
+	Offset    *uint64  `json:"offset,omitempty"`
+	Requested *uint64  `json:"requested,omitempty"`
+	Provided  *uint64  `json:"provided,omitempty"`
+	Released  *uint64  `json:"released,omitempty"`
+}
+
+func toJSON(r *ops.Result) resultJSON {
+	out := resultJSON{Op: r.Verb, OK: r.OK}
+	if r.Verb == ops.GC {
+		out.Released = &r.Released
+		return out
+	}
+	out.Name = &r.Name
+	if r.OK {
+		out.Region, out.Offset, out.Provided = &r.Region, &r.Offset, &r.Provided
+	}
+	if r.OK || r.Verb == ops.Alloc {
+		out.Requested = &r.Requested
+	}
+	return out
+}
+
+type chunkJSON struct {
+	Offset    uint64 `json:"offset"`
+	Size      uint64 `json:"size"`
+	Free      bool   `json:"free"`
+	Requested uint64 `json:"requested"` // 0 if free
+	ID        int64  `json:"id"`        // -1 if free
+}
+
+type regionJSON struct {
+	Size   uint64      `json:"size"`
+	Chunks []chunkJSON `json:"chunks"`
+}
+
+type replayStatsJSON struct {
+	NumAllocs      uint64  `json:"num_allocs"`
+	BytesInUse     uint64  `json:"bytes_in_use"`
+	PeakBytesInUse uint64  `json:"peak_bytes_in_use"`
+	LargestAlloc   uint64  `json:"largest_alloc"`
+	Reserved       uint64  `json:"reserved"`
+	PeakReserved   uint64  `json:"peak_reserved"`
+	LargestFree    uint64  `json:"largest_free"`
+	Fragmentation  float64 `json:"fragmentation"`
+}
+
+// printReplayJSON writes one operation, and one region, a line: results of millions of
+// operations are never encoded as a whole.
+func printReplayJSON(w *bufio.Writer, a *bfc.Allocator, results []ops.Result) error {
+	w.WriteString(`{"ops":[`)
+	for i := range results {
+		if err := writeElement(w, i, toJSON(&results[i])); err != nil {
+			return err
+		}
+	}
+	w.WriteString("],\n\"regions\":[")
+	for i, region := range a.Regions() {
+		out := regionJSON{Size: region.Size}
+		for _, c := range region.Chunks {
+			out.Chunks = append(out.Chunks, chunkJSON{c.Offset, c.Size, c.Free(), c.Requested, c.ID})
+		}
+		if err := writeElement(w, i, out); err != nil {
+			return err
+		}
+	}
+	s := a.Stats()
+	stats, err := json.Marshal(replayStatsJSON{
+		s.NumAllocs, s.BytesInUse, s.PeakBytesInUse, s.LargestAlloc, s.Reserved, s.PeakReserved, a.LargestFree(), a.Fragmentation(),
+	})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "],\n\"stats\":%s,\n\"next_region\":%d}\n", stats, a.NextRegion())
+	return err
+}
+
+func writeElement(w *bufio.Writer, i int, value any) error {
+	separator := "\n"
+	if i > 0 {
+		separator = ",\n"
+	}
+	w.WriteString(separator)
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(text)
+	return err
+}
+
+// replaySize is formatSize for sizes up to 2^64-1.
+func replaySize(bytes uint64) string {
+	if bytes > math.MaxInt64 {
+		return fmt.Sprintf("%.1f EiB", math.Ldexp(float64(bytes), -60))
+	}
+	return formatSize(int64(bytes))
+}
+
+// widestName is up to where names widen their column, in characters.
+const widestName = 32
+
+// printReplay leaves errors of writing to the Flush at the end.
+func printReplay(w *bufio.Writer, a *bfc.Allocator, results []ops.Result) {
+	names := len("NAME")
+	for i := range results {
+		names = max(names, utf8.RuneCountInString(results[i].Name))
+	}
+	names = min(names, widestName)
+	fmt.Fprintf(w, "OP     %-*s  %10s  %10s  WHERE\n", names, "NAME", "REQUESTED", "PROVIDED")
+	for i := range results {
+		r := &results[i]
+		requested, provided, where := "", "", fmt.Sprintf("region %d + %d", r.Region, r.Offset)
+		switch {
+		case r.Verb == ops.GC:
+			where = "released " + replaySize(r.Released)
+		case r.OK:
+			requested, provided = replaySize(r.Requested), replaySize(r.Provided)
+		case r.Verb == ops.Alloc:
+			requested, where = replaySize(r.Requested), "refused"
+		default:
+			where = "nothing: its request was refused"
+		}
+		fmt.Fprintf(w, "%-5s  %-*s  %10s  %10s  %s\n", r.Verb, names, r.Name, requested, provided, where)
+	}
+	printOccupancy(w, a)
+	s := a.Stats()
+	fmt.Fprintf(w, "\nin use         %s, peak %s; %s, the largest of %s\n", replaySize(s.BytesInUse), replaySize(s.PeakBytesInUse),
+		counted(int64(s.NumAllocs), "allocation"), replaySize(s.LargestAlloc))
+	fmt.Fprintf(w, "reserved       %s, peak %s; next region %s\n", replaySize(s.Reserved), replaySize(s.PeakReserved), replaySize(a.NextRegion()))
+	fmt.Fprintf(w, "free           %s, the largest chunk of %s\n", replaySize(a.FreeBytes()), replaySize(a.LargestFree()))
+	fmt.Fprintf(w, "fragmentation  %.1f%%\n", 100*a.Fragmentation())
+}
+
+// printOccupancy draws each region over the whole width, however large it is.
+func printOccupancy(w *bufio.Writer, a *bfc.Allocator) {
+	const cells = 100
+	regions := a.Regions()
+	if len(regions) == 0 {
+		fmt.Fprintln(w, "\nno regions")
+		return
+	}
+	fmt.Fprintln(w, "\n* requested   x rounding and slack   _ free")
+	for i, region := range regions {
+		free := 0
+		for _, c := range region.Chunks {
+			if c.Free() {
+				free++
+			}
+		}
+		fmt.Fprintf(w, "region %d: %s, %s, %d of them free\n", i, replaySize(region.Size), counted(int64(len(region.Chunks)), "chunk"), free)
+		fmt.Fprintln(w, bfc.Picture(regions[i:i+1], cells))
+	}
+}
