@@ -144,6 +144,15 @@ func TestOpenErrors(t *testing.T) {
 			os.Remove(part(dir, 2))
 			return dir
 		}, trace.ErrMissingPart, "rank0-0002.parquet"},
+		{"a part of another recording", func(t *testing.T, dir string) string {
+			other := t.TempDir()
+			events, texts := tracetest.Training(3000)
+			tracetest.WriteRun(t, other, tracetest.Process{Events: events, Texts: texts, Options: trace.WriterOptions{PartEvents: 900}})
+			if err := os.Rename(part(other, 1), part(dir, 1)); err != nil {
+				t.Fatal(err)
+			}
+			return dir
+		}, trace.ErrMissingPart, "rank0-0001.parquet starts at seq 900, the one before it ends at 1000"},
 		{"two runs mixed", func(t *testing.T, dir string) string {
 			if err := trace.WriteInfo(dir, &trace.Info{ID: "feedfeedfeedfeed"}); err != nil {
 				t.Fatal(err)

@@ -1,8 +1,10 @@
 package trace_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -251,36 +253,71 @@ func patch(t *testing.T, path string, at int, value byte) {
 	}
 }
 
-// FuzzSpool: whatever stands in a spool's files, reading ends, with no more events than
-// the files have slots and the tail allows.
-func FuzzSpool(f *testing.F) {
-	s := tracetest.NewSpool(f, f.TempDir(), 4711, 2)
+// seedSpool is a small spool's process file and segment.
+func seedSpool(t testing.TB) (process, segment []byte) {
+	t.Helper()
+	s := tracetest.NewSpool(t, t.TempDir(), 4711, 2)
 	s.Append(trace.Event{Kind: trace.KindArena}, "growth=double")
 	s.Append(trace.Event{Kind: trace.KindAlloc}, strings.Repeat("long ", 20))
 	s.Claim()
 	s.Append(trace.Event{Kind: trace.KindFree}, "")
 	process, err := os.ReadFile(filepath.Join(s.Dir, "process"))
 	if err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
-	segment, err := os.ReadFile(filepath.Join(s.Dir, "000000.seg"))
+	segment, err = os.ReadFile(filepath.Join(s.Dir, "000000.seg"))
 	if err != nil {
-		f.Fatal(err)
+		t.Fatal(err)
 	}
-	f.Add(process, segment[:64*16], []byte{})
+	return process, segment[:64*16]
+}
+
+// readDamaged reads a spool of the given files: whatever stands in them, reading ends,
+// with no more events than the files have slots and the tail allows.
+func readDamaged(t testing.TB, dir string, process, segment, journal []byte) {
+	t.Helper()
+	for name, b := range map[string][]byte{"process": process, "000000.seg": segment, "strings": journal} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	events, _, _, err := trace.ReadSpool(dir, true)
+	if limit := len(segment)/64 + 1024; err == nil && len(events) > limit {
+		t.Fatalf("%d events from %d slots", len(events), len(segment)/64)
+	}
+}
+
+func TestRandomlyDamagedSpool(t *testing.T) {
+	process, segment := seedSpool(t)
+	journal := []byte{1, 5, 'h', 'e', 'l', 'l', 'o', 200, 1, 1, 'x'}
+	dir := t.TempDir()
+	for seed := range uint64(500) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		files := [3][]byte{bytes.Clone(process), bytes.Clone(segment), bytes.Clone(journal)}
+		for range 1 + random.IntN(4) {
+			b := &files[random.IntN(3)]
+			switch at := random.IntN(len(*b) + 1); {
+			case at == len(*b) || random.IntN(10) == 0:
+				*b = (*b)[:at]
+			default:
+				(*b)[at] = byte(random.Uint32())
+			}
+		}
+		readDamaged(t, dir, files[0], files[1], files[2])
+		if t.Failed() {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func FuzzSpool(f *testing.F) {
+	process, segment := seedSpool(f)
+	f.Add(process, segment, []byte{})
 	f.Add(process, segment[:64*3+7], []byte{1, 5, 'h', 'e', 'l', 'l', 'o'})
 	f.Add(process[:900], segment[:64], []byte{0xff})
 	f.Add(process, []byte{}, []byte{1, 200, 1})
-	f.Fuzz(func(t *testing.T, process, segment, strings []byte) {
-		dir := t.TempDir()
-		for name, b := range map[string][]byte{"process": process, "000000.seg": segment, "strings": strings} {
-			if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		events, _, _, err := trace.ReadSpool(dir, true)
-		if limit := len(segment)/64 + 1024; err == nil && len(events) > limit {
-			t.Errorf("%d events from %d slots", len(events), len(segment)/64)
-		}
+	dir := f.TempDir()
+	f.Fuzz(func(t *testing.T, process, segment, journal []byte) {
+		readDamaged(t, dir, process, segment, journal)
 	})
 }
