@@ -314,13 +314,13 @@ func TestStoppedHook(t *testing.T) {
 	dir, spool := newRun(t)
 	s := tracetest.NewSpool(t, spool, 4711, 0)
 	s.Append(trace.Event{Kind: trace.KindAlloc}, "")
-	s.Stop(syscall.ENOSPC, "no room for a segment")
+	s.Stop(syscall.ENOSPC, "000001.seg: No space left on device")
 	s.SetClaimed(77)
 	summary, err := newCollector(t, dir, trace.WriterOptions{}).Finish()
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"rank0: recording ended at seq 0: no room for a segment: no space left on device"}
+	want := []string{"rank0: recording ended at seq 0: 000001.seg: No space left on device"}
 	if diff := cmp.Diff(want, summary.Problems); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 )
 
@@ -209,8 +208,8 @@ func (p *conversion) ending() Ending {
 	case h.State == stateStopped:
 		e.State = StateStopped
 		e.Reason = h.StopReason
-		if h.StopErrno != 0 {
-			e.Reason = strings.TrimSpace(fmt.Sprintf("%s: %v", e.Reason, syscall.Errno(h.StopErrno)))
+		if e.Reason == "" {
+			e.Reason = syscall.Errno(h.StopErrno).Error()
 		}
 	case !p.from.ended:
 		e.State, e.Reason = StateStopped, "the recording ended before the process did"
