@@ -76,5 +76,5 @@ func writerProperties(rowGroup int) *parquet.WriterProperties {
 	)
 }
 
-// zstdLevel: the levels above made recorded traces less than 3 % smaller.
+// zstdLevel: 19 makes the trace of TestSize 1.5 % smaller and writing it 1.4 times as long.
 const zstdLevel = 3
