@@ -60,7 +60,7 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
     snprintf(oom_message, sizeof oom_message, "memprof cannot serve GPU %d: see the problems of the recording", device);
     return NULL;
   }
-  pthread_mutex_lock(&gpu->lock);
+  lock_take(&gpu->lock);
   struct arena *arena = arena_get(gpu, stream, pool0, pool1);
   struct bfc_block block = {0};
   bool ok = false;
@@ -69,7 +69,7 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
   } else {
     ok = allocate(arena, size, &block);
   }
-  pthread_mutex_unlock(&gpu->lock);
+  lock_give(&gpu->lock);
   return ok ? (void *)(uintptr_t)block.addr : NULL;
 }
 
@@ -78,11 +78,11 @@ void *memprof_malloc(size_t size, int device, void *stream) { return memprof_mal
 void memprof_release_pool(int device, uint64_t pool0, uint64_t pool1) {
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) return;
-  pthread_mutex_lock(&gpu->lock);
+  lock_take(&gpu->lock);
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
     if (arena->pool[0] == pool0 && arena->pool[1] == pool1) arena->pinned = false;
   }
-  pthread_mutex_unlock(&gpu->lock);
+  lock_give(&gpu->lock);
 }
 
 void memprof_free(void *ptr, size_t size, int device, void *stream) {
@@ -91,9 +91,9 @@ void memprof_free(void *ptr, size_t size, int device, void *stream) {
   struct arena *arena = arena_of((uintptr_t)ptr);
   bool ok = false;
   if (arena != NULL) {
-    pthread_mutex_lock(&arena->gpu->lock);
+    lock_take(&arena->gpu->lock);
     ok = arena_free(arena, (uintptr_t)ptr);
-    pthread_mutex_unlock(&arena->gpu->lock);
+    lock_give(&arena->gpu->lock);
   }
   if (!ok) problem("free of %p, which is not a live block", ptr);
 }
@@ -102,9 +102,9 @@ int memprof_block_of(void *ptr, void **start, size_t *provided) {
   struct arena *arena = hook_on() ? arena_of((uintptr_t)ptr) : NULL;
   if (arena == NULL) return 0;
   struct bfc_block block;
-  pthread_mutex_lock(&arena->gpu->lock);
+  lock_take(&arena->gpu->lock);
   const bool found = bfc_containing(arena->bfc, (uintptr_t)ptr, &block);
-  pthread_mutex_unlock(&arena->gpu->lock);
+  lock_give(&arena->gpu->lock);
   if (!found) return 0;
   *start = (void *)(uintptr_t)block.addr;
   *provided = block.size;
@@ -119,7 +119,7 @@ int memprof_owns(void *ptr, size_t *provided) {
 void memprof_record_stream(void *ptr, void *stream) {
   struct arena *arena = hook_on() ? arena_of((uintptr_t)ptr) : NULL;
   if (arena == NULL) return;
-  pthread_mutex_lock(&arena->gpu->lock);
+  lock_take(&arena->gpu->lock);
   if (pending_use(arena, (uintptr_t)ptr, stream)) {
     spool_write(&(struct spool_event){
         .kind = MEMPROF_STREAM_USE,
@@ -129,16 +129,16 @@ void memprof_record_stream(void *ptr, void *stream) {
         .addr = (uintptr_t)ptr,
     });
   }
-  pthread_mutex_unlock(&arena->gpu->lock);
+  lock_give(&arena->gpu->lock);
 }
 
 size_t memprof_empty_cache(int device) {
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) return 0;
   bool retry;
-  pthread_mutex_lock(&gpu->lock);
+  lock_take(&gpu->lock);
   const uint64_t given = reclaim(gpu, NULL, 0, UINT64_MAX, "empty_cache", &retry);
-  pthread_mutex_unlock(&gpu->lock);
+  lock_give(&gpu->lock);
   return given;
 }
 
@@ -146,10 +146,10 @@ int memprof_enable_peer(int device, int peer) {
   struct gpu *gpu = hook_on() ? gpu_get(device) : NULL;
   if (gpu == NULL || peer < 0 || peer >= 64) return 0;
   bool ok = true;
-  pthread_mutex_lock(&gpu->lock);
+  lock_take(&gpu->lock);
   gpu->vmm.peers |= (uint64_t)1 << peer;
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) ok &= vmm_allow_peer(&arena->vmm, peer);
-  pthread_mutex_unlock(&gpu->lock);
+  lock_give(&gpu->lock);
   return ok;
 }
 

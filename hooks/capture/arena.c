@@ -1,6 +1,7 @@
 // arena.c - see arena.h.
 #include "arena.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +53,6 @@ static struct gpu *make_gpu(int device) {
     free(gpu);
     return NULL;
   }
-  pthread_mutex_init(&gpu->lock, NULL);
   atomic_store_explicit(&gpus[device], gpu, memory_order_release);
   return gpu;
 }
@@ -248,23 +248,33 @@ static void count_reusable(struct arena *arena, const struct bfc_block *block) {
   gpu_count(&stats->inactive_bytes, (int64_t)block->size);
 }
 
+static void count_freed(struct arena *arena, const struct bfc_block *block) {
+  struct memprof_stats *stats = &arena->gpu->stats;
+  gpu_count(&stats->allocation, -1);
+  gpu_count(&stats->requested_bytes, -(int64_t)block->requested);
+  gpu_count(&stats->allocated_bytes, -(int64_t)block->size);
+  arena_event(arena, MEMPROF_FREE, block->addr, block->requested, block->size, 0);
+}
+
 bool arena_free(struct arena *arena, uint64_t addr) {
   struct bfc_block block;
+  if (arena->noted == 0) {  // no chunk has a note: the usual case
+    if (!bfc_free(arena->bfc, addr, &block)) return false;
+    count_freed(arena, &block);
+    count_reusable(arena, &block);
+    return true;
+  }
   if (!bfc_find(arena->bfc, addr, &block)) return false;
   const uint64_t note = bfc_note(arena->bfc, block.chunk);
   if (note == FREED) return false;
-  struct stream_uses *uses = (struct stream_uses *)(uintptr_t)note;
-  struct memprof_stats *stats = &arena->gpu->stats;
-  gpu_count(&stats->allocation, -1);
-  gpu_count(&stats->requested_bytes, -(int64_t)block.requested);
-  gpu_count(&stats->allocated_bytes, -(int64_t)block.size);
-  arena_event(arena, MEMPROF_FREE, addr, block.requested, block.size, 0);
-  if (uses == NULL) {
+  count_freed(arena, &block);
+  if (note == 0) {
     bfc_free(arena->bfc, addr, &block);
     count_reusable(arena, &block);
     return true;
   }
   bfc_set_note(arena->bfc, block.chunk, FREED);
+  struct stream_uses *uses = (struct stream_uses *)(uintptr_t)note;
   if (!pending_add(arena, addr, uses)) arena_free_done(arena, addr);
   return true;
 }
@@ -272,6 +282,7 @@ bool arena_free(struct arena *arena, uint64_t addr) {
 void arena_free_done(struct arena *arena, uint64_t addr) {
   struct bfc_block block;
   if (!bfc_free(arena->bfc, addr, &block)) return;
+  arena->noted--;
   count_reusable(arena, &block);
   arena_event(arena, MEMPROF_FREE_DONE, addr, block.requested, block.size, 0);
 }

@@ -17,11 +17,11 @@
 #ifndef MEMPROF_ARENA_H
 #define MEMPROF_ARENA_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "bfc.h"
+#include "lock.h"
 #include "memprof.h"
 #include "pending.h"
 #include "record.h"
@@ -39,12 +39,13 @@ struct arena {
   struct bfc *bfc;
   struct vmm vmm;
   struct pending pending;
+  uint64_t noted;      // chunks with a note: used on other streams, or freed and pending
   struct arena *next;  // of the device, newest first
 };
 
 // A device with its arenas. Made at the first use, never destroyed.
 struct gpu {
-  pthread_mutex_t lock;
+  struct lock lock;
   struct vmm_device vmm;
   struct arena *arenas;
   uint64_t limit;   // of all arenas together, bytes; 0 = none

@@ -8,17 +8,17 @@
 void memprof_set_limit(int device, uint64_t bytes) {
   struct gpu *gpu = hook_on() ? gpu_get(device) : NULL;
   if (gpu == NULL) return;
-  pthread_mutex_lock(&gpu->lock);
+  lock_take(&gpu->lock);
   gpu->limit = bytes;
-  pthread_mutex_unlock(&gpu->lock);
+  lock_give(&gpu->lock);
 }
 
 uint64_t memprof_limit(int device) {
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) return 0;
-  pthread_mutex_lock(&gpu->lock);
+  lock_take(&gpu->lock);
   const uint64_t limit = gpu->limit;
-  pthread_mutex_unlock(&gpu->lock);
+  lock_give(&gpu->lock);
   return limit;
 }
 
@@ -26,12 +26,12 @@ uint64_t memprof_largest_free(int device) {
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) return 0;
   uint64_t largest = 0;
-  pthread_mutex_lock(&gpu->lock);
+  lock_take(&gpu->lock);
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
     const uint64_t bytes = bfc_largest_free(arena->bfc);
     if (bytes > largest) largest = bytes;
   }
-  pthread_mutex_unlock(&gpu->lock);
+  lock_give(&gpu->lock);
   return largest;
 }
 
@@ -39,9 +39,9 @@ void memprof_get_stats(int device, struct memprof_stats *stats) {
   memset(stats, 0, sizeof *stats);
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) return;
-  pthread_mutex_lock(&gpu->lock);
+  lock_take(&gpu->lock);
   *stats = gpu->stats;
-  pthread_mutex_unlock(&gpu->lock);
+  lock_give(&gpu->lock);
 }
 
 static void each(struct memprof_stats *stats, void (*change)(struct memprof_stat *stat)) {
@@ -59,17 +59,17 @@ static void reset_accumulated(struct memprof_stat *stat) { stat->allocated = sta
 void memprof_reset_peak(int device) {
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) return;
-  pthread_mutex_lock(&gpu->lock);
+  lock_take(&gpu->lock);
   each(&gpu->stats, reset_peak);
-  pthread_mutex_unlock(&gpu->lock);
+  lock_give(&gpu->lock);
 }
 
 void memprof_reset_accumulated(int device) {
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) return;
-  pthread_mutex_lock(&gpu->lock);
+  lock_take(&gpu->lock);
   each(&gpu->stats, reset_accumulated);
   struct memprof_stats *stats = &gpu->stats;
   stats->retries = stats->ooms = stats->device_allocs = stats->device_frees = stats->syncs = 0;
-  pthread_mutex_unlock(&gpu->lock);
+  lock_give(&gpu->lock);
 }

@@ -30,12 +30,14 @@ bool pending_use(struct arena *arena, uint64_t addr, void *stream) {
   for (uint32_t i = 0; i < count; i++) {
     if (uses->streams[i] == stream) return true;
   }
-  if (uses == NULL || count == uses->capacity) {
+  const bool first = uses == NULL;
+  if (first || count == uses->capacity) {
     const uint32_t capacity = count == 0 ? 2 : 2 * count;
     struct stream_uses *larger = realloc(uses, sizeof *larger + capacity * sizeof *larger->streams);
     if (larger == NULL) return false;
     larger->count = count;
     larger->capacity = capacity;
+    if (first) arena->noted++;
     uses = larger;
     bfc_set_note(arena->bfc, block.chunk, (uint64_t)(uintptr_t)uses);
   }

@@ -124,10 +124,10 @@ bool reclaim_for_foreign(int device, uint64_t bytes) {
   uint64_t free_bytes, total;
   driver_memory(device, &free_bytes, &total);
   bool retry;
-  pthread_mutex_lock(&gpu->lock);
+  lock_take(&gpu->lock);
   // What the device lacks, and a granule for its own rounding.
   const uint64_t lack = (bytes > free_bytes ? bytes - free_bytes : 0) + gpu->vmm.granularity;
   const uint64_t given = reclaim(gpu, NULL, bytes, lack, "foreign", &retry);
-  pthread_mutex_unlock(&gpu->lock);
+  lock_give(&gpu->lock);
   return given > 0;
 }

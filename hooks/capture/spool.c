@@ -4,7 +4,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,21 +17,24 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "problem.h"
 #include "spool_internal.h"
 
-enum { SEGMENT_BYTES = MEMPROF_SEGMENT_RECORDS * MEMPROF_RECORD_BYTES, WINDOW = 4 };
+enum { SEGMENT_BYTES = MEMPROF_SEGMENT_RECORDS * MEMPROF_RECORD_BYTES, WINDOW = 8 };
 
-// The segments in use: segment i is in window[i % WINDOW]. A segment is unmapped when it
-// is full to the last commit, so that the hook's own memory stays flat.
+// The segments in use: segment i is in window[i % WINDOW]. One that is committed to the
+// last record is unmapped, so that the hook's own memory stays flat.
 struct window {
   _Atomic(uint64_t) index;  // NOWHERE when empty
   _Atomic(struct memprof_record *) records;
-  _Atomic(uint32_t) filled;  // committed records
 };
 #define NOWHERE UINT64_MAX
 
+enum { POPULATE_WRITE = 23 };  // MADV_POPULATE_WRITE, newer than some headers
+
 static struct window window[WINDOW];
+static _Atomic(uint32_t) asked;  // segments the keeper shall see to
 static _Atomic bool recording;
 static _Atomic bool started;
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
@@ -40,9 +45,9 @@ static uint64_t limit;                   // bytes of segments in all; a full dis
 static uint64_t next_segment;            // the first that does not exist yet
 static char frameworks[sizeof((struct memprof_process *)0)->frameworks];
 
-static uint64_t now(clockid_t clock) {
+static uint64_t wall_clock(void) {
   struct timespec t;
-  clock_gettime(clock, &t);
+  clock_gettime(CLOCK_REALTIME, &t);
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
@@ -103,17 +108,25 @@ static struct memprof_record *create_segment(uint64_t index, int *error) {
     if (records == MAP_FAILED) *error = errno;
   }
   close(file);
-  if (*error == 0) return records;
+  if (*error == 0) {
+    madvise(records, SEGMENT_BYTES, POPULATE_WRITE);  // where the kernel knows it
+    return records;
+  }
   unlinkat(directory, name, 0);
   return NULL;
 }
 
-// Lets go of a segment of which every record is committed. A straggler's segment stays
-// mapped for good, which is 4 MiB and cannot happen twice in a lifetime.
+// Unmaps the segment if its last record is committed. A writer that was interrupted
+// between claim and commit holds it back, however long.
 static void retire(struct window *place) {
-  struct memprof_record *records = atomic_load(&place->records);
-  if (records != NULL && atomic_load(&place->filled) == MEMPROF_SEGMENT_RECORDS) munmap(records, SEGMENT_BYTES);
+  const struct memprof_record *records = atomic_load(&place->records);
+  if (records == NULL) return;
+  for (int i = MEMPROF_SEGMENT_RECORDS - 1; i >= 0; i--) {
+    if (__atomic_load_n(&records[i].commit, __ATOMIC_ACQUIRE) == 0) return;
+  }
+  atomic_store(&place->index, NOWHERE);
   atomic_store(&place->records, NULL);
+  munmap((void *)(uintptr_t)records, SEGMENT_BYTES);
 }
 
 // Makes sure that segment `index` exists, or recording has ended.
@@ -127,9 +140,9 @@ static void prepare(uint64_t index) {
       break;
     }
     struct window *place = &window[next_segment % WINDOW];
+    // Should a writer have kept the old segment here from being retired, it stays mapped
+    // for good: 4 MiB, against a store into nowhere.
     atomic_store(&place->index, NOWHERE);
-    retire(place);
-    atomic_store(&place->filled, 0);
     atomic_store(&place->records, records);
     atomic_store_explicit(&place->index, next_segment, memory_order_release);
     next_segment++;
@@ -137,35 +150,71 @@ static void prepare(uint64_t index) {
   pthread_mutex_unlock(&changing);
 }
 
-struct memprof_record *spool_claim(struct spool_slot *slot) {
+static void futex(_Atomic(uint32_t) *word, int operation, uint32_t value) {
+  syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
+}
+
+// The keeper: one thread that makes segments ahead of need and retires full ones, so that
+// creating files and faulting pages in is nobody's wait. Without it (no thread to be had)
+// the writers do the first part themselves.
+static void *keep(void *nothing) {
+  (void)nothing;
+  for (uint32_t seen = 0;;) {
+    const uint32_t now_asked = atomic_load(&asked);
+    if (now_asked == seen) {
+      futex(&asked, FUTEX_WAIT, seen);
+      continue;
+    }
+    seen = now_asked;
+    prepare(seen);
+    for (uint64_t i = seen < WINDOW ? 0 : seen - WINDOW + 1; i + 2 < seen; i++) {
+      if (atomic_load(&window[i % WINDOW].index) == i) retire(&window[i % WINDOW]);
+    }
+  }
+  return NULL;
+}
+
+static void start_keeper(void) {
+  pthread_attr_t attributes;
+  pthread_t thread;
+  sigset_t all, before;
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  sigfillset(&all);  // the job's signals are the job's threads' business
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_create(&thread, &attributes, keep, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+}
+
+struct memprof_record *spool_claim(void) {
   if (!atomic_load_explicit(&recording, memory_order_acquire)) return NULL;
-  const uint64_t claimed = __atomic_fetch_add(&process->claimed, 1, __ATOMIC_RELAXED);
-  const uint64_t segment = claimed / MEMPROF_SEGMENT_RECORDS;
-  const uint64_t at = claimed % MEMPROF_SEGMENT_RECORDS;
+  const uint64_t slot = __atomic_fetch_add(&process->claimed, 1, __ATOMIC_RELAXED);
+  const uint64_t segment = slot / MEMPROF_SEGMENT_RECORDS;
+  const uint64_t at = slot % MEMPROF_SEGMENT_RECORDS;
   struct window *place = &window[segment % WINDOW];
   if (atomic_load_explicit(&place->index, memory_order_acquire) != segment) {
     prepare(segment);
     if (atomic_load_explicit(&place->index, memory_order_acquire) != segment) return NULL;
   }
-  slot->filled = &place->filled;
-  slot->half = at == MEMPROF_SEGMENT_RECORDS / 2;
-  slot->segment = segment;
-  return &atomic_load_explicit(&place->records, memory_order_relaxed)[at];
+  if (at == 0) {  // the next one, while this one is filled
+    atomic_store(&asked, (uint32_t)segment + 1);
+    futex(&asked, FUTEX_WAKE, 1);
+  }
+  struct memprof_record *records = atomic_load_explicit(&place->records, memory_order_relaxed);
+  __builtin_prefetch(&records[at + 8 < MEMPROF_SEGMENT_RECORDS ? at + 8 : at], 1);  // written soon, and cold
+  return &records[at];
 }
 
-void spool_commit(struct memprof_record *record, enum memprof_kind kind, const struct spool_slot *slot) {
+void spool_commit(struct memprof_record *record, enum memprof_kind kind) {
   __atomic_store_n(&record->commit, MEMPROF_COMMITTED | (uint32_t)kind, __ATOMIC_RELEASE);
-  atomic_fetch_add_explicit(slot->filled, 1, memory_order_release);
-  // Ahead of need, so that nobody waits for the file system at the change of segments.
-  if (slot->half) prepare(slot->segment + 1);
 }
 
 void spool_write(const struct spool_event *event) {
-  struct spool_slot slot;
-  struct memprof_record *record = spool_claim(&slot);
+  struct memprof_record *record = spool_claim();
   if (record == NULL) return;
   record->device = event->device < 0 ? MEMPROF_NO_DEVICE : (uint16_t)event->device;
-  record->time_ns = now(CLOCK_MONOTONIC);
+  record->time_ns = clock_now();
   record->addr = event->addr;
   record->requested = event->requested;
   record->provided = event->provided;
@@ -173,7 +222,7 @@ void spool_write(const struct spool_event *event) {
   record->arena = event->arena;
   record->context = event->context;
   record->thread = this_thread();
-  spool_commit(record, event->kind, &slot);
+  spool_commit(record, event->kind);
 }
 
 static int32_t number_from(const char *name) {
@@ -211,7 +260,7 @@ static struct memprof_process *create_process(uint64_t start) {
   page->version = MEMPROF_SPOOL_VERSION;
   page->pid = (uint32_t)getpid();
   page->start_monotonic_ns = start;
-  page->start_realtime_ns = now(CLOCK_REALTIME);
+  page->start_realtime_ns = wall_clock();
   page->record_bytes = MEMPROF_RECORD_BYTES;
   page->segment_records = MEMPROF_SEGMENT_RECORDS;
   page->rank = number_from("RANK");
@@ -227,7 +276,7 @@ static struct memprof_process *create_process(uint64_t start) {
 
 static bool create_directory(void) {
   const char *spool = getenv("MEMPROF_SPOOL");
-  const uint64_t start = now(CLOCK_MONOTONIC);
+  const uint64_t start = clock_now();
   char path[4096];
   const int length = snprintf(path, sizeof path, "%s/p%d.%llu", spool, (int)getpid(), (unsigned long long)start);
   if (length >= (int)sizeof path || mkdir(path, 0700) != 0) {
@@ -250,6 +299,7 @@ static void start_once(void) {
   atomic_store(&recording, create_directory());
   pthread_mutex_unlock(&changing);
   prepare(0);
+  if (atomic_load(&recording)) start_keeper();
   spool_write_strings();
   atomic_store_explicit(&started, true, memory_order_release);
 }

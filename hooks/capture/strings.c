@@ -71,8 +71,7 @@ static bool make_room(void) {
 static void spool_text(uint32_t id) {
   const struct entry *entry = &entries[id - 1];
   for (uint32_t offset = 0; offset < entry->length;) {
-    struct spool_slot slot;
-    struct memprof_string *piece = (struct memprof_string *)spool_claim(&slot);
+    struct memprof_string *piece = (struct memprof_string *)spool_claim();
     if (piece == NULL) return;
     const uint32_t rest = entry->length - offset;
     piece->offset = (uint16_t)offset;
@@ -81,7 +80,7 @@ static void spool_text(uint32_t id) {
     piece->total = entry->length;
     memcpy(piece->text, entry->text + offset, piece->length);
     offset += piece->length;
-    spool_commit((struct memprof_record *)piece, MEMPROF_STRING, &slot);
+    spool_commit((struct memprof_record *)piece, MEMPROF_STRING);
   }
 }
 
