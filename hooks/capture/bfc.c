@@ -171,11 +171,25 @@ static void place(struct bfc *bfc, uint32_t index, uint64_t rounded, uint64_t re
   stats->largest_alloc = bfc_greatest(stats->largest_alloc, size);
 }
 
+// Host memory for what every request needs. Mapping part of a range leaves one more.
+static bool reserve(struct bfc *bfc) {
+  return reserve_slots(bfc) && bfc_table_reserve(&bfc->live) &&
+         (bfc->unmapped.count == 0 || bfc_unmapped_reserve(bfc, 1));
+}
+
+// Host memory for growth, and for the release of regions: one in the middle of a range
+// that was given back leaves one range more.
+static bool reserve_growth(struct bfc *bfc) {
+  return bfc_make_room((void **)&bfc->regions, &bfc->region_capacity, bfc->region_count + BFC_GROWTHS_A_REQUEST,
+                       sizeof *bfc->regions) &&
+         (bfc->unmapped.count == 0 || bfc_unmapped_reserve(bfc, bfc->region_count + 1));
+}
+
 bool bfc_alloc(struct bfc *bfc, uint64_t size, struct bfc_block *out) {
-  if (size == 0 || size > BFC_GREATEST) return false;
-  if (!reserve_slots(bfc) || !bfc_table_reserve(&bfc->live)) return false;
+  if (size == 0 || size > BFC_GREATEST || !reserve(bfc)) return false;
   uint64_t rounded = (size + BFC_GRANULE - 1) & ~(uint64_t)(BFC_GRANULE - 1);
   uint32_t found = bfc_search(bfc, rounded);
+  if (found == 0 && !reserve_growth(bfc)) return false;
   if (found == 0) found = bfc_extend_and_search(bfc, rounded);
   if (found == 0 && bfc->options.garbage_collection && bfc_worth_collecting(bfc, rounded)) {
     bfc_collect_garbage(bfc);

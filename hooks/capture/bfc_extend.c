@@ -137,9 +137,6 @@ static uint64_t free_tail(const struct bfc *bfc, uint64_t rounded) {
 }
 
 uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded) {
-  if (!bfc_make_room((void **)&bfc->regions, &bfc->region_capacity, bfc->region_count + BFC_GROWTHS_A_REQUEST,
-                     sizeof *bfc->regions))
-    return 0;
   if (bfc->options.growth != BFC_NEEDED) return extend(bfc, rounded) ? bfc_search(bfc, rounded) : 0;
   uint64_t credit = free_tail(bfc, rounded);
   if (!extend_by(bfc, rounded - credit)) return 0;

@@ -156,7 +156,8 @@ void bfc_collect_garbage(struct bfc *bfc);
 // bfc_unmapped.c
 uint32_t bfc_search_mapped(struct bfc *bfc, uint32_t best, uint64_t rounded);
 uint64_t bfc_unmapped_within(const struct bfc *bfc, uint64_t from, uint64_t to);
-void bfc_unmapped_remove(struct bfc *bfc, uint64_t from, uint64_t to);  // room for one more is had
+void bfc_unmapped_remove(struct bfc *bfc, uint64_t from, uint64_t to);  // may leave one range more
+bool bfc_unmapped_reserve(struct bfc *bfc, size_t more);  // room for more ranges; false: no host memory
 size_t bfc_unmapped_from(const struct bfc *bfc, uint64_t addr);        // first range ending after addr
 
 #endif

@@ -35,8 +35,9 @@ static void replace(struct bfc_ranges *set, size_t at, size_t end, const struct 
   set->count = set->count - (end - at) + count;
 }
 
-static bool make_room_for_one(struct bfc_ranges *set) {
-  return bfc_make_room((void **)&set->items, &set->capacity, set->count + 1, sizeof *set->items);
+bool bfc_unmapped_reserve(struct bfc *bfc, size_t more) {
+  struct bfc_ranges *set = &bfc->unmapped;
+  return bfc_make_room((void **)&set->items, &set->capacity, set->count + more, sizeof *set->items);
 }
 
 static void add(struct bfc *bfc, struct bfc_range range) {
@@ -75,8 +76,6 @@ static struct bfc_range missing(const struct bfc *bfc, size_t i, struct bfc_rang
 static bool map_range(struct bfc *bfc, struct bfc_range range) {
   const struct bfc_memory *memory = &bfc->memory;
   size_t first = bfc_unmapped_from(bfc, range.from), i = first;
-  if (i == bfc->unmapped.count || bfc->unmapped.items[i].from >= range.to) return true;
-  if (!make_room_for_one(&bfc->unmapped)) return false;  // what is left of a range may be two
   uint64_t reserved = bfc->stats.reserved;
   for (; i < bfc->unmapped.count && bfc->unmapped.items[i].from < range.to; i++) {
     struct bfc_range gap = missing(bfc, i, range);
@@ -118,7 +117,7 @@ bool bfc_unmap(struct bfc *bfc, uint64_t addr, uint64_t bytes) {
   uint64_t end = addr + bytes;
   if (end <= addr || ((addr | bytes) & (bfc->memory.granularity - 1)) != 0) return false;
   if (!is_free(bfc, addr, end) || bfc_unmapped_within(bfc, addr, end) != 0) return false;
-  if (!make_room_for_one(&bfc->unmapped)) return false;
+  if (!bfc_unmapped_reserve(bfc, 1)) return false;
   add(bfc, (struct bfc_range){addr, end});
   bfc->stats.reserved -= bytes;
   return true;

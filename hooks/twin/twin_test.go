@@ -329,13 +329,16 @@ const plenty = 1 << 62
 
 func (d *driver) newHeap() {
 	options := bfc.Options{
-		Limit:             d.logUniform(20, 36) + d.maybe(uint64(d.random.IntN(4096))),
+		Limit:             d.logUniform([]float64{20, 20, 30}[d.random.IntN(3)], 36) + d.maybe(uint64(d.random.IntN(4096))),
 		Headroom:          d.maybe(d.logUniform(16, 33)),
 		Growth:            bfc.Growth(d.random.IntN(3)),
 		GarbageCollection: d.oneIn(2),
 	}
 	if options.Growth != bfc.None && d.oneIn(3) {
 		options.Limit = bfc.NoLimit
+	}
+	if d.oneIn(12) { // so little that 0.9 of it rounds up to itself
+		options.Limit = 256 + d.random.Uint64N(4096)
 	}
 	if d.oneIn(4) {
 		options.FragmentationFraction = d.random.Float64() / 100
@@ -349,7 +352,7 @@ func (d *driver) newHeap() {
 	if device.Physical == 0 {
 		device.Physical = plenty
 	}
-	refuseGrow, refuseMap := d.maybe(2+d.random.Uint64N(9)), d.maybe(2+d.random.Uint64N(9))
+	refuseGrow, refuseMap := d.maybe(1+d.random.Uint64N(12)), d.maybe(2+d.random.Uint64N(9))
 	m := &memory{granularity: device.Granularity, record: d.record}
 	device.RefuseGrow = func(call int, bytes uint64) bool {
 		granted := (bytes + device.Granularity - 1) &^ (device.Granularity - 1)
@@ -387,6 +390,8 @@ func (d *driver) step() {
 		d.do(opHeld, d.maybe(d.logUniform(20, 36)), 0)
 	case d.oneIn(1500):
 		d.do(opContaining, d.someAddress(), 0)
+	case d.oneIn(700):
+		d.excess()
 	case d.oneIn(500):
 		d.do(opFreeAddress, d.strayAddress(), 0)
 	case len(d.live) > 0 && (len(d.live) >= d.many || d.oneIn(3)):
@@ -394,14 +399,44 @@ func (d *driver) step() {
 	default:
 		d.do(opAlloc, d.size(), 0)
 	}
-	if d.oneIn(20_000) { // everything goes, in random order
+	if d.oneIn(2000) { // everything goes, in random order, and much is asked of idle regions
 		for len(d.live) > 0 {
 			d.do(opFree, d.random.Uint64N(uint64(len(d.live))), 0)
+		}
+		for range 4 {
+			d.do(opAlloc, d.logUniform(16, 34), 0)
 		}
 	}
 }
 
+// excess frees a chunk and asks for 128 MiB less, or nearly: where splitting begins.
+func (d *driver) excess() {
+	size := 128<<20 + d.logUniform(8, 27)&^255
+	d.do(opAlloc, size+128<<20+256*d.random.Uint64N(3)-256, 0)
+	last := uint64(len(d.live)) - 1
+	d.do(opAlloc, 256, 0)
+	if last < uint64(len(d.live)) {
+		d.do(opFree, last, 0)
+	}
+	d.do(opAlloc, size, 0)
+}
+
+// freeSize is the size of a free chunk, or a granule more or less.
+func (d *driver) freeSize() uint64 {
+	for _, r := range d.heap.Regions() {
+		for _, c := range r.Chunks {
+			if c.Free() && d.oneIn(4) {
+				return c.Size + 256*d.random.Uint64N(3) - 256
+			}
+		}
+	}
+	return 256
+}
+
 func (d *driver) size() uint64 {
+	if d.oneIn(100) {
+		return d.freeSize()
+	}
 	switch d.random.IntN(40) {
 	case 0:
 		return []uint64{0, 1, 256, 257, math.MaxUint64, math.MaxUint64 - 255, math.MaxUint64 - 256}[d.random.IntN(7)]

@@ -1,0 +1,155 @@
+// bfc_host_memory.c - the BFC when malloc fails: the request fails, the heap is as it was.
+//
+// Linked with --wrap for the three functions below. The same sequence of operations runs
+// with the first, second, third ... host allocation failing; every failed call must change
+// nothing, succeed when tried again, and the end must be that of a run without failures.
+#define _GNU_SOURCE
+#include "../bfc.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { OPERATIONS = 3000, GRANULARITY = 65536 };
+
+static long calls, failing_call;
+
+static bool fails(void) { return ++calls == failing_call; }
+
+void *__real_realloc(void *pointer, size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__real_aligned_alloc(size_t alignment, size_t size);
+void *__wrap_realloc(void *pointer, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__wrap_aligned_alloc(size_t alignment, size_t size);
+
+void *__wrap_realloc(void *pointer, size_t size) { return fails() ? NULL : __real_realloc(pointer, size); }
+void *__wrap_calloc(size_t count, size_t size) { return fails() ? NULL : __real_calloc(count, size); }
+void *__wrap_aligned_alloc(size_t alignment, size_t size) {
+  return fails() ? NULL : __real_aligned_alloc(alignment, size);
+}
+
+static void check(bool right, const char *what) {
+  if (right) return;
+  fprintf(stderr, "host allocation %ld failing: not so: %s\n", failing_call, what);
+  exit(1);
+}
+
+// Every grant apart from the one before, so that regions are many.
+static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) {
+  uint64_t *next = self;
+  *granted = (bytes + GRANULARITY - 1) / GRANULARITY * GRANULARITY;
+  *addr = *next;
+  *next += *granted + GRANULARITY;
+  return true;
+}
+static void release(void *self, uint64_t addr, uint64_t bytes) { (void)self, (void)addr, (void)bytes; }
+static bool map(void *self, uint64_t addr, uint64_t bytes) { return (void)self, (void)addr, (void)bytes, true; }
+static void unmap(void *self, uint64_t addr, uint64_t bytes) { (void)self, (void)addr, (void)bytes; }
+static uint64_t device_free(void *self) { return (void)self, UINT64_MAX; }
+
+// Everything that can be seen of a heap, folded into one number.
+static void fold(void *self, const struct bfc_chunk_info *chunk) {
+  uint64_t *digest = self, words[] = {chunk->addr, chunk->size, chunk->requested, chunk->free, chunk->region_start};
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) *digest = (*digest ^ words[i]) * UINT64_C(0x100000001b3);
+}
+static void fold_range(void *self, uint64_t addr, uint64_t bytes) {
+  struct bfc_chunk_info range = {.addr = addr, .size = bytes};
+  fold(self, &range);
+}
+static uint64_t digest(const struct bfc *bfc) {
+  struct bfc_stats stats;
+  uint64_t sum = 1469598103934665603U;
+  bfc_get_stats(bfc, &stats);
+  struct bfc_chunk_info counters = {.addr = stats.num_allocs, .size = stats.bytes_in_use, .requested = stats.reserved};
+  fold(&sum, &counters);
+  bfc_walk(bfc, &sum, fold);
+  bfc_free_mapped(bfc, &sum, fold_range);
+  return sum;
+}
+
+struct run {
+  struct bfc *bfc;
+  uint64_t live[OPERATIONS], count, random, failures;
+};
+
+static uint64_t next_random(struct run *run) {
+  run->random = run->random * UINT64_C(6364136223846793005) + 1442695040888963407U;
+  return run->random >> 33;
+}
+
+static void alloc(struct run *run, uint64_t size) {
+  struct bfc_block block;
+  uint64_t before = digest(run->bfc);
+  if (!bfc_alloc(run->bfc, size, &block)) {
+    check(calls >= failing_call, "only a failing malloc fails a request");
+    check(digest(run->bfc) == before, "a failed request changes nothing");
+    check(bfc_alloc(run->bfc, size, &block), "it succeeds when tried again");
+    run->failures++;
+  }
+  run->live[run->count++] = block.addr;
+}
+
+struct hole {
+  uint64_t addr, bytes;
+};
+
+static void first_hole(void *self, uint64_t addr, uint64_t bytes) {
+  struct hole *hole = self;
+  uint64_t from = (addr + GRANULARITY - 1) / GRANULARITY * GRANULARITY, to = (addr + bytes) / GRANULARITY * GRANULARITY;
+  if (to > from && hole->bytes == 0) *hole = (struct hole){from, to - from > GRANULARITY ? GRANULARITY : to - from};
+}
+
+static void give_back_a_hole(struct run *run) {
+  struct hole hole = {0, 0};
+  bfc_free_mapped(run->bfc, &hole, first_hole);
+  if (hole.bytes == 0) return;
+  uint64_t before = digest(run->bfc);
+  if (bfc_unmap(run->bfc, hole.addr, hole.bytes)) return;
+  check(digest(run->bfc) == before, "a failed unmap changes nothing");
+  check(bfc_unmap(run->bfc, hole.addr, hole.bytes), "an unmap succeeds when tried again");
+  run->failures++;
+}
+
+// Returns the digest at the end.
+static uint64_t run_all(long fail_at, uint64_t *failures) {
+  static struct run run;
+  uint64_t next = (uint64_t)1 << 40;
+  struct bfc_options options = {.limit = UINT64_MAX, .growth = BFC_NEEDED, .garbage_collection = true};
+  struct bfc_memory memory = {&next, GRANULARITY, grow, release, map, unmap, device_free, false};
+  run = (struct run){.random = 42};
+  failing_call = fail_at;
+  calls = 0;
+  run.bfc = bfc_new(&options, &memory);
+  if (run.bfc == NULL) run.failures++, run.bfc = bfc_new(&options, &memory);
+  for (int i = 0; i < OPERATIONS; i++) {
+    struct bfc_block block;
+    uint64_t choice = next_random(&run) % 10;
+    if (choice < 5 || run.count == 0) {
+      alloc(&run, next_random(&run) % 300000 + 1);
+    } else if (choice < 9) {
+      uint64_t at = next_random(&run) % run.count;
+      check(bfc_free(run.bfc, run.live[at], &block), "a block can be freed");
+      run.live[at] = run.live[--run.count];
+    } else {
+      give_back_a_hole(&run);
+    }
+  }
+  uint64_t sum = digest(run.bfc);
+  bfc_delete(run.bfc);
+  *failures = run.failures;
+  return sum;
+}
+
+int main(void) {
+  uint64_t failures, want = run_all(0, &failures);
+  long host_calls = calls;
+  check(host_calls >= 10, "the sequence needs host memory some ten times");
+  for (long i = 1; i <= host_calls; i++) {
+    uint64_t got = run_all(i, &failures);
+    check(failures == 1, "one failing malloc fails one call");
+    check(got == want, "the end is the same");
+  }
+  printf("ok   %ld host allocations, each failing once\n", host_calls);
+  return 0;
+}
