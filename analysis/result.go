@@ -6,9 +6,11 @@ type Result struct {
 	Process   string // "rank0", "pid4711"
 	Events    int64
 	Duration  int64 // time of the last event
-	Recovered bool  // the trace ends with a lost event or before the process did
-	Devices   []DeviceResult
-	Arenas    []ArenaInfo // in order of creation
+	Recovered bool  // the trace has a lost event, or ends before the process did
+	// UnknownEvents are of kinds that this version does not know; they were passed over.
+	UnknownEvents int64
+	Devices       []DeviceResult
+	Arenas        []ArenaInfo // in order of creation
 }
 
 // DeviceResult holds the numbers of one GPU, all its arenas summed.
@@ -19,18 +21,26 @@ type DeviceResult struct {
 	MaxT, MaxC int64   // greatest requested and provided bytes, each at its own moment
 	MaxR       int64   // greatest reserved bytes
 
-	Allocs, Frees int64 // events
-	OOMs          []OOM
+	Allocs, Frees int64    // events
+	OOMs          []OOM    // in order; at most MaxGrowths are kept
+	OOMCount      int64    // all of them
 	Growths       []Growth // in order; at most MaxGrowths are kept
 	GrowthCount   int64    // all of them
-	Iterations    []Iteration
-	Paper         Paper
-	Leak          Leak
-	Series        Series
-	Map           AddressMap // at the peak instant
-	TopContexts   []Holder   // live at the peak, by bytes, greatest first
-	TopSizes      []Holder
-	External      External
+	// FragmentationGrowths are those of all growths whose verdict is Fragmentation.
+	FragmentationGrowths int64
+	Remaps               int64 // mappings of what had been unmapped inside an arena; no growths
+	Iterations           []Iteration
+	// Period is 0 if iterations come from marks. Otherwise there were none, and it is
+	// the number of allocations after which the sequence of requests repeats.
+	Period      int64
+	Paper       Paper
+	Leak        Leak
+	Series      Series
+	Map         AddressMap // at the peak instant
+	TopContexts []Holder   // live at the peak, by bytes, greatest first
+	TopSizes    []Holder
+	LargestFree int64 // L at the peak instant: the largest free chunk, mapped bytes
+	External    External
 }
 
 // Instant is the state of a device after one event. R = T + Rounding + Slack + Pending
@@ -106,14 +116,20 @@ type Paper struct {
 	T1, C1, T2, C2 float64 // shares of the final R
 	FirstExcess    float64 // C1/C2 - 1
 	SteadyIdle     float64 // 1 - C2
+
+	// The same with each iteration divided by its own peak R, for where R can shrink.
+	OwnT1, OwnC1, OwnT2, OwnC2 float64
 }
 
 // Leak is what stays: the trend of live bytes at iteration ends, first iteration left out.
 type Leak struct {
-	Valid   bool     // enough iterations to tell (4)
-	Slope   float64  // bytes an iteration, the median of all pairwise slopes (Theil-Sen)
-	Rising  bool     // the slope is positive and explains the rise between first and last
-	Holders []Holder // blocks made after the first iteration and never freed, by bytes
+	Valid  bool    // enough iterations to tell (4)
+	Slope  float64 // bytes an iteration, the median of all pairwise slopes (Theil-Sen)
+	Rising bool    // the slope is positive and explains the rise between first and last
+	// Blocks made after the first iteration and live at the last mark (without marks: at the
+	// end of the trace), by bytes: grouped by context, and by size.
+	Holders []Holder
+	Sizes   []Holder
 }
 
 // Holder is a group of live blocks.
@@ -149,10 +165,10 @@ type AddressMap struct {
 	Arenas []ArenaMap
 }
 
-// ArenaMap lists mapped spans in address order. Spans tile [Base, Base+Extent) together
-// with the gaps, which are unmapped.
+// ArenaMap lists spans in address order. They tile [Base, Base+Extent).
 type ArenaMap struct {
 	Arena        int32
+	At           Instant // the arena's own part of the device's instant
 	Base, Extent int64
 	Spans        []Span
 }
@@ -183,6 +199,8 @@ type ArenaInfo struct {
 	Reservation int64
 	Limit       int64
 	Options     map[string]string // "growth", "headroom", "granularity", ...
+	MaxR        int64             // greatest reserved bytes of the arena
+	Final       Instant           // the arena's own part after the last event
 }
 
 // External is memory other libraries took through the CUDA API, seen by the hook.

@@ -1,0 +1,65 @@
+package analysis
+
+import (
+	"strings"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// arena is one allocator: its own addresses, on one device.
+type arena struct {
+	split
+	info      ArenaInfo
+	index     int32 // in analyzer.arenas
+	device    *device
+	coalesces bool // adjacent grants become one region
+
+	head, tail int32 // segments, by address
+	mapped     rangeSet
+	extents    rangeSet // of coalescing arenas: all that was ever mapped, until nothing of it is
+	maxR       int64
+
+	// mapped at the device's peak, if it has changed since: that of the peak numbered peakOf.
+	peakMapped rangeSet
+	peakOf     int64
+
+	waiting []waitingGrowth // growths of a request whose end has not been seen
+}
+
+// waitingGrowth is a growth before the alloc that says what it was for.
+type waitingGrowth struct {
+	Growth
+	asked int64   // what the memory was asked for
+	runs  []int64 // free chunks of the arena before
+}
+
+// beforeMapping keeps what is mapped at the peak, before it changes.
+func (ar *arena) beforeMapping() {
+	if ar.peakOf == ar.device.peaks {
+		return
+	}
+	ar.peakOf = ar.device.peaks
+	ar.peakMapped = append(ar.peakMapped[:0], ar.mapped...)
+}
+
+// mappedAtPeak are the ranges that were mapped at the device's peak.
+func (ar *arena) mappedAtPeak() rangeSet {
+	if ar.peakOf == ar.device.peaks {
+		return ar.peakMapped
+	}
+	return ar.mapped
+}
+
+// arenaInfo parses an arena event whose context reads options.
+func arenaInfo(e *trace.Event, options string) ArenaInfo {
+	info := ArenaInfo{
+		ID: e.Arena, Device: e.Device, Stream: e.Stream,
+		Base: e.Addr, Reservation: e.Provided, Limit: e.Requested,
+		Options: map[string]string{},
+	}
+	for field := range strings.FieldsSeq(options) {
+		key, value, _ := strings.Cut(field, "=")
+		info.Options[key] = value
+	}
+	return info
+}

@@ -1,0 +1,122 @@
+package analysis
+
+import (
+	"cmp"
+	"slices"
+)
+
+// device sums up the arenas of one GPU.
+type device struct {
+	split
+	DeviceResult
+	iteration int // marks seen so far
+	current   Iteration
+
+	// What has changed since the peak: enough to tell what was live at it. Blocks handed
+	// out later do not count, so this never outgrows what was live at the peak.
+	peaks     int64 // numbers the peak instants
+	died      []block
+	untouched []addressRange // untouched at the peak and not any more
+
+	// Blocks that were live at the last iteration mark and have been freed since.
+	markSeq  int64
+	markDied []block
+
+	series  series
+	period  *periodFinder // nil once there is a mark
+	foreign map[int64]int64
+}
+
+// block is an allocation as the peak and the leak want it.
+type block struct {
+	addr, size, requested int64
+	seq                   int64
+	arena, context        int32
+	pending               bool
+}
+
+func newDevice(id int32, opt *Options) *device {
+	return &device{
+		DeviceResult: DeviceResult{Device: id, Peak: Instant{Seq: -1, Time: -1}},
+		markSeq:      -1,
+		series:       series{limit: opt.MaxPoints},
+		period:       &periodFinder{},
+		foreign:      map[int64]int64{},
+		peaks:        1,
+	}
+}
+
+// instant is the state after the event of seq.
+func (d *device) instant(seq, time int64) Instant {
+	i := Instant{Seq: seq, Time: time, Iteration: d.iteration}
+	d.split.fill(&i)
+	return i
+}
+
+// observe takes note of the state after an event that changed it.
+func (d *device) observe(seq, time int64) {
+	t, c, r := d.t, d.c, d.r
+	d.MaxT = max(d.MaxT, t)
+	d.MaxC = max(d.MaxC, c)
+	d.MaxR = max(d.MaxR, r)
+	it := &d.current
+	it.PeakT = max(it.PeakT, t)
+	it.PeakC = max(it.PeakC, c)
+	it.PeakR = max(it.PeakR, r)
+	if r > d.Peak.R || r == d.Peak.R && t > d.Peak.T {
+		d.Peak = d.instant(seq, time)
+		d.peaks++
+		d.died, d.untouched = d.died[:0], d.untouched[:0]
+	}
+	d.series.add(d, seq, time)
+}
+
+// touch is told that r, mapped by the event of seq, is not untouched any more.
+func (d *device) touch(r addressRange, seq int64) {
+	if seq > d.Peak.Seq {
+		return
+	}
+	// What one request leaves of a stretch the next one takes: the log stays short.
+	if n := len(d.untouched); n > 0 && d.untouched[n-1].to == r.from {
+		d.untouched[n-1].to = r.to
+		return
+	}
+	d.untouched = append(d.untouched, r)
+	if len(d.untouched) >= 1024 && len(d.untouched) == cap(d.untouched) {
+		d.untouched = joined(d.untouched)
+	}
+}
+
+// joined sorts disjoint ranges and joins those that touch, in place.
+func joined(ranges []addressRange) []addressRange {
+	slices.SortFunc(ranges, func(a, b addressRange) int { return cmp.Compare(a.from, b.from) })
+	out := ranges[:0]
+	for _, r := range ranges {
+		if n := len(out); n > 0 && out[n-1].to == r.from {
+			out[n-1].to = r.to
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}
+
+// leftPeak is told that a block, live or pending, is neither from now on.
+func (d *device) leftPeak(s *segment) {
+	if s.seq <= d.Peak.Seq {
+		b := blockOf(s)
+		b.pending = s.kind == segmentPending && s.freed <= d.Peak.Seq
+		d.died = append(d.died, b)
+	}
+}
+
+// leftMark is told that a block is not live from now on.
+func (d *device) leftMark(s *segment) {
+	if s.seq <= d.markSeq {
+		d.markDied = append(d.markDied, blockOf(s))
+	}
+}
+
+func blockOf(s *segment) block {
+	return block{addr: s.addr, size: s.size, requested: s.requested, seq: s.seq, arena: s.arena, context: s.context}
+}

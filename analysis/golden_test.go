@@ -1,0 +1,271 @@
+package analysis
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
+)
+
+const mib = 1 << 20
+
+// run analyzes events in batches of n.
+func run(t testing.TB, r *modeltest.Recorder, opt Options) *Result {
+	t.Helper()
+	opt.Text = r.Strings.Text
+	result, err := Run(modeltest.Source(r.Events, 7), opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+func newArena(t testing.TB, r *modeltest.Recorder, options bfc.Options, device bfc.DeviceOptions) *modeltest.Arena {
+	t.Helper()
+	a, err := r.NewArena(0, options, bfc.NewDevice(device), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func alloc(t testing.TB, a *modeltest.Arena, size uint64, context string) uint64 {
+	t.Helper()
+	addr, ok := a.Alloc(size, context)
+	if !ok {
+		t.Fatalf("no memory for %d bytes", size)
+	}
+	return addr
+}
+
+// The worked example of the literature: classic growth, limit 1 GiB, separate regions of
+// 2 and 4 MiB. Free memory was never handed out before (reserve) or was (external).
+func TestGoldenSplit(t *testing.T) {
+	r := modeltest.New()
+	a := newArena(t, r, bfc.Options{Limit: 1 << 30}, bfc.DeviceOptions{})
+	var got []Instant
+	step := func() {
+		i := run(t, r, Options{}).Devices[0].Final
+		got = append(got, Instant{T: i.T, C: i.C, R: i.R, Rounding: i.Rounding, Slack: i.Slack, Reserve: i.Reserve, External: i.External})
+	}
+	allocate := func(size uint64) uint64 {
+		addr := alloc(t, a, size, "")
+		step()
+		return addr
+	}
+	free := func(addr uint64) {
+		a.Free(addr, false)
+		step()
+	}
+	allocate(1000)
+	b := allocate(1_500_000)
+	allocate(590_000)
+	c := allocate(3 * mib)
+	free(b)
+	allocate(900_000)
+	free(c)
+	allocate(2 * mib)
+
+	want := []Instant{
+		{T: 1000, C: 1024, R: 2097152, Rounding: 24, Reserve: 2096128},
+		{T: 1501000, C: 2097152, R: 2097152, Rounding: 184, Slack: 595968},
+		{T: 2091000, C: 2687232, R: 6291456, Rounding: 264, Slack: 595968, Reserve: 3604224},
+		{T: 5236728, C: 6291456, R: 6291456, Rounding: 264, Slack: 1054464},
+		{T: 3736728, C: 4195328, R: 6291456, Rounding: 104, Slack: 458496, External: 2096128},
+		{T: 4636728, C: 5095424, R: 6291456, Rounding: 200, Slack: 458496, External: 1196032},
+		{T: 1491000, C: 1491200, R: 6291456, Rounding: 200, External: 3604224 + 1196032},
+		{T: 3588152, C: 5095424, R: 6291456, Rounding: 200, Slack: 1507072, External: 1196032},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+
+	d := run(t, r, Options{}).Devices[0]
+	peak := Instant{Seq: 6, Time: 6000, T: 5236728, C: 6291456, R: 6291456, Rounding: 264, Slack: 1054464, Live: 4}
+	if diff := cmp.Diff(peak, d.Peak); diff != "" {
+		t.Error(diff)
+	}
+	if d.MaxT != 5236728 || d.MaxC != 6291456 || d.MaxR != 6291456 || d.Allocs != 6 || d.Frees != 2 {
+		t.Errorf("max T %d, C %d, R %d; %d allocs, %d frees", d.MaxT, d.MaxC, d.MaxR, d.Allocs, d.Frees)
+	}
+	growths := []Growth{
+		{Seq: 1, Time: 1000, Request: 1000, Grown: 2 * mib, Reserved: 2 * mib, Verdict: Capacity},
+		{Seq: 4, Time: 4000, Request: 590_000, Grown: 4 * mib, Reserved: 6 * mib, Verdict: Capacity},
+	}
+	if diff := cmp.Diff(growths, d.Growths); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What merging chunks would forget: of one free chunk, the part that was handed out is a
+// hole and the rest is not; unmapped and mapped again, memory is untouched again.
+func TestTouchedBytesAreKept(t *testing.T) {
+	r := modeltest.New()
+	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
+	x := alloc(t, a, 2*mib, "")
+	y := alloc(t, a, 2*mib, "")
+	a.Free(x, false)
+	a.Free(y, false) // 2+2 MiB of holes and, by the second growth of 4 MiB, 2 MiB untouched
+	check := func(reserve, external, reserved int64) {
+		t.Helper()
+		f := run(t, r, Options{}).Devices[0].Final
+		if f.Reserve != reserve || f.External != external || f.R != reserved || f.T != 0 {
+			t.Errorf("reserve %d, external %d, R %d, T %d; want %d, %d, %d, 0", f.Reserve, f.External, f.R, f.T, reserve, external, reserved)
+		}
+	}
+	check(2*mib, 4*mib, 6*mib)
+	if !a.Unmap(x, 2*mib) {
+		t.Fatal("unmap failed")
+	}
+	check(2*mib, 2*mib, 4*mib)
+	z := alloc(t, a, 100, "") // maps the granule again
+	if z != x {
+		t.Fatalf("placed at %#x, not %#x", z, x)
+	}
+	a.Free(z, false)
+	check(2*mib+2*mib-256, 2*mib+256, 6*mib)
+	d := run(t, r, Options{}).Devices[0]
+	if d.Remaps != 1 || d.GrowthCount != 2 {
+		t.Errorf("%d remaps, %d growths; want 1 and 2", d.Remaps, d.GrowthCount)
+	}
+}
+
+func TestPending(t *testing.T) {
+	r := modeltest.New()
+	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
+	x := alloc(t, a, 1000, "")
+	y := alloc(t, a, 1000, "")
+	a.Use(x, 7)
+	a.Use(y, 0) // its own stream
+	a.Free(x, true)
+	a.Free(y, false)
+	f := run(t, r, Options{}).Devices[0].Final
+	if f.Pending != 1024 || f.External != 1024 || f.T != 0 || f.C != 0 || f.Live != 0 {
+		t.Errorf("while pending: %+v", f)
+	}
+	a.FreeDone(x)
+	f = run(t, r, Options{}).Devices[0].Final
+	if f.Pending != 0 || f.External != 2048 || f.Reserve != 2*mib-2048 {
+		t.Errorf("when done: %+v", f)
+	}
+}
+
+// The map and holders of the peak are recovered after the blocks have gone.
+func TestPeakIsRecovered(t *testing.T) {
+	r := modeltest.New()
+	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
+	x := alloc(t, a, 1000, "model")
+	y := alloc(t, a, 300_000, "layer")
+	z := alloc(t, a, 300_000, "layer")
+	a.Use(y, 3)
+	a.Free(y, true)
+	w := alloc(t, a, 500_000, "loss") // the peak
+	for _, addr := range []uint64{w, z, x} {
+		a.Free(addr, false)
+	}
+	a.FreeDone(y)
+	alloc(t, a, 700_000, "later")
+
+	d := run(t, r, Options{}).Devices[0]
+	spans := []Span{
+		{0, 1000, SpanLive}, {1000, 24, SpanSlack},
+		{1024, 300_032, SpanPending},
+		{301_056, 300_000, SpanLive}, {601_056, 32, SpanSlack},
+		{601_088, 500_000, SpanLive}, {1_101_088, 224, SpanSlack},
+		{1_101_312, 2*mib - 1_101_312, SpanUntouched},
+	}
+	if diff := cmp.Diff(spans, d.Map.Arenas[0].Spans); diff != "" {
+		t.Error(diff)
+	}
+	contexts := []Holder{
+		{Context: "loss", Blocks: 1, Requested: 500_000, Provided: 500_224},
+		{Context: "layer", Blocks: 1, Requested: 300_000, Provided: 300_032},
+		{Context: "model", Blocks: 1, Requested: 1000, Provided: 1024},
+	}
+	if diff := cmp.Diff(contexts, d.TopContexts); diff != "" {
+		t.Error(diff)
+	}
+	if d.Peak.T != 801_000 || d.Peak.Pending != 300_032 || d.LargestFree != 2*mib-1_101_312 {
+		t.Errorf("peak %+v, largest free %d", d.Peak, d.LargestFree)
+	}
+}
+
+func TestErrorsNameTheEvent(t *testing.T) {
+	arena := trace.Event{Kind: trace.KindArena, Context: 1}
+	mapping := trace.Event{Kind: trace.KindMap, Addr: 0x100000, Requested: 4096, Provided: 4096}
+	block := trace.Event{Kind: trace.KindAlloc, Addr: 0x100400, Requested: 1000, Provided: 1024}
+	free := trace.Event{Kind: trace.KindFree, Addr: 0x100400, Requested: 1000, Provided: 1024}
+	at := func(e trace.Event, addr, provided int64) trace.Event {
+		e.Addr, e.Provided = addr, provided
+		return e
+	}
+	for name, test := range map[string]struct {
+		events []trace.Event
+		want   string
+	}{
+		"no arena": {[]trace.Event{mapping}, "event seq 0, map at 0x100000 in arena 0: no arena event describes arena 0"},
+		"outside": {[]trace.Event{arena, mapping, at(block, 0x101000, 1024)},
+			"event seq 2, alloc at 0x101000 in arena 0: 0x101000 is not in mapped memory of the arena"},
+		"past the end": {[]trace.Event{arena, mapping, at(block, 0x100c00, 2048)},
+			"event seq 2, alloc at 0x100c00 in arena 0: mapped memory of the arena ends at 0x101000"},
+		"same block": {[]trace.Event{arena, mapping, block, block},
+			"event seq 3, alloc at 0x100400 in arena 0: 0x100400 to 0x100800 is a live chunk, handed out by seq 2"},
+		"inside a block": {[]trace.Event{arena, mapping, block, at(block, 0x100500, 1024)},
+			"event seq 3, alloc at 0x100500 in arena 0: 0x100400 to 0x100800 is a live chunk, handed out by seq 2"},
+		"into a block": {[]trace.Event{arena, mapping, block, at(block, 0x100000, 2048)},
+			"event seq 3, alloc at 0x100000 in arena 0: 0x100400 to 0x100800 is a live chunk, handed out by seq 2"},
+		"free of nothing": {[]trace.Event{arena, mapping, free},
+			"event seq 2, free at 0x100400 in arena 0: no chunk that starts there is live"},
+		"free twice": {[]trace.Event{arena, mapping, block, free, free},
+			"event seq 4, free at 0x100400 in arena 0: no chunk that starts there is live"},
+		"free of other size": {[]trace.Event{arena, mapping, block, at(free, 0x100400, 2048)},
+			"event seq 3, free at 0x100400 in arena 0: 1000 bytes in a chunk of 2048, but seq 2 handed out 1000 in 1024"},
+		"unmap in use": {[]trace.Event{arena, mapping, block, at(trace.Event{Kind: trace.KindUnmap}, 0x100000, 4096)},
+			"event seq 3, unmap at 0x100000 in arena 0: 0x100400 to 0x100800 is a live chunk, handed out by seq 2"},
+		"map twice": {[]trace.Event{arena, mapping, at(mapping, 0x100800, 4096)},
+			"event seq 2, map at 0x100800 in arena 0: 0x100800 to 0x101800 overlaps 0x100000 to 0x101000, mapped in arena 0"},
+		"asked more than given": {[]trace.Event{arena, mapping, at(block, 0x100000, 512)},
+			"event seq 2, alloc at 0x100000 in arena 0: 1000 bytes asked for, 512 provided"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := modeltest.New()
+			for _, e := range test.events {
+				r.Add(e)
+			}
+			_, err := Run(modeltest.Source(r.Events, 100), Options{})
+			if err == nil || err.Error() != test.want {
+				t.Errorf("error %v\nwant  %s", err, test.want)
+			}
+		})
+	}
+}
+
+// A state that does not add up is an error, whatever led to it.
+func TestIdentityIsChecked(t *testing.T) {
+	for name, spoil := range map[string]func(*split){
+		"reserve":  func(s *split) { s.reserve++ },
+		"external": func(s *split) { s.external-- },
+		"rounding": func(s *split) { s.rounding++; s.reserve-- },
+		"pending":  func(s *split) { s.pending++ },
+		"reserved": func(s *split) { s.r++ },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := modeltest.New()
+			model := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true})
+			x := alloc(t, model, 1000, "")
+			a := &analyzer{opt: Options{Text: r.Strings.Text}.withDefaults(), ledger: newLedger(), byID: map[int32]*arena{}}
+			for i := range r.Events {
+				if err := a.event(&r.Events[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			spoil(&a.arenas[0].split)
+			model.Free(x, false)
+			if err := a.event(&r.Events[len(r.Events)-1]); err == nil {
+				t.Error("a spoilt state passed")
+			}
+		})
+	}
+}

@@ -1,0 +1,241 @@
+package analysis
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// alloc, free, freeDone, mapped and unmapped keep the ledger and the terms; each ends
+// with settle.
+
+func (a *analyzer) alloc(e *trace.Event) error {
+	ar, err := a.arenaOf(e)
+	if err != nil {
+		return err
+	}
+	if e.Requested < 0 || e.Provided <= 0 || e.Requested > e.Provided || e.Addr < 0 || e.Addr > math.MaxInt64-e.Provided {
+		return fmt.Errorf("%d bytes asked for, %d provided", e.Requested, e.Provided)
+	}
+	if len(ar.waiting) > 0 {
+		a.resolve(ar, e.Requested, true)
+	}
+	i, untouched, holes, err := a.ledger.occupy(ar, e.Addr, e.Provided)
+	if err != nil {
+		return err
+	}
+	s := &a.ledger.segments[i]
+	s.requested, s.seq, s.context, s.stream = e.Requested, e.Seq, e.Context, e.Stream
+	rounding := roundingOf(e.Requested, e.Provided)
+	for _, x := range [2]*split{&ar.split, &ar.device.split} {
+		x.t += e.Requested
+		x.c += e.Provided
+		x.rounding += rounding
+		x.slack += e.Provided - e.Requested - rounding
+		x.reserve -= untouched
+		x.external -= holes
+		x.live++
+	}
+	d := ar.device
+	if !a.opening {
+		d.Allocs++
+		d.current.Allocs++
+		d.current.AllocBytes += e.Requested
+		if d.period != nil {
+			d.period.add(request{
+				requested: e.Requested, provided: e.Provided, seq: e.Seq, time: e.Time, t: d.t, c: d.c, r: d.r,
+			})
+		}
+	}
+	return a.settle(ar, e)
+}
+
+// occupied is the segment of a block that is live or pending.
+func (a *analyzer) occupied(e *trace.Event, kind segmentKind) (*arena, int32, error) {
+	ar, err := a.arenaOf(e)
+	if err != nil {
+		return nil, none, err
+	}
+	i := a.ledger.table.find(e.Addr)
+	if i == none || a.ledger.segments[i].arena != ar.index || a.ledger.segments[i].kind != kind {
+		if kind == segmentPending {
+			return nil, none, errors.New("no chunk that starts there is pending")
+		}
+		return nil, none, errors.New("no chunk that starts there is live")
+	}
+	s := &a.ledger.segments[i]
+	if e.Provided != 0 && e.Provided != s.size || e.Requested != 0 && e.Requested != s.requested {
+		return nil, none, fmt.Errorf("%d bytes in a chunk of %d, but seq %d handed out %d in %d",
+			e.Requested, e.Provided, s.seq, s.requested, s.size)
+	}
+	return ar, i, nil
+}
+
+func (a *analyzer) free(e *trace.Event) error {
+	ar, i, err := a.occupied(e, segmentLive)
+	if err != nil {
+		return err
+	}
+	s := &a.ledger.segments[i]
+	rounding := roundingOf(s.requested, s.size)
+	pending, holes := int64(0), s.size
+	if s.shared {
+		pending, holes = s.size, 0
+	}
+	for _, x := range [2]*split{&ar.split, &ar.device.split} {
+		x.t -= s.requested
+		x.c -= s.size
+		x.rounding -= rounding
+		x.slack -= s.size - s.requested - rounding
+		x.pending += pending
+		x.external += holes
+		x.live--
+	}
+	if !a.opening {
+		ar.device.Frees++
+	}
+	if s.shared {
+		ar.device.leftMark(s)
+		s.kind, s.freed = segmentPending, e.Seq
+		return a.settle(ar, e)
+	}
+	ar.device.leftMark(s)
+	ar.device.leftPeak(s)
+	a.ledger.vacate(ar, i)
+	return a.settle(ar, e)
+}
+
+func (a *analyzer) freeDone(e *trace.Event) error {
+	ar, i, err := a.occupied(e, segmentPending)
+	if err != nil {
+		return err
+	}
+	s := &a.ledger.segments[i]
+	for _, x := range [2]*split{&ar.split, &ar.device.split} {
+		x.pending -= s.size
+		x.external += s.size
+	}
+	ar.device.leftPeak(s)
+	a.ledger.vacate(ar, i)
+	return a.settle(ar, e)
+}
+
+// streamUse makes the coming free of a block pending, if the stream is not its own.
+func (a *analyzer) streamUse(e *trace.Event) error {
+	_, i, err := a.occupied(e, segmentLive)
+	if err != nil {
+		return err
+	}
+	s := &a.ledger.segments[i]
+	s.shared = s.shared || s.stream != e.Stream
+	return nil
+}
+
+// mappingOf is the range of a map or unmap.
+func mappingOf(e *trace.Event) (addressRange, error) {
+	if e.Provided <= 0 || e.Addr < 0 || e.Addr > math.MaxInt64-e.Provided {
+		return addressRange{}, fmt.Errorf("%d bytes is no range of memory", e.Provided)
+	}
+	return addressRange{e.Addr, e.Addr + e.Provided}, nil
+}
+
+func (a *analyzer) mapped(e *trace.Event) error {
+	ar, err := a.arenaOf(e)
+	if err != nil {
+		return err
+	}
+	r, err := mappingOf(e)
+	if err != nil {
+		return err
+	}
+	for _, other := range a.arenas {
+		if old, ok := other.mapped.overlapping(r); ok {
+			return fmt.Errorf("%#x to %#x overlaps %#x to %#x, mapped in arena %d", r.from, r.to, old.from, old.to, other.info.ID)
+		}
+	}
+	_, again := ar.extents.overlapping(r)
+	switch {
+	case a.opening:
+	case again:
+		ar.device.Remaps++
+	default:
+		a.grew(ar, e)
+	}
+	if ar.coalesces && !again {
+		ar.extents.add(r, true, true)
+	}
+	ar.beforeMapping()
+	a.ledger.mapRange(ar, r, e.Seq)
+	for _, x := range [2]*split{&ar.split, &ar.device.split} {
+		x.r += r.bytes()
+		x.reserve += r.bytes()
+	}
+	ar.maxR = max(ar.maxR, ar.r)
+	return a.settle(ar, e)
+}
+
+func (a *analyzer) unmapped(e *trace.Event) error {
+	ar, err := a.arenaOf(e)
+	if err != nil {
+		return err
+	}
+	r, err := mappingOf(e)
+	if err != nil {
+		return err
+	}
+	ar.beforeMapping()
+	untouched, holes, err := a.ledger.unmapRange(ar, r)
+	if err != nil {
+		return err
+	}
+	for _, x := range [2]*split{&ar.split, &ar.device.split} {
+		x.r -= r.bytes()
+		x.reserve -= untouched
+		x.external -= holes
+	}
+	if whole, ok := ar.extents.overlapping(r); ok {
+		if _, some := ar.mapped.overlapping(whole); !some {
+			ar.extents.remove(whole)
+		}
+	}
+	return a.settle(ar, e)
+}
+
+// settle checks the identity, and has the device take note.
+func (a *analyzer) settle(ar *arena, e *trace.Event) error {
+	d := ar.device
+	if !ar.split.holds() {
+		return fmt.Errorf("the arena does not add up: %s", ar.split.text())
+	}
+	if !d.split.holds() {
+		return fmt.Errorf("device %d does not add up: %s", d.Device, d.split.text())
+	}
+	if !a.opening {
+		d.observe(e.Seq, e.Time)
+	}
+	return nil
+}
+
+func (s *split) text() string {
+	return fmt.Sprintf("R %d, T %d + rounding %d + slack %d + pending %d + reserve %d + external %d; C %d",
+		s.r, s.t, s.rounding, s.slack, s.pending, s.reserve, s.external, s.c)
+}
+
+// external keeps the account of memory that others took. What was there before the hook is
+// freed without having been seen.
+func (d *device) external(e *trace.Event) {
+	x := &d.External
+	x.Calls++
+	if bytes, ok := d.foreign[e.Addr]; ok {
+		x.Live -= bytes
+		delete(d.foreign, e.Addr)
+	}
+	if e.Kind == trace.KindExternalFree {
+		return
+	}
+	d.foreign[e.Addr] = e.Provided
+	x.Live += e.Provided
+	x.Peak = max(x.Peak, x.Live)
+}

@@ -1,0 +1,125 @@
+package analysis
+
+import "slices"
+
+// Unit is what the value of a Metric is in.
+type Unit uint8
+
+const (
+	Bytes Unit = iota // also bytes an iteration
+	Share             // 1 is the whole
+	Count
+)
+
+// String is "bytes", "share" or "count".
+func (u Unit) String() string {
+	return [...]string{"bytes", "share", "count"}[u]
+}
+
+// Metric is a number of a device that has a name, to hold against a limit.
+type Metric struct {
+	Name string
+	Unit Unit
+	Help string // what it is, in one line
+	// Value is the number, and the seq of the event after which it was true; -1 for a
+	// number of the whole trace. It is not ok where the trace does not tell the number:
+	// iteration.* and leak.* of a trace without iterations, shares of nothing.
+	Value func(*DeviceResult) (value float64, seq int64, ok bool)
+}
+
+// Metrics are all there are, in order of what they are about.
+func Metrics() []Metric { return slices.Clone(metrics) }
+
+// LookupMetric finds a metric by its exact name.
+func LookupMetric(name string) (Metric, bool) {
+	at := slices.IndexFunc(metrics, func(m Metric) bool { return m.Name == name })
+	if at < 0 {
+		return Metric{}, false
+	}
+	return metrics[at], true
+}
+
+var metrics = slices.Concat(
+	[]Metric{
+		{"reserved.peak", Bytes, "greatest R, mapped memory", func(d *DeviceResult) (float64, int64, bool) {
+			return float64(d.MaxR), d.Peak.Seq, true
+		}},
+		ofRun("reserved.final", Bytes, "R after the last event", func(d *DeviceResult) int64 { return d.Final.R }),
+		ofRun("requested.peak", Bytes, "greatest T, asked for by live allocations", func(d *DeviceResult) int64 { return d.MaxT }),
+		atPeak("requested.at_peak", "T at the peak instant", func(i *Instant) int64 { return i.T }),
+		ofRun("provided.peak", Bytes, "greatest C, chunks of live allocations", func(d *DeviceResult) int64 { return d.MaxC }),
+		atPeak("pending.at_peak", "freed and waiting for other streams at the peak instant", func(i *Instant) int64 { return i.Pending }),
+		{"live.peak", Count, "live allocations at the peak instant", func(d *DeviceResult) (float64, int64, bool) {
+			return float64(d.Peak.Live), d.Peak.Seq, true
+		}},
+		ofRun("external.peak", Bytes, "greatest sum of what other libraries took through the CUDA API", func(d *DeviceResult) int64 { return d.External.Peak }),
+	},
+	waste("internal", "chunks beyond requests, rounding and slack", Instant.Internal),
+	waste("rounding", "requests rounded up to 256 bytes", func(i Instant) int64 { return i.Rounding }),
+	waste("slack", "chunks beyond rounded requests", func(i Instant) int64 { return i.Slack }),
+	waste("reserve", "free memory never handed out since it was mapped", func(i Instant) int64 { return i.Reserve }),
+	waste("external", "free memory handed out before, now in holes", func(i Instant) int64 { return i.External }),
+	waste("total", "R - T, all that is reserved and not asked for", func(i Instant) int64 { return i.R - i.T }),
+	[]Metric{
+		{"fragmentation.peak", Share, "(F - L)/F at the peak instant, L the largest free chunk; 0 when nothing is free", peakFragmentation},
+		{"efficiency.requested", Share, "1 - max T / max R", unused(func(d *DeviceResult) int64 { return d.MaxT })},
+		{"efficiency.provided", Share, "1 - max C / max R", unused(func(d *DeviceResult) int64 { return d.MaxC })},
+		{"iteration.first_excess", Share, "C1/C2 - 1, what the first iteration needs beyond the mean of the later ones", ofPaper(func(p *Paper) float64 { return p.FirstExcess })},
+		{"iteration.steady_idle", Share, "1 - C2/R, what the later iterations leave of the final R", ofPaper(func(p *Paper) float64 { return p.SteadyIdle })},
+		{"leak.slope", Bytes, "trend of live bytes at iteration ends, an iteration, without the first", func(d *DeviceResult) (float64, int64, bool) {
+			return d.Leak.Slope, -1, d.Leak.Valid
+		}},
+		{"oom.count", Count, "requests that failed for good", func(d *DeviceResult) (float64, int64, bool) {
+			if len(d.OOMs) > 0 {
+				return float64(d.OOMCount), d.OOMs[0].Seq, true
+			}
+			return float64(d.OOMCount), -1, true
+		}},
+		ofRun("growth.count", Count, "extensions of arenas", func(d *DeviceResult) int64 { return d.GrowthCount }),
+		ofRun("growth.fragmentation", Count, "extensions although as much was free as the request needed", func(d *DeviceResult) int64 { return d.FragmentationGrowths }),
+	},
+)
+
+// ofRun is a number of the whole trace.
+func ofRun(name string, unit Unit, help string, of func(*DeviceResult) int64) Metric {
+	return Metric{name, unit, help, func(d *DeviceResult) (float64, int64, bool) {
+		return float64(of(d)), -1, true
+	}}
+}
+
+// atPeak is bytes at the peak instant.
+func atPeak(name, help string, of func(*Instant) int64) Metric {
+	return Metric{name, Bytes, help, func(d *DeviceResult) (float64, int64, bool) {
+		return float64(of(&d.Peak)), d.Peak.Seq, true
+	}}
+}
+
+// waste is a kind of it at the peak instant: its share of R there, and its bytes.
+func waste(kind, help string, of func(Instant) int64) []Metric {
+	share := func(d *DeviceResult) (float64, int64, bool) {
+		return share(of(d.Peak), d.Peak.R), d.Peak.Seq, d.Peak.R > 0
+	}
+	name := "waste." + kind
+	return []Metric{
+		{name, Share, help + "; share of R at the peak instant", share},
+		atPeak(name+".bytes", help+"; at the peak instant", func(i *Instant) int64 { return of(*i) }),
+	}
+}
+
+func peakFragmentation(d *DeviceResult) (float64, int64, bool) {
+	free := d.Peak.Free()
+	return share(free-d.LargestFree, free), d.Peak.Seq, true
+}
+
+// unused is the part of the greatest R that the greatest of something else leaves.
+func unused(of func(*DeviceResult) int64) func(*DeviceResult) (float64, int64, bool) {
+	return func(d *DeviceResult) (float64, int64, bool) {
+		return 1 - share(of(d), d.MaxR), -1, d.MaxR > 0
+	}
+}
+
+func ofPaper(of func(*Paper) float64) func(*DeviceResult) (float64, int64, bool) {
+	return func(d *DeviceResult) (float64, int64, bool) {
+		return of(&d.Paper), -1, d.Paper.Valid
+	}
+}

@@ -1,0 +1,175 @@
+package analysis
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// occupiedBlocks are the blocks of a device in its segments that were handed out by the
+// event of seq; those freed by then are pending.
+func (a *analyzer) occupiedBlocks(d *device, seq int64) []block {
+	var blocks []block
+	for _, ar := range a.arenas {
+		if ar.device != d {
+			continue
+		}
+		for i := ar.head; i != none; i = a.ledger.segments[i].next {
+			s := &a.ledger.segments[i]
+			if s.free() || s.seq > seq {
+				continue
+			}
+			b := blockOf(s)
+			b.pending = s.kind == segmentPending && s.freed <= seq
+			blocks = append(blocks, b)
+		}
+	}
+	return blocks
+}
+
+// finishPeak recovers what the peak instant looked like, from what there is and what has
+// gone since: who held memory, and where.
+func (a *analyzer) finishPeak(d *device) error {
+	if d.Peak.Seq < 0 && d.Peak.R == 0 {
+		d.Map.At = d.Peak
+		return nil
+	}
+	blocks := append(a.occupiedBlocks(d, d.Peak.Seq), d.died...)
+	slices.SortFunc(blocks, func(x, y block) int { return cmp.Compare(x.addr, y.addr) })
+	live := make([]block, 0, len(blocks))
+	for _, b := range blocks {
+		if !b.pending {
+			live = append(live, b)
+		}
+	}
+	d.TopContexts = a.byContext(live)
+	d.TopSizes = a.bySize(live)
+	d.Map.At = d.Peak
+	var sum split
+	for _, ar := range a.arenas {
+		if ar.device != d {
+			continue
+		}
+		m, s := a.arenaMap(ar, blocks)
+		if m.Extent == 0 {
+			continue
+		}
+		m.At.Seq, m.At.Time, m.At.Iteration = d.Peak.Seq, d.Peak.Time, d.Peak.Iteration
+		s.fill(&m.At)
+		d.Map.Arenas = append(d.Map.Arenas, m)
+		sum = sum.plus(s)
+	}
+	found := d.Peak
+	sum.fill(&found)
+	if found != d.Peak {
+		return fmt.Errorf("the peak of device %d at seq %d is not what was recovered: %+v, recovered %+v", d.Device, d.Peak.Seq, d.Peak, found)
+	}
+	return nil
+}
+
+// arenaMap lays out an arena at its device's peak. The blocks are in order of address.
+func (a *analyzer) arenaMap(ar *arena, blocks []block) (ArenaMap, split) {
+	m := ArenaMap{Arena: ar.info.ID}
+	mapped := ar.mappedAtPeak()
+	if len(mapped) == 0 {
+		return m, split{}
+	}
+	m.Base = mapped[0].from
+	m.Extent = mapped[len(mapped)-1].to - m.Base
+	l := layout{m: &m, untouched: a.untouchedAtPeak(ar), at: m.Base, largest: &ar.device.LargestFree}
+	next := 0
+	for _, r := range mapped {
+		l.put(r.from, SpanUnmapped)
+		l.s.r += r.bytes()
+		for ; next < len(blocks) && blocks[next].addr < r.to; next++ {
+			b := &blocks[next]
+			if b.arena != ar.index {
+				continue
+			}
+			l.free(b.addr)
+			l.block(b)
+		}
+		l.free(r.to)
+		l.endRun()
+	}
+	return m, l.s
+}
+
+// untouchedAtPeak are what was untouched of an arena at the peak, in order of address.
+func (a *analyzer) untouchedAtPeak(ar *arena) []addressRange {
+	d := ar.device
+	var out []addressRange
+	for i := ar.head; i != none; i = a.ledger.segments[i].next {
+		if s := &a.ledger.segments[i]; s.kind == segmentUntouched && s.seq <= d.Peak.Seq {
+			out = append(out, addressRange{s.addr, s.end()})
+		}
+	}
+	mapped := ar.mappedAtPeak()
+	for _, r := range d.untouched { // of all arenas
+		for at := mapped.after(r.from); at < len(mapped) && mapped[at].from < r.to; at++ {
+			out = append(out, addressRange{max(r.from, mapped[at].from), min(r.to, mapped[at].to)})
+		}
+	}
+	return joined(out)
+}
+
+// layout draws an arena from left to right and sums up what it draws.
+type layout struct {
+	m         *ArenaMap
+	s         split
+	untouched []addressRange // ahead
+	at        int64          // drawn up to here
+	run       int64          // free bytes that end here
+	largest   *int64
+}
+
+// put draws a span up to an address.
+func (l *layout) put(to int64, kind SpanKind) {
+	if to > l.at {
+		l.m.Spans = append(l.m.Spans, Span{Start: l.at - l.m.Base, Bytes: to - l.at, Kind: kind})
+		l.at = to
+	}
+}
+
+// free draws free memory up to an address.
+func (l *layout) free(to int64) {
+	l.run += to - l.at
+	for len(l.untouched) > 0 && l.untouched[0].from < to {
+		u := l.untouched[0]
+		l.s.external += u.from - l.at
+		l.put(u.from, SpanHole)
+		end := min(u.to, to)
+		l.s.reserve += end - l.at
+		l.put(end, SpanUntouched)
+		if u.to > to {
+			l.untouched[0].from = to
+			return
+		}
+		l.untouched = l.untouched[1:]
+	}
+	l.s.external += to - l.at
+	l.put(to, SpanHole)
+}
+
+func (l *layout) block(b *block) {
+	l.endRun()
+	end := b.addr + b.size
+	if b.pending {
+		l.s.pending += b.size
+		l.put(end, SpanPending)
+		return
+	}
+	rounding := roundingOf(b.requested, b.size)
+	l.s.live++
+	l.s.t += b.requested
+	l.s.c += b.size
+	l.s.rounding += rounding
+	l.s.slack += b.size - b.requested - rounding
+	l.put(b.addr+b.requested, SpanLive)
+	l.put(end, SpanSlack)
+}
+
+func (l *layout) endRun() {
+	*l.largest = max(*l.largest, l.run)
+	l.run = 0
+}

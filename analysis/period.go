@@ -1,0 +1,181 @@
+package analysis
+
+const (
+	// historyRequests is how many requests a period is looked for in: 24 MiB of history.
+	historyRequests = 1 << 19
+	// leastPeriod keeps loops of a few requests from being taken for iterations.
+	leastPeriod = 8
+	// leastRepeats is how often the sequence must come to be believed.
+	leastRepeats = 3
+)
+
+// periodFinder finds iterations in a sequence of requests that has no marks. It collects
+// requests until there are historyRequests of them (or the trace ends), looks for the
+// smallest period, and from then on follows the requests for as long as they repeat.
+//
+// Iterations are cut where the fewest bytes are live within a period. The first one has
+// all that comes before, and may differ from the others: so does a training job's,
+// which loads its model and makes its optimizer's state in it.
+type periodFinder struct {
+	history  []request
+	follower *follower
+	given    bool // nothing was found in a full history
+}
+
+// request is an alloc and the state after it.
+type request struct {
+	requested, provided int64
+	seq, time           int64
+	t, c, r             int64
+}
+
+func (p *periodFinder) add(q request) {
+	switch {
+	case p.follower != nil:
+		p.follower.add(q)
+	case !p.given:
+		p.history = append(p.history, q)
+		if len(p.history) == historyRequests {
+			p.look()
+		}
+	}
+}
+
+func (p *periodFinder) look() {
+	if period, from := findPeriod(p.history); period > 0 {
+		p.follower = newFollower(p.history, period, from)
+	} else {
+		p.given = true
+	}
+	p.history = nil
+}
+
+// finish returns the iterations, and the period in requests; 0 if there is none.
+func (p *periodFinder) finish(final Instant) ([]Iteration, int64) {
+	if p.history != nil {
+		p.look()
+	}
+	if p.follower == nil {
+		return nil, 0
+	}
+	f := p.follower
+	if f.complete() {
+		f.end(final.Seq, final.Time, final.T, final.C)
+	}
+	return f.iterations, int64(f.period)
+}
+
+// findPeriod returns the smallest period of the requested sizes and the first request from
+// which on they repeat, or 0. It must hold over half of the history at least, in one
+// piece: the start, where a job sets up, and the end, where it evaluates or cleans up, may differ.
+func findPeriod(history []request) (period, from int) {
+	n := len(history)
+	for eighth := 4; eighth >= 2; eighth-- {
+		window := history[n*eighth/8 : n*(eighth+4)/8]
+		p := smallestPeriod(window)
+		if p < leastPeriod || 2*p > len(window) {
+			continue
+		}
+		from = n * eighth / 8
+		for from > 0 && history[from-1].requested == history[from-1+p].requested {
+			from--
+		}
+		to := n * (eighth + 4) / 8
+		for to < n && history[to].requested == history[to-p].requested {
+			to++
+		}
+		if to-from >= leastRepeats*p {
+			return p, from
+		}
+	}
+	return 0, 0
+}
+
+// smallestPeriod is the least p with window[i] = window[i+p] throughout, from the longest
+// border of the window (the failure function of Knuth, Morris and Pratt).
+func smallestPeriod(window []request) int {
+	border := make([]int32, len(window)+1)
+	k := int32(0)
+	for i := 1; i < len(window); i++ {
+		for k > 0 && window[i].requested != window[k].requested {
+			k = border[k]
+		}
+		if window[i].requested == window[k].requested {
+			k++
+		}
+		border[i+1] = k
+	}
+	return len(window) - int(border[len(window)])
+}
+
+// follower cuts a sequence of a known period into iterations.
+type follower struct {
+	period     int
+	expected   []int64 // requested sizes of a period, from a cut on
+	next       int     // request number of the next cut
+	count      int     // requests so far
+	broken     bool    // the sequence has stopped repeating
+	current    Iteration
+	iterations []Iteration
+}
+
+// newFollower follows history, which has a period from request number `from` on.
+func newFollower(history []request, period, from int) *follower {
+	least := from
+	for i := from; i < from+period; i++ {
+		if history[i].before() < history[least].before() {
+			least = i
+		}
+	}
+	f := &follower{period: period, next: least, current: Iteration{StartSeq: history[0].seq, Start: history[0].time}}
+	for i := range period {
+		f.expected = append(f.expected, history[least+i].requested)
+	}
+	// A job whose first iteration is like the others repeats from its beginning on; what
+	// comes before is its setting up, not an iteration of its own.
+	if f.next < period {
+		f.next += period
+	}
+	for _, q := range history {
+		f.add(q)
+	}
+	return f
+}
+
+// before is what was live before the request.
+func (q *request) before() int64 { return q.t - q.requested }
+
+func (f *follower) add(q request) {
+	if f.broken {
+		return
+	}
+	if f.count == f.next {
+		f.end(q.seq-1, q.time, q.before(), q.c-q.provided)
+	}
+	if at := f.count - f.next; at >= -f.period && len(f.iterations) > 0 && f.expected[at+f.period] != q.requested {
+		f.broken = true
+		return
+	}
+	f.count++
+	it := &f.current
+	it.Allocs++
+	it.AllocBytes += q.requested
+	it.PeakT = max(it.PeakT, q.t)
+	it.PeakC = max(it.PeakC, q.c)
+	it.PeakR = max(it.PeakR, q.r)
+}
+
+// complete says whether the requests ended with a whole iteration.
+func (f *follower) complete() bool {
+	return !f.broken && f.count == f.next && len(f.iterations) > 0
+}
+
+// end ends the current iteration, with t and c live at its end.
+func (f *follower) end(seq, time, t, c int64) {
+	f.current.Number = int64(len(f.iterations))
+	f.current.EndSeq, f.current.End = seq, time
+	f.current.EndT, f.current.EndC = t, c
+	f.iterations = append(f.iterations, f.current)
+	f.current = Iteration{StartSeq: seq + 1, Start: time, PeakT: t, PeakC: c}
+	f.next += f.period
+}

@@ -1,0 +1,318 @@
+package analysis
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
+	"pgregory.net/rapid"
+)
+
+// naive is the definition, executed: the state of every granule of 256 bytes, from which
+// each term is counted anew.
+type naive struct {
+	granules map[int64]*naiveGranule // mapped
+	blocks   map[int64]*naiveBlock   // live or pending
+}
+
+type naiveGranule struct {
+	arena   int32
+	touched bool
+	block   *naiveBlock
+}
+
+type naiveBlock struct {
+	e       trace.Event
+	shared  bool
+	pending bool
+}
+
+func (n *naive) each(e *trace.Event, do func(addr int64)) {
+	for at := e.Addr; at < e.Addr+e.Provided; at += granule {
+		do(at)
+	}
+}
+
+func (n *naive) apply(e trace.Event) {
+	switch e.Kind {
+	case trace.KindMap:
+		n.each(&e, func(at int64) { n.granules[at] = &naiveGranule{arena: e.Arena} })
+	case trace.KindUnmap:
+		n.each(&e, func(at int64) { delete(n.granules, at) })
+	case trace.KindAlloc:
+		b := &naiveBlock{e: e}
+		n.blocks[e.Addr] = b
+		n.each(&e, func(at int64) { n.granules[at].block, n.granules[at].touched = b, true })
+	case trace.KindStreamUse:
+		if b := n.blocks[e.Addr]; b.e.Stream != e.Stream {
+			b.shared = true
+		}
+	case trace.KindFree, trace.KindFreeDone:
+		b := n.blocks[e.Addr]
+		if b.shared && e.Kind == trace.KindFree {
+			b.pending = true
+			return
+		}
+		delete(n.blocks, e.Addr)
+		n.each(&b.e, func(at int64) { n.granules[at].block = nil })
+	}
+}
+
+// count is the state of an arena, or of all for -1.
+func (n *naive) count(arena int32) (s split) {
+	for _, g := range n.granules {
+		if arena >= 0 && g.arena != arena {
+			continue
+		}
+		s.r += granule
+		switch {
+		case g.block == nil && g.touched:
+			s.external += granule
+		case g.block == nil:
+			s.reserve += granule
+		case g.block.pending:
+			s.pending += granule
+		}
+	}
+	for _, b := range n.blocks {
+		if arena >= 0 && b.e.Arena != arena || b.pending {
+			continue
+		}
+		rounded := (b.e.Requested + 255) / 256 * 256
+		s.live++
+		s.t += b.e.Requested
+		s.c += b.e.Provided
+		s.rounding += rounded - b.e.Requested
+		s.slack += b.e.Provided - rounded
+	}
+	return s
+}
+
+// picture is the kind of every granule of an arena, and its blocks.
+type picture struct {
+	Kinds     map[int64]SpanKind
+	Requested map[int64]int64
+}
+
+func (n *naive) picture(arena int32) picture {
+	p := picture{map[int64]SpanKind{}, map[int64]int64{}}
+	for at, g := range n.granules {
+		if g.arena != arena {
+			continue
+		}
+		switch {
+		case g.block == nil && g.touched:
+			p.Kinds[at] = SpanHole
+		case g.block == nil:
+			p.Kinds[at] = SpanUntouched
+		case g.block.pending:
+			p.Kinds[at] = SpanPending
+		default:
+			p.Kinds[at] = SpanLive
+			p.Requested[g.block.e.Addr] = g.block.e.Requested
+		}
+	}
+	return p
+}
+
+// drawn is what a map shows, in the same terms. Slack of a whole granule or more counts as
+// live; a block's request is the live span.
+func drawn(m ArenaMap) picture {
+	p := picture{map[int64]SpanKind{}, map[int64]int64{}}
+	at := int64(0)
+	for _, s := range m.Spans {
+		if s.Start != at {
+			panic("spans do not tile")
+		}
+		at += s.Bytes
+		if s.Kind == SpanUnmapped {
+			continue
+		}
+		kind := s.Kind
+		if kind == SpanSlack {
+			kind = SpanLive
+		}
+		if s.Kind == SpanLive {
+			p.Requested[m.Base+s.Start] = s.Bytes
+		}
+		for x := (m.Base + s.Start + 255) / 256 * 256; x < m.Base+s.Start+s.Bytes; x += granule {
+			p.Kinds[x] = kind
+		}
+	}
+	if at != m.Extent {
+		panic("spans do not fill the extent")
+	}
+	return p
+}
+
+// scenario draws what two allocators of one device do.
+func scenario(t *rapid.T) *modeltest.Recorder {
+	r := modeltest.New()
+	unit := rapid.SampledFrom([]uint64{256, 1024, 4096}).Draw(t, "granularity")
+	var arenas []*modeltest.Arena
+	for i := range 2 {
+		options := bfc.Options{
+			Limit:             rapid.Uint64Range(8<<10, 96<<10).Draw(t, "limit") &^ (unit - 1),
+			Growth:            rapid.SampledFrom([]bfc.Growth{bfc.Double, bfc.Needed}).Draw(t, "growth"),
+			GarbageCollection: rapid.Bool().Draw(t, "gc"),
+		}
+		refuse := rapid.IntRange(1, 40).Draw(t, "refuse")
+		a := (*modeltest.Arena)(nil)
+		a, err := r.NewArena(0, options, bfc.NewDevice(bfc.DeviceOptions{
+			VMM: i == 0 || rapid.Bool().Draw(t, "vmm"), Granularity: unit, Base: uint64(i+1) << 30,
+			RefuseGrow: func(call int, _ uint64) bool { return call%refuse == 0 },
+			RefuseMap:  func(call int, _, _ uint64) bool { return call%refuse == 0 },
+		}), func(size uint64) bool { return a.Trim(size) > 0 && size < 2048 })
+		if err != nil {
+			t.Fatal(err)
+		}
+		arenas = append(arenas, a)
+	}
+	type held struct {
+		addr          uint64
+		shared, freed bool
+	}
+	live := make([][]held, len(arenas))
+	for range rapid.IntRange(1, 250).Draw(t, "steps") {
+		which := rapid.IntRange(0, len(arenas)-1).Draw(t, "arena")
+		a, blocks := arenas[which], &live[which]
+		pick := func() int { return rapid.IntRange(0, len(*blocks)-1).Draw(t, "block") }
+		switch op := rapid.IntRange(0, 19).Draw(t, "op"); {
+		case op < 10:
+			size := rapid.Uint64Range(1, 1<<rapid.IntRange(4, 14).Draw(t, "bits")).Draw(t, "size")
+			if addr, ok := a.Alloc(size, rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "context")); ok {
+				*blocks = append(*blocks, held{addr: addr})
+			}
+		case op < 16 && len(*blocks) > 0:
+			i := pick()
+			b := &(*blocks)[i]
+			if b.shared && !b.freed {
+				b.freed = true
+				a.Free(b.addr, true)
+				break
+			}
+			if b.freed {
+				a.FreeDone(b.addr)
+			} else {
+				a.Free(b.addr, false)
+			}
+			*blocks = slices.Delete(*blocks, i, i+1)
+		case op < 18 && len(*blocks) > 0:
+			if b := &(*blocks)[pick()]; !b.freed {
+				stream := rapid.Int64Range(0, 1).Draw(t, "stream")
+				a.Use(b.addr, stream)
+				b.shared = b.shared || stream != 0
+			}
+		case op == 18:
+			a.Trim(rapid.Uint64Range(1, 32<<10).Draw(t, "trim"))
+		case op == 19:
+			r.Mark(int64(len(r.Events)))
+		}
+	}
+	return r
+}
+
+func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := scenario(t)
+		a := &analyzer{
+			opt: Options{Text: r.Strings.Text}.withDefaults(), ledger: newLedger(), byID: map[int32]*arena{},
+		}
+		n := &naive{map[int64]*naiveGranule{}, map[int64]*naiveBlock{}}
+		var peak, maxima split
+		var peakSeq int64 = -1
+		var pictures [2]picture
+		var contexts, sizes []Holder
+		for i := range r.Events {
+			e := &r.Events[i]
+			if err := a.event(e); err != nil {
+				t.Fatal(err)
+			}
+			n.apply(*e)
+			all := n.count(-1)
+			if len(a.devices) > 0 && a.devices[0].split != all {
+				t.Fatalf("seq %d %s: device %+v\nwant %+v", e.Seq, e.Kind, a.devices[0].split, all)
+			}
+			for _, ar := range a.arenas {
+				if want := n.count(ar.index); ar.split != want {
+					t.Fatalf("seq %d %s: arena %d %+v\nwant %+v", e.Seq, e.Kind, ar.index, ar.split, want)
+				}
+			}
+			maxima.t, maxima.c, maxima.r = max(maxima.t, all.t), max(maxima.c, all.c), max(maxima.r, all.r)
+			if all.r > peak.r || all.r == peak.r && all.t > peak.t {
+				peak, peakSeq = all, e.Seq
+				pictures = [2]picture{n.picture(0), n.picture(1)}
+				contexts, sizes = n.holders(r)
+			}
+		}
+		result, err := a.finish()
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := &result.Devices[0]
+		want := Instant{Seq: peakSeq, Time: d.Peak.Time, Iteration: d.Peak.Iteration}
+		peak.fill(&want)
+		if d.Peak != want {
+			t.Fatalf("peak %+v\nwant %+v", d.Peak, want)
+		}
+		if d.MaxT != maxima.t || d.MaxC != maxima.c || d.MaxR != maxima.r {
+			t.Fatalf("maxima %d %d %d, want %+v", d.MaxT, d.MaxC, d.MaxR, maxima)
+		}
+		got := [2]picture{n.none(), n.none()}
+		for _, m := range d.Map.Arenas {
+			got[m.Arena] = drawn(m)
+		}
+		if diff := gocmp.Diff(pictures, got); diff != "" && peakSeq >= 0 {
+			t.Fatal(diff)
+		}
+		if diff := gocmp.Diff(contexts, d.TopContexts); diff != "" {
+			t.Fatal(diff)
+		}
+		if diff := gocmp.Diff(sizes, d.TopSizes); diff != "" {
+			t.Fatal(diff)
+		}
+	})
+}
+
+func (n *naive) none() picture { return picture{map[int64]SpanKind{}, map[int64]int64{}} }
+
+// holders groups the live blocks by context and by size, the ten greatest of each.
+func (n *naive) holders(r *modeltest.Recorder) (contexts, sizes []Holder) {
+	byContext, bySize := map[string]*Holder{}, map[int64]*Holder{}
+	for _, b := range n.blocks {
+		if b.pending {
+			continue
+		}
+		text := r.Strings.Text(b.e.Context)
+		if byContext[text] == nil {
+			byContext[text] = &Holder{Context: text}
+		}
+		if bySize[b.e.Requested] == nil {
+			bySize[b.e.Requested] = &Holder{Size: b.e.Requested}
+		}
+		for _, h := range []*Holder{byContext[text], bySize[b.e.Requested]} {
+			h.Blocks++
+			h.Requested += b.e.Requested
+			h.Provided += b.e.Provided
+		}
+	}
+	top := func(all []Holder) []Holder {
+		slices.SortFunc(all, func(x, y Holder) int {
+			return cmp.Or(cmp.Compare(y.Requested, x.Requested), cmp.Compare(y.Provided, x.Provided),
+				cmp.Compare(x.Context, y.Context), cmp.Compare(y.Size, x.Size))
+		})
+		return all[:min(10, len(all))]
+	}
+	for _, h := range slices.SortedFunc(maps.Values(byContext), func(x, y *Holder) int { return cmp.Compare(x.Context, y.Context) }) {
+		contexts = append(contexts, *h)
+	}
+	for _, h := range bySize {
+		sizes = append(sizes, *h)
+	}
+	return top(contexts), top(sizes)
+}

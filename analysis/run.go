@@ -1,0 +1,265 @@
+package analysis
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// Source gives the events of one process in order, a batch at a time, and io.EOF at the
+// end; a batch is valid until the next call. *trace.Reader is one.
+type Source interface {
+	Next() (*trace.Batch, error)
+}
+
+// Options of Run. Zero values stand for the defaults.
+type Options struct {
+	Process string // name in the Result
+	// Text gives the text of a context; none gives "" for all. The Strings of a
+	// trace.Process have such a method.
+	Text func(context int32) string
+	// FirstSeq is the first event of the trace; those before it restate what was in
+	// force and are in no count, peak or series.
+	FirstSeq int64
+	// Recovered says that the process did not come to its own end.
+	Recovered bool
+
+	MaxPoints  int // of a Series; default 4096, at least 2
+	MaxGrowths int // kept of each device, and OOMs likewise; default 10,000
+	Top        int // holders in each list; default 10
+}
+
+func (o Options) withDefaults() Options {
+	o.MaxPoints = max(2, cmp.Or(o.MaxPoints, 4096))
+	o.MaxGrowths = cmp.Or(o.MaxGrowths, 10_000)
+	o.Top = cmp.Or(o.Top, 10)
+	if o.Text == nil {
+		o.Text = func(int32) string { return "" }
+	}
+	return o
+}
+
+// Run analyzes one process in one pass. Host memory is bounded by what is live, not by the
+// number of events. An error is the source's, or an *EventError that names the first event
+// that cannot be: an alloc outside of free mapped memory, a free of what is not live, a
+// mapping on top of another, an unmapping of what is in use, a state that does not add up.
+func Run(src Source, opt Options) (*Result, error) {
+	a := &analyzer{opt: opt.withDefaults(), ledger: newLedger(), byID: map[int32]*arena{}}
+	for {
+		b, err := src.Next()
+		if errors.Is(err, io.EOF) {
+			return a.finish()
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := a.batch(b); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// analyzer is the state of one pass.
+type analyzer struct {
+	opt     Options
+	ledger  ledger
+	arenas  []*arena // in order of creation
+	byID    map[int32]*arena
+	last    *arena    // the arena of the event before
+	devices []*device // in order of appearance
+	marks   []Iteration
+	start   Iteration // where the current iteration started
+	runs    []int64   // scratch
+
+	opening  bool // the event at hand restates
+	events   int64
+	unknown  int64
+	lost     int64
+	lastSeq  int64
+	lastTime int64
+}
+
+func (a *analyzer) batch(b *trace.Batch) error {
+	for i := range b.Seq {
+		e := b.Event(i)
+		if err := a.event(&e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *analyzer) event(e *trace.Event) error {
+	if a.opening = e.Seq < a.opt.FirstSeq; !a.opening {
+		if a.events == 0 {
+			a.begin(e)
+		}
+		a.events++
+	}
+	a.lastSeq, a.lastTime = e.Seq, e.Time
+	var err error
+	switch e.Kind {
+	case trace.KindAlloc:
+		err = a.alloc(e)
+	case trace.KindFree:
+		err = a.free(e)
+	case trace.KindFreeDone:
+		err = a.freeDone(e)
+	case trace.KindMap:
+		err = a.mapped(e)
+	case trace.KindUnmap:
+		err = a.unmapped(e)
+	default:
+		err = a.rare(e)
+	}
+	if err != nil {
+		return &EventError{Seq: e.Seq, Kind: e.Kind, Addr: e.Addr, Arena: e.Arena, Reason: err.Error()}
+	}
+	return nil
+}
+
+// begin is told the first event that does not restate: the state before it counts.
+func (a *analyzer) begin(e *trace.Event) {
+	a.start = Iteration{StartSeq: e.Seq, Start: e.Time}
+	for _, d := range a.devices {
+		d.current = a.start
+		if d.r > 0 {
+			d.observe(e.Seq-1, e.Time)
+		}
+	}
+}
+
+// rare takes the kinds that change no memory of an arena.
+func (a *analyzer) rare(e *trace.Event) error {
+	switch e.Kind {
+	case trace.KindArena:
+		return a.arena(e)
+	case trace.KindStreamUse:
+		return a.streamUse(e)
+	case trace.KindIteration:
+		a.mark(e)
+	case trace.KindReclaim:
+		if ar := a.byID[e.Arena]; ar != nil {
+			a.resolve(ar, e.Requested, false)
+		}
+	case trace.KindOOM:
+		ar := a.byID[e.Arena]
+		d := a.deviceOf(e.Device)
+		if ar != nil {
+			a.resolve(ar, e.Requested, false)
+			d = ar.device
+		}
+		a.oom(d, ar, e)
+	case trace.KindExternalAlloc, trace.KindExternalFree:
+		a.deviceOf(e.Device).external(e)
+	case trace.KindLost:
+		a.lost++
+	default:
+		if !e.Kind.Valid() {
+			a.unknown++
+		}
+	}
+	return nil
+}
+
+func (a *analyzer) deviceOf(id int32) *device {
+	for _, d := range a.devices {
+		if d.Device == id {
+			return d
+		}
+	}
+	d := newDevice(id, &a.opt)
+	for _, m := range a.marks { // iterations before it was used
+		d.Iterations = append(d.Iterations, m)
+	}
+	d.iteration = len(a.marks)
+	d.current = a.start
+	if len(a.marks) > 0 {
+		d.period = nil
+	}
+	a.devices = append(a.devices, d)
+	return d
+}
+
+// arenaOf is the arena of an event, which must have been described.
+func (a *analyzer) arenaOf(e *trace.Event) (*arena, error) {
+	if ar := a.last; ar != nil && ar.info.ID == e.Arena {
+		return ar, nil
+	}
+	ar := a.byID[e.Arena]
+	if ar == nil {
+		return nil, fmt.Errorf("no arena event describes arena %d", e.Arena)
+	}
+	a.last = ar
+	return ar, nil
+}
+
+func (a *analyzer) arena(e *trace.Event) error {
+	info := arenaInfo(e, a.opt.Text(e.Context))
+	if ar := a.byID[e.Arena]; ar != nil {
+		if ar.info.Device != info.Device {
+			return fmt.Errorf("arena %d is on device %d, and now on %d", e.Arena, ar.info.Device, info.Device)
+		}
+		return nil // a further reservation of the same arena
+	}
+	ar := &arena{
+		info: info, index: int32(len(a.arenas)), device: a.deviceOf(e.Device),
+		coalesces: info.Options["coalesces"] == "1", head: none, tail: none,
+	}
+	a.arenas = append(a.arenas, ar)
+	a.byID[e.Arena] = ar
+	return nil
+}
+
+// finish closes the books after the last event.
+func (a *analyzer) finish() (*Result, error) {
+	r := &Result{
+		Process: a.opt.Process, Events: a.events, Duration: a.lastTime, UnknownEvents: a.unknown,
+		Recovered: a.opt.Recovered || a.lost > 0,
+	}
+	for _, ar := range a.arenas {
+		if len(ar.waiting) > 0 { // the end of the trace cut the request off
+			a.resolve(ar, ar.waiting[0].asked, false)
+		}
+		info := ar.info
+		info.MaxR = ar.maxR
+		info.Final = Instant{Seq: a.lastSeq, Time: a.lastTime, Iteration: ar.device.iteration}
+		ar.split.fill(&info.Final)
+		r.Arenas = append(r.Arenas, info)
+	}
+	slices.SortFunc(a.devices, func(x, y *device) int { return cmp.Compare(x.Device, y.Device) })
+	for _, d := range a.devices {
+		if err := a.finishDevice(d); err != nil {
+			return nil, err
+		}
+		r.Devices = append(r.Devices, d.DeviceResult)
+	}
+	return r, nil
+}
+
+func (a *analyzer) finishDevice(d *device) error {
+	d.Final = d.instant(a.lastSeq, a.lastTime)
+	d.detectIterations()
+	slices.SortFunc(d.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
+	d.Paper = paper(d.Iterations, d.Final.R)
+	d.Leak = a.leak(d)
+	for _, p := range d.series.points {
+		d.Series.Points = append(d.Series.Points, p.Point)
+	}
+	return a.finishPeak(d)
+}
+
+func eventText(seq int64, kind trace.Kind, addr int64, arena int32) string {
+	text := fmt.Sprintf("event seq %d, %s", seq, kind)
+	if addr != 0 {
+		text += fmt.Sprintf(" at %#x", addr)
+	}
+	if arena != trace.NoArena {
+		text += fmt.Sprintf(" in arena %d", arena)
+	}
+	return text
+}

@@ -1,0 +1,248 @@
+package verify
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
+)
+
+// longestAttempt bounds the memory events kept for one attempt, in events. A growth gives
+// up after a few hundred refusals, and a request maps at most a map for each hole it spans.
+const longestAttempt = 1 << 20
+
+// arena is one recorded heap and its replay.
+type arena struct {
+	stream   int64 // of the arena; of a block, unless streams says otherwise
+	collects bool
+	limit    uint64
+	heap     *bfc.Allocator
+	script   script
+
+	streams map[uint64]int64 // blocks in use by address, whose stream is not the arena's
+	shared  map[uint64]bool  // blocks that another stream used; true once they were freed
+}
+
+// parseArena makes the arena of an arena event with its options, or nil if it is not one
+// of our allocator.
+func parseArena(e *trace.Event, text string) (*arena, error) {
+	words := map[string]string{}
+	for _, word := range strings.Fields(text) {
+		key, value, _ := strings.Cut(word, "=")
+		words[key] = value
+	}
+	if _, ours := words["growth"]; !ours {
+		return nil, nil
+	}
+	growth, err := bfc.ParseGrowth(words["growth"])
+	if err != nil {
+		return nil, err
+	}
+	number := func(key string) uint64 {
+		n, bad := strconv.ParseUint(words[key], 10, 64)
+		if bad != nil && err == nil {
+			err = fmt.Errorf("%s=%q is not a number of bytes", key, words[key])
+		}
+		return n
+	}
+	flag := func(key string) bool {
+		if v := words[key]; v != "0" && v != "1" && err == nil {
+			err = fmt.Errorf("%s=%q is not 0 or 1", key, v)
+		}
+		return words[key] == "1"
+	}
+	options := bfc.Options{
+		Limit: uint64(e.Requested), Headroom: number("headroom"),
+		Growth: growth, GarbageCollection: flag("gc"),
+	}
+	fraction, bad := strconv.ParseFloat(words["fraction"], 64)
+	if bad != nil && err == nil {
+		err = fmt.Errorf("fraction=%q is not a number", words["fraction"])
+	}
+	options.FragmentationFraction = fraction
+	a := &arena{
+		stream: e.Stream, collects: options.GarbageCollection, limit: options.Limit,
+		script:  script{granularity: number("granularity"), coalesces: flag("coalesces")},
+		streams: map[uint64]int64{}, shared: map[uint64]bool{},
+	}
+	if err != nil {
+		return nil, err
+	}
+	base, size := uint64(e.Addr), uint64(e.Provided)
+	if a.script.coalesces && size != 0 && size <= math.MaxUint64-base {
+		a.script.room = reservation{next: base, end: base + size, known: true}
+	}
+	a.heap, err = bfc.New(options, &a.script)
+	return a, err
+}
+
+// memory keeps an event of the memory for the end of the attempt.
+func (a *arena) memory(e *trace.Event) *Mismatch {
+	if len(a.script.events) == longestAttempt {
+		return atEvent(e, fmt.Sprintf("an alloc, reclaim or oom within %d events of the memory", longestAttempt), describe(e))
+	}
+	a.script.events = append(a.script.events, *e)
+	return nil
+}
+
+// unmap is of an attempt under way, or a give-back; or, where garbage is collected, one or
+// the other as the next event will tell, unless a reclaim came just before.
+func (a *arena) unmap(e *trace.Event, reclaiming bool) *Mismatch {
+	if len(a.script.events) > 0 || a.collects && !reclaiming {
+		return a.memory(e)
+	}
+	return a.giveBack(e)
+}
+
+func (a *arena) giveBack(e *trace.Event) *Mismatch {
+	if err := a.heap.Unmap(uint64(e.Addr), uint64(e.Provided)); err != nil {
+		return atEvent(e, "an unmap of granules that are mapped and in one free chunk", describe(e))
+	}
+	a.script.mapped -= uint64(e.Provided)
+	return nil
+}
+
+// settle gives back what the unmaps at the head of the script did, which turned out not to
+// be of an attempt.
+func (a *arena) settle() *Mismatch {
+	s := &a.script
+	n := 0
+	for n < len(s.events) && s.events[n].Kind == trace.KindUnmap {
+		if wrong := a.giveBack(&s.events[n]); wrong != nil {
+			return wrong
+		}
+		n++
+	}
+	s.events = s.events[:copy(s.events, s.events[n:])]
+	return nil
+}
+
+// beginsWithCollection says whether the unmaps at the head of the script are a collection
+// for a request of size bytes: it fits no free chunk, nor below the limit, but would with
+// them.
+func (a *arena) beginsWithCollection(size uint64) bool {
+	unmapped := uint64(0)
+	for i := range a.script.events {
+		if e := &a.script.events[i]; e.Kind == trace.KindUnmap {
+			unmapped += uint64(e.Provided)
+			continue
+		}
+		break
+	}
+	room := uint64(0)
+	if reserved := a.heap.Stats().Reserved; reserved < a.limit {
+		room = a.limit - reserved
+	}
+	return a.heap.LargestFree() < size && room&^(a.script.granularity-1) < size && room+unmapped >= size
+}
+
+// attempt replays the attempt that ends with e: an alloc, or a request that failed.
+func (a *arena) attempt(e *trace.Event) *Mismatch {
+	s := &a.script
+	if len(s.events) > 0 && s.events[0].Kind == trace.KindUnmap && !a.beginsWithCollection(uint64(e.Requested)) {
+		if wrong := a.settle(); wrong != nil {
+			return wrong
+		}
+	}
+	s.at, s.end = 0, e
+	block, ok := a.heap.Alloc(uint64(e.Requested))
+	if s.wrong != nil {
+		return s.wrong
+	}
+	came := "the request to fail"
+	if ok {
+		came = place(block.Size, block.Addr)
+	}
+	if s.at < len(s.events) {
+		left := &s.events[s.at]
+		return atEvent(left, "no such event: the replay asks for no more and comes to "+came, describe(left))
+	}
+	if e.Kind == trace.KindAlloc && (!ok || block.Addr != uint64(e.Addr) || block.Size != uint64(e.Provided)) || e.Kind != trace.KindAlloc && ok {
+		return atEvent(e, came, describe(e))
+	}
+	if len(s.events) > 0 {
+		if reserved := a.heap.Stats().Reserved; reserved != s.mapped {
+			return atEvent(e, fmt.Sprintf("%d bytes mapped after it", reserved), fmt.Sprintf("maps and unmaps that leave %d", s.mapped))
+		}
+		s.events = s.events[:0]
+	}
+	if ok && e.Stream != a.stream {
+		a.streams[block.Addr] = e.Stream
+	}
+	return nil
+}
+
+// use notes a stream that uses a block.
+func (a *arena) use(e *trace.Event) *Mismatch {
+	addr := uint64(e.Addr)
+	if _, live := a.heap.Find(addr); !live || a.shared[addr] {
+		return atEvent(e, "the address of a block in use", fmt.Sprintf("%#x", addr))
+	}
+	own, elsewhere := a.streams[addr]
+	if !elsewhere {
+		own = a.stream
+	}
+	if e.Stream != own {
+		a.shared[addr] = false
+	}
+	return nil
+}
+
+// free ends a block, or makes it pending if other streams used it.
+func (a *arena) free(e *trace.Event) *Mismatch {
+	if a.collects {
+		if wrong := a.settle(); wrong != nil {
+			return wrong
+		}
+	}
+	addr := uint64(e.Addr)
+	freed, shared := a.shared[addr]
+	if !shared {
+		return a.release(e)
+	}
+	if freed {
+		return atEvent(e, "no second free of a block that waits for its free_done", fmt.Sprintf("a free of %#x", addr))
+	}
+	a.shared[addr] = true
+	block, _ := a.heap.Find(addr)
+	return agree(e, block)
+}
+
+// freeDone ends a pending block.
+func (a *arena) freeDone(e *trace.Event) *Mismatch {
+	if a.collects {
+		if wrong := a.settle(); wrong != nil {
+			return wrong
+		}
+	}
+	addr := uint64(e.Addr)
+	if !a.shared[addr] {
+		return atEvent(e, "a block that was freed and that another stream used", fmt.Sprintf("%#x", addr))
+	}
+	delete(a.shared, addr)
+	return a.release(e)
+}
+
+func (a *arena) release(e *trace.Event) *Mismatch {
+	block, err := a.heap.Free(uint64(e.Addr))
+	if err != nil {
+		return atEvent(e, "the address of a block in use in its arena", fmt.Sprintf("%#x", uint64(e.Addr)))
+	}
+	if len(a.streams) > 0 {
+		delete(a.streams, block.Addr)
+	}
+	return agree(e, block)
+}
+
+// agree compares a free with the block it ends.
+func agree(e *trace.Event, block bfc.Block) *Mismatch {
+	if block.Requested == uint64(e.Requested) && block.Size == uint64(e.Provided) {
+		return nil
+	}
+	return atEvent(e,
+		fmt.Sprintf("%s for a request of %d, as it was handed out", place(block.Size, block.Addr), block.Requested),
+		fmt.Sprintf("%s for a request of %d", place(uint64(e.Provided), uint64(e.Addr)), uint64(e.Requested)))
+}

@@ -1,0 +1,53 @@
+// Package verify is the judge of a recording: it replays it through package bfc and
+// demands that every decision the recorded allocator took comes out again. It knows the
+// event model of package trace and the policy of package bfc, and nothing of reports or
+// commands.
+//
+// # What is checked
+//
+//   - The numbers: seq counts from 0 without gaps.
+//   - The bytes: the rolling checksum of each block of 4,096 events is the one that the
+//     collector wrote.
+//   - The pairs: a free names a block in use, in the arena, with the size asked for and
+//     the size handed out of its alloc; a free_done a block whose free is pending.
+//   - The decisions: each arena is replayed by an allocator of its own, which must ask its
+//     memory for the same things in the same order, and place each block at the same
+//     address with the same size.
+//
+// A recording that passes has lost no event of the allocator.
+//
+// # How a request is replayed
+//
+// The events that a request causes in its memory come before the alloc, reclaim or oom that
+// ends the attempt. They are kept until then, and become the script of a bfc.Memory:
+//
+//	recorded                        what the allocator must ask       what it is told
+//	──────────────────────────────  ────────────────────────────────  ─────────────────
+//	device_used  total, used        how much is free (headroom)       total - used
+//	grow_failed  8 MiB              a growth by 8 MiB                 refused
+//	map          7.2 MiB at A       a growth by 7.2 MiB               granted at A
+//	map          2 MiB at B         what was given back at B, again   done
+//	map_failed   2 MiB at C         what was given back at C, again   refused
+//	unmap        2 MiB at B         that B is given back after all    -
+//	alloc | reclaim | oom           nothing more
+//
+// The growths of an arena whose memory coalesces must lie one behind the other as far as
+// its first reservation goes. An unmap with no attempt under way is a give-back. In an arena with
+// garbage collection it may also be the first event of an attempt, unless it comes right
+// behind a reclaim: it is taken as the collection's when the request fits neither a free
+// chunk nor below the limit, and would fit with what is unmapped.
+//
+// Blocks are free to be used again at their free; those that another stream than their own
+// has used, at their free_done. Kinds that are not of the allocator pass through, as do the
+// events of arenas whose options name no growth: those belong to somebody else's allocator.
+//
+// # Where a proof ends
+//
+// A process that was killed may leave slots it had claimed and not filled: lost events.
+// Everything before the first one is proved, and what follows it must still replay. Only
+// within [LostTail] events of it a contradiction is the end of the proof rather than a
+// mismatch. A recording that was stopped or killed, or that ends inside a request, is
+// verified up to its last event; Result says where that is.
+//
+// Memory is bounded by live blocks and by the longest attempt, not by events.
+package verify

@@ -1,0 +1,126 @@
+package verify
+
+import (
+	"fmt"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// replayer replays the events of one process, arena by arena.
+type replayer struct {
+	arenas map[int32]*arena // nil for those that are not of our allocator
+	lastID int32            // of last
+	last   *arena           // the arena of the event before, or nil
+
+	// reclaiming says that only unmaps have come since a reclaim: they are give-backs.
+	reclaiming bool
+
+	ours, allocs, frees int64
+}
+
+func newReplayer() *replayer { return &replayer{arenas: map[int32]*arena{}} }
+
+// step replays one event. After a mismatch the replayer is not to be used again.
+func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
+	r.reclaiming = r.reclaiming && e.Kind == trace.KindUnmap
+	switch e.Kind {
+	case trace.KindArena:
+		return r.begin(e, strings.Text(e.Context))
+	case trace.KindReclaim:
+		return r.reclaim(e)
+	case trace.KindAlloc, trace.KindFree, trace.KindFreeDone, trace.KindStreamUse, trace.KindOOM,
+		trace.KindMap, trace.KindUnmap, trace.KindGrowFailed, trace.KindMapFailed, trace.KindDeviceUsed:
+	default:
+		return nil
+	}
+	a, wrong := r.arena(e)
+	if a == nil {
+		return wrong
+	}
+	switch e.Kind {
+	case trace.KindAlloc:
+		r.allocs++
+		return a.attempt(e)
+	case trace.KindFree:
+		r.frees++
+		return a.free(e)
+	case trace.KindFreeDone:
+		return a.freeDone(e)
+	case trace.KindStreamUse:
+		return a.use(e)
+	case trace.KindOOM:
+		return a.attempt(e)
+	case trace.KindUnmap:
+		return a.unmap(e, r.reclaiming)
+	}
+	return a.memory(e)
+}
+
+// arena is the arena of an event; nil for none of ours.
+func (r *replayer) arena(e *trace.Event) (*arena, *Mismatch) {
+	if r.last != nil && r.lastID == e.Arena {
+		return r.last, nil
+	}
+	if e.Arena == trace.NoArena {
+		return nil, nil
+	}
+	a, known := r.arenas[e.Arena]
+	if !known && r.ours > 0 {
+		return nil, atEvent(e, "an arena that an event before it describes", fmt.Sprintf("arena %d", e.Arena))
+	}
+	r.last, r.lastID = a, e.Arena
+	return a, nil
+}
+
+func (r *replayer) begin(e *trace.Event, options string) *Mismatch {
+	if r.arenas[e.Arena] != nil {
+		return atEvent(e, "an arena that is new", fmt.Sprintf("arena %d a second time", e.Arena))
+	}
+	a, err := parseArena(e, options)
+	if err != nil {
+		return atEvent(e, "options of an arena", fmt.Sprintf("%q: %v", options, err))
+	}
+	r.arenas[e.Arena] = a
+	if a != nil {
+		r.ours++
+	}
+	return nil
+}
+
+// reclaim ends the attempt of its arena, if it has one; unmaps of any arena may follow.
+func (r *replayer) reclaim(e *trace.Event) *Mismatch {
+	r.reclaiming = true
+	a, wrong := r.arena(e)
+	if a == nil {
+		return wrong
+	}
+	return a.attempt(e)
+}
+
+// growths is how many growths the memory granted, in all arenas.
+func (r *replayer) growths() int64 {
+	n := int64(0)
+	for _, a := range r.arenas {
+		if a != nil {
+			n += a.script.growths
+		}
+	}
+	return n
+}
+
+// finish settles the unmaps that no attempt came to claim, and returns the first event of a
+// request that has no end, or nil.
+func (r *replayer) finish() (open *trace.Event, wrong *Mismatch) {
+	for _, a := range r.arenas {
+		if a == nil || len(a.script.events) == 0 {
+			continue
+		}
+		if w := a.settle(); w != nil && (wrong == nil || w.Seq < wrong.Seq) {
+			wrong = w
+		}
+		if len(a.script.events) > 0 && (open == nil || a.script.events[0].Seq < open.Seq) {
+			open = &a.script.events[0]
+		}
+	}
+	return open, wrong
+}
