@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by the linker (make build).
+var version = "devel"
+
+// run is the whole command but for the process around it.
+func run(stdout, stderr io.Writer, args []string) int {
+	root := newRootCommand()
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	root.SetArgs(args)
+	return exitCode(stderr, root.ExecuteContext(context.Background()))
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "memprof",
+		Short: "Say where every byte of GPU memory went while a job ran",
+		Long: `memprof records the GPU memory of a job, from the first allocation to the last: what
+tensors asked for, what the allocator padded, held in reserve or left in holes, and what
+other libraries took. It reports, verifies and checks such recordings.`,
+		Example: `  memprof record -o run -- python3 train.py
+  memprof report run`,
+		Version:       version,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          knownVerb,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%w (see `%s --help`)", err, cmd.CommandPath())
+	})
+	root.SuggestionsMinimumDistance = 2
+	root.SetUsageTemplate(usageTemplate)
+	root.AddCommand(
+		newRecordCommand(), newReportCommand(), newVerifyCommand(), newCheckCommand(), newRecoverCommand(),
+		newReplayCommand(), newRerunCommand(), newDoctorCommand(), newHooksCommand(),
+	)
+	return root
+}
+
+func knownVerb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	message := fmt.Sprintf("unknown command %q", args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		message += fmt.Sprintf(", did you mean %s?", strings.Join(near, " or "))
+	}
+	return usagef("%s (see `memprof --help`)", message)
+}
+
+// exactArgs is cobra.ExactArgs with an exit code and the name of what is missing.
+func exactArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		return usagef("%s takes %s, got %d arguments (see `%s --help`)", cmd.Name(), strings.Join(names, " and "), len(args), cmd.CommandPath())
+	}
+}
+
+// someArgs wants at least one argument.
+func someArgs(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return nil
+		}
+		return usagef("%s needs %s (see `%s --help`)", cmd.Name(), name, cmd.CommandPath())
+	}
+}
