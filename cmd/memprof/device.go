@@ -1,0 +1,80 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"github.com/memprof/memprof/hooks"
+	"github.com/memprof/memprof/hooks/rerun"
+	"github.com/memprof/memprof/trace"
+)
+
+// chosenDevice is where a job will run.
+type chosenDevice struct {
+	simulated bool
+	why       string // for an automatic choice of the simulator: what is wrong with the real driver
+	gpus      []trace.GPU
+}
+
+// chooseDevice settles --device. auto is the real driver if it has a device.
+func chooseDevice(wanted string, simMemory int64, installed *hooks.Installation) (*chosenDevice, error) {
+	if wanted == "sim" {
+		return simulatedDevice(simMemory, installed, "")
+	}
+	_, devices, err := rerun.Probe(rerun.DriverName)
+	if err == nil && len(devices) == 0 {
+		err = fmt.Errorf("the CUDA driver shows no device")
+	}
+	switch {
+	case err == nil:
+		return &chosenDevice{gpus: realGPUs(devices)}, nil
+	case wanted == "real":
+		return nil, usagef("--device real: %w (see `memprof doctor`)", err)
+	}
+	return simulatedDevice(simMemory, installed, err.Error())
+}
+
+// realGPUs takes names from NVML, which knows more, or else from the driver.
+func realGPUs(devices []rerun.Device) []trace.GPU {
+	var gpus []trace.GPU
+	if state, err := readNVML(); err == nil {
+		for i, card := range state.GPUs {
+			gpus = append(gpus, trace.GPU{Index: i, Name: card.Name, UUID: card.UUID, Memory: card.Total, Driver: state.Driver})
+		}
+		return gpus
+	}
+	for i, device := range devices {
+		gpus = append(gpus, trace.GPU{Index: i, Name: device.Name, Memory: device.Total})
+	}
+	return gpus
+}
+
+// simulatedDevice asks the simulator itself, set up as the job will find it.
+func simulatedDevice(memory int64, installed *hooks.Installation, why string) (*chosenDevice, error) {
+	if memory > 0 {
+		if err := os.Setenv("MEMPROF_SIM_MEMORY", strconv.FormatInt(memory, 10)); err != nil {
+			return nil, err
+		}
+	}
+	version, devices, err := rerun.Probe(installed.SimDriver())
+	if err != nil {
+		return nil, fmt.Errorf("the simulated device: %w", err)
+	}
+	chosen := &chosenDevice{simulated: true, why: why}
+	for i, device := range devices {
+		chosen.gpus = append(chosen.gpus, trace.GPU{Index: i, Name: device.Name, Memory: device.Total, Driver: "simulated, CUDA " + formatCUDA(version)})
+	}
+	return chosen, nil
+}
+
+func (d *chosenDevice) String() string {
+	if len(d.gpus) == 0 {
+		return "no device"
+	}
+	name := fmt.Sprintf("%s, %s", d.gpus[0].Name, formatSize(d.gpus[0].Memory))
+	if len(d.gpus) > 1 {
+		name = fmt.Sprintf("%d × %s", len(d.gpus), name)
+	}
+	return name
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// forwarded are the signals that a job may expect from whoever started it. memprof hands
+// them on and lives until the job ends.
+var forwarded = []os.Signal{
+	unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGCONT, unix.SIGWINCH,
+}
+
+// findCommand looks a command up as execvp does. The error ends memprof with 127 when
+// there is no such file and 126 when it is there and cannot be executed.
+func findCommand(name string) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, executable(name)
+	}
+	var refused error
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		if dir == "" {
+			dir = "." // an empty element of PATH
+		}
+		path := filepath.Join(dir, name)
+		if !strings.Contains(path, "/") {
+			path = "./" + path
+		}
+		err := executable(path)
+		if err == nil {
+			return path, nil
+		}
+		var exit *exitError
+		if errors.As(err, &exit) && exit.code == exitNotRunnable && refused == nil {
+			refused = err
+		}
+	}
+	if refused != nil {
+		return "", refused
+	}
+	return "", &exitError{code: exitNotFound, err: fmt.Errorf("%s: command not found", name)}
+}
+
+func executable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return &exitError{code: exitNotFound, err: fmt.Errorf("%s: command not found", path)}
+	case err != nil:
+		return &exitError{code: exitNotRunnable, err: err}
+	case info.IsDir():
+		return &exitError{code: exitNotRunnable, err: fmt.Errorf("%s: is a directory", path)}
+	case unix.Access(path, unix.X_OK) != nil || info.Mode().Perm()&0o111 == 0: // root may access all
+		return &exitError{code: exitNotRunnable, err: fmt.Errorf("%s: permission denied (not executable)", path)}
+	}
+	return nil
+}
+
+// job is a command in the foreground: it has memprof's terminal, process group and files.
+type job struct {
+	process *os.Process
+	signals chan os.Signal
+	ended   chan struct{}
+}
+
+// startJob starts argv with the program at path. The error ends memprof with 126 or 127.
+func startJob(path string, argv, env []string) (*job, error) {
+	signals := make(chan os.Signal, 64)
+	for _, sig := range append([]os.Signal{unix.SIGPIPE}, forwarded...) {
+		// What was ignored stays so, here and in the job (nohup). SIGPIPE is caught so
+		// that a closed stderr does not end memprof before its job.
+		if !signal.Ignored(sig) {
+			signal.Notify(signals, sig)
+		}
+	}
+	process, err := os.StartProcess(path, argv, &os.ProcAttr{
+		Env:   env,
+		Files: []*os.File{os.Stdin, os.Stdout, os.Stderr},
+	})
+	if err != nil {
+		signal.Stop(signals)
+		if errors.Is(err, syscall.ENOEXEC) {
+			return nil, &exitError{code: exitNotRunnable, err: fmt.Errorf("%s: exec format error (a script needs a first line like #!/bin/sh)", path)}
+		}
+		if errors.Is(err, fs.ErrNotExist) { // the interpreter of its first line
+			return nil, &exitError{code: exitNotFound, err: fmt.Errorf("%s: its interpreter is not found", path)}
+		}
+		return nil, &exitError{code: exitNotRunnable, err: fmt.Errorf("starting the job: %w", err)}
+	}
+	j := &job{process: process, signals: signals, ended: make(chan struct{})}
+	go j.forward()
+	return j, nil
+}
+
+func (j *job) forward() {
+	for {
+		select {
+		case sig := <-j.signals:
+			if sig != unix.SIGPIPE && !reachedByTerminal(sig) {
+				j.process.Signal(sig) // an error: it has ended, Wait will say so
+			}
+		case <-j.ended:
+			return
+		}
+	}
+}
+
+// reachedByTerminal says whether a keyboard signal came from the terminal, which sent it
+// to the job as well: a second SIGINT would break what the first one set going. It cannot
+// be told from one sent by kill, so in a terminal's foreground keyboard signals are the
+// terminal's.
+func reachedByTerminal(sig os.Signal) bool {
+	if sig != unix.SIGINT && sig != unix.SIGQUIT && sig != unix.SIGWINCH {
+		return false
+	}
+	terminal, err := os.Open("/dev/tty")
+	if err != nil {
+		return false
+	}
+	defer terminal.Close()
+	group, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// outcome is how a job ended.
+type outcome struct {
+	code   int            // as a shell has it: 128+n for signal n
+	signal syscall.Signal // 0 unless a signal ended it
+}
+
+func (o outcome) String() string {
+	if o.signal != 0 {
+		return fmt.Sprintf("signal %d (%s)", int(o.signal), unix.SignalName(o.signal))
+	}
+	return fmt.Sprintf("exit code %d", o.code)
+}
+
+// wait returns when the job has ended. Signals to memprof stay caught: what is left to
+// do is finishing the trace.
+func (j *job) wait() (outcome, error) {
+	state, err := j.process.Wait()
+	close(j.ended)
+	if err != nil {
+		return outcome{}, fmt.Errorf("waiting for the job: %w", err)
+	}
+	status := state.Sys().(syscall.WaitStatus)
+	if status.Signaled() {
+		return outcome{code: 128 + int(status.Signal()), signal: status.Signal()}, nil
+	}
+	return outcome{code: status.ExitStatus()}, nil
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/memprof/memprof/hooks"
+)
+
+type recordOptions struct {
+	Output         string
+	Force          bool
+	Allocator      string
+	Device         string
+	SimMemory      sizeFlag
+	Growth         string
+	Headroom       sizeFlag
+	Limit          sizeFlag
+	Handle         sizeFlag
+	Serve          bool
+	RequireTensors bool
+	Shim           string
+	Spool          string
+	Quiet          bool
+}
+
+func newRecordCommand() *cobra.Command {
+	var opts recordOptions
+	cmd := &cobra.Command{
+		Use:   "record [flags] -- COMMAND [ARGUMENT]...",
+		Short: "Run a job and record its GPU memory",
+		Long: `Runs a command in the foreground with memprof's allocator under it and writes every
+allocation, free and growth to a directory. The job needs no change: torch is served
+through a shim, other libraries are watched where they call CUDA. Signals are handed on,
+and trouble of memprof's own ends the recording, never the job.`,
+		Annotations: exitCodes(recordExits),
+		Example: `  memprof record -o run -- python3 train.py --iterations 20
+  memprof record --device sim --sim-memory 16GiB -- ./my-cuda-program`,
+		Args: someArgs("a command after --"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return opts.run(cmd.ErrOrStderr(), args)
+		},
+	}
+	opts.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
+	flags.SetInterspersed(false) // flags behind the command are the command's, with or without --
+	flags.StringVarP(&o.Output, "output", "o", "", "write the recording to this `directory` (default memprof-COMMAND-TIME)")
+	flags.BoolVar(&o.Force, "force", false, "replace the recording that is in the directory")
+	flags.StringVar(&o.Allocator, "allocator", "bfc", "who serves tensors: bfc, memprof's allocator")
+	flags.StringVar(&o.Device, "device", "auto", "real, sim, or auto: real where there is a GPU, else the simulated one")
+	flags.Var(&o.SimMemory, "sim-memory", "memory of each simulated device (default 80GiB)")
+	flags.StringVar(&o.Growth, "growth", "double", "how the main arena grows: double, needed, or none (takes --limit at once)")
+	o.Headroom = 2 << 30
+	flags.Var(&o.Headroom, "headroom", "free memory that growth beyond a request leaves to others")
+	flags.Var(&o.Limit, "limit", "most memory the main arena may reserve (default: no limit)")
+	flags.Var(&o.Handle, "handle", "size of physical handles, the unit in which memory is given back")
+	flags.BoolVar(&o.Serve, "serve", false, "serve cudaMalloc and cuMemAlloc of every library too")
+	flags.BoolVar(&o.RequireTensors, "require-tensors", false, "refuse to start when the torch shim cannot be built")
+	flags.StringVar(&o.Shim, "shim", "", "use this torch shim, made by memprof hooks build, `file`")
+	flags.StringVar(&o.Spool, "spool", "", "keep unfinished events in this `directory` (default: in the recording)")
+	flags.BoolVarP(&o.Quiet, "quiet", "q", false, "print only what went wrong")
+}
+
+func (o *recordOptions) validate() error {
+	switch o.Allocator {
+	case "bfc":
+	case "native":
+		return usagef("--allocator native is not in this version: bfc is the only allocator")
+	default:
+		return usagef("--allocator %q: bfc is the only allocator", o.Allocator)
+	}
+	switch o.Device {
+	case "auto", "real", "sim":
+	default:
+		return usagef("--device %q: want auto, real or sim", o.Device)
+	}
+	switch o.Growth {
+	case "double", "needed":
+	case "none":
+		if o.Limit == 0 {
+			return usagef("--growth none takes all memory at once: it needs a --limit")
+		}
+	default:
+		return usagef("--growth %q: want double, needed or none", o.Growth)
+	}
+	if o.SimMemory != 0 && o.Device == "real" {
+		return usagef("--sim-memory is for --device sim")
+	}
+	return nil
+}
+
+// run refuses what it can before anything is written, and everything else before the job
+// is started.
+func (o *recordOptions) run(stderr io.Writer, command []string) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	program, err := findCommand(command[0])
+	if err != nil {
+		return err
+	}
+	if o.Shim != "" {
+		if o.Shim, err = existingFile(o.Shim); err != nil {
+			return usagef("--shim: %w", err)
+		}
+	}
+	installed, err := installHook()
+	if err != nil {
+		return refuse(err)
+	}
+	device, err := chooseDevice(o.Device, int64(o.SimMemory), installed)
+	if err != nil {
+		return refuse(err)
+	}
+	if o.RequireTensors && o.Shim == "" {
+		if _, err := buildShim(installed, pythonOf(command[0]), stderr); err != nil {
+			return err
+		}
+	}
+	place, err := newPlace(o.Output, o.Spool, command[0], o.Force)
+	if err != nil {
+		return err
+	}
+	rec := &recording{place: place, device: device, stderr: stderr, quiet: o.Quiet}
+	environment := func(base []string) []string {
+		return installed.Environment(base, o.hookOptions(place.spool, device.simulated))
+	}
+	return rec.run(program, command, o.settings(), environment)
+}
+
+// refuse makes err one that ends record before the job is started.
+func refuse(err error) error { return &exitError{code: exitUsage, err: err} }
+
+func (o *recordOptions) hookOptions(spool string, simulate bool) hooks.Options {
+	return hooks.Options{
+		Spool: spool, Growth: o.Growth, Headroom: uint64(o.Headroom), Limit: uint64(o.Limit), Handle: uint64(o.Handle),
+		Serve: o.Serve, Simulate: simulate, SimMemory: uint64(o.SimMemory), Shim: o.Shim,
+	}
+}
+
+// settings are what run.json keeps of the options.
+func (o *recordOptions) settings() map[string]string {
+	settings := map[string]string{
+		"allocator": o.Allocator,
+		"device":    o.Device,
+		"growth":    o.Growth,
+		"headroom":  fmt.Sprint(int64(o.Headroom)),
+		"serve":     fmt.Sprint(o.Serve),
+	}
+	for name, size := range map[string]sizeFlag{"limit": o.Limit, "handle": o.Handle, "sim_memory": o.SimMemory} {
+		if size > 0 {
+			settings[name] = fmt.Sprint(int64(size))
+		}
+	}
+	if o.Shim != "" {
+		settings["shim"] = o.Shim
+	}
+	return settings
+}
+
+// pythonOf is the Python that a job will use, as far as its command tells.
+func pythonOf(command string) string {
+	if matched, _ := filepath.Match("python*", filepath.Base(command)); matched {
+		return command
+	}
+	return "python3"
+}

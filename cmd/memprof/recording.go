@@ -1,0 +1,234 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/memprof/memprof/trace"
+)
+
+const (
+	pollEvery = 50 * time.Millisecond // how often events are taken over from the job
+	lingers   = 2 * time.Second       // how long processes of the job may outlive it before they are cut off
+)
+
+// recording is one run of `record` from the start of the job to the finished trace.
+type recording struct {
+	place  *place
+	device *chosenDevice
+	stderr io.Writer
+	quiet  bool
+
+	info      *trace.Info
+	collector *trace.Collector
+	troubles  []string // of the collector, each once
+}
+
+// run records the job. Once it is started its exit code is the result, whatever becomes
+// of the trace.
+func (r *recording) run(program string, command []string, settings map[string]string, environment func([]string) []string) error {
+	if err := r.prepare(command, settings); err != nil {
+		r.place.abandon()
+		return refuse(err)
+	}
+	if r.device.why != "" {
+		r.say("no GPU here (%s): the job runs on the simulated one", r.device.why)
+	}
+	started := time.Now()
+	job, err := startJob(program, command, environment(os.Environ()))
+	if err != nil {
+		r.finishCollector()
+		r.place.abandon()
+		return err
+	}
+	stop := r.follow()
+	ended, err := job.wait()
+	stop()
+	if err != nil {
+		return err
+	}
+	r.info.DurationNS = time.Since(started).Nanoseconds()
+	r.info.ExitStatus = &ended.code
+	r.conclude(ended)
+	return exitWith(ended.code)
+}
+
+// prepare writes run.json, so that a recording that is cut short can be recovered, and
+// opens the collector.
+func (r *recording) prepare(command []string, settings map[string]string) error {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return err
+	}
+	host, _ := os.Hostname() // its name is a convenience
+	r.info = &trace.Info{
+		ID: trace.NewRunID(), Version: version, Command: command, Host: host, OS: osName(), Kernel: kernelName(),
+		GPUs: r.device.gpus, Options: settings, Start: time.Now(), ClockBase: now.Nano(),
+	}
+	if r.device.simulated {
+		settings["device"] = "sim"
+	} else {
+		settings["device"] = "real"
+	}
+	if err := trace.WriteInfo(r.place.dir, r.info); err != nil {
+		return err
+	}
+	collector, err := trace.NewCollector(r.place.dir, r.place.spool, trace.CollectorOptions{RunID: r.info.ID, ClockBase: r.info.ClockBase})
+	r.collector = collector
+	return err
+}
+
+// follow takes events over while the job runs, until the function it returns is called.
+func (r *recording) follow() (stop func()) {
+	end, ended := make(chan struct{}), make(chan struct{})
+	live := newLiveLine(r.stderr, r.quiet)
+	go func() {
+		defer close(ended)
+		defer live.clear()
+		ticker := time.NewTicker(pollEvery)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-end:
+				return
+			case <-ticker.C:
+				r.poll()
+				live.draw(r.collector.Totals())
+			}
+		}
+	}()
+	return func() {
+		close(end)
+		<-ended
+	}
+}
+
+func (r *recording) poll() {
+	if _, err := r.collector.Poll(); err != nil {
+		r.trouble(err)
+	}
+}
+
+func (r *recording) trouble(err error) {
+	if text := err.Error(); !slices.Contains(r.troubles, text) {
+		r.troubles = append(r.troubles, text)
+	}
+}
+
+// finishCollector waits a little for processes that outlive the job and completes the trace.
+func (r *recording) finishCollector() *trace.Summary {
+	elsewhere := spoolTarget(r.place.spool)
+	for deadline := time.Now().Add(lingers); time.Now().Before(deadline); time.Sleep(pollEvery) {
+		if alive, err := r.collector.Alive(); !alive || err != nil {
+			break
+		}
+		r.poll()
+	}
+	summary, err := r.collector.Finish()
+	if err != nil {
+		r.troubles = nil // Finish made the last attempt at everything
+		r.trouble(err)
+		return summary
+	}
+	if err := os.RemoveAll(elsewhere); err != nil {
+		r.trouble(err)
+	}
+	return summary
+}
+
+func (r *recording) conclude(ended outcome) {
+	summary := r.finishCollector()
+	if ended.code != 0 {
+		r.say("the job ended with %s", ended)
+	}
+	r.info.Problems = append(slices.Clone(summary.Problems), r.troubles...)
+	run, err := trace.Open(r.place.dir)
+	if err == nil {
+		r.info.Frameworks = frameworks(run)
+	}
+	if err := trace.WriteInfo(r.place.dir, r.info); err != nil {
+		r.trouble(err)
+		r.info.Problems = append(r.info.Problems, err.Error())
+	}
+	for _, problem := range r.info.Problems {
+		fmt.Fprintln(r.stderr, "memprof: problem:", problem)
+	}
+	r.report(run, err, summary)
+}
+
+// report prints what there is now and what to do with it.
+func (r *recording) report(run *trace.Run, openErr error, summary *trace.Summary) {
+	next := "memprof report " + shellQuote(r.place.shown)
+	switch {
+	case errors.Is(openErr, trace.ErrUnfinished):
+		fmt.Fprintf(r.stderr, "memprof: the trace in %s is not complete; next: memprof recover %s\n", r.place.shown, shellQuote(r.place.shown))
+		return
+	case errors.Is(openErr, trace.ErrEmpty):
+		r.say("no event was recorded: the job never used a GPU through CUDA (`memprof doctor` shows what is there)")
+		return
+	case openErr != nil:
+		fmt.Fprintln(r.stderr, "memprof: the trace cannot be read:", openErr)
+		return
+	}
+	bytes := int64(0)
+	for _, process := range run.Processes {
+		bytes += process.Bytes()
+	}
+	totals := r.collector.Totals()
+	r.say("%s of %s in %s (%s), on %s", counted(summary.Events, "event"), counted(int64(len(summary.Processes)), "process"), r.place.shown, formatSize(bytes), r.device)
+	if totals.PeakReserved == 0 && totals.Requested == 0 {
+		r.say("the job made no allocation through memprof (`memprof doctor` shows what may be missing)")
+	} else {
+		r.say("reserved at most %s", formatSize(totals.PeakReserved))
+	}
+	r.say("next: %s", next)
+}
+
+// say prints a line unless --quiet.
+func (r *recording) say(format string, args ...any) {
+	if !r.quiet {
+		fmt.Fprintf(r.stderr, "memprof: "+format+"\n", args...)
+	}
+}
+
+// frameworks are those that the processes of a run named, each once.
+func frameworks(run *trace.Run) []string {
+	var all []string
+	for _, process := range run.Processes {
+		for _, name := range strings.Split(process.Frameworks, ";") {
+			if name = strings.TrimSpace(name); name != "" && !slices.Contains(all, name) {
+				all = append(all, name)
+			}
+		}
+	}
+	return all
+}
+
+// osName is what the distribution calls itself.
+func osName() string {
+	text, err := os.ReadFile("/etc/os-release")
+	if err != nil {
+		return "Linux"
+	}
+	for line := range strings.Lines(string(text)) {
+		if name, ok := strings.CutPrefix(strings.TrimSpace(line), "PRETTY_NAME="); ok {
+			return strings.Trim(name, `"'`)
+		}
+	}
+	return "Linux"
+}
+
+func kernelName() string {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(name.Release[:])
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/memprof/memprof/trace"
+)
+
+type recoverOptions struct {
+	Wait bool
+	JSON bool
+}
+
+func newRecoverCommand() *cobra.Command {
+	var opts recoverOptions
+	cmd := &cobra.Command{
+		Use:   "recover DIR",
+		Short: "Finish a recording whose recorder was killed or ran out of disk",
+		Long: `Turns what is left in the spool of a recording into the rest of its trace. Everything that
+the job had been given is there, whatever ended memprof or the job.`,
+		Annotations: exitCodes(recoverExits),
+		Example: `  memprof recover run
+  memprof recover --wait run`,
+		Args: exactArgs("the directory of a recording"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt)
+			defer stop()
+			return opts.run(ctx, cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
+		},
+	}
+	opts.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *recoverOptions) addFlags(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.Wait, "wait", false, "collect until the processes of the recording that still run have ended")
+	flags.BoolVar(&o.JSON, "json", false, "print JSON")
+}
+
+func (o *recoverOptions) run(ctx context.Context, stdout, stderr io.Writer, dir string) error {
+	// A spool elsewhere (record --spool) is a link, which recovery removes.
+	elsewhere := spoolTarget(filepath.Join(dir, trace.SpoolName))
+	summary, err := trace.Recover(ctx, dir, o.Wait)
+	var about *trace.PathError
+	switch {
+	case errors.As(err, &about), errors.Is(err, os.ErrNotExist):
+		return inputError(err)
+	case err != nil:
+		return err
+	}
+	if err := os.RemoveAll(elsewhere); err != nil {
+		return err
+	}
+	for _, problem := range summary.Problems {
+		fmt.Fprintln(stderr, "memprof: problem:", problem)
+	}
+	return o.print(stdout, dir, summary)
+}
+
+func (o *recoverOptions) print(stdout io.Writer, dir string, summary *trace.Summary) error {
+	if o.JSON {
+		type process struct {
+			Name   string `json:"name"`
+			Events int64  `json:"events"`
+			Lost   int64  `json:"lost"`
+		}
+		out := struct {
+			Processes []process `json:"processes"`
+		}{[]process{}}
+		for _, p := range summary.Processes {
+			out.Processes = append(out.Processes, process{p.Name, p.Events, p.Ending.Lost})
+		}
+		return printJSON(stdout, out)
+	}
+	if len(summary.Processes) == 0 {
+		_, err := fmt.Fprintf(stdout, "nothing to recover in %s\n", dir)
+		return err
+	}
+	for _, p := range summary.Processes {
+		line := fmt.Sprintf("%s: %s", p.Name, counted(p.Events, "event"))
+		if p.Ending.Lost > 0 {
+			line += fmt.Sprintf(", %d lost at the end", p.Ending.Lost)
+		}
+		if _, err := fmt.Fprintln(stdout, line); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(stdout, "next: memprof report %s\n", shellQuote(dir))
+	return err
+}
