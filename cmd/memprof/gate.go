@@ -1,0 +1,111 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report"
+)
+
+// gate is a condition on a metric: "waste.external < 25%".
+type gate struct {
+	text   string
+	metric analysis.Metric
+	op     string
+	limit  float64 // in the metric's unit: bytes, share (1 is all) or count
+}
+
+var gateForm = regexp.MustCompile(`^\s*([A-Za-z0-9_.]+)\s*(<=|>=|==|<|>)\s*(\S.*?)\s*$`)
+
+// parseGate understands `metric op limit`, where op is one of < <= > >= == and the limit
+// has the unit of the metric.
+func parseGate(text string) (gate, error) {
+	form := gateForm.FindStringSubmatch(text)
+	if form == nil {
+		return gate{}, usagef("gate %q: want METRIC OP LIMIT, like 'reserved.peak < 40GiB', with OP one of < <= > >= ==", text)
+	}
+	metric, ok := analysis.LookupMetric(form[1])
+	if !ok {
+		return gate{}, usagef("gate %q: there is no metric %q (memprof check --list names them)", text, form[1])
+	}
+	limit, err := parseLimit(form[3], metric.Unit)
+	if err != nil {
+		return gate{}, usagef("gate %q: %w", text, err)
+	}
+	return gate{text: strings.TrimSpace(text), metric: metric, op: form[2], limit: limit}, nil
+}
+
+func parseLimit(text string, unit analysis.Unit) (float64, error) {
+	number, percent := strings.CutSuffix(text, "%")
+	switch unit {
+	case analysis.Share:
+		if !percent {
+			return 0, fmt.Errorf("the metric is a share: %q needs a %%", text)
+		}
+		share, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || math.IsNaN(share) || math.IsInf(share, 0) {
+			return 0, fmt.Errorf("%q is not a percentage", text)
+		}
+		return share / 100, nil
+	case analysis.Bytes:
+		if percent {
+			return 0, fmt.Errorf("the metric is a size, not a share: %q", text)
+		}
+		bytes, err := report.ParseSize(text)
+		return float64(bytes), err
+	}
+	count, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("the metric is a count: %q is not a whole number", text)
+	}
+	return float64(count), nil
+}
+
+// holds says whether a value keeps the gate.
+func (g *gate) holds(value float64) bool {
+	switch g.op {
+	case "<":
+		return value < g.limit
+	case "<=":
+		return value <= g.limit
+	case ">":
+		return value > g.limit
+	case ">=":
+		return value >= g.limit
+	}
+	return value == g.limit
+}
+
+// margin is the distance to the limit, negative on the bad side; of == it is never positive.
+func (g *gate) margin(value float64) float64 {
+	switch g.op {
+	case "<", "<=":
+		return g.limit - value
+	case ">", ">=":
+		return value - g.limit
+	}
+	return 0 - math.Abs(value-g.limit) // the 0 keeps -0 away
+}
+
+// format writes a value in the metric's unit.
+func (g *gate) format(value float64) string {
+	switch g.metric.Unit {
+	case analysis.Share:
+		return report.FormatPercent(value)
+	case analysis.Bytes:
+		return formatSize(int64(value))
+	}
+	return strconv.FormatFloat(value, 'f', -1, 64)
+}
+
+// number is a value for JSON: bytes and counts are integers.
+func (g *gate) number(value float64) any {
+	if g.metric.Unit == analysis.Share {
+		return value
+	}
+	return int64(value)
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+func TestParseGate(t *testing.T) {
+	tests := []struct {
+		text, metric, op string
+		limit            float64
+	}{
+		{"reserved.peak < 40GiB", "reserved.peak", "<", 40 << 30},
+		{"  reserved.peak<=1.5g ", "reserved.peak", "<=", 3 << 29},
+		{"reserved.peak == 2097152", "reserved.peak", "==", 2 << 20},
+		{"reserved.peak > 40GB", "reserved.peak", ">", 40e9},
+		{"waste.external >= 25%", "waste.external", ">=", 0.25},
+		{"waste.external < 0.5 %", "waste.external", "<", 0.005},
+	}
+	for _, test := range tests {
+		g, err := parseGate(test.text)
+		if err != nil || g.metric.Name != test.metric || g.op != test.op || g.limit != test.limit {
+			t.Errorf("parseGate(%q) = %s %s %v, %v; want %s %s %v", test.text, g.metric.Name, g.op, g.limit, err, test.metric, test.op, test.limit)
+		}
+	}
+}
+
+func TestParseGateRefuses(t *testing.T) {
+	tests := []struct{ text, want string }{
+		{"", "want METRIC OP LIMIT"},
+		{"reserved.peak", "want METRIC OP LIMIT"},
+		{"reserved.peak <", "want METRIC OP LIMIT"},
+		{"reserved.peak != 1", "want METRIC OP LIMIT"},
+		{"reserved.peak => 1GiB", "want METRIC OP LIMIT"},
+		{"reserved.peek < 1GiB", `no metric "reserved.peek"`},
+		{"reserved.peak < 25%", "a size, not a share"},
+		{"reserved.peak < 5 parsecs", "parsecs"},
+		{"waste.external < 0.25", "needs a %"},
+		{"waste.external < 25MiB", "needs a %"},
+		{"waste.external < many%", "not a percentage"},
+		{"waste.external < NaN%", "not a percentage"},
+	}
+	for _, test := range tests {
+		_, err := parseGate(test.text)
+		var exit *exitError
+		if !errors.As(err, &exit) || exit.code != exitUsage || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("parseGate(%q): %v; want exit code 2 and %q", test.text, err, test.want)
+		}
+	}
+}
+
+func TestGateHolds(t *testing.T) {
+	tests := []struct {
+		op     string
+		value  float64
+		holds  bool
+		margin float64
+	}{
+		{op: "<", value: 99, holds: true, margin: 1},
+		{op: "<", value: 100, holds: false, margin: 0},
+		{op: "<=", value: 100, holds: true, margin: 0},
+		{op: "<=", value: 101, holds: false, margin: -1},
+		{op: ">", value: 100, holds: false, margin: 0},
+		{op: ">", value: 101, holds: true, margin: 1},
+		{op: ">=", value: 100, holds: true, margin: 0},
+		{op: ">=", value: 99, holds: false, margin: -1},
+		{op: "==", value: 100, holds: true, margin: 0},
+		{op: "==", value: 97, holds: false, margin: -3},
+		{op: "==", value: 103, holds: false, margin: -3},
+	}
+	for _, test := range tests {
+		g := gate{op: test.op, limit: 100}
+		if g.holds(test.value) != test.holds || g.margin(test.value) != test.margin {
+			t.Errorf("%v %s 100: holds %v, margin %v; want %v, %v", test.value, test.op, g.holds(test.value), g.margin(test.value), test.holds, test.margin)
+		}
+	}
+}
+
+// TestJudge: the worst process and device of a run, the median of several runs.
+func TestJudge(t *testing.T) {
+	device := func(ordinal int32, reserved int64) analysis.DeviceResult {
+		return analysis.DeviceResult{Device: ordinal, Allocs: 1, MaxR: reserved, Peak: analysis.Instant{R: reserved, Seq: reserved}}
+	}
+	run := func(path string, reserved ...int64) analyzedRun {
+		result := &analysis.Result{Process: "rank0"}
+		for i, r := range reserved {
+			result.Devices = append(result.Devices, device(int32(i), r))
+		}
+		return analyzedRun{path: path, results: []*analysis.Result{result}}
+	}
+	tests := []struct {
+		gate   string
+		runs   []analyzedRun
+		value  float64
+		path   string
+		device int32
+		holds  bool
+	}{
+		{"reserved.peak < 100", []analyzedRun{run("a", 10, 90, 20)}, 90, "a", 1, true},
+		{"reserved.peak > 15", []analyzedRun{run("a", 10, 90, 20)}, 10, "a", 0, false},
+		{"reserved.peak < 100", []analyzedRun{run("a", 120), run("b", 80), run("c", 95)}, 95, "c", 0, true},
+		{"reserved.peak < 100", []analyzedRun{run("a", 120), run("b", 80)}, 120, "a", 0, false},
+		{"reserved.peak == 90", []analyzedRun{run("a", 90, 89)}, 89, "a", 1, false},
+	}
+	for _, test := range tests {
+		g, err := parseGate(test.gate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := judge(&g, test.runs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.found.value != test.value || got.found.where.Path != test.path || got.found.where.Device != test.device || got.holds != test.holds {
+			t.Errorf("%s: %+v, holds %v; want %v in %s on device %d, holds %v", test.gate, got.found, got.holds, test.value, test.path, test.device, test.holds)
+		}
+	}
+	g, err := parseGate("reserved.peak < 100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var exit *exitError
+	if _, err := judge(&g, []analyzedRun{{path: "idle", results: []*analysis.Result{{Devices: []analysis.DeviceResult{{}}}}}}); !errors.As(err, &exit) || exit.code != exitUsage {
+		t.Errorf("a run without allocations: %v, want exit code 2", err)
+	}
+}

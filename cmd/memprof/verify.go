@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/memprof/memprof/analysis/verify"
+	"github.com/memprof/memprof/trace"
+)
+
+func newVerifyCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "verify PATH",
+		Short: "Replay a recording and demand every address, size and growth again",
+		Long: `Checks that a recording is whole and unchanged (numbers, checksums, pairs of allocation and
+free) and replays it through memprof's model of the allocator, which must take every
+decision again. What passes has lost no event. Of a recording that ends early, what there
+is must pass, and the end is named.`,
+		Annotations: exitCodes(verifyExits),
+		Example: `  memprof verify run
+  memprof verify --json run`,
+		Args: exactArgs("a trace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return runVerify(cmd.Context(), cmd.OutOrStdout(), args[0], asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// verified is the judgement on one process: of Result and Mismatch one is there.
+type verified struct {
+	Process  string
+	Result   *verify.Result
+	Mismatch *verify.Mismatch
+}
+
+func runVerify(ctx context.Context, stdout io.Writer, path string, asJSON bool) error {
+	run, err := openRun(path)
+	if err != nil {
+		return err
+	}
+	judged, err := verifyAll(ctx, run)
+	if err != nil {
+		return err
+	}
+	if err := printVerified(stdout, judged, asJSON); err != nil {
+		return err
+	}
+	wrong := 0
+	for _, v := range judged {
+		if v.Mismatch != nil {
+			wrong++
+		}
+	}
+	if wrong > 0 {
+		return &exitError{code: exitViolated, err: fmt.Errorf("%s does not verify", path)}
+	}
+	return nil
+}
+
+// verifyAll judges every process. One without allocations (a launcher that only looked at
+// the GPU) has nothing to judge, and is an error when the others have nothing either.
+func verifyAll(ctx context.Context, run *trace.Run) ([]verified, error) {
+	var judged []verified
+	var nothing error
+	for _, process := range run.Processes {
+		result, err := verify.Process(ctx, process)
+		var mismatch *verify.Mismatch
+		switch {
+		case errors.As(err, &mismatch):
+			judged = append(judged, verified{Process: process.Name, Mismatch: mismatch})
+		case errors.Is(err, verify.ErrNothingToVerify):
+			nothing = err
+		case err != nil:
+			return nil, inputError(err)
+		default:
+			judged = append(judged, verified{Process: process.Name, Result: result})
+		}
+	}
+	if len(judged) == 0 {
+		return nil, inputError(nothing)
+	}
+	return judged, nil
+}
+
+func printVerified(stdout io.Writer, judged []verified, asJSON bool) error {
+	if asJSON {
+		return printVerifiedJSON(stdout, judged)
+	}
+	for _, v := range judged {
+		if _, err := fmt.Fprintln(stdout, v.line()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (v *verified) line() string {
+	if v.Mismatch != nil {
+		return "WRONG  " + v.Mismatch.Error()
+	}
+	r := v.Result
+	line := fmt.Sprintf("ok     %s: %s, of them %s, %s and %s in %s, came out the same",
+		v.Process, counted(r.Events, "event"), counted(r.Allocs, "allocation"), counted(r.Frees, "free"), counted(r.Growths, "growth"), counted(r.Arenas, "arena"))
+	if !r.Complete {
+		line += "\n       up to " + r.EndsAt
+	}
+	return line
+}
+
+func printVerifiedJSON(stdout io.Writer, judged []verified) error {
+	type mismatch struct {
+		Seq      int64  `json:"seq"` // -1: only the block is known
+		Kind     string `json:"kind,omitempty"`
+		Expected string `json:"expected,omitempty"`
+		Found    string `json:"found,omitempty"`
+		FirstSeq int64  `json:"first_seq"` // of the block; -1: all checksums are right
+		LastSeq  int64  `json:"last_seq"`
+		Message  string `json:"message"`
+	}
+	type process struct {
+		Process  string    `json:"process"`
+		OK       bool      `json:"ok"`
+		Events   int64     `json:"events"`
+		Allocs   int64     `json:"allocs"`
+		Frees    int64     `json:"frees"`
+		Growths  int64     `json:"growths"`
+		Arenas   int64     `json:"arenas"`
+		Complete bool      `json:"complete"`
+		EndSeq   int64     `json:"end_seq"`
+		EndsAt   string    `json:"ends_at,omitempty"`
+		Mismatch *mismatch `json:"mismatch,omitempty"`
+	}
+	out := struct {
+		OK        bool      `json:"ok"`
+		Processes []process `json:"processes"`
+	}{OK: true}
+	for _, v := range judged {
+		if m := v.Mismatch; m != nil {
+			out.OK = false
+			wrong := &mismatch{Seq: m.Seq, Expected: m.Expected, Found: m.Found, FirstSeq: m.FirstSeq, LastSeq: m.LastSeq, Message: m.Error()}
+			if m.Seq >= 0 {
+				wrong.Kind = m.Kind.String()
+			}
+			out.Processes = append(out.Processes, process{Process: v.Process, EndSeq: -1, Mismatch: wrong})
+			continue
+		}
+		r := v.Result
+		out.Processes = append(out.Processes, process{
+			Process: v.Process, OK: true, Events: r.Events, Allocs: r.Allocs, Frees: r.Frees, Growths: r.Growths, Arenas: r.Arenas,
+			Complete: r.Complete, EndSeq: r.EndSeq, EndsAt: r.EndsAt,
+		})
+	}
+	return printJSON(stdout, out)
+}
