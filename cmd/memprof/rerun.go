@@ -1,0 +1,217 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/memprof/memprof/hooks/rerun"
+	"github.com/memprof/memprof/trace"
+)
+
+type rerunOptions struct {
+	Process    string
+	Iterations int64
+	Log        string
+	JSON       bool
+}
+
+func newRerunCommand() *cobra.Command {
+	var opts rerunOptions
+	cmd := &cobra.Command{
+		Use:   "rerun TRACE",
+		Short: "Make a recording's requests again on this machine",
+		Long: `Makes the allocations, frees and marks of one recorded process again, in order and as fast
+as they are answered. Under memprof record they go through its allocator, so that a trace
+can be recorded anew with other options or on the simulated device; otherwise through
+cudaMalloc. The library is $MEMPROF_CUDART, or libcudart where the loader finds it.`,
+		Annotations: exitCodes(rerunExits),
+		Example: `  memprof record -o again --device sim -- memprof rerun run
+  memprof record -o tight --limit 4GiB --growth needed -- memprof rerun run`,
+		Args: exactArgs("a trace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
+		},
+	}
+	opts.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *rerunOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Process, "process", "", "`name` of the process in the trace, as report shows it (default: the first)")
+	flags.Int64Var(&o.Iterations, "iterations", 0, "stop after `n` iterations (default: all)")
+	flags.StringVar(&o.Log, "log", "", "write a line, address and size, to this `file` after each allocation that succeeded")
+	flags.BoolVar(&o.JSON, "json", false, "print JSON")
+}
+
+func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
+	if o.Iterations < 0 {
+		return usagef("--iterations %d: want a positive number", o.Iterations)
+	}
+	run, err := openRun(path)
+	if err != nil {
+		return err
+	}
+	process, err := pickProcess(run, o.Process)
+	if err != nil {
+		return err
+	}
+	runtime.LockOSThread() // CUDA contexts belong to threads
+	defer runtime.UnlockOSThread()
+	session, err := rerun.Open()
+	if err != nil {
+		return usagef("%w (on a machine without one: memprof record --device sim -- memprof rerun %s)", err, path)
+	}
+	again := &requests{session: session, live: map[block]uintptr{}, stderr: stderr, iterations: o.Iterations}
+	if o.Log != "" {
+		if again.log, err = os.Create(o.Log); err != nil {
+			return usagef("--log: %w", err)
+		}
+		defer again.log.Close()
+	}
+	if err := again.all(process); err != nil {
+		return err
+	}
+	return again.conclude(stdout, o.JSON)
+}
+
+func pickProcess(run *trace.Run, name string) (*trace.Process, error) {
+	for _, process := range run.Processes {
+		if name == "" || process.Name == name {
+			return process, nil
+		}
+	}
+	if name == "" {
+		return nil, usagef("%s: no process in it", run.Dir)
+	}
+	return nil, usagef("%s: no process %q in it", run.Dir, name)
+}
+
+// block is a live allocation as the recording knows it.
+type block struct {
+	arena int32
+	addr  int64
+}
+
+// requests makes the requests of a recording again.
+type requests struct {
+	session    *rerun.Session
+	live       map[block]uintptr // by the recording's address: where it lies here
+	log        *os.File
+	stderr     io.Writer
+	iterations int64 // to make; 0 is all
+
+	allocs, frees, refused, marks int64
+}
+
+// all makes the requests of a process. The events of its iterations beyond the wanted
+// ones are left out.
+func (r *requests) all(process *trace.Process) error {
+	reader, err := process.NewReader()
+	if err != nil {
+		return inputError(err)
+	}
+	defer reader.Close()
+	for {
+		batch, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return inputError(err)
+		}
+		for i := range batch.Len() {
+			event := batch.Event(i)
+			if err := r.one(&event, process.Strings().Text(event.Context)); err != nil {
+				return err
+			}
+			if r.iterations > 0 && r.marks == r.iterations {
+				return nil
+			}
+		}
+	}
+}
+
+func (r *requests) one(event *trace.Event, context string) error {
+	switch event.Kind {
+	case trace.KindAlloc:
+		return r.alloc(event, context)
+	case trace.KindFree:
+		return r.free(event)
+	case trace.KindIteration:
+		r.marks++
+		r.session.Iteration(context)
+	case trace.KindPhaseBegin:
+		r.session.PhaseBegin(context)
+	case trace.KindPhaseEnd:
+		r.session.PhaseEnd(context)
+	}
+	return nil
+}
+
+// alloc keeps going when a request is refused: what the rest of the job would have done
+// is what there is to learn.
+func (r *requests) alloc(event *trace.Event, context string) error {
+	r.session.SetContext(context)
+	address, err := r.session.Malloc(event.Device, event.Stream, event.Requested)
+	if err != nil {
+		if r.refused == 0 {
+			fmt.Fprintf(r.stderr, "memprof: event %d: %d bytes, which the recording got, were refused: %v\n", event.Seq, event.Requested, err)
+		}
+		r.refused++
+		return nil
+	}
+	r.allocs++
+	r.live[block{event.Arena, event.Addr}] = address
+	if r.log == nil {
+		return nil
+	}
+	// One write: a line is whole or not there when the process is killed.
+	if _, err := fmt.Fprintf(r.log, "%d %d\n", address, event.Requested); err != nil {
+		return fmt.Errorf("--log: %w", err)
+	}
+	return nil
+}
+
+func (r *requests) free(event *trace.Event) error {
+	key := block{event.Arena, event.Addr}
+	address, ok := r.live[key]
+	if !ok {
+		return nil // its allocation was refused
+	}
+	delete(r.live, key)
+	r.frees++
+	if err := r.session.Free(event.Device, event.Stream, address); err != nil {
+		return fmt.Errorf("event %d: free: %w", event.Seq, err)
+	}
+	return nil
+}
+
+func (r *requests) conclude(stdout io.Writer, asJSON bool) error {
+	if err := r.print(stdout, asJSON); err != nil {
+		return err
+	}
+	if r.refused > 0 {
+		return &exitError{code: exitViolated, err: fmt.Errorf("%d of %d allocations were refused", r.refused, r.refused+r.allocs)}
+	}
+	return nil
+}
+
+func (r *requests) print(stdout io.Writer, asJSON bool) error {
+	if asJSON {
+		return printJSON(stdout, struct {
+			Through    string `json:"through"`
+			Allocs     int64  `json:"allocs"`
+			Frees      int64  `json:"frees"`
+			Refused    int64  `json:"refused"`
+			Iterations int64  `json:"iterations"`
+		}{r.session.Through(), r.allocs, r.frees, r.refused, r.marks})
+	}
+	_, err := fmt.Fprintf(stdout, "made again through %s: %d allocations, %d frees, %d iterations\n", r.session.Through(), r.allocs, r.frees, r.marks)
+	return err
+}
