@@ -1,0 +1,135 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/memprof/memprof/hooks"
+)
+
+// installHook puts the hook's files into the user's cache.
+func installHook() (*hooks.Installation, error) {
+	cache, err := hooks.CacheDir()
+	if err != nil {
+		return nil, usagef("no place for the hook: %w (set MEMPROF_CACHE to a writable directory)", err)
+	}
+	return hooks.Install(cache)
+}
+
+func newHooksCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "hooks",
+		Short: "Show where the capture hook lies, or compile the torch shim",
+		Long: `The capture hook, the simulated driver, the source of the torch shim and the Python
+package are carried inside memprof and written to a cache directory when needed.`,
+		Annotations: exitCodes(hooksExits),
+		Example: `  memprof hooks path
+  memprof hooks build --python /opt/venv/bin/python3`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return usagef("hooks has no command %q: path or build", args[0])
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newHooksPathCommand(), newHooksBuildCommand())
+	return cmd
+}
+
+func newHooksPathCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:         "path",
+		Short:       "Install the hook if it is not there and print its directory",
+		Long:        `Prints the directory that holds libmemprof.so, sim/, torch/ and python/.`,
+		Annotations: exitCodes(hooksExits),
+		Example: `  memprof hooks path
+  LD_LIBRARY_PATH=$(memprof hooks path)/sim ./my-cuda-program`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			installed, err := installHook()
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), installed.Dir)
+			return err
+		},
+	}
+}
+
+type hooksBuildOptions struct {
+	Python string
+	Output string
+}
+
+func newHooksBuildCommand() *cobra.Command {
+	var opts hooksBuildOptions
+	cmd := &cobra.Command{
+		Use:   "build",
+		Short: "Compile the torch shim for an installed torch",
+		Long: `Compiles the shim against the torch of a Python and prints the file. record does this by
+itself at first use; build it here for machines without a compiler, and pass the file to
+them with record --shim.`,
+		Annotations: exitCodes(hooksExits),
+		Example: `  memprof hooks build
+  memprof hooks build --python /opt/venv/bin/python3 -o shim.so`,
+		Args: exactArgs(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	opts.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *hooksBuildOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Python, "python", "python3", "the Python `program` whose torch to build for")
+	flags.StringVarP(&o.Output, "output", "o", "", "copy the shim to this `file`")
+}
+
+func (o *hooksBuildOptions) run(stdout, stderr io.Writer) error {
+	installed, err := installHook()
+	if err != nil {
+		return err
+	}
+	shim, err := buildShim(installed, o.Python, stderr)
+	if err != nil {
+		return err
+	}
+	if o.Output != "" {
+		data, err := os.ReadFile(shim)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(o.Output, data, 0o755); err != nil {
+			return usagef("%w", err)
+		}
+		shim = o.Output
+	}
+	_, err = fmt.Fprintln(stdout, shim)
+	return err
+}
+
+// buildShim has the Python package compile the shim, unless the cache has it, and returns
+// its path. What went wrong is on stderr by then.
+func buildShim(installed *hooks.Installation, python string, stderr io.Writer) (string, error) {
+	build := exec.Command(python, "-m", "memprof._shim")
+	build.Env = installed.ShimEnvironment(os.Environ())
+	build.Stderr = stderr
+	out, err := build.Output()
+	if err != nil {
+		var exit *exec.ExitError
+		if errors.As(err, &exit) {
+			return "", usagef("no torch shim for %s: see above", python)
+		}
+		return "", usagef("no torch shim: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
