@@ -1,0 +1,250 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// request is an allocation that succeeded: where, and how much was asked for.
+type request struct{ Addr, Bytes int64 }
+
+// bench is a machine for tests that kill: memprof, the job and a directory for both.
+type bench struct {
+	*testing.T
+	job, cache, dir string
+}
+
+func newBench(t *testing.T) *bench {
+	needHook(t)
+	return &bench{T: t, job: buildJob(t), cache: t.TempDir(), dir: t.TempDir()}
+}
+
+func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
+
+// memprof prepares a command; its stderr is collected in the buffer.
+func (b *bench) memprof(args ...string) (*exec.Cmd, *bytes.Buffer) {
+	cmd := exec.Command("memprof", args...)
+	cmd.Env = append(os.Environ(), "MEMPROF_CACHE="+b.cache)
+	stderr := &bytes.Buffer{}
+	cmd.Stderr = stderr
+	return cmd, stderr
+}
+
+// logged are the allocations that had returned in the job, by its own account.
+func (b *bench) logged(file string) []request {
+	b.Helper()
+	f, err := os.Open(b.path(file))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	var requests []request
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		var r request
+		if _, err := fmt.Sscan(lines.Text(), &r.Addr, &r.Bytes); err != nil {
+			b.Fatalf("line %q of the job's log: %v", lines.Text(), err)
+		}
+		requests = append(requests, r)
+	}
+	return requests
+}
+
+// recorded are the allocations in the trace.
+func (b *bench) recorded(dir string) []request {
+	b.Helper()
+	run, err := trace.Open(b.path(dir))
+	if err != nil {
+		b.Fatal(err)
+	}
+	if len(run.Processes) != 1 {
+		b.Fatalf("%d processes recorded, want 1", len(run.Processes))
+	}
+	reader, err := run.Processes[0].NewReader()
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer reader.Close()
+	var requests []request
+	for {
+		batch, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return requests
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		for i := range batch.Len() {
+			if e := batch.Event(i); e.Kind == trace.KindAlloc {
+				requests = append(requests, request{e.Addr, e.Requested})
+			}
+		}
+	}
+}
+
+// waitUntil polls for a condition of another process.
+func (b *bench) waitUntil(what string, met func() bool) {
+	b.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !met(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.Fatalf("gave up waiting until %s", what)
+		}
+	}
+}
+
+func (b *bench) exists(name string) bool {
+	_, err := os.Stat(b.path(name))
+	return err == nil
+}
+
+func (b *bench) grown(name string) bool {
+	info, err := os.Stat(b.path(name))
+	return err == nil && info.Size() > 0
+}
+
+// childOf is the job below a running memprof.
+func (b *bench) childOf(memprof *exec.Cmd) int {
+	b.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", memprof.Process.Pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, task := range tasks {
+		text, err := os.ReadFile(task)
+		if err != nil {
+			continue
+		}
+		if fields := strings.Fields(string(text)); len(fields) > 0 {
+			pid, err := strconv.Atoi(fields[0])
+			if err != nil {
+				b.Fatal(err)
+			}
+			return pid
+		}
+	}
+	b.Fatal("memprof has no child")
+	return 0
+}
+
+func exitOf(err error) int {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	if err != nil {
+		return -1
+	}
+	return 0
+}
+
+func (b *bench) mustExit(code int, args ...string) string {
+	b.Helper()
+	cmd, stderr := b.memprof(args...)
+	if got := exitOf(cmd.Run()); got != code {
+		b.Fatalf("memprof %s: exit code %d, want %d\n%s", strings.Join(args, " "), got, code, stderr)
+	}
+	return stderr.String()
+}
+
+// sameStart demands that the trace has everything the job was given, and at most the one
+// allocation more that had not returned yet.
+func (b *bench) sameStart(dir, log string, more int) {
+	b.Helper()
+	got, want := b.recorded(dir), b.logged(log)
+	if len(want) == 0 {
+		b.Fatal("the job has logged nothing")
+	}
+	if len(got) < len(want) || len(got) > len(want)+more {
+		b.Fatalf("%d allocations in the trace, %d had returned", len(got), len(want))
+	}
+	if diff := cmp.Diff(want, got[:len(want)]); diff != "" {
+		b.Errorf("allocations (-returned +recorded):\n%s", diff)
+	}
+}
+
+func TestKilledJob(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	rounds := 6
+	if testing.Short() {
+		rounds = 2
+	}
+	b := newBench(t)
+	for round := range rounds {
+		dir, log := fmt.Sprintf("run%d", round), fmt.Sprintf("log%d", round)
+		cmd, stderr := b.memprof("record", "--device", "sim", "-o", b.path(dir), "--", b.job, "log", b.path(log), "churn", fmt.Sprint(seed), "1000000000")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		b.waitUntil("the job has allocated", func() bool { return b.grown(log) })
+		time.Sleep(time.Duration(random.IntN(200_000)) * time.Microsecond)
+		if err := syscall.Kill(b.childOf(cmd), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		if code := exitOf(cmd.Wait()); code != 128+9 {
+			t.Fatalf("record of a killed job: exit code %d, want 137\n%s", code, stderr)
+		}
+		b.sameStart(dir, log, 1)
+		b.mustExit(0, "verify", b.path(dir))
+	}
+}
+
+func TestKilledCollector(t *testing.T) {
+	for _, elsewhere := range []bool{false, true} {
+		t.Run(fmt.Sprintf("spool elsewhere %v", elsewhere), func(t *testing.T) {
+			b := newBench(t)
+			args := []string{"record", "--device", "sim", "-o", b.path("run")}
+			if elsewhere {
+				args = append(args, "--spool", b.path("spools"))
+			}
+			// More than one segment of 65,536 records, so that some are in a part already.
+			args = append(args, "--", b.job, "log", b.path("log"), "churn", "7", "90000", "touch", b.path("half"), "wait", b.path("lock"), "churn", "8", "90000", "touch", b.path("done"))
+			if err := os.WriteFile(b.path("lock"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			cmd, _ := b.memprof(args...)
+			cmd.Stderr = nil // a pipe would be held open by the job
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			b.waitUntil("the job is half done", func() bool { return b.exists("half") })
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			cmd.Wait() // killed: an error is its usual end
+			if err := os.Remove(b.path("lock")); err != nil {
+				t.Fatal(err)
+			}
+			b.waitUntil("the job is done without its recorder", func() bool { return b.exists("done") })
+
+			if message := b.mustExit(2, "report", b.path("run")); !strings.Contains(message, "memprof recover") {
+				t.Errorf("report of an unfinished recording does not name recover: %s", message)
+			}
+			b.waitUntil("the job has gone", func() bool {
+				recover, _ := b.memprof("recover", b.path("run"))
+				return recover.Run() == nil
+			})
+			b.sameStart("run", "log", 0)
+			b.mustExit(0, "verify", b.path("run"))
+			if left, _ := filepath.Glob(b.path("spools/*")); len(left) > 0 {
+				t.Errorf("recover left %v", left)
+			}
+		})
+	}
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden output in the scripts")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"memprof": func() { os.Exit(run(os.Stdout, os.Stderr, os.Args[1:])) },
+	})
+}
+
+// buildJob compiles testdata/job.c, the job that tests record.
+func buildJob(t *testing.T) string {
+	t.Helper()
+	job := filepath.Join(t.TempDir(), "job")
+	out, err := exec.Command("gcc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "testdata/job.c", "-o", job, "-ldl").CombinedOutput()
+	if err != nil {
+		t.Fatalf("compiling testdata/job.c: %v\n%s", err, out)
+	}
+	return job
+}
+
+// needHook fails with what to do when the C part is not built.
+func needHook(t *testing.T) {
+	t.Helper()
+	for _, file := range []string{"libmemprof.so", "sim/libcuda.so.1"} {
+		if _, err := os.Stat(filepath.Join("../../hooks/dist", file)); err != nil {
+			t.Fatalf("hooks/dist/%s is missing: run `make -C hooks dist` first", file)
+		}
+	}
+}
+
+// TestInput runs the scripts about flags and damaged or foreign files.
+func TestInput(t *testing.T) {
+	runScripts(t, "testdata/script/input", func(*testscript.Env) error { return nil })
+}
+
+// TestRecord runs the scripts that record jobs on the simulated device.
+func TestRecord(t *testing.T) {
+	needHook(t)
+	job, cache := buildJob(t), t.TempDir()
+	runScripts(t, "testdata/script/record", func(env *testscript.Env) error {
+		env.Setenv("PATH", filepath.Dir(job)+string(filepath.ListSeparator)+env.Getenv("PATH"))
+		env.Setenv("MEMPROF_CACHE", cache)
+		return nil
+	})
+}
+
+func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 dir,
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Setup:               setup,
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
+			"exits":     exits,
+			"maketrace": makeTrace,
+			"newer":     makeNewer,
+			"cutfile":   cutFile,
+			"noexec":    noExec,
+			"tamper":    tamper,
+		},
+	})
+}
+
+// exits runs a command and demands its exit code: exits 2 memprof report nothing.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND [ARGUMENT]...")
+	}
+	code := 0
+	var exit *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
+		code = exit.ExitCode()
+	} else if err != nil {
+		ts.Fatalf("%v", err)
+	}
+	if fmt.Sprint(code) != args[0] {
+		ts.Fatalf("%s ended with exit code %d, want %s", strings.Join(args[1:], " "), code, args[0])
+	}
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+// start begins a recording and returns when the job has done what stands before `touch
+// ready` on its command line.
+func (b *bench) start(words ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer) {
+	b.Helper()
+	args := append([]string{"record", "--device", "sim", "-o", b.path("run"), "--", b.job}, words...)
+	cmd, stderr = b.memprof(args...)
+	stdout = &bytes.Buffer{}
+	cmd.Stdout = stdout
+	// A session of its own: without a terminal every signal is forwarded.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.waitUntil("the job is ready", func() bool { return b.exists("ready") })
+	return cmd, stdout, stderr
+}
+
+func TestSignalsAreForwarded(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT, syscall.SIGUSR1} {
+		t.Run(signal.String(), func(t *testing.T) {
+			b := newBench(t)
+			// The first sleep ends early when the signal arrives.
+			cmd, stdout, stderr := b.start("catch", "alloc", "a", "1M", "touch", b.path("ready"), "sleep", "20000", "exit", "5")
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			if code := exitOf(cmd.Wait()); code != 5 {
+				t.Errorf("exit code %d, want the job's 5\n%s", code, stderr)
+			}
+			if want := fmt.Sprintf("signal %d\n", signal); stdout.String() != want {
+				t.Errorf("the job printed %q, want %q", stdout, want)
+			}
+			if got := b.recorded("run"); len(got) != 1 {
+				t.Errorf("%d allocations recorded, want 1", len(got))
+			}
+		})
+	}
+}
+
+func TestSignalEndsJob(t *testing.T) {
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR2} {
+		t.Run(signal.String(), func(t *testing.T) {
+			b := newBench(t)
+			cmd, _, stderr := b.start("alloc", "a", "1M", "touch", b.path("ready"), "sleep", "20000")
+			if err := cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			if code := exitOf(cmd.Wait()); code != 128+int(signal) {
+				t.Errorf("exit code %d, want %d\n%s", code, 128+int(signal), stderr)
+			}
+			b.mustExit(0, "verify", b.path("run"))
+		})
+	}
+}
+
+// TestClosedStderr is `memprof record … 2>&1 | head -1`: the job goes on.
+func TestClosedStderr(t *testing.T) {
+	b := newBench(t)
+	cmd, _ := b.memprof("record", "--device", "sim", "-o", b.path("run"), "--", b.job, "alloc", "a", "1M", "exit", "6")
+	cmd.Stderr = nil
+	pipe, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pipe.Close()
+	if code := exitOf(cmd.Wait()); code != 6 {
+		t.Errorf("exit code %d, want the job's 6", code)
+	}
+	if got := b.recorded("run"); len(got) != 1 {
+		t.Errorf("%d allocations recorded, want 1", len(got))
+	}
+}

@@ -1,0 +1,180 @@
+// job.c - a job for the tests: what it does stands on its command line.
+//
+//   alloc NAME SIZE   through the hook, as the torch shim does; exit 10 when refused
+//   free NAME
+//   foreign SIZE      cudaMalloc, as a library does; exit 11 when refused
+//   iteration         an iteration mark
+//   churn SEED COUNT  COUNT random allocations and frees, at most 64 live
+//   log FILE          from here on, a line for each allocation that has returned
+//   touch FILE        creates FILE
+//   sleep MS          waits
+//   wait FILE         waits until FILE is gone
+//   raise SIGNAL      kills the job with a signal, by number
+//   catch             from here on SIGTERM, SIGINT and SIGUSR1 are printed, not obeyed
+//   print TEXT        on stdout
+//   exit CODE
+//
+// Sizes take K, M, G (binary). An unknown word is exit 9.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { NAMES = 64 };
+
+static struct {
+  char name[32];
+  void *block;
+} blocks[NAMES];
+
+static int log_file = -1;
+static void *(*hook_malloc)(size_t, int, void *);
+static void (*hook_free)(void *, size_t, int, void *);
+static void (*hook_iteration)(const char *);
+static int (*cuda_malloc)(void **, size_t);
+
+static void find(void *library, const char *name, void *function) {
+  void *symbol = dlsym(library, name);
+  memcpy(function, &symbol, sizeof symbol);
+}
+
+// Opens what is needed at the first use of the GPU: a job may well use none.
+static void start(void) {
+  static int started;
+  if (started) return;
+  started = 1;
+  void *runtime = dlopen("libcudart.so.12", RTLD_NOW);
+  int (*set_device)(int) = NULL;
+  if (runtime) {
+    find(RTLD_DEFAULT, "cudaMalloc", &cuda_malloc); // as a program linked with it: the hook is before it
+    find(runtime, "cudaSetDevice", &set_device);
+  }
+  find(RTLD_DEFAULT, "memprof_malloc", &hook_malloc);
+  find(RTLD_DEFAULT, "memprof_free", &hook_free);
+  find(RTLD_DEFAULT, "memprof_iteration", &hook_iteration);
+  if (!cuda_malloc || !set_device || !hook_malloc || !hook_free || !hook_iteration || set_device(0) != 0) {
+    fprintf(stderr, "job: no CUDA or no hook\n");
+    exit(8);
+  }
+}
+
+static size_t size_of(const char *text) {
+  char *end;
+  size_t size = strtoull(text, &end, 10);
+  if (*end == 'K') size <<= 10;
+  if (*end == 'M') size <<= 20;
+  if (*end == 'G') size <<= 30;
+  return size;
+}
+
+static void *allocate(size_t size) {
+  start();
+  void *block = hook_malloc(size, 0, NULL);
+  if (!block) exit(10);
+  if (log_file >= 0) {
+    char line[64];
+    int length = snprintf(line, sizeof line, "%llu %zu\n", (unsigned long long)(uintptr_t)block, size);
+    if (write(log_file, line, (size_t)length) != length) exit(7);
+  }
+  return block;
+}
+
+static int slot_of(const char *name) {
+  int empty = -1;
+  for (int i = 0; i < NAMES; i++) {
+    if (blocks[i].block && strcmp(blocks[i].name, name) == 0) return i;
+    if (!blocks[i].block && empty < 0) empty = i;
+  }
+  if (empty < 0) exit(7);
+  return empty;
+}
+
+static void churn(uint64_t seed, long count) {
+  void *live[NAMES] = {0};
+  for (long i = 0; i < count; i++) {
+    seed = seed * 6364136223846793005ull + 1442695040888963407ull;
+    int slot = (int)(seed >> 58);
+    if (live[slot]) {
+      hook_free(live[slot], 0, 0, NULL);
+      live[slot] = NULL;
+    } else {
+      live[slot] = allocate(1 + (seed >> 40) % (1u << 20));
+    }
+  }
+  for (int slot = 0; slot < NAMES; slot++) {
+    if (live[slot]) hook_free(live[slot], 0, 0, NULL);
+  }
+}
+
+static void pause_ms(long ms) {
+  struct timespec span = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000};
+  nanosleep(&span, NULL);
+}
+
+static void say_signal(int signal) {
+  char line[32];
+  int length = snprintf(line, sizeof line, "signal %d\n", signal);
+  if (write(1, line, (size_t)length) < 0) _exit(7);
+}
+
+static void catch_signals(void) {
+  struct sigaction action = {.sa_handler = say_signal};
+  sigaction(SIGTERM, &action, NULL);
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGUSR1, &action, NULL);
+}
+
+int main(int argc, char **argv) {
+  for (int i = 1; i < argc; i++) {
+    const char *word = argv[i];
+    if (strcmp(word, "catch") == 0) {
+      catch_signals();
+    } else if (strcmp(word, "iteration") == 0) {
+      start();
+      hook_iteration("");
+    } else if (i + 1 >= argc) {
+      return 9;
+    } else if (strcmp(word, "alloc") == 0 && i + 2 < argc) {
+      int slot = slot_of(argv[i + 1]);
+      snprintf(blocks[slot].name, sizeof blocks[slot].name, "%s", argv[i + 1]);
+      blocks[slot].block = allocate(size_of(argv[i + 2]));
+      i += 2;
+    } else if (strcmp(word, "free") == 0) {
+      int slot = slot_of(argv[++i]);
+      hook_free(blocks[slot].block, 0, 0, NULL);
+      blocks[slot].block = NULL;
+    } else if (strcmp(word, "foreign") == 0) {
+      start();
+      void *block = NULL;
+      if (cuda_malloc(&block, size_of(argv[++i])) != 0) return 11;
+    } else if (strcmp(word, "churn") == 0 && i + 2 < argc) {
+      start();
+      churn(strtoull(argv[i + 1], NULL, 10), atol(argv[i + 2]));
+      i += 2;
+    } else if (strcmp(word, "log") == 0) {
+      log_file = open(argv[++i], O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
+    } else if (strcmp(word, "touch") == 0) {
+      close(open(argv[++i], O_WRONLY | O_CREAT, 0600));
+    } else if (strcmp(word, "sleep") == 0) {
+      pause_ms(atol(argv[++i]));
+    } else if (strcmp(word, "wait") == 0) {
+      for (i++; access(argv[i], F_OK) == 0;) pause_ms(5);
+    } else if (strcmp(word, "raise") == 0) {
+      raise(atoi(argv[++i]));
+    } else if (strcmp(word, "print") == 0) {
+      puts(argv[++i]);
+      fflush(stdout);
+    } else if (strcmp(word, "exit") == 0) {
+      return atoi(argv[++i]);
+    } else {
+      return 9;
+    }
+  }
+  return 0;
+}
