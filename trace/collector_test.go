@@ -62,10 +62,10 @@ func newCollector(t testing.TB, dir string, opt trace.WriterOptions) *trace.Coll
 	return c
 }
 
-// fill spools a training-like trace.
+// fill spools a training-like trace, on a clock that is finer than a trace's.
 func fill(s *tracetest.Spool, events []trace.Event, texts []string) {
 	for _, e := range events {
-		e.Time += 1000
+		e.Time += 1000 + 37
 		s.Append(e, texts[e.Context])
 	}
 }

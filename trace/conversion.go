@@ -84,7 +84,7 @@ func (c *Collector) drain(p *conversion, final bool) (progress bool, err error) 
 	progress, err = p.from.read(final, func(spooled *Event, slot int64) error {
 		e := *spooled
 		e.Seq = p.to.NextSeq()
-		e.Time -= c.opt.ClockBase
+		e.Time = (e.Time - c.opt.ClockBase) &^ (TimeStep - 1)
 		e.Context = p.context(uint32(e.Context))
 		parts := len(p.to.Parts())
 		err := p.to.appendSlot(&e, slot)

@@ -26,7 +26,7 @@
 // A part is a Parquet file with the columns
 //
 //	seq        int64   order of decisions in the process, from 0 without gaps
-//	time_ns    int64   nanoseconds since the run's clock base
+//	time_ns    int64   nanoseconds since the run's clock base, in steps of 256
 //	kind       string  what happened ([Kind])
 //	device     int32   CUDA ordinal, -1 for none
 //	arena      int32   -1 for none
@@ -37,8 +37,8 @@
 //	context    string  who asked, or what the kind says
 //	thread     int32   kernel thread id
 //
-// all required, compressed with zstd; seq and time_ns delta-packed, the others through a
-// dictionary for each row group.
+// all required, compressed with zstd; seq and time_ns delta-packed, addr plain, the others
+// through a dictionary for each row group.
 //
 // A part can be understood alone: the rows of any but the first part begin with the
 // events before it that are still in force, verbatim, in order of seq: the arenas, the

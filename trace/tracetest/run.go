@@ -91,7 +91,7 @@ func Training(n int) (events []trace.Event, texts []string) {
 		if random>>60 == 0 {
 			clock += int64(random >> 40 % 60_000)
 		}
-		e.Time, e.Thread = clock, 4711
+		e.Time, e.Thread = clock&^(trace.TimeStep-1), 4711
 		events = append(events, e)
 	}
 	add(trace.Event{Kind: trace.KindArena, Addr: base, Provided: 80 << 30, Requested: -1, Context: 1})
