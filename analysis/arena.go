@@ -16,7 +16,9 @@ type arena struct {
 
 	head, tail int32 // segments, by address
 	mapped     rangeSet
-	extents    rangeSet // of coalescing arenas: all that was ever mapped, until nothing of it is
+	extents    rangeSet // regions: what was ever mapped of each, until nothing of it is
+	starts     []int64  // where segments started once, ascending; see ledger.containing
+	walked     int      // steps of searches since then
 	maxR       int64
 
 	// mapped at the device's peak, if it has changed since: that of the peak numbered peakOf.

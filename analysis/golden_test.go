@@ -192,6 +192,21 @@ func TestPeakIsRecovered(t *testing.T) {
 	}
 }
 
+// A region of which nothing is mapped any more is gone: mapping there again is a growth.
+// The peak is the growth itself.
+func TestMapAndUnmapOnly(t *testing.T) {
+	r := modeltest.New()
+	r.Add(trace.Event{Kind: trace.KindArena, Context: r.Strings.Intern("growth=needed coalesces=1")})
+	for range 2 {
+		r.Add(trace.Event{Kind: trace.KindMap, Addr: 0x100000, Requested: 4096, Provided: 4096})
+		r.Add(trace.Event{Kind: trace.KindUnmap, Addr: 0x100000, Provided: 4096})
+	}
+	d := run(t, r, Options{}).Devices[0]
+	if d.GrowthCount != 2 || d.Remaps != 0 || d.Peak.Seq != 1 || d.Peak.Reserve != 4096 || d.LargestFree != 4096 || d.Final.R != 0 {
+		t.Errorf("%d growths, %d remaps, peak %+v, largest free %d", d.GrowthCount, d.Remaps, d.Peak, d.LargestFree)
+	}
+}
+
 func TestErrorsNameTheEvent(t *testing.T) {
 	arena := trace.Event{Kind: trace.KindArena, Context: 1}
 	mapping := trace.Event{Kind: trace.KindMap, Addr: 0x100000, Requested: 4096, Provided: 4096}

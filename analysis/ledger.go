@@ -1,6 +1,9 @@
 package analysis
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // A segment is a stretch of mapped addresses that is of one kind. The segments of an
 // arena tile its mapped ranges and form a list in the order of addresses.
@@ -8,7 +11,7 @@ import "fmt"
 // This is the allocator's view of chunks with one thing added: free memory is divided
 // into holes and untouched stretches, so merging chunks never loses what was touched.
 // An alloc starts where a free chunk starts in every allocator that takes the low part
-// of a chunk, which makes the table lookup enough; others cost a walk.
+// of a chunk, which makes the table lookup enough; others cost a search.
 type segment struct {
 	addr, size int64
 	requested  int64 // live, pending
@@ -118,17 +121,42 @@ func (l *ledger) at(ar *arena, addr int64) (int32, error) {
 	return i, nil
 }
 
-// containing walks to the segment that has addr, from the start of its mapped range.
+// containing is the segment that has addr, or none. It starts at the nearest address below
+// in an index of starts that was right once, and walks from there. The index is made anew
+// when more has been walked than that costs, so a search is O(log n) on average.
 func (l *ledger) containing(ar *arena, addr int64) int32 {
 	at := ar.mapped.after(addr)
 	if at == len(ar.mapped) || ar.mapped[at].from > addr {
 		return none
 	}
+	if ar.walked > 2*len(ar.starts)+64 {
+		l.index(ar)
+	}
 	i := l.table.find(ar.mapped[at].from)
+	known, exact := slices.BinarySearch(ar.starts, addr)
+	if exact {
+		known++
+	}
+	for known--; known >= 0 && ar.starts[known] > ar.mapped[at].from; known-- {
+		if start := l.table.find(ar.starts[known]); start != none && l.segments[start].arena == ar.index {
+			i = start
+			break
+		}
+		ar.walked++
+	}
 	for l.segments[i].end() <= addr {
 		i = l.segments[i].next
+		ar.walked++
 	}
 	return i
+}
+
+// index makes the index of starts anew.
+func (l *ledger) index(ar *arena) {
+	ar.starts, ar.walked = ar.starts[:0], 0
+	for i := ar.head; i != none; i = l.segments[i].next {
+		ar.starts = append(ar.starts, l.segments[i].addr)
+	}
 }
 
 // following returns the free segment that starts where i ends.
@@ -215,18 +243,18 @@ func (l *ledger) vacate(ar *arena, i int32) {
 	}
 }
 
-// mapRange makes r untouched memory; nothing of it is mapped. Mapped ranges end at gaps and
+// mapRange makes r untouched memory, which may start a region; nothing of it is mapped. Mapped ranges end at gaps and
 // where regions start, so that every one starts with a segment.
-func (l *ledger) mapRange(ar *arena, r addressRange, seq int64) {
+func (l *ledger) mapRange(ar *arena, r addressRange, seq int64, region bool) {
 	next, joins := none, false
 	if at := ar.mapped.after(r.from); at < len(ar.mapped) {
 		next = l.table.find(ar.mapped[at].from)
 		joins = !l.segments[next].region
 	}
 	l.insertBefore(ar, next, segment{
-		addr: r.from, size: r.bytes(), seq: seq, arena: ar.index, kind: segmentUntouched, region: !ar.coalesces,
+		addr: r.from, size: r.bytes(), seq: seq, arena: ar.index, kind: segmentUntouched, region: region,
 	})
-	ar.mapped.add(r, ar.coalesces, joins)
+	ar.mapped.add(r, !region, joins)
 }
 
 // unmapRange takes r, all of it mapped and free, out. It returns what was untouched of it

@@ -155,7 +155,7 @@ func (a *analyzer) mapped(e *trace.Event) error {
 			return fmt.Errorf("%#x to %#x overlaps %#x to %#x, mapped in arena %d", r.from, r.to, old.from, old.to, other.info.ID)
 		}
 	}
-	_, again := ar.extents.overlapping(r)
+	whole, again := ar.extents.overlapping(r)
 	switch {
 	case a.opening:
 	case again:
@@ -163,11 +163,11 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	default:
 		a.grew(ar, e)
 	}
-	if ar.coalesces && !again {
-		ar.extents.add(r, true, true)
+	if !again {
+		ar.extents.add(r, ar.coalesces, ar.coalesces)
 	}
 	ar.beforeMapping()
-	a.ledger.mapRange(ar, r, e.Seq)
+	a.ledger.mapRange(ar, r, e.Seq, !ar.coalesces && (!again || r.from == whole.from))
 	for _, x := range [2]*split{&ar.split, &ar.device.split} {
 		x.r += r.bytes()
 		x.reserve += r.bytes()

@@ -93,6 +93,21 @@ func (n *naive) count(arena int32) (s split) {
 	return s
 }
 
+// largestFree is the longest run of free granules. The regions of the scenarios never touch.
+func (n *naive) largestFree() (most int64) {
+	var run, next int64
+	for _, at := range slices.Sorted(maps.Keys(n.granules)) {
+		if at != next {
+			run = 0
+		}
+		if run += granule; n.granules[at].block != nil {
+			run = 0
+		}
+		most, next = max(most, run), at+granule
+	}
+	return most
+}
+
 // picture is the kind of every granule of an arena, and its blocks.
 type picture struct {
 	Kinds     map[int64]SpanKind
@@ -228,6 +243,7 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 		var peakSeq int64 = -1
 		var pictures [2]picture
 		var contexts, sizes []Holder
+		var largestFree int64
 		for i := range r.Events {
 			e := &r.Events[i]
 			if err := a.event(e); err != nil {
@@ -248,6 +264,7 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 				peak, peakSeq = all, e.Seq
 				pictures = [2]picture{n.picture(0), n.picture(1)}
 				contexts, sizes = n.holders(r)
+				largestFree = n.largestFree()
 			}
 		}
 		result, err := a.finish()
@@ -262,6 +279,9 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 		}
 		if d.MaxT != maxima.t || d.MaxC != maxima.c || d.MaxR != maxima.r {
 			t.Fatalf("maxima %d %d %d, want %+v", d.MaxT, d.MaxC, d.MaxR, maxima)
+		}
+		if d.LargestFree != largestFree {
+			t.Fatalf("largest free %d, want %d", d.LargestFree, largestFree)
 		}
 		got := [2]picture{n.none(), n.none()}
 		for _, m := range d.Map.Arenas {

@@ -1,0 +1,68 @@
+// Package analysis turns the events of a process into the numbers that memprof reports: one
+// pass, in host memory bounded by what is live on the device. It knows package trace, and
+// nothing of files, tables or commands.
+//
+// # The terms
+//
+// A request of r bytes, rounded up to ρ (a multiple of 256), gets a chunk of c bytes. Over
+// the live allocations of an arena, or of a device:
+//
+//	T = Σ r             requested
+//	C = Σ c             provided
+//	pending             chunks freed that wait for other streams
+//	R                   reserved: bytes physically mapped
+//	F = R - C - pending free
+//	L                   the largest free chunk, in mapped bytes
+//
+// After every event, in every arena and device,
+//
+//	R = T + internal + pending + reserve + external
+//
+//	internal  C - T = rounding Σ (ρ-r) + slack Σ (c-ρ)
+//	reserve   free bytes never handed out since they were mapped: growth ahead of need
+//	external  free bytes that were handed out before, now in holes
+//
+// Each term is kept by itself, from the addresses of the events and what is known of the
+// bytes there; none is the rest of the others. An event after which they do not add up is
+// an [EventError], as is one that cannot be at its addresses.
+//
+// Reserve and external are kept as stretches of addresses, not of chunks: when a chunk that
+// was handed out merges with memory that never was, both stay what they are. A byte that
+// is unmapped and mapped again is untouched again.
+//
+//	          ┌────────┬──────────────────────────┬──────┬──────────────┐
+//	chunks    │ in use │           free           │ use  │     free     │
+//	          └────────┴──────────────────────────┴──────┴──────────────┘
+//	bytes     live  sl   hole   hole   untouched    live    untouched
+//	                └ slack and rounding
+//
+// # The peak instant
+//
+// It is the first moment of greatest T among those of greatest R. Shares are of R there. Who
+// held memory at it, and where, is recovered at the end of the pass: from what is still as
+// it was, and a log of the blocks and stretches that have gone since. The log holds nothing
+// that came after the peak, so it is never longer than what was live at it.
+//
+// # Growths
+//
+// A growth is a mapping that extends an arena; mapping again what was unmapped inside one is a
+// remap, and counted apart. The request that caused it, of s bytes, is the one that ends the attempt. Of F and
+// L of the arena before the growth, stranded is the part of F in chunks smaller than s,
+// and the verdict is fragmentation if F >= s and capacity if not. A failed request (OOM) is
+// judged likewise.
+//
+// # Iterations
+//
+// An iteration ends at each mark, on all devices. Its peaks T_i, C_i, R_i include the state
+// it begins with. T1, C1 are those of the first, T2, C2 means over the later ones, all as
+// shares of the final R (the BFC paper's table) and, where R can shrink, of each
+// iteration's own R_i. First-iteration excess is C1/C2 - 1; steady idle 1 - C2. Without marks, the
+// iterations of a device come from the period of its sequence of requested sizes.
+//
+// # Leaks
+//
+// The trend of live bytes is the median of the slopes between all pairs of iteration ends,
+// the first one left out (Theil and Sen), in bytes an iteration: outliers, like an
+// evaluation now and then, do not move it. It needs four iterations. Holders are
+// the blocks made after the first iteration and live at the last mark.
+package analysis

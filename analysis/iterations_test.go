@@ -1,0 +1,232 @@
+package analysis
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
+)
+
+// job is a training job: a model, a first iteration that makes more than the later ones (if
+// it sets up), and `kept` bytes that each iteration leaves behind.
+func job(t testing.TB, iterations, layers int, kept uint64, setsUp bool) *modeltest.Recorder {
+	r := modeltest.New()
+	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
+	for i := range 5 {
+		alloc(t, a, uint64(100_000*(i+1)), "model")
+	}
+	for n := range iterations {
+		var live []uint64
+		for i := range layers {
+			live = append(live, alloc(t, a, uint64(50_000*(i%7+1)+1000*i), "forward"))
+		}
+		if n == 0 && setsUp {
+			workspace := alloc(t, a, 3*mib, "workspace")
+			alloc(t, a, 200_000, "optimizer")
+			a.Free(workspace, false)
+		}
+		for i := len(live) - 1; i >= 0; i-- {
+			a.Free(live[i], false)
+		}
+		if kept > 0 {
+			alloc(t, a, kept, "history")
+		}
+		r.Mark(int64(n))
+	}
+	return r
+}
+
+func TestIterationsAndPaper(t *testing.T) {
+	r := modeltest.New()
+	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
+	model := alloc(t, a, 1000, "") // seq 2, after the arena and a map of 2 MiB
+	x := alloc(t, a, 500_000, "")
+	a.Free(x, false)
+	r.Mark(0) // seq 5
+	y := alloc(t, a, 300_000, "")
+	r.Mark(1)
+	a.Free(y, false)
+	z := alloc(t, a, 100_000, "")
+	r.Mark(2)
+	a.Free(z, false)
+	a.Free(model, false) // after the last mark
+
+	d := run(t, r, Options{}).Devices[0]
+	want := []Iteration{
+		{Number: 0, StartSeq: 0, EndSeq: 5, Start: 0, End: 5000, PeakT: 501_000, PeakC: 1024 + 500_224, PeakR: 2 * mib, EndT: 1000, EndC: 1024, Allocs: 2, AllocBytes: 501_000},
+		{Number: 1, StartSeq: 6, EndSeq: 7, Start: 5000, End: 7000, PeakT: 301_000, PeakC: 1024 + 300_032, PeakR: 2 * mib, EndT: 301_000, EndC: 301_056, Allocs: 1, AllocBytes: 300_000},
+		{Number: 2, StartSeq: 8, EndSeq: 10, Start: 7000, End: 10000, PeakT: 301_000, PeakC: 301_056, PeakR: 2 * mib, EndT: 101_000, EndC: 1024 + 100_096, Allocs: 1, AllocBytes: 100_000},
+	}
+	if diff := cmp.Diff(want, d.Iterations); diff != "" {
+		t.Error(diff)
+	}
+	if d.Final.Iteration != 3 || d.Peak.Iteration != 0 || d.Period != 0 {
+		t.Errorf("final in iteration %d, peak in %d, period %d; want 3, 0, 0", d.Final.Iteration, d.Peak.Iteration, d.Period)
+	}
+	rf := float64(2 * mib)
+	paper := Paper{
+		Valid: true, T1: 501_000 / rf, C1: 501_248 / rf, T2: 301_000 / rf, C2: 301_056 / rf,
+		FirstExcess: 501_248./301_056 - 1, SteadyIdle: 1 - 301_056/rf,
+		OwnT1: 501_000 / rf, OwnC1: 501_248 / rf, OwnT2: 301_000 / rf, OwnC2: 301_056 / rf,
+	}
+	close := cmp.Comparer(func(x, y float64) bool { return math.Abs(x-y) < 1e-12 })
+	if diff := cmp.Diff(paper, d.Paper, close); diff != "" {
+		t.Error(diff)
+	}
+	if d.Leak.Valid {
+		t.Error("three iterations told a trend")
+	}
+}
+
+func TestLeak(t *testing.T) {
+	d := run(t, job(t, 8, 12, 40_000, true), Options{}).Devices[0]
+	if l := d.Leak; !l.Valid || !l.Rising || l.Slope != 40_000 {
+		t.Errorf("leak %+v, want a slope of 40000, rising", l)
+	}
+	// Seven blocks: that of the first iteration does not count.
+	holders := []Holder{{Context: "history", Blocks: 7, Requested: 280_000, Provided: 7 * 40_192}}
+	if diff := cmp.Diff(holders, d.Leak.Holders); diff != "" {
+		t.Error(diff)
+	}
+	sizes := []Holder{{Size: 40_000, Blocks: 7, Requested: 280_000, Provided: 7 * 40_192}}
+	if diff := cmp.Diff(sizes, d.Leak.Sizes); diff != "" {
+		t.Error(diff)
+	}
+	if l := run(t, job(t, 8, 12, 0, true), Options{}).Devices[0].Leak; !l.Valid || l.Rising || l.Slope != 0 || len(l.Holders) > 0 {
+		t.Errorf("leak %+v of a job that keeps nothing", l)
+	}
+}
+
+// Holders are of the last mark: a job that cleans up before it exits has leaked all the same.
+func TestLeakOutlivesCleaningUp(t *testing.T) {
+	r := modeltest.New()
+	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
+	var kept []uint64
+	for n := range 5 {
+		kept = append(kept, alloc(t, a, 5000, "list"))
+		r.Mark(int64(n))
+	}
+	for _, addr := range kept {
+		a.Free(addr, false)
+	}
+	d := run(t, r, Options{}).Devices[0]
+	want := []Holder{{Context: "list", Blocks: 4, Requested: 20_000, Provided: 4 * 5120}}
+	if diff := cmp.Diff(want, d.Leak.Holders); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTheilSen(t *testing.T) {
+	for _, test := range []struct {
+		values []int64
+		want   float64
+	}{
+		{nil, 0},
+		{[]int64{5}, 0},
+		{[]int64{1, 3}, 2},
+		{[]int64{0, 10, 20, 1000, 40}, 10}, // an outlier
+		{[]int64{7, 7, 7, 7}, 0},
+		{[]int64{30, 20, 10}, -10},
+		{[]int64{0, 1, 4}, 2}, // slopes 1, 2, 3
+	} {
+		if got := theilSen(test.values); got != test.want {
+			t.Errorf("theilSen(%v) = %v, want %v", test.values, got, test.want)
+		}
+	}
+	long := make([]int64, 50_000)
+	for i := range long {
+		long[i] = 3 * int64(i)
+	}
+	if got := theilSen(long); got != 3 {
+		t.Errorf("slope %v of 50,000 ends that rise by 3", got)
+	}
+}
+
+// Without marks, the iterations are the marked ones, shifted by a constant.
+func TestPeriodFindsTheMarks(t *testing.T) {
+	for i := range 6 {
+		layers := []int{9, 40, 200}[i/2]
+		marked := job(t, 12, layers, 0, i%2 == 0)
+		plain := modeltest.New()
+		plain.Strings = marked.Strings
+		requests, ends := 0, []int{} // allocs before each mark
+		for _, e := range marked.Events {
+			if e.Kind == trace.KindIteration {
+				ends = append(ends, requests)
+				continue
+			}
+			if e.Kind == trace.KindAlloc {
+				requests++
+			}
+			plain.Add(e)
+		}
+		want := run(t, marked, Options{}).Devices[0]
+		got := run(t, plain, Options{}).Devices[0]
+		if got.Period != int64(layers) {
+			t.Errorf("%d layers: period %d", layers, got.Period)
+			continue
+		}
+		if len(got.Iterations) != len(want.Iterations) {
+			t.Errorf("%d layers: %d iterations, want %d", layers, len(got.Iterations), len(want.Iterations))
+			continue
+		}
+		count := int64(0)
+		shift := got.Iterations[0].Allocs - int64(ends[0])
+		for i, it := range got.Iterations {
+			count += it.Allocs
+			if count-int64(ends[i]) != shift {
+				t.Errorf("%d layers: iteration %d ends after %d allocs, marked %d, shift %d", layers, i, count, ends[i], shift)
+			}
+			w := want.Iterations[i]
+			if it.PeakT != w.PeakT || it.PeakC != w.PeakC || it.PeakR != w.PeakR || it.EndT != w.EndT || it.EndC != w.EndC || it.AllocBytes != w.AllocBytes {
+				t.Errorf("%d layers: iteration %d\n %+v\nmarked\n %+v", layers, i, it, w)
+			}
+		}
+		if diff := cmp.Diff(want.Paper, got.Paper); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+func TestPeriodOfSizes(t *testing.T) {
+	repeat := func(n int, sizes ...int64) (out []int64) {
+		for range n {
+			out = append(out, sizes...)
+		}
+		return out
+	}
+	ten := []int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
+	other := []int64{31, 32, 33, 34, 35, 36, 37}
+	layered := append(append(repeat(6, ten...), other...), 99) // ten six times, within an iteration
+	for name, test := range map[string]struct {
+		sizes  []int64
+		period int
+		from   int
+	}{
+		"empty":            {nil, 0, 0},
+		"regular":          {repeat(8, ten...), 10, 0},
+		"start differs":    {append(append([]int64{}, other...), repeat(8, ten...)...), 10, 7},
+		"end differs":      {append(repeat(9, ten...), other...), 10, 0},
+		"both differ":      {append(append(append([]int64{}, other...), repeat(9, ten...)...), other...), 10, 7},
+		"inner loop":       {repeat(6, layered...), len(layered), 0},
+		"too short a loop": {repeat(100, 1, 2, 3), 0, 0},
+		"twice only":       {repeat(2, ten...), 0, 0},
+		"none": {func() (out []int64) {
+			for i := range int64(500) {
+				out = append(out, i*i)
+			}
+			return
+		}(), 0, 0},
+	} {
+		history := make([]request, len(test.sizes))
+		for i, size := range test.sizes {
+			history[i].requested = size
+		}
+		if period, from := findPeriod(history); period != test.period || period > 0 && from != test.from {
+			t.Errorf("%s: period %d from %d, want %d from %d", name, period, from, test.period, test.from)
+		}
+	}
+}
