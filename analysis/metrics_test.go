@@ -1,0 +1,65 @@
+package analysis
+
+import (
+	"math"
+	"testing"
+
+	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/bfc"
+)
+
+// The metrics of the worked example with one free after its peak, by hand.
+func TestMetrics(t *testing.T) {
+	r := modeltest.New()
+	a := newArena(t, r, bfc.Options{Limit: 1 << 30}, bfc.DeviceOptions{})
+	alloc(t, a, 1000, "")
+	b := alloc(t, a, 1_500_000, "")
+	r.Mark(0)
+	alloc(t, a, 590_000, "")
+	a.Free(b, false)
+	r.Mark(1)
+	d := run(t, r, Options{}).Devices[0]
+
+	// At the peak, R is 6 MiB in regions of 2 and 4 MiB; T = 1,000 + 1,500,000 + 590,000.
+	const reserved, requested, provided = 6 * mib, 2_091_000., 2_687_232.
+	want := map[string]float64{
+		"reserved.peak": reserved, "reserved.final": reserved,
+		"requested.peak": requested, "requested.at_peak": requested, "provided.peak": provided,
+		"pending.at_peak": 0, "live.peak": 3, "external.peak": 0,
+		"waste.internal": 596_232. / reserved, "waste.internal.bytes": 596_232,
+		"waste.rounding": 264. / reserved, "waste.rounding.bytes": 264,
+		"waste.slack": 595_968. / reserved, "waste.slack.bytes": 595_968,
+		"waste.reserve": 3_604_224. / reserved, "waste.reserve.bytes": 3_604_224,
+		"waste.external": 0, "waste.external.bytes": 0,
+		"waste.total": (reserved - requested) / reserved, "waste.total.bytes": reserved - requested,
+		"fragmentation.peak":   0,
+		"efficiency.requested": 1 - requested/reserved, "efficiency.provided": 1 - provided/reserved,
+		"iteration.first_excess": 2_097_152/provided - 1, "iteration.steady_idle": 1 - provided/reserved,
+		"oom.count": 0, "growth.count": 2, "growth.fragmentation": 0,
+	}
+	seen := map[string]bool{}
+	for _, m := range Metrics() {
+		if seen[m.Name] || m.Help == "" {
+			t.Errorf("%s is there twice, or says nothing of itself", m.Name)
+		}
+		seen[m.Name] = true
+		value, _, ok := m.Value(&d)
+		if m.Name == "leak.slope" {
+			if ok {
+				t.Error("leak.slope of two iterations")
+			}
+			continue
+		}
+		if expected, there := want[m.Name]; !there || !ok || math.Abs(value-expected) > 1e-12*max(1, expected) {
+			t.Errorf("%s = %v (%v), want %v", m.Name, value, ok, expected)
+		}
+	}
+	for name := range want {
+		if m, ok := LookupMetric(name); !ok || m.Name != name {
+			t.Errorf("%s is not found", name)
+		}
+	}
+	if _, ok := LookupMetric("waste"); ok {
+		t.Error("waste is found")
+	}
+}
