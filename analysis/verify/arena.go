@@ -64,7 +64,7 @@ func parseArena(e *trace.Event, text string) (*arena, error) {
 	}
 	options.FragmentationFraction = fraction
 	a := &arena{
-		stream: e.Stream, collects: options.GarbageCollection, limit: options.Limit,
+		stream: e.Stream, collects: options.GarbageCollection,
 		script:  script{granularity: number("granularity"), coalesces: flag("coalesces")},
 		streams: map[uint64]int64{}, shared: map[uint64]bool{},
 	}
@@ -88,10 +88,10 @@ func (a *arena) memory(e *trace.Event) *Mismatch {
 	return nil
 }
 
-// unmap is of an attempt under way, or a give-back; or, where garbage is collected, one or
-// the other as the next event will tell, unless a reclaim came just before.
-func (a *arena) unmap(e *trace.Event, reclaiming bool) *Mismatch {
-	if len(a.script.events) > 0 || a.collects && !reclaiming {
+// unmap is of an attempt under way, or a give-back. Where garbage is collected, that is what
+// every unmap is for.
+func (a *arena) unmap(e *trace.Event) *Mismatch {
+	if len(a.script.events) > 0 || a.collects {
 		return a.memory(e)
 	}
 	return a.giveBack(e)
@@ -105,48 +105,9 @@ func (a *arena) giveBack(e *trace.Event) *Mismatch {
 	return nil
 }
 
-// settle gives back what the unmaps at the head of the script did, which turned out not to
-// be of an attempt.
-func (a *arena) settle() *Mismatch {
-	s := &a.script
-	n := 0
-	for n < len(s.events) && s.events[n].Kind == trace.KindUnmap {
-		if wrong := a.giveBack(&s.events[n]); wrong != nil {
-			return wrong
-		}
-		n++
-	}
-	s.events = s.events[:copy(s.events, s.events[n:])]
-	return nil
-}
-
-// beginsWithCollection says whether the unmaps at the head of the script are a collection
-// for a request of size bytes: it fits no free chunk, nor below the limit, but would with
-// them.
-func (a *arena) beginsWithCollection(size uint64) bool {
-	unmapped := uint64(0)
-	for i := range a.script.events {
-		if e := &a.script.events[i]; e.Kind == trace.KindUnmap {
-			unmapped += uint64(e.Provided)
-			continue
-		}
-		break
-	}
-	room := uint64(0)
-	if reserved := a.heap.Stats().Reserved; reserved < a.limit {
-		room = a.limit - reserved
-	}
-	return a.heap.LargestFree() < size && room&^(a.script.granularity-1) < size && room+unmapped >= size
-}
-
 // attempt replays the attempt that ends with e: an alloc, or a request that failed.
 func (a *arena) attempt(e *trace.Event) *Mismatch {
 	s := &a.script
-	if len(s.events) > 0 && s.events[0].Kind == trace.KindUnmap && !a.beginsWithCollection(uint64(e.Requested)) {
-		if wrong := a.settle(); wrong != nil {
-			return wrong
-		}
-	}
 	s.at, s.end = 0, e
 	block, ok := a.heap.Alloc(uint64(e.Requested))
 	if s.wrong != nil {
@@ -193,11 +154,6 @@ func (a *arena) use(e *trace.Event) *Mismatch {
 
 // free ends a block, or makes it pending if other streams used it.
 func (a *arena) free(e *trace.Event) *Mismatch {
-	if a.collects {
-		if wrong := a.settle(); wrong != nil {
-			return wrong
-		}
-	}
 	addr := uint64(e.Addr)
 	freed, shared := a.shared[addr]
 	if !shared {
@@ -213,11 +169,6 @@ func (a *arena) free(e *trace.Event) *Mismatch {
 
 // freeDone ends a pending block.
 func (a *arena) freeDone(e *trace.Event) *Mismatch {
-	if a.collects {
-		if wrong := a.settle(); wrong != nil {
-			return wrong
-		}
-	}
 	addr := uint64(e.Addr)
 	if !a.shared[addr] {
 		return atEvent(e, "a block that was freed and that another stream used", fmt.Sprintf("%#x", addr))

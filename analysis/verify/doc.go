@@ -32,10 +32,8 @@
 //	alloc | reclaim | oom           nothing more
 //
 // The growths of an arena whose memory coalesces must lie one behind the other as far as
-// its first reservation goes. An unmap with no attempt under way is a give-back. In an arena with
-// garbage collection it may also be the first event of an attempt, unless it comes right
-// behind a reclaim: it is taken as the collection's when the request fits neither a free
-// chunk nor below the limit, and would fit with what is unmapped.
+// its first reservation goes. An unmap with no attempt under way is a give-back. An arena
+// with garbage collection gives back in no other way: all its unmaps are of attempts.
 //
 // Blocks are free to be used again at their free; those that another stream than their own
 // has used, at their free_done. Kinds that are not of the allocator pass through, as do the

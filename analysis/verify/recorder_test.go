@@ -45,6 +45,7 @@ type heap struct {
 	stream   int64
 	a        *bfc.Allocator
 	physical uint64
+	collects bool
 	missing  map[uint64]bool // granules given back
 }
 
@@ -52,7 +53,7 @@ func (j *job) heap(t testing.TB, options bfc.Options, device bfc.DeviceOptions) 
 	t.Helper()
 	device.Base = uint64(len(j.heaps)+1) << 42
 	h := &heap{Device: bfc.NewDevice(device), job: j, id: int32(len(j.heaps)), stream: int64(7 * len(j.heaps)),
-		physical: device.Physical, missing: map[uint64]bool{}}
+		physical: device.Physical, collects: options.GarbageCollection, missing: map[uint64]bool{}}
 	a, err := bfc.New(options, h)
 	if err != nil {
 		t.Fatal(err)
@@ -155,8 +156,12 @@ func (h *heap) alloc(size uint64) uint64 {
 	return 0
 }
 
-// giveBack unmaps every third of the first granules that are free, from the n-th on.
+// giveBack unmaps every third of the first granules that are free, from the n-th on, unless
+// the arena collects garbage instead.
 func (h *heap) giveBack(n int) {
+	if h.collects {
+		return
+	}
 	step := h.Granularity()
 	last := n - 30
 	for _, r := range h.a.Regions() {
@@ -221,7 +226,9 @@ func (h *heap) churn(r *rand.Rand, n int, most uint64) {
 		case x < 58 && len(pending) > 0:
 			h.done(take(&pending))
 		case x < 60:
-			h.job.add(trace.Event{Kind: trace.KindReclaim, Arena: trace.NoArena})
+			if r.IntN(2) == 0 {
+				h.job.add(trace.Event{Kind: trace.KindReclaim, Arena: trace.NoArena})
+			}
 			h.giveBack(r.IntN(3))
 		case x < 62:
 			h.job.add(trace.Event{Kind: trace.KindIteration, Arena: trace.NoArena, Device: trace.NoDevice})

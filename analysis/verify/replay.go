@@ -12,9 +12,6 @@ type replayer struct {
 	lastID int32            // of last
 	last   *arena           // the arena of the event before, or nil
 
-	// reclaiming says that only unmaps have come since a reclaim: they are give-backs.
-	reclaiming bool
-
 	ours, allocs, frees int64
 }
 
@@ -22,7 +19,6 @@ func newReplayer() *replayer { return &replayer{arenas: map[int32]*arena{}} }
 
 // step replays one event. After a mismatch the replayer is not to be used again.
 func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
-	r.reclaiming = r.reclaiming && e.Kind == trace.KindUnmap
 	switch e.Kind {
 	case trace.KindArena:
 		return r.begin(e, strings.Text(e.Context))
@@ -51,7 +47,7 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 	case trace.KindOOM:
 		return a.attempt(e)
 	case trace.KindUnmap:
-		return a.unmap(e, r.reclaiming)
+		return a.unmap(e)
 	}
 	return a.memory(e)
 }
@@ -89,7 +85,6 @@ func (r *replayer) begin(e *trace.Event, options string) *Mismatch {
 
 // reclaim ends the attempt of its arena, if it has one; unmaps of any arena may follow.
 func (r *replayer) reclaim(e *trace.Event) *Mismatch {
-	r.reclaiming = true
 	a, wrong := r.arena(e)
 	if a == nil {
 		return wrong
@@ -108,19 +103,16 @@ func (r *replayer) growths() int64 {
 	return n
 }
 
-// finish settles the unmaps that no attempt came to claim, and returns the first event of a
-// request that has no end, or nil.
-func (r *replayer) finish() (open *trace.Event, wrong *Mismatch) {
+// unfinished is the first event of a request that has no end, or nil.
+func (r *replayer) unfinished() *trace.Event {
+	var first *trace.Event
 	for _, a := range r.arenas {
 		if a == nil || len(a.script.events) == 0 {
 			continue
 		}
-		if w := a.settle(); w != nil && (wrong == nil || w.Seq < wrong.Seq) {
-			wrong = w
-		}
-		if len(a.script.events) > 0 && (open == nil || a.script.events[0].Seq < open.Seq) {
-			open = &a.script.events[0]
+		if e := &a.script.events[0]; first == nil || e.Seq < first.Seq {
+			first = e
 		}
 	}
-	return open, wrong
+	return first
 }

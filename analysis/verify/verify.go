@@ -90,11 +90,10 @@ type judge struct {
 	agreed  int      // blocks whose checksums are right, from the first
 	replay  *replayer
 
-	next      int64        // position of the next event
-	wrong     *Mismatch    // the first wrong event
-	firstLost int64        // seq, -1 for none
-	afterLost int64        // events after it that are not lost
-	open      *trace.Event // where a request begins that has no end; set at the end
+	next      int64     // position of the next event
+	wrong     *Mismatch // the first wrong event
+	firstLost int64     // seq, -1 for none
+	afterLost int64     // events after it that are not lost
 }
 
 func newJudge(p *trace.Process) *judge {
@@ -193,9 +192,6 @@ func (j *judge) end() *Mismatch {
 		}
 		return wrong
 	}
-	if j.wrong == nil {
-		j.open, j.wrong = j.replay.finish()
-	}
 	if j.wrong != nil && !j.excused() {
 		return j.wrong
 	}
@@ -208,7 +204,7 @@ func (j *judge) result() *Result {
 		Growths: j.replay.growths(), Arenas: j.replay.ours, EndSeq: j.next - 1,
 	}
 	ending := &j.process.Ending
-	open := j.open
+	open := j.replay.unfinished()
 	switch {
 	case j.firstLost >= 0:
 		r.EndSeq = j.firstLost - 1
