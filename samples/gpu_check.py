@@ -18,8 +18,9 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-JOBS = os.path.join(HERE, "jobs")
-SAMPLES = ("alexnet", "resnet50", "gpt2")
+# What a recording says of its command should mean something elsewhere.
+JOBS = os.path.relpath(os.path.join(HERE, "jobs"))
+PYTHON = "python3" if shutil.which("python3") == sys.executable else sys.executable
 
 CASES = {}
 
@@ -54,14 +55,14 @@ class Suite:
         return done
 
     def job(self, name, *arguments):
-        return [sys.executable, os.path.join(JOBS, name + ".py"), *arguments]
+        return [PYTHON, os.path.join(JOBS, name + ".py"), *arguments]
 
     def script(self, name, text):
         """A job of a few lines."""
         path = os.path.join(self.work, name + ".py")
         with open(path, "w") as f:
             f.write(text)
-        return [sys.executable, path]
+        return [PYTHON, path]
 
     def record(self, name, command, *flags, expect=0):
         directory = os.path.join(self.work, name)
@@ -151,7 +152,7 @@ def issue_gates(suite):
     directory, _ = suite.record("gates", suite.job("resnet50", "--iterations", "20"))
     suite.run([suite.memprof, "report", directory])
     suite.run([suite.memprof, "verify", directory])
-    gates = ["--gate", "waste.external < 40%", "--gate", "reserved.peak < 40GiB"]
+    gates = ["--gate", "waste.external < 25%", "--gate", "reserved.peak < 40GiB"]
     suite.run([suite.memprof, "check", directory, *gates])
 
 
@@ -359,7 +360,7 @@ torch.zeros(1, device="cuda")
 
 def versions():
     script = "import torch; print(torch.__version__); print(torch.cuda.get_device_name(0))"
-    torch_version, device = subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[:2]
+    torch_version, device = subprocess.run([PYTHON, "-c", script], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[:2]
     driver = "unknown"
     if shutil.which("nvidia-smi"):
         query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]

@@ -7,7 +7,7 @@ import transformers
 
 
 def main():
-    opts = training.options(__doc__, batch=8)
+    opts = training.options(__doc__, batch=4)
     training.deterministic(opts)
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config()).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)

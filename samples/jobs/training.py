@@ -31,6 +31,8 @@ def deterministic(opts):
     torch.backends.cudnn.deterministic = not opts.benchmark
     warnings.filterwarnings("ignore", message=".*deterministic.*")
     torch.use_deterministic_algorithms(True, warn_only=True)
+    # The backward pass of this attention adds up in whatever order its blocks finish.
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
 
 
 def train(step, iterations):
