@@ -41,7 +41,7 @@ func checkDriver() []finding {
 			Remedy: "record uses the simulated device here; install the NVIDIA driver for a real one",
 		}}
 	}
-	findings := []finding{{Check: "driver", Health: healthOK, Detail: fmt.Sprintf("CUDA %s, %d devices", formatCUDA(version), len(devices))}}
+	findings := []finding{{Check: "driver", Health: healthOK, Detail: fmt.Sprintf("CUDA %s, %s", formatCUDA(version), counted(int64(len(devices)), "device"))}}
 	if len(devices) == 0 {
 		findings[0].Health = healthWarn
 		findings[0].Remedy = "no device is visible: check CUDA_VISIBLE_DEVICES and nvidia-smi"
@@ -92,7 +92,7 @@ func checkNVML() finding {
 		f.Remedy = "traces will not name the GPU and its driver"
 		return f
 	}
-	f.Detail = fmt.Sprintf("driver %s, %d GPUs", state.Driver, len(state.GPUs))
+	f.Detail = fmt.Sprintf("driver %s, %s", state.Driver, counted(int64(len(state.GPUs)), "GPU"))
 	return f
 }
 

@@ -77,7 +77,11 @@ func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 	if err := again.all(process); err != nil {
 		return err
 	}
-	return again.conclude(stdout, o.JSON)
+	err = again.conclude(stdout, o.JSON)
+	if session.Hooked() {
+		session.Exit(exitCode(stderr, err))
+	}
+	return err
 }
 
 func pickProcess(run *trace.Run, name string) (*trace.Process, error) {
@@ -212,6 +216,6 @@ func (r *requests) print(stdout io.Writer, asJSON bool) error {
 			Iterations int64  `json:"iterations"`
 		}{r.session.Through(), r.allocs, r.frees, r.refused, r.marks})
 	}
-	_, err := fmt.Fprintf(stdout, "made again through %s: %d allocations, %d frees, %d iterations\n", r.session.Through(), r.allocs, r.frees, r.marks)
+	_, err := fmt.Fprintf(stdout, "made again through %s: %s, %s, %s\n", r.session.Through(), counted(r.allocs, "allocation"), counted(r.frees, "free"), counted(r.marks, "iteration"))
 	return err
 }

@@ -123,13 +123,20 @@ func Open() (*Session, error) {
 // Through names what answers the requests.
 func (s *Session) Through() string {
 	switch {
-	case s.cuda.hooked != 0:
+	case s.Hooked():
 		return "the capture hook"
 	case s.cuda.runtime != nil:
 		return "cudaMalloc of " + C.GoString(s.cuda.runtime)
 	}
 	return "cuMemAlloc of " + DriverName
 }
+
+// Exit ends the process as a C program does. Under the hook this tells it that the process
+// came to its end; Go's own exit looks to it like a kill.
+func (s *Session) Exit(code int) { C.exit(C.int(code)) }
+
+// Hooked says whether the capture hook answers the requests.
+func (s *Session) Hooked() bool { return s.cuda.hooked != 0 }
 
 // Malloc asks for bytes on a device, for the stream the recording knew by that number: 0
 // is the default stream, each other number gets a stream of its own. The error says why
@@ -144,7 +151,7 @@ func (s *Session) Malloc(device int32, stream, bytes int64) (uintptr, error) {
 	if code == 0 {
 		return uintptr(address), nil
 	}
-	if s.cuda.hooked != 0 {
+	if s.Hooked() {
 		return 0, errors.New(C.GoString(C.rerun_oom_message(s.cuda)))
 	}
 	return 0, errors.New(errorName(s.cuda, code))
