@@ -63,3 +63,20 @@ func TestMetrics(t *testing.T) {
 		t.Error("waste is found")
 	}
 }
+
+// A number that the trace does not tell is not 0: a gate on it must not pass.
+func TestMetricsThatAreNotTold(t *testing.T) {
+	r := modeltest.New()
+	newArena(t, r, bfc.Options{Limit: 1 << 30}, bfc.DeviceOptions{}) // that is never used
+	d := run(t, r, Options{}).Devices[0]
+	untold := map[string]bool{
+		"waste.internal": true, "waste.rounding": true, "waste.slack": true, "waste.reserve": true,
+		"waste.external": true, "waste.total": true, "efficiency.requested": true, "efficiency.provided": true,
+		"iteration.first_excess": true, "iteration.steady_idle": true, "leak.slope": true,
+	}
+	for _, m := range Metrics() {
+		if value, _, ok := m.Value(&d); ok == untold[m.Name] || value != value {
+			t.Errorf("%s = %v, told %v", m.Name, value, ok)
+		}
+	}
+}
