@@ -70,7 +70,7 @@ func (r *recording) prepare(command []string, settings map[string]string) error 
 	host, _ := os.Hostname() // its name is a convenience
 	r.info = &trace.Info{
 		ID: trace.NewRunID(), Version: version, Command: command, Host: host, OS: osName(), Kernel: kernelName(),
-		GPUs: r.device.gpus, Options: settings, Start: time.Now(), ClockBase: now.Nano(),
+		GPUs: r.device.gpus, Frameworks: []string{}, Options: settings, Start: time.Now(), ClockBase: now.Nano(),
 	}
 	if r.device.simulated {
 		settings["device"] = "sim"
@@ -200,7 +200,7 @@ func (r *recording) say(format string, args ...any) {
 
 // frameworks are those that the processes of a run named, each once.
 func frameworks(run *trace.Run) []string {
-	var all []string
+	all := []string{} // not nil: run.json has a list in any case
 	for _, process := range run.Processes {
 		for _, name := range strings.Split(process.Frameworks, ";") {
 			if name = strings.TrimSpace(name); name != "" && !slices.Contains(all, name) {
