@@ -113,16 +113,12 @@ func (a *arena) attempt(e *trace.Event) *Mismatch {
 	if s.wrong != nil {
 		return s.wrong
 	}
-	came := "the request to fail"
-	if ok {
-		came = place(block.Size, block.Addr)
-	}
 	if s.at < len(s.events) {
 		left := &s.events[s.at]
-		return atEvent(left, "no such event: the replay asks for no more and comes to "+came, describe(left))
+		return atEvent(left, "no such event: the replay asks for no more and comes to "+outcome(block, ok), describe(left))
 	}
 	if e.Kind == trace.KindAlloc && (!ok || block.Addr != uint64(e.Addr) || block.Size != uint64(e.Provided)) || e.Kind != trace.KindAlloc && ok {
-		return atEvent(e, came, describe(e))
+		return atEvent(e, outcome(block, ok), describe(e))
 	}
 	if len(s.events) > 0 {
 		if reserved := a.heap.Stats().Reserved; reserved != s.mapped {
@@ -134,6 +130,14 @@ func (a *arena) attempt(e *trace.Event) *Mismatch {
 		a.streams[block.Addr] = e.Stream
 	}
 	return nil
+}
+
+// outcome is what a replayed attempt came to, in words.
+func outcome(block bfc.Block, ok bool) string {
+	if !ok {
+		return "the request to fail"
+	}
+	return place(block.Size, block.Addr)
 }
 
 // use notes a stream that uses a block.

@@ -35,11 +35,9 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 	}
 	switch e.Kind {
 	case trace.KindAlloc:
-		r.allocs++
-		return a.attempt(e)
+		return count(&r.allocs, a.attempt(e))
 	case trace.KindFree:
-		r.frees++
-		return a.free(e)
+		return count(&r.frees, a.free(e))
 	case trace.KindFreeDone:
 		return a.freeDone(e)
 	case trace.KindStreamUse:
@@ -50,6 +48,14 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		return a.unmap(e)
 	}
 	return a.memory(e)
+}
+
+// count counts what was no mismatch.
+func count(n *int64, wrong *Mismatch) *Mismatch {
+	if wrong == nil {
+		*n++
+	}
+	return wrong
 }
 
 // arena is the arena of an event; nil for none of ours.

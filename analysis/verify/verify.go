@@ -90,10 +90,11 @@ type judge struct {
 	agreed  int      // blocks whose checksums are right, from the first
 	replay  *replayer
 
-	next      int64     // position of the next event
-	wrong     *Mismatch // the first wrong event
-	firstLost int64     // seq, -1 for none
-	afterLost int64     // events after it that are not lost
+	current   trace.Event // here, so that events need no memory of their own
+	next      int64       // position of the next event
+	wrong     *Mismatch   // the first wrong event
+	firstLost int64       // seq, -1 for none
+	afterLost int64       // events after it that are not lost
 }
 
 func newJudge(p *trace.Process) *judge {
@@ -104,8 +105,9 @@ func (j *judge) batch(b *trace.Batch) *Mismatch {
 	strings := j.process.Strings()
 	j.sums.AddBatch(b, strings)
 	for i := range b.Seq {
-		if e := b.Event(i); j.wrong == nil {
-			j.wrong = j.event(&e, strings)
+		j.current = b.Event(i)
+		if e := &j.current; j.wrong == nil {
+			j.wrong = j.event(e, strings)
 		} else if j.firstLost >= 0 && e.Kind != trace.KindLost {
 			j.afterLost++
 		}

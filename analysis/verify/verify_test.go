@@ -1,0 +1,298 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
+)
+
+// story is a job of 4 arenas in which everything happens that the replay knows, and of
+// more than three blocks of checksums.
+func story(t testing.TB) *job {
+	j := newJob()
+	main := j.heap(t, bfc.Options{Limit: bfc.NoLimit, Headroom: 24 * mib}, bfc.DeviceOptions{
+		VMM: true, Granularity: 2 * mib, Physical: 64 * mib, Reservation: 64 * mib,
+		RefuseGrow: func(call int, _ uint64) bool { return call == 4 },
+		RefuseMap:  func(call int, _, _ uint64) bool { return call == 2 },
+	})
+	needed := j.heap(t, bfc.Options{Limit: 48 * mib, Growth: bfc.Needed}, bfc.DeviceOptions{
+		VMM: true, Granularity: 2 * mib, Physical: 1 * gib, Reservation: 16 * mib})
+	none := j.heap(t, bfc.Options{Limit: 8 * mib, Growth: bfc.None, FragmentationFraction: 0.25}, bfc.DeviceOptions{
+		Granularity: 256, Physical: 1 * gib})
+	collecting := j.heap(t, bfc.Options{Limit: 24 * mib, GarbageCollection: true}, bfc.DeviceOptions{
+		Granularity: 256, Physical: 1 * gib})
+
+	// The main arena: growth refused, clipped by the headroom, remaps refused, an oom.
+	var blocks []uint64
+	for _, size := range []uint64{1000, 3 * mib, 5 * mib, 9 * mib, 11 * mib} {
+		blocks = append(blocks, main.alloc(size))
+	}
+	for i := range 3 {
+		main.free(blocks[i])
+	}
+	main.giveBack(1)
+	blocks = append(blocks[3:], main.alloc(2*mib), main.alloc(4*mib), main.alloc(60*mib))
+	main.use(blocks[0], 99)
+	main.freeLater(blocks[0])
+	main.done(blocks[0])
+	for _, addr := range blocks[1 : len(blocks)-1] {
+		main.free(addr)
+	}
+
+	r := rand.New(rand.NewPCG(2, 3))
+	for _, h := range []*heap{needed, none, collecting, main, needed} {
+		h.churn(r, 2600, 900*kib)
+	}
+	collecting.alloc(20 * mib)
+	return j
+}
+
+func (j *job) write(t testing.TB, ending trace.Ending, options trace.WriterOptions) string {
+	t.Helper()
+	dir := t.TempDir()
+	tracetest.WriteRun(t, dir, tracetest.Process{Events: j.events, Texts: j.texts, Ending: ending, Options: options})
+	return dir
+}
+
+func verifyPath(t testing.TB, path string) (*Result, error) {
+	t.Helper()
+	run, err := trace.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Process(context.Background(), run.Processes[0])
+}
+
+func (j *job) count(kinds ...trace.Kind) int64 {
+	n := int64(0)
+	for _, e := range j.events {
+		if slices.Contains(kinds, e.Kind) {
+			n++
+		}
+	}
+	return n
+}
+
+// nth is the seq of the n-th event, from 0, that is as wanted.
+func (j *job) nth(t testing.TB, n int, is func(e *trace.Event) bool) int64 {
+	t.Helper()
+	for i := range j.events {
+		if is(&j.events[i]) {
+			if n--; n < 0 {
+				return int64(i)
+			}
+		}
+	}
+	t.Fatal("the story has no such event")
+	return 0
+}
+
+func kind(k trace.Kind) func(e *trace.Event) bool {
+	return func(e *trace.Event) bool { return e.Kind == k }
+}
+
+// TestStory: the story has what the other tests rely on, and verifies, in one part or many.
+func TestStory(t *testing.T) {
+	j := story(t)
+	for _, k := range []trace.Kind{trace.KindGrowFailed, trace.KindMapFailed, trace.KindDeviceUsed, trace.KindUnmap,
+		trace.KindReclaim, trace.KindOOM, trace.KindFreeDone, trace.KindStreamUse, trace.KindIteration} {
+		if j.count(k) == 0 {
+			t.Errorf("the story has no %v", k)
+		}
+	}
+	n := int64(len(j.events))
+	if n < 3*trace.BlockEvents {
+		t.Fatalf("%d events are less than three blocks", n)
+	}
+	remaps := int64(0)
+	for i, h := range j.heaps {
+		mapped := map[int64]bool{}
+		for _, e := range j.events {
+			if e.Kind == trace.KindMap && e.Arena == h.id {
+				if mapped[e.Addr] {
+					remaps++
+				}
+			}
+			if e.Kind == trace.KindUnmap && e.Arena == h.id && i != 3 {
+				mapped[e.Addr] = true
+			}
+		}
+	}
+	if remaps == 0 {
+		t.Error("the story has no remap")
+	}
+	want := &Result{
+		Process: "rank0", Events: n, Allocs: j.count(trace.KindAlloc), Frees: j.count(trace.KindFree),
+		Growths: j.count(trace.KindMap) - remaps, Arenas: 4, Complete: true, EndSeq: n - 1,
+	}
+	for _, options := range []trace.WriterOptions{{}, {PartEvents: 5000, RowGroup: 1700}} {
+		got, err := verifyPath(t, j.write(t, trace.Ending{}, options))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("parts of %d: result differs (-want +got):\n%s", options.PartEvents, diff)
+		}
+	}
+}
+
+// TestEnding: what the proof ends with when the process did not end in order.
+func TestEnding(t *testing.T) {
+	whole := story(t)
+	lost := func(at int, arena int32) trace.Event {
+		return trace.Event{Seq: int64(at), Kind: trace.KindLost, Device: trace.NoDevice, Arena: arena}
+	}
+	n := len(whole.events)
+	killed := trace.Ending{State: trace.StateKilled}
+	tests := []struct {
+		name   string
+		ending trace.Ending
+		edit   func(events []trace.Event) []trace.Event
+		endsAt string
+		seq    int
+	}{
+		{"killed", killed, nil, "event N, the last before the process was killed", n - 1},
+		{"stopped", trace.Ending{State: trace.StateStopped, Reason: "no space left on device"}, nil,
+			"event N, where the recording stopped: no space left on device", n - 1},
+		{"in a request", trace.Ending{}, func(e []trace.Event) []trace.Event {
+			return append(e, trace.Event{Kind: trace.KindMap, Addr: 5 << 42, Requested: 2 * mib, Provided: 2 * mib})
+		}, "event N (map), with which a request begins that has no end", n},
+		{"lost", killed, func(e []trace.Event) []trace.Event {
+			return append(e, lost(n, trace.NoArena), trace.Event{Kind: trace.KindIteration, Arena: trace.NoArena})
+		}, "event N, which was lost when the process died", n},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			j := &job{events: slices.Clone(whole.events), texts: whole.texts}
+			if test.edit != nil {
+				j.events = test.edit(j.events)
+			}
+			got, err := verifyPath(t, j.write(t, test.ending, trace.WriterOptions{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			endsAt := strings.ReplaceAll(got.EndsAt, fmt.Sprintf("event %d", test.seq), "event N")
+			if got.Complete || !strings.HasPrefix(endsAt, test.endsAt) {
+				t.Errorf("Complete %v, EndsAt %q, want it to begin with %q", got.Complete, endsAt, test.endsAt)
+			}
+			want := int64(test.seq)
+			if test.edit != nil {
+				want--
+			}
+			if got.EndSeq != want || got.Events != int64(len(j.events)) {
+				t.Errorf("EndSeq %d, Events %d, want %d, %d", got.EndSeq, got.Events, want, len(j.events))
+			}
+		})
+	}
+}
+
+// TestLost: a contradiction is put down to a lost event just before it, not to one long ago.
+func TestLost(t *testing.T) {
+	for _, test := range []struct {
+		between int // events after the lost one up to the end
+		ok      bool
+	}{{LostTail, true}, {LostTail + 1, false}} {
+		j := newJob()
+		h := j.heap(t, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib, Physical: gib, Reservation: gib})
+		h.alloc(1000)
+		addr := h.alloc(2000)
+		at := len(j.events) - 1
+		h.free(addr) // contradicts the loss of its alloc
+		for len(j.events)-1-at < test.between {
+			j.add(trace.Event{Kind: trace.KindIteration, Arena: trace.NoArena})
+		}
+		j.events[at] = trace.Event{Kind: trace.KindLost, Device: trace.NoDevice, Arena: trace.NoArena}
+		got, err := verifyPath(t, j.write(t, trace.Ending{State: trace.StateKilled, Lost: 1}, trace.WriterOptions{}))
+		if !test.ok {
+			want := &Mismatch{Process: "rank0", Seq: int64(at + 1), Kind: trace.KindFree, FirstSeq: -1, LastSeq: -1,
+				Expected: "the address of a block in use in its arena", Found: "0x40000000400"}
+			if diff := diffMismatch(want, err); diff != "" {
+				t.Errorf("%d events after the lost one (-want +got):\n%s", test.between, diff)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := &Result{Process: "rank0", Events: int64(len(j.events)), Allocs: 1, Frees: 0, Growths: 1, Arenas: 1, EndSeq: int64(at - 1),
+			EndsAt: "event 3, which was lost when the process died; event 4 (free) depends on it"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%d events after the lost one (-want +got):\n%s", test.between, diff)
+		}
+	}
+}
+
+func diffMismatch(want *Mismatch, err error) string {
+	var got *Mismatch
+	if !errors.As(err, &got) {
+		return "error is " + errText(err)
+	}
+	bare := *got
+	bare.position = want.position
+	return cmp.Diff(want, &bare, cmp.AllowUnexported(Mismatch{}))
+}
+
+func errText(err error) string {
+	if err == nil {
+		return "none"
+	}
+	return err.Error()
+}
+
+// TestNothingToVerify: recordings that prove nothing are an error, not a pass.
+func TestNothingToVerify(t *testing.T) {
+	native := []trace.Event{
+		{Kind: trace.KindArena, Requested: -1, Context: 1},
+		{Kind: trace.KindAlloc, Addr: 4096, Requested: 10, Provided: 512},
+		{Kind: trace.KindFree, Addr: 4096, Requested: 10, Provided: 512},
+	}
+	empty := newJob()
+	empty.heap(t, bfc.Options{Limit: gib}, bfc.DeviceOptions{Granularity: 256, Physical: gib})
+	for name, j := range map[string]*job{
+		"no events":  newJob(),
+		"native":     {events: native, texts: []string{"", "allocator=native"}},
+		"no request": empty,
+	} {
+		if _, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{})); !errors.Is(err, ErrNothingToVerify) {
+			t.Errorf("%s: error %v, want ErrNothingToVerify", name, err)
+		}
+	}
+}
+
+// TestParts: the first part alone is verified up to its end, a later one cannot be.
+func TestParts(t *testing.T) {
+	dir := story(t).write(t, trace.Ending{}, trace.WriterOptions{PartEvents: 5000})
+	got, err := verifyPath(t, filepath.Join(dir, "rank0-0000.parquet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "event 4999, the last of the parts given"; got.Complete || got.EndsAt != want || got.EndSeq != 4999 {
+		t.Errorf("first part: %+v, want it to end at %q", got, want)
+	}
+	if _, err := verifyPath(t, filepath.Join(dir, "rank0-0001.parquet")); !errors.Is(err, ErrNotFromStart) {
+		t.Errorf("second part: error %v, want ErrNotFromStart", err)
+	}
+}
+
+func TestCancelled(t *testing.T) {
+	run, err := trace.Open(story(t).write(t, trace.Ending{}, trace.WriterOptions{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := Process(ctx, run.Processes[0]); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want context.Canceled", err)
+	}
+}
