@@ -234,6 +234,18 @@ func TestCutEnd(t *testing.T) {
 	}
 }
 
+// TestCutPart: rows missing at the end of a part that is given alone.
+func TestCutPart(t *testing.T) {
+	dir := story(t).write(t, trace.Ending{}, trace.WriterOptions{PartEvents: 5000})
+	part := filepath.Join(dir, "rank0-0000.parquet")
+	tracetest.Rewrite(t, part, func(rows []trace.Event) []trace.Event { return rows[:4990] })
+	_, err := verifyPath(t, part)
+	want := &Mismatch{Process: "rank0", Seq: -1, FirstSeq: 4096, LastSeq: 4999, Recorded: 5000, Present: 4990}
+	if diff := diffMismatch(want, err); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // TestCutMiddle: rows missing at the end of a part that is not the last.
 func TestCutMiddle(t *testing.T) {
 	j := story(t)
