@@ -269,8 +269,9 @@ static struct memprof_process *create_process(uint64_t start) {
   read_command(page->command, sizeof page->command);
   memcpy(page->frameworks, frameworks, sizeof page->frameworks);
   // Last: a page without it is one that was never finished.
-  atomic_thread_fence(memory_order_release);
-  memcpy(page->magic, "MEMPROFP", sizeof page->magic);
+  uint64_t magic;
+  memcpy(&magic, "MEMPROFP", sizeof magic);
+  __atomic_store_n((uint64_t *)(void *)page->magic, magic, __ATOMIC_RELEASE);
   return page;
 }
 
