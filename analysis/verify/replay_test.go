@@ -97,3 +97,33 @@ func TestContradictions(t *testing.T) {
 		})
 	}
 }
+
+// TestReservation: growths lie one behind the other until one that does not fit the first
+// reservation is granted or refused.
+func TestReservation(t *testing.T) {
+	const base = 1 << 42
+	grow := func(addr, bytes int64) trace.Event {
+		return trace.Event{Kind: trace.KindMap, Addr: addr, Requested: bytes, Provided: bytes}
+	}
+	refused := func(bytes int64) trace.Event { return trace.Event{Kind: trace.KindGrowFailed, Requested: bytes} }
+	for _, test := range []struct {
+		name   string
+		events []trace.Event
+		ok     bool
+	}{
+		{"behind", []trace.Event{grow(base, 4*mib), grow(base+4*mib, 4*mib)}, true},
+		{"not behind", []trace.Event{grow(base, 4*mib), grow(base+6*mib, 2*mib)}, false},
+		{"not at the start", []trace.Event{grow(base+2*mib, 2*mib)}, false},
+		{"what does not fit goes elsewhere", []trace.Event{grow(base, 6*mib), grow(base+gib, 4*mib), grow(base+2*gib, 2*mib)}, true},
+		{"refused, and would have fitted", []trace.Event{grow(base, 4*mib), refused(4 * mib), grow(base+gib, 2*mib)}, false},
+		{"refused, and would not have fitted", []trace.Event{grow(base, 4*mib), refused(4*mib + 1), grow(base+gib, 2*mib)}, true},
+	} {
+		s := &script{granularity: 2 * mib, coalesces: true, events: test.events, room: reservation{next: base, end: base + 8*mib, known: true}}
+		for _, e := range test.events {
+			s.Grow(uint64(e.Requested))
+		}
+		if ok := s.wrong == nil; ok != test.ok {
+			t.Errorf("%s: mismatch %v, want one: %v", test.name, s.wrong, !test.ok)
+		}
+	}
+}

@@ -33,12 +33,12 @@ type reservation struct {
 	known     bool
 }
 
-// due is where a growth by bytes has to lie, if that is known.
-func (r *reservation) due(bytes uint64) (addr uint64, ok bool) {
-	if r.known && bytes > r.end-r.next {
+// leaveFor notes that the memory may have gone on to another reservation, if a growth by
+// bytes does not fit this one: it does so before it knows whether it can grant it.
+func (r *reservation) leaveFor(bytes uint64) {
+	if bytes > r.end-r.next {
 		r.known = false
 	}
-	return r.next, r.known
 }
 
 // Granularity is that of the arena's options.
@@ -93,6 +93,7 @@ func (s *script) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 		return 0, 0, false
 	}
 	if e.Kind == trace.KindGrowFailed {
+		s.room.leaveFor((bytes + s.granularity - 1) &^ (s.granularity - 1))
 		return 0, 0, false
 	}
 	addr, granted = uint64(e.Addr), uint64(e.Provided)
@@ -100,8 +101,9 @@ func (s *script) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 		s.wrong = atEvent(e, fmt.Sprintf("%d bytes rounded up to %d", bytes, s.granularity), describe(e))
 		return 0, 0, false
 	}
-	if due, known := s.room.due(granted); known && addr != due {
-		s.wrong = atEvent(e, fmt.Sprintf("a growth at %#x, behind the last one", due), describe(e))
+	s.room.leaveFor(granted)
+	if s.room.known && addr != s.room.next {
+		s.wrong = atEvent(e, fmt.Sprintf("a growth at %#x, behind the last one", s.room.next), describe(e))
 		return 0, 0, false
 	}
 	s.room.next = addr + granted
