@@ -11,7 +11,8 @@
 #include "spool.h"
 
 static bool wanted;          // set while the library is loaded, before any other thread
-static _Atomic bool used;    // CUDA was used
+static _Atomic bool used;    // CUDA was used: the spool is ready, or there is none
+static _Atomic bool begun;   // the same, from before the spool was made
 static _Atomic bool forked;  // this is a child of a process that had used it
 static __thread uint32_t context;
 
@@ -26,7 +27,7 @@ __attribute__((destructor)) static void unload(void) {
 bool hook_on(void) { return wanted && !atomic_load_explicit(&forked, memory_order_relaxed); }
 
 static void in_child(void) {
-  if (atomic_load(&used)) atomic_store(&forked, true);
+  if (atomic_load(&begun)) atomic_store(&forked, true);
   problem_forget();
   spool_forget();
   arenas_forget();
@@ -34,8 +35,10 @@ static void in_child(void) {
 
 static void start(void) {
   pthread_atfork(NULL, NULL, in_child);
-  atomic_store(&used, true);
+  atomic_store(&begun, true);
   spool_start();
+  // Last: who sees it writes events at once, and must not do so before there is a spool.
+  atomic_store_explicit(&used, true, memory_order_release);
 }
 
 void hook_start(void) {
