@@ -27,6 +27,7 @@ static const struct name names[] = {
     ENTRY("cuDeviceGetCount", device_count),
     ENTRY("cuDeviceGetAttribute", device_attribute),
     ENTRY("cuDeviceTotalMem_v2", device_total),
+    ENTRY("cuDeviceCanAccessPeer", can_access),
     ENTRY("cuDevicePrimaryCtxRetain", primary_retain),
     ENTRY("cuCtxGetCurrent", context_get),
     ENTRY("cuCtxGetDevice", context_device),
@@ -47,6 +48,7 @@ static const struct name names[] = {
     ENTRY("cuEventQuery", event_query),
     ENTRY("cuEventDestroy_v2", event_destroy),
     ENTRY("cuStreamIsCapturing", stream_capturing),
+    ENTRY("cuStreamGetCtx", stream_context),
 };
 
 static void load(void) {
@@ -120,9 +122,10 @@ int driver_memory(int device, uint64_t *free_bytes, uint64_t *total) {
   return ok;
 }
 
-void driver_synchronize(int device) {
+int driver_synchronize(int device) {
   struct driver_scope scope;
-  if (!driver_enter(device, &scope)) return;
-  table.synchronize();
+  if (!driver_enter(device, &scope)) return 0;
+  const int ok = table.synchronize() == DRIVER_OK;
   driver_leave(&scope);
+  return ok;
 }

@@ -55,6 +55,7 @@ struct driver {
   driver_result (*device_count)(int *count);
   driver_result (*device_attribute)(int *value, int attribute, int device);
   driver_result (*device_total)(size_t *bytes, int device);
+  driver_result (*can_access)(int *can, int device, int peer);
   driver_result (*primary_retain)(void **context, int device);
   driver_result (*context_get)(void **context);
   driver_result (*context_device)(int *device);
@@ -75,6 +76,7 @@ struct driver {
   driver_result (*event_query)(driver_event event);
   driver_result (*event_destroy)(driver_event event);
   driver_result (*stream_capturing)(void *stream, int *status);
+  driver_result (*stream_context)(void *stream, void **context);
 };
 
 // The table, complete and initialised, or NULL: no driver, or one too old to map memory.
@@ -91,7 +93,8 @@ void driver_leave(const struct driver_scope *scope);
 // What the device has free and in all, bytes; 0 on error.
 int driver_memory(int device, uint64_t *free_bytes, uint64_t *total);
 
-// Waits for all work of the device.
-void driver_synchronize(int device);
+// Waits for all work of the device. 0: it has not been waited for, and memory that work may
+// still use must be left alone.
+int driver_synchronize(int device);
 
 #endif

@@ -44,19 +44,23 @@ bool vmm_device_init(struct vmm_device *out, int device) {
 }
 
 static bool reserve(struct vmm *vmm, uint64_t bytes) {
+  const uint64_t last = vmm->limit;
   uint64_t addr;
   bytes = round_up(bytes, vmm->device->granularity);
+  // Room for a gap. Without one, a range just behind the last would be the same region to
+  // the BFC, and what crosses the border of two reservations cannot be mapped again.
+  if (last != 0) bytes += vmm->device->granularity;
   if (driver_get()->reserve(&addr, bytes, 0, 0, 0) != DRIVER_OK) return false;
   if (!vmm->reserved(vmm->owner, addr, bytes)) {
     driver_get()->unreserve(addr, bytes);
     return false;
   }
-  vmm->end = addr;
+  vmm->end = last != 0 && addr == last ? addr + vmm->device->granularity : addr;
   vmm->limit = addr + bytes;
   return true;
 }
 
-bool vmm_init(struct vmm *vmm, const struct vmm_device *device, uint64_t reservation, uint64_t handle_bytes, void *owner,
+bool vmm_init(struct vmm *vmm, struct vmm_device *device, uint64_t reservation, uint64_t handle_bytes, void *owner,
               bool (*reserved)(void *owner, uint64_t addr, uint64_t bytes)) {
   memset(vmm, 0, sizeof *vmm);
   vmm->device = device;
@@ -101,10 +105,33 @@ static bool allow(const struct vmm_device *device, uint64_t addr, uint64_t bytes
   return driver_get()->set_access(addr, bytes, access, count) == DRIVER_OK;
 }
 
+// Takes away what is good to have but not needed, one thing at a time.
+static bool make_plainer(struct driver_properties *properties) {
+  if (properties->flags.gpu_direct_rdma != 0) {
+    properties->flags.gpu_direct_rdma = 0;
+    return true;
+  }
+  const bool exportable = properties->requested_handle_types != 0;
+  properties->requested_handle_types = 0;
+  return exportable;
+}
+
+// A system may refuse flags that the device claims to support; a plainer handle that it
+// grants is what it is asked for from then on.
+static bool create_handle(struct vmm_device *device, uint64_t bytes, driver_handle *handle) {
+  struct driver_properties properties = device->properties;
+  for (;;) {
+    const driver_result result = driver_get()->create(handle, bytes, &properties, 0);
+    if (result == DRIVER_OK) device->properties = properties;
+    if (result == DRIVER_OK || result == DRIVER_OUT_OF_MEMORY) return result == DRIVER_OK;
+    if (!make_plainer(&properties)) return false;
+  }
+}
+
 // One handle, created and mapped.
 static bool map_handle(struct vmm *vmm, uint64_t addr, uint64_t bytes, driver_handle *handle) {
   const struct driver *driver = driver_get();
-  if (driver->create(handle, bytes, &vmm->device->properties, 0) != DRIVER_OK) return false;
+  if (!create_handle(vmm->device, bytes, handle)) return false;
   if (driver->map(addr, bytes, 0, *handle, 0) == DRIVER_OK) return true;
   driver->release(*handle);
   return false;

@@ -36,7 +36,7 @@ struct vmm_device {
 };
 
 struct vmm {
-  const struct vmm_device *device;
+  struct vmm_device *device;
   uint64_t handle_bytes;       // greatest handle, a multiple of the granularity
   uint64_t reservation_bytes;  // of further reservations
   uint64_t end, limit;         // next grant, and end of the current reservation
@@ -54,7 +54,7 @@ struct vmm {
 bool vmm_device_init(struct vmm_device *out, int device);
 
 // Reserves the first range. False: no address space.
-bool vmm_init(struct vmm *vmm, const struct vmm_device *device, uint64_t reservation, uint64_t handle_bytes, void *owner,
+bool vmm_init(struct vmm *vmm, struct vmm_device *device, uint64_t reservation, uint64_t handle_bytes, void *owner,
               bool (*reserved)(void *owner, uint64_t addr, uint64_t bytes));
 
 // Maps `bytes`, a multiple of the granularity, at the end. All or nothing.
