@@ -16,6 +16,7 @@
 
 #include "arena.h"
 #include "hook.h"
+#include "interpose.h"
 #include "memprof.h"
 #include "options.h"
 #include "reclaim.h"
@@ -51,11 +52,15 @@ static void *resolve(void *_Atomic *known, const char *symbol) {
   return function;
 }
 
+// The device the runtime would use: that of the current context, or else the one chosen
+// for a context to come.
 static int current_device(void) {
+  static void *_Atomic known;
   int device = 0;
   const struct driver *driver = driver_get();
-  if (driver == NULL || driver->context_device(&device) != DRIVER_OK) return 0;
-  return device;
+  if (driver != NULL && driver->context_device(&device) == DRIVER_OK) return device;
+  cuda_error (*chosen)(int *) = (cuda_error(*)(int *))resolve(&known, "cudaGetDevice");
+  return chosen != NULL && chosen(&device) == CUDA_OK ? device : 0;
 }
 
 static void note(enum memprof_kind kind, const void *ptr, size_t bytes, const void *stream, const char *call) {
@@ -78,6 +83,14 @@ static bool try_again(cuda_error error, size_t bytes) {
   return error == CUDA_OUT_OF_MEMORY && depth == 1 && hook_on() && reclaim_for_foreign(current_device(), bytes);
 }
 
+// The runtime remembers the first try's failure, and a framework that asks after its next
+// kernel would take it for its own.
+static void forget_error(void) {
+  static void *_Atomic known;
+  cuda_error (*last)(void) = (cuda_error(*)(void))resolve(&known, "cudaGetLastError");
+  if (last != NULL) last();
+}
+
 static bool served(const void *ptr) {
   size_t provided;
   return ptr != NULL && options_get()->serve && memprof_owns((void *)(uintptr_t)ptr, &provided);
@@ -93,7 +106,10 @@ EXPORT cuda_error cudaMalloc(void **ptr, size_t bytes) {
   if (real == NULL) return CUDA_NOT_FOUND;
   depth++;
   cuda_error error = real(ptr, bytes);
-  if (try_again(error, bytes)) error = real(ptr, bytes);
+  if (try_again(error, bytes)) {
+    forget_error();
+    error = real(ptr, bytes);
+  }
   if (error == CUDA_OK && depth == 1) note(MEMPROF_EXTERNAL_ALLOC, *ptr, bytes, NULL, "cudaMalloc");
   depth--;
   return error;
@@ -133,7 +149,10 @@ EXPORT cuda_error cudaMallocAsync(void **ptr, size_t bytes, void *stream) {
   if (real == NULL) return CUDA_NOT_FOUND;
   depth++;
   cuda_error error = real(ptr, bytes, stream);
-  if (try_again(error, bytes)) error = real(ptr, bytes, stream);
+  if (try_again(error, bytes)) {
+    forget_error();
+    error = real(ptr, bytes, stream);
+  }
   if (error == CUDA_OK && depth == 1) note(MEMPROF_EXTERNAL_ALLOC, *ptr, bytes, stream, "cudaMallocAsync");
   depth--;
   return error;
@@ -147,5 +166,88 @@ EXPORT cuda_error cudaFreeAsync(void *ptr, void *stream) {
   if (ptr != NULL && depth == 1) note(MEMPROF_EXTERNAL_FREE, ptr, 0, stream, "cudaFreeAsync");
   const cuda_error error = real(ptr, stream);
   depth--;
+  return error;
+}
+
+// The driver's own calls, for programs that use it directly. It remembers no errors.
+EXPORT cuda_error cuMemAlloc_v2(uint64_t *addr, size_t bytes) {
+  static void *_Atomic known;
+  cuda_error (*real)(uint64_t *, size_t) = (cuda_error(*)(uint64_t *, size_t))resolve(&known, "cuMemAlloc_v2");
+  if (real == NULL) return CUDA_NOT_FOUND;
+  depth++;
+  cuda_error error = real(addr, bytes);
+  if (try_again(error, bytes)) error = real(addr, bytes);
+  if (error == CUDA_OK && depth == 1) note(MEMPROF_EXTERNAL_ALLOC, (void *)(uintptr_t)*addr, bytes, NULL, "cuMemAlloc");
+  depth--;
+  return error;
+}
+
+EXPORT cuda_error cuMemFree_v2(uint64_t addr) {
+  static void *_Atomic known;
+  cuda_error (*real)(uint64_t) = (cuda_error(*)(uint64_t))resolve(&known, "cuMemFree_v2");
+  if (real == NULL) return CUDA_NOT_FOUND;
+  depth++;
+  if (addr != 0 && depth == 1) note(MEMPROF_EXTERNAL_FREE, (void *)(uintptr_t)addr, 0, NULL, "cuMemFree");
+  const cuda_error error = real(addr);
+  depth--;
+  return error;
+}
+
+static _Atomic bool handed_out;
+
+void *interpose_malloc(size_t bytes, int device) {
+  static void *_Atomic known_set, *_Atomic known_malloc;
+  cuda_error (*set)(int) = (cuda_error(*)(int))resolve(&known_set, "cudaSetDevice");
+  cuda_error (*real)(void **, size_t) = (cuda_error(*)(void **, size_t))resolve(&known_malloc, "cudaMalloc");
+  if (set == NULL || real == NULL) return NULL;
+  const int before = current_device();
+  void *ptr = NULL;
+  depth++;
+  if (set(device) == CUDA_OK && real(&ptr, bytes) == CUDA_OK) {
+    note(MEMPROF_EXTERNAL_ALLOC, ptr, bytes, NULL, "cudaMalloc");
+    atomic_store(&handed_out, true);
+  }
+  if (before != device) set(before);
+  depth--;
+  return ptr;
+}
+
+bool interpose_free(void *ptr) {
+  static void *_Atomic known;
+  if (!atomic_load(&handed_out)) return false;
+  cuda_error (*real)(void *) = (cuda_error(*)(void *))resolve(&known, "cudaFree");
+  if (real == NULL) return false;
+  depth++;
+  note(MEMPROF_EXTERNAL_FREE, ptr, 0, NULL, "cudaFree");
+  real(ptr);
+  depth--;
+  return true;
+}
+
+static _Atomic int captures;
+
+bool interpose_capturing(void) { return atomic_load_explicit(&captures, memory_order_acquire) > 0; }
+
+EXPORT cuda_error cudaStreamBeginCapture(void *stream, int mode) {
+  static void *_Atomic known;
+  cuda_error (*real)(void *, int) = (cuda_error(*)(void *, int))resolve(&known, "cudaStreamBeginCapture");
+  if (real == NULL) return CUDA_NOT_FOUND;
+  // Before the call, so that no thread queries an event in between.
+  atomic_fetch_add(&captures, 1);
+  const cuda_error error = real(stream, mode);
+  if (error != CUDA_OK) atomic_fetch_sub(&captures, 1);
+  return error;
+}
+
+// A capture that failed has ended, too. One begun by a call that is not seen here was not
+// counted.
+EXPORT cuda_error cudaStreamEndCapture(void *stream, void **graph) {
+  static void *_Atomic known;
+  cuda_error (*real)(void *, void **) = (cuda_error(*)(void *, void **))resolve(&known, "cudaStreamEndCapture");
+  if (real == NULL) return CUDA_NOT_FOUND;
+  const cuda_error error = real(stream, graph);
+  int count = atomic_load(&captures);
+  while (count > 0 && !atomic_compare_exchange_weak(&captures, &count, count - 1)) {
+  }
   return error;
 }
