@@ -5,6 +5,7 @@
 
 #include "arena.h"
 #include "hook.h"
+#include "interpose.h"
 #include "memprof.h"
 #include "problem.h"
 #include "reclaim.h"
@@ -57,8 +58,9 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
   hook_start();
   struct gpu *gpu = gpu_get(device);
   if (gpu == NULL) {
-    snprintf(oom_message, sizeof oom_message, "memprof cannot serve GPU %d: see the problems of the recording", device);
-    return NULL;
+    void *foreign = interpose_malloc(size, device);
+    if (foreign == NULL) snprintf(oom_message, sizeof oom_message, "memprof cannot serve GPU %d: see the problems of the recording", device);
+    return foreign;
   }
   lock_take(&gpu->lock);
   struct arena *arena = arena_get(gpu, stream, pool0, pool1);
@@ -95,7 +97,7 @@ void memprof_free(void *ptr, size_t size, int device, void *stream) {
     ok = arena_free(arena, (uintptr_t)ptr);
     lock_give(&arena->gpu->lock);
   }
-  if (!ok) problem("free of %p, which is not a live block", ptr);
+  if (!ok && (arena != NULL || !interpose_free(ptr))) problem("free of %p, which is not a live block", ptr);
 }
 
 int memprof_block_of(void *ptr, void **start, size_t *provided) {
@@ -103,7 +105,7 @@ int memprof_block_of(void *ptr, void **start, size_t *provided) {
   if (arena == NULL) return 0;
   struct bfc_block block;
   lock_take(&arena->gpu->lock);
-  const bool found = bfc_containing(arena->bfc, (uintptr_t)ptr, &block);
+  const bool found = bfc_containing(arena->bfc, (uintptr_t)ptr, &block) && arena_live(arena, &block);
   lock_give(&arena->gpu->lock);
   if (!found) return 0;
   *start = (void *)(uintptr_t)block.addr;
@@ -144,11 +146,15 @@ size_t memprof_empty_cache(int device) {
 
 int memprof_enable_peer(int device, int peer) {
   struct gpu *gpu = hook_on() ? gpu_get(device) : NULL;
+  int can = 0;
   if (gpu == NULL || peer < 0 || peer >= 64) return 0;
+  if (peer == device) return 1;
+  // A peer that cannot would make every later mapping fail.
+  if (driver_get()->can_access(&can, peer, device) != DRIVER_OK || !can) return 0;
   bool ok = true;
   lock_take(&gpu->lock);
-  gpu->vmm.peers |= (uint64_t)1 << peer;
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) ok &= vmm_allow_peer(&arena->vmm, peer);
+  if (ok) gpu->vmm.peers |= (uint64_t)1 << peer;
   lock_give(&gpu->lock);
   return ok;
 }

@@ -20,6 +20,7 @@ enum { MOST_GPUS = 64, MOST_RANGES = 8192 };
 #define OTHER_RESERVATION ((uint64_t)16 << 30)
 
 static struct gpu *_Atomic gpus[MOST_GPUS];
+static _Atomic bool unusable[MOST_GPUS];  // asked once, and told why in the problems
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(uint32_t) arena_count;
 
@@ -50,6 +51,7 @@ static struct gpu *make_gpu(int device) {
   struct gpu *gpu = calloc(1, sizeof *gpu);
   if (gpu == NULL) return NULL;
   if (!vmm_device_init(&gpu->vmm, device)) {
+    atomic_store(&unusable[device], true);
     free(gpu);
     return NULL;
   }
@@ -59,10 +61,11 @@ static struct gpu *make_gpu(int device) {
 
 struct gpu *gpu_get(int device) {
   struct gpu *gpu = gpu_existing(device);
-  if (gpu != NULL || device < 0 || device >= MOST_GPUS || driver_get() == NULL) return gpu;
+  if (gpu != NULL || device < 0 || device >= MOST_GPUS) return gpu;
+  if (atomic_load(&unusable[device]) || driver_get() == NULL) return NULL;
   pthread_mutex_lock(&making);
   gpu = gpu_existing(device);
-  if (gpu == NULL) gpu = make_gpu(device);
+  if (gpu == NULL && !atomic_load(&unusable[device])) gpu = make_gpu(device);
   pthread_mutex_unlock(&making);
   return gpu;
 }
@@ -254,6 +257,10 @@ static void count_freed(struct arena *arena, const struct bfc_block *block) {
   gpu_count(&stats->requested_bytes, -(int64_t)block->requested);
   gpu_count(&stats->allocated_bytes, -(int64_t)block->size);
   arena_event(arena, MEMPROF_FREE, block->addr, block->requested, block->size, 0);
+}
+
+bool arena_live(const struct arena *arena, const struct bfc_block *block) {
+  return bfc_note(arena->bfc, block->chunk) != FREED;
 }
 
 bool arena_free(struct arena *arena, uint64_t addr) {

@@ -66,6 +66,9 @@ struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t 
 // A block, its events written but for the failure: false when nothing could be found.
 bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out);
 
+// Whether a chunk in use is a live block, not one that was freed and is pending.
+bool arena_live(const struct arena *arena, const struct bfc_block *block);
+
 // Ends the life of a block. A block that other streams use becomes pending.
 bool arena_free(struct arena *arena, uint64_t addr);
 
