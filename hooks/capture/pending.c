@@ -5,8 +5,11 @@
 #include <string.h>
 
 #include "arena.h"
+#include "interpose.h"
+#include "problem.h"
 
-enum { DISABLE_TIMING = 2 };
+// How far behind a slow stream a poll looks: requests must not pay for a long queue.
+enum { DISABLE_TIMING = 2, LOOK_AHEAD = 64 };
 
 static bool capturing(void *stream) {
   int status = 0;
@@ -14,6 +17,7 @@ static bool capturing(void *stream) {
 }
 
 static bool any_capturing(const struct pending_entry *entry) {
+  if (interpose_capturing()) return true;
   for (uint32_t i = 0; i < entry->uses->count; i++) {
     if (capturing(entry->uses->streams[i])) return true;
   }
@@ -28,7 +32,7 @@ bool pending_use(struct arena *arena, uint64_t addr, void *stream) {
   struct stream_uses *uses = (struct stream_uses *)(uintptr_t)note;
   const uint32_t count = uses == NULL ? 0 : uses->count;
   for (uint32_t i = 0; i < count; i++) {
-    if (uses->streams[i] == stream) return true;
+    if (uses->streams[i] == stream) return false;
   }
   const bool first = uses == NULL;
   if (first || count == uses->capacity) {
@@ -51,31 +55,33 @@ static void forget(struct pending_entry *entry) {
   free(entry->uses);
 }
 
-// Records the entry's events; false where it has to be tried again.
-static bool record(struct arena *arena, struct pending_entry *entry) {
+// An event of the stream's own context, which may be another device's. The three default
+// streams are those of the device that is current.
+static bool record_on(void *stream, driver_event *event) {
   const struct driver *driver = driver_get();
+  void *context = NULL;
+  const bool pushed = (uintptr_t)stream > 2 && driver->stream_context(stream, &context) == DRIVER_OK && driver->context_push(context) == DRIVER_OK;
+  bool ok = driver->event_create(event, DISABLE_TIMING) == DRIVER_OK;
+  if (ok && driver->event_record(*event, stream) != DRIVER_OK) {
+    driver->event_destroy(*event);
+    ok = false;
+  }
+  if (pushed) driver->context_pop(&context);
+  return ok;
+}
+
+// Records the entry's events; false where it has to be tried again. The device is current.
+static bool record(struct pending_entry *entry) {
   if (any_capturing(entry)) return false;
   driver_event *events = calloc(entry->uses->count, sizeof *events);
   if (events == NULL) return false;
-  struct driver_scope scope;
-  if (!driver_enter(arena->gpu->vmm.device, &scope)) {
-    free(events);
-    return false;
-  }
   uint32_t made = 0;
-  for (; made < entry->uses->count; made++) {
-    if (driver->event_create(&events[made], DISABLE_TIMING) != DRIVER_OK) break;
-    if (driver->event_record(events[made], entry->uses->streams[made]) != DRIVER_OK) {
-      driver->event_destroy(events[made]);
-      break;
-    }
-  }
-  driver_leave(&scope);
+  while (made < entry->uses->count && record_on(entry->uses->streams[made], &events[made])) made++;
   if (made == entry->uses->count) {
     entry->events = events;
     return true;
   }
-  while (made > 0) driver->event_destroy(events[--made]);
+  while (made > 0) driver_get()->event_destroy(events[--made]);
   free(events);
   return false;
 }
@@ -98,41 +104,70 @@ static bool make_room(struct pending *pending) {
 bool pending_add(struct arena *arena, uint64_t addr, struct stream_uses *uses) {
   struct pending *pending = &arena->pending;
   if (!make_room(pending)) {
-    driver_synchronize(arena->gpu->vmm.device);
-    arena->gpu->stats.syncs++;
     free(uses);
-    return false;
+    arena->gpu->stats.syncs++;
+    const bool waited = driver_synchronize(arena->gpu->vmm.device);
+    if (!waited) problem("block %#llx cannot be waited for and is lost to the job", (unsigned long long)addr);
+    return !waited;
   }
   struct pending_entry *entry = &pending->entries[pending->first + pending->count++];
   *entry = (struct pending_entry){.addr = addr, .uses = uses};
-  record(arena, entry);
+  struct driver_scope scope;
+  if (!driver_enter(arena->gpu->vmm.device, &scope)) return true;
+  record(entry);
+  driver_leave(&scope);
   return true;
 }
 
-static bool complete(struct arena *arena, struct pending_entry *entry) {
-  if (entry->events == NULL && !record(arena, entry)) return false;
-  if (any_capturing(entry)) return false;
+// The streams found at work during one poll.
+struct busy {
+  size_t count;
+  void *streams[LOOK_AHEAD];
+};
+
+static bool is_busy(const struct busy *busy, void *stream) {
+  for (size_t i = 0; i < busy->count; i++) {
+    if (busy->streams[i] == stream) return true;
+  }
+  return false;
+}
+
+// Anything but "not ready" means that there is nothing to wait for any more: a stream that
+// was destroyed with its work done, say. The device is current.
+static bool complete(struct pending_entry *entry, struct busy *busy, bool waited) {
+  if (entry->events == NULL && !record(entry)) return waited && !any_capturing(entry);
   for (uint32_t i = 0; i < entry->uses->count; i++) {
-    // Anything but "not ready" means that there is nothing to wait for any more: a
-    // driver that is shutting down, a stream that was destroyed with its work done.
-    if (driver_get()->event_query(entry->events[i]) == DRIVER_NOT_READY) return false;
+    void *stream = entry->uses->streams[i];
+    if (is_busy(busy, stream)) return false;
+    if (driver_get()->event_query(entry->events[i]) != DRIVER_NOT_READY) continue;
+    if (busy->count < LOOK_AHEAD) busy->streams[busy->count++] = stream;
+    return false;
   }
   return true;
 }
 
-void pending_poll(struct arena *arena, bool wait) {
+// Takes entry `at`, counted from the oldest, out of the queue and frees its block.
+static void finish(struct arena *arena, size_t at) {
   struct pending *pending = &arena->pending;
-  if (pending->count == 0) return;
-  if (wait) {
-    driver_synchronize(arena->gpu->vmm.device);
-    arena->gpu->stats.syncs++;
+  struct pending_entry *oldest = &pending->entries[pending->first];
+  struct pending_entry entry = oldest[at];
+  memmove(oldest + 1, oldest, at * sizeof *oldest);
+  pending->first++;
+  if (--pending->count == 0) pending->first = 0;
+  forget(&entry);
+  arena_free_done(arena, entry.addr);
+}
+
+void pending_poll(struct arena *arena, bool waited) {
+  struct driver_scope scope;
+  if (arena->pending.count == 0 || interpose_capturing()) return;
+  if (!driver_enter(arena->gpu->vmm.device, &scope)) return;
+  struct busy busy = {0};
+  for (size_t stay = 0; stay < arena->pending.count && (waited || stay < LOOK_AHEAD);) {
+    if (complete(&arena->pending.entries[arena->pending.first + stay], &busy, waited))
+      finish(arena, stay);
+    else
+      stay++;
   }
-  while (pending->count > 0) {
-    if (!complete(arena, &pending->entries[pending->first])) return;
-    struct pending_entry entry = pending->entries[pending->first];
-    pending->first++;
-    if (--pending->count == 0) pending->first = 0;
-    forget(&entry);
-    arena_free_done(arena, entry.addr);
-  }
+  driver_leave(&scope);
 }

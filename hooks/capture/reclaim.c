@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "interpose.h"
 #include "spool.h"
 
 // Free mapped ranges of an arena, collected before anything is changed.
@@ -97,7 +98,12 @@ static void give_back_of(struct arena *arena, uint64_t wanted, uint64_t *given) 
 
 uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry) {
   const bool pending = anything_pending(gpu);
-  *retry = pending || reclaimable(gpu) > 0;
+  *retry = !interpose_capturing() && (pending || reclaimable(gpu) > 0);
+  if (!*retry) return 0;
+  // Kernels may still be running on what was freed in stream order. Before the event: if
+  // this fails there is no second attempt, and the trace must not announce one.
+  gpu->stats.syncs++;
+  *retry = driver_synchronize(gpu->vmm.device);
   if (!*retry) return 0;
   spool_write(&(struct spool_event){
       .kind = MEMPROF_RECLAIM,
@@ -107,10 +113,7 @@ uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint6
       .requested = requested,
       .context = spool_string(why),
   });
-  // Kernels may still be running on what was freed in stream order.
-  driver_synchronize(gpu->vmm.device);
-  gpu->stats.syncs++;
-  for (struct arena *each = gpu->arenas; each != NULL; each = each->next) pending_poll(each, false);
+  for (struct arena *each = gpu->arenas; each != NULL; each = each->next) pending_poll(each, true);
   uint64_t given = 0;
   for (struct arena *each = gpu->arenas; each != NULL && given < wanted; each = each->next) {
     if (!each->pinned) give_back_of(each, wanted, &given);
