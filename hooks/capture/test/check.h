@@ -1,0 +1,80 @@
+// check.h - runs each test of a file as a program of its own.
+//
+// The hook and the simulation read their environment when the process starts, so a test is
+// this program executed again with the environment the test asks for and an empty spool.
+// A test ends with the process: 0 is success.
+#ifndef MEMPROF_TEST_CHECK_H
+#define MEMPROF_TEST_CHECK_H
+
+#include <ftw.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+struct test {
+  const char *name;
+  void (*run)(void);
+  const char *environment[8];  // NAME, value, ..., NULL
+};
+
+static inline void check(bool right, const char *what, const char *file, int line) {
+  if (right) return;
+  fprintf(stderr, "%s:%d: not so: %s\n", file, line, what);
+  fflush(NULL);
+  _exit(1);
+}
+#define CHECK(condition) check((condition), #condition, __FILE__, __LINE__)
+
+static inline void check_equal(unsigned long long got, unsigned long long want, const char *what, const char *file, int line) {
+  if (got == want) return;
+  fprintf(stderr, "%s:%d: %s is %llu, want %llu\n", file, line, what, got, want);
+  fflush(NULL);
+  _exit(1);
+}
+#define CHECK_EQUAL(got, want) check_equal((unsigned long long)(got), (unsigned long long)(want), #got, __FILE__, __LINE__)
+
+static inline int remove_entry(const char *path, const struct stat *stat, int type, struct FTW *where) {
+  (void)stat, (void)type, (void)where;
+  return remove(path);
+}
+
+// Executes this program again for one test. Its exit status, or 128 + the signal.
+static inline int run_alone(const char *name, const char *const *environment) {
+  char spool[] = "/tmp/memprof-test-XXXXXX";
+  if (mkdtemp(spool) == NULL) return 1;
+  fflush(NULL);
+  const pid_t child = fork();
+  if (child == 0) {
+    setenv("MEMPROF_SPOOL", spool, 1);
+    for (int i = 0; environment[i] != NULL; i += 2) setenv(environment[i], environment[i + 1], 1);
+    execl("/proc/self/exe", "test", name, (char *)NULL);
+    _exit(127);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  nftw(spool, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static inline int run_tests(int argc, char **argv, const struct test *tests, int count) {
+  int failed = 0;
+  for (int i = 0; i < count; i++) {
+    if (argc > 1 && strcmp(argv[1], tests[i].name) == 0) {
+      tests[i].run();
+      exit(0);
+    }
+  }
+  if (argc > 1) return 2;
+  for (int i = 0; i < count; i++) {
+    const int status = run_alone(tests[i].name, tests[i].environment);
+    printf("%s %s\n", status == 0 ? "ok  " : "FAIL", tests[i].name);
+    failed += status != 0;
+  }
+  return failed != 0;
+}
+
+#endif

@@ -1,0 +1,159 @@
+// failures.c - the driver refuses one call, at each position of a scenario that grows, gives
+// back and maps again. A request may fail for it; nothing else may be wrong afterwards.
+#define _GNU_SOURCE
+#include "../memprof.h"
+#include "gpu.h"
+#include "trail.h"
+
+enum { BLOCKS = 6, POSITIONS = 24 };
+
+struct block {
+  unsigned char *start;
+  uint64_t bytes;
+};
+
+static void fill(struct block *block, uint64_t bytes, void *stream, unsigned char pattern) {
+  block->start = memprof_malloc(bytes, 0, stream);
+  block->bytes = bytes;
+  if (block->start != NULL) memset(block->start, pattern, bytes);
+}
+
+static void empty(struct block *block, unsigned char pattern) {
+  for (uint64_t i = 0; block->start != NULL && i < block->bytes; i += 4096) CHECK_EQUAL(block->start[i], pattern);
+  memprof_free(block->start, 0, 0, NULL);
+  block->start = NULL;
+}
+
+static void agree(bool device_too) {
+  const struct trail trail = trail_read(getpid(), 0);
+  const struct audit audit = trail_audit(&trail);
+  struct memprof_stats stats;
+  memprof_get_stats(0, &stats);
+  CHECK_EQUAL(audit.reserved, stats.reserved_bytes.current);
+  CHECK_EQUAL(audit.live, stats.allocated_bytes.current);
+  CHECK_EQUAL(stats.inactive_bytes.current, stats.reserved_bytes.current - stats.active_bytes.current);
+  if (device_too) CHECK_EQUAL(GiB - gpu_free(), audit.reserved);
+}
+
+// Grants are of several handles of 4 MiB. The failing call may be any of these.
+static void scenario(void) {
+  gpu_start();
+  // Where giving memory back fails, it stays with us: the device has less than it should.
+  const char *failing = getenv("MEMPROF_SIM_FAIL");
+  const bool exact = strncmp(failing, "cuMemUnmap", 10) != 0 && strncmp(failing, "cuMemRelease", 12) != 0 &&
+                     strncmp(failing, "cuMemGetInfo", 12) != 0;
+  void *stream = gpu_stream();
+  struct block blocks[BLOCKS] = {0};
+  fill(&blocks[0], 18 * MiB, NULL, 1);
+  fill(&blocks[1], 30 * MiB, NULL, 2);
+  fill(&blocks[2], 11 * MiB, stream, 3);
+  agree(exact);
+  empty(&blocks[0], 1);
+  memprof_empty_cache(0);
+  agree(exact);
+  fill(&blocks[3], 17 * MiB, NULL, 4);
+  fill(&blocks[4], 900 * MiB, NULL, 5);  // takes all that can be had
+  agree(exact);
+  empty(&blocks[4], 5);
+  fill(&blocks[5], 700 * MiB, stream, 6);
+  agree(exact);
+  empty(&blocks[1], 2), empty(&blocks[2], 3), empty(&blocks[3], 4), empty(&blocks[5], 6);
+  memprof_empty_cache(0);
+  // The failure is over: whatever it was, the next request is served.
+  fill(&blocks[0], 20 * MiB, NULL, 7);
+  CHECK(blocks[0].start != NULL);
+  empty(&blocks[0], 7);
+  agree(exact);
+}
+
+static bool each_position(const char *call) {
+  for (int n = 1; n <= POSITIONS; n++) {
+    char rule[64];
+    snprintf(rule, sizeof rule, "%s:%d", call, n);
+    const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g",           "MEMPROF_OPTIONS", "handle=4194304,headroom=0",
+                                       "MEMPROF_SIM_FAIL",   rule, NULL};
+    if (run_alone("scenario", environment) == 0) continue;
+    printf("FAIL %s\n", rule);
+    return false;
+  }
+  printf("ok   %s, each of %d positions\n", call, POSITIONS);
+  return true;
+}
+
+// A driver that does not grant the flags we would like: memory without them is as good.
+static void test_plain_handles(void) {
+  gpu_start();
+  CHECK(memprof_malloc(10 * MiB, 0, NULL) != NULL);
+  agree(true);
+}
+
+// Unmapping does not wait for kernels: without a synchronisation nothing may be unmapped.
+static void test_no_unmap_without_synchronisation(void) {
+  gpu_start();
+  void *block = memprof_malloc(64 * MiB, 0, NULL);
+  memprof_free(block, 0, 0, NULL);
+  const uint64_t before = gpu_free();
+  CHECK_EQUAL(memprof_empty_cache(0), 0);
+  CHECK_EQUAL(gpu_free(), before);
+  const struct trail trail = trail_read(getpid(), 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_UNMAP), 0);
+}
+
+// No virtual memory management: the job runs on the runtime's own memory.
+static void test_without_vmm(void) {
+  gpu_start();
+  void *block = memprof_malloc(10 * MiB, 0, NULL);
+  CHECK(block != NULL);
+  CHECK_EQUAL(GiB - gpu_free(), 10 * MiB);
+  memprof_free(block, 0, 0, NULL);
+  CHECK_EQUAL(gpu_free(), GiB);
+  const struct trail trail = trail_read(getpid(), 0);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_EXTERNAL_ALLOC, 0)->requested, 10 * MiB);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_EXTERNAL_FREE), 1);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_ARENA), 0);
+}
+
+static int access_of(void *block, int device) {
+  int (*get)(unsigned long long *, const int *, unsigned long long);
+  unsigned long long flags = 0;
+  const int location[2] = {1, device};
+  GPU_CALL(get, "cuMemGetAccess");
+  return get(&flags, location, (uintptr_t)block) == 0 ? (int)flags : -1;
+}
+
+static void test_peers(void) {
+  gpu_start();
+  void *before = memprof_malloc(3 * MiB, 0, NULL);
+  CHECK_EQUAL(access_of(before, 1), 0);
+  CHECK(memprof_enable_peer(0, 1));
+  CHECK_EQUAL(access_of(before, 1), 3);
+  void *after = memprof_malloc(300 * MiB, 0, NULL);
+  CHECK_EQUAL(access_of(after, 1), 3);
+  CHECK_EQUAL(access_of(after, 0), 3);
+}
+
+// Device 9 does not exist: its access is refused, ours must not suffer from it.
+static void test_peer_refused(void) {
+  gpu_start();
+  CHECK(!memprof_enable_peer(0, -1));
+  memprof_enable_peer(0, 9);
+  CHECK(memprof_malloc(3 * MiB, 0, NULL) != NULL);
+  agree(true);
+}
+
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "none:1"}},
+      {"plain handles, after 801", test_plain_handles, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemCreate:1=801"}},
+      {"plain handles, after 800 twice", test_plain_handles, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemCreate:1=800,cuMemCreate:2=800"}},
+      {"no unmap without synchronisation", test_no_unmap_without_synchronisation, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuCtxSynchronize:1+=900"}},
+      {"without vmm", test_without_vmm, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuDeviceGetAttribute:1+=1"}},
+      {"peers", test_peers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_DEVICES", "2"}},
+      {"peer refused", test_peer_refused, {"MEMPROF_SIM_MEMORY", "1g"}},
+  };
+  static const char *const calls[] = {"cuMemAddressReserve", "cuMemCreate", "cuMemMap",     "cuMemSetAccess",
+                                      "cuMemGetInfo",        "cuMemUnmap",  "cuMemRelease"};
+  int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i]);
+  return failed;
+}

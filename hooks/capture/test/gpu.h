@@ -1,0 +1,67 @@
+// gpu.h - the simulated GPU as the tests see it: its calls by name, and its free memory.
+#ifndef MEMPROF_TEST_GPU_H
+#define MEMPROF_TEST_GPU_H
+
+#include <dlfcn.h>
+#include <stdint.h>
+
+#include "check.h"
+
+static const uint64_t KiB = (uint64_t)1 << 10, MiB = (uint64_t)1 << 20, GiB = (uint64_t)1 << 30;
+
+static inline void *gpu_symbol(const char *name) {
+  static void *library;
+  if (library == NULL) library = dlopen("libcuda.so.1", RTLD_NOW);
+  CHECK(library != NULL);
+  void *found = dlsym(library, name);
+  CHECK(found != NULL);
+  return found;
+}
+
+// dlsym's result goes through memory: ISO C has no conversion to a function pointer.
+#define GPU_CALL(pointer, name)                   \
+  do {                                            \
+    void *found_symbol = gpu_symbol(name);        \
+    memcpy(&(pointer), &found_symbol, sizeof(pointer)); \
+  } while (0)
+
+// Makes the context of device 0 current, as a framework does before it allocates.
+static inline void gpu_start(void) {
+  int (*init)(unsigned), (*retain)(void **, int), (*set)(void *);
+  void *context;
+  GPU_CALL(init, "cuInit");
+  GPU_CALL(retain, "cuDevicePrimaryCtxRetain");
+  GPU_CALL(set, "cuCtxSetCurrent");
+  CHECK(init(0) == 0 && retain(&context, 0) == 0 && set(context) == 0);
+}
+
+static inline uint64_t gpu_free(void) {
+  int (*info)(size_t *, size_t *);
+  size_t bytes = 0, total = 0;
+  GPU_CALL(info, "cuMemGetInfo_v2");
+  CHECK(info(&bytes, &total) == 0);
+  return bytes;
+}
+
+static inline void *gpu_stream(void) {
+  int (*create)(void **, unsigned);
+  void *stream = NULL;
+  GPU_CALL(create, "cuStreamCreate");
+  CHECK(create(&stream, 1) == 0);
+  return stream;
+}
+
+// Work queued on the stream from now on does not finish before gpu_let_go.
+static inline void gpu_hold(void *stream) {
+  int (*hold)(void *);
+  GPU_CALL(hold, "simcuda_hold_stream");
+  CHECK(hold(stream) == 0);
+}
+
+static inline void gpu_let_go(void *stream) {
+  int (*release)(void *);
+  GPU_CALL(release, "simcuda_release_stream");
+  CHECK(release(stream) == 0);
+}
+
+#endif

@@ -1,0 +1,288 @@
+// growth.c - how arenas take memory from the device, give it back and take it again.
+#define _GNU_SOURCE
+#include <stdint.h>
+
+#include "../memprof.h"
+#include "gpu.h"
+#include "trail.h"
+
+// The interposed call: this program's own symbols come before the runtime's.
+int cudaMalloc(void **ptr, size_t bytes);
+int cudaFree(void *ptr);
+int cuMemAlloc_v2(uint64_t *addr, size_t bytes);
+int cuMemFree_v2(uint64_t addr);
+
+static struct memprof_stats stats(void) {
+  struct memprof_stats stats;
+  memprof_get_stats(0, &stats);
+  return stats;
+}
+
+static void *allocate(uint64_t bytes) {
+  void *block = memprof_malloc(bytes, 0, NULL);
+  CHECK(block != NULL);
+  return block;
+}
+
+static void release(void *block) { memprof_free(block, 0, 0, NULL); }
+
+// The trail, after asking whether it agrees with the counters and the device.
+static struct trail audited(uint64_t others) {
+  struct trail trail = trail_read(getpid(), 0);
+  const struct audit audit = trail_audit(&trail);
+  const struct memprof_stats now = stats();
+  CHECK_EQUAL(audit.reserved, now.reserved_bytes.current);
+  CHECK_EQUAL(audit.live, now.allocated_bytes.current);
+  CHECK_EQUAL(audit.live + audit.pending, now.active_bytes.current);
+  CHECK_EQUAL(now.inactive_bytes.current, now.reserved_bytes.current - now.active_bytes.current);
+  CHECK_EQUAL(8 * GiB - gpu_free(), audit.reserved + others);
+  return trail;
+}
+
+static void test_doubling(void) {
+  gpu_start();
+  void *a = allocate(1000), *b = allocate(3 * MiB), *c = allocate(4 * MiB);
+  const struct trail trail = audited(0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_ARENA), 1);
+  const struct memprof_record *arena = trail_event(&trail, MEMPROF_ARENA, 0);
+  CHECK_EQUAL(arena->provided, 8 * GiB);
+  CHECK_EQUAL(arena->requested, 8 * GiB);
+  char text[4097];
+  trail_text(&trail, arena->context, (uint64_t)(arena - trail.records), text);
+  CHECK(strstr(text, "growth=double headroom=2147483648 fraction=0 gc=0 granularity=2097152 coalesces=1") == text);
+  CHECK(strstr(text, " main=1") != NULL);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_MAP, 0)->provided, 2 * MiB);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_MAP, 1)->provided, 4 * MiB);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_MAP, 2)->provided, 8 * MiB);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_MAP, 1)->addr, arena->addr + 2 * MiB);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_ALLOC, 0)->requested, 1000);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_ALLOC, 0)->provided, 1024);
+  CHECK_EQUAL((uintptr_t)a, arena->addr);
+  // The 3 MiB lie across the first two grants.
+  CHECK_EQUAL((uintptr_t)b, arena->addr + 1024);
+  memset(a, 1, 1000), memset(b, 2, 3 * MiB), memset(c, 3, 4 * MiB);
+}
+
+static void test_give_back_and_map_again(void) {
+  gpu_start();
+  char *low = allocate(64 * MiB), *high = allocate(100 * MiB);
+  memset(high, 7, 100 * MiB);
+  release(high);
+  const uint64_t reserved = (uint64_t)stats().reserved_bytes.current;
+  const size_t given = memprof_empty_cache(0);
+  CHECK(given >= 64 * MiB);
+  CHECK_EQUAL(stats().reserved_bytes.current, reserved - given);
+  audited(0);
+  char *again = allocate(100 * MiB);
+  CHECK(again == high);  // placement does not look at what is mapped
+  memset(again, 9, 100 * MiB), memset(low, 1, 64 * MiB);
+  const struct trail trail = audited(0);
+  CHECK(trail_number(&trail, MEMPROF_UNMAP) > 0);
+  char text[4097];
+  const struct memprof_record *reclaim = trail_event(&trail, MEMPROF_RECLAIM, 0);
+  CHECK_EQUAL(reclaim->arena, MEMPROF_NO_ARENA);
+  trail_text(&trail, reclaim->context, (uint64_t)(reclaim - trail.records), text);
+  CHECK(strcmp(text, "empty_cache") == 0);
+  release(again), release(low);
+  memprof_empty_cache(0);
+  CHECK_EQUAL(stats().reserved_bytes.current, 0);
+  CHECK_EQUAL(stats().segment.current, 0);
+  CHECK_EQUAL(gpu_free(), 8 * GiB);
+  audited(0);
+}
+
+// Growth beyond the request stops where 7.5 GiB of 8 are left to others.
+static void test_headroom_is_recorded(void) {
+  gpu_start();
+  allocate(100 * MiB);  // the next region doubles to 128 MiB
+  allocate(300 * MiB);  // and to 512, which is more than the headroom leaves
+  const struct trail trail = audited(0);
+  const struct memprof_record *asked = trail_event(&trail, MEMPROF_DEVICE_USED, 1);
+  CHECK(asked != NULL);
+  CHECK_EQUAL(asked->requested, 8 * GiB);
+  CHECK_EQUAL(asked->provided, 128 * MiB);
+  CHECK_EQUAL(asked->arena, 0);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_MAP, 1)->requested, 384 * MiB);
+  CHECK_EQUAL(stats().reserved_bytes.current, 512 * MiB);
+}
+
+static void test_nine_tenths_at_once(void) {
+  gpu_start();
+  const uint64_t bytes = 8 * GiB / 10 * 9;
+  char *block = allocate(bytes);
+  block[0] = block[bytes - 1] = 1;
+  const struct trail trail = audited(0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_GROW_FAILED), 0);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_MAP, 0)->provided, (bytes + 2 * MiB - 1) & ~(2 * MiB - 1));
+}
+
+static void test_foreign_allocation_fits(void) {
+  gpu_start();
+  release(allocate(5 * GiB));
+  CHECK(gpu_free() < 4 * GiB);
+  void *foreign = NULL;
+  CHECK(cudaMalloc(&foreign, 6 * GiB) == 0);
+  // The runtime's own memory of the first, failed try must not surface in the job.
+  int (*last)(void);
+  GPU_CALL(last, "cudaGetLastError");
+  CHECK_EQUAL(last(), 0);
+  const struct trail trail = audited(6 * GiB);
+  const struct memprof_record *event = trail_event(&trail, MEMPROF_EXTERNAL_ALLOC, 0);
+  CHECK_EQUAL(event->addr, (uintptr_t)foreign);
+  CHECK_EQUAL(event->requested, 6 * GiB);
+  CHECK_EQUAL(event->arena, MEMPROF_NO_ARENA);
+  const struct memprof_record *reclaim = trail_event(&trail, MEMPROF_RECLAIM, 0);
+  CHECK(reclaim != NULL && reclaim < event);
+  CHECK_EQUAL(reclaim->requested, 6 * GiB);
+  // More than there is fails as it does without us, and costs nobody his memory.
+  void *too_much = NULL;
+  CHECK_EQUAL(cudaMalloc(&too_much, 9 * GiB), 2);
+  CHECK_EQUAL(cudaFree(foreign), 0);
+  const struct trail after = audited(0);
+  CHECK_EQUAL(trail_event(&after, MEMPROF_EXTERNAL_FREE, 0)->addr, (uintptr_t)foreign);
+}
+
+static void test_driver_calls_are_watched(void) {
+  gpu_start();
+  release(allocate(5 * GiB));
+  uint64_t addr = 0;
+  CHECK_EQUAL(cuMemAlloc_v2(&addr, 6 * GiB), 0);
+  struct trail trail = audited(6 * GiB);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_EXTERNAL_ALLOC, 0)->addr, addr);
+  CHECK_EQUAL(cuMemFree_v2(addr), 0);
+  trail = audited(0);
+  char text[4097];
+  const struct memprof_record *event = trail_event(&trail, MEMPROF_EXTERNAL_FREE, 0);
+  trail_text(&trail, event->context, (uint64_t)(event - trail.records), text);
+  CHECK(event->addr == addr && strcmp(text, "cuMemFree") == 0);
+}
+
+// cudaMalloc is answered from the main arena; cudaFree waits for the device first.
+static void test_serving(void) {
+  gpu_start();
+  void *block = NULL;
+  CHECK_EQUAL(cudaMalloc(&block, 1000), 0);
+  size_t provided = 0;
+  CHECK(memprof_owns(block, &provided) == 1);
+  CHECK_EQUAL(provided, 1024);
+  CHECK_EQUAL(cudaMalloc(&block, 9 * GiB), 2);
+  CHECK(block == NULL);
+  CHECK_EQUAL(cudaMalloc(&block, 2000), 0);
+  CHECK_EQUAL(cudaFree(block), 0);
+  CHECK(memprof_owns(block, &provided) == 0);
+  const struct trail trail = audited(0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_EXTERNAL_ALLOC), 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_ALLOC), 2);
+}
+
+// A stream's arena holds 5 GiB without need; the main arena wants 6 of 8.
+static void test_reclaims_from_other_arenas(void) {
+  gpu_start();
+  void *stream = gpu_stream();
+  void *block = memprof_malloc(5 * GiB, 0, stream);
+  CHECK(block != NULL);
+  release(block);
+  char *main_block = allocate(6 * GiB);
+  main_block[6 * GiB - 1] = 1;
+  const struct trail trail = audited(0);
+  const struct memprof_record *reclaim = trail_event(&trail, MEMPROF_RECLAIM, 0);
+  CHECK(reclaim != NULL);
+  CHECK_EQUAL(reclaim->arena, trail_event(&trail, MEMPROF_ARENA, 1)->arena);
+  CHECK_EQUAL(reclaim->requested, 6 * GiB);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_OOM), 0);
+  CHECK(trail_event(&trail, MEMPROF_GROW_FAILED, 0) < reclaim);
+  CHECK(trail_event(&trail, MEMPROF_UNMAP, 0) > reclaim);
+}
+
+static void test_out_of_memory(void) {
+  gpu_start();
+  void *block = allocate(5 * GiB);
+  CHECK(memprof_malloc(4 * GiB, 0, NULL) == NULL);
+  const char *message = memprof_oom_message();
+  CHECK(strstr(message, "4.00 GiB") != NULL && strstr(message, "capacity") != NULL && strchr(message, '\n') == NULL);
+  const struct trail trail = audited(0);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_OOM, 0)->requested, 4 * GiB);
+  CHECK_EQUAL(stats().ooms, 1);
+  release(block);
+  CHECK(memprof_malloc(SIZE_MAX, 0, NULL) == NULL);
+  CHECK(memprof_malloc(0, 0, NULL) == NULL);
+  CHECK(memprof_malloc(1, 7, NULL) == NULL);  // there is one device
+  CHECK(memprof_malloc(1, -1, NULL) == NULL);
+  allocate(1);
+}
+
+static void test_limit_of_the_device(void) {
+  gpu_start();
+  void *stream = gpu_stream();
+  memprof_set_limit(0, 256 * MiB);
+  CHECK_EQUAL(memprof_limit(0), 256 * MiB);
+  CHECK(memprof_malloc(200 * MiB, 0, stream) != NULL);
+  CHECK(memprof_malloc(100 * MiB, 0, NULL) == NULL);
+  CHECK(memprof_malloc(40 * MiB, 0, NULL) != NULL);
+  memprof_set_limit(0, 0);
+  CHECK(memprof_malloc(100 * MiB, 0, NULL) != NULL);
+  const struct trail trail = audited(0);
+  CHECK(trail_number(&trail, MEMPROF_GROW_FAILED) > 0);
+}
+
+static void test_blocks_by_pointer(void) {
+  gpu_start();
+  char *block = allocate(1 * MiB);
+  size_t provided = 0;
+  void *start = NULL;
+  CHECK(memprof_owns(block, &provided) == 1);
+  CHECK_EQUAL(provided, 1 * MiB);
+  CHECK(memprof_owns(block + 256, &provided) == 0);
+  CHECK(memprof_block_of(block + 4711, &start, &provided) == 1 && start == block);
+  CHECK(memprof_block_of(&provided, &start, &provided) == 0);
+  release(block);
+  CHECK(memprof_owns(block, &provided) == 0);
+  release(block);       // twice: a line in the problems file
+  release(&provided);   // never ours: likewise
+  const struct trail trail = audited(0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_FREE), 1);
+  char path[600], text[4096] = "";
+  snprintf(path, sizeof path, "%s/problems", trail.directory);
+  FILE *file = fopen(path, "r");
+  CHECK(file != NULL && fread(text, 1, sizeof text - 1, file) > 0);
+  CHECK(strchr(text, '\n') != strrchr(text, '\n'));
+}
+
+// A reservation is left when it is used up; a range that lies behind it is another region
+// and never joined to it, since no physical handle can be mapped across the two.
+static void test_further_reservations(void) {
+  gpu_start();
+  void *stream = gpu_stream(), *blocks[6];
+  for (int i = 0; i < 6; i++) CHECK((blocks[i] = memprof_malloc(GiB, 0, stream)) != NULL);
+  for (int i = 0; i < 6; i++) release(blocks[i]);
+  memprof_empty_cache(0);
+  for (int round = 0; round < 3; round++) {
+    // Larger than any hole: new address space each time.
+    void *large = memprof_malloc((6 + (uint64_t)round / 2) * GiB + 2 * MiB * (uint64_t)round, 0, stream);
+    CHECK(large != NULL);
+    memset(large, round, 4096);
+    release(large);
+    memprof_empty_cache(0);
+  }
+  audited(0);
+}
+
+#define SMALL_CARD "MEMPROF_SIM_MEMORY", "8g"
+
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"doubling", test_doubling, {SMALL_CARD}},
+      {"give back and map again", test_give_back_and_map_again, {SMALL_CARD}},
+      {"headroom is recorded", test_headroom_is_recorded, {SMALL_CARD, "MEMPROF_OPTIONS", "headroom=8053063680"}},
+      {"nine tenths at once", test_nine_tenths_at_once, {SMALL_CARD}},
+      {"foreign allocation fits", test_foreign_allocation_fits, {SMALL_CARD}},
+      {"driver calls are watched", test_driver_calls_are_watched, {SMALL_CARD}},
+      {"serving", test_serving, {SMALL_CARD, "MEMPROF_OPTIONS", "serve=1"}},
+      {"reclaims from other arenas", test_reclaims_from_other_arenas, {SMALL_CARD}},
+      {"out of memory", test_out_of_memory, {SMALL_CARD}},
+      {"limit of the device", test_limit_of_the_device, {SMALL_CARD}},
+      {"blocks by pointer", test_blocks_by_pointer, {SMALL_CARD}},
+      {"further reservations", test_further_reservations, {SMALL_CARD}},
+  };
+  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+}

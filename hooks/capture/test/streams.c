@@ -1,0 +1,196 @@
+// streams.c - blocks that other streams use: reused only when those are through with them.
+#define _GNU_SOURCE
+#include <pthread.h>
+
+#include "../memprof.h"
+#include "gpu.h"
+#include "trail.h"
+
+enum { BYTES = 1 << 20 };
+
+static void *allocate(void *stream) {
+  void *block = memprof_malloc(BYTES, 0, stream);
+  CHECK(block != NULL);
+  return block;
+}
+
+static void release(void *block) { memprof_free(block, 0, 0, NULL); }
+
+static struct trail audited(void) {
+  struct trail trail = trail_read(getpid(), 0);
+  const struct audit audit = trail_audit(&trail);
+  struct memprof_stats stats;
+  memprof_get_stats(0, &stats);
+  CHECK_EQUAL(audit.live, stats.allocated_bytes.current);
+  CHECK_EQUAL(audit.live + audit.pending, stats.active_bytes.current);
+  CHECK_EQUAL(audit.reserved, stats.reserved_bytes.current);
+  return trail;
+}
+
+static void test_pending_until_done(void) {
+  gpu_start();
+  void *other = gpu_stream();
+  void *block = allocate(NULL);
+  gpu_hold(other);
+  memprof_record_stream(block, other);
+  memprof_record_stream(block, other);
+  release(block);
+  size_t provided;
+  CHECK(memprof_owns(block, &provided) == 0);  // pending is not live
+  CHECK(allocate(NULL) != block);
+  struct trail trail = audited();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_FREE_DONE), 0);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_STREAM_USE, 0)->stream, (uintptr_t)other);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_STREAM_USE, 0)->addr, (uintptr_t)block);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_STREAM_USE), 1);
+  release(block);  // a second time: refused, no event
+  gpu_let_go(other);
+  CHECK(allocate(NULL) == block);
+  trail = audited();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_FREE), 1);
+  const struct memprof_record *done = trail_event(&trail, MEMPROF_FREE_DONE, 0);
+  CHECK(done != NULL && done > trail_event(&trail, MEMPROF_FREE, 0));
+  CHECK(done < trail_event(&trail, MEMPROF_ALLOC, 2));
+}
+
+static void test_own_stream_needs_no_wait(void) {
+  gpu_start();
+  void *stream = gpu_stream(), *block = allocate(stream);
+  gpu_hold(stream);
+  memprof_record_stream(block, stream);
+  release(block);
+  CHECK(allocate(stream) == block);
+  const struct trail trail = audited();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_STREAM_USE), 0);
+  gpu_let_go(stream);
+}
+
+static void test_all_streams_must_be_done(void) {
+  gpu_start();
+  void *one = gpu_stream(), *two = gpu_stream(), *three = gpu_stream();
+  void *block = allocate(NULL);
+  gpu_hold(one), gpu_hold(three);
+  memprof_record_stream(block, one);
+  memprof_record_stream(block, two);
+  memprof_record_stream(block, three);
+  release(block);
+  gpu_let_go(one);
+  CHECK(allocate(NULL) != block);
+  gpu_let_go(three);
+  CHECK(allocate(NULL) == block);
+  audited();
+}
+
+// One stream that hangs must not keep the blocks of others.
+static void test_streams_do_not_wait_for_each_other(void) {
+  gpu_start();
+  void *slow = gpu_stream(), *quick = gpu_stream();
+  void *first = allocate(NULL), *second = allocate(NULL);
+  gpu_hold(slow);
+  memprof_record_stream(first, slow);
+  memprof_record_stream(second, quick);
+  release(first), release(second);
+  CHECK(allocate(NULL) == second);
+  gpu_let_go(slow);
+  CHECK(allocate(NULL) == first);
+  audited();
+}
+
+// Torch's backward and data threads may never have had a context.
+static void *allocate_without_context(void *blocks) {
+  ((void **)blocks)[1] = memprof_malloc(BYTES, 0, NULL);
+  return NULL;
+}
+
+static void test_thread_without_context(void) {
+  gpu_start();
+  void *other = gpu_stream(), *blocks[2] = {allocate(NULL), NULL};
+  gpu_hold(other);
+  memprof_record_stream(blocks[0], other);
+  release(blocks[0]);
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, allocate_without_context, blocks) == 0);
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK(blocks[1] != NULL && blocks[1] != blocks[0]);
+  gpu_let_go(other);
+  CHECK(allocate(NULL) == blocks[0]);
+  audited();
+}
+
+// A request that does not fit waits for what is pending.
+static void *let_go_later(void *stream) {
+  usleep(50000);
+  gpu_let_go(stream);
+  return NULL;
+}
+
+static void test_waits_before_out_of_memory(void) {
+  gpu_start();
+  void *other = gpu_stream();
+  void *block = memprof_malloc(48 * MiB, 0, NULL);
+  gpu_hold(other);
+  memprof_record_stream(block, other);
+  memprof_free(block, 0, 0, NULL);
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, let_go_later, other) == 0);
+  void *again = memprof_malloc(48 * MiB, 0, NULL);
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK(again != NULL);
+  const struct trail trail = audited();
+  const struct memprof_record *reclaim = trail_event(&trail, MEMPROF_RECLAIM, 0);
+  CHECK(reclaim != NULL && reclaim < trail_event(&trail, MEMPROF_FREE_DONE, 0));
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_OOM), 0);
+}
+
+// The event cannot be recorded: the block is not reused before the stream is done all the same.
+static void test_event_refused(void) {
+  gpu_start();
+  void *other = gpu_stream();
+  void *block = allocate(NULL);
+  memprof_record_stream(block, other);
+  gpu_hold(other);
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, let_go_later, other) == 0);
+  release(block);
+  int (*query)(void *);
+  GPU_CALL(query, "cuStreamQuery");
+  void *next = allocate(NULL);
+  CHECK(next != block || query(other) == 0);
+  CHECK(pthread_join(thread, NULL) == 0);
+  audited();
+}
+
+// The use is on a stream of another device's context.
+static void test_stream_of_another_device(void) {
+  int (*retain)(void **, int), (*push)(void *), (*pop)(void **);
+  void *context = NULL, *popped = NULL;
+  gpu_start();
+  GPU_CALL(retain, "cuDevicePrimaryCtxRetain");
+  GPU_CALL(push, "cuCtxPushCurrent_v2");
+  GPU_CALL(pop, "cuCtxPopCurrent_v2");
+  CHECK(retain(&context, 1) == 0 && push(context) == 0);
+  void *other = gpu_stream();
+  CHECK(pop(&popped) == 0);
+  void *block = allocate(NULL);
+  gpu_hold(other);
+  memprof_record_stream(block, other);
+  release(block);
+  CHECK(allocate(NULL) != block);
+  gpu_let_go(other);
+  CHECK(allocate(NULL) == block);
+  audited();
+}
+
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"pending until done", test_pending_until_done, {NULL}},
+      {"own stream needs no wait", test_own_stream_needs_no_wait, {NULL}},
+      {"all streams must be done", test_all_streams_must_be_done, {NULL}},
+      {"streams do not wait for each other", test_streams_do_not_wait_for_each_other, {NULL}},
+      {"thread without context", test_thread_without_context, {NULL}},
+      {"waits before out of memory", test_waits_before_out_of_memory, {"MEMPROF_SIM_MEMORY", "64m"}},
+      {"event refused", test_event_refused, {"MEMPROF_SIM_FAIL", "cuEventRecord:1"}},
+      {"stream of another device", test_stream_of_another_device, {"MEMPROF_SIM_DEVICES", "2"}},
+  };
+  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+}
