@@ -82,7 +82,7 @@ func (d *device) detectIterations() {
 	}
 	for i := range d.series.points {
 		p := &d.series.points[i]
-		p.Iteration, p.At.Iteration = at(p.seq), at(p.At.Seq)
+		p.Iteration, p.At.Iteration, p.Last.Iteration = at(p.seq), at(p.At.Seq), at(p.Last.Seq)
 	}
 }
 

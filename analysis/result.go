@@ -143,17 +143,24 @@ type Holder struct {
 
 // Series is the course of a device's numbers, reduced to at most MaxPoints intervals so
 // that no peak is lost: each point has the least and greatest value in its interval.
+//
+// Points are in order of time and do not overlap. Between them nothing happens: from the
+// End of one to the Start of the next every number is what the first one's Last says.
 type Series struct {
 	Points []Point
 }
 
-// Point covers the events in [Start, End] (time).
+// Point covers the events in [Start, End], the times of its first and last event. These
+// are less than one width apart, the same for all points of a Series, so that a stretch of
+// silence longer than that is never inside a point.
 type Point struct {
 	Start, End int64
-	Iteration  int
-	T, C, R    Range
-	// The split at the event of greatest R (then T) of the interval, for the stacked plot.
-	At Instant
+	Iteration  int // of the first event
+	// The least and greatest values after any of its events; T, C and R of At and Last lie
+	// within them. What was before the first event is not in them.
+	T, C, R Range
+	At      Instant // after the event of greatest R, among those of greatest T, of them the first
+	Last    Instant // after the last event
 }
 
 // Range is the least and greatest value in an interval.

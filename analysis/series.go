@@ -1,67 +1,80 @@
 package analysis
 
-// series reduces the course of a device to at most limit points. Each stands for the same
-// number of events, a power of two; when there are too many, neighbours are joined and
-// each stands for twice as many. Joining keeps extremes, so no peak is lost.
+// series reduces the course of a device to at most limit points. Time is cut into buckets of
+// one width, a power of two of nanoseconds, at multiples of it; a bucket with events is a
+// point, and one without takes no room. When there are too many, the width doubles and the
+// points that fall into one bucket are joined. Joining keeps extremes, so no peak is lost.
+//
+// The width never shrinks and doubles at most 55 times, each time in one pass over the
+// points: whatever the times of the events, their number decides the cost.
 type series struct {
-	limit  int
+	limit  int // at least 2
 	points []seriesPoint
-	per    int // events to a point
-	filled int // events in the last point
+	shift  uint // buckets are 1<<shift ns wide; 0 before the first event
 }
+
+// firstShift makes the first buckets 256 ns wide: few recordings have events that close.
+const firstShift = 8
 
 type seriesPoint struct {
 	Point
 	seq int64 // of the first event
 }
 
+// add takes the state after an event. A time may lie before that of the event in front, as
+// threads read the clock on their own; such an event counts at the end of the last point.
 func (s *series) add(d *device, seq, time int64) {
-	if s.filled == s.per || len(s.points) == 0 {
-		s.begin(d, seq, time)
+	moment := time
+	if n := len(s.points); n > 0 {
+		moment = max(time, s.points[n-1].End)
+	} else {
+		s.shift = firstShift
 	}
-	s.filled++
+	for len(s.points) == s.limit && !s.reaches(moment) {
+		s.widen()
+	}
+	if !s.reaches(moment) {
+		s.begin(d, seq, moment)
+	}
 	p := &s.points[len(s.points)-1]
-	p.End = time
+	p.End = moment
 	p.T.include(d.t)
 	p.C.include(d.c)
 	p.R.include(d.r)
+	p.Last.Seq, p.Last.Time, p.Last.Iteration = seq, time, d.iteration
+	d.split.fill(&p.Last)
 	if d.r > p.At.R || d.r == p.At.R && d.t > p.At.T {
-		p.At.Seq, p.At.Time, p.At.Iteration = seq, time, d.iteration
-		d.split.fill(&p.At)
+		p.At = p.Last
 	}
 }
 
-func (s *series) begin(d *device, seq, time int64) {
-	if s.per == 0 {
-		s.per = 1
-	}
-	if len(s.points) == s.limit {
-		s.halve()
-	}
-	if s.filled < s.per && len(s.points) > 0 {
-		return // halving left room in the last point
-	}
-	p := Point{Start: time, Iteration: d.iteration, At: d.instant(seq, time)}
+// reaches says whether a moment is in the bucket of the last point.
+func (s *series) reaches(moment int64) bool {
+	n := len(s.points)
+	return n > 0 && s.points[n-1].Start>>s.shift == moment>>s.shift
+}
+
+// begin appends a point; add fills in the rest, At among it: any R is greater.
+func (s *series) begin(d *device, seq, moment int64) {
+	p := Point{Start: moment, Iteration: d.iteration, At: Instant{R: -1}}
 	p.T, p.C, p.R = Range{d.t, d.t}, Range{d.c, d.c}, Range{d.r, d.r}
 	s.points = append(s.points, seriesPoint{Point: p, seq: seq})
-	s.filled = 0
 }
 
-func (s *series) halve() {
+// widen doubles the width. Points that are far apart may all stay as they are.
+func (s *series) widen() {
+	s.shift++
 	n := 0
-	for i := 0; i < len(s.points); i += 2 {
-		p := s.points[i]
-		if i+1 < len(s.points) {
-			p.join(&s.points[i+1])
+	for i := 1; i < len(s.points); i++ {
+		p, o := &s.points[n], &s.points[i]
+		if p.Start>>s.shift == o.Start>>s.shift {
+			p.join(o)
+			continue
 		}
-		s.points[n] = p
 		n++
+		s.points[n] = *o
 	}
-	if len(s.points)%2 == 0 {
-		s.filled = 2 * s.per
-	}
-	s.points = s.points[:n]
-	s.per *= 2
+	s.points = s.points[:n+1]
 }
 
 // join adds the point that follows.
@@ -73,6 +86,7 @@ func (p *seriesPoint) join(o *seriesPoint) {
 	if o.At.R > p.At.R || o.At.R == p.At.R && o.At.T > p.At.T {
 		p.At = o.At
 	}
+	p.Last = o.Last
 }
 
 func (r *Range) include(v int64) {

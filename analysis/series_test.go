@@ -1,6 +1,8 @@
 package analysis
 
 import (
+	"math"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,46 +12,137 @@ import (
 	"pgregory.net/rapid"
 )
 
-// However few points there are, together they have every event once and lose no extreme.
+// The points are those of a naive division of all events into buckets of the least width that
+// gives no more than the limit, whatever doublings led there: no event and no extreme is lost.
 func TestSeriesLosesNoPeak(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.IntRange(2, 9).Draw(t, "limit")
 		values := rapid.SliceOfN(rapid.Int64Range(0, 50), 1, 200).Draw(t, "values")
 		d := newDevice(0, &Options{MaxPoints: limit})
+		now := rapid.Int64Range(-1e6, 1e15).Draw(t, "start")
+		steps := rapid.OneOf(rapid.Int64Range(0, 300), rapid.Int64Range(0, 1e4), rapid.Int64Range(0, 1e10), rapid.Int64Range(-100, 0))
+		var times []int64
 		for i, v := range values {
 			d.t, d.c, d.r = v, 2*v, v/10
-			d.series.add(d, int64(i), int64(10*i))
+			d.iteration = i / 7
+			own := now + steps.Draw(t, "step")
+			d.series.add(d, int64(i), own)
+			now = max(now, own)
+			if i == 0 {
+				now = own
+			}
+			times = append(times, now)
 		}
-		points := d.series.points
-		if len(points) > limit || len(points) < (limit+1)/2 && len(points) < len(values) {
-			t.Fatalf("%d points for %d events, limit %d", len(points), len(values), limit)
+		shift := uint(8)
+		want := buckets(values, times, shift)
+		for ; len(want) > limit; shift++ {
+			want = buckets(values, times, shift+1)
 		}
-		next, per := 0, d.series.per
-		for i, p := range points {
-			if n := (p.End-p.Start)/10 + 1; n != int64(per) && (i < len(points)-1 || n > int64(per)) {
-				t.Fatalf("point %d of %d has %d events, not %d", i, len(points), n, per)
+		var got []Point
+		for _, p := range d.series.points {
+			if p.seq != p.At.Seq && values[p.seq]/10 > p.At.R {
+				t.Fatalf("the point of event %d has its peak at %+v", p.seq, p.At)
 			}
-			if p.Start != int64(10*next) || p.seq != int64(next) {
-				t.Fatalf("a point starts at %d, want %d", p.Start, 10*next)
-			}
-			low, high, best := values[next], values[next], next
-			for ; next < len(values) && int64(10*next) <= p.End; next++ {
-				low, high = min(low, values[next]), max(high, values[next])
-				if v := values[next]; v/10 > values[best]/10 || v/10 == values[best]/10 && v > values[best] {
-					best = next
-				}
-			}
-			if p.T != (Range{low, high}) || p.C != (Range{2 * low, 2 * high}) || p.R != (Range{low / 10, high / 10}) {
-				t.Fatalf("ranges %+v, want T %d to %d", p.Point, low, high)
-			}
-			if p.At.Seq != int64(best) || p.At.T != values[best] {
-				t.Fatalf("at %+v, want event %d", p.At, best)
-			}
+			p.At.Time, p.Last.Time = 0, 0 // the events' own: they may go back
+			got = append(got, p.Point)
 		}
-		if next != len(values) {
-			t.Fatalf("the points end after %d of %d events", next, len(values))
+		if diff := cmp.Diff(want, got); diff != "" || d.series.shift != shift {
+			t.Fatalf("width 1<<%d, want 1<<%d: %s", d.series.shift, shift, diff)
 		}
 	})
+}
+
+// buckets divides events into points of a width, without the times of instants.
+func buckets(values, times []int64, shift uint) []Point {
+	var points []Point
+	instant := func(i int) Instant {
+		return Instant{Seq: int64(i), T: values[i], C: 2 * values[i], R: values[i] / 10, Iteration: i / 7}
+	}
+	for from := 0; from < len(values); {
+		to := from
+		for to < len(values) && times[to]>>shift == times[from]>>shift {
+			to++
+		}
+		low, high := slices.Min(values[from:to]), slices.Max(values[from:to])
+		points = append(points, Point{
+			Start: times[from], End: times[to-1], Iteration: from / 7,
+			T: Range{low, high}, C: Range{2 * low, 2 * high}, R: Range{low / 10, high / 10},
+			At: instant(from + slices.Index(values[from:to], high)), Last: instant(to - 1),
+		})
+		from = to
+	}
+	return points
+}
+
+// Two bursts of a microsecond with 20 ms of silence between them and room for two points: the
+// silence is between them, and what holds during it is the state after the first burst.
+func TestSeriesSilence(t *testing.T) {
+	d := newDevice(0, &Options{MaxPoints: 2})
+	seq := int64(0)
+	burst := func(start int64, values ...int64) {
+		for i, v := range values {
+			d.t, d.c, d.r, d.slack, d.split.external = v, v+10, 100, 10, 90-v
+			d.series.add(d, seq, start+int64(i)*250)
+			seq++
+		}
+	}
+	burst(1<<20, 5, 70, 20, 30, 7)
+	burst(1<<20+20_000_000, 8, 60, 9)
+	at := func(seq, time, v int64) Instant {
+		return Instant{Seq: seq, Time: time, T: v, C: v + 10, R: 100, Slack: 10, External: 90 - v}
+	}
+	const first, second = 1 << 20, 1<<20 + 20_000_000
+	point := func(start, end, low, high int64, peak, last Instant) Point {
+		return Point{Start: start, End: end, T: Range{low, high}, C: Range{low + 10, high + 10}, R: Range{100, 100}, At: peak, Last: last}
+	}
+	want := []Point{
+		point(first, first+1000, 5, 70, at(1, first+250, 70), at(4, first+1000, 7)),
+		point(second, second+500, 8, 60, at(6, second+250, 60), at(7, second+500, 9)),
+	}
+	var got []Point
+	for _, p := range d.series.points {
+		got = append(got, p.Point)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("width 1<<%d: %s", d.series.shift, diff)
+	}
+}
+
+// Far apart events make the width double in vain, but only so often.
+func TestSeriesWidensBoundedly(t *testing.T) {
+	d := newDevice(0, &Options{MaxPoints: 2})
+	for i, time := range []int64{math.MinInt64, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64} {
+		d.t = int64(i)
+		d.series.add(d, int64(i), time)
+	}
+	points := d.series.points
+	if len(points) != 2 || d.series.shift != 63 || points[0].T != (Range{0, 1}) || points[1].T != (Range{2, 5}) {
+		t.Errorf("width 1<<%d, %+v", d.series.shift, points)
+	}
+}
+
+// Iterations found after the fact are those of every instant of the course.
+func TestSeriesIterations(t *testing.T) {
+	marked := job(t, 12, 40, 0, false)
+	r := modeltest.New()
+	r.Strings = marked.Strings
+	for _, e := range marked.Events {
+		if e.Kind != trace.KindIteration {
+			r.Add(e)
+		}
+	}
+	d := run(t, r, Options{MaxPoints: 7}).Devices[0]
+	at := iterationAt(d.Iterations)
+	spread := 0
+	for i, p := range d.Series.Points {
+		if p.At.Iteration != at(p.At.Seq) || p.Last.Iteration != at(p.Last.Seq) || p.Iteration > p.At.Iteration {
+			t.Errorf("point %d: %+v", i, p)
+		}
+		spread += p.Last.Iteration - p.Iteration
+	}
+	if len(d.Iterations) < 10 || spread < 3 {
+		t.Errorf("%d iterations, %d ends of them inside of points: this tests nothing", len(d.Iterations), spread)
+	}
 }
 
 func TestGrowthVerdicts(t *testing.T) {
