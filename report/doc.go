@@ -25,7 +25,8 @@
 // of the BFC paper's figure 2), "iterations" (its figure 3 and the peaks iteration by iteration),
 // "split" (the terms above, stacked over time) and "map" (the addresses at the peak instant, to
 // scale). Long courses are reduced to the resolution of the figure by intervals that keep their
-// least and greatest value, so that no peak is lost. The same result always draws the same bytes.
+// least and greatest value, so that no peak is lost; while nothing happens, the last value
+// holds. The same result always draws the same bytes.
 //
 // # Text from traces
 //

@@ -37,7 +37,7 @@ func oneEvent() *analysis.Result {
 		Devices: []analysis.DeviceResult{{
 			Device: 1, Peak: at, Final: at, MaxT: 1000, MaxC: 1024, MaxR: 2 * mib, Allocs: 1,
 			Series: analysis.Series{Points: []analysis.Point{{
-				Start: 1_500_000, End: 1_500_000, At: at,
+				Start: 1_500_000, End: 1_500_000, At: at, Last: at,
 				T: analysis.Range{Min: 1000, Max: 1000}, C: analysis.Range{Min: 1024, Max: 1024}, R: analysis.Range{Min: 2 * mib, Max: 2 * mib},
 			}}},
 			Map: analysis.AddressMap{At: at, Arenas: []analysis.ArenaMap{{Base: 1 << 40, Extent: 16 * gib, Spans: []analysis.Span{
@@ -56,9 +56,11 @@ func troubled() *analysis.Result {
 	d := &r.Devices[0]
 	d.Device = 1
 	for i := range d.Series.Points {
-		at := &d.Series.Points[i].At
-		at.Pending = at.External / 3
-		at.External -= at.Pending
+		p := &d.Series.Points[i]
+		for _, at := range []*analysis.Instant{&p.At, &p.Last} {
+			at.Pending = at.External / 3
+			at.External -= at.Pending
+		}
 	}
 	d.Peak.Pending = d.Peak.External / 3
 	d.Peak.External -= d.Peak.Pending

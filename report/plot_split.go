@@ -26,7 +26,7 @@ func layers(points []analysis.Point) []layer {
 		{"internal (rounding and slack)", internalColor, analysis.Instant.Internal},
 	}
 	for _, p := range points {
-		if p.At.Pending > 0 {
+		if p.At.Pending > 0 || p.Last.Pending > 0 {
 			all = append(all, layer{"pending", pendingColor, func(i analysis.Instant) int64 { return i.Pending }})
 			break
 		}
@@ -65,7 +65,8 @@ func splitFigure(d *analysis.DeviceResult) Figure {
 	return f
 }
 
-// stacked draws each point's split at its greatest R (then T), held until the next point.
+// stacked draws each point's split at its greatest R (then T), and while nothing happens the one
+// it left behind.
 type stacked struct {
 	points []analysis.Point
 	layers []layer
@@ -74,18 +75,21 @@ type stacked struct {
 // Plot draws the sums from the top down, each to zero: bands that overlap leave no seam.
 func (s stacked) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
+	places := strips(s.points, x, c.Max.X)
 	for n := len(s.layers); n > 0; n-- {
-		edge := make([]vg.Point, 0, 2*len(s.points)+2)
-		for i, point := range s.points {
-			var sum int64
+		sum := func(i analysis.Instant) vg.Length {
+			var bytes int64
 			for _, l := range s.layers[:n] {
-				sum += l.bytes(point.At)
+				bytes += l.bytes(i)
 			}
-			to := c.Max.X
-			if i+1 < len(s.points) {
-				to = x(float64(s.points[i+1].Start))
+			return y(float64(bytes))
+		}
+		edge := make([]vg.Point, 0, 4*len(places)+2)
+		for _, p := range places {
+			edge = appendStep(edge, p.from, p.to, sum(p.At))
+			if p.next > p.to {
+				edge = appendStep(edge, p.to, p.next, sum(p.Last))
 			}
-			edge = appendStep(edge, x(float64(point.Start)), to, y(float64(sum)))
 		}
 		fillBelow(c, s.layers[n-1].clr, edge)
 		if n == len(s.layers) {

@@ -9,12 +9,16 @@ import (
 	"image/png"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/recorder"
@@ -207,12 +211,13 @@ func TestReduceKeepsPeaks(t *testing.T) {
 			r := analysis.Range{Min: least, Max: least + greatest}
 			p := analysis.Point{Start: now, End: now + rapid.Int64Range(0, 50).Draw(t, "length"), T: r, C: r, R: r}
 			p.At = analysis.Instant{Time: now, R: value.Draw(t, "R"), T: value.Draw(t, "T")}
+			p.Last = analysis.Instant{Seq: int64(len(points))}
 			points = append(points, p)
 			now = p.End + rapid.Int64Range(0, 1000).Draw(t, "gap")
 		}
 		n := rapid.IntRange(1, 100).Draw(t, "n")
 		reduced := reducePoints(append([]analysis.Point(nil), points...), n)
-		if len(reduced) > n && len(reduced) > len(points) || len(points) > n && len(reduced) > n {
+		if len(reduced) > min(n, len(points)) {
 			t.Fatalf("%d points became %d, at most %d wanted", len(points), len(reduced), n)
 		}
 		a, b := bounds(points), bounds(reduced)
@@ -222,6 +227,17 @@ func TestReduceKeepsPeaks(t *testing.T) {
 		for i := 1; i < len(reduced); i++ {
 			if reduced[i].Start < reduced[i-1].End {
 				t.Fatalf("point %d begins before the last ends", i)
+			}
+		}
+		slice := (points[len(points)-1].Start-points[0].Start)/int64(n) + 1
+		for i := 1; i < len(points); i++ {
+			before, after := points[i-1], points[i]
+			if after.Start-before.End <= slice {
+				continue
+			}
+			k := slices.IndexFunc(reduced, func(p analysis.Point) bool { return p.Start == after.Start })
+			if k < 1 || reduced[k-1].End != before.End || reduced[k-1].Last != before.Last {
+				t.Fatalf("the silence from %d to %d is lost", before.End, after.Start)
 			}
 		}
 	})
@@ -236,6 +252,7 @@ func bounds(points []analysis.Point) analysis.Point {
 		if p.At.R > all.At.R || p.At.R == all.At.R && p.At.T > all.At.T {
 			all.At = p.At
 		}
+		all.Last = p.Last
 	}
 	return all
 }
@@ -247,7 +264,7 @@ func TestDrawnPeak(t *testing.T) {
 	var points []analysis.Point
 	for i := range int64(100_000) {
 		flat := analysis.Range{Min: gib, Max: gib}
-		points = append(points, analysis.Point{Start: i * 1000, End: i*1000 + 999, T: flat, C: flat, R: flat})
+		points = append(points, analysis.Point{Start: i * 1000, End: i*1000 + 999, T: flat, C: flat, R: flat, Last: analysis.Instant{R: gib}})
 	}
 	points[70_123].R.Max = 4 * gib
 	d.Series.Points = points
@@ -256,7 +273,7 @@ func TestDrawnPeak(t *testing.T) {
 	c := draw.NewCanvas(&canvas, figureWidth, figureHeight)
 	axes := timeAxes(d)
 	data := axes.DataCanvas(c)
-	envelope{points: reducePoints(points, drawnPoints), of: func(p analysis.Point) analysis.Range { return p.R }}.Plot(data, axes)
+	envelope{points: reducePoints(points, drawnPoints), curve: curveR}.Plot(data, axes)
 	_, y := axes.Transforms(&data)
 	highest := vg.Length(0)
 	for _, action := range canvas.Actions {
@@ -268,6 +285,112 @@ func TestDrawnPeak(t *testing.T) {
 	}
 	if want := y(float64(4 * gib)); highest != want {
 		t.Errorf("the highest point drawn is at %v, the peak at %v", highest, want)
+	}
+}
+
+// silent is a device whose allocator works for a millisecond, between 1 and 6 GiB, and is silent
+// for the next 98 with 2 GiB requested, 3 provided and 8 mapped, before the next millisecond.
+func silent() *analysis.DeviceResult {
+	point := func(start, low, high, last int64) analysis.Point {
+		at := func(t int64) analysis.Instant {
+			return analysis.Instant{T: t, C: t + gib, R: 8 * gib, Slack: gib, External: 7*gib - t}
+		}
+		return analysis.Point{
+			Start: start, End: start + 1_000_000, T: analysis.Range{Min: low, Max: high},
+			C: analysis.Range{Min: low + gib, Max: high + gib}, R: analysis.Range{Min: 8 * gib, Max: 8 * gib},
+			At: at(high), Last: at(last),
+		}
+	}
+	d := &analysis.DeviceResult{Peak: never(), MaxR: 8 * gib, MaxC: 7 * gib, MaxT: 6 * gib}
+	d.Series.Points = []analysis.Point{point(1_000_000_000, gib, 6*gib, 2*gib), point(1_099_000_000, gib, 4*gib, gib)}
+	return d
+}
+
+// heights are the bytes, in whole GiB, at which each path drawn passes a time: first and last.
+func heights(t *testing.T, d *analysis.DeviceResult, nanoseconds float64, plotter plot.Plotter) [][2]int64 {
+	t.Helper()
+	var canvas recorder.Canvas
+	c := draw.NewCanvas(&canvas, figureWidth, figureHeight)
+	axes := timeAxes(d)
+	data := axes.DataCanvas(c)
+	plotter.Plot(data, axes)
+	x, y := axes.Transforms(&data)
+	at := x(nanoseconds)
+	var all [][2]int64
+	for _, action := range canvas.Actions {
+		var path vg.Path
+		switch action := action.(type) {
+		case *recorder.Stroke:
+			path = action.Path
+		case *recorder.Fill:
+			path = action.Path
+		}
+		var over []int64
+		for i := 1; i < len(path); i++ {
+			a, b := path[i-1].Pos, path[i].Pos
+			if min(a.X, b.X) < at && at < max(a.X, b.X) && a.Y == b.Y {
+				over = append(over, int64(math.Round(float64((a.Y-y(0))/(y(float64(gib))-y(0)))))*gib)
+			}
+		}
+		if len(over) > 0 {
+			all = append(all, [2]int64{over[0], over[len(over)-1]})
+		}
+	}
+	return all
+}
+
+// While nothing happens the band of what happened before is not drawn on: the value is the last.
+func TestSilence(t *testing.T) {
+	d := silent()
+	points := drawnCourse(d)
+	timeline := func(c curve) plot.Plotter { return envelope{points: points, curve: c} }
+	split := stacked{points, layers(points)}
+	const work, silence = 1_000_500_000, 1_050_000_000
+	for _, test := range []struct {
+		name    string
+		at      float64
+		plotter plot.Plotter
+		want    [][2]int64 // of the band (upper, lower), its upper edge, its lower edge
+	}{
+		{"T at work", work, timeline(curveT), [][2]int64{{6 * gib, gib}, {6 * gib, 6 * gib}, {gib, gib}}},
+		{"T in silence", silence, timeline(curveT), [][2]int64{{2 * gib, 2 * gib}, {2 * gib, 2 * gib}, {2 * gib, 2 * gib}}},
+		{"C in silence", silence, timeline(curveC), [][2]int64{{3 * gib, 3 * gib}, {3 * gib, 3 * gib}, {3 * gib, 3 * gib}}},
+		{"R in silence", silence, timeline(curveR), [][2]int64{{8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}}},
+		// From the top: reserve, the line of R, external, internal, requested; of areas the upper edge.
+		{"split at work", work, split, [][2]int64{{8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {7 * gib, 7 * gib}, {6 * gib, 6 * gib}}},
+		{"split in silence", silence, split, [][2]int64{{8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {3 * gib, 3 * gib}, {2 * gib, 2 * gib}}},
+	} {
+		if diff := cmp.Diff(test.want, heights(t, d, test.at, test.plotter)); diff != "" {
+			t.Errorf("%s: %s", test.name, diff)
+		}
+	}
+}
+
+// A point of one event is a pixel wide, and many beside each other keep their places.
+func TestStrips(t *testing.T) {
+	var points []analysis.Point
+	for i := range int64(1000) {
+		points = append(points, analysis.Point{Start: 11 * i, End: 11 * i})
+	}
+	x := func(t float64) vg.Length { return vg.Length(t) * pixel / 10 } // 1.1 pixels apart
+	places := strips(points, x, x(12_000))
+	for i, s := range places {
+		from, next := x(float64(11*i)), x(float64(11*i+11))
+		if i == 999 {
+			next = x(12_000)
+		}
+		if s.from != from || s.to != from+pixel || s.next != next {
+			t.Fatalf("strip %d is [%v, %v] and holds to %v, want [%v, %v] and %v", i, s.from, s.to, s.next, from, from+pixel, next)
+		}
+	}
+	points = []analysis.Point{{Start: 108, End: 109}, {Start: 110, End: 125}, {Start: 130, End: 130}}
+	var got []float64
+	for _, s := range strips(points, x, x(130)) {
+		got = append(got, float64(s.from/pixel), float64(s.to/pixel), float64(s.next/pixel))
+	}
+	want := []float64{10.8, 11.8, 11.8, 11.8, 12.8, 13, 13, 14, 14}
+	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -24,10 +24,10 @@ func timelineFigure(d *analysis.DeviceResult) Figure {
 		FormatSize(d.MaxR), FormatSize(d.MaxC), FormatSize(d.MaxT), FormatPercent(1-ratio(d.Peak.T, d.Peak.R)))
 	points := drawnCourse(d)
 	curves := []envelope{
-		{points: points, of: func(p analysis.Point) analysis.Range { return p.C }, clr: internalColor},
-		{points: points, of: func(p analysis.Point) analysis.Range { return p.T }, clr: requestedColor, below: 0.13},
+		{points: points, curve: curveC, clr: internalColor},
+		{points: points, curve: curveT, clr: requestedColor, below: 0.13},
 		// R moves rarely: fine slices draw its steps, wide ones would draw blocks.
-		{points: reducePoints(d.Series.Points, drawnPoints), of: func(p analysis.Point) analysis.Range { return p.R }, clr: reservedColor, width: 2},
+		{points: reducePoints(d.Series.Points, drawnPoints), curve: curveR, clr: reservedColor, width: 2},
 	}
 	f.legend = []legendEntry{
 		stroke(draw.LineStyle{Color: reservedColor, Width: 2.25}, "reserved (R): mapped"),
@@ -64,29 +64,62 @@ func drawTimePlot(c draw.Canvas, p *plot.Plot) {
 	p.Draw(draw.Crop(c, 0, -8, 0, -16))
 }
 
-// envelope draws a value that changed many times within a pixel as the band between its least and
-// greatest value there; where it rests, the band is a line.
-type envelope struct {
-	points []analysis.Point
-	of     func(analysis.Point) analysis.Range
-	clr    color.NRGBA
-	width  vg.Length // of the line; 0 is that of a thin one
-	below  float64   // opacity of the area between the band and zero
+// strip is where a point is on the paper: what happened in it lies in [from, to], and what it left
+// behind holds in [to, next].
+type strip struct {
+	analysis.Point
+	from, to, next vg.Length
 }
 
-// Plot draws steps: a value holds until the next event.
+// strips places reduced points up to the right end of a plot, each at least a pixel wide so that
+// what lasts a moment is seen. Slices are no narrower than that: what a point takes of the next
+// one's room does not add up.
+func strips(points []analysis.Point, x func(float64) vg.Length, right vg.Length) []strip {
+	out := make([]strip, len(points))
+	for i, p := range points {
+		from := x(float64(p.Start))
+		if i > 0 {
+			from = max(from, out[i-1].to)
+			out[i-1].next = from
+		}
+		to := max(x(float64(p.End)), from+pixel)
+		out[i] = strip{p, from, to, max(to, right)}
+	}
+	return out
+}
+
+// curve is one of the numbers that a course has.
+type curve struct {
+	within func(analysis.Point) analysis.Range
+	at     func(analysis.Instant) int64
+}
+
+var (
+	curveT = curve{func(p analysis.Point) analysis.Range { return p.T }, func(i analysis.Instant) int64 { return i.T }}
+	curveC = curve{func(p analysis.Point) analysis.Range { return p.C }, func(i analysis.Instant) int64 { return i.C }}
+	curveR = curve{func(p analysis.Point) analysis.Range { return p.R }, func(i analysis.Instant) int64 { return i.R }}
+)
+
+// envelope draws a value that changed many times within a pixel as the band between its least and
+// greatest value there. While nothing happens the last value holds, and the band is a line.
+type envelope struct {
+	points []analysis.Point
+	curve
+	clr   color.NRGBA
+	width vg.Length // of the line; 0 is that of a thin one
+	below float64   // opacity of the area between the band and zero
+}
+
 func (e envelope) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
-	n := len(e.points)
-	upper, lower := make([]vg.Point, 0, 2*n), make([]vg.Point, 0, 2*n)
-	for i, point := range e.points {
-		r := e.of(point)
-		from, to := x(float64(point.Start)), c.Max.X
-		if i+1 < n {
-			to = x(float64(e.points[i+1].Start))
+	upper, lower := make([]vg.Point, 0, 4*len(e.points)), make([]vg.Point, 0, 4*len(e.points))
+	for _, s := range strips(e.points, x, c.Max.X) {
+		r, last := e.within(s.Point), y(float64(e.at(s.Last)))
+		upper = appendStep(upper, s.from, s.to, y(float64(r.Max)))
+		lower = appendStep(lower, s.from, s.to, y(float64(r.Min)))
+		if s.next > s.to {
+			upper, lower = appendStep(upper, s.to, s.next, last), appendStep(lower, s.to, s.next, last)
 		}
-		upper = appendStep(upper, from, to, y(float64(r.Max)))
-		lower = appendStep(lower, from, to, y(float64(r.Min)))
 	}
 	if e.below > 0 {
 		fillBelow(c, tint(e.clr, e.below), upper)

@@ -18,22 +18,23 @@ func drawnCourse(d *analysis.DeviceResult) []analysis.Point {
 	return reducePoints(d.Series.Points, n)
 }
 
-// reducePoints joins points that fall into the same of n equal slices of time, so that at most n
+// reducePoints joins points that begin in the same of n equal slices of time, so that at most n
 // are left. The joined point covers both: it keeps the least and greatest of each value, and the
-// split at the greatest R (then T), so that neither a peak nor the peak instant is lost.
+// split at the greatest R (then T), so that neither a peak nor the peak instant is lost. Silence
+// shorter than a slice is part of the point before it; longer silence stays between the points.
 func reducePoints(points []analysis.Point, n int) []analysis.Point {
-	if len(points) <= n {
-		return points
-	}
 	start := points[0].Start
 	span := points[len(points)-1].Start - start + 1
 	slice := func(p analysis.Point) int64 {
 		return int64(float64(p.Start-start) / float64(span) * float64(n))
 	}
-	out := make([]analysis.Point, 0, n)
+	out := make([]analysis.Point, 0, min(n, len(points)))
 	last := int64(-1)
 	for _, p := range points {
 		if at := slice(p); at != last {
+			if k := len(out) - 1; k >= 0 && p.Start-out[k].End < span/int64(n) {
+				out[k].End = p.Start
+			}
 			out = append(out, p)
 			last = at
 			continue
@@ -44,6 +45,7 @@ func reducePoints(points []analysis.Point, n int) []analysis.Point {
 		if p.At.R > joined.At.R || p.At.R == joined.At.R && p.At.T > joined.At.T {
 			joined.At = p.At
 		}
+		joined.Last = p.Last
 	}
 	return out
 }

@@ -30,9 +30,9 @@ type simulator struct {
 	t, rounds int64
 	c, r      int64
 	live      int64
+	reserve   int64 // never handed out
 
-	every  int64 // events to a point of the series
-	since  int64
+	width  int64 // ns to a point of the series
 	result analysis.DeviceResult
 	iter   analysis.Iteration
 }
@@ -43,8 +43,8 @@ type simChunk struct {
 	context     string
 }
 
-func newSimulator(limit, every int64) *simulator {
-	return &simulator{next: 2 * mib, limit: limit, every: every, random: 1, iter: analysis.Iteration{Number: 1}}
+func newSimulator(limit, width int64) *simulator {
+	return &simulator{next: 2 * mib, limit: limit, width: width, random: 1, iter: analysis.Iteration{Number: 1}}
 }
 
 // rand is a deterministic number below n.
@@ -70,7 +70,10 @@ func (s *simulator) alloc(request int64, context string) int64 {
 	chunk.request, chunk.context = request, context
 	s.chunks[best] = chunk
 	for g := chunk.start / simGranule; g < (chunk.start+chunk.size)/simGranule; g++ {
-		s.touched[g] = true
+		if !s.touched[g] {
+			s.touched[g] = true
+			s.reserve -= simGranule
+		}
 	}
 	s.t += request
 	s.c += chunk.size
@@ -112,6 +115,7 @@ func (s *simulator) grow(need, request int64) {
 	s.next *= 2
 	s.chunks = append(s.chunks, simChunk{start: s.r, size: grown})
 	s.r += grown
+	s.reserve += grown
 	s.touched = append(s.touched, make([]bool, grown/simGranule)...)
 	s.merge()
 	g.Grown, g.Reserved = grown, s.r
@@ -150,18 +154,7 @@ func (s *simulator) instant() analysis.Instant {
 		Seq: s.seq, Time: s.now, T: s.t, C: s.c, R: s.r, Rounding: s.rounds, Slack: s.c - s.t - s.rounds,
 		Live: s.live, Iteration: len(s.result.Iterations),
 	}
-	for _, c := range s.chunks {
-		if c.request != 0 {
-			continue
-		}
-		for g := c.start / simGranule; g < (c.start+c.size)/simGranule; g++ {
-			if s.touched[g] {
-				i.External += simGranule
-			} else {
-				i.Reserve += simGranule
-			}
-		}
-	}
+	i.Reserve, i.External = s.reserve, s.r-s.c-s.reserve
 	return i
 }
 
@@ -182,16 +175,16 @@ func (s *simulator) event() {
 
 func (s *simulator) point() {
 	points := &s.result.Series.Points
-	if s.since%s.every == 0 {
+	at := s.instant()
+	if n := len(*points); n == 0 || (*points)[n-1].Start/s.width != s.now/s.width {
 		*points = append(*points, analysis.Point{
 			Start: s.now, Iteration: len(s.result.Iterations),
 			T: analysis.Range{Min: s.t, Max: s.t}, C: analysis.Range{Min: s.c, Max: s.c}, R: analysis.Range{Min: s.r, Max: s.r},
-			At: s.instant(),
+			At: at,
 		})
 	}
-	s.since++
 	p := &(*points)[len(*points)-1]
-	p.End = s.now
+	p.End, p.Last = s.now, at
 	for _, v := range []struct {
 		r *analysis.Range
 		n int64
@@ -199,7 +192,7 @@ func (s *simulator) point() {
 		v.r.Min, v.r.Max = min(v.r.Min, v.n), max(v.r.Max, v.n)
 	}
 	if s.r > p.At.R || s.r == p.At.R && s.t > p.At.T {
-		p.At = s.instant()
+		p.At = at
 	}
 }
 
@@ -300,9 +293,10 @@ func (s *simulator) finish(process string) *analysis.Result {
 
 // training is a job of some layers and iterations: activations rise in the forward pass and fall
 // in the backward pass while gradients come; the first optimizer step makes the optimizer's state;
-// the first iteration tries convolution algorithms with large workspaces.
-func training(layers, iterations int, every int64) *analysis.Result {
-	s := newSimulator(10*gib, every)
+// the first iteration tries convolution algorithms with large workspaces. About as many events as
+// told share a point of the series.
+func training(layers, iterations int, events int64) *analysis.Result {
+	s := newSimulator(10*gib, 220_000*events)
 	size := func(layer, scale int) int64 { return int64(scale)*mib + int64(layer%5)*int64(scale)*mib/7 + 1000 }
 	name := func(layer int, part string) string { return fmt.Sprintf("resnet.layer%d.%s", layer/6+1, part) }
 	for l := range layers {
