@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -58,9 +59,13 @@ static uint32_t this_thread(void) {
   return thread_id;
 }
 
+// Copied while the library is loaded: the job may change its environment later.
+static char spool_path[4096];
+
 bool spool_wanted(void) {
   const char *path = getenv("MEMPROF_SPOOL");
-  return path != NULL && *path != '\0';
+  if (spool_path[0] == '\0' && path != NULL && strlen(path) < sizeof spool_path) strcpy(spool_path, path);
+  return spool_path[0] != '\0';
 }
 
 bool spool_started(void) { return atomic_load_explicit(&started, memory_order_acquire); }
@@ -88,12 +93,19 @@ static int preallocate(int file) {
   return 0;
 }
 
+// What forbids a segment before the file system is asked. A file beyond RLIMIT_FSIZE would
+// be answered with a signal that ends the job.
+static int forbidden(uint64_t index) {
+  struct rlimit file_size;
+  if (limit != 0 && (index + 1) * SEGMENT_BYTES > limit) return ENOSPC;
+  if (getrlimit(RLIMIT_FSIZE, &file_size) == 0 && file_size.rlim_cur < SEGMENT_BYTES) return EFBIG;
+  return 0;
+}
+
 // Creates and maps a segment; NULL with *error set.
 static struct memprof_record *create_segment(uint64_t index, int *error) {
-  if (limit != 0 && (index + 1) * SEGMENT_BYTES > limit) {
-    *error = ENOSPC;
-    return NULL;
-  }
+  *error = forbidden(index);
+  if (*error != 0) return NULL;
   char name[32];
   snprintf(name, sizeof name, "%06llu.seg", (unsigned long long)index);
   const int file = openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -110,6 +122,7 @@ static struct memprof_record *create_segment(uint64_t index, int *error) {
   close(file);
   if (*error == 0) {
     madvise(records, SEGMENT_BYTES, POPULATE_WRITE);  // where the kernel knows it
+    madvise(records, SEGMENT_BYTES, MADV_DONTFORK);   // or children would keep the disk space
     return records;
   }
   unlinkat(directory, name, 0);
@@ -129,14 +142,16 @@ static void retire(struct window *place) {
   munmap((void *)(uintptr_t)records, SEGMENT_BYTES);
 }
 
-// Makes sure that segment `index` exists, or recording has ended.
-static void prepare(uint64_t index) {
+// Makes sure that segment `index` exists, or recording has ended. Ahead of need a failure
+// means nothing yet: what is left of the segment before can be filled, and when that is
+// done there may be room again.
+static void prepare(uint64_t index, bool ahead) {
   pthread_mutex_lock(&changing);
   while (atomic_load(&recording) && next_segment <= index) {
     int error;
     struct memprof_record *records = create_segment(next_segment, &error);
     if (records == NULL) {
-      stop(next_segment, error, "spool segment");
+      if (!ahead) stop(next_segment, error, "spool segment");
       break;
     }
     struct window *place = &window[next_segment % WINDOW];
@@ -166,7 +181,7 @@ static void *keep(void *nothing) {
       continue;
     }
     seen = now_asked;
-    prepare(seen);
+    prepare(seen, true);
     for (uint64_t i = seen < WINDOW ? 0 : seen - WINDOW + 1; i + 2 < seen; i++) {
       if (atomic_load(&window[i % WINDOW].index) == i) retire(&window[i % WINDOW]);
     }
@@ -194,7 +209,7 @@ struct memprof_record *spool_claim(void) {
   const uint64_t at = slot % MEMPROF_SEGMENT_RECORDS;
   struct window *place = &window[segment % WINDOW];
   if (atomic_load_explicit(&place->index, memory_order_acquire) != segment) {
-    prepare(segment);
+    prepare(segment, false);
     if (atomic_load_explicit(&place->index, memory_order_acquire) != segment) return NULL;
   }
   if (at == 0) {  // the next one, while this one is filled
@@ -251,8 +266,13 @@ static bool hold_lock(int file) {
 }
 
 static struct memprof_process *create_process(uint64_t start) {
-  const int file = openat(directory, "process", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0) return NULL;
+  const int low = openat(directory, "process", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (low < 0) return NULL;
+  // Out of the way of jobs that close what they do not know; before the lock, which the
+  // closing of any descriptor of the file would drop.
+  const int high = fcntl(low, F_DUPFD_CLOEXEC, 500);
+  const int file = high < 0 ? low : high;
+  if (high >= 0) close(low);
   if (posix_fallocate(file, 0, sizeof *process) != 0 && ftruncate(file, sizeof *process) != 0) return NULL;
   if (!hold_lock(file)) return NULL;
   struct memprof_process *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
@@ -276,10 +296,9 @@ static struct memprof_process *create_process(uint64_t start) {
 }
 
 static bool create_directory(void) {
-  const char *spool = getenv("MEMPROF_SPOOL");
   const uint64_t start = clock_now();
-  char path[4096];
-  const int length = snprintf(path, sizeof path, "%s/p%d.%llu", spool, (int)getpid(), (unsigned long long)start);
+  char path[sizeof spool_path + 64];
+  const int length = snprintf(path, sizeof path, "%s/p%d.%llu", spool_path, (int)getpid(), (unsigned long long)start);
   if (length >= (int)sizeof path || mkdir(path, 0700) != 0) {
     problem("cannot record: %s: %s", path, strerror(length >= (int)sizeof path ? ENAMETOOLONG : errno));
     return false;
@@ -299,7 +318,7 @@ static void start_once(void) {
   pthread_mutex_lock(&changing);
   atomic_store(&recording, create_directory());
   pthread_mutex_unlock(&changing);
-  prepare(0);
+  prepare(0, false);
   if (atomic_load(&recording)) start_keeper();
   spool_write_strings();
   atomic_store_explicit(&started, true, memory_order_release);
