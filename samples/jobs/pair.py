@@ -16,7 +16,8 @@ import torch
 
 def compiled():
     root = os.path.dirname(torch.__file__)
-    sys.path.insert(0, os.path.join(os.environ["MEMPROF_PYTHON"]))
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "hooks", "python")
+    sys.path.insert(0, os.environ.get("MEMPROF_PYTHON", beside))
     from memprof import _shim
 
     source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "pair.cpp")

@@ -7,7 +7,7 @@ import torchvision
 
 
 def main():
-    opts = training.options(__doc__, batch=128)
+    opts = training.options(__doc__, batch=72)
     training.deterministic(opts)
     model = torchvision.models.resnet50(weights=None).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
