@@ -24,7 +24,9 @@ build: hook
 hook:
 	$(MAKE) -C hooks dist
 
-demo: build
+# Without Go on the machine the built bin/memprof is taken as it is, here and in gpu-check.
+demo:
+	@if command -v go >/dev/null; then $(MAKE) build; fi
 	bin/memprof record --force -o $(DEMO) -- $(DEMO_JOB)
 	bin/memprof report $(DEMO)
 	bin/memprof verify $(DEMO)
@@ -49,7 +51,6 @@ python-test: hook
 bench: hook
 	go test -run '^$$' -bench . -benchtime 2s ./...
 
-# Without Go on the machine the built bin/memprof is taken as it is.
 gpu-check:
 	@if command -v go >/dev/null; then $(MAKE) build; fi
 	python3 samples/gpu_check.py --memprof bin/memprof
