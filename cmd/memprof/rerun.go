@@ -63,11 +63,11 @@ func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 	}
 	runtime.LockOSThread() // CUDA contexts belong to threads
 	defer runtime.UnlockOSThread()
-	session, err := rerun.Open()
+	requester, err := rerun.Open()
 	if err != nil {
 		return usagef("%w (on a machine without one: memprof record --device sim -- memprof rerun %s)", err, path)
 	}
-	again := &requests{session: session, live: map[block]uintptr{}, stderr: stderr, iterations: o.Iterations}
+	again := &requests{requester: requester, live: map[block]uintptr{}, stderr: stderr, iterations: o.Iterations}
 	if o.Log != "" {
 		if again.log, err = os.Create(o.Log); err != nil {
 			return usagef("--log: %w", err)
@@ -78,8 +78,8 @@ func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 		return err
 	}
 	err = again.conclude(stdout, o.JSON)
-	if session.Hooked() {
-		session.Exit(exitCode(stderr, err))
+	if requester.Hooked() {
+		requester.Exit(exitCode(stderr, err))
 	}
 	return err
 }
@@ -104,7 +104,7 @@ type block struct {
 
 // requests makes the requests of a recording again.
 type requests struct {
-	session    *rerun.Session
+	requester    *rerun.Requester
 	live       map[block]uintptr // by the recording's address: where it lies here
 	log        *os.File
 	stderr     io.Writer
@@ -149,11 +149,11 @@ func (r *requests) one(event *trace.Event, context string) error {
 		return r.free(event)
 	case trace.KindIteration:
 		r.marks++
-		r.session.Iteration(context)
+		r.requester.Iteration(context)
 	case trace.KindPhaseBegin:
-		r.session.PhaseBegin(context)
+		r.requester.PhaseBegin(context)
 	case trace.KindPhaseEnd:
-		r.session.PhaseEnd(context)
+		r.requester.PhaseEnd(context)
 	}
 	return nil
 }
@@ -161,8 +161,8 @@ func (r *requests) one(event *trace.Event, context string) error {
 // alloc keeps going when a request is refused: what the rest of the job would have done
 // is what there is to learn.
 func (r *requests) alloc(event *trace.Event, context string) error {
-	r.session.SetContext(context)
-	address, err := r.session.Malloc(event.Device, event.Stream, event.Requested)
+	r.requester.SetContext(context)
+	address, err := r.requester.Malloc(event.Device, event.Stream, event.Requested)
 	if err != nil {
 		if r.refused == 0 {
 			fmt.Fprintf(r.stderr, "memprof: event %d: %d bytes, which the recording got, were refused: %v\n", event.Seq, event.Requested, err)
@@ -190,7 +190,7 @@ func (r *requests) free(event *trace.Event) error {
 	}
 	delete(r.live, key)
 	r.frees++
-	if err := r.session.Free(event.Device, event.Stream, address); err != nil {
+	if err := r.requester.Free(event.Device, event.Stream, address); err != nil {
 		return fmt.Errorf("event %d: free: %w", event.Seq, err)
 	}
 	return nil
@@ -214,8 +214,8 @@ func (r *requests) print(stdout io.Writer, asJSON bool) error {
 			Frees      int64  `json:"frees"`
 			Refused    int64  `json:"refused"`
 			Iterations int64  `json:"iterations"`
-		}{r.session.Through(), r.allocs, r.frees, r.refused, r.marks})
+		}{r.requester.Through(), r.allocs, r.frees, r.refused, r.marks})
 	}
-	_, err := fmt.Fprintf(stdout, "made again through %s: %s, %s, %s\n", r.session.Through(), counted(r.allocs, "allocation"), counted(r.frees, "free"), counted(r.marks, "iteration"))
+	_, err := fmt.Fprintf(stdout, "made again through %s: %s, %s, %s\n", r.requester.Through(), counted(r.allocs, "allocation"), counted(r.frees, "free"), counted(r.marks, "iteration"))
 	return err
 }

@@ -16,7 +16,7 @@ func (b *bench) start(words ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buf
 	cmd, stderr = b.memprof(args...)
 	stdout = &bytes.Buffer{}
 	cmd.Stdout = stdout
-	// A session of its own: without a terminal every signal is forwarded.
+	// Away from the terminal: without a terminal every signal is forwarded.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)

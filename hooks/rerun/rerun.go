@@ -85,10 +85,10 @@ func errorName(cuda *C.struct_rerun_cuda, code C.int) string {
 	return fmt.Sprintf("%s (%d)", C.GoString(C.rerun_error_name(cuda, code)), int(code))
 }
 
-// Session makes requests. CUDA contexts belong to threads: the caller locks its goroutine
-// to one (runtime.LockOSThread) for the life of the session. It is never closed; its
+// Requester makes requests. CUDA contexts belong to threads: the caller locks its goroutine
+// to one (runtime.LockOSThread) for its life. It is never closed; its
 // memory is the process's.
-type Session struct {
+type Requester struct {
 	cuda    *C.struct_rerun_cuda
 	streams map[streamKey]unsafe.Pointer
 	context string
@@ -102,7 +102,7 @@ type streamKey struct {
 
 // Open finds the driver, the runtime ($MEMPROF_CUDART, or libcudart under its usual names)
 // and the hook. Errors wrap ErrNoDriver.
-func Open() (*Session, error) {
+func Open() (*Requester, error) {
 	cuda, err := open(DriverName)
 	if err != nil {
 		return nil, err
@@ -112,16 +112,16 @@ func Open() (*Session, error) {
 		names = []string{own}
 	}
 	list := (**C.char)(C.calloc(C.size_t(len(names)+1), C.size_t(unsafe.Sizeof(uintptr(0)))))
-	for i, name := range names { // never freed: the session keeps the one that opened
+	for i, name := range names { // never freed: the requester keeps the one that opened
 		*(**C.char)(unsafe.Add(unsafe.Pointer(list), i*int(unsafe.Sizeof(uintptr(0))))) = C.CString(name)
 	}
 	C.rerun_open_allocators(cuda, list)
 	C.free(unsafe.Pointer(list))
-	return &Session{cuda: cuda, streams: map[streamKey]unsafe.Pointer{}, labels: map[string]*C.char{}}, nil
+	return &Requester{cuda: cuda, streams: map[streamKey]unsafe.Pointer{}, labels: map[string]*C.char{}}, nil
 }
 
 // Through names what answers the requests.
-func (s *Session) Through() string {
+func (s *Requester) Through() string {
 	switch {
 	case s.Hooked():
 		return "the capture hook"
@@ -133,15 +133,15 @@ func (s *Session) Through() string {
 
 // Exit ends the process as a C program does. Under the hook this tells it that the process
 // came to its end; Go's own exit looks to it like a kill.
-func (s *Session) Exit(code int) { C.exit(C.int(code)) }
+func (s *Requester) Exit(code int) { C.exit(C.int(code)) }
 
 // Hooked says whether the capture hook answers the requests.
-func (s *Session) Hooked() bool { return s.cuda.hooked != 0 }
+func (s *Requester) Hooked() bool { return s.cuda.hooked != 0 }
 
 // Malloc asks for bytes on a device, for the stream the recording knew by that number: 0
 // is the default stream, each other number gets a stream of its own. The error says why
 // the request was refused.
-func (s *Session) Malloc(device int32, stream, bytes int64) (uintptr, error) {
+func (s *Requester) Malloc(device int32, stream, bytes int64) (uintptr, error) {
 	handle, err := s.stream(device, stream)
 	if err != nil {
 		return 0, err
@@ -158,7 +158,7 @@ func (s *Session) Malloc(device int32, stream, bytes int64) (uintptr, error) {
 }
 
 // Free gives back what Malloc returned for the same device and stream.
-func (s *Session) Free(device int32, stream int64, address uintptr) error {
+func (s *Requester) Free(device int32, stream int64, address uintptr) error {
 	handle, err := s.stream(device, stream)
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (s *Session) Free(device int32, stream int64, address uintptr) error {
 	return nil
 }
 
-func (s *Session) stream(device int32, number int64) (unsafe.Pointer, error) {
+func (s *Requester) stream(device int32, number int64) (unsafe.Pointer, error) {
 	if number == 0 {
 		return nil, nil
 	}
@@ -186,16 +186,16 @@ func (s *Session) stream(device int32, number int64) (unsafe.Pointer, error) {
 }
 
 // Iteration marks the end of an iteration, if a hook listens.
-func (s *Session) Iteration(label string) { C.rerun_iteration(s.cuda, s.text(label)) }
+func (s *Requester) Iteration(label string) { C.rerun_iteration(s.cuda, s.text(label)) }
 
 // PhaseBegin marks the beginning of a phase, if a hook listens.
-func (s *Session) PhaseBegin(name string) { C.rerun_phase(s.cuda, s.text(name), 1) }
+func (s *Requester) PhaseBegin(name string) { C.rerun_phase(s.cuda, s.text(name), 1) }
 
 // PhaseEnd marks the end of a phase, if a hook listens.
-func (s *Session) PhaseEnd(name string) { C.rerun_phase(s.cuda, s.text(name), 0) }
+func (s *Requester) PhaseEnd(name string) { C.rerun_phase(s.cuda, s.text(name), 0) }
 
 // SetContext says what the next requests belong to, if a hook listens.
-func (s *Session) SetContext(context string) {
+func (s *Requester) SetContext(context string) {
 	if context == s.context {
 		return
 	}
@@ -203,7 +203,7 @@ func (s *Session) SetContext(context string) {
 	C.rerun_context(s.cuda, s.text(context))
 }
 
-func (s *Session) text(value string) *C.char {
+func (s *Requester) text(value string) *C.char {
 	if text, ok := s.labels[value]; ok {
 		return text
 	}
