@@ -104,7 +104,7 @@ type block struct {
 
 // requests makes the requests of a recording again.
 type requests struct {
-	requester    *rerun.Requester
+	requester  *rerun.Requester
 	live       map[block]uintptr // by the recording's address: where it lies here
 	log        *os.File
 	stderr     io.Writer

@@ -1,0 +1,335 @@
+package twin_test
+
+import (
+	"bufio"
+	"encoding/binary"
+	"math"
+	"math/rand/v2"
+
+	"github.com/memprof/memprof/bfc"
+)
+
+// driver makes up operations, sends them to the C twin, runs them in Go, and sends what
+// that did to be compared.
+type driver struct {
+	random   *rand.Rand
+	ops      *bufio.Writer
+	expected chan<- []record
+	done     <-chan struct{}
+	batch    []record
+	tally    map[string]int // of outcomes
+	broken   bool           // the C twin takes no more
+
+	heap     *bfc.Allocator
+	memory   *memory
+	live     []uint64
+	many     int // blocks to keep alive
+	palette  []uint64
+	greatest float64 // log2 of the largest size
+}
+
+func newDriver(seed uint64, ops *bufio.Writer, expected chan<- []record, done <-chan struct{}) *driver {
+	return &driver{random: rand.New(rand.NewPCG(seed, 1)), ops: ops, expected: expected, done: done, tally: map[string]int{}}
+}
+
+func (d *driver) run(operations int) {
+	for operations > 0 && !d.broken {
+		n := 500 + d.random.IntN(6000)
+		if d.oneIn(50) {
+			n = 100_000
+		}
+		n = min(n, operations)
+		d.newHeap()
+		for range n {
+			d.step()
+		}
+		d.do(opStats, 0, 0)
+		d.do(opWalk, 0, 0)
+		d.send(opEnd, 0, 0)
+		d.flush()
+		operations -= n
+	}
+	d.ops.Flush()
+}
+
+func (d *driver) send(words ...uint64) {
+	for _, w := range words {
+		var raw [8]byte
+		binary.LittleEndian.PutUint64(raw[:], w)
+		if _, err := d.ops.Write(raw[:]); err != nil {
+			d.broken = true
+		}
+	}
+}
+
+func (d *driver) record(kind uint64, values ...uint64) {
+	r := record{kind}
+	copy(r[1:], values)
+	d.tally[r.outcome()]++
+	if d.batch = append(d.batch, r); len(d.batch) >= 4096 {
+		d.flush()
+	}
+}
+
+// flush hands the batch over; what was written before it is with the C twin first, so that
+// there is something to compare it with.
+func (d *driver) flush() {
+	if d.ops.Flush() != nil {
+		d.broken = true
+	}
+	select {
+	case d.expected <- d.batch:
+	case <-d.done:
+		d.broken = true
+	}
+	d.batch = make([]record, 0, 4096)
+}
+
+// logUniform is a size of which the number of digits is uniform.
+func (d *driver) logUniform(least, greatest float64) uint64 {
+	return uint64(math.Exp2(least + d.random.Float64()*(greatest-least)))
+}
+
+func (d *driver) oneIn(n int) bool { return d.random.IntN(n) == 0 }
+
+// maybe is a value half of the time, else 0.
+func (d *driver) maybe(value uint64) uint64 {
+	if d.oneIn(2) {
+		return value
+	}
+	return 0
+}
+
+// plenty is more memory than any heap here could use.
+const plenty = 1 << 62
+
+func (d *driver) newHeap() {
+	options := bfc.Options{
+		Limit:             d.logUniform([]float64{20, 20, 30}[d.random.IntN(3)], 36) + d.maybe(uint64(d.random.IntN(4096))),
+		Headroom:          d.maybe(d.logUniform(16, 33)),
+		Growth:            bfc.Growth(d.random.IntN(3)),
+		GarbageCollection: d.oneIn(2),
+	}
+	if options.Growth != bfc.None && d.oneIn(3) {
+		options.Limit = bfc.NoLimit
+	}
+	if d.oneIn(12) { // so little that 0.9 of it rounds up to itself
+		options.Limit = 256 + d.random.Uint64N(4096)
+	}
+	if d.oneIn(4) {
+		options.FragmentationFraction = d.random.Float64() / 100
+	}
+	device := bfc.DeviceOptions{
+		VMM:         !d.oneIn(3),
+		Granularity: []uint64{256, 4096, 65536, 2 << 20, 2 << 20, 32 << 20}[d.random.IntN(6)],
+		Physical:    d.maybe(d.logUniform(24, 36)),
+		Reservation: d.maybe(d.logUniform(24, 35)),
+	}
+	if device.Physical == 0 {
+		device.Physical = plenty
+	}
+	refuseGrow, refuseMap := d.maybe(1+d.random.Uint64N(12)), d.maybe(2+d.random.Uint64N(9))
+	m := &memory{granularity: device.Granularity, record: d.record}
+	device.RefuseGrow = func(call int, bytes uint64) bool {
+		granted := (bytes + device.Granularity - 1) &^ (device.Granularity - 1)
+		return refuseGrow != 0 && uint64(call)%refuseGrow == 0 || granted < bytes || granted > m.spare()
+	}
+	device.RefuseMap = func(call int, _, bytes uint64) bool {
+		return refuseMap != 0 && uint64(call)%refuseMap == 0 || bytes > m.spare()
+	}
+	m.Device = bfc.NewDevice(device)
+	heap, err := bfc.New(options, m)
+	if err != nil {
+		panic(err)
+	}
+	d.heap, d.memory, d.live = heap, m, d.live[:0]
+	d.many = int(d.logUniform(1, 12))
+	d.greatest = []float64{14, 24, 30, 32}[d.random.IntN(4)]
+	d.palette = d.palette[:0]
+	for range 6 {
+		d.palette = append(d.palette, d.logUniform(0, d.greatest))
+	}
+	d.send(options.Limit, options.Headroom, uint64(options.Growth), truth(options.GarbageCollection),
+		math.Float64bits(options.FragmentationFraction), truth(device.VMM), device.Granularity, device.Physical,
+		device.Reservation, refuseGrow, refuseMap)
+}
+
+func (d *driver) step() {
+	switch {
+	case d.oneIn(400):
+		d.do(opStats, 0, 0)
+	case d.oneIn(2000):
+		d.do(opClear, 0, 0)
+	case d.oneIn(300):
+		d.unmap()
+	case d.oneIn(1000):
+		d.do(opHeld, d.maybe(d.logUniform(20, 36)), 0)
+	case d.oneIn(1500):
+		d.do(opContaining, d.someAddress(), 0)
+	case d.oneIn(700):
+		d.excess()
+	case d.oneIn(500):
+		d.do(opFreeAddress, d.strayAddress(), 0)
+	case len(d.live) > 0 && (len(d.live) >= d.many || d.oneIn(3)):
+		d.do(opFree, d.random.Uint64N(uint64(len(d.live))), 0)
+	default:
+		d.do(opAlloc, d.size(), 0)
+	}
+	if d.oneIn(2000) { // everything goes, in random order, and much is asked of idle regions
+		for len(d.live) > 0 {
+			d.do(opFree, d.random.Uint64N(uint64(len(d.live))), 0)
+		}
+		for range 4 {
+			d.do(opAlloc, d.logUniform(16, 34), 0)
+		}
+	}
+}
+
+// excess frees a chunk and asks for 128 MiB less, or nearly: where splitting begins.
+func (d *driver) excess() {
+	size := 128<<20 + d.logUniform(8, 27)&^255
+	d.do(opAlloc, size+128<<20+256*d.random.Uint64N(3)-256, 0)
+	last := uint64(len(d.live)) - 1
+	d.do(opAlloc, 256, 0)
+	if last < uint64(len(d.live)) {
+		d.do(opFree, last, 0)
+	}
+	d.do(opAlloc, size, 0)
+}
+
+// freeSize is the size of a free chunk, or a granule more or less.
+func (d *driver) freeSize() uint64 {
+	for _, r := range d.heap.Regions() {
+		for _, c := range r.Chunks {
+			if c.Free() && d.oneIn(4) {
+				return c.Size + 256*d.random.Uint64N(3) - 256
+			}
+		}
+	}
+	return 256
+}
+
+func (d *driver) size() uint64 {
+	if d.oneIn(100) {
+		return d.freeSize()
+	}
+	switch d.random.IntN(40) {
+	case 0:
+		return []uint64{0, 1, 256, 257, math.MaxUint64, math.MaxUint64 - 255, math.MaxUint64 - 256}[d.random.IntN(7)]
+	case 1, 2, 3:
+		return uint64(1)<<d.random.IntN(33) + d.random.Uint64N(3) - 1
+	case 4, 5, 6, 7, 8, 9, 10, 11, 12, 13:
+		return d.palette[d.random.IntN(len(d.palette))]
+	}
+	return d.logUniform(0, d.greatest)
+}
+
+// strayAddress is not, or no longer, the start of a block.
+func (d *driver) strayAddress() uint64 {
+	addr := d.someAddress()
+	if _, ok := d.heap.Find(addr); ok {
+		return addr + 1
+	}
+	return addr
+}
+
+func (d *driver) someAddress() uint64 {
+	regions := d.heap.Regions()
+	if len(regions) == 0 {
+		return 4096
+	}
+	r := regions[d.random.IntN(len(regions))]
+	c := r.Chunks[d.random.IntN(len(r.Chunks))]
+	return r.Addr + c.Offset + d.maybe(d.random.Uint64N(c.Size+1))
+}
+
+// unmap gives back whole granules of a few free chunks; now and then it asks for what is
+// not to be had.
+func (d *driver) unmap() {
+	unit := d.memory.granularity
+	for _, r := range d.heap.Regions() {
+		for _, c := range r.Chunks {
+			from := (r.Addr + c.Offset + unit - 1) &^ (unit - 1)
+			to := (r.Addr + c.Offset + c.Size) &^ (unit - 1)
+			if !c.Free() || to <= from || d.oneIn(2) {
+				continue
+			}
+			granules := (to - from) / unit
+			first := d.random.Uint64N(granules)
+			count := 1 + d.random.Uint64N(granules-first)
+			d.do(opUnmap, from+first*unit, count*unit+d.maybe(truth(d.oneIn(50))*unit))
+		}
+	}
+}
+
+// do sends an operation, runs it, and records what it did.
+func (d *driver) do(kind, a, b uint64) {
+	d.send(kind, a, b)
+	switch kind {
+	case opAlloc:
+		d.alloc(a)
+	case opFree:
+		addr := d.live[a]
+		last := len(d.live) - 1
+		d.live[a] = d.live[last]
+		d.live = d.live[:last]
+		d.free(addr)
+	case opFreeAddress:
+		d.free(a)
+	case opUnmap:
+		ok := d.heap.Unmap(a, b) == nil
+		d.record(didUnmap, truth(ok), a, b)
+		if ok {
+			d.memory.Unmap(a, b)
+		}
+	case opHeld:
+		d.memory.held = a
+	case opContaining:
+		d.containing(a)
+	case opStats:
+		d.stats()
+	case opWalk:
+		d.walk()
+	case opClear:
+		d.heap.ClearPeaks()
+	}
+}
+
+func (d *driver) alloc(size uint64) {
+	block, ok := d.heap.Alloc(size)
+	if ok {
+		d.live = append(d.live, block.Addr)
+	}
+	d.record(didAlloc, truth(ok), block.Addr, block.Size, block.Requested, d.heap.NextRegion())
+}
+
+func (d *driver) free(addr uint64) {
+	block, err := d.heap.Free(addr)
+	d.record(didFree, truth(err == nil), block.Addr, block.Size, block.Requested, 1)
+}
+
+func (d *driver) containing(addr uint64) {
+	for _, r := range d.heap.Regions() {
+		for _, c := range r.Chunks {
+			if start := r.Addr + c.Offset; !c.Free() && start <= addr && addr < start+c.Size {
+				d.record(didContaining, 1, start, c.Size, c.Requested)
+				return
+			}
+		}
+	}
+	d.record(didContaining)
+}
+
+func (d *driver) stats() {
+	s := d.heap.Stats()
+	d.record(didStats, s.NumAllocs, s.BytesInUse, s.PeakBytesInUse, s.LargestAlloc, s.Reserved)
+	d.record(didStatsMore, s.PeakReserved, d.heap.LargestFree(), d.heap.NextRegion(), s.Reserved-s.BytesInUse, uint64(len(d.live)))
+}
+
+func (d *driver) walk() {
+	for _, r := range d.heap.Regions() {
+		for _, c := range r.Chunks {
+			d.record(didChunk, r.Addr+c.Offset, c.Size, c.Requested, truth(c.Free()), truth(c.Offset == 0))
+		}
+	}
+}
