@@ -18,6 +18,9 @@ from memprof import _native
 STANDARDS = ("c++17", "c++20")
 
 
+REMEDY = "install one, or build the shim elsewhere with `memprof hooks build` and pass it with --shim FILE"
+
+
 class BuildError(Exception):
     """The shim could not be compiled; the text says why and what to do."""
 
@@ -96,12 +99,15 @@ def _compile(torch, output):
 
     compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
     if not compiler:
-        raise BuildError("no C++ compiler found; install one, or build the shim elsewhere with `memprof hooks build` and pass --shim FILE")
+        raise BuildError("no C++ compiler found; %s" % REMEDY)
     environment = {k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "PYTHONPATH")}
     errors = ""
     for standard in STANDARDS:
         command = compiler.split() + _arguments(torch, standard, output)
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+        try:
+            done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+        except OSError as error:
+            raise BuildError("cannot run the C++ compiler %s: %s; %s" % (compiler, error.strerror, REMEDY))
         if done.returncode == 0:
             return
         errors = errors or done.stdout.decode(errors="replace")

@@ -87,6 +87,10 @@ class ShimTest(unittest.TestCase):
         self.assertIn("could not compile the shim: shim.cpp:1: error: refused", error)
         self.assertEqual([f for f in os.listdir(self.cache) if not f.endswith(".lock")], [])
 
+    def test_a_compiler_that_is_not_there(self):
+        error = self.finish(self.start(CXX="/nonexistent/c++"), code=1)
+        self.assertIn("cannot run the C++ compiler /nonexistent/c++: No such file or directory; install one, or build", error)
+
     def test_another_torch_gets_another_shim(self):
         first = self.finish(self.start())
         self.write("site/torch/__init__.py", TORCH.replace("9.9.0", "9.9.1"))
