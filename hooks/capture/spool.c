@@ -70,7 +70,8 @@ bool spool_wanted(void) {
 
 bool spool_started(void) { return atomic_load_explicit(&started, memory_order_acquire); }
 
-// Recording ends before segment `segment`. Called with `changing` held.
+// Recording ends before segment `segment`, which the process page says to whoever reads it.
+// Called with `changing` held.
 static void stop(uint64_t segment, int error, const char *what) {
   if (!atomic_load(&recording)) return;
   atomic_store(&recording, false);
@@ -78,7 +79,6 @@ static void stop(uint64_t segment, int error, const char *what) {
   process->stop_errno = (uint32_t)error;
   snprintf(process->stop_reason, sizeof process->stop_reason, "%s: %s", what, strerror(error));
   __atomic_store_n(&process->state, MEMPROF_STOPPED, __ATOMIC_RELEASE);
-  problem("recording ended after %llu events and strings: %s: %s", (unsigned long long)process->stop_slot, what, strerror(error));
 }
 
 // Blocks for the whole file are had before it is mapped: a store into a hole on a full
