@@ -8,6 +8,7 @@
 //     000000.seg    65,536 records of 64 bytes, preallocated before it is mapped
 //     000001.seg    the next 65,536 ...
 //     problems      text, one line for each trouble of the hook's own
+//     strings       written by the collector: texts of segments it has deleted
 //
 // A slot is claimed by an atomic add on process.claimed; slot s lives in segment
 // s / 65536 at record s % 65536. The claimer fills its record and stores `commit`
