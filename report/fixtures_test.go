@@ -40,6 +40,7 @@ func oneEvent() *analysis.Result {
 				Start: 1_500_000, End: 1_500_000, At: at, Last: at,
 				T: analysis.Range{Min: 1000, Max: 1000}, C: analysis.Range{Min: 1024, Max: 1024}, R: analysis.Range{Min: 2 * mib, Max: 2 * mib},
 			}}},
+			LargestFree: 2*mib - 1024,
 			Map: analysis.AddressMap{At: at, Arenas: []analysis.ArenaMap{{Base: 1 << 40, Extent: 16 * gib, Spans: []analysis.Span{
 				{Start: 0, Bytes: 1000, Kind: analysis.SpanLive}, {Start: 1000, Bytes: 24, Kind: analysis.SpanSlack},
 				{Start: 1024, Bytes: 2*mib - 1024, Kind: analysis.SpanUntouched},

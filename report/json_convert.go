@@ -83,7 +83,7 @@ func newJSONWaste(d *analysis.DeviceResult) jsonWaste {
 		Internal: finite(ratio(p.Internal(), p.R)), Pending: finite(ratio(p.Pending, p.R)),
 		Reserve: finite(ratio(p.Reserve, p.R)), External: finite(ratio(p.External, p.R)),
 		Unrequested: finite(1 - ratio(d.MaxT, d.MaxR)), Unprovided: finite(1 - ratio(d.MaxC, d.MaxR)),
-		LargestFree: largestFree(d.Map), Fragmentation: finite(peakFragmentation(d)),
+		LargestFree: d.LargestFree, Fragmentation: finite(peakFragmentation(d)),
 	}
 }
 

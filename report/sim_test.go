@@ -168,6 +168,7 @@ func (s *simulator) event() {
 	if s.r > d.Peak.R || s.r == d.Peak.R && s.t > d.Peak.T {
 		d.Peak = s.instant()
 		d.Map = s.addressMap()
+		d.LargestFree = longestFree(d.Map)
 		d.TopContexts, d.TopSizes = s.holders()
 	}
 	s.point()
@@ -346,4 +347,25 @@ func training(layers, iterations int, events int64) *analysis.Result {
 		s.mark()
 	}
 	return s.finish("rank0")
+}
+
+// longestFree is L of a map: the longest run of mapped free bytes without a gap. The map tells holes from
+// untouched bytes inside one free chunk, so neighbours are joined.
+func longestFree(m analysis.AddressMap) int64 {
+	var largest int64
+	for _, arena := range m.Arenas {
+		var run, end int64
+		for _, span := range arena.Spans {
+			free := span.Kind == analysis.SpanHole || span.Kind == analysis.SpanUntouched
+			if !free || span.Start != end {
+				run = 0
+			}
+			end = span.Start + span.Bytes
+			if free {
+				run += span.Bytes
+				largest = max(largest, run)
+			}
+		}
+	}
+	return largest
 }

@@ -89,7 +89,7 @@ func peaksSection(d *analysis.DeviceResult) section {
 }
 
 // peakFragmentation is the frameworks' measure (F-L)/F at the peak instant, 0 when nothing is free
-// and NaN when the result has no map to find L in.
+// and NaN when the result has no map, and so no L.
 func peakFragmentation(d *analysis.DeviceResult) float64 {
 	free := d.Peak.Free()
 	if free <= 0 {
@@ -98,27 +98,5 @@ func peakFragmentation(d *analysis.DeviceResult) float64 {
 	if len(d.Map.Arenas) == 0 {
 		return math.NaN()
 	}
-	largest := largestFree(d.Map)
-	return ratio(free-min(largest, free), free)
-}
-
-// largestFree is L: the longest run of mapped free bytes without a gap. The map tells holes from
-// untouched bytes inside one free chunk, so neighbours are joined.
-func largestFree(m analysis.AddressMap) int64 {
-	var largest int64
-	for _, arena := range m.Arenas {
-		var run, end int64
-		for _, span := range arena.Spans {
-			free := span.Kind == analysis.SpanHole || span.Kind == analysis.SpanUntouched
-			if !free || span.Start != end {
-				run = 0
-			}
-			end = span.Start + span.Bytes
-			if free {
-				run += span.Bytes
-				largest = max(largest, run)
-			}
-		}
-	}
-	return largest
+	return ratio(free-min(d.LargestFree, free), free)
 }

@@ -226,18 +226,10 @@ func TestShorten(t *testing.T) {
 	}
 }
 
-// L joins neighbouring free spans of both kinds, but not across gaps or arenas.
-func TestLargestFree(t *testing.T) {
-	spans := []analysis.Span{
-		{Start: 0, Bytes: 10, Kind: analysis.SpanHole}, {Start: 10, Bytes: 30, Kind: analysis.SpanUntouched},
-		{Start: 50, Bytes: 35, Kind: analysis.SpanHole}, {Start: 85, Bytes: 5, Kind: analysis.SpanLive},
-		{Start: 90, Bytes: 39, Kind: analysis.SpanHole}, {Start: 129, Bytes: 1, Kind: analysis.SpanPending},
-	}
-	m := analysis.AddressMap{Arenas: []analysis.ArenaMap{{Spans: spans}, {Spans: spans[:1]}}}
-	if got := largestFree(m); got != 40 {
-		t.Errorf("largest free %d, want 40", got)
-	}
-	d := &analysis.DeviceResult{Map: m, Peak: analysis.Instant{Reserve: 30, External: 94}}
+// (F - L)/F takes L from the analysis, and is not told without a map.
+func TestPeakFragmentation(t *testing.T) {
+	m := analysis.AddressMap{Arenas: []analysis.ArenaMap{{}}}
+	d := &analysis.DeviceResult{Map: m, LargestFree: 40, Peak: analysis.Instant{Reserve: 30, External: 94}}
 	if got, want := peakFragmentation(d), 84.0/124; got != want {
 		t.Errorf("fragmentation %v, want %v", got, want)
 	}

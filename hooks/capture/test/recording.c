@@ -120,6 +120,7 @@ static void test_full_disk(void) {
   CHECK_EQUAL(trail.process.state, MEMPROF_STOPPED);
   CHECK_EQUAL(trail.process.stop_errno, ENOSPC);
   CHECK_EQUAL(trail.process.stop_slot, 2 * MEMPROF_SEGMENT_RECORDS);
+  CHECK_EQUAL(trail.count, trail.process.stop_slot);  // used to the last slot
   CHECK(trail.process.stop_reason[0] != '\0');
   trail_audit(&trail);
   CHECK(memprof_malloc(MiB, 0, NULL) != NULL);  // the job does not notice
