@@ -46,3 +46,22 @@ def train(step, iterations):
     steady = seconds[len(seconds) // 4 :]
     print(f"step {statistics.median(steady) * 1e3:.3f} ms")
     print(f"memory peak {torch.cuda.max_memory_allocated()} allocated {torch.cuda.max_memory_reserved()} reserved")
+
+
+def classify(description, build, batch):
+    """A whole job: trains the image classifier that build() makes, by SGD with momentum."""
+    opts = options(description, batch)
+    deterministic(opts)
+    model = build().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    images = torch.randn(opts.batch, 3, 224, 224)
+    labels = torch.randint(1000, (opts.batch,))
+
+    def step():
+        loss = torch.nn.functional.cross_entropy(model(images.cuda()), labels.cuda())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    train(step, opts.iterations)
