@@ -20,15 +20,32 @@ type Kind uint8
 //	phase_begin/end -            -               -                name
 //	stream_use      chunk        -               -                - (stream = the other stream)
 //	device_used     -            total           used             -
-//	external_alloc  address      bytes asked     bytes asked      the call
-//	external_free   address      -               -                the call
+//	external_alloc  address      bytes asked     bytes asked      call=, library=
+//	external_free   address      -               -                call=, library=
+//	pool_begin/end  -            -               -                pool=
+//	pool_release    -            -               -                pool=
+//	capture_begin   -            captures now    -                -
+//	capture_end     -            captures now    -                -
+//	checkpoint      -            live chunks     their bytes      pool=
+//	restore         chunk        bytes asked     chunk size       -
+//	stack           -            node, from 1    parent, 0: none  the frame
+//	label           chunk        -               -                category=, name=
+//	statistics      -            R               C                the allocator
+//	overhead        -            -               bytes, signed    what was loaded
+//
+// A context is a text of fields, name=value, with a tab between two; a text without a known
+// name is a label of the requester's own. Fields of requests: module= (the dotted path of
+// the innermost module), stack= (the number of a stack event, its innermost frame).
+// Fields of labels: category= (weights, gradients, optimizer, inputs, kv_cache), name=.
 //
 // Order. A request's memory events (device_used, grow_failed, map, map_failed) come
 // before the alloc, reclaim or oom that ends the attempt, and carry its arena. An
 // `oom`, or a `reclaim` with an arena, says that the attempt of `requested` bytes
 // failed; after a reclaim come the unmaps it made and then the next attempt's events.
 // A free is final, unless the chunk has a stream_use on another stream than its own:
-// then it is pending until its free_done.
+// then it is pending until its free_done. A `restore` makes a chunk live at a place that
+// no policy chose: a checkpoint had it there. A pool_release with an arena is the last
+// event of that arena: nothing of it is mapped or live any more.
 const (
 	KindInvalid       Kind = 0
 	KindArena         Kind = 1
@@ -57,6 +74,10 @@ const (
 	KindExternalFree  Kind = 24
 	KindDeviceUsed    Kind = 25
 	KindMapFailed     Kind = 26
+	KindStack         Kind = 27
+	KindLabel         Kind = 28
+	KindStatistics    Kind = 29
+	KindOverhead      Kind = 30
 	// KindLost is written by readers of a spool only: a slot that a dying process
 	// had claimed and not filled.
 	KindLost Kind = 63

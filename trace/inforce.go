@@ -35,13 +35,15 @@ type inForce struct {
 	mapped   []Event // map events cut to the ranges still mapped, by address
 	phases   map[int32][]Event
 	external map[int64]Event
+	lasting  []Event         // stack and overhead events: they hold for good
+	sums     map[int32]Event // the last statistics event of each device
 	totals   Totals
 }
 
 // block is a chunk from its alloc to its free (or free_done).
 type block struct {
 	alloc   Event
-	uses    []Event // stream_use, in order
+	uses    []Event // stream_use and label, in order
 	free    Event   // when pending
 	pending bool
 }
@@ -52,6 +54,7 @@ func newInForce() *inForce {
 		blocks:   map[int64]int32{},
 		phases:   map[int32][]Event{},
 		external: map[int64]Event{},
+		sums:     map[int32]Event{},
 	}
 }
 
@@ -65,13 +68,15 @@ func (f *inForce) apply(e *Event) {
 	switch e.Kind {
 	case KindArena:
 		f.arenas[e.Arena] = *e
-	case KindAlloc:
+	case KindPoolRelease:
+		delete(f.arenas, e.Arena)
+	case KindAlloc, KindRestore:
 		f.alloc(e)
 	case KindFree:
 		f.free(e)
 	case KindFreeDone:
 		f.drop(e.Addr)
-	case KindStreamUse:
+	case KindStreamUse, KindLabel:
 		if i, ok := f.blocks[e.Addr]; ok {
 			f.slots[i].uses = append(f.slots[i].uses, *e)
 		}
@@ -87,6 +92,10 @@ func (f *inForce) apply(e *Event) {
 		f.external[e.Addr] = *e
 	case KindExternalFree:
 		delete(f.external, e.Addr)
+	case KindStack, KindOverhead:
+		f.lasting = append(f.lasting, *e)
+	case KindStatistics:
+		f.sums[e.Device] = *e
 	case KindOOM:
 		f.totals.OOMs++
 	}
@@ -113,7 +122,7 @@ func (f *inForce) free(e *Event) {
 		return
 	}
 	b := &f.slots[i]
-	if slices.ContainsFunc(b.uses, func(u Event) bool { return u.Stream != b.alloc.Stream }) {
+	if slices.ContainsFunc(b.uses, func(u Event) bool { return u.Kind == KindStreamUse && u.Stream != b.alloc.Stream }) {
 		b.pending, b.free = true, *e
 		f.totals.Requested -= b.alloc.Requested
 		f.totals.Provided -= b.alloc.Provided
@@ -197,6 +206,10 @@ func (f *inForce) endPhase(e *Event) {
 func (f *inForce) rows() []Event {
 	var rows []Event
 	for _, e := range f.arenas {
+		rows = append(rows, e)
+	}
+	rows = append(rows, f.lasting...)
+	for _, e := range f.sums {
 		rows = append(rows, e)
 	}
 	rows = append(rows, f.mapped...)

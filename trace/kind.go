@@ -30,6 +30,10 @@ var kindNames = map[Kind]string{
 	KindExternalFree:  "external_free",
 	KindDeviceUsed:    "device_used",
 	KindMapFailed:     "map_failed",
+	KindStack:         "stack",
+	KindLabel:         "label",
+	KindStatistics:    "statistics",
+	KindOverhead:      "overhead",
 	KindLost:          "lost",
 }
 

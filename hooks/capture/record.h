@@ -51,8 +51,8 @@ enum memprof_kind {
   MEMPROF_POOL_BEGIN = 14,
   MEMPROF_POOL_END = 15,
   MEMPROF_POOL_RELEASE = 16,
-  MEMPROF_CHECKPOINT = 17,
-  MEMPROF_RESTORE = 18,
+  MEMPROF_CHECKPOINT = 17,   // the live chunks of a pool were noted: requested = how many
+  MEMPROF_RESTORE = 18,      // a chunk of a checkpoint is live again, at its place
   MEMPROF_PAUSE = 19,
   MEMPROF_RESUME = 20,
   MEMPROF_CAPTURE_BEGIN = 21,
@@ -61,6 +61,10 @@ enum memprof_kind {
   MEMPROF_EXTERNAL_FREE = 24,
   MEMPROF_DEVICE_USED = 25,  // the device's memory: provided = used bytes, requested = total bytes
   MEMPROF_MAP_FAILED = 26,   // the device refused to remap [addr, addr+requested)
+  MEMPROF_STACK = 27,        // a node of the tree of call stacks: requested = its number, provided = its parent's, context = the frame
+  MEMPROF_LABEL = 28,        // what the live chunk at addr turned out to hold; context = fields
+  MEMPROF_STATISTICS = 29,   // another allocator's own sums: provided = C, requested = R
+  MEMPROF_OVERHEAD = 30,     // provided = bytes, signed, that the device's use grew by; context = what was loaded
   MEMPROF_LOST = 63,         // written by readers only: a slot claimed by a process that died
   MEMPROF_STRING = 255,      // not an event: a piece of a string (struct memprof_string)
 };

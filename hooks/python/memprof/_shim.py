@@ -52,7 +52,8 @@ def cached_path(torch):
     import hashlib
 
     key = hashlib.sha256()
-    for file in (_source("torch", "shim.cpp"), _source("capture", "memprof.h")):
+    sources = sorted(os.listdir(_source("torch")))
+    for file in [_source("torch", s) for s in sources] + [_source("capture", "memprof.h")]:
         with open(file, "rb") as f:
             key.update(f.read())
     name = "%s|abi%d|%s" % (torch.__version__, _abi(torch), sys.platform)
@@ -128,7 +129,7 @@ def _arguments(torch, standard, output):
     arguments.append("-D_GLIBCXX_USE_CXX11_ABI=%d" % _abi(torch))
     for folder in includes:
         arguments += ["-isystem", folder]
-    arguments += ["-I", _source("capture"), _source("torch", "shim.cpp"), "-o", output]
+    arguments += ["-I", _source("capture"), "-I", _source("torch"), _source("torch", "shim.cpp"), "-o", output]
     arguments += ["-L", os.path.join(root, "lib"), "-lc10", "-lc10_cuda", "-ltorch_cpu", "-ltorch_cuda"]
     return arguments
 

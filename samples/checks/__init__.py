@@ -1,0 +1,1 @@
+"""The cases of the acceptance suite, a file for each subject."""

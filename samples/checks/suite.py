@@ -1,0 +1,89 @@
+"""What the acceptance cases share: a case is a function of a Suite that raises Failed."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+# What a recording says of its command should mean something elsewhere.
+JOBS = os.path.relpath(os.path.join(HERE, "jobs"))
+PYTHON = "python3" if shutil.which("python3") == sys.executable else sys.executable
+
+CASES = {}
+
+
+def case(function):
+    CASES[function.__name__] = function
+    return function
+
+
+class Failed(Exception):
+    """A case found something wrong; the text says what."""
+
+
+class Suite:
+    def __init__(self, memprof, work, keep):
+        self.memprof = memprof
+        self.work = work
+        self.keep = keep  # where recordings of the samples are left, or None
+        self.figures = []  # (what, value, budget or "")
+        os.makedirs(work, exist_ok=True)
+        self.hooks = subprocess.run([memprof, "hooks", "path"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+    def figure(self, what, value, budget=""):
+        self.figures.append((what, value, budget))
+        print(f"  {what}: {value}" + (f"   (budget {budget})" if budget else ""), flush=True)
+
+    def run(self, command, expect=0, timeout=400):
+        env = dict(os.environ, MEMPROF_PYTHON=os.path.join(self.hooks, "python"))
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, timeout=timeout)
+        if expect is not None and done.returncode != expect:
+            raise Failed(f"{' '.join(command)}: exit {done.returncode}, expected {expect}\n{done.stdout[-1500:]}\n{done.stderr[-3000:]}")
+        return done
+
+    def job(self, name, *arguments):
+        return [PYTHON, os.path.join(JOBS, name + ".py"), *arguments]
+
+    def script(self, name, text):
+        """A job of a few lines."""
+        path = os.path.join(self.work, name + ".py")
+        with open(path, "w") as f:
+            f.write(text)
+        return [PYTHON, path]
+
+    def record(self, name, command, *flags, expect=0):
+        directory = os.path.join(self.work, name)
+        shutil.rmtree(directory, ignore_errors=True)
+        done = self.run([self.memprof, "record", "-o", directory, *flags, "--", *command], expect=expect)
+        return directory, done
+
+    def verified(self, directory):
+        return json.loads(self.run([self.memprof, "verify", "--json", directory]).stdout)
+
+    def report(self, directory, *flags):
+        return json.loads(self.run([self.memprof, "report", "--json", "--no-plots", *flags, directory]).stdout)
+
+
+def losses(output):
+    found = re.findall(r"^iteration \d+ loss (\S+)$", output, re.M)
+    if not found:
+        raise Failed("the job printed no losses:\n" + output[-1000:])
+    return found
+
+
+def number(pattern, output):
+    match = re.search(pattern, output, re.M)
+    if not match:
+        raise Failed(f"{pattern!r} not found in:\n{output[-1500:]}")
+    return float(match.group(1))
+
+
+def parquet_bytes(directory):
+    return sum(os.path.getsize(os.path.join(directory, f)) for f in os.listdir(directory) if f.endswith(".parquet"))
+
+
+def first_process(report):
+    return report["processes"][0]
