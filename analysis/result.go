@@ -41,6 +41,12 @@ type DeviceResult struct {
 	TopSizes    []Holder
 	LargestFree int64 // L at the peak instant: the largest free chunk, mapped bytes
 	External    External
+
+	// Card tells the GPU from every other one of all runs and Total is its memory in bytes;
+	// "" and 0 where the recording does not say. They are filled in by who has the run's
+	// description, for [CompareRanks].
+	Card  string
+	Total int64
 }
 
 // Instant is the state of a device after one event. R = T + Rounding + Slack + Pending

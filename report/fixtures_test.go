@@ -18,12 +18,20 @@ func fixtures() []fixture {
 		{"short", []*analysis.Result{training(4, 1, 4)}},
 		{"troubled", []*analysis.Result{troubled()}},
 		{"hostile", []*analysis.Result{hostile()}},
-		{"ranks", []*analysis.Result{training(4, 3, 4), troubled()}},
+		{"ranks", []*analysis.Result{ranked("rank0", 4, "GPU-a"), troubled(), ranked("rank2", 12, "GPU-b")}},
 		{"one_event", []*analysis.Result{oneEvent()}},
 		{"no_allocations", []*analysis.Result{{Process: "pid7", Events: 2, Duration: 1500, Devices: []analysis.DeviceResult{{Peak: never(), Final: never()}}}}},
 		{"no_devices", []*analysis.Result{{Process: "pid8"}}},
 		{"nothing", nil},
 	}
+}
+
+// ranked is a rank of a job on a card of its own.
+func ranked(name string, layers int, card string) *analysis.Result {
+	r := training(layers, 3, 4)
+	r.Process = name
+	r.Devices[0].Card, r.Devices[0].Total = card, 8*gib
+	return r
 }
 
 // never is the instant of a device on which nothing happened.
@@ -77,6 +85,7 @@ func troubled() *analysis.Result {
 	}
 	d.GrowthCount = int64(len(d.Growths)) + 1234
 	last := d.Series.Points[len(d.Series.Points)-1]
+	d.OOMCount = 2
 	d.OOMs = []analysis.OOM{
 		{Seq: 1200, Time: last.Start / 2, Request: 3 * gib, Free: 4 * gib, LargestFree: gib, Verdict: analysis.Fragmentation, Context: "model.head", At: last.At},
 		{Seq: 1300, Time: last.Start, Request: 30 * gib, Free: 4 * gib, LargestFree: gib, Verdict: analysis.Capacity, At: last.At},

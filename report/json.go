@@ -8,13 +8,13 @@ import (
 	"github.com/memprof/memprof/analysis"
 )
 
-// JSON writes the results as one JSON object, {"processes": [...]}, indented. Names are stable:
+// JSON writes the results as one JSON object, {"processes": [...], "ranks": {...}}, indented. Names are stable:
 // they are added to, never changed. Bytes and counts are integers, times integers of nanoseconds
 // ("_ns"), shares numbers of which 1 is all; what does not exist is null; lists are never null.
 // The course over time and the spans of the address map are for the plots and are left out.
 // Context names are as they were recorded, JSON-escaped. It fails only where w does.
 func JSON(w io.Writer, results []*analysis.Result) error {
-	out := jsonReport{Processes: []jsonProcess{}}
+	out := jsonReport{Processes: []jsonProcess{}, Ranks: newJSONRanks(results)}
 	for _, r := range results {
 		out.Processes = append(out.Processes, newJSONProcess(r))
 	}
@@ -25,6 +25,7 @@ func JSON(w io.Writer, results []*analysis.Result) error {
 
 type jsonReport struct {
 	Processes []jsonProcess `json:"processes"`
+	Ranks     jsonRanks     `json:"ranks"`
 }
 
 type jsonProcess struct {

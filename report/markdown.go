@@ -12,7 +12,7 @@ import (
 // sections and numbers of Text, tables as Markdown tables. It fails only where w does.
 func Markdown(w io.Writer, results []*analysis.Result) error {
 	var out bytes.Buffer
-	if s, several := overviewSection(results); several {
+	if s, several := ranksSection(results); several {
 		markdownSection(&out, s, "## ")
 	}
 	for _, r := range results {

@@ -25,7 +25,7 @@ type Options struct {
 func Text(w io.Writer, results []*analysis.Result, o Options) error {
 	var out bytes.Buffer
 	p := printer{&out, o}
-	if s, several := overviewSection(results); several {
+	if s, several := ranksSection(results); several {
 		p.section(s)
 	}
 	for _, r := range results {
@@ -91,27 +91,6 @@ func deviceArenas(r *analysis.Result, device int32) (n int64) {
 		}
 	}
 	return n
-}
-
-// overviewSection compares devices where there are several to compare.
-func overviewSection(results []*analysis.Result) (section, bool) {
-	s := section{
-		title: "Overview",
-		columns: []column{
-			words("process"), numbers("GPU"), numbers("requested"), numbers("reserved"), numbers("internal"),
-			numbers("reserve"), numbers("external"), numbers("failed"),
-		},
-		after: note("at each device's peak instant; internal, reserve and external as shares of reserved"),
-	}
-	for _, r := range results {
-		for i := range r.Devices {
-			d := &r.Devices[i]
-			s.rows = append(s.rows, row(shorten(r.Process, 24), formatCount(int64(d.Device)), FormatSize(d.Peak.T), FormatSize(d.Peak.R),
-				FormatPercent(ratio(d.Peak.Internal(), d.Peak.R)), FormatPercent(ratio(d.Peak.Reserve, d.Peak.R)),
-				FormatPercent(ratio(d.Peak.External, d.Peak.R)), formatCount(int64(len(d.OOMs)))))
-		}
-	}
-	return s, len(s.rows) > 1
 }
 
 func (p printer) heading(title, line string) {

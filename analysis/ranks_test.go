@@ -1,0 +1,128 @@
+package analysis
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestRankOf(t *testing.T) {
+	type answer struct {
+		rank int
+		ok   bool
+	}
+	for process, want := range map[string]answer{
+		"rank0": {0, true}, "rank12": {12, true}, "rank3-pid4711": {3, true}, "rank3-pid4711-2": {3, true},
+		"pid4711": {}, "device": {}, "rank": {}, "rank-1": {}, "rank03": {}, "rank1x": {}, "ranks1": {}, "": {},
+	} {
+		rank, ok := RankOf(process)
+		if !ok {
+			rank = 0
+		}
+		if got := (answer{rank, ok}); got != want {
+			t.Errorf("RankOf(%q) = %v, want %v", process, got, want)
+		}
+	}
+}
+
+// member is a result whose one device reserved so many bytes, all of them requested.
+func member(process, card string, total, reserved int64) *Result {
+	return &Result{Process: process, Duration: 100, Devices: []DeviceResult{{
+		Allocs: 1, MaxT: reserved, MaxR: reserved, Card: card, Total: total, Series: Series{Points: []Point{{Start: 10}}},
+	}}}
+}
+
+func TestCompareRanks(t *testing.T) {
+	later := member("rank1-pid9", "b", 1000, 500)
+	later.Devices[0].Series.Points[0].Start = 101 // after rank1 had ended
+	foreign := member("rank2", "c", 1000, 300)
+	foreign.Devices[0].External.Peak = 250
+	idle := member("rank7", "d", 1000, 900)
+	idle.Devices[0].Allocs = 0
+	type row struct {
+		Process           string
+		Number            int
+		Used, Left, Total int64
+	}
+	tests := []struct {
+		name      string
+		results   []*Result
+		rows      []row
+		ratio     float64 // 0: none
+		first     int
+		imbalance Imbalance
+	}{
+		{"nothing", nil, nil, 0, -1, Imbalance{Row: -1}},
+		{
+			"one process", []*Result{member("rank0", "a", 1000, 400)},
+			[]row{{"rank0", 0, 400, 600, 1000}}, 0, 0, Imbalance{Ranks: 1, Most: 400, Mean: 400},
+		},
+		{
+			"what other libraries hold counts, a device without allocations does not",
+			[]*Result{member("rank0", "a", 1000, 500), foreign, idle},
+			[]row{{"rank0", 0, 500, 500, 1000}, {"rank2", 2, 550, 450, 1000}},
+			1.25, 1, Imbalance{Ranks: 2, Most: 500, Mean: 400},
+		},
+		{
+			"a rank that was started again counts once, with its greater peak",
+			[]*Result{member("rank0", "a", 1000, 300), member("rank1", "b", 1000, 200), later},
+			[]row{{"rank0", 0, 300, 700, 1000}, {"rank1", 1, 200, 800, 1000}, {"rank1-pid9", 1, 500, 500, 1000}},
+			1.25, 2, Imbalance{Ranks: 2, Most: 500, Mean: 400, Row: 2},
+		},
+		{
+			"processes beside ranks are in no imbalance",
+			[]*Result{member("pid5", "c", 1000, 900), member("rank0", "a", 1000, 100), member("rank1", "b", 1000, 100)},
+			[]row{{"pid5", -1, 900, 100, 1000}, {"rank0", 0, 100, 900, 1000}, {"rank1", 1, 100, 900, 1000}},
+			1, 0, Imbalance{Ranks: 2, Most: 100, Mean: 100, Row: 1},
+		},
+		{
+			"without ranks each process is one; those on one card share what is left",
+			[]*Result{member("pid5", "a", 1000, 300), member("pid6", "a", 1000, 500), member("pid7", "b", 1000, 700)},
+			[]row{{"pid5", -1, 800, 200, 1000}, {"pid6", -1, 800, 200, 1000}, {"pid7", -1, 700, 300, 1000}},
+			1.4, 1, Imbalance{Ranks: 3, Most: 700, Mean: 500, Row: 2},
+		},
+		{
+			"cards that are not known are shared by none and leave nothing to tell",
+			[]*Result{member("rank0", "", 0, 300), member("rank1", "", 0, 500)},
+			[]row{{"rank0", 0, 300, -1, 0}, {"rank1", 1, 500, -1, 0}},
+			1.25, -1, Imbalance{Ranks: 2, Most: 500, Mean: 400, Row: 1},
+		},
+		{
+			"more than the card has is nothing left",
+			[]*Result{member("rank0", "a", 1000, 1200)},
+			[]row{{"rank0", 0, 1200, 0, 1000}}, 0, 0, Imbalance{Ranks: 1, Most: 1200, Mean: 1200},
+		},
+	}
+	for _, test := range tests {
+		ranks := CompareRanks(test.results)
+		var rows []row
+		for _, r := range ranks.Rows {
+			rows = append(rows, row{r.Process, r.Number, r.Used, r.Left, r.Device.Total})
+		}
+		if diff := cmp.Diff(test.rows, rows); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+		if diff := cmp.Diff(test.imbalance, ranks.Reserved); diff != "" {
+			t.Errorf("%s: imbalance (-want +got):\n%s", test.name, diff)
+		}
+		if ratio, ok := ranks.Reserved.Ratio(); ratio != test.ratio || ok != (test.ratio != 0) {
+			t.Errorf("%s: ratio %v, %v, want %v", test.name, ratio, ok, test.ratio)
+		}
+		if ranks.First != test.first {
+			t.Errorf("%s: row %d would run out first, want %d", test.name, ranks.First, test.first)
+		}
+	}
+}
+
+func TestRankMetrics(t *testing.T) {
+	a, b := member("rank0", "a", 1000, 100), member("rank1", "b", 1000, 300)
+	a.Devices[0].MaxT, b.Devices[0].MaxT = 90, 10
+	ranks := CompareRanks([]*Result{a, b})
+	got := map[string]float64{}
+	for _, m := range RankMetrics() {
+		got[m.Name], _ = m.Of(ranks).Ratio()
+	}
+	if diff := cmp.Diff(map[string]float64{"imbalance.reserved": 1.5, "imbalance.requested": 1.8}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
