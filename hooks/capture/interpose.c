@@ -29,6 +29,9 @@ enum { CUDA_OK = 0, CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_FOUND = 500 };
 
 static __thread int depth;
 
+void interpose_enter(void) { depth++; }
+void interpose_leave(void) { depth--; }
+
 // The definition after ours; libraries that were loaded privately are not on the way
 // RTLD_NEXT looks, so they are asked by name.
 static void *next(const char *symbol) {

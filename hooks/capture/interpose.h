@@ -16,4 +16,10 @@ bool interpose_free(void *ptr);
 // Meanwhile nothing may be waited for, queried or unmapped.
 bool interpose_capturing(void);
 
+// Between the two, calls of this thread are the hook's own: neither noted nor served, and not
+// retried with a reclaim, which would wait for the device lock that the caller holds. They
+// nest.
+void interpose_enter(void);
+void interpose_leave(void);
+
 #endif
