@@ -177,11 +177,15 @@ func (a *Allocator) handedOut(size, rounded uint64) uint64 {
 // place hands out a free chunk, or the low part of it.
 func (a *Allocator) place(handle int32, rounded, requested uint64) Block {
 	a.free.remove(handle)
-	c := &a.chunks[handle]
-	if size := a.handedOut(c.size, rounded); size < c.size {
-		a.split(handle, size)
-		c = &a.chunks[handle]
+	if c := &a.chunks[handle]; a.handedOut(c.size, rounded) < c.size {
+		a.split(handle, rounded)
 	}
+	return a.handOut(handle, requested)
+}
+
+// handOut makes a chunk that is in no bin one in use.
+func (a *Allocator) handOut(handle int32, requested uint64) Block {
+	c := &a.chunks[handle]
 	a.lastID++
 	c.requested, c.id = requested, a.lastID
 	a.live.insert(c.addr, handle)

@@ -322,6 +322,32 @@ func (n *naive) unmap(addr, bytes uint64) bool {
 	return false
 }
 
+// putBack is Allocator.Restore.
+func (n *naive) putBack(addr, size, requested uint64) (Block, bool) {
+	if size == 0 || addr%256 != 0 || size%256 != 0 || requested == 0 || requested > size || n.lost(addr, addr+size) > 0 {
+		return Block{}, false
+	}
+	for at, s := range n.spans {
+		if s.id != 0 || s.addr > addr || addr+size > s.addr+s.size {
+			continue
+		}
+		n.ids++
+		pieces := []span{
+			{addr: s.addr, size: addr - s.addr, region: s.region},
+			{addr, size, requested, n.ids, s.region},
+			{addr: addr + size, size: s.addr + s.size - addr - size, region: s.region},
+		}
+		pieces = slices.DeleteFunc(pieces, func(p span) bool { return p.size == 0 })
+		n.spans = slices.Replace(n.spans, at, at+1, pieces...)
+		n.stats.NumAllocs++
+		n.stats.BytesInUse += size
+		n.stats.PeakBytesInUse = max(n.stats.PeakBytesInUse, n.stats.BytesInUse)
+		n.stats.LargestAlloc = max(n.stats.LargestAlloc, size)
+		return Block{addr, size, requested, n.ids}, true
+	}
+	return Block{}, false
+}
+
 // listing is what Allocator.Regions should be.
 func (n *naive) listing() []Region {
 	out := []Region{}

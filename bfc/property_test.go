@@ -111,6 +111,26 @@ func (p *pair) unmap(t *rapid.T) {
 	}
 }
 
+// restore makes part of a chunk a block, or tries to where that cannot be.
+func (p *pair) restore(t *rapid.T) {
+	if len(p.n.spans) == 0 {
+		t.Skip("nothing to restore in")
+	}
+	s := p.n.spans[rapid.IntRange(0, len(p.n.spans)-1).Draw(t, "chunk")]
+	skip := rapid.Uint64Range(0, s.size/256).Draw(t, "granules before")
+	size := 256 * rapid.Uint64Range(0, s.size/256-skip+1).Draw(t, "granules")
+	addr := s.addr + 256*skip + rapid.SampledFrom([]uint64{0, 0, 0, 0, 1}).Draw(t, "misaligned")
+	requested := rapid.Uint64Range(0, size+1).Draw(t, "requested")
+	got, err := p.a.Restore(addr, size, requested)
+	want, ok := p.n.putBack(addr, size, requested)
+	if got != want || (err == nil) != ok {
+		t.Fatalf("Restore(%#x, %d, %d) = %+v %v, want %+v %v", addr, size, requested, got, err, want, ok)
+	}
+	if ok {
+		p.live = append(p.live, got)
+	}
+}
+
 func (p *pair) collect(t *rapid.T) {
 	if got, want := p.a.CollectGarbage(), p.n.collect(); got != want {
 		t.Fatalf("CollectGarbage = %d, want %d", got, want)
@@ -205,6 +225,7 @@ func TestAgreesWithNaive(t *testing.T) {
 			"alloc more": p.alloc,
 			"free":       p.free,
 			"unmap":      p.unmap,
+			"restore":    p.restore,
 			"collect":    p.collect,
 			"":           p.check,
 		})

@@ -154,11 +154,10 @@ static void describe(const struct bfc *bfc, uint32_t index, struct bfc_block *ou
   *out = (struct bfc_block){chunk->addr, chunk->size, chunk->requested, index};
 }
 
-static void place(struct bfc *bfc, uint32_t index, uint64_t rounded, uint64_t requested) {
-  bfc_free_remove(bfc, index);
-  uint64_t size = bfc_handed_out(bfc, bfc->chunks[index].size, rounded);
-  if (size < bfc->chunks[index].size) split(bfc, index, size);
+// Makes a chunk that is in no class one in use.
+static void hand_out(struct bfc *bfc, uint32_t index, uint64_t requested) {
   struct bfc_chunk *chunk = &bfc->chunks[index];
+  const uint64_t size = chunk->size;
   chunk->state = BFC_IN_USE;
   chunk->requested = requested;
   chunk->note = 0;
@@ -169,6 +168,13 @@ static void place(struct bfc *bfc, uint32_t index, uint64_t rounded, uint64_t re
   stats->bytes_in_use += size;
   stats->peak_bytes_in_use = bfc_greatest(stats->peak_bytes_in_use, stats->bytes_in_use);
   stats->largest_alloc = bfc_greatest(stats->largest_alloc, size);
+}
+
+static void place(struct bfc *bfc, uint32_t index, uint64_t rounded, uint64_t requested) {
+  bfc_free_remove(bfc, index);
+  uint64_t size = bfc_handed_out(bfc, bfc->chunks[index].size, rounded);
+  if (size < bfc->chunks[index].size) split(bfc, index, size);
+  hand_out(bfc, index, requested);
 }
 
 // Host memory for what every request needs. Mapping part of a range leaves one more.
@@ -210,6 +216,41 @@ bool bfc_free(struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
   bfc->chunks[index].state = BFC_FREE;
   bfc->chunks[index].requested = 0;
   bfc_merge(bfc, index);
+  return true;
+}
+
+// The free chunk that has all of [addr, addr+size), or 0. Walks the region's chunks: only
+// checkpoints ask.
+static uint32_t free_over(const struct bfc *bfc, uint64_t addr, uint64_t size) {
+  const uint64_t end = addr + size;
+  if (end <= addr || ((addr | size) & (BFC_GRANULE - 1)) != 0) return 0;
+  for (size_t i = 0; i < bfc->region_count; i++) {
+    const struct bfc_region *region = &bfc->regions[i];
+    if (addr < region->addr || addr - region->addr >= region->size) continue;
+    for (uint32_t at = bfc->chunks[region->wall].next; at != region->wall; at = bfc->chunks[at].next) {
+      const struct bfc_chunk *chunk = &bfc->chunks[at];
+      if (chunk->addr + chunk->size < end) continue;
+      return chunk->state == BFC_FREE && chunk->addr <= addr ? at : 0;
+    }
+  }
+  return 0;
+}
+
+bool bfc_restore(struct bfc *bfc, uint64_t addr, uint64_t size, uint64_t requested, struct bfc_block *out) {
+  if (requested == 0 || requested > size || !reserve(bfc)) return false;
+  uint32_t index = free_over(bfc, addr, size);
+  if (index == 0 || bfc_unmapped_within(bfc, addr, addr + size) != 0) return false;
+  bfc_free_remove(bfc, index);
+  const uint64_t low = addr - bfc->chunks[index].addr;
+  if (low > 0) {
+    split(bfc, index, low);
+    bfc_free_insert(bfc, index);
+    index = bfc->chunks[index].next;
+    bfc_free_remove(bfc, index);
+  }
+  if (size < bfc->chunks[index].size) split(bfc, index, size);
+  hand_out(bfc, index, requested);
+  describe(bfc, index, out);
   return true;
 }
 

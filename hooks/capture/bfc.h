@@ -84,6 +84,13 @@ bool bfc_alloc(struct bfc *bfc, uint64_t size, struct bfc_block *out);
 // false: `addr` is not the start of a chunk in use; nothing changes.
 bool bfc_free(struct bfc *bfc, uint64_t addr, struct bfc_block *out);
 
+// Makes [addr, addr+size) a block in use at a place that no policy chose: a checkpoint of the
+// heap had it there. Since free chunks always merge, a heap is told by its regions and
+// blocks: freeing all blocks and restoring those of a checkpoint gives the very heap that was
+// checked. false: not whole granules, not mapped, not of one free chunk, or host memory is
+// short; nothing has changed.
+bool bfc_restore(struct bfc *bfc, uint64_t addr, uint64_t size, uint64_t requested, struct bfc_block *out);
+
 // The chunk in use that starts at / contains addr. `containing` walks nothing: it is
 // O(log n) in the number of chunks or better.
 bool bfc_find(const struct bfc *bfc, uint64_t addr, struct bfc_block *out);

@@ -162,6 +162,8 @@ func (d *driver) step() {
 		d.do(opClear, 0, 0)
 	case d.oneIn(300):
 		d.unmap()
+	case d.oneIn(400):
+		d.restore()
 	case d.oneIn(1000):
 		d.do(opHeld, d.maybe(d.logUniform(20, 36)), 0)
 	case d.oneIn(1500):
@@ -262,6 +264,19 @@ func (d *driver) unmap() {
 	}
 }
 
+// restore makes part of a chunk a block at its place; some are in use, misaligned or too long.
+func (d *driver) restore() {
+	regions := d.heap.Regions()
+	if len(regions) == 0 {
+		return
+	}
+	r := regions[d.random.IntN(len(regions))]
+	c := r.Chunks[d.random.IntN(len(r.Chunks))]
+	first := d.random.Uint64N(c.Size / 256)
+	count := 1 + d.random.Uint64N(c.Size/256-first)
+	d.do(opRestore, r.Addr+c.Offset+256*first+truth(d.oneIn(50)), 256*count+256*truth(d.oneIn(50)))
+}
+
 // do sends an operation, runs it, and records what it did.
 func (d *driver) do(kind, a, b uint64) {
 	d.send(kind, a, b)
@@ -282,6 +297,12 @@ func (d *driver) do(kind, a, b uint64) {
 		if ok {
 			d.memory.Unmap(a, b)
 		}
+	case opRestore:
+		block, err := d.heap.Restore(a, b, b-1)
+		if err == nil {
+			d.live = append(d.live, block.Addr)
+		}
+		d.record(didRestore, truth(err == nil), block.Addr, block.Size, block.Requested)
 	case opHeld:
 		d.memory.held = a
 	case opContaining:

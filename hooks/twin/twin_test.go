@@ -34,6 +34,7 @@ const (
 	opStats
 	opWalk
 	opClear
+	opRestore
 )
 
 const (
@@ -44,6 +45,7 @@ const (
 	didStats
 	didStatsMore
 	didChunk
+	didRestore
 )
 
 const (
@@ -100,7 +102,7 @@ func TestTwins(t *testing.T) {
 		t.Fatalf("-twin.seed=%d -twin.ops=%d: after %d records: %v\n%s", seed, *twinOps, compared, err, complaints.String())
 	}
 	t.Logf("seed %d: %d operations, %d records agree: %v", seed, *twinOps, compared, tally)
-	for _, what := range []string{"alloc 0", "alloc 1", "free 0", "free 1", "unmap 0", "unmap 1", "containing 0", "containing 1",
+	for _, what := range []string{"alloc 0", "alloc 1", "free 0", "free 1", "unmap 0", "unmap 1", "restore 0", "restore 1", "containing 0", "containing 1",
 		"memory grow 0", "memory grow 1", "memory map 0", "memory map 1", "memory release", "memory unmap", "memory free", "chunk"} {
 		if tally[what] == 0 && *twinOps >= 300_000 {
 			t.Errorf("-twin.seed=%d -twin.ops=%d: no %s among the operations: nothing was compared of it", seed, *twinOps, what)
@@ -154,7 +156,7 @@ func compare(in io.Reader, expected <-chan []record) (compared int, err error) {
 }
 
 var kindNames = map[uint64]string{
-	didAlloc: "alloc", didFree: "free", didUnmap: "unmap", didContaining: "containing", didStats: "stats",
+	didAlloc: "alloc", didFree: "free", didUnmap: "unmap", didRestore: "restore", didContaining: "containing", didStats: "stats",
 	didStatsMore: "more stats", didChunk: "chunk", memoryGrow: "memory grow", memoryRelease: "memory release",
 	memoryMap: "memory map", memoryUnmap: "memory unmap", memoryFree: "memory free",
 }
@@ -162,7 +164,7 @@ var kindNames = map[uint64]string{
 // outcome is the kind of a record and, where it can succeed or fail, 1 or 0.
 func (r record) outcome() string {
 	switch r[0] {
-	case didAlloc, didFree, didUnmap, didContaining:
+	case didAlloc, didFree, didUnmap, didRestore, didContaining:
 		return fmt.Sprint(kindNames[r[0]], " ", r[1])
 	case memoryGrow:
 		return fmt.Sprint(kindNames[r[0]], " ", r[2])

@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_CLEAR };
+enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_CLEAR, OP_RESTORE };
 
 enum record_kind {
-  DID_ALLOC = 100, DID_FREE, DID_UNMAP, DID_CONTAINING, DID_STATS, DID_STATS_MORE, DID_CHUNK,
+  DID_ALLOC = 100, DID_FREE, DID_UNMAP, DID_CONTAINING, DID_STATS, DID_STATS_MORE, DID_CHUNK, DID_RESTORE,
   MEMORY_GROW = 200, MEMORY_RELEASE, MEMORY_MAP, MEMORY_UNMAP, MEMORY_FREE,
 };
 
@@ -163,17 +163,19 @@ struct heap {
   size_t count, capacity;
 };
 
+static void keep(struct heap *heap, const struct bfc_block *block) {
+  if (heap->count == heap->capacity) {
+    heap->capacity = 2 * heap->capacity + 1024;
+    heap->live = must(realloc(heap->live, heap->capacity * sizeof *heap->live));
+  }
+  heap->live[heap->count++] = block->addr;
+  bfc_set_note(heap->bfc, block->chunk, ~block->addr);
+}
+
 static void take(struct heap *heap, uint64_t size) {
   struct bfc_block block = {0};
   bool ok = bfc_alloc(heap->bfc, size, &block);
-  if (ok) {
-    if (heap->count == heap->capacity) {
-      heap->capacity = 2 * heap->capacity + 1024;
-      heap->live = must(realloc(heap->live, heap->capacity * sizeof *heap->live));
-    }
-    heap->live[heap->count++] = block.addr;
-    bfc_set_note(heap->bfc, block.chunk, ~block.addr);
-  }
+  if (ok) keep(heap, &block);
   put(DID_ALLOC, ok, block.addr, block.size, block.requested, bfc_next_region(heap->bfc));
 }
 
@@ -221,6 +223,11 @@ static void run(struct heap *heap, struct operation op) {
       ok = bfc_unmap(heap->bfc, op.a, op.b);
       put(DID_UNMAP, ok, op.a, op.b, 0, 0);
       if (ok) unmap(&heap->device, op.a, op.b);
+      return;
+    case OP_RESTORE:
+      ok = bfc_restore(heap->bfc, op.a, op.b, op.b - 1, &block);
+      if (ok) keep(heap, &block);
+      put(DID_RESTORE, ok, block.addr, block.size, block.requested, 0);
       return;
     case OP_HELD: heap->device.held = op.a; return;
     case OP_CONTAINING:

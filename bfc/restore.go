@@ -1,0 +1,65 @@
+package bfc
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// ErrNotRestorable is of a range that cannot be made a block again.
+var ErrNotRestorable = errors.New("not whole granules that are mapped and of one free chunk")
+
+// Restore makes [addr, addr+size) a block in use at a place no policy chose: a checkpoint
+// of the heap had it there. size is a multiple of Granule, of which requested bytes were
+// asked for. What is left of the free chunk on either side stays free. The error is
+// ErrNotRestorable, and then nothing has changed.
+//
+// Since free chunks always merge, a heap is told by its regions and blocks: freeing all
+// blocks and restoring those of a checkpoint gives the very heap that was checked.
+func (a *Allocator) Restore(addr, size, requested uint64) (Block, error) {
+	handle := a.freeOver(addr, size)
+	if handle == none || requested == 0 || requested > size || a.unmapped.within(addr, addr+size) != 0 {
+		return Block{}, fmt.Errorf("bfc: restore of %d bytes at %#x: %w", size, addr, ErrNotRestorable)
+	}
+	a.free.remove(handle)
+	if low := addr - a.chunks[handle].addr; low > 0 {
+		a.split(handle, low)
+		c := &a.chunks[handle]
+		a.free.insert(handle, c.size, c.addr)
+		handle = c.next
+		a.free.remove(handle)
+	}
+	if size < a.chunks[handle].size {
+		a.split(handle, size)
+	}
+	return a.handOut(handle, requested), nil
+}
+
+// freeOver is the free chunk that has all of [addr, addr+size), or none.
+func (a *Allocator) freeOver(addr, size uint64) int32 {
+	end := addr + size
+	if end <= addr || (addr|size)&(Granule-1) != 0 {
+		return none
+	}
+	at, _ := slices.BinarySearchFunc(a.regions, addr, func(r region, addr uint64) int {
+		if r.end() <= addr {
+			return -1
+		}
+		return 1
+	})
+	if at == len(a.regions) || a.regions[at].addr > addr {
+		return none
+	}
+	wall := a.regions[at].wall
+	for handle := a.chunks[wall].next; handle != wall; handle = a.chunks[handle].next {
+		c := &a.chunks[handle]
+		if c.addr+c.size < end {
+			continue
+		}
+		if c.id == freeID && c.addr <= addr {
+			return handle
+		}
+		return none
+	}
+	return none
+}
