@@ -132,6 +132,21 @@ func (a *arena) attempt(e *trace.Event) *Mismatch {
 	return nil
 }
 
+// restore makes a block live at the place where a checkpoint had it.
+func (a *arena) restore(e *trace.Event) *Mismatch {
+	if len(a.script.events) > 0 {
+		return atEvent(e, "the end of the request under way", "a restore")
+	}
+	block, err := a.heap.Restore(uint64(e.Addr), uint64(e.Provided), uint64(e.Requested))
+	if err != nil {
+		return atEvent(e, "a place that is mapped and of one free chunk", place(uint64(e.Provided), uint64(e.Addr)))
+	}
+	if e.Stream != a.stream {
+		a.streams[block.Addr] = e.Stream
+	}
+	return nil
+}
+
 // outcome is what a replayed attempt came to, in words.
 func outcome(block bfc.Block, ok bool) string {
 	if !ok {

@@ -35,6 +35,10 @@
 // its first reservation goes. An unmap with no attempt under way is a give-back. An arena
 // with garbage collection gives back in no other way: all its unmaps are of attempts.
 //
+// A restore makes a block live at a place that no policy chose; the place must be mapped and
+// of one free chunk, and what follows is placed around it. A pool_release ends an arena, of
+// which nothing may be in use or mapped.
+//
 // Blocks are free to be used again at their free; those that another stream than their own
 // has used, at their free_done. Kinds that are not of the allocator pass through, as do the
 // events of arenas whose options name no growth: those belong to somebody else's allocator.

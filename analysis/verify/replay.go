@@ -13,6 +13,7 @@ type replayer struct {
 	last   *arena           // the arena of the event before, or nil
 
 	ours, allocs, frees int64
+	released            int64 // growths of arenas that have ended
 }
 
 func newReplayer() *replayer { return &replayer{arenas: map[int32]*arena{}} }
@@ -24,7 +25,9 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		return r.begin(e, strings.Text(e.Context))
 	case trace.KindReclaim:
 		return r.reclaim(e)
-	case trace.KindAlloc, trace.KindFree, trace.KindFreeDone, trace.KindStreamUse, trace.KindOOM,
+	case trace.KindPoolRelease:
+		return r.releaseArena(e)
+	case trace.KindAlloc, trace.KindFree, trace.KindFreeDone, trace.KindStreamUse, trace.KindOOM, trace.KindRestore,
 		trace.KindMap, trace.KindUnmap, trace.KindGrowFailed, trace.KindMapFailed, trace.KindDeviceUsed:
 	default:
 		return nil
@@ -42,6 +45,8 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		return a.freeDone(e)
 	case trace.KindStreamUse:
 		return a.use(e)
+	case trace.KindRestore:
+		return count(&r.allocs, a.restore(e))
 	case trace.KindOOM:
 		return a.attempt(e)
 	case trace.KindUnmap:
@@ -89,6 +94,22 @@ func (r *replayer) begin(e *trace.Event, options string) *Mismatch {
 	return nil
 }
 
+// releaseArena ends an arena. Nothing of it is left, and its id is never used again.
+func (r *replayer) releaseArena(e *trace.Event) *Mismatch {
+	a, wrong := r.arena(e)
+	if a == nil {
+		return wrong
+	}
+	if stats := a.heap.Stats(); stats.BytesInUse != 0 || stats.Reserved != 0 {
+		return atEvent(e, "the end of an arena of which nothing is in use or mapped",
+			fmt.Sprintf("one with %d bytes in use and %d mapped", stats.BytesInUse, stats.Reserved))
+	}
+	r.released += a.script.growths
+	delete(r.arenas, e.Arena)
+	r.last = nil
+	return nil
+}
+
 // reclaim ends the attempt of its arena, if it has one; unmaps of any arena may follow.
 func (r *replayer) reclaim(e *trace.Event) *Mismatch {
 	a, wrong := r.arena(e)
@@ -100,7 +121,7 @@ func (r *replayer) reclaim(e *trace.Event) *Mismatch {
 
 // growths is how many growths the memory granted, in all arenas.
 func (r *replayer) growths() int64 {
-	n := int64(0)
+	n := r.released
 	for _, a := range r.arenas {
 		if a != nil {
 			n += a.script.growths
