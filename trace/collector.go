@@ -96,7 +96,7 @@ func (c *Collector) takeStock() error {
 	if err := removeTemporary(c.dir); err != nil {
 		return err
 	}
-	parts, err := readParts(c.dir)
+	parts, err := readParts(c.dir, func(file string) bool { return !isReadings(file) })
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,7 @@
 //	  rank0-0000.parquet    the first part of rank 0: at most 2,097,152 events
 //	  rank0-0001.parquet    the next
 //	  pid4711-0000.parquet  a process without a rank
+//	  device-0000.parquet   no process: what the devices had in use, read beside the job
 //	  spool/                only while recording, or after a collector died
 //	  *.parquet.tmp         a part in the making, .ballast the room kept for it
 //

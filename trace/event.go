@@ -19,7 +19,7 @@ type Kind uint8
 //	iteration       -            number, from 0  -                label
 //	phase_begin/end -            -               -                name
 //	stream_use      chunk        -               -                - (stream = the other stream)
-//	device_used     -            total           used             -
+//	device_used     -            total           used             readings: all=1, pid=
 //	external_alloc  address      bytes asked     bytes asked      call=, library=
 //	external_free   address      -               -                call=, library=
 //	pool_begin/end  -            -               -                pool=

@@ -21,6 +21,11 @@ type Run struct {
 	Info      Info       // empty but for ID when the run has no run.json
 	Processes []*Process // by rank, then by name
 	Warnings  []string   // what is odd and does not hinder reading
+
+	// Readings are those of the devices' used memory, nil if there are none, or none that
+	// can be read: ReadingsErr then says what is wrong with them.
+	Readings    *Process
+	ReadingsErr error
 }
 
 // Process is one recorded process and its parts in order.
@@ -92,11 +97,15 @@ func openOne(path string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
+	if part.Process.Name == ReadingsName {
+		return nil, onlyReadings(path)
+	}
 	run := &Run{Dir: filepath.Dir(path)}
 	info, err := readInfoIfAny(run.Dir)
 	switch {
 	case err == nil && info != nil && info.ID == part.Process.RunID:
 		run.Info = *info
+		run.takeReadings()
 	default:
 		run.Info.ID = part.Process.RunID
 		run.Warnings = append(run.Warnings, fmt.Sprintf("%s: no %s of this run beside it: host, devices and command are not known", path, InfoName))
@@ -110,7 +119,7 @@ func openDir(dir string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	parts, err := readParts(dir)
+	parts, err := readParts(dir, func(file string) bool { return !isReadings(file) })
 	if err != nil {
 		return nil, err
 	}
@@ -149,18 +158,19 @@ func openDir(dir string) (*Run, error) {
 	if run.Processes, err = groupParts(dir, parts, false); err != nil {
 		return nil, err
 	}
+	run.takeReadings()
 	return run, nil
 }
 
-// readParts reads the metadata of all complete parts in dir.
-func readParts(dir string) ([]Part, error) {
+// readParts reads the metadata of the complete parts in dir whose file names are wanted.
+func readParts(dir string, wanted func(file string) bool) ([]Part, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	var parts []Part
 	for _, e := range entries {
-		if !strings.HasSuffix(e.Name(), partSuffix) {
+		if !strings.HasSuffix(e.Name(), partSuffix) || !wanted(e.Name()) {
 			continue
 		}
 		p, err := readPart(filepath.Join(dir, e.Name()))
