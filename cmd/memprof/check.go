@@ -16,6 +16,7 @@ import (
 
 type checkOptions struct {
 	Gates []string
+	Rank  string
 	List  bool
 	JSON  bool
 }
@@ -26,12 +27,14 @@ func newCheckCommand() *cobra.Command {
 		Use:   "check PATH...",
 		Short: "Hold recordings against limits, for CI",
 		Long: `Compares metrics of recordings with limits and fails when one is violated. In a recording
-the worst process and device count; of several recordings, which are taken as repetitions
-of one job, the median. A gate is METRIC OP LIMIT, where OP is one of < <= > >= == and the
-limit has the metric's unit: 25% for shares, 40GiB for sizes, a whole number for counts.`,
+the worst rank counts, over all its processes and devices, unless --rank says otherwise; of
+several recordings, which are taken as repetitions of one job, the median. Recordings that
+hold different ranks of one world are the nodes of one job, and count as one. A gate is
+METRIC OP LIMIT, where OP is one of < <= > >= == and the limit has the metric's unit: 25%
+for shares, 40GiB for sizes, a whole number for counts.`,
 		Annotations: exitCodes(checkExits),
 		Example: `  memprof check run --gate 'waste.external < 25%' --gate 'reserved.peak < 40GiB'
-  memprof check --list`,
+  memprof check run --rank all --gate 'oom.count == 0' --gate 'imbalance.reserved < 110%'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.OutOrStdout(), args)
 		},
@@ -42,6 +45,7 @@ limit has the metric's unit: 25% for shares, 40GiB for sizes, a whole number for
 
 func (o *checkOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&o.Gates, "gate", "g", nil, "demand this, `'METRIC OP LIMIT'`; may be given several times")
+	flags.StringVar(&o.Rank, "rank", "worst", "hold the gates against `which` rank: worst, all (each by itself), mean, or a number")
 	flags.BoolVar(&o.List, "list", false, "print the metrics there are")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON")
 }
@@ -64,17 +68,22 @@ func (o *checkOptions) run(stdout io.Writer, paths []string) error {
 		}
 		gates = append(gates, g)
 	}
+	choice, err := parseRankChoice(o.Rank)
+	if err != nil {
+		return err
+	}
 	runs, err := analyzeAll(paths)
 	if err != nil {
 		return err
 	}
+	jobs := repetitions(runs)
 	var verdicts []verdict
 	for i := range gates {
-		v, err := judge(&gates[i], runs)
+		judged, err := judge(&gates[i], choice, jobs)
 		if err != nil {
 			return err
 		}
-		verdicts = append(verdicts, v)
+		verdicts = append(verdicts, judged...)
 	}
 	if err := o.print(stdout, verdicts); err != nil {
 		return err
@@ -83,20 +92,23 @@ func (o *checkOptions) run(stdout io.Writer, paths []string) error {
 }
 
 func (o *checkOptions) list(stdout io.Writer) error {
+	type metric struct {
+		Name string `json:"name"`
+		Unit string `json:"unit"`
+		Help string `json:"help"`
+	}
+	var metrics []metric
+	for _, m := range analysis.Metrics() {
+		metrics = append(metrics, metric{m.Name, m.Unit.String(), m.Help})
+	}
+	for _, m := range analysis.RankMetrics() {
+		metrics = append(metrics, metric{m.Name, m.Unit.String(), m.Help})
+	}
 	if o.JSON {
-		type metric struct {
-			Name string `json:"name"`
-			Unit string `json:"unit"`
-			Help string `json:"help"`
-		}
-		var metrics []metric
-		for _, m := range analysis.Metrics() {
-			metrics = append(metrics, metric{m.Name, m.Unit.String(), m.Help})
-		}
 		return printJSON(stdout, metrics)
 	}
 	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	for _, m := range analysis.Metrics() {
+	for _, m := range metrics {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", m.Name, m.Unit, m.Help)
 	}
 	return table.Flush()
@@ -106,12 +118,15 @@ func (o *checkOptions) list(stdout io.Writer) error {
 type location struct {
 	Path    string `json:"path"`
 	Process string `json:"process"`
-	Device  int32  `json:"device"`
-	Seq     int64  `json:"seq"` // of the event it was true at; -1 for values of the whole run
+	Device  int32  `json:"device"` // -1 for a mean
+	Seq     int64  `json:"seq"`    // of the event it was true at; -1 for values of the whole run
 }
 
 func (l location) String() string {
-	text := fmt.Sprintf("%s: %s, device %d", l.Path, l.Process, l.Device)
+	text := fmt.Sprintf("%s: %s", l.Path, l.Process)
+	if l.Device >= 0 {
+		text += fmt.Sprintf(", device %d", l.Device)
+	}
 	if l.Seq >= 0 {
 		text += fmt.Sprintf(", seq %d", l.Seq)
 	}
@@ -132,46 +147,35 @@ type verdict struct {
 	holds bool
 }
 
-// judge takes the worst value of each run and the median of those. Of two runs, or the
-// middle two of an even number, the worse one counts.
-func judge(g *gate, runs []analyzedRun) (verdict, error) {
-	var worst []measured
-	for _, run := range runs {
-		m, err := worstOf(g, run)
+// judge takes the values of each repetition and the median of those. Of two repetitions, or
+// the middle two of an even number, the worse one counts.
+func judge(g *gate, choice rankChoice, jobs []repetition) ([]verdict, error) {
+	var names []string // in order of the first repetition, where they come in order of ranks
+	byName := map[string][]measured{}
+	for _, job := range jobs {
+		values, err := choice.measure(g, job)
 		if err != nil {
-			return verdict{}, err
+			return nil, err
 		}
-		worst = append(worst, m)
-	}
-	slices.SortStableFunc(worst, func(a, b measured) int { return cmp.Compare(g.margin(b.value), g.margin(a.value)) })
-	found := worst[len(worst)/2]
-	return verdict{gate: g, found: found, runs: len(runs), holds: g.holds(found.value)}, nil
-}
-
-// worstOf is the value with the least margin in a run. A metric that no process and
-// device of it has is an error, never a pass.
-func worstOf(g *gate, run analyzedRun) (measured, error) {
-	var worst measured
-	found, allocs := false, int64(0)
-	for _, result := range run.results {
-		for i := range result.Devices {
-			device := &result.Devices[i]
-			allocs += device.Allocs
-			value, seq, ok := g.metric.Value(device)
-			if !ok || device.Allocs == 0 || (found && g.margin(value) >= g.margin(worst.value)) {
-				continue
+		for _, m := range values {
+			name := "" // one value a repetition, whoever has it
+			if choice.kind == "all" && g.ranks == nil {
+				name = rankName(m.where.Process)
 			}
-			found = true
-			worst = measured{value, location{Path: run.path, Process: result.Process, Device: device.Device, Seq: seq}}
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+			byName[name] = append(byName[name], m)
 		}
 	}
-	switch {
-	case allocs == 0:
-		return worst, usagef("%s: no allocation in it: there is nothing to check", run.path)
-	case !found:
-		return worst, usagef("gate %q: %s has no value for %s (%s)", g.text, run.path, g.metric.Name, g.metric.Help)
+	var verdicts []verdict
+	for _, name := range names {
+		values := byName[name]
+		slices.SortStableFunc(values, func(a, b measured) int { return cmp.Compare(g.margin(b.value), g.margin(a.value)) })
+		found := values[len(values)/2]
+		verdicts = append(verdicts, verdict{gate: g, found: found, runs: len(values), holds: g.holds(found.value)})
 	}
-	return worst, nil
+	return verdicts, nil
 }
 
 func (o *checkOptions) print(stdout io.Writer, verdicts []verdict) error {
@@ -234,14 +238,15 @@ func printVerdictsJSON(stdout io.Writer, verdicts []verdict) error {
 
 // conclusion is the error that ends check when a gate does not hold.
 func conclusion(verdicts []verdict) error {
-	violated := 0
+	gates, violated := map[*gate]bool{}, map[*gate]bool{}
 	for _, v := range verdicts {
+		gates[v.gate] = true
 		if !v.holds {
-			violated++
+			violated[v.gate] = true
 		}
 	}
-	if violated == 0 {
+	if len(violated) == 0 {
 		return nil
 	}
-	return &exitError{code: exitViolated, err: fmt.Errorf("%d of %d gates violated", violated, len(verdicts))}
+	return &exitError{code: exitViolated, err: fmt.Errorf("%d of %d gates violated", len(violated), len(gates))}
 }

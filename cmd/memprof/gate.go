@@ -17,6 +17,8 @@ type gate struct {
 	metric analysis.Metric
 	op     string
 	limit  float64 // in the metric's unit: bytes, share (1 is all) or count
+	// ranks is of a metric about all ranks together, which has no Value; nil for others.
+	ranks func(*analysis.Ranks) analysis.Imbalance
 }
 
 var gateForm = regexp.MustCompile(`^\s*([A-Za-z0-9_.]+)\s*(<=|>=|==|<|>)\s*(\S.*?)\s*$`)
@@ -28,7 +30,7 @@ func parseGate(text string) (gate, error) {
 	if form == nil {
 		return gate{}, usagef("gate %q: want METRIC OP LIMIT, like 'reserved.peak < 40GiB', with OP one of < <= > >= ==", text)
 	}
-	metric, ok := analysis.LookupMetric(form[1])
+	metric, ranks, ok := lookupMetric(form[1])
 	if !ok {
 		return gate{}, usagef("gate %q: there is no metric %q (memprof check --list names them)", text, form[1])
 	}
@@ -36,7 +38,18 @@ func parseGate(text string) (gate, error) {
 	if err != nil {
 		return gate{}, usagef("gate %q: %w", text, err)
 	}
-	return gate{text: strings.TrimSpace(text), metric: metric, op: form[2], limit: limit}, nil
+	return gate{text: strings.TrimSpace(text), metric: metric, op: form[2], limit: limit, ranks: ranks}, nil
+}
+
+// lookupMetric finds a metric of a device, or one of all ranks together.
+func lookupMetric(name string) (analysis.Metric, func(*analysis.Ranks) analysis.Imbalance, bool) {
+	for _, m := range analysis.RankMetrics() {
+		if m.Name == name {
+			return analysis.Metric{Name: m.Name, Unit: m.Unit, Help: m.Help}, m.Of, true
+		}
+	}
+	metric, ok := analysis.LookupMetric(name)
+	return metric, nil, ok
 }
 
 func parseLimit(text string, unit analysis.Unit) (float64, error) {

@@ -110,10 +110,15 @@ func TestJudge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := judge(&g, test.runs)
-		if err != nil {
-			t.Fatal(err)
+		var jobs []repetition
+		for _, run := range test.runs {
+			jobs = append(jobs, repetition{run})
 		}
+		verdicts, err := judge(&g, rankChoice{kind: "worst"}, jobs)
+		if err != nil || len(verdicts) != 1 {
+			t.Fatalf("%s: %v, %v", test.gate, verdicts, err)
+		}
+		got := verdicts[0]
 		if got.found.value != test.value || got.found.where.Path != test.path || got.found.where.Device != test.device || got.holds != test.holds {
 			t.Errorf("%s: %+v, holds %v; want %v in %s on device %d, holds %v", test.gate, got.found, got.holds, test.value, test.path, test.device, test.holds)
 		}
@@ -123,7 +128,7 @@ func TestJudge(t *testing.T) {
 		t.Fatal(err)
 	}
 	var exit *exitError
-	if _, err := judge(&g, []analyzedRun{{path: "idle", results: []*analysis.Result{{Devices: []analysis.DeviceResult{{}}}}}}); !errors.As(err, &exit) || exit.code != exitUsage {
+	if _, err := judge(&g, rankChoice{kind: "worst"}, []repetition{{{path: "idle", results: []*analysis.Result{{Devices: []analysis.DeviceResult{{}}}}}}}); !errors.As(err, &exit) || exit.code != exitUsage {
 		t.Errorf("a run without allocations: %v, want exit code 2", err)
 	}
 }

@@ -32,9 +32,35 @@ func analyze(path string) (analyzedRun, error) {
 		if err != nil {
 			return analyzed, inputError(err)
 		}
+		nameCards(result, &run.Info)
 		analyzed.results = append(analyzed.results, result)
 	}
 	return analyzed, nil
+}
+
+// nameCards says of each device of a process which card of the run it was. The process's
+// own numbers of devices are those of the machine unless CUDA_VISIBLE_DEVICES hid some:
+// the arenas name the card where the driver does. A simulated card has no UUID, as every
+// process has one of its own.
+func nameCards(result *analysis.Result, info *trace.Info) {
+	for i := range result.Devices {
+		device := &result.Devices[i]
+		uuid := ""
+		for _, arena := range result.Arenas {
+			if arena.Device == device.Device && arena.Options["uuid"] != "" {
+				uuid = arena.Options["uuid"]
+			}
+		}
+		for _, gpu := range info.GPUs {
+			if uuid != "" && gpu.UUID != uuid || uuid == "" && gpu.Index != int(device.Device) {
+				continue
+			}
+			device.Total = gpu.Memory
+			if gpu.UUID != "" {
+				device.Card = info.ID + "/" + gpu.UUID
+			}
+		}
+	}
 }
 
 func analyzeProcess(process *trace.Process) (*analysis.Result, error) {
