@@ -28,6 +28,7 @@ type recording struct {
 
 	info      *trace.Info
 	collector *trace.Collector
+	sampler   *sampler // nil where the devices' used memory cannot be read
 	troubles  []string // of the collector, each once
 }
 
@@ -44,9 +45,15 @@ func (r *recording) run(program string, command []string, settings map[string]st
 	started := time.Now()
 	job, err := startJob(program, command, environment(os.Environ()))
 	if err != nil {
+		if r.sampler != nil {
+			r.sampler.abandon()
+		}
 		r.finishCollector()
 		r.place.abandon()
 		return err
+	}
+	if r.sampler != nil {
+		r.sampler.follow(job.process.Pid)
 	}
 	stop := r.follow()
 	ended, err := job.wait()
@@ -77,12 +84,23 @@ func (r *recording) prepare(command []string, settings map[string]string) error 
 	} else {
 		settings["device"] = "real"
 	}
+	found, readings := readable(r.device)
+	settings[readingsOption] = readings
+	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
+		settings[visibleOption] = visible
+	}
 	if err := trace.WriteInfo(r.place.dir, r.info); err != nil {
 		return err
 	}
 	collector, err := trace.NewCollector(r.place.dir, r.place.spool, trace.CollectorOptions{RunID: r.info.ID, ClockBase: r.info.ClockBase})
+	if err != nil {
+		return err
+	}
 	r.collector = collector
-	return err
+	if found != nil {
+		r.sampler = newSampler(r.place.dir, r.info, found)
+	}
+	return nil
 }
 
 // follow takes events over while the job runs, until the function it returns is called.
@@ -149,6 +167,9 @@ func (r *recording) conclude(ended outcome) {
 		r.say("the job ended with %s", ended)
 	}
 	r.info.Problems = append(slices.Clone(summary.Problems), r.troubles...)
+	if r.sampler != nil { // as late as its processes are waited for
+		r.info.Problems = append(r.info.Problems, r.sampler.stop()...)
+	}
 	run, err := trace.Open(r.place.dir)
 	if err == nil {
 		r.info.Frameworks = frameworks(run)

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/trace"
+)
+
+const (
+	heartbeat     = 10 * time.Second // an unchanged number is written again after this
+	listProcesses = time.Second      // processes of a GPU whose use has not changed are read again after this
+	completeAfter = 10 * time.Minute // a recorder that is killed loses the readings since the last part
+	busyShare     = 20               // the sampler rests this many times as long as a round took
+	failuresInRow = 5                // a GPU that fails so often is left alone
+)
+
+// sampler reads what the devices have in use while a job runs, and writes it beside the
+// job's trace: the books are held against it.
+//
+// A number is written when it differs from the one before, and so is the time of the last
+// reading at which it was still the old one: between the two events of a stretch of equal
+// numbers, every reading gave that number.
+type sampler struct {
+	cards cards
+	now   func() int64 // nanoseconds since the run's clock base
+	to    *trace.Writer
+	gpus  []readGPU
+	job   *family // nil before the job was started
+
+	completed int64 // when a part was last completed
+	err       error // of writing; nothing is read after it
+	failed    []string
+	end, done chan struct{}
+}
+
+// readGPU is what is known of one GPU.
+type readGPU struct {
+	whole     course
+	processes map[int]*course
+	total     int64
+	listed    int64 // when processes were last asked for, -1 for never
+	failures  int
+}
+
+// course is one number over time.
+type course struct {
+	used          int64
+	read, written int64 // times; -1 for never
+	context       int32
+}
+
+// newSampler takes the readings of the time before the job.
+func newSampler(dir string, info *trace.Info, cards cards) *sampler {
+	meta := trace.ProcessMeta{RunID: info.ID, Name: trace.ReadingsName, Rank: -1, LocalRank: -1, WorldSize: -1}
+	s := &sampler{
+		cards: cards, to: trace.NewWriter(dir, meta, trace.WriterOptions{}),
+		now: func() int64 { return monotonic() - info.ClockBase },
+		end: make(chan struct{}), done: make(chan struct{}),
+	}
+	all := s.to.Intern("all=1")
+	for range cards.count() {
+		s.gpus = append(s.gpus, readGPU{
+			whole: course{context: all, read: -1, written: -1}, processes: map[int]*course{}, listed: -1,
+		})
+	}
+	s.completed = s.now()
+	s.round()
+	return s
+}
+
+func monotonic() int64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // it was read when the run began
+	return now.Nano()
+}
+
+// follow reads until stop, the job's process and what it starts apart from all others.
+func (s *sampler) follow(pid int) {
+	s.job = newFamily(pid)
+	go func() {
+		defer close(s.done)
+		for {
+			start := time.Now()
+			s.round()
+			rest := max(analysis.ReadingInterval, busyShare*time.Since(start))
+			select {
+			case <-s.end:
+				return
+			case <-time.After(rest):
+			}
+		}
+	}()
+}
+
+// stop takes the last readings and completes the trace of them. It returns the troubles
+// there were, for people.
+func (s *sampler) stop() []string {
+	close(s.end)
+	<-s.done
+	s.round()
+	for i := range s.gpus {
+		s.settle(i, &s.gpus[i].whole)
+		for _, c := range s.gpus[i].processes {
+			s.settle(i, c)
+		}
+	}
+	if s.err == nil {
+		s.err = s.to.Finish(trace.Ending{State: trace.StateClosed})
+	}
+	if s.err != nil {
+		s.to.Abandon()
+		s.failed = append(s.failed, fmt.Sprintf("the devices' used memory was read no further: %v", s.err))
+	}
+	s.cards.close()
+	return s.failed
+}
+
+// abandon is stop for a job that was never started: nothing is kept.
+func (s *sampler) abandon() {
+	s.to.Abandon()
+	s.cards.close()
+}
+
+// round takes one reading of everything.
+func (s *sampler) round() {
+	for i := range s.gpus {
+		if s.err != nil {
+			return
+		}
+		s.read(i)
+	}
+	if now := s.now(); s.err == nil && now-s.completed >= completeAfter.Nanoseconds() {
+		s.completed = now
+		s.err = s.to.CompletePart()
+	}
+}
+
+func (s *sampler) read(gpu int) {
+	g := &s.gpus[gpu]
+	if g.failures >= failuresInRow {
+		return
+	}
+	now := s.now()
+	used, total, err := s.cards.memory(gpu)
+	if err != nil {
+		if g.failures++; g.failures == failuresInRow {
+			s.failed = append(s.failed, err.Error())
+		}
+		return
+	}
+	g.failures, g.total = 0, total
+	changed := used != g.whole.used
+	s.take(gpu, &g.whole, now, used)
+	if s.job != nil && (changed || g.listed < 0 || now-g.listed >= listProcesses.Nanoseconds()) {
+		g.listed = now
+		s.readProcesses(gpu, s.cards.processes(gpu))
+		return
+	}
+	for _, pid := range g.pids() { // as long as the sum stays, so do its parts
+		s.take(gpu, g.processes[pid], now, g.processes[pid].used)
+	}
+}
+
+// readProcesses takes over a list of the processes on a GPU. One that is gone uses nothing.
+func (s *sampler) readProcesses(gpu int, used map[int]int64) {
+	g := &s.gpus[gpu]
+	now := s.now()
+	for pid := range used {
+		if g.processes[pid] == nil && s.job.has(pid) {
+			g.processes[pid] = &course{context: s.to.Intern("pid=" + strconv.Itoa(pid)), read: -1, written: -1}
+		}
+	}
+	for _, pid := range g.pids() {
+		c := g.processes[pid]
+		s.take(gpu, c, now, used[pid])
+		if _, there := used[pid]; !there {
+			delete(g.processes, pid)
+		}
+	}
+}
+
+// pids are the processes known on a GPU in order, so that the trace does not depend on chance.
+func (g *readGPU) pids() []int {
+	var pids []int
+	for pid := range g.processes {
+		pids = append(pids, pid)
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// take notes a reading.
+func (s *sampler) take(gpu int, c *course, now, used int64) {
+	switch {
+	case c.written < 0:
+		s.write(gpu, c, now, used)
+	case used != c.used:
+		s.settle(gpu, c)
+		s.write(gpu, c, now, used)
+	case now-c.written >= heartbeat.Nanoseconds():
+		s.write(gpu, c, now, used)
+	}
+	c.read = now
+}
+
+// settle writes when the number was last read.
+func (s *sampler) settle(gpu int, c *course) {
+	if c.read > c.written {
+		s.write(gpu, c, c.read, c.used)
+	}
+}
+
+func (s *sampler) write(gpu int, c *course, time, used int64) {
+	if s.err != nil {
+		return
+	}
+	c.used, c.written = used, time
+	s.err = s.to.Append(&trace.Event{
+		Seq: s.to.NextSeq(), Time: time &^ (trace.TimeStep - 1), Kind: trace.KindDeviceUsed,
+		Device: int32(gpu), Arena: trace.NoArena, Requested: s.gpus[gpu].total, Provided: used, Context: c.context,
+	})
+}

@@ -1,0 +1,300 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
+)
+
+// fakeCards are GPUs that say what a test wants.
+type fakeCards struct {
+	used   []int64
+	shown  []map[int]int64
+	fail   bool
+	listed int // calls of processes
+	closed bool
+}
+
+func (f *fakeCards) count() int { return len(f.used) }
+func (f *fakeCards) memory(gpu int) (used, total int64, err error) {
+	if f.fail {
+		return 0, 0, errors.New("the GPU fell off the bus")
+	}
+	return f.used[gpu], 1000, nil
+}
+func (f *fakeCards) processes(gpu int) map[int]int64 {
+	f.listed++
+	if f.shown == nil {
+		return nil
+	}
+	return f.shown[gpu]
+}
+func (f *fakeCards) close() { f.closed = true }
+
+// script is a sampler with a clock of its own, which steps are taken with.
+type script struct {
+	*sampler
+	dir   string
+	cards *fakeCards
+	clock int64
+}
+
+func newScript(t *testing.T, cards *fakeCards) *script {
+	t.Helper()
+	s := &script{dir: t.TempDir(), cards: cards}
+	events, texts := tracetest.Training(10)
+	tracetest.WriteRun(t, s.dir, tracetest.Process{Events: events, Texts: texts})
+	s.sampler = newSampler(s.dir, &trace.Info{ID: tracetest.RunID}, cards)
+	s.to.Abandon() // what it read by the real clock
+	s.to = trace.NewWriter(s.dir, trace.ProcessMeta{RunID: tracetest.RunID, Name: trace.ReadingsName, Rank: -1}, trace.WriterOptions{})
+	s.to.Intern("all=1")
+	s.now, s.completed = func() int64 { return s.clock }, 0
+	for i := range s.gpus {
+		s.gpus[i].whole.read, s.gpus[i].whole.written, s.gpus[i].total = -1, -1, 0
+	}
+	return s
+}
+
+// began makes the job start, as a family in a made-up /proc.
+func (s *script) began(t *testing.T, root int) {
+	t.Helper()
+	s.job = newFamily(root)
+	s.job.proc = t.TempDir()
+}
+
+// process adds a process to the made-up /proc.
+func (s *script) process(t *testing.T, pid, parent int, opens string) {
+	t.Helper()
+	fds := filepath.Join(s.job.proc, strconv.Itoa(pid), "fd")
+	if err := os.MkdirAll(fds, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	stat := fmt.Sprintf("%d (a) b) c) S %d 1 1 0", pid, parent)
+	if err := os.WriteFile(filepath.Join(s.job.proc, strconv.Itoa(pid), "stat"), []byte(stat), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(opens, filepath.Join(fds, "3")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// at takes a round at a time in milliseconds.
+func (s *script) at(ms int64) {
+	s.clock = ms * 1_000_000
+	s.round()
+}
+
+// finish is stop without the goroutine, and gives the lines of the readings.
+func (s *script) finish(t *testing.T) []string {
+	t.Helper()
+	close(s.done)
+	if troubles := s.stop(); len(troubles) != 0 {
+		t.Fatalf("troubles: %q", troubles)
+	}
+	run, err := trace.Open(s.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if run.ReadingsErr != nil || run.Readings == nil {
+		t.Fatalf("no readings: %v", run.ReadingsErr)
+	}
+	rows, err := run.Readings.ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, e := range rows {
+		if e.Kind != trace.KindDeviceUsed || e.Requested != 1000 || e.Arena != trace.NoArena {
+			t.Errorf("not a reading: %+v", e)
+		}
+		lines = append(lines, fmt.Sprintf("%d ms gpu %d %s used %d", (e.Time+500_000)/1_000_000, e.Device, run.Readings.Strings().Text(e.Context), e.Provided))
+	}
+	return lines
+}
+
+func TestSamplerWritesChanges(t *testing.T) {
+	s := newScript(t, &fakeCards{used: []int64{100, 7}})
+	s.at(0)
+	s.began(t, 50)
+	s.at(100)
+	s.at(200)
+	s.cards.used[0] = 300
+	s.at(300)
+	s.at(400)
+	want := []string{
+		"0 ms gpu 0 all=1 used 100",
+		"0 ms gpu 1 all=1 used 7",
+		"200 ms gpu 0 all=1 used 100",
+		"300 ms gpu 0 all=1 used 300",
+		"400 ms gpu 0 all=1 used 300",
+		"400 ms gpu 1 all=1 used 7",
+	}
+	if diff := cmp.Diff(want, s.finish(t)); diff != "" {
+		t.Errorf("readings (-want +got):\n%s", diff)
+	}
+	if !s.cards.closed {
+		t.Error("the library was left open")
+	}
+}
+
+func TestSamplerHeartbeat(t *testing.T) {
+	s := newScript(t, &fakeCards{used: []int64{100}})
+	for ms := int64(0); ms <= 25_000; ms += 100 {
+		s.at(ms)
+	}
+	want := []string{
+		"0 ms gpu 0 all=1 used 100", "10000 ms gpu 0 all=1 used 100",
+		"20000 ms gpu 0 all=1 used 100", "25000 ms gpu 0 all=1 used 100",
+	}
+	if diff := cmp.Diff(want, s.finish(t)); diff != "" {
+		t.Errorf("readings (-want +got):\n%s", diff)
+	}
+}
+
+// Of the processes that the driver shows, those of the job count: the command itself, what
+// it started, also when their parent has died since, and nobody who only has such an id.
+func TestSamplerTellsProcessesOfTheJob(t *testing.T) {
+	cards := &fakeCards{used: []int64{100}, shown: []map[int]int64{{60: 10, 61: 20, 70: 30, 62: 40}}}
+	s := newScript(t, cards)
+	s.at(0)
+	s.began(t, 50)
+	s.process(t, 50, 40, "/dev/null")
+	s.process(t, 60, 50, "/dev/nvidiactl")
+	s.process(t, 61, 60, "/dev/nvidia0")
+	s.process(t, 62, 60, "/dev/null")     // the job's, but without the driver
+	s.process(t, 70, 1, "/dev/nvidiactl") // somebody else's
+	cards.used[0] = 160
+	s.at(100)
+	if err := os.RemoveAll(filepath.Join(s.job.proc, "60")); err != nil {
+		t.Fatal(err)
+	}
+	cards.used[0], cards.shown[0] = 140, map[int]int64{61: 25, 70: 30}
+	s.at(200)
+	want := []string{
+		"0 ms gpu 0 all=1 used 100",
+		"100 ms gpu 0 all=1 used 160",
+		"100 ms gpu 0 pid=60 used 10",
+		"100 ms gpu 0 pid=61 used 20",
+		"200 ms gpu 0 all=1 used 140",
+		"200 ms gpu 0 pid=60 used 0",
+		"200 ms gpu 0 pid=61 used 25",
+	}
+	if diff := cmp.Diff(want, s.finish(t)); diff != "" {
+		t.Errorf("readings (-want +got):\n%s", diff)
+	}
+}
+
+// The list of processes costs more than the sum, and is asked for only when the sum has
+// changed, or once a second.
+func TestSamplerAsksSeldomForProcesses(t *testing.T) {
+	cards := &fakeCards{used: []int64{100}}
+	s := newScript(t, cards)
+	s.began(t, 50)
+	for ms := int64(0); ms < 3000; ms += 100 {
+		if ms == 1500 {
+			cards.used[0] = 200
+		}
+		s.at(ms)
+	}
+	// At 0, 1000, for the change at 1500, and at 2500.
+	if cards.listed != 4 {
+		t.Errorf("processes were listed %d times, want 4", cards.listed)
+	}
+	s.finish(t)
+}
+
+func TestSamplerOutlivesAFailingCard(t *testing.T) {
+	cards := &fakeCards{used: []int64{100}}
+	s := newScript(t, cards)
+	s.at(0)
+	cards.fail = true
+	for i := range int64(20) {
+		s.at(100 + 100*i)
+	}
+	close(s.done)
+	if got, want := s.stop(), []string{"the GPU fell off the bus"}; !cmp.Equal(got, want) {
+		t.Errorf("troubles %q, want %q", got, want)
+	}
+	run, err := trace.Open(s.dir)
+	if err != nil || run.Readings == nil || run.Readings.Events != 1 {
+		t.Errorf("the readings before are lost: %v, %+v", err, run)
+	}
+}
+
+// What a recorder that is killed has read so far is in parts that are complete.
+func TestSamplerCompletesParts(t *testing.T) {
+	s := newScript(t, &fakeCards{used: []int64{100}})
+	s.at(0)
+	s.at(599_900)
+	if n := len(s.to.Parts()); n != 0 {
+		t.Fatalf("%d parts after ten minutes less a reading, want none", n)
+	}
+	s.at(600_000)
+	if n := len(s.to.Parts()); n != 1 {
+		t.Fatalf("%d parts after ten minutes, want 1", n)
+	}
+	want := []string{
+		"0 ms gpu 0 all=1 used 100", "599900 ms gpu 0 all=1 used 100", "600000 ms gpu 0 all=1 used 100",
+	}
+	if diff := cmp.Diff(want, s.finish(t)); diff != "" {
+		t.Errorf("readings (-want +got):\n%s", diff)
+	}
+}
+
+// A directory that cannot be written ends the readings, and is told once.
+func TestSamplerWithoutADisk(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "gone")
+	cards := &fakeCards{used: []int64{100, 100}}
+	s := newSampler(dir, &trace.Info{ID: tracetest.RunID}, cards)
+	s.follow(os.Getpid())
+	if troubles := s.stop(); len(troubles) != 1 {
+		t.Errorf("troubles %q, want one", troubles)
+	}
+	if !cards.closed {
+		t.Error("the library was left open")
+	}
+}
+
+// The goroutine reads while the job runs, without being asked.
+func TestSamplerFollows(t *testing.T) {
+	dir := t.TempDir()
+	events, texts := tracetest.Training(10)
+	tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts})
+	s := newSampler(dir, &trace.Info{ID: tracetest.RunID, ClockBase: monotonic()}, &fakeCards{used: []int64{5}})
+	s.follow(os.Getpid())
+	time.Sleep(350 * time.Millisecond)
+	if troubles := s.stop(); len(troubles) != 0 {
+		t.Fatalf("troubles: %q", troubles)
+	}
+	run, err := trace.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, err := run.Readings.ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := rows[len(rows)-1]
+	if len(rows) != 2 || time.Duration(last.Time) < 300*time.Millisecond {
+		t.Errorf("readings %+v, want one before the job and one after 300 ms", rows)
+	}
+}
+
+func TestSamplerAbandons(t *testing.T) {
+	dir := t.TempDir()
+	cards := &fakeCards{used: []int64{100}}
+	newSampler(dir, &trace.Info{ID: tracetest.RunID}, cards).abandon()
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 0 || !cards.closed {
+		t.Errorf("left behind: %v (%v), closed %v", left, err, cards.closed)
+	}
+}
