@@ -13,6 +13,9 @@ type arena struct {
 	index     int32 // in analyzer.arenas
 	device    *device
 	coalesces bool // adjacent grants become one region
+	pooled    bool // its options name a pool
+	captured  bool // something was allocated in it during a capture
+	released  bool // no event of it may follow
 
 	head, tail int32 // segments, by address
 	mapped     rangeSet

@@ -25,6 +25,7 @@ type device struct {
 	series  series
 	period  *periodFinder // nil once there is a mark
 	foreign map[int64]int64
+	byPhase devicePhases
 }
 
 // block is an allocation as the peak and the leak want it.
@@ -32,6 +33,9 @@ type block struct {
 	addr, size, requested int64
 	seq                   int64
 	arena, context        int32
+	label                 int32
+	phase                 uint8
+	within                bool // it was freed, and its visit was on then
 	pending               bool
 }
 
@@ -63,6 +67,9 @@ func (d *device) observe(seq, time int64) {
 	it.PeakT = max(it.PeakT, t)
 	it.PeakC = max(it.PeakC, c)
 	it.PeakR = max(it.PeakR, r)
+	now := d.byPhase.now
+	now.peakT = max(now.peakT, t)
+	now.peakC = max(now.peakC, c)
 	if r > d.Peak.R || r == d.Peak.R && t > d.Peak.T {
 		d.Peak = d.instant(seq, time)
 		d.peaks++
@@ -118,5 +125,8 @@ func (d *device) leftMark(s *segment) {
 }
 
 func blockOf(s *segment) block {
-	return block{addr: s.addr, size: s.size, requested: s.requested, seq: s.seq, arena: s.arena, context: s.context}
+	return block{
+		addr: s.addr, size: s.size, requested: s.requested, seq: s.seq, arena: s.arena, context: s.context,
+		label: s.label, phase: s.phase, within: s.within,
+	}
 }

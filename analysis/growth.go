@@ -68,10 +68,11 @@ func largest(runs []int64) int64 {
 
 // oom is a request that failed for good. Of one that belongs to no arena the device as a
 // whole is judged.
-func (a *analyzer) oom(d *device, ar *arena, e *trace.Event) {
+func (a *analyzer) oom(d *device, ar *arena, e *trace.Event) error {
 	d.OOMCount++
+	a.phases.cut()
 	if len(d.OOMs) == a.opt.MaxGrowths {
-		return
+		return nil
 	}
 	o := OOM{
 		Seq: e.Seq, Time: e.Time, Request: e.Requested, Arena: e.Arena,
@@ -86,5 +87,10 @@ func (a *analyzer) oom(d *device, ar *arena, e *trace.Event) {
 		o.LargestFree = max(o.LargestFree, largest(a.runs))
 	}
 	o.Verdict = verdict(o.Free, e.Requested)
+	var err error
+	if len(d.OOMs) < heldOOMs {
+		o.Held, err = a.heldNow(d, o.At)
+	}
 	d.OOMs = append(d.OOMs, o)
+	return err
 }

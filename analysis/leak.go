@@ -75,8 +75,8 @@ func theilSen(values []int64) float64 {
 }
 
 func (a *analyzer) byContext(blocks []block) []Holder {
-	return group(blocks, a.opt.Top, func(b *block) int32 { return b.context },
-		func(context int32) Holder { return Holder{Context: a.opt.Text(context)} })
+	return group(blocks, a.opt.Top, func(b *block) string { return a.requester(b.context).name() },
+		func(name string) Holder { return Holder{Context: name} })
 }
 
 func (a *analyzer) bySize(blocks []block) []Holder {

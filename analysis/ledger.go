@@ -21,9 +21,13 @@ type segment struct {
 	prev, next int32 // neighbours in the arena, none at the ends; next links vacant slots
 	arena      int32 // index into analyzer.arenas
 	context    int32
+	label      int32 // live, pending: context of the last label event; 0 for none
+	visit      int32 // live, pending: of the phase that the alloc was in; 0 for none
+	phase      uint8 // live, pending: the number of that phase
 	kind       segmentKind
 	region     bool // starts a region that does not coalesce with what is before it
 	shared     bool // live: used by another stream, so its free will be pending
+	within     bool // pending: the visit was on when it was freed
 }
 
 type segmentKind uint8
@@ -226,7 +230,7 @@ func (l *ledger) absorb(ar *arena, i, next int32) {
 // vacate makes a segment a hole and merges it with the holes beside it, within its region.
 func (l *ledger) vacate(ar *arena, i int32) {
 	s := &l.segments[i]
-	s.kind, s.shared = segmentHole, false
+	s.kind, s.shared, s.within = segmentHole, false, false
 	if next := s.next; next != none {
 		n := &l.segments[next]
 		if n.kind == segmentHole && !n.region && n.addr == s.end() {

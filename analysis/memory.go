@@ -16,11 +16,45 @@ func (a *analyzer) alloc(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
-	if e.Requested < 0 || e.Provided <= 0 || e.Requested > e.Provided || e.Addr < 0 || e.Addr > math.MaxInt64-e.Provided {
-		return fmt.Errorf("%d bytes asked for, %d provided", e.Requested, e.Provided)
-	}
 	if len(ar.waiting) > 0 {
 		a.resolve(ar, e.Requested, true)
+	}
+	if err := a.handOut(ar, e); err != nil {
+		return err
+	}
+	d := ar.device
+	if !a.opening {
+		d.Allocs++
+		d.current.Allocs++
+		d.current.AllocBytes += e.Requested
+		d.byPhase.now.allocs++
+		d.byPhase.now.allocBytes += e.Requested
+		if d.period != nil {
+			d.period.add(request{
+				requested: e.Requested, provided: e.Provided, seq: e.Seq, time: e.Time, t: d.t, c: d.c, r: d.r,
+			})
+		}
+	}
+	return a.settle(ar, e)
+}
+
+// restore makes a chunk live where a checkpoint had it. Nobody asked for it, so it is no
+// request of an iteration, and ends no growth.
+func (a *analyzer) restore(e *trace.Event) error {
+	ar, err := a.arenaOf(e)
+	if err != nil {
+		return err
+	}
+	if err := a.handOut(ar, e); err != nil {
+		return err
+	}
+	return a.settle(ar, e)
+}
+
+// handOut makes the block of an event live.
+func (a *analyzer) handOut(ar *arena, e *trace.Event) error {
+	if e.Requested < 0 || e.Provided <= 0 || e.Requested > e.Provided || e.Addr < 0 || e.Addr > math.MaxInt64-e.Provided {
+		return fmt.Errorf("%d bytes asked for, %d provided", e.Requested, e.Provided)
 	}
 	i, untouched, holes, err := a.ledger.occupy(ar, e.Addr, e.Provided)
 	if err != nil {
@@ -28,6 +62,10 @@ func (a *analyzer) alloc(e *trace.Event) error {
 	}
 	s := &a.ledger.segments[i]
 	s.requested, s.seq, s.context, s.stream = e.Requested, e.Seq, e.Context, e.Stream
+	s.label, s.visit, s.phase = 0, a.phases.visit, a.phases.current
+	if a.captures != 0 {
+		ar.captured = true
+	}
 	rounding := roundingOf(e.Requested, e.Provided)
 	for _, x := range [2]*split{&ar.split, &ar.device.split} {
 		x.t += e.Requested
@@ -38,18 +76,7 @@ func (a *analyzer) alloc(e *trace.Event) error {
 		x.external -= holes
 		x.live++
 	}
-	d := ar.device
-	if !a.opening {
-		d.Allocs++
-		d.current.Allocs++
-		d.current.AllocBytes += e.Requested
-		if d.period != nil {
-			d.period.add(request{
-				requested: e.Requested, provided: e.Provided, seq: e.Seq, time: e.Time, t: d.t, c: d.c, r: d.r,
-			})
-		}
-	}
-	return a.settle(ar, e)
+	return nil
 }
 
 // occupied is the segment of a block that is live or pending.
@@ -96,6 +123,7 @@ func (a *analyzer) free(e *trace.Event) error {
 	if !a.opening {
 		ar.device.Frees++
 	}
+	s.within = s.visit != 0 && a.phases.on(s.visit)
 	if s.shared {
 		ar.device.leftMark(s)
 		s.kind, s.freed = segmentPending, e.Seq

@@ -42,6 +42,10 @@ func (a *analyzer) finishPeak(d *device) error {
 			live = append(live, b)
 		}
 	}
+	var err error
+	if d.Held, err = a.attribute(live, d.Peak); err != nil {
+		return err
+	}
 	d.TopContexts = a.byContext(live)
 	d.TopSizes = a.bySize(live)
 	d.Map.At = d.Peak

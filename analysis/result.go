@@ -41,6 +41,11 @@ type DeviceResult struct {
 	TopSizes    []Holder
 	LargestFree int64 // L at the peak instant: the largest free chunk, mapped bytes
 	External    External
+	Held        Attribution // who held what at the peak instant
+	// Phases are those of the whole trace, and PhaseIterations the same by iteration, the
+	// first and the last of marked ones. Both are nil where the trace tells no phases.
+	Phases          []PhaseUse
+	PhaseIterations []PhaseIteration
 
 	// Card tells the GPU from every other one of all runs and Total is its memory in bytes;
 	// "" and 0 where the recording does not say. They are filled in by who has the run's
@@ -102,6 +107,7 @@ type OOM struct {
 	Verdict                               Verdict
 	Context                               string
 	At                                    Instant
+	Held                                  *Attribution // who held what; of the first few only, else nil
 }
 
 // Iteration is the stretch of events that ends with an iteration mark. The events after

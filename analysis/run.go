@@ -75,6 +75,13 @@ type analyzer struct {
 	start   Iteration // where the current iteration started
 	runs    []int64   // scratch
 
+	phases     phases
+	stacks     stacks
+	requesters map[int32]*requester // by context, those parsed so far
+	told       bool                 // an event of attribution was seen
+	captures   int64                // CUDA graphs that are being captured
+	captured   bool                 // one was
+
 	opening  bool // the event at hand restates
 	events   int64
 	unknown  int64
@@ -113,6 +120,8 @@ func (a *analyzer) event(e *trace.Event) error {
 		err = a.mapped(e)
 	case trace.KindUnmap:
 		err = a.unmapped(e)
+	case trace.KindRestore:
+		err = a.restore(e)
 	default:
 		err = a.rare(e)
 	}
@@ -127,6 +136,7 @@ func (a *analyzer) begin(e *trace.Event) {
 	a.start = Iteration{StartSeq: e.Seq, Start: e.Time}
 	for _, d := range a.devices {
 		d.current = a.start
+		d.startPhases(a.phases.current, e.Time)
 		if d.r > 0 {
 			d.observe(e.Seq-1, e.Time)
 		}
@@ -142,6 +152,18 @@ func (a *analyzer) rare(e *trace.Event) error {
 		return a.streamUse(e)
 	case trace.KindIteration:
 		a.mark(e)
+	case trace.KindPhaseBegin, trace.KindPhaseEnd:
+		a.phase(e)
+	case trace.KindStack:
+		a.told = true
+		a.stacks.add(e)
+	case trace.KindLabel:
+		a.label(e)
+	case trace.KindCaptureBegin, trace.KindCaptureEnd:
+		a.captures = e.Requested
+		a.captured = a.captured || a.captures > 0
+	case trace.KindPoolRelease:
+		return a.release(e)
 	case trace.KindReclaim:
 		if ar := a.byID[e.Arena]; ar != nil {
 			a.resolve(ar, e.Requested, false)
@@ -153,7 +175,7 @@ func (a *analyzer) rare(e *trace.Event) error {
 			a.resolve(ar, e.Requested, false)
 			d = ar.device
 		}
-		a.oom(d, ar, e)
+		return a.oom(d, ar, e)
 	case trace.KindExternalAlloc, trace.KindExternalFree:
 		a.deviceOf(e.Device).external(e)
 	case trace.KindLost:
@@ -178,6 +200,7 @@ func (a *analyzer) deviceOf(id int32) *device {
 	}
 	d.iteration = len(a.marks)
 	d.current = a.start
+	d.startPhases(a.phases.current, a.lastTime)
 	if len(a.marks) > 0 {
 		d.period = nil
 	}
@@ -194,13 +217,36 @@ func (a *analyzer) arenaOf(e *trace.Event) (*arena, error) {
 	if ar == nil {
 		return nil, fmt.Errorf("no arena event describes arena %d", e.Arena)
 	}
+	if ar.released {
+		return nil, fmt.Errorf("arena %d was released with its pool", e.Arena)
+	}
 	a.last = ar
 	return ar, nil
+}
+
+// release takes the last event of an arena, or passes over the release of a pool that has
+// none.
+func (a *analyzer) release(e *trace.Event) error {
+	if e.Arena == trace.NoArena {
+		return nil
+	}
+	ar, err := a.arenaOf(e)
+	if err != nil {
+		return err
+	}
+	if ar.live > 0 || ar.pending > 0 || ar.r > 0 {
+		return fmt.Errorf("the pool has %d live chunks, %d bytes pending, %d mapped", ar.live, ar.pending, ar.r)
+	}
+	ar.released, a.last = true, nil
+	return nil
 }
 
 func (a *analyzer) arena(e *trace.Event) error {
 	info := arenaInfo(e, a.opt.Text(e.Context))
 	if ar := a.byID[e.Arena]; ar != nil {
+		if ar.released {
+			return fmt.Errorf("arena %d was released with its pool", e.Arena)
+		}
 		if ar.info.Device != info.Device {
 			return fmt.Errorf("arena %d is on device %d, and now on %d", e.Arena, ar.info.Device, info.Device)
 		}
@@ -208,7 +254,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 	}
 	ar := &arena{
 		info: info, index: int32(len(a.arenas)), device: a.deviceOf(e.Device),
-		coalesces: info.Options["coalesces"] == "1", head: none, tail: none,
+		coalesces: info.Options["coalesces"] == "1", pooled: pooled(info.Options), head: none, tail: none,
 	}
 	a.arenas = append(a.arenas, ar)
 	a.byID[e.Arena] = ar
@@ -243,6 +289,7 @@ func (a *analyzer) finish() (*Result, error) {
 
 func (a *analyzer) finishDevice(d *device) error {
 	d.Final = d.instant(a.lastSeq, a.lastTime)
+	a.finishPhases(d)
 	d.detectIterations()
 	slices.SortFunc(d.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
 	d.Paper = paper(d.Iterations, d.Final.R)
