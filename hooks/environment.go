@@ -51,6 +51,7 @@ func (o Options) String() string {
 // Environment is base, a list of NAME=value, with what a job needs to be recorded. Lists
 // of paths are prepended to. NCCL_GRAPH_REGISTER is set to 0 unless base sets it: with it
 // NCCL registers the buffers of CUDA graphs, which hangs or fails on memory of the VMM calls.
+// ASAN_OPTIONS gets what a sanitized job needs with anything preloaded.
 func (i *Installation) Environment(base []string, o Options) []string {
 	env := slices.Clone(base)
 	env = set(env, "MEMPROF_SPOOL", o.Spool)
@@ -71,7 +72,22 @@ func (i *Installation) Environment(base []string, o Options) []string {
 	if _, ok := lookup(env, "NCCL_GRAPH_REGISTER"); !ok {
 		env = append(env, "NCCL_GRAPH_REGISTER=0")
 	}
-	return env
+	return tolerateASan(env)
+}
+
+// tolerateASan lets programs run that are built with AddressSanitizer: its runtime ends a
+// process in which another library comes before it. The hook defines none of the functions
+// that the order matters for.
+func tolerateASan(env []string) []string {
+	const name, key = "ASAN_OPTIONS", "verify_asan_link_order"
+	old, _ := lookup(env, name)
+	if strings.Contains(old, key) {
+		return env
+	}
+	if old != "" {
+		old += ":"
+	}
+	return set(env, name, old+key+"=0")
 }
 
 // ShimEnvironment is base with what the Python package needs to find and compile the shim,

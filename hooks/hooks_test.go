@@ -127,14 +127,14 @@ func TestEnvironment(t *testing.T) {
 			want: []string{
 				"HOME=/root", "MEMPROF_SPOOL=/s", "MEMPROF_OPTIONS=growth=double,headroom=2147483648,serve=0",
 				"MEMPROF_HOOKS=/c/v", "MEMPROF_SHIM_CACHE=/c/shim", "LD_PRELOAD=/c/v/libmemprof.so", "PYTHONPATH=/c/v/python",
-				"NCCL_GRAPH_REGISTER=0",
+				"NCCL_GRAPH_REGISTER=0", "ASAN_OPTIONS=verify_asan_link_order=0",
 			},
 		},
 		{
 			name: "lists are prepended to",
 			base: []string{
 				"LD_PRELOAD=/old/libmemprof.so /j/libjemalloc.so", "PYTHONPATH=:/mine", "LD_LIBRARY_PATH=/lib", "NCCL_GRAPH_REGISTER=1",
-				"MEMPROF_SPOOL=/outer",
+				"MEMPROF_SPOOL=/outer", "ASAN_OPTIONS=detect_leaks=0",
 			},
 			options: Options{
 				Spool: "/s", Growth: "none", Limit: 1 << 30, Handle: 2 << 20, Serve: true,
@@ -145,6 +145,16 @@ func TestEnvironment(t *testing.T) {
 				"MEMPROF_OPTIONS=growth=none,headroom=0,serve=1,limit=1073741824,handle=2097152",
 				"MEMPROF_HOOKS=/c/v", "MEMPROF_SHIM_CACHE=/c/shim", "LD_PRELOAD=/c/v/libmemprof.so:/j/libjemalloc.so",
 				"PYTHONPATH=/c/v/python::/mine", "MEMPROF_SHIM=/x/shim.so", "LD_LIBRARY_PATH=/c/v/sim:/lib", "MEMPROF_SIM_MEMORY=8589934592",
+				"ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0",
+			},
+		},
+		{
+			name:    "what the user set stays",
+			base:    []string{"ASAN_OPTIONS=verify_asan_link_order=1", "NCCL_GRAPH_REGISTER=0", "LD_PRELOAD=/x/libmemprof.so"},
+			options: Options{Spool: "/s", Growth: "double"},
+			want: []string{
+				"ASAN_OPTIONS=verify_asan_link_order=1", "NCCL_GRAPH_REGISTER=0", "MEMPROF_SPOOL=/s", "MEMPROF_OPTIONS=growth=double,headroom=0,serve=0",
+				"MEMPROF_HOOKS=/c/v", "MEMPROF_SHIM_CACHE=/c/shim", "LD_PRELOAD=/c/v/libmemprof.so", "PYTHONPATH=/c/v/python",
 			},
 		},
 	}
