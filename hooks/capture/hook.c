@@ -9,12 +9,12 @@
 #include "memprof.h"
 #include "problem.h"
 #include "spool.h"
+#include "stacks.h"
 
 static bool wanted;          // set while the library is loaded, before any other thread
 static _Atomic bool used;    // CUDA was used: the spool is ready, or there is none
 static _Atomic bool begun;   // the same, from before the spool was made
 static _Atomic bool forked;  // this is a child of a process that had used it
-static __thread uint32_t context;
 
 // LD_PRELOAD reaches every program that the job starts: compilers, shells. This is all
 // that happens in them.
@@ -31,6 +31,7 @@ static void in_child(void) {
   problem_forget();
   spool_forget();
   arenas_forget();
+  stacks_forget();
 }
 
 static void start(void) {
@@ -44,10 +45,4 @@ static void start(void) {
 void hook_start(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   if (!atomic_load_explicit(&used, memory_order_acquire)) pthread_once(&once, start);
-}
-
-uint32_t hook_context(void) { return context; }
-
-void memprof_set_context(const char *text) {
-  if (hook_on()) context = spool_string(text);
 }

@@ -13,7 +13,11 @@ bool hook_on(void);
 // The first use of CUDA: registers the fork handlers and starts the spool.
 void hook_start(void);
 
-// What the allocations of this thread belong to: a string id.
+// What an allocation of this thread belongs to, as a string id: the thread's context, and
+// the stack it is made from.
 uint32_t hook_context(void);
+
+// The stack of this thread's allocations from now on: a node's number, 0 for none.
+void hook_set_stack(uint32_t node);
 
 #endif

@@ -1,9 +1,10 @@
-// marks.c - iterations and phases, as the job or its optimizer announces them.
+// marks.c - iterations, phases and what blocks hold, as the job or its optimizer announces them.
 //
 // A mark is an event like any other, so its place among the allocations is exact. Marks
 // of a process that has not used CUDA yet are dropped: there is nothing they could divide.
 #include <stdatomic.h>
 
+#include "arena.h"
 #include "hook.h"
 #include "memprof.h"
 #include "spool.h"
@@ -29,4 +30,23 @@ void memprof_phase_begin(const char *name) {
 
 void memprof_phase_end(const char *name) {
   if (hook_on() && spool_started()) mark(MEMPROF_PHASE_END, 0, name);
+}
+
+// Under the lock, so that the label lies within the life of its block.
+static void label(uint64_t addr, uint32_t context) {
+  struct arena *arena = arena_of(addr);
+  if (arena == NULL) return;
+  struct bfc_block block;
+  lock_take(&arena->gpu->lock);
+  if (bfc_containing(arena->bfc, addr, &block) && arena_live(arena, &block)) arena_event(arena, MEMPROF_LABEL, block.addr, 0, 0, context);
+  lock_give(&arena->gpu->lock);
+}
+
+void memprof_label(void *ptr, const char *context) {
+  if (hook_on() && spool_started()) label((uintptr_t)ptr, spool_string(context));
+}
+
+void memprof_label_many(size_t count, const uint64_t *addresses, const uint32_t *contexts) {
+  if (!hook_on() || !spool_started()) return;
+  for (size_t i = 0; i < count; i++) label(addresses[i], contexts[i]);
 }

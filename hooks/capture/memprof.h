@@ -14,7 +14,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-enum { MEMPROF_ABI = 1 };
+enum { MEMPROF_ABI = 2 };
 
 // The ABI of the loaded hook; the shim refuses another one.
 int memprof_abi(void);
@@ -28,12 +28,30 @@ int memprof_active(void);
 void *memprof_malloc(size_t size, int device, void *stream);
 
 // The same from the private arena of (device, stream, pool): what is freed there is reused
-// only there. A pool is named by two numbers, as torch does.
+// only there. A pool is named by two numbers, as torch does. One that was not opened before
+// is held from then on by its first caller.
 void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t pool0, uint64_t pool1);
 
-// The graphs captured into the pool are gone: until then its memory stays mapped, whether
-// free or not, since a replay uses it without asking.
+// Who uses a pool holds it: a graph captured into it, an object of the framework. While it is
+// held its memory stays mapped, whether free or not, since a replay uses it without asking.
+// When nobody holds it any more and its last block is freed, all of it is given back.
+void memprof_pool_hold(int device, uint64_t pool0, uint64_t pool1);
 void memprof_release_pool(int device, uint64_t pool0, uint64_t pool1);
+int64_t memprof_pool_uses(int device, uint64_t pool0, uint64_t pool1);
+
+// A stretch of the program in which requests go to the pool: holds it, and is in the trace.
+// The end of the stretch does not release it.
+void memprof_pool_begin(int device, uint64_t pool0, uint64_t pool1);
+void memprof_pool_end(int device, uint64_t pool0, uint64_t pool1);
+
+// Free memory of the pool may (1) or may not (0) be given back while it is held, when others
+// run out: for pools without graphs.
+void memprof_pool_spare(int device, uint64_t pool0, uint64_t pool1, int spare);
+
+// The pool, held and not yet asked, takes its memory from an allocator of the caller's. 0: it
+// was not so. `allocate` returns NULL when it has none; `release` is for what it returned.
+int memprof_pool_source(int device, uint64_t pool0, uint64_t pool1, void *self, void *(*allocate)(void *self, size_t bytes),
+                        void (*release)(void *self, void *ptr));
 
 // Gives `ptr` back; `size`, `device` and `stream` are there for the plug-in
 // signature and are not looked at. NULL is ignored. Returns nothing, as the plug-in
@@ -64,6 +82,38 @@ uint64_t memprof_largest_free(int device);
 // Mappings, existing and later, of `device` become readable and writable from `peer`.
 int memprof_enable_peer(int device, int peer);
 
+// What lies where. `walk` tells of each segment, a stretch of one arena without gaps, and
+// then of the chunks that tile it, all under the device's lock: the functions given must not
+// call the hook.
+enum memprof_chunk_state { MEMPROF_CHUNK_FREE, MEMPROF_CHUNK_LIVE, MEMPROF_CHUNK_PENDING };
+struct memprof_segment {
+  uint64_t addr;
+  void *stream;
+  uint64_t pool[2];
+};
+struct memprof_chunk {
+  uint64_t addr, size, requested;
+  enum memprof_chunk_state state;
+};
+struct memprof_visitor {
+  void *self;
+  void (*segment)(void *self, const struct memprof_segment *segment);
+  void (*chunk)(void *self, const struct memprof_chunk *chunk);
+};
+void memprof_walk(int device, const struct memprof_visitor *visitor);
+
+// Notes in the trace that the live blocks of a pool were noted, how many and their bytes.
+void memprof_checkpoint(int device, uint64_t pool0, uint64_t pool1, uint64_t blocks, uint64_t bytes);
+
+// Frees all blocks of a pool, telling `freed` of each, and makes `blocks` live, each at its
+// place, as they were when they were noted. 0: a place was taken; see the problems.
+struct memprof_restored {
+  void *stream;
+  uint64_t addr, size, requested;
+};
+int memprof_restore(int device, uint64_t pool0, uint64_t pool1, const struct memprof_restored *blocks, size_t count, void *self,
+                    void (*freed)(void *self, void *ptr));
+
 // One counter with its history, as torch's Stat: bytes or blocks.
 struct memprof_stat {
   int64_t current, peak, allocated, freed;
@@ -88,6 +138,10 @@ void memprof_get_stats(int device, struct memprof_stats *stats);
 void memprof_reset_peak(int device);
 void memprof_reset_accumulated(int device);
 
+// Before a request fails for good this is called, outside of all locks: what the framework
+// keeps without need it may free. The request is then tried once more.
+void memprof_set_last_resort(int (*give_up)(void));
+
 // The last out-of-memory of the calling thread in one line: asked, free, largest
 // free, verdict, where the rest is. Never NULL.
 const char *memprof_oom_message(void);
@@ -99,6 +153,20 @@ void memprof_phase_end(const char *name);
 
 // What the allocations of the calling thread belong to from now on; NULL clears.
 void memprof_set_context(const char *context);
+
+// The same for who changes it often: the number of a text, 0 for none, once, and the cell
+// of the calling thread that such a number may be stored into for as long as the thread lives.
+uint32_t memprof_context(const char *text);
+uint32_t *memprof_context_cell(void);
+
+// What the live block that contains `ptr` turned out to hold ("category=weights\tname=fc.bias").
+// Other addresses are ignored. The second labels many blocks; its contexts are numbers.
+void memprof_label(void *ptr, const char *context);
+void memprof_label_many(size_t count, const uint64_t *addresses, const uint32_t *contexts);
+
+// The number of a call stack: `frame`, "function (file:line)", called from the stack
+// `parent`; 0 is the parent of an outermost frame, and the answer when stacks are too many.
+uint32_t memprof_stack_node(uint32_t parent, const char *frame);
 
 // Adds to the frameworks line of the trace ("torch 2.11.0+cu130").
 void memprof_note_framework(const char *text);

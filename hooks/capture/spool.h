@@ -9,6 +9,7 @@
 #define MEMPROF_SPOOL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "record.h"
@@ -33,10 +34,16 @@ bool spool_started(void);
 
 void spool_write(const struct spool_event *event);
 
+// The same for an event that was at `time_ns`, by clock.h.
+void spool_write_at(const struct spool_event *event, uint64_t time_ns);
+
 // The string's id, for spool_event.context: the same text gets the same id. NULL and ""
 // are 0, and so is any string once host memory or recording has ended. Texts are cut at
 // 4,096 bytes.
 uint32_t spool_string(const char *text);
+
+// Copies the text of a string, cut to fit, and returns its length; 0 when there is none.
+size_t spool_string_text(uint32_t id, char *text, size_t size);
 
 // Adds to the frameworks line of the process page; kept until there is one.
 void spool_note_framework(const char *text);

@@ -107,6 +107,18 @@ uint32_t spool_string(const char *text) {
   return id;
 }
 
+size_t spool_string_text(uint32_t id, char *text, size_t size) {
+  size_t length = 0;
+  pthread_mutex_lock(&lock);
+  if (id > 0 && id <= count && size > 0) {
+    length = entries[id - 1].length < size - 1 ? entries[id - 1].length : size - 1;
+    memcpy(text, entries[id - 1].text, length);
+  }
+  pthread_mutex_unlock(&lock);
+  if (size > 0) text[length] = '\0';
+  return length;
+}
+
 void spool_write_strings(void) {
   pthread_mutex_lock(&lock);
   for (uint32_t id = 1; id <= count; id++) spool_text(id);

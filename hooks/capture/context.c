@@ -1,0 +1,45 @@
+// context.c - what the allocations of a thread belong to.
+//
+// A context is a text, and goes by its number. Who changes it often (each module of a
+// network, at its call and its return) has the number once and then stores it into the
+// thread's own cell: no call, no lock. A stack, where stacks are recorded, is a second
+// number beside it; the pair becomes one text at its first use and is looked up after.
+#include <stdio.h>
+#include <string.h>
+
+#include "hook.h"
+#include "memprof.h"
+#include "spool.h"
+
+enum { PAIRS = 256, LONGEST = 4096 };
+
+static __thread uint32_t context;
+static __thread uint32_t stack;
+
+// The pairs that this thread used last; a slot is found by both numbers.
+static __thread struct pair {
+  uint32_t context, stack, both;
+} pairs[PAIRS];
+
+static uint32_t join(uint32_t module, uint32_t node) {
+  char text[LONGEST + 1] = "";
+  size_t length = spool_string_text(module, text, sizeof text - 32);
+  snprintf(text + length, sizeof text - length, "%sstack=%u", length == 0 ? "" : "\t", node);
+  return spool_string(text);
+}
+
+static uint32_t joined(uint32_t module, uint32_t node) {
+  struct pair *pair = &pairs[(module * 31 + node) % PAIRS];
+  if (pair->stack != node || pair->context != module) *pair = (struct pair){module, node, join(module, node)};
+  return pair->both;
+}
+
+uint32_t hook_context(void) { return stack == 0 ? context : joined(context, stack); }
+
+void hook_set_stack(uint32_t node) { stack = node; }
+
+void memprof_set_context(const char *text) { context = memprof_context(text); }
+
+uint32_t memprof_context(const char *text) { return hook_on() ? spool_string(text) : 0; }
+
+uint32_t *memprof_context_cell(void) { return &context; }
