@@ -1,4 +1,5 @@
 // api.c - the functions of memprof.h that serve memory.
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -40,6 +41,22 @@ static void explain(const struct arena *arena, uint64_t size) {
            gib(total - free_bytes > gpu->mapped ? total - free_bytes - gpu->mapped : 0));
 }
 
+static int (*_Atomic last_resort)(void);
+
+void memprof_set_last_resort(int (*give_up)(void)) { atomic_store(&last_resort, give_up); }
+
+// Asks the framework to free what it keeps without need. The lock is given up meanwhile: it
+// frees through us. The attempt before is closed by an event, as another one follows.
+static bool ask_framework(struct arena *arena, uint64_t size) {
+  int (*give_up)(void) = atomic_load(&last_resort);
+  if (give_up == NULL || interpose_capturing()) return false;
+  arena_event(arena, MEMPROF_RECLAIM, 0, size, 0, spool_string("framework"));
+  lock_give(&arena->gpu->lock);
+  give_up();
+  lock_take(&arena->gpu->lock);
+  return true;
+}
+
 static bool allocate(struct arena *arena, uint64_t size, struct bfc_block *block) {
   const uint32_t context = hook_context();
   if (arena_alloc(arena, size, context, block)) return true;
@@ -47,6 +64,7 @@ static bool allocate(struct arena *arena, uint64_t size, struct bfc_block *block
   arena->gpu->stats.retries++;
   reclaim(arena->gpu, arena, size, size + arena->gpu->vmm.granularity, "request", &retry);
   if (retry && arena_alloc(arena, size, context, block)) return true;
+  if (ask_framework(arena, size) && arena_alloc(arena, size, context, block)) return true;
   arena->gpu->stats.ooms++;
   arena_event(arena, MEMPROF_OOM, 0, size, 0, context);
   explain(arena, size);
@@ -76,16 +94,6 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
 }
 
 void *memprof_malloc(size_t size, int device, void *stream) { return memprof_malloc_in_pool(size, device, stream, 0, 0); }
-
-void memprof_release_pool(int device, uint64_t pool0, uint64_t pool1) {
-  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
-  if (gpu == NULL) return;
-  lock_take(&gpu->lock);
-  for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
-    if (arena->pool[0] == pool0 && arena->pool[1] == pool1) arena->pinned = false;
-  }
-  lock_give(&gpu->lock);
-}
 
 void memprof_free(void *ptr, size_t size, int device, void *stream) {
   (void)size, (void)device, (void)stream;

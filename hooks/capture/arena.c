@@ -24,10 +24,12 @@ static _Atomic bool unusable[MOST_GPUS];  // asked once, and told why in the pro
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(uint32_t) arena_count;
 
-// Reservations, so that a pointer finds its arena without a lock. Only appended to.
+// Addresses of arenas, so that a pointer finds its own without a lock. A place in the list is
+// used again when its arena has ended; a live pointer is never in that arena, and whoever
+// holds a pointer into the next one has seen the change.
 struct range {
-  uint64_t from, to;
-  struct arena *arena;
+  _Atomic(uint64_t) from, to;  // to = 0: the place is empty
+  struct arena *_Atomic arena;
 };
 static struct range ranges[MOST_RANGES];
 static _Atomic(int) range_count;
@@ -41,6 +43,8 @@ void gpu_count(struct memprof_stat *stat, int64_t amount) {
   stat->allocated += amount;
   if (stat->current > stat->peak) stat->peak = stat->current;
 }
+
+uint32_t arena_next_id(void) { return atomic_fetch_add(&arena_count, 1); }
 
 struct gpu *gpu_existing(int device) {
   if (device < 0 || device >= MOST_GPUS) return NULL;
@@ -70,28 +74,48 @@ struct gpu *gpu_get(int device) {
   return gpu;
 }
 
+static bool in_range(int at, uint64_t addr) {
+  return addr < atomic_load_explicit(&ranges[at].to, memory_order_acquire) &&
+         addr >= atomic_load_explicit(&ranges[at].from, memory_order_relaxed);
+}
+
 struct arena *arena_of(uint64_t addr) {
   static __thread int last;
   const int count = atomic_load_explicit(&range_count, memory_order_acquire);
-  if (last < count && addr - ranges[last].from < ranges[last].to - ranges[last].from) return ranges[last].arena;
-  for (int i = 0; i < count; i++) {
-    if (addr < ranges[i].from || addr >= ranges[i].to) continue;
-    last = i;
-    return ranges[i].arena;
+  for (int i = -1; i < count; i++) {
+    const int at = i < 0 ? last : i;
+    if (!in_range(at, addr)) continue;
+    last = at;
+    return atomic_load_explicit(&ranges[at].arena, memory_order_relaxed);
   }
   return NULL;
 }
 
-static bool reserved(void *owner, uint64_t addr, uint64_t bytes) {
+bool arena_add_range(struct arena *arena, uint64_t addr, uint64_t bytes) {
   pthread_mutex_lock(&making);
   const int count = atomic_load(&range_count);
-  if (count < MOST_RANGES) {
-    ranges[count] = (struct range){addr, addr + bytes, owner};
-    atomic_store_explicit(&range_count, count + 1, memory_order_release);
+  int at = 0;
+  while (at < count && atomic_load(&ranges[at].to) != 0) at++;
+  const bool ok = at < MOST_RANGES;
+  if (ok) {
+    atomic_store(&ranges[at].from, addr);
+    atomic_store(&ranges[at].arena, arena);
+    atomic_store_explicit(&ranges[at].to, addr + bytes, memory_order_release);
+    if (at == count) atomic_store_explicit(&range_count, count + 1, memory_order_release);
   }
   pthread_mutex_unlock(&making);
-  return count < MOST_RANGES;
+  return ok;
 }
+
+static void remove_ranges(const struct arena *arena) {
+  pthread_mutex_lock(&making);
+  for (int i = 0; i < atomic_load(&range_count); i++) {
+    if (atomic_load(&ranges[i].arena) == arena) atomic_store(&ranges[i].to, 0);
+  }
+  pthread_mutex_unlock(&making);
+}
+
+static bool reserved(void *owner, uint64_t addr, uint64_t bytes) { return arena_add_range(owner, addr, bytes); }
 
 void arena_event(const struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t provided, uint32_t context) {
   spool_write(&(struct spool_event){
@@ -128,16 +152,23 @@ static void count_mapped(struct arena *arena, int64_t bytes, int64_t handles) {
   if (handles < 0) stats->device_frees -= handles;
 }
 
+static bool has_source(const struct arena *arena) { return arena->home != NULL && arena->home->source.allocate != NULL; }
+
+static bool get_memory(struct arena *arena, uint64_t bytes, uint64_t *addr) {
+  if (!within_limit(arena->gpu, bytes) || !device_has(arena->gpu, bytes)) return false;
+  return has_source(arena) ? pool_grow(arena, bytes, addr) : vmm_grow(&arena->vmm, bytes, addr);
+}
+
 static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) {
   struct arena *arena = self;
   const uint64_t unit = arena->gpu->vmm.granularity;
   *granted = (bytes + unit - 1) & ~(unit - 1);
   const int64_t handles = arena->vmm.created;
-  if (!within_limit(arena->gpu, *granted) || !device_has(arena->gpu, *granted) || !vmm_grow(&arena->vmm, *granted, addr)) {
+  if (!get_memory(arena, *granted, addr)) {
     arena_event(arena, MEMPROF_GROW_FAILED, 0, bytes, 0, 0);
     return false;
   }
-  count_mapped(arena, (int64_t)*granted, arena->vmm.created - handles);
+  count_mapped(arena, (int64_t)*granted, has_source(arena) ? 1 : arena->vmm.created - handles);
   arena_event(arena, MEMPROF_MAP, *addr, bytes, *granted, 0);
   return true;
 }
@@ -158,7 +189,11 @@ static void unmap(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
   const size_t first = vmm_find(&arena->vmm, addr), last = vmm_find(&arena->vmm, addr + bytes);
   vmm_release(&arena->vmm, first, last);
-  count_mapped(arena, -(int64_t)bytes, -(int64_t)(last - first));
+  arena_unmapped(arena, addr, bytes, (int64_t)(last - first));
+}
+
+void arena_unmapped(struct arena *arena, uint64_t addr, uint64_t bytes, int64_t handles) {
+  count_mapped(arena, -(int64_t)bytes, -handles);
   arena_event(arena, MEMPROF_UNMAP, addr, 0, bytes, 0);
 }
 
@@ -175,30 +210,44 @@ static uint64_t device_free(void *self) {
   return free_bytes;
 }
 
-static void describe(const struct arena *arena, const struct bfc_options *options, uint64_t addr, uint64_t bytes) {
+static void describe(const struct arena *arena, const struct bfc_options *options, bool coalesces) {
   static const char *const growths[] = {[BFC_DOUBLE] = "double", [BFC_NEEDED] = "needed", [BFC_NONE] = "none"};
-  char text[256];
-  snprintf(text, sizeof text, "growth=%s headroom=%llu fraction=0 gc=0 granularity=%llu coalesces=1 pool=%llx.%llx tag= main=%d",
-           growths[options->growth], (unsigned long long)options->headroom, (unsigned long long)arena->gpu->vmm.granularity,
-           (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->main);
-  arena_event(arena, MEMPROF_ARENA, addr, options->limit, bytes, spool_string(text));
+  const unsigned char *id = arena->gpu->vmm.uuid;
+  char text[320], uuid[48];
+  snprintf(uuid, sizeof uuid, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", id[0], id[1], id[2], id[3], id[4],
+           id[5], id[6], id[7], id[8], id[9], id[10], id[11], id[12], id[13], id[14], id[15]);
+  snprintf(text, sizeof text, "growth=%s headroom=%llu fraction=0 gc=0 granularity=%llu coalesces=%d pool=%llx.%llx tag= main=%d uuid=%s",
+           growths[options->growth], (unsigned long long)options->headroom, (unsigned long long)arena->gpu->vmm.granularity, coalesces,
+           (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->main, uuid);
+  arena_event(arena, MEMPROF_ARENA, arena->vmm.end, options->limit, arena->vmm.limit - arena->vmm.end, spool_string(text));
 }
 
-static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1) {
-  const struct options *wanted = options_get();
-  struct arena *arena = calloc(1, sizeof *arena);
-  if (arena == NULL) return NULL;
-  *arena = (struct arena){.gpu = gpu, .stream = stream, .pool = {pool0, pool1}};
-  arena->pinned = pool0 != 0 || pool1 != 0;
-  arena->main = stream == NULL && !arena->pinned;
-  struct bfc_options options = {.limit = UINT64_MAX, .growth = BFC_NEEDED};
-  uint64_t reservation = OTHER_RESERVATION < gpu->vmm.total ? OTHER_RESERVATION : gpu->vmm.total;
-  if (arena->main) {
-    options.growth = wanted->growth;
-    options.headroom = wanted->headroom;
-    options.limit = wanted->limit != 0 ? wanted->limit : gpu->vmm.total;
-    reservation = gpu->vmm.total;
-  }
+// A place for an arena: that of one that has ended, or a new one.
+static struct arena *take_place(struct gpu *gpu) {
+  struct arena *arena = gpu->ended;
+  if (arena == NULL) return calloc(1, sizeof *arena);
+  gpu->ended = arena->next;
+  return arena;
+}
+
+static void give_place(struct gpu *gpu, struct arena *arena) {
+  *arena = (struct arena){.gpu = gpu, .next = gpu->ended};
+  gpu->ended = arena;
+}
+
+void arena_end(struct arena *arena) {
+  struct gpu *gpu = arena->gpu;
+  remove_ranges(arena);
+  arena_event(arena, MEMPROF_POOL_RELEASE, 0, 0, 0, 0);
+  const bool coalesces = !has_source(arena);
+  if (coalesces) vmm_close(&arena->vmm);
+  bfc_delete(arena->bfc);
+  free(arena->pending.entries);
+  give_place(gpu, arena);
+}
+
+static bool make_heap(struct arena *arena, const struct bfc_options *options, uint64_t reservation) {
+  struct gpu *gpu = arena->gpu;
   const struct bfc_memory memory = {
       .self = arena,
       .granularity = gpu->vmm.granularity,
@@ -207,18 +256,41 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
       .map = map,
       .unmap = unmap,
       .device_free = device_free,
-      .coalesces = true,
+      .coalesces = !has_source(arena),
   };
-  arena->bfc = bfc_new(&options, &memory);
-  if (arena->bfc == NULL || !vmm_init(&arena->vmm, &gpu->vmm, reservation, wanted->handle, arena, reserved)) {
-    if (arena->bfc != NULL) bfc_delete(arena->bfc);
-    free(arena);
+  arena->bfc = bfc_new(options, &memory);
+  if (arena->bfc == NULL) return false;
+  if (has_source(arena) || vmm_init(&arena->vmm, &gpu->vmm, reservation, options_get()->handle, arena, reserved)) return true;
+  bfc_delete(arena->bfc);
+  return false;
+}
+
+static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1) {
+  pool_sweep(gpu);
+  const bool pooled = pool0 != 0 || pool1 != 0;
+  // Whoever asks in a pool that was never opened holds it.
+  struct pool *home = pooled ? pool_get(gpu, pool0, pool1, 1) : NULL;
+  struct arena *arena = pooled && home == NULL ? NULL : take_place(gpu);
+  if (arena == NULL) return NULL;
+  *arena = (struct arena){.gpu = gpu, .stream = stream, .pool = {pool0, pool1}, .home = home};
+  arena->main = stream == NULL && !pooled;
+  const struct options *wanted = options_get();
+  struct bfc_options options = {.limit = UINT64_MAX, .growth = BFC_NEEDED};
+  uint64_t reservation = OTHER_RESERVATION < gpu->vmm.total ? OTHER_RESERVATION : gpu->vmm.total;
+  if (arena->main) {
+    options.growth = wanted->growth;
+    options.headroom = wanted->headroom;
+    options.limit = wanted->limit != 0 ? wanted->limit : gpu->vmm.total;
+    reservation = gpu->vmm.total;
+  }
+  if (!make_heap(arena, &options, reservation)) {
+    give_place(gpu, arena);
     return NULL;
   }
-  arena->id = atomic_fetch_add(&arena_count, 1);
+  arena->id = arena_next_id();
   arena->next = gpu->arenas;
   gpu->arenas = arena;
-  describe(arena, &options, arena->vmm.end, arena->vmm.limit - arena->vmm.end);
+  describe(arena, &options, !has_source(arena));
   return arena;
 }
 
@@ -229,17 +301,29 @@ struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t 
   return make_arena(gpu, stream, pool0, pool1);
 }
 
-bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out) {
-  if (arena->pending.count > 0) pending_poll(arena, false);
-  if (!bfc_alloc(arena->bfc, size, out)) return false;
+static void count_live(struct arena *arena, const struct bfc_block *block) {
   struct memprof_stats *stats = &arena->gpu->stats;
   gpu_count(&stats->allocation, 1);
   gpu_count(&stats->active, 1);
-  gpu_count(&stats->requested_bytes, (int64_t)out->requested);
-  gpu_count(&stats->allocated_bytes, (int64_t)out->size);
-  gpu_count(&stats->active_bytes, (int64_t)out->size);
-  gpu_count(&stats->inactive_bytes, -(int64_t)out->size);
+  gpu_count(&stats->requested_bytes, (int64_t)block->requested);
+  gpu_count(&stats->allocated_bytes, (int64_t)block->size);
+  gpu_count(&stats->active_bytes, (int64_t)block->size);
+  gpu_count(&stats->inactive_bytes, -(int64_t)block->size);
+}
+
+bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out) {
+  if (arena->pending.count > 0) pending_poll(arena, false);
+  if (!bfc_alloc(arena->bfc, size, out)) return false;
+  count_live(arena, out);
   arena_event(arena, MEMPROF_ALLOC, out->addr, out->requested, out->size, context);
+  return true;
+}
+
+bool arena_restore(struct arena *arena, uint64_t addr, uint64_t size, uint64_t requested) {
+  struct bfc_block block;
+  if (!bfc_restore(arena->bfc, addr, size, requested, &block)) return false;
+  count_live(arena, &block);
+  arena_event(arena, MEMPROF_RESTORE, addr, requested, size, 0);
   return true;
 }
 
@@ -283,6 +367,19 @@ bool arena_free(struct arena *arena, uint64_t addr) {
   bfc_set_note(arena->bfc, block.chunk, FREED);
   struct stream_uses *uses = (struct stream_uses *)(uintptr_t)note;
   if (!pending_add(arena, addr, uses)) arena_free_done(arena, addr);
+  return true;
+}
+
+bool arena_free_now(struct arena *arena, uint64_t addr) {
+  struct bfc_block block;
+  if (!bfc_find(arena->bfc, addr, &block)) return false;
+  const uint64_t note = bfc_note(arena->bfc, block.chunk);
+  if (note == 0) return arena_free(arena, addr);
+  if (note == FREED) return false;
+  count_freed(arena, &block);
+  free((void *)(uintptr_t)note);
+  bfc_set_note(arena->bfc, block.chunk, FREED);
+  arena_free_done(arena, addr);
   return true;
 }
 

@@ -24,6 +24,7 @@
 #include "lock.h"
 #include "memprof.h"
 #include "pending.h"
+#include "pool.h"
 #include "record.h"
 #include "vmm.h"
 
@@ -34,10 +35,12 @@ struct arena {
   uint32_t id;  // of the process, in order of creation
   void *stream;
   uint64_t pool[2];  // 0, 0: none
+  struct pool *home;  // the pool of that name, or NULL
   bool main;
-  bool pinned;  // a graph may use what is free here: nothing is given back
   struct bfc *bfc;
-  struct vmm vmm;
+  struct vmm vmm;             // unused where the pool has a source of its own
+  struct pool_grant *grants;  // of that source
+  size_t grant_count;
   struct pending pending;
   uint64_t noted;      // chunks with a note: used on other streams, or freed and pending
   struct arena *next;  // of the device, newest first
@@ -48,6 +51,8 @@ struct gpu {
   struct lock lock;
   struct vmm_device vmm;
   struct arena *arenas;
+  struct arena *ended;  // arenas that are no more, to be used again: a stray pointer may still find one
+  struct pool *pools;
   uint64_t limit;   // of all arenas together, bytes; 0 = none
   uint64_t mapped;  // by all arenas
   struct memprof_stats stats;
@@ -72,11 +77,29 @@ bool arena_live(const struct arena *arena, const struct bfc_block *block);
 // Ends the life of a block. A block that other streams use becomes pending.
 bool arena_free(struct arena *arena, uint64_t addr);
 
+// The same for a block of which it is known that no stream uses it any more.
+bool arena_free_now(struct arena *arena, uint64_t addr);
+
 // Ends the wait of a pending block: its chunk can be reused.
 void arena_free_done(struct arena *arena, uint64_t addr);
 
+// Makes a block live where a checkpoint had it. False: the place is not free.
+bool arena_restore(struct arena *arena, uint64_t addr, uint64_t size, uint64_t requested);
+
+// Notes addresses of the arena, so that pointers find it. False: there are too many.
+bool arena_add_range(struct arena *arena, uint64_t addr, uint64_t bytes);
+
+// Accounts for free granules that were given back as `handles` handles, with their event.
+void arena_unmapped(struct arena *arena, uint64_t addr, uint64_t bytes, int64_t handles);
+
+// The end of an arena that was taken out of its device's list, with nothing in use or mapped.
+void arena_end(struct arena *arena);
+
 // Writes an event of the arena.
 void arena_event(const struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t provided, uint32_t context);
+
+// The number of a further arena of the process, whoever serves it.
+uint32_t arena_next_id(void);
 
 // Adds to the statistics: amount may be negative.
 void gpu_count(struct memprof_stat *stat, int64_t amount);

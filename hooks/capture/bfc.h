@@ -121,4 +121,7 @@ struct bfc_chunk_info {
 };
 void bfc_walk(const struct bfc *bfc, void *self, void (*visit)(void *self, const struct bfc_chunk_info *chunk));
 
+// The same without what was given back: of free chunks come the pieces that are mapped.
+void bfc_walk_mapped(const struct bfc *bfc, void *self, void (*visit)(void *self, const struct bfc_chunk_info *chunk));
+
 #endif

@@ -32,25 +32,44 @@ void bfc_walk(const struct bfc *bfc, void *self, void (*visit)(void *self, const
 struct mapped_visit {
   const struct bfc *bfc;
   void *self;
-  void (*visit)(void *self, uint64_t addr, uint64_t bytes);
+  void (*visit)(void *self, const struct bfc_chunk_info *piece);
 };
+
+static void visit_piece(const struct mapped_visit *to, const struct bfc_chunk_info *chunk, uint64_t from, uint64_t end) {
+  struct bfc_chunk_info piece = {from, end - from, chunk->requested, chunk->free, chunk->region_start && from == chunk->addr};
+  if (from < end) to->visit(to->self, &piece);
+}
 
 // Visits what lies between the ranges that were given back.
 static void visit_mapped(void *context, const struct bfc_chunk_info *chunk) {
   const struct mapped_visit *to = context;
   const struct bfc_ranges *unmapped = &to->bfc->unmapped;
-  if (!chunk->free) return;
   uint64_t at = chunk->addr, end = chunk->addr + chunk->size;
   for (size_t i = bfc_unmapped_from(to->bfc, at); i < unmapped->count && unmapped->items[i].from < end; i++) {
-    if (unmapped->items[i].from > at) to->visit(to->self, at, unmapped->items[i].from - at);
+    visit_piece(to, chunk, at, unmapped->items[i].from);
     at = unmapped->items[i].to;
   }
-  if (at < end) to->visit(to->self, at, end - at);
+  visit_piece(to, chunk, at, end);
+}
+
+void bfc_walk_mapped(const struct bfc *bfc, void *self, void (*visit)(void *self, const struct bfc_chunk_info *chunk)) {
+  struct mapped_visit to = {bfc, self, visit};
+  bfc_walk(bfc, &to, visit_mapped);
+}
+
+struct free_visit {
+  void *self;
+  void (*visit)(void *self, uint64_t addr, uint64_t bytes);
+};
+
+static void visit_free(void *context, const struct bfc_chunk_info *piece) {
+  const struct free_visit *to = context;
+  if (piece->free) to->visit(to->self, piece->addr, piece->size);
 }
 
 void bfc_free_mapped(const struct bfc *bfc, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes)) {
-  struct mapped_visit to = {bfc, self, visit};
-  bfc_walk(bfc, &to, visit_mapped);
+  struct free_visit to = {self, visit};
+  bfc_walk_mapped(bfc, &to, visit_free);
 }
 
 // Lists the chunks in use by address; false when host memory is short.

@@ -51,6 +51,13 @@ static const struct name names[] = {
     ENTRY("cuStreamGetCtx", stream_context),
 };
 
+// What the hook does without where the driver is too old for it.
+static const struct name optional[] = {
+    ENTRY("cuDeviceGetUuid_v2", device_uuid),
+    ENTRY("cuMemExportToShareableHandle", export_handle),
+    ENTRY("cuMemImportFromShareableHandle", import_handle),
+};
+
 static void load(void) {
   void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) {
@@ -64,6 +71,10 @@ static void load(void) {
       return;
     }
     memcpy((char *)&table + names[i].offset, &function, sizeof function);
+  }
+  for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
+    void *function = dlsym(library, optional[i].symbol);
+    memcpy((char *)&table + optional[i].offset, &function, sizeof function);
   }
   const driver_result result = table.init(0);
   if (result != DRIVER_OK) {

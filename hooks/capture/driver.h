@@ -77,6 +77,12 @@ struct driver {
   driver_result (*event_destroy)(driver_event event);
   driver_result (*stream_capturing)(void *stream, int *status);
   driver_result (*stream_context)(void *stream, void **context);
+
+  // NULL where the driver does not have them: its name for the device, and what it takes to
+  // share memory with another process.
+  driver_result (*device_uuid)(unsigned char uuid[16], int device);
+  driver_result (*export_handle)(void *shareable, driver_handle handle, int type, unsigned long long flags);
+  driver_result (*import_handle)(driver_handle *handle, void *shareable, int type);
 };
 
 // The table, complete and initialised, or NULL: no driver, or one too old to map memory.

@@ -50,7 +50,7 @@ static void measure(void *self, uint64_t addr, uint64_t bytes) {
 static uint64_t reclaimable(const struct gpu *gpu) {
   uint64_t sum = 0;
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
-    if (arena->pinned) continue;
+    if (pool_pins(arena)) continue;
     void *self[] = {arena, &sum};
     bfc_free_mapped(arena->bfc, self, measure);
   }
@@ -77,13 +77,7 @@ static void give_back(struct arena *arena, uint64_t addr, uint64_t bytes, uint64
   // Mappings are adjacent where a whole range is mapped, so this is one range of granules.
   if (!bfc_unmap(arena->bfc, start, sum)) return;
   vmm_release(&arena->vmm, from, last);
-  struct memprof_stats *stats = &arena->gpu->stats;
-  arena->gpu->mapped -= sum;
-  gpu_count(&stats->reserved_bytes, -(int64_t)sum);
-  gpu_count(&stats->inactive_bytes, -(int64_t)sum);
-  gpu_count(&stats->segment, -handles);
-  stats->device_frees += handles;
-  arena_event(arena, MEMPROF_UNMAP, start, 0, sum, 0);
+  arena_unmapped(arena, start, sum, handles);
   *given += sum;
 }
 
@@ -94,6 +88,11 @@ static void give_back_of(struct arena *arena, uint64_t wanted, uint64_t *given) 
     give_back(arena, ranges.list[i - 1].addr, ranges.list[i - 1].bytes, wanted, given);
   }
   free(ranges.list);
+}
+
+void reclaim_all(struct arena *arena) {
+  uint64_t given = 0;
+  give_back_of(arena, UINT64_MAX, &given);
 }
 
 uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry) {
@@ -114,9 +113,10 @@ uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint6
       .context = spool_string(why),
   });
   for (struct arena *each = gpu->arenas; each != NULL; each = each->next) pending_poll(each, true);
+  pool_sweep(gpu);
   uint64_t given = 0;
   for (struct arena *each = gpu->arenas; each != NULL && given < wanted; each = each->next) {
-    if (!each->pinned) give_back_of(each, wanted, &given);
+    if (!pool_pins(each)) give_back_of(each, wanted, &given);
   }
   return given;
 }

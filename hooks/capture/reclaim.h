@@ -16,6 +16,9 @@
 // bytes given back; *retry says whether another attempt has a chance.
 uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry);
 
+// With gpu->lock held, and the device waited for: gives back all free handles of an arena.
+void reclaim_all(struct arena *arena);
+
 // Somebody else's allocation of `bytes` on `device` failed. True if memory was given back.
 bool reclaim_for_foreign(int device, uint64_t bytes);
 

@@ -38,6 +38,7 @@ bool vmm_device_init(struct vmm_device *out, int device) {
     problem("GPU %d: allocation granularity: error %d", device, result);
     return false;
   }
+  if (driver->device_uuid == NULL || driver->device_uuid(out->uuid, handle) != DRIVER_OK) memset(out->uuid, 0, sizeof out->uuid);
   out->granularity = granularity;
   out->total = total;
   return true;
@@ -50,11 +51,15 @@ static bool reserve(struct vmm *vmm, uint64_t bytes) {
   // Room for a gap. Without one, a range just behind the last would be the same region to
   // the BFC, and what crosses the border of two reservations cannot be mapped again.
   if (last != 0) bytes += vmm->device->granularity;
+  struct vmm_reservation *more = realloc(vmm->reservations, (vmm->reservation_count + 1) * sizeof *more);
+  if (more == NULL) return false;
+  vmm->reservations = more;
   if (driver_get()->reserve(&addr, bytes, 0, 0, 0) != DRIVER_OK) return false;
   if (!vmm->reserved(vmm->owner, addr, bytes)) {
     driver_get()->unreserve(addr, bytes);
     return false;
   }
+  vmm->reservations[vmm->reservation_count++] = (struct vmm_reservation){addr, bytes};
   vmm->end = last != 0 && addr == last ? addr + vmm->device->granularity : addr;
   vmm->limit = addr + bytes;
   return true;
@@ -184,6 +189,16 @@ void vmm_release(struct vmm *vmm, size_t first, size_t last) {
   vmm->released += (int64_t)(last - first);
   memmove(vmm->mappings + first, vmm->mappings + last, (vmm->count - last) * sizeof *vmm->mappings);
   vmm->count -= last - first;
+}
+
+void vmm_close(struct vmm *vmm) {
+  vmm_release(vmm, 0, vmm->count);
+  for (size_t i = 0; i < vmm->reservation_count; i++) {
+    driver_get()->unreserve(vmm->reservations[i].addr, vmm->reservations[i].bytes);
+  }
+  free(vmm->reservations);
+  free(vmm->mappings);
+  memset(vmm, 0, sizeof *vmm);
 }
 
 bool vmm_allow_peer(const struct vmm *vmm, int peer) {

@@ -26,11 +26,16 @@ struct vmm_mapping {
   driver_handle handle;
 };
 
+struct vmm_reservation {
+  uint64_t addr, bytes;
+};
+
 // What is the same for all arenas of a device.
 struct vmm_device {
   int device;
   uint64_t granularity;  // bytes, a power of two
   uint64_t total;        // bytes of the device
+  unsigned char uuid[16];
   struct driver_properties properties;
   uint64_t peers;  // bit i: device i may read and write
 };
@@ -40,6 +45,8 @@ struct vmm {
   uint64_t handle_bytes;       // greatest handle, a multiple of the granularity
   uint64_t reservation_bytes;  // of further reservations
   uint64_t end, limit;         // next grant, and end of the current reservation
+  struct vmm_reservation *reservations;  // in order of making
+  size_t reservation_count;
   struct vmm_mapping *mappings;  // by address
   size_t count, capacity;
   uint64_t mapped;  // bytes in all mappings
@@ -65,6 +72,9 @@ bool vmm_map(struct vmm *vmm, uint64_t addr, uint64_t bytes);
 
 // Unmaps and releases the mappings with indices [first, last).
 void vmm_release(struct vmm *vmm, size_t first, size_t last);
+
+// Unmaps everything and returns the addresses. Nothing else may be done afterwards.
+void vmm_close(struct vmm *vmm);
 
 // The index of the first mapping that ends after addr.
 size_t vmm_find(const struct vmm *vmm, uint64_t addr);

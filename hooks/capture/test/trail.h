@@ -182,6 +182,7 @@ static inline void audit_event(struct audit *audit, const struct memprof_record 
       audit->reserved += range.bytes;
       break;
     case MEMPROF_UNMAP: audit_unmap(audit, record); break;
+    case MEMPROF_RESTORE:
     case MEMPROF_ALLOC:
       CHECK(range.bytes >= range.requested && range.requested > 0);
       CHECK_EQUAL(audit_mapped(audit, range.addr, range.bytes), range.bytes);

@@ -1,0 +1,194 @@
+// pool.c - see pool.h.
+#include "pool.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "arena.h"
+#include "hook.h"
+#include "interpose.h"
+#include "memprof.h"
+#include "problem.h"
+#include "reclaim.h"
+#include "spool.h"
+
+static struct pool *find(struct gpu *gpu, uint64_t pool0, uint64_t pool1) {
+  struct pool *pool = gpu->pools;
+  while (pool != NULL && (pool->id[0] != pool0 || pool->id[1] != pool1)) pool = pool->next;
+  return pool;
+}
+
+struct pool *pool_get(struct gpu *gpu, uint64_t pool0, uint64_t pool1, int64_t uses) {
+  struct pool *pool = find(gpu, pool0, pool1);
+  if (pool != NULL) return pool;
+  pool = calloc(1, sizeof *pool);
+  if (pool == NULL) return NULL;
+  *pool = (struct pool){.id = {pool0, pool1}, .uses = uses, .next = gpu->pools};
+  gpu->pools = pool;
+  return pool;
+}
+
+bool pool_pins(const struct arena *arena) { return arena->home != NULL && arena->home->uses > 0 && !arena->home->spare; }
+
+// The grant's granules start at a border of one, which an allocator need not keep to: then a
+// granule more is asked for.
+static bool take(const struct pool_source *source, uint64_t bytes, uint64_t unit, struct pool_grant *out) {
+  void *ptr = source->allocate(source->self, bytes);
+  if (ptr != NULL && ((uintptr_t)ptr & (unit - 1)) != 0) {
+    source->release(source->self, ptr);
+    ptr = source->allocate(source->self, bytes + unit);
+  }
+  *out = (struct pool_grant){ptr, ((uintptr_t)ptr + unit - 1) & ~(unit - 1), bytes};
+  return ptr != NULL;
+}
+
+bool pool_grow(struct arena *arena, uint64_t bytes, uint64_t *addr) {
+  struct pool_grant *more = realloc(arena->grants, (arena->grant_count + 1) * sizeof *more);
+  if (more == NULL) return false;
+  arena->grants = more;
+  // The source's calls of CUDA are part of this growth, and must not come back for the lock.
+  interpose_enter();
+  const struct pool_source *source = &arena->home->source;
+  bool ok = take(source, bytes, arena->gpu->vmm.granularity, &more[arena->grant_count]);
+  if (ok && !arena_add_range(arena, more[arena->grant_count].addr, bytes)) {
+    source->release(source->self, more[arena->grant_count].ptr);
+    ok = false;
+  }
+  interpose_leave();
+  if (ok) *addr = more[arena->grant_count++].addr;
+  return ok;
+}
+
+static void return_grants(struct arena *arena) {
+  interpose_enter();
+  for (size_t i = 0; i < arena->grant_count; i++) {
+    const struct pool_grant *grant = &arena->grants[i];
+    if (bfc_unmap(arena->bfc, grant->addr, grant->bytes)) arena_unmapped(arena, grant->addr, grant->bytes, 1);
+    arena->home->source.release(arena->home->source.self, grant->ptr);
+  }
+  interpose_leave();
+  free(arena->grants);
+  arena->grants = NULL;
+  arena->grant_count = 0;
+}
+
+static bool ended(struct arena *arena) {
+  if (arena->home == NULL || arena->home->uses > 0) return false;
+  if (arena->pending.count > 0) pending_poll(arena, false);
+  struct bfc_stats stats;
+  bfc_get_stats(arena->bfc, &stats);
+  return arena->pending.count == 0 && stats.bytes_in_use == 0;
+}
+
+static bool has_arena(const struct gpu *gpu, const struct pool *pool) {
+  const struct arena *arena = gpu->arenas;
+  while (arena != NULL && arena->home != pool) arena = arena->next;
+  return arena != NULL;
+}
+
+static void drop_pools(struct gpu *gpu) {
+  for (struct pool **link = &gpu->pools; *link != NULL;) {
+    struct pool *pool = *link;
+    if (pool->uses > 0 || has_arena(gpu, pool)) {
+      link = &pool->next;
+      continue;
+    }
+    *link = pool->next;
+    free(pool);
+  }
+}
+
+void pool_sweep(struct gpu *gpu) {
+  if (gpu->pools == NULL || interpose_capturing()) return;
+  bool waited = false;
+  for (struct arena **link = &gpu->arenas; *link != NULL;) {
+    struct arena *arena = *link;
+    if (!ended(arena)) {
+      link = &arena->next;
+      continue;
+    }
+    // Kernels may still be running on what was freed in stream order.
+    if (!waited) {
+      gpu->stats.syncs++;
+      if (!driver_synchronize(gpu->vmm.device)) return;
+      waited = true;
+    }
+    *link = arena->next;
+    if (arena->home->source.allocate != NULL)
+      return_grants(arena);
+    else
+      reclaim_all(arena);
+    arena_end(arena);
+  }
+  drop_pools(gpu);
+}
+
+// The functions of memprof.h that name a pool.
+
+static void event(struct gpu *gpu, enum memprof_kind kind, uint64_t pool0, uint64_t pool1) {
+  char text[64];
+  snprintf(text, sizeof text, "pool=%llx.%llx", (unsigned long long)pool0, (unsigned long long)pool1);
+  spool_write(&(struct spool_event){.kind = kind, .device = gpu->vmm.device, .arena = MEMPROF_NO_ARENA, .context = spool_string(text)});
+}
+
+void memprof_pool_hold(int device, uint64_t pool0, uint64_t pool1) {
+  if (!hook_on()) return;
+  hook_start();
+  struct gpu *gpu = gpu_get(device);
+  if (gpu == NULL) return;
+  lock_take(&gpu->lock);
+  struct pool *pool = pool_get(gpu, pool0, pool1, 0);
+  if (pool != NULL) pool->uses++;
+  lock_give(&gpu->lock);
+}
+
+void memprof_pool_begin(int device, uint64_t pool0, uint64_t pool1) {
+  memprof_pool_hold(device, pool0, pool1);
+  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  if (gpu != NULL) event(gpu, MEMPROF_POOL_BEGIN, pool0, pool1);
+}
+
+void memprof_pool_end(int device, uint64_t pool0, uint64_t pool1) {
+  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  if (gpu != NULL) event(gpu, MEMPROF_POOL_END, pool0, pool1);
+}
+
+void memprof_release_pool(int device, uint64_t pool0, uint64_t pool1) {
+  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  if (gpu == NULL) return;
+  lock_take(&gpu->lock);
+  struct pool *pool = find(gpu, pool0, pool1);
+  if (pool != NULL && pool->uses > 0 && --pool->uses == 0) pool_sweep(gpu);
+  lock_give(&gpu->lock);
+}
+
+int64_t memprof_pool_uses(int device, uint64_t pool0, uint64_t pool1) {
+  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  if (gpu == NULL) return 0;
+  lock_take(&gpu->lock);
+  const struct pool *pool = find(gpu, pool0, pool1);
+  const int64_t uses = pool == NULL ? 0 : pool->uses;
+  lock_give(&gpu->lock);
+  return uses;
+}
+
+void memprof_pool_spare(int device, uint64_t pool0, uint64_t pool1, int spare) {
+  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  if (gpu == NULL) return;
+  lock_take(&gpu->lock);
+  struct pool *pool = find(gpu, pool0, pool1);
+  if (pool != NULL) pool->spare = spare != 0;
+  lock_give(&gpu->lock);
+}
+
+int memprof_pool_source(int device, uint64_t pool0, uint64_t pool1, void *self, void *(*allocate)(void *self, size_t bytes),
+                        void (*release)(void *self, void *ptr)) {
+  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  if (gpu == NULL) return 0;
+  lock_take(&gpu->lock);
+  struct pool *pool = find(gpu, pool0, pool1);
+  const bool ok = pool != NULL && !has_arena(gpu, pool);
+  if (ok) pool->source = (struct pool_source){self, allocate, release};
+  lock_give(&gpu->lock);
+  return ok;
+}

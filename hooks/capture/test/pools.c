@@ -1,0 +1,271 @@
+// pools.c - private pools: held, released and given back; checkpoints; memory of the caller's.
+#define _GNU_SOURCE
+#include "../memprof.h"
+#include "gpu.h"
+#include "trail.h"
+
+enum { POOL = 7 };
+
+static struct memprof_stats stats(void) {
+  struct memprof_stats stats;
+  memprof_get_stats(0, &stats);
+  return stats;
+}
+
+static void *take(uint64_t bytes, void *stream) {
+  void *ptr = memprof_malloc_in_pool(bytes, 0, stream, POOL, 0);
+  CHECK(ptr != NULL);
+  return ptr;
+}
+
+static void release(void *ptr) { memprof_free(ptr, 0, 0, NULL); }
+
+// What the trace says must be what the statistics say.
+static struct trail audited(void) {
+  struct trail trail = trail_read(getpid(), 0);
+  const struct audit audit = trail_audit(&trail);
+  CHECK_EQUAL(audit.live, stats().allocated_bytes.current);
+  CHECK_EQUAL(audit.live + audit.pending, stats().active_bytes.current);
+  CHECK_EQUAL(audit.reserved, stats().reserved_bytes.current);
+  return trail;
+}
+
+static void test_held_memory_stays(void) {
+  gpu_start();
+  memprof_pool_begin(0, POOL, 0);
+  void *ptr = take(8 * MiB, NULL);
+  memprof_pool_end(0, POOL, 0);
+  release(ptr);
+  CHECK_EQUAL(memprof_empty_cache(0), 0);
+  CHECK_EQUAL(stats().reserved_bytes.current, 8 * MiB);
+  CHECK(memprof_malloc(8 * MiB, 0, NULL) != ptr);  // and serves nobody else
+  CHECK(take(8 * MiB, NULL) == ptr);
+  audited();
+}
+
+static void test_ends_with_its_last_holder(void) {
+  gpu_start();
+  const uint64_t before = gpu_free();
+  memprof_pool_hold(0, POOL, 0);
+  memprof_pool_hold(0, POOL, 0);
+  release(take(8 * MiB, NULL));
+  void *side = gpu_stream();
+  release(take(4 * MiB, side));
+  memprof_release_pool(0, POOL, 0);
+  CHECK_EQUAL(memprof_pool_uses(0, POOL, 0), 1);
+  CHECK_EQUAL(gpu_free(), before - 12 * MiB);
+  memprof_release_pool(0, POOL, 0);
+  CHECK_EQUAL(gpu_free(), before);
+  CHECK_EQUAL(stats().reserved_bytes.current, 0);
+  const struct trail trail = audited();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 2);
+  memprof_release_pool(0, POOL, 0);  // once too often: nothing happens
+}
+
+// A graph's output may outlive the graph.
+static void test_waits_for_its_last_block(void) {
+  gpu_start();
+  memprof_pool_hold(0, POOL, 0);
+  void *kept = take(8 * MiB, NULL);
+  memprof_release_pool(0, POOL, 0);
+  CHECK_EQUAL(stats().reserved_bytes.current, 8 * MiB);
+  void *start;
+  size_t provided;
+  CHECK(memprof_block_of((char *)kept + 100, &start, &provided) == 1 && start == kept);
+  release(kept);
+  CHECK_EQUAL(stats().reserved_bytes.current, 8 * MiB);  // a free does not wait for the device
+  memprof_empty_cache(0);
+  CHECK_EQUAL(stats().reserved_bytes.current, 0);
+  const struct trail trail = audited();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 1);
+}
+
+static void test_spare_pool_may_be_given_back(void) {
+  gpu_start();
+  memprof_pool_hold(0, POOL, 0);
+  void *ptr = take(8 * MiB, NULL);
+  release(ptr);
+  memprof_pool_spare(0, POOL, 0, 1);
+  CHECK_EQUAL(memprof_empty_cache(0), 8 * MiB);
+  CHECK(take(8 * MiB, NULL) == ptr);  // mapped again
+  audited();
+}
+
+// More pools than there is room for addresses, were they not returned.
+static void test_addresses_return(void) {
+  gpu_start();
+  for (int i = 0; i < 10000; i++) {
+    memprof_pool_hold(0, POOL, (uint64_t)i);
+    void *ptr = memprof_malloc_in_pool(1000, 0, NULL, POOL, (uint64_t)i);
+    size_t provided;
+    CHECK(ptr != NULL && memprof_owns(ptr, &provided));
+    release(ptr);
+    memprof_release_pool(0, POOL, (uint64_t)i);
+    CHECK(!memprof_owns(ptr, &provided));
+  }
+  CHECK_EQUAL(stats().reserved_bytes.current, 0);
+}
+
+struct noted {
+  struct memprof_restored blocks[64];
+  size_t count, freed;
+  void *stream;
+  bool wanted;
+};
+
+static void note_segment(void *self, const struct memprof_segment *segment) {
+  struct noted *noted = self;
+  noted->stream = segment->stream;
+  noted->wanted = segment->pool[0] == POOL;
+}
+
+static void note_chunk(void *self, const struct memprof_chunk *chunk) {
+  struct noted *noted = self;
+  if (!noted->wanted || chunk->state == MEMPROF_CHUNK_FREE) return;
+  noted->blocks[noted->count++] = (struct memprof_restored){noted->stream, chunk->addr, chunk->size, chunk->requested};
+}
+
+static struct noted note_all(void) {
+  struct noted noted = {0};
+  const struct memprof_visitor visitor = {&noted, note_segment, note_chunk};
+  memprof_walk(0, &visitor);
+  return noted;
+}
+
+static void count_freed(void *self, void *ptr) {
+  struct noted *noted = self;
+  CHECK(ptr != NULL);
+  noted->freed++;
+}
+
+static void test_restore(void) {
+  gpu_start();
+  void *side = gpu_stream();
+  memprof_pool_hold(0, POOL, 0);
+  void *a = take(1000, NULL), *b = take(3 * MiB, NULL), *c = take(5000, NULL), *d = take(70000, side);
+  release(b);
+  struct noted then = note_all();
+  CHECK_EQUAL(then.count, 3);
+  memprof_checkpoint(0, POOL, 0, then.count, 0);
+  // Another history: what was live dies, other blocks take its places, one used elsewhere.
+  release(a), release(c);
+  void *e = take(2 * MiB, NULL), *f = take(400, NULL);
+  memprof_record_stream(f, side);
+  CHECK(e == a && f != NULL);
+  CHECK_EQUAL(memprof_restore(0, POOL, 0, then.blocks, then.count, &then, count_freed), 1);
+  CHECK_EQUAL(then.freed, 3);  // d, e and f
+  const struct noted now = note_all();
+  CHECK_EQUAL(now.count, then.count);
+  CHECK(memcmp(now.blocks, then.blocks, then.count * sizeof *then.blocks) == 0);
+  CHECK(take(3 * MiB, NULL) == b);  // the free chunks are those of then
+  release(a), release(c), release(d);
+  const struct trail trail = audited();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_RESTORE), 3);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_CHECKPOINT), 1);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_FREE_DONE), 1);
+}
+
+static void test_restore_refuses_what_is_not_free(void) {
+  gpu_start();
+  memprof_pool_hold(0, POOL, 0);
+  void *a = take(1000, NULL);
+  struct noted then = note_all();
+  then.blocks[then.count] = then.blocks[0];
+  CHECK_EQUAL(memprof_restore(0, POOL, 0, then.blocks, then.count + 1, &then, count_freed), 0);
+  size_t provided;
+  CHECK(memprof_owns(a, &provided));
+  audited();
+}
+
+// A source that hands out parts of one array, one of them not at a granule's border.
+struct source {
+  char *memory;
+  size_t used, skew;
+  int taken, returned;
+  size_t most;
+};
+
+static void *source_take(void *self, size_t bytes) {
+  struct source *source = self;
+  if (source->used + bytes + source->skew > source->most) return NULL;
+  char *ptr = source->memory + source->used + source->skew;
+  source->used += (bytes + 4 * MiB - 1) / (2 * MiB) * (2 * MiB);
+  source->taken++;
+  return ptr;
+}
+
+static void source_return(void *self, void *ptr) {
+  struct source *source = self;
+  CHECK(ptr != NULL);
+  source->returned++;
+}
+
+static void with_source(size_t skew) {
+  gpu_start();
+  struct source source = {.most = 64 * MiB, .skew = skew};
+  CHECK(posix_memalign((void **)&source.memory, 2 * MiB, source.most) == 0);
+  memprof_pool_hold(0, POOL, 0);
+  CHECK_EQUAL(memprof_pool_source(0, POOL, 0, &source, source_take, source_return), 1);
+  const uint64_t before = gpu_free();
+  char *a = take(1000, NULL), *b = take(MiB, NULL), *c = take(10 * MiB, NULL);
+  CHECK(a >= source.memory && c < source.memory + source.most);
+  CHECK_EQUAL(gpu_free(), before);
+  CHECK_EQUAL(stats().reserved_bytes.current, 12 * MiB);
+  CHECK_EQUAL(source.taken, skew == 0 ? 2 : 4);
+  CHECK_EQUAL(memprof_pool_source(0, POOL, 0, &source, source_take, source_return), 0);  // too late
+  CHECK(memprof_malloc_in_pool(60 * MiB, 0, NULL, POOL, 0) == NULL);
+  size_t provided;
+  CHECK(memprof_owns(b, &provided));
+  release(b), release(c);
+  CHECK_EQUAL(memprof_empty_cache(0), 0);
+  CHECK(take(10 * MiB, NULL) == c);
+  release(a), release(c);
+  memprof_release_pool(0, POOL, 0);
+  CHECK_EQUAL(stats().reserved_bytes.current, 0);
+  CHECK_EQUAL(source.returned, source.taken);
+  const struct trail trail = audited();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 1);
+  free(source.memory);
+}
+
+static void test_source(void) { with_source(0); }
+static void test_source_off_the_granules(void) { with_source(4096); }
+
+static void *kept;
+static int asked;
+
+static int give_up(void) {
+  asked++;
+  release(kept);
+  return 1;
+}
+
+static void test_last_resort(void) {
+  gpu_start();
+  memprof_set_last_resort(give_up);
+  kept = memprof_malloc(50 * MiB, 0, NULL);
+  CHECK(kept != NULL);
+  CHECK(memprof_malloc(40 * MiB, 0, NULL) == kept);
+  CHECK_EQUAL(asked, 1);
+  kept = NULL;
+  CHECK(memprof_malloc(40 * MiB, 0, NULL) == NULL);  // asked in vain
+  CHECK_EQUAL(asked, 2);
+  const struct trail trail = audited();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_OOM), 1);
+}
+
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"held", test_held_memory_stays, {NULL}},
+      {"ends", test_ends_with_its_last_holder, {NULL}},
+      {"last-block", test_waits_for_its_last_block, {NULL}},
+      {"spare", test_spare_pool_may_be_given_back, {NULL}},
+      {"addresses", test_addresses_return, {NULL}},
+      {"restore", test_restore, {NULL}},
+      {"restore-refused", test_restore_refuses_what_is_not_free, {NULL}},
+      {"source", test_source, {NULL}},
+      {"source-skewed", test_source_off_the_granules, {NULL}},
+      {"last-resort", test_last_resort, {"MEMPROF_SIM_MEMORY", "67108864", "MEMPROF_OPTIONS", "growth=needed,headroom=0", NULL}},
+  };
+  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+}
