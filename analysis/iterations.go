@@ -65,12 +65,13 @@ func share(part, whole int64) float64 {
 }
 
 // detectIterations fills in the iterations of a device without marks, from the period of
-// its requests, and says of everything seen in which one it was.
-func (d *device) detectIterations() {
+// its requests, and says of everything seen in which one it was. ended says that the job came to
+// its own end.
+func (d *device) detectIterations(ended bool) {
 	if d.period == nil {
 		return
 	}
-	d.Iterations, d.Period = d.period.finish(d.Final)
+	d.Iterations, d.Period = d.period.finish(d.Final, ended)
 	d.period = nil
 	at := iterationAt(d.Iterations)
 	d.Peak.Iteration = at(d.Peak.Seq)

@@ -225,7 +225,7 @@ func TestPeriodOfSizes(t *testing.T) {
 		for i, size := range test.sizes {
 			history[i].requested = size
 		}
-		if period, from := findPeriod(history); period != test.period || period > 0 && from != test.from {
+		if period, from, _ := findPeriod(history); period != test.period || period > 0 && from != test.from {
 			t.Errorf("%s: period %d from %d, want %d from %d", name, period, from, test.period, test.from)
 		}
 	}

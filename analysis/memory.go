@@ -31,7 +31,7 @@ func (a *analyzer) alloc(e *trace.Event) error {
 		d.byPhase.now.allocBytes += e.Requested
 		if d.period != nil {
 			d.period.add(request{
-				requested: e.Requested, provided: e.Provided, seq: e.Seq, time: e.Time, t: d.t, c: d.c, r: d.r,
+				requested: e.Requested, provided: e.Provided, seq: e.Seq, time: e.Time, t: d.t, c: d.c, r: d.r, live: d.live,
 			})
 		}
 	}

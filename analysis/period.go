@@ -1,7 +1,7 @@
 package analysis
 
 const (
-	// historyRequests is how many requests a period is looked for in: 24 MiB of history.
+	// historyRequests is how many requests a period is looked for in: 32 MiB of history.
 	historyRequests = 1 << 19
 	// leastPeriod keeps loops of a few requests from being taken for iterations.
 	leastPeriod = 8
@@ -13,9 +13,14 @@ const (
 // requests until there are historyRequests of them (or the trace ends), looks for the
 // smallest period, and from then on follows the requests for as long as they repeat.
 //
-// Iterations are cut where the fewest bytes are live within a period. The first one has
-// all that comes before, and may differ from the others: so does a training job's,
-// which loads its model and makes its optimizer's state in it.
+// Iterations are cut where the fewest blocks are live within a period: what a forward pass
+// leaves behind is more blocks than gradients, though not always more bytes. That is where
+// gradients are dropped, if they are dropped between iterations, and inputs may have been
+// loaded before; so if the last request of a job that came to its end was not far from
+// there in its iteration, it was the last of its iteration, and they are cut behind it.
+//
+// The first iteration has all that comes before, and may differ from the others: so does a
+// training job's, which loads its model and makes its optimizer's state in it.
 type periodFinder struct {
 	history  []request
 	follower *follower
@@ -26,7 +31,7 @@ type periodFinder struct {
 type request struct {
 	requested, provided int64
 	seq, time           int64
-	t, c, r             int64
+	t, c, r, live       int64
 }
 
 func (p *periodFinder) add(q request) {
@@ -36,24 +41,30 @@ func (p *periodFinder) add(q request) {
 	case !p.given:
 		p.history = append(p.history, q)
 		if len(p.history) == historyRequests {
-			p.look()
+			p.look(false)
 		}
 	}
 }
 
-func (p *periodFinder) look() {
-	if period, from := findPeriod(p.history); period > 0 {
-		p.follower = newFollower(p.history, period, from)
+// look looks for the period, in the requests of a job that has come to its end or goes on.
+func (p *periodFinder) look(ended bool) {
+	if period, from, to := findPeriod(p.history); period > 0 {
+		cut := emptiest(p.history, period, from)
+		if ended && to == len(p.history) {
+			cut = nearEnd(to, cut, period)
+		}
+		p.follower = newFollower(p.history, period, cut)
 	} else {
 		p.given = true
 	}
 	p.history = nil
 }
 
-// finish returns the iterations, and the period in requests; 0 if there is none.
-func (p *periodFinder) finish(final Instant) ([]Iteration, int64) {
+// finish returns the iterations, and the period in requests; 0 if there is none. ended says
+// that the job came to its own end.
+func (p *periodFinder) finish(final Instant, ended bool) ([]Iteration, int64) {
 	if p.history != nil {
-		p.look()
+		p.look(ended)
 	}
 	if p.follower == nil {
 		return nil, 0
@@ -65,10 +76,10 @@ func (p *periodFinder) finish(final Instant) ([]Iteration, int64) {
 	return f.iterations, int64(f.period)
 }
 
-// findPeriod returns the smallest period of the requested sizes and the first request from
-// which on they repeat, or 0. It must hold over half of the history at least, in one
+// findPeriod returns the smallest period of the requested sizes and the requests between
+// which they repeat, or 0. It must hold over half of the history at least, in one
 // piece: the start, where a job sets up, and the end, where it evaluates or cleans up, may differ.
-func findPeriod(history []request) (period, from int) {
+func findPeriod(history []request) (period, from, to int) {
 	n := len(history)
 	for eighth := 4; eighth >= 2; eighth-- {
 		window := history[n*eighth/8 : n*(eighth+4)/8]
@@ -80,15 +91,15 @@ func findPeriod(history []request) (period, from int) {
 		for from > 0 && history[from-1].requested == history[from-1+p].requested {
 			from--
 		}
-		to := n * (eighth + 4) / 8
+		to = n * (eighth + 4) / 8
 		for to < n && history[to].requested == history[to-p].requested {
 			to++
 		}
 		if to-from >= leastRepeats*p {
-			return p, from
+			return p, from, to
 		}
 	}
-	return 0, 0
+	return 0, 0, 0
 }
 
 // smallestPeriod is the least p with window[i] = window[i+p] throughout, from the longest
@@ -119,27 +130,63 @@ type follower struct {
 	iterations []Iteration
 }
 
-// newFollower follows history, which has a period from request number `from` on.
-func newFollower(history []request, period, from int) *follower {
+// emptiest is the request of the period from `from` on before which the fewest blocks were
+// live, and of these the one with the fewest bytes.
+func emptiest(history []request, period, from int) int {
 	least := from
 	for i := from; i < from+period; i++ {
-		if history[i].before() < history[least].before() {
+		q, l := &history[i], &history[least]
+		if q.live < l.live || q.live == l.live && q.before() < l.before() {
 			least = i
 		}
 	}
-	f := &follower{period: period, next: least, current: Iteration{StartSeq: history[0].seq, Start: history[0].time}}
+	return least
+}
+
+// nearEnd moves a cut to where it is a whole number of periods before the end, if that is less
+// than an eighth of one away.
+func nearEnd(to, cut, period int) int {
+	after := (to - cut) % period
+	switch {
+	case after < period/8:
+		return cut + after
+	case period-after < period/8 && cut >= period-after:
+		return cut - (period - after)
+	}
+	return cut
+}
+
+// newFollower follows history, cut at the given request and a period after it.
+func newFollower(history []request, period, cut int) *follower {
+	f := &follower{period: period, next: cut, current: Iteration{StartSeq: history[0].seq, Start: history[0].time}}
 	for i := range period {
-		f.expected = append(f.expected, history[least+i].requested)
+		f.expected = append(f.expected, history[cut+i].requested)
 	}
 	// A job whose first iteration is like the others repeats from its beginning on; what
 	// comes before is its setting up, not an iteration of its own.
-	if f.next < period {
+	if !resembles(history[:cut], f.expected) {
 		f.next += period
 	}
 	for _, q := range history {
 		f.add(q)
 	}
 	return f
+}
+
+// resembles says whether most sizes of a period were requested before it.
+func resembles(before []request, expected []int64) bool {
+	counts := map[int64]int{}
+	for i := range before {
+		counts[before[i].requested]++
+	}
+	found := 0
+	for _, size := range expected {
+		if counts[size] > 0 {
+			counts[size]--
+			found++
+		}
+	}
+	return 2*found > len(expected)
 }
 
 // before is what was live before the request.

@@ -290,7 +290,7 @@ func (a *analyzer) finish() (*Result, error) {
 func (a *analyzer) finishDevice(d *device) error {
 	d.Final = d.instant(a.lastSeq, a.lastTime)
 	a.finishPhases(d)
-	d.detectIterations()
+	d.detectIterations(!a.opt.Recovered && a.lost == 0 && d.OOMCount == 0)
 	slices.SortFunc(d.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
 	d.Paper = paper(d.Iterations, d.Final.R)
 	d.Leak = a.leak(d)
