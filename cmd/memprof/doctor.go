@@ -29,16 +29,20 @@ type finding struct {
 func newDoctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use:   "doctor",
-		Short: "Show what of this machine memprof can use, and what to do about the rest",
+		Use:   "doctor [flags] [-- COMMAND [ARGUMENT]...]",
+		Short: "Show what will be recorded here, what will not, and what to do about it",
 		Long: `Looks at the driver, its devices and their virtual memory calls, the management library,
-what is needed to build the torch shim, space for traces and settings that matter.`,
+what is needed to build the torch shim, limits, space, and settings that matter. With a
+command it also looks at that: its Python and torch, its options, and whether the loader
+can put the hook into it.`,
 		Annotations: exitCodes(doctorExits),
-		Example: `  memprof doctor
+		Example: `  memprof doctor -- python3 train.py
   memprof doctor --json | jq '.[] | select(.status != "ok")'`,
-		Args: exactArgs(),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			findings := examine()
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
+				return usagef("doctor takes a command after -- (see `memprof doctor --help`)")
+			}
+			findings := examine(args)
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), findings)
 			}
@@ -74,20 +78,29 @@ func printFindings(w io.Writer, findings []finding) error {
 	return nil
 }
 
-// examine makes all checks, most basic first.
-func examine() []finding {
+// examine makes all checks, most basic first. The command may be empty.
+func examine(command []string) []finding {
+	var findings []finding
+	python := "python3"
+	if len(command) > 0 {
+		look := commandLook{}
+		look.command(command, 0)
+		findings = look.conclude()
+		if look.python != "" {
+			python = look.python
+		}
+	}
 	installed, err := installHook()
-	findings := []finding{checkHook(installed, err)}
+	findings = append(findings, checkHook(installed, err))
 	findings = append(findings, checkDriver()...)
 	if installed != nil {
 		findings = append(findings, checkSimulator(installed))
 	}
-	findings = append(findings, checkNVML(), checkCompiler(), checkTorch())
-	if installed != nil {
-		findings = append(findings, checkShimCache(installed))
-	}
-	return append(findings,
-		checkSpace("shared memory", "/dev/shm", 1<<30), checkSpace("disk", ".", 10<<30),
-		checkOpenFiles(), checkMapCount(), checkPreload(os.Getenv("LD_PRELOAD")), checkTorchConf(os.Environ()),
-	)
+	findings = append(findings, checkNVML()...)
+	compiler := checkCompiler()
+	findings = append(findings, compiler)
+	findings = append(findings, checkTorch(python, installed, compiler.Health == healthOK)...)
+	findings = append(findings,
+		checkSpace("shared memory", "/dev/shm", 1<<30), checkSpace("disk", ".", 10<<30), checkLimits(), checkMapCount())
+	return append(findings, examineEnvironment(os.Environ())...)
 }

@@ -33,23 +33,6 @@ func TestDescribeDevice(t *testing.T) {
 	}
 }
 
-func TestCheckTorchConf(t *testing.T) {
-	tests := []struct {
-		environment []string
-		want        health
-	}{
-		{nil, healthOK},
-		{[]string{"PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64"}, healthOK},
-		{[]string{"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"}, healthWarn},
-		{[]string{"PYTORCH_ALLOC_CONF=backend:native,expandable_segments:True"}, healthWarn},
-	}
-	for _, test := range tests {
-		if got := checkTorchConf(test.environment); got.Health != test.want {
-			t.Errorf("%v: %+v, want %s", test.environment, got, test.want)
-		}
-	}
-}
-
 func TestCheckSpace(t *testing.T) {
 	if got := checkSpace("disk", t.TempDir(), 1); got.Health != healthOK {
 		t.Errorf("one byte wanted: %+v", got)

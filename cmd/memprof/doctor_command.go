@@ -1,0 +1,245 @@
+package main
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A job is recorded when the loader puts the hook into its process, and its tensors when
+// its Python runs the sitecustomize on PYTHONPATH. What is looked at here is what keeps
+// either from happening, as far as the command line and the first bytes of the programs
+// on it tell. What a shell script starts in its turn is not looked at.
+
+// commandLook gathers what a command and those it wraps show.
+type commandLook struct {
+	findings []finding
+	chain    []string // names of the programs, each started by the one before
+	python   string   // the Python it ends in, or empty
+	foreign  bool     // a loader that the hook would keep from starting the program
+}
+
+func (c *commandLook) add(h health, detail, remedy string) {
+	c.findings = append(c.findings, finding{Check: "command", Health: h, Detail: detail, Remedy: remedy})
+}
+
+// conclude has a line for each thing that matters: an ok one if nothing stands in the way.
+func (c *commandLook) conclude() []finding {
+	if len(c.findings) == 0 {
+		detail := strings.Join(c.chain, " → ") + ": nothing in the way of recording it"
+		if name := c.chain[len(c.chain)-1]; slices.Contains(shells, name) {
+			detail += "; what " + name + " starts was not looked at"
+		}
+		c.add(healthOK, detail, "")
+	}
+	return c.findings
+}
+
+const mostWrappers = 8 // of each other; the kernel stops at fewer scripts
+
+// Programs that start another one from their own arguments.
+var (
+	wrappers   = []string{"nohup", "nice", "ionice", "time", "timeout", "stdbuf", "setsid", "taskset", "numactl", "chrt", "strace", "catchsegv"}
+	elsewhere  = []string{"docker", "podman", "nerdctl", "kubectl", "ssh", "apptainer", "singularity", "enroot", "chroot"}
+	privileged = []string{"sudo", "doas", "su", "runuser", "pkexec"}
+	shells     = []string{"sh", "bash", "dash", "zsh", "fish", "ksh", "csh", "tcsh", "busybox"}
+	pythons    = regexp.MustCompile(`^(python|pypy)[0-9.]*$`)
+)
+
+func (c *commandLook) command(argv []string, depth int) {
+	if depth > mostWrappers || len(argv) == 0 {
+		return
+	}
+	path, err := findCommand(argv[0])
+	if err != nil {
+		c.add(healthFail, err.Error(), "check the name, and PATH")
+		return
+	}
+	name := filepath.Base(argv[0])
+	c.chain = append(c.chain, name)
+	if pythons.MatchString(name) { // or a script in front of it, as pyenv has: the options are handed on
+		c.python = argv[0]
+		c.interpreter(name, argv[1:])
+	}
+	switch {
+	case slices.Contains(elsewhere, name):
+		c.add(healthFail, name+" starts the job where the hook is not", "run memprof record there: "+name+" … memprof record -- COMMAND")
+		return
+	case slices.Contains(privileged, name):
+		c.add(healthFail, name+" removes LD_PRELOAD from the job's environment", "put it before: "+name+" memprof record -- COMMAND")
+		return
+	}
+	if !c.program(path, argv, depth) {
+		return
+	}
+	switch {
+	case name == "env":
+		c.env(argv[1:], depth)
+	case slices.Contains(wrappers, name):
+		for i := 1; i < len(argv); i++ {
+			if strings.HasPrefix(argv[i], "-") {
+				continue
+			}
+			if _, err := findCommand(argv[i]); err == nil {
+				c.command(argv[i:], depth+1)
+				return
+			}
+		}
+	}
+}
+
+// program looks at the file. It is false when there is nothing more to look at: a script
+// has been followed to its interpreter, or the program cannot be recorded at all.
+func (c *commandLook) program(path string, argv []string, depth int) bool {
+	file, err := os.Open(path)
+	if err != nil { // it may be executable and not readable
+		return true
+	}
+	defer file.Close()
+	head := make([]byte, 256)
+	n, _ := io.ReadFull(file, head)
+	head = head[:n]
+	if line, ok := bytes.CutPrefix(head, []byte("#!")); ok {
+		line, _, _ = bytes.Cut(line, []byte("\n"))
+		c.script(string(line), path, argv, depth)
+		return false
+	}
+	if loadsNothing(file) {
+		c.add(healthFail, path+" has more rights than its user: the loader takes no LD_PRELOAD there", "run memprof record as the user it runs as")
+		return false
+	}
+	return c.binary(path, file)
+}
+
+// script follows a first line, which the kernel splits once.
+func (c *commandLook) script(line, path string, argv []string, depth int) {
+	interpreter, argument, _ := strings.Cut(strings.TrimSpace(line), " ")
+	next := []string{interpreter}
+	if argument = strings.TrimSpace(argument); argument != "" {
+		next = append(next, argument)
+	}
+	c.command(append(append(next, path), argv[1:]...), depth+1)
+}
+
+// loadsNothing says whether the kernel will start the program in secure mode.
+func loadsNothing(file *os.File) bool {
+	if os.Geteuid() == 0 {
+		return false
+	}
+	info, err := file.Stat()
+	if err == nil && info.Mode()&(os.ModeSetuid|os.ModeSetgid) != 0 {
+		return true
+	}
+	size, err := unix.Fgetxattr(int(file.Fd()), "security.capability", nil)
+	return err == nil && size > 0
+}
+
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
+
+func (c *commandLook) binary(path string, file *os.File) bool {
+	program, err := elf.NewFile(file)
+	if err != nil {
+		var format *elf.FormatError
+		if errors.As(err, &format) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			c.add(healthFail, path+": neither a program nor a script with a first line like #!/bin/sh", "")
+			return false
+		}
+		return true
+	}
+	if program.Class != elf.ELFCLASS64 || program.Machine != machines[runtime.GOARCH] {
+		c.add(healthFail, fmt.Sprintf("%s is a program for %s, %s: the hook is not", path, program.Machine, program.Class), "nothing of it is recorded; use a 64-bit build")
+		return false
+	}
+	loader := ""
+	for _, segment := range program.Progs {
+		if segment.Type == elf.PT_INTERP {
+			text, _ := io.ReadAll(io.LimitReader(segment.Open(), 4096))
+			loader = string(bytes.TrimRight(text, "\x00"))
+		}
+	}
+	switch {
+	case loader == "":
+		c.add(healthFail, path+" is statically linked: no loader runs that could put the hook into it", "nothing of it is recorded, only programs that it starts; link it dynamically")
+		return false
+	case strings.Contains(filepath.Base(loader), "musl"):
+		c.foreign = true
+		c.add(healthFail, path+" is for musl's loader, the hook for glibc's", "nothing of it is recorded; use a build for glibc")
+		return false
+	}
+	return true
+}
+
+// env follows env(1), which can take from the environment what record put there.
+func (c *commandLook) env(arguments []string, depth int) {
+	for i := 0; i < len(arguments); i++ {
+		word := arguments[i]
+		name, _, assigned := strings.Cut(word, "=")
+		switch {
+		case word == "-i" || word == "-" || word == "--ignore-environment":
+			c.add(healthFail, "env "+word+" empties the environment, and with it LD_PRELOAD and PYTHONPATH", "put memprof record behind it: env "+word+" … memprof record -- COMMAND")
+		case word == "-u" && i+1 < len(arguments):
+			i++
+			c.lost("env -u "+arguments[i]+" removes", arguments[i])
+		case strings.HasPrefix(word, "--unset="):
+			c.lost("env "+word+" removes", strings.TrimPrefix(word, "--unset="))
+		case word == "-S" && i+1 < len(arguments):
+			arguments = append(strings.Fields(arguments[i+1]), arguments[i+2:]...)
+			i = -1
+		case strings.HasPrefix(word, "-S"):
+			arguments = append(strings.Fields(word[2:]), arguments[i+1:]...)
+			i = -1
+		case assigned && !strings.Contains(name, "/"):
+			c.lost("env "+name+"=… replaces", name)
+		case strings.HasPrefix(word, "-"): // options without a value
+		default:
+			c.command(arguments[i:], depth+1)
+			return
+		}
+	}
+}
+
+// lost is told a variable that does not come through.
+func (c *commandLook) lost(what, name string) {
+	switch name {
+	case "LD_PRELOAD":
+		c.add(healthFail, what+" what loads the hook", "set it before memprof record, which adds to it")
+	case "PYTHONPATH":
+		c.add(healthWarn, what+" what loads the torch shim: tensors are not recorded", "set it before memprof record, which adds to it")
+	}
+}
+
+// interpreter looks for options of Python that keep it from running sitecustomize.
+func (c *commandLook) interpreter(name string, arguments []string) {
+	for i := 0; i < len(arguments); i++ {
+		word := arguments[i]
+		if len(word) < 2 || word[0] != '-' || strings.HasPrefix(word, "--") {
+			return // the script, standard input, or an option that takes no part in this
+		}
+	letters:
+		for at, letter := range word[1:] {
+			switch letter {
+			case 'I', 'E':
+				c.add(healthWarn, fmt.Sprintf("%s -%c ignores PYTHONPATH, which loads the torch shim: tensors are not recorded, only what libraries take from CUDA", name, letter), "leave -"+string(letter)+" out")
+			case 'S':
+				c.add(healthWarn, name+" -S skips site, which loads the torch shim: tensors are not recorded, only what libraries take from CUDA", "leave -S out")
+			case 'c', 'm':
+				return // the rest is the program's
+			case 'W', 'X':
+				if at == len(word)-2 {
+					i++ // its value is a word of its own
+				}
+				break letters
+			}
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// program64 is the start of a 64-bit x86 program that names a loader, unless it is empty.
+func program64(t *testing.T, loader string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	header := elf.Header64{
+		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
+		Type:  uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: uint32(elf.EV_CURRENT),
+		Phoff: 64, Ehsize: 64, Phentsize: 56, Shentsize: 64,
+	}
+	if loader != "" {
+		header.Phnum = 1
+	}
+	if err := binary.Write(&out, binary.LittleEndian, header); err != nil {
+		t.Fatal(err)
+	}
+	if loader == "" {
+		return out.Bytes()
+	}
+	segment := elf.Prog64{Type: uint32(elf.PT_INTERP), Off: 120, Filesz: uint64(len(loader) + 1), Memsz: uint64(len(loader) + 1)}
+	if err := binary.Write(&out, binary.LittleEndian, segment); err != nil {
+		t.Fatal(err)
+	}
+	out.WriteString(loader + "\x00")
+	return out.Bytes()
+}
+
+func program32(t *testing.T) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	err := binary.Write(&out, binary.LittleEndian, elf.Header32{
+		Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS32), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
+		Type:  uint16(elf.ET_EXEC), Machine: uint16(elf.EM_386), Version: uint32(elf.EV_CURRENT), Ehsize: 52, Phentsize: 32, Shentsize: 40,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func TestExamineCommand(t *testing.T) {
+	const glibc = "/lib64/ld-linux-x86-64.so.2"
+	dir := t.TempDir()
+	programs := map[string][]byte{
+		"job": program64(t, glibc), "static": program64(t, ""), "musl": program64(t, "/lib/ld-musl-x86_64.so.1"), "old": program32(t),
+		"python3": program64(t, glibc), "python3.12": program64(t, glibc), "env": program64(t, glibc), "nice": program64(t, glibc),
+		"bash": program64(t, glibc), "timeout": program64(t, glibc), "sudo": program64(t, glibc), "docker": program64(t, glibc),
+		"words":    []byte("just words\n"),
+		"empty":    {},
+		"torchrun": []byte("#!" + filepath.Join(dir, "python3.12") + "\nimport torch\n"),
+		"isolated": []byte("#! " + filepath.Join(dir, "python3") + " -Is \nimport torch\n"),
+		"split":    []byte("#!" + filepath.Join(dir, "env") + " -S python3 -E\nimport torch\n"),
+		"run.sh":   []byte("#!" + filepath.Join(dir, "bash") + "\n./job\n"),
+		"lost":     []byte("#!/no/such/interpreter\n"),
+		"circle":   []byte("#!" + filepath.Join(dir, "circle") + "\n"),
+	}
+	for name, content := range programs {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir)
+	tests := []struct {
+		command, want string // health, and the start of the detail; several separated by |
+		python        string
+	}{
+		{"job --flag", "ok job: nothing in the way", ""},
+		{"run.sh", "ok run.sh → bash: nothing in the way of recording it; what bash starts was not looked at", ""},
+		{"python3 train.py -I", "ok python3: nothing", "python3"},
+		{"python3 -u -m train -E", "ok python3: nothing", "python3"},
+		{"python3 -c pass -S", "ok python3: nothing", "python3"},
+		{"python3 -I train.py", "warn python3 -I ignores PYTHONPATH", "python3"},
+		{"python3.12 -uES train.py", "warn python3.12 -E ignores|warn python3.12 -S skips site", "python3.12"},
+		{"python3 -W ignore -X dev -S x", "warn python3 -S skips", "python3"},
+		{"python3 -WI -XE x", "ok python3: nothing", "python3"},
+		{"python3 -W -I x", "ok python3: nothing", "python3"}, // -I is the filter
+		{"torchrun --nproc 2 train.py", "ok torchrun → python3.12: nothing", filepath.Join(dir, "python3.12")},
+		{"isolated", "warn python3 -I ignores", filepath.Join(dir, "python3")},
+		{"split", "warn python3 -E ignores", "python3"},
+		{"env A=1 python3 -I x", "warn python3 -I ignores", "python3"},
+		{"env -i job", "fail env -i empties the environment", ""},
+		{"env -u LD_PRELOAD job", "fail env -u LD_PRELOAD removes what loads the hook", ""},
+		{"env LD_PRELOAD=/x.so job", "fail env LD_PRELOAD=… replaces what loads the hook", ""},
+		{"env PYTHONPATH=/x python3 x", "warn env PYTHONPATH=… replaces what loads the torch shim", "python3"},
+		{"nice -n 5 timeout 10 python3 -S x", "warn python3 -S skips", "python3"},
+		{"static", "fail " + dir + "/static is statically linked", ""},
+		{"old", "fail " + dir + "/old is a program for EM_386, ELFCLASS32", ""},
+		{"musl", "fail " + dir + "/musl is for musl's loader", ""},
+		{"words", "fail " + dir + "/words: neither a program nor a script", ""},
+		{"empty", "fail " + dir + "/empty: neither a program nor a script", ""},
+		{"sudo job", "fail sudo removes LD_PRELOAD", ""},
+		{"docker run job", "fail docker starts the job where the hook is not", ""},
+		{"lost", "fail /no/such/interpreter: command not found", ""},
+		{"nothing", "fail nothing: command not found", ""},
+		{"circle", "ok circle → circle", ""},
+	}
+	for _, test := range tests {
+		look := commandLook{}
+		look.command(strings.Fields(test.command), 0)
+		findings := look.conclude()
+		wanted := strings.Split(test.want, "|")
+		if len(findings) != len(wanted) {
+			t.Errorf("%s: %+v, want %d", test.command, findings, len(wanted))
+			continue
+		}
+		for i, f := range findings {
+			if got := string(f.Health) + " " + f.Detail; !strings.HasPrefix(got, wanted[i]) {
+				t.Errorf("%s: %q, want %q…", test.command, got, wanted[i])
+			}
+			if f.Health != healthOK && f.Remedy == "" && !strings.Contains(test.want, "neither") {
+				t.Errorf("%s: no remedy for %q", test.command, f.Detail)
+			}
+		}
+		if look.python != test.python {
+			t.Errorf("%s: Python %q, want %q", test.command, look.python, test.python)
+		}
+	}
+}
+
+func TestLoadsNothing(t *testing.T) {
+	if os.Geteuid() == 0 {
+		t.Skip("the loader trusts what root starts")
+	}
+	path := filepath.Join(t.TempDir(), "job")
+	if err := os.WriteFile(path, nil, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for mode, want := range map[os.FileMode]bool{0o755: false, 0o755 | os.ModeSetuid: true, 0o755 | os.ModeSetgid: true} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := loadsNothing(file); got != want {
+			t.Errorf("mode %v: %v, want %v", mode, got, want)
+		}
+		file.Close()
+	}
+}
+
+func TestExamineEnvironment(t *testing.T) {
+	needHook(t)
+	interposer, err := filepath.Abs("../../hooks/dist/sim/libcuda.so.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		variable string // NAME=value
+		check    string
+		health   health
+		remedy   string // part of it
+	}{
+		{"A=b", "LD_PRELOAD", healthOK, ""},
+		{"LD_PRELOAD=/usr/lib/libjemalloc.so.2:/usr/lib/libtcmalloc.so.4", "LD_PRELOAD", healthOK, ""},
+		{"LD_PRELOAD=/c/libmemprof.so", "LD_PRELOAD", healthWarn, "itself being recorded"},
+		{"LD_PRELOAD=/usr/lib/libjemalloc.so.2 " + interposer, "LD_PRELOAD", healthWarn, "libcuda.so.1 defines cu"},
+		{"A=b", "torch settings", healthOK, ""},
+		{"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "torch settings", healthWarn, "expandable_segments: for torch's own allocator"},
+		{"PYTORCH_ALLOC_CONF=backend:native,roundup_power2_divisions:[256:1,512:2,>:8],pinned_num_register_threads:4,max_split_size_mb:64", "torch settings", healthWarn,
+			"backend, roundup_power2_divisions, max_split_size_mb: for"},
+		{"PYTORCH_CUDA_ALLOC_CONF=pinned_use_cuda_host_register:True", "torch settings", healthOK, ""},
+		{"PYTORCH_NO_CUDA_MEMORY_CACHING=1", "torch settings", healthWarn, "PYTORCH_NO_CUDA_MEMORY_CACHING has no effect"},
+		{"A=b", "python", healthOK, ""},
+		{"PYTHONSAFEPATH=1", "python", healthOK, ""},
+		{"PYTHONNOUSERSITE=1", "python", healthOK, ""},
+		{"PYTHONHOME=/opt/python", "python", healthWarn, "unset it unless"},
+		{"CUDA_LAUNCH_BLOCKING=1", "CUDA settings", healthWarn, "times are not those"},
+		{"CUDA_VISIBLE_DEVICES=1,2", "visible GPUs", healthOK, ""},
+		{"CUDA_VISIBLE_DEVICES=", "visible GPUs", healthWarn, "hides every GPU"},
+	}
+	for _, test := range tests {
+		found := false
+		for _, f := range examineEnvironment([]string{test.variable}) {
+			if f.Check != test.check {
+				if f.Health != healthOK {
+					t.Errorf("%s: also %+v", test.variable, f)
+				}
+				continue
+			}
+			found = true
+			if f.Health != test.health || !strings.Contains(f.Remedy, test.remedy) || (test.remedy == "") != (f.Remedy == "") {
+				t.Errorf("%s: %+v, want %s and %q", test.variable, f, test.health, test.remedy)
+			}
+		}
+		if !found {
+			t.Errorf("%s: nothing about %s", test.variable, test.check)
+		}
+	}
+	for _, f := range examineEnvironment([]string{"CUDA_LAUNCH_BLOCKING=0"}) {
+		if f.Health != healthOK {
+			t.Errorf("CUDA_LAUNCH_BLOCKING=0: %+v", f)
+		}
+	}
+}
+
+func TestDescribeShim(t *testing.T) {
+	dir := t.TempDir()
+	built := filepath.Join(dir, "shim-2.11.0-abc.so")
+	missing := filepath.Join(dir, "shim-2.11.0-def.so")
+	if err := os.WriteFile(built, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		shims      []string
+		canCompile bool
+		want       finding
+	}{
+		{[]string{missing, built}, false, finding{Check: "torch shim", Health: healthOK, Detail: "built: " + built}},
+		{[]string{missing}, true, finding{
+			Check: "torch shim", Health: healthOK, Detail: "not built for torch 2.11.0",
+			Remedy: "the first recorded job compiles it, in some seconds; or now: memprof hooks build",
+		}},
+		{[]string{missing}, false, finding{
+			Check: "torch shim", Health: healthWarn, Detail: "not built for torch 2.11.0",
+			Remedy: "and no compiler here: `memprof hooks build` elsewhere, and record --shim FILE",
+		}},
+	}
+	for _, test := range tests {
+		if diff := cmp.Diff(test.want, describeShim("2.11.0", test.shims, test.canCompile)); diff != "" {
+			t.Errorf("%v (-want +got):\n%s", test.shims, diff)
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/memprof/memprof/hooks"
+	"github.com/memprof/memprof/hooks/rerun"
+)
+
+// checkDriver has a line for the driver and one for each device.
+func checkDriver() []finding {
+	version, devices, err := rerun.Probe(rerun.DriverName)
+	if err != nil {
+		return []finding{{
+			Check: "driver", Health: healthWarn, Detail: err.Error(),
+			Remedy: "record uses the simulated device here; install the NVIDIA driver for a real one",
+		}}
+	}
+	findings := []finding{{Check: "driver", Health: healthOK, Detail: fmt.Sprintf("CUDA %s, %s", formatCUDA(version), counted(int64(len(devices)), "device"))}}
+	if len(devices) == 0 {
+		findings[0].Health = healthWarn
+		findings[0].Remedy = "no device is visible: check CUDA_VISIBLE_DEVICES and nvidia-smi"
+	}
+	for ordinal, device := range devices {
+		findings = append(findings, describeDevice(fmt.Sprintf("device %d", ordinal), device))
+	}
+	return findings
+}
+
+func describeDevice(check string, device rerun.Device) finding {
+	f := finding{Check: check, Health: healthOK}
+	f.Detail = fmt.Sprintf("%s, %s", device.Name, formatSize(device.Total))
+	if !device.VMM {
+		f.Health = healthFail
+		f.Detail += ", no virtual memory management"
+		f.Remedy = "the bfc allocator needs cuMemMap and its kin: a newer driver, or a GPU that is not a vGPU without them"
+		return f
+	}
+	f.Detail += fmt.Sprintf(", granularity %s", formatSize(device.Granularity))
+	if device.RDMA {
+		f.Detail += ", GPUDirect RDMA"
+	}
+	return f
+}
+
+func checkSimulator(installed *hooks.Installation) finding {
+	f := finding{Check: "simulator", Health: healthOK}
+	version, devices, err := rerun.Probe(installed.SimDriver())
+	switch {
+	case err != nil:
+		f.Health, f.Detail = healthFail, err.Error()
+		f.Remedy = "record --device sim will not work: is the cache on a file system mounted noexec? Set MEMPROF_CACHE"
+	case len(devices) == 0:
+		f.Health, f.Detail = healthFail, "no simulated device"
+		f.Remedy = "unset MEMPROF_SIM_DEVICES"
+	default:
+		f.Detail = fmt.Sprintf("CUDA %s, %s", formatCUDA(version), describeDevice("", devices[0]).Detail)
+	}
+	return f
+}
+
+// checkNVML has a line for the library, and others for what of it will not do.
+func checkNVML() []finding {
+	f := finding{Check: "NVML", Health: healthOK}
+	state, err := readNVML()
+	if err != nil {
+		f.Health, f.Detail = healthWarn, err.Error()
+		f.Remedy = "traces name the GPU as the driver does, and what is used beside the job is not told"
+		return []finding{f}
+	}
+	f.Detail = fmt.Sprintf("driver %s, %s", state.Driver, counted(int64(len(state.GPUs)), "GPU"))
+	findings := []finding{f}
+	if sliced := slicedGPUs(); len(sliced) > 0 {
+		findings = append(findings, finding{Check: "MIG", Health: healthWarn, Detail: "on, for GPU " + strings.Join(sliced, ", "),
+			Remedy: "a job sees one slice of a card: give it by CUDA_VISIBLE_DEVICES=MIG-…; used memory is read for the whole card"})
+	}
+	if inContainer() {
+		findings = append(findings, finding{Check: "container", Health: healthWarn, Detail: "NVML tells processes by their number outside of this container",
+			Remedy: "the job's part of used memory is the card's, if nobody else is on it; start the container with --pid=host for exact books"})
+	}
+	return findings
+}
+
+// slicedGPUs are the numbers of the cards in MIG mode.
+func slicedGPUs() []string {
+	if nvml.Init() != nvml.SUCCESS {
+		return nil
+	}
+	defer nvml.Shutdown()
+	count, ret := nvml.DeviceGetCount()
+	if ret != nvml.SUCCESS {
+		return nil
+	}
+	var sliced []string
+	for i := range count {
+		device, ret := nvml.DeviceGetHandleByIndex(i)
+		if ret != nvml.SUCCESS {
+			continue
+		}
+		if current, _, ret := device.GetMigMode(); ret == nvml.SUCCESS && current == nvml.DEVICE_MIG_ENABLE {
+			sliced = append(sliced, fmt.Sprint(i))
+		}
+	}
+	return sliced
+}
+
+// inContainer says whether processes here have other numbers than on the host. The first
+// namespace of process numbers has the same inode on every Linux.
+func inContainer() bool {
+	const first = "pid:[4026531836]"
+	name, err := os.Readlink("/proc/self/ns/pid")
+	return err == nil && name != first
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// What recording needs of a process's limits.
+const (
+	fewestFiles  = 256     // of the job and of the recorder, beside the job's own
+	smallestFile = 8 << 20 // a segment of the spool has 4 MiB, a part of a trace up to 8 MiB
+)
+
+// checkLimits is about ulimit -n, -l and -f: the hard limits, but for files, where the
+// soft one ends a process.
+func checkLimits() finding {
+	f := finding{Check: "limits", Health: healthOK}
+	var files, locked, size unix.Rlimit
+	for resource, limit := range map[int]*unix.Rlimit{unix.RLIMIT_NOFILE: &files, unix.RLIMIT_MEMLOCK: &locked, unix.RLIMIT_FSIZE: &size} {
+		if err := unix.Getrlimit(resource, limit); err != nil {
+			f.Health, f.Detail = healthWarn, err.Error()
+			return f
+		}
+	}
+	f.Detail = fmt.Sprintf("%d open files, %s locked memory, files of %s", files.Max, limitText(locked.Cur), limitText(size.Cur))
+	var remedies []string
+	if files.Max < fewestFiles {
+		remedies = append(remedies, "raise ulimit -n to 4096")
+	}
+	if size.Cur < smallestFile {
+		remedies = append(remedies, fmt.Sprintf("raise ulimit -f: recording writes files of up to %s, and stops where it cannot", formatSize(smallestFile)))
+	}
+	if locked.Cur < 64<<10 {
+		remedies = append(remedies, "raise ulimit -l: NCCL over InfiniBand needs it, with memprof or without")
+	}
+	if len(remedies) > 0 {
+		f.Health, f.Remedy = healthWarn, strings.Join(remedies, "; ")
+	}
+	return f
+}
+
+func limitText(limit uint64) string {
+	if limit == unix.RLIM_INFINITY {
+		return "any size"
+	}
+	return formatSize(int64(limit))
+}
+
+func checkMapCount() finding {
+	const file, usual = "/proc/sys/vm/max_map_count", 65530
+	f := finding{Check: "mappings", Health: healthOK}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		f.Health, f.Detail = healthWarn, err.Error()
+		return f
+	}
+	count, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		f.Health, f.Detail = healthWarn, fmt.Sprintf("%s: %v", file, err)
+		return f
+	}
+	f.Detail = fmt.Sprintf("at most %d (vm.max_map_count)", count)
+	if count < usual {
+		f.Health, f.Remedy = healthWarn, fmt.Sprintf("sysctl vm.max_map_count=%d, or a larger --handle", usual)
+	}
+	return f
+}
+
+func checkSpace(check, dir string, wanted uint64) finding {
+	f := finding{Check: check, Health: healthOK}
+	var stat unix.Statfs_t
+	if err := unix.Statfs(dir, &stat); err != nil {
+		f.Health, f.Detail = healthWarn, fmt.Sprintf("%s: %v", dir, err)
+		return f
+	}
+	free := stat.Bavail * uint64(stat.Bsize)
+	f.Detail = fmt.Sprintf("%s free in %s", formatSize(int64(free)), dir)
+	if free < wanted {
+		f.Health = healthWarn
+		f.Remedy = fmt.Sprintf("less than %s: record to another place with -o or --spool", formatSize(int64(wanted)))
+	}
+	return f
+}
