@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "interpose.h"
 #include "options.h"
 #include "problem.h"
 #include "spool.h"
@@ -136,6 +137,22 @@ static bool within_limit(const struct gpu *gpu, uint64_t bytes) {
   return gpu->limit == 0 || (gpu->mapped <= gpu->limit && bytes <= gpu->limit - gpu->mapped);
 }
 
+static void (*_Atomic observer)(int device, void *stream, uint64_t addr, uint64_t bytes, int mapped);
+
+void memprof_set_mapping_observer(void (*wanted)(int device, void *stream, uint64_t addr, uint64_t bytes, int mapped)) {
+  atomic_store(&observer, wanted);
+}
+
+// The event of a change that has been accounted for.
+static void tell_mapping(const struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t provided) {
+  arena_event(arena, kind, addr, requested, provided, 0);
+  void (*told)(int, void *, uint64_t, uint64_t, int) = atomic_load_explicit(&observer, memory_order_acquire);
+  if (told == NULL) return;
+  interpose_enter();  // what it does with CUDA is not the job's, and must not come back for the lock
+  told(arena->gpu->vmm.device, arena->stream, addr, provided, kind == MEMPROF_MAP);
+  interpose_leave();
+}
+
 // Creating handles one by one until the driver refuses would be slow; ask first.
 static bool device_has(const struct gpu *gpu, uint64_t bytes) {
   uint64_t free_bytes, total;
@@ -169,7 +186,7 @@ static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) 
     return false;
   }
   count_mapped(arena, (int64_t)*granted, has_source(arena) ? 1 : arena->vmm.created - handles);
-  arena_event(arena, MEMPROF_MAP, *addr, bytes, *granted, 0);
+  tell_mapping(arena, MEMPROF_MAP, *addr, bytes, *granted);
   return true;
 }
 
@@ -181,7 +198,7 @@ static bool map(void *self, uint64_t addr, uint64_t bytes) {
     return false;
   }
   count_mapped(arena, (int64_t)bytes, arena->vmm.created - handles);
-  arena_event(arena, MEMPROF_MAP, addr, bytes, bytes, 0);
+  tell_mapping(arena, MEMPROF_MAP, addr, bytes, bytes);
   return true;
 }
 
@@ -194,7 +211,7 @@ static void unmap(void *self, uint64_t addr, uint64_t bytes) {
 
 void arena_unmapped(struct arena *arena, uint64_t addr, uint64_t bytes, int64_t handles) {
   count_mapped(arena, -(int64_t)bytes, -handles);
-  arena_event(arena, MEMPROF_UNMAP, addr, 0, bytes, 0);
+  tell_mapping(arena, MEMPROF_UNMAP, addr, 0, bytes);
 }
 
 // Garbage collection is off in the hook: idle granules are given back by reclaim instead.

@@ -23,7 +23,7 @@ static void tell(void *self, const struct bfc_chunk_info *info) {
   const struct arena *arena = telling->arena;
   const struct memprof_visitor *visitor = telling->visitor;
   if (info->region_start || info->addr != telling->end) {
-    const struct memprof_segment segment = {info->addr, arena->stream, {arena->pool[0], arena->pool[1]}};
+    const struct memprof_segment segment = {info->addr, arena->stream, {arena->pool[0], arena->pool[1]}, arena->grant_count > 0};
     visitor->segment(visitor->self, &segment);
   }
   telling->end = info->addr + info->size;

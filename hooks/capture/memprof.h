@@ -90,6 +90,7 @@ struct memprof_segment {
   uint64_t addr;
   void *stream;
   uint64_t pool[2];
+  int foreign;  // 1: memory of the pool's own source
 };
 struct memprof_chunk {
   uint64_t addr, size, requested;
@@ -138,6 +139,18 @@ void memprof_get_stats(int device, struct memprof_stats *stats);
 void memprof_reset_peak(int device);
 void memprof_reset_accumulated(int device);
 
+// A name under which another process of the same user that has the hook can open the block
+// at `ptr`: text of less than 128 bytes. 0: not a live block of ours, or it cannot be shared.
+int memprof_share(void *ptr, char *text, size_t size);
+
+// The block of that name, readable and writable from `device` of this process, or NULL.
+void *memprof_open_shared(const char *text, int device);
+void memprof_close_shared(void *ptr, int device);
+
+// Called with a device's lock held after memory was mapped (1) or unmapped (0). It must not
+// call the hook.
+void memprof_set_mapping_observer(void (*observer)(int device, void *stream, uint64_t addr, uint64_t bytes, int mapped));
+
 // Before a request fails for good this is called, outside of all locks: what the framework
 // keeps without need it may free. The request is then tried once more.
 void memprof_set_last_resort(int (*give_up)(void));
@@ -167,6 +180,49 @@ void memprof_label_many(size_t count, const uint64_t *addresses, const uint32_t 
 // The number of a call stack: `frame`, "function (file:line)", called from the stack
 // `parent`; 0 is the parent of an outermost frame, and the answer when stacks are too many.
 uint32_t memprof_stack_node(uint32_t parent, const char *frame);
+
+// Watching. Another allocator serves and tells what it does: torch's native one, through its
+// trace tracker. It tells the events of one device one at a time and in the order of its
+// decisions, from under its lock of that device. None of the calls below waits for anybody
+// who may wait for that lock, but for a moment after a mark.
+//
+// `tick` is the processor's time stamp counter at the event, 0 to have it read. Blocks and
+// segments belong to a stream and a pool, {0, 0}: none.
+struct memprof_watch;
+
+// The allocator's own sums of a device, in bytes.
+struct memprof_watch_sums {
+  uint64_t provided;       // C: blocks of live allocations
+  uint64_t provided_peak;  // the greatest C since the allocator began to count
+  uint64_t active;         // the same as `provided` and blocks whose free is under way
+  uint64_t reserved;       // R: segments
+};
+
+// Reads the sums. It is called with the allocator's lock of the device held by the calling
+// thread, from the calls below, and without it at marks.
+typedef void memprof_watch_read(int device, struct memprof_watch_sums *sums);
+
+// Begins to watch a device of the allocator of this name, before its first event; later
+// calls return the same. NULL when the process is not recorded.
+struct memprof_watch *memprof_watch_device(int device, const char *allocator, memprof_watch_read *read);
+
+// A block was handed out for a request of `size` bytes.
+void memprof_watch_alloc(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1);
+// Its owner gave it back.
+void memprof_watch_free(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1);
+// It can be handed out again: unless other streams have used it, the event after its free.
+void memprof_watch_free_done(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1);
+
+// Device memory was taken. `joins`: blocks may span what is mapped side by side.
+void memprof_watch_map(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1, int joins);
+// Free memory is given back. The sums say so already where it `joins`, and not yet elsewhere.
+void memprof_watch_unmap(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1, int joins);
+
+// A request failed for good; `size` may be what the allocator has rounded it up to.
+void memprof_watch_oom(struct memprof_watch *watch, uint64_t tick, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1);
+
+// Writes the sums of all watched devices now. Not to be called under the allocator's lock.
+void memprof_watch_sums(void);
 
 // Adds to the frameworks line of the trace ("torch 2.11.0+cu130").
 void memprof_note_framework(const char *text);

@@ -88,3 +88,11 @@ struct sim_extent *sim_extent_of(CUmemGenericAllocationHandle handle) {
   struct sim_extent *extent = slots[slot].extent;
   return extent != NULL && extent->handles > 0 ? extent : NULL;
 }
+
+struct sim_extent *sim_extent_at(int device, uint64_t offset) {
+  for (uint32_t i = 0; i < slot_count; i++) {
+    struct sim_extent *extent = slots[i].extent;
+    if (extent != NULL && extent->device == device && extent->offset == offset) return extent;
+  }
+  return NULL;
+}

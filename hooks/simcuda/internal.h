@@ -71,6 +71,7 @@ CUresult sim_extent_create(struct CUctx_st *device, uint64_t size, struct sim_ex
 void sim_extent_release(struct sim_extent *extent);  // frees it when nothing refers to it
 CUmemGenericAllocationHandle sim_handle(const struct sim_extent *extent);
 struct sim_extent *sim_extent_of(CUmemGenericAllocationHandle handle);  // NULL: no such handle
+struct sim_extent *sim_extent_at(int device, uint64_t offset);          // NULL: none alive starts there
 
 // space.c: address space, reservations and what is mapped in them.
 CUresult sim_reserve(uint64_t size, uint64_t alignment, uint64_t hint, uint64_t *addr);

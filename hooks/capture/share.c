@@ -1,0 +1,277 @@
+// share.c - blocks in other processes: torch.multiprocessing's CUDA tensors.
+//
+// A block lies in one or more physical handles. The process that owns it serves their file
+// descriptors over a Unix socket; another one that was given the block's name fetches them,
+// maps them side by side, and finds the block at its offset. The physical memory lives until
+// both have let go of it. The socket has no place in the file system (its name begins with a
+// zero byte), and serves processes of the same user only.
+//
+//   name     memprof-block <socket> <address>
+//   request  the address, 8 bytes
+//   answer   struct answer, then for each handle its bytes with a descriptor attached
+#define _GNU_SOURCE
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "arena.h"
+#include "hook.h"
+#include "memprof.h"
+#include "problem.h"
+
+enum { POSIX_FD = 1, READ_AND_WRITE = 3, ON_DEVICE = 1, SOCKET_NAME = 40 };
+
+struct answer {
+  uint64_t handles;  // 0: there is no such block, or it cannot be shared
+  uint64_t offset;   // of the block in the first handle
+  uint64_t total;    // bytes of all handles
+};
+
+static bool read_all(int socket, void *to, size_t bytes) {
+  for (size_t got = 0; got < bytes;) {
+    const ssize_t n = recv(socket, (char *)to + got, bytes - got, 0);
+    if (n == 0 || (n < 0 && errno != EINTR)) return false;
+    if (n > 0) got += (size_t)n;
+  }
+  return true;
+}
+
+static bool write_all(int socket, const void *from, size_t bytes) {
+  for (size_t sent = 0; sent < bytes;) {
+    const ssize_t n = send(socket, (const char *)from + sent, bytes - sent, MSG_NOSIGNAL);
+    if (n < 0 && errno != EINTR) return false;
+    if (n > 0) sent += (size_t)n;
+  }
+  return true;
+}
+
+union descriptor {
+  char bytes[CMSG_SPACE(sizeof(int))];
+  struct cmsghdr align;
+};
+
+static bool send_descriptor(int socket, uint64_t bytes, int descriptor) {
+  union descriptor control = {{0}};
+  struct iovec data = {&bytes, sizeof bytes};
+  struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+  struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  header->cmsg_len = CMSG_LEN(sizeof descriptor);
+  memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  return sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof bytes;
+}
+
+static int receive_descriptor(int socket, uint64_t *bytes) {
+  union descriptor control = {{0}};
+  struct iovec data = {bytes, sizeof *bytes};
+  struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL) != sizeof *bytes) return -1;
+  const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+  int descriptor = -1;
+  if (header != NULL && header->cmsg_type == SCM_RIGHTS) memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+  return descriptor;
+}
+
+// The owner's side.
+
+static bool find_handles(struct arena *arena, uint64_t addr, struct answer *out, size_t *first) {
+  struct bfc_block block;
+  memset(out, 0, sizeof *out);
+  if (!bfc_find(arena->bfc, addr, &block) || !arena_live(arena, &block)) return false;
+  if (arena->gpu->vmm.properties.requested_handle_types != POSIX_FD || driver_get()->export_handle == NULL) return false;
+  const struct vmm *vmm = &arena->vmm;
+  *first = vmm_find(vmm, addr);
+  for (size_t i = *first; i < vmm->count && vmm->mappings[i].addr < addr + block.size; i++) {
+    if (out->handles++ == 0) out->offset = addr - vmm->mappings[i].addr;
+    out->total += vmm->mappings[i].bytes;
+  }
+  return out->handles > 0;
+}
+
+// The block is live as long as it is shared, so its handles do not change between two looks;
+// the lock is not held while a slow peer reads.
+static void serve(int socket, uint64_t addr) {
+  struct arena *arena = arena_of(addr);
+  struct answer answer = {0};
+  size_t first = 0;
+  if (arena != NULL) {
+    lock_take(&arena->gpu->lock);
+    find_handles(arena, addr, &answer, &first);
+    lock_give(&arena->gpu->lock);
+  }
+  if (!write_all(socket, &answer, sizeof answer)) return;
+  for (uint64_t i = 0; i < answer.handles; i++) {
+    int descriptor = -1;
+    struct answer again;
+    lock_take(&arena->gpu->lock);
+    const bool there = find_handles(arena, addr, &again, &first) && again.handles == answer.handles;
+    const struct vmm_mapping mapping = there ? arena->vmm.mappings[first + i] : (struct vmm_mapping){0};
+    const bool ok = there && driver_get()->export_handle(&descriptor, mapping.handle, POSIX_FD, 0) == DRIVER_OK;
+    lock_give(&arena->gpu->lock);
+    const bool sent = ok && send_descriptor(socket, mapping.bytes, descriptor);
+    if (ok) close(descriptor);
+    if (!sent) return;
+  }
+}
+
+static bool same_user(int socket) {
+  struct ucred peer;
+  socklen_t length = sizeof peer;
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
+}
+
+static void *listen_for_peers(void *self) {
+  const int listener = (int)(intptr_t)self;
+  for (;;) {
+    const int socket = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (socket < 0 && (errno == EINTR || errno == ECONNABORTED || errno == EMFILE || errno == ENFILE)) continue;
+    if (socket < 0) return NULL;
+    uint64_t addr;
+    if (same_user(socket) && read_all(socket, &addr, sizeof addr)) serve(socket, addr);
+    close(socket);
+  }
+}
+
+static char own_name[SOCKET_NAME];  // empty: there is no listener
+
+static socklen_t address_of(const char *name, struct sockaddr_un *out) {
+  *out = (struct sockaddr_un){.sun_family = AF_UNIX};
+  snprintf(out->sun_path + 1, sizeof out->sun_path - 1, "%s", name);
+  return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
+}
+
+static void start_listener(void) {
+  uint64_t secret = 0;
+  char name[SOCKET_NAME];
+  struct sockaddr_un address;
+  if (getrandom(&secret, sizeof secret, 0) != sizeof secret) return;
+  snprintf(name, sizeof name, "memprof-%d-%016llx", (int)getpid(), (unsigned long long)secret);
+  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (listener < 0) return;
+  const socklen_t length = address_of(name, &address);
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the job's
+  pthread_t thread;
+  const bool ok = bind(listener, (struct sockaddr *)&address, length) == 0 && listen(listener, 64) == 0 &&
+                  pthread_create(&thread, NULL, listen_for_peers, (void *)(intptr_t)listener) == 0;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (!ok) {
+    problem("tensors cannot be shared with other processes: %s", strerror(errno));
+    close(listener);
+    return;
+  }
+  pthread_detach(thread);
+  memcpy(own_name, name, sizeof own_name);
+}
+
+int memprof_share(void *ptr, char *text, size_t size) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  size_t provided;
+  if (!memprof_owns(ptr, &provided)) return 0;
+  pthread_once(&once, start_listener);
+  if (own_name[0] == '\0') return 0;
+  return snprintf(text, size, "memprof-block %s %llx", own_name, (unsigned long long)(uintptr_t)ptr) < (int)size;
+}
+
+// The other side.
+
+struct opened {
+  uint64_t base, total;
+  struct opened *next;
+};
+static struct opened *all_opened;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int connect_to(const char *name) {
+  struct sockaddr_un address;
+  const socklen_t length = address_of(name, &address);
+  const int socket_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket_fd >= 0 && connect(socket_fd, (struct sockaddr *)&address, length) == 0) return socket_fd;
+  if (socket_fd >= 0) close(socket_fd);
+  return -1;
+}
+
+// Maps the next handle that comes in at `addr`; its bytes, 0 on failure.
+static uint64_t map_next(int socket, uint64_t addr, uint64_t room) {
+  const struct driver *driver = driver_get();
+  uint64_t bytes = 0;
+  driver_handle handle;
+  const int descriptor = receive_descriptor(socket, &bytes);
+  if (descriptor < 0) return 0;
+  const bool imported = bytes <= room && driver->import_handle(&handle, (void *)(intptr_t)descriptor, POSIX_FD) == DRIVER_OK;
+  close(descriptor);
+  if (!imported) return 0;
+  const bool mapped = driver->map(addr, bytes, 0, handle, 0) == DRIVER_OK;
+  driver->release(handle);  // the mapping keeps the memory
+  return mapped ? bytes : 0;
+}
+
+static bool map_all(int socket, const struct answer *answer, int device, uint64_t *base) {
+  const struct driver *driver = driver_get();
+  if (driver->reserve(base, answer->total, 0, 0, 0) != DRIVER_OK) return false;
+  uint64_t mapped = 0, bytes = 1;
+  for (uint64_t i = 0; i < answer->handles && bytes > 0; i++) {
+    bytes = map_next(socket, *base + mapped, answer->total - mapped);
+    mapped += bytes;
+  }
+  const struct driver_access access = {{ON_DEVICE, device}, READ_AND_WRITE};
+  if (mapped == answer->total && driver->set_access(*base, mapped, &access, 1) == DRIVER_OK) return true;
+  if (mapped > 0) driver->unmap(*base, mapped);
+  driver->unreserve(*base, answer->total);
+  return false;
+}
+
+static bool remember(uint64_t base, uint64_t total) {
+  struct opened *opened = malloc(sizeof *opened);
+  if (opened == NULL) return false;
+  pthread_mutex_lock(&lock);
+  *opened = (struct opened){base, total, all_opened};
+  all_opened = opened;
+  pthread_mutex_unlock(&lock);
+  return true;
+}
+
+void *memprof_open_shared(const char *text, int device) {
+  char name[SOCKET_NAME];
+  unsigned long long addr;
+  if (!hook_on() || sscanf(text, "memprof-block %39s %llx", name, &addr) != 2) return NULL;
+  hook_start();
+  struct driver_scope scope;
+  const struct driver *driver = driver_get();
+  if (driver == NULL || driver->import_handle == NULL || !driver_enter(device, &scope)) return NULL;
+  const int socket = connect_to(name);
+  const uint64_t request = addr;
+  struct answer answer = {0};
+  uint64_t base = 0;
+  const bool ok = socket >= 0 && write_all(socket, &request, sizeof request) && read_all(socket, &answer, sizeof answer) &&
+                  answer.handles > 0 && map_all(socket, &answer, device, &base) && remember(base, answer.total);
+  if (socket >= 0) close(socket);
+  driver_leave(&scope);
+  return ok ? (void *)(uintptr_t)(base + answer.offset) : NULL;
+}
+
+void memprof_close_shared(void *ptr, int device) {
+  const uint64_t addr = (uintptr_t)ptr;
+  pthread_mutex_lock(&lock);
+  struct opened **link = &all_opened;
+  while (*link != NULL && addr - (*link)->base >= (*link)->total) link = &(*link)->next;
+  struct opened *opened = *link;
+  if (opened != NULL) *link = opened->next;
+  pthread_mutex_unlock(&lock);
+  if (opened == NULL) return;
+  // Kernels may still be reading; without the device's word the mapping stays.
+  if (driver_synchronize(device)) {
+    driver_get()->unmap(opened->base, opened->total);
+    driver_get()->unreserve(opened->base, opened->total);
+  }
+  free(opened);
+}

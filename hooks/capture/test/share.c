@@ -1,0 +1,63 @@
+// share.c - blocks by name: opened again in this process, refused where they should be.
+#define _GNU_SOURCE
+#include "../memprof.h"
+#include "gpu.h"
+
+// Copies through the device, so that the mapping is looked at as kernels see it.
+static void write_byte(const void *ptr, char value) {
+  int (*set)(uint64_t, unsigned char, size_t);
+  GPU_CALL(set, "cuMemsetD8_v2");
+  CHECK(set((uintptr_t)ptr, (unsigned char)value, 1) == 0);
+}
+
+static char read_byte(const void *ptr) {
+  int (*copy)(void *, uint64_t, size_t);
+  char value = 0;
+  GPU_CALL(copy, "cuMemcpyDtoH_v2");
+  CHECK(copy(&value, (uintptr_t)ptr, 1) == 0);
+  return value;
+}
+
+static void test_opened_again(void) {
+  gpu_start();
+  CHECK(memprof_malloc(3 * MiB + 1000, 0, NULL) != NULL);
+  char *block = memprof_malloc(100 * MiB, 0, NULL);  // in several handles, from the middle of one
+  CHECK(block != NULL);
+  char name[128];
+  const uint64_t before = gpu_free();
+  CHECK(memprof_share(block, name, sizeof name) == 1);
+  char *again = memprof_open_shared(name, 0);
+  CHECK(again != NULL && again != block);
+  CHECK_EQUAL(gpu_free(), before);  // the same memory
+  const uint64_t places[] = {0, 1, 31 * MiB, 32 * MiB, 100 * MiB - 1};
+  for (int i = 0; i < 5; i++) {
+    write_byte(block + places[i], (char)(i + 1));
+    CHECK_EQUAL(read_byte(again + places[i]), i + 1);
+  }
+  memprof_close_shared(again, 0);
+  CHECK_EQUAL(read_byte(block + 32 * MiB), 4);
+  memprof_close_shared(again, 0);  // a second time: nothing happens
+  CHECK(memprof_open_shared(name, 0) != NULL);
+}
+
+static void test_refused(void) {
+  gpu_start();
+  char name[128];
+  char *block = memprof_malloc(1000, 0, NULL);
+  CHECK(memprof_share(block + 1, name, sizeof name) == 0);
+  CHECK(memprof_share(name, name, sizeof name) == 0);
+  CHECK(memprof_share(block, name, 10) == 0);
+  CHECK(memprof_share(block, name, sizeof name) == 1);
+  memprof_free(block, 0, 0, NULL);
+  CHECK(memprof_open_shared(name, 0) == NULL);
+  CHECK(memprof_open_shared("memprof-block nobody 1000", 0) == NULL);
+  CHECK(memprof_open_shared("c0ffee", 0) == NULL);
+}
+
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"again", test_opened_again, {NULL}},
+      {"refused", test_refused, {NULL}},
+  };
+  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+}
