@@ -48,8 +48,7 @@ static uint64_t anchored(uint64_t tick) {
   return anchor.last;
 }
 
-uint64_t clock_now(void) {
-  const uint64_t tick = __builtin_ia32_rdtsc();
+static inline uint64_t at(uint64_t tick) {
   const uint64_t ticks = tick - anchor.tick;  // huge where the counter went back
   const uint64_t slope = atomic_load_explicit(&rate, memory_order_relaxed);
   if (ticks >= SERVES || slope == 0) return anchored(tick);
@@ -58,8 +57,14 @@ uint64_t clock_now(void) {
   return anchor.last;
 }
 
+uint64_t clock_now(void) { return at(__builtin_ia32_rdtsc()); }
+
+uint64_t clock_at(uint64_t tick) { return tick == 0 ? clock_now() : at(tick); }
+
 #else
 
 uint64_t clock_now(void) { return system_now(); }
+
+uint64_t clock_at(uint64_t tick) { return (void)tick, system_now(); }
 
 #endif

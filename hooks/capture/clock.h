@@ -13,4 +13,8 @@
 // CLOCK_MONOTONIC in nanoseconds. It never goes back within a thread.
 uint64_t clock_now(void);
 
+// The same for a moment whose time stamp counter the caller has read already, a little
+// before. 0, and where there is no such counter: now.
+uint64_t clock_at(uint64_t tick);
+
 #endif

@@ -10,6 +10,7 @@
 #include "problem.h"
 #include "spool.h"
 #include "stacks.h"
+#include "watch.h"
 
 static bool wanted;          // set while the library is loaded, before any other thread
 static _Atomic bool used;    // CUDA was used: the spool is ready, or there is none
@@ -31,6 +32,7 @@ static void in_child(void) {
   problem_forget();
   spool_forget();
   arenas_forget();
+  watch_forget();
   stacks_forget();
 }
 

@@ -8,6 +8,7 @@
 #include "hook.h"
 #include "memprof.h"
 #include "spool.h"
+#include "watch.h"
 
 static void mark(enum memprof_kind kind, uint64_t number, const char *text) {
   spool_write(&(struct spool_event){
@@ -21,7 +22,9 @@ static void mark(enum memprof_kind kind, uint64_t number, const char *text) {
 
 void memprof_iteration(const char *label) {
   static _Atomic(uint64_t) number;
-  if (hook_on() && spool_started()) mark(MEMPROF_ITERATION, atomic_fetch_add(&number, 1), label);
+  if (!hook_on() || !spool_started()) return;
+  watch_mark();
+  mark(MEMPROF_ITERATION, atomic_fetch_add(&number, 1), label);
 }
 
 void memprof_phase_begin(const char *name) {
@@ -35,7 +38,10 @@ void memprof_phase_end(const char *name) {
 // Under the lock, so that the label lies within the life of its block.
 static void label(uint64_t addr, uint32_t context) {
   struct arena *arena = arena_of(addr);
-  if (arena == NULL) return;
+  if (arena == NULL) {
+    watch_label(addr, context);
+    return;
+  }
   struct bfc_block block;
   lock_take(&arena->gpu->lock);
   if (bfc_containing(arena->bfc, addr, &block) && arena_live(arena, &block)) arena_event(arena, MEMPROF_LABEL, block.addr, 0, 0, context);

@@ -225,11 +225,11 @@ void spool_commit(struct memprof_record *record, enum memprof_kind kind) {
   __atomic_store_n(&record->commit, MEMPROF_COMMITTED | (uint32_t)kind, __ATOMIC_RELEASE);
 }
 
-void spool_write(const struct spool_event *event) {
+static inline void write_record(const struct spool_event *event, uint64_t time_ns) {
   struct memprof_record *record = spool_claim();
   if (record == NULL) return;
   record->device = event->device < 0 ? MEMPROF_NO_DEVICE : (uint16_t)event->device;
-  record->time_ns = clock_now();
+  record->time_ns = time_ns;
   record->addr = event->addr;
   record->requested = event->requested;
   record->provided = event->provided;
@@ -239,6 +239,10 @@ void spool_write(const struct spool_event *event) {
   record->thread = this_thread();
   spool_commit(record, event->kind);
 }
+
+void spool_write(const struct spool_event *event) { write_record(event, clock_now()); }
+
+void spool_write_at(const struct spool_event *event, uint64_t time_ns) { write_record(event, time_ns); }
 
 static int32_t number_from(const char *name) {
   const char *text = getenv(name);

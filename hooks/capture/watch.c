@@ -1,0 +1,428 @@
+// watch.c - the decisions of somebody else's allocator as events of the trace.
+//
+// What comes in is what torch's trace tracker tells: requests, not blocks; both halves of a
+// free; segments. What goes out keeps the order of trace/event.go:
+//
+//   told                                  written
+//   segment_alloc, segment_map            map, statistics
+//   segment_free, segment_unmap           unmap, statistics
+//   alloc                                 alloc, provided = requested: the block is not told
+//   free_requested, free_completed        free
+//   free_requested, ..., free_completed   stream_use, free, ..., free_done
+//
+// Whether a free is final shows in the event that follows it, so a free is held back until
+// then. In its place may come a mark, which is not the allocator's: see watch_mark.
+//
+// The calls about one device are made under a lock of the allocator, which makes one thread
+// at a time the owner of its `struct memprof_watch`. The path of an alloc and free pair is
+// two records and no lock of ours.
+//
+// Statistics are the allocator's own sums. They are read where they tell most: at each
+// segment, at each mark, and at the end of each climb to more requested bytes than the
+// iteration has seen, so that C is known where the peaks are.
+#include "watch.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arena.h"
+#include "clock.h"
+#include "driver.h"
+#include "hook.h"
+#include "lock.h"
+#include "memprof.h"
+#include "problem.h"
+#include "spool.h"
+
+enum { MOST_DEVICES = 64, UNKNOWN_STREAM = -1 };
+
+// Where segments do not join, each keeps its own free memory; memory mapped page by page
+// into one reservation is another arena, even of the same stream and pool.
+enum { SEPARATE, JOINED, MANNERS };
+
+struct extent {
+  uint64_t from, to;
+};
+
+// What belongs to one stream and pool.
+struct place {
+  int64_t stream;
+  uint64_t pool[2];
+  uint32_t arena[MANNERS];  // MEMPROF_NO_ARENA until there is a segment
+  struct extent *separate;  // segments, in no order
+  size_t separate_count, separate_room;
+};
+
+struct memprof_watch {
+  int device;
+  uint32_t name;  // string id
+  const char *allocator;
+  memprof_watch_read *read;
+  bool broken;  // out of host memory: nothing more is written of the device
+
+  struct place *places;
+  size_t place_count, place_room, last_place;
+
+  // The free that is held back. `held` numbers it, 0: none. A mark says in `examined`
+  // which one it is looking at; from then on both sides take it under `lock` only.
+  _Atomic(uint64_t) held, examined;
+  struct lock lock;
+  uint64_t frees;
+  struct spool_event free;
+  uint64_t free_ns;
+  _Atomic(int64_t) pending;  // frees written that have not been done
+
+  uint64_t requested, reserved;  // T and R
+  uint64_t marks;                // those seen by `climbed`
+  uint64_t iteration_top;        // greatest T of the iteration
+  uint64_t top_reserved, top;    // greatest R, and greatest T at it
+  bool climbing;                 // the last event took T to a new top
+};
+
+static struct memprof_watch *_Atomic watches[MOST_DEVICES];
+static _Atomic bool watching;  // there is one
+static struct lock making;
+static _Atomic(uint64_t) marks;
+
+static void give_up(struct memprof_watch *watch) {
+  watch->broken = true;
+  problem("watching device %d ends: no host memory", watch->device);
+}
+
+struct memprof_watch *memprof_watch_device(int device, const char *allocator, memprof_watch_read *read) {
+  if (!hook_on() || device < 0 || device >= MOST_DEVICES) return NULL;
+  hook_start();
+  lock_take(&making);
+  struct memprof_watch *watch = atomic_load(&watches[device]);
+  if (watch == NULL && (watch = calloc(1, sizeof *watch)) != NULL) {
+    watch->device = device;
+    watch->allocator = allocator;
+    watch->name = spool_string(allocator);
+    watch->read = read;
+    atomic_store(&watches[device], watch);
+    atomic_store(&watching, true);
+  }
+  lock_give(&making);
+  return watch;
+}
+
+static struct spool_event event_of(const struct memprof_watch *watch, const struct place *place, enum memprof_kind kind, uint32_t arena) {
+  return (struct spool_event){.kind = kind, .device = watch->device, .arena = arena, .stream = place->stream};
+}
+
+// The driver's name for a device, zeros where it tells none.
+static void name_device(int ordinal, char *text, size_t size) {
+  unsigned char id[16] = {0};
+  int device;
+  const struct driver *driver = driver_get();
+  if (driver == NULL || driver->device_uuid == NULL || driver->device_get(&device, ordinal) != DRIVER_OK ||
+      driver->device_uuid(id, device) != DRIVER_OK) {
+    memset(id, 0, sizeof id);
+  }
+  snprintf(text, size, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", id[0], id[1], id[2], id[3], id[4], id[5],
+           id[6], id[7], id[8], id[9], id[10], id[11], id[12], id[13], id[14], id[15]);
+}
+
+static void describe(const struct memprof_watch *watch, const struct place *place, int manner) {
+  char text[256], uuid[48];
+  name_device(watch->device, uuid, sizeof uuid);
+  snprintf(text, sizeof text, "allocator=%s\tprovided=unknown\tcoalesces=%d\tpool=%llx.%llx\tmain=%d\tuuid=%s", watch->allocator, manner == JOINED,
+           (unsigned long long)place->pool[0], (unsigned long long)place->pool[1], place->stream == 0 && place->pool[0] == 0 && place->pool[1] == 0, uuid);
+  struct spool_event event = event_of(watch, place, MEMPROF_ARENA, place->arena[manner]);
+  event.context = spool_string(text);
+  spool_write(&event);
+}
+
+static bool is_place(const struct place *place, void *stream, uint64_t pool0, uint64_t pool1) {
+  return place->stream == (int64_t)(intptr_t)stream && place->pool[0] == pool0 && place->pool[1] == pool1;
+}
+
+// The place, or NULL.
+static struct place *find_place(struct memprof_watch *watch, void *stream, uint64_t pool0, uint64_t pool1) {
+  if (watch->last_place < watch->place_count && is_place(&watch->places[watch->last_place], stream, pool0, pool1))
+    return &watch->places[watch->last_place];
+  for (size_t i = 0; i < watch->place_count; i++) {
+    if (!is_place(&watch->places[i], stream, pool0, pool1)) continue;
+    watch->last_place = i;
+    return &watch->places[i];
+  }
+  return NULL;
+}
+
+// Room for one more element of `size` bytes; the list as it is then, or NULL.
+static void *with_room(void *list, size_t count, size_t *room, size_t size) {
+  if (count < *room) return list;
+  const size_t larger = *room == 0 ? 16 : 2 * *room;
+  void *moved = realloc(list, larger * size);
+  if (moved != NULL) *room = larger;
+  return moved;
+}
+
+static struct place *make_place(struct memprof_watch *watch, void *stream, uint64_t pool0, uint64_t pool1) {
+  struct place *places = with_room(watch->places, watch->place_count, &watch->place_room, sizeof *places);
+  if (places == NULL) return NULL;
+  watch->places = places;
+  watch->last_place = watch->place_count++;
+  struct place *place = &places[watch->last_place];
+  *place = (struct place){
+      .stream = (int64_t)(intptr_t)stream, .pool = {pool0, pool1}, .arena = {MEMPROF_NO_ARENA, MEMPROF_NO_ARENA}};
+  return place;
+}
+
+static bool is_separate(const struct place *place, uint64_t addr) {
+  for (size_t i = 0; i < place->separate_count; i++) {
+    if (addr >= place->separate[i].from && addr < place->separate[i].to) return true;
+  }
+  return false;
+}
+
+// The arena of a block. A place has segments of both manners only when the job has switched
+// between them.
+static uint32_t arena_at(const struct place *place, uint64_t addr) {
+  if (place->arena[JOINED] == MEMPROF_NO_ARENA) return place->arena[SEPARATE];
+  if (place->arena[SEPARATE] == MEMPROF_NO_ARENA) return place->arena[JOINED];
+  return place->arena[is_separate(place, addr) ? SEPARATE : JOINED];
+}
+
+static void write_sums(const struct memprof_watch *watch, const struct memprof_watch_sums *sums, uint64_t provided) {
+  spool_write(&(struct spool_event){
+      .kind = MEMPROF_STATISTICS,
+      .device = watch->device,
+      .arena = MEMPROF_NO_ARENA,
+      .addr = sums->provided_peak,
+      .requested = sums->reserved,
+      .provided = provided,
+      .context = watch->name,
+  });
+}
+
+static void sample(struct memprof_watch *watch) {
+  struct memprof_watch_sums sums;
+  watch->read(watch->device, &sums);
+  watch->climbing = false;
+  write_sums(watch, &sums, sums.provided);
+}
+
+// T has come down for the first time since a new top, by a free that the sums say already
+// in part: C before it is what is active still, unless frees are pending.
+static void sample_top(struct memprof_watch *watch) {
+  struct memprof_watch_sums sums;
+  watch->climbing = false;
+  if (atomic_load_explicit(&watch->pending, memory_order_relaxed) != 0) return;
+  watch->read(watch->device, &sums);
+  write_sums(watch, &sums, sums.active);
+}
+
+static void climb(struct memprof_watch *watch) {
+  const uint64_t now = atomic_load_explicit(&marks, memory_order_relaxed);
+  if (watch->marks != now) {
+    watch->marks = now;
+    watch->iteration_top = 0;
+  }
+  if (watch->requested > watch->iteration_top) {
+    watch->iteration_top = watch->requested;
+    watch->climbing = true;
+  }
+  if (watch->reserved == watch->top_reserved && watch->requested > watch->top) {
+    watch->top = watch->requested;
+    watch->climbing = true;
+  }
+}
+
+// Takes the free that is held back, if there is one: false when there is none (any more).
+static bool take_free(struct memprof_watch *watch) {
+  const uint64_t number = atomic_load_explicit(&watch->held, memory_order_acquire);
+  if (number == 0) return false;
+  if (atomic_load_explicit(&watch->examined, memory_order_relaxed) != number) {
+    atomic_store_explicit(&watch->held, 0, memory_order_relaxed);
+    return true;
+  }
+  lock_take(&watch->lock);
+  const bool there = atomic_load_explicit(&watch->held, memory_order_relaxed) == number;
+  atomic_store_explicit(&watch->held, 0, memory_order_relaxed);
+  lock_give(&watch->lock);
+  return there;
+}
+
+static void write_pending(struct memprof_watch *watch) {
+  struct spool_event use = watch->free;
+  use.kind = MEMPROF_STREAM_USE;
+  use.stream = UNKNOWN_STREAM;
+  use.requested = use.provided = 0;
+  spool_write_at(&use, watch->free_ns);
+  spool_write_at(&watch->free, watch->free_ns);
+  atomic_fetch_add_explicit(&watch->pending, 1, memory_order_relaxed);
+}
+
+// Another event has come: the free that is held back waits for other streams.
+static inline void settle(struct memprof_watch *watch) {
+  if (take_free(watch)) write_pending(watch);
+}
+
+void memprof_watch_alloc(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1) {
+  if (watch->broken) return;
+  settle(watch);
+  struct place *place = find_place(watch, stream, pool0, pool1);
+  if (place == NULL) return;  // its segment has not been told either
+  watch->requested += size;
+  climb(watch);
+  struct spool_event event = event_of(watch, place, MEMPROF_ALLOC, arena_at(place, addr));
+  event.addr = addr;
+  event.requested = event.provided = size;
+  event.context = hook_context();
+  spool_write_at(&event, clock_at(tick));
+}
+
+void memprof_watch_free(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1) {
+  if (watch->broken) return;
+  settle(watch);
+  struct place *place = find_place(watch, stream, pool0, pool1);
+  if (place == NULL) return;
+  if (watch->climbing) sample_top(watch);
+  watch->requested -= size;
+  watch->free = event_of(watch, place, MEMPROF_FREE, arena_at(place, addr));
+  watch->free.addr = addr;
+  watch->free.requested = watch->free.provided = size;
+  watch->free_ns = clock_at(tick);
+  atomic_store_explicit(&watch->held, ++watch->frees, memory_order_relaxed);
+}
+
+void memprof_watch_free_done(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1) {
+  if (watch->broken) return;
+  if (watch->free.addr == addr && take_free(watch)) {
+    spool_write_at(&watch->free, watch->free_ns);
+    return;
+  }
+  settle(watch);
+  struct place *place = find_place(watch, stream, pool0, pool1);
+  if (place == NULL) return;
+  atomic_fetch_sub_explicit(&watch->pending, 1, memory_order_relaxed);
+  struct spool_event event = event_of(watch, place, MEMPROF_FREE_DONE, arena_at(place, addr));
+  event.addr = addr;
+  event.requested = event.provided = size;
+  spool_write_at(&event, clock_at(tick));
+}
+
+static bool add_separate(struct place *place, uint64_t addr, uint64_t size) {
+  struct extent *list = with_room(place->separate, place->separate_count, &place->separate_room, sizeof *list);
+  if (list == NULL) return false;
+  place->separate = list;
+  list[place->separate_count++] = (struct extent){addr, addr + size};
+  return true;
+}
+
+static void remove_separate(struct place *place, uint64_t addr) {
+  for (size_t i = 0; i < place->separate_count; i++) {
+    if (place->separate[i].from == addr) place->separate[i] = place->separate[--place->separate_count];
+  }
+}
+
+void memprof_watch_map(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1, int joins) {
+  if (watch->broken) return;
+  settle(watch);
+  struct place *place = find_place(watch, stream, pool0, pool1);
+  if (place == NULL) place = make_place(watch, stream, pool0, pool1);
+  if (place == NULL || (!joins && !add_separate(place, addr, size))) {
+    give_up(watch);
+    return;
+  }
+  const int manner = joins ? JOINED : SEPARATE;
+  if (place->arena[manner] == MEMPROF_NO_ARENA) {
+    place->arena[manner] = arena_next_id();
+    describe(watch, place, manner);
+  }
+  watch->reserved += size;
+  if (watch->reserved > watch->top_reserved) {
+    watch->top_reserved = watch->reserved;
+    watch->top = watch->requested;
+  }
+  struct spool_event event = event_of(watch, place, MEMPROF_MAP, place->arena[manner]);
+  event.addr = addr;
+  event.requested = event.provided = size;
+  spool_write_at(&event, clock_at(tick));
+  sample(watch);
+}
+
+void memprof_watch_unmap(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1, int joins) {
+  if (watch->broken) return;
+  settle(watch);
+  struct place *place = find_place(watch, stream, pool0, pool1);
+  if (place == NULL) return;
+  if (!joins) sample(watch);
+  watch->reserved -= size;
+  struct spool_event event = event_of(watch, place, MEMPROF_UNMAP, arena_at(place, addr));
+  event.addr = addr;
+  event.provided = size;
+  spool_write_at(&event, clock_at(tick));
+  if (joins) sample(watch);
+  if (!joins) remove_separate(place, addr);
+}
+
+void memprof_watch_oom(struct memprof_watch *watch, uint64_t tick, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1) {
+  if (watch->broken) return;
+  settle(watch);
+  sample(watch);
+  const struct place *place = find_place(watch, stream, pool0, pool1);
+  spool_write_at(
+      &(struct spool_event){
+          .kind = MEMPROF_OOM,
+          .device = watch->device,
+          .arena = place == NULL ? MEMPROF_NO_ARENA : arena_at(place, 0),
+          .stream = (int64_t)(intptr_t)stream,
+          .requested = size,
+          .context = hook_context(),
+      },
+      clock_at(tick));
+}
+
+// A free that is held back may be one whose second half is just coming, on another thread, or
+// one that waits. The allocator's lock tells them apart: reading the sums takes it, so when
+// they have been read whoever held it is through, and a free that is still held back waits.
+// Everyone who gets the lock later sees what is being examined and takes it by our lock.
+static void mark_device(struct memprof_watch *watch) {
+  struct memprof_watch_sums sums;
+  const uint64_t number = atomic_load_explicit(&watch->held, memory_order_acquire);
+  atomic_store(&watch->examined, number);
+  watch->read(watch->device, &sums);
+  lock_take(&watch->lock);
+  if (number != 0 && atomic_load_explicit(&watch->held, memory_order_relaxed) == number) {
+    write_pending(watch);
+    atomic_store_explicit(&watch->held, 0, memory_order_release);  // only now: until then others wait for the lock
+  }
+  write_sums(watch, &sums, sums.provided);
+  lock_give(&watch->lock);
+}
+
+void memprof_watch_sums(void) {
+  static struct lock marking;  // one at a time: there is one `examined`
+  if (!hook_on() || !atomic_load_explicit(&watching, memory_order_relaxed)) return;
+  lock_take(&marking);
+  for (int i = 0; i < MOST_DEVICES; i++) {
+    struct memprof_watch *watch = atomic_load_explicit(&watches[i], memory_order_acquire);
+    if (watch != NULL) mark_device(watch);
+  }
+  lock_give(&marking);
+}
+
+void watch_mark(void) {
+  memprof_watch_sums();
+  atomic_fetch_add_explicit(&marks, 1, memory_order_relaxed);
+}
+
+void watch_label(uint64_t addr, uint32_t context) {
+  if (!atomic_load_explicit(&watching, memory_order_relaxed)) return;
+  spool_write(&(struct spool_event){.kind = MEMPROF_LABEL, .device = -1, .arena = MEMPROF_NO_ARENA, .addr = addr, .context = context});
+}
+
+void watch_forget(void) {
+  making = (struct lock){0};
+  for (int i = 0; i < MOST_DEVICES; i++) {
+    struct memprof_watch *watch = atomic_load(&watches[i]);
+    if (watch == NULL) continue;
+    atomic_store(&watch->examined, 0);
+    watch->lock = (struct lock){0};
+  }
+}

@@ -1,0 +1,17 @@
+// watch.h - marks among the events of a watched allocator; see watch.c.
+#ifndef MEMPROF_WATCH_H
+#define MEMPROF_WATCH_H
+
+#include <stdint.h>
+
+// A mark is about to be written: what the watched devices have freed until now comes before
+// it, and so do their sums. Not to be called under a watched allocator's lock.
+void watch_mark(void);
+
+// A label of a block that is none of ours. Whoever labels it holds it.
+void watch_label(uint64_t addr, uint32_t context);
+
+// In a forked child: whatever was locked stays so.
+void watch_forget(void);
+
+#endif
