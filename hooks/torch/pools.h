@@ -1,4 +1,4 @@
-// pools.h - which private pool an allocation belongs to.
+// pools.h - which private pool an allocation belongs to, and where a pool's memory comes from.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -7,9 +7,12 @@
 #include <atomic>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
+
+#include "memprof.h"
 
 namespace memprof {
 
@@ -57,5 +60,30 @@ class OpenPools {
   std::mutex mutex_;
   std::vector<Open> pools_;
 };
+
+// A MemPool made with an allocator takes its memory from there (NCCL's, for one). The hook
+// may ask for and return memory as long as the process lives, so the reference is never
+// dropped.
+inline bool set_pool_source(DeviceIndex device, PoolId id, std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> allocator) {
+  using Reference = std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator>;
+  auto* reference = new Reference(std::move(allocator));
+  const auto allocate = [](void* self, size_t bytes) -> void* {
+    try {
+      return (*static_cast<Reference*>(self))->raw_alloc(bytes);
+    } catch (...) {
+      return nullptr;  // no memory: the hook says so in its own words
+    }
+  };
+  const auto release = [](void* self, void* ptr) {
+    try {
+      (*static_cast<Reference*>(self))->raw_delete(ptr);
+    } catch (...) {
+      memprof_problem("the allocator of a memory pool did not take its memory back");
+    }
+  };
+  if (memprof_pool_source(device, id.first, id.second, reference, allocate, release) != 0) return true;
+  delete reference;
+  return false;
+}
 
 }  // namespace memprof

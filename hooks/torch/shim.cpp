@@ -20,39 +20,111 @@
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
+#include "history.h"
 #include "memprof.h"
+#include "native.h"
 #include "pools.h"
+#include "snapshot.h"
 
 namespace {
 
+using memprof::History;
 using memprof::OpenPools;
 using memprof::PoolId;
+using memprof::PoolState;
 using Base = torch::cuda::CUDAPluggableAllocator::CUDAPluggableAllocator;
 using c10::DeviceIndex;
+namespace torch_cuda = c10::cuda::CUDACachingAllocator;
 using DeviceStats = decltype(std::declval<Base&>().getDeviceStats(0));
 
+// Tensors may be made and freed while static objects are destroyed: these never are.
+OpenPools& open_pools = *new OpenPools;
+History& history = *new History;
+
 void free_block(void* ptr) {
+  // Before the hook may hand the address to another thread.
+  if (history.on() || history.watched()) history.freed(ptr, history.gather(torch_cuda::RecordContext::ALL));
   memprof_free(ptr, 0, 0, nullptr);
 }
 
-// Tensors may be made and freed while static objects are destroyed: this one never is.
-OpenPools& open_pools = *new OpenPools;
+std::mutex observers_lock;
+std::vector<torch_cuda::OutOfMemoryObserver>& observers = *new std::vector<torch_cuda::OutOfMemoryObserver>;
+
+[[noreturn]] void out_of_memory(size_t size, DeviceIndex device, cudaStream_t stream) {
+  const std::string why = memprof_oom_message();
+  size_t free_bytes = 0, total = 0;
+  cudaMemGetInfo(&free_bytes, &total);
+  if (history.on()) history.out_of_memory(device, free_bytes, size, stream, history.gather(torch_cuda::RecordContext::STATE));
+  std::vector<torch_cuda::OutOfMemoryObserver> told;
+  {
+    std::lock_guard<std::mutex> guard(observers_lock);
+    told = observers;
+  }
+  for (const auto& observer : told) observer(device, size, total, free_bytes);
+  TORCH_CHECK_WITH(OutOfMemoryError, false, why);
+}
+
+// What torch keeps without need, tensors another process has let go of for one, it frees in
+// these.
+int run_free_memory_callbacks() {
+  int freed = 0;
+  try {
+    for (const auto& name : c10::FreeCudaMemoryCallbacksRegistry()->Keys()) {
+      freed |= c10::FreeCudaMemoryCallbacksRegistry()->Create(name)->Execute();
+    }
+  } catch (const std::exception& error) {
+    memprof_problem(error.what());
+  }
+  return freed;
+}
 
 // Zero bytes need no memory, and torch accepts a null pointer for them.
 void* allocate_or_throw(size_t size, DeviceIndex device, cudaStream_t stream) {
   if (size == 0) return nullptr;
   const PoolId pool = open_pools.find(device, stream);
+  if (!history.on() && !history.watched()) {
+    void* ptr = memprof_malloc_in_pool(size, device, stream, pool.first, pool.second);
+    if (ptr == nullptr) out_of_memory(size, device, stream);
+    return ptr;
+  }
+  auto context = history.gather(torch_cuda::RecordContext::STATE);
   void* ptr = memprof_malloc_in_pool(size, device, stream, pool.first, pool.second);
-  TORCH_CHECK_WITH(OutOfMemoryError, ptr != nullptr, memprof_oom_message());
+  if (ptr == nullptr) out_of_memory(size, device, stream);
+  history.allocated(device, ptr, size, stream, pool, std::move(context));
   return ptr;
 }
+
+// Blocks of other processes, open as long as a tensor uses one.
+class SharedBlocks {
+ public:
+  std::shared_ptr<void> open(const std::string& name, DeviceIndex device) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    auto& known = blocks_[name];
+    if (auto block = known.lock()) return block;
+    void* ptr = memprof_open_shared(name.c_str(), device);
+    TORCH_CHECK(ptr != nullptr, "memprof: the tensor's memory cannot be opened (", name, "): its process has ended, or does not run under memprof");
+    std::shared_ptr<void> block(ptr, [device](void* opened) { memprof_close_shared(opened, device); });
+    known = block;
+    return block;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<std::string, std::weak_ptr<void>> blocks_;
+};
+SharedBlocks& shared_blocks = *new SharedBlocks;
 
 // Torch keeps three figures of each kind: all, small pool, large pool. BFC has no
 // such pools, so only the first is told.
@@ -151,9 +223,22 @@ class Allocator final : public Base {
   void resetAccumulatedStats(DeviceIndex device) override { memprof_reset_accumulated(device); }
 
   void beginAllocateToPool(DeviceIndex device, PoolId id, std::function<bool(cudaStream_t)> filter) override {
+    memprof_pool_begin(device, id.first, id.second);
     open_pools.open(device, id, std::move(filter));
   }
-  void endAllocateToPool(DeviceIndex device, PoolId id) override { open_pools.close(device, id); }
+  void endAllocateToPool(DeviceIndex device, PoolId id) override {
+    open_pools.close(device, id);
+    memprof_pool_end(device, id.first, id.second);
+  }
+  void createOrIncrefPool(DeviceIndex device, PoolId id, std::shared_ptr<torch_cuda::CUDAAllocator> allocator) {
+    memprof_pool_hold(device, id.first, id.second);
+    if (allocator == nullptr) return;
+    TORCH_CHECK(memprof::set_pool_source(device, id, std::move(allocator)), "memprof: the pool has memory already, so it cannot be given an allocator");
+  }
+  int getPoolUseCount(DeviceIndex device, PoolId id) { return static_cast<int>(memprof_pool_uses(device, id.first, id.second)); }
+  void setUseOnOOM(DeviceIndex device, PoolId id, bool use) { memprof_pool_spare(device, id.first, id.second, use); }
+  // Splitting is the policy's: a hint not to has no effect on who gets which bytes.
+  void setNoSplit(DeviceIndex, PoolId) {}
   void releasePool(DeviceIndex device, PoolId id) override { memprof_release_pool(device, id.first, id.second); }
 
   // `device` may read and write what lies on `owner`.
@@ -162,9 +247,88 @@ class Allocator final : public Base {
     memprof_enable_peer(owner, device);
   }
 
-  bool isHistoryEnabled() { return false; }
+  bool isHistoryEnabled() { return history.on(); }
+
+  void recordHistory(bool on, torch_cuda::CreateContextFn gather, size_t most, torch_cuda::RecordContext when, bool clear,
+                     const std::vector<std::string>& skip) {
+    history.set(on, gather, most, when, clear, skip);
+    watch_mappings();
+  }
+  void recordHistory(bool on, torch_cuda::CreateContextFn gather, size_t most, torch_cuda::RecordContext when, bool clear) {
+    recordHistory(on, gather, most, when, clear, {});
+  }
+  void recordHistory(bool on, torch_cuda::CreateContextFn gather, size_t most, torch_cuda::RecordContext when) {
+    recordHistory(on, gather, most, when, false, {});
+  }
+
+  void attachOutOfMemoryObserver(torch_cuda::OutOfMemoryObserver observer) override {
+    std::lock_guard<std::mutex> guard(observers_lock);
+    observers.push_back(std::move(observer));
+  }
+
+  void attachAllocatorTraceTracker(torch_cuda::AllocatorTraceTracker tracker) override {
+    history.attach(std::move(tracker));
+    watch_mappings();
+  }
+
+  torch_cuda::SnapshotInfo snapshot(PoolId pool, bool with_traces) {
+    const DeviceIndex devices = c10::cuda::device_count();
+    torch_cuda::SnapshotInfo info{};
+    for (DeviceIndex device = 0; device < devices; device++) memprof::list_segments(device, pool, info.segments);
+    memprof::add_contexts(info.segments, history);
+    info.device_traces = with_traces ? history.entries(devices) : decltype(info.device_traces)(static_cast<size_t>(devices));
+    info.config_metadata.max_split_size = std::numeric_limits<size_t>::max();
+    info.config_metadata.expandable_segments = true;
+    return info;
+  }
+  torch_cuda::SnapshotInfo snapshot(PoolId pool) { return snapshot(pool, true); }
+  torch_cuda::SnapshotInfo snapshot() { return snapshot({0, 0}, true); }
+
+  // Graph trees go back to the state after a capture before they capture what may follow it.
+  std::shared_ptr<torch_cuda::AllocatorState> getCheckpointState(DeviceIndex device, PoolId id) override {
+    auto state = memprof::state_of_pool(device, id);
+    memprof_checkpoint(device, id.first, id.second, state->blocks.size(), memprof::bytes_of(*state));
+    return state;
+  }
+
+  torch_cuda::CheckpointDelta setCheckpointPoolState(DeviceIndex device, std::shared_ptr<torch_cuda::AllocatorState> wanted) override {
+    const auto state = std::dynamic_pointer_cast<PoolState>(wanted);
+    TORCH_CHECK(state != nullptr, "memprof: the state of a pool was taken by another allocator");
+    torch_cuda::CheckpointDelta delta;
+    const auto freed = [](void* self, void* ptr) { static_cast<std::vector<void*>*>(self)->push_back(ptr); };
+    const int ok = memprof_restore(device, state->id.first, state->id.second, state->blocks.data(), state->blocks.size(), &delta.ptrs_freed, freed);
+    TORCH_CHECK(ok != 0, "memprof: a block of the checkpoint has no place any more");
+    for (const auto& block : state->blocks) {
+      void* ptr = reinterpret_cast<void*>(block.addr);
+      delta.dataptrs_allocd.push_back({ptr, ptr, &free_block, c10::Device(c10::DeviceType::CUDA, device)});
+    }
+    return delta;
+  }
+
+  bool checkPoolLiveAllocations(DeviceIndex device, PoolId id, const std::unordered_set<void*>& expected) {
+    return memprof::has_exactly(*memprof::state_of_pool(device, id), expected);
+  }
+
+  torch_cuda::ShareableHandle shareIpcHandle(void* ptr) override {
+    void* start = ptr;
+    size_t provided = 0;
+    char name[128];
+    const bool ok = memprof_block_of(ptr, &start, &provided) != 0 && memprof_share(start, name, sizeof name) != 0;
+    TORCH_CHECK(ok, "memprof: this tensor's memory cannot be shared with another process");
+    return {static_cast<char*>(ptr) - static_cast<char*>(start), name};
+  }
+
+  std::shared_ptr<void> getIpcDevPtr(std::string handle) override { return shared_blocks.open(handle, c10::cuda::current_device()); }
 
  private:
+  // Growth and give-backs are in torch's history too, and NCCL registers what is mapped.
+  static void watch_mappings() {
+    const auto tell = [](int device, void* stream, uint64_t addr, uint64_t bytes, int mapped) {
+      history.mapped(static_cast<DeviceIndex>(device), reinterpret_cast<void*>(addr), bytes, static_cast<cudaStream_t>(stream), mapped != 0);
+    };
+    memprof_set_mapping_observer(history.on() || history.watched() ? +tell : nullptr);
+  }
+
   static void empty_all() {
     const DeviceIndex count = c10::cuda::device_count();
     for (DeviceIndex device = 0; device < count; device++) memprof_empty_cache(device);
@@ -195,6 +359,7 @@ extern "C" __attribute__((visibility("default"))) const char* memprof_torch_inst
     // Tensors may outlive every static object, so nothing may destroy the allocator.
     static auto* allocator = new std::shared_ptr<Allocator>(std::make_shared<Allocator>());
     torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(*allocator);
+    memprof_set_last_resort(&run_free_memory_callbacks);
     // torch.accelerator asks the allocator registered for the device type.
     c10::SetAllocator(c10::DeviceType::CUDA, allocator->get());
   } catch (const std::exception& error) {

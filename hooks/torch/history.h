@@ -1,0 +1,147 @@
+// history.h - what torch.cuda.memory._record_memory_history asks for.
+//
+// A bounded list of what happened, newest kept, with the stacks that torch gathers, and the
+// stack of each live block. It is torch's own recorder's view of memory, for scripts that use
+// it; the recording of memprof does not depend on it. Off, it costs one load an allocation.
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/cuda/CUDACachingAllocator.h>
+#include <c10/util/ApproximateClock.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "pools.h"
+
+namespace memprof {
+
+namespace torch_cuda = c10::cuda::CUDACachingAllocator;
+using torch_cuda::TraceEntry;
+using Context = std::shared_ptr<c10::GatheredContext>;
+
+class History {
+ public:
+  bool on() const { return on_.load(std::memory_order_relaxed); }
+  bool watched() const { return watched_.load(std::memory_order_relaxed); }
+
+  // `when` says of what torch wants stacks: never, of live blocks, of allocations, of all.
+  void set(bool on, torch_cuda::CreateContextFn gather, size_t most, torch_cuda::RecordContext when, bool clear,
+           const std::vector<std::string>& skip) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    on_ = on;
+    gather_ = gather;
+    most_ = most == 0 ? 1 : most;
+    when_ = on ? when : torch_cuda::RecordContext::NEVER;
+    skip_ = skip;
+    if (clear || !on) {
+      entries_.clear();
+      blocks_.clear();
+    }
+  }
+
+  void attach(torch_cuda::AllocatorTraceTracker tracker) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    trackers_.push_back(std::move(tracker));
+    watched_ = true;
+  }
+
+  // Gathers before the hook is called: it needs the interpreter's lock, which may not be
+  // waited for inside. Null where torch wants no stack.
+  Context gather(torch_cuda::RecordContext level) const {
+    const auto when = when_.load(std::memory_order_relaxed);
+    const auto gather = gather_.load(std::memory_order_relaxed);
+    return when >= level && gather != nullptr ? gather() : nullptr;
+  }
+
+  void allocated(DeviceIndex device, void* ptr, size_t size, cudaStream_t stream, PoolId pool, Context context) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    blocks_[ptr] = {device, size, stream, pool, context};
+    add(TraceEntry::ALLOC, device, ptr, size, stream, pool, std::move(context));
+  }
+
+  // The block's own numbers, if it was made while this was on.
+  void freed(void* ptr, Context context) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    const auto found = blocks_.find(ptr);
+    if (found == blocks_.end()) return;
+    const Block block = found->second;
+    blocks_.erase(found);
+    add(TraceEntry::FREE_REQUESTED, block.device, ptr, block.size, block.stream, block.pool, std::move(context));
+    add(TraceEntry::FREE_COMPLETED, block.device, ptr, block.size, block.stream, block.pool, nullptr);
+  }
+
+  void mapped(DeviceIndex device, void* addr, size_t size, cudaStream_t stream, bool is) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    add(is ? TraceEntry::SEGMENT_MAP : TraceEntry::SEGMENT_UNMAP, device, addr, size, stream, {0, 0}, nullptr);
+  }
+
+  // `free` is what the device has, as torch puts it into the address.
+  void out_of_memory(DeviceIndex device, size_t free, size_t size, cudaStream_t stream, Context context) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    add(TraceEntry::OOM, device, reinterpret_cast<void*>(free), size, stream, {0, 0}, std::move(context));
+  }
+
+  Context context_of(void* ptr) {
+    std::lock_guard<std::mutex> guard(mutex_);
+    const auto found = blocks_.find(ptr);
+    return found == blocks_.end() ? nullptr : found->second.context;
+  }
+
+  // The entries by device, with wall-clock times.
+  std::vector<std::vector<TraceEntry>> entries(DeviceIndex devices) {
+    std::vector<std::vector<TraceEntry>> out(static_cast<size_t>(devices));
+    const auto time_of = clock_.makeConverter();
+    std::lock_guard<std::mutex> guard(mutex_);
+    for (const TraceEntry& entry : entries_) {
+      if (entry.device_ < 0 || entry.device_ >= devices) continue;
+      auto& list = out[static_cast<size_t>(entry.device_)];
+      list.push_back(entry);
+      list.back().time_.t_ = time_of(entry.time_.approx_t_);
+    }
+    return out;
+  }
+
+ private:
+  struct Block {
+    DeviceIndex device;
+    size_t size;
+    cudaStream_t stream;
+    PoolId pool;
+    Context context;
+  };
+
+  bool skipped(TraceEntry::Action action) const {
+    return std::any_of(skip_.begin(), skip_.end(), [action](const std::string& name) { return c10::CachingDeviceAllocator::parseTraceEntryAction(name) == action; });
+  }
+
+  void add(TraceEntry::Action action, DeviceIndex device, void* addr, size_t size, cudaStream_t stream, PoolId pool, Context context) {
+    const bool with_stack = when_.load() >= torch_cuda::RecordContext::ALLOC;
+    const TraceEntry entry(action, device, reinterpret_cast<size_t>(addr), size, stream, pool, c10::getApproximateTime(),
+                           with_stack ? std::move(context) : nullptr);
+    for (const auto& tracker : trackers_) tracker(entry);
+    if (!on() || skipped(action)) return;
+    entries_.push_back(entry);
+    if (entries_.size() > most_) entries_.pop_front();
+  }
+
+  std::atomic<bool> on_{false}, watched_{false};
+  std::atomic<torch_cuda::CreateContextFn> gather_{nullptr};
+  std::atomic<torch_cuda::RecordContext> when_{torch_cuda::RecordContext::NEVER};
+  std::mutex mutex_;  // of all below
+  size_t most_ = 1;
+  std::vector<std::string> skip_;
+  std::deque<TraceEntry> entries_;
+  std::unordered_map<void*, Block> blocks_;
+  std::vector<torch_cuda::AllocatorTraceTracker> trackers_;
+  c10::ApproximateClockToUnixTimeConverter clock_;
+};
+
+}  // namespace memprof

@@ -1,0 +1,119 @@
+// snapshot.h - the hook's chunks in torch's words: segments, blocks, and states of a pool.
+#pragma once
+
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <memory>
+#include <unordered_set>
+#include <vector>
+
+#include "history.h"
+#include "memprof.h"
+#include "pools.h"
+
+namespace memprof {
+
+using torch_cuda::SegmentInfo;
+
+inline bool is_pool(const memprof_segment& segment, PoolId id) { return segment.pool[0] == id.first && segment.pool[1] == id.second; }
+
+// Every mapped stretch of a device as a segment of torch's; of one pool if `only` names one.
+// A stretch ends where memory was given back, so segments never contain what is not there.
+inline void list_segments(DeviceIndex device, PoolId only, std::vector<SegmentInfo>& out) {
+  struct Listing {
+    DeviceIndex device;
+    PoolId only;
+    std::vector<SegmentInfo>* segments;
+    bool wanted;
+  } listing{device, only, &out, false};
+  memprof_visitor visitor{};
+  visitor.self = &listing;
+  visitor.segment = [](void* self, const memprof_segment* found) {
+    auto& to = *static_cast<Listing*>(self);
+    to.wanted = to.only == PoolId{0, 0} || is_pool(*found, to.only);
+    if (!to.wanted) return;
+    SegmentInfo segment;
+    segment.device = to.device;
+    segment.address = found->addr;
+    segment.stream = static_cast<cudaStream_t>(found->stream);
+    segment.is_large = true;
+    segment.is_expandable = found->foreign == 0;
+    segment.owner_private_pool_id = {found->pool[0], found->pool[1]};
+    to.segments->push_back(std::move(segment));
+  };
+  visitor.chunk = [](void* self, const memprof_chunk* chunk) {
+    auto& to = *static_cast<Listing*>(self);
+    if (!to.wanted) return;
+    SegmentInfo& segment = to.segments->back();
+    torch_cuda::BlockInfo block;
+    block.size = chunk->size;
+    block.requested_size = chunk->requested;
+    block.allocated = chunk->state == MEMPROF_CHUNK_LIVE;
+    block.active = chunk->state != MEMPROF_CHUNK_FREE;
+    segment.total_size += block.size;
+    segment.requested_size += block.requested_size;
+    segment.allocated_size += block.allocated ? block.size : 0;
+    segment.active_size += block.active ? block.size : 0;
+    segment.blocks.push_back(std::move(block));
+  };
+  memprof_walk(device, &visitor);
+}
+
+// After the walk, because the history has a lock of its own.
+inline void add_contexts(std::vector<SegmentInfo>& segments, History& history) {
+  for (SegmentInfo& segment : segments) {
+    size_t at = segment.address;
+    for (auto& block : segment.blocks) {
+      if (block.active) block.context_when_allocated = history.context_of(reinterpret_cast<void*>(at));
+      at += block.size;
+    }
+  }
+}
+
+// The live blocks of a pool.
+struct PoolState final : torch_cuda::AllocatorState {
+  PoolId id{0, 0};
+  std::vector<memprof_restored> blocks;
+};
+
+inline std::shared_ptr<PoolState> state_of_pool(DeviceIndex device, PoolId id) {
+  struct Noting {
+    PoolState* state;
+    void* stream;
+    bool wanted;
+  };
+  auto state = std::make_shared<PoolState>();
+  state->id = id;
+  Noting noting{state.get(), nullptr, false};
+  memprof_visitor visitor{};
+  visitor.self = &noting;
+  visitor.segment = [](void* self, const memprof_segment* segment) {
+    auto& to = *static_cast<Noting*>(self);
+    to.wanted = is_pool(*segment, to.state->id);
+    to.stream = segment->stream;
+  };
+  visitor.chunk = [](void* self, const memprof_chunk* chunk) {
+    auto& to = *static_cast<Noting*>(self);
+    if (to.wanted && chunk->state == MEMPROF_CHUNK_LIVE) {
+      to.state->blocks.push_back({to.stream, chunk->addr, chunk->size, chunk->requested});
+    }
+  };
+  memprof_walk(device, &visitor);
+  return state;
+}
+
+inline uint64_t bytes_of(const PoolState& state) {
+  uint64_t sum = 0;
+  for (const auto& block : state.blocks) sum += block.size;
+  return sum;
+}
+
+inline bool has_exactly(const PoolState& state, const std::unordered_set<void*>& expected) {
+  if (state.blocks.size() != expected.size()) return false;
+  for (const auto& block : state.blocks) {
+    if (expected.count(reinterpret_cast<void*>(block.addr)) == 0) return false;
+  }
+  return true;
+}
+
+}  // namespace memprof
