@@ -1,6 +1,288 @@
 package analysis
 
-import "time"
+import (
+	"slices"
+	"strconv"
+)
 
-// ReadingInterval is how often the devices' used memory is read while a job runs.
-const ReadingInterval = 100 * time.Millisecond
+// Books hold what the events of a run explain against what a GPU had in use:
+//
+//	used = requested + internal + pending + reserve + external   (R, the allocator)
+//	     + other libraries                                       (external_alloc events)
+//	     + context and modules                                   (overhead events)
+//	     + unexplained
+//
+// Every term but the last is measured by itself. Unexplained is what is left, less than
+// nothing where more is explained than was in use.
+type Books struct {
+	Scope Scope
+	// Processes are those whose memory the terms are the sum of: one, unless the books are
+	// of a device that several use.
+	Processes []string
+	GPU       int // in run.json's list; -1 if not known
+	// Baseline is what the device had in use before the job began, taken off every reading
+	// in the books of a device.
+	Baseline int64
+	UsedPeak int64  // the greatest reading, Baseline taken off; -1 without a reading
+	Missing  string // why there is no reading, "" if there is
+	Peak     Book
+	End      Book
+}
+
+// Scope says whose use of a GPU was read.
+type Scope string
+
+const (
+	// ScopeProcess: the driver told the use of this process.
+	ScopeProcess Scope = "process"
+	// ScopeDevice: it told that of the device only, as in most containers; less what was
+	// used before the job began that is the job's, if nobody else came or left since.
+	ScopeDevice Scope = "device"
+)
+
+// Book is one closing of the books.
+type Book struct {
+	Holding
+	Read Reading
+	// Unexplained is Read.Used less the Sum; 0 without a reading.
+	Unexplained int64
+}
+
+// Reading is the one that a Book is held against.
+type Reading struct {
+	Valid bool
+	Used  int64 // less the baseline, in the books of a device
+	// After is how far it was taken from the instant, in nanoseconds; negative before it.
+	After int64
+	// Steady says that nothing the events tell of changed between the two. If it is false
+	// no reading was taken while the state of the instant lasted.
+	Steady bool
+}
+
+// Member is a device of a process, for [CloseBooks].
+type Member struct {
+	Result *Result
+	Device *DeviceResult // one of Result's
+	PID    int
+	GPU    int // in run.json's list; -1 if not known
+}
+
+// uses says whether a process has ever had anything on the device.
+func (m *Member) uses() bool {
+	d := m.Device
+	return d.MaxR > 0 || d.External.Calls > 0 || d.Holdings.Peak.Sum() != 0 || d.Holdings.Final.Sum() != 0
+}
+
+// CloseBooks fills in the Books of all devices of a run. Readings are nil, and missing says
+// why, where there are none; otherwise their [Readings.Moments] were in the Options of each
+// Result.
+func CloseBooks(members []Member, readings *Readings, missing string) {
+	groups := map[int][]*Member{}
+	for i := range members {
+		m := &members[i]
+		m.Device.Books = unread(m, missing)
+		switch {
+		case readings == nil || !m.uses():
+		case m.GPU < 0 || m.GPU >= len(readings.GPUs) || len(readings.GPUs[m.GPU].All) == 0:
+			m.Device.Books.Missing = "the device's used memory was not read"
+		default:
+			groups[m.GPU] = append(groups[m.GPU], m)
+		}
+	}
+	for gpu, group := range groups {
+		closeGPU(group, &readings.GPUs[gpu])
+	}
+}
+
+// unread are the books without a reading.
+func unread(m *Member, missing string) *Books {
+	h := &m.Device.Holdings
+	return &Books{
+		Scope: ScopeProcess, Processes: []string{m.Result.Process}, GPU: m.GPU, UsedPeak: -1, Missing: missing,
+		Peak: Book{Holding: h.Peak}, End: Book{Holding: h.Final},
+	}
+}
+
+// closeGPU closes the books of the processes on one GPU: each its own where the driver told
+// the use of all of them, otherwise those of the device.
+func closeGPU(group []*Member, readings *GPUReadings) {
+	told := !slices.ContainsFunc(group, func(m *Member) bool { return len(readings.Processes[m.PID]) == 0 })
+	for _, m := range group {
+		b := m.Device.Books
+		switch {
+		case told:
+			b.closeAlone(m, readings.Processes[m.PID])
+		case len(group) == 1:
+			b.Scope, b.Baseline = ScopeDevice, readings.baseline()
+			b.closeAlone(m, readings.All)
+		}
+	}
+	if !told && len(group) > 1 {
+		b := closeTogether(group, readings)
+		for _, m := range group {
+			shared := *b
+			m.Device.Books = &shared
+		}
+	}
+}
+
+// closeAlone closes the books of one process at its own peak and end.
+func (b *Books) closeAlone(m *Member, course Course) {
+	b.UsedPeak = course.greatest() - b.Baseline
+	end := m.Result.Duration
+	for _, book := range []*Book{&b.Peak, &b.End} {
+		until := book.Until
+		if until < 0 {
+			until = end
+		} else {
+			until -= settling
+		}
+		if book.At.Seq < 0 { // nothing was ever there that is in a sum
+			continue
+		}
+		book.held(course.at(book.At.Time, book.Since+settling, until, end), b.Baseline)
+	}
+}
+
+// held sets the reading that a book is held against.
+func (b *Book) held(r Reading, baseline int64) {
+	b.Read = r
+	if r.Valid {
+		b.Read.Used -= baseline
+		b.Unexplained = b.Read.Used - b.Sum()
+	}
+}
+
+// closeTogether closes the books of a device that several processes use: at the moment of
+// the greatest reading, and at the last one at which all of them were recorded.
+func closeTogether(group []*Member, readings *GPUReadings) *Books {
+	b := &Books{Scope: ScopeDevice, GPU: group[0].GPU, Baseline: readings.baseline()}
+	b.UsedPeak = readings.All.greatest() - b.Baseline
+	for _, m := range group {
+		b.Processes = append(b.Processes, m.Result.Process)
+	}
+	slices.SortFunc(b.Processes, compareNames)
+	var peak, end joint
+	for _, moment := range readings.moments() {
+		j := joinAt(group, moment)
+		if j.processes == 0 {
+			continue
+		}
+		if j.betterPeak(&peak) {
+			peak = j
+		}
+		if j.betterEnd(&end) {
+			end = j
+		}
+	}
+	b.Peak, b.End = peak.book(b.Baseline), end.book(b.Baseline)
+	if end.processes == 0 {
+		b.Missing = "no reading was taken while the processes were recorded"
+	}
+	return b
+}
+
+// compareNames orders names of processes, numbers in them by value: rank2 before rank10.
+func compareNames(a, b string) int {
+	number := func(name string) (string, int) {
+		end := len(name)
+		for end > 0 && name[end-1] >= '0' && name[end-1] <= '9' {
+			end--
+		}
+		n, _ := strconv.Atoi(name[end:])
+		return name[:end], n
+	}
+	textA, numberA := number(a)
+	textB, numberB := number(b)
+	if textA != textB {
+		if textA < textB {
+			return -1
+		}
+		return 1
+	}
+	return numberA - numberB
+}
+
+// joint is what several processes have on a device at one moment.
+type joint struct {
+	Holding
+	stretch   stretch
+	processes int
+	steady    bool
+}
+
+// joinAt sums up the processes at a moment.
+func joinAt(group []*Member, moment moment) joint {
+	j := joint{stretch: moment.stretch}
+	j.Until = -1
+	for _, m := range group {
+		moments := m.Device.Holdings.Moments
+		at, ok := slices.BinarySearchFunc(moments, moment.time, func(h Holding, time int64) int {
+			return compareTimes(h.At.Time, time)
+		})
+		if !ok {
+			continue
+		}
+		h := &moments[at]
+		j.processes++
+		j.Holding.plus(h)
+	}
+	until := moment.stretch.Last
+	if j.Until >= 0 {
+		until = j.Until - settling
+	}
+	j.steady = j.stretch.readWithin(j.Since+settling, until)
+	j.At.Seq, j.At.Time, j.At.Iteration = -1, moment.time, -1
+	sortLibraries(j.Libraries)
+	return j
+}
+
+// plus adds what another process has on the same device.
+func (h *Holding) plus(o *Holding) {
+	a, b := &h.At, &o.At
+	a.T, a.C, a.R = a.T+b.T, a.C+b.C, a.R+b.R
+	a.Rounding, a.Slack, a.Pending = a.Rounding+b.Rounding, a.Slack+b.Slack, a.Pending+b.Pending
+	a.Reserve, a.External, a.Live = a.Reserve+b.Reserve, a.External+b.External, a.Live+b.Live
+	h.Context, h.Modules, h.Loads = h.Context+o.Context, h.Modules+o.Modules, h.Loads+o.Loads
+	h.Managed, h.HostPinned = h.Managed+o.Managed, h.HostPinned+o.HostPinned
+	for _, l := range o.Libraries {
+		h.Beside.add(&taker{library: l.Name}, l.Bytes)
+	}
+	h.Since = max(h.Since, o.Since)
+	if o.Until >= 0 && (h.Until < 0 || o.Until < h.Until) {
+		h.Until = o.Until
+	}
+}
+
+// betterPeak prefers greater use, then moments at which nothing changed, then longer stretches.
+func (j *joint) betterPeak(than *joint) bool {
+	switch {
+	case than.processes == 0:
+		return true
+	case j.stretch.Used != than.stretch.Used:
+		return j.stretch.Used > than.stretch.Used
+	case j.steady != than.steady:
+		return j.steady
+	}
+	return j.stretch.length() > than.stretch.length()
+}
+
+// betterEnd prefers moments with more processes, then those at which nothing changed, then
+// later ones.
+func (j *joint) betterEnd(than *joint) bool {
+	switch {
+	case j.processes != than.processes:
+		return j.processes > than.processes
+	case j.steady != than.steady:
+		return j.steady
+	}
+	return j.At.Time > than.At.Time
+}
+
+func (j *joint) book(baseline int64) Book {
+	b := Book{Holding: j.Holding}
+	if j.processes > 0 {
+		b.held(Reading{Valid: true, Used: j.stretch.Used, Steady: j.steady}, baseline)
+	}
+	return b
+}

@@ -24,7 +24,7 @@ type device struct {
 
 	series  series
 	period  *periodFinder // nil once there is a mark
-	foreign map[int64]int64
+	beside  besideState
 	byPhase devicePhases
 }
 
@@ -45,7 +45,7 @@ func newDevice(id int32, opt *Options) *device {
 		markSeq:      -1,
 		series:       series{limit: opt.MaxPoints},
 		period:       &periodFinder{},
-		foreign:      map[int64]int64{},
+		beside:       besideState{greatest: Holding{At: Instant{Seq: -1, Time: -1}}},
 		peaks:        1,
 	}
 }

@@ -195,6 +195,7 @@ func (a *analyzer) mapped(e *trace.Event) error {
 		ar.extents.add(r, ar.coalesces, ar.coalesces)
 	}
 	ar.beforeMapping()
+	ar.device.changing(e.Time)
 	a.ledger.mapRange(ar, r, e.Seq, !ar.coalesces && (!again || r.from == whole.from))
 	for _, x := range [2]*split{&ar.split, &ar.device.split} {
 		x.r += r.bytes()
@@ -214,6 +215,7 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 		return err
 	}
 	ar.beforeMapping()
+	ar.device.changing(e.Time)
 	untouched, holes, err := a.ledger.unmapRange(ar, r)
 	if err != nil {
 		return err
@@ -249,21 +251,4 @@ func (a *analyzer) settle(ar *arena, e *trace.Event) error {
 func (s *split) text() string {
 	return fmt.Sprintf("R %d, T %d + rounding %d + slack %d + pending %d + reserve %d + external %d; C %d",
 		s.r, s.t, s.rounding, s.slack, s.pending, s.reserve, s.external, s.c)
-}
-
-// external keeps the account of memory that others took. What was there before the hook is
-// freed without having been seen.
-func (d *device) external(e *trace.Event) {
-	x := &d.External
-	x.Calls++
-	if bytes, ok := d.foreign[e.Addr]; ok {
-		x.Live -= bytes
-		delete(d.foreign, e.Addr)
-	}
-	if e.Kind == trace.KindExternalFree {
-		return
-	}
-	d.foreign[e.Addr] = e.Provided
-	x.Live += e.Provided
-	x.Peak = max(x.Peak, x.Live)
 }

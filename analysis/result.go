@@ -41,6 +41,8 @@ type DeviceResult struct {
 	TopSizes    []Holder
 	LargestFree int64 // L at the peak instant: the largest free chunk, mapped bytes
 	External    External
+	Holdings    Holdings    // what the process has on the device, in and beside arenas
+	Books       *Books      // those held against the device's used memory; nil before [CloseBooks]
 	Held        Attribution // who held what at the peak instant
 	// Phases are those of the whole trace, and PhaseIterations the same by iteration, the
 	// first and the last of marked ones. Both are nil where the trace tells no phases.
@@ -222,7 +224,8 @@ type ArenaInfo struct {
 	Final       Instant           // the arena's own part after the last event
 }
 
-// External is memory other libraries took through the CUDA API, seen by the hook.
+// External is device memory that other libraries took through the CUDA API, seen by the
+// hook; neither managed memory nor the host's is in it. Calls are all of theirs.
 type External struct {
 	Live, Peak int64
 	Calls      int64

@@ -27,6 +27,9 @@ type Options struct {
 	FirstSeq int64
 	// Recovered says that the process did not come to its own end.
 	Recovered bool
+	// Moments are times, in ascending order, at which the holdings of devices are wanted;
+	// see [Readings.Moments].
+	Moments []int64
 
 	MaxPoints  int // of a Series; default 4096, at least 2
 	MaxGrowths int // kept of each device, and OOMs likewise; default 10,000
@@ -49,6 +52,7 @@ func (o Options) withDefaults() Options {
 // mapping on top of another, an unmapping of what is in use, a state that does not add up.
 func Run(src Source, opt Options) (*Result, error) {
 	a := &analyzer{opt: opt.withDefaults(), ledger: newLedger(), byID: map[int32]*arena{}}
+	a.moment = a.nextMoment()
 	for {
 		b, err := src.Next()
 		if errors.Is(err, io.EOF) {
@@ -75,12 +79,16 @@ type analyzer struct {
 	start   Iteration // where the current iteration started
 	runs    []int64   // scratch
 
-	phases     phases
-	stacks     stacks
-	requesters map[int32]*requester // by context, those parsed so far
-	told       bool                 // an event of attribution was seen
-	captures   int64                // CUDA graphs that are being captured
-	captured   bool                 // one was
+	phases      phases
+	stacks      stacks
+	requesters  map[int32]*requester // by context, those parsed so far
+	takers      map[int32]*taker     // likewise
+	foreign     map[int64]foreign    // blocks that no arena served, by address
+	moment      int64                // the next of Options.Moments
+	momentsPast int                  // how many of them lie behind
+	told        bool                 // an event of attribution was seen
+	captures    int64                // CUDA graphs that are being captured
+	captured    bool                 // one was
 
 	opening  bool // the event at hand restates
 	events   int64
@@ -101,6 +109,9 @@ func (a *analyzer) batch(b *trace.Batch) error {
 }
 
 func (a *analyzer) event(e *trace.Event) error {
+	if e.Time > a.moment {
+		a.passMoments(e.Time)
+	}
 	if a.opening = e.Seq < a.opt.FirstSeq; !a.opening {
 		if a.events == 0 {
 			a.begin(e)
@@ -177,7 +188,9 @@ func (a *analyzer) rare(e *trace.Event) error {
 		}
 		return a.oom(d, ar, e)
 	case trace.KindExternalAlloc, trace.KindExternalFree:
-		a.deviceOf(e.Device).external(e)
+		a.external(e)
+	case trace.KindOverhead:
+		a.overhead(e)
 	case trace.KindLost:
 		a.lost++
 	default:
@@ -297,6 +310,7 @@ func (a *analyzer) finishDevice(d *device) error {
 	for _, p := range d.series.points {
 		d.Series.Points = append(d.Series.Points, p.Point)
 	}
+	a.finishBeside(d)
 	return a.finishPeak(d)
 }
 

@@ -37,24 +37,22 @@ func readingsPart(dir string, number string) string {
 
 func TestReadingsAreNoProcess(t *testing.T) {
 	dir := writeReadings(t)
-	for _, path := range []string{dir, filepath.Join(dir, "rank0-0000.parquet")} {
-		run, err := trace.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(run.Processes) != 1 || run.Processes[0].Name != "rank0" {
-			t.Fatalf("%s: processes %v, want rank0 alone", path, run.Processes)
-		}
-		if run.ReadingsErr != nil || run.Readings == nil {
-			t.Fatalf("%s: no readings: %v", path, run.ReadingsErr)
-		}
-		rows, err := run.Readings.ReadAll()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(rows) != 3 || rows[2].Provided != 400 || run.Readings.Strings().Text(rows[2].Context) != "pid=4711" {
-			t.Errorf("%s: readings %+v", path, rows)
-		}
+	run, err := trace.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(run.Processes) != 1 || run.Processes[0].Name != "rank0" {
+		t.Fatalf("processes %v, want rank0 alone", run.Processes)
+	}
+	if run.ReadingsErr != nil || run.Readings == nil {
+		t.Fatalf("no readings: %v", run.ReadingsErr)
+	}
+	rows, err := run.Readings.ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rows) != 3 || rows[2].Provided != 400 || run.Readings.Strings().Text(rows[2].Context) != "pid=4711" {
+		t.Errorf("readings %+v", rows)
 	}
 	if _, err := trace.Open(readingsPart(dir, "0")); !errors.Is(err, trace.ErrEmpty) {
 		t.Errorf("a part of readings alone: %v, want ErrEmpty", err)

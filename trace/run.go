@@ -23,7 +23,7 @@ type Run struct {
 	Warnings  []string   // what is odd and does not hinder reading
 
 	// Readings are those of the devices' used memory, nil if there are none, or none that
-	// can be read: ReadingsErr then says what is wrong with them.
+	// can be read: ReadingsErr then says what is wrong with them. With a part alone come none.
 	Readings    *Process
 	ReadingsErr error
 }
@@ -105,7 +105,6 @@ func openOne(path string) (*Run, error) {
 	switch {
 	case err == nil && info != nil && info.ID == part.Process.RunID:
 		run.Info = *info
-		run.takeReadings()
 	default:
 		run.Info.ID = part.Process.RunID
 		run.Warnings = append(run.Warnings, fmt.Sprintf("%s: no %s of this run beside it: host, devices and command are not known", path, InfoName))

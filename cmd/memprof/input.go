@@ -27,43 +27,37 @@ func analyze(path string) (analyzedRun, error) {
 		return analyzed, err
 	}
 	analyzed.run = run
+	readings, missing := readReadings(path, run)
 	for _, process := range run.Processes {
-		result, err := analyzeProcess(process)
+		result, err := analyzeProcess(process, readings.Moments())
 		if err != nil {
 			return analyzed, inputError(err)
 		}
 		nameCards(result, &run.Info)
 		analyzed.results = append(analyzed.results, result)
 	}
+	closeBooks(run, analyzed.results, readings, missing)
 	return analyzed, nil
 }
 
-// nameCards says of each device of a process which card of the run it was. The process's
-// own numbers of devices are those of the machine unless CUDA_VISIBLE_DEVICES hid some:
-// the arenas name the card where the driver does. A simulated card has no UUID, as every
-// process has one of its own.
+// nameCards says of each device of a process which card of the run it was. A simulated card
+// has no UUID, as every process has one of its own.
 func nameCards(result *analysis.Result, info *trace.Info) {
 	for i := range result.Devices {
 		device := &result.Devices[i]
-		uuid := ""
-		for _, arena := range result.Arenas {
-			if arena.Device == device.Device && arena.Options["uuid"] != "" {
-				uuid = arena.Options["uuid"]
-			}
+		card := cardOf(result, device.Device, info)
+		if card < 0 {
+			continue
 		}
-		for _, gpu := range info.GPUs {
-			if uuid != "" && gpu.UUID != uuid || uuid == "" && gpu.Index != int(device.Device) {
-				continue
-			}
-			device.Total = gpu.Memory
-			if gpu.UUID != "" {
-				device.Card = info.ID + "/" + gpu.UUID
-			}
+		gpu := &info.GPUs[card]
+		device.Total = gpu.Memory
+		if gpu.UUID != "" {
+			device.Card = info.ID + "/" + gpu.UUID
 		}
 	}
 }
 
-func analyzeProcess(process *trace.Process) (*analysis.Result, error) {
+func analyzeProcess(process *trace.Process, moments []int64) (*analysis.Result, error) {
 	reader, err := process.NewReader()
 	if err != nil {
 		return nil, err
@@ -74,6 +68,7 @@ func analyzeProcess(process *trace.Process) (*analysis.Result, error) {
 		Text:      process.Strings().Text,
 		FirstSeq:  process.Parts[0].FirstSeq,
 		Recovered: process.Ending.State != trace.StateClosed,
+		Moments:   moments,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", process.Name, err)

@@ -1,0 +1,289 @@
+package analysis
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// LibraryUse is the device memory that a library has taken through the CUDA API.
+type LibraryUse struct {
+	Name  string // file name, "libnccl.so.2"; "" where it was not found out
+	Bytes int64
+}
+
+// Beside is what a process has on a device beside the allocator's arenas, as its own
+// events tell. Bytes.
+type Beside struct {
+	Libraries []LibraryUse // with live device memory, greatest first
+
+	// Context, Modules and Loads are by how much the device's use grew, measured, while a
+	// context came to be, kernels were loaded, and libraries were initialised.
+	Context, Modules, Loads int64
+
+	// Managed and HostPinned are in no sum: managed memory lies where it was last used,
+	// pinned memory on the host.
+	Managed, HostPinned int64
+}
+
+// Other is what all libraries have.
+func (b *Beside) Other() (bytes int64) {
+	for _, l := range b.Libraries {
+		bytes += l.Bytes
+	}
+	return bytes
+}
+
+// Overhead is context and modules.
+func (b *Beside) Overhead() int64 { return b.Context + b.Modules + b.Loads }
+
+// Holding is all that a process has on a device at one instant.
+type Holding struct {
+	At    Instant // Time is the instant
+	Since int64   // when R, or what is beside the arenas, last changed before; the process's start if never
+	Until int64   // when it changed next, -1 for never
+	Beside
+}
+
+// Sum is what the events explain of the device's used memory.
+func (h *Holding) Sum() int64 {
+	return h.At.R + h.Other() + h.Overhead()
+}
+
+// Holdings are those of a device that its books are made of.
+type Holdings struct {
+	Peak, Final Holding
+	// Moments are at the times of Options.Moments, those within the recorded life of the process.
+	Moments []Holding
+}
+
+// foreignKind tells where memory lies that was not served from an arena.
+type foreignKind uint8
+
+const (
+	foreignDevice foreignKind = iota
+	foreignManaged
+	foreignHost
+)
+
+// foreign is a block that was not served from an arena.
+type foreign struct {
+	device *device
+	bytes  int64
+	taker  *taker
+}
+
+// taker is the context of an external_alloc, parsed.
+type taker struct {
+	library string
+	kind    foreignKind
+}
+
+func parseTaker(text string) *taker {
+	t := &taker{}
+	for field := range strings.SplitSeq(text, "\t") {
+		switch name, value, _ := strings.Cut(field, "="); name {
+		case "library":
+			t.library = value
+		case "host":
+			if value == "1" {
+				t.kind = foreignHost
+			}
+		case "managed":
+			if value == "1" {
+				t.kind = foreignManaged
+			}
+		}
+	}
+	return t
+}
+
+// takerOf parses each distinct context once.
+func (a *analyzer) takerOf(context int32) *taker {
+	t := a.takers[context]
+	if t == nil {
+		if a.takers == nil {
+			a.takers = map[int32]*taker{}
+		}
+		t = parseTaker(a.opt.Text(context))
+		a.takers[context] = t
+	}
+	return t
+}
+
+// besideState follows a device's Beside through the pass. Before its first event, the peak
+// is that of nothing.
+type besideState struct {
+	now     Beside // Libraries in order of first use, also those that have nothing now
+	changed int64  // when R or now last changed
+
+	// peak is the state at the peak instant numbered peakOf, if it has changed since.
+	peak   Holding
+	peakOf int64
+
+	// greatest is the one of greatest Sum as long as nothing was mapped for an arena: the
+	// peak of a device that has none.
+	greatest Holding
+
+	moments []Holding
+	open    int // of moments, those from here on have seen no change yet
+}
+
+// changing is told, before it happens, that R or what is beside the arenas will change.
+func (d *device) changing(time int64) {
+	s := &d.beside
+	if s.peakOf != d.peaks {
+		s.peakOf = d.peaks
+		s.peak = d.holding(d.Peak, time)
+	}
+	for ; s.open < len(s.moments); s.open++ {
+		s.moments[s.open].Until = time
+	}
+	if s.greatest.Until < 0 {
+		s.greatest.Until = time
+	}
+	s.changed = time
+}
+
+// changed is told, afterwards, what changing announced, where it was no mapping.
+func (d *device) changed(e *trace.Event) {
+	if d.MaxR > 0 {
+		return
+	}
+	if h := d.holding(d.instant(e.Seq, e.Time), -1); h.Sum() > d.beside.greatest.Sum() {
+		d.beside.greatest = h
+	}
+}
+
+// holding is the state as it is, of an instant since which it has not changed.
+func (d *device) holding(at Instant, until int64) Holding {
+	h := Holding{At: at, Since: d.beside.changed, Until: until, Beside: d.beside.now}
+	h.Libraries = nil
+	for _, l := range d.beside.now.Libraries {
+		if l.Bytes != 0 {
+			h.Libraries = append(h.Libraries, l)
+		}
+	}
+	sortLibraries(h.Libraries)
+	return h
+}
+
+func sortLibraries(libraries []LibraryUse) {
+	slices.SortStableFunc(libraries, func(a, b LibraryUse) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// add changes what one taker has.
+func (b *Beside) add(t *taker, bytes int64) {
+	switch t.kind {
+	case foreignHost:
+		b.HostPinned += bytes
+		return
+	case foreignManaged:
+		b.Managed += bytes
+		return
+	}
+	for i := range b.Libraries {
+		if b.Libraries[i].Name == t.library {
+			b.Libraries[i].Bytes += bytes
+			return
+		}
+	}
+	b.Libraries = append(b.Libraries, LibraryUse{t.library, bytes})
+}
+
+// external keeps the account of memory that others took. What was there before the hook is
+// freed without having been seen. A free may come from a thread on another device.
+func (a *analyzer) external(e *trace.Event) {
+	if old, ok := a.foreign[e.Addr]; ok {
+		old.device.takeForeign(old.taker, -old.bytes, e)
+		delete(a.foreign, e.Addr)
+	}
+	d := a.deviceOf(e.Device)
+	d.External.Calls++
+	if e.Kind == trace.KindExternalFree {
+		return
+	}
+	if a.foreign == nil {
+		a.foreign = map[int64]foreign{}
+	}
+	t := a.takerOf(e.Context)
+	a.foreign[e.Addr] = foreign{d, e.Provided, t}
+	d.takeForeign(t, e.Provided, e)
+}
+
+func (d *device) takeForeign(t *taker, bytes int64, e *trace.Event) {
+	if t.kind != foreignDevice {
+		d.beside.now.add(t, bytes)
+		return
+	}
+	d.changing(e.Time)
+	d.beside.now.add(t, bytes)
+	d.changed(e)
+	d.External.Live += bytes
+	d.External.Peak = max(d.External.Peak, d.External.Live)
+}
+
+// overhead takes a measurement of what a call added to the device's use.
+func (a *analyzer) overhead(e *trace.Event) {
+	d := a.deviceOf(e.Device)
+	d.changing(e.Time)
+	what := ""
+	for field := range strings.SplitSeq(a.opt.Text(e.Context), "\t") {
+		if name, value, _ := strings.Cut(field, "="); name == "what" {
+			what = value
+		}
+	}
+	switch b := &d.beside.now; what {
+	case "context":
+		b.Context += e.Provided
+	case "module":
+		b.Modules += e.Provided
+	default:
+		b.Loads += e.Provided
+	}
+	d.changed(e)
+}
+
+// nextMoment is the first of Options.Moments that has not been passed.
+func (a *analyzer) nextMoment() int64 {
+	if a.momentsPast < len(a.opt.Moments) {
+		return a.opt.Moments[a.momentsPast]
+	}
+	return math.MaxInt64
+}
+
+// passMoments notes the state at the moments before time. Those before the first event
+// are nothing of this process.
+func (a *analyzer) passMoments(time int64) {
+	for ; a.momentsPast < len(a.opt.Moments) && a.opt.Moments[a.momentsPast] < time; a.momentsPast++ {
+		if a.events == 0 {
+			continue
+		}
+		for _, d := range a.devices {
+			moment := a.opt.Moments[a.momentsPast]
+			d.beside.moments = append(d.beside.moments, d.holding(d.instant(a.lastSeq, moment), -1))
+		}
+	}
+	a.moment = a.nextMoment()
+}
+
+// finishBeside closes the holdings of a device.
+func (a *analyzer) finishBeside(d *device) {
+	s := &d.beside
+	d.Holdings = Holdings{Final: d.holding(d.Final, -1), Moments: s.moments}
+	switch {
+	case d.MaxR == 0:
+		d.Holdings.Peak = s.greatest
+		return
+	case s.peakOf == d.peaks:
+		d.Holdings.Peak = s.peak
+	default:
+		d.Holdings.Peak = d.holding(d.Peak, -1)
+	}
+	d.Holdings.Peak.At = d.Peak // its iteration may have been found since
+}

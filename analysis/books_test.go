@@ -1,0 +1,432 @@
+package analysis
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/trace"
+	"pgregory.net/rapid"
+)
+
+const ms = int64(1_000_000)
+
+// ledgerJob writes events at chosen times.
+type ledgerJob struct {
+	events  []trace.Event
+	strings *trace.Strings
+}
+
+func newLedgerJob() *ledgerJob { return &ledgerJob{strings: trace.NewStrings()} }
+
+func (j *ledgerJob) add(at int64, e trace.Event, context string) {
+	e.Seq, e.Time, e.Context = int64(len(j.events)), at*ms, j.strings.Intern(context)
+	j.events = append(j.events, e)
+}
+
+// grows makes the arena 0 of a device on first use, and maps bytes at an offset.
+func (j *ledgerJob) grows(at, offset, bytes int64) {
+	if !slices.ContainsFunc(j.events, func(e trace.Event) bool { return e.Kind == trace.KindArena }) {
+		j.add(at, trace.Event{Kind: trace.KindArena, Addr: base, Provided: 1 << 40, Requested: -1}, "growth=double coalesces=1")
+	}
+	j.add(at, trace.Event{Kind: trace.KindMap, Addr: base + offset, Provided: bytes}, "")
+}
+
+const base = int64(1) << 44
+
+func (j *ledgerJob) allocs(at, offset, requested, provided int64) {
+	j.add(at, trace.Event{Kind: trace.KindAlloc, Addr: base + offset, Requested: requested, Provided: provided}, "")
+}
+
+func (j *ledgerJob) frees(at, offset int64) {
+	j.add(at, trace.Event{Kind: trace.KindFree, Addr: base + offset}, "")
+}
+
+func (j *ledgerJob) takes(at, addr, bytes int64, context string) {
+	j.add(at, trace.Event{Kind: trace.KindExternalAlloc, Arena: trace.NoArena, Addr: addr, Requested: bytes, Provided: bytes}, context)
+}
+
+func (j *ledgerJob) gives(at, addr int64) {
+	j.add(at, trace.Event{Kind: trace.KindExternalFree, Arena: trace.NoArena, Addr: addr}, "call=cudaFree\tlibrary=any.so")
+}
+
+func (j *ledgerJob) loads(at, bytes int64, context string) {
+	j.add(at, trace.Event{Kind: trace.KindOverhead, Arena: trace.NoArena, Provided: bytes}, context)
+}
+
+func (j *ledgerJob) analyze(t testing.TB, name string, readings *Readings) *Result {
+	t.Helper()
+	r, err := Run(modeltest.Source(j.events, 3), Options{Process: name, Text: j.strings.Text, Moments: readings.Moments()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// readingsOf reads lines "GPU WHOSE MS USED", used in MiB.
+func readingsOf(t testing.TB, lines ...string) *Readings {
+	t.Helper()
+	j := newLedgerJob()
+	for _, line := range lines {
+		var gpu int32
+		var whose string
+		var at, used int64
+		if _, err := fmt.Sscan(line, &gpu, &whose, &at, &used); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		j.add(at, trace.Event{Kind: trace.KindDeviceUsed, Device: gpu, Arena: trace.NoArena, Requested: 80 << 30, Provided: used * mib}, whose)
+	}
+	r, err := ReadReadings(modeltest.Source(j.events, 2), j.strings.Text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// training is a job of 1000 MiB reserved, 200 of other libraries and 300 of context and
+// modules, of which 100 MiB reserved go again before the end.
+func ledgerTraining() *ledgerJob {
+	j := newLedgerJob()
+	j.loads(10, 250*mib, "what=context")
+	j.loads(20, 50*mib, "what=module\tname=kernels.cubin")
+	j.grows(100, 0, 900*mib)
+	j.grows(150, 900*mib, 100*mib)
+	j.takes(200, 7<<30, 120*mib, "call=cudaMalloc\tlibrary=libnccl.so.2")
+	j.takes(210, 8<<30, 80*mib, "call=cudaMalloc\tlibrary=libcublas.so.13")
+	j.allocs(300, 0, 500*mib-100, 500*mib)
+	j.allocs(310, 500*mib, 100*mib, 130*mib)
+	j.allocs(320, 700*mib, 100*mib, 100*mib)
+	j.frees(900, 700*mib)
+	j.add(910, trace.Event{Kind: trace.KindUnmap, Addr: base + 900*mib, Provided: 100 * mib}, "")
+	j.frees(1500, 500*mib)
+	return j
+}
+
+func close1(t testing.TB, j *ledgerJob, readings *Readings) *Books {
+	t.Helper()
+	r := j.analyze(t, "rank0", readings)
+	CloseBooks([]Member{{Result: r, Device: &r.Devices[0], PID: 71, GPU: 0}}, readings, "")
+	return r.Devices[0].Books
+}
+
+func TestBooksOfProcess(t *testing.T) {
+	readings := readingsOf(t,
+		"0 all=1 0 2000",
+		"0 all=1 350 3500", "0 pid=71 350 1500",
+		"0 pid=71 850 1500", "0 pid=71 950 1405", "0 pid=71 1550 1405", "0 pid=71 1650 0")
+	got := close1(t, ledgerTraining(), readings)
+
+	peak := Instant{
+		Seq: 9, Time: 320 * ms, T: 700*mib - 100, C: 730 * mib, R: 1000 * mib, Rounding: 100, Slack: 30 * mib,
+		Reserve: 270 * mib, Live: 3, Iteration: 0,
+	}
+	beside := Beside{
+		Libraries: []LibraryUse{{"libnccl.so.2", 120 * mib}, {"libcublas.so.13", 80 * mib}},
+		Context:   250 * mib, Modules: 50 * mib,
+	}
+	end := Instant{
+		Seq: 12, Time: 1500 * ms, T: 500*mib - 100, C: 500 * mib, R: 900 * mib, Rounding: 100,
+		Reserve: 170 * mib, External: 230 * mib, Live: 1, Iteration: 0,
+	}
+	want := &Books{
+		Scope: ScopeProcess, Processes: []string{"rank0"}, UsedPeak: 1500 * mib,
+		Peak: Book{
+			Holding:     Holding{At: peak, Since: 210 * ms, Until: 910 * ms, Beside: beside},
+			Read:        Reading{Valid: true, Used: 1500 * mib, After: 30 * ms, Steady: true},
+			Unexplained: 0,
+		},
+		End: Book{
+			Holding:     Holding{At: end, Since: 910 * ms, Until: -1, Beside: beside},
+			Read:        Reading{Valid: true, Used: 1405 * mib, After: 0, Steady: true},
+			Unexplained: 5 * mib,
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("books (-want +got):\n%s", diff)
+	}
+}
+
+// What is used and in no event is unexplained, to the byte; and so is what is in events and
+// not used, below nothing.
+func TestBooksShowWhatIsHidden(t *testing.T) {
+	for _, hidden := range []int64{64, 0, -64} {
+		got := close1(t, ledgerTraining(), readingsOf(t,
+			"0 all=1 0 2000",
+			fmt.Sprintf("0 pid=71 350 %d", 1500+hidden), fmt.Sprintf("0 pid=71 850 %d", 1500+hidden),
+			fmt.Sprintf("0 pid=71 950 %d", 1400+hidden), fmt.Sprintf("0 pid=71 1600 %d", 1400+hidden)))
+		if got.Peak.Unexplained != hidden*mib || got.End.Unexplained != hidden*mib {
+			t.Errorf("hidden %d MiB: %d bytes unexplained at the peak, %d at the end", hidden, got.Peak.Unexplained, got.End.Unexplained)
+		}
+	}
+}
+
+// Without ids of processes, what the device had in use before the job is not the job's.
+func TestBooksOfDevice(t *testing.T) {
+	got := close1(t, ledgerTraining(), readingsOf(t,
+		"0 all=1 0 2000", "0 all=1 90 2000", "0 all=1 350 3520", "0 all=1 850 3520", "0 all=1 950 3410", "0 all=1 1600 3410"))
+	want := Books{Scope: ScopeDevice, Processes: []string{"rank0"}, Baseline: 2000 * mib, UsedPeak: 1520 * mib, Peak: got.Peak, End: got.End}
+	if diff := cmp.Diff(want, *got); diff != "" {
+		t.Errorf("books (-want +got):\n%s", diff)
+	}
+	if got.Peak.Unexplained != 20*mib || got.End.Unexplained != 10*mib || got.Peak.Read.Used != 1520*mib {
+		t.Errorf("peak %+v\nend %+v", got.Peak, got.End)
+	}
+}
+
+// twoProcesses share a GPU; the second has 400 MiB, from 400 to 800 ms.
+func twoProcesses() (first, second *ledgerJob) {
+	second = newLedgerJob()
+	second.loads(400, 100*mib, "what=context")
+	second.grows(420, 0, 290*mib)
+	second.takes(430, 7<<30, 10*mib, "call=cudaMalloc\tlibrary=libnccl.so.2")
+	second.allocs(440, 0, 64*mib, 64*mib)
+	second.frees(800, 0)
+	return ledgerTraining(), second
+}
+
+func closeTwo(t *testing.T, readings *Readings) (first, second *Books) {
+	t.Helper()
+	one, two := twoProcesses()
+	a, b := one.analyze(t, "rank10", readings), two.analyze(t, "rank2", readings)
+	CloseBooks([]Member{
+		{Result: a, Device: &a.Devices[0], PID: 71, GPU: 0}, {Result: b, Device: &b.Devices[0], PID: 72, GPU: 0},
+	}, readings, "")
+	return a.Devices[0].Books, b.Devices[0].Books
+}
+
+func TestBooksOfTwoProcesses(t *testing.T) {
+	a, b := closeTwo(t, readingsOf(t,
+		"0 all=1 0 2000", "0 pid=71 350 1501", "0 pid=71 850 1501", "0 pid=71 950 1402", "0 pid=71 1600 1402",
+		"0 pid=72 450 403", "0 pid=72 850 403"))
+	if a.Scope != ScopeProcess || a.Peak.Unexplained != 1*mib || a.End.Unexplained != 2*mib {
+		t.Errorf("first: %+v", a)
+	}
+	if b.Scope != ScopeProcess || b.Peak.Unexplained != 3*mib || b.End.Unexplained != 3*mib || b.UsedPeak != 403*mib {
+		t.Errorf("second: %+v", b)
+	}
+}
+
+func TestBooksOfTwoProcessesTogether(t *testing.T) {
+	lines := []string{
+		"0 all=1 0 2000", "0 all=1 50 2000", "0 all=1 350 3500", "0 all=1 380 3500",
+		"0 all=1 500 3904", "0 all=1 700 3904", "0 all=1 850 3500", "0 all=1 900 3500", "0 all=1 950 3400", "0 all=1 1600 3400",
+	}
+	for name, more := range map[string][]string{
+		"no ids":     nil,
+		"one id":     {"0 pid=71 350 1500"}, // of the other nothing is known
+		"strange id": {"0 pid=4 350 1500"},
+	} {
+		a, b := closeTwo(t, readingsOf(t, append(lines, more...)...))
+		if diff := cmp.Diff(a, b); diff != "" {
+			t.Errorf("%s: the processes tell different books of one device:\n%s", name, diff)
+		}
+		if a.Scope != ScopeDevice || !slices.Equal(a.Processes, []string{"rank2", "rank10"}) || a.UsedPeak != 1904*mib || a.Baseline != 2000*mib {
+			t.Errorf("%s: %+v", name, a)
+		}
+		peak := a.Peak
+		want := Instant{
+			Seq: -1, Iteration: -1, Time: 600 * ms, T: 764*mib - 100, C: 794 * mib, R: 1290 * mib, Rounding: 100,
+			Slack: 30 * mib, Reserve: 496 * mib, Live: 4,
+		}
+		if diff := cmp.Diff(want, peak.At); diff != "" {
+			t.Errorf("%s: peak (-want +got):\n%s", name, diff)
+		}
+		libraries := []LibraryUse{{"libnccl.so.2", 130 * mib}, {"libcublas.so.13", 80 * mib}}
+		if diff := cmp.Diff(libraries, peak.Libraries); diff != "" {
+			t.Errorf("%s: libraries (-want +got):\n%s", name, diff)
+		}
+		if peak.Overhead() != 400*mib || !peak.Read.Steady || peak.Unexplained != 4*mib {
+			t.Errorf("%s: peak %+v", name, peak)
+		}
+		if end := a.End; end.At.Time != 600*ms || end.Unexplained != 4*mib {
+			t.Errorf("%s: the end is not where both were recorded last: %+v", name, end)
+		}
+	}
+}
+
+func TestBooksWithoutReadings(t *testing.T) {
+	got := close1(t, ledgerTraining(), nil)
+	if got.Peak.Sum() != 1500*mib || got.Peak.Read.Valid || got.Peak.Unexplained != 0 || got.UsedPeak != -1 {
+		t.Errorf("without a library: %+v", got)
+	}
+	other := close1(t, ledgerTraining(), readingsOf(t, "1 all=1 0 2000"))
+	if other.Missing != "the device's used memory was not read" || other.Peak.Read.Valid {
+		t.Errorf("another GPU's readings: %+v", other)
+	}
+	r := ledgerTraining().analyze(t, "rank0", nil)
+	CloseBooks([]Member{{Result: r, Device: &r.Devices[0], GPU: -1}}, nil, "no card")
+	if b := r.Devices[0].Books; b.Missing != "no card" || b.GPU != -1 {
+		t.Errorf("%+v", b)
+	}
+}
+
+// Memory of libraries is told by name; the host's and managed memory by themselves.
+func TestBesideTellsMemoryApart(t *testing.T) {
+	j := newLedgerJob()
+	j.takes(1, 1000, 10, "call=cudaMalloc\tlibrary=a.so")
+	j.takes(2, 2000, 20, "call=cudaHostAlloc\tlibrary=a.so\thost=1")
+	j.takes(3, 3000, 30, "call=cudaMallocManaged\tlibrary=b.so\tmanaged=1")
+	j.takes(4, 4000, 40, "cudaMalloc")
+	j.takes(5, 5000, 50, "call=cudaMalloc\tlibrary=b.so\thost=0")
+	j.gives(6, 1000)
+	j.gives(7, 9000) // was there before the hook
+	j.takes(8, 4000, 45, "call=cudaMalloc\tlibrary=c.so")
+	j.loads(9, 7, "what=context")
+	j.loads(10, -2, "what=library\tname=libcudnn.so.9")
+	j.events[6].Device = 1 // freed from a thread on another device
+	j.add(11, trace.Event{Kind: trace.KindExternalFree, Arena: trace.NoArena, Addr: 5000, Device: 1}, "")
+
+	r := j.analyze(t, "p", nil)
+	want := Beside{Libraries: []LibraryUse{{"c.so", 45}}, Context: 7, Loads: -2, Managed: 30, HostPinned: 20}
+	d := &r.Devices[0]
+	if diff := cmp.Diff(want, d.Holdings.Final.Beside); diff != "" {
+		t.Errorf("at the end (-want +got):\n%s", diff)
+	}
+	if got, want := d.External, (External{Live: 45, Peak: 100, Calls: 7}); got != want {
+		t.Errorf("external %+v, want %+v", got, want)
+	}
+	// Without an arena the peak is that of the sum: 50 + 45 + 7.
+	if peak := d.Holdings.Peak; peak.Sum() != 102 || peak.At.Time != 9*ms || peak.Until != 10*ms {
+		t.Errorf("peak %+v", peak)
+	}
+}
+
+func TestReadingForAnInstant(t *testing.T) {
+	course := Course{{0, 1000 * ms, 1}, {1100 * ms, 1100 * ms, 2}, {1200 * ms, 3000 * ms, 3}, {3100 * ms, 3200 * ms, 4}}
+	tests := []struct {
+		name                         string
+		instant, since, until, ended int64 // ms
+		want                         Reading
+	}{
+		{"between two equal ones", 500, 400, 900, 5000, Reading{true, 1, 0, true}},
+		{"the next", 1050, 1040, 1900, 5000, Reading{true, 2, 50 * ms, true}},
+		{"exactly then", 1100, 1050, 1150, 5000, Reading{true, 2, 0, true}},
+		{"only before the instant", 1190, 1050, 1195, 5000, Reading{true, 2, -90 * ms, true}},
+		{"a short state within a stretch", 2000, 1990, 2050, 5000, Reading{true, 3, 0, false}},
+		{"a state long enough within one", 2000, 1900, 2100, 5000, Reading{true, 3, 0, true}},
+		{"changed before the next reading", 1110, 1105, 1190, 5000, Reading{true, 2, -10 * ms, false}},
+		{"nearer afterwards", 1170, 1160, 1190, 5000, Reading{true, 3, 30 * ms, false}},
+		{"not after the end", 3050, 3040, 3060, 3060, Reading{true, 3, -50 * ms, false}},
+		{"before the first", -50, -60, -20, 5000, Reading{true, 1, 50 * ms, false}},
+		{"after the last", 4000, 3900, 4500, 5000, Reading{true, 4, -800 * ms, false}},
+	}
+	for _, test := range tests {
+		got := course.at(test.instant*ms, test.since*ms, test.until*ms, test.ended*ms)
+		if got != test.want {
+			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
+		}
+	}
+	if got := (Course)(nil).at(5, 0, 9, 9); got.Valid {
+		t.Errorf("a reading from nothing: %+v", got)
+	}
+}
+
+func TestReadReadingsRefusesNonsense(t *testing.T) {
+	for _, e := range []trace.Event{
+		{Kind: trace.KindDeviceUsed, Device: -1}, {Kind: trace.KindDeviceUsed, Device: maxGPUs}, {Kind: trace.KindDeviceUsed, Provided: -1},
+	} {
+		_, err := ReadReadings(modeltest.Source([]trace.Event{e}, 1), func(int32) string { return "all=1" })
+		if err == nil || !strings.Contains(err.Error(), "reading 0") {
+			t.Errorf("%+v: %v", e, err)
+		}
+	}
+	_, err := ReadReadings(modeltest.Source([]trace.Event{{Kind: trace.KindDeviceUsed}}, 1), func(int32) string { return "pid=x" })
+	if err == nil {
+		t.Error("a process named x was taken")
+	}
+}
+
+// Whatever happens and whatever was read, the terms of the books and what is unexplained
+// add up to what was used; and the terms are those that a recount of the events gives.
+func TestPropertyBooksAddUp(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		j := newLedgerJob()
+		now, top := int64(0), int64(0)
+		live := []int64{}
+		j.loads(0, rapid.Int64Range(1, 50).Draw(t, "first")*mib, "what=context")
+		for range rapid.IntRange(1, 60).Draw(t, "events") {
+			now += rapid.Int64Range(0, 120).Draw(t, "wait")
+			switch rapid.SampledFrom([]string{"grow", "take", "give", "load"}).Draw(t, "what") {
+			case "grow":
+				bytes := rapid.Int64Range(1, 8).Draw(t, "granules") * 2 * mib
+				j.grows(now, top, bytes)
+				j.allocs(now, top, bytes/3, bytes/2)
+				top += bytes
+			case "take":
+				addr := rapid.Int64Range(1, 6).Draw(t, "addr")
+				j.takes(now, addr, rapid.Int64Range(0, 99).Draw(t, "bytes")*mib, "call=cudaMalloc\tlibrary="+rapid.SampledFrom([]string{"a", "b", "c\thost=1", "d\tmanaged=1"}).Draw(t, "library"))
+				live = append(live, addr)
+			case "give":
+				if len(live) > 0 {
+					j.gives(now, rapid.SampledFrom(live).Draw(t, "given"))
+				}
+			case "load":
+				what := rapid.SampledFrom([]string{"what=context", "what=module\tname=m", "what=library\tname=l"}).Draw(t, "load")
+				j.loads(now, rapid.Int64Range(-5, 50).Draw(t, "bytes")*mib, what)
+			}
+		}
+		var lines []string
+		whose := rapid.SampledFrom([]string{"all=1", "pid=71"}).Draw(t, "whose")
+		lines = append(lines, "0 all=1 0 30")
+		for at := int64(0); at < now+300; at += 100 {
+			lines = append(lines, fmt.Sprintf("0 %s %d %d", whose, at, rapid.Int64Range(0, 500).Draw(t, "used")))
+		}
+		r, err := readBooks(j, lines)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, b := range map[string]*Book{"peak": &r.Peak, "end": &r.End} {
+			terms := b.At.T + b.At.Rounding + b.At.Slack + b.At.Pending + b.At.Reserve + b.At.External
+			for _, l := range b.Libraries {
+				terms += l.Bytes
+			}
+			terms += b.Context + b.Modules + b.Loads
+			if b.Read.Valid && terms+b.Unexplained != b.Read.Used {
+				t.Fatalf("%s: terms %d + unexplained %d is not used %d", name, terms, b.Unexplained, b.Read.Used)
+			}
+			if b.At.Seq >= 0 && !b.Read.Valid {
+				t.Fatalf("%s: no reading of several: %+v", name, b)
+			}
+			if want := j.recount(b.At.Seq); b.At.Seq >= 0 && terms != want {
+				t.Fatalf("%s: terms %d, a recount up to seq %d gives %d", name, terms, b.At.Seq, want)
+			}
+		}
+	})
+}
+
+func readBooks(j *ledgerJob, lines []string) (*Books, error) {
+	var t testing.T
+	readings := readingsOf(&t, lines...)
+	r, err := Run(modeltest.Source(j.events, 5), Options{Process: "p", Text: j.strings.Text})
+	if err != nil {
+		return nil, err
+	}
+	CloseBooks([]Member{{Result: r, Device: &r.Devices[0], PID: 71, GPU: 0}}, readings, "")
+	return r.Devices[0].Books, nil
+}
+
+// recount is what is on the device after the event of seq, by definition.
+func (j *ledgerJob) recount(seq int64) (sum int64) {
+	taken := map[int64]int64{}
+	for _, e := range j.events[:seq+1] {
+		text := j.strings.Text(e.Context)
+		switch e.Kind {
+		case trace.KindMap, trace.KindOverhead:
+			sum += e.Provided
+		case trace.KindExternalAlloc:
+			taken[e.Addr] = e.Provided
+			if strings.Contains(text, "host=1") || strings.Contains(text, "managed=1") {
+				taken[e.Addr] = 0
+			}
+		case trace.KindExternalFree:
+			delete(taken, e.Addr)
+		}
+	}
+	for _, bytes := range taken {
+		sum += bytes
+	}
+	return sum
+}

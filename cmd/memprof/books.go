@@ -1,0 +1,90 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/trace"
+)
+
+// readReadings is what the devices of a run had in use; without any, missing says why.
+// Trouble with them never keeps a run from being analyzed.
+func readReadings(path string, run *trace.Run) (readings *analysis.Readings, missing string) {
+	if stat, err := os.Stat(path); err == nil && !stat.IsDir() {
+		return nil, "a part alone has no books: give the directory of its run"
+	}
+	if run.ReadingsErr != nil {
+		return nil, run.ReadingsErr.Error()
+	}
+	if run.Readings == nil {
+		switch told := run.Info.Options[readingsOption]; {
+		case told == "":
+			return nil, "the recording has none"
+		case told == readingsOfNVML:
+			return nil, "the parts of the readings are missing (" + trace.ReadingsName + "-0000.parquet and on)"
+		default:
+			return nil, strings.TrimPrefix(told, "none: ")
+		}
+	}
+	reader, err := run.Readings.NewReader()
+	if err != nil {
+		return nil, err.Error()
+	}
+	defer reader.Close()
+	readings, err = analysis.ReadReadings(reader, run.Readings.Strings().Text)
+	if err != nil {
+		return nil, err.Error()
+	}
+	return readings, ""
+}
+
+// closeBooks holds what the processes of a run explain against the readings.
+func closeBooks(run *trace.Run, results []*analysis.Result, readings *analysis.Readings, missing string) {
+	var members []analysis.Member
+	for i, result := range results {
+		for j := range result.Devices {
+			device := &result.Devices[j]
+			members = append(members, analysis.Member{
+				Result: result, Device: device, PID: run.Processes[i].PID, GPU: cardOf(result, device.Device, &run.Info),
+			})
+		}
+	}
+	analysis.CloseBooks(members, readings, missing)
+}
+
+// cardOf is the index in run.json's list of the GPU that a process knows by an ordinal, -1
+// for none. The arenas name it where the driver does; a part of a GPU has a name that is not
+// in the list, and a simulated one may be there without. Otherwise the ordinal counts those
+// that CUDA_VISIBLE_DEVICES left the process to see.
+func cardOf(result *analysis.Result, ordinal int32, info *trace.Info) int {
+	named := func(uuid string) int {
+		return slices.IndexFunc(info.GPUs, func(gpu trace.GPU) bool {
+			return uuid != "" && strings.HasPrefix(strings.ToLower(gpu.UUID), strings.ToLower(uuid))
+		})
+	}
+	for _, arena := range result.Arenas {
+		if gpu := named(arena.Options["uuid"]); arena.Device == ordinal && gpu >= 0 {
+			return gpu
+		}
+	}
+	index := int(ordinal)
+	if visible, set := info.Options[visibleOption]; set {
+		list := strings.Split(visible, ",")
+		if index < 0 || index >= len(list) {
+			return -1
+		}
+		name := strings.TrimSpace(list[index])
+		number, err := strconv.Atoi(name)
+		if err != nil {
+			return named(name)
+		}
+		index = number
+	}
+	if index < 0 || index >= len(info.GPUs) {
+		return -1
+	}
+	return index
+}
