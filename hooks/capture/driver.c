@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+#include "interpose.h"
 #include "problem.h"
 
 enum { MOST_DEVICES = 64 };
@@ -65,7 +66,7 @@ static void load(void) {
     return;
   }
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    void *function = dlsym(library, names[i].symbol);
+    void *function = real_dlsym(library, names[i].symbol);
     if (function == NULL) {
       problem("the CUDA driver has no %s", names[i].symbol);
       return;

@@ -1,213 +1,164 @@
-// interpose.c - the CUDA runtime's allocation calls, seen on their way.
+// interpose.c - what all wrappers do: nest, name the caller, record, try again.
 //
-// LD_PRELOAD puts these symbols before the runtime's. Each passes the call on, notes what
-// other libraries take beside our arenas, and, when the device is out of memory, gives
-// back what our arenas hold without need and tries once more: a job that fits on the card
-// without memprof must fit with it. With serve=1 cudaMalloc is answered from the main arena.
-//
-// Only the outermost call of a thread counts: a runtime call may come back to us through
-// a wrapper library.
+// When the device is out of memory for somebody else, what our arenas hold without need is
+// given back and the call is made once more: a job that fits on the card without memprof
+// must fit with it.
 #define _GNU_SOURCE
+#include "interpose.h"
+
 #include <dlfcn.h>
-#include <stdatomic.h>
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "arena.h"
 #include "hook.h"
-#include "interpose.h"
-#include "memprof.h"
-#include "options.h"
+#include "interpose_internal.h"
 #include "reclaim.h"
 #include "spool.h"
-
-typedef int cuda_error;
-enum { CUDA_OK = 0, CUDA_OUT_OF_MEMORY = 2, CUDA_NOT_FOUND = 500 };
-
-#define EXPORT __attribute__((visibility("default")))
 
 static __thread int depth;
 
 void interpose_enter(void) { depth++; }
 void interpose_leave(void) { depth--; }
 
-// The definition after ours; libraries that were loaded privately are not on the way
-// RTLD_NEXT looks, so they are asked by name.
-static void *next(const char *symbol) {
-  void *function = dlsym(RTLD_NEXT, symbol);
-  static const char *const libraries[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcuda.so.1"};
-  for (size_t i = 0; function == NULL && i < sizeof libraries / sizeof *libraries; i++) {
-    void *library = dlopen(libraries[i], RTLD_LAZY | RTLD_NOLOAD);
-    if (library == NULL) continue;
-    function = dlsym(library, symbol);
-    dlclose(library);  // it was loaded before and stays
-  }
-  return function;
+void *call_enter(struct call *call) {
+  call->outermost = depth++ == 0;
+  return entry_real(call->entry);
 }
 
-static void *resolve(void *_Atomic *known, const char *symbol) {
-  void *function = atomic_load_explicit(known, memory_order_relaxed);
-  if (function == NULL) {
-    function = next(symbol);
-    atomic_store_explicit(known, function, memory_order_relaxed);
-  }
-  return function;
-}
+void call_leave(void) { depth--; }
 
-// The device the runtime would use: that of the current context, or else the one chosen
-// for a context to come.
-static int current_device(void) {
-  static void *_Atomic known;
+int call_device(void) {
+  static struct entry entry = {.name = "cudaGetDevice"};
   int device = 0;
   const struct driver *driver = driver_get();
   if (driver != NULL && driver->context_device(&device) == DRIVER_OK) return device;
-  cuda_error (*chosen)(int *) = (cuda_error(*)(int *))resolve(&known, "cudaGetDevice");
+  cuda_error (*chosen)(int *) = entry_real(&entry);
   return chosen != NULL && chosen(&device) == CUDA_OK ? device : 0;
 }
 
-static void note(enum memprof_kind kind, const void *ptr, size_t bytes, const void *stream, const char *call) {
-  if (!hook_on()) return;
+int call_stream_device(const void *stream) {
+  const struct driver *driver = driver_get();
+  void *context, *current = NULL;
+  int device = 0;
+  if (driver == NULL || (uintptr_t)stream <= STREAM_PER_THREAD) return call_device();
+  if (driver->stream_context((void *)(uintptr_t)stream, &context) != DRIVER_OK) return call_device();
+  driver->context_get(&current);
+  if (context == current || driver->context_push(context) != DRIVER_OK) return call_device();
+  driver->context_device(&device);
+  driver->context_pop(&current);
+  return device;
+}
+
+// Callers, by return address and entry: their context in the trace and whether their memory
+// may be served. A slot is written once. A library that is loaded where another one was is
+// taken for that.
+enum { CALLERS = 4096, PROBES = 16 };
+struct caller {
+  _Atomic uintptr_t key;
+  _Atomic uint32_t known;  // KNOWN | COMMUNICATION | string id, written last
+};
+static struct caller callers[CALLERS];
+#define KNOWN 0x80000000u
+#define COMMUNICATION 0x40000000u
+
+static const char *file_name(const void *address) {
+  Dl_info info;
+  if (dladdr(address, &info) == 0 || info.dli_fname == NULL) return "unknown";
+  const char *slash = strrchr(info.dli_fname, '/');
+  return slash != NULL ? slash + 1 : info.dli_fname;
+}
+
+static bool communicates(const char *library) {
+  static const char *const prefixes[] = {"libnccl", "libnvshmem", "libucx", "libucp", "libuct"};
+  for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
+    if (strncmp(library, prefixes[i], strlen(prefixes[i])) == 0) return true;
+  }
+  return false;
+}
+
+static uint32_t describe(const struct call *call, enum call_memory memory) {
+  static const char *const fields[] = {[MEMORY_DEVICE] = "", [MEMORY_MANAGED] = "\tmanaged=1", [MEMORY_HOST] = "\thost=1", [MEMORY_POOL] = "\tpool=1"};
+  const char *library = file_name(call->from);
+  char text[512];
+  const char *name = call->entry->asked != NULL ? call->entry->asked : call->entry->name;
+  const size_t length = strlen(name);
+  const bool suffix = length > 5 && strcmp(name + length - 5, "_ptsz") == 0;
+  snprintf(text, sizeof text, "call=%.*s\tlibrary=%s%s", (int)(suffix ? length - 5 : length), name, library, fields[memory]);
+  return KNOWN | (communicates(library) ? COMMUNICATION : 0) | spool_string(text);
+}
+
+static uint32_t caller_of(const struct call *call, enum call_memory memory) {
+  // Addresses have 48 bits; the entries lie side by side in the library's data; kinds are few.
+  const uintptr_t key = (uintptr_t)call->from << 16 ^ ((uintptr_t)call->entry >> 3 & 0x3fff) << 2 ^ memory;
+  size_t at = (key * 0x9e3779b97f4a7c15u) >> 52;
+  for (int i = 0; i < PROBES; i++, at = (at + 1) % CALLERS) {
+    uintptr_t found = atomic_load_explicit(&callers[at].key, memory_order_relaxed);
+    if (found == 0 && atomic_compare_exchange_strong(&callers[at].key, &found, key)) found = key;
+    if (found != key) continue;
+    uint32_t known = atomic_load_explicit(&callers[at].known, memory_order_acquire);
+    if (known == 0) {
+      known = describe(call, memory);
+      atomic_store_explicit(&callers[at].known, known, memory_order_release);
+    }
+    return known;
+  }
+  return describe(call, memory);
+}
+
+bool call_from_communication(const struct call *call) { return (caller_of(call, MEMORY_DEVICE) & COMMUNICATION) != 0; }
+
+static void note(const struct call *call, enum memprof_kind kind, enum call_memory memory, const void *ptr, size_t bytes, int device,
+                 const void *stream) {
   hook_start();
   spool_write(&(struct spool_event){
       .kind = kind,
-      .device = current_device(),
+      .device = device < 0 ? call_stream_device(stream) : device,
       .arena = MEMPROF_NO_ARENA,
       .stream = (int64_t)(intptr_t)stream,
       .addr = (uintptr_t)ptr,
       .requested = bytes,
       .provided = bytes,
-      .context = spool_string(call),
+      .context = caller_of(call, memory) & ~(KNOWN | COMMUNICATION),
   });
 }
 
-// True if a call that ran out of memory deserves another try.
-static bool try_again(cuda_error error, size_t bytes) {
-  return error == CUDA_OUT_OF_MEMORY && depth == 1 && hook_on() && reclaim_for_foreign(current_device(), bytes);
+void call_allocated(const struct call *call, enum call_memory memory, const void *ptr, size_t bytes, int device, const void *stream) {
+  if (call->outermost && ptr != NULL && hook_on()) note(call, MEMPROF_EXTERNAL_ALLOC, memory, ptr, bytes, device, stream);
+}
+
+void call_freed(const struct call *call, enum call_memory memory, const void *ptr, int device, const void *stream) {
+  if (call->outermost && ptr != NULL && hook_on()) note(call, MEMPROF_EXTERNAL_FREE, memory, ptr, 0, device, stream);
 }
 
 // The runtime remembers the first try's failure, and a framework that asks after its next
-// kernel would take it for its own.
+// kernel would take it for its own. The driver remembers no errors.
 static void forget_error(void) {
-  static void *_Atomic known;
-  cuda_error (*last)(void) = (cuda_error(*)(void))resolve(&known, "cudaGetLastError");
+  static struct entry entry = {.name = "cudaGetLastError"};
+  cuda_error (*last)(void) = entry_real(&entry);
   if (last != NULL) last();
 }
 
-static bool served(const void *ptr) {
-  size_t provided;
-  return ptr != NULL && options_get()->serve && memprof_owns((void *)(uintptr_t)ptr, &provided);
-}
-
-EXPORT cuda_error cudaMalloc(void **ptr, size_t bytes) {
-  static void *_Atomic known;
-  cuda_error (*real)(void **, size_t) = (cuda_error(*)(void **, size_t))resolve(&known, "cudaMalloc");
-  if (depth == 0 && hook_on() && options_get()->serve && bytes > 0) {
-    *ptr = memprof_malloc(bytes, current_device(), NULL);
-    return *ptr == NULL ? CUDA_OUT_OF_MEMORY : CUDA_OK;
-  }
-  if (real == NULL) return CUDA_NOT_FOUND;
-  depth++;
-  cuda_error error = real(ptr, bytes);
-  if (try_again(error, bytes)) {
-    forget_error();
-    error = real(ptr, bytes);
-  }
-  if (error == CUDA_OK && depth == 1) note(MEMPROF_EXTERNAL_ALLOC, *ptr, bytes, NULL, "cudaMalloc");
-  depth--;
-  return error;
-}
-
-EXPORT cuda_error cudaFree(void *ptr) {
-  static void *_Atomic known;
-  cuda_error (*real)(void *) = (cuda_error(*)(void *))resolve(&known, "cudaFree");
-  if (depth == 0 && hook_on() && served(ptr)) {
-    driver_synchronize(current_device());  // as the real one does
-    memprof_free(ptr, 0, 0, NULL);
-    return CUDA_OK;
-  }
-  if (real == NULL) return CUDA_NOT_FOUND;
-  depth++;
-  // Before the call: afterwards another thread may be given the address.
-  if (ptr != NULL && depth == 1) note(MEMPROF_EXTERNAL_FREE, ptr, 0, NULL, "cudaFree");
-  const cuda_error error = real(ptr);
-  depth--;
-  return error;
-}
-
-EXPORT cuda_error cudaMallocManaged(void **ptr, size_t bytes, unsigned flags) {
-  static void *_Atomic known;
-  cuda_error (*real)(void **, size_t, unsigned) = (cuda_error(*)(void **, size_t, unsigned))resolve(&known, "cudaMallocManaged");
-  if (real == NULL) return CUDA_NOT_FOUND;
-  depth++;
-  const cuda_error error = real(ptr, bytes, flags);
-  if (error == CUDA_OK && depth == 1) note(MEMPROF_EXTERNAL_ALLOC, *ptr, bytes, NULL, "cudaMallocManaged");
-  depth--;
-  return error;
-}
-
-EXPORT cuda_error cudaMallocAsync(void **ptr, size_t bytes, void *stream) {
-  static void *_Atomic known;
-  cuda_error (*real)(void **, size_t, void *) = (cuda_error(*)(void **, size_t, void *))resolve(&known, "cudaMallocAsync");
-  if (real == NULL) return CUDA_NOT_FOUND;
-  depth++;
-  cuda_error error = real(ptr, bytes, stream);
-  if (try_again(error, bytes)) {
-    forget_error();
-    error = real(ptr, bytes, stream);
-  }
-  if (error == CUDA_OK && depth == 1) note(MEMPROF_EXTERNAL_ALLOC, *ptr, bytes, stream, "cudaMallocAsync");
-  depth--;
-  return error;
-}
-
-EXPORT cuda_error cudaFreeAsync(void *ptr, void *stream) {
-  static void *_Atomic known;
-  cuda_error (*real)(void *, void *) = (cuda_error(*)(void *, void *))resolve(&known, "cudaFreeAsync");
-  if (real == NULL) return CUDA_NOT_FOUND;
-  depth++;
-  if (ptr != NULL && depth == 1) note(MEMPROF_EXTERNAL_FREE, ptr, 0, stream, "cudaFreeAsync");
-  const cuda_error error = real(ptr, stream);
-  depth--;
-  return error;
-}
-
-// The driver's own calls, for programs that use it directly. It remembers no errors.
-EXPORT cuda_error cuMemAlloc_v2(uint64_t *addr, size_t bytes) {
-  static void *_Atomic known;
-  cuda_error (*real)(uint64_t *, size_t) = (cuda_error(*)(uint64_t *, size_t))resolve(&known, "cuMemAlloc_v2");
-  if (real == NULL) return CUDA_NOT_FOUND;
-  depth++;
-  cuda_error error = real(addr, bytes);
-  if (try_again(error, bytes)) error = real(addr, bytes);
-  if (error == CUDA_OK && depth == 1) note(MEMPROF_EXTERNAL_ALLOC, (void *)(uintptr_t)*addr, bytes, NULL, "cuMemAlloc");
-  depth--;
-  return error;
-}
-
-EXPORT cuda_error cuMemFree_v2(uint64_t addr) {
-  static void *_Atomic known;
-  cuda_error (*real)(uint64_t) = (cuda_error(*)(uint64_t))resolve(&known, "cuMemFree_v2");
-  if (real == NULL) return CUDA_NOT_FOUND;
-  depth++;
-  if (addr != 0 && depth == 1) note(MEMPROF_EXTERNAL_FREE, (void *)(uintptr_t)addr, 0, NULL, "cuMemFree");
-  const cuda_error error = real(addr);
-  depth--;
-  return error;
+bool call_again(const struct call *call, cuda_error error, size_t bytes) {
+  if (error != CUDA_OUT_OF_MEMORY || !call->outermost || !hook_on() || !reclaim_for_foreign(call_device(), bytes)) return false;
+  if (call->entry->asked == NULL) forget_error();
+  return true;
 }
 
 static _Atomic bool handed_out;
 
 void *interpose_malloc(size_t bytes, int device) {
-  static void *_Atomic known_set, *_Atomic known_malloc;
-  cuda_error (*set)(int) = (cuda_error(*)(int))resolve(&known_set, "cudaSetDevice");
-  cuda_error (*real)(void **, size_t) = (cuda_error(*)(void **, size_t))resolve(&known_malloc, "cudaMalloc");
+  static struct entry set_entry = {.name = "cudaSetDevice"};
+  static struct entry entry = {.name = "cudaMalloc"};
+  struct call call = {.entry = &entry, .from = __builtin_return_address(0)};
+  cuda_error (*set)(int) = entry_real(&set_entry);
+  cuda_error (*real)(void **, size_t) = entry_real(&entry);
   if (set == NULL || real == NULL) return NULL;
-  const int before = current_device();
+  const int before = call_device();
   void *ptr = NULL;
   depth++;
   if (set(device) == CUDA_OK && real(&ptr, bytes) == CUDA_OK) {
-    note(MEMPROF_EXTERNAL_ALLOC, ptr, bytes, NULL, "cudaMalloc");
+    note(&call, MEMPROF_EXTERNAL_ALLOC, MEMORY_DEVICE, ptr, bytes, device, NULL);
     atomic_store(&handed_out, true);
   }
   if (before != device) set(before);
@@ -216,41 +167,14 @@ void *interpose_malloc(size_t bytes, int device) {
 }
 
 bool interpose_free(void *ptr) {
-  static void *_Atomic known;
+  static struct entry entry = {.name = "cudaFree"};
+  struct call call = {.entry = &entry, .from = __builtin_return_address(0)};
   if (!atomic_load(&handed_out)) return false;
-  cuda_error (*real)(void *) = (cuda_error(*)(void *))resolve(&known, "cudaFree");
+  cuda_error (*real)(void *) = entry_real(&entry);
   if (real == NULL) return false;
   depth++;
-  note(MEMPROF_EXTERNAL_FREE, ptr, 0, NULL, "cudaFree");
+  note(&call, MEMPROF_EXTERNAL_FREE, MEMORY_DEVICE, ptr, 0, -1, NULL);
   real(ptr);
   depth--;
   return true;
-}
-
-static _Atomic int captures;
-
-bool interpose_capturing(void) { return atomic_load_explicit(&captures, memory_order_acquire) > 0; }
-
-EXPORT cuda_error cudaStreamBeginCapture(void *stream, int mode) {
-  static void *_Atomic known;
-  cuda_error (*real)(void *, int) = (cuda_error(*)(void *, int))resolve(&known, "cudaStreamBeginCapture");
-  if (real == NULL) return CUDA_NOT_FOUND;
-  // Before the call, so that no thread queries an event in between.
-  atomic_fetch_add(&captures, 1);
-  const cuda_error error = real(stream, mode);
-  if (error != CUDA_OK) atomic_fetch_sub(&captures, 1);
-  return error;
-}
-
-// A capture that failed has ended, too. One begun by a call that is not seen here was not
-// counted.
-EXPORT cuda_error cudaStreamEndCapture(void *stream, void **graph) {
-  static void *_Atomic known;
-  cuda_error (*real)(void *, void **) = (cuda_error(*)(void *, void **))resolve(&known, "cudaStreamEndCapture");
-  if (real == NULL) return CUDA_NOT_FOUND;
-  const cuda_error error = real(stream, graph);
-  int count = atomic_load(&captures);
-  while (count > 0 && !atomic_compare_exchange_weak(&captures, &count, count - 1)) {
-  }
-  return error;
 }

@@ -5,6 +5,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+// dlsym as it would be without us, for our own lookups; not for RTLD_NEXT of somebody else.
+void *real_dlsym(void *library, const char *name);
+
 // Memory of the runtime for a device that has no virtual memory management: what the job
 // would have had without us. Recorded as external. NULL: none to be had.
 void *interpose_malloc(size_t bytes, int device);

@@ -1,0 +1,52 @@
+// interpose_host.c - page-locked host memory. It is no device memory, but a job that takes
+// the host's last gigabyte for it should see that somewhere.
+#include "interpose_internal.h"
+
+enum { MALLOC_HOST, HOST_ALLOC, CU_ALLOC_HOST, CU_HOST_ALLOC, FREE_HOST, CU_FREE_HOST };
+#define CALL(which) (&(struct call){.entry = &interpose_host[which], .from = __builtin_return_address(0)})
+
+static cuda_error allocate(struct call *call, void **ptr, size_t bytes) {
+  cuda_error (*real)(void **, size_t) = call_enter(call);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(ptr, bytes);
+  if (error == CUDA_OK) call_allocated(call, MEMORY_HOST, *ptr, bytes, -1, NULL);
+  call_leave();
+  return error;
+}
+
+EXPORT cuda_error cudaMallocHost(void **ptr, size_t bytes) { return allocate(CALL(MALLOC_HOST), ptr, bytes); }
+EXPORT cuda_error cuMemAllocHost_v2(void **ptr, size_t bytes) { return allocate(CALL(CU_ALLOC_HOST), ptr, bytes); }
+
+static cuda_error allocate_flags(struct call *call, void **ptr, size_t bytes, unsigned flags) {
+  cuda_error (*real)(void **, size_t, unsigned) = call_enter(call);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(ptr, bytes, flags);
+  if (error == CUDA_OK) call_allocated(call, MEMORY_HOST, *ptr, bytes, -1, NULL);
+  call_leave();
+  return error;
+}
+
+EXPORT cuda_error cudaHostAlloc(void **ptr, size_t bytes, unsigned flags) { return allocate_flags(CALL(HOST_ALLOC), ptr, bytes, flags); }
+EXPORT cuda_error cuMemHostAlloc(void **ptr, size_t bytes, unsigned flags) { return allocate_flags(CALL(CU_HOST_ALLOC), ptr, bytes, flags); }
+
+static cuda_error release(struct call *call, void *ptr) {
+  cuda_error (*real)(void *) = call_enter(call);
+  cuda_error error = CUDA_NOT_FOUND;
+  if (real != NULL) {
+    call_freed(call, MEMORY_HOST, ptr, -1, NULL);
+    error = real(ptr);
+  }
+  call_leave();
+  return error;
+}
+
+EXPORT cuda_error cudaFreeHost(void *ptr) { return release(CALL(FREE_HOST), ptr); }
+EXPORT cuda_error cuMemFreeHost(void *ptr) { return release(CALL(CU_FREE_HOST), ptr); }
+
+struct entry interpose_host[] = {
+    [MALLOC_HOST] = {.name = "cudaMallocHost", .ours = cudaMallocHost},
+    [HOST_ALLOC] = {.name = "cudaHostAlloc", .ours = cudaHostAlloc},
+    [CU_ALLOC_HOST] = {.name = "cuMemAllocHost_v2", .ours = cuMemAllocHost_v2, .asked = "cuMemAllocHost", .since = 3020},
+    [CU_HOST_ALLOC] = {.name = "cuMemHostAlloc", .ours = cuMemHostAlloc, .asked = "cuMemHostAlloc", .since = 2020},
+    [FREE_HOST] = {.name = "cudaFreeHost", .ours = cudaFreeHost},
+    [CU_FREE_HOST] = {.name = "cuMemFreeHost", .ours = cuMemFreeHost, .asked = "cuMemFreeHost", .since = 2000},
+    {0},
+};

@@ -1,0 +1,138 @@
+// interpose_pointers.c - what the driver says of served pointers.
+//
+// Served blocks are pieces of mapped memory: to the driver an address range is the whole
+// mapping, and the memory belongs to no context. Who asked for the block wants its own
+// address and size, and the context it was made in. Also here: access from other devices,
+// which for mapped memory is a matter of each mapping.
+#include "driver.h"
+#include "hook.h"
+#include "interpose_internal.h"
+#include "interpose_serve.h"
+#include "memprof.h"
+#include "options.h"
+
+enum { RANGE, ATTRIBUTE, ATTRIBUTES, RUNTIME_ATTRIBUTES, PEER, CU_PEER };
+#define CALL(which) (&(struct call){.entry = &interpose_pointers[which], .from = __builtin_return_address(0)})
+
+// CU_POINTER_ATTRIBUTE_..., CU_MEMORYTYPE_DEVICE and cudaMemoryTypeDevice
+enum { CONTEXT = 1, MEMORY_TYPE = 2, DEVICE_POINTER = 3, IS_MANAGED = 8, DEVICE_ORDINAL = 9, RANGE_START = 11, RANGE_SIZE = 12, MAPPED = 13 };
+enum { TYPE_DEVICE = 2 };
+
+EXPORT cuda_error cuMemGetAddressRange_v2(uint64_t *start, size_t *bytes, uint64_t addr) {
+  struct call *call = CALL(RANGE);
+  cuda_error (*real)(uint64_t *, size_t *, uint64_t) = call_enter(call);
+  struct served_block block;
+  cuda_error error = CUDA_NOT_FOUND;
+  if (call->outermost && serve_block(addr, &block)) {
+    if (start != NULL) *start = block.start;
+    if (bytes != NULL) *bytes = block.bytes;
+    error = CUDA_OK;
+  } else if (real != NULL) {
+    error = real(start, bytes, addr);
+  }
+  call_leave();
+  return error;
+}
+
+static void *context_of(int device) {
+  struct driver_scope scope;
+  void *context = NULL;
+  if (!driver_enter(device, &scope)) return NULL;
+  driver_get()->context_get(&context);
+  driver_leave(&scope);
+  return context;
+}
+
+// Answers an attribute of a served block. False: what the driver says is right.
+static bool answer(const struct served_block *block, uint64_t addr, int attribute, void *out) {
+  switch (attribute) {
+    case CONTEXT: *(void **)out = context_of(block->device); return true;
+    case MEMORY_TYPE: *(unsigned *)out = TYPE_DEVICE; return true;
+    case DEVICE_POINTER: *(uint64_t *)out = addr; return true;
+    case IS_MANAGED: *(unsigned *)out = 0; return true;
+    case DEVICE_ORDINAL: *(int *)out = block->device; return true;
+    case RANGE_START: *(uint64_t *)out = block->start; return true;
+    case RANGE_SIZE: *(size_t *)out = block->bytes; return true;
+    case MAPPED: *(unsigned char *)out = 1; return true;
+    default: return false;
+  }
+}
+
+EXPORT cuda_error cuPointerGetAttribute(void *out, int attribute, uint64_t addr) {
+  struct call *call = CALL(ATTRIBUTE);
+  cuda_error (*real)(void *, int, uint64_t) = call_enter(call);
+  struct served_block block;
+  cuda_error error = CUDA_OK;
+  if (!call->outermost || out == NULL || !serve_block(addr, &block) || !answer(&block, addr, attribute, out)) {
+    error = real == NULL ? CUDA_NOT_FOUND : real(out, attribute, addr);
+  }
+  call_leave();
+  return error;
+}
+
+EXPORT cuda_error cuPointerGetAttributes(unsigned count, const int *attributes, void **out, uint64_t addr) {
+  struct call *call = CALL(ATTRIBUTES);
+  cuda_error (*real)(unsigned, const int *, void **, uint64_t) = call_enter(call);
+  struct served_block block;
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(count, attributes, out, addr);
+  if (error == CUDA_OK && call->outermost && serve_block(addr, &block)) {
+    for (unsigned i = 0; i < count; i++) answer(&block, addr, attributes[i], out[i]);
+  }
+  call_leave();
+  return error;
+}
+
+// cudaPointerAttributes as of CUDA 11; later members are left as the runtime has set them.
+struct pointer_attributes {
+  int type, device;
+  void *device_pointer, *host_pointer;
+};
+
+EXPORT cuda_error cudaPointerGetAttributes(struct pointer_attributes *out, const void *ptr) {
+  struct call *call = CALL(RUNTIME_ATTRIBUTES);
+  cuda_error (*real)(struct pointer_attributes *, const void *) = call_enter(call);
+  struct served_block block;
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(out, ptr);
+  if (error == CUDA_OK && call->outermost && serve_block((uintptr_t)ptr, &block)) {
+    *out = (struct pointer_attributes){TYPE_DEVICE, block.device, (void *)(uintptr_t)ptr, NULL};
+  }
+  call_leave();
+  return error;
+}
+
+static void open_to_current(const struct call *call, cuda_error error, int peer) {
+  if (error == CUDA_OK && call->outermost && hook_on() && options_get()->serve) memprof_enable_peer(peer, call_device());
+  call_leave();
+}
+
+EXPORT cuda_error cudaDeviceEnablePeerAccess(int peer, unsigned flags) {
+  struct call *call = CALL(PEER);
+  cuda_error (*real)(int, unsigned) = call_enter(call);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(peer, flags);
+  open_to_current(call, error, peer);
+  return error;
+}
+
+EXPORT cuda_error cuCtxEnablePeerAccess(void *context, unsigned flags) {
+  struct call *call = CALL(CU_PEER);
+  cuda_error (*real)(void *, unsigned) = call_enter(call);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, flags);
+  const struct driver *driver = error == CUDA_OK ? driver_get() : NULL;
+  int peer = -1;
+  if (driver != NULL && driver->context_push(context) == DRIVER_OK) {
+    driver->context_device(&peer);
+    driver->context_pop(&context);
+  }
+  open_to_current(call, error, peer);
+  return error;
+}
+
+struct entry interpose_pointers[] = {
+    [RANGE] = {.name = "cuMemGetAddressRange_v2", .ours = cuMemGetAddressRange_v2, .asked = "cuMemGetAddressRange", .since = 3020},
+    [ATTRIBUTE] = {.name = "cuPointerGetAttribute", .ours = cuPointerGetAttribute, .asked = "cuPointerGetAttribute", .since = 4000},
+    [ATTRIBUTES] = {.name = "cuPointerGetAttributes", .ours = cuPointerGetAttributes, .asked = "cuPointerGetAttributes", .since = 7000},
+    [RUNTIME_ATTRIBUTES] = {.name = "cudaPointerGetAttributes", .ours = cudaPointerGetAttributes},
+    [PEER] = {.name = "cudaDeviceEnablePeerAccess", .ours = cudaDeviceEnablePeerAccess},
+    [CU_PEER] = {.name = "cuCtxEnablePeerAccess", .ours = cuCtxEnablePeerAccess, .asked = "cuCtxEnablePeerAccess", .since = 4000},
+    {0},
+};

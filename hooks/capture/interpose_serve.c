@@ -1,0 +1,139 @@
+// interpose_serve.c - see interpose_serve.h.
+//
+// Memory of cudaMalloc may be used on any stream at once, so its free waits for the device,
+// as the real one does. Memory in stream order is reused in that order; for the default
+// stream it has an arena apart from cudaMalloc's, named by the handle of the legacy stream.
+// The default stream of a thread has one handle for many streams, and is not served.
+#include "interpose_serve.h"
+
+#include "arena.h"
+#include "hook.h"
+#include "interpose.h"
+#include "interpose_pools.h"
+#include "memprof.h"
+#include "options.h"
+#include "problem.h"
+
+static bool serving(void) { return hook_on() && options_get()->serve; }
+
+static bool wants(const struct call *call, void *const *ptr, size_t bytes) {
+  return serving() && call->outermost && ptr != NULL && bytes > 0 && !interpose_capturing() && !call_from_communication(call);
+}
+
+// A driver call fails without a context; a runtime call makes one, which what follows it
+// may rely on.
+static bool has_context(const struct call *call) {
+  static struct entry free_entry = {.name = "cudaFree"};
+  const struct driver *driver = driver_get();
+  int device;
+  if (driver == NULL) return false;
+  if (driver->context_device(&device) == DRIVER_OK) return true;
+  if (call->entry->asked != NULL) return false;
+  cuda_error (*nothing)(void *) = entry_real(&free_entry);
+  return nothing != NULL && nothing(NULL) == CUDA_OK && driver->context_device(&device) == DRIVER_OK;
+}
+
+bool serve_alloc(const struct call *call, void **ptr, size_t bytes) {
+  if (!wants(call, ptr, bytes) || !has_context(call)) return false;
+  void *block = memprof_malloc(bytes, call_device(), NULL);
+  if (block != NULL) *ptr = block;
+  return block != NULL;  // or the real call fails as it would have, and says so its own way
+}
+
+static void *arena_stream(void *stream) { return stream == NULL ? (void *)STREAM_LEGACY : stream; }
+
+bool serve_alloc_async(const struct call *call, void **ptr, size_t bytes, void *pool, void *stream) {
+  if (!wants(call, ptr, bytes) || stream == (void *)STREAM_PER_THREAD || !has_context(call)) return false;
+  const int device = call_stream_device(stream);
+  if (pool != NULL && !pool_is_plain(pool, device)) return false;
+  void *block = memprof_malloc(bytes, device, arena_stream(stream));
+  if (block != NULL) *ptr = block;
+  return block != NULL;
+}
+
+// The arena of a served pointer. *error is set where the pointer is ours but no block.
+static struct arena *served(const struct call *call, void *ptr, cuda_error *error) {
+  size_t provided;
+  struct arena *arena = ptr != NULL && call->outermost && serving() ? arena_of((uintptr_t)ptr) : NULL;
+  if (arena != NULL) *error = memprof_owns(ptr, &provided) ? CUDA_OK : CUDA_INVALID_VALUE;
+  return arena;
+}
+
+// Waits until nothing uses the block, and gives it back. Where the device cannot be waited
+// for, because it has failed, the block stays and the caller is told what failed.
+static void free_after_device(const struct call *call, const struct arena *arena, void *ptr, cuda_error *error) {
+  if (driver_synchronize(arena->gpu->vmm.device)) {
+    memprof_free(ptr, 0, 0, NULL);
+    return;
+  }
+  static struct entry synchronize = {.name = "cuCtxSynchronize"}, synchronize_runtime = {.name = "cudaDeviceSynchronize"};
+  cuda_error (*again)(void) = entry_real(call->entry->asked != NULL ? &synchronize : &synchronize_runtime);
+  *error = again != NULL ? again() : CUDA_NOT_FOUND;
+}
+
+// A capture forbids to wait: reuse does, for what the legacy stream has queued by its end.
+static void free_after_capture(const struct arena *arena, void *ptr) {
+  memprof_record_stream(ptr, arena->stream == (void *)STREAM_LEGACY ? NULL : (void *)STREAM_LEGACY);
+  memprof_free(ptr, 0, 0, NULL);
+}
+
+bool serve_free(const struct call *call, void *ptr, cuda_error *error) {
+  struct arena *arena = served(call, ptr, error);
+  if (arena == NULL) return false;
+  if (*error != CUDA_OK) return true;
+  if (interpose_capturing())
+    free_after_capture(arena, ptr);
+  else
+    free_after_device(call, arena, ptr, error);
+  return true;
+}
+
+static bool in_capture(void *stream) {
+  int status = 0;
+  return interpose_capturing() && driver_get()->stream_capturing(stream, &status) == DRIVER_OK && status != 0;
+}
+
+bool serve_free_async(const struct call *call, void *ptr, void *stream, cuda_error *error) {
+  struct arena *arena = served(call, ptr, error);
+  if (arena == NULL) return false;
+  if (*error != CUDA_OK) return true;
+  if (in_capture(stream)) {
+    // The graph frees it, each time it is launched and not before.
+    problem("block %p was freed inside a captured graph and is kept", ptr);
+  } else if (arena->main) {
+    if (interpose_capturing())
+      free_after_capture(arena, ptr);
+    else
+      free_after_device(call, arena, ptr, error);
+  } else {
+    memprof_record_stream(ptr, arena_stream(stream));  // nothing if it is the block's own
+    memprof_free(ptr, 0, 0, NULL);
+  }
+  return true;
+}
+
+// A later stream may get the same handle, and with it the arena, while work of this one
+// still runs.
+void serve_stream_ends(void *stream) {
+  static struct entry entry = {.name = "cuStreamSynchronize"};
+  if (!serving() || interpose_capturing()) return;
+  struct gpu *gpu = gpu_existing(call_stream_device(stream));
+  bool found = false;
+  if (gpu == NULL) return;
+  lock_take(&gpu->lock);
+  for (const struct arena *arena = gpu->arenas; arena != NULL && !found; arena = arena->next) found = arena->stream == stream;
+  lock_give(&gpu->lock);
+  cuda_error (*wait)(void *) = found ? entry_real(&entry) : NULL;
+  if (wait != NULL) wait(stream);
+}
+
+bool serve_block(uint64_t addr, struct served_block *out) {
+  struct arena *arena = serving() ? arena_of(addr) : NULL;
+  struct bfc_block block;
+  if (arena == NULL) return false;
+  lock_take(&arena->gpu->lock);
+  const bool found = bfc_containing(arena->bfc, addr, &block) && arena_live(arena, &block);
+  lock_give(&arena->gpu->lock);
+  if (found) *out = (struct served_block){block.addr, block.requested, arena->gpu->vmm.device};
+  return found;
+}

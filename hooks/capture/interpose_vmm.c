@@ -1,0 +1,188 @@
+// interpose_vmm.c - physical memory that others create by virtual memory management.
+//
+// Our own never comes by here: driver.c holds the real functions. Memory is gone when its
+// handle was released as often as it was taken and its last mapping is gone, whichever
+// comes last; many programs release a handle as soon as it is mapped. In the trace the
+// handle stands for the address.
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver.h"
+#include "hook.h"
+#include "interpose_internal.h"
+#include "lock.h"
+
+enum { CREATE, RELEASE, RETAIN, MAP, UNMAP };
+#define CALL(which) (&(struct call){.entry = &interpose_vmm[which], .from = __builtin_return_address(0)})
+
+enum { BUCKETS = 4096, ON_DEVICE = 1 };
+
+struct physical {
+  driver_handle handle;
+  uint32_t references, mappings;  // of the handle, which may name other memory once there are none
+  bool host;
+  int device;
+  struct physical *next;
+};
+
+struct mapping {
+  uint64_t addr, bytes;
+  struct physical *of;
+};
+
+static struct lock lock;
+static struct physical *buckets[BUCKETS];
+static struct mapping *mappings;  // by address
+static size_t mapping_count, mapping_capacity;
+
+static struct physical **bucket_of(driver_handle handle) { return &buckets[(handle * 0x9e3779b97f4a7c15u) >> 52]; }
+
+static struct physical *find(driver_handle handle) {
+  for (struct physical *each = *bucket_of(handle); each != NULL; each = each->next) {
+    if (each->handle == handle && each->references > 0) return each;
+  }
+  return NULL;
+}
+
+static void add(driver_handle handle, bool host, int device) {
+  struct physical *made = malloc(sizeof *made);
+  if (made == NULL) return;
+  struct physical **bucket = bucket_of(handle);
+  *made = (struct physical){.handle = handle, .references = 1, .host = host, .device = device, .next = *bucket};
+  *bucket = made;
+}
+
+// Notes the end of memory that nothing refers to.
+static void end_if_unused(const struct call *call, struct physical *physical) {
+  if (physical->references > 0 || physical->mappings > 0) return;
+  call_freed(call, physical->host ? MEMORY_HOST : MEMORY_DEVICE, (void *)(uintptr_t)physical->handle, physical->device, NULL);
+  struct physical **link = bucket_of(physical->handle);
+  while (*link != physical) link = &(*link)->next;
+  *link = physical->next;
+  free(physical);
+}
+
+// The index of the first mapping at or after addr.
+static size_t first_at(uint64_t addr) {
+  size_t low = 0, high = mapping_count;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (mappings[middle].addr < addr)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static void add_mapping(uint64_t addr, uint64_t bytes, struct physical *of) {
+  if (mapping_count == mapping_capacity) {
+    const size_t larger = mapping_capacity == 0 ? 64 : 2 * mapping_capacity;
+    struct mapping *moved = realloc(mappings, larger * sizeof *moved);
+    if (moved == NULL) return;
+    mappings = moved;
+    mapping_capacity = larger;
+  }
+  const size_t at = first_at(addr);
+  memmove(mappings + at + 1, mappings + at, (mapping_count - at) * sizeof *mappings);
+  mappings[at] = (struct mapping){addr, bytes, of};
+  mapping_count++;
+  of->mappings++;
+}
+
+static void remove_mappings(const struct call *call, uint64_t addr, uint64_t bytes) {
+  const size_t first = first_at(addr);
+  size_t end = first;
+  for (; end < mapping_count && mappings[end].addr + mappings[end].bytes <= addr + bytes; end++) {
+    mappings[end].of->mappings--;
+    end_if_unused(call, mappings[end].of);
+  }
+  memmove(mappings + first, mappings + end, (mapping_count - end) * sizeof *mappings);
+  mapping_count -= end - first;
+}
+
+EXPORT cuda_error cuMemCreate(driver_handle *handle, size_t bytes, const struct driver_properties *properties, unsigned long long flags) {
+  struct call *call = CALL(CREATE);
+  cuda_error (*real)(driver_handle *, size_t, const struct driver_properties *, unsigned long long) = call_enter(call);
+  cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(handle, bytes, properties, flags);
+  if (call_again(call, error, bytes)) error = real(handle, bytes, properties, flags);
+  if (error == CUDA_OK && call->outermost && hook_on()) {
+    const bool host = properties->location.type != ON_DEVICE;
+    const int device = host ? call_device() : properties->location.id;
+    lock_take(&lock);
+    add(*handle, host, device);
+    call_allocated(call, host ? MEMORY_HOST : MEMORY_DEVICE, (void *)(uintptr_t)*handle, bytes, device, NULL);
+    lock_give(&lock);
+  }
+  call_leave();
+  return error;
+}
+
+EXPORT cuda_error cuMemRelease(driver_handle handle) {
+  struct call *call = CALL(RELEASE);
+  cuda_error (*real)(driver_handle) = call_enter(call);
+  if (call->outermost && hook_on()) {
+    lock_take(&lock);
+    struct physical *physical = find(handle);
+    if (physical != NULL) {
+      physical->references--;
+      end_if_unused(call, physical);
+    }
+    lock_give(&lock);
+  }
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(handle);
+  call_leave();
+  return error;
+}
+
+EXPORT cuda_error cuMemRetainAllocationHandle(driver_handle *handle, void *addr) {
+  struct call *call = CALL(RETAIN);
+  cuda_error (*real)(driver_handle *, void *) = call_enter(call);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(handle, addr);
+  if (error == CUDA_OK && call->outermost && hook_on()) {
+    lock_take(&lock);
+    struct physical *physical = find(*handle);
+    if (physical != NULL) physical->references++;
+    lock_give(&lock);
+  }
+  call_leave();
+  return error;
+}
+
+EXPORT cuda_error cuMemMap(uint64_t addr, size_t bytes, size_t offset, driver_handle handle, unsigned long long flags) {
+  struct call *call = CALL(MAP);
+  cuda_error (*real)(uint64_t, size_t, size_t, driver_handle, unsigned long long) = call_enter(call);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(addr, bytes, offset, handle, flags);
+  if (error == CUDA_OK && call->outermost && hook_on()) {
+    lock_take(&lock);
+    struct physical *physical = find(handle);
+    if (physical != NULL) add_mapping(addr, bytes, physical);
+    lock_give(&lock);
+  }
+  call_leave();
+  return error;
+}
+
+EXPORT cuda_error cuMemUnmap(uint64_t addr, size_t bytes) {
+  struct call *call = CALL(UNMAP);
+  cuda_error (*real)(uint64_t, size_t) = call_enter(call);
+  if (call->outermost && hook_on()) {
+    lock_take(&lock);
+    remove_mappings(call, addr, bytes);
+    lock_give(&lock);
+  }
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(addr, bytes);
+  call_leave();
+  return error;
+}
+
+#define DRIVER(function, version) {.name = #function, .ours = function, .asked = #function, .since = version}
+struct entry interpose_vmm[] = {
+    [CREATE] = DRIVER(cuMemCreate, 10020),
+    [RELEASE] = DRIVER(cuMemRelease, 10020),
+    [RETAIN] = DRIVER(cuMemRetainAllocationHandle, 11000),
+    [MAP] = DRIVER(cuMemMap, 10020),
+    [UNMAP] = DRIVER(cuMemUnmap, 10020),
+    {0},
+};
