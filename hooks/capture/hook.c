@@ -12,20 +12,33 @@
 #include "stacks.h"
 #include "watch.h"
 
-static bool wanted;          // set while the library is loaded, before any other thread
+static _Atomic int wanted;   // enum wanted: whether this process is to be recorded
 static _Atomic bool used;    // CUDA was used: the spool is ready, or there is none
 static _Atomic bool begun;   // the same, from before the spool was made
 static _Atomic bool forked;  // this is a child of a process that had used it
 
+enum wanted { NOT_KNOWN, WANTED, UNWANTED };
+
+static int decide(void) {
+  const int answer = spool_wanted() ? WANTED : UNWANTED;
+  atomic_store_explicit(&wanted, answer, memory_order_relaxed);
+  return answer;
+}
+
 // LD_PRELOAD reaches every program that the job starts: compilers, shells. This is all
-// that happens in them.
-__attribute__((constructor)) static void load(void) { wanted = spool_wanted(); }
+// that happens in them. Constructors of libraries that the program is linked with run
+// earlier, and may use CUDA.
+__attribute__((constructor)) static void load(void) { decide(); }
 
 __attribute__((destructor)) static void unload(void) {
   if (!atomic_load(&forked)) spool_close();
 }
 
-bool hook_on(void) { return wanted && !atomic_load_explicit(&forked, memory_order_relaxed); }
+bool hook_on(void) {
+  int answer = atomic_load_explicit(&wanted, memory_order_relaxed);
+  if (answer == NOT_KNOWN) answer = decide();
+  return answer == WANTED && !atomic_load_explicit(&forked, memory_order_relaxed);
+}
 
 static void in_child(void) {
   if (atomic_load(&begun)) atomic_store(&forked, true);
