@@ -222,7 +222,7 @@ void memprof_watch_unmap(struct memprof_watch *watch, uint64_t tick, uint64_t ad
 void memprof_watch_oom(struct memprof_watch *watch, uint64_t tick, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1);
 
 // Writes the sums of all watched devices now. Not to be called under the allocator's lock.
-void memprof_watch_sums(void);
+void memprof_watch_sample(void);
 
 // Adds to the frameworks line of the trace ("torch 2.11.0+cu130").
 void memprof_note_framework(const char *text);

@@ -396,7 +396,7 @@ static void mark_device(struct memprof_watch *watch) {
   lock_give(&watch->lock);
 }
 
-void memprof_watch_sums(void) {
+void memprof_watch_sample(void) {
   static struct lock marking;  // one at a time: there is one `examined`
   if (!hook_on() || !atomic_load_explicit(&watching, memory_order_relaxed)) return;
   lock_take(&marking);
@@ -408,7 +408,7 @@ void memprof_watch_sums(void) {
 }
 
 void watch_mark(void) {
-  memprof_watch_sums();
+  memprof_watch_sample();
   atomic_fetch_add_explicit(&marks, 1, memory_order_relaxed);
 }
 

@@ -20,7 +20,6 @@
 
 #include <sched.h>
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -34,18 +33,33 @@ namespace memprof {
 
 namespace native = c10::cuda::CUDACachingAllocator;
 
+// A device is asleep until the moment of the snapshot that is restated, and held from then
+// until that has been done.
+enum class Watching { asleep, held, awake };
+struct WatchedDevice {
+  memprof_watch* watch = nullptr;
+  std::atomic<Watching> state{Watching::asleep};
+};
+
+// What the attaching thread is doing: the sums of what it has restated of a device, and how
+// many devices have taken their part of the snapshot.
+struct Restating {
+  memprof_watch_sums sums{};
+  int snapshots = 0;
+};
+
 class NativeWatch {
  public:
   // Attaches the tracker. Throws what torch has against it.
   static const char* attach() {
-    allocator() = native::get();
-    if (!allocator()->initialized()) return "torch's allocator cannot be watched before CUDA is initialised";
+    allocator_ = native::get();
+    if (!allocator_->initialized()) return "torch's allocator cannot be watched before CUDA is initialised";
     const int count = c10::cuda::device_count();
     for (int device = 0; device < count && device < most_devices; device++) {
-      devices()[device].watch = memprof_watch_device(device, "native", &read_sums);
-      if (devices()[device].watch == nullptr) return "this process is not recorded";
+      devices_[device].watch = memprof_watch_device(device, "native", &read_sums);
+      if (devices_[device].watch == nullptr) return "this process is not recorded";
     }
-    allocator()->attachAllocatorTraceTracker(&told);
+    allocator_->attachAllocatorTraceTracker(&told);
     restate();
     return nullptr;
   }
@@ -54,43 +68,20 @@ class NativeWatch {
   using Entry = native::TraceEntry;
   static constexpr int most_devices = 64;
 
-  // A device is asleep until the tracker has seen a moment at which the snapshot that is
-  // restated was taken, and held until that has been done.
-  enum State { asleep, held, awake };
-  struct Device {
-    memprof_watch* watch = nullptr;
-    std::atomic<State> state{asleep};
-  };
+  // Entries may come while static objects are destroyed: these have nothing to destroy.
+  inline static WatchedDevice devices_[most_devices];
+  inline static native::CUDAAllocator* allocator_ = nullptr;
 
-  // Entries may come while static objects are destroyed: these never are.
-  static std::array<Device, most_devices>& devices() {
-    static auto& all = *new std::array<Device, most_devices>;
-    return all;
-  }
-  static native::CUDAAllocator*& allocator() {
-    static native::CUDAAllocator* watched = nullptr;
-    return watched;
-  }
-
-  // What the attaching thread is doing: the sums of what it has restated, and how many
-  // devices have taken their part of the snapshot.
-  struct Restating {
-    memprof_watch_sums sums{};
-    int snapshots = 0;
-  };
-  static Restating*& restating() {
-    static thread_local Restating* mine = nullptr;
-    return mine;
-  }
+  inline static thread_local Restating* restating_ = nullptr;
 
   static void read_sums(int device, memprof_watch_sums* sums) {
     *sums = {};
-    if (restating() != nullptr) {
-      *sums = restating()->sums;
+    if (restating_ != nullptr) {
+      *sums = restating_->sums;
       return;
     }
     try {
-      const auto stats = allocator()->getDeviceStats(static_cast<c10::DeviceIndex>(device));
+      const auto stats = allocator_->getDeviceStats(static_cast<c10::DeviceIndex>(device));
       sums->provided = static_cast<uint64_t>(stats.allocated_bytes[0].current);
       sums->provided_peak = static_cast<uint64_t>(stats.allocated_bytes[0].peak);
       sums->active = static_cast<uint64_t>(stats.active_bytes[0].current);
@@ -100,16 +91,18 @@ class NativeWatch {
     }
   }
 
-  // Not every torch tells the pool of an entry.
+  // Not every torch tells the pool of an entry; without it segments have none either.
+  using Pool = std::pair<uint64_t, uint64_t>;
+  template <typename T, typename = void>
+  struct TellsPools : std::false_type {};
   template <typename T>
-  static auto pool_of(const T& entry, int) -> decltype(std::pair<uint64_t, uint64_t>(entry.mempool_)) {
-    return {entry.mempool_.first, entry.mempool_.second};
-  }
+  struct TellsPools<T, std::void_t<decltype(std::declval<const T&>().mempool_)>> : std::true_type {};
+
   template <typename T>
-  static std::pair<uint64_t, uint64_t> pool_of(const T&, long) {
+  static Pool pool_of(const T& entry) {
+    if constexpr (TellsPools<T>::value) return {entry.mempool_.first, entry.mempool_.second};
     return {0, 0};
   }
-  static constexpr bool tells_pools = std::is_same_v<decltype(pool_of(std::declval<const Entry&>(), 0)), std::pair<uint64_t, uint64_t>>;
 
   // Torch has read the time stamp counter for the entry already, where it has one.
   static uint64_t tick_of(const Entry& entry) {
@@ -119,13 +112,13 @@ class NativeWatch {
 
   static void told(const Entry& entry) {
     if (entry.action_ == Entry::SNAPSHOT) {  // of which device it does not say
-      if (restating() != nullptr) hold_next();
+      if (restating_ != nullptr) hold_next();
       return;
     }
     const auto device = static_cast<size_t>(entry.device_);
     if (device >= most_devices) return;
-    Device& to = devices()[device];
-    if (to.state.load(std::memory_order_acquire) != awake && !wait(to)) return;
+    WatchedDevice& to = devices_[device];
+    if (to.state.load(std::memory_order_acquire) != Watching::awake && !wait(to)) return;
     tell(to.watch, entry);
   }
 
@@ -134,7 +127,7 @@ class NativeWatch {
     const auto addr = static_cast<uint64_t>(entry.addr_);
     const auto size = static_cast<uint64_t>(entry.size_);
     void* stream = entry.stream_;
-    const auto pool = pool_of(entry, 0);
+    const auto pool = pool_of(entry);
     switch (entry.action_) {
       case Entry::ALLOC: return memprof_watch_alloc(watch, tick, addr, size, stream, pool.first, pool.second);
       case Entry::FREE_REQUESTED: return memprof_watch_free(watch, tick, addr, size, stream, pool.first, pool.second);
@@ -151,49 +144,49 @@ class NativeWatch {
   // The snapshot of the next device has been taken: what happens to it from now on comes
   // after what is restated.
   static void hold_next() {
-    const int device = restating()->snapshots++;
-    if (device < most_devices) devices()[device].state.store(held, std::memory_order_release);
+    const int device = restating_->snapshots++;
+    if (device < most_devices) devices_[device].state.store(Watching::held, std::memory_order_release);
   }
 
   // False for what the snapshot will have. The thread that restates waits for nobody here.
-  static bool wait(Device& device) {
-    while (device.state.load(std::memory_order_acquire) == held) sched_yield();
-    return device.state.load(std::memory_order_acquire) == awake;
+  static bool wait(WatchedDevice& device) {
+    while (device.state.load(std::memory_order_acquire) == Watching::held) sched_yield();
+    return device.state.load(std::memory_order_acquire) == Watching::awake;
   }
 
   // Tells what was there before the tracker. Usually that is nothing.
   static void restate() {
     Restating mine;
-    restating() = &mine;
+    restating_ = &mine;
     try {
-      const auto snapshot = allocator()->snapshot();
+      const auto snapshot = allocator_->snapshot();
       int device = -1;
       for (const auto& segment : snapshot.segments) {
         if (segment.device != device) mine.sums = {};
         device = segment.device;
-        if (device >= 0 && device < most_devices) restate(devices()[device].watch, segment, mine.sums);
+        if (device >= 0 && device < most_devices) restate(devices_[device].watch, segment, mine.sums);
       }
     } catch (const std::exception& error) {
       memprof_problem((std::string("torch's memory before the first event is not known: ") + error.what()).c_str());
     }
-    restating() = nullptr;
-    for (Device& device : devices()) device.state.store(awake, std::memory_order_release);
+    restating_ = nullptr;
+    for (WatchedDevice& device : devices_) device.state.store(Watching::awake, std::memory_order_release);
   }
 
   template <typename Segment>
   static void restate(memprof_watch* watch, const Segment& segment, memprof_watch_sums& sums) {
-    const auto told_pool = tells_pools ? std::pair<uint64_t, uint64_t>(segment.owner_private_pool_id) : std::pair<uint64_t, uint64_t>(0, 0);
+    const Pool pool = TellsPools<Entry>::value ? Pool(segment.owner_private_pool_id) : Pool(0, 0);
     void* stream = segment.stream;
     auto addr = static_cast<uint64_t>(segment.address);
     sums.reserved += segment.total_size;
-    memprof_watch_map(watch, 0, addr, segment.total_size, stream, told_pool.first, told_pool.second, segment.is_expandable);
+    memprof_watch_map(watch, 0, addr, segment.total_size, stream, pool.first, pool.second, segment.is_expandable);
     for (const auto& block : segment.blocks) {
       if (block.active) {
-        memprof_watch_alloc(watch, 0, addr, block.requested_size, stream, told_pool.first, told_pool.second);
+        memprof_watch_alloc(watch, 0, addr, block.requested_size, stream, pool.first, pool.second);
         sums.active += block.size;
         if (block.allocated) sums.provided += block.size;
       }
-      if (block.active && !block.allocated) memprof_watch_free(watch, 0, addr, block.requested_size, stream, told_pool.first, told_pool.second);
+      if (block.active && !block.allocated) memprof_watch_free(watch, 0, addr, block.requested_size, stream, pool.first, pool.second);
       addr += block.size;
     }
   }

@@ -198,7 +198,7 @@ static void test_mark_makes_no_free_final(void) {
   segment(BASE, 2 * MiB, NULL, 0, 0);
   take(BASE, 512, NULL, 0);
   give(BASE, 512, NULL, 0, true);
-  memprof_watch_sums();
+  memprof_watch_sample();
   done(BASE, 512, NULL, 0);
   take(BASE, 512, NULL, 0);
   give(BASE, 512, NULL, 0, false);
@@ -313,7 +313,7 @@ static void test_forked_child(void) {
   const pid_t child = fork();
   if (child == 0) {
     give(BASE, 512, NULL, 0, true);
-    memprof_watch_sums();
+    memprof_watch_sample();
     memprof_iteration("");
     done(BASE, 512, NULL, 0);
     _exit(0);

@@ -84,9 +84,10 @@ def _on_torch(torch):
     if torch.version.cuda is None:
         _native.problem("torch %s is built without CUDA; tensors are not recorded" % torch.__version__)
         return
-    from memprof import _shim
+    from memprof import _shim, _watch
 
-    _shim.install(torch)
+    install = _watch.install if _watch.wanted() else _shim.install
+    install(torch)
     _mark_iterations()
 
 
