@@ -12,6 +12,9 @@ import (
 type Options struct {
 	// Spool is the directory that recorded processes write into, absolute.
 	Spool string
+	// Allocator serves torch's tensors: "bfc", ours, or "native", torch's own, which is
+	// watched and left as it is. Empty is "bfc".
+	Allocator string
 	// Growth of the main arenas: "double", "needed" or "none".
 	Growth string
 	// Headroom is the free memory that growth beyond a request leaves to others.
@@ -49,13 +52,18 @@ func (o Options) String() string {
 }
 
 // Environment is base, a list of NAME=value, with what a job needs to be recorded. Lists
-// of paths are prepended to. NCCL_GRAPH_REGISTER is set to 0 unless base sets it: with it
-// NCCL registers the buffers of CUDA graphs, which hangs or fails on memory of the VMM calls.
+// of paths are prepended to. Where tensors are ours NCCL_GRAPH_REGISTER is set to 0 unless
+// base sets it: with it NCCL registers the buffers of CUDA graphs, which hangs or fails on
+// memory of the VMM calls.
 // ASAN_OPTIONS gets what a sanitized job needs with anything preloaded.
 func (i *Installation) Environment(base []string, o Options) []string {
 	env := slices.Clone(base)
 	env = set(env, "MEMPROF_SPOOL", o.Spool)
 	env = set(env, "MEMPROF_OPTIONS", o.String())
+	env = unset(env, "MEMPROF_ALLOCATOR") // of an outer recording
+	if o.Allocator == "native" {
+		env = set(env, "MEMPROF_ALLOCATOR", o.Allocator)
+	}
 	env = set(env, "MEMPROF_HOOKS", i.Dir)
 	env = set(env, "MEMPROF_SHIM_CACHE", i.ShimCache)
 	env = preload(env, i.Library())
@@ -69,7 +77,7 @@ func (i *Installation) Environment(base []string, o Options) []string {
 			env = set(env, "MEMPROF_SIM_MEMORY", strconv.FormatUint(o.SimMemory, 10))
 		}
 	}
-	if _, ok := lookup(env, "NCCL_GRAPH_REGISTER"); !ok {
+	if _, ok := lookup(env, "NCCL_GRAPH_REGISTER"); !ok && o.Allocator != "native" {
 		env = append(env, "NCCL_GRAPH_REGISTER=0")
 	}
 	return tolerateASan(env)
@@ -110,8 +118,11 @@ func lookup(env []string, name string) (string, bool) {
 }
 
 func set(env []string, name, value string) []string {
-	env = slices.DeleteFunc(env, func(entry string) bool { return strings.HasPrefix(entry, name+"=") })
-	return append(env, name+"="+value)
+	return append(unset(env, name), name+"="+value)
+}
+
+func unset(env []string, name string) []string {
+	return slices.DeleteFunc(env, func(entry string) bool { return strings.HasPrefix(entry, name+"=") })
 }
 
 // prepend puts entry before a list of paths. Without a list there is no colon: an empty

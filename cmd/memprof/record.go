@@ -53,7 +53,7 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	flags.SetInterspersed(false) // flags behind the command are the command's, with or without --
 	flags.StringVarP(&o.Output, "output", "o", "", "write the recording to this `directory` (default memprof-COMMAND-TIME)")
 	flags.BoolVar(&o.Force, "force", false, "replace the recording that is in the directory")
-	flags.StringVar(&o.Allocator, "allocator", "bfc", "who serves tensors: bfc, memprof's allocator")
+	flags.StringVar(&o.Allocator, "allocator", "bfc", "who serves tensors: bfc, memprof's allocator, or native, torch's own, which is only watched")
 	flags.StringVar(&o.Device, "device", "auto", "real, sim, or auto: real where there is a GPU, else the simulated one")
 	flags.Var(&o.SimMemory, "sim-memory", "memory of each simulated device (default 80GiB)")
 	flags.StringVar(&o.Growth, "growth", "double", "how the main arena grows: double, needed, or none (takes --limit at once)")
@@ -70,11 +70,9 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 
 func (o *recordOptions) validate() error {
 	switch o.Allocator {
-	case "bfc":
-	case "native":
-		return usagef("--allocator native is not in this version: bfc is the only allocator")
+	case "bfc", "native":
 	default:
-		return usagef("--allocator %q: bfc is the only allocator", o.Allocator)
+		return usagef("--allocator %q: want bfc or native", o.Allocator)
 	}
 	switch o.Device {
 	case "auto", "real", "sim":
@@ -140,7 +138,7 @@ func refuse(err error) error { return &exitError{code: exitUsage, err: err} }
 
 func (o *recordOptions) hookOptions(spool string, simulate bool) hooks.Options {
 	return hooks.Options{
-		Spool: spool, Growth: o.Growth, Headroom: uint64(o.Headroom), Limit: uint64(o.Limit), Handle: uint64(o.Handle),
+		Spool: spool, Allocator: o.Allocator, Growth: o.Growth, Headroom: uint64(o.Headroom), Limit: uint64(o.Limit), Handle: uint64(o.Handle),
 		Serve: o.Serve, Simulate: simulate, SimMemory: uint64(o.SimMemory), Shim: o.Shim,
 	}
 }
