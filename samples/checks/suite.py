@@ -60,6 +60,42 @@ class Suite:
         done = self.run([self.memprof, "record", "-o", directory, *flags, "--", *command], expect=expect)
         return directory, done
 
+    def same(self, name, text, *flags, prefix=None):
+        """A script prints what it found as `result` lines: with and without us they must be equal.
+
+        `prefix` is what the command starts with in place of Python (torchrun, say).
+        """
+        command = self.script(name, text)
+        if prefix:
+            command = prefix + command[1:]
+        plain = self.run(command)
+        directory, recorded = self.record(name, command, *flags)
+        expected, found = (sorted(re.findall(r"^result .*$", done.stdout, re.M)) for done in (plain, recorded))
+        if not expected:
+            raise Failed(f"{name}: no results:\n{plain.stdout[-1000:]}")
+        if expected != found:
+            raise Failed(f"{name}: unrecorded {expected}, recorded {found}\n{recorded.stderr[-2000:]}")
+        self.verified(directory)
+        return directory, recorded
+
+    def gpus(self):
+        query = [PYTHON, "-c", "import torch; print(torch.cuda.device_count())"]
+        return int(subprocess.run(query, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+    def count(self, directory, kind):
+        """How many events of a kind are in the trace, or None where nothing reads Parquet here."""
+        try:
+            import pyarrow.compute as compute
+            import pyarrow.parquet as parquet
+        except ImportError:
+            return None
+        total = 0
+        for file in os.listdir(directory):
+            if file.endswith(".parquet") and not file.startswith("device"):
+                column = parquet.read_table(os.path.join(directory, file), columns=["kind"])["kind"].cast("string")
+                total += compute.sum(compute.equal(column, kind)).as_py() or 0
+        return total
+
     def verified(self, directory):
         return json.loads(self.run([self.memprof, "verify", "--json", directory]).stdout)
 

@@ -1,0 +1,152 @@
+"""Memory pools, torch's statistics and snapshots, and what another allocator serves."""
+
+from checks.suite import case
+
+
+@case
+def memory_pools(suite):
+    """torch.cuda.MemPool and use_mem_pool, with and without an allocator of its own."""
+    suite.same(
+        "memory_pools",
+        """
+import os, subprocess, tempfile, torch
+M = 2**20
+pool = torch.cuda.MemPool()
+with torch.cuda.use_mem_pool(pool):
+    a = torch.full((4 * M,), 1.0, device="cuda")
+outside = torch.full((4 * M,), 2.0, device="cuda")
+assert pool.use_count() >= 1
+segments = pool.snapshot()
+assert sum(s["allocated_size"] for s in segments) >= 16 * M, segments
+starts = [(s["address"], s["address"] + s["total_size"]) for s in segments]
+inside = lambda t: any(start <= t.data_ptr() < end for start, end in starts)
+print("result", inside(a), inside(outside), float(a.sum()), float(outside.sum()))
+address = a.data_ptr()
+del a
+other = torch.empty(4 * M, device="cuda")
+print("result reused outside", other.data_ptr() == address)
+with torch.cuda.use_mem_pool(pool):
+    b = torch.empty(4 * M, device="cuda")
+print("result reused inside", b.data_ptr() == address)
+del b, pool
+torch.cuda.empty_cache()
+
+source = '''
+#include <cuda_runtime_api.h>
+#include <cstdio>
+static int taken, returned;
+extern "C" void *take(size_t size, int device, cudaStream_t stream) { void *p = nullptr; taken++; return cudaMalloc(&p, size) == cudaSuccess ? p : nullptr; }
+extern "C" void give(void *p, size_t size, int device, cudaStream_t stream) { returned++; cudaFree(p); }
+extern "C" int counts(int which) { return which ? returned : taken; }
+'''
+folder = tempfile.mkdtemp()
+open(folder + "/own.cpp", "w").write(source)
+import glob, ctypes
+include = [f for f in ["/usr/local/cuda/include"] + glob.glob(os.path.join(os.path.dirname(torch.__file__), "..", "nvidia", "cu*", "include")) if os.path.exists(f + "/cuda_runtime_api.h")][0]
+subprocess.run(["c++", "-shared", "-fPIC", "-I", include, folder + "/own.cpp", "-o", folder + "/own.so"], check=True)
+own = torch.cuda.memory.CUDAPluggableAllocator(folder + "/own.so", "take", "give")
+library = ctypes.CDLL(folder + "/own.so")
+pool = torch.cuda.MemPool(own.allocator())
+with torch.cuda.use_mem_pool(pool):
+    c = torch.full((3 * M,), 5.0, device="cuda")
+print("result own", float(c.sum()), library.counts(0) > 0)
+del c, pool
+torch.cuda.empty_cache()
+torch.cuda.synchronize()
+print("result returned", library.counts(0) == library.counts(1))
+""",
+    )
+
+
+@case
+def nccl_memory_pool(suite):
+    """A pool of NCCL's own allocator, registered with it, and an all-reduce from it."""
+    suite.same(
+        "nccl_memory_pool",
+        """
+import os, torch, torch.distributed as dist
+os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+os.environ.setdefault("MASTER_PORT", "29511")
+os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+dist.init_process_group("nccl", rank=0, world_size=1, device_id=torch.device("cuda", 0))
+backend = dist.group.WORLD._get_backend(torch.device("cuda", 0))
+pool = torch.cuda.MemPool(backend.mem_allocator)
+with torch.cuda.use_mem_pool(pool):
+    x = torch.arange(1 << 20, dtype=torch.float32, device="cuda")
+backend.register_mem_pool(pool)
+dist.all_reduce(x)
+torch.cuda.synchronize()
+print("result", float(x.double().sum()))
+backend.deregister_mem_pool(pool)
+del x, pool
+dist.destroy_process_group()
+""",
+    )
+
+
+@case
+def torch_statistics(suite):
+    """The statistics family, the memory fraction, snapshots and memory history."""
+    suite.same(
+        "torch_statistics",
+        """
+import pickle, tempfile, torch
+M = 2**20
+assert torch.cuda.get_per_process_memory_fraction() == 1.0
+x = torch.empty(5 * M, dtype=torch.uint8, device="cuda")
+stats = torch.cuda.memory_stats()
+nested = torch.cuda.memory_stats_as_nested_dict()
+assert stats["requested_bytes.all.current"] == nested["requested_bytes"]["all"]["current"] == 5 * M
+assert torch.cuda.memory_allocated() <= torch.cuda.max_memory_allocated() <= torch.cuda.max_memory_reserved()
+print("result", stats["requested_bytes.all.peak"], stats["allocation.all.current"], stats["num_ooms"])
+free, total = torch.cuda.mem_get_info()
+assert 0 < free < total
+assert torch.accelerator.memory_allocated() == torch.cuda.memory_allocated()
+assert torch.accelerator.max_memory_reserved() == torch.cuda.max_memory_reserved()
+torch.accelerator.reset_peak_memory_stats()
+torch.accelerator.empty_cache()
+assert torch.accelerator.memory_stats()["allocation.all.current"] == 1
+for text in (torch.cuda.memory_summary(), torch.cuda.memory_summary(abbreviated=True)):
+    assert "Allocated memory" in text
+
+torch.cuda.memory._record_memory_history(max_entries=1000)
+def inner():
+    return torch.empty(7 * M, dtype=torch.uint8, device="cuda")
+y = inner()
+z = inner()
+del z
+snapshot = torch.cuda.memory._snapshot()
+blocks = [b for s in snapshot["segments"] for b in s["blocks"]]
+live = [b for b in blocks if b["state"] == "active_allocated"]
+assert sorted(b["requested_size"] for b in live) == [5 * M, 7 * M], live
+for s in snapshot["segments"]:
+    at = s["address"]
+    for b in s["blocks"]:
+        assert b["address"] == at
+        at += b["size"]
+    assert at == s["address"] + s["total_size"]
+assert sum(s["total_size"] for s in snapshot["segments"]) == torch.cuda.memory_reserved()
+frames = [b["frames"] for b in live if b["requested_size"] == 7 * M][0]
+actions = [e["action"] for e in snapshot["device_traces"][0] if not e["action"].startswith("segment")]
+print("result", any(f["name"] == "inner" for f in frames), [a for a in actions if a != "snapshot"])
+path = tempfile.mktemp()
+torch.cuda.memory._dump_snapshot(path)
+assert pickle.load(open(path, "rb"))["segments"]
+torch.cuda.memory._record_memory_history(None)
+assert torch.cuda.memory_snapshot()
+del x, y
+
+torch.cuda.set_per_process_memory_fraction(0.01)
+assert abs(torch.cuda.get_per_process_memory_fraction() - 0.01) < 1e-6
+seen = []
+torch._C._cuda_attach_out_of_memory_observer(lambda device, size, total, free: seen.append((device, size)))
+try:
+    torch.empty(int(total * 0.02), dtype=torch.uint8, device="cuda")
+    print("result no error")
+except torch.OutOfMemoryError:
+    print("result error", seen == [(0, int(total * 0.02))] or len(seen))
+torch.cuda.set_per_process_memory_fraction(1.0)
+torch.cuda.empty_cache()
+print("result", torch.cuda.memory_allocated(), torch.cuda.memory_reserved())
+""",
+    )
