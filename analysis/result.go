@@ -108,6 +108,7 @@ type OOM struct {
 	Arena                                 int32
 	Verdict                               Verdict
 	Context                               string
+	Requester                             string // of Context: its module, or the text if it has no fields
 	At                                    Instant
 	Held                                  *Attribution // who held what; of the first few only, else nil
 }

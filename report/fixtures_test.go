@@ -19,6 +19,9 @@ func fixtures() []fixture {
 		{"troubled", []*analysis.Result{troubled()}},
 		{"hostile", []*analysis.Result{hostile()}},
 		{"ranks", []*analysis.Result{ranked("rank0", 4, "GPU-a"), troubled(), ranked("rank2", 12, "GPU-b")}},
+		{"attributed", []*analysis.Result{attributed(strings.Clone, false)}},
+		{"exhausted", []*analysis.Result{attributed(strings.Clone, true)}},
+		{"hostile_attributed", []*analysis.Result{spoiled()}},
 		{"one_event", []*analysis.Result{oneEvent()}},
 		{"no_allocations", []*analysis.Result{{Process: "pid7", Events: 2, Duration: 1500, Devices: []analysis.DeviceResult{{Peak: never(), Final: never()}}}}},
 		{"no_devices", []*analysis.Result{{Process: "pid8"}}},
@@ -87,7 +90,7 @@ func troubled() *analysis.Result {
 	last := d.Series.Points[len(d.Series.Points)-1]
 	d.OOMCount = 2
 	d.OOMs = []analysis.OOM{
-		{Seq: 1200, Time: last.Start / 2, Request: 3 * gib, Free: 4 * gib, LargestFree: gib, Verdict: analysis.Fragmentation, Context: "model.head", At: last.At},
+		{Seq: 1200, Time: last.Start / 2, Request: 3 * gib, Free: 4 * gib, LargestFree: gib, Verdict: analysis.Fragmentation, Context: "model.head", Requester: "model.head", At: last.At},
 		{Seq: 1300, Time: last.Start, Request: 30 * gib, Free: 4 * gib, LargestFree: gib, Verdict: analysis.Capacity, At: last.At},
 	}
 	d.Leak = analysis.Leak{Valid: true, Rising: true, Slope: 1.5 * float64(mib), Holders: []analysis.Holder{
@@ -116,7 +119,7 @@ func hostile() *analysis.Result {
 	for i := range d.TopContexts {
 		d.TopContexts[i].Context = hostileName[i%5:] + d.TopContexts[i].Context
 	}
-	d.OOMs = []analysis.OOM{{Time: 5, Request: gib, Verdict: analysis.Verdict(hostileName), Context: hostileName, At: d.Peak}}
+	d.OOMs = []analysis.OOM{{Time: 5, Request: gib, Verdict: analysis.Verdict(hostileName), Context: hostileName, Requester: hostileName, At: d.Peak}}
 	d.Growths[0].Verdict = analysis.Verdict(hostileName)
 	r.Arenas[0].Options["tag"] = hostileName
 	return r

@@ -49,6 +49,9 @@ type jsonDevice struct {
 	Waste        jsonWaste       `json:"waste"`
 	Iterations   []jsonIteration `json:"iterations"`
 	Paper        *jsonPaper      `json:"paper"`
+	Phases       []jsonPhase     `json:"phases"`
+	ByPhase      []jsonByPhase   `json:"phase_iterations"`
+	Held         *jsonHeld       `json:"held_at_peak"`
 	GrowthCount  int64           `json:"growth_count"`
 	Growths      []jsonGrowth    `json:"growths"`
 	TopContexts  []jsonHolder    `json:"top_contexts"`
@@ -147,6 +150,7 @@ type jsonOOM struct {
 	Verdict     string      `json:"verdict"`
 	Context     string      `json:"context"`
 	At          jsonInstant `json:"at"`
+	Held        *jsonHeld   `json:"held"`
 }
 
 type jsonExternal struct {

@@ -27,8 +27,9 @@ func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
 		Device: d.Device, Allocs: d.Allocs, Frees: d.Frees,
 		Peak: newJSONInstant(d, d.Peak), Final: newJSONInstant(d, d.Final),
 		MaxRequested: d.MaxT, MaxProvided: d.MaxC, MaxReserved: d.MaxR,
-		Waste:       newJSONWaste(d),
-		Iterations:  []jsonIteration{},
+		Waste:      newJSONWaste(d),
+		Iterations: []jsonIteration{},
+		Phases:     newJSONPhases(d.Phases), ByPhase: newJSONByPhase(d), Held: newJSONHeld(&d.Held),
 		GrowthCount: d.GrowthCount, Growths: []jsonGrowth{},
 		TopContexts: newJSONHolders(d.TopContexts), TopSizes: newJSONHolders(d.TopSizes),
 		OOMs:     []jsonOOM{},
@@ -56,7 +57,7 @@ func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
 	for _, o := range d.OOMs {
 		j.OOMs = append(j.OOMs, jsonOOM{
 			Seq: o.Seq, TimeNS: o.Time, Arena: o.Arena, Request: o.Request, Free: o.Free, LargestFree: o.LargestFree,
-			Verdict: string(o.Verdict), Context: o.Context, At: newJSONInstant(d, o.At),
+			Verdict: string(o.Verdict), Context: o.Context, At: newJSONInstant(d, o.At), Held: newJSONHeld(o.Held),
 		})
 	}
 	return j

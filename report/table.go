@@ -87,9 +87,11 @@ func deviceSections(d *analysis.DeviceResult) []section {
 		}
 		return append(sections, oomSections(d)...)
 	}
-	sections := oomSections(d)
+	sections := append(oomSections(d), oomStories(d)...)
 	sections = append(sections, splitSection(d), peaksSection(d))
+	sections = append(sections, heldSections(d)...)
 	sections = append(sections, iterationSections(d)...)
+	sections = append(sections, phaseSections(d)...)
 	sections = append(sections, growthSection(d))
 	sections = append(sections, holderSections(d)...)
 	return append(sections, leakSection(d), externalSection(d))

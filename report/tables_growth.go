@@ -96,7 +96,7 @@ func oomSections(d *analysis.DeviceResult) []section {
 	}
 	for _, o := range d.OOMs {
 		line := row(FormatDuration(o.Time), formatLimit(o.Request), FormatSize(o.Free), FormatSize(o.LargestFree),
-			FormatSize(o.At.R), shorten(string(o.Verdict), verdictWidth), contextText(o.Context, 24))
+			FormatSize(o.At.R), shorten(string(o.Verdict), verdictWidth), contextText(o.Requester, 24))
 		line[5].tone = failed
 		s.rows = append(s.rows, line)
 	}

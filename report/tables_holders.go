@@ -24,7 +24,7 @@ func contextText(context string, width int) string {
 // holderSections say who held the memory at the peak: by context, and by size of the request.
 func holderSections(d *analysis.DeviceResult) []section {
 	var sections []section
-	if len(d.TopContexts) > 0 {
+	if len(d.TopContexts) > 0 && len(d.Held.Depths) == 0 { // else there is a table by module
 		sections = append(sections, holderTable("Holders at the peak, by context", d.TopContexts, d.Peak))
 	}
 	if len(d.TopSizes) > 0 {

@@ -1,0 +1,222 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
+)
+
+// trainer writes down what a training job does, with all that attribution tells.
+type trainer struct {
+	*modeltest.Recorder
+	arena *modeltest.Arena
+	spoil func(name string) string // what the job calls what we call name
+}
+
+func newTrainer(limit uint64, spoil func(string) string) *trainer {
+	r := &trainer{Recorder: modeltest.New(), spoil: spoil}
+	arena, err := r.NewArena(0, bfc.Options{Limit: limit}, bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: 2 << 20}), nil)
+	if err != nil {
+		panic(err)
+	}
+	r.arena = arena
+	return r
+}
+
+func (r *trainer) event(kind trace.Kind, node, parent int64, text string) {
+	r.Add(trace.Event{
+		Kind: kind, Device: trace.NoDevice, Arena: trace.NoArena, Requested: node, Provided: parent, Context: r.Strings.Intern(text),
+	})
+}
+
+func (r *trainer) phase(name string, do func()) {
+	r.event(trace.KindPhaseBegin, 0, 0, name)
+	do()
+	r.event(trace.KindPhaseEnd, 0, 0, name)
+}
+
+func (r *trainer) alloc(bytes int64, module string, stack int) uint64 {
+	addr, _ := r.arena.Alloc(uint64(bytes), fmt.Sprintf("module=%s\tstack=%d", r.spoil(module), stack))
+	return addr
+}
+
+func (r *trainer) label(addr uint64, category, name string) {
+	r.Add(trace.Event{Kind: trace.KindLabel, Addr: int64(addr), Context: r.Strings.Intern("category=" + category + "\tname=" + r.spoil(name))})
+}
+
+// attributed is a transformer in training, which in the end may ask for more than there is.
+func attributed(spoil func(string) string, exhausts bool) *analysis.Result {
+	r := newTrainer(2<<30, spoil)
+	frames := []string{
+		"<module> (train.py:88)", "train (train.py:61)", "step (train.py:40)", "__call__ (module.py:1775)", "forward (gpt2.py:410)",
+		"forward (gpt2.py:233)", "linear (functional.py:2344)", "gelu (activations.py:35)", "_engine_run_backward (graph.py:825)",
+	}
+	for i, frame := range frames {
+		parent := i
+		if i == 7 || i == 8 { // gelu is called where linear is, backward in the step
+			parent = []int{6, 3}[i-7]
+		}
+		r.event(trace.KindStack, int64(i+1), int64(parent), r.spoil(frame))
+	}
+	const layers = 6
+	var weights, states []uint64
+	for i := range layers {
+		weights = append(weights, r.alloc(24*mib+int64(i)*kib, fmt.Sprintf("transformer.h.%d.attn", i), 4), r.alloc(40*mib, fmt.Sprintf("transformer.h.%d.mlp", i), 4))
+	}
+	weights = append(weights, r.alloc(90*mib, "lm_head", 4))
+	for i, w := range weights {
+		r.label(w, "weights", fmt.Sprintf("p%d", i))
+	}
+	step := func(n int64) {
+		var input uint64
+		r.phase("data", func() { input = r.alloc(3*mib, "", 2) })
+		var saved, gradients []uint64
+		r.phase(spoil("forward"), func() {
+			for i := range layers {
+				for _, block := range []string{"attn", "mlp"} {
+					scratch := r.alloc(7*mib, fmt.Sprintf("transformer.h.%d.%s", i, block), 7)
+					saved = append(saved, r.alloc(20*mib*(n+1)+int64(i), fmt.Sprintf("transformer.h.%d.%s", i, block), 7+i%2))
+					r.arena.Free(scratch, false)
+				}
+			}
+		})
+		r.phase("backward", func() {
+			for i := range saved {
+				g := r.alloc(30*mib, fmt.Sprintf("transformer.h.%d", layers-1-i/2), 9)
+				gradients = append(gradients, g)
+				if i%3 != 0 {
+					r.label(g, "gradients", fmt.Sprintf("p%d", i))
+				}
+				r.arena.Free(saved[len(saved)-1-i], false)
+			}
+		})
+		r.phase("optimizer", func() {
+			for i := range weights {
+				if n == 0 {
+					states = append(states, r.alloc(9*mib, "", 3))
+					r.label(states[i], "optimizer", "")
+				}
+				r.arena.Free(r.alloc(5*mib, "", 3), false)
+			}
+		})
+		for _, addr := range append(gradients, input) {
+			r.arena.Free(addr, false)
+		}
+		r.Mark(n)
+	}
+	for n := range int64(4) {
+		step(n)
+	}
+	r.event(trace.KindPhaseBegin, 0, 0, spoil("forward"))
+	for exhausts && r.alloc(150*mib, "transformer.h.0.mlp", 8) != 0 {
+	}
+	result, err := analysis.Run(modeltest.Source(r.Events, 1000), analysis.Options{Process: "rank0", Text: r.Strings.Text})
+	if err != nil {
+		panic(err)
+	}
+	return result
+}
+
+// spoiled are names that try to break out of tables and markup.
+func spoiled() *analysis.Result {
+	n := 0
+	return attributed(func(name string) string {
+		n++
+		return strings.ReplaceAll(hostileName, "\t", " ")[n%7:] + "." + name
+	}, true)
+}
+
+// A breakdown shows every byte: what is listed and the line for the rest add up to the last line.
+func TestHeldTablesAddUp(t *testing.T) {
+	for _, result := range []*analysis.Result{attributed(strings.Clone, false), attributed(strings.Clone, true), spoiled()} {
+		d := &result.Devices[0]
+		for _, b := range []*analysis.Breakdown{&d.Held.Categories, &d.Held.Phases, &d.Held.Modules} {
+			s := breakdownSection("", "", b, d.Peak, strings.Clone)
+			blocks := 0
+			for _, r := range s.rows {
+				n := 0
+				if _, err := fmt.Sscan(r[1].text, &n); err != nil {
+					t.Fatal(err)
+				}
+				blocks += n
+			}
+			if want := fmt.Sprint(blocks); s.total[1].text != want || s.total[4].text != "100.0%" {
+				t.Errorf("%s blocks in all, %s listed; share %s", s.total[1].text, want, s.total[4].text)
+			}
+		}
+	}
+}
+
+// What JSON tells of holders adds up to the instant's requested and provided bytes, exactly.
+func TestJSONHeldAddsUp(t *testing.T) {
+	type group struct{ Blocks, Requested, Provided int64 }
+	type breakdown struct {
+		Groups []group
+		Rest   group
+	}
+	type held struct {
+		Categories, Phases, Modules, Stacks breakdown
+		Depths                              []breakdown `json:"modules_by_depth"`
+	}
+	type instant struct{ Live, Requested, Provided int64 }
+	for _, result := range []*analysis.Result{attributed(strings.Clone, true), spoiled()} {
+		var out bytes.Buffer
+		if err := JSON(&out, []*analysis.Result{result}); err != nil {
+			t.Fatal(err)
+		}
+		var back struct {
+			Processes []struct {
+				Devices []struct {
+					Peak instant
+					Held held `json:"held_at_peak"`
+					OOMs []struct {
+						At   instant
+						Held held
+					}
+					Phases []struct {
+						AllocBytes int64 `json:"alloc_bytes"`
+					}
+					Iterations []struct{}
+					ByPhase    []struct {
+						Iteration int64
+						Phases    []struct{}
+					} `json:"phase_iterations"`
+				}
+			}
+		}
+		if err := json.Unmarshal(out.Bytes(), &back); err != nil {
+			t.Fatal(err)
+		}
+		d := back.Processes[0].Devices[0]
+		check := func(h held, at instant) {
+			t.Helper()
+			if len(h.Depths) < 3 {
+				t.Errorf("modules rolled up to %d depths", len(h.Depths))
+			}
+			for i, b := range append([]breakdown{h.Categories, h.Phases, h.Modules, h.Stacks}, h.Depths...) {
+				sum := b.Rest
+				for _, g := range b.Groups {
+					sum = group{sum.Blocks + g.Blocks, sum.Requested + g.Requested, sum.Provided + g.Provided}
+				}
+				if sum != (group{at.Live, at.Requested, at.Provided}) {
+					t.Errorf("breakdown %d adds up to %+v, at the instant %+v", i, sum, at)
+				}
+			}
+		}
+		check(d.Held, d.Peak)
+		if len(d.OOMs) != 1 {
+			t.Fatalf("%d failed requests", len(d.OOMs))
+		}
+		check(d.OOMs[0].Held, d.OOMs[0].At)
+		if len(d.ByPhase) != len(d.Iterations) || len(d.Phases) < 5 {
+			t.Errorf("%d of %d iterations by phase, %d phases", len(d.ByPhase), len(d.Iterations), len(d.Phases))
+		}
+	}
+}
