@@ -263,6 +263,42 @@ func TestBooksWithoutReadings(t *testing.T) {
 	}
 }
 
+func ofBooks(m Metric) bool {
+	return slices.ContainsFunc(booksMetrics, func(b Metric) bool { return b.Name == m.Name })
+}
+
+func TestBooksMetrics(t *testing.T) {
+	read := readingsOf(t, "0 all=1 0 0", "0 pid=71 350 1600", "0 pid=71 850 1600", "0 pid=71 950 1700", "0 pid=71 1600 1700")
+	bare := newLedgerJob() // whose context was not measured
+	bare.grows(1, 0, 100*mib)
+	tests := []struct {
+		name     string
+		job      *ledgerJob
+		readings *Readings
+		want     map[string]float64
+	}{
+		{"all known", ledgerTraining(), read, map[string]float64{
+			"used.peak": 1700 * mib, "books.unexplained": 100. / 1600, "books.unexplained.bytes": 100 * mib,
+			"books.other_libraries": 200 * mib, "books.context": 300 * mib,
+		}},
+		{"nothing read", ledgerTraining(), nil, map[string]float64{"books.other_libraries": 200 * mib, "books.context": 300 * mib}},
+		{"nothing measured", bare, nil, map[string]float64{"books.other_libraries": 0}},
+	}
+	for _, test := range tests {
+		r := test.job.analyze(t, "p", test.readings)
+		CloseBooks([]Member{{Result: r, Device: &r.Devices[0], PID: 71}}, test.readings, "")
+		got := map[string]float64{}
+		for _, m := range booksMetrics {
+			if value, _, ok := m.Value(&r.Devices[0]); ok {
+				got[m.Name] = value
+			}
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+	}
+}
+
 // Memory of libraries is told by name; the host's and managed memory by themselves.
 func TestBesideTellsMemoryApart(t *testing.T) {
 	j := newLedgerJob()

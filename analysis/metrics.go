@@ -78,6 +78,7 @@ var metrics = slices.Concat(
 		ofRun("growth.count", Count, "extensions of arenas", func(d *DeviceResult) int64 { return d.GrowthCount }),
 		ofRun("growth.fragmentation", Count, "extensions although as much was free as the request needed", func(d *DeviceResult) int64 { return d.FragmentationGrowths }),
 	},
+	booksMetrics,
 )
 
 // ofRun is a number of the whole trace.

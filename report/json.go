@@ -59,6 +59,7 @@ type jsonDevice struct {
 	Leak         *jsonLeak       `json:"leak"`
 	OOMs         []jsonOOM       `json:"ooms"`
 	External     jsonExternal    `json:"external"`
+	Books        *jsonBooks      `json:"books"`
 }
 
 type jsonInstant struct {

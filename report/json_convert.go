@@ -34,6 +34,7 @@ func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
 		TopContexts: newJSONHolders(d.TopContexts), TopSizes: newJSONHolders(d.TopSizes),
 		OOMs:     []jsonOOM{},
 		External: jsonExternal{d.External.Live, d.External.Peak, d.External.Calls},
+		Books:    newJSONBooks(d.Books),
 	}
 	for _, it := range d.Iterations {
 		j.Iterations = append(j.Iterations, jsonIteration{

@@ -85,10 +85,12 @@ func deviceSections(d *analysis.DeviceResult) []section {
 		if d.External.Calls > 0 {
 			sections = append(sections, externalSection(d))
 		}
+		sections = append(sections, booksSections(d)...)
 		return append(sections, oomSections(d)...)
 	}
 	sections := append(oomSections(d), oomStories(d)...)
 	sections = append(sections, splitSection(d), peaksSection(d))
+	sections = append(sections, booksSections(d)...)
 	sections = append(sections, heldSections(d)...)
 	sections = append(sections, iterationSections(d)...)
 	sections = append(sections, phaseSections(d)...)

@@ -1,0 +1,105 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+// booksResults are processes whose books differ in every respect.
+func booksResults() []*analysis.Result {
+	holding := func(time int64, libraries ...analysis.LibraryUse) analysis.Holding {
+		return analysis.Holding{
+			At: analysis.Instant{
+				Seq: 9, Time: time, T: 700 * mib, C: 730 * mib, R: gib, Rounding: mib, Slack: 29 * mib, Pending: 24 * mib,
+				Reserve: 70 * mib, External: 200 * mib, Live: 3,
+			},
+			Beside: analysis.Beside{Libraries: libraries, Context: 250 * mib, Modules: 40 * mib, Loads: 10 * mib, Managed: 5 * mib, HostPinned: 64 * mib},
+		}
+	}
+	book := func(time, used, after int64, steady bool, libraries ...analysis.LibraryUse) analysis.Book {
+		b := analysis.Book{Holding: holding(time, libraries...), Read: analysis.Reading{Valid: true, Used: used, After: after, Steady: steady}}
+		b.Unexplained = used - b.Sum()
+		return b
+	}
+	of := func(name string, books *analysis.Books) *analysis.Result {
+		r := training(3, 2, 2)
+		r.Process = name
+		r.Devices[0].Books = books
+		return r
+	}
+	var many []analysis.LibraryUse
+	for i := range int64(12) {
+		many = append(many, analysis.LibraryUse{Name: fmt.Sprintf("libnumber%d.so", i), Bytes: (12 - i) * mib})
+	}
+	unread := func(b analysis.Book) analysis.Book {
+		b.Read, b.Unexplained = analysis.Reading{}, 0
+		return b
+	}
+	nccl, blas := analysis.LibraryUse{Name: "libnccl.so.2", Bytes: 120 * mib}, analysis.LibraryUse{Name: "libcublas.so.13", Bytes: 16 * mib}
+	return []*analysis.Result{
+		of("rank0", &analysis.Books{
+			Scope: analysis.ScopeProcess, Processes: []string{"rank0"}, UsedPeak: 1600 * mib,
+			Peak: book(320_000_000, 1500*mib, 30_000_000, true, nccl, blas),
+			End:  book(990_000_000, 1400*mib, -40_000_000, false, analysis.LibraryUse{Bytes: mib}, blas),
+		}),
+		of("rank1", &analysis.Books{
+			Scope: analysis.ScopeDevice, Processes: []string{"rank1", "rank2", "rank3", "rank4", "rank5", hostileName}, GPU: 3, Baseline: 2 * gib, UsedPeak: 4 * gib,
+			Peak: book(320_000_000, 4*gib, 0, true, many...), End: book(990_000_000, gib, 0, true, analysis.LibraryUse{Name: hostileName, Bytes: 3}),
+		}),
+		of("pid7", &analysis.Books{
+			Scope: analysis.ScopeProcess, Processes: []string{"pid7"}, GPU: -1, UsedPeak: -1, Missing: "the device is simulated",
+			Peak: unread(book(320_000_000, 0, 0, true, nccl)), End: unread(book(990_000_000, 0, 0, true)),
+		}),
+		of("pid8", &analysis.Books{Scope: analysis.ScopeProcess, Processes: []string{"pid8"}, UsedPeak: -1, Missing: "NVML: " + hostileName}),
+	}
+}
+
+// The books alone, of all these processes, in each form.
+func TestBooks(t *testing.T) {
+	var text, markdown bytes.Buffer
+	var all []*jsonBooks
+	for _, r := range booksResults() {
+		for _, s := range booksSections(&r.Devices[0]) {
+			printer{&text, Options{}}.section(s)
+			markdownSection(&markdown, s, "### ")
+		}
+		all = append(all, newJSONBooks(r.Devices[0].Books))
+	}
+	structured, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "books.txt", text.Bytes())
+	golden(t, "books.md", markdown.Bytes())
+	golden(t, "books.json", append(structured, '\n'))
+}
+
+// They are in the report, once a device, in every form, and within the width of a terminal.
+func TestBooksAreReported(t *testing.T) {
+	results := booksResults()
+	var text, markdown, structured bytes.Buffer
+	for _, err := range []error{Text(&text, results, Options{}), Markdown(&markdown, results), JSON(&structured, results)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, got := range map[string]int{
+		"text":     strings.Count(text.String(), "\nThe books\n"),
+		"markdown": strings.Count(markdown.String(), "\n### The books\n"),
+		"json":     strings.Count(structured.String(), `"books": {`),
+	} {
+		if got != len(results) {
+			t.Errorf("%s: %d books, want %d", name, got, len(results))
+		}
+	}
+	for _, line := range strings.Split(text.String(), "\n") {
+		if strings.HasPrefix(line, "│") && displayWidth(line) > 100 {
+			t.Errorf("%d columns: %s", displayWidth(line), line)
+		}
+	}
+}
