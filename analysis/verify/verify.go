@@ -46,34 +46,42 @@ func Process(ctx context.Context, p *trace.Process) (*Result, error) {
 	if len(p.Parts) == 0 || p.Parts[0].Number != 0 || p.Parts[0].FirstSeq != 0 {
 		return nil, fmt.Errorf("%s: %w", p.Name, ErrNotFromStart)
 	}
-	reader, err := p.NewReader()
-	if err != nil {
+	j := newJudge(p)
+	if err := j.all(ctx); err != nil {
 		return nil, err
 	}
+	if j.replay.ours == 0 || j.replay.allocs == 0 {
+		return nil, fmt.Errorf("%s: %w", p.Name, ErrNothingToVerify)
+	}
+	return j.result(), nil
+}
+
+// all judges every event of the process. The error is a *Mismatch, or of the reading.
+func (j *judge) all(ctx context.Context) error {
+	reader, err := j.process.NewReader()
+	if err != nil {
+		return err
+	}
 	defer reader.Close()
-	j := newJudge(p)
 	for {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return err
 		}
 		batch, err := reader.Next()
 		if err == io.EOF {
 			break
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if wrong := j.batch(batch); wrong != nil {
-			return nil, wrong.of(p)
+			return wrong.of(j.process)
 		}
 	}
 	if wrong := j.end(); wrong != nil {
-		return nil, wrong.of(p)
+		return wrong.of(j.process)
 	}
-	if j.replay.ours == 0 || j.replay.allocs == 0 {
-		return nil, fmt.Errorf("%s: %w", p.Name, ErrNothingToVerify)
-	}
-	return j.result(), nil
+	return nil
 }
 
 func (m *Mismatch) of(p *trace.Process) *Mismatch {
@@ -86,9 +94,9 @@ func (m *Mismatch) of(p *trace.Process) *Mismatch {
 type judge struct {
 	process *trace.Process
 	sums    *trace.Rolling
-	want    []uint64 // the checksums recorded
-	agreed  int      // blocks whose checksums are right, from the first
-	replay  *replayer
+	want    []uint64  // the checksums recorded
+	agreed  int       // blocks whose checksums are right, from the first
+	replay  *replayer // nil for readings, which no allocator has made
 
 	current   trace.Event // here, so that events need no memory of their own
 	next      int64       // position of the next event
@@ -138,7 +146,11 @@ func (j *judge) event(e *trace.Event, strings *trace.Strings) *Mismatch {
 		if j.firstLost >= 0 {
 			j.afterLost++
 		}
-		wrong = j.replay.step(e, strings)
+		if j.replay == nil {
+			wrong = notReading(e)
+		} else {
+			wrong = j.replay.step(e, strings)
+		}
 	}
 	if wrong != nil {
 		wrong.position = wrong.Seq

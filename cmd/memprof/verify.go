@@ -49,10 +49,17 @@ func runVerify(ctx context.Context, stdout io.Writer, path string, asJSON bool) 
 	if err != nil {
 		return err
 	}
-	if err := printVerified(stdout, judged, asJSON); err != nil {
+	readings, err := verifyReadings(ctx, run)
+	if err != nil {
+		return err
+	}
+	if err := printVerified(stdout, judged, readings, asJSON); err != nil {
 		return err
 	}
 	wrong := 0
+	if readings != nil && readings.Mismatch != nil {
+		wrong++
+	}
 	for _, v := range judged {
 		if v.Mismatch != nil {
 			wrong++
@@ -89,14 +96,18 @@ func verifyAll(ctx context.Context, run *trace.Run) ([]verified, error) {
 	return judged, nil
 }
 
-func printVerified(stdout io.Writer, judged []verified, asJSON bool) error {
+func printVerified(stdout io.Writer, judged []verified, readings *verifiedReadings, asJSON bool) error {
 	if asJSON {
-		return printVerifiedJSON(stdout, judged)
+		return printVerifiedJSON(stdout, judged, readings)
 	}
 	for _, v := range judged {
 		if _, err := fmt.Fprintln(stdout, v.line()); err != nil {
 			return err
 		}
+	}
+	if readings != nil {
+		_, err := fmt.Fprintln(stdout, readings.line())
+		return err
 	}
 	return nil
 }
@@ -114,41 +125,32 @@ func (v *verified) line() string {
 	return line
 }
 
-func printVerifiedJSON(stdout io.Writer, judged []verified) error {
-	type mismatch struct {
-		Seq      int64  `json:"seq"` // -1: only the block is known
-		Kind     string `json:"kind,omitempty"`
-		Expected string `json:"expected,omitempty"`
-		Found    string `json:"found,omitempty"`
-		FirstSeq int64  `json:"first_seq"` // of the block; -1: all checksums are right
-		LastSeq  int64  `json:"last_seq"`
-		Message  string `json:"message"`
-	}
+func printVerifiedJSON(stdout io.Writer, judged []verified, readings *verifiedReadings) error {
 	type process struct {
-		Process  string    `json:"process"`
-		OK       bool      `json:"ok"`
-		Events   int64     `json:"events"`
-		Allocs   int64     `json:"allocs"`
-		Frees    int64     `json:"frees"`
-		Growths  int64     `json:"growths"`
-		Arenas   int64     `json:"arenas"`
-		Complete bool      `json:"complete"`
-		EndSeq   int64     `json:"end_seq"`
-		EndsAt   string    `json:"ends_at,omitempty"`
-		Mismatch *mismatch `json:"mismatch,omitempty"`
+		Process  string        `json:"process"`
+		OK       bool          `json:"ok"`
+		Events   int64         `json:"events"`
+		Allocs   int64         `json:"allocs"`
+		Frees    int64         `json:"frees"`
+		Growths  int64         `json:"growths"`
+		Arenas   int64         `json:"arenas"`
+		Complete bool          `json:"complete"`
+		EndSeq   int64         `json:"end_seq"`
+		EndsAt   string        `json:"ends_at,omitempty"`
+		Mismatch *jsonMismatch `json:"mismatch,omitempty"`
 	}
 	out := struct {
-		OK        bool      `json:"ok"`
-		Processes []process `json:"processes"`
-	}{OK: true}
+		OK        bool          `json:"ok"`
+		Processes []process     `json:"processes"`
+		Readings  *jsonReadings `json:"readings"`
+	}{OK: true, Readings: newJSONReadings(readings)}
+	if out.Readings != nil {
+		out.OK = out.Readings.OK
+	}
 	for _, v := range judged {
 		if m := v.Mismatch; m != nil {
 			out.OK = false
-			wrong := &mismatch{Seq: m.Seq, Expected: m.Expected, Found: m.Found, FirstSeq: m.FirstSeq, LastSeq: m.LastSeq, Message: m.Error()}
-			if m.Seq >= 0 {
-				wrong.Kind = m.Kind.String()
-			}
-			out.Processes = append(out.Processes, process{Process: v.Process, EndSeq: -1, Mismatch: wrong})
+			out.Processes = append(out.Processes, process{Process: v.Process, EndSeq: -1, Mismatch: newJSONMismatch(m)})
 			continue
 		}
 		r := v.Result

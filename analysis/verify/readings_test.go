@@ -1,0 +1,64 @@
+package verify_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"github.com/memprof/memprof/analysis/verify"
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
+)
+
+func TestReadings(t *testing.T) {
+	const events = 10_000 // three blocks of checksums
+	tests := []struct {
+		name   string
+		change func(rows []trace.Event) []trace.Event
+		wrong  bool
+		seq    int64 // of the mismatch, -1 where only the block is known
+		first  int64 // of the block
+	}{
+		{name: "untouched"},
+		{name: "a byte more", change: func(rows []trace.Event) []trace.Event {
+			rows[5000].Provided++
+			return rows
+		}, wrong: true, seq: -1, first: trace.BlockEvents},
+		{name: "one left out", change: func(rows []trace.Event) []trace.Event {
+			return append(rows[:9000], rows[9001:]...)
+		}, wrong: true, seq: 9000, first: 2 * trace.BlockEvents},
+		{name: "none of ours", change: func(rows []trace.Event) []trace.Event {
+			rows[7].Kind = trace.KindAlloc
+			return rows
+		}, wrong: true, seq: 7, first: 0},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			job, texts := tracetest.Training(10)
+			readings := make([]trace.Event, events)
+			for i := range readings {
+				readings[i] = trace.Event{Kind: trace.KindDeviceUsed, Time: int64(i) << 20, Arena: trace.NoArena, Requested: 80 << 30, Provided: int64(i % 7), Context: 1}
+			}
+			tracetest.WriteRun(t, dir, tracetest.Process{Events: job, Texts: texts}, tracetest.Process{
+				Meta: trace.ProcessMeta{Name: trace.ReadingsName}, Events: readings, Texts: []string{"", "all=1"},
+			})
+			if test.change != nil {
+				tracetest.Rewrite(t, filepath.Join(dir, "device-0000.parquet"), test.change)
+			}
+			run, err := trace.Open(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, err := verify.Readings(context.Background(), run.Readings)
+			var mismatch *verify.Mismatch
+			if errors.As(err, &mismatch) != test.wrong || !test.wrong && (err != nil || n != events) {
+				t.Fatalf("%d events, error %v", n, err)
+			}
+			if test.wrong && (mismatch.Process != trace.ReadingsName || mismatch.Seq != test.seq || mismatch.FirstSeq != test.first) {
+				t.Errorf("mismatch %+v, want seq %d in the block from %d", mismatch, test.seq, test.first)
+			}
+		})
+	}
+}
