@@ -1,0 +1,269 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
+)
+
+const (
+	mebi  = int64(1) << 20
+	milli = int64(1_000_000)
+)
+
+// holder is a process that reserves 100 MiB, of which it hands out 60, and whose context
+// takes 300 MiB.
+func holder(pid int, name string) tracetest.Process {
+	const base = int64(1) << 44
+	event := func(ms int64, kind trace.Kind, addr, requested, provided int64, context int32) trace.Event {
+		return trace.Event{Time: ms * milli, Kind: kind, Addr: addr, Requested: requested, Provided: provided, Context: context}
+	}
+	return tracetest.Process{
+		Meta:  trace.ProcessMeta{Name: name, PID: pid, Rank: -1, LocalRank: -1, WorldSize: -1},
+		Texts: []string{"", "growth=double coalesces=1 uuid=GPU-22222222", "what=context", "call=cudaMalloc\tlibrary=libnccl.so.2"},
+		Events: []trace.Event{
+			event(10, trace.KindOverhead, 0, 0, 300*mebi, 2),
+			event(20, trace.KindArena, base, -1, 1<<40, 1),
+			event(30, trace.KindMap, base, 0, 100*mebi, 0),
+			event(40, trace.KindExternalAlloc, 5<<30, 16*mebi, 16*mebi, 3),
+			event(50, trace.KindAlloc, base, 60*mebi, 60*mebi, 0),
+			event(1000, trace.KindFree, base, 60*mebi, 60*mebi, 0),
+		},
+	}
+}
+
+// readingsBeside are those of a machine with two GPUs, the second of which the job uses:
+// what the device has in use, and each process where told.
+func readingsBeside(used int64, byProcess map[int]int64) tracetest.Process {
+	texts := []string{"", "all=1"}
+	read := func(ms int64, bytes int64, context int32) trace.Event {
+		return trace.Event{Time: ms * milli, Kind: trace.KindDeviceUsed, Device: 1, Arena: trace.NoArena, Requested: 80 << 30, Provided: bytes, Context: context}
+	}
+	events := []trace.Event{read(0, 1000*mebi, 1), read(60, used, 1), read(1060, used, 1)}
+	for pid, bytes := range byProcess {
+		texts = append(texts, "pid="+strings.TrimSpace(jsonText(pid)))
+		events = append(events, read(60, bytes, int32(len(texts)-1)), read(1060, bytes, int32(len(texts)-1)))
+	}
+	return tracetest.Process{Meta: trace.ProcessMeta{Name: trace.ReadingsName, Rank: -1}, Events: events, Texts: texts}
+}
+
+func jsonText(value any) string {
+	text, _ := json.Marshal(value)
+	return string(text)
+}
+
+// writeBooks makes a run on two GPUs.
+func writeBooks(t *testing.T, processes ...tracetest.Process) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	tracetest.WriteRun(t, dir, processes...)
+	err := trace.WriteInfo(dir, &trace.Info{
+		ID: tracetest.RunID, Command: []string{"job"}, Options: map[string]string{readingsOption: readingsOfNVML},
+		GPUs: []trace.GPU{{Index: 0, UUID: "GPU-11111111", Memory: 80 << 30}, {Index: 1, UUID: "GPU-22222222", Memory: 80 << 30}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// memprof runs a command in this process.
+func memprof(args ...string) (code int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	code = run(&out, &errs, args)
+	return code, out.String(), errs.String()
+}
+
+// bookOf is what report --json says of the peak of each process.
+type bookOf struct {
+	Process string
+	Books   struct {
+		Scope     string   `json:"scope"`
+		Processes []string `json:"processes"`
+		Missing   string   `json:"missing"`
+		Peak      struct {
+			Tensors     int64  `json:"tensors"`
+			Reserve     int64  `json:"reserve"`
+			Other       int64  `json:"other_libraries"`
+			Context     int64  `json:"context_and_modules"`
+			Used        *int64 `json:"used"`
+			Unexplained *int64 `json:"unexplained"`
+		} `json:"peak"`
+	}
+}
+
+func reportBooks(t *testing.T, dir string) (found []bookOf, stderr string) {
+	t.Helper()
+	code, out, stderr := memprof("report", "--json", "--no-plots", dir)
+	if code != 0 {
+		t.Fatalf("report ended with %d: %s", code, stderr)
+	}
+	var all struct {
+		Processes []struct {
+			Process string            `json:"process"`
+			Devices []json.RawMessage `json:"devices"`
+		} `json:"processes"`
+	}
+	if err := json.Unmarshal([]byte(out), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all.Processes {
+		book := bookOf{Process: p.Process}
+		if err := json.Unmarshal(p.Devices[0], &book); err != nil {
+			t.Fatal(err)
+		}
+		found = append(found, book)
+	}
+	return found, stderr
+}
+
+// 64 MiB that no event tells of are in the books, by process and by device.
+func TestBooksFindTheHidden(t *testing.T) {
+	const explained, hidden = 416 * mebi, 64 * mebi
+	one, two := holder(71, "pid71"), holder(72, "pid72")
+	tests := []struct {
+		name      string
+		processes []tracetest.Process
+		scope     string
+		who       int   // processes summed
+		used      int64 // of the first process's books
+		want      int64 // unexplained
+	}{
+		{"by process", []tracetest.Process{one, two, readingsBeside(5000*mebi, map[int]int64{71: explained + hidden, 72: explained})}, "process", 1, explained + hidden, hidden},
+		{"by device", []tracetest.Process{one, readingsBeside(1000*mebi+explained+hidden, nil)}, "device", 1, explained + hidden, hidden},
+		{"two by device", []tracetest.Process{one, two, readingsBeside(1000*mebi+2*explained+hidden, nil)}, "device", 2, 2*explained + hidden, hidden},
+		{"ids of others", []tracetest.Process{one, readingsBeside(1000*mebi+explained-hidden, map[int]int64{5: mebi})}, "device", 1, explained - hidden, -hidden},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			dir := writeBooks(t, test.processes...)
+			books, stderr := reportBooks(t, dir)
+			if stderr != "" {
+				t.Errorf("stderr: %s", stderr)
+			}
+			b := books[0].Books
+			if b.Scope != test.scope || len(b.Processes) != test.who || b.Missing != "" {
+				t.Fatalf("%+v", b)
+			}
+			if b.Peak.Used == nil || *b.Peak.Used != test.used || *b.Peak.Unexplained != test.want {
+				t.Errorf("peak %s, want used %d and unexplained %d", jsonText(b.Peak), test.used, test.want)
+			}
+			if n := int64(test.who); b.Peak.Tensors != n*60*mebi || b.Peak.Reserve != n*40*mebi || b.Peak.Other != n*16*mebi || b.Peak.Context != n*300*mebi {
+				t.Errorf("peak %s", jsonText(b.Peak))
+			}
+		})
+	}
+}
+
+// Recordings whose readings are damaged or gone are reported, say so, and pass no gate.
+func TestBooksWithoutGoodReadings(t *testing.T) {
+	part := func(dir string) string { return filepath.Join(dir, "device-0000.parquet") }
+	tests := []struct {
+		name   string
+		damage func(t *testing.T, dir string) error
+		says   string
+		verify int
+	}{
+		{"cut", func(_ *testing.T, dir string) error { return os.Truncate(part(dir), 200) }, "truncated", exitUsage},
+		{"gone", func(_ *testing.T, dir string) error { return os.Remove(part(dir)) }, "the parts of the readings are missing", 0},
+		{"nonsense", func(t *testing.T, dir string) error {
+			tracetest.Rewrite(t, part(dir), func(rows []trace.Event) []trace.Event {
+				rows[1].Provided = -5
+				return rows
+			})
+			return nil
+		}, "-5 bytes used on device 1", exitViolated},
+		{"no library", func(_ *testing.T, dir string) error {
+			info, err := trace.ReadInfo(dir)
+			if err != nil {
+				return err
+			}
+			info.Options[readingsOption] = "none: libnvidia-ml.so.1 is not on this machine"
+			if err := trace.WriteInfo(dir, info); err != nil {
+				return err
+			}
+			return os.Remove(part(dir))
+		}, "libnvidia-ml.so.1 is not on this machine", 0},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			training, texts := tracetest.Training(100)
+			dir := writeBooks(t, tracetest.Process{Events: training, Texts: texts}, readingsBeside(2000*mebi, nil))
+			if err := test.damage(t, dir); err != nil {
+				t.Fatal(err)
+			}
+			books, _ := reportBooks(t, dir)
+			b := books[0].Books
+			if len(books) != 1 || !strings.Contains(b.Missing, test.says) || b.Peak.Used != nil || b.Peak.Unexplained != nil {
+				t.Errorf("books %s, want %q missing", jsonText(books), test.says)
+			}
+			if code, _, stderr := memprof("check", "--gate", "books.unexplained < 2%", dir); code != exitUsage || !strings.Contains(stderr, "no value for books.unexplained") {
+				t.Errorf("check ended with %d: %s", code, stderr)
+			}
+			if code, out, stderr := memprof("verify", dir); test.verify != 0 && code != test.verify {
+				t.Errorf("verify ended with %d, want %d: %s%s", code, test.verify, out, stderr)
+			}
+		})
+	}
+}
+
+func TestBooksOfAPartAlone(t *testing.T) {
+	dir := writeBooks(t, holder(71, "pid71"), readingsBeside(2000*mebi, nil))
+	books, _ := reportBooks(t, filepath.Join(dir, "pid71-0000.parquet"))
+	if b := books[0].Books; !strings.Contains(b.Missing, "a part alone") || b.Peak.Used != nil {
+		t.Errorf("%s", jsonText(books))
+	}
+}
+
+func TestCheckGatesBooks(t *testing.T) {
+	dir := writeBooks(t, holder(71, "pid71"), readingsBeside(1000*mebi+520*mebi, nil))
+	for gate, want := range map[string]int{
+		"books.unexplained < 20.1%": 0, "books.unexplained < 19.9%": exitViolated,
+		"books.unexplained.bytes == 104MiB": 0, "books.other_libraries == 16MiB": 0,
+		"books.context == 300MiB": 0, "used.peak == 520MiB": 0,
+	} {
+		if code, out, stderr := memprof("check", "--gate", gate, dir); code != want {
+			t.Errorf("%s: exit %d, want %d: %s%s", gate, code, want, out, stderr)
+		}
+	}
+}
+
+func TestCardOf(t *testing.T) {
+	gpus := []trace.GPU{{UUID: "GPU-aaaa-1"}, {UUID: "GPU-bbbb-2"}, {UUID: "GPU-cccc-3"}}
+	tests := []struct {
+		name    string
+		uuid    string // of the arena on device 1
+		visible string // "unset" for none
+		ordinal int32
+		want    int
+	}{
+		{"by name", "GPU-CCCC-3", "unset", 1, 2},
+		{"the name goes before the order", "GPU-aaaa-1", "2,1", 1, 0},
+		{"of another device's arena", "GPU-cccc-3", "unset", 0, 0},
+		{"by order", "", "unset", 2, 2},
+		{"beyond the list", "", "unset", 3, -1},
+		{"by order of those visible", "", "2, 0", 1, 0},
+		{"beyond those visible", "", "2", 1, -1},
+		{"visible by name", "", "GPU-bbbb,GPU-cccc", 1, 2},
+		{"none visible", "", "", 0, -1},
+		{"hidden by a negative", "", "-1", 0, -1},
+		{"a name that is not there", "MIG-dddd", "unset", 1, 1},
+	}
+	for _, test := range tests {
+		info := &trace.Info{GPUs: gpus, Options: map[string]string{}}
+		if test.visible != "unset" {
+			info.Options[visibleOption] = test.visible
+		}
+		result := &analysis.Result{Arenas: []analysis.ArenaInfo{{Device: 1, Options: map[string]string{"uuid": test.uuid}}}}
+		if got := cardOf(result, test.ordinal, info); got != test.want {
+			t.Errorf("%s: %d, want %d", test.name, got, test.want)
+		}
+	}
+}
