@@ -154,7 +154,7 @@ gc.collect()
 torch.cuda.synchronize()
 torch.cuda.empty_cache()
 after = torch.cuda.memory_reserved()
-assert after < before and after <= 64 << 20, (before, after)
+assert after < before, (before, after)
 """,
     )
     count = suite.count(directory, "pool_release")

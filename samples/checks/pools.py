@@ -70,7 +70,23 @@ os.environ.setdefault("MASTER_PORT", "29511")
 os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
 dist.init_process_group("nccl", rank=0, world_size=1, device_id=torch.device("cuda", 0))
 backend = dist.group.WORLD._get_backend(torch.device("cuda", 0))
-pool = torch.cuda.MemPool(backend.mem_allocator)
+try:
+    allocator = backend.mem_allocator
+except RuntimeError:  # not in this build: the same calls through a plug-in
+    import glob, subprocess, tempfile
+    source = '''
+#include <dlfcn.h>
+#include <stddef.h>
+static void *find(const char *name) { void *nccl = dlopen("libnccl.so.2", RTLD_NOLOAD | RTLD_NOW); return nccl ? dlsym(nccl, name) : nullptr; }
+extern "C" void *take(size_t size, int, void *) { auto f = (int (*)(void **, size_t))find("ncclMemAlloc"); void *p = nullptr; return f && f(&p, size) == 0 ? p : nullptr; }
+extern "C" void give(void *p, size_t, int, void *) { auto f = (int (*)(void *))find("ncclMemFree"); if (f) f(p); }
+'''
+    folder = tempfile.mkdtemp()
+    open(folder + "/nccl.cpp", "w").write(source)
+    subprocess.run(["c++", "-shared", "-fPIC", folder + "/nccl.cpp", "-o", folder + "/nccl.so", "-ldl"], check=True)
+    plug = torch.cuda.memory.CUDAPluggableAllocator(folder + "/nccl.so", "take", "give")
+    allocator = plug.allocator()
+pool = torch.cuda.MemPool(allocator)
 with torch.cuda.use_mem_pool(pool):
     x = torch.arange(1 << 20, dtype=torch.float32, device="cuda")
 backend.register_mem_pool(pool)
@@ -144,7 +160,7 @@ try:
     torch.empty(int(total * 0.02), dtype=torch.uint8, device="cuda")
     print("result no error")
 except torch.OutOfMemoryError:
-    print("result error", seen == [(0, int(total * 0.02))] or len(seen))
+    print("result error", [device for device, size in seen], all(size >= int(total * 0.02) for device, size in seen))
 torch.cuda.set_per_process_memory_fraction(1.0)
 torch.cuda.empty_cache()
 print("result", torch.cuda.memory_allocated(), torch.cuda.memory_reserved())
