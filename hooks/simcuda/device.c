@@ -56,6 +56,7 @@ static void configure(void) {
     settings.granularity = (uint64_t)2 << 20;
   }
   settings.memory = size_from("MEMPROF_SIM_MEMORY", (uint64_t)80 << 30);
+  settings.context = size_from("MEMPROF_SIM_CONTEXT", 0);
   uint64_t count = size_from("MEMPROF_SIM_DEVICES", 1);
   settings.devices = count > SIM_MAX_DEVICES ? SIM_MAX_DEVICES : (int)count;
   for (int i = 0; i < settings.devices; i++) devices[i] = (struct CUctx_st){.ordinal = i, .memfd = -1};
@@ -188,19 +189,27 @@ SIM_API CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
   return sim_leave("cuDeviceCanAccessPeer", result, "device=%d peer=%d", device, peer);
 }
 
+static CUresult retain(struct CUctx_st *context) {
+  CUresult result = context->retained == 0 ? sim_charge(context, settings.context, &context->context) : CUDA_SUCCESS;
+  if (result == CUDA_SUCCESS) context->retained++;
+  return result;
+}
+
+static void let_go(struct CUctx_st *context) {
+  if (--context->retained == 0) sim_uncharge(&context->context);
+}
+
 SIM_API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
   CUresult result = device_call("cuDevicePrimaryCtxRetain", device, context);
-  if (result == CUDA_SUCCESS) {
-    *context = sim_device(device);
-    (*context)->retained++;
-  }
+  if (result == CUDA_SUCCESS) result = retain(sim_device(device));
+  if (result == CUDA_SUCCESS) *context = sim_device(device);
   return sim_leave("cuDevicePrimaryCtxRetain", result, "device=%d", device);
 }
 
 SIM_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
   CUresult result = device_call("cuDevicePrimaryCtxRelease", device, &device);
   if (result == CUDA_SUCCESS && sim_device(device)->retained == 0) result = CUDA_ERROR_INVALID_CONTEXT;
-  if (result == CUDA_SUCCESS) sim_device(device)->retained--;
+  if (result == CUDA_SUCCESS) let_go(sim_device(device));
   return sim_leave("cuDevicePrimaryCtxRelease", result, "device=%d", device);
 }
 
@@ -258,6 +267,30 @@ SIM_API CUresult cuCtxPopCurrent_v2(CUcontext *context) {
 }
 
 SIM_API CUresult cuCtxPopCurrent(CUcontext *context) { return cuCtxPopCurrent_v2(context); }
+
+// A context of one's own is the device's primary one here.
+SIM_API CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
+  CUresult result = device_call("cuCtxCreate", device, context);
+  if (result == CUDA_SUCCESS && context_count == CONTEXT_DEPTH) result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS) result = retain(sim_device(device));
+  if (result == CUDA_SUCCESS) *context = contexts[context_count++] = sim_device(device);
+  return sim_leave("cuCtxCreate", result, "device=%d flags=%u", device, flags);
+}
+
+SIM_API CUresult cuCtxCreate_v4(CUcontext *context, void *parameters, unsigned int flags, CUdevice device) {
+  (void)parameters;
+  return cuCtxCreate_v2(context, flags, device);
+}
+
+SIM_API CUresult cuCtxDestroy_v2(CUcontext context) {
+  CUresult result = sim_enter("cuCtxDestroy", true);
+  if (result == CUDA_SUCCESS && (context == NULL || !is_context(context) || context->retained == 0)) result = CUDA_ERROR_INVALID_CONTEXT;
+  if (result == CUDA_SUCCESS) {
+    if (sim_current() == context) context_count--;
+    let_go(context);
+  }
+  return sim_leave("cuCtxDestroy", result, "%s", "");
+}
 
 SIM_API CUresult cuCtxGetDevice(CUdevice *device) {
   CUresult result = sim_enter("cuCtxGetDevice", true);

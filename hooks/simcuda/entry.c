@@ -36,6 +36,9 @@ static const struct error_text error_texts[] = {
     {CUDA_ERROR_PEER_ACCESS_NOT_ENABLED, "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED", "peer access has not been enabled"},
     {CUDA_ERROR_NOT_PERMITTED, "CUDA_ERROR_NOT_PERMITTED", "operation not permitted"},
     {CUDA_ERROR_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported"},
+    {CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+    {CUDA_ERROR_STREAM_CAPTURE_INVALIDATED, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+    {CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD, "CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to terminate a thread-local capture sequence from another thread"},
     {CUDA_ERROR_UNKNOWN, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
@@ -63,19 +66,26 @@ SIM_API CUresult cuGetErrorString(CUresult error, const char **out) {
 // not look at types.
 typedef void entry(void);
 SIM_API CUresult cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *status);
+SIM_API CUresult cuGetProcAddress(const char *symbol, void **out, int version, uint64_t flags);
 
-extern entry cuCtxEnablePeerAccess, cuCtxGetCurrent, cuCtxGetDevice, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2,
-    cuCtxSetCurrent, cuCtxSynchronize, cuDeviceCanAccessPeer, cuDeviceGet, cuDeviceGetAttribute,
-    cuDeviceGetCount, cuDeviceGetName, cuDeviceGetUuid_v2, cuDevicePrimaryCtxGetState,
-    cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain, cuDeviceTotalMem_v2, cuDriverGetVersion,
-    cuEventCreate, cuEventDestroy_v2, cuEventElapsedTime_v2, cuEventQuery, cuEventRecord, cuEventSynchronize,
-    cuInit, cuMemAddressFree, cuMemAddressReserve, cuMemAlloc_v2, cuMemAllocAsync, cuMemAllocManaged,
-    cuMemAllocPitch_v2, cuMemCreate, cuMemExportToShareableHandle, cuMemFree_v2, cuMemFreeAsync,
-    cuMemFreeHost, cuMemGetAccess, cuMemGetAddressRange_v2, cuMemGetAllocationGranularity,
-    cuMemGetAllocationPropertiesFromHandle, cuMemGetInfo_v2, cuMemHostAlloc, cuMemMap, cuMemRelease,
-    cuMemRetainAllocationHandle, cuMemSetAccess, cuMemUnmap, cuMemcpy, cuMemcpyAsync, cuMemcpyDtoDAsync_v2,
-    cuMemcpyDtoD_v2, cuMemcpyDtoHAsync_v2, cuMemcpyDtoH_v2, cuMemcpyHtoDAsync_v2, cuMemcpyHtoD_v2,
-    cuMemsetD8_v2, cuMemsetD8Async, cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2,
+extern entry cuArray3DCreate_v2, cuArrayCreate_v2, cuArrayDestroy, cuCtxCreate_v4, cuCtxDestroy_v2,
+    cuCtxEnablePeerAccess, cuCtxGetCurrent, cuCtxGetDevice, cuCtxPopCurrent_v2, cuCtxPushCurrent_v2,
+    cuCtxSetCurrent, cuCtxSetLimit, cuCtxSynchronize, cuDeviceCanAccessPeer, cuDeviceGet, cuDeviceGetAttribute,
+    cuDeviceGetCount, cuDeviceGetDefaultMemPool, cuDeviceGetName, cuDeviceGetUuid_v2, cuDevicePrimaryCtxGetState,
+    cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain, cuDeviceTotalMem_v2, cuDriverGetVersion, cuEventCreate,
+    cuEventDestroy_v2, cuEventElapsedTime_v2, cuEventQuery, cuEventRecord, cuEventSynchronize, cuFuncLoad,
+    cuGraphDestroy, cuInit, cuKernelGetFunction, cuLaunchKernel, cuLibraryGetKernel, cuLibraryGetModule,
+    cuLibraryLoadData, cuLibraryUnload, cuMemAddressFree, cuMemAddressReserve, cuMemAllocAsync,
+    cuMemAllocAsync_ptsz, cuMemAllocFromPoolAsync, cuMemAllocFromPoolAsync_ptsz, cuMemAllocHost_v2,
+    cuMemAllocManaged, cuMemAllocPitch_v2, cuMemAlloc_v2, cuMemCreate, cuMemExportToShareableHandle, cuMemFreeAsync,
+    cuMemFreeAsync_ptsz, cuMemFreeHost, cuMemFree_v2, cuMemGetAccess, cuMemGetAddressRange_v2,
+    cuMemGetAllocationGranularity, cuMemGetAllocationPropertiesFromHandle, cuMemGetInfo_v2, cuMemHostAlloc,
+    cuMemMap, cuMemPoolCreate, cuMemPoolDestroy, cuMemRelease, cuMemRetainAllocationHandle, cuMemSetAccess,
+    cuMemUnmap, cuMemcpy, cuMemcpyAsync, cuMemcpyDtoDAsync_v2, cuMemcpyDtoD_v2, cuMemcpyDtoHAsync_v2,
+    cuMemcpyDtoH_v2, cuMemcpyHtoDAsync_v2, cuMemcpyHtoD_v2, cuMemsetD8Async, cuMemsetD8_v2, cuModuleGetFunction,
+    cuModuleLoadData, cuModuleLoadDataEx, cuModuleLoadFatBinary, cuModuleUnload, cuPointerGetAttribute,
+    cuPointerGetAttributes, cuStreamBeginCaptureToGraph, cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz,
+    cuStreamCreate, cuStreamCreateWithPriority, cuStreamDestroy_v2, cuStreamEndCapture, cuStreamEndCapture_ptsz,
     cuStreamGetCtx, cuStreamIsCapturing, cuStreamQuery, cuStreamSynchronize, cuStreamWaitEvent,
     cuThreadExchangeStreamCaptureMode;
 
@@ -86,17 +96,24 @@ struct named {
 
 // By the name without the ABI's version, which is how cuGetProcAddress is asked.
 static const struct named entries[] = {
+    {"cuArray3DCreate", cuArray3DCreate_v2},
+    {"cuArrayCreate", cuArrayCreate_v2},
+    {"cuArrayDestroy", cuArrayDestroy},
+    {"cuCtxCreate", cuCtxCreate_v4},
+    {"cuCtxDestroy", cuCtxDestroy_v2},
     {"cuCtxEnablePeerAccess", cuCtxEnablePeerAccess},
     {"cuCtxGetCurrent", cuCtxGetCurrent},
     {"cuCtxGetDevice", cuCtxGetDevice},
     {"cuCtxPopCurrent", cuCtxPopCurrent_v2},
     {"cuCtxPushCurrent", cuCtxPushCurrent_v2},
     {"cuCtxSetCurrent", cuCtxSetCurrent},
+    {"cuCtxSetLimit", cuCtxSetLimit},
     {"cuCtxSynchronize", cuCtxSynchronize},
     {"cuDeviceCanAccessPeer", cuDeviceCanAccessPeer},
     {"cuDeviceGet", cuDeviceGet},
     {"cuDeviceGetAttribute", cuDeviceGetAttribute},
     {"cuDeviceGetCount", cuDeviceGetCount},
+    {"cuDeviceGetDefaultMemPool", cuDeviceGetDefaultMemPool},
     {"cuDeviceGetName", cuDeviceGetName},
     {"cuDeviceGetUuid", cuDeviceGetUuid_v2},
     {"cuDevicePrimaryCtxGetState", cuDevicePrimaryCtxGetState},
@@ -110,13 +127,23 @@ static const struct named entries[] = {
     {"cuEventQuery", cuEventQuery},
     {"cuEventRecord", cuEventRecord},
     {"cuEventSynchronize", cuEventSynchronize},
+    {"cuFuncLoad", cuFuncLoad},
     {"cuGetErrorName", (entry *)cuGetErrorName},
     {"cuGetErrorString", (entry *)cuGetErrorString},
+    {"cuGraphDestroy", cuGraphDestroy},
     {"cuInit", cuInit},
+    {"cuKernelGetFunction", cuKernelGetFunction},
+    {"cuLaunchKernel", cuLaunchKernel},
+    {"cuLibraryGetKernel", cuLibraryGetKernel},
+    {"cuLibraryGetModule", cuLibraryGetModule},
+    {"cuLibraryLoadData", cuLibraryLoadData},
+    {"cuLibraryUnload", cuLibraryUnload},
     {"cuMemAddressFree", cuMemAddressFree},
     {"cuMemAddressReserve", cuMemAddressReserve},
     {"cuMemAlloc", cuMemAlloc_v2},
     {"cuMemAllocAsync", cuMemAllocAsync},
+    {"cuMemAllocFromPoolAsync", cuMemAllocFromPoolAsync},
+    {"cuMemAllocHost", cuMemAllocHost_v2},
     {"cuMemAllocManaged", cuMemAllocManaged},
     {"cuMemAllocPitch", cuMemAllocPitch_v2},
     {"cuMemCreate", cuMemCreate},
@@ -131,43 +158,71 @@ static const struct named entries[] = {
     {"cuMemGetInfo", cuMemGetInfo_v2},
     {"cuMemHostAlloc", cuMemHostAlloc},
     {"cuMemMap", cuMemMap},
+    {"cuMemPoolCreate", cuMemPoolCreate},
+    {"cuMemPoolDestroy", cuMemPoolDestroy},
     {"cuMemRelease", cuMemRelease},
     {"cuMemRetainAllocationHandle", cuMemRetainAllocationHandle},
     {"cuMemSetAccess", cuMemSetAccess},
     {"cuMemUnmap", cuMemUnmap},
     {"cuMemcpy", cuMemcpy},
     {"cuMemcpyAsync", cuMemcpyAsync},
-    {"cuMemcpyDtoDAsync", cuMemcpyDtoDAsync_v2},
     {"cuMemcpyDtoD", cuMemcpyDtoD_v2},
-    {"cuMemcpyDtoHAsync", cuMemcpyDtoHAsync_v2},
+    {"cuMemcpyDtoDAsync", cuMemcpyDtoDAsync_v2},
     {"cuMemcpyDtoH", cuMemcpyDtoH_v2},
-    {"cuMemcpyHtoDAsync", cuMemcpyHtoDAsync_v2},
+    {"cuMemcpyDtoHAsync", cuMemcpyDtoHAsync_v2},
     {"cuMemcpyHtoD", cuMemcpyHtoD_v2},
+    {"cuMemcpyHtoDAsync", cuMemcpyHtoDAsync_v2},
     {"cuMemsetD8", cuMemsetD8_v2},
     {"cuMemsetD8Async", cuMemsetD8Async},
+    {"cuModuleGetFunction", cuModuleGetFunction},
+    {"cuModuleLoadData", cuModuleLoadData},
+    {"cuModuleLoadDataEx", cuModuleLoadDataEx},
+    {"cuModuleLoadFatBinary", cuModuleLoadFatBinary},
+    {"cuModuleUnload", cuModuleUnload},
+    {"cuPointerGetAttribute", cuPointerGetAttribute},
+    {"cuPointerGetAttributes", cuPointerGetAttributes},
+    {"cuStreamBeginCapture", cuStreamBeginCapture_v2},
+    {"cuStreamBeginCaptureToGraph", cuStreamBeginCaptureToGraph},
     {"cuStreamCreate", cuStreamCreate},
     {"cuStreamCreateWithPriority", cuStreamCreateWithPriority},
     {"cuStreamDestroy", cuStreamDestroy_v2},
+    {"cuStreamEndCapture", cuStreamEndCapture},
     {"cuStreamGetCtx", cuStreamGetCtx},
     {"cuStreamIsCapturing", cuStreamIsCapturing},
     {"cuStreamQuery", cuStreamQuery},
     {"cuStreamSynchronize", cuStreamSynchronize},
     {"cuStreamWaitEvent", cuStreamWaitEvent},
     {"cuThreadExchangeStreamCaptureMode", cuThreadExchangeStreamCaptureMode},
-    {"cuGetProcAddress", (entry *)cuGetProcAddress_v2},
 };
 
-static entry *find(const char *name) {
-  for (size_t i = 0; i < sizeof entries / sizeof *entries; i++)
-    if (strcmp(entries[i].name, name) == 0) return entries[i].function;
+// Those that take stream 0 for the calling thread's own.
+static const struct named of_threads[] = {
+    {"cuMemAllocAsync", cuMemAllocAsync_ptsz},
+    {"cuMemAllocFromPoolAsync", cuMemAllocFromPoolAsync_ptsz},
+    {"cuMemFreeAsync", cuMemFreeAsync_ptsz},
+    {"cuStreamBeginCapture", cuStreamBeginCapture_v2_ptsz},
+    {"cuStreamEndCapture", cuStreamEndCapture_ptsz},
+};
+
+static entry *find(const struct named *names, size_t count, const char *name) {
+  for (size_t i = 0; i < count; i++)
+    if (strcmp(names[i].name, name) == 0) return names[i].function;
   return NULL;
+}
+
+// Its own second version takes one argument more, and is what programs of CUDA 12 mean.
+static entry *find_for(const char *name, int version, uint64_t flags) {
+  entry *found = NULL;
+  if (strcmp(name, "cuGetProcAddress") == 0) return version < 12000 ? (entry *)cuGetProcAddress : (entry *)cuGetProcAddress_v2;
+  if ((flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0) found = find(of_threads, sizeof of_threads / sizeof *of_threads, name);
+  return found != NULL ? found : find(entries, sizeof entries / sizeof *entries, name);
 }
 
 SIM_API CUresult cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *status) {
   CUresult result = sim_enter("cuGetProcAddress", false);
   if (result == CUDA_SUCCESS && (symbol == NULL || out == NULL)) result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS) {
-    entry *found = find(symbol);
+    entry *found = find_for(symbol, version, flags);
     memcpy(out, &found, sizeof found);
     if (status != NULL) *status = found != NULL ? CU_GET_PROC_ADDRESS_SUCCESS : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
   }

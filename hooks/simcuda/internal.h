@@ -39,10 +39,11 @@ struct CUctx_st {
   uint64_t used;       // bytes of the extents alive
   uint32_t retained;   // references to the primary context
   uint32_t peers;      // devices whose memory this one was given access to, a bit each
+  struct sim_extent *context;  // what the context itself takes (MEMPROF_SIM_CONTEXT), or NULL
 };
 
 struct sim_settings {
-  uint64_t memory, granularity;
+  uint64_t memory, granularity, context;
   int devices;
 };
 
@@ -57,6 +58,28 @@ void sim_wake(void);
 const struct sim_settings *sim_settings(void);
 struct CUctx_st *sim_device(int ordinal);  // NULL when there is none of that number
 struct CUctx_st *sim_current(void);        // of the calling thread, or NULL
+
+// memory.c: plain memory, for other kinds of it.
+CUresult sim_allocate(uint64_t size, uint64_t *addr);  // on the current device
+bool sim_plain(uint64_t addr);                         // the start of a plain allocation
+
+// stream.c
+bool sim_is_stream(CUstream stream);
+
+// capture.c: streams being captured into graphs.
+CUresult sim_forbidden(void);  // the answer to a call that a capture in progress forbids; spoils that capture
+bool sim_in_capture(CUstream stream);
+void sim_forget_capture(CUstream stream);
+
+// module.c: what contexts and code take of a device's memory.
+CUresult sim_charge(struct CUctx_st *device, uint64_t bytes, struct sim_extent **extent);
+void sim_uncharge(struct sim_extent **extent);
+
+// runtime.c: the frame of a runtime call, as sim_enter and sim_leave are of a driver call,
+// and the driver's functions by name.
+CUresult sim_runtime_begin(const char *name);            // with a current context
+CUresult sim_runtime_end(const char *name, CUresult result, uint64_t pointer, uint64_t value);
+void sim_runtime_driver(const char *name, void *target);  // stores the function at target
 
 // inject.c
 void sim_inject_init(const char *specification);

@@ -87,8 +87,17 @@ static CUresult deallocate(uint64_t addr) {
   return sim_unreserve(start, size);
 }
 
-static CUresult allocate_call(const char *name, CUdeviceptr *addr, size_t size) {
+CUresult sim_allocate(uint64_t size, uint64_t *addr) { return allocate(size, addr); }
+
+bool sim_plain(uint64_t addr) {
+  size_t at = find_plain(addr);
+  return at < plain_count && plain[at] == addr;
+}
+
+// A call that is not in stream order is forbidden during a capture.
+static CUresult allocate_call(const char *name, CUdeviceptr *addr, size_t size, bool ordered) {
   CUresult result = sim_enter(name, true);
+  if (result == CUDA_SUCCESS && !ordered) result = sim_forbidden();
   uint64_t start = 0;
   if (result == CUDA_SUCCESS && addr == NULL) result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS) result = allocate(size, &start);
@@ -96,40 +105,44 @@ static CUresult allocate_call(const char *name, CUdeviceptr *addr, size_t size) 
   return sim_leave(name, result, "size=%zu addr=0x%llx", size, (unsigned long long)start);
 }
 
-static CUresult free_call(const char *name, CUdeviceptr addr) {
+static CUresult free_call(const char *name, CUdeviceptr addr, bool ordered) {
   CUresult result = sim_enter(name, true);
+  if (result == CUDA_SUCCESS && !ordered) result = sim_forbidden();
   if (result == CUDA_SUCCESS) result = deallocate(addr);
   return sim_leave(name, result, "addr=0x%llx", addr);
 }
 
-SIM_API CUresult cuMemAlloc_v2(CUdeviceptr *addr, size_t size) { return allocate_call("cuMemAlloc", addr, size); }
-SIM_API CUresult cuMemAlloc(CUdeviceptr *addr, size_t size) { return allocate_call("cuMemAlloc", addr, size); }
-SIM_API CUresult cuMemFree_v2(CUdeviceptr addr) { return free_call("cuMemFree", addr); }
-SIM_API CUresult cuMemFree(CUdeviceptr addr) { return free_call("cuMemFree", addr); }
+SIM_API CUresult cuMemAlloc_v2(CUdeviceptr *addr, size_t size) { return allocate_call("cuMemAlloc", addr, size, false); }
+SIM_API CUresult cuMemAlloc(CUdeviceptr *addr, size_t size) { return cuMemAlloc_v2(addr, size); }
+SIM_API CUresult cuMemFree_v2(CUdeviceptr addr) { return free_call("cuMemFree", addr, false); }
+SIM_API CUresult cuMemFree(CUdeviceptr addr) { return cuMemFree_v2(addr); }
 
 SIM_API CUresult cuMemAllocManaged(CUdeviceptr *addr, size_t size, unsigned int flags) {
   (void)flags;
-  return allocate_call("cuMemAllocManaged", addr, size);
+  return allocate_call("cuMemAllocManaged", addr, size, false);
 }
 
 SIM_API CUresult cuMemAllocAsync(CUdeviceptr *addr, size_t size, CUstream stream) {
   (void)stream;
-  return allocate_call("cuMemAllocAsync", addr, size);
+  return allocate_call("cuMemAllocAsync", addr, size, true);
 }
 
 SIM_API CUresult cuMemFreeAsync(CUdeviceptr addr, CUstream stream) {
   (void)stream;
-  return free_call("cuMemFreeAsync", addr);
+  return free_call("cuMemFreeAsync", addr, true);
 }
 
 SIM_API CUresult cuMemAllocPitch_v2(CUdeviceptr *addr, size_t *pitch, size_t width, size_t height, unsigned int element) {
   (void)element;
   size_t row = (width + 511) / 512 * 512, size = 0;
   bool fits = pitch != NULL && row >= width && !__builtin_mul_overflow(row, height, &size);
-  CUresult result = allocate_call("cuMemAllocPitch", addr, fits ? size : 0);
+  CUresult result = allocate_call("cuMemAllocPitch", addr, fits ? size : 0, false);
   if (result == CUDA_SUCCESS) *pitch = row;
   return result;
 }
+
+SIM_API CUresult cuMemAllocAsync_ptsz(CUdeviceptr *addr, size_t size, CUstream stream) { return cuMemAllocAsync(addr, size, stream); }
+SIM_API CUresult cuMemFreeAsync_ptsz(CUdeviceptr addr, CUstream stream) { return cuMemFreeAsync(addr, stream); }
 
 SIM_API CUresult cuMemGetAddressRange_v2(CUdeviceptr *start, size_t *size, CUdeviceptr addr) {
   CUresult result = sim_enter("cuMemGetAddressRange", true);
@@ -150,6 +163,8 @@ SIM_API CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags) {
   }
   return sim_leave("cuMemHostAlloc", result, "size=%zu flags=%u", size, flags);
 }
+
+SIM_API CUresult cuMemAllocHost_v2(void **out, size_t size) { return cuMemHostAlloc(out, size, 0); }
 
 SIM_API CUresult cuMemFreeHost(void *pointer) {
   CUresult result = sim_enter("cuMemFreeHost", true);

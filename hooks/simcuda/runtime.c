@@ -45,8 +45,6 @@ static struct {
   CUresult (*cuStreamSynchronize)(CUstream);
   CUresult (*cuStreamQuery)(CUstream);
   CUresult (*cuStreamWaitEvent)(CUstream, CUevent, unsigned);
-  CUresult (*cuStreamIsCapturing)(CUstream, int *);
-  CUresult (*cuThreadExchangeStreamCaptureMode)(int *);
   CUresult (*cuEventCreate)(CUevent *, unsigned);
   CUresult (*cuEventRecord)(CUevent, CUstream);
   CUresult (*cuEventQuery)(CUevent);
@@ -59,6 +57,7 @@ static struct {
 } driver;
 
 static pthread_once_t linked = PTHREAD_ONCE_INIT;
+static void *driver_library;
 static CUresult driver_state;
 static CUcontext primary[SIM_MAX_DEVICES];  // guarded by sim_lock
 
@@ -80,6 +79,7 @@ static void link_driver(void) {
     driver_state = CUDA_ERROR_NO_DEVICE;
     return;
   }
+  driver_library = library;
   look_up(library, "cuInit", &driver.cuInit);
   look_up(library, "cuDriverGetVersion", &driver.cuDriverGetVersion);
   look_up(library, "cuDeviceGetCount", &driver.cuDeviceGetCount);
@@ -109,8 +109,6 @@ static void link_driver(void) {
   look_up(library, "cuStreamSynchronize", &driver.cuStreamSynchronize);
   look_up(library, "cuStreamQuery", &driver.cuStreamQuery);
   look_up(library, "cuStreamWaitEvent", &driver.cuStreamWaitEvent);
-  look_up(library, "cuStreamIsCapturing", &driver.cuStreamIsCapturing);
-  look_up(library, "cuThreadExchangeStreamCaptureMode", &driver.cuThreadExchangeStreamCaptureMode);
   look_up(library, "cuEventCreate", &driver.cuEventCreate);
   look_up(library, "cuEventRecord", &driver.cuEventRecord);
   look_up(library, "cuEventQuery", &driver.cuEventQuery);
@@ -168,6 +166,12 @@ static cudaError_t end(const char *name, cudaError_t result, uint64_t a, uint64_
   sim_lock();
   return remember(sim_leave(name, result, "pointer=0x%llx value=%llu", (unsigned long long)a, (unsigned long long)b));
 }
+
+CUresult sim_runtime_begin(const char *name) { return begin_on_device(name); }
+
+CUresult sim_runtime_end(const char *name, CUresult result, uint64_t pointer, uint64_t value) { return end(name, result, pointer, value); }
+
+void sim_runtime_driver(const char *name, void *target) { look_up(driver_library, name, target); }
 
 static uint64_t number(const void *pointer) { return (uint64_t)(uintptr_t)pointer; }
 
@@ -358,18 +362,6 @@ SIM_API cudaError_t cudaStreamWaitEvent(CUstream stream, CUevent event, unsigned
   return end("cudaStreamWaitEvent", result, number(stream), flags);
 }
 
-SIM_API cudaError_t cudaStreamIsCapturing(CUstream stream, int *status) {
-  cudaError_t result = begin_on_device("cudaStreamIsCapturing");
-  if (result == CUDA_SUCCESS) result = driver.cuStreamIsCapturing(stream, status);
-  return end("cudaStreamIsCapturing", result, number(stream), 0);
-}
-
-SIM_API cudaError_t cudaThreadExchangeStreamCaptureMode(int *mode) {
-  cudaError_t result = begin_on_device("cudaThreadExchangeStreamCaptureMode");
-  if (result == CUDA_SUCCESS) result = driver.cuThreadExchangeStreamCaptureMode(mode);
-  return end("cudaThreadExchangeStreamCaptureMode", result, 0, 0);
-}
-
 SIM_API cudaError_t cudaEventCreateWithFlags(CUevent *event, unsigned int flags) {
   cudaError_t result = begin_on_device("cudaEventCreate");
   if (result == CUDA_SUCCESS) result = driver.cuEventCreate(event, flags);
@@ -453,6 +445,8 @@ SIM_API const char *cudaGetErrorName(cudaError_t error) {
     case CUDA_ERROR_NOT_READY: return "cudaErrorNotReady";
     case CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED: return "cudaErrorPeerAccessAlreadyEnabled";
     case CUDA_ERROR_NOT_SUPPORTED: return "cudaErrorNotSupported";
+    case CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED: return "cudaErrorStreamCaptureUnsupported";
+    case CUDA_ERROR_STREAM_CAPTURE_INVALIDATED: return "cudaErrorStreamCaptureInvalidated";
     default: return "cudaErrorUnknown";
   }
 }

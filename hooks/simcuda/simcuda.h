@@ -9,6 +9,7 @@
 //   MEMPROF_SIM_MEMORY       bytes of device memory, default 80 GiB; k, m, g suffixes are binary
 //   MEMPROF_SIM_DEVICES      number of devices, default 1, at most 16
 //   MEMPROF_SIM_GRANULARITY  bytes, a power of two of at least 64 KiB, default 2 MiB
+//   MEMPROF_SIM_CONTEXT      bytes that a device's context takes of its memory, default 0; as above
 //   MEMPROF_SIM_FAIL         "cuMemCreate:3,cuMemMap:7+,cuInit:1=100": see inject.c
 //   MEMPROF_SIM_LOG          file that gets one line for each call: see log.c
 #ifndef SIMCUDA_H
@@ -23,6 +24,12 @@ typedef unsigned long long CUmemGenericAllocationHandle;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUmod_st *CUmodule;
+typedef struct CUlib_st *CUlibrary;
+typedef struct CUfunc_st *CUfunction;  // a CUkernel, too
+typedef struct CUarray_st *CUarray;
+typedef struct CUmemPoolHandle_st *CUmemoryPool;
 
 typedef enum {
   CUDA_SUCCESS = 0,
@@ -47,6 +54,9 @@ typedef enum {
   CUDA_ERROR_PEER_ACCESS_NOT_ENABLED = 705,
   CUDA_ERROR_NOT_PERMITTED = 800,
   CUDA_ERROR_NOT_SUPPORTED = 801,
+  CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
+  CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
+  CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD = 908,
   CUDA_ERROR_UNKNOWN = 999,
 } CUresult;
 
@@ -72,13 +82,19 @@ enum {
 enum { CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED = 1 };
 enum { CU_STREAM_NON_BLOCKING = 1 };
 enum { CU_EVENT_DISABLE_TIMING = 2 };
-enum { CU_STREAM_CAPTURE_STATUS_NONE = 0 };
+enum {
+  CU_STREAM_CAPTURE_STATUS_NONE = 0,
+  CU_STREAM_CAPTURE_STATUS_ACTIVE = 1,
+  CU_STREAM_CAPTURE_STATUS_INVALIDATED = 2,
+};
 enum {
   CU_STREAM_CAPTURE_MODE_GLOBAL = 0,
   CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1,
   CU_STREAM_CAPTURE_MODE_RELAXED = 2,
 };
 enum { CU_GET_PROC_ADDRESS_SUCCESS = 0, CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND = 1 };
+enum { CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM = 2 };
+enum { CU_LIMIT_MALLOC_HEAP_SIZE = 2 };
 
 typedef struct {
   int type;  // CUmemLocationType
@@ -103,6 +119,30 @@ typedef struct {
   int flags;  // CUmemAccess_flags
 } CUmemAccessDesc;
 
+typedef struct {
+  int allocType;
+  int handleTypes;
+  CUmemLocation location;
+  void *win32SecurityAttributes;
+  size_t maxSize;
+  unsigned short usage;
+  unsigned char reserved[54];
+} CUmemPoolProps;
+
+typedef struct {
+  size_t Width, Height;
+  int Format;
+  unsigned int NumChannels;
+} CUDA_ARRAY_DESCRIPTOR;
+
+typedef struct {
+  size_t Width, Height, Depth;
+  int Format;
+  unsigned int NumChannels, Flags;
+} CUDA_ARRAY3D_DESCRIPTOR;
+
+_Static_assert(sizeof(CUmemPoolProps) == 88, "layout of cuda.h");
+_Static_assert(sizeof(CUDA_ARRAY3D_DESCRIPTOR) == 40, "layout of cuda.h");
 _Static_assert(sizeof(CUmemAllocationProp) == 32, "layout of cuda.h");
 _Static_assert(offsetof(CUmemAllocationProp, win32HandleMetaData) == 16, "layout of cuda.h");
 _Static_assert(offsetof(CUmemAllocationProp, allocFlags) == 24, "layout of cuda.h");

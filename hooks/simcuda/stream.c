@@ -40,6 +40,8 @@ static struct CUstream_st *stream_of(CUstream handle) {
   return NULL;
 }
 
+bool sim_is_stream(CUstream handle) { return stream_of(handle) != NULL; }
+
 static bool known(CUevent handle) {
   for (struct CUevent_st *event = events; event != NULL; event = event->next)
     if (event == handle) return true;
@@ -118,6 +120,7 @@ SIM_API CUresult cuStreamDestroy_v2(CUstream handle) {
   if (result == CUDA_SUCCESS && (uintptr_t)handle <= 2) result = CUDA_ERROR_INVALID_HANDLE;
   if (result == CUDA_SUCCESS) {
     if (handle->hold >= 0) release_hold(handle);
+    sim_forget_capture(handle);
     struct CUstream_st **link = &streams;
     while (*link != handle) link = &(*link)->next;
     *link = handle->next;
@@ -136,6 +139,7 @@ SIM_API CUresult cuStreamQuery(CUstream handle) {
 
 SIM_API CUresult cuStreamSynchronize(CUstream handle) {
   CUresult result = stream_call("cuStreamSynchronize", handle);
+  if (result == CUDA_SUCCESS && sim_in_capture(handle)) result = sim_forbidden();
   while (result == CUDA_SUCCESS && stream_of(handle) != NULL && stream_of(handle)->blocked_by != 0) sim_wait();
   return sim_leave("cuStreamSynchronize", result, "stream=0x%llx", id(handle));
 }
@@ -148,6 +152,7 @@ static bool device_busy(const struct CUctx_st *device) {
 
 SIM_API CUresult cuCtxSynchronize(void) {
   CUresult result = context_call("cuCtxSynchronize");
+  if (result == CUDA_SUCCESS) result = sim_forbidden();
   while (result == CUDA_SUCCESS && device_busy(sim_current())) sim_wait();
   return sim_leave("cuCtxSynchronize", result, "%s", "");
 }
@@ -160,25 +165,6 @@ SIM_API CUresult cuStreamGetCtx(CUstream handle, CUcontext *context) {
     *context = device != NULL ? device : sim_current();
   }
   return sim_leave("cuStreamGetCtx", result, "stream=0x%llx", id(handle));
-}
-
-SIM_API CUresult cuStreamIsCapturing(CUstream handle, int *status) {
-  CUresult result = stream_call("cuStreamIsCapturing", handle);
-  if (result == CUDA_SUCCESS && status == NULL) result = CUDA_ERROR_INVALID_VALUE;
-  if (result == CUDA_SUCCESS) *status = CU_STREAM_CAPTURE_STATUS_NONE;
-  return sim_leave("cuStreamIsCapturing", result, "stream=0x%llx", id(handle));
-}
-
-SIM_API CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
-  static _Thread_local int current = CU_STREAM_CAPTURE_MODE_GLOBAL;
-  CUresult result = sim_enter("cuThreadExchangeStreamCaptureMode", true);
-  if (result == CUDA_SUCCESS && mode == NULL) result = CUDA_ERROR_INVALID_VALUE;
-  if (result == CUDA_SUCCESS) {
-    int old = current;
-    current = *mode;
-    *mode = old;
-  }
-  return sim_leave("cuThreadExchangeStreamCaptureMode", result, "mode=%d", current);
 }
 
 SIM_API CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags) {
@@ -216,6 +202,7 @@ SIM_API CUresult cuEventRecord(CUevent event, CUstream handle) {
 
 SIM_API CUresult cuEventQuery(CUevent event) {
   CUresult result = event_call("cuEventQuery", event);
+  if (result == CUDA_SUCCESS) result = sim_forbidden();
   if (result == CUDA_SUCCESS && event->blocked_by != 0) result = CUDA_ERROR_NOT_READY;
   return sim_leave("cuEventQuery", result, "event=0x%llx", id(event));
 }

@@ -1,0 +1,133 @@
+// capture.c - streams being captured into graphs.
+//
+// Nothing is captured; a graph is an empty object. What counts is the state: which streams
+// are in capture, and what that forbids. As on a card, a capture in global mode forbids
+// calls that may wait or free from every thread, one in thread-local mode from its own
+// thread, a relaxed one none; a thread may ask for less by its interaction mode. A call
+// that is forbidden fails and spoils the capture, whose end then fails, too.
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { MOST_CAPTURES = 64 };
+
+struct capture {
+  CUstream stream;
+  int mode;
+  pid_t thread;
+  bool spoiled;
+};
+
+struct CUgraph_st {
+  int nodes;
+};
+
+static struct capture captures[MOST_CAPTURES];
+static int capture_count;
+static _Thread_local int interaction = CU_STREAM_CAPTURE_MODE_GLOBAL;
+
+static struct capture *capture_of(CUstream stream) {
+  for (int i = 0; i < capture_count; i++)
+    if (captures[i].stream == stream) return &captures[i];
+  return NULL;
+}
+
+bool sim_in_capture(CUstream stream) { return capture_of(stream) != NULL; }
+
+void sim_forget_capture(CUstream stream) {
+  struct capture *found = capture_of(stream);
+  if (found != NULL) *found = captures[--capture_count];
+}
+
+CUresult sim_forbidden(void) {
+  CUresult result = CUDA_SUCCESS;
+  if (interaction == CU_STREAM_CAPTURE_MODE_RELAXED) return result;
+  for (int i = 0; i < capture_count; i++) {
+    struct capture *capture = &captures[i];
+    const bool everybody = capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL && interaction == CU_STREAM_CAPTURE_MODE_GLOBAL;
+    const bool own = capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread == gettid();
+    if (!everybody && !own) continue;
+    capture->spoiled = true;
+    result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
+  return result;
+}
+
+static CUresult stream_call(const char *name, CUstream stream) {
+  CUresult result = sim_enter(name, true);
+  if (result == CUDA_SUCCESS && sim_current() == NULL) result = CUDA_ERROR_INVALID_CONTEXT;
+  return result == CUDA_SUCCESS && !sim_is_stream(stream) ? CUDA_ERROR_INVALID_HANDLE : result;
+}
+
+SIM_API CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
+  CUresult result = stream_call("cuStreamBeginCapture", stream);
+  if (result == CUDA_SUCCESS && (mode < 0 || mode > CU_STREAM_CAPTURE_MODE_RELAXED)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && (uintptr_t)stream <= 1) result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (result == CUDA_SUCCESS && (sim_in_capture(stream) || capture_count == MOST_CAPTURES)) result = CUDA_ERROR_ILLEGAL_STATE;
+  if (result == CUDA_SUCCESS) captures[capture_count++] = (struct capture){stream, mode, gettid(), false};
+  return sim_leave("cuStreamBeginCapture", result, "stream=0x%llx mode=%d", (unsigned long long)(uintptr_t)stream, mode);
+}
+
+SIM_API CUresult cuStreamBeginCapture(CUstream stream) { return cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL); }
+
+// The thread's own default stream where none is named.
+SIM_API CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, int mode) {
+  return cuStreamBeginCapture_v2(stream == NULL ? (CUstream)2 : stream, mode);
+}
+
+SIM_API CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph, const void *nodes, const void *edges, size_t count, int mode) {
+  (void)graph, (void)nodes, (void)edges, (void)count;
+  return cuStreamBeginCapture_v2(stream, mode);
+}
+
+static CUresult end_capture(CUstream stream, CUgraph *graph) {
+  struct capture *capture = capture_of(stream);
+  if (capture == NULL) return CUDA_ERROR_ILLEGAL_STATE;
+  if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != gettid()) return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+  const bool spoiled = capture->spoiled;
+  *capture = captures[--capture_count];
+  *graph = spoiled ? NULL : calloc(1, sizeof **graph);
+  return spoiled ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+}
+
+SIM_API CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph) {
+  CUresult result = stream_call("cuStreamEndCapture", stream);
+  if (result == CUDA_SUCCESS && graph == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) result = end_capture(stream, graph);
+  return sim_leave("cuStreamEndCapture", result, "stream=0x%llx", (unsigned long long)(uintptr_t)stream);
+}
+
+SIM_API CUresult cuStreamEndCapture_ptsz(CUstream stream, CUgraph *graph) {
+  return cuStreamEndCapture(stream == NULL ? (CUstream)2 : stream, graph);
+}
+
+SIM_API CUresult cuGraphDestroy(CUgraph graph) {
+  CUresult result = sim_enter("cuGraphDestroy", true);
+  if (result == CUDA_SUCCESS && graph == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) free(graph);
+  return sim_leave("cuGraphDestroy", result, "%s", "");
+}
+
+SIM_API CUresult cuStreamIsCapturing(CUstream stream, int *status) {
+  CUresult result = stream_call("cuStreamIsCapturing", stream);
+  if (result == CUDA_SUCCESS && status == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) {
+    const struct capture *capture = capture_of(stream);
+    *status = CU_STREAM_CAPTURE_STATUS_NONE;
+    if (capture != NULL) *status = capture->spoiled ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+  }
+  return sim_leave("cuStreamIsCapturing", result, "stream=0x%llx", (unsigned long long)(uintptr_t)stream);
+}
+
+SIM_API CUresult cuThreadExchangeStreamCaptureMode(int *mode) {
+  CUresult result = sim_enter("cuThreadExchangeStreamCaptureMode", true);
+  if (result == CUDA_SUCCESS && (mode == NULL || *mode < 0 || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) {
+    const int old = interaction;
+    interaction = *mode;
+    *mode = old;
+  }
+  return sim_leave("cuThreadExchangeStreamCaptureMode", result, "mode=%d", interaction);
+}

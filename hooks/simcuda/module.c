@@ -1,0 +1,152 @@
+// module.c - code, as far as it takes memory.
+//
+// An image is the text "simcuda:BYTES+LAZY": loading a module takes BYTES of its context's
+// device, and the first use of one of its functions LAZY more, as lazy loading does. A
+// library is the same, loaded into the device that is current. Any other image takes
+// nothing.
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct CUfunc_st {
+  struct CUmod_st *module;
+};
+
+struct CUmod_st {
+  struct CUctx_st *device;
+  uint64_t lazy;
+  struct sim_extent *loaded, *used;
+  struct CUfunc_st function;  // all its functions
+};
+
+CUresult sim_charge(struct CUctx_st *device, uint64_t bytes, struct sim_extent **extent) {
+  return bytes == 0 ? CUDA_SUCCESS : sim_extent_create(device, bytes, extent);
+}
+
+void sim_uncharge(struct sim_extent **extent) {
+  if (*extent == NULL) return;
+  (*extent)->handles = 0;
+  sim_extent_release(*extent);
+  *extent = NULL;
+}
+
+static CUresult load(const char *image, struct CUmod_st **out) {
+  unsigned long long bytes = 0, lazy = 0;
+  if (sim_current() == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  if (image == NULL || out == NULL) return CUDA_ERROR_INVALID_VALUE;
+  if (strncmp(image, "simcuda:", 8) == 0) sscanf(image + 8, "%llu+%llu", &bytes, &lazy);
+  struct CUmod_st *module = calloc(1, sizeof *module);
+  if (module == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  CUresult result = sim_charge(sim_current(), bytes, &module->loaded);
+  if (result != CUDA_SUCCESS) {
+    free(module);
+    return result;
+  }
+  module->device = sim_current();
+  module->lazy = lazy;
+  module->function.module = module;
+  *out = module;
+  return CUDA_SUCCESS;
+}
+
+static CUresult use(struct CUmod_st *module) {
+  if (module->lazy == 0 || module->used != NULL) return CUDA_SUCCESS;
+  return sim_charge(module->device, module->lazy, &module->used);
+}
+
+static void unload(struct CUmod_st *module) {
+  sim_uncharge(&module->loaded);
+  sim_uncharge(&module->used);
+  free(module);
+}
+
+static CUresult load_call(const char *name, CUmodule *module, const void *image) {
+  CUresult result = sim_enter(name, true);
+  if (result == CUDA_SUCCESS) result = load(image, module);
+  return sim_leave(name, result, "%s", "");
+}
+
+SIM_API CUresult cuModuleLoadData(CUmodule *module, const void *image) { return load_call("cuModuleLoadData", module, image); }
+SIM_API CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) { return load_call("cuModuleLoadFatBinary", module, image); }
+SIM_API CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, void *options, void **values) {
+  (void)count, (void)options, (void)values;
+  return load_call("cuModuleLoadDataEx", module, image);
+}
+
+SIM_API CUresult cuLibraryLoadData(CUlibrary *library, const void *image, void *options, void **values, unsigned int count,
+                                   void *library_options, void **library_values, unsigned int library_count) {
+  (void)options, (void)values, (void)count, (void)library_options, (void)library_values, (void)library_count;
+  CUmodule module = NULL;
+  CUresult result = load_call("cuLibraryLoadData", &module, image);
+  if (result == CUDA_SUCCESS) *library = (CUlibrary)module;
+  return result;
+}
+
+static CUresult unload_call(const char *name, CUmodule module) {
+  CUresult result = sim_enter(name, true);
+  if (result == CUDA_SUCCESS && module == NULL) result = CUDA_ERROR_INVALID_HANDLE;
+  if (result == CUDA_SUCCESS) unload(module);
+  return sim_leave(name, result, "%s", "");
+}
+
+SIM_API CUresult cuModuleUnload(CUmodule module) { return unload_call("cuModuleUnload", module); }
+SIM_API CUresult cuLibraryUnload(CUlibrary library) { return unload_call("cuLibraryUnload", (CUmodule)library); }
+
+static CUresult use_call(const char *name, CUmodule module, const void *out) {
+  CUresult result = sim_enter(name, true);
+  if (result == CUDA_SUCCESS && (module == NULL || out == NULL)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) result = use(module);
+  return sim_leave(name, result, "%s", "");
+}
+
+SIM_API CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
+  CUresult result = use_call("cuModuleGetFunction", module, name);
+  if (result == CUDA_SUCCESS) *function = &module->function;
+  return result;
+}
+
+SIM_API CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library) {
+  CUresult result = use_call("cuLibraryGetModule", (CUmodule)library, module);
+  if (result == CUDA_SUCCESS) *module = (CUmodule)library;
+  return result;
+}
+
+// A kernel of a library is not loaded before it is used.
+SIM_API CUresult cuLibraryGetKernel(CUfunction *kernel, CUlibrary library, const char *name) {
+  CUresult result = sim_enter("cuLibraryGetKernel", true);
+  if (result == CUDA_SUCCESS && (kernel == NULL || library == NULL || name == NULL)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) *kernel = &((CUmodule)library)->function;
+  return sim_leave("cuLibraryGetKernel", result, "%s", "");
+}
+
+SIM_API CUresult cuKernelGetFunction(CUfunction *function, CUfunction kernel) {
+  CUresult result = use_call("cuKernelGetFunction", kernel != NULL ? kernel->module : NULL, function);
+  if (result == CUDA_SUCCESS) *function = kernel;
+  return result;
+}
+
+SIM_API CUresult cuFuncLoad(CUfunction function) { return use_call("cuFuncLoad", function != NULL ? function->module : NULL, ""); }
+
+// Runs nothing.
+SIM_API CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
+                                unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **parameters,
+                                void **extra) {
+  (void)grid_x, (void)grid_y, (void)grid_z, (void)block_x, (void)block_y, (void)block_z, (void)shared, (void)stream;
+  (void)parameters, (void)extra;
+  return use_call("cuLaunchKernel", function != NULL ? function->module : NULL, "");
+}
+
+// The heap that kernels allocate from is taken when its size is set.
+SIM_API CUresult cuCtxSetLimit(int limit, size_t value) {
+  static struct sim_extent *heaps[SIM_MAX_DEVICES];
+  CUresult result = sim_enter("cuCtxSetLimit", true);
+  if (result == CUDA_SUCCESS && sim_current() == NULL) result = CUDA_ERROR_INVALID_CONTEXT;
+  if (result == CUDA_SUCCESS && limit == CU_LIMIT_MALLOC_HEAP_SIZE) {
+    sim_uncharge(&heaps[sim_current()->ordinal]);
+    result = sim_charge(sim_current(), value, &heaps[sim_current()->ordinal]);
+  }
+  return sim_leave("cuCtxSetLimit", result, "limit=%d value=%zu", limit, value);
+}

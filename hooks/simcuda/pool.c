@@ -1,0 +1,104 @@
+// pool.c - memory pools and arrays.
+//
+// A pool keeps nothing: what is freed goes back to the device at once. Arrays take their
+// bytes of the device and have no address.
+#define _GNU_SOURCE
+#include "internal.h"
+
+#include <stdlib.h>
+
+struct CUmemPoolHandle_st {
+  int device;
+  bool made;  // by cuMemPoolCreate, not a device's default
+};
+
+static struct CUmemPoolHandle_st defaults[SIM_MAX_DEVICES];
+
+SIM_API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
+  CUresult result = sim_enter("cuDeviceGetDefaultMemPool", true);
+  if (result == CUDA_SUCCESS && pool == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && sim_device(device) == NULL) result = CUDA_ERROR_INVALID_DEVICE;
+  if (result == CUDA_SUCCESS) {
+    defaults[device].device = device;
+    *pool = &defaults[device];
+  }
+  return sim_leave("cuDeviceGetDefaultMemPool", result, "device=%d", device);
+}
+
+SIM_API CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
+  CUresult result = sim_enter("cuMemPoolCreate", true);
+  if (result == CUDA_SUCCESS && (pool == NULL || props == NULL || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && sim_device(props->location.id) == NULL) result = CUDA_ERROR_INVALID_DEVICE;
+  if (result == CUDA_SUCCESS && (*pool = calloc(1, sizeof **pool)) == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS) **pool = (struct CUmemPoolHandle_st){.device = props->location.id, .made = true};
+  return sim_leave("cuMemPoolCreate", result, "%s", "");
+}
+
+SIM_API CUresult cuMemPoolDestroy(CUmemoryPool pool) {
+  CUresult result = sim_enter("cuMemPoolDestroy", true);
+  if (result == CUDA_SUCCESS && (pool == NULL || !pool->made)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) free(pool);
+  return sim_leave("cuMemPoolDestroy", result, "%s", "");
+}
+
+SIM_API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *addr, size_t size, CUmemoryPool pool, CUstream stream) {
+  CUresult result = sim_enter("cuMemAllocFromPoolAsync", true);
+  uint64_t start = 0;
+  if (result == CUDA_SUCCESS && (addr == NULL || pool == NULL || !sim_is_stream(stream))) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) result = sim_allocate(size, &start);
+  if (result == CUDA_SUCCESS) *addr = start;
+  return sim_leave("cuMemAllocFromPoolAsync", result, "size=%zu addr=0x%llx", size, (unsigned long long)start);
+}
+
+SIM_API CUresult cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *addr, size_t size, CUmemoryPool pool, CUstream stream) {
+  return cuMemAllocFromPoolAsync(addr, size, pool, stream);
+}
+
+struct CUarray_st {
+  struct sim_extent *extent;
+};
+
+static size_t at_least_one(size_t value) { return value == 0 ? 1 : value; }
+
+static size_t format_bytes(int format) {
+  switch (format) {
+    case 0x02: case 0x09: case 0x10: return 2;
+    case 0x03: case 0x0a: case 0x20: return 4;
+    default: return 1;
+  }
+}
+
+static CUresult create_array(const char *name, CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *wanted) {
+  CUresult result = sim_enter(name, true);
+  size_t size = 0;
+  if (result == CUDA_SUCCESS && sim_current() == NULL) result = CUDA_ERROR_INVALID_CONTEXT;
+  if (result == CUDA_SUCCESS && (array == NULL || wanted == NULL || wanted->Width == 0)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && (*array = calloc(1, sizeof **array)) == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS) {
+    size = wanted->Width * at_least_one(wanted->Height) * at_least_one(wanted->Depth) * wanted->NumChannels * format_bytes(wanted->Format);
+    result = sim_charge(sim_current(), (size + 65535) / 65536 * 65536, &(*array)->extent);
+    if (result != CUDA_SUCCESS) free(*array);
+  }
+  return sim_leave(name, result, "size=%zu", size);
+}
+
+SIM_API CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *wanted) {
+  return create_array("cuArray3DCreate", array, wanted);
+}
+
+SIM_API CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *wanted) {
+  CUDA_ARRAY3D_DESCRIPTOR whole = {0};
+  if (wanted != NULL)
+    whole = (CUDA_ARRAY3D_DESCRIPTOR){.Width = wanted->Width, .Height = wanted->Height, .Format = wanted->Format, .NumChannels = wanted->NumChannels};
+  return create_array("cuArrayCreate", array, wanted != NULL ? &whole : NULL);
+}
+
+SIM_API CUresult cuArrayDestroy(CUarray array) {
+  CUresult result = sim_enter("cuArrayDestroy", true);
+  if (result == CUDA_SUCCESS && array == NULL) result = CUDA_ERROR_INVALID_HANDLE;
+  if (result == CUDA_SUCCESS) {
+    sim_uncharge(&array->extent);
+    free(array);
+  }
+  return sim_leave("cuArrayDestroy", result, "%s", "");
+}

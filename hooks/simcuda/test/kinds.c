@@ -1,0 +1,170 @@
+// kinds.c - captures, what contexts and code take, pools, arrays, attributes of pointers.
+#define _GNU_SOURCE
+#include "check.h"
+#include "driver.h"
+
+#include <pthread.h>
+
+CUresult cuGetProcAddress(const char *symbol, void **out, int version, uint64_t flags);
+CUresult cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *status);
+CUresult cuStreamBeginCapture_v2(CUstream stream, int mode);
+CUresult cuStreamEndCapture(CUstream stream, CUgraph *graph);
+CUresult cuStreamIsCapturing(CUstream stream, int *status);
+CUresult cuThreadExchangeStreamCaptureMode(int *mode);
+CUresult cuGraphDestroy(CUgraph graph);
+CUresult cuModuleLoadData(CUmodule *module, const void *image);
+CUresult cuModuleUnload(CUmodule module);
+CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name);
+CUresult cuLibraryLoadData(CUlibrary *library, const void *image, void *options, void **values, unsigned int count, void *library_options,
+                           void **library_values, unsigned int library_count);
+CUresult cuLibraryUnload(CUlibrary library);
+CUresult cuLibraryGetKernel(CUfunction *kernel, CUlibrary library, const char *name);
+CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
+                        unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **parameters, void **extra);
+CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device);
+CUresult cuCtxDestroy_v2(CUcontext context);
+CUresult cuCtxSetLimit(int limit, size_t value);
+CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props);
+CUresult cuMemPoolDestroy(CUmemoryPool pool);
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr *addr, size_t size, CUmemoryPool pool, CUstream stream);
+CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *wanted);
+CUresult cuArrayDestroy(CUarray array);
+CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr addr);
+
+static int status_of(CUstream stream) {
+  int status = -1;
+  CHECK(cuStreamIsCapturing(stream, &status) == CUDA_SUCCESS);
+  return status;
+}
+
+static void a_capture_forbids_to_wait(void) {
+  CUstream stream;
+  CUevent event;
+  CUgraph graph;
+  CUdeviceptr addr;
+  start();
+  CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  CHECK(cuEventCreate(&event, 0) == CUDA_SUCCESS && cuEventRecord(event, NULL) == CUDA_SUCCESS);
+  CHECK(cuStreamBeginCapture_v2(NULL, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CHECK(cuStreamEndCapture(stream, &graph) == CUDA_ERROR_ILLEGAL_STATE);
+  CHECK(status_of(stream) == CU_STREAM_CAPTURE_STATUS_NONE);
+  CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+  CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_ERROR_ILLEGAL_STATE);
+  CHECK(status_of(stream) == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+  CHECK(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS && cuGraphDestroy(graph) == CUDA_SUCCESS);
+  CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+  CHECK(cuEventQuery(event) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CHECK(cuMemAlloc_v2(&addr, MiB) == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CHECK(status_of(stream) == CU_STREAM_CAPTURE_STATUS_INVALIDATED);
+  CHECK(cuStreamEndCapture(stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  CHECK(cuMemAlloc_v2(&addr, MiB) == CUDA_SUCCESS);
+}
+
+static void a_relaxed_thread_may(void) {
+  CUstream stream;
+  CUgraph graph;
+  int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+  start();
+  CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+  CHECK(cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS && mode == CU_STREAM_CAPTURE_MODE_GLOBAL);
+  CHECK(cuCtxSynchronize() == CUDA_SUCCESS);
+  CHECK(cuThreadExchangeStreamCaptureMode(&mode) == CUDA_SUCCESS && mode == CU_STREAM_CAPTURE_MODE_RELAXED);
+  CHECK(cuStreamEndCapture(stream, &graph) == CUDA_SUCCESS);
+}
+
+static void *wait_elsewhere(void *stream) {
+  CUgraph graph;
+  start();
+  CHECK(cuCtxSynchronize() == CUDA_SUCCESS);
+  CHECK(cuStreamEndCapture(stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+  return NULL;
+}
+
+static void a_thread_local_capture_binds_its_thread(void) {
+  CUstream stream;
+  CUgraph graph;
+  pthread_t thread;
+  start();
+  CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS);
+  CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS);
+  CHECK(pthread_create(&thread, NULL, wait_elsewhere, stream) == 0 && pthread_join(thread, NULL) == 0);
+  CHECK(cuCtxSynchronize() == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  CHECK(cuStreamEndCapture(stream, &graph) == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  CHECK(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL) == CUDA_SUCCESS);
+  CHECK(cuStreamDestroy_v2(stream) == CUDA_SUCCESS);
+  CHECK(cuCtxSynchronize() == CUDA_SUCCESS);
+}
+
+static void contexts_and_code_take_memory(void) {
+  CUcontext context;
+  CUmodule module;
+  CUlibrary library;
+  CUfunction function;
+  CHECK(start() == (1024 - 300) * MiB);
+  CHECK(cuCtxCreate_v2(&context, 0, 0) == CUDA_SUCCESS && free_now() == 724 * MiB);
+  CHECK(cuCtxDestroy_v2(context) == CUDA_SUCCESS && free_now() == 724 * MiB);
+  CHECK(cuModuleLoadData(&module, "simcuda:4194304+2097152") == CUDA_SUCCESS && free_now() == 720 * MiB);
+  CHECK(cuModuleGetFunction(&function, module, "f") == CUDA_SUCCESS && free_now() == 718 * MiB);
+  CHECK(cuModuleGetFunction(&function, module, "g") == CUDA_SUCCESS && free_now() == 718 * MiB);
+  CHECK(cuModuleUnload(module) == CUDA_SUCCESS && free_now() == 724 * MiB);
+  CHECK(cuModuleLoadData(&module, "an image of a real compiler") == CUDA_SUCCESS && free_now() == 724 * MiB);
+  CHECK(cuLibraryLoadData(&library, "simcuda:0+6291456", NULL, NULL, 0, NULL, NULL, 0) == CUDA_SUCCESS && free_now() == 724 * MiB);
+  CHECK(cuLibraryGetKernel(&function, library, "f") == CUDA_SUCCESS && free_now() == 724 * MiB);
+  CHECK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) == CUDA_SUCCESS && free_now() == 718 * MiB);
+  CHECK(cuLibraryUnload(library) == CUDA_SUCCESS && free_now() == 724 * MiB);
+  CHECK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 16 * MiB) == CUDA_SUCCESS && free_now() == 708 * MiB);
+  CHECK(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, 8 * MiB) == CUDA_SUCCESS && free_now() == 716 * MiB);
+}
+
+static void pools_and_arrays(void) {
+  const CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED, .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+  const CUDA_ARRAY_DESCRIPTOR wanted = {.Width = 512, .Height = 256, .Format = 0x20, .NumChannels = 2};
+  CUmemoryPool pool;
+  CUdeviceptr addr;
+  CUarray array;
+  const size_t all = start();
+  CHECK(cuMemPoolCreate(&pool, &props) == CUDA_SUCCESS);
+  CHECK(cuMemAllocFromPoolAsync(&addr, 4 * MiB, pool, NULL) == CUDA_SUCCESS && free_now() == all - 4 * MiB);
+  CHECK(cuMemFree_v2(addr) == CUDA_SUCCESS && cuMemPoolDestroy(pool) == CUDA_SUCCESS);
+  CHECK(cuArrayCreate_v2(&array, &wanted) == CUDA_SUCCESS && free_now() == all - MiB);
+  CHECK(cuArrayDestroy(array) == CUDA_SUCCESS && free_now() == all);
+}
+
+static void attributes_of_pointers(void) {
+  CUdeviceptr addr = 0, first = 0;
+  CUcontext context = NULL;
+  size_t size = 0;
+  int on_host = 0, type = 0;
+  start();
+  CHECK(cuMemAlloc_v2(&addr, 3 * MiB) == CUDA_SUCCESS);
+  CHECK(cuPointerGetAttribute(&type, 2, addr + 5) == CUDA_SUCCESS && type == 2);
+  CHECK(cuPointerGetAttribute(&first, 11, addr + 5) == CUDA_SUCCESS && first == addr);
+  CHECK(cuPointerGetAttribute(&size, 12, addr + 5) == CUDA_SUCCESS && size == 4 * MiB);
+  CHECK(cuPointerGetAttribute(&context, 1, addr) == CUDA_SUCCESS && context != NULL);
+  CHECK(cuPointerGetAttribute(&type, 2, (CUdeviceptr)(uintptr_t)&on_host) == CUDA_ERROR_INVALID_VALUE);
+}
+
+// A program of CUDA 11 passes four arguments to what it is given.
+static void the_variant_a_version_means(void) {
+  void *four = NULL, *five = NULL, *ordered = NULL, *of_thread = NULL;
+  CHECK(cuGetProcAddress("cuGetProcAddress", &four, 11030, 0) == CUDA_SUCCESS);
+  CHECK(cuGetProcAddress_v2("cuGetProcAddress", &five, 12000, 0, NULL) == CUDA_SUCCESS);
+  CHECK(four == (void *)cuGetProcAddress && five == (void *)cuGetProcAddress_v2);
+  CHECK(cuGetProcAddress("cuMemAllocAsync", &ordered, 12000, 0) == CUDA_SUCCESS);
+  CHECK(cuGetProcAddress("cuMemAllocAsync", &of_thread, 12000, CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) == CUDA_SUCCESS);
+  CHECK(ordered != NULL && of_thread != NULL && ordered != of_thread);
+}
+
+int main(void) {
+  static const struct test tests[] = {
+      {"a capture forbids to wait", a_capture_forbids_to_wait, {NULL}},
+      {"a relaxed thread may", a_relaxed_thread_may, {NULL}},
+      {"a thread-local capture binds its thread", a_thread_local_capture_binds_its_thread, {NULL}},
+      {"contexts and code take memory", contexts_and_code_take_memory, {"MEMPROF_SIM_CONTEXT", "300m", "MEMPROF_SIM_MEMORY", "1g", NULL}},
+      {"pools and arrays", pools_and_arrays, {NULL}},
+      {"attributes of pointers", attributes_of_pointers, {NULL}},
+      {"the variant a version means", the_variant_a_version_means, {NULL}},
+  };
+  return run_tests(tests, (int)(sizeof tests / sizeof *tests));
+}
