@@ -29,7 +29,6 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
-	"syscall"
 )
 
 //go:embed all:dist torch/*.cpp torch/*.h python/*.py python/memprof/*.py capture/memprof.h
@@ -118,68 +117,14 @@ func sortedNames(files map[string][]byte) []string {
 	return names
 }
 
-// CacheDir is where hooks are installed: $MEMPROF_CACHE, or memprof/ in the user's cache
-// directory, or, where neither can be written (a read-only home), a folder of the
-// temporary directory that belongs to the user alone.
-func CacheDir() (string, error) {
-	if dir := os.Getenv("MEMPROF_CACHE"); dir != "" {
-		dir, err := filepath.Abs(dir)
-		if err != nil {
-			return "", err
-		}
-		return dir, writable(dir)
-	}
-	if dir, err := os.UserCacheDir(); err == nil {
-		dir = filepath.Join(dir, "memprof")
-		if writable(dir) == nil {
-			return dir, nil
-		}
-	}
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("memprof-%d", os.Getuid()))
-	if err := writable(dir); err != nil {
-		return "", err
-	}
-	return dir, private(dir)
-}
-
-// writable creates dir and a file in it.
-func writable(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	probe, err := os.CreateTemp(dir, ".probe-")
-	if err != nil {
-		return err
-	}
-	probe.Close()
-	return os.Remove(probe.Name())
-}
-
-// private refuses a folder that somebody else could put a library into: what lies there
-// is loaded into the user's processes.
-func private(dir string) error {
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return err
-	}
-	owner, ok := info.Sys().(*syscall.Stat_t)
-	if !info.IsDir() || info.Mode().Perm()&0o022 != 0 || (ok && int(owner.Uid) != os.Getuid()) {
-		return fmt.Errorf("%s: not a private directory of this user (remove it, or set MEMPROF_CACHE)", dir)
-	}
-	return nil
-}
-
-// Install makes sure that the hook's files lie in cache, a folder made by CacheDir, and
+// Install makes sure that the hook's files lie in cache, a folder that is there, and
 // returns where. Files that were damaged or removed since are put back.
 func Install(cache string) (*Installation, error) {
 	files, err := content()
 	if err != nil {
 		return nil, err
 	}
-	installed := &Installation{
-		Dir:       filepath.Join(cache, version(files)),
-		ShimCache: filepath.Join(cache, "shim"),
-	}
+	installed := installation(cache, files)
 	if complete(installed.Dir, files) {
 		return installed, nil
 	}
@@ -195,6 +140,14 @@ func Install(cache string) (*Installation, error) {
 		return nil, fmt.Errorf("installing the hook: %w", err)
 	}
 	return installed, nil
+}
+
+// installation is where files belong in a cache.
+func installation(cache string, files map[string][]byte) *Installation {
+	return &Installation{
+		Dir:       filepath.Join(cache, version(files)),
+		ShimCache: filepath.Join(cache, "shim"),
+	}
 }
 
 // complete compares names and sizes only: it runs before every recording.

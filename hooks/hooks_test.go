@@ -87,28 +87,70 @@ func TestInstallAtOnce(t *testing.T) {
 	group.Wait()
 }
 
-func TestCacheDirFallsBack(t *testing.T) {
+func TestInstallAnywhere(t *testing.T) {
 	blocker := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(blocker, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	tmp := t.TempDir()
 	t.Setenv("MEMPROF_CACHE", "")
-	t.Setenv("XDG_CACHE_HOME", blocker) // cannot be a directory, even for root
 	t.Setenv("TMPDIR", tmp)
-	dir, err := CacheDir()
-	if err != nil || filepath.Dir(dir) != tmp {
-		t.Fatalf("CacheDir() = %q, %v; want a folder in %s", dir, err, tmp)
+	// A home that cannot be written, even by root; one that LD_PRELOAD cannot name; none.
+	for _, home := range []string{blocker, filepath.Join(t.TempDir(), "my files"), ""} {
+		t.Setenv("XDG_CACHE_HOME", home)
+		t.Setenv("HOME", "")
+		installed, err := InstallAnywhere()
+		if err != nil || filepath.Dir(filepath.Dir(installed.Dir)) != tmp {
+			t.Fatalf("home %q: %+v, %v; want a folder in %s", home, installed, err, tmp)
+		}
+		if err := os.RemoveAll(filepath.Dir(installed.Dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cache := filepath.Join(tmp, "cache")
+	t.Setenv("MEMPROF_CACHE", cache)
+	if installed, err := InstallAnywhere(); err != nil || filepath.Dir(installed.Dir) != cache {
+		t.Errorf("MEMPROF_CACHE=%s: %+v, %v", cache, installed, err)
+	}
+	for _, dir := range []string{filepath.Join(blocker, "x"), filepath.Join(tmp, "a b"), filepath.Join(tmp, "a:b")} {
+		t.Setenv("MEMPROF_CACHE", dir)
+		if installed, err := InstallAnywhere(); err == nil {
+			t.Errorf("MEMPROF_CACHE=%s was accepted: %+v", dir, installed)
+		}
+	}
+}
+
+func TestPlaceIsPrivate(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "memprof")
+	if _, err := installIn(dir, true); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := CacheDir(); err == nil || !strings.Contains(err.Error(), "not a private directory") {
+	if _, err := installIn(dir, true); err == nil || !strings.Contains(err.Error(), "not a private directory") {
 		t.Errorf("a folder anybody can write to was accepted: %v", err)
 	}
-	t.Setenv("MEMPROF_CACHE", filepath.Join(blocker, "x"))
-	if _, err := CacheDir(); err == nil {
-		t.Error("MEMPROF_CACHE below a file was accepted")
+}
+
+// A cache that was filled before it became read-only is used as it is.
+func TestExisting(t *testing.T) {
+	cache := t.TempDir()
+	if installed := existing(cache); installed != nil {
+		t.Errorf("found %+v in an empty cache", installed)
+	}
+	want, err := Install(cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, existing(cache)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := os.Truncate(want.Library(), 10); err != nil {
+		t.Fatal(err)
+	}
+	if installed := existing(cache); installed != nil {
+		t.Errorf("a damaged installation was taken: %+v", installed)
 	}
 }
 

@@ -144,7 +144,7 @@ func (c *Collector) layBallast() error {
 	}
 	defer f.Close()
 	err = syscall.Fallocate(int(f.Fd()), 0, 0, ballastBytes)
-	if errors.Is(err, syscall.EOPNOTSUPP) {
+	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EPERM) {
 		_, err = f.WriteAt(make([]byte, ballastBytes), 0)
 	}
 	if err != nil {
@@ -310,8 +310,25 @@ func (c *Collector) removeSpool() error {
 			return &PathError{Path: filepath.Join(dir, processName), Err: ErrDamaged, Detail: "missing, or cut, beside segments with records",
 				Remedy: "delete the directory if its process does not matter"}
 		}
+		if e.IsDir() {
+			c.summary.Problems = append(c.summary.Problems, neverRecorded(dir)...)
+		}
 	}
 	return os.RemoveAll(c.spool.dir)
+}
+
+// neverRecorded is what to say of a process that made its directory and nothing to record in.
+func neverRecorded(dir string) []string {
+	name, _, _ := strings.Cut(filepath.Base(dir), ".")
+	name = "pid" + strings.TrimPrefix(name, "p")
+	lines := problemLines(dir)
+	if len(lines) == 0 {
+		lines = []string{"it could not start to record"}
+	}
+	for i, line := range lines {
+		lines[i] = name + ": " + line
+	}
+	return lines
 }
 
 // hasRecords says whether the first slot of any segment in dir is committed.

@@ -79,6 +79,30 @@ func segments(t testing.TB, s *tracetest.Spool) int {
 	return len(found)
 }
 
+// A process that could make its directory and nothing in it is told of.
+func TestCollectOfProcessThatCouldNotRecord(t *testing.T) {
+	dir, spool := newRun(t)
+	for name, problems := range map[string]string{"p4711.100": "", "p4712.200": "cannot record: File too large\n\nno shim\n"} {
+		if err := os.Mkdir(filepath.Join(spool, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if problems == "" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(spool, name, "problems"), []byte(problems), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	summary, err := newCollector(t, dir, trace.WriterOptions{}).Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"pid4711: it could not start to record", "pid4712: cannot record: File too large", "pid4712: no shim"}
+	if diff := cmp.Diff(want, summary.Problems); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
 func TestCollect(t *testing.T) {
 	dir, spool := newRun(t)
 	s := tracetest.NewSpool(t, spool, 4711, 3)

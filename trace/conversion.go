@@ -231,7 +231,11 @@ func (c *Collector) summarize(p *conversion, ending Ending) {
 	for _, line := range ending.Problems {
 		c.summary.Problems = append(c.summary.Problems, name+": "+line)
 	}
-	if ending.State == StateStopped || ending.Reason != "" {
+	switch {
+	case ending.State != StateStopped && ending.Reason == "":
+	case t.Events == 0:
+		c.summary.Problems = append(c.summary.Problems, fmt.Sprintf("%s: nothing was recorded: %s", name, ending.Reason))
+	default:
 		c.summary.Problems = append(c.summary.Problems, fmt.Sprintf("%s: recording ended at seq %d: %s", name, t.Events-1, ending.Reason))
 	}
 }

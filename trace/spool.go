@@ -231,8 +231,10 @@ func (p *SpoolProcess) closeSegment() {
 }
 
 // Problems are the lines of the hook's problems file.
-func (p *SpoolProcess) Problems() []string {
-	f, err := os.Open(filepath.Join(p.Dir, problemsName))
+func (p *SpoolProcess) Problems() []string { return problemLines(p.Dir) }
+
+func problemLines(dir string) []string {
+	f, err := os.Open(filepath.Join(dir, problemsName))
 	if err != nil {
 		return nil
 	}

@@ -14,13 +14,17 @@ import (
 	"github.com/memprof/memprof/hooks"
 )
 
-// installHook puts the hook's files into the user's cache.
+// installHook puts the hook's files where processes can load them. A folder that the user
+// named must do; that none of the usual ones does is the machine's trouble.
 func installHook() (*hooks.Installation, error) {
-	cache, err := hooks.CacheDir()
-	if err != nil {
+	installed, err := hooks.InstallAnywhere()
+	switch {
+	case err == nil:
+		return installed, nil
+	case errors.Is(err, hooks.ErrNotBuilt), os.Getenv("MEMPROF_CACHE") != "":
 		return nil, usagef("no place for the hook: %w (set MEMPROF_CACHE to a writable directory)", err)
 	}
-	return hooks.Install(cache)
+	return nil, unrecordable{fmt.Errorf("no place for the hook: %w (set MEMPROF_CACHE to a writable directory)", err)}
 }
 
 func newHooksCommand() *cobra.Command {

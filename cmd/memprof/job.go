@@ -71,7 +71,8 @@ type job struct {
 	ended   chan struct{}
 }
 
-// startJob starts argv with the program at path. The error ends memprof with 126 or 127.
+// startJob starts argv with the program at path. The error ends memprof with 126 or 127, or
+// is an unrecordable.
 func startJob(path string, argv, env []string) (*job, error) {
 	signals := make(chan os.Signal, 64)
 	for _, sig := range append([]os.Signal{unix.SIGPIPE}, forwarded...) {
@@ -87,17 +88,25 @@ func startJob(path string, argv, env []string) (*job, error) {
 	})
 	if err != nil {
 		signal.Stop(signals)
-		if errors.Is(err, syscall.ENOEXEC) {
-			return nil, &exitError{code: exitNotRunnable, err: fmt.Errorf("%s: exec format error (a script needs a first line like #!/bin/sh)", path)}
+		if scarce(err) {
+			return nil, unrecordable{fmt.Errorf("starting it under the recorder: %w", err)}
 		}
-		if errors.Is(err, fs.ErrNotExist) { // the interpreter of its first line
-			return nil, &exitError{code: exitNotFound, err: fmt.Errorf("%s: its interpreter is not found", path)}
-		}
-		return nil, &exitError{code: exitNotRunnable, err: fmt.Errorf("starting the job: %w", err)}
+		return nil, startError(path, err)
 	}
 	j := &job{process: process, signals: signals, ended: make(chan struct{})}
 	go j.forward()
 	return j, nil
+}
+
+// startError makes the error of starting a program one that ends memprof with 126 or 127.
+func startError(path string, err error) error {
+	switch {
+	case errors.Is(err, syscall.ENOEXEC):
+		return &exitError{code: exitNotRunnable, err: fmt.Errorf("%s: exec format error (a script needs a first line like #!/bin/sh)", path)}
+	case errors.Is(err, fs.ErrNotExist): // the interpreter of its first line
+		return &exitError{code: exitNotFound, err: fmt.Errorf("%s: its interpreter is not found", path)}
+	}
+	return &exitError{code: exitNotRunnable, err: fmt.Errorf("starting the job: %w", err)}
 }
 
 func (j *job) forward() {

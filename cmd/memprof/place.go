@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/memprof/memprof/trace"
@@ -21,11 +22,44 @@ type place struct {
 }
 
 // newPlace creates the directory of a recording. A recording that is there already is an
-// error, or with force removed; files that are not of a recording are left alone.
+// error, or with force removed; files that are not of a recording are left alone. Without
+// an output the directory gets a name of its own, here or, where that cannot be, among
+// temporary files. A directory that the user named and that cannot be had is a usage
+// error; a full disk is not, nor is it that there is no place at all.
 func newPlace(output, spool, command string, force bool) (*place, error) {
-	if output == "" {
-		output = fmt.Sprintf("memprof-%s-%s", filepath.Base(command), time.Now().Format("20060102-150405"))
+	p, err := choosePlace(output, command, force)
+	if err != nil {
+		return nil, err
 	}
+	if err := p.makeSpool(spool); err != nil {
+		p.abandon()
+		return nil, err
+	}
+	return p, nil
+}
+
+func choosePlace(output, command string, force bool) (*place, error) {
+	if output != "" {
+		return makePlace(output, force)
+	}
+	name := fmt.Sprintf("memprof-%s-%s", filepath.Base(command), time.Now().Format("20060102-150405"))
+	var failed []string
+	for _, base := range []string{"", os.TempDir(), "/var/tmp", "/dev/shm"} {
+		p, err := makePlace(filepath.Join(base, name), force)
+		if err == nil {
+			return p, nil
+		}
+		failed = append(failed, err.Error())
+	}
+	return nil, unrecordable{errors.New(strings.Join(failed, "; "))}
+}
+
+// roomToStart is what a recording needs before it has one event: a segment of the spool
+// and the collector's ballast.
+const roomToStart = 16 << 20
+
+// makePlace creates the directory, and no spool in it yet.
+func makePlace(output string, force bool) (*place, error) {
 	dir, err := filepath.Abs(output)
 	if err != nil {
 		return nil, usagef("-o %s: %w", output, err)
@@ -35,20 +69,24 @@ func newPlace(output, spool, command string, force bool) (*place, error) {
 		p.created = true
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, usagef("-o %s cannot be created: %w", output, err)
+		return nil, placeError(err, "-o %s cannot be created: %w", output, err)
 	}
 	if err := p.clear(output, force); err != nil {
 		return nil, err
 	}
 	if err := writableDir(dir); err != nil {
 		p.abandon()
-		return nil, usagef("-o %s cannot be written: %w", output, err)
-	}
-	if err := p.makeSpool(spool); err != nil {
-		p.abandon()
-		return nil, err
+		return nil, placeError(err, "-o %s cannot be written: %w", output, err)
 	}
 	return p, nil
+}
+
+// placeError is a usage error unless the cause is a lack of room.
+func placeError(cause error, format string, args ...any) error {
+	if errors.Is(cause, syscall.ENOSPC) || errors.Is(cause, syscall.EDQUOT) {
+		return unrecordable{fmt.Errorf(format, args...)}
+	}
+	return usagef(format, args...)
 }
 
 // clear makes sure that no other recording is in the directory.
@@ -120,7 +158,12 @@ func removeSpool(spool string) error {
 	return os.RemoveAll(spool)
 }
 
+// writableDir says what keeps files from being made in dir.
 func writableDir(dir string) error {
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs(dir, &stat); err == nil && stat.Blocks > 0 && stat.Bavail*uint64(stat.Bsize) < roomToStart {
+		return fmt.Errorf("%s: %w", dir, syscall.ENOSPC)
+	}
 	probe, err := os.CreateTemp(dir, ".memprof-probe-")
 	if err != nil {
 		return err
@@ -134,7 +177,7 @@ func writableDir(dir string) error {
 func (p *place) makeSpool(elsewhere string) error {
 	if elsewhere == "" {
 		if err := os.Mkdir(p.spool, 0o700); err != nil {
-			return usagef("the spool: %w", err)
+			return placeError(err, "the spool: %w", err)
 		}
 		return nil
 	}
@@ -143,11 +186,11 @@ func (p *place) makeSpool(elsewhere string) error {
 		return usagef("--spool: %w", err)
 	}
 	if err := os.MkdirAll(parent, 0o700); err != nil {
-		return usagef("--spool %s cannot be created: %w", elsewhere, err)
+		return placeError(err, "--spool %s cannot be created: %w", elsewhere, err)
 	}
 	target, err := os.MkdirTemp(parent, spoolPrefix)
 	if err != nil {
-		return usagef("--spool %s cannot be written: %w", elsewhere, err)
+		return placeError(err, "--spool %s cannot be written: %w", elsewhere, err)
 	}
 	if err := os.Symlink(target, p.spool); err != nil {
 		os.Remove(target)

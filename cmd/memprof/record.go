@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -94,13 +95,34 @@ func (o *recordOptions) validate() error {
 	return nil
 }
 
-// run refuses what it can before anything is written, and everything else before the job
-// is started.
+// run refuses what the user got wrong before anything is written. What the machine lacks
+// is no reason to refuse: the job runs then, recorded as far as that goes.
 func (o *recordOptions) run(stderr io.Writer, command []string) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
 	program, err := findCommand(command[0])
+	if err != nil {
+		return err
+	}
+	err = o.record(stderr, program, command)
+	var machine unrecordable
+	switch {
+	case !errors.As(err, &machine):
+		return err
+	case o.RequireTensors:
+		return refuse(fmt.Errorf("--require-tensors: %w", err))
+	}
+	return runUnrecorded(stderr, program, command, err)
+}
+
+// record prepares a recording and runs the job in it. An unrecordable error comes before
+// the job is started.
+func (o *recordOptions) record(stderr io.Writer, program string, command []string) error {
+	if err := tooTight(); err != nil {
+		return err
+	}
+	missed, err := o.foresee(stderr, command)
 	if err != nil {
 		return err
 	}
@@ -111,7 +133,7 @@ func (o *recordOptions) run(stderr io.Writer, command []string) error {
 	}
 	installed, err := installHook()
 	if err != nil {
-		return refuse(err)
+		return err
 	}
 	device, err := chooseDevice(o.Device, int64(o.SimMemory), installed)
 	if err != nil {
@@ -126,11 +148,29 @@ func (o *recordOptions) run(stderr io.Writer, command []string) error {
 	if err != nil {
 		return err
 	}
-	rec := &recording{place: place, device: device, stderr: stderr, quiet: o.Quiet}
+	rec := &recording{place: place, device: device, stderr: stderr, quiet: o.Quiet, missed: missed}
 	environment := func(base []string) []string {
 		return installed.Environment(base, o.hookOptions(place.spool, device.simulated))
 	}
 	return rec.run(program, command, o.settings(), environment)
+}
+
+// foresee tells what of the command will not be recorded, and returns it.
+func (o *recordOptions) foresee(stderr io.Writer, command []string) ([]string, error) {
+	look := commandLook{}
+	look.command(command, 0)
+	var missed []string
+	for _, f := range look.findings {
+		missed = append(missed, f.Detail)
+		if o.RequireTensors {
+			return nil, refuse(fmt.Errorf("--require-tensors: %s (%s)", f.Detail, f.Remedy))
+		}
+		if look.foreign {
+			return nil, unrecordable{errors.New(f.Detail)}
+		}
+		fmt.Fprintf(stderr, "memprof: warning: %s (%s)\n", f.Detail, f.Remedy)
+	}
+	return missed, nil
 }
 
 // refuse makes err one that ends record before the job is started.

@@ -25,6 +25,7 @@ type recording struct {
 	device *chosenDevice
 	stderr io.Writer
 	quiet  bool
+	missed []string // what will not be recorded, known beforehand
 
 	info      *trace.Info
 	collector *trace.Collector
@@ -37,7 +38,7 @@ type recording struct {
 func (r *recording) run(program string, command []string, settings map[string]string, environment func([]string) []string) error {
 	if err := r.prepare(command, settings); err != nil {
 		r.place.abandon()
-		return refuse(err)
+		return unrecordable{err}
 	}
 	if r.device.why != "" {
 		r.say("no GPU here (%s): the job runs on the simulated one", r.device.why)
@@ -166,7 +167,7 @@ func (r *recording) conclude(ended outcome) {
 	if ended.code != 0 {
 		r.say("the job ended with %s", ended)
 	}
-	r.info.Problems = append(slices.Clone(summary.Problems), r.troubles...)
+	r.info.Problems = slices.Concat(r.missed, summary.Problems, r.troubles)
 	if r.sampler != nil { // as late as its processes are waited for
 		r.info.Problems = append(r.info.Problems, r.sampler.stop()...)
 	}
@@ -178,7 +179,7 @@ func (r *recording) conclude(ended outcome) {
 		r.trouble(err)
 		r.info.Problems = append(r.info.Problems, err.Error())
 	}
-	for _, problem := range r.info.Problems {
+	for _, problem := range r.info.Problems[len(r.missed):] { // those were told before
 		fmt.Fprintln(r.stderr, "memprof: problem:", problem)
 	}
 	r.report(run, err, summary)

@@ -5,11 +5,13 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-enum { MOST_LINES = 100, KEPT_BYTES = 4096 };
+enum { MOST_LINES = 100, LONGEST_LINE = 1024, KEPT_BYTES = 4096 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int file = -1;
@@ -27,7 +29,7 @@ static void write_all(const char *text, size_t length) {
 }
 
 void problem(const char *format, ...) {
-  char line[1024];
+  char line[LONGEST_LINE];
   va_list arguments;
   va_start(arguments, format);
   int length = vsnprintf(line, sizeof line - 1, format, arguments);
@@ -51,9 +53,15 @@ void problem(const char *format, ...) {
   pthread_mutex_unlock(&lock);
 }
 
+// A line that crosses RLIMIT_FSIZE would be answered with a signal that ends the job.
+static bool has_room(void) {
+  struct rlimit size;
+  return getrlimit(RLIMIT_FSIZE, &size) != 0 || size.rlim_cur >= (rlim_t)MOST_LINES * LONGEST_LINE;
+}
+
 void problem_open(int directory_fd) {
   pthread_mutex_lock(&lock);
-  file = openat(directory_fd, "problems", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (has_room()) file = openat(directory_fd, "problems", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (file >= 0 && kept_length > 0) write_all(kept, kept_length);
   kept_length = 0;
   pthread_mutex_unlock(&lock);

@@ -85,7 +85,8 @@ static void stop(uint64_t segment, int error, const char *what) {
 // disk would be a SIGBUS in the job.
 static int preallocate(int file) {
   const int error = posix_fallocate(file, 0, SEGMENT_BYTES);
-  if (error != EOPNOTSUPP && error != EINVAL) return error;
+  // Not every file system knows the call, nor lets every sandbox make it.
+  if (error != EOPNOTSUPP && error != EINVAL && error != ENOSYS && error != EPERM) return error;
   static const char zeros[65536];
   for (off_t at = 0; at < SEGMENT_BYTES; at += (off_t)sizeof zeros) {
     if (pwrite(file, zeros, sizeof zeros, at) != (ssize_t)sizeof zeros) return errno ? errno : ENOSPC;
@@ -93,13 +94,16 @@ static int preallocate(int file) {
   return 0;
 }
 
-// What forbids a segment before the file system is asked. A file beyond RLIMIT_FSIZE would
-// be answered with a signal that ends the job.
+// A file beyond RLIMIT_FSIZE would be answered with a signal that ends the job.
+static bool too_large(size_t bytes) {
+  struct rlimit size;
+  return getrlimit(RLIMIT_FSIZE, &size) == 0 && size.rlim_cur < bytes;
+}
+
+// What forbids a segment before the file system is asked.
 static int forbidden(uint64_t index) {
-  struct rlimit file_size;
   if (limit != 0 && (index + 1) * SEGMENT_BYTES > limit) return ENOSPC;
-  if (getrlimit(RLIMIT_FSIZE, &file_size) == 0 && file_size.rlim_cur < SEGMENT_BYTES) return EFBIG;
-  return 0;
+  return too_large(SEGMENT_BYTES) ? EFBIG : 0;
 }
 
 // Creates and maps a segment; NULL with *error set.
@@ -270,6 +274,10 @@ static bool hold_lock(int file) {
 }
 
 static struct memprof_process *create_process(uint64_t start) {
+  if (too_large(sizeof *process)) {
+    errno = EFBIG;
+    return NULL;
+  }
   const int low = openat(directory, "process", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (low < 0) return NULL;
   // Out of the way of jobs that close what they do not know; before the lock, which the

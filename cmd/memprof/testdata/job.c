@@ -10,6 +10,7 @@
 //   sleep MS          waits
 //   wait FILE         waits until FILE is gone
 //   raise SIGNAL      kills the job with a signal, by number
+//   forbid CALL       from here on mkdir, clone or fallocate is refused (seccomp)
 //   catch             from here on SIGTERM, SIGINT and SIGUSR1 are printed, not obeyed
 //   print TEXT        on stdout
 //   exit CODE
@@ -17,12 +18,18 @@
 // Sizes take K, M, G (binary). An unknown word is exit 9.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -130,6 +137,33 @@ static void catch_signals(void) {
   sigaction(SIGUSR1, &action, NULL);
 }
 
+static void forbid_one(unsigned number) {
+  struct sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  struct sock_fprog program = {.len = sizeof filter / sizeof *filter, .filter = filter};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) exit(12);
+}
+
+static void forbid(const char *call) {
+  if (strcmp(call, "clone") == 0) {
+    forbid_one(SYS_clone);
+    forbid_one(SYS_clone3);
+  } else if (strcmp(call, "fallocate") == 0) {
+    forbid_one(SYS_fallocate);
+  } else if (strcmp(call, "mkdir") == 0) {
+#ifdef SYS_mkdir
+    forbid_one(SYS_mkdir);
+#endif
+    forbid_one(SYS_mkdirat);
+  } else {
+    exit(9);
+  }
+}
+
 int main(int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     const char *word = argv[i];
@@ -161,6 +195,8 @@ int main(int argc, char **argv) {
       log_file = open(argv[++i], O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0600);
     } else if (strcmp(word, "touch") == 0) {
       close(open(argv[++i], O_WRONLY | O_CREAT, 0600));
+    } else if (strcmp(word, "forbid") == 0) {
+      forbid(argv[++i]);
     } else if (strcmp(word, "sleep") == 0) {
       pause_ms(atol(argv[++i]));
     } else if (strcmp(word, "wait") == 0) {
