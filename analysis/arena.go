@@ -13,6 +13,7 @@ type arena struct {
 	index     int32 // in analyzer.arenas
 	device    *device
 	coalesces bool // adjacent grants become one region
+	sampled   bool // served by an allocator that was only watched: see Sampled
 	pooled    bool // its options name a pool
 	captured  bool // something was allocated in it during a capture
 	released  bool // no event of it may follow

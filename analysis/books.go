@@ -243,6 +243,7 @@ func (h *Holding) plus(o *Holding) {
 	a.T, a.C, a.R = a.T+b.T, a.C+b.C, a.R+b.R
 	a.Rounding, a.Slack, a.Pending = a.Rounding+b.Rounding, a.Slack+b.Slack, a.Pending+b.Pending
 	a.Reserve, a.External, a.Live = a.Reserve+b.Reserve, a.External+b.External, a.Live+b.Live
+	a.Unsplit += b.Unsplit
 	h.Context, h.Modules, h.Loads = h.Context+o.Context, h.Modules+o.Modules, h.Loads+o.Loads
 	h.Managed, h.HostPinned = h.Managed+o.Managed, h.HostPinned+o.HostPinned
 	for _, l := range o.Libraries {

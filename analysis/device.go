@@ -25,6 +25,7 @@ type device struct {
 	series  series
 	period  *periodFinder // nil once there is a mark
 	beside  besideState
+	samples *samples // nil without watched arenas
 	byPhase devicePhases
 }
 

@@ -16,12 +16,18 @@ func (a *analyzer) grew(ar *arena, e *trace.Event) {
 		ar.waiting = ar.waiting[:n+1] // with the runs slice of an earlier growth
 	}
 	w := &ar.waiting[n]
-	w.runs = a.ledger.freeRuns(ar, w.runs[:0])
+	w.runs = w.runs[:0]
+	if !ar.sampled {
+		w.runs = a.ledger.freeRuns(ar, w.runs)
+	}
 	w.asked = e.Requested
 	w.Growth = Growth{
 		Seq: e.Seq, Time: e.Time, Arena: ar.info.ID, Iteration: ar.device.iteration,
 		Grown: e.Provided, Reserved: ar.device.r + e.Provided,
 		Free: ar.reserve + ar.external, LargestFree: largest(w.runs),
+	}
+	if ar.sampled {
+		w.Free = -1
 	}
 }
 
@@ -35,6 +41,9 @@ func (a *analyzer) resolve(ar *arena, size int64, served bool) {
 			w.Request = size
 		}
 		w.Verdict = verdict(w.Free, size)
+		if ar.sampled {
+			d.samples.judge(w, size)
+		}
 		for _, run := range w.runs {
 			if run < size {
 				w.Stranded += run
@@ -90,6 +99,9 @@ func (a *analyzer) oom(d *device, ar *arena, e *trace.Event) error {
 	var err error
 	if len(d.OOMs) < heldOOMs {
 		o.Held, err = a.heldNow(d, o.At)
+	}
+	if d.samples != nil {
+		d.samples.oom(&o)
 	}
 	d.OOMs = append(d.OOMs, o)
 	return err

@@ -21,6 +21,9 @@ func (d *device) mark(m, next Iteration) {
 	it := d.current
 	it.Number, it.EndSeq, it.End = m.Number, m.EndSeq, m.End
 	it.EndT, it.EndC = d.t, d.c
+	if d.samples != nil {
+		d.samples.mark(&it)
+	}
 	d.Iterations = append(d.Iterations, it)
 	d.iteration = len(d.Iterations)
 	d.current = next

@@ -236,6 +236,7 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 // settle checks the identity, and has the device take note.
 func (a *analyzer) settle(ar *arena, e *trace.Event) error {
 	d := ar.device
+	ar.changed(e)
 	if !ar.split.holds() {
 		return fmt.Errorf("the arena does not add up: %s", ar.split.text())
 	}
@@ -249,6 +250,6 @@ func (a *analyzer) settle(ar *arena, e *trace.Event) error {
 }
 
 func (s *split) text() string {
-	return fmt.Sprintf("R %d, T %d + rounding %d + slack %d + pending %d + reserve %d + external %d; C %d",
-		s.r, s.t, s.rounding, s.slack, s.pending, s.reserve, s.external, s.c)
+	return fmt.Sprintf("R %d, T %d + rounding %d + slack %d + pending %d + reserve %d + external %d + unsplit %d; C %d",
+		s.r, s.t, s.rounding, s.slack, s.pending, s.reserve, s.external, s.unsplit, s.c)
 }

@@ -1,6 +1,9 @@
 package analysis
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // Unit is what the value of a Metric is in.
 type Unit uint8
@@ -47,7 +50,7 @@ var metrics = slices.Concat(
 		ofRun("reserved.final", Bytes, "R after the last event", func(d *DeviceResult) int64 { return d.Final.R }),
 		ofRun("requested.peak", Bytes, "greatest T, asked for by live allocations", func(d *DeviceResult) int64 { return d.MaxT }),
 		atPeak("requested.at_peak", "T at the peak instant", func(i *Instant) int64 { return i.T }),
-		ofRun("provided.peak", Bytes, "greatest C, chunks of live allocations", func(d *DeviceResult) int64 { return d.MaxC }),
+		ofC(ofRun("provided.peak", Bytes, "greatest C, chunks of live allocations", func(d *DeviceResult) int64 { return d.MaxC })),
 		atPeak("pending.at_peak", "freed and waiting for other streams at the peak instant", func(i *Instant) int64 { return i.Pending }),
 		{"live.peak", Count, "live allocations at the peak instant", func(d *DeviceResult) (float64, int64, bool) {
 			return float64(d.Peak.Live), d.Peak.Seq, true
@@ -55,15 +58,15 @@ var metrics = slices.Concat(
 		ofRun("external.peak", Bytes, "greatest sum of what other libraries took through the CUDA API", func(d *DeviceResult) int64 { return d.External.Peak }),
 	},
 	waste("internal", "chunks beyond requests, rounding and slack", Instant.Internal),
-	waste("rounding", "requests rounded up to 256 bytes", func(i Instant) int64 { return i.Rounding }),
-	waste("slack", "chunks beyond rounded requests", func(i Instant) int64 { return i.Slack }),
-	waste("reserve", "free memory never handed out since it was mapped", func(i Instant) int64 { return i.Reserve }),
-	waste("external", "free memory handed out before, now in holes", func(i Instant) int64 { return i.External }),
+	ofChunks(waste("rounding", "requests rounded up to 256 bytes", func(i Instant) int64 { return i.Rounding })),
+	ofChunks(waste("slack", "chunks beyond rounded requests", func(i Instant) int64 { return i.Slack })),
+	ofChunks(waste("reserve", "free memory never handed out since it was mapped", func(i Instant) int64 { return i.Reserve })),
+	ofChunks(waste("external", "free memory handed out before, now in holes", func(i Instant) int64 { return i.External })),
 	waste("total", "R - T, all that is reserved and not asked for", func(i Instant) int64 { return i.R - i.T }),
 	[]Metric{
 		{"fragmentation.peak", Share, "(F - L)/F at the peak instant, L the largest free chunk; 0 when nothing is free", peakFragmentation},
 		{"efficiency.requested", Share, "1 - max T / max R", unused(func(d *DeviceResult) int64 { return d.MaxT })},
-		{"efficiency.provided", Share, "1 - max C / max R", unused(func(d *DeviceResult) int64 { return d.MaxC })},
+		ofC(Metric{"efficiency.provided", Share, "1 - max C / max R", unused(func(d *DeviceResult) int64 { return d.MaxC })}),
 		{"iteration.first_excess", Share, "C1/C2 - 1, what the first iteration needs beyond the mean of the later ones", ofPaper(func(p *Paper) float64 { return p.FirstExcess })},
 		{"iteration.steady_idle", Share, "1 - C2/R, what the later iterations leave of the final R", ofPaper(func(p *Paper) float64 { return p.SteadyIdle })},
 		{"leak.slope", Bytes, "trend of live bytes at iteration ends, an iteration, without the first", func(d *DeviceResult) (float64, int64, bool) {
@@ -76,7 +79,7 @@ var metrics = slices.Concat(
 			return float64(d.OOMCount), -1, true
 		}},
 		ofRun("growth.count", Count, "extensions of arenas", func(d *DeviceResult) int64 { return d.GrowthCount }),
-		ofRun("growth.fragmentation", Count, "extensions although as much was free as the request needed", func(d *DeviceResult) int64 { return d.FragmentationGrowths }),
+		ofGrowths(ofRun("growth.fragmentation", Count, "extensions although as much was free as the request needed", func(d *DeviceResult) int64 { return d.FragmentationGrowths })),
 	},
 	booksMetrics,
 )
@@ -98,18 +101,21 @@ func atPeak(name, help string, of func(*Instant) int64) Metric {
 // waste is a kind of it at the peak instant: its share of R there, and its bytes.
 func waste(kind, help string, of func(Instant) int64) []Metric {
 	share := func(d *DeviceResult) (float64, int64, bool) {
-		return share(of(d.Peak), d.Peak.R), d.Peak.Seq, d.Peak.R > 0
+		return share(of(d.Peak), d.Peak.R), d.Peak.Seq, d.Peak.R > 0 && of(d.Peak) >= 0
+	}
+	bytes := func(d *DeviceResult) (float64, int64, bool) {
+		return float64(of(d.Peak)), d.Peak.Seq, of(d.Peak) >= 0
 	}
 	name := "waste." + kind
 	return []Metric{
 		{name, Share, help + "; share of R at the peak instant", share},
-		atPeak(name+".bytes", help+"; at the peak instant", func(i *Instant) int64 { return of(*i) }),
+		{name + ".bytes", Bytes, help + "; at the peak instant", bytes},
 	}
 }
 
 func peakFragmentation(d *DeviceResult) (float64, int64, bool) {
 	free := d.Peak.Free()
-	return share(free-d.LargestFree, free), d.Peak.Seq, true
+	return share(free-d.LargestFree, free), d.Peak.Seq, d.LargestFree >= 0
 }
 
 // unused is the part of the greatest R that the greatest of something else leaves.
@@ -121,6 +127,7 @@ func unused(of func(*DeviceResult) int64) func(*DeviceResult) (float64, int64, b
 
 func ofPaper(of func(*Paper) float64) func(*DeviceResult) (float64, int64, bool) {
 	return func(d *DeviceResult) (float64, int64, bool) {
-		return of(&d.Paper), -1, d.Paper.Valid
+		value := of(&d.Paper)
+		return value, -1, d.Paper.Valid && !math.IsNaN(value)
 	}
 }

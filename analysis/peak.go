@@ -55,6 +55,9 @@ func (a *analyzer) finishPeak(d *device) error {
 			continue
 		}
 		m, s := a.arenaMap(ar, blocks)
+		if ar.sampled {
+			s = m.unsplit(s)
+		}
 		if m.Extent == 0 {
 			continue
 		}

@@ -54,29 +54,43 @@ type DeviceResult struct {
 	// description, for [CompareRanks].
 	Card  string
 	Total int64
+
+	// Sampled is nil unless the device has tensors of an allocator that was only watched.
+	Sampled *Sampled
 }
 
 // Instant is the state of a device after one event. R = T + Rounding + Slack + Pending
-// + Reserve + External holds at every event; the analyzer checks it.
+// + Reserve + External + Unsplit holds at every event; the analyzer checks it.
 type Instant struct {
 	Seq, Time int64
 	T         int64 // requested by live allocations
-	C         int64 // chunks of live allocations
+	C         int64 // chunks of live allocations; -1 where it is not known, see Sampled
 	R         int64 // physically mapped
 	Rounding  int64 // internal: request rounded up to 256
 	Slack     int64 // internal: chunk larger than the rounded request
 	Pending   int64 // freed, waiting for other streams
 	Reserve   int64 // free, never handed out since it was mapped
 	External  int64 // free, handed out before: holes
+	Unsplit   int64 // internal, reserve and external in one, where chunks are not told: see Sampled
 	Live      int64 // live allocations
 	Iteration int   // index into Iterations of the iteration it falls in
 }
 
-// Internal is C - T.
-func (i Instant) Internal() int64 { return i.Rounding + i.Slack }
+// Internal is C - T; -1 where C is not known.
+func (i Instant) Internal() int64 {
+	if i.C < 0 {
+		return -1
+	}
+	return i.C - i.T
+}
 
-// Free is F = R - C - pending.
-func (i Instant) Free() int64 { return i.Reserve + i.External }
+// Free is F = R - C - pending; -1 where C is not known.
+func (i Instant) Free() int64 {
+	if i.C < 0 {
+		return -1
+	}
+	return i.R - i.C - i.Pending
+}
 
 // Verdict says why a request needed new memory.
 type Verdict string
@@ -205,6 +219,7 @@ const (
 	SpanHole      // free, handed out before
 	SpanUntouched // free, never handed out since mapped
 	SpanUnmapped
+	SpanUnsplit // free, or what a chunk has beyond its request: see Sampled
 )
 
 // Span is [Start, Start+Bytes) relative to the arena's base.

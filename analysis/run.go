@@ -148,6 +148,9 @@ func (a *analyzer) begin(e *trace.Event) {
 	for _, d := range a.devices {
 		d.current = a.start
 		d.startPhases(a.phases.current, e.Time)
+		if d.samples != nil {
+			d.samples.iterationC = d.samples.c
+		}
 		if d.r > 0 {
 			d.observe(e.Seq-1, e.Time)
 		}
@@ -189,6 +192,8 @@ func (a *analyzer) rare(e *trace.Event) error {
 		return a.oom(d, ar, e)
 	case trace.KindExternalAlloc, trace.KindExternalFree:
 		a.external(e)
+	case trace.KindStatistics:
+		a.statistics(e)
 	case trace.KindOverhead:
 		a.overhead(e)
 	case trace.KindLost:
@@ -269,6 +274,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 		info: info, index: int32(len(a.arenas)), device: a.deviceOf(e.Device),
 		coalesces: info.Options["coalesces"] == "1", pooled: pooled(info.Options), head: none, tail: none,
 	}
+	ar.watched()
 	a.arenas = append(a.arenas, ar)
 	a.byID[e.Arena] = ar
 	return nil
@@ -288,6 +294,9 @@ func (a *analyzer) finish() (*Result, error) {
 		info.MaxR = ar.maxR
 		info.Final = Instant{Seq: a.lastSeq, Time: a.lastTime, Iteration: ar.device.iteration}
 		ar.split.fill(&info.Final)
+		if ar.sampled {
+			info.Final.C = -1
+		}
 		r.Arenas = append(r.Arenas, info)
 	}
 	slices.SortFunc(a.devices, func(x, y *device) int { return cmp.Compare(x.Device, y.Device) })
@@ -311,7 +320,11 @@ func (a *analyzer) finishDevice(d *device) error {
 		d.Series.Points = append(d.Series.Points, p.Point)
 	}
 	a.finishBeside(d)
-	return a.finishPeak(d)
+	if err := a.finishPeak(d); err != nil {
+		return err
+	}
+	d.finishSampled()
+	return nil
 }
 
 func eventText(seq int64, kind trace.Kind, addr int64, arena int32) string {

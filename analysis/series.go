@@ -39,10 +39,15 @@ func (s *series) add(d *device, seq, time int64) {
 	p := &s.points[len(s.points)-1]
 	p.End = moment
 	p.T.include(d.t)
-	p.C.include(d.c)
+	if d.samples == nil {
+		p.C.include(d.c)
+	}
 	p.R.include(d.r)
 	p.Last.Seq, p.Last.Time, p.Last.Iteration = seq, time, d.iteration
 	d.split.fill(&p.Last)
+	if d.samples != nil {
+		p.Last.C = -1
+	}
 	if d.r > p.At.R || d.r == p.At.R && d.t > p.At.T {
 		p.At = p.Last
 	}
@@ -58,6 +63,9 @@ func (s *series) reaches(moment int64) bool {
 func (s *series) begin(d *device, seq, moment int64) {
 	p := Point{Start: moment, Iteration: d.iteration, At: Instant{R: -1}}
 	p.T, p.C, p.R = Range{d.t, d.t}, Range{d.c, d.c}, Range{d.r, d.r}
+	if d.samples != nil {
+		p.C = Range{-1, -1}
+	}
 	s.points = append(s.points, seriesPoint{Point: p, seq: seq})
 }
 
@@ -81,7 +89,11 @@ func (s *series) widen() {
 func (p *seriesPoint) join(o *seriesPoint) {
 	p.End = o.End
 	p.T.join(o.T)
-	p.C.join(o.C)
+	if p.C.Max < 0 {
+		p.C = o.C
+	} else if o.C.Max >= 0 {
+		p.C.join(o.C)
+	}
 	p.R.join(o.R)
 	if o.At.R > p.At.R || o.At.R == p.At.R && o.At.T > p.At.T {
 		p.At = o.At

@@ -13,13 +13,14 @@ type split struct {
 	pending         int64
 	reserve         int64
 	external        int64
+	unsplit         int64
 	live            int64
 }
 
 // holds is the identity, and that internal waste is what chunks have beyond requests.
 func (s *split) holds() bool {
 	internal := s.rounding + s.slack
-	return s.r == s.t+internal+s.pending+s.reserve+s.external && s.c-s.t == internal
+	return s.r == s.t+internal+s.pending+s.reserve+s.external+s.unsplit && s.c-s.t == internal
 }
 
 // plus is the sum, term by term.
@@ -28,7 +29,7 @@ func (s split) plus(o split) split {
 		t: s.t + o.t, c: s.c + o.c, r: s.r + o.r,
 		rounding: s.rounding + o.rounding, slack: s.slack + o.slack,
 		pending: s.pending + o.pending, reserve: s.reserve + o.reserve, external: s.external + o.external,
-		live: s.live + o.live,
+		unsplit: s.unsplit + o.unsplit, live: s.live + o.live,
 	}
 }
 
@@ -36,7 +37,7 @@ func (s split) plus(o split) split {
 func (s *split) fill(i *Instant) {
 	i.T, i.C, i.R = s.t, s.c, s.r
 	i.Rounding, i.Slack, i.Pending = s.rounding, s.slack, s.pending
-	i.Reserve, i.External, i.Live = s.reserve, s.external, s.live
+	i.Reserve, i.External, i.Unsplit, i.Live = s.reserve, s.external, s.unsplit, s.live
 }
 
 // roundingOf is what a request rounded up to the granule has beyond it, at most what the

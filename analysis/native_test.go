@@ -1,0 +1,301 @@
+package analysis
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
+)
+
+// watched records events of a watched allocator with one arena on device 0.
+type watched struct {
+	*modeltest.Recorder
+}
+
+func newWatched() watched {
+	r := watched{modeltest.New()}
+	r.arena(0, "main=1")
+	return r
+}
+
+func (r watched) arena(id int32, more string) {
+	text := "allocator=native\tprovided=unknown\tcoalesces=0\tpool=0.0\t" + more
+	r.Add(trace.Event{Kind: trace.KindArena, Arena: id, Context: r.Strings.Intern(text)})
+}
+
+func (r watched) block(kind trace.Kind, addr, size int64) {
+	r.Add(trace.Event{Kind: kind, Addr: addr, Requested: size, Provided: size})
+}
+
+func (r watched) segment(addr, size int64) {
+	r.Add(trace.Event{Kind: trace.KindMap, Addr: addr, Requested: size, Provided: size})
+}
+
+// sums are C, R, and the greatest C.
+func (r watched) sums(c, reserved, peak int64) {
+	r.Add(trace.Event{Kind: trace.KindStatistics, Arena: trace.NoArena, Addr: peak, Requested: reserved, Provided: c})
+}
+
+func (r watched) use(addr int64) {
+	saved := r.Stream
+	r.Stream = -1
+	r.Add(trace.Event{Kind: trace.KindStreamUse, Addr: addr})
+	r.Stream = saved
+}
+
+// A step of a job under a watched allocator with blocks of 512 bytes, in numbers.
+func TestSampledStep(t *testing.T) {
+	r := newWatched()
+	r.segment(0, 4096)
+	r.sums(0, 4096, 0)
+	r.block(trace.KindAlloc, 0, 1000) // a block of 1024
+	r.block(trace.KindAlloc, 1024, 600)
+	r.sums(2048, 4096, 2048)
+	r.block(trace.KindFree, 0, 1000)
+	r.sums(1024, 4096, 2048)
+	r.Mark(0)
+	r.segment(8192, 8192) // 2048 were free besides the block
+	r.sums(1024, 12288, 2048)
+	r.block(trace.KindAlloc, 8192, 8000)
+	r.sums(1024+8192, 12288, 9216)
+	r.use(1024)
+	r.block(trace.KindFree, 1024, 600)
+	r.sums(8192, 12288, 9216)
+	r.Mark(1)
+	result := run(t, r.Recorder, Options{})
+	d := result.Devices[0]
+
+	want := Instant{Seq: 11, Time: 11000, T: 8600, C: 9216, R: 12288, Unsplit: 12288 - 8600, Live: 2, Iteration: 1}
+	if diff := cmp.Diff(want, d.Peak); diff != "" {
+		t.Errorf("peak (-want +got):\n%s", diff)
+	}
+	if d.Peak.Internal() != 616 || d.Peak.Free() != 3072 {
+		t.Errorf("at the peak %d internal and %d free, want 616 and 3072", d.Peak.Internal(), d.Peak.Free())
+	}
+	final := Instant{Seq: 16, Time: 16000, T: 8000, C: 8192, R: 12288, Pending: 600, Unsplit: 12288 - 8600, Live: 1, Iteration: 2}
+	if diff := cmp.Diff(final, d.Final); diff != "" {
+		t.Errorf("final (-want +got):\n%s", diff)
+	}
+	iterations := []Iteration{
+		{Number: 0, PeakT: 1600, PeakC: 2048, PeakR: 4096, EndT: 600, EndC: 1024, Allocs: 2, AllocBytes: 1600},
+		{Number: 1, PeakT: 8600, PeakC: 9216, PeakR: 12288, EndT: 8000, EndC: 8192, Allocs: 1, AllocBytes: 8000},
+	}
+	if diff := cmp.Diff(iterations, d.Iterations, cmpopts.IgnoreFields(Iteration{}, "StartSeq", "EndSeq", "Start", "End")); diff != "" {
+		t.Errorf("iterations (-want +got):\n%s", diff)
+	}
+	growths := []Growth{
+		{Seq: 1, Time: 1000, Request: 1000, Grown: 4096, Reserved: 4096, Free: 0, LargestFree: -1, Stranded: -1, Verdict: Capacity},
+		{Seq: 9, Time: 9000, Iteration: 1, Request: 8000, Grown: 8192, Reserved: 12288, Free: 3072, LargestFree: -1, Stranded: -1, Verdict: Capacity},
+	}
+	if diff := cmp.Diff(growths, d.Growths); diff != "" {
+		t.Errorf("growths (-want +got):\n%s", diff)
+	}
+	if d.MaxT != 8600 || d.MaxC != 9216 || d.MaxR != 12288 || d.LargestFree != -1 {
+		t.Errorf("greatest T %d, C %d, R %d, largest free %d", d.MaxT, d.MaxC, d.MaxR, d.LargestFree)
+	}
+	if want := (&Sampled{Allocator: "native", Samples: 6}); !cmp.Equal(want, d.Sampled) {
+		t.Errorf("%+v, want %+v", d.Sampled, want)
+	}
+	spans := [][]Span{{
+		{0, 1024, SpanUnsplit}, {1024, 600, SpanLive}, {1624, 4096 - 1624, SpanUnsplit}, {4096, 4096, SpanUnmapped},
+		{8192, 8000, SpanLive}, {16192, 192, SpanUnsplit},
+	}}
+	if diff := cmp.Diff(spans[0], d.Map.Arenas[0].Spans); diff != "" {
+		t.Errorf("map (-want +got):\n%s", diff)
+	}
+	if !d.Paper.Valid || d.Paper.C1 != 2048.0/12288 || d.Paper.C2 != 9216.0/12288 {
+		t.Errorf("the paper's table: %+v", d.Paper)
+	}
+}
+
+// Without a sample at the right moment C is not known, and no zero stands for it.
+func TestSampledWithoutSamples(t *testing.T) {
+	r := newWatched()
+	r.segment(0, 4096)
+	r.block(trace.KindAlloc, 0, 1000)
+	r.Mark(0)
+	r.block(trace.KindAlloc, 1024, 1000)
+	r.Mark(1)
+	r.Add(trace.Event{Kind: trace.KindOOM, Requested: 1 << 40})
+	result := run(t, r.Recorder, Options{})
+	d := result.Devices[0]
+	if d.Peak.C != -1 || d.Final.C != -1 || d.MaxC != -1 || d.Peak.Internal() != -1 || d.Peak.Free() != -1 {
+		t.Errorf("peak %+v, final %+v, greatest C %d", d.Peak, d.Final, d.MaxC)
+	}
+	for _, it := range d.Iterations {
+		if it.PeakC != -1 || it.EndC != -1 {
+			t.Errorf("iteration %+v", it)
+		}
+	}
+	if g := d.Growths[0]; g.Free != -1 || g.Verdict != "" {
+		t.Errorf("growth %+v", g)
+	}
+	if o := d.OOMs[0]; o.Free != -1 || o.LargestFree != -1 || o.Verdict != "" || o.At.C != -1 {
+		t.Errorf("failed request %+v", o)
+	}
+	for _, name := range []string{
+		"waste.internal", "waste.rounding", "waste.slack", "waste.reserve", "waste.external", "waste.external.bytes", "fragmentation.peak",
+		"provided.peak", "efficiency.provided", "iteration.first_excess", "iteration.steady_idle", "growth.fragmentation",
+	} {
+		metric, _ := LookupMetric(name)
+		if value, _, ok := metric.Value(&d); ok {
+			t.Errorf("%s is %v, but cannot be known", name, value)
+		}
+	}
+	for _, name := range []string{"reserved.peak", "requested.peak", "waste.total", "efficiency.requested", "oom.count", "growth.count"} {
+		metric, _ := LookupMetric(name)
+		if _, _, ok := metric.Value(&d); !ok {
+			t.Errorf("%s is known", name)
+		}
+	}
+}
+
+// Sums that were read while the allocator went on are of no moment.
+func TestSampledOdd(t *testing.T) {
+	r := newWatched()
+	r.segment(0, 4096)
+	r.sums(0, 4096, 0)
+	r.block(trace.KindAlloc, 0, 1000)
+	r.sums(1024, 8192, 1024) // another segment has been taken
+	r.sums(512, 4096, 1024)  // less than is asked for
+	r.sums(1024, 4096, 1024)
+	d := run(t, r.Recorder, Options{}).Devices[0]
+	if want := (&Sampled{Allocator: "native", Samples: 2, Odd: 2}); !cmp.Equal(want, d.Sampled) {
+		t.Errorf("%+v, want %+v", d.Sampled, want)
+	}
+	if d.Peak.C != 1024 || d.MaxC != 1024 {
+		t.Errorf("C at the peak %d, at most %d", d.Peak.C, d.MaxC)
+	}
+}
+
+// Beside a watched allocator ours may serve others on the same device.
+func TestSampledBesideOurs(t *testing.T) {
+	r := newWatched()
+	r.segment(0, 4096)
+	r.sums(0, 4096, 0)
+	text := "growth=double headroom=0 fraction=0 gc=0 granularity=2097152 coalesces=1 pool=0.0 tag= main=1"
+	r.Add(trace.Event{Kind: trace.KindArena, Arena: 1, Context: r.Strings.Intern(text)})
+	ours := func(kind trace.Kind, addr, requested, provided int64) {
+		r.Add(trace.Event{Kind: kind, Arena: 1, Addr: addr, Requested: requested, Provided: provided})
+	}
+	ours(trace.KindMap, 1<<30, 2*mib, 2*mib)
+	ours(trace.KindAlloc, 1<<30, 1000, 2048)
+	r.block(trace.KindAlloc, 0, 100)
+	r.sums(512, 4096, 512)
+	d := run(t, r.Recorder, Options{}).Devices[0]
+	want := Instant{
+		Seq: 6, Time: 6000, T: 1100, C: 2048 + 512, R: 2*mib + 4096, Rounding: 24, Slack: 1024,
+		Reserve: 2*mib - 2048, Unsplit: 4096 - 100, Live: 2,
+	}
+	if diff := cmp.Diff(want, d.Peak); diff != "" {
+		t.Errorf("peak (-want +got):\n%s", diff)
+	}
+}
+
+// A recording of ours, told as a watched allocator would have told it, has the same T, R and
+// pending at every event, and the same C wherever the sums were read.
+func TestSampledAgainstOurs(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		ours := modeltest.New()
+		a, err := ours.NewArena(0, bfc.Options{Limit: 1 << 30}, bfc.NewDevice(bfc.DeviceOptions{}), nil)
+		if err != nil {
+			rt.Fatal(err)
+		}
+		var live, pending []uint64
+		take := func(list *[]uint64, label string) uint64 {
+			i := rapid.IntRange(0, len(*list)-1).Draw(rt, label)
+			addr := (*list)[i]
+			*list = append((*list)[:i], (*list)[i+1:]...)
+			return addr
+		}
+		for range rapid.IntRange(1, 40).Draw(rt, "operations") {
+			switch op := rapid.IntRange(0, 5).Draw(rt, "operation"); {
+			case op == 1 && len(live) > 0:
+				a.Free(take(&live, "freed"), false)
+			case op == 2 && len(live) > 0:
+				addr := take(&live, "shared")
+				a.Use(addr, 7)
+				a.Free(addr, true)
+				pending = append(pending, addr)
+			case op == 3 && len(pending) > 0:
+				a.FreeDone(take(&pending, "done"))
+			case op == 4:
+				ours.Mark(0)
+			default:
+				if addr, ok := a.Alloc(rapid.Uint64Range(1, 6*mib).Draw(rt, "size"), ""); ok {
+					live = append(live, addr)
+				}
+			}
+		}
+		theirs, at := toldByWatching(t, ours)
+		want := run(t, ours, Options{}).Devices[0]
+		got := run(t, theirs, Options{}).Devices[0]
+		if want.MaxT != got.MaxT || want.MaxR != got.MaxR || want.MaxC != got.MaxC {
+			rt.Fatalf("greatest T %d, R %d, C %d, want %d, %d, %d", got.MaxT, got.MaxR, got.MaxC, want.MaxT, want.MaxR, want.MaxC)
+		}
+		if got.Sampled.Odd != 0 {
+			rt.Fatalf("%+v", got.Sampled)
+		}
+		for _, pair := range [][2]Instant{{want.Peak, got.Peak}, {want.Final, got.Final}} {
+			w, g := pair[0], pair[1]
+			if g.Seq >= 0 && g.Seq < int64(len(at)) && at[g.Seq] != w.Seq && w.Seq != want.Final.Seq {
+				rt.Fatalf("instant at event %d, want %d", at[g.Seq], w.Seq)
+			}
+			if w.T != g.T || w.R != g.R || w.Live != g.Live || w.C != g.C || w.Internal() != g.Internal() {
+				rt.Fatalf("%+v\nwant %+v", g, w)
+			}
+			if g.R != g.T+g.Pending+g.Unsplit || g.Rounding+g.Slack+g.Reserve+g.External != 0 {
+				rt.Fatalf("does not add up: %+v", g)
+			}
+		}
+		for i := range want.Iterations {
+			if w, g := want.Iterations[i], got.Iterations[i]; w.PeakT != g.PeakT || w.PeakC != g.PeakC || w.EndT != g.EndT || w.EndC != g.EndC {
+				rt.Fatalf("iteration %+v\nwant %+v", g, w)
+			}
+		}
+	})
+}
+
+// toldByWatching is a recording of one arena without its chunks, with the sums after each
+// event of it. at[seq] is the seq of the event before.
+func toldByWatching(t testing.TB, ours *modeltest.Recorder) (theirs *modeltest.Recorder, at []int64) {
+	t.Helper()
+	theirs = modeltest.New()
+	var c, r, peak int64
+	live := map[int64]bool{}
+	for _, e := range ours.Events {
+		told := e
+		told.Context = 0
+		switch e.Kind {
+		case trace.KindArena:
+			told.Context = theirs.Strings.Intern("allocator=native\tprovided=unknown\tcoalesces=0")
+		case trace.KindAlloc:
+			c += e.Provided
+			live[e.Addr] = true
+		case trace.KindFree:
+			c -= e.Provided
+		case trace.KindMap:
+			r += e.Provided
+		}
+		switch e.Kind {
+		case trace.KindAlloc, trace.KindFree, trace.KindFreeDone:
+			told.Provided = e.Requested
+		case trace.KindDeviceUsed, trace.KindGrowFailed, trace.KindMapFailed:
+			continue
+		}
+		theirs.Stream = e.Stream
+		theirs.Add(told)
+		at = append(at, e.Seq)
+		peak = max(peak, c)
+		if e.Arena != trace.NoArena && e.Kind != trace.KindArena && e.Kind != trace.KindStreamUse {
+			theirs.Add(trace.Event{Kind: trace.KindStatistics, Arena: trace.NoArena, Addr: peak, Requested: r, Provided: c})
+			at = append(at, e.Seq)
+		}
+	}
+	return theirs, at
+}
