@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,9 +44,9 @@ func groups(b Breakdown) (out []string) {
 	return out
 }
 
-// A training step, at whose peak every category has a block. What they are shows later: labels
+// oneStep is a training step, at whose peak every category has a block. What they are shows later: labels
 // come and lifetimes end after the peak.
-func TestHoldersOfAStep(t *testing.T) {
+func oneStep(t *testing.T) *modeltest.Recorder {
 	r := modeltest.New()
 	a := vmmArena(t, r)
 	stack(r, 1, 0, "main (train.py:9)")
@@ -88,8 +89,11 @@ func TestHoldersOfAStep(t *testing.T) {
 	a.Free(outside, false)
 	a.Free(input, false)
 	a.Free(weight, false)
+	return r
+}
 
-	d := run(t, r, Options{Top: 3}).Devices[0]
+func TestHoldersOfAStep(t *testing.T) {
+	d := run(t, oneStep(t), Options{Top: 3}).Devices[0]
 	want := map[string][]string{
 		"categories": {"activations 73000", "workspace 60000", "inputs 4000", "optimizer 2000", "gradients 1001", "weights 1000", "other 7"},
 		"phases":     {"forward 73000", "backward 61001", "data 4000", "other 3007"},
@@ -121,5 +125,67 @@ func TestHoldersOfAStep(t *testing.T) {
 	}
 	if !d.Held.Known || d.Peak.T != 141_008 {
 		t.Errorf("known %v, peak T %d", d.Held.Known, d.Peak.T)
+	}
+}
+
+func ofAttribution(m Metric) bool {
+	return strings.HasPrefix(m.Name, "category.") || strings.HasPrefix(m.Name, "phase.")
+}
+
+// told are the values of the metrics of attribution that a trace tells.
+func told(d *DeviceResult) map[string]float64 {
+	values := map[string]float64{}
+	for _, m := range Metrics() {
+		if value, _, ok := m.Value(d); ok && ofAttribution(m) {
+			values[m.Name] = value
+		}
+	}
+	return values
+}
+
+func TestAttributionMetrics(t *testing.T) {
+	const T = 141_008.
+	want := map[string]float64{
+		"category.weights": 1000 / T, "category.weights.bytes": 1000,
+		"category.gradients": 1001 / T, "category.gradients.bytes": 1001,
+		"category.optimizer": 2000 / T, "category.optimizer.bytes": 2000,
+		"category.activations": 73_000 / T, "category.activations.bytes": 73_000,
+		"category.inputs": 4000 / T, "category.inputs.bytes": 4000,
+		"category.kv_cache": 0, "category.kv_cache.bytes": 0,
+		"category.cuda_graphs": 0, "category.cuda_graphs.bytes": 0,
+		"category.workspace": 60_000 / T, "category.workspace.bytes": 60_000,
+		"category.other": 7 / T, "category.other.bytes": 7,
+		// 7,100 when data ends; 77,007 when the first forward has ended and the trifle outside
+		// was allocated; the recomputing forward has 81,008, and the backward that it is in 141,008.
+		"phase.data.peak": 7100, "phase.forward.peak": 81_008, "phase.backward.peak": 141_008, "phase.other.peak": 77_007,
+	}
+	d := run(t, oneStep(t), Options{}).Devices[0]
+	if diff := cmp.Diff(want, told(&d)); diff != "" {
+		t.Error(diff)
+	}
+
+	r := oneStep(t)
+	r.Mark(0)
+	r.Mark(1)
+	d = run(t, r, Options{}).Devices[0]
+	allocated := map[string]float64{
+		"phase.data.allocated": 4100. / 2, "phase.forward.allocated": 73_000. / 2,
+		"phase.backward.allocated": 61_001. / 2, "phase.other.allocated": 3007. / 2,
+	}
+	for name, value := range allocated {
+		want[name] = value
+	}
+	if diff := cmp.Diff(want, told(&d)); diff != "" {
+		t.Error(diff)
+	}
+
+	silent := modeltest.New()
+	alloc(t, vmmArena(t, silent), 1000, "a label of its own")
+	d = run(t, silent, Options{}).Devices[0]
+	if diff := cmp.Diff(map[string]float64{}, told(&d)); diff != "" {
+		t.Error(diff)
+	}
+	if got := groups(d.Held.Modules); d.Held.Known || len(got) != 1 || got[0] != "a label of its own 1000" {
+		t.Errorf("known %v, by module %q", d.Held.Known, got)
 	}
 }

@@ -26,7 +26,8 @@ type Metric struct {
 	Help string // what it is, in one line
 	// Value is the number, and the seq of the event after which it was true; -1 for a
 	// number of the whole trace. It is not ok where the trace does not tell the number:
-	// iteration.* and leak.* of a trace without iterations, shares of nothing.
+	// iteration.* and leak.* of a trace without iterations, category.* of one that tells
+	// nothing of its requesters, shares of nothing.
 	Value func(*DeviceResult) (value float64, seq int64, ok bool)
 }
 
@@ -63,6 +64,7 @@ var metrics = slices.Concat(
 	ofChunks(waste("reserve", "free memory never handed out since it was mapped", func(i Instant) int64 { return i.Reserve })),
 	ofChunks(waste("external", "free memory handed out before, now in holes", func(i Instant) int64 { return i.External })),
 	waste("total", "R - T, all that is reserved and not asked for", func(i Instant) int64 { return i.R - i.T }),
+	attributionMetrics,
 	[]Metric{
 		{"fragmentation.peak", Share, "(F - L)/F at the peak instant, L the largest free chunk; 0 when nothing is free", peakFragmentation},
 		{"efficiency.requested", Share, "1 - max T / max R", unused(func(d *DeviceResult) int64 { return d.MaxT })},

@@ -1,0 +1,355 @@
+package analysis
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/trace"
+	"pgregory.net/rapid"
+)
+
+// contextTold is what a context says, by who wrote it.
+type contextTold struct {
+	name  string // module or text
+	depth int    // components of the module
+	stack int64
+}
+
+var contextTexts = map[string]contextTold{
+	"":                          {},
+	"a text":                    {name: "a text"},
+	"lr=0.1\tx":                 {name: "lr=0.1\tx"},
+	"\t\t=":                     {name: "\t\t="},
+	"modules=x\t module=y":      {name: "modules=x\t module=y"},
+	"module=net":                {name: "net", depth: 1},
+	"module=net.a.b\tstack=2":   {name: "net.a.b", depth: 3, stack: 2},
+	"stack=3\tmodule=net.a":     {name: "net.a", depth: 2, stack: 3},
+	"stack=4\tmodule=..":        {name: "..", depth: 3, stack: 4},
+	"stack=6":                   {stack: 6},
+	"stack=5\tname=x":           {stack: 5},
+	"module=\tstack=1":          {stack: 1},
+	"module=x\tmodule=y":        {name: "x", depth: 1},
+	"stack=-1":                  {name: "stack=-1"},
+	"stack=99":                  {stack: 99},
+	"stack=1e3\tmodule=x.\x00=": {name: "x.\x00=", depth: 2},
+	"category=x":                {},
+	"stack=99999999999999999999999999\tstack=1": {stack: 1},
+}
+
+// stackTexts are the frames that the nodes stand for, innermost first; of 99 no event tells.
+var stackTexts = map[int64]string{0: "", 1: "main", 2: "f|main", 3: "g|f|main", 4: "f|main", 5: "g|f|main", 6: "orphan", 99: ""}
+
+var labelTexts = map[string]string{
+	"category=weights\tname=w": "weights", "name=x\tcategory=gradients": "gradients", "category=optimizer": "optimizer",
+	"category=inputs\tcategory=weights": "inputs", "category=kv_cache": "kv_cache",
+	"name=x": "", "weights": "", "category=": "", "category=\xff": "",
+}
+
+// attributedScenario is a scenario in which the process tells what it does.
+func attributedScenario(t *rapid.T) *modeltest.Recorder {
+	plain := scenario(t)
+	r := modeltest.New()
+	pooled := rapid.Bool().Draw(t, "pooled")
+	contexts := rapid.SampledFrom(slices.Sorted(maps.Keys(contextTexts)))
+	labels := rapid.SampledFrom(slices.Sorted(maps.Keys(labelTexts)))
+	names := rapid.SampledFrom([]string{"data", "forward", "backward", "optimizer", "other", "mine", ""})
+	add := func(kind trace.Kind, a, b int64, text string) {
+		r.Add(trace.Event{Kind: kind, Device: trace.NoDevice, Arena: trace.NoArena, Requested: a, Provided: b, Context: r.Strings.Intern(text)})
+	}
+	var open []string
+	var addresses []int64
+	for _, e := range plain.Events {
+		text := plain.Strings.Text(e.Context)
+		switch e.Kind {
+		case trace.KindAlloc, trace.KindOOM:
+			text = contexts.Draw(t, "context")
+			addresses = append(addresses, e.Addr)
+		case trace.KindArena:
+			if pooled && e.Arena == 1 {
+				text = strings.Replace(text, "pool=0", "pool=1.0", 1)
+			}
+		}
+		e.Context = r.Strings.Intern(text)
+		r.Stream = e.Stream
+		r.Add(e)
+		r.Stream = 0
+		if e.Kind == trace.KindArena {
+			if e.Arena == 1 {
+				for node, told := range []struct {
+					parent int64
+					frame  string
+				}{{0, "main"}, {1, "f"}, {2, "g"}, {1, "f"}, {4, "g"}, {7, "orphan"}} {
+					add(trace.KindStack, int64(node+1), told.parent, told.frame)
+				}
+			}
+			continue
+		}
+		switch rapid.IntRange(0, 9).Draw(t, "told") {
+		case 0, 1:
+			open = append(open, names.Draw(t, "phase"))
+			add(trace.KindPhaseBegin, 0, 0, open[len(open)-1])
+		case 2, 3:
+			name := names.Draw(t, "end")
+			if len(open) > 0 && rapid.Bool().Draw(t, "ends") {
+				name = open[len(open)-1]
+				open = open[:len(open)-1]
+			}
+			add(trace.KindPhaseEnd, 0, 0, name)
+		case 4, 5:
+			if len(addresses) > 0 {
+				at := addresses[rapid.IntRange(0, len(addresses)-1).Draw(t, "labelled")]
+				r.Add(trace.Event{Kind: trace.KindLabel, Addr: at, Context: r.Strings.Intern(labels.Draw(t, "label"))})
+			}
+		case 6:
+			add(trace.KindCaptureBegin, 1, 0, "")
+		case 7:
+			add(trace.KindCaptureEnd, 0, 0, "")
+		}
+	}
+	return r
+}
+
+// naiveVisit is a phase from its begin to its end, or to a failed request.
+type naiveVisit struct {
+	name  string
+	ended bool
+}
+
+// naiveHolder is a block and all that was ever told of it.
+type naiveHolder struct {
+	e      trace.Event
+	told   contextTold
+	phase  string // "other" outside of all
+	visit  *naiveVisit
+	label  string // category
+	freed  int64  // seq of its free, or past the end
+	within bool
+}
+
+// naiveAttribution is the definition, executed: all blocks that ever were.
+type naiveAttribution struct {
+	blocks   []*naiveHolder
+	live     map[int64]*naiveHolder
+	pending  map[int64]*naiveHolder
+	shared   map[int64]bool
+	open     []*naiveVisit
+	captures int64
+	captured map[int32]bool // arenas
+	any      bool           // a capture was seen
+	pooled   map[int32]bool
+}
+
+func (n *naiveAttribution) phase() string {
+	if len(n.open) == 0 {
+		return "other"
+	}
+	return n.open[len(n.open)-1].name
+}
+
+func (n *naiveAttribution) apply(e trace.Event, text string) {
+	switch e.Kind {
+	case trace.KindArena:
+		n.pooled[e.Arena] = strings.Contains(text, "pool=1.0")
+	case trace.KindAlloc:
+		h := &naiveHolder{e: e, told: contextTexts[text], phase: n.phase(), freed: 1 << 60}
+		if len(n.open) > 0 {
+			h.visit = n.open[len(n.open)-1]
+		}
+		n.blocks, n.live[e.Addr] = append(n.blocks, h), h
+		n.captured[e.Arena] = n.captured[e.Arena] || n.captures > 0
+	case trace.KindStreamUse:
+		n.shared[e.Addr] = n.shared[e.Addr] || n.live[e.Addr].e.Stream != e.Stream
+	case trace.KindFree:
+		h := n.live[e.Addr]
+		h.freed = e.Seq
+		h.within = h.visit != nil && !h.visit.ended
+		if n.shared[e.Addr] {
+			n.pending[e.Addr] = h
+		}
+		delete(n.live, e.Addr)
+		delete(n.shared, e.Addr)
+	case trace.KindFreeDone:
+		delete(n.pending, e.Addr)
+	case trace.KindLabel:
+		for _, h := range []*naiveHolder{n.live[e.Addr], n.pending[e.Addr]} {
+			if h != nil {
+				h.label = labelTexts[text]
+			}
+		}
+	case trace.KindPhaseBegin:
+		n.open = append(n.open, &naiveVisit{name: text})
+	case trace.KindPhaseEnd:
+		for i := len(n.open) - 1; i >= 0; i-- {
+			if n.open[i].name == text {
+				n.open[i].ended = true
+				n.open = slices.Delete(n.open, i, i+1)
+				break
+			}
+		}
+	case trace.KindOOM:
+		for i, v := range n.open {
+			v.ended = true
+			n.open[i] = &naiveVisit{name: v.name}
+		}
+	case trace.KindCaptureBegin, trace.KindCaptureEnd:
+		n.captures = e.Requested
+		n.any = n.any || n.captures > 0
+	}
+}
+
+func (n *naiveAttribution) category(h *naiveHolder) string {
+	switch {
+	case h.label != "":
+		return h.label
+	case n.pooled[h.e.Arena] && (n.captured[h.e.Arena] || !n.any):
+		return "cuda_graphs"
+	case h.phase == "other":
+		return "other"
+	case h.within:
+		return "workspace"
+	case h.phase == "forward":
+		return "activations"
+	case h.phase == "data":
+		return "inputs"
+	}
+	return "other"
+}
+
+// at divides what was live after the event of seq, by each of the keys.
+func (n *naiveAttribution) at(seq int64) map[string]map[string]Group {
+	out := map[string]map[string]Group{}
+	add := func(by, key string, h *naiveHolder) {
+		if out[by] == nil {
+			out[by] = map[string]Group{}
+		}
+		g := out[by][key]
+		g.add(&Group{Blocks: 1, Requested: h.e.Requested, Provided: h.e.Provided})
+		out[by][key] = g
+	}
+	deepest := 0
+	for _, h := range n.blocks {
+		if h.e.Seq <= seq && h.freed > seq {
+			deepest = max(deepest, h.told.depth)
+		}
+	}
+	for _, h := range n.blocks {
+		if h.e.Seq > seq || h.freed <= seq {
+			continue
+		}
+		add("category", n.category(h), h)
+		add("phase", h.phase, h)
+		add("module", h.told.name, h)
+		add("stack", stackTexts[h.told.stack], h)
+		for k := 1; k <= deepest; k++ {
+			name := h.told.name
+			if h.told.depth > k {
+				name = strings.Join(strings.Split(name, ".")[:k], ".")
+			}
+			add("depth "+string(rune('0'+k)), name, h)
+		}
+	}
+	return out
+}
+
+// listed is an Attribution in the terms of the naive one.
+func listed(a *Attribution) map[string]map[string]Group {
+	out := map[string]map[string]Group{}
+	add := func(by string, b Breakdown) {
+		for _, g := range b.Groups {
+			key := g.Name + strings.Join(g.Frames, "|")
+			g.Name, g.Frames = "", nil
+			if out[by] == nil {
+				out[by] = map[string]Group{}
+			}
+			out[by][key] = g
+		}
+	}
+	add("category", a.Categories)
+	add("phase", a.Phases)
+	add("module", a.Modules)
+	add("stack", a.Stacks)
+	for i, b := range a.Depths {
+		add("depth "+string(rune('1'+i)), b)
+	}
+	return out
+}
+
+// Who held what is what the definition counts, at the peak (which labels and frees follow) and at
+// every failed request; so is what each phase did in each iteration.
+func TestHoldersAreWhatTheirDefinitionCounts(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := attributedScenario(t)
+		n := &naiveAttribution{
+			live: map[int64]*naiveHolder{}, pending: map[int64]*naiveHolder{}, shared: map[int64]bool{},
+			captured: map[int32]bool{}, pooled: map[int32]bool{},
+		}
+		phases := []map[string]PhaseUse{{}}
+		failed := map[int64]map[string]map[string]Group{}
+		begun := false
+		for _, e := range r.Events {
+			n.apply(e, r.Strings.Text(e.Context))
+			begun = begun || e.Kind == trace.KindPhaseBegin || e.Kind == trace.KindPhaseEnd
+			if e.Kind == trace.KindOOM {
+				failed[e.Seq] = n.at(e.Seq)
+			}
+			if e.Kind == trace.KindIteration {
+				phases = append(phases, map[string]PhaseUse{})
+			}
+			now := phases[len(phases)-1]
+			u := now[n.phase()]
+			var liveT, liveC int64
+			for _, h := range n.live {
+				liveT += h.e.Requested
+				liveC += h.e.Provided
+			}
+			u.PeakT, u.PeakC = max(u.PeakT, liveT), max(u.PeakC, liveC)
+			if e.Kind == trace.KindAlloc {
+				u.Allocs++
+				u.AllocBytes += e.Requested
+			}
+			now[n.phase()] = u
+		}
+		result, err := Run(modeltest.Source(r.Events, 7), Options{Text: r.Strings.Text, Top: 1000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := &result.Devices[0]
+		if diff := gocmp.Diff(n.at(d.Peak.Seq), listed(&d.Held)); diff != "" {
+			t.Fatalf("at the peak, seq %d:\n%s", d.Peak.Seq, diff)
+		}
+		for i, o := range d.OOMs {
+			if (o.Held != nil) != (i < heldOOMs) {
+				t.Fatalf("failed request %d: held %v", i, o.Held)
+			}
+			if o.Held == nil {
+				continue
+			}
+			if diff := gocmp.Diff(failed[o.Seq], listed(o.Held)); diff != "" {
+				t.Fatalf("at the failed request of seq %d:\n%s", o.Seq, diff)
+			}
+		}
+		if !begun {
+			return
+		}
+		kept := 0 // those that ended before the first phase are not
+		for _, it := range d.PhaseIterations {
+			kept = it.Iteration + 1
+			got := map[string]PhaseUse{}
+			for _, u := range it.Uses {
+				name := u.Phase
+				u.Phase, u.Duration = "", 0
+				got[name] = u
+			}
+			if diff := gocmp.Diff(phases[it.Iteration], got); diff != "" {
+				t.Fatalf("iteration %d by phase:\n%s", it.Iteration, diff)
+			}
+		}
+		if n := len(d.Iterations); len(d.PhaseIterations) > 0 && kept != n {
+			t.Fatalf("iterations by phase up to %d, of %d", kept, n)
+		}
+	})
+}
