@@ -1,0 +1,194 @@
+"""The books: what the events explain of the memory that the driver says is used."""
+
+import json
+import os
+
+from checks.suite import PYTHON, Failed, case
+
+MIB = 2**20
+UNEXPLAINED = 0.02  # of what is used, at most
+
+
+def books(suite, directory):
+    """The books of each device of each process that has used it, by process."""
+    found = {}
+    for process in suite.report(directory)["processes"]:
+        for device in process["devices"]:
+            if device["books"] is None:
+                raise Failed(f"{process['process']}: the report has no books for device {device['device']}")
+            if device["max_reserved"] > 0:
+                found[process["process"]] = device["books"]
+    if not found:
+        raise Failed(f"no process of {directory} has reserved memory")
+    return found
+
+
+def told(name, book):
+    return f"{name}: {json.dumps(book)}"
+
+
+def demand(name, book):
+    """Terms and unexplained add up, and unexplained is small."""
+    peak = book["peak"]
+    if book["missing"] is not None or peak["used"] is None:
+        raise Failed(f"no reading of used memory ({book['missing']}); {told(name, book)}")
+    terms = ["tensors", "internal", "pending", "reserve", "external", "other_libraries", "context_and_modules", "unexplained"]
+    if sum(peak[term] for term in terms) != peak["used"]:
+        raise Failed(f"the books do not add up; {told(name, book)}")
+    if sum(library["bytes"] for library in peak["libraries"]) != peak["other_libraries"]:
+        raise Failed(f"libraries by name are not their sum; {told(name, book)}")
+    if peak["context"] <= 0:
+        raise Failed(f"no context was measured; {told(name, book)}")
+    if abs(peak["unexplained_share"]) > UNEXPLAINED:
+        raise Failed(f"{peak['unexplained_share']:.1%} of used is unexplained, at most {UNEXPLAINED:.0%} may be; {told(name, book)}")
+
+
+def figure(suite, name, book):
+    peak = book["peak"]
+    suite.figure(
+        f"{name}: unexplained of used at the peak ({book['scope']})",
+        f"{peak['unexplained_share']:.2%} ({peak['unexplained'] / MIB:.1f} of {peak['used'] / MIB:.0f} MiB), "
+        f"context and modules {peak['context_and_modules'] / MIB:.0f} MiB, other libraries {peak['other_libraries'] / MIB:.0f} MiB, "
+        f"read {peak['read_after_ns'] / 1e6:.0f} ms after" + ("" if peak["steady"] else ", not steady"),
+        f"{UNEXPLAINED:.0%}",
+    )
+
+
+def books_of_sample(suite, name):
+    directory, _ = suite.record("books-" + name, suite.job(name))
+    for process, book in books(suite, directory).items():
+        if book["peak"]["used"] is not None:
+            figure(suite, name, book)
+        demand(f"{name}, {process}", book)
+    suite.run([suite.memprof, "check", directory, "--gate", "books.unexplained <= 2%", "--gate", "used.peak > 512MiB"])
+    suite.run([suite.memprof, "check", directory, "--gate", "books.context < 1MiB"], expect=1)
+    readings = suite.verified(directory)["readings"]
+    if readings is None or not readings["ok"] or readings["events"] < 4:
+        raise Failed(f"{name}: the readings do not verify: {readings}")
+
+
+@case
+def books_alexnet(suite):
+    books_of_sample(suite, "alexnet")
+
+
+@case
+def books_resnet50(suite):
+    books_of_sample(suite, "resnet50")
+
+
+@case
+def books_gpt2(suite):
+    books_of_sample(suite, "gpt2")
+
+
+# Takes memory behind every interposition: the driver's function is found in the file's own
+# table of symbols, and called at its address.
+HIDING = """
+import ctypes, struct, sys, time
+import torch
+
+def address(library, name):
+    path, base = None, None
+    for line in open("/proc/self/maps"):
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and library in fields[5].rsplit("/", 1)[-1] and int(fields[2], 16) == 0:
+            path, base = fields[5].strip(), int(fields[0].split("-")[0], 16)
+            break
+    if path is None:
+        raise SystemExit(library + " is not mapped")
+    data = open(path, "rb").read()
+    table, size, count = struct.unpack_from("<Q", data, 40)[0], *struct.unpack_from("<HH", data, 58)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, table + i * size) for i in range(count)]
+    for section in sections:
+        if section[1] != 11:  # the dynamic symbols
+            continue
+        names = sections[section[6]][4]
+        for at in range(section[4], section[4] + section[5], 24):
+            start, _, _, _, value, _ = struct.unpack_from("<IBBHQQ", data, at)
+            if value and data[names + start:data.index(b"\\0", names + start)] == name.encode():
+                return base + value
+    raise SystemExit(f"{path} has no {name}")
+
+hidden = int(sys.argv[1])
+x = torch.ones(64 * 2**20, device="cuda")
+torch.cuda.synchronize()
+time.sleep(1)
+if hidden:
+    allocate = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_uint64), ctypes.c_size_t)(address("libcuda.so", "cuMemAlloc_v2"))
+    pointer = ctypes.c_uint64()
+    code = allocate(ctypes.byref(pointer), hidden)
+    assert code == 0, f"cuMemAlloc_v2: {code}"
+y = torch.ones(64 * 2**20, device="cuda")  # the peak comes after it
+torch.cuda.synchronize()
+time.sleep(1)
+print("done")
+"""
+
+
+@case
+def books_hidden(suite):
+    """64 MiB that no hook sees are 64 MiB more unexplained."""
+    job = suite.script("hiding", HIDING)
+    unexplained = {}
+    for hidden in (0, 64 * MIB):
+        directory, _ = suite.record(f"hidden-{hidden}", [*job, str(hidden)])
+        ((process, book),) = books(suite, directory).items()
+        for instant in ("peak", "end"):
+            if book[instant]["used"] is None:
+                raise Failed(f"no reading at the {instant}; {told(process, book)}")
+            unexplained[hidden, instant] = book[instant]["unexplained"]
+        if not book["peak"]["steady"]:
+            raise Failed(f"a second of silence after the peak, and no reading in it; {told(process, book)}")
+    for instant in ("peak", "end"):
+        appeared = unexplained[64 * MIB, instant] - unexplained[0, instant]
+        suite.figure(f"hidden 64 MiB: more unexplained at the {instant}", f"{appeared / MIB:.1f} MiB", "64 ± 4 MiB")
+        if abs(appeared - 64 * MIB) > 4 * MIB:
+            raise Failed(f"64 MiB were hidden, {appeared / MIB:.1f} MiB more are unexplained at the {instant}: {unexplained}")
+
+
+# Starts a second process on the same GPU when the first has its memory; both hold it then.
+TWO = """
+import os, subprocess, sys, time
+import torch
+number = int(sys.argv[1])
+x = torch.ones(128 * 2**20, device="cuda")
+torch.cuda.synchronize()
+time.sleep(0.5)
+if number > 1:
+    subprocess.run([sys.executable, __file__, str(number - 1)], check=True)
+else:
+    time.sleep(1)
+y = torch.ones(1000, device="cuda")  # an event after the other's
+print("done", number)
+"""
+
+
+@case
+def books_two_processes(suite):
+    """Two processes on one GPU: by themselves where the driver tells them apart, or their sum."""
+    job = suite.script("two", TWO)
+    directory, _ = suite.record("two", [*job, "2"])
+    found = books(suite, directory)
+    if len(found) != 2:
+        raise Failed(f"two processes expected, found {sorted(found)}")
+    for process, book in found.items():
+        if book["peak"]["used"] is not None:
+            figure(suite, f"two processes, {process}", book)
+        demand(process, book)
+        shared = book["scope"] == "device"
+        if shared != (len(book["processes"]) == 2):
+            raise Failed(f"the scope and the processes disagree; {told(process, book)}")
+        at_least = 512 * MIB * (2 if shared else 1)
+        if book["peak"]["tensors"] < at_least:
+            raise Failed(f"tensors are less than {at_least} bytes; {told(process, book)}")
+
+
+@case
+def books_without_cuda(suite):
+    """A job that never uses the GPU ends as it would, and leaves no readings that matter."""
+    directory = os.path.join(suite.work, "no-gpu")
+    done = suite.run([suite.memprof, "record", "--force", "-o", directory, "--", PYTHON, "-c", "import sys; sys.exit(3)"], expect=3)
+    if "no event was recorded" not in done.stderr:
+        raise Failed(done.stderr)
+    suite.run([suite.memprof, "report", "--no-plots", directory], expect=2)
