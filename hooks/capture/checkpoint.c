@@ -16,14 +16,31 @@ struct telling {
   const struct memprof_visitor *visitor;
   struct arena *arena;
   uint64_t end;  // of the chunk told last
+  int32_t segments;
 };
+
+// Regions come by address; those of a source are known by the order in which it gave them.
+static int32_t number_of(const struct telling *telling, uint64_t addr) {
+  const struct arena *arena = telling->arena;
+  for (size_t i = 0; i < arena->grant_count; i++) {
+    if (arena->grants[i].addr == addr) return (int32_t)i;
+  }
+  return telling->segments;
+}
 
 static void tell(void *self, const struct bfc_chunk_info *info) {
   struct telling *telling = self;
   const struct arena *arena = telling->arena;
   const struct memprof_visitor *visitor = telling->visitor;
   if (info->region_start || info->addr != telling->end) {
-    const struct memprof_segment segment = {info->addr, arena->stream, {arena->pool[0], arena->pool[1]}, arena->grant_count > 0};
+    const struct memprof_segment segment = {
+        .addr = info->addr,
+        .stream = arena->stream,
+        .pool = {arena->pool[0], arena->pool[1]},
+        .foreign = arena->grant_count > 0,
+        .number = number_of(telling, info->addr),
+    };
+    telling->segments++;
     visitor->segment(visitor->self, &segment);
   }
   telling->end = info->addr + info->size;
@@ -40,7 +57,7 @@ void memprof_walk(int device, const struct memprof_visitor *visitor) {
   if (gpu == NULL) return;
   lock_take(&gpu->lock);
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
-    struct telling telling = {visitor, arena, 0};
+    struct telling telling = {.visitor = visitor, .arena = arena};
     bfc_walk_mapped(arena->bfc, &telling, tell);
   }
   lock_give(&gpu->lock);

@@ -90,7 +90,8 @@ struct memprof_segment {
   uint64_t addr;
   void *stream;
   uint64_t pool[2];
-  int foreign;  // 1: memory of the pool's own source
+  int foreign;   // 1: memory of the pool's own source
+  int32_t number;  // within the arena, in the order of getting
 };
 struct memprof_chunk {
   uint64_t addr, size, requested;

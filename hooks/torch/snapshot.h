@@ -15,6 +15,14 @@ namespace memprof {
 
 using torch_cuda::SegmentInfo;
 
+// Not every torch numbers its segments.
+template <typename Segment>
+auto set_number(Segment& segment, int32_t number, int) -> decltype(segment.registration_counter, void()) {
+  segment.registration_counter = number;
+}
+template <typename Segment>
+void set_number(Segment&, int32_t, long) {}
+
 inline bool is_pool(const memprof_segment& segment, PoolId id) { return segment.pool[0] == id.first && segment.pool[1] == id.second; }
 
 // Every mapped stretch of a device as a segment of torch's; of one pool if `only` names one.
@@ -37,6 +45,7 @@ inline void list_segments(DeviceIndex device, PoolId only, std::vector<SegmentIn
     segment.address = found->addr;
     segment.stream = static_cast<cudaStream_t>(found->stream);
     segment.is_large = true;
+    set_number(segment, found->number, 0);
     segment.is_expandable = found->foreign == 0;
     segment.owner_private_pool_id = {found->pool[0], found->pool[1]};
     to.segments->push_back(std::move(segment));

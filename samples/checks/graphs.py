@@ -149,8 +149,9 @@ for graph, x, y in private:
     graph.reset()
 first[0].reset()
 before = torch.cuda.memory_reserved()
-del private, first, shared
+del private, first, shared, graph, x, y
 gc.collect()
+torch._C._cuda_clearCublasWorkspaces()  # made in the first capture, kept by its stream
 torch.cuda.synchronize()
 torch.cuda.empty_cache()
 after = torch.cuda.memory_reserved()
