@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // conversion is one process on its way from spool to parts.
@@ -15,6 +17,7 @@ type conversion struct {
 	ids     map[uint32]int32 // spool string id -> the writer's
 	silent  int              // polls in a row that found it dead and had no events
 	deleted int64            // segments below are gone
+	alive   int64            // CLOCK_MONOTONIC when it was last seen alive, 0 for never
 }
 
 func (c *Collector) meta(from *SpoolProcess) ProcessMeta {
@@ -54,6 +57,9 @@ func (c *Collector) follow(p *conversion) (progress, ended bool, err error) {
 	alive, err := p.from.Alive()
 	if err != nil {
 		return false, false, err
+	}
+	if alive {
+		p.alive = monotonic()
 	}
 	if _, err := p.from.refresh(); err != nil {
 		return false, false, err
@@ -179,6 +185,9 @@ func (c *Collector) stayedFull(p *conversion, err error) error {
 // end completes a process that is read to its end and removes its spool.
 func (c *Collector) end(p *conversion) error {
 	ending := p.ending()
+	if p.alive > 0 {
+		ending.LastAlive = p.alive - c.opt.ClockBase
+	}
 	p.to.SetFrameworks(p.from.header.Frameworks)
 	err := p.to.Finish(ending)
 	if errors.Is(err, ErrDiskFull) && c.dropBallast() {
@@ -238,4 +247,13 @@ func (c *Collector) summarize(p *conversion, ending Ending) {
 	default:
 		c.summary.Problems = append(c.summary.Problems, fmt.Sprintf("%s: recording ended at seq %d: %s", name, t.Events-1, ending.Reason))
 	}
+}
+
+// monotonic is the clock that events are timed by.
+func monotonic() int64 {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {
+		return 0
+	}
+	return now.Nano()
 }

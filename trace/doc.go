@@ -69,6 +69,7 @@
 //	memprof.state_reason    text
 //	memprof.lost            slots claimed and never filled
 //	memprof.problems        lines of the hook's problems file
+//	memprof.last_alive_ns   when the collector last saw the process alive, 0 for never
 //
 // Checksums are 16 hexadecimal digits each, separated by blanks; [Rolling] defines them.
 // They cover the rows behind the opening rows, in blocks of 4,096 events counted from the

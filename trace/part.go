@@ -37,6 +37,7 @@ const (
 	keyReason     = "memprof.state_reason"
 	keyLost       = "memprof.lost"
 	keyProblems   = "memprof.problems"
+	keyAlive      = "memprof.last_alive_ns" // not in traces of older versions
 )
 
 // ProcessMeta says whose events a part holds.
@@ -67,6 +68,9 @@ type Ending struct {
 	Reason   string   // for StateStopped, and where the spool was damaged
 	Lost     int64    // slots that the process had claimed and not filled
 	Problems []string // troubles of the hook's own, one line each
+	// LastAlive is when the collector last saw the process alive, in nanoseconds since the
+	// run's clock base; 0 if it never did, as in a recovery. It may be after the last event.
+	LastAlive int64
 }
 
 // Part is one Parquet file of a process.
@@ -226,6 +230,9 @@ func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
 		if lines := m.text(keyProblems); lines != "" {
 			p.Ending.Problems = strings.Split(lines, "\n")
 		}
+		if m.kv.FindValue(keyAlive) != nil {
+			p.Ending.LastAlive = m.integer(keyAlive)
+		}
 	}
 	if m.bad != "" {
 		return nil, notTrace(m.bad + " is missing or malformed in its metadata")
@@ -293,7 +300,8 @@ func (p *Part) keyValues() [][2]string {
 			[2]string{keyState, string(p.Ending.State)},
 			[2]string{keyReason, p.Ending.Reason},
 			[2]string{keyLost, integer(p.Ending.Lost)},
-			[2]string{keyProblems, strings.Join(p.Ending.Problems, "\n")})
+			[2]string{keyProblems, strings.Join(p.Ending.Problems, "\n")},
+			[2]string{keyAlive, integer(p.Ending.LastAlive)})
 	}
 	return kv
 }

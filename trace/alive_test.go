@@ -1,0 +1,77 @@
+package trace_test
+
+import (
+	"bufio"
+	"context"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
+)
+
+// A process lives on after its last event, and holds memory; when it was last seen is kept.
+func TestLastAlive(t *testing.T) {
+	dir, spool := newRun(t)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "TRACE_TEST_LIVE_SPOOL="+spool)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	bufio.NewReader(stdout).ReadString('\n')
+	c := newCollector(t, dir, trace.WriterOptions{})
+	poll := func() {
+		t.Helper()
+		if _, err := c.Poll(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	poll()
+	time.Sleep(20 * time.Millisecond)
+	before := clock(t)
+	poll()
+	after := clock(t)
+	stdin.Write([]byte("\n"))
+	if err := cmd.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	poll()
+	if _, err := c.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	if at := open(t, dir).Ending.LastAlive; at < before-1000 || at > after-1000 { // 1000: the clock base
+		t.Errorf("last alive at %d, want within %d and %d", at, before-1000, after-1000)
+	}
+}
+
+func TestLastAliveOfTheDead(t *testing.T) {
+	dir, spool := newRun(t)
+	tracetest.NewSpool(t, spool, 4711, 0).Append(trace.Event{Kind: trace.KindAlloc}, "")
+	if _, err := trace.Recover(context.Background(), dir, false); err != nil {
+		t.Fatal(err)
+	}
+	if at := open(t, dir).Ending.LastAlive; at != 0 {
+		t.Errorf("last alive at %d, want 0", at)
+	}
+}
+
+func clock(t *testing.T) int64 {
+	t.Helper()
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		t.Fatal(err)
+	}
+	return now.Nano()
+}
