@@ -15,6 +15,7 @@
 #include "interpose_internal.h"
 #include "reclaim.h"
 #include "spool.h"
+#include "watch.h"
 
 static __thread int depth;
 
@@ -61,6 +62,7 @@ struct caller {
 static struct caller callers[CALLERS];
 #define KNOWN 0x80000000u
 #define COMMUNICATION 0x40000000u
+#define WATCHED 0x20000000u
 
 static const char *file_name(const void *address) {
   Dl_info info;
@@ -85,7 +87,7 @@ static uint32_t describe(const struct call *call, enum call_memory memory) {
   const size_t length = strlen(name);
   const bool suffix = length > 5 && strcmp(name + length - 5, "_ptsz") == 0;
   snprintf(text, sizeof text, "call=%.*s\tlibrary=%s%s", (int)(suffix ? length - 5 : length), name, library, fields[memory]);
-  return KNOWN | (communicates(library) ? COMMUNICATION : 0) | spool_string(text);
+  return KNOWN | (communicates(library) ? COMMUNICATION : 0) | (watch_is_of(library) ? WATCHED : 0) | spool_string(text);
 }
 
 static uint32_t caller_of(const struct call *call, enum call_memory memory) {
@@ -111,6 +113,8 @@ bool call_from_communication(const struct call *call) { return (caller_of(call, 
 static void note(const struct call *call, enum memprof_kind kind, enum call_memory memory, const void *ptr, size_t bytes, int device,
                  const void *stream) {
   hook_start();
+  const uint32_t caller = caller_of(call, memory);
+  if ((caller & WATCHED) != 0 && watch_tells()) return;
   spool_write(&(struct spool_event){
       .kind = kind,
       .device = device < 0 ? call_stream_device(stream) : device,
@@ -119,7 +123,7 @@ static void note(const struct call *call, enum memprof_kind kind, enum call_memo
       .addr = (uintptr_t)ptr,
       .requested = bytes,
       .provided = bytes,
-      .context = caller_of(call, memory) & ~(KNOWN | COMMUNICATION),
+      .context = caller & ~(KNOWN | COMMUNICATION | WATCHED),
   });
 }
 

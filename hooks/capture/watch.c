@@ -61,7 +61,8 @@ struct memprof_watch {
   uint32_t name;  // string id
   const char *allocator;
   memprof_watch_read *read;
-  bool broken;  // out of host memory: nothing more is written of the device
+  bool broken;        // out of host memory: nothing more is written of the device
+  _Atomic bool used;  // it has, or had, a segment
 
   struct place *places;
   size_t place_count, place_room, last_place;
@@ -334,6 +335,7 @@ void memprof_watch_map(struct memprof_watch *watch, uint64_t tick, uint64_t addr
     place->arena[manner] = arena_next_id();
     describe(watch, place, manner);
   }
+  atomic_store_explicit(&watch->used, true, memory_order_relaxed);
   watch->reserved += size;
   if (watch->reserved > watch->top_reserved) {
     watch->top_reserved = watch->reserved;
@@ -384,6 +386,7 @@ void memprof_watch_oom(struct memprof_watch *watch, uint64_t tick, uint64_t size
 // Everyone who gets the lock later sees what is being examined and takes it by our lock.
 static void mark_device(struct memprof_watch *watch) {
   struct memprof_watch_sums sums;
+  if (!atomic_load_explicit(&watch->used, memory_order_relaxed)) return;
   const uint64_t number = atomic_load_explicit(&watch->held, memory_order_acquire);
   atomic_store(&watch->examined, number);
   watch->read(watch->device, &sums);
@@ -411,6 +414,11 @@ void watch_mark(void) {
   memprof_watch_sample();
   atomic_fetch_add_explicit(&marks, 1, memory_order_relaxed);
 }
+
+bool watch_is_of(const char *library) { return strncmp(library, "libc10_cuda.", 12) == 0; }
+
+// Torch has a switch that makes each tensor a cudaMalloc, of which its tracker is not told.
+bool watch_tells(void) { return atomic_load_explicit(&watching, memory_order_relaxed) && getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == NULL; }
 
 void watch_label(uint64_t addr, uint32_t context) {
   if (!atomic_load_explicit(&watching, memory_order_relaxed)) return;

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "../memprof.h"
+#include "../watch.h"
 #include "gpu.h"
 #include "trail.h"
 
@@ -306,6 +307,18 @@ static void test_contexts_and_labels(void) {
   CHECK(strcmp(text, "category=weights\tname=fc.weight") == 0);
 }
 
+static void test_calls_of_the_allocator_itself(void) {
+  CHECK(watch_is_of("libc10_cuda.so") && !watch_is_of("libc10_cuda_extension.so") && !watch_is_of("libnccl.so.2"));
+  CHECK(!watch_tells());
+  start();
+  CHECK(watch_tells());
+  setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", 1);
+  CHECK(!watch_tells());
+  memprof_watch_sample();  // of a device that was never used
+  const struct trail trail = trail_read(getpid(), 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_STATISTICS), 0);
+}
+
 static void test_forked_child(void) {
   start();
   segment(BASE, 2 * MiB, NULL, 0, 0);
@@ -387,6 +400,7 @@ int main(int argc, char **argv) {
       {"arenas", test_arenas, {NULL}},
       {"out of memory", test_out_of_memory, {NULL}},
       {"contexts and labels", test_contexts_and_labels, {NULL}},
+      {"calls of the allocator itself", test_calls_of_the_allocator_itself, {NULL}},
       {"forked child", test_forked_child, {NULL}},
       {"marks among threads", test_marks_among_threads, {NULL}},
   };
