@@ -13,10 +13,15 @@ import sys
 def _run_shadowed():
     """Executes the next sitecustomize on sys.path, under its own name."""
     here = os.path.dirname(os.path.abspath(__file__))
+    elsewhere = [p for p in sys.path if os.path.abspath(p or os.getcwd()) != here]
+    if sys.version_info[0] < 3:
+        import imp
+
+        imp.load_module("sitecustomize", *imp.find_module("sitecustomize", elsewhere))
+        return
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 
-    elsewhere = [p for p in sys.path if os.path.abspath(p or os.getcwd()) != here]
     spec = PathFinder.find_spec("sitecustomize", elsewhere)
     if spec is None or spec.loader is None:
         return
