@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 )
@@ -64,7 +65,8 @@ type Member struct {
 	Result *Result
 	Device *DeviceResult // one of Result's
 	PID    int
-	GPU    int // in run.json's list; -1 if not known
+	GPU    int   // in run.json's list; -1 if not known
+	Alive  int64 // when the process was last seen, perhaps after its last event; 0 if not known
 }
 
 // uses says whether a process has ever had anything on the device.
@@ -194,38 +196,34 @@ func compareNames(a, b string) int {
 	}
 	textA, numberA := number(a)
 	textB, numberB := number(b)
-	if textA != textB {
-		if textA < textB {
-			return -1
-		}
-		return 1
-	}
-	return numberA - numberB
+	return cmp.Or(cmp.Compare(textA, textB), cmp.Compare(numberA, numberB))
 }
 
 // joint is what several processes have on a device at one moment.
 type joint struct {
 	Holding
 	stretch   stretch
-	processes int
+	processes int // that were being recorded
 	steady    bool
 }
 
-// joinAt sums up the processes at a moment.
+// joinAt sums up the processes at a moment. One that is idle after its last event holds
+// what it had until it ends.
 func joinAt(group []*Member, moment moment) joint {
 	j := joint{stretch: moment.stretch}
 	j.Until = -1
 	for _, m := range group {
-		moments := m.Device.Holdings.Moments
-		at, ok := slices.BinarySearchFunc(moments, moment.time, func(h Holding, time int64) int {
-			return compareTimes(h.At.Time, time)
+		holdings := &m.Device.Holdings
+		at, recorded := slices.BinarySearchFunc(holdings.Moments, moment.time, func(h Holding, time int64) int {
+			return cmp.Compare(h.At.Time, time)
 		})
-		if !ok {
-			continue
+		switch {
+		case recorded:
+			j.processes++
+			j.Holding.plus(&holdings.Moments[at])
+		case moment.time > m.Result.Duration && moment.time <= m.Alive:
+			j.Holding.plus(&holdings.Final)
 		}
-		h := &moments[at]
-		j.processes++
-		j.Holding.plus(h)
 	}
 	until := moment.stretch.Last
 	if j.Until >= 0 {

@@ -247,6 +247,28 @@ func TestBooksOfTwoProcessesTogether(t *testing.T) {
 	}
 }
 
+// A process without further events holds its memory for as long as it lives, and no longer.
+func TestBooksOfAnIdleProcess(t *testing.T) {
+	readings := readingsOf(t,
+		"0 all=1 0 2000", "0 all=1 50 2000", "0 all=1 350 3500", "0 all=1 380 3500",
+		"0 all=1 500 3904", "0 all=1 700 3904", "0 all=1 850 3500", "0 all=1 900 3500", "0 all=1 950 3400", "0 all=1 1600 3400")
+	for alive, unexplained := range map[int64]int64{0: 404 * mib, 590: 404 * mib, 840: 4 * mib} {
+		one, two := twoProcesses()
+		two.events = two.events[:len(two.events)-1] // the last one is at 440 ms now
+		a, b := one.analyze(t, "rank0", readings), two.analyze(t, "rank1", readings)
+		CloseBooks([]Member{
+			{Result: a, Device: &a.Devices[0], PID: 71}, {Result: b, Device: &b.Devices[0], PID: 72, Alive: alive * ms},
+		}, readings, "")
+		books := b.Devices[0].Books
+		if books.Peak.At.Time != 600*ms || books.Peak.Unexplained != unexplained {
+			t.Errorf("alive until %d ms: %d unexplained, want %d: %+v", alive, books.Peak.Unexplained, unexplained, books.Peak)
+		}
+		if books.End.Unexplained != 0 { // the first process alone
+			t.Errorf("alive until %d ms: at the end %+v", alive, books.End)
+		}
+	}
+}
+
 func TestBooksWithoutReadings(t *testing.T) {
 	got := close1(t, ledgerTraining(), nil)
 	if got.Peak.Sum() != 1500*mib || got.Peak.Read.Valid || got.Peak.Unexplained != 0 || got.UsedPeak != -1 {

@@ -49,8 +49,6 @@ type stretch struct {
 
 func (s *stretch) length() int64 { return s.Last - s.First }
 
-func compareTimes(a, b int64) int { return cmp.Compare(a, b) }
-
 // ReadReadings reads all events of a run's readings; text is [trace.Strings.Text] of them.
 // They are few beside those of a process.
 func ReadReadings(src Source, text func(context int32) string) (*Readings, error) {

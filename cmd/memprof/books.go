@@ -45,10 +45,12 @@ func readReadings(path string, run *trace.Run) (readings *analysis.Readings, mis
 func closeBooks(run *trace.Run, results []*analysis.Result, readings *analysis.Readings, missing string) {
 	var members []analysis.Member
 	for i, result := range results {
+		process := run.Processes[i]
 		for j := range result.Devices {
 			device := &result.Devices[j]
 			members = append(members, analysis.Member{
-				Result: result, Device: device, PID: run.Processes[i].PID, GPU: cardOf(result, device.Device, &run.Info),
+				Result: result, Device: device, PID: process.PID, GPU: cardOf(result, device.Device, &run.Info),
+				Alive: process.Ending.LastAlive,
 			})
 		}
 	}
