@@ -2,6 +2,7 @@ package verify
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/memprof/memprof/trace"
 )
@@ -14,6 +15,7 @@ type replayer struct {
 
 	ours, allocs, frees int64
 	released            int64 // growths of arenas that have ended
+	watched             bool  // there are arenas of an allocator that was only watched
 }
 
 func newReplayer() *replayer { return &replayer{arenas: map[int32]*arena{}} }
@@ -91,6 +93,7 @@ func (r *replayer) begin(e *trace.Event, options string) *Mismatch {
 	if a != nil {
 		r.ours++
 	}
+	r.watched = r.watched || a == nil && strings.Contains(options, "allocator=")
 	return nil
 }
 

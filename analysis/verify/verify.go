@@ -18,6 +18,8 @@ const LostTail = 64
 var (
 	// ErrNothingToVerify is of a trace without any block of our allocator.
 	ErrNothingToVerify = errors.New("nothing to verify: no allocation of memprof's own allocator was recorded")
+	// ErrWatched is of a trace of an allocator that is none of ours, and was only watched.
+	ErrWatched = errors.New("nothing to verify: another allocator served and was only watched; a replay can judge memprof's own alone")
 	// ErrNotFromStart is of parts that do not begin with the process's first event.
 	ErrNotFromStart = errors.New("cannot be verified without the parts before it: a replay starts at a process's first event")
 )
@@ -40,8 +42,8 @@ type Result struct {
 }
 
 // Process verifies all events of a process in one pass. The error is a *[Mismatch] if the
-// trace is not what the allocator did, [ErrNothingToVerify] or [ErrNotFromStart] if that
-// cannot be told, and otherwise of the reading.
+// trace is not what the allocator did, [ErrNothingToVerify], [ErrWatched] or
+// [ErrNotFromStart] if that cannot be told, and otherwise of the reading.
 func Process(ctx context.Context, p *trace.Process) (*Result, error) {
 	if len(p.Parts) == 0 || p.Parts[0].Number != 0 || p.Parts[0].FirstSeq != 0 {
 		return nil, fmt.Errorf("%s: %w", p.Name, ErrNotFromStart)
@@ -49,6 +51,9 @@ func Process(ctx context.Context, p *trace.Process) (*Result, error) {
 	j := newJudge(p)
 	if err := j.all(ctx); err != nil {
 		return nil, err
+	}
+	if j.replay.allocs == 0 && j.replay.watched {
+		return nil, fmt.Errorf("%s: %w", p.Name, ErrWatched)
 	}
 	if j.replay.ours == 0 || j.replay.allocs == 0 {
 		return nil, fmt.Errorf("%s: %w", p.Name, ErrNothingToVerify)

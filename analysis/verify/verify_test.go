@@ -259,13 +259,18 @@ func TestNothingToVerify(t *testing.T) {
 	}
 	empty := newJob()
 	empty.heap(t, bfc.Options{Limit: gib}, bfc.DeviceOptions{Granularity: 256, Physical: gib})
-	for name, j := range map[string]*job{
-		"no events":  newJob(),
-		"native":     {events: native, texts: []string{"", "allocator=native"}},
-		"no request": empty,
+	for _, test := range []struct {
+		name string
+		job  *job
+		want error
+	}{
+		{"no events", newJob(), ErrNothingToVerify},
+		{"watched", &job{events: native, texts: []string{"", "allocator=native\tprovided=unknown"}}, ErrWatched},
+		{"of another allocator", &job{events: native, texts: []string{"", "kind=other"}}, ErrNothingToVerify},
+		{"no request", empty, ErrNothingToVerify},
 	} {
-		if _, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{})); !errors.Is(err, ErrNothingToVerify) {
-			t.Errorf("%s: error %v, want ErrNothingToVerify", name, err)
+		if _, err := verifyPath(t, test.job.write(t, trace.Ending{}, trace.WriterOptions{})); !errors.Is(err, test.want) {
+			t.Errorf("%s: error %v, want %v", test.name, err, test.want)
 		}
 	}
 }

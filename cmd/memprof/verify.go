@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,6 +84,8 @@ func verifyAll(ctx context.Context, run *trace.Run) ([]verified, error) {
 		case errors.As(err, &mismatch):
 			judged = append(judged, verified{Process: process.Name, Mismatch: mismatch})
 		case errors.Is(err, verify.ErrNothingToVerify):
+			nothing = cmp.Or(nothing, err)
+		case errors.Is(err, verify.ErrWatched):
 			nothing = err
 		case err != nil:
 			return nil, inputError(err)
