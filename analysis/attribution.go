@@ -14,7 +14,10 @@ import (
 type Attribution struct {
 	// Known says that the trace tells anything of its requesters at all: a module, a stack, a
 	// phase, a label or a pool of CUDA graphs. Otherwise all is "other" and without a name.
-	Known      bool
+	Known bool
+	// Sampled says that an allocator served blocks that was only watched: what it provided
+	// for each is not told, and Provided is what was asked for.
+	Sampled    bool
 	Categories Breakdown // all that occur, by bytes; "other" is what cannot be told
 	Phases     Breakdown // in which the blocks were allocated; "other" is outside of all
 	Modules    Breakdown // by dotted path, or by the text of a requester that names no module
@@ -80,7 +83,7 @@ func (a *analyzer) heldNow(d *device, at Instant) (*Attribution, error) {
 			live = append(live, b)
 		}
 	}
-	held, err := a.attribute(live, at)
+	held, err := a.attribute(d, live, at)
 	return &held, err
 }
 
@@ -92,9 +95,9 @@ func (a *analyzer) label(e *trace.Event) {
 	}
 }
 
-// attribute divides blocks that were live at an instant. at is checked against every sum.
-func (a *analyzer) attribute(blocks []block, at Instant) (Attribution, error) {
-	result := Attribution{Known: a.told}
+// attribute divides blocks of a device that were live at an instant. at is checked against every sum.
+func (a *analyzer) attribute(d *device, blocks []block, at Instant) (Attribution, error) {
+	result := Attribution{Known: a.told, Sampled: d.samples != nil}
 	categories, phases, contexts := newGrouping[Category](), newGrouping[uint8](), newGrouping[int32]()
 	for i := range blocks {
 		b := &blocks[i]

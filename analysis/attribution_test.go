@@ -189,3 +189,143 @@ func TestAttributionMetrics(t *testing.T) {
 		t.Errorf("known %v, by module %q", d.Held.Known, got)
 	}
 }
+
+// A failed request cuts phases in two: what an exception lets go of was not temporary.
+func TestFailedRequestEndsLifetimes(t *testing.T) {
+	r := modeltest.New()
+	a := newArena(t, r, bfc.Options{Limit: 8 * mib}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
+	end := phase(r, "forward")
+	scratch := alloc(t, a, 100, "")
+	a.Free(scratch, false)
+	x := alloc(t, a, 3*mib, "module=net\tstack=1")
+	if _, ok := a.Alloc(9*mib, "module=net.big"); ok {
+		t.Fatal("more than there is")
+	}
+	a.Free(x, false) // as the exception unwinds, within forward
+	y := alloc(t, a, 1000, "")
+	a.Free(y, false)
+	end()
+	d := run(t, r, Options{}).Devices[0]
+	if got := groups(d.Held.Categories); !cmp.Equal(got, []string{"activations 3145728"}) {
+		t.Errorf("at the peak: %q", got)
+	}
+	o := d.OOMs[0]
+	if o.Held == nil || o.Requester != "net.big" || o.Context != "module=net.big" {
+		t.Fatalf("%+v", o)
+	}
+	if got := groups(o.Held.Categories); !cmp.Equal(got, []string{"activations 3145728"}) {
+		t.Errorf("when the request failed: %q", got)
+	}
+}
+
+// Of many failed requests only the first tell who held what.
+func TestHeldOfFailedRequestsIsBounded(t *testing.T) {
+	r := modeltest.New()
+	a := newArena(t, r, bfc.Options{Limit: 4 * mib}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
+	for range heldOOMs + 5 {
+		a.Alloc(5*mib, "")
+	}
+	for i, o := range run(t, r, Options{}).Devices[0].OOMs {
+		if (o.Held != nil) != (i < heldOOMs) {
+			t.Errorf("failed request %d: held %v", i, o.Held)
+		}
+	}
+}
+
+// Iterations by phase are kept from both ends, whatever their number; so is the sum over all.
+func TestPhasesAreBounded(t *testing.T) {
+	r := modeltest.New()
+	a := vmmArena(t, r)
+	const n = 2*keptIterations + 700
+	for i := range n {
+		end := phase(r, "forward")
+		a.Free(alloc(t, a, uint64(i+1), ""), false)
+		end()
+		r.Mark(int64(i))
+	}
+	d := run(t, r, Options{}).Devices[0]
+	if len(d.PhaseIterations) != 2*keptIterations {
+		t.Fatalf("%d iterations kept", len(d.PhaseIterations))
+	}
+	for i, it := range d.PhaseIterations {
+		want := i
+		if i >= keptIterations {
+			want += 700
+		}
+		if it.Iteration != want || it.Uses[0].Phase != "forward" || it.Uses[0].PeakT != int64(want+1) {
+			t.Fatalf("kept iteration %d: %+v", i, it)
+		}
+	}
+	if f := d.Phases[0]; f.Allocs != n || f.AllocBytes != n*(n+1)/2 || f.PeakT != n || f.Duration != n*3000+1000 { // one had a growth
+		t.Errorf("all iterations: %+v", f)
+	}
+}
+
+func TestManyPhases(t *testing.T) {
+	r := modeltest.New()
+	a := vmmArena(t, r)
+	var ends []func()
+	for i := range 3 * maxOpenPhases { // none of them ends in time
+		ends = append(ends, phase(r, fmt.Sprintf("phase %d", i)))
+		alloc(t, a, 1, "")
+	}
+	for _, end := range ends {
+		end()
+	}
+	d := run(t, r, Options{}).Devices[0]
+	if got := d.Held.Phases.Of(furtherPhases); got.Blocks != 3*maxOpenPhases-(maxPhases-2) || len(d.Held.Phases.Groups) != maxPhases-1 {
+		t.Errorf("%d groups, further phases %+v", len(d.Held.Phases.Groups), got)
+	}
+	if at := len(d.Phases) - 1; d.Phases[at].Phase != "other" || len(d.Phases) != maxPhases {
+		t.Errorf("%d phases, the last %+v", len(d.Phases), d.Phases[at])
+	}
+}
+
+// A part's opening rows restate stacks, phases, blocks and labels; what they do is in no count.
+func TestAttributionOfALaterPart(t *testing.T) {
+	r := modeltest.New()
+	a := vmmArena(t, r)
+	stack(r, 1, 0, "main")
+	end := phase(r, "forward")
+	x := alloc(t, a, 1000, "module=net\tstack=1")
+	label(r, x, "category=weights")
+	first := int64(len(r.Events))
+	stack(r, 1, 0, "main")
+	y := alloc(t, a, 500, "module=net\tstack=1")
+	a.Free(y, false)
+	end()
+	d := run(t, r, Options{FirstSeq: first}).Devices[0]
+	if got := groups(d.Held.Categories); !cmp.Equal(got, []string{"weights 1000", "workspace 500"}) {
+		t.Errorf("categories %q", got)
+	}
+	if got := d.Held.Stacks.Groups; len(got) != 1 || got[0].Requested != 1500 || got[0].Frames[0] != "main" {
+		t.Errorf("stacks %+v", got)
+	}
+	want := []PhaseUse{
+		{Phase: "forward", PeakT: 1500, PeakC: 1536, Allocs: 1, AllocBytes: 500, Duration: 3000},
+		{Phase: "other", PeakT: 1000, PeakC: 1024},
+	}
+	if diff := cmp.Diff(want, d.Phases); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Deep stacks are told up to a depth, and nodes that lie about their callers end.
+func TestOddStacks(t *testing.T) {
+	r := modeltest.New()
+	a := vmmArena(t, r)
+	for i := range int64(2 * maxFrames) {
+		stack(r, i+1, i, fmt.Sprint("f", i+1))
+	}
+	stack(r, 1<<62, 1<<62, "its own caller")
+	stack(r, 1<<62, 1, "restated otherwise")
+	stack(r, -5, 0, "negative")
+	alloc(t, a, 1000, fmt.Sprintf("stack=%d", 2*maxFrames))
+	alloc(t, a, 999, fmt.Sprintf("stack=%d", int64(1)<<62))
+	alloc(t, a, 998, "stack=-5")
+	got := run(t, r, Options{}).Devices[0].Held.Stacks.Groups
+	if len(got) != 3 || len(got[0].Frames) != maxFrames || got[0].Frames[0] != "f512" || got[0].Frames[maxFrames-1] != "f257" ||
+		!cmp.Equal(got[1].Frames, []string{"its own caller"}) || got[2].Frames != nil {
+		t.Errorf("%+v", got)
+	}
+}

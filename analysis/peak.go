@@ -43,7 +43,7 @@ func (a *analyzer) finishPeak(d *device) error {
 		}
 	}
 	var err error
-	if d.Held, err = a.attribute(live, d.Peak); err != nil {
+	if d.Held, err = a.attribute(d, live, d.Peak); err != nil {
 		return err
 	}
 	d.TopContexts = a.byContext(live)

@@ -138,7 +138,7 @@ func TestHeldTablesAddUp(t *testing.T) {
 	for _, result := range []*analysis.Result{attributed(strings.Clone, false), attributed(strings.Clone, true), spoiled()} {
 		d := &result.Devices[0]
 		for _, b := range []*analysis.Breakdown{&d.Held.Categories, &d.Held.Phases, &d.Held.Modules} {
-			s := breakdownSection("", "", b, d.Peak, strings.Clone)
+			s := heldTable{&d.Held, d.Peak}.section("", "", b, strings.Clone)
 			blocks := 0
 			for _, r := range s.rows {
 				n := 0
@@ -147,8 +147,8 @@ func TestHeldTablesAddUp(t *testing.T) {
 				}
 				blocks += n
 			}
-			if want := fmt.Sprint(blocks); s.total[1].text != want || s.total[4].text != "100.0%" {
-				t.Errorf("%s blocks in all, %s listed; share %s", s.total[1].text, want, s.total[4].text)
+			if want := fmt.Sprint(blocks); s.total[1].text != want || s.total[3].text != "100.0%" {
+				t.Errorf("%s blocks in all, %s listed; share %s", s.total[1].text, want, s.total[3].text)
 			}
 		}
 	}
@@ -217,6 +217,30 @@ func TestJSONHeldAddsUp(t *testing.T) {
 		check(d.OOMs[0].Held, d.OOMs[0].At)
 		if len(d.ByPhase) != len(d.Iterations) || len(d.Phases) < 5 {
 			t.Errorf("%d of %d iterations by phase, %d phases", len(d.ByPhase), len(d.Iterations), len(d.Phases))
+		}
+	}
+}
+
+// Of an allocator that was only watched nobody knows what it provided, in no rendering.
+func TestHeldOfAWatchedAllocator(t *testing.T) {
+	result := attributed(strings.Clone, false)
+	d := &result.Devices[0]
+	for _, sampled := range []bool{false, true} {
+		d.Held.Sampled = sampled
+		for _, s := range heldSections(d) {
+			for _, c := range s.columns {
+				if c.name == "provided" && sampled {
+					t.Errorf("%s tells what was provided", s.title)
+				}
+			}
+			for _, r := range append(s.rows, s.total) {
+				if len(r) != len(s.columns) && r != nil {
+					t.Errorf("%s: %d cells in %d columns", s.title, len(r), len(s.columns))
+				}
+			}
+		}
+		if g := newJSONHeld(&d.Held).Categories.Groups[0]; (g.Provided == nil) != sampled {
+			t.Errorf("sampled %v: provided %v", sampled, g.Provided)
 		}
 	}
 }

@@ -23,14 +23,14 @@ type jsonGroup struct {
 	Frames    []string `json:"frames,omitempty"`
 	Blocks    int64    `json:"blocks"`
 	Requested int64    `json:"requested"`
-	Provided  int64    `json:"provided"`
+	Provided  *int64   `json:"provided"`
 }
 
 type jsonPhase struct {
 	Phase         string `json:"phase"`
 	DurationNS    int64  `json:"duration_ns"`
 	PeakRequested int64  `json:"peak_requested"`
-	PeakProvided  int64  `json:"peak_provided"`
+	PeakProvided  *int64 `json:"peak_provided"`
 	Allocs        int64  `json:"allocs"`
 	AllocBytes    int64  `json:"alloc_bytes"`
 }
@@ -46,31 +46,35 @@ func newJSONHeld(held *analysis.Attribution) *jsonHeld {
 		return nil
 	}
 	j := &jsonHeld{
-		Categories: newJSONBreakdown(&held.Categories), Phases: newJSONBreakdown(&held.Phases),
-		Modules: newJSONBreakdown(&held.Modules), Depths: []jsonBreakdown{}, Stacks: newJSONBreakdown(&held.Stacks),
+		Categories: newJSONBreakdown(held, &held.Categories), Phases: newJSONBreakdown(held, &held.Phases),
+		Modules: newJSONBreakdown(held, &held.Modules), Depths: []jsonBreakdown{}, Stacks: newJSONBreakdown(held, &held.Stacks),
 	}
 	for i := range held.Depths {
-		j.Depths = append(j.Depths, newJSONBreakdown(&held.Depths[i]))
+		j.Depths = append(j.Depths, newJSONBreakdown(held, &held.Depths[i]))
 	}
 	return j
 }
 
-func newJSONBreakdown(b *analysis.Breakdown) jsonBreakdown {
-	j := jsonBreakdown{Groups: []jsonGroup{}, RestGroups: b.RestGroups, Rest: newJSONGroup(&b.Rest)}
+func newJSONBreakdown(held *analysis.Attribution, b *analysis.Breakdown) jsonBreakdown {
+	j := jsonBreakdown{Groups: []jsonGroup{}, RestGroups: b.RestGroups, Rest: newJSONGroup(held, &b.Rest)}
 	for i := range b.Groups {
-		j.Groups = append(j.Groups, newJSONGroup(&b.Groups[i]))
+		j.Groups = append(j.Groups, newJSONGroup(held, &b.Groups[i]))
 	}
 	return j
 }
 
-func newJSONGroup(g *analysis.Group) jsonGroup {
-	return jsonGroup{g.Name, g.Frames, g.Blocks, g.Requested, g.Provided}
+func newJSONGroup(held *analysis.Attribution, g *analysis.Group) jsonGroup {
+	j := jsonGroup{g.Name, g.Frames, g.Blocks, g.Requested, &g.Provided}
+	if held.Sampled {
+		j.Provided = nil
+	}
+	return j
 }
 
 func newJSONPhases(uses []analysis.PhaseUse) []jsonPhase {
 	out := []jsonPhase{}
 	for _, u := range uses {
-		out = append(out, jsonPhase{u.Phase, u.Duration, u.PeakT, u.PeakC, u.Allocs, u.AllocBytes})
+		out = append(out, jsonPhase{u.Phase, u.Duration, u.PeakT, known(u.PeakC), u.Allocs, u.AllocBytes})
 	}
 	return out
 }

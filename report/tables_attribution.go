@@ -28,20 +28,19 @@ func heldSections(d *analysis.DeviceResult) []section {
 	if !held.Known {
 		return nil
 	}
-	sections := []section{categorySection(held, d.Peak)}
+	t := heldTable{held, d.Peak}
+	sections := []section{t.categories()}
 	if len(d.Phases) > 0 {
-		s := breakdownSection("Held at the peak, by phase of the allocation", "phase", &held.Phases, d.Peak, phaseText)
-		sections = append(sections, s)
+		sections = append(sections, t.section("Held at the peak, by phase of the allocation", "phase", &held.Phases, phaseText))
 	}
 	if len(held.Depths) > 0 {
-		s := breakdownSection("Held at the peak, by module", "module", &held.Modules, d.Peak, moduleText)
-		sections = append(sections, s)
+		sections = append(sections, t.section("Held at the peak, by module", "module", &held.Modules, moduleText))
 		if len(held.Depths) > 1 {
-			sections = append(sections, treeSection(held, d.Peak))
+			sections = append(sections, t.tree())
 		}
 	}
 	if told(&held.Stacks) {
-		sections = append(sections, stackSection(&held.Stacks, d.Peak))
+		sections = append(sections, t.stacks())
 	}
 	return sections
 }
@@ -74,9 +73,15 @@ func categoryText(name string) string {
 	return name
 }
 
-func categorySection(held *analysis.Attribution, at analysis.Instant) section {
-	s := breakdownSection("Held at the peak, by category", "category", &held.Categories, at, categoryText)
-	for i, g := range held.Categories.Groups {
+// heldTable makes tables of groups of the blocks of an instant.
+type heldTable struct {
+	held *analysis.Attribution
+	at   analysis.Instant
+}
+
+func (t heldTable) categories() section {
+	s := t.section("Held at the peak, by category", "category", &t.held.Categories, categoryText)
+	for i, g := range t.held.Categories.Groups {
 		if g.Name == analysis.Other.String() {
 			toned(faint, s.rows[i])
 			s.after = note(otherMeans)
@@ -85,19 +90,27 @@ func categorySection(held *analysis.Attribution, at analysis.Instant) section {
 	return s
 }
 
-// heldColumns are those of a table of groups.
-func heldColumns(what string) []column {
-	return []column{words(what), numbers("blocks"), numbers("requested"), numbers("provided"), numbers("share of T")}
+// columns are those of a table of groups.
+func (t heldTable) columns(what string) []column {
+	columns := []column{words(what), numbers("blocks"), numbers("requested"), numbers("share of T")}
+	if t.held.Sampled {
+		return columns
+	}
+	return append(columns, numbers("provided"))
 }
 
-// heldRow is a group as a line of such a table.
-func heldRow(text string, g *analysis.Group, at analysis.Instant) []cell {
-	return row(text, formatCount(g.Blocks), FormatSize(g.Requested), FormatSize(g.Provided), FormatPercent(ratio(g.Requested, at.T)))
+// row is a group as a line of such a table.
+func (t heldTable) row(text string, g *analysis.Group) []cell {
+	line := row(text, formatCount(g.Blocks), FormatSize(g.Requested), FormatPercent(ratio(g.Requested, t.at.T)))
+	if t.held.Sampled {
+		return line
+	}
+	return append(line, cell{text: FormatSize(g.Provided)})
 }
 
-// breakdownSection lists the groups of a breakdown; its lines add up to T at an instant.
-func breakdownSection(title, what string, b *analysis.Breakdown, at analysis.Instant, text func(string) string) section {
-	s := section{title: title, columns: heldColumns(what)}
+// section lists the groups of a breakdown; its lines add up to T.
+func (t heldTable) section(title, what string, b *analysis.Breakdown, text func(string) string) section {
+	s := section{title: title, columns: t.columns(what)}
 	rest, more := b.Rest, b.RestGroups
 	for i := range b.Groups {
 		g := &b.Groups[i]
@@ -106,13 +119,13 @@ func breakdownSection(title, what string, b *analysis.Breakdown, at analysis.Ins
 			more++
 			continue
 		}
-		s.rows = append(s.rows, heldRow(text(g.Name), g, at))
+		s.rows = append(s.rows, t.row(text(g.Name), g))
 	}
 	if more > 0 {
-		s.rows = append(s.rows, toned(faint, heldRow("… "+formatCount(more)+" more", &rest, at)))
+		s.rows = append(s.rows, toned(faint, t.row("… "+formatCount(more)+" more", &rest)))
 	}
 	all := b.Sum()
-	s.total = toned(strong, heldRow("= requested", &all, at))
+	s.total = toned(strong, t.row("= requested", &all))
 	return s
 }
 
@@ -123,10 +136,10 @@ func plus(sum analysis.Group, g *analysis.Group) analysis.Group {
 	return sum
 }
 
-// treeSection shows modules with all that is below them.
-func treeSection(held *analysis.Attribution, at analysis.Instant) section {
-	s := section{title: "Held at the peak, by module and all below it", columns: heldColumns("module")}
-	depths := held.Depths[:min(depthsShown, len(held.Depths))]
+// tree shows modules with all that is below them.
+func (t heldTable) tree() section {
+	s := section{title: "Held at the peak, by module and all below it", columns: t.columns("module")}
+	depths := t.held.Depths[:min(depthsShown, len(t.held.Depths))]
 	var list func(depth int, parent string)
 	list = func(depth int, parent string) {
 		if depth == len(depths) {
@@ -139,7 +152,7 @@ func treeSection(held *analysis.Attribution, at analysis.Instant) section {
 				continue
 			}
 			indent := strings.Repeat("  ", depth)
-			s.rows = append(s.rows, heldRow(indent+shorten(g.Name, nameWidth-len(indent)), g, at))
+			s.rows = append(s.rows, t.row(indent+shorten(g.Name, nameWidth-len(indent)), g))
 			list(depth+1, g.Name)
 		}
 	}
@@ -148,9 +161,10 @@ func treeSection(held *analysis.Attribution, at analysis.Instant) section {
 	return s
 }
 
-// stackSection lists the stacks that allocated most, the innermost frame first.
-func stackSection(b *analysis.Breakdown, at analysis.Instant) section {
-	s := section{title: "Held at the peak, by stack", before: note("innermost frame first"), columns: heldColumns("stack")}
+// stacks lists those that allocated most, the innermost frame first.
+func (t heldTable) stacks() section {
+	b := &t.held.Stacks
+	s := section{title: "Held at the peak, by stack", before: note("innermost frame first"), columns: t.columns("stack")}
 	rest, more := b.Rest, b.RestGroups
 	for i := range b.Groups {
 		g := &b.Groups[i]
@@ -159,14 +173,14 @@ func stackSection(b *analysis.Breakdown, at analysis.Instant) section {
 			more++
 			continue
 		}
-		s.rows = append(s.rows, heldRow(innermost(g), g, at))
+		s.rows = append(s.rows, t.row(innermost(g), g))
 		s.rows = append(s.rows, callers(g, framesShown, len(s.columns))...)
 	}
 	if more > 0 {
-		s.rows = append(s.rows, toned(faint, heldRow("… "+formatCount(more)+" more", &rest, at)))
+		s.rows = append(s.rows, toned(faint, t.row("… "+formatCount(more)+" more", &rest)))
 	}
 	all := b.Sum()
-	s.total = toned(strong, heldRow("= requested", &all, at))
+	s.total = toned(strong, t.row("= requested", &all))
 	return s
 }
 
