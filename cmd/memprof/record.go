@@ -148,7 +148,7 @@ func (o *recordOptions) record(stderr io.Writer, program string, command []strin
 	if err != nil {
 		return err
 	}
-	rec := &recording{place: place, device: device, stderr: stderr, quiet: o.Quiet, missed: missed}
+	rec := &recording{place: place, device: device, stderr: stderr, quiet: o.Quiet, missed: missed, readable: readable}
 	environment := func(base []string) []string {
 		return installed.Environment(base, o.hookOptions(place.spool, device.simulated))
 	}

@@ -26,6 +26,8 @@ type recording struct {
 	stderr io.Writer
 	quiet  bool
 	missed []string // what will not be recorded, known beforehand
+	// readable opens the cards whose used memory is read; see the function.
+	readable func(*chosenDevice) (found cards, readings string)
 
 	info      *trace.Info
 	collector *trace.Collector
@@ -85,7 +87,7 @@ func (r *recording) prepare(command []string, settings map[string]string) error 
 	} else {
 		settings["device"] = "real"
 	}
-	found, readings := readable(r.device)
+	found, readings := r.readable(r.device)
 	settings[readingsOption] = readings
 	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
 		settings[visibleOption] = visible
@@ -98,8 +100,11 @@ func (r *recording) prepare(command []string, settings map[string]string) error 
 		return err
 	}
 	r.collector = collector
-	if found != nil {
-		r.sampler = newSampler(r.place.dir, r.info, found)
+	if found == nil {
+		return nil
+	}
+	if r.sampler, err = newSampler(r.place.dir, r.info, found, answersWithin); err != nil {
+		settings[readingsOption] = "none: " + err.Error() // run.json is written again at the end
 	}
 	return nil
 }

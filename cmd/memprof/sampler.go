@@ -1,9 +1,13 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -18,6 +22,7 @@ const (
 	completeAfter = 10 * time.Minute // a recorder that is killed loses the readings since the last part
 	busyShare     = 20               // the sampler rests this many times as long as a round took
 	failuresInRow = 5                // a GPU that fails so often is left alone
+	answersWithin = 5 * time.Second  // a driver in trouble may let its callers wait for ever
 )
 
 // sampler reads what the devices have in use while a job runs, and writes it beside the
@@ -28,6 +33,7 @@ const (
 // numbers, every reading gave that number.
 type sampler struct {
 	cards cards
+	dir   string
 	now   func() int64 // nanoseconds since the run's clock base
 	to    *trace.Writer
 	gpus  []readGPU
@@ -36,8 +42,12 @@ type sampler struct {
 	completed int64 // when a part was last completed
 	err       error // of writing; nothing is read after it
 	failed    []string
+	patience  time.Duration // with the cards
+	gone      atomic.Bool   // whoever wanted the readings has given up waiting
 	end, done chan struct{}
 }
+
+var errNoAnswer = errors.New("the driver does not answer")
 
 // readGPU is what is known of one GPU.
 type readGPU struct {
@@ -55,12 +65,13 @@ type course struct {
 	context       int32
 }
 
-// newSampler takes the readings of the time before the job.
-func newSampler(dir string, info *trace.Info, cards cards) *sampler {
+// newSampler takes the readings of the time before the job; an error if the cards do not
+// answer within patience. The job must not wait for them.
+func newSampler(dir string, info *trace.Info, cards cards, patience time.Duration) (*sampler, error) {
 	meta := trace.ProcessMeta{RunID: info.ID, Name: trace.ReadingsName, Rank: -1, LocalRank: -1, WorldSize: -1}
 	s := &sampler{
-		cards: cards, to: trace.NewWriter(dir, meta, trace.WriterOptions{}),
-		now: func() int64 { return monotonic() - info.ClockBase },
+		cards: cards, dir: dir, to: trace.NewWriter(dir, meta, trace.WriterOptions{}),
+		now: func() int64 { return monotonic() - info.ClockBase }, patience: patience,
 		end: make(chan struct{}), done: make(chan struct{}),
 	}
 	all := s.to.Intern("all=1")
@@ -70,8 +81,26 @@ func newSampler(dir string, info *trace.Info, cards cards) *sampler {
 		})
 	}
 	s.completed = s.now()
-	s.round()
-	return s
+	first := make(chan struct{})
+	go func() {
+		defer close(first)
+		s.round()
+	}()
+	if !s.answered(first) {
+		return nil, errNoAnswer
+	}
+	return s, nil
+}
+
+// answered waits for what the cards are asked for.
+func (s *sampler) answered(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	case <-time.After(s.patience):
+		s.gone.Store(true)
+		return false
+	}
 }
 
 func monotonic() int64 {
@@ -91,6 +120,7 @@ func (s *sampler) follow(pid int) {
 			rest := max(analysis.ReadingInterval, busyShare*time.Since(start))
 			select {
 			case <-s.end:
+				s.round()
 				return
 			case <-time.After(rest):
 			}
@@ -102,8 +132,13 @@ func (s *sampler) follow(pid int) {
 // there were, for people.
 func (s *sampler) stop() []string {
 	close(s.end)
-	<-s.done
-	s.round()
+	if !s.answered(s.done) {
+		left, _ := filepath.Glob(filepath.Join(globQuote(s.dir), trace.ReadingsName+"-*.parquet.tmp"))
+		for _, file := range left {
+			os.Remove(file)
+		}
+		return append(s.failed, "the devices' used memory is not in the recording to its end: "+errNoAnswer.Error())
+	}
 	for i := range s.gpus {
 		s.settle(i, &s.gpus[i].whole)
 		for _, c := range s.gpus[i].processes {
@@ -115,7 +150,7 @@ func (s *sampler) stop() []string {
 	}
 	if s.err != nil {
 		s.to.Abandon()
-		s.failed = append(s.failed, fmt.Sprintf("the devices' used memory was read no further: %v", s.err))
+		s.failed = append(s.failed, fmt.Sprintf("the devices' used memory is not in the recording to its end: %v", s.err))
 	}
 	s.cards.close()
 	return s.failed
@@ -135,7 +170,7 @@ func (s *sampler) round() {
 		}
 		s.read(i)
 	}
-	if now := s.now(); s.err == nil && now-s.completed >= completeAfter.Nanoseconds() {
+	if now := s.now(); s.err == nil && !s.gone.Load() && now-s.completed >= completeAfter.Nanoseconds() {
 		s.completed = now
 		s.err = s.to.CompletePart()
 	}
@@ -217,7 +252,7 @@ func (s *sampler) settle(gpu int, c *course) {
 }
 
 func (s *sampler) write(gpu int, c *course, time, used int64) {
-	if s.err != nil {
+	if s.err != nil || s.gone.Load() {
 		return
 	}
 	c.used, c.written = used, time

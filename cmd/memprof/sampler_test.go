@@ -3,9 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,12 +24,16 @@ type fakeCards struct {
 	used   []int64
 	shown  []map[int]int64
 	fail   bool
-	listed int // calls of processes
+	stuck  atomic.Pointer[chan struct{}] // calls wait until it is closed
+	listed int                           // calls of processes
 	closed bool
 }
 
 func (f *fakeCards) count() int { return len(f.used) }
 func (f *fakeCards) memory(gpu int) (used, total int64, err error) {
+	if stuck := f.stuck.Load(); stuck != nil {
+		<-*stuck
+	}
 	if f.fail {
 		return 0, 0, errors.New("the GPU fell off the bus")
 	}
@@ -48,12 +56,21 @@ type script struct {
 	clock int64
 }
 
+func startSampler(t *testing.T, dir string, cards cards) *sampler {
+	t.Helper()
+	s, err := newSampler(dir, &trace.Info{ID: tracetest.RunID, ClockBase: monotonic()}, cards, 300*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func newScript(t *testing.T, cards *fakeCards) *script {
 	t.Helper()
 	s := &script{dir: t.TempDir(), cards: cards}
 	events, texts := tracetest.Training(10)
 	tracetest.WriteRun(t, s.dir, tracetest.Process{Events: events, Texts: texts})
-	s.sampler = newSampler(s.dir, &trace.Info{ID: tracetest.RunID}, cards)
+	s.sampler = startSampler(t, s.dir, cards)
 	s.to.Abandon() // what it read by the real clock
 	s.to = trace.NewWriter(s.dir, trace.ProcessMeta{RunID: tracetest.RunID, Name: trace.ReadingsName, Rank: -1}, trace.WriterOptions{})
 	s.to.Intern("all=1")
@@ -254,7 +271,7 @@ func TestSamplerCompletesParts(t *testing.T) {
 func TestSamplerWithoutADisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "gone")
 	cards := &fakeCards{used: []int64{100, 100}}
-	s := newSampler(dir, &trace.Info{ID: tracetest.RunID}, cards)
+	s := startSampler(t, dir, cards)
 	s.follow(os.Getpid())
 	if troubles := s.stop(); len(troubles) != 1 {
 		t.Errorf("troubles %q, want one", troubles)
@@ -269,7 +286,7 @@ func TestSamplerFollows(t *testing.T) {
 	dir := t.TempDir()
 	events, texts := tracetest.Training(10)
 	tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts})
-	s := newSampler(dir, &trace.Info{ID: tracetest.RunID, ClockBase: monotonic()}, &fakeCards{used: []int64{5}})
+	s := startSampler(t, dir, &fakeCards{used: []int64{5}})
 	s.follow(os.Getpid())
 	time.Sleep(350 * time.Millisecond)
 	if troubles := s.stop(); len(troubles) != 0 {
@@ -289,12 +306,100 @@ func TestSamplerFollows(t *testing.T) {
 	}
 }
 
+// A driver that does not answer keeps neither the job from starting nor memprof from ending.
+func TestSamplerOutlivesASilentDriver(t *testing.T) {
+	stuck := make(chan struct{})
+	t.Cleanup(func() { close(stuck) })
+	dir := t.TempDir()
+	silent := &fakeCards{used: []int64{5}}
+	silent.stuck.Store(&stuck)
+	if _, err := newSampler(dir, &trace.Info{ID: tracetest.RunID}, silent, 10*time.Millisecond); err != errNoAnswer {
+		t.Errorf("before the job: error %v", err)
+	}
+	cards := &fakeCards{used: []int64{5}}
+	s := startSampler(t, dir, cards)
+	cards.stuck.Store(&stuck)
+	s.follow(os.Getpid())
+	if troubles := s.stop(); len(troubles) != 1 || cards.closed {
+		t.Errorf("troubles %q, closed %v", troubles, cards.closed)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
+		t.Errorf("left behind: %v (%v)", left, err)
+	}
+}
+
 func TestSamplerAbandons(t *testing.T) {
 	dir := t.TempDir()
 	cards := &fakeCards{used: []int64{100}}
-	newSampler(dir, &trace.Info{ID: tracetest.RunID}, cards).abandon()
+	startSampler(t, dir, cards).abandon()
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 0 || !cards.closed {
 		t.Errorf("left behind: %v (%v), closed %v", left, err, cards.closed)
+	}
+}
+
+// recordBeside records a job on the simulated device beside made-up cards.
+func recordBeside(t *testing.T, fake *fakeCards, command ...string) (dir string, err error) {
+	t.Helper()
+	needHook(t)
+	t.Setenv("MEMPROF_CACHE", t.TempDir())
+	installed, err := installHook()
+	if err != nil {
+		t.Fatal(err)
+	}
+	device, err := chooseDevice("sim", 1<<30, installed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(t.TempDir(), "run")
+	place, err := newPlace(dir, "", "job", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := recordOptions{Device: "sim", Growth: "double", SimMemory: 1 << 30, Quiet: true}
+	rec := &recording{
+		place: place, device: device, stderr: io.Discard, quiet: true,
+		readable: func(*chosenDevice) (cards, string) { return fake, readingsOfNVML },
+	}
+	environment := func(base []string) []string {
+		return installed.Environment(base, opts.hookOptions(place.spool, true))
+	}
+	return dir, rec.run(command[0], command, opts.settings(), environment)
+}
+
+func TestRecordTakesReadings(t *testing.T) {
+	job := buildJob(t)
+	cards := &fakeCards{used: []int64{7 << 30}, shown: []map[int]int64{{1: 1}}}
+	dir, err := recordBeside(t, cards, job, "alloc", "a", "64M", "sleep", "400", "foreign", "16M", "sleep", "400")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !cards.closed {
+		t.Error("the library was left open")
+	}
+	books, _ := reportBooks(t, dir)
+	b := books[0].Books
+	if len(books) != 1 || b.Scope != "device" || b.Missing != "" || b.Peak.Used == nil {
+		t.Fatalf("books %s", jsonText(books))
+	}
+	// The card was used as much before as after: nothing of it was the job's.
+	sum := b.Peak.Tensors + b.Peak.Reserve + b.Peak.Context + b.Peak.Other
+	if *b.Peak.Used != 0 || b.Peak.Tensors != 64*mebi || sum < 64*mebi || *b.Peak.Unexplained > -64*mebi {
+		t.Errorf("books %s", jsonText(books))
+	}
+	if code, out, stderr := memprof("verify", dir); code != 0 || !strings.Contains(out, "ok     device: ") {
+		t.Errorf("verify ended with %d: %s%s", code, out, stderr)
+	}
+}
+
+// A command that cannot be started leaves nothing behind.
+func TestRecordAbandonsReadings(t *testing.T) {
+	cards := &fakeCards{used: []int64{7 << 30}}
+	dir, err := recordBeside(t, cards, filepath.Join(t.TempDir(), "nothing"))
+	if err == nil || !cards.closed {
+		t.Errorf("error %v, closed %v", err, cards.closed)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is left behind: %v", dir, err)
 	}
 }
