@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "interpose.h"
+#include "overhead.h"
 #include "problem.h"
 
 enum { MOST_DEVICES = 64 };
@@ -91,8 +92,19 @@ const struct driver *driver_get(void) {
   return usable ? &table : NULL;
 }
 
+static void *known_context(int device) {
+  pthread_mutex_lock(&lock);
+  void *context = contexts[device];
+  pthread_mutex_unlock(&lock);
+  return context;
+}
+
 static void *primary_context(int device) {
   if (device < 0 || device >= MOST_DEVICES) return NULL;
+  void *context = known_context(device);
+  if (context != NULL) return context;
+  struct overhead_context making;
+  overhead_context_begin(&making, device, true);
   pthread_mutex_lock(&lock);
   if (contexts[device] == NULL) {
     int handle;
@@ -100,8 +112,9 @@ static void *primary_context(int device) {
       contexts[device] = NULL;
     }
   }
-  void *context = contexts[device];
+  context = contexts[device];
   pthread_mutex_unlock(&lock);
+  if (context != NULL) overhead_context_end(&making);
   return context;
 }
 

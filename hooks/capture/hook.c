@@ -7,6 +7,8 @@
 
 #include "arena.h"
 #include "memprof.h"
+#include "outside.h"
+#include "overhead.h"
 #include "problem.h"
 #include "spool.h"
 #include "stacks.h"
@@ -45,6 +47,8 @@ static void in_child(void) {
   problem_forget();
   spool_forget();
   arenas_forget();
+  outside_forget();
+  overhead_forget();
   watch_forget();
   stacks_forget();
 }

@@ -13,17 +13,22 @@
 #include "arena.h"
 #include "hook.h"
 #include "interpose_internal.h"
+#include "interpose_pools.h"
+#include "outside.h"
+#include "overhead.h"
 #include "reclaim.h"
 #include "spool.h"
 #include "watch.h"
 
-static __thread int depth;
+static __thread int depth;  // of wrappers
+static __thread int own;    // of the hook's own calls
 
-void interpose_enter(void) { depth++; }
-void interpose_leave(void) { depth--; }
+void interpose_enter(void) { own++; }
+void interpose_leave(void) { own--; }
+bool interpose_own(void) { return own > 0; }
 
 void *call_enter(struct call *call) {
-  call->outermost = depth++ == 0;
+  call->outermost = depth++ == 0 && own == 0;
   return entry_real(call->entry);
 }
 
@@ -64,9 +69,9 @@ static struct caller callers[CALLERS];
 #define COMMUNICATION 0x40000000u
 #define WATCHED 0x20000000u
 
-static const char *file_name(const void *address) {
+const char *call_library(const void *address) {
   Dl_info info;
-  if (dladdr(address, &info) == 0 || info.dli_fname == NULL) return "unknown";
+  if (dladdr(address, &info) == 0 || info.dli_fname == NULL) return NULL;
   const char *slash = strrchr(info.dli_fname, '/');
   return slash != NULL ? slash + 1 : info.dli_fname;
 }
@@ -81,7 +86,8 @@ static bool communicates(const char *library) {
 
 static uint32_t describe(const struct call *call, enum call_memory memory) {
   static const char *const fields[] = {[MEMORY_DEVICE] = "", [MEMORY_MANAGED] = "\tmanaged=1", [MEMORY_HOST] = "\thost=1", [MEMORY_POOL] = "\tpool=1"};
-  const char *library = file_name(call->from);
+  const char *library = call_library(call->from);
+  if (library == NULL) library = "unknown";
   char text[512];
   const char *name = call->entry->asked != NULL ? call->entry->asked : call->entry->name;
   const size_t length = strlen(name);
@@ -117,7 +123,7 @@ static void note(const struct call *call, enum memprof_kind kind, enum call_memo
   if ((caller & WATCHED) != 0 && watch_tells()) return;
   spool_write(&(struct spool_event){
       .kind = kind,
-      .device = device < 0 ? call_stream_device(stream) : device,
+      .device = device,
       .arena = MEMPROF_NO_ARENA,
       .stream = (int64_t)(intptr_t)stream,
       .addr = (uintptr_t)ptr,
@@ -128,11 +134,20 @@ static void note(const struct call *call, enum memprof_kind kind, enum call_memo
 }
 
 void call_allocated(const struct call *call, enum call_memory memory, const void *ptr, size_t bytes, int device, const void *stream) {
-  if (call->outermost && ptr != NULL && hook_on()) note(call, MEMPROF_EXTERNAL_ALLOC, memory, ptr, bytes, device, stream);
+  if (!call->outermost || ptr == NULL || !hook_on()) return;
+  if (device < 0) device = call_stream_device(stream);
+  note(call, MEMPROF_EXTERNAL_ALLOC, memory, ptr, bytes, device, stream);
+  if (memory == MEMORY_DEVICE || memory == MEMORY_POOL) outside_add((uintptr_t)ptr, bytes, device, memory == MEMORY_POOL);
+  if (memory == MEMORY_POOL) {
+    pools_used(device);
+    overhead_pools(device);
+  }
 }
 
 void call_freed(const struct call *call, enum call_memory memory, const void *ptr, int device, const void *stream) {
-  if (call->outermost && ptr != NULL && hook_on()) note(call, MEMPROF_EXTERNAL_FREE, memory, ptr, 0, device, stream);
+  if (!call->outermost || ptr == NULL || !hook_on()) return;
+  note(call, MEMPROF_EXTERNAL_FREE, memory, ptr, 0, device < 0 ? call_stream_device(stream) : device, stream);
+  outside_remove((uintptr_t)ptr);
 }
 
 // The runtime remembers the first try's failure, and a framework that asks after its next
@@ -163,6 +178,7 @@ void *interpose_malloc(size_t bytes, int device) {
   depth++;
   if (set(device) == CUDA_OK && real(&ptr, bytes) == CUDA_OK) {
     note(&call, MEMPROF_EXTERNAL_ALLOC, MEMORY_DEVICE, ptr, bytes, device, NULL);
+    outside_add((uintptr_t)ptr, bytes, device, false);
     atomic_store(&handed_out, true);
   }
   if (before != device) set(before);
@@ -177,7 +193,8 @@ bool interpose_free(void *ptr) {
   cuda_error (*real)(void *) = entry_real(&entry);
   if (real == NULL) return false;
   depth++;
-  note(&call, MEMPROF_EXTERNAL_FREE, MEMORY_DEVICE, ptr, 0, -1, NULL);
+  note(&call, MEMPROF_EXTERNAL_FREE, MEMORY_DEVICE, ptr, 0, call_device(), NULL);
+  outside_remove((uintptr_t)ptr);
   real(ptr);
   depth--;
   return true;

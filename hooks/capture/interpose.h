@@ -24,5 +24,6 @@ bool interpose_capturing(void);
 // nest.
 void interpose_enter(void);
 void interpose_leave(void);
+bool interpose_own(void);  // the calling thread is between them
 
 #endif

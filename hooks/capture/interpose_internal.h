@@ -46,7 +46,8 @@ struct entry {
 
 // The tables, one a file; each ends with an entry without a name.
 extern struct entry interpose_lookups[], interpose_memory[], interpose_arrays[], interpose_host[], interpose_vmm[],
-    interpose_captures[], interpose_pools[], interpose_pointers[], interpose_loads[];
+    interpose_captures[], interpose_pools[], interpose_pointers[], interpose_loads[],
+    interpose_launches[];
 
 // The real function behind an entry; NULL when no loaded library has it.
 void *entry_real(struct entry *entry);
@@ -81,6 +82,9 @@ bool call_from_communication(const struct call *call);
 
 // The call ran out of memory: true when memory was given back and it should be made again.
 bool call_again(const struct call *call, cuda_error error, size_t bytes);
+
+// The file name of the library or program that an address lies in, or NULL.
+const char *call_library(const void *address);
 
 // The device that the call would use: that of the current context, or else the one chosen
 // for a context to come.

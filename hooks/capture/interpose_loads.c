@@ -1,4 +1,220 @@
-// interpose_loads.c - what loads code and makes contexts.
+// interpose_loads.c - contexts, modules, libraries and limits: calls by which the driver
+// takes memory of the device for itself. See overhead.h.
+//
+// Modules may be loaded lazily: then the memory is taken when a function is first asked
+// for or launched.
+#include "code.h"
 #include "interpose_internal.h"
+#include "overhead.h"
+#include "spool.h"
 
-struct entry interpose_loads[] = {{0}};
+enum {
+  RETAIN,
+  CREATE_V2,
+  CREATE_V3,
+  CREATE_V4,
+  SET_LIMIT,
+  LOAD,
+  LOAD_DATA,
+  LOAD_DATA_EX,
+  LOAD_FAT_BINARY,
+  UNLOAD,
+  GET_FUNCTION,
+  LIBRARY_LOAD_DATA,
+  LIBRARY_LOAD_FILE,
+  LIBRARY_UNLOAD,
+  LIBRARY_GET_MODULE,
+  LIBRARY_GET_KERNEL,
+  KERNEL_GET_FUNCTION,
+  FUNCTION_LOAD,
+};
+#define CALL(which) (&(struct call){.entry = &interpose_loads[which], .from = __builtin_return_address(0)})
+
+// A call in its window.
+struct load {
+  const struct call *call;
+  struct overhead window;
+};
+
+static void *load_begin(struct load *load, struct call *call) {
+  load->call = call;
+  void *real = call_enter(call);
+  overhead_begin(&load->window);
+  return real;
+}
+
+static cuda_error load_end(const struct load *load, cuda_error error, uint32_t context) {
+  overhead_end(&load->window, context);
+  call_leave();
+  return error;
+}
+
+// The end of a call that made a handle of code.
+static cuda_error loaded(const struct load *load, cuda_error error, const char *what, const void *image, const char *path, void *const *made) {
+  uint32_t context = 0;
+  if (error == CUDA_OK && load->window.device >= 0) {
+    context = code_context(what, image, path, load->call->from);
+    code_remember(*made, context);
+  }
+  return load_end(load, error, context);
+}
+
+// The end of a call that made one handle of another, and may have loaded it.
+static cuda_error derived(const struct load *load, cuda_error error, const void *of, void *const *made) {
+  const uint32_t context = code_of(of);
+  if (error == CUDA_OK && made != NULL && *made != of) code_remember(*made, context);
+  return load_end(load, error, context);
+}
+
+EXPORT cuda_error cuDevicePrimaryCtxRetain(void **context, int device) {
+  struct overhead_context making;
+  cuda_error (*real)(void **, int) = call_enter(CALL(RETAIN));
+  overhead_context_begin(&making, device, true);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, device);
+  if (error == CUDA_OK) overhead_context_end(&making);
+  call_leave();
+  return error;
+}
+
+EXPORT cuda_error cuCtxCreate_v2(void **context, unsigned flags, int device) {
+  struct overhead_context making;
+  cuda_error (*real)(void **, unsigned, int) = call_enter(CALL(CREATE_V2));
+  overhead_context_begin(&making, device, false);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, flags, device);
+  if (error == CUDA_OK) overhead_context_end(&making);
+  call_leave();
+  return error;
+}
+
+EXPORT cuda_error cuCtxCreate_v3(void **context, void *affinity, int count, unsigned flags, int device) {
+  struct overhead_context making;
+  cuda_error (*real)(void **, void *, int, unsigned, int) = call_enter(CALL(CREATE_V3));
+  overhead_context_begin(&making, device, false);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, affinity, count, flags, device);
+  if (error == CUDA_OK) overhead_context_end(&making);
+  call_leave();
+  return error;
+}
+
+EXPORT cuda_error cuCtxCreate_v4(void **context, void *parameters, unsigned flags, int device) {
+  struct overhead_context making;
+  cuda_error (*real)(void **, void *, unsigned, int) = call_enter(CALL(CREATE_V4));
+  overhead_context_begin(&making, device, false);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, parameters, flags, device);
+  if (error == CUDA_OK) overhead_context_end(&making);
+  call_leave();
+  return error;
+}
+
+EXPORT cuda_error cuCtxSetLimit(int limit, size_t value) {
+  struct load load;
+  cuda_error (*real)(int, size_t) = load_begin(&load, CALL(SET_LIMIT));
+  return load_end(&load, real == NULL ? CUDA_NOT_FOUND : real(limit, value), spool_string("what=context\tname=limit"));
+}
+
+EXPORT cuda_error cuModuleLoad(void **module, const char *path) {
+  struct load load;
+  cuda_error (*real)(void **, const char *) = load_begin(&load, CALL(LOAD));
+  return loaded(&load, real == NULL ? CUDA_NOT_FOUND : real(module, path), "module", NULL, path, module);
+}
+
+EXPORT cuda_error cuModuleLoadData(void **module, const void *image) {
+  struct load load;
+  cuda_error (*real)(void **, const void *) = load_begin(&load, CALL(LOAD_DATA));
+  return loaded(&load, real == NULL ? CUDA_NOT_FOUND : real(module, image), "module", image, NULL, module);
+}
+
+EXPORT cuda_error cuModuleLoadDataEx(void **module, const void *image, unsigned count, void *options, void **values) {
+  struct load load;
+  cuda_error (*real)(void **, const void *, unsigned, void *, void **) = load_begin(&load, CALL(LOAD_DATA_EX));
+  return loaded(&load, real == NULL ? CUDA_NOT_FOUND : real(module, image, count, options, values), "module", image, NULL, module);
+}
+
+EXPORT cuda_error cuModuleLoadFatBinary(void **module, const void *image) {
+  struct load load;
+  cuda_error (*real)(void **, const void *) = load_begin(&load, CALL(LOAD_FAT_BINARY));
+  return loaded(&load, real == NULL ? CUDA_NOT_FOUND : real(module, image), "module", image, NULL, module);
+}
+
+static cuda_error unload(struct call *call, void *code) {
+  struct load load;
+  cuda_error (*real)(void *) = load_begin(&load, call);
+  return load_end(&load, real == NULL ? CUDA_NOT_FOUND : real(code), code_of(code));
+}
+
+EXPORT cuda_error cuModuleUnload(void *module) { return unload(CALL(UNLOAD), module); }
+EXPORT cuda_error cuLibraryUnload(void *library) { return unload(CALL(LIBRARY_UNLOAD), library); }
+
+EXPORT cuda_error cuModuleGetFunction(void **function, void *module, const char *name) {
+  struct load load;
+  cuda_error (*real)(void **, void *, const char *) = load_begin(&load, CALL(GET_FUNCTION));
+  return derived(&load, real == NULL ? CUDA_NOT_FOUND : real(function, module, name), module, function);
+}
+
+typedef cuda_error library_load(void **library, const void *source, void *options, void **values, unsigned count, void *library_options,
+                                void **library_values, unsigned library_count);
+
+EXPORT cuda_error cuLibraryLoadData(void **library, const void *image, void *options, void **values, unsigned count, void *library_options,
+                                    void **library_values, unsigned library_count) {
+  struct load load;
+  library_load *real = load_begin(&load, CALL(LIBRARY_LOAD_DATA));
+  const cuda_error error =
+      real == NULL ? CUDA_NOT_FOUND : real(library, image, options, values, count, library_options, library_values, library_count);
+  return loaded(&load, error, "library", image, NULL, library);
+}
+
+EXPORT cuda_error cuLibraryLoadFromFile(void **library, const char *path, void *options, void **values, unsigned count, void *library_options,
+                                        void **library_values, unsigned library_count) {
+  struct load load;
+  library_load *real = load_begin(&load, CALL(LIBRARY_LOAD_FILE));
+  const cuda_error error =
+      real == NULL ? CUDA_NOT_FOUND : real(library, path, options, values, count, library_options, library_values, library_count);
+  return loaded(&load, error, "library", NULL, path, library);
+}
+
+EXPORT cuda_error cuLibraryGetModule(void **module, void *library) {
+  struct load load;
+  cuda_error (*real)(void **, void *) = load_begin(&load, CALL(LIBRARY_GET_MODULE));
+  return derived(&load, real == NULL ? CUDA_NOT_FOUND : real(module, library), library, module);
+}
+
+EXPORT cuda_error cuLibraryGetKernel(void **kernel, void *library, const char *name) {
+  struct load load;
+  cuda_error (*real)(void **, void *, const char *) = load_begin(&load, CALL(LIBRARY_GET_KERNEL));
+  return derived(&load, real == NULL ? CUDA_NOT_FOUND : real(kernel, library, name), library, kernel);
+}
+
+EXPORT cuda_error cuKernelGetFunction(void **function, void *kernel) {
+  struct load load;
+  cuda_error (*real)(void **, void *) = load_begin(&load, CALL(KERNEL_GET_FUNCTION));
+  return derived(&load, real == NULL ? CUDA_NOT_FOUND : real(function, kernel), kernel, function);
+}
+
+EXPORT cuda_error cuFuncLoad(void *function) {
+  struct load load;
+  cuda_error (*real)(void *) = load_begin(&load, CALL(FUNCTION_LOAD));
+  return derived(&load, real == NULL ? CUDA_NOT_FOUND : real(function), function, NULL);
+}
+
+#define DRIVER(function, base, version) {.name = #function, .ours = function, .asked = #base, .since = version}
+struct entry interpose_loads[] = {
+    [RETAIN] = DRIVER(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000),
+    [CREATE_V2] = DRIVER(cuCtxCreate_v2, cuCtxCreate, 3020),
+    [CREATE_V3] = DRIVER(cuCtxCreate_v3, cuCtxCreate, 11040),
+    [CREATE_V4] = DRIVER(cuCtxCreate_v4, cuCtxCreate, 12050),
+    [SET_LIMIT] = DRIVER(cuCtxSetLimit, cuCtxSetLimit, 3010),
+    [LOAD] = DRIVER(cuModuleLoad, cuModuleLoad, 2000),
+    [LOAD_DATA] = DRIVER(cuModuleLoadData, cuModuleLoadData, 2000),
+    [LOAD_DATA_EX] = DRIVER(cuModuleLoadDataEx, cuModuleLoadDataEx, 2010),
+    [LOAD_FAT_BINARY] = DRIVER(cuModuleLoadFatBinary, cuModuleLoadFatBinary, 2000),
+    [UNLOAD] = DRIVER(cuModuleUnload, cuModuleUnload, 2000),
+    [GET_FUNCTION] = DRIVER(cuModuleGetFunction, cuModuleGetFunction, 2000),
+    [LIBRARY_LOAD_DATA] = DRIVER(cuLibraryLoadData, cuLibraryLoadData, 12000),
+    [LIBRARY_LOAD_FILE] = DRIVER(cuLibraryLoadFromFile, cuLibraryLoadFromFile, 12000),
+    [LIBRARY_UNLOAD] = DRIVER(cuLibraryUnload, cuLibraryUnload, 12000),
+    [LIBRARY_GET_MODULE] = DRIVER(cuLibraryGetModule, cuLibraryGetModule, 12000),
+    [LIBRARY_GET_KERNEL] = DRIVER(cuLibraryGetKernel, cuLibraryGetKernel, 12000),
+    [KERNEL_GET_FUNCTION] = DRIVER(cuKernelGetFunction, cuKernelGetFunction, 12000),
+    [FUNCTION_LOAD] = DRIVER(cuFuncLoad, cuFuncLoad, 12040),
+    {0},
+};

@@ -1,4 +1,4 @@
-// interpose_pools.c - which pools are plain, by their making.
+// interpose_pools.c - which pools there are, and which are plain, by their making.
 //
 // A pool cannot be asked for its properties, so each is noted when it is made. A pool that
 // is not known here, one imported from another process, say, is not plain.
@@ -20,43 +20,71 @@ struct pool_properties {
   struct driver_location location;
 };
 
-static struct lock lock;
-static struct {
+enum { DEVICES = 64, RESERVED_CURRENT = 5 };  // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
+
+struct pool {
   void *pool;
   int device;
-} pools[MOST_POOLS];
+  bool plain;
+};
 
-static void set(const void *old, void *pool, int device) {
+static struct lock lock;
+static struct pool pools[MOST_POOLS];
+static _Atomic bool used[DEVICES];
+
+static void set(const void *old, struct pool pool) {
   lock_take(&lock);
   for (int i = 0; i < MOST_POOLS; i++) {
     if (pools[i].pool != old) continue;
-    pools[i].pool = pool;
-    pools[i].device = device;
+    pools[i] = pool;
     break;
   }
   lock_give(&lock);
 }
 
-static bool is_default(void *pool, int device) {
+static void *default_pool(int device) {
   static struct entry entry = {.name = "cuDeviceGetDefaultMemPool"};
   cuda_error (*get)(void **, int) = entry_real(&entry);
-  void *found = NULL;
-  return get != NULL && get(&found, device) == CUDA_OK && found == pool;
+  void *pool = NULL;
+  return get != NULL && get(&pool, device) == CUDA_OK ? pool : NULL;
 }
 
 bool pool_is_plain(void *pool, int device) {
   bool found = false;
   lock_take(&lock);
-  for (int i = 0; i < MOST_POOLS && !found; i++) found = pools[i].pool == pool && pools[i].device == device;
+  for (int i = 0; i < MOST_POOLS && !found; i++) found = pools[i].pool == pool && pools[i].device == device && pools[i].plain;
   lock_give(&lock);
-  return found || is_default(pool, device);
+  return found || default_pool(device) == pool;
+}
+
+void pools_used(int device) {
+  if (device >= 0 && device < DEVICES) atomic_store_explicit(&used[device], true, memory_order_relaxed);
+}
+
+static uint64_t reserved_by(void *pool) {
+  static struct entry entry = {.name = "cuMemPoolGetAttribute"};
+  cuda_error (*get)(void *, int, void *) = entry_real(&entry);
+  uint64_t bytes = 0;
+  return pool != NULL && get != NULL && get(pool, RESERVED_CURRENT, &bytes) == CUDA_OK ? bytes : 0;
+}
+
+uint64_t pools_reserved(int device) {
+  if (device < 0 || device >= DEVICES || !atomic_load_explicit(&used[device], memory_order_relaxed)) return 0;
+  uint64_t sum = reserved_by(default_pool(device));
+  lock_take(&lock);
+  for (int i = 0; i < MOST_POOLS; i++) {
+    if (pools[i].pool != NULL && pools[i].device == device) sum += reserved_by(pools[i].pool);
+  }
+  lock_give(&lock);
+  return sum;
 }
 
 static cuda_error create(struct call *call, void **pool, const struct pool_properties *properties) {
   cuda_error (*real)(void **, const struct pool_properties *) = call_enter(call);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(pool, properties);
-  const bool plain = error == CUDA_OK && properties->handle_types == 0 && properties->location.type == ON_DEVICE;
-  if (plain && call->outermost) set(NULL, *pool, properties->location.id);
+  if (error == CUDA_OK && properties->location.type == ON_DEVICE && call->outermost) {
+    set(NULL, (struct pool){*pool, properties->location.id, properties->handle_types == 0});
+  }
   call_leave();
   return error;
 }
@@ -66,7 +94,7 @@ EXPORT cuda_error cuMemPoolCreate(void **pool, const struct pool_properties *pro
 
 static cuda_error destroy(struct call *call, void *pool) {
   cuda_error (*real)(void *) = call_enter(call);
-  if (call->outermost && pool != NULL) set(pool, NULL, 0);
+  if (call->outermost && pool != NULL) set(pool, (struct pool){0});
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(pool);
   call_leave();
   return error;

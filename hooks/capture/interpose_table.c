@@ -11,6 +11,7 @@ enum { PER_THREAD_DEFAULT_STREAM = 2 };  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAU
 static struct entry *const tables[] = {
     interpose_lookups,  interpose_memory, interpose_arrays,   interpose_host,  interpose_vmm,
     interpose_captures, interpose_pools,  interpose_pointers, interpose_loads,
+    interpose_launches,
 };
 enum { TABLES = sizeof tables / sizeof *tables };
 
@@ -23,15 +24,33 @@ static struct entry *named(const char *name) {
   return NULL;
 }
 
+static void *in_driver(const char *name) {
+  void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  void *function = driver != NULL ? real_dlsym(driver, name) : NULL;
+  if (driver != NULL) dlclose(driver);  // it was loaded before and stays
+  return function;
+}
+
+// The variant of `asked` that the driver exports at this address.
+static struct entry *exported_at(const char *asked, const void *function) {
+  for (int i = 0; i < TABLES; i++) {
+    for (struct entry *entry = tables[i]; entry->name != NULL; entry++) {
+      if (entry->asked != NULL && strcmp(entry->asked, asked) == 0 && in_driver(entry->name) == function) return entry;
+    }
+  }
+  return NULL;
+}
+
 // The newest variant that a program of `version` means.
-static struct entry *asked_for(const char *asked, int version, bool per_thread) {
+static struct entry *meant(const char *asked, int version, bool per_thread) {
   struct entry *best = NULL;
   for (int i = 0; i < TABLES; i++) {
     for (struct entry *entry = tables[i]; entry->name != NULL; entry++) {
       if (entry->asked == NULL || strcmp(entry->asked, asked) != 0 || entry->since > version) continue;
+      if (entry->per_thread && !per_thread) continue;
       // Few functions have a variant for threads: the common one stands in.
-      const bool better = best == NULL || (entry->per_thread == best->per_thread ? entry->since > best->since : entry->per_thread == per_thread);
-      if ((!entry->per_thread || per_thread) && better) best = entry;
+      const bool better = best == NULL || (entry->per_thread == best->per_thread ? entry->since > best->since : entry->per_thread);
+      if (better) best = entry;
     }
   }
   return best;
@@ -83,6 +102,8 @@ void *entry_exchange(const char *name, void *found) {
 
 void *entry_exchange_asked(const char *asked, int version, uint64_t flags, void *found) {
   if (is_ours(found)) return found;
-  struct entry *entry = asked_for(asked, version, (flags & PER_THREAD_DEFAULT_STREAM) != 0);
+  struct entry *entry = exported_at(asked, found);
+  if (entry == NULL) entry = meant(asked, version, (flags & PER_THREAD_DEFAULT_STREAM) != 0);
+  if (entry == NULL) entry = named(asked);
   return entry == NULL ? found : exchange(entry, found);
 }

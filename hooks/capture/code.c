@@ -1,0 +1,66 @@
+// code.c - see code.h. A table that only grows, read without a lock: kernels are launched
+// often and loaded seldom. What is unloaded stays, and a handle that comes again is taken
+// for the old one until it is remembered anew.
+#include "code.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "interpose_internal.h"
+#include "spool.h"
+
+enum { HANDLES = 1 << 17, PROBES = 64 };
+
+struct handle {
+  _Atomic uintptr_t key;
+  _Atomic uint32_t context;
+  _Atomic bool used;
+};
+static struct handle handles[HANDLES];
+
+static struct handle *find(const void *key, bool add) {
+  size_t at = ((uintptr_t)key * 0x9e3779b97f4a7c15u) >> 47;
+  for (int i = 0; i < PROBES; i++, at = (at + 1) % HANDLES) {
+    uintptr_t found = atomic_load_explicit(&handles[at].key, memory_order_relaxed);
+    if (found == 0 && !add) return NULL;
+    if (found == 0 && atomic_compare_exchange_strong(&handles[at].key, &found, (uintptr_t)key)) return &handles[at];
+    if (found == (uintptr_t)key) return &handles[at];
+  }
+  return NULL;
+}
+
+static const char *last_part(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash != NULL ? slash + 1 : path;
+}
+
+uint32_t code_context(const char *what, const void *image, const char *path, const void *caller) {
+  const char *name = path != NULL ? last_part(path) : image != NULL ? call_library(image) : NULL;
+  if (name == NULL) name = call_library(caller);
+  char text[512];
+  if (name == NULL)
+    snprintf(text, sizeof text, "what=%s", what);
+  else
+    snprintf(text, sizeof text, "what=%s\tname=%s", what, name);
+  return spool_string(text);
+}
+
+void code_remember(const void *handle, uint32_t context) {
+  struct handle *found = handle != NULL ? find(handle, true) : NULL;
+  if (found == NULL) return;
+  atomic_store_explicit(&found->context, context, memory_order_relaxed);
+  atomic_store_explicit(&found->used, false, memory_order_relaxed);
+}
+
+uint32_t code_of(const void *handle) {
+  const struct handle *found = find(handle, false);
+  return found != NULL ? atomic_load_explicit(&found->context, memory_order_relaxed) : 0;
+}
+
+bool code_first_use(const void *handle) {
+  struct handle *found = find(handle, true);
+  if (found == NULL || atomic_load_explicit(&found->used, memory_order_relaxed)) return false;
+  return !atomic_exchange(&found->used, true);
+}

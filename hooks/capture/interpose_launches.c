@@ -1,0 +1,170 @@
+// interpose_launches.c - kernels and graphs on their first way to the device.
+//
+// A kernel that is loaded lazily takes its memory when it is first launched, and so does
+// the stack of a kernel that needs more than any before it. Later launches are only passed
+// on: they are frequent, and asking the driver for its memory is not free.
+#include "code.h"
+#include "hook.h"
+#include "interpose_internal.h"
+#include "overhead.h"
+#include "spool.h"
+
+enum {
+  LAUNCH,
+  LAUNCH_PTSZ,
+  LAUNCH_EX,
+  LAUNCH_EX_PTSZ,
+  COOPERATIVE,
+  COOPERATIVE_PTSZ,
+  INSTANTIATE,
+  INSTANTIATE_WITH,
+  INSTANTIATE_WITH_PTSZ,
+  UPLOAD,
+  UPLOAD_PTSZ,
+  EXEC_DESTROY,
+};
+#define ENTRY(which) (&interpose_launches[which])
+
+static bool first(const void *handle) { return hook_on() && !interpose_capturing() && code_first_use(handle); }
+
+static uint32_t context_of(const void *function) {
+  const uint32_t known = code_of(function);
+  return known != 0 ? known : spool_string("what=library");
+}
+
+typedef cuda_error launch(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                          unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra);
+
+static cuda_error launch_by(struct entry *entry, void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                            unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra) {
+  launch *real = entry_real(entry);
+  if (real == NULL) return CUDA_NOT_FOUND;
+  if (!first(function)) return real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters, extra);
+  struct overhead window;
+  overhead_begin(&window);
+  const cuda_error error = real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters, extra);
+  overhead_end(&window, context_of(function));
+  return error;
+}
+
+EXPORT cuda_error cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                                 unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra) {
+  return launch_by(ENTRY(LAUNCH), function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters, extra);
+}
+
+EXPORT cuda_error cuLaunchKernel_ptsz(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                                      unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra) {
+  return launch_by(ENTRY(LAUNCH_PTSZ), function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters, extra);
+}
+
+static cuda_error launch_ex(struct entry *entry, const void *configuration, void *function, void **parameters, void **extra) {
+  cuda_error (*real)(const void *, void *, void **, void **) = entry_real(entry);
+  if (real == NULL) return CUDA_NOT_FOUND;
+  if (!first(function)) return real(configuration, function, parameters, extra);
+  struct overhead window;
+  overhead_begin(&window);
+  const cuda_error error = real(configuration, function, parameters, extra);
+  overhead_end(&window, context_of(function));
+  return error;
+}
+
+EXPORT cuda_error cuLaunchKernelEx(const void *configuration, void *function, void **parameters, void **extra) {
+  return launch_ex(ENTRY(LAUNCH_EX), configuration, function, parameters, extra);
+}
+EXPORT cuda_error cuLaunchKernelEx_ptsz(const void *configuration, void *function, void **parameters, void **extra) {
+  return launch_ex(ENTRY(LAUNCH_EX_PTSZ), configuration, function, parameters, extra);
+}
+
+typedef cuda_error cooperative(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
+                               unsigned block_z, unsigned shared, void *stream, void **parameters);
+
+static cuda_error cooperate(struct entry *entry, void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                            unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **parameters) {
+  cooperative *real = entry_real(entry);
+  if (real == NULL) return CUDA_NOT_FOUND;
+  if (!first(function)) return real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters);
+  struct overhead window;
+  overhead_begin(&window);
+  const cuda_error error = real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters);
+  overhead_end(&window, context_of(function));
+  return error;
+}
+
+EXPORT cuda_error cuLaunchCooperativeKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                                            unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **parameters) {
+  return cooperate(ENTRY(COOPERATIVE), function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters);
+}
+EXPORT cuda_error cuLaunchCooperativeKernel_ptsz(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                                                 unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **parameters) {
+  return cooperate(ENTRY(COOPERATIVE_PTSZ), function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters);
+}
+
+static uint32_t of_graphs(void) { return spool_string("what=graph"); }
+
+EXPORT cuda_error cuGraphInstantiateWithFlags(void **made, void *graph, unsigned long long flags) {
+  cuda_error (*real)(void **, void *, unsigned long long) = entry_real(ENTRY(INSTANTIATE));
+  struct overhead window;
+  if (real == NULL) return CUDA_NOT_FOUND;
+  overhead_begin(&window);
+  const cuda_error error = real(made, graph, flags);
+  overhead_end(&window, of_graphs());
+  return error;
+}
+
+// Two arguments of which the second says how, or where.
+static cuda_error of_two(struct entry *entry, void *one, void *two) {
+  cuda_error (*real)(void *, void *) = entry_real(entry);
+  struct overhead window;
+  if (real == NULL) return CUDA_NOT_FOUND;
+  overhead_begin(&window);
+  const cuda_error error = real(one, two);
+  overhead_end(&window, of_graphs());
+  return error;
+}
+
+static cuda_error instantiate(struct entry *entry, void **made, void *graph, void *parameters) {
+  cuda_error (*real)(void **, void *, void *) = entry_real(entry);
+  struct overhead window;
+  if (real == NULL) return CUDA_NOT_FOUND;
+  overhead_begin(&window);
+  const cuda_error error = real(made, graph, parameters);
+  overhead_end(&window, of_graphs());
+  return error;
+}
+
+EXPORT cuda_error cuGraphInstantiateWithParams(void **made, void *graph, void *parameters) {
+  return instantiate(ENTRY(INSTANTIATE_WITH), made, graph, parameters);
+}
+EXPORT cuda_error cuGraphInstantiateWithParams_ptsz(void **made, void *graph, void *parameters) {
+  return instantiate(ENTRY(INSTANTIATE_WITH_PTSZ), made, graph, parameters);
+}
+EXPORT cuda_error cuGraphUpload(void *executable, void *stream) { return of_two(ENTRY(UPLOAD), executable, stream); }
+EXPORT cuda_error cuGraphUpload_ptsz(void *executable, void *stream) { return of_two(ENTRY(UPLOAD_PTSZ), executable, stream); }
+
+EXPORT cuda_error cuGraphExecDestroy(void *executable) {
+  cuda_error (*real)(void *) = entry_real(ENTRY(EXEC_DESTROY));
+  struct overhead window;
+  if (real == NULL) return CUDA_NOT_FOUND;
+  overhead_begin(&window);
+  const cuda_error error = real(executable);
+  overhead_end(&window, of_graphs());
+  return error;
+}
+
+#define DRIVER(function, base, version) {.name = #function, .ours = function, .asked = #base, .since = version}
+#define PER_THREAD(function, base, version) {.name = #function, .ours = function, .asked = #base, .since = version, .per_thread = true}
+struct entry interpose_launches[] = {
+    [LAUNCH] = DRIVER(cuLaunchKernel, cuLaunchKernel, 4000),
+    [LAUNCH_PTSZ] = PER_THREAD(cuLaunchKernel_ptsz, cuLaunchKernel, 7000),
+    [LAUNCH_EX] = DRIVER(cuLaunchKernelEx, cuLaunchKernelEx, 11060),
+    [LAUNCH_EX_PTSZ] = PER_THREAD(cuLaunchKernelEx_ptsz, cuLaunchKernelEx, 11060),
+    [COOPERATIVE] = DRIVER(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel, 9000),
+    [COOPERATIVE_PTSZ] = PER_THREAD(cuLaunchCooperativeKernel_ptsz, cuLaunchCooperativeKernel, 9000),
+    [INSTANTIATE] = DRIVER(cuGraphInstantiateWithFlags, cuGraphInstantiate, 12000),
+    [INSTANTIATE_WITH] = DRIVER(cuGraphInstantiateWithParams, cuGraphInstantiateWithParams, 12000),
+    [INSTANTIATE_WITH_PTSZ] = PER_THREAD(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, 12000),
+    [UPLOAD] = DRIVER(cuGraphUpload, cuGraphUpload, 11010),
+    [UPLOAD_PTSZ] = PER_THREAD(cuGraphUpload_ptsz, cuGraphUpload, 11010),
+    [EXEC_DESTROY] = DRIVER(cuGraphExecDestroy, cuGraphExecDestroy, 10000),
+    {0},
+};

@@ -1,0 +1,98 @@
+// outside.c - see outside.h. Live blocks in a hash table with linear probing; taking one out
+// moves up those that were pushed past it, so that the table needs no marks.
+#include "outside.h"
+
+#include <stdlib.h>
+
+#include "lock.h"
+
+enum { DEVICES = 64 };
+
+struct block {
+  uint64_t addr;  // 0: empty
+  uint64_t bytes;
+  int device;
+  bool pooled;
+};
+
+static struct lock lock;
+static struct block *blocks;
+static size_t count, capacity;  // a power of two, or 0; at most half is used
+static int64_t plain[DEVICES], pooled_sum[DEVICES];
+
+static size_t home(uint64_t addr, size_t size) { return (size_t)((addr * 0x9e3779b97f4a7c15u) >> 17) & (size - 1); }
+
+static size_t find(uint64_t addr) {
+  size_t at = home(addr, capacity);
+  while (blocks[at].addr != 0 && blocks[at].addr != addr) at = (at + 1) & (capacity - 1);
+  return at;
+}
+
+static bool make_room(void) {
+  if (2 * (count + 1) <= capacity) return true;
+  const size_t old_capacity = capacity, larger = capacity == 0 ? 256 : 2 * capacity;
+  struct block *old = blocks, *cleared = calloc(larger, sizeof *cleared);
+  if (cleared == NULL) return false;
+  blocks = cleared;
+  capacity = larger;
+  for (size_t i = 0; i < old_capacity; i++) {
+    if (old[i].addr != 0) blocks[find(old[i].addr)] = old[i];
+  }
+  free(old);
+  return true;
+}
+
+static void count_bytes(const struct block *block, int64_t sign) {
+  if (block->device < 0 || block->device >= DEVICES) return;
+  *(block->pooled ? &pooled_sum[block->device] : &plain[block->device]) += sign * (int64_t)block->bytes;
+}
+
+static void take_out(size_t at) {
+  count_bytes(&blocks[at], -1);
+  count--;
+  for (size_t next = (at + 1) & (capacity - 1); blocks[next].addr != 0; next = (next + 1) & (capacity - 1)) {
+    // A block stays where its way from home does not lead over the hole.
+    const size_t way = (next - home(blocks[next].addr, capacity)) & (capacity - 1);
+    if (way < ((next - at) & (capacity - 1))) continue;
+    blocks[at] = blocks[next];
+    at = next;
+  }
+  blocks[at].addr = 0;
+}
+
+void outside_add(uint64_t addr, size_t bytes, int device, bool pooled) {
+  if (addr == 0) return;
+  lock_take(&lock);
+  if (make_room()) {
+    const size_t at = find(addr);
+    if (blocks[at].addr != 0)
+      count_bytes(&blocks[at], -1);  // its free was not seen
+    else
+      count++;
+    blocks[at] = (struct block){addr, bytes, device, pooled};
+    count_bytes(&blocks[at], 1);
+  }
+  lock_give(&lock);
+}
+
+void outside_remove(uint64_t addr) {
+  lock_take(&lock);
+  if (capacity > 0) {
+    const size_t at = find(addr);
+    if (blocks[at].addr == addr && addr != 0) take_out(at);
+  }
+  lock_give(&lock);
+}
+
+static int64_t sum(const int64_t *sums, int device) {
+  if (device < 0 || device >= DEVICES) return 0;
+  lock_take(&lock);
+  const int64_t bytes = sums[device];
+  lock_give(&lock);
+  return bytes;
+}
+
+int64_t outside_bytes(int device) { return sum(plain, device); }
+int64_t outside_pooled_bytes(int device) { return sum(pooled_sum, device); }
+
+void outside_forget(void) { lock = (struct lock){0}; }

@@ -1,0 +1,23 @@
+// outside.h - what others than our arenas hold of each device, by the calls seen.
+//
+// Sums by device, for whoever has to tell the growth of one thing from that of another.
+#ifndef MEMPROF_OUTSIDE_H
+#define MEMPROF_OUTSIDE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+// Memory at `addr` was allocated or freed. `pooled`: by a memory pool of the driver, which
+// takes and keeps physical memory on its own terms.
+void outside_add(uint64_t addr, size_t bytes, int device, bool pooled);
+void outside_remove(uint64_t addr);
+
+// Bytes held now, as they were asked for.
+int64_t outside_bytes(int device);
+int64_t outside_pooled_bytes(int device);
+
+// In a forked child.
+void outside_forget(void);
+
+#endif

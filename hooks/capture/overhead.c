@@ -1,0 +1,87 @@
+// overhead.c - see overhead.h.
+#include "overhead.h"
+
+#include <stdatomic.h>
+
+#include "arena.h"
+#include "hook.h"
+#include "interpose.h"
+#include "interpose_pools.h"
+#include "outside.h"
+#include "spool.h"
+
+enum { DEVICES = 64 };
+
+// Held while the readings of one instant are taken, never across a call that may wait for
+// the device. Taken before a device's lock.
+static struct lock lock;
+static _Atomic int64_t noted[DEVICES];  // in events so far
+static int64_t pools_noted[DEVICES];    // of that, idle in pools
+
+void overhead_note(int device, int64_t bytes, uint32_t context) {
+  if (device < 0 || device >= DEVICES || bytes == 0) return;
+  atomic_fetch_add(&noted[device], bytes);
+  hook_start();
+  spool_write(&(struct spool_event){
+      .kind = MEMPROF_OVERHEAD,
+      .device = device,
+      .arena = MEMPROF_NO_ARENA,
+      .provided = (uint64_t)bytes,
+      .context = context,
+  });
+}
+
+bool overhead_noted(int device) { return device >= 0 && device < DEVICES && atomic_load(&noted[device]) != 0; }
+
+// Used bytes that no event accounts for. Our arenas cannot map meanwhile.
+static bool unnamed(int device, int64_t *bytes) {
+  struct gpu *gpu = gpu_existing(device);
+  size_t free_bytes, total;
+  if (gpu != NULL) lock_take(&gpu->lock);
+  const uint64_t mapped = gpu != NULL ? gpu->mapped : 0;
+  const bool told = driver_get()->memory_info(&free_bytes, &total) == DRIVER_OK;
+  if (gpu != NULL) lock_give(&gpu->lock);
+  if (!told) return false;
+  const int64_t pools = (int64_t)pools_reserved(device) - pools_noted[device];
+  *bytes = (int64_t)(total - free_bytes) - (int64_t)mapped - outside_bytes(device) - pools - atomic_load(&noted[device]);
+  return true;
+}
+
+void overhead_begin(struct overhead *window) {
+  const struct driver *driver = hook_on() && !interpose_own() && !interpose_capturing() ? driver_get() : NULL;
+  window->device = -1;
+  int device;
+  if (driver == NULL || driver->context_device(&device) != DRIVER_OK || device < 0 || device >= DEVICES) return;
+  lock_take(&lock);
+  if (unnamed(device, &window->unnamed)) window->device = device;
+  lock_give(&lock);
+}
+
+void overhead_end(const struct overhead *window, uint32_t context) {
+  int64_t now;
+  if (window->device < 0 || interpose_capturing()) return;
+  lock_take(&lock);
+  if (unnamed(window->device, &now)) overhead_note(window->device, now - window->unnamed, context);
+  lock_give(&lock);
+}
+
+// Idle bytes follow each request and free; what is noted need not, to the byte.
+static bool much(int64_t difference, int64_t reserved) {
+  const int64_t least = (int64_t)2 << 20, share = reserved / 256;
+  const int64_t size = difference < 0 ? -difference : difference;
+  return size >= (share > least ? share : least);
+}
+
+void overhead_pools(int device) {
+  if (device < 0 || device >= DEVICES || interpose_capturing()) return;
+  lock_take(&lock);
+  const int64_t reserved = (int64_t)pools_reserved(device);
+  const int64_t idle = reserved - outside_pooled_bytes(device);
+  if (much(idle - pools_noted[device], reserved)) {
+    overhead_note(device, idle - pools_noted[device], spool_string("what=pool\tname=driver's memory pools"));
+    pools_noted[device] = idle;
+  }
+  lock_give(&lock);
+}
+
+void overhead_forget(void) { lock = (struct lock){0}; }

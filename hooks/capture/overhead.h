@@ -1,0 +1,56 @@
+// overhead.h - memory that the driver takes for itself: contexts, code, graphs, pools.
+//
+// Nobody allocates it, so it is measured: what the device's used memory grows by across a
+// call that may take some, less what our arenas, other libraries and other such calls took
+// or gave meanwhile. So windows may overlap, in one thread or in several, and growth is
+// counted once: by the window that ends first after it.
+//
+//   used   ────────┐          ┌─ end: an `overhead` event of used − used at the beginning
+//                  │  call    │       − what others noted in between
+//          begin ──┘          └────
+//
+// Nothing is measured while a stream is captured, and nothing about a device that has no
+// current context. What other processes take of the device within a window cannot be told
+// from ours; windows are as short as their calls.
+//
+// A context is measured by NVML, since the driver tells nothing of a device without one.
+// Where NVML does not know the device, everything in use after the context was made stands
+// for it, other processes' memory included, and the event says `how=total`.
+#ifndef MEMPROF_OVERHEAD_H
+#define MEMPROF_OVERHEAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct overhead {
+  int device;       // -1: nothing is measured
+  int64_t unnamed;  // used at the beginning, less all that was noted by then
+};
+
+// Around a call that may take memory of the current context's device. The context of the
+// event is made by the caller: what=, name=.
+void overhead_begin(struct overhead *window);
+void overhead_end(const struct overhead *window, uint32_t context);
+
+// Around the making of a context on `device`: its primary one, which may be there already,
+// or another.
+struct overhead_context {
+  int device;  // -1: nothing is made
+  bool told;   // NVML has told `used`
+  uint64_t used;
+};
+void overhead_context_begin(struct overhead_context *making, int device, bool primary);
+void overhead_context_end(const struct overhead_context *making);
+
+// Writes an event, if there is anything to tell; and whether one was written.
+void overhead_note(int device, int64_t bytes, uint32_t context);
+bool overhead_noted(int device);
+
+// What the driver's pools of the device hold beyond what was asked of them, noted when it
+// has changed by much.
+void overhead_pools(int device);
+
+// In a forked child.
+void overhead_forget(void);
+
+#endif
