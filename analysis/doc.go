@@ -43,6 +43,28 @@
 // it was, and a log of the blocks and stretches that have gone since. The log holds nothing
 // that came after the peak, so it is never longer than what was live at it.
 //
+// # Who holds what
+//
+// A block has a requester, its context: the dotted path of a module, a call stack, or a text
+// of the requester's own. Its phase is the innermost one that is open in the process when it
+// is allocated, whatever the thread; "other" is outside of all. Its category is that of its
+// last label; where it has none it is told from where it lies, its phase and its lifetime:
+//
+//	in a pool of CUDA graphs                          cuda_graphs
+//	allocated in a phase, freed before that ended     workspace
+//	allocated in forward, alive when that ended       activations
+//	allocated in data, alive when that ended          inputs
+//	all else                                          other
+//
+// Labels may come and lifetimes may end after the peak: both are followed to the end of the
+// trace. A failed request, and the end of the trace, end the phases that are open as far as
+// lifetimes go: what an exception lets go of was not temporary. Of the first failed requests
+// it is told who held what at that moment, by what was known then. Every breakdown adds up
+// to T, C and the live blocks of its instant; one that does not is an error.
+//
+// An iteration by phase: the greatest T and C while a phase is the innermost, its first moment
+// included, and what was requested in it. The first and the last 1,024 iterations are kept.
+//
 // # Growths
 //
 // A growth is a mapping that extends an arena; mapping again what was unmapped inside one is a
@@ -57,7 +79,11 @@
 // it begins with. T1, C1 are those of the first, T2, C2 means over the later ones, all as
 // shares of the final R (the BFC paper's table) and, where R can shrink, of each
 // iteration's own R_i. First-iteration excess is C1/C2 - 1; steady idle 1 - C2. Without marks, the
-// iterations of a device come from the period of its sequence of requested sizes.
+// iterations of a device come from the period of its sequence of requested sizes, cut where
+// the fewest blocks are live. The cuts lie between the same requests as marks behind the
+// optimizer's step would, but for jobs that load inputs before they drop gradients and do not
+// come to their own end, or make more requests than a period is looked for in: there they lie
+// behind the loading.
 //
 // # Leaks
 //

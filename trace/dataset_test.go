@@ -312,6 +312,35 @@ func TestOpeningState(t *testing.T) {
 	}
 }
 
+// A block that is labelled and used in every iteration has one label and one use to restate.
+func TestOpeningStateOfLabels(t *testing.T) {
+	first := []trace.Event{
+		{Kind: trace.KindArena, Addr: 0x1000000, Provided: 1 << 30},
+		{Kind: trace.KindMap, Addr: 0x1000000, Requested: 1 << 21, Provided: 1 << 21},
+		{Kind: trace.KindStack, Requested: 1, Context: 1},
+		{Kind: trace.KindAlloc, Addr: 0x1000000, Requested: 1000, Provided: 1024},
+	}
+	for i := range 100 {
+		first = append(first,
+			trace.Event{Kind: trace.KindLabel, Addr: 0x1000000, Context: int32(2 + i%2)},
+			trace.Event{Kind: trace.KindStreamUse, Addr: 0x1000000, Stream: int64(8 + i%2)})
+	}
+	dir := t.TempDir()
+	tracetest.WriteRun(t, dir, tracetest.Process{
+		Events: append(slices.Clone(first), trace.Event{Kind: trace.KindIteration}), Texts: []string{"", "main", "weights", "inputs"},
+		Options: trace.WriterOptions{PartEvents: len(first)},
+	})
+	p := open(t, filepath.Join(dir, "rank0-0001.parquet"))
+	want := []string{"0 arena 0", "1 map 0", "2 stack main 0", "3 alloc 0", "201 stream_use 8", "202 label inputs 0", "203 stream_use 9", "204 iteration 0"}
+	var got []string
+	for _, e := range readAll(t, p) {
+		got = append(got, strings.Join(strings.Fields(fmt.Sprintf("%d %v %s %d", e.Seq, e.Kind, p.Strings().Text(e.Context), e.Stream)), " "))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rows of the second part (-want +got):\n%s", diff)
+	}
+}
+
 func TestTotals(t *testing.T) {
 	w := trace.NewWriter(t.TempDir(), trace.ProcessMeta{Name: "rank0"}, trace.WriterOptions{})
 	steps := []struct {

@@ -43,10 +43,11 @@
 //
 // A part can be understood alone: the rows of any but the first part begin with the
 // events before it that are still in force, verbatim, in order of seq: the arenas, the
-// maps (cut to what is still mapped), the allocations not yet freed, the stream uses and
-// the pending frees of those, open phases, external allocations. A [Reader] of several
-// parts passes over them; one of a single later part gives them first, with their own
-// seq, which is below the part's first.
+// maps (cut to what is still mapped), the allocations not yet freed with their last label
+// and the last use by each stream, the pending frees of those, open phases, external
+// allocations, stacks, overheads, the last statistics. A [Reader] of several parts passes
+// over them; one of a single later part gives them first, with their own seq, which is below
+// the part's first.
 //
 // The file metadata of a part:
 //

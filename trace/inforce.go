@@ -43,7 +43,7 @@ type inForce struct {
 // block is a chunk from its alloc to its free (or free_done).
 type block struct {
 	alloc   Event
-	uses    []Event // stream_use and label, in order
+	uses    []Event // the last stream_use of each stream, the last label
 	free    Event   // when pending
 	pending bool
 }
@@ -78,7 +78,7 @@ func (f *inForce) apply(e *Event) {
 		f.drop(e.Addr)
 	case KindStreamUse, KindLabel:
 		if i, ok := f.blocks[e.Addr]; ok {
-			f.slots[i].uses = append(f.slots[i].uses, *e)
+			f.slots[i].use(e)
 		}
 	case KindMap:
 		f.mapRange(e)
@@ -114,6 +114,16 @@ func (f *inForce) alloc(e *Event) {
 	f.blocks[e.Addr] = i
 	f.totals.Requested += e.Requested
 	f.totals.Provided += e.Provided
+}
+
+// use takes a stream_use or label. Some blocks get the same one in every iteration.
+func (b *block) use(e *Event) {
+	same := func(u Event) bool { return u.Kind == e.Kind && (e.Kind == KindLabel || u.Stream == e.Stream) }
+	if i := slices.IndexFunc(b.uses, same); i >= 0 {
+		b.uses[i] = *e
+		return
+	}
+	b.uses = append(b.uses, *e)
 }
 
 func (f *inForce) free(e *Event) {
