@@ -7,8 +7,11 @@
 #include "interpose.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/auxv.h>
+#include <unistd.h>
 
 #include "arena.h"
 #include "hook.h"
@@ -69,11 +72,26 @@ static struct caller callers[CALLERS];
 #define COMMUNICATION 0x40000000u
 #define WATCHED 0x20000000u
 
+static const char *last_part(const char *path) {
+  const char *slash = strrchr(path, '/');
+  return slash != NULL ? slash + 1 : path;
+}
+
+// The linker knows the program by its argv[0], which may say anything.
+static char program[512];
+
+static void read_program(void) {
+  const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
+  program[length > 0 ? length : 0] = '\0';
+}
+
 const char *call_library(const void *address) {
-  Dl_info info;
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  Dl_info info, own;
   if (dladdr(address, &info) == 0 || info.dli_fname == NULL) return NULL;
-  const char *slash = strrchr(info.dli_fname, '/');
-  return slash != NULL ? slash + 1 : info.dli_fname;
+  if (dladdr((void *)getauxval(AT_PHDR), &own) == 0 || own.dli_fbase != info.dli_fbase) return last_part(info.dli_fname);
+  pthread_once(&once, read_program);
+  return last_part(program);
 }
 
 static bool communicates(const char *library) {
