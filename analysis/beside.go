@@ -20,9 +20,16 @@ type LibraryUse struct {
 type Beside struct {
 	Libraries []LibraryUse // with live device memory, greatest first
 
-	// Context, Modules and Loads are by how much the device's use grew, measured, while a
-	// context came to be, kernels were loaded, and libraries were initialised.
-	Context, Modules, Loads int64
+	// Context, Modules, Loads and Graphs are by how much the device's use grew, measured,
+	// while a context came to be, kernels were loaded, libraries were initialised and graphs
+	// were made.
+	Context, Modules, Loads, Graphs int64
+	// ContextIsAll says that Context could not be told from the rest: it is all that was in
+	// use once there was a context, whoever used it.
+	ContextIsAll bool
+
+	// Pools are what the driver's memory pools keep beyond what Libraries have of them.
+	Pools int64
 
 	// Managed and HostPinned are in no sum: managed memory lies where it was last used,
 	// pinned memory on the host.
@@ -37,8 +44,10 @@ func (b *Beside) Other() (bytes int64) {
 	return bytes
 }
 
-// Overhead is context and modules.
-func (b *Beside) Overhead() int64 { return b.Context + b.Modules + b.Loads }
+// Overhead is context and modules: what the driver has for itself.
+func (b *Beside) Overhead() int64 { return b.Context + b.Modules + b.Loads + b.Graphs }
+
+func (b *Beside) sum() int64 { return b.Other() + b.Overhead() + b.Pools }
 
 // Holding is all that a process has on a device at one instant.
 type Holding struct {
@@ -50,7 +59,7 @@ type Holding struct {
 
 // Sum is what the events explain of the device's used memory.
 func (h *Holding) Sum() int64 {
-	return h.At.R + h.Other() + h.Overhead()
+	return h.At.R + h.Beside.sum()
 }
 
 // Holdings are those of a device that its books are made of.
@@ -232,17 +241,24 @@ func (d *device) takeForeign(t *taker, bytes int64, e *trace.Event) {
 func (a *analyzer) overhead(e *trace.Event) {
 	d := a.deviceOf(e.Device)
 	d.changing(e.Time)
-	what := ""
+	what, b := "", &d.beside.now
 	for field := range strings.SplitSeq(a.opt.Text(e.Context), "\t") {
-		if name, value, _ := strings.Cut(field, "="); name == "what" {
+		switch name, value, _ := strings.Cut(field, "="); {
+		case name == "what":
 			what = value
+		case name == "how" && value == "total":
+			b.ContextIsAll = true
 		}
 	}
-	switch b := &d.beside.now; what {
+	switch what {
 	case "context":
 		b.Context += e.Provided
 	case "module":
 		b.Modules += e.Provided
+	case "graph":
+		b.Graphs += e.Provided
+	case "pool":
+		b.Pools += e.Provided
 	default:
 		b.Loads += e.Provided
 	}

@@ -10,7 +10,7 @@ import (
 //
 //	used = requested + internal + pending + reserve + external   (R, the allocator)
 //	     + other libraries                                       (external_alloc events)
-//	     + context and modules                                   (overhead events)
+//	     + context and modules, idle pools of the driver         (overhead events)
 //	     + unexplained
 //
 // Every term but the last is measured by itself. Unexplained is what is left, less than
@@ -116,6 +116,7 @@ func closeGPU(group []*Member, readings *GPUReadings) {
 			b.closeAlone(m, readings.Processes[m.PID])
 		case len(group) == 1:
 			b.Scope, b.Baseline = ScopeDevice, readings.baseline()
+			b.takeOffBaseline()
 			b.closeAlone(m, readings.All)
 		}
 	}
@@ -131,18 +132,34 @@ func closeGPU(group []*Member, readings *GPUReadings) {
 // closeAlone closes the books of one process at its own peak and end.
 func (b *Books) closeAlone(m *Member, course Course) {
 	b.UsedPeak = course.greatest() - b.Baseline
-	end := m.Result.Duration
 	for _, book := range []*Book{&b.Peak, &b.End} {
-		until := book.Until
-		if until < 0 {
-			until = end
-		} else {
-			until -= settling
+		if book.At.Seq >= 0 { // else nothing was ever there that is in a sum
+			book.held(m.readingFor(book, course), b.Baseline)
 		}
-		if book.At.Seq < 0 { // nothing was ever there that is in a sum
-			continue
+	}
+}
+
+// readingFor chooses the reading for a book. What a process has after its last event it may
+// be giving back already, so readings up to that come first; but a process that is idle
+// until it ends has no others.
+func (m *Member) readingFor(b *Book, course Course) Reading {
+	since, last := b.Since+settling, m.Result.Duration
+	if b.Until >= 0 {
+		return course.at(b.At.Time, since, b.Until-settling, last)
+	}
+	r := course.at(b.At.Time, since, last, last)
+	if r.Steady || m.Alive <= last {
+		return r
+	}
+	return course.at(b.At.Time, since, m.Alive, m.Alive)
+}
+
+// takeOffBaseline leaves to a context that stands for all in use what came with the job.
+func (b *Books) takeOffBaseline() {
+	for _, book := range []*Book{&b.Peak, &b.End} {
+		if book.ContextIsAll {
+			book.Context -= b.Baseline
 		}
-		book.held(course.at(book.At.Time, book.Since+settling, until, end), b.Baseline)
 	}
 }
 
@@ -238,11 +255,17 @@ func joinAt(group []*Member, moment moment) joint {
 // plus adds what another process has on the same device.
 func (h *Holding) plus(o *Holding) {
 	a, b := &h.At, &o.At
-	a.T, a.C, a.R = a.T+b.T, a.C+b.C, a.R+b.R
+	a.T, a.R, a.Unsplit = a.T+b.T, a.R+b.R, a.Unsplit+b.Unsplit
+	if a.C < 0 || b.C < 0 { // of a watched allocator, where it was not read
+		a.C = -1
+	} else {
+		a.C += b.C
+	}
 	a.Rounding, a.Slack, a.Pending = a.Rounding+b.Rounding, a.Slack+b.Slack, a.Pending+b.Pending
 	a.Reserve, a.External, a.Live = a.Reserve+b.Reserve, a.External+b.External, a.Live+b.Live
 	a.Unsplit += b.Unsplit
-	h.Context, h.Modules, h.Loads = h.Context+o.Context, h.Modules+o.Modules, h.Loads+o.Loads
+	h.Context, h.Modules, h.Loads, h.Graphs = h.Context+o.Context, h.Modules+o.Modules, h.Loads+o.Loads, h.Graphs+o.Graphs
+	h.Pools, h.ContextIsAll = h.Pools+o.Pools, h.ContextIsAll || o.ContextIsAll
 	h.Managed, h.HostPinned = h.Managed+o.Managed, h.HostPinned+o.HostPinned
 	for _, l := range o.Libraries {
 		h.Beside.add(&taker{library: l.Name}, l.Bytes)

@@ -176,6 +176,41 @@ func TestBooksOfDevice(t *testing.T) {
 	}
 }
 
+// A context that stands for all in use does not stand for what was there before the job.
+func TestBooksOfAContextThatIsAll(t *testing.T) {
+	j := newLedgerJob()
+	j.loads(10, 2300*mib, "what=context\thow=total")
+	j.grows(100, 0, 900*mib)
+	readings := readingsOf(t, "0 all=1 0 2000", "0 all=1 200 3207")
+	r := j.analyze(t, "rank0", readings)
+	CloseBooks([]Member{{Result: r, Device: &r.Devices[0], Alive: 250 * ms}}, readings, "")
+	got := r.Devices[0].Books
+	if got.Peak.Context != 300*mib || got.Peak.Read.Used != 1207*mib || got.Peak.Unexplained != 7*mib {
+		t.Errorf("%+v", got.Peak)
+	}
+}
+
+// A process that is idle from its last event to its end is held against what was read then,
+// and one that ended at once against what was read before.
+func TestBooksOfALastChange(t *testing.T) {
+	for alive, want := range map[int64]Reading{
+		0:   {Valid: true, Used: 300 * mib, After: -40 * ms},
+		150: {Valid: true, Used: 300 * mib, After: -40 * ms},
+		290: {Valid: true, Used: 903 * mib, After: 60 * ms, Steady: true},
+		900: {Valid: true, Used: 903 * mib, After: 60 * ms, Steady: true},
+	} {
+		j := newLedgerJob()
+		j.loads(10, 300*mib, "what=context")
+		j.grows(140, 0, 600*mib)
+		readings := readingsOf(t, "0 all=1 0 0", "0 all=1 100 300", "0 all=1 200 903", "0 all=1 300 903", "0 all=1 400 0")
+		r := j.analyze(t, "rank0", readings)
+		CloseBooks([]Member{{Result: r, Device: &r.Devices[0], Alive: alive * ms}}, readings, "")
+		if got := r.Devices[0].Books; got.Peak.Read != want || got.End.Read != want {
+			t.Errorf("alive until %d ms: peak %+v, end %+v, want %+v", alive, got.Peak.Read, got.End.Read, want)
+		}
+	}
+}
+
 // twoProcesses share a GPU; the second has 400 MiB, from 400 to 800 ms.
 func twoProcesses() (first, second *ledgerJob) {
 	second = newLedgerJob()
@@ -334,11 +369,16 @@ func TestBesideTellsMemoryApart(t *testing.T) {
 	j.takes(8, 4000, 45, "call=cudaMalloc\tlibrary=c.so")
 	j.loads(9, 7, "what=context")
 	j.loads(10, -2, "what=library\tname=libcudnn.so.9")
+	j.loads(10, 3, "what=graph")
+	j.loads(10, 4, "what=pool\tname=driver's memory pools")
 	j.events[6].Device = 1 // freed from a thread on another device
 	j.add(11, trace.Event{Kind: trace.KindExternalFree, Arena: trace.NoArena, Addr: 5000, Device: 1}, "")
+	j.loads(12, 6, "what=context\thow=total")
 
 	r := j.analyze(t, "p", nil)
-	want := Beside{Libraries: []LibraryUse{{"c.so", 45}}, Context: 7, Loads: -2, Managed: 30, HostPinned: 20}
+	want := Beside{
+		Libraries: []LibraryUse{{"c.so", 45}}, Context: 13, Loads: -2, Graphs: 3, Pools: 4, ContextIsAll: true, Managed: 30, HostPinned: 20,
+	}
 	d := &r.Devices[0]
 	if diff := cmp.Diff(want, d.Holdings.Final.Beside); diff != "" {
 		t.Errorf("at the end (-want +got):\n%s", diff)
@@ -346,8 +386,8 @@ func TestBesideTellsMemoryApart(t *testing.T) {
 	if got, want := d.External, (External{Live: 45, Peak: 100, Calls: 7}); got != want {
 		t.Errorf("external %+v, want %+v", got, want)
 	}
-	// Without an arena the peak is that of the sum: 50 + 45 + 7.
-	if peak := d.Holdings.Peak; peak.Sum() != 102 || peak.At.Time != 9*ms || peak.Until != 10*ms {
+	// Without an arena the peak is that of the sum: 50 + 45 + 7 - 2 + 3 + 4.
+	if peak := d.Holdings.Peak; peak.Sum() != 107 || peak.At.Time != 10*ms || peak.Until != 11*ms {
 		t.Errorf("peak %+v", peak)
 	}
 }
@@ -422,7 +462,7 @@ func TestPropertyBooksAddUp(t *testing.T) {
 					j.gives(now, rapid.SampledFrom(live).Draw(t, "given"))
 				}
 			case "load":
-				what := rapid.SampledFrom([]string{"what=context", "what=module\tname=m", "what=library\tname=l"}).Draw(t, "load")
+				what := rapid.SampledFrom([]string{"what=context", "what=module\tname=m", "what=library\tname=l", "what=graph", "what=pool"}).Draw(t, "load")
 				j.loads(now, rapid.Int64Range(-5, 50).Draw(t, "bytes")*mib, what)
 			}
 		}
@@ -441,7 +481,7 @@ func TestPropertyBooksAddUp(t *testing.T) {
 			for _, l := range b.Libraries {
 				terms += l.Bytes
 			}
-			terms += b.Context + b.Modules + b.Loads
+			terms += b.Context + b.Modules + b.Loads + b.Graphs + b.Pools
 			if b.Read.Valid && terms+b.Unexplained != b.Read.Used {
 				t.Fatalf("%s: terms %d + unexplained %d is not used %d", name, terms, b.Unexplained, b.Read.Used)
 			}

@@ -43,6 +43,14 @@
 // it was, and a log of the blocks and stretches that have gone since. The log holds nothing
 // that came after the peak, so it is never longer than what was live at it.
 //
+// # The books
+//
+// What a process has on a device beside the arenas is kept by name of the library that took
+// it ([Beside]); context and modules are measured, never the rest of something. [CloseBooks]
+// holds the sum against readings of the device's used memory, which were taken by the clock
+// and not by events: a reading belongs to an instant if what the events tell of did not
+// change between the two. What is used and in no term is unexplained, and is printed.
+//
 // # Who holds what
 //
 // A block has a requester, its context: the dotted path of a module, a call stack, or a text

@@ -22,12 +22,16 @@ type jsonBook struct {
 	Pending           int64         `json:"pending"`
 	Reserve           int64         `json:"reserve"`
 	External          int64         `json:"external"`
+	Unsplit           int64         `json:"unsplit,omitempty"` // internal, reserve and external of a watched allocator
 	Libraries         []jsonLibrary `json:"libraries"`
 	OtherLibraries    int64         `json:"other_libraries"`
 	Context           int64         `json:"context"`
 	Modules           int64         `json:"modules"`
 	Loads             int64         `json:"loads"`
+	Graphs            int64         `json:"graphs"`
 	ContextAndModules int64         `json:"context_and_modules"`
+	ContextIsAll      bool          `json:"context_is_all"` // all in use then stands for the context
+	Pools             int64         `json:"pools"`
 	Managed           int64         `json:"managed"`     // in no sum
 	HostPinned        int64         `json:"host_pinned"` // in no sum
 	Explained         int64         `json:"explained"`
@@ -60,9 +64,10 @@ func newJSONBooks(b *analysis.Books) *jsonBooks {
 
 func newJSONBook(b *analysis.Book) *jsonBook {
 	j := &jsonBook{
-		TimeNS: known(b.At.Time), Tensors: b.At.T, Internal: b.At.Internal(), Pending: b.At.Pending, Reserve: b.At.Reserve, External: b.At.External,
+		TimeNS: known(b.At.Time), Tensors: b.At.T, Internal: b.At.Rounding + b.At.Slack, Pending: b.At.Pending, Reserve: b.At.Reserve, External: b.At.External,
+		Unsplit:   b.At.Unsplit,
 		Libraries: []jsonLibrary{}, OtherLibraries: b.Other(),
-		Context: b.Context, Modules: b.Modules, Loads: b.Loads, ContextAndModules: b.Overhead(),
+		Context: b.Context, Modules: b.Modules, Loads: b.Loads, Graphs: b.Graphs, ContextAndModules: b.Overhead(), ContextIsAll: b.ContextIsAll, Pools: b.Pools,
 		Managed: b.Managed, HostPinned: b.HostPinned, Explained: b.Sum(),
 	}
 	for _, l := range b.Libraries {

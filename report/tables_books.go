@@ -22,7 +22,7 @@ func booksSections(d *analysis.DeviceResult) []section {
 	s := section{title: "The books"}
 	if b.Missing != "" {
 		s.before = toned(faint, note("no reading of the device's used memory: "+shorten(b.Missing, 120)))
-		if b.Peak.Other() == 0 && b.Peak.Overhead() == 0 && b.End.Other() == 0 && b.End.Overhead() == 0 {
+		if b.Peak.Sum() == b.Peak.At.R && b.End.Sum() == b.End.At.R { // the split tells as much
 			return []section{s}
 		}
 	} else {
@@ -71,12 +71,18 @@ type booksTerm struct {
 func booksTerms(b *analysis.Books) []booksTerm {
 	terms := []booksTerm{
 		{name: "tensors", meaning: "asked for, live", bytes: func(b *analysis.Book) int64 { return b.At.T }},
-		{name: "internal", meaning: "rounding and slack", bytes: func(b *analysis.Book) int64 { return b.At.Internal() }},
+		{name: "internal", meaning: "rounding and slack", bytes: func(b *analysis.Book) int64 { return b.At.Rounding + b.At.Slack }},
 		{name: "pending", meaning: "freed, waiting", bytes: func(b *analysis.Book) int64 { return b.At.Pending }},
 		{name: "reserve", meaning: "mapped ahead of need", bytes: func(b *analysis.Book) int64 { return b.At.Reserve }},
 		{name: "external", meaning: "holes, free now", bytes: func(b *analysis.Book) int64 { return b.At.External }, tone: warned},
 	}
+	if b.Peak.At.Unsplit != 0 || b.End.At.Unsplit != 0 {
+		terms = append(terms, booksTerm{name: "not told apart", meaning: "internal, reserve, external", bytes: func(b *analysis.Book) int64 { return b.At.Unsplit }, tone: warned})
+	}
 	terms = append(terms, libraryTerms(b)...)
+	if b.Peak.Pools != 0 || b.End.Pools != 0 {
+		terms = append(terms, booksTerm{name: "idle in pools", meaning: "kept by the driver", bytes: func(b *analysis.Book) int64 { return b.Pools }})
+	}
 	return append(terms,
 		booksTerm{name: "context and modules", meaning: "measured as they came", bytes: func(b *analysis.Book) int64 { return b.Overhead() }},
 		booksTerm{name: "unexplained", meaning: "used, in none of these", bytes: func(b *analysis.Book) int64 { return b.Unexplained }, needsReading: true})
@@ -180,8 +186,11 @@ func booksNotes(b *analysis.Books) []cell {
 		}
 	}
 	if p := &b.Peak; p.Overhead() != 0 {
-		notes = append(notes, note(fmt.Sprintf("context and modules at the peak: context %s, modules %s, libraries as they were loaded %s",
-			FormatSize(p.Context), FormatSize(p.Modules), FormatSize(p.Loads)))...)
+		notes = append(notes, note(fmt.Sprintf("context and modules at the peak: context %s, modules %s, libraries %s, graphs %s",
+			FormatSize(p.Context), FormatSize(p.Modules), FormatSize(p.Loads), FormatSize(p.Graphs)))...)
+	}
+	if b.Peak.ContextIsAll || b.End.ContextIsAll {
+		notes = append(notes, toned(warned, note("a context could not be measured by itself: all that was in use when there was one stands for it"))...)
 	}
 	if p := &b.Peak; p.Managed != 0 || p.HostPinned != 0 {
 		notes = append(notes, note(fmt.Sprintf("in no sum, at the peak: %s managed, %s of the host's pinned", FormatSize(p.Managed), FormatSize(p.HostPinned)))...)

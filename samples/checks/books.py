@@ -32,7 +32,9 @@ def demand(name, book):
     peak = book["peak"]
     if book["missing"] is not None or peak["used"] is None:
         raise Failed(f"no reading of used memory ({book['missing']}); {told(name, book)}")
-    terms = ["tensors", "internal", "pending", "reserve", "external", "other_libraries", "context_and_modules", "unexplained"]
+    terms = ["tensors", "internal", "pending", "reserve", "external", "other_libraries", "context_and_modules", "pools", "unexplained"]
+    if peak["context_is_all"]:
+        raise Failed(f"the context was not measured by NVML; {told(name, book)}")
     if sum(peak[term] for term in terms) != peak["used"]:
         raise Failed(f"the books do not add up; {told(name, book)}")
     if sum(library["bytes"] for library in peak["libraries"]) != peak["other_libraries"]:
