@@ -13,9 +13,11 @@ import (
 // one; where some have, the others are rows and in no imbalance.
 //
 // The one that would run out first has the least left: the memory of its card, less the
-// greatest that it held there (reserved, and what other libraries took, each at its own
-// peak), less the same of every other process that used that card in its time. Of equal
-// ones it is the one with more reserved.
+// most that it had in use there, less the same of every other process that used that card
+// in its time. The most in use is what the driver told of the process; where it told that
+// of the card alone, that is for all; where it told nothing, it is what the process
+// reserved and what other libraries took, each at its own peak. Of equal ones it is the one
+// with more reserved.
 type Ranks struct {
 	Rows []Rank // in the order of the results: devices on which something was allocated
 	// Reserved and Requested compare max R and max T.
@@ -94,17 +96,29 @@ func firstTime(d *DeviceResult) int64 {
 	return d.Series.Points[0].Start
 }
 
-// held is the most that a process had of its card.
-func held(d *DeviceResult) int64 { return d.MaxR + d.External.Peak }
+// held is the most that a process had in use of its card, or, when whole, all who used it.
+func held(d *DeviceResult) (bytes int64, whole bool) {
+	known := d.MaxR + d.External.Peak
+	switch b := d.Books; {
+	case b == nil || b.UsedPeak < 0:
+		return known, false
+	case b.Scope == ScopeDevice:
+		return max(known, b.UsedPeak+b.Baseline), true
+	default: // readings are some time apart: a peak may lie between two of them
+		return max(known, b.UsedPeak), false
+	}
+}
 
 // fill works out what is left beside a row, and whether that is the least.
 func (r *Ranks) fill(at int) {
 	row := &r.Rows[at]
-	row.Used, row.Left = held(row.Device), -1
+	row.Left = -1
+	var whole bool
+	row.Used, whole = held(row.Device)
 	for i := range r.Rows {
-		if other := &r.Rows[i]; i != at && row.Device.Card != "" && other.Device.Card == row.Device.Card &&
-			other.start <= row.end && row.start <= other.end {
-			row.Used += held(other.Device)
+		if i != at && !whole && row.shares(&r.Rows[i]) {
+			others, _ := held(r.Rows[i].Device)
+			row.Used += others
 		}
 	}
 	if row.Device.Total <= 0 {
@@ -119,6 +133,11 @@ func (r *Ranks) fill(at int) {
 	if row.Left < first.Left || row.Left == first.Left && row.Device.MaxR > first.Device.MaxR {
 		r.First = at
 	}
+}
+
+// shares says whether two processes used one card at one time.
+func (r *Rank) shares(other *Rank) bool {
+	return r.Device.Card != "" && other.Device.Card == r.Device.Card && other.start <= r.end && r.start <= other.end
 }
 
 // imbalance compares a number over the ranks, each with its greatest row.

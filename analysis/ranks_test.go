@@ -39,6 +39,10 @@ func TestCompareRanks(t *testing.T) {
 	foreign.Devices[0].External.Peak = 250
 	idle := member("rank7", "d", 1000, 900)
 	idle.Devices[0].Allocs = 0
+	read := func(r *Result, scope Scope, used, baseline int64) *Result {
+		r.Devices[0].Books = &Books{Scope: scope, UsedPeak: used, Baseline: baseline}
+		return r
+	}
 	type row struct {
 		Process           string
 		Number            int
@@ -86,6 +90,23 @@ func TestCompareRanks(t *testing.T) {
 			[]*Result{member("rank0", "", 0, 300), member("rank1", "", 0, 500)},
 			[]row{{"rank0", 0, 300, -1, 0}, {"rank1", 1, 500, -1, 0}},
 			1.25, -1, Imbalance{Ranks: 2, Most: 500, Mean: 400, Row: 1},
+		},
+		{
+			"what the driver told of each process counts, context and all",
+			[]*Result{read(member("rank0", "a", 1000, 300), ScopeProcess, 450, 0), read(member("rank1", "a", 1000, 100), ScopeProcess, 90, 0)},
+			[]row{{"rank0", 0, 550, 450, 1000}, {"rank1", 1, 550, 450, 1000}},
+			1.5, 0, Imbalance{Ranks: 2, Most: 300, Mean: 200},
+		},
+		{
+			"what it told of the card is for all on it",
+			[]*Result{read(member("rank0", "a", 1000, 300), ScopeDevice, 450, 50), read(member("rank1", "a", 1000, 100), ScopeDevice, 450, 50)},
+			[]row{{"rank0", 0, 500, 500, 1000}, {"rank1", 1, 500, 500, 1000}},
+			1.5, 0, Imbalance{Ranks: 2, Most: 300, Mean: 200},
+		},
+		{
+			"readings that are missing change nothing",
+			[]*Result{read(member("rank0", "a", 1000, 400), ScopeProcess, -1, 0)},
+			[]row{{"rank0", 0, 400, 600, 1000}}, 0, 0, Imbalance{Ranks: 1, Most: 400, Mean: 400},
 		},
 		{
 			"more than the card has is nothing left",
