@@ -263,7 +263,6 @@ func (h *Holding) plus(o *Holding) {
 	}
 	a.Rounding, a.Slack, a.Pending = a.Rounding+b.Rounding, a.Slack+b.Slack, a.Pending+b.Pending
 	a.Reserve, a.External, a.Live = a.Reserve+b.Reserve, a.External+b.External, a.Live+b.Live
-	a.Unsplit += b.Unsplit
 	h.Context, h.Modules, h.Loads, h.Graphs = h.Context+o.Context, h.Modules+o.Modules, h.Loads+o.Loads, h.Graphs+o.Graphs
 	h.Pools, h.ContextIsAll = h.Pools+o.Pools, h.ContextIsAll || o.ContextIsAll
 	h.Managed, h.HostPinned = h.Managed+o.Managed, h.HostPinned+o.HostPinned

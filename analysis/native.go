@@ -151,7 +151,10 @@ func (s *samples) mark(it *Iteration) {
 
 // notBelow is a greatest C, or -1: one that is less than the greatest T has missed the peak.
 func notBelow(c, t int64) int64 {
-	if c < t {
+	switch {
+	case t == 0:
+		return max(c, 0)
+	case c < t:
 		return -1
 	}
 	return c
@@ -165,9 +168,13 @@ func (d *device) finishSampled() {
 	}
 	d.MaxC = notBelow(s.maxC, d.MaxT)
 	d.Final.C = s.c
-	d.Peak.C = -1
-	if s.peakSeq == d.Peak.Seq {
+	switch {
+	case d.Peak.T == 0:
+		d.Peak.C = 0
+	case s.peakSeq == d.Peak.Seq:
 		d.Peak.C = s.peakC
+	default:
+		d.Peak.C = -1
 	}
 	d.Map.At, d.Holdings.Peak.At = unless(d.Map.At, d.Peak), unless(d.Holdings.Peak.At, d.Peak)
 	d.Holdings.Final.At.C = d.Final.C

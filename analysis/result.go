@@ -78,18 +78,24 @@ type Instant struct {
 
 // Internal is C - T; -1 where C is not known.
 func (i Instant) Internal() int64 {
-	if i.C < 0 {
+	switch {
+	case i.C < 0:
 		return -1
+	case i.Unsplit != 0:
+		return i.C - i.T
 	}
-	return i.C - i.T
+	return i.Rounding + i.Slack
 }
 
 // Free is F = R - C - pending; -1 where C is not known.
 func (i Instant) Free() int64 {
-	if i.C < 0 {
+	switch {
+	case i.C < 0:
 		return -1
+	case i.Unsplit != 0:
+		return i.R - i.C - i.Pending
 	}
-	return i.R - i.C - i.Pending
+	return i.Reserve + i.External
 }
 
 // Verdict says why a request needed new memory.
@@ -218,8 +224,8 @@ const (
 	SpanPending
 	SpanHole      // free, handed out before
 	SpanUntouched // free, never handed out since mapped
+	SpanUnsplit   // free, or what a chunk has beyond its request: see Sampled
 	SpanUnmapped
-	SpanUnsplit // free, or what a chunk has beyond its request: see Sampled
 )
 
 // Span is [Start, Start+Bytes) relative to the arena's base.

@@ -44,7 +44,7 @@ type jsonDevice struct {
 	Peak         jsonInstant     `json:"peak"`
 	Final        jsonInstant     `json:"final"`
 	MaxRequested int64           `json:"max_requested"`
-	MaxProvided  int64           `json:"max_provided"`
+	MaxProvided  *int64          `json:"max_provided"`
 	MaxReserved  int64           `json:"max_reserved"`
 	Waste        jsonWaste       `json:"waste"`
 	Iterations   []jsonIteration `json:"iterations"`
@@ -60,6 +60,14 @@ type jsonDevice struct {
 	OOMs         []jsonOOM       `json:"ooms"`
 	External     jsonExternal    `json:"external"`
 	Books        *jsonBooks      `json:"books"`
+	// Watched is there only where an allocator was watched: its chunks are null everywhere.
+	Watched *jsonWatched `json:"watched,omitempty"`
+}
+
+type jsonWatched struct {
+	Allocator string `json:"allocator"`
+	Samples   int64  `json:"samples"`
+	Odd       int64  `json:"odd"`
 }
 
 type jsonInstant struct {
@@ -68,12 +76,13 @@ type jsonInstant struct {
 	Iteration *int64 `json:"iteration"`
 	Live      int64  `json:"live"`
 	Requested int64  `json:"requested"`
-	Rounding  int64  `json:"rounding"`
-	Slack     int64  `json:"slack"`
+	Rounding  *int64 `json:"rounding"`
+	Slack     *int64 `json:"slack"`
 	Pending   int64  `json:"pending"`
-	Reserve   int64  `json:"reserve"`
-	External  int64  `json:"external"`
-	Provided  int64  `json:"provided"`
+	Reserve   *int64 `json:"reserve"`
+	External  *int64 `json:"external"`
+	Unsplit   *int64 `json:"unsplit,omitempty"`
+	Provided  *int64 `json:"provided"`
 	Reserved  int64  `json:"reserved"`
 }
 
@@ -85,23 +94,23 @@ type jsonWaste struct {
 	External      *float64 `json:"external"`
 	Unrequested   *float64 `json:"one_minus_max_requested_over_max_reserved"`
 	Unprovided    *float64 `json:"one_minus_max_provided_over_max_reserved"`
-	LargestFree   int64    `json:"largest_free"`
+	LargestFree   *int64   `json:"largest_free"`
 	Fragmentation *float64 `json:"fragmentation"`
 }
 
 type jsonIteration struct {
-	Number        int64 `json:"number"`
-	StartSeq      int64 `json:"start_seq"`
-	EndSeq        int64 `json:"end_seq"`
-	StartNS       int64 `json:"start_ns"`
-	EndNS         int64 `json:"end_ns"`
-	PeakRequested int64 `json:"peak_requested"`
-	PeakProvided  int64 `json:"peak_provided"`
-	PeakReserved  int64 `json:"peak_reserved"`
-	EndRequested  int64 `json:"end_requested"`
-	EndProvided   int64 `json:"end_provided"`
-	Allocs        int64 `json:"allocs"`
-	AllocBytes    int64 `json:"alloc_bytes"`
+	Number        int64  `json:"number"`
+	StartSeq      int64  `json:"start_seq"`
+	EndSeq        int64  `json:"end_seq"`
+	StartNS       int64  `json:"start_ns"`
+	EndNS         int64  `json:"end_ns"`
+	PeakRequested int64  `json:"peak_requested"`
+	PeakProvided  *int64 `json:"peak_provided"`
+	PeakReserved  int64  `json:"peak_reserved"`
+	EndRequested  int64  `json:"end_requested"`
+	EndProvided   *int64 `json:"end_provided"`
+	Allocs        int64  `json:"allocs"`
+	AllocBytes    int64  `json:"alloc_bytes"`
 }
 
 type jsonPaper struct {
@@ -121,9 +130,9 @@ type jsonGrowth struct {
 	Request     *int64 `json:"request"`
 	Grown       int64  `json:"grown"`
 	Reserved    int64  `json:"reserved"`
-	Free        int64  `json:"free"`
-	LargestFree int64  `json:"largest_free"`
-	Stranded    int64  `json:"stranded"`
+	Free        *int64 `json:"free"`
+	LargestFree *int64 `json:"largest_free"`
+	Stranded    *int64 `json:"stranded"`
 	Verdict     string `json:"verdict"`
 }
 
@@ -132,7 +141,7 @@ type jsonHolder struct {
 	Size      int64  `json:"size,omitempty"`
 	Blocks    int64  `json:"blocks"`
 	Requested int64  `json:"requested"`
-	Provided  int64  `json:"provided"`
+	Provided  *int64 `json:"provided"`
 }
 
 type jsonLeak struct {
@@ -146,8 +155,8 @@ type jsonOOM struct {
 	TimeNS      int64       `json:"time_ns"`
 	Arena       int32       `json:"arena"`
 	Request     int64       `json:"request"`
-	Free        int64       `json:"free"`
-	LargestFree int64       `json:"largest_free"`
+	Free        *int64      `json:"free"`
+	LargestFree *int64      `json:"largest_free"`
 	Verdict     string      `json:"verdict"`
 	Context     string      `json:"context"`
 	At          jsonInstant `json:"at"`

@@ -26,12 +26,12 @@ func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
 	j := jsonDevice{
 		Device: d.Device, Allocs: d.Allocs, Frees: d.Frees,
 		Peak: newJSONInstant(d, d.Peak), Final: newJSONInstant(d, d.Final),
-		MaxRequested: d.MaxT, MaxProvided: d.MaxC, MaxReserved: d.MaxR,
+		MaxRequested: d.MaxT, MaxProvided: known(d.MaxC), MaxReserved: d.MaxR,
 		Waste:      newJSONWaste(d),
 		Iterations: []jsonIteration{},
 		Phases:     newJSONPhases(d.Phases), ByPhase: newJSONByPhase(d), Held: newJSONHeld(&d.Held),
 		GrowthCount: d.GrowthCount, Growths: []jsonGrowth{},
-		TopContexts: newJSONHolders(d.TopContexts), TopSizes: newJSONHolders(d.TopSizes),
+		TopContexts: newJSONHolders(d, d.TopContexts), TopSizes: newJSONHolders(d, d.TopSizes),
 		OOMs:     []jsonOOM{},
 		External: jsonExternal{d.External.Live, d.External.Peak, d.External.Calls},
 		Books:    newJSONBooks(d.Books),
@@ -39,37 +39,45 @@ func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
 	for _, it := range d.Iterations {
 		j.Iterations = append(j.Iterations, jsonIteration{
 			Number: it.Number, StartSeq: it.StartSeq, EndSeq: it.EndSeq, StartNS: it.Start, EndNS: it.End,
-			PeakRequested: it.PeakT, PeakProvided: it.PeakC, PeakReserved: it.PeakR,
-			EndRequested: it.EndT, EndProvided: it.EndC, Allocs: it.Allocs, AllocBytes: it.AllocBytes,
+			PeakRequested: it.PeakT, PeakProvided: known(it.PeakC), PeakReserved: it.PeakR,
+			EndRequested: it.EndT, EndProvided: known(it.EndC), Allocs: it.Allocs, AllocBytes: it.AllocBytes,
 		})
 	}
 	if p := d.Paper; p.Valid {
 		j.Paper = &jsonPaper{finite(p.T1), finite(p.C1), finite(p.T2), finite(p.C2), finite(p.FirstExcess), finite(p.SteadyIdle)}
 	}
 	if l := d.Leak; l.Valid {
-		j.Leak = &jsonLeak{finite(l.Slope), l.Rising, newJSONHolders(l.Holders)}
+		j.Leak = &jsonLeak{finite(l.Slope), l.Rising, newJSONHolders(d, l.Holders)}
 	}
 	for _, g := range d.Growths {
 		j.Growths = append(j.Growths, jsonGrowth{
 			Seq: g.Seq, TimeNS: g.Time, Arena: g.Arena, Iteration: jsonIterationNumber(d, g.Iteration), Request: known(g.Request),
-			Grown: g.Grown, Reserved: g.Reserved, Free: g.Free, LargestFree: g.LargestFree, Stranded: g.Stranded, Verdict: string(g.Verdict),
+			Grown: g.Grown, Reserved: g.Reserved, Free: known(g.Free), LargestFree: known(g.LargestFree), Stranded: known(g.Stranded), Verdict: string(g.Verdict),
 		})
 	}
 	for _, o := range d.OOMs {
 		j.OOMs = append(j.OOMs, jsonOOM{
-			Seq: o.Seq, TimeNS: o.Time, Arena: o.Arena, Request: o.Request, Free: o.Free, LargestFree: o.LargestFree,
+			Seq: o.Seq, TimeNS: o.Time, Arena: o.Arena, Request: o.Request, Free: known(o.Free), LargestFree: known(o.LargestFree),
 			Verdict: string(o.Verdict), Context: o.Context, At: newJSONInstant(d, o.At), Held: newJSONHeld(o.Held),
 		})
+	}
+	if w := d.Sampled; w != nil {
+		j.Watched = &jsonWatched{w.Allocator, w.Samples, w.Odd}
 	}
 	return j
 }
 
 func newJSONInstant(d *analysis.DeviceResult, i analysis.Instant) jsonInstant {
-	return jsonInstant{
+	j := jsonInstant{
 		Seq: known(i.Seq), TimeNS: known(i.Time), Iteration: jsonIterationNumber(d, i.Iteration), Live: i.Live,
-		Requested: i.T, Rounding: i.Rounding, Slack: i.Slack, Pending: i.Pending, Reserve: i.Reserve, External: i.External,
-		Provided: i.C, Reserved: i.R,
+		Requested: i.T, Pending: i.Pending, Provided: known(i.C), Reserved: i.R,
 	}
+	if d.Sampled != nil {
+		j.Unsplit = &i.Unsplit
+		return j
+	}
+	j.Rounding, j.Slack, j.Reserve, j.External = &i.Rounding, &i.Slack, &i.Reserve, &i.External
+	return j
 }
 
 func jsonIterationNumber(d *analysis.DeviceResult, index int) *int64 {
@@ -82,17 +90,21 @@ func jsonIterationNumber(d *analysis.DeviceResult, index int) *int64 {
 func newJSONWaste(d *analysis.DeviceResult) jsonWaste {
 	p := d.Peak
 	return jsonWaste{
-		Internal: finite(ratio(p.Internal(), p.R)), Pending: finite(ratio(p.Pending, p.R)),
-		Reserve: finite(ratio(p.Reserve, p.R)), External: finite(ratio(p.External, p.R)),
-		Unrequested: finite(1 - ratio(d.MaxT, d.MaxR)), Unprovided: finite(1 - ratio(d.MaxC, d.MaxR)),
-		LargestFree: d.LargestFree, Fragmentation: finite(peakFragmentation(d)),
+		Internal: finite(knownRatio(p.Internal(), p.R)), Pending: finite(ratio(p.Pending, p.R)),
+		Reserve: finite(chunkShare(d, p.Reserve)), External: finite(chunkShare(d, p.External)),
+		Unrequested: finite(1 - ratio(d.MaxT, d.MaxR)), Unprovided: finite(1 - knownRatio(d.MaxC, d.MaxR)),
+		LargestFree: known(d.LargestFree), Fragmentation: finite(peakFragmentation(d)),
 	}
 }
 
-func newJSONHolders(holders []analysis.Holder) []jsonHolder {
+func newJSONHolders(d *analysis.DeviceResult, holders []analysis.Holder) []jsonHolder {
 	out := []jsonHolder{}
 	for _, h := range holders {
-		out = append(out, jsonHolder{h.Context, h.Size, h.Blocks, h.Requested, h.Provided})
+		j := jsonHolder{h.Context, h.Size, h.Blocks, h.Requested, &h.Provided}
+		if d.Sampled != nil {
+			j.Provided = nil
+		}
+		out = append(out, j)
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"image/color"
+	"math"
 	"strconv"
 
 	"gonum.org/v1/plot"
@@ -62,7 +63,9 @@ func drawPaper(c draw.Canvas, d *analysis.DeviceResult) {
 	values := []float64{d.Paper.T1, d.Paper.C1, d.Paper.T2, d.Paper.C2}
 	top := 1.0
 	for _, v := range values {
-		top = max(top, v)
+		if v > top { // never of what is not known
+			top = v
+		}
 	}
 	p := newAxes()
 	p.X.Min, p.X.Max = 0, 5.5
@@ -87,6 +90,9 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	c.StrokeLine2(draw.LineStyle{Color: reservedColor, Width: 2}, c.Min.X, y(1), c.Max.X, y(1))
 	for i, v := range b.values {
+		if math.IsNaN(v) {
+			continue
+		}
 		clr := []color.NRGBA{requestedColor, internalColor}[i%2]
 		center := b.at[i].Value
 		fillRect(c, clr, x(center-0.4), c.Min.Y, x(center+0.4), y(v))
@@ -143,7 +149,7 @@ func (b iterationPeaks) Plot(c draw.Canvas, p *plot.Plot) {
 	var requested, provided, reserved []vg.Point
 	for i := 0; i < n; i += group {
 		end := min(i+group, n)
-		var t, cc, r int64
+		var t, cc, r int64 // a C that is not known draws nothing
 		for _, it := range b.iterations[i:end] {
 			t, cc, r = max(t, it.PeakT), max(cc, it.PeakC), max(r, it.PeakR)
 		}

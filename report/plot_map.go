@@ -32,6 +32,7 @@ var spanNames = [...]string{
 	analysis.SpanPending:   "pending",
 	analysis.SpanHole:      "hole",
 	analysis.SpanUntouched: "never handed out",
+	analysis.SpanUnsplit:   "not requested",
 	analysis.SpanUnmapped:  "unmapped",
 }
 
@@ -49,7 +50,7 @@ func mapFigure(r *analysis.Result, d *analysis.DeviceResult) Figure {
 	if dropped > 0 {
 		f.subtitle += fmt.Sprintf("; %s (%s) not drawn", plural(int64(dropped), "smaller arena"), FormatSize(droppedBytes))
 	}
-	f.legend = mapLegend(arenas)
+	f.legend = mapLegend(arenas, d.Sampled != nil)
 	f.body = func(c draw.Canvas) { drawMap(c, r, arenas) }
 	return f
 }
@@ -106,8 +107,9 @@ func mappedBytes(a analysis.ArenaMap) int64 {
 	return a.Extent - sums[analysis.SpanUnmapped]
 }
 
-// mapLegend names the colours with the bytes that have them; pending and unmapped only if any do.
-func mapLegend(arenas []analysis.ArenaMap) []legendEntry {
+// mapLegend names the colours with the bytes that have them; pending and unmapped only if any
+// do, and of watched arenas so too what is not told of them.
+func mapLegend(arenas []analysis.ArenaMap, watched bool) []legendEntry {
 	var total [len(spanNames)]int64
 	for _, a := range arenas {
 		for kind, bytes := range kindBytes(a) {
@@ -116,7 +118,11 @@ func mapLegend(arenas []analysis.ArenaMap) []legendEntry {
 	}
 	var entries []legendEntry
 	for kind, bytes := range total {
-		rare := analysis.SpanKind(kind) == analysis.SpanPending || analysis.SpanKind(kind) == analysis.SpanUnmapped
+		rare := watched
+		switch analysis.SpanKind(kind) {
+		case analysis.SpanPending, analysis.SpanUnsplit, analysis.SpanUnmapped:
+			rare = true
+		}
 		if bytes > 0 || !rare {
 			entries = append(entries, swatch(spanColors[kind], spanNames[kind]+" "+FormatSize(bytes)))
 		}
@@ -182,8 +188,12 @@ func arenaTitle(r *analysis.Result, a analysis.ArenaMap) string {
 	}
 	mapped := mappedBytes(a)
 	sums := kindBytes(a)
-	return title + fmt.Sprintf(" · base %#x · %s mapped, %s live, %s in holes", uint64(a.Base), FormatSize(mapped),
-		FormatPercent(ratio(sums[analysis.SpanLive], mapped)), FormatPercent(ratio(sums[analysis.SpanHole], mapped)))
+	rest, of := "in holes", sums[analysis.SpanHole]
+	if sums[analysis.SpanUnsplit] > 0 {
+		rest, of = "not requested", sums[analysis.SpanUnsplit]
+	}
+	return title + fmt.Sprintf(" · base %#x · %s mapped, %s live, %s %s", uint64(a.Base), FormatSize(mapped),
+		FormatPercent(ratio(sums[analysis.SpanLive], mapped)), FormatPercent(ratio(of, mapped)), rest)
 }
 
 // drawMapScale draws the byte scale below the last row.

@@ -20,16 +20,19 @@ type layer struct {
 
 // layers are the terms of the split from the bottom up, as far as any point has them; requested,
 // internal, reserve and external are always there, so that figures of several runs read alike.
-func layers(points []analysis.Point) []layer {
-	all := []layer{
-		{"requested", requestedColor, func(i analysis.Instant) int64 { return i.T }},
-		{"internal (rounding and slack)", internalColor, analysis.Instant.Internal},
+func layers(d *analysis.DeviceResult, points []analysis.Point) []layer {
+	all := []layer{{"requested", requestedColor, func(i analysis.Instant) int64 { return i.T }}}
+	if d.Sampled == nil {
+		all = append(all, layer{"internal (rounding and slack)", internalColor, analysis.Instant.Internal})
 	}
 	for _, p := range points {
 		if p.At.Pending > 0 || p.Last.Pending > 0 {
 			all = append(all, layer{"pending", pendingColor, func(i analysis.Instant) int64 { return i.Pending }})
 			break
 		}
+	}
+	if d.Sampled != nil {
+		return append(all, layer{"not requested (in blocks, or free)", holeColor, unrequested})
 	}
 	return append(all,
 		layer{"external (holes)", holeColor, func(i analysis.Instant) int64 { return i.External }},
@@ -46,11 +49,8 @@ func splitFigure(d *analysis.DeviceResult) Figure {
 		return f
 	}
 	points := drawnCourse(d)
-	peak := d.Peak
-	f.subtitle = fmt.Sprintf("at the peak instant: requested %s, internal %s, pending %s, external %s, reserve %s of %s reserved",
-		FormatPercent(ratio(peak.T, peak.R)), FormatPercent(ratio(peak.Internal(), peak.R)), FormatPercent(ratio(peak.Pending, peak.R)),
-		FormatPercent(ratio(peak.External, peak.R)), FormatPercent(ratio(peak.Reserve, peak.R)), FormatSize(peak.R))
-	stack := stacked{points, layers(points)}
+	f.subtitle = splitLine(d)
+	stack := stacked{points, layers(d, points)}
 	for _, l := range stack.layers {
 		f.legend = append(f.legend, swatch(l.clr, l.name))
 	}
@@ -63,6 +63,18 @@ func splitFigure(d *analysis.DeviceResult) Figure {
 		drawTimePlot(c, p)
 	}
 	return f
+}
+
+// splitLine is the split at the peak instant.
+func splitLine(d *analysis.DeviceResult) string {
+	peak := d.Peak
+	if d.Sampled != nil {
+		return fmt.Sprintf("at the peak instant: requested %s, pending %s, not requested %s of %s reserved",
+			FormatPercent(ratio(peak.T, peak.R)), FormatPercent(ratio(peak.Pending, peak.R)), FormatPercent(ratio(unrequested(peak), peak.R)), FormatSize(peak.R))
+	}
+	return fmt.Sprintf("at the peak instant: requested %s, internal %s, pending %s, external %s, reserve %s of %s reserved",
+		FormatPercent(ratio(peak.T, peak.R)), FormatPercent(ratio(peak.Internal(), peak.R)), FormatPercent(ratio(peak.Pending, peak.R)),
+		FormatPercent(ratio(peak.External, peak.R)), FormatPercent(ratio(peak.Reserve, peak.R)), FormatSize(peak.R))
 }
 
 // stacked draws each point's split at its greatest R (then T), and while nothing happens the one

@@ -154,7 +154,7 @@ func TestMapColumns(t *testing.T) {
 		{Start: 130, Bytes: 100, Kind: analysis.SpanPending},
 	}}
 	got := row.colors(10, 100) // ten bytes a column
-	want := []color.NRGBA{requestedColor, mixed([6]float64{analysis.SpanSlack: 0.5, analysis.SpanHole: 0.5}), unmappedColor, pendingColor}
+	want := []color.NRGBA{requestedColor, mixed([len(spanColors)]float64{analysis.SpanSlack: 0.5, analysis.SpanHole: 0.5}), unmappedColor, pendingColor}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -344,7 +344,7 @@ func TestSilence(t *testing.T) {
 	d := silent()
 	points := drawnCourse(d)
 	timeline := func(c curve) plot.Plotter { return envelope{points: points, curve: c} }
-	split := stacked{points, layers(points)}
+	split := stacked{points, layers(&analysis.DeviceResult{}, points)}
 	const work, silence = 1_000_500_000, 1_050_000_000
 	for _, test := range []struct {
 		name    string

@@ -21,7 +21,7 @@ func timelineFigure(d *analysis.DeviceResult) Figure {
 		return f
 	}
 	f.subtitle = fmt.Sprintf("greatest reserved %s, provided %s, requested %s; at the peak instant %s of reserved is not requested",
-		FormatSize(d.MaxR), FormatSize(d.MaxC), FormatSize(d.MaxT), FormatPercent(1-ratio(d.Peak.T, d.Peak.R)))
+		FormatSize(d.MaxR), formatLimit(d.MaxC), FormatSize(d.MaxT), FormatPercent(1-ratio(d.Peak.T, d.Peak.R)))
 	points := drawnCourse(d)
 	curves := []envelope{
 		{points: points, curve: curveC, clr: internalColor},
@@ -35,6 +35,10 @@ func timelineFigure(d *analysis.DeviceResult) Figure {
 		swatch(requestedColor, "requested (T)"),
 		peakLegend(),
 	}
+	if d.Sampled != nil {
+		curves = curves[1:]
+		f.legend[1] = sampledLegend()
+	}
 	marks := newTimeMarks(d)
 	f.legend = append(f.legend, marks.legend()...)
 	f.body = func(c draw.Canvas) {
@@ -42,6 +46,9 @@ func timelineFigure(d *analysis.DeviceResult) Figure {
 		p.Add(grid{}, marks)
 		for _, e := range curves {
 			p.Add(e)
+		}
+		if d.Sampled != nil {
+			p.Add(sampledProvided{points})
 		}
 		p.Add(peakMark{d, float64(d.Peak.T)}, failureMarks{d})
 		drawTimePlot(c, p)

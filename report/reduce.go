@@ -41,7 +41,7 @@ func reducePoints(points []analysis.Point, n int) []analysis.Point {
 		}
 		joined := &out[len(out)-1]
 		joined.End = max(joined.End, p.End)
-		joined.T, joined.C, joined.R = hull(joined.T, p.T), hull(joined.C, p.C), hull(joined.R, p.R)
+		joined.T, joined.C, joined.R = hull(joined.T, p.T), hullKnown(joined.C, p.C), hull(joined.R, p.R)
 		if p.At.R > joined.At.R || p.At.R == joined.At.R && p.At.T > joined.At.T {
 			joined.At = p.At
 		}
@@ -53,6 +53,17 @@ func reducePoints(points []analysis.Point, n int) []analysis.Point {
 // hull is the least range that holds both.
 func hull(a, b analysis.Range) analysis.Range {
 	return analysis.Range{Min: min(a.Min, b.Min), Max: max(a.Max, b.Max)}
+}
+
+// hullKnown is hull for values of which -1 says that they are not known.
+func hullKnown(a, b analysis.Range) analysis.Range {
+	switch {
+	case a.Max < 0:
+		return b
+	case b.Max < 0:
+		return a
+	}
+	return hull(a, b)
 }
 
 // courseEnd is the time at which a course ends.

@@ -42,6 +42,7 @@ var spanColors = [...]color.NRGBA{
 	analysis.SpanPending:   pendingColor,
 	analysis.SpanHole:      holeColor,
 	analysis.SpanUntouched: reserveColor,
+	analysis.SpanUnsplit:   holeColor,
 	analysis.SpanUnmapped:  unmappedColor,
 }
 

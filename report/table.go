@@ -89,12 +89,17 @@ func deviceSections(d *analysis.DeviceResult) []section {
 		return append(sections, oomSections(d)...)
 	}
 	sections := append(oomSections(d), oomStories(d)...)
+	sections = append(sections, watchedSections(d)...)
 	sections = append(sections, splitSection(d), peaksSection(d))
 	sections = append(sections, booksSections(d)...)
 	sections = append(sections, heldSections(d)...)
 	sections = append(sections, iterationSections(d)...)
 	sections = append(sections, phaseSections(d)...)
 	sections = append(sections, growthSection(d))
-	sections = append(sections, holderSections(d)...)
-	return append(sections, leakSection(d), externalSection(d))
+	holders := append(holderSections(d), leakSection(d))
+	if d.Sampled != nil {
+		holders = without("provided", holders)
+	}
+	sections = append(sections, holders...)
+	return append(sections, externalSection(d))
 }

@@ -33,7 +33,7 @@ func growthSection(d *analysis.DeviceResult) section {
 	}
 	for _, g := range d.Growths {
 		line := row(FormatDuration(g.Time), iterationText(d, g.Iteration), formatLimit(g.Request), FormatSize(g.Grown),
-			FormatSize(g.Free), FormatSize(g.LargestFree), FormatSize(g.Stranded), shorten(string(g.Verdict), verdictWidth))
+			formatLimit(g.Free), formatLimit(g.LargestFree), formatLimit(g.Stranded), verdictText(g.Verdict))
 		if g.Verdict == analysis.Fragmentation {
 			line[len(line)-1].tone = warned
 		}
@@ -95,8 +95,8 @@ func oomSections(d *analysis.DeviceResult) []section {
 		},
 	}
 	for _, o := range d.OOMs {
-		line := row(FormatDuration(o.Time), formatLimit(o.Request), FormatSize(o.Free), FormatSize(o.LargestFree),
-			FormatSize(o.At.R), shorten(string(o.Verdict), verdictWidth), contextText(o.Requester, 24))
+		line := row(FormatDuration(o.Time), formatLimit(o.Request), formatLimit(o.Free), formatLimit(o.LargestFree),
+			FormatSize(o.At.R), verdictText(o.Verdict), contextText(o.Requester, 24))
 		line[5].tone = failed
 		s.rows = append(s.rows, line)
 	}

@@ -30,7 +30,7 @@ func iterationSections(d *analysis.DeviceResult) []section {
 	for _, it := range d.Iterations {
 		s.rows = append(s.rows, row(
 			strconv.FormatInt(it.Number, 10), FormatDuration(it.End-it.Start),
-			FormatSize(it.PeakT), FormatSize(it.PeakC), FormatSize(it.PeakR),
+			FormatSize(it.PeakT), formatLimit(it.PeakC), FormatSize(it.PeakR),
 			FormatSize(it.EndT), formatCount(it.Allocs), FormatSize(it.AllocBytes)))
 	}
 	s.elide(iterationsHead, iterationsTail)

@@ -32,7 +32,7 @@ func splitSection(d *analysis.DeviceResult) section {
 		before:  note(instantLine(d, d.Peak)),
 		columns: []column{words("part"), numbers("bytes"), numbers("share"), words("what it is")},
 	}
-	for _, p := range parts {
+	for _, p := range splitParts(d) {
 		bytes := p.bytes(d.Peak)
 		line := row(p.name, FormatSize(bytes), FormatPercent(ratio(bytes, d.Peak.R)), p.meaning)
 		if bytes == 0 {
@@ -81,7 +81,7 @@ func peaksSection(d *analysis.DeviceResult) section {
 		columns: []column{words("each at its own moment"), numbers("greatest"), numbers("at the end"), words("waste measure"), numbers("share")},
 		rows: [][]cell{
 			row("requested (T)", FormatSize(d.MaxT), FormatSize(d.Final.T), "1 − max T / max R", FormatPercent(1-ratio(d.MaxT, d.MaxR))),
-			row("provided (C)", FormatSize(d.MaxC), FormatSize(d.Final.C), "1 − max C / max R", FormatPercent(1-ratio(d.MaxC, d.MaxR))),
+			row("provided (C)", formatLimit(d.MaxC), formatLimit(d.Final.C), "1 − max C / max R", FormatPercent(1-knownRatio(d.MaxC, d.MaxR))),
 			row("reserved (R)", FormatSize(d.MaxR), FormatSize(d.Final.R), "(F − L) / F at the peak", FormatPercent(peakFragmentation(d))),
 		},
 		after: note("F: free bytes (reserved, in no chunk that is handed out); L: the largest free chunk"),
@@ -92,10 +92,10 @@ func peaksSection(d *analysis.DeviceResult) section {
 // and NaN when the result has no map, and so no L.
 func peakFragmentation(d *analysis.DeviceResult) float64 {
 	free := d.Peak.Free()
-	if free <= 0 {
+	if free == 0 {
 		return 0
 	}
-	if len(d.Map.Arenas) == 0 {
+	if len(d.Map.Arenas) == 0 || d.LargestFree < 0 {
 		return math.NaN()
 	}
 	return ratio(free-min(d.LargestFree, free), free)

@@ -37,8 +37,8 @@ func rankRow(rank *analysis.Rank) []cell {
 		left = FormatSize(rank.Left)
 	}
 	return row(shorten(rank.Process, 18), formatCount(int64(d.Device)), FormatSize(d.Peak.T), FormatSize(d.Peak.R),
-		FormatPercent(ratio(d.Peak.Internal(), d.Peak.R)), FormatPercent(ratio(d.Peak.Reserve, d.Peak.R)),
-		FormatPercent(ratio(d.Peak.External, d.Peak.R)), left, formatCount(d.OOMCount))
+		FormatPercent(knownRatio(d.Peak.Internal(), d.Peak.R)), FormatPercent(chunkShare(d, d.Peak.Reserve)),
+		FormatPercent(chunkShare(d, d.Peak.External)), left, formatCount(d.OOMCount))
 }
 
 // ranksNotes are what the rows amount to.

@@ -1,0 +1,187 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+// watchedResult is a device of a watched allocator, as the analysis gives it.
+func watchedResult(c int64) *analysis.Result {
+	const mib = 1 << 20
+	peak := analysis.Instant{Seq: 7, Time: 7000, T: 6 * mib, C: c, R: 20 * mib, Pending: mib, Unsplit: 13 * mib, Live: 3}
+	d := analysis.DeviceResult{
+		Peak: peak, Final: peak, MaxT: 6 * mib, MaxC: c, MaxR: 20 * mib, Allocs: 5, Frees: 2, LargestFree: -1,
+		Sampled: &analysis.Sampled{Allocator: "native", Samples: 4, Odd: 1},
+		Iterations: []analysis.Iteration{
+			{Number: 0, PeakT: 6 * mib, PeakC: c, PeakR: 20 * mib, EndT: mib, EndC: -1},
+			{Number: 1, PeakT: 6 * mib, PeakC: c, PeakR: 20 * mib, EndT: mib, EndC: -1},
+		},
+		Paper: analysis.Paper{
+			Valid: true, T1: 0.3, T2: 0.3, C1: math.NaN(), C2: math.NaN(), FirstExcess: math.NaN(), SteadyIdle: math.NaN(),
+		},
+		Growths: []analysis.Growth{
+			{Seq: 1, Time: 1000, Request: mib, Grown: 20 * mib, Reserved: 20 * mib, Free: -1, LargestFree: -1, Stranded: -1},
+		},
+		GrowthCount: 1,
+		OOMs:        []analysis.OOM{{Seq: 8, Time: 8000, Request: 1 << 40, Free: -1, LargestFree: -1, At: peak}},
+		TopSizes:    []analysis.Holder{{Size: 2 * mib, Blocks: 3, Requested: 6 * mib, Provided: 6 * mib}},
+		Map: analysis.AddressMap{At: peak, Arenas: []analysis.ArenaMap{{
+			Base: 1 << 40, Extent: 20 * mib, At: peak, Spans: []analysis.Span{
+				{Start: 0, Bytes: 6 * mib, Kind: analysis.SpanLive}, {Start: 6 * mib, Bytes: mib, Kind: analysis.SpanPending},
+				{Start: 7 * mib, Bytes: 13 * mib, Kind: analysis.SpanUnsplit},
+			},
+		}}},
+		Series: analysis.Series{Points: []analysis.Point{
+			{Start: 1000, End: 1000, T: analysis.Range{}, C: analysis.Range{Min: -1, Max: -1}, R: analysis.Range{Min: 20 * mib, Max: 20 * mib}, At: peak, Last: peak},
+			{Start: 7000, End: 7000, T: analysis.Range{Max: 6 * mib}, C: analysis.Range{Min: c, Max: c}, R: analysis.Range{Min: 20 * mib, Max: 20 * mib}, At: peak, Last: peak},
+		}},
+	}
+	return &analysis.Result{
+		Process: "rank0", Events: 9, Duration: 9000, Devices: []analysis.DeviceResult{d},
+		Arenas: []analysis.ArenaInfo{{Options: map[string]string{"allocator": "native", "provided": "unknown"}, Final: peak}},
+	}
+}
+
+// table are the lines of the section with a title, up to the next empty line.
+func table(t *testing.T, text, title string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(text, "\n"+title+"\n")
+	if !found {
+		t.Fatalf("no section %q in\n%s", title, text)
+	}
+	section, _, _ := strings.Cut(rest, "\n\n")
+	return section
+}
+
+// What is not told is absent, wherever it would stand: no zero takes its place.
+func TestWatchedText(t *testing.T) {
+	var out bytes.Buffer
+	if err := Text(&out, []*analysis.Result{watchedResult(8 << 20)}, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	for title, lines := range map[string][]string{
+		"Watched, not served": {"(native) served the tensors", "read 4 times", "1 reading did not fit"},
+		"At the peak instant": {
+			"requested │  6 MiB │  30.0%", "internal │  2 MiB │  10.0%", "pending │  1 MiB │   5.0%", "free │ 11 MiB │  55.0%", "= reserved │ 20 MiB │ 100.0%",
+		},
+		"Peaks":                                  {"requested (T)          │ 6 MiB", "provided (C)           │ 8 MiB", "1 − max C / max R       │ 60.0%", "(F − L) / F at the peak │ –"},
+		"Growth":                                 {"1 MiB │ 20 MiB │ – │ – │ – │ –"},
+		"First iteration against the later ones": {"T1 30.0% │ C1 – │ –", "first-iteration excess C1/C2 − 1 = – · idle in steady state 1 − C2 = –"},
+	} {
+		section := squeezed(table(t, text, title))
+		for _, line := range lines {
+			if !strings.Contains(section, squeezed(line)) {
+				t.Errorf("%s: no %q in\n%s", title, line, section)
+			}
+		}
+	}
+	for _, unknown := range []string{"│ internal: ", "│ reserve │", "│ external │"} {
+		if section := squeezed(table(t, text, "At the peak instant")); strings.Contains(section, unknown) {
+			t.Errorf("%q in\n%s", unknown, section)
+		}
+	}
+	if section := table(t, text, "Holders at the peak, by size"); strings.Contains(section, "provided") {
+		t.Errorf("chunks of holders in\n%s", section)
+	}
+	if strings.Contains(text, "NaN") || strings.Contains(text, "-1") {
+		t.Errorf("a number that does not exist in\n%s", text)
+	}
+}
+
+func squeezed(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// Where C was not read at the peak, all that is not requested is one part.
+func TestWatchedTextWithoutC(t *testing.T) {
+	var out bytes.Buffer
+	if err := Text(&out, []*analysis.Result{watchedResult(-1)}, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	if section := squeezed(table(t, text, "At the peak instant")); !strings.Contains(section, "not requested │ 13 MiB │ 65.0%") {
+		t.Error(section)
+	}
+	if section := squeezed(table(t, text, "Peaks")); !strings.Contains(section, "provided (C) │ – │ – │ 1 − max C / max R │ –") {
+		t.Error(section)
+	}
+	if section := squeezed(table(t, text, "Iterations")); !strings.Contains(section, "6 MiB │ – │ 20 MiB │ 1 MiB") {
+		t.Error(section)
+	}
+	if strings.Contains(text, "NaN") || strings.Contains(text, "-1") {
+		t.Errorf("a number that does not exist in\n%s", text)
+	}
+}
+
+func TestWatchedJSON(t *testing.T) {
+	var out bytes.Buffer
+	if err := JSON(&out, []*analysis.Result{watchedResult(-1)}); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Processes []struct {
+			Devices []map[string]any
+		}
+	}
+	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	d := got.Processes[0].Devices[0]
+	at := func(path ...string) any {
+		var v any = d
+		for _, name := range path {
+			if list, ok := v.([]any); ok {
+				v = list[0]
+			}
+			v = v.(map[string]any)[name]
+		}
+		return v
+	}
+	for _, path := range [][]string{
+		{"max_provided"}, {"peak", "provided"}, {"peak", "rounding"}, {"peak", "slack"}, {"peak", "reserve"}, {"peak", "external"},
+		{"waste", "internal"}, {"waste", "reserve"}, {"waste", "external"}, {"waste", "largest_free"}, {"waste", "fragmentation"},
+		{"waste", "one_minus_max_provided_over_max_reserved"}, {"iterations", "peak_provided"}, {"iterations", "end_provided"},
+		{"growths", "free"}, {"growths", "largest_free"}, {"growths", "stranded"}, {"ooms", "free"}, {"ooms", "largest_free"},
+		{"top_sizes", "provided"}, {"paper", "c1"}, {"paper", "first_excess"},
+	} {
+		if v := at(path...); v != nil {
+			t.Errorf("%v is %v, want null", path, v)
+		}
+	}
+	for _, test := range []struct {
+		path []string
+		want float64
+	}{
+		{[]string{"peak", "requested"}, 6 << 20}, {[]string{"peak", "reserved"}, 20 << 20}, {[]string{"peak", "unsplit"}, 13 << 20},
+		{[]string{"peak", "pending"}, 1 << 20}, {[]string{"watched", "samples"}, 4}, {[]string{"waste", "pending"}, 0.05},
+	} {
+		if v := at(test.path...); v != test.want {
+			t.Errorf("%v is %v, want %v", test.path, v, test.want)
+		}
+	}
+}
+
+// All four figures of a watched device can be drawn, and show only what is known.
+func TestWatchedFigures(t *testing.T) {
+	for _, c := range []int64{8 << 20, -1} {
+		r := watchedResult(c)
+		for _, f := range Plots(r) {
+			img := pngOf(t, f)
+			if f.Name == "map" || f.Name == "split" {
+				if colorPixels(img, holeColor) == 0 || colorPixels(img, requestedColor) == 0 {
+					t.Errorf("%s without what is requested or what is not", f.Name)
+				}
+				if n := colorPixels(img, internalColor); n > 0 {
+					t.Errorf("%s has %d pixels of slack", f.Name, n)
+				}
+			}
+			if strings.Contains(f.subtitle, "-1") || strings.Contains(f.subtitle, "NaN") {
+				t.Errorf("%s: %s", f.Name, f.subtitle)
+			}
+		}
+	}
+}
