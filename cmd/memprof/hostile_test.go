@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -250,5 +251,41 @@ sys.exit(9)
 				t.Errorf("stderr does not say %q:\n%s", test.says, stderr)
 			}
 		})
+	}
+}
+
+// TestArgumentsUpToTheLimit: with what the recorder adds to the environment the kernel
+// would refuse a command line that fits without.
+func TestArgumentsUpToTheLimit(t *testing.T) {
+	b := newBench(t)
+	run := func(bytes int) (code int, stderr string, err error) {
+		args := []string{"record", "--device", "sim", "-o", b.path("run"), "--", "sh", "-c", "exit 7"}
+		for ; bytes > 0; bytes -= 1 << 16 {
+			args = append(args, strings.Repeat("x", min(bytes, 1<<16)))
+		}
+		cmd, said := b.memprof(args...)
+		if err := cmd.Run(); errors.Is(err, syscall.E2BIG) {
+			return 0, "", err
+		} else {
+			return exitOf(err), said.String(), nil
+		}
+	}
+	fits, tooMuch := 0, 64<<20
+	for tooMuch-fits > 64 {
+		middle := (fits + tooMuch) / 2
+		os.RemoveAll(b.path("run"))
+		code, stderr, err := run(middle)
+		switch {
+		case err != nil:
+			tooMuch = middle
+			continue
+		case code != 7:
+			t.Fatalf("%d bytes of arguments: exit code %d, want the job's 7\n%s", middle, code, stderr)
+		}
+		fits = middle
+	}
+	os.RemoveAll(b.path("run"))
+	if _, stderr, err := run(fits); err != nil || !strings.Contains(stderr, "the job runs unrecorded: starting it under the recorder: ") {
+		t.Errorf("%d bytes of arguments: %v, and stderr does not say why it is not recorded:\n%s", fits, err, stderr)
 	}
 }

@@ -31,7 +31,7 @@ func TestSoak(t *testing.T) {
 	if out, err := exec.Command("gcc", "-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "testdata/soak.c", "-o", soak, "-ldl").CombinedOutput(); err != nil {
 		t.Fatalf("compiling testdata/soak.c: %v\n%s", err, out)
 	}
-	cmd, stderr := b.memprof("record", "--device", "sim", "-o", b.path("run"), "--", soak, fmt.Sprint(*soakEvents), b.path("log"))
+	cmd, stderr := b.memprof("record", "--device", "sim", "--sim-memory", "80GiB", "-o", b.path("run"), "--", soak, fmt.Sprint(*soakEvents), b.path("log"))
 	start := time.Now()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
