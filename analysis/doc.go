@@ -93,6 +93,11 @@
 // come to their own end, or make more requests than a period is looked for in: there they lie
 // behind the loading.
 //
+// # Watched allocators
+//
+// Of an allocator that was only watched the chunks are not told: C is known where its own sums
+// were read, and what is free cannot be divided. See [Sampled].
+//
 // # Leaks
 //
 // The trend of live bytes is the median of the slopes between all pairs of iteration ends,

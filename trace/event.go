@@ -30,7 +30,7 @@ type Kind uint8
 //	restore         chunk        bytes asked     chunk size       -
 //	stack           -            node, from 1    parent, 0: none  the frame
 //	label           chunk        -               -                category=, name=
-//	statistics      -            R               C                the allocator
+//	statistics      greatest C   R               C                the allocator
 //	overhead        -            -               bytes, signed    what was loaded
 //
 // A context is a text of fields, name=value, with a tab between two; a text without a known
@@ -46,6 +46,12 @@ type Kind uint8
 // then it is pending until its free_done. A `restore` makes a chunk live at a place that
 // no policy chose: a checkpoint had it there. A pool_release with an arena is the last
 // event of that arena: nothing of it is mapped or live any more.
+//
+// Watched. Arenas whose options say allocator= and provided=unknown are of an allocator that
+// told of its requests and segments, but not of its chunks: what is provided to an alloc is
+// then what was asked for. The streams for which a free waits are not told either, so the
+// stream of their stream_use is -1. A statistics event has the allocator's own sums as they
+// are after the events of its device before.
 const (
 	KindInvalid       Kind = 0
 	KindArena         Kind = 1

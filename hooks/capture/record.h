@@ -63,7 +63,7 @@ enum memprof_kind {
   MEMPROF_MAP_FAILED = 26,   // the device refused to remap [addr, addr+requested)
   MEMPROF_STACK = 27,        // a node of the tree of call stacks: requested = its number, provided = its parent's, context = the frame
   MEMPROF_LABEL = 28,        // what the live chunk at addr turned out to hold; context = fields
-  MEMPROF_STATISTICS = 29,   // another allocator's own sums: provided = C, requested = R
+  MEMPROF_STATISTICS = 29,   // another allocator's own sums: provided = C, requested = R, addr = its greatest C
   MEMPROF_OVERHEAD = 30,     // provided = bytes, signed, that the device's use grew by; context = what was loaded
   MEMPROF_LOST = 63,         // written by readers only: a slot claimed by a process that died
   MEMPROF_STRING = 255,      // not an event: a piece of a string (struct memprof_string)
