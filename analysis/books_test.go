@@ -211,6 +211,41 @@ func TestBooksOfALastChange(t *testing.T) {
 	}
 }
 
+// While memory is being taken or given back a reading may see some of it: it is not taken
+// for the state before, or after.
+func TestBooksLetChangesSettle(t *testing.T) {
+	for name, test := range map[string]struct {
+		lines []string
+		want  Reading
+	}{
+		"a good one between": {
+			[]string{"0 pid=71 145 500", "0 pid=71 245 903", "0 pid=71 295 880", "0 pid=71 400 301"},
+			Reading{Valid: true, Used: 903 * mib, After: 105 * ms, Steady: true},
+		},
+		"still growing": {[]string{"0 pid=71 145 500", "0 pid=71 305 301"}, Reading{Valid: true, Used: 500 * mib, After: 5 * ms}},
+		"already going": {[]string{"0 pid=71 40 300", "0 pid=71 295 880", "0 pid=71 400 301"}, Reading{Valid: true, Used: 300 * mib, After: -100 * ms}},
+	} {
+		j := newLedgerJob()
+		j.loads(10, 300*mib, "what=context")
+		j.grows(140, 0, 600*mib)
+		j.add(300, trace.Event{Kind: trace.KindUnmap, Addr: base, Provided: 600 * mib}, "")
+		j.loads(500, 0, "what=context")
+		if got := close1(t, j, readingsOf(t, append([]string{"0 all=1 0 0"}, test.lines...)...)); got.Peak.Read != test.want {
+			t.Errorf("%s: %+v, want %+v", name, got.Peak.Read, test.want)
+		}
+	}
+}
+
+// The sum of processes is held against readings no less carefully than one.
+func TestBooksTogetherAreSteadyOrSaySo(t *testing.T) {
+	for at, steady := range map[int64]bool{500: true, 435: false} { // the second took 10 MiB at 430
+		a, _ := closeTwo(t, readingsOf(t, "0 all=1 0 2000", "0 all=1 50 2000", fmt.Sprintf("0 all=1 %d 3904", at), "0 all=1 950 3400"))
+		if a.Peak.Read.Used != 1904*mib || a.Peak.Read.Steady != steady {
+			t.Errorf("read at %d ms: %+v", at, a.Peak.Read)
+		}
+	}
+}
+
 // twoProcesses share a GPU; the second has 400 MiB, from 400 to 800 ms.
 func twoProcesses() (first, second *ledgerJob) {
 	second = newLedgerJob()
@@ -407,7 +442,7 @@ func TestReadingForAnInstant(t *testing.T) {
 		{"a state long enough within one", 2000, 1900, 2100, 5000, Reading{true, 3, 0, true}},
 		{"changed before the next reading", 1110, 1105, 1190, 5000, Reading{true, 2, -10 * ms, false}},
 		{"nearer afterwards", 1170, 1160, 1190, 5000, Reading{true, 3, 30 * ms, false}},
-		{"not after the end", 3050, 3040, 3060, 3060, Reading{true, 3, -50 * ms, false}},
+		{"not after the end", 3080, 3070, 3085, 3085, Reading{true, 3, -80 * ms, false}},
 		{"before the first", -50, -60, -20, 5000, Reading{true, 1, 50 * ms, false}},
 		{"after the last", 4000, 3900, 4500, 5000, Reading{true, 4, -800 * ms, false}},
 	}

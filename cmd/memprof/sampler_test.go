@@ -24,6 +24,7 @@ type fakeCards struct {
 	used   []int64
 	shown  []map[int]int64
 	fail   bool
+	asked  int                           // calls of memory
 	stuck  atomic.Pointer[chan struct{}] // calls wait until it is closed
 	listed int                           // calls of processes
 	closed bool
@@ -31,6 +32,7 @@ type fakeCards struct {
 
 func (f *fakeCards) count() int { return len(f.used) }
 func (f *fakeCards) memory(gpu int) (used, total int64, err error) {
+	f.asked++
 	if stuck := f.stuck.Load(); stuck != nil {
 		<-*stuck
 	}
@@ -236,6 +238,9 @@ func TestSamplerOutlivesAFailingCard(t *testing.T) {
 	cards.fail = true
 	for i := range int64(20) {
 		s.at(100 + 100*i)
+	}
+	if cards.asked != 2+failuresInRow { // the first by the real clock
+		t.Errorf("asked %d times, want %d", cards.asked, 2+failuresInRow)
 	}
 	close(s.done)
 	if got, want := s.stop(), []string{"the GPU fell off the bus"}; !cmp.Equal(got, want) {
