@@ -2,8 +2,10 @@
 //
 // The runtime's and the driver's functions have the same shapes, pointers being 64 bits wide
 // and results ints, so each shape is written once.
+#include "hook.h"
 #include "interpose_internal.h"
 #include "interpose_serve.h"
+#include "overhead.h"
 
 enum {
   MALLOC,
@@ -132,6 +134,7 @@ static cuda_error release_async(struct call *call, void *ptr, void *stream) {
   if (!serve_free_async(call, ptr, on, &error) && real != NULL) {
     call_freed(call, MEMORY_POOL, ptr, -1, on);
     error = real(ptr, stream);
+    if (call->outermost && hook_on()) overhead_pools(call_stream_device(on));
   }
   call_leave();
   return error;

@@ -61,22 +61,21 @@ void pools_used(int device) {
   if (device >= 0 && device < DEVICES) atomic_store_explicit(&used[device], true, memory_order_relaxed);
 }
 
-static uint64_t reserved_by(void *pool) {
+bool pools_reserved(int device, int64_t *bytes) {
   static struct entry entry = {.name = "cuMemPoolGetAttribute"};
+  if (device < 0 || device >= DEVICES || !atomic_load_explicit(&used[device], memory_order_relaxed)) return false;
   cuda_error (*get)(void *, int, void *) = entry_real(&entry);
-  uint64_t bytes = 0;
-  return pool != NULL && get != NULL && get(pool, RESERVED_CURRENT, &bytes) == CUDA_OK ? bytes : 0;
-}
-
-uint64_t pools_reserved(int device) {
-  if (device < 0 || device >= DEVICES || !atomic_load_explicit(&used[device], memory_order_relaxed)) return 0;
-  uint64_t sum = reserved_by(default_pool(device));
+  void *const common = default_pool(device);
+  uint64_t reserved = 0;
+  if (get == NULL || common == NULL || get(common, RESERVED_CURRENT, &reserved) != CUDA_OK) return false;
+  *bytes = (int64_t)reserved;
   lock_take(&lock);
   for (int i = 0; i < MOST_POOLS; i++) {
-    if (pools[i].pool != NULL && pools[i].device == device) sum += reserved_by(pools[i].pool);
+    if (pools[i].pool == NULL || pools[i].device != device) continue;
+    if (get(pools[i].pool, RESERVED_CURRENT, &reserved) == CUDA_OK) *bytes += (int64_t)reserved;
   }
   lock_give(&lock);
-  return sum;
+  return true;
 }
 
 static cuda_error create(struct call *call, void **pool, const struct pool_properties *properties) {

@@ -10,8 +10,9 @@
 // not the host's.
 bool pool_is_plain(void *pool, int device);
 
-// Bytes of the device that the pools hold, used or not. 0 unless memory came from one.
-uint64_t pools_reserved(int device);
+// Bytes of the device that the pools hold, used or not. False: that cannot be known, or no
+// memory came from one yet.
+bool pools_reserved(int device, int64_t *bytes);
 void pools_used(int device);  // memory came from one
 
 #endif

@@ -42,8 +42,10 @@ static bool unnamed(int device, int64_t *bytes) {
   const bool told = driver_get()->memory_info(&free_bytes, &total) == DRIVER_OK;
   if (gpu != NULL) lock_give(&gpu->lock);
   if (!told) return false;
-  const int64_t pools = (int64_t)pools_reserved(device) - pools_noted[device];
-  *bytes = (int64_t)(total - free_bytes) - (int64_t)mapped - outside_bytes(device) - pools - atomic_load(&noted[device]);
+  int64_t pools = 0;
+  if (!pools_reserved(device, &pools)) pools = outside_pooled_bytes(device);
+  const int64_t others = outside_bytes(device) + pools + atomic_load(&noted[device]) - pools_noted[device];
+  *bytes = (int64_t)(total - free_bytes) - (int64_t)mapped - others;
   return true;
 }
 
@@ -74,8 +76,9 @@ static bool much(int64_t difference, int64_t reserved) {
 
 void overhead_pools(int device) {
   if (device < 0 || device >= DEVICES || interpose_capturing()) return;
+  int64_t reserved;
+  if (!pools_reserved(device, &reserved)) return;
   lock_take(&lock);
-  const int64_t reserved = (int64_t)pools_reserved(device);
   const int64_t idle = reserved - outside_pooled_bytes(device);
   if (much(idle - pools_noted[device], reserved)) {
     overhead_note(device, idle - pools_noted[device], spool_string("what=pool\tname=driver's memory pools"));

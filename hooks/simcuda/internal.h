@@ -66,6 +66,10 @@ bool sim_plain(uint64_t addr);                         // the start of a plain a
 // stream.c
 bool sim_is_stream(CUstream stream);
 
+// pool.c
+CUresult sim_allocate_pooled(uint64_t size, uint64_t *addr);  // from the current device's default pool
+void sim_freed(uint64_t addr);                                // of any plain allocation
+
 // capture.c: streams being captured into graphs.
 CUresult sim_forbidden(void);  // the answer to a call that a capture in progress forbids; spoils that capture
 bool sim_in_capture(CUstream stream);

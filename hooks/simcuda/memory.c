@@ -84,6 +84,7 @@ static CUresult deallocate(uint64_t addr) {
   if (result != CUDA_SUCCESS) return result;
   memmove(plain + at, plain + at + 1, (plain_count - at - 1) * sizeof *plain);
   plain_count--;
+  sim_freed(start);
   return sim_unreserve(start, size);
 }
 
@@ -100,7 +101,7 @@ static CUresult allocate_call(const char *name, CUdeviceptr *addr, size_t size, 
   if (result == CUDA_SUCCESS && !ordered) result = sim_forbidden();
   uint64_t start = 0;
   if (result == CUDA_SUCCESS && addr == NULL) result = CUDA_ERROR_INVALID_VALUE;
-  if (result == CUDA_SUCCESS) result = allocate(size, &start);
+  if (result == CUDA_SUCCESS) result = ordered ? sim_allocate_pooled(size, &start) : allocate(size, &start);
   if (result == CUDA_SUCCESS) *addr = start;
   return sim_leave(name, result, "size=%zu addr=0x%llx", size, (unsigned long long)start);
 }

@@ -1,18 +1,97 @@
 // pool.c - memory pools and arrays.
 //
-// A pool keeps nothing: what is freed goes back to the device at once. Arrays take their
-// bytes of the device and have no address.
+// A pool keeps up to its release threshold of what is freed: as bytes only, which the next
+// allocation takes again. Arrays take their bytes of the device and have no address.
 #define _GNU_SOURCE
 #include "internal.h"
 
 #include <stdlib.h>
 
+enum { RELEASE_THRESHOLD = 4, RESERVED_CURRENT = 5, USED_CURRENT = 7 };  // CU_MEMPOOL_ATTR_...
+
 struct CUmemPoolHandle_st {
   int device;
   bool made;  // by cuMemPoolCreate, not a device's default
+  uint64_t used, kept, threshold;
+  struct sim_extent *idle;  // of `kept` bytes
+};
+
+// The live allocations of pools.
+struct pooled {
+  uint64_t addr, size;
+  CUmemoryPool pool;
+  struct pooled *next;
 };
 
 static struct CUmemPoolHandle_st defaults[SIM_MAX_DEVICES];
+static struct pooled *all_pooled;
+
+static void keep(CUmemoryPool pool, uint64_t bytes) {
+  sim_uncharge(&pool->idle);
+  pool->kept = bytes;
+  if (sim_charge(sim_device(pool->device), bytes, &pool->idle) != CUDA_SUCCESS) pool->kept = 0;
+}
+
+// Takes from what is kept first. The size is that of the mapping.
+static CUresult allocate(CUmemoryPool pool, size_t size, uint64_t *addr) {
+  uint64_t start, taken = 0;
+  struct pooled *entry = calloc(1, sizeof *entry);
+  if (entry == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
+  const uint64_t kept = pool->kept;
+  keep(pool, 0);
+  CUresult result = sim_allocate(size, addr);
+  if (result == CUDA_SUCCESS) sim_mapping(*addr, &start, &taken);
+  keep(pool, kept > taken ? kept - taken : 0);
+  if (result != CUDA_SUCCESS) {
+    free(entry);
+    return result;
+  }
+  pool->used += taken;
+  *entry = (struct pooled){*addr, taken, pool, all_pooled};
+  all_pooled = entry;
+  return CUDA_SUCCESS;
+}
+
+void sim_freed(uint64_t addr) {
+  for (struct pooled **link = &all_pooled; *link != NULL; link = &(*link)->next) {
+    struct pooled *entry = *link;
+    if (entry->addr != addr) continue;
+    *link = entry->next;
+    entry->pool->used -= entry->size;
+    const uint64_t kept = entry->pool->kept + entry->size;
+    keep(entry->pool, kept < entry->pool->threshold ? kept : entry->pool->threshold);
+    free(entry);
+    return;
+  }
+}
+
+CUresult sim_allocate_pooled(uint64_t size, uint64_t *addr) {
+  struct CUctx_st *device = sim_current();
+  if (device == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  defaults[device->ordinal].device = device->ordinal;
+  return allocate(&defaults[device->ordinal], size, addr);
+}
+
+SIM_API CUresult cuMemPoolGetAttribute(CUmemoryPool pool, int attribute, void *value) {
+  CUresult result = sim_enter("cuMemPoolGetAttribute", true);
+  if (result == CUDA_SUCCESS && (pool == NULL || value == NULL)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) {
+    switch (attribute) {
+      case RELEASE_THRESHOLD: *(uint64_t *)value = pool->threshold; break;
+      case RESERVED_CURRENT: *(uint64_t *)value = pool->used + pool->kept; break;
+      case USED_CURRENT: *(uint64_t *)value = pool->used; break;
+      default: result = CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  return sim_leave("cuMemPoolGetAttribute", result, "attribute=%d", attribute);
+}
+
+SIM_API CUresult cuMemPoolSetAttribute(CUmemoryPool pool, int attribute, const void *value) {
+  CUresult result = sim_enter("cuMemPoolSetAttribute", true);
+  if (result == CUDA_SUCCESS && (pool == NULL || value == NULL || attribute != RELEASE_THRESHOLD)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) pool->threshold = *(const uint64_t *)value;
+  return sim_leave("cuMemPoolSetAttribute", result, "attribute=%d", attribute);
+}
 
 SIM_API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) {
   CUresult result = sim_enter("cuDeviceGetDefaultMemPool", true);
@@ -37,7 +116,11 @@ SIM_API CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props
 SIM_API CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   CUresult result = sim_enter("cuMemPoolDestroy", true);
   if (result == CUDA_SUCCESS && (pool == NULL || !pool->made)) result = CUDA_ERROR_INVALID_VALUE;
-  if (result == CUDA_SUCCESS) free(pool);
+  if (result == CUDA_SUCCESS && pool->used > 0) result = CUDA_ERROR_NOT_SUPPORTED;  // a card would wait for the frees
+  if (result == CUDA_SUCCESS) {
+    keep(pool, 0);
+    free(pool);
+  }
   return sim_leave("cuMemPoolDestroy", result, "%s", "");
 }
 
@@ -45,7 +128,7 @@ SIM_API CUresult cuMemAllocFromPoolAsync(CUdeviceptr *addr, size_t size, CUmemor
   CUresult result = sim_enter("cuMemAllocFromPoolAsync", true);
   uint64_t start = 0;
   if (result == CUDA_SUCCESS && (addr == NULL || pool == NULL || !sim_is_stream(stream))) result = CUDA_ERROR_INVALID_VALUE;
-  if (result == CUDA_SUCCESS) result = sim_allocate(size, &start);
+  if (result == CUDA_SUCCESS) result = allocate(pool, size, &start);
   if (result == CUDA_SUCCESS) *addr = start;
   return sim_leave("cuMemAllocFromPoolAsync", result, "size=%zu addr=0x%llx", size, (unsigned long long)start);
 }

@@ -86,6 +86,7 @@ int cuMemAllocManaged(device_address *, size_t, unsigned);
 int cuMemAllocAsync(device_address *, size_t, void *);
 int cuMemFreeAsync(device_address, void *);
 int cuMemPoolCreate(void **, const struct pool *);
+int cuMemPoolSetAttribute(void *, int, const void *);
 int cuMemAllocFromPoolAsync(device_address *, size_t, void *, void *);
 int cuMemAllocPitch_v2(device_address *, size_t *, size_t, size_t, unsigned);
 int cuArrayCreate_v2(void **, const struct array *);

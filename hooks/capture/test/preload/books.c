@@ -1,0 +1,175 @@
+// books.c - what a program's events say adds up to what its device has in use.
+#include "program.h"
+
+static const char *const IMAGE = "simcuda:4194304+2097152";
+
+// The n-th overhead event, whose bytes are signed.
+static int64_t overhead(uint64_t n, const char *want) {
+  const struct trail trail = so_far();
+  const struct memprof_record *event = trail_event(&trail, MEMPROF_OVERHEAD, n);
+  CHECK(event != NULL);
+  CHECK_EQUAL(event->device, 0);
+  CHECK_EQUAL(event->arena, MEMPROF_NO_ARENA);
+  CHECK_CONTEXT(&trail, event, want);
+  return (int64_t)event->provided;
+}
+
+static uint64_t overheads(void) {
+  const struct trail trail = so_far();
+  return trail_number(&trail, MEMPROF_OVERHEAD);
+}
+
+static const char *named(const char *what) {
+  static char text[600];
+  char path[512];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+  CHECK(length > 0);
+  path[length] = '\0';
+  snprintf(text, sizeof text, "what=%s\tname=%s", what, strrchr(path, '/') + 1);
+  return text;
+}
+
+static void test_context(void) {
+  void *context;
+  start();
+  CHECK_EQUAL(overhead(0, "what=context\thow=total"), 300 * MiB);
+  CHECK(cuDevicePrimaryCtxRetain(&context, 0) == 0 && cuCtxCreate_v2(&context, 0, 0) == 0);
+  CHECK_EQUAL(overheads(), 1);
+}
+
+// The context that the runtime makes on the way to the first allocation.
+static void test_context_of_the_runtime(void) {
+  void *ptr = NULL;
+  CHECK(cudaMalloc(&ptr, MiB) == 0);
+  const struct trail trail = so_far();
+  CHECK_EQUAL(overhead(0, "what=context\thow=total"), 300 * MiB);
+  CHECK(trail_event(&trail, MEMPROF_OVERHEAD, 0) < trail_event(&trail, MEMPROF_EXTERNAL_ALLOC, 0));
+}
+
+static void test_modules(void) {
+  void *module, *function;
+  start();
+  CHECK(cuModuleLoadData(&module, IMAGE) == 0);
+  CHECK_EQUAL(overhead(1, named("module")), 4 * MiB);
+  CHECK(cuModuleGetFunction(&function, module, "f") == 0);
+  CHECK_EQUAL(overhead(2, named("module")), 2 * MiB);
+  CHECK(cuModuleGetFunction(&function, module, "g") == 0);
+  CHECK_EQUAL(overheads(), 3);  // nothing grew, nothing is said
+  CHECK(cuModuleUnload(module) == 0);
+  CHECK_EQUAL(overhead(3, named("module")), -6 * (int64_t)MiB);
+}
+
+// Nothing is taken when a library is loaded lazily, but at the first launch.
+static void test_lazy_library(void) {
+  void *library, *kernel;
+  start();
+  CHECK(cuLibraryLoadData(&library, "simcuda:0+6291456", NULL, NULL, 0, NULL, NULL, 0) == 0);
+  CHECK(cuLibraryGetKernel(&kernel, library, "f") == 0);
+  CHECK_EQUAL(overheads(), 1);
+  CHECK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) == 0);
+  CHECK_EQUAL(overhead(1, named("library")), 6 * MiB);
+  CHECK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) == 0);
+  CHECK_EQUAL(overheads(), 2);
+}
+
+static void test_limit(void) {
+  start();
+  CHECK(cuCtxSetLimit(2, 16 * MiB) == 0);
+  CHECK_EQUAL(overhead(1, "what=context\tname=limit"), 16 * MiB);
+  CHECK(cuCtxSetLimit(2, 8 * MiB) == 0);
+  CHECK_EQUAL(overhead(2, "what=context\tname=limit"), -8 * (int64_t)MiB);
+}
+
+// A capture forbids to ask; the first launch after it is asked about.
+static void test_capture(void) {
+  void *library, *kernel, *graph, *stream;
+  start();
+  stream = new_stream();
+  CHECK(cuLibraryLoadData(&library, "simcuda:0+6291456", NULL, NULL, 0, NULL, NULL, 0) == 0 && cuLibraryGetKernel(&kernel, library, "f") == 0);
+  CHECK(cudaStreamBeginCapture(stream, 0) == 0);
+  CHECK(cuCtxSetLimit(2, 16 * MiB) == 0);
+  CHECK(cudaStreamEndCapture(stream, &graph) == 0);
+  CHECK_EQUAL(overheads(), 1);
+  CHECK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) == 0);
+  CHECK_EQUAL(overhead(1, named("library")), 6 * MiB);
+}
+
+// What all events together say is in use.
+static int64_t told(void) {
+  const struct trail trail = so_far();
+  int64_t sum = 0;
+  for (uint64_t i = 0; i < trail.count; i++) {
+    const struct memprof_record *event = &trail.records[i];
+    switch (trail_kind(event)) {
+      case MEMPROF_MAP:
+      case MEMPROF_OVERHEAD: sum += (int64_t)event->provided; break;
+      case MEMPROF_UNMAP: sum -= (int64_t)event->provided; break;
+      case MEMPROF_EXTERNAL_ALLOC:
+        if (strstr(context_of(&trail, event), "host=1") == NULL) sum += (int64_t)event->provided;
+        for (uint64_t k = i + 1; k < trail.count; k++) {
+          if (trail_kind(&trail.records[k]) != MEMPROF_EXTERNAL_FREE || trail.records[k].addr != event->addr) continue;
+          if (strstr(context_of(&trail, event), "host=1") == NULL) sum -= (int64_t)event->provided;
+          break;
+        }
+        break;
+      default: break;
+    }
+  }
+  return sum;
+}
+
+// What a pool keeps of what was freed is in use, too.
+static void test_idle_in_pools(void) {
+  const struct pool plain = {.type = 1, .location = {1, 0}};
+  const uint64_t threshold = 48 * MiB;
+  void *pool = NULL, *ptr = NULL, *next = NULL, *module;
+  start();
+  CHECK(cudaMemPoolCreate(&pool, &plain) == 0 && cuMemPoolSetAttribute(pool, 4, &threshold) == 0);
+  CHECK(cudaMallocFromPoolAsync(&ptr, 64 * MiB, pool, NULL) == 0);
+  CHECK_EQUAL(told(), GiB - free_now());
+  CHECK(cudaFreeAsync(ptr, NULL) == 0);
+  CHECK_EQUAL(GiB - free_now(), 348 * MiB);
+  CHECK_EQUAL(told(), GiB - free_now());
+  CHECK_EQUAL(overhead(1, "what=pool\tname=driver's memory pools"), 48 * MiB);
+  CHECK(cudaMallocFromPoolAsync(&next, 20 * MiB, pool, NULL) == 0 && cuModuleLoadData(&module, IMAGE) == 0);
+  CHECK_EQUAL(told(), GiB - free_now());
+}
+
+// Memory that no call has shown is in use and told by nothing.
+static void test_hidden_memory(void) {
+  typedef void *lookup(void *, const char *);
+  const struct pool plain = {.type = 1, .location = {1, 0}};
+  void *module, *ptr = NULL, *host = NULL, *pool = NULL, *served = NULL;
+  device_address addr = 0, hidden = 0;
+  start();
+  CHECK(cuModuleLoadData(&module, IMAGE) == 0 && cudaMalloc(&ptr, 32 * MiB) == 0 && cuMemAlloc_v2(&addr, 6 * MiB) == 0);
+  CHECK(cudaMallocHost(&host, 3 * MiB) == 0 && cudaMemPoolCreate(&pool, &plain) == 0);
+  CHECK(cudaMallocFromPoolAsync(&ptr, 2 * MiB, pool, NULL) == 0 && cudaMallocAsync(&served, 4 * MiB, NULL) == 0);
+  CHECK(cuMemFree_v2(addr) == 0);
+  CHECK_EQUAL(told(), GiB - free_now());
+  lookup *unseen = (lookup *)dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+  if (unseen == NULL) unseen = (lookup *)dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+  CHECK(unseen != NULL);
+  int (*allocate)(device_address *, size_t) = (int (*)(device_address *, size_t))unseen(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAlloc_v2");
+  CHECK(allocate(&hidden, 64 * MiB) == 0);
+  CHECK_EQUAL(GiB - free_now() - (uint64_t)told(), 64 * MiB);
+  // And it stays out of what is measured afterwards.
+  CHECK(cuModuleLoadData(&module, IMAGE) == 0);
+  CHECK_EQUAL(GiB - free_now() - (uint64_t)told(), 64 * MiB);
+}
+
+#define CARD "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_CONTEXT", "300m"
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"context", test_context, {CARD}},
+      {"context of the runtime", test_context_of_the_runtime, {CARD}},
+      {"modules", test_modules, {CARD}},
+      {"lazy library", test_lazy_library, {CARD}},
+      {"limit", test_limit, {CARD}},
+      {"capture", test_capture, {CARD}},
+      {"idle in pools", test_idle_in_pools, {CARD}},
+      {"hidden memory", test_hidden_memory, {CARD}},
+      {"hidden memory, served", test_hidden_memory, {CARD, "MEMPROF_OPTIONS", "serve=1,headroom=0"}},
+  };
+  return run_preloaded(argc, argv, tests, sizeof tests / sizeof *tests);
+}
