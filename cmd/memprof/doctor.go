@@ -32,9 +32,9 @@ func newDoctorCommand() *cobra.Command {
 		Use:   "doctor [flags] [-- COMMAND [ARGUMENT]...]",
 		Short: "Show what will be recorded here, what will not, and what to do about it",
 		Long: `Looks at the driver, its devices and their virtual memory calls, the management library,
-what is needed to build the torch shim, limits, space, and settings that matter. With a
-command it also looks at that: its Python and torch, its options, and whether the loader
-can put the hook into it.`,
+limits, space, and settings that matter, and builds the torch shim unless that was done.
+With a command it also looks at that: its Python and torch, its options, and whether the
+loader can put the hook into it.`,
 		Annotations: exitCodes(doctorExits),
 		Example: `  memprof doctor -- python3 train.py
   memprof doctor --json | jq '.[] | select(.status != "ok")'`,
@@ -97,9 +97,8 @@ func examine(command []string) []finding {
 		findings = append(findings, checkSimulator(installed))
 	}
 	findings = append(findings, checkNVML()...)
-	compiler := checkCompiler()
-	findings = append(findings, compiler)
-	findings = append(findings, checkTorch(python, installed, compiler.Health == healthOK)...)
+	findings = append(findings, checkCompiler())
+	findings = append(findings, checkTorch(python, installed)...)
 	findings = append(findings,
 		checkSpace("shared memory", "/dev/shm", 1<<30), checkSpace("disk", ".", 10<<30), checkLimits(), checkMapCount())
 	return append(findings, examineEnvironment(os.Environ())...)

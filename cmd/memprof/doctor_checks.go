@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -58,7 +59,7 @@ for abi in (1, 0):
 
 // checkTorch has a line for the torch of a Python, and one for its shim. Without a hook
 // there is no shim to look for.
-func checkTorch(python string, installed *hooks.Installation, canCompile bool) []finding {
+func checkTorch(python string, installed *hooks.Installation) []finding {
 	f := finding{Check: "torch", Health: healthWarn}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -86,11 +87,25 @@ func checkTorch(python string, installed *hooks.Installation, canCompile bool) [
 	if err != nil || installed == nil {
 		return []finding{f}
 	}
-	return []finding{f, describeShim(lines[1], lines[2:], canCompile)}
+	return []finding{f, describeShim(lines[1], lines[2:], func() (string, error) { return tryShim(installed, python) })}
 }
 
-// describeShim says whether one of the shims that fit a torch is built.
-func describeShim(version string, shims []string, canCompile bool) finding {
+// tryShim builds the shim as the first recorded job would. The error is the reason in one line.
+func tryShim(installed *hooks.Installation, python string) (string, error) {
+	var stderr bytes.Buffer
+	shim, err := buildShim(installed, python, &stderr)
+	if err == nil {
+		return shim, nil
+	}
+	if reason := strings.TrimSpace(stderr.String()); reason != "" {
+		line, _, _ := strings.Cut(reason, "\n")
+		return "", errors.New(strings.TrimPrefix(line, "memprof: "))
+	}
+	return "", err
+}
+
+// describeShim says whether one of the shims that fit a torch is built, or can be.
+func describeShim(version string, shims []string, build func() (string, error)) finding {
 	f := finding{Check: "torch shim", Health: healthOK}
 	for _, shim := range shims {
 		if _, err := os.Stat(shim); err == nil {
@@ -98,12 +113,13 @@ func describeShim(version string, shims []string, canCompile bool) finding {
 			return f
 		}
 	}
-	f.Detail = "not built for torch " + version
-	if canCompile {
-		f.Remedy = "the first recorded job compiles it, in some seconds; or now: memprof hooks build"
+	shim, err := build()
+	if err != nil {
+		f.Health = healthWarn
+		f.Detail = fmt.Sprintf("none for torch %s: %v", version, err)
+		f.Remedy = "tensors are not recorded without; `memprof hooks build` on a machine where it compiles, and record --shim FILE"
 		return f
 	}
-	f.Health = healthWarn
-	f.Remedy = "and no compiler here: `memprof hooks build` elsewhere, and record --shim FILE"
+	f.Detail = "built now: " + shim
 	return f
 }

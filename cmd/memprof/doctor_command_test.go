@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -215,23 +216,22 @@ func TestDescribeShim(t *testing.T) {
 	if err := os.WriteFile(built, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
+	works := func() (string, error) { return missing, nil }
+	fails := func() (string, error) { return "", errors.New("shim.cpp:5: error: no such type") }
 	tests := []struct {
-		shims      []string
-		canCompile bool
-		want       finding
+		shims []string
+		build func() (string, error)
+		want  finding
 	}{
-		{[]string{missing, built}, false, finding{Check: "torch shim", Health: healthOK, Detail: "built: " + built}},
-		{[]string{missing}, true, finding{
-			Check: "torch shim", Health: healthOK, Detail: "not built for torch 2.11.0",
-			Remedy: "the first recorded job compiles it, in some seconds; or now: memprof hooks build",
-		}},
-		{[]string{missing}, false, finding{
-			Check: "torch shim", Health: healthWarn, Detail: "not built for torch 2.11.0",
-			Remedy: "and no compiler here: `memprof hooks build` elsewhere, and record --shim FILE",
+		{[]string{missing, built}, fails, finding{Check: "torch shim", Health: healthOK, Detail: "built: " + built}},
+		{[]string{missing}, works, finding{Check: "torch shim", Health: healthOK, Detail: "built now: " + missing}},
+		{[]string{missing}, fails, finding{
+			Check: "torch shim", Health: healthWarn, Detail: "none for torch 2.11.0: shim.cpp:5: error: no such type",
+			Remedy: "tensors are not recorded without; `memprof hooks build` on a machine where it compiles, and record --shim FILE",
 		}},
 	}
 	for _, test := range tests {
-		if diff := cmp.Diff(test.want, describeShim("2.11.0", test.shims, test.canCompile)); diff != "" {
+		if diff := cmp.Diff(test.want, describeShim("2.11.0", test.shims, test.build)); diff != "" {
 			t.Errorf("%v (-want +got):\n%s", test.shims, diff)
 		}
 	}
