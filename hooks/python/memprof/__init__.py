@@ -30,10 +30,9 @@ def iteration(label=""):
     lib = _native.library()
     if lib is None:
         return
-    from memprof import _inject
+    from memprof import _attribution
 
-    _inject.stop_automatic_iterations()
-    lib.memprof_iteration(str(label).encode())
+    _attribution.end_iteration(str(label).encode())
 
 
 @contextmanager

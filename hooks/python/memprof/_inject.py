@@ -4,9 +4,6 @@ import sys
 
 from memprof import _native
 
-_automatic = True
-_hook_handle = None
-
 
 def wait_for_torch():
     """Has `_on_torch` called once torch has been imported."""
@@ -14,15 +11,6 @@ def wait_for_torch():
         _on_torch(sys.modules["torch"])
         return
     sys.meta_path.insert(0, _Finder())
-
-
-def stop_automatic_iterations():
-    """The script marks its iterations itself: optimizer steps no longer do."""
-    global _automatic, _hook_handle
-    _automatic = False
-    if _hook_handle is not None:
-        _hook_handle.remove()
-        _hook_handle = None
 
 
 class _Finder:
@@ -88,30 +76,6 @@ def _on_torch(torch):
 
     install = _watch.install if _watch.wanted() else _shim.install
     install(torch)
-    _mark_iterations()
+    from memprof import _attribution
 
-
-def _mark_iterations():
-    """Optimizer steps end iterations.
-
-    With several optimizers an iteration is one round of them: it ends at each step of
-    the one that stepped first. When that one is gone the next to step takes its place.
-    """
-    global _hook_handle
-    # torch.optim binds the name `optimizer` to something else; the module is in sys.modules.
-    module = sys.modules.get("torch.optim.optimizer")
-    register = getattr(module, "register_optimizer_step_post_hook", None)
-    if register is None or not _automatic:
-        return
-    import weakref
-
-    lib = _native.library()
-    leader = [None]
-
-    def stepped(optimizer, args, kwargs):
-        if leader[0] is None or leader[0]() is None:
-            leader[0] = weakref.ref(optimizer)
-        if leader[0]() is optimizer:
-            lib.memprof_iteration(b"")
-
-    _hook_handle = register(stepped)
+    _attribution.install(torch)

@@ -1,5 +1,7 @@
 """The capture hook's C functions, when `memprof record` has loaded it into this process."""
 
+import functools
+
 _library = None
 _looked = False
 
@@ -32,12 +34,25 @@ def _find():
         program.memprof_abi
     except AttributeError:
         return None
-    program.memprof_active.restype = ctypes.c_int
-    for name in ("iteration", "phase_begin", "phase_end", "note_framework", "problem"):
-        function = getattr(program, "memprof_" + name)
-        function.argtypes = [ctypes.c_char_p]
-        function.restype = None
-    return program
+    # The calls that are made often keep the GIL: to give it up would cost more than they do.
+    quick = ctypes.PyDLL(None)
+    signatures = {
+        "active": (ctypes.c_int,),
+        "iteration": (None, ctypes.c_char_p),
+        "phase_begin": (None, ctypes.c_char_p),
+        "phase_end": (None, ctypes.c_char_p),
+        "context": (ctypes.c_uint32, ctypes.c_char_p),
+        "context_cell": (ctypes.c_void_p,),
+        "label": (None, ctypes.c_void_p, ctypes.c_char_p),
+        "label_many": (None, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p),
+        "note_framework": (None, ctypes.c_char_p),
+        "problem": (None, ctypes.c_char_p),
+    }
+    for name, (result, *arguments) in signatures.items():
+        function = getattr(quick, "memprof_" + name)
+        function.restype = result
+        function.argtypes = arguments
+    return quick
 
 
 def problem(text):
@@ -45,3 +60,28 @@ def problem(text):
     lib = library()
     if lib is not None:
         lib.memprof_problem(text.replace("\n", " ").encode(errors="replace"))
+
+
+def context(**fields):
+    """The number of the context with these fields; what they cannot contain becomes a space."""
+    text = "\t".join("%s=%s" % (name, " ".join(str(value).split())) for name, value in fields.items() if value)
+    return library().memprof_context(text.encode(errors="replace"))
+
+
+def harmless(method):
+    """A method whose exceptions become a problem line and None: never the job's trouble."""
+
+    @functools.wraps(method)
+    def guarded(*args, **kwargs):
+        try:
+            return method(*args, **kwargs)
+        except Exception as error:
+            text = "%s: %s: %s" % (method.__name__, type(error).__name__, error)
+            if text not in _told and len(_told) < 20:
+                _told.add(text)
+                problem("attribution: " + text)
+
+    return guarded
+
+
+_told = set()

@@ -7,6 +7,10 @@ import tempfile
 import textwrap
 import unittest
 
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import pretend  # noqa: E402
+
 PYTHON = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -32,41 +36,8 @@ class InjectTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0)
         return done.stdout
 
-    def fake_torch(self):
-        self.write("torch/__init__.py", "import torch.optim\n__version__ = '9.9'\nexecuted = True\n")
-        self.write("torch/optim/__init__.py", "import torch.optim.optimizer\noptimizer = 'rebound'\n")
-        self.write(
-            "torch/optim/optimizer.py",
-            """
-            hooks = {}
-
-            class Handle:
-                def __init__(self, key): self.key = key
-                def remove(self): del hooks[self.key]
-
-            def register_optimizer_step_post_hook(hook):
-                hooks[len(hooks)] = hook
-                return Handle(len(hooks) - 1)
-
-            class Optimizer:
-                def step(self):
-                    for hook in list(hooks.values()): hook(self, (), {})
-            """,
-        )
-
-    # A stand-in for the hook, so that the calls can be seen.
-    WATCH = """
-    import memprof._native as native, memprof._shim as shim
-    calls = []
-    class Library:
-        def __getattr__(self, name):
-            return lambda *a: calls.append((name[len("memprof_"):],) + a) or 1
-    native.library = lambda: Library()
-    shim.install = lambda torch: calls.append(("install", torch.__version__))
-    """
-
     def watched(self, script):
-        return self.run_python(textwrap.dedent(self.WATCH) + textwrap.dedent(script))
+        return self.run_python(textwrap.dedent(pretend.HOOK) + textwrap.dedent(script))
 
     def test_shadowed_sitecustomize_runs(self):
         self.write("sitecustomize.py", "import sys\nsys.shadowed = __name__\n")
@@ -78,20 +49,17 @@ class InjectTest(unittest.TestCase):
         self.assertEqual(out, "[]\n")
 
     def test_installs_after_torch_has_run(self):
-        self.fake_torch()
+        pretend.write_torch(self.folder.name)
         out = self.watched(
             """
             import torch
-            torch.version = None
             print(torch.executed, calls[0])
             """
         )
         self.assertEqual(out, "True ('note_framework', b'torch 9.9')\n")
 
     def test_asking_for_the_spec_does_not_lose_torch(self):
-        self.fake_torch()
-        self.write("torch/version.py", "cuda = '13.0'\n")
-        self.write("torch/__init__.py", "import torch.optim, torch.version\n__version__ = '9.9'\n")
+        pretend.write_torch(self.folder.name)
         out = self.watched(
             """
             import importlib.util
@@ -104,30 +72,6 @@ class InjectTest(unittest.TestCase):
             """
         )
         self.assertEqual(out, "[('note_framework', b'torch 9.9'), ('install', '9.9')]\nSourceFileLoader SourceFileLoader\n[]\n")
-
-    def test_iterations_follow_the_first_optimizer(self):
-        self.fake_torch()
-        self.write("torch/version.py", "cuda = '13.0'\n")
-        self.write("torch/__init__.py", "import torch.optim, torch.version\n__version__ = '9.9'\n")
-        out = self.watched(
-            """
-            import torch, memprof
-            from torch.optim import optimizer  # the rebound name
-            import sys
-            Optimizer = sys.modules["torch.optim.optimizer"].Optimizer
-            a, b = Optimizer(), Optimizer()
-            del calls[:]
-            for _ in range(3): a.step(); b.step()
-            print(len(calls))
-            del a
-            b.step(); b.step()
-            print(len(calls))
-            memprof.iteration("mine")
-            b.step()
-            print(calls[-1], len(calls))
-            """
-        )
-        self.assertEqual(out, "3\n5\n('iteration', b'mine') 6\n")
 
     def test_marks_are_no_ops_when_not_recording(self):
         out = self.run_python(
@@ -142,9 +86,7 @@ class InjectTest(unittest.TestCase):
         self.assertEqual(out, "False\n")
 
     def test_a_failing_shim_does_not_fail_the_import(self):
-        self.fake_torch()
-        self.write("torch/version.py", "cuda = '13.0'\n")
-        self.write("torch/__init__.py", "import torch.optim, torch.version\n__version__ = '9.9'\n")
+        pretend.write_torch(self.folder.name)
         out = self.watched(
             """
             def broken(torch): raise RuntimeError("no compiler")

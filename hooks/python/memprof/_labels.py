@@ -1,0 +1,239 @@
+"""What blocks hold, told to the hook once that is known: weights, gradients, optimizer, inputs.
+
+A label belongs to a block for as long as it lives; a block that is allocated anew needs a
+new one. So gradients are labelled before each step, inputs at each call of the outermost
+module, and what stays in place (weights, buffers, optimizer state) only when it is new or
+has moved, which the addresses of the first and last of them tell. No reference to a tensor
+outlives the function that looks at it.
+"""
+
+import weakref
+from array import array
+from collections import deque
+from collections.abc import Mapping
+from itertools import islice
+
+from memprof import _native
+
+# How far nested lists, tuples and dicts are looked through for tensors.
+DEPTH, BREADTH = 4, 256
+
+
+def addresses_of(tensor, plain):
+    """The device addresses that a tensor's data lies at; those of a wrapper's inner tensors.
+
+    Only tensors of types that usually have data are asked: a fake one would warn.
+    """
+    kind = type(tensor)
+    if kind in plain:
+        try:
+            return (tensor.data_ptr(),) if tensor.is_cuda else ()
+        except RuntimeError:  # inside vmap or grad a tensor may have none
+            return ()
+    flatten = getattr(kind, "__tensor_flatten__", None)
+    if flatten is None:
+        return ()
+    return tuple(a for name in flatten(tensor)[0] for a in addresses_of(getattr(tensor, name), plain))
+
+
+class Batch:
+    """Labels on their way to the hook, all in one call."""
+
+    def __init__(self):
+        self._addresses = array("Q")
+        self._contexts = array("I")
+
+    def add(self, address, context):
+        if address and context:
+            self._addresses.append(address)
+            self._contexts.append(context)
+
+    def send(self):
+        if self._addresses:
+            _native.library().memprof_label_many(len(self._addresses), self._addresses.buffer_info()[0], self._contexts.buffer_info()[0])
+
+
+class Labels:
+    """Labels what optimizers and modules hold."""
+
+    def __init__(self, torch):
+        parameter = torch.nn.parameter
+        self._plain = {torch.Tensor, torch.nn.Parameter, getattr(parameter, "Buffer", torch.Tensor)}
+        self._optimizers = {}  # id to _Optimizer
+        self._names = {}  # id of a parameter to (weak reference, name)
+        self._contexts = {}  # (category, name) to a context's number
+        self._made = deque(maxlen=BREADTH)  # weak references to what outermost modules returned
+
+    def context(self, category, name):
+        key = category, name
+        number = self._contexts.get(key)
+        if number is None:
+            if len(self._contexts) > 100000:  # names that a job makes up without end
+                self._contexts.clear()
+            number = self._contexts[key] = _native.context(category=category, name=name)
+        return number
+
+    @_native.harmless
+    def weights(self, named):
+        """Labels parameters and buffers, pairs of (name, tensor); returns their _Places."""
+        batch = Batch()
+        places = Places()
+        for name, tensor in named:
+            self._names[id(tensor)] = weakref.ref(tensor), name
+            places.note(tensor, self._add(batch, tensor, "weights", name))
+        batch.send()
+        return places
+
+    @_native.harmless
+    def moved(self, places):
+        return places.moved(self._plain)
+
+    def _add(self, batch, tensor, category, name):
+        addresses = addresses_of(tensor, self._plain)
+        for address in addresses:
+            batch.add(address, self.context(category, name))
+        return addresses
+
+    def _name(self, tensor):
+        reference, name = self._names.get(id(tensor), (None, ""))
+        return name if reference is not None and reference() is tensor else ""
+
+    @_native.harmless
+    def gradients(self, optimizer):
+        """Labels the gradients of the optimizer's parameters."""
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        known = self._known(optimizer)
+        if len(known.gradients) != len(parameters):
+            known.gradients = [self.context("gradients", self._name(p)) for p in parameters]
+        batch = Batch()
+        for parameter, context in zip(parameters, known.gradients):
+            gradient = parameter.grad
+            if gradient is not None:
+                for address in addresses_of(gradient, self._plain):
+                    batch.add(address, context)
+        batch.send()
+
+    @_native.harmless
+    def state(self, optimizer):
+        """Labels the optimizer's state if there is more of it than before, or it has moved."""
+        known = self._known(optimizer)
+        state = optimizer.state
+        if len(state) == known.states and not known.places.moved(self._plain):
+            return
+        known.states, known.places = len(state), Places()
+        batch = Batch()
+        for parameter, values in state.items():
+            for name, tensor in tensors_in(values, self._name(parameter), self._plain):
+                addresses = self._add(batch, tensor, "optimizer", name)
+                if addresses:  # counters of steps lie on the host
+                    known.places.note(tensor, addresses)
+        batch.send()
+
+    def _known(self, optimizer):
+        known = self._optimizers.get(id(optimizer))
+        if known is None:
+            optimizers, key = self._optimizers, id(optimizer)
+            known = optimizers[key] = _Optimizer(weakref.ref(optimizer, lambda _: optimizers.pop(key, None)))
+        return known
+
+    @_native.harmless
+    def inputs(self, args, kwargs):
+        """Labels the tensors that a module is called with, but for another one's outputs."""
+        made = {id(tensor) for tensor in (reference() for reference in self._made) if tensor is not None}
+        batch = Batch()
+        for i, value in enumerate(args):
+            self._label_input(batch, value, str(i), made)
+        for name, value in kwargs.items():
+            self._label_input(batch, value, name, made)
+        batch.send()
+
+    def _label_input(self, batch, value, name, made):
+        for name, tensor in tensors_in(value, name, self._plain):
+            if tensor.grad_fn is None and id(tensor) not in made:
+                self._add(batch, tensor, "inputs", name)
+
+    @_native.harmless
+    def outputs(self, value, kwargs):
+        """Labels the cache of keys and values that a module was called with or returned, if
+        there is one, and notes what it returned: that is no other module's input."""
+        cache = getattr(value, "past_key_values", None)
+        if cache is None:
+            cache = kwargs.get("past_key_values")
+        if cache is not None:
+            self._cache(cache)
+        self._made.extend(weakref.ref(tensor) for _, tensor in tensors_in(value, "", self._plain))
+
+    def _cache(self, cache):
+        batch = Batch()
+        for name, tensor in tensors_in(_layers(cache), "", self._plain):
+            self._add(batch, tensor, "kv_cache", name)
+            self._made.append(weakref.ref(tensor))
+        batch.send()
+
+
+class NoLabels:
+    """Labels nothing."""
+
+    def gradients(self, optimizer):
+        pass
+
+    state = gradients
+
+
+class Places:
+    """The addresses of the first and the last of some tensors, to see whether they moved."""
+
+    def __init__(self):
+        self._ends = []  # at most two pairs of (weak reference, addresses)
+
+    def any(self):
+        return bool(self._ends)
+
+    def note(self, tensor, addresses):
+        del self._ends[1:]
+        self._ends.append((weakref.ref(tensor), addresses))
+
+    def moved(self, plain):
+        for reference, addresses in self._ends:
+            tensor = reference()
+            if tensor is None or addresses_of(tensor, plain) != addresses:
+                return True
+        return False
+
+
+class _Optimizer:
+    """What has been labelled of one optimizer."""
+
+    def __init__(self, reference):
+        self._reference = reference  # its callback forgets this object
+        self.gradients = []  # contexts, in the order of the parameters
+        self.states = 0  # entries of its state when it was labelled
+        self.places = Places()
+
+
+def _layers(cache):
+    """The tensors of a cache as nested lists: a tuple of them, or one of transformers' classes."""
+    layers = getattr(cache, "layers", None)
+    if layers is not None:
+        return [{"keys": getattr(layer, "keys", None), "values": getattr(layer, "values", None)} for layer in layers]
+    keys = getattr(cache, "key_cache", None)
+    if keys is not None:
+        return [{"keys": k, "values": v} for k, v in zip(keys, getattr(cache, "value_cache", keys))]
+    return cache
+
+
+def tensors_in(value, name, plain, depth=DEPTH):
+    """Pairs of (dotted name, tensor) of the tensors in nested lists, tuples and dicts."""
+    kind = type(value)
+    if kind in plain or hasattr(kind, "__tensor_flatten__"):
+        yield name, value
+        return
+    if isinstance(value, (list, tuple)):
+        elements = enumerate(value)
+    elif isinstance(value, Mapping):
+        elements = value.items()
+    else:
+        return
+    if depth > 0:
+        for key, element in islice(elements, BREADTH):
+            yield from tensors_in(element, "%s.%s" % (name, key) if name else str(key), plain, depth - 1)

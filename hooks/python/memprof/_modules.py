@@ -1,0 +1,239 @@
+"""Which module is running: its name becomes the context of what is allocated meanwhile.
+
+torch's own global module hooks would do for this, but torch.compile warns about them and
+its graphs change. So the implementation of a module's call is wrapped instead, before the
+compiler is ever imported, which then takes ours for torch's own. While the compiler traces,
+the wrapper steps aside; where it runs, its frames are passed over.
+
+Names are those of named_modules() of the outermost module that was called, without what
+wrappers put in front (`_orig_mod`, DistributedDataParallel's `module`). The outermost
+module itself goes by its class. When several models are called, the first with parameters
+on a GPU has the plain names, and the others have their class before theirs.
+"""
+
+import ctypes
+import functools
+import threading
+import weakref
+
+from memprof import _labels, _native, _phases
+
+WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
+PARALLEL = {"DistributedDataParallel", "DataParallel"}
+
+
+class Threads:
+    """What is known of each thread: where its context lies, and whether it is in a module."""
+
+    def __init__(self):
+        self.local = threading.local()
+
+    def current(self):
+        try:
+            return self.local.thread
+        except AttributeError:
+            thread = self.local.thread = _Thread()
+            return thread
+
+
+class _Thread:
+    __slots__ = ("cell", "busy", "root", "optimizer")
+
+    def __init__(self):
+        # Written by this thread only, and gone with it.
+        self.cell = ctypes.c_uint32.from_address(_native.library().memprof_context_cell())
+        self.busy = False  # inside an outermost call, or where modules are not looked at
+        self.root = None  # the _Root of the outermost call
+        self.optimizer = None  # the one whose step is running
+
+
+class _Root:
+    """A module that was called from outside any other."""
+
+    def __init__(self, module):
+        self.module = weakref.ref(module)
+        self.calls = 0
+        self.next_look = 0  # the call from which its structure may be looked at again
+        self.in_vain = 0  # grows with the looks that found nothing new
+        self.places = None  # of its weights, as they were labelled
+
+
+class Modules:
+    """Names modules, and wraps their call."""
+
+    def __init__(self, phases, iterations, labels, threads, named, graph_module):
+        self._phases = phases
+        self._iterations = iterations
+        self._labels = labels
+        self._threads = threads
+        self._graph_module = graph_module  # the class of modules that the compiler makes
+        self._named = named  # whether modules' names are wanted, or phases only
+        self._contexts = {}  # id of a module to its context's number
+        self._known = {}  # the same id to (weak reference, _Root)
+        self._names = {}  # number of a context to the module's name
+        self._roots = {}  # id of an outermost module to its _Root
+        self._plain = _nothing  # a weak reference to the model with the plain names
+
+    def wrap_call(self, call, is_compiling, is_tracing, may_go_backward):
+        """The implementation of Module.__call__ around the one that torch has."""
+        contexts, threads, unknown = self._contexts, self._threads.local, self._unknown
+        current, enter, leave = self._threads.current, self._enter, self._leave
+
+        def outermost(thread, module, args, kwargs):
+            before = thread.cell.value
+            result = None
+            finished = opened = False
+            try:
+                opened = enter(thread, module, args, kwargs)
+                result = call(module, *args, **kwargs)
+                finished = True
+                return result
+            finally:
+                thread.busy, thread.root, thread.cell.value = False, None, before
+                if opened:
+                    leave(module, finished, result, kwargs, may_go_backward())
+
+        @functools.wraps(call)  # torch's compiler goes by the name
+        def _wrapped_call_impl(self, *args, **kwargs):
+            if is_compiling():
+                return call(self, *args, **kwargs)
+            try:
+                thread = threads.thread
+            except AttributeError:
+                thread = current()
+            if not thread.busy and not is_tracing():
+                return outermost(thread, self, args, kwargs)
+            cell = thread.cell
+            before = cell.value
+            cell.value = contexts.get(id(self)) or unknown(thread, self, before)
+            try:
+                return call(self, *args, **kwargs)
+            finally:
+                cell.value = before
+
+        return _wrapped_call_impl
+
+    @_native.harmless
+    def _enter(self, thread, module, args, kwargs):
+        """A module is called from outside any other. True when that opens a phase: what is
+        computed again in backward, or for a compiled optimizer, is part of those."""
+        thread.busy = True
+        made_by_compiler = thread.optimizer is not None and isinstance(module, self._graph_module)
+        if self._phases.in_backward() or made_by_compiler or getattr(module, "_is_replica", False):
+            thread.cell.value = self._contexts.get(id(module), thread.cell.value)
+            return False
+        self._iterations.forward_begins()
+        self._phases.begin(_phases.FORWARD)
+        if self._named:
+            self._describe(thread, module, args, kwargs)
+        return True
+
+    @_native.harmless
+    def _describe(self, thread, module, args, kwargs):
+        thread.root = self._root(module)
+        thread.cell.value = self._contexts.get(id(module), 0)
+        if thread.root.places.any():
+            self._labels.inputs(args, kwargs)
+
+    @_native.harmless
+    def _leave(self, module, finished, result, kwargs, may_go_backward):
+        self._phases.end(_phases.FORWARD)
+        if finished and self._named:
+            self._labels.outputs(result, kwargs)
+        if finished and self._iterations.by_forward() and next(module.parameters(), None) is not None:
+            self._iterations.forward_ended(module, may_go_backward)
+
+    def _root(self, module):
+        """The _Root that a module belongs to: its own, or that of a model it is part of."""
+        root = self._roots.get(id(module))
+        if root is None:
+            _, root = self._known.get(id(module), (None, None))
+            if root is None or root.module() is None:
+                root = _Root(module)
+        root.calls += 1
+        if root.places is None or self._labels.moved(root.places):
+            self._look(root)
+        return root
+
+    def _look(self, root):
+        """Names what the outermost module consists of, and labels its weights."""
+        module = root.module()
+        paths, top = _paths(module)
+        weights = []
+        prefix = "" if self._takes_plain_names(module, paths) else top + "."
+        for path, part in paths:
+            self._name(part, root, prefix + path if path else top)
+            tensors = {name: t for held in (part._parameters, part._buffers) for name, t in held.items() if t is not None}
+            where = prefix + path if path or len(paths) > 1 else top
+            weights += [(_join(where.rstrip("."), name), tensor) for name, tensor in tensors.items()]
+        self._roots[id(module)] = root
+        root.places = self._labels.weights(weights) or _labels.Places()
+
+    def _takes_plain_names(self, module, paths):
+        """The first model with parameters on a GPU has the plain names for as long as it
+        lives, or the model that it is found to be part of."""
+        parts = [part for _, part in paths]
+        if not any(p is not None and p.is_cuda for part in parts for p in part._parameters.values()):
+            return True
+        holder = self._plain()
+        if holder is None or any(part is holder for part in parts):
+            self._plain = weakref.ref(module)
+        return self._plain() is module
+
+    def _name(self, module, root, name):
+        key = id(module)
+        number = self._contexts[key] = _native.context(module=name)
+        self._names[number] = name
+        reference, _ = self._known.get(key, (None, None))
+        self._known[key] = reference or weakref.ref(module, lambda _: self._forget(key)), root
+        return number
+
+    def _forget(self, key):
+        for table in (self._contexts, self._known, self._roots):
+            table.pop(key, None)
+
+    def _unknown(self, thread, module, before):
+        """The context of a module that was not part of the outermost one when that was
+        looked at: it is now, or it goes by its class inside its caller."""
+        if thread.root is None:
+            return before
+        return self._find(thread.root, module, before) or before
+
+    @_native.harmless
+    def _find(self, root, module, before):
+        if root.calls >= root.next_look:
+            self._look(root)
+            number = self._contexts.get(id(module))
+            if number:
+                return number
+            root.in_vain = 2 * root.in_vain + 1
+            root.next_look = root.calls + root.in_vain  # ever more rarely
+        return self._name(module, root, _join(self._names.get(before, ""), type(module).__name__))
+
+
+def _nothing():
+    return None
+
+
+def _join(path, name):
+    return path + "." + name if path else name
+
+
+def _paths(module):
+    """Pairs of (path, module) of all it consists of, without the steps that wrappers add,
+    and the class of the module proper, whose path is empty."""
+    proper, paths = {"": ""}, []
+    hidden = set()
+    top = type(module).__name__
+    for path, part in module.named_modules():
+        parent, _, step = path.rpartition(".")
+        if step in WRAPPERS or path in hidden:
+            proper[path] = proper[parent]
+        elif path:
+            proper[path] = _join(proper[parent], step)
+        if type(part).__name__ in PARALLEL:
+            hidden.add(_join(path, "module"))
+        if not proper[path]:
+            top = type(part).__name__
+        paths.append((proper[path], part))
+    return paths, top
