@@ -20,7 +20,12 @@ type Attribution struct {
 	Sampled    bool
 	Categories Breakdown // all that occur, by bytes; "other" is what cannot be told
 	Phases     Breakdown // in which the blocks were allocated; "other" is outside of all
-	Modules    Breakdown // by dotted path, or by the text of a requester that names no module
+	// Modules are those that asked for the blocks, by dotted path, or else the text of a
+	// requester that names none, or else the module whose parameter a label names.
+	Modules Breakdown
+	// Kinds are the modules with every number in a path taken for the same: the layers of a
+	// model that repeat are one, "h.*.attn".
+	Kinds Breakdown
 	// Depths are the modules rolled up: Depths[i] groups by the first i+1 components of the
 	// path. The last one has the longest paths, or is of depth maxDepth.
 	Depths []Breakdown
@@ -98,33 +103,39 @@ func (a *analyzer) label(e *trace.Event) {
 // attribute divides blocks of a device that were live at an instant. at is checked against every sum.
 func (a *analyzer) attribute(d *device, blocks []block, at Instant) (Attribution, error) {
 	result := Attribution{Known: a.told, Sampled: d.samples != nil}
-	categories, phases, contexts := newGrouping[Category](), newGrouping[uint8](), newGrouping[int32]()
+	categories, phases, told := newGrouping[Category](), newGrouping[uint8](), newGrouping[[2]int32]()
 	for i := range blocks {
 		b := &blocks[i]
 		categories.add(a.category(b), b)
 		phases.add(b.phase, b)
-		contexts.add(b.context, b)
+		told.add([2]int32{b.context, b.label}, b)
 	}
 	named := func(name string) Group { return Group{Name: name} }
 	result.Categories = categories.breakdown(len(categoryNames), func(c Category) Group { return named(c.String()) })
 	result.Phases = phases.breakdown(maxPhases, func(p uint8) Group { return named(a.phases.name(p)) })
 
-	// From here on the blocks of one context are one.
-	modules, stacks := newGrouping[string](), newGrouping[int64]()
+	// From here on the blocks of which the same was told are one.
+	owners, modules, kinds, stacks := newGrouping[owner](), newGrouping[string](), newGrouping[string](), newGrouping[int64]()
+	for by, sums := range told.sums() {
+		owners.merge(a.ownerOf(by[0], by[1]), sums)
+		stack := a.requester(by[0]).stack
+		result.Known = result.Known || stack != 0
+		stacks.merge(a.stacks.canonical(stack), sums)
+	}
 	depth := 0
-	for context, sums := range contexts.sums() {
-		r := a.requester(context)
-		result.Known = result.Known || r.module != "" || r.stack != 0
-		modules.merge(r.name(), sums)
-		stacks.merge(a.stacks.canonical(r.stack), sums)
-		depth = max(depth, r.depth())
+	for o, sums := range owners.sums() {
+		result.Known = result.Known || o.module
+		modules.merge(o.name, sums)
+		kinds.merge(o.kind(), sums)
+		depth = max(depth, o.depth())
 	}
 	result.Modules = modules.breakdown(a.opt.Top, named)
+	result.Kinds = kinds.breakdown(a.opt.Top, named)
 	result.Stacks = stacks.breakdown(a.opt.Top, func(node int64) Group { return Group{Frames: a.frames(node)} })
 	for k := 1; k <= min(depth, maxDepth); k++ {
 		rolled := newGrouping[string]()
-		for context, sums := range contexts.sums() {
-			rolled.merge(a.requester(context).prefix(k), sums)
+		for o, sums := range owners.sums() {
+			rolled.merge(o.prefix(k), sums)
 		}
 		result.Depths = append(result.Depths, rolled.breakdown(a.opt.Top, named))
 	}
@@ -134,7 +145,7 @@ func (a *analyzer) attribute(d *device, blocks []block, at Instant) (Attribution
 // check demands that every breakdown has all blocks.
 func (r *Attribution) check(at Instant) error {
 	want := Group{Blocks: at.Live, Requested: at.T, Provided: at.C}
-	all := append([]Breakdown{r.Categories, r.Phases, r.Modules, r.Stacks}, r.Depths...)
+	all := append([]Breakdown{r.Categories, r.Phases, r.Modules, r.Kinds, r.Stacks}, r.Depths...)
 	for i := range all {
 		sum := all[i].Sum()
 		if sum.Blocks != want.Blocks || sum.Requested != want.Requested || sum.Provided != want.Provided {

@@ -12,43 +12,76 @@ const maxFrames = 256
 
 // requester is a context, parsed. Of a field that comes twice the first counts.
 type requester struct {
-	text   string // the whole text, if it has no field that is known
-	module string // dotted path
-	stack  int64  // node of the innermost frame; 0 for none
+	owner       // the module, or the whole text if it has no field that is known
+	stack int64 // node of the innermost frame; 0 for none
 
 	category Category // of a label; noCategory for none
+	labelled owner    // by a label: the module whose parameter it names
 }
 
-// name tells requesters apart where there is no room for a stack.
-func (r *requester) name() string {
-	if r.module != "" {
-		return r.module
+// owner is who a block is for, as far as it has a name.
+type owner struct {
+	name   string
+	module bool // it is the dotted path of one
+}
+
+// kind is the name with the numbers in a module's path taken for the same.
+func (o owner) kind() string {
+	if !o.module {
+		return o.name
 	}
-	return r.text
+	parts := strings.Split(o.name, ".")
+	for i, part := range parts {
+		if part != "" && strings.Trim(part, "0123456789") == "" {
+			parts[i] = "*"
+		}
+	}
+	return strings.Join(parts, ".")
 }
 
 // depth is the number of components of the module's path.
-func (r *requester) depth() int {
-	if r.module == "" {
+func (o owner) depth() int {
+	if !o.module {
 		return 0
 	}
-	return 1 + strings.Count(r.module, ".")
+	return 1 + strings.Count(o.name, ".")
 }
 
 // prefix is the first n components of the module's path, or the whole of a name that is none.
-func (r *requester) prefix(n int) string {
-	if r.module == "" {
-		return r.text
+func (o owner) prefix(n int) string {
+	if !o.module {
+		return o.name
 	}
 	end := 0
 	for range n {
-		next := strings.IndexByte(r.module[end:], '.')
+		next := strings.IndexByte(o.name[end:], '.')
 		if next < 0 {
-			return r.module
+			return o.name
 		}
 		end += next + 1
 	}
-	return r.module[:end-1]
+	return o.name[:end-1]
+}
+
+// without is the module that is left of a dotted name without its last n components.
+func without(name string, n int) owner {
+	for range n {
+		end := strings.LastIndexByte(name, '.')
+		if end < 0 {
+			return owner{}
+		}
+		name = name[:end]
+	}
+	return owner{name, name != ""}
+}
+
+// ownerOf is the owner of blocks with a context and a label: who asked for them, or if that has
+// no name, as of weights that were made elsewhere, the module whose parameter it is.
+func (a *analyzer) ownerOf(context, label int32) owner {
+	if o := a.requester(context).owner; o.name != "" || label == 0 {
+		return o
+	}
+	return a.requester(label).labelled
 }
 
 // requester parses each distinct context once.
@@ -66,28 +99,32 @@ func (a *analyzer) requester(context int32) *requester {
 
 func parseRequester(text string) requester {
 	var r requester
-	var modules, stacks, categories, names bool
+	fields := map[string]string{}
 	for field := range strings.SplitSeq(text, "\t") {
-		name, value, found := strings.Cut(field, "=")
-		if !found {
+		key, value, found := strings.Cut(field, "=")
+		if _, again := fields[key]; !found || again {
 			continue
 		}
-		switch {
-		case name == "module" && !modules:
-			modules, r.module = true, value
-		case name == "stack" && !stacks:
-			node, err := strconv.ParseInt(value, 10, 64)
-			if err == nil && node > 0 {
-				stacks, r.stack = true, node
+		switch key {
+		case "module", "category", "name":
+			fields[key] = value
+		case "stack":
+			if node, err := strconv.ParseInt(value, 10, 64); err == nil && node > 0 {
+				fields[key], r.stack = value, node
 			}
-		case name == "category" && !categories:
-			categories, r.category = true, parseCategory(value)
-		case name == "name":
-			names = true
 		}
 	}
-	if !modules && !stacks && !categories && !names {
-		r.text = text
+	if len(fields) == 0 {
+		r.owner = owner{name: text}
+		return r
+	}
+	r.owner = owner{fields["module"], fields["module"] != ""}
+	r.category = parseCategory(fields["category"])
+	switch r.category {
+	case Weights, Gradients:
+		r.labelled = without(fields["name"], 1)
+	case Optimizer: // a parameter, and what of its state
+		r.labelled = without(fields["name"], 2)
 	}
 	return r
 }

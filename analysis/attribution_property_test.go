@@ -17,36 +17,55 @@ type contextTold struct {
 	name  string // module or text
 	depth int    // components of the module
 	stack int64
+	kind  string // where it is not the name
 }
 
 var contextTexts = map[string]contextTold{
-	"":                          {},
-	"a text":                    {name: "a text"},
-	"lr=0.1\tx":                 {name: "lr=0.1\tx"},
-	"\t\t=":                     {name: "\t\t="},
-	"modules=x\t module=y":      {name: "modules=x\t module=y"},
-	"module=net":                {name: "net", depth: 1},
-	"module=net.a.b\tstack=2":   {name: "net.a.b", depth: 3, stack: 2},
-	"stack=3\tmodule=net.a":     {name: "net.a", depth: 2, stack: 3},
-	"stack=4\tmodule=..":        {name: "..", depth: 3, stack: 4},
-	"stack=6":                   {stack: 6},
-	"stack=5\tname=x":           {stack: 5},
-	"module=\tstack=1":          {stack: 1},
-	"module=x\tmodule=y":        {name: "x", depth: 1},
-	"stack=-1":                  {name: "stack=-1"},
-	"stack=99":                  {stack: 99},
-	"stack=1e3\tmodule=x.\x00=": {name: "x.\x00=", depth: 2},
-	"category=x":                {},
+	"":                              {},
+	"a text":                        {name: "a text"},
+	"lr=0.1\tx":                     {name: "lr=0.1\tx"},
+	"\t\t=":                         {name: "\t\t="},
+	"modules=x\t module=y":          {name: "modules=x\t module=y"},
+	"module=net":                    {name: "net", depth: 1},
+	"module=net.a.b\tstack=2":       {name: "net.a.b", depth: 3, stack: 2},
+	"stack=3\tmodule=net.a":         {name: "net.a", depth: 2, stack: 3},
+	"stack=4\tmodule=..":            {name: "..", depth: 3, stack: 4},
+	"stack=6":                       {stack: 6},
+	"stack=5\tname=x":               {stack: 5},
+	"module=\tstack=1":              {stack: 1},
+	"module=x\tmodule=y":            {name: "x", depth: 1},
+	"stack=-1":                      {name: "stack=-1"},
+	"stack=99":                      {stack: 99},
+	"stack=1e3\tmodule=x.\x00=":     {name: "x.\x00=", depth: 2},
+	"category=x":                    {},
+	"module=7.h.10.a1.٣.-1":         {name: "7.h.10.a1.٣.-1", depth: 6, kind: "*.h.*.a1.٣.-1"},
+	"module=7.h.0.a1.٣.-1\tstack=1": {name: "7.h.0.a1.٣.-1", depth: 6, stack: 1, kind: "*.h.*.a1.٣.-1"},
 	"stack=99999999999999999999999999\tstack=1": {stack: 1},
 }
 
 // stackTexts are the frames that the nodes stand for, innermost first; of 99 no event tells.
 var stackTexts = map[int64]string{0: "", 1: "main", 2: "f|main", 3: "g|f|main", 4: "f|main", 5: "g|f|main", 6: "orphan", 99: ""}
 
-var labelTexts = map[string]string{
-	"category=weights\tname=w": "weights", "name=x\tcategory=gradients": "gradients", "category=optimizer": "optimizer",
-	"category=inputs\tcategory=weights": "inputs", "category=kv_cache": "kv_cache",
-	"name=x": "", "weights": "", "category=": "", "category=\xff": "",
+// labelTold is what a label says; the module is told of blocks whose requester has no name.
+type labelTold struct {
+	category string
+	module   contextTold
+}
+
+var labelTexts = map[string]labelTold{
+	"category=weights\tname=w":                    {category: "weights"},
+	"category=weights\tname=net.a.w":              {"weights", contextTold{name: "net.a", depth: 2}},
+	"name=x\tcategory=gradients":                  {category: "gradients"},
+	"name=q.7.w\tcategory=gradients":              {"gradients", contextTold{name: "q.7", depth: 2, kind: "q.*"}},
+	"category=optimizer":                          {category: "optimizer"},
+	"category=optimizer\tname=net.w":              {category: "optimizer"},
+	"category=optimizer\tname=net.w.m":            {"optimizer", contextTold{name: "net", depth: 1}},
+	"category=inputs\tcategory=weights\tname=a.b": {category: "inputs"},
+	"category=kv_cache\tname=0.keys":              {category: "kv_cache"},
+	"name=x.y.z":                                  {},
+	"weights":                                     {},
+	"category=":                                   {},
+	"category=\xff\tname=a.b":                     {},
 }
 
 // attributedScenario is a scenario in which the process tells what it does.
@@ -125,8 +144,8 @@ type naiveHolder struct {
 	told   contextTold
 	phase  string // "other" outside of all
 	visit  *naiveVisit
-	label  string // category
-	freed  int64  // seq of its free, or past the end
+	label  labelTold
+	freed  int64 // seq of its free, or past the end
 	within bool
 }
 
@@ -203,8 +222,8 @@ func (n *naiveAttribution) apply(e trace.Event, text string) {
 
 func (n *naiveAttribution) category(h *naiveHolder) string {
 	switch {
-	case h.label != "":
-		return h.label
+	case h.label.category != "":
+		return h.label.category
 	case n.pooled[h.e.Arena] && (n.captured[h.e.Arena] || !n.any):
 		return "cuda_graphs"
 	case h.phase == "other":
@@ -217,6 +236,18 @@ func (n *naiveAttribution) category(h *naiveHolder) string {
 		return "inputs"
 	}
 	return "other"
+}
+
+// owner is what the requester says, with the module of the label if it has no name.
+func (h *naiveHolder) owner() contextTold {
+	o := h.told
+	if o.name == "" {
+		o = h.label.module
+	}
+	if o.kind == "" {
+		o.kind = o.name
+	}
+	return o
 }
 
 // at divides what was live after the event of seq, by each of the keys.
@@ -233,7 +264,7 @@ func (n *naiveAttribution) at(seq int64) map[string]map[string]Group {
 	deepest := 0
 	for _, h := range n.blocks {
 		if h.e.Seq <= seq && h.freed > seq {
-			deepest = max(deepest, h.told.depth)
+			deepest = max(deepest, h.owner().depth)
 		}
 	}
 	for _, h := range n.blocks {
@@ -242,11 +273,13 @@ func (n *naiveAttribution) at(seq int64) map[string]map[string]Group {
 		}
 		add("category", n.category(h), h)
 		add("phase", h.phase, h)
-		add("module", h.told.name, h)
+		o := h.owner()
+		add("module", o.name, h)
+		add("kind", o.kind, h)
 		add("stack", stackTexts[h.told.stack], h)
 		for k := 1; k <= deepest; k++ {
-			name := h.told.name
-			if h.told.depth > k {
+			name := o.name
+			if o.depth > k {
 				name = strings.Join(strings.Split(name, ".")[:k], ".")
 			}
 			add("depth "+string(rune('0'+k)), name, h)
@@ -271,6 +304,7 @@ func listed(a *Attribution) map[string]map[string]Group {
 	add("category", a.Categories)
 	add("phase", a.Phases)
 	add("module", a.Modules)
+	add("kind", a.Kinds)
 	add("stack", a.Stacks)
 	for i, b := range a.Depths {
 		add("depth "+string(rune('1'+i)), b)

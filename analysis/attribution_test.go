@@ -98,12 +98,14 @@ func TestHoldersOfAStep(t *testing.T) {
 		"categories": {"activations 73000", "workspace 60000", "inputs 4000", "optimizer 2000", "gradients 1001", "weights 1000", "other 7"},
 		"phases":     {"forward 73000", "backward 61001", "data 4000", "other 3007"},
 		"modules":    {" 66000", "net.fc 42001", "net.conv.1 23000", "2 more 10007"},
+		"kinds":      {" 66000", "net.fc 42001", "net.conv.* 33000", "1 more 7"},
 		"depth 1":    {"net 75001", " 66000", "evaluation of ours=2 7"},
 		"depth 2":    {" 66000", "net.fc 42001", "net.conv 33000", "1 more 7"},
 		"depth 3":    {" 66000", "net.fc 42001", "net.conv.1 23000", "2 more 10007"},
 	}
 	got := map[string][]string{
 		"categories": groups(d.Held.Categories), "phases": groups(d.Held.Phases), "modules": groups(d.Held.Modules),
+		"kinds": groups(d.Held.Kinds),
 	}
 	for i := range d.Held.Depths {
 		got[fmt.Sprintf("depth %d", i+1)] = groups(d.Held.Depths[i])

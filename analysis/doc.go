@@ -54,9 +54,11 @@
 // # Who holds what
 //
 // A block has a requester, its context: the dotted path of a module, a call stack, or a text
-// of the requester's own. Its phase is the innermost one that is open in the process when it
-// is allocated, whatever the thread; "other" is outside of all. Its category is that of its
-// last label; where it has none it is told from where it lies, its phase and its lifetime:
+// of the requester's own. What was made outside of modules, and is labelled as a parameter,
+// its gradient or its optimizer's state, counts for the module of that parameter. Its phase
+// is the innermost one that is open in the process when it is allocated, whatever the
+// thread; "other" is outside of all. Its category is that of its last label; where it has
+// none it is told from where it lies, its phase and its lifetime:
 //
 //	in a pool of CUDA graphs                          cuda_graphs
 //	allocated in a phase, freed before that ended     workspace

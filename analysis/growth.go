@@ -85,7 +85,7 @@ func (a *analyzer) oom(d *device, ar *arena, e *trace.Event) error {
 	}
 	o := OOM{
 		Seq: e.Seq, Time: e.Time, Request: e.Requested, Arena: e.Arena,
-		Context: a.opt.Text(e.Context), Requester: a.requester(e.Context).name(), At: d.instant(e.Seq, e.Time),
+		Context: a.opt.Text(e.Context), Requester: a.requester(e.Context).name, At: d.instant(e.Seq, e.Time),
 	}
 	for _, other := range a.arenas {
 		if other.device != d || ar != nil && other != ar {

@@ -75,7 +75,7 @@ func theilSen(values []int64) float64 {
 }
 
 func (a *analyzer) byContext(blocks []block) []Holder {
-	return group(blocks, a.opt.Top, func(b *block) string { return a.requester(b.context).name() },
+	return group(blocks, a.opt.Top, func(b *block) string { return a.ownerOf(b.context, b.label).name },
 		func(name string) Holder { return Holder{Context: name} })
 }
 

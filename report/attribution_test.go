@@ -67,13 +67,16 @@ func attributed(spoil func(string) string, exhausts bool) *analysis.Result {
 	}
 	const layers = 6
 	var weights, states []uint64
-	for i := range layers {
-		weights = append(weights, r.alloc(24*mib+int64(i)*kib, fmt.Sprintf("transformer.h.%d.attn", i), 4), r.alloc(40*mib, fmt.Sprintf("transformer.h.%d.mlp", i), 4))
+	var names []string
+	weight := func(bytes int64, name string) {
+		weights, names = append(weights, r.alloc(bytes, "", 4)), append(names, name)
+		r.label(weights[len(weights)-1], "weights", name)
 	}
-	weights = append(weights, r.alloc(90*mib, "lm_head", 4))
-	for i, w := range weights {
-		r.label(w, "weights", fmt.Sprintf("p%d", i))
+	for i := range int64(layers) {
+		weight(24*mib+i*kib, fmt.Sprintf("transformer.h.%d.attn.weight", i))
+		weight(40*mib, fmt.Sprintf("transformer.h.%d.mlp.weight", i))
 	}
+	weight(90*mib, "lm_head.weight")
 	step := func(n int64) {
 		var input uint64
 		r.phase("data", func() { input = r.alloc(3*mib, "", 2) })
@@ -92,7 +95,7 @@ func attributed(spoil func(string) string, exhausts bool) *analysis.Result {
 				g := r.alloc(30*mib, fmt.Sprintf("transformer.h.%d", layers-1-i/2), 9)
 				gradients = append(gradients, g)
 				if i%3 != 0 {
-					r.label(g, "gradients", fmt.Sprintf("p%d", i))
+					r.label(g, "gradients", names[len(names)-2-i])
 				}
 				r.arena.Free(saved[len(saved)-1-i], false)
 			}
@@ -101,7 +104,7 @@ func attributed(spoil func(string) string, exhausts bool) *analysis.Result {
 			for i := range weights {
 				if n == 0 {
 					states = append(states, r.alloc(9*mib, "", 3))
-					r.label(states[i], "optimizer", "")
+					r.label(states[i], "optimizer", names[i]+".exp_avg")
 				}
 				r.arena.Free(r.alloc(5*mib, "", 3), false)
 			}
@@ -163,6 +166,7 @@ func TestJSONHeldAddsUp(t *testing.T) {
 	}
 	type held struct {
 		Categories, Phases, Modules, Stacks breakdown
+		Kinds                               breakdown   `json:"module_kinds"`
 		Depths                              []breakdown `json:"modules_by_depth"`
 	}
 	type instant struct{ Live, Requested, Provided int64 }
@@ -200,7 +204,7 @@ func TestJSONHeldAddsUp(t *testing.T) {
 			if len(h.Depths) < 3 {
 				t.Errorf("modules rolled up to %d depths", len(h.Depths))
 			}
-			for i, b := range append([]breakdown{h.Categories, h.Phases, h.Modules, h.Stacks}, h.Depths...) {
+			for i, b := range append([]breakdown{h.Categories, h.Phases, h.Modules, h.Kinds, h.Stacks}, h.Depths...) {
 				sum := b.Rest
 				for _, g := range b.Groups {
 					sum = group{sum.Blocks + g.Blocks, sum.Requested + g.Requested, sum.Provided + g.Provided}

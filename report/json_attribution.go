@@ -7,6 +7,7 @@ type jsonHeld struct {
 	Categories jsonBreakdown   `json:"categories"`
 	Phases     jsonBreakdown   `json:"phases"`
 	Modules    jsonBreakdown   `json:"modules"`
+	Kinds      jsonBreakdown   `json:"module_kinds"`
 	Depths     []jsonBreakdown `json:"modules_by_depth"`
 	Stacks     jsonBreakdown   `json:"stacks"`
 }
@@ -47,7 +48,7 @@ func newJSONHeld(held *analysis.Attribution) *jsonHeld {
 	}
 	j := &jsonHeld{
 		Categories: newJSONBreakdown(held, &held.Categories), Phases: newJSONBreakdown(held, &held.Phases),
-		Modules: newJSONBreakdown(held, &held.Modules), Depths: []jsonBreakdown{}, Stacks: newJSONBreakdown(held, &held.Stacks),
+		Modules: newJSONBreakdown(held, &held.Modules), Kinds: newJSONBreakdown(held, &held.Kinds), Depths: []jsonBreakdown{}, Stacks: newJSONBreakdown(held, &held.Stacks),
 	}
 	for i := range held.Depths {
 		j.Depths = append(j.Depths, newJSONBreakdown(held, &held.Depths[i]))

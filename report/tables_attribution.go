@@ -35,6 +35,9 @@ func heldSections(d *analysis.DeviceResult) []section {
 	}
 	if len(held.Depths) > 0 {
 		sections = append(sections, t.section("Held at the peak, by module", "module", &held.Modules, moduleText))
+		if groups(&held.Kinds) < groups(&held.Modules) {
+			sections = append(sections, t.section("Held at the peak, by module, repeated layers as one", "module", &held.Kinds, moduleText))
+		}
 		if len(held.Depths) > 1 {
 			sections = append(sections, t.tree())
 		}
@@ -44,6 +47,8 @@ func heldSections(d *analysis.DeviceResult) []section {
 	}
 	return sections
 }
+
+func groups(b *analysis.Breakdown) int64 { return int64(len(b.Groups)) + b.RestGroups }
 
 // told says whether any group of stacks has frames.
 func told(stacks *analysis.Breakdown) bool {
@@ -313,8 +318,8 @@ func oomStory(d *analysis.DeviceResult, o *analysis.OOM) section {
 	if len(d.Phases) > 0 {
 		list("phase", &held.Phases, phasesShown, func(g *analysis.Group) string { return shorten(phaseText(g.Name), storyWidth) })
 	}
-	if len(held.Modules.Groups) > 1 || held.Modules.Groups[0].Name != "" {
-		list("module", &held.Modules, storyModulesShown, func(g *analysis.Group) string { return shorten(moduleText(g.Name), storyWidth) })
+	if len(held.Kinds.Groups) > 1 || held.Kinds.Groups[0].Name != "" {
+		list("module", &held.Kinds, storyModulesShown, func(g *analysis.Group) string { return shorten(moduleText(g.Name), storyWidth) })
 	}
 	if told(&held.Stacks) {
 		list("stack", &held.Stacks, storyStacksShown, func(g *analysis.Group) string { return shorten(innermost(g), storyWidth) })
