@@ -18,7 +18,7 @@ func fixtures() []fixture {
 		{"short", []*analysis.Result{training(4, 1, 4)}},
 		{"troubled", []*analysis.Result{troubled()}},
 		{"hostile", []*analysis.Result{hostile()}},
-		{"ranks", []*analysis.Result{ranked("rank0", 4, "GPU-a"), troubled(), ranked("rank2", 12, "GPU-b")}},
+		{"ranks", []*analysis.Result{ranked("rank0", 4, "GPU-a"), troubled(), ranked("rank12-pid4194304", 12, "GPU-b")}},
 		{"attributed", []*analysis.Result{attributed(strings.Clone, false)}},
 		{"exhausted", []*analysis.Result{attributed(strings.Clone, true)}},
 		{"hostile_attributed", []*analysis.Result{spoiled()}},

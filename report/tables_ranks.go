@@ -36,7 +36,7 @@ func rankRow(rank *analysis.Rank) []cell {
 	if rank.Left >= 0 {
 		left = FormatSize(rank.Left)
 	}
-	return row(shorten(rank.Process, 18), formatCount(int64(d.Device)), FormatSize(d.Peak.T), FormatSize(d.Peak.R),
+	return row(shorten(rank.Process, 15), formatCount(int64(d.Device)), FormatSize(d.Peak.T), FormatSize(d.Peak.R),
 		FormatPercent(knownRatio(d.Peak.Internal(), d.Peak.R)), FormatPercent(chunkShare(d, d.Peak.Reserve)),
 		FormatPercent(chunkShare(d, d.Peak.External)), left, formatCount(d.OOMCount))
 }
@@ -49,14 +49,14 @@ func ranksNotes(ranks *analysis.Ranks) []cell {
 		of   analysis.Imbalance
 	}{{"reserved", ranks.Reserved}, {"requested", ranks.Requested}} {
 		if text, ok := imbalanceText(ranks, part.of); ok {
-			notes = append(notes, cell{text: fmt.Sprintf("imbalance of %s (greatest ÷ mean, each at its own peak): %s", part.name, text)})
+			notes = append(notes, cell{text: fmt.Sprintf("imbalance of %s (greatest ÷ mean): %s", part.name, text)})
 		}
 	}
 	if ranks.First >= 0 && len(ranks.Rows) > 1 {
 		first := &ranks.Rows[ranks.First]
 		notes = append(notes,
 			cell{text: fmt.Sprintf("out first: %s, with %s of %s left on GPU %d", shorten(first.Process, 24), FormatSize(first.Left), FormatSize(first.Device.Total), first.Device.Device), tone: strong},
-			cell{text: "left: the card's memory less what is reserved on it at most, and what other libraries took there"})
+			cell{text: "left: of the card, beside the most in use: what the driver told, else reserved and other libraries"})
 	}
 	return notes
 }
