@@ -19,6 +19,15 @@
 // and every plot the same colours, told apart by readers with any of the common colour-vision
 // deficiencies (Okabe and Ito's palette).
 //
+// # The books
+//
+// Held against what the device has in use, the same terms have others beside them:
+//
+//	used = tensors (the split's requested) + internal + pending + reserve + external
+//	     + each other library by name + idle pools of the driver + context and modules + unexplained
+//
+// Shares are of used there. Unexplained is printed as it comes out, also below zero.
+//
 // # Plots
 //
 // Each device of a process gets four figures of 1200 × 700 pixels: "timeline" (the three curves
