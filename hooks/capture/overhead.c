@@ -17,6 +17,8 @@ enum { DEVICES = 64 };
 static struct lock lock;
 static _Atomic int64_t noted[DEVICES];  // in events so far
 static int64_t pools_noted[DEVICES];    // of that, idle in pools
+static int open_windows[DEVICES];
+static int64_t before[DEVICES];         // what no event accounted for before the first of them
 
 void overhead_note(int device, int64_t bytes, uint32_t context) {
   if (device < 0 || device >= DEVICES || bytes == 0) return;
@@ -34,9 +36,11 @@ void overhead_note(int device, int64_t bytes, uint32_t context) {
 bool overhead_noted(int device) { return device >= 0 && device < DEVICES && atomic_load(&noted[device]) != 0; }
 
 // Used bytes that no event accounts for. Our arenas cannot map meanwhile.
-static bool unnamed(int device, int64_t *bytes) {
+static bool unaccounted(int device, int64_t *bytes) {
   struct gpu *gpu = gpu_existing(device);
   size_t free_bytes, total;
+  int current;
+  if (driver_get()->context_device(&current) != DRIVER_OK || current != device) return false;
   if (gpu != NULL) lock_take(&gpu->lock);
   const uint64_t mapped = gpu != NULL ? gpu->mapped : 0;
   const bool told = driver_get()->memory_info(&free_bytes, &total) == DRIVER_OK;
@@ -55,15 +59,20 @@ void overhead_begin(struct overhead *window) {
   int device;
   if (driver == NULL || driver->context_device(&device) != DRIVER_OK || device < 0 || device >= DEVICES) return;
   lock_take(&lock);
-  if (unnamed(device, &window->unnamed)) window->device = device;
+  if (open_windows[device] > 0 || unaccounted(device, &before[device])) {
+    window->device = device;
+    open_windows[device]++;
+  }
   lock_give(&lock);
 }
 
 void overhead_end(const struct overhead *window, uint32_t context) {
+  const int device = window->device;
   int64_t now;
-  if (window->device < 0 || interpose_capturing()) return;
+  if (device < 0) return;
   lock_take(&lock);
-  if (unnamed(window->device, &now)) overhead_note(window->device, now - window->unnamed, context);
+  if (!interpose_capturing() && unaccounted(device, &now)) overhead_note(device, now - before[device], context);
+  open_windows[device]--;
   lock_give(&lock);
 }
 

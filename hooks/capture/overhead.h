@@ -1,13 +1,15 @@
 // overhead.h - memory that the driver takes for itself: contexts, code, graphs, pools.
 //
 // Nobody allocates it, so it is measured: what the device's used memory grows by across a
-// call that may take some, less what our arenas, other libraries and other such calls took
-// or gave meanwhile. So windows may overlap, in one thread or in several, and growth is
-// counted once: by the window that ends first after it.
+// call that may take some, less what our arenas and other libraries took or gave meanwhile.
+// Windows may overlap, in one thread or in several. Then growth is counted once, by the
+// window that ends first after it: as long as any is open, the end of each brings what no
+// event accounts for back to what it was before the first.
 //
-//   used   ────────┐          ┌─ end: an `overhead` event of used − used at the beginning
-//                  │  call    │       − what others noted in between
-//          begin ──┘          └────
+//   unaccounted    ┌───┐  ┌──┐
+//               ───┘   └──┘  └───── always the same outside of windows
+//   one          begin end
+//   two             begin    end
 //
 // Nothing is measured while a stream is captured, and nothing about a device that has no
 // current context. What other processes take of the device within a window cannot be told
@@ -23,8 +25,7 @@
 #include <stdint.h>
 
 struct overhead {
-  int device;       // -1: nothing is measured
-  int64_t unnamed;  // used at the beginning, less all that was noted by then
+  int device;  // -1: nothing is measured
 };
 
 // Around a call that may take memory of the current context's device. The context of the

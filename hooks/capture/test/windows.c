@@ -1,0 +1,197 @@
+// windows.c - growth of used memory is told once and by the right one, whoever else takes
+// memory meanwhile; and the hook's own calls pass unseen.
+#define _GNU_SOURCE
+#include "../interpose.h"
+#include "../memprof.h"
+#include "../outside.h"
+#include "../overhead.h"
+#include "gpu.h"
+#include "trail.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+
+int cudaMalloc(void **ptr, size_t bytes);
+int cudaFree(void *ptr);
+int cudaStreamBeginCapture(void *stream, int mode);
+int cudaStreamEndCapture(void *stream, void **graph);
+
+// Code of `bytes` behind the hook's back, as if within the driver.
+static void *load_code(uint64_t bytes) {
+  void *module, *found = real_dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuModuleLoadData");
+  int (*load)(void **, const char *);
+  char image[64];
+  memcpy(&load, &found, sizeof load);
+  snprintf(image, sizeof image, "simcuda:%llu", (unsigned long long)bytes);
+  CHECK(load(&module, image) == 0);
+  return module;
+}
+
+static struct trail so_far(void) { return trail_read(getpid(), 0); }
+
+// The overhead events after those of the start, in order.
+static void check_overheads(uint64_t count, ...) {
+  const struct trail trail = so_far();
+  va_list list;
+  va_start(list, count);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_OVERHEAD), count);
+  for (uint64_t i = 0; i < count; i++) CHECK_EQUAL(trail_event(&trail, MEMPROF_OVERHEAD, i)->provided, va_arg(list, uint64_t));
+  va_end(list);
+}
+
+static void test_own_memory_is_no_overhead(void) {
+  struct overhead window;
+  gpu_start();
+  CHECK(memprof_malloc(MiB, 0, NULL) != NULL);
+  overhead_begin(&window);
+  CHECK_EQUAL(window.device, 0);
+  void *block = memprof_malloc(40 * MiB, 0, NULL);
+  load_code(6 * MiB);
+  memprof_free(block, 0, 0, NULL);
+  CHECK(memprof_empty_cache(0) > 0);
+  overhead_end(&window, 0);
+  check_overheads(1, 6 * MiB);
+}
+
+static void test_others_memory_is_no_overhead(void) {
+  struct overhead window;
+  void *before, *within;
+  gpu_start();
+  CHECK(cudaMalloc(&before, 10 * MiB) == 0);
+  overhead_begin(&window);
+  CHECK(cudaMalloc(&within, 30 * MiB) == 0 && cudaFree(before) == 0);
+  overhead_end(&window, 0);
+  check_overheads(0);
+}
+
+// Growth belongs to the window that ends first after it.
+static void test_windows_overlap(void) {
+  struct overhead one, two, inner;
+  gpu_start();
+  overhead_begin(&one);
+  load_code(2 * MiB);
+  overhead_begin(&two);
+  load_code(4 * MiB);
+  overhead_end(&one, 0);
+  load_code(8 * MiB);
+  overhead_begin(&inner);
+  load_code(16 * MiB);
+  overhead_end(&inner, 0);
+  overhead_end(&two, 0);
+  check_overheads(2, 6 * MiB, 24 * MiB);
+}
+
+static void test_no_window_in_capture(void) {
+  struct overhead window;
+  void *stream, *graph;
+  gpu_start();
+  stream = gpu_stream();
+  overhead_begin(&window);
+  CHECK(cudaStreamBeginCapture(stream, 2) == 0);
+  load_code(2 * MiB);
+  overhead_end(&window, 0);
+  overhead_begin(&window);
+  CHECK_EQUAL(window.device, -1);
+  CHECK(cudaStreamEndCapture(stream, &graph) == 0);
+  overhead_end(&window, 0);
+  check_overheads(0);
+}
+
+// Four threads load code and allocate at the same time: the sum is right whatever the order.
+static void *load_and_allocate(void *unused) {
+  (void)unused;
+  gpu_start();
+  for (int i = 0; i < 200; i++) {
+    struct overhead window;
+    void *ptr;
+    overhead_begin(&window);
+    load_code(65536);
+    overhead_end(&window, 0);
+    CHECK(cudaMalloc(&ptr, 65536) == 0);
+    if (i % 2 == 0) CHECK(cudaFree(ptr) == 0);
+    memprof_free(memprof_malloc(1 + (size_t)i * 10000, 0, NULL), 0, 0, NULL);
+  }
+  return NULL;
+}
+
+static void test_threads(void) {
+  pthread_t threads[4];
+  struct memprof_stats stats;
+  gpu_start();
+  const uint64_t all = gpu_free();
+  for (int i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, load_and_allocate, NULL) == 0);
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  const struct trail trail = so_far();
+  int64_t sum = 0;
+  for (uint64_t i = 0; i < trail.count; i++)
+    if (trail_kind(&trail.records[i]) == MEMPROF_OVERHEAD) sum += (int64_t)trail.records[i].provided;
+  memprof_get_stats(0, &stats);
+  CHECK_EQUAL(outside_bytes(0), 4 * 100 * 65536);
+  CHECK_EQUAL(all - gpu_free(), stats.reserved_bytes.current + 4 * 100 * 65536 + 4 * 200 * 65536);
+  // A window may end between another thread's allocation and its event, by no more than that.
+  const int64_t wrong = sum - 4 * 200 * 65536;
+  CHECK(wrong <= 4 * 65536 && wrong >= -4 * 65536);
+}
+
+static void test_own_calls_pass_unseen(void) {
+  void *ptr = NULL, *too_much = NULL;
+  gpu_start();
+  void *block = memprof_malloc(600 * MiB, 0, NULL);
+  memprof_free(block, 0, 0, NULL);  // reclaim could give it back
+  interpose_enter();
+  interpose_enter();
+  interpose_leave();
+  CHECK(cudaMalloc(&ptr, MiB) == 0 && cudaFree(ptr) == 0);
+  CHECK(cudaMalloc(&too_much, 800 * MiB) == 2);
+  interpose_leave();
+  struct trail trail = so_far();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_EXTERNAL_ALLOC) + trail_number(&trail, MEMPROF_EXTERNAL_FREE), 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_RECLAIM), 0);
+  CHECK(cudaMalloc(&too_much, 800 * MiB) == 0);
+  trail = so_far();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_EXTERNAL_ALLOC), 1);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_RECLAIM), 1);
+}
+
+// Random blocks, against sums that are kept apart.
+static void test_outside(void) {
+  enum { BLOCKS = 700 };
+  uint64_t sizes[BLOCKS] = {0}, state = 7;
+  bool pooled[BLOCKS] = {false};
+  int64_t plain_sum = 0, pooled_sum = 0;
+  for (int i = 0; i < 200000; i++) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    const size_t at = (state >> 33) % BLOCKS;
+    // Far apart, side by side, and in the same place again.
+    const uint64_t addr = at % 3 == 0 ? 0x7f0000000000 + at * 512 : 0x100000000 * (at + 1);
+    if (sizes[at] != 0 && (state >> 60) != 0) {
+      outside_remove(addr);
+      *(pooled[at] ? &pooled_sum : &plain_sum) -= (int64_t)sizes[at];
+      sizes[at] = 0;
+    } else {
+      if (sizes[at] != 0) *(pooled[at] ? &pooled_sum : &plain_sum) -= (int64_t)sizes[at];
+      sizes[at] = 1 + (state >> 40) % 5000;
+      pooled[at] = (state >> 50) % 2 == 0;
+      outside_add(addr, sizes[at], 5, pooled[at]);
+      *(pooled[at] ? &pooled_sum : &plain_sum) += (int64_t)sizes[at];
+    }
+    CHECK_EQUAL(outside_bytes(5), plain_sum);
+    CHECK_EQUAL(outside_pooled_bytes(5), pooled_sum);
+  }
+  outside_remove(12345);
+  CHECK_EQUAL(outside_bytes(5), plain_sum);
+  CHECK_EQUAL(outside_bytes(4), 0);
+}
+
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"own memory is no overhead", test_own_memory_is_no_overhead, {"MEMPROF_SIM_MEMORY", "1g"}},
+      {"others' memory is no overhead", test_others_memory_is_no_overhead, {"MEMPROF_SIM_MEMORY", "1g"}},
+      {"windows overlap", test_windows_overlap, {"MEMPROF_SIM_MEMORY", "1g"}},
+      {"no window in capture", test_no_window_in_capture, {"MEMPROF_SIM_MEMORY", "1g"}},
+      {"threads", test_threads, {"MEMPROF_SIM_MEMORY", "4g"}},
+      {"own calls pass unseen", test_own_calls_pass_unseen, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed"}},
+      {"outside", test_outside, {NULL}},
+  };
+  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+}
