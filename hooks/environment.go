@@ -25,6 +25,11 @@ type Options struct {
 	Handle uint64
 	// Serve answers cudaMalloc and cuMemAlloc of any library from our arenas.
 	Serve bool
+	// Attribution is how much the Python package tells of each request: "modules", "phases"
+	// or "none"; empty is "modules".
+	Attribution string
+	// Stacks has each request's Python stack recorded.
+	Stacks bool
 
 	// Simulate puts the simulated driver in front of a real one.
 	Simulate bool
@@ -44,6 +49,9 @@ func (o Options) String() string {
 	text := fmt.Sprintf("growth=%s,headroom=%d,serve=%d", o.Growth, o.Headroom, serve)
 	if o.Limit > 0 {
 		text += fmt.Sprintf(",limit=%d", o.Limit)
+	}
+	if o.Stacks {
+		text += ",stacks=1"
 	}
 	if o.Handle > 0 {
 		text += fmt.Sprintf(",handle=%d", o.Handle)
@@ -68,6 +76,9 @@ func (i *Installation) Environment(base []string, o Options) []string {
 	env = set(env, "MEMPROF_SHIM_CACHE", i.ShimCache)
 	env = preload(env, i.Library())
 	env = prepend(env, "PYTHONPATH", i.PythonDir())
+	if o.Attribution != "" {
+		env = set(env, "MEMPROF_ATTRIBUTION", o.Attribution)
+	}
 	if o.Shim != "" {
 		env = set(env, "MEMPROF_SHIM", o.Shim)
 	}

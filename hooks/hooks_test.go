@@ -191,6 +191,16 @@ func TestEnvironment(t *testing.T) {
 			},
 		},
 		{
+			name:    "attribution and stacks",
+			base:    []string{"MEMPROF_ATTRIBUTION=none", "NCCL_GRAPH_REGISTER=0"},
+			options: Options{Spool: "/s", Growth: "double", Attribution: "phases", Stacks: true},
+			want: []string{
+				"NCCL_GRAPH_REGISTER=0", "MEMPROF_SPOOL=/s", "MEMPROF_OPTIONS=growth=double,headroom=0,serve=0,stacks=1",
+				"MEMPROF_HOOKS=/c/v", "MEMPROF_SHIM_CACHE=/c/shim", "LD_PRELOAD=/c/v/libmemprof.so", "PYTHONPATH=/c/v/python",
+				"MEMPROF_ATTRIBUTION=phases", "ASAN_OPTIONS=verify_asan_link_order=0",
+			},
+		},
+		{
 			name:    "what the user set stays",
 			base:    []string{"ASAN_OPTIONS=verify_asan_link_order=1", "NCCL_GRAPH_REGISTER=0", "LD_PRELOAD=/x/libmemprof.so"},
 			options: Options{Spool: "/s", Growth: "double"},

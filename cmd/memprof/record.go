@@ -23,6 +23,8 @@ type recordOptions struct {
 	Limit          sizeFlag
 	Handle         sizeFlag
 	Serve          bool
+	Attribution    string
+	Stacks         string
 	RequireTensors bool
 	Shim           string
 	Spool          string
@@ -63,6 +65,8 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.Limit, "limit", "most memory the main arena may reserve (default: no limit)")
 	flags.Var(&o.Handle, "handle", "size of physical handles, the unit in which memory is given back")
 	flags.BoolVar(&o.Serve, "serve", false, "serve cudaMalloc and cuMemAlloc of every library too")
+	flags.StringVar(&o.Attribution, "attribution", "modules", "what is told of each request: modules (with phases and labels), phases, or none")
+	flags.StringVar(&o.Stacks, "stacks", "none", "call stacks of requests: python, or none")
 	flags.BoolVar(&o.RequireTensors, "require-tensors", false, "refuse to start when the torch shim cannot be built")
 	flags.StringVar(&o.Shim, "shim", "", "use this torch shim, made by memprof hooks build, `file`")
 	flags.StringVar(&o.Spool, "spool", "", "keep unfinished events in this `directory` (default: in the recording)")
@@ -74,6 +78,20 @@ func (o *recordOptions) validate() error {
 	case "bfc", "native":
 	default:
 		return usagef("--allocator %q: want bfc or native", o.Allocator)
+	}
+	switch o.Attribution {
+	case "modules", "phases", "none":
+	default:
+		return usagef("--attribution %q: want modules, phases or none", o.Attribution)
+	}
+	switch o.Stacks {
+	case "none":
+	case "python":
+		if o.Allocator == "native" {
+			return usagef("--stacks python needs --allocator bfc: torch's own allocator holds its lock where it can be watched")
+		}
+	default:
+		return usagef("--stacks %q: want python or none", o.Stacks)
 	}
 	switch o.Device {
 	case "auto", "real", "sim":
@@ -179,18 +197,20 @@ func refuse(err error) error { return &exitError{code: exitUsage, err: err} }
 func (o *recordOptions) hookOptions(spool string, simulate bool) hooks.Options {
 	return hooks.Options{
 		Spool: spool, Allocator: o.Allocator, Growth: o.Growth, Headroom: uint64(o.Headroom), Limit: uint64(o.Limit), Handle: uint64(o.Handle),
-		Serve: o.Serve, Simulate: simulate, SimMemory: uint64(o.SimMemory), Shim: o.Shim,
+		Serve: o.Serve, Attribution: o.Attribution, Stacks: o.Stacks == "python", Simulate: simulate, SimMemory: uint64(o.SimMemory), Shim: o.Shim,
 	}
 }
 
 // settings are what run.json keeps of the options.
 func (o *recordOptions) settings() map[string]string {
 	settings := map[string]string{
-		"allocator": o.Allocator,
-		"device":    o.Device,
-		"growth":    o.Growth,
-		"headroom":  fmt.Sprint(int64(o.Headroom)),
-		"serve":     fmt.Sprint(o.Serve),
+		"allocator":   o.Allocator,
+		"device":      o.Device,
+		"growth":      o.Growth,
+		"headroom":    fmt.Sprint(int64(o.Headroom)),
+		"serve":       fmt.Sprint(o.Serve),
+		"attribution": o.Attribution,
+		"stacks":      o.Stacks,
 	}
 	for name, size := range map[string]sizeFlag{"limit": o.Limit, "handle": o.Handle, "sim_memory": o.SimMemory} {
 		if size > 0 {

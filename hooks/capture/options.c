@@ -16,6 +16,7 @@ static const struct options defaults = {
     // Large enough to map quickly, small enough to give back in part.
     .handle = (uint64_t)32 << 20,
     .serve = false,
+    .stacks = false,
 };
 
 static bool parse_bytes(const char *text, uint64_t *out) {
@@ -51,6 +52,7 @@ static bool set(struct options *options, const char *key, const char *value) {
   if (strcmp(key, "limit") == 0) return parse_bytes(value, &options->limit);
   if (strcmp(key, "handle") == 0) return parse_bytes(value, &options->handle) && options->handle > 0;
   if (strcmp(key, "serve") == 0) return parse_switch(value, &options->serve);
+  if (strcmp(key, "stacks") == 0) return parse_switch(value, &options->stacks);
   return false;
 }
 

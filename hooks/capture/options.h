@@ -14,6 +14,7 @@ struct options {
   uint64_t limit;          // limit=BYTES a device's main arena may map; 0 = the device's memory
   uint64_t handle;         // handle=BYTES of the physical handles a grant is cut into
   bool serve;              // serve=1: cudaMalloc is answered from the main arena
+  bool stacks;             // stacks=1: requests carry the Python stack they are made from
 };
 
 // Parsed at the first call.
