@@ -131,7 +131,7 @@ func (a *analyzer) attribute(d *device, blocks []block, at Instant) (Attribution
 	}
 	result.Modules = modules.breakdown(a.opt.Top, named)
 	result.Kinds = kinds.breakdown(a.opt.Top, named)
-	result.Stacks = stacks.breakdown(a.opt.Top, func(node int64) Group { return Group{Frames: a.frames(node)} })
+	result.Stacks = stacks.breakdown(a.opt.Top, a.stackGroup)
 	for k := 1; k <= min(depth, maxDepth); k++ {
 		rolled := newGrouping[string]()
 		for o, sums := range owners.sums() {
@@ -141,6 +141,20 @@ func (a *analyzer) attribute(d *device, blocks []block, at Instant) (Attribution
 	}
 	return result, result.check(at)
 }
+
+// byStack divides blocks among the stacks that allocated them.
+func (a *analyzer) byStack(blocks []block) Breakdown {
+	contexts, stacks := newGrouping[int32](), newGrouping[int64]()
+	for i := range blocks {
+		contexts.add(blocks[i].context, &blocks[i])
+	}
+	for context, sums := range contexts.sums() {
+		stacks.merge(a.stacks.canonical(a.requester(context).stack), sums)
+	}
+	return stacks.breakdown(a.opt.Top, a.stackGroup)
+}
+
+func (a *analyzer) stackGroup(node int64) Group { return Group{Frames: a.frames(node)} }
 
 // check demands that every breakdown has all blocks.
 func (r *Attribution) check(at Instant) error {

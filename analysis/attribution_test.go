@@ -331,3 +331,25 @@ func TestOddStacks(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// What leaks is told by stack too; what the first iteration made is no leak.
+func TestLeakByStack(t *testing.T) {
+	r := modeltest.New()
+	a := vmmArena(t, r)
+	stack(r, 1, 0, "main")
+	stack(r, 2, 1, "log")
+	stack(r, 3, 1, "log") // another instruction of the line
+	for n := range int64(5) {
+		alloc(t, a, 1000, fmt.Sprintf("stack=%d", 2+n%2))
+		alloc(t, a, 10, "module=net")
+		r.Mark(n)
+	}
+	l := run(t, r, Options{}).Devices[0].Leak
+	want := Breakdown{Groups: []Group{
+		{Frames: []string{"log", "main"}, Blocks: 4, Requested: 4000, Provided: 4096},
+		{Blocks: 4, Requested: 40, Provided: 1024},
+	}}
+	if diff := cmp.Diff(want, l.Stacks); diff != "" || !l.Rising {
+		t.Errorf("rising %v:\n%s", l.Rising, diff)
+	}
+}

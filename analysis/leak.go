@@ -25,6 +25,7 @@ func (a *analyzer) leak(d *device) Leak {
 	blocks := a.heldSince(d, d.Iterations[0].EndSeq)
 	l.Holders = a.byContext(blocks)
 	l.Sizes = a.bySize(blocks)
+	l.Stacks = a.byStack(blocks)
 	return l
 }
 

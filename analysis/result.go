@@ -165,6 +165,7 @@ type Leak struct {
 	// end of the trace), by bytes: grouped by context, and by size.
 	Holders []Holder
 	Sizes   []Holder
+	Stacks  Breakdown // the same blocks by stack
 }
 
 // Holder is a group of live blocks.

@@ -145,9 +145,10 @@ type jsonHolder struct {
 }
 
 type jsonLeak struct {
-	Slope   *float64     `json:"slope"`
-	Rising  bool         `json:"rising"`
-	Holders []jsonHolder `json:"holders"`
+	Slope   *float64      `json:"slope"`
+	Rising  bool          `json:"rising"`
+	Holders []jsonHolder  `json:"holders"`
+	Stacks  jsonBreakdown `json:"stacks"`
 }
 
 type jsonOOM struct {

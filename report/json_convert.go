@@ -47,7 +47,7 @@ func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
 		j.Paper = &jsonPaper{finite(p.T1), finite(p.C1), finite(p.T2), finite(p.C2), finite(p.FirstExcess), finite(p.SteadyIdle)}
 	}
 	if l := d.Leak; l.Valid {
-		j.Leak = &jsonLeak{finite(l.Slope), l.Rising, newJSONHolders(d, l.Holders)}
+		j.Leak = &jsonLeak{finite(l.Slope), l.Rising, newJSONHolders(d, l.Holders), newJSONBreakdown(&d.Held, &l.Stacks)}
 	}
 	for _, g := range d.Growths {
 		j.Growths = append(j.Growths, jsonGrowth{

@@ -100,6 +100,6 @@ func deviceSections(d *analysis.DeviceResult) []section {
 	if d.Sampled != nil {
 		holders = without("provided", holders)
 	}
-	sections = append(sections, holders...)
+	sections = append(append(sections, holders...), leakStacks(d)...)
 	return append(sections, externalSection(d))
 }

@@ -28,8 +28,8 @@ func heldSections(d *analysis.DeviceResult) []section {
 	if !held.Known {
 		return nil
 	}
-	t := heldTable{held, d.Peak}
-	sections := []section{t.categories()}
+	t := heldTable{d.Peak.T, "share of T", held.Sampled}
+	sections := []section{t.categories(held)}
 	if len(d.Phases) > 0 {
 		sections = append(sections, t.section("Held at the peak, by phase of the allocation", "phase", &held.Phases, phaseText))
 	}
@@ -39,11 +39,13 @@ func heldSections(d *analysis.DeviceResult) []section {
 			sections = append(sections, t.section("Held at the peak, by module, repeated layers as one", "module", &held.Kinds, moduleText))
 		}
 		if len(held.Depths) > 1 {
-			sections = append(sections, t.tree())
+			sections = append(sections, t.tree(held))
 		}
 	}
 	if told(&held.Stacks) {
-		sections = append(sections, t.stacks())
+		s := t.stacks("Held at the peak, by stack", &held.Stacks)
+		s.before = note("innermost frame first")
+		sections = append(sections, s)
 	}
 	return sections
 }
@@ -78,15 +80,16 @@ func categoryText(name string) string {
 	return name
 }
 
-// heldTable makes tables of groups of the blocks of an instant.
+// heldTable makes tables of groups of blocks.
 type heldTable struct {
-	held *analysis.Attribution
-	at   analysis.Instant
+	whole   int64  // bytes that shares are of
+	share   string // what they are
+	sampled bool   // what was provided is not known
 }
 
-func (t heldTable) categories() section {
-	s := t.section("Held at the peak, by category", "category", &t.held.Categories, categoryText)
-	for i, g := range t.held.Categories.Groups {
+func (t heldTable) categories(held *analysis.Attribution) section {
+	s := t.section("Held at the peak, by category", "category", &held.Categories, categoryText)
+	for i, g := range held.Categories.Groups {
 		if g.Name == analysis.Other.String() {
 			toned(faint, s.rows[i])
 			s.after = note(otherMeans)
@@ -97,8 +100,8 @@ func (t heldTable) categories() section {
 
 // columns are those of a table of groups.
 func (t heldTable) columns(what string) []column {
-	columns := []column{words(what), numbers("blocks"), numbers("requested"), numbers("share of T")}
-	if t.held.Sampled {
+	columns := []column{words(what), numbers("blocks"), numbers("requested"), numbers(t.share)}
+	if t.sampled {
 		return columns
 	}
 	return append(columns, numbers("provided"))
@@ -106,14 +109,14 @@ func (t heldTable) columns(what string) []column {
 
 // row is a group as a line of such a table.
 func (t heldTable) row(text string, g *analysis.Group) []cell {
-	line := row(text, formatCount(g.Blocks), FormatSize(g.Requested), FormatPercent(ratio(g.Requested, t.at.T)))
-	if t.held.Sampled {
+	line := row(text, formatCount(g.Blocks), FormatSize(g.Requested), FormatPercent(ratio(g.Requested, t.whole)))
+	if t.sampled {
 		return line
 	}
 	return append(line, cell{text: FormatSize(g.Provided)})
 }
 
-// section lists the groups of a breakdown; its lines add up to T.
+// section lists the groups of a breakdown; its lines add up to the whole.
 func (t heldTable) section(title, what string, b *analysis.Breakdown, text func(string) string) section {
 	s := section{title: title, columns: t.columns(what)}
 	rest, more := b.Rest, b.RestGroups
@@ -142,9 +145,9 @@ func plus(sum analysis.Group, g *analysis.Group) analysis.Group {
 }
 
 // tree shows modules with all that is below them.
-func (t heldTable) tree() section {
+func (t heldTable) tree(held *analysis.Attribution) section {
 	s := section{title: "Held at the peak, by module and all below it", columns: t.columns("module")}
-	depths := t.held.Depths[:min(depthsShown, len(t.held.Depths))]
+	depths := held.Depths[:min(depthsShown, len(held.Depths))]
 	var list func(depth int, parent string)
 	list = func(depth int, parent string) {
 		if depth == len(depths) {
@@ -167,9 +170,8 @@ func (t heldTable) tree() section {
 }
 
 // stacks lists those that allocated most, the innermost frame first.
-func (t heldTable) stacks() section {
-	b := &t.held.Stacks
-	s := section{title: "Held at the peak, by stack", before: note("innermost frame first"), columns: t.columns("stack")}
+func (t heldTable) stacks(title string, b *analysis.Breakdown) section {
+	s := section{title: title, columns: t.columns("stack")}
 	rest, more := b.Rest, b.RestGroups
 	for i := range b.Groups {
 		g := &b.Groups[i]
@@ -187,6 +189,16 @@ func (t heldTable) stacks() section {
 	all := b.Sum()
 	s.total = toned(strong, t.row("= requested", &all))
 	return s
+}
+
+// leakStacks say by what code the blocks that leak were made.
+func leakStacks(d *analysis.DeviceResult) []section {
+	stacks := &d.Leak.Stacks
+	if !d.Leak.Rising || !told(stacks) {
+		return nil
+	}
+	all := stacks.Sum()
+	return []section{heldTable{all.Requested, "share", d.Held.Sampled}.stacks("Leaks, by stack", stacks)}
 }
 
 func innermost(g *analysis.Group) string {
