@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -49,16 +48,17 @@ func (b *bench) memprof(args ...string) (*exec.Cmd, *bytes.Buffer) {
 // logged are the allocations that had returned in the job, by its own account.
 func (b *bench) logged(file string) []request {
 	b.Helper()
-	f, err := os.Open(b.path(file))
+	text, err := os.ReadFile(b.path(file))
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer f.Close()
+	// A line across two pages may have been cut by the kill; those before it are whole.
+	text = text[:bytes.LastIndexByte(text, '\n')+1]
 	var requests []request
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	for line := range strings.Lines(string(text)) {
 		var r request
-		if _, err := fmt.Sscan(lines.Text(), &r.Addr, &r.Bytes); err != nil {
-			b.Fatalf("line %q of the job's log: %v", lines.Text(), err)
+		if _, err := fmt.Sscan(line, &r.Addr, &r.Bytes); err != nil {
+			b.Fatalf("line %q of the job's log: %v", line, err)
 		}
 		requests = append(requests, r)
 	}
