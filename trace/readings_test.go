@@ -57,6 +57,12 @@ func TestReadingsAreNoProcess(t *testing.T) {
 	if _, err := trace.Open(readingsPart(dir, "0")); !errors.Is(err, trace.ErrEmpty) {
 		t.Errorf("a part of readings alone: %v, want ErrEmpty", err)
 	}
+	if err := os.Remove(filepath.Join(dir, "rank0-0000.parquet")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := trace.Open(dir); !errors.Is(err, trace.ErrEmpty) {
+		t.Errorf("a run of readings alone: %v, want ErrEmpty", err)
+	}
 }
 
 func TestReadingsTroubleHindersNothing(t *testing.T) {

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// cardsChild makes the test below print what the library says, in a process of its own:
+// where a library is found is settled when a process starts.
+const cardsChild = "MEMPROF_TEST_CARDS"
+
+// An old library lacks functions, and calling one of those would end the process.
+func TestCards(t *testing.T) {
+	if os.Getenv(cardsChild) != "" {
+		printCards()
+		return
+	}
+	tests := []struct {
+		name, flag, want string
+	}{
+		{"new", "-DNEW", "2 cards; 100 of 1000 used, by map[71:60 73:40]; 600 of 1000 used, by map[]"},
+		{"old", "-DOLD", "2 cards; 150 of 1000 used, by map[71:60 73:40]; 650 of 1000 used, by map[]"},
+		{"none", "", "libnvidia-ml.so.1 is not on this machine"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if test.flag != "" {
+				library := filepath.Join(dir, "libnvidia-ml.so.1")
+				out, err := exec.Command("gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", test.flag, "testdata/nvml.c", "-o", library).CombinedOutput()
+				if err != nil {
+					t.Fatalf("%v\n%s", err, out)
+				}
+			} else if found, _ := filepath.Glob("/usr/lib/*/libnvidia-ml.so.1"); len(found) > 0 {
+				t.Skip("this machine has the library")
+			}
+			child := exec.Command(os.Args[0], "-test.run=^TestCards$")
+			child.Env = append(os.Environ(), cardsChild+"=1", "LD_LIBRARY_PATH="+dir)
+			out, err := child.CombinedOutput()
+			if got, _, _ := strings.Cut(string(out), "\n"); err != nil || got != test.want {
+				t.Errorf("%v: %s\nwant %s", err, out, test.want)
+			}
+		})
+	}
+}
+
+func printCards() {
+	cards, err := openCards()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer cards.close()
+	text := fmt.Sprintf("%d cards", cards.count())
+	for gpu := range cards.count() {
+		used, total, err := cards.memory(gpu)
+		if err != nil {
+			text += "; " + err.Error()
+			continue
+		}
+		text += fmt.Sprintf("; %d of %d used, by %v", used, total, cards.processes(gpu))
+	}
+	fmt.Println(text)
+}
