@@ -107,6 +107,11 @@ func TestInstallAnywhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	t.Chdir(filepath.Dir(tmp))
+	t.Setenv("TMPDIR", filepath.Base(tmp))
+	if installed, err := InstallAnywhere(); err != nil || filepath.Dir(filepath.Dir(installed.Dir)) != tmp {
+		t.Errorf("a relative TMPDIR: %+v, %v; want a folder in %s", installed, err, tmp)
+	}
 	cache := filepath.Join(tmp, "cache")
 	t.Setenv("MEMPROF_CACHE", cache)
 	if installed, err := InstallAnywhere(); err != nil || filepath.Dir(installed.Dir) != cache {

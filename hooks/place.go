@@ -77,6 +77,10 @@ func existing(dir string) *Installation {
 
 // installIn installs in dir, which others may be able to write beside when it is shared.
 func installIn(dir string, shared bool) (*Installation, error) {
+	dir, err := filepath.Abs(dir) // jobs change their directory
+	if err != nil {
+		return nil, err
+	}
 	if err := loadable(dir); err != nil {
 		return nil, err
 	}
