@@ -60,9 +60,7 @@ func (o Options) String() string {
 }
 
 // Environment is base, a list of NAME=value, with what a job needs to be recorded. Lists
-// of paths are prepended to. Where tensors are ours NCCL_GRAPH_REGISTER is set to 0 unless
-// base sets it: with it NCCL registers the buffers of CUDA graphs, which hangs or fails on
-// memory of the VMM calls.
+// of paths are prepended to. [FrameworkSettings] are added.
 // ASAN_OPTIONS gets what a sanitized job needs with anything preloaded.
 func (i *Installation) Environment(base []string, o Options) []string {
 	env := slices.Clone(base)
@@ -88,10 +86,7 @@ func (i *Installation) Environment(base []string, o Options) []string {
 			env = set(env, "MEMPROF_SIM_MEMORY", strconv.FormatUint(o.SimMemory, 10))
 		}
 	}
-	if _, ok := lookup(env, "NCCL_GRAPH_REGISTER"); !ok && o.Allocator != "native" {
-		env = append(env, "NCCL_GRAPH_REGISTER=0")
-	}
-	return tolerateASan(env)
+	return tolerateASan(append(env, FrameworkSettings(base, o)...))
 }
 
 // tolerateASan lets programs run that are built with AddressSanitizer: its runtime ends a

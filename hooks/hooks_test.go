@@ -174,7 +174,8 @@ func TestEnvironment(t *testing.T) {
 			want: []string{
 				"HOME=/root", "MEMPROF_SPOOL=/s", "MEMPROF_OPTIONS=growth=double,headroom=2147483648,serve=0",
 				"MEMPROF_HOOKS=/c/v", "MEMPROF_SHIM_CACHE=/c/shim", "LD_PRELOAD=/c/v/libmemprof.so", "PYTHONPATH=/c/v/python",
-				"NCCL_GRAPH_REGISTER=0", "ASAN_OPTIONS=verify_asan_link_order=0",
+				"NCCL_GRAPH_REGISTER=0", "XLA_PYTHON_CLIENT_PREALLOCATE=false", "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async",
+				"ASAN_OPTIONS=verify_asan_link_order=0",
 			},
 		},
 		{
@@ -192,6 +193,7 @@ func TestEnvironment(t *testing.T) {
 				"MEMPROF_OPTIONS=growth=none,headroom=0,serve=1,limit=1073741824,handle=2097152",
 				"MEMPROF_HOOKS=/c/v", "MEMPROF_SHIM_CACHE=/c/shim", "LD_PRELOAD=/c/v/libmemprof.so:/j/libjemalloc.so",
 				"PYTHONPATH=/c/v/python::/mine", "MEMPROF_SHIM=/x/shim.so", "LD_LIBRARY_PATH=/c/v/sim:/lib", "MEMPROF_SIM_MEMORY=8589934592",
+				"XLA_PYTHON_CLIENT_PREALLOCATE=false", "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async",
 				"ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0",
 			},
 		},
@@ -202,15 +204,19 @@ func TestEnvironment(t *testing.T) {
 			want: []string{
 				"NCCL_GRAPH_REGISTER=0", "MEMPROF_SPOOL=/s", "MEMPROF_OPTIONS=growth=double,headroom=0,serve=0,stacks=1",
 				"MEMPROF_HOOKS=/c/v", "MEMPROF_SHIM_CACHE=/c/shim", "LD_PRELOAD=/c/v/libmemprof.so", "PYTHONPATH=/c/v/python",
-				"MEMPROF_ATTRIBUTION=phases", "ASAN_OPTIONS=verify_asan_link_order=0",
+				"MEMPROF_ATTRIBUTION=phases", "XLA_PYTHON_CLIENT_PREALLOCATE=false", "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async",
+				"ASAN_OPTIONS=verify_asan_link_order=0",
 			},
 		},
 		{
-			name:    "what the user set stays",
-			base:    []string{"ASAN_OPTIONS=verify_asan_link_order=1", "NCCL_GRAPH_REGISTER=0", "LD_PRELOAD=/x/libmemprof.so"},
+			name: "what the user set stays",
+			base: []string{
+				"ASAN_OPTIONS=verify_asan_link_order=1", "NCCL_GRAPH_REGISTER=0", "LD_PRELOAD=/x/libmemprof.so", "XLA_PYTHON_CLIENT_ALLOCATOR=platform",
+			},
 			options: Options{Spool: "/s", Growth: "double"},
 			want: []string{
-				"ASAN_OPTIONS=verify_asan_link_order=1", "NCCL_GRAPH_REGISTER=0", "MEMPROF_SPOOL=/s", "MEMPROF_OPTIONS=growth=double,headroom=0,serve=0",
+				"ASAN_OPTIONS=verify_asan_link_order=1", "NCCL_GRAPH_REGISTER=0", "XLA_PYTHON_CLIENT_ALLOCATOR=platform",
+				"MEMPROF_SPOOL=/s", "MEMPROF_OPTIONS=growth=double,headroom=0,serve=0",
 				"MEMPROF_HOOKS=/c/v", "MEMPROF_SHIM_CACHE=/c/shim", "LD_PRELOAD=/c/v/libmemprof.so", "PYTHONPATH=/c/v/python",
 			},
 		},

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -167,8 +169,10 @@ func (o *recordOptions) record(stderr io.Writer, program string, command []strin
 		return err
 	}
 	rec := &recording{place: place, device: device, stderr: stderr, quiet: o.Quiet, missed: missed, readable: readable}
-	environment := func(base []string) []string {
-		return installed.Environment(base, o.hookOptions(place.spool, device.simulated))
+	options := o.hookOptions(place.spool, device.simulated)
+	environment := func(base []string) []string { return installed.Environment(base, options) }
+	if added := hooks.FrameworkSettings(os.Environ(), options); len(added) > 0 && !o.Quiet {
+		fmt.Fprintf(stderr, "memprof: setting %s for frameworks that heed them\n", strings.Join(added, " "))
 	}
 	return rec.run(program, command, o.settings(), environment)
 }
@@ -180,7 +184,7 @@ func (o *recordOptions) foresee(stderr io.Writer, command []string) ([]string, e
 	var missed []string
 	for _, f := range look.findings {
 		missed = append(missed, f.Detail)
-		if o.RequireTensors {
+		if o.RequireTensors && !look.launcher {
 			return nil, refuse(fmt.Errorf("--require-tensors: %s (%s)", f.Detail, f.Remedy))
 		}
 		if look.foreign {
