@@ -20,7 +20,8 @@ const (
 	heartbeat     = 10 * time.Second // an unchanged number is written again after this
 	listProcesses = time.Second      // processes of a GPU whose use has not changed are read again after this
 	completeAfter = 10 * time.Minute // a recorder that is killed loses the readings since the last part
-	busyShare     = 20               // the sampler rests this many times as long as a round took
+	busyShare     = 20               // the sampler rests this many times as long as a round took,
+	longestRest   = 2 * time.Second  // but no longer, as one slow answer says little of the next
 	failuresInRow = 5                // a GPU that fails so often is left alone
 	answersWithin = 5 * time.Second  // a driver in trouble may let its callers wait for ever
 )
@@ -117,7 +118,7 @@ func (s *sampler) follow(pid int) {
 		for {
 			start := time.Now()
 			s.round()
-			rest := max(analysis.ReadingInterval, busyShare*time.Since(start))
+			rest := max(analysis.ReadingInterval, min(busyShare*time.Since(start), longestRest))
 			select {
 			case <-s.end:
 				s.round()
@@ -137,7 +138,7 @@ func (s *sampler) stop() []string {
 		for _, file := range left {
 			os.Remove(file)
 		}
-		return append(s.failed, "the devices' used memory is not in the recording to its end: "+errNoAnswer.Error())
+		return []string{"the devices' used memory is not in the recording to its end: " + errNoAnswer.Error()}
 	}
 	for i := range s.gpus {
 		s.settle(i, &s.gpus[i].whole)
