@@ -27,6 +27,7 @@ type commandLook struct {
 	chain    []string // names of the programs, each started by the one before
 	python   string   // the Python it ends in, or empty
 	foreign  bool     // a loader that the hook would keep from starting the program
+	launcher bool     // what cannot be recorded itself may start what can
 }
 
 func (c *commandLook) add(h health, detail, remedy string) {
@@ -169,7 +170,8 @@ func (c *commandLook) binary(path string, file *os.File) bool {
 	}
 	switch {
 	case loader == "":
-		c.add(healthFail, path+" is statically linked: no loader runs that could put the hook into it", "nothing of it is recorded, only programs that it starts; link it dynamically")
+		c.launcher = true // uv, for one, which starts a Python
+		c.add(healthWarn, path+" is statically linked: no loader runs that could put the hook into it", "only programs that it starts are recorded; link it dynamically")
 		return false
 	case strings.Contains(filepath.Base(loader), "musl"):
 		c.foreign = true

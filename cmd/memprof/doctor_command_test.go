@@ -97,7 +97,7 @@ func TestExamineCommand(t *testing.T) {
 		{"env LD_PRELOAD=/x.so job", "fail env LD_PRELOAD=… replaces what loads the hook", ""},
 		{"env PYTHONPATH=/x python3 x", "warn env PYTHONPATH=… replaces what loads the torch shim", "python3"},
 		{"nice -n 5 timeout 10 python3 -S x", "warn python3 -S skips", "python3"},
-		{"static", "fail " + dir + "/static is statically linked", ""},
+		{"static", "warn " + dir + "/static is statically linked", ""},
 		{"old", "fail " + dir + "/old is a program for EM_386, ELFCLASS32", ""},
 		{"musl", "fail " + dir + "/musl is for musl's loader", ""},
 		{"words", "fail " + dir + "/words: neither a program nor a script", ""},

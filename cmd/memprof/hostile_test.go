@@ -59,6 +59,17 @@ func TestProgramsOfOtherKinds(t *testing.T) {
 	}
 }
 
+// TestStaticLauncher: what cannot be recorded itself may start what can, so that
+// --require-tensors does not refuse it.
+func TestStaticLauncher(t *testing.T) {
+	b := newBench(t)
+	program := b.compiled("launcher", "-static")
+	cmd, stderr := b.memprof("record", "--require-tensors", "--shim", b.job, "--device", "sim", "-o", b.path("run"), "--", program)
+	if code := exitOf(cmd.Run()); code != 7 {
+		t.Errorf("exit code %d, want the job's 7\n%s", code, stderr)
+	}
+}
+
 // TestSanitizerPreloaded: with ASan's runtime preloaded beside the hook, a job runs and is recorded.
 func TestSanitizerPreloaded(t *testing.T) {
 	b := newBench(t)
