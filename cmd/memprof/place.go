@@ -45,13 +45,33 @@ func choosePlace(output, command string, force bool) (*place, error) {
 	name := fmt.Sprintf("memprof-%s-%s", filepath.Base(command), time.Now().Format("20060102-150405"))
 	var failed []string
 	for _, base := range []string{"", os.TempDir(), "/var/tmp", "/dev/shm"} {
-		p, err := makePlace(filepath.Join(base, name), force)
+		dir, err := freshDir(filepath.Join(base, name))
+		if err != nil {
+			failed = append(failed, err.Error())
+			continue
+		}
+		p, err := makePlace(dir, force)
 		if err == nil {
+			p.created = true
 			return p, nil
 		}
+		os.Remove(dir)
 		failed = append(failed, err.Error())
 	}
 	return nil, unrecordable{errors.New(strings.Join(failed, "; "))}
+}
+
+// freshDir makes a directory of that name, or with a number behind it: a script may well
+// start several recordings in one second.
+func freshDir(name string) (string, error) {
+	dir := name
+	for n := 2; ; n++ {
+		err := os.Mkdir(dir, 0o755)
+		if !errors.Is(err, fs.ErrExist) || n > 1000 {
+			return dir, err
+		}
+		dir = fmt.Sprintf("%s-%d", name, n)
+	}
 }
 
 // roomToStart is what a recording needs before it has one event: a segment of the spool
