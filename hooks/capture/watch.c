@@ -65,15 +65,18 @@ struct memprof_watch {
   _Atomic bool used;  // it has, or had, a segment
 
   struct place *places;
-  size_t place_count, place_room, last_place;
+  size_t place_count, place_room;
+  struct place *last;  // of places: that of the event before; NULL at first
 
   // The free that is held back. `held` numbers it, 0: none. A mark says in `examined`
   // which one it is looking at; from then on both sides take it under `lock` only.
   _Atomic(uint64_t) held, examined;
   struct lock lock;
   uint64_t frees;
-  struct spool_event free;
-  uint64_t free_ns;
+  struct {
+    uint64_t addr, size, time_ns;
+    const struct place *place;
+  } free;
   _Atomic(int64_t) pending;  // frees written that have not been done
 
   uint64_t requested, reserved;  // T and R
@@ -143,12 +146,9 @@ static bool is_place(const struct place *place, void *stream, uint64_t pool0, ui
 
 // The place, or NULL.
 static struct place *find_place(struct memprof_watch *watch, void *stream, uint64_t pool0, uint64_t pool1) {
-  if (watch->last_place < watch->place_count && is_place(&watch->places[watch->last_place], stream, pool0, pool1))
-    return &watch->places[watch->last_place];
-  for (size_t i = 0; i < watch->place_count; i++) {
-    if (!is_place(&watch->places[i], stream, pool0, pool1)) continue;
-    watch->last_place = i;
-    return &watch->places[i];
+  if (watch->last != NULL && is_place(watch->last, stream, pool0, pool1)) return watch->last;
+  for (struct place *place = watch->places; place < watch->places + watch->place_count; place++) {
+    if (is_place(place, stream, pool0, pool1)) return watch->last = place;
   }
   return NULL;
 }
@@ -166,8 +166,7 @@ static struct place *make_place(struct memprof_watch *watch, void *stream, uint6
   struct place *places = with_room(watch->places, watch->place_count, &watch->place_room, sizeof *places);
   if (places == NULL) return NULL;
   watch->places = places;
-  watch->last_place = watch->place_count++;
-  struct place *place = &places[watch->last_place];
+  struct place *place = watch->last = &places[watch->place_count++];
   *place = (struct place){
       .stream = (int64_t)(intptr_t)stream, .pool = {pool0, pool1}, .arena = {MEMPROF_NO_ARENA, MEMPROF_NO_ARENA}};
   return place;
@@ -248,13 +247,27 @@ static bool take_free(struct memprof_watch *watch) {
   return there;
 }
 
+// Writes the free that has been taken.
+static inline void write_free(const struct memprof_watch *watch) {
+  spool_write_at(
+      &(struct spool_event){
+          .kind = MEMPROF_FREE,
+          .device = watch->device,
+          .arena = arena_at(watch->free.place, watch->free.addr),
+          .stream = watch->free.place->stream,
+          .addr = watch->free.addr,
+          .requested = watch->free.size,
+          .provided = watch->free.size,
+      },
+      watch->free.time_ns);
+}
+
 static void write_pending(struct memprof_watch *watch) {
-  struct spool_event use = watch->free;
-  use.kind = MEMPROF_STREAM_USE;
+  struct spool_event use = event_of(watch, watch->free.place, MEMPROF_STREAM_USE, arena_at(watch->free.place, watch->free.addr));
   use.stream = UNKNOWN_STREAM;
-  use.requested = use.provided = 0;
-  spool_write_at(&use, watch->free_ns);
-  spool_write_at(&watch->free, watch->free_ns);
+  use.addr = watch->free.addr;
+  spool_write_at(&use, watch->free.time_ns);
+  write_free(watch);
   atomic_fetch_add_explicit(&watch->pending, 1, memory_order_relaxed);
 }
 
@@ -284,17 +297,17 @@ void memprof_watch_free(struct memprof_watch *watch, uint64_t tick, uint64_t add
   if (place == NULL) return;
   if (watch->climbing) sample_top(watch);
   watch->requested -= size;
-  watch->free = event_of(watch, place, MEMPROF_FREE, arena_at(place, addr));
   watch->free.addr = addr;
-  watch->free.requested = watch->free.provided = size;
-  watch->free_ns = clock_at(tick);
+  watch->free.size = size;
+  watch->free.time_ns = clock_at(tick);
+  watch->free.place = place;
   atomic_store_explicit(&watch->held, ++watch->frees, memory_order_relaxed);
 }
 
 void memprof_watch_free_done(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1) {
   if (watch->broken) return;
   if (watch->free.addr == addr && take_free(watch)) {
-    spool_write_at(&watch->free, watch->free_ns);
+    write_free(watch);
     return;
   }
   settle(watch);
