@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "arena.h"
+#include "callers.h"
 #include "hook.h"
 #include "interpose.h"
 #include "memprof.h"
@@ -80,6 +81,7 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
     if (foreign == NULL) snprintf(oom_message, sizeof oom_message, "memprof cannot serve GPU %d: see the problems of the recording", device);
     return foreign;
   }
+  callers_note();
   lock_take(&gpu->lock);
   struct arena *arena = arena_get(gpu, stream, pool0, pool1);
   struct bfc_block block = {0};

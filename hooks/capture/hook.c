@@ -6,7 +6,9 @@
 #include <stddef.h>
 
 #include "arena.h"
+#include "callers.h"
 #include "memprof.h"
+#include "options.h"
 #include "outside.h"
 #include "overhead.h"
 #include "problem.h"
@@ -50,6 +52,7 @@ static void in_child(void) {
   outside_forget();
   overhead_forget();
   watch_forget();
+  callers_forget();
   stacks_forget();
 }
 
@@ -57,6 +60,7 @@ static void start(void) {
   pthread_atfork(NULL, NULL, in_child);
   atomic_store(&begun, true);
   spool_start();
+  atomic_store(&callers_wanted, options_get()->stacks);
   // Last: who sees it writes events at once, and must not do so before there is a spool.
   atomic_store_explicit(&used, true, memory_order_release);
 }

@@ -1,0 +1,148 @@
+// callers.c - see callers.h.
+//
+// An allocation's stack is nearly that of the allocation before it: each thread keeps its
+// last stack with the node of every frame, and only what is inside the first difference is
+// looked up, in a small table of the thread's own, and at the first sight of a frame in the
+// table of all threads, which has the frame's text.
+#define _GNU_SOURCE
+#include "callers.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hook.h"
+#include "memprof.h"
+#include "python_frames.h"
+
+enum { DEEPEST = 256, STEPS = 1024, LONGEST = 1400 };
+
+_Atomic(bool) callers_wanted;
+
+// From a stack to the one with another frame called from it.
+struct step {
+  struct python_frame frame;
+  uint32_t from, to;
+};
+
+struct thread {
+  struct python_frame frames[DEEPEST];  // of the last allocation, outermost first
+  uint32_t nodes[DEEPEST];              // of the stack up to each of them
+  size_t depth;
+  struct step steps[STEPS];
+};
+
+static __thread struct thread *this_thread;
+static pthread_key_t ending;
+
+// The texts of frames; NULL for those of memprof's own package, which are left out.
+static struct text {
+  struct python_frame frame;
+  char *text;
+} *texts;  // open addressing, empty where code is 0; a power of two of at least 2 * text_count
+static size_t text_count, text_slots;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static bool same(const struct python_frame *a, const struct python_frame *b) { return a->code == b->code && a->instruction == b->instruction; }
+
+static size_t hash(const struct python_frame *frame, uint32_t from) {
+  return (size_t)(((frame->code >> 4) * 0x9e3779b97f4a7c15u) ^ ((frame->instruction + from) * 0xc2b2ae3d27d4eb4fu)) >> 20;
+}
+
+static struct text *find(const struct python_frame *frame) {
+  if (text_slots == 0) return NULL;
+  size_t at = hash(frame, 0) & (text_slots - 1);
+  while (texts[at].frame.code != 0 && !same(&texts[at].frame, frame)) at = (at + 1) & (text_slots - 1);
+  return &texts[at];
+}
+
+static bool make_room(void) {
+  if (2 * (text_count + 1) <= text_slots) return true;
+  const size_t old_slots = text_slots;
+  struct text *old = texts, *larger = calloc(old_slots == 0 ? 1024 : 2 * old_slots, sizeof *larger);
+  if (larger == NULL) return false;
+  texts = larger;
+  text_slots = old_slots == 0 ? 1024 : 2 * old_slots;
+  for (size_t i = 0; i < old_slots; i++) {
+    if (old[i].frame.code != 0) *find(&old[i].frame) = old[i];
+  }
+  free(old);
+  return true;
+}
+
+static bool ours(const char *text) { return strstr(text, "/python/memprof/_") != NULL; }
+
+// The text of a frame in *text, which stays; false when there is none to be had.
+static bool text_of(const struct python_frame *frame, const char **text) {
+  pthread_mutex_lock(&lock);
+  const struct text *known = find(frame);
+  const bool found = known != NULL && known->frame.code != 0;
+  if (found) *text = known->text;
+  pthread_mutex_unlock(&lock);
+  if (found) return true;
+
+  char fresh[LONGEST];
+  if (!python_frame_text(frame, fresh, sizeof fresh)) return false;
+  char *copy = ours(fresh) ? NULL : strdup(fresh);
+  pthread_mutex_lock(&lock);
+  const bool room = make_room();
+  struct text *place = room ? find(frame) : NULL;
+  if (room && place->frame.code == 0) {  // else another thread was faster
+    *place = (struct text){*frame, copy};
+    text_count++;
+    copy = NULL;
+  }
+  if (room) *text = place->text;
+  pthread_mutex_unlock(&lock);
+  free(copy);
+  return room;
+}
+
+// The stack with `frame` called from `from`; `from` itself for frames that are left out.
+static uint32_t step(struct thread *thread, uint32_t from, const struct python_frame *frame) {
+  struct step *known = &thread->steps[hash(frame, from) % STEPS];
+  if (known->from == from && same(&known->frame, frame)) return known->to;
+  const char *text;
+  if (!text_of(frame, &text)) return from;
+  uint32_t to = text == NULL ? from : memprof_stack_node(from, text);
+  if (to == 0) to = from;
+  *known = (struct step){*frame, from, to};
+  return to;
+}
+
+static void end_thread(void *thread) {
+  this_thread = NULL;  // what allocates after this begins anew
+  free(thread);
+}
+
+static void make_key(void) { pthread_key_create(&ending, end_thread); }
+
+static struct thread *thread_get(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  if (this_thread != NULL) return this_thread;
+  pthread_once(&once, make_key);
+  this_thread = calloc(1, sizeof *this_thread);
+  pthread_setspecific(ending, this_thread);
+  return this_thread;
+}
+
+void callers_take(void) {
+  struct python_frame frames[DEEPEST];  // innermost first
+  hook_set_stack(0);
+  if (!python_frames_readable()) return;
+  const size_t depth = python_frames(frames, DEEPEST);
+  struct thread *thread = depth == 0 ? NULL : thread_get();
+  if (thread == NULL) return;
+  size_t at = 0;
+  while (at < depth && at < thread->depth && same(&thread->frames[at], &frames[depth - 1 - at])) at++;
+  uint32_t node = at == 0 ? 0 : thread->nodes[at - 1];
+  for (; at < depth; at++) {
+    node = step(thread, node, &frames[depth - 1 - at]);
+    thread->frames[at] = frames[depth - 1 - at];
+    thread->nodes[at] = node;
+  }
+  thread->depth = depth;
+  hook_set_stack(node);
+}
+
+void callers_forget(void) { pthread_mutex_init(&lock, NULL); }
