@@ -32,7 +32,7 @@ bool interpose_own(void) { return own > 0; }
 
 void *call_enter(struct call *call) {
   call->outermost = depth++ == 0 && own == 0;
-  return entry_real(call->entry);
+  return call_real(call);
 }
 
 void call_leave(void) { depth--; }
@@ -170,15 +170,14 @@ void call_freed(const struct call *call, enum call_memory memory, const void *pt
 
 // The runtime remembers the first try's failure, and a framework that asks after its next
 // kernel would take it for its own. The driver remembers no errors.
-static void forget_error(void) {
-  static struct entry entry = {.name = "cudaGetLastError"};
-  cuda_error (*last)(void) = entry_real(&entry);
+static void forget_error(const struct call *call) {
+  cuda_error (*last)(void) = call_sibling(call, "cudaGetLastError");
   if (last != NULL) last();
 }
 
 bool call_again(const struct call *call, cuda_error error, size_t bytes) {
   if (error != CUDA_OUT_OF_MEMORY || !call->outermost || !hook_on() || !reclaim_for_foreign(call_device(), bytes)) return false;
-  if (call->entry->asked == NULL) forget_error();
+  if (call->entry->asked == NULL) forget_error(call);
   return true;
 }
 

@@ -41,7 +41,8 @@ struct entry {
   const char *asked;  // the name that cuGetProcAddress is asked for; NULL: a runtime function
   int since;          // the CUDA version whose program means this variant, 1000 * major + 10 * minor
   bool per_thread;    // stream 0 is the calling thread's own
-  void *_Atomic real;
+  void *_Atomic real;       // for all callers
+  void *_Atomic looked_up;  // where there is none for all: what a dlsym was answered
 };
 
 // The tables, one a file; each ends with an entry without a name.
@@ -64,6 +65,10 @@ struct call {
   const void *from;  // return address into the caller
   bool outermost;
 };
+
+// The real function for this caller, and another of the same library.
+void *call_real(const struct call *call);
+void *call_sibling(const struct call *call, const char *name);
 
 // The first and the last thing a wrapper does; returns the real function.
 void *call_enter(struct call *call);

@@ -65,34 +65,73 @@ static bool is_ours(const void *function) {
   return false;
 }
 
-// The definition after ours; libraries that were loaded privately are not on the way
-// RTLD_NEXT looks, so they are asked by name.
-static void *find_real(const struct entry *entry) {
-  static const char *const libraries[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcuda.so.1"};
+// The definition after ours on the way that the linker looks for everybody.
+static void *next(const struct entry *entry) {
   void *function = real_dlsym(RTLD_NEXT, entry->name);
-  for (size_t i = 0; function == NULL && i < sizeof libraries / sizeof *libraries; i++) {
-    void *library = dlopen(libraries[i], RTLD_LAZY | RTLD_NOLOAD);
-    if (library == NULL) continue;
-    function = real_dlsym(library, entry->name);
-    dlclose(library);  // it was loaded before and stays
-  }
   return function == entry->ours ? NULL : function;
 }
 
-void *entry_real(struct entry *entry) {
-  void *function = atomic_load_explicit(&entry->real, memory_order_acquire);
-  if (function != NULL) return function;
-  void *found = find_real(entry);
-  if (found == NULL || atomic_compare_exchange_strong(&entry->real, &function, found)) return found;
-  return function;  // another thread was faster
+static void *in_library(const char *library, const struct entry *entry) {
+  void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+  if (handle == NULL) return NULL;
+  void *function = real_dlsym(handle, entry->name);
+  dlclose(handle);  // it was loaded before and stays
+  return function == entry->ours ? NULL : function;
 }
 
-// There is one driver, but a process may have several runtimes. A second one is not
-// wrapped: what it does is seen where it calls the driver.
-static void *exchange(struct entry *entry, void *found) {
+// Libraries that were loaded privately are not on everybody's way, so they are asked by name.
+static void *by_name(const struct entry *entry) {
+  static const char *const libraries[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcuda.so.1"};
+  void *function = NULL;
+  for (size_t i = 0; function == NULL && i < sizeof libraries / sizeof *libraries; i++) function = in_library(libraries[i], entry);
+  return function;
+}
+
+static void *remember(struct entry *entry, void *found) {
   void *known = NULL;
-  if (atomic_compare_exchange_strong(&entry->real, &known, found) || known == found || entry->asked != NULL) return entry->ours;
-  return found;
+  if (found == NULL || atomic_compare_exchange_strong(&entry->real, &known, found)) return found;
+  return known;  // another thread was faster
+}
+
+void *entry_real(struct entry *entry) {
+  void *known = atomic_load_explicit(&entry->real, memory_order_acquire);
+  if (known != NULL) return known;
+  void *found = next(entry);
+  return remember(entry, found != NULL ? found : by_name(entry));
+}
+
+// The linker would have looked further in what the caller was loaded with.
+static void *of_caller(const struct call *call) {
+  static __thread struct call last;
+  static __thread void *function;
+  Dl_info info;
+  if (last.from == call->from && last.entry == call->entry) return function;
+  function = dladdr(call->from, &info) != 0 && info.dli_fname != NULL ? in_library(info.dli_fname, call->entry) : NULL;
+  last = *call;
+  return function;
+}
+
+// A process may have several runtimes, each with a state of its own: a call must reach the
+// one it was meant for.
+void *call_real(const struct call *call) {
+  struct entry *entry = call->entry;
+  void *known = atomic_load_explicit(&entry->real, memory_order_acquire);
+  if (known != NULL || entry->asked != NULL) return entry_real(entry);
+  void *found = next(entry);
+  if (found != NULL) return remember(entry, found);
+  found = of_caller(call);
+  if (found == NULL) found = atomic_load_explicit(&entry->looked_up, memory_order_acquire);
+  return found != NULL ? found : by_name(entry);
+}
+
+// There is one driver. Of several runtimes the one that everybody's calls reach is wrapped,
+// or else the first that was looked up; what others do is seen where they call the driver.
+static void *exchange(struct entry *entry, void *found) {
+  if (entry->asked != NULL) return entry_real(entry) != NULL ? entry->ours : found;
+  void *common = atomic_load_explicit(&entry->real, memory_order_acquire), *first = NULL;
+  if (common == NULL) common = remember(entry, next(entry));
+  if (common != NULL) return common == found ? entry->ours : found;
+  return atomic_compare_exchange_strong(&entry->looked_up, &first, found) || first == found ? entry->ours : found;
 }
 
 void *entry_exchange(const char *name, void *found) {
@@ -106,4 +145,12 @@ void *entry_exchange_asked(const char *asked, int version, uint64_t flags, void 
   if (entry == NULL) entry = meant(asked, version, (flags & PER_THREAD_DEFAULT_STREAM) != 0);
   if (entry == NULL) entry = named(asked);
   return entry == NULL ? found : exchange(entry, found);
+}
+
+void *call_sibling(const struct call *call, const char *name) {
+  Dl_info info;
+  void *real = call_real(call);
+  if (real == NULL || dladdr(real, &info) == 0 || info.dli_fname == NULL) return NULL;
+  const struct entry entry = {.name = name};
+  return in_library(info.dli_fname, &entry);
 }
