@@ -11,14 +11,30 @@ import (
 // examineEnvironment looks at variables that change what is recorded, or that a recorded
 // job does not heed.
 func examineEnvironment(environment []string) []finding {
+	values := valuesOf(environment)
+	findings := examineSettings(environment, "bfc")
+	return append(append(findings, checkPython(values)...), checkCUDA(values)...)
+}
+
+// examineSettings is about those that take effect without the recording. torch's own
+// allocator, when it is only watched, heeds all of its.
+func examineSettings(environment []string, allocator string) []finding {
+	values := valuesOf(environment)
+	findings := []finding{checkPreload(values["LD_PRELOAD"])}
+	if allocator == "native" {
+		return findings
+	}
+	return append(findings, checkTorchConf(values))
+}
+
+func valuesOf(environment []string) map[string]string {
 	values := map[string]string{}
 	for _, entry := range environment {
 		if name, value, ok := strings.Cut(entry, "="); ok {
 			values[name] = value
 		}
 	}
-	findings := []finding{checkPreload(values["LD_PRELOAD"]), checkTorchConf(values)}
-	return append(append(findings, checkPython(values)...), checkCUDA(values)...)
+	return values
 }
 
 // checkPreload looks into each preloaded library: what interposes CUDA itself stands
@@ -83,16 +99,19 @@ func checkTorchConf(values map[string]string) finding {
 	}
 	if len(ignored) > 0 {
 		f.Health = healthWarn
-		f.Remedy = strings.Join(ignored, ", ") + ": for torch's own allocator; without effect on a recorded job, whose memory is served by memprof's"
+		f.Remedy = strings.Join(ignored, ", ") + ": for torch's own allocator; without effect where memprof's serves (record --allocator native keeps them)"
 	}
 	if values["PYTORCH_NO_CUDA_MEMORY_CACHING"] == "" {
 		return f
 	}
 	f.Health = healthWarn
+	if len(ignored) == 0 {
+		f.Detail = "PYTORCH_NO_CUDA_MEMORY_CACHING is set"
+	}
 	if f.Remedy != "" {
 		f.Remedy += "; "
 	}
-	f.Remedy += "PYTORCH_NO_CUDA_MEMORY_CACHING has no effect on a recorded job: its memory is cached"
+	f.Remedy += "PYTORCH_NO_CUDA_MEMORY_CACHING has no effect on memory that memprof serves: it is cached"
 	return f
 }
 

@@ -177,8 +177,14 @@ func (o *recordOptions) record(stderr io.Writer, program string, command []strin
 	return rec.run(program, command, o.settings(), environment)
 }
 
-// foresee tells what of the command will not be recorded, and returns it.
+// foresee tells what of the command will not be recorded, and returns it. It also tells of
+// settings that will not have their effect.
 func (o *recordOptions) foresee(stderr io.Writer, command []string) ([]string, error) {
+	for _, f := range examineSettings(os.Environ(), o.Allocator) {
+		if f.Health != healthOK && !o.Quiet {
+			fmt.Fprintf(stderr, "memprof: warning: %s (%s)\n", f.Detail, f.Remedy)
+		}
+	}
 	look := commandLook{}
 	look.command(command, 0)
 	var missed []string
