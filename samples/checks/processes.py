@@ -30,7 +30,7 @@ def ranks_side_by_side(suite):
         suite,
         "ranks",
         """
-import os, torch
+import os, time, torch
 import torch.distributed as dist
 rank, several = int(os.environ["RANK"]), torch.cuda.device_count() > 1
 torch.cuda.set_device(rank if several else 0)
@@ -44,6 +44,7 @@ for i in range(5):
     optimizer.step()
     optimizer.zero_grad()
 torch.cuda.synchronize()
+time.sleep(0.5)  # used memory is read every 100 ms
 dist.destroy_process_group()
 print("done", rank)
 """,
