@@ -4,6 +4,10 @@
 //   free NAME
 //   foreign SIZE      cudaMalloc, as a library does; exit 11 when refused
 //   iteration         an iteration mark
+//   begin/end PHASE   opens and closes a phase
+//   in CONTEXT        what allocates from here on; %t in it is a tab
+//   holds NAME TEXT   labels a block; likewise
+//   frame PARENT TEXT a call stack: the next number, from 1
 //   churn SEED COUNT  COUNT random allocations and frees, at most 64 live
 //   log FILE          from here on, a line for each allocation that has returned
 //   touch FILE        creates FILE
@@ -44,6 +48,11 @@ static int log_file = -1;
 static void *(*hook_malloc)(size_t, int, void *);
 static void (*hook_free)(void *, size_t, int, void *);
 static void (*hook_iteration)(const char *);
+static void (*hook_phase_begin)(const char *);
+static void (*hook_phase_end)(const char *);
+static void (*hook_set_context)(const char *);
+static void (*hook_label)(void *, const char *);
+static uint32_t (*hook_stack_node)(uint32_t, const char *);
 static int (*cuda_malloc)(void **, size_t);
 
 static void find(void *library, const char *name, void *function) {
@@ -65,6 +74,11 @@ static void start(void) {
   find(RTLD_DEFAULT, "memprof_malloc", &hook_malloc);
   find(RTLD_DEFAULT, "memprof_free", &hook_free);
   find(RTLD_DEFAULT, "memprof_iteration", &hook_iteration);
+  find(RTLD_DEFAULT, "memprof_phase_begin", &hook_phase_begin);
+  find(RTLD_DEFAULT, "memprof_phase_end", &hook_phase_end);
+  find(RTLD_DEFAULT, "memprof_set_context", &hook_set_context);
+  find(RTLD_DEFAULT, "memprof_label", &hook_label);
+  find(RTLD_DEFAULT, "memprof_stack_node", &hook_stack_node);
   if (!cuda_malloc || !set_device || !hook_malloc || !hook_free || !hook_iteration || set_device(0) != 0) {
     fprintf(stderr, "job: no CUDA or no hook\n");
     exit(8);
@@ -90,6 +104,36 @@ static void *allocate(size_t size) {
     if (write(log_file, line, (size_t)length) != length) exit(7);
   }
   return block;
+}
+
+// The text with a tab for each %t, in place.
+static const char *tabbed(char *text) {
+  for (char *at; (at = strstr(text, "%t")) != NULL;) {
+    *at = '\t';
+    memmove(at + 1, at + 2, strlen(at + 2) + 1);
+  }
+  return text;
+}
+
+// The words that tell the hook what the job is about; 0 for another word.
+static int tell(const char *word, char **arguments, int left) {
+  if (strcmp(word, "begin") == 0) {
+    start();
+    hook_phase_begin(arguments[0]);
+  } else if (strcmp(word, "end") == 0) {
+    start();
+    hook_phase_end(arguments[0]);
+  } else if (strcmp(word, "in") == 0) {
+    start();
+    hook_set_context(tabbed(arguments[0]));
+  } else if (strcmp(word, "frame") == 0 && left >= 2) {
+    start();
+    hook_stack_node((uint32_t)atoi(arguments[0]), arguments[1]);
+    return 2;
+  } else {
+    return 0;
+  }
+  return 1;
 }
 
 static int slot_of(const char *name) {
@@ -165,7 +209,7 @@ static void forbid(const char *call) {
 }
 
 int main(int argc, char **argv) {
-  for (int i = 1; i < argc; i++) {
+  for (int i = 1, told; i < argc; i++) {
     const char *word = argv[i];
     if (strcmp(word, "catch") == 0) {
       catch_signals();
@@ -174,6 +218,11 @@ int main(int argc, char **argv) {
       hook_iteration("");
     } else if (i + 1 >= argc) {
       return 9;
+    } else if ((told = tell(word, argv + i + 1, argc - i - 1)) > 0) {
+      i += told;
+    } else if (strcmp(word, "holds") == 0 && i + 2 < argc) {
+      hook_label(blocks[slot_of(argv[i + 1])].block, tabbed(argv[i + 2]));
+      i += 2;
     } else if (strcmp(word, "alloc") == 0 && i + 2 < argc) {
       int slot = slot_of(argv[i + 1]);
       snprintf(blocks[slot].name, sizeof blocks[slot].name, "%s", argv[i + 1]);
