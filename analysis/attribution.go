@@ -100,47 +100,56 @@ func (a *analyzer) label(e *trace.Event) {
 	}
 }
 
-// attribute divides blocks of a device that were live at an instant. at is checked against every sum.
+// attribute divides blocks of a device that were live at an instant; at is that instant.
 func (a *analyzer) attribute(d *device, blocks []block, at Instant) (Attribution, error) {
 	result := Attribution{Known: a.told, Sampled: d.samples != nil}
 	categories, phases, told := newGrouping[Category](), newGrouping[uint8](), newGrouping[[2]int32]()
 	for i := range blocks {
 		b := &blocks[i]
-		categories.add(a.category(b), b)
+		category := a.category(b)
+		result.Known = result.Known || category != Other
+		categories.add(category, b)
 		phases.add(b.phase, b)
 		told.add([2]int32{b.context, b.label}, b)
 	}
-	named := func(name string) Group { return Group{Name: name} }
 	result.Categories = categories.breakdown(len(categoryNames), func(c Category) Group { return named(c.String()) })
 	result.Phases = phases.breakdown(maxPhases, func(p uint8) Group { return named(a.phases.name(p)) })
 
 	// From here on the blocks of which the same was told are one.
-	owners, modules, kinds, stacks := newGrouping[owner](), newGrouping[string](), newGrouping[string](), newGrouping[int64]()
+	owners, stacks := newGrouping[owner](), newGrouping[int64]()
 	for by, sums := range told.sums() {
 		owners.merge(a.ownerOf(by[0], by[1]), sums)
 		stack := a.requester(by[0]).stack
 		result.Known = result.Known || stack != 0
 		stacks.merge(a.stacks.canonical(stack), sums)
 	}
-	depth := 0
-	for o, sums := range owners.sums() {
-		result.Known = result.Known || o.module
-		modules.merge(o.name, sums)
-		kinds.merge(o.kind(), sums)
-		depth = max(depth, o.depth())
-	}
-	result.Modules = modules.breakdown(a.opt.Top, named)
-	result.Kinds = kinds.breakdown(a.opt.Top, named)
 	result.Stacks = stacks.breakdown(a.opt.Top, a.stackGroup)
-	for k := 1; k <= min(depth, maxDepth); k++ {
-		rolled := newGrouping[string]()
-		for o, sums := range owners.sums() {
-			rolled.merge(o.prefix(k), sums)
-		}
-		result.Depths = append(result.Depths, rolled.breakdown(a.opt.Top, named))
-	}
+	result.divide(owners, a.opt.Top)
 	return result, result.check(at)
 }
+
+// divide fills in what is told by the names of owners.
+func (r *Attribution) divide(owners *grouping[owner], top int) {
+	depth := 0
+	for o := range owners.sums() {
+		r.Known = r.Known || o.module
+		depth = max(depth, o.depth())
+	}
+	by := func(name func(owner) string) Breakdown {
+		names := newGrouping[string]()
+		for o, sums := range owners.sums() {
+			names.merge(name(o), sums)
+		}
+		return names.breakdown(top, named)
+	}
+	r.Modules = by(func(o owner) string { return o.name })
+	r.Kinds = by(owner.kind)
+	for k := 1; k <= min(depth, maxDepth); k++ {
+		r.Depths = append(r.Depths, by(func(o owner) string { return o.prefix(k) }))
+	}
+}
+
+func named(name string) Group { return Group{Name: name} }
 
 // byStack divides blocks among the stacks that allocated them.
 func (a *analyzer) byStack(blocks []block) Breakdown {

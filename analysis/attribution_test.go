@@ -353,3 +353,24 @@ func TestLeakByStack(t *testing.T) {
 		t.Errorf("rising %v:\n%s", l.Rising, diff)
 	}
 }
+
+// A breakdown that lost a block, or a byte, is an error.
+func TestBreakdownsAreChecked(t *testing.T) {
+	d := run(t, oneStep(t), Options{Top: 2}).Devices[0]
+	if err := d.Held.check(d.Peak); err != nil {
+		t.Fatal(err)
+	}
+	breakdowns := []*Breakdown{&d.Held.Categories, &d.Held.Phases, &d.Held.Modules, &d.Held.Kinds, &d.Held.Stacks}
+	for i := range d.Held.Depths {
+		breakdowns = append(breakdowns, &d.Held.Depths[i])
+	}
+	for i, b := range breakdowns {
+		for _, field := range []*int64{&b.Rest.Blocks, &b.Rest.Provided, &b.Groups[0].Requested} {
+			*field--
+			if err := d.Held.check(d.Peak); err == nil {
+				t.Errorf("breakdown %d may lose something", i)
+			}
+			*field++
+		}
+	}
+}

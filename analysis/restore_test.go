@@ -37,8 +37,8 @@ func TestRestore(t *testing.T) {
 	if d.Allocs != 2 || d.Frees != 1 || d.Iterations[0].Allocs != 2 || d.Iterations[0].AllocBytes != 1500 || d.Peak.T != 1500 {
 		t.Errorf("%d allocs, %d frees, iteration %+v, peak %+v", d.Allocs, d.Frees, d.Iterations[0], d.Peak)
 	}
-	if got := groups(d.Held.Categories); !cmp.Equal(got, []string{"cuda_graphs 1500"}) {
-		t.Errorf("categories %q", got)
+	if got := groups(d.Held.Categories); !cmp.Equal(got, []string{"cuda_graphs 1500"}) || !d.Held.Known {
+		t.Errorf("categories %q, known %v", got, d.Held.Known)
 	}
 }
 
