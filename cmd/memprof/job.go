@@ -64,6 +64,14 @@ func executable(path string) error {
 	return nil
 }
 
+// outlivePipe keeps a closed stderr from ending memprof before its job, and the job's
+// SIGPIPE as it was.
+func outlivePipe() {
+	if !signal.Ignored(unix.SIGPIPE) {
+		signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
+	}
+}
+
 // job is a command in the foreground: it has memprof's terminal, process group and files.
 type job struct {
 	process *os.Process
@@ -75,10 +83,8 @@ type job struct {
 // is an unrecordable.
 func startJob(path string, argv, env []string) (*job, error) {
 	signals := make(chan os.Signal, 64)
-	for _, sig := range append([]os.Signal{unix.SIGPIPE}, forwarded...) {
-		// What was ignored stays so, here and in the job (nohup). SIGPIPE is caught so
-		// that a closed stderr does not end memprof before its job.
-		if !signal.Ignored(sig) {
+	for _, sig := range forwarded {
+		if !signal.Ignored(sig) { // what was ignored stays so, here and in the job (nohup)
 			signal.Notify(signals, sig)
 		}
 	}
@@ -113,7 +119,7 @@ func (j *job) forward() {
 	for {
 		select {
 		case sig := <-j.signals:
-			if sig != unix.SIGPIPE && !reachedByTerminal(sig) {
+			if !reachedByTerminal(sig) {
 				j.process.Signal(sig) // an error: it has ended, Wait will say so
 			}
 		case <-j.ended:

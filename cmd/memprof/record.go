@@ -125,6 +125,7 @@ func (o *recordOptions) run(stderr io.Writer, command []string) error {
 	if err != nil {
 		return err
 	}
+	outlivePipe()
 	err = o.record(stderr, program, command)
 	var machine unrecordable
 	switch {

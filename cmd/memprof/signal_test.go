@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"os/exec"
 	"syscall"
 	"testing"
@@ -81,5 +82,22 @@ func TestClosedStderr(t *testing.T) {
 	}
 	if got := b.recorded("run"); len(got) != 1 {
 		t.Errorf("%d allocations recorded, want 1", len(got))
+	}
+}
+
+// TestPipeOfJob: a job that writes into a closed pipe is ended by it, as without memprof.
+func TestPipeOfJob(t *testing.T) {
+	b := newBench(t)
+	cmd, stderr := b.memprof("record", "--device", "sim", "-o", b.path("run"), "--", "sh", "-c", "sleep 0.1; exec yes")
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stdout = writer
+	reader.Close()
+	err = cmd.Run()
+	writer.Close()
+	if code := exitOf(err); code != 128+int(syscall.SIGPIPE) {
+		t.Errorf("exit code %d, want that of SIGPIPE\n%s", code, stderr)
 	}
 }
