@@ -12,14 +12,22 @@ import (
 func TestNative(t *testing.T) {
 	needHook(t)
 	bin, cache := t.TempDir(), t.TempDir()
-	out, err := exec.Command("gcc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "testdata/watched.c", "-o", filepath.Join(bin, "watched"), "-ldl").CombinedOutput()
-	if err != nil {
-		t.Fatalf("compiling testdata/watched.c: %v\n%s", err, out)
+	attach := filepath.Join(bin, "attach.so")
+	// The shim's half of the watching is compiled against a stand-in for torch.
+	for _, command := range [][]string{
+		{"gcc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "testdata/watched.c", "-o", filepath.Join(bin, "watched"), "-ldl"},
+		{"g++", "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread", "-Itestdata/torch", "-I../../hooks/torch",
+			"-I../../hooks/capture", "testdata/torch/attach.cpp", "-o", attach},
+	} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", command, err, out)
+		}
 	}
 	runScripts(t, "testdata/script/native", func(env *testscript.Env) error {
 		env.Setenv("PATH", bin+string(filepath.ListSeparator)+env.Getenv("PATH"))
 		env.Setenv("MEMPROF_CACHE", cache)
 		env.Setenv("RANK", "0")
+		env.Setenv("ATTACH", attach)
 		return nil
 	})
 }

@@ -2,6 +2,7 @@
 // the test knows.
 //
 //   watched ITERATIONS
+//   watched load FILE WHAT    calls run(WHAT) of a library instead
 //
 // Blocks are multiples of 512 bytes. 1,000,000 bytes stay for good; each iteration takes
 // 3,000,000 and 100, and gives them back, the smaller one to wait for another stream. Two
@@ -59,7 +60,20 @@ static void done(uint64_t addr, uint64_t size) {
   sums.active -= rounded(size);
 }
 
+static int load(const char *file, const char *what) {
+  void *library = dlopen(file, RTLD_LAZY);
+  int (*run)(const char *);
+  if (library == NULL) {
+    fputs(dlerror(), stderr);
+    return 8;
+  }
+  void *symbol = dlsym(library, "run");
+  memcpy(&run, &symbol, sizeof run);
+  return run(what);
+}
+
 int main(int argc, char **argv) {
+  if (argc == 4 && strcmp(argv[1], "load") == 0) return load(argv[2], argv[3]);
   const char *allocator = getenv("MEMPROF_ALLOCATOR");
   if (argc != 2 || allocator == NULL || strcmp(allocator, "native") != 0) return 0;
   find("memprof_watch_device", &watch_device);
