@@ -28,6 +28,13 @@
 //
 // Shares are of used there. Unexplained is printed as it comes out, also below zero.
 //
+// # Who holds what
+//
+// Tables of holders have every block of their instant once: the groups that are listed and the
+// line for the others add up to the last line. Stacks are printed with the innermost frame first,
+// on a line with the numbers, and its callers below. Of the first requests that failed a table
+// tells the same at that moment. JSON has more groups and whole stacks.
+//
 // # Plots
 //
 // Each device of a process gets four figures of 1200 × 700 pixels: "timeline" (the three curves
