@@ -124,7 +124,7 @@ func (a *analyzer) attribute(d *device, blocks []block, at Instant) (Attribution
 		stacks.merge(a.stacks.canonical(stack), sums)
 	}
 	result.Stacks = stacks.breakdown(a.opt.Top, a.stackGroup)
-	result.divide(owners, a.opt.Top)
+	result.divide(owners, a.opt.Groups)
 	return result, result.check(at)
 }
 

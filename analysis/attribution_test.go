@@ -93,7 +93,7 @@ func oneStep(t *testing.T) *modeltest.Recorder {
 }
 
 func TestHoldersOfAStep(t *testing.T) {
-	d := run(t, oneStep(t), Options{Top: 3}).Devices[0]
+	d := run(t, oneStep(t), Options{Top: 3, Groups: 3}).Devices[0]
 	want := map[string][]string{
 		"categories": {"activations 73000", "workspace 60000", "inputs 4000", "optimizer 2000", "gradients 1001", "weights 1000", "other 7"},
 		"phases":     {"forward 73000", "backward 61001", "data 4000", "other 3007"},
@@ -356,7 +356,7 @@ func TestLeakByStack(t *testing.T) {
 
 // A breakdown that lost a block, or a byte, is an error.
 func TestBreakdownsAreChecked(t *testing.T) {
-	d := run(t, oneStep(t), Options{Top: 2}).Devices[0]
+	d := run(t, oneStep(t), Options{Top: 2, Groups: 2}).Devices[0]
 	if err := d.Held.check(d.Peak); err != nil {
 		t.Fatal(err)
 	}

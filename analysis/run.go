@@ -33,13 +33,15 @@ type Options struct {
 
 	MaxPoints  int // of a Series; default 4096, at least 2
 	MaxGrowths int // kept of each device, and OOMs likewise; default 10,000
-	Top        int // holders in each list; default 10
+	Top        int // holders in each list, stacks in a Breakdown; default 10
+	Groups     int // modules in a Breakdown; default 64
 }
 
 func (o Options) withDefaults() Options {
 	o.MaxPoints = max(2, cmp.Or(o.MaxPoints, 4096))
 	o.MaxGrowths = cmp.Or(o.MaxGrowths, 10_000)
 	o.Top = cmp.Or(o.Top, 10)
+	o.Groups = cmp.Or(o.Groups, 64)
 	if o.Text == nil {
 		o.Text = func(int32) string { return "" }
 	}

@@ -8,12 +8,13 @@ import (
 
 // How much of a breakdown a table shows; JSON has more.
 const (
-	modulesShown = 12
-	depthsShown  = 3
-	treeShown    = 24
-	stacksShown  = 6
-	framesShown  = 6
-	phasesShown  = 6 // as columns
+	modulesShown  = 12
+	depthsShown   = 3
+	childrenShown = 5 // of a module in the tree
+	treeShown     = 30
+	stacksShown   = 6
+	framesShown   = 6
+	phasesShown   = 6 // as columns
 )
 
 // nameWidth is the room for a module's path or a frame.
@@ -153,13 +154,15 @@ func (t heldTable) tree(held *analysis.Attribution) section {
 		if depth == len(depths) {
 			return
 		}
-		for i := range depths[depth].Groups {
-			g := &depths[depth].Groups[i]
-			inside := depth == 0 || strings.HasPrefix(g.Name, parent+".") && strings.Count(g.Name, ".") == depth
-			if !inside || g.Name == "" {
-				continue
+		indent := strings.Repeat("  ", depth)
+		children := inside(&depths[depth], parent, depth)
+		for i, g := range children {
+			if left := len(children) - i; i >= childrenShown && left > 1 {
+				gap := make([]cell, len(s.columns))
+				gap[0].text = indent + "… " + formatCount(int64(left)) + " more"
+				s.rows = append(s.rows, toned(faint, gap))
+				return
 			}
-			indent := strings.Repeat("  ", depth)
 			s.rows = append(s.rows, t.row(indent+shorten(g.Name, nameWidth-len(indent)), g))
 			list(depth+1, g.Name)
 		}
@@ -167,6 +170,18 @@ func (t heldTable) tree(held *analysis.Attribution) section {
 	list(0, "")
 	s.elide(treeShown, 0)
 	return s
+}
+
+// inside are the groups of a depth, from 0, that lie below a module of the depth above.
+func inside(b *analysis.Breakdown, parent string, depth int) []*analysis.Group {
+	var children []*analysis.Group
+	for i := range b.Groups {
+		g := &b.Groups[i]
+		if g.Name != "" && (depth == 0 || strings.HasPrefix(g.Name, parent+".") && strings.Count(g.Name, ".") == depth) {
+			children = append(children, g)
+		}
+	}
+	return children
 }
 
 // stacks lists those that allocated most, the innermost frame first.
