@@ -18,10 +18,10 @@ type jsonBooks struct {
 type jsonBook struct {
 	TimeNS            *int64        `json:"time_ns"`
 	Tensors           int64         `json:"tensors"`
-	Internal          int64         `json:"internal"`
+	Internal          *int64        `json:"internal"`
 	Pending           int64         `json:"pending"`
-	Reserve           int64         `json:"reserve"`
-	External          int64         `json:"external"`
+	Reserve           *int64        `json:"reserve"`
+	External          *int64        `json:"external"`
 	Unsplit           int64         `json:"unsplit,omitempty"` // internal, reserve and external of a watched allocator
 	Libraries         []jsonLibrary `json:"libraries"`
 	OtherLibraries    int64         `json:"other_libraries"`
@@ -63,8 +63,14 @@ func newJSONBooks(b *analysis.Books) *jsonBooks {
 }
 
 func newJSONBook(b *analysis.Book) *jsonBook {
+	told := func(bytes int64) *int64 {
+		if b.At.Unsplit != 0 && bytes == 0 { // all of it is a watched allocator's
+			return nil
+		}
+		return &bytes
+	}
 	j := &jsonBook{
-		TimeNS: known(b.At.Time), Tensors: b.At.T, Internal: b.At.Rounding + b.At.Slack, Pending: b.At.Pending, Reserve: b.At.Reserve, External: b.At.External,
+		TimeNS: known(b.At.Time), Tensors: b.At.T, Internal: told(b.At.Rounding + b.At.Slack), Pending: b.At.Pending, Reserve: told(b.At.Reserve), External: told(b.At.External),
 		Unsplit:   b.At.Unsplit,
 		Libraries: []jsonLibrary{}, OtherLibraries: b.Other(),
 		Context: b.Context, Modules: b.Modules, Loads: b.Loads, Graphs: b.Graphs, ContextAndModules: b.Overhead(), ContextIsAll: b.ContextIsAll, Pools: b.Pools,

@@ -185,3 +185,29 @@ func TestWatchedFigures(t *testing.T) {
 		}
 	}
 }
+
+// In the books a watched allocator has one term for what is not asked for, and no zeros beside it.
+func TestWatchedBooks(t *testing.T) {
+	r := watchedResult(8 << 20)
+	d := &r.Devices[0]
+	d.Holdings.Peak.At, d.Holdings.Final.At = d.Peak, d.Final
+	analysis.CloseBooks([]analysis.Member{{Result: r, Device: d, GPU: -1}}, nil, "")
+	d.Books.Peak.Context, d.Books.End.Context = 1<<20, 1<<20
+	var out bytes.Buffer
+	if err := Text(&out, []*analysis.Result{r}, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	section := squeezed(table(t, out.String(), "The books"))
+	if !strings.Contains(section, "│ not told apart │ 13 MiB │") || !strings.Contains(section, "│ tensors │ 6 MiB │") {
+		t.Error(section)
+	}
+	for _, name := range []string{"│ internal │", "│ reserve │", "│ external │"} {
+		if strings.Contains(section, name) {
+			t.Errorf("%s in %s", name, section)
+		}
+	}
+	book := newJSONBooks(d.Books).Peak
+	if book.Internal != nil || book.Reserve != nil || book.External != nil || book.Unsplit != 13<<20 {
+		t.Errorf("%+v", book)
+	}
+}

@@ -65,18 +65,20 @@ type booksTerm struct {
 	bytes         func(*analysis.Book) int64
 	tone          tone
 	needsReading  bool
+	ofChunks      bool // not told of a watched allocator
 }
 
 // booksTerms are the lines that add up to what is used, without their sum.
 func booksTerms(b *analysis.Books) []booksTerm {
 	terms := []booksTerm{
 		{name: "tensors", meaning: "asked for, live", bytes: func(b *analysis.Book) int64 { return b.At.T }},
-		{name: "internal", meaning: "rounding and slack", bytes: func(b *analysis.Book) int64 { return b.At.Rounding + b.At.Slack }},
+		{name: "internal", meaning: "rounding and slack", bytes: func(b *analysis.Book) int64 { return b.At.Rounding + b.At.Slack }, ofChunks: true},
 		{name: "pending", meaning: "freed, waiting", bytes: func(b *analysis.Book) int64 { return b.At.Pending }},
-		{name: "reserve", meaning: "mapped ahead of need", bytes: func(b *analysis.Book) int64 { return b.At.Reserve }},
-		{name: "external", meaning: "holes, free now", bytes: func(b *analysis.Book) int64 { return b.At.External }, tone: warned},
+		{name: "reserve", meaning: "mapped ahead of need", bytes: func(b *analysis.Book) int64 { return b.At.Reserve }, ofChunks: true},
+		{name: "external", meaning: "holes, free now", bytes: func(b *analysis.Book) int64 { return b.At.External }, tone: warned, ofChunks: true},
 	}
 	if b.Peak.At.Unsplit != 0 || b.End.At.Unsplit != 0 {
+		terms = slices.DeleteFunc(terms, func(t booksTerm) bool { return t.ofChunks && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
 		terms = append(terms, booksTerm{name: "not told apart", meaning: "internal, reserve, external", bytes: func(b *analysis.Book) int64 { return b.At.Unsplit }, tone: warned})
 	}
 	terms = append(terms, libraryTerms(b)...)
