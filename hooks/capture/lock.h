@@ -7,6 +7,7 @@
 #define MEMPROF_LOCK_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 struct lock {
   _Atomic(int) state;
@@ -19,6 +20,11 @@ void lock_wake(struct lock *lock);
 static inline void lock_take(struct lock *lock) {
   int free = 0;
   if (!atomic_compare_exchange_strong_explicit(&lock->state, &free, 1, memory_order_acquire, memory_order_relaxed)) lock_wait(lock);
+}
+
+static inline bool lock_try(struct lock *lock) {
+  int free = 0;
+  return atomic_compare_exchange_strong_explicit(&lock->state, &free, 1, memory_order_acquire, memory_order_relaxed);
 }
 
 static inline void lock_give(struct lock *lock) {

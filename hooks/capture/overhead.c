@@ -1,7 +1,9 @@
 // overhead.c - see overhead.h.
+#define _GNU_SOURCE
 #include "overhead.h"
 
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "arena.h"
 #include "hook.h"
@@ -10,7 +12,7 @@
 #include "outside.h"
 #include "spool.h"
 
-enum { DEVICES = 64 };
+enum { DEVICES = 64, TRIES = 200, PAUSE_US = 50 };
 
 // Held while the readings of one instant are taken, never across a call that may wait for
 // the device. Taken before a device's lock.
@@ -35,13 +37,23 @@ void overhead_note(int device, int64_t bytes, uint32_t context) {
 
 bool overhead_noted(int device) { return device >= 0 && device < DEVICES && atomic_load(&noted[device]) != 0; }
 
+// Not taken at any price: the caller may be inside a library whose own lock the holder waits
+// for, in an allocator that this library gave to torch.
+static bool keep_from_mapping(struct gpu *gpu) {
+  if (gpu == NULL) return true;
+  for (int i = 0; i < TRIES; i++) {
+    if (lock_try(&gpu->lock)) return true;
+    usleep(PAUSE_US);
+  }
+  return false;
+}
+
 // Used bytes that no event accounts for. Our arenas cannot map meanwhile.
 static bool unaccounted(int device, int64_t *bytes) {
   struct gpu *gpu = gpu_existing(device);
   size_t free_bytes, total;
   int current;
-  if (driver_get()->context_device(&current) != DRIVER_OK || current != device) return false;
-  if (gpu != NULL) lock_take(&gpu->lock);
+  if (driver_get()->context_device(&current) != DRIVER_OK || current != device || !keep_from_mapping(gpu)) return false;
   const uint64_t mapped = gpu != NULL ? gpu->mapped : 0;
   const bool told = driver_get()->memory_info(&free_bytes, &total) == DRIVER_OK;
   if (gpu != NULL) lock_give(&gpu->lock);

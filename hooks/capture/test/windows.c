@@ -1,6 +1,7 @@
 // windows.c - growth of used memory is told once and by the right one, whoever else takes
 // memory meanwhile; and the hook's own calls pass unseen.
 #define _GNU_SOURCE
+#include "../arena.h"
 #include "../interpose.h"
 #include "../memprof.h"
 #include "../outside.h"
@@ -133,6 +134,25 @@ static void test_threads(void) {
   CHECK(wrong <= 4 * 65536 && wrong >= -4 * 65536);
 }
 
+// Somebody holds the device's lock and waits for what this thread has: nothing is measured,
+// and nobody waits for ever.
+static void test_lock_is_not_waited_for(void) {
+  struct overhead window;
+  gpu_start();
+  CHECK(memprof_malloc(MiB, 0, NULL) != NULL);
+  struct gpu *gpu = gpu_get(0);
+  lock_take(&gpu->lock);
+  overhead_begin(&window);
+  CHECK_EQUAL(window.device, -1);
+  lock_give(&gpu->lock);
+  overhead_begin(&window);
+  load_code(2 * MiB);
+  lock_take(&gpu->lock);
+  overhead_end(&window, 0);
+  lock_give(&gpu->lock);
+  check_overheads(0);
+}
+
 static void test_own_calls_pass_unseen(void) {
   void *ptr = NULL, *too_much = NULL;
   gpu_start();
@@ -190,6 +210,7 @@ int main(int argc, char **argv) {
       {"windows overlap", test_windows_overlap, {"MEMPROF_SIM_MEMORY", "1g"}},
       {"no window in capture", test_no_window_in_capture, {"MEMPROF_SIM_MEMORY", "1g"}},
       {"threads", test_threads, {"MEMPROF_SIM_MEMORY", "4g"}},
+      {"lock is not waited for", test_lock_is_not_waited_for, {"MEMPROF_SIM_MEMORY", "1g"}},
       {"own calls pass unseen", test_own_calls_pass_unseen, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed"}},
       {"outside", test_outside, {NULL}},
   };
