@@ -9,15 +9,18 @@
         memprof.iteration()
 
 Outside `memprof record` every function does nothing, so that a script may keep its
-marks. Inside, optimizer steps mark iterations by themselves; the first call of
-`iteration()` takes over from them.
+marks. Inside, torch's own phases, modules and optimizer steps are told by themselves;
+the first call of `iteration()` takes over from the steps.
 """
 
 from contextlib import contextmanager
 
 from memprof import _native
 
-__all__ = ["iteration", "phase", "recording"]
+__all__ = ["CATEGORIES", "iteration", "label", "phase", "recording"]
+
+# What a block may be labelled as; the rest is told from how it is used.
+CATEGORIES = ("weights", "gradients", "optimizer", "inputs", "kv_cache")
 
 
 def recording():
@@ -48,3 +51,17 @@ def phase(name):
         yield
     finally:
         lib.memprof_phase_end(text)
+
+
+def label(tensor, category, name=""):
+    """Says what the memory of a tensor holds: one of CATEGORIES, and a name of its own.
+
+    It is said of the block of memory, for as long as that lives; the last label counts.
+    Takes torch's tensors and whatever has a `__cuda_array_interface__`.
+    """
+    if category not in CATEGORIES:
+        raise ValueError("category %r: want one of %s" % (category, ", ".join(CATEGORIES)))
+    if _native.library() is not None:
+        from memprof import _labels
+
+        _labels.label(tensor, category, name)

@@ -7,6 +7,7 @@ has moved, which the addresses of the first and last of them tell. No reference 
 outlives the function that looks at it.
 """
 
+import sys
 import weakref
 from array import array
 from collections import deque
@@ -36,6 +37,25 @@ def addresses_of(tensor, plain):
     return tuple(a for name in flatten(tensor)[0] for a in addresses_of(getattr(tensor, name), plain))
 
 
+def plain_types(torch):
+    """The types of tensors that have data of their own."""
+    return {torch.Tensor, torch.nn.Parameter, getattr(torch.nn.parameter, "Buffer", torch.Tensor)}
+
+
+@_native.harmless
+def label(tensor, category, name):
+    """Labels one tensor, of torch or of any library that tells where its data is."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        addresses = addresses_of(tensor, plain_types(torch))
+    else:
+        addresses = (tensor.__cuda_array_interface__["data"][0],)
+    batch = Batch()
+    for address in addresses:
+        batch.add(address, _native.context(category=category, name=name))
+    batch.send()
+
+
 class Batch:
     """Labels on their way to the hook, all in one call."""
 
@@ -57,8 +77,7 @@ class Labels:
     """Labels what optimizers and modules hold."""
 
     def __init__(self, torch):
-        parameter = torch.nn.parameter
-        self._plain = {torch.Tensor, torch.nn.Parameter, getattr(parameter, "Buffer", torch.Tensor)}
+        self._plain = plain_types(torch)
         self._optimizers = {}  # id to _Optimizer
         self._names = {}  # id of a parameter to (weak reference, name)
         self._contexts = {}  # (category, name) to a context's number

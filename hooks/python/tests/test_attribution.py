@@ -393,6 +393,26 @@ class AttributionTest(unittest.TestCase):
             "[(1024, 'kv_cache 0.keys'), (1280, 'kv_cache 0.values'), (2048, 'kv_cache 1.keys'), (2304, 'kv_cache 1.values')]",
         )
 
+    def test_labels_of_the_scripts_own(self):
+        self.check(
+            """
+            from torch import Tensor
+            class Array: __cuda_array_interface__ = {"data": (2048, False)}
+            memprof.label(Tensor(1024), "kv_cache", name="layer\t0")
+            memprof.label(Array(), category="inputs")
+            memprof.label("no tensor", category="inputs")
+            print([c[1].decode() for c in calls if c[0] == "problem"])
+            print(labels())
+            try: memprof.label(Tensor(1024), "weight")
+            except ValueError as error: print(error)
+            """,
+            """
+            ["attribution: label: AttributeError: 'str' object has no attribute '__cuda_array_interface__'"]
+            [(1024, 'kv_cache layer 0'), (2048, 'inputs')]
+            category 'weight': want one of weights, gradients, optimizer, inputs, kv_cache
+            """,
+        )
+
     def test_tensors_are_not_kept(self):
         self.check(
             """

@@ -78,6 +78,7 @@ class InjectTest(unittest.TestCase):
             """
             import memprof
             memprof.iteration()
+            memprof.label(None, "weights")
             with memprof.phase("x"): pass
             print(memprof.recording())
             """,
