@@ -32,10 +32,13 @@ bool interpose_own(void) { return own > 0; }
 
 void *call_enter(struct call *call) {
   call->outermost = depth++ == 0 && own == 0;
+  if (depth == 1) outside_enter();
   return call_real(call);
 }
 
-void call_leave(void) { depth--; }
+void call_leave(void) {
+  if (--depth == 0) outside_leave();
+}
 
 int call_device(void) {
   static struct entry entry = {.name = "cudaGetDevice"};
@@ -192,14 +195,14 @@ void *interpose_malloc(size_t bytes, int device) {
   if (set == NULL || real == NULL) return NULL;
   const int before = call_device();
   void *ptr = NULL;
-  depth++;
+  if (depth++ == 0) outside_enter();
   if (set(device) == CUDA_OK && real(&ptr, bytes) == CUDA_OK) {
     note(&call, MEMPROF_EXTERNAL_ALLOC, MEMORY_DEVICE, ptr, bytes, device, NULL);
     outside_add((uintptr_t)ptr, bytes, device, false);
     atomic_store(&handed_out, true);
   }
   if (before != device) set(before);
-  depth--;
+  call_leave();
   return ptr;
 }
 
@@ -209,10 +212,10 @@ bool interpose_free(void *ptr) {
   if (!atomic_load(&handed_out)) return false;
   cuda_error (*real)(void *) = entry_real(&entry);
   if (real == NULL) return false;
-  depth++;
+  if (depth++ == 0) outside_enter();
   note(&call, MEMPROF_EXTERNAL_FREE, MEMORY_DEVICE, ptr, 0, call_device(), NULL);
   outside_remove((uintptr_t)ptr);
   real(ptr);
-  depth--;
+  call_leave();
   return true;
 }

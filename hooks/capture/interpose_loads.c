@@ -30,7 +30,7 @@ enum {
 };
 #define CALL(which) (&(struct call){.entry = &interpose_loads[which], .from = __builtin_return_address(0)})
 
-// A call in its window.
+// A call in its window. It is no allocation, and those within it are seen.
 struct load {
   const struct call *call;
   struct overhead window;
@@ -38,14 +38,12 @@ struct load {
 
 static void *load_begin(struct load *load, struct call *call) {
   load->call = call;
-  void *real = call_enter(call);
   overhead_begin(&load->window);
-  return real;
+  return entry_real(call->entry);
 }
 
 static cuda_error load_end(const struct load *load, cuda_error error, uint32_t context) {
   overhead_end(&load->window, context);
-  call_leave();
   return error;
 }
 
@@ -68,41 +66,37 @@ static cuda_error derived(const struct load *load, cuda_error error, const void 
 
 EXPORT cuda_error cuDevicePrimaryCtxRetain(void **context, int device) {
   struct overhead_context making;
-  cuda_error (*real)(void **, int) = call_enter(CALL(RETAIN));
+  cuda_error (*real)(void **, int) = entry_real(&interpose_loads[RETAIN]);
   overhead_context_begin(&making, device, true);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, device);
   if (error == CUDA_OK) overhead_context_end(&making);
-  call_leave();
   return error;
 }
 
 EXPORT cuda_error cuCtxCreate_v2(void **context, unsigned flags, int device) {
   struct overhead_context making;
-  cuda_error (*real)(void **, unsigned, int) = call_enter(CALL(CREATE_V2));
+  cuda_error (*real)(void **, unsigned, int) = entry_real(&interpose_loads[CREATE_V2]);
   overhead_context_begin(&making, device, false);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, flags, device);
   if (error == CUDA_OK) overhead_context_end(&making);
-  call_leave();
   return error;
 }
 
 EXPORT cuda_error cuCtxCreate_v3(void **context, void *affinity, int count, unsigned flags, int device) {
   struct overhead_context making;
-  cuda_error (*real)(void **, void *, int, unsigned, int) = call_enter(CALL(CREATE_V3));
+  cuda_error (*real)(void **, void *, int, unsigned, int) = entry_real(&interpose_loads[CREATE_V3]);
   overhead_context_begin(&making, device, false);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, affinity, count, flags, device);
   if (error == CUDA_OK) overhead_context_end(&making);
-  call_leave();
   return error;
 }
 
 EXPORT cuda_error cuCtxCreate_v4(void **context, void *parameters, unsigned flags, int device) {
   struct overhead_context making;
-  cuda_error (*real)(void **, void *, unsigned, int) = call_enter(CALL(CREATE_V4));
+  cuda_error (*real)(void **, void *, unsigned, int) = entry_real(&interpose_loads[CREATE_V4]);
   overhead_context_begin(&making, device, false);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, parameters, flags, device);
   if (error == CUDA_OK) overhead_context_end(&making);
-  call_leave();
   return error;
 }
 

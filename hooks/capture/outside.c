@@ -2,6 +2,7 @@
 // moves up those that were pushed past it, so that the table needs no marks.
 #include "outside.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "lock.h"
@@ -84,6 +85,27 @@ void outside_remove(uint64_t addr) {
   lock_give(&lock);
 }
 
+static _Atomic int under_way;
+static _Atomic unsigned turn;
+static __thread int mine;  // of those under way: 0 or 1
+
+void outside_enter(void) {
+  mine++;
+  atomic_fetch_add(&under_way, 1);
+  atomic_fetch_add(&turn, 1);
+}
+
+void outside_leave(void) {
+  mine--;
+  atomic_fetch_sub(&under_way, 1);
+}
+
+unsigned outside_turn(bool *quiet) {
+  const unsigned now = atomic_load(&turn);
+  *quiet = atomic_load(&under_way) == mine;
+  return now;
+}
+
 static int64_t sum(const int64_t *sums, int device) {
   if (device < 0 || device >= DEVICES) return 0;
   lock_take(&lock);
@@ -95,4 +117,7 @@ static int64_t sum(const int64_t *sums, int device) {
 int64_t outside_bytes(int device) { return sum(plain, device); }
 int64_t outside_pooled_bytes(int device) { return sum(pooled_sum, device); }
 
-void outside_forget(void) { lock = (struct lock){0}; }
+void outside_forget(void) {
+  lock = (struct lock){0};
+  atomic_store(&under_way, 0);
+}

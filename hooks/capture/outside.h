@@ -13,6 +13,13 @@
 void outside_add(uint64_t addr, size_t bytes, int device, bool pooled);
 void outside_remove(uint64_t addr);
 
+// Around a call that may take or give memory. Meanwhile the device and these sums may differ.
+void outside_enter(void);
+void outside_leave(void);
+
+// Changes with each such call; true in *quiet while no other thread has one under way.
+unsigned outside_turn(bool *quiet);
+
 // Bytes held now, as they were asked for.
 int64_t outside_bytes(int device);
 int64_t outside_pooled_bytes(int device);

@@ -12,7 +12,7 @@
 #include "outside.h"
 #include "spool.h"
 
-enum { DEVICES = 64, TRIES = 200, PAUSE_US = 50 };
+enum { DEVICES = 64, TRIES = 20, PAUSE_US = 50 };
 
 // Held while the readings of one instant are taken, never across a call that may wait for
 // the device. Taken before a device's lock.
@@ -37,32 +37,35 @@ void overhead_note(int device, int64_t bytes, uint32_t context) {
 
 bool overhead_noted(int device) { return device >= 0 && device < DEVICES && atomic_load(&noted[device]) != 0; }
 
-// Not taken at any price: the caller may be inside a library whose own lock the holder waits
-// for, in an allocator that this library gave to torch.
-static bool keep_from_mapping(struct gpu *gpu) {
-  if (gpu == NULL) return true;
+// Used bytes that no event accounts for, read while nobody takes or gives any. False: it was
+// not possible at once, because somebody does or holds the device's lock. Neither is waited
+// for: the caller may be inside a library whose own lock the other waits for.
+static bool try_unaccounted(int device, struct gpu *gpu, int64_t *bytes) {
+  size_t free_bytes, total;
+  bool quiet, still;
+  int64_t pools = 0;
+  if (gpu != NULL && !lock_try(&gpu->lock)) return false;
+  const unsigned turn = outside_turn(&quiet);
+  bool told = quiet && driver_get()->memory_info(&free_bytes, &total) == DRIVER_OK;
+  if (told) {
+    if (!pools_reserved(device, &pools)) pools = outside_pooled_bytes(device);
+    const int64_t others = outside_bytes(device) + pools + atomic_load(&noted[device]) - pools_noted[device];
+    *bytes = (int64_t)(total - free_bytes) - (gpu != NULL ? (int64_t)gpu->mapped : 0) - others;
+    told = outside_turn(&still) == turn;
+  }
+  if (gpu != NULL) lock_give(&gpu->lock);
+  return told;
+}
+
+static bool unaccounted(int device, int64_t *bytes) {
+  struct gpu *gpu = gpu_existing(device);
+  int current;
+  if (driver_get()->context_device(&current) != DRIVER_OK || current != device) return false;
   for (int i = 0; i < TRIES; i++) {
-    if (lock_try(&gpu->lock)) return true;
+    if (try_unaccounted(device, gpu, bytes)) return true;
     usleep(PAUSE_US);
   }
   return false;
-}
-
-// Used bytes that no event accounts for. Our arenas cannot map meanwhile.
-static bool unaccounted(int device, int64_t *bytes) {
-  struct gpu *gpu = gpu_existing(device);
-  size_t free_bytes, total;
-  int current;
-  if (driver_get()->context_device(&current) != DRIVER_OK || current != device || !keep_from_mapping(gpu)) return false;
-  const uint64_t mapped = gpu != NULL ? gpu->mapped : 0;
-  const bool told = driver_get()->memory_info(&free_bytes, &total) == DRIVER_OK;
-  if (gpu != NULL) lock_give(&gpu->lock);
-  if (!told) return false;
-  int64_t pools = 0;
-  if (!pools_reserved(device, &pools)) pools = outside_pooled_bytes(device);
-  const int64_t others = outside_bytes(device) + pools + atomic_load(&noted[device]) - pools_noted[device];
-  *bytes = (int64_t)(total - free_bytes) - (int64_t)mapped - others;
-  return true;
 }
 
 void overhead_begin(struct overhead *window) {
