@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/memprof/memprof/analysis"
 )
 
@@ -209,5 +211,26 @@ func TestWatchedBooks(t *testing.T) {
 	book := newJSONBooks(d.Books).Peak
 	if book.Internal != nil || book.Reserve != nil || book.External != nil || book.Unsplit != 13<<20 {
 		t.Errorf("%+v", book)
+	}
+}
+
+func TestClosedUp(t *testing.T) {
+	m := analysis.AddressMap{Arenas: []analysis.ArenaMap{{Base: 5, Extent: 1 << 40, Spans: []analysis.Span{
+		{Start: 0, Bytes: 100, Kind: analysis.SpanLive}, {Start: 100, Bytes: 60, Kind: analysis.SpanUnsplit},
+		{Start: 160, Bytes: 1 << 39, Kind: analysis.SpanUnmapped}, {Start: 1<<39 + 160, Bytes: 80, Kind: analysis.SpanLive},
+		{Start: 1<<39 + 240, Bytes: 7, Kind: analysis.SpanUnmapped}, {Start: 1<<39 + 247, Bytes: 160, Kind: analysis.SpanUnsplit},
+	}}}}
+	// 400 are mapped: a gap has room for 6.
+	want := analysis.ArenaMap{Base: 5, Extent: 100 + 60 + 6 + 80 + 6 + 160, Spans: []analysis.Span{
+		{Start: 0, Bytes: 100, Kind: analysis.SpanLive}, {Start: 100, Bytes: 60, Kind: analysis.SpanUnsplit},
+		{Start: 160, Bytes: 6, Kind: analysis.SpanUnmapped}, {Start: 166, Bytes: 80, Kind: analysis.SpanLive},
+		{Start: 246, Bytes: 6, Kind: analysis.SpanUnmapped}, {Start: 252, Bytes: 160, Kind: analysis.SpanUnsplit},
+	}}
+	before := m.Arenas[0].Extent
+	if diff := cmp.Diff(want, closedUp(m).Arenas[0]); diff != "" {
+		t.Error(diff)
+	}
+	if m.Arenas[0].Extent != before || m.Arenas[0].Spans[2].Bytes != 1<<39 {
+		t.Error("the result of the analysis was changed")
 	}
 }

@@ -40,13 +40,20 @@ var spanNames = [...]string{
 // arena is the same number of bytes.
 func mapFigure(r *analysis.Result, d *analysis.DeviceResult) Figure {
 	f := Figure{Name: "map", title: "addresses at the peak instant"}
-	arenas, dropped, droppedBytes := drawnArenas(d.Map)
+	layout := d.Map
+	if d.Sampled != nil {
+		layout = closedUp(layout)
+	}
+	arenas, dropped, droppedBytes := drawnArenas(layout)
 	if len(arenas) == 0 {
 		f.subtitle = "no memory was mapped on this device"
 		f.body = message("nothing to draw: no memory was mapped on this device")
 		return f
 	}
 	f.subtitle = instantLine(d, d.Map.At) + "; colours mix where pieces are finer than a pixel"
+	if d.Sampled != nil {
+		f.subtitle += "; gaps between segments are drawn short"
+	}
 	if dropped > 0 {
 		f.subtitle += fmt.Sprintf("; %s (%s) not drawn", plural(int64(dropped), "smaller arena"), FormatSize(droppedBytes))
 	}
@@ -124,7 +131,11 @@ func mapLegend(arenas []analysis.ArenaMap, watched bool) []legendEntry {
 			rare = true
 		}
 		if bytes > 0 || !rare {
-			entries = append(entries, swatch(spanColors[kind], spanNames[kind]+" "+FormatSize(bytes)))
+			name := spanNames[kind] + " " + FormatSize(bytes)
+			if watched && analysis.SpanKind(kind) == analysis.SpanUnmapped {
+				name = spanNames[kind] // closed up
+			}
+			entries = append(entries, swatch(spanColors[kind], name))
 		}
 	}
 	return entries

@@ -28,3 +28,33 @@ func sampledDot() draw.GlyphStyle {
 func sampledLegend() legendEntry {
 	return legendEntry{"provided (C), where it was read", func(c draw.Canvas) { c.DrawGlyphNoClip(sampledDot(), c.Center()) }}
 }
+
+// closedUp is a layout with short gaps. The segments of a watched allocator lie where the driver
+// puts them, hundreds of GiB apart: drawn to scale there would be nothing to see but gaps.
+// A gap takes at most a 64th of what is mapped in its arena, and all of them a quarter.
+func closedUp(m analysis.AddressMap) analysis.AddressMap {
+	arenas := make([]analysis.ArenaMap, len(m.Arenas))
+	for i, a := range m.Arenas {
+		gaps := int64(0)
+		for _, s := range a.Spans {
+			if s.Kind == analysis.SpanUnmapped {
+				gaps++
+			}
+		}
+		longest := mappedBytes(a) / max(64, 4*gaps)
+		at := int64(0)
+		spans := make([]analysis.Span, len(a.Spans))
+		for k, s := range a.Spans {
+			s.Start = at
+			if s.Kind == analysis.SpanUnmapped {
+				s.Bytes = min(s.Bytes, longest)
+			}
+			at += s.Bytes
+			spans[k] = s
+		}
+		a.Spans, a.Extent = spans, at
+		arenas[i] = a
+	}
+	m.Arenas = arenas
+	return m
+}
