@@ -41,6 +41,7 @@ struct entry {
   const char *asked;  // the name that cuGetProcAddress is asked for; NULL: a runtime function
   int since;          // the CUDA version whose program means this variant, 1000 * major + 10 * minor
   bool per_thread;    // stream 0 is the calling thread's own
+  bool exact;         // a wrong guess at the variant would pass wrong arguments
   void *_Atomic real;       // for all callers
   void *_Atomic looked_up;  // where there is none for all: what a dlsym was answered
 };

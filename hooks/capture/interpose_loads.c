@@ -191,11 +191,12 @@ EXPORT cuda_error cuFuncLoad(void *function) {
 }
 
 #define DRIVER(function, base, version) {.name = #function, .ours = function, .asked = #base, .since = version}
+#define EXACT(function, base) {.name = #function, .ours = function, .asked = #base, .exact = true}
 struct entry interpose_loads[] = {
     [RETAIN] = DRIVER(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000),
-    [CREATE_V2] = DRIVER(cuCtxCreate_v2, cuCtxCreate, 3020),
-    [CREATE_V3] = DRIVER(cuCtxCreate_v3, cuCtxCreate, 11040),
-    [CREATE_V4] = DRIVER(cuCtxCreate_v4, cuCtxCreate, 12050),
+    [CREATE_V2] = EXACT(cuCtxCreate_v2, cuCtxCreate),
+    [CREATE_V3] = EXACT(cuCtxCreate_v3, cuCtxCreate),
+    [CREATE_V4] = EXACT(cuCtxCreate_v4, cuCtxCreate),
     [SET_LIMIT] = DRIVER(cuCtxSetLimit, cuCtxSetLimit, 3010),
     [LOAD] = DRIVER(cuModuleLoad, cuModuleLoad, 2000),
     [LOAD_DATA] = DRIVER(cuModuleLoadData, cuModuleLoadData, 2000),

@@ -47,7 +47,7 @@ static struct entry *meant(const char *asked, int version, bool per_thread) {
   for (int i = 0; i < TABLES; i++) {
     for (struct entry *entry = tables[i]; entry->name != NULL; entry++) {
       if (entry->asked == NULL || strcmp(entry->asked, asked) != 0 || entry->since > version) continue;
-      if (entry->per_thread && !per_thread) continue;
+      if (entry->exact || (entry->per_thread && !per_thread)) continue;
       // Few functions have a variant for threads: the common one stands in.
       const bool better = best == NULL || (entry->per_thread == best->per_thread ? entry->since > best->since : entry->per_thread);
       if (better) best = entry;
