@@ -46,6 +46,7 @@ class _Attribution:
         graph_module = getattr(getattr(torch, "fx", None), "GraphModule", ())
         self.modules = _modules.Modules(self.phases, self.iterations, self.labels, self.threads, named, graph_module)
         self.is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+        self.is_tracing = _tracing(torch, self.is_compiling)
         self._wrap_optimizers(level != "none")
         if level != "none":
             self._wrap_data()
@@ -92,28 +93,39 @@ class _Attribution:
         run = getattr(graph, "_engine_run_backward", None)
         if run is None:
             return
-        wrapped = _phases.wrap_backward(run, self.phases, self.iterations, self.is_compiling)
+        wrapped = _phases.wrap_backward(run, self.phases, self.iterations, self.threads, self.is_tracing)
         graph._engine_run_backward = wrapped
         if getattr(torch.autograd, "_engine_run_backward", None) is run:
             torch.autograd._engine_run_backward = wrapped
 
     @_native.harmless
     def _wrap_modules(self, torch):
-        symbolic = sys.modules.get("torch.fx._symbolic_trace")
-        tracing_state = torch._C._get_tracing_state
-
-        # A function of torch's newer versions, a flag in the older.
-        fx_tracing = getattr(symbolic, "_get_is_fx_tracing", None) or (lambda: getattr(symbolic, "_is_fx_tracing_flag", False))
-
-        def is_tracing():
-            return fx_tracing() or tracing_state() is not None
-
         call = torch.nn.Module.__call__
-        wrapped = self.modules.wrap_call(call, self.is_compiling, is_tracing, torch.is_grad_enabled)
+        wrapped = self.modules.wrap_call(call, self.is_compiling, self.is_tracing, torch.is_grad_enabled)
         torch.nn.Module.__call__ = wrapped
+        symbolic = sys.modules.get("torch.fx._symbolic_trace")
         # Code that compares the two to learn whether fx is tracing shall find them the same.
         if getattr(symbolic, "_orig_module_call", None) is call:
             symbolic._orig_module_call = wrapped
+
+
+def _tracing(torch, is_compiling):
+    """A function: whether what runs now is not run but traced, by fx, jit or the compiler."""
+    symbolic = sys.modules.get("torch.fx._symbolic_trace")
+    # A function of torch's newer versions, a flag in the older.
+    by_fx = getattr(symbolic, "_get_is_fx_tracing", None) or (lambda: getattr(symbolic, "_is_fx_tracing_flag", False))
+    by_jit = getattr(torch._C, "_get_tracing_state", _nothing)
+    # Not every version says that it is compiling while it traces the backward of a graph.
+    by_compiler = getattr(getattr(sys.modules.get("torch._guards"), "TracingContext", None), "try_get", _nothing)
+
+    def is_tracing():
+        return is_compiling() or by_fx() or by_jit() is not None or by_compiler() is not None
+
+    return is_tracing
+
+
+def _nothing():
+    return None
 
 
 def _ignore(name):

@@ -33,12 +33,12 @@ class Phases:
         return outermost
 
 
-def wrap_backward(run, phases, iterations, is_compiling):
-    """The engine's run, as a phase."""
+def wrap_backward(run, phases, iterations, threads, is_tracing):
+    """The engine's run, as a phase. What a module runs in its forward is part of that."""
 
     @functools.wraps(run)
     def _engine_run_backward(*args, **kwargs):
-        if is_compiling():
+        if threads.current().busy or is_tracing():
             return run(*args, **kwargs)
         phases.backward(1)
         finished = False

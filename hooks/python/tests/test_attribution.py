@@ -195,11 +195,15 @@ class AttributionTest(unittest.TestCase):
             print(marks())
             next(Loader([model]))
             print(marks())
+            model.forward = torch.autograd.backward  # a gradient that is part of the model
+            model()
+            print(marks())
             """,
             """
             <optimizer <forward >forward <backward >backward >optimizer |
             <backward >backward
             <data >data
+            <forward >forward
             """,
         )
 
