@@ -171,6 +171,10 @@ void call_freed(const struct call *call, enum call_memory memory, const void *pt
   outside_remove((uintptr_t)ptr);
 }
 
+void call_ended(const struct call *call, const void *ptr, int device) {
+  note(call, MEMPROF_EXTERNAL_FREE, MEMORY_DEVICE, ptr, 0, device, NULL);
+}
+
 // The runtime remembers the first try's failure, and a framework that asks after its next
 // kernel would take it for its own. The driver remembers no errors.
 static void forget_error(const struct call *call) {

@@ -49,7 +49,7 @@ struct entry {
 // The tables, one a file; each ends with an entry without a name.
 extern struct entry interpose_lookups[], interpose_memory[], interpose_arrays[], interpose_host[], interpose_vmm[],
     interpose_captures[], interpose_pools[], interpose_pointers[], interpose_loads[],
-    interpose_launches[];
+    interpose_launches[], interpose_contexts[];
 
 // The real function behind an entry; NULL when no loaded library has it.
 void *entry_real(struct entry *entry);
@@ -82,6 +82,9 @@ enum call_memory { MEMORY_DEVICE, MEMORY_MANAGED, MEMORY_HOST, MEMORY_POOL };
 // of the stream.
 void call_allocated(const struct call *call, enum call_memory memory, const void *ptr, size_t bytes, int device, const void *stream);
 void call_freed(const struct call *call, enum call_memory memory, const void *ptr, int device, const void *stream);
+
+// The same for memory that went with its context.
+void call_ended(const struct call *call, const void *ptr, int device);
 
 // Whether the call comes from a library whose memory is never served.
 bool call_from_communication(const struct call *call);

@@ -1,5 +1,5 @@
-// interpose_loads.c - contexts, modules, libraries and limits: calls by which the driver
-// takes memory of the device for itself. See overhead.h.
+// interpose_loads.c - modules, libraries and limits: calls by which the driver takes memory
+// of the device for itself. See overhead.h.
 //
 // Modules may be loaded lazily: then the memory is taken when a function is first asked
 // for or launched.
@@ -9,10 +9,6 @@
 #include "spool.h"
 
 enum {
-  RETAIN,
-  CREATE_V2,
-  CREATE_V3,
-  CREATE_V4,
   SET_LIMIT,
   LOAD,
   LOAD_DATA,
@@ -62,42 +58,6 @@ static cuda_error derived(const struct load *load, cuda_error error, const void 
   const uint32_t context = code_of(of);
   if (error == CUDA_OK && made != NULL && *made != of) code_remember(*made, context);
   return load_end(load, error, context);
-}
-
-EXPORT cuda_error cuDevicePrimaryCtxRetain(void **context, int device) {
-  struct overhead_context making;
-  cuda_error (*real)(void **, int) = entry_real(&interpose_loads[RETAIN]);
-  overhead_context_begin(&making, device, true);
-  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, device);
-  if (error == CUDA_OK) overhead_context_end(&making);
-  return error;
-}
-
-EXPORT cuda_error cuCtxCreate_v2(void **context, unsigned flags, int device) {
-  struct overhead_context making;
-  cuda_error (*real)(void **, unsigned, int) = entry_real(&interpose_loads[CREATE_V2]);
-  overhead_context_begin(&making, device, false);
-  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, flags, device);
-  if (error == CUDA_OK) overhead_context_end(&making);
-  return error;
-}
-
-EXPORT cuda_error cuCtxCreate_v3(void **context, void *affinity, int count, unsigned flags, int device) {
-  struct overhead_context making;
-  cuda_error (*real)(void **, void *, int, unsigned, int) = entry_real(&interpose_loads[CREATE_V3]);
-  overhead_context_begin(&making, device, false);
-  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, affinity, count, flags, device);
-  if (error == CUDA_OK) overhead_context_end(&making);
-  return error;
-}
-
-EXPORT cuda_error cuCtxCreate_v4(void **context, void *parameters, unsigned flags, int device) {
-  struct overhead_context making;
-  cuda_error (*real)(void **, void *, unsigned, int) = entry_real(&interpose_loads[CREATE_V4]);
-  overhead_context_begin(&making, device, false);
-  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, parameters, flags, device);
-  if (error == CUDA_OK) overhead_context_end(&making);
-  return error;
 }
 
 EXPORT cuda_error cuCtxSetLimit(int limit, size_t value) {
@@ -191,12 +151,7 @@ EXPORT cuda_error cuFuncLoad(void *function) {
 }
 
 #define DRIVER(function, base, version) {.name = #function, .ours = function, .asked = #base, .since = version}
-#define EXACT(function, base) {.name = #function, .ours = function, .asked = #base, .exact = true}
 struct entry interpose_loads[] = {
-    [RETAIN] = DRIVER(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000),
-    [CREATE_V2] = EXACT(cuCtxCreate_v2, cuCtxCreate),
-    [CREATE_V3] = EXACT(cuCtxCreate_v3, cuCtxCreate),
-    [CREATE_V4] = EXACT(cuCtxCreate_v4, cuCtxCreate),
     [SET_LIMIT] = DRIVER(cuCtxSetLimit, cuCtxSetLimit, 3010),
     [LOAD] = DRIVER(cuModuleLoad, cuModuleLoad, 2000),
     [LOAD_DATA] = DRIVER(cuModuleLoadData, cuModuleLoadData, 2000),

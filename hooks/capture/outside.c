@@ -85,6 +85,19 @@ void outside_remove(uint64_t addr) {
   lock_give(&lock);
 }
 
+void outside_end_all(int device, void *self, void (*ended)(void *self, uint64_t addr, int device)) {
+  lock_take(&lock);
+  for (size_t i = 0; i < capacity;) {
+    if (blocks[i].addr == 0 || blocks[i].device != device) {
+      i++;
+      continue;
+    }
+    ended(self, blocks[i].addr, device);
+    take_out(i);  // another may have come into its place
+  }
+  lock_give(&lock);
+}
+
 static _Atomic int under_way;
 static _Atomic unsigned turn;
 static __thread int mine;  // of those under way: 0 or 1

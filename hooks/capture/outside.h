@@ -13,6 +13,9 @@
 void outside_add(uint64_t addr, size_t bytes, int device, bool pooled);
 void outside_remove(uint64_t addr);
 
+// Everything of the device is gone at once: each block is told to `ended` and forgotten.
+void outside_end_all(int device, void *self, void (*ended)(void *self, uint64_t addr, int device));
+
 // Around a call that may take or give memory. Meanwhile the device and these sums may differ.
 void outside_enter(void);
 void outside_leave(void);

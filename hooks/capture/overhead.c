@@ -37,6 +37,14 @@ void overhead_note(int device, int64_t bytes, uint32_t context) {
 
 bool overhead_noted(int device) { return device >= 0 && device < DEVICES && atomic_load(&noted[device]) != 0; }
 
+void overhead_gone(int device) {
+  if (device < 0 || device >= DEVICES) return;
+  lock_take(&lock);
+  overhead_note(device, -atomic_load(&noted[device]), spool_string("what=context"));
+  pools_noted[device] = 0;
+  lock_give(&lock);
+}
+
 // Used bytes that no event accounts for, read while nobody takes or gives any. False: it was
 // not possible at once, because somebody does or holds the device's lock. Neither is waited
 // for: the caller may be inside a library whose own lock the other waits for.

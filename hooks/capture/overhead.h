@@ -47,6 +47,9 @@ void overhead_context_end(const struct overhead_context *making);
 void overhead_note(int device, int64_t bytes, uint32_t context);
 bool overhead_noted(int device);
 
+// The last context of the device is gone, and all that was noted with it.
+void overhead_gone(int device);
+
 // What the driver's pools of the device hold beyond what was asked of them, noted when it
 // has changed by much.
 void overhead_pools(int device);

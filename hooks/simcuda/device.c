@@ -215,6 +215,16 @@ SIM_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 
 SIM_API CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return cuDevicePrimaryCtxRelease_v2(device); }
 
+SIM_API CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+  CUresult result = device_call("cuDevicePrimaryCtxReset", device, &device);
+  if (result == CUDA_SUCCESS) {
+    sim_free_all(device);
+    sim_uncharge(&sim_device(device)->context);
+    sim_device(device)->retained = 0;
+  }
+  return sim_leave("cuDevicePrimaryCtxReset", result, "device=%d", device);
+}
+
 SIM_API CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active) {
   CUresult result = device_call("cuDevicePrimaryCtxGetState", device, active);
   if (result == CUDA_SUCCESS) {

@@ -61,6 +61,7 @@ struct CUctx_st *sim_current(void);        // of the calling thread, or NULL
 
 // memory.c: plain memory, for other kinds of it.
 CUresult sim_allocate(uint64_t size, uint64_t *addr);  // on the current device
+void sim_free_all(int device);
 bool sim_plain(uint64_t addr);                         // the start of a plain allocation
 
 // stream.c

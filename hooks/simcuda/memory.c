@@ -88,6 +88,20 @@ static CUresult deallocate(uint64_t addr) {
   return sim_unreserve(start, size);
 }
 
+// A reset of a device takes all its plain memory.
+void sim_free_all(int device) {
+  for (size_t i = plain_count; i-- > 0;) {
+    uint64_t start, size;
+    const struct sim_extent *extent = sim_mapping(plain[i], &start, &size);
+    if (extent == NULL || extent->device != device) continue;
+    sim_unmap(start, size);
+    memmove(plain + i, plain + i + 1, (plain_count - i - 1) * sizeof *plain);
+    plain_count--;
+    sim_freed(start);
+    sim_unreserve(start, size);
+  }
+}
+
 CUresult sim_allocate(uint64_t size, uint64_t *addr) { return allocate(size, addr); }
 
 bool sim_plain(uint64_t addr) {

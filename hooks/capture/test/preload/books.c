@@ -150,6 +150,24 @@ static void test_idle_in_pools(void) {
   CHECK_EQUAL(told(), GiB - free_now());
 }
 
+// A reset takes everything, and nobody frees it.
+static void test_reset(void) {
+  void *ptr = NULL, *module, *context;
+  device_address addr;
+  start();
+  CHECK(cudaMalloc(&ptr, 32 * MiB) == 0 && cuMemAlloc_v2(&addr, MiB) == 0 && cuModuleLoadData(&module, "an image without bytes") == 0);
+  for (int i = 0; i < 300; i++) CHECK(cuMemAlloc_v2(&addr, 65536) == 0);
+  CHECK_EQUAL(told(), GiB - free_now());
+  CHECK(cuDevicePrimaryCtxRetain(&context, 0) == 0 && cuDevicePrimaryCtxRelease_v2(0) == 0);
+  CHECK_EQUAL(told(), GiB - free_now());
+  CHECK(cuDevicePrimaryCtxReset_v2(0) == 0);
+  CHECK_EQUAL(told(), 0);
+  start();
+  CHECK(cudaMalloc(&ptr, 32 * MiB) == 0);
+  CHECK_EQUAL(told(), 332 * MiB);
+  CHECK_EQUAL(told(), GiB - free_now());
+}
+
 // Memory that no call has shown is in use and told by nothing.
 static void test_hidden_memory(void) {
   typedef void *lookup(void *, const char *);
@@ -184,6 +202,7 @@ int main(int argc, char **argv) {
       {"limit", test_limit, {CARD}},
       {"capture", test_capture, {CARD}},
       {"idle in pools", test_idle_in_pools, {CARD}},
+      {"reset", test_reset, {CARD}},
       {"hidden memory", test_hidden_memory, {CARD}},
       {"hidden memory, served", test_hidden_memory, {CARD, "MEMPROF_OPTIONS", "serve=1,headroom=0"}},
   };

@@ -76,6 +76,8 @@ int cuInit(unsigned);
 int cuGetProcAddress(const char *, void **, int, uint64_t);
 int cuGetProcAddress_v2(const char *, void **, int, uint64_t, int *);
 int cuDevicePrimaryCtxRetain(void **, int);
+int cuDevicePrimaryCtxReset_v2(int);
+int cuDevicePrimaryCtxRelease_v2(int);
 int cuCtxSetCurrent(void *);
 int cuCtxSetLimit(int, size_t);
 int cuCtxCreate_v2(void **, unsigned, int);

@@ -1,0 +1,88 @@
+// interpose_contexts.c - contexts come, with memory of their own, and go, with all memory.
+//
+// Runtimes make the primary context; few programs make others. A reset, or the release of
+// the last reference, ends it: what was allocated is gone without having been freed.
+#include "hook.h"
+#include "interpose_internal.h"
+#include "outside.h"
+#include "overhead.h"
+
+enum { RETAIN, RELEASE, RELEASE_V2, RESET, RESET_V2, CREATE_V2, CREATE_V3, CREATE_V4 };
+#define CALL(which) (&(struct call){.entry = &interpose_contexts[which], .from = __builtin_return_address(0)})
+
+EXPORT cuda_error cuDevicePrimaryCtxRetain(void **context, int device) {
+  struct overhead_context making;
+  cuda_error (*real)(void **, int) = entry_real(&interpose_contexts[RETAIN]);
+  overhead_context_begin(&making, device, true);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, device);
+  if (error == CUDA_OK) overhead_context_end(&making);
+  return error;
+}
+
+EXPORT cuda_error cuCtxCreate_v2(void **context, unsigned flags, int device) {
+  struct overhead_context making;
+  cuda_error (*real)(void **, unsigned, int) = entry_real(&interpose_contexts[CREATE_V2]);
+  overhead_context_begin(&making, device, false);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, flags, device);
+  if (error == CUDA_OK) overhead_context_end(&making);
+  return error;
+}
+
+EXPORT cuda_error cuCtxCreate_v3(void **context, void *affinity, int count, unsigned flags, int device) {
+  struct overhead_context making;
+  cuda_error (*real)(void **, void *, int, unsigned, int) = entry_real(&interpose_contexts[CREATE_V3]);
+  overhead_context_begin(&making, device, false);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, affinity, count, flags, device);
+  if (error == CUDA_OK) overhead_context_end(&making);
+  return error;
+}
+
+EXPORT cuda_error cuCtxCreate_v4(void **context, void *parameters, unsigned flags, int device) {
+  struct overhead_context making;
+  cuda_error (*real)(void **, void *, unsigned, int) = entry_real(&interpose_contexts[CREATE_V4]);
+  overhead_context_begin(&making, device, false);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, parameters, flags, device);
+  if (error == CUDA_OK) overhead_context_end(&making);
+  return error;
+}
+
+static bool active(int device) {
+  static struct entry entry = {.name = "cuDevicePrimaryCtxGetState"};
+  cuda_error (*get)(int, unsigned *, int *) = entry_real(&entry);
+  unsigned flags;
+  int yes = 0;
+  return get != NULL && get(device, &flags, &yes) == CUDA_OK && yes;
+}
+
+static void ended(void *self, uint64_t addr, int device) { call_ended(self, (void *)(uintptr_t)addr, device); }
+
+static cuda_error let_go(struct call *call, int device) {
+  cuda_error (*real)(int) = call_enter(call);
+  const bool before = hook_on() && active(device);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(device);
+  if (before && error == CUDA_OK && !active(device)) {
+    outside_end_all(device, call, ended);
+    overhead_gone(device);
+  }
+  call_leave();
+  return error;
+}
+
+EXPORT cuda_error cuDevicePrimaryCtxRelease(int device) { return let_go(CALL(RELEASE), device); }
+EXPORT cuda_error cuDevicePrimaryCtxRelease_v2(int device) { return let_go(CALL(RELEASE_V2), device); }
+EXPORT cuda_error cuDevicePrimaryCtxReset(int device) { return let_go(CALL(RESET), device); }
+EXPORT cuda_error cuDevicePrimaryCtxReset_v2(int device) { return let_go(CALL(RESET_V2), device); }
+
+#define DRIVER(function, base, version) {.name = #function, .ours = function, .asked = #base, .since = version}
+#define EXACT(function, base) {.name = #function, .ours = function, .asked = #base, .exact = true}
+struct entry interpose_contexts[] = {
+    [RETAIN] = DRIVER(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000),
+    [RELEASE] = DRIVER(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000),
+    [RELEASE_V2] = DRIVER(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000),
+    [RESET] = DRIVER(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000),
+    [RESET_V2] = DRIVER(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000),
+    [CREATE_V2] = EXACT(cuCtxCreate_v2, cuCtxCreate),
+    [CREATE_V3] = EXACT(cuCtxCreate_v3, cuCtxCreate),
+    [CREATE_V4] = EXACT(cuCtxCreate_v4, cuCtxCreate),
+    {0},
+};
