@@ -66,7 +66,7 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.Headroom, "headroom", "free memory that growth beyond a request leaves to others")
 	flags.Var(&o.Limit, "limit", "most memory the main arena may reserve (default: no limit)")
 	flags.Var(&o.Handle, "handle", "size of physical handles, the unit in which memory is given back")
-	flags.BoolVar(&o.Serve, "serve", false, "serve cudaMalloc and cuMemAlloc of every library too")
+	flags.BoolVar(&o.Serve, "serve", false, "serve other programs and libraries too (CUDA, CuPy, JAX; not NCCL, NVSHMEM, UCX)")
 	flags.StringVar(&o.Attribution, "attribution", "modules", "what is told of each request: modules (with phases and labels), phases, or none")
 	flags.StringVar(&o.Stacks, "stacks", "none", "call stacks of requests: python, or none")
 	flags.BoolVar(&o.RequireTensors, "require-tensors", false, "refuse to start when the torch shim cannot be built")
