@@ -4,22 +4,35 @@
 // network, at its call and its return) has the number once and then stores it into the
 // thread's own cell: no call, no lock. A stack, where stacks are recorded, is a second
 // number beside it; the pair becomes one text at its first use and is looked up after.
+#define _GNU_SOURCE
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "hook.h"
 #include "memprof.h"
 #include "spool.h"
 
-enum { PAIRS = 256, LONGEST = 4096 };
+enum { PAIRS = 1024, LONGEST = 4096 };
 
 static __thread uint32_t context;
 static __thread uint32_t stack;
 
-// The pairs that this thread used last; a slot is found by both numbers.
-static __thread struct pair {
+// The pairs that this thread used last; a slot is found by both numbers. Not in the thread's
+// own block: only threads that record stacks have them.
+struct pair {
   uint32_t context, stack, both;
-} pairs[PAIRS];
+};
+static __thread struct pair *pairs;
+static pthread_key_t ending;
+
+static void end_thread(void *old) {
+  pairs = NULL;
+  free(old);
+}
+
+static void make_key(void) { pthread_key_create(&ending, end_thread); }
 
 static uint32_t join(uint32_t module, uint32_t node) {
   char text[LONGEST + 1] = "";
@@ -29,6 +42,13 @@ static uint32_t join(uint32_t module, uint32_t node) {
 }
 
 static uint32_t joined(uint32_t module, uint32_t node) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  if (pairs == NULL) {
+    pthread_once(&once, make_key);
+    pairs = calloc(PAIRS, sizeof *pairs);
+    if (pairs == NULL) return module;
+    pthread_setspecific(ending, pairs);
+  }
   struct pair *pair = &pairs[(module * 31 + node) % PAIRS];
   if (pair->stack != node || pair->context != module) *pair = (struct pair){module, node, join(module, node)};
   return pair->both;

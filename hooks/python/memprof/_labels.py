@@ -80,6 +80,7 @@ class Labels:
         self._plain = plain_types(torch)
         self._optimizers = {}  # id to _Optimizer
         self._names = {}  # id of a parameter to (weak reference, name)
+        self._names_kept = 10000
         self._contexts = {}  # (category, name) to a context's number
         self._made = deque(maxlen=BREADTH)  # weak references to what outermost modules returned
 
@@ -93,13 +94,18 @@ class Labels:
         return number
 
     @_native.harmless
-    def weights(self, named):
-        """Labels parameters and buffers, pairs of (name, tensor); returns their _Places."""
+    def weights(self, parameters, buffers):
+        """Labels both, which are lists of (name, tensor); returns the parameters' Places."""
+        if len(self._names) > self._names_kept:  # those of models that are gone
+            self._names = {key: held for key, held in self._names.items() if held[0]() is not None}
+            self._names_kept = 10000 + 2 * len(self._names)
         batch = Batch()
         places = Places()
-        for name, tensor in named:
+        for name, tensor in parameters:
             self._names[id(tensor)] = weakref.ref(tensor), name
             places.note(tensor, self._add(batch, tensor, "weights", name))
+        for name, tensor in buffers:
+            self._add(batch, tensor, "weights", name)
         batch.send()
         return places
 

@@ -159,15 +159,15 @@ class Modules:
         """Names what the outermost module consists of, and labels its weights."""
         module = root.module()
         paths, top = _paths(module)
-        weights = []
+        parameters, buffers = [], []
         prefix = "" if self._takes_plain_names(module, paths) else top + "."
         for path, part in paths:
             self._name(part, root, prefix + path if path else top)
-            tensors = {name: t for held in (part._parameters, part._buffers) for name, t in held.items() if t is not None}
             where = prefix + path if path or len(paths) > 1 else top
-            weights += [(_join(where.rstrip("."), name), tensor) for name, tensor in tensors.items()]
+            for held, found in ((part._parameters, parameters), (part._buffers, buffers)):
+                found += [(_join(where.rstrip("."), name), tensor) for name, tensor in held.items() if tensor is not None]
         self._roots[id(module)] = root
-        root.places = self._labels.weights(weights) or _labels.Places()
+        root.places = self._labels.weights(parameters, buffers) or _labels.Places()
 
     def _takes_plain_names(self, module, paths):
         """The first model with parameters on a GPU has the plain names for as long as it

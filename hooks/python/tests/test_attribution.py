@@ -356,11 +356,11 @@ class AttributionTest(unittest.TestCase):
             print(labels()[-5:])
             """,
             """
-            [(2048, 'weights bias'), (4096, 'weights mean'), (1024, 'weights fc.weight'), (8192, 'inputs 0'), (12288, 'inputs mask')]
+            [(2048, 'weights bias'), (1024, 'weights fc.weight'), (4096, 'weights mean'), (8192, 'inputs 0'), (12288, 'inputs mask')]
             [(16384, 'gradients fc.weight'), (20480, 'gradients bias'), (24576, 'optimizer fc.weight.exp_avg')]
             [(16384, 'gradients fc.weight'), (20480, 'gradients bias')]
             [(16384, 'gradients fc.weight'), (32768, 'optimizer fc.weight.exp_avg')]
-            [(36864, 'weights bias'), (4096, 'weights mean'), (1024, 'weights fc.weight'), (8192, 'inputs 0'), (12288, 'inputs mask')]
+            [(36864, 'weights bias'), (1024, 'weights fc.weight'), (4096, 'weights mean'), (8192, 'inputs 0'), (12288, 'inputs mask')]
             """,
         )
 
