@@ -214,6 +214,10 @@ void memprof_watch_free(struct memprof_watch *watch, uint64_t tick, uint64_t add
 // It can be handed out again: unless other streams have used it, the event after its free.
 void memprof_watch_free_done(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1);
 
+// The memory at addr was taken before there was a watch, and is in the trace as some
+// library's: from here on it is the allocator's, whose map follows.
+void memprof_watch_adopt(struct memprof_watch *watch, uint64_t addr);
+
 // Device memory was taken. `joins`: blocks may span what is mapped side by side.
 void memprof_watch_map(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1, int joins);
 // Free memory is given back. The sums say so already where it `joins`, and not yet elsewhere.

@@ -334,6 +334,17 @@ static void remove_separate(struct place *place, uint64_t addr) {
   }
 }
 
+void memprof_watch_adopt(struct memprof_watch *watch, uint64_t addr) {
+  if (watch->broken) return;
+  spool_write(&(struct spool_event){
+      .kind = MEMPROF_EXTERNAL_FREE,
+      .device = watch->device,
+      .arena = MEMPROF_NO_ARENA,
+      .addr = addr,
+      .context = watch->name,
+  });
+}
+
 void memprof_watch_map(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1, int joins) {
   if (watch->broken) return;
   settle(watch);

@@ -20,6 +20,7 @@
 
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -179,6 +180,7 @@ class NativeWatch {
     void* stream = segment.stream;
     auto addr = static_cast<uint64_t>(segment.address);
     sums.reserved += segment.total_size;
+    if (!segment.is_expandable) memprof_watch_adopt(watch, addr);
     memprof_watch_map(watch, 0, addr, segment.total_size, stream, pool.first, pool.second, segment.is_expandable);
     for (const auto& block : segment.blocks) {
       if (block.active) {
@@ -203,6 +205,7 @@ extern "C" __attribute__((visibility("default"))) const char* memprof_torch_watc
     return memprof::NativeWatch::attach();
   } catch (const std::exception& error) {
     why = error.what();
+    why.resize(std::min(why.size(), why.find('\n')));  // torch's backtrace follows
     return why.c_str();
   }
 }

@@ -20,6 +20,7 @@
 #include <c10/cuda/CUDAStream.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -364,6 +365,7 @@ extern "C" __attribute__((visibility("default"))) const char* memprof_torch_inst
     c10::SetAllocator(c10::DeviceType::CUDA, allocator->get());
   } catch (const std::exception& error) {
     last_error = error.what();
+    last_error.resize(std::min(last_error.size(), last_error.find('\n')));  // torch's backtrace follows
     return last_error.c_str();
   }
   return nullptr;

@@ -319,6 +319,15 @@ static void test_calls_of_the_allocator_itself(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_STATISTICS), 0);
 }
 
+static void test_memory_from_before(void) {
+  start();
+  memprof_watch_adopt(watch, BASE);
+  segment(BASE, 2 * MiB, NULL, 0, 0);
+  const struct trail trail = trail_read(getpid(), 0);
+  const struct memprof_record *end = trail_event(&trail, MEMPROF_EXTERNAL_FREE, 0);
+  CHECK(end != NULL && end->addr == BASE && end < trail_event(&trail, MEMPROF_MAP, 0));
+}
+
 static void test_forked_child(void) {
   start();
   segment(BASE, 2 * MiB, NULL, 0, 0);
@@ -401,6 +410,7 @@ int main(int argc, char **argv) {
       {"out of memory", test_out_of_memory, {NULL}},
       {"contexts and labels", test_contexts_and_labels, {NULL}},
       {"calls of the allocator itself", test_calls_of_the_allocator_itself, {NULL}},
+      {"memory from before", test_memory_from_before, {NULL}},
       {"forked child", test_forked_child, {NULL}},
       {"marks among threads", test_marks_among_threads, {NULL}},
   };
