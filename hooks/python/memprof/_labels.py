@@ -20,16 +20,26 @@ from memprof import _native
 DEPTH, BREADTH = 4, 256
 
 
-def addresses_of(tensor, plain):
-    """The device addresses that a tensor's data lies at; those of a wrapper's inner tensors.
+class PlainTypes(dict):
+    """Which types are tensors with data of their own: not fake, not wrappers of others."""
 
-    Only tensors of types that usually have data are asked: a fake one would warn.
-    """
+    def __init__(self, torch):
+        super().__init__()
+        self._tensor = torch.Tensor
+
+    def __missing__(self, kind):
+        ours = "__torch_dispatch__"
+        plain = self[kind] = issubclass(kind, self._tensor) and getattr(kind, ours, None) is getattr(self._tensor, ours, None)
+        return plain
+
+
+def addresses_of(tensor, plain):
+    """The device addresses that a tensor's data lies at; those of a wrapper's inner tensors."""
     kind = type(tensor)
-    if kind in plain:
+    if plain[kind]:
         try:
             return (tensor.data_ptr(),) if tensor.is_cuda else ()
-        except RuntimeError:  # inside vmap or grad a tensor may have none
+        except Exception:  # one inside vmap, one that is not initialised: it has none now
             return ()
     flatten = getattr(kind, "__tensor_flatten__", None)
     if flatten is None:
@@ -37,17 +47,12 @@ def addresses_of(tensor, plain):
     return tuple(a for name in flatten(tensor)[0] for a in addresses_of(getattr(tensor, name), plain))
 
 
-def plain_types(torch):
-    """The types of tensors that have data of their own."""
-    return {torch.Tensor, torch.nn.Parameter, getattr(torch.nn.parameter, "Buffer", torch.Tensor)}
-
-
 @_native.harmless
 def label(tensor, category, name):
     """Labels one tensor, of torch or of any library that tells where its data is."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
-        addresses = addresses_of(tensor, plain_types(torch))
+        addresses = addresses_of(tensor, PlainTypes(torch))
     else:
         addresses = (tensor.__cuda_array_interface__["data"][0],)
     batch = Batch()
@@ -77,7 +82,7 @@ class Labels:
     """Labels what optimizers and modules hold."""
 
     def __init__(self, torch):
-        self._plain = plain_types(torch)
+        self._plain = PlainTypes(torch)
         self._optimizers = {}  # id to _Optimizer
         self._names = {}  # id of a parameter to (weak reference, name)
         self._names_kept = 10000
@@ -250,7 +255,7 @@ def _layers(cache):
 def tensors_in(value, name, plain, depth=DEPTH):
     """Pairs of (dotted name, tensor) of the tensors in nested lists, tuples and dicts."""
     kind = type(value)
-    if kind in plain or hasattr(kind, "__tensor_flatten__"):
+    if plain[kind] or hasattr(kind, "__tensor_flatten__"):
         yield name, value
         return
     if isinstance(value, (list, tuple)):

@@ -444,22 +444,39 @@ class AttributionTest(unittest.TestCase):
             "['input', 'output', 'gradient', 'state', 'weight']",
         )
 
+    def test_tensors_without_data(self):
+        self.check(
+            """
+            from torch import Tensor
+            torch.Tensor.__torch_dispatch__ = None
+            class Quantized(Parameter): pass
+            class Fake(Tensor): __torch_dispatch__ = "of its own"
+            class Wrapper(Fake):
+                inner = Tensor(1024)
+                def __tensor_flatten__(self): return ["inner"], None
+            class Odd(Parameter):
+                def data_ptr(self): raise TypeError("odd")
+            model = Module(a=Quantized(512), b=Fake(256), c=Wrapper(256), d=Odd(256))
+            model(Fake(256))
+            print([c[1].decode() for c in calls if c[0] == "problem"])
+            print(labels())
+            """,
+            "[]\n[(512, 'weights Module.a'), (1024, 'weights Module.c')]",
+        )
+
     def test_trouble_of_our_own_is_not_the_jobs(self):
         self.check(
             """
-            class Odd(Parameter):
-                def data_ptr(self): raise TypeError("odd")
-            torch.nn.Parameter.data_ptr = Odd.data_ptr
             weight = Parameter()
-            weight.grad = weight
             model, optimizer = Module(weight=weight), SGD(weight)
+            del model._buffers, optimizer.param_groups
             model(1); optimizer.step(); optimizer.step()
             problems = [c[1].decode() for c in calls if c[0] == "problem"]
             print(problems)
             print(marks())
             """,
             """
-            ['attribution: weights: TypeError: odd', 'attribution: gradients: TypeError: odd']
+            ["attribution: _describe: AttributeError: 'Module' object has no attribute '_buffers'", "attribution: gradients: AttributeError: 'SGD' object has no attribute 'param_groups'"]
             <forward >forward <optimizer >optimizer | <optimizer >optimizer |
             """,
         )
