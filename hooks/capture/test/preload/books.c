@@ -97,7 +97,7 @@ static void test_limit(void) {
 
 // A capture forbids to ask; the first launch after it is asked about.
 static void test_capture(void) {
-  void *library, *kernel, *graph, *stream;
+  void *library, *kernel = NULL, *graph, *stream;
   start();
   stream = new_stream();
   CHECK(cuLibraryLoadData(&library, "simcuda:0+6291456", NULL, NULL, 0, NULL, NULL, 0) == 0 && cuLibraryGetKernel(&kernel, library, "f") == 0);

@@ -58,7 +58,7 @@ static void *release_soon(void *stream) {
 
 // Holds the stream until a while after this returns.
 static pthread_t hold_for_a_while(void *stream) {
-  pthread_t thread;
+  pthread_t thread = 0;
   atomic_store(&let_go, 0);
   CHECK(simcuda_hold_stream(stream) == 0 && pthread_create(&thread, NULL, release_soon, stream) == 0);
   return thread;
