@@ -109,6 +109,9 @@ func attributedScenario(t *rapid.T) *modeltest.Recorder {
 		}
 		switch rapid.IntRange(0, 9).Draw(t, "told") {
 		case 0, 1:
+			if len(open) == maxOpenPhases { // deeper ones push the outermost out
+				break
+			}
 			open = append(open, names.Draw(t, "phase"))
 			add(trace.KindPhaseBegin, 0, 0, open[len(open)-1])
 		case 2, 3:
