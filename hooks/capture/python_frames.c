@@ -150,12 +150,13 @@ size_t python_frames(struct python_frame *frames, size_t most) {
   return thread == NULL ? 0 : walk(layout, (uintptr_t)thread, frames, most);
 }
 
-static void copy_text(object *code, const char *attribute, char *text, size_t size) {
+static bool copy_text(object *code, const char *attribute, char *text, size_t size) {
   object *value = PyObject_GetAttrString(code, attribute);
   const char *utf8 = value == NULL ? NULL : PyUnicode_AsUTF8(value);
   if (utf8 == NULL) PyErr_Clear();
   snprintf(text, size, "%s", utf8 == NULL ? "?" : utf8);
   if (value != NULL) Py_DecRef(value);
+  return utf8 != NULL;
 }
 
 bool python_frame_text(const struct python_frame *frame, char *text, size_t size) {
@@ -164,7 +165,8 @@ bool python_frame_text(const struct python_frame *frame, char *text, size_t size
   const int lock = PyGILState_Ensure();
   object *code = (object *)frame->code;
   Py_IncRef(code);
-  copy_text(code, "co_name", name, sizeof name);
+  // The first says the class too, but only from 3.11 on.
+  if (!copy_text(code, "co_qualname", name, sizeof name)) copy_text(code, "co_name", name, sizeof name);
   copy_text(code, "co_filename", file, sizeof file);
   snprintf(text, size, "%s (%s:%d)", name, file, line_of(layout, frame));
   PyGILState_Release(lock);
