@@ -26,6 +26,8 @@ WEAK extern int PyCode_Addr2Line(object *, int);
 WEAK extern object *PyObject_GetAttrString(object *, const char *);
 WEAK extern const char *PyUnicode_AsUTF8(object *);
 WEAK extern void PyErr_Clear(void);
+WEAK extern void PyErr_Fetch(object **, object **, object **);
+WEAK extern void PyErr_Restore(object *, object *, object *);
 WEAK extern void Py_IncRef(object *);
 WEAK extern void Py_DecRef(object *);
 
@@ -163,12 +165,16 @@ bool python_frame_text(const struct python_frame *frame, char *text, size_t size
   if (!running()) return false;
   char name[256], file[1024];
   const int lock = PyGILState_Ensure();
+  // The job may be on its way up from an exception of its own.
+  object *type, *value, *trace;
+  PyErr_Fetch(&type, &value, &trace);
   object *code = (object *)frame->code;
   Py_IncRef(code);
   // The first says the class too, but only from 3.11 on.
   if (!copy_text(code, "co_qualname", name, sizeof name)) copy_text(code, "co_name", name, sizeof name);
   copy_text(code, "co_filename", file, sizeof file);
   snprintf(text, size, "%s (%s:%d)", name, file, line_of(layout, frame));
+  PyErr_Restore(type, value, trace);
   PyGILState_Release(lock);
   for (char *c = text; *c != '\0'; c++) {
     if (*c == '\t' || *c == '\n') *c = ' ';
