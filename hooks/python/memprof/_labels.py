@@ -82,6 +82,7 @@ class Labels:
     """Labels what optimizers and modules hold."""
 
     def __init__(self, torch):
+        self._tensor = torch.Tensor
         self._plain = PlainTypes(torch)
         self._optimizers = {}  # id to _Optimizer
         self._names = {}  # id of a parameter to (weak reference, name)
@@ -136,11 +137,14 @@ class Labels:
         if len(known.gradients) != len(parameters):
             known.gradients = [self.context("gradients", self._name(p)) for p in parameters]
         batch = Batch()
-        for parameter, context in zip(parameters, known.gradients):
+        add, tensor = batch.add, self._tensor
+        for parameter, context in zip(parameters, known.gradients):  # once a step for each: no calls but these
             gradient = parameter.grad
-            if gradient is not None:
+            if type(gradient) is tensor and gradient.is_cuda and not gradient.is_sparse:
+                add(gradient.data_ptr(), context)
+            elif gradient is not None:
                 for address in addresses_of(gradient, self._plain):
-                    batch.add(address, context)
+                    add(address, context)
         batch.send()
 
     @_native.harmless
