@@ -21,6 +21,8 @@ enum {
   INSTANTIATE_WITH_PTSZ,
   UPLOAD,
   UPLOAD_PTSZ,
+  GRAPH_LAUNCH,
+  GRAPH_LAUNCH_PTSZ,
   EXEC_DESTROY,
 };
 #define ENTRY(which) (&interpose_launches[which])
@@ -99,27 +101,20 @@ EXPORT cuda_error cuLaunchCooperativeKernel_ptsz(void *function, unsigned grid_x
   return cooperate(ENTRY(COOPERATIVE_PTSZ), function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters);
 }
 
-static uint32_t of_graphs(void) { return spool_string("what=graph"); }
+// An executable graph is made. It may be where one was that has been launched.
+static cuda_error made_graph(const struct overhead *window, cuda_error error, void *const *made) {
+  const uint32_t context = spool_string("what=graph");
+  overhead_end(window, context);
+  if (error == CUDA_OK && hook_on()) code_remember(*made, context);
+  return error;
+}
 
 EXPORT cuda_error cuGraphInstantiateWithFlags(void **made, void *graph, unsigned long long flags) {
   cuda_error (*real)(void **, void *, unsigned long long) = entry_real(ENTRY(INSTANTIATE));
   struct overhead window;
   if (real == NULL) return CUDA_NOT_FOUND;
   overhead_begin(&window);
-  const cuda_error error = real(made, graph, flags);
-  overhead_end(&window, of_graphs());
-  return error;
-}
-
-// Two arguments of which the second says how, or where.
-static cuda_error of_two(struct entry *entry, void *one, void *two) {
-  cuda_error (*real)(void *, void *) = entry_real(entry);
-  struct overhead window;
-  if (real == NULL) return CUDA_NOT_FOUND;
-  overhead_begin(&window);
-  const cuda_error error = real(one, two);
-  overhead_end(&window, of_graphs());
-  return error;
+  return made_graph(&window, real(made, graph, flags), made);
 }
 
 static cuda_error instantiate(struct entry *entry, void **made, void *graph, void *parameters) {
@@ -127,9 +122,7 @@ static cuda_error instantiate(struct entry *entry, void **made, void *graph, voi
   struct overhead window;
   if (real == NULL) return CUDA_NOT_FOUND;
   overhead_begin(&window);
-  const cuda_error error = real(made, graph, parameters);
-  overhead_end(&window, of_graphs());
-  return error;
+  return made_graph(&window, real(made, graph, parameters), made);
 }
 
 EXPORT cuda_error cuGraphInstantiateWithParams(void **made, void *graph, void *parameters) {
@@ -138,8 +131,23 @@ EXPORT cuda_error cuGraphInstantiateWithParams(void **made, void *graph, void *p
 EXPORT cuda_error cuGraphInstantiateWithParams_ptsz(void **made, void *graph, void *parameters) {
   return instantiate(ENTRY(INSTANTIATE_WITH_PTSZ), made, graph, parameters);
 }
-EXPORT cuda_error cuGraphUpload(void *executable, void *stream) { return of_two(ENTRY(UPLOAD), executable, stream); }
-EXPORT cuda_error cuGraphUpload_ptsz(void *executable, void *stream) { return of_two(ENTRY(UPLOAD_PTSZ), executable, stream); }
+
+// To the device, for the first time.
+static cuda_error send_graph(struct entry *entry, void *executable, void *stream) {
+  cuda_error (*real)(void *, void *) = entry_real(entry);
+  if (real == NULL) return CUDA_NOT_FOUND;
+  if (!first(executable)) return real(executable, stream);
+  struct overhead window;
+  overhead_begin(&window);
+  const cuda_error error = real(executable, stream);
+  overhead_end(&window, spool_string("what=graph"));
+  return error;
+}
+
+EXPORT cuda_error cuGraphUpload(void *executable, void *stream) { return send_graph(ENTRY(UPLOAD), executable, stream); }
+EXPORT cuda_error cuGraphUpload_ptsz(void *executable, void *stream) { return send_graph(ENTRY(UPLOAD_PTSZ), executable, stream); }
+EXPORT cuda_error cuGraphLaunch(void *executable, void *stream) { return send_graph(ENTRY(GRAPH_LAUNCH), executable, stream); }
+EXPORT cuda_error cuGraphLaunch_ptsz(void *executable, void *stream) { return send_graph(ENTRY(GRAPH_LAUNCH_PTSZ), executable, stream); }
 
 EXPORT cuda_error cuGraphExecDestroy(void *executable) {
   cuda_error (*real)(void *) = entry_real(ENTRY(EXEC_DESTROY));
@@ -147,7 +155,7 @@ EXPORT cuda_error cuGraphExecDestroy(void *executable) {
   if (real == NULL) return CUDA_NOT_FOUND;
   overhead_begin(&window);
   const cuda_error error = real(executable);
-  overhead_end(&window, of_graphs());
+  overhead_end(&window, spool_string("what=graph"));
   return error;
 }
 
@@ -165,6 +173,8 @@ struct entry interpose_launches[] = {
     [INSTANTIATE_WITH_PTSZ] = PER_THREAD(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams, 12000),
     [UPLOAD] = DRIVER(cuGraphUpload, cuGraphUpload, 11010),
     [UPLOAD_PTSZ] = PER_THREAD(cuGraphUpload_ptsz, cuGraphUpload, 11010),
+    [GRAPH_LAUNCH] = DRIVER(cuGraphLaunch, cuGraphLaunch, 10000),
+    [GRAPH_LAUNCH_PTSZ] = PER_THREAD(cuGraphLaunch_ptsz, cuGraphLaunch, 10000),
     [EXEC_DESTROY] = DRIVER(cuGraphExecDestroy, cuGraphExecDestroy, 10000),
     {0},
 };

@@ -110,6 +110,40 @@ SIM_API CUresult cuGraphDestroy(CUgraph graph) {
   return sim_leave("cuGraphDestroy", result, "%s", "");
 }
 
+// An executable graph takes memory when it is made, and more when it is first launched.
+enum { MADE_BYTES = 65536, LAUNCHED_BYTES = 131072 };
+
+struct CUgraphExec_st {
+  struct sim_extent *made, *launched;
+};
+
+SIM_API CUresult cuGraphInstantiateWithFlags(CUgraphExec *executable, CUgraph graph, unsigned long long flags) {
+  CUresult result = sim_enter("cuGraphInstantiate", true);
+  if (result == CUDA_SUCCESS && (executable == NULL || graph == NULL)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && sim_current() == NULL) result = CUDA_ERROR_INVALID_CONTEXT;
+  if (result == CUDA_SUCCESS && (*executable = calloc(1, sizeof **executable)) == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
+  if (result == CUDA_SUCCESS && (result = sim_charge(sim_current(), MADE_BYTES, &(*executable)->made)) != CUDA_SUCCESS) free(*executable);
+  return sim_leave("cuGraphInstantiate", result, "flags=%llu", flags);
+}
+
+SIM_API CUresult cuGraphLaunch(CUgraphExec executable, CUstream stream) {
+  CUresult result = stream_call("cuGraphLaunch", stream);
+  if (result == CUDA_SUCCESS && executable == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && executable->launched == NULL) result = sim_charge(sim_current(), LAUNCHED_BYTES, &executable->launched);
+  return sim_leave("cuGraphLaunch", result, "stream=0x%llx", (unsigned long long)(uintptr_t)stream);
+}
+
+SIM_API CUresult cuGraphExecDestroy(CUgraphExec executable) {
+  CUresult result = sim_enter("cuGraphExecDestroy", true);
+  if (result == CUDA_SUCCESS && executable == NULL) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS) {
+    sim_uncharge(&executable->made);
+    sim_uncharge(&executable->launched);
+    free(executable);
+  }
+  return sim_leave("cuGraphExecDestroy", result, "%s", "");
+}
+
 SIM_API CUresult cuStreamIsCapturing(CUstream stream, int *status) {
   CUresult result = stream_call("cuStreamIsCapturing", stream);
   if (result == CUDA_SUCCESS && status == NULL) result = CUDA_ERROR_INVALID_VALUE;

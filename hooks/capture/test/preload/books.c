@@ -109,6 +109,24 @@ static void test_capture(void) {
   CHECK_EQUAL(overhead(1, named("library")), 6 * MiB);
 }
 
+static void test_graphs(void) {
+  void *stream, *graph, *executable, *again;
+  start();
+  stream = new_stream();
+  CHECK(cudaStreamBeginCapture(stream, 0) == 0 && cudaStreamEndCapture(stream, &graph) == 0);
+  CHECK(cuGraphInstantiateWithFlags(&executable, graph, 0) == 0);
+  CHECK_EQUAL(overhead(1, "what=graph"), 65536);
+  CHECK(cuGraphLaunch(executable, stream) == 0 && cuGraphLaunch(executable, stream) == 0);
+  CHECK_EQUAL(overhead(2, "what=graph"), 131072);
+  CHECK(cuGraphExecDestroy(executable) == 0);
+  CHECK_EQUAL(overhead(3, "what=graph"), -196608);
+  // The next one may lie where the first one was, and is launched for the first time.
+  void *get = NULL;
+  CHECK(cuGetProcAddress("cuGraphInstantiate", &get, 12000, 0) == 0);
+  CHECK(((int (*)(void **, void *, unsigned long long))get)(&again, graph, 0) == 0 && cuGraphLaunch(again, stream) == 0);
+  CHECK_EQUAL(overhead(5, "what=graph"), 131072);
+}
+
 // What all events together say is in use.
 static int64_t told(void) {
   const struct trail trail = so_far();
@@ -201,6 +219,7 @@ int main(int argc, char **argv) {
       {"lazy library", test_lazy_library, {CARD}},
       {"limit", test_limit, {CARD}},
       {"capture", test_capture, {CARD}},
+      {"graphs", test_graphs, {CARD}},
       {"idle in pools", test_idle_in_pools, {CARD}},
       {"reset", test_reset, {CARD}},
       {"hidden memory", test_hidden_memory, {CARD}},
