@@ -6,9 +6,8 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <string.h>
 
-#include "interpose_internal.h"
+#include "library.h"
 #include "spool.h"
 
 enum { HANDLES = 1 << 17, PROBES = 64 };
@@ -31,19 +30,13 @@ static struct handle *find(const void *key, bool add) {
   return NULL;
 }
 
-static const char *last_part(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash != NULL ? slash + 1 : path;
-}
-
 uint32_t code_context(const char *what, const void *image, const char *path, const void *caller) {
-  const char *name = path != NULL ? last_part(path) : image != NULL ? call_library(image) : NULL;
-  if (name == NULL) name = call_library(caller);
-  char text[512];
-  if (name == NULL)
-    snprintf(text, sizeof text, "what=%s", what);
-  else
-    snprintf(text, sizeof text, "what=%s\tname=%s", what, name);
+  char name[LIBRARY_NAME] = "unknown", text[512];
+  if (path != NULL)
+    library_last_part(path, name);
+  else if (image == NULL || !library_name(image, name))
+    library_name(caller, name);
+  snprintf(text, sizeof text, "what=%s\tname=%s", what, name);
   return spool_string(text);
 }
 

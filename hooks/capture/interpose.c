@@ -6,17 +6,14 @@
 #define _GNU_SOURCE
 #include "interpose.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/auxv.h>
-#include <unistd.h>
 
 #include "arena.h"
 #include "hook.h"
 #include "interpose_internal.h"
 #include "interpose_pools.h"
+#include "library.h"
 #include "outside.h"
 #include "overhead.h"
 #include "reclaim.h"
@@ -75,28 +72,6 @@ static struct caller callers[CALLERS];
 #define COMMUNICATION 0x40000000u
 #define WATCHED 0x20000000u
 
-static const char *last_part(const char *path) {
-  const char *slash = strrchr(path, '/');
-  return slash != NULL ? slash + 1 : path;
-}
-
-// The linker knows the program by its argv[0], which may say anything.
-static char program[512];
-
-static void read_program(void) {
-  const ssize_t length = readlink("/proc/self/exe", program, sizeof program - 1);
-  program[length > 0 ? length : 0] = '\0';
-}
-
-const char *call_library(const void *address) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  Dl_info info, own;
-  if (dladdr(address, &info) == 0 || info.dli_fname == NULL) return NULL;
-  if (dladdr((void *)getauxval(AT_PHDR), &own) == 0 || own.dli_fbase != info.dli_fbase) return last_part(info.dli_fname);
-  pthread_once(&once, read_program);
-  return last_part(program);
-}
-
 static bool communicates(const char *library) {
   static const char *const prefixes[] = {"libnccl", "libnvshmem", "libucx", "libucp", "libuct"};
   for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++) {
@@ -107,9 +82,8 @@ static bool communicates(const char *library) {
 
 static uint32_t describe(const struct call *call, enum call_memory memory) {
   static const char *const fields[] = {[MEMORY_DEVICE] = "", [MEMORY_MANAGED] = "\tmanaged=1", [MEMORY_HOST] = "\thost=1", [MEMORY_POOL] = "\tpool=1"};
-  const char *library = call_library(call->from);
-  if (library == NULL) library = "unknown";
-  char text[512];
+  char library[LIBRARY_NAME], text[512];
+  if (!library_name(call->from, library)) strcpy(library, "unknown");
   const char *name = call->entry->asked != NULL ? call->entry->asked : call->entry->name;
   const size_t length = strlen(name);
   const bool suffix = length > 5 && strcmp(name + length - 5, "_ptsz") == 0;

@@ -92,9 +92,6 @@ bool call_from_communication(const struct call *call);
 // The call ran out of memory: true when memory was given back and it should be made again.
 bool call_again(const struct call *call, cuda_error error, size_t bytes);
 
-// The file name of the library or program that an address lies in, or NULL.
-const char *call_library(const void *address);
-
 // The device that the call would use: that of the current context, or else the one chosen
 // for a context to come.
 int call_device(void);
