@@ -110,7 +110,7 @@ static void test_capture(void) {
 }
 
 static void test_graphs(void) {
-  void *stream, *graph, *executable, *again;
+  void *stream, *graph = NULL, *executable, *again;
   start();
   stream = new_stream();
   CHECK(cudaStreamBeginCapture(stream, 0) == 0 && cudaStreamEndCapture(stream, &graph) == 0);
