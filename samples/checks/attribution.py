@@ -203,7 +203,8 @@ def attribution_modules(suite):
 
 
 COMPILED = """
-import sys, warnings
+import os, sys, tempfile, warnings
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp()  # what is cached warns no more
 told = []
 warnings.simplefilter("always")
 warnings.showwarning = lambda message, category, *rest: told.append(f"{category.__name__}: {str(message).splitlines()[0]}")

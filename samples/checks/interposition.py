@@ -368,7 +368,7 @@ def serve_programs(suite):
     for name, cudart in (("served_shared", "shared"), ("served_static", "static")):
         program = compiled(suite, name, SERVED, "-cudart", cudart, "-lcuda", "-std=c++17")
         suite.run([program])
-        directory, _ = suite.record(name, [program], "--serve")
+        directory, _ = suite.record(name + "-run", [program], "--serve")
         suite.verified(directory)
         device = device_of(suite, directory)
         demand(f"{name}: blocks that were served", device["allocs"], 1 + 4 * 400)
