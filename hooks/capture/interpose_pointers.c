@@ -2,8 +2,9 @@
 //
 // Served blocks are pieces of mapped memory: to the driver an address range is the whole
 // mapping, and the memory belongs to no context. Who asked for the block wants its own
-// address and size, and the context it was made in. Also here: access from other devices,
-// which for mapped memory is a matter of each mapping.
+// address and size, and the context it was made in. Libraries that map memory into other
+// processes need the truth: where the mapping starts, there the memory of its handle does.
+// Also here: access from other devices, which for mapped memory is a matter of each mapping.
 #include "driver.h"
 #include "hook.h"
 #include "interpose_internal.h"
@@ -18,12 +19,16 @@ enum { RANGE, ATTRIBUTE, ATTRIBUTES, RUNTIME_ATTRIBUTES, PEER, CU_PEER };
 enum { CONTEXT = 1, MEMORY_TYPE = 2, DEVICE_POINTER = 3, IS_MANAGED = 8, DEVICE_ORDINAL = 9, RANGE_START = 11, RANGE_SIZE = 12, MAPPED = 13 };
 enum { TYPE_DEVICE = 2 };
 
+static bool corrected(const struct call *call, uint64_t addr, struct served_block *block) {
+  return call->outermost && serve_block(addr, block) && !call_from_communication(call);
+}
+
 EXPORT cuda_error cuMemGetAddressRange_v2(uint64_t *start, size_t *bytes, uint64_t addr) {
   struct call *call = CALL(RANGE);
   cuda_error (*real)(uint64_t *, size_t *, uint64_t) = call_enter(call);
   struct served_block block;
   cuda_error error = CUDA_NOT_FOUND;
-  if (call->outermost && serve_block(addr, &block)) {
+  if (corrected(call, addr, &block)) {
     if (start != NULL) *start = block.start;
     if (bytes != NULL) *bytes = block.bytes;
     error = CUDA_OK;
@@ -63,7 +68,7 @@ EXPORT cuda_error cuPointerGetAttribute(void *out, int attribute, uint64_t addr)
   cuda_error (*real)(void *, int, uint64_t) = call_enter(call);
   struct served_block block;
   cuda_error error = CUDA_OK;
-  if (!call->outermost || out == NULL || !serve_block(addr, &block) || !answer(&block, addr, attribute, out)) {
+  if (out == NULL || !corrected(call, addr, &block) || !answer(&block, addr, attribute, out)) {
     error = real == NULL ? CUDA_NOT_FOUND : real(out, attribute, addr);
   }
   call_leave();
@@ -75,7 +80,7 @@ EXPORT cuda_error cuPointerGetAttributes(unsigned count, const int *attributes, 
   cuda_error (*real)(unsigned, const int *, void **, uint64_t) = call_enter(call);
   struct served_block block;
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(count, attributes, out, addr);
-  if (error == CUDA_OK && call->outermost && serve_block(addr, &block)) {
+  if (error == CUDA_OK && corrected(call, addr, &block)) {
     for (unsigned i = 0; i < count; i++) answer(&block, addr, attributes[i], out[i]);
   }
   call_leave();
@@ -93,7 +98,7 @@ EXPORT cuda_error cudaPointerGetAttributes(struct pointer_attributes *out, const
   cuda_error (*real)(struct pointer_attributes *, const void *) = call_enter(call);
   struct served_block block;
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(out, ptr);
-  if (error == CUDA_OK && call->outermost && serve_block((uintptr_t)ptr, &block)) {
+  if (error == CUDA_OK && corrected(call, (uintptr_t)ptr, &block)) {
     *out = (struct pointer_attributes){TYPE_DEVICE, block.device, (void *)(uintptr_t)ptr, NULL};
   }
   call_leave();

@@ -5,13 +5,16 @@
 #include "interpose_pools.h"
 
 #include "driver.h"
+#include "hook.h"
 #include "interpose_internal.h"
 #include "lock.h"
+#include "memprof.h"
+#include "options.h"
 
-enum { CREATE, CU_CREATE, DESTROY, CU_DESTROY };
+enum { CREATE, CU_CREATE, DESTROY, CU_DESTROY, ACCESS, CU_ACCESS };
 #define CALL(which) (&(struct call){.entry = &interpose_pools[which], .from = __builtin_return_address(0)})
 
-enum { MOST_POOLS = 256, ON_DEVICE = 1 };
+enum { MOST_POOLS = 256, ON_DEVICE = 1, READ_AND_WRITE = 3 };
 
 // CUmemPoolProps
 struct pool_properties {
@@ -102,10 +105,41 @@ static cuda_error destroy(struct call *call, void *pool) {
 EXPORT cuda_error cudaMemPoolDestroy(void *pool) { return destroy(CALL(DESTROY), pool); }
 EXPORT cuda_error cuMemPoolDestroy(void *pool) { return destroy(CALL(CU_DESTROY), pool); }
 
+// Memory that is served in the pool's place is open to the same devices.
+static void open_to(void *pool, const struct driver_access *access, size_t count) {
+  int device = -1;
+  lock_take(&lock);
+  for (int i = 0; i < MOST_POOLS; i++) {
+    if (pools[i].pool == pool) device = pools[i].device;
+  }
+  lock_give(&lock);
+  if (device < 0 && default_pool(call_device()) == pool) device = call_device();
+  for (size_t i = 0; i < count && device >= 0; i++) {
+    if (access[i].location.type == ON_DEVICE && access[i].flags == READ_AND_WRITE) memprof_enable_peer(device, access[i].location.id);
+  }
+}
+
+static cuda_error set_access(struct call *call, void *pool, const struct driver_access *access, size_t count) {
+  cuda_error (*real)(void *, const struct driver_access *, size_t) = call_enter(call);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(pool, access, count);
+  if (error == CUDA_OK && call->outermost && hook_on() && options_get()->serve) open_to(pool, access, count);
+  call_leave();
+  return error;
+}
+
+EXPORT cuda_error cudaMemPoolSetAccess(void *pool, const struct driver_access *access, size_t count) {
+  return set_access(CALL(ACCESS), pool, access, count);
+}
+EXPORT cuda_error cuMemPoolSetAccess(void *pool, const struct driver_access *access, size_t count) {
+  return set_access(CALL(CU_ACCESS), pool, access, count);
+}
+
 struct entry interpose_pools[] = {
     [CREATE] = {.name = "cudaMemPoolCreate", .ours = cudaMemPoolCreate},
     [CU_CREATE] = {.name = "cuMemPoolCreate", .ours = cuMemPoolCreate, .asked = "cuMemPoolCreate", .since = 11020},
     [DESTROY] = {.name = "cudaMemPoolDestroy", .ours = cudaMemPoolDestroy},
     [CU_DESTROY] = {.name = "cuMemPoolDestroy", .ours = cuMemPoolDestroy, .asked = "cuMemPoolDestroy", .since = 11020},
+    [ACCESS] = {.name = "cudaMemPoolSetAccess", .ours = cudaMemPoolSetAccess},
+    [CU_ACCESS] = {.name = "cuMemPoolSetAccess", .ours = cuMemPoolSetAccess, .asked = "cuMemPoolSetAccess", .since = 11020},
     {0},
 };

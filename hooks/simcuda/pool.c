@@ -113,6 +113,15 @@ SIM_API CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props
   return sim_leave("cuMemPoolCreate", result, "%s", "");
 }
 
+// Plain memory is open to every device as it is.
+SIM_API CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
+  CUresult result = sim_enter("cuMemPoolSetAccess", true);
+  if (result == CUDA_SUCCESS && (pool == NULL || (access == NULL && count > 0))) result = CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; result == CUDA_SUCCESS && i < count; i++)
+    if (sim_device(access[i].location.id) == NULL) result = CUDA_ERROR_INVALID_DEVICE;
+  return sim_leave("cuMemPoolSetAccess", result, "count=%zu", count);
+}
+
 SIM_API CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   CUresult result = sim_enter("cuMemPoolDestroy", true);
   if (result == CUDA_SUCCESS && (pool == NULL || !pool->made)) result = CUDA_ERROR_INVALID_VALUE;

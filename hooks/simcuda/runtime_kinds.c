@@ -34,6 +34,14 @@ SIM_API cudaError_t cudaMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *
   return sim_runtime_end("cudaMemPoolCreate", result, 0, 0);
 }
 
+SIM_API cudaError_t cudaMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
+  CUresult (*set)(CUmemoryPool, const CUmemAccessDesc *, size_t);
+  cudaError_t result = sim_runtime_begin("cudaMemPoolSetAccess");
+  sim_runtime_driver("cuMemPoolSetAccess", &set);
+  if (result == CUDA_SUCCESS) result = set(pool, access, count);
+  return sim_runtime_end("cudaMemPoolSetAccess", result, 0, count);
+}
+
 SIM_API cudaError_t cudaMemPoolDestroy(CUmemoryPool pool) {
   CUresult (*destroy)(CUmemoryPool);
   cudaError_t result = sim_runtime_begin("cudaMemPoolDestroy");

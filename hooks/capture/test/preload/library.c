@@ -3,6 +3,13 @@
 int cudaMalloc(void **ptr, unsigned long bytes);
 int cudaFree(void *ptr);
 
+int cuMemGetAddressRange_v2(unsigned long long *start, unsigned long *size, unsigned long long addr);
+
+int library_range(unsigned long long *start, unsigned long *size, unsigned long long addr) {
+  const int error = cuMemGetAddressRange_v2(start, size, addr);
+  return error;
+}
+
 int library_malloc(void **ptr, unsigned long bytes) {
   const int error = cudaMalloc(ptr, bytes);
   return error;

@@ -52,6 +52,11 @@ int cudaMallocAsync_ptsz(void **, size_t, void *);
 int cudaFreeAsync(void *, void *);
 int cudaFreeAsync_ptsz(void *, void *);
 int cudaMemPoolCreate(void **, const struct pool *);
+struct access {
+  struct location location;
+  int flags;
+};
+int cudaMemPoolSetAccess(void *, const struct access *, size_t);
 int cudaMallocFromPoolAsync(void **, size_t, void *, void *);
 int cudaMallocPitch(void **, size_t *, size_t, size_t);
 int cudaMalloc3D(struct pitched *, struct extent);
@@ -120,6 +125,7 @@ int simcuda_hold_stream(void *);
 int simcuda_release_stream(void *);
 int library_malloc(void **, size_t);  // of libnccl.so.2, which calls cudaMalloc
 int library_free(void *);
+int library_range(device_address *, size_t *, device_address);
 
 // What has been spooled by now.
 static inline struct trail so_far(void) { return trail_read(getpid(), 0); }

@@ -164,6 +164,8 @@ static void test_pointers(void) {
   CHECK(cuPointerGetAttributes(2, which, out, inside) == 0 && again == (uintptr_t)ptr && size_again == 100000);
   CHECK(cudaPointerGetAttributes(&attributes, (void *)(uintptr_t)inside) == 0);
   CHECK(attributes.type == 2 && attributes.device == 0 && attributes.device_pointer == (void *)(uintptr_t)inside && attributes.host_pointer == NULL);
+  // A library that shares the mapping with another process needs to know the mapping.
+  CHECK(library_range(&again, &size, inside) == 0 && again % (2 * MiB) == 0 && size >= 2 * MiB);
   CHECK(cudaFree(ptr) == 0);
   CHECK(cudaPointerGetAttributes(&attributes, &type) == 0 && attributes.type == 0);
 }
@@ -232,6 +234,19 @@ static void test_device_of_the_call(void) {
   CHECK(cudaFree(there) == 0);
 }
 
+static void test_access_of_pools(void) {
+  static const struct pool plain = {.type = 1, .location = {1, 0}};
+  const struct access access = {{1, 1}, 3};
+  unsigned long long flags = 0;
+  void *pool = NULL, *ptr = NULL;
+  int (*get)(unsigned long long *, const struct location *, device_address) =
+      (int (*)(unsigned long long *, const struct location *, device_address))dlsym(RTLD_DEFAULT, "cuMemGetAccess");
+  CHECK(cudaMemPoolCreate(&pool, &plain) == 0 && cudaMemPoolSetAccess(pool, &access, 1) == 0);
+  CHECK(cudaMallocFromPoolAsync(&ptr, MiB, pool, new_stream()) == 0);
+  check_served(ptr, MiB);
+  CHECK(get(&flags, &access.location, (uintptr_t)ptr) == 0 && flags == 3);
+}
+
 static void *churn(void *unused) {
   (void)unused;
   void *stream = new_stream(), *ptr;
@@ -272,6 +287,7 @@ int main(int argc, char **argv) {
       {"captures", test_captures, {SERVED}},
       {"stream destroyed", test_stream_destroyed, {SERVED}},
       {"device of the call", test_device_of_the_call, {SERVED, "MEMPROF_SIM_DEVICES", "2"}},
+      {"access of pools", test_access_of_pools, {SERVED, "MEMPROF_SIM_DEVICES", "2"}},
       {"threads", test_threads, {SERVED}},
   };
   return run_preloaded(argc, argv, tests, sizeof tests / sizeof *tests);
