@@ -114,7 +114,7 @@ static void *primary_context(int device) {
   }
   context = contexts[device];
   pthread_mutex_unlock(&lock);
-  if (context != NULL) overhead_context_end(&making);
+  overhead_context_end(&making, context != NULL);
   return context;
 }
 

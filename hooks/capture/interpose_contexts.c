@@ -1,13 +1,14 @@
 // interpose_contexts.c - contexts come, with memory of their own, and go, with all memory.
 //
-// Runtimes make the primary context; few programs make others. A reset, or the release of
-// the last reference, ends it: what was allocated is gone without having been freed.
+// Runtimes make the primary context; few programs make others. A reset ends it: what was
+// allocated is gone without having been freed. The release of the last reference would, too,
+// but is only made when the process ends, with all it has.
 #include "hook.h"
 #include "interpose_internal.h"
 #include "outside.h"
 #include "overhead.h"
 
-enum { RETAIN, RELEASE, RELEASE_V2, RESET, RESET_V2, CREATE_V2, CREATE_V3, CREATE_V4 };
+enum { RETAIN, RESET, RESET_V2, CREATE_V2, CREATE_V3, CREATE_V4 };
 #define CALL(which) (&(struct call){.entry = &interpose_contexts[which], .from = __builtin_return_address(0)})
 
 EXPORT cuda_error cuDevicePrimaryCtxRetain(void **context, int device) {
@@ -15,7 +16,7 @@ EXPORT cuda_error cuDevicePrimaryCtxRetain(void **context, int device) {
   cuda_error (*real)(void **, int) = entry_real(&interpose_contexts[RETAIN]);
   overhead_context_begin(&making, device, true);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, device);
-  if (error == CUDA_OK) overhead_context_end(&making);
+  overhead_context_end(&making, error == CUDA_OK);
   return error;
 }
 
@@ -24,7 +25,7 @@ EXPORT cuda_error cuCtxCreate_v2(void **context, unsigned flags, int device) {
   cuda_error (*real)(void **, unsigned, int) = entry_real(&interpose_contexts[CREATE_V2]);
   overhead_context_begin(&making, device, false);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, flags, device);
-  if (error == CUDA_OK) overhead_context_end(&making);
+  overhead_context_end(&making, error == CUDA_OK);
   return error;
 }
 
@@ -33,7 +34,7 @@ EXPORT cuda_error cuCtxCreate_v3(void **context, void *affinity, int count, unsi
   cuda_error (*real)(void **, void *, int, unsigned, int) = entry_real(&interpose_contexts[CREATE_V3]);
   overhead_context_begin(&making, device, false);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, affinity, count, flags, device);
-  if (error == CUDA_OK) overhead_context_end(&making);
+  overhead_context_end(&making, error == CUDA_OK);
   return error;
 }
 
@@ -42,7 +43,7 @@ EXPORT cuda_error cuCtxCreate_v4(void **context, void *parameters, unsigned flag
   cuda_error (*real)(void **, void *, unsigned, int) = entry_real(&interpose_contexts[CREATE_V4]);
   overhead_context_begin(&making, device, false);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(context, parameters, flags, device);
-  if (error == CUDA_OK) overhead_context_end(&making);
+  overhead_context_end(&making, error == CUDA_OK);
   return error;
 }
 
@@ -56,7 +57,7 @@ static bool active(int device) {
 
 static void ended(void *self, uint64_t addr, int device) { call_ended(self, (void *)(uintptr_t)addr, device); }
 
-static cuda_error let_go(struct call *call, int device) {
+static cuda_error reset(struct call *call, int device) {
   cuda_error (*real)(int) = call_enter(call);
   const bool before = hook_on() && active(device);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(device);
@@ -68,17 +69,13 @@ static cuda_error let_go(struct call *call, int device) {
   return error;
 }
 
-EXPORT cuda_error cuDevicePrimaryCtxRelease(int device) { return let_go(CALL(RELEASE), device); }
-EXPORT cuda_error cuDevicePrimaryCtxRelease_v2(int device) { return let_go(CALL(RELEASE_V2), device); }
-EXPORT cuda_error cuDevicePrimaryCtxReset(int device) { return let_go(CALL(RESET), device); }
-EXPORT cuda_error cuDevicePrimaryCtxReset_v2(int device) { return let_go(CALL(RESET_V2), device); }
+EXPORT cuda_error cuDevicePrimaryCtxReset(int device) { return reset(CALL(RESET), device); }
+EXPORT cuda_error cuDevicePrimaryCtxReset_v2(int device) { return reset(CALL(RESET_V2), device); }
 
 #define DRIVER(function, base, version) {.name = #function, .ours = function, .asked = #base, .since = version}
 #define EXACT(function, base) {.name = #function, .ours = function, .asked = #base, .exact = true}
 struct entry interpose_contexts[] = {
     [RETAIN] = DRIVER(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, 7000),
-    [RELEASE] = DRIVER(cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease, 7000),
-    [RELEASE_V2] = DRIVER(cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRelease, 11000),
     [RESET] = DRIVER(cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset, 7000),
     [RESET_V2] = DRIVER(cuDevicePrimaryCtxReset_v2, cuDevicePrimaryCtxReset, 11000),
     [CREATE_V2] = EXACT(cuCtxCreate_v2, cuCtxCreate),

@@ -52,7 +52,9 @@ void *real_dlsym(void *library, const char *name) {
 __attribute__((used, visibility("hidden"))) void *interpose_dlsym(void *library, const char *name) {
   void *found = real_dlsym(library, name);
   if (found == NULL || name[0] != 'c' || name[1] != 'u' || !hook_on()) return found;
-  return entry_exchange(name, found);
+  void *answer = entry_exchange(name, found);
+  dlerror();  // of lookups on the way; the program's own has succeeded
+  return answer;
 }
 
 #if defined(__x86_64__)

@@ -37,11 +37,11 @@ void overhead_end(const struct overhead *window, uint32_t context);
 // or another.
 struct overhead_context {
   int device;  // -1: nothing is made
-  bool told;   // NVML has told `used`
+  void *nvml;  // the device there, which has `used` bytes in use; NULL: it cannot tell
   uint64_t used;
 };
 void overhead_context_begin(struct overhead_context *making, int device, bool primary);
-void overhead_context_end(const struct overhead_context *making);
+void overhead_context_end(const struct overhead_context *making, bool made);
 
 // Writes an event, if there is anything to tell; and whether one was written.
 void overhead_note(int device, int64_t bytes, uint32_t context);

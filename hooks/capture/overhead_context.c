@@ -2,6 +2,7 @@
 // a context, so NVML is asked before and after, once for each context of the process.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,23 +18,25 @@ struct nvml_memory {
   unsigned long long total, free, used;
 };
 
-struct nvml {
+// Loaded at the first use, and initialised only while a context is made.
+static struct {
   int (*init)(void);
   int (*shutdown)(void);
   int (*by_uuid)(const char *, void **);
   int (*memory)(void *, struct nvml_memory *);
-};
+} nvml;
+static bool loaded;
 
-static bool load(struct nvml *nvml) {
+static void load(void) {
   void *library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL) return false;
+  if (library == NULL) return;
   void *init = real_dlsym(library, "nvmlInit_v2"), *shutdown = real_dlsym(library, "nvmlShutdown");
   void *by_uuid = real_dlsym(library, "nvmlDeviceGetHandleByUUID"), *memory = real_dlsym(library, "nvmlDeviceGetMemoryInfo");
-  memcpy(&nvml->init, &init, sizeof init);
-  memcpy(&nvml->shutdown, &shutdown, sizeof shutdown);
-  memcpy(&nvml->by_uuid, &by_uuid, sizeof by_uuid);
-  memcpy(&nvml->memory, &memory, sizeof memory);
-  return init != NULL && shutdown != NULL && by_uuid != NULL && memory != NULL;
+  memcpy(&nvml.init, &init, sizeof init);
+  memcpy(&nvml.shutdown, &shutdown, sizeof shutdown);
+  memcpy(&nvml.by_uuid, &by_uuid, sizeof by_uuid);
+  memcpy(&nvml.memory, &memory, sizeof memory);
+  loaded = init != NULL && shutdown != NULL && by_uuid != NULL && memory != NULL;
 }
 
 // "GPU-8-4-4-4-12" of 16 bytes.
@@ -48,16 +51,23 @@ static bool uuid_of(int device, char text[48]) {
   return true;
 }
 
-static bool device_used(int device, uint64_t *used) {
-  struct nvml nvml = {0};
+static bool used_now(void *device, uint64_t *bytes) {
   struct nvml_memory memory = {0};
+  const bool told = nvml.memory(device, &memory) == 0;
+  *bytes = memory.used;
+  return told;
+}
+
+// The device in NVML, which stays initialised for it; NULL if it cannot tell of it.
+static void *open_device(int device) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
   void *handle;
   char uuid[48];
-  if (!uuid_of(device, uuid) || !load(&nvml) || nvml.init() != 0) return false;
-  const bool told = nvml.by_uuid(uuid, &handle) == 0 && nvml.memory(handle, &memory) == 0;
+  pthread_once(&once, load);
+  if (!loaded || !uuid_of(device, uuid) || nvml.init() != 0) return NULL;
+  if (nvml.by_uuid(uuid, &handle) == 0) return handle;
   nvml.shutdown();
-  *used = memory.used;
-  return told;
+  return NULL;
 }
 
 static bool active(int device) {
@@ -68,17 +78,29 @@ static bool active(int device) {
   return get == NULL || driver_get()->device_get(&handle, device) != DRIVER_OK || get(handle, &flags, &yes) != CUDA_OK || yes;
 }
 
+// One at a time on a device: the growth would be told by each.
+enum { DEVICES = 64 };
+static _Atomic bool making_on[DEVICES];
+
 void overhead_context_begin(struct overhead_context *making, int device, bool primary) {
-  making->device = -1;
-  if (!hook_on() || interpose_own() || driver_get() == NULL || (primary && active(device))) return;
+  *making = (struct overhead_context){.device = -1};
+  if (device < 0 || device >= DEVICES || !hook_on() || interpose_own() || driver_get() == NULL || (primary && active(device))) return;
+  if (atomic_exchange(&making_on[device], true)) return;
   making->device = device;
-  making->told = device_used(device, &making->used);
+  making->nvml = open_device(device);
+  if (making->nvml == NULL || used_now(making->nvml, &making->used)) return;
+  nvml.shutdown();
+  making->nvml = NULL;
 }
 
-void overhead_context_end(const struct overhead_context *making) {
+void overhead_context_end(const struct overhead_context *making, bool made) {
   uint64_t used = 0, free_bytes = 0, total = 0;
+  const bool told = making->nvml != NULL && used_now(making->nvml, &used);
+  if (making->nvml != NULL) nvml.shutdown();
   if (making->device < 0) return;
-  if (making->told && device_used(making->device, &used)) {
+  atomic_store(&making_on[making->device], false);
+  if (!made) return;
+  if (told) {
     overhead_note(making->device, (int64_t)(used - making->used), spool_string("what=context"));
     return;
   }

@@ -209,6 +209,8 @@ static void *open_cuda(void) {
 static void test_dlsym(void) {
   void *library = open_cuda();
   start();
+  CHECK(dlsym(library, "cuMemAlloc_v2") != NULL && dlerror() == NULL);
+  CHECK(dlsym(library, "cuMemAlloc_v99") == NULL && dlerror() != NULL);
   check_looked_up((allocate_function *)dlsym(library, "cuMemAlloc_v2"), (free_function *)dlsym(library, "cuMemFree_v2"), "cuMemAlloc");
   check_looked_up((allocate_function *)dlsym(library, "cudaMalloc"), (free_function *)dlsym(library, "cudaFree"), "cudaMalloc");
   check_looked_up((allocate_function *)dlsym(RTLD_DEFAULT, "cudaMalloc"), (free_function *)dlsym(RTLD_DEFAULT, "cudaFree"), "cudaMalloc");
