@@ -9,7 +9,7 @@ static void *function(const char *library, const char *name) {
   if (handle == NULL) fprintf(stderr, "%s\n", dlerror());
   CHECK(handle != NULL);
   void *found = dlsym(handle, name);
-  CHECK(found != NULL);
+  CHECK(found != NULL && dlerror() == NULL);
   return found;
 }
 
@@ -51,10 +51,17 @@ static void test_second_runtime(void) {
   CHECK_EQUAL(last_alloc(&trail)->requested, 6000);
 }
 
+// Looking behind the hook for the real function fails on the way; the program hears nothing of it.
+static void test_no_error_of_ours(void) {
+  CHECK(strcmp(library_of(function("libcuda.so.1", "cuMemAlloc_v2")), "libmemprof.so") == 0);
+  CHECK(dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAlloc_v99") == NULL && dlerror() != NULL);
+}
+
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"linked in private", test_linked_in_private, {NULL}},
       {"second runtime", test_second_runtime, {NULL}},
+      {"no error of ours", test_no_error_of_ours, {NULL}},
   };
   return run_preloaded(argc, argv, tests, sizeof tests / sizeof *tests);
 }
