@@ -4,6 +4,7 @@
 // Modules may be loaded lazily: then the memory is taken when a function is first asked
 // for or launched.
 #include "code.h"
+#include "hook.h"
 #include "interpose_internal.h"
 #include "overhead.h"
 #include "spool.h"
@@ -53,10 +54,15 @@ static cuda_error loaded(const struct load *load, cuda_error error, const char *
   return load_end(load, error, context);
 }
 
+// The same handle may be asked for again and again, and its first use is only one.
+static void remember_once(const void *handle, uint32_t context) {
+  if (code_of(handle) != context) code_remember(handle, context);
+}
+
 // The end of a call that made one handle of another, and may have loaded it.
 static cuda_error derived(const struct load *load, cuda_error error, const void *of, void *const *made) {
   const uint32_t context = code_of(of);
-  if (error == CUDA_OK && made != NULL && *made != of) code_remember(*made, context);
+  if (error == CUDA_OK && made != NULL && *made != of) remember_once(*made, context);
   return load_end(load, error, context);
 }
 
@@ -132,10 +138,12 @@ EXPORT cuda_error cuLibraryGetModule(void **module, void *library) {
   return derived(&load, real == NULL ? CUDA_NOT_FOUND : real(module, library), library, module);
 }
 
+// Loads nothing: a library belongs to no context, and a kernel is loaded when it is used.
 EXPORT cuda_error cuLibraryGetKernel(void **kernel, void *library, const char *name) {
-  struct load load;
-  cuda_error (*real)(void **, void *, const char *) = load_begin(&load, CALL(LIBRARY_GET_KERNEL));
-  return derived(&load, real == NULL ? CUDA_NOT_FOUND : real(kernel, library, name), library, kernel);
+  cuda_error (*real)(void **, void *, const char *) = entry_real(&interpose_loads[LIBRARY_GET_KERNEL]);
+  const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(kernel, library, name);
+  if (error == CUDA_OK && hook_on()) remember_once(*kernel, code_of(library));
+  return error;
 }
 
 EXPORT cuda_error cuKernelGetFunction(void **function, void *kernel) {

@@ -83,6 +83,7 @@ static void test_lazy_library(void) {
   CHECK_EQUAL(overheads(), 1);
   CHECK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) == 0);
   CHECK_EQUAL(overhead(1, named("library")), 6 * MiB);
+  CHECK(cuLibraryGetKernel(&kernel, library, "f") == 0);
   CHECK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) == 0);
   CHECK_EQUAL(overheads(), 2);
 }
