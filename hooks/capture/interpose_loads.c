@@ -47,7 +47,8 @@ static cuda_error load_end(const struct load *load, cuda_error error, uint32_t c
 // The end of a call that made a handle of code.
 static cuda_error loaded(const struct load *load, cuda_error error, const char *what, const void *image, const char *path, void *const *made) {
   uint32_t context = 0;
-  if (error == CUDA_OK && load->window.device >= 0) {
+  // A library may be loaded before there is a context.
+  if (error == CUDA_OK && hook_on()) {
     context = code_context(what, image, path, load->call->from);
     code_remember(*made, context);
   }

@@ -2,8 +2,8 @@
 //
 // An image is the text "simcuda:BYTES+LAZY": loading a module takes BYTES of its context's
 // device, and the first use of one of its functions LAZY more, as lazy loading does. A
-// library is the same, loaded into the device that is current. Any other image takes
-// nothing.
+// library is the same, loaded into the device that is current, or if there is none into the
+// one that is current at its first use. Any other image takes nothing.
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -35,18 +35,17 @@ void sim_uncharge(struct sim_extent **extent) {
 
 static CUresult load(const char *image, struct CUmod_st **out) {
   unsigned long long bytes = 0, lazy = 0;
-  if (sim_current() == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   if (image == NULL || out == NULL) return CUDA_ERROR_INVALID_VALUE;
   if (strncmp(image, "simcuda:", 8) == 0) sscanf(image + 8, "%llu+%llu", &bytes, &lazy);
   struct CUmod_st *module = calloc(1, sizeof *module);
   if (module == NULL) return CUDA_ERROR_OUT_OF_MEMORY;
-  CUresult result = sim_charge(sim_current(), bytes, &module->loaded);
+  module->device = sim_current();
+  CUresult result = module->device != NULL ? sim_charge(module->device, bytes, &module->loaded) : CUDA_SUCCESS;
   if (result != CUDA_SUCCESS) {
     free(module);
     return result;
   }
-  module->device = sim_current();
-  module->lazy = lazy;
+  module->lazy = module->device != NULL ? lazy : bytes + lazy;
   module->function.module = module;
   *out = module;
   return CUDA_SUCCESS;
@@ -54,6 +53,8 @@ static CUresult load(const char *image, struct CUmod_st **out) {
 
 static CUresult use(struct CUmod_st *module) {
   if (module->lazy == 0 || module->used != NULL) return CUDA_SUCCESS;
+  if (module->device == NULL) module->device = sim_current();
+  if (module->device == NULL) return CUDA_ERROR_INVALID_CONTEXT;
   return sim_charge(module->device, module->lazy, &module->used);
 }
 
@@ -63,24 +64,25 @@ static void unload(struct CUmod_st *module) {
   free(module);
 }
 
-static CUresult load_call(const char *name, CUmodule *module, const void *image) {
+static CUresult load_call(const char *name, CUmodule *module, const void *image, bool anywhere) {
   CUresult result = sim_enter(name, true);
+  if (result == CUDA_SUCCESS && !anywhere && sim_current() == NULL) result = CUDA_ERROR_INVALID_CONTEXT;
   if (result == CUDA_SUCCESS) result = load(image, module);
   return sim_leave(name, result, "%s", "");
 }
 
-SIM_API CUresult cuModuleLoadData(CUmodule *module, const void *image) { return load_call("cuModuleLoadData", module, image); }
-SIM_API CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) { return load_call("cuModuleLoadFatBinary", module, image); }
+SIM_API CUresult cuModuleLoadData(CUmodule *module, const void *image) { return load_call("cuModuleLoadData", module, image, false); }
+SIM_API CUresult cuModuleLoadFatBinary(CUmodule *module, const void *image) { return load_call("cuModuleLoadFatBinary", module, image, false); }
 SIM_API CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int count, void *options, void **values) {
   (void)count, (void)options, (void)values;
-  return load_call("cuModuleLoadDataEx", module, image);
+  return load_call("cuModuleLoadDataEx", module, image, false);
 }
 
 SIM_API CUresult cuLibraryLoadData(CUlibrary *library, const void *image, void *options, void **values, unsigned int count,
                                    void *library_options, void **library_values, unsigned int library_count) {
   (void)options, (void)values, (void)count, (void)library_options, (void)library_values, (void)library_count;
   CUmodule module = NULL;
-  CUresult result = load_call("cuLibraryLoadData", &module, image);
+  CUresult result = load_call("cuLibraryLoadData", &module, image, true);
   if (result == CUDA_SUCCESS) *library = (CUlibrary)module;
   return result;
 }

@@ -210,6 +210,17 @@ static void test_hidden_memory(void) {
   CHECK_EQUAL(GiB - free_now() - (uint64_t)told(), 64 * MiB);
 }
 
+// Where a library was loaded says whose kernels they are, even before there is a context.
+static void test_library_before_context(void) {
+  void *library, *kernel;
+  CHECK(cuInit(0) == 0);
+  CHECK(cuLibraryLoadData(&library, "simcuda:0+6291456", NULL, NULL, 0, NULL, NULL, 0) == 0);
+  start();
+  CHECK(cuLibraryGetKernel(&kernel, library, "f") == 0);
+  CHECK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) == 0);
+  CHECK_EQUAL(overhead(1, named("library")), 6 * MiB);
+}
+
 #define CARD "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_CONTEXT", "300m"
 int main(int argc, char **argv) {
   static const struct test tests[] = {
@@ -218,6 +229,7 @@ int main(int argc, char **argv) {
       {"context of the runtime", test_context_of_the_runtime, {CARD}},
       {"modules", test_modules, {CARD}},
       {"lazy library", test_lazy_library, {CARD}},
+      {"library before context", test_library_before_context, {CARD}},
       {"limit", test_limit, {CARD}},
       {"capture", test_capture, {CARD}},
       {"graphs", test_graphs, {CARD}},
