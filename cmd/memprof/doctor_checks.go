@@ -46,10 +46,12 @@ func checkCompiler() finding {
 }
 
 // torchProgram prints the interpreter, torch's version and the shims that would fit it,
-// one for each C++ ABI. It does not import torch, which takes seconds.
+// one for each C++ ABI. It does not import torch, which takes seconds; the version that torch
+// itself tells is in a file of its own ("2.11.0+cu130", where the package's may be "2.11.0").
 const torchProgram = `
-import importlib.metadata, sys, types
-version = importlib.metadata.version("torch")
+import importlib.util, os, runpy, sys, types
+folder = importlib.util.find_spec("torch").submodule_search_locations[0]
+version = runpy.run_path(os.path.join(folder, "version.py"))["__version__"]
 print(sys.executable)
 print(version)
 from memprof import _shim

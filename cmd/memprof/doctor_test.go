@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
 	"github.com/memprof/memprof/hooks/rerun"
 )
 
@@ -63,5 +66,30 @@ func TestReadNVMLWithoutLibrary(t *testing.T) {
 		t.Skipf("this machine has NVML: %+v", state)
 	} else if err.Error() != "libnvidia-ml.so.1 is not on this machine" {
 		t.Errorf("without the library: %v", err)
+	}
+}
+
+// The version is the one that torch tells, which names the shim, not the package's; and torch
+// is not imported for it.
+func TestCheckTorch(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("no python3 here")
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"torch/__init__.py": "raise RuntimeError('torch was imported')\n",
+		"torch/version.py":  "__version__ = '2.11.0+cu130'\n",
+	} {
+		if err := os.MkdirAll(filepath.Join(dir, "torch"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PYTHONPATH", dir)
+	found := checkTorch("python3", nil)
+	if len(found) != 1 || found[0].Health != healthOK || !strings.HasPrefix(found[0].Detail, "2.11.0+cu130 of ") {
+		t.Errorf("found %+v", found)
 	}
 }
