@@ -4,6 +4,7 @@
 // and results ints, so each shape is written once.
 #include "hook.h"
 #include "interpose_internal.h"
+#include "interpose_pools.h"
 #include "interpose_serve.h"
 #include "overhead.h"
 
@@ -93,7 +94,7 @@ static cuda_error allocate_from_pool(struct call *call, void **ptr, size_t bytes
   } else if (real != NULL) {
     error = real(ptr, bytes, pool, stream);
     if (call_again(call, error, bytes)) error = real(ptr, bytes, pool, stream);
-    if (error == CUDA_OK) call_allocated(call, MEMORY_POOL, *ptr, bytes, -1, on);
+    if (error == CUDA_OK) call_allocated(call, pool_is_host(pool) ? MEMORY_HOST : MEMORY_POOL, *ptr, bytes, -1, on);
   }
   call_leave();
   return error;

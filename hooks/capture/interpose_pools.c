@@ -27,7 +27,7 @@ enum { DEVICES = 64, RESERVED_CURRENT = 5 };  // CU_MEMPOOL_ATTR_RESERVED_MEM_CU
 
 struct pool {
   void *pool;
-  int device;
+  int device;  // -1: the host
   bool plain;
 };
 
@@ -60,6 +60,14 @@ bool pool_is_plain(void *pool, int device) {
   return found || default_pool(device) == pool;
 }
 
+bool pool_is_host(void *pool) {
+  bool found = false;
+  lock_take(&lock);
+  for (int i = 0; i < MOST_POOLS && !found; i++) found = pools[i].pool == pool && pools[i].device < 0;
+  lock_give(&lock);
+  return found;
+}
+
 void pools_used(int device) {
   if (device >= 0 && device < DEVICES) atomic_store_explicit(&used[device], true, memory_order_relaxed);
 }
@@ -84,8 +92,9 @@ bool pools_reserved(int device, int64_t *bytes) {
 static cuda_error create(struct call *call, void **pool, const struct pool_properties *properties) {
   cuda_error (*real)(void **, const struct pool_properties *) = call_enter(call);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(pool, properties);
-  if (error == CUDA_OK && properties->location.type == ON_DEVICE && call->outermost) {
-    set(NULL, (struct pool){*pool, properties->location.id, properties->handle_types == 0});
+  if (error == CUDA_OK && call->outermost) {
+    const bool on_device = properties->location.type == ON_DEVICE;
+    set(NULL, (struct pool){*pool, on_device ? properties->location.id : -1, on_device && properties->handle_types == 0});
   }
   call_leave();
   return error;

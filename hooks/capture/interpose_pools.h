@@ -10,6 +10,9 @@
 // not the host's.
 bool pool_is_plain(void *pool, int device);
 
+// Whether its memory is the host's.
+bool pool_is_host(void *pool);
+
 // Bytes of the device that the pools hold, used or not. False: that cannot be known, or no
 // memory came from one yet.
 bool pools_reserved(int device, int64_t *bytes);

@@ -355,6 +355,15 @@ static void test_captures(void) {
   check_captures(4, 4, 0);
 }
 
+// Where a pool is the host's the simulation has no such memory; what is told is by the pool.
+static void test_pool_of_the_host(void) {
+  static const struct pool of_host = {.type = 1, .location = {2, 0}};
+  void *pool = NULL, *ptr = NULL;
+  CHECK(cudaMemPoolCreate(&pool, &of_host) == 0 && cudaMallocFromPoolAsync(&ptr, 4000, pool, NULL) == 0);
+  const struct trail trail = so_far();
+  CHECK(strstr(context_of(&trail, trail_event(&trail, MEMPROF_EXTERNAL_ALLOC, 0)), "\thost=1") != NULL);
+}
+
 // The hook is one of many libraries in a process that never touches CUDA.
 static void test_silent_without_cuda(void) {
   char path[600];
@@ -384,6 +393,7 @@ int main(int argc, char **argv) {
       {"caller is named", test_caller_is_named, {NULL}},
       {"vmm of others", test_vmm_of_others, {NULL}},
       {"captures", test_captures, {NULL}},
+      {"pool of the host", test_pool_of_the_host, {NULL}},
       {"silent without CUDA", test_silent_without_cuda, {NULL}},
       {"unrecorded", test_unrecorded, {"MEMPROF_SPOOL", ""}},
   };
