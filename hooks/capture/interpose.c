@@ -81,7 +81,8 @@ static bool communicates(const char *library) {
 }
 
 static uint32_t describe(const struct call *call, enum call_memory memory) {
-  static const char *const fields[] = {[MEMORY_DEVICE] = "", [MEMORY_MANAGED] = "\tmanaged=1", [MEMORY_HOST] = "\thost=1", [MEMORY_POOL] = "\tpool=1"};
+  static const char *const fields[] = {
+      [MEMORY_DEVICE] = "", [MEMORY_MANAGED] = "\tmanaged=1", [MEMORY_HOST] = "\thost=1", [MEMORY_POOL] = "\tpool=1"};
   char library[LIBRARY_NAME], text[512];
   if (!library_name(call->from, library)) strcpy(library, "unknown");
   const char *name = call->entry->asked != NULL ? call->entry->asked : call->entry->name;

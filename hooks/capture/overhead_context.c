@@ -47,7 +47,10 @@ static bool uuid_of(int device, char text[48]) {
   int handle;
   if (get == NULL || driver_get()->device_get(&handle, device) != DRIVER_OK || get(bytes, handle) != CUDA_OK) return false;
   int length = snprintf(text, 48, "GPU-");
-  for (int i = 0; i < 16; i++) length += snprintf(text + length, (size_t)(48 - length), i == 4 || i == 6 || i == 8 || i == 10 ? "-%02x" : "%02x", bytes[i]);
+  for (int i = 0; i < 16; i++) {
+    const bool dash = i == 4 || i == 6 || i == 8 || i == 10;
+    length += snprintf(text + length, (size_t)(48 - length), dash ? "-%02x" : "%02x", bytes[i]);
+  }
   return true;
 }
 

@@ -106,7 +106,8 @@ SIM_API CUresult cuDeviceGetDefaultMemPool(CUmemoryPool *pool, CUdevice device) 
 
 SIM_API CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props) {
   CUresult result = sim_enter("cuMemPoolCreate", true);
-  if (result == CUDA_SUCCESS && (pool == NULL || props == NULL || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED)) result = CUDA_ERROR_INVALID_VALUE;
+  if (result == CUDA_SUCCESS && (pool == NULL || props == NULL || props->allocType != CU_MEM_ALLOCATION_TYPE_PINNED))
+    result = CUDA_ERROR_INVALID_VALUE;
   if (result == CUDA_SUCCESS && props->location.type == CU_MEM_LOCATION_TYPE_DEVICE && sim_device(props->location.id) == NULL)
     result = CUDA_ERROR_INVALID_DEVICE;
   if (result == CUDA_SUCCESS && (*pool = calloc(1, sizeof **pool)) == NULL) result = CUDA_ERROR_OUT_OF_MEMORY;
