@@ -57,10 +57,19 @@ static void test_no_error_of_ours(void) {
   CHECK(dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAlloc_v99") == NULL && dlerror() != NULL);
 }
 
+// A private library asks in its own scope, where it finds itself.
+static void test_default_is_the_callers(void) {
+  void *(*lookup)(const char *) = (void *(*)(const char *))function("libprivate.so", "runtime_lookup");
+  CHECK(dlsym(RTLD_DEFAULT, "runtime_malloc") == NULL);
+  CHECK(lookup("runtime_malloc") == function("libprivate.so", "runtime_malloc"));
+  CHECK(strcmp(library_of(lookup("cudaMalloc")), "libmemprof.so") == 0);
+}
+
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"linked in private", test_linked_in_private, {NULL}},
       {"second runtime", test_second_runtime, {NULL}},
+      {"default is the caller's", test_default_is_the_callers, {NULL}},
       {"no error of ours", test_no_error_of_ours, {NULL}},
   };
   return run_preloaded(argc, argv, tests, sizeof tests / sizeof *tests);
