@@ -138,15 +138,17 @@ def native_gpt2(suite):
 @case
 def native_pair_cost(suite):
     """What watching adds to an alloc and free pair of torch's allocator, in turns."""
-    plain, recorded = [], []
+    plain, empty, recorded = [], [], []
     for _ in range(3):
         plain.append(number(r"^pair (\S+) ns", suite.run(suite.job("pair")).stdout))
+        empty.append(number(r"^pair (\S+) ns", suite.run(suite.job("pair", "--empty-tracker")).stdout))
         directory, done = record(suite, "native_pair", suite.job("pair"))
         recorded.append(number(r"^pair (\S+) ns", done.stdout))
     device = watched(suite, directory)
     if device["allocs"] < 5_000_000:
         raise Failed(f"{device['allocs']} allocations recorded, 5 runs of a million made")
     ratio = min(recorded) / min(plain)
+    suite.figure("pair: native, told to a tracker that does nothing / unrecorded", f"{min(empty) / min(plain):.2f} ({min(empty):.0f} / {min(plain):.0f} ns)")
     suite.figure("pair: native, watched / unrecorded", f"{ratio:.2f} ({min(recorded):.0f} / {min(plain):.0f} ns)", "1.20")
 
 

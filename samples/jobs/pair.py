@@ -37,6 +37,7 @@ def compiled():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--history", action="store_true", help="torch's own memory history, Python stacks")
+    parser.add_argument("--empty-tracker", action="store_true", help="torch tells a tracker that does nothing")
     parser.add_argument("--live", type=int, default=1000)
     parser.add_argument("--pairs", type=int, default=1_000_000)
     opts = parser.parse_args()
@@ -44,6 +45,8 @@ def main():
     if opts.history:
         torch.cuda.memory._record_memory_history(stacks="python", max_entries=1_000_000)
     library = compiled()
+    if opts.empty_tracker:
+        library.attach_empty_tracker()
     figures = [library.nanoseconds_a_pair(opts.live, opts.pairs, seed) for seed in range(1, 6)]
     print(f"pair {min(figures):.1f} ns of " + " ".join(f"{f:.1f}" for f in figures))
 
