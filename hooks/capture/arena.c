@@ -19,6 +19,7 @@ enum { MOST_GPUS = 64, MOST_RANGES = 8192 };
 #define FREED ((uint64_t)1)
 
 #define OTHER_RESERVATION ((uint64_t)16 << 30)
+#define TAGGED_HANDLE ((uint64_t)256 << 20)
 
 static struct gpu *_Atomic gpus[MOST_GPUS];
 static _Atomic bool unusable[MOST_GPUS];  // asked once, and told why in the problems
@@ -233,9 +234,9 @@ static void describe(const struct arena *arena, const struct bfc_options *option
   char text[320], uuid[48];
   snprintf(uuid, sizeof uuid, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", id[0], id[1], id[2], id[3], id[4],
            id[5], id[6], id[7], id[8], id[9], id[10], id[11], id[12], id[13], id[14], id[15]);
-  snprintf(text, sizeof text, "growth=%s headroom=%llu fraction=0 gc=0 granularity=%llu coalesces=%d pool=%llx.%llx tag= main=%d uuid=%s",
+  snprintf(text, sizeof text, "growth=%s headroom=%llu fraction=0 gc=0 granularity=%llu coalesces=%d pool=%llx.%llx tag=%s main=%d uuid=%s",
            growths[options->growth], (unsigned long long)options->headroom, (unsigned long long)arena->gpu->vmm.granularity, coalesces,
-           (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->main, uuid);
+           (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->name, arena->main, uuid);
   arena_event(arena, MEMPROF_ARENA, arena->vmm.end, options->limit, arena->vmm.limit - arena->vmm.end, spool_string(text));
 }
 
@@ -277,20 +278,22 @@ static bool make_heap(struct arena *arena, const struct bfc_options *options, ui
   };
   arena->bfc = bfc_new(options, &memory);
   if (arena->bfc == NULL) return false;
-  if (has_source(arena) || vmm_init(&arena->vmm, &gpu->vmm, reservation, options_get()->handle, arena, reserved)) return true;
+  // What is paused as a whole is quicker in large handles.
+  const uint64_t asked = options_get()->handle, handle = arena->tag != NULL && asked < TAGGED_HANDLE ? TAGGED_HANDLE : asked;
+  if (has_source(arena) || vmm_init(&arena->vmm, &gpu->vmm, reservation, handle, arena, reserved)) return true;
   bfc_delete(arena->bfc);
   return false;
 }
 
-static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1) {
+static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag) {
   pool_sweep(gpu);
   const bool pooled = pool0 != 0 || pool1 != 0;
   // Whoever asks in a pool that was never opened holds it.
   struct pool *home = pooled ? pool_get(gpu, pool0, pool1, 1) : NULL;
   struct arena *arena = pooled && home == NULL ? NULL : take_place(gpu);
   if (arena == NULL) return NULL;
-  *arena = (struct arena){.gpu = gpu, .stream = stream, .pool = {pool0, pool1}, .home = home};
-  arena->main = stream == NULL && !pooled;
+  *arena = (struct arena){.gpu = gpu, .stream = stream, .pool = {pool0, pool1}, .home = home, .tag = tag};
+  arena->main = stream == NULL && !pooled && tag == NULL;
   const struct options *wanted = options_get();
   struct bfc_options options = {.limit = UINT64_MAX, .growth = BFC_NEEDED};
   uint64_t reservation = OTHER_RESERVATION < gpu->vmm.total ? OTHER_RESERVATION : gpu->vmm.total;
@@ -311,11 +314,11 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
   return arena;
 }
 
-struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1) {
+struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag) {
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
-    if (arena->stream == stream && arena->pool[0] == pool0 && arena->pool[1] == pool1) return arena;
+    if (arena->stream == stream && arena->pool[0] == pool0 && arena->pool[1] == pool1 && arena->tag == tag && !arena->paused) return arena;
   }
-  return make_arena(gpu, stream, pool0, pool1);
+  return make_arena(gpu, stream, pool0, pool1, tag);
 }
 
 static void count_live(struct arena *arena, const struct bfc_block *block) {
@@ -346,6 +349,7 @@ bool arena_restore(struct arena *arena, uint64_t addr, uint64_t size, uint64_t r
 
 // The chunk can be reused: the end of a free, at once or later.
 static void count_reusable(struct arena *arena, const struct bfc_block *block) {
+  if (arena->paused) return;
   struct memprof_stats *stats = &arena->gpu->stats;
   gpu_count(&stats->active, -1);
   gpu_count(&stats->active_bytes, -(int64_t)block->size);
@@ -354,9 +358,11 @@ static void count_reusable(struct arena *arena, const struct bfc_block *block) {
 
 static void count_freed(struct arena *arena, const struct bfc_block *block) {
   struct memprof_stats *stats = &arena->gpu->stats;
-  gpu_count(&stats->allocation, -1);
-  gpu_count(&stats->requested_bytes, -(int64_t)block->requested);
-  gpu_count(&stats->allocated_bytes, -(int64_t)block->size);
+  if (!arena->paused) {
+    gpu_count(&stats->allocation, -1);
+    gpu_count(&stats->requested_bytes, -(int64_t)block->requested);
+    gpu_count(&stats->allocated_bytes, -(int64_t)block->size);
+  }
   arena_event(arena, MEMPROF_FREE, block->addr, block->requested, block->size, 0);
 }
 

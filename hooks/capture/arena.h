@@ -22,7 +22,9 @@
 
 #include "bfc.h"
 #include "lock.h"
+#include "host.h"
 #include "memprof.h"
+#include "pause.h"
 #include "pending.h"
 #include "pool.h"
 #include "record.h"
@@ -36,11 +38,17 @@ struct arena {
   void *stream;
   uint64_t pool[2];  // 0, 0: none
   struct pool *home;  // the pool of that name, or NULL
+  struct tag *tag;    // of the regions that allocate here, or NULL
   bool main;
   struct bfc *bfc;
   struct vmm vmm;             // unused where the pool has a source of its own
   struct pool_grant *grants;  // of that source
   size_t grant_count;
+  bool paused;                  // nothing is mapped, and nothing is allocated here
+  struct paused_range *ranges;  // while paused: what resume maps
+  size_t range_count;
+  struct host_copy *copies;  // of the blocks, while paused or kept
+  size_t copy_count;
   struct pending pending;
   uint64_t noted;      // chunks with a note: used on other streams, or freed and pending
   struct arena *next;  // of the device, newest first
@@ -65,8 +73,9 @@ struct gpu *gpu_existing(int device);
 
 // All below need gpu->lock.
 
-// The arena of the key, made now if there is none; NULL: no address space or host memory.
-struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1);
+// The arena of the key that is not paused, made now if there is none; NULL: no address space
+// or host memory.
+struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag);
 
 // A block, its events written but for the failure: false when nothing could be found.
 bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out);

@@ -58,6 +58,13 @@ static const struct name optional[] = {
     ENTRY("cuDeviceGetUuid_v2", device_uuid),
     ENTRY("cuMemExportToShareableHandle", export_handle),
     ENTRY("cuMemImportFromShareableHandle", import_handle),
+    ENTRY("cuMemHostAlloc", host_alloc),
+    ENTRY("cuMemFreeHost", host_free),
+    ENTRY("cuMemcpyDtoHAsync_v2", copy_out),
+    ENTRY("cuMemcpyHtoDAsync_v2", copy_in),
+    ENTRY("cuStreamCreate", stream_create),
+    ENTRY("cuStreamSynchronize", stream_synchronize),
+    ENTRY("cuStreamDestroy_v2", stream_destroy),
 };
 
 static void load(void) {

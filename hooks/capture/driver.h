@@ -83,6 +83,15 @@ struct driver {
   driver_result (*device_uuid)(unsigned char uuid[16], int device);
   driver_result (*export_handle)(void *shareable, driver_handle handle, int type, unsigned long long flags);
   driver_result (*import_handle)(driver_handle *handle, void *shareable, int type);
+
+  // NULL where the driver does not have them: copies to and from the host.
+  driver_result (*host_alloc)(void **ptr, size_t bytes, unsigned flags);
+  driver_result (*host_free)(void *ptr);
+  driver_result (*copy_out)(void *to, uint64_t from, size_t bytes, void *stream);
+  driver_result (*copy_in)(uint64_t to, const void *from, size_t bytes, void *stream);
+  driver_result (*stream_create)(void **stream, unsigned flags);
+  driver_result (*stream_synchronize)(void *stream);
+  driver_result (*stream_destroy)(void *stream);
 };
 
 // The table, complete and initialised, or NULL: no driver, or one too old to map memory.

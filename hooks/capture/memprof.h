@@ -116,6 +116,47 @@ struct memprof_restored {
 int memprof_restore(int device, uint64_t pool0, uint64_t pool1, const struct memprof_restored *blocks, size_t count, void *self,
                     void (*freed)(void *self, void *ptr));
 
+// Regions and tags. What a thread allocates between begin and end belongs to the tag (NULL:
+// to none), from where it can be paused; regions nest. `backed_up` makes pauses of the tag
+// keep the content. While a thread waits for others that work for it (autograd's), it can
+// lend its region to threads that have none.
+int memprof_region_begin(const char *tag, int backed_up);
+void memprof_region_end(void);
+void memprof_region_lend(int on);
+
+// Gives the physical memory of the tags back to the device; the addresses and the blocks stay.
+// `count` 0 means all tags. All or nothing: on failure everything is as before, and
+// memprof_pause_message() says why. With `unchanged` copies that were kept by resume are
+// taken for the content if the blocks are the same. Blocks of paused tags may be freed.
+int memprof_pause(const char *const *tags, size_t count, int unchanged);
+
+// Takes memory for them again at the same addresses, with their content if it was backed up.
+// `keep`: the copies stay for a next pause of unchanged content.
+int memprof_resume(const char *const *tags, size_t count, int keep);
+
+// Results of these.
+enum {
+  MEMPROF_OK = 0,
+  MEMPROF_NOT_ACTIVE = 1,      // the hook does not serve this process
+  MEMPROF_UNKNOWN_TAG = 2,
+  MEMPROF_WRONG_STATE = 3,     // paused already, or not paused
+  MEMPROF_IN_CAPTURE = 4,
+  MEMPROF_NO_BACKUP = 5,       // memory of graphs cannot be paused without one
+  MEMPROF_NO_HOST_MEMORY = 6,
+  MEMPROF_NO_MEMORY = 7,       // of the device
+  MEMPROF_DEVICE_FAILED = 8,
+  MEMPROF_LEAKED = 9,          // paused, but not all handles could be released
+};
+
+// Why the last of these calls of this thread failed.
+const char *memprof_pause_message(void);
+
+// What a tag has, in bytes. `live`: in blocks, paused or not.
+struct memprof_tag_usage {
+  uint64_t live, mapped, paused, copied;
+};
+void memprof_tag_usage(const char *tag, struct memprof_tag_usage *usage);
+
 // One counter with its history, as torch's Stat: bytes or blocks.
 struct memprof_stat {
   int64_t current, peak, allocated, freed;

@@ -13,6 +13,7 @@ struct options {
   uint64_t headroom;       // headroom=BYTES that growth beyond a request leaves on the device
   uint64_t limit;          // limit=BYTES a device's main arena may map; 0 = the device's memory
   uint64_t handle;         // handle=BYTES of the physical handles a grant is cut into
+  uint64_t backup_limit;   // backup_limit=BYTES of pinned host memory for copies; 0 = no limit
   bool serve;              // serve=1: other libraries' memory comes from our arenas, too
   bool stacks;             // stacks=1: requests carry the Python stack they are made from
 };

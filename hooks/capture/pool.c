@@ -73,7 +73,7 @@ static void return_grants(struct arena *arena) {
 }
 
 static bool ended(struct arena *arena) {
-  if (arena->home == NULL || arena->home->uses > 0) return false;
+  if (arena->home == NULL || arena->home->uses > 0 || arena->paused) return false;
   if (arena->pending.count > 0) pending_poll(arena, false);
   struct bfc_stats stats;
   bfc_get_stats(arena->bfc, &stats);

@@ -191,6 +191,35 @@ void vmm_release(struct vmm *vmm, size_t first, size_t last) {
   vmm->count -= last - first;
 }
 
+bool vmm_detach(struct vmm *vmm) {
+  while (vmm->detached < vmm->count) {
+    const struct vmm_mapping *mapping = &vmm->mappings[vmm->detached];
+    if (driver_get()->unmap(mapping->addr, mapping->bytes) != DRIVER_OK) return false;
+    vmm->detached++;
+  }
+  return true;
+}
+
+bool vmm_attach(struct vmm *vmm) {
+  for (; vmm->detached > 0; vmm->detached--) {
+    const struct vmm_mapping *mapping = &vmm->mappings[vmm->detached - 1];
+    if (driver_get()->map(mapping->addr, mapping->bytes, 0, mapping->handle, 0) != DRIVER_OK) return false;
+    if (!allow(vmm->device, mapping->addr, mapping->bytes)) return false;
+  }
+  return true;
+}
+
+uint64_t vmm_drop_detached(struct vmm *vmm) {
+  uint64_t leaked = 0;
+  for (size_t i = 0; i < vmm->count; i++) {
+    if (driver_get()->release(vmm->mappings[i].handle) != DRIVER_OK) leaked += vmm->mappings[i].bytes;
+  }
+  vmm->released += (int64_t)vmm->count;
+  vmm->count = vmm->detached = 0;
+  vmm->mapped = 0;
+  return leaked;
+}
+
 void vmm_close(struct vmm *vmm) {
   vmm_release(vmm, 0, vmm->count);
   for (size_t i = 0; i < vmm->reservation_count; i++) {

@@ -49,6 +49,7 @@ struct vmm {
   size_t reservation_count;
   struct vmm_mapping *mappings;  // by address
   size_t count, capacity;
+  size_t detached;  // of the mappings, from the first, are not mapped at the moment
   uint64_t mapped;  // bytes in all mappings
   int64_t created, released;  // handles, for statistics
   // Called for each reservation with its range, so that pointers find their arena.
@@ -72,6 +73,14 @@ bool vmm_map(struct vmm *vmm, uint64_t addr, uint64_t bytes);
 
 // Unmaps and releases the mappings with indices [first, last).
 void vmm_release(struct vmm *vmm, size_t first, size_t last);
+
+// In two steps: `detach` unmaps everything but keeps the handles. False: the driver refused
+// one; those before it are unmapped. `attach` maps again what is not mapped. After a whole
+// detach, `drop_detached` releases the handles and returns the bytes that the driver did not
+// take back.
+bool vmm_detach(struct vmm *vmm);
+bool vmm_attach(struct vmm *vmm);
+uint64_t vmm_drop_detached(struct vmm *vmm);
 
 // Unmaps everything and returns the addresses. Nothing else may be done afterwards.
 void vmm_close(struct vmm *vmm);

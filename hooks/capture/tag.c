@@ -1,0 +1,72 @@
+// tag.c - regions: which tag a thread's requests belong to.
+//
+// Regions nest, and each thread has its own. Autograd runs backward functions on threads of
+// its own, which belong to no region: while a thread waits for them inside one, its tag is
+// lent to every thread that has none.
+#define _GNU_SOURCE
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hook.h"
+#include "host.h"
+#include "lock.h"
+#include "memprof.h"
+#include "pause.h"
+
+enum { DEEPEST = 64 };
+
+static struct tag *_Atomic tags;  // only added to
+static struct lock lock;
+static struct tag *_Atomic lent;
+
+static __thread struct tag *regions[DEEPEST];
+static __thread int depth;  // may pass DEEPEST: regions deeper than that count as the last
+
+static struct tag *find(const char *name) {
+  struct tag *tag = atomic_load_explicit(&tags, memory_order_acquire);
+  while (tag != NULL && strcmp(tag->name, name) != 0) tag = tag->next;
+  return tag;
+}
+
+bool tag_known(const char *name) { return find(name) != NULL; }
+
+static struct tag *find_or_make(const char *name) {
+  lock_take(&lock);
+  struct tag *tag = find(name);
+  if (tag == NULL && (tag = calloc(1, sizeof *tag)) != NULL) {
+    tag->name = strdup(name);
+    tag->next = atomic_load(&tags);
+    if (tag->name == NULL) {
+      free(tag);
+      tag = NULL;
+    } else {
+      atomic_store_explicit(&tags, tag, memory_order_release);
+    }
+  }
+  lock_give(&lock);
+  return tag;
+}
+
+struct tag *tag_current(void) {
+  if (depth > 0) return regions[depth < DEEPEST ? depth - 1 : DEEPEST - 1];
+  return atomic_load_explicit(&lent, memory_order_acquire);
+}
+
+int memprof_region_begin(const char *name, int backed_up) {
+  struct tag *tag = NULL;
+  if (hook_on() && name != NULL) {
+    tag = find_or_make(name);
+    if (tag == NULL) return MEMPROF_NO_HOST_MEMORY;
+    if (backed_up != 0) tag->backed_up = true;
+  }
+  if (depth < DEEPEST) regions[depth] = tag;
+  depth++;
+  return MEMPROF_OK;
+}
+
+void memprof_region_end(void) {
+  if (depth > 0) depth--;
+}
+
+void memprof_region_lend(int on) { atomic_store(&lent, on != 0 && depth > 0 ? tag_current() : NULL); }

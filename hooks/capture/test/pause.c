@@ -1,0 +1,337 @@
+// pause.c - tags: paused and resumed at the same addresses, all or nothing.
+#define _GNU_SOURCE
+#include "../memprof.h"
+#include "gpu.h"
+#include "trail.h"
+
+enum { LARGE = 300 << 20, SMALL = 5 << 20 };
+
+static const char *const weights[] = {"weights"}, *const cache[] = {"cache"}, *const both[] = {"weights", "cache"};
+
+static void *take(const char *tag, int backed_up, size_t bytes, void *stream) {
+  CHECK_EQUAL(memprof_region_begin(tag, backed_up), MEMPROF_OK);
+  void *ptr = memprof_malloc(bytes, 0, stream);
+  memprof_region_end();
+  return ptr;
+}
+
+static bool try_fill(const char *ptr, size_t bytes, int seed) {
+  int (*set)(uint64_t, unsigned char, size_t);
+  GPU_CALL(set, "cuMemsetD8_v2");
+  const size_t half = bytes / 2;
+  return set((uintptr_t)ptr, (unsigned char)seed, half) == 0 && set((uintptr_t)ptr + half, (unsigned char)(seed + 1), bytes - half) == 0;
+}
+
+static void fill(const char *ptr, size_t bytes, int seed) { CHECK(try_fill(ptr, bytes, seed)); }
+
+static unsigned char at(const char *ptr, size_t offset) {
+  int (*copy)(void *, uint64_t, size_t);
+  unsigned char value = 0;
+  GPU_CALL(copy, "cuMemcpyDtoH_v2");
+  CHECK(copy(&value, (uintptr_t)ptr + offset, 1) == 0);
+  return value;
+}
+
+static void check_filled(const char *ptr, size_t bytes, int seed) {
+  CHECK_EQUAL(at(ptr, 0), seed);
+  CHECK_EQUAL(at(ptr, bytes / 2 - 1), seed);
+  CHECK_EQUAL(at(ptr, bytes / 2), seed + 1);
+  CHECK_EQUAL(at(ptr, bytes - 1), seed + 1);
+}
+
+static struct memprof_stats stats(void) {
+  struct memprof_stats stats;
+  memprof_get_stats(0, &stats);
+  return stats;
+}
+
+static void test_memory_returns(void) {
+  gpu_start();
+  char *kept = memprof_malloc(SMALL, 0, NULL), *a = take("cache", 0, LARGE, NULL), *b = take("cache", 0, SMALL, gpu_stream());
+  fill(kept, SMALL, 7);
+  const uint64_t before = gpu_free();
+  const int64_t reserved = stats().reserved_bytes.current, live = stats().allocated_bytes.current;
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(gpu_free(), before + LARGE + SMALL + MiB);  // to the granule
+  CHECK(!try_fill(a, 1, 0) && !try_fill(b, 1, 0));
+  CHECK_EQUAL(stats().reserved_bytes.current, reserved - LARGE - SMALL - (int64_t)MiB);
+  struct memprof_tag_usage usage;
+  memprof_tag_usage("cache", &usage);
+  CHECK_EQUAL(usage.paused, LARGE + SMALL + MiB);
+  CHECK_EQUAL(usage.mapped, 0);
+  CHECK_EQUAL(usage.live, LARGE + SMALL + MiB);  // chunks: what is left of a granule is not split off
+  CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(gpu_free(), before);
+  CHECK_EQUAL(stats().reserved_bytes.current, reserved);
+  CHECK_EQUAL(stats().allocated_bytes.current, live);
+  fill(a, LARGE, 1), fill(b, SMALL, 3);
+  check_filled(kept, SMALL, 7);
+  check_filled(a, LARGE, 1);
+}
+
+static void test_content_returns(void) {
+  gpu_start();
+  char *a = take("weights", 1, LARGE, NULL), *gone = take("weights", 1, SMALL, NULL), *b = take("weights", 1, SMALL, NULL);
+  fill(a, LARGE, 1), fill(b, SMALL, 5);
+  memprof_free(gone, 0, 0, NULL);
+  for (int i = 0; i < 3; i++) {
+    CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
+    struct memprof_tag_usage usage;
+    memprof_tag_usage("weights", &usage);
+    CHECK_EQUAL(usage.copied, LARGE + SMALL + MiB);
+    CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_OK);
+    check_filled(a, LARGE, 1), check_filled(b, SMALL, 5);
+  }
+}
+
+// A kept copy is the content if the caller says so, and only for the same blocks.
+static void test_kept_copies(void) {
+  gpu_start();
+  char *a = take("weights", 1, SMALL, NULL);
+  fill(a, SMALL, 1);
+  CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(memprof_resume(weights, 1, 1), MEMPROF_OK);
+  fill(a, SMALL, 9);  // the caller breaks its word: what was kept comes back
+  CHECK_EQUAL(memprof_pause(weights, 1, 1), MEMPROF_OK);
+  CHECK_EQUAL(memprof_resume(weights, 1, 1), MEMPROF_OK);
+  check_filled(a, SMALL, 1);
+  char *b = take("weights", 1, SMALL, NULL);
+  fill(a, SMALL, 20), fill(b, SMALL, 30);
+  CHECK_EQUAL(memprof_pause(weights, 1, 1), MEMPROF_OK);
+  CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_OK);
+  check_filled(a, SMALL, 20), check_filled(b, SMALL, 30);
+}
+
+static void test_wrong_calls(void) {
+  gpu_start();
+  static const char *const unknown[] = {"nobody"};
+  CHECK_EQUAL(memprof_pause(unknown, 1, 0), MEMPROF_UNKNOWN_TAG);
+  CHECK(strstr(memprof_pause_message(), "nobody") != NULL);
+  CHECK_EQUAL(memprof_pause(NULL, 0, 0), MEMPROF_WRONG_STATE);
+  take("cache", 0, SMALL, NULL);
+  CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_WRONG_STATE);
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_WRONG_STATE);
+  take("weights", 0, SMALL, NULL);
+  CHECK_EQUAL(memprof_pause(both, 2, 0), MEMPROF_WRONG_STATE);  // one of them is paused: neither moves
+  struct memprof_tag_usage usage;
+  memprof_tag_usage("weights", &usage);
+  CHECK_EQUAL(usage.paused, 0);
+  CHECK_EQUAL(memprof_pause(NULL, 0, 0), MEMPROF_OK);  // all that is not
+  CHECK_EQUAL(memprof_resume(NULL, 0, 0), MEMPROF_OK);
+}
+
+static void test_graphs_need_a_backup(void) {
+  gpu_start();
+  memprof_pool_hold(0, 3, 0);
+  memprof_region_begin("cache", 0);
+  char *a = memprof_malloc_in_pool(SMALL, 0, NULL, 3, 0);
+  memprof_region_end();
+  CHECK(a != NULL);
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_NO_BACKUP);
+  memprof_region_begin("cache", 1);
+  memprof_region_end();
+  fill(a, SMALL, 4);
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_OK);
+  check_filled(a, SMALL, 4);
+}
+
+static void test_while_paused(void) {
+  gpu_start();
+  char *a = take("cache", 0, LARGE, NULL), *b = take("cache", 0, SMALL, NULL);
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
+  const uint64_t paused = gpu_free();
+  memprof_free(a, 0, 0, NULL);
+  char *c = take("cache", 0, SMALL, NULL);  // fresh memory, not under the paused blocks
+  CHECK(c != NULL && (c >= a + LARGE || c + SMALL <= a) && c != b);
+  fill(c, SMALL, 2);
+  CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_OK);
+  fill(b, SMALL, 8);
+  check_filled(c, SMALL, 2), check_filled(b, SMALL, 8);
+  CHECK_EQUAL(paused - gpu_free(), 2 * (SMALL + MiB));  // what was freed is not taken again
+  struct trail trail = trail_read(getpid(), 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_PAUSE), 1);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_RESUME), 1);
+  char *d = take("cache", 0, LARGE, NULL);
+  fill(d, LARGE, 3);
+  check_filled(b, SMALL, 8);
+}
+
+static void test_regions_nest(void) {
+  gpu_start();
+  memprof_region_begin("weights", 0);
+  memprof_region_begin("cache", 0);
+  memprof_region_begin(NULL, 0);  // out of any region
+  memprof_malloc(SMALL, 0, NULL);
+  memprof_region_end();
+  memprof_malloc(SMALL, 0, NULL);
+  memprof_region_end();
+  memprof_malloc(SMALL, 0, NULL);
+  memprof_region_end();
+  memprof_malloc(SMALL, 0, NULL);
+  struct memprof_tag_usage usage;
+  memprof_tag_usage("weights", &usage);
+  CHECK_EQUAL(usage.live, SMALL + MiB);
+  memprof_tag_usage("cache", &usage);
+  CHECK_EQUAL(usage.live, SMALL + MiB);
+  CHECK_EQUAL(stats().allocation.current, 4);
+}
+
+static void test_no_memory_to_resume(void) {
+  gpu_start();
+  char *a = take("cache", 0, LARGE, NULL), *b = take("weights", 1, SMALL, NULL);
+  fill(b, SMALL, 6);
+  CHECK_EQUAL(memprof_pause(both, 2, 0), MEMPROF_OK);
+  void *others = memprof_malloc(900 * MiB, 0, NULL);
+  CHECK(others != NULL);
+  const uint64_t before = gpu_free();
+  CHECK_EQUAL(memprof_resume(both, 2, 0), MEMPROF_NO_MEMORY);
+  CHECK(strstr(memprof_pause_message(), "are needed") != NULL);
+  CHECK_EQUAL(gpu_free(), before);
+  CHECK(!try_fill(a, 1, 0) && !try_fill(b, 1, 0));
+  CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_OK);  // one alone fits
+  check_filled(b, SMALL, 6);
+  memprof_free(others, 0, 0, NULL);
+  memprof_empty_cache(0);
+  CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_OK);
+}
+
+// Four tags at random, against what they should hold.
+static void test_cycles(void) {
+  gpu_start();
+  static const char *const names[] = {"a", "b", "c", "d"};
+  struct {
+    char *ptr;
+    size_t bytes;
+    int seed;
+  } blocks[4][8] = {{{0}}};
+  bool paused[4] = {false};
+  const uint64_t empty = gpu_free();
+  unsigned random = 12345;
+  for (int i = 0; i < 1000; i++) {
+    random = random * 1664525 + 1013904223;
+    const int tag = random >> 8 & 3, slot = random >> 12 & 7;
+    switch (random >> 20 & 3) {
+      case 0:
+        CHECK_EQUAL(paused[tag] ? memprof_resume(&names[tag], 1, 0) : MEMPROF_OK, MEMPROF_OK);
+        paused[tag] = false;
+        break;
+      case 1: {
+        bool any = false;
+        for (int k = 0; k < 8; k++) any |= blocks[tag][k].ptr != NULL;
+        if (paused[tag] || !any) break;
+        CHECK_EQUAL(memprof_pause(&names[tag], 1, 0), MEMPROF_OK);
+        paused[tag] = true;
+        break;
+      }
+      case 2:
+        if (paused[tag] || blocks[tag][slot].ptr != NULL) break;
+        blocks[tag][slot].bytes = 1000 + (random >> 3) % (4 << 20);
+        blocks[tag][slot].seed = i & 127;
+        blocks[tag][slot].ptr = take(names[tag], 1, blocks[tag][slot].bytes, NULL);
+        fill(blocks[tag][slot].ptr, blocks[tag][slot].bytes, i & 127);
+        break;
+      default:
+        memprof_free(blocks[tag][slot].ptr, 0, 0, NULL);
+        blocks[tag][slot].ptr = NULL;
+    }
+    for (int t = 0; t < 4 && !paused[tag]; t++) {
+      if (paused[t]) continue;
+      for (int k = 0; k < 8; k++) {
+        if (blocks[t][k].ptr != NULL) check_filled(blocks[t][k].ptr, blocks[t][k].bytes, blocks[t][k].seed);
+      }
+    }
+  }
+  for (int t = 0; t < 4; t++) {
+    if (paused[t]) CHECK_EQUAL(memprof_resume(&names[t], 1, 0), MEMPROF_OK);
+    for (int k = 0; k < 8; k++) memprof_free(blocks[t][k].ptr, 0, 0, NULL);
+  }
+  memprof_empty_cache(0);
+  CHECK_EQUAL(gpu_free(), empty);
+  CHECK_EQUAL(stats().reserved_bytes.current, 0);
+  CHECK_EQUAL(stats().allocation.current, 0);
+}
+
+// One cycle in which one call of the driver fails. The exit status tells whose it was.
+enum { SETUP_FAILED = 20, NOTHING_FAILED = 21, PAUSE_FAILED = 22, RESUME_FAILED = 23, LEAKED = 24 };
+
+static void test_one_failure(void) {
+  gpu_start();
+  int (*create)(void **, unsigned);
+  void *side = NULL;
+  GPU_CALL(create, "cuStreamCreate");
+  if (create(&side, 1) != 0) _exit(SETUP_FAILED);
+  char *a = take("weights", 1, LARGE, NULL), *b = take("weights", 1, SMALL, side), *c = take("cache", 0, SMALL, NULL);
+  if (a == NULL || b == NULL || c == NULL || !try_fill(a, LARGE, 1) || !try_fill(b, SMALL, 3)) _exit(SETUP_FAILED);
+  if (!try_fill(c, SMALL, 5)) _exit(SETUP_FAILED);
+  const uint64_t active = gpu_free();
+  const int64_t reserved = stats().reserved_bytes.current;
+  int status = NOTHING_FAILED;
+  int result = memprof_pause(both, 2, 0);
+  if (result == MEMPROF_LEAKED) {
+    status = LEAKED;
+  } else if (result != MEMPROF_OK) {
+    CHECK(memprof_pause_message()[0] != '\0');
+    check_filled(a, LARGE, 1), check_filled(b, SMALL, 3), check_filled(c, SMALL, 5);
+    CHECK_EQUAL(gpu_free(), active);
+    CHECK_EQUAL(stats().reserved_bytes.current, reserved);
+    CHECK_EQUAL(memprof_pause(both, 2, 0), MEMPROF_OK);
+    status = PAUSE_FAILED;
+  }
+  const uint64_t asleep = gpu_free();
+  result = memprof_resume(both, 2, 0);
+  if (result != MEMPROF_OK) {
+    CHECK(!try_fill(a, 1, 0) && !try_fill(b, 1, 0) && !try_fill(c, 1, 0));
+    CHECK_EQUAL(gpu_free(), asleep);
+    CHECK_EQUAL(memprof_resume(both, 2, 0), MEMPROF_OK);
+    status = RESUME_FAILED;
+  }
+  check_filled(a, LARGE, 1), check_filled(b, SMALL, 3);
+  CHECK_EQUAL(stats().reserved_bytes.current, reserved);
+  _exit(status);
+}
+
+// Every call of the driver that pausing and resuming make, in turn.
+static int fail_each_call(void) {
+  static const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemUnmap", "cuMemRelease", "cuCtxSynchronize", "cuMemHostAlloc",
+                                      "cuMemcpyDtoHAsync", "cuMemcpyHtoDAsync", "cuStreamCreate", "cuStreamSynchronize", "cuStreamDestroy"};
+  static const bool pause_must[] = {false, false, false, true, false, true, true, true, false, true, true, false};
+  static const bool resume_must[] = {true, true, true, false, false, false, false, false, true, true, true, false};
+  int failed = 0;
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+    bool pause = false, resume = false, wrong = false;
+    for (int n = 1, quiet = 0; n < 200 && quiet < 12; n++) {
+      char rule[64];
+      snprintf(rule, sizeof rule, "%s:%d", calls[i], n);
+      const char *const environment[] = {"MEMPROF_SIM_FAIL", rule, NULL};
+      const int status = run_alone("one-failure", environment);
+      pause |= status == PAUSE_FAILED, resume |= status == RESUME_FAILED;
+      quiet = status == NOTHING_FAILED ? quiet + 1 : 0;
+      const bool known = status == SETUP_FAILED || status == NOTHING_FAILED || status == PAUSE_FAILED || status == RESUME_FAILED || status == LEAKED;
+      if (!known) printf("     %s: exit status %d\n", rule, status);
+      wrong |= !known;
+    }
+    wrong |= (pause_must[i] && !pause) || (resume_must[i] && !resume);
+    printf("%s one failure of %s\n", wrong ? "FAIL" : "ok  ", calls[i]);
+    failed += wrong;
+  }
+  return failed != 0;
+}
+
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"memory", test_memory_returns, {NULL}},
+      {"content", test_content_returns, {NULL}},
+      {"kept", test_kept_copies, {NULL}},
+      {"wrong", test_wrong_calls, {NULL}},
+      {"graphs", test_graphs_need_a_backup, {NULL}},
+      {"while-paused", test_while_paused, {NULL}},
+      {"nesting", test_regions_nest, {NULL}},
+      {"no-memory", test_no_memory_to_resume, {"MEMPROF_SIM_MEMORY", "1073741824", "MEMPROF_OPTIONS", "headroom=0,growth=needed", NULL}},
+      {"cycles", test_cycles, {NULL}},
+  };
+  if (argc > 1 && strcmp(argv[1], "one-failure") == 0) test_one_failure();
+  const int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+  return failed != 0 ? failed : fail_each_call();
+}
