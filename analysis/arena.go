@@ -9,6 +9,9 @@ import (
 // arena is one allocator: its own addresses, on one device.
 type arena struct {
 	split
+	total     *split // what its terms are part of: its device's, or away while it is paused
+	away      split
+	pauses    []pauseSpan
 	info      ArenaInfo
 	index     int32 // in analyzer.arenas
 	device    *device

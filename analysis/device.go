@@ -9,7 +9,8 @@ import (
 type device struct {
 	split
 	DeviceResult
-	iteration int // marks seen so far
+	paused    int64 // bytes that paused arenas would have mapped
+	iteration int   // marks seen so far
 	current   Iteration
 
 	// What has changed since the peak: enough to tell what was live at it. Blocks handed
@@ -53,7 +54,7 @@ func newDevice(id int32, opt *Options) *device {
 
 // instant is the state after the event of seq.
 func (d *device) instant(seq, time int64) Instant {
-	i := Instant{Seq: seq, Time: time, Iteration: d.iteration}
+	i := Instant{Seq: seq, Time: time, Iteration: d.iteration, Paused: d.paused}
 	d.split.fill(&i)
 	return i
 }

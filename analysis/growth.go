@@ -88,7 +88,7 @@ func (a *analyzer) oom(d *device, ar *arena, e *trace.Event) error {
 		Context: a.opt.Text(e.Context), Requester: a.requester(e.Context).name, At: d.instant(e.Seq, e.Time),
 	}
 	for _, other := range a.arenas {
-		if other.device != d || ar != nil && other != ar {
+		if other.device != d || ar != nil && other != ar || other.paused() {
 			continue
 		}
 		a.runs = a.ledger.freeRuns(other, a.runs[:0])

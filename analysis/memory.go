@@ -56,6 +56,9 @@ func (a *analyzer) handOut(ar *arena, e *trace.Event) error {
 	if e.Requested < 0 || e.Provided <= 0 || e.Requested > e.Provided || e.Addr < 0 || e.Addr > math.MaxInt64-e.Provided {
 		return fmt.Errorf("%d bytes asked for, %d provided", e.Requested, e.Provided)
 	}
+	if ar.paused() {
+		return errPaused
+	}
 	i, untouched, holes, err := a.ledger.occupy(ar, e.Addr, e.Provided)
 	if err != nil {
 		return err
@@ -67,7 +70,7 @@ func (a *analyzer) handOut(ar *arena, e *trace.Event) error {
 		ar.captured = true
 	}
 	rounding := roundingOf(e.Requested, e.Provided)
-	for _, x := range [2]*split{&ar.split, &ar.device.split} {
+	for _, x := range [2]*split{&ar.split, ar.total} {
 		x.t += e.Requested
 		x.c += e.Provided
 		x.rounding += rounding
@@ -111,7 +114,7 @@ func (a *analyzer) free(e *trace.Event) error {
 	if s.shared {
 		pending, holes = s.size, 0
 	}
-	for _, x := range [2]*split{&ar.split, &ar.device.split} {
+	for _, x := range [2]*split{&ar.split, ar.total} {
 		x.t -= s.requested
 		x.c -= s.size
 		x.rounding -= rounding
@@ -141,7 +144,7 @@ func (a *analyzer) freeDone(e *trace.Event) error {
 		return err
 	}
 	s := &a.ledger.segments[i]
-	for _, x := range [2]*split{&ar.split, &ar.device.split} {
+	for _, x := range [2]*split{&ar.split, ar.total} {
 		x.pending -= s.size
 		x.external += s.size
 	}
@@ -183,6 +186,9 @@ func (a *analyzer) mapped(e *trace.Event) error {
 			return fmt.Errorf("%#x to %#x overlaps %#x to %#x, mapped in arena %d", r.from, r.to, old.from, old.to, other.info.ID)
 		}
 	}
+	if ar.paused() {
+		return errPaused
+	}
 	whole, again := ar.extents.overlapping(r)
 	switch {
 	case a.opening:
@@ -197,7 +203,7 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	ar.beforeMapping()
 	ar.device.changing(e.Time)
 	a.ledger.mapRange(ar, r, e.Seq, !ar.coalesces && (!again || r.from == whole.from))
-	for _, x := range [2]*split{&ar.split, &ar.device.split} {
+	for _, x := range [2]*split{&ar.split, ar.total} {
 		x.r += r.bytes()
 		x.reserve += r.bytes()
 	}
@@ -220,10 +226,13 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
-	for _, x := range [2]*split{&ar.split, &ar.device.split} {
+	for _, x := range [2]*split{&ar.split, ar.total} {
 		x.r -= r.bytes()
 		x.reserve -= untouched
 		x.external -= holes
+	}
+	if ar.paused() {
+		ar.device.paused -= r.bytes()
 	}
 	if whole, ok := ar.extents.overlapping(r); ok {
 		if _, some := ar.mapped.overlapping(whole); !some {

@@ -11,7 +11,7 @@ import (
 func (a *analyzer) occupiedBlocks(d *device, seq int64) []block {
 	var blocks []block
 	for _, ar := range a.arenas {
-		if ar.device != d {
+		if ar.device != d || ar.pausedAt(seq) {
 			continue
 		}
 		for i := ar.head; i != none; i = a.ledger.segments[i].next {
@@ -34,7 +34,7 @@ func (a *analyzer) finishPeak(d *device) error {
 		d.Map.At = d.Peak
 		return nil
 	}
-	blocks := append(a.occupiedBlocks(d, d.Peak.Seq), d.died...)
+	blocks := append(a.occupiedBlocks(d, d.Peak.Seq), slices.DeleteFunc(d.died, func(b block) bool { return a.arenas[b.arena].pausedAt(d.Peak.Seq) })...)
 	slices.SortFunc(blocks, func(x, y block) int { return cmp.Compare(x.addr, y.addr) })
 	live := make([]block, 0, len(blocks))
 	for _, b := range blocks {
@@ -51,7 +51,7 @@ func (a *analyzer) finishPeak(d *device) error {
 	d.Map.At = d.Peak
 	var sum split
 	for _, ar := range a.arenas {
-		if ar.device != d {
+		if ar.device != d || ar.pausedAt(d.Peak.Seq) {
 			continue
 		}
 		m, s := a.arenaMap(ar, blocks)

@@ -39,7 +39,8 @@ type DeviceResult struct {
 	Map         AddressMap // at the peak instant
 	TopContexts []Holder   // live at the peak, by bytes, greatest first
 	TopSizes    []Holder
-	LargestFree int64 // L at the peak instant: the largest free chunk, mapped bytes
+	Transitions []Transition // pauses and resumes in order; at most MaxGrowths are kept
+	LargestFree int64        // L at the peak instant: the largest free chunk, mapped bytes
 	External    External
 	Holdings    Holdings    // what the process has on the device, in and beside arenas
 	Books       *Books      // those held against the device's used memory; nil before [CloseBooks]
@@ -73,6 +74,7 @@ type Instant struct {
 	External  int64 // free, handed out before: holes
 	Unsplit   int64 // internal, reserve and external in one, where chunks are not told: see Sampled
 	Live      int64 // live allocations
+	Paused    int64 // bytes that paused tags gave back and will take again; in no other term
 	Iteration int   // index into Iterations of the iteration it falls in
 }
 
@@ -166,6 +168,18 @@ type Leak struct {
 	Holders []Holder
 	Sizes   []Holder
 	Stacks  Breakdown // the same blocks by stack
+}
+
+// Transition is a pause or a resume of one arena of a tag.
+type Transition struct {
+	Seq, Time int64
+	Duration  int64 // ns, of the whole call, which may be about several arenas
+	Arena     int32
+	Tag       string
+	Resume    bool
+	Bytes     int64  // mapped bytes that went or came
+	Copied    int64  // bytes of blocks copied to or from the host
+	Failed    string // why nothing changed; empty if it did
 }
 
 // Holder is a group of live blocks.

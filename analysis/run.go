@@ -180,6 +180,10 @@ func (a *analyzer) rare(e *trace.Event) error {
 		a.captured = a.captured || a.captures > 0
 	case trace.KindPoolRelease:
 		return a.release(e)
+	case trace.KindPause:
+		return a.pause(e)
+	case trace.KindResume:
+		return a.resume(e)
 	case trace.KindReclaim:
 		if ar := a.byID[e.Arena]; ar != nil {
 			a.resolve(ar, e.Requested, false)
@@ -276,6 +280,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 		info: info, index: int32(len(a.arenas)), device: a.deviceOf(e.Device),
 		coalesces: info.Options["coalesces"] == "1", pooled: pooled(info.Options), head: none, tail: none,
 	}
+	ar.total = &ar.device.split
 	ar.watched()
 	a.arenas = append(a.arenas, ar)
 	a.byID[e.Arena] = ar

@@ -33,6 +33,16 @@ func (s split) plus(o split) split {
 	}
 }
 
+// minus is the difference, term by term.
+func (s split) minus(o split) split {
+	return split{
+		t: s.t - o.t, c: s.c - o.c, r: s.r - o.r,
+		rounding: s.rounding - o.rounding, slack: s.slack - o.slack,
+		pending: s.pending - o.pending, reserve: s.reserve - o.reserve, external: s.external - o.external,
+		unsplit: s.unsplit - o.unsplit, live: s.live - o.live,
+	}
+}
+
 // fill writes the terms into an Instant.
 func (s *split) fill(i *Instant) {
 	i.T, i.C, i.R = s.t, s.c, s.r

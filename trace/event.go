@@ -28,6 +28,7 @@ type Kind uint8
 //	capture_end     -            captures now    -                -
 //	checkpoint      -            live chunks     their bytes      pool=
 //	restore         chunk        bytes asked     chunk size       -
+//	pause, resume   ns it took   bytes mapped    bytes copied     tag=, failed=
 //	stack           -            node, from 1    parent, 0: none  the frame
 //	label           chunk        -               -                category=, name=
 //	statistics      greatest C   R               C                the allocator
@@ -45,7 +46,9 @@ type Kind uint8
 // A free is final, unless the chunk has a stream_use on another stream than its own:
 // then it is pending until its free_done. A `restore` makes a chunk live at a place that
 // no policy chose: a checkpoint had it there. A pool_release with an arena is the last
-// event of that arena: nothing of it is mapped or live any more.
+// event of that arena: nothing of it is mapped or live any more. Between a pause and a resume
+// of 1 byte or more nothing of the arena is mapped; blocks may be freed, and an unmap says what
+// the resume leaves out. One that failed says why, and of 0 bytes.
 //
 // Watched. Arenas whose options say allocator= and provided=unknown are of an allocator that
 // told of its requests and segments, but not of its chunks: what is provided to an alloc is

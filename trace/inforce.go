@@ -37,6 +37,7 @@ type inForce struct {
 	external map[int64]Event
 	lasting  []Event         // stack and overhead events: they hold for good
 	sums     map[int32]Event // the last statistics event of each device
+	paused   map[int32]Event // of arenas that have not resumed: their pause, of what is left
 	totals   Totals
 }
 
@@ -55,6 +56,7 @@ func newInForce() *inForce {
 		phases:   map[int32][]Event{},
 		external: map[int64]Event{},
 		sums:     map[int32]Event{},
+		paused:   map[int32]Event{},
 	}
 }
 
@@ -70,6 +72,8 @@ func (f *inForce) apply(e *Event) {
 		f.arenas[e.Arena] = *e
 	case KindPoolRelease:
 		delete(f.arenas, e.Arena)
+	case KindPause, KindResume:
+		f.pause(e)
 	case KindAlloc, KindRestore:
 		f.alloc(e)
 	case KindFree:
@@ -84,6 +88,11 @@ func (f *inForce) apply(e *Event) {
 		f.mapRange(e)
 	case KindUnmap:
 		f.unmapRange(e.Addr, e.Provided)
+		if p, ok := f.paused[e.Arena]; ok {
+			p.Requested -= e.Provided
+			f.paused[e.Arena] = p
+			f.totals.Reserved += e.Provided // it had left with the pause
+		}
 	case KindPhaseBegin:
 		f.phases[e.Thread] = append(f.phases[e.Thread], *e)
 	case KindPhaseEnd:
@@ -98,6 +107,20 @@ func (f *inForce) apply(e *Event) {
 		f.sums[e.Device] = *e
 	case KindOOM:
 		f.totals.OOMs++
+	}
+}
+
+// pause takes a pause or a resume. One that moved nothing failed.
+func (f *inForce) pause(e *Event) {
+	before, paused := f.paused[e.Arena]
+	switch {
+	case e.Requested == 0:
+	case e.Kind == KindPause && !paused:
+		f.paused[e.Arena] = *e
+		f.totals.Reserved -= e.Requested
+	case e.Kind == KindResume && paused:
+		delete(f.paused, e.Arena)
+		f.totals.Reserved += before.Requested
 	}
 }
 
@@ -220,6 +243,9 @@ func (f *inForce) rows() []Event {
 	}
 	rows = append(rows, f.lasting...)
 	for _, e := range f.sums {
+		rows = append(rows, e)
+	}
+	for _, e := range f.paused {
 		rows = append(rows, e)
 	}
 	rows = append(rows, f.mapped...)

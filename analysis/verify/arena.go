@@ -21,6 +21,7 @@ type arena struct {
 	limit    uint64
 	heap     *bfc.Allocator
 	script   script
+	paused   bool
 
 	streams map[uint64]int64 // blocks in use by address, whose stream is not the arena's
 	shared  map[uint64]bool  // blocks that another stream used; true once they were freed
@@ -107,6 +108,9 @@ func (a *arena) giveBack(e *trace.Event) *Mismatch {
 
 // attempt replays the attempt that ends with e: an alloc, or a request that failed.
 func (a *arena) attempt(e *trace.Event) *Mismatch {
+	if a.paused {
+		return atEvent(e, "no request in an arena that is paused", describe(e))
+	}
 	s := &a.script
 	s.at, s.end = 0, e
 	block, ok := a.heap.Alloc(uint64(e.Requested))
@@ -144,6 +148,22 @@ func (a *arena) restore(e *trace.Event) *Mismatch {
 	if e.Stream != a.stream {
 		a.streams[block.Addr] = e.Stream
 	}
+	return nil
+}
+
+// pause takes an arena's memory away until resume, unless the call failed. Both say how much
+// that is.
+func (a *arena) pause(e *trace.Event, text string) *Mismatch {
+	if strings.Contains(text, "\tfailed=") {
+		return nil
+	}
+	if len(a.script.events) > 0 || a.paused == (e.Kind == trace.KindPause) {
+		return atEvent(e, "it in an arena that is at rest and "+map[bool]string{true: "paused", false: "not paused"}[!a.paused], e.Kind.String())
+	}
+	if uint64(e.Requested) != a.script.mapped {
+		return atEvent(e, fmt.Sprintf("the %d bytes that are mapped", a.script.mapped), fmt.Sprintf("%d", e.Requested))
+	}
+	a.paused = !a.paused
 	return nil
 }
 

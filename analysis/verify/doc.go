@@ -37,7 +37,8 @@
 //
 // A restore makes a block live at a place that no policy chose; the place must be mapped and
 // of one free chunk, and what follows is placed around it. A pool_release ends an arena, of
-// which nothing may be in use or mapped.
+// which nothing may be in use or mapped. Between a pause and a resume an arena serves nothing;
+// what they give and take is all that is mapped.
 //
 // Blocks are free to be used again at their free; those that another stream than their own
 // has used, at their free_done. Kinds that are not of the allocator pass through, as do the

@@ -29,6 +29,12 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		return r.reclaim(e)
 	case trace.KindPoolRelease:
 		return r.releaseArena(e)
+	case trace.KindPause, trace.KindResume:
+		a, wrong := r.arena(e)
+		if a == nil {
+			return wrong
+		}
+		return a.pause(e, strings.Text(e.Context))
 	case trace.KindAlloc, trace.KindFree, trace.KindFreeDone, trace.KindStreamUse, trace.KindOOM, trace.KindRestore,
 		trace.KindMap, trace.KindUnmap, trace.KindGrowFailed, trace.KindMapFailed, trace.KindDeviceUsed:
 	default:

@@ -1,0 +1,96 @@
+package analysis
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// A paused arena has nothing mapped: its terms leave its device, and its blocks are in none of
+// the device's numbers until it resumes. Blocks may be freed meanwhile, and granules that are
+// free then are unmapped for good just before the resume.
+
+var errPaused = errors.New("the arena is paused")
+
+// pauseSpan is from the seq of a pause to that of its resume.
+type pauseSpan struct{ from, to int64 }
+
+func (ar *arena) paused() bool { return ar.total == &ar.away }
+
+// pausedAt says whether the arena was paused after the event of seq.
+func (ar *arena) pausedAt(seq int64) bool {
+	for i := len(ar.pauses) - 1; i >= 0; i-- {
+		if span := ar.pauses[i]; span.from <= seq {
+			return seq < span.to
+		}
+	}
+	return false
+}
+
+// transition takes note of a pause or a resume.
+func (a *analyzer) transition(ar *arena, e *trace.Event) *Transition {
+	t := Transition{
+		Seq: e.Seq, Time: e.Time, Duration: e.Addr, Arena: e.Arena,
+		Resume: e.Kind == trace.KindResume, Bytes: e.Requested, Copied: e.Provided,
+	}
+	for field := range strings.SplitSeq(a.opt.Text(e.Context), "\t") {
+		switch name, value, _ := strings.Cut(field, "="); name {
+		case "tag":
+			t.Tag = value
+		case "failed":
+			t.Failed = value
+		}
+	}
+	if d := ar.device; !a.opening && len(d.Transitions) < a.opt.MaxGrowths {
+		d.Transitions = append(d.Transitions, t)
+	}
+	return &t
+}
+
+func (a *analyzer) pause(e *trace.Event) error {
+	ar, err := a.arenaOf(e)
+	if err != nil {
+		return err
+	}
+	if a.transition(ar, e).Failed != "" {
+		return nil
+	}
+	if ar.paused() {
+		return errPaused
+	}
+	if e.Requested != ar.r {
+		return fmt.Errorf("%d bytes of an arena that has %d mapped", e.Requested, ar.r)
+	}
+	ar.device.changing(e.Time)
+	ar.device.split = ar.device.split.minus(ar.split)
+	ar.device.paused += ar.r
+	ar.total, ar.away = &ar.away, ar.split
+	ar.pauses = append(ar.pauses, pauseSpan{e.Seq, math.MaxInt64})
+	return a.settle(ar, e)
+}
+
+func (a *analyzer) resume(e *trace.Event) error {
+	ar, err := a.arenaOf(e)
+	if err != nil {
+		return err
+	}
+	if a.transition(ar, e).Failed != "" {
+		return nil
+	}
+	if !ar.paused() {
+		return errors.New("the arena is not paused")
+	}
+	if e.Requested != ar.r {
+		return fmt.Errorf("%d bytes of an arena that has %d mapped", e.Requested, ar.r)
+	}
+	span := &ar.pauses[len(ar.pauses)-1]
+	span.to = e.Seq
+	ar.device.changing(e.Time)
+	ar.device.split = ar.device.split.plus(ar.split)
+	ar.device.paused -= ar.r
+	ar.total = &ar.device.split
+	return a.settle(ar, e)
+}
