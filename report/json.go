@@ -60,6 +60,8 @@ type jsonDevice struct {
 	OOMs         []jsonOOM       `json:"ooms"`
 	External     jsonExternal    `json:"external"`
 	Books        *jsonBooks      `json:"books"`
+	// Transitions are there only where something was paused.
+	Transitions []jsonTransition `json:"transitions,omitempty"`
 	// Watched is there only where an allocator was watched: its chunks are null everywhere.
 	Watched *jsonWatched `json:"watched,omitempty"`
 }
@@ -84,6 +86,20 @@ type jsonInstant struct {
 	Unsplit   *int64 `json:"unsplit,omitempty"`
 	Provided  *int64 `json:"provided"`
 	Reserved  int64  `json:"reserved"`
+	Paused    int64  `json:"paused,omitempty"`
+}
+
+// jsonTransition is a pause or a resume of one arena.
+type jsonTransition struct {
+	Seq        int64  `json:"seq"`
+	TimeNS     int64  `json:"time_ns"`
+	DurationNS int64  `json:"duration_ns"`
+	Arena      int32  `json:"arena"`
+	Tag        string `json:"tag"`
+	Resume     bool   `json:"resume"`
+	Bytes      int64  `json:"bytes"`
+	Copied     int64  `json:"copied"`
+	Failed     string `json:"failed"`
 }
 
 // jsonWaste holds the shares of reserved at the peak instant, and the literature's measures.

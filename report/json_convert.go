@@ -61,6 +61,9 @@ func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
 			Verdict: string(o.Verdict), Context: o.Context, At: newJSONInstant(d, o.At), Held: newJSONHeld(o.Held),
 		})
 	}
+	for _, t := range d.Transitions {
+		j.Transitions = append(j.Transitions, jsonTransition{t.Seq, t.Time, t.Duration, t.Arena, t.Tag, t.Resume, t.Bytes, t.Copied, t.Failed})
+	}
 	if w := d.Sampled; w != nil {
 		j.Watched = &jsonWatched{w.Allocator, w.Samples, w.Odd}
 	}
@@ -70,7 +73,7 @@ func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
 func newJSONInstant(d *analysis.DeviceResult, i analysis.Instant) jsonInstant {
 	j := jsonInstant{
 		Seq: known(i.Seq), TimeNS: known(i.Time), Iteration: jsonIterationNumber(d, i.Iteration), Live: i.Live,
-		Requested: i.T, Pending: i.Pending, Provided: known(i.C), Reserved: i.R,
+		Requested: i.T, Pending: i.Pending, Provided: known(i.C), Reserved: i.R, Paused: i.Paused,
 	}
 	if d.Sampled != nil {
 		j.Unsplit = &i.Unsplit

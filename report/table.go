@@ -95,6 +95,7 @@ func deviceSections(d *analysis.DeviceResult) []section {
 	sections = append(sections, heldSections(d)...)
 	sections = append(sections, iterationSections(d)...)
 	sections = append(sections, phaseSections(d)...)
+	sections = append(sections, sleepSections(d)...)
 	sections = append(sections, growthSection(d))
 	holders := append(holderSections(d), leakSection(d))
 	if d.Sampled != nil {

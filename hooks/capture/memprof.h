@@ -124,6 +124,10 @@ int memprof_region_begin(const char *tag, int backed_up);
 void memprof_region_end(void);
 void memprof_region_lend(int on);
 
+// Makes pinned host memory ready for a copy of what the tag has now, so that its pause need not
+// wait for that.
+void memprof_prepare_backup(const char *tag);
+
 // Gives the physical memory of the tags back to the device; the addresses and the blocks stay.
 // `count` 0 means all tags. All or nothing: on failure everything is as before, and
 // memprof_pause_message() says why. With `unchanged` copies that were kept by resume are

@@ -474,3 +474,10 @@ void memprof_tag_usage(const char *name, struct memprof_tag_usage *usage) {
     lock_give(&gpu->lock);
   }
 }
+
+void memprof_prepare_backup(const char *name) {
+  struct memprof_tag_usage usage;
+  memprof_tag_usage(name, &usage);
+  // Stretches are copied each from the start of a slab, which takes some more.
+  if (usage.live > usage.copied && driver_get() != NULL) host_prepare(usage.live - usage.copied + HOST_SLAB);
+}

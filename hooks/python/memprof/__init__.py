@@ -1,4 +1,4 @@
-"""Marks for memprof recordings.
+"""Marks for memprof recordings, and memory that is paused and resumed.
 
     import memprof
 
@@ -11,13 +11,21 @@
 Outside `memprof record` every function does nothing, so that a script may keep its
 marks. Inside, torch's own phases, modules and optimizer steps are told by themselves;
 the first call of `iteration()` takes over from the steps.
+
+    with memprof.region("kv_cache"):
+        cache = torch.empty(...)
+    memprof.pause("kv_cache")   # its memory goes back to the device
+    memprof.resume("kv_cache")  # at the same addresses
+
+Outside, a region does nothing, and pausing raises PauseError.
 """
 
 from contextlib import contextmanager
 
 from memprof import _native
+from memprof._regions import PauseError, pause, region, resume, usage
 
-__all__ = ["CATEGORIES", "iteration", "label", "phase", "recording"]
+__all__ = ["CATEGORIES", "PauseError", "iteration", "label", "pause", "phase", "recording", "region", "resume", "usage"]
 
 # What a block may be labelled as; the rest is told from how it is used.
 CATEGORIES = ("weights", "gradients", "optimizer", "inputs", "kv_cache")

@@ -1,0 +1,136 @@
+"""Memory by tag: regions, and tags that are paused and resumed at fixed addresses.
+
+A region is the calling thread's. Autograd runs backward functions on threads of its own: as
+long as a thread waits for them inside a region, its tag is lent to threads without one.
+"""
+
+import ctypes
+import functools
+import sys
+import threading
+from contextlib import contextmanager
+
+from memprof import _native
+
+_calls = None
+_tags = {}  # name: whether it was ever backed up
+_here = threading.local()
+
+
+class PauseError(RuntimeError):
+    """A pause or a resume that changed nothing, or (LEAKED) lost memory; `code` says which."""
+
+    NOT_ACTIVE, UNKNOWN_TAG, WRONG_STATE, IN_CAPTURE, NO_BACKUP, NO_HOST_MEMORY, NO_MEMORY, DEVICE_FAILED, LEAKED = range(1, 10)
+
+    def __init__(self, code, message):
+        super().__init__(message)
+        self.code = code
+
+
+class _Usage(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("live", "mapped", "paused", "copied")]
+
+
+def _library():
+    """The C calls, which wait for the device and so give up the GIL; None where nothing is hooked."""
+    global _calls
+    if _calls is None and _native.library() is not None:
+        program = ctypes.CDLL(None)
+        names = ctypes.POINTER(ctypes.c_char_p)
+        program.memprof_region_begin.argtypes = [ctypes.c_char_p, ctypes.c_int]
+        program.memprof_region_lend.argtypes = [ctypes.c_int]
+        program.memprof_prepare_backup.argtypes = [ctypes.c_char_p]
+        program.memprof_prepare_backup.restype = None
+        program.memprof_pause.argtypes = program.memprof_resume.argtypes = [names, ctypes.c_size_t, ctypes.c_int]
+        program.memprof_pause_message.restype = ctypes.c_char_p
+        program.memprof_tag_usage.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Usage)]
+        program.memprof_tag_usage.restype = None
+        _calls = program
+        _lend_to_backward()
+    return _calls
+
+
+@contextmanager
+def region(tag="default", backup=None):
+    """What the thread allocates inside belongs to the tag; None: to no tag. Regions nest.
+
+    With `backup="host"` every pause of the tag keeps its content in host memory, for which
+    pinned memory is made ready when the region ends.
+    """
+    if backup not in (None, "host"):
+        raise ValueError('backup %r: want None or "host"' % (backup,))
+    lib = _library()
+    if lib is None:
+        yield
+        return
+    name = None if tag is None else str(tag).encode()
+    if lib.memprof_region_begin(name, backup is not None) != 0:
+        raise MemoryError("no host memory for another tag")
+    if tag is not None:
+        _tags[str(tag)] = _tags.get(str(tag), False) or backup is not None
+    _here.depth = getattr(_here, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _here.depth -= 1
+        lib.memprof_region_end()
+        if backup is not None and tag is not None:
+            lib.memprof_prepare_backup(name)
+
+
+def pause(*tags, unchanged=False):
+    """Gives the memory of the tags, or of all, back to the device. Addresses stay.
+
+    All or nothing: after a PauseError everything is as it was. `unchanged` promises that
+    the content is still that of the copies that `resume(keep_backup=True)` kept.
+    """
+    _call("memprof_pause", tags, unchanged)
+
+
+def resume(*tags, keep_backup=False):
+    """Takes memory for the tags, or all that are paused, at the same addresses."""
+    _call("memprof_resume", tags, keep_backup)
+
+
+def usage():
+    """Bytes by tag: live (in blocks), mapped, paused, copied (to the host)."""
+    lib = _library()
+    found = {}
+    for tag in _tags if lib is not None else ():
+        row = _Usage()
+        lib.memprof_tag_usage(tag.encode(), ctypes.byref(row))
+        found[tag] = {name: getattr(row, name) for name, _ in _Usage._fields_}
+    return found
+
+
+def _call(function, tags, flag):
+    lib = _library()
+    if lib is None:
+        raise PauseError(PauseError.NOT_ACTIVE, "memprof's allocator is not at work in this process")
+    names = [str(tag).encode() for tag in tags]
+    code = getattr(lib, function)((ctypes.c_char_p * len(names))(*names), len(names), bool(flag))
+    if code != 0:
+        raise PauseError(code, lib.memprof_pause_message().decode(errors="replace"))
+
+
+def _lend_to_backward():
+    """The engine's run lends the region of the thread that waits for it."""
+    graph = sys.modules.get("torch.autograd.graph")
+    run = getattr(graph, "_engine_run_backward", None)
+    if run is None:
+        return
+
+    @functools.wraps(run)
+    def lending(*args, **kwargs):
+        if getattr(_here, "depth", 0) == 0:
+            return run(*args, **kwargs)
+        _calls.memprof_region_lend(1)
+        try:
+            return run(*args, **kwargs)
+        finally:
+            _calls.memprof_region_lend(0)
+
+    graph._engine_run_backward = lending
+    autograd = sys.modules.get("torch.autograd")
+    if getattr(autograd, "_engine_run_backward", None) is run:
+        autograd._engine_run_backward = lending

@@ -1,0 +1,155 @@
+"""Regions and pauses through the real hook, on the simulated GPU, in a process of its own."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+HOOKS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LIBRARY = os.path.join(HOOKS, "dist", "libmemprof.so")
+SIMULATION = os.path.join(HOOKS, "dist", "sim", "libcuda.so.1")
+
+START = """
+import ctypes, memprof, threading
+cuda = ctypes.CDLL("libcuda.so.1")
+context = ctypes.c_void_p()
+assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0 and cuda.cuCtxSetCurrent(context) == 0
+hook = ctypes.CDLL(None)
+hook.memprof_malloc.restype = ctypes.c_void_p
+hook.memprof_malloc.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+M = 2**20
+
+def take(megabytes):
+    return hook.memprof_malloc(megabytes * M, 0, None)
+
+def free():
+    bytes, total = ctypes.c_size_t(), ctypes.c_size_t()
+    assert cuda.cuMemGetInfo_v2(ctypes.byref(bytes), ctypes.byref(total)) == 0
+    return bytes.value // M
+
+def fill(ptr, value, megabytes):
+    return cuda.cuMemsetD8_v2(ctypes.c_uint64(ptr), ctypes.c_ubyte(value), ctypes.c_size_t(megabytes * M))
+
+def first(ptr):
+    value = ctypes.c_ubyte()
+    assert cuda.cuMemcpyDtoH_v2(ctypes.byref(value), ctypes.c_uint64(ptr), ctypes.c_size_t(1)) == 0
+    return value.value
+"""
+
+
+@unittest.skipUnless(os.path.exists(LIBRARY) and os.path.exists(SIMULATION), "the hook is not built: make -C hooks dist")
+class RegionsTest(unittest.TestCase):
+    def run_script(self, script, hooked=True):
+        with tempfile.TemporaryDirectory() as folder:
+            env = dict(os.environ, PYTHONPATH=os.path.join(HOOKS, "python"))
+            if hooked:
+                links = os.path.join(folder, "sim")
+                os.mkdir(links)
+                os.symlink(SIMULATION, os.path.join(links, "libcuda.so.1"))
+                env.update(LD_PRELOAD=LIBRARY, LD_LIBRARY_PATH=links, MEMPROF_SPOOL=folder, MEMPROF_OPTIONS="headroom=0,growth=needed")
+            text = (START if hooked else "import memprof\n") + textwrap.dedent(script)
+            done = subprocess.run([sys.executable, "-c", text], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.assertEqual(done.stderr, "")
+            return done.stdout.split()
+
+    def test_pause_and_resume(self):
+        out = self.run_script(
+            """
+            with memprof.region("kv"):
+                kv = take(64)
+                with memprof.region("weights", backup="host"):
+                    weights = take(32)
+                with memprof.region(None):
+                    take(8)
+                take(2)
+            fill(weights, 7, 32)
+            before = free()
+            memprof.pause("kv")
+            print(free() - before, memprof.usage()["kv"]["paused"] // M, memprof.usage()["weights"]["paused"] // M)
+            memprof.pause()
+            print(free() - before, memprof.usage()["weights"]["copied"] // M)
+            memprof.resume("weights", "kv")
+            print(free() - before, first(weights), fill(kv, 1, 64))
+            """
+        )
+        self.assertEqual(out, ["66", "66", "0", "98", "32", "0", "7", "0"])
+
+    def test_errors_say_what_was_wrong(self):
+        out = self.run_script(
+            """
+            def code(call, *tags):
+                try:
+                    call(*tags)
+                except memprof.PauseError as error:
+                    print(error.code, "nobody" in str(error) or "kv" in str(error))
+            code(memprof.pause, "nobody")
+            with memprof.region("kv"): take(2)
+            code(memprof.resume, "kv")
+            memprof.pause("kv")
+            code(memprof.pause, "kv")
+            try:
+                with memprof.region("x", backup="disk"): pass
+            except ValueError:
+                print("ValueError")
+            """
+        )
+        self.assertEqual(out, ["2", "True", "3", "True", "3", "True", "ValueError"])
+
+    def test_regions_are_the_threads_and_lent_to_backward(self):
+        out = self.run_script(
+            """
+            import sys, types
+            def engine():
+                worker = threading.Thread(target=take, args=(4,))
+                worker.start(); worker.join()
+            for name in ("torch", "torch.autograd", "torch.autograd.graph"):
+                sys.modules[name] = types.ModuleType(name)
+            graph = sys.modules["torch.autograd.graph"]
+            graph._engine_run_backward = sys.modules["torch.autograd"]._engine_run_backward = engine
+            with memprof.region("grads"):
+                engine()
+                print(memprof.usage()["grads"]["live"] // M)
+                graph._engine_run_backward()
+                sys.modules["torch.autograd"]._engine_run_backward()
+            graph._engine_run_backward()
+            print(memprof.usage()["grads"]["live"] // M)
+            """
+        )
+        self.assertEqual(out, ["0", "8"])
+
+    def test_compatible_interface(self):
+        out = self.run_script(
+            """
+            from memprof.compat.torch_memory_saver import torch_memory_saver as saver
+            with saver.region(tag="a", enable_cpu_backup=True):
+                x = take(16)
+                with saver.disable():
+                    take(16)
+            fill(x, 9, 16)
+            before = free()
+            saver.pause("a"); print(free() - before)
+            saver.resume("a"); print(free() - before, first(x))
+            saver.pause(); saver.resume(); print(first(x))
+            """
+        )
+        self.assertEqual(out, ["16", "0", "9", "9"])
+
+    def test_without_the_hook(self):
+        out = self.run_script(
+            """
+            with memprof.region("kv", backup="host"): print("inside")
+            print(memprof.usage())
+            try:
+                memprof.pause()
+            except memprof.PauseError as error:
+                print(error.code == memprof.PauseError.NOT_ACTIVE)
+            """,
+            hooked=False,
+        )
+        self.assertEqual(out, ["inside", "{}", "True"])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,232 @@
+"""Memory that is paused and resumed at fixed addresses."""
+
+from checks.suite import Failed, case, number
+
+
+@case
+def pause_and_resume(suite):
+    """Same addresses, memory back to the device to the granule, content kept, graphs replay."""
+    job = suite.script(
+        "pause",
+        """
+import torch, memprof
+M = 2**20
+free = lambda: torch.cuda.mem_get_info()[0]
+with memprof.region("kv"):
+    kv = torch.full((512 * M,), 3, dtype=torch.uint8, device="cuda")
+with memprof.region("weights", backup="host"):
+    weights = [torch.randn(1000 + 37 * i, 1000, device="cuda") for i in range(20)]
+    model = torch.nn.Linear(512, 512).cuda()
+want = [w.double().sum() for w in weights]
+x = torch.randn(64, 512, device="cuda")
+side = torch.cuda.Stream()
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    model(x)
+torch.cuda.current_stream().wait_stream(side)
+graph = torch.cuda.CUDAGraph()
+with torch.no_grad(), torch.cuda.graph(graph):
+    y = model(x) * kv[:512].float()
+graph.replay()
+torch.cuda.synchronize()
+before_y, pointers, before = y.clone(), [kv.data_ptr()] + [w.data_ptr() for w in weights], free()
+memprof.pause("kv")
+assert free() - before == 512 * M, free() - before
+memprof.pause("weights")
+paused = free() - before
+usage = memprof.usage()
+assert paused == usage["kv"]["paused"] + usage["weights"]["paused"], (paused, usage)
+filler = torch.full((paused // 4 - 256 * M,), -1.0, device="cuda")
+del filler
+torch.cuda.empty_cache()
+memprof.resume("weights", "kv")
+assert [kv.data_ptr()] + [w.data_ptr() for w in weights] == pointers
+assert all(bool(w.double().sum() == s) for w, s in zip(weights, want))
+kv.fill_(3)
+y.zero_()
+graph.replay()
+assert bool(torch.equal(y, before_y))
+for wrong in (lambda: memprof.resume("kv"), lambda: memprof.pause("nobody")):
+    try:
+        wrong()
+    except memprof.PauseError as error:
+        print("refused:", error)
+    else:
+        raise SystemExit("no error")
+with torch.cuda.graph(torch.cuda.CUDAGraph()):
+    try:
+        memprof.pause("kv")
+    except memprof.PauseError as error:
+        assert error.code == memprof.PauseError.IN_CAPTURE
+    x + 1
+with memprof.region("kv"):
+    x = torch.randn(1000, 1000, device="cuda", requires_grad=True)
+    (x * x).sum().backward()
+live = memprof.usage()["kv"]["live"]
+assert live >= 512 * M + 8_000_000, live  # the gradient was made on autograd's thread
+print("done")
+""",
+    )
+    directory, done = suite.record("pause", job)
+    if "done" not in done.stdout:
+        raise Failed(done.stdout)
+    suite.verified(directory)
+    transitions = suite.report(directory)["processes"][0]["devices"][0]["transitions"]
+    if sum(not t["failed"] for t in transitions) < 4:
+        raise Failed(f"transitions {transitions}")
+
+
+@case
+def pause_cycles(suite):
+    """A thousand random steps over four tags: content holds, and nothing leaks."""
+    job = suite.script(
+        "cycles",
+        """
+import random, resource, torch, memprof
+random.seed(3)
+tags = {name: {"paused": False, "blocks": []} for name in "abcd"}
+torch.cuda.synchronize()
+start = torch.cuda.mem_get_info()[0]
+host = []
+for step in range(1000):
+    name = random.choice("abcd")
+    tag = tags[name]
+    action = random.random()
+    if tag["paused"] and action < 0.4:
+        memprof.resume(name)
+        tag["paused"] = False
+    elif not tag["paused"] and tag["blocks"] and action < 0.3:
+        memprof.pause(name)
+        tag["paused"] = True
+    elif action < 0.65 and len(tag["blocks"]) < 12:
+        with memprof.region(name, backup="host"):
+            block = torch.full((random.randrange(1, 4 << 20),), step, dtype=torch.int32, device="cuda")
+        # Made while its tag sleeps it lies in memory of its own, awake until the next pause.
+        tag["blocks"].append((block, step))
+    elif tag["blocks"]:
+        tag["blocks"].pop(random.randrange(len(tag["blocks"])))
+    if not tag["paused"]:
+        for block, value in tag["blocks"]:
+            assert bool((block == value).all()), (step, name)
+    if step % 250 == 249:
+        host.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+for name, tag in tags.items():
+    if tag["paused"]:
+        memprof.resume(name)
+    for block, value in tag["blocks"]:
+        assert bool((block == value).all()), name
+    tag["blocks"].clear()
+del block, tag
+torch.cuda.empty_cache()
+left = start - torch.cuda.mem_get_info()[0]
+print("left", left >> 20, "reserved", torch.cuda.memory_reserved() >> 20, "host", *host)
+assert left <= 64 << 20, left
+""",
+    )
+    directory, done = suite.record("cycles", job)
+    suite.figure("a thousand steps over four tags: MiB left on the device; host MiB at each quarter", done.stdout.strip())
+    suite.verified(directory)
+
+
+BARE = """
+import ctypes, time, torch
+
+class Location(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("id", ctypes.c_int)]
+
+class Properties(ctypes.Structure):
+    _fields_ = [("type", ctypes.c_int), ("handle_types", ctypes.c_int), ("location", Location), ("windows", ctypes.c_void_p), ("flags", ctypes.c_ubyte * 8)]
+
+class Access(ctypes.Structure):
+    _fields_ = [("location", Location), ("flags", ctypes.c_int)]
+
+torch.zeros(1, device="cuda")
+cu = ctypes.CDLL("libcuda.so.1")
+size, word = ctypes.c_size_t, ctypes.c_uint64
+handle_bytes = 256 << 20
+properties, access = Properties(1, 1, Location(1, 0)), Access(Location(1, 0), 3)
+
+def demand(code):
+    assert code == 0, code
+
+def cycle(gib):
+    total = gib << 30
+    base, handles = word(), [word() for _ in range(total // handle_bytes)]
+    demand(cu.cuMemAddressReserve(ctypes.byref(base), size(total), size(0), word(0), word(0)))
+    start = time.perf_counter()
+    for i, handle in enumerate(handles):
+        demand(cu.cuMemCreate(ctypes.byref(handle), size(handle_bytes), ctypes.byref(properties), word(0)))
+        demand(cu.cuMemMap(word(base.value + i * handle_bytes), size(handle_bytes), size(0), handle, word(0)))
+    demand(cu.cuMemSetAccess(base, size(total), ctypes.byref(access), size(1)))
+    resumed = time.perf_counter() - start
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    torch.cuda.synchronize()
+    for i in range(len(handles)):
+        demand(cu.cuMemUnmap(word(base.value + i * handle_bytes), size(handle_bytes)))
+    for handle in handles:
+        demand(cu.cuMemRelease(handle))
+    paused = time.perf_counter() - start
+    demand(cu.cuMemAddressFree(base, size(total)))
+    return paused, resumed
+
+for gib in (4, 32):
+    times = [cycle(gib) for _ in range(5)]
+    print(f"bare {gib} GiB pause {min(t[0] for t in times) * 1e3:.3f} ms resume {min(t[1] for t in times) * 1e3:.3f} ms")
+x = torch.ones(8 << 30, dtype=torch.uint8, device="cuda")
+host = torch.empty(8 << 30, dtype=torch.uint8, pin_memory=True)
+for name, copy in (("out", lambda: host.copy_(x, non_blocking=True)), ("in", lambda: x.copy_(host, non_blocking=True))):
+    best = 1e9
+    for _ in range(3):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        copy()
+        torch.cuda.synchronize()
+        best = min(best, time.perf_counter() - start)
+    print(f"bare copy {name} {8 / best:.2f} GiB/s")
+"""
+
+OURS = """
+import time, torch, memprof
+
+def timed(call, *arguments):
+    start = time.perf_counter()
+    call(*arguments)
+    return time.perf_counter() - start
+
+for gib in (4, 32):
+    tag = f"t{gib}"
+    with memprof.region(tag):
+        x = torch.empty(gib << 30, dtype=torch.uint8, device="cuda")
+    times = [(timed(memprof.pause, tag), timed(memprof.resume, tag)) for _ in range(6)]
+    print(f"ours {gib} GiB pause {min(t[0] for t in times) * 1e3:.3f} ms resume {min(t[1] for t in times) * 1e3:.3f} ms")
+    del x
+    torch.cuda.empty_cache()
+with memprof.region("kept", backup="host"):
+    x = torch.ones(8 << 30, dtype=torch.uint8, device="cuda")
+first = timed(memprof.pause, "kept"), timed(memprof.resume, "kept")
+times = [(timed(memprof.pause, "kept"), timed(memprof.resume, "kept")) for _ in range(3)]
+assert bool((x == 1).all())
+print(f"ours copy out {8 / min(t[0] for t in times):.2f} GiB/s first {8 / first[0]:.2f} GiB/s")
+print(f"ours copy in {8 / min(t[1] for t in times):.2f} GiB/s first {8 / first[1]:.2f} GiB/s")
+"""
+
+
+@case
+def pause_speed(suite):
+    """Pause and resume beside the bare calls of the driver, copies beside a bare pinned copy."""
+    bare = suite.run(suite.script("bare_pause", BARE)).stdout
+    _, done = suite.record("pause_speed", suite.script("our_pause", OURS))
+    ours, slow = done.stdout, []
+    for gib in (4, 32):
+        for what in ("pause", "resume"):
+            pattern = rf"{gib} GiB .*?{what} (\S+) ms"
+            a, b = number("^ours " + pattern, ours), number("^bare " + pattern, bare)
+            suite.figure(f"{what} of {gib} GiB, ours / bare driver calls on 256 MiB handles", f"{a / b:.2f} ({a:.2f} / {b:.2f} ms)", "1.3")
+            slow += [f"{what} {gib}"] if a > 1.3 * b else []
+    for way in ("out", "in"):
+        a, b, first = (number(p, t) for p, t in ((rf"^ours copy {way} (\S+)", ours), (rf"^bare copy {way} (\S+)", bare), (rf"^ours copy {way} .* first (\S+)", ours)))
+        suite.figure(f"backup, copy {way}, ours / bare pinned copy", f"{a / b:.2f} ({a:.1f} / {b:.1f} GiB/s; the first time {first:.1f})", "0.80")
+        slow += ["copy " + way] if a < 0.8 * b else []
+    if slow:
+        raise Failed("over budget: " + ", ".join(slow))
