@@ -23,12 +23,24 @@ Outside, a region does nothing, and pausing raises PauseError.
 from contextlib import contextmanager
 
 from memprof import _native
-from memprof._regions import PauseError, pause, region, resume, usage
 
 __all__ = ["CATEGORIES", "PauseError", "iteration", "label", "pause", "phase", "recording", "region", "resume", "usage"]
 
 # What a block may be labelled as; the rest is told from how it is used.
 CATEGORIES = ("weights", "gradients", "optimizer", "inputs", "kv_cache")
+
+
+_REGIONS = ("PauseError", "pause", "region", "resume", "usage")
+
+
+def __getattr__(name):
+    # Every Python process under `memprof record` imports this package: regions, which need
+    # more of the library, only when they are asked for.
+    if name not in _REGIONS:
+        raise AttributeError("module %r has no attribute %r" % (__name__, name))
+    from memprof import _regions
+
+    return getattr(_regions, name)
 
 
 def recording():
