@@ -341,6 +341,36 @@ func TestOpeningStateOfLabels(t *testing.T) {
 	}
 }
 
+// An arena that sleeps across a part's border is asleep in the later part, with what is left to
+// take; one that has woken is not, and a pause that failed is forgotten.
+func TestOpeningStateOfPauses(t *testing.T) {
+	first := []trace.Event{
+		{Kind: trace.KindArena, Arena: 0},
+		{Kind: trace.KindArena, Arena: 1},
+		{Kind: trace.KindMap, Arena: 0, Addr: 1 << 30, Requested: 1 << 20, Provided: 1 << 20},
+		{Kind: trace.KindMap, Arena: 1, Addr: 1 << 31, Requested: 1 << 20, Provided: 1 << 20},
+		{Kind: trace.KindPause, Arena: 0, Requested: 1 << 20},
+		{Kind: trace.KindPause, Arena: 1, Requested: 1 << 20},
+		{Kind: trace.KindPause, Arena: 1},
+		{Kind: trace.KindUnmap, Arena: 0, Addr: 1 << 30, Provided: 1 << 18},
+		{Kind: trace.KindResume, Arena: 1, Requested: 1 << 20},
+	}
+	dir := t.TempDir()
+	tracetest.WriteRun(t, dir, tracetest.Process{
+		Events: append(slices.Clone(first), trace.Event{Kind: trace.KindIteration}), Texts: []string{""},
+		Options: trace.WriterOptions{PartEvents: len(first)},
+	})
+	paused := map[int32]int64{}
+	for _, e := range readAll(t, open(t, filepath.Join(dir, "rank0-0001.parquet"))) {
+		if e.Kind == trace.KindPause || e.Kind == trace.KindResume {
+			paused[e.Arena] = e.Requested
+		}
+	}
+	if diff := cmp.Diff(map[int32]int64{0: 1<<20 - 1<<18}, paused); diff != "" {
+		t.Errorf("asleep in the later part (-want +got):\n%s", diff)
+	}
+}
+
 func TestTotals(t *testing.T) {
 	w := trace.NewWriter(t.TempDir(), trace.ProcessMeta{Name: "rank0"}, trace.WriterOptions{})
 	steps := []struct {
