@@ -8,6 +8,8 @@
 //   in CONTEXT        what allocates from here on; %t in it is a tab
 //   holds NAME TEXT   labels a block; likewise
 //   frame PARENT TEXT a call stack: the next number, from 1
+//   tag/kept TAG      a region opens, without or with a backup; tag '' closes the innermost
+//   pause/resume TAG  prints why not when refused
 //   churn SEED COUNT  COUNT random allocations and frees, at most 64 live
 //   log FILE          from here on, a line for each allocation that has returned
 //   touch FILE        creates FILE
@@ -53,6 +55,10 @@ static void (*hook_phase_end)(const char *);
 static void (*hook_set_context)(const char *);
 static void (*hook_label)(void *, const char *);
 static uint32_t (*hook_stack_node)(uint32_t, const char *);
+static int (*hook_region_begin)(const char *, int);
+static void (*hook_region_end)(void);
+static int (*hook_pause)(const char *const *, size_t, int), (*hook_resume)(const char *const *, size_t, int);
+static const char *(*hook_pause_message)(void);
 static int (*cuda_malloc)(void **, size_t);
 
 static void find(void *library, const char *name, void *function) {
@@ -79,6 +85,11 @@ static void start(void) {
   find(RTLD_DEFAULT, "memprof_set_context", &hook_set_context);
   find(RTLD_DEFAULT, "memprof_label", &hook_label);
   find(RTLD_DEFAULT, "memprof_stack_node", &hook_stack_node);
+  find(RTLD_DEFAULT, "memprof_region_begin", &hook_region_begin);
+  find(RTLD_DEFAULT, "memprof_region_end", &hook_region_end);
+  find(RTLD_DEFAULT, "memprof_pause", &hook_pause);
+  find(RTLD_DEFAULT, "memprof_resume", &hook_resume);
+  find(RTLD_DEFAULT, "memprof_pause_message", &hook_pause_message);
   if (!cuda_malloc || !set_device || !hook_malloc || !hook_free || !hook_iteration || set_device(0) != 0) {
     fprintf(stderr, "job: no CUDA or no hook\n");
     exit(8);
@@ -115,6 +126,17 @@ static const char *tabbed(char *text) {
   return text;
 }
 
+// The words about tags.
+static int tag(const char *word, const char *name) {
+  const int kept = strcmp(word, "kept") == 0, pause = strcmp(word, "pause") == 0;
+  if (!kept && !pause && strcmp(word, "tag") != 0 && strcmp(word, "resume") != 0) return 0;
+  start();
+  if ((pause || strcmp(word, "resume") == 0) && (pause ? hook_pause : hook_resume)(&name, 1, 0) != 0) puts(hook_pause_message());
+  if (kept || (strcmp(word, "tag") == 0 && *name)) hook_region_begin(name, kept);
+  if (strcmp(word, "tag") == 0 && !*name) hook_region_end();
+  return 1;
+}
+
 // The words that tell the hook what the job is about; 0 for another word.
 static int tell(const char *word, char **arguments, int left) {
   if (strcmp(word, "begin") == 0) {
@@ -131,7 +153,7 @@ static int tell(const char *word, char **arguments, int left) {
     hook_stack_node((uint32_t)atoi(arguments[0]), arguments[1]);
     return 2;
   } else {
-    return 0;
+    return tag(word, arguments[0]);
   }
   return 1;
 }
