@@ -1,0 +1,279 @@
+package kvcache
+
+import (
+	"fmt"
+	"math"
+)
+
+// Request is one arrival: prompts, and what is generated for each.
+type Request struct {
+	Arrival int64 // ns since the first
+	Prompt  int   // tokens, at least 1
+	Output  int   // tokens that will be generated, at least 1; the truth, which only oracle reads
+	// Prompts is how many prompts of equal length the request brings; under the contiguous
+	// policies it reserves (prompts, length) rectangles. 0 is 1.
+	Prompts int
+	// Hashes name the prompt's content by pieces of HashTokens tokens, the last one perhaps not
+	// full; equal names are equal content. Empty: nothing is known to be shared.
+	Hashes     []uint64
+	HashTokens int
+	Line       int // of the input, for errors; 0: none
+}
+
+// Length is the final length of each sequence, in tokens.
+func (r *Request) Length() int { return r.Prompt + r.Output }
+
+// Source yields requests in order of arrival, and io.EOF after the last.
+type Source interface {
+	Next() (Request, error)
+}
+
+// Sampling is how many sequences a prompt becomes, and how they go on.
+type Sampling struct {
+	Kind  SamplingKind
+	Width int // sequences of a prompt, at least 1; 1 for Greedy
+}
+
+// SamplingKind says how the sequences of a prompt are related.
+type SamplingKind uint8
+
+const (
+	// Greedy generates one sequence.
+	Greedy SamplingKind = iota
+	// Parallel generates Width sequences of one prompt, each on its own.
+	Parallel
+	// Beam keeps the best Width candidates of all continuations at each step.
+	Beam
+)
+
+// Preemption is what becomes of a request whose blocks are taken away.
+type Preemption uint8
+
+const (
+	// Recompute drops them: what was generated joins the prompt and is computed again.
+	Recompute Preemption = iota
+	// Swap copies them to the host and back.
+	Swap
+)
+
+// Shares are slots, each able to hold the keys and values of one token, by what they are
+// used for at one instant. Their sum is the capacity, at every step.
+type Shares struct {
+	Token    int64 // hold the keys and values of a token of a running request
+	Reserve  int64 // will be filled by future tokens of running requests
+	Internal int64 // of a reservation or block, and never filled
+	Rounding int64 // external: what the allocator gave beyond the reservation
+	Stranded int64 // external: free, but no piece serves the request at the head of the queue
+	Idle     int64 // external: free, and nobody needs it or it would serve
+	Cached   int64 // paged: hold the content of requests that have gone, and can be taken
+	Null     int64 // paged: the null block
+}
+
+// External is what belongs to no reservation.
+func (s Shares) External() int64 { return s.Rounding + s.Stranded + s.Idle }
+
+// Sum is all of them: the capacity.
+func (s Shares) Sum() int64 {
+	return s.Token + s.Reserve + s.Internal + s.External() + s.Cached + s.Null
+}
+
+// Add adds an instant's shares, weighted by the steps it stands for.
+func (m *Means) Add(s Shares, steps int64) {
+	n := float64(steps)
+	m.Token += n * float64(s.Token)
+	m.Reserve += n * float64(s.Reserve)
+	m.Internal += n * float64(s.Internal)
+	m.Rounding += n * float64(s.Rounding)
+	m.Stranded += n * float64(s.Stranded)
+	m.Idle += n * float64(s.Idle)
+	m.Cached += n * float64(s.Cached)
+	m.Null += n * float64(s.Null)
+	m.Steps += steps
+}
+
+// Means are Shares averaged over steps, as sums until divided by Steps.
+type Means struct {
+	Token, Reserve, Internal, Rounding, Stranded, Idle, Cached, Null float64
+	Steps                                                            int64
+}
+
+// Options of a simulation.
+type Options struct {
+	Policy   Policy
+	Capacity int64 // slots
+	// MaxLength is the model's limit of tokens a sequence; requests beyond it are rejected.
+	MaxLength int
+	Sampling  Sampling
+	Preempt   Preemption
+	// Watermark is the share of blocks that admission leaves free (paged).
+	Watermark float64
+	// SwapBlocks bounds the host's blocks; 0 is as many as the device has.
+	SwapBlocks int64
+	// StepTime is how long one step of all running requests takes, ns; it paces arrivals. 0:
+	// the queue is always full, whatever the arrivals say.
+	StepTime int64
+	// Steps ends the simulation; 0 is when all requests are through. Warmup steps are left out of means.
+	Steps, Warmup int64
+	Seed          uint64 // of beam's candidates and of nothing else
+	// MaxPoints bounds the series; default 2,048.
+	MaxPoints int
+	// At asks for the block map after that step (paged); negative is none.
+	At int64
+}
+
+// Policy is how memory for a sequence is reserved.
+type Policy struct {
+	Kind      PolicyKind
+	Length    int       // Max: tokens reserved for each sequence
+	Block     int       // Paged: tokens of a block
+	Page      int64     // VMM: bytes of a page
+	TokenSize int64     // VMM: bytes of a token in one tensor
+	Tensors   int       // VMM: tensors, two a layer
+	Allocator Allocator // of the contiguous ones
+}
+
+// PolicyKind is the kind of a policy.
+type PolicyKind uint8
+
+const (
+	// Max reserves the same greatest length for every sequence.
+	Max PolicyKind = iota
+	// Pow2 reserves the prompt and the output rounded up to a power of two.
+	Pow2
+	// Oracle reserves what will be needed.
+	Oracle
+	// Paged takes blocks of fixed size as they are needed.
+	Paged
+	// VMM reserves addresses and maps pages as they are needed.
+	VMM
+)
+
+// Allocator places the reservations of a contiguous policy.
+type Allocator uint8
+
+const (
+	// Buddy rounds up to powers of two and splits in halves.
+	Buddy Allocator = iota
+	// FirstFit takes the first hole that is large enough.
+	FirstFit
+	// BestFit is the policy of package bfc with a granule of one slot.
+	BestFit
+)
+
+// Result is what a simulation found out.
+type Result struct {
+	Policy   string
+	Capacity int64
+	Steps    int64 // after the warm-up
+	Mean     Shares64
+	Batch    float64 // mean running requests
+	Peak     int64   // greatest running requests
+
+	Requests, Finished, Rejected int64
+	Preemptions                  int64
+	SwappedOut, SwappedIn        int64 // blocks
+	Recomputed                   int64 // tokens computed again
+	Copies                       int64 // copies on write, blocks
+	// SharedBlocks of LogicalBlocks, summed over steps, are those that sharing saves: of one request's sequences,
+	// of prefixes found in the cache, and of equal blocks at equal positions of unrelated requests.
+	LogicalBlocks, SavedBySequences, SavedByPrefix, SavedByEqual float64
+	PrefixHits, PrefixTokens                                     int64
+	Series                                                       []Point
+	Map                                                          *BlockMap
+}
+
+// Shares64 are mean shares, as fractions of the capacity that sum to 1.
+type Shares64 struct{ Token, Reserve, Internal, Rounding, Stranded, Idle, Cached, Null float64 }
+
+// Of divides means in the making.
+func (m *Means) Of(capacity int64) Shares64 {
+	if m.Steps == 0 || capacity == 0 {
+		return Shares64{}
+	}
+	d := float64(m.Steps) * float64(capacity)
+	return Shares64{m.Token / d, m.Reserve / d, m.Internal / d, m.Rounding / d, m.Stranded / d, m.Idle / d, m.Cached / d, m.Null / d}
+}
+
+// Point is the state after a step, one of those kept.
+type Point struct {
+	Step, Time int64
+	Running    int64
+	Waiting    int64
+	Shares     Shares
+}
+
+// BlockMap is a paged memory at an instant.
+type BlockMap struct {
+	Step      int64
+	BlockSize int
+	Sequences []SequenceMap
+	Blocks    []BlockState // by physical number
+}
+
+// SequenceMap is one sequence: its tokens and its block table.
+type SequenceMap struct {
+	Request, Sequence int64
+	Tokens            int
+	Table             []int32 // logical block -> physical block
+}
+
+// BlockState is one physical block.
+type BlockState struct {
+	References int32
+	Filled     int32
+	Cached     bool
+}
+
+// StepError is of a state that does not add up: a fault of the simulation, never of its input.
+type StepError struct {
+	Step     int64
+	Shares   Shares
+	Capacity int64
+}
+
+func (e *StepError) Error() string {
+	return fmt.Sprintf("after step %d the shares are %+v, in all %d of %d slots", e.Step, e.Shares, e.Shares.Sum(), e.Capacity)
+}
+
+// store is the memory under one policy, as the scheduler drives it. A group is a running
+// request with all its sequences.
+type store interface {
+	// possible says whether the request would fit into an empty memory.
+	possible(r *Request) bool
+	// admit places a request that waited, or was preempted and comes back; false: not now.
+	admit(g *group) bool
+	// grow makes room for one more token of each sequence of the group, and fills it; false: no
+	// room, and nothing has changed.
+	grow(g *group) bool
+	// release takes the memory of a group that is through, or dropped for recomputation.
+	release(g *group)
+	// swapOut moves the group to the host; false: the host is full. Only Paged and VMM have it.
+	swapOut(g *group) bool
+	// shares are those of now; head is the first request that waits, or nil.
+	shares(head *Request) Shares
+}
+
+// group is a request that runs, or is preempted.
+type group struct {
+	id        int64
+	request   Request
+	sequences int // that it has now
+	generated int // tokens of each sequence so far
+	swapped   bool
+	private   any // of the store
+}
+
+// length is the tokens of each sequence of the group now.
+func (g *group) length() int { return g.request.Prompt + g.generated }
+
+// roundUp is x rounded up to a multiple of unit.
+func roundUp(x, unit int64) int64 { return (x + unit - 1) / unit * unit }
+
+// powerOfTwo is the least power of two not below x; x is at least 1.
+func powerOfTwo(x int64) int64 {
+	p := int64(1)
+	for p < x && p <= math.MaxInt64/2 {
+		p <<= 1
+	}
+	return p
+}
