@@ -4,7 +4,7 @@
 #include "gpu.h"
 #include "trail.h"
 
-enum { LARGE = 300 << 20, SMALL = 5 << 20 };
+enum { LARGE = 300 << 20, MEDIUM = 20 << 20, SMALL = 5 << 20 };
 
 static const char *const weights[] = {"weights"}, *const cache[] = {"cache"}, *const both[] = {"weights", "cache"};
 
@@ -262,8 +262,8 @@ static void test_one_failure(void) {
   void *side = NULL;
   GPU_CALL(create, "cuStreamCreate");
   if (create(&side, 1) != 0) _exit(SETUP_FAILED);
-  char *a = take("weights", 1, LARGE, NULL), *b = take("weights", 1, SMALL, side), *c = take("cache", 0, SMALL, NULL);
-  if (a == NULL || b == NULL || c == NULL || !try_fill(a, LARGE, 1) || !try_fill(b, SMALL, 3)) _exit(SETUP_FAILED);
+  char *a = take("weights", 1, MEDIUM, NULL), *b = take("weights", 1, SMALL, side), *c = take("cache", 0, SMALL, NULL);
+  if (a == NULL || b == NULL || c == NULL || !try_fill(a, MEDIUM, 1) || !try_fill(b, SMALL, 3)) _exit(SETUP_FAILED);
   if (!try_fill(c, SMALL, 5)) _exit(SETUP_FAILED);
   const uint64_t active = gpu_free();
   const int64_t reserved = stats().reserved_bytes.current;
@@ -273,7 +273,7 @@ static void test_one_failure(void) {
     status = LEAKED;
   } else if (result != MEMPROF_OK) {
     CHECK(memprof_pause_message()[0] != '\0');
-    check_filled(a, LARGE, 1), check_filled(b, SMALL, 3), check_filled(c, SMALL, 5);
+    check_filled(a, MEDIUM, 1), check_filled(b, SMALL, 3), check_filled(c, SMALL, 5);
     CHECK_EQUAL(gpu_free(), active);
     CHECK_EQUAL(stats().reserved_bytes.current, reserved);
     CHECK_EQUAL(memprof_pause(both, 2, 0), MEMPROF_OK);
@@ -287,7 +287,7 @@ static void test_one_failure(void) {
     CHECK_EQUAL(memprof_resume(both, 2, 0), MEMPROF_OK);
     status = RESUME_FAILED;
   }
-  check_filled(a, LARGE, 1), check_filled(b, SMALL, 3);
+  check_filled(a, MEDIUM, 1), check_filled(b, SMALL, 3);
   CHECK_EQUAL(stats().reserved_bytes.current, reserved);
   _exit(status);
 }
@@ -301,7 +301,7 @@ static int fail_each_call(void) {
   int failed = 0;
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
     bool pause = false, resume = false, wrong = false;
-    for (int n = 1, quiet = 0; n < 200 && quiet < 12; n++) {
+    for (int n = 1, quiet = 0; n < 200 && quiet < 4; n++) {
       char rule[64];
       snprintf(rule, sizeof rule, "%s:%d", calls[i], n);
       const char *const environment[] = {"MEMPROF_SIM_FAIL", rule, NULL};
