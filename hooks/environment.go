@@ -8,9 +8,13 @@ import (
 	"strings"
 )
 
+// NoSpool as Options.Spool has processes served and not recorded.
+const NoSpool = "-"
+
 // Options is what `memprof record` tells the hook. Sizes are in bytes.
 type Options struct {
-	// Spool is the directory that recorded processes write into, absolute.
+	// Spool is the directory that recorded processes write into, absolute; [NoSpool] for
+	// processes that are served and not recorded.
 	Spool string
 	// Allocator serves torch's tensors: "bfc", ours, or "native", torch's own, which is
 	// watched and left as it is. Empty is "bfc".
@@ -21,6 +25,8 @@ type Options struct {
 	Headroom uint64
 	// Limit for what the main arena reserves; 0 is none.
 	Limit uint64
+	// BackupLimit bounds the pinned host memory for the content of paused tags; 0 is none.
+	BackupLimit uint64
 	// Handle is the size of physical handles; 0 leaves it to the hook.
 	Handle uint64
 	// Serve answers cudaMalloc and cuMemAlloc of any library from our arenas.
@@ -52,6 +58,9 @@ func (o Options) String() string {
 	}
 	if o.Stacks {
 		text += ",stacks=1"
+	}
+	if o.BackupLimit > 0 {
+		text += fmt.Sprintf(",backup_limit=%d", o.BackupLimit)
 	}
 	if o.Handle > 0 {
 		text += fmt.Sprintf(",handle=%d", o.Handle)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"github.com/memprof/memprof/hooks"
 )
@@ -24,6 +25,8 @@ type recordOptions struct {
 	Headroom       sizeFlag
 	Limit          sizeFlag
 	Handle         sizeFlag
+	BackupLimit    sizeFlag
+	NoTrace        bool
 	Serve          bool
 	Attribution    string
 	Stacks         string
@@ -66,6 +69,8 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.Headroom, "headroom", "free memory that growth beyond a request leaves to others")
 	flags.Var(&o.Limit, "limit", "most memory the main arena may reserve (default: no limit)")
 	flags.Var(&o.Handle, "handle", "size of physical handles, the unit in which memory is given back")
+	flags.Var(&o.BackupLimit, "backup-limit", "most pinned host memory for the content of paused tags (default: no limit)")
+	flags.BoolVar(&o.NoTrace, "no-trace", false, "run the job on memprof's allocator without recording it")
 	flags.BoolVar(&o.Serve, "serve", false, "serve other programs and libraries too (CUDA, CuPy, JAX; not NCCL, NVSHMEM, UCX)")
 	flags.StringVar(&o.Attribution, "attribution", "modules", "what is told of each request: modules (with phases and labels), phases, or none")
 	flags.StringVar(&o.Stacks, "stacks", "none", "call stacks of requests: python, or none")
@@ -108,6 +113,9 @@ func (o *recordOptions) validate() error {
 		}
 	default:
 		return usagef("--growth %q: want double, needed or none", o.Growth)
+	}
+	if o.NoTrace && (o.Output != "" || o.Spool != "" || o.Allocator != "bfc" || o.Stacks != "none") {
+		return usagef("--no-trace records nothing: --output, --spool, --stacks and --allocator native are for recordings")
 	}
 	if o.SimMemory != 0 && o.Device == "real" {
 		return usagef("--sim-memory is for --device sim")
@@ -165,6 +173,9 @@ func (o *recordOptions) record(stderr io.Writer, program string, command []strin
 			return err
 		}
 	}
+	if o.NoTrace {
+		return o.serveAlone(installed, device, program, command)
+	}
 	place, err := newPlace(o.Output, o.Spool, command[0], o.Force)
 	if err != nil {
 		return err
@@ -176,6 +187,13 @@ func (o *recordOptions) record(stderr io.Writer, program string, command []strin
 		fmt.Fprintf(stderr, "memprof: setting %s for frameworks that heed them\n", strings.Join(added, " "))
 	}
 	return rec.run(program, command, o.settings(), environment)
+}
+
+// serveAlone makes this process the job, on memprof's allocator and unrecorded.
+func (o *recordOptions) serveAlone(installed *hooks.Installation, device *chosenDevice, program string, command []string) error {
+	options := o.hookOptions(hooks.NoSpool, device.simulated)
+	options.Attribution = "none"
+	return startError(program, unix.Exec(program, command, installed.Environment(os.Environ(), options)))
 }
 
 // foresee tells what of the command will not be recorded, and returns it. It also tells of
@@ -207,7 +225,7 @@ func refuse(err error) error { return &exitError{code: exitUsage, err: err} }
 
 func (o *recordOptions) hookOptions(spool string, simulate bool) hooks.Options {
 	return hooks.Options{
-		Spool: spool, Allocator: o.Allocator, Growth: o.Growth, Headroom: uint64(o.Headroom), Limit: uint64(o.Limit), Handle: uint64(o.Handle),
+		Spool: spool, Allocator: o.Allocator, Growth: o.Growth, Headroom: uint64(o.Headroom), Limit: uint64(o.Limit), Handle: uint64(o.Handle), BackupLimit: uint64(o.BackupLimit),
 		Serve: o.Serve, Attribution: o.Attribution, Stacks: o.Stacks == "python", Simulate: simulate, SimMemory: uint64(o.SimMemory), Shim: o.Shim,
 	}
 }
@@ -223,7 +241,7 @@ func (o *recordOptions) settings() map[string]string {
 		"attribution": o.Attribution,
 		"stacks":      o.Stacks,
 	}
-	for name, size := range map[string]sizeFlag{"limit": o.Limit, "handle": o.Handle, "sim_memory": o.SimMemory} {
+	for name, size := range map[string]sizeFlag{"limit": o.Limit, "handle": o.Handle, "backup_limit": o.BackupLimit, "sim_memory": o.SimMemory} {
 		if size > 0 {
 			settings[name] = fmt.Sprint(int64(size))
 		}

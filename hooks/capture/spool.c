@@ -308,6 +308,7 @@ static struct memprof_process *create_process(uint64_t start) {
 }
 
 static bool create_directory(void) {
+  if (strcmp(spool_path, "-") == 0) return false;  // asked for: memory is served, nothing is recorded
   const uint64_t start = clock_now();
   char path[sizeof spool_path + 64];
   const int length = snprintf(path, sizeof path, "%s/p%d.%llu", spool_path, (int)getpid(), (unsigned long long)start);

@@ -24,7 +24,8 @@ struct spool_event {
   uint32_t context;  // string id, 0 = none
 };
 
-// 1 when $MEMPROF_SPOOL names a directory; says nothing of whether it works.
+// 1 when $MEMPROF_SPOOL names a directory, of which nothing says that it works, or is "-": then
+// the process is served without being recorded.
 bool spool_wanted(void);
 
 // Makes the process's directory and first segment, once; later calls return at once.
