@@ -327,6 +327,25 @@ static int pause_selected(const struct selection *selection, bool unchanged) {
   return MEMPROF_OK;
 }
 
+static uint64_t free_memory(const struct selection *selection) {
+  uint64_t sum = 0;
+  for (int i = 0; i < selection->gpu_count; i++) {
+    uint64_t free_bytes, total;
+    driver_memory(selection->gpus[i]->vmm.device, &free_bytes, &total);
+    sum += free_bytes;
+  }
+  return sum;
+}
+
+// Released memory stays with the device's users as long as anybody else maps it: a process that
+// was given a block, say.
+static void compare(const struct selection *selection, uint64_t free_before, uint64_t released) {
+  const uint64_t now = free_memory(selection), more = now > free_before ? now - free_before : 0;
+  if (more >= released) return;
+  problem("the pause of \"%s\"%s released %.2f GiB, yet only %.2f GiB more are free: somebody still maps the rest, or took it at once",
+          selection->arenas[0]->tag->name, selection->count > 1 ? " and others" : "", (double)released / (1 << 30), (double)more / (1 << 30));
+}
+
 int memprof_pause(const char *const *names, size_t count, int unchanged) {
   if (!hook_on()) return say(MEMPROF_NOT_ACTIVE, "memprof's allocator is not at work in this process%s", "", 0, 0);
   if (interpose_capturing()) return say(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured%s", "", 0, 0);
@@ -334,6 +353,7 @@ int memprof_pause(const char *const *names, size_t count, int unchanged) {
   const uint64_t started = clock_now();
   int result = select_arenas(&selection, names, count, false);
   if (result == MEMPROF_OK && (result = pause_selected(&selection, unchanged != 0)) != MEMPROF_OK) tell_failure(&selection, MEMPROF_PAUSE, started);
+  const uint64_t free_before = result == MEMPROF_OK ? free_memory(&selection) : 0;
   uint64_t leaked = 0, total = 0;
   for (size_t i = 0; result == MEMPROF_OK && i < selection.count; i++) {
     struct arena *arena = selection.arenas[i];
@@ -344,6 +364,7 @@ int memprof_pause(const char *const *names, size_t count, int unchanged) {
     total += bytes;
     event(arena, MEMPROF_PAUSE, started, bytes, NULL);
   }
+  if (result == MEMPROF_OK) compare(&selection, free_before, total);
   give_up(&selection);
   if (leaked == 0) return result;
   problem("%llu bytes of paused memory could not be released and are lost to the device", (unsigned long long)leaked);

@@ -178,6 +178,22 @@ static void test_regions_nest(void) {
   CHECK_EQUAL(stats().allocation.current, 4);
 }
 
+// Memory that another mapping keeps does not come back, which is told.
+static void test_memory_that_stays(void) {
+  gpu_start();
+  char *a = take("cache", 0, LARGE, NULL), name[128], path[600], text[1024] = "";
+  CHECK(memprof_share(a, name, sizeof name) == 1);
+  CHECK(memprof_open_shared(name, 0) != NULL);
+  const uint64_t before = gpu_free();
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(gpu_free(), before);
+  const struct trail trail = trail_read(getpid(), 0);
+  snprintf(path, sizeof path, "%s/problems", trail.directory);
+  FILE *problems = fopen(path, "r");
+  CHECK(problems != NULL && fgets(text, sizeof text, problems) != NULL);
+  CHECK(strstr(text, "released 0.29 GiB, yet only 0.00 GiB more are free") != NULL);
+}
+
 static void test_no_memory_to_resume(void) {
   gpu_start();
   char *a = take("cache", 0, LARGE, NULL), *b = take("weights", 1, SMALL, NULL);
@@ -328,6 +344,7 @@ int main(int argc, char **argv) {
       {"graphs", test_graphs_need_a_backup, {NULL}},
       {"while-paused", test_while_paused, {NULL}},
       {"nesting", test_regions_nest, {NULL}},
+      {"memory that stays", test_memory_that_stays, {NULL}},
       {"no-memory", test_no_memory_to_resume, {"MEMPROF_SIM_MEMORY", "1073741824", "MEMPROF_OPTIONS", "headroom=0,growth=needed", NULL}},
       {"cycles", test_cycles, {NULL}},
   };
