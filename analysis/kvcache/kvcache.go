@@ -107,6 +107,8 @@ type Options struct {
 	Preempt   Preemption
 	// Watermark is the share of blocks that admission leaves free (paged).
 	Watermark float64
+	// NullBlock sets one block aside that is never handed out, as vLLM does (paged).
+	NullBlock bool
 	// SwapBlocks bounds the host's blocks; 0 is as many as the device has.
 	SwapBlocks int64
 	// StepTime is how long one step of all running requests takes, ns; it paces arrivals. 0:
@@ -253,6 +255,20 @@ type store interface {
 	shares(head *Request) Shares
 }
 
+// counter is a store that counts more than its shares. The scheduler asks for it by type.
+type counter interface {
+	// observe adds what holds now to the sums over steps of r, for so many steps.
+	observe(r *Result, steps int64)
+	// total sets the counters of r to all that has happened so far.
+	total(r *Result)
+}
+
+// mapper is a store that can show its blocks. The scheduler asks for it by type.
+type mapper interface {
+	// blockMap is the memory now, which is after that step.
+	blockMap(step int64) *BlockMap
+}
+
 // group is a request that runs, or is preempted.
 type group struct {
 	id        int64
@@ -260,7 +276,8 @@ type group struct {
 	sequences int // that it has now
 	generated int // tokens of each sequence so far
 	swapped   bool
-	private   any // of the store
+	admitted  int64 // step in which it was admitted last
+	private   any   // of the store
 }
 
 // length is the tokens of each sequence of the group now.

@@ -1,0 +1,190 @@
+package kvcache
+
+import (
+	"maps"
+	"math"
+	"slices"
+)
+
+// paged is the store of policy Paged: a table for each sequence names the blocks that hold its
+// tokens, block by block, wherever they lie. A block is taken when its first token is written,
+// so that nothing is external but the rest of the capacity that is no whole block (rounding),
+// and no more than a block's rest is internal in a sequence.
+//
+// Sequences share blocks, see paged_sharing.go and paged_prefix.go. A block counts once:
+// what is filled of it is token, what its users will fill is reserve, the rest internal. Blocks
+// taken later are in no share of the request before they are taken.
+//
+// A request is admitted if its blocks leave the watermark free; while nothing runs, if there
+// are enough.
+type paged struct {
+	*pool
+	options   Options
+	watermark int64             // blocks
+	running   int64             // groups that have blocks
+	tables    map[int64]*tables // of the groups that have blocks, by id
+
+	host                  int64 // free blocks there
+	swappedOut, swappedIn int64 // blocks
+}
+
+// tables are the block tables of a group: those of its sequences, prompt after prompt.
+type tables struct {
+	group  *group
+	length int // tokens of each sequence; the prompt and what was generated
+	final  int // tokens of each sequence in the end
+	of     [][]int32
+}
+
+// newPaged is an empty paged memory. Policy.Block and Capacity are at least 1.
+func newPaged(o Options) store {
+	n := o.Capacity / int64(o.Policy.Block)
+	s := &paged{
+		pool:    newPool(n, int32(o.Policy.Block), o.NullBlock && n > 0),
+		options: o,
+		tables:  map[int64]*tables{},
+	}
+	s.watermark = int64(math.Ceil(o.Watermark * float64(n)))
+	s.host = o.SwapBlocks
+	if s.host == 0 {
+		s.host = n
+	}
+	return s
+}
+
+// width is how many sequences a prompt becomes.
+func (o *Options) width() int {
+	if o.Sampling.Kind == Greedy {
+		return 1
+	}
+	return max(1, o.Sampling.Width)
+}
+
+// prompts is how many prompts a request brings.
+func (r *Request) prompts() int { return max(1, r.Prompts) }
+
+// blocksOf is the blocks of a sequence of so many tokens.
+func (s *paged) blocksOf(tokens int) int64 {
+	return (int64(tokens) + int64(s.size) - 1) / int64(s.size)
+}
+
+// finalOf is how many slots of block j a sequence of so many tokens fills in the end.
+func (s *paged) finalOf(j, tokens int) int32 {
+	return int32(min(int64(s.size), max(0, int64(tokens)-int64(j)*int64(s.size))))
+}
+
+func (s *paged) possible(r *Request) bool {
+	return s.most(r) <= int64(len(s.blocks))-s.null
+}
+
+// most is the most blocks a request ever has: all its sequences share is the prompt's full blocks.
+func (s *paged) most(r *Request) int64 {
+	shared := int64(r.Prompt) / int64(s.size)
+	return int64(r.prompts()) * (shared + int64(s.options.width())*(s.blocksOf(r.Length())-shared))
+}
+
+// allows says whether so many blocks may be taken by a request that does not run yet.
+func (s *paged) allows(blocks int64) bool {
+	if s.running > 0 {
+		blocks += s.watermark
+	}
+	return blocks <= s.free
+}
+
+func (s *paged) admit(g *group) bool {
+	if in, ok := g.private.(*swapped); ok {
+		return s.swapIn(g, in)
+	}
+	t := &tables{group: g, length: g.length(), final: g.request.Length()}
+	if !s.allows(s.blocksOf(t.length) * int64(g.request.prompts())) {
+		return false
+	}
+	for range g.request.prompts() {
+		t.of = append(t.of, s.fill(nil, t))
+	}
+	s.tables[g.id] = t
+	s.running++
+	return true
+}
+
+// fill goes on with a table until it holds the tokens of t.
+func (s *paged) fill(table []int32, t *tables) []int32 {
+	for j := len(table); int64(j) < s.blocksOf(t.length); j++ {
+		table = append(table, s.take(s.finalOf(j, t.length), s.finalOf(j, t.final)))
+	}
+	return table
+}
+
+func (s *paged) grow(g *group) bool {
+	t := s.tables[g.id]
+	if t.length%int(s.size) == 0 {
+		if s.free < int64(len(t.of)) {
+			return false
+		}
+	}
+	for i := range t.of {
+		s.extend(&t.of[i], t)
+	}
+	t.length++
+	return true
+}
+
+// extend writes the next token of one sequence.
+func (s *paged) extend(table *[]int32, t *tables) {
+	j := t.length / int(s.size)
+	if j == len(*table) {
+		*table = append(*table, s.take(1, s.finalOf(j, t.final)))
+		return
+	}
+	s.write((*table)[j])
+}
+
+// release gives the blocks back, the last of each sequence first: what follows a lost block
+// cannot be used again, so that the end of a prompt is lost before its beginning.
+func (s *paged) release(g *group) {
+	t := s.tables[g.id]
+	if t == nil {
+		return
+	}
+	for _, table := range t.of {
+		for j := len(table) - 1; j >= 0; j-- {
+			s.drop(table[j])
+		}
+	}
+	delete(s.tables, g.id)
+	s.running--
+}
+
+func (s *paged) shares(*Request) Shares {
+	size := int64(s.size)
+	return Shares{
+		Token:    s.filled,
+		Reserve:  s.final - s.filled,
+		Internal: s.used*size - s.final,
+		Rounding: s.options.Capacity - int64(len(s.blocks))*size,
+		Idle:     (s.free - s.cached) * size,
+		Cached:   s.cached * size,
+		Null:     s.null * size,
+	}
+}
+
+func (s *paged) blockMap(step int64) *BlockMap {
+	m := &BlockMap{Step: step, BlockSize: int(s.size)}
+	for _, id := range slices.Sorted(maps.Keys(s.tables)) {
+		t := s.tables[id]
+		for i, table := range t.of {
+			m.Sequences = append(m.Sequences, SequenceMap{
+				Request: id, Sequence: int64(i), Tokens: t.length, Table: slices.Clone(table),
+			})
+		}
+	}
+	for i := range s.blocks {
+		b := &s.blocks[i]
+		state := BlockState{References: b.references, Cached: b.references == 0 && b.key != 0}
+		if b.references > 0 || state.Cached {
+			state.Filled = b.filled
+		}
+		m.Blocks = append(m.Blocks, state)
+	}
+	return m
+}

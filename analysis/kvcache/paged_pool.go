@@ -1,0 +1,206 @@
+package kvcache
+
+// none ends a list of blocks.
+const none = int32(-1)
+
+// block is one physical block. While references is 0 it is in the free list, while it is above
+// it is not; the null block is in neither state.
+type block struct {
+	references int32  // entries of block tables that name it
+	filled     int32  // slots that hold a token
+	final      int32  // slots that will when its users go on to their end; at least filled
+	prev, next int32  // in the free list
+	twin       int32  // the next block of the same content in the pool's index
+	key        uint64 // of its content and all before it; 0: not known, or not full
+	place      uint64 // of its content and its position alone; 0: not known
+}
+
+// pool is all blocks of one size. Those free form a list: the head is taken next, what is given
+// back joins at the tail, so that the content of what was left longest is lost first.
+//
+// The sums over blocks in use are kept as they change: shares cost the same however many blocks
+// there are.
+type pool struct {
+	size       int32 // tokens of a block
+	blocks     []block
+	head, tail int32            // of the free list
+	free       int64            // in the list, those with a known content among them
+	cached     int64            // in the list, with a known content
+	used       int64            // with references
+	references int64            // of all blocks
+	filled     int64            // of the blocks in use
+	final      int64            // of the blocks in use
+	null       int64            // blocks set aside: 0 or 1
+	index      map[uint64]int32 // key -> first block of that content
+	places     map[uint64]int64 // place -> blocks in use of that content
+	equal      int64            // blocks in use beyond the first of each place
+}
+
+// newPool is n blocks, all free in order of their numbers; with null the first is set aside.
+func newPool(n int64, size int32, null bool) *pool {
+	p := &pool{
+		size: size, blocks: make([]block, n), head: none, tail: none,
+		index: map[uint64]int32{}, places: map[uint64]int64{},
+	}
+	for i := range p.blocks {
+		p.blocks[i].twin = none
+		if i == 0 && null {
+			p.null = 1
+			continue
+		}
+		p.push(int32(i))
+	}
+	return p
+}
+
+// push appends a block to the free list.
+func (p *pool) push(i int32) {
+	b := &p.blocks[i]
+	b.prev, b.next = p.tail, none
+	if p.tail == none {
+		p.head = i
+	} else {
+		p.blocks[p.tail].next = i
+	}
+	p.tail = i
+	p.free++
+	if b.key != 0 {
+		p.cached++
+	}
+}
+
+// unlink takes a block out of the free list.
+func (p *pool) unlink(i int32) {
+	b := &p.blocks[i]
+	if b.prev == none {
+		p.head = b.next
+	} else {
+		p.blocks[b.prev].next = b.next
+	}
+	if b.next == none {
+		p.tail = b.prev
+	} else {
+		p.blocks[b.next].prev = b.prev
+	}
+	p.free--
+	if b.key != 0 {
+		p.cached--
+	}
+}
+
+// take hands out the block that was free longest, for its first user; its content is lost. The
+// caller has seen that one is free.
+func (p *pool) take(filled, final int32) int32 {
+	i := p.head
+	p.unlink(i)
+	p.forget(i)
+	b := &p.blocks[i]
+	b.filled, b.final = filled, max(filled, final)
+	p.enter(i)
+	return i
+}
+
+// enter counts a block as in use, with its first reference.
+func (p *pool) enter(i int32) {
+	b := &p.blocks[i]
+	b.references = 1
+	p.references++
+	p.used++
+	p.filled += int64(b.filled)
+	p.final += int64(b.final)
+	if b.place != 0 {
+		if p.places[b.place]++; p.places[b.place] > 1 {
+			p.equal++
+		}
+	}
+}
+
+// share adds a reference to a block in use, or takes back one whose content is still known.
+func (p *pool) share(i int32) {
+	if p.blocks[i].references == 0 {
+		p.unlink(i)
+		p.enter(i)
+		return
+	}
+	p.blocks[i].references++
+	p.references++
+}
+
+// drop takes a reference away; with the last the block is free.
+func (p *pool) drop(i int32) {
+	b := &p.blocks[i]
+	b.references--
+	p.references--
+	if b.references > 0 {
+		return
+	}
+	p.used--
+	p.filled -= int64(b.filled)
+	p.final -= int64(b.final)
+	if b.place != 0 {
+		if p.places[b.place]--; p.places[b.place] > 0 {
+			p.equal--
+		} else {
+			delete(p.places, b.place)
+		}
+	}
+	p.push(i)
+}
+
+// write fills the next slot of a block in use.
+func (p *pool) write(i int32) {
+	b := &p.blocks[i]
+	b.filled++
+	p.filled++
+	if b.final < b.filled {
+		b.final++
+		p.final++
+	}
+}
+
+// know makes the content of a full block known, so that it can be found while it is in use, and
+// after, until the block is taken.
+func (p *pool) know(i int32, key uint64) {
+	b := &p.blocks[i]
+	b.key, b.twin = key, none
+	if first, ok := p.index[key]; ok {
+		b.twin = first
+	}
+	p.index[key] = i
+}
+
+// forget drops what is known of a block's content.
+func (p *pool) forget(i int32) {
+	b := &p.blocks[i]
+	b.place = 0
+	if b.key == 0 {
+		return
+	}
+	first := p.index[b.key]
+	switch {
+	case first != i:
+		for p.blocks[first].twin != i {
+			first = p.blocks[first].twin
+		}
+		p.blocks[first].twin = b.twin
+	case b.twin != none:
+		p.index[b.key] = b.twin
+	default:
+		delete(p.index, b.key)
+	}
+	b.key, b.twin = 0, none
+}
+
+// name says what a full block in use holds: key is of its content and all before it, place of
+// its content and position alone; 0 is not known.
+func (p *pool) name(i int32, key, place uint64) {
+	if key != 0 {
+		p.know(i, key)
+	}
+	if place != 0 {
+		p.blocks[i].place = place
+		if p.places[place]++; p.places[place] > 1 {
+			p.equal++
+		}
+	}
+}
