@@ -1,0 +1,111 @@
+package kvcache
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Model is the shape of a decoder as far as its weights and its keys and values need it.
+type Model struct {
+	Name       string
+	Layers     int
+	Heads      int   // of queries
+	KVHeads    int   // of keys and values, at most Heads
+	HeadSize   int   // elements of a head
+	DtypeBytes int   // of an element, of weights and of keys and values
+	Parameters int64 // all of them, shared embeddings once
+	MaxLength  int   // tokens of a sequence
+}
+
+// models are those known by name, by family and size; lengths are the released configuration's.
+var models = []Model{
+	{"opt-1.3b", 24, 32, 32, 64, 2, 1_315_758_080, 2048},
+	{"opt-6.7b", 32, 32, 32, 128, 2, 6_658_473_984, 2048},
+	{"opt-13b", 40, 40, 40, 128, 2, 12_853_473_280, 2048},
+	{"opt-30b", 48, 56, 56, 128, 2, 29_974_540_288, 2048},
+	{"opt-66b", 64, 72, 72, 128, 2, 65_719_701_504, 2048},
+	{"opt-175b", 96, 96, 96, 128, 2, 174_604_468_224, 2048},
+	{"llama-2-7b", 32, 32, 32, 128, 2, 6_738_415_616, 4096},
+	{"llama-2-13b", 40, 40, 40, 128, 2, 13_015_864_320, 4096},
+	{"llama-2-70b", 80, 64, 8, 128, 2, 68_976_648_192, 4096},
+	{"llama-3-8b", 32, 32, 8, 128, 2, 8_030_261_248, 8192},
+	{"llama-3-70b", 80, 64, 8, 128, 2, 70_553_706_496, 8192},
+	{"qwen2.5-0.5b", 24, 14, 2, 64, 2, 494_032_768, 32768},
+	{"qwen2.5-1.5b", 28, 12, 2, 128, 2, 1_543_714_304, 32768},
+	{"qwen2.5-3b", 36, 16, 2, 128, 2, 3_085_938_688, 32768},
+	{"qwen2.5-7b", 28, 28, 4, 128, 2, 7_615_616_512, 32768},
+	{"qwen2.5-14b", 48, 40, 8, 128, 2, 14_770_033_664, 32768},
+	{"qwen2.5-32b", 64, 40, 8, 128, 2, 32_763_876_352, 32768},
+	{"qwen2.5-72b", 80, 64, 8, 128, 2, 72_706_203_648, 32768},
+}
+
+// Models are all that are known by name.
+func Models() []Model { return append([]Model(nil), models...) }
+
+// ModelNamed finds a model by its name, in letters of any case.
+func ModelNamed(name string) (Model, error) {
+	var names []string
+	for _, m := range models {
+		if strings.EqualFold(m.Name, name) {
+			return m, nil
+		}
+		names = append(names, m.Name)
+	}
+	return Model{}, fmt.Errorf("unknown model %q: known are %s", name, strings.Join(names, ", "))
+}
+
+// Ranks says whether the model can be divided over so many GPUs: each has a whole number of the
+// query heads, and of the heads of keys and values a whole number, or a copy of one.
+func (m *Model) Ranks(ranks int) error {
+	switch {
+	case ranks < 1:
+		return fmt.Errorf("%d GPUs: want at least 1", ranks)
+	case m.Heads%ranks != 0:
+		return fmt.Errorf("%s has %d heads, which %d GPUs do not divide", m.Name, m.Heads, ranks)
+	case m.KVHeads%ranks != 0 && ranks%m.KVHeads != 0:
+		return fmt.Errorf("%s has %d heads of keys and values, which %d GPUs neither divide nor copy evenly", m.Name, m.KVHeads, ranks)
+	}
+	return nil
+}
+
+// TensorTokenBytes is what one token takes of one layer's keys, or of its values, on each of so
+// many GPUs.
+func (m *Model) TensorTokenBytes(ranks int) int64 {
+	return int64(max(1, m.KVHeads/ranks)) * int64(m.HeadSize) * int64(m.DtypeBytes)
+}
+
+// Tensors are the keys and the values of each layer.
+func (m *Model) Tensors() int { return 2 * m.Layers }
+
+// BytesPerToken is what the keys and values of one token take on each of so many GPUs.
+func (m *Model) BytesPerToken(ranks int) int64 {
+	return int64(m.Tensors()) * m.TensorTokenBytes(ranks)
+}
+
+// WeightBytes are the model's weights on each of so many GPUs, divided evenly and rounded up.
+func (m *Model) WeightBytes(ranks int) int64 {
+	return roundUp(m.Parameters*int64(m.DtypeBytes), int64(ranks)) / int64(ranks)
+}
+
+// Card is where the memory of one GPU goes that serves a model, in bytes: Weights + KV + Rest =
+// Total.
+type Card struct{ Total, Weights, KV, Rest int64 }
+
+// Split divides a card. KV of 0 is all that weights and rest leave; else the rest is what weights
+// and KV leave. It is an error if they do not fit.
+func (m *Model) Split(total int64, ranks int, kv, rest int64) (Card, error) {
+	c := Card{Total: total, Weights: m.WeightBytes(ranks), KV: kv, Rest: rest}
+	left := total - c.Weights
+	if kv == 0 {
+		c.KV = left - rest
+		if c.KV <= 0 {
+			return c, fmt.Errorf("weights of %d bytes and %d for the rest leave nothing of %d bytes for keys and values", c.Weights, rest, total)
+		}
+		return c, nil
+	}
+	c.Rest = left - kv
+	if c.Rest < rest {
+		return c, fmt.Errorf("weights of %d bytes, %d of keys and values and %d for the rest do not fit into %d bytes", c.Weights, kv, rest, total)
+	}
+	return c, nil
+}

@@ -1,0 +1,124 @@
+package kvcache
+
+import (
+	"strings"
+	"testing"
+)
+
+// layout is what the parameters of a model are made of, beyond its Model.
+type layout struct{ vocabulary, hidden, feedForward int64 }
+
+// TestParameters builds up each model from its matrices.
+func TestParameters(t *testing.T) {
+	for name, l := range map[string]layout{
+		"opt-1.3b": {50272, 2048, 8192}, "opt-6.7b": {50272, 4096, 16384}, "opt-13b": {50272, 5120, 20480},
+		"opt-30b": {50272, 7168, 28672}, "opt-66b": {50272, 9216, 36864}, "opt-175b": {50272, 12288, 49152},
+		"llama-2-7b": {32000, 4096, 11008}, "llama-2-13b": {32000, 5120, 13824}, "llama-2-70b": {32000, 8192, 28672},
+		"llama-3-8b": {128256, 4096, 14336}, "llama-3-70b": {128256, 8192, 28672},
+		"qwen2.5-0.5b": {151936, 896, 4864}, "qwen2.5-1.5b": {151936, 1536, 8960}, "qwen2.5-3b": {151936, 2048, 11008},
+		"qwen2.5-7b": {152064, 3584, 18944}, "qwen2.5-14b": {152064, 5120, 13824}, "qwen2.5-32b": {152064, 5120, 27648},
+		"qwen2.5-72b": {152064, 8192, 29568},
+	} {
+		m, err := ModelNamed(name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if got := int64(m.Heads) * int64(m.HeadSize); got != l.hidden {
+			t.Errorf("%s: heads are %d wide in all, the model is %d", name, got, l.hidden)
+		}
+		if got := l.parameters(m); got != m.Parameters {
+			t.Errorf("%s: %d parameters, its matrices have %d", name, m.Parameters, got)
+		}
+	}
+}
+
+func (l layout) parameters(m Model) int64 {
+	d, layers, kv := l.hidden, int64(m.Layers), int64(m.KVHeads*m.HeadSize)
+	if strings.HasPrefix(m.Name, "opt") {
+		// Shared embeddings, positions with an offset of 2, four projections and two of the feed
+		// forward, all with biases, two norms a layer and one at the end.
+		layer := 4*(d*d+d) + 2*d*l.feedForward + l.feedForward + d + 4*d
+		return l.vocabulary*d + int64(m.MaxLength+2)*d + layers*layer + 2*d
+	}
+	layer := 2*d*d + 2*d*kv + 3*d*l.feedForward + 2*d
+	embeddings := 2 * l.vocabulary * d
+	if strings.HasPrefix(m.Name, "qwen") {
+		layer += d + 2*kv // biases of queries, keys and values
+		if d <= 2048 {
+			embeddings /= 2 // shared
+		}
+	}
+	return embeddings + layers*layer + d
+}
+
+// The figures of table 1 of the vLLM paper, and of the models' cards.
+func TestBytesPerToken(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		ranks int
+		want  int64
+	}{
+		{"opt-13b", 1, 819_200}, {"OPT-13B", 4, 204_800}, {"opt-66b", 1, 2_359_296}, {"opt-175b", 8, 589_824},
+		{"llama-2-7b", 1, 524_288}, {"llama-3-8b", 1, 131_072}, {"llama-3-70b", 8, 40_960},
+		{"llama-3-70b", 16, 40_960}, // a head on two GPUs each
+		{"qwen2.5-7b", 1, 57_344},
+	} {
+		m, err := ModelNamed(c.name)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		if err := m.Ranks(c.ranks); err != nil {
+			t.Error(err)
+		}
+		if got := m.BytesPerToken(c.ranks); got != c.want {
+			t.Errorf("%s on %d: %d bytes a token, want %d", c.name, c.ranks, got, c.want)
+		}
+	}
+	m, _ := ModelNamed("opt-175b")
+	if slots := (int64(264) << 30) / m.BytesPerToken(1); slots != 60_074 {
+		t.Errorf("175B: %d slots in 264 GiB, the paper has 60.1 K", slots)
+	}
+}
+
+func TestRanksThatDoNotDivide(t *testing.T) {
+	opt, _ := ModelNamed("opt-13b")
+	qwen, _ := ModelNamed("qwen2.5-7b")
+	for _, c := range []struct {
+		model Model
+		ranks int
+		want  string
+	}{
+		{opt, 0, "at least 1"}, {opt, 3, "40 heads"}, {qwen, 14, "4 heads of keys and values"},
+	} {
+		if err := c.model.Ranks(c.ranks); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s on %d: %v, want %q", c.model.Name, c.ranks, err, c.want)
+		}
+	}
+	if _, err := ModelNamed("gpt-9"); err == nil || !strings.Contains(err.Error(), "llama-3-8b") {
+		t.Errorf("ModelNamed(gpt-9): %v, want the names that are known", err)
+	}
+}
+
+// The article's picture: 13B on a card of 40 GB is about 65 % weights and 30 % keys and values.
+func TestCardIsDivided(t *testing.T) {
+	opt, _ := ModelNamed("opt-13b")
+	const total, kv = 40_000_000_000, 12_000_000_000
+	c, err := opt.Split(total, 1, kv, 0)
+	if want := (Card{total, 25_706_946_560, kv, 2_293_053_440}); err != nil || c != want {
+		t.Errorf("Split = %+v, %v, want %+v", c, err, want)
+	}
+	c, err = opt.Split(total, 2, 0, 2_000_000_000)
+	if want := (Card{total, 12_853_473_280, 25_146_526_720, 2_000_000_000}); err != nil || c != want {
+		t.Errorf("Split of two = %+v, %v, want %+v", c, err, want)
+	}
+	if _, err := opt.Split(24<<30, 1, 0, 0); err != nil {
+		t.Errorf("25.7 GB fit into 24 GiB, got %v", err)
+	}
+	for _, c := range []struct{ total, kv, rest int64 }{{20 << 30, 0, 0}, {total, kv, 3 << 30}, {total, 20 << 30, 0}} {
+		if got, err := opt.Split(c.total, 1, c.kv, c.rest); err == nil {
+			t.Errorf("Split(%d, kv %d, rest %d) = %+v, want an error", c.total, c.kv, c.rest, got)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package kvcache
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// policyForms is what ParsePolicy takes, for its errors.
+const policyForms = "max:L, pow2, oracle, paged:B or vmm:PAGE"
+
+// ParsePolicy reads a policy as it is written on a command line: max:2048, pow2 and oracle,
+// with /buddy, /firstfit or /bestfit behind them; paged:16, of tokens a block; and vmm:2MiB, of
+// bytes a page, plain or in KiB, MiB or GiB. Where no allocator is said it is Buddy.
+func ParsePolicy(text string) (Policy, error) {
+	head, allocator, placed := strings.Cut(text, "/")
+	kind, number, numbered := strings.Cut(head, ":")
+	var p Policy
+	var err error
+	switch kind {
+	case "max":
+		p.Kind = Max
+		p.Length, err = parseTokens(number)
+	case "pow2":
+		p.Kind = Pow2
+	case "oracle":
+		p.Kind = Oracle
+	case "paged":
+		p.Kind = Paged
+		p.Block, err = parseTokens(number)
+	case "vmm":
+		p.Kind = VMM
+		p.Page, err = parsePage(number)
+	default:
+		return Policy{}, fmt.Errorf("policy %q: want %s", text, policyForms)
+	}
+	contiguous := p.Kind == Max || p.Kind == Pow2 || p.Kind == Oracle
+	switch {
+	case err != nil:
+		return Policy{}, fmt.Errorf("policy %q: %w", text, err)
+	case numbered && (p.Kind == Pow2 || p.Kind == Oracle):
+		return Policy{}, fmt.Errorf("policy %q: %s takes no number", text, kind)
+	case placed && !contiguous:
+		return Policy{}, fmt.Errorf("policy %q: an allocator places reservations, and %s makes none", text, kind)
+	case placed:
+		p.Allocator, err = parseAllocator(allocator)
+		if err != nil {
+			return Policy{}, fmt.Errorf("policy %q: %w", text, err)
+		}
+	}
+	return p, nil
+}
+
+// parseTokens reads a number of tokens that a sequence or a block can have.
+func parseTokens(text string) (int, error) {
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("want tokens from 1, not %q", text)
+	}
+	return int(n), nil
+}
+
+// parsePage reads the bytes of a page.
+func parsePage(text string) (int64, error) {
+	digits, shift := text, 0
+	for i, unit := range []string{"KiB", "MiB", "GiB"} {
+		if before, ok := strings.CutSuffix(text, unit); ok {
+			digits, shift = before, 10*(i+1)
+		}
+	}
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || n < 1 || n<<shift>>shift != n {
+		return 0, fmt.Errorf("want the bytes of a page, such as 2MiB, not %q", text)
+	}
+	return n << shift, nil
+}
+
+// parseAllocator reads what stands behind the slash of a contiguous policy.
+func parseAllocator(name string) (Allocator, error) {
+	switch name {
+	case "buddy":
+		return Buddy, nil
+	case "firstfit":
+		return FirstFit, nil
+	case "bestfit":
+		return BestFit, nil
+	}
+	return 0, fmt.Errorf("allocator %q: want buddy, firstfit, bestfit", name)
+}
+
+// String is the policy as ParsePolicy reads it, without an allocator that goes without saying.
+func (p Policy) String() string {
+	switch p.Kind {
+	case Max:
+		return fmt.Sprintf("max:%d%s", p.Length, p.Allocator.suffix())
+	case Pow2:
+		return "pow2" + p.Allocator.suffix()
+	case Oracle:
+		return "oracle" + p.Allocator.suffix()
+	case Paged:
+		return fmt.Sprintf("paged:%d", p.Block)
+	case VMM:
+		return "vmm:" + pageName(p.Page)
+	}
+	return fmt.Sprintf("policy %d", p.Kind)
+}
+
+// suffix is the allocator as it stands behind a policy, empty for Buddy.
+func (a Allocator) suffix() string {
+	switch a {
+	case Buddy:
+		return ""
+	case FirstFit:
+		return "/firstfit"
+	case BestFit:
+		return "/bestfit"
+	}
+	return fmt.Sprintf("/allocator %d", a)
+}
+
+// pageName is a size in the greatest unit that divides it.
+func pageName(bytes int64) string {
+	for i, unit := range []string{"GiB", "MiB", "KiB"} {
+		if shift := 30 - 10*i; bytes > 0 && bytes%(1<<shift) == 0 {
+			return fmt.Sprintf("%d%s", bytes>>shift, unit)
+		}
+	}
+	return strconv.FormatInt(bytes, 10)
+}
