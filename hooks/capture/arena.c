@@ -231,12 +231,12 @@ static uint64_t device_free(void *self) {
 static void describe(const struct arena *arena, const struct bfc_options *options, bool coalesces) {
   static const char *const growths[] = {[BFC_DOUBLE] = "double", [BFC_NEEDED] = "needed", [BFC_NONE] = "none"};
   const unsigned char *id = arena->gpu->vmm.uuid;
-  char text[320], uuid[48];
+  char text[400], uuid[48];
   snprintf(uuid, sizeof uuid, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", id[0], id[1], id[2], id[3], id[4],
            id[5], id[6], id[7], id[8], id[9], id[10], id[11], id[12], id[13], id[14], id[15]);
   snprintf(text, sizeof text, "growth=%s headroom=%llu fraction=0 gc=0 granularity=%llu coalesces=%d pool=%llx.%llx tag=%s main=%d uuid=%s",
            growths[options->growth], (unsigned long long)options->headroom, (unsigned long long)arena->gpu->vmm.granularity, coalesces,
-           (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->name, arena->main, uuid);
+           (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->label, arena->main, uuid);
   arena_event(arena, MEMPROF_ARENA, arena->vmm.end, options->limit, arena->vmm.limit - arena->vmm.end, spool_string(text));
 }
 

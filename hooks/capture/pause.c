@@ -241,10 +241,10 @@ static uint64_t release_all(struct arena *arena) {
 }
 
 static void event(const struct arena *arena, enum memprof_kind kind, uint64_t started, uint64_t bytes, const char *problem) {
-  char text[256];
+  char text[sizeof said + 128];
   uint64_t copied = 0;
   for (size_t i = 0; i < arena->copy_count; i++) copied += arena->copies[i].bytes;
-  snprintf(text, sizeof text, "tag=%s%s%s", arena->tag->name, problem == NULL ? "" : "\tfailed=", problem == NULL ? "" : problem);
+  snprintf(text, sizeof text, "tag=%s%s%s", arena->tag->label, problem == NULL ? "" : "\tfailed=", problem == NULL ? "" : problem);
   arena_event(arena, kind, clock_now() - started, bytes, copied, spool_string(text));
 }
 

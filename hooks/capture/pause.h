@@ -22,6 +22,7 @@ struct arena;
 
 struct tag {
   const char *name;
+  const char *label;  // the name as it stands in the trace: without blanks
   bool backed_up;  // pause copies the content to the host
   struct tag *next;
 };

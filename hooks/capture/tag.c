@@ -14,7 +14,7 @@
 #include "memprof.h"
 #include "pause.h"
 
-enum { DEEPEST = 64 };
+enum { DEEPEST = 64, LONGEST_LABEL = 100 };
 
 static struct tag *_Atomic tags;  // only added to
 static struct lock lock;
@@ -31,19 +31,31 @@ static struct tag *find(const char *name) {
 
 bool tag_known(const char *name) { return find(name) != NULL; }
 
+// In the trace fields stand between blanks, so a name has none, and is cut where it is long.
+static char *label_of(const char *name) {
+  char *label = strndup(name, LONGEST_LABEL);
+  for (char *c = label; label != NULL && *c != '\0'; c++) {
+    if ((unsigned char)*c <= ' ') *c = '_';
+  }
+  return label;
+}
+
+static struct tag *make(const char *name) {
+  struct tag *tag = calloc(1, sizeof *tag);
+  char *copy = strdup(name), *label = label_of(name);
+  if (tag == NULL || copy == NULL || label == NULL) {
+    free(tag), free(copy), free(label);
+    return NULL;
+  }
+  *tag = (struct tag){.name = copy, .label = label, .next = atomic_load(&tags)};
+  atomic_store_explicit(&tags, tag, memory_order_release);
+  return tag;
+}
+
 static struct tag *find_or_make(const char *name) {
   lock_take(&lock);
   struct tag *tag = find(name);
-  if (tag == NULL && (tag = calloc(1, sizeof *tag)) != NULL) {
-    tag->name = strdup(name);
-    tag->next = atomic_load(&tags);
-    if (tag->name == NULL) {
-      free(tag);
-      tag = NULL;
-    } else {
-      atomic_store_explicit(&tags, tag, memory_order_release);
-    }
-  }
+  if (tag == NULL) tag = make(name);
   lock_give(&lock);
   return tag;
 }
