@@ -255,20 +255,6 @@ type store interface {
 	shares(head *Request) Shares
 }
 
-// counter is a store that counts more than its shares. The scheduler asks for it by type.
-type counter interface {
-	// observe adds what holds now to the sums over steps of r, for so many steps.
-	observe(r *Result, steps int64)
-	// total sets the counters of r to all that has happened so far.
-	total(r *Result)
-}
-
-// mapper is a store that can show its blocks. The scheduler asks for it by type.
-type mapper interface {
-	// blockMap is the memory now, which is after that step.
-	blockMap(step int64) *BlockMap
-}
-
 // group is a request that runs, or is preempted.
 type group struct {
 	id        int64

@@ -20,12 +20,17 @@ import (
 type paged struct {
 	*pool
 	options   Options
+	width     int               // sequences of a prompt
 	watermark int64             // blocks
 	running   int64             // groups that have blocks
 	tables    map[int64]*tables // of the groups that have blocks, by id
 
 	host                  int64 // free blocks there
 	swappedOut, swappedIn int64 // blocks
+	copies                int64 // on write, blocks
+
+	parent   func(id int64, length, prompt, i int) int // the sequence that candidate i goes on from
+	children []int                                     // of selectFor
 }
 
 // tables are the block tables of a group: those of its sequences, prompt after prompt.
@@ -42,7 +47,15 @@ func newPaged(o Options) store {
 	s := &paged{
 		pool:    newPool(n, int32(o.Policy.Block), o.NullBlock && n > 0),
 		options: o,
+		width:   1,
 		tables:  map[int64]*tables{},
+	}
+	if o.Sampling.Kind != Greedy {
+		s.width = max(1, o.Sampling.Width)
+	}
+	s.children = make([]int, s.width)
+	s.parent = func(id int64, length, prompt, i int) int {
+		return draw(s.width, o.Seed, id, length, prompt, i)
 	}
 	s.watermark = int64(math.Ceil(o.Watermark * float64(n)))
 	s.host = o.SwapBlocks
@@ -50,14 +63,6 @@ func newPaged(o Options) store {
 		s.host = n
 	}
 	return s
-}
-
-// width is how many sequences a prompt becomes.
-func (o *Options) width() int {
-	if o.Sampling.Kind == Greedy {
-		return 1
-	}
-	return max(1, o.Sampling.Width)
 }
 
 // prompts is how many prompts a request brings.
@@ -80,7 +85,7 @@ func (s *paged) possible(r *Request) bool {
 // most is the most blocks a request ever has: all its sequences share is the prompt's full blocks.
 func (s *paged) most(r *Request) int64 {
 	shared := int64(r.Prompt) / int64(s.size)
-	return int64(r.prompts()) * (shared + int64(s.options.width())*(s.blocksOf(r.Length())-shared))
+	return int64(r.prompts()) * (shared + int64(s.width)*(s.blocksOf(r.Length())-shared))
 }
 
 // allows says whether so many blocks may be taken by a request that does not run yet.
@@ -96,11 +101,11 @@ func (s *paged) admit(g *group) bool {
 		return s.swapIn(g, in)
 	}
 	t := &tables{group: g, length: g.length(), final: g.request.Length()}
-	if !s.allows(s.blocksOf(t.length) * int64(g.request.prompts())) {
+	if !s.allows(s.need(t) * int64(g.request.prompts())) {
 		return false
 	}
 	for range g.request.prompts() {
-		t.of = append(t.of, s.fill(nil, t))
+		s.fork(nil, t)
 	}
 	s.tables[g.id] = t
 	s.running++
@@ -117,10 +122,16 @@ func (s *paged) fill(table []int32, t *tables) []int32 {
 
 func (s *paged) grow(g *group) bool {
 	t := s.tables[g.id]
-	if t.length%int(s.size) == 0 {
-		if s.free < int64(len(t.of)) {
-			return false
-		}
+	prompts := len(t.of) / s.width
+	var need int64
+	for i := range prompts {
+		need += s.balance(s.prompt(t, i), s.selectFor(t, i), t.length)
+	}
+	if need > s.free {
+		return false
+	}
+	for i := range prompts {
+		s.replace(s.prompt(t, i), s.selectFor(t, i))
 	}
 	for i := range t.of {
 		s.extend(&t.of[i], t)
@@ -132,11 +143,14 @@ func (s *paged) grow(g *group) bool {
 // extend writes the next token of one sequence.
 func (s *paged) extend(table *[]int32, t *tables) {
 	j := t.length / int(s.size)
-	if j == len(*table) {
+	switch {
+	case j == len(*table):
 		*table = append(*table, s.take(1, s.finalOf(j, t.final)))
-		return
+	case s.blocks[(*table)[j]].references > 1:
+		(*table)[j] = s.own((*table)[j])
+	default:
+		s.write((*table)[j])
 	}
-	s.write((*table)[j])
 }
 
 // release gives the blocks back, the last of each sequence first: what follows a lost block
@@ -168,8 +182,8 @@ func (s *paged) shares(*Request) Shares {
 	}
 }
 
-func (s *paged) blockMap(step int64) *BlockMap {
-	m := &BlockMap{Step: step, BlockSize: int(s.size)}
+func (s *paged) blockMap() *BlockMap {
+	m := &BlockMap{BlockSize: int(s.size)}
 	for _, id := range slices.Sorted(maps.Keys(s.tables)) {
 		t := s.tables[id]
 		for i, table := range t.of {

@@ -39,7 +39,7 @@ func (s *paged) swapOut(g *group) bool {
 	s.host -= int64(len(out.blocks))
 	s.swappedOut += int64(len(out.blocks))
 	s.release(g)
-	g.private, g.swapped = out, true
+	g.private = out
 	return true
 }
 
@@ -71,6 +71,6 @@ func (s *paged) swapIn(g *group, in *swapped) bool {
 	s.running++
 	s.host += int64(len(in.blocks))
 	s.swappedIn += int64(len(in.blocks))
-	g.private, g.swapped = nil, false
+	g.private = nil
 	return true
 }

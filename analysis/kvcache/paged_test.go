@@ -52,7 +52,7 @@ func TestPagedSevenTokens(t *testing.T) {
 		if i > 0 && !s.grow(g) {
 			t.Fatalf("no room for token %d", 7+i)
 		}
-		m := s.blockMap(int64(i))
+		m := s.blockMap()
 		if diff := cmp.Diff([]SequenceMap{{Request: 1, Tokens: 7 + i, Table: want.table}}, m.Sequences); diff != "" {
 			t.Errorf("token %d: sequences (-want +got):\n%s", 7+i, diff)
 		}
@@ -123,7 +123,7 @@ func TestPagedSwap(t *testing.T) {
 	o := Options{Policy: Policy{Kind: Paged, Block: 4}, Capacity: 24, SwapBlocks: 2}
 	g := &group{id: 1, request: Request{Prompt: 9, Output: 2}}
 	small := newPaged(o)
-	if !small.admit(g) || small.swapOut(g) || g.swapped {
+	if !small.admit(g) || small.swapOut(g) {
 		t.Fatal("3 blocks went to a host of 2")
 	}
 	o.SwapBlocks = 3
@@ -133,7 +133,7 @@ func TestPagedSwap(t *testing.T) {
 		t.Fatal("not admitted")
 	}
 	with := s.shares(nil)
-	if !s.swapOut(g) || !g.swapped {
+	if !s.swapOut(g) {
 		t.Fatal("not swapped out to a host of 3 blocks")
 	}
 	checkPaged(t, s, 24, Shares{Token: 9, Reserve: 3, Idle: 12})
@@ -149,7 +149,7 @@ func TestPagedSwap(t *testing.T) {
 		t.Error("came back without a block to go on with")
 	}
 	s.release(other)
-	if !s.admit(g) || g.swapped {
+	if !s.admit(g) {
 		t.Fatal("did not come back")
 	}
 	if !s.admit(&group{id: 3, request: Request{Prompt: 9, Output: 5}}) {

@@ -1,0 +1,169 @@
+package kvcache
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// naive counts the shares of a paged memory from its map alone, block by block, and says what
+// in the map cannot be.
+func naive(s *paged, m *BlockMap) (Shares, error) {
+	size := int64(s.size)
+	out := Shares{Rounding: s.options.Capacity - int64(len(m.Blocks))*size, Null: s.null * size}
+	type user struct {
+		position      int
+		filled, final int64
+		references    int32
+	}
+	users := map[int32]*user{}
+	for _, q := range m.Sequences {
+		if want := (q.Tokens + int(size) - 1) / int(size); len(q.Table) != want {
+			return out, fmt.Errorf("%d tokens in %d blocks", q.Tokens, len(q.Table))
+		}
+		final := int64(s.tables[q.Request].group.request.Length())
+		for j, k := range q.Table {
+			u := &user{
+				position: j,
+				filled:   min(size, int64(q.Tokens)-int64(j)*size),
+				final:    min(size, final-int64(j)*size),
+			}
+			if was := users[k]; was != nil {
+				if was.position != j || was.filled != u.filled {
+					return out, fmt.Errorf("block %d is shared by %+v and %+v", k, was, u)
+				}
+				u = was
+			}
+			u.references++
+			users[k] = u
+		}
+	}
+	for i, b := range m.Blocks {
+		u := users[int32(i)]
+		switch {
+		case int64(i) < s.null:
+			if u != nil {
+				return out, fmt.Errorf("the null block is used")
+			}
+		case u == nil && b.References != 0, u != nil && u.references != b.References:
+			return out, fmt.Errorf("block %d is %+v, of %+v", i, b, u)
+		case u != nil:
+			if int64(b.Filled) != u.filled {
+				return out, fmt.Errorf("block %d has %d filled, want %d", i, b.Filled, u.filled)
+			}
+			out.Token += u.filled
+			out.Reserve += u.final - u.filled
+			out.Internal += size - u.final
+		case b.Cached:
+			out.Cached += size
+		default:
+			out.Idle += size
+		}
+	}
+	return out, nil
+}
+
+// TestPagedProperty drives random operations and compares each state with the naive count;
+// what was just written is never shared, what was refused changed nothing, and in the end all
+// is free.
+func TestPagedProperty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		o := Options{
+			Policy:     Policy{Kind: Paged, Block: rapid.IntRange(1, 8).Draw(t, "block")},
+			Capacity:   rapid.Int64Range(8, 400).Draw(t, "capacity"),
+			Sampling:   Sampling{SamplingKind(rapid.IntRange(0, 2).Draw(t, "kind")), rapid.IntRange(1, 5).Draw(t, "width")},
+			Watermark:  rapid.SampledFrom([]float64{0, 0.01, 0.3}).Draw(t, "watermark"),
+			SwapBlocks: rapid.Int64Range(0, 30).Draw(t, "host"),
+			NullBlock:  rapid.Bool().Draw(t, "null"),
+			Seed:       rapid.Uint64().Draw(t, "seed"),
+		}
+		s := newPaged(o).(*paged)
+		host := s.host
+		var in, out []*group
+		check := func(what string) {
+			got := s.shares(nil)
+			want, err := naive(s, s.blockMap())
+			if err != nil {
+				t.Fatalf("after %s: %v", what, err)
+			}
+			if got != want || got.Sum() != o.Capacity {
+				t.Fatalf("after %s: shares %+v, counted %+v, sum %d of %d", what, got, want, got.Sum(), o.Capacity)
+			}
+		}
+		at := func(from []*group) int { return rapid.IntRange(0, len(from)-1).Draw(t, "which") }
+		for id := range rapid.Int64Range(1, 80).Draw(t, "operations") {
+			switch what := rapid.SampledFrom([]string{"admit", "grow", "grow", "grow", "release", "swap", "return"}).Draw(t, "what"); {
+			case what == "admit":
+				g := &group{id: id, request: randomRequest(t), generated: rapid.IntRange(0, 5).Draw(t, "generated")}
+				g.request.Output += g.generated
+				before := s.shares(nil)
+				if s.possible(&g.request) && s.admit(g) {
+					in = append(in, g)
+				} else if s.shares(nil) != before {
+					t.Fatal("refused, but took memory")
+				}
+			case what == "grow" && len(in) > 0:
+				g := in[at(in)]
+				if s.tables[g.id].length == g.request.Length() {
+					continue
+				}
+				before := s.shares(nil)
+				if s.grow(g) {
+					g.generated++
+					for _, table := range s.tables[g.id].of {
+						if n := s.blocks[table[len(table)-1]].references; n != 1 {
+							t.Fatalf("the block just written has %d references", n)
+						}
+					}
+				} else if s.shares(nil) != before {
+					t.Fatal("refused to grow, but took memory")
+				} else if len(in) == 1 {
+					t.Fatalf("no room although %d is alone", g.id)
+				}
+			case what == "release" && len(in) > 0:
+				i := at(in)
+				s.release(in[i])
+				in = append(in[:i], in[i+1:]...)
+			case what == "swap" && len(in) > 0:
+				if i := at(in); s.swapOut(in[i]) {
+					out = append(out, in[i])
+					in = append(in[:i], in[i+1:]...)
+				}
+			case what == "return" && len(out) > 0:
+				if i := at(out); s.admit(out[i]) {
+					in = append(in, out[i])
+					out = append(out[:i], out[i+1:]...)
+				} else if len(in) == 0 {
+					t.Fatal("an empty memory takes nothing back")
+				}
+			}
+			check(fmt.Sprintf("operation %d", id))
+		}
+		for len(in) > 0 || len(out) > 0 {
+			for _, g := range in {
+				s.release(g)
+			}
+			in = nil
+			if len(out) > 0 {
+				if !s.admit(out[0]) {
+					t.Fatal("an empty memory takes nothing back")
+				}
+				in, out = out[:1], out[1:]
+			}
+			check("the end")
+		}
+		if got := s.shares(nil); got.Token+got.Reserve+got.Internal != 0 || s.host != host || s.running != 0 || len(s.places) != 0 {
+			t.Fatalf("left behind: %+v, host %d of %d, %d running, %d places", got, s.host, host, s.running, len(s.places))
+		}
+	})
+}
+
+// randomRequest is a small one.
+func randomRequest(t *rapid.T) Request {
+	return Request{
+		Prompt:  rapid.IntRange(1, 40).Draw(t, "prompt"),
+		Output:  rapid.IntRange(1, 20).Draw(t, "output"),
+		Prompts: rapid.IntRange(0, 2).Draw(t, "prompts"),
+	}
+}

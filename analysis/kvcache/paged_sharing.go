@@ -1,0 +1,194 @@
+package kvcache
+
+// Sequences of one prompt share its blocks: the others' tables name the blocks of the first. A
+// sequence that writes into a block which others name as well gets a copy of its own first; the
+// last that names it writes in place.
+//
+// Under beam search the next candidates of a prompt each go on from one of the present, drawn
+// uniformly and independently: what nobody goes on from is dropped, its blocks' references with
+// it, and what several go on from is shared. The draws depend on the seed, the request, the
+// prompt and the length alone, so that a step that found no room is the same when tried again.
+// What a candidate would fill if it were kept is reserve: nobody knows who will be dropped.
+//
+// A request that was dropped and is computed again shares what its prompts fill, no more: the
+// common past of sequences beyond it is not stored.
+
+// fork makes the sequences of one prompt, the first of which has the blocks given and takes the
+// others. They share what the prompt fills; while nothing else is generated, its last block too.
+func (s *paged) fork(first []int32, t *tables) {
+	t.of = append(t.of, s.fill(first, t))
+	shared := t.group.request.Prompt / int(s.size)
+	if t.length == t.group.request.Prompt {
+		shared = len(t.of[len(t.of)-1])
+	}
+	for range s.width - 1 {
+		table := make([]int32, shared, s.blocksOf(t.final))
+		for j := range table {
+			table[j] = t.of[len(t.of)-1][j]
+			s.share(table[j])
+		}
+		t.of = append(t.of, s.fill(table, t))
+	}
+}
+
+// need is how many blocks one prompt with its sequences takes when t is admitted.
+func (s *paged) need(t *tables) int64 {
+	if t.length == t.group.request.Prompt {
+		return s.blocksOf(t.length)
+	}
+	shared := int64(t.group.request.Prompt) / int64(s.size)
+	return shared + int64(s.width)*(s.blocksOf(t.length)-shared)
+}
+
+// prompt is the tables of the sequences of prompt i.
+func (s *paged) prompt(t *tables, i int) [][]int32 { return t.of[i*s.width : (i+1)*s.width] }
+
+// selection is which of a prompt's sequences go on.
+type selection struct {
+	children []int // of each sequence; their sum is the number of sequences
+	apart    int   // the sequences name the same block at each position before it, unless none ends
+	ends     bool  // a sequence has no child
+}
+
+// selectFor draws the next candidates of a prompt; without beam search each goes on once.
+func (s *paged) selectFor(t *tables, prompt int) selection {
+	c := selection{children: s.children[:s.width]}
+	if s.options.Sampling.Kind != Beam {
+		for i := range c.children {
+			c.children[i] = 1
+		}
+		return c
+	}
+	clear(c.children)
+	for i := range c.children {
+		c.children[s.parent(t.group.id, t.length, prompt, i)]++
+	}
+	for _, n := range c.children {
+		c.ends = c.ends || n == 0
+	}
+	if c.ends {
+		c.apart = apart(s.prompt(t, prompt))
+	}
+	return c
+}
+
+// apart is the first position from which on not all tables name the same block. They part
+// once and for all, as branches of a tree do.
+func apart(tables [][]int32) int {
+	for j := len(tables[0]) - 1; j >= 0; j-- {
+		same := true
+		for _, table := range tables[1:] {
+			same = same && table[j] == tables[0][j]
+		}
+		if same {
+			return j + 1
+		}
+	}
+	return 0
+}
+
+// after is how many of the next sequences name the block that sequence i has at position j; ok
+// is only true for the first sequence that names it.
+func (c *selection) after(tables [][]int32, i, j int) (n int, ok bool) {
+	for k, table := range tables {
+		if table[j] != tables[i][j] {
+			continue
+		}
+		if k < i {
+			return 0, false
+		}
+		n += c.children[k]
+	}
+	return n, true
+}
+
+// balance is how many blocks the next token of each sequence takes, less what the selection
+// frees before.
+func (s *paged) balance(tables [][]int32, c selection, length int) int64 {
+	var taken int64
+	last := length / int(s.size)
+	if last == len(tables[0]) {
+		taken = int64(len(tables))
+	} else if len(tables) > 1 {
+		for i := range tables {
+			if n, ok := c.after(tables, i, last); ok && n > 1 {
+				taken += int64(n - 1)
+			}
+		}
+	}
+	if !c.ends {
+		return taken
+	}
+	for j := c.apart; j < len(tables[0]); j++ {
+		for i := range tables {
+			if n, ok := c.after(tables, i, j); ok && n == 0 {
+				taken--
+			}
+		}
+	}
+	return taken
+}
+
+// replace puts further children of those that have more than one into the places of those that
+// have none.
+func (s *paged) replace(tables [][]int32, c selection) {
+	if !c.ends {
+		return
+	}
+	parent := 0
+	for i, n := range c.children {
+		if n > 0 {
+			continue
+		}
+		for c.children[parent] < 2 {
+			parent++
+		}
+		c.children[parent]--
+		for j := len(tables[i]) - 1; j >= c.apart; j-- {
+			old := tables[i][j]
+			tables[i][j] = tables[parent][j]
+			s.share(tables[i][j])
+			s.drop(old)
+		}
+	}
+}
+
+// own gives a sequence a copy of a block that others name as well, with one more slot filled.
+func (s *paged) own(shared int32) int32 {
+	b := &s.blocks[shared]
+	filled, final := b.filled, b.final
+	s.drop(shared)
+	s.copies++
+	return s.take(filled+1, final)
+}
+
+// draw is a number below n, by all that is given.
+func draw(n int, seed uint64, id int64, length, prompt, i int) int {
+	x := seed
+	for _, v := range [...]uint64{uint64(id), uint64(length), uint64(prompt), uint64(i)} {
+		x = mix(x ^ v)
+	}
+	return int(x % uint64(n))
+}
+
+// mix spreads a number over all 64 bits (the finalizer of SplitMix64).
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// addSharing adds the blocks that sharing saves now to the sums of r.
+func (s *paged) addSharing(r *Result, steps int64) {
+	n := float64(steps)
+	r.LogicalBlocks += n * float64(s.references)
+	r.SavedBySequences += n * float64(s.references-s.used)
+}
+
+// addCounters adds what was counted so far to r.
+func (s *paged) addCounters(r *Result) {
+	r.Copies += s.copies
+	r.SwappedOut += s.swappedOut
+	r.SwappedIn += s.swappedIn
+}
