@@ -1,0 +1,163 @@
+package requests
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"sort"
+	"strings"
+
+	"github.com/memprof/memprof/analysis/kvcache"
+)
+
+// logNormal is a distribution of lengths by its mean in tokens and the deviation of the logarithm.
+type logNormal struct{ mean, sigma float64 }
+
+// fits are log-normal prompts and outputs with the published means. The deviations of Azure's
+// follow from the published means and medians, √(2 ln(mean/median)); those of sharegpt are of the
+// logarithms of 11,129 published lengths; alpaca's, of which only means are published, are taken
+// to be of short instructions with answers as varied as sharegpt's.
+var fits = map[string]struct{ prompt, output logNormal }{
+	"sharegpt":   {logNormal{161.31, 1.40}, logNormal{337.99, 1.10}},
+	"alpaca":     {logNormal{19.31, 0.50}, logNormal{58.45, 1.10}},
+	"azure-conv": {logNormal{1154.7, 0.498}, logNormal{211.1, 0.992}},
+	"azure-code": {logNormal{2047.8, 0.815}, logNormal{27.9, 1.236}},
+}
+
+// Names are those of synthetic requests.
+func Names() []string {
+	var names []string
+	for name := range fits {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Pace is when made requests arrive: as a Poisson process, Rate a second, up to Duration ns; a
+// rate of 0 is all at once, without end.
+type Pace struct {
+	Rate     float64
+	Duration int64 // 0: no end
+	Seed     uint64
+}
+
+// streams are independent sources of chance from one seed: arrivals do not depend on lengths.
+func (p Pace) streams() (arrivals, lengths *rand.Rand) {
+	return rand.New(rand.NewPCG(p.Seed, 1)), rand.New(rand.NewPCG(p.Seed, 2))
+}
+
+// made yields requests as long as the pace goes on.
+type made struct {
+	pace    Pace
+	chance  *rand.Rand
+	clock   float64 // ns
+	lengths func() kvcache.Request
+}
+
+func (m *made) Next() (kvcache.Request, error) {
+	if m.pace.Rate > 0 {
+		m.clock += m.chance.ExpFloat64() / m.pace.Rate * 1e9
+		// float64(math.MaxInt64) is beyond the greatest arrival there can be.
+		if m.clock >= math.MaxInt64 || m.pace.Duration > 0 && m.clock >= float64(m.pace.Duration) {
+			return kvcache.Request{}, io.EOF
+		}
+	}
+	r := m.lengths()
+	r.Arrival = int64(m.clock)
+	return r, nil
+}
+
+// Synthetic makes requests of log-normal lengths by name. Equal arguments make equal requests.
+func Synthetic(name string, pace Pace) (kvcache.Source, error) {
+	fit, ok := fits[name]
+	if !ok {
+		return nil, fmt.Errorf("unknown synthetic requests %q: want %s", name, strings.Join(Names(), ", "))
+	}
+	arrivals, chance := pace.streams()
+	return &made{pace: pace, chance: arrivals, lengths: func() kvcache.Request {
+		prompt := fit.prompt.draw(chance)
+		return kvcache.Request{Prompt: prompt, Output: fit.output.draw(chance)}
+	}}, nil
+}
+
+func (l logNormal) draw(chance *rand.Rand) int {
+	mu := math.Log(l.mean) - l.sigma*l.sigma/2
+	tokens := math.Round(math.Exp(mu + l.sigma*chance.NormFloat64()))
+	return int(min(max(tokens, 1), maxTokens))
+}
+
+// Draw makes requests of lengths and contents drawn from all, with replacement.
+func Draw(all []kvcache.Request, pace Pace) (kvcache.Source, error) {
+	if len(all) == 0 {
+		return nil, errors.New("there is no request to draw from")
+	}
+	arrivals, chance := pace.streams()
+	return &made{pace: pace, chance: arrivals, lengths: func() kvcache.Request {
+		return all[chance.IntN(len(all))]
+	}}, nil
+}
+
+// Paced gives the requests of src, in their order, arrivals of a Poisson process.
+func Paced(src kvcache.Source, pace Pace) kvcache.Source {
+	arrivals, _ := pace.streams()
+	return &paced{src, made{pace: pace, chance: arrivals}}
+}
+
+type paced struct {
+	src kvcache.Source
+	made
+}
+
+func (p *paced) Next() (kvcache.Request, error) {
+	r, err := p.src.Next()
+	if err != nil {
+		return r, err
+	}
+	p.lengths = func() kvcache.Request { return r }
+	return p.made.Next()
+}
+
+// Bounds are of the requests that are taken from a file; 0 is no bound.
+type Bounds struct {
+	Prompt int // tokens of a prompt
+	Length int // tokens of prompt and output
+}
+
+// Bounded leaves out the requests of src that are longer.
+func Bounded(src kvcache.Source, b Bounds) kvcache.Source { return &bounded{src, b} }
+
+type bounded struct {
+	src kvcache.Source
+	Bounds
+}
+
+func (b *bounded) Next() (kvcache.Request, error) {
+	for {
+		r, err := b.src.Next()
+		if err != nil || (b.Prompt == 0 || r.Prompt <= b.Prompt) && (b.Length == 0 || r.Length() <= b.Length) {
+			return r, err
+		}
+	}
+}
+
+// Limited makes a prompt beyond a model's limit an error of its line in the file.
+func Limited(src kvcache.Source, file string, limit int) kvcache.Source {
+	return &limited{src, file, limit}
+}
+
+type limited struct {
+	src   kvcache.Source
+	file  string
+	limit int
+}
+
+func (l *limited) Next() (kvcache.Request, error) {
+	r, err := l.src.Next()
+	if err == nil && r.Prompt > l.limit {
+		return r, &Error{l.file, r.Line, fmt.Errorf("prompt of %d tokens is longer than the model's limit of %d", r.Prompt, l.limit)}
+	}
+	return r, err
+}
