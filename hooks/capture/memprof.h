@@ -189,7 +189,13 @@ void memprof_reset_accumulated(int device);
 // at `ptr`: text of less than 128 bytes. 0: not a live block of ours, or it cannot be shared.
 int memprof_share(void *ptr, char *text, size_t size);
 
-// The block of that name, readable and writable from `device` of this process, or NULL.
+// The same for all that a tag has mapped on a device: `each` is told the name of every arena of
+// the tag that is awake, with its first address and its extent, holes included. Returns how
+// many. What is shared must not be paused, freed or grown until it has been opened.
+int memprof_share_tag(const char *tag, int device, void *self, void (*each)(void *self, const char *name, uint64_t base, uint64_t span));
+
+// What has that name, readable and writable from `device` of this process: the block, or the
+// arena's first address. NULL: it is not there any more, or cannot be mapped.
 void *memprof_open_shared(const char *text, int device);
 void memprof_close_shared(void *ptr, int device);
 

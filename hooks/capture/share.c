@@ -1,14 +1,15 @@
-// share.c - blocks in other processes: torch.multiprocessing's CUDA tensors.
+// share.c - blocks, and all of a tag, in other processes.
 //
 // A block lies in one or more physical handles. The process that owns it serves their file
 // descriptors over a Unix socket; another one that was given the block's name fetches them,
-// maps them side by side, and finds the block at its offset. The physical memory lives until
-// both have let go of it. The socket has no place in the file system (its name begins with a
-// zero byte), and serves processes of the same user only.
+// maps them as they lie, and finds the block at its offset. The same is done for all that an
+// arena has mapped. The physical memory lives until both have let go of it. The socket has no
+// place in the file system (its name begins with a zero byte), and serves processes of the
+// same user only.
 //
-//   name     memprof-block <socket> <address>
-//   request  the address, 8 bytes
-//   answer   struct answer, then for each handle its bytes with a descriptor attached
+//   name     memprof-block|memprof-arena <socket> <address>
+//   request  struct request
+//   answer   struct answer, then for each handle a struct piece with a descriptor attached
 #define _GNU_SOURCE
 #include <errno.h>
 #include <pthread.h>
@@ -28,10 +29,20 @@
 
 enum { POSIX_FD = 1, READ_AND_WRITE = 3, ON_DEVICE = 1, SOCKET_NAME = 40 };
 
+struct request {
+  uint64_t addr;
+  uint64_t whole;  // 1: all of the arena that has the address
+};
+
 struct answer {
   uint64_t handles;  // 0: there is no such block, or it cannot be shared
-  uint64_t offset;   // of the block in the first handle
-  uint64_t total;    // bytes of all handles
+  uint64_t base;     // where the first handle is mapped
+  uint64_t offset;   // of the block from there
+  uint64_t span;     // bytes from there to the end of the last handle
+};
+
+struct piece {
+  uint64_t place, bytes;  // from the base
 };
 
 static bool read_all(int socket, void *to, size_t bytes) {
@@ -57,23 +68,23 @@ union descriptor {
   struct cmsghdr align;
 };
 
-static bool send_descriptor(int socket, uint64_t bytes, int descriptor) {
+static bool send_descriptor(int socket, struct piece piece, int descriptor) {
   union descriptor control = {{0}};
-  struct iovec data = {&bytes, sizeof bytes};
+  struct iovec data = {&piece, sizeof piece};
   struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
   struct cmsghdr *header = CMSG_FIRSTHDR(&message);
   header->cmsg_level = SOL_SOCKET;
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof descriptor);
   memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-  return sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof bytes;
+  return sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof piece;
 }
 
-static int receive_descriptor(int socket, uint64_t *bytes) {
+static int receive_descriptor(int socket, struct piece *piece) {
   union descriptor control = {{0}};
-  struct iovec data = {bytes, sizeof *bytes};
+  struct iovec data = {piece, sizeof *piece};
   struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL) != sizeof *bytes) return -1;
+  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL) != sizeof *piece) return -1;
   const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
   int descriptor = -1;
   if (header != NULL && header->cmsg_type == SCM_RIGHTS) memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
@@ -82,29 +93,33 @@ static int receive_descriptor(int socket, uint64_t *bytes) {
 
 // The owner's side.
 
-static bool find_handles(struct arena *arena, uint64_t addr, struct answer *out, size_t *first) {
-  struct bfc_block block;
-  memset(out, 0, sizeof *out);
-  if (!bfc_find(arena->bfc, addr, &block) || !arena_live(arena, &block)) return false;
-  if (arena->gpu->vmm.properties.requested_handle_types != POSIX_FD || driver_get()->export_handle == NULL) return false;
+// The mappings [*first, *first + out->handles) of a block, or of all its arena.
+static bool find_handles(struct arena *arena, struct request request, struct answer *out, size_t *first) {
+  struct bfc_block block = {0};
   const struct vmm *vmm = &arena->vmm;
-  *first = vmm_find(vmm, addr);
-  for (size_t i = *first; i < vmm->count && vmm->mappings[i].addr < addr + block.size; i++) {
-    if (out->handles++ == 0) out->offset = addr - vmm->mappings[i].addr;
-    out->total += vmm->mappings[i].bytes;
+  memset(out, 0, sizeof *out);
+  if (arena->gpu->vmm.properties.requested_handle_types != POSIX_FD || driver_get()->export_handle == NULL) return false;
+  if (request.whole == 0 && (!bfc_find(arena->bfc, request.addr, &block) || !arena_live(arena, &block))) return false;
+  *first = request.whole != 0 ? 0 : vmm_find(vmm, request.addr);
+  const uint64_t end = request.whole != 0 ? UINT64_MAX : request.addr + block.size;
+  for (size_t i = *first; i < vmm->count && vmm->mappings[i].addr < end; i++) {
+    if (out->handles++ == 0) out->base = vmm->mappings[i].addr;
+    out->span = vmm->mappings[i].addr + vmm->mappings[i].bytes - out->base;
   }
+  out->offset = request.whole != 0 ? 0 : request.addr - out->base;
   return out->handles > 0;
 }
 
-// The block is live as long as it is shared, so its handles do not change between two looks;
-// the lock is not held while a slow peer reads.
-static void serve(int socket, uint64_t addr) {
-  struct arena *arena = arena_of(addr);
+// What is shared is live, so its handles do not change between two looks; the lock is not held
+// while a slow peer reads. If they do change after all, the peer gets less than it was promised,
+// and gives up.
+static void serve(int socket, struct request request) {
+  struct arena *arena = arena_of(request.addr);
   struct answer answer = {0};
   size_t first = 0;
   if (arena != NULL) {
     lock_take(&arena->gpu->lock);
-    find_handles(arena, addr, &answer, &first);
+    find_handles(arena, request, &answer, &first);
     lock_give(&arena->gpu->lock);
   }
   if (!write_all(socket, &answer, sizeof answer)) return;
@@ -112,11 +127,11 @@ static void serve(int socket, uint64_t addr) {
     int descriptor = -1;
     struct answer again;
     lock_take(&arena->gpu->lock);
-    const bool there = find_handles(arena, addr, &again, &first) && again.handles == answer.handles;
+    const bool there = find_handles(arena, request, &again, &first) && again.handles == answer.handles && again.base == answer.base;
     const struct vmm_mapping mapping = there ? arena->vmm.mappings[first + i] : (struct vmm_mapping){0};
     const bool ok = there && driver_get()->export_handle(&descriptor, mapping.handle, POSIX_FD, 0) == DRIVER_OK;
     lock_give(&arena->gpu->lock);
-    const bool sent = ok && send_descriptor(socket, mapping.bytes, descriptor);
+    const bool sent = ok && send_descriptor(socket, (struct piece){mapping.addr - answer.base, mapping.bytes}, descriptor);
     if (ok) close(descriptor);
     if (!sent) return;
   }
@@ -134,8 +149,8 @@ static void *listen_for_peers(void *self) {
     const int socket = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
     if (socket < 0 && (errno == EINTR || errno == ECONNABORTED || errno == EMFILE || errno == ENFILE)) continue;
     if (socket < 0) return NULL;
-    uint64_t addr;
-    if (same_user(socket) && read_all(socket, &addr, sizeof addr)) serve(socket, addr);
+    struct request request;
+    if (same_user(socket) && read_all(socket, &request, sizeof request)) serve(socket, request);
     close(socket);
   }
 }
@@ -173,13 +188,38 @@ static void start_listener(void) {
   memcpy(own_name, name, sizeof own_name);
 }
 
-int memprof_share(void *ptr, char *text, size_t size) {
+static bool name_it(const char *kind, uint64_t addr, char *text, size_t size) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  size_t provided;
-  if (!memprof_owns(ptr, &provided)) return 0;
   pthread_once(&once, start_listener);
-  if (own_name[0] == '\0') return 0;
-  return snprintf(text, size, "memprof-block %s %llx", own_name, (unsigned long long)(uintptr_t)ptr) < (int)size;
+  if (own_name[0] == '\0') return false;
+  return snprintf(text, size, "%s %s %llx", kind, own_name, (unsigned long long)addr) < (int)size;
+}
+
+int memprof_share(void *ptr, char *text, size_t size) {
+  size_t provided;
+  return memprof_owns(ptr, &provided) && name_it("memprof-block", (uintptr_t)ptr, text, size);
+}
+
+enum { MOST_ARENAS = 256 };
+
+int memprof_share_tag(const char *tag, int device, void *self, void (*each)(void *self, const char *name, uint64_t base, uint64_t span)) {
+  struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
+  struct answer found[MOST_ARENAS];
+  int count = 0;
+  if (gpu == NULL) return 0;
+  lock_take(&gpu->lock);
+  for (struct arena *arena = gpu->arenas; arena != NULL && count < MOST_ARENAS; arena = arena->next) {
+    size_t first;
+    if (arena->tag == NULL || strcmp(arena->tag->name, tag) != 0) continue;
+    count += find_handles(arena, (struct request){0, 1}, &found[count], &first);
+  }
+  lock_give(&gpu->lock);
+  for (int i = 0; i < count; i++) {
+    char name[128];
+    if (!name_it("memprof-arena", found[i].base, name, sizeof name)) return 0;
+    each(self, name, found[i].base, found[i].span);
+  }
+  return count;
 }
 
 // The other side.
@@ -200,33 +240,33 @@ static int connect_to(const char *name) {
   return -1;
 }
 
-// Maps the next handle that comes in at `addr`; its bytes, 0 on failure.
-static uint64_t map_next(int socket, uint64_t addr, uint64_t room) {
+// Maps the next handle that comes in to its place; its bytes, 0 on failure.
+static uint64_t map_next(int socket, uint64_t base, uint64_t span, int device) {
   const struct driver *driver = driver_get();
-  uint64_t bytes = 0;
+  struct piece piece = {0};
   driver_handle handle;
-  const int descriptor = receive_descriptor(socket, &bytes);
+  const int descriptor = receive_descriptor(socket, &piece);
   if (descriptor < 0) return 0;
-  const bool imported = bytes <= room && driver->import_handle(&handle, (void *)(intptr_t)descriptor, POSIX_FD) == DRIVER_OK;
+  const bool fits = piece.place <= span && piece.bytes <= span - piece.place;
+  const bool imported = fits && driver->import_handle(&handle, (void *)(intptr_t)descriptor, POSIX_FD) == DRIVER_OK;
   close(descriptor);
   if (!imported) return 0;
-  const bool mapped = driver->map(addr, bytes, 0, handle, 0) == DRIVER_OK;
+  const bool mapped = driver->map(base + piece.place, piece.bytes, 0, handle, 0) == DRIVER_OK;
   driver->release(handle);  // the mapping keeps the memory
-  return mapped ? bytes : 0;
+  const struct driver_access access = {{ON_DEVICE, device}, READ_AND_WRITE};
+  if (mapped && driver->set_access(base + piece.place, piece.bytes, &access, 1) == DRIVER_OK) return piece.bytes;
+  if (mapped) driver->unmap(base + piece.place, piece.bytes);
+  return 0;
 }
 
 static bool map_all(int socket, const struct answer *answer, int device, uint64_t *base) {
   const struct driver *driver = driver_get();
-  if (driver->reserve(base, answer->total, 0, 0, 0) != DRIVER_OK) return false;
-  uint64_t mapped = 0, bytes = 1;
-  for (uint64_t i = 0; i < answer->handles && bytes > 0; i++) {
-    bytes = map_next(socket, *base + mapped, answer->total - mapped);
-    mapped += bytes;
-  }
-  const struct driver_access access = {{ON_DEVICE, device}, READ_AND_WRITE};
-  if (mapped == answer->total && driver->set_access(*base, mapped, &access, 1) == DRIVER_OK) return true;
-  if (mapped > 0) driver->unmap(*base, mapped);
-  driver->unreserve(*base, answer->total);
+  if (driver->reserve(base, answer->span, 0, 0, 0) != DRIVER_OK) return false;
+  uint64_t mapped = 0;
+  while (mapped < answer->handles && map_next(socket, *base, answer->span, device) > 0) mapped++;
+  if (mapped == answer->handles) return true;
+  if (mapped > 0) driver->unmap(*base, answer->span);
+  driver->unreserve(*base, answer->span);
   return false;
 }
 
@@ -241,19 +281,19 @@ static bool remember(uint64_t base, uint64_t total) {
 }
 
 void *memprof_open_shared(const char *text, int device) {
-  char name[SOCKET_NAME];
+  char kind[6], name[SOCKET_NAME];
   unsigned long long addr;
-  if (!hook_on() || sscanf(text, "memprof-block %39s %llx", name, &addr) != 2) return NULL;
+  if (!hook_on() || sscanf(text, "memprof-%5[a-z] %39s %llx", kind, name, &addr) != 3) return NULL;
   hook_start();
   struct driver_scope scope;
   const struct driver *driver = driver_get();
   if (driver == NULL || driver->import_handle == NULL || !driver_enter(device, &scope)) return NULL;
   const int socket = connect_to(name);
-  const uint64_t request = addr;
+  const struct request request = {addr, strcmp(kind, "arena") == 0};
   struct answer answer = {0};
   uint64_t base = 0;
   const bool ok = socket >= 0 && write_all(socket, &request, sizeof request) && read_all(socket, &answer, sizeof answer) &&
-                  answer.handles > 0 && map_all(socket, &answer, device, &base) && remember(base, answer.total);
+                  answer.handles > 0 && map_all(socket, &answer, device, &base) && remember(base, answer.span);
   if (socket >= 0) close(socket);
   driver_leave(&scope);
   return ok ? (void *)(uintptr_t)(base + answer.offset) : NULL;

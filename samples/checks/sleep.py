@@ -230,3 +230,50 @@ def pause_speed(suite):
         slow += ["copy " + way] if a < 0.8 * b else []
     if slow:
         raise Failed("over budget: " + ", ".join(slow))
+
+
+@case
+def weights_to_another_process(suite):
+    """15 GiB of weights handed to another process and copied into place there, without the host."""
+    job = suite.script(
+        "handover",
+        """
+import time, torch, memprof
+import torch.multiprocessing as mp
+
+def engine(inbox, outbox):
+    torch.zeros(1, device="cuda")
+    with memprof.region("weights"):
+        mine = [torch.empty(256 << 20, dtype=torch.float32, device="cuda") for _ in range(15)]
+    outbox.put("ready")
+    shared, addresses = inbox.get()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    with memprof.attach(shared) as weights:
+        for to, (address, shape) in zip(mine, addresses):
+            to.copy_(torch.as_tensor(weights.array(address, shape, "<f4"), device="cuda"))
+        torch.cuda.synchronize()
+    outbox.put((time.perf_counter() - start, [float(w[0]) for w in mine], [float(w[-1]) for w in mine]))
+
+if __name__ == "__main__":
+    context = mp.get_context("spawn")
+    inbox, outbox = context.Queue(), context.Queue()
+    child = context.Process(target=engine, args=(inbox, outbox))
+    child.start()
+    with memprof.region("trainer"):
+        weights = [torch.full((256 << 20,), float(i), device="cuda") for i in range(15)]
+    torch.cuda.synchronize()
+    assert outbox.get(timeout=120) == "ready"
+    inbox.put((memprof.share("trainer"), [(w.data_ptr(), tuple(w.shape)) for w in weights]))
+    took, first, last = outbox.get(timeout=120)
+    child.join()
+    assert first == last == [float(i) for i in range(15)], (first, last)
+    print(f"handed over in {took:.3f} s")
+""",
+    )
+    directory, done = suite.record("handover", job)
+    took = number(r"^handed over in (\S+) s$", done.stdout)
+    suite.figure("15 GiB of weights handed over and copied into place", f"{took:.3f} s", "0.5")
+    suite.verified(directory)
+    if took > 0.5:
+        raise Failed(f"{took} s")

@@ -40,6 +40,51 @@ static void test_opened_again(void) {
   CHECK(memprof_open_shared(name, 0) != NULL);
 }
 
+struct shared {
+  char name[8][128];
+  uint64_t base[8], span[8];
+  int count;
+};
+
+static void keep_name(void *self, const char *name, uint64_t base, uint64_t span) {
+  struct shared *shared = self;
+  snprintf(shared->name[shared->count], sizeof shared->name[0], "%s", name);
+  shared->base[shared->count] = base;
+  shared->span[shared->count++] = span;
+}
+
+// All of a tag, with a hole where memory was given back.
+static void test_tag(void) {
+  gpu_start();
+  memprof_region_begin("weights", 0);
+  char *a = memprof_malloc(300 * MiB, 0, NULL), *gone = memprof_malloc(600 * MiB, 0, NULL), *b = memprof_malloc(40 * MiB, 0, NULL);
+  char *c = memprof_malloc(10 * MiB, 0, gpu_stream());
+  memprof_region_end();
+  CHECK(memprof_malloc(MiB, 0, NULL) != NULL);  // of no tag
+  memprof_free(gone, 0, 0, NULL);
+  CHECK(memprof_empty_cache(0) > 0);
+  write_byte(a, 1), write_byte(b + 40 * MiB - 1, 2), write_byte(c, 3);
+  struct shared shared = {.count = 0};
+  CHECK_EQUAL(memprof_share_tag("weights", 0, &shared, keep_name), 2);
+  CHECK_EQUAL(memprof_share_tag("nobody", 0, &shared, keep_name), 0);
+  const uint64_t before = gpu_free();
+  for (int i = 0; i < 2; i++) {
+    char *base = memprof_open_shared(shared.name[i], 0);
+    CHECK(base != NULL);
+    const struct { char *ptr; int value; } all[] = {{a, 1}, {b + 40 * MiB - 1, 2}, {c, 3}};
+    for (int k = 0; k < 3; k++) {
+      const uint64_t place = (uintptr_t)all[k].ptr - shared.base[i];
+      if (place < shared.span[i]) CHECK_EQUAL(read_byte(base + place), all[k].value);
+    }
+    memprof_close_shared(base, 0);
+  }
+  CHECK_EQUAL(gpu_free(), before);
+  static const char *const tag[] = {"weights"};
+  CHECK_EQUAL(memprof_pause(tag, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(memprof_share_tag("weights", 0, &shared, keep_name), 0);  // asleep
+  CHECK(memprof_open_shared(shared.name[0], 0) == NULL);
+}
+
 static void test_refused(void) {
   gpu_start();
   char name[128];
@@ -57,6 +102,7 @@ static void test_refused(void) {
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"again", test_opened_again, {NULL}},
+      {"tag", test_tag, {NULL}},
       {"refused", test_refused, {NULL}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);

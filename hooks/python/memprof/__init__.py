@@ -24,23 +24,24 @@ from contextlib import contextmanager
 
 from memprof import _native
 
-__all__ = ["CATEGORIES", "PauseError", "iteration", "label", "pause", "phase", "recording", "region", "resume", "usage"]
+__all__ = ["CATEGORIES", "PauseError", "attach", "iteration", "label", "pause", "phase", "recording", "region", "resume", "share", "usage"]
 
 # What a block may be labelled as; the rest is told from how it is used.
 CATEGORIES = ("weights", "gradients", "optimizer", "inputs", "kv_cache")
 
 
-_REGIONS = ("PauseError", "pause", "region", "resume", "usage")
+_LATER = dict.fromkeys(("PauseError", "pause", "region", "resume", "usage"), "_regions")
+_LATER.update(share="_sharing", attach="_sharing")
 
 
 def __getattr__(name):
-    # Every Python process under `memprof record` imports this package: regions, which need
-    # more of the library, only when they are asked for.
-    if name not in _REGIONS:
+    # Every Python process under `memprof record` imports this package: what few ask for is
+    # imported when it is asked for.
+    if name not in _LATER:
         raise AttributeError("module %r has no attribute %r" % (__name__, name))
-    from memprof import _regions
+    import importlib
 
-    return getattr(_regions, name)
+    return getattr(importlib.import_module("memprof." + _LATER[name]), name)
 
 
 def recording():

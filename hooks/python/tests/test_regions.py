@@ -136,6 +136,29 @@ class RegionsTest(unittest.TestCase):
         )
         self.assertEqual(out, ["16", "0", "9", "9"])
 
+    def test_shared_tag(self):
+        # The simulation knows only its own process's memory: the other process is this one.
+        out = self.run_script(
+            """
+            import pickle
+            with memprof.region("weights"):
+                x, y = take(64), take(3)
+            fill(x, 5, 64), fill(y, 6, 3)
+            shared = pickle.loads(pickle.dumps(memprof.share("weights")))
+            with memprof.attach(shared) as weights:
+                print(first(weights.address(x)), first(weights.address(y + 3 * M - 1)), weights.address(x) != x)
+                print(weights.array(y, (3, 2), "<f4").__cuda_array_interface__["data"][0] == weights.address(y))
+                fill(weights.address(x), 9, 1)
+            print(first(x), first(x + M))
+            for wrong in (lambda: memprof.share("nobody"), lambda: weights.address(x), lambda: memprof.attach([("memprof-arena no 10", 16, 16)])):
+                try:
+                    wrong()
+                except (RuntimeError, ValueError) as error:
+                    print(type(error).__name__)
+            """
+        )
+        self.assertEqual(out, ["5", "6", "True", "True", "9", "5", "RuntimeError", "ValueError", "RuntimeError"])
+
     def test_without_the_hook(self):
         out = self.run_script(
             """
