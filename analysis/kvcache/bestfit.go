@@ -1,0 +1,58 @@
+package kvcache
+
+import (
+	"fmt"
+
+	"github.com/memprof/memprof/bfc"
+)
+
+// bestFit is the policy of package bfc over one region of the whole memory, in which a slot is a
+// granule. A chunk that is less than twice the request is handed out whole, if what it has above
+// the request is less than bfc's greatest excess, 128 MiB there and so 524,288 slots here: that
+// is its rounding.
+type bestFit struct {
+	heap     *bfc.Allocator
+	capacity int64
+}
+
+func newBestFit(capacity int64) (*bestFit, error) {
+	const most = 1 << 50 // keeps the bytes within 64 bits
+	if capacity > most {
+		return nil, fmt.Errorf("best fit holds at most %d slots, not %d", int64(most), capacity)
+	}
+	bytes := uint64(capacity) * bfc.Granule
+	heap, err := bfc.New(bfc.Options{Limit: bytes, Growth: bfc.None}, bfc.NewDevice(bfc.DeviceOptions{Physical: bytes}))
+	if err != nil {
+		return nil, err
+	}
+	// The region comes with the first request, and stays.
+	block, ok := heap.Alloc(bytes)
+	if !ok {
+		return nil, fmt.Errorf("no region of %d slots", capacity)
+	}
+	if _, err := heap.Free(block.Addr); err != nil {
+		return nil, err
+	}
+	return &bestFit{heap, capacity}, nil
+}
+
+func (b *bestFit) alloc(size int64) (piece, bool) {
+	if !b.serves(size) {
+		return piece{}, false
+	}
+	block, ok := b.heap.Alloc(uint64(size) * bfc.Granule)
+	return piece{int64(block.Addr / bfc.Granule), int64(block.Size / bfc.Granule)}, ok
+}
+
+func (b *bestFit) free(p piece) {
+	if _, err := b.heap.Free(uint64(p.start) * bfc.Granule); err != nil {
+		panic(fmt.Sprintf("kvcache: slot %d: %v", p.start, err))
+	}
+}
+
+func (b *bestFit) serves(size int64) bool {
+	return uint64(size) <= b.heap.LargestFree()/bfc.Granule
+}
+
+func (b *bestFit) available() int64 { return int64(b.heap.FreeBytes() / bfc.Granule) }
+func (b *bestFit) most() int64      { return b.capacity }

@@ -1,0 +1,405 @@
+package kvcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// Simulate runs the requests of src through a memory of o.Capacity slots under o.Policy.
+//
+// A step is, in this order:
+//
+//  1. requests that have arrived join the queue; those that could never fit are rejected;
+//  2. preempted requests come back, the earliest arrival first;
+//  3. if none is left that is preempted, the queue is served in its order, up to the first
+//     request that finds no room: whatever is behind it waits too;
+//  4. every running request, the earliest arrival first, gets one more token a sequence. One
+//     that finds no room takes it from the latest arrival that runs, all its memory at once,
+//     until it has room or was the latest itself;
+//  5. the slots are counted, and the identity of the package comment is checked;
+//  6. requests that have their last token leave.
+//
+// The prompt's keys and values are there as soon as the request is admitted. Steps are numbered
+// from 1, and step k starts at (k-1)·StepTime. Steps in which nothing runs or waits are counted
+// like all others, but not gone through.
+//
+// Of the requests only those that have arrived and not left are kept. Errors are of options, of
+// a request that is out of range or out of order, of src, of ctx, and StepError.
+func Simulate(ctx context.Context, src Source, o Options) (*Result, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	memory, err := newStore(o)
+	if err != nil {
+		return nil, err
+	}
+	s := newSimulation(src, o, memory)
+	for {
+		if s.step%1024 == 0 {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+		}
+		if o.Steps > 0 && s.step >= o.Steps {
+			break
+		}
+		if err := s.arrive(ctx); err != nil {
+			return nil, err
+		}
+		if s.idle() {
+			if s.ended {
+				break
+			}
+			if err := s.skip(); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err := s.advance(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return s.finish(), nil
+}
+
+// check returns an error for options that no simulation can have.
+func (o *Options) check() error {
+	switch {
+	case o.Capacity < 1:
+		return fmt.Errorf("a memory of %d slots holds nothing", o.Capacity)
+	case o.MaxLength < 0, o.StepTime < 0, o.Steps < 0, o.Warmup < 0, o.MaxPoints < 0, o.SwapBlocks < 0:
+		return errors.New("a length, a time or a number of steps is negative")
+	case !(o.Watermark >= 0 && o.Watermark < 1):
+		return fmt.Errorf("the watermark %v is not in [0, 1)", o.Watermark)
+	case o.Sampling.Width < 0, o.Sampling.Kind == Greedy && o.Sampling.Width > 1:
+		return fmt.Errorf("%d sequences a prompt is not what the sampling allows", o.Sampling.Width)
+	}
+	return nil
+}
+
+// newStore makes the memory of the policy.
+func newStore(o Options) (store, error) {
+	switch o.Policy.Kind {
+	case Max, Pow2, Oracle:
+		return newContiguous(o)
+	}
+	return nil, fmt.Errorf("policy %d is not known", o.Policy.Kind)
+}
+
+// blockStore is a store that shares blocks, and has more to say.
+type blockStore interface {
+	store
+	// addSharing adds what blocks the present state saves to the sums of r, for the given steps.
+	addSharing(r *Result, steps int64)
+	// addCounters adds what was counted since the start to r: copies, swaps, hits.
+	addCounters(r *Result)
+	// blockMap draws the present state, without the step; nil where there are no blocks.
+	blockMap() *BlockMap
+}
+
+// simulation is the scheduler at work.
+type simulation struct {
+	options Options
+	source  Source
+	memory  store
+	blocks  blockStore // memory, if it is one; else nil
+
+	next     *Request // read ahead: the first that has not arrived
+	ended    bool     // nothing is behind next
+	previous int64    // arrival of the last request that was read
+
+	waiting   queue
+	preempted []*group // by id, the earliest first
+	running   []*group // by id
+
+	step   int64 // steps gone through
+	groups int64 // ids given
+	means  Means
+	batch  float64 // sum of running requests over the counted steps
+	series series
+	result *Result
+}
+
+func newSimulation(src Source, o Options, memory store) *simulation {
+	s := &simulation{options: o, source: src, memory: memory, series: newSeries(o.MaxPoints)}
+	s.blocks, _ = memory.(blockStore)
+	s.result = &Result{Policy: o.Policy.String(), Capacity: o.Capacity}
+	return s
+}
+
+// clock is when the step to come starts, ns.
+func (s *simulation) clock() int64 { return s.step * s.options.StepTime }
+
+// idle says whether no request is in the system.
+func (s *simulation) idle() bool {
+	return len(s.running) == 0 && len(s.preempted) == 0 && s.waiting.len() == 0
+}
+
+// peek reads the next request of the source into s.next, unless it is there or there is none.
+func (s *simulation) peek() error {
+	if s.next != nil || s.ended {
+		return nil
+	}
+	r, err := s.source.Next()
+	if errors.Is(err, io.EOF) {
+		s.ended = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.checkRequest(&r); err != nil {
+		return err
+	}
+	s.previous = r.Arrival
+	s.next = &r
+	return nil
+}
+
+// checkRequest returns an error, with the line if it has one, for a request that cannot be.
+func (s *simulation) checkRequest(r *Request) error {
+	const most = 1 << 30 // keeps all products of lengths and sequences within 64 bits
+	var what string
+	switch {
+	case r.Prompt < 1 || r.Prompt > most:
+		what = fmt.Sprintf("a prompt of %d tokens", r.Prompt)
+	case r.Output < 1 || r.Output > most:
+		what = fmt.Sprintf("an output of %d tokens", r.Output)
+	case r.Prompts < 0 || r.Prompts > 1<<16:
+		what = fmt.Sprintf("%d prompts in one request", r.Prompts)
+	case s.options.StepTime > 0 && r.Arrival < s.previous:
+		what = fmt.Sprintf("an arrival at %d ns after one at %d ns", r.Arrival, s.previous)
+	default:
+		return nil
+	}
+	if r.Line > 0 {
+		return fmt.Errorf("line %d: %s", r.Line, what)
+	}
+	return fmt.Errorf("request %d: %s", s.result.Requests+1, what)
+}
+
+// arrive moves what has arrived by now into the queue. With a queue that is always full that
+// is whatever keeps one request in it.
+func (s *simulation) arrive(ctx context.Context) error {
+	for {
+		if s.options.StepTime == 0 && s.waiting.len() > 0 {
+			return nil
+		}
+		if err := s.peek(); err != nil {
+			return err
+		}
+		if s.next == nil || s.options.StepTime > 0 && s.next.Arrival > s.clock() {
+			return nil
+		}
+		s.result.Requests++
+		if s.result.Requests%1024 == 0 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+		if s.fits(s.next) {
+			s.waiting.push(*s.next)
+		} else {
+			s.result.Rejected++
+		}
+		s.next = nil
+	}
+}
+
+// fits says whether r is within the model's limit and could run alone.
+func (s *simulation) fits(r *Request) bool {
+	if s.options.MaxLength > 0 && r.Length() > s.options.MaxLength {
+		return false
+	}
+	return s.memory.possible(r)
+}
+
+// skip goes on to the step in which the next request arrives. Nothing runs or waits.
+func (s *simulation) skip() error {
+	behind := s.next.Arrival - s.clock()
+	steps := (behind + s.options.StepTime - 1) / s.options.StepTime
+	if limit := s.options.Steps; limit > 0 {
+		steps = min(steps, limit-s.step)
+	}
+	return s.count(steps)
+}
+
+// advance goes through one step.
+func (s *simulation) advance(ctx context.Context) error {
+	s.restore()
+	if len(s.preempted) == 0 {
+		if err := s.admit(ctx); err != nil {
+			return err
+		}
+	}
+	if len(s.running) == 0 {
+		return fmt.Errorf("step %d: %s: an empty memory has no room for a request that it could hold", s.step+1, s.result.Policy)
+	}
+	if err := s.grow(); err != nil {
+		return err
+	}
+	if err := s.count(1); err != nil {
+		return err
+	}
+	s.leave()
+	return nil
+}
+
+// restore brings preempted requests back, in their order.
+func (s *simulation) restore() {
+	back := 0
+	for _, g := range s.preempted {
+		if !s.memory.admit(g) {
+			break
+		}
+		if !g.swapped {
+			s.result.Recomputed += int64(g.sequences) * int64(g.length())
+		}
+		g.swapped = false
+		s.run(g)
+		back++
+	}
+	s.preempted = slices.Delete(s.preempted, 0, back)
+}
+
+// admit serves the queue up to the first request that finds no room.
+func (s *simulation) admit(ctx context.Context) error {
+	for s.waiting.len() > 0 {
+		g := &group{id: s.groups, request: *s.waiting.head(), sequences: 1}
+		g.sequences = max(g.request.Prompts, 1) * max(s.options.Sampling.Width, 1)
+		if !s.memory.admit(g) {
+			return nil
+		}
+		s.groups++
+		s.waiting.pop()
+		s.run(g)
+		if err := s.arrive(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run puts a group that was admitted at its place among those that run.
+func (s *simulation) run(g *group) {
+	g.admitted = s.step + 1
+	i, _ := slices.BinarySearchFunc(s.running, g.id, byID)
+	s.running = slices.Insert(s.running, i, g)
+}
+
+func byID(g *group, id int64) int { return int(g.id - id) }
+
+// grow gives every running group a token a sequence, and preempts where there is no room.
+func (s *simulation) grow() error {
+	for i := 0; i < len(s.running); i++ {
+		g := s.running[i]
+		for !s.memory.grow(g) {
+			latest := s.running[len(s.running)-1]
+			if len(s.running) == 1 && g.admitted == s.step+1 {
+				return fmt.Errorf("step %d: %s: a request that runs alone has no room for a token", s.step+1, s.result.Policy)
+			}
+			s.preempt(latest)
+			if latest == g {
+				return nil
+			}
+		}
+		g.generated++
+	}
+	return nil
+}
+
+// preempt takes all memory of the group that arrived last of those that run.
+func (s *simulation) preempt(g *group) {
+	s.result.Preemptions++
+	s.running = s.running[:len(s.running)-1]
+	if s.options.Preempt == Swap && s.memory.swapOut(g) {
+		g.swapped = true
+	} else {
+		s.memory.release(g)
+	}
+	i, _ := slices.BinarySearchFunc(s.preempted, g.id, byID)
+	s.preempted = slices.Insert(s.preempted, i, g)
+}
+
+// leave releases what is through.
+func (s *simulation) leave() {
+	s.running = slices.DeleteFunc(s.running, func(g *group) bool {
+		if g.generated < g.request.Output {
+			return false
+		}
+		s.memory.release(g)
+		s.result.Finished++
+		return true
+	})
+}
+
+// count counts the slots after steps steps that all had the present state.
+func (s *simulation) count(steps int64) error {
+	shares := s.memory.shares(s.head())
+	if shares.Sum() != s.options.Capacity || shares.negative() {
+		return &StepError{Step: s.step + 1, Shares: shares, Capacity: s.options.Capacity}
+	}
+	first := s.step + 1
+	s.step += steps
+	running := int64(len(s.running))
+	s.series.add(Point{
+		Step: first, Time: (first - 1) * s.options.StepTime,
+		Running: running, Waiting: int64(s.waiting.len() + len(s.preempted)), Shares: shares,
+	})
+	if s.blocks != nil && s.options.At >= first && s.options.At <= s.step {
+		if m := s.blocks.blockMap(); m != nil {
+			m.Step = s.options.At
+			s.result.Map = m
+		}
+	}
+	counted := min(steps, s.step-s.options.Warmup)
+	if counted <= 0 {
+		return nil
+	}
+	s.means.Add(shares, counted)
+	s.batch += float64(running) * float64(counted)
+	s.result.Peak = max(s.result.Peak, running)
+	if s.blocks != nil {
+		s.blocks.addSharing(s.result, counted)
+	}
+	return nil
+}
+
+// head is the request that the next free memory is for, or nil. What a preempted one has
+// generated has joined its prompt.
+func (s *simulation) head() *Request {
+	if len(s.preempted) > 0 {
+		g := s.preempted[0]
+		r := g.request
+		r.Prompt += g.generated
+		r.Output -= g.generated
+		return &r
+	}
+	if s.waiting.len() > 0 {
+		return s.waiting.head()
+	}
+	return nil
+}
+
+// finish completes the result.
+func (s *simulation) finish() *Result {
+	r := s.result
+	r.Steps = s.means.Steps
+	r.Mean = s.means.Of(r.Capacity)
+	if r.Steps > 0 {
+		r.Batch = s.batch / float64(r.Steps)
+	}
+	r.Series = s.series.points()
+	if s.blocks != nil {
+		s.blocks.addCounters(r)
+	}
+	return r
+}
+
+// negative says whether a share is below zero, which a sum that is right can hide.
+func (s Shares) negative() bool {
+	return min(s.Token, s.Reserve, s.Internal, s.Rounding, s.Stranded, s.Idle, s.Cached, s.Null) < 0
+}

@@ -1,0 +1,76 @@
+package kvcache
+
+// defaultPoints bounds a series of which nothing else was said.
+const defaultPoints = 2048
+
+// series keeps the course of a simulation in a bounded number of points. Time is divided into
+// spans of equal numbers of counts; of each the count with the most tokens and the one with the
+// most running requests are kept, so the peaks of both are in the series however long it gets.
+type series struct {
+	spans []span
+	limit int // of spans, even, at least 2
+	width int // counts of a full span: a power of two
+	fill  int // counts in the last span, 1..width; 0 without any
+}
+
+// span is what is kept of some counts in a row.
+type span struct{ tokens, running Point }
+
+// newSeries returns an empty series of at most points points; 0 is the default, and less than
+// 4 is 4.
+func newSeries(points int) series {
+	if points == 0 {
+		points = defaultPoints
+	}
+	return series{limit: max(points/4*2, 2), width: 1}
+}
+
+func (s *series) add(p Point) {
+	if len(s.spans) > 0 && s.fill < s.width {
+		last := &s.spans[len(s.spans)-1]
+		*last = last.join(span{p, p})
+		s.fill++
+		return
+	}
+	if len(s.spans) == s.limit {
+		s.halve()
+	}
+	s.spans = append(s.spans, span{p, p})
+	s.fill = 1
+}
+
+// halve joins every two spans, all of which are full.
+func (s *series) halve() {
+	for i := range s.limit / 2 {
+		s.spans[i] = s.spans[2*i].join(s.spans[2*i+1])
+	}
+	s.spans = s.spans[:s.limit/2]
+	s.width *= 2
+}
+
+// join is the span of both, a before b. Of equals the earlier stays.
+func (a span) join(b span) span {
+	if b.tokens.Shares.Token > a.tokens.Shares.Token {
+		a.tokens = b.tokens
+	}
+	if b.running.Running > a.running.Running {
+		a.running = b.running
+	}
+	return a
+}
+
+// points are those kept, in the order of their steps, each once.
+func (s *series) points() []Point {
+	var points []Point
+	for _, span := range s.spans {
+		a, b := span.tokens, span.running
+		if a.Step > b.Step {
+			a, b = b, a
+		}
+		points = append(points, a)
+		if b.Step != a.Step {
+			points = append(points, b)
+		}
+	}
+	return points
+}
