@@ -29,6 +29,10 @@ type paged struct {
 	swappedOut, swappedIn int64 // blocks
 	copies                int64 // on write, blocks
 
+	named           *names // made last
+	crossing        int64  // groups that have a block beyond the first, over all blocks
+	hits, hitTokens int64  // groups that found a part of their prompt, and tokens found
+
 	parent   func(id int64, length, prompt, i int) int // the sequence that candidate i goes on from
 	children []int                                     // of selectFor
 }
@@ -101,11 +105,19 @@ func (s *paged) admit(g *group) bool {
 		return s.swapIn(g, in)
 	}
 	t := &tables{group: g, length: g.length(), final: g.request.Length()}
-	if !s.allows(s.need(t) * int64(g.request.prompts())) {
+	n := s.namesOf(&t.group.request)
+	found, free := s.find(n, t.length)
+	if !s.allows(s.need(t)*int64(g.request.prompts()) - int64(len(found)) + free) {
 		return false
 	}
+	s.hit(found)
+	known := len(found)
 	for range g.request.prompts() {
-		s.fork(nil, t)
+		s.fork(found, t)
+		found = nil
+	}
+	for j := known; j < len(n.keys); j++ {
+		s.name(t.of[0][j], n.keys[j], n.places[j])
 	}
 	s.tables[g.id] = t
 	s.running++
@@ -165,6 +177,7 @@ func (s *paged) release(g *group) {
 			s.drop(table[j])
 		}
 	}
+	s.part(t)
 	delete(s.tables, g.id)
 	s.running--
 }

@@ -16,22 +16,28 @@ func naive(s *paged, m *BlockMap) (Shares, error) {
 		position      int
 		filled, final int64
 		references    int32
+		request       *Request
 	}
 	users := map[int32]*user{}
 	for _, q := range m.Sequences {
 		if want := (q.Tokens + int(size) - 1) / int(size); len(q.Table) != want {
 			return out, fmt.Errorf("%d tokens in %d blocks", q.Tokens, len(q.Table))
 		}
-		final := int64(s.tables[q.Request].group.request.Length())
+		request := &s.tables[q.Request].group.request
+		final := int64(request.Length())
 		for j, k := range q.Table {
 			u := &user{
 				position: j,
 				filled:   min(size, int64(q.Tokens)-int64(j)*size),
 				final:    min(size, final-int64(j)*size),
+				request:  request,
 			}
 			if was := users[k]; was != nil {
 				if was.position != j || was.filled != u.filled {
 					return out, fmt.Errorf("block %d is shared by %+v and %+v", k, was, u)
+				}
+				if !equalUpTo(was.request, request, (j+1)*int(size)) {
+					return out, fmt.Errorf("block %d is shared by %+v and %+v", k, was.request, request)
 				}
 				u = was
 			}
@@ -139,6 +145,9 @@ func TestPagedProperty(t *testing.T) {
 				}
 			}
 			check(fmt.Sprintf("operation %d", id))
+			if logical, apart := countDistinct(s); s.references != logical || s.crossing != apart-s.used {
+				t.Fatalf("%d references, %d crossing, want %d, %d", s.references, s.crossing, logical, apart-s.used)
+			}
 		}
 		for len(in) > 0 || len(out) > 0 {
 			for _, g := range in {
@@ -153,17 +162,47 @@ func TestPagedProperty(t *testing.T) {
 			}
 			check("the end")
 		}
-		if got := s.shares(nil); got.Token+got.Reserve+got.Internal != 0 || s.host != host || s.running != 0 || len(s.places) != 0 {
+		if got := s.shares(nil); got.Token+got.Reserve+got.Internal != 0 || s.host != host || s.running != 0 || len(s.places) != 0 || s.references != 0 || s.crossing != 0 || s.equal != 0 {
 			t.Fatalf("left behind: %+v, host %d of %d, %d running, %d places", got, s.host, host, s.running, len(s.places))
 		}
 	})
 }
 
+// countDistinct counts the entries of all tables, and the blocks of each group.
+func countDistinct(s *paged) (logical, apart int64) {
+	for _, t := range s.tables {
+		distinct := map[int32]bool{}
+		for _, table := range t.of {
+			logical += int64(len(table))
+			for _, k := range table {
+				distinct[k] = true
+			}
+		}
+		apart += int64(len(distinct))
+	}
+	return logical, apart
+}
+
 // randomRequest is a small one.
 func randomRequest(t *rapid.T) Request {
 	return Request{
-		Prompt:  rapid.IntRange(1, 40).Draw(t, "prompt"),
-		Output:  rapid.IntRange(1, 20).Draw(t, "output"),
-		Prompts: rapid.IntRange(0, 2).Draw(t, "prompts"),
+		Prompt:     rapid.IntRange(1, 40).Draw(t, "prompt"),
+		Output:     rapid.IntRange(1, 20).Draw(t, "output"),
+		Prompts:    rapid.IntRange(0, 2).Draw(t, "prompts"),
+		Hashes:     rapid.SliceOfN(rapid.Uint64Range(0, 1), 0, 12).Draw(t, "hashes"),
+		HashTokens: rapid.IntRange(1, 6).Draw(t, "hash tokens"),
 	}
+}
+
+// equalUpTo says whether two requests are one, or are known to begin with the same tokens.
+func equalUpTo(a, b *Request, tokens int) bool {
+	if a == b {
+		return true
+	}
+	for i := range tokens {
+		if i >= a.Prompt || i >= b.Prompt || a.Hashes[i/a.HashTokens] != b.Hashes[i/b.HashTokens] {
+			return false
+		}
+	}
+	return true
 }

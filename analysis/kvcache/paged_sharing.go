@@ -166,7 +166,7 @@ func (s *paged) own(shared int32) int32 {
 func draw(n int, seed uint64, id int64, length, prompt, i int) int {
 	x := seed
 	for _, v := range [...]uint64{uint64(id), uint64(length), uint64(prompt), uint64(i)} {
-		x = mix(x ^ v)
+		x = chain(x, v)
 	}
 	return int(x % uint64(n))
 }
@@ -183,7 +183,9 @@ func mix(x uint64) uint64 {
 func (s *paged) addSharing(r *Result, steps int64) {
 	n := float64(steps)
 	r.LogicalBlocks += n * float64(s.references)
-	r.SavedBySequences += n * float64(s.references-s.used)
+	r.SavedBySequences += n * float64(s.references-s.used-s.crossing)
+	r.SavedByPrefix += n * float64(s.crossing)
+	r.SavedByEqual += n * float64(s.equal)
 }
 
 // addCounters adds what was counted so far to r.
@@ -191,4 +193,6 @@ func (s *paged) addCounters(r *Result) {
 	r.Copies += s.copies
 	r.SwappedOut += s.swappedOut
 	r.SwappedIn += s.swappedIn
+	r.PrefixHits += s.hits
+	r.PrefixTokens += s.hitTokens
 }
