@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"math"
+	"os"
 	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/fatih/color"
@@ -15,10 +18,12 @@ import (
 )
 
 type checkOptions struct {
-	Gates []string
-	Rank  string
-	List  bool
-	JSON  bool
+	Gates     []string
+	Config    string
+	Rank      string
+	Aggregate string
+	List      bool
+	JSON      bool
 }
 
 func newCheckCommand() *cobra.Command {
@@ -28,12 +33,26 @@ func newCheckCommand() *cobra.Command {
 		Short: "Hold recordings against limits, for CI",
 		Long: `Compares metrics of recordings with limits and fails when one is violated. In a recording
 the worst rank counts, over all its processes and devices, unless --rank says otherwise; of
-several recordings, which are taken as repetitions of one job, the median. Recordings that
-hold different ranks of one world are the nodes of one job, and count as one. A gate is
-METRIC OP LIMIT, where OP is one of < <= > >= == and the limit has the metric's unit: 25%
-for shares, 40GiB for sizes, a whole number for counts.`,
+several recordings, which are taken as repetitions of one job, the median, or what --aggregate
+says. Recordings that hold different ranks of one world are the nodes of one job, and count as
+one. A gate is METRIC OP LIMIT, where OP is one of < <= > >= == and the limit has the metric's
+unit: 25% for shares, 40GiB for sizes, a whole number for counts.
+
+Without --gate, the gates are those of --config, or of the memprof.yaml that is nearest upward
+from the working directory, to the root of the repository:
+
+  aggregate: median          # or max, min
+  gates:
+    - waste.external < 25%
+    - gate: reserved.peak < 40GiB
+      severity: warn         # said, but no violation; error is the default
+      rank: all              # as --rank, for this gate
+
+Where several runs lie further apart than the margin that a gate has, its verdict is marked
+as one that is not to be trusted.`,
 		Annotations: exitCodes(checkExits),
-		Example: `  memprof check run --gate 'waste.external < 25%' --gate 'reserved.peak < 40GiB'
+		Example: `  memprof check run1 run2 run3
+  memprof check run --gate 'waste.external < 25%' --gate 'reserved.peak < 40GiB'
   memprof check run --rank all --gate 'oom.count == 0' --gate 'imbalance.reserved < 110%'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.OutOrStdout(), args)
@@ -45,6 +64,8 @@ for shares, 40GiB for sizes, a whole number for counts.`,
 
 func (o *checkOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&o.Gates, "gate", "g", nil, "demand this, `'METRIC OP LIMIT'`; may be given several times")
+	flags.StringVar(&o.Config, "config", "", "take gates from this `file` too (default: without --gate, the nearest memprof.yaml)")
+	flags.StringVar(&o.Aggregate, "aggregate", "", "of several runs take the `median`, max or min (default median)")
 	flags.StringVar(&o.Rank, "rank", "worst", "hold the gates against `which` rank: worst, all (each by itself), mean, or a number")
 	flags.BoolVar(&o.List, "list", false, "print the metrics there are")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON")
@@ -57,18 +78,11 @@ func (o *checkOptions) run(stdout io.Writer, paths []string) error {
 	if len(paths) == 0 {
 		return usagef("check needs a trace (see `memprof check --help`)")
 	}
-	if len(o.Gates) == 0 {
-		return usagef("check needs a --gate (memprof check --list names the metrics)")
-	}
-	var gates []gate
-	for _, text := range o.Gates {
-		g, err := parseGate(text)
-		if err != nil {
-			return err
-		}
-		gates = append(gates, g)
-	}
 	choice, err := parseRankChoice(o.Rank)
+	if err != nil {
+		return err
+	}
+	gates, aggregate, err := o.gates()
 	if err != nil {
 		return err
 	}
@@ -79,7 +93,7 @@ func (o *checkOptions) run(stdout io.Writer, paths []string) error {
 	jobs := repetitions(runs)
 	var verdicts []verdict
 	for i := range gates {
-		judged, err := judge(&gates[i], choice, jobs)
+		judged, err := judge(&gates[i], choice, aggregate, jobs)
 		if err != nil {
 			return err
 		}
@@ -89,6 +103,46 @@ func (o *checkOptions) run(stdout io.Writer, paths []string) error {
 		return err
 	}
 	return conclusion(verdicts)
+}
+
+// gates are those of the flags and of the file, and how several runs become one value.
+func (o *checkOptions) gates() ([]gate, string, error) {
+	var gates []gate
+	for _, text := range o.Gates {
+		g, err := parseGate(text)
+		if err != nil {
+			return nil, "", err
+		}
+		gates = append(gates, g)
+	}
+	file, err := o.gateFile()
+	if err != nil {
+		return nil, "", err
+	}
+	gates = append(gates, file.gates...)
+	if len(gates) == 0 {
+		return nil, "", usagef("check needs a --gate or a %s (memprof check --list names the metrics)", gateFileName)
+	}
+	aggregate, err := parseAggregate(cmp.Or(o.Aggregate, file.aggregate, "median"))
+	return gates, aggregate, err
+}
+
+// gateFile reads the file of gates that is to be used; without one it is empty.
+func (o *checkOptions) gateFile() (*gateFile, error) {
+	path := o.Config
+	if path == "" && len(o.Gates) == 0 {
+		dir, err := os.Getwd()
+		if err != nil {
+			return nil, err
+		}
+		if path, err = findGateFile(dir); err != nil {
+			return nil, err
+		}
+	}
+	if path == "" {
+		return &gateFile{}, nil
+	}
+	return readGateFile(path)
 }
 
 func (o *checkOptions) list(stdout io.Writer) error {
@@ -141,15 +195,46 @@ type measured struct {
 
 // verdict is what became of one gate.
 type verdict struct {
-	gate  *gate
-	found measured
-	runs  int
-	holds bool
+	gate      *gate
+	found     measured
+	runs      int
+	aggregate string  // what found is of several runs: median, max or min
+	spread    float64 // greatest less least value of the runs, in the metric's unit
+	holds     bool
 }
 
-// judge takes the values of each repetition and the median of those. Of two repetitions, or
+// trustworthy says whether the runs agree better than the value is off the limit. Otherwise
+// the same code could be judged the other way tomorrow.
+func (v *verdict) trustworthy() bool { return v.spread <= math.Abs(v.gate.margin(v.found.value)) }
+
+// violated says whether the verdict makes check fail.
+func (v *verdict) violated() bool { return !v.holds && v.gate.severity == severityError }
+
+// word is the verdict for people.
+func (v *verdict) word() string {
+	switch {
+	case v.holds:
+		return "ok"
+	case v.violated():
+		return "VIOLATED"
+	}
+	return "warning"
+}
+
+func parseAggregate(text string) (string, error) {
+	switch text {
+	case "median", "max", "min":
+		return text, nil
+	}
+	return "", usagef("aggregate %q: want median, max or min", text)
+}
+
+// judge takes the values of each repetition and aggregates those. As the median of two, or of
 // the middle two of an even number, the worse one counts.
-func judge(g *gate, choice rankChoice, jobs []repetition) ([]verdict, error) {
+func judge(g *gate, choice rankChoice, aggregate string, jobs []repetition) ([]verdict, error) {
+	if g.choice != nil {
+		choice = *g.choice
+	}
 	var names []string // in order of the first repetition, where they come in order of ranks
 	byName := map[string][]measured{}
 	for _, job := range jobs {
@@ -170,42 +255,94 @@ func judge(g *gate, choice rankChoice, jobs []repetition) ([]verdict, error) {
 	}
 	var verdicts []verdict
 	for _, name := range names {
-		values := byName[name]
-		slices.SortStableFunc(values, func(a, b measured) int { return cmp.Compare(g.margin(b.value), g.margin(a.value)) })
-		found := values[len(values)/2]
-		verdicts = append(verdicts, verdict{gate: g, found: found, runs: len(values), holds: g.holds(found.value)})
+		v := g.verdictOf(byName[name], aggregate)
+		verdicts = append(verdicts, v)
 	}
 	return verdicts, nil
+}
+
+// verdictOf judges the values of the runs; there is at least one.
+func (g *gate) verdictOf(values []measured, aggregate string) verdict {
+	byValue := func(a, b measured) int { return cmp.Compare(a.value, b.value) }
+	least, greatest := slices.MinFunc(values, byValue), slices.MaxFunc(values, byValue)
+	v := verdict{gate: g, runs: len(values), aggregate: aggregate, spread: greatest.value - least.value}
+	switch aggregate {
+	case "max":
+		v.found = greatest
+	case "min":
+		v.found = least
+	default:
+		slices.SortStableFunc(values, func(a, b measured) int { return cmp.Compare(g.margin(b.value), g.margin(a.value)) })
+		v.found = values[len(values)/2]
+	}
+	v.holds = g.holds(v.found.value)
+	return v
 }
 
 func (o *checkOptions) print(stdout io.Writer, verdicts []verdict) error {
 	if o.JSON {
 		return printVerdictsJSON(stdout, verdicts)
 	}
-	good, bad := color.New(color.FgGreen), color.New(color.FgRed)
-	for _, c := range []*color.Color{good, bad} {
+	good, warned, bad := color.New(color.FgGreen), color.New(color.FgYellow), color.New(color.FgRed)
+	for _, c := range []*color.Color{good, warned, bad} {
 		if colourful(stdout) {
 			c.EnableColor()
 		} else {
 			c.DisableColor()
 		}
 	}
+	several := slices.ContainsFunc(verdicts, func(v verdict) bool { return v.runs > 1 })
 	// The verdict stands last: colours have a width for the table and none on the screen.
 	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "METRIC\tEXPECTED\tFOUND\tMARGIN\tWHERE\tVERDICT")
-	for _, v := range verdicts {
-		where := v.found.where.String()
-		if v.runs > 1 {
-			where += fmt.Sprintf(" (median of %d runs)", v.runs)
+	fmt.Fprintln(table, row(several, "METRIC", "EXPECTED", "FOUND", "MARGIN", "SPREAD", "WHERE", "VERDICT"))
+	for i := range verdicts {
+		v := &verdicts[i]
+		tone := good
+		switch {
+		case v.violated():
+			tone = bad
+		case !v.holds:
+			tone = warned
 		}
-		word := good.Sprint("ok")
-		if !v.holds {
-			word = bad.Sprint("VIOLATED")
-		}
-		g := v.gate
-		fmt.Fprintf(table, "%s\t%s %s\t%s\t%s\t%s\t%s\n", g.metric.Name, g.op, g.format(g.limit), g.format(v.found.value), g.format(g.margin(v.found.value)), where, word)
+		fmt.Fprintln(table, row(several, v.cells(tone.Sprint(v.word()))...))
 	}
-	return table.Flush()
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	for i := range verdicts {
+		if note := verdicts[i].distrust(); note != "" {
+			fmt.Fprintln(stdout, note)
+		}
+	}
+	return nil
+}
+
+// cells are those of a verdict's row, with word as the last.
+func (v *verdict) cells(word string) []string {
+	g := v.gate
+	where := v.found.where.String()
+	if v.runs > 1 {
+		where += fmt.Sprintf(" (%s of %d runs)", v.aggregate, v.runs)
+	}
+	return []string{g.metric.Name, g.op + " " + g.format(g.limit), g.format(v.found.value), g.format(g.margin(v.found.value)), g.format(v.spread), where, word}
+}
+
+// row joins cells; the spread is one that only several runs have.
+func row(several bool, cells ...string) string {
+	if !several {
+		cells = slices.Delete(cells, 4, 5)
+	}
+	return strings.Join(cells, "\t")
+}
+
+// distrust says why a verdict is not to be trusted; it is "" for others.
+func (v *verdict) distrust() string {
+	if v.trustworthy() {
+		return ""
+	}
+	g := v.gate
+	return fmt.Sprintf("%s: not trustworthy: %s spread over %s, more than the margin of %s; take more runs or another limit",
+		g.text, counted(int64(v.runs), "run"), g.format(v.spread), g.format(math.Abs(g.margin(v.found.value))))
 }
 
 func printVerdictsJSON(stdout io.Writer, verdicts []verdict) error {
@@ -220,6 +357,11 @@ func printVerdictsJSON(stdout io.Writer, verdicts []verdict) error {
 		OK     bool     `json:"ok"`
 		Runs   int      `json:"runs"`
 		Where  location `json:"where"`
+
+		Severity    string `json:"severity"`
+		Aggregate   string `json:"aggregate"`
+		Spread      any    `json:"spread"`
+		Trustworthy bool   `json:"trustworthy"`
 	}
 	out := struct {
 		OK    bool       `json:"ok"`
@@ -227,10 +369,11 @@ func printVerdictsJSON(stdout io.Writer, verdicts []verdict) error {
 	}{OK: true}
 	for _, v := range verdicts {
 		g := v.gate
-		out.OK = out.OK && v.holds
+		out.OK = out.OK && !v.violated()
 		out.Gates = append(out.Gates, gateJSON{
 			g.text, g.metric.Name, g.metric.Unit.String(), g.op,
 			g.number(g.limit), g.number(v.found.value), g.number(g.margin(v.found.value)), v.holds, v.runs, v.found.where,
+			g.severity, v.aggregate, g.number(v.spread), v.trustworthy(),
 		})
 	}
 	return printJSON(stdout, out)
@@ -241,7 +384,7 @@ func conclusion(verdicts []verdict) error {
 	gates, violated := map[*gate]bool{}, map[*gate]bool{}
 	for _, v := range verdicts {
 		gates[v.gate] = true
-		if !v.holds {
+		if v.violated() {
 			violated[v.gate] = true
 		}
 	}

@@ -19,6 +19,24 @@ type gate struct {
 	limit  float64 // in the metric's unit: bytes, share (1 is all) or count
 	// ranks is of a metric about all ranks together, which has no Value; nil for others.
 	ranks func(*analysis.Ranks) analysis.Imbalance
+
+	severity string      // severityError or severityWarn
+	choice   *rankChoice // of a gate that says which ranks it is about; nil for that of --rank
+	file     string      // the file of gates it stands in; "" for one of --gate
+	line     int         // in that file, from 1
+}
+
+// What becomes of check when a gate does not hold: with severityWarn it is said, and no more.
+const (
+	severityError = "error"
+	severityWarn  = "warn"
+)
+
+func checkSeverity(text string) error {
+	if text != severityError && text != severityWarn {
+		return usagef("severity %q: want error or warn", text)
+	}
+	return nil
 }
 
 var gateForm = regexp.MustCompile(`^\s*([A-Za-z0-9_.]+)\s*(<=|>=|==|<|>)\s*(\S.*?)\s*$`)
@@ -38,7 +56,7 @@ func parseGate(text string) (gate, error) {
 	if err != nil {
 		return gate{}, usagef("gate %q: %w", text, err)
 	}
-	return gate{text: strings.TrimSpace(text), metric: metric, op: form[2], limit: limit, ranks: ranks}, nil
+	return gate{text: strings.TrimSpace(text), metric: metric, op: form[2], limit: limit, ranks: ranks, severity: severityError}, nil
 }
 
 // lookupMetric finds a metric of a device, or one of all ranks together.

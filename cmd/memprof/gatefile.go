@@ -1,0 +1,242 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+// gateFileName is what `memprof check` looks for, from the working directory upward.
+const gateFileName = "memprof.yaml"
+
+// gateFile is what a file of gates says:
+//
+//	aggregate: median                # of several runs: median, max or min
+//	baseline: memprof-baseline.json  # relative to this file
+//	gates:
+//	  - waste.external < 25%
+//	  - gate: reserved.peak < baseline + 2%
+//	    severity: warn               # error is the default
+//	    rank: all                    # worst, all, mean or a number, as --rank
+//
+// A mistake in it is an error with its line and column, before any recording is read.
+type gateFile struct {
+	path      string
+	gates     []gate
+	aggregate string // "" where it does not say
+	baseline  string // as a path from the working directory; "" where it does not say
+}
+
+// findGateFile looks for memprof.yaml from dir upward to the root of the repository, which
+// has a .git. Outside of a repository it looks in dir only. It is "" when there is none.
+func findGateFile(dir string) (string, error) {
+	nearest := ""
+	for at := dir; ; at = filepath.Dir(at) {
+		path := filepath.Join(at, gateFileName)
+		found, err := exists(path)
+		if err != nil {
+			return "", err
+		}
+		if found && nearest == "" {
+			nearest = path
+		}
+		root, err := exists(filepath.Join(at, ".git"))
+		if err != nil {
+			return "", err
+		}
+		if root {
+			return nearest, nil
+		}
+		if at == filepath.Dir(at) {
+			break
+		}
+	}
+	if filepath.Dir(nearest) != filepath.Clean(dir) {
+		return "", nil
+	}
+	return nearest, nil
+}
+
+func exists(path string) (bool, error) {
+	_, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, inputError(err)
+}
+
+// readGateFile reads a file of gates.
+func readGateFile(path string) (*gateFile, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, inputError(err)
+	}
+	file := &gateFile{path: path}
+	parsed, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		return nil, yamlError(path, err)
+	}
+	if len(parsed.Docs) != 1 || parsed.Docs[0].Body == nil {
+		return nil, usagef("%s: want one document with the key gates", path)
+	}
+	root := parsed.Docs[0].Body
+	err = file.mapping(root, "a mapping with the key gates", map[string]func(ast.Node) error{
+		"gates": file.readGates,
+		"aggregate": func(n ast.Node) error {
+			return file.oneWord(n, &file.aggregate, func(word string) error { _, err := parseAggregate(word); return err })
+		},
+		"baseline": file.readBaseline,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(file.gates) == 0 {
+		return nil, file.errorAt(root, "there are no gates in it: list them under the key gates")
+	}
+	return file, nil
+}
+
+func (f *gateFile) readGates(n ast.Node) error {
+	list, ok := n.(*ast.SequenceNode)
+	if !ok {
+		return f.errorAt(n, "gates: want a list of gates, each like `- reserved.peak < 40GiB`")
+	}
+	for _, item := range list.Values {
+		g, err := f.readGate(item)
+		if err != nil {
+			return err
+		}
+		f.gates = append(f.gates, g)
+	}
+	return nil
+}
+
+// readGate understands `- METRIC OP LIMIT` and the mapping with a severity and a rank.
+func (f *gateFile) readGate(n ast.Node) (gate, error) {
+	at, text, severity, rank := n, "", severityError, ""
+	if _, ok := scalar(n); ok {
+		text, _ = scalar(n)
+	} else {
+		err := f.mapping(n, "METRIC OP LIMIT, or a mapping with the key gate", map[string]func(ast.Node) error{
+			"gate":     func(n ast.Node) error { at = n; return f.oneWord(n, &text, nil) },
+			"severity": func(n ast.Node) error { return f.oneWord(n, &severity, checkSeverity) },
+			"rank": func(n ast.Node) error {
+				return f.oneWord(n, &rank, func(word string) error { _, err := parseRankChoice(word); return err })
+			},
+		})
+		if err != nil {
+			return gate{}, err
+		}
+		if text == "" {
+			return gate{}, f.errorAt(n, "a gate without the key gate: want `gate: METRIC OP LIMIT`")
+		}
+	}
+	g, err := parseGate(text)
+	if err != nil {
+		return gate{}, f.errorAt(at, "%w", err)
+	}
+	g.severity = severity
+	if rank != "" {
+		choice, err := parseRankChoice(rank)
+		if err != nil {
+			return gate{}, f.errorAt(n, "%w", err)
+		}
+		if g.ranks != nil && choice.kind == "one" {
+			return gate{}, f.errorAt(n, "gate %q: %s compares all ranks: it has no value of one rank", g.text, g.metric.Name)
+		}
+		g.choice = &choice
+	}
+	g.file, g.line = f.path, n.GetToken().Position.Line
+	return g, nil
+}
+
+func (f *gateFile) readBaseline(n ast.Node) error {
+	if err := f.oneWord(n, &f.baseline, nil); err != nil {
+		return err
+	}
+	if !filepath.IsAbs(f.baseline) {
+		f.baseline = filepath.Join(filepath.Dir(f.path), f.baseline)
+	}
+	return nil
+}
+
+// mapping calls what is to be done with the value of each key. A key that is not known is an
+// error; one that comes twice is already one of the parser.
+func (f *gateFile) mapping(n ast.Node, want string, keys map[string]func(ast.Node) error) error {
+	m, ok := n.(*ast.MappingNode)
+	if !ok {
+		return f.errorAt(n, "want %s", want)
+	}
+	for _, pair := range m.Values {
+		key := pair.Key.GetToken().Value
+		read, ok := keys[key]
+		if !ok {
+			return f.errorAt(pair.Key, "unknown key %q: want %s", key, listed(keys))
+		}
+		if err := read(pair.Value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// oneWord takes a scalar that is not empty, and that check, if any, has nothing against.
+func (f *gateFile) oneWord(n ast.Node, into *string, check func(string) error) error {
+	text, ok := scalar(n)
+	if !ok || text == "" {
+		return f.errorAt(n, "want text here, in one piece")
+	}
+	if check != nil {
+		if err := check(text); err != nil {
+			return f.errorAt(n, "%w", err)
+		}
+	}
+	*into = text
+	return nil
+}
+
+// scalar is the text of a node that is no list, mapping, anchor, alias or null.
+func scalar(n ast.Node) (string, bool) {
+	switch n := n.(type) {
+	case *ast.StringNode:
+		return n.Value, true
+	case *ast.IntegerNode:
+		return n.GetToken().Value, true
+	}
+	return "", false
+}
+
+func (f *gateFile) errorAt(n ast.Node, format string, args ...any) error {
+	at := n.GetToken().Position
+	if m, ok := n.(*ast.MappingNode); ok && len(m.Values) > 0 {
+		at = m.Values[0].Key.GetToken().Position // its own token is the first colon
+	}
+	return usagef("%s:%d:%d: %w", f.path, at.Line, at.Column, fmt.Errorf(format, args...))
+}
+
+// yamlError is an error of the parser in one line.
+func yamlError(path string, err error) error {
+	var at interface {
+		GetMessage() string
+		GetToken() *token.Token
+	}
+	if !errors.As(err, &at) || at.GetToken() == nil {
+		return usagef("%s: %w", path, err)
+	}
+	position := at.GetToken().Position
+	return usagef("%s:%d:%d: %s", path, position.Line, position.Column, at.GetMessage())
+}
+
+// listed names keys in order: "baseline, gates".
+func listed[V any](keys map[string]V) string {
+	return strings.Join(slices.Sorted(maps.Keys(keys)), ", ")
+}

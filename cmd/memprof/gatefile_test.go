@@ -1,0 +1,160 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReadGateFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "memprof.yaml")
+	writeFile(t, path, `# limits of the trainer
+aggregate: max
+baseline: limits/base.json
+gates:
+  - waste.external < 25%
+  - gate: reserved.peak < 40GiB
+    severity: warn
+    rank: all
+  - {gate: "oom.count == 0", rank: 3}
+`)
+	file, err := readGateFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type row struct {
+		Text, Severity, Rank string
+		Number, Line         int
+		Limit                float64
+	}
+	var got []row
+	for _, g := range file.gates {
+		r := row{Text: g.text, Severity: g.severity, Line: g.line, Limit: g.limit}
+		if g.choice != nil {
+			r.Rank, r.Number = g.choice.kind, g.choice.rank
+		}
+		got = append(got, r)
+	}
+	want := []row{
+		{Text: "waste.external < 25%", Severity: "error", Line: 5, Limit: 0.25},
+		{Text: "reserved.peak < 40GiB", Severity: "warn", Rank: "all", Line: 6, Limit: 40 << 30},
+		{Text: "oom.count == 0", Severity: "error", Rank: "one", Number: 3, Line: 9},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("gates (-want +got):\n%s", diff)
+	}
+	if want := filepath.Join(filepath.Dir(path), "limits/base.json"); file.aggregate != "max" || file.baseline != want {
+		t.Errorf("aggregate %q, baseline %q; want max, %q", file.aggregate, file.baseline, want)
+	}
+}
+
+// TestGateFileMistakes: each is exit code 2, with its line and column.
+func TestGateFileMistakes(t *testing.T) {
+	tests := []struct{ text, want string }{
+		{"", ": want one document with the key gates"},
+		{"# nothing\n", ": want one document with the key gates"},
+		{"gates: []\n", ":1:1: there are no gates in it: list them under the key gates"},
+		{"aggregate: max\n", ":1:1: there are no gates in it: list them under the key gates"},
+		{"- oom.count == 0\n", ":1:1: want a mapping with the key gates"},
+		{"gates: oom.count == 0\n", ":1:8: gates: want a list of gates, each like `- reserved.peak < 40GiB`"},
+		{"gates:\n  - oom.count == 0\ngate: x\n", `:3:1: unknown key "gate": want aggregate, baseline, gates`},
+		{"gates:\n  - gate: oom.count == 0\n    severty: warn\n", `:3:5: unknown key "severty": want gate, rank, severity`},
+		{"gates:\n  - gate: oom.count == 0\n    severity: fatal\n", `:3:15: severity "fatal": want error or warn`},
+		{"gates:\n  - gate: oom.count == 0\n    rank: best\n", `:3:11: --rank "best": want worst, all, mean or the number of a rank`},
+		{"gates:\n  - gate: imbalance.reserved < 120%\n    rank: 1\n", `:2:5: gate "imbalance.reserved < 120%": imbalance.reserved compares all ranks: it has no value of one rank`},
+		{"gates:\n  - severity: warn\n", ":2:5: a gate without the key gate: want `gate: METRIC OP LIMIT`"},
+		{"gates:\n  - oom.count == 0\n  - reserved.peek < 1GiB\n", `:3:5: gate "reserved.peek < 1GiB": there is no metric "reserved.peek" (memprof check --list names them)`},
+		{"gates:\n  - gate: reserved.peak < 25%\n", `:2:11: gate "reserved.peak < 25%": the metric is a size, not a share: "25%"`},
+		{"gates:\n  -\n", ":2:5: want METRIC OP LIMIT, or a mapping with the key gate"},
+		{"aggregate: mean\ngates:\n  - oom.count == 0\n", `:1:12: aggregate "mean": want median, max or min`},
+		{"gates:\n  - oom.count == 0\ngates:\n", `:3:1: mapping key "gates" already defined at [1:1]`},
+		{"gates: [oom.count == 0\n", ":1:8: sequence end token ']' not found"},
+		{"baseline: &x a.json\ngates:\n  - oom.count == 0\n", ":1:11: want text here, in one piece"},
+		{"gates:\n  - oom.count == 0\n---\ngates:\n  - oom.count == 0\n", ": want one document with the key gates"},
+	}
+	for _, test := range tests {
+		path := filepath.Join(t.TempDir(), "memprof.yaml")
+		writeFile(t, path, test.text)
+		_, err := readGateFile(path)
+		var exit *exitError
+		if !errors.As(err, &exit) || exit.code != exitUsage || err.Error() != path+test.want {
+			t.Errorf("%q: %v\nwant exit code 2 and %s", test.text, err, path+test.want)
+		}
+	}
+}
+
+// TestFindGateFile: the nearest one upward, and none from above the repository.
+func TestFindGateFile(t *testing.T) {
+	top := t.TempDir()
+	for _, path := range []string{"memprof.yaml", "repo/.git/HEAD", "repo/memprof.yaml", "repo/a/memprof.yaml", "repo/a/b/x", "repo/c/x", "bare/.git/HEAD", "bare/d/x", "free/x"} {
+		writeFile(t, filepath.Join(top, path), "")
+	}
+	tests := []struct{ dir, want string }{
+		{"repo/a/b", "repo/a/memprof.yaml"},
+		{"repo/a", "repo/a/memprof.yaml"},
+		{"repo/c", "repo/memprof.yaml"},
+		{"bare/d", ""},
+		{"free", ""},
+		{"", "memprof.yaml"},
+	}
+	for _, test := range tests {
+		got, err := findGateFile(filepath.Join(top, test.dir))
+		want := test.want
+		if want != "" {
+			want = filepath.Join(top, want)
+		}
+		if err != nil || got != want {
+			t.Errorf("from %q: %q, %v; want %q", test.dir, got, err, want)
+		}
+	}
+}
+
+// TestAggregate: what counts of several runs, how far they lie apart, and whether that is
+// less than the margin.
+func TestAggregate(t *testing.T) {
+	tests := []struct {
+		gate, aggregate string
+		runs            []float64
+		found, spread   float64
+		holds, trusted  bool
+	}{
+		{"reserved.peak < 100", "median", []float64{70, 60, 65}, 65, 10, true, true},
+		{"reserved.peak < 100", "median", []float64{99, 60, 95}, 95, 39, true, false},
+		{"reserved.peak < 100", "median", []float64{60, 80}, 80, 20, true, true},
+		{"reserved.peak < 100", "median", []float64{60, 81}, 81, 21, true, false},
+		{"reserved.peak < 100", "max", []float64{60, 110, 70}, 110, 50, false, false},
+		{"reserved.peak < 100", "min", []float64{60, 110, 200}, 60, 140, true, false},
+		{"reserved.peak > 100", "median", []float64{120, 90}, 90, 30, false, false},
+		{"reserved.peak < 100", "median", []float64{100}, 100, 0, false, true},
+		{"oom.count == 0", "median", []float64{0, 0, 0}, 0, 0, true, true},
+		{"oom.count == 0", "median", []float64{0, 0, 1}, 0, 1, true, false},
+	}
+	for _, test := range tests {
+		g, err := parseGate(test.gate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var values []measured
+		for _, value := range test.runs {
+			values = append(values, measured{value: value})
+		}
+		v := g.verdictOf(values, test.aggregate)
+		if v.found.value != test.found || v.spread != test.spread || v.holds != test.holds || v.trustworthy() != test.trusted {
+			t.Errorf("%s, %s of %v: found %v, spread %v, holds %v, trustworthy %v; want %v, %v, %v, %v", test.gate, test.aggregate, test.runs,
+				v.found.value, v.spread, v.holds, v.trustworthy(), test.found, test.spread, test.holds, test.trusted)
+		}
+	}
+}
