@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 )
 
@@ -36,29 +37,30 @@ func Simulate(ctx context.Context, src Source, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newSimulation(src, o, memory)
-	for {
+	return newSimulation(src, o, memory).run(ctx)
+}
+
+// run goes through all steps.
+func (s *simulation) run(ctx context.Context) (*Result, error) {
+	for limit := s.options.Steps; limit == 0 || s.step < limit; {
 		if s.step%1024 == 0 {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
 		}
-		if o.Steps > 0 && s.step >= o.Steps {
-			break
-		}
 		if err := s.arrive(ctx); err != nil {
 			return nil, err
 		}
-		if s.idle() {
-			if s.ended {
-				break
-			}
-			if err := s.skip(); err != nil {
-				return nil, err
-			}
-			continue
+		var err error
+		switch {
+		case !s.idle():
+			err = s.advance(ctx)
+		case s.ended:
+			return s.finish(), nil
+		default:
+			err = s.skip()
 		}
-		if err := s.advance(ctx); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -85,6 +87,16 @@ func newStore(o Options) (store, error) {
 	switch o.Policy.Kind {
 	case Max, Pow2, Oracle:
 		return newContiguous(o)
+	case Paged:
+		if o.Policy.Block < 1 || o.Policy.Block > math.MaxInt32 || o.Capacity/int64(o.Policy.Block) > math.MaxInt32 {
+			return nil, fmt.Errorf("%d slots cannot be divided into blocks of %d", o.Capacity, o.Policy.Block)
+		}
+		return newPaged(o), nil
+	case VMM:
+		if o.Policy.Page < 1 || o.Policy.TokenSize < 1 || o.Policy.Tensors < 1 || o.Capacity > math.MaxInt64/o.Policy.TokenSize {
+			return nil, fmt.Errorf("pages of %d bytes cannot hold %d tokens of %d", o.Policy.Page, o.Capacity, o.Policy.TokenSize)
+		}
+		return newVMM(o), nil
 	}
 	return nil, fmt.Errorf("policy %d is not known", o.Policy.Kind)
 }
@@ -259,7 +271,7 @@ func (s *simulation) restore() {
 			s.result.Recomputed += int64(g.sequences) * int64(g.length())
 		}
 		g.swapped = false
-		s.run(g)
+		s.start(g)
 		back++
 	}
 	s.preempted = slices.Delete(s.preempted, 0, back)
@@ -275,7 +287,7 @@ func (s *simulation) admit(ctx context.Context) error {
 		}
 		s.groups++
 		s.waiting.pop()
-		s.run(g)
+		s.start(g)
 		if err := s.arrive(ctx); err != nil {
 			return err
 		}
@@ -283,8 +295,8 @@ func (s *simulation) admit(ctx context.Context) error {
 	return nil
 }
 
-// run puts a group that was admitted at its place among those that run.
-func (s *simulation) run(g *group) {
+// start puts a group that was admitted at its place among those that run.
+func (s *simulation) start(g *group) {
 	g.admitted = s.step + 1
 	i, _ := slices.BinarySearchFunc(s.running, g.id, byID)
 	s.running = slices.Insert(s.running, i, g)

@@ -1,0 +1,148 @@
+package kvcache
+
+// vmm is the store of policy VMM, as vAttention does it: each sequence has its own range of
+// addresses in each tensor, large enough for the model's longest, and pages are mapped behind
+// it as tokens come. A sequence of c tokens has ⌈c·τ/g⌉ rows mapped, τ bytes being a token in
+// one tensor, g a page, and a row one page in every tensor. Address space costs nothing and is
+// in no share.
+//
+// Of the slots of a sequence's rows those that hold a token are token, those that will in the
+// end are reserve, the others internal. A row may hold a fraction of a slot: the slots of a
+// sequence's rows, and those of the free rows, are rounded down, and what that leaves, with
+// the bytes that are no whole row, is rounding.
+//
+// Sequences share nothing: pages of different ranges are different pages. The host has room for
+// SwapBlocks rows.
+type vmm struct {
+	options Options
+	rows    int64 // of the memory
+	free    int64 // rows not mapped
+	host    int64 // free rows there
+	width   int
+	mapped  map[int64]*mapping // of the groups that run, by id
+
+	token, final, slots   int64 // of all sequences; what they fill in the end of the rows they have; of their rows
+	swappedOut, swappedIn int64 // rows
+}
+
+// mapping is what a group has; all its sequences have the same.
+type mapping struct {
+	sequences     int64
+	length, final int64 // tokens of a sequence, now and in the end
+	rows          int64 // of a sequence
+}
+
+// newVMM is an empty memory. Policy.Page, TokenSize and Tensors and Capacity are at least 1.
+func newVMM(o Options) store {
+	s := &vmm{options: o, width: 1, mapped: map[int64]*mapping{}}
+	s.rows = rowsWithin(o.Capacity, o.Policy)
+	s.free = s.rows
+	if s.host = o.SwapBlocks; s.host == 0 {
+		s.host = s.rows
+	}
+	if o.Sampling.Kind != Greedy {
+		s.width = max(1, o.Sampling.Width)
+	}
+	return s
+}
+
+// rowsWithin is the whole rows in the memory of so many slots.
+func rowsWithin(slots int64, p Policy) int64 { return slots * p.TokenSize / p.Page }
+
+// rowsOf is the rows of a sequence of so many tokens.
+func (s *vmm) rowsOf(tokens int64) int64 {
+	return (tokens*s.options.Policy.TokenSize + s.options.Policy.Page - 1) / s.options.Policy.Page
+}
+
+// slotsOf is the whole slots in so many rows.
+func (s *vmm) slotsOf(rows int64) int64 { return rows * s.options.Policy.Page / s.options.Policy.TokenSize }
+
+// sequencesOf is how many sequences a request becomes.
+func (s *vmm) sequencesOf(r *Request) int64 { return int64(r.prompts()) * int64(s.width) }
+
+func (s *vmm) possible(r *Request) bool {
+	return s.rowsOf(int64(r.Length()))*s.sequencesOf(r) <= s.rows
+}
+
+// count adds a group's slots, times sign, to the sums.
+func (s *vmm) count(m *mapping, sign int64) {
+	slots := s.slotsOf(m.rows)
+	s.token += sign * m.sequences * m.length
+	s.final += sign * m.sequences * max(m.length, min(m.final, slots))
+	s.slots += sign * m.sequences * slots
+	s.free -= sign * m.sequences * m.rows
+}
+
+// admit maps the rows of a request, new or back from the host.
+func (s *vmm) admit(g *group) bool {
+	r := &g.request
+	m := &mapping{sequences: s.sequencesOf(r), length: int64(g.length()), final: int64(r.Length())}
+	m.rows = s.rowsOf(m.length)
+	need := m.rows * m.sequences
+	if need > s.free {
+		return false
+	}
+	if out, ok := g.private.(*mapping); ok {
+		s.host += out.rows * out.sequences
+		s.swappedIn += out.rows * out.sequences
+		g.private = nil
+	}
+	s.mapped[g.id] = m
+	s.count(m, 1)
+	return true
+}
+
+func (s *vmm) grow(g *group) bool {
+	m := s.mapped[g.id]
+	rows := s.rowsOf(m.length + 1)
+	if (rows-m.rows)*m.sequences > s.free {
+		return false
+	}
+	s.count(m, -1)
+	m.length++
+	m.rows = rows
+	s.count(m, 1)
+	return true
+}
+
+func (s *vmm) release(g *group) {
+	if m := s.mapped[g.id]; m != nil {
+		s.count(m, -1)
+		delete(s.mapped, g.id)
+	}
+}
+
+func (s *vmm) swapOut(g *group) bool {
+	m := s.mapped[g.id]
+	if m.rows*m.sequences > s.host {
+		return false
+	}
+	s.host -= m.rows * m.sequences
+	s.swappedOut += m.rows * m.sequences
+	s.release(g)
+	g.private = m
+	return true
+}
+
+func (s *vmm) shares(*Request) Shares {
+	idle := s.slotsOf(s.free)
+	return Shares{
+		Token:    s.token,
+		Reserve:  s.final - s.token,
+		Internal: s.slots - s.final,
+		Rounding: s.options.Capacity - s.slots - idle,
+		Idle:     idle,
+	}
+}
+
+// addCounters adds what was swapped so far to r, in rows.
+func (s *vmm) addCounters(r *Result) {
+	r.SwappedOut += s.swappedOut
+	r.SwappedIn += s.swappedIn
+}
+
+// addSharing adds nothing: no row is behind two addresses.
+func (s *vmm) addSharing(*Result, int64) {}
+
+// blockMap is nil: one row is as good as another, and none is numbered.
+func (s *vmm) blockMap() *BlockMap { return nil }

@@ -1,0 +1,120 @@
+package kvcache
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestVMMRows has Llama-3-8B's numbers: 2,048 bytes a token in each of 64 tensors, pages of
+// 2 MiB, so rows of 1,024 tokens. A memory of 5,000 slots has 4 rows and 904 slots left over.
+func TestVMMRows(t *testing.T) {
+	o := Options{
+		Policy:   Policy{Kind: VMM, Page: 2 << 20, TokenSize: 2048, Tensors: 64},
+		Capacity: 5000, SwapBlocks: 1,
+	}
+	s := newVMM(o).(*vmm)
+	a := &group{id: 1, request: Request{Prompt: 1024, Output: 100}}
+	b := &group{id: 2, request: Request{Prompt: 1000, Output: 10, Prompts: 2}}
+	if !s.admit(a) || !s.admit(b) {
+		t.Fatal("not admitted")
+	}
+	checkPaged(t, s, 5000, Shares{Token: 3024, Reserve: 20, Internal: 28, Rounding: 904, Idle: 1024})
+	if !s.grow(a) {
+		t.Fatal("no room for the 1,025th token")
+	}
+	checkPaged(t, s, 5000, Shares{Token: 3025, Reserve: 119, Internal: 952, Rounding: 904})
+	if s.admit(&group{id: 3, request: Request{Prompt: 1, Output: 1}}) {
+		t.Error("admitted without a row")
+	}
+	if s.swapOut(a) {
+		t.Error("2 rows went to a host of 1")
+	}
+	s.release(b)
+	s.host = 2
+	if !s.swapOut(a) {
+		t.Fatal("not swapped out")
+	}
+	checkPaged(t, s, 5000, Shares{Rounding: 904, Idle: 4096})
+	a.generated = 1
+	if !s.admit(a) || s.host != 2 {
+		t.Fatalf("not back, or the host keeps rows: %d free", s.host)
+	}
+	checkPaged(t, s, 5000, Shares{Token: 1025, Reserve: 99, Internal: 924, Rounding: 904, Idle: 2048})
+	var r Result
+	s.addCounters(&r)
+	if r.SwappedOut != 2 || r.SwappedIn != 2 {
+		t.Errorf("out %d, in %d, want 2 and 2", r.SwappedOut, r.SwappedIn)
+	}
+	for _, test := range []struct {
+		request Request
+		want    bool
+	}{
+		{Request{Prompt: 4000, Output: 96}, true},
+		{Request{Prompt: 4000, Output: 97}, false},
+		{Request{Prompt: 1024, Output: 1, Prompts: 3}, false},
+	} {
+		if got := s.possible(&test.request); got != test.want {
+			t.Errorf("possible(%+v) = %v", test.request, got)
+		}
+	}
+}
+
+// TestVMMProperty compares each state after random operations with a count of all sequences,
+// with pages that are no whole number of tokens, and smaller than one.
+func TestVMMProperty(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		page, size := rapid.Int64Range(1, 40).Draw(t, "page"), rapid.Int64Range(1, 10).Draw(t, "token size")
+		o := Options{
+			Policy:   Policy{Kind: VMM, Page: page, TokenSize: size, Tensors: 2},
+			Capacity: rapid.Int64Range(1, 300).Draw(t, "capacity"),
+			Sampling: Sampling{Parallel, rapid.IntRange(1, 3).Draw(t, "width")},
+		}
+		s := newVMM(o).(*vmm)
+		running := map[int64]*group{}
+		for id := range rapid.Int64Range(1, 60).Draw(t, "operations") {
+			which := rapid.Int64Range(0, id).Draw(t, "which")
+			g := running[which]
+			switch what := rapid.SampledFrom([]string{"admit", "grow", "grow", "release"}).Draw(t, "what"); {
+			case what == "admit":
+				n := &group{id: id, request: randomRequest(t)}
+				if s.possible(&n.request) && s.admit(n) {
+					running[id] = n
+				}
+			case what == "grow" && g != nil && g.length() < g.request.Length():
+				if s.grow(g) {
+					g.generated++
+				} else if len(running) == 1 {
+					t.Fatal("no room although it is alone")
+				}
+			case what == "release" && g != nil:
+				s.release(g)
+				delete(running, which)
+			}
+			want, rows := Shares{Rounding: o.Capacity}, int64(0)
+			for _, g := range running {
+				for range g.request.prompts() * o.Sampling.Width {
+					var mapped int64 // slots with rows behind them
+					had := int64(0)
+					for had*page < int64(g.length())*size {
+						had++
+					}
+					for (mapped+1)*size <= had*page {
+						mapped++
+					}
+					rows += had
+					final := min(mapped, int64(g.request.Length()))
+					want.Token += int64(g.length())
+					want.Reserve += final - int64(g.length())
+					want.Internal += mapped - final
+					want.Rounding -= mapped
+				}
+			}
+			want.Idle = (o.Capacity*size/page - rows) * page / size
+			want.Rounding -= want.Idle
+			if got := s.shares(nil); got != want || got.Sum() != o.Capacity || got.Rounding < 0 {
+				t.Fatalf("shares %+v, counted %+v, of %d", got, want, o.Capacity)
+			}
+		}
+	})
+}
