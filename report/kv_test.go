@@ -1,0 +1,118 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis/kvcache"
+)
+
+// twoPolicies is a small memory of which every term occurs.
+func twoPolicies() *KV {
+	share := func(s kvcache.Shares) kvcache.Shares64 {
+		m := kvcache.Means{}
+		m.Add(s, 4)
+		return m.Of(64)
+	}
+	a := kvcache.Shares{Token: 20, Reserve: 6, Internal: 14, Rounding: 8, Stranded: 10, Idle: 6}
+	b := kvcache.Shares{Token: 40, Reserve: 4, Internal: 4, Idle: 4, Cached: 8, Null: 4}
+	return &KV{
+		Model: "opt-13b", Ranks: 2, Memory: 64 * 409_600, BytesPerToken: 409_600, Load: "a|b.csv, saturated queue",
+		Card: &kvcache.Card{Total: 40 << 30, Weights: 12 << 30, KV: 64 * 409_600, Rest: 28<<30 - 64*409_600},
+		Results: []*kvcache.Result{
+			{
+				Policy: "max:16", Capacity: 64, Steps: 4, Mean: share(a), Batch: 2.5, Peak: 3, Requests: 9, Finished: 7, Rejected: 2,
+				Series: []kvcache.Point{{Step: 1, Running: 3, Shares: a}, {Step: 4, Running: 2, Shares: a}},
+			},
+			{
+				Policy: "paged:4", Capacity: 64, Steps: 4, Mean: share(b), Batch: 6, Peak: 7, Requests: 9, Finished: 9,
+				Preemptions: 3, Recomputed: 1234, SwappedOut: 5, SwappedIn: 4, Copies: 6,
+				LogicalBlocks: 80, SavedBySequences: 20, SavedByPrefix: 8, SavedByEqual: 2, PrefixHits: 3, PrefixTokens: 24,
+				Series: []kvcache.Point{{Step: 1, Time: 25e6, Running: 7, Shares: b}, {Step: 4, Time: 100e6, Running: 6, Shares: b}},
+				Map: &kvcache.BlockMap{
+					Step: 3, BlockSize: 4,
+					Sequences: []kvcache.SequenceMap{{Request: 0, Sequence: 0, Tokens: 7, Table: []int32{7, 1}}, {Sequence: 1, Tokens: 6, Table: []int32{7, 3}}},
+					Blocks:    []kvcache.BlockState{{}, {References: 1, Filled: 3}, {Cached: true, Filled: 4}, {References: 1, Filled: 2}, {}, {}, {}, {References: 2, Filled: 4}},
+				},
+			},
+		},
+	}
+}
+
+func TestGoldenKV(t *testing.T) {
+	k := twoPolicies()
+	var text, markdown, object bytes.Buffer
+	if err := KVText(&text, k, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := KVMarkdown(&markdown, k); err != nil {
+		t.Fatal(err)
+	}
+	if err := KVJSON(&object, k); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "kv.txt", text.Bytes())
+	golden(t, "kv.md", markdown.Bytes())
+	golden(t, "kv.json", object.Bytes())
+	golden(t, "kv.svg", []byte(svgOf(t, kvFigures(k)[0])))
+	golden(t, "kv-course.svg", []byte(svgOf(t, kvFigures(k)[2])))
+	for i, line := range strings.Split(text.String(), "\n") {
+		if displayWidth(line) > 100 {
+			t.Errorf("line %d is %d wide", i+1, displayWidth(line))
+		}
+	}
+}
+
+// The terms that JSON gives add up to the capacity.
+func TestKVJSONAddsUp(t *testing.T) {
+	var object bytes.Buffer
+	if err := KVJSON(&object, twoPolicies()); err != nil {
+		t.Fatal(err)
+	}
+	var got jsonKV
+	if err := json.Unmarshal(object.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range got.Policies {
+		m := p.Mean
+		if sum := m.Token + m.Reserve + m.Internal + m.External + m.Cached + m.Null; sum != 1 {
+			t.Errorf("%s: the shares are %v in all", p.Policy, sum)
+		}
+		if m.External != m.Rounding+m.Stranded+m.Idle {
+			t.Errorf("%s: external is %v, its parts are not", p.Policy, m.External)
+		}
+	}
+}
+
+func TestKVPlotsAreWritten(t *testing.T) {
+	dir := t.TempDir()
+	k := twoPolicies()
+	k.Results = append(k.Results, &kvcache.Result{Policy: "oracle/firstfit", Capacity: 64}) // nothing was served
+	paths, err := WriteKVPlots(dir, k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, path := range paths {
+		names = append(names, filepath.Base(path))
+		if info, err := os.Stat(path); err != nil || info.Size() == 0 {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	want := []string{
+		"kv-policies.png", "kv-policies.svg", "kv-max_16.png", "kv-max_16.svg",
+		"kv-paged_4.png", "kv-paged_4.svg", "kv-oracle_firstfit.png", "kv-oracle_firstfit.svg",
+	}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := WriteKVPlots(filepath.Join(dir, "none"), k); err == nil {
+		t.Error("drew into a directory that is not there")
+	}
+}
