@@ -1,0 +1,246 @@
+package kvcache
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// list is a source of the requests in it.
+type list []Request
+
+func (l *list) Next() (Request, error) {
+	if len(*l) == 0 {
+		return Request{}, io.EOF
+	}
+	r := (*l)[0]
+	*l = (*l)[1:]
+	return r, nil
+}
+
+// simulate runs requests to their end.
+func simulate(t *testing.T, o Options, requests ...Request) *Result {
+	t.Helper()
+	source := list(requests)
+	r, err := Simulate(context.Background(), &source, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// at is the point of a step; the series must be short enough to have it.
+func at(t *testing.T, r *Result, step int64) Point {
+	t.Helper()
+	for _, p := range r.Series {
+		if p.Step == step {
+			return p
+		}
+	}
+	t.Fatalf("no point of step %d in %+v", step, r.Series)
+	return Point{}
+}
+
+// Three sequences of 8 tokens, with the holes of three that have gone between them: 9 cells are
+// free, and none of the holes holds a fourth sequence of 8.
+func TestNineFreeCellsCannotServeEight(t *testing.T) {
+	short, long := Request{Prompt: 2, Output: 1}, Request{Prompt: 3, Output: 5}
+	for _, allocator := range []Allocator{FirstFit, BestFit} {
+		o := Options{Policy: Policy{Kind: Oracle, Allocator: allocator}, Capacity: 33}
+		r := simulate(t, o, short, long, short, long, short, long, Request{Prompt: 4, Output: 4})
+		want := Point{Step: 2, Running: 3, Waiting: 1, Shares: Shares{Token: 15, Reserve: 9, Stranded: 9}}
+		if diff := cmp.Diff(want, at(t, r, 2)); diff != "" {
+			t.Errorf("%v: (-want +got):\n%s", o.Policy, diff)
+		}
+		// The three leave together after step 5, and the fourth has room.
+		if diff := cmp.Diff(Shares{Token: 5, Reserve: 3, Idle: 25}, at(t, r, 6).Shares); diff != "" {
+			t.Errorf("%v: (-want +got):\n%s", o.Policy, diff)
+		}
+		if r.Steps != 9 || r.Finished != 7 || r.Peak != 6 {
+			t.Errorf("%v: %d steps, %d finished, peak %d; want 9, 7, 6", o.Policy, r.Steps, r.Finished, r.Peak)
+		}
+	}
+}
+
+func TestWhoWaitsBehindTheHeadWaitsToo(t *testing.T) {
+	o := Options{Policy: Policy{Kind: Oracle, Allocator: FirstFit}, Capacity: 10, StepTime: 10}
+	r := simulate(t, o,
+		Request{Prompt: 4, Output: 3}, // 7 slots for 3 steps
+		Request{Prompt: 7, Output: 1}, // no room until then
+		Request{Prompt: 1, Output: 1}) // would fit at once
+	want := []Point{
+		{Step: 1, Time: 0, Running: 1, Waiting: 2, Shares: Shares{Token: 5, Reserve: 2, Stranded: 3}},
+		{Step: 2, Time: 10, Running: 1, Waiting: 2, Shares: Shares{Token: 6, Reserve: 1, Stranded: 3}},
+		{Step: 3, Time: 20, Running: 1, Waiting: 2, Shares: Shares{Token: 7, Stranded: 3}},
+		{Step: 4, Time: 30, Running: 2, Shares: Shares{Token: 10}},
+	}
+	if diff := cmp.Diff(want, r.Series); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if r.Batch != 1.25 {
+		t.Errorf("%v requests run on average, want 1.25", r.Batch)
+	}
+}
+
+// The reservation of 4 is outgrown with the fifth token, and the one of 8 with the ninth.
+func TestAReservationThatIsOutgrownIsMadeAnew(t *testing.T) {
+	o := Options{Policy: Policy{Kind: Max, Length: 4, Allocator: FirstFit}, Capacity: 40, MaxLength: 10}
+	r := simulate(t, o, Request{Prompt: 3, Output: 7})
+	var got []Shares
+	for _, p := range r.Series {
+		got = append(got, p.Shares)
+	}
+	want := []Shares{
+		{Token: 4, Idle: 36},
+		{Token: 5, Reserve: 3, Idle: 32}, {Token: 6, Reserve: 2, Idle: 32},
+		{Token: 7, Reserve: 1, Idle: 32}, {Token: 8, Idle: 32},
+		{Token: 9, Reserve: 1, Idle: 30}, {Token: 10, Idle: 30}, // 16 would be beyond the model's limit
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Two requests outgrow 4 slots in a memory of 12: the first needs 8 more, and takes them from the
+// second. Nothing new, small as it is, comes in before the second is back.
+func TestTheLatestArrivalIsPreemptedAndComesBackFirst(t *testing.T) {
+	o := Options{Policy: Policy{Kind: Max, Length: 4, Allocator: FirstFit}, Capacity: 12}
+	r := simulate(t, o, Request{Prompt: 3, Output: 5}, Request{Prompt: 3, Output: 3}, Request{Prompt: 5, Output: 1}, Request{Prompt: 1, Output: 1})
+	var got []Point
+	for _, p := range r.Series {
+		got = append(got, Point{Step: p.Step, Running: p.Running, Waiting: p.Waiting, Shares: p.Shares})
+	}
+	want := []Point{
+		{Step: 1, Running: 2, Waiting: 1, Shares: Shares{Token: 8, Stranded: 4}},
+		// The first moved to 8 slots that were free once the second was gone.
+		{Step: 2, Running: 1, Waiting: 2, Shares: Shares{Token: 5, Reserve: 3, Stranded: 4}},
+		{Step: 3, Running: 1, Waiting: 2, Shares: Shares{Token: 6, Reserve: 2, Stranded: 4}},
+		{Step: 4, Running: 1, Waiting: 2, Shares: Shares{Token: 7, Reserve: 1, Stranded: 4}},
+		{Step: 5, Running: 1, Waiting: 2, Shares: Shares{Token: 8, Stranded: 4}},
+		{Step: 6, Running: 1, Waiting: 1, Shares: Shares{Token: 5, Reserve: 1, Internal: 2, Stranded: 4}},
+		{Step: 7, Running: 1, Waiting: 1, Shares: Shares{Token: 6, Internal: 2, Stranded: 4}},
+		{Step: 8, Running: 2, Shares: Shares{Token: 8, Internal: 4}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if r.Preemptions != 1 || r.Recomputed != 4 || r.Finished != 4 {
+		t.Errorf("%d preemptions, %d tokens again, %d finished; want 1, 4, 4", r.Preemptions, r.Recomputed, r.Finished)
+	}
+}
+
+func TestWhatCanNeverFitIsRejected(t *testing.T) {
+	o := Options{Policy: Policy{Kind: Oracle}, Capacity: 48, MaxLength: 40}
+	r := simulate(t, o,
+		Request{Prompt: 40, Output: 1},             // beyond the model's limit
+		Request{Prompt: 32, Output: 1},             // the largest block of 32+16 is 32
+		Request{Prompt: 10, Output: 1, Prompts: 3}, // 33 slots
+		Request{Prompt: 31, Output: 1},
+		Request{Prompt: 7, Output: 1, Prompts: 4})
+	if r.Requests != 5 || r.Rejected != 3 || r.Finished != 2 {
+		t.Errorf("%d requests, %d rejected, %d finished; want 5, 3, 2", r.Requests, r.Rejected, r.Finished)
+	}
+}
+
+// A request at 0 runs for one step, the next one comes at 95 ns: nine steps of nothing, of which
+// those before the end of the warm-up do not count.
+func TestStepsInWhichNothingRunsAreCounted(t *testing.T) {
+	o := Options{Policy: Policy{Kind: Oracle}, Capacity: 16, StepTime: 10, Warmup: 4}
+	r := simulate(t, o, Request{Prompt: 1, Output: 1}, Request{Arrival: 95, Prompt: 3, Output: 1})
+	if r.Steps != 7 || r.Batch != 1.0/7 || r.Mean.Token != 4.0/16/7 || r.Mean.Idle != (6*16.0+12)/16/7 {
+		t.Errorf("%d steps with %v running, mean %+v", r.Steps, r.Batch, r.Mean)
+	}
+	if p := at(t, r, 11); p.Time != 100 || p.Running != 1 {
+		t.Errorf("step 11 is %+v, want one request at 100 ns", p)
+	}
+	o.Steps = 6
+	if r := simulate(t, o, Request{Prompt: 1, Output: 1}, Request{Arrival: 95, Prompt: 3, Output: 1}); r.Steps != 2 || r.Mean.Idle != 1 {
+		t.Errorf("until step 6: %d steps counted, mean %+v; want 2 idle ones", r.Steps, r.Mean)
+	}
+}
+
+func TestRequestsAndOptionsThatCannotBe(t *testing.T) {
+	fine := Options{Policy: Policy{Kind: Oracle}, Capacity: 16}
+	for _, test := range []struct {
+		change   func(*Options)
+		requests list
+		want     string
+	}{
+		{func(o *Options) { o.Capacity = 0 }, nil, "a memory of 0 slots"},
+		{func(o *Options) { o.Policy.Kind = 99 }, nil, "policy 99 is not known"},
+		{func(o *Options) { o.Policy.Allocator = 9 }, nil, "allocator 9 is not known"},
+		{func(o *Options) { o.Policy.Kind = Max }, nil, "max needs the length"},
+		{func(o *Options) { o.Watermark = 1 }, nil, "the watermark 1"},
+		{func(o *Options) { o.Steps = -1 }, nil, "is negative"},
+		{func(o *Options) { o.Sampling.Width = 2 }, nil, "2 sequences a prompt"},
+		{func(o *Options) {}, list{{Prompt: 0, Output: 1, Line: 7}}, "line 7: a prompt of 0 tokens"},
+		{func(o *Options) {}, list{{Prompt: 1, Output: 1}, {Prompt: 1, Output: -4}}, "request 2: an output of -4 tokens"},
+		{func(o *Options) {}, list{{Prompt: 1, Output: 1, Prompts: -1}}, "-1 prompts"},
+		{func(o *Options) { o.StepTime = 1 }, list{{Arrival: 5, Prompt: 1, Output: 1}, {Arrival: 4, Prompt: 1, Output: 1, Line: 3}}, "line 3: an arrival at 4 ns after one at 5 ns"},
+	} {
+		o := fine
+		test.change(&o)
+		if _, err := Simulate(context.Background(), &test.requests, o); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%v, want %q", err, test.want)
+		}
+	}
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := Simulate(gone, &list{{Prompt: 1, Output: 1}}, fine); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want %v", err, context.Canceled)
+	}
+}
+
+// A state that does not add up ends the simulation, even if the sum happens to be right.
+func TestTheIdentityIsChecked(t *testing.T) {
+	for _, wrong := range []Shares{{Token: 15}, {Token: 17}, {Token: 20, Idle: -4}} {
+		o := Options{Policy: Policy{Kind: Oracle}, Capacity: 16}
+		source := list{{Prompt: 1, Output: 1}}
+		memory, err := newStore(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = newSimulation(&source, o, lying{memory, wrong}).run(context.Background())
+		var step *StepError
+		if !errors.As(err, &step) || step.Step != 1 || step.Shares != wrong {
+			t.Errorf("%+v: %v, want a StepError of step 1", wrong, err)
+		}
+	}
+}
+
+// lying is a store that says something else of its slots.
+type lying struct {
+	store
+	says Shares
+}
+
+func (l lying) shares(*Request) Shares { return l.says }
+
+func TestSeriesKeepThePeaks(t *testing.T) {
+	s := newSeries(8)
+	for i := range int64(1000) {
+		p := Point{Step: i + 1, Running: 1, Shares: Shares{Token: 5}}
+		switch i {
+		case 333:
+			p.Shares.Token = 9
+		case 777:
+			p.Running = 4
+		}
+		s.add(p)
+	}
+	points := s.points()
+	var tokens, running int64
+	for i, p := range points {
+		tokens, running = max(tokens, p.Shares.Token), max(running, p.Running)
+		if i > 0 && p.Step <= points[i-1].Step {
+			t.Errorf("step %d is behind step %d", p.Step, points[i-1].Step)
+		}
+	}
+	if len(points) > 8 || len(points) < 4 || tokens != 9 || running != 4 {
+		t.Errorf("%d points with at most %d tokens and %d running; want 4 to 8, 9, 4", len(points), tokens, running)
+	}
+}
