@@ -1,0 +1,312 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/report"
+)
+
+const kvExits = "0 simulated; 2 wrong usage, or requests that make no sense; 3 memprof failed"
+
+type kvOptions struct {
+	Load kvLoad
+
+	Model         string
+	BytesPerToken sizeFlag
+	MaxLength     int // 0: the model's
+	Memory        sizeFlag
+	Card          sizeFlag
+	Rest          sizeFlag
+	Ranks         int
+
+	Policies  []string
+	Sampling  string
+	Preempt   string
+	Swap      sizeFlag
+	Watermark float64
+	NullBlock bool
+	StepTime  time.Duration
+	Steps     int64
+	Warmup    int64
+	At        int64
+
+	JSON   bool
+	Format string
+	Output string
+}
+
+func newKVCommand() *cobra.Command {
+	opts := kvOptions{Ranks: 1, Policies: []string{"max:2048", "pow2", "oracle", "paged:16"}, Format: "text"}
+	cmd := &cobra.Command{
+		Use:   "kv (--requests FILE | --synthetic NAME) --model NAME --memory SIZE",
+		Short: "Simulate where the memory of keys and values goes under each policy",
+		Long: `Serves requests from a simulated memory of keys and values, without any GPU, and shows for
+each policy what its slots were used for: tokens, reserve, internal and external waste.
+
+  max:L     reserve L tokens for every sequence
+  pow2      reserve the prompt and the output rounded up to a power of two
+  oracle    reserve exactly what will be needed
+  paged:B   take blocks of B tokens as they are needed
+  vmm:PAGE  map pages behind contiguous addresses as they are needed
+
+The first three place their reservations with a buddy allocator, or as in max:2048/firstfit or
+max:2048/bestfit. Requests are CSV with named columns (prompt and output lengths; Azure's names
+are known) or JSONL (Mooncake's). Those without times meet a queue that is never empty.`,
+		Annotations: exitCodes(kvExits),
+		Example: `  memprof kv --requests trace.csv --model opt-13b --memory 12GiB --policy max:2048,pow2,oracle,paged:16
+  memprof kv --synthetic sharegpt --rate 2 --duration 1h --model llama-3-8b --memory 40GiB --policy paged:16`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return opts.run(cmd)
+		},
+	}
+	opts.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
+	o.Load.addFlags(flags)
+	flags.StringVar(&o.Model, "model", "", "shape of the model, by `name`; an unknown one lists them")
+	flags.Var(&o.BytesPerToken, "bytes-per-token", "instead of --model: keys and values of a token on each GPU")
+	flags.IntVar(&o.MaxLength, "max-length", 0, "longest sequence in `tokens` (default: the model's)")
+	flags.Var(&o.Memory, "memory", "for keys and values on each GPU")
+	flags.Var(&o.Card, "card", "memory of each GPU: its division is shown, and what weights and rest leave is --memory's default")
+	flags.Var(&o.Rest, "rest", "with --card: what neither weights nor keys and values take, at least")
+	flags.IntVar(&o.Ranks, "tensor-parallel", o.Ranks, "divide the heads over `N` GPUs")
+	flags.StringSliceVar(&o.Policies, "policy", o.Policies, "simulate these")
+	flags.StringVar(&o.Sampling, "sampling", "greedy", "greedy, parallel:N or beam:N")
+	flags.StringVar(&o.Preempt, "preempt", "recompute", "what is preempted is dropped (recompute) or copied to the host (swap)")
+	flags.Var(&o.Swap, "swap-memory", "of the host, for --preempt swap and paged (default: as many blocks as the GPU has)")
+	flags.Float64Var(&o.Watermark, "watermark", 0.01, "`share` of the blocks that admission leaves free")
+	flags.BoolVar(&o.NullBlock, "null-block", false, "set aside a block that is never handed out, as vLLM does")
+	flags.DurationVar(&o.StepTime, "step-time", 25*time.Millisecond, "how long a step of all that run takes, in which each gets a token")
+	flags.Int64Var(&o.Steps, "steps", 0, "end after `N` steps (default: when all requests are through)")
+	flags.Int64Var(&o.Warmup, "warmup", 0, "leave the first `N` steps out of means")
+	flags.Int64Var(&o.At, "at", 0, "show block tables and blocks after step `N` (paged)")
+	flags.BoolVar(&o.JSON, "json", false, "print JSON, the same as --format json")
+	flags.StringVar(&o.Format, "format", o.Format, "text, markdown or json")
+	flags.StringVarP(&o.Output, "output", "o", "", "draw plots into this `directory`")
+}
+
+// run prints nothing before every policy is through.
+func (o *kvOptions) run(cmd *cobra.Command) error {
+	if o.JSON {
+		o.Format = "json"
+	}
+	switch o.Format {
+	case "text", "markdown", "json":
+	default:
+		return usagef("--format %q: want text, markdown or json", o.Format)
+	}
+	k, model, err := o.memory()
+	if err != nil {
+		return err
+	}
+	base, err := o.simulation(k)
+	if err != nil {
+		return err
+	}
+	policies, err := o.policies(model)
+	if err != nil {
+		return err
+	}
+	if o.Output != "" {
+		if err := os.MkdirAll(o.Output, 0o755); err != nil {
+			return usagef("-o %s cannot be created: %w", o.Output, err)
+		}
+	}
+	if err := o.Load.prepare(cmd.InOrStdin(), base.MaxLength, o.Steps); err != nil {
+		return err
+	}
+	k.Load = o.Load.line()
+	if o.Load.saturated {
+		base.StepTime = 0
+	}
+	for _, p := range policies {
+		base.Policy = p
+		base.SwapBlocks = o.swapBlocks(p, k.BytesPerToken)
+		result, err := o.simulate(cmd.Context(), base)
+		if err != nil {
+			return err
+		}
+		k.Results = append(k.Results, result)
+	}
+	if err := o.print(cmd.OutOrStdout(), k); err != nil {
+		return err
+	}
+	return o.draw(cmd.ErrOrStderr(), k)
+}
+
+// memory is what of the flags is about the model and its card; the model is nil if unknown.
+func (o *kvOptions) memory() (*report.KV, *kvcache.Model, error) {
+	k := &report.KV{Ranks: o.Ranks, Memory: int64(o.Memory), BytesPerToken: int64(o.BytesPerToken)}
+	if (o.Model == "") == (o.BytesPerToken == 0) {
+		return nil, nil, usagef("kv needs either --model or --bytes-per-token (see `memprof kv --help`)")
+	}
+	if o.Ranks < 1 {
+		return nil, nil, usagef("--tensor-parallel %d: want at least 1", o.Ranks)
+	}
+	var model *kvcache.Model
+	if o.Model != "" {
+		m, err := kvcache.ModelNamed(o.Model)
+		if err == nil {
+			err = m.Ranks(o.Ranks)
+		}
+		if err != nil {
+			return nil, nil, usagef("--model: %w", err)
+		}
+		model, k.Model, k.BytesPerToken = &m, m.Name, m.BytesPerToken(o.Ranks)
+	}
+	switch {
+	case o.Card > 0 && model == nil:
+		return nil, nil, usagef("--card needs --model, whose weights it holds")
+	case o.Rest > 0 && o.Card == 0:
+		return nil, nil, usagef("--rest needs --card, of which it is a part")
+	case o.Card > 0:
+		card, err := model.Split(int64(o.Card), o.Ranks, k.Memory, int64(o.Rest))
+		if err != nil {
+			return nil, nil, usagef("--card: %w", err)
+		}
+		k.Card, k.Memory = &card, card.KV
+	case o.Memory == 0:
+		return nil, nil, usagef("kv needs memory for keys and values: --memory or --card, of more than 0 bytes")
+	}
+	if k.Memory < k.BytesPerToken {
+		return nil, nil, usagef("--memory %d: not enough for one token of %d bytes", k.Memory, k.BytesPerToken)
+	}
+	return k, model, nil
+}
+
+// simulation is what all policies have in common.
+func (o *kvOptions) simulation(k *report.KV) (kvcache.Options, error) {
+	base := kvcache.Options{
+		Capacity: k.Memory / k.BytesPerToken, MaxLength: o.MaxLength, Watermark: o.Watermark, NullBlock: o.NullBlock,
+		StepTime: int64(o.StepTime), Steps: o.Steps, Warmup: o.Warmup, Seed: o.Load.Seed, At: o.At,
+	}
+	if base.At == 0 {
+		base.At = -1
+	}
+	if m, err := kvcache.ModelNamed(k.Model); err == nil && o.MaxLength == 0 {
+		base.MaxLength = m.MaxLength
+	}
+	switch {
+	case o.MaxLength < 0 || o.Steps < 0 || o.Warmup < 0 || o.At < 0:
+		return base, usagef("--max-length, --steps, --warmup and --at are not negative")
+	case o.StepTime <= 0:
+		return base, usagef("--step-time %v: want more than 0", o.StepTime)
+	case !(o.Watermark >= 0 && o.Watermark < 1):
+		return base, usagef("--watermark %v: want a share from 0, less than 1", o.Watermark)
+	}
+	switch o.Preempt {
+	case "recompute":
+	case "swap":
+		base.Preempt = kvcache.Swap
+	default:
+		return base, usagef("--preempt %q: want recompute or swap", o.Preempt)
+	}
+	var err error
+	base.Sampling, err = parseSampling(o.Sampling)
+	return base, err
+}
+
+func parseSampling(text string) (kvcache.Sampling, error) {
+	kind, number, numbered := strings.Cut(text, ":")
+	s := kvcache.Sampling{Width: 1}
+	switch {
+	case kind == "greedy" && !numbered:
+		return s, nil
+	case kind == "parallel":
+		s.Kind = kvcache.Parallel
+	case kind == "beam":
+		s.Kind = kvcache.Beam
+	default:
+		return s, usagef("--sampling %q: want greedy, parallel:N or beam:N", text)
+	}
+	const most = 1024
+	width, err := strconv.Atoi(number)
+	if err != nil || width < 1 || width > most {
+		return s, usagef("--sampling %q: want from 1 to %d sequences", text, most)
+	}
+	s.Width = width
+	return s, nil
+}
+
+func (o *kvOptions) policies(model *kvcache.Model) ([]kvcache.Policy, error) {
+	if len(o.Policies) == 0 {
+		return nil, usagef("--policy names no policy")
+	}
+	var policies []kvcache.Policy
+	for _, text := range o.Policies {
+		if text == "max" && model != nil {
+			text = fmt.Sprintf("max:%d", model.MaxLength)
+		}
+		p, err := kvcache.ParsePolicy(text)
+		if err != nil {
+			return nil, usagef("--policy: %w", err)
+		}
+		if p.Kind == kvcache.VMM {
+			if model == nil {
+				return nil, usagef("--policy %s needs --model, whose layers have pages of their own", text)
+			}
+			p.TokenSize, p.Tensors = model.TensorTokenBytes(o.Ranks), model.Tensors()
+		}
+		policies = append(policies, p)
+	}
+	return policies, nil
+}
+
+func (o *kvOptions) swapBlocks(p kvcache.Policy, bytesPerToken int64) int64 {
+	if p.Kind != kvcache.Paged || o.Swap == 0 {
+		return 0
+	}
+	return max(1, int64(o.Swap)/int64(p.Block)/bytesPerToken)
+}
+
+func (o *kvOptions) simulate(ctx context.Context, options kvcache.Options) (*kvcache.Result, error) {
+	src, done, err := o.Load.open()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	result, err := kvcache.Simulate(ctx, src, options)
+	var fault *kvcache.StepError
+	switch {
+	case err == nil:
+		return result, nil
+	case errors.As(err, &fault), ctx.Err() != nil:
+		return nil, fmt.Errorf("%s: %w", options.Policy, err)
+	}
+	return nil, inputError(err)
+}
+
+func (o *kvOptions) print(stdout io.Writer, k *report.KV) error {
+	switch o.Format {
+	case "json":
+		return report.KVJSON(stdout, k)
+	case "markdown":
+		return report.KVMarkdown(stdout, k)
+	}
+	return report.KVText(stdout, k, report.Options{Color: colourful(stdout)})
+}
+
+func (o *kvOptions) draw(stderr io.Writer, k *report.KV) error {
+	if o.Output == "" {
+		return nil
+	}
+	files, err := report.WriteKVPlots(o.Output, k)
+	for _, file := range files {
+		fmt.Fprintln(stderr, "memprof: wrote", file)
+	}
+	return err
+}

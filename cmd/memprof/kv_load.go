@@ -1,0 +1,201 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/memprof/memprof/analysis/kvcache"
+	kvrequests "github.com/memprof/memprof/analysis/kvcache/requests"
+)
+
+// kvLoad is the requests that are served. Every policy serves the same, read anew.
+type kvLoad struct {
+	Requests  string
+	Synthetic string
+	Rate      float64
+	Duration  time.Duration
+	Draw      bool
+	Saturated bool
+	Bounds    kvrequests.Bounds
+	Seed      uint64
+
+	// What prepare finds out.
+	saturated bool
+	stdin     []byte            // all of it, where Requests is -
+	all       []kvcache.Request // where Draw is set
+	limit     int               // tokens of a prompt; 0: none
+}
+
+func (l *kvLoad) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&l.Requests, "requests", "", "`file` of requests, CSV or JSONL; - for stdin")
+	flags.StringVar(&l.Synthetic, "synthetic", "", "make requests like those `named`: sharegpt, alpaca, azure-conv or azure-code")
+	flags.Float64Var(&l.Rate, "rate", 0, "requests a `second`, of a Poisson process, whatever the file says")
+	flags.DurationVar(&l.Duration, "duration", 0, "with --rate: how long requests arrive")
+	flags.BoolVar(&l.Draw, "draw", false, "draw from the file with replacement, without end")
+	flags.BoolVar(&l.Saturated, "saturated", false, "requests wait at any time, whatever the file says")
+	flags.IntVar(&l.Bounds.Prompt, "longest-prompt", 0, "leave out requests of the file with a prompt of more `tokens`")
+	flags.IntVar(&l.Bounds.Length, "longest", 0, "leave out requests of the file with more `tokens` in all")
+	flags.Uint64Var(&l.Seed, "seed", 1, "of everything that is left to chance")
+}
+
+// prepare checks the flags and looks at the first request. limit is the model's; steps of 0 go on
+// to the last request.
+func (l *kvLoad) prepare(stdin io.Reader, limit int, steps int64) error {
+	if err := l.check(steps); err != nil {
+		return err
+	}
+	l.limit = limit
+	l.saturated = l.Saturated || l.Rate == 0
+	if l.Requests == "" {
+		_, err := kvrequests.Synthetic(l.Synthetic, kvrequests.Pace{})
+		return prefixed("--synthetic", err)
+	}
+	if l.Requests == "-" {
+		var err error
+		if l.stdin, err = io.ReadAll(stdin); err != nil {
+			return fmt.Errorf("reading stdin: %w", err)
+		}
+	}
+	file, done, err := l.file()
+	if err != nil {
+		return err
+	}
+	defer done()
+	src := l.bounded(file)
+	first, err := src.Next()
+	if err == io.EOF {
+		return usagef("%s has no requests to serve", l.name())
+	}
+	if err != nil {
+		return inputError(err)
+	}
+	if file.Timed() && l.Rate == 0 && !l.Draw {
+		l.saturated = l.Saturated
+	}
+	if l.Draw {
+		rest, err := kvrequests.ReadAll(src)
+		if err != nil {
+			return inputError(err)
+		}
+		l.all = append([]kvcache.Request{first}, rest...)
+	}
+	return nil
+}
+
+func prefixed(flag string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return usagef("%s: %w", flag, err)
+}
+
+func (l *kvLoad) check(steps int64) error {
+	endless := l.Draw || l.Synthetic != ""
+	switch {
+	case (l.Requests == "") == (l.Synthetic == ""):
+		return usagef("kv needs either --requests or --synthetic (see `memprof kv --help`)")
+	case !(l.Rate >= 0) || math.IsInf(l.Rate, 0):
+		return usagef("--rate %v: want requests a second, from 0", l.Rate)
+	case l.Duration < 0 || l.Duration > 0 && l.Rate == 0:
+		return usagef("--duration %v: it is not negative, and needs --rate", l.Duration)
+	case l.Bounds.Prompt < 0 || l.Bounds.Length < 0:
+		return usagef("--longest-prompt and --longest are not negative")
+	case l.Draw && l.Requests == "":
+		return usagef("--draw draws from --requests")
+	case endless && steps == 0 && l.Duration == 0:
+		return usagef("requests without end need --rate and --duration, or --steps")
+	}
+	return nil
+}
+
+func (l *kvLoad) name() string {
+	if l.Requests == "-" {
+		return "stdin"
+	}
+	return l.Requests
+}
+
+// line says what the requests are, for the report.
+func (l *kvLoad) line() string {
+	text := l.Synthetic
+	if l.Requests != "" {
+		text = filepath.Base(l.name())
+	}
+	if l.Draw {
+		text += ", drawn"
+	}
+	if l.Rate > 0 {
+		text += fmt.Sprintf(", %v requests/s", l.Rate)
+	}
+	if l.saturated {
+		text += ", saturated queue"
+	}
+	return text
+}
+
+func (l *kvLoad) pace() kvrequests.Pace {
+	return kvrequests.Pace{Rate: l.Rate, Duration: int64(l.Duration), Seed: l.Seed}
+}
+
+// open starts the requests from the first; done is called after the last.
+func (l *kvLoad) open() (src kvcache.Source, done func() error, err error) {
+	nothing := func() error { return nil }
+	switch {
+	case l.Synthetic != "":
+		src, err = kvrequests.Synthetic(l.Synthetic, l.pace())
+		return src, nothing, err
+	case l.Draw:
+		src, err = kvrequests.Draw(l.all, l.pace())
+		return src, nothing, err
+	}
+	file, done, err := l.file()
+	if err != nil {
+		return nil, nothing, err
+	}
+	src = l.bounded(file)
+	if l.Rate > 0 {
+		src = kvrequests.Paced(src, l.pace())
+	}
+	return src, done, nil
+}
+
+// bounded is the file without what is left out, and with an error for what the model cannot serve.
+func (l *kvLoad) bounded(file kvcache.Source) kvcache.Source {
+	src := kvrequests.Bounded(file, l.Bounds)
+	if l.limit > 0 {
+		src = kvrequests.Limited(src, l.name(), l.limit)
+	}
+	return src
+}
+
+// file opens the requests; JSONL begins with a brace, and CSV with a name.
+func (l *kvLoad) file() (kvrequests.Reader, func() error, error) {
+	var in io.Reader = bytes.NewReader(l.stdin)
+	done := func() error { return nil }
+	if l.Requests != "-" {
+		f, err := os.Open(l.Requests)
+		if err != nil {
+			return nil, done, inputError(err)
+		}
+		in, done = f, f.Close
+	}
+	buffered := bufio.NewReader(in)
+	start, _ := buffered.Peek(64)
+	if bytes.HasPrefix(bytes.TrimSpace(start), []byte("{")) {
+		return kvrequests.NewJSONL(buffered, l.name()), done, nil
+	}
+	src, err := kvrequests.NewCSV(buffered, l.name())
+	if err != nil {
+		done()
+		return nil, done, inputError(err)
+	}
+	return src, done, nil
+}
