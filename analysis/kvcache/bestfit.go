@@ -12,6 +12,7 @@ import (
 // is its rounding.
 type bestFit struct {
 	heap     *bfc.Allocator
+	base     uint64 // address of the first slot
 	capacity int64
 }
 
@@ -33,7 +34,7 @@ func newBestFit(capacity int64) (*bestFit, error) {
 	if _, err := heap.Free(block.Addr); err != nil {
 		return nil, err
 	}
-	return &bestFit{heap, capacity}, nil
+	return &bestFit{heap, block.Addr, capacity}, nil
 }
 
 func (b *bestFit) alloc(size int64) (piece, bool) {
@@ -41,11 +42,11 @@ func (b *bestFit) alloc(size int64) (piece, bool) {
 		return piece{}, false
 	}
 	block, ok := b.heap.Alloc(uint64(size) * bfc.Granule)
-	return piece{int64(block.Addr / bfc.Granule), int64(block.Size / bfc.Granule)}, ok
+	return piece{int64((block.Addr - b.base) / bfc.Granule), int64(block.Size / bfc.Granule)}, ok
 }
 
 func (b *bestFit) free(p piece) {
-	if _, err := b.heap.Free(uint64(p.start) * bfc.Granule); err != nil {
+	if _, err := b.heap.Free(b.base + uint64(p.start)*bfc.Granule); err != nil {
 		panic(fmt.Sprintf("kvcache: slot %d: %v", p.start, err))
 	}
 }
