@@ -20,6 +20,8 @@ import (
 type checkOptions struct {
 	Gates     []string
 	Config    string
+	Baseline  string
+	Update    bool
 	Rank      string
 	Aggregate string
 	List      bool
@@ -36,12 +38,16 @@ the worst rank counts, over all its processes and devices, unless --rank says ot
 several recordings, which are taken as repetitions of one job, the median, or what --aggregate
 says. Recordings that hold different ranks of one world are the nodes of one job, and count as
 one. A gate is METRIC OP LIMIT, where OP is one of < <= > >= == and the limit has the metric's
-unit: 25% for shares, 40GiB for sizes, a whole number for counts.
+unit: 25% for shares, 40GiB for sizes, a whole number for counts. A limit can also be relative
+to a value that was accepted before, 'baseline', 'baseline + 2%' or 'baseline + 100MiB': of
+shares, the percentage is one of points. Those values stand in the file of --baseline, which
+--update-baseline writes, to be reviewed and committed.
 
 Without --gate, the gates are those of --config, or of the memprof.yaml that is nearest upward
 from the working directory, to the root of the repository:
 
   aggregate: median          # or max, min
+  baseline: baseline.json    # relative to this file
   gates:
     - waste.external < 25%
     - gate: reserved.peak < 40GiB
@@ -65,6 +71,8 @@ as one that is not to be trusted.`,
 func (o *checkOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&o.Gates, "gate", "g", nil, "demand this, `'METRIC OP LIMIT'`; may be given several times")
 	flags.StringVar(&o.Config, "config", "", "take gates from this `file` too (default: without --gate, the nearest memprof.yaml)")
+	flags.StringVar(&o.Baseline, "baseline", "", "`file` of the values that limits relative to the baseline are about")
+	flags.BoolVar(&o.Update, "update-baseline", false, "write the values found to that file first")
 	flags.StringVar(&o.Aggregate, "aggregate", "", "of several runs take the `median`, max or min (default median)")
 	flags.StringVar(&o.Rank, "rank", "worst", "hold the gates against `which` rank: worst, all (each by itself), mean, or a number")
 	flags.BoolVar(&o.List, "list", false, "print the metrics there are")
@@ -82,8 +90,15 @@ func (o *checkOptions) run(stdout io.Writer, paths []string) error {
 	if err != nil {
 		return err
 	}
-	gates, aggregate, err := o.gates()
+	gates, file, err := o.gates()
 	if err != nil {
+		return err
+	}
+	court := judging{choice: choice, update: o.Update}
+	if court.aggregate, err = parseAggregate(cmp.Or(o.Aggregate, file.aggregate, "median")); err != nil {
+		return err
+	}
+	if court.baseline, err = o.baseline(gates, cmp.Or(o.Baseline, file.baseline)); err != nil {
 		return err
 	}
 	runs, err := analyzeAll(paths)
@@ -93,11 +108,16 @@ func (o *checkOptions) run(stdout io.Writer, paths []string) error {
 	jobs := repetitions(runs)
 	var verdicts []verdict
 	for i := range gates {
-		judged, err := judge(&gates[i], choice, aggregate, jobs)
+		judged, err := court.judge(&gates[i], jobs)
 		if err != nil {
 			return err
 		}
 		verdicts = append(verdicts, judged...)
+	}
+	if o.Update {
+		if err := court.baseline.write(); err != nil {
+			return err
+		}
 	}
 	if err := o.print(stdout, verdicts); err != nil {
 		return err
@@ -105,26 +125,42 @@ func (o *checkOptions) run(stdout io.Writer, paths []string) error {
 	return conclusion(verdicts)
 }
 
-// gates are those of the flags and of the file, and how several runs become one value.
-func (o *checkOptions) gates() ([]gate, string, error) {
+// gates are those of the flags and of the file, which is empty where there is none.
+func (o *checkOptions) gates() ([]gate, *gateFile, error) {
 	var gates []gate
 	for _, text := range o.Gates {
 		g, err := parseGate(text)
 		if err != nil {
-			return nil, "", err
+			return nil, nil, err
 		}
 		gates = append(gates, g)
 	}
 	file, err := o.gateFile()
 	if err != nil {
-		return nil, "", err
+		return nil, nil, err
 	}
 	gates = append(gates, file.gates...)
 	if len(gates) == 0 {
-		return nil, "", usagef("check needs a --gate or a %s (memprof check --list names the metrics)", gateFileName)
+		return nil, nil, usagef("check needs a --gate or a %s (memprof check --list names the metrics)", gateFileName)
 	}
-	aggregate, err := parseAggregate(cmp.Or(o.Aggregate, file.aggregate, "median"))
-	return gates, aggregate, err
+	return gates, file, nil
+}
+
+// baseline reads the baseline if a gate needs it. One that is to be written need not exist.
+func (o *checkOptions) baseline(gates []gate, path string) (*baseline, error) {
+	at := slices.IndexFunc(gates, func(g gate) bool { return g.relative != nil })
+	switch {
+	case at < 0 && o.Update:
+		return nil, usagef("--update-baseline: no gate has a limit relative to the baseline, like 'reserved.peak < baseline + 2%%'")
+	case at < 0:
+		return nil, nil
+	case path == "":
+		return nil, usagef("gate %q: which baseline? give its file with --baseline, or as the key baseline in %s", gates[at].text, gateFileName)
+	}
+	if found, err := exists(path); err != nil || !found && o.Update {
+		return &baseline{path: path}, err
+	}
+	return readBaseline(path)
 }
 
 // gateFile reads the file of gates that is to be used; without one it is empty.
@@ -195,7 +231,8 @@ type measured struct {
 
 // verdict is what became of one gate.
 type verdict struct {
-	gate      *gate
+	gate      *gate // with its limit, also where that is relative
+	written   *gate // as it was given; of all ranks by themselves, the same for each
 	found     measured
 	runs      int
 	aggregate string  // what found is of several runs: median, max or min
@@ -229,9 +266,18 @@ func parseAggregate(text string) (string, error) {
 	return "", usagef("aggregate %q: want median, max or min", text)
 }
 
+// judging is how gates are held against values.
+type judging struct {
+	choice    rankChoice // of gates that do not say
+	aggregate string
+	baseline  *baseline // nil where no gate is relative to it
+	update    bool      // put the values found into the baseline first
+}
+
 // judge takes the values of each repetition and aggregates those. As the median of two, or of
 // the middle two of an even number, the worse one counts.
-func judge(g *gate, choice rankChoice, aggregate string, jobs []repetition) ([]verdict, error) {
+func (j *judging) judge(g *gate, jobs []repetition) ([]verdict, error) {
+	choice := j.choice
 	if g.choice != nil {
 		choice = *g.choice
 	}
@@ -255,10 +301,35 @@ func judge(g *gate, choice rankChoice, aggregate string, jobs []repetition) ([]v
 	}
 	var verdicts []verdict
 	for _, name := range names {
-		v := g.verdictOf(byName[name], aggregate)
+		limited, err := j.limited(g, g.question(choice, name, j.aggregate), byName[name])
+		if err != nil {
+			return nil, err
+		}
+		v := limited.verdictOf(byName[name], j.aggregate)
+		v.written = g
 		verdicts = append(verdicts, v)
 	}
 	return verdicts, nil
+}
+
+// limited is g with its limit, which for a relative one comes from the baseline. Which of
+// several values is the worst does not depend on the limit of < <= > and >=.
+func (j *judging) limited(g *gate, question *baselineValue, values []measured) (*gate, error) {
+	if g.relative == nil {
+		return g, nil
+	}
+	if j.update {
+		v := g.verdictOf(values, j.aggregate)
+		question.Value, question.Spread, question.Runs = v.found.value, v.spread, v.runs
+		j.baseline.set(*question)
+	}
+	limit, err := j.baseline.limit(g, question)
+	if err != nil {
+		return nil, err
+	}
+	out := *g
+	out.limit = limit
+	return &out, nil
 }
 
 // verdictOf judges the values of the runs; there is at least one.
@@ -324,7 +395,7 @@ func (v *verdict) cells(word string) []string {
 	if v.runs > 1 {
 		where += fmt.Sprintf(" (%s of %d runs)", v.aggregate, v.runs)
 	}
-	return []string{g.metric.Name, g.op + " " + g.format(g.limit), g.format(v.found.value), g.format(g.margin(v.found.value)), g.format(v.spread), where, word}
+	return []string{g.metric.Name, g.expected(), g.format(v.found.value), g.format(g.margin(v.found.value)), g.format(v.spread), where, word}
 }
 
 // row joins cells; the spread is one that only several runs have.
@@ -383,9 +454,9 @@ func printVerdictsJSON(stdout io.Writer, verdicts []verdict) error {
 func conclusion(verdicts []verdict) error {
 	gates, violated := map[*gate]bool{}, map[*gate]bool{}
 	for _, v := range verdicts {
-		gates[v.gate] = true
+		gates[v.written] = true
 		if v.violated() {
-			violated[v.gate] = true
+			violated[v.written] = true
 		}
 	}
 	if len(violated) == 0 {

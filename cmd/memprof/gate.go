@@ -16,7 +16,9 @@ type gate struct {
 	text   string
 	metric analysis.Metric
 	op     string
-	limit  float64 // in the metric's unit: bytes, share (1 is all) or count
+	limit  float64 // in the metric's unit: bytes, share (1 is all) or count; 0 where it is relative
+	// relative is what makes the limit of a value in the baseline; nil of an absolute one.
+	relative *relativeLimit
 	// ranks is of a metric about all ranks together, which has no Value; nil for others.
 	ranks func(*analysis.Ranks) analysis.Imbalance
 
@@ -42,7 +44,7 @@ func checkSeverity(text string) error {
 var gateForm = regexp.MustCompile(`^\s*([A-Za-z0-9_.]+)\s*(<=|>=|==|<|>)\s*(\S.*?)\s*$`)
 
 // parseGate understands `metric op limit`, where op is one of < <= > >= == and the limit
-// has the unit of the metric.
+// has the unit of the metric or is relative to the baseline.
 func parseGate(text string) (gate, error) {
 	form := gateForm.FindStringSubmatch(text)
 	if form == nil {
@@ -52,11 +54,20 @@ func parseGate(text string) (gate, error) {
 	if !ok {
 		return gate{}, usagef("gate %q: there is no metric %q (memprof check --list names them)", text, form[1])
 	}
-	limit, err := parseLimit(form[3], metric.Unit)
+	g := gate{text: strings.TrimSpace(text), metric: metric, op: form[2], ranks: ranks, severity: severityError}
+	relative, ok, err := parseRelative(form[3], metric.Unit)
+	switch {
+	case ok && err == nil && g.op == "==":
+		err = fmt.Errorf("a limit relative to the baseline needs one of < <= > >=")
+	case ok:
+		g.relative = relative
+	default:
+		g.limit, err = parseLimit(form[3], metric.Unit)
+	}
 	if err != nil {
 		return gate{}, usagef("gate %q: %w", text, err)
 	}
-	return gate{text: strings.TrimSpace(text), metric: metric, op: form[2], limit: limit, ranks: ranks, severity: severityError}, nil
+	return g, nil
 }
 
 // lookupMetric finds a metric of a device, or one of all ranks together.
@@ -120,6 +131,15 @@ func (g *gate) margin(value float64) float64 {
 		return value - g.limit
 	}
 	return 0 - math.Abs(value-g.limit) // the 0 keeps -0 away
+}
+
+// expected is what the gate demands: "< 40.8 GiB (baseline + 2%)".
+func (g *gate) expected() string {
+	text := g.op + " " + g.format(g.limit)
+	if g.relative != nil {
+		text += " (" + g.relative.text + ")"
+	}
+	return text
 }
 
 // format writes a value in the metric's unit.

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestRelativeLimits(t *testing.T) {
+	tests := []struct {
+		gate  string
+		value float64
+		want  float64
+	}{
+		{"reserved.peak < baseline", 1000, 1000},
+		{"reserved.peak < baseline + 2%", 1000, 1020},
+		{"reserved.peak > baseline-50%", 1000, 500},
+		{"reserved.peak <= baseline + 100MiB", 1000, 1000 + 100<<20},
+		{"reserved.peak >= baseline - 1k", 4096, 3072},
+		{"oom.count <= baseline + 3", 4, 7},
+		{"growth.count < baseline + 25%", 8, 10},
+		{"waste.external < baseline + 25%", 0.5, 0.75}, // points
+		{"waste.external < baseline + 25%", 0, 0.25},
+	}
+	for _, test := range tests {
+		g, err := parseGate(test.gate)
+		if err != nil || g.relative == nil {
+			t.Errorf("%s: %v, relative %v", test.gate, err, g.relative)
+			continue
+		}
+		if got := g.relative.of(test.value); got != test.want {
+			t.Errorf("%s of %v is %v, want %v", test.gate, test.value, got, test.want)
+		}
+	}
+	for text, want := range map[string]string{
+		"reserved.peak == baseline + 2%":    "needs one of < <= > >=",
+		"reserved.peak < baseline +":        "want baseline, baseline + AMOUNT",
+		"reserved.peak < baseline * 2":      "want baseline, baseline + AMOUNT",
+		"reserved.peak < baselines":         "want baseline, baseline + AMOUNT",
+		"reserved.peak < baseline + much":   "much",
+		"reserved.peak < baseline + -2%":    "a sign of its own",
+		"waste.external < baseline + 10MiB": "needs a %",
+		"oom.count < baseline + 1MiB":       "not a whole number",
+	} {
+		_, err := parseGate(text)
+		var exit *exitError
+		if !errors.As(err, &exit) || exit.code != exitUsage || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want exit code 2 and %q", text, err, want)
+		}
+	}
+}
+
+// TestBaselineOfGates: what is written is what the same runs are judged by, a question by itself
+// for each rank and each end.
+func TestBaselineOfGates(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "baseline.json")
+	runs := []analyzedRun{
+		recordingOf("a", 2, map[string]int64{"rank0": 100, "rank1": 300}),
+		recordingOf("b", 2, map[string]int64{"rank0": 110, "rank1": 310}),
+		recordingOf("c", 2, map[string]int64{"rank0": 120, "rank1": 350}),
+	}
+	judge := func(runs []analyzedRun, rank, text string, update bool) ([]verdict, error) {
+		t.Helper()
+		choice, err := parseRankChoice(rank)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g, err := parseGate(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts := checkOptions{Update: update}
+		base, err := opts.baseline([]gate{g}, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		court := judging{choice: choice, aggregate: "median", baseline: base, update: update}
+		verdicts, err := court.judge(&g, repetitions(runs))
+		if err == nil && update {
+			err = base.write()
+		}
+		return verdicts, err
+	}
+	for _, step := range []struct{ rank, gate string }{
+		{"worst", "reserved.peak < baseline + 10%"},
+		{"worst", "reserved.peak > baseline - 10%"},
+		{"all", "reserved.peak < baseline + 10%"},
+	} {
+		if _, err := judge(runs, step.rank, step.gate, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	base, err := readBaseline(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := func(rank, worst string, value, spread float64) baselineValue {
+		return baselineValue{"reserved.peak", rank, worst, "median", "bytes", value, spread, 3}
+	}
+	want := []baselineValue{value("rank0", "max", 110, 20), value("rank1", "max", 310, 50), value("worst", "max", 310, 50), value("worst", "min", 110, 20)}
+	if diff := cmp.Diff(want, base.values); diff != "" {
+		t.Errorf("values (-want +got):\n%s", diff)
+	}
+	later := []analyzedRun{recordingOf("d", 2, map[string]int64{"rank0": 121, "rank1": 340})}
+	verdicts, err := judge(later, "all", "reserved.peak < baseline + 10%", false)
+	if err != nil || len(verdicts) != 2 || verdicts[0].holds || !verdicts[1].holds || verdicts[0].gate.limit != 121 || verdicts[1].gate.limit != 341 {
+		t.Errorf("rank0 121 against 110 + 10%%, rank1 340 against 310 + 10%%: %+v, %v", verdicts, err)
+	}
+	var exit *exitError
+	if _, err := judge(later, "1", "reserved.peak < baseline", false); !errors.As(err, &exit) || exit.code != exitUsage ||
+		!strings.HasSuffix(err.Error(), "has no value of reserved.peak (rank 1, worst max, median); write it with memprof check --update-baseline") {
+		t.Errorf("a question without a value: %v", err)
+	}
+}
+
+// TestDamagedBaseline: each is exit code 2, with its line.
+func TestDamagedBaseline(t *testing.T) {
+	const good = `{
+  "version": 1,
+  "values": [
+    {"metric": "oom.count", "rank": "worst", "worst": "max", "aggregate": "median", "unit": "count", "value": 0, "spread": 0, "runs": 1},
+    {"metric": "reserved.peak", "rank": "worst", "worst": "max", "aggregate": "median", "unit": "bytes", "value": 5, "spread": 0, "runs": 1}
+  ]
+}
+`
+	path := filepath.Join(t.TempDir(), "baseline.json")
+	writeFile(t, path, good)
+	if b, err := readBaseline(path); err != nil || len(b.values) != 2 {
+		t.Fatalf("the good one: %v, %v", b, err)
+	}
+	tests := []struct{ old, new, want string }{
+		{good, "", ":1: damaged baseline: unexpected EOF"},
+		{`"version": 1`, `"version": 2`, `:1: damaged baseline: want "version": 1`},
+		{`"version": 1`, `"versions": 1`, `:1: damaged baseline: json: unknown field "versions"`},
+		{"  ]\n}\n", "  ]\n", ":6: damaged baseline: unexpected EOF"},
+		{"  ]\n}\n", "  ]\n}\n}\n", ":8: damaged baseline: more text behind its end"},
+		{`"value": 5,`, `"value": 5`, ":5: damaged baseline: invalid character"},
+		{`"value": 5`, `"value": "5"`, ":5: damaged baseline: json: cannot unmarshal string"},
+		{`"unit": "bytes"`, `"unit": "count"`, `:5: damaged baseline: reserved.peak is in bytes, not "count"`},
+		{`reserved.peak`, `reserved.peek`, `:5: damaged baseline: there is no metric "reserved.peek"`},
+		{`"metric": "reserved.peak"`, `"metrics": "reserved.peak"`, `:5: damaged baseline: json: unknown field "metrics"`},
+		{`{"metric": "reserved.peak", "rank": "worst"`, `{"metric": "reserved.peak", "rank": ""`, ":5: damaged baseline: a value of reserved.peak without its rank"},
+		{`reserved.peak", "rank": "worst", "worst": "max", "aggregate": "median", "unit": "bytes"`, `oom.count", "rank": "worst", "worst": "max", "aggregate": "median", "unit": "count"`, ":5: damaged baseline: a second value of oom.count (rank worst, worst max, median)"},
+	}
+	for _, test := range tests {
+		writeFile(t, path, strings.Replace(good, test.old, test.new, 1))
+		_, err := readBaseline(path)
+		var exit *exitError
+		if !errors.As(err, &exit) || exit.code != exitUsage || !strings.HasPrefix(err.Error(), path+test.want) {
+			t.Errorf("%s for %s: %v\nwant exit code 2 and %s", test.new, test.old, err, path+test.want)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readBaseline(path); err == nil || !strings.HasSuffix(err.Error(), "write it with memprof check --update-baseline") {
+		t.Errorf("a missing one: %v", err)
+	}
+}
