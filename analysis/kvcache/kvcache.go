@@ -177,7 +177,7 @@ type Result struct {
 	Recomputed                   int64 // tokens computed again
 	Copies                       int64 // copies on write, blocks
 	// SharedBlocks of LogicalBlocks, summed over steps, are those that sharing saves: of one request's sequences,
-	// of prefixes found in the cache, and of equal blocks at equal positions of unrelated requests.
+	// of prefixes found in the cache, and, counted but not done, of equal blocks at equal positions of unrelated requests.
 	LogicalBlocks, SavedBySequences, SavedByPrefix, SavedByEqual float64
 	PrefixHits, PrefixTokens                                     int64
 	Series                                                       []Point

@@ -169,9 +169,6 @@ func (s *paged) extend(table *[]int32, t *tables) {
 // cannot be used again, so that the end of a prompt is lost before its beginning.
 func (s *paged) release(g *group) {
 	t := s.tables[g.id]
-	if t == nil {
-		return
-	}
 	for _, table := range t.of {
 		for j := len(table) - 1; j >= 0; j-- {
 			s.drop(table[j])

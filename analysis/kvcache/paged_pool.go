@@ -95,7 +95,7 @@ func (p *pool) take(filled, final int32) int32 {
 	p.unlink(i)
 	p.forget(i)
 	b := &p.blocks[i]
-	b.filled, b.final = filled, max(filled, final)
+	b.filled, b.final = filled, final
 	p.enter(i)
 	return i
 }
@@ -147,15 +147,10 @@ func (p *pool) drop(i int32) {
 	p.push(i)
 }
 
-// write fills the next slot of a block in use.
+// write fills the next slot of a block in use that has one left to fill.
 func (p *pool) write(i int32) {
-	b := &p.blocks[i]
-	b.filled++
+	p.blocks[i].filled++
 	p.filled++
-	if b.final < b.filled {
-		b.final++
-		p.final++
-	}
 }
 
 // know makes the content of a full block known, so that it can be found while it is in use, and

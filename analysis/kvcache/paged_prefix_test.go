@@ -70,6 +70,26 @@ func TestPagedPrefix(t *testing.T) {
 	}
 }
 
+// TestPagedPrefixLosesItsEnd takes one block of three cached ones: it is the last of the prompt.
+func TestPagedPrefixLosesItsEnd(t *testing.T) {
+	s := newPaged(Options{Policy: Policy{Kind: Paged, Block: 4}, Capacity: 16}).(*paged)
+	a := hashed(1, 1, 2, 3)
+	b := &group{id: 2, request: Request{Prompt: 8, Output: 1}}
+	if !s.admit(a) {
+		t.Fatal("not admitted")
+	}
+	s.release(a)
+	if !s.admit(b) {
+		t.Fatal("not admitted")
+	}
+	checkTables(t, s, "b", [][]int32{{3, 2}}, map[int32]int32{3: 1, 2: 1})
+	checkPaged(t, s, 16, Shares{Token: 8, Cached: 8})
+	s.release(b)
+	if !s.admit(hashed(3, 1, 2, 3)) || s.hitTokens != 8 {
+		t.Errorf("%d tokens found, want the 8 that were left", s.hitTokens)
+	}
+}
+
 // TestPagedPrefixPieces has pieces that are not the size of a block: a block is known if all
 // pieces it touches are, and equal if they are equal.
 func TestPagedPrefixPieces(t *testing.T) {

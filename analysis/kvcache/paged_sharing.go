@@ -179,7 +179,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// addSharing adds the blocks that sharing saves now to the sums of r.
+// addSharing adds the blocks that sharing saves now to the sums of r, and those that sharing by
+// content and position alone would save beside them.
 func (s *paged) addSharing(r *Result, steps int64) {
 	n := float64(steps)
 	r.LogicalBlocks += n * float64(s.references)
@@ -188,7 +189,8 @@ func (s *paged) addSharing(r *Result, steps int64) {
 	r.SavedByEqual += n * float64(s.equal)
 }
 
-// addCounters adds what was counted so far to r.
+// addCounters adds what was counted so far to r: blocks copied, swapped out and in, requests
+// admitted that found a part of their prompt, and the tokens they found.
 func (s *paged) addCounters(r *Result) {
 	r.Copies += s.copies
 	r.SwappedOut += s.swappedOut

@@ -55,7 +55,9 @@ func (s *vmm) rowsOf(tokens int64) int64 {
 }
 
 // slotsOf is the whole slots in so many rows.
-func (s *vmm) slotsOf(rows int64) int64 { return rows * s.options.Policy.Page / s.options.Policy.TokenSize }
+func (s *vmm) slotsOf(rows int64) int64 {
+	return rows * s.options.Policy.Page / s.options.Policy.TokenSize
+}
 
 // sequencesOf is how many sequences a request becomes.
 func (s *vmm) sequencesOf(r *Request) int64 { return int64(r.prompts()) * int64(s.width) }
@@ -68,7 +70,7 @@ func (s *vmm) possible(r *Request) bool {
 func (s *vmm) count(m *mapping, sign int64) {
 	slots := s.slotsOf(m.rows)
 	s.token += sign * m.sequences * m.length
-	s.final += sign * m.sequences * max(m.length, min(m.final, slots))
+	s.final += sign * m.sequences * min(m.final, slots)
 	s.slots += sign * m.sequences * slots
 	s.free -= sign * m.sequences * m.rows
 }
@@ -106,10 +108,8 @@ func (s *vmm) grow(g *group) bool {
 }
 
 func (s *vmm) release(g *group) {
-	if m := s.mapped[g.id]; m != nil {
-		s.count(m, -1)
-		delete(s.mapped, g.id)
-	}
+	s.count(s.mapped[g.id], -1)
+	delete(s.mapped, g.id)
 }
 
 func (s *vmm) swapOut(g *group) bool {
