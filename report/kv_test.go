@@ -62,6 +62,7 @@ func TestGoldenKV(t *testing.T) {
 	golden(t, "kv.json", object.Bytes())
 	golden(t, "kv.svg", []byte(svgOf(t, kvFigures(k)[0])))
 	golden(t, "kv-course.svg", []byte(svgOf(t, kvFigures(k)[2])))
+	golden(t, "kv-blocks.svg", []byte(svgOf(t, kvFigures(k)[3])))
 	for i, line := range strings.Split(text.String(), "\n") {
 		if displayWidth(line) > 100 {
 			t.Errorf("line %d is %d wide", i+1, displayWidth(line))
@@ -107,7 +108,8 @@ func TestKVPlotsAreWritten(t *testing.T) {
 	}
 	want := []string{
 		"kv-policies.png", "kv-policies.svg", "kv-max_16.png", "kv-max_16.svg",
-		"kv-paged_4.png", "kv-paged_4.svg", "kv-oracle_firstfit.png", "kv-oracle_firstfit.svg",
+		"kv-paged_4.png", "kv-paged_4.svg",
+		"kv-paged_4-blocks.png", "kv-paged_4-blocks.svg", "kv-oracle_firstfit.png", "kv-oracle_firstfit.svg",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Error(diff)

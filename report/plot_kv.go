@@ -38,10 +38,10 @@ var (
 	cachedColor   = color.NRGBA{0x56, 0xb4, 0xe9, 0xff} // sky blue
 )
 
-// WriteKVPlots draws the policies side by side, and the course of each, as PNG and SVG into a
-// directory, which must exist, and returns the paths in the order they were written:
-// DIR/kv-policies.png, DIR/kv-max_2048.png and so on. Existing files are replaced. After an error
-// the paths are those of the files that are complete.
+// WriteKVPlots draws the policies side by side, the course of each, and the block map of those
+// that have one, as PNG and SVG into a directory, which must exist, and returns the paths in the
+// order they were written: DIR/kv-policies.png, DIR/kv-max_2048.png and so on. Existing files are
+// replaced. After an error the paths are those of the files that are complete.
 func WriteKVPlots(dir string, k *KV) ([]string, error) {
 	var paths []string
 	for _, f := range kvFigures(k) {
@@ -63,6 +63,9 @@ func kvFigures(k *KV) []Figure {
 	figures := []Figure{kvBarsFigure(k)}
 	for _, r := range k.Results {
 		figures = append(figures, kvCourseFigure(k, r))
+		if r.Map != nil {
+			figures = append(figures, kvMapFigure(k, r))
+		}
 	}
 	return figures
 }
