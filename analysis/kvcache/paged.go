@@ -105,9 +105,8 @@ func (s *paged) admit(g *group) bool {
 		return s.swapIn(g, in)
 	}
 	t := &tables{group: g, length: g.length(), final: g.request.Length()}
-	n := s.namesOf(&t.group.request)
-	found, free := s.find(n, t.length)
-	if !s.allows(s.need(t)*int64(g.request.prompts()) - int64(len(found)) + free) {
+	n, found, ok := s.room(t)
+	if !ok {
 		return false
 	}
 	s.hit(found)
@@ -122,6 +121,14 @@ func (s *paged) admit(g *group) bool {
 	s.tables[g.id] = t
 	s.running++
 	return true
+}
+
+// room says whether t can be admitted now, and which blocks it would find.
+func (s *paged) room(t *tables) (n *names, found []int32, ok bool) {
+	n = s.namesOf(&t.group.request)
+	found, free := s.find(n, t.length)
+	need := s.need(t)*int64(t.group.request.prompts()) - int64(len(found)) + free
+	return n, found, s.allows(need)
 }
 
 // fill goes on with a table until it holds the tokens of t.
@@ -179,9 +186,11 @@ func (s *paged) release(g *group) {
 	s.running--
 }
 
-func (s *paged) shares(*Request) Shares {
+// shares calls what is free stranded while it is too little for the request that waits first,
+// the watermark included; of one on the host, as if it were computed again.
+func (s *paged) shares(head *Request) Shares {
 	size := int64(s.size)
-	return Shares{
+	out := Shares{
 		Token:    s.filled,
 		Reserve:  s.final - s.filled,
 		Internal: s.used*size - s.final,
@@ -190,6 +199,14 @@ func (s *paged) shares(*Request) Shares {
 		Cached:   s.cached * size,
 		Null:     s.null * size,
 	}
+	if head == nil {
+		return out
+	}
+	t := &tables{group: &group{request: *head}, length: head.Prompt}
+	if _, _, ok := s.room(t); !ok {
+		out.Stranded, out.Idle = out.Idle, 0
+	}
+	return out
 }
 
 func (s *paged) blockMap() *BlockMap {

@@ -103,6 +103,14 @@ func TestPagedBounds(t *testing.T) {
 	if s.admit(&group{id: 2, request: Request{Prompt: 17, Output: 1}}) {
 		t.Error("3 of 4 free blocks given although 2 must stay free")
 	}
+	for prompt, want := range map[int]Shares{
+		16: {Token: 8, Rounding: 5, Idle: 32},
+		17: {Token: 8, Rounding: 5, Stranded: 32},
+	} {
+		if got := s.shares(&Request{Prompt: prompt, Output: 1}); got != want {
+			t.Errorf("with a prompt of %d waiting: %+v, want %+v", prompt, got, want)
+		}
+	}
 	second := &group{id: 3, request: Request{Prompt: 8, Output: 8, Prompts: 2}}
 	if !s.admit(second) {
 		t.Error("2 of 4 free blocks not given")

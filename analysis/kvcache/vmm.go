@@ -124,15 +124,20 @@ func (s *vmm) swapOut(g *group) bool {
 	return true
 }
 
-func (s *vmm) shares(*Request) Shares {
-	idle := s.slotsOf(s.free)
-	return Shares{
+// shares calls what is free stranded while it is too little for the request that waits first.
+func (s *vmm) shares(head *Request) Shares {
+	free := s.slotsOf(s.free)
+	out := Shares{
 		Token:    s.token,
 		Reserve:  s.final - s.token,
 		Internal: s.slots - s.final,
-		Rounding: s.options.Capacity - s.slots - idle,
-		Idle:     idle,
+		Rounding: s.options.Capacity - s.slots - free,
+		Idle:     free,
 	}
+	if head != nil && s.rowsOf(int64(head.Prompt))*s.sequencesOf(head) > s.free {
+		out.Stranded, out.Idle = out.Idle, 0
+	}
+	return out
 }
 
 // addCounters adds what was swapped so far to r, in rows.

@@ -20,6 +20,14 @@ func TestVMMRows(t *testing.T) {
 		t.Fatal("not admitted")
 	}
 	checkPaged(t, s, 5000, Shares{Token: 3024, Reserve: 20, Internal: 28, Rounding: 904, Idle: 1024})
+	for prompt, want := range map[int]Shares{
+		1024: {Token: 3024, Reserve: 20, Internal: 28, Rounding: 904, Idle: 1024},
+		1025: {Token: 3024, Reserve: 20, Internal: 28, Rounding: 904, Stranded: 1024},
+	} {
+		if got := s.shares(&Request{Prompt: prompt, Output: 1}); got != want {
+			t.Errorf("with a prompt of %d waiting: %+v, want %+v", prompt, got, want)
+		}
+	}
 	if !s.grow(a) {
 		t.Fatal("no room for the 1,025th token")
 	}
