@@ -57,6 +57,15 @@ func TestCompareMetrics(t *testing.T) {
 	}
 }
 
+// TestCompareIdle: a device without allocations is not compared.
+func TestCompareIdle(t *testing.T) {
+	idle := diffed(100, 900)
+	idle[0].Devices[1].Allocs = 0
+	if c := changeOf(t, Compare([][]*Result{idle}, [][]*Result{diffed(100, 900)}).Metrics, "reserved.peak"); c.Base.Median != 100 || c.New.Median != 900 {
+		t.Errorf("%v and %v, want 100 and 900", c.Base.Median, c.New.Median)
+	}
+}
+
 // TestCompareRankMetrics: what only one set has is neither growth nor zero.
 func TestCompareRankMetrics(t *testing.T) {
 	alone := [][]*Result{diffed(100)}
@@ -125,6 +134,8 @@ func TestCompareParts(t *testing.T) {
 			func(d *Diff) []Change { return d.Modules }, []string{"a 70 60 shrank", "b 0 10 grew"}},
 		{"a device that may have more of it", run(held(0, 0, of("a", 5))), run(held(0, 0, of("a", 5)), held(9, 1, of("b", 10))),
 			func(d *Diff) []Change { return d.Modules }, []string{"b 0 10 grew", "a 5 - one-sided"}},
+		{"a device that lists only greater ones", run(held(30, 2, of("a", 50), of("b", 20)), held(0, 0, of("c", 25))), run(held(0, 0, of("c", 26))),
+			func(d *Diff) []Change { return d.Modules }, []string{"a 50 0 shrank", "b 20 0 shrank", "c 25 26 grew"}},
 		{"sizes", run(DeviceResult{Peak: Instant{T: 100}, TopSizes: []Holder{{Size: 64, Requested: 64}, {Size: 36, Requested: 36}}}),
 			run(DeviceResult{Peak: Instant{T: 128}, TopSizes: []Holder{{Size: 64, Requested: 128}}}),
 			func(d *Diff) []Change { return d.Sizes }, []string{"64 64 128 grew", "36 36 0 shrank"}},
