@@ -106,4 +106,8 @@
 // the first one left out (Theil and Sen), in bytes an iteration: outliers, like an
 // evaluation now and then, do not move it. It needs four iterations. Holders are
 // the blocks made after the first iteration and live at the last mark.
+//
+// # Comparisons
+//
+// Of two sets of runs, see [Diff].
 package analysis

@@ -35,6 +35,12 @@
 // on a line with the numbers, and its callers below. Of the first requests that failed a table
 // tells the same at that moment. JSON has more groups and whole stacks.
 //
+// # What changed
+//
+// Two sets of runs are compared by [DiffText], [DiffMarkdown] and [DiffJSON]. Values are medians;
+// a change of shares is in points ("pt"), and "%" is the change as a share of the base. Noise
+// is the greater spread of the two sets, and "–" where neither has repetitions.
+//
 // # Plots
 //
 // Each device of a process gets four figures of 1200 × 700 pixels: "timeline" (the three curves
