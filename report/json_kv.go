@@ -8,8 +8,9 @@ import (
 )
 
 // KVJSON writes the simulation as one JSON object, indented. Shares are of the capacity, and 1 is
-// all; bytes, slots, blocks and counts are integers; what does not exist is null; lists are never
-// null. Block sums are over the counted steps. It fails only where w does.
+// all; bytes, slots and counts are integers; what does not exist is null, as the mean of no step;
+// lists are never null. Blocks of sharing are sums over the counted steps. It fails only where w
+// does.
 func KVJSON(w io.Writer, k *KV) error {
 	out := jsonKV{
 		Model: k.Model, Ranks: k.Ranks, Memory: k.Memory, BytesPerToken: k.BytesPerToken, Slots: k.Memory / k.BytesPerToken,
@@ -70,7 +71,7 @@ type jsonKVPolicy struct {
 	Policy      string        `json:"policy"`
 	Capacity    int64         `json:"capacity"`
 	Steps       int64         `json:"steps"`
-	Mean        jsonKVShares  `json:"mean"`
+	Mean        *jsonKVShares `json:"mean"`
 	Batch       float64       `json:"batch"`
 	PeakBatch   int64         `json:"peak_batch"`
 	Requests    int64         `json:"requests"`
@@ -108,12 +109,14 @@ func newJSONKVPolicy(r *kvcache.Result) jsonKVPolicy {
 	m := r.Mean
 	out := jsonKVPolicy{
 		Policy: r.Policy, Capacity: r.Capacity, Steps: r.Steps, Batch: r.Batch, PeakBatch: r.Peak,
-		Mean:     jsonKVShares{m.Token, m.Reserve, m.Internal, kvExternal(m), m.Rounding, m.Stranded, m.Idle, m.Cached, m.Null},
 		Requests: r.Requests, Finished: r.Finished, Rejected: r.Rejected, Preemptions: r.Preemptions,
 		Recomputed: r.Recomputed, SwappedOut: r.SwappedOut, SwappedIn: r.SwappedIn,
 		Sharing: jsonKVSharing{
 			r.LogicalBlocks, r.SavedBySequences, r.SavedByPrefix, r.SavedByEqual, r.Copies, r.PrefixHits, r.PrefixTokens,
 		},
+	}
+	if r.Steps > 0 {
+		out.Mean = &jsonKVShares{m.Token, m.Reserve, m.Internal, kvExternal(m), m.Rounding, m.Stranded, m.Idle, m.Cached, m.Null}
 	}
 	if r.Map == nil {
 		return out

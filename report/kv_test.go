@@ -91,6 +91,21 @@ func TestKVJSONAddsUp(t *testing.T) {
 	}
 }
 
+// What no step was counted of has no mean.
+func TestKVWithoutSteps(t *testing.T) {
+	k := &KV{Ranks: 1, Memory: 64, BytesPerToken: 1, Results: []*kvcache.Result{{Policy: "max:99", Capacity: 64, Requests: 1, Rejected: 1}}}
+	var text, object bytes.Buffer
+	if err := KVText(&text, k, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := KVJSON(&object, k); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(text.String(), "%") || !strings.Contains(object.String(), `"mean": null`) {
+		t.Errorf("shares of nothing:\n%s\n%s", &text, &object)
+	}
+}
+
 func TestKVPlotsAreWritten(t *testing.T) {
 	dir := t.TempDir()
 	k := twoPolicies()

@@ -121,13 +121,22 @@ func kvSplitSection(k *KV) section {
 		},
 	}
 	for _, r := range k.Results {
-		m := r.Mean
+		m := kvMean(r)
 		s.rows = append(s.rows, row(r.Policy, FormatPercent(m.Token), FormatPercent(m.Reserve), FormatPercent(m.Internal),
 			FormatPercent(kvExternal(m)), FormatPercent(m.Cached), FormatPercent(m.Null),
 			strconv.FormatFloat(r.Batch, 'f', 2, 64), formatCount(r.Peak)))
 	}
 	s.after = note("reserve: will be filled; internal: never filled, of a reservation or block; batch: what runs")
 	return s
+}
+
+// kvMean are the mean shares; NaN, printed "–", where no step was counted.
+func kvMean(r *kvcache.Result) kvcache.Shares64 {
+	if r.Steps > 0 {
+		return r.Mean
+	}
+	no := math.NaN()
+	return kvcache.Shares64{Token: no, Reserve: no, Internal: no, Rounding: no, Stranded: no, Idle: no, Cached: no, Null: no}
 }
 
 func kvExternal(m kvcache.Shares64) float64 { return m.Rounding + m.Stranded + m.Idle }
@@ -139,7 +148,7 @@ func kvExternalSection(k *KV) section {
 		after:   note("stranded: free, but no piece serves the request that is next; idle: all else that is free"),
 	}
 	for _, r := range k.Results {
-		m := r.Mean
+		m := kvMean(r)
 		s.rows = append(s.rows, row(r.Policy, FormatPercent(kvExternal(m)), FormatPercent(m.Rounding), FormatPercent(m.Stranded), FormatPercent(m.Idle)))
 	}
 	return s

@@ -47,14 +47,14 @@ type kvOptions struct {
 }
 
 func newKVCommand() *cobra.Command {
-	opts := kvOptions{Ranks: 1, Policies: []string{"max:2048", "pow2", "oracle", "paged:16"}, Format: "text"}
+	opts := kvOptions{Ranks: 1, Policies: []string{"max", "pow2", "oracle", "paged:16"}, Format: "text"}
 	cmd := &cobra.Command{
 		Use:   "kv (--requests FILE | --synthetic NAME) --model NAME --memory SIZE",
 		Short: "Simulate where the memory of keys and values goes under each policy",
 		Long: `Serves requests from a simulated memory of keys and values, without any GPU, and shows for
 each policy what its slots were used for: tokens, reserve, internal and external waste.
 
-  max:L     reserve L tokens for every sequence
+  max:L     reserve L tokens for every sequence; max alone, as many as --max-length
   pow2      reserve the prompt and the output rounded up to a power of two
   oracle    reserve exactly what will be needed
   paged:B   take blocks of B tokens as they are needed
@@ -117,7 +117,7 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	policies, err := o.policies(model)
+	policies, err := o.policies(model, base.MaxLength)
 	if err != nil {
 		return err
 	}
@@ -242,14 +242,15 @@ func parseSampling(text string) (kvcache.Sampling, error) {
 	return s, nil
 }
 
-func (o *kvOptions) policies(model *kvcache.Model) ([]kvcache.Policy, error) {
+// policies are those of the flag; limit is what max reserves that says no length.
+func (o *kvOptions) policies(model *kvcache.Model, limit int) ([]kvcache.Policy, error) {
 	if len(o.Policies) == 0 {
 		return nil, usagef("--policy names no policy")
 	}
 	var policies []kvcache.Policy
 	for _, text := range o.Policies {
-		if text == "max" && model != nil {
-			text = fmt.Sprintf("max:%d", model.MaxLength)
+		if text == "max" && limit > 0 {
+			text = fmt.Sprintf("max:%d", limit)
 		}
 		p, err := kvcache.ParsePolicy(text)
 		if err != nil {
