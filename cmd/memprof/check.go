@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report"
 )
 
 type checkOptions struct {
@@ -24,8 +25,12 @@ type checkOptions struct {
 	Update    bool
 	Rank      string
 	Aggregate string
-	List      bool
-	JSON      bool
+
+	Markdown    string
+	JUnit       string
+	Annotations bool
+	List        bool
+	JSON        bool
 }
 
 func newCheckCommand() *cobra.Command {
@@ -75,6 +80,9 @@ func (o *checkOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.Update, "update-baseline", false, "write the values found to that file first")
 	flags.StringVar(&o.Aggregate, "aggregate", "", "of several runs take the `median`, max or min (default median)")
 	flags.StringVar(&o.Rank, "rank", "worst", "hold the gates against `which` rank: worst, all (each by itself), mean, or a number")
+	flags.StringVar(&o.Markdown, "markdown", "", "write a summary as Markdown to this `file`; always added to $GITHUB_STEP_SUMMARY where that is set")
+	flags.StringVar(&o.JUnit, "junit", "", "write JUnit XML to this `file`, a test case for each gate")
+	flags.BoolVar(&o.Annotations, "annotations", false, "print annotations for GitHub Actions, at most 10, the worst first")
 	flags.BoolVar(&o.List, "list", false, "print the metrics there are")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON")
 }
@@ -85,6 +93,9 @@ func (o *checkOptions) run(stdout io.Writer, paths []string) error {
 	}
 	if len(paths) == 0 {
 		return usagef("check needs a trace (see `memprof check --help`)")
+	}
+	if o.JSON && o.Annotations {
+		return usagef("--json and --annotations both want standard output: give one of them")
 	}
 	choice, err := parseRankChoice(o.Rank)
 	if err != nil {
@@ -120,6 +131,9 @@ func (o *checkOptions) run(stdout io.Writer, paths []string) error {
 		}
 	}
 	if err := o.print(stdout, verdicts); err != nil {
+		return err
+	}
+	if err := o.publish(stdout, verdicts); err != nil {
 		return err
 	}
 	return conclusion(verdicts)
@@ -231,8 +245,9 @@ type measured struct {
 
 // verdict is what became of one gate.
 type verdict struct {
-	gate      *gate // with its limit, also where that is relative
-	written   *gate // as it was given; of all ranks by themselves, the same for each
+	gate      *gate  // with its limit, also where that is relative
+	written   *gate  // as it was given; of all ranks by themselves, the same for each
+	rank      string // the name of the rank where each is judged by itself; "" otherwise
 	found     measured
 	runs      int
 	aggregate string  // what found is of several runs: median, max or min
@@ -306,7 +321,7 @@ func (j *judging) judge(g *gate, jobs []repetition) ([]verdict, error) {
 			return nil, err
 		}
 		v := limited.verdictOf(byName[name], j.aggregate)
-		v.written = g
+		v.written, v.rank = g, name
 		verdicts = append(verdicts, v)
 	}
 	return verdicts, nil
@@ -391,7 +406,7 @@ func (o *checkOptions) print(stdout io.Writer, verdicts []verdict) error {
 // cells are those of a verdict's row, with word as the last.
 func (v *verdict) cells(word string) []string {
 	g := v.gate
-	where := v.found.where.String()
+	where := report.PlainText(v.found.where.String())
 	if v.runs > 1 {
 		where += fmt.Sprintf(" (%s of %d runs)", v.aggregate, v.runs)
 	}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"encoding/xml"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// verdictsOf judges one value by each gate; the value was found in a recording of that name.
+func verdictsOf(t *testing.T, path string, value float64, texts ...string) []verdict {
+	t.Helper()
+	var out []verdict
+	for _, text := range texts {
+		g, err := parseGate(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := g.verdictOf([]measured{{value, location{Path: path, Process: "rank0", Device: 0, Seq: -1}}}, "median")
+		v.written = &g
+		out = append(out, v)
+	}
+	return out
+}
+
+// A recording's name cannot end an annotation, a table cell or an XML element, nor begin
+// something else.
+func TestHostileNamesInResults(t *testing.T) {
+	hostile := "a\n::error::x\r|<b>&\x1b[31m\x00]]>%0A@me"
+	verdicts := verdictsOf(t, hostile, 2, "oom.count < 1")
+	const shown = `a\n::error::x\x0d|<b>&\x1b[31m\x00]]>%250A@me: rank0, device 0`
+	want := "::error title=memprof%3A oom.count < 1::expected < 1, found 2, margin -1, in " + shown + "\n"
+	if diff := cmp.Diff(want, string(annotations(verdicts))); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+	rows := strings.Split(string(markdownVerdicts(verdicts)), "\n")
+	const row = `| **VIOLATED** | oom.count &lt; 1 | 2 | -1 |  | a\\n::error::x\\x0d\|&lt;b&gt;&amp;\\x1b\[31m\\x00\]\]&gt;%0A&#64;me: rank0, device 0 |`
+	if diff := cmp.Diff(row, rows[4]); diff != "" {
+		t.Errorf("Markdown (-want +got):\n%s", diff)
+	}
+	text, err := junitVerdicts(verdicts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back junitSuites
+	if err := xml.Unmarshal(text, &back); err != nil {
+		t.Fatalf("%v in:\n%s", err, text)
+	}
+	const failure = `expected < 1, found 2, margin -1, in a\n::error::x\x0d|<b>&\x1b[31m\x00]]>%0A@me: rank0, device 0`
+	if c := back.Suite.Cases[0]; c.Failure == nil || c.Failure.Text != failure || c.Name != "oom.count < 1" {
+		t.Errorf("JUnit: %+v, want the failure %s", c, failure)
+	}
+}
+
+// TestResultLimits: what is beyond GitHub's limits is left out from the harmless end.
+func TestResultLimits(t *testing.T) {
+	var gates []string
+	for limit := range 30 {
+		gates = append(gates, fmt.Sprintf("oom.count <= %d", limit+1))
+	}
+	verdicts := verdictsOf(t, "run", 21, gates...) // 20 violated, the first by the most
+	verdicts[1].written.severity = severityWarn
+	lines := strings.Split(strings.TrimSpace(string(annotations(verdicts))), "\n")
+	if len(lines) != 10 || !strings.HasPrefix(lines[0], "::error title=memprof%3A oom.count <= 1::") || !strings.HasPrefix(lines[1], "::error title=memprof%3A oom.count <= 3::") {
+		t.Errorf("%d annotations:\n%s", len(lines), strings.Join(lines, "\n"))
+	}
+	verdicts = verdictsOf(t, strings.Repeat("x", 100_000), 21, gates...)
+	text := string(markdownVerdicts(verdicts))
+	if len(text) > 1<<20 || !strings.Contains(text, "\n20 verdicts left out, none worse than the last above\n") || strings.Count(text, "VIOLATED") != 10 {
+		t.Errorf("%d bytes of Markdown with %d violations", len(text), strings.Count(text, "VIOLATED"))
+	}
+}
