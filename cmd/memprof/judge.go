@@ -1,0 +1,129 @@
+package main
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// verdict is what became of one gate.
+type verdict struct {
+	gate      *gate  // with its limit, also where that is relative
+	written   *gate  // as it was given; of all ranks by themselves, the same for each
+	rank      string // the name of the rank where each is judged by itself; "" otherwise
+	found     measured
+	runs      int
+	aggregate string  // what found is of several runs: median, max or min
+	spread    float64 // greatest less least value of the runs, in the metric's unit
+	holds     bool
+}
+
+// trustworthy says whether the runs agree better than the value is off the limit. Otherwise
+// the same code could be judged the other way tomorrow.
+func (v *verdict) trustworthy() bool { return v.spread <= math.Abs(v.gate.margin(v.found.value)) }
+
+// violated says whether the verdict makes check fail.
+func (v *verdict) violated() bool { return !v.holds && v.gate.severity == severityError }
+
+// word is the verdict for people.
+func (v *verdict) word() string {
+	switch {
+	case v.holds:
+		return "ok"
+	case v.violated():
+		return "VIOLATED"
+	}
+	return "warning"
+}
+
+func parseAggregate(text string) (string, error) {
+	switch text {
+	case "median", "max", "min":
+		return text, nil
+	}
+	return "", usagef("aggregate %q: want median, max or min", text)
+}
+
+// judging is how gates are held against values.
+type judging struct {
+	choice    rankChoice // of gates that do not say
+	aggregate string
+	baseline  *baseline // nil where no gate is relative to it
+	update    bool      // put the values found into the baseline first
+}
+
+// judge takes the values of each repetition and aggregates those. As the median of two, or of
+// the middle two of an even number, the worse one counts.
+func (j *judging) judge(g *gate, jobs []repetition) ([]verdict, error) {
+	choice := j.choice
+	if g.choice != nil {
+		choice = *g.choice
+	}
+	var names []string // in order of the first repetition, where they come in order of ranks
+	byName := map[string][]measured{}
+	for _, job := range jobs {
+		values, err := choice.measure(g, job)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range values {
+			name := "" // one value a repetition, whoever has it
+			if choice.kind == "all" && g.ranks == nil {
+				name = rankName(m.where.Process)
+			}
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+			byName[name] = append(byName[name], m)
+		}
+	}
+	var verdicts []verdict
+	for _, name := range names {
+		limited, err := j.limited(g, g.question(choice, name, j.aggregate), byName[name])
+		if err != nil {
+			return nil, err
+		}
+		v := limited.verdictOf(byName[name], j.aggregate)
+		v.written, v.rank = g, name
+		verdicts = append(verdicts, v)
+	}
+	return verdicts, nil
+}
+
+// limited is g with its limit, which for a relative one comes from the baseline. Which of
+// several values is the worst does not depend on the limit of < <= > and >=.
+func (j *judging) limited(g *gate, question *baselineValue, values []measured) (*gate, error) {
+	if g.relative == nil {
+		return g, nil
+	}
+	if j.update {
+		v := g.verdictOf(values, j.aggregate)
+		question.Value, question.Spread, question.Runs = v.found.value, v.spread, v.runs
+		j.baseline.set(*question)
+	}
+	limit, err := j.baseline.limit(g, question)
+	if err != nil {
+		return nil, err
+	}
+	out := *g
+	out.limit = limit
+	return &out, nil
+}
+
+// verdictOf judges the values of the runs; there is at least one.
+func (g *gate) verdictOf(values []measured, aggregate string) verdict {
+	byValue := func(a, b measured) int { return cmp.Compare(a.value, b.value) }
+	least, greatest := slices.MinFunc(values, byValue), slices.MaxFunc(values, byValue)
+	v := verdict{gate: g, runs: len(values), aggregate: aggregate, spread: greatest.value - least.value}
+	switch aggregate {
+	case "max":
+		v.found = greatest
+	case "min":
+		v.found = least
+	default:
+		slices.SortStableFunc(values, func(a, b measured) int { return cmp.Compare(g.margin(b.value), g.margin(a.value)) })
+		v.found = values[len(values)/2]
+	}
+	v.holds = g.holds(v.found.value)
+	return v
+}
