@@ -476,29 +476,3 @@ int memprof_resume(const char *const *names, size_t count, int keep) {
   give_up(&selection);
   return result;
 }
-
-void memprof_tag_usage(const char *name, struct memprof_tag_usage *usage) {
-  memset(usage, 0, sizeof *usage);
-  for (int device = 0; hook_on() && device < MOST_GPUS; device++) {
-    struct gpu *gpu = gpu_existing(device);
-    if (gpu == NULL) continue;
-    lock_take(&gpu->lock);
-    for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
-      if (arena->tag == NULL || strcmp(arena->tag->name, name) != 0) continue;
-      struct bfc_stats bfc;
-      bfc_get_stats(arena->bfc, &bfc);
-      usage->live += bfc.bytes_in_use;
-      usage->mapped += arena->vmm.mapped;
-      usage->paused += paused_bytes(arena);
-      for (size_t i = 0; i < arena->copy_count; i++) usage->copied += arena->copies[i].bytes;
-    }
-    lock_give(&gpu->lock);
-  }
-}
-
-void memprof_prepare_backup(const char *name) {
-  struct memprof_tag_usage usage;
-  memprof_tag_usage(name, &usage);
-  // Stretches are copied each from the start of a slab, which takes some more.
-  if (usage.live > usage.copied && driver_get() != NULL) host_prepare(usage.live - usage.copied + HOST_SLAB);
-}

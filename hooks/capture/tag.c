@@ -8,13 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "arena.h"
 #include "hook.h"
 #include "host.h"
 #include "lock.h"
 #include "memprof.h"
 #include "pause.h"
 
-enum { DEEPEST = 64, LONGEST_LABEL = 100 };
+enum { DEEPEST = 64, LONGEST_LABEL = 100, MOST_GPUS = 64 };
 
 static struct tag *_Atomic tags;  // only added to
 static struct lock lock;
@@ -82,3 +83,29 @@ void memprof_region_end(void) {
 }
 
 void memprof_region_lend(int on) { atomic_store(&lent, on != 0 && depth > 0 ? tag_current() : NULL); }
+
+void memprof_tag_usage(const char *name, struct memprof_tag_usage *usage) {
+  memset(usage, 0, sizeof *usage);
+  for (int device = 0; hook_on() && device < MOST_GPUS; device++) {
+    struct gpu *gpu = gpu_existing(device);
+    if (gpu == NULL) continue;
+    lock_take(&gpu->lock);
+    for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
+      if (arena->tag == NULL || strcmp(arena->tag->name, name) != 0) continue;
+      struct bfc_stats bfc;
+      bfc_get_stats(arena->bfc, &bfc);
+      usage->live += bfc.bytes_in_use;
+      usage->mapped += arena->vmm.mapped;
+      for (size_t i = 0; i < arena->range_count; i++) usage->paused += arena->ranges[i].bytes;
+      for (size_t i = 0; i < arena->copy_count; i++) usage->copied += arena->copies[i].bytes;
+    }
+    lock_give(&gpu->lock);
+  }
+}
+
+void memprof_prepare_backup(const char *name) {
+  struct memprof_tag_usage usage;
+  memprof_tag_usage(name, &usage);
+  // Stretches are copied each from the start of a slab, which takes some more.
+  if (usage.live > usage.copied && driver_get() != NULL) host_prepare(usage.live - usage.copied + HOST_SLAB);
+}
