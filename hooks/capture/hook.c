@@ -54,12 +54,14 @@ static void in_child(void) {
   watch_forget();
   callers_forget();
   stacks_forget();
+  marks_forget();
 }
 
 static void start(void) {
   pthread_atfork(NULL, NULL, in_child);
   atomic_store(&begun, true);
   spool_start();
+  marks_start();
   atomic_store(&callers_wanted, options_get()->stacks);
   // Last: who sees it writes events at once, and must not do so before there is a spool.
   atomic_store_explicit(&used, true, memory_order_release);

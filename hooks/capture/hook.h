@@ -20,4 +20,9 @@ uint32_t hook_context(void);
 // The stack of this thread's allocations from now on: a node's number, 0 for none.
 void hook_set_stack(uint32_t node);
 
+// Of marks.c: writes the phases that were open before there was a spool; in a forked child
+// makes its lock anew.
+void marks_start(void);
+void marks_forget(void);
+
 #endif

@@ -1,8 +1,12 @@
 // marks.c - iterations, phases and what blocks hold, as the job or its optimizer announces them.
 //
 // A mark is an event like any other, so its place among the allocations is exact. Marks
-// of a process that has not used CUDA yet are dropped: there is nothing they could divide.
+// of a process that has not used CUDA yet are dropped, as there is nothing they could divide,
+// but for phases that are open when it does: the first allocation is in them.
+#define _GNU_SOURCE
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "arena.h"
 #include "hook.h"
@@ -27,12 +31,54 @@ void memprof_iteration(const char *label) {
   mark(MEMPROF_ITERATION, atomic_fetch_add(&number, 1), label);
 }
 
+enum { MOST_OPEN = 64 };
+static struct lock lock;
+static char *waiting[MOST_OPEN];  // names of the phases open before there is a spool
+static int waiting_count;
+
+// True if the phase's begin, or its end, was before the spool.
+static bool begun_early(const char *name) {
+  lock_take(&lock);
+  const bool early = !spool_started();
+  if (early && waiting_count < MOST_OPEN && (waiting[waiting_count] = strdup(name == NULL ? "" : name)) != NULL) waiting_count++;
+  lock_give(&lock);
+  return early;
+}
+
+static bool ended_early(const char *name) {
+  lock_take(&lock);
+  const bool early = !spool_started();
+  int at = early ? waiting_count - 1 : -1;
+  while (at >= 0 && strcmp(waiting[at], name == NULL ? "" : name) != 0) at--;
+  if (at >= 0) {
+    free(waiting[at]);
+    waiting_count--;
+    memmove(waiting + at, waiting + at + 1, (size_t)(waiting_count - at) * sizeof *waiting);
+  }
+  lock_give(&lock);
+  return early;
+}
+
+void marks_start(void) {
+  lock_take(&lock);
+  for (int i = 0; i < waiting_count; i++) {
+    mark(MEMPROF_PHASE_BEGIN, 0, waiting[i]);
+    free(waiting[i]);
+  }
+  waiting_count = 0;
+  lock_give(&lock);
+}
+
+void marks_forget(void) { lock = (struct lock){0}; }
+
 void memprof_phase_begin(const char *name) {
-  if (hook_on() && spool_started()) mark(MEMPROF_PHASE_BEGIN, 0, name);
+  if (!hook_on()) return;
+  if (spool_started() || !begun_early(name)) mark(MEMPROF_PHASE_BEGIN, 0, name);
 }
 
 void memprof_phase_end(const char *name) {
-  if (hook_on() && spool_started()) mark(MEMPROF_PHASE_END, 0, name);
+  if (!hook_on()) return;
+  if (spool_started() || !ended_early(name)) mark(MEMPROF_PHASE_END, 0, name);
 }
 
 // Under the lock, so that the label lies within the life of its block.

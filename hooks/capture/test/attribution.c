@@ -163,6 +163,25 @@ static void test_nothing_before_the_first_allocation(void) {
   CHECK(!trail_find(getpid(), path, sizeof path));
 }
 
+// The first allocation of a job is made inside a phase that began before there was a spool.
+static void test_phase_open_at_the_first_allocation(void) {
+  memprof_phase_begin("data");
+  memprof_phase_end("data");
+  memprof_phase_begin("forward");
+  memprof_phase_end("never begun");
+  gpu_start();
+  CHECK(memprof_malloc(1000, 0, NULL) != NULL);
+  memprof_phase_end("forward");
+  const struct trail trail = trail_read(getpid(), 0);
+  const struct memprof_record *begin = trail_event(&trail, MEMPROF_PHASE_BEGIN, 0);
+  char text[4097];
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_PHASE_BEGIN), 1);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_PHASE_END), 1);
+  CHECK(begin < trail_event(&trail, MEMPROF_ALLOC, 0));
+  trail_text(&trail, begin->context, trail.count, text);
+  CHECK(strcmp(text, "forward") == 0);
+}
+
 static const struct test tests[] = {
     {"cell is of the thread", test_cell_is_of_the_thread, {NULL}},
     {"stacks are a tree", test_stacks_are_a_tree, {NULL}},
@@ -170,6 +189,7 @@ static const struct test tests[] = {
     {"many stacks", test_many_stacks, {NULL}},
     {"labels of live blocks", test_labels_of_live_blocks, {NULL}},
     {"no label for pending blocks", test_no_label_for_pending_blocks, {NULL}},
+    {"phase open at the first allocation", test_phase_open_at_the_first_allocation, {NULL}},
     {"nothing before the first allocation", test_nothing_before_the_first_allocation, {NULL}},
 };
 
