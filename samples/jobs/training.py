@@ -1,7 +1,9 @@
 """What the sample jobs share: options, determinism, the training loop, and its log.
 
 The jobs know nothing of memprof. Each prints one line an iteration with the loss in
-hexadecimal, so that two runs can be compared bit by bit, and its step time last.
+hexadecimal, so that two runs can be compared bit by bit, and what torch's own statistics
+say the iteration needed at most: bytes requested, allocated and reserved. Its step time
+and the peaks of the whole run come last.
 """
 
 import argparse
@@ -17,12 +19,16 @@ import torch
 
 
 def options(description, batch):
+    return parser(description, batch).parse_args()
+
+
+def parser(description, batch):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--batch", type=int, default=batch)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--benchmark", action="store_true", help="let cudnn choose algorithms by measuring them")
-    return parser.parse_args()
+    return parser
 
 
 def deterministic(opts):
@@ -35,17 +41,30 @@ def deterministic(opts):
     torch.backends.cuda.enable_mem_efficient_sdp(False)
 
 
-def train(step, iterations):
-    """Calls step() that many times; each returns the loss as a tensor."""
-    seconds = []
-    for i in range(iterations):
+PEAKS = ("requested", "allocated", "reserved")
+
+
+def peaks():
+    """Torch's peaks since they were asked for last, in bytes, in the order of PEAKS."""
+    stats = torch.cuda.memory_stats()
+    torch.cuda.reset_peak_memory_stats()
+    return [stats[f"{name}_bytes.all.peak"] for name in PEAKS]
+
+
+def train(step, iterations, until=lambda: False):
+    """Calls step() that many times, or on and on until until(); each returns the loss as a tensor."""
+    seconds, most = [], [0, 0, 0]
+    while len(seconds) < iterations or iterations == 0 and not until():
         start = time.perf_counter()
         loss = step().item()  # waits for the device
         seconds.append(time.perf_counter() - start)
-        print(f"iteration {i} loss {loss.hex()}", flush=True)
+        found = peaks()
+        most = [max(pair) for pair in zip(most, found)]
+        print(f"iteration {len(seconds) - 1} loss {loss.hex()}")
+        print(f"memory {len(seconds) - 1} " + " ".join(f"{name} {value}" for name, value in zip(PEAKS, found)), flush=True)
     steady = seconds[len(seconds) // 4 :]
     print(f"step {statistics.median(steady) * 1e3:.3f} ms")
-    print(f"memory peak {torch.cuda.max_memory_allocated()} allocated {torch.cuda.max_memory_reserved()} reserved")
+    print(f"memory peak {most[1]} allocated {most[2]} reserved")
 
 
 def classify(description, build, batch):
