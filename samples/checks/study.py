@@ -1,0 +1,135 @@
+"""The zoo under four allocators, and how many jobs share a card: the BFC paper's study and its wish."""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import statistics
+
+import zoo_run
+from checks.suite import HERE, PYTHON, Failed, case
+
+LARGEST_RECORDING = 1 << 20
+
+
+def zoo(suite, name, *arguments, timeout=580):
+    """Results of zoo_run.py, by (model, mode); what it found wrong fails the case."""
+    output = os.path.join(suite.work, name)
+    shutil.rmtree(output, ignore_errors=True)
+    command = [PYTHON, os.path.join(HERE, "zoo_run.py"), "--memprof", suite.memprof, "-o", output, *arguments]
+    done = suite.run(command, expect=None, timeout=timeout)
+    print(done.stdout, flush=True)
+    if done.returncode != 0:
+        raise Failed(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-2000:]}")
+    with open(os.path.join(output, "results.json")) as f:
+        results = json.load(f)
+    for phase in results["phases"]:
+        suite.figure(f"zoo: {phase['name']}, {phase['jobs']} jobs", f"{phase['seconds']:.0f} s of the device")
+    large = [f"{r['recording']} {r['recording_bytes']}" for r in results["runs"] if r.get("recording_bytes", 0) > LARGEST_RECORDING]
+    if large:
+        raise Failed(f"recordings of more than {LARGEST_RECORDING} bytes: {', '.join(large)}")
+    for r in results["runs"]:
+        if "recording" in r:
+            suite.verified(os.path.join(output, r["recording"]))
+    if suite.keep:
+        shutil.copytree(output, os.path.join(suite.keep, name), dirs_exist_ok=True)
+    return output, results
+
+
+def paper(suite, folder):
+    suite.run([suite.memprof, "report", "--table", "paper", "--json", "--no-plots", folder])
+    print(suite.run([suite.memprof, "report", "--table", "paper", folder]).stdout, flush=True)
+
+
+def judge(suite, results):
+    """The cure, held to what was promised of it."""
+    of = {(r["model"], r["mode"]): r for r in results["runs"]}
+    models = sorted({model for model, _ in of})
+    mean = {m: [statistics.mean(zoo_run.idle(of[n, m])[i] for n in models) for i in range(3)] for m in zoo_run.MODES}
+    for m in zoo_run.MODES:
+        suite.figure(f"zoo: 1 - C/R, {m}, mean of {len(models)} models", f"{100 * mean[m][0]:.1f} % first, {100 * mean[m][1]:.1f} % later", "3 %" if m == "cured" else "")
+        suite.figure(f"zoo: 1 - max T / max R, {m}, mean", f"{100 * mean[m][2]:.1f} %")
+    wrong = [f"cured is idle by {100 * share:.1f} % in {what} iterations" for what, share in zip(("first", "later"), mean["cured"]) if share > 0.03]
+    if mean["cured"][2] >= mean["expandable"][2]:
+        wrong.append(f"cured wastes {100 * mean['cured'][2]:.2f} %, expandable segments {100 * mean['expandable'][2]:.2f} %")
+    for n in models:
+        cured, native = zoo_run.peak(of[n, "cured"]), zoo_run.peak(of[n, "native"])
+        if cured > native:
+            wrong.append(f"{n}: cured {zoo_run.mib(cured)} MiB, native {zoo_run.mib(native)}")
+    if wrong:
+        raise Failed("; ".join(wrong))
+
+
+@case
+def zoo_small(suite):
+    """Three small models under all four allocators."""
+    _, results = zoo(suite, "zoo_small", "--models", "alexnet", "squeezenet1_1", "resnet50")
+    if len(results["runs"]) != 12:
+        raise Failed(f"{len(results['runs'])} runs")
+
+
+@case
+def zoo_classic(suite):
+    """The paper's table: every model, recorded under the classic policy."""
+    folder, _ = zoo(suite, "zoo_classic", "--modes", "classic")
+    paper(suite, os.path.join(folder, "classic"))
+
+
+@case
+def zoo_four_allocators(suite):
+    """Every model under all four: about four times as long as zoo_classic."""
+    _, results = zoo(suite, "zoo", "--budget", "480")
+    judge(suite, results)
+
+
+@case
+def zoo_steps(suite):
+    """Steps of the cured policy against the classic, in turns, each alone on its card. With one card: three models."""
+    several = suite.gpus() > 1
+    chosen = [] if several else ["--models", "alexnet", "resnet50", "gpt2"]
+    _, results = zoo(suite, "zoo_steps", "--modes", "classic", "cured", "--turns", "2", "--budget", "480", *chosen)
+    slow = []
+    for model in sorted({r["model"] for r in results["runs"]}):
+        least = {m: min(r["step_ms"] for r in results["runs"] if (r["model"], r["mode"]) == (model, m)) for m in ("classic", "cured")}
+        ratio = least["cured"] / least["classic"]
+        suite.figure(f"zoo: step of {model}, cured / classic", f"{ratio:.3f} ({least['cured']:.2f} / {least['classic']:.2f} ms)", "1.01")
+        slow += [f"{model} {ratio:.3f}"] if ratio > 1.01 else []
+    if slow:
+        raise Failed("steps over 1.01 of the classic policy's: " + ", ".join(slow))
+
+
+@case
+def zoo_two_workers(suite):
+    """Two models in the paper's own setting: two data-parallel workers."""
+    if suite.gpus() < 2:
+        print("  one GPU: left out")
+        return
+    folder, _ = zoo(suite, "zoo_workers", "--models", "alexnet", "resnet50", "--modes", "classic", "--workers", "2")
+    paper(suite, os.path.join(folder, "classic"))
+
+
+def how_many(suite, model, share, *arguments):
+    """Jobs of a model that train together in so many GiB: {policy: number}."""
+    found = {}
+    for policy, flags in (("classic", []), ("cured", zoo_run.CURED)):
+        under = shlex.join([suite.memprof, "record", "--no-trace", *flags, "--"])
+        done = suite.run([PYTHON, os.path.join(HERE, "how_many.py"), "--model", model, "--share", str(share), "--under", under, *arguments])
+        print(done.stdout, flush=True)
+        together = re.search(r"^together (\d+) in", done.stdout, re.M)
+        if not together:
+            raise Failed(f"{model}, {policy}: no result:\n{done.stdout}\n{done.stderr[-2000:]}")
+        found[policy] = int(together.group(1))
+    suite.figure(f"jobs of {model} that train together in {share} GiB, classic / cured", f"{found['classic']} / {found['cured']}")
+    if found["cured"] <= found["classic"]:
+        raise Failed(f"{model}: no more jobs fit under the cured policy: {found}")
+
+
+@case
+def how_many_resnet50(suite):
+    how_many(suite, "resnet50", 40)
+
+
+@case
+def how_many_gpt2(suite):
+    how_many(suite, "gpt2", 40, "--batch", "8")

@@ -1,0 +1,345 @@
+"""Trains the zoo under several allocators, and says what each of them took of the card.
+
+    python3 samples/zoo_run.py -o DIR                        every model under every allocator
+    python3 samples/zoo_run.py -o DIR --modes classic        only memprof's, by the classic policy
+    python3 samples/zoo_run.py -o DIR --turns 2 --modes classic cured    steps, compared
+    python3 samples/zoo_run.py --table DIR/results.json      the tables of a run before
+
+Jobs share the cards as far as memory allows, so that their steps tell nothing. With --turns N
+each job has its card to itself, and each model its turns N times on the same card: then
+steps are compared. --workers 2 trains data-parallel, on two cards. DIR gets the recordings,
+MODE/MODEL (of later turns, turnN/MODE/MODEL), and results.json; a job that found no more time is named there and in the end.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PYTHON = "python3" if shutil.which("python3") == sys.executable else sys.executable
+
+# What the most lavish policy may take of a card for each model, in GiB: how many fit at a time.
+NEEDS = {
+    "alexnet": 4, "vgg11": 10, "vgg16": 18, "vgg19": 18, "googlenet": 6, "inception_v3": 18, "resnet50": 10, "resnet101": 10, "resnet152": 10,
+    "densenet121": 18, "mobilenet_v2": 10, "squeezenet1_1": 6, "vit_b_16": 10, "bert": 18, "gpt2": 34, "llama": 34, "moe": 34,
+}  # fmt: skip
+
+CURED = ["--growth", "needed", "--split", "always", "--trim", "iteration"]
+# Flags of `memprof record`, or None for torch's own allocator; and the environment.
+MODES = {
+    "classic": ([], {}),
+    "cured": (CURED, {}),
+    "native": (None, {}),
+    "expandable": (None, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
+}
+
+
+class Run:
+    """One job: what it is, and what came of it."""
+
+    def __init__(self, opts, model, mode, turn=0):
+        self.model, self.mode, self.turn = model, mode, turn
+        self.needs = opts.memory if opts.turns else min(NEEDS.get(model, 34), opts.memory)
+        self.name = (f"turn{turn}/" if turn else "") + f"{mode}/{model}"
+        self.recording = os.path.join(opts.output, self.name) if MODES[mode][0] is not None else None
+        self.log = os.path.join(opts.output, "logs", self.name.replace("/", "-"))
+        self.result = {"model": model, "mode": mode, "turn": turn, "alone": bool(opts.turns), "workers": opts.workers}
+        self.command = self.command_line(opts)
+
+    def command_line(self, opts):
+        job = [os.path.relpath(os.path.join(HERE, "jobs", "zoo.py")), "--model", self.model, "--iterations", str(opts.iterations), "--seed", str(opts.seed)]
+        if opts.batch:
+            job += ["--batch", str(opts.batch)]
+        launch = [PYTHON] if opts.workers == 1 else [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(opts.workers)]
+        flags = MODES[self.mode][0]
+        if flags is None:
+            return launch + job
+        return [opts.memprof, "record", "-q", "--force", "-o", self.recording, *flags, "--", *launch, *job]
+
+    def start(self, cards):
+        self.cards, self.began = cards, time.monotonic()
+        os.makedirs(os.path.dirname(self.log), exist_ok=True)
+        if self.recording:
+            os.makedirs(os.path.dirname(self.recording), exist_ok=True)
+        env = {k: v for k, v in os.environ.items() if k not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
+        env.update(MODES[self.mode][1], CUDA_VISIBLE_DEVICES=",".join(map(str, cards)))
+        with open(self.log + ".out", "w") as out, open(self.log + ".err", "w") as err:
+            self.process = subprocess.Popen(self.command, stdout=out, stderr=err, env=env, start_new_session=True)
+
+    def ended(self, limit):
+        """Whether the job has ended; one that takes longer than limit seconds is ended."""
+        if self.process.poll() is None:
+            if time.monotonic() - self.began < limit:
+                return False
+            os.killpg(self.process.pid, signal.SIGKILL)  # its own group, made by start
+            self.process.wait()
+        with open(self.log + ".out") as f:
+            output = f.read()
+        self.result.update(exit=self.process.returncode, seconds=round(time.monotonic() - self.began, 1), cards=self.cards, **parse(output))
+        if self.process.returncode != 0:
+            with open(self.log + ".err") as f:
+                self.result["error"] = f.read()[-1500:]
+        if self.recording and os.path.isdir(self.recording):
+            self.result["recording"] = self.name
+            self.result["recording_bytes"] = sum(os.path.getsize(os.path.join(self.recording, f)) for f in os.listdir(self.recording))
+        return True
+
+
+def parse(output):
+    """What a job of the zoo printed: losses, and bytes requested, allocated and reserved at most, by iteration."""
+    memory = re.findall(r"^memory \d+ requested (\d+) allocated (\d+) reserved (\d+)$", output, re.M)
+    step = re.search(r"^step (\S+) ms$", output, re.M)
+    return {
+        "losses": re.findall(r"^iteration \d+ loss (\S+)$", output, re.M),
+        "memory": [[int(value) for value in line] for line in memory],
+        "step_ms": float(step.group(1)) if step else None,
+    }
+
+
+def cards():
+    """How many cards there are to be used."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None:
+        return len([c for c in visible.split(",") if c])
+    listed = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, text=True, check=True).stdout
+    return len(re.findall(r"^GPU \d+:", listed, re.M))
+
+
+class Cards:
+    """The cards, and how much of each is not promised to a job. Jobs keep to the numbers of this process."""
+
+    def __init__(self, count, memory):
+        self.free = {i: memory for i in range(count)}
+
+    def take(self, run, workers):
+        """The cards for a run, or None while there is no room."""
+        room = sorted((i for i, free in self.free.items() if free >= run.needs), key=lambda i: -self.free[i])
+        if len(room) < workers:
+            return None
+        for i in room[:workers]:
+            self.free[i] -= run.needs
+        return sorted(room[:workers])
+
+    def give_back(self, run):
+        for i in run.cards:
+            self.free[i] += run.needs
+
+
+def share_cards(opts, pending):
+    """Runs jobs side by side, the largest first, as many as the cards have room for."""
+    room, running = Cards(opts.cards, opts.memory), []
+    pending = sorted(pending, key=lambda run: -run.needs)
+    while pending or running:
+        for run in [r for r in running if r.ended(opts.timeout)]:
+            running.remove(run)
+            room.give_back(run)
+            tell(run)
+        for run in list(pending):
+            if opts.left() < 0:
+                break
+            taken = room.take(run, opts.workers) if len(running) < opts.jobs else None
+            if taken is not None:
+                pending.remove(run)
+                running.append(run)
+                run.start(taken)
+        if opts.left() < 0 and not running:
+            break
+        time.sleep(0.05)
+    return pending
+
+
+def take_turns(opts, models):
+    """Every card takes one model after another, and runs its jobs in turns, alone."""
+    queue, busy, idle, skipped = list(models), {}, list(range(0, opts.cards - opts.workers + 1, opts.workers)), []
+    while queue or busy:
+        while queue and idle and opts.left() > 0:
+            busy[idle.pop(0)] = queue.pop(0)
+        for card, runs in list(busy.items()):
+            head = runs[0]
+            if not hasattr(head, "process"):
+                head.start(list(range(card, card + opts.workers)))
+            elif head.ended(opts.timeout):
+                tell(runs.pop(0))
+                if runs and opts.left() < 0:
+                    skipped += runs
+                    runs = []
+                if not runs:
+                    del busy[card]
+                    idle.append(card)
+        if opts.left() < 0 and not busy:
+            break
+        time.sleep(0.05)
+    return skipped + [run for runs in queue for run in runs]
+
+
+def tell(run):
+    r = run.result
+    if r["exit"] != 0:
+        print(f"  {run.name}: exit {r['exit']} after {r['seconds']} s: {' '.join(run.command)}\n{r['error']}", flush=True)
+        return
+    print(f"  {run.name}: {r['seconds']} s, step {r['step_ms']} ms, peak {mib(peak(r))} MiB", flush=True)
+
+
+def peak(result):
+    """The most that was reserved, in bytes."""
+    return max(line[2] for line in result["memory"])
+
+
+def steady(result):
+    """The most that an iteration of the later half had reserved."""
+    lines = result["memory"]
+    return max(line[2] for line in lines[len(lines) // 2 :])
+
+
+def mib(size):
+    return f"{size / 2**20:,.0f}"
+
+
+def idle(result):
+    """1 - C/R of each iteration, by its own peaks: of the first, and of the later ones in the mean; 1 - max T/max R."""
+    lines = result["memory"]
+    own = [1 - c / r for _, c, r in lines]
+    return own[0], statistics.mean(own[1:]), 1 - max(t for t, _, _ in lines) / max(r for _, _, r in lines)
+
+
+def tables(results):
+    """Tables in Markdown, and what was found wrong."""
+    good = [r for r in results["runs"] if r.get("exit") == 0 and len(r["memory"]) > 1]
+    modes = [m for m in MODES if any(r["mode"] == m for r in good)]
+    names = [n for n in NEEDS if any(r["model"] == n for r in good)]
+    names += sorted({r["model"] for r in good} - set(names))
+    of = {(n, m): [r for r in good if (r["model"], r["mode"]) == (n, m)] for n in names for m in modes}
+    wrong = [f"{r['mode']}/{r['model']}: " + r.get("skipped", f"exit {r.get('exit')}") for r in results["runs"] if r not in good]
+
+    print(f"{results['device']}; peak and steady device memory in MiB\n")
+    row(["", *[f"{m} peak" for m in modes], *[f"{m} steady" for m in modes]])
+    row(["---"] + ["---:"] * (2 * len(modes)))
+    for n in names:
+        row([n, *[mib(peak(of[n, m][0])) if of[n, m] else "–" for m in modes], *[mib(steady(of[n, m][0])) if of[n, m] else "–" for m in modes]])
+
+    print("\nShares of the reserved memory that were idle: 1 - C/R in the first and in later iterations, 1 - max T / max R\n")
+    row(["", *[f"{m} {what}" for m in modes for what in ("first", "later", "T")]])
+    row(["---"] + ["---:"] * (3 * len(modes)))
+    every = {}
+    for n in names:
+        cells = []
+        for m in modes:
+            shares = idle(of[n, m][0]) if of[n, m] else None
+            cells += [f"{100 * s:.1f} %" for s in shares] if shares else ["–"] * 3
+            if shares:
+                every.setdefault(m, []).append(shares)
+        row([n, *cells])
+    row(["mean", *[f"{100 * statistics.mean(s[i] for s in every[m]):.1f} %" for m in modes for i in range(3)]])
+
+    steps(names, modes, of)
+    for n in names:
+        found = {tuple(r["losses"]) for m in modes for r in of[n, m]}
+        if len(found) > 1:
+            wrong.append(f"{n}: losses differ: " + "; ".join(f"{r['mode']} {r['losses'][-1]}" for m in modes for r in of[n, m]))
+    if not wrong:
+        print("\nLosses are bit-identical under all of them.")
+    return wrong
+
+
+def steps(names, modes, of):
+    """The table of steps, of jobs that had their card to themselves."""
+    least = {key: min((r["step_ms"] for r in runs if r["alone"]), default=None) for key, runs in of.items()}
+    if not any(least.values()) or "classic" not in modes:
+        return
+    print("\nStep in ms, the least of the turns, and its ratio to classic\n")
+    row(["", *modes])
+    row(["---"] + ["---:"] * len(modes))
+    for n in names:
+        base = least[n, "classic"]
+        row([n, *[f"{least[n, m]:.2f}" + (f" ({least[n, m] / base:.3f})" if base else "") if least[n, m] else "–" for m in modes]])
+
+
+def row(cells):
+    print("| " + " | ".join(cells) + " |")
+
+
+def describe():
+    script = "import torch; print(torch.__version__); print(torch.cuda.get_device_name(0))"
+    version, device = subprocess.run([PYTHON, "-c", script], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[:2]
+    driver = "unknown"
+    if shutil.which("nvidia-smi"):
+        driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"], stdout=subprocess.PIPE, text=True).stdout.split("\n")[0]
+    return f"{device}, driver {driver}, torch {version}"
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-o", "--output", metavar="DIR")
+    parser.add_argument("--table", metavar="FILE", help="print the tables of these results, and run nothing")
+    parser.add_argument("--models", nargs="+", default=list(NEEDS), metavar="MODEL")
+    parser.add_argument("--modes", nargs="+", default=list(MODES), choices=list(MODES))
+    parser.add_argument("--iterations", type=int, default=20)
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--turns", type=int, default=0, help="each job alone on its card, this many times")
+    parser.add_argument("--workers", type=int, default=1, help="data-parallel workers of each job")
+    parser.add_argument("--memory", type=int, default=124, help="GiB of each card to be shared by jobs (default 124)")
+    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="most jobs at a time")
+    parser.add_argument("--budget", type=float, default=240, help="seconds after which no job is started (default 240)")
+    parser.add_argument("--timeout", type=float, default=180, help="seconds after which a job is ended")
+    parser.add_argument("--cured", help="flags of memprof record for the cured policy (default: " + " ".join(CURED) + ")")
+    parser.add_argument("--memprof", default=os.path.join(os.path.dirname(HERE), "bin", "memprof"))
+    opts = parser.parse_args()
+    if not opts.table and not opts.output:
+        parser.error("-o DIR or --table FILE is needed")
+    if opts.cured:
+        MODES["cured"] = (opts.cured.split(), {})
+    return opts
+
+
+def conclude(results):
+    wrong = tables(results)
+    for line in wrong:
+        print("wrong:", line)
+    return 1 if wrong else 0
+
+
+def main():
+    opts = options()
+    if opts.table:
+        with open(opts.table) as f:
+            return conclude(json.load(f))
+    opts.memprof, opts.output = os.path.abspath(opts.memprof), os.path.abspath(opts.output)
+    began = time.monotonic()
+    opts.left = lambda: opts.budget - (time.monotonic() - began)
+    opts.cards = cards()
+    if opts.cards < opts.workers:
+        sys.exit(f"{opts.workers} workers need as many cards; there are {opts.cards}")
+    results = {"device": describe(), "cards": opts.cards, "phases": [], "runs": []}
+
+    def phase(name, runs, execute):
+        start = time.monotonic()
+        for run in execute():
+            run.result["skipped"] = f"no time left of {opts.budget:.0f} s"
+        results["runs"] += [run.result for run in runs]
+        results["phases"].append({"name": name, "seconds": round(time.monotonic() - start, 1), "jobs": len(runs)})
+        print(f"phase {name}: {results['phases'][-1]['seconds']} s of the device for {len(runs)} jobs", flush=True)
+        os.makedirs(opts.output, exist_ok=True)
+        with open(os.path.join(opts.output, "results.json"), "w") as f:
+            json.dump(results, f)
+            f.write("\n")
+
+    if opts.turns:
+        models = [[Run(opts, n, m, turn) for turn in range(opts.turns) for m in opts.modes] for n in opts.models]
+        phase("turns", [run for runs in models for run in runs], lambda: take_turns(opts, [list(runs) for runs in models]))
+    else:
+        for mode in opts.modes:
+            runs = [Run(opts, n, mode) for n in opts.models]
+            phase(mode, runs, lambda: share_cards(opts, runs))
+    return conclude(results)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
