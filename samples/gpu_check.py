@@ -4,11 +4,13 @@
     python3 samples/gpu_check.py NAME…  some cases; --list names them
 
 It needs the built bin/memprof and no Go toolchain. Each case runs real jobs, with and
-without `memprof record`, and compares. What is measured is printed as a table with the
-device and the versions; the last line says `N passed, N failed`.
+without `memprof record`, and compares. Cases that measure time or the use of the card run
+first, each alone; then the others, several at a time. What is measured is printed as a
+table with the device and the versions; the last line says `N passed, N failed`.
 """
 
 import argparse
+import concurrent.futures
 import importlib
 import os
 import pkgutil
@@ -18,7 +20,7 @@ import sys
 import time
 
 import checks
-from checks.suite import CASES, HERE, PYTHON, Failed, Suite
+from checks.suite import ALONE, CASES, HERE, PYTHON, Failed, Suite
 
 for module in pkgutil.iter_modules(checks.__path__):
     importlib.import_module("checks." + module.name)
@@ -34,10 +36,33 @@ def versions():
     return f"{device}, driver {driver}, torch {torch_version}"
 
 
+def judged(name, opts):
+    """Runs a case and prints what came of it: its figures, or None when it failed."""
+    suite = Suite(os.path.abspath(opts.memprof), os.path.join(opts.work, name), opts.keep)
+    start = time.monotonic()
+    try:
+        CASES[name](suite)
+        suite.lines.append(f"  ok in {time.monotonic() - start:.1f} s")
+        figures = suite.figures
+    except (Failed, subprocess.TimeoutExpired, KeyError, ValueError, AssertionError) as error:
+        suite.lines.append(f"  FAILED: {type(error).__name__}: {error}")
+        figures = None
+    print("\n".join([name, *suite.lines]), flush=True)
+    return figures
+
+
+def run(names, opts):
+    figures = [judged(name, opts) for name in names if name in ALONE]
+    with concurrent.futures.ThreadPoolExecutor(opts.jobs) as pool:
+        figures += pool.map(lambda name: judged(name, opts), [name for name in names if name not in ALONE])
+    return figures
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--jobs", type=int, default=min(4, (os.cpu_count() or 1) // 2 or 1), help="cases at a time that need not be alone")
     parser.add_argument("--memprof", default=os.path.join(os.path.dirname(HERE), "bin", "memprof"))
     parser.add_argument("--work", default=os.path.join("/tmp", f"memprof-gpu-check-{os.getpid()}"))
     parser.add_argument("--keep", help="leave the recordings of the samples in this folder")
@@ -48,24 +73,15 @@ def main():
     unknown = set(opts.cases) - set(CASES)
     if unknown:
         parser.error(f"no such case: {', '.join(sorted(unknown))}")
-    suite = Suite(os.path.abspath(opts.memprof), opts.work, opts.keep)
     print(versions(), flush=True)
-    passed = failed = 0
-    for name in opts.cases or CASES:
-        print(name, flush=True)
-        start = time.monotonic()
-        try:
-            CASES[name](suite)
-            passed += 1
-            print(f"  ok in {time.monotonic() - start:.1f} s", flush=True)
-        except (Failed, subprocess.TimeoutExpired, KeyError, ValueError) as error:
-            failed += 1
-            print(f"  FAILED: {type(error).__name__}: {error}", flush=True)
-    width = max((len(what) for what, _, _ in suite.figures), default=0)
+    outcomes = run(opts.cases or CASES, opts)
+    figures = [figure for outcome in outcomes if outcome is not None for figure in outcome]
+    width = max((len(what) for what, _, _ in figures), default=0)
     print(f"\n{versions()}")
-    for what, value, budget in suite.figures:
+    for what, value, budget in figures:
         print(f"{what:<{width}}  {value}" + (f"   budget {budget}" if budget else ""))
-    print(f"\n{passed} passed, {failed} failed")
+    failed = outcomes.count(None)
+    print(f"\n{len(outcomes) - failed} passed, {failed} failed")
     return 1 if failed else 0
 
 

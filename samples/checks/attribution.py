@@ -2,8 +2,9 @@
 
 import json
 import re
+import statistics
 
-from checks.suite import Failed, case, first_process, losses, number
+from checks.suite import Failed, alone, case, first_process, losses, number
 
 MODEL = """
 import torch
@@ -323,7 +324,8 @@ def attribution_lifetimes(suite):
 
 
 SMALL_OPERATIONS = """
-import sys, time
+import os, sys, time
+os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-4:])
 if "--history" in sys.argv:
     torch.cuda.memory._record_memory_history(stacks="python", max_entries=1_000_000)
 
@@ -365,28 +367,39 @@ LEVELS = {
 }
 
 
+ROUNDS = 5
+
+
 def cost_of_levels(suite, name, plain, history, pattern, unit):
-    """Each level's cost beside what torch's own history costs; in turns, the least of three."""
-    runs = {level: [] for level in ("native", "history", *LEVELS)}
-    for _ in range(3):
-        runs["native"].append(number(pattern, suite.run(plain).stdout))
-        runs["history"].append(number(pattern, suite.run(history).stdout))
+    """Each level's cost beside what torch's own history costs.
+
+    A process is quicker or slower than the next by more than a level costs, so that each
+    round has the processes that are compared one after the other, on the same processors,
+    and what counts is the median of the rounds' differences; their range is told with it.
+    """
+    rounds = []
+    for _ in range(ROUNDS):
+        found = {"native": number(pattern, suite.run(plain).stdout), "history": number(pattern, suite.run(history).stdout)}
         for level, flags in LEVELS.items():
             _, done = suite.record("cost_" + name, plain, "--force", *flags)
-            runs[level].append(number(pattern, done.stdout))
-    least = {level: min(figures) for level, figures in runs.items()}
-    theirs = least["history"] - least["native"]
-    suite.figure(f"{name}: torch's own history adds", f"{theirs:.0f} {unit} to {least['native']:.0f}")
+            found[level] = number(pattern, done.stdout)
+        rounds.append(found)
+    base = statistics.median(r["none"] for r in rounds)
+    native = statistics.median(r["native"] for r in rounds)
+    theirs = statistics.median(r["history"] - r["native"] for r in rounds)
+    suite.figure(f"{name}: torch's own history adds", f"{theirs:.0f} {unit} to {native:.0f}")
     worst = None
     for level in ("phases", "modules", "modules and stacks"):
-        ours = least[level] - least["none"]
-        suite.figure(f"{name}: {level} add", f"{ours:.0f} {unit} to {least['none']:.0f}, {ours / theirs:.2f} of torch's", "a third")
+        differences = sorted(r[level] - r["none"] for r in rounds)
+        ours = statistics.median(differences)
+        of_theirs = f"{ours:.0f} {unit} ({differences[0]:.0f} to {differences[-1]:.0f}) to {base:.0f}, {ours / theirs:.2f} of torch's"
+        suite.figure(f"{name}: {level} add", of_theirs, "a third")
         if ours > theirs / 3:
-            worst = f"{name}: {level} cost {ours:.0f} {unit}, torch's own history {theirs:.0f}: more than a third (runs: {runs})"
+            worst = f"{name}: {level} cost {ours:.0f} {unit}, torch's own history {theirs:.0f}: more than a third (rounds: {rounds})"
     return worst
 
 
-@case
+@alone
 def attribution_cost(suite):
     """What each level costs, on bare allocations and on a step of many small operations."""
     pair = cost_of_levels(suite, "pair", suite.job("pair", "--pairs", "200000"), suite.job("pair", "--history", "--pairs", "200000"), r"^pair (\S+) ns", "ns")

@@ -4,7 +4,7 @@ import os
 import shutil
 import time
 
-from checks.suite import Failed, case, first_process, losses, number, parquet_bytes
+from checks.suite import Failed, alone, case, first_process, losses, number, parquet_bytes
 
 
 def sample(suite, name):
@@ -39,17 +39,17 @@ def sample(suite, name):
                 shutil.copy(os.path.join(directory, file), target)
 
 
-@case
+@alone
 def sample_alexnet(suite):
     sample(suite, "alexnet")
 
 
-@case
+@alone
 def sample_resnet50(suite):
     sample(suite, "resnet50")
 
 
-@case
+@alone
 def sample_gpt2(suite):
     sample(suite, "gpt2")
 
@@ -64,7 +64,7 @@ def issue_gates(suite):
     suite.run([suite.memprof, "check", directory, *gates])
 
 
-@case
+@alone
 def pair_cost(suite):
     """What an alloc and free pair costs, in one run of each, alternating."""
     native = [number(r"^pair (\S+) ns", suite.run(suite.job("pair")).stdout)]
@@ -84,7 +84,7 @@ def pair_cost(suite):
     suite.figure("report: events a second, start to end", f"{events / took / 1e6:.1f} M ({events} in {took:.2f} s)", "8 M on two cores")
 
 
-@case
+@alone
 def out_of_memory(suite):
     """A real torch.OutOfMemoryError, caught; a smaller request then succeeds."""
     job = suite.script(
@@ -112,7 +112,7 @@ assert int(x[-1]) == 1
         raise Failed(f"one out-of-memory expected, found {device['ooms']}")
 
 
-@case
+@alone
 def memory_statistics(suite):
     """torch.cuda's memory functions answer from our counters."""
     job = suite.script(
@@ -155,7 +155,7 @@ def cudnn_benchmark(suite):
     suite.verified(directory)
 
 
-@case
+@alone
 def ninety_percent(suite):
     """A single request for 90 % of the card, under the classic doubling."""
     job = suite.script(
@@ -175,7 +175,7 @@ print("done")
     suite.verified(directory)
 
 
-@case
+@alone
 def foreign_allocation(suite):
     """A cudaMalloc of another library that would have fitted still succeeds."""
     job = suite.script(
@@ -241,7 +241,7 @@ os.kill(os.getpid(), signal.SIGKILL)
         raise Failed(f"{events} events, at least {2 * 999 * 20} expected")
 
 
-@case
+@alone
 def startup(suite):
     """What the injection adds to the import of torch, with a warm cache."""
     job = suite.script(

@@ -3,7 +3,7 @@
 import json
 import os
 
-from checks.suite import PYTHON, Failed, case
+from checks.suite import PYTHON, Failed, alone
 
 MIB = 2**20
 UNEXPLAINED = 0.02  # of what is used, at most
@@ -69,17 +69,17 @@ def books_of_sample(suite, name):
         raise Failed(f"{name}: the readings do not verify: {readings}")
 
 
-@case
+@alone
 def books_alexnet(suite):
     books_of_sample(suite, "alexnet")
 
 
-@case
+@alone
 def books_resnet50(suite):
     books_of_sample(suite, "resnet50")
 
 
-@case
+@alone
 def books_gpt2(suite):
     books_of_sample(suite, "gpt2")
 
@@ -128,7 +128,7 @@ print("done")
 """
 
 
-@case
+@alone
 def books_hidden(suite):
     """64 MiB that no hook sees are 64 MiB more unexplained."""
     job = suite.script("hiding", HIDING)
@@ -166,7 +166,7 @@ print("done", number)
 """
 
 
-@case
+@alone
 def books_two_processes(suite):
     """Two processes on one GPU: by themselves where the driver tells them apart, or their sum."""
     job = suite.script("two", TWO)
@@ -186,7 +186,7 @@ def books_two_processes(suite):
             raise Failed(f"tensors are less than {at_least} bytes; {told(process, book)}")
 
 
-@case
+@alone
 def books_without_cuda(suite):
     """A job that never uses the GPU ends as it would, and leaves no readings that matter."""
     directory = os.path.join(suite.work, "no-gpu")

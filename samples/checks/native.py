@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 
-from checks.suite import PYTHON, Failed, case, first_process, losses, number, parquet_bytes
+from checks.suite import PYTHON, Failed, alone, case, first_process, losses, number, parquet_bytes
 
 TELL = """
 def tell():
@@ -135,7 +135,7 @@ def native_gpt2(suite):
     sample(suite, "gpt2")
 
 
-@case
+@alone
 def native_pair_cost(suite):
     """What watching adds to an alloc and free pair of torch's allocator, in turns."""
     plain, empty, recorded = [], [], []
@@ -316,7 +316,7 @@ torch.cuda.empty_cache()
     agree(suite, *script(suite, "native_mempool", text))
 
 
-@case
+@alone
 def native_out_of_memory(suite):
     """A caught torch.OutOfMemoryError is an event with a verdict, and the job goes on."""
     text = """

@@ -3,7 +3,7 @@
 import json
 import os
 
-from checks.suite import PYTHON, Failed, case
+from checks.suite import PYTHON, Failed, alone, case
 
 TORCHRUN = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 
@@ -21,7 +21,7 @@ def torchrun(suite, name, text, *flags):
     return [*TORCHRUN, *flags, *suite.script(name, text)[1:]]
 
 
-@case
+@alone
 def ranks_side_by_side(suite):
     """Two ranks of a DDP job, of which the second holds more: names, comparison, gates."""
     if suite.gpus() < 2:

@@ -13,11 +13,18 @@ JOBS = os.path.relpath(os.path.join(HERE, "jobs"))
 PYTHON = "python3" if shutil.which("python3") == sys.executable else sys.executable
 
 CASES = {}
+ALONE = set()  # names of the cases that have the card to themselves
 
 
 def case(function):
     CASES[function.__name__] = function
     return function
+
+
+def alone(function):
+    """A case that measures time, or how much of the card is in use, or takes most of it."""
+    ALONE.add(function.__name__)
+    return case(function)
 
 
 class Failed(Exception):
@@ -30,12 +37,13 @@ class Suite:
         self.work = work
         self.keep = keep  # where recordings of the samples are left, or None
         self.figures = []  # (what, value, budget or "")
+        self.lines = []  # what is said of the case when it is through
         os.makedirs(work, exist_ok=True)
         self.hooks = subprocess.run([memprof, "hooks", "path"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
     def figure(self, what, value, budget=""):
         self.figures.append((what, value, budget))
-        print(f"  {what}: {value}" + (f"   (budget {budget})" if budget else ""), flush=True)
+        self.lines.append(f"  {what}: {value}" + (f"   (budget {budget})" if budget else ""))
 
     def run(self, command, expect=0, timeout=400):
         env = dict(os.environ, MEMPROF_PYTHON=os.path.join(self.hooks, "python"))
