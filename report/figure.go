@@ -17,9 +17,9 @@ import (
 	"github.com/memprof/memprof/analysis"
 )
 
-// Figure is one plot of one device, ready to be drawn.
+// Figure is one plot of one device, or of a study, ready to be drawn.
 type Figure struct {
-	Name   string // "timeline", "iterations", "split" or "map"
+	Name   string // "timeline", "iterations", "split" or "map"; of a study "figure2" or "figure3"
 	Device int32
 
 	title    string // of one line, drawn bold at the top
@@ -59,17 +59,27 @@ func WritePlots(dir, prefix string, r *analysis.Result) ([]string, error) {
 	}
 	var paths []string
 	for _, f := range Plots(r) {
-		for _, format := range []struct {
-			suffix string
-			write  func(io.Writer) error
-		}{{"png", f.PNG}, {"svg", f.SVG}} {
-			name := fmt.Sprintf("%s-gpu%d-%s.%s", fileName(prefix), f.Device, f.Name, format.suffix)
-			path := filepath.Join(dir, name)
-			if err := writeFile(path, format.write); err != nil {
-				return paths, err
-			}
-			paths = append(paths, path)
+		written, err := f.write(dir, fmt.Sprintf("%s-gpu%d-%s", fileName(prefix), f.Device, f.Name))
+		paths = append(paths, written...)
+		if err != nil {
+			return paths, err
 		}
+	}
+	return paths, nil
+}
+
+// write draws the figure as DIR/NAME.png and DIR/NAME.svg.
+func (f Figure) write(dir, name string) ([]string, error) {
+	var paths []string
+	for _, format := range []struct {
+		suffix string
+		write  func(io.Writer) error
+	}{{"png", f.PNG}, {"svg", f.SVG}} {
+		path := filepath.Join(dir, name+"."+format.suffix)
+		if err := writeFile(path, format.write); err != nil {
+			return paths, err
+		}
+		paths = append(paths, path)
 	}
 	return paths, nil
 }

@@ -18,6 +18,7 @@ type reportOptions struct {
 	Format  string
 	NoPlots bool
 	Output  string
+	Table   string
 }
 
 func newReportCommand() *cobra.Command {
@@ -29,7 +30,8 @@ func newReportCommand() *cobra.Command {
 held it, growths, iterations, leaks. Draws plots as PNG and SVG beside the trace.`,
 		Annotations: exitCodes(reportExits),
 		Example: `  memprof report run
-  memprof report --format markdown --no-plots run > summary.md`,
+  memprof report --format markdown --no-plots run > summary.md
+  memprof report --table paper zoo/*`,
 		Args: someArgs("a trace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
@@ -44,6 +46,7 @@ func (o *reportOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Format, "format", "text", "text, markdown or json")
 	flags.BoolVar(&o.NoPlots, "no-plots", false, "draw no plots")
 	flags.StringVarP(&o.Output, "output", "o", "", "draw plots into this `directory` (default: beside the trace)")
+	flags.StringVar(&o.Table, "table", "", "one table over all recordings instead: paper, the BFC paper's; a PATH may be a folder of recordings")
 }
 
 func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
@@ -59,6 +62,13 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 		if err := os.MkdirAll(o.Output, 0o755); err != nil {
 			return usagef("-o %s cannot be created: %w", o.Output, err)
 		}
+	}
+	switch o.Table {
+	case "":
+	case "paper":
+		return o.paper(stdout, stderr, paths)
+	default:
+		return usagef("--table %q: want paper", o.Table)
 	}
 	runs, err := analyzeAll(paths)
 	if err != nil {

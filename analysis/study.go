@@ -1,0 +1,130 @@
+package analysis
+
+import (
+	"fmt"
+	"math"
+)
+
+// Study repeats the table of the BFC paper: one row for each device of each job, its mean and
+// its maximum, held against what the paper printed. The paper trained networks of TensorFlow 1.6
+// on V100s for 20 iterations and had two peaks of each: requested bytes T and bytes of the chunks
+// handed out C; 1 is the first iteration, 2 the mean of the later ones; all are divided by the
+// reserved bytes R at the end.
+type Study struct {
+	Jobs []StudyJob
+	// LeftOut are jobs without a row, and why.
+	LeftOut []StudyGap
+}
+
+// StudyJob is one device of one process, with what the table is made from.
+type StudyJob struct {
+	Name   string
+	Result *DeviceResult
+}
+
+// StudyGap is a device of a job that the table cannot have.
+type StudyGap struct{ Name, Why string }
+
+// Add adds the devices of a recording's processes, under its name; where there are several, under
+// the name, the process and the device.
+func (s *Study) Add(name string, results []*Result) {
+	devices := 0
+	for _, r := range results {
+		devices += len(r.Devices)
+	}
+	if devices == 0 {
+		s.LeftOut = append(s.LeftOut, StudyGap{name, "no memory of any device was used"})
+	}
+	for _, r := range results {
+		for i := range r.Devices {
+			d, own := &r.Devices[i], name
+			if len(results) > 1 {
+				own += " " + r.Process
+			}
+			if len(r.Devices) > 1 {
+				own += fmt.Sprintf(" GPU %d", d.Device)
+			}
+			if why := d.unstudied(); why != "" {
+				s.LeftOut = append(s.LeftOut, StudyGap{own, why})
+				continue
+			}
+			s.Jobs = append(s.Jobs, StudyJob{own, d})
+		}
+	}
+}
+
+// unstudied is why a device has no row.
+func (d *DeviceResult) unstudied() string {
+	switch {
+	case d.Allocs == 0:
+		return "no memory was allocated"
+	case len(d.Iterations) < 2:
+		return "fewer than two iterations"
+	case !d.Paper.Valid:
+		return "nothing is reserved at the end"
+	}
+	return ""
+}
+
+// StudyMeasure is one column of the table: a share, 1 is all of what it is a share of.
+type StudyMeasure struct {
+	Name  string // "c1"
+	Title string // "C1 − T1 (of R)"
+	Value func(*Paper) float64
+	// What the paper printed, over its own networks; NaN where it printed none. Of a difference
+	// between T and C it does not say whether it is in points of R or relative to C: the
+	// same figure stands in both columns then.
+	PaperMean, PaperMax float64
+}
+
+// StudyMeasures are the columns, in order. The paper's "first iteration uses 25.8 % more" must be
+// relative to the later ones: only then is 1 − C2 the 45.4 % that it prints (100 − 68.7/1.258).
+func StudyMeasures() []StudyMeasure {
+	none := math.NaN()
+	return []StudyMeasure{
+		{"t1", "T1", func(p *Paper) float64 { return p.T1 }, none, none},
+		{"c1", "C1", func(p *Paper) float64 { return p.C1 }, 0.687, none},
+		{"t2", "T2", func(p *Paper) float64 { return p.T2 }, none, none},
+		{"c2", "C2", func(p *Paper) float64 { return p.C2 }, none, none},
+		{"idle_first", "1 − C1", func(p *Paper) float64 { return 1 - p.C1 }, 0.313, none},
+		{"idle_later", "1 − C2", func(p *Paper) float64 { return p.SteadyIdle }, 0.454, none},
+		{"internal_first", "C1 − T1 (of R)", func(p *Paper) float64 { return p.C1 - p.T1 }, 0.075, 0.314},
+		{"internal_first_of_c", "C1 − T1 (of C1)", func(p *Paper) float64 { return part(p.C1-p.T1, p.C1) }, 0.075, 0.314},
+		{"internal_later", "C2 − T2 (of R)", func(p *Paper) float64 { return p.C2 - p.T2 }, 0.068, 0.170},
+		{"internal_later_of_c", "C2 − T2 (of C2)", func(p *Paper) float64 { return part(p.C2-p.T2, p.C2) }, 0.068, 0.170},
+		{"excess", "C1 − C2 (of R)", func(p *Paper) float64 { return p.C1 - p.C2 }, none, none},
+		{"excess_of_c", "C1/C2 − 1", func(p *Paper) float64 { return p.FirstExcess }, 0.258, 0.828},
+		{"own_idle_first", "1 − C/R, first", func(p *Paper) float64 { return 1 - p.OwnC1 }, none, none},
+		{"own_idle_later", "1 − C/R, later", func(p *Paper) float64 { return 1 - p.OwnC2 }, none, none},
+	}
+}
+
+func part(of, whole float64) float64 {
+	if whole == 0 {
+		return math.NaN()
+	}
+	return of / whole
+}
+
+// Mean and Max of a measure over the jobs that have it; NaN where none has. Jobs whose allocator
+// was only watched may lack C.
+func (s *Study) Mean(m *StudyMeasure) float64 {
+	sum, n := 0.0, 0
+	for i := range s.Jobs {
+		if v := m.Value(&s.Jobs[i].Result.Paper); !math.IsNaN(v) {
+			sum, n = sum+v, n+1
+		}
+	}
+	return part(sum, float64(n))
+}
+
+// Max is described at Mean.
+func (s *Study) Max(m *StudyMeasure) float64 {
+	greatest := math.NaN()
+	for i := range s.Jobs {
+		if v := m.Value(&s.Jobs[i].Result.Paper); !math.IsNaN(v) && !(v <= greatest) {
+			greatest = v
+		}
+	}
+	return greatest
+}

@@ -1,0 +1,108 @@
+package analysis
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// studied is a result with peaks of C and T, first and later, over a final R of 1000 bytes.
+func studied(process string, t1, c1, t2, c2 int64) *Result {
+	iterations := []Iteration{{PeakT: t1, PeakC: c1, PeakR: 800}, {PeakT: t2, PeakC: c2, PeakR: 1000}, {PeakT: t2, PeakC: c2, PeakR: 1000}}
+	return &Result{Process: process, Devices: []DeviceResult{{Allocs: 1, Iterations: iterations, Paper: paper(iterations, 1000)}}}
+}
+
+func valuesOf(of func(*StudyMeasure) float64) map[string]float64 {
+	values := map[string]float64{}
+	for _, m := range StudyMeasures() {
+		if v := of(&m); !math.IsNaN(v) {
+			values[m.Name] = math.Round(v*1e4) / 1e4
+		}
+	}
+	return values
+}
+
+func TestStudyMeasures(t *testing.T) {
+	var s Study
+	s.Add("alexnet", []*Result{studied("pid1", 600, 800, 300, 400)})
+	s.Add("pair", []*Result{studied("rank0", 400, 500, 700, 1000), studied("rank1", 200, 200, 200, 200)})
+	names := []string{}
+	for _, job := range s.Jobs {
+		names = append(names, job.Name)
+	}
+	if diff := cmp.Diff([]string{"alexnet", "pair rank0", "pair rank1"}, names); diff != "" {
+		t.Error(diff)
+	}
+	want := map[string]float64{
+		"t1": 0.6, "c1": 0.8, "t2": 0.3, "c2": 0.4, "idle_first": 0.2, "idle_later": 0.6,
+		"internal_first": 0.2, "internal_first_of_c": 0.25, "internal_later": 0.1, "internal_later_of_c": 0.25,
+		"excess": 0.4, "excess_of_c": 1, "own_idle_first": 0, "own_idle_later": 0.6,
+	}
+	if diff := cmp.Diff(want, valuesOf(func(m *StudyMeasure) float64 { return m.Value(&s.Jobs[0].Result.Paper) })); diff != "" {
+		t.Errorf("alexnet (-want +got):\n%s", diff)
+	}
+	want = map[string]float64{
+		"t1": 0.4, "c1": 0.5, "t2": 0.4, "c2": 0.5333, "idle_first": 0.5, "idle_later": 0.4667,
+		"internal_first": 0.1, "internal_first_of_c": 0.15, "internal_later": 0.1333, "internal_later_of_c": 0.1833,
+		"excess": -0.0333, "excess_of_c": 0.1667, "own_idle_first": 0.375, "own_idle_later": 0.4667,
+	}
+	if diff := cmp.Diff(want, valuesOf(s.Mean)); diff != "" {
+		t.Errorf("mean (-want +got):\n%s", diff)
+	}
+	want = map[string]float64{
+		"t1": 0.6, "c1": 0.8, "t2": 0.7, "c2": 1, "idle_first": 0.8, "idle_later": 0.8,
+		"internal_first": 0.2, "internal_first_of_c": 0.25, "internal_later": 0.3, "internal_later_of_c": 0.3,
+		"excess": 0.4, "excess_of_c": 1, "own_idle_first": 0.75, "own_idle_later": 0.8,
+	}
+	if diff := cmp.Diff(want, valuesOf(s.Max)); diff != "" {
+		t.Errorf("maximum (-want +got):\n%s", diff)
+	}
+}
+
+// The paper's own figures agree with each other only in the readings that the measures take.
+func TestPaperFiguresAgree(t *testing.T) {
+	figures := valuesOf(func(m *StudyMeasure) float64 { return m.PaperMean })
+	if got := 1 - figures["c1"]; math.Abs(got-figures["idle_first"]) > 1e-9 {
+		t.Errorf("1 - C1 is %v, printed as %v", got, figures["idle_first"])
+	}
+	if got := 1 - figures["c1"]/(1+figures["excess_of_c"]); math.Abs(got-figures["idle_later"]) > 0.0005 {
+		t.Errorf("1 - C2 is %v, printed as %v", got, figures["idle_later"])
+	}
+}
+
+func TestStudyLeavesOut(t *testing.T) {
+	var s Study
+	s.Add("nothing", []*Result{{Process: "pid1"}})
+	s.Add("idle", []*Result{{Process: "pid1", Devices: []DeviceResult{{}}}})
+	s.Add("once", []*Result{{Process: "pid1", Devices: []DeviceResult{{Allocs: 1, Iterations: make([]Iteration, 1)}}}})
+	s.Add("gone", []*Result{{Process: "pid1", Devices: []DeviceResult{{Device: 12, Allocs: 1, Iterations: make([]Iteration, 2)}, {Device: 3}}}})
+	want := []StudyGap{
+		{"nothing", "no memory of any device was used"},
+		{"idle", "no memory was allocated"},
+		{"once", "fewer than two iterations"},
+		{"gone GPU 12", "nothing is reserved at the end"},
+		{"gone GPU 3", "no memory was allocated"},
+	}
+	if diff := cmp.Diff(want, s.LeftOut); diff != "" {
+		t.Error(diff)
+	}
+	if len(s.Jobs) != 0 || len(valuesOf(s.Mean)) != 0 || len(valuesOf(s.Max)) != 0 {
+		t.Errorf("jobs %v, mean %v, maximum %v", s.Jobs, valuesOf(s.Mean), valuesOf(s.Max))
+	}
+}
+
+// Where an allocator was only watched, C may be unknown: such a job has what follows from T.
+func TestStudyWithoutC(t *testing.T) {
+	var s Study
+	watched := studied("pid1", 600, 800, 300, 400)
+	watched.Devices[0].Paper.forgetC()
+	s.Add("watched", []*Result{watched})
+	if diff := cmp.Diff(map[string]float64{"t1": 0.6, "t2": 0.3}, valuesOf(s.Mean)); diff != "" {
+		t.Error(diff)
+	}
+	s.Add("served", []*Result{studied("pid1", 500, 500, 500, 500)})
+	if got := valuesOf(s.Mean)["c1"]; got != 0.5 {
+		t.Errorf("mean C1 %v, want that of the job that has one", got)
+	}
+}

@@ -1,0 +1,69 @@
+package report
+
+import (
+	"encoding/json"
+	"io"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+// StudyJSON writes the table of the BFC paper over several jobs as one JSON object, indented.
+// Measures are shares of which 1 is all, by the names of [analysis.StudyMeasures]; what does not
+// exist is null; lists are never null. It fails only where w does.
+func StudyJSON(w io.Writer, s *analysis.Study) error {
+	measures := analysis.StudyMeasures()
+	values := func(value func(*analysis.StudyMeasure) float64) map[string]*float64 {
+		out := map[string]*float64{}
+		for i := range measures {
+			out[measures[i].Name] = finite(value(&measures[i]))
+		}
+		return out
+	}
+	out := jsonStudy{Measures: []jsonStudyMeasure{}, Jobs: []jsonStudyJob{}, LeftOut: []jsonStudyGap{}}
+	for i := range measures {
+		out.Measures = append(out.Measures, jsonStudyMeasure{measures[i].Name, measures[i].Title})
+	}
+	for i := range s.Jobs {
+		job := &s.Jobs[i]
+		out.Jobs = append(out.Jobs, jsonStudyJob{
+			Name: job.Name, Iterations: len(job.Result.Iterations), FinalReserved: job.Result.Final.R,
+			Values: values(func(m *analysis.StudyMeasure) float64 { return m.Value(&job.Result.Paper) }),
+		})
+	}
+	for _, gap := range s.LeftOut {
+		out.LeftOut = append(out.LeftOut, jsonStudyGap(gap))
+	}
+	out.Mean, out.Max = values(s.Mean), values(s.Max)
+	out.PaperMean = values(func(m *analysis.StudyMeasure) float64 { return m.PaperMean })
+	out.PaperMax = values(func(m *analysis.StudyMeasure) float64 { return m.PaperMax })
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(out)
+}
+
+type jsonStudy struct {
+	Measures  []jsonStudyMeasure  `json:"measures"`
+	Jobs      []jsonStudyJob      `json:"jobs"`
+	Mean      map[string]*float64 `json:"mean"`
+	Max       map[string]*float64 `json:"max"`
+	PaperMean map[string]*float64 `json:"paper_mean"`
+	PaperMax  map[string]*float64 `json:"paper_max"`
+	LeftOut   []jsonStudyGap      `json:"left_out"`
+}
+
+type jsonStudyMeasure struct {
+	Name  string `json:"name"`
+	Title string `json:"title"`
+}
+
+type jsonStudyJob struct {
+	Name          string              `json:"name"`
+	Iterations    int                 `json:"iterations"`
+	FinalReserved int64               `json:"final_reserved"`
+	Values        map[string]*float64 `json:"values"`
+}
+
+type jsonStudyGap struct {
+	Name string `json:"name"`
+	Why  string `json:"why"`
+}

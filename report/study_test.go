@@ -1,0 +1,96 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+// study is three jobs: one of them was watched and has no C, one has a name not to be trusted.
+func study() *analysis.Study {
+	s := &analysis.Study{}
+	for _, job := range []struct {
+		name   string
+		result *analysis.Result
+	}{{"resnet50", training(4, 3, 4)}, {hostileName, training(7, 5, 4)}} {
+		p := &job.result.Devices[0].Paper
+		p.OwnC1, p.OwnC2 = 1.25*p.C1, p.C2
+		s.Add(job.name, []*analysis.Result{job.result})
+	}
+	watched := training(5, 2, 4)
+	p := &watched.Devices[0].Paper
+	nan := math.NaN()
+	p.C1, p.C2, p.OwnC1, p.OwnC2, p.FirstExcess, p.SteadyIdle = nan, nan, nan, nan, nan, nan
+	s.Add("watched", []*analysis.Result{watched})
+	s.Add("empty", []*analysis.Result{{Process: "pid1"}})
+	return s
+}
+
+func TestStudyGolden(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		write func(io.Writer) error
+	}{
+		{"study.txt", func(w io.Writer) error { return StudyText(w, study(), Options{}) }},
+		{"study.md", func(w io.Writer) error { return StudyMarkdown(w, study()) }},
+		{"study.json", func(w io.Writer) error { return StudyJSON(w, study()) }},
+		{"study_nothing.json", func(w io.Writer) error { return StudyJSON(w, &analysis.Study{}) }},
+		{"study-figure3.svg", StudyFigures(study())[1].SVG},
+	} {
+		var out bytes.Buffer
+		if err := test.write(&out); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, test.name, out.Bytes())
+	}
+}
+
+// Figures of no job, of a few and of more than there is room for are drawn, the same each time.
+func TestStudyFigures(t *testing.T) {
+	many := &analysis.Study{}
+	for i := range coursesDrawn + 6 {
+		many.Add(fmt.Sprintf("model%d", i), []*analysis.Result{training(2, 2, 4)})
+	}
+	for name, s := range map[string]*analysis.Study{"none": {}, "few": study(), "many": many} {
+		for _, f := range StudyFigures(s) {
+			svg := svgOf(t, f)
+			if again := svgOf(t, f); again != svg {
+				t.Errorf("%s, %s: drawn twice, two results", name, f.Name)
+			}
+			checkSafe(t, strings.ReplaceAll(svg, "\t", " "))
+		}
+	}
+	if svg := svgOf(t, StudyFigures(many)[0]); !strings.Contains(svg, "the first 24 of 30") || !strings.Contains(svg, ">model23<") || strings.Contains(svg, ">model24<") {
+		t.Error("the figure of too many jobs does not say which it draws")
+	}
+}
+
+func TestWriteStudyPlots(t *testing.T) {
+	dir := t.TempDir()
+	files, err := WriteStudyPlots(dir, study())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, file := range files {
+		names = append(names, filepath.Base(file))
+		if stat, err := os.Stat(file); err != nil || stat.Size() == 0 {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"paper-figure2.png", "paper-figure2.svg", "paper-figure3.png", "paper-figure3.svg"}, names); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := WriteStudyPlots(filepath.Join(dir, "nowhere"), study()); err == nil {
+		t.Error("no error for a directory that is not there")
+	}
+}
