@@ -33,6 +33,11 @@ type Kind uint8
 //	label           chunk        -               -                category=, name=
 //	statistics      greatest C   R               C                the allocator
 //	overhead        -            -               bytes, signed    what was loaded
+//	kv_reserve      sequence     first block     slots            prompt=
+//	kv_append       sequence     tokens          -                -
+//	kv_share        sequence     first block     slots            position=
+//	kv_free         sequence     slots kept      slots            -
+//	kv_cache        -            slots           bytes a token    layout=, block=, null=, engine=, name=
 //
 // A context is a text of fields, name=value, with a tab between two; a text without a known
 // name is a label of the requester's own. Fields of requests: module= (the dotted path of
@@ -55,6 +60,19 @@ type Kind uint8
 // then what was asked for. The streams for which a free waits are not told either, so the
 // stream of their stream_use is -1. A statistics event has the allocator's own sums as they
 // are after the events of its device before.
+//
+// Keys and values. The kv_ events tell of a cache in slots, each for the keys and values of one
+// token; their stream is the number of the cache, and a kv_cache comes before all others of it.
+// Its layout is contiguous or paged. Of 0 slots it has what is reserved at any time. Slots that
+// are reserved come behind those that the sequence has, and its tokens fill them in their order.
+// A paged cache has blocks of block= slots, which are named by number, in a row from the first;
+// null= of them are never handed out. In a contiguous one requested says how many of the slots
+// are padding. A kv_reserve of sequence -1 is one for each sequence of the cache, a kv_append one
+// for each that has tokens and has not ended. A kv_append of no tokens ends a sequence that keeps
+// its slots. With a position= a kv_share replaces the sequence's block there; of sequence -1 it
+// says that the content of free blocks is kept. A kv_free says how many slots from the first on
+// keep their content, if nobody else uses them. Of sequence -1 it drops the content of blocks in
+// a row, or, of no slots, ends the cache and all sequences in it.
 const (
 	KindInvalid       Kind = 0
 	KindArena         Kind = 1
@@ -87,6 +105,11 @@ const (
 	KindLabel         Kind = 28
 	KindStatistics    Kind = 29
 	KindOverhead      Kind = 30
+	KindKVReserve     Kind = 40
+	KindKVAppend      Kind = 41
+	KindKVShare       Kind = 42
+	KindKVFree        Kind = 43
+	KindKVCache       Kind = 44
 	// KindLost is written by readers of a spool only: a slot that a dying process
 	// had claimed and not filled.
 	KindLost Kind = 63

@@ -34,6 +34,11 @@ var kindNames = map[Kind]string{
 	KindLabel:         "label",
 	KindStatistics:    "statistics",
 	KindOverhead:      "overhead",
+	KindKVReserve:     "kv_reserve",
+	KindKVAppend:      "kv_append",
+	KindKVShare:       "kv_share",
+	KindKVFree:        "kv_free",
+	KindKVCache:       "kv_cache",
 	KindLost:          "lost",
 }
 

@@ -229,6 +229,39 @@ uint32_t *memprof_context_cell(void);
 void memprof_label(void *ptr, const char *context);
 void memprof_label_many(size_t count, const uint64_t *addresses, const uint32_t *contexts);
 
+// Memory for keys and values, as an engine that serves a language model divides it among its
+// sequences. Sizes are in slots, each for one token; sequences are numbered by the engine, in
+// each cache anew. trace/event.go says what each call means. Calls for one cache are to be made
+// in order. Nothing waits, and nothing is kept here.
+
+// Describes a cache of `slots` slots on a device, 0: it grows and shrinks with what is reserved.
+// `fields` are those of the event. Returns its number, for the other calls; 0, which they pass
+// over, when nothing is recorded yet (before CUDA is used) or any more.
+uint64_t memprof_kv_cache(int device, uint64_t slots, uint64_t token_bytes, const char *fields);
+
+enum { MEMPROF_KV_ALL = -1 };  // the sequence that stands for all of the cache
+
+// Slots become the sequence's. `first` is their first block in a paged cache, and the number of
+// those that are padding in a contiguous one. `prompt`: the tokens of its prompt; 0: not known.
+void memprof_kv_reserve(uint64_t cache, int64_t sequence, uint64_t first, uint64_t slots, uint64_t prompt);
+
+// The sequence uses blocks that others use, or that were kept, too. `position` is the block of
+// the sequence that they replace; -1: they come behind those it has.
+void memprof_kv_share(uint64_t cache, int64_t sequence, uint64_t first, uint64_t slots, int64_t position);
+
+// Tokens fill the next slots of the sequence; none: it has ended.
+void memprof_kv_append(uint64_t cache, int64_t sequence, uint64_t tokens);
+
+// The same for many sequences at once.
+void memprof_kv_append_many(uint64_t cache, size_t count, const int64_t *sequences, const uint64_t *tokens);
+
+// The sequence gives up its slots, of which the first `kept` keep their content for others.
+void memprof_kv_free(uint64_t cache, int64_t sequence, uint64_t kept);
+
+// The content of kept blocks is dropped; the cache is no more.
+void memprof_kv_drop(uint64_t cache, uint64_t first, uint64_t slots);
+void memprof_kv_end(uint64_t cache);
+
 // The number of a call stack: `frame`, "function (file:line)", called from the stack
 // `parent`; 0 is the parent of an outermost frame, and the answer when stacks are too many.
 uint32_t memprof_stack_node(uint32_t parent, const char *frame);

@@ -65,6 +65,11 @@ enum memprof_kind {
   MEMPROF_LABEL = 28,        // what the live chunk at addr turned out to hold; context = fields
   MEMPROF_STATISTICS = 29,   // another allocator's own sums: provided = C, requested = R, addr = its greatest C
   MEMPROF_OVERHEAD = 30,     // provided = bytes, signed, that the device's use grew by; context = what was loaded
+  MEMPROF_KV_RESERVE = 40,   // slots of a cache of keys and values became a sequence's
+  MEMPROF_KV_APPEND = 41,    // tokens of a sequence were put into its slots
+  MEMPROF_KV_SHARE = 42,     // a sequence uses blocks that others use, or used, too
+  MEMPROF_KV_FREE = 43,      // a sequence gave up its slots
+  MEMPROF_KV_CACHE = 44,     // what a cache of keys and values is
   MEMPROF_LOST = 63,         // written by readers only: a slot claimed by a process that died
   MEMPROF_STRING = 255,      // not an event: a piece of a string (struct memprof_string)
 };
