@@ -18,13 +18,16 @@ the first call of `iteration()` takes over from the steps.
     memprof.resume("kv_cache")  # at the same addresses
 
 Outside, a region does nothing, and pausing raises PauseError.
+
+An engine that serves a language model says how it divides its memory for keys and values
+with the marks of `memprof.kv`.
 """
 
 from contextlib import contextmanager
 
 from memprof import _native
 
-__all__ = ["CATEGORIES", "PauseError", "attach", "iteration", "label", "pause", "phase", "recording", "region", "resume", "share", "usage"]
+__all__ = ["CATEGORIES", "PauseError", "attach", "iteration", "kv", "label", "pause", "phase", "recording", "region", "resume", "share", "usage"]
 
 # What a block may be labelled as; the rest is told from how it is used.
 CATEGORIES = ("weights", "gradients", "optimizer", "inputs", "kv_cache")
@@ -37,10 +40,12 @@ _LATER.update(share="_sharing", attach="_sharing")
 def __getattr__(name):
     # Every Python process under `memprof record` imports this package: what few ask for is
     # imported when it is asked for.
-    if name not in _LATER:
+    if name not in _LATER and name != "kv":
         raise AttributeError("module %r has no attribute %r" % (__name__, name))
     import importlib
 
+    if name == "kv":
+        return importlib.import_module("memprof.kv")
     return getattr(importlib.import_module("memprof." + _LATER[name]), name)
 
 

@@ -1,5 +1,6 @@
 """Installs the shim right after torch's own import, before anything can allocate."""
 
+import os
 import sys
 
 from memprof import _native
@@ -10,21 +11,27 @@ def wait_for_torch():
     if "torch" in sys.modules:
         _on_torch(sys.modules["torch"])
         return
-    sys.meta_path.insert(0, _Finder())
+    wait_for("torch", _on_torch, "tensors are not recorded")
+
+
+def wait_for(name, then, otherwise):
+    """Has `then` called with a module once it has been imported; if it fails, `otherwise`."""
+    sys.meta_path.insert(0, _Finder(name, then, otherwise))
 
 
 class _Finder:
-    """A meta path finder that finds nothing itself, but wraps the loader of torch.
+    """A meta path finder that finds nothing itself, but wraps the loader of a module.
 
-    It stays until torch has really been executed: libraries ask for torch's spec only
+    It stays until the module has really been executed: libraries ask for torch's spec only
     to learn whether it is there, and import it later.
     """
 
-    def __init__(self):
+    def __init__(self, name, then, otherwise):
+        self._name, self._then, self._otherwise = name, then, otherwise
         self._asking = False
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch" or self._asking:
+        if name != self._name or self._asking:
             return None
         from importlib.util import find_spec
 
@@ -36,6 +43,12 @@ class _Finder:
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader, self)
         return spec
+
+    def loaded(self, module):
+        try:
+            self._then(module)
+        except Exception as error:  # never break the job
+            _native.problem("%s: %s: %s; %s" % (self._name, type(error).__name__, error, self._otherwise))
 
 
 class _Loader:
@@ -58,10 +71,7 @@ class _Loader:
         if self._finder in sys.meta_path:
             sys.meta_path.remove(self._finder)
         self._loader.exec_module(module)
-        try:
-            _on_torch(module)
-        except Exception as error:  # never break the job
-            _native.problem("torch: %s: %s; tensors are not recorded" % (type(error).__name__, error))
+        self._finder.loaded(module)
 
 
 def _on_torch(torch):
@@ -79,3 +89,25 @@ def _on_torch(torch):
     from memprof import _attribution
 
     _attribution.install(torch)
+    if os.environ.get("MEMPROF_ATTRIBUTION") != "none":
+        wait_for("transformers.generation.utils", _on_generate, "caches are not told")
+        wait_for("transformers.generation.continuous_batching.cache", _on_paged, "its cache is not told")
+        wait_for("transformers.generation.continuous_batching.input_outputs", _on_passes, "its passes are told later")
+
+
+def _on_generate(module):
+    from memprof import _kv_generate
+
+    _kv_generate.install(module)
+
+
+def _on_paged(module):
+    from memprof import _kv_paged
+
+    _kv_paged.install(module)
+
+
+def _on_passes(module):
+    from memprof import _kv_paged
+
+    _kv_paged.install_passes(module)

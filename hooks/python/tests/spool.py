@@ -4,6 +4,7 @@ import os
 import struct
 
 KINDS = {2: "alloc", 3: "free", 10: "iteration", 11: "phase_begin", 12: "phase_end", 27: "stack", 28: "label"}
+KINDS.update({40: "kv_reserve", 41: "kv_append", 42: "kv_share", 43: "kv_free", 44: "kv_cache"})
 STRING = 255
 
 
@@ -24,9 +25,9 @@ def read(spool):
             _, length, text = struct.unpack_from("<HHI", data, at + 4)
             strings[text] = strings.get(text, "") + data[at + 16 : at + 16 + length].decode()
         elif commit & 0xFFFF in KINDS:
-            addr, requested, provided, _, _, context, thread, _ = struct.unpack_from("<QQQqIIII", data, at + 16)
+            addr, requested, provided, stream, _, context, thread, _ = struct.unpack_from("<QQQqIIII", data, at + 16)
             event = dict(kind=KINDS[commit & 0xFFFF], addr=addr, requested=requested, provided=provided)
-            events.append(dict(event, context=strings[context], thread=thread))
+            events.append(dict(event, context=strings[context], thread=thread, stream=stream))
     return events
 
 

@@ -68,7 +68,7 @@ class InjectTest(unittest.TestCase):
             import torch, sys
             print(calls)
             print(type(torch.__loader__).__name__, type(torch.__spec__.loader).__name__)
-            print([f for f in sys.meta_path if type(f).__name__ == "_Finder"])
+            print([f for f in sys.meta_path if type(f).__name__ == "_Finder" and f._name == "torch"])
             """
         )
         self.assertEqual(out, "[('note_framework', b'torch 9.9'), ('install', '9.9')]\nSourceFileLoader SourceFileLoader\n[]\n")

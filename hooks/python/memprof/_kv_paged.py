@@ -1,0 +1,218 @@
+"""What transformers' continuous batching holds in its paged cache, told without any marks.
+
+The cache hands out blocks from a pool to requests, keeps a table of them for each, and shares
+full blocks of equal prompts. We read the tables after they have changed and tell the
+difference, rather than follow the calls that change them: those differ between versions. That
+a forward pass is about to fill so many slots of a request is told by what prepares it, for
+every request of the batch.
+"""
+
+import functools
+import itertools
+import weakref
+
+from memprof import _kv_guard, kv
+
+# Asked with (request, tokens before, tokens now) once a pass, by whichever way the cache is read.
+_FILLING = ("extend_read_and_write_indices", "extend_write_indices", "fill_block_table")
+_FREEING = ("free_blocks", "free_all_requests")
+
+_followed = {}  # id of a cache: its follower
+guard = _kv_guard.Guard("transformers' continuous batching")
+
+
+def install(module):
+    """Called when transformers.generation.continuous_batching.cache has been imported."""
+    cls = module.PagedAttentionCache
+    filling = [name for name in _FILLING if name in vars(cls)]
+    if not filling:
+        raise _kv_guard.Surprise("no method of the cache says what is filled")
+    cls.__init__ = _wrap_init(cls.__init__)
+    for name in filling:
+        setattr(cls, name, _wrap_filling(getattr(cls, name)))
+    for name in _FREEING:
+        if name in vars(cls):
+            setattr(cls, name, _wrap_freeing(getattr(cls, name)))
+
+
+def install_passes(module):
+    """Called when transformers.generation.continuous_batching.input_outputs has been imported.
+
+    Where its classes are others, a pass is over when one of its requests comes again.
+    """
+    for cls in [c for c in vars(module).values() if isinstance(c, type) and "prepare_batch_tensors" in vars(c)]:
+        cls.prepare_batch_tensors = _wrap_passing(cls.prepare_batch_tensors)
+
+
+def _wrap_passing(prepare):
+    @functools.wraps(prepare)
+    def preparing(self, *args, **kwargs):
+        result = prepare(self, *args, **kwargs)
+        cache = getattr(self, "cache", None)
+        if guard.on and id(cache) in _followed:
+            guard(_followed[id(cache)].flush, cache)
+        return result
+
+    return preparing
+
+
+def _wrap_init(init):
+    @functools.wraps(init)
+    def __init__(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        guard(_follow, self)
+
+    return __init__
+
+
+def _follow(cache):
+    _followed[id(cache)] = _Follower(cache)
+    weakref.finalize(cache, _gone, id(cache)).atexit = False
+
+
+def _gone(key):
+    follower = _followed.pop(key, None)
+    if follower is not None:
+        follower.kv.end()
+
+
+def _wrap_filling(fill):
+    @functools.wraps(fill)
+    def filling(self, request_id, past_length, query_length, *args, **kwargs):
+        if guard.on and id(self) in _followed:
+            guard(_followed[id(self)].filling, self, request_id, past_length, query_length)
+        return fill(self, request_id, past_length, query_length, *args, **kwargs)
+
+    return filling
+
+
+def _wrap_freeing(free):
+    @functools.wraps(free)
+    def freeing(self, *args, **kwargs):
+        follower = _followed.get(id(self)) if guard.on else None
+        if follower is not None:
+            guard(follower.flush, self)
+        result = free(self, *args, **kwargs)
+        if follower is not None:
+            guard(follower.freed, self)
+        return result
+
+    return freeing
+
+
+class _Follower:
+    """The tables of a cache as they were told last."""
+
+    def __init__(self, cache):
+        allocator = _allocator(cache)
+        if hasattr(allocator, "tokens_per_page"):
+            block, blocks, device = allocator.tokens_per_page, allocator.num_blocks, cache.cache_tensor.device
+            token_bytes = allocator.bytes_per_block // block
+        else:
+            block, blocks, device = cache.block_size, cache.num_blocks, cache.key_cache[0].device
+            token_bytes = sum(t.numel() // t.shape[0] * t.element_size() for t in cache.key_cache + cache.value_cache)
+        self.kv = kv.Cache(blocks * block, token_bytes, block=block, engine="transformers continuous batching", device=getattr(device, "index", 0) or 0)
+        self.block = block
+        self.tables = {}  # of each request: its blocks
+        self.filled = {}  # and its tokens
+        self.users = {}  # of each block: how many tables name it
+        self.kept = set()  # blocks that nobody uses, whose content is kept
+        self.batch = {}  # of the pass that is being prepared: the tokens of each request after it
+
+    def filling(self, cache, request, past, query):
+        """A pass is prepared that will fill slots of the request, which has its blocks by now."""
+        if request in self.batch:
+            self.flush(cache)
+        self._table(request, list(_allocator(cache).block_table[request]), past // self.block)
+        self.batch[request] = past + query
+
+    def flush(self, cache):
+        """Tells the pass that has been prepared."""
+        if not self.batch:
+            return
+        batch, self.batch = self.batch, {}
+        grown = {}
+        for request, tokens in batch.items():
+            grown[request] = tokens - self.filled.get(request, 0)
+            if grown[request] < 0:
+                raise _kv_guard.Surprise("a request that shrinks")
+            self.filled[request] = tokens
+        # One mark says it of all that decode, if all do that have tokens.
+        decoding = [request for request, tokens in self.filled.items() if tokens > grown.get(request, 0)]
+        if decoding and all(grown.get(request, 0) > 0 for request in decoding):
+            self.kv.step()
+            for request in decoding:
+                grown[request] -= 1
+        self.kv.append_many({request: n for request, n in grown.items() if n > 0})
+        self._drop(cache)
+
+    def _table(self, request, now, full):
+        """Tells how the blocks of a request differ from those that were told.
+
+        The first `full` have their content already. A block that was kept is shared only if it
+        is one of those: otherwise its content was given up, and it is as good as any.
+        """
+        before = self.tables.setdefault(request, [])
+        if len(now) < len(before):
+            raise _kv_guard.Surprise("a request that gives blocks back")
+        for i, (old, new) in enumerate(zip(before, now)):
+            if old != new:
+                self._use(new)
+                self._leave(old)
+                self.kv.share(request, [new], position=i)
+        more = [(block in self.users or block in self.kept and i < full, block) for i, block in enumerate(now) if i >= len(before)]
+        for shared, run in itertools.groupby(more, lambda pair: pair[0]):
+            blocks = [block for _, block in run]
+            for block in blocks:
+                self._use(block)
+            (self.kv.share if shared else self.kv.reserve)(request, blocks=blocks)
+        self.tables[request] = now
+
+    def _use(self, block):
+        self.users[block] = self.users.get(block, 0) + 1
+        self.kept.discard(block)
+
+    def _leave(self, block):
+        self.users[block] -= 1
+        if not self.users[block]:
+            del self.users[block]
+
+    def freed(self, cache):
+        """Tells of the requests that have no table any more."""
+        tables, content = _allocator(cache).block_table, _content(cache)
+        for request in [r for r in self.tables if r not in tables]:
+            blocks, leading = self.tables.pop(request), 0
+            self.filled.pop(request, None)
+            for i, block in enumerate(blocks):
+                self._leave(block)
+                if leading == i and (block in self.users or block in content):
+                    leading += 1
+                    if block not in self.users:
+                        self.kept.add(block)
+            self.kv.free(request, kept=leading * self.block)
+
+    def _drop(self, cache):
+        """Tells of kept blocks whose content was given up."""
+        content = _content(cache)
+        if len(self.kept) != len(content):
+            lost = sorted(block for block in self.kept if block not in content)
+            self.kept.difference_update(lost)
+            self.kv.drop(lost)
+
+
+def _allocator(cache):
+    """What keeps the tables of the only group of layers."""
+    groups = getattr(cache, "group_cache_managers", None)
+    if groups is None:
+        groups = list(cache.cache_allocators.values())
+    if len(groups) != 1 or "Full" not in type(groups[0]).__name__:
+        raise _kv_guard.Surprise("layers in groups (%s)" % ", ".join(type(g).__name__ for g in groups))
+    return groups[0]
+
+
+def _content(cache):
+    """The blocks that nobody uses, whose content is kept."""
+    ledger = getattr(_allocator(cache), "ledger", None)
+    if ledger is not None:
+        return ledger.cached_blocks
+    return getattr(getattr(cache, "_block_manager", None), "_init_block_ids", ())
