@@ -3,6 +3,7 @@ package analysis
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/memprof/memprof/trace"
 )
@@ -244,7 +245,8 @@ func (p *phases) uses(counts *[maxPhases]phaseCounts) []PhaseUse {
 func (a *analyzer) phase(e *trace.Event) {
 	a.told = true
 	if e.Kind == trace.KindPhaseBegin {
-		a.phases.begin(e.Context, a.opt.Text(e.Context))
+		name, _, _ := strings.Cut(a.opt.Text(e.Context), "\t")
+		a.phases.begin(e.Context, name)
 	} else {
 		a.phases.end(e.Context)
 	}

@@ -17,7 +17,7 @@ type Kind uint8
 //	reclaim         -            bytes wanted    -                why
 //	oom             -            bytes asked     -                requester
 //	iteration       -            number, from 0  -                label
-//	phase_begin/end -            -               -                name
+//	phase_begin/end -            -               -                name, then uses=
 //	stream_use      chunk        -               -                - (stream = the other stream)
 //	device_used     -            total           used             readings: all=1, pid=
 //	external_alloc  address      bytes asked     bytes asked      call=, library=
@@ -42,6 +42,7 @@ type Kind uint8
 // A context is a text of fields, name=value, with a tab between two; a text without a known
 // name is a label of the requester's own. Fields of requests: module= (the dotted path of
 // the innermost module), stack= (the number of a stack event, its innermost frame).
+// uses= of a phase lists, with blanks between, the tags that its caller says it needs.
 // Fields of labels: category= (weights, gradients, optimizer, inputs, kv_cache), name=.
 //
 // Order. A request's memory events (device_used, grow_failed, map, map_failed) come

@@ -65,18 +65,30 @@ def iteration(label=""):
 
 
 @contextmanager
-def phase(name):
-    """Names what happens inside the `with` block; phases nest."""
+def phase(name, uses=()):
+    """Names what happens inside the `with` block; phases nest.
+
+    `uses` are the tags whose memory is needed meanwhile. A recording cannot tell that: kernels
+    read and write unseen. `memprof report` then says which tags were awake in vain.
+    """
     lib = _native.library()
     if lib is None:
         yield
         return
-    text = str(name).encode()
+    text = _phase_text(str(name), uses)
     lib.memprof_phase_begin(text)
     try:
         yield
     finally:
         lib.memprof_phase_end(text)
+
+
+def _phase_text(name, uses):
+    if not uses:
+        return name.encode()
+    # As tags stand in the trace: without blanks, which are between them here, and not too long.
+    tags = ["".join("_" if c <= " " else c for c in str(tag)).encode()[:100] for tag in uses]
+    return name.replace("\t", " ").encode() + b"\tuses=" + b" ".join(tags)
 
 
 def label(tensor, category, name=""):

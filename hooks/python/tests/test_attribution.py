@@ -182,6 +182,16 @@ class AttributionTest(unittest.TestCase):
             """,
         )
 
+    def test_phases_say_what_they_use(self):
+        self.check(
+            r"""
+            with memprof.phase("roll\tout", uses=("kv cache", "x" * 101 + "y", 7)): pass
+            with memprof.phase("x\ty", uses=()): pass
+            print(marks().encode().replace(b"x" * 100, b"[100]"))
+            """,
+            r"b'<roll out\tuses=kv_cache [100] 7 >roll out\tuses=kv_cache [100] 7 <x\ty >x\ty'",
+        )
+
     def test_phases_nest(self):
         self.check(
             """

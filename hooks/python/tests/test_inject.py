@@ -79,7 +79,7 @@ class InjectTest(unittest.TestCase):
             import memprof
             memprof.iteration()
             memprof.label(None, "weights")
-            with memprof.phase("x"): pass
+            with memprof.phase("x", uses=["kv_cache"]): pass
             print(memprof.recording())
             """,
             recording=False,

@@ -1,0 +1,120 @@
+"""A trainer and an engine on one card: resident, started anew, asleep, woken in stages."""
+
+import json
+
+from checks.suite import PYTHON, Failed, case
+
+VARIANTS = ("resident", "restart", "asleep", "staged")
+FOUND = {}  # what each variant printed, by the suite's folder
+
+
+def line(output):
+    """What the job printed of itself."""
+    lines = [text for text in output.splitlines() if text.startswith('{"variant"')]
+    if len(lines) != 1:
+        raise Failed(f"one line of JSON was expected:\n{output[-2000:]}")
+    return json.loads(lines[0])
+
+
+def gib(size):
+    return f"{size / 2**30:.2f}"
+
+
+def variants(suite):
+    """Each variant recorded and verified, once a suite: (directory, what it printed) by name."""
+    found = FOUND.setdefault(suite.work, {})
+    for name in VARIANTS:
+        if name not in found:
+            directory, done = suite.record("colocated-" + name, suite.job("rl_colocated", "--variant", name))
+            suite.verified(directory)
+            found[name] = directory, line(done.stdout)
+    return found
+
+
+def tell(suite, name, found):
+    first, again = (a + b for a, b in zip(found["to_rollout_ms"][:2], found["to_training_ms"][:2]))
+    suite.figure(f"colocated, {name}: peak / beside it, GiB", f"{gib(found['peak'])} / {gib(found['beside'])}")
+    suite.figure(f"colocated, {name}: to the rollout and back, the first / the next / median", f"{first:.0f} / {again:.0f} / {found['switch_ms']:.0f} ms")
+
+
+@case
+def colocated_variants(suite):
+    """All four generate the same; each later one needs less of the card."""
+    found = {name: printed for name, (_, printed) in variants(suite).items()}
+    for name, printed in found.items():
+        tell(suite, name, printed)
+    sizes = found["staged"]["sizes"]
+    suite.figure("colocated, GiB of " + ", ".join(sizes), ", ".join(gib(size) for size in sizes.values()))
+    want = found["resident"]["generated"]
+    if len(set(want)) != len(want):
+        raise Failed(f"rollouts of different weights are the same, so the weights were not synced: {want}")
+    other = {name: printed["generated"] for name, printed in found.items() if printed["generated"] != want}
+    if other:
+        raise Failed(f"resident generated {want}, and {other}")
+    peaks = [found[name]["peak"] for name in VARIANTS]
+    if sorted(peaks, reverse=True) != peaks or len(set(peaks)) != len(peaks):
+        raise Failed(f"the peaks of {VARIANTS} should fall: {peaks}")
+    engine = sum(sizes[part] for part in ("rollout_weights", "kv_cache", "buffers", "graphs"))
+    least = peaks[VARIANTS.index("asleep")] - peaks[VARIANTS.index("staged")]
+    if least < sizes["weights"] // 2:
+        raise Failed(f"waking in stages saves {least} bytes, the trainer's weights have {sizes['weights']} beside an engine of {engine}")
+
+
+@case
+def colocated_transitions(suite):
+    """The recordings tell what slept when, and nothing that a pause released stayed away."""
+    for name in ("asleep", "staged"):
+        directory, _ = variants(suite)[name]
+        device = suite.report(directory)["processes"][0]["devices"][0]
+        transitions = device["transitions"]
+        failed = [t for t in transitions if t["failed"]]
+        if failed or not transitions:
+            raise Failed(f"{name}: {len(transitions)} transitions, failed {failed}")
+        if not device["peak"].get("paused"):
+            raise Failed(f"{name}: nothing sleeps at the peak, {device['peak']}")
+        woken = {t["tag"] for t in transitions if t["resume"]}
+        if woken != {"rollout_weights", "kv_cache", "buffers", "graphs", "trainer_weights", "optimizer"}:
+            raise Failed(f"{name}: resumed {woken}")
+    again = suite.run([suite.memprof, "report", "--no-plots", directory]).stdout
+    if "Sleep and wake" not in again:
+        raise Failed("the report says nothing of sleep:\n" + again[-2000:])
+
+
+@case
+def colocated_card(suite):
+    """A card on which only the variant woken in stages fits: the others say where they do not."""
+    known = {name: printed for name, (_, printed) in variants(suite).items()}
+    staged, next_best = known["staged"], min(known[name]["peak"] for name in VARIANTS if name != "staged")
+    card = max(printed["beside"] for printed in known.values()) + (staged["peak"] + next_best) // 2
+    suite.figure("colocated: a card of", gib(card) + " GiB")
+    for name in VARIANTS:
+        done = suite.run([suite.memprof, "record", "--no-trace", "--", *suite.job("rl_colocated", "--variant", name, "--card", str(card))])
+        printed = line(done.stdout)
+        suite.figure(f"colocated on that card, {name}", "fits" if printed["fits"] else f"no: {printed['place']}, {printed['error'][:90]}")
+        if printed["fits"] != (name == "staged"):
+            raise Failed(f"{name} on a card of {card} bytes: {printed}")
+        if printed["fits"] and printed["generated"] != staged["generated"]:
+            raise Failed(f"on the small card {printed['generated']}, on the whole one {staged['generated']}")
+
+
+@case
+def colocated_ranks(suite):
+    """Shards of FSDP2 on two GPUs, whole weights in each rank's engine, ranks that wake together."""
+    if suite.gpus() < 2:
+        print("  one GPU here: nothing to shard over", flush=True)
+        return
+    found = {}
+    for name in ("resident", "staged"):
+        command = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *suite.job("rl_colocated", "--variant", name)[1:]]
+        directory, done = suite.record("ranks-" + name, command)
+        suite.verified(directory)
+        processes = sorted(process["process"] for process in suite.report(directory)["processes"])
+        if processes != ["rank0", "rank1"]:
+            raise Failed(f"{name}: processes {processes}")
+        found[name] = line(done.stdout)
+        tell(suite, f"two ranks, {name}", found[name])
+    resident, staged = found["resident"], found["staged"]
+    if resident["generated"] != staged["generated"] or len(staged["generated"]) != 2:
+        raise Failed(f"resident generated {resident['generated']}, staged {staged['generated']}")
+    if not staged["peak"] < resident["peak"]:
+        raise Failed(f"peaks: staged {staged['peak']}, resident {resident['peak']}")

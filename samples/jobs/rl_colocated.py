@@ -1,0 +1,322 @@
+"""Reinforcement learning with the trainer and the engine on one card, in four variants.
+
+A policy is trained on what an engine generates with the same weights; each step syncs the
+weights, generates, and trains. The variants differ in what is on the card when:
+
+    resident  both, always
+    restart   the engine is dropped for training, and made anew from weights on the disk
+    asleep    the engine sleeps during training and is woken by one resume, then the weights
+              are synced and the trainer sleeps while the engine generates
+    staged    the engine's weights wake and are synced, the trainer goes to sleep, and only
+              then the cache, buffers and graphs wake
+
+The last two need memprof's allocator, so run it under `memprof record`, with or without
+--no-trace. Each variant has a process of its own and prints one line of JSON. With
+torchrun the policy is sharded over the ranks by FSDP2, whole weights are gathered into each
+rank's engine, and the ranks wake together:
+
+    memprof record -o run -- python3 samples/jobs/rl_colocated.py --variant staged
+    memprof record -o two -- torchrun --nproc-per-node 2 samples/jobs/rl_colocated.py --variant staged
+    memprof record --no-trace -- python3 samples/jobs/rl_colocated.py --card 16GiB
+"""
+
+import argparse
+import contextlib
+import gc
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from statistics import median
+
+# Under `memprof record` it is on the path already.
+sys.path.append(os.environ.get("MEMPROF_PYTHON", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "hooks", "python")))
+import memprof
+import rl_model
+import smaller_card
+
+import training  # says what cuBLAS must know before CUDA starts
+import torch
+import torch.distributed as dist
+from torch.nn import functional as F
+
+VARIANTS = ("resident", "restart", "asleep", "staged")
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--variant", choices=VARIANTS, help="default: all, each in a process of its own")
+    parser.add_argument("--card", type=smaller_card.parse, default=0, metavar="SIZE", help="leave only so much of the card, as 16GiB")
+    parser.add_argument("--kv", type=smaller_card.parse, default=12 << 30, metavar="SIZE", help="memory of keys and values (default 12GiB)")
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--width", type=int, default=2048)
+    parser.add_argument("--heads", type=int, default=16)
+    parser.add_argument("--words", type=int, default=16384)
+    parser.add_argument("--prompt", type=int, default=64, help="tokens of a prompt")
+    parser.add_argument("--length", type=int, default=128, help="tokens of a prompt and its answer")
+    parser.add_argument("--batches", type=int, nargs="+", default=[64, 32], help="sequences of each wave of a rollout; a graph for each")
+    parser.add_argument("--microbatch", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=1)
+    return parser.parse_args()
+
+
+class Ranks:
+    """The processes of the job: one, or those that torchrun started."""
+
+    def __init__(self):
+        self.count = int(os.environ.get("WORLD_SIZE", 1))
+        self.rank, self.device = (int(os.environ.get(name, 0)) for name in ("RANK", "LOCAL_RANK"))
+
+    def start(self):
+        torch.cuda.set_device(self.device)
+        if self.count > 1:
+            dist.init_process_group("nccl", device_id=torch.device("cuda", self.device))
+
+    def together(self):
+        torch.cuda.synchronize()
+        if self.count > 1:
+            dist.barrier()
+
+    def gather(self, value):
+        """The value of every rank."""
+        if self.count == 1:
+            return [value]
+        values = [None] * self.count
+        dist.all_gather_object(values, value)
+        return values
+
+    def stop(self):
+        if self.count > 1:
+            dist.destroy_process_group()
+
+
+class Trainer:
+    """The policy in float32, computed in bfloat16, and AdamW.
+
+    Regions: trainer_weights, optimizer, and training for what lives only while it trains.
+    """
+
+    def __init__(self, opts, ranks, backup):
+        self.opts, self.backup, self.sizes, self.trained = opts, backup, {}, False
+        torch.manual_seed(opts.seed)
+        before = torch.cuda.memory_reserved()
+        with memprof.region("trainer_weights", backup=backup):
+            with rl_model.on_cuda(torch.float32):
+                self.policy = rl_model.Policy(opts)
+            if ranks.count > 1:
+                from torch.distributed.fsdp import fully_shard
+
+                for block in self.policy.blocks:
+                    fully_shard(block)
+                fully_shard(self.policy)
+        torch.cuda.empty_cache()
+        self.sizes["weights"] = torch.cuda.memory_reserved() - before
+        self.optimizer = torch.optim.AdamW(self.policy.parameters(), lr=3e-4, fused=True)
+
+    def tags(self):
+        return ("trainer_weights", "optimizer") if self.trained else ("trainer_weights",)
+
+    def train(self, sequences):
+        """One step of REINFORCE: an answer of greater token numbers is a better one."""
+        answers = sequences[:, self.opts.prompt :].float()
+        reward = answers.mean(dim=1)
+        advantage = (reward - reward.mean()) / (reward.std() + 1e-6)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        with memprof.region("training"):
+            for part, weight in zip(sequences.split(self.opts.microbatch), advantage.split(self.opts.microbatch)):
+                self._backward(part.cuda(), weight.cuda(), len(sequences))
+        self.sizes["gradients"] = sum(local(p.grad).nbytes for p in self.policy.parameters())
+        with memprof.region("optimizer", backup=self.backup):
+            self.optimizer.step()
+        self.trained = True
+        state = (v for values in self.optimizer.state.values() for v in values.values())
+        self.sizes["optimizer"] = sum(local(v).nbytes for v in state)
+        self.optimizer.zero_grad()
+        torch.use_deterministic_algorithms(False)
+        torch.cuda.empty_cache()
+        return float(reward.mean())
+
+    def _backward(self, tokens, weight, sequences):
+        before = torch.cuda.memory_allocated()
+        with torch.autocast("cuda", torch.bfloat16):
+            logits = self.policy(tokens[:, :-1], torch.arange(tokens.shape[1] - 1, device="cuda"), rl_model.causal)
+            surprise = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none").unflatten(0, (len(tokens), -1))
+            loss = (surprise[:, self.opts.prompt - 1 :].mean(dim=1) * weight).sum() / sequences
+        self.sizes["activations"] = max(self.sizes.get("activations", 0), torch.cuda.memory_allocated() - before)
+        loss.backward()
+
+    def sleep(self, *tags):
+        if tags := [tag for tag in tags or self.tags() if tag in self.tags()]:
+            memprof.pause(*tags)
+
+    def wake(self):
+        memprof.resume(*self.tags())
+
+
+def local(tensor):
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+class Job:
+    """Trainer and engine on one card, and how a variant goes from one to the other."""
+
+    def __init__(self, opts, ranks, disk):
+        self.opts, self.ranks, self.variant = opts, ranks, opts.variant
+        self.backup = "host" if self.variant in ("asleep", "staged") else None
+        self.disk = os.path.join(disk, f"weights{ranks.rank}.pt")
+        self.stream, self.engine, self.place = torch.cuda.Stream(), None, "building"
+        settle_libraries(self.stream)
+
+    def build(self):
+        """The engine first: the trainer is not needed to capture graphs."""
+        if self.variant != "restart":
+            self._make_engine()
+        if self.backup:
+            self.engine.sleep()
+        self.trainer = Trainer(self.opts, self.ranks, self.backup)
+
+    def _make_engine(self):
+        self.engine = rl_model.Engine(self.opts, self.opts.batches, self.opts.kv, self.stream, self.backup)
+        self.engine_sizes = self.engine.sizes
+
+    def _sync(self):
+        with self.at("sync", "trainer_weights", "rollout_weights"):
+            with memprof.region("training"):  # shards are gathered there
+                self.engine.load(rl_model.parameters_of(self.trainer.policy))
+            self.ranks.together()
+            torch.cuda.empty_cache()
+
+    def to_rollout(self):
+        self.place = "waking the engine"
+        getattr(self, "_to_rollout_" + self.variant)()
+
+    def _to_rollout_resident(self):
+        self._sync()
+
+    def _to_rollout_restart(self):
+        with self.at("sync", "trainer_weights"):
+            torch.save({name: tensor.to("cpu", torch.bfloat16) for name, tensor in rl_model.parameters_of(self.trainer.policy)}, self.disk)
+        self._make_engine()
+        self.engine.load(torch.load(self.disk, map_location="cpu").items())
+
+    def _to_rollout_asleep(self):
+        self.trainer.sleep("optimizer")
+        self.engine.wake()
+        self._sync()
+        self.trainer.sleep("trainer_weights")
+
+    def _to_rollout_staged(self):
+        self.trainer.sleep("optimizer")
+        self.engine.wake("rollout_weights")
+        self._sync()
+        self.trainer.sleep("trainer_weights")
+        self.engine.wake("kv_cache", "buffers", "graphs")
+
+    def to_training(self):
+        self.place = "going back to training"
+        if self.backup:
+            self.engine.sleep()
+            self.trainer.wake()
+        elif self.variant == "restart":
+            self.engine = None
+            gc.collect()
+            torch.cuda.empty_cache()
+
+    @contextlib.contextmanager
+    def at(self, name, *uses):
+        self.place = name
+        with memprof.phase(name, uses=uses):
+            yield
+
+    def run(self):
+        random = torch.Generator().manual_seed(self.opts.seed + self.ranks.rank)
+        prompts = torch.randint(self.opts.words, (sum(self.opts.batches), self.opts.prompt), generator=random)
+        out, back, generated, rewards = [], [], [], []
+        for _ in range(self.opts.steps):
+            out.append(self.timed(self.to_rollout))
+            with self.at("rollout", *rl_model.ENGINE_TAGS):
+                sequences = self.engine.generate(prompts)
+            generated.append(hashlib.sha256(sequences.numpy().tobytes()).hexdigest()[:16])
+            back.append(self.timed(self.to_training))
+            with self.at("train", "trainer_weights", "optimizer", "training"):
+                rewards.append(self.trainer.train(sequences))
+        return {
+            "to_rollout_ms": out,
+            "to_training_ms": back,
+            "switch_ms": median(a + b for a, b in zip(out, back)),
+            "generated": generated,
+            "rewards": rewards,
+            "sizes": {**self.trainer.sizes, **self.engine_sizes},
+        }
+
+    def timed(self, switch):
+        """Milliseconds, from all ranks at the one to all ranks at the other."""
+        self.ranks.together()
+        start = time.perf_counter()
+        switch()
+        self.ranks.together()
+        return round((time.perf_counter() - start) * 1e3, 3)
+
+
+def settle_libraries(stream):
+    """What libraries make at first use on a stream must not sleep with some tag later."""
+    for where in (torch.cuda.current_stream(), stream):
+        with torch.cuda.stream(where):
+            for dtype in (torch.float32, torch.bfloat16):
+                x = torch.zeros(64, 64, dtype=dtype, device="cuda", requires_grad=True)
+                F.linear(x @ x, x, x[0]).sum().backward()
+    torch.cuda.synchronize()
+
+
+def short_of_memory(error):
+    """Whether the card was too small, by the word of torch, of a library, or of memprof."""
+    if isinstance(error, memprof.PauseError):
+        return error.code == memprof.PauseError.NO_MEMORY
+    return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error) or "ALLOC_FAILED" in str(error)
+
+
+def run(opts, ranks):
+    """One variant, in this process: what came of it."""
+    found = {"variant": opts.variant, "ranks": ranks.count, "card": opts.card, "kv": opts.kv, "fits": True}
+    with smaller_card.of(opts.card, ranks.device) as others, tempfile.TemporaryDirectory() as disk:
+        ranks.start()
+        job = None
+        try:
+            job = Job(opts, ranks, disk)
+            job.build()
+            found.update(job.run())
+        except RuntimeError as error:
+            if not (opts.card and short_of_memory(error)):
+                raise
+            found.update(fits=False, place=job.place if job else "starting", error=str(error).splitlines()[0])
+        free, total = torch.cuda.mem_get_info()
+        found["peak"] = torch.cuda.max_memory_reserved()
+        found["beside"] = total - free - torch.cuda.memory_reserved() - others  # context, code, libraries
+        if ranks.count > 1:
+            if not found["fits"]:  # the other ranks wait for this one
+                raise SystemExit(json.dumps(found))
+            found["generated"] = ranks.gather(found["generated"])
+            found["peak"] = max(ranks.gather(found["peak"]))
+        if ranks.rank == 0:
+            print(json.dumps(found), flush=True)
+        ranks.stop()
+
+
+def main():
+    opts = options()
+    if opts.variant is None:
+        codes = [subprocess.run([sys.executable, __file__, *sys.argv[1:], "--variant", variant]).returncode for variant in VARIANTS]
+        return max(codes)
+    # The backward pass of these attentions adds up in whatever order their blocks finish.
+    torch.backends.cuda.enable_mem_efficient_sdp(False)
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    run(opts, Ranks())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
