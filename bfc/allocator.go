@@ -23,6 +23,8 @@ var (
 	ErrNotInUse = errors.New("no chunk in use starts there")
 	// ErrNotFree is of a range that cannot be unmapped.
 	ErrNotFree = errors.New("not aligned, mapped bytes of one free chunk")
+	// ErrNotGivenBack is of a range that cannot be mapped ahead of need.
+	ErrNotGivenBack = errors.New("not aligned bytes that were given back, or beyond the limit")
 )
 
 // Options are the parameters of the policy. The zero value has a limit of 0, under which
@@ -34,10 +36,17 @@ type Options struct {
 	// 0 never asks what is free.
 	Headroom uint64
 	// FragmentationFraction, if positive, makes the greatest excess this share of Limit
-	// instead of 128 MiB.
+	// instead of 128 MiB, with SplitClassic.
 	FragmentationFraction float64
 	// Growth says how much is asked of the memory at a time.
 	Growth Growth
+	// Step is the unit of growth Step, in bytes; positive there.
+	Step uint64
+	// Split says when a chunk is split.
+	Split Split
+	// Trim says when the owner calls EndIteration, Trim and GiveBack. The allocator notes
+	// which granules each iteration uses unless that is never.
+	Trim Trim
 	// GarbageCollection releases idle regions before a request fails.
 	GarbageCollection bool
 }
@@ -68,7 +77,8 @@ const (
 // region is what one grant, or several adjacent ones, brought.
 type region struct {
 	addr, size uint64
-	wall       int32 // its next is the first chunk, its prev the last
+	wall       int32    // its next is the first chunk, its prev the last
+	uses       []uint32 // by granule of the memory, if uses are noted: see uses.go
 }
 
 // Allocator is one heap under the policy of the package comment. It is not safe for
@@ -88,7 +98,8 @@ type Allocator struct {
 	unmapped   rangeSet
 	missing    []byteRange // scratch of mapRange
 	nextRegion uint64
-	lastGrown  int32 // wall of the region grown last, or none once it was released
+	lastGrown  int32  // wall of the region grown last, or none once it was released
+	ended      uint32 // iterations
 
 	lastID int64
 	stats  Stats
@@ -96,7 +107,7 @@ type Allocator struct {
 
 // New returns an empty allocator over memory. It does not call memory but for its
 // constants. Errors are of options: a fraction that is not a number, growth None without a
-// limit; or of a granularity that is not a power of two of at least Granule.
+// limit, growth Step without a step; or of a granularity that is not a power of two of at least Granule.
 func New(options Options, memory Memory) (*Allocator, error) {
 	granularity := memory.Granularity()
 	if granularity < Granule || granularity&(granularity-1) != 0 {
@@ -105,10 +116,10 @@ func New(options Options, memory Memory) (*Allocator, error) {
 	if math.IsNaN(options.FragmentationFraction) {
 		return nil, errors.New("bfc: fragmentation fraction is not a number")
 	}
-	a := &Allocator{options: options, memory: memory, granularity: granularity, maxExcess: defaultMaxExcess}
-	if options.FragmentationFraction > 0 {
-		a.maxExcess = truncate(options.FragmentationFraction * float64(options.Limit))
+	if options.Growth == Step && options.Step == 0 {
+		return nil, errors.New("bfc: growth step needs a step")
 	}
+	a := &Allocator{options: options, memory: memory, granularity: granularity, maxExcess: maxExcess(options)}
 	var err error
 	if a.nextRegion, err = firstRegion(options); err != nil {
 		return nil, err
@@ -168,7 +179,7 @@ func (a *Allocator) makeRoom(rounded uint64) int32 {
 // handedOut is how much of a free chunk of size bytes a request gets.
 func (a *Allocator) handedOut(size, rounded uint64) uint64 {
 	excess := size - rounded
-	if excess >= rounded || excess >= a.maxExcess {
+	if excess >= a.maxExcess || excess >= rounded && a.options.Split == SplitClassic {
 		return rounded
 	}
 	return size
@@ -189,6 +200,7 @@ func (a *Allocator) handOut(handle int32, requested uint64) Block {
 	a.lastID++
 	c.requested, c.id = requested, a.lastID
 	a.live.insert(c.addr, handle)
+	a.noteUse(c.addr, c.size)
 
 	a.stats.NumAllocs++
 	a.stats.BytesInUse += c.size
@@ -219,6 +231,7 @@ func (a *Allocator) Free(addr uint64) (Block, error) {
 	block := Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}
 	a.stats.BytesInUse -= c.size
 	c.requested, c.id = 0, freeID
+	a.noteUse(c.addr, c.size)
 	a.merge(handle)
 	return block, nil
 }

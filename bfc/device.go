@@ -23,6 +23,8 @@ type DeviceOptions struct {
 	// returning true; RefuseMap likewise at each Map.
 	RefuseGrow func(call int, bytes uint64) bool
 	RefuseMap  func(call int, addr, bytes uint64) bool
+	// RefuseTake is asked likewise at each Take.
+	RefuseTake func(call int, addr, bytes uint64) bool
 }
 
 // Device is a Memory that models a device: it has addresses, but nothing behind them.
@@ -34,6 +36,7 @@ type Device struct {
 	unmapped rangeSet
 	grows    int
 	maps     int
+	takes    int
 }
 
 var _ Memory = (*Device)(nil)
@@ -134,6 +137,16 @@ func (d *Device) Map(addr, bytes uint64) bool {
 	}
 	d.used += bytes
 	d.unmapped.remove(byteRange{addr, addr + bytes})
+	return true
+}
+
+// Take takes physical memory back. It refuses when told to.
+func (d *Device) Take(addr, bytes uint64) bool {
+	d.takes++
+	if d.options.RefuseTake != nil && d.options.RefuseTake(d.takes, addr, bytes) {
+		return false
+	}
+	d.Unmap(addr, bytes)
 	return true
 }
 

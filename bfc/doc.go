@@ -36,7 +36,8 @@
 // and anything is left over. The low part is handed out and the rest is a new free chunk.
 // Otherwise the whole chunk is handed out, and what it has above the rounded size is
 // slack. The greatest excess is 128 MiB, or the integral part of the option
-// FragmentationFraction times the limit. Blocks are numbered from 1 in the order they are
+// FragmentationFraction times the limit. With another Split than SplitClassic a chunk is split
+// if what is left over is at least that many bytes. Blocks are numbered from 1 in the order they are
 // handed out; a failed request takes no number.
 //
 // If no chunk fits, these are tried in order, each followed by another search:
@@ -68,7 +69,14 @@
 // what the request lacks: if memory coalesces and the last chunk of the region grown last is
 // free (and too small, or it would have been found), its size is credited. It has no headroom and
 // no second try, and leaves the size of the next region alone. If the grant came to lie
-// elsewhere and the credit was vain, the whole rounded request is asked for.
+// elsewhere and the credit was vain, the whole rounded request is asked for. Step is the same,
+// but asks first for what lacks rounded up to a multiple of Options.Step, within the limit and
+// the headroom.
+//
+// Before Needed grows, where memory coalesces, it has the memory take back whole granules of
+// free chunks other than the credited tail, as many as it will ask for: from the last address
+// down, in runs that are mapped; where the memory refuses a run, on with the next. Their
+// addresses stay, and what they had serves elsewhere. (See below for those that are not taken.)
 //
 // A grant that begins where the region before it ends extends that region, if the memory
 // coalesces, and merges with its free tail; else it is a region of its own.
@@ -89,9 +97,10 @@
 // # Memory given back inside a chunk
 //
 // The owner may give back the physical memory of granules (now in the memory's own
-// granularity, 2 MiB on a GPU) inside a free chunk: see Allocator.Unmap. Placement never looks at that. When
-// a range that was given back is about to be handed out, each maximal missing interval of
-// it is mapped again, in the order of addresses and within the limit. If one is refused,
+// granularity, 2 MiB on a GPU) inside a free chunk: see Allocator.Unmap. Placement never looks
+// at that. When a range that was given back is about to be handed out, each maximal missing
+// interval of it is mapped again, in the order of addresses and within the limit. (Needed takes as
+// much back elsewhere first, where uses are noted.) If one is refused,
 // those mapped for this request are given back in reverse order, and the first chunk of
 // the order (size, address) whose range to be handed out has nothing missing is taken
 // instead. If there is none, the search has failed, and growth is next.
@@ -102,6 +111,22 @@
 //	mapped     ████████████████░░░░░░░░░░░░████████░░░░░░░░████████████
 //	           alloc ───▶       ├──────────┤ is mapped again, the rest is not
 //	                    ├──── handed out ──┤
+//
+// # Iterations
+//
+// Training repeats itself, and a granule that was in use in one iteration will be in the next.
+// With any Trim but never, the last use of each granule is noted. A granule is expected to be
+// used if it was in the iteration under way or the two before; in the first iteration nothing
+// is. Once two have ended, EndIteration leaves an Excess: what is free, mapped and not expected,
+// for the owner to give back when the device has done with it; and what was given back and is
+// expected is to be mapped Ahead of need. Needed never takes what is expected. So the excess of
+// the first iterations goes for good, and a job that repeats itself comes to rest: nothing is
+// given back or mapped any more.
+//
+//	iteration    0     1     2     3     4
+//	granule a    use   use   use   use   use     stays
+//	granule b    use   ·     ·     given back at the end of iteration 2
+//	granule c    use and taken for growth, mapped ahead of iteration 1, use ...
 //
 // # Deviations from the reference
 //

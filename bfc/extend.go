@@ -7,36 +7,6 @@ import (
 	"slices"
 )
 
-// Growth says how much memory an allocator asks for when nothing fits.
-type Growth int
-
-const (
-	// Double asks for regions that double from 2 MiB: the classic policy.
-	Double Growth = iota
-	// Needed asks for what the request lacks, and no more.
-	Needed
-	// None asks for the whole limit, at the first request.
-	None
-)
-
-var growthNames = []string{Double: "double", Needed: "needed", None: "none"}
-
-// String is the name that ParseGrowth takes.
-func (g Growth) String() string {
-	if g < 0 || int(g) >= len(growthNames) {
-		return fmt.Sprintf("growth %d", int(g))
-	}
-	return growthNames[g]
-}
-
-// ParseGrowth is the growth of a name: double, needed or none.
-func ParseGrowth(name string) (Growth, error) {
-	if at := slices.Index(growthNames, name); at >= 0 {
-		return Growth(at), nil
-	}
-	return 0, fmt.Errorf("unknown growth %q: use double, needed or none", name)
-}
-
 const (
 	leastRegion = 2 << 20
 	// backoff is what is asked of the memory after a refusal, as a share of what was
@@ -48,7 +18,7 @@ const (
 func firstRegion(options Options) (uint64, error) {
 	limit := roundUp(options.Limit, Granule)
 	switch options.Growth {
-	case Double, Needed:
+	case Double, Needed, Step:
 		return min(leastRegion, limit), nil
 	case None:
 		if options.Limit == NoLimit {
@@ -78,13 +48,20 @@ func (a *Allocator) room() uint64 {
 
 // extendAndSearch has the memory grow and looks for a fit again.
 func (a *Allocator) extendAndSearch(rounded uint64) int32 {
-	if a.options.Growth != Needed {
+	if a.options.Growth == Double || a.options.Growth == None {
 		if !a.extend(rounded) {
 			return none
 		}
 		return a.search(rounded)
 	}
-	credit := a.freeTail(rounded)
+	credit := uint64(0)
+	tail := a.freeTail(rounded)
+	if tail != none {
+		credit = a.chunks[tail].size
+	}
+	if a.options.Growth == Needed {
+		a.take(rounded-credit, tail)
+	}
 	if !a.extendBy(rounded - credit) {
 		return none
 	}
@@ -165,27 +142,45 @@ func lessThan(bytes uint64) uint64 {
 	return less
 }
 
-// freeTail is the size of the free chunk that a grant would join, for growth Needed. A tail
-// that is large enough by itself has not been taken because it cannot be mapped; it is
+// freeTail is the free chunk that a grant would join, for growth Needed and Step, or none. A
+// tail that is large enough by itself has not been taken because it cannot be mapped; it is
 // worth nothing.
-func (a *Allocator) freeTail(rounded uint64) uint64 {
+func (a *Allocator) freeTail(rounded uint64) int32 {
 	if a.lastGrown == none || !a.memory.Coalesces() {
-		return 0
+		return none
 	}
-	tail := &a.chunks[a.chunks[a.lastGrown].prev]
-	if tail.id != freeID || tail.size >= rounded {
-		return 0
+	handle := a.chunks[a.lastGrown].prev
+	if tail := &a.chunks[handle]; tail.id != freeID || tail.size >= rounded {
+		return none
 	}
-	return tail.size
+	return handle
 }
 
-// extendBy asks once for exactly lack bytes, for growth Needed.
+// extendBy grows by lack bytes, for growth Needed and Step. A step more is asked for first,
+// and where that is refused no more than what lacks.
 func (a *Allocator) extendBy(lack uint64) bool {
-	if lack > a.room()&^(Granule-1) {
+	available := a.room() &^ (Granule - 1)
+	if lack > available {
 		return false
+	}
+	if a.options.Growth == Step {
+		bytes := a.keepHeadroom(min(stepsOver(lack, a.options.Step), available), lack)
+		if bytes, ok := a.fitPadding(bytes, lack); ok && bytes > lack && a.grow(bytes) {
+			return true
+		}
 	}
 	bytes, ok := a.fitPadding(lack, lack)
 	return ok && a.grow(bytes)
+}
+
+// stepsOver is the least multiple of a step that is at least bytes, rounded up to the
+// granule.
+func stepsOver(bytes, step uint64) uint64 {
+	steps := (bytes-1)/step + 1
+	if steps > greatestSize/step {
+		return greatestSize
+	}
+	return roundUp(steps*step, Granule)
 }
 
 // grow asks the memory for bytes and adds what it grants.
@@ -236,6 +231,7 @@ func (a *Allocator) addRegion(at int, addr, bytes uint64) {
 	a.chunks[all] = chunk{addr: addr, size: bytes, id: freeID, prev: wall, next: wall}
 	a.free.insert(all, bytes, addr)
 	a.regions = slices.Insert(a.regions, at, region{addr: addr, size: bytes, wall: wall})
+	a.noteRegion(&a.regions[at])
 	a.lastGrown = wall
 }
 
@@ -248,6 +244,7 @@ func (a *Allocator) lengthen(r *region, bytes uint64) {
 	wall.prev = added
 	wall.addr += bytes
 	r.size += bytes
+	a.noteRegion(r)
 	a.lastGrown = r.wall
 	a.merge(added)
 }

@@ -391,12 +391,4 @@ func TestNewRefuses(t *testing.T) {
 			t.Errorf("granularity %d: no error", granularity)
 		}
 	}
-	for _, growth := range []Growth{Double, Needed, None} {
-		if got, err := ParseGrowth(growth.String()); err != nil || got != growth {
-			t.Errorf("ParseGrowth(%q) = %v, %v", growth, got, err)
-		}
-	}
-	if _, err := ParseGrowth("Double"); err == nil {
-		t.Error(`ParseGrowth("Double"): no error`)
-	}
 }

@@ -311,6 +311,7 @@ func (s *scripted) Coalesces() bool         { return true }
 func (s *scripted) Release(uint64, uint64)  {}
 func (s *scripted) Map(uint64, uint64) bool { return true }
 func (s *scripted) Unmap(uint64, uint64)    {}
+func (s *scripted) Take(_, _ uint64) bool   { return false }
 func (s *scripted) Free() uint64            { return NoLimit }
 func (s *scripted) Grow(bytes uint64) (uint64, uint64, bool) {
 	s.asked = append(s.asked, bytes)

@@ -9,16 +9,18 @@ import (
 // of spans that is searched from end to end for everything. The property test holds the
 // Allocator against it.
 type naive struct {
-	options Options
-	memory  Memory
-	spans   []span          // by address, of all regions
-	regions []uint64        // start addresses, ascending
-	gone    map[uint64]bool // granules given back, by address
-	next    uint64
-	credit  uint64 // what the last growth asked for less than the request
-	newest  uint64 // start of the region grown last; 0 when it is gone
-	ids     int64
-	stats   Stats
+	options   Options
+	memory    Memory
+	spans     []span          // by address, of all regions
+	regions   []uint64        // start addresses, ascending
+	gone      map[uint64]bool // granules given back, by address
+	used      map[uint64]int  // the iteration of the last use, by address of the granule
+	iteration int
+	next      uint64
+	credit    uint64 // what the last growth asked for less than the request
+	newest    uint64 // start of the region grown last; 0 when it is gone
+	ids       int64
+	stats     Stats
 }
 
 type span struct {
@@ -28,7 +30,7 @@ type span struct {
 }
 
 func newNaive(options Options, memory Memory) *naive {
-	n := &naive{options: options, memory: memory, gone: map[uint64]bool{}, next: 2 << 20}
+	n := &naive{options: options, memory: memory, gone: map[uint64]bool{}, used: map[uint64]int{}, next: 2 << 20}
 	if limit := (options.Limit + 255) / 256 * 256; options.Growth == None || limit < n.next {
 		n.next = limit
 	}
@@ -40,10 +42,11 @@ func (n *naive) alloc(size uint64) (Block, bool) {
 		return Block{}, false
 	}
 	rounded := (size + 255) / 256 * 256
+	byLack := n.options.Growth == Needed || n.options.Growth == Step
 	steps := []func() bool{
 		func() bool { return true },
 		func() bool { return n.extend(rounded, true) },
-		func() bool { return n.options.Growth == Needed && n.credit > 0 && n.extend(rounded, false) },
+		func() bool { return byLack && n.credit > 0 && n.extend(rounded, false) },
 	}
 	if block, ok := n.attempt(steps, rounded, size); ok {
 		return block, true
@@ -77,6 +80,12 @@ func (n *naive) part(s span, rounded uint64) uint64 {
 	if n.options.FragmentationFraction > 0 {
 		bound = uint64(n.options.FragmentationFraction * float64(n.options.Limit))
 	}
+	if n.options.Split > 0 {
+		if s.size-rounded >= uint64(n.options.Split) {
+			return rounded
+		}
+		return s.size
+	}
 	if s.size >= 2*rounded || s.size-rounded >= bound {
 		return rounded
 	}
@@ -94,6 +103,9 @@ func (n *naive) candidate(rounded uint64) (span, bool) {
 		return cmp.Or(cmp.Compare(a.size, b.size), cmp.Compare(a.addr, b.addr))
 	})
 	for i, s := range fits {
+		if i == 0 && n.options.Growth == Needed && n.options.Trim.When != TrimNever {
+			n.take(n.lost(s.addr, s.addr+n.part(s, rounded)), s)
+		}
 		if i == 0 && n.restore(s.addr, s.addr+n.part(s, rounded)) || n.lost(s.addr, s.addr+n.part(s, rounded)) == 0 {
 			return s, true
 		}
@@ -154,6 +166,7 @@ func (n *naive) hand(s span, rounded, size uint64) Block {
 	at := slices.Index(n.spans, s)
 	part := n.part(s, rounded)
 	n.ids++
+	n.use(s.addr, part)
 	n.spans[at] = span{s.addr, part, size, n.ids, s.region}
 	if part < s.size {
 		n.spans = slices.Insert(n.spans, at+1, span{addr: s.addr + part, size: s.size - part, region: s.region})
@@ -168,14 +181,21 @@ func (n *naive) hand(s span, rounded, size uint64) Block {
 func (n *naive) extend(rounded uint64, credit bool) bool {
 	n.credit = 0
 	limit, unit := n.options.Limit, n.memory.Granularity()
-	if n.options.Growth == Needed {
+	if n.options.Growth == Needed || n.options.Growth == Step {
+		var tail span
 		for i, s := range n.spans {
 			last := i+1 == len(n.spans) || n.spans[i+1].region != s.region
 			if credit && last && s.region == n.newest && s.id == 0 && s.size < rounded && n.memory.Coalesces() {
-				n.credit = s.size
+				n.credit, tail = s.size, s
 			}
 		}
 		lack := rounded - n.credit
+		if credit && n.options.Growth == Needed {
+			n.take(lack, tail)
+		}
+		if n.growBySteps(lack) {
+			return true
+		}
 		if n.stats.Reserved+(lack+unit-1)/unit*unit > limit || !n.grow(lack) {
 			n.credit = 0 // nothing was in vain
 			return false
@@ -210,6 +230,130 @@ func (n *naive) extend(rounded uint64, credit bool) bool {
 		}
 	}
 	return false
+}
+
+// growBySteps grows by whole steps, if that is more than what lacks and within all bounds.
+func (n *naive) growBySteps(lack uint64) bool {
+	unit, left := n.memory.Granularity(), n.options.Limit-n.stats.Reserved
+	if n.options.Growth != Step || lack > left/256*256 {
+		return false
+	}
+	want := lack
+	for want < left && want%n.options.Step != 0 {
+		want += n.options.Step - want%n.options.Step
+	}
+	want = min((want+255)/256*256, left/256*256)
+	if n.options.Headroom > 0 && want > lack {
+		spare := max(0, int64(n.memory.Free())-int64(n.options.Headroom))
+		want = max(lack, min(want, uint64(spare)/unit*unit))
+	}
+	if want > left/unit*unit {
+		want = left / unit * unit
+	}
+	return want > lack && n.grow(want)
+}
+
+// take gives back granules from the last address down, but of one span.
+func (n *naive) take(lack uint64, keep span) {
+	unit := n.memory.Granularity()
+	if !n.memory.Coalesces() {
+		return
+	}
+	for i := len(n.spans) - 1; i >= 0 && lack > 0; i-- {
+		s := n.spans[i]
+		from, at := (s.addr+unit-1)/unit*unit, (s.addr+s.size)/unit*unit
+		if s.id != 0 || s == keep {
+			continue
+		}
+		mayGo := func(at uint64) bool { return at >= from && !n.gone[at] && !n.expected(at) }
+		for at > from && lack > 0 {
+			if !mayGo(at - unit) {
+				at -= unit
+				continue
+			}
+			low, part := at, at
+			for mayGo(low - unit) {
+				low -= unit
+				if at-part < lack {
+					part = low
+				}
+			}
+			if !n.memory.Take(part, at-part) {
+				at = low
+				continue
+			}
+			n.lose(part, at-part)
+			lack -= min(lack, at-part)
+			at = part
+		}
+	}
+}
+
+func (n *naive) lose(addr, bytes uint64) {
+	for at := addr; at < addr+bytes; at += n.memory.Granularity() {
+		n.gone[at] = true
+	}
+	n.stats.Reserved -= bytes
+}
+
+// use notes the iteration in which granules were used last.
+func (n *naive) use(addr, size uint64) {
+	unit := n.memory.Granularity()
+	for at := addr / unit * unit; n.options.Trim.When != TrimNever && at < addr+size; at += unit {
+		n.used[at] = n.iteration
+	}
+}
+
+func (n *naive) expected(at uint64) bool {
+	last, used := n.used[at]
+	return used && n.iteration > 0 && last >= n.iteration-2
+}
+
+// ranges lists the whole free granules of which wanted says so, neighbours joined in a span.
+func (n *naive) ranges(wanted func(at uint64) bool) (out []Range) {
+	unit := n.memory.Granularity()
+	for _, s := range n.spans {
+		joined := false
+		for at := (s.addr + unit - 1) / unit * unit; s.id == 0 && at+unit <= s.addr+s.size; at += unit {
+			switch {
+			case !wanted(at):
+				joined = false
+			case joined:
+				out[len(out)-1].Bytes += unit
+			default:
+				out, joined = append(out, Range{at, unit}), true
+			}
+		}
+	}
+	return out
+}
+
+func (n *naive) trim() {
+	noted := n.options.Trim.When != TrimNever
+	for _, r := range n.ranges(func(at uint64) bool { return noted && n.iteration > 1 && !n.gone[at] && !n.expected(at) }) {
+		if n.memory.Take(r.Addr, r.Bytes) {
+			n.lose(r.Addr, r.Bytes)
+		}
+	}
+	for _, r := range n.ranges(func(at uint64) bool { return noted && n.gone[at] && n.expected(at) }) {
+		if n.stats.Reserved+r.Bytes <= n.options.Limit && n.memory.Map(r.Addr, r.Bytes) {
+			for at := r.Addr; at < r.Addr+r.Bytes; at += n.memory.Granularity() {
+				delete(n.gone, at)
+			}
+			n.reserve(r.Bytes)
+		}
+	}
+}
+
+func (n *naive) giveBack(bytes uint64) {
+	unit := n.memory.Granularity()
+	for _, r := range slices.Backward(n.ranges(func(at uint64) bool { return !n.gone[at] })) {
+		part := min(r.Bytes, (bytes+unit-1)/unit*unit)
+		if part > 0 && n.memory.Take(r.Addr+r.Bytes-part, part) {
+			n.lose(r.Addr+r.Bytes-part, part)
+			bytes -= min(bytes, part)
+		}
+	}
 }
 
 func (n *naive) double() {
@@ -266,6 +410,7 @@ func (n *naive) free(addr uint64) {
 	for i, s := range n.spans {
 		if s.addr == addr {
 			n.stats.BytesInUse -= s.size
+			n.use(s.addr, s.size)
 			n.spans[i] = span{addr: s.addr, size: s.size, region: s.region}
 		}
 	}
@@ -293,6 +438,9 @@ func (n *naive) collect() (released uint64) {
 		for at := s.addr; len(n.gone) > 0 && at < s.addr+s.size; at += unit {
 			delete(n.gone, at)
 		}
+		for at := s.addr; len(n.used) > 0 && at < s.addr+s.size; at += unit {
+			delete(n.used, at)
+		}
 		n.stats.Reserved -= mapped
 		released += mapped
 		n.memory.Release(s.addr, s.size)
@@ -312,10 +460,7 @@ func (n *naive) unmap(addr, bytes uint64) bool {
 	}
 	for _, s := range n.spans {
 		if s.id == 0 && s.addr <= addr && addr+bytes <= s.addr+s.size {
-			for at := addr; at < addr+bytes; at += unit {
-				n.gone[at] = true
-			}
-			n.stats.Reserved -= bytes
+			n.lose(addr, bytes)
 			return true
 		}
 	}
@@ -332,6 +477,7 @@ func (n *naive) putBack(addr, size, requested uint64) (Block, bool) {
 			continue
 		}
 		n.ids++
+		n.use(addr, size)
 		pieces := []span{
 			{addr: s.addr, size: addr - s.addr, region: s.region},
 			{addr, size, requested, n.ids, s.region},

@@ -21,7 +21,9 @@ type pair struct {
 func drawPair(t *rapid.T) *pair {
 	options := Options{
 		Limit:             rapid.Uint64Range(0, 256*mib).Draw(t, "limit"),
-		Growth:            rapid.SampledFrom([]Growth{Double, Needed, None}).Draw(t, "growth"),
+		Growth:            rapid.SampledFrom([]Growth{Double, Needed, None, Step}).Draw(t, "growth"),
+		Step:              rapid.Uint64Range(1, 16*mib).Draw(t, "step"),
+		Split:             rapid.SampledFrom([]Split{SplitClassic, SplitAlways, 64 << 10, mib}).Draw(t, "split"),
 		GarbageCollection: rapid.Bool().Draw(t, "gc"),
 	}
 	if rapid.Bool().Draw(t, "has headroom") {
@@ -42,6 +44,11 @@ func drawPair(t *rapid.T) *pair {
 		Physical:    rapid.Uint64Range(1, 300*mib).Draw(t, "physical"),
 		RefuseGrow:  func(call int, _ uint64) bool { return refused(call) },
 		RefuseMap:   func(call int, _, _ uint64) bool { return refused(-call) },
+		RefuseTake:  func(call int, _, _ uint64) bool { return refused(call << 20) },
+	}
+	if rapid.Bool().Draw(t, "noted") {
+		options.Trim.When = TrimIteration
+		device.Granularity = max(device.Granularity, 64<<10)
 	}
 	if rapid.Bool().Draw(t, "has reservations") {
 		device.Reservation = rapid.Uint64Range(mib, 64*mib).Draw(t, "reservation")
@@ -137,6 +144,22 @@ func (p *pair) collect(t *rapid.T) {
 	}
 }
 
+func (p *pair) iterate(*rapid.T) {
+	p.a.EndIteration()
+	p.n.iteration++
+}
+
+func (p *pair) trim(*rapid.T) {
+	p.a.Trim()
+	p.n.trim()
+}
+
+func (p *pair) giveBack(t *rapid.T) {
+	bytes := rapid.Uint64Range(0, 32*mib).Draw(t, "bytes")
+	p.a.GiveBack(bytes)
+	p.n.giveBack(bytes)
+}
+
 func (p *pair) check(t *rapid.T) {
 	regions := p.a.Regions()
 	if diff := cmp.Diff(p.n.listing(), regions); diff != "" {
@@ -144,6 +167,10 @@ func (p *pair) check(t *rapid.T) {
 	}
 	if diff := cmp.Diff(p.n.stats, p.a.Stats()); diff != "" {
 		t.Fatalf("stats (-want +got):\n%s", diff)
+	}
+	lost := uint64(len(p.n.gone)) * p.device.Granularity()
+	if p.a.unmapped.bytes != lost || p.aDevice.takes != p.device.takes || p.aDevice.maps != p.device.maps {
+		t.Fatalf("%d bytes given back, %d taken, %d mapped; want %d, %d, %d", p.a.unmapped.bytes, p.aDevice.takes, p.aDevice.maps, lost, p.device.takes, p.device.maps)
 	}
 	if p.a.NextRegion() != p.n.next {
 		t.Fatalf("next region %d, want %d", p.a.NextRegion(), p.n.next)
@@ -227,6 +254,10 @@ func TestAgreesWithNaive(t *testing.T) {
 			"unmap":      p.unmap,
 			"restore":    p.restore,
 			"collect":    p.collect,
+			"iterate":    p.iterate,
+			"again":      p.iterate,
+			"trim":       p.trim,
+			"give back":  p.giveBack,
 			"":           p.check,
 		})
 	})

@@ -96,6 +96,20 @@ func (a *Allocator) Unmap(addr, bytes uint64) error {
 	return nil
 }
 
+// Remap notes that the owner has mapped [addr, addr+bytes) again, ahead of need. The range is
+// of whole granules, and all of it had been given back; for any other, and beyond the limit, it
+// returns ErrNotGivenBack and nothing has changed.
+func (a *Allocator) Remap(addr, bytes uint64) error {
+	r := byteRange{addr, addr + bytes}
+	if r.to <= r.from || (addr|bytes)&(a.granularity-1) != 0 || a.unmapped.within(r.from, r.to) != bytes || bytes > a.room() {
+		return fmt.Errorf("bfc: remap of %d bytes at %#x: %w", bytes, addr, ErrNotGivenBack)
+	}
+	a.unmapped.remove(r)
+	a.stats.Reserved += bytes
+	a.stats.PeakReserved = max(a.stats.PeakReserved, a.stats.Reserved)
+	return nil
+}
+
 // freeAround finds the free chunk that has all of r. It looks at free chunks of that size
 // and larger only, which are few where r is worth to be unmapped.
 func (a *Allocator) freeAround(r byteRange) int32 {
@@ -110,7 +124,11 @@ func (a *Allocator) freeAround(r byteRange) int32 {
 // searchMapped maps what is missing of the best fit, or else finds the first candidate of
 // which nothing is missing.
 func (a *Allocator) searchMapped(best int32, rounded uint64) int32 {
-	if a.mapRange(a.reach(best, rounded)) {
+	within := a.reach(best, rounded)
+	if lack := a.unmapped.within(within.from, within.to); lack > 0 && a.options.Growth == Needed && a.notes() {
+		a.take(lack, best)
+	}
+	if a.mapRange(within) {
 		return best
 	}
 	for handle := a.free.after(best); handle != none; handle = a.free.after(handle) {

@@ -48,6 +48,14 @@ func (m *mapLog) Unmap(addr, bytes uint64) {
 	m.Device.Unmap(addr, bytes)
 }
 
+func (m *mapLog) Take(addr, bytes uint64) bool {
+	ok := m.Device.Take(addr, bytes)
+	if ok {
+		m.note("take", addr, bytes)
+	}
+	return ok
+}
+
 func newMapped(t *testing.T, options Options, device DeviceOptions) (*Allocator, *mapLog) {
 	device.VMM, device.Granularity = true, 2*mib
 	memory := &mapLog{Device: NewDevice(device)}

@@ -10,8 +10,8 @@ type Kind uint8
 //	alloc           chunk        bytes asked     chunk size       requester
 //	free            chunk        bytes asked     chunk size       -
 //	free_done       chunk        bytes asked     chunk size       -
-//	map             first byte   bytes asked     bytes mapped     -
-//	unmap           first byte   -               bytes unmapped   -
+//	map             first byte   bytes asked (1) bytes mapped     -
+//	unmap           first byte   - (1)           bytes unmapped   -
 //	grow_failed     -            bytes asked     -                -
 //	map_failed      first byte   bytes asked     -                -
 //	reclaim         -            bytes wanted    -                why
@@ -44,6 +44,10 @@ type Kind uint8
 // the innermost module), stack= (the number of a stack event, its innermost frame).
 // uses= of a phase lists, with blanks between, the tags that its caller says it needs.
 // Fields of labels: category= (weights, gradients, optimizer, inputs, kv_cache), name=.
+//
+// (1) A map of 0 bytes asked is ahead of need: granules that had been given back are mapped
+// again between requests. An unmap with its bytes as asked took free granules for the request
+// under way, to be used elsewhere.
 //
 // Order. A request's memory events (device_used, grow_failed, map, map_failed) come
 // before the alloc, reclaim or oom that ends the attempt, and carry its arena. An

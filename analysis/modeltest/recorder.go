@@ -58,9 +58,9 @@ func (r *Recorder) NewArena(device int32, options bfc.Options, memory *bfc.Devic
 		return nil, err
 	}
 	r.arenas++
-	text := fmt.Sprintf("growth=%s headroom=%d fraction=%v gc=%d granularity=%d coalesces=%d pool=0 tag= main=1",
-		options.Growth, options.Headroom, options.FragmentationFraction, digit(options.GarbageCollection),
-		memory.Granularity(), digit(memory.Coalesces()))
+	text := fmt.Sprintf("growth=%s split=%v headroom=%d fraction=%v gc=%d granularity=%d coalesces=%d pool=0 tag= main=1 trim=%v",
+		options.GrowthText(), options.Split, options.Headroom, options.FragmentationFraction, digit(options.GarbageCollection),
+		memory.Granularity(), digit(memory.Coalesces()), options.Trim)
 	a.add(trace.Event{Kind: trace.KindArena, Requested: int64(options.Limit), Context: r.Strings.Intern(text)})
 	return a, nil
 }
@@ -183,11 +183,19 @@ func (m *memoryOf) Map(addr, bytes uint64) bool {
 
 func (m *memoryOf) Unmap(addr, bytes uint64) {
 	m.Device.Unmap(addr, bytes)
-	m.took(addr, bytes)
+	m.took(addr, bytes, 0)
+}
+
+func (m *memoryOf) Take(addr, bytes uint64) bool {
+	if !m.Device.Take(addr, bytes) {
+		return false
+	}
+	m.took(addr, bytes, int64(bytes))
+	return true
 }
 
 // took records that what is mapped of a range is not any more.
-func (m *memoryOf) took(addr, bytes uint64) {
+func (m *memoryOf) took(addr, bytes uint64, requested int64) {
 	unit := m.Device.Granularity()
 	for at := addr; at < addr+bytes; {
 		from := at
@@ -195,7 +203,7 @@ func (m *memoryOf) took(addr, bytes uint64) {
 			m.unmapped[at] = true
 		}
 		if at > from {
-			m.add(trace.Event{Kind: trace.KindUnmap, Addr: int64(from), Provided: int64(at - from)})
+			m.add(trace.Event{Kind: trace.KindUnmap, Addr: int64(from), Requested: requested, Provided: int64(at - from)})
 		}
 		at += unit
 	}
@@ -209,7 +217,7 @@ func (m *memoryOf) put(addr, bytes uint64) {
 
 func (m *memoryOf) Release(addr, bytes uint64) {
 	m.Device.Release(addr, bytes)
-	m.took(addr, bytes)
+	m.took(addr, bytes, 0)
 	m.put(addr, bytes)
 }
 

@@ -38,9 +38,21 @@ func parseArena(e *trace.Event, text string) (*arena, error) {
 	if _, ours := words["growth"]; !ours {
 		return nil, nil
 	}
-	growth, err := bfc.ParseGrowth(words["growth"])
+	growth, step, err := bfc.ParseGrowth(words["growth"])
 	if err != nil {
 		return nil, err
+	}
+	split := bfc.SplitClassic // of recordings that do not say
+	if text, ok := words["split"]; ok {
+		if split, err = bfc.ParseSplit(text); err != nil {
+			return nil, err
+		}
+	}
+	trim := bfc.Trim{}
+	if text, ok := words["trim"]; ok {
+		if trim, err = bfc.ParseTrim(text); err != nil {
+			return nil, err
+		}
 	}
 	number := func(key string) uint64 {
 		n, bad := strconv.ParseUint(words[key], 10, 64)
@@ -57,7 +69,7 @@ func parseArena(e *trace.Event, text string) (*arena, error) {
 	}
 	options := bfc.Options{
 		Limit: uint64(e.Requested), Headroom: number("headroom"),
-		Growth: growth, GarbageCollection: flag("gc"),
+		Growth: growth, Step: step, Split: split, Trim: trim, GarbageCollection: flag("gc"),
 	}
 	fraction, bad := strconv.ParseFloat(words["fraction"], 64)
 	if bad != nil && err == nil {
@@ -90,9 +102,9 @@ func (a *arena) memory(e *trace.Event) *Mismatch {
 }
 
 // unmap is of an attempt under way, or a give-back. Where garbage is collected, that is what
-// every unmap is for.
+// every unmap is for, and so it is of one that says so.
 func (a *arena) unmap(e *trace.Event) *Mismatch {
-	if len(a.script.events) > 0 || a.collects {
+	if len(a.script.events) > 0 || a.collects || e.Requested > 0 {
 		return a.memory(e)
 	}
 	return a.giveBack(e)
@@ -103,6 +115,15 @@ func (a *arena) giveBack(e *trace.Event) *Mismatch {
 		return atEvent(e, "an unmap of granules that are mapped and in one free chunk", describe(e))
 	}
 	a.script.mapped -= uint64(e.Provided)
+	return nil
+}
+
+// ahead maps granules that nobody asked for, between attempts.
+func (a *arena) ahead(e *trace.Event) *Mismatch {
+	if len(a.script.events) > 0 || a.heap.Remap(uint64(e.Addr), uint64(e.Provided)) != nil {
+		return atEvent(e, "a map ahead of granules that were given back, between requests", describe(e))
+	}
+	a.script.mapped += uint64(e.Provided)
 	return nil
 }
 

@@ -29,7 +29,12 @@
 //	map          2 MiB at B         what was given back at B, again   done
 //	map_failed   2 MiB at C         what was given back at C, again   refused
 //	unmap        2 MiB at B         that B is given back after all    -
+//	unmap, asked 2 MiB at D         whether D can be taken back       yes
 //	alloc | reclaim | oom           nothing more
+//
+// Where D is not next, the answer is no. A map that nobody asked for (its bytes asked are 0) is
+// the owner's, ahead of need, and what it maps must have been given back. Iterations end in all
+// arenas at once.
 //
 // The growths of an arena whose memory coalesces must lie one behind the other as far as
 // its first reservation goes. An unmap with no attempt under way is a give-back. An arena

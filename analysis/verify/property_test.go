@@ -18,7 +18,9 @@ func drawJob(t *rapid.T, tb testing.TB) *job {
 		options := bfc.Options{
 			Limit:             rapid.SampledFrom([]uint64{0, 5 * mib, 40*mib + 1000, 200 * mib, 1 * gib}).Draw(t, "limit"),
 			Headroom:          rapid.SampledFrom([]uint64{0, 0, 20 * mib, 60 * mib}).Draw(t, "headroom"),
-			Growth:            rapid.SampledFrom([]bfc.Growth{bfc.Double, bfc.Needed, bfc.None}).Draw(t, "growth"),
+			Growth:            rapid.SampledFrom([]bfc.Growth{bfc.Double, bfc.Needed, bfc.None, bfc.Step}).Draw(t, "growth"),
+			Step:              rapid.Uint64Range(1, 9*mib).Draw(t, "step"),
+			Split:             rapid.SampledFrom([]bfc.Split{bfc.SplitClassic, bfc.SplitAlways, mib}).Draw(t, "split"),
 			GarbageCollection: rapid.Bool().Draw(t, "gc"),
 		}
 		if rapid.Bool().Draw(t, "unlimited") && options.Growth != bfc.None {
@@ -27,14 +29,19 @@ func drawJob(t *rapid.T, tb testing.TB) *job {
 		if rapid.Bool().Draw(t, "fraction") {
 			options.FragmentationFraction = 0.001
 		}
+		least := 8
+		if rapid.Bool().Draw(t, "trim") {
+			options.Trim.When, least = bfc.TrimIteration, 14
+		}
 		often := rapid.IntRange(0, 5).Draw(t, "refusals in 16")
 		j.heap(tb, options, bfc.DeviceOptions{
 			VMM:         rapid.Bool().Draw(t, "vmm"),
-			Granularity: 1 << rapid.SampledFrom([]int{8, 14, 21}).Draw(t, "granularity"),
+			Granularity: 1 << max(least, rapid.SampledFrom([]int{8, 14, 21}).Draw(t, "granularity")),
 			Physical:    rapid.SampledFrom([]uint64{30 * mib, 80 * mib, 2 * gib}).Draw(t, "physical"),
 			Reservation: rapid.SampledFrom([]uint64{16 * mib, 1 << 40}).Draw(t, "reservation"),
 			RefuseGrow:  func(int, uint64) bool { return r.IntN(16) < often },
 			RefuseMap:   func(int, uint64, uint64) bool { return r.IntN(16) < often },
+			RefuseTake:  func(int, uint64, uint64) bool { return r.IntN(16) < often },
 		})
 	}
 	for range rapid.IntRange(1, 6).Draw(t, "turns") {

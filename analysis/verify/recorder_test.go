@@ -47,6 +47,7 @@ type heap struct {
 	physical uint64
 	collects bool
 	missing  map[uint64]bool // granules given back
+	trimming bool            // what it does is for no request
 }
 
 func (j *job) heap(t testing.TB, options bfc.Options, device bfc.DeviceOptions) *heap {
@@ -62,8 +63,8 @@ func (j *job) heap(t testing.TB, options bfc.Options, device bfc.DeviceOptions) 
 	j.heaps = append(j.heaps, h)
 	bit := map[bool]int{true: 1}
 	h.add(trace.Event{Kind: trace.KindArena, Addr: int64(device.Base), Requested: int64(options.Limit), Provided: int64(device.Reservation),
-		Context: j.text(fmt.Sprintf("growth=%v headroom=%d fraction=%v gc=%d granularity=%d coalesces=%d pool=0 tag= main=%d",
-			options.Growth, options.Headroom, options.FragmentationFraction, bit[options.GarbageCollection],
+		Context: j.text(fmt.Sprintf("growth=%v split=%v trim=%v headroom=%d fraction=%v gc=%d granularity=%d coalesces=%d pool=0 tag= main=%d",
+			options.GrowthText(), options.Split, options.Trim, options.Headroom, options.FragmentationFraction, bit[options.GarbageCollection],
 			h.Granularity(), bit[device.VMM], bit[h.id == 0]))})
 	return h
 }
@@ -99,7 +100,12 @@ func (h *heap) Map(addr, bytes uint64) bool {
 		e.Kind, e.Provided = trace.KindMap, int64(bytes)
 		h.mark(addr, bytes, false)
 	}
-	h.add(e)
+	if h.trimming {
+		e.Requested = 0
+	}
+	if ok || !h.trimming { // what is not to be had ahead is no event
+		h.add(e)
+	}
 	return ok
 }
 
@@ -107,6 +113,19 @@ func (h *heap) Unmap(addr, bytes uint64) {
 	h.Device.Unmap(addr, bytes)
 	h.mark(addr, bytes, true)
 	h.add(trace.Event{Kind: trace.KindUnmap, Addr: int64(addr), Provided: int64(bytes)})
+}
+
+func (h *heap) Take(addr, bytes uint64) bool {
+	if !h.Device.Take(addr, bytes) {
+		return false
+	}
+	h.mark(addr, bytes, true)
+	e := trace.Event{Kind: trace.KindUnmap, Addr: int64(addr), Requested: int64(bytes), Provided: int64(bytes)}
+	if h.trimming {
+		e.Requested = 0
+	}
+	h.add(e)
+	return true
 }
 
 func (h *heap) mark(addr, bytes uint64, missing bool) {
@@ -176,6 +195,19 @@ func (h *heap) giveBack(n int) {
 	}
 }
 
+// iterate ends an iteration of all heaps, and trims those that do not collect garbage.
+func (j *job) iterate() {
+	j.add(trace.Event{Kind: trace.KindIteration, Arena: trace.NoArena, Device: trace.NoDevice})
+	for _, h := range j.heaps {
+		h.a.EndIteration()
+		if !h.collects {
+			h.trimming = true
+			h.a.Trim()
+			h.trimming = false
+		}
+	}
+}
+
 func (h *heap) event(kind trace.Kind, addr uint64) {
 	b, ok := h.a.Find(addr)
 	if !ok {
@@ -231,7 +263,7 @@ func (h *heap) churn(r *rand.Rand, n int, most uint64) {
 			}
 			h.giveBack(r.IntN(3))
 		case x < 62:
-			h.job.add(trace.Event{Kind: trace.KindIteration, Arena: trace.NoArena, Device: trace.NoDevice})
+			h.job.iterate()
 		case len(live) > 0:
 			h.free(take(&live))
 		}

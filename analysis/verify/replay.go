@@ -27,6 +27,13 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		return r.begin(e, strings.Text(e.Context))
 	case trace.KindReclaim:
 		return r.reclaim(e)
+	case trace.KindIteration:
+		for _, a := range r.arenas {
+			if a != nil {
+				a.heap.EndIteration()
+			}
+		}
+		return nil
 	case trace.KindPoolRelease:
 		return r.releaseArena(e)
 	case trace.KindPause, trace.KindResume:
@@ -59,6 +66,9 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		return a.attempt(e)
 	case trace.KindUnmap:
 		return a.unmap(e)
+	}
+	if e.Kind == trace.KindMap && e.Requested == 0 {
+		return a.ahead(e)
 	}
 	return a.memory(e)
 }

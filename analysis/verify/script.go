@@ -47,8 +47,8 @@ func (s *script) Granularity() uint64 { return s.granularity }
 // Coalesces is that of the arena's options.
 func (s *script) Coalesces() bool { return s.coalesces }
 
-// take is the event that answers the next question, if it is of one of two kinds.
-func (s *script) take(question string, kind, or trace.Kind) *trace.Event {
+// next is the event that answers the next question, if it is of one of two kinds.
+func (s *script) next(question string, kind, or trace.Kind) *trace.Event {
 	if s.wrong != nil {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (s *script) take(question string, kind, or trace.Kind) *trace.Event {
 
 // Free answers with the device_used event that is next.
 func (s *script) Free() uint64 {
-	e := s.take("a reading of the device's memory", trace.KindDeviceUsed, trace.KindDeviceUsed)
+	e := s.next("a reading of the device's memory", trace.KindDeviceUsed, trace.KindDeviceUsed)
 	if e == nil {
 		return 0
 	}
@@ -84,7 +84,7 @@ func (s *script) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 		return 0, 0, false
 	}
 	question := fmt.Sprintf("a growth by %d bytes", bytes)
-	e := s.take(question, trace.KindMap, trace.KindGrowFailed)
+	e := s.next(question, trace.KindMap, trace.KindGrowFailed)
 	if e == nil {
 		return 0, 0, false
 	}
@@ -115,7 +115,7 @@ func (s *script) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 // Map answers with the map or map_failed event that is next.
 func (s *script) Map(addr, bytes uint64) bool {
 	question := "a map of " + place(bytes, addr)
-	e := s.take(question, trace.KindMap, trace.KindMapFailed)
+	e := s.next(question, trace.KindMap, trace.KindMapFailed)
 	if e == nil {
 		return false
 	}
@@ -130,10 +130,25 @@ func (s *script) Map(addr, bytes uint64) bool {
 	return true
 }
 
+// Take takes the unmap event that is next, if it is of that range and for a request. Whatever
+// else is next, the memory refused.
+func (s *script) Take(addr, bytes uint64) bool {
+	if s.wrong != nil || s.at == len(s.events) {
+		return false
+	}
+	e := &s.events[s.at]
+	if e.Kind != trace.KindUnmap || uint64(e.Addr) != addr || uint64(e.Requested) != bytes || uint64(e.Provided) != bytes {
+		return false
+	}
+	s.at++
+	s.mapped -= bytes
+	return true
+}
+
 // Unmap takes the unmap event that undoes a map of the same attempt.
 func (s *script) Unmap(addr, bytes uint64) {
 	question := "an unmap of " + place(bytes, addr)
-	e := s.take(question, trace.KindUnmap, trace.KindUnmap)
+	e := s.next(question, trace.KindUnmap, trace.KindUnmap)
 	if e == nil {
 		return
 	}

@@ -37,7 +37,7 @@ type growthFlag bfc.Growth
 func (g *growthFlag) String() string { return bfc.Growth(*g).String() }
 
 func (g *growthFlag) Set(text string) error {
-	growth, err := bfc.ParseGrowth(text)
+	growth, _, err := bfc.ParseGrowth(text)
 	switch text {
 	case "true":
 		growth, err = bfc.Double, nil

@@ -220,6 +220,9 @@ func (m *memory) Unmap(addr, bytes uint64) {
 	m.record(memoryUnmap, addr, bytes, m.used)
 }
 
+// Take refuses: the twin in C takes nothing back by itself.
+func (m *memory) Take(uint64, uint64) bool { return false }
+
 func (m *memory) Free() uint64 {
 	free := m.spare()
 	m.record(memoryFree, free)

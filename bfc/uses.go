@@ -1,0 +1,225 @@
+package bfc
+
+import "slices"
+
+// keptIterations is for how many iterations after its last use a granule is expected to be
+// used again.
+const keptIterations = 2
+
+// notes says whether the uses of granules are noted.
+func (a *Allocator) notes() bool { return a.options.Trim.When != TrimNever }
+
+// noteUse notes that [addr, addr+size), a chunk, is in use in this iteration.
+func (a *Allocator) noteUse(addr, size uint64) {
+	if !a.notes() {
+		return
+	}
+	at, _, _ := a.Locate(addr)
+	r := &a.regions[at]
+	first, last := a.granuleOf(r, addr), a.granuleOf(r, addr+size-1)
+	for i := first; i <= last; i++ {
+		r.uses[i] = a.ended + 1
+	}
+}
+
+// granuleOf is the index of an address in the uses of its region.
+func (a *Allocator) granuleOf(r *region, addr uint64) uint64 {
+	return (addr - r.addr&^(a.granularity-1)) / a.granularity
+}
+
+// noteRegion makes room for the uses of a region that has come to its size.
+func (a *Allocator) noteRegion(r *region) {
+	if a.notes() {
+		granules := a.granuleOf(r, r.end()-1) + 1
+		r.uses = slices.Grow(r.uses, int(granules)-len(r.uses))[:granules]
+	}
+}
+
+// expected says whether a granule of a region will be used in this iteration or the next, as
+// far as those before tell. The first iteration expects nothing.
+func (a *Allocator) expected(r *region, addr uint64) bool {
+	used := r.uses[a.granuleOf(r, addr)]
+	return a.ended > 0 && used > 0 && used+keptIterations > a.ended
+}
+
+// EndIteration notes that an iteration has ended.
+func (a *Allocator) EndIteration() { a.ended++ }
+
+// Ended is how many iterations have ended.
+func (a *Allocator) Ended() int { return int(a.ended) }
+
+// Excess appends to out the ranges of whole granules, in the order of addresses, that are free
+// and mapped and that no iteration of the last ones used. Before two iterations have ended
+// there is nothing to tell that by.
+func (a *Allocator) Excess(out []Range) []Range {
+	if !a.notes() || a.ended < 2 {
+		return out
+	}
+	return a.freeRanges(out, func(r *region, addr uint64, mapped bool) bool { return mapped && !a.expected(r, addr) })
+}
+
+// Ahead appends to out the ranges that were given back though the coming iteration will use
+// them.
+func (a *Allocator) Ahead(out []Range) []Range {
+	if !a.notes() || a.unmapped.empty() {
+		return out
+	}
+	return a.freeRanges(out, func(r *region, addr uint64, mapped bool) bool { return !mapped && a.expected(r, addr) })
+}
+
+// Idle appends to out all ranges of whole granules that are free and mapped.
+func (a *Allocator) Idle(out []Range) []Range {
+	return a.freeRanges(out, func(_ *region, _ uint64, mapped bool) bool { return mapped })
+}
+
+// Range is [Addr, Addr+Bytes).
+type Range struct{ Addr, Bytes uint64 }
+
+// freeRanges appends the maximal ranges of whole granules inside free chunks of which wanted
+// says so.
+func (a *Allocator) freeRanges(out []Range, wanted func(r *region, addr uint64, mapped bool) bool) []Range {
+	for i := range a.regions {
+		r := &a.regions[i]
+		for handle := a.chunks[r.wall].next; handle != r.wall; handle = a.chunks[handle].next {
+			c := &a.chunks[handle]
+			if c.id != freeID {
+				continue
+			}
+			from, to := a.wholeGranules(c)
+			next := a.unmapped.from(from)
+			run := from
+			for at := from; at < to; at += a.granularity {
+				for next < len(a.unmapped.ranges) && a.unmapped.ranges[next].to <= at {
+					next++
+				}
+				mapped := next == len(a.unmapped.ranges) || at < a.unmapped.ranges[next].from
+				if wanted(r, at, mapped) {
+					continue
+				}
+				out = appendRange(out, run, at)
+				run = at + a.granularity
+			}
+			out = appendRange(out, run, to)
+		}
+	}
+	return out
+}
+
+func appendRange(out []Range, from, to uint64) []Range {
+	if to > from {
+		out = append(out, Range{from, to - from})
+	}
+	return out
+}
+
+// wholeGranules is the range of the memory's granules that lie in a chunk; to is not above
+// from if there are none.
+func (a *Allocator) wholeGranules(c *chunk) (from, to uint64) {
+	return roundUp(c.addr, a.granularity), (c.addr + c.size) &^ (a.granularity - 1)
+}
+
+// Trim has the memory take Excess and map Ahead. It returns the bytes of both; what the limit
+// or the memory refuses is left as it is.
+func (a *Allocator) Trim() (given, mapped uint64) {
+	for _, r := range a.Excess(nil) {
+		given += a.giveBack(r)
+	}
+	for _, r := range a.Ahead(nil) {
+		if r.Bytes > a.room() || !a.memory.Map(r.Addr, r.Bytes) {
+			continue
+		}
+		if err := a.Remap(r.Addr, r.Bytes); err == nil {
+			mapped += r.Bytes
+		}
+	}
+	return given, mapped
+}
+
+// GiveBack has the memory take up to bytes of what is free, from the last address down, and
+// returns how much that is: what an owner does when its job is idle or others need memory.
+func (a *Allocator) GiveBack(bytes uint64) uint64 {
+	given := uint64(0)
+	for _, r := range slices.Backward(a.Idle(nil)) {
+		if given >= bytes {
+			break
+		}
+		part := min(r.Bytes, roundUp(bytes-given, a.granularity))
+		given += a.giveBack(Range{r.Addr + r.Bytes - part, part})
+	}
+	return given
+}
+
+// giveBack has the memory take a range of free granules.
+func (a *Allocator) giveBack(r Range) uint64 {
+	if !a.memory.Take(r.Addr, r.Bytes) {
+		return 0
+	}
+	a.unmapped.add(byteRange{r.Addr, r.Addr + r.Bytes})
+	a.stats.Reserved -= r.Bytes
+	return r.Bytes
+}
+
+// take has the memory take back granules of free chunks but keep, up to bytes in all, which
+// are about to be mapped elsewhere. Granules that are expected to be used stay; in the first
+// iteration, and where no uses are noted, none are.
+func (a *Allocator) take(bytes uint64, keep int32) {
+	if !a.memory.Coalesces() {
+		return
+	}
+	need := roundUp(bytes, a.granularity)
+	for _, r := range slices.Backward(a.regions) {
+		for handle := a.chunks[r.wall].prev; handle != r.wall && need > 0; handle = a.chunks[handle].prev {
+			if c := &a.chunks[handle]; c.id == freeID && handle != keep {
+				need -= a.takeOf(&r, c, need)
+			}
+		}
+	}
+}
+
+// takeOf takes granules of one free chunk, from its end, and returns their bytes.
+func (a *Allocator) takeOf(r *region, c *chunk, need uint64) uint64 {
+	taken := uint64(0)
+	from, to := a.wholeGranules(c)
+	for to > from && taken < need {
+		start := a.takeable(r, from, &to)
+		if start == to {
+			break
+		}
+		part := min(to-start, need-taken)
+		if bytes := a.giveBack(Range{to - part, part}); bytes > 0 {
+			taken += bytes
+			to -= part
+			continue
+		}
+		to = start
+	}
+	return taken
+}
+
+// takeable finds the last range in [from, *to) that is mapped and not expected to be used: it
+// lowers *to to its end and returns its start, or *to where there is none.
+func (a *Allocator) takeable(r *region, from uint64, to *uint64) uint64 {
+	wanted := func(addr uint64) bool { return !a.notes() || !a.expected(r, addr) }
+	for *to > from {
+		start := from
+		if at := a.unmapped.from(*to - 1); at < len(a.unmapped.ranges) && a.unmapped.ranges[at].from < *to {
+			*to = max(from, a.unmapped.ranges[at].from)
+			continue
+		} else if at > 0 {
+			start = max(from, a.unmapped.ranges[at-1].to)
+		}
+		if !wanted(*to - a.granularity) {
+			*to -= a.granularity
+			continue
+		}
+		if !a.notes() {
+			return start
+		}
+		first := *to - a.granularity
+		for first > start && wanted(first-a.granularity) {
+			first -= a.granularity
+		}
+		return first
+	}
+	return *to
+}
