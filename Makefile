@@ -3,6 +3,7 @@
 #   make build       bin/memprof, one file with everything in it
 #   make demo        records a job (simulated GPU where there is no real one), reports, verifies, checks
 #   make test        everything that needs no GPU
+#   make duckdb-test   the README's DuckDB commands; part of test where there is a C++ compiler
 #   make soak        200 million events on the simulated GPU: nothing may grow (ten minutes, 2 GB)
 #   make bench       the benchmarks that need no GPU
 #   make gpu-check   the acceptance suite, on a machine with a CUDA GPU and torch (needs no Go there)
@@ -17,7 +18,7 @@ DEMO := demo-run
 DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1 \
 	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof rerun samples/resnet50)
 
-.PHONY: build hook demo test go-test c-test python-test soak bench gpu-check clean
+.PHONY: build hook demo test go-test c-test python-test duckdb-test soak bench gpu-check clean
 
 build: hook
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
@@ -34,6 +35,7 @@ demo:
 	bin/memprof check $(DEMO) --gate 'waste.external < 25%' --gate 'reserved.peak < 40GiB'
 
 test: hook go-test c-test python-test
+	@if command -v c++ >/dev/null; then $(MAKE) duckdb-test; else echo "no c++ here: duckdb-test is left out"; fi
 
 go-test: hook
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted"; exit 1; fi
@@ -48,6 +50,9 @@ python-test: hook
 	@if command -v python3 >/dev/null; then \
 	  PYTHONDONTWRITEBYTECODE=1 python3 -m unittest discover -s hooks/python/tests; \
 	else echo "no python3 here: the tests of hooks/python are left out"; fi
+
+duckdb-test:
+	cd cmd/memprof/testdata/duckdb && go test ./...
 
 soak: hook
 	go test ./cmd/memprof -run TestSoak -v -timeout 2h -soak-events 200000000

@@ -82,14 +82,13 @@ const heldOOMs = 8
 
 // heldNow is who holds what after the event at hand, which gave nothing away.
 func (a *analyzer) heldNow(d *device, at Instant) (*Attribution, error) {
-	var live []block
-	for _, b := range a.occupiedBlocks(d, at.Seq) {
-		if !b.pending {
-			live = append(live, b)
-		}
-	}
-	held, err := a.attribute(d, live, at)
+	held, err := a.attribute(d, a.liveNow(d), at)
 	return &held, err
+}
+
+// liveNow are the blocks of a device that are live after the last event.
+func (a *analyzer) liveNow(d *device) []block {
+	return slices.DeleteFunc(a.occupiedBlocks(d, a.lastSeq), func(b block) bool { return b.pending })
 }
 
 // label takes a label event. Of what is not live any more nothing is left to label.

@@ -97,6 +97,14 @@ func (a *analyzer) requester(context int32) *requester {
 	return &r
 }
 
+// RequesterOf is who asked for a block, by its alloc's context: the dotted path of a module, or
+// the text of a requester that names none, or "", and the number of the innermost stack event,
+// 0 for none.
+func RequesterOf(context string) (name string, stack int64) {
+	r := parseRequester(context)
+	return r.owner.name, r.stack
+}
+
 func parseRequester(text string) requester {
 	var r requester
 	fields := map[string]string{}

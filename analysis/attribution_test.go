@@ -374,3 +374,52 @@ func TestBreakdownsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// Owners divide the blocks of the peak and of the end by all that is told at once; nothing is left
+// out, and every breakdown is a sum of them.
+func TestOwners(t *testing.T) {
+	d := &run(t, oneStep(t), Options{Owners: true}).Devices[0]
+	var lines []string
+	for _, o := range d.PeakOwners {
+		frame := ""
+		if len(o.Frames) > 0 {
+			frame = o.Frames[0]
+		}
+		lines = append(lines, fmt.Sprintf("%d %q %s %s %s", o.Requested, o.Module, o.Category, o.Phase, frame))
+	}
+	if diff := cmp.Diff([]string{
+		`60000 "" workspace backward backward (tensor.py:1)`,
+		`40000 "net.fc" activations forward forward (model.py:7)`,
+		`20000 "net.conv.1" activations forward forward (model.py:7)`,
+		`10000 "net.conv.0" activations forward forward (model.py:7)`,
+		`4000 "" inputs data step (train.py:5)`,
+		`3000 "net.conv.1" activations forward `, // its stack was never told
+		`2000 "" optimizer other `,
+		`1001 "net.fc" gradients backward backward (tensor.py:1)`,
+		`1000 "net.fc" weights other main (train.py:9)`,
+		`7 "evaluation of ours=2" other other `,
+	}, lines); diff != "" {
+		t.Errorf("owners at the peak (-want +got):\n%s", diff)
+	}
+	for _, at := range []struct {
+		instant Instant
+		owners  []Owner
+	}{{d.Peak, d.PeakOwners}, {d.Final, d.FinalOwners}} {
+		var sum Group
+		for _, o := range at.owners {
+			sum.add(&Group{Blocks: o.Blocks, Requested: o.Requested, Provided: o.Provided})
+		}
+		if want := (Group{Blocks: at.instant.Live, Requested: at.instant.T, Provided: at.instant.C}); !cmp.Equal(sum, want) {
+			t.Errorf("owners at seq %d add up to %+v, want %+v", at.instant.Seq, sum, want)
+		}
+	}
+	byCategory := map[string]int64{}
+	for _, o := range d.PeakOwners {
+		byCategory[o.Category] += o.Requested
+	}
+	for _, g := range d.Held.Categories.Groups {
+		if byCategory[g.Name] != g.Requested {
+			t.Errorf("%s: owners have %d, the breakdown %d", g.Name, byCategory[g.Name], g.Requested)
+		}
+	}
+}

@@ -46,6 +46,10 @@ func (a *analyzer) finishPeak(d *device) error {
 	if d.Held, err = a.attribute(d, live, d.Peak); err != nil {
 		return err
 	}
+	if a.opt.Owners {
+		d.PeakOwners = a.owners(live)
+		d.FinalOwners = a.owners(a.liveNow(d))
+	}
 	d.TopContexts = a.byContext(live)
 	d.TopSizes = a.bySize(live)
 	d.Map.At = d.Peak

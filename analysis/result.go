@@ -45,6 +45,9 @@ type DeviceResult struct {
 	Holdings    Holdings    // what the process has on the device, in and beside arenas
 	Books       *Books      // those held against the device's used memory; nil before [CloseBooks]
 	Held        Attribution // who held what at the peak instant
+	// PeakOwners and FinalOwners are all who held memory at the peak instant and after the last
+	// event, by requested bytes, greatest first; nil unless [Options.Owners] asks for them.
+	PeakOwners, FinalOwners []Owner
 	// Phases are those of the whole trace, and PhaseIterations the same by iteration, the
 	// first and the last of marked ones. Both are nil where the trace tells no phases.
 	Phases          []PhaseUse

@@ -31,6 +31,12 @@ type Options struct {
 	// see [Readings.Moments].
 	Moments []int64
 
+	// Observe, if set, is told each event, in order, opening ones too, and the state of the
+	// event's device after it: of one that belongs to none, nil. Both are only lent.
+	Observe func(e *trace.Event, device int32, after *Instant)
+	// Owners asks for [DeviceResult.PeakOwners] and FinalOwners.
+	Owners bool
+
 	MaxPoints  int // of a Series; default 4096, at least 2
 	MaxGrowths int // kept of each device, and OOMs likewise; default 10,000
 	Top        int // holders in each list, stacks in a Breakdown; default 10
@@ -106,8 +112,27 @@ func (a *analyzer) batch(b *trace.Batch) error {
 		if err := a.event(&e); err != nil {
 			return err
 		}
+		if a.opt.Observe != nil {
+			a.observe(&e)
+		}
 	}
 	return nil
+}
+
+// observe tells of an event, and what its device is like now.
+func (a *analyzer) observe(e *trace.Event) {
+	id := e.Device
+	if ar := a.byID[e.Arena]; ar != nil {
+		id = ar.info.Device
+	}
+	for _, d := range a.devices {
+		if d.Device == id {
+			now := d.instant(e.Seq, e.Time)
+			a.opt.Observe(e, id, &now)
+			return
+		}
+	}
+	a.opt.Observe(e, id, nil)
 }
 
 func (a *analyzer) event(e *trace.Event) error {

@@ -1,0 +1,236 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/export"
+	"github.com/memprof/memprof/trace"
+)
+
+type exportOptions struct {
+	Output    string
+	Processes []string
+	At        string
+	By        string
+	MinSize   sizeFlag
+}
+
+// exportFormat is a verb below export.
+type exportFormat struct {
+	name, short, example string
+	binary               bool // not for a terminal
+	flags                func(*exportOptions, *pflag.FlagSet)
+	passes               func(*trace.Run) int64 // events read, of all passes
+	write                func(*exportOptions, io.Writer, *export.Recording) error
+}
+
+func exportFormats() []exportFormat {
+	return []exportFormat{
+		{
+			name: "perfetto", short: "A trace for ui.perfetto.dev: counters, phases, iterations, allocations as slices", binary: true,
+			example: "  memprof export perfetto run -o run.pftrace\n  memprof export perfetto run --min-size 1MiB -o run.pftrace",
+			flags: func(o *exportOptions, flags *pflag.FlagSet) {
+				flags.Var(&o.MinSize, "min-size", "draw no slices of allocations below this size; counters have them all")
+			},
+			passes: onePass,
+			write: func(o *exportOptions, w io.Writer, r *export.Recording) error {
+				return export.Perfetto(w, r, export.PerfettoOptions{MinBytes: int64(o.MinSize)})
+			},
+		},
+		{
+			name: "pprof", short: "A profile for `go tool pprof`: memory in use at the peak or the end, by stack or module", binary: true,
+			example: "  memprof export pprof run -o run.pb.gz && go tool pprof -top run.pb.gz\n  memprof export pprof run --at end --by module -o end.pb.gz",
+			flags:   (*exportOptions).addPprofFlags, passes: onePass,
+			write: func(o *exportOptions, w io.Writer, r *export.Recording) error {
+				return export.Pprof(w, r, export.PprofOptions{At: o.At, By: o.By})
+			},
+		},
+		{
+			name: "csv", short: "The events as comma-separated values", passes: onePass,
+			example: "  memprof export csv run -o run.csv\n  memprof export csv run --process rank0 | head",
+			write:   func(_ *exportOptions, w io.Writer, r *export.Recording) error { return export.CSV(w, r) },
+		},
+		{
+			name: "json", short: "The events as one JSON document, an event a line", passes: onePass,
+			example: "  memprof export json run -o run.json\n  memprof export json run | jq '.processes[0].events | length'",
+			write:   func(_ *exportOptions, w io.Writer, r *export.Recording) error { return export.JSON(w, r) },
+		},
+		{
+			name: "torch-snapshot", short: "A pickle as torch's _dump_snapshot writes it, for pytorch.org/memory_viz and mosaic", binary: true,
+			example: "  memprof export torch-snapshot run -o run.pickle\n  memprof export torch-snapshot run --process rank3 -o rank3.pickle",
+			passes: func(run *trace.Run) int64 {
+				return onePass(run) * int64(export.SnapshotPasses(1))
+			},
+			write: func(_ *exportOptions, w io.Writer, r *export.Recording) error {
+				if n := len(r.Run.Processes); n != 1 {
+					return usagef("a snapshot is of one process, and %s has %d: choose one with --process (%s)", r.Run.Dir, n, processNames(r.Run))
+				}
+				return export.TorchSnapshot(w, r, r.Run.Processes[0])
+			},
+		},
+	}
+}
+
+func onePass(run *trace.Run) int64 {
+	events := int64(0)
+	for _, process := range run.Processes {
+		events += process.Events
+	}
+	return events
+}
+
+func processNames(run *trace.Run) string {
+	var names []string
+	for _, process := range run.Processes {
+		names = append(names, process.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func newExportCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "export",
+		Short: "Write a recording in the format of another tool",
+		Long: `Writes a recording in the format of another tool. What is exported is streamed: host memory is
+bounded by what was live on the device. The recording itself is Parquet, which DuckDB, pandas
+and Polars read without any export.`,
+		Annotations: exitCodes(exportExits),
+		Example: `  memprof export perfetto run -o run.pftrace
+  memprof export pprof run --at end -o end.pb.gz`,
+		Args: knownVerb,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	for _, format := range exportFormats() {
+		cmd.AddCommand(format.command())
+	}
+	return cmd
+}
+
+func (f exportFormat) command() *cobra.Command {
+	var opts exportOptions
+	cmd := &cobra.Command{
+		Use: f.name + " PATH", Short: f.short, Long: f.short + ".",
+		Annotations: exitCodes(exportExits), Example: f.example,
+		Args: exactArgs("a trace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), f, args[0])
+		},
+	}
+	opts.addFlags(cmd.Flags())
+	if f.flags != nil {
+		f.flags(&opts, cmd.Flags())
+	}
+	return cmd
+}
+
+func (o *exportOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVarP(&o.Output, "output", "o", "", "write to this `file`, whole or not at all (default: standard output)")
+	flags.StringArrayVar(&o.Processes, "process", nil, "only the process of this `name`, as the report has it (rank0, pid4711); may be given several times")
+}
+
+func (o *exportOptions) addPprofFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.At, "at", export.AtPeak, "when: at the peak instant of each device, or at the end: peak or end")
+	flags.StringVar(&o.By, "by", "", "frames: stack or module (default: stack where stacks were recorded)")
+}
+
+func (o *exportOptions) validate() error {
+	switch o.At {
+	case "", export.AtPeak, export.AtEnd:
+	default:
+		return usagef("--at %q: want peak or end", o.At)
+	}
+	switch o.By {
+	case "", export.ByStack, export.ByModule:
+	default:
+		return usagef("--by %q: want stack or module", o.By)
+	}
+	return nil
+}
+
+func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path string) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	if f.binary && o.Output == "" && terminal(stdout) {
+		return usagef("the format is not for a terminal: give a file with -o")
+	}
+	run, err := openRun(path)
+	if err != nil {
+		return err
+	}
+	if err := o.choose(run); err != nil {
+		return err
+	}
+	for _, warning := range run.Warnings {
+		fmt.Fprintln(stderr, "memprof: warning:", warning)
+	}
+	bar := newProgress(stderr, "exporting", f.passes(run))
+	defer bar.finish()
+	recording := &export.Recording{Run: run, Advance: bar.advance}
+	write := func(w io.Writer) error { return f.write(o, w, recording) }
+	if o.Output == "" {
+		buffered := bufio.NewWriter(stdout)
+		return exportError(errors.Join(write(buffered), buffered.Flush()))
+	}
+	return exportError(writeWhole(o.Output, write))
+}
+
+// exportError says whose error it is: that of a damaged trace is the input's.
+func exportError(err error) error {
+	var exit *exitError
+	var place *trace.PathError
+	var event *analysis.EventError
+	if errors.As(err, &exit) || !errors.As(err, &place) && !errors.As(err, &event) {
+		return err
+	}
+	return inputError(err)
+}
+
+// choose leaves the processes that --process names.
+func (o *exportOptions) choose(run *trace.Run) error {
+	if len(o.Processes) == 0 {
+		return nil
+	}
+	for _, name := range o.Processes {
+		if !slices.ContainsFunc(run.Processes, func(p *trace.Process) bool { return p.Name == name }) {
+			return usagef("--process %q: %s has %s", name, run.Dir, processNames(run))
+		}
+	}
+	run.Processes = slices.DeleteFunc(run.Processes, func(p *trace.Process) bool { return !slices.Contains(o.Processes, p.Name) })
+	return nil
+}
+
+// writeWhole has a file written whole or not at all: what is there under that name stays until
+// the new one is complete. Devices and pipes are written to as they are.
+func writeWhole(path string, write func(io.Writer) error) error {
+	if stat, err := os.Stat(path); err == nil && !stat.Mode().IsRegular() {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			return inputError(err)
+		}
+		return errors.Join(write(f), f.Close())
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
+	if err != nil {
+		return inputError(err)
+	}
+	defer os.Remove(f.Name()) // gone by then if all went well
+	if err := write(f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return inputError(os.Rename(f.Name(), path))
+}

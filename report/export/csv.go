@@ -1,0 +1,52 @@
+package export
+
+import (
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/memprof/memprof/trace"
+)
+
+const csvHeader = "process,seq,time_ns,kind,device,arena,stream,addr,requested,provided,context,thread\n"
+
+// CSV writes the events of all processes, one a line below a line of names, as RFC 4180
+// has it but with single newlines. Numbers are decimal, addresses too.
+func CSV(w io.Writer, r *Recording) error {
+	out := &writer{to: w}
+	out.addString(csvHeader)
+	var line []byte
+	for _, process := range r.Run.Processes {
+		name, text := csvField(process.Name), process.Strings()
+		err := r.each(process, func(e *trace.Event) error {
+			line = append(append(line[:0], name...), ',')
+			line = appendNumbers(line, e.Seq, e.Time)
+			line = append(append(line, e.Kind.String()...), ',')
+			line = appendNumbers(line, int64(e.Device), int64(e.Arena), e.Stream, e.Addr, e.Requested, e.Provided)
+			line = append(append(line, csvField(text.Text(e.Context))...), ',')
+			line = strconv.AppendInt(line, int64(e.Thread), 10)
+			out.add(append(line, '\n'))
+			return out.err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return out.flush()
+}
+
+// appendNumbers writes numbers with a comma behind each.
+func appendNumbers(line []byte, numbers ...int64) []byte {
+	for _, n := range numbers {
+		line = append(strconv.AppendInt(line, n, 10), ',')
+	}
+	return line
+}
+
+// csvField quotes a text where that is needed.
+func csvField(text string) string {
+	if !strings.ContainsAny(text, ",\"\r\n") {
+		return text
+	}
+	return `"` + strings.ReplaceAll(text, `"`, `""`) + `"`
+}

@@ -1,0 +1,83 @@
+package export
+
+import (
+	"encoding/json"
+	"io"
+	"strconv"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// JSONVersion is the version of what [JSON] writes. Names may be added in one; what is there
+// keeps its meaning.
+const JSONVersion = 1
+
+// JSON writes one object: its version, the run's run.json, and for each process its events, one
+// a line, in their order. Numbers are integers; device and arena are -1 where there is none.
+//
+//	{"version": 1, "run": {…}, "processes": [
+//	{"process": "rank0", "pid": 4711, "rank": 0, "events": [
+//	{"seq":0,"time_ns":256,"kind":"arena","device":0,"arena":0,"stream":0,"addr":…,"requested":…,"provided":…,"context":"…","thread":4711},
+//	…
+//	]}
+//	]}
+func JSON(w io.Writer, r *Recording) error {
+	info, err := json.Marshal(&r.Run.Info)
+	if err != nil {
+		return err
+	}
+	out := &writer{to: w}
+	out.addString(`{"version": ` + strconv.Itoa(JSONVersion) + `, "run": ` + string(info) + `, "processes": [`)
+	for i, process := range r.Run.Processes {
+		if i > 0 {
+			out.addString(",")
+		}
+		if err := jsonProcess(out, r, process); err != nil {
+			return err
+		}
+	}
+	out.addString("\n]}\n")
+	return out.flush()
+}
+
+func jsonProcess(out *writer, r *Recording, process *trace.Process) error {
+	head, err := json.Marshal(process.Name)
+	if err != nil {
+		return err
+	}
+	out.addString("\n{\"process\": " + string(head) + ", \"pid\": " + strconv.Itoa(process.PID) + ", \"rank\": " + strconv.Itoa(process.Rank) + ", \"events\": [")
+	texts := map[int32][]byte{} // as JSON; as many as there are distinct contexts
+	separator := "\n"
+	var line []byte
+	err = r.each(process, func(e *trace.Event) error {
+		context, known := texts[e.Context]
+		if !known {
+			var err error
+			if context, err = json.Marshal(process.Strings().Text(e.Context)); err != nil {
+				return err
+			}
+			texts[e.Context] = context
+		}
+		line = append(line[:0], separator...)
+		separator = ",\n"
+		line = appendField(line, `{"seq":`, e.Seq)
+		line = appendField(line, `,"time_ns":`, e.Time)
+		line = append(append(append(line, `,"kind":"`...), e.Kind.String()...), '"')
+		line = appendField(line, `,"device":`, int64(e.Device))
+		line = appendField(line, `,"arena":`, int64(e.Arena))
+		line = appendField(line, `,"stream":`, e.Stream)
+		line = appendField(line, `,"addr":`, e.Addr)
+		line = appendField(line, `,"requested":`, e.Requested)
+		line = appendField(line, `,"provided":`, e.Provided)
+		line = append(append(line, `,"context":`...), context...)
+		line = appendField(line, `,"thread":`, int64(e.Thread))
+		out.add(append(line, '}'))
+		return out.err
+	})
+	out.addString("\n]}")
+	return err
+}
+
+func appendField(line []byte, name string, value int64) []byte {
+	return strconv.AppendInt(append(line, name...), value, 10)
+}

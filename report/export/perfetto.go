@@ -1,0 +1,304 @@
+package export
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/trace"
+)
+
+// PerfettoOptions say what of a recording becomes a Perfetto trace.
+type PerfettoOptions struct {
+	// MinBytes leaves out slices of allocations that asked for less. The counters have them.
+	MinBytes int64
+}
+
+// Field numbers of perfetto.protos, by message.
+const (
+	tracePacket = 1 // of Trace
+
+	packetTimestamp  = 8
+	packetSequence   = 10 // trusted_packet_sequence_id
+	packetTrackEvent = 11
+	packetInterned   = 12
+	packetFlags      = 13 // sequence_flags
+	packetTrack      = 60 // track_descriptor
+
+	flagsCleared = 1 // SEQ_INCREMENTAL_STATE_CLEARED
+	flagsNeeds   = 2 // SEQ_NEEDS_INCREMENTAL_STATE
+
+	trackUUID    = 1
+	trackName    = 2
+	trackProcess = 3
+	trackParent  = 5
+	trackCounter = 8
+
+	processPID  = 1
+	processName = 6
+
+	counterUnit      = 3
+	counterUnitBytes = 3 // UNIT_SIZE_BYTES
+
+	eventAnnotations = 4
+	eventType        = 9
+	eventNameIID     = 10
+	eventTrack       = 11
+	eventName        = 23
+	eventCounter     = 30 // counter_value
+	eventCallstack   = 56 // callstack_iid
+
+	sliceBegin = 1 // TYPE_SLICE_BEGIN
+	sliceEnd   = 2
+	instant    = 3
+	counter    = 4
+
+	annotationNameIID = 1
+	annotationInt     = 4
+	annotationText    = 6
+	annotationPointer = 7
+
+	internedEventNames      = 2
+	internedAnnotationNames = 3
+	internedFunctions       = 5
+	internedFrames          = 6
+	internedCallstacks      = 7
+	internedPaths           = 18
+
+	internedIID  = 1
+	internedText = 2
+
+	frameFunction = 2
+	framePath     = 5
+	frameLine     = 6
+
+	callstackFrames = 2
+)
+
+// processUUIDs is how many tracks a process can have.
+const processUUIDs = 1 << 32
+
+// Perfetto writes a Perfetto trace; see the package comment.
+func Perfetto(w io.Writer, r *Recording, opt PerfettoOptions) error {
+	out := &writer{to: w}
+	for i, process := range r.Run.Processes {
+		p := newPerfetto(out, uint64(i+1), process, opt)
+		result, err := r.analyze(process, analysis.Options{Observe: p.observe})
+		if err != nil {
+			return err
+		}
+		p.finish(result)
+	}
+	if err := perfettoReadings(out, r); err != nil {
+		return err
+	}
+	return out.flush()
+}
+
+// perfetto writes one process: a sequence of packets with names of their own.
+type perfetto struct {
+	out     *writer
+	process *trace.Process
+	opt     PerfettoOptions
+	number  uint64 // of the process, from 1; of the sequence too
+	started bool   // the first packet of the sequence is out
+
+	tracks    uint64 // given out
+	devices   map[int32]*deviceTracks
+	threads   map[int32]*threadTrack // those with phases
+	iteration uint64                 // its track; 0 before the first mark
+	began     int64                  // when the iteration at hand did; -1 before the first event
+	marked    bool
+
+	interned  message // new names, to go with the next packet
+	names     internTable
+	keys      internTable
+	functions internTable
+	paths     internTable
+	frames    map[frame]uint64
+	calls     map[int64]uint64 // callstacks by stack node
+	stacks    stackTree
+	live      map[int64]slice // allocations by address
+}
+
+// internTable numbers texts from 1.
+type internTable map[string]uint64
+
+// slice is an allocation that is drawn.
+type slice struct {
+	device int32
+	lane   int
+}
+
+func newPerfetto(out *writer, number uint64, process *trace.Process, opt PerfettoOptions) *perfetto {
+	p := &perfetto{
+		out: out, process: process, opt: opt, number: number, began: -1,
+		devices: map[int32]*deviceTracks{}, threads: map[int32]*threadTrack{},
+		names: internTable{}, keys: internTable{}, functions: internTable{}, paths: internTable{},
+		frames: map[frame]uint64{}, calls: map[int64]uint64{}, live: map[int64]slice{},
+	}
+	p.stacks.text = process.Strings().Text
+	var description message
+	description.uint(trackUUID, p.uuid())
+	var about message
+	about.uint(processPID, uint64(process.PID))
+	about.text(processName, strings.TrimSpace(process.Name+" "+valid(process.Command)))
+	description.message(trackProcess, about)
+	p.packet(packetTrack, description, -1)
+	return p
+}
+
+// valid is a text as protobuf wants it.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+// uuid is that of the process's own track.
+func (p *perfetto) uuid() uint64 { return p.number * processUUIDs }
+
+// packet writes one with a single field, and what was interned for it.
+func (p *perfetto) packet(field uint64, content message, time int64) {
+	var packet message
+	if time >= 0 {
+		packet.uint(packetTimestamp, uint64(time))
+	}
+	packet.uint(packetSequence, p.number)
+	if !p.started {
+		p.started = true
+		packet.uint(packetFlags, flagsCleared)
+	} else {
+		packet.uint(packetFlags, flagsNeeds)
+	}
+	if len(p.interned) > 0 {
+		packet.message(packetInterned, p.interned)
+		p.interned = p.interned[:0]
+	}
+	packet.message(field, content)
+	writePacket(p.out, packet)
+}
+
+func writePacket(out *writer, packet message) {
+	var framed message
+	framed.message(tracePacket, packet)
+	out.add(framed)
+}
+
+// track makes a track below the process's own; one with a unit of bytes is a counter.
+func (p *perfetto) track(name string, bytes bool) uint64 {
+	p.tracks++
+	uuid := p.uuid() + p.tracks
+	p.packet(packetTrack, trackDescription(uuid, p.uuid(), name, bytes), -1)
+	return uuid
+}
+
+func trackDescription(uuid, parent uint64, name string, bytes bool) message {
+	var description message
+	description.uint(trackUUID, uuid)
+	if parent != 0 {
+		description.uint(trackParent, parent)
+	}
+	description.text(trackName, valid(name))
+	if bytes {
+		var about message
+		about.uint(counterUnit, counterUnitBytes)
+		description.message(trackCounter, about)
+	}
+	return description
+}
+
+// intern numbers a text and has the next packet tell it.
+func (p *perfetto) intern(table internTable, field uint64, text string) uint64 {
+	if n, known := table[text]; known {
+		return n
+	}
+	n := uint64(len(table) + 1)
+	table[text] = n
+	var entry message
+	entry.uint(internedIID, n)
+	entry.text(internedText, valid(text))
+	p.interned.message(field, entry)
+	return n
+}
+
+// callstack is the number of a stack's frames; 0 for none.
+func (p *perfetto) callstack(node int64) uint64 {
+	if n, known := p.calls[node]; known {
+		return n
+	}
+	frames := outermostFirst(p.stacks.frames(node))
+	if len(frames) == 0 {
+		return 0
+	}
+	n := uint64(len(p.calls) + 1)
+	p.calls[node] = n
+	var entry message
+	entry.uint(internedIID, n)
+	for _, f := range frames {
+		entry.uint(callstackFrames, p.frame(f))
+	}
+	p.interned.message(internedCallstacks, entry)
+	return n
+}
+
+func (p *perfetto) frame(f frame) uint64 {
+	if n, known := p.frames[f]; known {
+		return n
+	}
+	n := uint64(len(p.frames) + 1)
+	p.frames[f] = n
+	var entry message
+	entry.uint(internedIID, n)
+	entry.uint(frameFunction, p.intern(p.functions, internedFunctions, f.function))
+	if f.file != "" {
+		entry.uint(framePath, p.intern(p.paths, internedPaths, f.file))
+		entry.uint(frameLine, uint64(f.line))
+	}
+	p.interned.message(internedFrames, entry)
+	return n
+}
+
+// perfettoReadings writes what the cards had in use as counters of their own.
+func perfettoReadings(out *writer, r *Recording) error {
+	readings := r.Run.Readings
+	if readings == nil {
+		return nil
+	}
+	sequence := uint64(len(r.Run.Processes) + 1)
+	tracks := map[int32]uint64{}
+	return r.each(readings, func(e *trace.Event) error {
+		if readings.Strings().Text(e.Context) != "all=1" {
+			return out.err
+		}
+		uuid, known := tracks[e.Device]
+		if !known {
+			uuid = sequence*processUUIDs + uint64(e.Device) + 1
+			tracks[e.Device] = uuid
+			var packet message
+			packet.uint(packetSequence, sequence)
+			packet.message(packetTrack, trackDescription(uuid, 0, fmt.Sprintf("GPU %s used, all programs", cardName(r, e.Device)), true))
+			writePacket(out, packet)
+		}
+		var packet message
+		packet.uint(packetTimestamp, uint64(max(0, e.Time)))
+		packet.uint(packetSequence, sequence)
+		packet.message(packetTrackEvent, counterEvent(uuid, e.Provided))
+		writePacket(out, packet)
+		return out.err
+	})
+}
+
+// cardName names a card by its index in NVML's list, and what it is.
+func cardName(r *Recording, at int32) string {
+	gpus := r.Run.Info.GPUs
+	if at < 0 || int(at) >= len(gpus) {
+		return fmt.Sprint(at)
+	}
+	return strings.TrimSpace(fmt.Sprintf("%d %s", gpus[at].Index, gpus[at].Name))
+}
+
+func counterEvent(track uint64, value int64) message {
+	var event message
+	event.uint(eventType, counter)
+	event.uint(eventTrack, track)
+	event.uint(eventCounter, uint64(value))
+	return event
+}

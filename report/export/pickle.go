@@ -1,0 +1,159 @@
+package export
+
+import (
+	"encoding/binary"
+	"math"
+	"strings"
+)
+
+// The opcodes of pickle's protocol 2 that are written here. The viewer of torch's snapshots
+// knows these, and few others.
+const (
+	opProto      = 0x80 // then the version
+	opStop       = '.'
+	opMark       = '('
+	opNone       = 'N'
+	opTrue       = 0x88
+	opFalse      = 0x89
+	opInt1       = 'K'  // then an unsigned byte
+	opInt2       = 'M'  // then 2 bytes, unsigned
+	opInt4       = 'J'  // then 4 bytes, signed
+	opLong       = 0x8a // then a count of bytes and so many, two's complement
+	opText       = 'X'  // then 4 bytes of length and UTF-8
+	opEmptyList  = ']'
+	opAppends    = 'e' // what lies above the mark to the list below it
+	opEmptyDict  = '}'
+	opSetItems   = 'u' // pairs above the mark into the dict below it
+	opEmptyTuple = ')'
+	opTuple2     = 0x86
+	opPut1       = 'q' // keep the top of the stack as number (1 byte)
+	opPut4       = 'r' // the same, 4 bytes
+	opGet1       = 'h' // push what was kept (1 byte)
+	opGet4       = 'j' // the same, 4 bytes
+)
+
+// pickler writes values one behind the other. All integers are little-endian.
+type pickler struct {
+	out  *writer
+	memo map[string]uint32 // texts written before
+	kept uint32            // numbers given out
+}
+
+func newPickler(out *writer) *pickler {
+	p := &pickler{out: out, memo: map[string]uint32{}}
+	p.ops(opProto, 2)
+	return p
+}
+
+func (p *pickler) ops(codes ...byte) { p.out.add(codes) }
+
+func (p *pickler) integer(n int64) {
+	var b [10]byte
+	switch {
+	case n >= 0 && n <= math.MaxUint8:
+		p.ops(opInt1, byte(n))
+	case n >= 0 && n <= math.MaxUint16:
+		p.ops(opInt2, byte(n), byte(n>>8))
+	case n >= math.MinInt32 && n <= math.MaxInt32:
+		b[0] = opInt4
+		binary.LittleEndian.PutUint32(b[1:], uint32(n))
+		p.out.add(b[:5])
+	default:
+		b[0], b[1] = opLong, 8
+		binary.LittleEndian.PutUint64(b[2:], uint64(n))
+		p.out.add(b[:])
+	}
+}
+
+func (p *pickler) boolean(b bool) {
+	if b {
+		p.ops(opTrue)
+		return
+	}
+	p.ops(opFalse)
+}
+
+// text writes a string, and refers to it where it was written before.
+func (p *pickler) text(s string) {
+	if n, known := p.memo[s]; known {
+		p.get(n)
+		return
+	}
+	valid := strings.ToValidUTF8(s, "\uFFFD")
+	var b [5]byte
+	b[0] = opText
+	binary.LittleEndian.PutUint32(b[1:], uint32(len(valid)))
+	p.out.add(b[:])
+	p.out.addString(valid)
+	p.memo[s] = p.put()
+}
+
+// put keeps what was written last, and returns the number to get it by.
+func (p *pickler) put() uint32 {
+	n := p.kept
+	p.kept++
+	if n <= math.MaxUint8 {
+		p.ops(opPut1, byte(n))
+		return n
+	}
+	p.numbered(opPut4, n)
+	return n
+}
+
+// get writes again what was kept: the same object, as Python has it.
+func (p *pickler) get(n uint32) {
+	if n <= math.MaxUint8 {
+		p.ops(opGet1, byte(n))
+		return
+	}
+	p.numbered(opGet4, n)
+}
+
+func (p *pickler) numbered(op byte, n uint32) {
+	var b [5]byte
+	b[0] = op
+	binary.LittleEndian.PutUint32(b[1:], n)
+	p.out.add(b[:])
+}
+
+// dict writes what fields writes, keys and values in turn, as a dict.
+func (p *pickler) dict(fields func()) {
+	p.ops(opEmptyDict, opMark)
+	fields()
+	p.ops(opSetItems)
+}
+
+// list returns what is to be called before each item and at the end of a list, which is written
+// in batches: a reader's stack stays small, however long the list is.
+func (p *pickler) list() (item, end func()) {
+	const batch = 1000
+	open, n := false, 0
+	p.ops(opEmptyList)
+	end = func() {
+		if open {
+			p.ops(opAppends)
+			open, n = false, 0
+		}
+	}
+	item = func() {
+		if n == batch {
+			end()
+		}
+		if !open {
+			p.ops(opMark)
+			open = true
+		}
+		n++
+	}
+	return item, end
+}
+
+func (p *pickler) field(name string, value int64) {
+	p.text(name)
+	p.integer(value)
+}
+
+func (p *pickler) textField(name, value string) {
+	p.text(name)
+	p.text(value)
+}

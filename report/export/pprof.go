@@ -1,0 +1,171 @@
+package export
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+// The instants of which [Pprof] tells who held memory.
+const (
+	AtPeak = "peak" // of each device its peak instant
+	AtEnd  = "end"  // after the last event of each process
+)
+
+// What the frames of a profile are.
+const (
+	ByStack  = "stack"  // call stacks, as record --stacks has them
+	ByModule = "module" // components of the dotted path of the requester's module
+)
+
+// PprofOptions say what a profile is about.
+type PprofOptions struct {
+	At string // AtPeak or AtEnd
+	By string // ByStack or ByModule; "" for stacks where the recording has any, else modules
+}
+
+// Pprof writes a gzipped profile; see the package comment. Blocks without a stack, or without a
+// requester that has a name, have the one frame "(no stack)" or "(no module)".
+func Pprof(w io.Writer, r *Recording, opt PprofOptions) error {
+	var results []*analysis.Result
+	for _, process := range r.Run.Processes {
+		result, err := r.analyze(process, analysis.Options{Owners: true})
+		if err != nil {
+			return err
+		}
+		results = append(results, result)
+	}
+	if opt.By == "" {
+		opt.By = ByModule
+		if anyStack(results, opt.At) {
+			opt.By = ByStack
+		}
+	}
+	p := newProfile(r, opt)
+	for _, result := range results {
+		for i := range result.Devices {
+			d := &result.Devices[i]
+			for _, owner := range ownersAt(d, opt.At) {
+				p.add(result.Process, d.Device, &owner)
+			}
+		}
+	}
+	if err := p.CheckValid(); err != nil {
+		return fmt.Errorf("the profile: %w", err)
+	}
+	return p.Write(w)
+}
+
+func ownersAt(d *analysis.DeviceResult, at string) []analysis.Owner {
+	if at == AtEnd {
+		return d.FinalOwners
+	}
+	return d.PeakOwners
+}
+
+func anyStack(results []*analysis.Result, at string) bool {
+	for _, result := range results {
+		for i := range result.Devices {
+			for _, owner := range ownersAt(&result.Devices[i], at) {
+				if len(owner.Frames) > 0 {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// profiler fills a profile, in which every function and line is once.
+type profiler struct {
+	profile.Profile
+	by        string
+	functions map[[2]string]*profile.Function // by name and file
+	locations map[frame]*profile.Location
+}
+
+func newProfile(r *Recording, opt PprofOptions) *profiler {
+	p := &profiler{by: opt.By, functions: map[[2]string]*profile.Function{}, locations: map[frame]*profile.Location{}}
+	p.SampleType = []*profile.ValueType{
+		{Type: "inuse_objects", Unit: "count"}, {Type: "inuse_space", Unit: "bytes"}, {Type: "provided_space", Unit: "bytes"},
+	}
+	p.DefaultSampleType = "inuse_space"
+	p.PeriodType, p.Period = &profile.ValueType{Type: "space", Unit: "bytes"}, 1
+	info := &r.Run.Info
+	if !info.Start.IsZero() {
+		p.TimeNanos = info.Start.UnixNano()
+	}
+	p.DurationNanos = info.DurationNS
+	instant := "at the peak of each device"
+	if opt.At == AtEnd {
+		instant = "after the last event"
+	}
+	p.Comments = []string{"memprof: GPU memory " + instant + ", by " + opt.By, strings.Join(info.Command, " ")}
+	return p
+}
+
+func (p *profiler) add(process string, device int32, owner *analysis.Owner) {
+	sample := &profile.Sample{
+		Value: []int64{owner.Blocks, owner.Requested, owner.Provided},
+		Label: map[string][]string{"device": {strconv.Itoa(int(device))}}, // a number of 0 would get lost
+	}
+	for key, value := range map[string]string{
+		"process": process, "module": owner.Module, "category": owner.Category, "phase": owner.Phase, "tag": owner.Tag,
+	} {
+		if value != "" {
+			sample.Label[key] = []string{value}
+		}
+	}
+	for _, f := range p.framesOf(owner) {
+		sample.Location = append(sample.Location, p.location(f))
+	}
+	p.Sample = append(p.Sample, sample)
+}
+
+// framesOf are the frames of a sample, innermost first.
+func (p *profiler) framesOf(owner *analysis.Owner) []frame {
+	var frames []frame
+	if p.by == ByStack {
+		for _, text := range owner.Frames {
+			frames = append(frames, parseFrame(text))
+		}
+		if frames == nil {
+			return []frame{{function: "(no stack)"}}
+		}
+		return frames
+	}
+	if !owner.Dotted {
+		return []frame{{function: cmp.Or(owner.Module, "(no module)")}}
+	}
+	for name := owner.Module; ; {
+		frames = append(frames, frame{function: name})
+		end := strings.LastIndexByte(name, '.')
+		if end < 0 {
+			return frames
+		}
+		name = name[:end]
+	}
+}
+
+func (p *profiler) location(f frame) *profile.Location {
+	if l, known := p.locations[f]; known {
+		return l
+	}
+	key := [2]string{f.function, f.file}
+	function := p.functions[key]
+	if function == nil {
+		function = &profile.Function{ID: uint64(len(p.Function) + 1), Name: f.function, SystemName: f.function, Filename: f.file}
+		p.functions[key] = function
+		p.Function = append(p.Function, function)
+	}
+	l := &profile.Location{ID: uint64(len(p.Location) + 1), Line: []profile.Line{{Function: function, Line: f.line}}}
+	p.locations[f] = l
+	p.Location = append(p.Location, l)
+	return l
+}

@@ -1,0 +1,137 @@
+package export
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/pprof/profile"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/trace"
+)
+
+func pprofOf(t *testing.T, r *Recording, opt PprofOptions) (*profile.Profile, []byte) {
+	t.Helper()
+	var out bytes.Buffer
+	if err := Pprof(&out, r, opt); err != nil {
+		t.Fatal(err)
+	}
+	raw := bytes.Clone(out.Bytes())
+	p, err := profile.Parse(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, raw
+}
+
+// samples are the samples as lines: values, frames innermost first, labels.
+func samples(p *profile.Profile) (lines []string) {
+	for _, s := range p.Sample {
+		var frames []string
+		for _, l := range s.Location {
+			f := l.Line[0]
+			text := f.Function.Name
+			if f.Function.Filename != "" {
+				text += fmt.Sprintf("@%s:%d", f.Function.Filename, f.Line)
+			}
+			frames = append(frames, text)
+		}
+		var labels []string
+		for key, values := range s.Label {
+			labels = append(labels, key+"="+strings.Join(values, "+"))
+		}
+		slices.Sort(labels)
+		lines = append(lines, fmt.Sprintf("%v %s [%s]", s.Value, strings.Join(frames, " < "), strings.Join(labels, " ")))
+	}
+	return lines
+}
+
+func TestPprof(t *testing.T) {
+	r := recorded(t)
+	tests := []struct {
+		opt  PprofOptions
+		want []string
+	}{
+		{PprofOptions{At: AtPeak}, []string{
+			"[1 5000000 5000192] step@/src/a b.py:5 < main@train.py:9 [category=activations device=0 module=net.conv.0 phase=forward process=rank0 tag=kv]",
+			"[1 4000000 4000000] main@train.py:9 [category=workspace device=0 phase=" + hostile + " process=rank0 tag=kv]",
+			"[1 1000 1024] (no stack) [category=other device=0 module=net.fc phase=other process=rank0 tag=kv]",
+			"[1 1000 1024] (no stack) [category=other device=0 module=" + hostile + " phase=" + hostile + " process=rank0 tag=kv]",
+			"[1 600 768] (no stack) [category=other device=1 phase=" + hostile + " process=rank0]",
+			"[1 100 256] (no stack) [category=other device=0 module=net.fc phase=other process=rank1]",
+		}},
+		{PprofOptions{At: AtEnd, By: ByModule}, []string{
+			"[1 5000000 5000192] net.conv.0 < net.conv < net [category=activations device=0 module=net.conv.0 phase=forward process=rank0 tag=kv]",
+			"[1 1000 1024] net.fc < net [category=other device=0 module=net.fc phase=other process=rank0 tag=kv]",
+			"[1 100 256] net.fc < net [category=other device=0 module=net.fc phase=other process=rank1]",
+		}},
+	}
+	for _, test := range tests {
+		p, _ := pprofOf(t, r, test.opt)
+		if diff := cmp.Diff(test.want, samples(p)); diff != "" {
+			t.Errorf("%+v (-want +got):\n%s", test.opt, diff)
+		}
+	}
+}
+
+// top is what `go tool pprof -top` prints of a profile, in plain bytes.
+func top(t *testing.T, raw []byte, flags ...string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "profile.pb.gz")
+	if err := os.WriteFile(file, raw, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("go", append(append([]string{"tool", "pprof", "-top", "-unit=B"}, flags...), file)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("go tool pprof: %v\n%s", err, out)
+	}
+	return string(out)
+}
+
+// The tool itself must come to the sums of the report.
+func TestPprofTool(t *testing.T) {
+	_, raw := pprofOf(t, recorded(t), PprofOptions{At: AtPeak})
+	for flag, want := range map[string]string{
+		"-sample_index=inuse_space":    "9002700B total",
+		"-sample_index=provided_space": "9003264B total",
+		"-sample_index=inuse_objects":  "6B total",
+		"-tagfocus=device=^1$":         "600B",
+	} {
+		if out := top(t, raw, flag); !strings.Contains(out, want) {
+			t.Errorf("go tool pprof -top %s: no %q in\n%s", flag, want, out)
+		}
+	}
+	if out := top(t, raw); !strings.Contains(out, "5000000B 55.54%") || !strings.Contains(out, "step") {
+		t.Errorf("the greatest holder is not told:\n%s", out)
+	}
+}
+
+func TestPprofToolSamples(t *testing.T) {
+	for _, name := range []string{"alexnet", "gpt2"} {
+		run, err := trace.Open(filepath.Join("../../samples", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &Recording{Run: run}
+		result, err := r.analyze(run.Processes[0], analysis.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := &result.Devices[0]
+		for at, instant := range map[string]analysis.Instant{AtPeak: d.Peak, AtEnd: d.Final} {
+			_, raw := pprofOf(t, r, PprofOptions{At: at})
+			for index, want := range map[string]int64{"inuse_space": instant.T, "provided_space": instant.C, "inuse_objects": instant.Live} {
+				if out := top(t, raw, "-sample_index="+index); !strings.Contains(out, fmt.Sprintf(" of %dB total", want)) {
+					t.Errorf("%s at the %s: %s is not %d:\n%s", name, at, index, want, out)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package export
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/trace"
+)
+
+// Recording is what is exported.
+type Recording struct {
+	Run *trace.Run
+	// Advance, if set, is told how many events were read since it was called last. A format may
+	// take several passes; Passes says how many.
+	Advance func(events int)
+}
+
+// source is a reader that tells of its progress.
+type source struct {
+	*trace.Reader
+	advance func(int)
+}
+
+func (s source) Next() (*trace.Batch, error) {
+	batch, err := s.Reader.Next()
+	if err == nil && s.advance != nil {
+		s.advance(batch.Len())
+	}
+	return batch, err
+}
+
+// each passes over the events of a process.
+func (r *Recording) each(process *trace.Process, visit func(*trace.Event) error) error {
+	reader, err := process.NewReader()
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	from := source{reader, r.Advance}
+	for {
+		batch, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range batch.Len() {
+			e := batch.Event(i)
+			if err := visit(&e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// analyze passes over the events of a process with package analysis, which demands that
+// they add up.
+func (r *Recording) analyze(process *trace.Process, opt analysis.Options) (*analysis.Result, error) {
+	reader, err := process.NewReader()
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	opt.Process, opt.Text = process.Name, process.Strings().Text
+	opt.FirstSeq = process.Parts[0].FirstSeq
+	opt.Recovered = process.Ending.State != trace.StateClosed
+	result, err := analysis.Run(source{reader, r.Advance}, opt)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", process.Name, err)
+	}
+	return result, nil
+}
+
+// writer keeps the first error of its destination, so that formats can write without asking.
+type writer struct {
+	to  io.Writer
+	buf []byte
+	err error
+}
+
+// flushAt is how much is gathered before it is written.
+const flushAt = 64 << 10
+
+func (w *writer) add(bytes []byte) {
+	w.buf = append(w.buf, bytes...)
+	if len(w.buf) >= flushAt {
+		w.flush()
+	}
+}
+
+func (w *writer) addString(text string) {
+	w.buf = append(w.buf, text...)
+	if len(w.buf) >= flushAt {
+		w.flush()
+	}
+}
+
+// flush writes what is gathered and returns the first error there was.
+func (w *writer) flush() error {
+	if w.err == nil && len(w.buf) > 0 {
+		_, w.err = w.to.Write(w.buf)
+	}
+	w.buf = w.buf[:0]
+	return w.err
+}
+
+// requesterName is what an allocation is called where there is room for one name.
+func requesterName(context string) string {
+	name, _ := analysis.RequesterOf(context)
+	return cmp.Or(name, "(no module)")
+}

@@ -1,0 +1,152 @@
+package export
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// readCSV makes events of what CSV wrote, with contexts as texts.
+func readCSV(t *testing.T, text []byte) (events []row) {
+	t.Helper()
+	records, err := csv.NewReader(bytes.NewReader(text)).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range records[1:] {
+		numbers := map[int]int64{}
+		for _, at := range []int{1, 2, 4, 5, 6, 7, 8, 9, 11} {
+			if numbers[at], err = strconv.ParseInt(r[at], 10, 64); err != nil {
+				t.Fatal(err)
+			}
+		}
+		events = append(events, row{r[0], numbers[1], numbers[2], r[3], numbers[4], numbers[5], numbers[6], numbers[7], numbers[8], numbers[9], r[10], numbers[11]})
+	}
+	return events
+}
+
+// row is an event in the texts and numbers of the dataset.
+type row struct {
+	Process                   string
+	Seq, Time                 int64
+	Kind                      string
+	Device, Arena, Stream     int64
+	Addr, Requested, Provided int64
+	Context                   string
+	Thread                    int64
+}
+
+// allRows are those that the trace package reads.
+func allRows(t *testing.T, r *Recording) (rows []row) {
+	t.Helper()
+	for _, process := range r.Run.Processes {
+		events, err := process.ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range events {
+			rows = append(rows, row{
+				process.Name, e.Seq, e.Time, e.Kind.String(), int64(e.Device), int64(e.Arena), e.Stream, e.Addr, e.Requested, e.Provided,
+				process.Strings().Text(e.Context), int64(e.Thread),
+			})
+		}
+	}
+	return rows
+}
+
+func TestCSV(t *testing.T) {
+	r := recorded(t)
+	read := 0
+	r.Advance = func(n int) { read += n }
+	var out bytes.Buffer
+	if err := CSV(&out, r); err != nil {
+		t.Fatal(err)
+	}
+	want := allRows(t, r)
+	if diff := cmp.Diff(want, readCSV(t, out.Bytes())); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+	if read != len(want) {
+		t.Errorf("progress of %d events, want %d", read, len(want))
+	}
+	golden(t, "job.csv", out.Bytes())
+}
+
+func TestJSON(t *testing.T) {
+	r := recorded(t)
+	var out bytes.Buffer
+	if err := JSON(&out, r); err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		Version   int
+		Run       trace.Info
+		Processes []struct {
+			Process   string
+			PID, Rank int
+			Events    []struct {
+				Seq, Time_ns                                             int64
+				Kind                                                     string
+				Device, Arena, Stream, Addr, Requested, Provided, Thread int64
+				Context                                                  string
+			}
+		}
+	}
+	decoder := json.NewDecoder(&out)
+	decoder.DisallowUnknownFields()
+	text := out.String()
+	if err := decoder.Decode(&doc); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	var rows []row
+	for _, p := range doc.Processes {
+		for _, e := range p.Events {
+			rows = append(rows, row{p.Process, e.Seq, e.Time_ns, e.Kind, e.Device, e.Arena, e.Stream, e.Addr, e.Requested, e.Provided, e.Context, e.Thread})
+		}
+	}
+	if diff := cmp.Diff(allRows(t, r), rows); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+	if doc.Version != JSONVersion || doc.Run.ID != r.Run.Info.ID || doc.Processes[1].PID != 4712 || doc.Processes[1].Rank != 1 {
+		t.Errorf("version %d, run %+v, second process %d, rank %d", doc.Version, doc.Run, doc.Processes[1].PID, doc.Processes[1].Rank)
+	}
+	golden(t, "job.json", []byte(text))
+}
+
+// refusing is a disk that is full after some bytes.
+type refusing struct{ left int }
+
+var errFull = errors.New("full")
+
+func (w *refusing) Write(p []byte) (int, error) {
+	if w.left -= len(p); w.left < 0 {
+		return 0, errFull
+	}
+	return len(p), nil
+}
+
+// What cannot be written is an error in every format, wherever it happens.
+func TestFullDisk(t *testing.T) {
+	r := recorded(t)
+	formats := map[string]func(*refusing) error{
+		"csv":      func(w *refusing) error { return CSV(w, r) },
+		"json":     func(w *refusing) error { return JSON(w, r) },
+		"perfetto": func(w *refusing) error { return Perfetto(w, r, PerfettoOptions{}) },
+		"pprof":    func(w *refusing) error { return Pprof(w, r, PprofOptions{At: AtPeak}) },
+		"snapshot": func(w *refusing) error { return TorchSnapshot(w, r, r.Run.Processes[0]) },
+	}
+	for name, write := range formats {
+		for _, left := range []int{0, 100} {
+			if err := write(&refusing{left}); !errors.Is(err, errFull) {
+				t.Errorf("%s with room for %d bytes: %v", name, left, err)
+			}
+		}
+	}
+}

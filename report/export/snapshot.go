@@ -1,0 +1,275 @@
+package export
+
+import (
+	"io"
+	"slices"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/trace"
+)
+
+// TorchSnapshot writes one process as a pickled snapshot of torch's allocator; see the package
+// comment. It takes one pass for the marks and one for each device.
+//
+// A phase and an iteration are external annotations with a START and an END. What a paused tag
+// held is freed and unmapped at the pause, and comes back at the resume.
+func TorchSnapshot(w io.Writer, r *Recording, process *trace.Process) error {
+	out := &writer{to: w}
+	s := &snapshot{pickler: newPickler(out), recording: r, process: process, frames: map[framesKey]uint32{}}
+	s.stacks.text = process.Strings().Text
+	if start := r.Run.Info.Start; !start.IsZero() {
+		s.epoch = start.UnixMicro()
+	}
+	s.dict(func() {
+		s.text("external_annotations")
+		s.annotations()
+		s.text("device_traces")
+		s.deviceTraces()
+		s.text("segments")
+		s.segments()
+		s.text("allocator_settings")
+		s.dict(func() {
+			s.text("expandable_segments")
+			s.boolean(true)
+		})
+	})
+	s.ops(opStop)
+	if s.err != nil {
+		return s.err
+	}
+	return out.flush()
+}
+
+// SnapshotPasses is how many passes TorchSnapshot takes over a process with so many devices.
+func SnapshotPasses(devices int) int { return 1 + devices }
+
+// snapshot is the state of one.
+type snapshot struct {
+	*pickler
+	recording *Recording
+	process   *trace.Process
+	epoch     int64 // of the clock base, in microseconds since 1970; 0 where it is not known
+	err       error // of the first pass that failed
+
+	devices  []int32 // with arenas, ascending
+	memories []*memory
+	stacks   stackTree
+	open     []int32 // contexts of the phases that are open in the process, the innermost last
+	frames   map[framesKey]uint32
+}
+
+// framesKey is what the frames of a block depend on.
+type framesKey struct{ context, phase int32 }
+
+// pass goes over the events and keeps what blocks are named by.
+func (s *snapshot) pass(visit func(*trace.Event)) {
+	s.open = s.open[:0]
+	if s.err != nil {
+		return
+	}
+	s.err = s.recording.each(s.process, func(e *trace.Event) error {
+		switch e.Kind {
+		case trace.KindStack:
+			s.stacks.add(e)
+		case trace.KindPhaseBegin:
+			s.open = append(s.open, e.Context)
+		case trace.KindPhaseEnd:
+			s.endPhase(e.Context)
+		}
+		visit(e)
+		return s.out.err
+	})
+}
+
+// endPhase closes the innermost open phase of that name.
+func (s *snapshot) endPhase(context int32) {
+	for at := len(s.open) - 1; at >= 0; at-- {
+		if s.open[at] == context {
+			s.open = slices.Delete(s.open, at, at+1)
+			return
+		}
+	}
+}
+
+func (s *snapshot) micros(e *trace.Event) int64 { return s.epoch + e.Time/1000 }
+
+// annotations writes phases and iterations, and notes which devices there are.
+func (s *snapshot) annotations() {
+	item, end := s.list()
+	text := s.process.Strings().Text
+	annotate := func(name, stage string, us int64) {
+		item()
+		s.dict(func() {
+			s.textField("name", name)
+			s.textField("stage", stage)
+			s.field("device", 0)
+			s.field("time_us", us)
+		})
+	}
+	began := int64(-1)
+	s.pass(func(e *trace.Event) {
+		if began < 0 {
+			began = s.micros(e)
+		}
+		switch e.Kind {
+		case trace.KindArena:
+			if !slices.Contains(s.devices, e.Device) && e.Device >= 0 {
+				s.devices = append(s.devices, e.Device)
+			}
+		case trace.KindPhaseBegin:
+			annotate(text(e.Context), "START", s.micros(e))
+		case trace.KindPhaseEnd:
+			annotate(text(e.Context), "END", s.micros(e))
+		case trace.KindIteration:
+			annotate("iteration", "START", began)
+			annotate("iteration", "END", s.micros(e))
+			began = s.micros(e)
+		}
+	})
+	end()
+	slices.Sort(s.devices)
+}
+
+// deviceTraces writes a list of entries for each device up to the last, and keeps what each
+// holds in the end.
+func (s *snapshot) deviceTraces() {
+	item, end := s.list()
+	for device := int32(0); len(s.devices) > 0 && device <= s.devices[len(s.devices)-1]; device++ {
+		item()
+		if !slices.Contains(s.devices, device) {
+			s.ops(opEmptyList)
+			continue
+		}
+		s.deviceTrace(device)
+	}
+	end()
+}
+
+func (s *snapshot) deviceTrace(device int32) {
+	item, end := s.list()
+	m := newMemory(device, s.process.Strings().Text)
+	t := &entries{snapshot: s, item: item, memory: m}
+	m.told = t
+	s.pass(func(e *trace.Event) {
+		t.now = e
+		m.event(e)
+	})
+	if t.now != nil {
+		t.entry("snapshot", 0, 0, 0, nil)
+	}
+	end()
+	s.memories = append(s.memories, m)
+}
+
+// entries writes what a memory tells as entries of a trace.
+type entries struct {
+	*snapshot
+	item   func()
+	memory *memory
+	now    *trace.Event // the event at hand
+}
+
+// entry writes one with the frames of a block, or none.
+func (t *entries) entry(action string, addr, size, stream int64, b *liveBlock) {
+	t.item()
+	t.dict(func() {
+		t.textField("action", action)
+		if action == "oom" {
+			t.field("device_free", addr)
+		} else {
+			t.field("addr", addr)
+		}
+		t.field("size", size)
+		t.field("stream", stream)
+		t.field("time_us", t.micros(t.now))
+		t.text("frames")
+		if b == nil {
+			t.ops(opEmptyList)
+			return
+		}
+		t.writeFrames(b)
+		if name, _ := analysis.RequesterOf(t.process.Strings().Text(b.context)); name != "" {
+			t.textField("user_metadata", name)
+		}
+	})
+}
+
+func (t *entries) allocated(addr int64, b *liveBlock) {
+	b.phase = -1
+	if n := len(t.open); n > 0 {
+		b.phase = t.open[n-1]
+	}
+	t.entry("alloc", addr, b.requested, b.stream, b)
+}
+
+func (t *entries) returned(addr int64, b *liveBlock) {
+	t.entry("alloc", addr, b.requested, b.stream, b)
+}
+
+func (t *entries) freeRequested(addr int64, b *liveBlock) {
+	t.entry("free_requested", addr, b.requested, b.stream, b)
+}
+
+func (t *entries) freeCompleted(addr int64, b *liveBlock) {
+	t.entry("free_completed", addr, b.requested, b.stream, b)
+}
+
+func (t *entries) mapped(r mappedRange, a *arenaState) {
+	action := "segment_alloc"
+	if a.coalesces {
+		action = "segment_map"
+	}
+	t.entry(action, r.from, r.to-r.from, a.stream, nil)
+}
+
+func (t *entries) unmapped(r mappedRange, a *arenaState) {
+	action := "segment_free"
+	if a.coalesces {
+		action = "segment_unmap"
+	}
+	t.entry(action, r.from, r.to-r.from, a.stream, nil)
+}
+
+func (t *entries) failed(e *trace.Event, free int64) {
+	b := &liveBlock{context: e.Context, phase: -1}
+	if n := len(t.open); n > 0 {
+		b.phase = t.open[n-1]
+	}
+	t.entry("oom", free, e.Requested, e.Stream, b)
+}
+
+// writeFrames writes the frames of a block, which many blocks share, as one object.
+func (s *snapshot) writeFrames(b *liveBlock) {
+	key := framesKey{b.context, b.phase}
+	if n, known := s.frames[key]; known {
+		s.get(n)
+		return
+	}
+	item, end := s.list()
+	for _, f := range s.framesOf(b) {
+		item()
+		s.dict(func() {
+			s.textField("name", f.function)
+			s.textField("filename", f.file)
+			s.field("line", f.line)
+		})
+	}
+	end()
+	s.frames[key] = s.put()
+}
+
+// framesOf are those of the stack; without one the requester, and the phase around it.
+func (s *snapshot) framesOf(b *liveBlock) []frame {
+	text := s.process.Strings().Text
+	context := text(b.context)
+	if stack := stackOf(context); stack != 0 {
+		if frames := s.stacks.frames(stack); len(frames) > 0 {
+			return frames
+		}
+	}
+	frames := []frame{{function: requesterName(context), file: "module"}}
+	if b.phase >= 0 {
+		frames = append(frames, frame{function: text(b.phase), file: "phase"})
+	}
+	return frames
+}

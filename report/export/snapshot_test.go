@@ -1,0 +1,119 @@
+package export
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/trace"
+)
+
+// python3 runs a program on a pickle and returns what it prints; without Python the test is left out.
+func python3(t *testing.T, program string, pickle []byte) []byte {
+	t.Helper()
+	interpreter, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3 here to read pickles with")
+	}
+	file := filepath.Join(t.TempDir(), "snapshot.pickle")
+	if err := os.WriteFile(file, pickle, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(interpreter, program, file).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", program, err, out)
+	}
+	return out
+}
+
+func snapshotOf(t *testing.T, r *Recording, process *trace.Process) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	if err := TorchSnapshot(&out, r, process); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// testdata/snapshot.py reads the pickle as the viewers do, checks all they rely on, and prints
+// it as JSON.
+func TestTorchSnapshot(t *testing.T) {
+	r := recorded(t)
+	golden(t, "job.snapshot.json", python3(t, "testdata/snapshot.py", snapshotOf(t, r, r.Run.Processes[0])))
+}
+
+// On a real recording: what the viewers replay backwards never leaves the segments, and sums
+// are those of the report.
+func TestTorchSnapshotSamples(t *testing.T) {
+	for _, name := range []string{"alexnet", "resnet50", "gpt2"} {
+		run, err := trace.Open(filepath.Join("../../samples", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &Recording{Run: run}
+		result, err := r.analyze(run.Processes[0], analysis.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found struct{ Greatest, Final []int64 }
+		if err := json.Unmarshal(python3(t, "testdata/snapshot.py", snapshotOf(t, r, run.Processes[0])), &found); err != nil {
+			t.Fatal(err)
+		}
+		d := &result.Devices[0]
+		got, want := [2]int64{found.Greatest[0], found.Final[0]}, [2]int64{d.MaxT, d.Final.T}
+		if got != want {
+			t.Errorf("%s: greatest and last T %d, want %d", name, got, want)
+		}
+	}
+}
+
+// Every kind of value comes back as it was.
+func TestPickle(t *testing.T) {
+	numbers := []int64{0, 1, 255, 256, 65535, 65536, math.MaxInt32, math.MaxInt32 + 1, math.MaxInt64, -1, -129, math.MinInt32, math.MinInt32 - 1, math.MinInt64}
+	var want []any
+	var out bytes.Buffer
+	p := newPickler(&writer{to: &out})
+	item, end := p.list()
+	for _, n := range numbers {
+		item()
+		p.integer(n)
+		want = append(want, float64(n))
+	}
+	for i := range 3000 { // beyond a batch, and beyond the numbers of one byte
+		text := fmt.Sprint("text ", i%1500, hostile)
+		item()
+		p.text(text)
+		want = append(want, text)
+	}
+	item()
+	p.text("no \xff UTF-8")
+	want = append(want, "no \uFFFD UTF-8")
+	item()
+	p.boolean(false)
+	want = append(want, false)
+	end()
+	p.ops(opStop)
+	if err := p.out.flush(); err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "load.py")
+	text := "import json, pickle, sys\nprint(json.dumps(pickle.load(open(sys.argv[1], 'rb'))))\n"
+	if err := os.WriteFile(program, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var got []any
+	if err := json.Unmarshal(python3(t, program, out.Bytes()), &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("values (-want +got):\n%s", diff)
+	}
+}
