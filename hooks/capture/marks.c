@@ -100,5 +100,7 @@ void memprof_label(void *ptr, const char *context) {
 
 void memprof_label_many(size_t count, const uint64_t *addresses, const uint32_t *contexts) {
   if (!hook_on() || !spool_started()) return;
-  for (size_t i = 0; i < count; i++) label(addresses[i], contexts[i]);
+  for (size_t i = 0; i < count; i++) {
+    if (addresses[i] != 0) label(addresses[i], contexts[i]);
+  }
 }

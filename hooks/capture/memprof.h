@@ -225,7 +225,7 @@ uint32_t memprof_context(const char *text);
 uint32_t *memprof_context_cell(void);
 
 // What the live block that contains `ptr` turned out to hold ("category=weights\tname=fc.bias").
-// Other addresses are ignored. The second labels many blocks; its contexts are numbers.
+// Other addresses, 0 among them, are ignored. The second labels many blocks; its contexts are numbers.
 void memprof_label(void *ptr, const char *context);
 void memprof_label_many(size_t count, const uint64_t *addresses, const uint32_t *contexts);
 

@@ -40,7 +40,7 @@ memprof.pause("weights")
 paused = free() - before
 usage = memprof.usage()
 assert paused == usage["kv"]["paused"] + usage["weights"]["paused"], (paused, usage)
-filler = torch.full((paused // 4 - 256 * M,), -1.0, device="cuda")
+filler = torch.full((paused // 4,), -1.0, device="cuda")
 del filler
 torch.cuda.empty_cache()
 memprof.resume("weights", "kv")

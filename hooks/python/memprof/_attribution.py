@@ -101,7 +101,9 @@ class _Attribution:
     @_native.harmless
     def _wrap_modules(self, torch):
         call = torch.nn.Module.__call__
-        wrapped = self.modules.wrap_call(call, self.is_compiling, self.is_tracing, torch.is_grad_enabled)
+        # What asks about the compiler alone is answered without further calls, and traced as well.
+        by_dynamo = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", self.is_compiling)
+        wrapped = self.modules.wrap_call(call, by_dynamo, self.is_tracing, torch.is_grad_enabled)
         torch.nn.Module.__call__ = wrapped
         symbolic = sys.modules.get("torch.fx._symbolic_trace")
         # Code that compares the two to learn whether fx is tracing shall find them the same.

@@ -75,7 +75,12 @@ class Batch:
 
     def send(self):
         if self._addresses:
-            _native.library().memprof_label_many(len(self._addresses), self._addresses.buffer_info()[0], self._contexts.buffer_info()[0])
+            _send(self._addresses, self._contexts)
+
+
+def _send(addresses, contexts):
+    """The hook passes over addresses that are 0 or of the host."""
+    _native.library().memprof_label_many(len(addresses), addresses.buffer_info()[0], contexts.buffer_info()[0])
 
 
 class Labels:
@@ -131,20 +136,27 @@ class Labels:
 
     @_native.harmless
     def gradients(self, optimizer):
-        """Labels the gradients of the optimizer's parameters."""
+        """Labels the gradients of the optimizer's parameters.
+
+        They are new blocks in each iteration, so that this is done in each: whole lists at a
+        time, and by tensor only where there is a gradient of an unusual kind.
+        """
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         known = self._known(optimizer)
         if len(known.gradients) != len(parameters):
-            known.gradients = [self.context("gradients", self._name(p)) for p in parameters]
+            known.gradients = array("I", [self.context("gradients", self._name(p)) for p in parameters])
+        found = [p.grad for p in parameters]
+        if {type(gradient) for gradient in found} <= {self._tensor, type(None)}:
+            try:
+                _send(array("Q", [0 if gradient is None else gradient.data_ptr() for gradient in found]), known.gradients)
+                return
+            except Exception:  # a sparse one has no data of its own
+                pass
         batch = Batch()
-        add, tensor = batch.add, self._tensor
-        for parameter, context in zip(parameters, known.gradients):  # once a step for each: no calls but these
-            gradient = parameter.grad
-            if type(gradient) is tensor and gradient.is_cuda and not gradient.is_sparse:
-                add(gradient.data_ptr(), context)
-            elif gradient is not None:
+        for gradient, context in zip(found, known.gradients):
+            if gradient is not None:
                 for address in addresses_of(gradient, self._plain):
-                    add(address, context)
+                    batch.add(address, context)
         batch.send()
 
     @_native.harmless
@@ -240,7 +252,7 @@ class _Optimizer:
 
     def __init__(self, reference):
         self._reference = reference  # its callback forgets this object
-        self.gradients = []  # contexts, in the order of the parameters
+        self.gradients = array("I")  # contexts, in the order of the parameters
         self.states = 0  # entries of its state when it was labelled
         self.places = Places()
 

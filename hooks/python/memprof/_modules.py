@@ -40,8 +40,10 @@ class _Thread:
     __slots__ = ("cell", "busy", "root", "optimizer")
 
     def __init__(self):
+        # The one number of a view, which is quicker than the value of a ctypes object.
         # Written by this thread only, and gone with it.
-        self.cell = ctypes.c_uint32.from_address(_native.library().memprof_context_cell())
+        cell = ctypes.c_uint32.from_address(_native.library().memprof_context_cell())
+        self.cell = memoryview(cell).cast("B").cast("I")
         self.busy = False  # inside an outermost call, or where modules are not looked at
         self.root = None  # the _Root of the outermost call
         self.optimizer = None  # the one whose step is running
@@ -76,11 +78,12 @@ class Modules:
 
     def wrap_call(self, call, is_compiling, is_tracing, may_go_backward):
         """The implementation of Module.__call__ around the one that torch has."""
-        contexts, threads, unknown = self._contexts, self._threads.local, self._unknown
+        contexts, threads, unknown, named = self._contexts, self._threads.local, self._unknown, self._named
         current, enter, leave = self._threads.current, self._enter, self._leave
+        chooses = _only_chooses(call)
 
         def outermost(thread, module, args, kwargs):
-            before = thread.cell.value
+            before = thread.cell[0]
             result = None
             finished = opened = False
             try:
@@ -89,10 +92,11 @@ class Modules:
                 finished = True
                 return result
             finally:
-                thread.busy, thread.root, thread.cell.value = False, None, before
+                thread.busy, thread.root, thread.cell[0] = False, None, before
                 if opened:
                     leave(module, finished, result, kwargs, may_go_backward())
 
+        # Each module of a network passes here at each step: what can be left out is.
         @functools.wraps(call)  # torch's compiler goes by the name
         def _wrapped_call_impl(self, *args, **kwargs):
             if is_compiling():
@@ -103,13 +107,17 @@ class Modules:
                 thread = current()
             if not thread.busy and not is_tracing():
                 return outermost(thread, self, args, kwargs)
+            if not named:
+                return call(self, *args, **kwargs)
             cell = thread.cell
-            before = cell.value
-            cell.value = contexts.get(id(self)) or unknown(thread, self, before)
+            before = cell[0]
+            cell[0] = contexts.get(id(self)) or unknown(thread, self, before)
             try:
+                if chooses and self._compiled_call_impl is None:
+                    return self._call_impl(*args, **kwargs)
                 return call(self, *args, **kwargs)
             finally:
-                cell.value = before
+                cell[0] = before
 
         return _wrapped_call_impl
 
@@ -120,7 +128,7 @@ class Modules:
         thread.busy = True
         made_by_compiler = thread.optimizer is not None and isinstance(module, self._graph_module)
         if self._phases.in_backward() or made_by_compiler or getattr(module, "_is_replica", False):
-            thread.cell.value = self._contexts.get(id(module), thread.cell.value)
+            thread.cell[0] = self._contexts.get(id(module), thread.cell[0])
             return False
         self._iterations.forward_begins()
         self._phases.begin(_phases.FORWARD)
@@ -131,7 +139,7 @@ class Modules:
     @_native.harmless
     def _describe(self, thread, module, args, kwargs):
         thread.root = self._root(module)
-        thread.cell.value = self._contexts.get(id(module), 0)
+        thread.cell[0] = self._contexts.get(id(module), 0)
         if thread.root.places.any():
             self._labels.inputs(args, kwargs)
 
@@ -213,6 +221,13 @@ class Modules:
 
 def _nothing():
     return None
+
+
+def _only_chooses(call):
+    """Whether torch's Module.__call__ is the one that does no more than choose between the
+    two that it names. Then the choice can be made without a call of it."""
+    code = getattr(call, "__code__", None)
+    return code is not None and code.co_names == ("_compiled_call_impl", "_call_impl") and code.co_varnames == ("self", "args", "kwargs")
 
 
 def _join(path, name):

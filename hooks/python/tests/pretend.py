@@ -49,7 +49,13 @@ TORCH = {
                     yield from part.named_modules(prefix + "." + name if prefix else name)
             def parameters(self):
                 for _, part in self.named_modules(): yield from part._parameters.values()
-            def _wrapped_call_impl(self, *args, **kwargs): return self.forward(*args, **kwargs)
+            _compiled_call_impl = None
+            def _wrapped_call_impl(self, *args, **kwargs):
+                if self._compiled_call_impl is not None:
+                    return self._compiled_call_impl(*args, **kwargs)
+                else:
+                    return self._call_impl(*args, **kwargs)
+            def _call_impl(self, *args, **kwargs): return self.forward(*args, **kwargs)
             __call__ = _wrapped_call_impl
             def forward(self, x=None):
                 for part in self._modules.values(): x = part(x)
@@ -110,7 +116,7 @@ class Library:
     def memprof_label_many(self, count, addresses, contexts):
         for i in range(count):
             address = ctypes.c_uint64.from_address(addresses + 8 * i).value
-            calls.append(("label", address, texts[ctypes.c_uint32.from_address(contexts + 4 * i).value]))
+            if address: calls.append(("label", address, texts[ctypes.c_uint32.from_address(contexts + 4 * i).value]))
     def __getattr__(self, name):
         return lambda *a: calls.append((name[len("memprof_"):],) + a) or 1
 

@@ -337,6 +337,39 @@ class AttributionTest(unittest.TestCase):
             "['', 'part']",
         )
 
+    def test_gradients_of_several_kinds(self):
+        self.check(
+            """
+            from torch import Tensor
+            class Wrapper(Tensor):
+                __torch_dispatch__ = classmethod(lambda *a: None)
+                def __init__(self, inner): self.inner = inner
+                def __tensor_flatten__(self): return ["inner"], None
+            class Sparse(Tensor):
+                def data_ptr(self): raise RuntimeError("sparse tensors do not have storage")
+            weight, bias, table = (Parameter(1024 * i) for i in (1, 2, 3))
+            model, optimizer = Module(weight=weight, bias=bias, table=table), SGD(weight, bias, table)
+            model(); labels()
+            weight.grad, bias.grad, table.grad = Tensor(4096), Wrapper(Tensor(8192)), Sparse(12288)
+            optimizer.step()
+            print(labels())
+            """,
+            """
+            [(4096, 'gradients Module.weight'), (8192, 'gradients Module.bias')]
+            """,
+        )
+
+    def test_compiled_module_is_called(self):
+        self.check(
+            """
+            fast, slow = Probe(), Probe()
+            fast._compiled_call_impl = lambda x=None: seen.append("compiled " + context().replace("module=", ""))
+            Module(weight=Parameter(), fast=fast, slow=slow)()
+            print(seen)
+            """,
+            "['compiled fast', 'slow']",
+        )
+
     def test_labels(self):
         self.check(
             """
