@@ -33,6 +33,8 @@ type Kind uint8
 //	label           chunk        -               -                category=, name=
 //	statistics      greatest C   R               C                the allocator
 //	overhead        -            -               bytes, signed    what was loaded
+//	alias           first byte   offset in store  bytes aliased    store=
+//	unalias         first byte   offset in store  bytes unaliased  store=
 //	kv_reserve      sequence     first block     slots            prompt=
 //	kv_append       sequence     tokens          -                -
 //	kv_share        sequence     first block     slots            position=
@@ -110,6 +112,8 @@ const (
 	KindLabel         Kind = 28
 	KindStatistics    Kind = 29
 	KindOverhead      Kind = 30
+	KindAlias         Kind = 31
+	KindUnalias       Kind = 32
 	KindKVReserve     Kind = 40
 	KindKVAppend      Kind = 41
 	KindKVShare       Kind = 42

@@ -34,6 +34,8 @@ var kindNames = map[Kind]string{
 	KindLabel:         "label",
 	KindStatistics:    "statistics",
 	KindOverhead:      "overhead",
+	KindAlias:         "alias",
+	KindUnalias:       "unalias",
 	KindKVReserve:     "kv_reserve",
 	KindKVAppend:      "kv_append",
 	KindKVShare:       "kv_share",

@@ -6,6 +6,7 @@
 
 #include "arena.h"
 #include "callers.h"
+#include "graph_memory.h"
 #include "hook.h"
 #include "interpose.h"
 #include "memprof.h"
@@ -164,6 +165,7 @@ int memprof_enable_peer(int device, int peer) {
   bool ok = true;
   lock_take(&gpu->lock);
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) ok &= vmm_allow_peer(&arena->vmm, peer);
+  for (struct graph_memory *memory = gpu->graph_memories; memory != NULL; memory = memory->next) ok &= graph_memory_allow_peer(memory, peer);
   if (ok) gpu->vmm.peers |= (uint64_t)1 << peer;
   lock_give(&gpu->lock);
   return ok;

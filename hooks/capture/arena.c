@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "graph_memory.h"
 #include "interpose.h"
 #include "options.h"
 #include "problem.h"
@@ -96,10 +97,13 @@ struct arena *arena_of(uint64_t addr) {
 bool arena_add_range(struct arena *arena, uint64_t addr, uint64_t bytes) {
   pthread_mutex_lock(&making);
   const int count = atomic_load(&range_count);
-  int at = 0;
+  int at = 0, before = 0;
   while (at < count && atomic_load(&ranges[at].to) != 0) at++;
-  const bool ok = at < MOST_RANGES;
-  if (ok) {
+  while (before < count && (atomic_load(&ranges[before].arena) != arena || atomic_load(&ranges[before].to) != addr)) before++;
+  const bool ok = before < count || at < MOST_RANGES;
+  if (before < count) {
+    atomic_store_explicit(&ranges[before].to, addr + bytes, memory_order_release);
+  } else if (ok) {
     atomic_store(&ranges[at].from, addr);
     atomic_store(&ranges[at].arena, arena);
     atomic_store_explicit(&ranges[at].to, addr + bytes, memory_order_release);
@@ -120,6 +124,7 @@ static void remove_ranges(const struct arena *arena) {
 static bool reserved(void *owner, uint64_t addr, uint64_t bytes) { return arena_add_range(owner, addr, bytes); }
 
 void arena_event(const struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t provided, uint32_t context) {
+  if (arena->silent) return;
   spool_write(&(struct spool_event){
       .kind = kind,
       .device = arena->gpu->vmm.device,
@@ -134,7 +139,7 @@ void arena_event(const struct arena *arena, enum memprof_kind kind, uint64_t add
 
 // What the BFC asks of its memory. Each answer is an event.
 
-static bool within_limit(const struct gpu *gpu, uint64_t bytes) {
+bool gpu_allows(const struct gpu *gpu, uint64_t bytes) {
   return gpu->limit == 0 || (gpu->mapped <= gpu->limit && bytes <= gpu->limit - gpu->mapped);
 }
 
@@ -170,10 +175,13 @@ static void count_mapped(struct arena *arena, int64_t bytes, int64_t handles) {
   if (handles < 0) stats->device_frees -= handles;
 }
 
+// The range of a graph memory that the arena grows out of, or NULL.
+static const struct graph_range *range_of(const struct arena *arena) { return arena->home == NULL ? NULL : arena->home->range; }
+
 static bool has_source(const struct arena *arena) { return arena->home != NULL && arena->home->source.allocate != NULL; }
 
 static bool get_memory(struct arena *arena, uint64_t bytes, uint64_t *addr) {
-  if (!within_limit(arena->gpu, bytes) || !device_has(arena->gpu, bytes)) return false;
+  if (!gpu_allows(arena->gpu, bytes) || !device_has(arena->gpu, bytes)) return false;
   return has_source(arena) ? pool_grow(arena, bytes, addr) : vmm_grow(&arena->vmm, bytes, addr);
 }
 
@@ -194,7 +202,7 @@ static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) 
 static bool map(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
   const int64_t handles = arena->vmm.created;
-  if (!within_limit(arena->gpu, bytes) || !device_has(arena->gpu, bytes) || !vmm_map(&arena->vmm, addr, bytes)) {
+  if (!gpu_allows(arena->gpu, bytes) || !device_has(arena->gpu, bytes) || !vmm_map(&arena->vmm, addr, bytes)) {
     arena_event(arena, MEMPROF_MAP_FAILED, addr, bytes, 0, 0);
     return false;
   }
@@ -230,14 +238,19 @@ static uint64_t device_free(void *self) {
 
 static void describe(const struct arena *arena, const struct bfc_options *options, bool coalesces) {
   static const char *const growths[] = {[BFC_DOUBLE] = "double", [BFC_NEEDED] = "needed", [BFC_NONE] = "none"};
+  const struct graph_range *range = range_of(arena);
+  const uint64_t base = range == NULL ? arena->vmm.end : range->base;
+  const uint64_t bytes = range == NULL ? arena->vmm.limit - arena->vmm.end : range->memory->reservation;
   const unsigned char *id = arena->gpu->vmm.uuid;
-  char text[400], uuid[48];
+  char text[560], uuid[48];
   snprintf(uuid, sizeof uuid, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", id[0], id[1], id[2], id[3], id[4],
            id[5], id[6], id[7], id[8], id[9], id[10], id[11], id[12], id[13], id[14], id[15]);
   snprintf(text, sizeof text, "growth=%s headroom=%llu fraction=0 gc=0 granularity=%llu coalesces=%d pool=%llx.%llx tag=%s main=%d uuid=%s",
            growths[options->growth], (unsigned long long)options->headroom, (unsigned long long)arena->gpu->vmm.granularity, coalesces,
            (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->label, arena->main, uuid);
-  arena_event(arena, MEMPROF_ARENA, arena->vmm.end, options->limit, arena->vmm.limit - arena->vmm.end, spool_string(text));
+  const size_t length = strlen(text);
+  if (range != NULL) snprintf(text + length, sizeof text - length, "\tgraph_memory=%u\tshape=%s", range->memory->number, range->name);
+  arena_event(arena, MEMPROF_ARENA, base, options->limit, bytes, spool_string(text));
 }
 
 // A place for an arena: that of one that has ended, or a new one.
@@ -257,8 +270,7 @@ void arena_end(struct arena *arena) {
   struct gpu *gpu = arena->gpu;
   remove_ranges(arena);
   arena_event(arena, MEMPROF_POOL_RELEASE, 0, 0, 0, 0);
-  const bool coalesces = !has_source(arena);
-  if (coalesces) vmm_close(&arena->vmm);
+  if (!has_source(arena) && range_of(arena) == NULL) vmm_close(&arena->vmm);
   bfc_delete(arena->bfc);
   free(arena->pending.entries);
   give_place(gpu, arena);
@@ -266,7 +278,7 @@ void arena_end(struct arena *arena) {
 
 static bool make_heap(struct arena *arena, const struct bfc_options *options, uint64_t reservation) {
   struct gpu *gpu = arena->gpu;
-  const struct bfc_memory memory = {
+  struct bfc_memory memory = {
       .self = arena,
       .granularity = gpu->vmm.granularity,
       .grow = grow,
@@ -276,8 +288,10 @@ static bool make_heap(struct arena *arena, const struct bfc_options *options, ui
       .device_free = device_free,
       .coalesces = !has_source(arena),
   };
+  if (range_of(arena) != NULL) graph_heap(&memory);
   arena->bfc = bfc_new(options, &memory);
   if (arena->bfc == NULL) return false;
+  if (range_of(arena) != NULL) return true;
   // What is paused as a whole is quicker in large handles.
   const uint64_t asked = options_get()->handle, handle = arena->tag != NULL && asked < TAGGED_HANDLE ? TAGGED_HANDLE : asked;
   if (has_source(arena) || vmm_init(&arena->vmm, &gpu->vmm, reservation, handle, arena, reserved)) return true;
@@ -292,8 +306,11 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
   struct pool *home = pooled ? pool_get(gpu, pool0, pool1, 1) : NULL;
   struct arena *arena = pooled && home == NULL ? NULL : take_place(gpu);
   if (arena == NULL) return NULL;
+  // Graph memory is never paused: what one range sees, all do.
+  if (home != NULL && home->range != NULL) tag = NULL;
   *arena = (struct arena){.gpu = gpu, .stream = stream, .pool = {pool0, pool1}, .home = home, .tag = tag};
   arena->main = stream == NULL && !pooled && tag == NULL;
+  arena->silent = range_of(arena) != NULL && range_of(arena)->segments;
   const struct options *wanted = options_get();
   struct bfc_options options = {.limit = UINT64_MAX, .growth = BFC_NEEDED};
   uint64_t reservation = OTHER_RESERVATION < gpu->vmm.total ? OTHER_RESERVATION : gpu->vmm.total;
@@ -316,7 +333,10 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
 
 struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag) {
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
-    if (arena->stream == stream && arena->pool[0] == pool0 && arena->pool[1] == pool1 && arena->tag == tag && !arena->paused) return arena;
+    if (arena->stream == stream && arena->pool[0] == pool0 && arena->pool[1] == pool1 && !arena->paused &&
+        (arena->tag == tag || range_of(arena) != NULL)) {
+      return arena;
+    }
   }
   return make_arena(gpu, stream, pool0, pool1, tag);
 }

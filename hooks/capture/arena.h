@@ -31,6 +31,7 @@
 #include "vmm.h"
 
 struct gpu;
+struct graph_memory;
 
 struct arena {
   struct gpu *gpu;
@@ -38,6 +39,7 @@ struct arena {
   void *stream;
   uint64_t pool[2];  // 0, 0: none
   struct pool *home;  // the pool of that name, or NULL
+  bool silent;        // another allocator tells what is in its blocks
   struct tag *tag;    // of the regions that allocate here, or NULL
   bool main;
   struct bfc *bfc;
@@ -61,6 +63,8 @@ struct gpu {
   struct arena *arenas;
   struct arena *ended;  // arenas that are no more, to be used again: a stray pointer may still find one
   struct pool *pools;
+  struct graph_memory *graph_memories;
+  uint64_t entered[2];  // the pool of a graph memory that a thread entered last
   uint64_t limit;   // of all arenas together, bytes; 0 = none
   uint64_t mapped;  // by all arenas
   struct memprof_stats stats;
@@ -95,7 +99,8 @@ void arena_free_done(struct arena *arena, uint64_t addr);
 // Makes a block live where a checkpoint had it. False: the place is not free.
 bool arena_restore(struct arena *arena, uint64_t addr, uint64_t size, uint64_t requested);
 
-// Notes addresses of the arena, so that pointers find it. False: there are too many.
+// Notes addresses of the arena, so that pointers find it. False: there are too many pieces of
+// addresses.
 bool arena_add_range(struct arena *arena, uint64_t addr, uint64_t bytes);
 
 // Accounts for free granules that were given back as `handles` handles, with their event.
@@ -106,6 +111,9 @@ void arena_end(struct arena *arena);
 
 // Writes an event of the arena.
 void arena_event(const struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t provided, uint32_t context);
+
+// Whether the limit leaves room for as many bytes.
+bool gpu_allows(const struct gpu *gpu, uint64_t bytes);
 
 // The number of a further arena of the process, whoever serves it.
 uint32_t arena_next_id(void);

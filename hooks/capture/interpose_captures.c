@@ -5,6 +5,7 @@
 // with its end call, even a failed one once the stream is out of capture, or with its stream.
 #include <stdbool.h>
 
+#include "capture_name.h"
 #include "driver.h"
 #include "hook.h"
 #include "interpose.h"
@@ -38,7 +39,11 @@ enum { MOST_CAPTURES = 256 };
 
 static _Atomic int captures;
 static struct lock lock;
-static const void *begun[MOST_CAPTURES];  // streams; a thread's default stream once for each thread
+struct begun {
+  const void *stream;  // a thread's default stream once for each thread
+  uint32_t context;    // what the capture is called
+};
+static struct begun begun[MOST_CAPTURES];
 static int begun_count;
 
 bool interpose_capturing(void) { return atomic_load_explicit(&captures, memory_order_acquire) > 0; }
@@ -47,7 +52,7 @@ static const void *stream_of(const struct call *call, const void *stream) {
   return stream == NULL && call->entry->per_thread ? (const void *)STREAM_PER_THREAD : stream;
 }
 
-static void note(enum memprof_kind kind, const void *stream, int now) {
+static void note(enum memprof_kind kind, const void *stream, int now, uint32_t context) {
   if (!hook_on()) return;
   hook_start();
   spool_write(&(struct spool_event){
@@ -56,6 +61,7 @@ static void note(enum memprof_kind kind, const void *stream, int now) {
       .arena = MEMPROF_NO_ARENA,
       .stream = (int64_t)(intptr_t)stream,
       .requested = (uint64_t)now,
+      .context = context,
   });
 }
 
@@ -68,11 +74,12 @@ static void *begin(struct call *call) {
 
 static cuda_error began(const struct call *call, const void *stream, cuda_error error) {
   if (call->outermost) {
+    const uint32_t context = error == CUDA_OK && hook_on() ? capture_context() : 0;
     lock_take(&lock);
     const bool counted = error == CUDA_OK && begun_count < MOST_CAPTURES;
-    if (counted) begun[begun_count++] = stream_of(call, stream);
+    if (counted) begun[begun_count++] = (struct begun){stream_of(call, stream), context};
     const int now = counted ? atomic_load(&captures) : atomic_fetch_sub(&captures, 1) - 1;
-    if (counted) note(MEMPROF_CAPTURE_BEGIN, stream_of(call, stream), now);
+    if (counted) note(MEMPROF_CAPTURE_BEGIN, stream_of(call, stream), now, context);
     lock_give(&lock);
   }
   call_leave();
@@ -91,9 +98,10 @@ static bool out_of_capture(const void *stream, cuda_error error) {
 static void end(const void *stream) {
   lock_take(&lock);
   for (int i = begun_count; i-- > 0;) {
-    if (begun[i] != stream) continue;
+    if (begun[i].stream != stream) continue;
+    const uint32_t context = begun[i].context;
     begun[i] = begun[--begun_count];
-    note(MEMPROF_CAPTURE_END, stream, atomic_fetch_sub(&captures, 1) - 1);
+    note(MEMPROF_CAPTURE_END, stream, atomic_fetch_sub(&captures, 1) - 1, context);
     break;
   }
   lock_give(&lock);

@@ -199,6 +199,46 @@ int memprof_share_tag(const char *tag, int device, void *self, void (*each)(void
 void *memprof_open_shared(const char *text, int device);
 void memprof_close_shared(void *ptr, int device);
 
+// Graph memory: one physical memory for the graphs of many shapes, of which one replays at a
+// time. Each shape has a range of addresses of its own that sees all of it, so that it is as
+// large as the largest shape, to the page, whatever the order of the captures.
+//
+// A memory is known by its device and the number that is returned, from 1; 0: it could not be
+// had. `reservation` is how many bytes of addresses each range gets, 0: as many as the device
+// has. What is closed ends with its last range.
+uint32_t memprof_graph_memory_open(int device, uint64_t reservation);
+void memprof_graph_memory_close(int device, uint32_t number);
+
+// Gives a pool that has no memory yet a range, and holds it: what is asked for in the pool from
+// now on comes from the range. The range ends, and its addresses are returned, when nobody
+// holds the pool and nothing in it is live. With `segments` it is for the two functions below.
+// The result is 0 or one of MEMPROF_NOT_ACTIVE to MEMPROF_DEVICE_FAILED; on failure all is as
+// before, and memprof_graph_message() says why.
+int memprof_graph_shape(int device, uint32_t number, const char *name, uint64_t pool0, uint64_t pool1, int segments);
+const char *memprof_graph_message(void);
+
+// The functions of a plug-in allocator for a MemPool of torch's own allocator: its segments come
+// from the range of the pool that the calling thread has entered, or else any thread entered
+// last. {0, 0} leaves it.
+void memprof_graph_enter(int device, uint64_t pool0, uint64_t pool1);
+void *memprof_graph_segment(size_t size, int device, void *stream);
+void memprof_graph_segment_free(void *ptr, size_t size, int device, void *stream);
+
+// The live blocks of a pool: how many there are, the first `most` of them in *blocks.
+size_t memprof_graph_live(int device, uint64_t pool0, uint64_t pool1, struct memprof_chunk *blocks, size_t most);
+
+// In bytes. Of a memory: what it takes of the device, and of the addresses; of a range: where it
+// starts, and what was handed out of it. 0: there is no such.
+struct memprof_graph_usage {
+  uint64_t physical, addresses, ranges;  // ranges: how many
+};
+int memprof_graph_usage(int device, uint32_t number, struct memprof_graph_usage *usage);
+int memprof_graph_extent(int device, uint64_t pool0, uint64_t pool1, uint64_t *base, uint64_t *extent);
+
+// What captures that the calling thread begins from now on are called in the trace, and their
+// pool; NULL: nothing.
+void memprof_capture_name(const char *name, uint64_t pool0, uint64_t pool1);
+
 // Called with a device's lock held after memory was mapped (1) or unmapped (0). It must not
 // call the hook.
 void memprof_set_mapping_observer(void (*observer)(int device, void *stream, uint64_t addr, uint64_t bytes, int mapped));

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 
 #include "arena.h"
+#include "capture_name.h"
+#include "graph_memory.h"
 #include "hook.h"
 #include "interpose.h"
 #include "memprof.h"
@@ -89,13 +91,27 @@ static bool has_arena(const struct gpu *gpu, const struct pool *pool) {
 static void drop_pools(struct gpu *gpu) {
   for (struct pool **link = &gpu->pools; *link != NULL;) {
     struct pool *pool = *link;
-    if (pool->uses > 0 || has_arena(gpu, pool)) {
+    if (pool->uses > 0 || has_arena(gpu, pool) || (pool->range != NULL && !graph_range_end(gpu, pool->range))) {
       link = &pool->next;
       continue;
     }
     *link = pool->next;
     free(pool);
   }
+  graph_memory_sweep(gpu);
+}
+
+bool pool_waits(const struct gpu *gpu) {
+  for (const struct pool *pool = gpu->pools; pool != NULL; pool = pool->next) {
+    if (pool->uses == 0 && pool->range != NULL && !has_arena(gpu, pool)) return true;
+  }
+  for (const struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
+    if (arena->home == NULL || arena->home->range == NULL || arena->home->uses > 0 || arena->pending.count > 0) continue;
+    struct bfc_stats stats;
+    bfc_get_stats(arena->bfc, &stats);
+    if (stats.bytes_in_use == 0) return true;
+  }
+  return false;
 }
 
 void pool_sweep(struct gpu *gpu) {
@@ -116,6 +132,8 @@ void pool_sweep(struct gpu *gpu) {
     *link = arena->next;
     if (arena->home->source.allocate != NULL)
       return_grants(arena);
+    else if (arena->home->range != NULL)
+      graph_heap_leave(arena);
     else
       reclaim_all(arena);
     arena_end(arena);
@@ -144,11 +162,13 @@ void memprof_pool_hold(int device, uint64_t pool0, uint64_t pool1) {
 
 void memprof_pool_begin(int device, uint64_t pool0, uint64_t pool1) {
   memprof_pool_hold(device, pool0, pool1);
+  capture_pool_begun(pool0, pool1);
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu != NULL) event(gpu, MEMPROF_POOL_BEGIN, pool0, pool1);
 }
 
 void memprof_pool_end(int device, uint64_t pool0, uint64_t pool1) {
+  capture_pool_ended(pool0, pool1);
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu != NULL) event(gpu, MEMPROF_POOL_END, pool0, pool1);
 }

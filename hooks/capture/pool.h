@@ -17,6 +17,7 @@
 
 struct arena;
 struct gpu;
+struct graph_range;
 
 struct pool_source {
   void *self;
@@ -29,6 +30,7 @@ struct pool {
   int64_t uses;    // holders; at 0 the pool ends when it is empty
   bool spare;      // its free memory may be given back while it is held
   struct pool_source source;
+  struct graph_range *range;  // of a graph memory, that its arenas grow out of, or NULL
   struct pool *next;  // of the device
 };
 
@@ -48,6 +50,9 @@ bool pool_pins(const struct arena *arena);
 
 // Memory for an arena from its pool's source: `bytes` at *addr, both whole granules.
 bool pool_grow(struct arena *arena, uint64_t bytes, uint64_t *addr);
+
+// Whether the range of a pool is there to be returned by a sweep.
+bool pool_waits(const struct gpu *gpu);
 
 // Ends the arenas of pools that nobody holds, where nothing is in use any more. Waits for the
 // device before the first; does nothing during a capture.

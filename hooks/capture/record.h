@@ -65,6 +65,8 @@ enum memprof_kind {
   MEMPROF_LABEL = 28,        // what the live chunk at addr turned out to hold; context = fields
   MEMPROF_STATISTICS = 29,   // another allocator's own sums: provided = C, requested = R, addr = its greatest C
   MEMPROF_OVERHEAD = 30,     // provided = bytes, signed, that the device's use grew by; context = what was loaded
+  MEMPROF_ALIAS = 31,        // an arena of a graph memory's range took `provided` bytes of its store at offset `requested`, seen at addr
+  MEMPROF_UNALIAS = 32,      // it gave them back
   MEMPROF_KV_RESERVE = 40,   // slots of a cache of keys and values became a sequence's
   MEMPROF_KV_APPEND = 41,    // tokens of a sequence were put into its slots
   MEMPROF_KV_SHARE = 42,     // a sequence uses blocks that others use, or used, too

@@ -6,7 +6,7 @@
 
 #include "problem.h"
 
-enum { MOST_PEERS = 64, READ_AND_WRITE = 3, ON_DEVICE = 1, PINNED = 1, POSIX_FD = 1 };
+enum { MOST_PEERS = 64, PINNED = 1, POSIX_FD = 1 };
 
 static uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
 
@@ -30,7 +30,7 @@ bool vmm_device_init(struct vmm_device *out, int device) {
     return false;
   }
   out->properties.type = PINNED;
-  out->properties.location = (struct driver_location){ON_DEVICE, device};
+  out->properties.location = (struct driver_location){VMM_ON_DEVICE, device};
   if (attribute(handle, DRIVER_ATTRIBUTE_POSIX_FD)) out->properties.requested_handle_types = POSIX_FD;
   if (attribute(handle, DRIVER_ATTRIBUTE_RDMA_WITH_VMM)) out->properties.flags.gpu_direct_rdma = 1;
   const driver_result result = driver->granularity(&granularity, &out->properties, 0);
@@ -100,12 +100,12 @@ size_t vmm_find(const struct vmm *vmm, uint64_t addr) {
   return low;
 }
 
-static bool allow(const struct vmm_device *device, uint64_t addr, uint64_t bytes) {
+bool vmm_allow(const struct vmm_device *device, uint64_t addr, uint64_t bytes) {
   struct driver_access access[MOST_PEERS + 1];
   size_t count = 0;
-  access[count++] = (struct driver_access){{ON_DEVICE, device->device}, READ_AND_WRITE};
+  access[count++] = (struct driver_access){{VMM_ON_DEVICE, device->device}, VMM_READ_AND_WRITE};
   for (int peer = 0; peer < MOST_PEERS; peer++) {
-    if (device->peers >> peer & 1) access[count++] = (struct driver_access){{ON_DEVICE, peer}, READ_AND_WRITE};
+    if (device->peers >> peer & 1) access[count++] = (struct driver_access){{VMM_ON_DEVICE, peer}, VMM_READ_AND_WRITE};
   }
   return driver_get()->set_access(addr, bytes, access, count) == DRIVER_OK;
 }
@@ -123,7 +123,7 @@ static bool make_plainer(struct driver_properties *properties) {
 
 // A system may refuse flags that the device claims to support; a plainer handle that it
 // grants is what it is asked for from then on.
-static bool create_handle(struct vmm_device *device, uint64_t bytes, driver_handle *handle) {
+bool vmm_create(struct vmm_device *device, uint64_t bytes, driver_handle *handle) {
   struct driver_properties properties = device->properties;
   for (;;) {
     const driver_result result = driver_get()->create(handle, bytes, &properties, 0);
@@ -136,7 +136,7 @@ static bool create_handle(struct vmm_device *device, uint64_t bytes, driver_hand
 // One handle, created and mapped.
 static bool map_handle(struct vmm *vmm, uint64_t addr, uint64_t bytes, driver_handle *handle) {
   const struct driver *driver = driver_get();
-  if (!create_handle(vmm->device, bytes, handle)) return false;
+  if (!vmm_create(vmm->device, bytes, handle)) return false;
   if (driver->map(addr, bytes, 0, *handle, 0) == DRIVER_OK) return true;
   driver->release(*handle);
   return false;
@@ -163,7 +163,7 @@ bool vmm_map(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
     first[done].bytes = rest < vmm->handle_bytes ? rest : vmm->handle_bytes;
     if (!map_handle(vmm, first[done].addr, first[done].bytes, &first[done].handle)) break;
   }
-  if (done < pieces || !allow(vmm->device, addr, bytes)) {
+  if (done < pieces || !vmm_allow(vmm->device, addr, bytes)) {
     drop(first, done);
     memmove(first, first + pieces, (vmm->count - at) * sizeof *first);
     return false;
@@ -204,7 +204,7 @@ bool vmm_attach(struct vmm *vmm) {
   for (; vmm->detached > 0; vmm->detached--) {
     const struct vmm_mapping *mapping = &vmm->mappings[vmm->detached - 1];
     if (driver_get()->map(mapping->addr, mapping->bytes, 0, mapping->handle, 0) != DRIVER_OK) return false;
-    if (!allow(vmm->device, mapping->addr, mapping->bytes)) return false;
+    if (!vmm_allow(vmm->device, mapping->addr, mapping->bytes)) return false;
   }
   return true;
 }
@@ -231,7 +231,7 @@ void vmm_close(struct vmm *vmm) {
 }
 
 bool vmm_allow_peer(const struct vmm *vmm, int peer) {
-  const struct driver_access access = {{ON_DEVICE, peer}, READ_AND_WRITE};
+  const struct driver_access access = {{VMM_ON_DEVICE, peer}, VMM_READ_AND_WRITE};
   bool all = true;
   for (size_t i = 0; i < vmm->count; i++) {
     all &= driver_get()->set_access(vmm->mappings[i].addr, vmm->mappings[i].bytes, &access, 1) == DRIVER_OK;

@@ -61,6 +61,14 @@ struct vmm {
 // virtual memory management.
 bool vmm_device_init(struct vmm_device *out, int device);
 
+enum { VMM_ON_DEVICE = 1, VMM_READ_AND_WRITE = 3 };  // CUmemLocationType, CUmemAccess_flags
+
+// A handle of the device, with those of the wanted flags that the system grants.
+bool vmm_create(struct vmm_device *device, uint64_t bytes, driver_handle *handle);
+
+// Lets the device and its peers into what is mapped there.
+bool vmm_allow(const struct vmm_device *device, uint64_t addr, uint64_t bytes);
+
 // Reserves the first range. False: no address space.
 bool vmm_init(struct vmm *vmm, struct vmm_device *device, uint64_t reservation, uint64_t handle_bytes, void *owner,
               bool (*reserved)(void *owner, uint64_t addr, uint64_t bytes));

@@ -182,6 +182,12 @@ static inline void audit_event(struct audit *audit, const struct memprof_record 
       audit->reserved += range.bytes;
       break;
     case MEMPROF_UNMAP: audit_unmap(audit, record); break;
+    // What an alias brings is mapped, but is no memory of the device of its own.
+    case MEMPROF_ALIAS: audit_add(&audit->mapped, &audit->mapped_count, &audit->mapped_room, range); break;
+    case MEMPROF_UNALIAS:
+      audit->reserved += range.bytes;
+      audit_unmap(audit, record);
+      break;
     case MEMPROF_RESTORE:
     case MEMPROF_ALLOC:
       CHECK(range.bytes >= range.requested && range.requested > 0);

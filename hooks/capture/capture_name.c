@@ -1,0 +1,45 @@
+// capture_name.c - what the captures of a thread are called, and the pool they allocate from.
+//
+// A framework opens the pool on the capturing thread just before the capture, so the pool that
+// was begun last and is not ended is the capture's.
+#include "capture_name.h"
+
+#include <stdio.h>
+
+#include "memprof.h"
+#include "spool.h"
+
+struct pool_name {
+  uint64_t id[2];
+};
+
+static __thread char name[128];
+static __thread struct pool_name named;  // with the name
+static __thread struct pool_name begun;
+
+static bool is_none(struct pool_name pool) { return pool.id[0] == 0 && pool.id[1] == 0; }
+
+void memprof_capture_name(const char *text, uint64_t pool0, uint64_t pool1) {
+  snprintf(name, sizeof name, "%s", text == NULL ? "" : text);
+  for (char *c = name; *c != '\0'; c++) {
+    if (*c == '\t' || *c == '\n') *c = ' ';
+  }
+  named = (struct pool_name){{pool0, pool1}};
+}
+
+void capture_pool_begun(uint64_t pool0, uint64_t pool1) { begun = (struct pool_name){{pool0, pool1}}; }
+
+void capture_pool_ended(uint64_t pool0, uint64_t pool1) {
+  if (begun.id[0] == pool0 && begun.id[1] == pool1) begun = (struct pool_name){{0, 0}};
+}
+
+uint32_t capture_context(void) {
+  char text[192];
+  const struct pool_name pool = is_none(named) ? begun : named;
+  int length = name[0] == '\0' ? 0 : snprintf(text, sizeof text, "name=%s", name);
+  if (!is_none(pool)) {
+    length += snprintf(text + length, sizeof text - (size_t)length, "%spool=%llx.%llx", length > 0 ? "\t" : "", (unsigned long long)pool.id[0],
+                       (unsigned long long)pool.id[1]);
+  }
+  return length == 0 ? 0 : spool_string(text);
+}

@@ -1,0 +1,161 @@
+// graph_memory.c - see graph_memory.h.
+#include "graph_memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "problem.h"
+
+static uint64_t page_bytes(const struct graph_memory *memory) { return memory->device->granularity; }
+
+uint64_t graph_memory_bytes(const struct graph_memory *memory) { return memory->count * page_bytes(memory); }
+
+uint64_t graph_memory_extent(const struct graph_memory *memory) {
+  uint64_t greatest = 0;
+  for (const struct graph_range *range = memory->ranges; range != NULL; range = range->next) {
+    if (range->extent > greatest) greatest = range->extent;
+  }
+  return greatest;
+}
+
+static bool reserve(const struct graph_memory *memory, uint64_t *addr) {
+  return driver_get()->reserve(addr, memory->reservation, 0, 0, 0) == DRIVER_OK;
+}
+
+enum graph_result graph_memory_init(struct graph_memory *memory, struct vmm_device *device, uint64_t reservation) {
+  const uint64_t unit = device->granularity;
+  *memory = (struct graph_memory){.device = device, .reservation = (reservation + unit - 1) & ~(unit - 1)};
+  return reserve(memory, &memory->base) ? GRAPH_OK : GRAPH_NO_ADDRESSES;
+}
+
+void graph_memory_end(struct graph_memory *memory) {
+  driver_get()->unreserve(memory->base, memory->reservation);
+  free(memory->pages);
+}
+
+// Unmaps what lies behind the first `pages` of a range; in one call, which may take several
+// mappings but none in part.
+static bool trim(struct graph_range *range, size_t pages) {
+  if (range->mapped <= pages) return true;
+  const uint64_t unit = page_bytes(range->memory);
+  if (driver_get()->unmap(range->base + pages * unit, (range->mapped - pages) * unit) != DRIVER_OK) return false;
+  range->mapped = pages;
+  return true;
+}
+
+// Maps pages up to `pages` into a range. All or nothing.
+static bool extend(struct graph_range *range, size_t pages) {
+  const struct graph_memory *memory = range->memory;
+  const uint64_t unit = page_bytes(memory);
+  const size_t before = range->mapped;
+  if (before >= pages) return true;
+  while (range->mapped < pages && driver_get()->map(range->base + range->mapped * unit, unit, 0, memory->pages[range->mapped], 0) == DRIVER_OK) {
+    range->mapped++;
+  }
+  if (range->mapped == pages && vmm_allow(memory->device, range->base + before * unit, (pages - before) * unit)) return true;
+  trim(range, before);
+  return false;
+}
+
+enum graph_result graph_range_see(struct graph_range *range, uint64_t bytes) {
+  return extend(range, (size_t)(bytes / page_bytes(range->memory))) ? GRAPH_OK : GRAPH_DRIVER_FAILED;
+}
+
+enum graph_result graph_range_open(struct graph_memory *memory, struct graph_range **out) {
+  struct graph_range *range = calloc(1, sizeof *range);
+  if (range == NULL) return GRAPH_NO_HOST_MEMORY;
+  range->memory = memory;
+  if (!reserve(memory, &range->base)) {
+    free(range);
+    return GRAPH_NO_ADDRESSES;
+  }
+  // Linked first: should neither the mapping nor its undoing succeed, it is closed later.
+  range->next = memory->ranges;
+  memory->ranges = range;
+  if (extend(range, memory->count)) {
+    *out = range;
+    return GRAPH_OK;
+  }
+  if (!graph_range_close(range)) range->abandoned = true;
+  return GRAPH_DRIVER_FAILED;
+}
+
+bool graph_range_close(struct graph_range *range) {
+  struct graph_memory *memory = range->memory;
+  if (!trim(range, 0)) return false;
+  driver_get()->unreserve(range->base, memory->reservation);
+  struct graph_range **link = &memory->ranges;
+  while (*link != range) link = &(*link)->next;
+  *link = range->next;
+  free(range->grants);
+  free(range);
+  return true;
+}
+
+static void release_pages(struct graph_memory *memory, size_t first, size_t last) {
+  for (size_t i = first; i < last; i++) driver_get()->release(memory->pages[i]);
+}
+
+static bool make_room(struct graph_memory *memory, size_t pages) {
+  size_t larger = memory->room == 0 ? 64 : memory->room;
+  while (larger < pages) larger *= 2;
+  if (larger == memory->room) return true;
+  driver_handle *moved = realloc(memory->pages, larger * sizeof *moved);
+  if (moved == NULL) return false;
+  memory->pages = moved;
+  memory->room = larger;
+  return true;
+}
+
+// Whether all ranges see exactly the first `pages`, or could be made to.
+static bool all_see(struct graph_memory *memory, size_t pages) {
+  for (struct graph_range *range = memory->ranges; range != NULL; range = range->next) {
+    if (!trim(range, pages) || !extend(range, pages)) return false;
+  }
+  return true;
+}
+
+enum graph_result graph_memory_grow(struct graph_memory *memory, uint64_t bytes) {
+  const size_t before = memory->count, wanted = (size_t)(bytes / page_bytes(memory));
+  if (wanted <= before) return GRAPH_OK;
+  if (!make_room(memory, wanted)) return GRAPH_NO_HOST_MEMORY;
+  // A page of a growth that could not be undone may be left behind the last; no new one has a
+  // place there.
+  if (!all_see(memory, before)) return GRAPH_DRIVER_FAILED;
+  size_t created = before;
+  while (created < wanted && vmm_create(memory->device, page_bytes(memory), &memory->pages[created])) created++;
+  if (created == wanted && all_see(memory, wanted)) {
+    memory->count = wanted;
+    return GRAPH_OK;
+  }
+  const bool mapped = created == wanted;
+  for (struct graph_range *range = memory->ranges; range != NULL; range = range->next) {
+    if (!trim(range, before)) problem("GPU %d: pages of a graph memory could not be unmapped", memory->device->device);
+  }
+  release_pages(memory, before, created);
+  return mapped ? GRAPH_DRIVER_FAILED : GRAPH_NO_MEMORY;
+}
+
+bool graph_memory_shrink(struct graph_memory *memory) {
+  const size_t before = memory->count, wanted = (size_t)(graph_memory_extent(memory) / page_bytes(memory));
+  if (wanted >= before) return true;
+  bool ok = true;
+  for (struct graph_range *range = memory->ranges; ok && range != NULL; range = range->next) ok = trim(range, wanted);
+  if (!ok) {
+    all_see(memory, before);
+    return false;
+  }
+  release_pages(memory, wanted, before);
+  memory->count = wanted;
+  return true;
+}
+
+bool graph_memory_allow_peer(const struct graph_memory *memory, int peer) {
+  const struct driver_access access = {{VMM_ON_DEVICE, peer}, VMM_READ_AND_WRITE};
+  bool all = true;
+  for (const struct graph_range *range = memory->ranges; range != NULL; range = range->next) {
+    const uint64_t bytes = range->mapped * page_bytes(memory);
+    if (bytes > 0) all &= driver_get()->set_access(range->base, bytes, &access, 1) == DRIVER_OK;
+  }
+  return all;
+}

@@ -1,0 +1,174 @@
+// graph_memory_heap.c - the heap in each range of a graph memory, and its events.
+//
+// The arenas of a pool that has a range grow out of it: there is one for each stream, as in
+// any pool, so what is freed on one stream serves only that one. A growth takes the next
+// addresses of the range. What the store lacks for it is a `map` of the store's arena, and the
+// growth an `alias` of the range's: the first are bytes of the device, the second are not.
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "arena.h"
+#include "graph_memory.h"
+#include "interpose.h"
+#include "options.h"
+#include "problem.h"
+#include "spool.h"
+
+static struct graph_memory *memory_of(const struct arena *arena) { return arena->home->range->memory; }
+
+static uint32_t store_context(const struct graph_memory *memory) {
+  char text[32];
+  snprintf(text, sizeof text, "store=%u", memory->arena);
+  return spool_string(text);
+}
+
+static void store_event(const struct graph_memory *memory, enum memprof_kind kind, uint64_t offset, uint64_t requested, uint64_t provided) {
+  spool_write(&(struct spool_event){
+      .kind = kind,
+      .device = memory->device->device,
+      .arena = memory->arena,
+      .addr = memory->base + offset,
+      .requested = requested,
+      .provided = provided,
+  });
+}
+
+static void count_pages(struct gpu *gpu, int64_t bytes) {
+  const int64_t pages = bytes / (int64_t)gpu->vmm.granularity;
+  gpu->mapped += (uint64_t)bytes;
+  gpu_count(&gpu->stats.reserved_bytes, bytes);
+  gpu_count(&gpu->stats.inactive_bytes, bytes);
+  gpu_count(&gpu->stats.segment, pages);
+  if (pages > 0) gpu->stats.device_allocs += pages;
+  if (pages < 0) gpu->stats.device_frees -= pages;
+}
+
+// The store's pages up to `bytes`.
+static bool have_pages(struct gpu *gpu, struct graph_memory *memory, uint64_t bytes) {
+  const uint64_t before = graph_memory_bytes(memory);
+  if (bytes <= before) return true;
+  uint64_t free_bytes, total;
+  if (!gpu_allows(gpu, bytes - before)) return false;
+  if (driver_memory(gpu->vmm.device, &free_bytes, &total) && free_bytes < bytes - before) return false;
+  if (graph_memory_grow(memory, bytes) != GRAPH_OK) return false;
+  count_pages(gpu, (int64_t)(bytes - before));
+  store_event(memory, MEMPROF_MAP, before, bytes - before, bytes - before);
+  return true;
+}
+
+static bool make_room(struct graph_range *range) {
+  if (range->grant_count < range->grant_room) return true;
+  const size_t larger = range->grant_room == 0 ? 16 : 2 * range->grant_room;
+  struct graph_grant *moved = realloc(range->grants, larger * sizeof *moved);
+  if (moved == NULL) return false;
+  range->grants = moved;
+  range->grant_room = larger;
+  return true;
+}
+
+static bool take(struct arena *arena, uint64_t bytes, uint64_t *addr) {
+  struct graph_range *range = arena->home->range;
+  struct graph_memory *memory = range->memory;
+  if (bytes > memory->reservation - range->extent || !make_room(range)) return false;
+  *addr = range->base + range->extent;
+  if (!have_pages(arena->gpu, memory, range->extent + bytes)) return false;
+  if (graph_range_see(range, range->extent + bytes) != GRAPH_OK) return false;
+  return arena_add_range(arena, *addr, bytes);
+}
+
+// Joined with the grant before if that is the arena's too.
+static void note(struct graph_range *range, const struct arena *arena, uint64_t addr, uint64_t bytes) {
+  struct graph_grant *last = range->grant_count == 0 ? NULL : &range->grants[range->grant_count - 1];
+  if (last != NULL && last->arena == arena && last->addr + last->bytes == addr) {
+    last->bytes += bytes;
+  } else {
+    range->grants[range->grant_count++] = (struct graph_grant){arena, addr, bytes};
+  }
+  range->extent += bytes;
+}
+
+static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) {
+  struct arena *arena = self;
+  const uint64_t unit = arena->gpu->vmm.granularity;
+  *granted = (bytes + unit - 1) & ~(unit - 1);
+  if (!take(arena, *granted, addr)) {
+    arena_event(arena, MEMPROF_GROW_FAILED, 0, bytes, 0, 0);
+    return false;
+  }
+  struct graph_range *range = arena->home->range;
+  arena_event(arena, MEMPROF_ALIAS, *addr, range->extent, *granted, store_context(range->memory));
+  note(range, arena, *addr, *granted);
+  return true;
+}
+
+// What is free in a range is given back with the range only.
+static bool map(void *self, uint64_t addr, uint64_t bytes) {
+  (void)self, (void)addr, (void)bytes;
+  return false;
+}
+static void unmap(void *self, uint64_t addr, uint64_t bytes) { (void)self, (void)addr, (void)bytes; }
+
+void graph_heap(struct bfc_memory *memory) {
+  memory->grow = grow;
+  memory->map = map;
+  memory->unmap = unmap;
+}
+
+void graph_heap_leave(struct arena *arena) {
+  struct graph_range *range = arena->home->range;
+  size_t kept = 0;
+  for (size_t i = 0; i < range->grant_count; i++) {
+    const struct graph_grant grant = range->grants[i];
+    if (grant.arena != arena) {
+      range->grants[kept++] = grant;
+      continue;
+    }
+    bfc_unmap(arena->bfc, grant.addr, grant.bytes);
+    arena_event(arena, MEMPROF_UNALIAS, grant.addr, grant.addr - range->base, grant.bytes, store_context(memory_of(arena)));
+  }
+  range->grant_count = kept;
+}
+
+static void shrink(struct gpu *gpu, struct graph_memory *memory) {
+  const uint64_t before = graph_memory_bytes(memory);
+  if (!graph_memory_shrink(memory)) problem("GPU %d: the driver refused to unmap pages of a graph memory", gpu->vmm.device);
+  const uint64_t now = graph_memory_bytes(memory);
+  if (now == before) return;
+  count_pages(gpu, -(int64_t)(before - now));
+  store_event(memory, MEMPROF_UNMAP, now, 0, before - now);
+}
+
+bool graph_range_end(struct gpu *gpu, struct graph_range *range) {
+  struct graph_memory *memory = range->memory;
+  gpu->stats.syncs++;
+  if (!driver_synchronize(gpu->vmm.device) || !graph_range_close(range)) return false;
+  shrink(gpu, memory);
+  return true;
+}
+
+void graph_memory_sweep(struct gpu *gpu) {
+  for (struct graph_memory **link = &gpu->graph_memories; *link != NULL;) {
+    struct graph_memory *memory = *link;
+    for (struct graph_range *range = memory->ranges, *next; range != NULL; range = next) {
+      next = range->next;
+      if (range->abandoned) graph_range_end(gpu, range);
+    }
+    if (!memory->closed || memory->ranges != NULL || memory->count > 0) {
+      link = &memory->next;
+      continue;
+    }
+    *link = memory->next;
+    store_event(memory, MEMPROF_POOL_RELEASE, 0, 0, 0);
+    graph_memory_end(memory);
+    free(memory);
+  }
+}
+
+bool graph_memory_place(uint64_t addr, const struct graph_range **range, uint64_t *offset) {
+  const struct arena *arena = arena_of(addr);
+  if (arena == NULL || arena->home == NULL || arena->home->range == NULL) return false;
+  *range = arena->home->range;
+  *offset = addr - (*range)->base;
+  return true;
+}

@@ -1,0 +1,461 @@
+// graph_memory.c - one memory for many shapes: as large as the largest in whatever order,
+// shared in fact, given back, and whole after any failure of the driver.
+#define _GNU_SOURCE
+#include "../memprof.h"
+#include "gpu.h"
+#include "trail.h"
+
+enum { MOST_SHAPES = 500, POSITIONS = 40 };
+static const uint64_t PAGE = (uint64_t)2 << 20;
+
+static uint32_t memory;
+
+static void *take(uint64_t shape, uint64_t bytes) {
+  void *ptr = memprof_malloc_in_pool(bytes, 0, NULL, 0, shape);
+  CHECK(ptr != NULL);
+  return ptr;
+}
+
+static void drop(void *ptr) { memprof_free(ptr, 0, 0, NULL); }
+
+static int try_shape(uint64_t shape) {
+  char name[32];
+  snprintf(name, sizeof name, "bs%llu", (unsigned long long)shape);
+  return memprof_graph_shape(0, memory, name, 0, shape, 0);
+}
+
+static void open_shape(uint64_t shape) { CHECK_EQUAL(try_shape(shape), 0); }
+
+static void release_shape(uint64_t shape) { memprof_release_pool(0, 0, shape); }
+
+static struct memprof_graph_usage usage(void) {
+  struct memprof_graph_usage usage;
+  CHECK(memprof_graph_usage(0, memory, &usage));
+  return usage;
+}
+
+static uint64_t extent(uint64_t shape) {
+  uint64_t base, extent;
+  CHECK(memprof_graph_extent(0, 0, shape, &base, &extent));
+  return extent;
+}
+
+static void begin(uint64_t reservation) {
+  gpu_start();
+  memory = memprof_graph_memory_open(0, reservation);
+  CHECK(memory != 0);
+}
+
+// What the trace and the device say must be what the statistics say.
+static struct trail audited(bool device_too) {
+  struct memprof_stats stats;
+  memprof_get_stats(0, &stats);
+  const struct trail trail = trail_read(getpid(), 0);
+  const struct audit audit = trail_audit(&trail);
+  CHECK_EQUAL(audit.reserved, stats.reserved_bytes.current);
+  CHECK_EQUAL(audit.live, stats.allocated_bytes.current);
+  CHECK_EQUAL(usage().physical, stats.reserved_bytes.current);
+  if (device_too) CHECK_EQUAL(GiB - gpu_free(), audit.reserved);
+  return trail;
+}
+
+static void test_one_memory_behind_two_ranges(void) {
+  begin(0);
+  open_shape(1), open_shape(2);
+  unsigned char *one = take(1, 5 * MiB), *two = take(2, 3 * MiB);
+  CHECK(one != two);
+  CHECK_EQUAL(usage().physical, 3 * PAGE);
+  for (uint64_t i = 0; i < 3 * MiB; i += 4096) one[i] = (unsigned char)(i >> 12);
+  for (uint64_t i = 0; i < 3 * MiB; i += 4096) CHECK_EQUAL(two[i], (unsigned char)(i >> 12));
+  two[3 * MiB - 1] = 77;
+  CHECK_EQUAL(one[3 * MiB - 1], 77);
+  // A range that comes later sees what is there, and what comes later is seen by all.
+  open_shape(3);
+  unsigned char *three = take(3, 9 * MiB);
+  CHECK_EQUAL(three[3 * MiB - 1], 77);
+  unsigned char *rest = take(2, 5 * MiB);  // behind the 3 MiB
+  CHECK(rest > two && rest + 5 * MiB <= two + 10 * MiB);
+  three[rest - two] = 88;
+  CHECK_EQUAL(rest[0], 88);
+  audited(true);
+}
+
+// What is freed in a capture is used again in it.
+static void test_freed_blocks_are_used_again(void) {
+  begin(0);
+  open_shape(1);
+  for (int i = 0; i < 100; i++) drop(take(1, 7 * MiB));
+  CHECK_EQUAL(extent(1), 4 * PAGE);
+  void *a = take(1, 2 * MiB), *b = take(1, 2 * MiB);
+  drop(a);
+  CHECK(take(1, 2 * MiB) == a);
+  CHECK(b != a);
+  CHECK_EQUAL(extent(1), 4 * PAGE);
+  audited(true);
+}
+
+// Work of two streams may run at once: it shares no block, though it shares the range.
+static void test_streams_of_a_shape(void) {
+  begin(0);
+  open_shape(1);
+  void *side = gpu_stream();
+  void *a = take(1, 2 * MiB);
+  void *b = memprof_malloc_in_pool(2 * MiB, 0, side, 0, 1);
+  drop(a);
+  void *c = memprof_malloc_in_pool(2 * MiB, 0, side, 0, 1);
+  CHECK(b != NULL && c != NULL && c != a && b != c);
+  void *d = take(1, 5 * MiB);  // cannot join a's place: the other stream's lie behind it
+  CHECK(d > c);
+  size_t provided;
+  CHECK(memprof_owns(b, &provided) && memprof_owns(c, &provided) && memprof_owns(d, &provided));
+  drop(b), drop(c), drop(d);
+  release_shape(1);
+  CHECK_EQUAL(usage().physical, 0);
+  const struct trail trail = audited(true);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 2);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_UNALIAS), 3);  // a; b and c; d
+}
+
+static uint64_t next_random(uint64_t *state) {
+  *state ^= *state << 13, *state ^= *state >> 7, *state ^= *state << 17;
+  return *state;
+}
+
+static uint64_t greatest(const uint64_t *extents, int count) {
+  uint64_t most = 0;
+  for (int i = 0; i < count; i++)
+    if (extents[i] > most) most = extents[i];
+  return most;
+}
+
+// Captures of random sizes in random order, some of them released in between.
+static void one_order(uint64_t seed) {
+  enum { SHAPES = 12 };
+  uint64_t state = seed * 0x9e3779b97f4a7c15u + 1, extents[SHAPES + 1] = {0};
+  bool open[SHAPES + 1] = {0};
+  for (int step = 0; step < 40; step++) {
+    const uint64_t shape = 1 + next_random(&state) % SHAPES;
+    if (open[shape]) {
+      release_shape(shape);
+      open[shape] = false;
+      extents[shape] = 0;
+    } else {
+      open_shape(shape);
+      open[shape] = true;
+      void *live[8] = {0};
+      for (int i = 0; i < 24; i++) {
+        void **place = &live[next_random(&state) % 8];
+        if (*place != NULL) drop(*place);
+        *place = take(shape, 1 + next_random(&state) % (3 * MiB));
+      }
+      for (int i = 0; i < 8; i++)
+        if (live[i] != NULL) drop(live[i]);
+      extents[shape] = extent(shape);
+    }
+    CHECK_EQUAL(usage().physical, greatest(extents, SHAPES + 1));
+    CHECK_EQUAL(GiB - gpu_free(), usage().physical);
+  }
+  for (uint64_t shape = 1; shape <= SHAPES; shape++)
+    if (open[shape]) release_shape(shape);
+  CHECK_EQUAL(usage().physical, 0);
+}
+
+static void test_any_order_needs_the_largest(void) {
+  begin(0);
+  for (uint64_t seed = 1; seed <= 20; seed++) one_order(seed);
+  CHECK_EQUAL(usage().addresses, GiB);  // the store's own
+  audited(true);
+}
+
+static void test_constant_when_the_largest_is_first(void) {
+  begin(0);
+  for (uint64_t shape = 32; shape > 0; shape--) {
+    open_shape(shape);
+    drop(take(shape, shape * MiB));
+    CHECK_EQUAL(usage().physical, 32 * MiB);
+  }
+  const struct trail trail = audited(true);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_MAP), 1);
+}
+
+// A graph holds the pool that it was captured in; a block lives as long as it likes.
+static void test_a_range_ends_when_nothing_needs_it(void) {
+  begin(0);
+  open_shape(1), open_shape(2);
+  drop(take(2, 4 * MiB));
+  memprof_pool_begin(0, 0, 1);  // a capture, and its graph
+  void *kept = take(1, 10 * MiB);
+  drop(take(1, 2 * MiB));
+  memprof_pool_end(0, 0, 1);
+  struct memprof_chunk live[4];
+  CHECK_EQUAL(memprof_graph_live(0, 0, 1, live, 4), 1);
+  CHECK_EQUAL(live[0].addr, (uintptr_t)kept);
+  CHECK_EQUAL(live[0].requested, 10 * MiB);
+  CHECK_EQUAL(memprof_graph_live(0, 0, 2, live, 4), 0);
+  release_shape(1);
+  CHECK_EQUAL(usage().physical, 6 * PAGE);
+  memprof_release_pool(0, 0, 1);  // the graph's
+  CHECK_EQUAL(usage().physical, 6 * PAGE);
+  CHECK_EQUAL(usage().ranges, 2);
+  memset(kept, 1, 10 * MiB);
+  drop(kept);
+  memprof_empty_cache(0);
+  CHECK_EQUAL(usage().physical, 2 * PAGE);
+  CHECK_EQUAL(usage().ranges, 1);
+  memprof_graph_memory_close(0, memory);
+  CHECK(memprof_graph_shape(0, memory, "late", 0, 9, 0) == MEMPROF_WRONG_STATE);
+  CHECK_EQUAL(usage().ranges, 1);
+  release_shape(2);
+  struct memprof_graph_usage gone;
+  CHECK(!memprof_graph_usage(0, memory, &gone));
+  CHECK_EQUAL(gpu_free(), GiB);
+  const struct trail trail = trail_read(getpid(), 0);
+  CHECK_EQUAL(trail_audit(&trail).reserved, 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 3);  // two ranges and the store
+}
+
+static void test_five_hundred_shapes(void) {
+  begin(0);
+  for (uint64_t shape = 1; shape <= MOST_SHAPES; shape++) {
+    open_shape(shape);
+    for (uint64_t i = 0; i < 4; i++) drop(take(shape, (1 + (shape * 7 + i) % 13) * MiB));
+  }
+  CHECK_EQUAL(usage().physical, 7 * PAGE);
+  CHECK_EQUAL(usage().ranges, MOST_SHAPES);
+  unsigned char *first = take(1, 13 * MiB);
+  for (uint64_t shape = 2; shape <= MOST_SHAPES; shape++) {
+    first[12 * MiB] = (unsigned char)shape;
+    unsigned char *same = take(shape, 13 * MiB);
+    CHECK_EQUAL(same[12 * MiB], (unsigned char)shape);
+    drop(same);
+  }
+  drop(first);
+  for (uint64_t shape = 1; shape <= MOST_SHAPES; shape++) release_shape(shape);
+  CHECK_EQUAL(usage().addresses, GiB);
+  CHECK_EQUAL(gpu_free(), GiB);
+}
+
+static void test_no_addresses_is_an_error(void) {
+  begin(GiB);
+  open_shape(1);
+  void *one = take(1, 3 * MiB);
+  CHECK_EQUAL(try_shape(2), MEMPROF_NO_MEMORY);  // the 3rd reservation of the memory is refused
+  CHECK(strstr(memprof_graph_message(), "no address space for another range of 1.00 GiB: the graph memory has 1") != NULL);
+  CHECK_EQUAL(usage().ranges, 1);
+  memset(one, 1, 3 * MiB);
+  open_shape(2);  // the refusal is over
+  CHECK(take(2, 3 * MiB) != NULL);
+  audited(true);
+}
+
+static void test_a_range_has_an_end(void) {
+  begin(16 * MiB);
+  open_shape(1);
+  void *most = take(1, 16 * MiB);
+  CHECK(memprof_malloc_in_pool(1, 0, NULL, 0, 1) == NULL);
+  CHECK_EQUAL(usage().physical, 8 * PAGE);
+  drop(most);
+  take(1, 1);
+  audited(true);
+}
+
+static void test_limits_and_full_devices(void) {
+  begin(0);
+  open_shape(1), open_shape(2);
+  memprof_set_limit(0, 64 * MiB);
+  void *one = take(1, 60 * MiB);
+  CHECK(memprof_malloc_in_pool(66 * MiB, 0, NULL, 0, 2) == NULL);
+  CHECK_EQUAL(usage().physical, 60 * MiB);
+  take(2, 60 * MiB);  // nothing more is needed for it
+  memprof_set_limit(0, 0);
+  CHECK(memprof_malloc_in_pool(2 * GiB, 0, NULL, 0, 2) == NULL);
+  drop(one);
+  audited(true);
+}
+
+static void test_wrong_uses(void) {
+  gpu_start();
+  CHECK_EQUAL(memprof_graph_shape(0, 1, "early", 0, 1, 0), MEMPROF_NOT_ACTIVE);
+  begin(0);
+  CHECK_EQUAL(memprof_graph_shape(0, memory + 1, "nobody's", 0, 1, 0), MEMPROF_WRONG_STATE);
+  open_shape(1);
+  CHECK_EQUAL(try_shape(1), MEMPROF_WRONG_STATE);
+  drop(memprof_malloc_in_pool(MiB, 0, NULL, 0, 5));
+  CHECK_EQUAL(try_shape(5), MEMPROF_WRONG_STATE);
+  CHECK_EQUAL(usage().ranges, 1);
+  CHECK_EQUAL(memprof_graph_memory_open(7, 0), 0);
+}
+
+static void test_two_memories_side_by_side(void) {
+  begin(0);
+  open_shape(1);
+  const uint32_t prefill = memory;
+  take(1, 10 * MiB);
+  memory = memprof_graph_memory_open(0, 0);
+  CHECK(memory == prefill + 1);
+  open_shape(2);
+  unsigned char *other = take(2, 4 * MiB);
+  memset(other, 5, 4 * MiB);
+  CHECK_EQUAL(usage().physical, 2 * PAGE);
+  CHECK_EQUAL(GiB - gpu_free(), 7 * PAGE);
+}
+
+// As the allocator of a pool of torch's own: it takes segments and says itself what is in them.
+static void test_segments(void) {
+  begin(0);
+  CHECK(memprof_graph_segment(PAGE, 0, NULL) == NULL);  // no shape was entered
+  CHECK_EQUAL(memprof_graph_shape(0, memory, "native", 0, 1, 1), 0);
+  memprof_graph_enter(0, 0, 1);
+  void *small = memprof_graph_segment(PAGE, 0, NULL), *large = memprof_graph_segment(10 * PAGE, 0, gpu_stream());
+  memprof_graph_enter(0, 0, 0);
+  CHECK(small != NULL && large == (char *)small + PAGE);
+  CHECK(memprof_graph_segment(PAGE, 0, NULL) == NULL);
+  CHECK_EQUAL(usage().physical, 11 * PAGE);
+  memprof_graph_segment_free(small, PAGE, 0, NULL), memprof_graph_segment_free(large, 10 * PAGE, 0, NULL);
+  release_shape(1);
+  CHECK_EQUAL(gpu_free(), GiB);
+  const struct trail trail = trail_read(getpid(), 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_ALLOC), 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_ALIAS), 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_MAP), 2);
+}
+
+static void test_names(void) {
+  begin(0);
+  CHECK_EQUAL(memprof_graph_shape(0, memory, "decode of 8", 0, 1, 0), 0);
+  memprof_pool_begin(0, 0, 1);
+  drop(take(1, MiB));
+  memprof_pool_end(0, 0, 1);
+  const struct trail trail = trail_read(getpid(), 0);
+  char store[4097], range[4097], alias[4097], want[64];
+  trail_text(&trail, trail_event(&trail, MEMPROF_ARENA, 0)->context, trail.count, store);
+  trail_text(&trail, trail_event(&trail, MEMPROF_ARENA, 1)->context, trail.count, range);
+  const struct memprof_record *event = trail_event(&trail, MEMPROF_ALIAS, 0);
+  trail_text(&trail, event->context, trail.count, alias);
+  CHECK(strcmp(store, "graph_memory=1\tstore=1\tgranularity=2097152\tcoalesces=1") == 0);
+  CHECK(strstr(range, "\tgraph_memory=1\tshape=decode_of_8") != NULL && strstr(range, "growth=needed") != NULL);
+  snprintf(want, sizeof want, "store=%u", trail_event(&trail, MEMPROF_ARENA, 0)->arena);
+  CHECK(strcmp(alias, want) == 0);
+  CHECK_EQUAL(event->requested, 0);
+  CHECK_EQUAL(event->provided, PAGE);
+  CHECK_EQUAL(event->addr, trail_event(&trail, MEMPROF_ARENA, 1)->addr);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_MAP, 0)->arena, trail_event(&trail, MEMPROF_ARENA, 0)->arena);
+}
+
+static void test_peers(void) {
+  begin(0);
+  open_shape(1);
+  void *before = take(1, 3 * MiB);
+  CHECK(memprof_enable_peer(0, 1));
+  open_shape(2);
+  void *after = take(2, 9 * MiB);
+  int (*get)(unsigned long long *, const int *, unsigned long long);
+  GPU_CALL(get, "cuMemGetAccess");
+  const int peer[2] = {1, 1};
+  unsigned long long flags = 0;
+  CHECK(get(&flags, peer, (uintptr_t)before) == 0 && flags == 3);
+  CHECK(get(&flags, peer, (uintptr_t)after + 8 * MiB) == 0 && flags == 3);
+}
+
+// The driver refuses one call, or all from one on: requests and shapes may fail, nothing else.
+static void agree(bool exact) {
+  uint64_t most = 0;
+  for (uint64_t shape = 1; shape <= 4; shape++) {
+    uint64_t base, bytes;
+    if (memprof_graph_extent(0, 0, shape, &base, &bytes) && bytes > most) most = bytes;
+  }
+  if (exact) CHECK_EQUAL(usage().physical, most);
+  CHECK(usage().physical >= most);
+  audited(exact);
+}
+
+static void work(uint64_t shape, uint64_t bytes, bool exact) {
+  if (try_shape(shape) != 0) {
+    CHECK(memprof_graph_message()[0] != '\0');
+    agree(exact);
+    return;
+  }
+  unsigned char *ptr = memprof_malloc_in_pool(bytes, 0, NULL, 0, shape);
+  if (ptr != NULL) {
+    ptr[0] = ptr[bytes - 1] = (unsigned char)shape;  // it is there in full
+    CHECK_EQUAL(ptr[bytes - 1], shape);
+    drop(ptr);
+  }
+  agree(exact);
+}
+
+static void scenario(void) {
+  const char *failing = getenv("MEMPROF_SIM_FAIL");
+  const bool onwards = strchr(failing, '+') != NULL;
+  const bool exact = strncmp(failing, "cuMemUnmap", 10) != 0 && strncmp(failing, "cuMemRelease", 12) != 0 &&
+                     strncmp(failing, "cuMemGetInfo", 12) != 0 && strncmp(failing, "cuCtxSynchronize", 16) != 0;
+  gpu_start();
+  memory = memprof_graph_memory_open(0, 64 * MiB);
+  if (memory == 0) return;
+  work(1, 6 * MiB, exact);
+  work(2, 10 * MiB, exact);
+  work(3, 2 * MiB, exact);
+  memprof_release_pool(0, 0, 2);
+  agree(exact);
+  work(4, 8 * MiB, exact);
+  for (uint64_t shape = 1; shape <= 4; shape++) memprof_release_pool(0, 0, shape);
+  memprof_empty_cache(0);
+  agree(exact);
+  if (onwards) return;
+  // The failure is over: shapes are served, and what could not be given back is given back.
+  const uint64_t before = usage().ranges;
+  if (try_shape(1) != 0) open_shape(1);
+  void *ptr = memprof_malloc_in_pool(4 * MiB, 0, NULL, 0, 1);
+  if (ptr == NULL) ptr = take(1, 4 * MiB);
+  agree(exact);
+  drop(ptr);
+  CHECK_EQUAL(extent(1), 4 * MiB);
+  memprof_release_pool(0, 0, 1);
+  memprof_empty_cache(0);
+  CHECK(usage().ranges <= before);
+  if (strncmp(failing, "cuMemRelease", 12) != 0) CHECK_EQUAL(usage().physical, 0);
+}
+
+static bool each_position(const char *call, const char *then) {
+  for (int n = 1; n <= POSITIONS; n++) {
+    char rule[64];
+    snprintf(rule, sizeof rule, "%s:%d%s", call, n, then);
+    const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", rule, NULL};
+    if (run_alone("scenario", environment) == 0) continue;
+    printf("FAIL %s\n", rule);
+    return false;
+  }
+  printf("ok   %s%s, each of %d positions\n", call, then, POSITIONS);
+  return true;
+}
+
+#define SMALL {"MEMPROF_SIM_MEMORY", "1g"}
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "none:1"}},
+      {"one memory behind two ranges", test_one_memory_behind_two_ranges, SMALL},
+      {"freed blocks are used again", test_freed_blocks_are_used_again, SMALL},
+      {"streams of a shape", test_streams_of_a_shape, SMALL},
+      {"any order needs the largest", test_any_order_needs_the_largest, SMALL},
+      {"constant when the largest is first", test_constant_when_the_largest_is_first, SMALL},
+      {"a range ends when nothing needs it", test_a_range_ends_when_nothing_needs_it, SMALL},
+      {"five hundred shapes", test_five_hundred_shapes, SMALL},
+      {"no addresses is an error", test_no_addresses_is_an_error, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemAddressReserve:3"}},
+      {"a range has an end", test_a_range_has_an_end, SMALL},
+      {"limits and full devices", test_limits_and_full_devices, SMALL},
+      {"wrong uses", test_wrong_uses, SMALL},
+      {"two memories side by side", test_two_memories_side_by_side, SMALL},
+      {"segments", test_segments, SMALL},
+      {"names", test_names, SMALL},
+      {"peers", test_peers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_DEVICES", "2"}},
+  };
+  static const char *const calls[] = {"cuMemAddressReserve", "cuMemCreate",  "cuMemMap",     "cuMemSetAccess",
+                                      "cuMemGetInfo",        "cuMemUnmap",   "cuMemRelease", "cuCtxSynchronize",
+                                      "cuMemAddressFree"};
+  int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+    failed |= !each_position(calls[i], "");
+    failed |= !each_position(calls[i], "+");
+  }
+  return failed;
+}
