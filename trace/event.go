@@ -24,8 +24,8 @@ type Kind uint8
 //	external_free   address      -               -                call=, library=
 //	pool_begin/end  -            -               -                pool=
 //	pool_release    -            -               -                pool=
-//	capture_begin   -            captures now    -                -
-//	capture_end     -            captures now    -                -
+//	capture_begin   -            captures now    -                name=, pool=
+//	capture_end     -            captures now    -                name=, pool=
 //	checkpoint      -            live chunks     their bytes      pool=
 //	restore         chunk        bytes asked     chunk size       -
 //	pause, resume   ns it took   bytes mapped    bytes copied     tag=, failed=
@@ -33,8 +33,8 @@ type Kind uint8
 //	label           chunk        -               -                category=, name=
 //	statistics      greatest C   R               C                the allocator
 //	overhead        -            -               bytes, signed    what was loaded
-//	alias           first byte   offset in store  bytes aliased    store=
-//	unalias         first byte   offset in store  bytes unaliased  store=
+//	alias           first byte   offset in store bytes taken     store=
+//	unalias         first byte   offset in store bytes returned  store=
 //	kv_reserve      sequence     first block     slots            prompt=
 //	kv_append       sequence     tokens          -                -
 //	kv_share        sequence     first block     slots            position=
@@ -67,6 +67,17 @@ type Kind uint8
 // then what was asked for. The streams for which a free waits are not told either, so the
 // stream of their stream_use is -1. A statistics event has the allocator's own sums as they
 // are after the events of its device before.
+//
+// Graph memory. The graphs of many shapes, of which one replays at a time, share the physical
+// memory of a store. A store is an arena with graph_memory= (its number) and store=1, of which
+// there are maps and unmaps at its end alone. Nothing lies at its addresses, which name its
+// pages. A shape has a range of addresses of its own: the arenas with graph_memory= and shape=,
+// one for each stream, with the range in their addr and provided; the arenas of one range have
+// the same addr. They grow by alias events in place of maps, each at the range's next bytes,
+// addr being the range's start and the offset. Bytes of aliases are addresses: what is mapped is
+// the store, which is as large as the largest range and is mapped into all of them in full.
+// store= is the number of the store's arena. A watched arena whose segments lie in a range has
+// alias and unalias in place of map and unmap, and the arena of the range itself is not told.
 //
 // Keys and values. The kv_ events tell of a cache in slots, each for the keys and values of one
 // token; their stream is the number of the cache, and a kv_cache comes before all others of it.

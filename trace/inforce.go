@@ -2,6 +2,7 @@ package trace
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -37,6 +38,7 @@ type inForce struct {
 	external map[int64]Event
 	lasting  []Event         // stack and overhead events: they hold for good
 	sums     map[int32]Event // the last statistics event of each device
+	aliases  map[int64]Event // by address, those that nothing of has been returned
 	paused   map[int32]Event // of arenas that have not resumed: their pause, of what is left
 	totals   Totals
 }
@@ -56,6 +58,7 @@ func newInForce() *inForce {
 		phases:   map[int32][]Event{},
 		external: map[int64]Event{},
 		sums:     map[int32]Event{},
+		aliases:  map[int64]Event{},
 		paused:   map[int32]Event{},
 	}
 }
@@ -93,6 +96,10 @@ func (f *inForce) apply(e *Event) {
 			f.paused[e.Arena] = p
 			f.totals.Reserved += e.Provided // it had left with the pause
 		}
+	case KindAlias:
+		f.aliases[e.Addr] = *e
+	case KindUnalias:
+		maps.DeleteFunc(f.aliases, func(addr int64, _ Event) bool { return addr >= e.Addr && addr-e.Addr < e.Provided })
 	case KindPhaseBegin:
 		f.phases[e.Thread] = append(f.phases[e.Thread], *e)
 	case KindPhaseEnd:
@@ -249,6 +256,9 @@ func (f *inForce) rows() []Event {
 		rows = append(rows, e)
 	}
 	rows = append(rows, f.mapped...)
+	for _, e := range f.aliases {
+		rows = append(rows, e)
+	}
 	for _, i := range f.blocks {
 		b := &f.slots[i]
 		rows = append(rows, b.alloc)

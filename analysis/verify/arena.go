@@ -21,6 +21,7 @@ type arena struct {
 	limit    uint64
 	heap     *bfc.Allocator
 	script   script
+	shape    *shape // of a graph memory, whose range it grows out of, or nil
 	paused   bool
 
 	streams map[uint64]int64 // blocks in use by address, whose stream is not the arena's

@@ -40,6 +40,11 @@
 // its first reservation goes. An unmap with no attempt under way is a give-back. An arena
 // with garbage collection gives back in no other way: all its unmaps are of attempts.
 //
+// The arenas of a graph memory's range grow by aliases in place of maps. The aliases of a range
+// follow one another from its start, whichever of its arenas they are of, and lie within the
+// store, which grows only by what an alias lacks: so it is as large as the largest range, to
+// the page. It gives back nothing that a range has taken.
+//
 // A restore makes a block live at a place that no policy chose; the place must be mapped and
 // of one free chunk, and what follows is placed around it. A pool_release ends an arena, of
 // which nothing may be in use or mapped. Between a pause and a resume an arena serves nothing;

@@ -68,6 +68,8 @@ func describe(e *trace.Event) string {
 		return "a refused map of " + place(requested, addr)
 	case trace.KindUnmap:
 		return "an unmap of " + place(provided, addr)
+	case trace.KindAlias, trace.KindUnalias:
+		return fmt.Sprintf("an %v of %s, at %d of its store", e.Kind, place(provided, addr), requested)
 	case trace.KindAlloc:
 		return fmt.Sprintf("%s for a request of %d", place(provided, addr), requested)
 	}

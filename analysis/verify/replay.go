@@ -10,6 +10,7 @@ import (
 // replayer replays the events of one process, arena by arena.
 type replayer struct {
 	arenas map[int32]*arena // nil for those that are not of our allocator
+	stores map[int32]*store // of graph memories, by their arena
 	lastID int32            // of last
 	last   *arena           // the arena of the event before, or nil
 
@@ -18,7 +19,9 @@ type replayer struct {
 	watched             bool  // there are arenas of an allocator that was only watched
 }
 
-func newReplayer() *replayer { return &replayer{arenas: map[int32]*arena{}} }
+func newReplayer() *replayer {
+	return &replayer{arenas: map[int32]*arena{}, stores: map[int32]*store{}}
+}
 
 // step replays one event. After a mismatch the replayer is not to be used again.
 func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
@@ -34,7 +37,13 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 			}
 		}
 		return nil
+	case trace.KindAlias, trace.KindUnalias:
+		return r.alias(e, strings.Text(e.Context))
 	case trace.KindPoolRelease:
+		if s := r.stores[e.Arena]; s != nil {
+			delete(r.stores, e.Arena)
+			return s.end(e)
+		}
 		return r.releaseArena(e)
 	case trace.KindPause, trace.KindResume:
 		a, wrong := r.arena(e)
@@ -48,6 +57,9 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 		return nil
 	}
 	a, wrong := r.arena(e)
+	if s := r.stores[e.Arena]; a == nil && s != nil {
+		return s.step(e)
+	}
 	if a == nil {
 		return wrong
 	}
@@ -105,6 +117,9 @@ func (r *replayer) begin(e *trace.Event, options string) *Mismatch {
 	if err != nil {
 		return atEvent(e, "options of an arena", fmt.Sprintf("%q: %v", options, err))
 	}
+	if wrong := r.graphMemory(e, options, a); wrong != nil {
+		return wrong
+	}
 	r.arenas[e.Arena] = a
 	if a != nil {
 		r.ours++
@@ -124,6 +139,7 @@ func (r *replayer) releaseArena(e *trace.Event) *Mismatch {
 			fmt.Sprintf("one with %d bytes in use and %d mapped", stats.BytesInUse, stats.Reserved))
 	}
 	r.released += a.script.growths
+	a.shape.leave()
 	delete(r.arenas, e.Arena)
 	r.last = nil
 	return nil

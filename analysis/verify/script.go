@@ -13,6 +13,7 @@ import (
 type script struct {
 	granularity uint64
 	coalesces   bool
+	aliases     bool // it grows out of a range of a graph memory
 
 	events []trace.Event // of the attempt, in order
 	at     int           // the next one to be asked for
@@ -84,11 +85,16 @@ func (s *script) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 		return 0, 0, false
 	}
 	question := fmt.Sprintf("a growth by %d bytes", bytes)
-	e := s.next(question, trace.KindMap, trace.KindGrowFailed)
+	grown := trace.KindMap
+	if s.aliases {
+		grown = trace.KindAlias
+	}
+	e := s.next(question, grown, trace.KindGrowFailed)
 	if e == nil {
 		return 0, 0, false
 	}
-	if uint64(e.Requested) != bytes {
+	// In place of the bytes asked, an alias says where in its store it lies.
+	if e.Kind != trace.KindAlias && uint64(e.Requested) != bytes {
 		s.wrong = atEvent(e, question, describe(e))
 		return 0, 0, false
 	}

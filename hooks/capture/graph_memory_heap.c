@@ -57,6 +57,16 @@ static bool have_pages(struct gpu *gpu, struct graph_memory *memory, uint64_t by
   return true;
 }
 
+// Gives back the pages behind the greatest extent.
+static void shrink(struct gpu *gpu, struct graph_memory *memory) {
+  const uint64_t before = graph_memory_bytes(memory);
+  if (!graph_memory_shrink(memory)) problem("GPU %d: the driver refused to unmap pages of a graph memory", gpu->vmm.device);
+  const uint64_t now = graph_memory_bytes(memory);
+  if (now == before) return;
+  count_pages(gpu, -(int64_t)(before - now));
+  store_event(memory, MEMPROF_UNMAP, now, 0, before - now);
+}
+
 static bool make_room(struct graph_range *range) {
   if (range->grant_count < range->grant_room) return true;
   const size_t larger = range->grant_room == 0 ? 16 : 2 * range->grant_room;
@@ -73,8 +83,9 @@ static bool take(struct arena *arena, uint64_t bytes, uint64_t *addr) {
   if (bytes > memory->reservation - range->extent || !make_room(range)) return false;
   *addr = range->base + range->extent;
   if (!have_pages(arena->gpu, memory, range->extent + bytes)) return false;
-  if (graph_range_see(range, range->extent + bytes) != GRAPH_OK) return false;
-  return arena_add_range(arena, *addr, bytes);
+  if (graph_range_see(range, range->extent + bytes) == GRAPH_OK && arena_add_range(arena, *addr, bytes)) return true;
+  shrink(arena->gpu, memory);  // nothing has used what was new
+  return false;
 }
 
 // Joined with the grant before if that is the arena's too.
@@ -128,15 +139,6 @@ void graph_heap_leave(struct arena *arena) {
     arena_event(arena, MEMPROF_UNALIAS, grant.addr, grant.addr - range->base, grant.bytes, store_context(memory_of(arena)));
   }
   range->grant_count = kept;
-}
-
-static void shrink(struct gpu *gpu, struct graph_memory *memory) {
-  const uint64_t before = graph_memory_bytes(memory);
-  if (!graph_memory_shrink(memory)) problem("GPU %d: the driver refused to unmap pages of a graph memory", gpu->vmm.device);
-  const uint64_t now = graph_memory_bytes(memory);
-  if (now == before) return;
-  count_pages(gpu, -(int64_t)(before - now));
-  store_event(memory, MEMPROF_UNMAP, now, 0, before - now);
 }
 
 bool graph_range_end(struct gpu *gpu, struct graph_range *range) {
