@@ -76,8 +76,8 @@ type Kind uint8
 // the same addr. They grow by alias events in place of maps, each at the range's next bytes,
 // addr being the range's start and the offset. Bytes of aliases are addresses: what is mapped is
 // the store, which is as large as the largest range and is mapped into all of them in full.
-// store= is the number of the store's arena. A watched arena whose segments lie in a range has
-// alias and unalias in place of map and unmap, and the arena of the range itself is not told.
+// store= is the number of the store's arena. With segments=1 the blocks of a range are segments
+// of a watched allocator: its arena has a map over each of them, of memory that is the store's.
 //
 // Keys and values. The kv_ events tell of a cache in slots, each for the keys and values of one
 // token; their stream is the number of the cache, and a kv_cache comes before all others of it.

@@ -118,7 +118,7 @@ func (s *store) end(e *trace.Event) *Mismatch {
 	return nil
 }
 
-// alias takes an alias or an unalias. Those of a watched arena are held against the store only.
+// alias takes an alias or an unalias.
 func (r *replayer) alias(e *trace.Event, context string) *Mismatch {
 	a, wrong := r.arena(e)
 	if wrong != nil {
@@ -139,10 +139,7 @@ func (r *replayer) alias(e *trace.Event, context string) *Mismatch {
 		}
 		s.lacking = nil
 	}
-	if a == nil {
-		return nil
-	}
-	if a.shape == nil || a.shape.store != s || uint64(e.Addr) != a.shape.base+offset {
+	if a == nil || a.shape == nil || a.shape.store != s || uint64(e.Addr) != a.shape.base+offset {
 		return atEvent(e, "an arena of a range that sees this place of the store at its address", describe(e))
 	}
 	if e.Kind == trace.KindUnalias {

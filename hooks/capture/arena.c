@@ -124,7 +124,6 @@ static void remove_ranges(const struct arena *arena) {
 static bool reserved(void *owner, uint64_t addr, uint64_t bytes) { return arena_add_range(owner, addr, bytes); }
 
 void arena_event(const struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t provided, uint32_t context) {
-  if (arena->silent) return;
   spool_write(&(struct spool_event){
       .kind = kind,
       .device = arena->gpu->vmm.device,
@@ -249,7 +248,7 @@ static void describe(const struct arena *arena, const struct bfc_options *option
            growths[options->growth], (unsigned long long)options->headroom, (unsigned long long)arena->gpu->vmm.granularity, coalesces,
            (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->label, arena->main, uuid);
   const size_t length = strlen(text);
-  if (range != NULL) snprintf(text + length, sizeof text - length, "\tgraph_memory=%u\tshape=%s", range->memory->number, range->name);
+  if (range != NULL) snprintf(text + length, sizeof text - length, "\tgraph_memory=%u\tshape=%s\tsegments=%d", range->memory->number, range->name, range->segments);
   arena_event(arena, MEMPROF_ARENA, base, options->limit, bytes, spool_string(text));
 }
 
@@ -310,7 +309,6 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
   if (home != NULL && home->range != NULL) tag = NULL;
   *arena = (struct arena){.gpu = gpu, .stream = stream, .pool = {pool0, pool1}, .home = home, .tag = tag};
   arena->main = stream == NULL && !pooled && tag == NULL;
-  arena->silent = range_of(arena) != NULL && range_of(arena)->segments;
   const struct options *wanted = options_get();
   struct bfc_options options = {.limit = UINT64_MAX, .growth = BFC_NEEDED};
   uint64_t reservation = OTHER_RESERVATION < gpu->vmm.total ? OTHER_RESERVATION : gpu->vmm.total;

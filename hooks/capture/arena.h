@@ -39,7 +39,6 @@ struct arena {
   void *stream;
   uint64_t pool[2];  // 0, 0: none
   struct pool *home;  // the pool of that name, or NULL
-  bool silent;        // another allocator tells what is in its blocks
   struct tag *tag;    // of the regions that allocate here, or NULL
   bool main;
   struct bfc *bfc;

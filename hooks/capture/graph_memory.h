@@ -45,7 +45,7 @@ struct graph_range {
   size_t mapped;     // pages that are mapped, from the first
   uint64_t extent;   // bytes handed out to arenas, from the start; whole pages, at most mapped
   bool abandoned;    // nobody has it: it is there until the driver lets it go
-  bool segments;     // its blocks are segments of another allocator, which tells what is in them
+  bool segments;     // its blocks are segments of a watched allocator, which tells what is in them
   struct graph_grant *grants;  // by address
   size_t grant_count, grant_room;
   struct graph_range *next;  // of the memory, newest first
@@ -111,8 +111,5 @@ bool graph_range_end(struct gpu *gpu, struct graph_range *range);
 
 // Closes abandoned ranges, and ends closed memories without ranges.
 void graph_memory_sweep(struct gpu *gpu);
-
-// Whether an address is in a range, and where in its store.
-bool graph_memory_place(uint64_t addr, const struct graph_range **range, uint64_t *offset);
 
 #endif

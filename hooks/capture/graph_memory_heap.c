@@ -166,11 +166,3 @@ void graph_memory_sweep(struct gpu *gpu) {
     free(memory);
   }
 }
-
-bool graph_memory_place(uint64_t addr, const struct graph_range **range, uint64_t *offset) {
-  const struct arena *arena = arena_of(addr);
-  if (arena == NULL || arena->home == NULL || arena->home->range == NULL) return false;
-  *range = arena->home->range;
-  *offset = addr - (*range)->base;
-  return true;
-}

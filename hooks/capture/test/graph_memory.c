@@ -315,8 +315,11 @@ static void test_segments(void) {
   release_shape(1);
   CHECK_EQUAL(gpu_free(), GiB);
   const struct trail trail = trail_read(getpid(), 0);
-  CHECK_EQUAL(trail_number(&trail, MEMPROF_ALLOC), 0);
-  CHECK_EQUAL(trail_number(&trail, MEMPROF_ALIAS), 0);
+  char range[4097];
+  trail_text(&trail, trail_event(&trail, MEMPROF_ARENA, 1)->context, trail.count, range);
+  CHECK(strstr(range, "\tshape=native\tsegments=1") != NULL);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_ALLOC), 2);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_ALIAS), 2);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_MAP), 2);
 }
 
