@@ -20,6 +20,7 @@ type arena struct {
 	pooled    bool // its options name a pool
 	captured  bool // something was allocated in it during a capture
 	released  bool // no event of it may follow
+	tag       int  // in sleeper.tags of its device, or noTag
 
 	head, tail int32 // segments, by address
 	mapped     rangeSet

@@ -252,5 +252,6 @@ func (a *analyzer) phase(e *trace.Event) {
 	}
 	for _, d := range a.devices {
 		d.enter(a.phases.current, e.Time)
+		a.enterStage(d, e.Time)
 	}
 }

@@ -28,6 +28,7 @@ type device struct {
 	beside  besideState
 	samples *samples // nil without watched arenas
 	byPhase devicePhases
+	sleep   *sleeper // nil without tags
 }
 
 // block is an allocation as the peak and the leak want it.

@@ -95,6 +95,12 @@
 // come to their own end, or make more requests than a period is looked for in: there they lie
 // behind the loading.
 //
+// # Sleep
+//
+// Of memory with tags it is told what was awake when, and what of it the stages of the job
+// needed: see [Sleep]. What no region holds can not sleep; the pause that left the most of that
+// says who holds it ([Outside], [Stray]).
+//
 // # Watched allocators
 //
 // Of an allocator that was only watched the chunks are not told: C is known where its own sums

@@ -69,6 +69,9 @@ func (a *analyzer) handOut(ar *arena, e *trace.Event) error {
 	if a.captures != 0 {
 		ar.captured = true
 	}
+	if ar.tag != noTag {
+		ar.device.sleep.inPhase[a.phases.current] = true
+	}
 	rounding := roundingOf(e.Requested, e.Provided)
 	for _, x := range [2]*split{&ar.split, ar.total} {
 		x.t += e.Requested
@@ -208,6 +211,7 @@ func (a *analyzer) mapped(e *trace.Event) error {
 		x.reserve += r.bytes()
 	}
 	ar.maxR = max(ar.maxR, ar.r)
+	a.residency(ar.device, e.Time)
 	return a.settle(ar, e)
 }
 
@@ -239,6 +243,7 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 			ar.extents.remove(whole)
 		}
 	}
+	a.residency(ar.device, e.Time)
 	return a.settle(ar, e)
 }
 

@@ -84,6 +84,7 @@ var metrics = slices.Concat(
 		ofGrowths(ofRun("growth.fragmentation", Count, "extensions although as much was free as the request needed", func(d *DeviceResult) int64 { return d.FragmentationGrowths })),
 	},
 	booksMetrics,
+	sleepMetrics,
 )
 
 // ofRun is a number of the whole trace.

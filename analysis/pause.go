@@ -36,6 +36,10 @@ func (a *analyzer) transition(ar *arena, e *trace.Event) *Transition {
 		Seq: e.Seq, Time: e.Time, Duration: e.Addr, Arena: e.Arena,
 		Resume: e.Kind == trace.KindResume, Bytes: e.Requested, Copied: e.Provided,
 	}
+	t.Reserved = ar.device.r - t.Bytes
+	if t.Resume {
+		t.Reserved = ar.device.r + t.Bytes
+	}
 	for field := range strings.SplitSeq(a.opt.Text(e.Context), "\t") {
 		switch name, value, _ := strings.Cut(field, "="); name {
 		case "tag":
@@ -69,6 +73,7 @@ func (a *analyzer) pause(e *trace.Event) error {
 	ar.device.paused += ar.r
 	ar.total, ar.away = &ar.away, ar.split
 	ar.pauses = append(ar.pauses, pauseSpan{e.Seq, math.MaxInt64})
+	a.slept(ar, e)
 	return a.settle(ar, e)
 }
 
@@ -92,5 +97,6 @@ func (a *analyzer) resume(e *trace.Event) error {
 	ar.device.split = ar.device.split.plus(ar.split)
 	ar.device.paused -= ar.r
 	ar.total = &ar.device.split
+	a.slept(ar, e)
 	return a.settle(ar, e)
 }

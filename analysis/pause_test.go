@@ -77,9 +77,9 @@ func TestPause(t *testing.T) {
 		t.Errorf("at the end T, R, paused, blocks are %v", got)
 	}
 	want := []Transition{
-		{Duration: 5000, Arena: 1, Tag: "kv", Copied: 700, Failed: "no host memory"},
-		{Duration: 5000, Arena: 1, Tag: "kv", Bytes: 12 * mib, Copied: 700},
-		{Duration: 5000, Arena: 1, Tag: "kv", Resume: true, Bytes: 4 * mib, Copied: 700},
+		{Duration: 5000, Arena: 1, Tag: "kv", Copied: 700, Reserved: 18 * mib, Failed: "no host memory"},
+		{Duration: 5000, Arena: 1, Tag: "kv", Bytes: 12 * mib, Copied: 700, Reserved: 6 * mib},
+		{Duration: 5000, Arena: 1, Tag: "kv", Resume: true, Bytes: 4 * mib, Copied: 700, Reserved: 30 * mib},
 	}
 	got := slices.Clone(d.Transitions)
 	for i := range got {

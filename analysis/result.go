@@ -40,6 +40,7 @@ type DeviceResult struct {
 	TopContexts []Holder   // live at the peak, by bytes, greatest first
 	TopSizes    []Holder
 	Transitions []Transition // pauses and resumes in order; at most MaxGrowths are kept
+	Sleep       *Sleep       // what tags did; nil where no memory has one
 	LargestFree int64        // L at the peak instant: the largest free chunk, mapped bytes
 	External    External
 	Holdings    Holdings    // what the process has on the device, in and beside arenas
@@ -182,6 +183,7 @@ type Transition struct {
 	Resume    bool
 	Bytes     int64  // mapped bytes that went or came
 	Copied    int64  // bytes of blocks copied to or from the host
+	Reserved  int64  // R of the device afterwards
 	Failed    string // why nothing changed; empty if it did
 }
 

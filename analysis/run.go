@@ -306,6 +306,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 		coalesces: info.Options["coalesces"] == "1", pooled: pooled(info.Options), head: none, tail: none,
 	}
 	ar.total = &ar.device.split
+	ar.tag = a.tagOf(ar.device, info.Options)
 	ar.watched()
 	a.arenas = append(a.arenas, ar)
 	a.byID[e.Arena] = ar
@@ -344,6 +345,7 @@ func (a *analyzer) finish() (*Result, error) {
 func (a *analyzer) finishDevice(d *device) error {
 	d.Final = d.instant(a.lastSeq, a.lastTime)
 	a.finishPhases(d)
+	a.finishSleep(d)
 	d.detectIterations(!a.opt.Recovered && a.lost == 0 && d.OOMCount == 0)
 	slices.SortFunc(d.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
 	d.Paper = paper(d.Iterations, d.Final.R)

@@ -1,0 +1,186 @@
+package analysis
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/memprof/memprof/analysis/wakeplan"
+	"github.com/memprof/memprof/trace"
+)
+
+// Sleep is what the tags of a device did: memory that a job paused and resumed, or could.
+//
+// A trace tells when a tag was awake, not whether anything read or wrote it: kernels run
+// unseen. What a stage needs is told by its phase (uses=), or else taken from what was there:
+// a tag that slept through one visit of a stage is not needed in it, every other one that was
+// awake may be.
+type Sleep struct {
+	// Cycle is the stages that came more than once, or all if none did. Its sizes are the
+	// most of all visits.
+	Cycle  wakeplan.Cycle
+	Stages []StageUse // of the cycle, in the same order
+	// Phases says that stages are the outermost phases of the job's own. Where there are
+	// none, they are the stretches between transitions in which the same tags were awake.
+	Phases bool
+	// Recorded is the cycle as it was run: its Peak is what was measured from the start of
+	// the first stage on, switches included, and its PeakStage -1 if that was in a switch.
+	// It has no Steps.
+	Recorded                 wakeplan.Plan
+	Resident, AtOnce, Staged wakeplan.Plan
+	Series                   []Residency // at most MaxPoints
+	Outside                  Outside
+	Strays                   []Stray
+}
+
+// StageUse is a stage of a cycle as it was recorded.
+type StageUse struct {
+	Visits   int64
+	Duration int64 // ns, of all visits
+	Peak     int64 // greatest R
+	Told     bool  // what is needed was told
+}
+
+// KV says whether a tag of the cycle is a cache of keys and values.
+func (s *Sleep) KV() bool {
+	return slices.ContainsFunc(s.Cycle.Tags, func(t wakeplan.Tag) bool { return t.KV })
+}
+
+// furtherTags stands for all tags beyond maxTags.
+const (
+	furtherTags = "(further tags)"
+	maxTags     = 32
+)
+
+// noTag is the tag of arenas outside every region.
+const noTag = -1
+
+// sleeper follows the tags of one device.
+type sleeper struct {
+	tags    []wakeplan.Tag
+	awake   []int64 // mapped, by tag
+	away    []int64 // paused, by tag
+	base    int64   // mapped outside of tags
+	inPhase [maxPhases]bool
+	stages  stageSet // by phase
+	spans   stageSet // by who is awake
+	longest int64    // transition, ns
+	course  residencies
+	outside Outside
+	strays  []Stray
+}
+
+// tagOf is the tag of an arena's options, which the device follows from then on.
+func (a *analyzer) tagOf(d *device, options map[string]string) int {
+	name := options["tag"]
+	if name == "" {
+		return noTag
+	}
+	if d.sleep == nil {
+		d.sleep = &sleeper{course: residencies{limit: a.opt.MaxPoints}}
+		a.enterStage(d, a.lastTime)
+	}
+	return d.sleep.tag(name)
+}
+
+func (s *sleeper) tag(name string) int {
+	if len(s.tags) == maxTags-1 {
+		name = furtherTags
+	}
+	for i := range s.tags {
+		if s.tags[i].Name == name || s.tags[i].Name == furtherTags {
+			return i
+		}
+	}
+	s.tags = append(s.tags, wakeplan.Tag{Name: name, KV: strings.Contains(strings.ToLower(name), "kv")})
+	s.awake, s.away = append(s.awake, 0), append(s.away, 0)
+	return len(s.tags) - 1
+}
+
+// residency takes note that something was mapped, unmapped, paused or resumed.
+func (a *analyzer) residency(d *device, time int64) {
+	s := d.sleep
+	if s == nil {
+		return
+	}
+	clear(s.awake)
+	clear(s.away)
+	s.base = d.r
+	for _, ar := range a.arenas {
+		switch {
+		case ar.device != d || ar.tag == noTag:
+		case ar.paused():
+			s.away[ar.tag] += ar.r
+		default:
+			s.awake[ar.tag] += ar.r
+			s.base -= ar.r
+		}
+	}
+	for t := range s.tags {
+		s.tags[t].Bytes = max(s.tags[t].Bytes, s.awake[t])
+	}
+	s.stages.note(s)
+	s.spans.note(s)
+	if !a.opening {
+		s.course.add(time, s.base, s.awake)
+	}
+}
+
+// mappedNow is R, and what keys and values have of it.
+func (s *sleeper) mappedNow() (r, kv int64) {
+	r = s.base
+	for t, bytes := range s.awake {
+		r += bytes
+		if s.tags[t].KV {
+			kv += bytes
+		}
+	}
+	return r, kv
+}
+
+// slept is told of a pause or resume that came about, after it.
+func (a *analyzer) slept(ar *arena, e *trace.Event) {
+	d := ar.device
+	s := d.sleep
+	if s == nil || ar.tag == noTag {
+		return
+	}
+	if e.Provided > 0 {
+		s.tags[ar.tag].Copied = true
+		s.spans.addCopied(e.Provided)
+		s.stages.addCopied(e.Provided)
+	}
+	s.longest = max(s.longest, e.Addr)
+	s.endSpan(e.Time - e.Addr)
+	a.residency(d, e.Time)
+	s.spans.enter("", "", e.Time, s)
+	if e.Kind == trace.KindPause && !a.opening {
+		a.lookOutside(d, e)
+	}
+}
+
+// finishSleep closes the books of the tags.
+func (a *analyzer) finishSleep(d *device) {
+	s := d.sleep
+	if s == nil {
+		return
+	}
+	s.stages.leave(a.lastTime, s)
+	s.endSpan(a.lastTime)
+	set, phases := &s.stages, true
+	if len(set.stages) < 2 {
+		set, phases = &s.spans, false
+	}
+	d.Sleep = &Sleep{Phases: phases, Series: s.course.points, Outside: s.outside, Strays: s.strays}
+	kept := set.kept()
+	d.Sleep.Cycle = wakeplan.Cycle{Tags: s.tags}
+	for _, st := range kept {
+		d.Sleep.Cycle.Stages = append(d.Sleep.Cycle.Stages, st.planned(s.tags))
+		d.Sleep.Stages = append(d.Sleep.Stages, StageUse{Visits: st.visits, Duration: st.duration, Peak: st.peak, Told: st.told})
+	}
+	if len(kept) == 0 {
+		return
+	}
+	c := &d.Sleep.Cycle
+	d.Sleep.Resident, d.Sleep.AtOnce, d.Sleep.Staged = c.Resident(), c.AtOnce(), c.Staged()
+	d.Sleep.Recorded = set.recorded(c, kept)
+}

@@ -1,0 +1,57 @@
+package analysis
+
+// sleepMetrics are of devices whose memory has tags.
+var sleepMetrics = []Metric{
+	ofSleep("sleep.outside.bytes", Bytes, "greatest sum of live requests outside every region at a pause", func(d *DeviceResult) (float64, int64, bool) {
+		return float64(d.Sleep.Outside.Bytes), d.Sleep.Outside.Seq, d.Sleep.Outside.Bytes > 0 || len(d.Transitions) > 0
+	}),
+	ofSleep("sleep.stray.bytes", Bytes, "labelled as most of a tag is, and outside every region", func(d *DeviceResult) (float64, int64, bool) {
+		var sum int64
+		for _, s := range d.Sleep.Strays {
+			sum += s.Bytes
+		}
+		return float64(sum), -1, true
+	}),
+	ofCycle("sleep.unneeded.bytes", Bytes, "greatest sum of tags that were awake in a stage that did not need them", func(s *Sleep) float64 {
+		var most int64
+		for stage := range s.Cycle.Stages {
+			most = max(most, s.Cycle.Unneeded(stage))
+		}
+		return float64(most)
+	}),
+	ofCycle("sleep.recorded.peak", Bytes, "greatest R from the start of the first stage on", func(s *Sleep) float64 { return float64(s.Recorded.Peak) }),
+	ofCycle("sleep.staged.peak", Bytes, "least peak that the stages allow: of waking each tag when it is needed", func(s *Sleep) float64 { return float64(s.Staged.Peak) }),
+	ofCycle("sleep.excess", Share, "recorded peak beyond the staged one; share of the staged one", func(s *Sleep) float64 {
+		return share(s.Recorded.Peak-s.Staged.Peak, s.Staged.Peak)
+	}),
+	ofSleep("sleep.failed.count", Count, "pauses and resumes of an arena that failed", func(d *DeviceResult) (float64, int64, bool) {
+		seq, failed := int64(-1), 0
+		for _, t := range d.Transitions {
+			if t.Failed == "" {
+				continue
+			}
+			if failed++; seq < 0 {
+				seq = t.Seq
+			}
+		}
+		return float64(failed), seq, true
+	}),
+}
+
+func ofSleep(name string, unit Unit, help string, of func(*DeviceResult) (float64, int64, bool)) Metric {
+	return Metric{name, unit, help, func(d *DeviceResult) (float64, int64, bool) {
+		if d.Sleep == nil {
+			return 0, -1, false
+		}
+		return of(d)
+	}}
+}
+
+func ofCycle(name string, unit Unit, help string, of func(*Sleep) float64) Metric {
+	return ofSleep(name, unit, help, func(d *DeviceResult) (float64, int64, bool) {
+		if len(d.Sleep.Cycle.Stages) == 0 {
+			return 0, -1, false
+		}
+		return of(d.Sleep), -1, true
+	})
+}

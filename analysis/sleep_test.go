@@ -1,0 +1,318 @@
+package analysis
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/analysis/wakeplan"
+	"github.com/memprof/memprof/trace"
+)
+
+// colocated is a job made by hand: a trainer, an engine's weights and its cache in regions, and
+// memory outside of any, each all of one arena. Sizes are MiB, times ms.
+type colocated struct {
+	t       *testing.T
+	strings *trace.Strings
+	events  []trace.Event
+	time    int64
+	paused  map[int32]int64
+	mapped  map[int32]int64
+}
+
+const (
+	outsideArena int32 = iota
+	trainerArena
+	rolloutArena
+	cacheArena
+)
+
+func newColocated(t *testing.T) *colocated {
+	j := &colocated{t: t, strings: trace.NewStrings(), paused: map[int32]int64{}, mapped: map[int32]int64{}}
+	for id, tag := range []string{"", "trainer", "rollout", "kv_cache"} {
+		text := fmt.Sprintf("growth=needed headroom=0 fraction=0 gc=0 granularity=%d coalesces=1 pool=0.0 tag=%s main=0", 2*mib, tag)
+		j.add(trace.Event{Kind: trace.KindArena, Arena: int32(id), Addr: startOf(int32(id)), Provided: 1 << 40, Context: j.strings.Intern(text)})
+	}
+	return j
+}
+
+func startOf(arena int32) int64 { return int64(arena+1) << 41 }
+
+func (j *colocated) add(e trace.Event) {
+	e.Seq, e.Time = int64(len(j.events)), j.time*1e6
+	j.events = append(j.events, e)
+}
+
+// take maps and hands out memory at the end of what an arena has.
+func (j *colocated) take(arena int32, size int64, context string) int64 {
+	at := startOf(arena) + j.mapped[arena]
+	j.add(trace.Event{Kind: trace.KindMap, Arena: arena, Addr: at, Requested: size * mib, Provided: size * mib})
+	j.add(trace.Event{Kind: trace.KindAlloc, Arena: arena, Addr: at, Requested: size * mib, Provided: size * mib, Context: j.strings.Intern(context)})
+	j.mapped[arena] += size * mib
+	return at
+}
+
+func (j *colocated) label(addr int64, text string) {
+	j.add(trace.Event{Kind: trace.KindLabel, Addr: addr, Context: j.strings.Intern(text)})
+}
+
+// sleep and wake are one call about several arenas, which takes a ms.
+func (j *colocated) sleep(copied int64, arenas ...int32) {
+	j.transition(trace.KindPause, copied, arenas)
+}
+func (j *colocated) wake(copied int64, arenas ...int32) {
+	j.transition(trace.KindResume, copied, arenas)
+}
+
+func (j *colocated) transition(kind trace.Kind, copied int64, arenas []int32) {
+	j.time++
+	for _, arena := range arenas {
+		text := "tag=" + []string{"", "trainer", "rollout", "kv_cache"}[arena]
+		j.add(trace.Event{Kind: kind, Arena: arena, Addr: 1e6, Requested: j.mapped[arena], Provided: copied * mib, Context: j.strings.Intern(text)})
+	}
+}
+
+// phase is one of the job's own that takes some ms.
+func (j *colocated) phase(name string, ms int64, do func()) {
+	mark := trace.Event{Kind: trace.KindPhaseBegin, Device: trace.NoDevice, Arena: trace.NoArena, Context: j.strings.Intern(name)}
+	if name != "" {
+		j.add(mark)
+	}
+	if do != nil {
+		do()
+	}
+	j.time += ms
+	if mark.Kind = trace.KindPhaseEnd; name != "" {
+		j.add(mark)
+	}
+}
+
+func (j *colocated) run() *DeviceResult {
+	j.t.Helper()
+	r, err := Run(modeltest.Source(j.events, 3), Options{Text: j.strings.Text})
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return &r.Devices[0]
+}
+
+// asleep is two steps in which all of the engine wakes before the sync. What phases say is
+// given by their names, "" being none.
+func asleep(t *testing.T, train, sync, rollout string) *colocated {
+	j := newColocated(t)
+	j.take(outsideArena, 10, "")
+	j.take(trainerArena, 20, "")
+	j.take(rolloutArena, 16, "")
+	j.take(cacheArena, 40, "")
+	j.sleep(0, rolloutArena, cacheArena)
+	for range 2 {
+		j.phase(train, 100, nil)
+		j.wake(0, rolloutArena, cacheArena)
+		j.phase(sync, 10, nil)
+		j.sleep(20, trainerArena)
+		j.phase(rollout, 50, nil)
+		j.sleep(0, rolloutArena, cacheArena)
+		j.wake(20, trainerArena)
+	}
+	return j
+}
+
+func TestSleepOfToldPhases(t *testing.T) {
+	s := asleep(t, "train\tuses=trainer", "sync\tuses=trainer rollout", "rollout\tuses=rollout kv_cache nobody").run().Sleep
+	want := wakeplan.Cycle{
+		Tags: []wakeplan.Tag{{Name: "trainer", Bytes: 20 * mib, Copied: true}, {Name: "rollout", Bytes: 16 * mib}, {Name: "kv_cache", Bytes: 40 * mib, KV: true}},
+		Stages: []wakeplan.Stage{
+			{Name: "train", Base: 10 * mib, Sizes: []int64{20 * mib, -1, -1}, Needs: []bool{true, false, false}},
+			{Name: "sync", Base: 10 * mib, Sizes: []int64{20 * mib, 16 * mib, 40 * mib}, Needs: []bool{true, true, false}},
+			{Name: "rollout", Base: 10 * mib, Sizes: []int64{-1, 16 * mib, 40 * mib}, Needs: []bool{false, true, true}},
+		},
+	}
+	if diff := cmp.Diff(want, s.Cycle); diff != "" {
+		t.Errorf("cycle (-want +got):\n%s", diff)
+	}
+	uses := []StageUse{
+		{Visits: 2, Duration: 200e6, Peak: 30 * mib, Told: true},
+		{Visits: 2, Duration: 20e6, Peak: 86 * mib, Told: true},
+		{Visits: 2, Duration: 100e6, Peak: 66 * mib, Told: true},
+	}
+	if diff := cmp.Diff(uses, s.Stages); diff != "" {
+		t.Errorf("stages (-want +got):\n%s", diff)
+	}
+	if got := s.Cycle.Unneeded(1); got != 40*mib || !s.Phases || !s.KV() {
+		t.Errorf("%d bytes are held in vain, phases %v, kv %v", got, s.Phases, s.KV())
+	}
+	type outcome struct{ Peak, Copied, KV int64 }
+	for name, test := range map[string]struct {
+		plan wakeplan.Plan
+		want outcome
+	}{
+		"recorded": {s.Recorded, outcome{86 * mib, 40 * mib, 54 * mib}},
+		"resident": {s.Resident, outcome{86 * mib, 0, 54 * mib}},
+		"at once":  {s.AtOnce, outcome{86 * mib, 40 * mib, 54 * mib}},
+		"staged":   {s.Staged, outcome{66 * mib, 40 * mib, 74 * mib}},
+	} {
+		kv, _ := test.plan.LargestKV(100 * mib)
+		if diff := cmp.Diff(test.want, outcome{test.plan.Peak, test.plan.Copied, kv}); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	if s.Recorded.PeakStage != -1 {
+		t.Errorf("the peak came with the resume, before stage %d", s.Recorded.PeakStage)
+	}
+}
+
+// Phases that do not say what they use need what was awake.
+func TestSleepOfPhases(t *testing.T) {
+	s := asleep(t, "train", "sync", "rollout").run().Sleep
+	if s.Staged.Peak != 86*mib || s.Stages[1].Told || s.Cycle.Unneeded(1) != 0 {
+		t.Errorf("the plan's peak is %d, told %v, %d held in vain", s.Staged.Peak, s.Stages[1].Told, s.Cycle.Unneeded(1))
+	}
+}
+
+// A tag that slept through one visit of a stage is not needed in it.
+func TestSleepThroughOneVisit(t *testing.T) {
+	j := newColocated(t)
+	j.take(trainerArena, 20, "")
+	j.take(cacheArena, 40, "")
+	j.phase("train", 10, nil)
+	j.phase("rollout", 10, nil)
+	j.sleep(0, cacheArena)
+	j.phase("train", 10, nil)
+	j.wake(0, cacheArena)
+	j.phase("rollout", 10, nil)
+	s := j.run().Sleep
+	if diff := cmp.Diff([]bool{true, false, false}, s.Cycle.Stages[0].Needs); diff != "" || s.Cycle.Unneeded(0) != 40*mib {
+		t.Errorf("train needs (-want +got):\n%s%d held in vain", diff, s.Cycle.Unneeded(0))
+	}
+}
+
+// Without phases stages are the stretches between transitions; what is shorter than a
+// transition is a switch, and torch's own phases are parts of steps.
+func TestSleepWithoutPhases(t *testing.T) {
+	j := asleep(t, "", "", "")
+	j.phase("forward", 1, nil)
+	s := j.run().Sleep
+	var names []string
+	for _, stage := range s.Cycle.Stages {
+		names = append(names, stage.Name)
+	}
+	want := []string{"trainer awake", "trainer + rollout + kv_cache awake", "rollout + kv_cache awake"}
+	if diff := cmp.Diff(want, names); diff != "" || s.Phases {
+		t.Errorf("stages (-want +got), phases %v:\n%s", s.Phases, diff)
+	}
+	if s.Staged.Peak != 86*mib || s.Stages[1].Duration != 20e6-2e6+2e6 {
+		t.Errorf("peak %d, duration %d", s.Staged.Peak, s.Stages[1].Duration)
+	}
+}
+
+func TestResidencies(t *testing.T) {
+	s := asleep(t, "", "", "").run().Sleep
+	type moment struct{ ms, base, trainer, rollout, cache int64 }
+	var got []moment
+	for _, p := range s.Series {
+		m := moment{ms: p.Start / 1e6, base: p.Last.Base / mib}
+		for i, to := range []*int64{&m.trainer, &m.rollout, &m.cache} {
+			if i < len(p.Last.Tags) {
+				*to = p.Last.Tags[i] / mib
+			}
+		}
+		got = append(got, m)
+	}
+	want := []moment{
+		{0, 10, 20, 16, 40}, {1, 10, 20, 0, 0}, {102, 10, 20, 16, 40}, {113, 10, 0, 16, 40}, {164, 10, 0, 0, 0}, {165, 10, 20, 0, 0},
+		{266, 10, 20, 16, 40}, {277, 10, 0, 16, 40}, {328, 10, 0, 0, 0}, {329, 10, 20, 0, 0},
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(moment{})); diff != "" {
+		t.Errorf("moments (-want +got):\n%s", diff)
+	}
+}
+
+// However many changes there are, the greatest sum and the last state are kept.
+func TestResidenciesAreBounded(t *testing.T) {
+	rs := residencies{limit: 8}
+	for i := range int64(1000) {
+		rs.add(i*1000, i%7, []int64{i * 1103 % 509})
+	}
+	if len(rs.points) > 8 || len(rs.points) < 4 {
+		t.Fatalf("%d points", len(rs.points))
+	}
+	var greatest int64
+	for i, p := range rs.points {
+		greatest = max(greatest, p.At.Sum())
+		if i > 0 && p.Start <= rs.points[i-1].End {
+			t.Errorf("point %d starts at %d, the one before ends at %d", i, p.Start, rs.points[i-1].End)
+		}
+	}
+	var want int64
+	for i := range int64(1000) {
+		want = max(want, i%7+i*1103%509)
+	}
+	last := rs.points[len(rs.points)-1].Last
+	if greatest != want || last.Sum() != 999%7+999*1103%509 {
+		t.Errorf("greatest %d, want %d; the last is %+v", greatest, want, last)
+	}
+}
+
+func TestOutside(t *testing.T) {
+	j := newColocated(t)
+	j.take(trainerArena, 20, "")
+	j.phase("build", 1, func() {
+		cache := j.take(cacheArena, 40, "module=engine.cache")
+		j.label(cache, "category=kv_cache\tname=layers")
+		j.take(outsideArena, 4, "module=engine.pages")
+		j.label(j.take(outsideArena, 6, "module=engine.cache"), "category=kv_cache\tname=tables")
+	})
+	j.take(outsideArena, 2, "")
+	j.sleep(0, cacheArena)
+	j.take(outsideArena, 100, "too late") // no pause sees it
+	d := j.run()
+	want := Outside{
+		Seq: d.Transitions[0].Seq, Time: 2e6, Bytes: 12 * mib, Blocks: 3,
+		Groups: []OutsideGroup{
+			{Phase: "build", Category: "kv_cache", Owner: "engine.cache", Blocks: 1, Bytes: 6 * mib, Mixed: true},
+			{Phase: "build", Owner: "engine.pages", Blocks: 1, Bytes: 4 * mib, Mixed: true},
+			{Phase: "other", Blocks: 1, Bytes: 2 * mib},
+		},
+	}
+	if diff := cmp.Diff(want, d.Sleep.Outside); diff != "" {
+		t.Errorf("outside (-want +got):\n%s", diff)
+	}
+	strays := []Stray{{Category: "kv_cache", Tag: "kv_cache", Inside: 40 * mib, Blocks: 1, Bytes: 6 * mib, Owners: []string{"engine.cache"}}}
+	if diff := cmp.Diff(strays, d.Sleep.Strays); diff != "" {
+		t.Errorf("strays (-want +got):\n%s", diff)
+	}
+}
+
+func TestNoSleepWithoutTags(t *testing.T) {
+	j := newColocated(t)
+	j.events = j.events[:1]
+	j.take(outsideArena, 2, "")
+	if s := j.run().Sleep; s != nil {
+		t.Errorf("sleep %+v", s)
+	}
+}
+
+func TestSleepMetrics(t *testing.T) {
+	j := asleep(t, "train\tuses=trainer", "sync\tuses=trainer rollout", "rollout\tuses=rollout kv_cache")
+	j.transition(trace.KindResume, 0, []int32{cacheArena})
+	j.events[len(j.events)-1].Requested = 0
+	j.events[len(j.events)-1].Context = j.strings.Intern("tag=kv_cache\tfailed=no memory")
+	d := j.run()
+	for name, want := range map[string]float64{
+		"sleep.outside.bytes": 10 * mib, "sleep.stray.bytes": 0, "sleep.unneeded.bytes": 40 * mib, "sleep.recorded.peak": 86 * mib,
+		"sleep.staged.peak": 66 * mib, "sleep.excess": 20.0 / 66, "sleep.failed.count": 1,
+	} {
+		m, ok := LookupMetric(name)
+		if !ok {
+			t.Fatalf("no metric %s", name)
+		}
+		if got, _, ok := m.Value(d); !ok || got != want {
+			t.Errorf("%s is %v, %v, want %v", name, got, ok, want)
+		}
+		if _, _, ok := m.Value(&DeviceResult{}); ok {
+			t.Errorf("%s without tags", name)
+		}
+	}
+}
