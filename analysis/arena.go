@@ -22,6 +22,11 @@ type arena struct {
 	released  bool // no event of it may follow
 	tag       int  // in sleeper.tags of its device, or noTag
 
+	store  *graphStore // that it is memory of
+	window *graphRange // it is a range of a graph memory, and nothing of it is mapped
+	over   bool        // it lies over such a range: its terms are no device's
+	spent  rangeSet    // of a graph memory's store: what was handed out in any range
+
 	head, tail int32 // segments, by address
 	mapped     rangeSet
 	extents    rangeSet // regions: what was ever mapped of each, until nothing of it is
@@ -67,9 +72,26 @@ func arenaInfo(e *trace.Event, options string) ArenaInfo {
 		Base: e.Addr, Reservation: e.Provided, Limit: e.Requested,
 		Options: map[string]string{},
 	}
-	for field := range strings.FieldsSeq(options) {
-		key, value, _ := strings.Cut(field, "=")
-		info.Options[key] = value
+	for part := range strings.SplitSeq(options, "\t") {
+		if shape, ok := strings.CutPrefix(part, "shape="); ok { // the user's own text
+			info.Options["shape"] = shape
+			continue
+		}
+		for field := range strings.FieldsSeq(part) {
+			key, value, _ := strings.Cut(field, "=")
+			info.Options[key] = value
+		}
 	}
 	return info
+}
+
+// defaultPage is the granularity of devices whose arenas do not tell it.
+const defaultPage = 2 << 20
+
+// granularity is the size of the device's pages, bytes.
+func (ar *arena) granularity() int64 {
+	if n := bytesField(ar.info.Options["granularity"]); n > 0 {
+		return n
+	}
+	return defaultPage
 }

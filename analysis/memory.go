@@ -16,6 +16,9 @@ func (a *analyzer) alloc(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
+	if ar.window != nil {
+		return a.rangeAlloc(ar, e)
+	}
 	if len(ar.waiting) > 0 {
 		a.resolve(ar, e.Requested, true)
 	}
@@ -48,6 +51,7 @@ func (a *analyzer) restore(e *trace.Event) error {
 	if err := a.handOut(ar, e); err != nil {
 		return err
 	}
+	a.graphRestored(ar)
 	return a.settle(ar, e)
 }
 
@@ -72,6 +76,9 @@ func (a *analyzer) handOut(ar *arena, e *trace.Event) error {
 	if ar.tag != noTag {
 		ar.device.sleep.inPhase[a.phases.current] = true
 	}
+	if ar.pooled && (a.captures != 0 || ar.over) && e.Kind == trace.KindAlloc {
+		a.graphAllocated(ar, e)
+	}
 	rounding := roundingOf(e.Requested, e.Provided)
 	for _, x := range [2]*split{&ar.split, ar.total} {
 		x.t += e.Requested
@@ -90,6 +97,9 @@ func (a *analyzer) occupied(e *trace.Event, kind segmentKind) (*arena, int32, er
 	ar, err := a.arenaOf(e)
 	if err != nil {
 		return nil, none, err
+	}
+	if ar.window != nil {
+		return ar, none, nil // its blocks are not in the ledger
 	}
 	i := a.ledger.table.find(e.Addr)
 	if i == none || a.ledger.segments[i].arena != ar.index || a.ledger.segments[i].kind != kind {
@@ -111,6 +121,9 @@ func (a *analyzer) free(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
+	if i == none {
+		return a.rangeFreed(ar, e)
+	}
 	s := &a.ledger.segments[i]
 	rounding := roundingOf(s.requested, s.size)
 	pending, holes := int64(0), s.size
@@ -131,19 +144,20 @@ func (a *analyzer) free(e *trace.Event) error {
 	}
 	s.within = s.visit != 0 && a.phases.on(s.visit)
 	if s.shared {
-		ar.device.leftMark(s)
+		ar.leftMark(s)
 		s.kind, s.freed = segmentPending, e.Seq
 		return a.settle(ar, e)
 	}
-	ar.device.leftMark(s)
-	ar.device.leftPeak(s)
+	ar.leftMark(s)
+	ar.leftPeak(s)
+	a.graphFreed(ar, e)
 	a.ledger.vacate(ar, i)
 	return a.settle(ar, e)
 }
 
 func (a *analyzer) freeDone(e *trace.Event) error {
 	ar, i, err := a.occupied(e, segmentPending)
-	if err != nil {
+	if err != nil || i == none {
 		return err
 	}
 	s := &a.ledger.segments[i]
@@ -151,7 +165,8 @@ func (a *analyzer) freeDone(e *trace.Event) error {
 		x.pending -= s.size
 		x.external += s.size
 	}
-	ar.device.leftPeak(s)
+	ar.leftPeak(s)
+	a.graphFreed(ar, e)
 	a.ledger.vacate(ar, i)
 	return a.settle(ar, e)
 }
@@ -159,7 +174,7 @@ func (a *analyzer) freeDone(e *trace.Event) error {
 // streamUse makes the coming free of a block pending, if the stream is not its own.
 func (a *analyzer) streamUse(e *trace.Event) error {
 	_, i, err := a.occupied(e, segmentLive)
-	if err != nil {
+	if err != nil || i == none {
 		return err
 	}
 	s := &a.ledger.segments[i]
@@ -192,9 +207,15 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	if ar.paused() {
 		return errPaused
 	}
+	if ar.window != nil {
+		return fmt.Errorf("arena %d is a range of a graph memory, which maps nothing", e.Arena)
+	}
+	if err := a.lies(ar, r, e); err != nil {
+		return err
+	}
 	whole, again := ar.extents.overlapping(r)
 	switch {
-	case a.opening:
+	case a.opening, ar.over, ar.backs():
 	case again:
 		ar.device.Remaps++
 	default:
@@ -212,6 +233,9 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	}
 	ar.maxR = max(ar.maxR, ar.r)
 	a.residency(ar.device, e.Time)
+	if ar.store != nil {
+		ar.store.grow(r.bytes())
+	}
 	return a.settle(ar, e)
 }
 
@@ -237,6 +261,10 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 	}
 	if ar.paused() {
 		ar.device.paused -= r.bytes()
+	}
+	if ar.store != nil {
+		ar.store.grow(-r.bytes())
+		ar.spent.remove(r)
 	}
 	if whole, ok := ar.extents.overlapping(r); ok {
 		if _, some := ar.mapped.overlapping(whole); !some {

@@ -60,9 +60,9 @@ func (ar *arena) changed(e *trace.Event) {
 	}
 	if ar.sampled {
 		joined := ar.split.reserve + ar.split.external
-		d.split.reserve -= ar.split.reserve
-		d.split.external -= ar.split.external
-		d.split.unsplit += joined
+		ar.total.reserve -= ar.split.reserve
+		ar.total.external -= ar.split.external
+		ar.total.unsplit += joined
 		ar.split.unsplit += joined
 		ar.split.reserve, ar.split.external = 0, 0
 	}

@@ -18,10 +18,13 @@ var errPaused = errors.New("the arena is paused")
 // pauseSpan is from the seq of a pause to that of its resume.
 type pauseSpan struct{ from, to int64 }
 
-func (ar *arena) paused() bool { return ar.total == &ar.away }
+func (ar *arena) paused() bool { return ar.total == &ar.away && !ar.over }
 
 // pausedAt says whether the arena was paused after the event of seq.
 func (ar *arena) pausedAt(seq int64) bool {
+	if ar.over { // never anything of the device's
+		return true
+	}
 	for i := len(ar.pauses) - 1; i >= 0; i-- {
 		if span := ar.pauses[i]; span.from <= seq {
 			return seq < span.to

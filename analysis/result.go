@@ -60,6 +60,9 @@ type DeviceResult struct {
 	Card  string
 	Total int64
 
+	// Graphs is nil unless something was captured, or there was a graph memory.
+	Graphs *Graphs
+
 	// Sampled is nil unless the device has tensors of an allocator that was only watched.
 	Sampled *Sampled
 }

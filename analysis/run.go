@@ -97,6 +97,7 @@ type analyzer struct {
 	told        bool                 // an event of attribution was seen
 	captures    int64                // CUDA graphs that are being captured
 	captured    bool                 // one was
+	graphs      graphs
 
 	opening  bool // the event at hand restates
 	events   int64
@@ -201,8 +202,9 @@ func (a *analyzer) rare(e *trace.Event) error {
 	case trace.KindLabel:
 		a.label(e)
 	case trace.KindCaptureBegin, trace.KindCaptureEnd:
-		a.captures = e.Requested
-		a.captured = a.captured || a.captures > 0
+		a.capture(e)
+	case trace.KindAlias, trace.KindUnalias:
+		return a.aliased(e)
 	case trace.KindPoolRelease:
 		return a.release(e)
 	case trace.KindPause:
@@ -283,6 +285,10 @@ func (a *analyzer) release(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
+	if ar.window != nil {
+		a.rangeReleased(ar)
+		return nil
+	}
 	if ar.live > 0 || ar.pending > 0 || ar.r > 0 {
 		return fmt.Errorf("the pool has %d live chunks, %d bytes pending, %d mapped", ar.live, ar.pending, ar.r)
 	}
@@ -310,6 +316,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 	ar.watched()
 	a.arenas = append(a.arenas, ar)
 	a.byID[e.Arena] = ar
+	a.describeGraphMemory(ar, e)
 	return nil
 }
 
@@ -358,6 +365,7 @@ func (a *analyzer) finishDevice(d *device) error {
 		return err
 	}
 	d.finishSampled()
+	a.finishGraphs(d)
 	return nil
 }
 

@@ -1,0 +1,93 @@
+package analysis
+
+// Graphs is what CUDA graphs of a device hold memory for.
+//
+// A shape is what replays at one time: the captures of one range of a graph memory, or those of
+// one pool that have one name, or a capture without a name. A store is physical memory that
+// shapes use: a private pool, or a graph memory, whose shapes have ranges of addresses over it.
+//
+// A shape's footprint are the pages of the store that it was handed any byte of, each counted
+// once: own those that no other shape was handed, shared the rest. Pages are the granules of
+// the device; where an allocator was only watched they are its segments. So, in every store,
+//
+//	Σ footprint = distinct + saved
+//	physical    = distinct + untouched
+//
+//	distinct   pages that any shape was handed, each counted once
+//	saved      what the same footprints would take apart: by reuse in a pool, by aliasing in
+//	           a graph memory. It is in no term of waste
+//	untouched  mapped for no shape; negative where memory was given back and other memory
+//	           mapped for it, since physical is the greatest at any moment
+//
+// Blocks in a range of a graph memory are in no T or C of the device: their addresses are
+// others' memory too. The store's bytes are in R once; what has been handed out of them is
+// external, as in a pool whose graph has been captured.
+type Graphs struct {
+	Captures int64        // that ended
+	Stores   []GraphStore // in the order they were first used in
+	// WhatIfs are of the captures in pools: first of those that have a pool to themselves,
+	// then of each pool with several shapes.
+	WhatIfs []GraphWhatIf
+}
+
+// GraphStore is a private pool that was captured in, or a graph memory.
+type GraphStore struct {
+	Memory   string // the number of the graph memory; "" for a pool
+	Pool     string // the pool's name; "" for a graph memory
+	Released bool   // before the end of the trace
+	Shapes   []GraphShape
+
+	Physical, Final int64 // greatest R, and R after the last event
+	Sum             int64 // Σ footprint
+	Max             int64 // the greatest footprint
+	Distinct        int64
+	Saved           int64 // Sum - Distinct
+	Untouched       int64 // Physical - Distinct
+	Aliased         int64 // greatest sum of bytes mapped in ranges; 0 for a pool
+	Inputs          GraphInputs
+}
+
+// GraphInputs are the persistent inputs of a store's shapes, as far as captures told of them.
+type GraphInputs struct {
+	Sum int64 // bytes that each shape used of them, summed
+	Max int64 // the most that a shape used: what one set of buffers for all takes
+}
+
+// GraphShape is one shape of a store.
+type GraphShape struct {
+	Name       string
+	Seq, Start int64 // of its first capture, or of its range
+	Captures   int64
+	Time       int64 // ns from begin to end of its captures, summed
+	Requested  int64 // greatest bytes of its live blocks
+	Provided   int64 // greatest bytes of their chunks; -1 where those are not told
+	Own        int64
+	Shared     int64
+	Address    int64 // bytes of addresses it may use: its range, or what it was handed pages of
+	Outputs    int64 // requested by its blocks that were live when its last capture ended
+	Inputs     int64 // bytes of the persistent inputs it uses; 0 where that was not told
+	Released   bool  // its range has been given back
+}
+
+// Footprint is the physical memory of the shape.
+func (s *GraphShape) Footprint() int64 { return s.Own + s.Shared }
+
+// GraphWhatIf is what the captures of pools would have used under other policies: their
+// requests replayed, by the allocator's own policy; see package graphpool.
+type GraphWhatIf struct {
+	Pool   string // of the captures; "" for those that have a pool each
+	Shapes int
+	Model  string // "bfc", "torch": whose policy was replayed
+	// Whole is false where the trace has more requests than are kept, or the pool's
+	// checkpoints were restored: nothing was replayed then.
+	Whole bool
+
+	Physical  int64 // what was recorded, for comparison: as GraphStore.Physical, summed
+	Recorded  int64 // replayed as recorded; the same as Physical if the model is right
+	Separate  int64
+	Largest   int64 // the greatest alone
+	Descended int64 // one pool, largest first
+	Ascended  int64 // one pool, smallest first
+	Aliased   int64 // ranges over one memory
+	Outlive   int64 // requested by what outlives its shape, which aliasing must place elsewhere
+}

@@ -1,0 +1,391 @@
+package analysis
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/memprof/memprof/analysis/graphpool"
+	"github.com/memprof/memprof/trace"
+)
+
+// maxGraphOps bounds the requests of captures that are kept to be replayed, of a device.
+const maxGraphOps = 4 << 20
+
+// graphs follows the captures of a process. Only what is allocated during one is looked at,
+// and what of that is freed.
+type graphs struct {
+	open     []*capture
+	byDevice map[int32]*deviceGraphs
+}
+
+// capture is one that has begun.
+type capture struct {
+	device int32 // NoDevice until it is known
+	stream int64
+	pool   string // "" until it is known
+	name   string
+	seq    int64
+	begun  int64 // time
+	inputs int64
+	shapes []*graphShape // that have memory of it
+}
+
+// deviceGraphs is the state of a device.
+type deviceGraphs struct {
+	captures int64
+	stores   []*graphStore
+	pooled   int // shapes of pools so far
+	ops      int
+	blocks   map[int64]graphBlock // live or pending ones of shapes in pools, by address
+	ranges   []*graphRange
+}
+
+// graphStore is a GraphStore in the making.
+type graphStore struct {
+	GraphStore
+	arenas  []*arena // that make up its memory
+	shapes  []*graphShape
+	r       int64 // mapped now
+	aliased int64 // bytes mapped in ranges now
+	broken  bool  // its requests cannot be replayed
+}
+
+// graphShape is a GraphShape in the making.
+type graphShape struct {
+	GraphShape
+	store *graphStore
+	index int // among the shapes of pools of the device
+
+	t, c    int64
+	pages   map[int32]rangeSet // that it was handed, by index of the arena
+	recent  addressRange       // the pages it was handed last
+	within  int32              // of that arena
+	ops     []graphpool.Op
+	late    []lateFree
+	blocks  int32
+	streams []int64
+	model   string
+	unit    int64 // granularity of the model
+}
+
+// lateFree is of a block of a shape that was not the last one any more.
+type lateFree struct {
+	block int32
+	last  int // the shape that was, by index
+}
+
+// graphBlock is a block that a capture made.
+type graphBlock struct {
+	shape               *graphShape
+	requested, provided int64
+	number              int32 // -1: not kept for replay
+	stream              int32
+}
+
+func (g *graphs) of(device int32) *deviceGraphs {
+	d := g.byDevice[device]
+	if d == nil {
+		if g.byDevice == nil {
+			g.byDevice = map[int32]*deviceGraphs{}
+		}
+		d = &deviceGraphs{blocks: map[int64]graphBlock{}}
+		g.byDevice[device] = d
+	}
+	return d
+}
+
+// fields are those of a context, name=value with tabs between.
+func fields(text string) map[string]string {
+	out := map[string]string{}
+	for field := range strings.SplitSeq(text, "\t") {
+		if name, value, ok := strings.Cut(field, "="); ok {
+			out[name] = value
+		}
+	}
+	return out
+}
+
+// capture takes the begin or the end of one.
+func (a *analyzer) capture(e *trace.Event) {
+	a.captures = e.Requested
+	a.captured = a.captured || a.captures > 0
+	if e.Kind == trace.KindCaptureBegin {
+		a.captureBegins(e)
+	} else {
+		a.captureEnds(e)
+	}
+}
+
+// captureBegins takes a capture_begin.
+func (a *analyzer) captureBegins(e *trace.Event) {
+	told := fields(a.opt.Text(e.Context))
+	c := &capture{device: e.Device, stream: e.Stream, pool: told["pool"], name: told["name"], seq: e.Seq, begun: e.Time, inputs: bytesField(told["inputs"])}
+	if c.name == "" {
+		c.name = a.phases.own(a.opt.Text)
+	}
+	a.graphs.open = append(a.graphs.open, c)
+	if d := a.graphs.byDevice[e.Device]; d != nil && c.pool != "" {
+		for _, w := range d.ranges {
+			if w.pool == c.pool {
+				c.in(w.shape)
+			}
+		}
+	}
+}
+
+// own is the innermost open phase that the job named itself, or "".
+func (p *phases) own(text func(int32) string) string {
+	for i := len(p.open) - 1; i >= 0; i-- {
+		switch name := text(p.open[i].context); name {
+		case "data", "forward", "backward", "optimizer":
+		default:
+			return name
+		}
+	}
+	return ""
+}
+
+// captureEnds takes a capture_end: the newest capture of its stream ends.
+func (a *analyzer) captureEnds(e *trace.Event) {
+	g := &a.graphs
+	for i := len(g.open) - 1; i >= 0; i-- {
+		c := g.open[i]
+		if c.stream != e.Stream || c.device != e.Device && c.device != trace.NoDevice && e.Device != trace.NoDevice {
+			continue
+		}
+		g.open = slices.Delete(g.open, i, i+1)
+		if c.device == trace.NoDevice {
+			return // nothing was allocated in it, on no known device
+		}
+		d := g.of(c.device)
+		d.captures++
+		if len(c.shapes) == 0 && c.pool != "" {
+			d.shapeIn(d.pool(c.pool), c)
+		}
+		for _, s := range c.shapes {
+			s.Captures++
+			s.Time += e.Time - c.begun
+			s.Outputs = s.t
+			s.Inputs = max(s.Inputs, c.inputs)
+		}
+		return
+	}
+}
+
+// captureOf is the capture that an allocation in a pool's arena is part of, or nil: that of its
+// pool, or one on its stream whose pool is not known, or the only one of the device.
+func (g *graphs) captureOf(ar *arena, stream int64) *capture {
+	pool := ar.info.Options["pool"]
+	var only *capture
+	n := 0
+	for i := len(g.open) - 1; i >= 0; i-- {
+		c := g.open[i]
+		if c.device != ar.info.Device && c.device != trace.NoDevice {
+			continue
+		}
+		if c.pool == pool || c.pool == "" && c.stream == stream {
+			return c
+		}
+		only = c
+		n++
+	}
+	if n == 1 {
+		return only
+	}
+	return nil
+}
+
+// graphAllocated is told of a block that was handed out in the arena of a pool while something was
+// captured.
+func (a *analyzer) graphAllocated(ar *arena, e *trace.Event) {
+	d := a.graphs.of(ar.info.Device)
+	if w := d.rangeAt(e.Addr); ar.over && w != nil {
+		d.overlaid(w, ar, e)
+		a.graphs.joins(w)
+		return
+	}
+	c := a.graphs.captureOf(ar, e.Stream)
+	if c == nil {
+		return
+	}
+	c.device = ar.info.Device
+	if c.pool == "" {
+		c.pool = ar.info.Options["pool"]
+	}
+	store := d.pool(ar.info.Options["pool"])
+	store.has(ar)
+	s := d.shapeIn(store, c)
+	s.touch(ar, addressRange{e.Addr, e.Addr + e.Provided})
+	s.takes(e.Requested, e.Provided, ar.sampled)
+	d.blocks[e.Addr] = graphBlock{s, e.Requested, e.Provided, d.keep(s, ar, e), s.stream(e.Stream)}
+}
+
+// graphFreed is told of a free in the arena of a pool that was captured in, or of the free_done
+// of one that waited.
+func (a *analyzer) graphFreed(ar *arena, e *trace.Event) {
+	d := a.graphs.byDevice[ar.info.Device]
+	if d == nil || !ar.pooled {
+		return
+	}
+	if ar.over {
+		d.bare(e.Addr)
+		return
+	}
+	b, ok := d.blocks[e.Addr]
+	if !ok {
+		return
+	}
+	delete(d.blocks, e.Addr)
+	s := b.shape
+	s.t -= b.requested
+	s.c -= b.provided
+	switch last := d.pooled - 1; {
+	case b.number < 0:
+	case last == s.index:
+		s.ops = append(s.ops, graphpool.Op{Block: b.number, Stream: b.stream})
+	default:
+		s.late = append(s.late, lateFree{b.number, last})
+	}
+}
+
+// graphRestored is told that a checkpoint of a pool was restored: its blocks are not those of
+// requests any more.
+func (a *analyzer) graphRestored(ar *arena) {
+	if d := a.graphs.byDevice[ar.info.Device]; d != nil && ar.pooled {
+		d.pool(ar.info.Options["pool"]).broken = true
+	}
+}
+
+// pool is the store of a pool.
+func (d *deviceGraphs) pool(name string) *graphStore {
+	for i := len(d.stores) - 1; i >= 0; i-- {
+		if s := d.stores[i]; s.Memory == "" && s.Pool == name {
+			return s
+		}
+	}
+	s := &graphStore{GraphStore: GraphStore{Pool: name}}
+	d.stores = append(d.stores, s)
+	return s
+}
+
+// has makes an arena part of the store.
+func (s *graphStore) has(ar *arena) {
+	if ar.store == s {
+		return
+	}
+	ar.store = s
+	s.arenas = append(s.arenas, ar)
+	s.grow(ar.r)
+}
+
+// grow follows what is mapped.
+func (s *graphStore) grow(bytes int64) {
+	s.r += bytes
+	s.Physical = max(s.Physical, s.r)
+}
+
+// shapeIn is the shape of a store that a capture is part of: the one that it has there already,
+// else that of its name, else a new one.
+func (d *deviceGraphs) shapeIn(store *graphStore, c *capture) *graphShape {
+	for _, s := range c.shapes {
+		if s.store == store {
+			return s
+		}
+	}
+	at := -1
+	if c.name != "" {
+		at = slices.IndexFunc(store.shapes, func(s *graphShape) bool { return s.Name == c.name })
+	}
+	var s *graphShape
+	if at >= 0 {
+		s = store.shapes[at]
+	} else {
+		s = d.newShape(store, c.name, c.seq, c.begun)
+	}
+	c.shapes = append(c.shapes, s)
+	return s
+}
+
+func (d *deviceGraphs) newShape(store *graphStore, name string, seq, time int64) *graphShape {
+	s := &graphShape{GraphShape: GraphShape{Name: name, Seq: seq, Start: time}, store: store, within: -1, pages: map[int32]rangeSet{}}
+	store.shapes = append(store.shapes, s)
+	if store.Memory == "" {
+		s.index = d.pooled
+		d.pooled++
+	}
+	return s
+}
+
+// takes is told of a new block.
+func (s *graphShape) takes(requested, provided int64, untold bool) {
+	s.t += requested
+	s.c += provided
+	s.Requested = max(s.Requested, s.t)
+	s.Provided = max(s.Provided, s.c)
+	if untold {
+		s.Provided = -1
+	}
+}
+
+// touch has the shape have been handed the pages of r.
+func (s *graphShape) touch(ar *arena, r addressRange) {
+	if s.within == ar.index && r.from >= s.recent.from && r.to <= s.recent.to {
+		return
+	}
+	pages := ar.pagesOf(r)
+	set := s.pages[ar.index]
+	set.cover(pages)
+	s.pages[ar.index] = set
+	s.within, s.recent = ar.index, pages
+}
+
+// cover adds what is not in the set of r, and joins what touches.
+func (s *rangeSet) cover(r addressRange) {
+	s.remove(r)
+	s.add(r, true, true)
+}
+
+// pagesOf are the pages that have a byte of r, which is mapped: the device's granules, or the
+// segments of an allocator that tells no more.
+func (ar *arena) pagesOf(r addressRange) addressRange {
+	unit := ar.granularity()
+	pages := addressRange{r.from / unit * unit, (r.to + unit - 1) / unit * unit}
+	from, to := ar.mapped.after(r.from), ar.mapped.after(r.to-1)
+	if to >= len(ar.mapped) {
+		return pages
+	}
+	if ar.sampled && !ar.coalesces {
+		return addressRange{ar.mapped[from].from, ar.mapped[to].to}
+	}
+	return addressRange{max(pages.from, ar.mapped[from].from), min(pages.to, ar.mapped[to].to)}
+}
+
+// keep keeps a request to be replayed, and returns its block's number in the shape.
+func (d *deviceGraphs) keep(s *graphShape, ar *arena, e *trace.Event) int32 {
+	if d.ops >= maxGraphOps || e.Requested <= 0 {
+		s.store.broken = s.store.broken || d.ops >= maxGraphOps
+		return -1
+	}
+	// Its free, if it comes, is one more.
+	d.ops += 2
+	if s.model == "" {
+		s.model, s.unit = "bfc", ar.granularity()
+		if ar.sampled {
+			s.model = "torch"
+		}
+	}
+	s.ops = append(s.ops, graphpool.Op{Bytes: e.Requested, Block: s.blocks, Stream: s.stream(e.Stream)})
+	s.blocks++
+	return s.blocks - 1
+}
+
+// stream numbers the streams of a shape as they come: those of one shape are other streams
+// than those of the next, and stand in the same relation.
+func (s *graphShape) stream(stream int64) int32 {
+	at := slices.Index(s.streams, stream)
+	if at < 0 {
+		at = len(s.streams)
+		s.streams = append(s.streams, stream)
+	}
+	return int32(at)
+}

@@ -1,0 +1,369 @@
+package analysis
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// A graph memory has a store, which is an arena that only maps, and ranges of addresses. A range
+// has an arena for each stream, which maps nothing: its alias events say which part of the
+// store it grew by, and where that is seen. Blocks in ranges share physical memory, so they are
+// kept here and not in the ledger of mapped memory. A framework's allocator may take segments
+// from a range and divide them by itself: its arena lies over the range, and none of its memory
+// is the device's a second time.
+
+// graphRange is one range while an arena is in it.
+type graphRange struct {
+	device   int32
+	base, to int64  // its addresses
+	pool     string // of its arenas
+	shape    *graphShape
+	arenas   int
+	aliases  []graphAlias         // by address
+	blocks   map[int64]graphBlock // by address
+
+	// T and C of the arenas that lie over it, and the greatest they were.
+	over                       bool // one did
+	overT, overC, mostT, mostC int64
+	untold                     bool // the chunks of what lies over it are not told
+}
+
+// graphAlias is a stretch of a range and where in the store it is.
+type graphAlias struct {
+	addressRange
+	offset int64
+}
+
+// describeGraphMemory is told of a new arena whose options may name a graph memory.
+func (a *analyzer) describeGraphMemory(ar *arena, e *trace.Event) {
+	number := ar.info.Options["graph_memory"]
+	if number == "" {
+		return
+	}
+	d := a.graphs.of(ar.info.Device)
+	store := d.memory(number)
+	if ar.info.Options["store"] != "" {
+		store.has(ar)
+		return
+	}
+	at, there := slices.BinarySearchFunc(d.ranges, ar.info.Base, byBase)
+	if there {
+		ar.window = d.ranges[at]
+		ar.window.arenas++
+		return
+	}
+	shape := d.newShape(store, ar.info.Options["shape"], e.Seq, e.Time)
+	shape.Address = ar.info.Reservation
+	ar.window = &graphRange{
+		device: ar.info.Device, base: ar.info.Base, to: ar.info.Base + ar.info.Reservation, pool: ar.info.Options["pool"],
+		shape: shape, arenas: 1, blocks: map[int64]graphBlock{},
+	}
+	d.ranges = slices.Insert(d.ranges, at, ar.window)
+}
+
+func byBase(r *graphRange, base int64) int { return cmp.Compare(r.base, base) }
+
+// memory is the store of a graph memory.
+func (d *deviceGraphs) memory(number string) *graphStore {
+	at := slices.IndexFunc(d.stores, func(s *graphStore) bool { return s.Memory == number })
+	if at >= 0 {
+		return d.stores[at]
+	}
+	s := &graphStore{GraphStore: GraphStore{Memory: number}}
+	d.stores = append(d.stores, s)
+	return s
+}
+
+// rangeAt is the range that an address lies in, or nil.
+func (d *deviceGraphs) rangeAt(addr int64) *graphRange {
+	at, exact := slices.BinarySearchFunc(d.ranges, addr, byBase)
+	if !exact {
+		at--
+	}
+	if at < 0 || addr >= d.ranges[at].to {
+		return nil
+	}
+	return d.ranges[at]
+}
+
+// aliased takes an alias or an unalias.
+func (a *analyzer) aliased(e *trace.Event) error {
+	ar, err := a.arenaOf(e)
+	if err != nil {
+		return err
+	}
+	r, err := mappingOf(e)
+	if err != nil {
+		return err
+	}
+	w := ar.window
+	if w == nil {
+		return fmt.Errorf("arena %d is no range of a graph memory", e.Arena)
+	}
+	at, there := slices.BinarySearchFunc(w.aliases, r.from, func(x graphAlias, addr int64) int { return cmp.Compare(x.from, addr) })
+	if e.Kind == trace.KindUnalias {
+		return w.unalias(r)
+	}
+	if there || at > 0 && w.aliases[at-1].to > r.from || at < len(w.aliases) && w.aliases[at].from < r.to {
+		return fmt.Errorf("%#x to %#x is aliased already", r.from, r.to)
+	}
+	store := w.shape.store
+	if len(store.arenas) == 0 {
+		return fmt.Errorf("graph memory %s has no store", store.Memory)
+	}
+	backing := store.arenas[0]
+	pages := addressRange{backing.info.Base + e.Requested, backing.info.Base + e.Requested + r.bytes()}
+	if in, ok := backing.mapped.overlapping(pages); !ok || in.from > pages.from || in.to < pages.to {
+		return fmt.Errorf("the store has no memory at %#x to %#x", pages.from, pages.to)
+	}
+	w.shape.touch(backing, pages)
+	w.aliases = slices.Insert(w.aliases, at, graphAlias{r, e.Requested})
+	if at > 0 && w.aliases[at-1].joins(w.aliases[at]) {
+		w.aliases[at-1].to = r.to
+		w.aliases = slices.Delete(w.aliases, at, at+1)
+	}
+	store.aliased += r.bytes()
+	store.Aliased = max(store.Aliased, store.aliased)
+	return nil
+}
+
+// joins says whether next goes on where x ends, in the range and in the store.
+func (x graphAlias) joins(next graphAlias) bool {
+	return x.to == next.from && x.offset+x.bytes() == next.offset
+}
+
+// unalias takes away what is seen in r.
+func (w *graphRange) unalias(r addressRange) error {
+	kept := make([]graphAlias, 0, len(w.aliases))
+	gone := int64(0)
+	for _, x := range w.aliases {
+		from, to := max(x.from, r.from), min(x.to, r.to)
+		if from >= to {
+			kept = append(kept, x)
+			continue
+		}
+		gone += to - from
+		if x.from < from {
+			kept = append(kept, graphAlias{addressRange{x.from, from}, x.offset})
+		}
+		if x.to > to {
+			kept = append(kept, graphAlias{addressRange{to, x.to}, x.offset + to - x.from})
+		}
+	}
+	if gone != r.bytes() {
+		return fmt.Errorf("%d bytes of %#x to %#x are aliased", gone, r.from, r.to)
+	}
+	w.aliases = kept
+	w.shape.store.aliased -= gone
+	return nil
+}
+
+// rangeAlloc takes a block that was handed out in a range.
+func (a *analyzer) rangeAlloc(ar *arena, e *trace.Event) error {
+	w := ar.window
+	if e.Requested < 0 || e.Provided <= 0 || e.Requested > e.Provided || e.Addr < w.base || e.Addr > w.to-e.Provided {
+		return fmt.Errorf("%d bytes asked for, %d provided", e.Requested, e.Provided)
+	}
+	if old, ok := w.blocks[e.Addr]; ok {
+		return fmt.Errorf("a block of %d bytes there is live", old.provided)
+	}
+	w.blocks[e.Addr] = graphBlock{w.shape, e.Requested, e.Provided, -1, 0}
+	w.shape.takes(e.Requested, e.Provided, false)
+	a.graphs.joins(w)
+	return a.handedOut(w, addressRange{e.Addr, e.Addr + e.Provided}, e)
+}
+
+// rangeFreed takes a free in a range. Whether it waits for a stream makes no difference here.
+func (a *analyzer) rangeFreed(ar *arena, e *trace.Event) error {
+	w := ar.window
+	b, ok := w.blocks[e.Addr]
+	if e.Kind == trace.KindFreeDone {
+		return nil
+	}
+	if !ok {
+		return fmt.Errorf("no block that starts there is live")
+	}
+	delete(w.blocks, e.Addr)
+	b.shape.t -= b.requested
+	b.shape.c -= b.provided
+	return nil
+}
+
+// joins has the capture at hand be one of the range: that of its pool, or the only one.
+func (g *graphs) joins(w *graphRange) {
+	var found *capture
+	n := 0
+	for _, c := range g.open {
+		if c.device != w.device && c.device != trace.NoDevice {
+			continue
+		}
+		if found == nil || c.pool == w.pool {
+			found = c
+		}
+		n++
+	}
+	if n == 0 || n > 1 && found.pool != w.pool {
+		return
+	}
+	found.device = w.device
+	found.in(w.shape)
+}
+
+// in has a capture be one of a shape, which is called as the capture is.
+func (c *capture) in(s *graphShape) {
+	if slices.Contains(c.shapes, s) {
+		return
+	}
+	c.shapes = append(c.shapes, s)
+	if c.name != "" {
+		s.Name = c.name
+	}
+}
+
+// handedOut is told that bytes of a range were handed out: none of those bytes of the store are
+// untouched any more.
+func (a *analyzer) handedOut(w *graphRange, r addressRange, e *trace.Event) error {
+	at := r.from
+	for _, x := range w.aliases {
+		if x.to <= at || x.from > at {
+			continue
+		}
+		backing := w.shape.store.arenas[0]
+		from, to := x.offset+at-x.from, x.offset+min(x.to, r.to)-x.from
+		if err := a.spend(backing, addressRange{backing.info.Base + from, backing.info.Base + to}, e); err != nil {
+			return err
+		}
+		if at = min(x.to, r.to); at == r.to {
+			return nil
+		}
+	}
+	return fmt.Errorf("%#x is not aliased", at)
+}
+
+// spend makes what is untouched of r, in a store, a hole.
+func (a *analyzer) spend(ar *arena, r addressRange, e *trace.Event) error {
+	if _, ok := ar.spent.overlapping(r); ok {
+		fresh := rangeSet{r}
+		for _, old := range ar.spent[ar.spent.after(r.from):] {
+			if old.from >= r.to {
+				break
+			}
+			fresh.remove(old)
+		}
+		for _, part := range fresh {
+			if err := a.spendFresh(ar, part, e); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return a.spendFresh(ar, r, e)
+}
+
+func (a *analyzer) spendFresh(ar *arena, r addressRange, e *trace.Event) error {
+	ar.spent.cover(r)
+	i, untouched, _, err := a.ledger.occupy(ar, r.from, r.bytes())
+	if err != nil {
+		return err
+	}
+	a.ledger.vacate(ar, i)
+	for _, x := range [2]*split{&ar.split, ar.total} {
+		x.reserve -= untouched
+		x.external += untouched
+	}
+	return a.settle(ar, e)
+}
+
+// lies has an arena be over a range, if its first memory is in one.
+func (a *analyzer) lies(ar *arena, r addressRange, e *trace.Event) error {
+	d := a.graphs.byDevice[ar.info.Device]
+	if d == nil || ar.r > 0 && !ar.over {
+		return nil
+	}
+	w := d.rangeAt(r.from)
+	if w == nil {
+		return nil
+	}
+	ar.over, ar.total = true, &ar.away
+	w.over = true
+	return a.handedOut(w, r, e)
+}
+
+// overlaid takes a block of an arena that lies over a range.
+func (d *deviceGraphs) overlaid(w *graphRange, ar *arena, e *trace.Event) {
+	w.overT += e.Requested
+	w.overC += e.Provided
+	w.mostT, w.mostC = max(w.mostT, w.overT), max(w.mostC, w.overC)
+	w.untold = w.untold || ar.sampled
+	d.blocks[e.Addr] = graphBlock{w.shape, e.Requested, e.Provided, -1, 0}
+}
+
+// bare gives back a block of an arena that lies over a range.
+func (d *deviceGraphs) bare(addr int64) {
+	b, ok := d.blocks[addr]
+	w := d.rangeAt(addr)
+	if !ok || w == nil {
+		return
+	}
+	delete(d.blocks, addr)
+	w.overT -= b.requested
+	w.overC -= b.provided
+}
+
+// rangeReleased ends an arena of a range, and the range with the last one.
+func (a *analyzer) rangeReleased(ar *arena) {
+	ar.released, a.last = true, nil
+	w := ar.window
+	if w.arenas--; w.arenas > 0 {
+		return
+	}
+	w.settle()
+	w.shape.Released = true
+	for _, x := range w.aliases {
+		w.shape.store.aliased -= x.bytes()
+	}
+	d := a.graphs.of(w.device)
+	d.ranges = slices.DeleteFunc(d.ranges, func(r *graphRange) bool { return r == w })
+}
+
+// settle gives the shape what was requested in what lies over its range.
+func (w *graphRange) settle() {
+	if !w.over || w.mostT == 0 {
+		return
+	}
+	w.shape.Requested = w.mostT
+	if !w.untold {
+		w.shape.Provided = w.mostC
+	}
+	w.over = false
+}
+
+// bytesField is a field that holds bytes, 0 if there is none.
+func bytesField(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// backs says whether the arena is the store of a graph memory. What is free of it is free in the
+// range at hand too, so that no growth of it is for fragmentation or shows a growth of a heap.
+func (ar *arena) backs() bool { return ar.store != nil && ar.store.Memory != "" }
+
+// leftMark and leftPeak tell the device of a block that goes; one over a range was never its.
+func (ar *arena) leftMark(s *segment) {
+	if !ar.over {
+		ar.device.leftMark(s)
+	}
+}
+
+func (ar *arena) leftPeak(s *segment) {
+	if !ar.over {
+		ar.device.leftPeak(s)
+	}
+}
