@@ -41,6 +41,12 @@
 // a change of shares is in points ("pt"), and "%" is the change as a share of the base. Noise
 // is the greater spread of the two sets, and "–" where neither has repetitions.
 //
+// # Several jobs
+//
+// The BFC paper's table over the recordings of many jobs is written by [StudyText],
+// [StudyMarkdown] and [StudyJSON], with what the paper printed below what was found. What a job
+// would have taken under other policies, by [TuneText], [TuneMarkdown] and [TuneJSON].
+//
 // # Plots
 //
 // Each device of a process gets four figures of 1200 × 700 pixels: "timeline" (the three curves

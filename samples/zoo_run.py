@@ -193,9 +193,9 @@ def peak(result):
 
 
 def steady(result):
-    """The most that an iteration of the later half had reserved."""
+    """The most that an iteration had reserved from the fifth on, or the last one."""
     lines = result["memory"]
-    return max(line[2] for line in lines[len(lines) // 2 :])
+    return max(line[2] for line in lines[4:] or lines[-1:])
 
 
 def mib(size):

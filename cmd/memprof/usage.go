@@ -11,6 +11,7 @@ const (
 	exportExits  = "0 written; 2 wrong usage, no such trace, or a damaged one; 3 memprof failed"
 	recoverExits = "0 recovered, or nothing was left to do; 2 no recording there; 3 memprof failed"
 	rerunExits   = "0 all requests were answered; 1 some were refused that the recording got; 2 no trace or no CUDA; 3 memprof failed"
+	tuneExits    = "0 replayed, whatever it recommends; 2 wrong usage, no such trace, or nothing to replay; 3 memprof failed"
 	doctorExits  = "0 always, whatever it found; 2 wrong usage; 3 memprof failed"
 	hooksExits   = "0 done; 2 no compiler, torch or place to write; 3 memprof failed"
 )

@@ -1,0 +1,44 @@
+// Package tune tells what a recorded job would have taken under other policies of memprof's
+// allocator: it makes the recording's requests of package bfc again, under every combination of
+// growth, split and trim that is asked for, in one pass over the trace. It knows nothing of
+// files beyond a [Source] and nothing of how its results are shown.
+//
+// # What is replayed
+//
+// Requests and frees, in the recorded order and each in the arena that it had; iteration marks;
+// pauses and resumes; what the program itself gave back (torch.cuda.empty_cache). What the
+// recorded allocator did about them (mappings, give-backs, failures) is left out: that is what
+// the replayed one decides. A block that another stream used is free when its free was done.
+// Recordings of an allocator that was only watched serve as well: they have the same requests.
+//
+// The growth is that of the main arenas. Those of other streams, pools and tags grow by what is
+// needed, and pools of captured graphs are never trimmed, as in the hook. A restored block
+// takes the place that the policy gives it, not its old one.
+//
+//	trim never      nothing is given back
+//	trim iteration  at each mark: what the coming iteration will not need is given back, what it
+//	                will is mapped ahead
+//	trim idle:NS    where so long nothing was asked or freed, all that is free is given back
+//
+// Trim under pressure depends on what other processes need, which a recording does not tell.
+//
+// # The figures
+//
+// R is all that is mapped, of all arenas and devices; paused arenas have none. R of an
+// iteration is its greatest R, C and T likewise. An iteration is steady from the fifth on; of a
+// job with fewer, its last one is. Events behind the last mark form no iteration.
+//
+// # The cost model
+//
+// A policy costs a step what the driver calls cost that the job waits for:
+//
+//	map n bytes    ceil(n / handle) x (create + map + access)
+//	give n bytes   ceil(n / handle) x (unmap + release)
+//
+// Calls are waited for when a request makes them: growth, granules that were given back and
+// are handed out again, granules taken from holes. Calls at an iteration's end and while the
+// job is idle are told apart: the hook makes them beside the job. Taking granules from a hole
+// for a request also waits for the device's kernels; such waits are counted and have no price,
+// for that depends on what runs. The defaults of [Costs] were measured on an H200 with driver
+// 580.159.04 on handles of 2 MiB. Everything else of a step is as recorded.
+package tune

@@ -1,0 +1,224 @@
+package tune
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
+)
+
+// opKind is what a replay is to do.
+type opKind uint8
+
+const (
+	opArena   opKind = iota // a new arena, described by shape
+	opRelease               // the arena ends
+	opAlloc
+	opFree
+	opMark
+	opPause
+	opResume
+	opGiveBack // of the device: what the program asked for
+)
+
+// op is one step of a replay. Blocks are numbered by slots that are used again, so that a
+// replay finds them without a map.
+type op struct {
+	kind  opKind
+	arena int32 // number of the arena in this process, from 0; of opGiveBack the device
+	slot  int32
+	time  int64 // ns
+	bytes uint64
+	shape *shape // of opArena
+}
+
+// shape is what a replay must know of an arena.
+type shape struct {
+	device      int32
+	main        bool
+	pool        bool // of captured graphs or a MemPool: never trimmed
+	granularity uint64
+	reservation uint64 // bytes; 0 is all addresses there are
+	limit       uint64 // of what a main arena may map, as recorded; 0 is not known
+	headroom    uint64
+}
+
+// feed turns events into steps. Host memory is bounded by what is live.
+type feed struct {
+	arenas map[int32]int32 // by the recording's number
+	count  int32           // of arenas
+	blocks map[blockKey]*blockState
+	free   []int32 // slots to be used again
+	slots  int32
+
+	watched map[place]int32 // arenas of a watched allocator, which has two for a place
+
+	allocs, marks int64
+	leftOut       int64 // arenas
+}
+
+// place is where a watched allocator keeps blocks apart.
+type place struct {
+	device int32
+	stream int64
+	pool   string
+}
+
+type blockKey struct {
+	arena int32
+	addr  int64
+}
+
+type blockState struct {
+	slot    int32
+	stream  int64
+	shared  bool // another stream uses it
+	pending bool // and it was freed
+}
+
+func newFeed() *feed {
+	return &feed{arenas: map[int32]int32{}, blocks: map[blockKey]*blockState{}, watched: map[place]int32{}}
+}
+
+// step appends what an event means to out. The error is of an event that cannot be.
+func (f *feed) step(e *trace.Event, text string, out []op) ([]op, error) {
+	o := op{time: e.Time}
+	if e.Kind == trace.KindArena {
+		return f.begin(e, text, o, out)
+	}
+	switch e.Kind {
+	case trace.KindIteration:
+		f.marks++
+		o.kind = opMark
+		return append(out, o), nil
+	case trace.KindReclaim:
+		if e.Arena == trace.NoArena && text == "empty_cache" {
+			o.kind, o.arena, o.bytes = opGiveBack, e.Device, uint64(e.Requested)
+			return append(out, o), nil
+		}
+		return out, nil
+	}
+	arena, known := f.arenas[e.Arena]
+	if !known {
+		return out, nil
+	}
+	o.arena = arena
+	key := blockKey{e.Arena, e.Addr}
+	switch e.Kind {
+	case trace.KindAlloc, trace.KindRestore:
+		if f.blocks[key] != nil {
+			return out, fmt.Errorf("event %d: a block at %#x, where one is live", e.Seq, e.Addr)
+		}
+		block := &blockState{slot: f.slot(), stream: e.Stream}
+		f.blocks[key] = block
+		f.allocs++
+		o.kind, o.slot, o.bytes = opAlloc, block.slot, uint64(e.Requested)
+		return append(out, o), nil
+	case trace.KindStreamUse:
+		if block := f.blocks[key]; block != nil && e.Stream != block.stream {
+			block.shared = true
+		}
+		return out, nil
+	case trace.KindFree, trace.KindFreeDone:
+		return f.freed(e, key, o, out)
+	case trace.KindPoolRelease:
+		o.kind = opRelease
+		delete(f.arenas, e.Arena)
+		return append(out, o), nil
+	case trace.KindPause, trace.KindResume:
+		if e.Requested == 0 { // it failed
+			return out, nil
+		}
+		o.kind = opPause
+		if e.Kind == trace.KindResume {
+			o.kind = opResume
+		}
+		return append(out, o), nil
+	}
+	return out, nil
+}
+
+// begin is a new arena. Ranges of graph memory are left out: they have no memory of their own.
+func (f *feed) begin(e *trace.Event, text string, o op, out []op) ([]op, error) {
+	words := map[string]string{}
+	for _, word := range strings.Fields(text) {
+		key, value, _ := strings.Cut(word, "=")
+		words[key] = value
+	}
+	if words["graph_memory"] != "" {
+		f.leftOut++
+		return out, nil
+	}
+	at := place{e.Device, e.Stream, words["pool"]}
+	_, watched := words["allocator"]
+	if number, known := f.watched[at]; watched && known {
+		f.arenas[e.Arena] = number
+		return out, nil
+	}
+	shape, err := newShape(e, words)
+	if err != nil {
+		return out, fmt.Errorf("event %d: arena %d: %w", e.Seq, e.Arena, err)
+	}
+	o.kind, o.arena, o.shape = opArena, f.count, shape
+	f.arenas[e.Arena] = f.count
+	if watched {
+		f.watched[at] = f.count
+	}
+	f.count++
+	return append(out, o), nil
+}
+
+// freed is a free, final or not.
+func (f *feed) freed(e *trace.Event, key blockKey, o op, out []op) ([]op, error) {
+	block := f.blocks[key]
+	if block == nil {
+		return out, fmt.Errorf("event %d: a free at %#x, where no block is live", e.Seq, e.Addr)
+	}
+	if e.Kind == trace.KindFree && block.shared && !block.pending {
+		block.pending = true
+		return out, nil
+	}
+	delete(f.blocks, key)
+	f.free = append(f.free, block.slot)
+	o.kind, o.slot = opFree, block.slot
+	return append(out, o), nil
+}
+
+func (f *feed) slot() int32 {
+	if n := len(f.free); n > 0 {
+		slot := f.free[n-1]
+		f.free = f.free[:n-1]
+		return slot
+	}
+	f.slots++
+	return f.slots - 1
+}
+
+// defaultGranularity is of arenas that do not say theirs: those of an allocator that was only
+// watched.
+const defaultGranularity = 2 << 20
+
+func newShape(e *trace.Event, words map[string]string) (*shape, error) {
+	s := &shape{device: e.Device, granularity: defaultGranularity, main: words["main"] == "1"}
+	s.pool = words["pool"] != "" && words["pool"] != "0.0"
+	for key, to := range map[string]*uint64{"granularity": &s.granularity, "headroom": &s.headroom} {
+		if text, said := words[key]; said {
+			n, err := strconv.ParseUint(text, 10, 64)
+			if err != nil {
+				return nil, fmt.Errorf("%s=%q is not a number of bytes", key, text)
+			}
+			*to = n
+		}
+	}
+	if s.granularity < bfc.Granule || s.granularity&(s.granularity-1) != 0 {
+		return nil, fmt.Errorf("granularity=%d is not a power of two of at least %d", s.granularity, bfc.Granule)
+	}
+	if _, ours := words["growth"]; ours && s.main {
+		s.limit = uint64(e.Requested)
+	} else if ours {
+		s.reservation = uint64(e.Provided)
+	}
+	return s, nil
+}

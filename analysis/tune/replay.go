@@ -1,0 +1,216 @@
+package tune
+
+import (
+	"cmp"
+	"math"
+
+	"github.com/memprof/memprof/bfc"
+)
+
+// steadyFrom is the first iteration, counted from 0, that is steady: by then the state of
+// optimizers is there, and trim knows what an iteration uses.
+const steadyFrom = 4
+
+// replay is a job under one policy.
+type replay struct {
+	policy  Policy
+	costs   *Costs
+	limit   uint64 // most that may be mapped on a device, in bytes
+	limited bool   // it was asked for; else it is what the recording says
+
+	heaps  []*heap          // by the arena's number; nil once it ended
+	blocks []placed         // by slot
+	used   map[int32]uint64 // mapped bytes by device
+
+	t, c, r  uint64 // now, of all devices
+	lastTime int64
+
+	inRequest bool // what is asked of the driver is waited for
+	took      bool // by this request, from a hole
+
+	current figures // since the mark before
+	trail   trail
+	refused int64
+}
+
+// placed is a live block.
+type placed struct {
+	heap            *heap // nil if the request was refused
+	addr            uint64
+	size, requested uint64
+}
+
+func newReplay(policy Policy, costs *Costs, limit uint64) *replay {
+	return &replay{policy: policy, costs: costs, limit: cmp.Or(limit, bfc.NoLimit), limited: limit > 0, used: map[int32]uint64{}, lastTime: -1}
+}
+
+// steps replays steps in order.
+func (p *replay) steps(ops []op) {
+	for i := range ops {
+		p.step(&ops[i])
+	}
+}
+
+func (p *replay) step(o *op) {
+	p.idle(o.time)
+	switch o.kind {
+	case opArena:
+		p.begin(o)
+	case opAlloc:
+		p.alloc(o)
+	case opFree:
+		p.free(o)
+	case opMark:
+		p.mark(o.time)
+	case opRelease:
+		p.release(o.arena)
+	case opPause:
+		p.pause(p.heaps[o.arena])
+	case opResume:
+		p.resume(p.heaps[o.arena])
+	case opGiveBack:
+		p.giveBack(o.arena)
+	}
+}
+
+// begin makes the heap of a new arena.
+func (p *replay) begin(o *op) {
+	h := newHeap(p, o.shape)
+	for len(p.heaps) <= int(o.arena) {
+		p.heaps = append(p.heaps, nil)
+	}
+	p.heaps[o.arena] = h
+	if s := o.shape; !p.limited && s.limit > 0 {
+		p.limit, p.limited = s.limit, true
+	}
+}
+
+func (p *replay) alloc(o *op) {
+	for len(p.blocks) <= int(o.slot) {
+		p.blocks = append(p.blocks, placed{})
+	}
+	p.blocks[o.slot] = placed{}
+	if o.bytes == 0 { // no policy has anything to do
+		return
+	}
+	h := p.heaps[o.arena]
+	p.inRequest, p.took = true, false
+	block, ok := h.bfc.Alloc(o.bytes)
+	p.inRequest = false
+	if p.took {
+		p.current.path.waits++
+	}
+	if !ok {
+		p.refused++
+		return
+	}
+	p.blocks[o.slot] = placed{h, block.Addr, block.Size, block.Requested}
+	p.t += block.Requested
+	p.c += block.Size
+	p.peak()
+}
+
+// peak takes the greatest values after something has come to be.
+func (p *replay) peak() {
+	f := &p.current
+	f.t, f.c, f.r = max(f.t, p.t), max(f.c, p.c), max(f.r, p.r)
+}
+
+func (p *replay) free(o *op) {
+	block := p.blocks[o.slot]
+	p.blocks[o.slot] = placed{}
+	if block.heap == nil {
+		return
+	}
+	// It cannot fail: the slot held a block of the heap.
+	_, _ = block.heap.bfc.Free(block.addr)
+	if !block.heap.paused { // then it is in neither sum
+		p.t -= block.requested
+		p.c -= block.size
+	}
+}
+
+// mark ends an iteration. What is given back then counted in it, and is no part of the next.
+func (p *replay) mark(now int64) {
+	ended := p.current
+	for _, h := range p.heaps {
+		if h == nil {
+			continue
+		}
+		h.bfc.EndIteration()
+		if p.policy.Trim.When == bfc.TrimIteration && h.trimmed && !h.paused {
+			h.bfc.Trim()
+		}
+	}
+	ended.beside = p.current.beside
+	p.trail.add(ended, now)
+	p.current = figures{t: p.t, c: p.c, r: p.r}
+}
+
+// idle gives back all that is free where nothing was asked or freed for so long as the policy
+// says.
+func (p *replay) idle(now int64) {
+	last := p.lastTime
+	p.lastTime = now
+	if p.policy.Trim.When != bfc.TrimIdle || last < 0 || now-last < p.policy.Trim.Idle.Nanoseconds() {
+		return
+	}
+	for _, h := range p.heaps {
+		if h != nil && h.trimmed && !h.paused {
+			h.bfc.GiveBack(math.MaxInt64)
+		}
+	}
+}
+
+// giveBack is what the program asked for: all that is free on a device.
+func (p *replay) giveBack(device int32) {
+	for _, h := range p.heaps {
+		if h != nil && h.shape.device == device && !h.shape.pool && !h.paused {
+			h.bfc.GiveBack(math.MaxInt64)
+		}
+	}
+}
+
+func (p *replay) release(arena int32) {
+	h := p.heaps[arena]
+	if h == nil {
+		return
+	}
+	if !h.paused {
+		h.count(-int64(h.bfc.Stats().Reserved))
+	}
+	p.heaps[arena] = nil
+}
+
+// pause takes an arena's memory out of what is mapped, and its blocks out of what is live.
+func (p *replay) pause(h *heap) {
+	if h == nil || h.paused {
+		return
+	}
+	h.count(-int64(h.bfc.Stats().Reserved))
+	t, c := p.liveIn(h)
+	p.t, p.c = p.t-t, p.c-c
+	h.paused = true
+}
+
+// resume brings back what is left of them.
+func (p *replay) resume(h *heap) {
+	if h == nil || !h.paused {
+		return
+	}
+	h.paused = false
+	t, c := p.liveIn(h)
+	p.t, p.c = p.t+t, p.c+c
+	h.count(int64(h.bfc.Stats().Reserved))
+}
+
+// liveIn sums the live blocks of a heap: pauses are rare.
+func (p *replay) liveIn(h *heap) (t, c uint64) {
+	for i := range p.blocks {
+		if b := &p.blocks[i]; b.heap == h {
+			t += b.requested
+			c += b.size
+		}
+	}
+	return t, c
+}

@@ -1,0 +1,156 @@
+package tune
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// Source gives the events of one process in order, a batch at a time, and io.EOF at the end; a
+// batch is valid until the next call. *trace.Reader is one.
+type Source interface {
+	Next() (*trace.Batch, error)
+}
+
+// Options of Run.
+type Options struct {
+	Policies []Policy // at least one
+	Costs    Costs
+	// Limit is the most that may be mapped on a device, in bytes; 0 is what the recording says
+	// that the main arena might.
+	Limit uint64
+	// Text gives the text of a context.
+	Text func(context int32) string
+	// Workers replay side by side; 0 is one for each core.
+	Workers int
+}
+
+// Result is what all policies would have taken.
+type Result struct {
+	Outcomes []Outcome // in the order of the policies
+	Allocs   int64     // requests replayed under each
+	// LeftOut are arenas of graph memory, which are not replayed.
+	LeftOut int64
+}
+
+// ErrNothing is of a trace without any request.
+var ErrNothing = errors.New("nothing to tune: no allocation was recorded")
+
+// Run replays the events of a process under each policy, in one pass. Host memory is bounded by
+// what is live, times the policies. Errors are the source's, the context's, ErrNothing, or of an
+// event that cannot be.
+func Run(ctx context.Context, src Source, o Options) (*Result, error) {
+	if o.Costs.Handle == 0 {
+		return nil, errors.New("a handle of 0 bytes")
+	}
+	replays := make([]*replay, len(o.Policies))
+	for i, policy := range o.Policies {
+		replays[i] = newReplay(policy, &o.Costs, o.Limit)
+	}
+	crew := newCrew(replays, o.Workers)
+	f := newFeed()
+	err := crew.feed(ctx, src, f, o.Text)
+	crew.wait()
+	if err != nil {
+		return nil, err
+	}
+	if f.allocs == 0 {
+		return nil, ErrNothing
+	}
+	result := &Result{Allocs: f.allocs, LeftOut: f.leftOut}
+	for _, replay := range replays {
+		result.Outcomes = append(result.Outcomes, replay.finish())
+	}
+	return result, nil
+}
+
+// load is a batch's steps on their way through the crew. Each worker reads it; the last one hands
+// it back.
+type load struct {
+	ops     []op
+	readers atomic.Int32
+}
+
+// crew is some workers with their replays.
+type crew struct {
+	loads chan *load   // that can be filled
+	work  []chan *load // by worker
+	done  sync.WaitGroup
+}
+
+// loadsAhead is how many loads there are: the reader fills some while workers use others.
+const loadsAhead = 4
+
+func newCrew(replays []*replay, workers int) *crew {
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	workers = min(workers, len(replays))
+	c := &crew{loads: make(chan *load, loadsAhead)}
+	for range loadsAhead {
+		c.loads <- &load{}
+	}
+	for i := range workers {
+		work := make(chan *load, loadsAhead)
+		c.work = append(c.work, work)
+		var own []*replay
+		for k := i; k < len(replays); k += workers {
+			own = append(own, replays[k])
+		}
+		c.done.Go(func() { c.replay(own, work) })
+	}
+	return c
+}
+
+func (c *crew) replay(replays []*replay, work chan *load) {
+	for l := range work {
+		for _, replay := range replays {
+			replay.steps(l.ops)
+		}
+		if l.readers.Add(-1) == 0 {
+			c.loads <- l
+		}
+	}
+}
+
+// feed reads all events and has each load replayed by all.
+func (c *crew) feed(ctx context.Context, src Source, f *feed, text func(int32) string) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		batch, err := src.Next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		l := <-c.loads
+		l.ops = l.ops[:0]
+		for i := range batch.Len() {
+			event := batch.Event(i)
+			if l.ops, err = f.step(&event, text(event.Context), l.ops); err != nil {
+				return fmt.Errorf("the trace cannot be replayed: %w", err)
+			}
+		}
+		l.readers.Store(int32(len(c.work)))
+		for _, work := range c.work {
+			work <- l
+		}
+	}
+}
+
+// wait ends the crew, once all it was fed is replayed.
+func (c *crew) wait() {
+	for _, work := range c.work {
+		close(work)
+	}
+	c.done.Wait()
+}

@@ -1,0 +1,410 @@
+package tune
+
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
+)
+
+const mib = 1 << 20
+
+// source gives events in batches of a few.
+type source struct {
+	events []trace.Event
+	texts  []string // by context
+	size   int
+	at     int
+}
+
+func (s *source) Next() (*trace.Batch, error) {
+	if s.at == len(s.events) {
+		return nil, io.EOF
+	}
+	b := &trace.Batch{}
+	for ; s.at < len(s.events) && b.Len() < s.size; s.at++ {
+		e := &s.events[s.at]
+		b.Seq, b.Time, b.Kind = append(b.Seq, e.Seq), append(b.Time, e.Time), append(b.Kind, e.Kind)
+		b.Device, b.Arena, b.Thread = append(b.Device, e.Device), append(b.Arena, e.Arena), append(b.Thread, e.Thread)
+		b.Stream, b.Addr = append(b.Stream, e.Stream), append(b.Addr, e.Addr)
+		b.Requested, b.Provided, b.Context = append(b.Requested, e.Requested), append(b.Provided, e.Provided), append(b.Context, e.Context)
+	}
+	return b, nil
+}
+
+func (s *source) text(context int32) string { return s.texts[context] }
+
+// job writes events: a millisecond passes with each.
+type job struct {
+	source
+	now int64
+}
+
+func newJob() *job { return &job{source: source{texts: []string{""}, size: 3}} }
+
+func (j *job) event(kind trace.Kind, arena int32, e trace.Event) *job {
+	e.Seq, e.Time, e.Kind, e.Arena = int64(len(j.events)), j.now, kind, arena
+	j.events = append(j.events, e)
+	j.now += 1e6
+	return j
+}
+
+func (j *job) arena(number int32, limit int64, options string) *job {
+	j.texts = append(j.texts, options)
+	return j.event(trace.KindArena, number, trace.Event{Addr: 1 << 40, Requested: limit, Provided: 16 << 30, Context: int32(len(j.texts) - 1)})
+}
+
+const mainArena = "growth=double headroom=0 granularity=2097152 pool=0.0 tag= main=1"
+
+// alloc is of a block that the recording knows by addr; in this package no placement of it counts.
+func (j *job) alloc(arena int32, addr, bytes int64) *job {
+	return j.event(trace.KindAlloc, arena, trace.Event{Addr: addr, Requested: bytes, Provided: bytes})
+}
+
+func (j *job) free(arena int32, addrs ...int64) *job {
+	for _, addr := range addrs {
+		j.event(trace.KindFree, arena, trace.Event{Addr: addr})
+	}
+	return j
+}
+
+func (j *job) mark() *job { return j.event(trace.KindIteration, trace.NoArena, trace.Event{}) }
+
+// wait lets time pass before the next event.
+func (j *job) wait(d time.Duration) *job {
+	j.now += d.Nanoseconds()
+	return j
+}
+
+func (j *job) tune(t *testing.T, limit uint64, policies ...string) []Outcome {
+	t.Helper()
+	o := Options{Costs: DefaultCosts(), Limit: limit, Text: j.text, Workers: 2}
+	for _, text := range policies {
+		words := strings.Fields(text)
+		policy, err := Policies(words[:1], words[1:2], words[2:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Policies = append(o.Policies, policy...)
+	}
+	j.at = 0
+	result, err := Run(context.Background(), &j.source, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result.Outcomes
+}
+
+// The classic policy takes what the samples were recorded with, to the byte, and its shares are
+// those of analysis.
+func TestSamplesAsRecorded(t *testing.T) {
+	for name, want := range map[string]int64{"alexnet": 2162163712, "resnet50": 8587837440, "gpt2": 17179869184} {
+		run, err := trace.Open("../../samples/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		process := run.Processes[0]
+		reader, err := process.NewReader()
+		if err != nil {
+			t.Fatal(err)
+		}
+		recorded, err := analysis.Run(reader, analysis.Options{Text: process.Strings().Text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reader, err = process.NewReader(); err != nil {
+			t.Fatal(err)
+		}
+		policies, err := Policies([]string{"double"}, []string{"classic"}, []string{"never"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := Run(context.Background(), reader, Options{Policies: policies, Costs: DefaultCosts(), Text: process.Strings().Text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		o, d := &result.Outcomes[0], &recorded.Devices[0]
+		if want > 0 && o.PeakR != want {
+			t.Errorf("%s: R %d, want %d", name, o.PeakR, want)
+		}
+		if got := []int64{o.PeakR, o.PeakC, o.PeakT, result.Allocs, o.Iterations}; !cmp.Equal(got, []int64{d.MaxR, d.MaxC, d.MaxT, d.Allocs, 20}) {
+			t.Errorf("%s: R, C, T, requests, iterations %v, recorded %v", name, got, []int64{d.MaxR, d.MaxC, d.MaxT, d.Allocs, 20})
+		}
+		for what, pair := range map[string][2]float64{"first": {o.FirstIdle, 1 - d.Paper.OwnC1}, "later": {o.LaterIdle, 1 - d.Paper.OwnC2}} {
+			if math.Abs(pair[0]-pair[1]) > 1e-12 {
+				t.Errorf("%s: %s iterations idle by %v, recorded %v", name, what, pair[0], pair[1])
+			}
+		}
+		if o.Remaps+o.RemapsAhead+o.Gives+o.Waits != 0 || o.Cost != 0 {
+			t.Errorf("%s: the classic policy remaps in steady state: %+v", name, *o)
+		}
+	}
+}
+
+// Six equal iterations after a first one that needs 40 MiB more, in figures worked out by hand.
+func excessiveFirst() *job {
+	j := newJob().arena(0, 1<<40, mainArena)
+	j.alloc(0, 1, 10*mib).alloc(0, 2, 40*mib).free(0, 2).mark()
+	for range 6 {
+		j.alloc(0, 3, 6*mib).free(0, 3).mark()
+	}
+	return j
+}
+
+func TestFiguresByHand(t *testing.T) {
+	step := 3 * time.Millisecond // three events each
+	got := excessiveFirst().tune(t, 0, "double classic never", "needed always never", "needed always iteration", "step:33554432 always never")
+	want := []Outcome{
+		// 16 MiB for the first request, then 64 for the second, and both handed out whole.
+		{PeakR: 80 * mib, SteadyR: 80 * mib, FirstIdle: 0, LaterIdle: 1 - 22./80},
+		{PeakR: 50 * mib, SteadyR: 50 * mib, FirstIdle: 0, LaterIdle: 1 - 16./50},
+		// Trim gives 34 MiB back when two iterations have not used them.
+		{PeakR: 50 * mib, SteadyR: 16 * mib, FirstIdle: 0, LaterIdle: 2 * (1 - 16./50) / 6},
+		{PeakR: 64 * mib, SteadyR: 64 * mib, FirstIdle: 1 - 50./64, LaterIdle: 1 - 16./64},
+	}
+	for i := range want {
+		want[i].Iterations, want[i].Step = 7, step
+		want[i].PeakT = 50 * mib
+		want[i].PeakC = 50 * mib
+	}
+	want[0].PeakC = 80 * mib
+	costs := DefaultCosts()
+	handle := costs.Create + costs.Map + costs.Access
+	want[0].TotalCost, want[1].TotalCost, want[2].TotalCost, want[3].TotalCost = 40*handle, 25*handle, 25*handle, 32*handle
+	close := cmpopts.EquateApprox(0, 1e-12)
+	if diff := cmp.Diff(want, got, close, cmpopts.IgnoreFields(Outcome{}, "Policy")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// An iteration of every third needs what was given back: it is mapped again, and costs.
+func TestRemaps(t *testing.T) {
+	j := newJob().arena(0, 1<<40, mainArena)
+	for i := range 5 + 12 {
+		j.alloc(0, 1, 2*mib)
+		if i%6 == 4 {
+			j.alloc(0, 2, 20*mib).free(0, 2)
+		}
+		j.free(0, 1).mark()
+	}
+	o := j.tune(t, 0, "needed always iteration")[0]
+	// 13 steady iterations: the fifth grows by 20 MiB, twice they are mapped again, twice given back.
+	costs := DefaultCosts()
+	if o.Remaps != 2./13 || o.Gives != 2./13 {
+		t.Errorf("remaps %v, given back %v an iteration; want 2 of 13 both", o.Remaps, o.Gives)
+	}
+	if want := 30 * (costs.Create + costs.Map + costs.Access) / 13; o.Cost != want {
+		t.Errorf("cost %v, want %v", o.Cost, want)
+	}
+	if o.PeakR != 22*mib || o.SteadyR != 22*mib {
+		t.Errorf("R %d, steady %d", o.PeakR, o.SteadyR)
+	}
+	if o.Slowdown() != float64(o.Cost)/float64(o.Step) || o.Slowdown() == 0 {
+		t.Errorf("slowdown %v of %v in %v", o.Slowdown(), o.Cost, o.Step)
+	}
+}
+
+func TestEventsOfAJob(t *testing.T) {
+	gib := uint64(1 << 30)
+	side := "growth=needed headroom=0 granularity=2097152 pool=0.0 tag= main=0"
+	pool := "growth=needed headroom=0 granularity=2097152 pool=0.7 tag= main=0"
+	for _, test := range []struct {
+		name         string
+		job          *job
+		policy       string
+		limit        uint64
+		peak, steady int64 // MiB of R; without marks steady is the end
+		refused      int64
+	}{
+		{"frees that wait for another stream", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 2*mib).
+			event(trace.KindStreamUse, 0, trace.Event{Addr: 1, Stream: 9}).free(0, 1).alloc(0, 2, 2*mib).
+			event(trace.KindFreeDone, 0, trace.Event{Addr: 1}).alloc(0, 1, 2*mib), "needed always never", 0, 4, 4, 0},
+		{"a use by its own stream", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 2*mib).
+			event(trace.KindStreamUse, 0, trace.Event{Addr: 1}).free(0, 1).alloc(0, 2, 2*mib), "needed always never", 0, 2, 2, 0},
+		{"another arena grows by what is needed", newJob().arena(0, 1<<40, mainArena).arena(1, 0, side).alloc(0, 1, 6*mib).alloc(1, 1, 6*mib), "double classic never", 0, 8 + 6, 14, 0},
+		{"pools are not trimmed", newJob().arena(0, 1<<40, pool).alloc(0, 1, 6*mib).free(0, 1).mark().mark().mark().mark().mark().mark(), "needed always iteration", 0, 6, 6, 0},
+		{"arenas are", newJob().arena(0, 1<<40, side).alloc(0, 1, 6*mib).free(0, 1).mark().mark().mark().mark().mark().mark(), "needed always iteration", 0, 6, 0, 0},
+		{"a pool's end", newJob().arena(0, 1<<40, pool).alloc(0, 1, 6*mib).free(0, 1).event(trace.KindPoolRelease, 0, trace.Event{}).
+			arena(1, 1<<40, pool).alloc(1, 1, 4*mib), "needed always never", 0, 6, 4, 0},
+		{"empty_cache", withText(newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 2*mib).free(0, 1), trace.KindReclaim, "empty_cache"), "needed always never", 0, 8, 2, 0},
+		{"a reclaim of the allocator's own", withText(newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).free(0, 1), trace.KindReclaim, "foreign"), "needed always never", 0, 6, 6, 0},
+		{"idle", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 2*mib).free(0, 1).wait(time.Second).free(0, 2), "needed always idle:500000000", 0, 8, 2, 0},
+		{"not idle for long enough", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).free(0, 1).wait(time.Second).alloc(0, 2, 2*mib), "needed always idle:5000000000", 0, 6, 6, 0},
+		{"paused", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, side).alloc(1, 1, 6*mib).event(trace.KindPause, 1, trace.Event{Requested: 6 * mib}).
+			alloc(0, 2, 4*mib), "needed always never", 0, 6, 4, 0},
+		{"resumed", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, side).alloc(1, 1, 6*mib).event(trace.KindPause, 1, trace.Event{Requested: 6 * mib}).
+			free(1, 1).alloc(0, 2, 4*mib).event(trace.KindResume, 1, trace.Event{Requested: 6 * mib}), "needed always never", 0, 10, 10, 0},
+		{"a pause that failed", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).event(trace.KindPause, 0, trace.Event{}), "needed always never", 0, 6, 6, 0},
+		{"a limit", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib).free(0, 2, 1), "needed always never", 8 * mib, 6, 6, 1},
+		{"the recorded limit", newJob().arena(0, 8*mib, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib), "double classic never", 0, 8, 8, 1},
+		{"headroom", newJob().arena(0, 100*mib, strings.Replace(mainArena, "headroom=0", "headroom=83886080", 1)).alloc(0, 1, 2*mib).alloc(0, 2, 10*mib), "double classic never", 0, 18, 18, 0},
+		{"a watched allocator's two arenas are one", newJob().arena(0, 0, "allocator=native\tprovided=unknown\tcoalesces=0\tpool=0.0\tmain=1").
+			arena(1, 0, "allocator=native\tprovided=unknown\tcoalesces=1\tpool=0.0\tmain=1").alloc(0, 1, 6*mib).free(0, 1).alloc(1, 2, 6*mib), "needed always never", 0, 6, 6, 0},
+		{"requests of nothing", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 0).alloc(0, 2, 1).free(0, 1), "needed always never", 0, 2, 2, 0},
+		{"a restored block", newJob().arena(0, 1<<40, mainArena).event(trace.KindRestore, 0, trace.Event{Addr: 1, Requested: 6 * mib}).free(0, 1), "needed always never", gib, 6, 6, 0},
+		{"graph memory has none of its own", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, side+"\tgraph_memory=1").alloc(0, 1, 2*mib).alloc(1, 2, 6*mib).free(1, 2), "needed always never", 0, 2, 2, 0},
+	} {
+		o := test.job.tune(t, test.limit, test.policy)[0]
+		if o.PeakR != test.peak*mib || o.SteadyR != test.steady*mib || o.Refused != test.refused {
+			t.Errorf("%s: R %v MiB, in the end %v, refused %d; want %v, %v, %d", test.name,
+				float64(o.PeakR)/mib, float64(o.SteadyR)/mib, o.Refused, test.peak, test.steady, test.refused)
+		}
+	}
+}
+
+// withText adds an event without an arena.
+func withText(j *job, kind trace.Kind, text string) *job {
+	j.texts = append(j.texts, text)
+	return j.event(kind, trace.NoArena, trace.Event{Context: int32(len(j.texts) - 1)})
+}
+
+func TestErrors(t *testing.T) {
+	policies, _ := Policies([]string{"needed"}, []string{"always"}, []string{"never"})
+	for name, test := range map[string]struct {
+		job  *job
+		want string
+	}{
+		"nothing":        {newJob().arena(0, 1<<40, mainArena), "no allocation was recorded"},
+		"twice":          {newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 5).alloc(0, 1, 5), "event 2: a block at 0x1, where one is live"},
+		"free of none":   {newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 5).free(0, 2), "event 2: a free at 0x2, where no block is live"},
+		"no granularity": {newJob().arena(0, 1<<40, "growth=double granularity=100 main=1"), "granularity=100 is not a power of two"},
+		"no number":      {newJob().arena(0, 1<<40, "growth=double headroom=much"), `headroom="much" is not a number`},
+	} {
+		_, err := Run(context.Background(), &test.job.source, Options{Policies: policies, Costs: DefaultCosts(), Text: test.job.text})
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: error %v, want %q", name, err, test.want)
+		}
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	j := excessiveFirst()
+	if _, err := Run(ended, &j.source, Options{Policies: policies, Costs: DefaultCosts(), Text: j.text}); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want that of the context", err)
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	all, err := Policies([]string{"double", "step:4096"}, []string{"classic", "1048576"}, []string{"never", "idle:50"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var texts []string
+	for _, p := range all {
+		texts = append(texts, p.String())
+	}
+	want := []string{
+		"growth=double split=classic trim=never", "growth=double split=classic trim=idle:50",
+		"growth=double split=1048576 trim=never", "growth=double split=1048576 trim=idle:50",
+		"growth=step:4096 split=classic trim=never", "growth=step:4096 split=classic trim=idle:50",
+		"growth=step:4096 split=1048576 trim=never", "growth=step:4096 split=1048576 trim=idle:50",
+	}
+	if diff := cmp.Diff(want, texts); diff != "" {
+		t.Error(diff)
+	}
+	for _, test := range [][3][]string{
+		{{"half"}, {"classic"}, {"never"}}, {{"none"}, {"classic"}, {"never"}}, {{"double"}, {"half"}, {"never"}},
+		{{"double"}, {"classic"}, {"later"}}, {{"double"}, {"classic"}, {"pressure"}}, {{"double"}, {"classic"}, nil},
+	} {
+		if _, err := Policies(test[0], test[1], test[2]); err == nil {
+			t.Errorf("%v: no error", test)
+		}
+	}
+}
+
+// Whatever the job and however many replay it, each policy holds all that is live.
+func TestAnyJob(t *testing.T) {
+	policies, err := Policies([]string{"double", "needed", "step:4194304"}, []string{"classic", "always", "1048576"}, []string{"never", "iteration", "idle:2000000"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		j := newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, strings.Replace(mainArena, "main=1", "main=0", 1))
+		live := []blockKey{}
+		next, sum, greatest := int64(1), int64(0), int64(0)
+		sizes := map[blockKey]int64{}
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			switch what := rapid.IntRange(0, 9).Draw(t, "what"); {
+			case what == 9:
+				j.mark()
+			case what >= 5 && len(live) > 0:
+				k := rapid.IntRange(0, len(live)-1).Draw(t, "block")
+				j.free(live[k].arena, live[k].addr)
+				sum -= sizes[live[k]]
+				live = append(live[:k], live[k+1:]...)
+			default:
+				key, size := blockKey{int32(rapid.IntRange(0, 1).Draw(t, "arena")), next}, rapid.Int64Range(1, 9*mib).Draw(t, "size")
+				j.alloc(key.arena, key.addr, size)
+				live, sizes[key] = append(live, key), size
+				next++
+				sum += size
+				greatest = max(greatest, sum)
+			}
+		}
+		if next == 1 {
+			return
+		}
+		var results []*Result
+		for _, workers := range []int{1, 3} {
+			j.at = 0
+			result, err := Run(context.Background(), &j.source, Options{Policies: policies, Costs: DefaultCosts(), Text: j.text, Workers: workers})
+			if err != nil {
+				t.Fatal(err)
+			}
+			results = append(results, result)
+		}
+		if diff := cmp.Diff(results[0], results[1]); diff != "" {
+			t.Fatalf("one worker and three (-one +three):\n%s", diff)
+		}
+		for _, o := range results[0].Outcomes {
+			if o.PeakT != greatest || o.PeakC < o.PeakT || o.PeakR < o.PeakC || o.PeakR%(2*mib) != 0 || o.SteadyR > o.PeakR {
+				t.Errorf("%v: T %d of %d, C %d, R %d, steady %d", o.Policy, o.PeakT, greatest, o.PeakC, o.PeakR, o.SteadyR)
+			}
+			if o.Policy.Split == bfc.SplitAlways && o.PeakC >= o.PeakT+int64(len(sizes))*bfc.Granule {
+				t.Errorf("%v: C %d for T %d", o.Policy, o.PeakC, o.PeakT)
+			}
+			if o.FirstIdle < 0 || o.FirstIdle >= 1 || o.LaterIdle < 0 || o.LaterIdle > 1 || o.Refused != 0 {
+				t.Errorf("%v: idle %v, %v, refused %d", o.Policy, o.FirstIdle, o.LaterIdle, o.Refused)
+			}
+		}
+	})
+}
+
+func TestRecommend(t *testing.T) {
+	ms := time.Millisecond
+	base := Outcome{PeakR: 1000, SteadyR: 800, Step: 100 * ms}
+	with := func(change func(*Outcome)) Outcome {
+		o := base
+		change(&o)
+		return o
+	}
+	for _, test := range []struct {
+		name     string
+		outcomes []Outcome
+		want     int
+	}{
+		{"the least peak", []Outcome{base, with(func(o *Outcome) { o.PeakR = 900 })}, 1},
+		{"not where requests are refused", []Outcome{base, with(func(o *Outcome) { o.PeakR, o.Refused = 900, 1 })}, 0},
+		{"not where it costs too much", []Outcome{base, with(func(o *Outcome) { o.PeakR, o.Cost = 900, 2*ms })}, 0},
+		{"within a hundredth the steady one", []Outcome{base, with(func(o *Outcome) { o.PeakR, o.SteadyR = 1009, 700 })}, 1},
+		{"beyond a hundredth not", []Outcome{base, with(func(o *Outcome) { o.PeakR, o.SteadyR = 1011, 700 })}, 0},
+		{"the fewest waits", []Outcome{with(func(o *Outcome) { o.Waits = 1 }), with(func(o *Outcome) { o.Cost = ms })}, 1},
+		{"the least cost", []Outcome{with(func(o *Outcome) { o.Cost = ms }), base}, 1},
+		{"the first of equals", []Outcome{base, base}, 0},
+		{"none", []Outcome{with(func(o *Outcome) { o.Refused = 1 })}, -1},
+	} {
+		if got := (&Result{Outcomes: test.outcomes}).Recommend(0.01); got != test.want {
+			t.Errorf("%s: %d, want %d", test.name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package report
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis/tune"
+)
+
+// tuned is a job under policies of every kind: one is recommended, one refused requests.
+func tuned() *Tuned {
+	policies, err := tune.Policies([]string{"double", "step:33554432"}, []string{"classic", "1048576"}, []string{"never", "idle:50000000"})
+	if err != nil {
+		panic(err)
+	}
+	t := &Tuned{Result: &tune.Result{Allocs: 26927, LeftOut: 2}, Process: "rank0", Costs: tune.DefaultCosts(), MaxSlowdown: 0.01}
+	for i, policy := range policies {
+		n := int64(len(policies) - i)
+		t.Outcomes = append(t.Outcomes, tune.Outcome{
+			Policy: policy, PeakR: n * 2 * gib, PeakC: 2 * gib, PeakT: gib + 1, SteadyR: n * gib, Iterations: 20, FirstIdle: 0.25, LaterIdle: 0.0001,
+			Remaps: float64(i), RemapsAhead: 0.25, Gives: 1.5, Waits: 0.04, Cost: time.Duration(i) * 200 * time.Microsecond, Beside: 49 * time.Microsecond,
+			Step: 100 * time.Millisecond, TotalCost: 3 * time.Millisecond,
+		})
+	}
+	t.Outcomes[6].Refused = 1234
+	return t
+}
+
+// untold is a job without iterations, for which no policy will do.
+func untold() *Tuned {
+	policies, err := tune.Policies([]string{"needed"}, []string{"always"}, []string{"never"})
+	if err != nil {
+		panic(err)
+	}
+	return &Tuned{
+		Result:  &tune.Result{Allocs: 1, Outcomes: []tune.Outcome{{Policy: policies[0], PeakR: 2 * mib, SteadyR: 2 * mib, PeakT: 1, Refused: 1}}},
+		Process: hostileName, Costs: tune.DefaultCosts(),
+	}
+}
+
+func TestTuneGolden(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		write func(io.Writer) error
+	}{
+		{"tune.txt", func(w io.Writer) error { return TuneText(w, tuned(), Options{}) }},
+		{"tune.md", func(w io.Writer) error { return TuneMarkdown(w, tuned()) }},
+		{"tune.json", func(w io.Writer) error { return TuneJSON(w, tuned()) }},
+		{"tune_untold.txt", func(w io.Writer) error { return TuneText(w, untold(), Options{}) }},
+		{"tune_untold.json", func(w io.Writer) error { return TuneJSON(w, untold()) }},
+	} {
+		var out bytes.Buffer
+		if err := test.write(&out); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, test.name, out.Bytes())
+	}
+}
+
+// The recommended policy is emphasized, and so are those that would have failed the job.
+func TestTuneColors(t *testing.T) {
+	var out bytes.Buffer
+	if err := TuneText(&out, tuned(), Options{Color: true}); err != nil {
+		t.Fatal(err)
+	}
+	tones := map[string]string{}
+	for _, line := range strings.Split(out.String(), "\n") {
+		for _, mark := range []string{"1m", "1;31m"} {
+			if cells := strings.Split(line, "│"); len(cells) > 5 && strings.Contains(cells[1], "\x1b["+mark) && strings.Contains(cells[4], "\x1b["+mark) {
+				tones[mark] += strings.TrimSpace(strings.NewReplacer("\x1b["+mark, "", "\x1b[0m", "").Replace(cells[4])) + ";"
+			}
+		}
+	}
+	if want := map[string]string{"1m": "R peak;6 GiB;", "1;31m": "refused 1,234;"}; !cmp.Equal(want, tones) {
+		t.Error(cmp.Diff(want, tones))
+	}
+}
