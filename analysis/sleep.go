@@ -15,8 +15,8 @@ import (
 // a tag that slept through one visit of a stage is not needed in it, every other one that was
 // awake may be.
 type Sleep struct {
-	// Cycle is the stages that came more than once, or all if none did. Its sizes are the
-	// most of all visits.
+	// Cycle is the stages that came again and what came between, or all if none did. Its sizes
+	// are the most of all visits.
 	Cycle  wakeplan.Cycle
 	Stages []StageUse // of the cycle, in the same order
 	// Phases says that stages are the outermost phases of the job's own. Where there are
@@ -28,8 +28,11 @@ type Sleep struct {
 	Recorded                 wakeplan.Plan
 	Resident, AtOnce, Staged wakeplan.Plan
 	Series                   []Residency // at most MaxPoints
-	Outside                  Outside
-	Strays                   []Stray
+	// Card is the memory of the GPU that plans are held against, in bytes; 0 where it is not
+	// known. It is filled in by who has the run's description.
+	Card    int64
+	Outside Outside
+	Strays  []Stray
 }
 
 // StageUse is a stage of a cycle as it was recorded.

@@ -20,6 +20,8 @@ type stage struct {
 	slept      []bool   // the tag slept through a visit
 	visits     int64
 	duration   int64
+	first      int64 // the number of its first visit, of all visits
+	last       int64
 }
 
 // stageSet is the stages of a device in the order in which they came.
@@ -29,6 +31,7 @@ type stageSet struct {
 	since  int64
 	woke   []bool // tags that were awake at some moment of the visit
 	begun  bool   // there was a visit
+	visits int64  // that had a name
 
 	// From the start of the first visit on:
 	peak       int64
@@ -64,6 +67,8 @@ func (ss *stageSet) leave(time int64, s *sleeper) {
 		ss.inStage = st
 	}
 	if st != nil {
+		ss.visits++
+		st.last = ss.visits
 		st.add(visit)
 	}
 }
@@ -77,7 +82,7 @@ func (ss *stageSet) named(name string) *stage {
 	case name == "" || len(ss.stages) == maxStages:
 		return nil
 	}
-	st := &stage{name: name}
+	st := &stage{name: name, first: ss.visits + 1}
 	ss.stages = append(ss.stages, st)
 	return st
 }
@@ -142,13 +147,23 @@ func atLeast[T any](list []T, length int) []T {
 	return list
 }
 
-// kept are the stages of the cycle.
+// kept are the stages of the cycle: those that came again, and what came between; all if none
+// came again.
 func (ss *stageSet) kept() []*stage {
-	again := slices.DeleteFunc(slices.Clone(ss.stages), func(st *stage) bool { return st.visits < 2 })
-	if len(again) > 0 {
-		return again
+	from, to := int64(0), int64(0)
+	for _, st := range ss.stages {
+		if st.visits < 2 {
+			continue
+		}
+		if from == 0 {
+			from = st.first
+		}
+		to = max(to, st.last)
 	}
-	return ss.stages
+	if from == 0 {
+		return ss.stages
+	}
+	return slices.DeleteFunc(slices.Clone(ss.stages), func(st *stage) bool { return st.first < from || st.first > to })
 }
 
 // planned is a stage with what it needs.
@@ -173,7 +188,9 @@ func (ss *stageSet) recorded(c *wakeplan.Cycle, kept []*stage) wakeplan.Plan {
 	p := wakeplan.Plan{Peak: ss.peak, PeakStage: slices.Index(kept, ss.inStage), Rest: ss.rest, Away: ss.away}
 	cycles := int64(1)
 	for i, st := range kept {
-		cycles = max(cycles, st.visits)
+		if i > 0 || len(kept) == 1 { // the first may have begun a cycle that was cut off
+			cycles = max(cycles, st.visits)
+		}
 		awake := make([]bool, len(c.Tags))
 		for t := range awake {
 			awake[t] = c.Stages[i].Sizes[t] > 0

@@ -316,3 +316,20 @@ func TestSleepMetrics(t *testing.T) {
 		}
 	}
 }
+
+// What came before the first stage that came again is no part of the cycle; a stage between two
+// visits of another is, if it came but once.
+func TestCycleOfStages(t *testing.T) {
+	j := newColocated(t)
+	j.take(cacheArena, 40, "")
+	for _, name := range []string{"load", "train", "sync", "train", "evaluate"} {
+		j.phase(name, 10, nil)
+	}
+	var names []string
+	for _, stage := range j.run().Sleep.Cycle.Stages {
+		names = append(names, stage.Name)
+	}
+	if diff := cmp.Diff([]string{"train", "sync"}, names); diff != "" {
+		t.Errorf("stages (-want +got):\n%s", diff)
+	}
+}

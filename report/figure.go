@@ -19,7 +19,7 @@ import (
 
 // Figure is one plot of one device, or of a study, ready to be drawn.
 type Figure struct {
-	Name   string // "timeline", "iterations", "split" or "map"; of a study "figure2" or "figure3"
+	Name   string // "timeline", "iterations", "split", "map" or "sleep"; of a study "figure2" or "figure3"
 	Device int32
 
 	title    string // of one line, drawn bold at the top
@@ -40,7 +40,11 @@ func Plots(r *analysis.Result) []Figure {
 	var figures []Figure
 	for i := range r.Devices {
 		d := &r.Devices[i]
-		for _, f := range []Figure{timelineFigure(d), iterationsFigure(d), splitFigure(d), mapFigure(r, d)} {
+		drawn := []Figure{timelineFigure(d), iterationsFigure(d), splitFigure(d), mapFigure(r, d)}
+		if d.Sleep != nil {
+			drawn = append(drawn, sleepFigure(d))
+		}
+		for _, f := range drawn {
 			f.Device = d.Device
 			f.title = deviceTitle(r, d) + " · " + f.title
 			figures = append(figures, f)

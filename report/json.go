@@ -62,6 +62,7 @@ type jsonDevice struct {
 	Books        *jsonBooks      `json:"books"`
 	// Transitions are there only where something was paused.
 	Transitions []jsonTransition `json:"transitions,omitempty"`
+	Sleep       *jsonSleep       `json:"sleep,omitempty"`
 	// Watched is there only where an allocator was watched: its chunks are null everywhere.
 	Watched *jsonWatched `json:"watched,omitempty"`
 }
@@ -99,6 +100,7 @@ type jsonTransition struct {
 	Resume     bool   `json:"resume"`
 	Bytes      int64  `json:"bytes"`
 	Copied     int64  `json:"copied"`
+	Reserved   int64  `json:"reserved"` // afterwards
 	Failed     string `json:"failed"`
 }
 

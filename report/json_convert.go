@@ -62,8 +62,9 @@ func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
 		})
 	}
 	for _, t := range d.Transitions {
-		j.Transitions = append(j.Transitions, jsonTransition{t.Seq, t.Time, t.Duration, t.Arena, t.Tag, t.Resume, t.Bytes, t.Copied, t.Failed})
+		j.Transitions = append(j.Transitions, jsonTransition{t.Seq, t.Time, t.Duration, t.Arena, t.Tag, t.Resume, t.Bytes, t.Copied, t.Reserved, t.Failed})
 	}
+	j.Sleep = newJSONSleep(d)
 	if w := d.Sampled; w != nil {
 		j.Watched = &jsonWatched{w.Allocator, w.Samples, w.Odd}
 	}

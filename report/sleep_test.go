@@ -1,22 +1,24 @@
 package report
 
 import (
+	"image/color"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/wakeplan"
 )
 
 // A call about several arenas of a tag is one line; another call, or tag, is another.
 func TestTransitionsByCall(t *testing.T) {
 	const ms = 1_000_000
 	d := &analysis.DeviceResult{Transitions: []analysis.Transition{
-		{Time: 10 * ms, Duration: 2 * ms, Tag: "kv", Bytes: 3 << 30},
-		{Time: 11 * ms, Duration: 3 * ms, Tag: "kv", Bytes: 1 << 30},
+		{Time: 10 * ms, Duration: 2 * ms, Tag: "kv", Bytes: 3 << 30, Reserved: 5 << 30},
+		{Time: 11 * ms, Duration: 3 * ms, Tag: "kv", Bytes: 1 << 30, Reserved: 4 << 30},
 		{Time: 12 * ms, Duration: 4 * ms, Tag: "weights", Bytes: 8 << 20, Copied: 4 << 20},
-		{Time: 20 * ms, Duration: 1 * ms, Tag: "kv", Resume: true, Failed: "no memory to resume on GPU 0"},
-		{Time: 30 * ms, Duration: 4 * ms, Tag: "weights", Resume: true, Bytes: 8 << 20, Copied: 4 << 20},
+		{Time: 20 * ms, Duration: 1 * ms, Tag: "kv", Resume: true, Reserved: 2 << 30, Failed: "no memory to resume on GPU 0"},
+		{Time: 30 * ms, Duration: 4 * ms, Tag: "weights", Resume: true, Bytes: 8 << 20, Copied: 4 << 20, Reserved: 6 << 30},
 	}}
 	sections := sleepSections(d)
 	if len(sections) != 1 {
@@ -31,15 +33,117 @@ func TestTransitionsByCall(t *testing.T) {
 		got = append(got, texts)
 	}
 	want := [][]string{
-		{"11.0 ms", "pause", "kv", "4 GiB", "0 B", "3.00 ms", "–", "done"},
-		{"12.0 ms", "pause", "weights", "8 MiB", "4 MiB", "4.00 ms", "1000 MiB", "done"},
-		{"20.0 ms", "resume", "kv", "0 B", "0 B", "1.00 ms", "–", "no memory to resume on GPU 0"},
-		{"30.0 ms", "resume", "weights", "8 MiB", "4 MiB", "4.00 ms", "1000 MiB", "done"},
+		{"11.0 ms", "pause", "kv", "4 GiB", "8 GiB", "0 B", "3.00 ms", "–", "done"},
+		{"12.0 ms", "pause", "weights", "8 MiB", "8 MiB", "4 MiB", "4.00 ms", "1000 MiB", "done"},
+		{"20.0 ms", "resume", "kv", "0 B", "2 GiB", "0 B", "1.00 ms", "–", "no memory to resume on GPU 0"},
+		{"30.0 ms", "resume", "weights", "8 MiB", "6 GiB", "4 MiB", "4.00 ms", "1000 MiB", "done"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
 	if sleepSections(&analysis.DeviceResult{}) != nil {
 		t.Error("a section where nothing slept")
+	}
+}
+
+// asleep is the worked case of the article on verl and SGLang, in which all of the engine was
+// woken at once: Qwen2.5-7B on an H200 of 141 GB, in tenths of a GB.
+func asleep() *analysis.Result {
+	const tenth, none = 100_000_000, wakeplan.Asleep
+	sizes := func(tenths ...int64) []int64 {
+		for i, size := range tenths {
+			if size != none {
+				tenths[i] = size * tenth
+			}
+		}
+		return tenths
+	}
+	names := []string{"trainer_weights", "training", "rollout_weights", "kv_cache", "graphs", "buffers"}
+	cycle := wakeplan.Cycle{Stages: []wakeplan.Stage{
+		{Name: "train", Sizes: sizes(154, 326, none, none, none, none), Needs: []bool{true, true, false, false, false, false}},
+		{Name: "sync", Sizes: sizes(154, none, 154, 850, 20, 50), Needs: []bool{true, false, true, false, false, false}},
+		{Name: "rollout", Sizes: sizes(none, none, 154, 850, 20, 50), Needs: []bool{false, false, true, true, true, true}},
+	}}
+	for i, bytes := range sizes(154, 326, 154, 850, 20, 50) {
+		cycle.Tags = append(cycle.Tags, wakeplan.Tag{Name: names[i], Bytes: bytes, Copied: i < 2 || i == 4, KV: i == 3})
+	}
+	recorded := cycle.AtOnce()
+	recorded.PeakStage, recorded.Steps = -1, nil
+	s := &analysis.Sleep{
+		Cycle: cycle, Phases: true, Card: 1410 * tenth,
+		Stages: []analysis.StageUse{
+			{Visits: 3, Duration: 90e9, Peak: 480 * tenth, Told: true},
+			{Visits: 3, Duration: 1.5e9, Peak: 1228 * tenth, Told: true},
+			{Visits: 3, Duration: 150e9, Peak: 1074 * tenth},
+		},
+		Recorded: recorded, Resident: cycle.Resident(), AtOnce: cycle.AtOnce(), Staged: cycle.Staged(),
+		Outside: analysis.Outside{Seq: 40, Time: 30e9, Bytes: 107 * tenth, Blocks: 14, Rest: tenth, Groups: []analysis.OutsideGroup{
+			{Phase: "rollout", Category: "kv_cache", Owner: "engine.page_table", Blocks: 1, Bytes: 100 * tenth, Mixed: true},
+			{Phase: "other", Blocks: 12, Bytes: 6 * tenth, Frames: []string{"setup, engine.py:12"}},
+		}},
+		Strays: []analysis.Stray{{Category: "kv_cache", Tag: "kv_cache", Inside: 850 * tenth, Blocks: 1, Bytes: 100 * tenth, Owners: []string{"engine.page_table"}}},
+	}
+	var mapped int64
+	for step := range int64(3) {
+		for i := range cycle.Stages {
+			tags := make([]int64, len(names))
+			for t, size := range cycle.Stages[i].Sizes {
+				tags[t] = max(size, 0)
+			}
+			m := analysis.Mapped{Base: 2 * tenth, Tags: tags}
+			start := (step*80 + []int64{0, 30, 31}[i]) * 1e9
+			s.Series = append(s.Series, analysis.Residency{Start: start, End: start, At: m, Last: m})
+			mapped = max(mapped, m.Sum())
+		}
+	}
+	at := analysis.Instant{Seq: 90, Time: 31e9, T: mapped, C: mapped, R: mapped, Live: 60}
+	return &analysis.Result{
+		Process: "rank0", Events: 4000, Duration: 241e9,
+		Devices: []analysis.DeviceResult{{
+			Peak: at, Final: at, MaxT: mapped, MaxC: mapped, MaxR: mapped, Allocs: 60, Total: 1410 * tenth, Sleep: s, External: analysis.External{Peak: 10 * tenth, Live: 10 * tenth, Calls: 2},
+			Transitions: []analysis.Transition{{Time: 31e9, Duration: 2e6, Tag: "kv_cache", Resume: true, Bytes: 850 * tenth, Reserved: mapped}},
+			Series: analysis.Series{Points: []analysis.Point{{
+				Start: 31e9, End: 31e9, At: at, Last: at,
+				T: analysis.Range{Min: mapped, Max: mapped}, C: analysis.Range{Min: mapped, Max: mapped}, R: analysis.Range{Min: mapped, Max: mapped},
+			}}},
+			Map: analysis.AddressMap{At: at},
+		}},
+	}
+}
+
+// What a device has beside arenas leaves less room for keys and values.
+func TestFit(t *testing.T) {
+	d := &asleep().Devices[0]
+	fit := fitOf(d, &d.Sleep.Staged)
+	if want := int64(141e9 - 1e9 - 22.4e9); !fit.fits || fit.largestKV != want || fit.fraction != float64(want)/141e9 {
+		t.Errorf("staged: %+v, want %d bytes of KV", fit, want)
+	}
+	if fit := fitOf(d, &d.Sleep.Resident); fit.fits || fit.largestKV != int64(141e9-1e9-70.4e9) {
+		t.Errorf("resident: %+v", fit)
+	}
+	d.Sleep.Card = 0
+	if fit := fitOf(d, &d.Sleep.Staged); fit.known || fit.largestKV != -1 {
+		t.Errorf("without a card: %+v", fit)
+	}
+}
+
+func TestSleepFigure(t *testing.T) {
+	r := asleep()
+	figures := Plots(r)
+	last := figures[len(figures)-1]
+	if last.Name != "sleep" {
+		t.Fatalf("the last figure is %s", last.Name)
+	}
+	img := pngOf(t, last)
+	seen := map[color.Color]int{}
+	bounds := img.Bounds()
+	for y := bounds.Min.Y + 120; y < bounds.Max.Y; y++ { // below the legend
+		for x := bounds.Min.X; x < bounds.Max.X; x++ {
+			seen[color.NRGBAModel.Convert(img.At(x, y))]++
+		}
+	}
+	// Keys and values take by far the most of it, graphs the least.
+	if kv, graphs := seen[tagColor(3)], seen[tagColor(4)]; kv < 100_000 || graphs < 1000 || kv < 10*graphs {
+		t.Errorf("%d pixels of the cache, %d of graphs", kv, graphs)
 	}
 }

@@ -9,14 +9,25 @@ import (
 // sameCall is how far apart the starts of two transitions of one call can be said to be, ns.
 const sameCall = 10_000
 
-// sleepSections list what was paused and resumed: a line for each tag of a call.
+// sleepSections are about what was paused and resumed, and what could be.
 func sleepSections(d *analysis.DeviceResult) []section {
+	sections := transitionSections(d)
+	if d.Sleep == nil {
+		return sections
+	}
+	sections = append(sections, stageSections(d.Sleep)...)
+	sections = append(sections, planSections(d)...)
+	return append(sections, outsideSections(d.Sleep)...)
+}
+
+// transitionSections list the transitions: a line for each tag of a call.
+func transitionSections(d *analysis.DeviceResult) []section {
 	if len(d.Transitions) == 0 {
 		return nil
 	}
 	s := section{
 		title:   "Sleep and wake",
-		columns: []column{numbers("time"), words("what"), words("tag"), numbers("memory"), numbers("copied"), numbers("took"), numbers("copied/s"), words("result")},
+		columns: []column{numbers("time"), words("what"), words("tag"), numbers("memory"), numbers("peak"), numbers("copied"), numbers("took"), numbers("copied/s"), words("result")},
 	}
 	for _, t := range byCall(d.Transitions) {
 		s.rows = append(s.rows, transitionRow(t))
@@ -25,7 +36,10 @@ func sleepSections(d *analysis.DeviceResult) []section {
 	if d.Peak.Paused > 0 || d.Final.Paused > 0 {
 		s.before = note(fmt.Sprintf("asleep at the peak: %s; at the end: %s", FormatSize(d.Peak.Paused), FormatSize(d.Final.Paused)))
 	}
-	s.after = note("memory: physical bytes given back or taken; copied: content kept on the host; paused memory is in no other number")
+	s.after = row(
+		"memory: physical bytes given back or taken; peak: reserved before a pause, after a resume",
+		"copied: content kept on the host; paused memory is in no other number",
+	)
 	return []section{s}
 }
 
@@ -40,6 +54,7 @@ func byCall(transitions []analysis.Transition) []analysis.Transition {
 				last.Bytes += t.Bytes
 				last.Copied += t.Copied
 				last.Time, last.Duration = t.Time, max(last.Duration, t.Duration)
+				last.Reserved = t.Reserved
 				continue
 			}
 		}
@@ -49,9 +64,9 @@ func byCall(transitions []analysis.Transition) []analysis.Transition {
 }
 
 func transitionRow(t analysis.Transition) []cell {
-	what, result, rate := "pause", "done", "–"
+	what, result, rate, peak := "pause", "done", "–", t.Reserved+t.Bytes
 	if t.Resume {
-		what = "resume"
+		what, peak = "resume", t.Reserved
 	}
 	if t.Copied > 0 && t.Duration > 0 && t.Failed == "" {
 		rate = FormatSize(int64(float64(t.Copied) / float64(t.Duration) * 1e9))
@@ -59,7 +74,7 @@ func transitionRow(t analysis.Transition) []cell {
 	if t.Failed != "" {
 		result = shorten(t.Failed, 40)
 	}
-	line := row(FormatDuration(t.Time), what, shorten(t.Tag, 24), FormatSize(t.Bytes), FormatSize(t.Copied), FormatDuration(t.Duration), rate, result)
+	line := row(FormatDuration(t.Time), what, shorten(t.Tag, 24), FormatSize(t.Bytes), FormatSize(peak), FormatSize(t.Copied), FormatDuration(t.Duration), rate, result)
 	if t.Failed != "" {
 		line[len(line)-1].tone = failed
 	}

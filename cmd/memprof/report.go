@@ -19,6 +19,7 @@ type reportOptions struct {
 	NoPlots bool
 	Output  string
 	Table   string
+	Card    sizeFlag
 }
 
 func newReportCommand() *cobra.Command {
@@ -46,6 +47,7 @@ func (o *reportOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Format, "format", "text", "text, markdown or json")
 	flags.BoolVar(&o.NoPlots, "no-plots", false, "draw no plots")
 	flags.StringVarP(&o.Output, "output", "o", "", "draw plots into this `directory` (default: beside the trace)")
+	flags.Var(&o.Card, "card", "hold plans of sleep and wake against a card of this size (default: the recorded one)")
 	flags.StringVar(&o.Table, "table", "", "one table over all recordings instead: paper, the BFC paper's; a PATH may be a folder of recordings")
 }
 
@@ -82,6 +84,7 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 		for _, problem := range run.run.Info.Problems {
 			fmt.Fprintln(stderr, "memprof: problem of the recording:", problem)
 		}
+		o.chooseCard(run.results)
 		results = append(results, run.results...)
 	}
 	if err := o.print(stdout, results); err != nil {
@@ -91,6 +94,17 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 		return nil
 	}
 	return o.draw(stderr, runs)
+}
+
+// chooseCard has plans held against the card that was asked for.
+func (o *reportOptions) chooseCard(results []*analysis.Result) {
+	for _, result := range results {
+		for i := range result.Devices {
+			if sleep := result.Devices[i].Sleep; sleep != nil && o.Card > 0 {
+				sleep.Card = int64(o.Card)
+			}
+		}
+	}
 }
 
 func (o *reportOptions) print(stdout io.Writer, results []*analysis.Result) error {
