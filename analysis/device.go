@@ -60,6 +60,15 @@ func (d *device) instant(seq, time int64) Instant {
 	return i
 }
 
+// now is the state after the event of seq, with the C that was read where chunks are not told.
+func (d *device) now(seq, time int64) Instant {
+	i := d.instant(seq, time)
+	if d.samples != nil {
+		i.C = d.samples.c
+	}
+	return i
+}
+
 // observe takes note of the state after an event that changed it.
 func (d *device) observe(seq, time int64) {
 	t, c, r := d.t, d.c, d.r

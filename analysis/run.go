@@ -128,7 +128,7 @@ func (a *analyzer) observe(e *trace.Event) {
 	}
 	for _, d := range a.devices {
 		if d.Device == id {
-			now := d.instant(e.Seq, e.Time)
+			now := d.now(e.Seq, e.Time)
 			a.opt.Observe(e, id, &now)
 			return
 		}

@@ -42,7 +42,7 @@ other libraries took. It reports, verifies and checks such recordings.`,
 	root.SuggestionsMinimumDistance = 2
 	root.SetUsageTemplate(usageTemplate)
 	root.AddCommand(
-		newRecordCommand(), newReportCommand(), newVerifyCommand(), newCheckCommand(), newDiffCommand(), newExportCommand(), newRecoverCommand(),
+		newRecordCommand(), newReportCommand(), newVerifyCommand(), newCheckCommand(), newDiffCommand(), newExportCommand(), newTopCommand(), newRecoverCommand(),
 		newReplayCommand(), newKVCommand(), newRerunCommand(), newTuneCommand(), newDoctorCommand(), newHooksCommand(),
 	)
 	return root

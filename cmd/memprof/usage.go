@@ -9,6 +9,7 @@ const (
 	checkExits   = "0 all gates hold; 1 a gate is violated; 2 a gate or trace that cannot be judged; 3 memprof failed"
 	diffExits    = "0 compared, whatever changed; 2 wrong usage, no such trace, or nothing to compare; 3 memprof failed"
 	exportExits  = "0 written; 2 wrong usage, no such trace, or a damaged one; 3 memprof failed"
+	topExits     = "0 the recording ended, or Ctrl-C; 2 wrong usage or no recording there; 3 memprof failed"
 	recoverExits = "0 recovered, or nothing was left to do; 2 no recording there; 3 memprof failed"
 	rerunExits   = "0 all requests were answered; 1 some were refused that the recording got; 2 no trace or no CUDA; 3 memprof failed"
 	tuneExits    = "0 replayed, whatever it recommends; 2 wrong usage, no such trace, or nothing to replay; 3 memprof failed"

@@ -1,0 +1,84 @@
+package analysis
+
+import (
+	"slices"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// Live follows a process event by event while it is being recorded. It is [Run] without an end, and
+// as strict.
+type Live struct{ a *analyzer }
+
+// NewLive starts with nothing.
+func NewLive(opt Options) *Live {
+	a := &analyzer{opt: opt.withDefaults(), ledger: newLedger(), byID: map[int32]*arena{}}
+	a.moment = a.nextMoment()
+	return &Live{a}
+}
+
+// Add takes the next event. After an error, an *[EventError], nothing more can be added.
+func (l *Live) Add(e *trace.Event) error { return l.a.event(e) }
+
+// LiveState is what a process is like after the last event added. What was before the first
+// one, where a trace is joined in its middle, is in no greatest value.
+type LiveState struct {
+	Seq       int64 // of the last event; -1 before the first
+	Time      int64
+	Iteration int64  // number of the last mark; -1 before the first
+	Phase     string // the innermost open one, "other" outside of all
+	Devices   []LiveDevice
+	Arenas    []LiveArena // not those released, in order of creation
+}
+
+// LiveDevice is a device of a process.
+type LiveDevice struct {
+	Device int32
+	Now    Instant
+	MaxT   int64
+	MaxR   int64
+	OOMs   int64
+}
+
+// LiveArena is an arena and its own part of its device's state.
+type LiveArena struct {
+	Info ArenaInfo
+	Now  Instant // of a paused one, as it will be when it resumes
+	MaxR int64
+
+	Paused bool // its terms are in none of the device's
+}
+
+// State is what the process is like now.
+func (l *Live) State() LiveState {
+	a := l.a
+	state := LiveState{Seq: a.lastSeq, Time: a.lastTime, Iteration: -1, Phase: "other"}
+	if a.events == 0 && len(a.arenas) == 0 {
+		state.Seq = -1
+	}
+	if n := len(a.marks); n > 0 {
+		state.Iteration = a.marks[n-1].Number
+	}
+	if len(a.phases.names) > 0 {
+		state.Phase = a.phases.name(a.phases.current)
+	}
+	for _, d := range a.devices {
+		if d.MaxR == 0 && d.r == 0 && d.OOMCount == 0 {
+			continue // other libraries alone use it
+		}
+		state.Devices = append(state.Devices, LiveDevice{d.Device, d.now(a.lastSeq, a.lastTime), max(d.MaxT, d.t), max(d.MaxR, d.r), d.OOMCount})
+	}
+	slices.SortFunc(state.Devices, func(x, y LiveDevice) int { return int(x.Device - y.Device) })
+	for _, ar := range a.arenas {
+		if ar.released {
+			continue
+		}
+		now := Instant{Seq: a.lastSeq, Time: a.lastTime, Iteration: ar.device.iteration}
+		ar.split.fill(&now)
+		if ar.sampled {
+			now.C = -1
+		}
+		state.Arenas = append(state.Arenas, LiveArena{ar.info, now, ar.maxR, ar.paused()})
+	}
+	return state
+}

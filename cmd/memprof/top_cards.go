@@ -1,0 +1,72 @@
+package main
+
+import (
+	"sync"
+	"time"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// cardWatch asks NVML what the run's cards have in use, beside everything else: on a card in
+// trouble it may hang.
+type cardWatch struct {
+	gpus  []trace.GPU
+	stale time.Duration // how old an answer may be
+
+	mu     sync.Mutex
+	byUUID map[string]int64
+	at     time.Time
+}
+
+// newCardWatch starts to ask; of simulated cards there is nothing to ask.
+func newCardWatch(info *trace.Info, interval time.Duration) *cardWatch {
+	w := &cardWatch{gpus: info.GPUs, stale: 3*interval + time.Second}
+	if info.Options["device"] == "sim" || len(info.GPUs) == 0 {
+		return w
+	}
+	w.ask()
+	go func() {
+		for range time.Tick(interval) {
+			w.ask()
+		}
+	}()
+	return w
+}
+
+// ask waits for an answer, but not for long.
+func (w *cardWatch) ask() {
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		state, err := readNVML()
+		if err != nil {
+			return
+		}
+		used := map[string]int64{}
+		for _, card := range state.GPUs {
+			used[card.UUID] = card.Used
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.byUUID, w.at = used, time.Now()
+	}()
+	select {
+	case <-answered:
+	case <-time.After(w.stale):
+	}
+}
+
+// used are the cards of the run; what was last heard long ago is not known.
+func (w *cardWatch) used() []topCard {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	cards := []topCard{}
+	for _, gpu := range w.gpus {
+		card := topCard{Index: gpu.Index, Name: gpu.Name, Total: gpu.Memory}
+		if used, known := w.byUUID[gpu.UUID]; known && time.Since(w.at) < w.stale {
+			card.Used = &used
+		}
+		cards = append(cards, card)
+	}
+	return cards
+}

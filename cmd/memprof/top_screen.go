@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/memprof/memprof/report"
+)
+
+// topScreen shows looks: on a terminal as a screen of its own, which it leaves as it was, and
+// elsewhere as lines.
+type topScreen struct {
+	w       io.Writer
+	json    bool
+	once    bool
+	drawing bool // the terminal shows our screen
+}
+
+func newTopScreen(w io.Writer, o *topOptions) *topScreen {
+	return &topScreen{w: w, json: o.JSON, once: o.Once}
+}
+
+func (s *topScreen) drawn() bool {
+	return !s.json && !s.once && terminal(s.w) && os.Getenv("TERM") != "dumb"
+}
+
+func (s *topScreen) show(look *topLook) error {
+	switch {
+	case s.json:
+		text, err := json.Marshal(look)
+		if err != nil {
+			return err
+		}
+		_, err = s.w.Write(append(text, '\n'))
+		return err
+	case s.once:
+		return nil // last prints it
+	case !s.drawn():
+		_, err := io.WriteString(s.w, topLines(look))
+		return err
+	}
+	columns, rows, err := term.GetSize(int(s.w.(*os.File).Fd()))
+	if err != nil {
+		columns, rows = 80, 24
+	}
+	var out bytes.Buffer
+	if !s.drawing {
+		out.WriteString("\x1b[?1049h\x1b[?25l") // a screen of our own, without a cursor
+		s.drawing = true
+	}
+	out.WriteString("\x1b[H")
+	for _, line := range topTable(look, columns, rows-1) {
+		out.WriteString(line + "\x1b[K\n")
+	}
+	out.WriteString("\x1b[J")
+	_, err = s.w.Write(out.Bytes())
+	return err
+}
+
+// leave gives the terminal back.
+func (s *topScreen) leave() {
+	if s.drawing {
+		io.WriteString(s.w, "\x1b[?25h\x1b[?1049l")
+		s.drawing = false
+	}
+}
+
+// last leaves on the terminal what was seen last.
+func (s *topScreen) last(look *topLook) error {
+	if s.json || !s.once && !s.drawing {
+		return nil
+	}
+	s.leave()
+	_, err := io.WriteString(s.w, strings.Join(topTable(look, width(s.w), 0), "\n")+"\n")
+	return err
+}
+
+// topLines is a look where nothing can be drawn over: a line for each process.
+func topLines(look *topLook) string {
+	var out strings.Builder
+	stamp := look.Time.Format(time.RFC3339)
+	for i := range look.Processes {
+		p := &look.Processes[i]
+		fmt.Fprintf(&out, "%s %s", stamp, report.PlainText(p.headline()))
+		for j := range p.Devices {
+			m := &p.Devices[j]
+			fmt.Fprintf(&out, ", GPU %d requested %s provided %s reserved %s", m.Device, formatSize(m.Requested), orDash(m.Provided), formatSize(m.Reserved))
+		}
+		out.WriteString("\n")
+	}
+	if len(look.Processes) == 0 {
+		fmt.Fprintf(&out, "%s no process has used a GPU yet\n", stamp)
+	}
+	if look.Ended {
+		fmt.Fprintf(&out, "%s the recording has ended\n", stamp)
+	}
+	return out.String()
+}
+
+// headline says how far a process is.
+func (p *topProcess) headline() string {
+	text := fmt.Sprintf("%s: %s", p.Process, counted(p.Events, "event"))
+	if p.Rate != nil {
+		text += fmt.Sprintf(", %s/s", groupDigits(int64(max(0, *p.Rate))))
+	}
+	if p.Iteration != nil {
+		text += fmt.Sprintf(", iteration %d", *p.Iteration)
+	}
+	if p.Phase != "other" {
+		text += ", in " + p.Phase
+	}
+	if p.Ended {
+		text += ", ended"
+	}
+	return text
+}
+
+func orDash(bytes *int64) string {
+	if bytes == nil {
+		return "-"
+	}
+	return formatSize(*bytes)
+}
+
+// topTable is a look as lines of at most so many columns, and if rows is not 0 at most so many.
+func topTable(look *topLook, columns, rows int) []string {
+	state := "recording"
+	if look.Ended {
+		state = "ended"
+	}
+	lines := []string{fmt.Sprintf("memprof top  %s  %s  %s", look.Time.Format(time.TimeOnly), state, strings.Join(look.Command, " "))}
+	for _, c := range look.Cards {
+		if c.Used != nil {
+			lines = append(lines, fmt.Sprintf("card %d %s: %s of %s used, all programs", c.Index, c.Name, formatSize(*c.Used), formatSize(c.Total)))
+		}
+	}
+	if len(look.Processes) == 0 {
+		lines = append(lines, "no process has used a GPU yet")
+	}
+	for i := range look.Processes {
+		p := &look.Processes[i]
+		lines = append(lines, "", p.headline())
+		if p.Problem != "" {
+			lines = append(lines, "  problem: "+p.Problem)
+		}
+		lines = append(lines, fmt.Sprintf("  %-22s %9s %9s %9s %9s %11s", "", "requested", "provided", "reserved", "largest R", "allocations"))
+		for j := range p.Devices {
+			lines = append(lines, topRow(&p.Devices[j], "  "))
+			if note := p.Devices[j].note(); note != "" {
+				lines = append(lines, "    "+note)
+			}
+		}
+		arenas := slices.Clone(p.Arenas)
+		slices.SortStableFunc(arenas, func(a, b topMemory) int { return cmp.Compare(b.Reserved, a.Reserved) })
+		if len(arenas) > 1 {
+			for j := range arenas {
+				lines = append(lines, topRow(&arenas[j], "    "))
+			}
+		}
+	}
+	if rows > 0 && len(lines) > rows {
+		left := len(lines) - rows + 1
+		lines = append(lines[:rows-1], fmt.Sprintf("… %d more lines than the terminal has", left))
+	}
+	for i, line := range lines {
+		lines[i] = strings.TrimRight(cut(report.PlainText(line), columns), " ")
+	}
+	return lines
+}
+
+func topRow(m *topMemory, indent string) string {
+	name := cut(indent+m.name(), 24)
+	return fmt.Sprintf("%-24s %9s %9s %9s %9s %11s", name, formatSize(m.Requested), orDash(m.Provided), formatSize(m.Reserved), formatSize(m.MaxReserved), groupDigits(m.Live))
+}
+
+// note says of a device what few have.
+func (m *topMemory) note() string {
+	var notes []string
+	if m.Paused > 0 {
+		notes = append(notes, formatSize(m.Paused)+" paused")
+	}
+	if m.OOMs != nil && *m.OOMs > 0 {
+		notes = append(notes, counted(*m.OOMs, "request")+" failed")
+	}
+	return strings.Join(notes, ", ")
+}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// At 80 columns nothing of a row is cut off; with few rows it is said how much is missing.
+func TestTopTable(t *testing.T) {
+	number := func(n int64) *int64 { return &n }
+	arena := func(n int32) *int32 { return &n }
+	rate := 1234567.0
+	look := &topLook{
+		Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Command: []string{"python3", "train\x1b[2J.py"},
+		Processes: []topProcess{{
+			Process: "rank0", Events: 1234, Rate: &rate, Iteration: number(17), Phase: "forward",
+			Devices: []topMemory{{Device: 0, Requested: 70 << 30, Provided: number(71 << 30), Reserved: 72 << 30, MaxReserved: 73 << 30, Live: 123456, Paused: 1 << 30, OOMs: number(2)}},
+			Arenas: []topMemory{
+				{Arena: arena(0), Stream: number(0), Requested: 1, Provided: nil, Reserved: 2 << 20, MaxReserved: 2 << 20, Live: 1},
+				{Arena: arena(1), Stream: number(0), Tag: "a tag with a long name", Asleep: true, Reserved: 4 << 20, MaxReserved: 4 << 20},
+			},
+		}},
+		Cards: []topCard{{Index: 0, Name: "NVIDIA H200", Used: number(80 << 30), Total: 140 << 30}, {Index: 1, Name: "unknown"}},
+	}
+	want := []string{
+		`memprof top  03:04:05  recording  python3 train\x1b[2J.py`,
+		`card 0 NVIDIA H200: 80 GiB of 140 GiB used, all programs`,
+		``,
+		`rank0: 1,234 events, 1,234,567/s, iteration 17, in forward`,
+		`                         requested  provided  reserved largest R allocations`,
+		`  GPU 0                     70 GiB    71 GiB    72 GiB    73 GiB     123,456`,
+		`    1 GiB paused, 2 requests failed`,
+		`    arena 1 tag a tag wi       0 B         -     4 MiB     4 MiB           0`,
+		`    arena 0                    1 B         -     2 MiB     2 MiB           1`,
+	}
+	got := topTable(look, 80, 0)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+	for _, line := range got {
+		if len(line) > 80 {
+			t.Errorf("%d columns: %s", len(line), line)
+		}
+	}
+	few := topTable(look, 80, 5)
+	if len(few) != 5 || !strings.HasPrefix(few[4], "… 5 more lines") {
+		t.Errorf("in 5 rows: %q", few)
+	}
+}
