@@ -408,3 +408,23 @@ func TestRecommend(t *testing.T) {
 		}
 	}
 }
+
+// Steps are of the blocks that are live, however many there were.
+func TestSlotsAreUsedAgain(t *testing.T) {
+	j := newJob().arena(0, 1<<40, mainArena)
+	for i := range int64(10_000) {
+		j.alloc(0, i, 1000)
+		if i >= 3 {
+			j.free(0, i-3)
+		}
+	}
+	f := newFeed()
+	for i := range j.events {
+		if _, err := f.step(&j.events[i], j.text(j.events[i].Context), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if f.slots != 4 || len(f.blocks) != 3 || f.allocs != 10_000 {
+		t.Errorf("%d slots and %d blocks after %d requests, of which 4 were live at most and 3 in the end", f.slots, len(f.blocks), f.allocs)
+	}
+}
