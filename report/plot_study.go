@@ -85,16 +85,14 @@ func drawCourse(c draw.Canvas, job *analysis.StudyJob) {
 	p.Y.Min, p.Y.Max = 0, 1.06*float64(max(d.MaxR, 1))
 	p.Y.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: float64(d.MaxR), Label: FormatSize(d.MaxR)}}
 	p.Y.Tick.Label.Font = smallLetters.Font
-	points := reducePoints(d.Series.Points, courseSlices)
+	// A slice is at least a pixel wide, and the labels at the left take room.
+	points := reducePoints(d.Series.Points, max(20, int((c.Max.X-c.Min.X-64)/pixel)))
 	p.Add(grid{},
 		envelope{points: points, curve: curveC, clr: internalColor, width: 0.6},
 		envelope{points: points, curve: curveT, clr: requestedColor, width: 0.6, below: 0.13},
 		envelope{points: points, curve: curveR, clr: reservedColor, width: 1.25})
 	p.Draw(c)
 }
-
-// courseSlices is how many intervals a small plot draws: about one a pixel.
-const courseSlices = 220
 
 // barsFigure has four bars for each job, and the mean last.
 func barsFigure(s *analysis.Study) Figure {

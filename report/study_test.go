@@ -7,6 +7,8 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -51,6 +53,25 @@ func TestStudyGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		golden(t, test.name, out.Bytes())
+	}
+}
+
+// Small plots draw no more slices than they have pixels: curves would leave them at the right.
+func TestCoursesStayInPlace(t *testing.T) {
+	s := &analysis.Study{}
+	for range coursesDrawn {
+		s.Add("model", []*analysis.Result{training(24, 20, 4)})
+	}
+	svg := svgOf(t, StudyFigures(s)[0])
+	points := regexp.MustCompile(`[ML](-?[0-9.]+),`).FindAllStringSubmatch(svg, -1)
+	if len(points) < 10_000 {
+		t.Fatalf("%d points", len(points))
+	}
+	for _, point := range points {
+		x, err := strconv.ParseFloat(point[1], 64)
+		if background := x == float64(figureWidth); err != nil || x > float64(figureWidth-margin)+1 && !background {
+			t.Fatalf("a point at %s, right of the plots", point[1])
+		}
 	}
 }
 

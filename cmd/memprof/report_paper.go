@@ -69,7 +69,7 @@ func recordingsIn(paths []string) ([]string, error) {
 		}
 		before := len(all)
 		for _, entry := range entries {
-			if inside := filepath.Join(path, entry.Name()); entry.IsDir() && isRecording(inside) {
+			if inside := filepath.Join(path, entry.Name()); isRecording(inside) {
 				all = append(all, inside)
 			}
 		}
