@@ -19,6 +19,12 @@ the first call of `iteration()` takes over from the steps.
 
 Outside, a region does nothing, and pausing raises PauseError.
 
+    pool = memprof.GraphMemory()
+    with pool.shape("bs8") as shape, torch.cuda.graph(graph):
+        logits = shape.output(model(tokens))
+
+Graphs of many shapes share one memory, the size of the largest; outside, each has its own.
+
 An engine that serves a language model says how it divides its memory for keys and values
 with the marks of `memprof.kv`.
 """
@@ -27,14 +33,14 @@ from contextlib import contextmanager
 
 from memprof import _native
 
-__all__ = ["CATEGORIES", "PauseError", "attach", "iteration", "kv", "label", "pause", "phase", "recording", "region", "resume", "share", "usage"]
+__all__ = ["CATEGORIES", "GraphMemory", "GraphMemoryError", "PauseError", "attach", "iteration", "kv", "label", "pause", "phase", "recording", "region", "resume", "share", "usage"]
 
 # What a block may be labelled as; the rest is told from how it is used.
 CATEGORIES = ("weights", "gradients", "optimizer", "inputs", "kv_cache")
 
 
 _LATER = dict.fromkeys(("PauseError", "pause", "region", "resume", "usage"), "_regions")
-_LATER.update(share="_sharing", attach="_sharing")
+_LATER.update(share="_sharing", attach="_sharing", GraphMemory="_graph_memory", GraphMemoryError="_graph_memory")
 
 
 def __getattr__(name):

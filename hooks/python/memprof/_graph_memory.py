@@ -1,0 +1,576 @@
+"""One physical memory for the CUDA graphs of many shapes, of which one replays at a time.
+
+    pool = memprof.GraphMemory(device=0)
+    inputs = pool.persistent(tokens=((4096,), torch.int64))
+    for size in (8, 64, 16):                      # any order, new ones at any time
+        graph = torch.cuda.CUDAGraph()
+        with pool.shape("bs%d" % size) as shape:
+            with torch.cuda.graph(graph):
+                logits = shape.output(model(inputs.slices(size).tokens))
+
+Each shape has a range of addresses of its own that sees all of the memory, which is therefore
+as large as the largest shape. What a capture leaves in its range the next replay of any shape
+overwrites; so a shape may not end with live tensors in it. What a graph gives out goes
+through `output`, which has the graph copy it to a place outside. Under `record --allocator
+native` the memory is that of MemPools of torch's own allocator, in segments.
+
+Without memprof's hook each shape is an ordinary pool of its own.
+"""
+
+import ctypes
+import gc
+import threading
+import weakref
+from contextlib import contextmanager
+
+from memprof import _native
+
+_here = threading.local()
+_calls = None
+_MOST_LISTED = 20
+
+
+class GraphMemoryError(RuntimeError):
+    """A shape that cannot be had or must not be left so; `blocks` are those live in its range.
+
+    Each is (address, bytes, what it is known to be).
+    """
+
+    def __init__(self, message, blocks=()):
+        super().__init__(message)
+        self.blocks = list(blocks)
+
+
+class _Chunk(ctypes.Structure):
+    _fields_ = [("addr", ctypes.c_uint64), ("size", ctypes.c_uint64), ("requested", ctypes.c_uint64), ("state", ctypes.c_int)]
+
+
+class _Usage(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_uint64) for name in ("physical", "addresses", "ranges")]
+
+
+def _library():
+    """The C calls, which wait for the device and so give up the GIL; None where nothing is hooked."""
+    global _calls
+    if _calls is None and _native.active():
+        program = ctypes.CDLL(None)
+        device, number, word = ctypes.c_int, ctypes.c_uint32, ctypes.c_uint64
+        words, text = ctypes.POINTER(word), ctypes.c_char_p
+        signatures = {
+            "graph_memory_open": (number, device, word),
+            "graph_memory_close": (None, device, number),
+            "graph_shape": (ctypes.c_int, device, number, text, word, word, ctypes.c_int),
+            "graph_message": (text,),
+            "graph_enter": (None, device, word, word),
+            "graph_live": (ctypes.c_size_t, device, word, word, ctypes.POINTER(_Chunk), ctypes.c_size_t),
+            "graph_usage": (ctypes.c_int, device, number, ctypes.POINTER(_Usage)),
+            "graph_extent": (ctypes.c_int, device, word, word, words, words),
+            "capture_name": (None, text, word, word),
+            "release_pool": (None, device, word, word),
+        }
+        for name, (result, *arguments) in signatures.items():
+            function = getattr(program, "memprof_" + name)
+            function.restype = result
+            function.argtypes = arguments
+        _calls = program
+    return _calls
+
+
+class GraphMemory:
+    """The memory of graphs that never replay at the same time, on one device.
+
+    With `check` every replay of its graphs is watched, and one that runs while another does
+    raises. `reserve` is how many bytes of addresses each shape gets, by default as many as
+    the device has: 128 TiB hold some 900 ranges of an H200's size. The memory lives until `close`.
+    """
+
+    def __init__(self, device=0, check=False, reserve=0):
+        import torch
+
+        self._torch = torch
+        self.device = torch.device("cuda", device if isinstance(device, int) else torch.device(device).index or 0).index
+        self.shapes = {}
+        self._check = _Replays(torch) if check else None
+        self._leaving = []  # shapes that were released, and whose graphs have not been reset
+        self._workspaces = None
+        self._number = 0
+        torch.cuda.init()
+        _wrap_captures(torch)
+        if check:
+            _wrap_replays(torch)
+        self._library = _library()
+        if self._library is None:
+            return
+        backend = torch.cuda.get_allocator_backend()
+        if backend not in ("native", "pluggable"):
+            raise GraphMemoryError("graph memory does not work with torch's allocator backend %s" % backend)
+        self._segments = backend == "native"
+        if self._segments:
+            self._allocator = torch.cuda.memory.CUDAPluggableAllocator(None, "memprof_graph_segment", "memprof_graph_segment_free")
+        self._number = self._library.memprof_graph_memory_open(self.device, int(reserve))
+        if self._number == 0:
+            raise GraphMemoryError(_message(self._library))
+
+    @property
+    def sharing(self):
+        """Whether shapes share one memory: False without memprof's hook."""
+        return self._number != 0
+
+    @property
+    def physical(self):
+        """Bytes of the device that all shapes together take: those of the largest."""
+        return self.usage()["physical"]
+
+    def usage(self):
+        """Bytes: physical, addresses; and how many ranges there are."""
+        self._settle()
+        row = _Usage()
+        if self.sharing:
+            self._library.memprof_graph_usage(self.device, self._number, ctypes.byref(row))
+        return {name: getattr(row, name) for name, _ in _Usage._fields_}
+
+    @contextmanager
+    def shape(self, name, outputs=None):
+        """Captures inside belong to this shape, and have one range. Gives the `Shape`.
+
+        `outputs` are tensors outside of the range, as those of `persistent`, that hold what is
+        given to `Shape.output`, in this order; without them it makes new ones.
+        """
+        name = str(name)
+        if name in self.shapes:
+            raise ValueError("the shape %s has been captured already: release it first" % name)
+        if getattr(_here, "shape", None) is not None:
+            raise ValueError("the shape %s begins inside of shape %s" % (name, _here.shape.name))
+        self._settle()
+        shape = Shape(self, name, outputs)
+        shape._enter()
+        try:
+            yield shape
+            shape._check_empty()
+        except BaseException:
+            shape._leave()
+            shape.release()
+            raise
+        shape._leave()
+        self.shapes[name] = shape
+
+    def release(self, name):
+        """Gives up a shape: its range is returned as soon as its graphs have been reset."""
+        self.shapes[name].release()
+
+    def persistent(self, **buffers):
+        """Inputs or outputs of all shapes, at the size of the largest: see `Persistent`.
+
+        Each is a shape, a pair of a shape and a dtype, or a tensor to be like.
+        """
+        return Persistent(self._torch, self.device, buffers)
+
+    def close(self):
+        """Releases all shapes; the memory is given back with the last of their graphs."""
+        for shape in list(self.shapes.values()):
+            shape.release()
+        if self.sharing:
+            self._library.memprof_graph_memory_close(self.device, self._number)
+
+    def _settle(self):
+        """Lets go of the pools of released shapes whose graphs are gone."""
+        for shape in list(self._leaving):
+            if shape._let_go():
+                self._leaving.remove(shape)
+
+    def _warm_up(self):
+        """Has cuBLAS make its workspaces for the current stream and thread now.
+
+        They are cached by stream, outlive the graph they were made in, and are cleared when any
+        graph of the stream is reset. In a pool of their own nobody else can get their memory.
+        """
+        torch = self._torch
+        if self._workspaces is None:
+            self._workspaces = _immortal(torch.cuda.MemPool())
+        with torch.cuda.use_mem_pool(self._workspaces, device=self.device), torch.no_grad():
+            for dtype in (torch.float16, torch.float32):
+                square = torch.zeros(64, 64, device="cuda:%d" % self.device, dtype=dtype)
+                torch.mm(square, square)
+                torch.addmm(square[0], square, square)
+
+
+class Shape:
+    """A range of a graph memory, and the graphs captured in it."""
+
+    def __init__(self, memory, name, outputs):
+        self.memory, self.name = memory, name
+        self.pool = None  # what torch.cuda.graph's `pool` is by default in this shape
+        self.released = False
+        self._outputs = None if outputs is None else list(_tensors(memory._torch, outputs))
+        self._kept = []  # what `output` made; a graph writes there as long as it is replayed
+        self._used = 0
+        self._graphs = weakref.WeakSet()
+        self._mempool = None
+
+    @property
+    def extent(self):
+        """Bytes of the range that were ever taken."""
+        base, extent = ctypes.c_uint64(), ctypes.c_uint64()
+        if self.memory.sharing and not self.released:
+            self.memory._library.memprof_graph_extent(self.memory.device, *self.pool, ctypes.byref(base), ctypes.byref(extent))
+        return extent.value
+
+    def output(self, tree):
+        """Copies the tensors in a tensor, list, tuple or dict out of the range; gives the copies.
+
+        Inside of a capture the graph does so at each replay.
+        """
+        torch = self.memory._torch
+        if isinstance(tree, torch.Tensor):
+            return self._copy_out(tree)
+        if isinstance(tree, dict):
+            return {key: self.output(value) for key, value in tree.items()}
+        if isinstance(tree, (list, tuple)):
+            parts = [self.output(value) for value in tree]
+            return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+        return tree
+
+    def release(self):
+        """Gives the range up. It is returned when its graphs have been reset and nothing lives in it."""
+        if self.released:
+            return
+        self.released = True
+        self.memory.shapes.pop(self.name, None)
+        self._kept = []
+        if self.memory.sharing and self.pool is not None and not self._let_go():
+            self.memory._leaving.append(self)
+
+    def reset(self):
+        """Resets all graphs of the shape, which cannot be replayed any more, and releases it."""
+        for graph in list(self._graphs):
+            graph.reset()
+        self.release()
+
+    def _enter(self):
+        memory, torch = self.memory, self.memory._torch
+        if not memory.sharing:
+            self.pool = tuple(torch.cuda.graph_pool_handle())
+            _here.shape = self
+            return
+        with torch.cuda.device(memory.device):
+            if memory._segments:
+                self._mempool = _immortal(torch.cuda.MemPool(memory._allocator.allocator()))
+            pool = tuple(self._mempool.id if memory._segments else torch.cuda.graph_pool_handle())
+        lib = memory._library
+        if lib.memprof_graph_shape(memory.device, memory._number, self.name.encode(errors="replace"), *pool, memory._segments) != 0:
+            why = _message(lib)
+            if self._mempool is not None:
+                self._mempool = _mortal(self._mempool)
+            raise GraphMemoryError("%s: %s" % (self.name, why))
+        self.pool = pool
+        if memory._segments:
+            lib.memprof_graph_enter(memory.device, *pool)
+        _here.shape = self
+
+    def _leave(self):
+        _here.shape = None
+        if self.memory.sharing and self.memory._segments:
+            self.memory._library.memprof_graph_enter(self.memory.device, 0, 0)
+
+    def _copy_out(self, tensor):
+        torch = self.memory._torch
+        if not tensor.is_cuda:
+            return tensor
+        with torch.no_grad():
+            if self._outputs is not None:
+                if self._used == len(self._outputs):
+                    raise ValueError("%s: more outputs than the %d tensors they were declared to go to" % (self.name, self._used))
+                place = self._prefix(self._outputs[self._used], tensor)
+                self._used += 1
+            else:
+                # On a stream that is not in capture requests go to the ordinary pool, and
+                # empty_like queues no work there.
+                with _relaxed(), torch.cuda.stream(_side_stream(torch, self.memory.device)):
+                    place = torch.empty_like(tensor, requires_grad=False)
+                self._kept.append(place)
+            place.copy_(tensor)
+        return place
+
+    def _prefix(self, place, tensor):
+        """The part of a declared output that has the shape of a tensor: a prefix in each dimension."""
+        if place.dim() != tensor.dim() or any(had < want for had, want in zip(place.shape, tensor.shape)):
+            raise ValueError("%s: an output of shape %s does not fit one of %s" % (self.name, tuple(tensor.shape), tuple(place.shape)))
+        for dimension, size in enumerate(tensor.shape):
+            place = place.narrow(dimension, 0, size)
+        return place
+
+    def _check_empty(self):
+        """Raises if anything lives in the range."""
+        if not self.memory.sharing or not self._live():
+            return
+        gc.collect()
+        blocks = self._live()
+        if not blocks:
+            return
+        named = [(addr, size, _known(self.memory._torch, addr, size)) for addr, size in blocks]
+        lines = ["  %s at %#x%s" % (_bytes(size), addr, ": " + what if what else "") for addr, size, what in named[:_MOST_LISTED]]
+        if len(named) > _MOST_LISTED:
+            lines.append("  and %d more" % (len(named) - _MOST_LISTED))
+        raise GraphMemoryError(
+            "%s: %d blocks live in its range when it ends, and would be overwritten by the replays of other shapes. Pass what the "
+            "graph gives out through shape.output(), and make constants before the capture:\n%s" % (self.name, len(named), "\n".join(lines)),
+            named,
+        )
+
+    def _live(self):
+        memory = self.memory
+        lib = memory._library
+        if not memory._segments:
+            count = lib.memprof_graph_live(memory.device, *self.pool, None, 0)
+            chunks = (_Chunk * max(count, 1))()
+            count = min(count, lib.memprof_graph_live(memory.device, *self.pool, chunks, len(chunks)))
+            return [(chunk.addr, chunk.requested) for chunk in chunks[:count]]
+        base, extent = ctypes.c_uint64(), ctypes.c_uint64()
+        lib.memprof_graph_extent(memory.device, *self.pool, ctypes.byref(base), ctypes.byref(extent))
+        found = []
+        for segment in memory._torch.cuda.memory_snapshot():
+            addr = segment["address"]
+            if not base.value <= addr < base.value + extent.value:
+                continue
+            for block in segment["blocks"]:
+                if block["state"] == "active_allocated":
+                    found.append((addr, block.get("requested_size", block["size"])))
+                addr += block["size"]
+        return found
+
+    def _let_go(self):
+        """Ends this shape's hold of its pool; False while torch must not lose its pool yet."""
+        memory = self.memory
+        if self._mempool is not None:
+            # A MemPool of torch's must not die before the graphs that were captured in it.
+            if self._mempool.use_count() > 1:
+                return False
+            self._mempool = _mortal(self._mempool)
+            memory._torch.cuda.empty_cache()
+        memory._library.memprof_release_pool(memory.device, *self.pool)
+        return True
+
+
+class Persistent:
+    """Buffers at the size of the largest shape, of which every shape uses a prefix.
+
+    Attributes are the whole tensors. Sizes count along the first dimension.
+    """
+
+    def __init__(self, torch, device, buffers):
+        self._tensors = {}
+        for name, wanted in buffers.items():
+            shape, dtype = wanted, None
+            if isinstance(wanted, torch.Tensor):
+                shape, dtype = tuple(wanted.shape), wanted.dtype
+            elif len(wanted) == 2 and isinstance(wanted[0], (tuple, list)):
+                shape, dtype = wanted
+            self._tensors[name] = torch.zeros(tuple(shape), dtype=dtype, device="cuda:%d" % device)
+        if _native.active():
+            import memprof
+
+            for name, tensor in self._tensors.items():
+                memprof.label(tensor, "inputs", "persistent." + name)
+
+    def __getattr__(self, name):
+        try:
+            return self.__dict__["_tensors"][name]
+        except KeyError:
+            raise AttributeError("there is no persistent buffer %s" % name)
+
+    def __iter__(self):
+        return iter(self._tensors.values())
+
+    @property
+    def bytes(self):
+        """Of all buffers."""
+        return sum(tensor.numel() * tensor.element_size() for tensor in self)
+
+    def slices(self, size):
+        """The first `size` of each buffer, as attributes of one object."""
+        return _Slices({name: self._first(name, size) for name in self._tensors})
+
+    def update(self, size=None, **actual):
+        """Copies each tensor to the front of its buffer, and zeros what is behind it up to `size`.
+
+        `size` is that of the shape to be replayed, by default the longest of the tensors. Gives
+        the first `size` of each buffer that was named.
+        """
+        lengths = {name: len(tensor) for name, tensor in actual.items()}
+        size = max(lengths.values(), default=0) if size is None else size
+        found = {}
+        for name, tensor in actual.items():
+            found[name] = self._first(name, size)
+            if lengths[name] > size:
+                raise ValueError("%s has %d, which is more than the shape's %d" % (name, lengths[name], size))
+        for name, tensor in actual.items():
+            found[name][: lengths[name]].copy_(tensor)
+            if lengths[name] < size:
+                found[name][lengths[name] :].zero_()
+        return _Slices(found)
+
+    def _first(self, name, size):
+        buffer = getattr(self, name)
+        if not 0 <= size <= len(buffer):
+            raise ValueError("%s has room for %d, not %d" % (name, len(buffer), size))
+        return buffer[:size]
+
+
+class _Slices:
+    def __init__(self, tensors):
+        self.__dict__.update(tensors)
+
+    def __iter__(self):
+        return iter(self.__dict__.values())
+
+
+class _Replays:
+    """Watches that no two replays of a memory's graphs are in flight at once."""
+
+    def __init__(self, torch):
+        self._torch = torch
+        self._lock = threading.Lock()
+        self._last = None  # (shape's name, stream, event behind the replay)
+
+    def replay(self, shape, graph, replay):
+        torch = self._torch
+        stream = torch.cuda.current_stream(shape.memory.device)
+        with self._lock:
+            begin = torch.cuda.Event(enable_timing=True)
+            end = torch.cuda.Event(enable_timing=True)
+            begin.record(stream)
+            replay(graph)
+            end.record(stream)
+            before, self._last = self._last, (shape.name, stream, end)
+            # On one stream replays follow each other. On two the device's own clock tells
+            # whether this one began before the other was through.
+            if before is None or before[1] == stream:
+                return
+            begin.synchronize()
+            before[2].synchronize()
+            if before[2].elapsed_time(begin) < 0:
+                raise GraphMemoryError(
+                    "the replay of %s began before the replay of %s was through, on another stream: they use the same memory; "
+                    "let the second stream wait for the first" % (shape.name, before[0])
+                )
+
+
+def _wrap_captures(torch):
+    """Captures inside of a shape go to its pool, whatever way they are begun."""
+    graph = torch.cuda.CUDAGraph
+    if getattr(graph.capture_begin, "of_memprof", False):
+        return
+    begin, end = graph.capture_begin, graph.capture_end
+
+    def capture_begin(self, pool=None, *args, **kwargs):
+        shape = getattr(_here, "shape", None)
+        if shape is None or (pool is not None and tuple(pool) != shape.pool):
+            return begin(self, pool, *args, **kwargs) if pool is not None else begin(self, *args, **kwargs)
+        memory = shape.memory
+        if memory.sharing:
+            memory._warm_up()
+            memory._library.memprof_capture_name(shape.name.encode(errors="replace"), *shape.pool)
+        try:
+            begin(self, shape.pool, *args, **kwargs)
+        except BaseException:
+            _unname(memory)
+            raise
+        shape._graphs.add(self)
+        self.of_memprof_shape = weakref.ref(shape)
+
+    def capture_end(self, *args, **kwargs):
+        try:
+            return end(self, *args, **kwargs)
+        finally:
+            shape = getattr(_here, "shape", None)
+            if shape is not None:
+                _unname(shape.memory)
+
+    capture_begin.of_memprof = True
+    graph.capture_begin, graph.capture_end = capture_begin, capture_end
+
+
+def _unname(memory):
+    if memory.sharing:
+        memory._library.memprof_capture_name(None, 0, 0)
+
+
+def _wrap_replays(torch):
+    graph = torch.cuda.CUDAGraph
+    if getattr(graph.replay, "of_memprof", False):
+        return
+    plain = graph.replay
+
+    def replay(self):
+        shape = getattr(self, "of_memprof_shape", lambda: None)()
+        if shape is None or shape.memory._check is None:
+            return plain(self)
+        return shape.memory._check.replay(shape, self, plain)
+
+    replay.of_memprof = True
+    graph.replay = replay
+
+
+def _immortal(pool):
+    """Torch ends the process when a MemPool dies while a graph has it, at exit for one."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool))
+    return pool
+
+
+def _mortal(pool):
+    """Undoes that; to be assigned to the last reference."""
+    ctypes.pythonapi.Py_DecRef(ctypes.py_object(pool))
+    return None
+
+
+_side_streams = {}
+
+
+def _side_stream(torch, device):
+    if device not in _side_streams:
+        _side_streams[device] = torch.cuda.Stream(device)
+    return _side_streams[device]
+
+
+@contextmanager
+def _relaxed():
+    """What the thread calls meanwhile does not end its capture: torch may have to ask for memory."""
+    try:
+        exchange = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
+    except (OSError, AttributeError):
+        yield
+        return
+    mode = ctypes.c_int(2)
+    exchange(ctypes.byref(mode))
+    try:
+        yield
+    finally:
+        exchange(ctypes.byref(mode))
+
+
+def _tensors(torch, tree):
+    if isinstance(tree, torch.Tensor):
+        yield tree
+        return
+    for part in tree.values() if isinstance(tree, dict) else tree:
+        yield from _tensors(torch, part)
+
+
+def _known(torch, addr, size):
+    """What is known of the block: the tensors that lie in it."""
+    found = []
+    for thing in gc.get_objects():
+        try:
+            if isinstance(thing, torch.Tensor) and thing.is_cuda and addr <= thing.data_ptr() < addr + size:
+                found.append("%s %s" % (str(thing.dtype).replace("torch.", ""), list(thing.shape)))
+        except Exception:
+            continue
+    return ", ".join(sorted(set(found)))
+
+
+def _bytes(n):
+    return "%.2f MiB" % (n / 2**20) if n >= 2**20 else "%d bytes" % n
+
+
+def _message(lib):
+    return lib.memprof_graph_message().decode(errors="replace")
