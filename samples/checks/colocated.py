@@ -46,8 +46,8 @@ def colocated_variants(suite):
     sizes = found["staged"]["sizes"]
     suite.figure("colocated, GiB of " + ", ".join(sizes), ", ".join(gib(size) for size in sizes.values()))
     want = found["resident"]["generated"]
-    if len(set(want)) != len(want):
-        raise Failed(f"rollouts of different weights are the same, so the weights were not synced: {want}")
+    if want[0] == want[1]:
+        raise Failed(f"after a step of training the rollout is the same, so the weights were not synced: {want}")
     other = {name: printed["generated"] for name, printed in found.items() if printed["generated"] != want}
     if other:
         raise Failed(f"resident generated {want}, and {other}")
@@ -60,11 +60,27 @@ def colocated_variants(suite):
         raise Failed(f"waking in stages saves {least} bytes, the trainer's weights have {sizes['weights']} beside an engine of {engine}")
 
 
+def told(suite, name, sleep, printed):
+    """What the report says of stages and plans."""
+    stages = {stage["name"]: stage for stage in sleep["stages"]}
+    if sleep["stages_are"] != "phases" or set(stages) != {"train", "sync", "rollout"} or not all(stage["told"] for stage in stages.values()):
+        raise Failed(f"{name}: stages {sleep['stages_are']}, {stages}")
+    vain, kv = stages["sync"]["unneeded"], printed["kv"]
+    if (vain >= kv) != (name == "asleep") or (name == "staged" and vain > kv // 10):
+        raise Failed(f"{name}: {vain} bytes are awake in the sync in vain, keys and values have {kv}")
+    plans = {plan["name"]: plan for plan in sleep["plans"]}
+    recorded, least = plans["recorded"]["peak"], plans["staged"]["peak"]
+    if recorded < least or (name == "staged") != (recorded <= 1.05 * least):
+        raise Failed(f"{name}: peak {recorded}, in stages it would be {least}")
+    shares = [f"{100 * plan['kv_fraction']:.1f} %" if plan["kv_fraction"] else "none" for plan in plans.values()]
+    suite.figure(f"colocated, {name}: largest KV of the card, " + ", ".join(plans), ", ".join(shares))
+
+
 @case
 def colocated_transitions(suite):
-    """The recordings tell what slept when, and nothing that a pause released stayed away."""
+    """The recordings tell what slept when, what was awake in vain, and the order that takes least."""
     for name in ("asleep", "staged"):
-        directory, _ = variants(suite)[name]
+        directory, printed = variants(suite)[name]
         device = suite.report(directory)["processes"][0]["devices"][0]
         transitions = device["transitions"]
         failed = [t for t in transitions if t["failed"]]
@@ -72,6 +88,7 @@ def colocated_transitions(suite):
             raise Failed(f"{name}: {len(transitions)} transitions, failed {failed}")
         if not device["peak"].get("paused"):
             raise Failed(f"{name}: nothing sleeps at the peak, {device['peak']}")
+        told(suite, name, device["sleep"], printed)
         woken = {t["tag"] for t in transitions if t["resume"]}
         if woken != {"rollout_weights", "kv_cache", "buffers", "graphs", "trainer_weights", "optimizer"}:
             raise Failed(f"{name}: resumed {woken}")

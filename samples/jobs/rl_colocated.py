@@ -50,7 +50,7 @@ def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variant", choices=VARIANTS, help="default: all, each in a process of its own")
     parser.add_argument("--card", type=smaller_card.parse, default=0, metavar="SIZE", help="leave only so much of the card, as 16GiB")
-    parser.add_argument("--kv", type=smaller_card.parse, default=12 << 30, metavar="SIZE", help="memory of keys and values (default 12GiB)")
+    parser.add_argument("--kv", type=smaller_card.parse, default=14 << 30, metavar="SIZE", help="memory of keys and values (default 14GiB)")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--width", type=int, default=2048)
@@ -61,7 +61,10 @@ def options():
     parser.add_argument("--batches", type=int, nargs="+", default=[64, 32], help="sequences of each wave of a rollout; a graph for each")
     parser.add_argument("--microbatch", type=int, default=16)
     parser.add_argument("--seed", type=int, default=1)
-    return parser.parse_args()
+    opts = parser.parse_args()
+    if opts.variant is None and "WORLD_SIZE" in os.environ:
+        parser.error("under torchrun there is one variant a call: say --variant")
+    return opts
 
 
 class Ranks:
@@ -115,7 +118,7 @@ class Trainer:
                 fully_shard(self.policy)
         torch.cuda.empty_cache()
         self.sizes["weights"] = torch.cuda.memory_reserved() - before
-        self.optimizer = torch.optim.AdamW(self.policy.parameters(), lr=3e-4, fused=True)
+        self.optimizer = torch.optim.AdamW(self.policy.parameters(), lr=1e-4, fused=True)
 
     def tags(self):
         return ("trainer_weights", "optimizer") if self.trained else ("trainer_weights",)
