@@ -74,3 +74,19 @@ func (s *series) points() []Point {
 	}
 	return points
 }
+
+// revise changes the shares of the points that are of a time or later. Those are the last, but
+// where clocks of threads differ.
+func (s *series) revise(since int64, change func(*Shares)) {
+	for i := len(s.spans) - 1; i >= 0; i-- {
+		p := &s.spans[i]
+		if p.tokens.Time < since && p.running.Time < since {
+			return
+		}
+		for _, point := range []*Point{&p.tokens, &p.running} {
+			if point.Time >= since {
+				change(&point.Shares)
+			}
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package kvcache
+
+import "fmt"
+
+// Description is what an engine says of a cache that it has.
+type Description struct {
+	Engine, Name string
+	Device       int32
+	TokenBytes   int64 // of the keys and values of a token
+	Block        int64 // slots of a block; 0: contiguous
+}
+
+// Recorded are the caches of one description that there were in a recording, one after the
+// other or together, as their engine told of them. It is the same account as that of a
+// simulation, taken of what happened: time stands where a simulation has steps, as long as a
+// sequence was in a cache.
+//
+// What a slot is used for is known when it is told, but for one thing: whether a slot that
+// is reserved and empty will ever be filled. That is known when it is given up; until then it
+// counts as reserve, and if it then was never filled, it is put under internal from the moment
+// on at which it was reserved. Slots of a sequence that has ended, and padding, are internal at
+// once. Free slots are idle: an engine does not say what it would have liked to place.
+type Recorded struct {
+	Description
+	Caches   int64     // that there were
+	Requests []Request // that went through, in order of their ends; at most MostRequests are kept
+	Sessions int64     // all sequences that had a token and ended
+
+	from, at int64 // the account is of [from, at)
+	now      tally
+	sum      integral
+	series   series
+	instants int64
+	steps    int64
+	peak     int64 // greatest running
+	capacity int64 // greatest
+	started  int64
+	hits     int64 // blocks shared, and the slots in them
+	hitSlots int64
+	mapped   *BlockMap
+	mapAt    int64 // tokens in it
+}
+
+// MostRequests is how many of the requests of a Recorded are kept.
+const MostRequests = 4096
+
+// tally is the state of all caches at an instant, in slots.
+type tally struct {
+	capacity, held, token, dead, cached, null int64
+	running                                   int64 // sequences
+	logical, unique                           int64 // blocks: that tables name, that they are
+}
+
+// integral is a tally times ns.
+type integral struct {
+	busy                                                      int64 // ns
+	capacity, held, token, dead, cached, null, running, never float64
+	logical, unique                                           float64
+}
+
+// NewRecorded begins an account.
+func NewRecorded(d Description) *Recorded {
+	return &Recorded{Description: d, series: newSeries(0)}
+}
+
+// Begin sets the time, ns, from which on the account is taken: what was there before is there,
+// and not counted.
+func (r *Recorded) Begin(time int64) { r.from, r.at = time, time }
+
+// advance counts the present state up to a moment. Threads read the clock on their own, so a
+// moment may lie before the last.
+func (r *Recorded) advance(time int64) error {
+	if time <= r.at {
+		return nil
+	}
+	t := &r.now
+	s := Shares{
+		Token: t.token, Reserve: t.held - t.token - t.dead, Internal: t.dead, Cached: t.cached, Null: t.null,
+		Idle: t.capacity - t.held - t.cached - t.null,
+	}
+	if s.negative() {
+		return fmt.Errorf("the slots do not add up to the %d of the caches: %+v", t.capacity, s)
+	}
+	if t.running > 0 {
+		n := time - r.at
+		r.sum.add(t, n)
+		r.instants++
+		r.series.add(Point{Step: r.instants, Time: r.at, Running: t.running, Shares: s})
+		r.peak = max(r.peak, t.running)
+		r.capacity = max(r.capacity, t.capacity)
+	}
+	r.at = time
+	return nil
+}
+
+func (i *integral) add(t *tally, ns int64) {
+	d := float64(ns)
+	i.busy += ns
+	i.capacity += d * float64(t.capacity)
+	i.held += d * float64(t.held)
+	i.token += d * float64(t.token)
+	i.dead += d * float64(t.dead)
+	i.cached += d * float64(t.cached)
+	i.null += d * float64(t.null)
+	i.running += d * float64(t.running)
+	i.logical += d * float64(t.logical)
+	i.unique += d * float64(t.unique)
+}
+
+// never says of slots that were reserved at a time, and are given up now, that they stayed empty.
+func (r *Recorded) never(slots, since int64) {
+	if slots == 0 {
+		return
+	}
+	r.sum.never += float64(slots) * float64(r.at-max(since, r.from))
+	r.series.revise(since, func(s *Shares) {
+		s.Reserve -= slots
+		s.Internal += slots
+	})
+}
+
+// through keeps the lengths of a sequence that went through.
+func (r *Recorded) through(s *recordedSequence) {
+	if s.tokens == 0 || s.told {
+		return
+	}
+	s.told = true
+	r.Sessions++
+	if len(r.Requests) == MostRequests {
+		return
+	}
+	prompt := s.prompt
+	if prompt == 0 || prompt > s.tokens {
+		prompt = s.bulk
+	}
+	r.Requests = append(r.Requests, Request{Arrival: s.start - r.from, Prompt: int(max(prompt, 1)), Output: int(max(s.tokens-prompt, 1))})
+}
+
+// Result is the account up to the last moment. Steps are those in which a sequence got tokens,
+// means are over time, and blocks of sharing are sums over ns. What is in a cache still is taken
+// for what it will be: its empty slots are reserve.
+func (r *Recorded) Result() *Result {
+	out := &Result{
+		Policy: "recorded", Capacity: r.capacity, Steps: r.steps, Peak: r.peak, Requests: r.started, Finished: r.Sessions,
+		LogicalBlocks: r.sum.logical, SavedByPrefix: r.sum.logical - r.sum.unique, PrefixHits: r.hits, PrefixTokens: r.hitSlots,
+		Series: r.series.points(), Map: r.mapped,
+	}
+	if i := &r.sum; i.capacity > 0 {
+		c := i.capacity
+		out.Mean = Shares64{
+			Token: i.token / c, Reserve: (i.held - i.token - i.dead - i.never) / c, Internal: (i.dead + i.never) / c,
+			Idle: (c - i.held - i.cached - i.null) / c, Cached: i.cached / c, Null: i.null / c,
+		}
+		out.Batch = i.running / float64(i.busy)
+	}
+	return out
+}
+
+// Check returns an error unless the shares of every instant that is kept add up to a capacity
+// and none is negative, now that it is known which slots were never filled.
+func (r *Recorded) Check() error {
+	for _, p := range r.series.points() {
+		if p.Shares.negative() || p.Shares.Sum() > r.capacity {
+			return &StepError{Step: p.Step, Shares: p.Shares, Capacity: r.capacity}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,458 @@
+package kvcache
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// All is the number of a sequence that stands for all of a cache.
+const All = -1
+
+// RecordedCache is one cache of a Recorded, moved by what its engine tells. Errors are of marks
+// that cannot be, in words that name the sequence or the block; the state is then as before.
+type RecordedCache struct {
+	of        *Recorded
+	slots     int64 // 0: as many as are reserved
+	null      int64 // slots of blocks that are never handed out
+	sequences map[int64]*recordedSequence
+	blocks    map[int64]*recordedBlock // by physical number, those in use
+	kept      map[int64]int64          // blocks that nobody uses, whose content is kept: slots filled
+}
+
+type recordedSequence struct {
+	number       int64
+	start        int64 // when it got its first slots, ns
+	held, tokens int64 // slots
+	dead         int64 // of held: padding; all of it once the sequence has ended
+	prompt       int64 // 0: not said
+	bulk         int64 // tokens at the end of the last append of more than one
+	step         int64 // in which it got its last token
+	ended, told  bool
+	open         []stretch          // contiguous: slots with room, in order
+	table        []*recordedBlock // paged
+}
+
+// stretch is slots in a row that were reserved at a time.
+type stretch struct{ start, slots, filled int64 }
+
+type recordedBlock struct {
+	number     int64
+	references int64
+	start      int64
+	filled     int64
+}
+
+// Cache adds a cache of some slots, 0: it has those that are reserved. null of its blocks are
+// never handed out.
+func (r *Recorded) Cache(time, slots, null int64) (*RecordedCache, error) {
+	if err := r.advance(time); err != nil {
+		return nil, err
+	}
+	c := &RecordedCache{
+		of: r, slots: slots, null: null * r.Block,
+		sequences: map[int64]*recordedSequence{}, blocks: map[int64]*recordedBlock{}, kept: map[int64]int64{},
+	}
+	if c.null > slots {
+		return nil, fmt.Errorf("%d null blocks in %d slots", null, slots)
+	}
+	r.Caches++
+	r.now.capacity += slots
+	r.now.null += c.null
+	return c, nil
+}
+
+// Reserve gives a sequence, or each, slots: blocks in a row from the first, or, in a
+// contiguous cache, slots of which `first` are padding.
+func (c *RecordedCache) Reserve(time, sequence, first, slots, prompt int64) error {
+	if err := c.of.advance(time); err != nil {
+		return err
+	}
+	paged := c.of.Block > 0
+	switch {
+	case slots <= 0 || first < 0 || prompt < 0 || !paged && first > slots:
+		return fmt.Errorf("a reservation of %d slots, %d, for a prompt of %d", slots, first, prompt)
+	case paged && sequence == All:
+		return fmt.Errorf("the same blocks for each sequence")
+	case paged && slots%c.of.Block != 0:
+		return fmt.Errorf("%d slots are no number of blocks of %d", slots, c.of.Block)
+	}
+	if sequence == All {
+		for _, s := range c.sequences {
+			c.extend(s, slots, 0)
+		}
+		return c.fits()
+	}
+	s := c.sequence(sequence, prompt)
+	if !paged {
+		c.extend(s, slots, first)
+		return c.fits()
+	}
+	for number := first; number < first+slots/c.of.Block; number++ {
+		if c.blocks[number] != nil {
+			return fmt.Errorf("sequence %d is given block %d, which is in use", sequence, number)
+		}
+		c.forget(number)
+		s.table = append(s.table, c.use(number, 0))
+		s.held += c.of.Block
+	}
+	return c.fits()
+}
+
+// sequence is the sequence of a number, a new one if there is none.
+func (c *RecordedCache) sequence(number, prompt int64) *recordedSequence {
+	s := c.sequences[number]
+	if s == nil {
+		s = &recordedSequence{number: number, start: c.of.at}
+		c.sequences[number] = s
+		c.of.now.running++
+		c.of.started++
+	}
+	s.prompt = max(s.prompt, prompt)
+	return s
+}
+
+// extend gives a sequence slots of its own.
+func (c *RecordedCache) extend(s *recordedSequence, slots, padding int64) {
+	now := &c.of.now
+	if c.slots == 0 {
+		now.capacity += slots
+	}
+	now.held += slots
+	s.held += slots
+	if s.ended {
+		padding = slots
+	}
+	now.dead += padding
+	s.dead += padding
+	if slots > padding {
+		s.open = append(s.open, stretch{start: c.of.at, slots: slots - padding})
+	}
+}
+
+// use makes a block that nobody uses one of a table.
+func (c *RecordedCache) use(number, filled int64) *recordedBlock {
+	b := &recordedBlock{number: number, references: 1, start: c.of.at, filled: filled}
+	c.blocks[number] = b
+	now := &c.of.now
+	if c.slots == 0 {
+		now.capacity += c.of.Block
+	}
+	now.held += c.of.Block
+	now.token += filled
+	now.logical++
+	now.unique++
+	return b
+}
+
+// forget drops the content of a block, if it was kept.
+func (c *RecordedCache) forget(number int64) {
+	if _, was := c.kept[number]; was {
+		delete(c.kept, number)
+		c.of.now.cached -= c.of.Block
+		if c.slots == 0 {
+			c.of.now.capacity -= c.of.Block
+		}
+	}
+}
+
+// fits returns an error if more is reserved than there is.
+func (c *RecordedCache) fits() error {
+	t := &c.of.now
+	if t.held+t.cached+t.null > t.capacity {
+		return fmt.Errorf("%d slots are reserved, %d kept and %d null, of %d", t.held, t.cached, t.null, t.capacity)
+	}
+	return nil
+}
+
+// Share has a sequence use blocks in a row that others use, or that were kept. They come behind
+// its own, or, if position is not negative, in the place of that one. Of sequence All it says
+// that the content of blocks is kept that nobody uses.
+func (c *RecordedCache) Share(time, sequence, first, slots, position int64) error {
+	if err := c.of.advance(time); err != nil {
+		return err
+	}
+	if c.of.Block == 0 {
+		return fmt.Errorf("sequence %d shares slots of a contiguous cache", sequence)
+	}
+	count := slots / c.of.Block
+	if slots%c.of.Block != 0 || count < 1 || first < 0 || position >= 0 && count != 1 {
+		return fmt.Errorf("sequence %d shares %d slots from block %d on", sequence, slots, first)
+	}
+	for number := first; number < first+count; number++ {
+		if err := c.share(sequence, number, position); err != nil {
+			return err
+		}
+	}
+	return c.fits()
+}
+
+func (c *RecordedCache) share(sequence, number, position int64) error {
+	if sequence == All {
+		if c.blocks[number] != nil {
+			return fmt.Errorf("block %d is kept and in use", number)
+		}
+		c.keep(number, c.of.Block)
+		return nil
+	}
+	b := c.blocks[number]
+	filled, kept := c.kept[number]
+	if b == nil && !kept {
+		return fmt.Errorf("sequence %d shares block %d, which nobody uses and which was not kept", sequence, number)
+	}
+	s := c.sequence(sequence, 0)
+	if position >= int64(len(s.table)) {
+		return fmt.Errorf("sequence %d has %d blocks, and none at %d to replace", sequence, len(s.table), position)
+	}
+	if b == nil {
+		c.forget(number)
+		b = c.use(number, filled)
+	} else {
+		b.references++
+		c.of.now.logical++
+	}
+	c.of.hits++
+	c.of.hitSlots += c.of.Block
+	if position < 0 {
+		s.table = append(s.table, b)
+		s.held += c.of.Block
+		return nil
+	}
+	old := s.table[position]
+	s.table[position] = b
+	c.leave(old, false)
+	return nil
+}
+
+// keep says that the content of a block that nobody uses stays.
+func (c *RecordedCache) keep(number, filled int64) {
+	if _, was := c.kept[number]; !was {
+		c.of.now.cached += c.of.Block
+		if c.slots == 0 {
+			c.of.now.capacity += c.of.Block
+		}
+	}
+	c.kept[number] = filled
+}
+
+// leave takes a block out of a table.
+func (c *RecordedCache) leave(b *recordedBlock, keep bool) {
+	now := &c.of.now
+	now.logical--
+	if b.references--; b.references > 0 {
+		return
+	}
+	delete(c.blocks, b.number)
+	now.unique--
+	now.held -= c.of.Block
+	now.token -= b.filled
+	if c.slots == 0 {
+		now.capacity -= c.of.Block
+	}
+	c.of.never(c.of.Block-b.filled, b.start)
+	if keep {
+		c.keep(b.number, b.filled)
+	}
+}
+
+// Append fills the next slots of a sequence, or of each that has tokens and has not ended. None
+// ends the sequence.
+func (c *RecordedCache) Append(time, sequence, tokens int64) error {
+	if err := c.of.advance(time); err != nil {
+		return err
+	}
+	if tokens < 0 {
+		return fmt.Errorf("%d tokens are appended", tokens)
+	}
+	if sequence == All {
+		c.of.steps++
+		for _, s := range c.sequences {
+			if s.tokens == 0 || s.ended {
+				continue
+			}
+			s.step = c.of.steps
+			if err := c.fill(s, tokens); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	s := c.sequences[sequence]
+	switch {
+	case s == nil:
+		return fmt.Errorf("%d tokens for sequence %d, which has no slots", tokens, sequence)
+	case tokens == 0:
+		c.end(s)
+		return nil
+	case s.ended:
+		return fmt.Errorf("%d tokens for sequence %d, which has ended", tokens, sequence)
+	}
+	if s.step == c.of.steps && (tokens == 1 || s.step == 0) { // a second time in a step; more are a part of a prompt
+		c.of.steps++
+	}
+	s.step = c.of.steps
+	return c.fill(s, tokens)
+}
+
+// fill puts tokens into the slots of a sequence.
+func (c *RecordedCache) fill(s *recordedSequence, tokens int64) error {
+	if s.tokens+tokens > s.held-s.dead {
+		return fmt.Errorf("sequence %d has %d tokens in %d slots, and gets %d more", s.number, s.tokens, s.held-s.dead, tokens)
+	}
+	first := s.tokens
+	s.tokens += tokens
+	if tokens > 1 {
+		s.bulk = s.tokens
+	}
+	if c.of.Block == 0 {
+		c.of.now.token += tokens
+		for tokens > 0 {
+			p := &s.open[0]
+			n := min(tokens, p.slots-p.filled)
+			p.filled += n
+			tokens -= n
+			if p.filled == p.slots {
+				s.open = s.open[1:]
+			}
+		}
+		return nil
+	}
+	for i := first / c.of.Block; i*c.of.Block < s.tokens; i++ {
+		b := s.table[i]
+		if now := min(s.tokens-i*c.of.Block, c.of.Block); now > b.filled {
+			c.of.now.token += now - b.filled
+			b.filled = now
+		}
+	}
+	return nil
+}
+
+// end says that a sequence has its last token. Contiguous slots are then of no use any more.
+func (c *RecordedCache) end(s *recordedSequence) {
+	if s.ended {
+		return
+	}
+	c.drawBefore()
+	s.ended = true
+	now := &c.of.now
+	now.running--
+	c.of.through(s)
+	if c.of.Block == 0 {
+		for _, p := range s.open {
+			c.of.never(p.slots-p.filled, p.start)
+		}
+		s.open = nil
+		now.token -= s.tokens
+		now.dead += s.held - s.dead
+		s.dead = s.held
+	}
+}
+
+// Free takes the slots of a sequence; blocks that lie wholly in the first `kept` of them keep
+// their content, if nobody else uses them.
+func (c *RecordedCache) Free(time, sequence, kept int64) error {
+	if err := c.of.advance(time); err != nil {
+		return err
+	}
+	s := c.sequences[sequence]
+	if s == nil {
+		return fmt.Errorf("a free of sequence %d, which has no slots", sequence)
+	}
+	if kept < 0 || kept > s.held || kept > 0 && c.of.Block == 0 {
+		return fmt.Errorf("sequence %d is freed but for %d of its %d slots", sequence, kept, s.held)
+	}
+	c.end(s)
+	delete(c.sequences, sequence)
+	if c.of.Block == 0 {
+		now := &c.of.now
+		now.held -= s.held
+		now.dead -= s.dead
+		if c.slots == 0 {
+			now.capacity -= s.held
+		}
+	}
+	for i, b := range s.table {
+		c.leave(b, (int64(i)+1)*c.of.Block <= kept)
+	}
+	return nil
+}
+
+// Drop drops the content of blocks in a row that were kept.
+func (c *RecordedCache) Drop(time, first, slots int64) error {
+	if err := c.of.advance(time); err != nil {
+		return err
+	}
+	if c.of.Block == 0 || slots%c.of.Block != 0 {
+		return fmt.Errorf("the content of %d slots from %d on is dropped", slots, first)
+	}
+	for number := first; number < first+slots/c.of.Block; number++ {
+		if _, was := c.kept[number]; !was {
+			return fmt.Errorf("the content of block %d is dropped, which was not kept", number)
+		}
+		c.forget(number)
+	}
+	return nil
+}
+
+// End takes the cache away with all that is in it.
+func (c *RecordedCache) End(time int64) error {
+	if err := c.of.advance(time); err != nil {
+		return err
+	}
+	for _, number := range slices.Sorted(maps.Keys(c.sequences)) {
+		if err := c.Free(time, number, 0); err != nil {
+			return err
+		}
+	}
+	for number := range c.kept {
+		c.forget(number)
+	}
+	c.of.now.capacity -= c.slots
+	c.of.now.null -= c.null
+	return nil
+}
+
+// drawBefore keeps the block map before a sequence goes, if it has more tokens than the last
+// that was kept, by a fiftieth at least.
+func (c *RecordedCache) drawBefore() {
+	r := c.of
+	if r.Block == 0 || r.now.token == 0 || r.now.token <= r.mapAt+r.mapAt/50 {
+		return
+	}
+	r.mapAt = r.now.token
+	r.mapped = c.blockMap()
+}
+
+func (c *RecordedCache) blockMap() *BlockMap {
+	m := &BlockMap{Step: c.of.steps, BlockSize: int(c.of.Block), Sequences: []SequenceMap{}}
+	last := int64(-1)
+	for number := range c.blocks {
+		last = max(last, number)
+	}
+	for number := range c.kept {
+		last = max(last, number)
+	}
+	if last >= mostDrawn {
+		return nil
+	}
+	m.Blocks = make([]BlockState, last+1)
+	for number, b := range c.blocks {
+		m.Blocks[number] = BlockState{References: int32(b.references), Filled: int32(b.filled)}
+	}
+	for number, filled := range c.kept {
+		m.Blocks[number] = BlockState{Filled: int32(filled), Cached: true}
+	}
+	for _, s := range c.sequences {
+		q := SequenceMap{Request: s.number, Tokens: int(s.tokens)}
+		for _, b := range s.table {
+			q.Table = append(q.Table, int32(b.number))
+		}
+		m.Sequences = append(m.Sequences, q)
+	}
+	slices.SortFunc(m.Sequences, func(a, b SequenceMap) int { return cmp.Compare(a.Request, b.Request) })
+	return m
+}
+
+// mostDrawn bounds the numbers of blocks in a map.
+const mostDrawn = 1 << 20
