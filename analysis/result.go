@@ -62,6 +62,8 @@ type DeviceResult struct {
 
 	// Graphs is nil unless something was captured, or there was a graph memory.
 	Graphs *Graphs
+	// KV are the memories for keys and values that engines told of, in the order of their coming.
+	KV []*KeysValues
 
 	// Sampled is nil unless the device has tensors of an allocator that was only watched.
 	Sampled *Sampled

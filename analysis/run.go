@@ -87,6 +87,7 @@ type analyzer struct {
 	start   Iteration // where the current iteration started
 	runs    []int64   // scratch
 
+	keysValues  keysValues
 	phases      phases
 	stacks      stacks
 	requesters  map[int32]*requester // by context, those parsed so far
@@ -173,6 +174,7 @@ func (a *analyzer) event(e *trace.Event) error {
 // begin is told the first event that does not restate: the state before it counts.
 func (a *analyzer) begin(e *trace.Event) {
 	a.start = Iteration{StartSeq: e.Seq, Start: e.Time}
+	a.keysValues.begin(e.Time)
 	for _, d := range a.devices {
 		d.current = a.start
 		d.startPhases(a.phases.current, e.Time)
@@ -229,6 +231,8 @@ func (a *analyzer) rare(e *trace.Event) error {
 		a.statistics(e)
 	case trace.KindOverhead:
 		a.overhead(e)
+	case trace.KindKVCache, trace.KindKVReserve, trace.KindKVAppend, trace.KindKVShare, trace.KindKVFree:
+		a.kv(e)
 	case trace.KindLost:
 		a.lost++
 	default:
@@ -338,6 +342,9 @@ func (a *analyzer) finish() (*Result, error) {
 			info.Final.C = -1
 		}
 		r.Arenas = append(r.Arenas, info)
+	}
+	if err := a.finishKV(); err != nil {
+		return nil, err
 	}
 	slices.SortFunc(a.devices, func(x, y *device) int { return cmp.Compare(x.Device, y.Device) })
 	for _, d := range a.devices {

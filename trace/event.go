@@ -37,7 +37,7 @@ type Kind uint8
 //	unalias         first byte   offset in store bytes returned  store=
 //	kv_reserve      sequence     first block     slots            prompt=
 //	kv_append       sequence     tokens          -                -
-//	kv_share        sequence     first block     slots            position=
+//	kv_share        sequence     first block     slots            position=, prompt=
 //	kv_free         sequence     slots kept      slots            -
 //	kv_cache        -            slots           bytes a token    layout=, block=, null=, engine=, name=
 //

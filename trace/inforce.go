@@ -40,6 +40,7 @@ type inForce struct {
 	sums     map[int32]Event // the last statistics event of each device
 	aliases  map[int64]Event // by address, those that nothing of has been returned
 	paused   map[int32]Event // of arenas that have not resumed: their pause, of what is left
+	kv       kvInForce
 	totals   Totals
 }
 
@@ -51,8 +52,9 @@ type block struct {
 	pending bool
 }
 
-func newInForce() *inForce {
+func newInForce(strings *Strings) *inForce {
 	return &inForce{
+		kv:       kvInForce{text: strings.Text},
 		arenas:   map[int32]Event{},
 		blocks:   map[int64]int32{},
 		phases:   map[int32][]Event{},
@@ -112,6 +114,8 @@ func (f *inForce) apply(e *Event) {
 		f.lasting = append(f.lasting, *e)
 	case KindStatistics:
 		f.sums[e.Device] = *e
+	case KindKVCache, KindKVReserve, KindKVAppend, KindKVShare, KindKVFree:
+		f.kv.apply(e)
 	case KindOOM:
 		f.totals.OOMs++
 	}
@@ -273,7 +277,11 @@ func (f *inForce) rows() []Event {
 	for _, e := range f.external {
 		rows = append(rows, e)
 	}
-	slices.SortFunc(rows, func(a, b Event) int {
+	rows = append(rows, f.kv.rows()...)
+	slices.SortStableFunc(rows, func(a, b Event) int {
+		if a.Kind >= KindKVReserve && a.Kind <= KindKVCache && a.Seq == b.Seq {
+			return 0 // of one sequence, in the order that they need
+		}
 		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Addr, b.Addr))
 	})
 	return rows

@@ -73,9 +73,10 @@ func NewWriter(dir string, meta ProcessMeta, opt WriterOptions) *Writer {
 	if opt.create == nil {
 		opt.create = createFile
 	}
+	texts := NewStrings()
 	return &Writer{
 		dir: dir, meta: meta, opt: opt, slot: -1,
-		strings: NewStrings(), inforce: newInForce(), rolling: NewRolling(),
+		strings: texts, inforce: newInForce(texts), rolling: NewRolling(),
 	}
 }
 

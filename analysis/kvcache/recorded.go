@@ -65,11 +65,16 @@ func NewRecorded(d Description) *Recorded {
 
 // Begin sets the time, ns, from which on the account is taken: what was there before is there,
 // and not counted.
-func (r *Recorded) Begin(time int64) { r.from, r.at = time, time }
+func (r *Recorded) Begin(time int64) {
+	r.from, r.at = time, time
+	r.sum, r.series, r.instants, r.steps = integral{}, newSeries(0), 0, 0
+	r.peak, r.capacity, r.started, r.hits, r.hitSlots = 0, 0, r.now.running, 0, 0
+	r.Requests, r.Sessions, r.mapped, r.mapAt = nil, 0, nil, 0
+}
 
-// advance counts the present state up to a moment. Threads read the clock on their own, so a
+// Advance counts the present state up to a moment. Threads read the clock on their own, so a
 // moment may lie before the last.
-func (r *Recorded) advance(time int64) error {
+func (r *Recorded) Advance(time int64) error {
 	if time <= r.at {
 		return nil
 	}

@@ -30,7 +30,7 @@ type recordedSequence struct {
 	bulk         int64 // tokens at the end of the last append of more than one
 	step         int64 // in which it got its last token
 	ended, told  bool
-	open         []stretch          // contiguous: slots with room, in order
+	open         []stretch        // contiguous: slots with room, in order
 	table        []*recordedBlock // paged
 }
 
@@ -47,7 +47,7 @@ type recordedBlock struct {
 // Cache adds a cache of some slots, 0: it has those that are reserved. null of its blocks are
 // never handed out.
 func (r *Recorded) Cache(time, slots, null int64) (*RecordedCache, error) {
-	if err := r.advance(time); err != nil {
+	if err := r.Advance(time); err != nil {
 		return nil, err
 	}
 	c := &RecordedCache{
@@ -66,7 +66,7 @@ func (r *Recorded) Cache(time, slots, null int64) (*RecordedCache, error) {
 // Reserve gives a sequence, or each, slots: blocks in a row from the first, or, in a
 // contiguous cache, slots of which `first` are padding.
 func (c *RecordedCache) Reserve(time, sequence, first, slots, prompt int64) error {
-	if err := c.of.advance(time); err != nil {
+	if err := c.of.Advance(time); err != nil {
 		return err
 	}
 	paged := c.of.Block > 0
@@ -75,6 +75,8 @@ func (c *RecordedCache) Reserve(time, sequence, first, slots, prompt int64) erro
 		return fmt.Errorf("a reservation of %d slots, %d, for a prompt of %d", slots, first, prompt)
 	case paged && sequence == All:
 		return fmt.Errorf("the same blocks for each sequence")
+	case slots > c.most():
+		return fmt.Errorf("%d slots for sequence %d, of %d", slots, sequence, c.most())
 	case paged && slots%c.of.Block != 0:
 		return fmt.Errorf("%d slots are no number of blocks of %d", slots, c.of.Block)
 	}
@@ -98,6 +100,12 @@ func (c *RecordedCache) Reserve(time, sequence, first, slots, prompt int64) erro
 		s.held += c.of.Block
 	}
 	return c.fits()
+}
+
+// most is how many slots a mark can be about.
+func (c *RecordedCache) most() int64 {
+	const unsaid = 1 << 24 // of a cache that does not say how many it has
+	return max(c.slots, unsaid)
 }
 
 // sequence is the sequence of a number, a new one if there is none.
@@ -170,14 +178,14 @@ func (c *RecordedCache) fits() error {
 // its own, or, if position is not negative, in the place of that one. Of sequence All it says
 // that the content of blocks is kept that nobody uses.
 func (c *RecordedCache) Share(time, sequence, first, slots, position int64) error {
-	if err := c.of.advance(time); err != nil {
+	if err := c.of.Advance(time); err != nil {
 		return err
 	}
 	if c.of.Block == 0 {
 		return fmt.Errorf("sequence %d shares slots of a contiguous cache", sequence)
 	}
 	count := slots / c.of.Block
-	if slots%c.of.Block != 0 || count < 1 || first < 0 || position >= 0 && count != 1 {
+	if slots%c.of.Block != 0 || count < 1 || slots > c.most() || first < 0 || position >= 0 && count != 1 {
 		return fmt.Errorf("sequence %d shares %d slots from block %d on", sequence, slots, first)
 	}
 	for number := first; number < first+count; number++ {
@@ -259,7 +267,7 @@ func (c *RecordedCache) leave(b *recordedBlock, keep bool) {
 // Append fills the next slots of a sequence, or of each that has tokens and has not ended. None
 // ends the sequence.
 func (c *RecordedCache) Append(time, sequence, tokens int64) error {
-	if err := c.of.advance(time); err != nil {
+	if err := c.of.Advance(time); err != nil {
 		return err
 	}
 	if tokens < 0 {
@@ -352,7 +360,7 @@ func (c *RecordedCache) end(s *recordedSequence) {
 // Free takes the slots of a sequence; blocks that lie wholly in the first `kept` of them keep
 // their content, if nobody else uses them.
 func (c *RecordedCache) Free(time, sequence, kept int64) error {
-	if err := c.of.advance(time); err != nil {
+	if err := c.of.Advance(time); err != nil {
 		return err
 	}
 	s := c.sequences[sequence]
@@ -380,10 +388,10 @@ func (c *RecordedCache) Free(time, sequence, kept int64) error {
 
 // Drop drops the content of blocks in a row that were kept.
 func (c *RecordedCache) Drop(time, first, slots int64) error {
-	if err := c.of.advance(time); err != nil {
+	if err := c.of.Advance(time); err != nil {
 		return err
 	}
-	if c.of.Block == 0 || slots%c.of.Block != 0 {
+	if c.of.Block == 0 || slots%c.of.Block != 0 || slots > c.most() {
 		return fmt.Errorf("the content of %d slots from %d on is dropped", slots, first)
 	}
 	for number := first; number < first+slots/c.of.Block; number++ {
@@ -397,7 +405,7 @@ func (c *RecordedCache) Drop(time, first, slots int64) error {
 
 // End takes the cache away with all that is in it.
 func (c *RecordedCache) End(time int64) error {
-	if err := c.of.advance(time); err != nil {
+	if err := c.of.Advance(time); err != nil {
 		return err
 	}
 	for _, number := range slices.Sorted(maps.Keys(c.sequences)) {

@@ -226,7 +226,7 @@ func TestRecordedIsTheSimulation(t *testing.T) {
 				want.Add(shares, 1)
 			}
 		}
-		check(r.advance(step))
+		check(r.Advance(step))
 		check(r.Check())
 		got := r.Result()
 		if diff := cmp.Diff(want.Of(slots), got.Mean, cmpopts.EquateApprox(0, 1e-9)); diff != "" {

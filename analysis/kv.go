@@ -1,0 +1,224 @@
+package analysis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/trace"
+)
+
+// KeysValues is the memory for keys and values of one engine on one device, as its marks tell
+// it: all caches that are alike but for their size, one after the other or together.
+type KeysValues struct {
+	kvcache.Description
+	Caches int64 // that there were
+	// Recorded is the split of what happened. Its means are over the time in which there was a
+	// sequence; see [kvcache.Recorded].
+	Recorded *kvcache.Result
+	// Requests are those that went through, at most kvcache.MostRequests of them.
+	Requests []kvcache.Request
+	// Policies are what others would have done with these requests; see [KeysValues.Simulate].
+	Policies []*kvcache.Result
+	// Fault says where and why the marks stopped to make sense; "" if they did not. What is
+	// above holds up to there.
+	Fault string
+}
+
+// keysValues are the caches of a process.
+type keysValues struct {
+	pools  []*kvPool
+	caches map[int64]*kvCache // by number, those that have not ended
+	at     int64              // where the trace begins, ns
+}
+
+type kvPool struct {
+	*kvcache.Recorded
+	fault string
+}
+
+type kvCache struct {
+	*kvcache.RecordedCache
+	pool *kvPool
+}
+
+// kv takes an event of keys and values. A mark that cannot be is not the end of the analysis: the
+// engine's books are wrong, not the allocator's. What they say after it is passed over.
+func (a *analyzer) kv(e *trace.Event) {
+	k := &a.keysValues
+	if k.caches == nil {
+		k.caches = map[int64]*kvCache{}
+	}
+	time := max(e.Time, k.at)
+	fields := parseKVFields(a.opt.Text(e.Context))
+	if e.Kind == trace.KindKVCache {
+		k.open(e, time, fields)
+		return
+	}
+	c := k.caches[e.Stream]
+	if c == nil {
+		c = &kvCache{pool: k.poolOf(kvcache.Description{Device: trace.NoDevice})}
+		c.pool.refuse(e, errors.New("no kv_cache event describes the cache"))
+	}
+	if c.pool.fault != "" {
+		return
+	}
+	var err error
+	switch {
+	case e.Kind == trace.KindKVReserve:
+		err = c.Reserve(time, e.Addr, e.Requested, e.Provided, fields.number("prompt", 0))
+	case e.Kind == trace.KindKVShare:
+		err = c.Share(time, e.Addr, e.Requested, e.Provided, fields.number("position", -1))
+	case e.Kind == trace.KindKVAppend:
+		err = c.Append(time, e.Addr, e.Requested)
+	case e.Addr != kvcache.All:
+		err = c.Free(time, e.Addr, e.Requested)
+	case e.Provided > 0:
+		err = c.Drop(time, e.Requested, e.Provided)
+	default:
+		err = c.End(time)
+		delete(k.caches, e.Stream)
+	}
+	c.pool.refuse(e, err)
+}
+
+// open takes a kv_cache event. One of a cache that is there restates it.
+func (k *keysValues) open(e *trace.Event, time int64, fields kvFields) {
+	if k.caches[e.Stream] != nil {
+		return
+	}
+	pool := k.poolOf(kvcache.Description{
+		Engine: fields["engine"], Name: fields["name"], Device: e.Device, TokenBytes: e.Provided, Block: fields.number("block", 0),
+	})
+	c, err := pool.Cache(time, e.Requested, fields.number("null", 0))
+	pool.refuse(e, err)
+	if err == nil {
+		k.caches[e.Stream] = &kvCache{c, pool}
+	}
+}
+
+func (k *keysValues) poolOf(d kvcache.Description) *kvPool {
+	for _, p := range k.pools {
+		if p.Description == d {
+			return p
+		}
+	}
+	p := &kvPool{Recorded: kvcache.NewRecorded(d)}
+	p.Begin(k.at)
+	k.pools = append(k.pools, p)
+	return p
+}
+
+// refuse keeps the first error of a pool, and where it was.
+func (p *kvPool) refuse(e *trace.Event, err error) {
+	if err != nil && p.fault == "" {
+		p.fault = fmt.Sprintf("event seq %d, %s of cache %d: %v", e.Seq, e.Kind, e.Stream, err)
+	}
+}
+
+// begin is told where the trace begins: what was told before restates.
+func (k *keysValues) begin(time int64) {
+	k.at = time
+	for _, p := range k.pools {
+		p.Begin(time)
+	}
+}
+
+// finishKV puts the caches with their devices.
+func (a *analyzer) finishKV() error {
+	for _, p := range a.keysValues.pools {
+		id := p.Device
+		if id == trace.NoDevice { // marks of a cache that nothing describes
+			id = 0
+		}
+		if p.fault == "" {
+			if err := p.Advance(a.lastTime); err != nil {
+				p.fault = err.Error()
+			} else if err := p.Check(); err != nil {
+				return err
+			}
+		}
+		d := a.deviceOf(id)
+		d.KV = append(d.KV, &KeysValues{
+			Description: p.Description, Caches: p.Caches, Recorded: p.Result(), Requests: p.Requests, Fault: p.fault,
+		})
+	}
+	return nil
+}
+
+// kvFields are those of a context.
+type kvFields map[string]string
+
+func parseKVFields(text string) kvFields {
+	fields := kvFields{}
+	for field := range strings.SplitSeq(text, "\t") {
+		if key, value, found := strings.Cut(field, "="); found {
+			fields[key] = value
+		}
+	}
+	return fields
+}
+
+// number is the number of a field; what is none is taken for missing.
+func (f kvFields) number(name string, missing int64) int64 {
+	n, err := strconv.ParseInt(f[name], 10, 64)
+	if err != nil || n < 0 {
+		return missing
+	}
+	return n
+}
+
+// Simulate fills Policies: what contiguous policies and a paged one would have done with the
+// recorded requests in a memory of the same capacity, if at any time as many had waited as
+// fit. The greatest length is the least power of two that holds every request.
+func (k *KeysValues) Simulate(ctx context.Context) error {
+	k.Policies = nil
+	if len(k.Requests) == 0 || k.Recorded.Capacity == 0 {
+		return nil
+	}
+	longest := 1
+	for i := range k.Requests {
+		for longest < k.Requests[i].Length() {
+			longest *= 2
+		}
+	}
+	block := int(k.Block)
+	if block == 0 {
+		block = 16
+	}
+	for _, p := range []kvcache.Policy{
+		{Kind: kvcache.Max, Length: longest}, {Kind: kvcache.Pow2}, {Kind: kvcache.Oracle}, {Kind: kvcache.Paged, Block: block},
+	} {
+		if p.Kind == kvcache.Paged && k.Recorded.Capacity < int64(block) {
+			continue
+		}
+		result, err := kvcache.Simulate(ctx, &requestList{requests: k.Requests}, kvcache.Options{
+			Policy: p, Capacity: k.Recorded.Capacity, Watermark: 0.01, At: -1,
+		})
+		if err != nil {
+			return fmt.Errorf("%s with the requests of the recording: %w", p, err)
+		}
+		k.Policies = append(k.Policies, result)
+	}
+	return nil
+}
+
+// requestList is a Source of requests that are all there.
+type requestList struct {
+	requests []kvcache.Request
+	next     int
+}
+
+func (l *requestList) Next() (kvcache.Request, error) {
+	if l.next == len(l.requests) {
+		return kvcache.Request{}, io.EOF
+	}
+	r := l.requests[l.next]
+	l.next++
+	r.Arrival = 0
+	return r, nil
+}

@@ -1,0 +1,261 @@
+package trace
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// kvInForce is what engines hold for keys and values after the last event: enough to say it
+// again in few events. It believes what it is told; what makes no sense is passed over.
+type kvInForce struct {
+	text   func(int32) string
+	caches map[int64]*kvCacheInForce
+}
+
+type kvCacheInForce struct {
+	cache     Event
+	block     int64 // slots; 0: contiguous
+	sequences map[int64]*kvSequenceInForce
+	users     map[int64]int      // of blocks
+	kept      map[int64]struct{} // blocks that nobody uses, whose content is kept
+}
+
+type kvSequenceInForce struct {
+	first          Event // its first
+	prompt         int32 // context that says the prompt
+	slots, padding int64 // contiguous
+	tokens         int64
+	ended          bool
+	table          []int64
+}
+
+// kvField is the number of a field of a context; -1 if there is none.
+func kvField(text, name string) int64 {
+	for field := range strings.SplitSeq(text, "\t") {
+		if key, value, _ := strings.Cut(field, "="); key == name {
+			if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+				return n
+			}
+		}
+	}
+	return -1
+}
+
+func (f *kvInForce) apply(e *Event) {
+	if e.Kind == KindKVCache {
+		if f.caches == nil {
+			f.caches = map[int64]*kvCacheInForce{}
+		}
+		if f.caches[e.Stream] != nil {
+			return // says again what is known
+		}
+		f.caches[e.Stream] = &kvCacheInForce{
+			cache: *e, block: max(0, kvField(f.text(e.Context), "block")),
+			sequences: map[int64]*kvSequenceInForce{}, users: map[int64]int{}, kept: map[int64]struct{}{},
+		}
+		return
+	}
+	c := f.caches[e.Stream]
+	if c == nil {
+		return
+	}
+	switch e.Kind {
+	case KindKVReserve:
+		c.reserve(e)
+	case KindKVShare:
+		c.share(e, kvField(f.text(e.Context), "position"))
+	case KindKVAppend:
+		c.append(e)
+	case KindKVFree:
+		if e.Addr == -1 && e.Provided == 0 {
+			delete(f.caches, e.Stream)
+			return
+		}
+		c.free(e)
+	}
+}
+
+func (c *kvCacheInForce) sequence(e *Event) *kvSequenceInForce {
+	s := c.sequences[e.Addr]
+	if s == nil {
+		s = &kvSequenceInForce{first: *e}
+		c.sequences[e.Addr] = s
+	}
+	return s
+}
+
+// count is how many blocks an event is about; none, if it is about more than there can be.
+func (c *kvCacheInForce) count(e *Event) int64 {
+	const most = 1 << 24 // slots of a cache that does not say
+	if c.block == 0 || e.Provided > max(c.cache.Requested, most) {
+		return 0
+	}
+	return e.Provided / c.block
+}
+
+func (c *kvCacheInForce) use(block int64) {
+	c.users[block]++
+	delete(c.kept, block)
+}
+
+func (c *kvCacheInForce) leave(block int64, keep bool) {
+	if c.users[block]--; c.users[block] > 0 {
+		return
+	}
+	delete(c.users, block)
+	if keep {
+		c.kept[block] = struct{}{}
+	}
+}
+
+func (c *kvCacheInForce) reserve(e *Event) {
+	if e.Addr == -1 {
+		for _, s := range c.sequences {
+			s.slots += e.Provided
+		}
+		return
+	}
+	s := c.sequence(e)
+	if e.Context != 0 {
+		s.prompt = e.Context
+	}
+	if c.block == 0 {
+		s.slots += e.Provided
+		s.padding += e.Requested
+		return
+	}
+	for b := e.Requested; b < e.Requested+c.count(e); b++ {
+		c.use(b)
+		s.table = append(s.table, b)
+	}
+}
+
+func (c *kvCacheInForce) share(e *Event, position int64) {
+	if e.Addr == -1 {
+		for b := e.Requested; b < e.Requested+c.count(e); b++ {
+			if c.users[b] == 0 {
+				c.kept[b] = struct{}{}
+			}
+		}
+		return
+	}
+	s := c.sequence(e)
+	if position < 0 && e.Context != 0 {
+		s.prompt = e.Context
+	}
+	if position >= 0 && position < int64(len(s.table)) {
+		old := s.table[position]
+		s.table[position] = e.Requested
+		c.use(e.Requested)
+		c.leave(old, false)
+		return
+	}
+	for b := e.Requested; b < e.Requested+c.count(e); b++ {
+		c.use(b)
+		s.table = append(s.table, b)
+	}
+}
+
+func (c *kvCacheInForce) append(e *Event) {
+	if e.Addr == -1 {
+		for _, s := range c.sequences {
+			if s.tokens > 0 && !s.ended {
+				s.tokens += e.Requested
+			}
+		}
+		return
+	}
+	if s := c.sequences[e.Addr]; s != nil {
+		s.tokens += e.Requested
+		s.ended = s.ended || e.Requested == 0
+	}
+}
+
+func (c *kvCacheInForce) free(e *Event) {
+	if e.Addr == -1 {
+		for b := e.Requested; b < e.Requested+c.count(e); b++ {
+			delete(c.kept, b)
+		}
+		return
+	}
+	s := c.sequences[e.Addr]
+	if s == nil {
+		return
+	}
+	delete(c.sequences, e.Addr)
+	for i, b := range s.table {
+		c.leave(b, (int64(i)+1)*c.block <= e.Requested)
+	}
+}
+
+// rows are events that make what is held, those of a cache in the order of their seq. A
+// sequence's have the seq of its first event, so that several have the same.
+func (f *kvInForce) rows() []Event {
+	var rows []Event
+	for _, c := range f.caches {
+		rows = append(rows, c.cache)
+		for _, run := range blockRuns(slices.Sorted(maps.Keys(c.kept)), func(int64) bool { return false }) {
+			e := c.cache
+			e.Kind, e.Device, e.Addr, e.Requested, e.Provided, e.Context = KindKVShare, NoDevice, -1, run.first, run.count*c.block, 0
+			rows = append(rows, e)
+		}
+		named := map[int64]bool{}
+		ordered := slices.SortedFunc(maps.Values(c.sequences), func(a, b *kvSequenceInForce) int { return cmp.Compare(a.first.Seq, b.first.Seq) })
+		for _, s := range ordered {
+			rows = append(rows, s.rows(c.block, named)...)
+		}
+	}
+	return rows
+}
+
+// rows of a sequence; named are the blocks that a sequence before it has reserved.
+func (s *kvSequenceInForce) rows(block int64, named map[int64]bool) []Event {
+	var rows []Event
+	add := func(kind Kind, requested, provided int64, context int32) {
+		e := s.first
+		e.Kind, e.Requested, e.Provided, e.Context = kind, requested, provided, context
+		rows = append(rows, e)
+	}
+	if block == 0 && s.slots > 0 {
+		add(KindKVReserve, s.padding, s.slots, s.prompt)
+	}
+	for _, run := range blockRuns(s.table, func(b int64) bool { return named[b] }) {
+		if run.marked {
+			add(KindKVShare, run.first, run.count*block, s.prompt)
+			continue
+		}
+		add(KindKVReserve, run.first, run.count*block, s.prompt)
+		for b := run.first; b < run.first+run.count; b++ {
+			named[b] = true
+		}
+	}
+	if s.tokens > 0 {
+		add(KindKVAppend, s.tokens, 0, 0)
+	}
+	if s.ended {
+		add(KindKVAppend, 0, 0, 0)
+	}
+	return rows
+}
+
+type blockRun struct {
+	first, count int64
+	marked       bool
+}
+
+// blockRuns joins blocks with numbers in a row, as long as all or none are marked.
+func blockRuns(blocks []int64, marked func(int64) bool) []blockRun {
+	var runs []blockRun
+	for _, b := range blocks {
+		m := marked(b)
+		if n := len(runs); n > 0 && runs[n-1].first+runs[n-1].count == b && runs[n-1].marked == m {
+			runs[n-1].count++
+			continue
+		}
+		runs = append(runs, blockRun{b, 1, m})
+	}
+	return runs
+}

@@ -1,0 +1,68 @@
+package trace
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+)
+
+// TestKVInForceIsSaidAgain: what a later part says at its start makes the same state, whenever
+// it begins.
+func TestKVInForceIsSaidAgain(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		texts := NewStrings()
+		f := newInForce(texts)
+		seq := int64(0)
+		tell := func(kind Kind, cache, sequence, requested, provided int64, text string) {
+			f.add(&Event{Seq: seq, Kind: kind, Stream: cache, Addr: sequence, Requested: requested, Provided: provided, Context: texts.Intern(text)})
+			seq++
+		}
+		tell(KindKVCache, 1, 0, 64, 8, "layout=paged\tblock=4")
+		tell(KindKVCache, 2, 0, 0, 8, "layout=contiguous")
+		tell(KindKVCache, 3, 0, 64, 8, "layout=contiguous")
+		small := rapid.Int64Range(0, 5)
+		for range rapid.IntRange(0, 60).Draw(t, "marks") {
+			cache, sequence, n := rapid.Int64Range(1, 3).Draw(t, "cache"), rapid.Int64Range(-1, 4).Draw(t, "sequence"), small.Draw(t, "n")
+			switch rapid.IntRange(0, 9).Draw(t, "what") {
+			case 0, 1, 2:
+				if cache > 1 || sequence >= 0 {
+					tell(KindKVReserve, cache, sequence, n*int64(cache&1), 4*(n+1), rapid.SampledFrom([]string{"", "prompt=7"}).Draw(t, "prompt"))
+				}
+			case 3, 4, 5:
+				tell(KindKVAppend, cache, sequence, n, 0, "")
+			case 6:
+				if cache == 1 {
+					tell(KindKVShare, cache, sequence, n, 4, rapid.SampledFrom([]string{"", "position=0", "position=1"}).Draw(t, "position"))
+				}
+			case 7, 8:
+				tell(KindKVFree, cache, sequence, 4*n, 4, "")
+			case 9:
+				if cache == 2 {
+					tell(KindKVFree, cache, -1, 0, 0, "")
+				}
+			}
+		}
+		again := newInForce(texts)
+		rows := f.rows()
+		for i := range rows {
+			if i > 0 && rows[i].Seq < rows[i-1].Seq {
+				t.Fatalf("row %d of seq %d comes after seq %d", i, rows[i].Seq, rows[i-1].Seq)
+			}
+			again.add(&rows[i])
+		}
+		compare := cmp.Options{
+			cmp.AllowUnexported(kvCacheInForce{}, kvSequenceInForce{}),
+			cmpopts.IgnoreFields(kvSequenceInForce{}, "first"),
+			cmpopts.EquateEmpty(),
+			// What holds nothing needs no event.
+			cmpopts.IgnoreMapEntries(func(_ int64, s *kvSequenceInForce) bool { return s.slots == 0 && len(s.table) == 0 }),
+			// A block that is both comes of marks that make no sense.
+			cmpopts.IgnoreMapEntries(func(_ int64, users int) bool { return users < 1 }),
+		}
+		if diff := cmp.Diff(f.kv.caches, again.kv.caches, compare); diff != "" {
+			t.Fatalf("said again (-want +got):\n%s", diff)
+		}
+	})
+}
