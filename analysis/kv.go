@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
@@ -173,8 +172,8 @@ func (f kvFields) number(name string, missing int64) int64 {
 }
 
 // Simulate fills Policies: what contiguous policies and a paged one would have done with the
-// recorded requests in a memory of the same capacity, if at any time as many had waited as
-// fit. The greatest length is the least power of two that holds every request.
+// recorded requests in a memory of the same capacity, had they come over and over, so that some
+// always wait. The greatest length is the least power of two that holds every request.
 func (k *KeysValues) Simulate(ctx context.Context) error {
 	k.Policies = nil
 	if len(k.Requests) == 0 || k.Recorded.Capacity == 0 {
@@ -196,8 +195,8 @@ func (k *KeysValues) Simulate(ctx context.Context) error {
 		if p.Kind == kvcache.Paged && k.Recorded.Capacity < int64(block) {
 			continue
 		}
-		result, err := kvcache.Simulate(ctx, &requestList{requests: k.Requests}, kvcache.Options{
-			Policy: p, Capacity: k.Recorded.Capacity, Watermark: 0.01, At: -1,
+		result, err := kvcache.Simulate(ctx, &endless{requests: k.Requests}, kvcache.Options{
+			Policy: p, Capacity: k.Recorded.Capacity, Watermark: 0.01, Steps: simulatedSteps, Warmup: simulatedSteps / 10, At: -1,
 		})
 		if err != nil {
 			return fmt.Errorf("%s with the requests of the recording: %w", p, err)
@@ -207,18 +206,18 @@ func (k *KeysValues) Simulate(ctx context.Context) error {
 	return nil
 }
 
-// requestList is a Source of requests that are all there.
-type requestList struct {
+// simulatedSteps are enough for every request of a recording to come several times.
+const simulatedSteps = 20_000
+
+// endless is a Source of requests that come over and over.
+type endless struct {
 	requests []kvcache.Request
 	next     int
 }
 
-func (l *requestList) Next() (kvcache.Request, error) {
-	if l.next == len(l.requests) {
-		return kvcache.Request{}, io.EOF
-	}
-	r := l.requests[l.next]
-	l.next++
+func (e *endless) Next() (kvcache.Request, error) {
+	r := e.requests[e.next%len(e.requests)]
+	e.next++
 	r.Arrival = 0
 	return r, nil
 }

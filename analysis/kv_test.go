@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -114,20 +115,37 @@ func TestKeysValues(t *testing.T) {
 			t.Errorf("request %+v", q)
 		}
 	}
+	for name, want := range map[string]float64{
+		"kv.token": r.Mean.Token, "kv.internal": r.Mean.Internal, "kv.reserve": r.Mean.Reserve,
+		"kv.external": 1 - r.Mean.Token - r.Mean.Internal - r.Mean.Reserve - 16./1024, "kv.cached": 0, "kv.batch": r.Batch, "kv.batch.peak": 8,
+	} {
+		m, found := LookupMetric(name)
+		if !found {
+			t.Fatalf("no metric %s", name)
+		}
+		if got, _, ok := m.Value(&DeviceResult{KV: []*KeysValues{kv}}); !ok || math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+		if _, _, ok := m.Value(&DeviceResult{}); ok {
+			t.Errorf("%s has a value where nothing was told", name)
+		}
+	}
 	if err := kv.Simulate(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	var names []string
 	for _, p := range kv.Policies {
 		names = append(names, p.Policy)
-		if p.Finished != 50 {
-			t.Errorf("%s served %d of 50", p.Policy, p.Finished)
+		if p.Finished < 500 || p.Steps != 18_000 {
+			t.Errorf("%s served %d requests in %d steps", p.Policy, p.Finished, p.Steps)
 		}
 	}
 	if diff := cmp.Diff([]string{"max:128", "pow2", "oracle", "paged:16"}, names); diff != "" {
 		t.Errorf("policies (-want +got):\n%s", diff)
 	}
 }
+
+func ofKV(m Metric) bool { return strings.HasPrefix(m.Name, "kv.") }
 
 // TestKeysValuesOfAPart: the later parts of a trace alone say what they say of their time.
 func TestKeysValuesOfAPart(t *testing.T) {

@@ -85,6 +85,7 @@ var metrics = slices.Concat(
 	},
 	booksMetrics,
 	sleepMetrics,
+	kvMetrics,
 )
 
 // ofRun is a number of the whole trace.

@@ -44,6 +44,7 @@ func Plots(r *analysis.Result) []Figure {
 		if d.Sleep != nil {
 			drawn = append(drawn, sleepFigure(d))
 		}
+		drawn = append(drawn, recordedKVFigures(d)...)
 		for _, f := range drawn {
 			f.Device = d.Device
 			f.title = deviceTitle(r, d) + " · " + f.title

@@ -60,6 +60,8 @@ type jsonDevice struct {
 	OOMs         []jsonOOM       `json:"ooms"`
 	External     jsonExternal    `json:"external"`
 	Books        *jsonBooks      `json:"books"`
+	// KV is there only where an engine told of its memory for keys and values.
+	KV []jsonRecordedKV `json:"keys_and_values,omitempty"`
 	// Transitions are there only where something was paused.
 	Transitions []jsonTransition `json:"transitions,omitempty"`
 	Sleep       *jsonSleep       `json:"sleep,omitempty"`

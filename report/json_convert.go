@@ -35,6 +35,7 @@ func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
 		OOMs:     []jsonOOM{},
 		External: jsonExternal{d.External.Live, d.External.Peak, d.External.Calls},
 		Books:    newJSONBooks(d.Books),
+		KV:       newJSONRecordedKV(d),
 	}
 	for _, it := range d.Iterations {
 		j.Iterations = append(j.Iterations, jsonIteration{

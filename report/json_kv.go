@@ -12,9 +12,18 @@ import (
 // lists are never null. Blocks of sharing are sums over the counted steps. It fails only where w
 // does.
 func KVJSON(w io.Writer, k *KV) error {
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(newJSONKV(k))
+}
+
+func newJSONKV(k *KV) jsonKV {
 	out := jsonKV{
-		Model: k.Model, Ranks: k.Ranks, Memory: k.Memory, BytesPerToken: k.BytesPerToken, Slots: k.Memory / k.BytesPerToken,
+		Model: k.Model, Ranks: k.Ranks, Memory: k.Memory, BytesPerToken: k.BytesPerToken,
 		Load: k.Load, Policies: []jsonKVPolicy{},
+	}
+	if k.BytesPerToken > 0 {
+		out.Slots = k.Memory / k.BytesPerToken
 	}
 	if c := k.Card; c != nil {
 		out.Card = &jsonKVCard{c.Total, c.Weights, c.KV, c.Rest}
@@ -22,9 +31,7 @@ func KVJSON(w io.Writer, k *KV) error {
 	for _, r := range k.Results {
 		out.Policies = append(out.Policies, newJSONKVPolicy(r))
 	}
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(out)
+	return out
 }
 
 type jsonKV struct {

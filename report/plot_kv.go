@@ -168,8 +168,12 @@ func kvCourseFigure(k *KV, r *kvcache.Result) Figure {
 		p := newAxes()
 		last := r.Series[len(r.Series)-1]
 		if last.Time > 0 {
-			timeAxis(&p.X, 0, last.Time)
-			p.X.Label.Text = "simulated " + p.X.Label.Text
+			if r.Policy == kvcache.RecordedPolicy {
+				timeAxis(&p.X, r.Series[0].Time, last.Time)
+			} else {
+				timeAxis(&p.X, 0, last.Time)
+				p.X.Label.Text = "simulated " + p.X.Label.Text
+			}
 		} else {
 			p.X.Min, p.X.Max = 0, float64(max(last.Step, 1))
 			p.X.Tick.Marker = niceTicks(0, p.X.Max, 10, 1, fixed)

@@ -86,6 +86,7 @@ func deviceSections(d *analysis.DeviceResult) []section {
 			sections = append(sections, externalSection(d))
 		}
 		sections = append(sections, booksSections(d)...)
+		sections = append(sections, recordedKVSections(d)...)
 		return append(sections, oomSections(d)...)
 	}
 	sections := append(oomSections(d), oomStories(d)...)
@@ -102,5 +103,5 @@ func deviceSections(d *analysis.DeviceResult) []section {
 		holders = without("provided", holders)
 	}
 	sections = append(append(sections, holders...), leakStacks(d)...)
-	return append(sections, externalSection(d))
+	return append(append(sections, externalSection(d)), recordedKVSections(d)...)
 }

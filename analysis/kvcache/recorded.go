@@ -31,6 +31,7 @@ type Recorded struct {
 	sum      integral
 	series   series
 	instants int64
+	busy     bool // a sequence was there before the present state
 	steps    int64
 	peak     int64 // greatest running
 	capacity int64 // greatest
@@ -40,6 +41,9 @@ type Recorded struct {
 	mapped   *BlockMap
 	mapAt    int64 // tokens in it
 }
+
+// RecordedPolicy is in the place of a policy's name in the Result of a Recorded.
+const RecordedPolicy = "recorded"
 
 // MostRequests is how many of the requests of a Recorded are kept.
 const MostRequests = 4096
@@ -86,11 +90,12 @@ func (r *Recorded) Advance(time int64) error {
 	if s.negative() {
 		return fmt.Errorf("the slots do not add up to the %d of the caches: %+v", t.capacity, s)
 	}
-	if t.running > 0 {
-		n := time - r.at
-		r.sum.add(t, n)
+	if t.running > 0 || r.busy { // and where it ends
 		r.instants++
 		r.series.add(Point{Step: r.instants, Time: r.at, Running: t.running, Shares: s})
+	}
+	if r.busy = t.running > 0; r.busy {
+		r.sum.add(t, time-r.at)
 		r.peak = max(r.peak, t.running)
 		r.capacity = max(r.capacity, t.capacity)
 	}
@@ -146,7 +151,7 @@ func (r *Recorded) through(s *recordedSequence) {
 // for what it will be: its empty slots are reserve.
 func (r *Recorded) Result() *Result {
 	out := &Result{
-		Policy: "recorded", Capacity: r.capacity, Steps: r.steps, Peak: r.peak, Requests: r.started, Finished: r.Sessions,
+		Policy: RecordedPolicy, Capacity: r.capacity, Steps: r.steps, Peak: r.peak, Requests: r.started, Finished: r.Sessions,
 		LogicalBlocks: r.sum.logical, SavedByPrefix: r.sum.logical - r.sum.unique, PrefixHits: r.hits, PrefixTokens: r.hitSlots,
 		Series: r.series.points(), Map: r.mapped,
 	}

@@ -39,6 +39,7 @@ func TestRecordedContiguous(t *testing.T) {
 		{Step: 2, Time: 10, Running: 2, Shares: Shares{Token: 4, Reserve: 2, Internal: 6, Idle: 4}},
 		{Step: 3, Time: 20, Running: 2, Shares: Shares{Token: 6, Reserve: 0, Internal: 6, Idle: 4}},
 		{Step: 4, Time: 30, Running: 1, Shares: Shares{Token: 3, Reserve: 0, Internal: 9, Idle: 4}},
+		{Step: 5, Time: 40, Shares: Shares{Idle: 16}},
 	}, got.Series); diff != "" {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}
@@ -95,8 +96,9 @@ func TestRecordedPaged(t *testing.T) {
 		{Step: 2, Time: 10, Running: 2, Shares: Shares{Token: 7, Reserve: 2, Internal: 3, Idle: 16, Null: 4}},
 		{Step: 3, Time: 20, Running: 2, Shares: Shares{Token: 9, Reserve: 0, Internal: 3, Idle: 16, Null: 4}},
 		{Step: 4, Time: 30, Running: 1, Shares: Shares{Token: 7, Internal: 1, Idle: 20, Null: 4}},
-		{Step: 5, Time: 50, Running: 1, Shares: Shares{Token: 1, Internal: 3, Cached: 4, Idle: 20, Null: 4}},
-		{Step: 6, Time: 60, Running: 1, Shares: Shares{Token: 4, Idle: 24, Null: 4}},
+		{Step: 5, Time: 40, Shares: Shares{Cached: 8, Idle: 20, Null: 4}},
+		{Step: 6, Time: 50, Running: 1, Shares: Shares{Token: 1, Internal: 3, Cached: 4, Idle: 20, Null: 4}},
+		{Step: 7, Time: 60, Running: 1, Shares: Shares{Token: 4, Idle: 24, Null: 4}},
 	}, got.Series); diff != "" {
 		t.Errorf("series (-want +got):\n%s", diff)
 	}

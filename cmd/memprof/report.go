@@ -87,6 +87,9 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 		o.chooseCard(run.results)
 		results = append(results, run.results...)
 	}
+	if err := simulateKV(results); err != nil {
+		return err
+	}
 	if err := o.print(stdout, results); err != nil {
 		return err
 	}

@@ -8,6 +8,9 @@
 //   in CONTEXT        what allocates from here on; %t in it is a tab
 //   holds NAME TEXT   labels a block; likewise
 //   frame PARENT TEXT a call stack: the next number, from 1
+//   cache SLOTS TEXT  a cache of keys and values, of 1,024 bytes a token, that the next words are about
+//   kv WHAT           reserve:SEQUENCE:FIRST:SLOTS:PROMPT, share:SEQUENCE:FIRST:SLOTS,
+//                     append:SEQUENCE:TOKENS, free:SEQUENCE:KEPT
 //   tag/kept TAG      a region opens, without or with a backup; tag '' closes the innermost
 //   pause/resume TAG  prints why not when refused
 //   churn SEED COUNT  COUNT random allocations and frees, at most 64 live
@@ -137,6 +140,34 @@ static int tag(const char *word, const char *name) {
   return 1;
 }
 
+// The words about keys and values.
+static int keys_values(const char *word, char **arguments) {
+  static uint64_t cache;
+  uint64_t (*make)(int, uint64_t, uint64_t, const char *);
+  void (*reserve)(uint64_t, int64_t, uint64_t, uint64_t, uint64_t);
+  void (*share)(uint64_t, int64_t, uint64_t, uint64_t, int64_t);
+  void (*append)(uint64_t, int64_t, uint64_t), (*give_up)(uint64_t, int64_t, uint64_t);
+  if (strcmp(word, "cache") != 0 && strcmp(word, "kv") != 0) return 0;
+  start();
+  if (strcmp(word, "cache") == 0) {
+    find(RTLD_DEFAULT, "memprof_kv_cache", &make);
+    cache = make(0, strtoull(arguments[0], NULL, 10), 1024, tabbed(arguments[1]));
+    return 2;
+  }
+  long long n[4] = {0};
+  char what[16] = "";
+  sscanf(arguments[0], "%15[a-z]:%lld:%lld:%lld:%lld", what, &n[0], &n[1], &n[2], &n[3]);
+  find(RTLD_DEFAULT, "memprof_kv_reserve", &reserve);
+  find(RTLD_DEFAULT, "memprof_kv_share", &share);
+  find(RTLD_DEFAULT, "memprof_kv_append", &append);
+  find(RTLD_DEFAULT, "memprof_kv_free", &give_up);
+  if (strcmp(what, "reserve") == 0) reserve(cache, n[0], (uint64_t)n[1], (uint64_t)n[2], (uint64_t)n[3]);
+  if (strcmp(what, "share") == 0) share(cache, n[0], (uint64_t)n[1], (uint64_t)n[2], -1);
+  if (strcmp(what, "append") == 0) append(cache, n[0], (uint64_t)n[1]);
+  if (strcmp(what, "free") == 0) give_up(cache, n[0], (uint64_t)n[1]);
+  return 1;
+}
+
 // The words that tell the hook what the job is about; 0 for another word.
 static int tell(const char *word, char **arguments, int left) {
   if (strcmp(word, "begin") == 0) {
@@ -153,7 +184,7 @@ static int tell(const char *word, char **arguments, int left) {
     hook_stack_node((uint32_t)atoi(arguments[0]), arguments[1]);
     return 2;
   } else {
-    return tag(word, arguments[0]);
+    return tag(word, arguments[0]) ? 1 : keys_values(word, arguments);
   }
   return 1;
 }

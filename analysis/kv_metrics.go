@@ -1,0 +1,46 @@
+package analysis
+
+import "github.com/memprof/memprof/analysis/kvcache"
+
+// kvMetrics are of the memory for keys and values with the most slots, where an engine told of
+// one.
+var kvMetrics = []Metric{
+	kvShare("kv.token", "slots for keys and values that hold a token, in the mean over time", func(m *kvcache.Shares64) float64 { return m.Token }),
+	kvShare("kv.reserve", "slots that are reserved and will be filled", func(m *kvcache.Shares64) float64 { return m.Reserve }),
+	kvShare("kv.internal", "slots of reservations and blocks that are never filled", func(m *kvcache.Shares64) float64 { return m.Internal }),
+	kvShare("kv.external", "slots that belong to no reservation", func(m *kvcache.Shares64) float64 { return m.Rounding + m.Stranded + m.Idle }),
+	kvShare("kv.cached", "slots that keep the content of sequences that have gone", func(m *kvcache.Shares64) float64 { return m.Cached }),
+	{"kv.batch", Count, "sequences at once, in the mean over time", func(d *DeviceResult) (float64, int64, bool) {
+		if kv := greatestKV(d); kv != nil {
+			return kv.Recorded.Batch, -1, true
+		}
+		return 0, -1, false
+	}},
+	{"kv.batch.peak", Count, "sequences at once, at most", func(d *DeviceResult) (float64, int64, bool) {
+		if kv := greatestKV(d); kv != nil {
+			return float64(kv.Recorded.Peak), -1, true
+		}
+		return 0, -1, false
+	}},
+}
+
+func kvShare(name, help string, of func(*kvcache.Shares64) float64) Metric {
+	return Metric{name, Share, help, func(d *DeviceResult) (float64, int64, bool) {
+		if kv := greatestKV(d); kv != nil {
+			return of(&kv.Recorded.Mean), -1, true
+		}
+		return 0, -1, false
+	}}
+}
+
+// greatestKV is the memory for keys and values with the most slots of those that had a sequence,
+// or nil. Marks that make no sense are no ground for a gate.
+func greatestKV(d *DeviceResult) *KeysValues {
+	var most *KeysValues
+	for _, kv := range d.KV {
+		if kv.Fault == "" && kv.Recorded.Capacity > 0 && (most == nil || kv.Recorded.Capacity > most.Recorded.Capacity) {
+			most = kv
+		}
+	}
+	return most
+}

@@ -1,0 +1,111 @@
+"""Memory for keys and values: what is told of transformers' caches, against what the job knows."""
+
+import json
+import os
+
+from checks.suite import HERE, Failed, case, first_process, number
+
+LENGTHS = os.path.join(HERE, "jobs", "azure_conv_2023.csv")
+
+
+def serve(suite, cache, *arguments):
+    """What the job printed, and what the report says of its only kind of cache."""
+    directory, done = suite.record("kv_" + cache, suite.job("kv_serving", "--cache", cache, "--lengths", LENGTHS, *arguments))
+    lines = [line for line in done.stdout.splitlines() if line.startswith("kv_serving ")]
+    if len(lines) != 1:
+        raise Failed(f"{cache}: no result line:\n{done.stdout[-1500:]}")
+    if "keys and values of" in done.stderr:
+        raise Failed(f"{cache}: the adapter gave up: {[line for line in done.stderr.splitlines() if 'keys and values of' in line]}")
+    suite.verified(directory)
+    device = first_process(suite.report(directory))["devices"][0]
+    told = device.get("keys_and_values") or []
+    if len(told) != 1:
+        raise Failed(f"{cache}: {len(told)} memories for keys and values are reported, want 1: {[(k['engine'], k['caches']) for k in told]}")
+    if told[0]["fault"]:
+        raise Failed(f"{cache}: {told[0]['fault']}")
+    return json.loads(lines[0].split(" ", 1)[1]), told[0], told[0]["policies"][0]
+
+
+def check_sum(cache, mean):
+    total = sum(mean[term] for term in ("token", "reserve", "internal", "external", "cached", "null"))
+    if abs(total - 1) > 1e-6:
+        raise Failed(f"{cache}: the shares add up to {total}: {mean}")
+
+
+def show(suite, cache, job, kv, recorded):
+    mean = recorded["mean"]
+    check_sum(cache, mean)
+    shares = ", ".join(f"{term} {100 * mean[term]:.1f}" for term in ("token", "reserve", "internal", "external", "cached"))
+    suite.figure(f"{cache}: share of {kv['slots']} slots in the mean, %", shares)
+    suite.figure(f"{cache}: sequences at once in the mean, at most", f"{recorded['batch']:.2f}, {recorded['peak_batch']}")
+    suite.figure(f"{cache}: seconds for {job['requests']} requests, {job['tokens']} tokens", f"{job['seconds']:.1f}")
+    for policy in kv["policies"][1:]:
+        suite.figure(f"{cache}: the same requests under {policy['policy']}: token %, batch", f"{100 * policy['mean']['token']:.1f}, {policy['batch']:.2f}")
+
+
+def near(cache, what, told, known, within):
+    if abs(told - known) > within:
+        raise Failed(f"{cache}: {what} is {told:.4f} by the recording, and {known:.4f} by the lengths")
+
+
+def batches(suite, cache, engine):
+    job, kv, recorded = serve(suite, cache)
+    show(suite, cache, job, kv, recorded)
+    if kv["engine"] != engine:
+        raise Failed(f"{cache}: the engine is {kv['engine']!r}, want {engine!r}")
+    if kv["bytes_per_token"] != job["token_bytes"]:
+        raise Failed(f"{cache}: {kv['bytes_per_token']} bytes a token are told, and it has {job['token_bytes']}")
+    if (recorded["requests"], recorded["finished"]) != (job["requests"], job["requests"]):
+        raise Failed(f"{cache}: {recorded['requests']} sequences came and {recorded['finished']} went of {job['requests']}")
+    # One step is counted for each token but the first of a batch, whose keys come with the prompt.
+    if not job["steps"] - 2 * kv["caches"] <= recorded["steps"] <= job["steps"] + 2 * kv["caches"]:
+        raise Failed(f"{cache}: {recorded['steps']} steps are told, and the lengths have {job['steps']}")
+    near(cache, "the token share", recorded["mean"]["token"], job["split"]["token"], 0.05)
+    near(cache, "the internal share", recorded["mean"]["internal"], job["split"]["internal"], 0.05)
+    near(cache, "the batch", recorded["batch"], job["running"], 0.05 * job["batch"] + 0.2)
+    return job, kv, recorded
+
+
+@case
+def kv_static_cache(suite):
+    """StaticCache in generate, without a mark: the split by the recording is that of the lengths."""
+    job, kv, recorded = batches(suite, "static", "transformers StaticCache")
+    if recorded["mean"]["external"] > 0.02:
+        raise Failed(f"static: external is {recorded['mean']['external']} of caches that have a row for each sequence")
+
+
+@case
+def kv_dynamic_cache(suite):
+    """DynamicCache in generate, likewise."""
+    job, kv, recorded = batches(suite, "dynamic", "transformers DynamicCache")
+    if kv["slots"] > job["slots"]:
+        raise Failed(f"dynamic: {kv['slots']} slots are told, and {job['slots']} are the most that a batch may have")
+
+
+@case
+def kv_continuous_batching(suite):
+    """Continuous batching, without a mark: blocks, and tokens that fill nearly all of what is held."""
+    job, kv, recorded = serve(suite, "continuous")
+    show(suite, "continuous", job, kv, recorded)
+    if not kv["block"]:
+        raise Failed(f"continuous: no blocks are told: {kv['engine']}")
+    if kv["bytes_per_token"] != job["token_bytes"]:
+        raise Failed(f"continuous: {kv['bytes_per_token']} bytes a token are told, and it has {job['token_bytes']}")
+    if recorded["finished"] < job["requests"]:
+        raise Failed(f"continuous: {recorded['finished']} sequences went of {job['requests']}")
+    mean = recorded["mean"]
+    held = mean["token"] + mean["reserve"] + mean["internal"]
+    if mean["internal"] > 0.1 * held:
+        raise Failed(f"continuous: {mean['internal']:.3f} of the slots are lost inside blocks, of {held:.3f} held")
+    if recorded["map"] is None or not recorded["map"]["sequences"]:
+        raise Failed("continuous: no block map")
+
+
+@case
+def kv_marks_cost(suite):
+    """What the adapter costs: the same batches, recorded with and without attribution."""
+    fast, slow = (
+        number(r'"seconds": ([0-9.]+)', suite.record("kv_cost", suite.job("kv_serving", "--requests", "32", "--lengths", LENGTHS), "--attribution", level)[1].stdout)
+        for level in ("none", "modules")
+    )
+    suite.figure("32 requests in a StaticCache: seconds with all that is told / without", f"{slow / fast:.3f} ({slow:.2f} / {fast:.2f})")
