@@ -72,6 +72,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 			"cutfile":   cutFile,
 			"noexec":    noExec,
 			"tamper":    tamper,
+			"samevalue": sameValue,
 		},
 	})
 }
