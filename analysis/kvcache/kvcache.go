@@ -52,7 +52,8 @@ type Preemption uint8
 const (
 	// Recompute drops them: what was generated joins the prompt and is computed again.
 	Recompute Preemption = iota
-	// Swap copies them to the host and back.
+	// Swap copies them to the host and back. Contiguous policies, under which only a reservation
+	// that is outgrown preempts, always recompute.
 	Swap
 )
 
@@ -171,6 +172,7 @@ type Result struct {
 	Batch    float64 // mean running requests
 	Peak     int64   // greatest running requests
 
+	// Requests are those that came to the head of the queue: more may wait where the steps end.
 	Requests, Finished, Rejected int64
 	Preemptions                  int64
 	SwappedOut, SwappedIn        int64 // blocks
@@ -200,7 +202,7 @@ func (m *Means) Of(capacity int64) Shares64 {
 type Point struct {
 	Step, Time int64
 	Running    int64
-	Waiting    int64
+	Waiting    int64 // preempted, and the head of the queue if it waits
 	Shares     Shares
 }
 

@@ -13,7 +13,7 @@ import (
 //
 // A step is, in this order:
 //
-//  1. requests that have arrived join the queue; those that could never fit are rejected;
+//  1. requests that have arrived are in the queue; those that could never fit are rejected;
 //  2. preempted requests come back, the earliest arrival first;
 //  3. if none is left that is preempted, the queue is served in its order, up to the first
 //     request that finds no room: whatever is behind it waits too;
@@ -27,7 +27,8 @@ import (
 // from 1, and step k starts at (k-1)·StepTime. Steps in which nothing runs or waits are counted
 // like all others, but not gone through.
 //
-// Of the requests only those that have arrived and not left are kept. Errors are of options, of
+// Of the requests only those that run, are preempted, or are at the head of the queue are kept:
+// what is behind the head is read when its turn comes, and counted then. Errors are of options, of
 // a request that is out of range or out of order, of src, of ctx, and StepError.
 func Simulate(ctx context.Context, src Source, o Options) (*Result, error) {
 	if err := o.check(); err != nil {
@@ -123,7 +124,7 @@ type simulation struct {
 	ended    bool     // nothing is behind next
 	previous int64    // arrival of the last request that was read
 
-	waiting   queue
+	waiting   *Request // the head of the queue, if it has arrived
 	preempted []*group // by id, the earliest first
 	running   []*group // by id
 
@@ -147,7 +148,7 @@ func (s *simulation) clock() int64 { return s.step * s.options.StepTime }
 
 // idle says whether no request is in the system.
 func (s *simulation) idle() bool {
-	return len(s.running) == 0 && len(s.preempted) == 0 && s.waiting.len() == 0
+	return len(s.running) == 0 && len(s.preempted) == 0 && s.waiting == nil
 }
 
 // peek reads the next request of the source into s.next, unless it is there or there is none.
@@ -193,13 +194,10 @@ func (s *simulation) checkRequest(r *Request) error {
 	return fmt.Errorf("request %d: %s", s.result.Requests+1, what)
 }
 
-// arrive moves what has arrived by now into the queue. With a queue that is always full that
-// is whatever keeps one request in it.
+// arrive puts the next request that has arrived by now at the head of the queue, if the place is
+// empty. With a queue that is always full it has arrived.
 func (s *simulation) arrive(ctx context.Context) error {
-	for {
-		if s.options.StepTime == 0 && s.waiting.len() > 0 {
-			return nil
-		}
+	for s.waiting == nil {
 		if err := s.peek(); err != nil {
 			return err
 		}
@@ -213,12 +211,13 @@ func (s *simulation) arrive(ctx context.Context) error {
 			}
 		}
 		if s.fits(s.next) {
-			s.waiting.push(*s.next)
+			s.waiting = s.next
 		} else {
 			s.result.Rejected++
 		}
 		s.next = nil
 	}
+	return nil
 }
 
 // fits says whether r is within the model's limit and could run alone.
@@ -279,14 +278,14 @@ func (s *simulation) restore() {
 
 // admit serves the queue up to the first request that finds no room.
 func (s *simulation) admit(ctx context.Context) error {
-	for s.waiting.len() > 0 {
-		g := &group{id: s.groups, request: *s.waiting.head(), sequences: 1}
+	for s.waiting != nil {
+		g := &group{id: s.groups, request: *s.waiting, sequences: 1}
 		g.sequences = max(g.request.Prompts, 1) * max(s.options.Sampling.Width, 1)
 		if !s.memory.admit(g) {
 			return nil
 		}
 		s.groups++
-		s.waiting.pop()
+		s.waiting = nil
 		s.start(g)
 		if err := s.arrive(ctx); err != nil {
 			return err
@@ -356,10 +355,13 @@ func (s *simulation) count(steps int64) error {
 	}
 	first := s.step + 1
 	s.step += steps
-	running := int64(len(s.running))
+	running, waiting := int64(len(s.running)), int64(len(s.preempted))
+	if s.waiting != nil {
+		waiting++
+	}
 	s.series.add(Point{
 		Step: first, Time: (first - 1) * s.options.StepTime,
-		Running: running, Waiting: int64(s.waiting.len() + len(s.preempted)), Shares: shares,
+		Running: running, Waiting: waiting, Shares: shares,
 	})
 	if s.blocks != nil && s.options.At >= first && s.options.At <= s.step {
 		if m := s.blocks.blockMap(); m != nil {
@@ -390,10 +392,7 @@ func (s *simulation) head() *Request {
 		r.Output -= g.generated
 		return &r
 	}
-	if s.waiting.len() > 0 {
-		return s.waiting.head()
-	}
-	return nil
+	return s.waiting
 }
 
 // finish completes the result.

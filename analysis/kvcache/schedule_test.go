@@ -73,9 +73,9 @@ func TestWhoWaitsBehindTheHeadWaitsToo(t *testing.T) {
 		Request{Prompt: 7, Output: 1}, // no room until then
 		Request{Prompt: 1, Output: 1}) // would fit at once
 	want := []Point{
-		{Step: 1, Time: 0, Running: 1, Waiting: 2, Shares: Shares{Token: 5, Reserve: 2, Stranded: 3}},
-		{Step: 2, Time: 10, Running: 1, Waiting: 2, Shares: Shares{Token: 6, Reserve: 1, Stranded: 3}},
-		{Step: 3, Time: 20, Running: 1, Waiting: 2, Shares: Shares{Token: 7, Stranded: 3}},
+		{Step: 1, Time: 0, Running: 1, Waiting: 1, Shares: Shares{Token: 5, Reserve: 2, Stranded: 3}},
+		{Step: 2, Time: 10, Running: 1, Waiting: 1, Shares: Shares{Token: 6, Reserve: 1, Stranded: 3}},
+		{Step: 3, Time: 20, Running: 1, Waiting: 1, Shares: Shares{Token: 7, Stranded: 3}},
 		{Step: 4, Time: 30, Running: 2, Shares: Shares{Token: 10}},
 	}
 	if diff := cmp.Diff(want, r.Series); diff != "" {
@@ -213,6 +213,32 @@ type lying struct {
 }
 
 func (l lying) shares(*Request) Shares { return l.says }
+
+// However many requests have arrived and wait, of those behind the head none is kept.
+func TestTheQueueIsNotKept(t *testing.T) {
+	source := &crowd{}
+	r, err := Simulate(context.Background(), source, Options{Policy: Policy{Kind: Paged, Block: 4}, Capacity: 200, StepTime: 1e6, Steps: 2000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := r.Series[len(r.Series)-1]; last.Waiting == 0 {
+		t.Fatalf("the last point is %+v: nobody waits", last)
+	}
+	if most := r.Finished + r.Peak + r.Preemptions + 2; source.read > most {
+		t.Errorf("%d requests were read to serve %d at a time to the end of %d", source.read, r.Peak, r.Finished)
+	}
+	if waited := r.Steps - source.read; waited < 1000 {
+		t.Errorf("of %d that arrived all but %d were read", r.Steps, waited)
+	}
+}
+
+// crowd has a request arrive every millisecond without end.
+type crowd struct{ read int64 }
+
+func (c *crowd) Next() (Request, error) {
+	c.read++
+	return Request{Arrival: (c.read - 1) * 1e6, Prompt: 20, Output: 20}, nil
+}
 
 func TestSeriesKeepThePeaks(t *testing.T) {
 	s := newSeries(8)
