@@ -104,27 +104,38 @@ FILES = {
                     else: self._uninit_block_ids.append(block)
         class FullAttentionCacheAllocator:
             def __init__(self): self.block_table = {}
+        class Ledger:
+            def __init__(self, manager): self.manager = manager
+            cached_blocks = property(lambda self: self.manager._init_block_ids)
         class SlidingAttentionCacheAllocator(FullAttentionCacheAllocator): pass
         class PagedAttentionCache:
-            def __init__(self, blocks, block_size, kind=FullAttentionCacheAllocator):
+            def __init__(self, blocks, block_size, kind=FullAttentionCacheAllocator, sectors=False):
                 self.num_blocks, self.block_size = blocks, block_size
+                if sectors:  # the layout of later versions: one tensor, an allocator for each kind of attention
+                    self.cache_tensor, allocator = Tensor((blocks + 2) * block_size * 64), kind()
+                    self._blocks = BlockManager(blocks)
+                    allocator.tokens_per_page, allocator.num_blocks, allocator.bytes_per_block = block_size, blocks, 64 * block_size
+                    allocator.ledger = Ledger(self._blocks)
+                    self.cache_allocators, self._tables = {"full_attention": allocator}, allocator.block_table
+                    return
                 shape = ((blocks + 2) * block_size, 2, 4)
                 self.key_cache, self.value_cache = [Tensor(*shape), Tensor(*shape)], [Tensor(*shape), Tensor(*shape)]
                 self.group_cache_managers, self._block_manager = [kind()], BlockManager(blocks)
+                self._blocks, self._tables = self._block_manager, self.group_cache_managers[0].block_table
             def search_prefix_match(self, request, prompt):
                 blocks = []
                 for at in range(0, len(prompt) - len(prompt) % self.block_size, self.block_size):
-                    block = self._block_manager.hashes.get(tuple(prompt[: at + self.block_size]))
+                    block = self._blocks.hashes.get(tuple(prompt[: at + self.block_size]))
                     if block is None: break
-                    self._block_manager.increase(block)
+                    self._blocks.increase(block)
                     blocks.append(block)
-                if blocks: self.group_cache_managers[0].block_table[request] = blocks
+                if blocks: self._tables[request] = blocks
                 return len(blocks) * self.block_size
             def allocate(self, request, tokens):
-                table = self.group_cache_managers[0].block_table.setdefault(request, [])
-                table.extend(self._block_manager.get_free_blocks(-(-tokens // self.block_size) - len(table)))
+                table = self._tables.setdefault(request, [])
+                table.extend(self._blocks.get_free_blocks(-(-tokens // self.block_size) - len(table)))
             def complete(self, request, prompt):
-                table, manager = self.group_cache_managers[0].block_table[request], self._block_manager
+                table, manager = self._tables[request], self._blocks
                 for i in range(len(prompt) // self.block_size):
                     content = tuple(prompt[: (i + 1) * self.block_size])
                     other = manager.hashes.setdefault(content, table[i])
@@ -137,9 +148,9 @@ FILES = {
             def fill_block_table(self, request_id, past_length, query_length, block_table):
                 block_table.append(request_id)
             def free_blocks(self, request_id):
-                for block in self.group_cache_managers[0].block_table.pop(request_id): self._block_manager.decrease(block)
+                for block in self._tables.pop(request_id): self._blocks.decrease(block)
             def free_all_requests(self):
-                for request in list(self.group_cache_managers[0].block_table): self.free_blocks(request)
+                for request in list(self._tables): self.free_blocks(request)
     """,
     "generation/continuous_batching/input_outputs.py": """
         class ContinuousBatchingIOs:

@@ -242,10 +242,15 @@ append 1 1; free 1 0
         )
 
     def test_prefixes_are_shared_kept_and_dropped(self):
+        for layout in "", ", sectors=True":
+            with self.subTest(layout):
+                self.prefixes(layout)
+
+    def prefixes(self, layout):
         self.check(
             PAGED,
             """
-            cache = PagedAttentionCache(4, 2)
+            cache = PagedAttentionCache(4, 2LAYOUT)
             prompt = [5, 6, 7, 8, 9]
             run_pass(cache, ("a", 0, 5))
             cache.complete("a", prompt)
@@ -255,9 +260,10 @@ append 1 1; free 1 0
             cache.free_blocks("b")
             run_pass(cache, ("c", 0, 8))
             cache.free_blocks("c")
-            for word in said().split("; ")[1:]: print(word)
-            """,
+            for word in said().split("; "): print(word)
+            """.replace("LAYOUT", layout),
             """
+            cache slots=8 token=64 layout=paged block=2 engine=transformers continuous batching
             reserve 0 0 6 0
             append 0 5
             share 1 0 4 -1
