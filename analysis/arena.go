@@ -88,9 +88,9 @@ func arenaInfo(e *trace.Event, options string) ArenaInfo {
 // defaultPage is the granularity of devices whose arenas do not tell it.
 const defaultPage = 2 << 20
 
-// granularity is the size of the device's pages, bytes.
+// granularity is the size of the device's pages in bytes, a power of two.
 func (ar *arena) granularity() int64 {
-	if n := bytesField(ar.info.Options["granularity"]); n > 0 {
+	if n := bytesField(ar.info.Options["granularity"]); n >= granule && n&(n-1) == 0 {
 		return n
 	}
 	return defaultPage

@@ -8,8 +8,12 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// maxGraphOps bounds the requests of captures that are kept to be replayed, of a device.
-const maxGraphOps = 4 << 20
+const (
+	// maxGraphOps bounds the requests of captures that are kept to be replayed, of a device.
+	maxGraphOps = 1 << 20
+	// maxGraphBytes is the most that they ask for in all: no device has so many addresses.
+	maxGraphBytes = 1 << 56
+)
 
 // graphs follows the captures of a process. Only what is allocated during one is looked at,
 // and what of that is freed.
@@ -34,8 +38,9 @@ type capture struct {
 type deviceGraphs struct {
 	captures int64
 	stores   []*graphStore
-	pooled   int // shapes of pools so far
-	ops      int
+	pooled   int                  // shapes of pools so far
+	ops      int                  // kept
+	asked    int64                // bytes in them
 	blocks   map[int64]graphBlock // live or pending ones of shapes in pools, by address
 	ranges   []*graphRange
 }
@@ -48,6 +53,10 @@ type graphStore struct {
 	r       int64 // mapped now
 	aliased int64 // bytes mapped in ranges now
 	broken  bool  // its requests cannot be replayed
+
+	log     []graphpool.Op // requests of all shapes in the order they were made
+	logged  int32          // blocks in it
+	streams []int64
 }
 
 // graphShape is a GraphShape in the making.
@@ -64,8 +73,7 @@ type graphShape struct {
 	late    []lateFree
 	blocks  int32
 	streams []int64
-	model   string
-	unit    int64 // granularity of the model
+	arena   *arena // one of those it was handed memory of: whose policy is replayed
 }
 
 // lateFree is of a block of a shape that was not the last one any more.
@@ -78,8 +86,8 @@ type lateFree struct {
 type graphBlock struct {
 	shape               *graphShape
 	requested, provided int64
-	number              int32 // -1: not kept for replay
-	stream              int32
+	number, logged      int32 // among the blocks of the shape and of the store; -1: not kept for replay
+	stream, on          int32 // as the shape and the store number it
 }
 
 func (g *graphs) of(device int32) *deviceGraphs {
@@ -217,7 +225,9 @@ func (a *analyzer) graphAllocated(ar *arena, e *trace.Event) {
 	s := d.shapeIn(store, c)
 	s.touch(ar, addressRange{e.Addr, e.Addr + e.Provided})
 	s.takes(e.Requested, e.Provided, ar.sampled)
-	d.blocks[e.Addr] = graphBlock{s, e.Requested, e.Provided, d.keep(s, ar, e), s.stream(e.Stream)}
+	b := graphBlock{s, e.Requested, e.Provided, -1, -1, number(&s.streams, e.Stream), number(&store.streams, e.Stream)}
+	d.keep(&b, ar)
+	d.blocks[e.Addr] = b
 }
 
 // graphFreed is told of a free in the arena of a pool that was captured in, or of the free_done
@@ -239,8 +249,11 @@ func (a *analyzer) graphFreed(ar *arena, e *trace.Event) {
 	s := b.shape
 	s.t -= b.requested
 	s.c -= b.provided
+	if b.number < 0 {
+		return
+	}
+	s.store.log = append(s.store.log, graphpool.Op{Block: b.logged, Stream: b.on})
 	switch last := d.pooled - 1; {
-	case b.number < 0:
 	case last == s.index:
 		s.ops = append(s.ops, graphpool.Op{Block: b.number, Stream: b.stream})
 	default:
@@ -360,32 +373,35 @@ func (ar *arena) pagesOf(r addressRange) addressRange {
 	return addressRange{max(pages.from, ar.mapped[from].from), min(pages.to, ar.mapped[to].to)}
 }
 
-// keep keeps a request to be replayed, and returns its block's number in the shape.
-func (d *deviceGraphs) keep(s *graphShape, ar *arena, e *trace.Event) int32 {
-	if d.ops >= maxGraphOps || e.Requested <= 0 {
-		s.store.broken = s.store.broken || d.ops >= maxGraphOps
-		return -1
+// keep keeps the request of a block to be replayed.
+func (d *deviceGraphs) keep(b *graphBlock, ar *arena) {
+	s := b.shape
+	if b.requested == 0 {
+		return
 	}
-	// Its free, if it comes, is one more.
-	d.ops += 2
-	if s.model == "" {
-		s.model, s.unit = "bfc", ar.granularity()
-		if ar.sampled {
-			s.model = "torch"
-		}
+	if d.ops >= maxGraphOps || b.requested > maxGraphBytes-d.asked {
+		s.store.broken = true
+		return
 	}
-	s.ops = append(s.ops, graphpool.Op{Bytes: e.Requested, Block: s.blocks, Stream: s.stream(e.Stream)})
+	d.ops++
+	d.asked += b.requested
+	if s.arena == nil {
+		s.arena = ar
+	}
+	b.number, b.logged = s.blocks, s.store.logged
 	s.blocks++
-	return s.blocks - 1
+	s.store.logged++
+	s.ops = append(s.ops, graphpool.Op{Bytes: b.requested, Block: b.number, Stream: b.stream})
+	s.store.log = append(s.store.log, graphpool.Op{Bytes: b.requested, Block: b.logged, Stream: b.on})
 }
 
-// stream numbers the streams of a shape as they come: those of one shape are other streams
-// than those of the next, and stand in the same relation.
-func (s *graphShape) stream(stream int64) int32 {
-	at := slices.Index(s.streams, stream)
+// number numbers streams as they come. Those of one shape are others than those of the next,
+// and stand in the same relation.
+func number(streams *[]int64, stream int64) int32 {
+	at := slices.Index(*streams, stream)
 	if at < 0 {
-		at = len(s.streams)
-		s.streams = append(s.streams, stream)
+		at = len(*streams)
+		*streams = append(*streams, stream)
 	}
 	return int32(at)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis/graphpool"
+	"github.com/memprof/memprof/bfc"
 )
 
 // finishGraphs sums up the captures of a device; nil where there were none.
@@ -98,13 +99,11 @@ func (s *graphStore) divide() {
 func whatIf(pool string, stores ...*graphStore) GraphWhatIf {
 	w := GraphWhatIf{Pool: pool, Whole: true}
 	var all []*graphShape
-	unit := int64(0)
 	for _, s := range stores {
 		w.Physical += s.Physical
 		w.Whole = w.Whole && !s.broken
 		for _, shape := range s.shapes {
 			if len(shape.ops) > 0 {
-				w.Model, unit = shape.model, max(unit, shape.unit)
 				all = append(all, shape)
 			}
 		}
@@ -114,18 +113,12 @@ func whatIf(pool string, stores ...*graphStore) GraphWhatIf {
 		w.Whole = false
 		return w
 	}
-	model := graphpool.Model(graphpool.Torch)
-	if w.Model == "bfc" {
-		model = graphpool.BFC(unit)
+	var model graphpool.Model
+	w.Model, model = all[0].arena.model()
+	for _, s := range stores {
+		w.Recorded += graphpool.Shared(model, []*graphpool.Shape{{Ops: s.log}})
 	}
-	shapes, recorded := sequences(all)
-	if pool == "" {
-		for _, bytes := range graphpool.Separate(model, recorded) {
-			w.Recorded += bytes
-		}
-	} else {
-		w.Recorded = graphpool.Shared(model, recorded)
-	}
+	shapes := sequences(all)
 	for _, bytes := range graphpool.Separate(model, shapes) {
 		w.Separate += bytes
 		w.Largest = max(w.Largest, bytes)
@@ -139,18 +132,24 @@ func whatIf(pool string, stores ...*graphStore) GraphWhatIf {
 	return w
 }
 
-// sequences are the requests of shapes, in the order the shapes began: as another order would
-// make them, all shapes on the same streams, and as they were recorded.
-func sequences(all []*graphShape) (shapes, recorded []*graphpool.Shape) {
-	slices.SortFunc(all, func(x, y *graphShape) int { return cmp.Compare(x.index, y.index) })
-	streams := map[int64]int32{}
-	for _, s := range all {
-		for _, stream := range s.streams {
-			if _, ok := streams[stream]; !ok {
-				streams[stream] = int32(len(streams))
-			}
-		}
+// model is that of the allocator that served an arena, and its name.
+func (ar *arena) model() (string, graphpool.Model) {
+	if ar.sampled {
+		return "torch", graphpool.Torch
 	}
+	policy := bfc.Options{Growth: bfc.Needed}
+	if growth, step, err := bfc.ParseGrowth(ar.info.Options["growth"]); err == nil && growth != bfc.None {
+		policy.Growth, policy.Step = growth, step
+	}
+	if split, err := bfc.ParseSplit(ar.info.Options["split"]); err == nil {
+		policy.Split = split
+	}
+	return "bfc", graphpool.BFC(ar.granularity(), policy)
+}
+
+// sequences are the requests of shapes in the order they began, ready to be made in another one.
+func sequences(all []*graphShape) (shapes []*graphpool.Shape) {
+	slices.SortFunc(all, func(x, y *graphShape) int { return cmp.Compare(x.index, y.index) })
 	for i, s := range all {
 		ops, late := s.ops, []graphpool.Late(nil)
 		for _, l := range s.late {
@@ -166,12 +165,7 @@ func sequences(all []*graphShape) (shapes, recorded []*graphpool.Shape) {
 			}
 			late = append(late, graphpool.Late{Block: l.block, Shapes: further})
 		}
-		own := slices.Clone(ops)
-		for k := range own {
-			own[k].Stream = streams[s.streams[own[k].Stream]]
-		}
 		shapes = append(shapes, &graphpool.Shape{Ops: ops, Late: late})
-		recorded = append(recorded, &graphpool.Shape{Ops: own, Late: late})
 	}
-	return shapes, recorded
+	return shapes
 }

@@ -171,7 +171,7 @@ func (a *analyzer) rangeAlloc(ar *arena, e *trace.Event) error {
 	if old, ok := w.blocks[e.Addr]; ok {
 		return fmt.Errorf("a block of %d bytes there is live", old.provided)
 	}
-	w.blocks[e.Addr] = graphBlock{w.shape, e.Requested, e.Provided, -1, 0}
+	w.blocks[e.Addr] = graphBlock{shape: w.shape, requested: e.Requested, provided: e.Provided, number: -1}
 	w.shape.takes(e.Requested, e.Provided, false)
 	a.graphs.joins(w)
 	return a.handedOut(w, addressRange{e.Addr, e.Addr + e.Provided}, e)
@@ -299,7 +299,7 @@ func (d *deviceGraphs) overlaid(w *graphRange, ar *arena, e *trace.Event) {
 	w.overC += e.Provided
 	w.mostT, w.mostC = max(w.mostT, w.overT), max(w.mostC, w.overC)
 	w.untold = w.untold || ar.sampled
-	d.blocks[e.Addr] = graphBlock{w.shape, e.Requested, e.Provided, -1, 0}
+	d.blocks[e.Addr] = graphBlock{shape: w.shape, requested: e.Requested, provided: e.Provided, number: -1}
 }
 
 // bare gives back a block of an arena that lies over a range.

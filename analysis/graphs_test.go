@@ -2,10 +2,13 @@ package analysis
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
@@ -39,13 +42,16 @@ func (c *capturing) arena(base int64, options string) int32 {
 func (c *capturing) pool(name string) *heap {
 	h := &heap{c: c}
 	h.id = c.arena(int64(c.arenas+1)<<40, "pool="+name)
-	a, err := bfc.New(bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed}, &overheard{bfc.NewDevice(bfc.DeviceOptions{Base: uint64(h.id) << 40, VMM: true, Granularity: 2 << 20}), h})
+	a, err := bfc.New(bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed}, &overheard{bfc.NewDevice(bfc.DeviceOptions{Base: uint64(h.id) << 40, VMM: true, Granularity: 2 << 20, RefuseTake: refuse}), h})
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	h.Allocator = a
 	return h
 }
+
+// refuse keeps what a pool has: it is held.
+func refuse(int, uint64, uint64) bool { return true }
 
 // overheard is a device whose grants are events of a heap.
 type overheard struct {
@@ -280,5 +286,155 @@ func TestGraphsWatched(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, noTimes); diff != "" {
 		t.Errorf("graphs (-want +got):\n%s", diff)
+	}
+}
+
+func ofCaptures(m Metric) bool { return strings.HasPrefix(m.Name, "graphs.") }
+
+func TestGraphMetrics(t *testing.T) {
+	c := newCapturing(t)
+	for _, n := range []int64{2, 4} {
+		h := c.pool(fmt.Sprintf("0.%d", n))
+		c.capture(7, "", func() { layers(h, n) })
+	}
+	shared := c.pool("0.9")
+	for range 2 {
+		c.capture(7, "", func() { h := layers(shared, 1); shared.free(h) })
+	}
+	d, err := c.run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{
+		"graphs.captures": 4, "graphs.physical": 36 * mib, "graphs.sum": 42 * mib, "graphs.max": 20 * mib, "graphs.saved": 6 * mib,
+		"graphs.untouched": 0, "graphs.avoidable": 10 * mib,
+	}
+	for _, m := range Metrics() {
+		if !ofCaptures(m) {
+			continue
+		}
+		if value, _, ok := m.Value(d); !ok || value != want[m.Name] {
+			t.Errorf("%s = %v (%v), want %v", m.Name, value, ok, want[m.Name])
+		}
+		if _, _, ok := m.Value(&DeviceResult{}); ok {
+			t.Errorf("%s of a device without graphs", m.Name)
+		}
+		delete(want, m.Name)
+	}
+	if len(want) > 0 {
+		t.Errorf("no metrics %v", want)
+	}
+}
+
+// Whatever is captured into whatever pools, the terms are what a count of pages one by one says,
+// and the identities hold.
+func TestGraphSums(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		c := newCapturing(t)
+		type key struct {
+			pool string
+			page uint64
+		}
+		used := map[key]map[string]bool{} // by whom
+		live := map[string]int64{}
+		most := map[string]int64{}
+		pools := []*heap{c.pool("0.1"), c.pool("0.2"), c.pool("0.3")}
+		kept := make([][]bfc.Block, 3)
+		owner := map[uint64]string{}
+		for range rapid.IntRange(1, 12).Draw(rt, "captures") {
+			at := rapid.IntRange(0, 2).Draw(rt, "pool")
+			name := fmt.Sprintf("s%d", rapid.IntRange(0, 3).Draw(rt, "name"))
+			h, who := pools[at], fmt.Sprintf("0.%d %s", at+1, name)
+			free := func(i int) {
+				b := kept[at][i]
+				kept[at] = slices.Delete(kept[at], i, i+1)
+				live[owner[b.Addr]] -= int64(b.Requested)
+				h.free(b)
+			}
+			c.capture(int64(at), "name="+name, func() {
+				for range rapid.IntRange(0, 12).Draw(rt, "operations") {
+					if n := len(kept[at]); n > 0 && rapid.Bool().Draw(rt, "free") {
+						free(rapid.IntRange(0, n-1).Draw(rt, "which"))
+						continue
+					}
+					b := h.alloc(rapid.Int64Range(1, 5*mib).Draw(rt, "bytes"))
+					kept[at] = append(kept[at], b)
+					owner[b.Addr] = who
+					live[who] += int64(b.Requested)
+					most[who] = max(most[who], live[who])
+					for page := b.Addr / (2 * mib); page <= (b.Addr+b.Size-1)/(2*mib); page++ {
+						k := key{fmt.Sprintf("0.%d", at+1), page}
+						if used[k] == nil {
+							used[k] = map[string]bool{}
+						}
+						used[k][who] = true
+					}
+				}
+			})
+			if n := len(kept[at]); n > 0 && rapid.Bool().Draw(rt, "between") {
+				free(n - 1)
+			}
+		}
+		d, err := c.run()
+		if err != nil {
+			rt.Fatal(err)
+		}
+		if len(used) == 0 {
+			return
+		}
+		distinct, reserved := int64(0), int64(0)
+		for i := range d.Graphs.Stores {
+			s := &d.Graphs.Stores[i]
+			var sum, greatest int64
+			for _, shape := range s.Shapes {
+				who := s.Pool + " " + shape.Name
+				var own, shared int64
+				for k, by := range used {
+					switch {
+					case k.pool != s.Pool || !by[who]:
+					case len(by) == 1:
+						own += 2 * mib
+					default:
+						shared += 2 * mib
+					}
+				}
+				if shape.Own != own || shape.Shared != shared || shape.Requested != most[who] {
+					rt.Fatalf("%s: own %d, shared %d, requested %d; want %d, %d, %d", who, shape.Own, shape.Shared, shape.Requested, own, shared, most[who])
+				}
+				sum += own + shared
+				greatest = max(greatest, own+shared)
+			}
+			if s.Sum != sum || s.Max != greatest || s.Sum != s.Distinct+s.Saved || s.Physical != s.Distinct+s.Untouched || s.Untouched < 0 {
+				rt.Fatalf("pool %s: %+v", s.Pool, s)
+			}
+			distinct += s.Distinct
+			reserved += s.Physical
+		}
+		if distinct != int64(len(used))*2*mib || reserved != d.MaxR {
+			rt.Fatalf("distinct %d of %d pages, R %d of %d", distinct, len(used), reserved, d.MaxR)
+		}
+		for _, w := range d.Graphs.WhatIfs {
+			if !w.Whole || w.Aliased != w.Largest || w.Separate < w.Largest {
+				rt.Fatalf("what if %+v", w)
+			}
+			if w.Recorded != w.Physical {
+				rt.Fatalf("the replay of %d bytes took %d: %+v", w.Physical, w.Recorded, w)
+			}
+		}
+	})
+}
+
+// A trace of more bytes than there are addresses is not replayed, and does no harm.
+func TestGraphsOfTooManyBytes(t *testing.T) {
+	c := newCapturing(t)
+	for i := range int64(3) {
+		id := c.arena(i<<60, fmt.Sprintf("pool=0.%d", i+1))
+		c.Add(trace.Event{Kind: trace.KindMap, Arena: id, Addr: i << 60, Requested: 1 << 59, Provided: 1 << 59})
+		c.capture(7, "", func() {
+			c.Add(trace.Event{Kind: trace.KindAlloc, Arena: id, Addr: i << 60, Requested: 1 << 55, Provided: 1 << 59})
+		})
+	}
+	if w := c.graphs().WhatIfs[0]; w.Whole || w.Aliased != 0 {
+		t.Errorf("replayed: %+v", w)
 	}
 }

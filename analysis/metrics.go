@@ -86,6 +86,7 @@ var metrics = slices.Concat(
 	booksMetrics,
 	sleepMetrics,
 	kvMetrics,
+	graphMetrics,
 )
 
 // ofRun is a number of the whole trace.

@@ -44,7 +44,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is there twice, or says nothing of itself", m.Name)
 		}
 		seen[m.Name] = true
-		if ofAttribution(m) {
+		if ofAttribution(m) || ofCaptures(m) {
 			continue // TestAttributionMetrics has them
 		}
 		value, _, ok := m.Value(&d)
@@ -89,7 +89,7 @@ func TestMetricsThatAreNotTold(t *testing.T) {
 		"books.other_libraries": true, "books.context": true,
 	}
 	for _, m := range Metrics() {
-		if ofAttribution(m) || ofTags(m) {
+		if ofAttribution(m) || ofTags(m) || ofCaptures(m) {
 			continue
 		}
 		if ofKV(m) {

@@ -65,6 +65,8 @@ type jsonDevice struct {
 	// Transitions are there only where something was paused.
 	Transitions []jsonTransition `json:"transitions,omitempty"`
 	Sleep       *jsonSleep       `json:"sleep,omitempty"`
+	// Graphs is there only where CUDA graphs were captured.
+	Graphs *jsonGraphs `json:"graphs,omitempty"`
 	// Watched is there only where an allocator was watched: its chunks are null everywhere.
 	Watched *jsonWatched `json:"watched,omitempty"`
 }

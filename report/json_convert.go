@@ -36,6 +36,7 @@ func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
 		External: jsonExternal{d.External.Live, d.External.Peak, d.External.Calls},
 		Books:    newJSONBooks(d.Books),
 		KV:       newJSONRecordedKV(d),
+		Graphs:   newJSONGraphs(d.Graphs),
 	}
 	for _, it := range d.Iterations {
 		j.Iterations = append(j.Iterations, jsonIteration{

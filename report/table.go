@@ -97,6 +97,7 @@ func deviceSections(d *analysis.DeviceResult) []section {
 	sections = append(sections, iterationSections(d)...)
 	sections = append(sections, phaseSections(d)...)
 	sections = append(sections, sleepSections(d)...)
+	sections = append(sections, graphSections(d)...)
 	sections = append(sections, growthSection(d))
 	holders := append(holderSections(d), leakSection(d))
 	if d.Sampled != nil {

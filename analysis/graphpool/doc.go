@@ -29,8 +29,8 @@
 //
 // # Models
 //
-// A [Model] is the allocator of a pool. BFC is that of memprof as it serves private pools: no
-// growth beyond the need, pages of the device's granularity. Torch is torch's own caching
+// A [Model] is the allocator of a pool. BFC is that of memprof as it serves private pools: by
+// default no growth beyond the need, in pages of the device's granularity. Torch is torch's own caching
 // allocator as far as it makes the memory of a private pool: requests rounded up to 512
 // bytes; those of up to 1 MiB served from segments of 2 MiB, those below 10 MiB from segments
 // of 20 MiB, others from their own, rounded up to 2 MiB; the best fit, split where the rest is at

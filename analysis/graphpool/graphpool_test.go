@@ -5,9 +5,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/bfc"
 )
 
 const mib = 1 << 20
+
+var needed = BFC(2<<20, bfc.Options{Growth: bfc.Needed})
 
 // alloc and free make the requests of a shape by hand.
 func (s *Shape) alloc(bytes int64) int32 {
@@ -95,9 +99,31 @@ func TestTorch(t *testing.T) {
 	}
 }
 
+// A held pool gives nothing back for a growth, and another policy of growth or split is followed.
+func TestBFC(t *testing.T) {
+	asked := &Shape{}
+	x := asked.alloc(4 * mib)
+	asked.alloc(mib)
+	asked.free(x)
+	asked.alloc(6 * mib)
+	for _, test := range []struct {
+		policy bfc.Options
+		want   int64
+	}{
+		{bfc.Options{Growth: bfc.Needed}, 12 * mib},
+		{bfc.Options{Growth: bfc.Needed, Split: bfc.SplitAlways}, 12 * mib},
+		{bfc.Options{Growth: bfc.Double}, 4*mib + 4*mib + 8*mib},
+		{bfc.Options{Growth: bfc.Step, Step: 16 * mib}, 16 * mib},
+	} {
+		if got := Separate(BFC(2<<20, test.policy), []*Shape{asked})[0]; got != test.want {
+			t.Errorf("%+v: %d bytes, want %d", test.policy, got, test.want)
+		}
+	}
+}
+
 func TestPolicies(t *testing.T) {
 	shapes := []*Shape{work(2 * mib), work(8 * mib), work(4 * mib)}
-	model := BFC(2 << 20)
+	model := needed
 	if diff := cmp.Diff([]int64{10 * mib, 40 * mib, 20 * mib}, Separate(model, shapes)); diff != "" {
 		t.Errorf("separate (-want +got):\n%s", diff)
 	}
@@ -126,7 +152,7 @@ func TestLate(t *testing.T) {
 	}
 	for shapes, want := range []int64{16 * mib, 8 * mib, 12 * mib, 16 * mib, 16 * mib} {
 		four := []*Shape{one(shapes), one(shapes), one(shapes), one(shapes)}
-		if got := Shared(BFC(2<<20), four); got != want {
+		if got := Shared(needed, four); got != want {
 			t.Errorf("freed after %d shapes: %d, want %d", shapes, got, want)
 		}
 	}
@@ -140,7 +166,7 @@ func TestStreams(t *testing.T) {
 	for name, want := range map[string][2]int64{"bfc": {6 * mib, 8 * mib}, "torch": {20 * mib, 40 * mib}} {
 		model := Model(Torch)
 		if name == "bfc" {
-			model = BFC(2 << 20)
+			model = needed
 		}
 		if got := [2]int64{Separate(model, asked(0))[0], Separate(model, asked(1))[0]}; got != want {
 			t.Errorf("%s: on one stream and on two %d, want %d", name, got, want)
@@ -173,7 +199,7 @@ func TestBounds(t *testing.T) {
 			}
 			shapes = append(shapes, s)
 		}
-		for name, model := range map[string]Model{"bfc": BFC(2 << 20), "torch": Torch} {
+		for name, model := range map[string]Model{"bfc": needed, "torch": Torch} {
 			alone := Separate(model, shapes)
 			greatest := int64(0)
 			for i, s := range shapes {

@@ -8,12 +8,16 @@ import (
 	"github.com/memprof/memprof/bfc"
 )
 
-// BFC is memprof's allocator as it serves private pools, on a device whose pages have
-// granularity bytes: a power of two of at least 256, or it panics.
-func BFC(granularity int64) Model {
+// BFC is memprof's allocator as it serves private pools, by a policy and on a device whose pages
+// have granularity bytes. While a pool is held nothing of it is taken back, and pools have no
+// limit of their own: policy is its growth and its split. It panics where package bfc has errors.
+func BFC(granularity int64, policy bfc.Options) Model {
+	policy.Limit, policy.Headroom = bfc.NoLimit, 0
 	return func() Heap {
-		device := bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: uint64(granularity)})
-		a, err := bfc.New(bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed}, device)
+		device := bfc.NewDevice(bfc.DeviceOptions{
+			VMM: true, Granularity: uint64(granularity), RefuseTake: func(int, uint64, uint64) bool { return true },
+		})
+		a, err := bfc.New(policy, device)
 		if err != nil {
 			panic(fmt.Sprintf("graphpool: %v", err))
 		}

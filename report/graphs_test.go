@@ -1,0 +1,105 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+// graphsResults have graphs in pools of their own, in one pool, in a graph memory, watched, and
+// with names that mean harm.
+func graphsResults() []*analysis.Result {
+	shape := func(name string, own, shared, addresses int64) analysis.GraphShape {
+		return analysis.GraphShape{
+			Name: name, Seq: 40, Start: 5_000_000, Captures: 1, Time: 12_345_678, Requested: (own+shared)*mib - 3000, Provided: (own+shared)*mib - 1000,
+			Own: own * mib, Shared: shared * mib, Address: addresses, Outputs: 4096,
+		}
+	}
+	store := func(s analysis.GraphStore) analysis.GraphStore {
+		for i := range s.Shapes {
+			s.Sum += s.Shapes[i].Footprint()
+			s.Max = max(s.Max, s.Shapes[i].Footprint())
+		}
+		s.Distinct = s.Sum - s.Saved
+		s.Physical = s.Distinct + s.Untouched
+		s.Final = s.Physical
+		return s
+	}
+	of := func(name string, g *analysis.Graphs) *analysis.Result {
+		r := training(3, 2, 2)
+		r.Process = name
+		r.Devices[0].Graphs = g
+		return r
+	}
+	var apart []analysis.GraphStore
+	for i := range int64(40) {
+		apart = append(apart, store(analysis.GraphStore{Pool: "0." + formatCount(i), Shapes: []analysis.GraphShape{shape("", 2*i+2, 0, (2*i+2)*mib)}}))
+	}
+	apart[2].Released = true
+	watched := store(analysis.GraphStore{Pool: "0.2", Shapes: []analysis.GraphShape{shape("a", 20, 2, 22*mib), shape("", 0, 2, 2*mib)}, Saved: 2 * mib, Untouched: 20 * mib})
+	watched.Shapes[0].Provided, watched.Shapes[1].Provided = -1, -1
+	native := of("rank1", &analysis.Graphs{Captures: 2, Stores: []analysis.GraphStore{watched}, WhatIfs: []analysis.GraphWhatIf{{Pool: "0.2", Shapes: 2, Model: "torch"}}})
+	native.Devices[0].Sampled = &analysis.Sampled{Allocator: "native"}
+	memory := store(analysis.GraphStore{
+		Memory: "1", Saved: 6 * mib, Aliased: 16 * mib, Inputs: analysis.GraphInputs{Sum: 3 * mib, Max: 2 * mib},
+		Shapes: []analysis.GraphShape{shape("bs 1", 0, 6, 16*gib), shape(hostileName, 4, 6, 16*gib)},
+	})
+	memory.Shapes[0].Released = true
+	return []*analysis.Result{
+		of("rank0", &analysis.Graphs{Captures: 40, Stores: apart, WhatIfs: []analysis.GraphWhatIf{{
+			Shapes: 40, Model: "bfc", Whole: true, Physical: 1640 * mib, Recorded: 1640 * mib, Separate: 1640 * mib, Largest: 80 * mib,
+			Descended: 86 * mib, Ascended: 120 * mib, Aliased: 80 * mib, Outlive: 160 * 1024,
+		}}}),
+		native,
+		of("rank2", &analysis.Graphs{Captures: 2, Stores: []analysis.GraphStore{memory, {Pool: hostileName}}}),
+	}
+}
+
+// The sections alone, of all these processes, in each form.
+func TestGraphs(t *testing.T) {
+	var text, markdown bytes.Buffer
+	var all []*jsonGraphs
+	for _, r := range graphsResults() {
+		for _, s := range graphSections(&r.Devices[0]) {
+			printer{&text, Options{}}.section(s)
+			markdownSection(&markdown, s, "### ")
+		}
+		all = append(all, newJSONGraphs(r.Devices[0].Graphs))
+	}
+	all[0].Stores = all[0].Stores[:2]
+	structured, err := json.MarshalIndent(all, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "graphs.txt", text.Bytes())
+	golden(t, "graphs.md", markdown.Bytes())
+	golden(t, "graphs.json", append(structured, '\n'))
+}
+
+// They are in the report, once a device, in every form, and within the width of a terminal.
+func TestGraphsAreReported(t *testing.T) {
+	results := append(graphsResults(), training(3, 2, 2))
+	var text, markdown, structured bytes.Buffer
+	for _, err := range []error{Text(&text, results, Options{}), Markdown(&markdown, results), JSON(&structured, results)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, got := range map[string]int{
+		"text":     strings.Count(text.String(), "\nCUDA graphs\n"),
+		"markdown": strings.Count(markdown.String(), "\n### CUDA graphs\n"),
+		"json":     strings.Count(structured.String(), `"graphs": {`),
+	} {
+		if got != len(results)-1 {
+			t.Errorf("%s: %d graphs, want %d", name, got, len(results)-1)
+		}
+	}
+	for _, line := range strings.Split(text.String(), "\n") {
+		if displayWidth(line) > 100 && strings.HasPrefix(line, "│") {
+			t.Errorf("%d columns: %s", displayWidth(line), line)
+		}
+	}
+}
