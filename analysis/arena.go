@@ -22,6 +22,8 @@ type arena struct {
 	released  bool // no event of it may follow
 	tag       int  // in sleeper.tags of its device, or noTag
 
+	freeBefore int64 // as sleeper.settled was told
+
 	store  *graphStore // that it is memory of
 	window *graphRange // it is a range of a graph memory, and nothing of it is mapped
 	over   bool        // it lies over such a range: its terms are no device's

@@ -279,6 +279,9 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 func (a *analyzer) settle(ar *arena, e *trace.Event) error {
 	d := ar.device
 	ar.changed(e)
+	if d.sleep != nil {
+		d.sleep.settled(ar)
+	}
 	if !ar.split.holds() {
 		return fmt.Errorf("the arena does not add up: %s", ar.split.text())
 	}

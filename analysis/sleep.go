@@ -40,7 +40,10 @@ type StageUse struct {
 	Visits   int64
 	Duration int64 // ns, of all visits
 	Peak     int64 // greatest R
-	Told     bool  // what is needed was told
+	// Free is what was mapped outside of tags and free during a whole visit, of all visits
+	// the most: a cache that could have been emptied.
+	Free int64
+	Told bool // what is needed was told
 }
 
 // KV says whether a tag of the cycle is a cache of keys and values.
@@ -63,6 +66,7 @@ type sleeper struct {
 	awake   []int64 // mapped, by tag
 	away    []int64 // paused, by tag
 	base    int64   // mapped outside of tags
+	free    int64   // of that, in no chunk
 	inPhase [maxPhases]bool
 	stages  stageSet // by phase
 	spans   stageSet // by who is awake
@@ -80,6 +84,11 @@ func (a *analyzer) tagOf(d *device, options map[string]string) int {
 	}
 	if d.sleep == nil {
 		d.sleep = &sleeper{course: residencies{limit: a.opt.MaxPoints}}
+		for _, ar := range a.arenas {
+			if ar.device == d {
+				d.sleep.settled(ar)
+			}
+		}
 		a.enterStage(d, a.lastTime)
 	}
 	return d.sleep.tag(name)
@@ -126,6 +135,18 @@ func (a *analyzer) residency(d *device, time int64) {
 	if !a.opening {
 		s.course.add(time, s.base, s.awake)
 	}
+}
+
+// settled takes what an arena outside of tags has free after an event.
+func (s *sleeper) settled(ar *arena) {
+	if ar.tag != noTag {
+		return
+	}
+	free := ar.r - ar.c - ar.pending
+	s.free += free - ar.freeBefore
+	ar.freeBefore = free
+	s.stages.leastFree(s.free)
+	s.spans.leastFree(s.free)
 }
 
 // mappedNow is R, and what keys and values have of it.
@@ -178,7 +199,7 @@ func (a *analyzer) finishSleep(d *device) {
 	d.Sleep.Cycle = wakeplan.Cycle{Tags: s.tags}
 	for _, st := range kept {
 		d.Sleep.Cycle.Stages = append(d.Sleep.Cycle.Stages, st.planned(s.tags))
-		d.Sleep.Stages = append(d.Sleep.Stages, StageUse{Visits: st.visits, Duration: st.duration, Peak: st.peak, Told: st.told})
+		d.Sleep.Stages = append(d.Sleep.Stages, StageUse{Visits: st.visits, Duration: st.duration, Peak: st.peak, Free: st.free, Told: st.told})
 	}
 	if len(kept) == 0 {
 		return

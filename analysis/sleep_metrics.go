@@ -19,6 +19,13 @@ var sleepMetrics = []Metric{
 		}
 		return float64(most)
 	}),
+	ofCycle("sleep.free.bytes", Bytes, "greatest sum outside of tags that was free during a whole visit of a stage", func(s *Sleep) float64 {
+		var most int64
+		for i := range s.Stages {
+			most = max(most, s.Stages[i].Free)
+		}
+		return float64(most)
+	}),
 	ofCycle("sleep.recorded.peak", Bytes, "greatest R from the start of the first stage on", func(s *Sleep) float64 { return float64(s.Recorded.Peak) }),
 	ofCycle("sleep.staged.peak", Bytes, "least peak that the stages allow: of waking each tag when it is needed", func(s *Sleep) float64 { return float64(s.Staged.Peak) }),
 	ofCycle("sleep.excess", Share, "recorded peak beyond the staged one; share of the staged one", func(s *Sleep) float64 {

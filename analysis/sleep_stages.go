@@ -16,6 +16,7 @@ type stage struct {
 	told       bool
 	uses       []string // tags that the caller said it needs
 	base, peak int64    // the most outside of tags, and of all
+	free       int64    // outside of tags: the least of a visit, the most of all visits
 	sizes      []int64  // the most of each tag; shorter where later tags had none
 	slept      []bool   // the tag slept through a visit
 	visits     int64
@@ -46,6 +47,7 @@ func (ss *stageSet) enter(name, uses string, time int64, s *sleeper) {
 	if !ss.begun {
 		ss.begun, ss.rest = true, -1
 	}
+	ss.now.free = s.free
 	ss.woke = ss.woke[:0]
 	ss.note(s)
 }
@@ -90,7 +92,7 @@ func (ss *stageSet) named(name string) *stage {
 func (st *stage) add(visit *stage) {
 	st.visits += visit.visits
 	st.duration += visit.duration
-	st.base, st.peak = max(st.base, visit.base), max(st.peak, visit.peak)
+	st.base, st.peak, st.free = max(st.base, visit.base), max(st.peak, visit.peak), max(st.free, visit.free)
 	st.told = st.told || visit.told
 	for _, tag := range visit.uses {
 		if !slices.Contains(st.uses, tag) {
@@ -128,6 +130,13 @@ func (ss *stageSet) note(s *sleeper) {
 	for t, bytes := range s.awake {
 		ss.now.sizes[t] = max(ss.now.sizes[t], bytes)
 		ss.woke[t] = ss.woke[t] || bytes > 0
+	}
+}
+
+// leastFree takes what is free outside of tags.
+func (ss *stageSet) leastFree(bytes int64) {
+	if ss.now != nil {
+		ss.now.free = min(ss.now.free, bytes)
 	}
 }
 

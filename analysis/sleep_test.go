@@ -285,6 +285,27 @@ func TestOutside(t *testing.T) {
 	}
 }
 
+// What is free outside of tags all through a stage could be given back before it.
+func TestFreeOutsideOfTags(t *testing.T) {
+	j := newColocated(t)
+	j.take(cacheArena, 40, "")
+	work := j.take(outsideArena, 30, "")
+	more := j.take(outsideArena, 10, "")
+	free := func(addr, size int64) {
+		j.add(trace.Event{Kind: trace.KindFree, Arena: outsideArena, Addr: addr, Requested: size * mib, Provided: size * mib})
+	}
+	again := func(addr, size int64) {
+		j.add(trace.Event{Kind: trace.KindAlloc, Arena: outsideArena, Addr: addr, Requested: size * mib, Provided: size * mib})
+	}
+	j.phase("train", 10, func() { free(work, 30); again(work, 24); free(more, 10) })
+	j.phase("rollout", 10, func() { free(work, 24); again(work, 6) })
+	j.phase("train", 10, func() { free(work, 6); again(work, 30) })
+	s := j.run().Sleep
+	if s.Stages[0].Free != 10*mib || s.Stages[1].Free != 16*mib {
+		t.Errorf("free in train %d, want %d; in rollout %d, want %d", s.Stages[0].Free, 10*mib, s.Stages[1].Free, 16*mib)
+	}
+}
+
 func TestNoSleepWithoutTags(t *testing.T) {
 	j := newColocated(t)
 	j.events = j.events[:1]
@@ -302,7 +323,7 @@ func TestSleepMetrics(t *testing.T) {
 	d := j.run()
 	for name, want := range map[string]float64{
 		"sleep.outside.bytes": 10 * mib, "sleep.stray.bytes": 0, "sleep.unneeded.bytes": 40 * mib, "sleep.recorded.peak": 86 * mib,
-		"sleep.staged.peak": 66 * mib, "sleep.excess": 20.0 / 66, "sleep.failed.count": 1,
+		"sleep.free.bytes": 0, "sleep.staged.peak": 66 * mib, "sleep.excess": 20.0 / 66, "sleep.failed.count": 1,
 	} {
 		m, ok := LookupMetric(name)
 		if !ok {

@@ -32,6 +32,7 @@ type jsonStage struct {
 	DurationNS int64          `json:"duration_ns"`
 	Peak       int64          `json:"peak"`
 	Outside    int64          `json:"outside"`
+	Free       int64          `json:"outside_free"`
 	Told       bool           `json:"told"`
 	Tags       []jsonStageTag `json:"tags"` // those that were awake, or are needed
 	Unneeded   int64          `json:"unneeded"`
@@ -138,7 +139,7 @@ func newJSONSleep(d *analysis.DeviceResult) *jsonSleep {
 func newJSONStage(s *analysis.Sleep, at int) jsonStage {
 	stage, use := &s.Cycle.Stages[at], &s.Stages[at]
 	j := jsonStage{
-		Name: stage.Name, Visits: use.Visits, DurationNS: use.Duration, Peak: use.Peak, Outside: stage.Base, Told: use.Told,
+		Name: stage.Name, Visits: use.Visits, DurationNS: use.Duration, Peak: use.Peak, Outside: stage.Base, Free: use.Free, Told: use.Told,
 		Tags: []jsonStageTag{}, Unneeded: s.Cycle.Unneeded(at),
 	}
 	for t, size := range stage.Sizes {

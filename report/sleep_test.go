@@ -73,7 +73,7 @@ func asleep() *analysis.Result {
 		Cycle: cycle, Phases: true, Card: 1410 * tenth,
 		Stages: []analysis.StageUse{
 			{Visits: 3, Duration: 90e9, Peak: 480 * tenth, Told: true},
-			{Visits: 3, Duration: 1.5e9, Peak: 1228 * tenth, Told: true},
+			{Visits: 3, Duration: 1.5e9, Peak: 1228 * tenth, Free: 3 * tenth, Told: true},
 			{Visits: 3, Duration: 150e9, Peak: 1074 * tenth},
 		},
 		Recorded: recorded, Resident: cycle.Resident(), AtOnce: cycle.AtOnce(), Staged: cycle.Staged(),

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
@@ -19,7 +20,7 @@ func stageSections(sleep *analysis.Sleep) []section {
 	s := section{
 		title: "Stages",
 		columns: []column{
-			words("stage"), numbers("visits"), numbers("took"), numbers("peak"), numbers("outside tags"), numbers("needed"), numbers("not needed"),
+			words("stage"), numbers("visits"), numbers("took"), numbers("peak"), numbers("outside tags"), numbers("free there"), numbers("needed"), numbers("not needed"),
 		},
 	}
 	var untold []string
@@ -36,6 +37,9 @@ func stageSections(sleep *analysis.Sleep) []section {
 	s.before = note("outermost phases of the job, from the first one that came again")
 	if !sleep.Phases {
 		s.before = note("the job has no phases of its own: stretches between transitions in which the same tags were awake")
+	}
+	if slices.ContainsFunc(sleep.Stages, func(use analysis.StageUse) bool { return use.Free > 0 }) {
+		s.after = append(s.after, note("free there: outside of tags and in no chunk all the while; an emptied cache gives it back")...)
 	}
 	if len(untold) > 0 {
 		s.after = append(s.after, row(
@@ -58,10 +62,10 @@ func stageRow(sleep *analysis.Sleep, at int) []cell {
 	vain := sleep.Cycle.Unneeded(at)
 	line := row(
 		shorten(stage.Name, 32), formatCount(use.Visits), FormatDuration(use.Duration), FormatSize(use.Peak), FormatSize(stage.Base),
-		FormatSize(needed), FormatSize(vain),
+		FormatSize(use.Free), FormatSize(needed), FormatSize(vain),
 	)
 	if vain > 0 {
-		line[6].tone = warned
+		line[7].tone = warned
 	}
 	return line
 }
