@@ -163,6 +163,15 @@ func TestSleepOfToldPhases(t *testing.T) {
 	}
 }
 
+// A cycle that was cut off after its first stage is none more.
+func TestCopiedInACycle(t *testing.T) {
+	j := asleep(t, "train", "sync", "rollout")
+	j.phase("train", 100, nil)
+	if s := j.run().Sleep; s.Stages[0].Visits != 3 || s.Recorded.Copied != 40*mib {
+		t.Errorf("%d visits, %d copied", s.Stages[0].Visits, s.Recorded.Copied)
+	}
+}
+
 // Phases that do not say what they use need what was awake.
 func TestSleepOfPhases(t *testing.T) {
 	s := asleep(t, "train", "sync", "rollout").run().Sleep
@@ -193,6 +202,7 @@ func TestSleepThroughOneVisit(t *testing.T) {
 func TestSleepWithoutPhases(t *testing.T) {
 	j := asleep(t, "", "", "")
 	j.phase("forward", 1, nil)
+	j.phase("backward", 1, nil)
 	s := j.run().Sleep
 	var names []string
 	for _, stage := range s.Cycle.Stages {
@@ -264,8 +274,10 @@ func TestOutside(t *testing.T) {
 		j.take(outsideArena, 4, "module=engine.pages")
 		j.label(j.take(outsideArena, 6, "module=engine.cache"), "category=kv_cache\tname=tables")
 	})
-	j.take(outsideArena, 2, "")
+	brief := j.take(outsideArena, 2, "")
 	j.sleep(0, cacheArena)
+	j.add(trace.Event{Kind: trace.KindFree, Arena: outsideArena, Addr: brief, Requested: 2 * mib, Provided: 2 * mib})
+	j.sleep(0, trainerArena)              // with less outside
 	j.take(outsideArena, 100, "too late") // no pause sees it
 	d := j.run()
 	want := Outside{

@@ -83,6 +83,21 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// Two smaller tags that stay awake save more copying than the greatest one.
+func TestKeptAwake(t *testing.T) {
+	c := &Cycle{
+		Tags: []Tag{{Bytes: 7, Copied: true}, {Bytes: 5, Copied: true}, {Bytes: 5, Copied: true}, {Bytes: 7}},
+		Stages: []Stage{
+			{Sizes: []int64{7, 5, 5, Asleep}, Needs: []bool{true, true, true, false}},
+			{Sizes: []int64{Asleep, Asleep, Asleep, 7}, Needs: []bool{false, false, false, true}},
+		},
+	}
+	plan := c.Staged()
+	if diff := cmp.Diff([][]bool{{true, true, true, false}, {false, true, true, true}}, plan.Awake); diff != "" || plan.Copied != 14 || plan.Peak != 17 {
+		t.Errorf("copied %d, peak %d, awake (-want +got):\n%s", plan.Copied, plan.Peak, diff)
+	}
+}
+
 func TestUnneeded(t *testing.T) {
 	c := article()
 	c.Stages[1].Sizes[3] = 850 * tenth // awake for the sync already
