@@ -35,6 +35,7 @@ type arena struct {
 	starts     []int64  // where segments started once, ascending; see ledger.containing
 	walked     int      // steps of searches since then
 	maxR       int64
+	mappings   []mapping // what is mapped, by address, each as it was asked for; only for keyframes
 
 	// mapped at the device's peak, if it has changed since: that of the peak numbered peakOf.
 	peakMapped rangeSet

@@ -250,6 +250,9 @@ func (a *analyzer) phase(e *trace.Event) {
 	} else {
 		a.phases.end(e.Context)
 	}
+	if a.bands != nil && !a.opening {
+		a.bands.enter(a.phases.name(a.phases.current), e.Time)
+	}
 	for _, d := range a.devices {
 		d.enter(a.phases.current, e.Time)
 		a.enterStage(d, e.Time)

@@ -28,7 +28,8 @@ type device struct {
 	beside  besideState
 	samples *samples // nil without watched arenas
 	byPhase devicePhases
-	sleep   *sleeper // nil without tags
+	sleep   *sleeper   // nil without tags
+	keys    *keyframes // nil unless they are wanted
 }
 
 // block is an allocation as the peak and the leak want it.
@@ -82,16 +83,23 @@ func (d *device) observe(seq, time int64) {
 	now := d.byPhase.now
 	now.peakT = max(now.peakT, t)
 	now.peakC = max(now.peakC, c)
-	if r > d.Peak.R || r == d.Peak.R && t > d.Peak.T {
+	peak := r > d.Peak.R || r == d.Peak.R && t > d.Peak.T
+	if peak {
 		d.Peak = d.instant(seq, time)
 		d.peaks++
 		d.died, d.untouched = d.died[:0], d.untouched[:0]
 	}
 	d.series.add(d, seq, time)
+	if d.keys != nil {
+		d.keys.observe(d, seq, time, peak)
+	}
 }
 
-// touch is told that r, mapped by the event of seq, is not untouched any more.
-func (d *device) touch(r addressRange, seq int64) {
+// touch is told that r of an arena, mapped by the event of seq, is not untouched any more.
+func (d *device) touch(arena int32, r addressRange, seq int64) {
+	if d.keys != nil {
+		d.keys.touched(arena, r, seq)
+	}
 	if seq > d.Peak.Seq {
 		return
 	}
@@ -122,6 +130,9 @@ func joined(ranges []addressRange) []addressRange {
 
 // leftPeak is told that a block, live or pending, is neither from now on.
 func (d *device) leftPeak(s *segment) {
+	if d.keys != nil {
+		d.keys.blockGone(s)
+	}
 	if s.seq <= d.Peak.Seq {
 		b := blockOf(s)
 		b.pending = s.kind == segmentPending && s.freed <= d.Peak.Seq

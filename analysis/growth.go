@@ -9,6 +9,9 @@ import (
 // grew remembers a growth, seen before the memory is mapped, until the end of the request
 // says what it was for.
 func (a *analyzer) grew(ar *arena, e *trace.Event) {
+	if k := ar.device.keys; k != nil {
+		k.growth(ar.device, e.Seq, e.Time)
+	}
 	n := len(ar.waiting)
 	if n == cap(ar.waiting) {
 		ar.waiting = append(ar.waiting, waitingGrowth{})
@@ -96,6 +99,9 @@ func (a *analyzer) oom(d *device, ar *arena, e *trace.Event) error {
 		o.LargestFree = max(o.LargestFree, largest(a.runs))
 	}
 	o.Verdict = verdict(o.Free, e.Requested)
+	if d.keys != nil {
+		d.keys.oom(o.At)
+	}
 	var err error
 	if len(d.OOMs) < heldOOMs {
 		o.Held, err = a.heldNow(d, o.At)

@@ -31,6 +31,9 @@ func (d *device) mark(m, next Iteration) {
 	d.current.PeakT, d.current.PeakC, d.current.PeakR = d.t, d.c, d.r
 	d.markSeq, d.markDied = m.EndSeq, d.markDied[:0]
 	d.period = nil
+	if d.keys != nil {
+		d.keys.mark(d, m.EndSeq, m.End)
+	}
 }
 
 // paper is the BFC paper's table for a final R.

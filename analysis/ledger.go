@@ -199,7 +199,7 @@ func (l *ledger) occupy(ar *arena, addr, size int64) (i int32, untouched, holes 
 		s := &l.segments[piece]
 		if s.kind == segmentUntouched {
 			untouched += s.size
-			ar.device.touch(addressRange{s.addr, s.end()}, s.seq)
+			ar.device.touch(ar.index, addressRange{s.addr, s.end()}, s.seq)
 		} else {
 			holes += s.size
 		}
@@ -275,7 +275,7 @@ func (l *ledger) unmapRange(ar *arena, r addressRange) (untouched, holes int64, 
 		s := &l.segments[i]
 		if s.kind == segmentUntouched {
 			untouched += s.size
-			ar.device.touch(addressRange{s.addr, s.end()}, s.seq)
+			ar.device.touch(ar.index, addressRange{s.addr, s.end()}, s.seq)
 		} else {
 			holes += s.size
 		}

@@ -226,7 +226,9 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	}
 	ar.beforeMapping()
 	ar.device.changing(e.Time)
-	a.ledger.mapRange(ar, r, e.Seq, !ar.coalesces && (!again || r.from == whole.from))
+	region := !ar.coalesces && (!again || r.from == whole.from)
+	a.ledger.mapRange(ar, r, e.Seq, region)
+	ar.keepMapping(r, e.Seq, region)
 	for _, x := range [2]*split{&ar.split, ar.total} {
 		x.r += r.bytes()
 		x.reserve += r.bytes()
@@ -254,6 +256,7 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
+	ar.forgetMapping(r)
 	for _, x := range [2]*split{&ar.split, ar.total} {
 		x.r -= r.bytes()
 		x.reserve -= untouched

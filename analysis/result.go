@@ -11,6 +11,7 @@ type Result struct {
 	UnknownEvents int64
 	Devices       []DeviceResult
 	Arenas        []ArenaInfo // in order of creation
+	Bands         []Band      // the phases over time; nil unless Options.Explore
 }
 
 // DeviceResult holds the numbers of one GPU, all its arenas summed.
@@ -63,7 +64,8 @@ type DeviceResult struct {
 	// Graphs is nil unless something was captured, or there was a graph memory.
 	Graphs *Graphs
 	// KV are the memories for keys and values that engines told of, in the order of their coming.
-	KV []*KeysValues
+	KV        []*KeysValues
+	Keyframes *Keyframes // nil unless Options.Explore
 
 	// Sampled is nil unless the device has tensors of an allocator that was only watched.
 	Sampled *Sampled

@@ -36,6 +36,8 @@ type Options struct {
 	Observe func(e *trace.Event, device int32, after *Instant)
 	// Owners asks for [DeviceResult.PeakOwners] and FinalOwners.
 	Owners bool
+	// Explore asks for what a page needs that shows any instant: Keyframes and Bands.
+	Explore bool
 
 	MaxPoints  int // of a Series; default 4096, at least 2
 	MaxGrowths int // kept of each device, and OOMs likewise; default 10,000
@@ -59,8 +61,7 @@ func (o Options) withDefaults() Options {
 // that cannot be: an alloc outside of free mapped memory, a free of what is not live, a
 // mapping on top of another, an unmapping of what is in use, a state that does not add up.
 func Run(src Source, opt Options) (*Result, error) {
-	a := &analyzer{opt: opt.withDefaults(), ledger: newLedger(), byID: map[int32]*arena{}}
-	a.moment = a.nextMoment()
+	a := newAnalyzer(opt)
 	for {
 		b, err := src.Next()
 		if errors.Is(err, io.EOF) {
@@ -73,6 +74,15 @@ func Run(src Source, opt Options) (*Result, error) {
 			return nil, err
 		}
 	}
+}
+
+func newAnalyzer(opt Options) *analyzer {
+	a := &analyzer{opt: opt.withDefaults(), ledger: newLedger(), byID: map[int32]*arena{}}
+	a.moment = a.nextMoment()
+	if a.opt.Explore {
+		a.history, a.bands = &history{limit: defaultHistory}, &bands{limit: maxBands}
+	}
+	return a
 }
 
 // analyzer is the state of one pass.
@@ -92,6 +102,8 @@ type analyzer struct {
 	stacks      stacks
 	requesters  map[int32]*requester // by context, those parsed so far
 	takers      map[int32]*taker     // likewise
+	history     *history             // nil unless Options.Explore
+	bands       *bands               // likewise
 	foreign     map[int64]foreign    // blocks that no arena served, by address
 	moment      int64                // the next of Options.Moments
 	momentsPast int                  // how many of them lie behind
@@ -148,6 +160,9 @@ func (a *analyzer) event(e *trace.Event) error {
 		a.events++
 	}
 	a.lastSeq, a.lastTime = e.Seq, e.Time
+	if a.history != nil {
+		a.history.now = e.Seq
+	}
 	var err error
 	switch e.Kind {
 	case trace.KindAlloc:
@@ -250,6 +265,9 @@ func (a *analyzer) deviceOf(id int32) *device {
 		}
 	}
 	d := newDevice(id, &a.opt)
+	if a.history != nil {
+		d.keys = newKeyframes(d, a.history)
+	}
 	for _, m := range a.marks { // iterations before it was used
 		d.Iterations = append(d.Iterations, m)
 	}
@@ -346,6 +364,9 @@ func (a *analyzer) finish() (*Result, error) {
 	if err := a.finishKV(); err != nil {
 		return nil, err
 	}
+	if a.bands != nil {
+		r.Bands = a.bands.finish(a.lastTime)
+	}
 	slices.SortFunc(a.devices, func(x, y *device) int { return cmp.Compare(x.Device, y.Device) })
 	for _, d := range a.devices {
 		if err := a.finishDevice(d); err != nil {
@@ -373,7 +394,7 @@ func (a *analyzer) finishDevice(d *device) error {
 	}
 	d.finishSampled()
 	a.finishGraphs(d)
-	return nil
+	return a.finishKeyframes(d)
 }
 
 func eventText(seq int64, kind trace.Kind, addr int64, arena int32) string {

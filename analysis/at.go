@@ -1,0 +1,174 @@
+package analysis
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// Moment is a process after one event, exactly.
+type Moment struct {
+	Process string
+	Seq     int64
+	Kind    trace.Kind // of the event
+	Time    int64
+	Phase   string // the innermost open one, "other" outside of all
+	Devices []DeviceMoment
+}
+
+// DeviceMoment is what a device of it looks like. What blocks were for is told by what was known then:
+// labels that came later, and how long blocks lived, are not.
+type DeviceMoment struct {
+	Device      int32
+	At          Instant // C is -1 on a device with an allocator that was only watched
+	Map         AddressMap
+	LargestFree int64 // L, mapped bytes; -1 where chunks are not told
+	Held        Attribution
+	TopSizes    []Holder
+	Next        *Unserved // nil if nothing of the sort came before
+}
+
+// Unserved is the request that last met too little free memory, up to the moment.
+type Unserved struct {
+	Seq, Request, Free, LargestFree int64
+	Failed                          bool // out of memory; otherwise the arena grew
+	Verdict                         Verdict
+}
+
+// NoEventError says that a process has no event of a seq.
+type NoEventError struct{ Seq, First, Last int64 }
+
+func (e *NoEventError) Error() string {
+	return fmt.Sprintf("no event %d: this process has %d to %d", e.Seq, e.First, e.Last)
+}
+
+// RunTo analyzes one process in one pass that ends at the event seq, and says what its
+// devices look like right after it. Errors are those of [Run], or a *NoEventError.
+func RunTo(src Source, opt Options, seq int64) (*Moment, error) {
+	opt.Explore, opt.Moments = false, nil
+	a := newAnalyzer(opt)
+	for {
+		b, err := src.Next()
+		if errors.Is(err, io.EOF) {
+			return nil, &NoEventError{seq, opt.FirstSeq, a.lastSeq}
+		}
+		if err != nil {
+			return nil, err
+		}
+		for i := range b.Seq {
+			e := b.Event(i)
+			if err := a.event(&e); err != nil {
+				return nil, err
+			}
+			if e.Seq == seq && !a.opening {
+				return a.momentNow(&e)
+			}
+		}
+	}
+}
+
+// momentNow is the state after the event at hand.
+func (a *analyzer) momentNow(e *trace.Event) (*Moment, error) {
+	m := &Moment{Process: a.opt.Process, Seq: e.Seq, Kind: e.Kind, Time: e.Time, Phase: a.phases.name(a.phases.current)}
+	for _, d := range a.devices {
+		dm := DeviceMoment{Device: d.Device, At: d.instant(e.Seq, e.Time)}
+		if d.samples != nil {
+			dm.At.C = d.samples.c
+		}
+		dm.Map.At = dm.At
+		for _, ar := range a.arenas {
+			if ar.device != d || ar.paused() {
+				continue
+			}
+			layout, largest := a.layoutNow(ar)
+			dm.LargestFree = max(dm.LargestFree, largest)
+			if layout.Extent > 0 {
+				layout.At.Seq, layout.At.Time, layout.At.Iteration = e.Seq, e.Time, d.iteration
+				dm.Map.Arenas = append(dm.Map.Arenas, layout)
+			}
+		}
+		live := slices.DeleteFunc(a.occupiedBlocks(d, e.Seq), func(b block) bool { return b.pending })
+		var err error
+		if dm.Held, err = a.attribute(d, live, dm.At); err != nil && d.samples == nil {
+			return nil, err
+		}
+		dm.TopSizes = a.bySize(live)
+		dm.Next = d.lastUnserved()
+		if d.samples != nil {
+			dm.LargestFree = -1
+		}
+		m.Devices = append(m.Devices, dm)
+	}
+	slices.SortFunc(m.Devices, func(x, y DeviceMoment) int { return int(x.Device) - int(y.Device) })
+	return m, nil
+}
+
+// layoutNow lays out an arena as it is, and says how large its largest free chunk is.
+func (a *analyzer) layoutNow(ar *arena) (m ArenaMap, largest int64) {
+	m.Arena = ar.info.ID
+	ar.split.fill(&m.At)
+	if ar.head == none {
+		return m, 0
+	}
+	m.Base = a.ledger.segments[ar.head].addr
+	l := layout{m: &m, at: m.Base, largest: &largest}
+	for i := ar.head; i != none; i = a.ledger.segments[i].next {
+		s := &a.ledger.segments[i]
+		if s.addr != l.at || s.region {
+			l.endRun()
+			l.put(s.addr, SpanUnmapped)
+		}
+		switch s.kind {
+		case segmentHole:
+			l.free(s.end())
+		case segmentUntouched:
+			l.untouched = append(l.untouched[:0], addressRange{s.addr, s.end()})
+			l.free(s.end())
+		default:
+			b := blockOf(s)
+			b.pending = s.kind == segmentPending
+			l.block(&b)
+		}
+	}
+	l.endRun()
+	m.Extent = l.at - m.Base
+	m.join()
+	if ar.sampled {
+		m.unsplit(split{})
+		m.At.C = -1
+	}
+	return m, largest
+}
+
+// join makes spans of one free kind that touch one span: segments of a mapping are apart
+// where they were mapped apart.
+func (m *ArenaMap) join() {
+	spans := m.Spans[:0]
+	for _, s := range m.Spans {
+		if n := len(spans); n > 0 && spans[n-1].Kind == s.Kind && (s.Kind == SpanHole || s.Kind == SpanUntouched) {
+			spans[n-1].Bytes += s.Bytes
+			continue
+		}
+		spans = append(spans, s)
+	}
+	m.Spans = spans
+}
+
+// lastUnserved is the last growth or failed request so far.
+func (d *device) lastUnserved() *Unserved {
+	var last *Unserved
+	for i := range d.Growths {
+		g := &d.Growths[i]
+		if last == nil || g.Seq > last.Seq {
+			last = &Unserved{g.Seq, g.Request, g.Free, g.LargestFree, false, g.Verdict}
+		}
+	}
+	if n := len(d.OOMs); n > 0 && (last == nil || d.OOMs[n-1].Seq > last.Seq) {
+		o := &d.OOMs[n-1]
+		last = &Unserved{o.Seq, o.Request, o.Free, o.LargestFree, true, o.Verdict}
+	}
+	return last
+}

@@ -1,0 +1,65 @@
+package analysis
+
+// Band is a stretch of time in which one phase was the innermost.
+type Band struct {
+	Start, End int64 // time
+	// Phase is "other" outside of all; "" where so many phases took turns within a short time that
+	// they are told as one.
+	Phase string
+}
+
+// maxBands bounds how many bands are kept.
+const maxBands = 8192
+
+// bands follow the phases over time. When there are too many, neighbours that are both
+// shorter than a width become one band of several phases; the width doubles until that is enough.
+type bands struct {
+	limit int
+	width int64
+	all   []Band // the last one is on
+}
+
+// enter makes a phase the innermost one.
+func (b *bands) enter(phase string, time int64) {
+	if n := len(b.all); n > 0 {
+		last := &b.all[n-1]
+		last.End = max(last.Start, time)
+		switch {
+		case last.Phase == phase:
+			return
+		case last.End == last.Start: // it lasted no time
+			b.all = b.all[:n-1]
+		}
+	}
+	b.all = append(b.all, Band{time, time, phase})
+	if len(b.all) < b.limit {
+		return
+	}
+	for b.join(); len(b.all) > b.limit*3/4; b.join() {
+		b.width = max(1024, 2*b.width)
+	}
+}
+
+// join makes neighbours that are shorter than the width one; the band that is on stays.
+func (b *bands) join() {
+	n, last := 0, len(b.all)-1
+	for i := 1; i < last; i++ {
+		p, o := &b.all[n], &b.all[i]
+		if p.End-p.Start < b.width && o.End-o.Start < b.width {
+			p.End, p.Phase = o.End, ""
+			continue
+		}
+		n++
+		b.all[n] = *o
+	}
+	b.all[n+1] = b.all[last]
+	b.all = b.all[:n+2]
+}
+
+// finish ends the last band.
+func (b *bands) finish(time int64) []Band {
+	if n := len(b.all); n > 0 {
+		b.all[n-1].End = max(b.all[n-1].Start, time)
+	}
+	return b.all
+}

@@ -1,0 +1,326 @@
+package analysis
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
+	"pgregory.net/rapid"
+)
+
+// explore runs with keyframes of which so many stretches are remembered at a time.
+func explore(t interface{ Fatal(...any) }, r *modeltest.Recorder, limit int) *Result {
+	a := newAnalyzer(Options{Text: r.Strings.Text, Explore: true})
+	a.history.limit = limit
+	for i := range r.Events {
+		if err := a.event(&r.Events[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result, err := a.finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// placed is a span at its address; live ones have the owner of the block and its phase.
+type placed struct {
+	Arena       int32
+	Addr, Bytes int64
+	Kind        SpanKind
+}
+
+// spansAt lays out the stretches of a frame the way RunTo lays out an instant.
+func spansAt(k *Keyframes, frame int32) (spans []placed) {
+	var mapped, within []Stretch
+	for _, s := range k.Stretches {
+		switch {
+		case frame < s.From || frame >= s.To:
+		case s.Kind == StretchMapped:
+			mapped = append(mapped, s)
+		default:
+			within = append(within, s)
+		}
+	}
+	order := func(x, y Stretch) int { return cmp.Or(cmp.Compare(x.Arena, y.Arena), cmp.Compare(x.Addr, y.Addr)) }
+	slices.SortFunc(mapped, order)
+	slices.SortFunc(within, order)
+	put := func(arena int32, from, to int64, kind SpanKind) {
+		if from >= to {
+			return
+		}
+		if n := len(spans); n > 0 && spans[n-1].Arena == arena && spans[n-1].Kind == kind && spans[n-1].Addr+spans[n-1].Bytes == from &&
+			(kind == SpanHole || kind == SpanUntouched) {
+			spans[n-1].Bytes += to - from
+			return
+		}
+		spans = append(spans, placed{arena, from, to - from, kind})
+	}
+	next, at := 0, int64(0)
+	for i, m := range mapped {
+		if i == 0 || mapped[i-1].Arena != m.Arena {
+			at = m.Addr
+		}
+		put(m.Arena, at, m.Addr, SpanUnmapped)
+		at = max(at, m.Addr)
+		end := m.Addr + m.Bytes
+		for ; next < len(within) && within[next].Arena == m.Arena && within[next].Addr < end; next++ {
+			w := within[next]
+			put(m.Arena, at, w.Addr, SpanHole)
+			at = w.Addr + w.Bytes
+			switch w.Kind {
+			case StretchLive:
+				put(m.Arena, w.Addr, w.Addr+w.Requested, SpanLive)
+				put(m.Arena, w.Addr+w.Requested, at, SpanSlack)
+			case StretchPending:
+				put(m.Arena, w.Addr, at, SpanPending)
+			case StretchUntouched:
+				put(m.Arena, w.Addr, at, SpanUntouched)
+			}
+		}
+		put(m.Arena, at, end, SpanHole)
+		at = max(at, end)
+	}
+	return spans
+}
+
+func spansOf(m *AddressMap) (spans []placed) {
+	for _, a := range m.Arenas {
+		for _, s := range a.Spans {
+			spans = append(spans, placed{a.Arena, a.Base + s.Start, s.Bytes, s.Kind})
+		}
+	}
+	return spans
+}
+
+// Every keyframe, however many were given up, is what a pass that stops there finds.
+func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := attributedScenario(t)
+		result := explore(t, r, rapid.SampledFrom([]int{8, 64, defaultHistory}).Draw(t, "limit"))
+		if len(result.Devices) == 0 {
+			return
+		}
+		d := &result.Devices[0]
+		for i := range d.Keyframes.Frames {
+			f := &d.Keyframes.Frames[i]
+			m, err := RunTo(modeltest.Source(r.Events, 5), Options{Text: r.Strings.Text}, f.At.Seq)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := m.Devices[0].At
+			want.Time, want.Iteration = f.At.Time, f.At.Iteration
+			if f.At != want {
+				t.Fatalf("keyframe %d is %+v\nwant %+v", i, f.At, want)
+			}
+			if diff := gocmp.Diff(spansOf(&m.Devices[0].Map), spansAt(d.Keyframes, int32(i))); diff != "" {
+				t.Fatalf("keyframe %d, seq %d (-stopped +kept):\n%s", i, f.At.Seq, diff)
+			}
+			if f.Why&IsPeak == 0 {
+				continue
+			}
+			sums, wanted := heldAt(d.Keyframes, int32(i)), map[string]int64{}
+			for of, b := range map[string]*Breakdown{"owner": &d.Held.Modules, "category": &d.Held.Categories, "phase": &d.Held.Phases, "kind": &d.Held.Kinds} {
+				for _, g := range b.Groups {
+					wanted[of+" "+g.Name] = g.Requested
+				}
+			}
+			if diff := gocmp.Diff(wanted, sums); diff != "" {
+				t.Fatalf("held at the peak (-want +got):\n%s", diff)
+			}
+		}
+	})
+}
+
+// heldAt is the requested bytes of a frame by all that is told of their holders.
+func heldAt(k *Keyframes, frame int32) map[string]int64 {
+	sums := map[string]int64{}
+	for _, s := range k.Stretches {
+		if s.Kind == StretchLive && s.From <= frame && frame < s.To {
+			h := &k.Holders[s.Holder]
+			for _, name := range []string{"owner " + h.Owner, "kind " + h.Kind, "category " + h.Category.String(), "phase " + h.Phase} {
+				sums[name] += s.Requested
+			}
+		}
+	}
+	return sums
+}
+
+// A job of steps whose greatest and least T are known.
+func marked(t testing.TB, n int) *modeltest.Recorder {
+	r := modeltest.New()
+	a := newArena(t, r, bfc.Options{Limit: 1 << 30}, bfc.DeviceOptions{})
+	alloc(t, a, mib, "weights")
+	for i := range n {
+		x := alloc(t, a, uint64(256*(i%7+1)), "x")
+		y := alloc(t, a, 4096, "y")
+		a.Free(x, false)
+		a.Free(y, false)
+		r.Mark(int64(i))
+	}
+	return r
+}
+
+func TestKeyframesOfEachIteration(t *testing.T) {
+	r := marked(t, 3)
+	k := explore(t, r, defaultHistory).Devices[0].Keyframes
+	type frame struct {
+		Seq, T int64
+		Why    Reason
+		Event  int64
+	}
+	var got []frame
+	for _, f := range k.Frames {
+		got = append(got, frame{f.At.Seq, f.At.T, f.Why, f.Event})
+	}
+	// 0 arena, 1 map, 2 weights; then steps of alloc x, alloc y, free x, free y, mark.
+	want := []frame{
+		{0, 0, IsGrowth, 1},
+		{1, 0, IsFirst | IsIterationTrough | IsHigh | IsLow, -1},
+		{2, mib, IsHigh | IsLow, -1},
+		{3, mib + 256, IsHigh | IsLow, -1},
+		{4, mib + 4352, IsIterationPeak | IsHigh | IsLow, -1},
+		{5, mib + 4096, IsHigh | IsLow, -1},
+		{6, mib, IsHigh | IsLow, -1},
+		{7, mib, IsIterationTrough, -1}, // what the second begins with
+		{8, mib + 512, IsHigh | IsLow, -1},
+		{9, mib + 4608, IsIterationPeak | IsHigh | IsLow, -1},
+		{10, mib + 4096, IsHigh | IsLow, -1},
+		{11, mib, IsHigh | IsLow, -1},
+		{12, mib, IsIterationTrough, -1},
+		{13, mib + 768, IsHigh | IsLow, -1},
+		{14, mib + 4864, IsPeak | IsIterationPeak | IsHigh | IsLow, -1},
+		{15, mib + 4096, IsHigh | IsLow, -1},
+		{16, mib, IsHigh | IsLow, -1},
+		{17, mib, IsLast | IsIterationPeak | IsIterationTrough, -1},
+	}
+	if diff := gocmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if k.IterationsEach != 1 || k.EventsEach != 1 || k.GrowthsEach != 1 {
+		t.Errorf("a pair for each %d iterations, %d events; each %d. growth", k.IterationsEach, k.EventsEach, k.GrowthsEach)
+	}
+	// The weights are one stretch, for as long as they live.
+	var live []Stretch
+	for _, s := range k.Stretches {
+		if s.Kind == StretchLive && s.Bytes >= mib {
+			live = append(live, s)
+		}
+	}
+	if len(live) != 1 || live[0].From != 2 || live[0].To != 18 || live[0].Requested != mib || k.Holders[live[0].Holder].Owner != "weights" {
+		t.Errorf("the weights are %+v", live)
+	}
+}
+
+// Of many iterations neighbours share a pair: the extremes stay, and memory does not grow.
+func TestKeyframesAreBounded(t *testing.T) {
+	r := marked(t, 5000)
+	result := explore(t, r, 3000)
+	d := &result.Devices[0]
+	k := d.Keyframes
+	if k.IterationsEach < 8 || k.EventsEach < 32 {
+		t.Errorf("a pair for each %d iterations, %d events", k.IterationsEach, k.EventsEach)
+	}
+	if n := len(k.Frames); n < 200 || n > 4*maxWindows+maxKeyGrowths {
+		t.Errorf("%d keyframes", n)
+	}
+	most, least := int64(0), int64(1)<<40
+	for _, f := range k.Frames {
+		most = max(most, f.At.T)
+		if f.At.Iteration > 0 {
+			least = min(least, f.At.T)
+		}
+	}
+	if most != mib+4096+7*256 || least != mib {
+		t.Errorf("from %d to %d requested at keyframes, want %d to %d", least, most, mib, mib+4096+7*256)
+	}
+	// In each run of iterations is one with the greatest x.
+	for i := int64(0); i+k.IterationsEach <= 5000; i += k.IterationsEach {
+		found := slices.ContainsFunc(k.Frames, func(f Keyframe) bool {
+			return f.Why&IsIterationPeak != 0 && f.At.T == mib+4096+7*256 && int64(f.At.Iteration)/k.IterationsEach == i/k.IterationsEach
+		})
+		if !found {
+			t.Fatalf("iterations from %d on have no peak", i)
+		}
+	}
+}
+
+func TestKeyframesOfPausedArenas(t *testing.T) {
+	p := newPausing(t)
+	p.take(t, p.main, 6*mib)
+	gone := p.take(t, p.tagged, 8*mib)
+	p.take(t, p.tagged, 4*mib)
+	p.transition(trace.KindPause, 12*mib, "tag=kv")
+	p.take(t, p.main, 20*mib)
+	p.tagged.Free(gone, false)
+	p.tagged.Unmap(gone, 8*mib)
+	p.transition(trace.KindResume, 4*mib, "tag=kv")
+	d := explore(t, p.Recorder, defaultHistory).Devices[0]
+	for i := range d.Keyframes.Frames {
+		m, err := RunTo(modeltest.Source(p.Events, 3), Options{Text: p.Strings.Text}, d.Keyframes.Frames[i].At.Seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := gocmp.Diff(spansOf(&m.Devices[0].Map), spansAt(d.Keyframes, int32(i))); diff != "" {
+			t.Errorf("keyframe %d (-stopped +kept):\n%s", i, diff)
+		}
+	}
+}
+
+func TestRunTo(t *testing.T) {
+	r := marked(t, 2)
+	m, err := RunTo(modeltest.Source(r.Events, 4), Options{Text: r.Strings.Text}, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &m.Devices[0]
+	want := Instant{Seq: 4, Time: 4000, T: mib + 4352, C: mib + 4352, R: 2 * mib, Reserve: mib - 4352, Live: 3}
+	if diff := gocmp.Diff(want, d.At); diff != "" {
+		t.Error(diff)
+	}
+	if d.LargestFree != mib-4352 || m.Kind != trace.KindAlloc || m.Phase != "other" {
+		t.Errorf("L %d after %s in %q", d.LargestFree, m.Kind, m.Phase)
+	}
+	if diff := gocmp.Diff(&Unserved{Seq: 1, Request: mib, Verdict: Capacity}, d.Next); diff != "" {
+		t.Error(diff)
+	}
+	var missing *NoEventError
+	if _, err := RunTo(modeltest.Source(r.Events, 4), Options{}, 13); !errors.As(err, &missing) || *missing != (NoEventError{13, 0, 12}) {
+		t.Errorf("of an event that is not there: %v", err)
+	}
+}
+
+func TestBands(t *testing.T) {
+	b := bands{limit: 8}
+	b.enter("data", 0)
+	b.enter("forward", 100_000)
+	for i := range int64(20) { // short turns
+		b.enter("backward", 200_000+100*i)
+		b.enter("optimizer", 200_050+100*i)
+	}
+	b.enter("data", 500_000)
+	want := []Band{{0, 100_000, "data"}, {100_000, 200_000, "forward"}}
+	got := b.finish(600_000)
+	if diff := gocmp.Diff(want, got[:2]); diff != "" {
+		t.Error(diff)
+	}
+	if last := got[len(got)-1]; last != (Band{500_000, 600_000, "data"}) {
+		t.Errorf("the last is %+v", last)
+	}
+	several := false
+	for i, band := range got[1:] {
+		if band.Start != got[i].End {
+			t.Errorf("a gap before %+v", band)
+		}
+		several = several || band.Phase == ""
+	}
+	if len(got) >= 8 || !several {
+		t.Errorf("%d bands, %+v", len(got), got)
+	}
+}
