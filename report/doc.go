@@ -56,6 +56,16 @@
 // least and greatest value, so that no peak is lost; while nothing happens, the last value
 // holds. The same result always draws the same bytes.
 //
+// # The page
+//
+// [HTML] writes one page that loads nothing: its script and style stand in it and are named by their hashes in
+// a policy that forbids all else; the data stands in it compressed. The course of a device comes at several
+// levels of detail, each point with the least and greatest value in its interval; the whole address
+// space, and who holds what, at the keyframes of package analysis. A click goes to the nearest of
+// these and says how far that is; [MomentsText] tells of any other instant exactly. When
+// a page would be too long, keyframes are given up, and it says how many. The files of the page
+// are in html/, plain scripts that share one scope, in the order of scripts.
+//
 // # Text from traces
 //
 // Names of contexts and processes come from the profiled job and are not trusted: control

@@ -41,6 +41,9 @@ type section struct {
 	rows    [][]cell // each as long as columns
 	total   []cell   // nil, or a last line set apart
 	after   []cell   // lines below the table
+
+	atPins bool // a page shows the same for any instant that is pinned
+	listed bool // a page has the whole list
 }
 
 // row makes plain cells.
@@ -91,15 +94,16 @@ func deviceSections(d *analysis.DeviceResult) []section {
 	}
 	sections := append(oomSections(d), oomStories(d)...)
 	sections = append(sections, watchedSections(d)...)
-	sections = append(sections, splitSection(d), peaksSection(d))
+	sections = append(sections, shownAtPins(splitSection(d))...)
+	sections = append(sections, peaksSection(d))
 	sections = append(sections, booksSections(d)...)
-	sections = append(sections, heldSections(d)...)
+	sections = append(sections, shownAtPins(heldSections(d)...)...)
 	sections = append(sections, iterationSections(d)...)
 	sections = append(sections, phaseSections(d)...)
 	sections = append(sections, sleepSections(d)...)
 	sections = append(sections, graphSections(d)...)
-	sections = append(sections, growthSection(d))
-	holders := append(holderSections(d), leakSection(d))
+	sections = append(sections, shownWhole(growthSection(d))...)
+	holders := append(shownAtPins(holderSections(d)...), leakSection(d))
 	if d.Sampled != nil {
 		holders = without("provided", holders)
 	}

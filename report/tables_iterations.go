@@ -34,6 +34,7 @@ func iterationSections(d *analysis.DeviceResult) []section {
 			FormatSize(it.EndT), formatCount(it.Allocs), FormatSize(it.AllocBytes)))
 	}
 	s.elide(iterationsHead, iterationsTail)
+	s.listed = true
 	if !several {
 		return []section{s}
 	}

@@ -15,6 +15,7 @@ type diffOptions struct {
 	Base, New []string
 	Format    string
 	JSON      bool
+	HTML      bool
 	Top       int
 }
 
@@ -31,7 +32,8 @@ worst process and device counts. Recordings that hold different ranks of one wor
 nodes of one job, and count as one run.`,
 		Annotations: exitCodes(diffExits),
 		Example: `  memprof diff before after
-  memprof diff --base main1 --base main2 --base main3 --new mine1 --new mine2 --format markdown`,
+  memprof diff --base main1 --base main2 --base main3 --new mine1 --new mine2 --format markdown
+  memprof diff --html before after > diff.html`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
@@ -43,14 +45,18 @@ nodes of one job, and count as one run.`,
 func (o *diffOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVar(&o.Base, "base", nil, "a recording to compare with, `path`; may be given several times")
 	flags.StringArrayVar(&o.New, "new", nil, "a recording to compare, `path`; may be given several times")
-	flags.StringVar(&o.Format, "format", "text", "text, markdown or json")
+	flags.StringVar(&o.Format, "format", "text", "text, markdown, json or html")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON, the same as --format json")
+	flags.BoolVar(&o.HTML, "html", false, "print one page that needs nothing beside itself, the same as --format html")
 	flags.IntVar(&o.Top, "top", 10, "print so `many` lines of modules, sizes and the like; JSON has all")
 }
 
 func (o *diffOptions) run(stdout, stderr io.Writer, args []string) error {
 	if err := o.settle(args); err != nil {
 		return err
+	}
+	if o.Format == "html" && terminal(stdout) {
+		return usagef("a page is not for a terminal: send it to a file, with > diff.html")
 	}
 	base, err := o.analyzeSet(stderr, o.Base)
 	if err != nil {
@@ -66,6 +72,8 @@ func (o *diffOptions) run(stdout, stderr io.Writer, args []string) error {
 		return report.DiffJSON(stdout, compared)
 	case "markdown":
 		return report.DiffMarkdown(stdout, compared)
+	case "html":
+		return report.DiffHTML(stdout, compared)
 	}
 	return report.DiffText(stdout, compared, report.Options{Color: colourful(stdout)})
 }
@@ -85,13 +93,18 @@ func (o *diffOptions) settle(args []string) error {
 	case len(o.Base) == 0:
 		return usagef("diff has --new and no --base: there is nothing to compare with")
 	}
-	if o.JSON {
+	switch {
+	case o.JSON && o.HTML:
+		return usagef("--json and --html: choose one")
+	case o.JSON:
 		o.Format = "json"
+	case o.HTML:
+		o.Format = "html"
 	}
 	switch o.Format {
-	case "text", "markdown", "json":
+	case "text", "markdown", "json", "html":
 	default:
-		return usagef("--format %q: want text, markdown or json", o.Format)
+		return usagef("--format %q: want text, markdown, json or html", o.Format)
 	}
 	if o.Top < 1 {
 		return usagef("--top %d: want 1 or more", o.Top)

@@ -18,9 +18,12 @@ type analyzedRun struct {
 	path    string
 	run     *trace.Run
 	results []*analysis.Result
+
+	readings *analysis.Readings // of used memory; nil without any
 }
 
-func analyze(path string) (analyzedRun, error) {
+// analyze runs over each process; of opt all but what the recording says is taken.
+func analyze(path string, opt analysis.Options) (analyzedRun, error) {
 	analyzed := analyzedRun{path: path}
 	run, err := openRun(path)
 	if err != nil {
@@ -28,8 +31,9 @@ func analyze(path string) (analyzedRun, error) {
 	}
 	analyzed.run = run
 	readings, missing := readReadings(path, run)
+	analyzed.readings, opt.Moments = readings, readings.Moments()
 	for _, process := range run.Processes {
-		result, err := analyzeProcess(process, readings.Moments())
+		result, err := analyzeProcess(process, opt)
 		if err != nil {
 			return analyzed, inputError(err)
 		}
@@ -60,19 +64,25 @@ func nameCards(result *analysis.Result, info *trace.Info) {
 	}
 }
 
-func analyzeProcess(process *trace.Process, moments []int64) (*analysis.Result, error) {
+// optionsOf are what a recording says of a process.
+func optionsOf(process *trace.Process) analysis.Options {
+	return analysis.Options{
+		Process:   process.Name,
+		Text:      process.Strings().Text,
+		FirstSeq:  process.Parts[0].FirstSeq,
+		Recovered: process.Ending.State != trace.StateClosed,
+	}
+}
+
+func analyzeProcess(process *trace.Process, opt analysis.Options) (*analysis.Result, error) {
 	reader, err := process.NewReader()
 	if err != nil {
 		return nil, err
 	}
 	defer reader.Close()
-	result, err := analysis.Run(reader, analysis.Options{
-		Process:   process.Name,
-		Text:      process.Strings().Text,
-		FirstSeq:  process.Parts[0].FirstSeq,
-		Recovered: process.Ending.State != trace.StateClosed,
-		Moments:   moments,
-	})
+	told := optionsOf(process)
+	opt.Process, opt.Text, opt.FirstSeq, opt.Recovered = told.Process, told.Text, told.FirstSeq, told.Recovered
+	result, err := analysis.Run(reader, opt)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", process.Name, err)
 	}
@@ -80,9 +90,13 @@ func analyzeProcess(process *trace.Process, moments []int64) (*analysis.Result, 
 }
 
 func analyzeAll(paths []string) ([]analyzedRun, error) {
+	return analyzeWith(paths, analysis.Options{})
+}
+
+func analyzeWith(paths []string, opt analysis.Options) ([]analyzedRun, error) {
 	var runs []analyzedRun
 	for _, path := range paths {
-		run, err := analyze(path)
+		run, err := analyze(path, opt)
 		if err != nil {
 			return nil, err
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/trace"
 )
 
 type reportOptions struct {
@@ -20,6 +21,8 @@ type reportOptions struct {
 	Output  string
 	Table   string
 	Card    sizeFlag
+	HTML    bool
+	At      int64
 }
 
 func newReportCommand() *cobra.Command {
@@ -28,10 +31,13 @@ func newReportCommand() *cobra.Command {
 		Use:   "report PATH...",
 		Short: "Say where the memory of a recording went",
 		Long: `Prints, for each process and device of a recording, where its memory went: the peak, who
-held it, growths, iterations, leaks. Draws plots as PNG and SVG beside the trace.`,
+held it, growths, iterations, leaks. Draws plots as PNG and SVG beside the trace. With --html it
+writes one page instead, to look at any instant; it needs no network and nothing beside itself.`,
 		Annotations: exitCodes(reportExits),
 		Example: `  memprof report run
   memprof report --format markdown --no-plots run > summary.md
+  memprof report --html run
+  memprof report --at 48213 run
   memprof report --table paper zoo/*`,
 		Args: someArgs("a trace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,12 +52,15 @@ func (o *reportOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.JSON, "json", false, "print JSON, the same as --format json")
 	flags.StringVar(&o.Format, "format", "text", "text, markdown or json")
 	flags.BoolVar(&o.NoPlots, "no-plots", false, "draw no plots")
-	flags.StringVarP(&o.Output, "output", "o", "", "draw plots into this `directory` (default: beside the trace)")
 	flags.Var(&o.Card, "card", "hold plans of sleep and wake against a card of this size (default: the recorded one)")
+	flags.StringVarP(&o.Output, "output", "o", "", "draw plots into this `directory`, or write the page there or to a file that ends in .html (default: beside the trace)")
+	flags.BoolVar(&o.HTML, "html", false, "write report.html, a page of its own, in place of text and plots")
+	flags.Int64Var(&o.At, "at", -1, "what memory was like right after the event `SEQ` of each process, exactly")
 	flags.StringVar(&o.Table, "table", "", "one table over all recordings instead: paper, the BFC paper's; a PATH may be a folder of recordings")
 }
 
-func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
+// settle works out the format, and refuses what makes no sense together.
+func (o *reportOptions) settle() error {
 	if o.JSON {
 		o.Format = "json"
 	}
@@ -59,6 +68,27 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 	case "text", "markdown", "json":
 	default:
 		return usagef("--format %q: want text, markdown or json", o.Format)
+	}
+	switch {
+	case o.HTML && o.Format != "text":
+		return usagef("--html and %s: choose one", o.Format)
+	case o.At >= 0 && (o.HTML || o.Table != ""):
+		return usagef("--at goes with text, markdown and JSON")
+	case o.HTML && o.Table != "":
+		return usagef("--table goes with text, markdown and JSON")
+	}
+	return nil
+}
+
+func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
+	if err := o.settle(); err != nil {
+		return err
+	}
+	switch {
+	case o.At >= 0:
+		return o.at(stdout, stderr, paths)
+	case o.HTML:
+		return o.page(stderr, paths)
 	}
 	if o.Output != "" {
 		if err := os.MkdirAll(o.Output, 0o755); err != nil {
@@ -78,12 +108,7 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 	}
 	var results []*analysis.Result
 	for _, run := range runs {
-		for _, warning := range run.run.Warnings {
-			fmt.Fprintln(stderr, "memprof: warning:", warning)
-		}
-		for _, problem := range run.run.Info.Problems {
-			fmt.Fprintln(stderr, "memprof: problem of the recording:", problem)
-		}
+		warn(stderr, run.run)
 		o.chooseCard(run.results)
 		results = append(results, run.results...)
 	}
@@ -107,6 +132,16 @@ func (o *reportOptions) chooseCard(results []*analysis.Result) {
 				sleep.Card = int64(o.Card)
 			}
 		}
+	}
+}
+
+// warn says what is odd about a recording.
+func warn(stderr io.Writer, run *trace.Run) {
+	for _, warning := range run.Warnings {
+		fmt.Fprintln(stderr, "memprof: warning:", warning)
+	}
+	for _, problem := range run.Info.Problems {
+		fmt.Fprintln(stderr, "memprof: problem of the recording:", problem)
 	}
 }
 

@@ -367,7 +367,10 @@ LEVELS = {
 }
 
 
-def cost_of_levels(suite, name, plain, history, pattern, unit, count):
+ROUNDS = 5
+
+
+def cost_of_levels(suite, name, plain, history, pattern, unit):
     """Each level's cost beside what torch's own history costs.
 
     A process is quicker or slower than the next by more than a level costs, so that each
@@ -375,7 +378,7 @@ def cost_of_levels(suite, name, plain, history, pattern, unit, count):
     and what counts is the median of the rounds' differences; their range is told with it.
     """
     rounds = []
-    for _ in range(count):
+    for _ in range(ROUNDS):
         found = {"native": number(pattern, suite.run(plain).stdout), "history": number(pattern, suite.run(history).stdout)}
         for level, flags in LEVELS.items():
             _, done = suite.record("cost_" + name, plain, "--force", *flags)
@@ -399,8 +402,8 @@ def cost_of_levels(suite, name, plain, history, pattern, unit, count):
 @alone
 def attribution_cost(suite):
     """What each level costs, on bare allocations and on a step of many small operations."""
-    pair = cost_of_levels(suite, "pair", suite.job("pair", "--pairs", "200000"), suite.job("pair", "--history", "--pairs", "200000"), r"^pair (\S+) ns", "ns", 2)
+    pair = cost_of_levels(suite, "pair", suite.job("pair", "--pairs", "200000"), suite.job("pair", "--history", "--pairs", "200000"), r"^pair (\S+) ns", "ns")
     job = suite.script("small_operations", MODEL + SMALL_OPERATIONS)
-    step = cost_of_levels(suite, "small operations, a step", job, [*job, "--history"], r"^step (\S+) us", "us", 5)
+    step = cost_of_levels(suite, "small operations, a step", job, [*job, "--history"], r"^step (\S+) us", "us")
     if pair or step:
         raise Failed("; ".join(filter(None, (pair, step))))

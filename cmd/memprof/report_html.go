@@ -1,0 +1,67 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report"
+)
+
+// pagePoints is how finely a page tells the course of a device: so many stretches of time.
+const pagePoints = 16384
+
+// page writes the page of one or several recordings and names it.
+func (o *reportOptions) page(stderr io.Writer, paths []string) error {
+	runs, err := analyzeWith(paths, analysis.Options{Explore: true, MaxPoints: pagePoints, Top: 64})
+	if err != nil {
+		return err
+	}
+	p := report.Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: strings.Join(paths, " ")}
+	for _, run := range runs {
+		warn(stderr, run.run)
+		o.chooseCard(run.results)
+		p.Results = append(p.Results, run.results...)
+		if run.readings == nil {
+			continue
+		}
+		for _, result := range run.results {
+			for i := range result.Devices {
+				d := &result.Devices[i]
+				if card := cardOf(result, d.Device, &run.run.Info); card >= 0 && card < len(run.readings.GPUs) {
+					p.Used[d] = run.readings.GPUs[card].All
+				}
+			}
+		}
+	}
+	if err := simulateKV(p.Results); err != nil {
+		return err
+	}
+	file, err := o.pageFile(runs)
+	if err != nil {
+		return err
+	}
+	if err := writeWhole(file, func(w io.Writer) error { return report.HTML(w, p) }); err != nil {
+		return fmt.Errorf("%w (-o names another place)", err)
+	}
+	fmt.Fprintln(stderr, "memprof: wrote", file)
+	return nil
+}
+
+// pageFile is where the page goes: -o, a file if it ends like one, or else into the directory it
+// names; otherwise beside the first recording.
+func (o *reportOptions) pageFile(runs []analyzedRun) (string, error) {
+	if strings.HasSuffix(o.Output, ".html") || strings.HasSuffix(o.Output, ".htm") {
+		return o.Output, nil
+	}
+	if o.Output == "" {
+		return filepath.Join(runs[0].run.Dir, "report.html"), nil
+	}
+	if err := os.MkdirAll(o.Output, 0o755); err != nil {
+		return "", usagef("-o %s cannot be created: %w", o.Output, err)
+	}
+	return filepath.Join(o.Output, "report.html"), nil
+}

@@ -1,0 +1,359 @@
+package report
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// browser is a headless Chromium, spoken to by the DevTools protocol over its pipe: JSON messages that end
+// with a zero byte, to its file 3 and from its file 4.
+type browser struct {
+	t     testing.TB
+	to    *os.File
+	mutex sync.Mutex
+	next  int
+	wait  map[int]chan reply
+
+	session  string
+	problems []string // what the page complained of
+	requests []string // what it asked for beside itself
+	loaded   chan struct{}
+}
+
+type reply struct {
+	Result json.RawMessage `json:"result"`
+	Error  *struct {
+		Message string `json:"message"`
+	} `json:"error"`
+}
+
+type devtoolsMessage struct {
+	reply
+	ID     int             `json:"id"`
+	Method string          `json:"method"`
+	Params json.RawMessage `json:"params"`
+}
+
+// newBrowser starts one, or skips the test where there is none.
+func newBrowser(t testing.TB) *browser {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("no browser in short tests")
+	}
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		t.Skip("no Chromium on this machine: the page is not looked at")
+	}
+	theirs, ours, err := pipes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "--headless=new", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe", "--no-first-run",
+		"--disable-extensions", "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
+		"--user-data-dir="+t.TempDir(), "about:blank")
+	cmd.ExtraFiles = theirs[:]
+	if err := cmd.Start(); err != nil {
+		t.Skipf("%s does not start: %v", path, err)
+	}
+	for _, f := range theirs {
+		f.Close()
+	}
+	b := &browser{t: t, to: ours[0], wait: map[int]chan reply{}, loaded: make(chan struct{}, 8)}
+	go b.listen(ours[1])
+	t.Cleanup(func() {
+		_ = b.send("", "Browser.close", nil, nil) // it may be gone before it answers
+		b.to.Close()
+		done := make(chan struct{})
+		go func() { _ = cmd.Wait(); close(done) }()
+		select {
+		case <-done:
+		case <-time.After(10 * time.Second):
+			_ = cmd.Process.Kill()
+			<-done
+		}
+	})
+	b.attach()
+	return b
+}
+
+// pipes are the browser's ends, reading first, and ours, writing first.
+func pipes() (theirs, ours [2]*os.File, err error) {
+	if theirs[0], ours[0], err = os.Pipe(); err != nil {
+		return theirs, ours, err
+	}
+	ours[1], theirs[1], err = os.Pipe()
+	return theirs, ours, err
+}
+
+func (b *browser) listen(from *os.File) {
+	defer from.Close()
+	r := bufio.NewReaderSize(from, 1<<20)
+	for {
+		text, err := r.ReadBytes(0)
+		if err != nil {
+			b.mutex.Lock()
+			for id, ch := range b.wait {
+				close(ch)
+				delete(b.wait, id)
+			}
+			b.mutex.Unlock()
+			return
+		}
+		var m devtoolsMessage
+		if json.Unmarshal(text[:len(text)-1], &m) != nil {
+			continue
+		}
+		b.mutex.Lock()
+		if ch := b.wait[m.ID]; m.ID != 0 && ch != nil {
+			ch <- m.reply
+			delete(b.wait, m.ID)
+		}
+		b.event(&m)
+		b.mutex.Unlock()
+	}
+}
+
+// event takes note of what the page does.
+func (b *browser) event(m *devtoolsMessage) {
+	var p struct {
+		Type    string `json:"type"`
+		Args    []any  `json:"args"`
+		Details struct {
+			Text      string `json:"text"`
+			Exception struct {
+				Description string `json:"description"`
+			} `json:"exception"`
+		} `json:"exceptionDetails"`
+		Entry struct {
+			Level string `json:"level"`
+			Text  string `json:"text"`
+		} `json:"entry"`
+		Request struct {
+			URL string `json:"url"`
+		} `json:"request"`
+	}
+	_ = json.Unmarshal(m.Params, &p) // of events that are looked at it fits
+	switch m.Method {
+	case "Page.loadEventFired":
+		b.loaded <- struct{}{}
+	case "Runtime.exceptionThrown":
+		b.problems = append(b.problems, p.Details.Text+" "+p.Details.Exception.Description)
+	case "Runtime.consoleAPICalled":
+		if p.Type == "error" || p.Type == "warning" || p.Type == "assert" {
+			b.problems = append(b.problems, fmt.Sprint("console ", p.Type, ": ", p.Args))
+		}
+	case "Log.entryAdded":
+		if p.Entry.Level == "error" || p.Entry.Level == "warning" {
+			b.problems = append(b.problems, p.Entry.Text)
+		}
+	case "Network.requestWillBeSent":
+		b.requests = append(b.requests, p.Request.URL)
+	}
+}
+
+var errGone = errors.New("the browser is gone")
+
+// send calls a method and waits for its result.
+func (b *browser) send(session, method string, params, result any) error {
+	b.mutex.Lock()
+	b.next++
+	id := b.next
+	ch := make(chan reply, 1)
+	b.wait[id] = ch
+	b.mutex.Unlock()
+	text, err := json.Marshal(struct {
+		ID      int    `json:"id"`
+		Method  string `json:"method"`
+		Params  any    `json:"params,omitempty"`
+		Session string `json:"sessionId,omitempty"`
+	}{id, method, params, session})
+	if err != nil {
+		return err
+	}
+	if _, err := b.to.Write(append(text, 0)); err != nil {
+		return err
+	}
+	select {
+	case r, ok := <-ch:
+		switch {
+		case !ok:
+			return errGone
+		case r.Error != nil:
+			return errors.New(method + ": " + r.Error.Message)
+		case result != nil:
+			return json.Unmarshal(r.Result, result)
+		}
+		return nil
+	case <-time.After(60 * time.Second):
+		return errors.New(method + " is not answered")
+	}
+}
+
+func (b *browser) must(method string, params, result any) {
+	b.t.Helper()
+	if err := b.send(b.session, method, params, result); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *browser) attach() {
+	var target struct {
+		ID string `json:"targetId"`
+	}
+	b.must("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	var session struct {
+		ID string `json:"sessionId"`
+	}
+	b.must("Target.attachToTarget", map[string]any{"targetId": target.ID, "flatten": true}, &session)
+	b.session = session.ID
+	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
+		b.must(domain+".enable", nil, nil)
+	}
+	b.size(1360, 900)
+}
+
+func (b *browser) size(width, height int) {
+	b.must("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+}
+
+// open shows a page from disk, and says how long it took until it was ready to be used.
+func (b *browser) open(page []byte) time.Duration {
+	b.t.Helper()
+	file := filepath.Join(b.t.TempDir(), "page.html")
+	if err := os.WriteFile(file, page, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+	b.mutex.Lock()
+	b.problems, b.requests = nil, nil
+	b.mutex.Unlock()
+	start := time.Now()
+	b.must("Page.navigate", map[string]any{"url": "file://" + file}, nil)
+	select {
+	case <-b.loaded:
+	case <-time.After(60 * time.Second):
+		b.t.Fatal("the page does not load")
+	}
+	for b.eval(`document.querySelector('main').getAttribute('aria-busy')`) != "false" {
+		if time.Since(start) > 60*time.Second {
+			b.t.Fatalf("the page is not ready: %v", b.problems)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	b.eval(twoFrames)
+	return time.Since(start)
+}
+
+// twoFrames is over when all that was to be drawn is.
+const twoFrames = `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(''))))`
+
+// eval is the value of an expression in the page; promises are waited for.
+func (b *browser) eval(expression string) any {
+	b.t.Helper()
+	var out struct {
+		Result struct {
+			Value any `json:"value"`
+		} `json:"result"`
+		Details *struct {
+			Text      string `json:"text"`
+			Exception struct {
+				Description string `json:"description"`
+			} `json:"exception"`
+		} `json:"exceptionDetails"`
+	}
+	b.must("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &out)
+	if out.Details != nil {
+		b.t.Fatalf("%s: %s %s", expression, out.Details.Text, out.Details.Exception.Description)
+	}
+	return out.Result.Value
+}
+
+// text is what an element of the page says.
+func (b *browser) text(selector string) string {
+	b.t.Helper()
+	text, _ := b.eval(fmt.Sprintf(`(document.querySelector(%q) || {}).textContent`, selector)).(string)
+	return text
+}
+
+// mouse does something at a place of an element, as shares of its width and height.
+func (b *browser) mouse(selector, what string, x, y float64, more map[string]any) {
+	b.t.Helper()
+	at, _ := b.eval(fmt.Sprintf(`(() => {
+		const node = document.querySelector(%q);
+		const box = node.getBoundingClientRect();
+		if (box.top < 0 || box.bottom > innerHeight) node.scrollIntoView({ block: 'center' });
+		const { left, top, width, height } = node.getBoundingClientRect();
+		return [left + width * %f, top + height * %f];
+	})()`, selector, x, y)).([]any)
+	if len(at) != 2 {
+		b.t.Fatalf("no element %s", selector)
+	}
+	params := map[string]any{"type": what, "x": at[0], "y": at[1]}
+	for key, value := range more {
+		params[key] = value
+	}
+	b.must("Input.dispatchMouseEvent", params, nil)
+}
+
+func (b *browser) click(selector string, x, y float64) {
+	b.t.Helper()
+	b.mouse(selector, "mouseMoved", x, y, nil)
+	for _, what := range []string{"mousePressed", "mouseReleased"} {
+		b.mouse(selector, what, x, y, map[string]any{"button": "left", "buttons": 1, "clickCount": 1})
+	}
+	b.eval(twoFrames)
+}
+
+// quiet fails the test if the page complained, or asked for anything.
+func (b *browser) quiet() {
+	b.t.Helper()
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	for _, problem := range b.problems {
+		b.t.Errorf("the page complains: %s", problem)
+	}
+	for _, url := range b.requests {
+		if len(url) < 5 || url[:5] != "file:" && url[:5] != "data:" && url[:5] != "blob:" && url[:5] != "about" {
+			b.t.Errorf("the page asked for %s", url)
+		}
+	}
+}
+
+// picture writes what the whole page looks like.
+func (b *browser) picture(file string, dark bool) {
+	b.t.Helper()
+	scheme := "light"
+	if dark {
+		scheme = "dark"
+	}
+	b.must("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	height, _ := b.eval(`document.documentElement.scrollHeight`).(float64)
+	b.size(1360, int(height))
+	b.eval(twoFrames)
+	var out struct {
+		Data string `json:"data"`
+	}
+	b.must("Page.captureScreenshot", map[string]any{"format": "png"}, &out)
+	b.size(1360, 900)
+	png, err := base64.StdEncoding.DecodeString(out.Data)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, png, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}

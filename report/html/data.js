@@ -1,0 +1,58 @@
+// The page's data: see pack in page_pack.go for how it is written.
+
+async function loadData() {
+  const element = document.getElementById('data');
+  const text = atob(element.textContent.trim());
+  element.remove();
+  const packed = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('deflate'));
+  const bytes = new Uint8Array(await new Response(stream).arrayBuffer());
+  const length = new DataView(bytes.buffer).getUint32(0, true);
+  const columns = bytes.subarray(4 + length);
+  const json = new TextDecoder().decode(bytes.subarray(4, 4 + length));
+  return JSON.parse(json, (key, value) => {
+    if (value === null || typeof value !== 'object' || !Array.isArray(value.$)) return value;
+    return readColumn(columns, value.$[0], value.$[1]);
+  });
+}
+
+// readColumn undoes the differences, the zigzag code and the varints. Numbers above 32 bits are
+// put together by multiplication, as shifts have no more.
+function readColumn(bytes, at, count) {
+  const out = new Float64Array(count);
+  let last = 0;
+  for (let i = 0; i < count; i++) {
+    let value = 0;
+    let scale = 1;
+    for (;;) {
+      const byte = bytes[at++];
+      value += (byte & 127) * scale;
+      if (byte < 128) break;
+      scale *= 128;
+    }
+    last += value % 2 === 0 ? value / 2 : -(value + 1) / 2;
+    out[i] = last;
+  }
+  return out;
+}
+
+// lastAtOrBefore is the index of the last value <= what in an ascending column, -1 for none.
+function lastAtOrBefore(column, what) {
+  let low = 0;
+  let high = column.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (column[middle] <= what) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+// nearest is the index of the value closest to what in an ascending column; it has some.
+function nearest(column, what) {
+  const at = lastAtOrBefore(column, what);
+  if (at < 0) return 0;
+  if (at + 1 < column.length && column[at + 1] - what < what - column[at]) return at + 1;
+  return at;
+}

@@ -1,0 +1,327 @@
+// A device of a process: what is pinned drives every part of the view.
+
+const REASONS = ['first event', 'last event', 'peak of the run', 'iteration peak', 'iteration trough', 'just before a growth', 'request failed', 'local high', 'local low'];
+
+class DeviceView {
+  constructor(report, process, device) {
+    this.report = report;
+    this.process = process;
+    this.device = device;
+    this.frames = device.keyframes;
+    this.frame = -1;
+    this.coloring = 'category';
+    this.classes = null;
+    this.root = element('div', { class: 'device' });
+    this.root.append(this.tiles());
+    if (device.empty) {
+      this.root.append(card('Timeline', 'timeline', element('p', { class: 'empty', text: 'No memory was allocated on this device.' })));
+      this.root.append(element('div', { class: 'grid' }, ...device.sections.map(sectionCard)));
+      return;
+    }
+    const story = oomStory(this);
+    if (story) this.root.append(story);
+    this.timeline = new Timeline(this);
+    this.root.append(this.timelineCard());
+    if (this.frames) this.pinParts();
+    this.iterations = iterationList(this);
+    this.growths = growthList(this);
+    this.root.append(element('div', { class: 'grid' }, this.iterations.root, this.growths.root, ...device.sections.map(sectionCard)));
+    this.iterations.root.classList.add('wide');
+    this.growths.root.classList.add('wide');
+    theme.listeners.push(() => this.recolor());
+    if (this.frames) this.pin(Math.max(0, this.frames.why.findIndex((why) => why & 4)));
+  }
+
+  tiles() {
+    return element('div', { class: 'tiles' }, ...this.device.tiles.map((tile) => element('div', { class: 'tile' + (tile.tone ? ' tone-' + tile.tone : '') },
+      element('span', { class: 'tile-name', text: tile.name }), element('span', { class: 'tile-value', text: tile.value }),
+      element('span', { class: 'tile-note', text: tile.note }))));
+  }
+
+  timelineCard() {
+    const t = this.timeline;
+    const middle = () => (t.from + t.to) / 2;
+    const fit = element('button', { type: 'button', class: 'quiet', 'aria-pressed': 'false', text: 'Fit height', click: () => {
+      t.fit = !t.fit;
+      fit.setAttribute('aria-pressed', String(t.fit));
+      t.schedule();
+    } });
+    const button = (text, title, click) => element('button', { type: 'button', class: 'quiet', text, title, 'aria-label': title, click });
+    const legend = [['requested', 'requested'], ['internal', 'internal'], ['reserve', 'free'], ['reserved', 'reserved']];
+    if (this.device.sampled) legend.splice(1, 2, ['reserve', 'not requested']);
+    if (this.device.used) legend.push(['used', 'device used, by all']);
+    const swatches = legend.map(([color, name]) => {
+      const swatch = element('i', { class: 'swatch' });
+      swatch.style.background = 'var(--' + color + ')';
+      return element('span', {}, swatch, name);
+    });
+    this.inView = element('span', { class: 'faint in-view' });
+    return card('Timeline', 'timeline', element('div', { class: 'tools' },
+      element('div', { class: 'legend' }, ...swatches, element('span', {}, element('i', { class: 'mark' }), 'growth')),
+      this.inView, element('div', { class: 'buttons' }, fit, button('−', 'Zoom out', () => t.zoom(2, middle())), button('+', 'Zoom in', () => t.zoom(0.5, middle())),
+        button('All', 'Show all of the recording', () => t.show(t.start, t.end)))),
+    t.canvas, t.overview.canvas,
+    element('p', { class: 'hint', text: 'Click to pin an instant · wheel to zoom, drag to pan, shift and drag to choose a stretch · ← and → go from pin to pin' }));
+  }
+
+  viewChanged() {
+    const t = this.timeline;
+    if (!this.inView) return;
+    this.inView.textContent = t.from <= t.start && t.to >= t.end ? '' : formatDuration(t.to - t.from) + ' of ' + formatDuration(t.end - t.start) + ' in view';
+  }
+
+  pinParts() {
+    this.space = new Space(this.device);
+    this.title = element('strong');
+    this.reasons = element('span', { class: 'chips' });
+    this.snap = element('p', { class: 'note snap' });
+    this.command = element('code', {});
+    this.split = new SplitBar();
+    const differ = (column) => this.frames[column].some((name, _, all) => name !== all[0]);
+    this.coloring = differ('category') ? 'category' : differ('owner') ? 'owner' : 'size';
+    this.map = new SpaceMap(this);
+    this.holders = new Holders(this);
+    const button = (text, title, click) => element('button', { type: 'button', class: 'quiet', text, title, 'aria-label': title, click });
+    const bar = element('div', { class: 'pin', id: 'pin', role: 'status' },
+      element('div', { class: 'pin-line' }, element('i', { class: 'pin-dot' }), this.title, this.reasons,
+        element('div', { class: 'buttons' }, button('←', 'Earlier pin', () => this.step(-1)), button('→', 'Later pin', () => this.step(1)),
+          button('Peak', 'Pin the peak of the run', () => this.pin(this.frames.why.findIndex((why) => why & 4))))),
+      this.snap,
+      element('p', { class: 'note exact' }, 'Any instant, exactly: ', this.command, copyButton(() => this.command.textContent)));
+    this.root.append(bar, card('At this instant', 'split', this.split.root), this.map.root, this.holders.root);
+  }
+
+  // pinNear pins the stored instant that is nearest to a time, and says how far that is.
+  pinNear(time) {
+    if (!this.frames) return;
+    this.pin(nearest(this.frames.time, time), time);
+  }
+
+  // pinEvent pins the stored instant of an event, or the nearest one.
+  pinEvent(seq, time) {
+    if (!this.frames) return;
+    const at = nearest(this.frames.seq, seq);
+    this.pin(at, this.frames.seq[at] === seq ? undefined : time);
+    this.timeline.reveal(this.frames.time[at]);
+    this.timeline.canvas.scrollIntoView({ block: 'nearest' });
+  }
+
+  step(by) {
+    if (!this.frames) return;
+    this.pin(Math.max(0, Math.min(this.frames.seq.length - 1, this.frame + by)));
+    this.timeline.reveal(this.frames.time[this.frame]);
+  }
+
+  pin(frame, clicked) {
+    const f = this.frames;
+    this.frame = Math.max(0, frame);
+    const at = this.frame;
+    const parts = ['event ' + formatCount(f.seq[at]), formatTime(f.time[at], 1e4)];
+    const iteration = this.iterationAt(f.time[at]);
+    if (iteration !== '') parts.push('iteration ' + iteration);
+    const phase = this.phaseAt(f.time[at]);
+    if (phase !== '') parts.push(phase);
+    this.title.textContent = 'Pinned: ' + parts.join(' · ');
+    this.reasons.replaceChildren(...this.reasonsOf(at).map((text) => element('span', { class: 'tag', text })));
+    let wanted = f.seq[at];
+    if (clicked === undefined) {
+      this.snap.textContent = 'Stored instant ' + (at + 1) + ' of ' + formatCount(f.seq.length) + '.' + this.storedNote();
+    } else {
+      wanted = Math.max(0, this.seqAt(clicked));
+      const away = f.time[at] - clicked;
+      const events = Math.abs(f.seq[at] - wanted);
+      this.snap.textContent = 'You clicked at ' + formatTime(clicked, Math.max(1, Math.abs(away) / 2)) + ': the nearest stored instant is ' +
+        (away === 0 ? 'exactly there' : formatDuration(Math.abs(away)) + ' (about ' + plural(events, 'event') + ') ' + (away < 0 ? 'earlier' : 'later')) +
+        ', ' + (at + 1) + ' of ' + formatCount(f.seq.length) + '.' + this.storedNote();
+    }
+    this.command.textContent = 'memprof report --at ' + wanted + ' ' + shellQuote(this.report.path);
+    this.layouts = this.space.at(at);
+    this.split.show(f, at);
+    this.map.show(this.layouts);
+    this.holders.show(at);
+    this.timeline.schedule();
+    if (this.iterations) this.iterations.show(f.time[at]);
+  }
+
+  storedNote() {
+    const f = this.frames;
+    return f.of > f.seq.length ? ' ' + formatCount(f.of - f.seq.length) + ' more were left out to keep this page small.' : '';
+  }
+
+  reasonsOf(at) {
+    const f = this.frames;
+    const names = [];
+    REASONS.forEach((name, bit) => {
+      if (!(f.why[at] >> bit & 1)) return;
+      if (bit >= 7 && f.why[at] & 127) return; // said better already
+      if (bit === 3 || bit === 4) names.push(f.iterationsEach > 1 ? name + ' of ' + f.iterationsEach : name);
+      else if (bit >= 7) names.push(f.eventsEach > 1 ? name + ' of ' + formatCount(f.eventsEach) + ' events' : 'one of the events');
+      else names.push(name);
+    });
+    return [...new Set(names)];
+  }
+
+  iterationAt(time) {
+    const data = this.device.iterations;
+    const i = lastAtOrBefore(data.start, time);
+    if (i < 0 || data.end[i] < time) return '';
+    return data.count[i] > 1 ? data.number[i] + '–' + data.last[i] : String(data.number[i]);
+  }
+
+  phaseAt(time) {
+    const bands = this.device.bands;
+    const i = lastAtOrBefore(bands.start, time);
+    if (i < 0 || bands.end[i] < time) return '';
+    const name = bands.names[bands.name[i]];
+    return name === '' ? 'several phases' : name;
+  }
+
+  // seqAt is about which event was the last at a time: that of the finest level of detail.
+  seqAt(time) {
+    const finest = this.device.levels[0];
+    const i = lastAtOrBefore(finest.start, time);
+    if (i < 0) return -1;
+    if (time >= finest.end[i]) return finest.seq[i];
+    const before = i > 0 ? finest.seq[i - 1] : finest.seq[i];
+    const share = (time - finest.start[i]) / Math.max(1, finest.end[i] - finest.start[i]);
+    return Math.round(before + share * (finest.seq[i] - before));
+  }
+
+  toIteration(i) {
+    const data = this.device.iterations;
+    const room = (data.end[i] - data.start[i]) * 0.25;
+    this.timeline.show(data.start[i] - room, data.end[i] + room);
+    this.timeline.canvas.scrollIntoView({ block: 'nearest' });
+    if (!this.frames) return;
+    // Its greatest stored instant, or where none of it was kept the nearest.
+    const f = this.frames;
+    let best = -1;
+    for (let at = 0; at < f.seq.length; at++) {
+      if (f.seq[at] >= data.startSeq[i] && f.seq[at] <= data.endSeq[i] && (best < 0 || f.t[at] > f.t[best])) best = at;
+    }
+    if (best >= 0) this.pin(best);
+    else this.pinNear((data.start[i] + data.end[i]) / 2);
+  }
+
+  phaseColor(name) {
+    const known = { data: 5, forward: 0, backward: 1, optimizer: 2 };
+    if (name === 'other' || name === '') return theme.colors.grid;
+    const index = name in known ? known[name] : 3 + Math.floor(hashOf(name) * 7);
+    return mix(theme.colors.series[index % 10], 0.38, theme.colors.surface);
+  }
+
+  // unservedBy tells what the free memory of an arena was no use for.
+  unservedBy(layout) {
+    if (layout.info.sampled) return 'Chunks are not told by an allocator that was only watched, so there are no holes to look at.';
+    const data = this.device.growths;
+    const seq = this.frames.seq[this.frame];
+    const oom = this.device.ooms.find((o) => o.seq >= seq && (o.arena === layout.info.id || o.arena < 0) && o.request > layout.largest);
+    for (let i = Math.max(0, lastAtOrBefore(data.seq, seq)); i < data.seq.length; i++) {
+      if (oom && data.seq[i] > oom.seq) break;
+      if (data.seq[i] < seq || data.arena[i] !== layout.info.id || data.request[i] <= layout.largest) continue;
+      return 'The largest free piece, ' + formatSize(layout.largest) + ', was no use for ' + formatSize(data.request[i]) + ', ' + this.later(data.seq[i], data.time[i]) +
+        ': the arena grew by ' + formatSize(data.grown[i]) + ' (' + data.verdicts[data.verdict[i]] + ', ' + formatKnown(data.free[i]) + ' were free then).';
+    }
+    if (oom) {
+      return 'The largest free piece, ' + formatSize(layout.largest) + ', was no use for ' + formatSize(oom.request) + ', ' + this.later(oom.seq, oom.time) +
+        ': the request failed (' + oom.verdict + ').';
+    }
+    return layout.free === 0 ? 'Nothing is free here.' : 'No later request grew the arena or failed for want of a larger piece than ' + formatSize(layout.largest) + '.';
+  }
+
+  later(seq, time) {
+    const f = this.frames;
+    if (seq <= f.seq[this.frame] + 1) return 'asked for right then';
+    return 'asked for ' + formatDuration(Math.max(0, time - f.time[this.frame])) + ' later (event ' + formatCount(seq) + ')';
+  }
+
+  // Colours of live memory: the greatest groups have one each, and what is left shares one.
+
+  setColoring(coloring) {
+    this.coloring = coloring;
+    this.recolor();
+  }
+
+  recolor() {
+    this.classes = null;
+    if (this.map && this.layouts) this.map.colors();
+  }
+
+  filtered() {
+    this.recolor();
+  }
+
+  // colorName is what blocks of one colour have in common.
+  colorName(holder, size) {
+    const k = this.frames;
+    if (this.coloring === 'none') return '';
+    if (this.coloring === 'size') return formatSize(size);
+    return k.strings[k[this.coloring][holder]];
+  }
+
+  assign() {
+    if (this.classes) return this.classes;
+    const colors = theme.colors;
+    const sums = new Map();
+    for (const group of this.holders ? this.holders.groups : []) {
+      const name = this.colorName(group.holder, group.size);
+      sums.set(name, (sums.get(name) || 0) + group.requested);
+    }
+    const fixed = { weights: 0, gradients: 1, 'optimizer state': 2, activations: 3, inputs: 4, 'KV cache': 5, 'CUDA graphs': 6, 'temporary workspace': 7, other: 9 };
+    const names = [...sums.entries()].sort((a, b) => b[1] - a[1]).map(([name]) => name);
+    const of = new Map();
+    const used = [];
+    names.forEach((name, i) => {
+      let color = i < 8 ? i : 9;
+      if (this.coloring === 'category') color = name in fixed ? fixed[name] : 9;
+      if (this.coloring === 'none') color = 0;
+      of.set(name, color);
+      if (i < 8) used.push([this.coloring === 'none' ? 'live' : name === '' ? '(none)' : name, colors.series[color]]);
+    });
+    if (names.length > 8) used.push([plural(names.length - 8, 'more'), colors.series[9]]);
+    this.classes = { of, used, palette: colors.series.concat([
+      mix(colors.series[9], 0.25, colors.surface), // live, filtered out
+      colors.internal, colors.pending, colors.hole, colors.reserve, colors.hole, colors.unmapped]) };
+    return this.classes;
+  }
+
+  palette() {
+    return this.assign().palette;
+  }
+
+  liveLegend() {
+    return this.assign().used;
+  }
+
+  classOf(span) {
+    if (span.kind !== LIVE) return 10 + span.kind;
+    if (!this.holders.wanted(span.shape)) return 10;
+    const k = this.frames;
+    return this.assign().of.get(this.colorName(k.holder[span.shape], k.bytes[span.shape] - k.excess[span.shape])) ?? 9;
+  }
+
+  // blockLines describe the block of a shape.
+  blockLines(shape) {
+    const k = this.frames;
+    const lines = [['requested', formatSize(k.bytes[shape] - k.excess[shape])], ['chunk', formatSize(k.bytes[shape])]];
+    const holder = k.holder[shape];
+    if (holder < 0) return lines.slice(1);
+    const owner = k.strings[k.owner[holder]];
+    lines.push(['module', owner === '' ? '(no module)' : owner], ['category', k.strings[k.category[holder]]], ['phase', k.strings[k.phase[holder]]]);
+    const stack = this.space.stack(k.stack[holder]);
+    for (const frame of stack.slice(-4).reverse()) lines.push(['↳', frame]);
+    lines.push(['click', 'shows only its module']);
+    return lines;
+  }
+
+  chooseBlock(shape) {
+    const k = this.frames;
+    if (k.holder[shape] < 0) return;
+    const owner = k.strings[k.owner[k.holder[shape]]];
+    this.holders.filter('owner', owner, owner === '' ? '(no module)' : owner);
+  }
+}
+
+function shellQuote(word) {
+  return /^[A-Za-z0-9\-_./+:@%,=]+$/.test(word) ? word : "'" + word.replaceAll("'", "'\\''") + "'";
+}

@@ -1,0 +1,151 @@
+// The flame graph of live bytes: by call stack, outermost frame on top, or by module path.
+
+const FLAME_ROW = 19;
+const FLAME_DEPTH = 40;
+
+class Flame extends Chart {
+  constructor(view, holders) {
+    super('flame', 330, 'Flame graph of live bytes');
+    this.view = view;
+    this.holders = holders;
+    const frames = view.space.frames;
+    const stacks = frames.stack.some((node) => node >= 0);
+    this.by = stacks ? 'stack' : 'owner';
+    this.focus = []; // names from the root to the frame that fills the width
+    this.path = element('span', { class: 'faint flame-path' });
+    this.root = element('div', { class: 'flame-box' },
+      element('div', { class: 'tools' },
+        choice('Flame graph by', [['stack', 'Stacks'], ['owner', 'Modules'], ['category', 'Category, phase, module']], this.by, (value) => {
+          this.by = value;
+          this.focus = [];
+          this.show(this.groups);
+        }), this.path), this.canvas);
+    this.groups = [];
+    this.boxes = [];
+    this.canvas.addEventListener('pointermove', (event) => this.hover(event));
+    this.canvas.addEventListener('pointerleave', () => tooltip.hide());
+    this.canvas.addEventListener('click', (event) => {
+      const box = this.boxAt(event);
+      if (!box) return;
+      this.focus = box.names;
+      this.schedule();
+    });
+  }
+
+  // names are those of a group from the outermost in.
+  names(group) {
+    const k = this.view.space.frames;
+    const owner = k.strings[k.owner[group.holder]];
+    switch (this.by) {
+      case 'stack': {
+        const stack = this.view.space.stack(k.stack[group.holder]);
+        return stack.length > 0 ? stack : ['(no stack)'];
+      }
+      case 'category':
+        return [k.strings[k.category[group.holder]], k.strings[k.phase[group.holder]], owner === '' ? '(no module)' : owner];
+    }
+    if (owner === '') return ['(no module)'];
+    return k.module[group.holder] === 1 ? owner.split('.') : [owner];
+  }
+
+  show(groups) {
+    this.groups = groups;
+    const node = (name) => ({ name, requested: 0, blocks: 0, inside: new Map() });
+    this.tree = node('all that is live');
+    let depth = 0;
+    for (const group of groups) {
+      const names = this.names(group).slice(0, FLAME_DEPTH);
+      depth = Math.max(depth, names.length);
+      let at = this.tree;
+      at.requested += group.requested;
+      at.blocks += group.blocks;
+      for (const name of names) {
+        let next = at.inside.get(name);
+        if (!next) at.inside.set(name, next = node(name));
+        next.requested += group.requested;
+        next.blocks += group.blocks;
+        at = next;
+      }
+    }
+    this.setHeight(Math.max(4, depth + 1) * FLAME_ROW + 2);
+    this.schedule();
+  }
+
+  draw() {
+    this.clear();
+    this.boxes = [];
+    if (!this.tree || this.tree.requested === 0) {
+      this.path.textContent = '';
+      this.letters(13);
+      this.context.fillStyle = theme.colors.faint;
+      this.context.textAlign = 'center';
+      this.context.textBaseline = 'middle';
+      this.context.fillText('nothing to draw', this.width / 2, this.height / 2);
+      return;
+    }
+    // The focused frame and all above it fill the width.
+    let node = this.tree;
+    const path = [];
+    this.context.textBaseline = 'middle';
+    this.context.textAlign = 'left';
+    this.letters(11);
+    for (const name of this.focus) {
+      const next = node.inside.get(name);
+      if (!next) break;
+      this.box(node, path.slice(), 0, this.width, path.length, true);
+      path.push(name);
+      node = next;
+    }
+    this.focus = path;
+    this.path.textContent = path.length > 0 ? 'looking into ' + path[path.length - 1] + '; click the top to go back' : '';
+    this.place(node, path.slice(), 0, this.width);
+  }
+
+  place(node, names, x, width) {
+    this.box(node, names, x, width, names.length, false);
+    const inside = [...node.inside.values()].sort((a, b) => b.requested - a.requested || (a.name < b.name ? -1 : 1));
+    for (const child of inside) {
+      const part = width * child.requested / node.requested;
+      if (part < 0.4) continue; // its bytes are the gap that is left in its caller
+      this.place(child, names.concat(child.name), x, part);
+      x += part;
+    }
+  }
+
+  box(node, names, x, width, row, above) {
+    const c = this.context;
+    const y = row * FLAME_ROW;
+    const search = this.holders.search;
+    const found = search !== '' && names.length > 0 && node.name.toLowerCase().includes(search);
+    c.fillStyle = found ? theme.colors.match : theme.colors.flame;
+    c.globalAlpha = above ? 0.35 : found ? 1 : 0.55 + 0.4 * hashOf(node.name);
+    c.fillRect(x, y, Math.max(0.4, width - (width > 2 ? 1 : 0)), FLAME_ROW - 1);
+    c.globalAlpha = 1;
+    this.boxes.push({ x, y, width, node, names });
+    if (width < 26) return;
+    c.fillStyle = theme.colors.ink;
+    this.label(node.name === '' ? '(no name)' : node.name, x + 4, y + FLAME_ROW / 2, width - 9);
+  }
+
+  boxAt(event) {
+    return this.boxes.find((b) => event.offsetX >= b.x && event.offsetX < b.x + b.width && event.offsetY >= b.y && event.offsetY < b.y + FLAME_ROW);
+  }
+
+  hover(event) {
+    const box = this.boxAt(event);
+    this.canvas.classList.toggle('pointing', Boolean(box));
+    if (!box) {
+      tooltip.hide();
+      return;
+    }
+    tooltip.show(event, [[box.node.name], ['requested', formatSize(box.node.requested)],
+      ['of what is drawn', formatPercent(box.node.requested / this.tree.requested)], ['blocks', formatCount(box.node.blocks)]]);
+  }
+}
+
+// hashOf spreads names over [0, 1), so that neighbours differ a little.
+function hashOf(name) {
+  let hash = 2166136261;
+  for (let i = 0; i < name.length; i++) hash = Math.imul(hash ^ name.charCodeAt(i), 16777619);
+  return ((hash >>> 8) % 1000) / 1000;
+}

@@ -1,0 +1,150 @@
+// Who holds memory at the pinned instant: the live blocks by category, phase, module and more, as a
+// table and as a flame graph, both under the same filters.
+
+const FACETS = [
+  ['category', 'Category'], ['phase', 'Phase'], ['owner', 'Module'], ['repeated', 'Layers as one'], ['stack', 'Stack'], ['size', 'Size'], ['tag', 'Tag'],
+];
+
+class Holders {
+  constructor(view) {
+    this.view = view;
+    this.space = view.space;
+    this.groups = [];
+    this.filters = []; // {facet, value, text}
+    this.search = '';
+    this.facet = this.varies('owner') ? 'owner' : this.varies('category') ? 'category' : 'size';
+    this.input = element('input', {
+      type: 'search', placeholder: 'Search modules, frames, categories…', 'aria-label': 'Search holders', spellcheck: 'false',
+      input: () => {
+        this.search = this.input.value.trim().toLowerCase();
+        this.refresh();
+      },
+    });
+    this.chips = element('div', { class: 'chips' });
+    this.sum = element('p', { class: 'note' });
+    this.table = new LongTable([
+      { name: 'holder', of: (r) => r.name, text: (r) => r.name, width: 'minmax(120px, 5fr)' },
+      { name: 'share', number: true, of: (r) => r.requested, text: (r) => this.share(r), width: 'minmax(96px, 2fr)' },
+      { name: 'requested', number: true, of: (r) => r.requested, text: (r) => formatSize(r.requested), width: 'minmax(74px, 1fr)' },
+      { name: 'provided', number: true, of: (r) => r.provided, text: (r) => (view.device.sampled ? ABSENT : formatSize(r.provided)), width: 'minmax(74px, 1fr)' },
+      { name: 'blocks', number: true, of: (r) => r.blocks, text: (r) => formatCount(r.blocks), width: 'minmax(56px, .7fr)' },
+    ], { height: 330, onClick: (row) => this.filter(this.facet, row.key, row.name) });
+    this.table.sorted = { column: 2, down: true };
+    this.flame = new Flame(view, this);
+    this.facets = element('div');
+    this.root = card('Who holds memory', 'holders',
+      element('div', { class: 'tools' }, this.facets, this.input), this.chips, this.sum,
+      element('div', { class: 'halves' }, this.table.root, this.flame.root));
+    this.chooseFacet(this.facet);
+  }
+
+  // varies says whether the recording tells holders apart by a column.
+  varies(column) {
+    return this.space.frames[column].some((name, _, all) => name !== all[0]);
+  }
+
+  chooseFacet(facet) {
+    this.facet = facet;
+    this.facets.replaceChildren(choice('Group by', FACETS, facet, (value) => {
+      this.facet = value;
+      this.refresh();
+    }));
+  }
+
+  share(row) {
+    const bar = element('i', { class: 'bar' });
+    bar.style.width = Math.max(0, 60 * row.requested / this.most) + '%';
+    return element('span', { class: 'share-cell' }, bar, formatPercent(row.requested / this.whole));
+  }
+
+  // keyOf is what a group of blocks counts for under a facet, and its name for people.
+  keyOf(group, facet) {
+    const k = this.space.frames;
+    const text = (column, none) => {
+      const name = k.strings[column[group.holder]];
+      return [name, name === '' ? none : name];
+    };
+    switch (facet) {
+      case 'category': return text(k.category, '(none)');
+      case 'phase': return text(k.phase, '(no name)');
+      case 'owner': return text(k.owner, '(no module)');
+      case 'repeated': return text(k.repeated, '(no module)');
+      case 'size': return [String(group.size), formatSize(group.size)];
+      case 'tag': {
+        const arena = this.view.device.arenas[group.arena];
+        return [arena.tag, arena.tag === '' ? '(no tag)' : arena.tag];
+      }
+      default: {
+        const stack = this.space.stack(k.stack[group.holder]);
+        return [String(k.stack[group.holder]), stack.length === 0 ? '(no stack)' : stack.slice().reverse().join(' ← ')];
+      }
+    }
+  }
+
+  // texts are all names that a search looks at.
+  matches(group) {
+    if (this.search === '') return true;
+    const k = this.space.frames;
+    const holder = group.holder;
+    const names = [k.strings[k.owner[holder]], k.strings[k.category[holder]], k.strings[k.phase[holder]], this.view.device.arenas[group.arena].tag];
+    return names.concat(this.space.stack(k.stack[holder])).some((name) => name.toLowerCase().includes(this.search));
+  }
+
+  passes(group) {
+    return this.filters.every((f) => this.keyOf(group, f.facet)[0] === f.value);
+  }
+
+  // wanted says whether the block of a shape is under the filters and the search.
+  wanted(shape) {
+    if (this.filters.length === 0 && this.search === '') return true;
+    const k = this.space.frames;
+    const group = { holder: k.holder[shape], size: k.bytes[shape] - k.excess[shape], arena: k.arena[shape] };
+    return this.passes(group) && this.matches(group);
+  }
+
+  filter(facet, value, text) {
+    if (!this.filters.some((f) => f.facet === facet && f.value === value)) {
+      this.filters = this.filters.filter((f) => f.facet !== facet).concat({ facet, value, text });
+    }
+    this.refresh();
+  }
+
+  show(frame) {
+    this.groups = this.space.holders(frame);
+    this.refresh();
+  }
+
+  refresh() {
+    const chosen = this.groups.filter((group) => this.passes(group) && this.matches(group));
+    this.whole = this.groups.reduce((sum, group) => sum + group.requested, 0);
+    const rows = new Map();
+    let requested = 0;
+    let blocks = 0;
+    for (const group of chosen) {
+      const [key, name] = this.keyOf(group, this.facet);
+      let row = rows.get(key);
+      if (!row) rows.set(key, row = { key, name, requested: 0, provided: 0, blocks: 0 });
+      row.requested += group.requested;
+      row.provided += group.provided;
+      row.blocks += group.blocks;
+      requested += group.requested;
+      blocks += group.blocks;
+    }
+    const list = [...rows.values()];
+    this.most = list.reduce((most, row) => Math.max(most, row.requested), 1);
+    this.table.setRows(list);
+    this.sum.textContent = this.groups.length === 0 ? 'No block is live at this instant.' :
+      chosen.length === 0 ? 'Nothing that is live at this instant matches.' :
+        plural(blocks, 'block') + ', ' + formatSize(requested) + ' requested, ' + formatPercent(requested / this.whole) + ' of what is live · ' +
+        plural(list.length, 'line') + '; click one to look only at it';
+    this.chips.replaceChildren(...this.filters.map((f) => {
+      const name = FACETS.find(([facet]) => facet === f.facet)[1];
+      return element('button', { type: 'button', class: 'chip', title: 'Remove this filter', click: () => {
+        this.filters = this.filters.filter((other) => other !== f);
+        this.refresh();
+      } }, name + ': ' + f.text, element('span', { 'aria-hidden': 'true', text: ' ×' }));
+    }));
+    this.flame.show(chosen);
+    this.view.filtered();
+  }
+}

@@ -1,0 +1,89 @@
+// The iterations, the log of growths, and the requests that failed.
+
+const MARKED = ['duration', 'peakT', 'peakC', 'peakR', 'endT', 'allocs', 'bytes'];
+
+// iterationList is a table; those that stand apart from the others are marked, and counted.
+function iterationList(view) {
+  const device = view.device;
+  const data = device.iterations;
+  if (data.number.length === 0) {
+    return { root: card('Iterations', 'iterations', element('p', { class: 'empty', text: 'None were marked, and the requests have no period: call memprof.iteration() after each step to get peaks by iteration.' })), show() {} };
+  }
+  const rows = Array.from(data.number, (_, i) => i);
+  const apart = (bit) => (i) => (data.marks[i] >> bit & 1 ? 'apart' : '');
+  const column = (name, key, text, bit, title) => ({
+    name, title, number: true, of: (i) => (key === 'duration' ? data.end[i] - data.start[i] : data[key][i]), text, tone: apart(bit),
+  });
+  const table = new LongTable([
+    { name: 'iteration', number: true, of: (i) => data.number[i], text: (i) => (data.count[i] > 1 ? data.number[i] + '–' + data.last[i] : String(data.number[i])) },
+    column('duration', 'duration', (i) => formatDuration(data.end[i] - data.start[i]), 0),
+    column('peak T', 'peakT', (i) => formatSize(data.peakT[i]), 1, 'greatest requested bytes'),
+    column('peak C', 'peakC', (i) => formatKnown(data.peakC[i]), 2, 'greatest provided bytes'),
+    column('peak R', 'peakR', (i) => formatSize(data.peakR[i]), 3, 'greatest reserved bytes'),
+    column('T at end', 'endT', (i) => formatSize(data.endT[i]), 4, 'requested bytes live at its end'),
+    column('allocs', 'allocs', (i) => formatCount(data.allocs[i]), 5),
+    column('allocated', 'bytes', (i) => formatSize(data.bytes[i]), 6),
+  ], { onClick: (i) => view.toIteration(i) });
+  table.setRows(rows);
+  const marked = rows.filter((i) => data.marks[i] & ~1).length;
+  const notes = [plural(data.total, 'iteration') + (device.period > 0 ? ', found in the sequence of requests, which repeats after ' + formatCount(device.period) : '')];
+  if (data.total > rows.length) notes.push('neighbours that are alike share a line');
+  notes.push(marked === 0 ? 'none stands apart from the others in memory' : plural(marked, 'line') + (marked === 1 ? ' stands' : ' stand') + ' apart from the others in memory: marked where the distance from the median is more than 3.5 scaled median deviations, and 1 %');
+  return {
+    root: card('Iterations', 'iterations', element('p', { class: 'note', text: notes.join(' · ') }), table.root),
+    // show marks the iteration that a time is in.
+    show(time) {
+      const i = lastAtOrBefore(data.start, time);
+      table.choose(i >= 0 && data.end[i] >= time ? i : -1, false);
+    },
+  };
+}
+
+function growthList(view) {
+  const data = view.device.growths;
+  if (data.seq.length === 0) {
+    return { root: card('Growth log', 'growths', element('p', { class: 'empty', text: 'No arena grew while it was recorded.' })), show() {} };
+  }
+  const rows = Array.from(data.seq, (_, i) => i);
+  const verdict = (i) => data.verdicts[data.verdict[i]];
+  const size = (name, key, title) => ({ name, title, number: true, of: (i) => data[key][i], text: (i) => formatKnown(data[key][i]) });
+  const columns = [
+    { name: 'event', number: true, of: (i) => data.seq[i], text: (i) => formatCount(data.seq[i]) },
+    { name: 'time', number: true, of: (i) => data.time[i], text: (i) => formatDuration(data.time[i]) },
+    { name: 'iter', number: true, of: (i) => data.iteration[i], text: (i) => (data.iteration[i] < 0 ? ABSENT : String(data.iteration[i])), width: 'minmax(50px, .6fr)' },
+    size('request', 'request', 'the request that needed it; – if it then failed'), size('grown', 'grown', 'bytes mapped'),
+    size('reserved', 'reserved', 'reserved on the device afterwards'), size('free', 'free', 'free in the arena before'),
+    size('largest', 'largest', 'the largest free piece before'), size('stranded', 'stranded', 'free in pieces too small for the request'),
+    { name: 'verdict', of: verdict, text: verdict, tone: (i) => (verdict(i) === 'fragmentation' ? 'warned' : ''), width: 'minmax(108px, 1fr)' },
+  ];
+  if (view.device.arenas.length > 1) {
+    columns.splice(1, 0, { name: 'arena', number: true, of: (i) => data.arena[i], text: (i) => String(data.arena[i]), width: 'minmax(50px, .6fr)' });
+  }
+  const table = new LongTable(columns, { onClick: (i) => view.pinEvent(data.seq[i] - 1, data.time[i]) });
+  table.setRows(rows);
+  const notes = ['click a line to see the memory that its request met'];
+  if (data.total > rows.length) notes.push(formatCount(data.total - rows.length) + ' after these are counted but not kept');
+  if (rows.some((i) => verdict(i) === 'fragmentation')) notes.push('fragmentation: enough bytes were free, but in no piece that was large enough');
+  return {
+    root: card('Growth log', 'growths', element('p', { class: 'note', text: notes.join(' · ') }), table.root),
+    show() {},
+  };
+}
+
+// oomStory is the failed requests, each to be looked at.
+function oomStory(view) {
+  const device = view.device;
+  if (device.ooms.length === 0) return null;
+  const lines = device.ooms.map((oom) => {
+    const largest = oom.largest < 0 ? '' : ', the largest piece ' + formatSize(oom.largest);
+    const free = oom.free < 0 ? 'how much was free is not known' : formatSize(oom.free) + ' were free in the arena' + largest;
+    return element('li', {},
+      element('button', { type: 'button', class: 'quiet', text: 'Pin', click: () => view.pinEvent(oom.seq, oom.time) }),
+      element('strong', { text: formatSize(oom.request) + ' failed ' }),
+      element('span', { text: formatDuration(oom.time) + ' after the start, event ' + formatCount(oom.seq) + ', asked for by ' + oom.requester + ': ' + free + '. ' }),
+      element('em', { class: 'tone-failed', text: oom.verdict }));
+  });
+  const root = card('Out of memory', 'ooms', element('ol', { class: 'ooms' }, ...lines));
+  root.classList.add('trouble');
+  return root;
+}

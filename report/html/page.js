@@ -1,0 +1,132 @@
+// Elements, the theme and the tooltip. Whatever comes from the recording becomes text, never markup.
+
+// element makes one: attributes that are functions are listeners, children are nodes or texts.
+function element(name, attributes, ...children) {
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes || {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === 'function') node.addEventListener(key, value);
+    else if (key === 'text') node.textContent = value;
+    else if (key === 'class') node.className = value;
+    else node.setAttribute(key, value === true ? '' : value);
+  }
+  node.append(...children.filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+// choice is a row of buttons of which one is on.
+function choice(label, options, chosen, onChange) {
+  const group = element('div', { class: 'choice', role: 'radiogroup', 'aria-label': label });
+  const buttons = options.map(([value, text]) => {
+    const button = element('button', { type: 'button', role: 'radio', text, click: () => set(value, true) });
+    button.dataset.value = value;
+    group.append(button);
+    return button;
+  });
+  function set(value, tell) {
+    for (const button of buttons) {
+      button.setAttribute('aria-checked', String(button.dataset.value === String(value)));
+    }
+    if (tell) onChange(value);
+  }
+  set(chosen, false);
+  return group;
+}
+
+const theme = {
+  listeners: [],
+  colors: {},
+  // read takes the colours from the style sheet, for canvases.
+  read() {
+    const style = getComputedStyle(document.documentElement);
+    for (const name of [
+      'ink', 'faint', 'line', 'grid', 'surface', 'raised', 'accent', 'requested', 'internal', 'pending', 'hole',
+      'reserve', 'unmapped', 'reserved', 'used', 'failed', 'band', 'flame', 'match',
+    ]) {
+      this.colors[name] = style.getPropertyValue('--' + name).trim();
+    }
+    this.colors.series = [];
+    for (let i = 0; i < 10; i++) this.colors.series.push(style.getPropertyValue('--series-' + i).trim());
+    this.font = style.getPropertyValue('--font').trim();
+    for (const listener of this.listeners) listener();
+  },
+  button() {
+    const names = { auto: 'Auto', light: 'Light', dark: 'Dark' };
+    let kept = 'auto';
+    try {
+      kept = localStorage.getItem('memprof-theme') || 'auto';
+    } catch (e) {
+      // Pages from disk may have no storage.
+    }
+    const apply = (name) => {
+      if (name === 'auto') delete document.documentElement.dataset.theme;
+      else document.documentElement.dataset.theme = name;
+      try {
+        localStorage.setItem('memprof-theme', name);
+      } catch (e) {
+        // As above.
+      }
+      this.read();
+    };
+    apply(names[kept] ? kept : 'auto');
+    matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.read());
+    return choice('Theme', Object.entries(names), names[kept] ? kept : 'auto', apply);
+  },
+};
+
+const tooltip = {
+  node: null,
+  // show puts lines of [name, value, colour] beside the pointer; a line of one text is a heading.
+  show(event, lines) {
+    if (!this.node) {
+      this.node = element('div', { class: 'tooltip', role: 'status' });
+      document.body.append(this.node);
+    }
+    this.node.replaceChildren(...lines.map((line) => {
+      if (line.length === 1) return element('div', { class: 'tip-head', text: line[0] });
+      const swatch = element('i', { class: 'swatch' });
+      if (line[2]) swatch.style.background = line[2];
+      else swatch.className = 'swatch none';
+      return element('div', { class: 'tip-line' }, swatch, element('span', { text: line[0] }), element('b', { text: line[1] }));
+    }));
+    this.node.hidden = false;
+    const box = this.node.getBoundingClientRect();
+    const gap = 14;
+    let left = event.clientX + gap;
+    if (left + box.width > innerWidth - 4) left = Math.max(4, event.clientX - gap - box.width);
+    let top = event.clientY + gap;
+    if (top + box.height > innerHeight - 4) top = Math.max(4, event.clientY - gap - box.height);
+    this.node.style.transform = 'translate(' + Math.round(left) + 'px,' + Math.round(top) + 'px)';
+  },
+  hide() {
+    if (this.node) this.node.hidden = true;
+  },
+};
+
+// mix is so much of a colour, #rrggbb as in the style sheet, and the rest of another.
+function mix(color, share, other) {
+  const part = (text, at) => parseInt(text.slice(at, at + 2), 16);
+  return '#' + [1, 3, 5].map((at) => {
+    const value = Math.round(part(color, at) * share + part(other, at) * (1 - share));
+    return value.toString(16).padStart(2, '0');
+  }).join('');
+}
+
+// card is a titled part of the page.
+function card(title, id, ...children) {
+  return element('section', { class: 'card', id, 'aria-label': title }, element('h2', { text: title }), ...children);
+}
+
+function copyButton(text) {
+  const button = element('button', { type: 'button', class: 'quiet', text: 'Copy' });
+  button.addEventListener('click', async () => {
+    try {
+      await navigator.clipboard.writeText(text());
+      button.textContent = 'Copied';
+    } catch (e) {
+      button.textContent = 'Select the text to copy it';
+    }
+    setTimeout(() => { button.textContent = 'Copy'; }, 1500);
+  });
+  return button;
+}

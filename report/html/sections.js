@@ -1,0 +1,34 @@
+// Sections are the tables of memprof's other reports, ready for reading: titles, notes, a table.
+
+function cellText(cell) {
+  return Array.isArray(cell) ? cell[0] : cell;
+}
+
+function noteLines(cells) {
+  return cells.map((cell) => {
+    const line = element('p', { class: 'note', text: cellText(cell) });
+    if (Array.isArray(cell)) line.classList.add('tone-' + cell[1]);
+    return line;
+  });
+}
+
+function sectionTable(section) {
+  const row = (cells, name) => element('tr', {}, ...cells.map((cell, i) => {
+    const field = element(name, { class: section.columns[i].number ? 'number' : '', text: cellText(cell) });
+    if (Array.isArray(cell)) field.classList.add('tone-' + cell[1]);
+    return field;
+  }));
+  const head = element('thead', {}, row(section.columns.map((c) => c.name), 'th'));
+  const table = element('table', {}, head, element('tbody', {}, ...section.rows.map((cells) => row(cells, 'td'))));
+  if (section.total.length > 0) table.append(element('tfoot', {}, row(section.total, 'td')));
+  return element('div', { class: 'scroll' }, table);
+}
+
+function sectionCard(section) {
+  const parts = noteLines(section.before);
+  if (section.columns.length > 0) parts.push(sectionTable(section));
+  parts.push(...noteLines(section.after));
+  const root = card(section.title, null, ...parts);
+  if (section.columns.length > 6) root.classList.add('wide');
+  return root;
+}

@@ -1,0 +1,153 @@
+// The address space at a keyframe, put together from stretches: see pageKeyframes in page_keyframes.go.
+
+const LIVE = 0;
+const SLACK = 1;
+const PENDING = 2;
+const HOLE = 3;
+const UNTOUCHED = 4;
+const UNSPLIT = 5;
+const UNMAPPED = 6;
+
+// Space knows the stretches of all keyframes of a device.
+class Space {
+  constructor(device) {
+    const k = device.keyframes;
+    this.device = device;
+    this.frames = k;
+    let count = 0;
+    for (const times of k.times) count += times;
+    this.shape = new Uint32Array(count);
+    this.from = new Uint32Array(count);
+    this.to = new Uint32Array(count);
+    let at = 0;
+    for (let shape = 0; shape < k.times.length; shape++) {
+      let last = 0;
+      for (let n = k.times[shape]; n > 0; n--, at++) {
+        this.shape[at] = shape;
+        this.from[at] = last + k.from[at];
+        this.to[at] = last = this.from[at] + k.to[at];
+      }
+    }
+    this.stacks = [];
+  }
+
+  // at lays out each arena that has memory at a frame.
+  at(frame) {
+    const k = this.frames;
+    const arenas = new Map();
+    for (let i = 0; i < this.shape.length; i++) {
+      if (frame < this.from[i] || frame >= this.to[i]) continue;
+      const shape = this.shape[i];
+      const index = k.arena[shape];
+      let arena = arenas.get(index);
+      if (!arena) arenas.set(index, arena = { index, mapped: [], within: [] });
+      (k.kind[shape] === 0 || k.kind[shape] === 4 ? arena.mapped : arena.within).push(shape);
+    }
+    const byAddress = (a, b) => k.addr[a] - k.addr[b];
+    const layouts = [];
+    for (const arena of arenas.values()) {
+      if (arena.mapped.length === 0) continue;
+      arena.mapped.sort(byAddress);
+      arena.within.sort(byAddress);
+      layouts.push(this.layout(arena));
+    }
+    return layouts.sort((a, b) => a.index - b.index);
+  }
+
+  // layout makes spans of what is mapped of an arena, in the order of addresses. A span of a block
+  // has its shape; free spans that touch make a run, which is what a request can be served from.
+  layout(arena) {
+    const k = this.frames;
+    const info = this.device.arenas[arena.index];
+    const out = {
+      index: arena.index, info, spans: [], base: k.addr[arena.mapped[0]], end: 0, reserved: 0, requested: 0, live: 0, free: 0, blocks: 0,
+      largest: 0, largestAt: 0,
+    };
+    let at = out.base;
+    let run = 0;
+    const put = (to, kind, shape) => {
+      if (to <= at) return;
+      const spans = out.spans;
+      const last = spans[spans.length - 1];
+      const free = kind === HOLE || kind === UNTOUCHED;
+      const shown = free && info.sampled ? UNSPLIT : kind;
+      if (last && shape < 0 && last.shape < 0 && last.kind === shown && last.at + last.bytes === at) last.bytes += to - at;
+      else spans.push({ at, bytes: to - at, kind: shown, shape });
+      if (free) {
+        run += to - at;
+        out.free += to - at;
+        if (run > out.largest) {
+          out.largest = run;
+          out.largestAt = to - run;
+        }
+      } else {
+        run = 0;
+      }
+      at = to;
+    };
+    let next = 0;
+    for (const mapping of arena.mapped) {
+      const end = k.addr[mapping] + k.bytes[mapping];
+      out.reserved += k.bytes[mapping];
+      put(k.addr[mapping], UNMAPPED, -1);
+      if (k.kind[mapping] === 4) run = 0; // chunks do not reach into a region from below
+      for (; next < arena.within.length && k.addr[arena.within[next]] < end; next++) {
+        const shape = arena.within[next];
+        put(k.addr[shape], HOLE, -1);
+        this.block(out, put, shape);
+      }
+      put(end, HOLE, -1);
+      out.end = Math.max(out.end, end);
+    }
+    return out;
+  }
+
+  block(out, put, shape) {
+    const k = this.frames;
+    const end = k.addr[shape] + k.bytes[shape];
+    switch (k.kind[shape]) {
+      case 1:
+        put(end, UNTOUCHED, -1);
+        return;
+      case 2:
+        put(end, PENDING, shape);
+        return;
+    }
+    out.blocks++;
+    out.live += k.bytes[shape];
+    out.requested += k.bytes[shape] - k.excess[shape];
+    put(end - k.excess[shape], LIVE, shape);
+    put(end, out.info.sampled ? UNSPLIT : SLACK, shape);
+  }
+
+  // stack is the frames of a node, the outermost first.
+  stack(node) {
+    if (node < 0) return [];
+    if (!this.stacks[node]) {
+      const k = this.frames;
+      this.stacks[node] = [...this.stack(k.parent[node]), k.strings[k.frame[node]]];
+    }
+    return this.stacks[node];
+  }
+
+  // holders are the live blocks of a frame by holder, size and arena.
+  holders(frame) {
+    const k = this.frames;
+    const found = new Map();
+    for (let i = 0; i < this.shape.length; i++) {
+      const shape = this.shape[i];
+      if (frame < this.from[i] || frame >= this.to[i] || k.kind[shape] !== 3) continue;
+      const requested = k.bytes[shape] - k.excess[shape];
+      const key = k.holder[shape] + '/' + requested + '/' + k.arena[shape];
+      let group = found.get(key);
+      if (!group) {
+        group = { holder: k.holder[shape], size: requested, arena: k.arena[shape], blocks: 0, requested: 0, provided: 0 };
+        found.set(key, group);
+      }
+      group.blocks++;
+      group.requested += requested;
+      group.provided += k.bytes[shape];
+    }
+    return [...found.values()];
+  }
+}

@@ -1,0 +1,232 @@
+// The address space of each arena at the pinned instant, to scale. A column of pixels in which
+// several kinds of memory lie is divided among them, so that what is finer than a pixel still counts.
+
+const MAP_HEIGHT = 44;
+const KIND_NAMES = ['live', 'slack', 'pending', 'hole', 'never handed out', 'not requested', 'unmapped'];
+
+class ArenaMap extends Chart {
+  constructor(view) {
+    super('arena', MAP_HEIGHT + 20, 'Addresses of an arena at the pinned instant');
+    this.view = view;
+    this.layout = null;
+    dragging(this.canvas, {
+      onMove: (by) => this.move(-by / this.width * (this.to - this.from)),
+      onClick: (event) => this.click(event),
+      onHover: (event) => this.hover(event),
+      onLeave() {},
+    });
+    this.canvas.addEventListener('wheel', (event) => {
+      if (event.deltaY > 0 && this.from <= this.layout.base && this.to >= this.layout.end) return;
+      if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+        event.preventDefault();
+        this.move(event.deltaX / this.width * (this.to - this.from));
+        return;
+      }
+      event.preventDefault();
+      const around = this.addressAt(event.offsetX);
+      const factor = Math.exp(Math.max(-120, Math.min(120, event.deltaY)) * 0.004);
+      this.show(around - (around - this.from) * factor, around + (this.to - around) * factor);
+    }, { passive: false });
+  }
+
+  setLayout(layout) {
+    const zoomed = this.layout && (this.from > this.layout.base || this.to < this.layout.end);
+    this.layout = layout;
+    this.show(zoomed ? this.from : layout.base, zoomed ? this.to : layout.end);
+  }
+
+  show(from, to) {
+    const { base, end } = this.layout;
+    const span = Math.max(Math.min(to - from, end - base), Math.min(4096, end - base));
+    this.from = Math.max(base, Math.min(from, end - span));
+    this.to = this.from + span;
+    this.schedule();
+  }
+
+  move(by) {
+    this.show(this.from + by, this.to + by);
+  }
+
+  addressAt(x) {
+    return this.from + x / this.width * (this.to - this.from);
+  }
+
+  xAt(address) {
+    return (address - this.from) / (this.to - this.from) * this.width;
+  }
+
+  // spanAt is the index of the span that has an address.
+  spanAt(address) {
+    const spans = this.layout.spans;
+    let low = 0;
+    let high = spans.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (spans[middle].at + spans[middle].bytes <= address) low = middle + 1;
+      else high = middle;
+    }
+    return low < spans.length && spans[low].at <= address ? low : -1;
+  }
+
+  hover(event) {
+    const at = this.spanAt(this.addressAt(event.offsetX));
+    if (at < 0) {
+      tooltip.hide();
+      return;
+    }
+    const span = this.layout.spans[at];
+    const lines = [[KIND_NAMES[span.kind] + ', ' + formatSize(span.bytes)]];
+    const base = BigInt(this.layout.info.base);
+    lines.push(['from', '0x' + (base + BigInt(Math.round(span.at))).toString(16)]);
+    if (span.shape >= 0) lines.push(...this.view.blockLines(span.shape));
+    tooltip.show(event, lines);
+  }
+
+  click(event) {
+    const at = this.spanAt(this.addressAt(event.offsetX));
+    const span = this.layout.spans[at];
+    if (span && span.shape >= 0 && span.kind <= SLACK) this.view.chooseBlock(span.shape);
+  }
+
+  draw() {
+    if (!this.layout) return;
+    this.clear();
+    const palette = this.view.palette();
+    const columns = Math.max(1, Math.floor(this.width));
+    const classes = palette.length;
+    if (!this.covered || this.covered.length !== columns * classes) this.covered = new Float32Array(columns * classes);
+    else this.covered.fill(0);
+    const covered = this.covered;
+    const scale = columns / (this.to - this.from);
+    const spans = this.layout.spans;
+    const first = Math.max(0, this.spanAt(this.from));
+    for (let i = first; i < spans.length && spans[i].at < this.to; i++) {
+      const cls = this.view.classOf(spans[i]);
+      const x0 = Math.max(0, (spans[i].at - this.from) * scale);
+      const x1 = Math.min(columns, (spans[i].at + spans[i].bytes - this.from) * scale);
+      let column = Math.floor(x0);
+      for (let x = x0; x < x1; column++) {
+        const to = Math.min(x1, column + 1);
+        if (column < columns) covered[column * classes + cls] += to - x;
+        x = to;
+        if (to < column + 1) break;
+      }
+    }
+    this.paint(covered, columns, palette);
+    this.separate(spans, first);
+    this.ruler();
+  }
+
+  // paint draws runs of columns that are of one kind as one, others divided.
+  paint(covered, columns, palette) {
+    const c = this.context;
+    const classes = palette.length;
+    for (let i = 0; i < columns; i++) {
+      let y = MAP_HEIGHT;
+      for (let cls = 0; cls < classes; cls++) {
+        const share = covered[i * classes + cls];
+        if (share <= 0) continue;
+        c.fillStyle = palette[cls];
+        if (share > 0.999) {
+          let end = i + 1;
+          while (end < columns && covered[end * classes + cls] > 0.999) end++;
+          c.fillRect(i, 0, end - i, MAP_HEIGHT);
+          i = end - 1;
+          break;
+        }
+        const height = share * MAP_HEIGHT;
+        c.fillRect(i, y - height, 1, height);
+        y -= height;
+      }
+    }
+  }
+
+  // separate draws a line between blocks that are wide enough.
+  separate(spans, first) {
+    const c = this.context;
+    c.fillStyle = theme.colors.surface;
+    for (let i = first; i < spans.length && spans[i].at < this.to; i++) {
+      if (spans[i].kind !== LIVE || spans[i].bytes / (this.to - this.from) * this.width < 4) continue;
+      c.fillRect(Math.round(this.xAt(spans[i].at)), 0, 1, MAP_HEIGHT);
+    }
+  }
+
+  // ruler marks offsets and the largest free piece.
+  ruler() {
+    const c = this.context;
+    this.letters(10.5);
+    c.textBaseline = 'top';
+    const step = niceBytes(this.to - this.from, Math.max(2, this.width / 140));
+    const origin = this.layout.base;
+    c.fillStyle = theme.colors.faint;
+    for (let at = Math.ceil((this.from - origin) / step) * step; origin + at <= this.to; at += step) {
+      const x = this.xAt(origin + at);
+      const text = formatSize(Math.round(at));
+      const width = c.measureText(text).width;
+      c.textAlign = 'left';
+      c.fillRect(Math.min(this.width - 1, Math.round(x)), MAP_HEIGHT, 1, 4);
+      if (x + width + 4 < this.width) c.fillText(text, x + 3, MAP_HEIGHT + 5);
+    }
+    if (this.layout.largest === 0) return;
+    const x0 = this.xAt(this.layout.largestAt);
+    const x1 = Math.max(x0 + 2, this.xAt(this.layout.largestAt + this.layout.largest));
+    if (x1 < 0 || x0 > this.width) return;
+    c.strokeStyle = theme.colors.ink;
+    c.lineWidth = 1.5;
+    c.strokeRect(x0 + 0.75, 0.75, Math.max(1, x1 - x0 - 1.5), MAP_HEIGHT - 1.5);
+  }
+}
+
+// SpaceMap is the card of all arenas.
+class SpaceMap {
+  constructor(view) {
+    this.view = view;
+    this.maps = new Map(); // by arena
+    this.list = element('div', { class: 'arenas' });
+    this.legend = element('div', { class: 'legend' });
+    const colorings = [['category', 'Category'], ['owner', 'Module'], ['phase', 'Phase'], ['size', 'Size'], ['none', 'Plain']];
+    this.root = card('Address space', 'space',
+      element('div', { class: 'tools' }, element('span', { class: 'faint', text: 'Colour live memory by' }),
+        choice('Colour live memory by', colorings, view.coloring, (value) => view.setColoring(value)), this.legend),
+      this.list);
+  }
+
+  show(layouts) {
+    const parts = [];
+    for (const layout of layouts) {
+      let map = this.maps.get(layout.index);
+      if (!map) {
+        map = new ArenaMap(this.view);
+        map.head = element('div', { class: 'arena-head' });
+        map.story = element('p', { class: 'note' });
+        map.root = element('div', { class: 'arena-row' }, map.head, map.canvas, map.story);
+        this.maps.set(layout.index, map);
+      }
+      const number = (name, bytes) => element('span', {}, name + ' ', element('b', { text: formatSize(bytes) }));
+      map.head.replaceChildren(element('strong', { text: layout.info.name }), number('reserved', layout.reserved),
+        number(layout.info.sampled ? 'requested' : 'live', layout.info.sampled ? layout.requested : layout.live),
+        ...(layout.info.sampled ? [] : [number('free', layout.free), number('largest free piece', layout.largest)]),
+        element('span', { text: plural(layout.blocks, 'block') }));
+      map.story.textContent = this.view.unservedBy(layout);
+      map.setLayout(layout);
+      parts.push(map.root);
+    }
+    if (parts.length === 0) parts.push(element('p', { class: 'empty', text: 'No memory is mapped at this instant.' }));
+    this.list.replaceChildren(...parts);
+    this.colors();
+  }
+
+  // colors draws again, after another colouring or filter.
+  colors() {
+    const colors = theme.colors;
+    const items = this.view.liveLegend().concat(this.view.device.sampled ?
+      [['not requested', colors.hole]] :
+      [['slack', colors.internal], ['pending', colors.pending], ['hole', colors.hole], ['never handed out', colors.reserve], ['unmapped', colors.unmapped]]);
+    this.legend.replaceChildren(...items.map(([name, color]) => {
+      const swatch = element('i', { class: 'swatch' });
+      swatch.style.background = color;
+      return element('span', {}, swatch, name);
+    }), element('span', {}, element('i', { class: 'swatch outline' }), 'largest free piece'));
+    for (const map of this.maps.values()) map.schedule();
+  }
+}

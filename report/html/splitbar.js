@@ -1,0 +1,48 @@
+// The split of reserved memory at the pinned instant: R = T + internal + pending + reserve + external.
+
+const PARTS = [
+  ['t', 'Requested', 'asked for by live allocations', 'requested'],
+  ['rounding', 'Rounding', 'internal: requests rounded up to 256 bytes', 'internal'],
+  ['slack', 'Slack', 'internal: chunks larger than the rounded request', 'internal'],
+  ['pending', 'Pending', 'freed, waiting for other streams', 'pending'],
+  ['external', 'Holes', 'external: free, handed out before', 'hole'],
+  ['reserve', 'Never handed out', 'reserve: growth ahead of need', 'reserve'],
+  ['unsplit', 'Not requested', 'the allocator was only watched: its chunks are not told', 'hole'],
+];
+
+class SplitBar {
+  constructor() {
+    this.bar = element('div', { class: 'split-bar' });
+    this.list = element('dl', { class: 'split-list' });
+    this.root = element('div', { class: 'split' }, this.bar, this.list);
+  }
+
+  show(frames, at) {
+    const whole = frames.r[at];
+    const bars = [];
+    const items = [];
+    const item = (name, bytes, color, title) => {
+      const swatch = element('i', { class: 'swatch' + (color ? '' : ' none') });
+      if (color) swatch.style.background = 'var(--' + color + ')';
+      items.push(element('div', { title }, element('dt', {}, swatch, name),
+        element('dd', { text: formatSize(bytes) }), element('dd', { class: 'share', text: formatPercent(bytes / whole) })));
+    };
+    for (const [key, name, title, color] of PARTS) {
+      const bytes = frames[key][at];
+      if (bytes === 0 && (key === 'unsplit' || key === 'pending')) continue;
+      if (bytes > 0) {
+        const part = element('span', { title: name + ': ' + formatSize(bytes) + ' — ' + title });
+        part.style.flexGrow = bytes / whole;
+        part.style.background = 'var(--' + color + ')';
+        if (key === 'rounding') part.style.opacity = '0.6';
+        bars.push(part);
+      }
+      item(name, bytes, color, title);
+    }
+    item('= Reserved', whole, '', 'physical memory mapped');
+    if (frames.paused[at] > 0) item('Asleep', frames.paused[at], '', 'given back by paused tags, in no other number');
+    if (whole === 0) bars.push(element('span', { class: 'empty', text: 'nothing is mapped at this instant' }));
+    this.bar.replaceChildren(...bars);
+    this.list.replaceChildren(...items);
+  }
+}

@@ -1,0 +1,520 @@
+// The timeline: requested, provided, reserved and device-used bytes over time. Levels of detail come
+// ready from memprof; each column of pixels shows the least and the greatest value within it, so
+// that no peak is lost at any zoom.
+
+const LEFT = 66;
+const RIGHT = 14;
+const BAND = 16;
+const TOP = 2 * BAND + 10;
+const BOTTOM = 40;
+
+// Curve is one number by columns of pixels.
+class Curve {
+  constructor(size) {
+    this.least = new Float64Array(size);
+    this.most = new Float64Array(size);
+  }
+
+  reset() {
+    this.least.fill(Infinity);
+    this.most.fill(-Infinity);
+  }
+
+  put(from, to, least, most) {
+    for (let i = from; i <= to; i++) {
+      if (least < this.least[i]) this.least[i] = least;
+      if (most > this.most[i]) this.most[i] = most;
+    }
+  }
+}
+
+class Timeline extends Chart {
+  constructor(view) {
+    super('timeline', 330, 'Memory over time. Arrow keys step from pin to pin, plus and minus zoom, 0 shows all.');
+    this.view = view;
+    this.device = view.device;
+    this.canvas.tabIndex = 0;
+    this.span();
+    this.from = this.start;
+    this.to = this.end;
+    this.fit = false;
+    this.hovered = null; // time
+    this.overview = new Overview(this);
+    this.listen();
+  }
+
+  // span is the time that the recording has something to show of.
+  span() {
+    const finest = this.device.levels[0];
+    const n = finest.start.length;
+    this.start = n > 0 ? finest.start[0] : 0;
+    this.end = n > 0 ? finest.end[n - 1] : 1;
+    const bands = this.device.bands;
+    if (bands.start.length > 0) this.end = Math.max(this.end, bands.end[bands.end.length - 1]);
+    const iterations = this.device.iterations;
+    if (iterations.end.length > 0) this.end = Math.max(this.end, iterations.end[iterations.end.length - 1]);
+    if (this.end <= this.start) this.end = this.start + 1e6;
+    this.most = 1;
+    for (const most of this.device.levels[this.device.levels.length - 1].maxR) this.most = Math.max(this.most, most);
+    if (this.device.used) for (const most of this.device.used.max) this.most = Math.max(this.most, most);
+  }
+
+  listen() {
+    const canvas = this.canvas;
+    dragging(canvas, {
+      onStart: (event) => { this.selecting = event.shiftKey ? this.timeAt(event.offsetX) : null; },
+      onMove: (by, event) => {
+        if (this.selecting !== null) {
+          this.selected = this.timeAt(event.offsetX);
+          this.schedule();
+          return;
+        }
+        const shift = -by / (this.width - LEFT - RIGHT) * (this.to - this.from);
+        this.show(this.from + shift, this.to + shift);
+      },
+      onEnd: () => {
+        if (this.selecting !== null && this.selected !== undefined) {
+          this.show(Math.min(this.selecting, this.selected), Math.max(this.selecting, this.selected));
+        }
+        this.selecting = null;
+        this.selected = undefined;
+        this.schedule();
+      },
+      onClick: (event) => this.view.pinNear(this.timeAt(event.offsetX)),
+      onHover: (event) => this.hover(event),
+      onLeave: () => {
+        this.hovered = null;
+        this.schedule();
+      },
+    });
+    canvas.addEventListener('wheel', (event) => {
+      if (Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
+        event.preventDefault();
+        const shift = event.deltaX / (this.width - LEFT - RIGHT) * (this.to - this.from);
+        this.show(this.from + shift, this.to + shift);
+        return;
+      }
+      // Where there is no more to see the page scrolls on.
+      if (event.deltaY > 0 && this.from <= this.start && this.to >= this.end) return;
+      event.preventDefault();
+      this.zoom(Math.exp(Math.max(-120, Math.min(120, event.deltaY)) * 0.004), this.timeAt(event.offsetX));
+    }, { passive: false });
+    canvas.addEventListener('keydown', (event) => {
+      const middle = (this.from + this.to) / 2;
+      const step = (this.to - this.from) / 4;
+      const keys = {
+        ArrowLeft: () => this.view.step(-1), ArrowRight: () => this.view.step(1),
+        '+': () => this.zoom(0.5, middle), '=': () => this.zoom(0.5, middle), '-': () => this.zoom(2, middle),
+        w: () => this.zoom(0.5, middle), s: () => this.zoom(2, middle),
+        a: () => this.show(this.from - step, this.to - step), d: () => this.show(this.from + step, this.to + step),
+        0: () => this.show(this.start, this.end), Home: () => this.show(this.start, this.end),
+      };
+      if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
+      event.preventDefault();
+      keys[event.key]();
+    });
+  }
+
+  timeAt(x) {
+    return this.from + (x - LEFT) / (this.width - LEFT - RIGHT) * (this.to - this.from);
+  }
+
+  xAt(time) {
+    return LEFT + (time - this.from) / (this.to - this.from) * (this.width - LEFT - RIGHT);
+  }
+
+  yAt(bytes) {
+    return this.height - BOTTOM - bytes / this.top * (this.height - TOP - BOTTOM);
+  }
+
+  zoom(factor, around) {
+    this.show(around - (around - this.from) * factor, around + (this.to - around) * factor);
+  }
+
+  // show brings a span of time into view, held within the recording.
+  show(from, to) {
+    const all = this.end - this.start;
+    const span = Math.max(Math.min(to - from, all), Math.min(100, all));
+    if (to - from < span) from -= (span - (to - from)) / 2;
+    this.from = Math.max(this.start, Math.min(from, this.end - span));
+    this.to = this.from + span;
+    this.schedule();
+    this.overview.schedule();
+    this.view.viewChanged();
+  }
+
+  // reveal brings a time into view if it is not.
+  reveal(time) {
+    if (time >= this.from && time <= this.to) return;
+    const half = (this.to - this.from) / 2;
+    this.show(time - half, time + half);
+  }
+
+  hover(event) {
+    const x = Math.max(LEFT, Math.min(this.width - RIGHT, event.offsetX));
+    this.hovered = this.timeAt(x);
+    this.schedule();
+    const colors = theme.colors;
+    const at = this.numbersAt(x);
+    const apart = (this.to - this.from) / this.width;
+    const lines = [[formatTime(this.hovered, apart)]];
+    const iteration = this.view.iterationAt(this.hovered);
+    if (iteration !== '') lines.push(['iteration', iteration]);
+    const phase = this.view.phaseAt(this.hovered);
+    if (phase !== '') lines.push(['phase', phase]);
+    const range = (r) => (r === null ? ABSENT : r[0] === r[1] ? formatSize(r[0]) : formatSize(r[0]) + ' – ' + formatSize(r[1]));
+    lines.push(['reserved', range(at.r), colors.reserved], ['provided', range(at.c), colors.internal], ['requested', range(at.t), colors.requested]);
+    if (this.device.used) lines.push(['device used', range(at.used), colors.used]);
+    if (at.seq >= 0) lines.push(['event', formatCount(at.seq)]);
+    lines.push(['click', 'pins this instant']);
+    tooltip.show(event, lines);
+  }
+
+  // numbersAt are the least and the greatest values in the column of pixels at x.
+  numbersAt(x) {
+    const i = Math.max(0, Math.min(this.columns - 1, Math.floor(x - LEFT)));
+    const range = (curve) => (curve.most[i] === -Infinity || curve.most[i] < 0 ? null : [Math.max(0, curve.least[i]), curve.most[i]]);
+    return { t: range(this.curves.t), c: range(this.curves.c), r: range(this.curves.r), used: range(this.curves.used), seq: this.view.seqAt(this.timeAt(x)) };
+  }
+
+  // level is the finest one that has no more than a few points in a column of pixels.
+  level() {
+    for (const level of this.device.levels) {
+      const first = Math.max(0, lastAtOrBefore(level.start, this.from));
+      const last = lastAtOrBefore(level.start, this.to);
+      if (last - first <= 4 * this.columns || level === this.device.levels[this.device.levels.length - 1]) {
+        return { level, first, last };
+      }
+    }
+    return null;
+  }
+
+  // measure fills the curves for what is in view.
+  measure() {
+    this.columns = Math.max(1, Math.floor(this.width - LEFT - RIGHT));
+    if (!this.curves || this.curves.t.least.length < this.columns) {
+      this.curves = {};
+      for (const name of ['t', 'c', 'r', 'used']) this.curves[name] = new Curve(this.columns + 64);
+    }
+    const { t, c, r, used } = this.curves;
+    for (const curve of [t, c, r, used]) curve.reset();
+    const scale = this.columns / (this.to - this.from);
+    const column = (time) => Math.max(0, Math.min(this.columns - 1, Math.floor((time - this.from) * scale)));
+    const { level, first, last } = this.level();
+    for (let i = first; i <= last; i++) {
+      const from = column(level.start[i]);
+      const to = column(level.end[i]);
+      if (level.end[i] >= this.from) {
+        t.put(from, to, level.minT[i], level.maxT[i]);
+        c.put(from, to, level.minC[i], level.maxC[i]);
+        r.put(from, to, level.minR[i], level.maxR[i]);
+      }
+      // Until the next point begins the last values hold.
+      const next = i + 1 < level.start.length ? level.start[i + 1] : this.end;
+      if (next < this.from) continue;
+      const until = column(next);
+      t.put(to, until, level.t[i], level.t[i]);
+      c.put(to, until, level.c[i], level.c[i]);
+      r.put(to, until, level.r[i], level.r[i]);
+    }
+    const read = this.device.used;
+    if (!read) return;
+    for (let i = Math.max(0, lastAtOrBefore(read.start, this.from)); i < read.start.length && read.start[i] <= this.to; i++) {
+      // Readings are taken now and then: one holds until the next.
+      const next = i + 1 < read.start.length ? read.start[i + 1] : read.end[i];
+      if (next < this.from) continue;
+      used.put(column(read.start[i]), column(next), read.min[i], read.max[i]);
+    }
+  }
+
+  draw() {
+    this.measure();
+    this.top = this.most * 1.06;
+    if (this.fit) {
+      let most = 0;
+      for (const curve of [this.curves.r, this.curves.used]) {
+        for (let i = 0; i < this.columns; i++) most = Math.max(most, curve.most[i]);
+      }
+      if (most > 0) this.top = most * 1.06;
+    }
+    this.clear();
+    this.drawGrid();
+    this.drawPauses();
+    const colors = theme.colors;
+    this.area(this.curves.r, colors.reserve);
+    if (!this.device.sampled) this.area(this.curves.c, colors.internal);
+    this.area(this.curves.t, colors.requested);
+    this.edge(this.curves.r, colors.reserved, []);
+    if (this.device.used) this.edge(this.curves.used, colors.used, [5, 3]);
+    this.drawBands();
+    this.drawMarks();
+  }
+
+  // area fills from 0 to the least value, and thinly on to the greatest.
+  area(curve, color) {
+    const c = this.context;
+    const floor = this.yAt(0);
+    c.fillStyle = color;
+    for (const [values, opacity] of [[curve.most, 0.45], [curve.least, 1]]) {
+      c.globalAlpha = opacity;
+      c.beginPath();
+      c.moveTo(LEFT, floor);
+      for (let i = 0; i < this.columns; i++) {
+        const value = curve.most[i] < 0 ? 0 : Math.max(0, values[i]);
+        const y = this.yAt(value);
+        c.lineTo(LEFT + i, y);
+        c.lineTo(LEFT + i + 1, y);
+      }
+      c.lineTo(LEFT + this.columns, floor);
+      c.fill();
+    }
+    c.globalAlpha = 1;
+  }
+
+  edge(curve, color, dashes) {
+    const c = this.context;
+    c.strokeStyle = color;
+    c.lineWidth = 1.5;
+    c.setLineDash(dashes);
+    c.beginPath();
+    let pen = false;
+    for (let i = 0; i < this.columns; i++) {
+      if (curve.most[i] < 0) {
+        pen = false;
+        continue;
+      }
+      const y = this.yAt(curve.most[i]);
+      if (pen) c.lineTo(LEFT + i + 0.5, y);
+      else c.moveTo(LEFT + i + 0.5, y);
+      if (curve.least[i] < curve.most[i]) c.lineTo(LEFT + i + 0.5, this.yAt(Math.max(0, curve.least[i])));
+      pen = true;
+    }
+    c.stroke();
+    c.setLineDash([]);
+  }
+
+  drawGrid() {
+    const c = this.context;
+    const colors = theme.colors;
+    c.lineWidth = 1;
+    this.letters(11);
+    c.textBaseline = 'middle';
+    c.textAlign = 'right';
+    const step = niceBytes(this.top, 6);
+    for (let bytes = 0; bytes <= this.top; bytes += step) {
+      const y = Math.round(this.yAt(bytes)) + 0.5;
+      c.strokeStyle = colors.grid;
+      c.beginPath();
+      c.moveTo(LEFT, y);
+      c.lineTo(this.width - RIGHT, y);
+      c.stroke();
+      c.fillStyle = colors.faint;
+      c.fillText(formatSize(Math.round(bytes)), LEFT - 8, y);
+    }
+    c.textAlign = 'center';
+    c.textBaseline = 'top';
+    const apart = niceStep(this.to - this.from, Math.max(2, this.columns / 130));
+    for (let time = Math.ceil(this.from / apart) * apart; time <= this.to; time += apart) {
+      const x = Math.round(this.xAt(time)) + 0.5;
+      c.strokeStyle = colors.grid;
+      c.beginPath();
+      c.moveTo(x, TOP);
+      c.lineTo(x, this.height - BOTTOM);
+      c.stroke();
+      c.fillStyle = colors.faint;
+      const text = formatTime(time, apart);
+      const half = c.measureText(text).width / 2;
+      c.fillText(text, Math.max(half, Math.min(this.width - half, x)), this.height - 15);
+    }
+  }
+
+  // drawBands draws the iterations and below them the phases.
+  drawBands() {
+    const c = this.context;
+    const { iterations, bands } = this.device;
+    this.letters(10.5);
+    c.textBaseline = 'middle';
+    c.textAlign = 'left';
+    c.fillStyle = theme.colors.faint;
+    if (iterations.start.length > 0) this.label('iteration', 2, BAND / 2 + 1, LEFT - 8);
+    if (bands.start.length > 0) this.label('phase', 2, BAND * 1.5 + 3, LEFT - 8);
+    this.strip(iterations, 0, (i) => {
+      const text = iterations.count[i] > 1 ? iterations.number[i] + '–' + iterations.last[i] : String(iterations.number[i]);
+      return [i % 2 === 0 ? theme.colors.band : theme.colors.grid, text];
+    });
+    this.strip(bands, BAND + 2, (i) => {
+      const name = bands.names[bands.name[i]];
+      return [this.view.phaseColor(name), name === '' ? 'several' : name];
+    });
+  }
+
+  // strip draws bands from start to end; of those finer than a pixel it draws one a pixel.
+  strip(bands, y, look) {
+    const c = this.context;
+    let at = Math.max(0, lastAtOrBefore(bands.start, this.from));
+    let drawn = LEFT;
+    while (at < bands.start.length && bands.start[at] < this.to) {
+      const x0 = Math.max(drawn, this.xAt(bands.start[at]));
+      const x1 = Math.min(this.width - RIGHT, this.xAt(bands.end[at]));
+      if (x1 - drawn < 0.7) { // on to the first that reaches the next pixel
+        at = Math.max(at + 1, lastAtOrBefore(bands.start, this.timeAt(drawn + 0.7)));
+        if (x1 > drawn) {
+          c.fillStyle = look(Math.min(at, bands.start.length - 1))[0];
+          c.fillRect(drawn, y, 0.7, BAND - 2);
+          drawn += 0.7;
+        }
+        continue;
+      }
+      const [color, text] = look(at);
+      c.fillStyle = color;
+      c.fillRect(x0, y, x1 - x0 - (x1 - x0 > 3 ? 1 : 0), BAND - 2);
+      if (x1 - x0 > 14) {
+        c.fillStyle = theme.colors.ink;
+        this.label(text, x0 + 4, y + BAND / 2 - 0.5, x1 - x0 - 8);
+      }
+      drawn = Math.max(drawn, x1);
+      at++;
+    }
+  }
+
+  // drawPauses shades the times for which memory of a tag was given back.
+  drawPauses() {
+    const c = this.context;
+    for (const pause of this.device.pauses) {
+      const x0 = Math.max(LEFT, this.xAt(pause.start));
+      const x1 = Math.min(this.width - RIGHT, pause.end < 0 ? this.width : this.xAt(pause.end));
+      if (x1 < x0) continue;
+      c.globalAlpha = 0.14;
+      c.fillStyle = theme.colors.pending;
+      c.fillRect(x0, TOP, Math.max(1, x1 - x0), this.height - TOP - BOTTOM);
+      c.globalAlpha = 1;
+      c.fillStyle = theme.colors.faint;
+      this.letters(10.5);
+      c.textAlign = 'left';
+      c.textBaseline = 'top';
+      this.label('asleep: ' + pause.tag, x0 + 4, TOP + 3, x1 - x0 - 8);
+    }
+  }
+
+  // drawMarks draws growths, failed requests, the rail of pins, the pin and the pointer.
+  drawMarks() {
+    const c = this.context;
+    const colors = theme.colors;
+    const floor = this.height - BOTTOM;
+    const growths = this.device.growths;
+    let drawn = -10;
+    for (let i = Math.max(0, lastAtOrBefore(growths.time, this.from)); i < growths.time.length && growths.time[i] <= this.to; i++) {
+      const x = this.xAt(growths.time[i]);
+      const fragmented = growths.verdicts[growths.verdict[i]] === 'fragmentation';
+      if (x < LEFT || (x - drawn < 2 && !fragmented)) continue;
+      drawn = x;
+      c.fillStyle = fragmented ? colors.hole : colors.faint;
+      c.beginPath();
+      c.moveTo(x, floor + 2);
+      c.lineTo(x - 4, floor + 9);
+      c.lineTo(x + 4, floor + 9);
+      c.fill();
+    }
+    for (const oom of this.device.ooms) this.line(oom.time, colors.failed, 'out of memory');
+    if (this.view.frames) {
+      c.fillStyle = colors.faint;
+      c.globalAlpha = 0.7;
+      let last = -10;
+      const times = this.view.frames.time;
+      for (let i = Math.max(0, lastAtOrBefore(times, this.from)); i < times.length && times[i] <= this.to; i++) {
+        const x = this.xAt(times[i]);
+        if (x < LEFT || x - last < 1) continue;
+        last = x;
+        c.fillRect(x, floor + 12, 1, 6);
+      }
+      c.globalAlpha = 1;
+    }
+    if (this.selected !== undefined) {
+      c.globalAlpha = 0.2;
+      c.fillStyle = colors.accent;
+      c.fillRect(this.xAt(this.selecting), TOP, this.xAt(this.selected) - this.xAt(this.selecting), floor - TOP);
+      c.globalAlpha = 1;
+    }
+    if (this.hovered !== null) {
+      c.strokeStyle = colors.faint;
+      c.lineWidth = 1;
+      const x = Math.round(this.xAt(this.hovered)) + 0.5;
+      c.beginPath();
+      c.moveTo(x, TOP - 4);
+      c.lineTo(x, floor);
+      c.stroke();
+    }
+    if (this.view.frame >= 0) this.line(this.view.frames.time[this.view.frame], colors.accent, '');
+  }
+
+  line(time, color, text) {
+    const c = this.context;
+    const x = Math.round(this.xAt(time)) + 0.5;
+    if (x < LEFT || x > this.width - RIGHT + 1) return;
+    c.strokeStyle = c.fillStyle = color;
+    c.lineWidth = 2;
+    c.beginPath();
+    c.moveTo(x, TOP - 6);
+    c.lineTo(x, this.height - BOTTOM + 18);
+    c.stroke();
+    c.beginPath();
+    c.arc(x, TOP - 5, 4, 0, 2 * Math.PI);
+    c.fill();
+    if (text === '') return;
+    this.letters(11, 600);
+    const room = c.measureText(text).width;
+    c.textBaseline = 'top';
+    c.textAlign = 'left';
+    c.fillText(text, x + 6 + room > this.width ? x - 6 - room : x + 6, TOP);
+  }
+}
+
+// Overview is all of the recording, and what part of it is in view.
+class Overview extends Chart {
+  constructor(timeline) {
+    super('overview', 40, 'The whole recording; drag to move the view');
+    this.timeline = timeline;
+    const move = (event) => {
+      const t = this.timeline;
+      const half = (t.to - t.from) / 2;
+      const middle = t.start + (event.offsetX - LEFT) / (this.width - LEFT - RIGHT) * (t.end - t.start);
+      t.show(middle - half, middle + half);
+    };
+    dragging(this.canvas, { onMove: (by, event) => move(event), onClick: move, onHover() {}, onLeave() {} });
+  }
+
+  draw() {
+    this.clear();
+    const c = this.context;
+    const t = this.timeline;
+    const colors = theme.colors;
+    const level = t.device.levels[t.device.levels.length - 1];
+    const width = this.width - LEFT - RIGHT;
+    const x = (time) => LEFT + (time - t.start) / (t.end - t.start) * width;
+    const y = (bytes) => this.height - 2 - Math.max(0, bytes) / t.most * (this.height - 6);
+    for (const [most, last, color] of [[level.maxR, level.r, colors.reserve], [level.maxT, level.t, colors.requested]]) {
+      c.fillStyle = color;
+      c.beginPath();
+      c.moveTo(LEFT, y(0));
+      for (let i = 0; i < level.start.length; i++) {
+        c.lineTo(x(level.start[i]), y(most[i]));
+        c.lineTo(x(level.end[i]), y(most[i]));
+        const next = i + 1 < level.start.length ? level.start[i + 1] : t.end;
+        c.lineTo(x(level.end[i]), y(last[i]));
+        c.lineTo(x(next), y(last[i]));
+      }
+      c.lineTo(x(t.end), y(0));
+      c.fill();
+    }
+    const x0 = x(t.from);
+    const x1 = x(t.to);
+    c.fillStyle = colors.surface;
+    c.globalAlpha = 0.65;
+    c.fillRect(LEFT, 0, x0 - LEFT, this.height);
+    c.fillRect(x1, 0, this.width - RIGHT - x1, this.height);
+    c.globalAlpha = 1;
+    c.strokeStyle = colors.accent;
+    c.lineWidth = 1;
+    c.strokeRect(x0 + 0.5, 0.5, Math.max(2, x1 - x0 - 1), this.height - 1);
+  }
+}

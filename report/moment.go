@@ -1,0 +1,192 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+// MomentsText writes what processes looked like right after one event, for a terminal of at least 100
+// columns. It fails only where w does.
+func MomentsText(w io.Writer, moments []*analysis.Moment, o Options) error {
+	var out bytes.Buffer
+	p := printer{&out, o}
+	for _, m := range moments {
+		if len(m.Devices) == 0 {
+			p.heading(shorten(m.Process, 60), momentLine(m))
+			p.line(cell{text: "no memory of any device is used yet"})
+			out.WriteByte('\n')
+		}
+		for i := range m.Devices {
+			p.heading(fmt.Sprintf("%s · GPU %d", shorten(m.Process, 60), m.Devices[i].Device), momentLine(m))
+			for _, s := range momentSections(m, &m.Devices[i]) {
+				p.section(s)
+			}
+		}
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// MomentsMarkdown writes the sections of [MomentsText] as GitHub-flavoured Markdown. It fails only
+// where w does.
+func MomentsMarkdown(w io.Writer, moments []*analysis.Moment) error {
+	var out bytes.Buffer
+	for _, m := range moments {
+		for i := range m.Devices {
+			fmt.Fprintf(&out, "## %s · GPU %d\n\n%s\n\n", escapeMarkdown(shorten(m.Process, 60)), m.Devices[i].Device, escapeMarkdown(momentLine(m)))
+			for _, s := range momentSections(m, &m.Devices[i]) {
+				markdownSection(&out, s, "### ")
+			}
+		}
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+func momentLine(m *analysis.Moment) string {
+	return fmt.Sprintf("right after event %s (%s), %s after the start · phase %s", formatCount(m.Seq), m.Kind, FormatDuration(m.Time), phaseText(m.Phase))
+}
+
+// momentSections are those that tell of the peak instant, of another one.
+func momentSections(m *analysis.Moment, dm *analysis.DeviceMoment) []section {
+	d := &analysis.DeviceResult{
+		Device: dm.Device, Peak: dm.At, Held: dm.Held, Map: dm.Map, LargestFree: dm.LargestFree, TopSizes: dm.TopSizes,
+	}
+	if len(dm.Held.Phases.Groups) > 1 {
+		d.Phases = make([]analysis.PhaseUse, 1) // there is something to tell
+	}
+	if dm.At.C < 0 || dm.At.Unsplit != 0 {
+		d.Sampled = &analysis.Sampled{}
+	}
+	split := splitSection(d)
+	split.title = "Memory"
+	split.before = note(fmt.Sprintf("%s live, iteration %d of the recording", plural(dm.At.Live, "allocation"), dm.At.Iteration+1))
+	sections := []section{split, arenasSection(dm)}
+	if dm.Held.Known {
+		sections = append(sections, heldSections(d)...)
+	}
+	sections = append(sections, holderSections(d)...)
+	for i := range sections {
+		sections[i].title = strings.Replace(sections[i].title, "at the peak", "then", 1)
+	}
+	return sections
+}
+
+// arenasSection says how each arena is divided, and what its free memory was no use for.
+func arenasSection(dm *analysis.DeviceMoment) section {
+	s := section{title: "Arenas", columns: []column{
+		numbers("arena"), numbers("reserved"), numbers("requested"), numbers("provided"), numbers("holes"), numbers("never handed out"), numbers("blocks"),
+	}}
+	for i := range dm.Map.Arenas {
+		a := &dm.Map.Arenas[i]
+		s.rows = append(s.rows, row(formatCount(int64(a.Arena)), FormatSize(a.At.R), FormatSize(a.At.T), formatLimit(a.At.C),
+			FormatSize(a.At.External), FormatSize(a.At.Reserve), formatCount(a.At.Live)))
+	}
+	if len(s.rows) == 0 {
+		s.columns, s.before = nil, toned(faint, note("no memory is mapped"))
+	}
+	if dm.LargestFree >= 0 {
+		s.after = note("largest free chunk: " + FormatSize(dm.LargestFree))
+	}
+	if u := dm.Next; u != nil {
+		what := "the arena grew"
+		if u.Failed {
+			what = "the request failed"
+		}
+		s.after = append(s.after, note(fmt.Sprintf("the last request before that met too little: %s at event %s, with %s free, %s in one piece; %s (%s)",
+			formatLimit(u.Request), formatCount(u.Seq), formatLimit(u.Free), formatLimit(u.LargestFree), what, verdictText(u.Verdict)))...)
+	}
+	return s
+}
+
+type jsonMoment struct {
+	Process string             `json:"process"`
+	Seq     int64              `json:"seq"`
+	Event   string             `json:"event"`
+	TimeNS  int64              `json:"time_ns"`
+	Phase   string             `json:"phase"`
+	Devices []jsonDeviceMoment `json:"devices"`
+}
+
+type jsonDeviceMoment struct {
+	Device      int32         `json:"device"`
+	At          jsonInstant   `json:"at"`
+	LargestFree *int64        `json:"largest_free"`
+	Arenas      []jsonArenaAt `json:"arenas"`
+	Held        *jsonHeld     `json:"held"`
+	TopSizes    []jsonHolder  `json:"top_sizes"`
+	Unserved    *jsonUnserved `json:"last_unserved"` // null if no request met too little yet
+}
+
+type jsonArenaAt struct {
+	Arena  int32       `json:"arena"`
+	At     jsonInstant `json:"at"`
+	Base   int64       `json:"base"`
+	Extent int64       `json:"extent"`
+	// Spans tile the extent: start from the base, bytes, and what they are.
+	Spans []jsonSpan `json:"spans"`
+}
+
+type jsonSpan struct {
+	Start int64  `json:"start"`
+	Bytes int64  `json:"bytes"`
+	Kind  string `json:"kind"`
+}
+
+type jsonUnserved struct {
+	Seq         int64  `json:"seq"`
+	Request     *int64 `json:"request"`
+	Free        *int64 `json:"free"`
+	LargestFree *int64 `json:"largest_free"`
+	Failed      bool   `json:"failed"`
+	Verdict     string `json:"verdict"`
+}
+
+// spanKinds are stable: JSON has them.
+var spanKinds = [...]string{
+	analysis.SpanLive: "live", analysis.SpanSlack: "slack", analysis.SpanPending: "pending", analysis.SpanHole: "hole",
+	analysis.SpanUntouched: "untouched", analysis.SpanUnsplit: "unsplit", analysis.SpanUnmapped: "unmapped",
+}
+
+// MomentsJSON writes one JSON object, {"moments": [...]}, indented, under the rules of [JSON]. It has every
+// span of every arena. It fails only where w does.
+func MomentsJSON(w io.Writer, moments []*analysis.Moment) error {
+	out := struct {
+		Moments []jsonMoment `json:"moments"`
+	}{Moments: []jsonMoment{}}
+	for _, m := range moments {
+		jm := jsonMoment{m.Process, m.Seq, m.Kind.String(), m.Time, m.Phase, []jsonDeviceMoment{}}
+		for i := range m.Devices {
+			jm.Devices = append(jm.Devices, newJSONDeviceMoment(&m.Devices[i]))
+		}
+		out.Moments = append(out.Moments, jm)
+	}
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(out)
+}
+
+func newJSONDeviceMoment(dm *analysis.DeviceMoment) jsonDeviceMoment {
+	d := &analysis.DeviceResult{Device: dm.Device, Peak: dm.At}
+	out := jsonDeviceMoment{
+		Device: dm.Device, At: newJSONInstant(d, dm.At), LargestFree: known(dm.LargestFree), Arenas: []jsonArenaAt{},
+		Held: newJSONHeld(&dm.Held), TopSizes: newJSONHolders(d, dm.TopSizes),
+	}
+	for i := range dm.Map.Arenas {
+		a := &dm.Map.Arenas[i]
+		ja := jsonArenaAt{a.Arena, newJSONInstant(d, a.At), a.Base, a.Extent, []jsonSpan{}}
+		for _, s := range a.Spans {
+			ja.Spans = append(ja.Spans, jsonSpan{s.Start, s.Bytes, spanKinds[s.Kind]})
+		}
+		out.Arenas = append(out.Arenas, ja)
+	}
+	if u := dm.Next; u != nil {
+		out.Unserved = &jsonUnserved{u.Seq, known(u.Request), known(u.Free), known(u.LargestFree), u.Failed, string(u.Verdict)}
+	}
+	return out
+}

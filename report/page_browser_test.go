@@ -1,0 +1,224 @@
+package report
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/modeltest"
+)
+
+var (
+	pagePath     = flag.String("page", "", "draw this page, made by memprof report --html, instead of those of the tests")
+	pagePictures = flag.String("pictures", "", "write pictures of the pages into this directory")
+)
+
+// TestPagePictures draws pages to be looked at: go test ./report -run TestPagePictures -pictures DIR [-page FILE].
+func TestPagePictures(t *testing.T) {
+	if *pagePictures == "" {
+		t.Skip("no -pictures")
+	}
+	b := newBrowser(t)
+	page, err := os.ReadFile(*pagePath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("ready after %v", b.open(page))
+	name := strings.TrimSuffix(filepath.Base(*pagePath), ".html")
+	b.picture(filepath.Join(*pagePictures, name+"-light.png"), false)
+	b.picture(filepath.Join(*pagePictures, name+"-dark.png"), true)
+	b.quiet()
+}
+
+// hostileModule would be seen to run, or to become an element, if it were taken for markup.
+const hostileModule = `<img src=x onerror="document.title='owned'"></script><script>document.title='owned'</script>`
+
+func TestPageInBrowser(t *testing.T) {
+	b := newBrowser(t)
+	kept := false
+	result := explored(t, 300, func(_ *modeltest.Recorder, a *modeltest.Arena) {
+		if !kept {
+			_, kept = a.Alloc(123_456, "module="+hostileModule)
+		}
+	})
+	ready := b.open(pageOf(t, Page{Results: []*analysis.Result{result}, Path: "runs/mine"}))
+	t.Logf("ready after %v", ready)
+	if ready > 2*time.Second {
+		t.Errorf("ready after %v, want at most 2 s", ready)
+	}
+
+	t.Run("the peak is pinned", func(t *testing.T) {
+		peak := result.Devices[0].Peak
+		if got, want := b.text(".pin strong"), "event "+formatCount(peak.Seq); !strings.Contains(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+		for _, want := range []string{FormatSize(peak.T), FormatSize(peak.R), FormatSize(peak.External)} {
+			if got := b.text(".split-list"); !strings.Contains(got, want) {
+				t.Errorf("the split %q has no %q", got, want)
+			}
+		}
+	})
+	t.Run("hover shows the numbers", func(t *testing.T) {
+		b.mouse("canvas.timeline", "mouseMoved", 0.5, 0.5, nil)
+		b.eval(twoFrames)
+		for _, want := range []string{"reserved8 MiB", "iteration1", "requested", "event"} {
+			if got := b.text(".tooltip"); !strings.Contains(got, want) {
+				t.Errorf("%q has no %q", got, want)
+			}
+		}
+	})
+	t.Run("click pins the nearest stored instant", func(t *testing.T) {
+		before := b.text(".pin strong")
+		b.click("canvas.timeline", 0.25, 0.5)
+		if after := b.text(".pin strong"); after == before {
+			t.Errorf("still %q", after)
+		}
+		if got := b.text(".snap"); !regexp.MustCompile(`You clicked at .* nearest stored instant is (exactly there|.* \(about [\d,]+ events?\) (earlier|later))`).MatchString(got) {
+			t.Errorf("the snap says %q", got)
+		}
+		if got := b.text(".exact code"); !regexp.MustCompile(`^memprof report --at \d+ runs/mine$`).MatchString(got) {
+			t.Errorf("the command is %q", got)
+		}
+	})
+	t.Run("what is pinned is what was kept", func(t *testing.T) {
+		b.eval(`document.querySelector('canvas.timeline').focus()`)
+		k := result.Devices[0].Keyframes
+		for range 3 {
+			b.must("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": "ArrowRight"}, nil)
+			at := int(b.eval(`Number(document.querySelector('.snap').textContent.match(/instant (\d+) of/)[1])`).(float64)) - 1
+			f := &k.Frames[at]
+			want := []string{FormatSize(f.At.T), FormatSize(f.At.R), FormatSize(f.At.External)}
+			for _, size := range want {
+				if got := b.text(".split-list"); !strings.Contains(got, size) {
+					t.Errorf("keyframe %d: %q has no %s", at, got, size)
+				}
+			}
+			blocks, _ := b.eval(`document.querySelector('.arena-head').textContent`).(string)
+			if !strings.Contains(blocks, plural(f.At.Live, "block")) {
+				t.Errorf("keyframe %d: %q, want %d blocks", at, blocks, f.At.Live)
+			}
+		}
+	})
+	t.Run("the wheel zooms and a drag pans", func(t *testing.T) {
+		b.mouse("canvas.timeline", "mouseWheel", 0.5, 0.5, map[string]any{"deltaX": 0, "deltaY": -400})
+		b.eval(twoFrames)
+		zoomed := b.text(".in-view")
+		if !strings.Contains(zoomed, " in view") {
+			t.Fatalf("after a turn of the wheel %q is in view", zoomed)
+		}
+		pinned := b.text(".pin strong")
+		picture := func() any { return b.eval(`document.querySelector('canvas.overview').toDataURL()`) }
+		before := picture()
+		b.mouse("canvas.timeline", "mousePressed", 0.5, 0.5, map[string]any{"button": "left", "buttons": 1, "clickCount": 1})
+		for _, x := range []float64{0.45, 0.4, 0.35} {
+			b.mouse("canvas.timeline", "mouseMoved", x, 0.5, map[string]any{"button": "left", "buttons": 1})
+		}
+		b.mouse("canvas.timeline", "mouseReleased", 0.35, 0.5, map[string]any{"button": "left", "buttons": 0, "clickCount": 1})
+		b.eval(twoFrames)
+		if picture() == before {
+			t.Error("the drag moved nothing")
+		}
+		if got := b.text(".in-view"); got != zoomed {
+			t.Errorf("the drag changed %q to %q", zoomed, got)
+		}
+		if got := b.text(".pin strong"); got != pinned {
+			t.Errorf("the drag pinned %q", got)
+		}
+		b.eval(`[...document.querySelectorAll('#timeline button')].find((button) => button.textContent === 'All').click()`)
+		b.eval(twoFrames)
+		if got := b.text(".in-view"); got != "" {
+			t.Errorf("all is in view, and it says %q", got)
+		}
+	})
+	t.Run("search and filter", func(t *testing.T) {
+		// What it made lives on to the peak.
+		b.eval(`[...document.querySelectorAll('#pin button')].find((button) => button.textContent === 'Peak').click()`)
+		b.eval(`(() => { const input = document.querySelector('#holders input'); input.value = 'onerror'; input.dispatchEvent(new Event('input')); })()`)
+		b.eval(twoFrames)
+		if got := b.text("#holders .long-space"); !strings.Contains(got, hostileModule) {
+			t.Errorf("the table is %q", got)
+		}
+		b.click("#holders .long-row", 0.1, 0.5)
+		if got := b.text("#holders .chips"); !strings.Contains(got, "Module: <img src=x") {
+			t.Errorf("the filters are %q", got)
+		}
+		b.eval(`document.querySelector('#holders .chip').click()`)
+		b.eval(`(() => { const input = document.querySelector('#holders input'); input.value = 'nothing is called this'; input.dispatchEvent(new Event('input')); })()`)
+		if got := b.text("#holders .note"); !strings.Contains(got, "Nothing that is live at this instant matches") {
+			t.Errorf("it says %q", got)
+		}
+	})
+	t.Run("names are text", func(t *testing.T) {
+		if n := b.eval(`document.querySelectorAll('img, iframe, object, embed').length`); n != 0.0 {
+			t.Errorf("%v elements came from names", n)
+		}
+		if title := b.eval(`document.title`); title != "memprof report" {
+			t.Errorf("the title is %q", title)
+		}
+	})
+	t.Run("the policy holds", func(t *testing.T) {
+		if got := b.eval(`new Promise((done) => {
+			addEventListener('securitypolicyviolation', (event) => done(event.effectiveDirective));
+			const s = document.createElement('script');
+			s.textContent = 'document.title = "owned"';
+			document.body.append(s);
+		})`); got != "script-src-elem" {
+			t.Errorf("a script that was put in violates %v", got)
+		}
+		b.mutex.Lock()
+		b.problems = nil // it was told of that
+		b.mutex.Unlock()
+	})
+	b.quiet()
+}
+
+// Pages of all sorts of results open without a complaint.
+func TestPagesOpen(t *testing.T) {
+	b := newBrowser(t)
+	for _, f := range fixtures() {
+		b.open(pageOf(t, Page{Results: f.results, Path: f.name}))
+		n, _ := b.eval(`document.querySelectorAll('select[aria-label="Process and device"] option').length`).(float64)
+		for i := range int(n) {
+			b.eval(fmt.Sprintf(`(() => { const s = document.querySelector('select'); s.value = '%d'; s.dispatchEvent(new Event('change')); })()`, i))
+			b.eval(twoFrames)
+		}
+		if text := b.text("main"); strings.Contains(text, "NaN") || strings.Contains(text, "undefined") || strings.Contains(text, "Infinity") {
+			t.Errorf("%s: %s", f.name, text)
+		}
+		b.quiet()
+	}
+}
+
+// Panning costs less than a frame has.
+func TestPageFrames(t *testing.T) {
+	b := newBrowser(t)
+	b.open(pageOf(t, Page{Results: []*analysis.Result{explored(t, 4000, nil)}}))
+	b.mouse("canvas.timeline", "mouseWheel", 0.5, 0.5, map[string]any{"deltaX": 0, "deltaY": -120})
+	milliseconds, _ := b.eval(panning).(float64)
+	t.Logf("a frame of panning is drawn in %.2f ms", milliseconds)
+	if milliseconds > 16 {
+		t.Errorf("a frame of panning takes %.1f ms, want less than 16", milliseconds)
+	}
+	b.quiet()
+}
+
+// panning is how long the script works for a frame while the view moves: the median over 60.
+const panning = `(async () => {
+	const canvas = document.querySelector('canvas.timeline');
+	const times = [];
+	for (let i = 0; i < 60; i++) {
+		canvas.dispatchEvent(new WheelEvent('wheel', { deltaX: i % 2 ? 40 : -40, deltaY: 0, cancelable: true }));
+		times.push(await new Promise((done) => requestAnimationFrame((begin) => {
+			const channel = new MessageChannel();
+			channel.port1.onmessage = () => done(performance.now() - begin);
+			channel.port2.postMessage(0);
+		})));
+	}
+	return times.sort((a, b) => a - b)[30];
+})()`

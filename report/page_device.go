@@ -1,0 +1,362 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+// pageBuilder makes the data of a page, again with fewer keyframes if it came out too long.
+type pageBuilder struct {
+	page   *Page
+	frames map[*analysis.DeviceResult][]int // kept keyframes, indices
+}
+
+func newPageBuilder(p *Page) *pageBuilder {
+	b := &pageBuilder{page: p, frames: map[*analysis.DeviceResult][]int{}}
+	for _, r := range p.Results {
+		for i := range r.Devices {
+			d := &r.Devices[i]
+			if d.Keyframes == nil {
+				continue
+			}
+			for at := range d.Keyframes.Frames {
+				b.frames[d] = append(b.frames[d], at)
+			}
+		}
+	}
+	return b
+}
+
+// thin gives up every second keyframe of those that may go, where there are most. It says
+// whether there were any.
+func (b *pageBuilder) thin() bool {
+	var most *analysis.DeviceResult
+	for _, r := range b.page.Results {
+		for i := range r.Devices {
+			if d := &r.Devices[i]; most == nil || len(b.frames[d]) > len(b.frames[most]) {
+				most = d
+			}
+		}
+	}
+	if most == nil || len(b.frames[most]) <= fewestFrames {
+		return false
+	}
+	var kept []int
+	spare := 0
+	for _, at := range b.frames[most] {
+		if most.Keyframes.Frames[at].Essential() {
+			kept = append(kept, at)
+			continue
+		}
+		if spare++; spare%2 == 0 {
+			kept = append(kept, at)
+		}
+	}
+	fewer := len(kept) < len(b.frames[most])
+	b.frames[most] = kept
+	return fewer
+}
+
+// The data of the page. Sizes are bytes, times nanoseconds; names are clean and short.
+type (
+	pageReport struct {
+		Path      string        `json:"path"`
+		Ranks     *pageSection  `json:"ranks"`
+		Processes []pageProcess `json:"processes"`
+	}
+	pageProcess struct {
+		Name    string       `json:"name"`
+		Line    string       `json:"line"`
+		Warning string       `json:"warning"` // "" for none
+		Devices []pageDevice `json:"devices"`
+	}
+	pageDevice struct {
+		Device     int32          `json:"device"`
+		Line       string         `json:"line"`
+		Total      int64          `json:"total"` // memory of the card, 0 if not known
+		Empty      bool           `json:"empty"` // nothing was allocated
+		Sampled    bool           `json:"sampled"`
+		Period     int64          `json:"period"`
+		Tiles      []pageTile     `json:"tiles"`
+		Levels     []pageLevel    `json:"levels"` // of detail, the finest first
+		Used       *pageUsed      `json:"used"`   // null where it was not read
+		Bands      pageBands      `json:"bands"`
+		Iterations pageIterations `json:"iterations"`
+		Growths    pageGrowths    `json:"growths"`
+		OOMs       []pageOOM      `json:"ooms"`
+		Pauses     []pagePause    `json:"pauses"`
+		Arenas     []pageArena    `json:"arenas"`
+		Keyframes  *pageKeyframes `json:"keyframes"` // null without any
+		Sections   []pageSection  `json:"sections"`
+	}
+	// pageTile is a number to see first.
+	pageTile struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+		Note  string `json:"note"`
+		Tone  string `json:"tone"`
+	}
+	pageOOM struct {
+		Seq         int64  `json:"seq"`
+		Time        int64  `json:"time"`
+		Request     int64  `json:"request"`
+		Free        int64  `json:"free"`
+		LargestFree int64  `json:"largest"`
+		Arena       int32  `json:"arena"`
+		Verdict     string `json:"verdict"`
+		Requester   string `json:"requester"`
+	}
+	pagePause struct {
+		Start int64  `json:"start"`
+		End   int64  `json:"end"` // -1 for a pause that the trace does not see the end of
+		Tag   string `json:"tag"`
+		Bytes int64  `json:"bytes"`
+	}
+	pageArena struct {
+		ID        int32  `json:"id"`
+		Name      string `json:"name"`
+		Tag       string `json:"tag"`
+		Base      string `json:"base"` // hexadecimal
+		Coalesces bool   `json:"coalesces"`
+		Sampled   bool   `json:"sampled"`
+	}
+)
+
+// build makes the data with the keyframes that are kept.
+func (b *pageBuilder) build() []byte {
+	var p pack
+	return p.finish(b.describe(&p))
+}
+
+func (b *pageBuilder) describe(p *pack) pageReport {
+	out := pageReport{Path: shorten(b.page.Path, 200), Processes: []pageProcess{}}
+	if s, several := ranksSection(b.page.Results); several {
+		ranks := newPageSection(s)
+		out.Ranks = &ranks
+	}
+	for _, r := range b.page.Results {
+		process := pageProcess{Name: shorten(r.Process, 60), Line: processLine(r), Devices: []pageDevice{}}
+		if r.Recovered {
+			process.Warning = recoveredNote
+		}
+		for i := range r.Devices {
+			process.Devices = append(process.Devices, b.device(p, r, &r.Devices[i]))
+		}
+		out.Processes = append(out.Processes, process)
+	}
+	return out
+}
+
+func (b *pageBuilder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) pageDevice {
+	out := pageDevice{
+		Device: d.Device, Line: deviceLine(r, d), Total: d.Total, Empty: d.Allocs == 0 && d.MaxR == 0,
+		Sampled: d.Sampled != nil, Period: d.Period, Tiles: pageTiles(d),
+		Levels: newPageLevels(p, d.Series.Points), Used: newPageUsed(p, b.page.Used[d]),
+		Bands: newPageBands(p, r.Bands), Iterations: newPageIterations(p, d), Growths: newPageGrowths(p, d),
+		OOMs: []pageOOM{}, Pauses: newPagePauses(d), Arenas: newPageArenas(r), Sections: []pageSection{},
+	}
+	for i := range d.OOMs[:min(len(d.OOMs), storyOOMs)] {
+		o := &d.OOMs[i]
+		out.OOMs = append(out.OOMs, pageOOM{
+			o.Seq, o.Time, o.Request, o.Free, o.LargestFree, o.Arena, shorten(verdictText(o.Verdict), 40), contextText(o.Requester, nameWidth),
+		})
+	}
+	if d.Keyframes != nil && len(d.Keyframes.Frames) > 0 {
+		out.Keyframes = newPageKeyframes(p, d.Keyframes, r, b.frames[d])
+	}
+	for _, s := range deviceSections(d) {
+		if s.atPins && out.Keyframes != nil || s.listed {
+			continue
+		}
+		out.Sections = append(out.Sections, newPageSection(s))
+	}
+	return out
+}
+
+// storyOOMs is how many failed requests the page lists.
+const storyOOMs = 64
+
+// pageTiles are the numbers to see first.
+func pageTiles(d *analysis.DeviceResult) []pageTile {
+	share := func(bytes int64) string {
+		return FormatPercent(ratio(bytes, d.Peak.R)) + " of reserved"
+	}
+	tiles := []pageTile{
+		{Name: "Reserved at the peak", Value: FormatSize(d.Peak.R), Note: "physical memory mapped"},
+		{Name: "Requested at the peak", Value: FormatSize(d.Peak.T), Note: share(d.Peak.T)},
+	}
+	if d.Sampled != nil {
+		tiles = append(tiles, pageTile{Name: "Not requested", Value: FormatSize(d.Peak.R - d.Peak.T - d.Peak.Pending), Note: "the allocator was only watched"})
+	} else {
+		tiles = append(tiles,
+			pageTile{Name: "Holes", Value: FormatSize(d.Peak.External), Note: share(d.Peak.External), Tone: toneOf(ratio(d.Peak.External, d.Peak.R))},
+			pageTile{Name: "Internal", Value: FormatSize(d.Peak.Internal()), Note: share(d.Peak.Internal()), Tone: toneOf(ratio(d.Peak.Internal(), d.Peak.R))},
+			pageTile{Name: "Never handed out", Value: FormatSize(d.Peak.Reserve), Note: share(d.Peak.Reserve)},
+		)
+	}
+	if b := d.Books; b != nil && b.UsedPeak >= 0 {
+		note := "greatest reading of the job"
+		if d.Total > 0 {
+			note = "greatest reading, of " + FormatSize(d.Total)
+		}
+		tiles = append(tiles, pageTile{Name: "Device used", Value: FormatSize(b.UsedPeak), Note: note})
+	}
+	growth := pageTile{Name: "Growths", Value: formatCount(d.GrowthCount), Note: "none for fragmentation"}
+	if d.FragmentationGrowths > 0 {
+		growth.Note, growth.Tone = formatCount(d.FragmentationGrowths)+" for fragmentation", "warned"
+	}
+	tiles = append(tiles, growth)
+	if d.OOMCount > 0 {
+		tiles = append(tiles, pageTile{Name: "Failed requests", Value: formatCount(d.OOMCount), Note: "out of memory", Tone: "failed"})
+	}
+	return tiles
+}
+
+// toneOf marks a share of waste that is worth a look.
+func toneOf(share float64) string {
+	if share >= 0.1 {
+		return "warned"
+	}
+	return ""
+}
+
+func newPageArenas(r *analysis.Result) []pageArena {
+	arenas := []pageArena{}
+	for i := range r.Arenas {
+		a := &r.Arenas[i]
+		arenas = append(arenas, pageArena{
+			ID: a.ID, Name: arenaName(a), Tag: shorten(a.Options["tag"], 40), Base: fmt.Sprintf("%#x", a.Base),
+			Coalesces: a.Options["coalesces"] == "1", Sampled: a.Options["provided"] == "unknown",
+		})
+	}
+	return arenas
+}
+
+// arenaName tells an arena from the others of its device.
+func arenaName(a *analysis.ArenaInfo) string {
+	parts := []string{fmt.Sprintf("arena %d", a.ID)}
+	if a.Stream != 0 {
+		parts = append(parts, fmt.Sprintf("stream %#x", a.Stream))
+	}
+	for _, key := range []string{"pool", "tag", "graph_memory", "shape"} {
+		if value := a.Options[key]; value != "" && value != "0" && value != "0.0" {
+			parts = append(parts, key+" "+shorten(value, 24))
+		}
+	}
+	if allocator := a.Options["allocator"]; allocator != "" {
+		parts = append(parts, shorten(allocator, 16)+" allocator")
+	}
+	return strings.Join(parts, " · ")
+}
+
+// newPagePauses are the times for which memory of a tag was away.
+func newPagePauses(d *analysis.DeviceResult) []pagePause {
+	pauses := []pagePause{}
+	open := map[string]int{}
+	for _, t := range byCall(d.Transitions) {
+		at, asleep := open[t.Tag]
+		switch {
+		case t.Failed != "" || len(pauses) == 1024:
+		case !t.Resume && !asleep:
+			open[t.Tag] = len(pauses)
+			pauses = append(pauses, pagePause{t.Time, -1, shorten(t.Tag, 40), t.Bytes})
+		case t.Resume && asleep:
+			pauses[at].End = t.Time
+			delete(open, t.Tag)
+		}
+	}
+	return pauses
+}
+
+// pageSection is a section of the other reports, as it is there.
+type pageSection struct {
+	Title   string       `json:"title"`
+	Before  []pageCell   `json:"before"`
+	Columns []pageColumn `json:"columns"`
+	Rows    [][]pageCell `json:"rows"`
+	Total   []pageCell   `json:"total"`
+	After   []pageCell   `json:"after"`
+}
+
+type pageColumn struct {
+	Name   string `json:"name"`
+	Number bool   `json:"number"`
+}
+
+// pageCell is a text, or a text and its tone.
+type pageCell struct {
+	Text string
+	Tone string
+}
+
+func (c pageCell) MarshalJSON() ([]byte, error) {
+	if c.Tone == "" {
+		return mustJSON(c.Text), nil
+	}
+	return mustJSON([]string{c.Text, c.Tone}), nil
+}
+
+var toneNames = map[tone]string{faint: "faint", strong: "strong", warned: "warned", failed: "failed"}
+
+func newPageCells(cells []cell) []pageCell {
+	out := make([]pageCell, len(cells))
+	for i, c := range cells {
+		out[i] = pageCell{c.text, toneNames[c.tone]}
+	}
+	return out
+}
+
+func newPageSection(s section) pageSection {
+	out := pageSection{
+		Title: s.title, Before: newPageCells(s.before), Columns: []pageColumn{}, Rows: [][]pageCell{},
+		Total: newPageCells(s.total), After: newPageCells(s.after),
+	}
+	for _, c := range s.columns {
+		out.Columns = append(out.Columns, pageColumn{c.name, c.number})
+	}
+	for _, r := range s.rows {
+		out.Rows = append(out.Rows, newPageCells(r))
+	}
+	return out
+}
+
+// shownAtPins marks sections that a page with pins shows for any instant.
+func shownAtPins(sections ...section) []section {
+	for i := range sections {
+		sections[i].atPins = true
+	}
+	return sections
+}
+
+// shownWhole marks sections of which the page has the whole list.
+func shownWhole(sections ...section) []section {
+	for i := range sections {
+		sections[i].listed = true
+	}
+	return sections
+}
+
+// texts are strings that are stored once.
+type texts struct {
+	list  []string
+	index map[string]int64
+}
+
+func (t *texts) of(s string) int64 {
+	if t.index == nil {
+		t.index = map[string]int64{}
+	}
+	at, known := t.index[s]
+	if !known {
+		at = int64(len(t.list))
+		t.index[s] = at
+		t.list = append(t.list, s)
+	}
+	return at
+}
+
+// strings are all, never nil.
+func (t *texts) strings() []string { return slices.Concat([]string{}, t.list) }

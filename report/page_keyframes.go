@@ -1,0 +1,161 @@
+package report
+
+import "github.com/memprof/memprof/analysis"
+
+// pageKeyframes are the instants that a pin can be at, and all stretches of addresses there.
+//
+// A shape is a stretch without its time; as jobs repeat themselves, one shape comes and goes many
+// times. Shape i was there in Times[i] spans of frames, which lie one behind the other in From
+// and To: From counts from the To before it, To from its From.
+type pageKeyframes struct {
+	IterationsEach int64 `json:"iterationsEach"`
+	EventsEach     int64 `json:"eventsEach"`
+	GrowthsEach    int64 `json:"growthsEach"`
+	Of             int   `json:"of"` // how many there were before some were given up for room
+
+	Seq       packed `json:"seq"`
+	Time      packed `json:"time"`
+	Why       packed `json:"why"`   // bits: analysis.Reason
+	Event     packed `json:"event"` // of the growth or the failed request, -1
+	Iteration packed `json:"iteration"`
+	T         packed `json:"t"`
+	C         packed `json:"c"`
+	R         packed `json:"r"`
+	Rounding  packed `json:"rounding"`
+	Slack     packed `json:"slack"`
+	Pending   packed `json:"pending"`
+	Reserve   packed `json:"reserve"`
+	External  packed `json:"external"`
+	Unsplit   packed `json:"unsplit"`
+	Live      packed `json:"live"`
+	Paused    packed `json:"paused"`
+
+	Arena  packed `json:"arena"` // index
+	Kind   packed `json:"kind"`  // 0 mapped, 1 untouched, 2 pending, 3 live, 4 mapped where a region starts
+	Addr   packed `json:"addr"`  // from the arena's base
+	Bytes  packed `json:"bytes"`
+	Excess packed `json:"excess"` // bytes less those requested
+	Holder packed `json:"holder"` // index, -1
+	Times  packed `json:"times"`
+	From   packed `json:"from"`
+	To     packed `json:"to"`
+
+	Strings  []string `json:"strings"`
+	Owner    packed   `json:"owner"` // of a holder: index into Strings, as are kind and phase
+	Repeated packed   `json:"repeated"`
+	Module   packed   `json:"module"` // 1: the owner is the path of a module
+	Category packed   `json:"category"`
+	Phase    packed   `json:"phase"`
+	Stack    packed   `json:"stack"` // index of the innermost frame, -1
+	Frame    packed   `json:"frame"` // of a stack's node: index into Strings
+	Parent   packed   `json:"parent"`
+}
+
+// frameWidth is the room for a frame's text or a module's path.
+const frameWidth = 160
+
+func newPageKeyframes(p *pack, k *analysis.Keyframes, r *analysis.Result, kept []int) *pageKeyframes {
+	frames := make([]analysis.Keyframe, len(kept))
+	for i, at := range kept {
+		frames[i] = k.Frames[at]
+	}
+	of := func(value func(*analysis.Keyframe) int64) packed { return columnOf(p, frames, value) }
+	out := &pageKeyframes{
+		IterationsEach: k.IterationsEach, EventsEach: k.EventsEach, GrowthsEach: k.GrowthsEach, Of: len(k.Frames),
+		Seq:  of(func(f *analysis.Keyframe) int64 { return f.At.Seq }),
+		Time: of(func(f *analysis.Keyframe) int64 { return f.At.Time }), Why: of(func(f *analysis.Keyframe) int64 { return int64(f.Why) }),
+		Event: of(func(f *analysis.Keyframe) int64 { return f.Event }), Iteration: of(func(f *analysis.Keyframe) int64 { return int64(f.At.Iteration) }),
+		T: of(func(f *analysis.Keyframe) int64 { return f.At.T }), C: of(func(f *analysis.Keyframe) int64 { return f.At.C }),
+		R: of(func(f *analysis.Keyframe) int64 { return f.At.R }), Rounding: of(func(f *analysis.Keyframe) int64 { return f.At.Rounding }),
+		Slack: of(func(f *analysis.Keyframe) int64 { return f.At.Slack }), Pending: of(func(f *analysis.Keyframe) int64 { return f.At.Pending }),
+		Reserve: of(func(f *analysis.Keyframe) int64 { return f.At.Reserve }), External: of(func(f *analysis.Keyframe) int64 { return f.At.External }),
+		Unsplit: of(func(f *analysis.Keyframe) int64 { return f.At.Unsplit }), Live: of(func(f *analysis.Keyframe) int64 { return f.At.Live }),
+		Paused: of(func(f *analysis.Keyframe) int64 { return f.At.Paused }),
+	}
+	out.stretches(p, keptStretches(k, kept), r)
+	out.holders(p, k)
+	return out
+}
+
+// keptStretches are those at kept frames, with their times counted in these.
+func keptStretches(k *analysis.Keyframes, kept []int) []analysis.Stretch {
+	before := make([]int32, len(k.Frames)+1) // how many of the frames before one are kept
+	for _, at := range kept {
+		before[at+1] = 1
+	}
+	for i := range k.Frames {
+		before[i+1] += before[i]
+	}
+	var out []analysis.Stretch
+	for _, s := range k.Stretches {
+		if s.From, s.To = before[s.From], before[s.To]; s.From < s.To {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// shapeOf is a stretch without its time.
+func shapeOf(s *analysis.Stretch) analysis.Stretch {
+	shape := *s
+	shape.From, shape.To = 0, 0
+	return shape
+}
+
+// stretches takes those of one shape together; they are in order of time.
+func (out *pageKeyframes) stretches(p *pack, all []analysis.Stretch, r *analysis.Result) {
+	index := map[analysis.Stretch]int{}
+	var shapes []analysis.Stretch
+	var spans [][]int64 // of each shape: from, to, from, to
+	for i := range all {
+		s := &all[i]
+		at, known := index[shapeOf(s)]
+		if !known {
+			at = len(shapes)
+			index[shapeOf(s)] = at
+			shapes, spans = append(shapes, shapeOf(s)), append(spans, nil)
+		}
+		spans[at] = append(spans[at], int64(s.From), int64(s.To))
+	}
+	var times, from, to []int64
+	for _, span := range spans {
+		times = append(times, int64(len(span)/2))
+		last := int64(0)
+		for i := 0; i < len(span); i += 2 {
+			from, to = append(from, span[i]-last), append(to, span[i+1]-span[i])
+			last = span[i+1]
+		}
+	}
+	of := func(value func(*analysis.Stretch) int64) packed { return columnOf(p, shapes, value) }
+	out.Arena = of(func(s *analysis.Stretch) int64 { return int64(s.Arena) })
+	out.Kind = of(func(s *analysis.Stretch) int64 {
+		if s.Region {
+			return 4
+		}
+		return int64(s.Kind)
+	})
+	out.Addr = of(func(s *analysis.Stretch) int64 { return s.Addr - r.Arenas[s.Arena].Base })
+	out.Bytes = of(func(s *analysis.Stretch) int64 { return s.Bytes })
+	out.Excess = of(func(s *analysis.Stretch) int64 { return s.Bytes - s.Requested })
+	out.Holder = of(func(s *analysis.Stretch) int64 { return int64(s.Holder) })
+	out.Times, out.From, out.To = p.column(times), p.column(from), p.column(to)
+}
+
+func (out *pageKeyframes) holders(p *pack, k *analysis.Keyframes) {
+	var names texts
+	of := func(value func(*analysis.KeyHolder) int64) packed { return columnOf(p, k.Holders, value) }
+	out.Owner = of(func(h *analysis.KeyHolder) int64 { return names.of(shorten(h.Owner, frameWidth)) })
+	out.Repeated = of(func(h *analysis.KeyHolder) int64 { return names.of(shorten(h.Kind, frameWidth)) })
+	out.Module = of(func(h *analysis.KeyHolder) int64 {
+		if h.Module {
+			return 1
+		}
+		return 0
+	})
+	out.Category = of(func(h *analysis.KeyHolder) int64 { return names.of(categoryText(h.Category.String())) })
+	out.Phase = of(func(h *analysis.KeyHolder) int64 { return names.of(shorten(h.Phase, 40)) })
+	out.Stack = of(func(h *analysis.KeyHolder) int64 { return int64(h.Stack) })
+	out.Frame = columnOf(p, k.Stacks, func(f *analysis.StackFrame) int64 { return names.of(shorten(f.Frame, frameWidth)) })
+	out.Parent = columnOf(p, k.Stacks, func(f *analysis.StackFrame) int64 { return int64(f.Parent) })
+	out.Strings = names.strings()
+}
