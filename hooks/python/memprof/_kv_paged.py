@@ -121,9 +121,12 @@ class _Follower:
 
     def filling(self, cache, request, past, query):
         """A pass is prepared that will fill slots of the request, which has its blocks by now."""
+        table = _allocator(cache).block_table.get(request)
+        if table is None:
+            return  # of no request: what fills a batch up
         if request in self.batch:
             self.flush(cache)
-        self._table(request, list(_allocator(cache).block_table[request]), past // self.block)
+        self._table(request, list(table), past // self.block)
         self.batch[request] = past + query
 
     def flush(self, cache):
