@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -189,10 +190,11 @@ func (k *KeysValues) Simulate(ctx context.Context) error {
 	if block == 0 {
 		block = 16
 	}
+	const mostBlocks = 1 << 22 // that are worth the host's memory
 	for _, p := range []kvcache.Policy{
 		{Kind: kvcache.Max, Length: longest}, {Kind: kvcache.Pow2}, {Kind: kvcache.Oracle}, {Kind: kvcache.Paged, Block: block},
 	} {
-		if p.Kind == kvcache.Paged && k.Recorded.Capacity < int64(block) {
+		if n := k.Recorded.Capacity / int64(block); p.Kind == kvcache.Paged && (n < 1 || n > mostBlocks) {
 			continue
 		}
 		result, err := kvcache.Simulate(ctx, &endless{requests: k.Requests}, kvcache.Options{
@@ -209,13 +211,19 @@ func (k *KeysValues) Simulate(ctx context.Context) error {
 // simulatedSteps are enough for every request of a recording to come several times.
 const simulatedSteps = 20_000
 
-// endless is a Source of requests that come over and over.
+// mostServed bounds the requests of a simulation, as some policy may reject every one.
+const mostServed = 1 << 18
+
+// endless is a Source of requests that come over and over, mostServed of them.
 type endless struct {
 	requests []kvcache.Request
 	next     int
 }
 
 func (e *endless) Next() (kvcache.Request, error) {
+	if e.next == mostServed {
+		return kvcache.Request{}, io.EOF
+	}
 	r := e.requests[e.next%len(e.requests)]
 	e.next++
 	r.Arrival = 0

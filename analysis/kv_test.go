@@ -147,6 +147,25 @@ func TestKeysValues(t *testing.T) {
 
 func ofKV(m Metric) bool { return strings.HasPrefix(m.Name, "kv.") }
 
+// A policy that could serve none of the requests says so, and ends.
+func TestKeysValuesThatAPolicyCannotServe(t *testing.T) {
+	r := &engine{Recorder: modeltest.New()}
+	r.tell(trace.KindKVCache, 1, 0, 48, 100, "layout=contiguous")
+	r.tell(trace.KindKVReserve, 1, 0, 0, 40, "")
+	r.tell(trace.KindKVAppend, 1, 0, 33, 0, "")
+	r.tell(trace.KindKVFree, 1, 0, 0, 0, "")
+	kv := r.analyze(t)
+	if err := kv.Simulate(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if p := kv.Policies[0]; p.Policy != "max:64" || p.Rejected != mostServed || p.Finished != 0 || p.Steps != 0 {
+		t.Errorf("%s: %d rejected, %d finished in %d steps", p.Policy, p.Rejected, p.Finished, p.Steps)
+	}
+	if p := kv.Policies[3]; p.Policy != "paged:16" || p.Finished == 0 {
+		t.Errorf("%s: %d finished", p.Policy, p.Finished)
+	}
+}
+
 // TestKeysValuesOfAPart: the later parts of a trace alone say what they say of their time.
 func TestKeysValuesOfAPart(t *testing.T) {
 	r := serve(200, 2)
@@ -220,7 +239,7 @@ func TestKeysValuesSayWhereTheyGoWrong(t *testing.T) {
 			r.tell(trace.KindKVAppend, 1, 0, -4, 0, "")
 		}, "event seq 2, kv_append of cache 1: -4 tokens are appended"},
 		{"share of unknown", func(r *engine) { r.tell(trace.KindKVShare, 1, 0, 5, 16, "") }, "event seq 1, kv_share of cache 1: sequence 0 shares block 5, which nobody uses"},
-		{"blocks without end", func(r *engine) { r.tell(trace.KindKVReserve, 1, 0, 0, 1<<40, "") }, "slots for sequence 0"},
+		{"blocks without end", func(r *engine) { r.tell(trace.KindKVReserve, 1, 0, 0, 1<<40, "") }, "slots from 0 on for sequence 0, of at most 64"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := &engine{Recorder: modeltest.New()}

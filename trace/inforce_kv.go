@@ -89,8 +89,8 @@ func (c *kvCacheInForce) sequence(e *Event) *kvSequenceInForce {
 
 // count is how many blocks an event is about; none, if it is about more than there can be.
 func (c *kvCacheInForce) count(e *Event) int64 {
-	const most = 1 << 24 // slots of a cache that does not say
-	if c.block == 0 || e.Provided > max(c.cache.Requested, most) {
+	const most = 1 << 24
+	if c.block == 0 || e.Provided/c.block > most {
 		return 0
 	}
 	return e.Provided / c.block

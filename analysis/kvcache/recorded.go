@@ -45,8 +45,12 @@ type Recorded struct {
 // RecordedPolicy is in the place of a policy's name in the Result of a Recorded.
 const RecordedPolicy = "recorded"
 
-// MostRequests is how many of the requests of a Recorded are kept.
-const MostRequests = 4096
+// MostRequests is how many of the requests of a Recorded are kept, each of at most
+// longestRequest tokens.
+const (
+	MostRequests   = 4096
+	longestRequest = 1 << 26
+)
 
 // tally is the state of all caches at an instant, in slots.
 type tally struct {
@@ -136,7 +140,7 @@ func (r *Recorded) through(s *recordedSequence) {
 	}
 	s.told = true
 	r.Sessions++
-	if len(r.Requests) == MostRequests {
+	if len(r.Requests) == MostRequests || s.tokens > longestRequest {
 		return
 	}
 	prompt := s.prompt

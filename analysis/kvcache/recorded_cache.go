@@ -50,12 +50,12 @@ func (r *Recorded) Cache(time, slots, null int64) (*RecordedCache, error) {
 	if err := r.Advance(time); err != nil {
 		return nil, err
 	}
+	if slots < 0 || slots > mostSlots || r.Block > mostSlots || null < 0 || null > 0 && null > slots/max(r.Block, 1) {
+		return nil, fmt.Errorf("a cache of %d slots in blocks of %d, of which %d are null", slots, r.Block, null)
+	}
 	c := &RecordedCache{
 		of: r, slots: slots, null: null * r.Block,
 		sequences: map[int64]*recordedSequence{}, blocks: map[int64]*recordedBlock{}, kept: map[int64]int64{},
-	}
-	if c.null > slots {
-		return nil, fmt.Errorf("%d null blocks in %d slots", null, slots)
 	}
 	r.Caches++
 	r.now.capacity += slots
@@ -75,8 +75,8 @@ func (c *RecordedCache) Reserve(time, sequence, first, slots, prompt int64) erro
 		return fmt.Errorf("a reservation of %d slots, %d, for a prompt of %d", slots, first, prompt)
 	case paged && sequence == All:
 		return fmt.Errorf("the same blocks for each sequence")
-	case slots > c.most():
-		return fmt.Errorf("%d slots for sequence %d, of %d", slots, sequence, c.most())
+	case slots > c.most() || first > mostSlots:
+		return fmt.Errorf("%d slots from %d on for sequence %d, of at most %d", slots, first, sequence, c.most())
 	case paged && slots%c.of.Block != 0:
 		return fmt.Errorf("%d slots are no number of blocks of %d", slots, c.of.Block)
 	}
@@ -102,10 +102,22 @@ func (c *RecordedCache) Reserve(time, sequence, first, slots, prompt int64) erro
 	return c.fits()
 }
 
+// mostSlots and mostBlocks are more than any memory has: numbers beyond are not believed.
+const (
+	mostSlots  = 1 << 40
+	mostBlocks = 1 << 24
+)
+
 // most is how many slots a mark can be about.
 func (c *RecordedCache) most() int64 {
-	const unsaid = 1 << 24 // of a cache that does not say how many it has
-	return max(c.slots, unsaid)
+	most := int64(mostSlots)
+	if c.slots > 0 {
+		most = c.slots
+	}
+	if c.of.Block > 0 {
+		most = min(most, mostBlocks*c.of.Block)
+	}
+	return most
 }
 
 // sequence is the sequence of a number, a new one if there is none.
@@ -185,7 +197,7 @@ func (c *RecordedCache) Share(time, sequence, first, slots, position int64) erro
 		return fmt.Errorf("sequence %d shares slots of a contiguous cache", sequence)
 	}
 	count := slots / c.of.Block
-	if slots%c.of.Block != 0 || count < 1 || slots > c.most() || first < 0 || position >= 0 && count != 1 {
+	if slots%c.of.Block != 0 || count < 1 || slots > c.most() || first < 0 || first > mostSlots || position >= 0 && count != 1 {
 		return fmt.Errorf("sequence %d shares %d slots from block %d on", sequence, slots, first)
 	}
 	for number := first; number < first+count; number++ {
@@ -270,7 +282,7 @@ func (c *RecordedCache) Append(time, sequence, tokens int64) error {
 	if err := c.of.Advance(time); err != nil {
 		return err
 	}
-	if tokens < 0 {
+	if tokens < 0 || tokens > mostSlots {
 		return fmt.Errorf("%d tokens are appended", tokens)
 	}
 	if sequence == All {
@@ -391,7 +403,7 @@ func (c *RecordedCache) Drop(time, first, slots int64) error {
 	if err := c.of.Advance(time); err != nil {
 		return err
 	}
-	if c.of.Block == 0 || slots%c.of.Block != 0 || slots > c.most() {
+	if c.of.Block == 0 || slots%c.of.Block != 0 || slots > c.most() || first < 0 || first > mostSlots {
 		return fmt.Errorf("the content of %d slots from %d on is dropped", slots, first)
 	}
 	for number := first; number < first+slots/c.of.Block; number++ {

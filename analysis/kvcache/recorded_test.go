@@ -138,6 +138,11 @@ func TestRecordedRefusals(t *testing.T) {
 		{"part of a block", 4, func(c *RecordedCache) error { return c.Reserve(1, 1, 2, 5, 0) }, "no number of blocks of 4"},
 		{"share of what nobody uses", 4, func(c *RecordedCache) error { return c.Share(1, 1, 3, 4, -1) }, "block 3, which nobody uses"},
 		{"replacing what is not there", 4, func(c *RecordedCache) error { return c.Share(1, 1, 0, 4, 2) }, "has 0 blocks, and none at 2"},
+		{"tokens beyond belief", 0, func(c *RecordedCache) error { return c.Append(1, 0, math.MaxInt64) }, "9223372036854775807 tokens"},
+		{"slots beyond belief", 4, func(c *RecordedCache) error { return c.Reserve(1, 1, 4, math.MaxInt64-3, 0) }, "of at most 16"},
+		{"blocks beyond belief", 4, func(c *RecordedCache) error { return c.Reserve(1, 1, math.MaxInt64-1, 8, 0) }, "slots from 9223372036854775806 on"},
+		{"a cache beyond belief", 4, func(c *RecordedCache) error { _, err := c.of.Cache(1, 1<<62, 1); return err }, "a cache of 4611686018427387904 slots"},
+		{"more null than all", 4, func(c *RecordedCache) error { _, err := c.of.Cache(1, 16, 5); return err }, "of which 5 are null"},
 		{"dropping what was not kept", 4, func(c *RecordedCache) error { return c.Drop(1, 0, 4) }, "block 0 is dropped, which was not kept"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
