@@ -29,6 +29,7 @@ static bool sensible(const struct bfc_options *options, const struct bfc_memory 
   uint64_t granularity = memory->granularity;
   if (granularity < BFC_GRANULE || (granularity & (granularity - 1)) != 0) return false;
   if (options->fragmentation_fraction != options->fragmentation_fraction) return false;
+  if (options->growth == BFC_STEP && options->step == 0) return false;
   return options->growth != BFC_NONE || options->limit != UINT64_MAX;
 }
 
@@ -39,7 +40,9 @@ struct bfc *bfc_new(const struct bfc_options *options, const struct bfc_memory *
   bfc->options = *options;
   bfc->memory = *memory;
   bfc->max_excess = BFC_MAX_EXCESS;
-  if (options->fragmentation_fraction > 0)
+  if (options->split != 0)
+    bfc->max_excess = options->split;
+  else if (options->fragmentation_fraction > 0)
     bfc->max_excess = truncate_product(options->fragmentation_fraction * (double)options->limit);
   bfc->next_region = bfc_first_region(options);
   bfc->used = 1;
@@ -51,6 +54,7 @@ void bfc_delete(struct bfc *bfc) {
   if (bfc == NULL) return;
   free(bfc->chunks);
   free(bfc->live.slots);
+  for (size_t i = 0; i < bfc->region_count; i++) free(bfc->regions[i].uses);
   free(bfc->regions);
   free(bfc->unmapped.items);
   free(bfc->snapshot.chunks);
@@ -125,7 +129,8 @@ void bfc_merge(struct bfc *bfc, uint32_t index) {
 
 uint64_t bfc_handed_out(const struct bfc *bfc, uint64_t size, uint64_t rounded) {
   uint64_t excess = size - rounded;
-  return excess >= rounded || excess >= bfc->max_excess ? rounded : size;
+  const bool twice = bfc->options.split == 0 && excess >= rounded;
+  return twice || excess >= bfc->max_excess ? rounded : size;
 }
 
 uint32_t bfc_search(struct bfc *bfc, uint64_t rounded) {
@@ -163,6 +168,7 @@ static void hand_out(struct bfc *bfc, uint32_t index, uint64_t requested) {
   chunk->note = 0;
   bfc_table_insert(&bfc->live, chunk->addr, index);
   bfc->snapshot.stale = true;
+  if (bfc->options.notes) bfc_note_use(bfc, chunk->addr, size);
   struct bfc_stats *stats = &bfc->stats;
   stats->num_allocs++;
   stats->bytes_in_use += size;
@@ -198,6 +204,7 @@ bool bfc_alloc(struct bfc *bfc, uint64_t size, struct bfc_block *out) {
   if (found == 0 && !reserve_growth(bfc)) return false;
   if (found == 0) found = bfc_extend_and_search(bfc, rounded);
   if (found == 0 && bfc->options.garbage_collection && bfc_worth_collecting(bfc, rounded)) {
+    if (!reserve_growth(bfc)) return false;  // what was taken may have used it up
     bfc_collect_garbage(bfc);
     found = bfc_extend_and_search(bfc, rounded);
   }
@@ -215,6 +222,7 @@ bool bfc_free(struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
   bfc->stats.bytes_in_use -= out->size;
   bfc->chunks[index].state = BFC_FREE;
   bfc->chunks[index].requested = 0;
+  if (bfc->options.notes) bfc_note_use(bfc, out->addr, out->size);
   bfc_merge(bfc, index);
   return true;
 }

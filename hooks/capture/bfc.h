@@ -27,8 +27,9 @@ enum { BFC_GRANULE = 256, BFC_BINS = 21 };
 
 enum bfc_growth {
   BFC_DOUBLE,  // classic: 2 MiB, then doubling
-  BFC_NEEDED,  // only what the request lacks, a free tail credited
+  BFC_NEEDED,  // only what the request lacks, a free tail credited; takes free granules first
   BFC_NONE,    // the whole limit at the first request
+  BFC_STEP,    // what the request lacks, rounded up to a multiple of the step
 };
 
 struct bfc_options {
@@ -37,6 +38,9 @@ struct bfc_options {
   double fragmentation_fraction;  // > 0: max excess = fraction * limit instead of 128 MiB
   enum bfc_growth growth;
   bool garbage_collection;   // release wholly idle regions before giving up
+  uint64_t step;             // of BFC_STEP, bytes
+  uint64_t split;            // split where at least this is left over; 0 = the classic rule
+  bool notes;                // note which granules each iteration uses: for bfc_excess and bfc_ahead
 };
 
 // Where regions come from. Every call is made under the owner's lock.
@@ -55,6 +59,9 @@ struct bfc_memory {
   // Bytes of the device nobody has; asked only when headroom could clip a growth.
   uint64_t (*device_free)(void *self);
   bool coalesces;        // adjacent grants become one region
+  // Takes back granules of a free chunk, which are mapped, for a request under way: what they
+  // have serves elsewhere. false: nothing has changed. Only where grants coalesce.
+  bool (*take)(void *self, uint64_t addr, uint64_t bytes);
 };
 
 struct bfc;  // opaque
@@ -104,6 +111,21 @@ uint64_t bfc_note(const struct bfc *bfc, uint32_t chunk);
 // free chunk and mapped. The caller has unmapped, or will before any other call. false: it
 // was not so, nothing changed.
 bool bfc_unmap(struct bfc *bfc, uint64_t addr, uint64_t bytes);
+
+// The owner has mapped [addr, addr+bytes) again ahead of need: whole granules that had been
+// given back. false: they had not, or the limit forbids it; nothing changed.
+bool bfc_remap(struct bfc *bfc, uint64_t addr, uint64_t bytes);
+
+// An iteration has ended. A granule is expected to be used that was in the iteration under way
+// or the two before; in the first nothing is.
+void bfc_end_iteration(struct bfc *bfc);
+
+// Call visit, in address order, for ranges of whole granules of free chunks: those that are
+// mapped and not expected (none before two iterations have ended), those that were given back
+// and are expected, and all that are mapped. `visit` must not call back into bfc.
+void bfc_excess(const struct bfc *bfc, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
+void bfc_ahead(const struct bfc *bfc, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
+void bfc_idle(const struct bfc *bfc, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
 
 // Calls visit for each free range that is mapped, in address order (for reclaim).
 // `visit` must not call back into bfc.

@@ -1,6 +1,7 @@
 // bfc_extend.c - regions: how the memory is asked for more, and the release of idle ones.
 #include "bfc_internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 uint64_t bfc_first_region(const struct bfc_options *options) {
@@ -27,6 +28,18 @@ static size_t region_from(const struct bfc *bfc, uint64_t addr) {
   return low;
 }
 
+size_t bfc_region_at(const struct bfc *bfc, uint64_t addr) {
+  size_t low = 0, high = bfc->region_count;
+  while (low < high) {
+    size_t middle = low + (high - low) / 2;
+    if (end_of(&bfc->regions[middle]) <= addr)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
 // A grant that does not keep to the contract of bfc_memory counts as a refusal.
 static bool sound(const struct bfc *bfc, uint64_t addr, uint64_t granted, uint64_t asked, size_t at) {
   if (granted < asked || (addr | granted) % BFC_GRANULE != 0 || addr > UINT64_MAX - granted) return false;
@@ -44,7 +57,8 @@ static void add_region(struct bfc *bfc, size_t at, uint64_t addr, uint64_t bytes
   w->requested = a->requested = 0;
   bfc_free_insert(bfc, all);
   memmove(bfc->regions + at + 1, bfc->regions + at, (bfc->region_count - at) * sizeof *bfc->regions);
-  bfc->regions[at] = (struct bfc_region){addr, bytes, wall};
+  bfc->regions[at] = (struct bfc_region){.addr = addr, .size = bytes, .wall = wall};
+  bfc_note_region(bfc, &bfc->regions[at]);
   bfc->region_count++;
   bfc->last_grown = wall;
 }
@@ -59,6 +73,7 @@ static void lengthen(struct bfc *bfc, struct bfc_region *region, uint64_t bytes)
   wall->prev = added;
   wall->addr += bytes;
   region->size += bytes;
+  bfc_note_region(bfc, region);
   bfc->last_grown = region->wall;
   bfc_merge(bfc, added);
 }
@@ -121,24 +136,39 @@ static bool extend(struct bfc *bfc, uint64_t rounded) {
   return true;
 }
 
-// Asks once for exactly lack bytes, for growth needed.
+// The least multiple of the step that is at least bytes, rounded up to the granule.
+static uint64_t steps_over(uint64_t bytes, uint64_t step) {
+  uint64_t steps = (bytes - 1) / step + 1;
+  return steps > BFC_GREATEST / step ? BFC_GREATEST : bfc_round_up(steps * step, BFC_GRANULE);
+}
+
+// Grows by lack bytes, for growth needed and step. A step more is asked for first, and where
+// that is refused no more than what lacks.
 static bool extend_by(struct bfc *bfc, uint64_t lack) {
-  if (lack > (bfc_room(bfc) & ~(uint64_t)(BFC_GRANULE - 1))) return false;
+  uint64_t available = bfc_room(bfc) & ~(uint64_t)(BFC_GRANULE - 1);
+  if (lack > available) return false;
+  if (bfc->options.growth == BFC_STEP) {
+    uint64_t bytes = keep_headroom(bfc, bfc_least(steps_over(lack, bfc->options.step), available), lack);
+    bytes = fit_padding(bfc, bytes, lack);
+    if (bytes > lack && grow(bfc, bytes)) return true;
+  }
   uint64_t bytes = fit_padding(bfc, lack, lack);
   return bytes != 0 && grow(bfc, bytes);
 }
 
-// The size of the free chunk that a grant would join, for growth needed. A tail that is
+// The free chunk that a grant would join, for growth needed and step, or 0. A tail that is
 // large enough by itself has not been taken because it cannot be mapped: it is worth nothing.
-static uint64_t free_tail(const struct bfc *bfc, uint64_t rounded) {
+static uint32_t free_tail(const struct bfc *bfc, uint64_t rounded) {
   if (bfc->last_grown == 0 || !bfc->memory.coalesces) return 0;
-  const struct bfc_chunk *tail = &bfc->chunks[bfc->chunks[bfc->last_grown].prev];
-  return tail->state == BFC_FREE && tail->size < rounded ? tail->size : 0;
+  uint32_t tail = bfc->chunks[bfc->last_grown].prev;
+  return bfc->chunks[tail].state == BFC_FREE && bfc->chunks[tail].size < rounded ? tail : 0;
 }
 
 uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded) {
-  if (bfc->options.growth != BFC_NEEDED) return extend(bfc, rounded) ? bfc_search(bfc, rounded) : 0;
-  uint64_t credit = free_tail(bfc, rounded);
+  if (bfc->options.growth == BFC_DOUBLE || bfc->options.growth == BFC_NONE) return extend(bfc, rounded) ? bfc_search(bfc, rounded) : 0;
+  uint32_t tail = free_tail(bfc, rounded);
+  uint64_t credit = tail == 0 ? 0 : bfc->chunks[tail].size;
+  if (bfc->options.growth == BFC_NEEDED) bfc_take(bfc, rounded - credit, tail);
   if (!extend_by(bfc, rounded - credit)) return 0;
   uint32_t found = bfc_search(bfc, rounded);
   if (found != 0 || credit == 0) return found;
@@ -165,6 +195,7 @@ static void release(struct bfc *bfc, const struct bfc_region *region, uint32_t a
   bfc_free_remove(bfc, all);
   bfc_recycle(bfc, all);
   bfc_recycle(bfc, region->wall);
+  free(region->uses);
   if (bfc->last_grown == region->wall) bfc->last_grown = 0;
   bfc->stats.reserved -= region->size - bfc_unmapped_within(bfc, region->addr, end_of(region));
   bfc_unmapped_remove(bfc, region->addr, end_of(region));

@@ -5,6 +5,7 @@
 //   bfc_table.c     chunks in use by address
 //   bfc_extend.c    regions: growth, and release of idle ones
 //   bfc_unmapped.c  ranges of free chunks that were given back
+//   bfc_uses.c      which granules each iteration uses, and what is taken or given back for it
 //   bfc_look.c      statistics, listings, the chunk around an address
 //
 // Chunks are slots of one array and are named by their index; slot 0 is never a chunk, so
@@ -51,7 +52,9 @@ _Static_assert(sizeof(struct bfc_chunk) == 64, "a chunk is a cache line");
 // What one grant, or several adjacent ones, brought.
 struct bfc_region {
   uint64_t addr, size;
-  uint32_t wall;  // its next is the first chunk, its prev the last
+  uint32_t wall;   // its next is the first chunk, its prev the last
+  uint32_t *uses;  // by granule of the memory, if they are noted: 1 + the iteration of the last use, 0 for none
+  size_t use_count;  // granules without a place here are always expected to be used
 };
 
 // The free chunks, by class of size.
@@ -107,6 +110,7 @@ struct bfc {
 
   uint64_t next_region;
   uint32_t last_grown;  // wall of the region grown last, 0 once that was released
+  uint32_t ended;       // iterations
 
   struct bfc_free free;
 };
@@ -152,8 +156,15 @@ uint64_t bfc_first_region(const struct bfc_options *options);
 uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded);
 bool bfc_worth_collecting(const struct bfc *bfc, uint64_t rounded);
 void bfc_collect_garbage(struct bfc *bfc);
+size_t bfc_region_at(const struct bfc *bfc, uint64_t addr);  // first region that ends after addr
+
+// bfc_uses.c
+void bfc_note_use(struct bfc *bfc, uint64_t addr, uint64_t size);
+void bfc_note_region(struct bfc *bfc, struct bfc_region *region);  // that has come to its size
+void bfc_take(struct bfc *bfc, uint64_t bytes, uint32_t keep);      // from all free chunks but that one
 
 // bfc_unmapped.c
+void bfc_unmapped_add(struct bfc *bfc, uint64_t from, uint64_t to);  // room for one range is there
 uint32_t bfc_search_mapped(struct bfc *bfc, uint32_t best, uint64_t rounded);
 uint64_t bfc_unmapped_within(const struct bfc *bfc, uint64_t from, uint64_t to);
 void bfc_unmapped_remove(struct bfc *bfc, uint64_t from, uint64_t to);  // may leave one range more

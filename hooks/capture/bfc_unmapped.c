@@ -40,8 +40,9 @@ bool bfc_unmapped_reserve(struct bfc *bfc, size_t more) {
   return bfc_make_room((void **)&set->items, &set->capacity, set->count + more, sizeof *set->items);
 }
 
-static void add(struct bfc *bfc, struct bfc_range range) {
+void bfc_unmapped_add(struct bfc *bfc, uint64_t from, uint64_t to) {
   struct bfc_ranges *set = &bfc->unmapped;
+  struct bfc_range range = {from, to};
   size_t at = bfc_unmapped_from(bfc, range.from), end = at;
   if (at > 0 && set->items[at - 1].to == range.from) range.from = set->items[--at].from;
   if (end < set->count && set->items[end].from == range.to) range.to = set->items[end++].to;
@@ -95,12 +96,27 @@ static bool map_range(struct bfc *bfc, struct bfc_range range) {
 }
 
 uint32_t bfc_search_mapped(struct bfc *bfc, uint32_t best, uint64_t rounded) {
-  if (map_range(bfc, reach(bfc, best, rounded))) return best;
+  const struct bfc_range within = reach(bfc, best, rounded);
+  if (bfc->options.growth == BFC_NEEDED && bfc->options.notes) {
+    const uint64_t lack = bfc_unmapped_within(bfc, within.from, within.to);
+    if (lack > 0) bfc_take(bfc, lack, best);
+  }
+  if (map_range(bfc, within)) return best;
   for (uint32_t chunk = bfc_free_after(bfc, best); chunk != 0; chunk = bfc_free_after(bfc, chunk)) {
     struct bfc_range range = reach(bfc, chunk, rounded);
     if (bfc_unmapped_within(bfc, range.from, range.to) == 0) return chunk;
   }
   return 0;
+}
+
+bool bfc_remap(struct bfc *bfc, uint64_t addr, uint64_t bytes) {
+  const uint64_t end = addr + bytes;
+  if (end <= addr || ((addr | bytes) & (bfc->memory.granularity - 1)) != 0) return false;
+  if (bfc_unmapped_within(bfc, addr, end) != bytes || bytes > bfc_room(bfc) || !bfc_unmapped_reserve(bfc, 1)) return false;
+  bfc_unmapped_remove(bfc, addr, end);
+  bfc->stats.reserved += bytes;
+  bfc->stats.peak_reserved = bfc_greatest(bfc->stats.peak_reserved, bfc->stats.reserved);
+  return true;
 }
 
 // Whether one free chunk has all of [from, to). Only free chunks of that size and larger
@@ -118,7 +134,7 @@ bool bfc_unmap(struct bfc *bfc, uint64_t addr, uint64_t bytes) {
   if (end <= addr || ((addr | bytes) & (bfc->memory.granularity - 1)) != 0) return false;
   if (!is_free(bfc, addr, end) || bfc_unmapped_within(bfc, addr, end) != 0) return false;
   if (!bfc_unmapped_reserve(bfc, 1)) return false;
-  add(bfc, (struct bfc_range){addr, end});
+  bfc_unmapped_add(bfc, addr, end);
   bfc->stats.reserved -= bytes;
   return true;
 }

@@ -107,7 +107,9 @@ func (d *driver) newHeap() {
 	options := bfc.Options{
 		Limit:             d.logUniform([]float64{20, 20, 30}[d.random.IntN(3)], 36) + d.maybe(uint64(d.random.IntN(4096))),
 		Headroom:          d.maybe(d.logUniform(16, 33)),
-		Growth:            bfc.Growth(d.random.IntN(3)),
+		Growth:            bfc.Growth(d.random.IntN(4)),
+		Step:              d.logUniform(0, 34),
+		Split:             []bfc.Split{bfc.SplitClassic, bfc.SplitClassic, bfc.SplitAlways, bfc.Split(d.logUniform(0, 28))}[d.random.IntN(4)],
 		GarbageCollection: d.oneIn(2),
 	}
 	if options.Growth != bfc.None && d.oneIn(3) {
@@ -125,10 +127,17 @@ func (d *driver) newHeap() {
 		Physical:    d.maybe(d.logUniform(24, 36)),
 		Reservation: d.maybe(d.logUniform(24, 35)),
 	}
+	if d.oneIn(2) {
+		options.Trim.When = bfc.TrimIteration
+		device.Granularity = max(device.Granularity, 65536) // a word a granule is noted
+		if options.Growth == bfc.None {
+			options.Limit = min(options.Limit, 1<<36)
+		}
+	}
 	if device.Physical == 0 {
 		device.Physical = plenty
 	}
-	refuseGrow, refuseMap := d.maybe(1+d.random.Uint64N(12)), d.maybe(2+d.random.Uint64N(9))
+	refuseGrow, refuseMap, refuseTake := d.maybe(1+d.random.Uint64N(12)), d.maybe(2+d.random.Uint64N(9)), d.maybe(1+d.random.Uint64N(5))
 	m := &memory{granularity: device.Granularity, record: d.record}
 	device.RefuseGrow = func(call int, bytes uint64) bool {
 		granted := (bytes + device.Granularity - 1) &^ (device.Granularity - 1)
@@ -137,6 +146,7 @@ func (d *driver) newHeap() {
 	device.RefuseMap = func(call int, _, bytes uint64) bool {
 		return refuseMap != 0 && uint64(call)%refuseMap == 0 || bytes > m.spare()
 	}
+	device.RefuseTake = func(call int, _, _ uint64) bool { return refuseTake != 0 && uint64(call)%refuseTake == 0 }
 	m.Device = bfc.NewDevice(device)
 	heap, err := bfc.New(options, m)
 	if err != nil {
@@ -151,7 +161,7 @@ func (d *driver) newHeap() {
 	}
 	d.send(options.Limit, options.Headroom, uint64(options.Growth), truth(options.GarbageCollection),
 		math.Float64bits(options.FragmentationFraction), truth(device.VMM), device.Granularity, device.Physical,
-		device.Reservation, refuseGrow, refuseMap)
+		device.Reservation, refuseGrow, refuseMap, options.Step, uint64(options.Split), truth(options.Trim.When != bfc.TrimNever), refuseTake)
 }
 
 func (d *driver) step() {
@@ -162,6 +172,12 @@ func (d *driver) step() {
 		d.do(opClear, 0, 0)
 	case d.oneIn(300):
 		d.unmap()
+	case d.oneIn(100):
+		d.do(opIteration, 0, 0)
+	case d.oneIn(200):
+		d.do(opTrim, 0, 0)
+	case d.oneIn(500):
+		d.do(opGiveBack, d.logUniform(8, 34), 0)
 	case d.oneIn(400):
 		d.restore()
 	case d.oneIn(1000):
@@ -303,6 +319,13 @@ func (d *driver) do(kind, a, b uint64) {
 			d.live = append(d.live, block.Addr)
 		}
 		d.record(didRestore, truth(err == nil), block.Addr, block.Size, block.Requested)
+	case opIteration:
+		d.heap.EndIteration()
+	case opTrim:
+		given, mapped := d.heap.Trim()
+		d.record(didTrim, given, mapped)
+	case opGiveBack:
+		d.record(didTrim, d.heap.GiveBack(a), 0)
 	case opHeld:
 		d.memory.held = a
 	case opContaining:

@@ -12,17 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_CLEAR, OP_RESTORE };
+enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_CLEAR, OP_RESTORE, OP_ITERATION, OP_TRIM, OP_GIVE_BACK };
 
 enum record_kind {
-  DID_ALLOC = 100, DID_FREE, DID_UNMAP, DID_CONTAINING, DID_STATS, DID_STATS_MORE, DID_CHUNK, DID_RESTORE,
-  MEMORY_GROW = 200, MEMORY_RELEASE, MEMORY_MAP, MEMORY_UNMAP, MEMORY_FREE,
+  DID_ALLOC = 100, DID_FREE, DID_UNMAP, DID_CONTAINING, DID_STATS, DID_STATS_MORE, DID_CHUNK, DID_RESTORE, DID_TRIM,
+  MEMORY_GROW = 200, MEMORY_RELEASE, MEMORY_MAP, MEMORY_UNMAP, MEMORY_FREE, MEMORY_TAKE,
 };
 
 struct header {
   uint64_t limit, headroom, growth, garbage_collection;
   double fraction;
-  uint64_t vmm, granularity, physical, reservation, refuse_grow, refuse_map;
+  uint64_t vmm, granularity, physical, reservation, refuse_grow, refuse_map, step, split, notes, refuse_take;
 };
 
 struct operation {
@@ -36,7 +36,7 @@ struct range {
 struct device {
   struct header h;
   uint64_t base, next, end, used, held;
-  uint64_t grows, maps;
+  uint64_t grows, maps, takes;
   struct range *unmapped;  // in no order
   size_t unmapped_count, unmapped_capacity;
 };
@@ -150,6 +150,17 @@ static void unmap(void *self, uint64_t addr, uint64_t bytes) {
   put(MEMORY_UNMAP, addr, bytes, d->used, 0, 0);
 }
 
+static bool take(void *self, uint64_t addr, uint64_t bytes) {
+  struct device *d = self;
+  bool ok = !refuses(d->h.refuse_take, ++d->takes);
+  if (ok) {
+    d->used -= bytes;
+    add_unmapped(d, addr, addr + bytes);
+  }
+  put(MEMORY_TAKE, addr, bytes, ok, d->used, 0);
+  return ok;
+}
+
 static uint64_t device_free(void *self) {
   uint64_t bytes = free_bytes(self);
   put(MEMORY_FREE, bytes, 0, 0, 0, 0);
@@ -172,7 +183,7 @@ static void keep(struct heap *heap, const struct bfc_block *block) {
   bfc_set_note(heap->bfc, block->chunk, ~block->addr);
 }
 
-static void take(struct heap *heap, uint64_t size) {
+static void request(struct heap *heap, uint64_t size) {
   struct bfc_block block = {0};
   bool ok = bfc_alloc(heap->bfc, size, &block);
   if (ok) keep(heap, &block);
@@ -207,11 +218,64 @@ static void put_chunk(void *self, const struct bfc_chunk_info *chunk) {
   put(DID_CHUNK, chunk->addr, chunk->size, chunk->requested, chunk->free, chunk->region_start);
 }
 
+// Ranges, collected before anything is changed.
+struct list {
+  struct range *items;
+  size_t count, capacity;
+};
+
+static void collect(void *self, uint64_t addr, uint64_t bytes) {
+  struct list *list = self;
+  if (list->count == list->capacity) {
+    list->capacity = 2 * list->capacity + 64;
+    list->items = must(realloc(list->items, list->capacity * sizeof *list->items));
+  }
+  list->items[list->count++] = (struct range){addr, addr + bytes};
+}
+
+static uint64_t give_back(struct heap *heap, uint64_t addr, uint64_t bytes) {
+  if (!take(&heap->device, addr, bytes)) return 0;
+  if (bfc_unmap(heap->bfc, addr, bytes)) return bytes;
+  fprintf(stderr, "twin: what was listed cannot be unmapped\n");
+  exit(2);
+}
+
+static void trim(struct heap *heap) {
+  struct list excess = {0}, ahead = {0};
+  uint64_t given = 0, mapped = 0;
+  bfc_excess(heap->bfc, &excess, collect);
+  for (size_t i = 0; i < excess.count; i++) given += give_back(heap, excess.items[i].from, excess.items[i].to - excess.items[i].from);
+  bfc_ahead(heap->bfc, &ahead, collect);
+  for (size_t i = 0; i < ahead.count; i++) {
+    const uint64_t addr = ahead.items[i].from, bytes = ahead.items[i].to - addr;
+    struct bfc_stats s;
+    bfc_get_stats(heap->bfc, &s);
+    if (s.reserved > heap->device.h.limit || bytes > heap->device.h.limit - s.reserved || !map(&heap->device, addr, bytes)) continue;
+    if (bfc_remap(heap->bfc, addr, bytes)) mapped += bytes;
+  }
+  put(DID_TRIM, given, mapped, 0, 0, 0);
+  free(excess.items);
+  free(ahead.items);
+}
+
+static void give_back_idle(struct heap *heap, uint64_t wanted) {
+  struct list idle = {0};
+  uint64_t given = 0;
+  bfc_idle(heap->bfc, &idle, collect);
+  for (size_t i = idle.count; i-- > 0 && given < wanted;) {
+    uint64_t bytes = idle.items[i].to - idle.items[i].from, part = round_up(wanted - given, heap->device.h.granularity);
+    if (part > bytes) part = bytes;
+    given += give_back(heap, idle.items[i].to - part, part);
+  }
+  put(DID_TRIM, given, 0, 0, 0, 0);
+  free(idle.items);
+}
+
 static void run(struct heap *heap, struct operation op) {
   struct bfc_block block = {0};
   bool ok;
   switch ((enum operation_kind)op.kind) {
-    case OP_ALLOC: take(heap, op.a); return;
+    case OP_ALLOC: request(heap, op.a); return;
     case OP_FREE: {
       uint64_t addr = heap->live[op.a];
       heap->live[op.a] = heap->live[--heap->count];
@@ -237,6 +301,9 @@ static void run(struct heap *heap, struct operation op) {
     case OP_STATS: put_stats(heap); return;
     case OP_WALK: bfc_walk(heap->bfc, NULL, put_chunk); return;
     case OP_CLEAR: bfc_clear_peaks(heap->bfc); return;
+    case OP_ITERATION: bfc_end_iteration(heap->bfc); return;
+    case OP_TRIM: trim(heap); return;
+    case OP_GIVE_BACK: give_back_idle(heap, op.a); return;
     case OP_END: break;
   }
   fprintf(stderr, "twin: operation %llu\n", (unsigned long long)op.kind);
@@ -250,8 +317,10 @@ int main(void) {
   while (fread(&h, sizeof h, 1, stdin) == 1) {
     uint64_t base = round_up((uint64_t)1 << 40, h.granularity);
     struct heap heap = {.device = {.h = h, .base = base, .next = base, .end = base}};
-    struct bfc_options options = {h.limit, h.headroom, h.fraction, (enum bfc_growth)h.growth, h.garbage_collection != 0};
-    struct bfc_memory memory = {&heap.device, h.granularity, grow, release, map, unmap, device_free, h.vmm != 0};
+    struct bfc_options options = {
+        h.limit, h.headroom, h.fraction, (enum bfc_growth)h.growth, h.garbage_collection != 0, h.step, h.split, h.notes != 0,
+    };
+    struct bfc_memory memory = {&heap.device, h.granularity, grow, release, map, unmap, device_free, h.vmm != 0, take};
     struct operation op;
     heap.bfc = must(bfc_new(&options, &memory));
     while (fread(&op, sizeof op, 1, stdin) == 1 && op.kind != OP_END) run(&heap, op);

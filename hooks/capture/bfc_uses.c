@@ -1,0 +1,159 @@
+// bfc_uses.c - which granules of the memory each iteration uses, and what is taken or given
+// back for it.
+//
+// Training repeats itself: a granule that was in use in one iteration will be in the next.
+// With the option `notes` each hand-out and each free leaves the number of the iteration with
+// the granules of the chunk. From that follow what a trim may give back and has to map ahead,
+// and what a growth must not take.
+#include "bfc_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+// For how many iterations after its last use a granule is expected to be used again.
+enum { KEPT_ITERATIONS = 2 };
+
+static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
+
+static size_t granule_of(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
+  const uint64_t granularity = bfc->memory.granularity;
+  return (size_t)((addr - (region->addr & ~(granularity - 1))) / granularity);
+}
+
+void bfc_note_use(struct bfc *bfc, uint64_t addr, uint64_t size) {
+  struct bfc_region *region = &bfc->regions[bfc_region_at(bfc, addr)];
+  const size_t last = granule_of(bfc, region, addr + size - 1);
+  for (size_t i = granule_of(bfc, region, addr); i <= last && i < region->use_count; i++) region->uses[i] = bfc->ended + 1;
+}
+
+void bfc_note_region(struct bfc *bfc, struct bfc_region *region) {
+  if (!bfc->options.notes) return;
+  const size_t count = granule_of(bfc, region, end_of(region) - 1) + 1;
+  uint32_t *grown = realloc(region->uses, count * sizeof *grown);
+  if (grown == NULL) return;
+  memset(grown + region->use_count, 0, (count - region->use_count) * sizeof *grown);
+  region->uses = grown;
+  region->use_count = count;
+}
+
+// In the first iteration nothing is expected.
+static bool expected(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
+  const size_t at = granule_of(bfc, region, addr);
+  if (at >= region->use_count) return true;
+  return bfc->ended > 0 && region->uses[at] > 0 && region->uses[at] + KEPT_ITERATIONS > bfc->ended;
+}
+
+void bfc_end_iteration(struct bfc *bfc) { bfc->ended++; }
+
+// The whole granules in a chunk; to is not above from if there are none.
+static struct bfc_range whole_granules(const struct bfc *bfc, const struct bfc_chunk *chunk) {
+  const uint64_t granularity = bfc->memory.granularity;
+  return (struct bfc_range){bfc_round_up(chunk->addr, granularity), (chunk->addr + chunk->size) & ~(granularity - 1)};
+}
+
+typedef void visitor(void *self, uint64_t addr, uint64_t bytes);
+typedef bool condition(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, bool mapped);
+
+static bool is_excess(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, bool mapped) {
+  return mapped && !expected(bfc, region, addr);
+}
+
+static bool is_ahead(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, bool mapped) {
+  return !mapped && expected(bfc, region, addr);
+}
+
+static bool is_idle(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, bool mapped) {
+  (void)bfc, (void)region, (void)addr;
+  return mapped;
+}
+
+static void visit_chunk(const struct bfc *bfc, const struct bfc_region *region, const struct bfc_chunk *chunk, condition *wanted, void *self,
+                        visitor *visit) {
+  const struct bfc_range whole = whole_granules(bfc, chunk);
+  size_t next = bfc_unmapped_from(bfc, whole.from);
+  uint64_t run = whole.from;
+  for (uint64_t at = whole.from; at < whole.to; at += bfc->memory.granularity) {
+    while (next < bfc->unmapped.count && bfc->unmapped.items[next].to <= at) next++;
+    const bool mapped = next == bfc->unmapped.count || at < bfc->unmapped.items[next].from;
+    if (wanted(bfc, region, at, mapped)) continue;
+    if (at > run) visit(self, run, at - run);
+    run = at + bfc->memory.granularity;
+  }
+  if (whole.to > run) visit(self, run, whole.to - run);
+}
+
+static void visit_free(const struct bfc *bfc, condition *wanted, void *self, visitor *visit) {
+  for (size_t i = 0; i < bfc->region_count; i++) {
+    const struct bfc_region *region = &bfc->regions[i];
+    for (uint32_t at = bfc->chunks[region->wall].next; at != region->wall; at = bfc->chunks[at].next) {
+      if (bfc->chunks[at].state == BFC_FREE) visit_chunk(bfc, region, &bfc->chunks[at], wanted, self, visit);
+    }
+  }
+}
+
+void bfc_excess(const struct bfc *bfc, void *self, visitor *visit) {
+  if (bfc->options.notes && bfc->ended >= 2) visit_free(bfc, is_excess, self, visit);
+}
+
+void bfc_ahead(const struct bfc *bfc, void *self, visitor *visit) {
+  if (bfc->options.notes && bfc->unmapped.count > 0) visit_free(bfc, is_ahead, self, visit);
+}
+
+void bfc_idle(const struct bfc *bfc, void *self, visitor *visit) { visit_free(bfc, is_idle, self, visit); }
+
+static bool may_go(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
+  return !bfc->options.notes || !expected(bfc, region, addr);
+}
+
+// The last run in a range that is mapped and may go; empty where there is none.
+static struct bfc_range takeable(const struct bfc *bfc, const struct bfc_region *region, struct bfc_range within) {
+  const struct bfc_ranges *set = &bfc->unmapped;
+  const uint64_t granularity = bfc->memory.granularity;
+  while (within.to > within.from) {
+    const size_t at = bfc_unmapped_from(bfc, within.to - 1);
+    if (at < set->count && set->items[at].from < within.to) {
+      within.to = bfc_greatest(within.from, set->items[at].from);
+      continue;
+    }
+    if (!may_go(bfc, region, within.to - granularity)) {
+      within.to -= granularity;
+      continue;
+    }
+    const uint64_t start = at > 0 ? bfc_greatest(within.from, set->items[at - 1].to) : within.from;
+    if (!bfc->options.notes) return (struct bfc_range){start, within.to};
+    uint64_t first = within.to - granularity;
+    while (first > start && may_go(bfc, region, first - granularity)) first -= granularity;
+    return (struct bfc_range){first, within.to};
+  }
+  return (struct bfc_range){within.to, within.to};
+}
+
+// Takes granules of one free chunk, from its end, and returns their bytes. Of a run that is
+// refused nothing more is asked. The map that follows may leave one range more.
+static uint64_t take_of(struct bfc *bfc, const struct bfc_region *region, const struct bfc_chunk *chunk, uint64_t need) {
+  uint64_t taken = 0;
+  struct bfc_range whole = whole_granules(bfc, chunk);
+  while (taken < need && bfc_unmapped_reserve(bfc, 2)) {
+    const struct bfc_range run = takeable(bfc, region, whole);
+    if (run.from == run.to) break;
+    const uint64_t part = bfc_least(run.to - run.from, need - taken);
+    whole.to = run.from;
+    if (!bfc->memory.take(bfc->memory.self, run.to - part, part)) continue;
+    whole.to = run.to - part;
+    bfc_unmapped_add(bfc, run.to - part, run.to);
+    bfc->stats.reserved -= part;
+    taken += part;
+  }
+  return taken;
+}
+
+void bfc_take(struct bfc *bfc, uint64_t bytes, uint32_t keep) {
+  if (bfc->memory.take == NULL || !bfc->memory.coalesces) return;
+  uint64_t need = bfc_round_up(bytes, bfc->memory.granularity);
+  for (size_t i = bfc->region_count; i-- > 0;) {
+    const struct bfc_region *region = &bfc->regions[i];
+    for (uint32_t at = bfc->chunks[region->wall].prev; at != region->wall && need > 0; at = bfc->chunks[at].prev) {
+      if (bfc->chunks[at].state == BFC_FREE && at != keep) need -= take_of(bfc, region, &bfc->chunks[at], need);
+    }
+  }
+}
