@@ -129,10 +129,9 @@ func (d *driver) newHeap() {
 	}
 	if d.oneIn(2) {
 		options.Trim.When = bfc.TrimIteration
-		device.Granularity = max(device.Granularity, 65536) // a word a granule is noted
-		if options.Growth == bfc.None {
-			options.Limit = min(options.Limit, 1<<36)
-		}
+		// Each granule of a block is noted: there must not be millions.
+		device.Granularity = max(device.Granularity, 1<<20)
+		options.Limit = min(options.Limit, 1<<32)
 	}
 	if device.Physical == 0 {
 		device.Physical = plenty
@@ -176,7 +175,7 @@ func (d *driver) step() {
 		d.do(opIteration, 0, 0)
 	case d.oneIn(200):
 		d.do(opTrim, 0, 0)
-	case d.oneIn(500):
+	case d.oneIn(500) && d.memory.granularity >= 1<<20: // it looks at each granule
 		d.do(opGiveBack, d.logUniform(8, 34), 0)
 	case d.oneIn(400):
 		d.restore()
