@@ -84,7 +84,7 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
   }
   callers_note();
   lock_take(&gpu->lock);
-  struct arena *arena = arena_get(gpu, stream, pool0, pool1, tag_current());
+  struct arena *arena = arena_for(gpu, stream, pool0, pool1, tag_current(), size);
   struct bfc_block block = {0};
   bool ok = false;
   if (arena == NULL) {

@@ -9,7 +9,7 @@
 
 #include "graph_memory.h"
 #include "interpose.h"
-#include "options.h"
+#include "policy.h"
 #include "problem.h"
 #include "spool.h"
 
@@ -18,9 +18,6 @@ enum { MOST_GPUS = 64, MOST_RANGES = 8192 };
 // The note of a chunk whose block is pending: freed, and not to be freed again. Other
 // notes are pointers to stream_uses, or 0.
 #define FREED ((uint64_t)1)
-
-#define OTHER_RESERVATION ((uint64_t)16 << 30)
-#define TAGGED_HANDLE ((uint64_t)256 << 20)
 
 static struct gpu *_Atomic gpus[MOST_GPUS];
 static _Atomic bool unusable[MOST_GPUS];  // asked once, and told why in the problems
@@ -177,6 +174,12 @@ static void count_mapped(struct arena *arena, int64_t bytes, int64_t handles) {
 // The range of a graph memory that the arena grows out of, or NULL.
 static const struct graph_range *range_of(const struct arena *arena) { return arena->home == NULL ? NULL : arena->home->range; }
 
+void arena_mapping(struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t bytes, int64_t handles) {
+  const int64_t sign = kind == MEMPROF_MAP ? 1 : -1;
+  count_mapped(arena, sign * (int64_t)bytes, sign * handles);
+  tell_mapping(arena, kind, addr, requested, bytes);
+}
+
 static bool has_source(const struct arena *arena) { return arena->home != NULL && arena->home->source.allocate != NULL; }
 
 static bool get_memory(struct arena *arena, uint64_t bytes, uint64_t *addr) {
@@ -193,8 +196,7 @@ static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) 
     arena_event(arena, MEMPROF_GROW_FAILED, 0, bytes, 0, 0);
     return false;
   }
-  count_mapped(arena, (int64_t)*granted, has_source(arena) ? 1 : arena->vmm.created - handles);
-  tell_mapping(arena, MEMPROF_MAP, *addr, bytes, *granted);
+  arena_mapping(arena, MEMPROF_MAP, *addr, bytes, *granted, has_source(arena) ? 1 : arena->vmm.created - handles);
   return true;
 }
 
@@ -205,8 +207,7 @@ static bool map(void *self, uint64_t addr, uint64_t bytes) {
     arena_event(arena, MEMPROF_MAP_FAILED, addr, bytes, 0, 0);
     return false;
   }
-  count_mapped(arena, (int64_t)bytes, arena->vmm.created - handles);
-  tell_mapping(arena, MEMPROF_MAP, addr, bytes, bytes);
+  arena_mapping(arena, MEMPROF_MAP, addr, bytes, bytes, arena->vmm.created - handles);
   return true;
 }
 
@@ -218,8 +219,18 @@ static void unmap(void *self, uint64_t addr, uint64_t bytes) {
 }
 
 void arena_unmapped(struct arena *arena, uint64_t addr, uint64_t bytes, int64_t handles) {
-  count_mapped(arena, -(int64_t)bytes, -handles);
-  tell_mapping(arena, MEMPROF_UNMAP, addr, 0, bytes);
+  arena_mapping(arena, MEMPROF_UNMAP, addr, 0, bytes, handles);
+}
+
+bool arena_map_ahead(struct arena *arena, uint64_t addr, uint64_t bytes) {
+  const int64_t handles = arena->vmm.created;
+  if (!gpu_allows(arena->gpu, bytes) || !device_has(arena->gpu, bytes) || !bfc_remap(arena->bfc, addr, bytes)) return false;
+  if (!vmm_map(&arena->vmm, addr, bytes)) {
+    bfc_unmap(arena->bfc, addr, bytes);
+    return false;
+  }
+  arena_mapping(arena, MEMPROF_MAP, addr, 0, bytes, arena->vmm.created - handles);
+  return true;
 }
 
 // Garbage collection is off in the hook: idle granules are given back by reclaim instead.
@@ -236,17 +247,18 @@ static uint64_t device_free(void *self) {
 }
 
 static void describe(const struct arena *arena, const struct bfc_options *options, bool coalesces) {
-  static const char *const growths[] = {[BFC_DOUBLE] = "double", [BFC_NEEDED] = "needed", [BFC_NONE] = "none"};
   const struct graph_range *range = range_of(arena);
   const uint64_t base = range == NULL ? arena->vmm.end : range->base;
   const uint64_t bytes = range == NULL ? arena->vmm.limit - arena->vmm.end : range->memory->reservation;
   const unsigned char *id = arena->gpu->vmm.uuid;
-  char text[560], uuid[48];
+  char text[700], uuid[48], growth[48], rest[128];
   snprintf(uuid, sizeof uuid, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", id[0], id[1], id[2], id[3], id[4],
            id[5], id[6], id[7], id[8], id[9], id[10], id[11], id[12], id[13], id[14], id[15]);
-  snprintf(text, sizeof text, "growth=%s headroom=%llu fraction=0 gc=0 granularity=%llu coalesces=%d pool=%llx.%llx tag=%s main=%d uuid=%s",
-           growths[options->growth], (unsigned long long)options->headroom, (unsigned long long)arena->gpu->vmm.granularity, coalesces,
-           (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->label, arena->main, uuid);
+  policy_growth_text(options, growth, sizeof growth);
+  policy_rest_text(arena, options, rest, sizeof rest);
+  snprintf(text, sizeof text, "%s headroom=%llu fraction=0 gc=0 granularity=%llu coalesces=%d pool=%llx.%llx tag=%s main=%d uuid=%s%s",
+           growth, (unsigned long long)options->headroom, (unsigned long long)arena->gpu->vmm.granularity, coalesces,
+           (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->label, arena->main, uuid, rest);
   const size_t length = strlen(text);
   if (range != NULL) snprintf(text + length, sizeof text - length, "\tgraph_memory=%u\tshape=%s\tsegments=%d", range->memory->number, range->name, range->segments);
   arena_event(arena, MEMPROF_ARENA, base, options->limit, bytes, spool_string(text));
@@ -275,7 +287,7 @@ void arena_end(struct arena *arena) {
   give_place(gpu, arena);
 }
 
-static bool make_heap(struct arena *arena, const struct bfc_options *options, uint64_t reservation) {
+static bool make_heap(struct arena *arena, const struct policy *policy) {
   struct gpu *gpu = arena->gpu;
   struct bfc_memory memory = {
       .self = arena,
@@ -286,19 +298,18 @@ static bool make_heap(struct arena *arena, const struct bfc_options *options, ui
       .unmap = unmap,
       .device_free = device_free,
       .coalesces = !has_source(arena),
+      .take = policy_take(arena),
   };
   if (range_of(arena) != NULL) graph_heap(&memory);
-  arena->bfc = bfc_new(options, &memory);
+  arena->bfc = bfc_new(&policy->bfc, &memory);
   if (arena->bfc == NULL) return false;
   if (range_of(arena) != NULL) return true;
-  // What is paused as a whole is quicker in large handles.
-  const uint64_t asked = options_get()->handle, handle = arena->tag != NULL && asked < TAGGED_HANDLE ? TAGGED_HANDLE : asked;
-  if (has_source(arena) || vmm_init(&arena->vmm, &gpu->vmm, reservation, handle, arena, reserved)) return true;
+  if (has_source(arena) || vmm_init(&arena->vmm, &gpu->vmm, policy->reservation, policy->handle, arena, reserved)) return true;
   bfc_delete(arena->bfc);
   return false;
 }
 
-static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag) {
+static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag, bool small) {
   pool_sweep(gpu);
   const bool pooled = pool0 != 0 || pool1 != 0;
   // Whoever asks in a pool that was never opened holds it.
@@ -307,36 +318,37 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
   if (arena == NULL) return NULL;
   // Graph memory is never paused: what one range sees, all do.
   if (home != NULL && home->range != NULL) tag = NULL;
-  *arena = (struct arena){.gpu = gpu, .stream = stream, .pool = {pool0, pool1}, .home = home, .tag = tag};
-  arena->main = stream == NULL && !pooled && tag == NULL;
-  const struct options *wanted = options_get();
-  struct bfc_options options = {.limit = UINT64_MAX, .growth = BFC_NEEDED};
-  uint64_t reservation = OTHER_RESERVATION < gpu->vmm.total ? OTHER_RESERVATION : gpu->vmm.total;
-  if (arena->main) {
-    options.growth = wanted->growth;
-    options.headroom = wanted->headroom;
-    options.limit = wanted->limit != 0 ? wanted->limit : gpu->vmm.total;
-    reservation = gpu->vmm.total;
-  }
-  if (!make_heap(arena, &options, reservation)) {
+  *arena = (struct arena){.gpu = gpu, .stream = stream, .pool = {pool0, pool1}, .home = home, .tag = tag, .small = small};
+  arena->main = stream == NULL && !pooled && tag == NULL && !small;
+  struct policy policy;
+  policy_of(arena, &policy);
+  if (!make_heap(arena, &policy)) {
     give_place(gpu, arena);
     return NULL;
   }
   arena->id = arena_next_id();
   arena->next = gpu->arenas;
   gpu->arenas = arena;
-  describe(arena, &options, !has_source(arena));
+  describe(arena, &policy.bfc, !has_source(arena));
   return arena;
 }
 
-struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag) {
+static struct arena *find_or_make(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag, bool small) {
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
-    if (arena->stream == stream && arena->pool[0] == pool0 && arena->pool[1] == pool1 && !arena->paused &&
+    if (arena->stream == stream && arena->pool[0] == pool0 && arena->pool[1] == pool1 && !arena->paused && arena->small == small &&
         (arena->tag == tag || range_of(arena) != NULL)) {
       return arena;
     }
   }
-  return make_arena(gpu, stream, pool0, pool1, tag);
+  return make_arena(gpu, stream, pool0, pool1, tag, small);
+}
+
+struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag) {
+  return find_or_make(gpu, stream, pool0, pool1, tag, false);
+}
+
+struct arena *arena_for(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag, uint64_t size) {
+  return find_or_make(gpu, stream, pool0, pool1, tag, policy_small(size, pool0 != 0 || pool1 != 0, tag));
 }
 
 static void count_live(struct arena *arena, const struct bfc_block *block) {
@@ -351,6 +363,7 @@ static void count_live(struct arena *arena, const struct bfc_block *block) {
 
 bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out) {
   if (arena->pending.count > 0) pending_poll(arena, false);
+  arena->gpu->waited = false;
   if (!bfc_alloc(arena->bfc, size, out)) return false;
   count_live(arena, out);
   arena_event(arena, MEMPROF_ALLOC, out->addr, out->requested, out->size, context);

@@ -1,6 +1,6 @@
 // arena.h - one BFC over one stretch of device memory, and who may use it.
 //
-// An arena is keyed by (device, stream, pool): a freed block is reused at once only by
+// An arena is keyed by (device, stream, pool, tag, small or not): a freed block is reused at once only by
 // work of the stream it was allocated on, where the order of the stream protects it. The
 // first arena of a device's default stream is its *main* arena: it reserves as much as the
 // device has and grows by the policy of the options. Others are small until proven large,
@@ -41,6 +41,7 @@ struct arena {
   struct pool *home;  // the pool of that name, or NULL
   struct tag *tag;    // of the regions that allocate here, or NULL
   bool main;
+  bool small;         // of requests below the option's size
   struct bfc *bfc;
   struct vmm vmm;             // unused where the pool has a source of its own
   struct pool_grant *grants;  // of that source
@@ -51,6 +52,9 @@ struct arena {
   struct host_copy *copies;  // of the blocks, while paused or kept
   size_t copy_count;
   struct pending pending;
+  bool trimming;            // excess waits for the event, recorded when that many iterations had ended
+  uint32_t trim_ended;
+  driver_event trim_event;
   uint64_t noted;      // chunks with a note: used on other streams, or freed and pending
   struct arena *next;  // of the device, newest first
 };
@@ -66,6 +70,7 @@ struct gpu {
   uint64_t entered[2];  // the pool of a graph memory that a thread entered last
   uint64_t limit;   // of all arenas together, bytes; 0 = none
   uint64_t mapped;  // by all arenas
+  bool waited;      // for the device, since the request under way began
   struct memprof_stats stats;
 };
 
@@ -79,6 +84,9 @@ struct gpu *gpu_existing(int device);
 // The arena of the key that is not paused, made now if there is none; NULL: no address space
 // or host memory.
 struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag);
+
+// The same for a request of that size, which may be served apart from larger ones.
+struct arena *arena_for(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag, uint64_t size);
 
 // A block, its events written but for the failure: false when nothing could be found.
 bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out);
@@ -101,6 +109,12 @@ bool arena_restore(struct arena *arena, uint64_t addr, uint64_t size, uint64_t r
 // Notes addresses of the arena, so that pointers find it. False: there are too many pieces of
 // addresses.
 bool arena_add_range(struct arena *arena, uint64_t addr, uint64_t bytes);
+
+// Accounts for memory that was mapped or unmapped as `handles` handles, with its event.
+void arena_mapping(struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t bytes, int64_t handles);
+
+// Maps free granules that had been given back, ahead of need. False: the memory is not to be had.
+bool arena_map_ahead(struct arena *arena, uint64_t addr, uint64_t bytes);
 
 // Accounts for free granules that were given back as `handles` handles, with their event.
 void arena_unmapped(struct arena *arena, uint64_t addr, uint64_t bytes, int64_t handles);

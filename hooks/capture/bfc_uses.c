@@ -45,6 +45,8 @@ static bool expected(const struct bfc *bfc, const struct bfc_region *region, uin
 
 void bfc_end_iteration(struct bfc *bfc) { bfc->ended++; }
 
+uint32_t bfc_ended(const struct bfc *bfc) { return bfc->ended; }
+
 // The whole granules in a chunk; to is not above from if there are none.
 static struct bfc_range whole_granules(const struct bfc *bfc, const struct bfc_chunk *chunk) {
   const uint64_t granularity = bfc->memory.granularity;
@@ -52,54 +54,56 @@ static struct bfc_range whole_granules(const struct bfc *bfc, const struct bfc_c
 }
 
 typedef void visitor(void *self, uint64_t addr, uint64_t bytes);
-typedef bool condition(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, bool mapped);
+// `ended` is of bfc_excess.
+typedef bool condition(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, bool mapped, uint32_t ended);
 
-static bool is_excess(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, bool mapped) {
-  return mapped && !expected(bfc, region, addr);
+static bool is_excess(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, bool mapped, uint32_t ended) {
+  return mapped && !expected(bfc, region, addr) && region->uses[granule_of(bfc, region, addr)] <= ended;
 }
 
-static bool is_ahead(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, bool mapped) {
+static bool is_ahead(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, bool mapped, uint32_t ended) {
+  (void)ended;
   return !mapped && expected(bfc, region, addr);
 }
 
-static bool is_idle(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, bool mapped) {
-  (void)bfc, (void)region, (void)addr;
+static bool is_idle(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, bool mapped, uint32_t ended) {
+  (void)bfc, (void)region, (void)addr, (void)ended;
   return mapped;
 }
 
-static void visit_chunk(const struct bfc *bfc, const struct bfc_region *region, const struct bfc_chunk *chunk, condition *wanted, void *self,
-                        visitor *visit) {
+static void visit_chunk(const struct bfc *bfc, const struct bfc_region *region, const struct bfc_chunk *chunk, condition *wanted, uint32_t ended,
+                        void *self, visitor *visit) {
   const struct bfc_range whole = whole_granules(bfc, chunk);
   size_t next = bfc_unmapped_from(bfc, whole.from);
   uint64_t run = whole.from;
   for (uint64_t at = whole.from; at < whole.to; at += bfc->memory.granularity) {
     while (next < bfc->unmapped.count && bfc->unmapped.items[next].to <= at) next++;
     const bool mapped = next == bfc->unmapped.count || at < bfc->unmapped.items[next].from;
-    if (wanted(bfc, region, at, mapped)) continue;
+    if (wanted(bfc, region, at, mapped, ended)) continue;
     if (at > run) visit(self, run, at - run);
     run = at + bfc->memory.granularity;
   }
   if (whole.to > run) visit(self, run, whole.to - run);
 }
 
-static void visit_free(const struct bfc *bfc, condition *wanted, void *self, visitor *visit) {
+static void visit_free(const struct bfc *bfc, condition *wanted, uint32_t ended, void *self, visitor *visit) {
   for (size_t i = 0; i < bfc->region_count; i++) {
     const struct bfc_region *region = &bfc->regions[i];
     for (uint32_t at = bfc->chunks[region->wall].next; at != region->wall; at = bfc->chunks[at].next) {
-      if (bfc->chunks[at].state == BFC_FREE) visit_chunk(bfc, region, &bfc->chunks[at], wanted, self, visit);
+      if (bfc->chunks[at].state == BFC_FREE) visit_chunk(bfc, region, &bfc->chunks[at], wanted, ended, self, visit);
     }
   }
 }
 
-void bfc_excess(const struct bfc *bfc, void *self, visitor *visit) {
-  if (bfc->options.notes && bfc->ended >= 2) visit_free(bfc, is_excess, self, visit);
+void bfc_excess(const struct bfc *bfc, uint32_t ended, void *self, visitor *visit) {
+  if (bfc->options.notes && bfc->ended >= 2) visit_free(bfc, is_excess, ended, self, visit);
 }
 
 void bfc_ahead(const struct bfc *bfc, void *self, visitor *visit) {
-  if (bfc->options.notes && bfc->unmapped.count > 0) visit_free(bfc, is_ahead, self, visit);
+  if (bfc->options.notes && bfc->unmapped.count > 0) visit_free(bfc, is_ahead, 0, self, visit);
 }
 
-void bfc_idle(const struct bfc *bfc, void *self, visitor *visit) { visit_free(bfc, is_idle, self, visit); }
+void bfc_idle(const struct bfc *bfc, void *self, visitor *visit) { visit_free(bfc, is_idle, 0, self, visit); }
 
 static bool may_go(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
   return !bfc->options.notes || !expected(bfc, region, addr);

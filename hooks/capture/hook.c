@@ -14,6 +14,7 @@
 #include "problem.h"
 #include "spool.h"
 #include "stacks.h"
+#include "trim.h"
 #include "watch.h"
 
 static _Atomic int wanted;   // enum wanted: whether this process is to be recorded
@@ -55,6 +56,7 @@ static void in_child(void) {
   callers_forget();
   stacks_forget();
   marks_forget();
+  trim_forget();
 }
 
 static void start(void) {
@@ -63,6 +65,7 @@ static void start(void) {
   spool_start();
   marks_start();
   atomic_store(&callers_wanted, options_get()->stacks);
+  trim_start();
   // Last: who sees it writes events at once, and must not do so before there is a spool.
   atomic_store_explicit(&used, true, memory_order_release);
 }

@@ -19,6 +19,13 @@ bool interpose_free(void *ptr);
 // Meanwhile nothing may be waited for, queried or unmapped.
 bool interpose_capturing(void);
 
+// For what is done beside the job, which may begin a capture at any time: between the two none
+// begins. False: one is under way. Whoever holds them looks at interpose_capturing now and then,
+// since the job waits. In a forked child nobody holds any.
+bool interpose_hold_captures(void);
+void interpose_let_captures(void);
+void interpose_forget_holds(void);
+
 // Between the two, calls of this thread are the hook's own: neither noted nor served, and not
 // retried with a reclaim, which would wait for the device lock that the caller holds. They
 // nest.

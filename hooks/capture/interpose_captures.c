@@ -3,7 +3,10 @@
 // While there is one, nothing may be waited for, queried or unmapped by any thread. The
 // runtime's calls lead to the driver's, so the outermost of a thread counts. A capture ends
 // with its end call, even a failed one once the stream is out of capture, or with its stream.
+#define _GNU_SOURCE
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <unistd.h>
 
 #include "capture_name.h"
 #include "driver.h"
@@ -35,7 +38,7 @@ enum {
 };
 #define CALL(which) (&(struct call){.entry = &interpose_captures[which], .from = __builtin_return_address(0)})
 
-enum { MOST_CAPTURES = 256 };
+enum { MOST_CAPTURES = 256, HELD_US = 20 };
 
 static _Atomic int captures;
 static struct lock lock;
@@ -47,6 +50,19 @@ static struct begun begun[MOST_CAPTURES];
 static int begun_count;
 
 bool interpose_capturing(void) { return atomic_load_explicit(&captures, memory_order_acquire) > 0; }
+
+static _Atomic int held;  // back by as many; a capture that was counted waits for them
+
+bool interpose_hold_captures(void) {
+  atomic_fetch_add(&held, 1);
+  if (atomic_load(&captures) == 0) return true;
+  atomic_fetch_sub(&held, 1);
+  return false;
+}
+
+void interpose_let_captures(void) { atomic_fetch_sub(&held, 1); }
+
+void interpose_forget_holds(void) { atomic_store(&held, 0); }
 
 static const void *stream_of(const struct call *call, const void *stream) {
   return stream == NULL && call->entry->per_thread ? (const void *)STREAM_PER_THREAD : stream;
@@ -69,6 +85,7 @@ static void note(enum memprof_kind kind, const void *stream, int now, uint32_t c
 static void *begin(struct call *call) {
   void *real = call_enter(call);
   if (call->outermost) atomic_fetch_add(&captures, 1);
+  while (call->outermost && atomic_load(&held) > 0) usleep(HELD_US);
   return real;
 }
 

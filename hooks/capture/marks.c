@@ -12,6 +12,7 @@
 #include "hook.h"
 #include "memprof.h"
 #include "spool.h"
+#include "trim.h"
 #include "watch.h"
 
 static void mark(enum memprof_kind kind, uint64_t number, const char *text) {
@@ -24,11 +25,15 @@ static void mark(enum memprof_kind kind, uint64_t number, const char *text) {
   });
 }
 
-void memprof_iteration(const char *label) {
+static void mark_iteration(void *label) {
   static _Atomic(uint64_t) number;
+  mark(MEMPROF_ITERATION, atomic_fetch_add(&number, 1), label);
+}
+
+void memprof_iteration(const char *label) {
   if (!hook_on() || !spool_started()) return;
   watch_mark();
-  mark(MEMPROF_ITERATION, atomic_fetch_add(&number, 1), label);
+  trim_iteration(mark_iteration, (void *)(uintptr_t)label);
 }
 
 enum { MOST_OPEN = 64 };

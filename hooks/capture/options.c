@@ -13,8 +13,6 @@ static const struct options defaults = {
     .growth = BFC_DOUBLE,
     .headroom = (uint64_t)2 << 30,
     .limit = 0,
-    // Large enough to map quickly, small enough to give back in part.
-    .handle = (uint64_t)32 << 20,
     .serve = false,
     .stacks = false,
 };
@@ -29,15 +27,39 @@ static bool parse_bytes(const char *text, uint64_t *out) {
   return true;
 }
 
-static bool parse_growth(const char *text, enum bfc_growth *out) {
-  static const char *const names[] = {[BFC_DOUBLE] = "double", [BFC_NEEDED] = "needed", [BFC_NONE] = "none"};
-  for (int i = BFC_DOUBLE; i <= BFC_NONE; i++) {
-    if (strcmp(text, names[i]) == 0) {
-      *out = (enum bfc_growth)i;
-      return true;
-    }
+// The index of a name in a list that ends with NULL, or -1.
+static int index_of(const char *text, const char *const *names) {
+  for (int i = 0; names[i] != NULL; i++) {
+    if (strcmp(text, names[i]) == 0) return i;
   }
-  return false;
+  return -1;
+}
+
+static bool parse_positive(const char *text, const char *prefix, uint64_t *out) {
+  const size_t length = strlen(prefix);
+  return strncmp(text, prefix, length) == 0 && parse_bytes(text + length, out) && *out > 0;
+}
+
+static bool parse_growth(const char *text, struct options *out) {
+  static const char *const names[] = {[BFC_DOUBLE] = "double", [BFC_NEEDED] = "needed", [BFC_NONE] = "none", NULL};
+  const int found = index_of(text, names);
+  out->growth = found >= 0 ? (enum bfc_growth)found : BFC_STEP;
+  return found >= 0 || parse_positive(text, "step:", &out->step);
+}
+
+static bool parse_split(const char *text, struct options *out) {
+  static const char *const names[] = {"classic", "always", NULL};
+  const int found = index_of(text, names);
+  if (found < 0) return parse_positive(text, "", &out->split);
+  out->split = found == 0 ? 0 : BFC_GRANULE;
+  return true;
+}
+
+static bool parse_trim(const char *text, struct options *out) {
+  static const char *const names[] = {[TRIM_NEVER] = "never", [TRIM_ITERATION] = "iteration", [TRIM_IDLE] = "idle", [TRIM_PRESSURE] = "pressure", NULL};
+  const int found = index_of(text, names);
+  out->trim = found >= 0 ? (enum trim)found : TRIM_IDLE;
+  return found >= 0 ? found != TRIM_IDLE : parse_positive(text, "idle:", &out->idle_ns);
 }
 
 static bool parse_switch(const char *text, bool *out) {
@@ -47,7 +69,10 @@ static bool parse_switch(const char *text, bool *out) {
 }
 
 static bool set(struct options *options, const char *key, const char *value) {
-  if (strcmp(key, "growth") == 0) return parse_growth(value, &options->growth);
+  if (strcmp(key, "growth") == 0) return parse_growth(value, options);
+  if (strcmp(key, "split") == 0) return parse_split(value, options);
+  if (strcmp(key, "small") == 0) return parse_bytes(value, &options->small);
+  if (strcmp(key, "trim") == 0) return parse_trim(value, options);
   if (strcmp(key, "headroom") == 0) return parse_bytes(value, &options->headroom);
   if (strcmp(key, "limit") == 0) return parse_bytes(value, &options->limit);
   if (strcmp(key, "handle") == 0) return parse_bytes(value, &options->handle) && options->handle > 0;

@@ -90,6 +90,17 @@ static void give_back_of(struct arena *arena, uint64_t wanted, uint64_t *given) 
   free(ranges.list);
 }
 
+uint64_t reclaimable_within(const struct arena *arena, uint64_t addr, uint64_t bytes) {
+  size_t first, last;
+  return whole_handles(&arena->vmm, addr, bytes, &first, &last);
+}
+
+uint64_t reclaim_range(struct arena *arena, uint64_t addr, uint64_t bytes, uint64_t wanted) {
+  uint64_t given = 0;
+  give_back(arena, addr, bytes, wanted, &given);
+  return given;
+}
+
 void reclaim_all(struct arena *arena) {
   uint64_t given = 0;
   give_back_of(arena, UINT64_MAX, &given);

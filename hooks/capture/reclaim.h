@@ -19,6 +19,13 @@ uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint6
 // With gpu->lock held, and the device waited for: gives back all free handles of an arena.
 void reclaim_all(struct arena *arena);
 
+// With gpu->lock held: how much of a range can be given back, being whole handles.
+uint64_t reclaimable_within(const struct arena *arena, uint64_t addr, uint64_t bytes);
+
+// The same, and the work that used the range is done: gives back what free whole handles it has,
+// up to `wanted`, from its end. Returns the bytes.
+uint64_t reclaim_range(struct arena *arena, uint64_t addr, uint64_t bytes, uint64_t wanted);
+
 // Somebody else's allocation of `bytes` on `device` failed. True if memory was given back.
 bool reclaim_for_foreign(int device, uint64_t bytes);
 

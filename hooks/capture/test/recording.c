@@ -246,6 +246,17 @@ static void test_options(void) {
       {"", NULL},
       {"growth=triple", "growth=triple"},
       {"growth", "growth"},
+      {"growth=step:4194304,split=always,trim=iteration,small=1048576", NULL},
+      {"growth=needed,split=65536,trim=idle:1000000000", NULL},
+      {"split=classic,trim=pressure", NULL},
+      {"growth=step", "growth=step"},
+      {"growth=step:0", "growth=step:0"},
+      {"split=0", "split=0"},
+      {"split=never", "split=never"},
+      {"trim=idle", "trim=idle"},
+      {"trim=idle:0", "trim=idle:0"},
+      {"trim=always", "trim=always"},
+      {"small=", "small="},
       {"headroom=-5", "headroom=-5"},
       {"headroom=", "headroom="},
       {"limit=2GiB", "limit=2GiB"},
@@ -266,7 +277,7 @@ static void test_options(void) {
   options_parse("colour=red,growth=none,limit=7,headroom=x", &options, wrong, sizeof wrong);
   CHECK(options.growth == BFC_NONE && options.limit == 7);
   CHECK_EQUAL(options.headroom, 2 * GiB);
-  CHECK_EQUAL(options.handle, 32 * MiB);
+  CHECK_EQUAL(options.handle, 0);
 }
 
 static void test_wrong_option_is_told(void) {

@@ -243,7 +243,7 @@ static uint64_t give_back(struct heap *heap, uint64_t addr, uint64_t bytes) {
 static void trim(struct heap *heap) {
   struct list excess = {0}, ahead = {0};
   uint64_t given = 0, mapped = 0;
-  bfc_excess(heap->bfc, &excess, collect);
+  bfc_excess(heap->bfc, bfc_ended(heap->bfc), &excess, collect);
   for (size_t i = 0; i < excess.count; i++) given += give_back(heap, excess.items[i].from, excess.items[i].to - excess.items[i].from);
   bfc_ahead(heap->bfc, &ahead, collect);
   for (size_t i = 0; i < ahead.count; i++) {

@@ -1,0 +1,273 @@
+// trim.c - see trim.h.
+#define _GNU_SOURCE
+#include "trim.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "clock.h"
+#include "interpose.h"
+#include "options.h"
+#include "reclaim.h"
+
+enum {
+  MOST_GPUS = 64,
+  DISABLE_TIMING = 2,
+  MOST_ARENAS = 64,      // that are seen to in one round; the others are in the next
+  RETRY_US = 500,        // between two looks at an event
+  PRESSURE_US = 100000,  // between two readings of the device's memory
+};
+
+#define SLICE ((uint64_t)16 << 20)  // bytes that are mapped or given back under one lock
+
+static _Atomic(uint32_t) wakes;
+static _Atomic bool running;
+static struct lock working;  // held while the trimmer uses the driver; for good once the process exits
+
+// Of bfc_excess and bfc_ahead: the first range. It is asked again after each slice.
+struct first {
+  uint64_t addr, bytes;
+};
+
+static void note_first(void *self, uint64_t addr, uint64_t bytes) {
+  struct first *first = self;
+  if (first->bytes == 0) *first = (struct first){addr, bytes};
+}
+
+// The first excess of which a handle can be given back.
+struct excess {
+  const struct arena *arena;
+  struct first first;
+};
+
+static void note_whole(void *self, uint64_t addr, uint64_t bytes) {
+  struct excess *excess = self;
+  if (excess->first.bytes == 0 && reclaimable_within(excess->arena, addr, bytes) > 0) excess->first = (struct first){addr, bytes};
+}
+
+static struct first excess_of(const struct arena *arena, uint32_t ended) {
+  struct excess excess = {.arena = arena};
+  bfc_excess(arena->bfc, ended, &excess, note_whole);
+  return excess.first;
+}
+
+static bool record_event(const struct arena *arena, driver_event *event) {
+  const struct driver *driver = driver_get();
+  struct driver_scope scope;
+  if (!driver_enter(arena->gpu->vmm.device, &scope)) return false;
+  bool ok = driver->event_create(event, DISABLE_TIMING) == DRIVER_OK;
+  if (ok && driver->event_record(*event, arena->stream) != DRIVER_OK) {
+    driver->event_destroy(*event);
+    ok = false;
+  }
+  driver_leave(&scope);
+  return ok;
+}
+
+// With the device's lock, at the end of an iteration. What no iteration of the last used has
+// been done with when the event completes, and so has all that was freed before it.
+static bool end_iteration(struct arena *arena) {
+  bfc_end_iteration(arena->bfc);
+  if (options_get()->trim != TRIM_ITERATION || arena->home != NULL || arena->tag != NULL) return false;
+  struct first ahead = {0};
+  bfc_ahead(arena->bfc, &ahead, note_first);
+  const uint32_t ended = bfc_ended(arena->bfc);
+  if (!arena->trimming && excess_of(arena, ended).bytes > 0 && interpose_hold_captures()) {
+    arena->trimming = record_event(arena, &arena->trim_event);
+    arena->trim_ended = ended;
+    interpose_let_captures();
+  }
+  return ahead.bytes > 0 || arena->trimming;
+}
+
+static void start_trimmer(void);
+
+void trim_iteration(void (*mark)(void *self), void *self) {
+  struct gpu *gpus[MOST_GPUS];
+  bool wanted = false;
+  for (int device = 0; device < MOST_GPUS; device++) {
+    gpus[device] = gpu_existing(device);
+    if (gpus[device] != NULL) lock_take(&gpus[device]->lock);
+  }
+  mark(self);
+  for (int device = MOST_GPUS; device-- > 0;) {
+    if (gpus[device] == NULL) continue;
+    for (struct arena *arena = gpus[device]->arenas; arena != NULL; arena = arena->next) wanted |= end_iteration(arena);
+    lock_give(&gpus[device]->lock);
+  }
+  if (!wanted) return;
+  start_trimmer();
+  atomic_fetch_add(&wakes, 1);
+  syscall(SYS_futex, &wakes, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
+}
+
+// One slice of what is to be mapped ahead. False: there is nothing, or it is not to be had.
+static bool map_slice(struct arena *arena) {
+  struct first ahead = {0};
+  lock_take(&arena->gpu->lock);
+  if (!arena->paused) bfc_ahead(arena->bfc, &ahead, note_first);
+  const bool done = ahead.bytes > 0 && arena_map_ahead(arena, ahead.addr, ahead.bytes < SLICE ? ahead.bytes : SLICE);
+  lock_give(&arena->gpu->lock);
+  return done;
+}
+
+// One slice of the excess. What is in use again by now is none.
+static bool give_slice(struct arena *arena) {
+  lock_take(&arena->gpu->lock);
+  const struct first excess = arena->paused ? (struct first){0} : excess_of(arena, arena->trim_ended);
+  const bool done = excess.bytes > 0 && reclaim_range(arena, excess.addr, excess.bytes, SLICE) > 0;
+  if (!done) {
+    driver_get()->event_destroy(arena->trim_event);
+    arena->trimming = false;
+  }
+  lock_give(&arena->gpu->lock);
+  return done;
+}
+
+// True while there is something to come back for.
+static bool trim_arena(struct arena *arena) {
+  while (!interpose_capturing() && map_slice(arena)) continue;
+  lock_take(&arena->gpu->lock);
+  const bool trimming = arena->trimming;
+  const driver_event event = arena->trim_event;
+  lock_give(&arena->gpu->lock);
+  if (!trimming) return false;
+  if (driver_get()->event_query(event) == DRIVER_NOT_READY) return true;
+  while (!interpose_capturing()) {
+    if (!give_slice(arena)) return false;
+  }
+  return true;
+}
+
+// Arenas outside pools never end, so those of a list stay.
+static bool trim_gpu(struct gpu *gpu) {
+  struct arena *arenas[MOST_ARENAS];
+  size_t count = 0;
+  struct driver_scope scope;
+  lock_take(&gpu->lock);
+  for (struct arena *arena = gpu->arenas; arena != NULL && count < MOST_ARENAS; arena = arena->next) {
+    if (arena->home == NULL && arena->tag == NULL) arenas[count++] = arena;
+  }
+  lock_give(&gpu->lock);
+  if (!driver_enter(gpu->vmm.device, &scope)) return false;
+  bool more = false;
+  for (size_t i = 0; i < count; i++) more |= trim_arena(arenas[i]);
+  driver_leave(&scope);
+  return more;
+}
+
+static bool reclaim_some(struct gpu *gpu, uint64_t wanted, const char *why) {
+  bool retry;
+  lock_take(&gpu->lock);
+  const uint64_t given = reclaim(gpu, NULL, 0, wanted, why, &retry);
+  lock_give(&gpu->lock);
+  return given > 0;
+}
+
+// What has happened on a device, and since when nothing has.
+struct activity {
+  int64_t count;
+  uint64_t since;
+  bool given;
+};
+
+static int64_t activity_of(struct gpu *gpu) {
+  lock_take(&gpu->lock);
+  const int64_t count = gpu->stats.allocation.allocated + gpu->stats.allocation.freed;
+  lock_give(&gpu->lock);
+  return count;
+}
+
+// Returns the nanoseconds after which to look again.
+static uint64_t trim_idle(struct gpu *gpu, struct activity *activity) {
+  const uint64_t now = clock_now(), idle = options_get()->idle_ns;
+  const int64_t count = activity_of(gpu);
+  if (activity->since == 0 || count != activity->count) *activity = (struct activity){.count = count, .since = now};
+  if (activity->given) return idle;
+  const uint64_t passed = now - activity->since;
+  if (passed < idle) return idle - passed;
+  reclaim_some(gpu, UINT64_MAX, "idle");
+  activity->given = true;
+  return idle;
+}
+
+static void trim_pressure(struct gpu *gpu) {
+  const uint64_t headroom = options_get()->headroom;
+  uint64_t free_bytes, total;
+  if (driver_memory(gpu->vmm.device, &free_bytes, &total) && free_bytes < headroom) reclaim_some(gpu, headroom - free_bytes, "pressure");
+}
+
+static struct activity activities[MOST_GPUS];
+
+// Sees to all devices. Returns the microseconds until it is to be done again; 0: when woken.
+static uint64_t see_to_all(void) {
+  const enum trim trim = options_get()->trim;
+  uint64_t next_ns = options_get()->idle_ns;
+  bool more = false;
+  for (int device = 0; device < MOST_GPUS; device++) {
+    struct gpu *gpu = gpu_existing(device);
+    if (gpu == NULL) continue;
+    if (trim == TRIM_ITERATION) more |= trim_gpu(gpu);
+    if (trim == TRIM_PRESSURE) trim_pressure(gpu);
+    const uint64_t again = trim == TRIM_IDLE ? trim_idle(gpu, &activities[device]) : 0;
+    if (again < next_ns) next_ns = again;
+  }
+  if (trim == TRIM_PRESSURE) return PRESSURE_US;
+  if (trim == TRIM_IDLE) return next_ns / 1000 + 1;
+  return more ? RETRY_US : 0;
+}
+
+static void *trim(void *nothing) {
+  for (;;) {
+    const uint32_t seen = atomic_load(&wakes);
+    uint64_t wait_us = RETRY_US;
+    lock_take(&working);
+    if (interpose_hold_captures()) {
+      wait_us = see_to_all();
+      interpose_let_captures();
+    }
+    lock_give(&working);
+    if (wait_us == 0) {
+      syscall(SYS_futex, &wakes, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, seen, NULL, NULL, 0);
+    } else {
+      usleep(wait_us < 1000000 ? (useconds_t)wait_us : 999999);
+    }
+  }
+  return nothing;
+}
+
+// The driver is about to be taken down: the trimmer is not to be inside of it.
+static void stop(void) {
+  if (atomic_load(&running)) lock_take(&working);
+}
+
+static void start_trimmer(void) {
+  if (atomic_exchange(&running, true)) return;
+  pthread_attr_t attributes;
+  pthread_t thread;
+  sigset_t all, before;
+  atexit(stop);
+  pthread_attr_init(&attributes);
+  pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+  sigfillset(&all);  // the job's signals are the job's threads' business
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  pthread_create(&thread, &attributes, trim, NULL);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  pthread_attr_destroy(&attributes);
+}
+
+void trim_start(void) {
+  const enum trim trim = options_get()->trim;
+  if (trim == TRIM_IDLE || trim == TRIM_PRESSURE) start_trimmer();
+}
+
+void trim_forget(void) {
+  working = (struct lock){0};
+  interpose_forget_holds();
+  atomic_store(&running, false);
+}
