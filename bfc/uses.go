@@ -6,6 +6,10 @@ import "slices"
 // used again.
 const keptIterations = 2
 
+// mostNoted is the most granules of a region of which uses are noted, a gigabyte of notes;
+// those beyond are always expected to be used.
+const mostNoted = 1 << 28
+
 // notes says whether the uses of granules are noted.
 func (a *Allocator) notes() bool { return a.options.Trim.When != TrimNever }
 
@@ -17,7 +21,7 @@ func (a *Allocator) noteUse(addr, size uint64) {
 	at, _, _ := a.Locate(addr)
 	r := &a.regions[at]
 	first, last := a.granuleOf(r, addr), a.granuleOf(r, addr+size-1)
-	for i := first; i <= last; i++ {
+	for i := first; i <= last && i < uint64(len(r.uses)); i++ {
 		r.uses[i] = a.ended + 1
 	}
 }
@@ -30,7 +34,7 @@ func (a *Allocator) granuleOf(r *region, addr uint64) uint64 {
 // noteRegion makes room for the uses of a region that has come to its size.
 func (a *Allocator) noteRegion(r *region) {
 	if a.notes() {
-		granules := a.granuleOf(r, r.end()-1) + 1
+		granules := min(a.granuleOf(r, r.end()-1)+1, mostNoted)
 		r.uses = slices.Grow(r.uses, int(granules)-len(r.uses))[:granules]
 	}
 }
@@ -38,7 +42,11 @@ func (a *Allocator) noteRegion(r *region) {
 // expected says whether a granule of a region will be used in this iteration or the next, as
 // far as those before tell. The first iteration expects nothing.
 func (a *Allocator) expected(r *region, addr uint64) bool {
-	used := r.uses[a.granuleOf(r, addr)]
+	at := a.granuleOf(r, addr)
+	if at >= uint64(len(r.uses)) {
+		return true
+	}
+	used := r.uses[at]
 	return a.ended > 0 && used > 0 && used+keptIterations > a.ended
 }
 

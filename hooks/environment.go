@@ -19,8 +19,15 @@ type Options struct {
 	// Allocator serves torch's tensors: "bfc", ours, or "native", torch's own, which is
 	// watched and left as it is. Empty is "bfc".
 	Allocator string
-	// Growth of the main arenas: "double", "needed" or "none".
+	// Growth of the main arenas: "double", "needed", "step:BYTES" or "none".
 	Growth string
+	// Split is "classic", "always", or the bytes from which on chunks are split; empty is
+	// "classic".
+	Split string
+	// SmallArenas is below which requests are served from arenas of their own; 0 is none.
+	SmallArenas uint64
+	// Trim is "never", "iteration", "idle:NANOSECONDS" or "pressure"; empty is "never".
+	Trim string
 	// Headroom is the free memory that growth beyond a request leaves to others.
 	Headroom uint64
 	// Limit for what the main arena reserves; 0 is none.
@@ -53,6 +60,15 @@ func (o Options) String() string {
 		serve = 1
 	}
 	text := fmt.Sprintf("growth=%s,headroom=%d,serve=%d", o.Growth, o.Headroom, serve)
+	if o.Split != "" && o.Split != "classic" {
+		text += ",split=" + o.Split
+	}
+	if o.SmallArenas > 0 {
+		text += fmt.Sprintf(",small=%d", o.SmallArenas)
+	}
+	if o.Trim != "" && o.Trim != "never" {
+		text += ",trim=" + o.Trim
+	}
 	if o.Limit > 0 {
 		text += fmt.Sprintf(",limit=%d", o.Limit)
 	}

@@ -6,6 +6,7 @@
 //	alloc NAME SIZE    ask for SIZE bytes and call the block NAME
 //	free NAME          free the block of that name
 //	gc                 release all idle regions
+//	iteration          end an iteration, and trim as the allocator's options say
 //	# comment          to the end of the line; after an operation too, if a blank is before it
 //
 // Words are divided by blanks, and lines without any are skipped. A name is any word that
@@ -34,9 +35,10 @@ import (
 type Verb string
 
 const (
-	Alloc Verb = "alloc"
-	Free  Verb = "free"
-	GC    Verb = "gc"
+	Alloc     Verb = "alloc"
+	Free      Verb = "free"
+	GC        Verb = "gc"
+	Iteration Verb = "iteration"
 )
 
 // Op is one line of a file.
@@ -141,18 +143,18 @@ func (r *Reader) skipLine() error {
 	}
 }
 
-var usages = map[Verb]string{Alloc: "alloc NAME SIZE", Free: "free NAME", GC: "gc"}
+var usages = map[Verb]string{Alloc: "alloc NAME SIZE", Free: "free NAME", GC: "gc", Iteration: "iteration"}
 
 func parse(words []string) (Op, error) {
 	op := Op{Verb: Verb(words[0])}
 	usage, ok := usages[op.Verb]
 	if !ok {
-		return Op{}, fmt.Errorf("unknown operation %q: use `alloc NAME SIZE`, `free NAME` or `gc`", words[0])
+		return Op{}, fmt.Errorf("unknown operation %q: use `alloc NAME SIZE`, `free NAME`, `gc` or `iteration`", words[0])
 	}
 	if len(words) != 1+strings.Count(usage, " ") {
 		return Op{}, fmt.Errorf("an operation of %s: use `%s`", count(words), usage)
 	}
-	if op.Verb == GC {
+	if op.Verb == GC || op.Verb == Iteration {
 		return op, nil
 	}
 	op.Name = words[1]

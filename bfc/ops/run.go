@@ -10,13 +10,14 @@ import (
 // Result is what came of an operation. Sizes and offsets are in bytes.
 type Result struct {
 	Verb      Verb
-	Name      string // "" for GC
+	Name      string // "" for GC and Iteration
 	OK        bool   // false: a request was refused, or a name freed whose request was
 	Region    int    // index by address, at that time; of Alloc and Free that are OK
 	Offset    uint64 // in the region; of Alloc and Free that are OK
 	Requested uint64 // of Alloc, and Free that is OK
 	Provided  uint64 // bytes of the chunk; of Alloc and Free that are OK
-	Released  uint64 // of GC: bytes that were mapped
+	Released  uint64 // of GC and Iteration: bytes that were mapped
+	Mapped    uint64 // of Iteration: bytes mapped ahead
 }
 
 // name is what was last done to a name, and on which line.
@@ -61,6 +62,11 @@ func do(a *bfc.Allocator, names map[string]name, op Op) (Result, error) {
 		return alloc(a, names, op)
 	case Free:
 		return free(a, names, op)
+	case Iteration:
+		a.EndIteration()
+		result := Result{Verb: Iteration, OK: true}
+		result.Released, result.Mapped = a.Trim()
+		return result, nil
 	}
 	return Result{Verb: GC, OK: true, Released: a.CollectGarbage()}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/hooks"
 )
 
@@ -21,7 +22,10 @@ type recordOptions struct {
 	Allocator      string
 	Device         string
 	SimMemory      sizeFlag
-	Growth         string
+	Growth         growthFlag
+	Split          splitFlag
+	SmallArenas    sizeFlag
+	Trim           trimFlag
 	Headroom       sizeFlag
 	Limit          sizeFlag
 	Handle         sizeFlag
@@ -64,7 +68,10 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Allocator, "allocator", "bfc", "who serves tensors: bfc, memprof's allocator, or native, torch's own, which is only watched")
 	flags.StringVar(&o.Device, "device", "auto", "real, sim, or auto: real where there is a GPU, else the simulated one")
 	flags.Var(&o.SimMemory, "sim-memory", "memory of each simulated device (default 80GiB)")
-	flags.StringVar(&o.Growth, "growth", "double", "how the main arena grows: double, needed, or none (takes --limit at once)")
+	flags.Var(&o.Growth, "growth", "how the main arena grows: double, needed, step:SIZE, or none (takes --limit at once)")
+	flags.Var(&o.Split, "split", "when a chunk is split: classic, always, or from that size left over")
+	flags.Var(&o.SmallArenas, "small-arenas", "serve requests below this size from arenas of their own")
+	flags.Var(&o.Trim, "trim", "when free memory goes back to the device: never, iteration, idle:DURATION, or pressure")
 	o.Headroom = 2 << 30
 	flags.Var(&o.Headroom, "headroom", "free memory that growth beyond a request leaves to others")
 	flags.Var(&o.Limit, "limit", "most memory the main arena may reserve (default: no limit)")
@@ -105,14 +112,11 @@ func (o *recordOptions) validate() error {
 	default:
 		return usagef("--device %q: want auto, real or sim", o.Device)
 	}
-	switch o.Growth {
-	case "double", "needed":
-	case "none":
-		if o.Limit == 0 {
-			return usagef("--growth none takes all memory at once: it needs a --limit")
-		}
-	default:
-		return usagef("--growth %q: want double, needed or none", o.Growth)
+	if o.Growth.growth == bfc.None && o.Limit == 0 {
+		return usagef("--growth none takes all memory at once: it needs a --limit")
+	}
+	if bfc.Trim(o.Trim).When != bfc.TrimNever && o.Allocator == "native" {
+		return usagef("--trim is of memprof's allocator, which --allocator native does not use")
 	}
 	if o.NoTrace && (o.Output != "" || o.Spool != "" || o.Allocator != "bfc" || o.Stacks != "none") {
 		return usagef("--no-trace records nothing: --output, --spool, --stacks and --allocator native are for recordings")
@@ -225,7 +229,8 @@ func refuse(err error) error { return &exitError{code: exitUsage, err: err} }
 
 func (o *recordOptions) hookOptions(spool string, simulate bool) hooks.Options {
 	return hooks.Options{
-		Spool: spool, Allocator: o.Allocator, Growth: o.Growth, Headroom: uint64(o.Headroom), Limit: uint64(o.Limit), Handle: uint64(o.Handle), BackupLimit: uint64(o.BackupLimit),
+		Spool: spool, Allocator: o.Allocator, Growth: o.Growth.String(), Headroom: uint64(o.Headroom), Limit: uint64(o.Limit), Handle: uint64(o.Handle), BackupLimit: uint64(o.BackupLimit),
+		Split: o.Split.String(), SmallArenas: uint64(o.SmallArenas), Trim: o.Trim.String(),
 		Serve: o.Serve, Attribution: o.Attribution, Stacks: o.Stacks == "python", Simulate: simulate, SimMemory: uint64(o.SimMemory), Shim: o.Shim,
 	}
 }
@@ -235,13 +240,15 @@ func (o *recordOptions) settings() map[string]string {
 	settings := map[string]string{
 		"allocator":   o.Allocator,
 		"device":      o.Device,
-		"growth":      o.Growth,
+		"growth":      o.Growth.String(),
+		"split":       o.Split.String(),
+		"trim":        o.Trim.String(),
 		"headroom":    fmt.Sprint(int64(o.Headroom)),
 		"serve":       fmt.Sprint(o.Serve),
 		"attribution": o.Attribution,
 		"stacks":      o.Stacks,
 	}
-	for name, size := range map[string]sizeFlag{"limit": o.Limit, "handle": o.Handle, "backup_limit": o.BackupLimit, "sim_memory": o.SimMemory} {
+	for name, size := range map[string]sizeFlag{"limit": o.Limit, "handle": o.Handle, "backup_limit": o.BackupLimit, "small_arenas": o.SmallArenas, "sim_memory": o.SimMemory} {
 		if size > 0 {
 			settings[name] = fmt.Sprint(int64(size))
 		}

@@ -22,7 +22,9 @@ type replayOptions struct {
 	Ops         string
 	Limit       sizeFlag
 	Headroom    sizeFlag
-	Growth      growthFlag
+	Growth      allowGrowthFlag
+	Split       splitFlag
+	Trim        trimFlag
 	GC          bool
 	Fraction    float64
 	Memory      string
@@ -31,28 +33,18 @@ type replayOptions struct {
 	JSON        bool
 }
 
-// growthFlag is a growth by name, or true or false as TensorFlow's allow_growth.
-type growthFlag bfc.Growth
+// allowGrowthFlag is a growth, or true or false as TensorFlow's allow_growth.
+type allowGrowthFlag struct{ growthFlag }
 
-func (g *growthFlag) String() string { return bfc.Growth(*g).String() }
-
-func (g *growthFlag) Set(text string) error {
-	growth, _, err := bfc.ParseGrowth(text)
+func (g *allowGrowthFlag) Set(text string) error {
 	switch text {
 	case "true":
-		growth, err = bfc.Double, nil
+		text = "double"
 	case "false":
-		growth, err = bfc.None, nil
+		text = "none"
 	}
-	if err != nil {
-		return fmt.Errorf("unknown growth %q: use true (double), needed or false (none)", text)
-	}
-	*g = growthFlag(growth)
-	return nil
+	return g.growthFlag.Set(text)
 }
-
-// Type is the word that stands for the value in the help.
-func (g *growthFlag) Type() string { return "growth" }
 
 func newReplayCommand() *cobra.Command {
 	opts := replayOptions{Memory: "vmm", Granularity: 2 << 20}
@@ -65,6 +57,7 @@ where each block would lie. The operations are one a line:
   alloc NAME SIZE   ask for SIZE bytes (K, M, G are powers of 1024)
   free NAME         free that block
   gc                release all idle regions
+  iteration         end an iteration: give back what the next will not need, map what it will
   # comment         to the end of the line`,
 		Annotations: exitCodes(replayExits),
 		Example: `  memprof replay --ops requests.ops --limit 80GiB
@@ -94,8 +87,10 @@ where each block would lie. The operations are one a line:
 func (o *replayOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Ops, "ops", "", "`file` of operations; - for stdin")
 	flags.Var(&o.Limit, "limit", "most that the allocator reserves (required)")
-	flags.Var(&o.Growth, "growth", "true (double from 2 MiB), needed (what a request lacks) or false (the whole limit at once); with =")
+	flags.Var(&o.Growth, "growth", "true (double from 2 MiB), needed (what a request lacks), step:SIZE, or false (the whole limit at once); with =")
 	flags.Lookup("growth").NoOptDefVal = "true"
+	flags.Var(&o.Split, "split", "when a chunk is split: classic, always, or from that size left over")
+	flags.Var(&o.Trim, "trim", "never or iteration: what an iteration operation gives back")
 	flags.BoolVar(&o.GC, "gc", false, "release idle regions before a request fails")
 	flags.Float64Var(&o.Fraction, "fragmentation-fraction", 0, "split where more than this share of the limit would be left, not 128 MiB")
 	flags.Var(&o.Headroom, "headroom", "growth beyond a request leaves this much of --physical free")
@@ -118,6 +113,9 @@ func (o *replayOptions) allocator() (*bfc.Allocator, error) {
 	default:
 		return nil, usagef("--memory %q: want vmm or separate", o.Memory)
 	}
+	if when := bfc.Trim(o.Trim).When; when != bfc.TrimNever && when != bfc.TrimIteration {
+		return nil, usagef("--trim %v: operations have no times and no other users, want never or iteration", &o.Trim)
+	}
 	if math.IsNaN(o.Fraction) {
 		return nil, usagef("--fragmentation-fraction %v: want a number", o.Fraction)
 	}
@@ -125,7 +123,10 @@ func (o *replayOptions) allocator() (*bfc.Allocator, error) {
 		Limit:                 uint64(o.Limit),
 		Headroom:              uint64(o.Headroom),
 		FragmentationFraction: o.Fraction,
-		Growth:                bfc.Growth(o.Growth),
+		Growth:                o.Growth.growth,
+		Step:                  o.Growth.step,
+		Split:                 bfc.Split(o.Split),
+		Trim:                  bfc.Trim(o.Trim),
 		GarbageCollection:     o.GC,
 	}, bfc.NewDevice(device))
 }
@@ -171,12 +172,17 @@ type resultJSON struct {
 	Requested *uint64  `json:"requested,omitempty"`
 	Provided  *uint64  `json:"provided,omitempty"`
 	Released  *uint64  `json:"released,omitempty"`
+	Mapped    *uint64  `json:"mapped,omitempty"`
 }
 
 func toJSON(r *ops.Result) resultJSON {
 	out := resultJSON{Op: r.Verb, OK: r.OK}
-	if r.Verb == ops.GC {
+	switch r.Verb {
+	case ops.GC:
 		out.Released = &r.Released
+		return out
+	case ops.Iteration:
+		out.Released, out.Mapped = &r.Released, &r.Mapped
 		return out
 	}
 	out.Name = &r.Name
@@ -275,13 +281,15 @@ func printReplay(w *bufio.Writer, a *bfc.Allocator, results []ops.Result) {
 		names = max(names, utf8.RuneCountInString(results[i].Name))
 	}
 	names = min(names, widestName)
-	fmt.Fprintf(w, "OP     %-*s  %10s  %10s  WHERE\n", names, "NAME", "REQUESTED", "PROVIDED")
+	fmt.Fprintf(w, "OP         %-*s  %10s  %10s  WHERE\n", names, "NAME", "REQUESTED", "PROVIDED")
 	for i := range results {
 		r := &results[i]
 		requested, provided, where := "", "", fmt.Sprintf("region %d + %d", r.Region, r.Offset)
 		switch {
 		case r.Verb == ops.GC:
 			where = "released " + replaySize(r.Released)
+		case r.Verb == ops.Iteration:
+			where = fmt.Sprintf("gave back %s, mapped %s", replaySize(r.Released), replaySize(r.Mapped))
 		case r.OK:
 			requested, provided = replaySize(r.Requested), replaySize(r.Provided)
 		case r.Verb == ops.Alloc:
@@ -289,7 +297,7 @@ func printReplay(w *bufio.Writer, a *bfc.Allocator, results []ops.Result) {
 		default:
 			where = "nothing: its request was refused"
 		}
-		fmt.Fprintf(w, "%-5s  %-*s  %10s  %10s  %s\n", r.Verb, names, r.Name, requested, provided, where)
+		fmt.Fprintf(w, "%-9s  %-*s  %10s  %10s  %s\n", r.Verb, names, r.Name, requested, provided, where)
 	}
 	printOccupancy(w, a)
 	s := a.Stats()

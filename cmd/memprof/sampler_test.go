@@ -361,7 +361,7 @@ func recordBeside(t *testing.T, fake *fakeCards, command ...string) (dir string,
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := recordOptions{Device: "sim", Growth: "double", SimMemory: 1 << 30, Quiet: true}
+	opts := recordOptions{Device: "sim", SimMemory: 1 << 30, Quiet: true}
 	rec := &recording{
 		place: place, device: device, stderr: io.Discard, quiet: true,
 		readable: func(*chosenDevice) (cards, string) { return fake, readingsOfNVML },

@@ -116,7 +116,7 @@ static uint64_t run_all(long fail_at, uint64_t *failures) {
   static struct run run;
   uint64_t next = (uint64_t)1 << 40;
   struct bfc_options options = {.limit = UINT64_MAX, .growth = BFC_NEEDED, .garbage_collection = true};
-  struct bfc_memory memory = {&next, GRANULARITY, grow, release, map, unmap, device_free, false};
+  struct bfc_memory memory = {.self = &next, .granularity = GRANULARITY, .grow = grow, .release = release, .map = map, .unmap = unmap, .device_free = device_free};
   run = (struct run){.random = 42};
   failing_call = fail_at;
   calls = 0;
