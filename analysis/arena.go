@@ -41,6 +41,8 @@ type arena struct {
 	peakMapped rangeSet
 	peakOf     int64
 
+	use *tagUse // of its tag; nil without one
+
 	waiting []waitingGrowth // growths of a request whose end has not been seen
 }
 

@@ -26,6 +26,7 @@ type device struct {
 	series  series
 	period  *periodFinder // nil once there is a mark
 	beside  besideState
+	tags    []*tagUse
 	samples *samples // nil without watched arenas
 	byPhase devicePhases
 	sleep   *sleeper   // nil without tags

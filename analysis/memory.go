@@ -291,6 +291,9 @@ func (a *analyzer) settle(ar *arena, e *trace.Event) error {
 	if !d.split.holds() {
 		return fmt.Errorf("device %d does not add up: %s", d.Device, d.split.text())
 	}
+	if ar.use != nil {
+		ar.use.observe()
+	}
 	if !a.opening {
 		d.observe(e.Seq, e.Time)
 	}

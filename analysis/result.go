@@ -67,6 +67,8 @@ type DeviceResult struct {
 	KV        []*KeysValues
 	Keyframes *Keyframes // nil unless Options.Explore
 
+	Tags []TagUse // in order of appearance; see [Result.OfTag]
+
 	// Sampled is nil unless the device has tensors of an allocator that was only watched.
 	Sampled *Sampled
 }
@@ -271,6 +273,7 @@ type ArenaInfo struct {
 	Options     map[string]string // "growth", "headroom", "granularity", ...
 	MaxR        int64             // greatest reserved bytes of the arena
 	Final       Instant           // the arena's own part after the last event
+	Asleep      bool              // it is paused after the last event: Final is what it will be
 }
 
 // External is device memory that other libraries took through the CUDA API, seen by the

@@ -336,6 +336,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 	ar.total = &ar.device.split
 	ar.tag = a.tagOf(ar.device, info.Options)
 	ar.watched()
+	ar.tagged()
 	a.arenas = append(a.arenas, ar)
 	a.byID[e.Arena] = ar
 	a.describeGraphMemory(ar, e)
@@ -359,6 +360,7 @@ func (a *analyzer) finish() (*Result, error) {
 		if ar.sampled {
 			info.Final.C = -1
 		}
+		info.Asleep = ar.paused()
 		r.Arenas = append(r.Arenas, info)
 	}
 	if err := a.finishKV(); err != nil {
@@ -393,6 +395,9 @@ func (a *analyzer) finishDevice(d *device) error {
 		return err
 	}
 	d.finishSampled()
+	for _, u := range d.tags {
+		d.Tags = append(d.Tags, u.TagUse)
+	}
 	a.finishGraphs(d)
 	return a.finishKeyframes(d)
 }

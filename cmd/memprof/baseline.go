@@ -36,16 +36,17 @@ type baselineValue struct {
 	Value     float64 `json:"value"` // a share of 1, bytes, or a count
 	Spread    float64 `json:"spread"`
 	Runs      int     `json:"runs"`
+	Selector  string  `json:"selector,omitempty"` // of the gate, like {tag=kv}
 }
 
 // sameKey says whether two values are of the same question.
 func (v *baselineValue) sameKey(other *baselineValue) bool {
-	return v.Metric == other.Metric && v.Rank == other.Rank && v.Worst == other.Worst && v.Aggregate == other.Aggregate
+	return v.Metric == other.Metric && v.Selector == other.Selector && v.Rank == other.Rank && v.Worst == other.Worst && v.Aggregate == other.Aggregate
 }
 
 // key names the question for people.
 func (v *baselineValue) key() string {
-	return fmt.Sprintf("%s (rank %s, worst %s, %s)", v.Metric, v.Rank, v.Worst, v.Aggregate)
+	return fmt.Sprintf("%s%s (rank %s, worst %s, %s)", v.Metric, v.Selector, v.Rank, v.Worst, v.Aggregate)
 }
 
 // readBaseline reads and checks a whole file.
@@ -261,5 +262,5 @@ func (g *gate) question(choice rankChoice, name, aggregate string) *baselineValu
 	case g.ranks != nil:
 		rank = "all"
 	}
-	return &baselineValue{Metric: g.metric.Name, Rank: rank, Worst: g.worstEnd(), Aggregate: aggregate, Unit: g.metric.Unit.String()}
+	return &baselineValue{Metric: g.metric.Name, Selector: g.selector.String(), Rank: rank, Worst: g.worstEnd(), Aggregate: aggregate, Unit: g.metric.Unit.String()}
 }

@@ -99,7 +99,7 @@ func TestBaselineOfGates(t *testing.T) {
 		t.Fatal(err)
 	}
 	value := func(rank, worst string, value, spread float64) baselineValue {
-		return baselineValue{"reserved.peak", rank, worst, "median", "bytes", value, spread, 3}
+		return baselineValue{"reserved.peak", rank, worst, "median", "bytes", value, spread, 3, ""}
 	}
 	want := []baselineValue{value("rank0", "max", 110, 20), value("rank1", "max", 310, 50), value("worst", "max", 310, 50), value("worst", "min", 110, 20)}
 	if diff := cmp.Diff(want, base.values); diff != "" {

@@ -288,7 +288,7 @@ func (v *verdict) cells(word string) []string {
 	if v.runs > 1 {
 		where += fmt.Sprintf(" (%s of %d runs)", v.aggregate, v.runs)
 	}
-	return []string{g.metric.Name, g.expected(), g.format(v.found.value), g.format(g.margin(v.found.value)), g.format(v.spread), where, word}
+	return []string{report.PlainText(g.metric.Name + g.selector.String()), g.expected(), g.format(v.found.value), g.format(g.margin(v.found.value)), g.format(v.spread), where, word}
 }
 
 // row joins cells; the spread is one that only several runs have.
@@ -313,6 +313,7 @@ func printVerdictsJSON(stdout io.Writer, verdicts []verdict) error {
 	type gateJSON struct {
 		Gate   string   `json:"gate"`
 		Metric string   `json:"metric"`
+		Select string   `json:"selector"`
 		Unit   string   `json:"unit"`
 		Op     string   `json:"op"`
 		Limit  any      `json:"limit"`
@@ -335,7 +336,7 @@ func printVerdictsJSON(stdout io.Writer, verdicts []verdict) error {
 		g := v.gate
 		out.OK = out.OK && !v.violated()
 		out.Gates = append(out.Gates, gateJSON{
-			g.text, g.metric.Name, g.metric.Unit.String(), g.op,
+			g.text, g.metric.Name, g.selector.String(), g.metric.Unit.String(), g.op,
 			g.number(g.limit), g.number(v.found.value), g.number(g.margin(v.found.value)), v.holds, v.runs, v.found.where,
 			g.severity, v.aggregate, g.number(v.spread), v.trustworthy(),
 		})

@@ -120,7 +120,11 @@ func (c rankChoice) worstOfRanks(g *gate, job repetition) ([]measured, error) {
 			for i := range result.Devices {
 				device := &result.Devices[i]
 				allocs += device.Allocs
-				value, seq, ok := g.metric.Value(device)
+				part := g.selector.of(result, device)
+				if part == nil {
+					continue
+				}
+				value, seq, ok := g.metric.Value(part)
 				if ok && device.Allocs > 0 {
 					worst = g.keepWorse(worst, measured{value, location{Path: run.path, Process: result.Process, Device: device.Device, Seq: seq}})
 				}
@@ -129,11 +133,13 @@ func (c rankChoice) worstOfRanks(g *gate, job repetition) ([]measured, error) {
 	}
 	switch {
 	case allocs == 0 && c.kind == "one":
-		return nil, usagef("%s: no allocation of rank %d in it: there is nothing to check", job[0].path, c.rank)
+		return nil, g.mistake("%s: no allocation of rank %d in it: there is nothing to check", job[0].path, c.rank)
 	case allocs == 0:
 		return nil, usagef("%s: no allocation in it: there is nothing to check", job[0].path)
+	case len(worst) == 0 && g.selector.String() != "":
+		return nil, g.mistake("gate %q: %s has nothing that %s%s is about", g.text, job[0].path, g.metric.Name, g.selector.String())
 	case len(worst) == 0:
-		return nil, usagef("gate %q: %s has no value for %s (%s)", g.text, job[0].path, g.metric.Name, g.metric.Help)
+		return nil, g.mistake("gate %q: %s has no value for %s (%s)", g.text, job[0].path, g.metric.Name, g.metric.Help)
 	}
 	return worst, nil
 }
@@ -167,7 +173,7 @@ func mean(of []measured) measured {
 // compareRanks is the value of a metric that is about all ranks together.
 func (g *gate) compareRanks(c rankChoice, job repetition) (measured, error) {
 	if c.kind == "one" {
-		return measured{}, usagef("gate %q: %s compares all ranks: it has no value with --rank %d", g.text, g.metric.Name, c.rank)
+		return measured{}, g.mistake("gate %q: %s compares all ranks: it has no value with --rank %d", g.text, g.metric.Name, c.rank)
 	}
 	var results []*analysis.Result
 	var paths []string // of each result
@@ -183,7 +189,7 @@ func (g *gate) compareRanks(c rankChoice, job repetition) (measured, error) {
 	imbalance := g.ranks(ranks)
 	ratio, ok := imbalance.Ratio()
 	if !ok {
-		return measured{}, usagef("gate %q: %s has no value for %s: it has %s", g.text, job[0].path, g.metric.Name, counted(int64(imbalance.Ranks), "rank"))
+		return measured{}, g.mistake("gate %q: %s has no value for %s: it has %s", g.text, job[0].path, g.metric.Name, counted(int64(imbalance.Ranks), "rank"))
 	}
 	row := ranks.Rows[imbalance.Row]
 	at := slices.IndexFunc(results, func(r *analysis.Result) bool {

@@ -22,10 +22,12 @@ type gate struct {
 	// ranks is of a metric about all ranks together, which has no Value; nil for others.
 	ranks func(*analysis.Ranks) analysis.Imbalance
 
+	selector selector
 	severity string      // severityError or severityWarn
 	choice   *rankChoice // of a gate that says which ranks it is about; nil for that of --rank
 	file     string      // the file of gates it stands in; "" for one of --gate
 	line     int         // in that file, from 1
+	column   int
 }
 
 // What becomes of check when a gate does not hold: with severityWarn it is said, and no more.
@@ -41,11 +43,22 @@ func checkSeverity(text string) error {
 	return nil
 }
 
-var gateForm = regexp.MustCompile(`^\s*([A-Za-z0-9_.]+)\s*(<=|>=|==|<|>)\s*(\S.*?)\s*$`)
+var gateForm = regexp.MustCompile(`^\s*([A-Za-z0-9_.]+)\s*(?:\{([^}]*)\})?\s*(<=|>=|==|<|>)\s*(\S.*?)\s*$`)
 
 // parseGate understands `metric op limit`, where op is one of < <= > >= == and the limit
-// has the unit of the metric or is relative to the baseline.
+// has the unit of the metric or is relative to the baseline. After the metric may stand a selector.
 func parseGate(text string) (gate, error) {
+	g, err := gateOf(text)
+	if err == nil {
+		if err := g.settle(); err != nil {
+			return gate{}, usagef("gate %q: %w", text, err)
+		}
+	}
+	return g, err
+}
+
+// gateOf parses a gate whose selector is not settled: more of it may come.
+func gateOf(text string) (gate, error) {
 	form := gateForm.FindStringSubmatch(text)
 	if form == nil {
 		return gate{}, usagef("gate %q: want METRIC OP LIMIT, like 'reserved.peak < 40GiB', with OP one of < <= > >= ==", text)
@@ -54,15 +67,18 @@ func parseGate(text string) (gate, error) {
 	if !ok {
 		return gate{}, usagef("gate %q: there is no metric %q (memprof check --list names them)", text, form[1])
 	}
-	g := gate{text: strings.TrimSpace(text), metric: metric, op: form[2], ranks: ranks, severity: severityError}
-	relative, ok, err := parseRelative(form[3], metric.Unit)
+	g := gate{text: strings.TrimSpace(text), metric: metric, op: form[3], ranks: ranks, severity: severityError}
+	relative, ok, err := parseRelative(form[4], metric.Unit)
 	switch {
 	case ok && err == nil && g.op == "==":
 		err = fmt.Errorf("a limit relative to the baseline needs one of < <= > >=")
 	case ok:
 		g.relative = relative
 	default:
-		g.limit, err = parseLimit(form[3], metric.Unit)
+		g.limit, err = parseLimit(form[4], metric.Unit)
+	}
+	if err == nil && strings.Contains(text, "{") {
+		g.selector, err = parseSelector(form[2])
 	}
 	if err != nil {
 		return gate{}, usagef("gate %q: %w", text, err)
@@ -159,4 +175,13 @@ func (g *gate) number(value float64) any {
 		return value
 	}
 	return int64(value)
+}
+
+// mistake is an error of whoever wrote the gate, with its place in a file.
+func (g *gate) mistake(format string, args ...any) error {
+	err := fmt.Errorf(format, args...)
+	if g.file != "" {
+		return usagef("%s:%d:%d: %w", g.file, g.line, g.column, err)
+	}
+	return usagef("%w", err)
 }

@@ -27,6 +27,9 @@ const gateFileName = "memprof.yaml"
 //	  - gate: reserved.peak < baseline + 2%
 //	    severity: warn               # error is the default
 //	    rank: all                    # worst, all, mean or a number, as --rank
+//	  - gate: reserved.peak < 10GiB
+//	    tag: kv                      # or phase: NAME; or in the gate, reserved.peak{tag=kv} < 10GiB
+//	    job: train*                  # recordings with a directory or command like that
 //
 // A mistake in it is an error with its line and column, before any recording is read.
 type gateFile struct {
@@ -122,40 +125,51 @@ func (f *gateFile) readGates(n ast.Node) error {
 
 // readGate understands `- METRIC OP LIMIT` and the mapping with a severity and a rank.
 func (f *gateFile) readGate(n ast.Node) (gate, error) {
-	at, text, severity, rank := n, "", severityError, ""
+	at, text, severity, beside := n, "", severityError, selector{}
+	keys := map[string]func(ast.Node) error{
+		"gate":     func(n ast.Node) error { at = n; return f.oneWord(n, &text, nil) },
+		"severity": func(n ast.Node) error { return f.oneWord(n, &severity, checkSeverity) },
+	}
+	for _, name := range selectorKeys {
+		keys[name] = func(n ast.Node) error {
+			return f.oneWord(n, new(string), func(word string) error {
+				if name == "rank" {
+					if _, err := parseRankChoice(word); err != nil {
+						return err
+					}
+				}
+				return beside.set(name, word)
+			})
+		}
+	}
 	if _, ok := scalar(n); ok {
 		text, _ = scalar(n)
 	} else {
-		err := f.mapping(n, "METRIC OP LIMIT, or a mapping with the key gate", map[string]func(ast.Node) error{
-			"gate":     func(n ast.Node) error { at = n; return f.oneWord(n, &text, nil) },
-			"severity": func(n ast.Node) error { return f.oneWord(n, &severity, checkSeverity) },
-			"rank": func(n ast.Node) error {
-				return f.oneWord(n, &rank, func(word string) error { _, err := parseRankChoice(word); return err })
-			},
-		})
-		if err != nil {
+		if err := f.mapping(n, "METRIC OP LIMIT, or a mapping with the key gate", keys); err != nil {
 			return gate{}, err
 		}
 		if text == "" {
 			return gate{}, f.errorAt(n, "a gate without the key gate: want `gate: METRIC OP LIMIT`")
 		}
 	}
-	g, err := parseGate(text)
+	g, err := gateOf(text)
 	if err != nil {
 		return gate{}, f.errorAt(at, "%w", err)
 	}
-	g.severity = severity
-	if rank != "" {
-		choice, err := parseRankChoice(rank)
-		if err != nil {
-			return gate{}, f.errorAt(n, "%w", err)
+	for _, name := range selectorKeys {
+		if value := *beside.key(name); value != "" && err == nil {
+			err = g.selector.set(name, value)
 		}
-		if g.ranks != nil && choice.kind == "one" {
-			return gate{}, f.errorAt(n, "gate %q: %s compares all ranks: it has no value of one rank", g.text, g.metric.Name)
-		}
-		g.choice = &choice
 	}
-	g.file, g.line = f.path, n.GetToken().Position.Line
+	if err == nil {
+		err = g.settle()
+	}
+	if err != nil {
+		return gate{}, f.errorAt(n, "%w", err)
+	}
+	g.severity, g.file = severity, f.path
+	position := n.GetToken().Position
+	g.line, g.column = position.Line, position.Column
 	return g, nil
 }
 

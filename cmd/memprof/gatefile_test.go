@@ -4,9 +4,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis"
 )
 
 func writeFile(t *testing.T, path, text string) {
@@ -71,10 +74,17 @@ func TestGateFileMistakes(t *testing.T) {
 		{"- oom.count == 0\n", ":1:1: want a mapping with the key gates"},
 		{"gates: oom.count == 0\n", ":1:8: gates: want a list of gates, each like `- reserved.peak < 40GiB`"},
 		{"gates:\n  - oom.count == 0\ngate: x\n", `:3:1: unknown key "gate": want aggregate, baseline, gates`},
-		{"gates:\n  - gate: oom.count == 0\n    severty: warn\n", `:3:5: unknown key "severty": want gate, rank, severity`},
+		{"gates:\n  - gate: oom.count == 0\n    severty: warn\n", `:3:5: unknown key "severty": want gate, job, phase, rank, severity, tag`},
 		{"gates:\n  - gate: oom.count == 0\n    severity: fatal\n", `:3:15: severity "fatal": want error or warn`},
 		{"gates:\n  - gate: oom.count == 0\n    rank: best\n", `:3:11: --rank "best": want worst, all, mean or the number of a rank`},
 		{"gates:\n  - gate: imbalance.reserved < 120%\n    rank: 1\n", `:2:5: gate "imbalance.reserved < 120%": imbalance.reserved compares all ranks: it has no value of one rank`},
+		{"gates:\n  - gate: oom.count == 0\n    tag: kv\n", `:2:5: oom.count has no value of a tag; these have: ` + strings.Join(analysis.TagMetrics(), ", ")},
+		{"gates:\n  - gate: reserved.peak < 1GiB\n    phase: x\n", ":2:5: reserved.peak has no value of a phase; these have: requested.peak, provided.peak, requested.at_peak, live.peak"},
+		{"gates:\n  - gate: requested.peak < 1GiB\n    phase: x\n    tag: y\n", ":2:5: a tag and a phase: a gate is about one of them"},
+		{"gates:\n  - gate: reserved.peak{tag=kv} < 1GiB\n    tag: kv\n", ":2:5: tag is given twice"},
+		{"gates:\n  - gate: reserved.peak < 1GiB\n    job: '[a'\n", `:3:10: job "[a": syntax error in pattern`},
+		{"gates:\n  - reserved.peak{tga=kv} < 1GiB\n", `:2:5: gate "reserved.peak{tga=kv} < 1GiB": unknown key "tga" in a selector: want one of job, phase, rank, tag`},
+		{"gates:\n  - reserved.peak{} < 1GiB\n", `:2:5: gate "reserved.peak{} < 1GiB": {}: want KEY=VALUE, with commas between, KEY one of job, phase, rank, tag`},
 		{"gates:\n  - severity: warn\n", ":2:5: a gate without the key gate: want `gate: METRIC OP LIMIT`"},
 		{"gates:\n  - oom.count == 0\n  - reserved.peek < 1GiB\n", `:3:5: gate "reserved.peek < 1GiB": there is no metric "reserved.peek" (memprof check --list names them)`},
 		{"gates:\n  - gate: reserved.peak < 25%\n", `:2:11: gate "reserved.peak < 25%": the metric is a size, not a share: "25%"`},

@@ -59,6 +59,9 @@ func (j *judging) judge(g *gate, jobs []repetition) ([]verdict, error) {
 	if g.choice != nil {
 		choice = *g.choice
 	}
+	if jobs = g.selector.ofJob(jobs); len(jobs) == 0 {
+		return nil, g.mistake("no recording here is of a job like %q, by its directory or command", g.selector.job)
+	}
 	var names []string // in order of the first repetition, where they come in order of ranks
 	byName := map[string][]measured{}
 	for _, job := range jobs {

@@ -1,0 +1,111 @@
+package analysis
+
+import "slices"
+
+// TagUse is the greatest values of a tag, over all its arenas of a device: each at its own moment.
+// What is paused is in none of them.
+type TagUse struct {
+	Tag              string
+	MaxT, MaxC, MaxR int64
+}
+
+// tagUse follows the arenas of a tag.
+type tagUse struct {
+	TagUse
+	arenas []*arena
+}
+
+// tagged joins an arena to those of its tag on its device.
+func (ar *arena) tagged() {
+	tag := ar.info.Options["tag"]
+	if tag == "" || ar.over {
+		return
+	}
+	d := ar.device
+	at := slices.IndexFunc(d.tags, func(u *tagUse) bool { return u.Tag == tag })
+	if at < 0 {
+		at = len(d.tags)
+		d.tags = append(d.tags, &tagUse{TagUse: TagUse{Tag: tag}})
+	}
+	ar.use = d.tags[at]
+	ar.use.arenas = append(ar.use.arenas, ar)
+}
+
+// observe takes note of the state after an event of one of the arenas.
+func (u *tagUse) observe() {
+	var t, c, r int64
+	for _, ar := range u.arenas {
+		if !ar.paused() {
+			t, c, r = t+ar.t, c+ar.c, r+ar.r
+		}
+	}
+	u.MaxT, u.MaxC, u.MaxR = max(u.MaxT, t), max(u.MaxC, c), max(u.MaxR, r)
+}
+
+// TagMetrics are the names of the metrics that a tag has by itself; see [Result.OfTag].
+func TagMetrics() []string { return slices.Clone(tagMetrics) }
+
+var tagMetrics = []string{
+	"reserved.peak", "reserved.final", "requested.peak", "requested.at_peak", "provided.peak", "pending.at_peak", "live.peak",
+	"waste.internal", "waste.internal.bytes", "waste.rounding", "waste.rounding.bytes", "waste.slack", "waste.slack.bytes",
+	"waste.reserve", "waste.reserve.bytes", "waste.external", "waste.external.bytes", "waste.total", "waste.total.bytes",
+	"efficiency.requested", "efficiency.provided",
+}
+
+// OfTag is a device as far as the arenas of a tag go, for the metrics of [TagMetrics]; false if it
+// has none. Peak is the tag's part of the device's peak instant.
+func (r *Result) OfTag(d *DeviceResult, tag string) (*DeviceResult, bool) {
+	at := slices.IndexFunc(d.Tags, func(u TagUse) bool { return u.Tag == tag })
+	if at < 0 {
+		return nil, false
+	}
+	use := &d.Tags[at]
+	of := &DeviceResult{Device: d.Device, Allocs: d.Allocs, MaxT: use.MaxT, MaxC: use.MaxC, MaxR: use.MaxR, Sampled: d.Sampled}
+	of.Peak = Instant{Seq: d.Peak.Seq, Time: d.Peak.Time, Iteration: d.Peak.Iteration}
+	of.Final = Instant{Seq: d.Final.Seq, Time: d.Final.Time, Iteration: d.Final.Iteration}
+	for i := range r.Arenas {
+		a := &r.Arenas[i]
+		if a.Device != d.Device || a.Options["tag"] != tag {
+			continue
+		}
+		if !a.Asleep {
+			of.Final.add(&a.Final)
+		}
+		for j := range d.Map.Arenas {
+			if d.Map.Arenas[j].Arena == a.ID {
+				of.Peak.add(&d.Map.Arenas[j].At)
+			}
+		}
+	}
+	if d.Sampled != nil { // whose chunks are not told
+		of.MaxC, of.Peak.C, of.Final.C = -1, -1, -1
+	}
+	return of, true
+}
+
+// add sums the terms of two parts of a device.
+func (i *Instant) add(o *Instant) {
+	i.T, i.C, i.R = i.T+o.T, i.C+o.C, i.R+o.R
+	i.Rounding, i.Slack, i.Pending = i.Rounding+o.Rounding, i.Slack+o.Slack, i.Pending+o.Pending
+	i.Reserve, i.External, i.Unsplit, i.Live = i.Reserve+o.Reserve, i.External+o.External, i.Unsplit+o.Unsplit, i.Live+o.Live
+}
+
+// PhaseMetrics are the names of the metrics that a phase has by itself; see [DeviceResult.OfPhase].
+func PhaseMetrics() []string { return slices.Clone(phaseMetrics) }
+
+var phaseMetrics = []string{"requested.peak", "provided.peak", "requested.at_peak", "live.peak"}
+
+// OfPhase is a device as far as a phase goes, for the metrics of [PhaseMetrics]; false if the phase
+// never was. The greatest T and C are those while it is the innermost one, and at the peak instant
+// counts what was allocated in it.
+func (d *DeviceResult) OfPhase(phase string) (*DeviceResult, bool) {
+	at := slices.IndexFunc(d.Phases, func(u PhaseUse) bool { return u.Phase == phase })
+	if at < 0 {
+		return nil, false
+	}
+	use, held := &d.Phases[at], d.Held.Phases.Of(phase)
+	return &DeviceResult{
+		Device: d.Device, Allocs: d.Allocs, MaxT: use.PeakT, MaxC: use.PeakC, Sampled: d.Sampled,
+		Peak: Instant{Seq: d.Peak.Seq, Time: d.Peak.Time, Iteration: d.Peak.Iteration, T: held.Requested, C: held.Provided, Live: held.Blocks},
+	}, true
+}
