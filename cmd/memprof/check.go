@@ -28,15 +28,24 @@ type checkOptions struct {
 
 	Markdown    string
 	JUnit       string
+	CodeQuality string
+	OpenMetrics string
 	Annotations bool
 	List        bool
 	JSON        bool
+
+	Run         bool
+	Record      recordOptions // of --run
+	recordFlags []string      // the names of its flags
 }
 
 func newCheckCommand() *cobra.Command {
 	var opts checkOptions
 	cmd := &cobra.Command{
-		Use:   "check PATH...",
+		Use: "check [flags] PATH...\n  memprof check --run [flags] [flags of record] -- COMMAND [ARGUMENT]...",
+
+		DisableFlagsInUseLine: true,
+
 		Short: "Hold recordings against limits, for CI",
 		Long: `Compares metrics of recordings with limits and fails when one is violated. In a recording
 the worst rank counts, over all its processes and devices, unless --rank says otherwise; of
@@ -48,6 +57,10 @@ to a value that was accepted before, 'baseline', 'baseline + 2%' or 'baseline + 
 shares, the percentage is one of points. Those values stand in the file of --baseline, which
 --update-baseline writes, to be reviewed and committed.
 
+Behind a metric may stand a selector: reserved.peak{tag=kv} < 10GiB is about the arenas of a tag,
+requested.peak{phase=prefill} about a phase, {rank=3} about a rank, {job=train*} about the recordings
+whose directory or command is like that. What a selector does not find is an error.
+
 Without --gate, the gates are those of --config, or of the memprof.yaml that is nearest upward
 from the working directory, to the root of the repository:
 
@@ -57,20 +70,26 @@ from the working directory, to the root of the repository:
     - waste.external < 25%
     - gate: reserved.peak < 40GiB
       severity: warn         # said, but no violation; error is the default
-      rank: all              # as --rank, for this gate
+      rank: all              # as --rank, for this gate; tag, phase and job likewise
+
+With --run the command after -- is recorded first and its recording checked. A mistake in a gate is
+told before the job is run. If the job fails, its exit code is the result, after the gates.
 
 Where several runs lie further apart than the margin that a gate has, its verdict is marked
 as one that is not to be trusted.`,
 		Annotations: exitCodes(checkExits),
 		Example: `  memprof check run1 run2 run3
   memprof check run --gate 'waste.external < 25%' --gate 'reserved.peak < 40GiB'
-  memprof check run --rank all --gate 'oom.count == 0' --gate 'imbalance.reserved < 110%'`,
+  memprof check --run -o run --gate 'reserved.peak{tag=kv} < 10GiB' -- python3 train.py`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.run(cmd.OutOrStdout(), args)
+			if err := opts.checkRunUsage(cmd.Flags(), args, cmd.ArgsLenAtDash()); err != nil {
+				return err
+			}
+			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
 	}
 	opts.addFlags(cmd.Flags())
-	return cmd
+	return opts.completed(cmd)
 }
 
 func (o *checkOptions) addFlags(flags *pflag.FlagSet) {
@@ -82,12 +101,19 @@ func (o *checkOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Rank, "rank", "worst", "hold the gates against `which` rank: worst, all (each by itself), mean, or a number")
 	flags.StringVar(&o.Markdown, "markdown", "", "write a summary as Markdown to this `file`; always added to $GITHUB_STEP_SUMMARY where that is set")
 	flags.StringVar(&o.JUnit, "junit", "", "write JUnit XML to this `file`, a test case for each gate")
+	flags.StringVar(&o.CodeQuality, "code-quality", "", "write GitLab's code-quality JSON to this `file`: what does not hold")
+	flags.StringVar(&o.OpenMetrics, "openmetrics", "", "write the values found as OpenMetrics text to this `file`, for GitLab's metrics reports")
 	flags.BoolVar(&o.Annotations, "annotations", false, "print annotations for GitHub Actions, at most 10, the worst first")
 	flags.BoolVar(&o.List, "list", false, "print the metrics there are")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON")
+	flags.BoolVar(&o.Run, "run", false, "record the command after -- first, with the flags of record, and check that")
+	o.addRecordFlags(flags)
+	flags.SetInterspersed(true)
 }
 
-func (o *checkOptions) run(stdout io.Writer, paths []string) error {
+// run judges the recordings in paths, or with --run the one that the command in paths makes. All that
+// can be wrong with gates and baselines is told before a job is run.
+func (o *checkOptions) run(stdout, stderr io.Writer, paths []string) error {
 	if o.List {
 		return o.list(stdout)
 	}
@@ -112,6 +138,14 @@ func (o *checkOptions) run(stdout io.Writer, paths []string) error {
 	if court.baseline, err = o.baseline(gates, cmp.Or(o.Baseline, file.baseline)); err != nil {
 		return err
 	}
+	if o.Run {
+		return o.withJob(stdout, stderr, &court, gates, paths)
+	}
+	return o.judgeAndTell(stdout, stderr, &court, gates, paths)
+}
+
+// judgeAndTell holds recordings against the gates and writes what comes of it everywhere.
+func (o *checkOptions) judgeAndTell(stdout, stderr io.Writer, court *judging, gates []gate, paths []string) error {
 	runs, err := analyzeAll(paths)
 	if err != nil {
 		return err

@@ -43,6 +43,20 @@ func (o *checkOptions) publish(stdout io.Writer, verdicts []verdict) error {
 			return err
 		}
 	}
+	if o.CodeQuality != "" {
+		text, err := qualityVerdicts(verdicts)
+		if err != nil {
+			return err
+		}
+		if err := replaceFile(o.CodeQuality, text); err != nil {
+			return err
+		}
+	}
+	if o.OpenMetrics != "" {
+		if err := replaceFile(o.OpenMetrics, openMetrics(verdicts)); err != nil {
+			return err
+		}
+	}
 	if o.Annotations {
 		_, err := stdout.Write(annotations(verdicts))
 		return err

@@ -39,6 +39,7 @@ nodes of one job, and count as one run.`,
 		},
 	}
 	opts.addFlags(cmd.Flags())
+	cmd.ValidArgsFunction = completeDirectories
 	return cmd
 }
 

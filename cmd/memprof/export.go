@@ -131,6 +131,12 @@ func (f exportFormat) command() *cobra.Command {
 	if f.flags != nil {
 		f.flags(&opts, cmd.Flags())
 	}
+	cmd.ValidArgsFunction = completeDirectories
+	mustComplete(cmd, "process", completeProcesses)
+	if cmd.Flags().Lookup("at") != nil {
+		mustComplete(cmd, "at", words(export.AtPeak, export.AtEnd))
+		mustComplete(cmd, "by", words(export.ByStack, export.ByModule))
+	}
 	return cmd
 }
 

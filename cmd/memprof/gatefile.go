@@ -168,7 +168,7 @@ func (f *gateFile) readGate(n ast.Node) (gate, error) {
 		return gate{}, f.errorAt(n, "%w", err)
 	}
 	g.severity, g.file = severity, f.path
-	position := n.GetToken().Position
+	position := positionOf(n)
 	g.line, g.column = position.Line, position.Column
 	return g, nil
 }
@@ -230,11 +230,16 @@ func scalar(n ast.Node) (string, bool) {
 }
 
 func (f *gateFile) errorAt(n ast.Node, format string, args ...any) error {
-	at := n.GetToken().Position
-	if m, ok := n.(*ast.MappingNode); ok && len(m.Values) > 0 {
-		at = m.Values[0].Key.GetToken().Position // its own token is the first colon
-	}
+	at := positionOf(n)
 	return usagef("%s:%d:%d: %w", f.path, at.Line, at.Column, fmt.Errorf(format, args...))
+}
+
+// positionOf is where a node begins.
+func positionOf(n ast.Node) *token.Position {
+	if m, ok := n.(*ast.MappingNode); ok && len(m.Values) > 0 {
+		return m.Values[0].Key.GetToken().Position // its own token is the first colon
+	}
+	return n.GetToken().Position
 }
 
 // yamlError is an error of the parser in one line.

@@ -38,6 +38,8 @@ type recordOptions struct {
 	Shim           string
 	Spool          string
 	Quiet          bool
+
+	placed string // the directory of the recording as it is shown, once the job is about to start
 }
 
 func newRecordCommand() *cobra.Command {
@@ -58,7 +60,7 @@ and trouble of memprof's own ends the recording, never the job.`,
 		},
 	}
 	opts.addFlags(cmd.Flags())
-	return cmd
+	return completedRecord(cmd)
 }
 
 func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
@@ -184,6 +186,7 @@ func (o *recordOptions) record(stderr io.Writer, program string, command []strin
 	if err != nil {
 		return err
 	}
+	o.placed = place.shown
 	rec := &recording{place: place, device: device, stderr: stderr, quiet: o.Quiet, missed: missed, readable: readable}
 	options := o.hookOptions(place.spool, device.simulated)
 	environment := func(base []string) []string { return installed.Environment(base, options) }

@@ -38,6 +38,7 @@ the job had been given is there, whatever ended memprof or the job.`,
 		},
 	}
 	opts.addFlags(cmd.Flags())
+	cmd.ValidArgsFunction = completeDirectories
 	return cmd
 }
 

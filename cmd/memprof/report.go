@@ -45,6 +45,8 @@ writes one page instead, to look at any instant; it needs no network and nothing
 		},
 	}
 	opts.addFlags(cmd.Flags())
+	cmd.ValidArgsFunction = completeDirectories
+	mustComplete(cmd, "format", words("text", "markdown", "json"))
 	return cmd
 }
 

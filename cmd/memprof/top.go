@@ -42,6 +42,7 @@ each process, or with --json an object on a line.`,
 		},
 	}
 	opts.addFlags(cmd.Flags())
+	cmd.ValidArgsFunction = completeDirectories
 	return cmd
 }
 

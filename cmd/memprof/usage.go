@@ -4,9 +4,10 @@ package main
 const (
 	recordExits = `the job's own code; 128+n when signal n ended it; 126 not executable; 127 not found;
   2 memprof refused before the job was started`
-	reportExits  = "0 reported; 2 no such trace, or a damaged one; 3 memprof failed"
-	verifyExits  = "0 verified (of a recovered trace: up to its end); 1 not; 2 no trace, or nothing to replay; 3 memprof failed"
-	checkExits   = "0 all gates hold; 1 a gate is violated; 2 a gate or trace that cannot be judged; 3 memprof failed"
+	reportExits = "0 reported; 2 no such trace, or a damaged one; 3 memprof failed"
+	verifyExits = "0 verified (of a recovered trace: up to its end); 1 not; 2 no trace, or nothing to replay; 3 memprof failed"
+	checkExits  = `0 all gates hold; 1 a gate is violated; 2 a gate or trace that cannot be judged; 3 memprof failed;
+  with --run, the code of a job that failed`
 	diffExits    = "0 compared, whatever changed; 2 wrong usage, no such trace, or nothing to compare; 3 memprof failed"
 	exportExits  = "0 written; 2 wrong usage, no such trace, or a damaged one; 3 memprof failed"
 	topExits     = "0 the recording ended, or Ctrl-C; 2 wrong usage or no recording there; 3 memprof failed"
