@@ -31,6 +31,7 @@ is must pass, and the end is named.`,
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.ValidArgsFunction = completeDirectories
 	return cmd
 }
 
