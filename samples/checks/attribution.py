@@ -367,10 +367,7 @@ LEVELS = {
 }
 
 
-ROUNDS = 5
-
-
-def cost_of_levels(suite, name, plain, history, pattern, unit):
+def cost_of_levels(suite, name, plain, history, pattern, unit, count):
     """Each level's cost beside what torch's own history costs.
 
     A process is quicker or slower than the next by more than a level costs, so that each
@@ -378,7 +375,7 @@ def cost_of_levels(suite, name, plain, history, pattern, unit):
     and what counts is the median of the rounds' differences; their range is told with it.
     """
     rounds = []
-    for _ in range(ROUNDS):
+    for _ in range(count):
         found = {"native": number(pattern, suite.run(plain).stdout), "history": number(pattern, suite.run(history).stdout)}
         for level, flags in LEVELS.items():
             _, done = suite.record("cost_" + name, plain, "--force", *flags)
@@ -402,8 +399,8 @@ def cost_of_levels(suite, name, plain, history, pattern, unit):
 @alone
 def attribution_cost(suite):
     """What each level costs, on bare allocations and on a step of many small operations."""
-    pair = cost_of_levels(suite, "pair", suite.job("pair", "--pairs", "200000"), suite.job("pair", "--history", "--pairs", "200000"), r"^pair (\S+) ns", "ns")
+    pair = cost_of_levels(suite, "pair", suite.job("pair", "--pairs", "200000"), suite.job("pair", "--history", "--pairs", "200000"), r"^pair (\S+) ns", "ns", 2)
     job = suite.script("small_operations", MODEL + SMALL_OPERATIONS)
-    step = cost_of_levels(suite, "small operations, a step", job, [*job, "--history"], r"^step (\S+) us", "us")
+    step = cost_of_levels(suite, "small operations, a step", job, [*job, "--history"], r"^step (\S+) us", "us", 5)
     if pair or step:
         raise Failed("; ".join(filter(None, (pair, step))))

@@ -97,7 +97,8 @@ def sample(suite, name):
         f"native_{name}_job",
         TELL
         + f"""
-import os, runpy, sys
+import os, runpy, sys, torch
+torch.cuda.reset_peak_memory_stats = lambda device=None: None  # the job's, between iterations; tell() wants the whole run's
 job = {os.path.abspath(suite.job(name)[1])!r}
 sys.argv[0] = job
 sys.path.insert(0, os.path.dirname(job))

@@ -13,6 +13,9 @@
 //                     append:SEQUENCE:TOKENS, free:SEQUENCE:KEPT
 //   tag/kept TAG      a region opens, without or with a backup; tag '' closes the innermost
 //   pause/resume TAG  prints why not when refused
+//   shape NAME        a capture begins, whose allocations are of that shape of a graph memory;
+//                     shape '' ends it
+//   reset NAME        the shape's graph is no more
 //   churn SEED COUNT  COUNT random allocations and frees, at most 64 live
 //   log FILE          from here on, a line for each allocation that has returned
 //   touch FILE        creates FILE
@@ -63,10 +66,35 @@ static void (*hook_region_end)(void);
 static int (*hook_pause)(const char *const *, size_t, int), (*hook_resume)(const char *const *, size_t, int);
 static const char *(*hook_pause_message)(void);
 static int (*cuda_malloc)(void **, size_t);
+static int (*begin_capture)(void *, int), (*end_capture)(void *, void **);
+static void *(*hook_malloc_in_pool)(size_t, int, void *, uint64_t, uint64_t);
+static void (*hook_pool_begin)(int, uint64_t, uint64_t), (*hook_pool_end)(int, uint64_t, uint64_t), (*hook_release_pool)(int, uint64_t, uint64_t);
+static uint32_t (*hook_graph_memory)(int, uint64_t);
+static int (*hook_shape)(int, uint32_t, const char *, uint64_t, uint64_t, int);
+static void (*hook_capture_name)(const char *, uint64_t, uint64_t);
+
+static char shapes[NAMES][32];  // the pool of shapes[i] is {0, i + 1}
+static uint64_t shape;          // the pool of the capture under way, 0 for none
+static void *capture_stream;
 
 static void find(void *library, const char *name, void *function) {
   void *symbol = dlsym(library, name);
   memcpy(function, &symbol, sizeof symbol);
+}
+
+static void find_graphs(void *runtime) {
+  int (*create)(void **) = NULL;
+  find(runtime, "cudaStreamCreate", &create);
+  find(RTLD_DEFAULT, "cudaStreamBeginCapture", &begin_capture);
+  find(RTLD_DEFAULT, "cudaStreamEndCapture", &end_capture);
+  find(RTLD_DEFAULT, "memprof_malloc_in_pool", &hook_malloc_in_pool);
+  find(RTLD_DEFAULT, "memprof_pool_begin", &hook_pool_begin);
+  find(RTLD_DEFAULT, "memprof_pool_end", &hook_pool_end);
+  find(RTLD_DEFAULT, "memprof_release_pool", &hook_release_pool);
+  find(RTLD_DEFAULT, "memprof_graph_memory_open", &hook_graph_memory);
+  find(RTLD_DEFAULT, "memprof_graph_shape", &hook_shape);
+  find(RTLD_DEFAULT, "memprof_capture_name", &hook_capture_name);
+  if (!create || create(&capture_stream) != 0 || !begin_capture || !end_capture || !hook_shape) exit(8);
 }
 
 // Opens what is needed at the first use of the GPU: a job may well use none.
@@ -110,7 +138,7 @@ static size_t size_of(const char *text) {
 
 static void *allocate(size_t size) {
   start();
-  void *block = hook_malloc(size, 0, NULL);
+  void *block = shape ? hook_malloc_in_pool(size, 0, capture_stream, 0, shape) : hook_malloc(size, 0, NULL);
   if (!block) exit(10);
   if (log_file >= 0) {
     char line[64];
@@ -168,6 +196,40 @@ static int keys_values(const char *word, char **arguments) {
   return 1;
 }
 
+static uint64_t shape_of(const char *name) {
+  for (uint64_t i = 0; i < NAMES; i++) {
+    if (strcmp(shapes[i], name) == 0 || !*shapes[i]) return i + 1;
+  }
+  exit(7);
+}
+
+// The words about graphs, as torch and memprof.GraphMemory do it.
+static int graphs(const char *word, const char *name) {
+  static uint32_t memory;
+  static void *graph;
+  if (strcmp(word, "shape") != 0 && strcmp(word, "reset") != 0) return 0;
+  start();
+  if (!hook_shape) find_graphs(dlopen("libcudart.so.12", RTLD_NOW));
+  if (!memory) memory = hook_graph_memory(0, 0);
+  if (strcmp(word, "reset") == 0) {
+    hook_release_pool(0, 0, shape_of(name));
+  } else if (*name) {
+    shape = shape_of(name);
+    snprintf(shapes[shape - 1], sizeof shapes[0], "%s", name);
+    if (hook_shape(0, memory, name, 0, shape, 0) != 0) exit(12);
+    hook_capture_name(name, 0, shape);
+    hook_pool_begin(0, 0, shape);
+    if (begin_capture(capture_stream, 0) != 0) exit(12);
+  } else {
+    if (end_capture(capture_stream, &graph) != 0) exit(12);
+    hook_pool_end(0, 0, shape);
+    hook_release_pool(0, 0, shape);  // the shape's own hold; the graph has one, too
+    hook_capture_name(NULL, 0, 0);
+    shape = 0;
+  }
+  return 1;
+}
+
 // The words that tell the hook what the job is about; 0 for another word.
 static int tell(const char *word, char **arguments, int left) {
   if (strcmp(word, "begin") == 0) {
@@ -184,7 +246,7 @@ static int tell(const char *word, char **arguments, int left) {
     hook_stack_node((uint32_t)atoi(arguments[0]), arguments[1]);
     return 2;
   } else {
-    return tag(word, arguments[0]) ? 1 : keys_values(word, arguments);
+    return tag(word, arguments[0]) || graphs(word, arguments[0]) ? 1 : keys_values(word, arguments);
   }
   return 1;
 }

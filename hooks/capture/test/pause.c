@@ -137,6 +137,29 @@ static void test_graphs_need_a_backup(void) {
   check_filled(a, SMALL, 4);
 }
 
+// What is free in a graph's pool is what its kernels work in, whenever it is replayed.
+static void test_graphs_find_free_memory(void) {
+  gpu_start();
+  memprof_pool_hold(0, 3, 0);
+  memprof_region_begin("cache", 1);
+  char *a = memprof_malloc_in_pool(SMALL, 0, NULL, 3, 0), *used = memprof_malloc_in_pool(LARGE, 0, NULL, 3, 0);
+  memprof_region_end();
+  memprof_free(used, 0, 0, NULL);
+  fill(a, SMALL, 4);
+  const uint64_t before = gpu_free();
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
+  CHECK(!try_fill(used, LARGE, 1));
+  CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(gpu_free(), before);
+  fill(used, LARGE, 1);
+  check_filled(a, SMALL, 4);
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
+  memprof_release_pool(0, 3, 0);  // no graph is left, and it need not come back
+  CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_OK);
+  CHECK(!try_fill(used, LARGE, 1));
+  check_filled(a, SMALL, 4);
+}
+
 static void test_while_paused(void) {
   gpu_start();
   char *a = take("cache", 0, LARGE, NULL), *b = take("cache", 0, SMALL, NULL);
@@ -342,6 +365,7 @@ int main(int argc, char **argv) {
       {"kept", test_kept_copies, {NULL}},
       {"wrong", test_wrong_calls, {NULL}},
       {"graphs", test_graphs_need_a_backup, {NULL}},
+      {"graphs' free memory", test_graphs_find_free_memory, {NULL}},
       {"while-paused", test_while_paused, {NULL}},
       {"nesting", test_regions_nest, {NULL}},
       {"memory that stays", test_memory_that_stays, {NULL}},

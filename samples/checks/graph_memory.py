@@ -1,0 +1,414 @@
+"""One memory for the graphs of many shapes: its size in any order, what is read and written, its cost."""
+
+import re
+
+from checks.suite import Failed, alone, case, number
+
+# A transformer's MLP blocks in half precision, captured at several numbers of rows.
+MODEL = '''
+import random, time
+import torch, memprof
+torch.manual_seed(0)
+M = 2**20
+SIZES = (4096, 2048, 1024, 512, 64, 8, 1)
+
+class Block(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(width)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        return x + self.down(torch.nn.functional.gelu(self.up(self.norm(x))))
+
+model = torch.nn.Sequential(*[Block(1024) for _ in range(4)]).half().cuda().eval()
+torch.set_grad_enabled(False)
+inputs = torch.randn(SIZES[0], 1024, dtype=torch.half, device="cuda")
+capture_stream = torch.cuda.Stream()
+
+def warm():
+    capture_stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(capture_stream):
+        for size in SIZES:
+            model(inputs[:size])
+    torch.cuda.current_stream().wait_stream(capture_stream)
+    torch.cuda.synchronize()
+
+def capture(pool, size, **options):
+    graph = torch.cuda.CUDAGraph()
+    with pool.shape("rows%d" % size, **options) as shape:
+        with torch.cuda.graph(graph, stream=capture_stream):
+            out = shape.output(model(inputs[:size]))
+    return graph, shape, out
+'''
+
+
+def both_manners(suite, name, text):
+    """Runs a script with our allocator and with torch's own. Gives their outputs by manner."""
+    command = suite.script(name, MODEL + text)
+    found = {}
+    for manner, flags in (("bfc", []), ("native", ["--allocator", "native"])):
+        directory, done = suite.record(f"{name}-{manner}", command, *flags)
+        if "done" not in done.stdout.split():
+            raise Failed(f"{manner}: the script did not come to its end:\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}")
+        suite.verified(directory)
+        found[manner] = done.stdout
+    return found
+
+
+SIZE = """
+warm()
+def all_of(order):
+    pool = memprof.GraphMemory()
+    steps, kept = [], []
+    for size in order:
+        kept.append(capture(pool, size))
+        steps.append(pool.physical)
+    extents = {size: shape.extent for size, (_, shape, _) in zip(order, kept)}
+    for graph, shape, out in kept:
+        shape.reset()
+    assert pool.usage()["ranges"] == 0 and pool.physical == 0, pool.usage()
+    pool.close()
+    return steps, extents
+
+alone = all_of(SIZES[:1])[0][-1]
+print("alone", alone)
+shuffled = list(SIZES)
+random.Random(1).shuffle(shuffled)
+for name, order in (("largest first", SIZES), ("smallest first", SIZES[::-1]), ("random", shuffled)):
+    steps, extents = all_of(order)
+    print("order", name.replace(" ", "-"), steps[-1], sum(extents.values()))
+    assert steps[-1] == alone, (name, steps, alone)
+    if name == "largest first":
+        assert set(steps) == {alone}, steps
+        for size in SIZES:
+            print("extent", size, extents[size])
+print("done")
+"""
+
+PRIVATE = """
+warm()
+for size in SIZES:  # what torch's own private pool takes for the same capture
+    torch.cuda.empty_cache()
+    before = torch.cuda.memory_reserved()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=capture_stream):
+        out = model(inputs[:size])
+    segments = [s for s in torch.cuda.memory_snapshot() if tuple(s["segment_pool_id"]) == tuple(graph.pool())]
+    print("private", size, sum(s["total_size"] for s in segments))
+    del out
+    graph.reset()
+print("done")
+"""
+
+
+@alone
+def graph_memory_size(suite):
+    """As large as the largest shape alone, in every order, with either allocator; no more than a private pool."""
+    plain = suite.run(suite.script("graph_memory_private", MODEL + PRIVATE)).stdout
+    private = {int(size): int(total) for size, total in re.findall(r"^private (\d+) (\d+)$", plain, re.M)}
+    outputs = both_manners(suite, "graph_memory_size", SIZE)
+    for manner, out in outputs.items():
+        largest = int(number(r"^alone (\d+)$", out))
+        orders = re.findall(r"^order (\S+) (\d+) (\d+)$", out, re.M)
+        if len(orders) != 3:
+            raise Failed(f"{manner}: {len(orders)} orders were captured, 3 expected")
+        for name, physical, total in orders:
+            suite.figure(f"graph memory, {manner}, {name}: physical; sum of the shapes", f"{int(physical) / 2**20:.0f}; {int(total) / 2**20:.0f} MiB",
+                         f"{largest / 2**20:.0f} MiB, the largest alone")
+        extents = {int(size): int(extent) for size, extent in re.findall(r"^extent (\d+) (\d+)$", out, re.M)}
+        suite.figure(f"graph memory, {manner}: ranges, largest first", " ".join(f"{e / 2**20:.0f}" for e in extents.values()) + " MiB",
+                     " ".join(f"{private[size] / 2**20:.0f}" for size in extents) + " MiB, torch's private pools")
+        larger = {size: (extent, private[size]) for size, extent in extents.items() if extent > private[size]}
+        if larger:
+            raise Failed(f"{manner}: ranges larger than torch's private pool for the same capture, rows: (bytes, torch's): {larger}")
+
+
+REPLAYS = """
+warm()
+pool = memprof.GraphMemory()
+order = list(SIZES)
+random.Random(2).shuffle(order)
+graphs = {size: capture(pool, size) for size in order}
+contents = [torch.randn_like(inputs) for _ in range(4)]
+want = {}
+capture_stream.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(capture_stream):  # eager work with the same workspaces
+    for i, content in enumerate(contents):
+        for size in SIZES:
+            want[i, size] = model(content[:size])
+torch.cuda.current_stream().wait_stream(capture_stream)
+wrong = torch.zeros((), dtype=torch.int64, device="cuda")
+different = torch.zeros((), dtype=torch.int64, device="cuda")
+choice = random.Random(3)
+for turn in range(10_000):
+    if turn % 50 == 0:
+        i = choice.randrange(len(contents))
+        inputs.copy_(contents[i])
+    size = choice.choice(SIZES[3:] if turn % 10 else SIZES)
+    graph, shape, out = graphs[size]
+    out.fill_(-1)
+    graph.replay()
+    different += (out != want[i, size]).any()
+    wrong += ~torch.isclose(out, want[i, size], rtol=1e-2, atol=1e-2).all()
+print("replays 10000 wrong", int(wrong), "not_bit_identical", int(different))
+assert int(wrong) == 0
+print("done")
+"""
+
+
+@case
+def graph_memory_replays(suite):
+    """10,000 replays in random alternation give what eager execution gives."""
+    for manner, out in both_manners(suite, "graph_memory_replays", REPLAYS).items():
+        different = int(number(r"not_bit_identical (\d+)$", out))
+        suite.figure(f"graph memory, {manner}: of 10,000 replays that differ from eager in any bit", str(different))
+
+
+ALIAS = """
+pool = memprof.GraphMemory()
+words = 3 * M
+value = torch.zeros((), device="cuda")
+
+def writer(name):
+    graph = torch.cuda.CUDAGraph()
+    with pool.shape(name) as shape:
+        with torch.cuda.graph(graph):
+            block = torch.empty(words, device="cuda")
+            block.copy_(value.expand(words))
+            address = block.data_ptr()
+            del block
+    return graph, address
+
+def reader(name):
+    graph = torch.cuda.CUDAGraph()
+    with pool.shape(name) as shape:
+        with torch.cuda.graph(graph):
+            block = torch.empty(words, device="cuda")  # what is there
+            address = block.data_ptr()
+            seen = shape.output(block)
+            del block
+    return graph, address, seen
+
+write, first = writer("writer")
+read, second, seen = reader("reader")
+again, third = writer("late writer")
+addresses = {first, second, third}
+assert len(addresses) == 3, addresses
+for i in range(20):
+    value.fill_(i + 0.5)
+    (write if i % 2 else again).replay()
+    value.fill_(-1)
+    read.replay()
+    assert bool((seen == i + 0.5).all()), (i, seen[:4].tolist())
+assert pool.usage()["ranges"] == 3
+print("one memory", pool.physical)
+print("done")
+"""
+
+
+@case
+def graph_memory_alias(suite):
+    """What a graph writes through its range another reads through another range."""
+    for manner, out in both_manners(suite, "graph_memory_alias", ALIAS).items():
+        physical = int(number(r"^one memory (\d+)$", out))
+        if not 12 * 2**20 <= physical <= 20 * 2**20:
+            raise Failed(f"{manner}: three ranges with one block of 12 MiB each take {physical / 2**20:.0f} MiB of the device")
+
+
+LIFE = """
+warm()
+pool = memprof.GraphMemory()
+kept = {size: capture(pool, size) for size in (512, 4096, 1024)}
+with_largest = pool.physical
+second = kept[1024][1].extent
+torch.cuda.synchronize()
+before = torch.cuda.mem_get_info()[0]
+kept[4096][1].reset()
+given = torch.cuda.mem_get_info()[0] - before
+assert pool.physical == second < with_largest, (pool.physical, second, with_largest)
+assert given >= with_largest - second, (given, with_largest, second)
+print("given back", given, "expected", with_largest - second)
+graph, shape, out = kept[1024]
+want = model(inputs[:1024])
+graph.replay()
+torch.testing.assert_close(out, want, rtol=1e-2, atol=1e-2)
+
+# What lives in the range at the end of its shape is named.
+graph = torch.cuda.CUDAGraph()
+try:
+    with pool.shape("careless"):
+        with torch.cuda.graph(graph, stream=capture_stream):
+            logits = model(inputs[:64])
+except memprof.GraphMemoryError as error:
+    assert len(error.blocks) == 1 and "float16 [64, 1024]" in str(error), str(error)
+    print("named:", str(error).splitlines()[-1].strip())
+else:
+    raise SystemExit("no error for an output that lives in the range")
+del logits
+graph.reset()
+torch.cuda.empty_cache()
+assert "careless" not in pool.shapes and pool.usage()["ranges"] == 2, pool.usage()
+
+# Pieces of a shape, with a tensor between them, and inputs at the size of the largest.
+buffers = pool.persistent(tokens=((4096, 1024), torch.half), logits=((4096, 1024), torch.half))
+first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+tokens = buffers.slices(96).tokens
+with pool.shape("pieces", outputs=[buffers.logits]) as shape:
+    with torch.cuda.graph(first, stream=capture_stream):
+        between = model[:2](tokens)
+    with torch.cuda.graph(second, stream=capture_stream):
+        logits = shape.output(model[2:](between))
+    del between
+data = torch.randn(90, 1024, dtype=torch.half, device="cuda")
+sliced = buffers.update(96, tokens=data)
+assert logits.data_ptr() == buffers.logits.data_ptr() and bool((sliced.tokens[90:] == 0).all())
+first.replay(); second.replay()
+torch.testing.assert_close(logits[:90], model(data), rtol=1e-2, atol=1e-2)
+
+# One graph's reset clears cuBLAS's workspaces of its stream; what the others use stays theirs.
+for size in (8, 64):
+    capture(pool, size)[1].reset()
+torch._C._cuda_clearCublasWorkspaces()
+torch.cuda.empty_cache()
+noise = [torch.full((1 << k,), -7.0, device="cuda") for k in range(10, 26)]
+graph, shape, out = kept[1024]
+for _ in range(20):
+    graph.replay()
+assert all(bool((n == -7).all()) for n in noise)
+torch.testing.assert_close(out, model(inputs[:1024]), rtol=1e-2, atol=1e-2)
+
+checked = memprof.GraphMemory(check=True)
+big = [torch.cuda.CUDAGraph() for _ in range(2)]
+for i, graph in enumerate(big):
+    with checked.shape("long%d" % i):
+        with torch.cuda.graph(graph, stream=capture_stream):
+            for _ in range(20):
+                model(inputs)
+streams = [torch.cuda.Stream(), torch.cuda.Stream()]
+torch.cuda.synchronize()
+with torch.cuda.stream(streams[0]):
+    big[0].replay()
+streams[1].wait_stream(streams[0])
+with torch.cuda.stream(streams[1]):
+    big[1].replay()
+torch.cuda.synchronize()
+try:
+    with torch.cuda.stream(streams[0]):
+        big[0].replay()
+    with torch.cuda.stream(streams[1]):
+        big[1].replay()
+except memprof.GraphMemoryError as error:
+    assert "long1" in str(error) and "long0" in str(error), str(error)
+    print("named:", error)
+else:
+    raise SystemExit("two replays in flight were not noticed")
+torch.cuda.synchronize()
+print("done")
+"""
+
+
+@alone
+def graph_memory_life(suite):
+    """Reset gives back; live tensors and overlapping replays are named; pieces, buffers, workspaces."""
+    both_manners(suite, "graph_memory_life", LIFE)
+
+
+COST = """
+warm()
+def median_replay(graph, rounds=200):
+    for _ in range(20):
+        graph.replay()
+    torch.cuda.synchronize()
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    times = []
+    for _ in range(9):
+        begin.record()
+        for _ in range(rounds):
+            graph.replay()
+        end.record()
+        end.synchronize()
+        times.append(begin.elapsed_time(end) / rounds)
+    return sorted(times)[len(times) // 2]
+
+pool = memprof.GraphMemory()
+for size in (64, 1024):
+    ours, shape, out = capture(pool, size)
+    plain = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(plain, stream=capture_stream):
+        y = torch.empty_like(inputs[:size])
+        y.copy_(model(inputs[:size]))
+    a, b = [], []
+    for _ in range(3):
+        a.append(median_replay(ours))
+        b.append(median_replay(plain))
+    print("replay", size, min(a), min(b))
+    plain.reset()
+    shape.reset()
+pool.close()
+
+# A model that uses 1 GiB, captured 500 times.
+pool = memprof.GraphMemory()
+x = torch.zeros(1024, device="cuda")
+graphs, marks = [], {10: 0, 50: 0, 100: 0, 250: 0, 500: 0}
+torch.cuda.synchronize()
+start = time.perf_counter()
+for i in range(500):
+    graph = torch.cuda.CUDAGraph()
+    with pool.shape("n%d" % i):
+        with torch.cuda.graph(graph, stream=capture_stream):
+            big = torch.empty(1024 * M, dtype=torch.uint8, device="cuda")
+            big[:4096].view(torch.float).copy_(x)
+            x.add_(1)
+            del big
+    graphs.append(graph)
+    if i + 1 in marks:
+        torch.cuda.synchronize()
+        marks[i + 1] = time.perf_counter() - start
+for count, seconds in marks.items():
+    print("captures", count, seconds)
+usage = pool.usage()
+print("usage", usage["physical"], usage["addresses"], usage["ranges"])
+print("replay_of first", median_replay(graphs[0], 50), "last", median_replay(graphs[-1], 50))
+x.zero_()
+for graph in graphs:
+    graph.replay()
+assert float(x[0]) == 500 and float(x[-1]) == 500, x[:2].tolist()
+start = time.perf_counter()
+pool.close()
+for graph in graphs:
+    graph.reset()
+usage = pool.usage()
+torch.cuda.synchronize()
+print("reset", time.perf_counter() - start)
+assert usage["physical"] == 0 and usage["ranges"] == 0, usage
+print("done")
+"""
+
+
+@alone
+def graph_memory_cost(suite):
+    """Replays as fast as in ordinary pools; 10 to 500 captures of 1 GiB, each as dear as the first."""
+    for manner, out in both_manners(suite, "graph_memory_cost", COST).items():
+        slow = []
+        for size, ours, plain in re.findall(r"^replay (\d+) (\S+) (\S+)$", out, re.M):
+            ours, plain = float(ours), float(plain)
+            suite.figure(f"graph memory, {manner}: replay of {size} rows, ours and ordinary", f"{1000 * ours:.1f} and {1000 * plain:.1f} us", "within 3 %")
+            if ours > 1.03 * plain + 0.0005:
+                slow.append(f"{size} rows: {1000 * ours:.2f} us against {1000 * plain:.2f}")
+        if slow:
+            raise Failed(f"{manner}: replays slower than in ordinary pools: {slow}")
+        marks = {int(count): float(seconds) for count, seconds in re.findall(r"^captures (\d+) (\S+)$", out, re.M)}
+        suite.figure(f"graph memory, {manner}: captures of 1 GiB, ms each, of the first 10, 50, 100, 250, 500",
+                     " ".join(f"{1000 * marks[n] / n:.1f}" for n in sorted(marks)))
+        early, late = (marks[100] - marks[10]) / 90, (marks[500] - marks[250]) / 250
+        if late > 2 * early:
+            raise Failed(f"{manner}: a capture costs {1000 * late:.1f} ms after 250, {1000 * early:.1f} ms before 100: not linear")
+        physical, addresses, ranges = (int(x) for x in re.search(r"^usage (\d+) (\d+) (\d+)$", out, re.M).groups())
+        suite.figure(f"graph memory, {manner}: 500 ranges, physical; addresses", f"{physical / 2**20:.0f} MiB; {addresses / 2**40:.1f} TiB")
+        if ranges != 500 or physical > 1026 * 2**20:
+            raise Failed(f"{manner}: {ranges} ranges take {physical / 2**20:.0f} MiB, expected 500 and 1024")
+        first, last = (float(x) for x in re.search(r"^replay_of first (\S+) last (\S+)$", out, re.M).groups())
+        suite.figure(f"graph memory, {manner}: replay of the first and the 500th graph", f"{1000 * first:.1f} and {1000 * last:.1f} us")
+        reset = number(r"^reset (\S+)$", out)
+        suite.figure(f"graph memory, {manner}: to reset 500 graphs", f"{reset:.2f} s")
