@@ -45,7 +45,7 @@ func tuneSection(t *Tuned) section {
 		before: note(fmt.Sprintf("%s replayed under each; at most %s were requested at a time; %s",
 			plural(t.Allocs, "request"), FormatSize(first.PeakT), tunedSteps(first))),
 		columns: []column{
-			words("growth"), words("split"), words("trim"), numbers("R peak"), numbers("R steady"), numbers("idle, first"), numbers("idle, later"),
+			words("growth"), words("split"), words("small"), words("trim"), numbers("R peak"), numbers("R steady"), numbers("idle, first"), numbers("idle, later"),
 			numbers("remaps"), numbers("waits"), numbers("cost"), numbers("step"),
 		},
 	}
@@ -74,7 +74,7 @@ func tunedSteps(o *tune.Outcome) string {
 }
 
 func tuneRow(o *tune.Outcome) []cell {
-	growth, split, trim := policyTexts(o.Policy)
+	growth, split, small, trim := policyTexts(o.Policy)
 	first, later := absent, absent
 	if o.Iterations > 0 {
 		first = FormatPercent(o.FirstIdle)
@@ -86,10 +86,10 @@ func tuneRow(o *tune.Outcome) []cell {
 	if o.Step > 0 {
 		step = strconv.FormatFloat(1+o.Slowdown(), 'f', 3, 64)
 	}
-	cells := row(growth, split, trim, FormatSize(o.PeakR), FormatSize(o.SteadyR), first, later,
+	cells := row(growth, split, small, trim, FormatSize(o.PeakR), FormatSize(o.SteadyR), first, later,
 		tenths(o.Remaps), tenths(o.Waits), FormatDuration(o.Cost.Nanoseconds()), step)
 	if o.Refused > 0 {
-		cells[3].text = "refused " + formatCount(o.Refused)
+		cells[4].text = "refused " + formatCount(o.Refused)
 	}
 	return cells
 }
@@ -100,20 +100,33 @@ func tenths(n float64) string {
 	return strings.TrimSuffix(text, ".0")
 }
 
-// policyTexts are the options for people, as `memprof record` takes them.
-func policyTexts(p tune.Policy) (growth, split, trim string) {
-	growth, split, trim = p.Texts()
+// policyTexts are the options for people, as `memprof record` takes them; small is "–" for none.
+func policyTexts(p tune.Policy) (growth, split, small, trim string) {
 	size := func(bytes uint64) string { return strings.ReplaceAll(FormatSize(int64(bytes)), " ", "") }
+	growth, split, small, trim = p.GrowthText(), p.Split.String(), absent, p.Trim.String()
 	if p.Growth == bfc.Step {
 		growth = "step:" + size(p.Step)
 	}
 	if p.Split != bfc.SplitClassic && p.Split != bfc.SplitAlways {
 		split = size(uint64(p.Split))
 	}
+	if p.Small > 0 {
+		small = size(p.Small)
+	}
 	if p.Trim.When == bfc.TrimIdle {
 		trim = "idle:" + p.Trim.Idle.String()
 	}
-	return growth, split, trim
+	return growth, split, small, trim
+}
+
+// recordFlags are those of `memprof record` for a policy.
+func recordFlags(p tune.Policy) string {
+	growth, split, small, trim := policyTexts(p)
+	flags := "--growth " + growth + " --split " + split
+	if p.Small > 0 {
+		flags += " --small-arenas " + small
+	}
+	return flags + " --trim " + trim
 }
 
 func tuneNotes(t *Tuned, best int) []cell {
@@ -127,14 +140,14 @@ func tuneNotes(t *Tuned, best int) []cell {
 	if best < 0 {
 		return append(notes, cell{fmt.Sprintf("none serves all requests at no more than %s of a step", FormatPercent(t.MaxSlowdown)), warned})
 	}
-	growth, split, trim := policyTexts(t.Outcomes[best].Policy)
-	return append(notes, cell{fmt.Sprintf("recommended: memprof record --growth %s --split %s --trim %s", growth, split, trim), strong})
+	return append(notes, cell{"recommended: memprof record " + recordFlags(t.Outcomes[best].Policy), strong})
 }
 
 func short(d time.Duration) string { return FormatDuration(d.Nanoseconds()) }
 
 // TuneJSON writes the policies as one JSON object, indented. Bytes and counts are integers, times
-// integers of nanoseconds, shares and means numbers; what does not exist is null. It fails only
+// integers of nanoseconds, shares and means numbers; what does not exist is null. Policies are in
+// the words of the hook: bytes, nanoseconds. It fails only
 // where w does.
 func TuneJSON(w io.Writer, t *Tuned) error {
 	out := jsonTuned{
@@ -174,6 +187,7 @@ type jsonCosts struct {
 type jsonPolicy struct {
 	Growth string `json:"growth"`
 	Split  string `json:"split"`
+	Small  uint64 `json:"small_arenas"`
 	Trim   string `json:"trim"`
 }
 
@@ -199,9 +213,9 @@ type jsonOutcome struct {
 }
 
 func newJSONOutcome(o *tune.Outcome) jsonOutcome {
-	growth, split, trim := o.Policy.Texts()
+	p := o.Policy
 	out := jsonOutcome{
-		jsonPolicy: jsonPolicy{growth, split, trim}, PeakReserved: o.PeakR, PeakProvided: o.PeakC, PeakRequested: o.PeakT, SteadyReserved: o.SteadyR,
+		jsonPolicy: jsonPolicy{p.GrowthText(), p.Split.String(), p.Small, p.Trim.String()}, PeakReserved: o.PeakR, PeakProvided: o.PeakC, PeakRequested: o.PeakT, SteadyReserved: o.SteadyR,
 		Refused: o.Refused, Iterations: o.Iterations, Remaps: o.Remaps, RemapsAhead: o.RemapsAhead, Gives: o.Gives, Waits: o.Waits,
 		CostNS: o.Cost.Nanoseconds(), BesideNS: o.Beside.Nanoseconds(), TotalCostNS: o.TotalCost.Nanoseconds(),
 	}

@@ -10,14 +10,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis/tune"
+	"github.com/memprof/memprof/bfc"
 )
 
 // tuned is a job under policies of every kind: one is recommended, one refused requests.
 func tuned() *Tuned {
-	policies, err := tune.Policies([]string{"double", "step:33554432"}, []string{"classic", "1048576"}, []string{"never", "idle:50000000"})
+	choices := tune.Choices{
+		Growths: []tune.Policy{{Growth: bfc.Double}, {Growth: bfc.Step, Step: 32 << 20}}, Splits: []bfc.Split{bfc.SplitClassic, 1 << 20},
+		Smalls: []uint64{0}, Trims: []bfc.Trim{{}, {When: bfc.TrimIdle, Idle: 50 * time.Millisecond}},
+	}
+	policies, err := choices.Policies()
 	if err != nil {
 		panic(err)
 	}
+	policies[5].Small = 1 << 20
 	t := &Tuned{Result: &tune.Result{Allocs: 26927, LeftOut: 2}, Process: "rank0", Costs: tune.DefaultCosts(), MaxSlowdown: 0.01}
 	for i, policy := range policies {
 		n := int64(len(policies) - i)
@@ -33,12 +39,8 @@ func tuned() *Tuned {
 
 // untold is a job without iterations, for which no policy will do.
 func untold() *Tuned {
-	policies, err := tune.Policies([]string{"needed"}, []string{"always"}, []string{"never"})
-	if err != nil {
-		panic(err)
-	}
 	return &Tuned{
-		Result:  &tune.Result{Allocs: 1, Outcomes: []tune.Outcome{{Policy: policies[0], PeakR: 2 * mib, SteadyR: 2 * mib, PeakT: 1, Refused: 1}}},
+		Result:  &tune.Result{Allocs: 1, Outcomes: []tune.Outcome{{Policy: tune.Policy{Growth: bfc.Needed, Split: bfc.SplitAlways}, PeakR: 2 * mib, SteadyR: 2 * mib, PeakT: 1, Refused: 1}}},
 		Process: hostileName, Costs: tune.DefaultCosts(),
 	}
 }
@@ -71,8 +73,8 @@ func TestTuneColors(t *testing.T) {
 	tones := map[string]string{}
 	for _, line := range strings.Split(out.String(), "\n") {
 		for _, mark := range []string{"1m", "1;31m"} {
-			if cells := strings.Split(line, "│"); len(cells) > 5 && strings.Contains(cells[1], "\x1b["+mark) && strings.Contains(cells[4], "\x1b["+mark) {
-				tones[mark] += strings.TrimSpace(strings.NewReplacer("\x1b["+mark, "", "\x1b[0m", "").Replace(cells[4])) + ";"
+			if cells := strings.Split(line, "│"); len(cells) > 6 && strings.Contains(cells[1], "\x1b["+mark) && strings.Contains(cells[5], "\x1b["+mark) {
+				tones[mark] += strings.TrimSpace(strings.NewReplacer("\x1b["+mark, "", "\x1b[0m", "").Replace(cells[5])) + ";"
 			}
 		}
 	}

@@ -31,7 +31,7 @@ NEEDS = {
     "densenet121": 18, "mobilenet_v2": 10, "squeezenet1_1": 6, "vit_b_16": 10, "bert": 18, "gpt2": 34, "llama": 34, "moe": 34,
 }  # fmt: skip
 
-CURED = ["--growth", "needed", "--split", "always", "--trim", "iteration"]
+CURED = ["--growth", "needed", "--split", "always", "--small-arenas", "1MiB", "--trim", "iteration"]
 # Flags of `memprof record`, or None for torch's own allocator; and the environment.
 MODES = {
     "classic": ([], {}),

@@ -12,8 +12,9 @@
 // Recordings of an allocator that was only watched serve as well: they have the same requests.
 //
 // The growth is that of the main arenas. Those of other streams, pools and tags grow by what is
-// needed, and pools of captured graphs are never trimmed, as in the hook. A restored block
-// takes the place that the policy gives it, not its old one.
+// needed, and those of pools and tags are never trimmed, as in the hook. Under a policy with small
+// arenas each arena but those has a second one, for requests below that size. A restored
+// block takes the place that the policy gives it, not its old one.
 //
 //	trim never      nothing is given back
 //	trim iteration  at each mark: what the coming iteration will not need is given back, what it

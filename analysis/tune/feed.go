@@ -38,7 +38,8 @@ type op struct {
 type shape struct {
 	device      int32
 	main        bool
-	pool        bool // of captured graphs or a MemPool: never trimmed
+	pool        bool // of captured graphs or a MemPool: nothing of it is given back
+	apart       bool // of a pool or a tag: never trimmed, and small requests stay in it
 	granularity uint64
 	reservation uint64 // bytes; 0 is all addresses there are
 	limit       uint64 // of what a main arena may map, as recorded; 0 is not known
@@ -53,13 +54,15 @@ type feed struct {
 	free   []int32 // slots to be used again
 	slots  int32
 
-	watched map[place]int32 // arenas of a watched allocator, which has two for a place
+	// joined are arenas that are one under a policy: a watched allocator has two for a place, and
+	// ours has under a policy with small arenas.
+	joined map[place]int32
 
 	allocs, marks int64
 	leftOut       int64 // arenas
 }
 
-// place is where a watched allocator keeps blocks apart.
+// place is what blocks may share an arena by.
 type place struct {
 	device int32
 	stream int64
@@ -79,7 +82,7 @@ type blockState struct {
 }
 
 func newFeed() *feed {
-	return &feed{arenas: map[int32]int32{}, blocks: map[blockKey]*blockState{}, watched: map[place]int32{}}
+	return &feed{arenas: map[int32]int32{}, blocks: map[blockKey]*blockState{}, joined: map[place]int32{}}
 }
 
 // step appends what an event means to out. The error is of an event that cannot be.
@@ -151,20 +154,21 @@ func (f *feed) begin(e *trace.Event, text string, o op, out []op) ([]op, error) 
 		f.leftOut++
 		return out, nil
 	}
-	at := place{e.Device, e.Stream, words["pool"]}
-	_, watched := words["allocator"]
-	if number, known := f.watched[at]; watched && known {
-		f.arenas[e.Arena] = number
-		return out, nil
-	}
 	shape, err := newShape(e, words)
 	if err != nil {
 		return out, fmt.Errorf("event %d: arena %d: %w", e.Seq, e.Arena, err)
 	}
+	at := place{e.Device, e.Stream, words["pool"]}
+	_, watched := words["allocator"]
+	joins := watched || !shape.apart
+	if number, known := f.joined[at]; joins && known {
+		f.arenas[e.Arena] = number
+		return out, nil
+	}
 	o.kind, o.arena, o.shape = opArena, f.count, shape
 	f.arenas[e.Arena] = f.count
-	if watched {
-		f.watched[at] = f.count
+	if joins {
+		f.joined[at] = f.count
 	}
 	f.count++
 	return append(out, o), nil
@@ -201,8 +205,11 @@ func (f *feed) slot() int32 {
 const defaultGranularity = 2 << 20
 
 func newShape(e *trace.Event, words map[string]string) (*shape, error) {
-	s := &shape{device: e.Device, granularity: defaultGranularity, main: words["main"] == "1"}
+	s := &shape{device: e.Device, granularity: defaultGranularity}
+	// The arena for small requests beside the main one grows as that does.
+	s.main = words["main"] == "1" || words["below"] != "" && e.Stream == 0
 	s.pool = words["pool"] != "" && words["pool"] != "0.0"
+	s.apart = s.pool || words["tag"] != ""
 	for key, to := range map[string]*uint64{"granularity": &s.granularity, "headroom": &s.headroom} {
 		if text, said := words[key]; said {
 			n, err := strconv.ParseUint(text, 10, 64)

@@ -20,7 +20,7 @@ type heap struct {
 var _ bfc.Memory = (*heap)(nil)
 
 func newHeap(p *replay, s *shape) *heap {
-	h := &heap{replay: p, shape: s, trimmed: !s.pool && p.policy.Trim.When != bfc.TrimNever}
+	h := &heap{replay: p, shape: s, trimmed: !s.apart && p.policy.Trim.When != bfc.TrimNever}
 	h.Device = bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: s.granularity, Reservation: s.reservation})
 	options := bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed, Split: p.policy.Split}
 	if s.main {
@@ -90,14 +90,14 @@ func (h *heap) Unmap(addr, bytes uint64) {
 	h.given(bytes)
 }
 
-// Take takes granules back.
+// Take takes granules back; for a request only where the policy says so, and never from what is
+// apart.
 func (h *heap) Take(addr, bytes uint64) bool {
-	if !h.Device.Take(addr, bytes) {
+	p := h.replay
+	if p.inRequest && (h.shape.apart || p.policy.Growth != bfc.Needed) || !h.Device.Take(addr, bytes) {
 		return false
 	}
-	if h.replay.inRequest {
-		h.replay.took = true
-	}
+	p.took = p.took || p.inRequest
 	h.given(bytes)
 	return true
 }

@@ -1,8 +1,8 @@
 package tune
 
 import (
+	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/memprof/memprof/bfc"
 )
@@ -12,53 +12,50 @@ type Policy struct {
 	Growth bfc.Growth
 	Step   uint64 // bytes, with growth bfc.Step
 	Split  bfc.Split
-	Trim   bfc.Trim
+	// Small is the size in bytes below which requests have arenas of their own; 0 is none.
+	Small uint64
+	Trim  bfc.Trim
 }
 
-// String is the policy in words that `memprof record` takes: "growth=needed split=always
-// trim=iteration".
+// String is the policy in words: "growth=needed split=always small=1048576 trim=iteration".
 func (p Policy) String() string {
-	growth, split, trim := p.Texts()
-	return fmt.Sprintf("growth=%s split=%s trim=%s", growth, split, trim)
+	return fmt.Sprintf("growth=%s split=%s small=%d trim=%s", p.GrowthText(), p.Split, p.Small, p.Trim)
 }
 
-// Texts are the values of the options as bfc parses them.
-func (p Policy) Texts() (growth, split, trim string) {
+// GrowthText is what bfc.ParseGrowth reads.
+func (p Policy) GrowthText() string {
 	options := bfc.Options{Growth: p.Growth, Step: p.Step}
-	return options.GrowthText(), p.Split.String(), p.Trim.String()
+	return options.GrowthText()
 }
 
-// Policies are all combinations of texts that bfc.ParseGrowth, bfc.ParseSplit and
-// bfc.ParseTrim take, the growths outermost. Errors say which text is wrong, or cannot be replayed.
-func Policies(growths, splits, trims []string) ([]Policy, error) {
+// Choices are what to combine: of the policies in Growths, the growth and its step count.
+type Choices struct {
+	Growths []Policy
+	Splits  []bfc.Split
+	Smalls  []uint64
+	Trims   []bfc.Trim
+}
+
+// Policies are all combinations, the growths outermost. An error says which choice cannot be replayed.
+func (c *Choices) Policies() ([]Policy, error) {
 	var all []Policy
-	for _, growth := range growths {
-		kind, step, err := bfc.ParseGrowth(growth)
-		if err != nil {
-			return nil, err
+	for _, p := range c.Growths {
+		if p.Growth == bfc.None {
+			return nil, errors.New("growth none takes the whole limit, whatever the job does: there is nothing to tune")
 		}
-		if kind == bfc.None {
-			return nil, fmt.Errorf("growth %q takes the whole limit, whatever the job does: there is nothing to tune", growth)
-		}
-		for _, split := range splits {
-			rule, err := bfc.ParseSplit(split)
-			if err != nil {
-				return nil, err
-			}
-			for _, trim := range trims {
-				when, err := bfc.ParseTrim(trim)
-				if err != nil {
-					return nil, err
+		for _, p.Split = range c.Splits {
+			for _, p.Small = range c.Smalls {
+				for _, p.Trim = range c.Trims {
+					if p.Trim.When == bfc.TrimPressure {
+						return nil, errors.New("trim pressure depends on what other processes need, which a recording does not tell")
+					}
+					all = append(all, p)
 				}
-				if when.When == bfc.TrimPressure {
-					return nil, fmt.Errorf("trim %q depends on what other processes need, which a recording does not tell", trim)
-				}
-				all = append(all, Policy{kind, step, rule, when})
 			}
 		}
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("no combination of growth %q, split %q and trim %q", strings.Join(growths, ","), strings.Join(splits, ","), strings.Join(trims, ","))
+		return nil, errors.New("nothing to combine: a list of policies is empty")
 	}
 	return all, nil
 }

@@ -18,7 +18,7 @@ type replay struct {
 	limit   uint64 // most that may be mapped on a device, in bytes
 	limited bool   // it was asked for; else it is what the recording says
 
-	heaps  []*heap          // by the arena's number; nil once it ended
+	arenas []arena          // by number
 	blocks []placed         // by slot
 	used   map[int32]uint64 // mapped bytes by device
 
@@ -31,6 +31,29 @@ type replay struct {
 	current figures // since the mark before
 	trail   trail
 	refused int64
+}
+
+// arena is the heaps of a recorded arena: one, or under policies with small arenas two.
+type arena struct{ usual, small *heap } // nil once it ended
+
+// heapFor is where a request goes.
+func (a *arena) heapFor(bytes uint64, p *Policy) *heap {
+	if a.small != nil && bytes < p.Small {
+		return a.small
+	}
+	return a.usual
+}
+
+// each calls f with all heaps.
+func (p *replay) each(f func(*heap)) {
+	for i := range p.arenas {
+		if a := &p.arenas[i]; a.usual != nil {
+			f(a.usual)
+			if a.small != nil {
+				f(a.small)
+			}
+		}
+	}
 }
 
 // placed is a live block.
@@ -65,21 +88,24 @@ func (p *replay) step(o *op) {
 	case opRelease:
 		p.release(o.arena)
 	case opPause:
-		p.pause(p.heaps[o.arena])
+		p.pause(p.arenas[o.arena].usual)
 	case opResume:
-		p.resume(p.heaps[o.arena])
+		p.resume(p.arenas[o.arena].usual)
 	case opGiveBack:
 		p.giveBack(o.arena)
 	}
 }
 
-// begin makes the heap of a new arena.
+// begin makes the heaps of a new arena.
 func (p *replay) begin(o *op) {
-	h := newHeap(p, o.shape)
-	for len(p.heaps) <= int(o.arena) {
-		p.heaps = append(p.heaps, nil)
+	for len(p.arenas) <= int(o.arena) {
+		p.arenas = append(p.arenas, arena{})
 	}
-	p.heaps[o.arena] = h
+	a := &p.arenas[o.arena]
+	a.usual = newHeap(p, o.shape)
+	if p.policy.Small > 0 && !o.shape.apart {
+		a.small = newHeap(p, o.shape)
+	}
 	if s := o.shape; !p.limited && s.limit > 0 {
 		p.limit, p.limited = s.limit, true
 	}
@@ -93,7 +119,7 @@ func (p *replay) alloc(o *op) {
 	if o.bytes == 0 { // no policy has anything to do
 		return
 	}
-	h := p.heaps[o.arena]
+	h := p.arenas[o.arena].heapFor(o.bytes, &p.policy)
 	p.inRequest, p.took = true, false
 	block, ok := h.bfc.Alloc(o.bytes)
 	p.inRequest = false
@@ -133,15 +159,12 @@ func (p *replay) free(o *op) {
 // mark ends an iteration. What is given back then counted in it, and is no part of the next.
 func (p *replay) mark(now int64) {
 	ended := p.current
-	for _, h := range p.heaps {
-		if h == nil {
-			continue
-		}
+	p.each(func(h *heap) {
 		h.bfc.EndIteration()
-		if p.policy.Trim.When == bfc.TrimIteration && h.trimmed && !h.paused {
+		if p.policy.Trim.When == bfc.TrimIteration && h.trimmed {
 			h.bfc.Trim()
 		}
-	}
+	})
 	ended.beside = p.current.beside
 	p.trail.add(ended, now)
 	p.current = figures{t: p.t, c: p.c, r: p.r}
@@ -155,31 +178,31 @@ func (p *replay) idle(now int64) {
 	if p.policy.Trim.When != bfc.TrimIdle || last < 0 || now-last < p.policy.Trim.Idle.Nanoseconds() {
 		return
 	}
-	for _, h := range p.heaps {
-		if h != nil && h.trimmed && !h.paused {
+	p.each(func(h *heap) {
+		if h.trimmed {
 			h.bfc.GiveBack(math.MaxInt64)
 		}
-	}
+	})
 }
 
 // giveBack is what the program asked for: all that is free on a device.
 func (p *replay) giveBack(device int32) {
-	for _, h := range p.heaps {
-		if h != nil && h.shape.device == device && !h.shape.pool && !h.paused {
+	p.each(func(h *heap) {
+		if h.shape.device == device && !h.shape.pool && !h.paused {
 			h.bfc.GiveBack(math.MaxInt64)
 		}
-	}
+	})
 }
 
-func (p *replay) release(arena int32) {
-	h := p.heaps[arena]
-	if h == nil {
-		return
+// release ends an arena.
+func (p *replay) release(number int32) {
+	a := &p.arenas[number]
+	for _, h := range []*heap{a.usual, a.small} {
+		if h != nil && !h.paused {
+			h.count(-int64(h.bfc.Stats().Reserved))
+		}
 	}
-	if !h.paused {
-		h.count(-int64(h.bfc.Stats().Reserved))
-	}
-	p.heaps[arena] = nil
+	*a = arena{}
 }
 
 // pause takes an arena's memory out of what is mapped, and its blocks out of what is live.

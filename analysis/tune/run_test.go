@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -65,6 +66,13 @@ func (j *job) arena(number int32, limit int64, options string) *job {
 	return j.event(trace.KindArena, number, trace.Event{Addr: 1 << 40, Requested: limit, Provided: 16 << 30, Context: int32(len(j.texts) - 1)})
 }
 
+// arenaOf is one of another stream.
+func (j *job) arenaOf(stream int64, number int32, options string) *job {
+	j.arena(number, 0, options)
+	j.events[len(j.events)-1].Stream = stream
+	return j
+}
+
 const mainArena = "growth=double headroom=0 granularity=2097152 pool=0.0 tag= main=1"
 
 // alloc is of a block that the recording knows by addr; in this package no placement of it counts.
@@ -87,16 +95,27 @@ func (j *job) wait(d time.Duration) *job {
 	return j
 }
 
+// policyOf reads "GROWTH SPLIT TRIM" or "GROWTH SPLIT TRIM SMALL".
+func policyOf(t *testing.T, text string) Policy {
+	t.Helper()
+	words := append(strings.Fields(text), "0")
+	var p Policy
+	var errs [4]error
+	p.Growth, p.Step, errs[0] = bfc.ParseGrowth(words[0])
+	p.Split, errs[1] = bfc.ParseSplit(words[1])
+	p.Trim, errs[2] = bfc.ParseTrim(words[2])
+	p.Small, errs[3] = strconv.ParseUint(words[3], 10, 64)
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 func (j *job) tune(t *testing.T, limit uint64, policies ...string) []Outcome {
 	t.Helper()
 	o := Options{Costs: DefaultCosts(), Limit: limit, Text: j.text, Workers: 2}
 	for _, text := range policies {
-		words := strings.Fields(text)
-		policy, err := Policies(words[:1], words[1:2], words[2:])
-		if err != nil {
-			t.Fatal(err)
-		}
-		o.Policies = append(o.Policies, policy...)
+		o.Policies = append(o.Policies, policyOf(t, text))
 	}
 	j.at = 0
 	result, err := Run(context.Background(), &j.source, o)
@@ -126,10 +145,7 @@ func TestSamplesAsRecorded(t *testing.T) {
 		if reader, err = process.NewReader(); err != nil {
 			t.Fatal(err)
 		}
-		policies, err := Policies([]string{"double"}, []string{"classic"}, []string{"never"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		policies := []Policy{policyOf(t, "double classic never")}
 		result, err := Run(context.Background(), reader, Options{Policies: policies, Costs: DefaultCosts(), Text: process.Strings().Text})
 		if err != nil {
 			t.Fatal(err)
@@ -218,6 +234,7 @@ func TestRemaps(t *testing.T) {
 func TestEventsOfAJob(t *testing.T) {
 	gib := uint64(1 << 30)
 	side := "growth=needed headroom=0 granularity=2097152 pool=0.0 tag= main=0"
+	kv := "growth=needed headroom=0 granularity=2097152 pool=0.0 tag=kv main=0"
 	pool := "growth=needed headroom=0 granularity=2097152 pool=0.7 tag= main=0"
 	for _, test := range []struct {
 		name         string
@@ -232,7 +249,9 @@ func TestEventsOfAJob(t *testing.T) {
 			event(trace.KindFreeDone, 0, trace.Event{Addr: 1}).alloc(0, 1, 2*mib), "needed always never", 0, 4, 4, 0},
 		{"a use by its own stream", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 2*mib).
 			event(trace.KindStreamUse, 0, trace.Event{Addr: 1}).free(0, 1).alloc(0, 2, 2*mib), "needed always never", 0, 2, 2, 0},
-		{"another arena grows by what is needed", newJob().arena(0, 1<<40, mainArena).arena(1, 0, side).alloc(0, 1, 6*mib).alloc(1, 1, 6*mib), "double classic never", 0, 8 + 6, 14, 0},
+		{"another arena grows by what is needed", newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(0, 1, 6*mib).alloc(1, 1, 6*mib), "double classic never", 0, 8 + 6, 14, 0},
+		{"recorded small arenas are one with theirs", newJob().arena(1, 1<<40, side+" below=4096").arena(0, 1<<40, mainArena).alloc(1, 1, 100).free(1, 1).alloc(0, 1, 2*mib).
+			alloc(0, 2, 2*mib), "double classic never", 0, 6, 6, 0},
 		{"pools are not trimmed", newJob().arena(0, 1<<40, pool).alloc(0, 1, 6*mib).free(0, 1).mark().mark().mark().mark().mark().mark(), "needed always iteration", 0, 6, 6, 0},
 		{"arenas are", newJob().arena(0, 1<<40, side).alloc(0, 1, 6*mib).free(0, 1).mark().mark().mark().mark().mark().mark(), "needed always iteration", 0, 6, 0, 0},
 		{"a pool's end", newJob().arena(0, 1<<40, pool).alloc(0, 1, 6*mib).free(0, 1).event(trace.KindPoolRelease, 0, trace.Event{}).
@@ -241,9 +260,9 @@ func TestEventsOfAJob(t *testing.T) {
 		{"a reclaim of the allocator's own", withText(newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).free(0, 1), trace.KindReclaim, "foreign"), "needed always never", 0, 6, 6, 0},
 		{"idle", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 2*mib).free(0, 1).wait(time.Second).free(0, 2), "needed always idle:500000000", 0, 8, 2, 0},
 		{"not idle for long enough", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).free(0, 1).wait(time.Second).alloc(0, 2, 2*mib), "needed always idle:5000000000", 0, 6, 6, 0},
-		{"paused", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, side).alloc(1, 1, 6*mib).event(trace.KindPause, 1, trace.Event{Requested: 6 * mib}).
+		{"paused", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, kv).alloc(1, 1, 6*mib).event(trace.KindPause, 1, trace.Event{Requested: 6 * mib}).
 			alloc(0, 2, 4*mib), "needed always never", 0, 6, 4, 0},
-		{"resumed", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, side).alloc(1, 1, 6*mib).event(trace.KindPause, 1, trace.Event{Requested: 6 * mib}).
+		{"resumed", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, kv).alloc(1, 1, 6*mib).event(trace.KindPause, 1, trace.Event{Requested: 6 * mib}).
 			free(1, 1).alloc(0, 2, 4*mib).event(trace.KindResume, 1, trace.Event{Requested: 6 * mib}), "needed always never", 0, 10, 10, 0},
 		{"a pause that failed", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).event(trace.KindPause, 0, trace.Event{}), "needed always never", 0, 6, 6, 0},
 		{"a limit", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib).free(0, 2, 1), "needed always never", 8 * mib, 6, 6, 1},
@@ -252,6 +271,10 @@ func TestEventsOfAJob(t *testing.T) {
 		{"a watched allocator's two arenas are one", newJob().arena(0, 0, "allocator=native\tprovided=unknown\tcoalesces=0\tpool=0.0\tmain=1").
 			arena(1, 0, "allocator=native\tprovided=unknown\tcoalesces=1\tpool=0.0\tmain=1").alloc(0, 1, 6*mib).free(0, 1).alloc(1, 2, 6*mib), "needed always never", 0, 6, 6, 0},
 		{"requests of nothing", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 0).alloc(0, 2, 1).free(0, 1), "needed always never", 0, 2, 2, 0},
+		{"small requests apart", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 5000).alloc(0, 2, 4096).alloc(0, 3, 4095), "needed always never 4096", 0, 4, 4, 0},
+		{"but not of a pool", newJob().arena(0, 1<<40, pool).alloc(0, 1, 5000).alloc(0, 2, 4095), "needed always never 4096", 0, 2, 2, 0},
+		{"nor of a tag", newJob().arena(0, 1<<40, kv).alloc(0, 1, 5000).alloc(0, 2, 4095), "needed always never 4096", 0, 2, 2, 0},
+		{"small arenas grow as theirs do", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 8*mib).alloc(0, 2, 100), "double classic never 4096", 0, 10, 10, 0},
 		{"a restored block", newJob().arena(0, 1<<40, mainArena).event(trace.KindRestore, 0, trace.Event{Addr: 1, Requested: 6 * mib}).free(0, 1), "needed always never", gib, 6, 6, 0},
 		{"graph memory has none of its own", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, side+"\tgraph_memory=1").alloc(0, 1, 2*mib).alloc(1, 2, 6*mib).free(1, 2), "needed always never", 0, 2, 2, 0},
 	} {
@@ -270,7 +293,7 @@ func withText(j *job, kind trace.Kind, text string) *job {
 }
 
 func TestErrors(t *testing.T) {
-	policies, _ := Policies([]string{"needed"}, []string{"always"}, []string{"never"})
+	policies := []Policy{policyOf(t, "needed always never")}
 	for name, test := range map[string]struct {
 		job  *job
 		want string
@@ -295,7 +318,11 @@ func TestErrors(t *testing.T) {
 }
 
 func TestPolicies(t *testing.T) {
-	all, err := Policies([]string{"double", "step:4096"}, []string{"classic", "1048576"}, []string{"never", "idle:50"})
+	choices := Choices{
+		Growths: []Policy{{Growth: bfc.Double}, {Growth: bfc.Step, Step: 4096}}, Splits: []bfc.Split{bfc.SplitClassic, 1 << 20},
+		Smalls: []uint64{0, 65536}, Trims: []bfc.Trim{{}, {When: bfc.TrimIdle, Idle: 50}},
+	}
+	all, err := choices.Policies()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -304,32 +331,43 @@ func TestPolicies(t *testing.T) {
 		texts = append(texts, p.String())
 	}
 	want := []string{
-		"growth=double split=classic trim=never", "growth=double split=classic trim=idle:50",
-		"growth=double split=1048576 trim=never", "growth=double split=1048576 trim=idle:50",
-		"growth=step:4096 split=classic trim=never", "growth=step:4096 split=classic trim=idle:50",
-		"growth=step:4096 split=1048576 trim=never", "growth=step:4096 split=1048576 trim=idle:50",
+		"growth=double split=classic small=0 trim=never", "growth=double split=classic small=0 trim=idle:50",
+		"growth=double split=classic small=65536 trim=never", "growth=double split=classic small=65536 trim=idle:50",
+		"growth=double split=1048576 small=0 trim=never", "growth=double split=1048576 small=0 trim=idle:50",
+		"growth=double split=1048576 small=65536 trim=never", "growth=double split=1048576 small=65536 trim=idle:50",
+		"growth=step:4096 split=classic small=0 trim=never", "growth=step:4096 split=classic small=0 trim=idle:50",
+		"growth=step:4096 split=classic small=65536 trim=never", "growth=step:4096 split=classic small=65536 trim=idle:50",
+		"growth=step:4096 split=1048576 small=0 trim=never", "growth=step:4096 split=1048576 small=0 trim=idle:50",
+		"growth=step:4096 split=1048576 small=65536 trim=never", "growth=step:4096 split=1048576 small=65536 trim=idle:50",
 	}
 	if diff := cmp.Diff(want, texts); diff != "" {
 		t.Error(diff)
 	}
-	for _, test := range [][3][]string{
-		{{"half"}, {"classic"}, {"never"}}, {{"none"}, {"classic"}, {"never"}}, {{"double"}, {"half"}, {"never"}},
-		{{"double"}, {"classic"}, {"later"}}, {{"double"}, {"classic"}, {"pressure"}}, {{"double"}, {"classic"}, nil},
+	for name, spoil := range map[string]func(*Choices){
+		"growth none":   func(c *Choices) { c.Growths = []Policy{{Growth: bfc.None}} },
+		"trim pressure": func(c *Choices) { c.Trims = []bfc.Trim{{When: bfc.TrimPressure}} },
+		"empty":         func(c *Choices) { c.Smalls = nil },
 	} {
-		if _, err := Policies(test[0], test[1], test[2]); err == nil {
-			t.Errorf("%v: no error", test)
+		wrong := choices
+		spoil(&wrong)
+		if _, err := wrong.Policies(); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: error %v", name, err)
 		}
 	}
 }
 
 // Whatever the job and however many replay it, each policy holds all that is live.
 func TestAnyJob(t *testing.T) {
-	policies, err := Policies([]string{"double", "needed", "step:4194304"}, []string{"classic", "always", "1048576"}, []string{"never", "iteration", "idle:2000000"})
+	choices := Choices{
+		Growths: []Policy{{Growth: bfc.Double}, {Growth: bfc.Needed}, {Growth: bfc.Step, Step: 4 * mib}}, Splits: []bfc.Split{bfc.SplitClassic, bfc.SplitAlways, mib},
+		Smalls: []uint64{0, 4 * mib}, Trims: []bfc.Trim{{}, {When: bfc.TrimIteration}, {When: bfc.TrimIdle, Idle: 2 * time.Millisecond}},
+	}
+	policies, err := choices.Policies()
 	if err != nil {
 		t.Fatal(err)
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		j := newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, strings.Replace(mainArena, "main=1", "main=0", 1))
+		j := newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, strings.Replace(mainArena, "main=1", "main=0", 1))
 		live := []blockKey{}
 		next, sum, greatest := int64(1), int64(0), int64(0)
 		sizes := map[blockKey]int64{}

@@ -5,20 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis/tune"
+	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/report"
 )
 
 type tuneOptions struct {
 	Process             string
 	Growth, Split, Trim []string
+	Small               []string
 	Limit, Handle       sizeFlag
 	Costs               tune.Costs
 	MaxSlowdown         float64
@@ -31,7 +31,7 @@ func newTuneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tune TRACE",
 		Short: "Say which policy of the allocator would have suited a recorded job",
-		Long: `Replays the requests of a recording under every combination of growth, split and trim, and
+		Long: `Replays the requests of a recording under every combination of growth, split, small arenas and trim, and
 prints what each would have taken: the greatest reserved memory R, R of the steady iterations
 (from the fifth on), the share of it that was idle (1 - C/R, each iteration by its own peaks),
 ranges remapped in an iteration, and what its driver calls cost a step by a cost model. The
@@ -51,7 +51,8 @@ recommended one has, at no more than --max-slowdown, the least peak R, then the 
 func (o *tuneOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Process, "process", "", "tune this process of the recording (default: the first)")
 	flags.StringSliceVar(&o.Growth, "growth", []string{"double", "needed", "step:32MiB"}, "growths to try: double, needed, step:SIZE")
-	flags.StringSliceVar(&o.Split, "split", []string{"classic", "1MiB", "always"}, "splits to try: classic, always, SIZE")
+	flags.StringSliceVar(&o.Split, "split", []string{"classic", "always"}, "splits to try: classic, always, SIZE")
+	flags.StringSliceVar(&o.Small, "small-arenas", []string{"0", "1MiB"}, "sizes to try below which requests have arenas of their own: SIZE, 0 for none")
 	flags.StringSliceVar(&o.Trim, "trim", []string{"never", "iteration"}, "trims to try: never, iteration, idle:DURATION")
 	flags.Var(&o.Limit, "limit", "most memory that a device has for the job (default: as recorded)")
 	flags.Float64Var(&o.MaxSlowdown, "max-slowdown", 0.01, "most that a recommended policy may cost, as a share of a step")
@@ -80,7 +81,7 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 		return err
 	}
 	if o.Process == "" && len(run.Processes) > 1 {
-		fmt.Fprintf(stderr, "memprof: %s of %s processes; --process picks another\n", process.Name, strconv.Itoa(len(run.Processes)))
+		fmt.Fprintf(stderr, "memprof: %s of %d processes; --process picks another\n", process.Name, len(run.Processes))
 	}
 	reader, err := process.NewReader()
 	if err != nil {
@@ -126,53 +127,43 @@ func (o *tuneOptions) settle() ([]tune.Policy, error) {
 	if !(o.MaxSlowdown >= 0) {
 		return nil, usagef("--max-slowdown %v: want 0 or more", o.MaxSlowdown)
 	}
-	growths, err := inBytes("growth", "step:", o.Growth)
-	if err != nil {
-		return nil, err
-	}
-	splits, err := inBytes("split", "", o.Split)
-	if err != nil {
-		return nil, err
-	}
-	trims, err := inNanoseconds(o.Trim)
-	if err != nil {
-		return nil, err
-	}
-	policies, err := tune.Policies(growths, splits, trims)
+	policies, err := o.combine()
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
 	return policies, nil
 }
 
-// inBytes writes sizes behind a prefix as bytes, as package bfc reads them; names of policies stay.
-func inBytes(flag, prefix string, texts []string) ([]string, error) {
-	var out []string
-	for _, text := range texts {
-		if size, ok := strings.CutPrefix(text, prefix); ok && strings.ContainsAny(size, "0123456789") {
-			bytes, err := report.ParseSize(size)
-			if err != nil {
-				return nil, usagef("--%s: %w", flag, err)
-			}
-			text = prefix + strconv.FormatInt(bytes, 10)
+// combine reads the lists of options, each as `memprof record` does.
+func (o *tuneOptions) combine() ([]tune.Policy, error) {
+	var choices tune.Choices
+	for _, text := range o.Growth {
+		var growth growthFlag
+		if err := growth.Set(text); err != nil {
+			return nil, fmt.Errorf("--growth: %w", err)
 		}
-		out = append(out, text)
+		choices.Growths = append(choices.Growths, tune.Policy{Growth: growth.growth, Step: growth.step})
 	}
-	return out, nil
-}
-
-// inNanoseconds does so with the duration of idle.
-func inNanoseconds(texts []string) ([]string, error) {
-	var out []string
-	for _, text := range texts {
-		if idle, ok := strings.CutPrefix(text, "idle:"); ok {
-			duration, err := time.ParseDuration(idle)
-			if err != nil {
-				return nil, usagef("--trim %q: write the duration like idle:50ms", text)
-			}
-			text = "idle:" + strconv.FormatInt(duration.Nanoseconds(), 10)
+	for _, text := range o.Split {
+		var split splitFlag
+		if err := split.Set(text); err != nil {
+			return nil, fmt.Errorf("--split: %w", err)
 		}
-		out = append(out, text)
+		choices.Splits = append(choices.Splits, bfc.Split(split))
 	}
-	return out, nil
+	for _, text := range o.Small {
+		var small sizeFlag
+		if err := small.Set(text); err != nil {
+			return nil, fmt.Errorf("--small-arenas: %w", err)
+		}
+		choices.Smalls = append(choices.Smalls, uint64(small))
+	}
+	for _, text := range o.Trim {
+		var trim trimFlag
+		if err := trim.Set(text); err != nil {
+			return nil, fmt.Errorf("--trim: %w", err)
+		}
+		choices.Trims = append(choices.Trims, bfc.Trim(trim))
+	}
+	return choices.Policies()
 }
