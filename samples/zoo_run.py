@@ -70,6 +70,7 @@ class Run:
             os.makedirs(os.path.dirname(self.recording), exist_ok=True)
         env = {k: v for k, v in os.environ.items() if k not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
         env.update(MODES[self.mode][1], CUDA_VISIBLE_DEVICES=",".join(map(str, cards)))
+        env.setdefault("OMP_NUM_THREADS", "2")  # many jobs make their weights at once
         with open(self.log + ".out", "w") as out, open(self.log + ".err", "w") as err:
             self.process = subprocess.Popen(self.command, stdout=out, stderr=err, env=env, start_new_session=True)
 
