@@ -76,10 +76,11 @@ type graphShape struct {
 	arena   *arena // one of those it was handed memory of: whose policy is replayed
 }
 
-// lateFree is of a block of a shape that was not the last one any more.
+// lateFree is a free, outside of captures of the block's shape.
 type lateFree struct {
 	block int32
-	last  int // the shape that was, by index
+	last  int  // the newest shape then, by index
+	own   bool // the shape let go of it, and it waited for a stream
 }
 
 // graphBlock is a block that a capture made.
@@ -88,6 +89,7 @@ type graphBlock struct {
 	requested, provided int64
 	number, logged      int32 // among the blocks of the shape and of the store; -1: not kept for replay
 	stream, on          int32 // as the shape and the store number it
+	let                 bool  // go of by its shape, and waiting for a stream
 }
 
 func (g *graphs) of(device int32) *deviceGraphs {
@@ -225,7 +227,10 @@ func (a *analyzer) graphAllocated(ar *arena, e *trace.Event) {
 	s := d.shapeIn(store, c)
 	s.touch(ar, addressRange{e.Addr, e.Addr + e.Provided})
 	s.takes(e.Requested, e.Provided, ar.sampled)
-	b := graphBlock{s, e.Requested, e.Provided, -1, -1, number(&s.streams, e.Stream), number(&store.streams, e.Stream)}
+	b := graphBlock{
+		shape: s, requested: e.Requested, provided: e.Provided, number: -1,
+		stream: number(&s.streams, e.Stream), on: number(&store.streams, e.Stream),
+	}
 	d.keep(&b, ar)
 	d.blocks[e.Addr] = b
 }
@@ -253,12 +258,26 @@ func (a *analyzer) graphFreed(ar *arena, e *trace.Event) {
 		return
 	}
 	s.store.log = append(s.store.log, graphpool.Op{Block: b.logged, Stream: b.on})
-	switch last := d.pooled - 1; {
-	case last == s.index:
+	if a.graphs.capturing(s) {
 		s.ops = append(s.ops, graphpool.Op{Block: b.number, Stream: b.stream})
-	default:
-		s.late = append(s.late, lateFree{b.number, last})
+		return
 	}
+	s.late = append(s.late, lateFree{b.number, d.pooled - 1, b.let})
+}
+
+// graphWaits is told of a free that waits for a stream.
+func (a *analyzer) graphWaits(ar *arena, e *trace.Event) {
+	if d := a.graphs.byDevice[ar.info.Device]; d != nil && ar.pooled {
+		if b, ok := d.blocks[e.Addr]; ok && a.graphs.capturing(b.shape) {
+			b.let = true
+			d.blocks[e.Addr] = b
+		}
+	}
+}
+
+// capturing says whether a shape is being captured.
+func (g *graphs) capturing(s *graphShape) bool {
+	return slices.ContainsFunc(g.open, func(c *capture) bool { return slices.Contains(c.shapes, s) })
 }
 
 // graphRestored is told that a checkpoint of a pool was restored: its blocks are not those of

@@ -150,6 +150,7 @@ func (ar *arena) model() (string, graphpool.Model) {
 // sequences are the requests of shapes in the order they began, ready to be made in another one.
 func sequences(all []*graphShape) (shapes []*graphpool.Shape) {
 	slices.SortFunc(all, func(x, y *graphShape) int { return cmp.Compare(x.index, y.index) })
+	end := all[len(all)-1].index
 	for i, s := range all {
 		ops, late := s.ops, []graphpool.Late(nil)
 		for _, l := range s.late {
@@ -159,11 +160,13 @@ func sequences(all []*graphShape) (shapes []*graphpool.Shape) {
 					further++
 				}
 			}
-			if further == 0 {
+			switch {
+			case !l.own && l.last >= end: // it outlived all of them
+			case l.own || further == 0:
 				ops = append(ops, graphpool.Op{Block: l.block})
-				continue
+			default:
+				late = append(late, graphpool.Late{Block: l.block, Shapes: further})
 			}
-			late = append(late, graphpool.Late{Block: l.block, Shapes: further})
 		}
 		shapes = append(shapes, &graphpool.Shape{Ops: ops, Late: late})
 	}

@@ -146,6 +146,7 @@ func (a *analyzer) free(e *trace.Event) error {
 	if s.shared {
 		ar.leftMark(s)
 		s.kind, s.freed = segmentPending, e.Seq
+		a.graphWaits(ar, e)
 		return a.settle(ar, e)
 	}
 	ar.leftMark(s)

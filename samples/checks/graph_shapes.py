@@ -1,0 +1,138 @@
+"""Graphs of a small decoder at many shapes, under six policies: what they take, compute and cost."""
+
+import json
+import re
+
+from checks.suite import Failed, alone, case
+
+ORDINARY = ("separate", "shared-largest", "shared-smallest")
+OURS = ("ours-largest", "ours-smallest", "ours-random")
+FAMILIES = ("decode", "prefill")
+MANNERS = (("bfc", []), ("native", ["--allocator", "native"]))
+GRANULE = 2 << 20
+
+
+def mib(size):
+    return f"{size / 2**20:.0f}"
+
+
+def lines(output, policies):
+    """The table of the job, by policy and family; all graphs gave what eager work does."""
+    found = [text for text in output.splitlines() if text.startswith('{"policies"')]
+    if len(found) != 1:
+        raise Failed(f"one line of JSON was expected:\n{output[-2000:]}")
+    table = {(line["policy"], line["family"]): line for line in json.loads(found[0])["policies"]}
+    missing = [(policy, family) for policy in policies for family in FAMILIES if (policy, family) not in table]
+    if missing:
+        raise Failed(f"the job left out {missing}")
+    wrong = {key: line["wrong"] for key, line in table.items() if line["wrong"]}
+    if wrong:
+        raise Failed(f"replays that differ from eager work, by policy and family: {wrong}")
+    return table
+
+
+def results(output):
+    """What does not depend on the policies that ran."""
+    return sorted(re.findall(r"^result (?:decode|prefill) .*$", output, re.M))
+
+
+def sizes_hold(manner, output, table, family):
+    """The expected shape of the sizes of a family."""
+    physical = {policy: table[policy, family]["physical"] for policy in ORDINARY + OURS}
+    largest = table["ours-largest", family]["max"]
+    other = {policy: size for policy, size in physical.items() if policy in OURS and size != largest}
+    if other:
+        raise Failed(f"{manner}, {family}: ours takes {largest} bytes for the largest shape, and {other}")
+    steps = [int(size) for size in re.findall(rf"^step ours-largest {family} \d+ (\d+)$", output, re.M)]
+    if len(steps) != table["ours-largest", family]["graphs"] or set(steps) != {largest}:
+        raise Failed(f"{manner}, {family}: not constant from the largest on: {steps}")
+    if not physical["separate"] > physical["shared-smallest"] >= physical["shared-largest"] >= largest:
+        raise Failed(f"{manner}, {family}: separate > shared smallest first >= shared largest first >= ours was expected: {physical}")
+    alone_largest = table["separate", family]["max"]
+    if manner == "bfc" and largest > alone_largest:
+        raise Failed(f"{manner}, {family}: ours takes {largest} bytes, a private pool of the largest shape {alone_largest}")
+    sums = {policy: table[policy, family]["sum"] for policy in OURS}
+    if min(sums.values()) <= largest:
+        raise Failed(f"{manner}, {family}: the shapes together take no more than the largest, {largest}: {sums}")
+
+
+@alone
+def graph_shapes(suite):
+    """Ours takes what the largest shape does, in every order; shared pools take more, separate ones the sum."""
+    plain = suite.run(suite.job("graph_shapes")).stdout
+    unrecorded = lines(plain, ORDINARY)
+    for manner, flags in MANNERS:
+        directory, done = suite.record(f"graph_shapes-{manner}", suite.job("graph_shapes", "--steps"), *flags)
+        suite.verified(directory)
+        table = lines(done.stdout, ORDINARY + OURS)
+        for family in FAMILIES:
+            for what, key in (("physical", "physical"), ("sum", "sum"), ("addresses", "addresses")):
+                sizes = [table[policy, family][key] for policy in ORDINARY + OURS]
+                suite.figure(f"graph shapes, {manner}, {family}: {what} of " + ", ".join(ORDINARY + OURS), ", ".join("-" if size is None else mib(size) for size in sizes) + " MiB")
+            for what in ("capture_ms", "replay_us"):
+                times = ", ".join(f"{table[policy, family][what]:.2f}" for policy in ORDINARY + OURS)
+                suite.figure(f"graph shapes, {manner}, {family}: {what}", times)
+            suite.figure(f"graph shapes, {manner}, {family}: buffers beside, of torch's policies and ours",
+                         ", ".join(mib(table[policy, family]["beside"]) for policy in ("separate", "ours-largest")) + " MiB")
+            sizes_hold(manner, done.stdout, table, family)
+            ours = max(table[policy, family]["replay_us"] for policy in OURS)
+            ordinary = max(unrecorded["separate", family]["replay_us"], table["separate", family]["replay_us"])
+            suite.figure(f"graph shapes, {manner}, {family}: replay, ours / separate pools", f"{ours / ordinary:.3f}", "1 within noise")
+            if ours > 1.1 * ordinary:
+                raise Failed(f"{manner}, {family}: a replay takes {ours:.1f} us, in separate pools {ordinary:.1f}")
+        if results(done.stdout) != results(plain):
+            raise Failed(f"{manner}: eager logits differ: unrecorded {results(plain)}, recorded {results(done.stdout)}")
+        reported(manner, suite.report(directory), table)
+
+
+def reported(manner, report, table):
+    """The report's stores are what the job measured, and add up."""
+    stores = report["processes"][0]["devices"][0]["graphs"]["stores"]
+    for store in stores:
+        of = store["graph_memory"] or store["pool"]
+        if store["sum"] != store["distinct"] + store["saved"] or store["physical"] != store["distinct"] + store["untouched"]:
+            raise Failed(f"{manner}: the store {of} does not add up: {dict(store, shapes=None)}")
+        if store["sum"] != sum(shape["own"] + shape["shared"] for shape in store["shapes"]):
+            raise Failed(f"{manner}: the shapes of {of} do not add up to {store['sum']}")
+    memories = [store for store in stores if store["graph_memory"]]
+    for k, (policy, family) in enumerate((policy, family) for policy in OURS for family in FAMILIES):
+        line = table[policy, family]
+        if k >= len(memories):
+            raise Failed(f"{manner}: {len(memories)} graph memories are reported, {len(OURS) * len(FAMILIES)} were made")
+        found = {key: memories[k][key] for key in ("physical", "sum", "max")}
+        want = {key: line[key] for key in found}
+        if found != want or len(memories[k]["shapes"]) != line["graphs"]:
+            raise Failed(f"{manner}, {policy}, {family}: the report says {found} of {len(memories[k]['shapes'])} shapes, the job {want} of {line['graphs']}")
+
+
+@case
+def graph_shapes_what_if(suite):
+    """What a recording of separate pools says of other policies is what those then take."""
+    for manner, flags in MANNERS:
+        for family in FAMILIES:
+            policies = ORDINARY + OURS[:1]
+            chosen = [word for policy in policies for word in ("--policy", policy)]
+            _, done = suite.record(f"graph_shapes-{manner}-{family}", suite.job("graph_shapes", "--family", family, "--replays", "0", *chosen), *flags)
+            found = [json.loads(text)["policies"] for text in done.stdout.splitlines() if text.startswith('{"policies"')]
+            if not found:
+                raise Failed(f"no line of JSON:\n{done.stdout[-2000:]}")
+            measured = {line["policy"]: line["physical"] for line in found[0]}
+            directory, _ = suite.record(f"graph_shapes-{manner}-{family}-separate",
+                                        suite.job("graph_shapes", "--family", family, "--replays", "0", "--policy", "separate"), *flags)
+            what_if = suite.report(directory)["processes"][0]["devices"][0]["graphs"]["what_if"]
+            if len(what_if) != 1 or what_if[0]["aliased"] is None:
+                raise Failed(f"{manner}, {family}: one replay of all shapes was expected: {what_if}")
+            said = what_if[0]
+            pairs = {
+                "separate": (said["recorded"], said["physical"]),
+                "shared-largest": (said["shared_largest_first"], measured["shared-largest"]),
+                "shared-smallest": (said["shared_smallest_first"], measured["shared-smallest"]),
+            }
+            if manner == "bfc":  # of torch's own, ours are ranges to the page, and torch's segments in them
+                pairs["ours-largest"] = (said["aliased"], measured["ours-largest"])
+            suite.figure(f"graph shapes, {manner}, {family}: replayed / measured, " + ", ".join(pairs), ", ".join(f"{mib(a)} / {mib(b)}" for a, b in pairs.values()) + " MiB")
+            # Ours is the exact policy; of torch's allocator only the sizes are modelled, not where its segments lie.
+            room = 0 if manner == "bfc" else 2 * GRANULE
+            off = {policy: pair for policy, pair in pairs.items() if abs(pair[0] - pair[1]) > max(room, 0 if manner == "bfc" else pair[1] // 20)}
+            if off:
+                raise Failed(f"{manner}, {family}: replayed and measured bytes differ: {off}")
