@@ -106,6 +106,10 @@
 // Of an allocator that was only watched the chunks are not told: C is known where its own sums
 // were read, and what is free cannot be divided. See [Sampled].
 //
+// # CUDA graphs
+//
+// What captures hold, by shape and store, and what they would hold in other pools: see [Graphs].
+//
 // # Leaks
 //
 // The trend of live bytes is the median of the slopes between all pairs of iteration ends,
