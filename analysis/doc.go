@@ -110,6 +110,13 @@
 //
 // What captures hold, by shape and store, and what they would hold in other pools: see [Graphs].
 //
+// # Keys and values
+//
+// An engine that serves a language model divides a cache of keys and values among its sequences,
+// inside a block of memory that these numbers take for live. What its marks tell is a ledger of its own, in slots,
+// with the identity of package kvcache: token + reserve + internal + external + cached + null =
+// capacity at every moment. See [KeysValues].
+//
 // # Leaks
 //
 // The trend of live bytes is the median of the slopes between all pairs of iteration ends,

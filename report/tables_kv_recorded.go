@@ -20,9 +20,20 @@ func recordedKV(d *analysis.DeviceResult) []*KV {
 		if k.Model == "" {
 			k.Model = kv.Engine
 		}
+		k.Card = recordedCard(d, k.Memory)
 		all = append(all, k)
 	}
 	return all
+}
+
+// recordedCard divides the card as the article does, with what was labelled as weights at the
+// peak; nil where the card or the weights are not known.
+func recordedCard(d *analysis.DeviceResult, kv int64) *kvcache.Card {
+	weights := d.Held.Categories.Of(analysis.Weights.String()).Requested
+	if weights == 0 || kv == 0 || weights+kv > d.Total {
+		return nil
+	}
+	return &kvcache.Card{Total: d.Total, Weights: weights, KV: kv, Rest: d.Total - weights - kv}
 }
 
 // recordedKVSections are those of `memprof kv` for what was recorded on a device.
@@ -40,7 +51,11 @@ func recordedKVSections(d *analysis.DeviceResult) []section {
 		split := kvSplitSection(k)
 		split.title = "Where the slots were: recorded, in the mean over time; by policy, over steps"
 		split.after = append(split.after, note("by policy: the recorded requests, over and over, in as much memory")...)
-		sections = append(sections, head, split, kvExternalSection(k), kvRequestsSection(k))
+		sections = append(sections, head)
+		if k.Card != nil {
+			sections = append(sections, kvCardSection(k))
+		}
+		sections = append(sections, split, kvExternalSection(k), kvRequestsSection(k))
 		if s, any := kvSharingSection(k); any {
 			sections = append(sections, s)
 		}
