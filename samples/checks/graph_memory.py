@@ -6,7 +6,8 @@ from checks.suite import Failed, alone, case, number
 
 # A transformer's MLP blocks in half precision, captured at several numbers of rows.
 MODEL = '''
-import random, time
+import os, random, sys, time
+sys.path.append(os.environ["MEMPROF_PYTHON"])  # for the runs that are not recorded
 import torch, memprof
 torch.manual_seed(0)
 M = 2**20

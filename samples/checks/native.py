@@ -127,12 +127,12 @@ if os.environ.get("MEMPROF_SPOOL"):
     suite.run([suite.memprof, "check", directory, "--gate", "waste.external < 100%"], expect=2)
 
 
-@case
+@alone
 def native_resnet50(suite):
     sample(suite, "resnet50")
 
 
-@case
+@alone
 def native_gpt2(suite):
     sample(suite, "gpt2")
 

@@ -109,8 +109,17 @@ def serve_batch(model, batch, cache):
 
 
 def static_batches(requests, slots, longest):
-    size = slots // longest
-    return [requests[at : at + size] for at in range(0, len(requests), size)]
+    """As many, in their order, as the cache has rows, and as one row holds: the longest prompt, to
+    which the others are padded, and the longest output."""
+    batches = [[]]
+    for request in requests:
+        grown = batches[-1] + [request]
+        held = max(p for p, _ in grown) + max(o for _, o in grown)
+        if batches[-1] and (held > longest or len(grown) > slots // longest):
+            batches.append([request])
+        else:
+            batches[-1] = grown
+    return batches
 
 
 def dynamic_batches(requests, slots):
