@@ -3,7 +3,6 @@ package analysis
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/memprof/memprof/trace"
 )
@@ -245,8 +244,7 @@ func (p *phases) uses(counts *[maxPhases]phaseCounts) []PhaseUse {
 func (a *analyzer) phase(e *trace.Event) {
 	a.told = true
 	if e.Kind == trace.KindPhaseBegin {
-		name, _, _ := strings.Cut(a.opt.Text(e.Context), "\t")
-		a.phases.begin(e.Context, name)
+		a.phases.begin(e.Context, trace.PhaseName(a.opt.Text(e.Context)))
 	} else {
 		a.phases.end(e.Context)
 	}

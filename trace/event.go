@@ -1,5 +1,7 @@
 package trace
 
+import "strings"
+
 // Kind says what happened. The numbers are those of hooks/capture/record.h.
 type Kind uint8
 
@@ -134,6 +136,12 @@ const (
 	// had claimed and not filled.
 	KindLost Kind = 63
 )
+
+// PhaseName is the name in the context of a phase's events, without the tags that it uses.
+func PhaseName(context string) string {
+	name, _, _ := strings.Cut(context, "\t")
+	return name
+}
 
 // NoArena and NoDevice stand in Event.Arena and Event.Device of events that belong to none.
 const (

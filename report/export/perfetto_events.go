@@ -218,7 +218,7 @@ func (p *perfetto) phaseBegin(e *trace.Event) {
 }
 
 func (p *perfetto) openPhase(t *threadTrack, context int32, time int64) {
-	name := cmp.Or(p.process.Strings().Text(context), "(no name)")
+	name := cmp.Or(trace.PhaseName(p.process.Strings().Text(context)), "(no name)")
 	p.packet(packetTrackEvent, p.event(sliceBegin, t.track, name), time)
 }
 

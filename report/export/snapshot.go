@@ -117,9 +117,9 @@ func (s *snapshot) annotations() {
 				s.devices = append(s.devices, e.Device)
 			}
 		case trace.KindPhaseBegin:
-			annotate(text(e.Context), "START", s.micros(e))
+			annotate(trace.PhaseName(text(e.Context)), "START", s.micros(e))
 		case trace.KindPhaseEnd:
-			annotate(text(e.Context), "END", s.micros(e))
+			annotate(trace.PhaseName(text(e.Context)), "END", s.micros(e))
 		case trace.KindIteration:
 			annotate("iteration", "START", began)
 			annotate("iteration", "END", s.micros(e))
@@ -269,7 +269,7 @@ func (s *snapshot) framesOf(b *liveBlock) []frame {
 	}
 	frames := []frame{{function: requesterName(context), file: "module"}}
 	if b.phase >= 0 {
-		frames = append(frames, frame{function: text(b.phase), file: "phase"})
+		frames = append(frames, frame{function: trace.PhaseName(text(b.phase)), file: "phase"})
 	}
 	return frames
 }
