@@ -371,6 +371,40 @@ func TestOpeningStateOfPauses(t *testing.T) {
 	}
 }
 
+// Ranges of a graph memory that are open at a part's border are so in the later part, with the
+// segments in them and what a watched allocator has in those.
+func TestOpeningStateOfGraphMemory(t *testing.T) {
+	const page, store, range1, range2 = 1 << 21, 1 << 40, 2 << 40, 3 << 40
+	first := []trace.Event{
+		{Kind: trace.KindArena, Arena: 0, Addr: store},
+		{Kind: trace.KindArena, Arena: 1, Addr: range1},
+		{Kind: trace.KindMap, Arena: 0, Addr: store, Requested: page, Provided: page},
+		{Kind: trace.KindAlias, Arena: 1, Addr: range1, Provided: page},
+		{Kind: trace.KindAlloc, Arena: 1, Addr: range1, Requested: page, Provided: page},
+		{Kind: trace.KindArena, Arena: 2},
+		{Kind: trace.KindMap, Arena: 2, Addr: range1, Requested: page, Provided: page},
+		{Kind: trace.KindAlloc, Arena: 2, Addr: range1, Requested: 1000, Provided: 1000},
+		{Kind: trace.KindArena, Arena: 3, Addr: range2},
+		{Kind: trace.KindAlias, Arena: 3, Addr: range2, Provided: page},
+		{Kind: trace.KindAlloc, Arena: 3, Addr: range2, Requested: 2000, Provided: 2048},
+		{Kind: trace.KindFree, Arena: 3, Addr: range2, Requested: 2000, Provided: 2048},
+		{Kind: trace.KindUnalias, Arena: 3, Addr: range2, Provided: page},
+		{Kind: trace.KindPoolRelease, Arena: 3},
+	}
+	dir := t.TempDir()
+	tracetest.WriteRun(t, dir, tracetest.Process{
+		Events: append(slices.Clone(first), trace.Event{Kind: trace.KindIteration}), Texts: []string{""},
+		Options: trace.WriterOptions{PartEvents: len(first)},
+	})
+	var got []int64
+	for _, e := range readAll(t, open(t, filepath.Join(dir, "rank0-0001.parquet"))) {
+		got = append(got, e.Seq)
+	}
+	if diff := cmp.Diff([]int64{0, 1, 2, 3, 4, 5, 6, 7, 14}, got); diff != "" {
+		t.Errorf("events in the later part (-want +got):\n%s", diff)
+	}
+}
+
 func TestTotals(t *testing.T) {
 	w := trace.NewWriter(t.TempDir(), trace.ProcessMeta{Name: "rank0"}, trace.WriterOptions{})
 	steps := []struct {

@@ -2,6 +2,7 @@ package trace
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 )
@@ -31,6 +32,8 @@ func (t *Totals) Add(o Totals) {
 type inForce struct {
 	arenas   map[int32]Event // the last arena event of each id
 	blocks   map[int64]int32 // address of a live or pending chunk -> slot
+	ranges   map[int32]bool  // arenas in ranges of graph memories
+	inRanges map[int64]int32 // likewise, of their chunks: a watched allocator may have others within
 	slots    []block
 	vacant   []int32
 	mapped   []Event // map events cut to the ranges still mapped, by address
@@ -57,6 +60,8 @@ func newInForce(strings *Strings) *inForce {
 		kv:       kvInForce{text: strings.Text},
 		arenas:   map[int32]Event{},
 		blocks:   map[int64]int32{},
+		ranges:   map[int32]bool{},
+		inRanges: map[int64]int32{},
 		phases:   map[int32][]Event{},
 		external: map[int64]Event{},
 		sums:     map[int32]Event{},
@@ -77,6 +82,7 @@ func (f *inForce) apply(e *Event) {
 		f.arenas[e.Arena] = *e
 	case KindPoolRelease:
 		delete(f.arenas, e.Arena)
+		delete(f.ranges, e.Arena)
 	case KindPause, KindResume:
 		f.pause(e)
 	case KindAlloc, KindRestore:
@@ -84,9 +90,9 @@ func (f *inForce) apply(e *Event) {
 	case KindFree:
 		f.free(e)
 	case KindFreeDone:
-		f.drop(e.Addr)
+		f.drop(e)
 	case KindStreamUse, KindLabel:
-		if i, ok := f.blocks[e.Addr]; ok {
+		if i, ok := f.chunks(e.Arena)[e.Addr]; ok {
 			f.slots[i].use(e)
 		}
 	case KindMap:
@@ -99,6 +105,7 @@ func (f *inForce) apply(e *Event) {
 			f.totals.Reserved += e.Provided // it had left with the pause
 		}
 	case KindAlias:
+		f.ranges[e.Arena] = true
 		f.aliases[e.Addr] = *e
 	case KindUnalias:
 		maps.DeleteFunc(f.aliases, func(addr int64, _ Event) bool { return addr >= e.Addr && addr-e.Addr < e.Provided })
@@ -135,8 +142,29 @@ func (f *inForce) pause(e *Event) {
 	}
 }
 
+// chunks are those of an arena, among others.
+func (f *inForce) chunks(arena int32) map[int64]int32 {
+	if len(f.ranges) > 0 && f.ranges[arena] {
+		return f.inRanges
+	}
+	return f.blocks
+}
+
+// inUse are the slots of all chunks.
+func (f *inForce) inUse() iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		for _, chunks := range []map[int64]int32{f.blocks, f.inRanges} {
+			for _, i := range chunks {
+				if !yield(i) {
+					return
+				}
+			}
+		}
+	}
+}
+
 func (f *inForce) alloc(e *Event) {
-	f.drop(e.Addr) // a damaged trace may hand out an address twice; the later one counts
+	f.drop(e) // a damaged trace may hand out an address twice; the later one counts
 	var i int32
 	if n := len(f.vacant); n > 0 {
 		i, f.vacant = f.vacant[n-1], f.vacant[:n-1]
@@ -145,7 +173,7 @@ func (f *inForce) alloc(e *Event) {
 		i = int32(len(f.slots))
 		f.slots = append(f.slots, block{alloc: *e})
 	}
-	f.blocks[e.Addr] = i
+	f.chunks(e.Arena)[e.Addr] = i
 	f.totals.Requested += e.Requested
 	f.totals.Provided += e.Provided
 }
@@ -161,7 +189,7 @@ func (b *block) use(e *Event) {
 }
 
 func (f *inForce) free(e *Event) {
-	i, ok := f.blocks[e.Addr]
+	i, ok := f.chunks(e.Arena)[e.Addr]
 	if !ok || f.slots[i].pending {
 		return
 	}
@@ -172,11 +200,12 @@ func (f *inForce) free(e *Event) {
 		f.totals.Provided -= b.alloc.Provided
 		return
 	}
-	f.drop(e.Addr)
+	f.drop(e)
 }
 
-func (f *inForce) drop(addr int64) {
-	i, ok := f.blocks[addr]
+func (f *inForce) drop(e *Event) {
+	chunks := f.chunks(e.Arena)
+	i, ok := chunks[e.Addr]
 	if !ok {
 		return
 	}
@@ -184,7 +213,7 @@ func (f *inForce) drop(addr int64) {
 		f.totals.Requested -= b.alloc.Requested
 		f.totals.Provided -= b.alloc.Provided
 	}
-	delete(f.blocks, addr)
+	delete(chunks, e.Addr)
 	f.vacant = append(f.vacant, i)
 }
 
@@ -263,7 +292,7 @@ func (f *inForce) rows() []Event {
 	for _, e := range f.aliases {
 		rows = append(rows, e)
 	}
-	for _, i := range f.blocks {
+	for i := range f.inUse() {
 		b := &f.slots[i]
 		rows = append(rows, b.alloc)
 		rows = append(rows, b.uses...)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "arena.h"
+#include "graph_memory.h"
 #include "hook.h"
 #include "memprof.h"
 #include "spool.h"
@@ -89,7 +90,8 @@ void memprof_phase_end(const char *name) {
 // Under the lock, so that the label lies within the life of its block.
 static void label(uint64_t addr, uint32_t context) {
   struct arena *arena = arena_of(addr);
-  if (arena == NULL) {
+  const struct graph_range *range = arena == NULL || arena->home == NULL ? NULL : arena->home->range;
+  if (arena == NULL || (range != NULL && range->segments)) {
     watch_label(addr, context);
     return;
   }
