@@ -26,8 +26,8 @@ type Kind uint8
 //	external_free   address      -               -                call=, library=
 //	pool_begin/end  -            -               -                pool=
 //	pool_release    -            -               -                pool=
-//	capture_begin   -            captures now    -                name=, pool=
-//	capture_end     -            captures now    -                name=, pool=
+//	capture_begin   -            captures now    -                name=, pool=, inputs=
+//	capture_end     -            captures now    -                name=, pool=, inputs=
 //	checkpoint      -            live chunks     their bytes      pool=
 //	restore         chunk        bytes asked     chunk size       -
 //	pause, resume   ns it took   bytes mapped    bytes copied     tag=, failed=

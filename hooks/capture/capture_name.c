@@ -16,15 +16,17 @@ struct pool_name {
 static __thread char name[128];
 static __thread struct pool_name named;  // with the name
 static __thread struct pool_name begun;
+static __thread uint64_t inputs;  // bytes, with the name
 
 static bool is_none(struct pool_name pool) { return pool.id[0] == 0 && pool.id[1] == 0; }
 
-void memprof_capture_name(const char *text, uint64_t pool0, uint64_t pool1) {
+void memprof_capture_name(const char *text, uint64_t pool0, uint64_t pool1, uint64_t input_bytes) {
   snprintf(name, sizeof name, "%s", text == NULL ? "" : text);
   for (char *c = name; *c != '\0'; c++) {
     if (*c == '\t' || *c == '\n') *c = ' ';
   }
   named = (struct pool_name){{pool0, pool1}};
+  inputs = input_bytes;
 }
 
 void capture_pool_begun(uint64_t pool0, uint64_t pool1) { begun = (struct pool_name){{pool0, pool1}}; }
@@ -34,12 +36,13 @@ void capture_pool_ended(uint64_t pool0, uint64_t pool1) {
 }
 
 uint32_t capture_context(void) {
-  char text[192];
+  char text[224];
   const struct pool_name pool = is_none(named) ? begun : named;
   int length = name[0] == '\0' ? 0 : snprintf(text, sizeof text, "name=%s", name);
   if (!is_none(pool)) {
     length += snprintf(text + length, sizeof text - (size_t)length, "%spool=%llx.%llx", length > 0 ? "\t" : "", (unsigned long long)pool.id[0],
                        (unsigned long long)pool.id[1]);
   }
+  if (inputs > 0) length += snprintf(text + length, sizeof text - (size_t)length, "%sinputs=%llu", length > 0 ? "\t" : "", (unsigned long long)inputs);
   return length == 0 ? 0 : spool_string(text);
 }

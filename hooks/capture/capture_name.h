@@ -5,8 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-// The context of a capture that the calling thread begins: "name=…\tpool=…", each where it is
-// known; 0: neither.
+// The context of a capture that the calling thread begins: "name=…\tpool=…\tinputs=…", each where it is
+// known; 0: none is.
 uint32_t capture_context(void);
 
 // The calling thread's requests go to a pool from now on, or no more.

@@ -235,9 +235,9 @@ struct memprof_graph_usage {
 int memprof_graph_usage(int device, uint32_t number, struct memprof_graph_usage *usage);
 int memprof_graph_extent(int device, uint64_t pool0, uint64_t pool1, uint64_t *base, uint64_t *extent);
 
-// What captures that the calling thread begins from now on are called in the trace, and their
-// pool; NULL: nothing.
-void memprof_capture_name(const char *name, uint64_t pool0, uint64_t pool1);
+// What captures that the calling thread begins from now on are called in the trace, their pool,
+// and how many bytes of persistent inputs they use, 0: that is not told. NULL: no name.
+void memprof_capture_name(const char *name, uint64_t pool0, uint64_t pool1, uint64_t inputs);
 
 // Called with a device's lock held after memory was mapped (1) or unmapped (0). It must not
 // call the hook.

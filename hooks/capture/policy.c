@@ -35,6 +35,9 @@ void policy_of(const struct arena *arena, struct policy *out) {
       .reservation = OTHER_RESERVATION < total ? OTHER_RESERVATION : total,
       .handle = handle_of(arena),
   };
+  // The largest capture is what all of a graph memory takes: what it hands out in excess counts
+  // for every shape.
+  if (arena->home != NULL && arena->home->range != NULL) out->bfc.split = BFC_GRANULE;
   if (apart(arena) || arena->stream != NULL) return;
   out->bfc.growth = wanted->growth;
   out->bfc.step = wanted->step;

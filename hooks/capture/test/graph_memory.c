@@ -94,6 +94,20 @@ static void test_freed_blocks_are_used_again(void) {
   audited(true);
 }
 
+// What one request leaves of its pages others get: no slack counts for all shapes.
+static void test_ranges_are_tight(void) {
+  begin(0);
+  open_shape(1);
+  void *three = take(1, 3 * MiB), *one = take(1, MiB);
+  CHECK((char *)one == (char *)three + 3 * MiB);
+  drop(three);
+  void *two = take(1, 2 * MiB);
+  CHECK(two == three);
+  CHECK(take(1, MiB) == (char *)two + 2 * MiB);
+  CHECK_EQUAL(extent(1), 2 * PAGE);
+  audited(true);
+}
+
 // Work of two streams may run at once: it shares no block, though it shares the range.
 static void test_streams_of_a_shape(void) {
   begin(0);
@@ -345,6 +359,32 @@ static void test_names(void) {
   CHECK_EQUAL(trail_event(&trail, MEMPROF_MAP, 0)->arena, trail_event(&trail, MEMPROF_ARENA, 0)->arena);
 }
 
+int cuStreamBeginCapture_v2(void *stream, int mode);
+int cuStreamEndCapture(void *stream, void **graph);
+
+// Each capture says what it is: its name where one was given, and the pool.
+static void test_names_of_captures(void) {
+  begin(0);
+  void *stream = gpu_stream(), *graph = NULL;
+  open_shape(1);
+  memprof_capture_name("of\teight", 0, 1, 4096);
+  CHECK(cuStreamBeginCapture_v2(stream, 0) == 0);
+  memprof_capture_name(NULL, 0, 0, 0);
+  CHECK(cuStreamEndCapture(stream, &graph) == 0);
+  memprof_pool_begin(0, 0, 77);
+  CHECK(cuStreamBeginCapture_v2(stream, 0) == 0 && cuStreamEndCapture(stream, &graph) == 0);
+  memprof_pool_end(0, 0, 77);
+  CHECK(cuStreamBeginCapture_v2(stream, 0) == 0 && cuStreamEndCapture(stream, &graph) == 0);
+  const struct trail trail = trail_read(getpid(), 0);
+  static const char *const want[] = {"name=of eight\tpool=0.1\tinputs=4096", "pool=0.4d", ""};
+  for (uint64_t i = 0; i < 3; i++) {
+    char at_begin[4097], at_end[4097];
+    trail_text(&trail, trail_event(&trail, MEMPROF_CAPTURE_BEGIN, i)->context, trail.count, at_begin);
+    trail_text(&trail, trail_event(&trail, MEMPROF_CAPTURE_END, i)->context, trail.count, at_end);
+    CHECK(strcmp(at_begin, want[i]) == 0 && strcmp(at_end, want[i]) == 0);
+  }
+}
+
 static void test_peers(void) {
   begin(0);
   open_shape(1);
@@ -438,6 +478,7 @@ int main(int argc, char **argv) {
       {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "none:1"}},
       {"one memory behind two ranges", test_one_memory_behind_two_ranges, SMALL},
       {"freed blocks are used again", test_freed_blocks_are_used_again, SMALL},
+      {"ranges are tight", test_ranges_are_tight, SMALL},
       {"streams of a shape", test_streams_of_a_shape, SMALL},
       {"any order needs the largest", test_any_order_needs_the_largest, SMALL},
       {"constant when the largest is first", test_constant_when_the_largest_is_first, SMALL},
@@ -450,6 +491,7 @@ int main(int argc, char **argv) {
       {"two memories side by side", test_two_memories_side_by_side, SMALL},
       {"segments", test_segments, SMALL},
       {"names", test_names, SMALL},
+      {"names of captures", test_names_of_captures, SMALL},
       {"peers", test_peers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_DEVICES", "2"}},
   };
   static const char *const calls[] = {"cuMemAddressReserve", "cuMemCreate",  "cuMemMap",     "cuMemSetAccess",

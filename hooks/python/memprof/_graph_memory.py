@@ -5,8 +5,9 @@
     for size in (8, 64, 16):                      # any order, new ones at any time
         graph = torch.cuda.CUDAGraph()
         with pool.shape("bs%d" % size) as shape:
+            tokens = inputs.slices(size).tokens
             with torch.cuda.graph(graph):
-                logits = shape.output(model(inputs.slices(size).tokens))
+                logits = shape.output(model(tokens))
 
 Each shape has a range of addresses of its own that sees all of the memory, which is therefore
 as large as the largest shape. What a capture leaves in its range the next replay of any shape
@@ -65,7 +66,7 @@ def _library():
             "graph_live": (ctypes.c_size_t, device, word, word, ctypes.POINTER(_Chunk), ctypes.c_size_t),
             "graph_usage": (ctypes.c_int, device, number, ctypes.POINTER(_Usage)),
             "graph_extent": (ctypes.c_int, device, word, word, words, words),
-            "capture_name": (None, text, word, word),
+            "capture_name": (None, text, word, word, word),
             "release_pool": (None, device, word, word),
         }
         for name, (result, *arguments) in signatures.items():
@@ -206,6 +207,7 @@ class Shape:
         self._used = 0
         self._graphs = weakref.WeakSet()
         self._mempool = None
+        self._inputs = {}  # bytes of each persistent buffer that were sliced in this shape
 
     @property
     def extent(self):
@@ -354,7 +356,8 @@ class Shape:
 class Persistent:
     """Buffers at the size of the largest shape, of which every shape uses a prefix.
 
-    Attributes are the whole tensors. Sizes count along the first dimension.
+    Attributes are the whole tensors. Sizes count along the first dimension. What is sliced in a
+    shape before its capture is told to the trace as the capture's inputs.
     """
 
     def __init__(self, torch, device, buffers):
@@ -413,7 +416,11 @@ class Persistent:
         buffer = getattr(self, name)
         if not 0 <= size <= len(buffer):
             raise ValueError("%s has room for %d, not %d" % (name, len(buffer), size))
-        return buffer[:size]
+        part = buffer[:size]
+        shape = getattr(_here, "shape", None)
+        if shape is not None:
+            shape._inputs[id(buffer)] = max(shape._inputs.get(id(buffer), 0), part.numel() * part.element_size())
+        return part
 
 
 class _Slices:
@@ -469,7 +476,7 @@ def _wrap_captures(torch):
         memory = shape.memory
         if memory.sharing:
             memory._warm_up()
-            memory._library.memprof_capture_name(shape.name.encode(errors="replace"), *shape.pool)
+            memory._library.memprof_capture_name(shape.name.encode(errors="replace"), *shape.pool, sum(shape._inputs.values()))
         try:
             begin(self, shape.pool, *args, **kwargs)
         except BaseException:
@@ -492,7 +499,7 @@ def _wrap_captures(torch):
 
 def _unname(memory):
     if memory.sharing:
-        memory._library.memprof_capture_name(None, 0, 0)
+        memory._library.memprof_capture_name(None, 0, 0, 0)
 
 
 def _wrap_replays(torch):

@@ -470,6 +470,22 @@ class GraphMemoryTest(unittest.TestCase):
         )
         self.assertEqual(" ".join(out), "torch.float32 torch.uint8 60 4 [1, 1, 1, 0, 9, 9] [2, 2, 2, 2, 0, 0] False 2 5")
 
+    def test_captures_are_named(self):
+        out = self.run_script(
+            """
+            pool = memprof.GraphMemory()
+            buffers = pool.persistent(tokens=((100,), uint8), mask=((100, 2), uint8))
+            library, said = memprof._graph_memory._library(), []
+            library.memprof_capture_name = lambda *call: said.append(call)
+            graph = torch.cuda.CUDAGraph()
+            with pool.shape("bs 8") as shape:
+                buffers.slices(8), buffers.slices(5)
+                with torch.cuda.graph(graph): pass
+            print(said == [(b"bs 8", *shape.pool, 24), (None, 0, 0, 0)])
+            """
+        )
+        self.assertEqual(out, ["True"])
+
     def test_without_the_hook(self):
         out = self.run_script(
             """
