@@ -1,0 +1,327 @@
+// trim.c - memory that goes back by itself, and growth that takes what is free elsewhere.
+//
+// Blocks carry patterns in the simulated device's real pages: memory that was unmapped under a
+// block, or is mapped anew behind it, shows at once. The driver refuses each call in turn.
+#define _GNU_SOURCE
+#include <unistd.h>
+
+#include "../memprof.h"
+#include "gpu.h"
+#include "trail.h"
+
+enum { MOST = 24, STRIDE = 64 << 10, POSITIONS = 40, ROUNDS = 14 };
+
+int cuStreamBeginCapture_v2(void *stream, int mode);
+int cuStreamEndCapture(void *stream, void **graph);
+
+struct block {
+  unsigned char *start;
+  uint64_t bytes;
+  unsigned char pattern;
+};
+
+static void begin(struct block *block, uint64_t bytes, void *stream) {
+  static unsigned char pattern;
+  *block = (struct block){memprof_malloc(bytes, 0, stream), bytes, ++pattern};
+  for (uint64_t i = 0; block->start != NULL && i < bytes; i += STRIDE) block->start[i] = block->pattern;
+}
+
+static void check_pattern(const struct block *block) {
+  for (uint64_t i = 0; block->start != NULL && i < block->bytes; i += STRIDE) CHECK_EQUAL(block->start[i], block->pattern);
+}
+
+static void end(struct block *block) {
+  check_pattern(block);
+  memprof_free(block->start, 0, 0, NULL);
+  block->start = NULL;
+}
+
+static struct memprof_stats stats(void) {
+  struct memprof_stats now;
+  memprof_get_stats(0, &now);
+  return now;
+}
+
+static int64_t reserved(void) { return stats().reserved_bytes.current; }
+
+// The trimmer has come to rest when nothing has changed for a while.
+static void rest(void) {
+  int64_t changes = -1;
+  for (int same = 0; same < 10;) {
+    const struct memprof_stats now = stats();
+    const int64_t total = now.device_allocs + now.device_frees;
+    same = total == changes ? same + 1 : 0;
+    changes = total;
+    usleep(2000);
+  }
+}
+
+// An iteration takes blocks of these sizes, and frees them.
+static void iterate(const uint64_t *sizes, int count, void *stream) {
+  struct block blocks[MOST];
+  for (int i = 0; i < count; i++) begin(&blocks[i], sizes[i], stream);
+  for (int i = 0; i < count; i++) end(&blocks[i]);
+  memprof_iteration(NULL);
+}
+#define ITERATE(stream, ...) \
+  iterate((const uint64_t[]){__VA_ARGS__}, (int)(sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t)), stream)
+
+// The trail, after asking whether it agrees with the counters. It is read again where the
+// trimmer was at work meanwhile.
+static struct trail audited(void) {
+  struct memprof_stats before, now = stats();
+  struct trail trail;
+  do {
+    before = now;
+    trail = trail_read(getpid(), 0);
+    now = stats();
+  } while (now.device_allocs != before.device_allocs || now.device_frees != before.device_frees);
+  const struct audit audit = trail_audit(&trail);
+  CHECK_EQUAL(audit.reserved, now.reserved_bytes.current);
+  CHECK_EQUAL(audit.live, now.allocated_bytes.current);
+  CHECK_EQUAL(now.inactive_bytes.current, now.reserved_bytes.current - now.active_bytes.current);
+  return trail;
+}
+
+static uint64_t count_if(const struct trail *trail, enum memprof_kind kind, bool asked) {
+  uint64_t number = 0;
+  for (uint64_t i = 0; i < trail->count; i++)
+    number += trail_kind(&trail->records[i]) == (int)kind && (trail->records[i].requested > 0) == asked;
+  return number;
+}
+
+static void test_options_in_the_arena(void) {
+  gpu_start();
+  CHECK(memprof_malloc(64 * KiB - 1, 0, NULL) != NULL);
+  CHECK(memprof_malloc(64 * KiB, 0, NULL) != NULL);
+  const struct trail trail = trail_read(getpid(), 0);
+  char text[4097];
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_ARENA), 2);
+  const struct memprof_record *small = trail_event(&trail, MEMPROF_ARENA, 0), *large = trail_event(&trail, MEMPROF_ARENA, 1);
+  trail_text(&trail, small->context, (uint64_t)(small - trail.records), text);
+  CHECK(strstr(text, "growth=step:4194304 ") == text && strstr(text, " main=0 ") != NULL);
+  CHECK(strstr(text, " split=always trim=idle:5000000000 below=65536") != NULL);
+  trail_text(&trail, large->context, (uint64_t)(large - trail.records), text);
+  CHECK(strstr(text, " main=1 ") != NULL && strstr(text, " split=always trim=idle:5000000000") != NULL && strstr(text, "below") == NULL);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_MAP, 0)->provided, 4 * MiB);
+}
+
+// Holes of 8 and 6 MiB are taken for 20 MiB that fit nowhere; a hole is mapped again when it is
+// asked for, and takes the others for it in turn.
+static void test_growth_takes_holes(void) {
+  gpu_start();
+  struct block blocks[6];
+  const uint64_t sizes[] = {2, 8, 2, 6, 2, 2};
+  for (int i = 0; i < 6; i++) begin(&blocks[i], sizes[i] * MiB, NULL);
+  end(&blocks[1]), end(&blocks[3]);
+  CHECK_EQUAL(reserved(), 22 * MiB);
+  struct block large, again;
+  begin(&large, 20 * MiB, NULL);
+  CHECK_EQUAL(reserved(), 28 * MiB);  // 22 and 6 more: the other 14 were taken
+  CHECK_EQUAL(8 * GiB - gpu_free(), 28 * MiB);
+  struct trail trail = audited();
+  CHECK_EQUAL(count_if(&trail, MEMPROF_UNMAP, true), 2);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_UNMAP, 0)->requested, 6 * MiB);
+  CHECK_EQUAL(trail_event(&trail, MEMPROF_UNMAP, 1)->provided, 8 * MiB);
+  CHECK_EQUAL(stats().syncs, 1);  // once for both
+  end(&large);
+  begin(&again, 8 * MiB, NULL);
+  CHECK_EQUAL(reserved(), 28 * MiB);
+  audited();
+  end(&again), end(&blocks[0]), end(&blocks[2]), end(&blocks[4]), end(&blocks[5]);
+}
+
+// The first iteration's excess goes once two others had no use for it. Then there is rest: no
+// call of the driver, no event of memory, no waiting.
+static void test_excess_goes_for_good(void) {
+  gpu_start();
+  ITERATE(NULL, 4 * MiB, 36 * MiB);
+  rest();
+  CHECK_EQUAL(reserved(), 40 * MiB);
+  ITERATE(NULL, 4 * MiB, 2 * MiB);
+  rest();
+  CHECK_EQUAL(reserved(), 40 * MiB);
+  ITERATE(NULL, 4 * MiB, 2 * MiB);
+  rest();
+  CHECK_EQUAL(reserved(), 6 * MiB);
+  CHECK_EQUAL(8 * GiB - gpu_free(), 6 * MiB);
+  const struct memprof_stats before = stats();
+  for (int i = 0; i < 10; i++) ITERATE(NULL, 4 * MiB, 2 * MiB);
+  rest();
+  const struct memprof_stats now = stats();
+  CHECK_EQUAL(now.device_allocs, before.device_allocs);
+  CHECK_EQUAL(now.device_frees, before.device_frees);
+  CHECK_EQUAL(now.syncs, 0);
+  const struct trail trail = audited();
+  CHECK_EQUAL(count_if(&trail, MEMPROF_UNMAP, false), trail_number(&trail, MEMPROF_UNMAP));
+}
+
+// What growth took in the first iteration is there before the second asks for it.
+static void test_taken_is_mapped_ahead(void) {
+  gpu_start();
+  for (int i = 0; i < 4; i++) {
+    struct block keep, first, wall, large;
+    begin(&keep, 2 * MiB, NULL), begin(&first, 10 * MiB, NULL), begin(&wall, 2 * MiB, NULL);
+    end(&first);
+    begin(&large, 12 * MiB, NULL);
+    CHECK_EQUAL(reserved(), i == 0 ? 16 * MiB : 26 * MiB);
+    end(&keep), end(&wall), end(&large);
+    memprof_iteration(NULL);
+    rest();
+  }
+  const struct trail trail = audited();
+  CHECK_EQUAL(count_if(&trail, MEMPROF_UNMAP, true), 1);
+  CHECK_EQUAL(count_if(&trail, MEMPROF_MAP, false), 1);
+  CHECK_EQUAL(count_if(&trail, MEMPROF_UNMAP, false), 0);
+  CHECK_EQUAL(stats().syncs, 1);
+}
+
+// Work of the stream that used the memory is not finished: it stays.
+static void test_waits_for_the_stream(void) {
+  gpu_start();
+  void *stream = gpu_stream();
+  ITERATE(stream, 4 * MiB, 36 * MiB);
+  ITERATE(stream, 4 * MiB);
+  gpu_hold(stream);
+  ITERATE(stream, 4 * MiB);
+  ITERATE(stream, 4 * MiB);
+  rest();
+  CHECK_EQUAL(reserved(), 40 * MiB);
+  gpu_let_go(stream);
+  rest();
+  CHECK_EQUAL(reserved(), 4 * MiB);
+  audited();
+}
+
+// While a stream is being captured nothing is recorded, queried, mapped ahead or unmapped; and
+// what is asked of a pool is never trimmed.
+static void test_captures_and_pools(void) {
+  gpu_start();
+  void *stream = gpu_stream(), *graph;
+  memprof_pool_begin(0, 7, 7);
+  void *pooled = memprof_malloc_in_pool(20 * MiB, 0, stream, 7, 7);
+  memprof_free(pooled, 0, 0, NULL);
+  ITERATE(NULL, 4 * MiB, 36 * MiB);
+  ITERATE(NULL, 4 * MiB);
+  CHECK_EQUAL(cuStreamBeginCapture_v2(stream, 2), 0);
+  ITERATE(NULL, 4 * MiB);
+  ITERATE(NULL, 4 * MiB);
+  rest();
+  CHECK_EQUAL(reserved(), 60 * MiB);
+  CHECK_EQUAL(cuStreamEndCapture(stream, &graph), 0);
+  ITERATE(NULL, 4 * MiB);
+  rest();
+  CHECK_EQUAL(reserved(), 24 * MiB);
+  audited();
+}
+
+static void test_idle(void) {
+  gpu_start();
+  struct block keep, block;
+  begin(&keep, 4 * MiB, NULL), begin(&block, 60 * MiB, NULL);
+  end(&block);
+  CHECK_EQUAL(reserved(), 64 * MiB);
+  for (int i = 0; i < 200 && reserved() > (int64_t)(4 * MiB); i++) usleep(10000);
+  CHECK_EQUAL(reserved(), 4 * MiB);
+  begin(&block, 60 * MiB, NULL);
+  end(&block), end(&keep);
+  for (int i = 0; i < 200 && reserved() > 0; i++) usleep(10000);
+  CHECK_EQUAL(reserved(), 0);
+  const struct trail trail = audited();
+  char text[4097];
+  const struct memprof_record *why = trail_event(&trail, MEMPROF_RECLAIM, 0);
+  trail_text(&trail, why->context, (uint64_t)(why - trail.records), text);
+  CHECK(strcmp(text, "idle") == 0);
+}
+
+// Somebody takes memory of the device below the headroom: as much as it lacks goes back.
+static void test_pressure(void) {
+  gpu_start();
+  int (*take)(uint64_t *, size_t);
+  GPU_CALL(take, "cuMemAlloc_v2");
+  uint64_t other;
+  struct block keep, block;
+  begin(&keep, 4 * MiB, NULL), begin(&block, 400 * MiB, NULL);
+  end(&block);
+  usleep(300000);
+  CHECK_EQUAL(reserved(), 404 * MiB);  // 620 MiB are free, and 512 the headroom
+  CHECK_EQUAL(take(&other, 200 * MiB), 0);
+  for (int i = 0; i < 200 && reserved() == (int64_t)(404 * MiB); i++) usleep(10000);
+  CHECK_EQUAL(reserved(), 312 * MiB);
+  CHECK_EQUAL(gpu_free(), 512 * MiB);
+  check_pattern(&keep);
+  audited();
+}
+
+static uint64_t next_random(uint64_t *state) {
+  *state = *state * 6364136223846793005u + 1442695040888963407u;
+  return *state >> 33;
+}
+
+// A job that nearly repeats itself, with blocks that outlive their iteration, one call of the
+// driver refused. A request may fail for it; nothing else may be wrong.
+static void scenario(void) {
+  gpu_start();
+  const char *failing = getenv("MEMPROF_SIM_FAIL");
+  // Where giving memory back fails, it stays with us: the device has less than it should.
+  const bool exact = strncmp(failing, "cuMemUnmap", 10) != 0 && strncmp(failing, "cuMemRelease", 12) != 0 &&
+                     strncmp(failing, "cuMemGetInfo", 12) != 0;
+  void *stream = gpu_stream();
+  struct block blocks[MOST] = {0};
+  for (int round = 0; round < ROUNDS; round++) {
+    uint64_t random = 1 + (uint64_t)(round == 4 || round == 9);  // two iterations are like no other
+    for (int i = 0; i < 60; i++) {
+      struct block *block = &blocks[next_random(&random) % MOST];
+      const bool large = next_random(&random) % 4 == 0;
+      if (block->start == NULL)
+        begin(block, 1 + next_random(&random) % (large ? 24 * MiB : 300 * KiB), next_random(&random) % 4 == 0 ? stream : NULL);
+      else
+        end(block);
+    }
+    for (int i = 0; i < MOST; i++) check_pattern(&blocks[i]);
+    memprof_iteration(NULL);
+    if (round % 3 == 0) rest();
+  }
+  rest();
+  audited();
+  for (int i = 0; i < MOST; i++) end(&blocks[i]);
+  if (exact) CHECK_EQUAL(GiB - gpu_free(), reserved());
+  begin(&blocks[0], 20 * MiB, NULL);
+  CHECK(blocks[0].start != NULL);  // the failure is over
+  end(&blocks[0]);
+}
+
+static bool each_position(const char *call, const char *options) {
+  for (int n = 1; n <= POSITIONS; n += 1 + n / 3) {
+    char rule[64];
+    snprintf(rule, sizeof rule, "%s:%d", call, n);
+    const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", options, "MEMPROF_SIM_FAIL", rule, NULL};
+    if (run_alone("scenario", environment) == 0) continue;
+    printf("FAIL %s under %s\n", rule, options);
+    return false;
+  }
+  printf("ok   %s refused under %s\n", call, options);
+  return true;
+}
+
+int main(int argc, char **argv) {
+#define CURED "growth=needed,split=always,trim=iteration"
+  static const struct test tests[] = {
+      {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", CURED ",small=65536", "MEMPROF_SIM_FAIL", "none:1"}},
+      {"options in the arena", test_options_in_the_arena, {"MEMPROF_OPTIONS", "growth=step:4194304,split=always,small=65536,trim=idle:5000000000"}},
+      {"growth takes holes", test_growth_takes_holes, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED}},
+      {"excess goes for good", test_excess_goes_for_good, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED}},
+      {"taken is mapped ahead", test_taken_is_mapped_ahead, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED}},
+      {"waits for the stream", test_waits_for_the_stream, {"MEMPROF_OPTIONS", CURED}},
+      {"captures and pools", test_captures_and_pools, {"MEMPROF_OPTIONS", CURED}},
+      {"idle", test_idle, {"MEMPROF_OPTIONS", "growth=needed,split=always,trim=idle:50000000"}},
+      {"pressure", test_pressure, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed,trim=pressure,headroom=536870912"}},
+  };
+  static const char *const calls[] = {"cuMemCreate", "cuMemMap",      "cuMemSetAccess", "cuMemGetInfo",    "cuMemUnmap",        "cuMemRelease",
+                                      "cuEventCreate", "cuEventRecord", "cuEventQuery",   "cuCtxSynchronize", "cuMemAddressReserve"};
+  int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i], CURED ",small=65536");
+  failed |= !each_position("cuMemCreate", "growth=step:16777216,split=65536,trim=iteration");
+  failed |= !each_position("cuMemMap", "growth=double,headroom=0,split=always,trim=idle:1000000");
+  return failed;
+}
