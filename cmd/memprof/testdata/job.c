@@ -15,7 +15,8 @@
 //   pause/resume TAG  prints why not when refused
 //   shape NAME        a capture begins, whose allocations are of that shape of a graph memory;
 //                     shape '' ends it
-//   reset NAME        the shape's graph is no more
+//   graph POOL        a capture begins, whose allocations go to an ordinary pool; graph '' ends it
+//   reset NAME        the graph of a shape, or pool, is no more
 //   churn SEED COUNT  COUNT random allocations and frees, at most 64 live
 //   log FILE          from here on, a line for each allocation that has returned
 //   touch FILE        creates FILE
@@ -207,23 +208,24 @@ static uint64_t shape_of(const char *name) {
 static int graphs(const char *word, const char *name) {
   static uint32_t memory;
   static void *graph;
-  if (strcmp(word, "shape") != 0 && strcmp(word, "reset") != 0) return 0;
+  const int shaped = strcmp(word, "shape") == 0;
+  if (!shaped && strcmp(word, "graph") != 0 && strcmp(word, "reset") != 0) return 0;
   start();
   if (!hook_shape) find_graphs(dlopen("libcudart.so.12", RTLD_NOW));
-  if (!memory) memory = hook_graph_memory(0, 0);
+  if (shaped && !memory) memory = hook_graph_memory(0, 0);
   if (strcmp(word, "reset") == 0) {
     hook_release_pool(0, 0, shape_of(name));
   } else if (*name) {
     shape = shape_of(name);
     snprintf(shapes[shape - 1], sizeof shapes[0], "%s", name);
-    if (hook_shape(0, memory, name, 0, shape, 0) != 0) exit(12);
-    hook_capture_name(name, 0, shape);
+    if (shaped && hook_shape(0, memory, name, 0, shape, 0) != 0) exit(12);
+    if (shaped) hook_capture_name(name, 0, shape);
     hook_pool_begin(0, 0, shape);
     if (begin_capture(capture_stream, 0) != 0) exit(12);
   } else {
     if (end_capture(capture_stream, &graph) != 0) exit(12);
     hook_pool_end(0, 0, shape);
-    hook_release_pool(0, 0, shape);  // the shape's own hold; the graph has one, too
+    if (shaped) hook_release_pool(0, 0, shape);  // the shape's own hold; the graph has one, too
     hook_capture_name(NULL, 0, 0);
     shape = 0;
   }
