@@ -54,7 +54,10 @@ func (a *analyzer) kv(e *trace.Event) {
 		k.caches = map[int64]*kvCache{}
 	}
 	time := max(e.Time, k.at)
-	fields := parseKVFields(a.opt.Text(e.Context))
+	var fields kvFields // most marks have none
+	if e.Context != 0 {
+		fields = parseKVFields(a.opt.Text(e.Context))
+	}
 	if e.Kind == trace.KindKVCache {
 		k.open(e, time, fields)
 		return

@@ -57,6 +57,9 @@ func kvTitle(k *KV) string {
 }
 
 func kvLine(k *KV) string {
+	if k.BytesPerToken == 0 { // an engine need not say
+		return ""
+	}
 	line := fmt.Sprintf("%s · %s bytes a token · %s", FormatSize(k.Memory), formatCount(k.BytesPerToken), plural(k.Memory/k.BytesPerToken, "slot"))
 	if k.Ranks > 1 {
 		line += fmt.Sprintf(" · on each of %d GPUs", k.Ranks)

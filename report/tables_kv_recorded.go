@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/kvcache"
@@ -46,7 +47,13 @@ func recordedKVSections(d *analysis.DeviceResult) []section {
 			head.title += " of " + shorten(k.Model, 60)
 		}
 		if kv.Fault != "" {
-			head.before = append(head.before, toned(warned, append(note("the engine's marks make no sense from here on:"), note(shorten(kv.Fault, 98))...))...)
+			place, why, _ := strings.Cut(kv.Fault, ": ")
+			fault := append(note("the engine's marks make no sense from "+place+" on:"), note(shorten(why, 98))...)
+			head.before = append(head.before, toned(warned, fault)...)
+		}
+		if kv.Recorded.Capacity == 0 {
+			sections = append(sections, head)
+			continue
 		}
 		split := kvSplitSection(k)
 		split.title = "Where the slots were: recorded, in the mean over time; by policy, over steps"

@@ -86,7 +86,7 @@ func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
 	flags.IntVar(&o.Ranks, "tensor-parallel", o.Ranks, "divide the heads over `N` GPUs")
 	flags.StringSliceVar(&o.Policies, "policy", o.Policies, "simulate these")
 	flags.StringVar(&o.Sampling, "sampling", "greedy", "greedy, parallel:N or beam:N")
-	flags.StringVar(&o.Preempt, "preempt", "recompute", "what is preempted is dropped (recompute) or copied to the host (swap)")
+	flags.StringVar(&o.Preempt, "preempt", "recompute", "what is preempted is dropped (recompute) or copied to the host (swap; not under contiguous policies)")
 	flags.Var(&o.Swap, "swap-memory", "of the host, for --preempt swap and paged (default: as many blocks as the GPU has)")
 	flags.Float64Var(&o.Watermark, "watermark", 0.01, "`share` of the blocks that admission leaves free")
 	flags.BoolVar(&o.NullBlock, "null-block", false, "set aside a block that is never handed out, as vLLM does")

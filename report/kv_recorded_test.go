@@ -1,0 +1,96 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/kvcache"
+)
+
+// recordedServer is a device with two engines: one in blocks, with a policy beside it, and one
+// whose marks went wrong.
+func recordedServer(t *testing.T) *analysis.Result {
+	t.Helper()
+	r := kvcache.NewRecorded(kvcache.Description{Engine: "mine", Name: "decoder", TokenBytes: 16 << 10, Block: 4})
+	c, err := r.Cache(0, 1<<20, 1)
+	for _, err := range []error{
+		err,
+		c.Reserve(0, 0, 1, 8, 5), c.Append(0, 0, 5), c.Share(1e6, 1, 1, 4, -1), c.Reserve(1e6, 1, 9, 4, 0), c.Append(1e6, 1, 6),
+		c.Append(2e6, kvcache.All, 1), c.Free(3e6, 0, 4), c.Free(5e6, 1, 0), r.Advance(6e6), r.Check(),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	decoder := &analysis.KeysValues{Description: r.Description, Caches: 1, Recorded: r.Result(), Requests: r.Requests}
+	decoder.Policies = []*kvcache.Result{{
+		Policy: "max:8", Capacity: 1 << 20, Steps: 9, Mean: kvcache.Shares64{Token: 0.25, Reserve: 0.25, Internal: 0.25, Idle: 0.25}, Batch: 2, Peak: 2,
+	}}
+	wrong := &analysis.KeysValues{
+		Description: kvcache.Description{Engine: "transformers continuous batching"}, Caches: 12345, Recorded: &kvcache.Result{Policy: kvcache.RecordedPolicy},
+		Fault: "event seq 1234567, kv_reserve of cache 1: sequence 1234567 is given block 1234567, which is in use, and that is long",
+	}
+	d := analysis.DeviceResult{Total: 80 << 30, KV: []*analysis.KeysValues{decoder, wrong}}
+	d.Held.Categories.Groups = []analysis.Group{{Name: analysis.Weights.String(), Blocks: 1, Requested: 20 << 30, Provided: 20 << 30}}
+	return &analysis.Result{Process: "pid1", Devices: []analysis.DeviceResult{d}}
+}
+
+func TestRecordedKV(t *testing.T) {
+	result := recordedServer(t)
+	var text, markdown, object bytes.Buffer
+	if err := Text(&text, []*analysis.Result{result}, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Markdown(&markdown, []*analysis.Result{result}); err != nil {
+		t.Fatal(err)
+	}
+	if err := JSON(&object, []*analysis.Result{result}); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "kv-recorded.txt", text.Bytes())
+	if !strings.Contains(markdown.String(), "### Keys and values of decoder") {
+		t.Errorf("no section in Markdown:\n%s", &markdown)
+	}
+	for i, line := range strings.Split(text.String(), "\n") {
+		if displayWidth(line) > 100 {
+			t.Errorf("line %d is %d wide: %s", i+1, displayWidth(line), line)
+		}
+	}
+	var got struct {
+		Processes []struct {
+			Devices []struct {
+				KV []jsonRecordedKV `json:"keys_and_values"`
+			}
+		}
+	}
+	if err := json.Unmarshal(object.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	kv := got.Processes[0].Devices[0].KV
+	if len(kv) != 2 || kv[0].Fault != nil || kv[1].Fault == nil || *kv[0].Block != 4 || kv[1].Block != nil || kv[0].Slots != 1<<20 {
+		t.Fatalf("in JSON: %+v", kv)
+	}
+	m := kv[0].Policies[0].Mean
+	if sum := m.Token + m.Reserve + m.Internal + m.External + m.Cached + m.Null; math.Abs(sum-1) > 1e-12 {
+		t.Errorf("the shares of what was recorded add up to %v", sum)
+	}
+	if kv[1].Policies[0].Mean != nil {
+		t.Errorf("nothing has the mean %+v", kv[1].Policies[0].Mean)
+	}
+	var names []string
+	for _, f := range Plots(result) {
+		if strings.HasPrefix(f.Name, "kv") {
+			names = append(names, f.Name)
+			svgOf(t, f)
+		}
+	}
+	if diff := cmp.Diff([]string{"kv-policies", "kv-course", "kv-blocks", "kv2-policies", "kv2-course"}, names); diff != "" {
+		t.Errorf("figures (-want +got):\n%s", diff)
+	}
+}
