@@ -429,3 +429,24 @@ func TestTotals(t *testing.T) {
 		}
 	}
 }
+
+// Each batch and the end of a Reader are told.
+func TestReaderAdvance(t *testing.T) {
+	dir := t.TempDir()
+	events, texts := tracetest.Training(70_000)
+	tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts})
+	p := open(t, dir)
+	read, closed := 0, 0
+	p.Advance = func(n int) {
+		read += n
+		if n == 0 {
+			closed++
+		}
+	}
+	if _, err := p.ReadAll(); err != nil {
+		t.Fatal(err)
+	}
+	if read != 70_000 || closed != 1 {
+		t.Errorf("told of %d events and %d ends, want 70,000 and 1", read, closed)
+	}
+}

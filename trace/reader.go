@@ -22,6 +22,7 @@ type Reader struct {
 	stop       chan struct{}
 	done       sync.WaitGroup
 	held       *batchBuffer
+	advance    func(events int)
 	err        error // sticky; io.EOF at the end
 }
 
@@ -60,6 +61,11 @@ func (p *Process) NewReader() (*Reader, error) {
 		free: make(chan *batchBuffer, 2),
 		full: make(chan *batchBuffer),
 		stop: make(chan struct{}),
+
+		advance: p.Advance,
+	}
+	if r.advance == nil {
+		r.advance = func(int) {}
 	}
 	r.free <- newBatchBuffer()
 	r.free <- newBatchBuffer()
@@ -105,6 +111,7 @@ func (r *Reader) Next() (*Batch, error) {
 		r.err = b.err
 		return nil, r.err
 	}
+	r.advance(b.batch.Len())
 	return &b.batch, nil
 }
 
@@ -117,6 +124,7 @@ func (r *Reader) Close() error {
 	}
 	close(r.stop)
 	r.done.Wait()
+	r.advance(0)
 	if r.err == nil {
 		r.err = errors.New("read of a closed trace.Reader")
 	}

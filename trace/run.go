@@ -36,6 +36,10 @@ type Process struct {
 	Ending Ending
 	Whole  bool // Parts are all there are: the first to the last
 
+	// Advance, if set, is told of each batch that a Reader of the process gives how many events
+	// it has, and 0 when the Reader is closed. Readers in several goroutines call it from each.
+	Advance func(events int)
+
 	strings *Strings
 }
 

@@ -43,7 +43,7 @@ func exportFormats() []exportFormat {
 			flags: func(o *exportOptions, flags *pflag.FlagSet) {
 				flags.Var(&o.MinSize, "min-size", "draw no slices of allocations below this size; counters have them all")
 			},
-			passes: onePass,
+			passes: eventsOf,
 			write: func(o *exportOptions, w io.Writer, r *export.Recording) error {
 				return export.Perfetto(w, r, export.PerfettoOptions{MinBytes: int64(o.MinSize)})
 			},
@@ -51,18 +51,18 @@ func exportFormats() []exportFormat {
 		{
 			name: "pprof", short: "A profile for `go tool pprof`: memory in use at the peak or the end, by stack or module", binary: true,
 			example: "  memprof export pprof run -o run.pb.gz && go tool pprof -top run.pb.gz\n  memprof export pprof run --at end --by module -o end.pb.gz",
-			flags:   (*exportOptions).addPprofFlags, passes: onePass,
+			flags:   (*exportOptions).addPprofFlags, passes: eventsOf,
 			write: func(o *exportOptions, w io.Writer, r *export.Recording) error {
 				return export.Pprof(w, r, export.PprofOptions{At: o.At, By: o.By})
 			},
 		},
 		{
-			name: "csv", short: "The events as comma-separated values", passes: onePass,
+			name: "csv", short: "The events as comma-separated values", passes: eventsOf,
 			example: "  memprof export csv run -o run.csv\n  memprof export csv run --process rank0 | head",
 			write:   func(_ *exportOptions, w io.Writer, r *export.Recording) error { return export.CSV(w, r) },
 		},
 		{
-			name: "json", short: "The events as one JSON document, an event a line", passes: onePass,
+			name: "json", short: "The events as one JSON document, an event a line", passes: eventsOf,
 			example: "  memprof export json run -o run.json\n  memprof export json run | jq '.processes[0].events | length'",
 			write:   func(_ *exportOptions, w io.Writer, r *export.Recording) error { return export.JSON(w, r) },
 		},
@@ -70,7 +70,7 @@ func exportFormats() []exportFormat {
 			name: "torch-snapshot", short: "A pickle as torch's _dump_snapshot writes it, for pytorch.org/memory_viz and mosaic", binary: true,
 			example: "  memprof export torch-snapshot run -o run.pickle\n  memprof export torch-snapshot run --process rank3 -o rank3.pickle",
 			passes: func(run *trace.Run) int64 {
-				return onePass(run) * int64(export.SnapshotPasses(1))
+				return eventsOf(run) * int64(export.SnapshotPasses(1))
 			},
 			write: func(_ *exportOptions, w io.Writer, r *export.Recording) error {
 				if n := len(r.Run.Processes); n != 1 {
@@ -82,7 +82,7 @@ func exportFormats() []exportFormat {
 	}
 }
 
-func onePass(run *trace.Run) int64 {
+func eventsOf(run *trace.Run) int64 {
 	events := int64(0)
 	for _, process := range run.Processes {
 		events += process.Events
@@ -181,9 +181,8 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 	for _, warning := range run.Warnings {
 		fmt.Fprintln(stderr, "memprof: warning:", warning)
 	}
-	bar := newProgress(stderr, "exporting", f.passes(run))
-	defer bar.finish()
-	recording := &export.Recording{Run: run, Advance: bar.advance}
+	newProgress(stderr, "exporting", f.passes(run)).follow(run)
+	recording := &export.Recording{Run: run}
 	write := func(w io.Writer) error { return f.write(o, w, recording) }
 	if o.Output == "" {
 		buffered := bufio.NewWriter(stdout)

@@ -2,15 +2,21 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/trace"
 )
 
-// openRun opens the recording at path, a directory or one of its parts.
+// openRun opens the recording at path, a directory or one of its parts. What reads it for more than
+// a second shows on a terminal how far it is.
 func openRun(path string) (*trace.Run, error) {
 	run, err := trace.Open(path)
-	return run, inputError(err)
+	if err != nil {
+		return nil, inputError(err)
+	}
+	newProgress(os.Stderr, "reading "+path, eventsOf(run)).follow(run)
+	return run, nil
 }
 
 // analyzedRun is a recording and what one pass over each of its processes found.

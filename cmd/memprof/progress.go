@@ -3,9 +3,12 @@ package main
 import (
 	"io"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
+
+	"github.com/memprof/memprof/trace"
 )
 
 // progressAfter is how long something takes before it shows how far it is.
@@ -17,9 +20,11 @@ type progress struct {
 	w       io.Writer
 	what    string
 	total   int64
-	done    int64
 	started time.Time
-	bar     *progressbar.ProgressBar // nil before the first second is over
+
+	mu   sync.Mutex
+	done int64
+	bar  *progressbar.ProgressBar // nil while nothing is drawn
 }
 
 // newProgress is for what has so many events to go; nil where w is no terminal.
@@ -30,27 +35,39 @@ func newProgress(w io.Writer, what string, total int64) *progress {
 	return &progress{w: w, what: what, total: total, started: time.Now()}
 }
 
-// advance says that so many more events are done.
+// follow has the readers of a run's processes move the bar.
+func (p *progress) follow(run *trace.Run) {
+	for _, process := range run.Processes {
+		process.Advance = p.advance
+	}
+}
+
+// advance says that so many more events are done; 0 that for now there are no more, which leaves
+// the line to whoever prints next.
 func (p *progress) advance(events int) {
 	if p == nil {
 		return
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.done += int64(events)
-	if p.bar == nil {
-		if time.Since(p.started) < progressAfter {
-			return
-		}
+	switch {
+	case events == 0 || p.done >= p.total:
+		p.clear()
+	case p.bar != nil:
+		p.bar.Set64(p.done) // an error is one of the terminal, which loses the bar only
+	case time.Since(p.started) >= progressAfter:
 		p.bar = progressbar.NewOptions64(p.total,
 			progressbar.OptionSetWriter(p.w), progressbar.OptionSetDescription("memprof: "+p.what),
 			progressbar.OptionSetWidth(24), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true),
 			progressbar.OptionThrottle(drawEvery), progressbar.OptionClearOnFinish())
+		p.bar.Set64(p.done)
 	}
-	p.bar.Set64(min(p.done, p.total)) // an error is one of the terminal, which loses the bar only
 }
 
-// finish leaves the line to whoever prints next.
-func (p *progress) finish() {
-	if p != nil && p.bar != nil {
+func (p *progress) clear() {
+	if p.bar != nil {
 		p.bar.Finish()
+		p.bar = nil
 	}
 }

@@ -10,26 +10,9 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Recording is what is exported.
+// Recording is what is exported. A format may take several passes over its events.
 type Recording struct {
 	Run *trace.Run
-	// Advance, if set, is told how many events were read since it was called last. A format may
-	// take several passes; Passes says how many.
-	Advance func(events int)
-}
-
-// source is a reader that tells of its progress.
-type source struct {
-	*trace.Reader
-	advance func(int)
-}
-
-func (s source) Next() (*trace.Batch, error) {
-	batch, err := s.Reader.Next()
-	if err == nil && s.advance != nil {
-		s.advance(batch.Len())
-	}
-	return batch, err
 }
 
 // each passes over the events of a process.
@@ -39,9 +22,8 @@ func (r *Recording) each(process *trace.Process, visit func(*trace.Event) error)
 		return err
 	}
 	defer reader.Close()
-	from := source{reader, r.Advance}
 	for {
-		batch, err := from.Next()
+		batch, err := reader.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -68,7 +50,7 @@ func (r *Recording) analyze(process *trace.Process, opt analysis.Options) (*anal
 	opt.Process, opt.Text = process.Name, process.Strings().Text
 	opt.FirstSeq = process.Parts[0].FirstSeq
 	opt.Recovered = process.Ending.State != trace.StateClosed
-	result, err := analysis.Run(source{reader, r.Advance}, opt)
+	result, err := analysis.Run(reader, opt)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", process.Name, err)
 	}
