@@ -206,15 +206,18 @@ func (r *requests) conclude(stdout io.Writer, asJSON bool) error {
 	return nil
 }
 
+// madeAgain is what --json prints.
+type madeAgain struct {
+	Through    string `json:"through"`
+	Allocs     int64  `json:"allocs"`
+	Frees      int64  `json:"frees"`
+	Refused    int64  `json:"refused"`
+	Iterations int64  `json:"iterations"`
+}
+
 func (r *requests) print(stdout io.Writer, asJSON bool) error {
 	if asJSON {
-		return printJSON(stdout, struct {
-			Through    string `json:"through"`
-			Allocs     int64  `json:"allocs"`
-			Frees      int64  `json:"frees"`
-			Refused    int64  `json:"refused"`
-			Iterations int64  `json:"iterations"`
-		}{r.requester.Through(), r.allocs, r.frees, r.refused, r.marks})
+		return printJSON(stdout, madeAgain{r.requester.Through(), r.allocs, r.frees, r.refused, r.marks})
 	}
 	_, err := fmt.Fprintf(stdout, "made again through %s: %s, %s, %s\n", r.requester.Through(), counted(r.allocs, "allocation"), counted(r.frees, "free"), counted(r.marks, "iteration"))
 	return err

@@ -43,7 +43,7 @@ other libraries took. It reports, verifies and checks such recordings.`,
 	root.SetUsageTemplate(usageTemplate)
 	root.AddCommand(
 		newRecordCommand(), newReportCommand(), newVerifyCommand(), newCheckCommand(), newDiffCommand(), newExportCommand(), newTopCommand(), newRecoverCommand(),
-		newReplayCommand(), newKVCommand(), newRerunCommand(), newTuneCommand(), newDoctorCommand(), newHooksCommand(),
+		newReplayCommand(), newKVCommand(), newRerunCommand(), newTuneCommand(), newDoctorCommand(), newHooksCommand(), newJSONTopic(),
 	)
 	return root
 }

@@ -37,5 +37,8 @@ Exit codes:
   {{.}}{{end}}{{if .HasExample}}
 
 Examples:
-{{.Example}}{{end}}
+{{.Example}}{{end}}{{if .HasHelpSubCommands}}
+
+Help topics:{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
+  {{rpad .CommandPath .CommandPathPadding}} {{.Short}}{{end}}{{end}}{{end}}
 `

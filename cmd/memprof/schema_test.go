@@ -1,0 +1,241 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
+)
+
+// anyName are the objects whose names are the recording's: names of options, arenas, processes.
+var anyName = []string{"processes[].arenas[].options", "run.options"}
+
+// spot is what stands somewhere in documents.
+type spot struct {
+	types map[string]bool
+	seen  int // objects that have it; elements of a list count with the list
+}
+
+// shape gathers the places of documents.
+type shape struct {
+	places  map[string]*spot
+	objects map[string]int // how many objects were seen at a path
+}
+
+func newShape() *shape { return &shape{map[string]*spot{}, map[string]int{}} }
+
+func (s *shape) note(path, kind string) {
+	p := s.places[path]
+	if p == nil {
+		p = &spot{types: map[string]bool{}}
+		s.places[path] = p
+	}
+	p.types[kind] = true
+	p.seen++
+}
+
+func (s *shape) add(path string, value any) {
+	switch value := value.(type) {
+	case nil:
+		s.note(path, "null")
+	case bool:
+		s.note(path, "boolean")
+	case string:
+		s.note(path, "string")
+	case json.Number:
+		kind := "integer"
+		if strings.ContainsAny(value.String(), ".eE") {
+			kind = "number"
+		}
+		s.note(path, kind)
+	case []any:
+		s.note(path, "list")
+		for _, item := range value {
+			s.add(path+"[]", item)
+		}
+	case map[string]any:
+		s.note(path, "object")
+		s.objects[path]++
+		for name, item := range value {
+			if slices.Contains(anyName, path) {
+				name = "*"
+			}
+			s.add(strings.TrimPrefix(path+"."+name, "."), item)
+		}
+	}
+}
+
+// lines are the places in order, an object's before its own. Where integers and numbers stand, a
+// number does.
+func (s *shape) lines() []string {
+	var lines []string
+	for _, path := range slices.Sorted(maps.Keys(s.places)) {
+		p := s.places[path]
+		if p.types["number"] {
+			delete(p.types, "integer")
+		}
+		shown := path
+		if parent := parentOf(path); !strings.HasSuffix(path, "[]") && path != "" && p.seen < s.objects[parent] && !strings.HasSuffix(path, "*") {
+			shown += "?"
+		}
+		if shown == "" {
+			shown = "(all)"
+		}
+		lines = append(lines, fmt.Sprintf("%-60s %s", shown, strings.Join(slices.Sorted(maps.Keys(p.types)), " or ")))
+	}
+	return lines
+}
+
+func parentOf(path string) string {
+	at := strings.LastIndexByte(path, '.')
+	return path[:max(at, 0)]
+}
+
+// documents are what the verbs print, on recordings that have all sorts of things.
+func documents(t *testing.T) map[string][][]byte {
+	t.Helper()
+	docs := map[string][][]byte{}
+	dir := t.TempDir()
+	events, texts := tracetest.Training(4000)
+	tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts, Meta: trace.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 1}})
+	add := func(name string, code int, args ...string) {
+		t.Helper()
+		var stdout, stderr bytes.Buffer
+		if got := run(&stdout, &stderr, args); got != code {
+			t.Fatalf("memprof %s: exit code %d\n%s", strings.Join(args, " "), got, stderr.String())
+		}
+		docs[name] = append(docs[name], stdout.Bytes())
+	}
+	const samples = "../../samples/"
+	for _, sample := range []string{"alexnet", "resnet50", "gpt2"} {
+		add("report", exitFine, "report", "--json", "--no-plots", samples+sample)
+		add("verify", exitFine, "verify", "--json", samples+sample)
+	}
+	for _, golden := range []string{"short", "hostile", "asleep", "nothing", "no_allocations", "one_event", "no_devices"} {
+		text, err := os.ReadFile("../../report/testdata/" + golden + ".json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs["report"] = append(docs["report"], text)
+	}
+	add("check", exitViolated, "check", "--json", samples+"alexnet", samples+"resnet50", "--gate", "waste.external < 1%", "--gate", "reserved.peak < 1TiB", "--gate", "oom.count == 0")
+	add("check-list", exitFine, "check", "--list", "--json")
+	add("diff", exitFine, "diff", "--json", samples+"alexnet", samples+"resnet50")
+	docs["diff"] = append(docs["diff"], mustRead(t, "../../report/testdata/diff.json"), mustRead(t, "../../report/testdata/diff_nothing.json"))
+	add("tune", exitFine, "tune", "--json", dir)
+	docs["tune"] = append(docs["tune"], mustRead(t, "../../report/testdata/tune.json"), mustRead(t, "../../report/testdata/tune_untold.json"))
+	docs["kv"] = append(docs["kv"], mustRead(t, "../../report/testdata/kv.json"))
+	add("export-json", exitFine, "export", "json", dir)
+	add("top", exitFine, "top", "--once", "--json", dir)
+	add("doctor", exitFine, "doctor", "--json")
+	add("recover", exitFine, "recover", "--json", dir)
+	script := filepath.Join(dir, "script")
+	writeFile(t, script, "alloc a 3M\nalloc b 1G\nfree a\ngc\n")
+	add("replay", exitFine, "replay", "--ops", script, "--limit", "16M", "--json")
+	bad := filepath.Join(dir, "bad")
+	tracetest.WriteRun(t, mustMake(t, bad), tracetest.Process{Events: events, Texts: texts, Meta: trace.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 1}})
+	tracetest.Rewrite(t, filepath.Join(bad, "rank0-0000.parquet"), func(rows []trace.Event) []trace.Event {
+		rows[10].Requested++
+		return rows
+	})
+	add("verify", exitViolated, "verify", "--json", bad)
+	killed := mustMake(t, filepath.Join(dir, "killed"))
+	if err := trace.WriteInfo(killed, &trace.Info{ID: tracetest.RunID}); err != nil {
+		t.Fatal(err)
+	}
+	spool := tracetest.NewSpool(t, mustMake(t, filepath.Join(killed, trace.SpoolName)), 4711, 0)
+	for i := range events[:100] {
+		spool.Append(events[i], "")
+	}
+	spool.Close()
+	add("recover", exitFine, "recover", "--json", killed)
+
+	one, name := int64(1), int32(1)
+	rate := 0.5
+	memory := topMemory{Arena: &name, Stream: &one, Pool: "1", Tag: "kv", Asleep: true, MaxRequested: &one, OOMs: &one}
+	busy := topProcess{Rate: &rate, Problem: "none", Devices: []topMemory{memory}, Arenas: []topMemory{memory}}
+	docs["top"] = append(docs["top"], mustMarshal(t, topLook{Command: []string{}, Processes: []topProcess{busy}, Cards: []topCard{{Used: &one}, {}}}))
+	docs["rerun"] = [][]byte{mustMarshal(t, madeAgain{})} // what rerun prints needs CUDA
+	return docs
+}
+
+func mustMake(t *testing.T, dir string) string {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func mustMarshal(t *testing.T, value any) []byte {
+	t.Helper()
+	text, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func mustRead(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// Each document is told by its schema, place for place.
+func TestJSONSchemas(t *testing.T) {
+	docs := documents(t)
+	for name, texts := range docs {
+		s := newShape()
+		for _, text := range texts {
+			decoder := json.NewDecoder(bytes.NewReader(text))
+			decoder.UseNumber()
+			var value any
+			if err := decoder.Decode(&value); err != nil {
+				t.Fatalf("%s: %v\n%s", name, err, text)
+			}
+			s.add("", value)
+		}
+		got := strings.Join(s.lines(), "\n") + "\n"
+		path := filepath.Join("schema", name+".txt")
+		if *update {
+			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if diff := cmp.Diff(string(mustRead(t, path)), got); diff != "" {
+			t.Errorf("%s (-documented +printed):\n%s", path, diff)
+		}
+	}
+	for _, name := range schemaNames() {
+		if docs[name] == nil {
+			t.Errorf("schema/%s.txt is of no document", name)
+		}
+	}
+}
+
+// Every verb that has --json has a schema.
+func TestJSONSchemaOfEachVerb(t *testing.T) {
+	for _, verb := range newRootCommand().Commands() {
+		if verb.Flags().Lookup("json") == nil {
+			continue
+		}
+		if !slices.Contains(schemaNames(), verb.Name()) {
+			t.Errorf("memprof %s prints JSON, and schema/%s.txt is missing", verb.Name(), verb.Name())
+		}
+	}
+}
