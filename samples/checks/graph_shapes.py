@@ -7,13 +7,14 @@ from checks.suite import Failed, alone, case
 
 ORDINARY = ("separate", "shared-largest", "shared-smallest")
 OURS = ("ours-largest", "ours-smallest", "ours-random")
-FAMILIES = ("decode", "prefill")
+SIZES = {"decode": [2**k for k in range(8)], "prefill": list(range(128, 257, 16))}
+FAMILIES = tuple(SIZES)
 MANNERS = (("bfc", []), ("native", ["--allocator", "native"]))
-GRANULE = 2 << 20
+LARGE_SEGMENT = 20 << 20  # of torch's allocator
 
 
 def mib(size):
-    return f"{size / 2**20:.0f}"
+    return "-" if size is None else f"{size / 2**20:.0f}"
 
 
 def lines(output, policies):
@@ -66,12 +67,13 @@ def graph_shapes(suite):
         suite.verified(directory)
         table = lines(done.stdout, ORDINARY + OURS)
         for family in FAMILIES:
-            for what, key in (("physical", "physical"), ("sum", "sum"), ("addresses", "addresses")):
-                sizes = [table[policy, family][key] for policy in ORDINARY + OURS]
-                suite.figure(f"graph shapes, {manner}, {family}: {what} of " + ", ".join(ORDINARY + OURS), ", ".join("-" if size is None else mib(size) for size in sizes) + " MiB")
+            policies = ", ".join(ORDINARY + OURS)
+            for what in ("physical", "sum", "addresses"):
+                sizes = ", ".join(mib(table[policy, family][what]) for policy in ORDINARY + OURS)
+                suite.figure(f"graph shapes, {manner}, {family}: {what} of {policies}", sizes + " MiB")
             for what in ("capture_ms", "replay_us"):
                 times = ", ".join(f"{table[policy, family][what]:.2f}" for policy in ORDINARY + OURS)
-                suite.figure(f"graph shapes, {manner}, {family}: {what}", times)
+                suite.figure(f"graph shapes, {manner}, {family}: {what} of {policies}", times)
             suite.figure(f"graph shapes, {manner}, {family}: buffers beside, of torch's policies and ours",
                          ", ".join(mib(table[policy, family]["beside"]) for policy in ("separate", "ours-largest")) + " MiB")
             sizes_hold(manner, done.stdout, table, family)
@@ -101,6 +103,9 @@ def reported(manner, report, table):
             raise Failed(f"{manner}: {len(memories)} graph memories are reported, {len(OURS) * len(FAMILIES)} were made")
         found = {key: memories[k][key] for key in ("physical", "sum", "max")}
         want = {key: line[key] for key in found}
+        inputs = {"inputs_max": 8 * max(SIZES[family]), "inputs_sum": 8 * sum(SIZES[family])}
+        if inputs != {key: memories[k][key] for key in inputs}:
+            raise Failed(f"{manner}, {policy}, {family}: persistent inputs of {inputs} bytes, the report says {dict(memories[k], shapes=None)}")
         if found != want or len(memories[k]["shapes"]) != line["graphs"]:
             raise Failed(f"{manner}, {policy}, {family}: the report says {found} of {len(memories[k]['shapes'])} shapes, the job {want} of {line['graphs']}")
 
@@ -130,9 +135,10 @@ def graph_shapes_what_if(suite):
             }
             if manner == "bfc":  # of torch's own, ours are ranges to the page, and torch's segments in them
                 pairs["ours-largest"] = (said["aliased"], measured["ours-largest"])
-            suite.figure(f"graph shapes, {manner}, {family}: replayed / measured, " + ", ".join(pairs), ", ".join(f"{mib(a)} / {mib(b)}" for a, b in pairs.values()) + " MiB")
-            # Ours is the exact policy; of torch's allocator only the sizes are modelled, not where its segments lie.
-            room = 0 if manner == "bfc" else 2 * GRANULE
-            off = {policy: pair for policy, pair in pairs.items() if abs(pair[0] - pair[1]) > max(room, 0 if manner == "bfc" else pair[1] // 20)}
+            compared = ", ".join(f"{mib(a)} / {mib(b)}" for a, b in pairs.values())
+            suite.figure(f"graph shapes, {manner}, {family}: replayed / measured, " + ", ".join(pairs), compared + " MiB")
+            # Of ours the policy is replayed; of torch's the sizes of its segments, but not where they lie.
+            room = 0 if manner == "bfc" else LARGE_SEGMENT
+            off = {policy: pair for policy, pair in pairs.items() if abs(pair[0] - pair[1]) > room}
             if off:
                 raise Failed(f"{manner}, {family}: replayed and measured bytes differ: {off}")

@@ -168,13 +168,16 @@ class Ours:
     def __init__(self, family, largest):
         self.family, self.graphs = family, {}
         self.memory = memprof.GraphMemory()
-        self.logits = self.memory.persistent(logits=torch.empty_like(largest)).logits
+        self.inputs = self.memory.persistent(tokens=family.tokens)
+        self.inputs.update(tokens=family.tokens)
+        self.logits = self.memory.persistent(logits=largest).logits
 
     def capture(self, size):
         graph = torch.cuda.CUDAGraph()
         with self.memory.shape("%s %d" % (self.family.name, size), outputs=[self.logits]) as shape:
+            tokens = self.inputs.slices(size).tokens
             with torch.cuda.graph(graph, stream=self.family.stream):
-                logits = shape.output(self.family.run(self.family.tokens[:size]))
+                logits = shape.output(self.family.run(tokens))
         self.graphs[size] = graph, logits
 
     def measures(self):
@@ -290,7 +293,8 @@ def main():
     chosen = policies(opts)
     torch.manual_seed(opts.seed)
     torch.set_grad_enabled(False)
-    model = Decoder().half().cuda().eval()
+    with torch.device("cuda"):
+        model = Decoder().half().eval()
     caches = [torch.randn(2, max(DECODE), HEADS, CONTEXT, WIDTH // HEADS, dtype=torch.half, device="cuda") for _ in range(LAYERS)]
     runs = {"decode": (DECODE, lambda tokens: model.decode(tokens, caches)), "prefill": (PREFILL, model.prefill)}
     families = [Family(name, *runs[name]) for name in opts.family or runs]
