@@ -174,6 +174,9 @@ func TestArenaOverRange(t *testing.T) {
 			block.Kind = trace.KindAlloc
 			c.Add(block)
 		})
+		if watched { // torch's sums have the range's segments, too
+			c.Add(trace.Event{Kind: trace.KindStatistics, Arena: trace.NoArena, Addr: mib + 512, Requested: 4 * mib, Provided: mib + 512})
+		}
 		c.Mark(0)
 		d, err := c.run()
 		if err != nil {
@@ -185,6 +188,9 @@ func TestArenaOverRange(t *testing.T) {
 		want := []GraphShape{{Name: "a_shape", Captures: 1, Requested: mib, Provided: provided, Own: 4 * mib, Address: 1 << 30, Outputs: 4 * mib}}
 		if diff := cmp.Diff(want, d.Graphs.Stores[0].Shapes, noTimes); diff != "" {
 			t.Errorf("watched %v: shapes (-want +got):\n%s", watched, diff)
+		}
+		if s := d.Sampled; watched && (s.Samples != 1 || s.Odd != 0) {
+			t.Errorf("%d samples, %d odd", s.Samples, s.Odd)
 		}
 		if d.MaxR != 4*mib || d.Final.T != 0 || d.Final.R != 4*mib || len(d.Graphs.Stores) != 1 {
 			t.Errorf("watched %v: greatest R %d, at the end %+v, %d stores", watched, d.MaxR, d.Final, len(d.Graphs.Stores))
