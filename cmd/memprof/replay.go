@@ -276,12 +276,13 @@ const widestName = 32
 
 // printReplay leaves errors of writing to the Flush at the end.
 func printReplay(w *bufio.Writer, a *bfc.Allocator, results []ops.Result) {
-	names := len("NAME")
+	names, verbs := len("NAME"), len(ops.Alloc)
 	for i := range results {
+		verbs = max(verbs, len(results[i].Verb))
 		names = max(names, utf8.RuneCountInString(results[i].Name))
 	}
 	names = min(names, widestName)
-	fmt.Fprintf(w, "OP         %-*s  %10s  %10s  WHERE\n", names, "NAME", "REQUESTED", "PROVIDED")
+	fmt.Fprintf(w, "%-*s  %-*s  %10s  %10s  WHERE\n", verbs, "OP", names, "NAME", "REQUESTED", "PROVIDED")
 	for i := range results {
 		r := &results[i]
 		requested, provided, where := "", "", fmt.Sprintf("region %d + %d", r.Region, r.Offset)
@@ -297,7 +298,7 @@ func printReplay(w *bufio.Writer, a *bfc.Allocator, results []ops.Result) {
 		default:
 			where = "nothing: its request was refused"
 		}
-		fmt.Fprintf(w, "%-9s  %-*s  %10s  %10s  %s\n", r.Verb, names, r.Name, requested, provided, where)
+		fmt.Fprintf(w, "%-*s  %-*s  %10s  %10s  %s\n", verbs, r.Verb, names, r.Name, requested, provided, where)
 	}
 	printOccupancy(w, a)
 	s := a.Stats()
