@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/trace"
 )
 
 var (
@@ -26,14 +28,65 @@ func TestPagePictures(t *testing.T) {
 	}
 	b := newBrowser(t)
 	page, err := os.ReadFile(*pagePath)
+	if *pagePath == "" {
+		page, err = pageOf(t, richPage(t)), nil
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("ready after %v", b.open(page))
-	name := strings.TrimSuffix(filepath.Base(*pagePath), ".html")
+	name := strings.TrimSuffix(filepath.Base(cmp.Or(*pagePath, "rich.html")), ".html")
+	if !strings.HasPrefix(name, "diff") {
+		b.mouse("canvas.timeline", "mouseMoved", 0.62, 0.5, nil)
+	}
 	b.picture(filepath.Join(*pagePictures, name+"-light.png"), false)
 	b.picture(filepath.Join(*pagePictures, name+"-dark.png"), true)
 	b.quiet()
+}
+
+// richPage has something of everything: two ranks, of which one runs out of memory, phases, stacks,
+// labels, and readings of what the device has in use.
+func richPage(t *testing.T) Page {
+	p := Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: "runs/two ranks"}
+	for rank := range 2 {
+		r := richResult(t, fmt.Sprintf("rank%d", rank), rank == 0)
+		p.Results = append(p.Results, r)
+		used := modeltest.New()
+		for i := range int64(40) {
+			used.Add(trace.Event{Kind: trace.KindDeviceUsed, Requested: 80 << 30, Provided: 700<<20 + 30<<20*(i/3), Context: used.Strings.Intern("all=1")})
+			used.Events[i].Time = 90_000_000 + i*100_000_000
+		}
+		readings, err := analysis.ReadReadings(modeltest.Source(used.Events, 8), used.Strings.Text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Used[&r.Devices[0]] = readings.GPUs[0].All
+	}
+	return p
+}
+
+func richResult(t *testing.T, process string, fails bool) *analysis.Result {
+	step := trainingJob(t, 24)
+	j := newJob(t, 9000, func(j *job, i int) {
+		step(j, i)
+		if i < 3 { // blocks that stay between others
+			j.take(t, 3<<20, "module=model.cache\tstack=9")
+		}
+	})
+	if fails {
+		j = newLimitedJob(t, 9000, 760<<20, func(j *job, i int) {
+			step(j, i)
+			j.take(t, uint64(1<<20+i*4096), "module=train.history\tstack=3")
+			if i == 20 {
+				j.arena.Alloc(500<<20, "module=model.head\tstack=5")
+			}
+		})
+	}
+	r, err := analysis.Run(j, analysis.Options{Process: process, Text: j.Strings.Text, Explore: true, MaxPoints: 16384})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // hostileModule would be seen to run, or to become an element, if it were taken for markup.

@@ -87,6 +87,7 @@ type (
 		Iterations pageIterations `json:"iterations"`
 		Growths    pageGrowths    `json:"growths"`
 		OOMs       []pageOOM      `json:"ooms"`
+		OOMCount   int64          `json:"oomCount"` // more than are listed
 		Pauses     []pagePause    `json:"pauses"`
 		Arenas     []pageArena    `json:"arenas"`
 		Keyframes  *pageKeyframes `json:"keyframes"` // null without any
@@ -156,7 +157,7 @@ func (b *pageBuilder) device(p *pack, r *analysis.Result, d *analysis.DeviceResu
 		Sampled: d.Sampled != nil, Period: d.Period, Tiles: pageTiles(d),
 		Levels: newPageLevels(p, d.Series.Points), Used: newPageUsed(p, b.page.Used[d]),
 		Bands: newPageBands(p, r.Bands), Iterations: newPageIterations(p, d), Growths: newPageGrowths(p, d),
-		OOMs: []pageOOM{}, Pauses: newPagePauses(d), Arenas: newPageArenas(r), Sections: []pageSection{},
+		OOMs: []pageOOM{}, OOMCount: d.OOMCount, Pauses: newPagePauses(d), Arenas: newPageArenas(r), Sections: []pageSection{},
 	}
 	for i := range d.OOMs[:min(len(d.OOMs), storyOOMs)] {
 		o := &d.OOMs[i]
@@ -185,7 +186,7 @@ func pageTiles(d *analysis.DeviceResult) []pageTile {
 		return FormatPercent(ratio(bytes, d.Peak.R)) + " of reserved"
 	}
 	tiles := []pageTile{
-		{Name: "Reserved at the peak", Value: FormatSize(d.Peak.R), Note: "physical memory mapped"},
+		{Name: "Reserved at the peak", Value: FormatSize(d.Peak.R), Note: "physical memory"},
 		{Name: "Requested at the peak", Value: FormatSize(d.Peak.T), Note: share(d.Peak.T)},
 	}
 	if d.Sampled != nil {

@@ -92,7 +92,7 @@ func deviceSections(d *analysis.DeviceResult) []section {
 		sections = append(sections, recordedKVSections(d)...)
 		return append(sections, oomSections(d)...)
 	}
-	sections := append(oomSections(d), oomStories(d)...)
+	sections := append(shownWhole(oomSections(d)...), oomStories(d)...)
 	sections = append(sections, watchedSections(d)...)
 	sections = append(sections, shownAtPins(splitSection(d))...)
 	sections = append(sections, peaksSection(d))

@@ -15,7 +15,7 @@ class DeviceView {
     this.root.append(this.tiles());
     if (device.empty) {
       this.root.append(card('Timeline', 'timeline', element('p', { class: 'empty', text: 'No memory was allocated on this device.' })));
-      this.root.append(element('div', { class: 'grid' }, ...device.sections.map(sectionCard)));
+      this.root.append(...sectionCards(device.sections));
       return;
     }
     const story = oomStory(this);
@@ -25,9 +25,7 @@ class DeviceView {
     if (this.frames) this.pinParts();
     this.iterations = iterationList(this);
     this.growths = growthList(this);
-    this.root.append(element('div', { class: 'grid' }, this.iterations.root, this.growths.root, ...device.sections.map(sectionCard)));
-    this.iterations.root.classList.add('wide');
-    this.growths.root.classList.add('wide');
+    this.root.append(this.iterations.root, this.growths.root, ...sectionCards(device.sections));
     theme.listeners.push(() => this.recolor());
     if (this.frames) this.pin(Math.max(0, this.frames.why.findIndex((why) => why & 4)));
   }
@@ -204,7 +202,7 @@ class DeviceView {
   }
 
   phaseColor(name) {
-    const known = { data: 5, forward: 0, backward: 1, optimizer: 2 };
+    const known = { data: 4, forward: 0, backward: 3, optimizer: 1 };
     if (name === 'other' || name === '') return theme.colors.grid;
     const index = name in known ? known[name] : 3 + Math.floor(hashOf(name) * 7);
     return mix(theme.colors.series[index % 10], 0.38, theme.colors.surface);
@@ -267,7 +265,7 @@ class DeviceView {
       const name = this.colorName(group.holder, group.size);
       sums.set(name, (sums.get(name) || 0) + group.requested);
     }
-    const fixed = { weights: 0, gradients: 1, 'optimizer state': 2, activations: 3, inputs: 4, 'KV cache': 5, 'CUDA graphs': 6, 'temporary workspace': 7, other: 9 };
+    const fixed = { weights: 0, gradients: 2, 'optimizer state': 3, activations: 1, inputs: 4, 'KV cache': 5, 'CUDA graphs': 6, 'temporary workspace': 8, other: 9 };
     const names = [...sums.entries()].sort((a, b) => b[1] - a[1]).map(([name]) => name);
     const of = new Map();
     const used = [];

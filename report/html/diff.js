@@ -3,6 +3,7 @@
 function changeBar(share, outcome) {
   const bar = element('i', { class: 'change ' + (outcome === 'within noise' ? 'noise' : share > 0 ? 'grew' : 'shrank') });
   const width = Math.min(1, Math.abs(share)) * 50;
+  bar.hidden = width === 0;
   bar.style.width = width + '%';
   bar.style.left = (share > 0 ? 50 : 50 - width) + '%';
   return element('span', { class: 'change-cell' }, bar);

@@ -61,7 +61,7 @@ function plural(n, noun) {
   return formatCount(n) + ' ' + noun + (n === 1 ? '' : 's');
 }
 
-// niceStep is 1, 2 or 5 times a power of ten (of two for bytes), at least range / parts.
+// niceStep is 1, 2 or 5 times a power of ten, at least range / parts.
 function niceStep(range, parts) {
   const least = range / parts;
   const power = Math.pow(10, Math.floor(Math.log10(least)));
@@ -71,8 +71,7 @@ function niceStep(range, parts) {
   return 10 * power;
 }
 
+// niceBytes is the least power of two that is at least range / parts.
 function niceBytes(range, parts) {
-  let scale = 1;
-  while (range >= scale * 1024) scale *= 1024;
-  return Math.max(1, niceStep(range / scale, parts) * scale);
+  return Math.max(1, Math.pow(2, Math.ceil(Math.log2(range / parts))));
 }

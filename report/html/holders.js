@@ -23,11 +23,11 @@ class Holders {
     this.chips = element('div', { class: 'chips' });
     this.sum = element('p', { class: 'note' });
     this.table = new LongTable([
-      { name: 'holder', of: (r) => r.name, text: (r) => r.name, width: 'minmax(120px, 5fr)' },
-      { name: 'share', number: true, of: (r) => r.requested, text: (r) => this.share(r), width: 'minmax(96px, 2fr)' },
-      { name: 'requested', number: true, of: (r) => r.requested, text: (r) => formatSize(r.requested), width: 'minmax(74px, 1fr)' },
-      { name: 'provided', number: true, of: (r) => r.provided, text: (r) => (view.device.sampled ? ABSENT : formatSize(r.provided)), width: 'minmax(74px, 1fr)' },
-      { name: 'blocks', number: true, of: (r) => r.blocks, text: (r) => formatCount(r.blocks), width: 'minmax(56px, .7fr)' },
+      { name: 'holder', of: (r) => r.name, text: (r) => r.name, width: 'minmax(120px, 1fr)' },
+      { name: 'share', number: true, of: (r) => r.requested, text: (r) => this.share(r), width: '112px' },
+      { name: 'requested', number: true, of: (r) => r.requested, text: (r) => formatSize(r.requested), width: '76px' },
+      { name: 'provided', number: true, of: (r) => r.provided, text: (r) => (view.device.sampled ? ABSENT : formatSize(r.provided)), width: '76px' },
+      { name: 'blocks', number: true, of: (r) => r.blocks, text: (r) => formatCount(r.blocks), width: '56px' },
     ], { height: 330, onClick: (row) => this.filter(this.facet, row.key, row.name) });
     this.table.sorted = { column: 2, down: true };
     this.flame = new Flame(view, this);

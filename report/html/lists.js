@@ -84,6 +84,9 @@ function oomStory(view) {
       element('em', { class: 'tone-failed', text: oom.verdict }));
   });
   const root = card('Out of memory', 'ooms', element('ol', { class: 'ooms' }, ...lines));
+  if (device.oomCount > lines.length) {
+    root.append(element('p', { class: 'note', text: formatCount(device.oomCount - lines.length) + ' more failed after these' }));
+  }
   root.classList.add('trouble');
   return root;
 }

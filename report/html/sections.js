@@ -28,7 +28,11 @@ function sectionCard(section) {
   const parts = noteLines(section.before);
   if (section.columns.length > 0) parts.push(sectionTable(section));
   parts.push(...noteLines(section.after));
-  const root = card(section.title, null, ...parts);
-  if (section.columns.length > 6) root.classList.add('wide');
-  return root;
+  return card(section.title, null, ...parts);
+}
+
+// sectionCards puts tables of many columns first, each as wide as the page, and the others side by side.
+function sectionCards(sections) {
+  const wide = (section) => section.columns.length > 6;
+  return [...sections.filter(wide).map(sectionCard), element('div', { class: 'sections' }, ...sections.filter((s) => !wide(s)).map(sectionCard))];
 }

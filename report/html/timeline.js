@@ -241,56 +241,66 @@ class Timeline extends Chart {
     this.drawGrid();
     this.drawPauses();
     const colors = theme.colors;
-    this.area(this.curves.r, colors.reserve);
-    if (!this.device.sampled) this.area(this.curves.c, colors.internal);
-    this.area(this.curves.t, colors.requested);
-    this.edge(this.curves.r, colors.reserved, []);
-    if (this.device.used) this.edge(this.curves.used, colors.used, [5, 3]);
+    this.area(this.curves.r, null, colors.reserve);
+    if (!this.device.sampled) this.area(this.curves.c, this.curves.t, colors.internal);
+    this.area(this.curves.t, null, colors.requested);
+    this.edge(this.curves.r, colors.reserved, false);
+    if (this.device.used) this.edge(this.curves.used, colors.used, true);
     this.drawBands();
     this.drawMarks();
   }
 
-  // area fills from 0 to the least value, and thinly on to the greatest.
-  area(curve, color) {
+  // area fills what is surely there from a floor (a curve whose greatest values count, or 0) up to the
+  // least values, and thinly on to the greatest.
+  area(curve, floor, color) {
     const c = this.context;
-    const floor = this.yAt(0);
+    const at = (values, i) => this.yAt(Math.max(0, values[i]));
     c.fillStyle = color;
-    for (const [values, opacity] of [[curve.most, 0.45], [curve.least, 1]]) {
+    for (const [values, opacity] of [[curve.most, 0.65], [curve.least, 1]]) {
       c.globalAlpha = opacity;
       c.beginPath();
-      c.moveTo(LEFT, floor);
+      c.moveTo(LEFT, this.yAt(0));
       for (let i = 0; i < this.columns; i++) {
-        const value = curve.most[i] < 0 ? 0 : Math.max(0, values[i]);
-        const y = this.yAt(value);
+        const y = curve.most[i] < 0 ? this.yAt(0) : floor === null ? at(values, i) : Math.min(at(values, i), at(floor.most, i));
         c.lineTo(LEFT + i, y);
         c.lineTo(LEFT + i + 1, y);
       }
-      c.lineTo(LEFT + this.columns, floor);
+      if (floor === null) {
+        c.lineTo(LEFT + this.columns, this.yAt(0));
+      } else {
+        for (let i = this.columns - 1; i >= 0; i--) {
+          const y = curve.most[i] < 0 ? this.yAt(0) : at(floor.most, i);
+          c.lineTo(LEFT + i + 1, y);
+          c.lineTo(LEFT + i, y);
+        }
+      }
       c.fill();
     }
     c.globalAlpha = 1;
   }
 
-  edge(curve, color, dashes) {
+  // edge draws the line of the greatest values, down to the least of each column; columns that are
+  // alike are one piece. A dashed one leaves out three columns of eight.
+  edge(curve, color, dashed) {
     const c = this.context;
-    c.strokeStyle = color;
-    c.lineWidth = 1.5;
-    c.setLineDash(dashes);
-    c.beginPath();
-    let pen = false;
-    for (let i = 0; i < this.columns; i++) {
-      if (curve.most[i] < 0) {
-        pen = false;
-        continue;
+    c.fillStyle = color;
+    for (let i = 0; i < this.columns;) {
+      const most = curve.most[i];
+      const least = curve.least[i];
+      let end = i + 1;
+      while (end < this.columns && curve.most[end] === most && curve.least[end] === least && !(dashed && end % 8 === 0)) end++;
+      if (most >= 0) {
+        // The line spans the step from the column before, too.
+        const before = i > 0 && curve.most[i - 1] >= 0 ? i - 1 : i;
+        const high = this.yAt(Math.max(most, curve.least[before]));
+        const low = this.yAt(Math.max(0, Math.min(least, curve.most[before])));
+        c.fillRect(LEFT + i, high - 0.75, 1, low - high + 1.5);
+        const y = this.yAt(most);
+        const until = dashed ? Math.min(end, i - i % 8 + 5) : end;
+        if (until > i + 1) c.fillRect(LEFT + i, y - 0.75, until - i, this.yAt(Math.max(0, least)) - y + 1.5);
       }
-      const y = this.yAt(curve.most[i]);
-      if (pen) c.lineTo(LEFT + i + 0.5, y);
-      else c.moveTo(LEFT + i + 0.5, y);
-      if (curve.least[i] < curve.most[i]) c.lineTo(LEFT + i + 0.5, this.yAt(Math.max(0, curve.least[i])));
-      pen = true;
+      i = end;
     }
-    c.stroke();
-    c.setLineDash([]);
   }
 
   drawGrid() {
@@ -300,7 +310,7 @@ class Timeline extends Chart {
     this.letters(11);
     c.textBaseline = 'middle';
     c.textAlign = 'right';
-    const step = niceBytes(this.top, 6);
+    const step = niceBytes(this.top, 8);
     for (let bytes = 0; bytes <= this.top; bytes += step) {
       const y = Math.round(this.yAt(bytes)) + 0.5;
       c.strokeStyle = colors.grid;

@@ -1,0 +1,188 @@
+package report
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
+)
+
+var pageEvents = flag.Int64("page-events", 200_000, "events of the recordings whose pages are measured; 10000000 for what is promised")
+
+// job is a process that is recorded a step at a time, so that none of its events are kept.
+type job struct {
+	*modeltest.Recorder
+	arena *modeltest.Arena
+	step  func(j *job, i int)
+	most  int64 // events
+
+	steps   int
+	seq     int64
+	batches *modeltest.Batches
+}
+
+func newJob(t testing.TB, most int64, step func(*job, int)) *job {
+	return newLimitedJob(t, most, 1<<40, step)
+}
+
+// newLimitedJob is one of which the allocator may have so many bytes.
+func newLimitedJob(t testing.TB, most int64, limit uint64, step func(*job, int)) *job {
+	j := &job{Recorder: modeltest.New(), step: step, most: most, batches: modeltest.Source(nil, 1)}
+	var err error
+	j.arena, err = j.NewArena(0, bfc.Options{Limit: limit}, bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: 2 << 20, Base: 1 << 44}), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// Next is the next batch of events; a step takes 100 ms and more the more it does.
+func (j *job) Next() (*trace.Batch, error) {
+	for {
+		b, err := j.batches.Next()
+		if !errors.Is(err, io.EOF) {
+			return b, err
+		}
+		if j.seq >= j.most {
+			return nil, io.EOF
+		}
+		j.step(j, j.steps)
+		j.steps++
+		for i := range j.Events {
+			e := &j.Events[i]
+			e.Seq = j.seq
+			e.Time = int64(j.steps)*100_000_000 + int64(i)*20_000
+			j.seq++
+		}
+		j.batches = modeltest.Source(j.Events, 4096)
+		j.Events = j.Events[:0]
+	}
+}
+
+func (j *job) take(t testing.TB, size uint64, context string) uint64 {
+	addr, ok := j.arena.Alloc(size, context)
+	if !ok {
+		t.Fatalf("no memory for %d bytes", size)
+	}
+	return addr
+}
+
+func (j *job) tell(kind trace.Kind, requested, provided int64, text string) {
+	j.Add(trace.Event{Kind: kind, Device: trace.NoDevice, Arena: trace.NoArena, Requested: requested, Provided: provided, Context: j.Strings.Intern(text)})
+}
+
+// trainingJob makes steps of a model whose batches differ in length, with weights that stay.
+func trainingJob(t testing.TB, layers int) func(*job, int) {
+	random := rand.New(rand.NewPCG(1, 2))
+	return func(j *job, i int) {
+		module := func(layer int) string {
+			return fmt.Sprintf("module=model.decoder.layers.%d.%s\tstack=%d", layer, []string{"self_attn.q_proj", "self_attn.out", "mlp.up", "mlp.down"}[layer%4], 2+layer)
+		}
+		if i == 0 {
+			j.tell(trace.KindStack, 1, 0, "main train.py:210")
+			for layer := range layers {
+				j.tell(trace.KindStack, int64(2+layer), 1, fmt.Sprintf("forward modeling.py:%d", 100+layer))
+				w := j.take(t, uint64(1<<20+layer*4096), module(layer))
+				j.Add(trace.Event{Kind: trace.KindLabel, Addr: int64(w), Context: j.Strings.Intern(fmt.Sprintf("category=weights\tname=model.decoder.layers.%d.w", layer))})
+			}
+		}
+		length := uint64(256 + 64*random.IntN(12))
+		j.tell(trace.KindPhaseBegin, 0, 0, "forward")
+		var kept []uint64
+		for layer := range layers {
+			kept = append(kept, j.take(t, length*4096, module(layer)), j.take(t, length*length*16, module(layer)))
+			j.arena.Free(j.take(t, length*8192, module(layer)), false)
+		}
+		j.tell(trace.KindPhaseEnd, 0, 0, "forward")
+		j.tell(trace.KindPhaseBegin, 0, 0, "backward")
+		for layer := range layers {
+			scratch := j.take(t, length*4096, module(layers-1-layer))
+			for range 2 {
+				j.arena.Free(kept[len(kept)-1], false)
+				kept = kept[:len(kept)-1]
+			}
+			j.arena.Free(scratch, false)
+		}
+		j.tell(trace.KindPhaseEnd, 0, 0, "backward")
+		j.Mark(int64(i))
+	}
+}
+
+// churningJob takes and frees blocks of random sizes, so many live at a time: what is hardest to tell in few bytes.
+func churningJob(t testing.TB, live int) func(*job, int) {
+	random := rand.New(rand.NewPCG(3, 4))
+	var blocks []uint64
+	return func(j *job, _ int) {
+		for range 1000 {
+			if len(blocks) >= live || len(blocks) > 0 && random.IntN(8) < 3 {
+				at := random.IntN(len(blocks))
+				j.arena.Free(blocks[at], false)
+				blocks[at] = blocks[len(blocks)-1]
+				blocks = blocks[:len(blocks)-1]
+				continue
+			}
+			blocks = append(blocks, j.take(t, 1+random.Uint64N(1<<(8+random.IntN(16))), fmt.Sprintf("module=m%d", random.IntN(200))))
+		}
+	}
+}
+
+// The page of a long recording keeps within its bound and opens at once, and the view moves at the pace of
+// the screen.
+func TestLargePages(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		step func(*job, int)
+		most int // keyframes at least
+	}{
+		{"training", trainingJob(t, 96), 200},
+		{"churn", churningJob(t, 2000), fewestFrames / 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			start := time.Now()
+			j := newJob(t, *pageEvents, c.step)
+			r, err := analysis.Run(j, analysis.Options{Process: "rank0", Text: j.Strings.Text, Explore: true, MaxPoints: 16384})
+			if err != nil {
+				t.Fatal(err)
+			}
+			analyzed := time.Since(start)
+			start = time.Now()
+			page := pageOf(t, Page{Results: []*analysis.Result{r}, Path: c.name})
+			k := r.Devices[0].Keyframes
+			t.Logf("%d events in %v, %d bytes in %v; %d keyframes, %d stretches", r.Events, analyzed, len(page), time.Since(start), len(k.Frames), len(k.Stretches))
+			if len(page) > defaultPageBytes {
+				t.Errorf("%d bytes, want at most %d", len(page), defaultPageBytes)
+			}
+			device := unpack(t, page).(map[string]any)["processes"].([]any)[0].(map[string]any)["devices"].([]any)[0].(map[string]any)
+			if n := len(device["keyframes"].(map[string]any)["seq"].([]int64)); n < c.most {
+				t.Errorf("%d keyframes are on the page, want at least %d", n, c.most)
+			}
+			if *pagePictures != "" {
+				if err := os.WriteFile(filepath.Join(*pagePictures, c.name+".html"), page, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			b := newBrowser(t)
+			ready := b.open(page)
+			b.mouse("canvas.timeline", "mouseWheel", 0.5, 0.5, map[string]any{"deltaX": 0, "deltaY": -120})
+			frame, _ := b.eval(panning).(float64)
+			t.Logf("ready after %v, %.1f ms for a frame of panning", ready, frame)
+			if ready > 2*time.Second {
+				t.Errorf("ready after %v, want at most 2 s", ready)
+			}
+			if frame > 16 {
+				t.Errorf("%.1f ms for a frame of panning, want less than 16", frame)
+			}
+			b.quiet()
+		})
+	}
+}
