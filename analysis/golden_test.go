@@ -14,7 +14,7 @@ const mib = 1 << 20
 // run analyzes events in batches of n.
 func run(t testing.TB, r *modeltest.Recorder, opt Options) *Result {
 	t.Helper()
-	opt.Text = r.Strings.Text
+	opt.Text, opt.Explore = r.Strings.Text, true // keyframes are held against their instants
 	result, err := Run(modeltest.Source(r.Events, 7), opt)
 	if err != nil {
 		t.Fatal(err)

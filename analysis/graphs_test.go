@@ -92,7 +92,7 @@ func (c *capturing) capture(stream int64, context string, do func()) {
 }
 
 func (c *capturing) run() (*DeviceResult, error) {
-	r, err := Run(modeltest.Source(c.Events, 5), Options{Text: c.Strings.Text})
+	r, err := Run(modeltest.Source(c.Events, 5), Options{Text: c.Strings.Text, Explore: true})
 	if err != nil {
 		return nil, err
 	}

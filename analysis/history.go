@@ -243,8 +243,12 @@ type keyBuilder struct {
 	stacks  map[int64]int32
 }
 
-// add makes a stretch of a lifetime, or several where its arena was paused in between.
+// add makes a stretch of a lifetime, or several where its arena was paused in between. An arena that lies
+// over a range of a graph memory has none of the device's memory.
 func (b *keyBuilder) add(l *lifetime) {
+	if b.a.arenas[l.arena].over {
+		return
+	}
 	frames := b.out.Frames
 	after := func(seq int64) int32 {
 		at, _ := slices.BinarySearchFunc(frames, seq, func(f Keyframe, seq int64) int { return cmp.Compare(f.At.Seq, seq) })

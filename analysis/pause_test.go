@@ -37,7 +37,7 @@ func (p *pausing) transition(kind trace.Kind, bytes int64, text string) {
 
 func (p *pausing) run(t *testing.T) (*DeviceResult, error) {
 	t.Helper()
-	r, err := Run(modeltest.Source(p.Events, 3), Options{Text: p.Strings.Text})
+	r, err := Run(modeltest.Source(p.Events, 3), Options{Text: p.Strings.Text, Explore: true})
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"bytes"
 	"cmp"
 	"flag"
 	"fmt"
@@ -246,6 +247,27 @@ func TestPagesOpen(t *testing.T) {
 		}
 		b.quiet()
 	}
+}
+
+func TestDiffPageInBrowser(t *testing.T) {
+	b := newBrowser(t)
+	var out bytes.Buffer
+	if err := DiffHTML(&out, compared()); err != nil {
+		t.Fatal(err)
+	}
+	b.open(out.Bytes())
+	if n := b.eval(`document.scripts.length`); n != 1.0 {
+		t.Errorf("%v scripts, want that of the page alone", n)
+	}
+	shown := func() any {
+		return b.eval(`[...document.querySelectorAll('tbody tr')].filter((row) => !row.hidden && row.dataset.outcome === 'shrank').length + ' of ' +
+			[...document.querySelectorAll('tbody tr')].filter((row) => !row.hidden).length`)
+	}
+	b.eval(`document.querySelector('.choice button[data-value=shrank]').click()`)
+	if got := shown(); got != "1 of 1" {
+		t.Errorf("shown are %v that shrank", got)
+	}
+	b.quiet()
 }
 
 // Panning costs less than a frame has.

@@ -291,3 +291,44 @@ func TestPageIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// Beside each line of a comparison stands how far it changed, for its bar.
+func TestDiffPageData(t *testing.T) {
+	var out bytes.Buffer
+	if err := DiffHTML(&out, compared()); err != nil {
+		t.Fatal(err)
+	}
+	type line struct {
+		Name    any
+		Change  any
+		Outcome any
+	}
+	var metrics []line
+	for _, p := range unpack(t, out.Bytes()).(map[string]any)["parts"].([]any) {
+		p := p.(map[string]any)
+		rows, changes, outcomes := p["rows"].([]any), p["changes"].([]any), p["outcomes"].([]any)
+		if len(rows) != len(changes) || len(rows) != len(outcomes) {
+			t.Fatalf("%v: %d lines, %d changes, %d outcomes", p["title"], len(rows), len(changes), len(outcomes))
+		}
+		if p["title"] == "Metrics" {
+			for i := range rows {
+				name := rows[i].([]any)[0]
+				if toned, ok := name.([]any); ok {
+					name = toned[0]
+				}
+				metrics = append(metrics, line{name, changes[i], outcomes[i]})
+			}
+		}
+	}
+	want := []line{
+		{"reserved.peak", 2.0 / 42, "grew"},
+		{"reserved.final", 100.0 / (40*1024 + 100), "within noise"},
+		{"waste.external", -0.125, "shrank"},
+		{"leak.slope", 1.0, "grew"},
+		{"oom.count", 0.5, "grew"},
+		{"used.peak", 0.0, "one-sided"},
+	}
+	if diff := cmp.Diff(want, metrics); diff != "" {
+		t.Error(diff)
+	}
+}
