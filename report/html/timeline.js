@@ -251,32 +251,39 @@ class Timeline extends Chart {
   }
 
   // area fills what is surely there from a floor (a curve whose greatest values count, or 0) up to the
-  // least values, and thinly on to the greatest.
+  // least values, and thinly on to the greatest. Columns of one height are one piece of the outline.
   area(curve, floor, color) {
     const c = this.context;
-    const at = (values, i) => this.yAt(Math.max(0, values[i]));
+    const zero = this.yAt(0);
+    const height = (values, i) => (curve.most[i] < 0 ? zero : this.yAt(Math.max(0, values[i])));
+    const below = (i) => (floor === null ? zero : height(floor.most, i));
     c.fillStyle = color;
     for (const [values, opacity] of [[curve.most, 0.65], [curve.least, 1]]) {
       c.globalAlpha = opacity;
       c.beginPath();
-      c.moveTo(LEFT, this.yAt(0));
-      for (let i = 0; i < this.columns; i++) {
-        const y = curve.most[i] < 0 ? this.yAt(0) : floor === null ? at(values, i) : Math.min(at(values, i), at(floor.most, i));
-        c.lineTo(LEFT + i, y);
-        c.lineTo(LEFT + i + 1, y);
-      }
-      if (floor === null) {
-        c.lineTo(LEFT + this.columns, this.yAt(0));
-      } else {
-        for (let i = this.columns - 1; i >= 0; i--) {
-          const y = curve.most[i] < 0 ? this.yAt(0) : at(floor.most, i);
-          c.lineTo(LEFT + i + 1, y);
-          c.lineTo(LEFT + i, y);
-        }
-      }
+      c.moveTo(LEFT, below(0));
+      this.outline(0, this.columns, 1, (i) => Math.min(height(values, i), below(i)));
+      if (floor === null) c.lineTo(LEFT + this.columns, zero);
+      else this.outline(this.columns - 1, -1, -1, below);
       c.fill();
     }
     c.globalAlpha = 1;
+  }
+
+  // outline goes along columns, level within a column.
+  outline(from, to, step, height) {
+    const c = this.context;
+    const enter = step > 0 ? 0 : 1; // the side that a column is entered from
+    let y = height(from);
+    c.lineTo(LEFT + from + enter, y);
+    for (let i = from + step; i !== to; i += step) {
+      const next = height(i);
+      if (next === y) continue;
+      c.lineTo(LEFT + i + enter, y);
+      c.lineTo(LEFT + i + enter, next);
+      y = next;
+    }
+    c.lineTo(LEFT + to + enter, y);
   }
 
   // edge draws the line of the greatest values, down to the least of each column; columns that are
@@ -358,33 +365,44 @@ class Timeline extends Chart {
     });
   }
 
-  // strip draws bands from start to end; of those finer than a pixel it draws one a pixel.
+  // strip draws bands from start to end; where they are finer than a pixel, one of them a pixel.
   strip(bands, y, look) {
     const c = this.context;
+    const right = this.width - RIGHT;
     let at = Math.max(0, lastAtOrBefore(bands.start, this.from));
     let drawn = LEFT;
-    while (at < bands.start.length && bands.start[at] < this.to) {
+    let run = null; // pixels of one colour: {x, color}
+    const end = (x) => {
+      if (run !== null) {
+        c.fillStyle = run.color;
+        c.fillRect(run.x, y, x - run.x, BAND - 2);
+      }
+      run = null;
+    };
+    while (at < bands.start.length && bands.start[at] < this.to && drawn < right) {
       const x0 = Math.max(drawn, this.xAt(bands.start[at]));
-      const x1 = Math.min(this.width - RIGHT, this.xAt(bands.end[at]));
-      if (x1 - drawn < 0.7) { // on to the first that reaches the next pixel
-        at = Math.max(at + 1, lastAtOrBefore(bands.start, this.timeAt(drawn + 0.7)));
-        if (x1 > drawn) {
-          c.fillStyle = look(Math.min(at, bands.start.length - 1))[0];
-          c.fillRect(drawn, y, 0.7, BAND - 2);
-          drawn += 0.7;
+      const x1 = Math.min(right, this.xAt(bands.end[at]));
+      const [color, text] = look(at);
+      if (x1 - x0 < 1.5) {
+        if (run === null || run.color !== color || x0 > drawn + 1) {
+          end(drawn);
+          run = { x: x0, color };
         }
+        drawn = Math.max(x1, x0 + 1);
+        at = Math.max(at + 1, lastAtOrBefore(bands.start, this.timeAt(drawn)));
         continue;
       }
-      const [color, text] = look(at);
+      end(drawn);
       c.fillStyle = color;
       c.fillRect(x0, y, x1 - x0 - (x1 - x0 > 3 ? 1 : 0), BAND - 2);
       if (x1 - x0 > 14) {
         c.fillStyle = theme.colors.ink;
         this.label(text, x0 + 4, y + BAND / 2 - 0.5, x1 - x0 - 8);
       }
-      drawn = Math.max(drawn, x1);
+      drawn = x1;
       at++;
     }
+    end(Math.min(drawn, right));
   }
 
   // drawPauses shades the times for which memory of a tag was given back.
