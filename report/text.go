@@ -18,9 +18,12 @@ type Options struct {
 	// Color allows terminal escape sequences for emphasis. The caller turns it off for a file, a
 	// pipe, or where NO_COLOR is set; without it the report has no escape sequence at all.
 	Color bool
+	// Width is how many columns there are, at least 80; 0 is as many as are needed. A table that is
+	// wider loses its frame, then the middle of names, and is divided at last; no number is cut.
+	Width int
 }
 
-// Text writes a report on each process, device by device, for a terminal of at least 100 columns.
+// Text writes a report on each process, device by device.
 // It fails only where w does.
 func Text(w io.Writer, results []*analysis.Result, o Options) error {
 	var out bytes.Buffer
@@ -94,8 +97,13 @@ func deviceArenas(r *analysis.Result, device int32) (n int64) {
 }
 
 func (p printer) heading(title, line string) {
-	fmt.Fprintf(p.w, "%s\n%s\n", p.paint(title, strong), line)
-	p.w.WriteString(p.paint(strings.Repeat("─", max(displayWidth(title), displayWidth(line))), faint))
+	p.line(cell{title, strong})
+	p.line(cell{text: line})
+	rule := max(displayWidth(title), displayWidth(line))
+	if p.Width > 0 {
+		rule = min(rule, max(p.Width, narrowest))
+	}
+	p.w.WriteString(p.paint(strings.Repeat("─", rule), faint))
 	p.w.WriteString("\n\n")
 }
 
@@ -106,8 +114,12 @@ func (p printer) section(s section) {
 	for _, c := range s.before {
 		p.line(c)
 	}
-	if len(s.columns) > 0 {
+	switch {
+	case len(s.columns) == 0:
+	case p.fits(s):
 		p.table(s)
+	default:
+		p.narrow(s)
 	}
 	for _, c := range s.after {
 		p.line(c)
@@ -116,8 +128,10 @@ func (p printer) section(s section) {
 }
 
 func (p printer) line(c cell) {
-	p.w.WriteString(p.paint(c.text, c.tone))
-	p.w.WriteByte('\n')
+	for _, text := range p.wrapped(c.text) {
+		p.w.WriteString(p.paint(text, c.tone))
+		p.w.WriteByte('\n')
+	}
 }
 
 // table renders the table of a section. The widths are what the cells need: cells are short by

@@ -4,18 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
-	"strings"
 	"text/tabwriter"
 
-	"github.com/fatih/color"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/report"
 )
 
 type checkOptions struct {
@@ -275,72 +271,6 @@ func (l location) String() string {
 type measured struct {
 	value float64
 	where location
-}
-
-func (o *checkOptions) print(stdout io.Writer, verdicts []verdict) error {
-	if o.JSON {
-		return printVerdictsJSON(stdout, verdicts)
-	}
-	good, warned, bad := color.New(color.FgGreen), color.New(color.FgYellow), color.New(color.FgRed)
-	for _, c := range []*color.Color{good, warned, bad} {
-		if colourful(stdout) {
-			c.EnableColor()
-		} else {
-			c.DisableColor()
-		}
-	}
-	several := slices.ContainsFunc(verdicts, func(v verdict) bool { return v.runs > 1 })
-	// The verdict stands last: colours have a width for the table and none on the screen.
-	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, row(several, "METRIC", "EXPECTED", "FOUND", "MARGIN", "SPREAD", "WHERE", "VERDICT"))
-	for i := range verdicts {
-		v := &verdicts[i]
-		tone := good
-		switch {
-		case v.violated():
-			tone = bad
-		case !v.holds:
-			tone = warned
-		}
-		fmt.Fprintln(table, row(several, v.cells(tone.Sprint(v.word()))...))
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	for i := range verdicts {
-		if note := verdicts[i].distrust(); note != "" {
-			fmt.Fprintln(stdout, note)
-		}
-	}
-	return nil
-}
-
-// cells are those of a verdict's row, with word as the last.
-func (v *verdict) cells(word string) []string {
-	g := v.gate
-	where := report.PlainText(v.found.where.String())
-	if v.runs > 1 {
-		where += fmt.Sprintf(" (%s of %d runs)", v.aggregate, v.runs)
-	}
-	return []string{report.PlainText(g.metric.Name + g.selector.String()), g.expected(), g.format(v.found.value), g.format(g.margin(v.found.value)), g.format(v.spread), where, word}
-}
-
-// row joins cells; the spread is one that only several runs have.
-func row(several bool, cells ...string) string {
-	if !several {
-		cells = slices.Delete(cells, 4, 5)
-	}
-	return strings.Join(cells, "\t")
-}
-
-// distrust says why a verdict is not to be trusted; it is "" for others.
-func (v *verdict) distrust() string {
-	if v.trustworthy() {
-		return ""
-	}
-	g := v.gate
-	return fmt.Sprintf("%s: not trustworthy: %s spread over %s, more than the margin of %s; take more runs or another limit",
-		g.text, counted(int64(v.runs), "run"), g.format(v.spread), g.format(math.Abs(g.margin(v.found.value))))
 }
 
 func printVerdictsJSON(stdout io.Writer, verdicts []verdict) error {

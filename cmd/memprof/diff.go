@@ -76,7 +76,7 @@ func (o *diffOptions) run(stdout, stderr io.Writer, args []string) error {
 	case "html":
 		return report.DiffHTML(stdout, compared)
 	}
-	return report.DiffText(stdout, compared, report.Options{Color: colourful(stdout)})
+	return report.DiffText(stdout, compared, textOptions(stdout))
 }
 
 // settle works out the two sets, and refuses what makes no sense.

@@ -298,7 +298,7 @@ func (o *kvOptions) print(stdout io.Writer, k *report.KV) error {
 	case "markdown":
 		return report.KVMarkdown(stdout, k)
 	}
-	return report.KVText(stdout, k, report.Options{Color: colourful(stdout)})
+	return report.KVText(stdout, k, textOptions(stdout))
 }
 
 func (o *kvOptions) draw(stderr io.Writer, k *report.KV) error {

@@ -154,7 +154,7 @@ func (o *reportOptions) print(stdout io.Writer, results []*analysis.Result) erro
 	case "markdown":
 		return report.Markdown(stdout, results)
 	}
-	return report.Text(stdout, results, report.Options{Color: colourful(stdout)})
+	return report.Text(stdout, results, textOptions(stdout))
 }
 
 // draw makes the plots of every process and names them. Of several recordings in one

@@ -42,7 +42,7 @@ func (o *reportOptions) at(stdout, stderr io.Writer, paths []string) error {
 	case "markdown":
 		return report.MomentsMarkdown(stdout, moments)
 	}
-	return report.MomentsText(stdout, moments, report.Options{Color: colourful(stdout)})
+	return report.MomentsText(stdout, moments, textOptions(stdout))
 }
 
 func momentOf(process *trace.Process, seq int64) (*analysis.Moment, error) {

@@ -55,7 +55,7 @@ func (o *reportOptions) printPaper(stdout io.Writer, study *analysis.Study) erro
 	case "markdown":
 		return report.StudyMarkdown(stdout, study)
 	}
-	return report.StudyText(stdout, study, report.Options{Color: colourful(stdout)})
+	return report.StudyText(stdout, study, textOptions(stdout))
 }
 
 // recordingsIn replaces each folder of recordings by those in it, in the order of their names.

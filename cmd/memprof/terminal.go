@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"golang.org/x/term"
+
+	"github.com/memprof/memprof/report"
 )
 
 // terminal says whether w is a terminal: without one there are no colours and nothing that
@@ -29,4 +31,9 @@ func width(w io.Writer) int {
 		return 0
 	}
 	return columns
+}
+
+// textOptions are how a report looks on w.
+func textOptions(w io.Writer) report.Options {
+	return report.Options{Color: colourful(w), Width: width(w)}
 }

@@ -102,7 +102,7 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 	case "markdown":
 		return report.TuneMarkdown(stdout, tuned)
 	}
-	return report.TuneText(stdout, tuned, report.Options{Color: colourful(stdout)})
+	return report.TuneText(stdout, tuned, textOptions(stdout))
 }
 
 // settle reads the flags, and gives the policies to try.
