@@ -273,6 +273,7 @@ static struct arena *take_place(struct gpu *gpu) {
 }
 
 static void give_place(struct gpu *gpu, struct arena *arena) {
+  if (gpu->last == arena) gpu->last = NULL;
   *arena = (struct arena){.gpu = gpu, .next = gpu->ended};
   gpu->ended = arena;
 }
@@ -333,12 +334,16 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
   return arena;
 }
 
+static bool serves(const struct arena *arena, void *stream, uint64_t pool0, uint64_t pool1, const struct tag *tag, bool small) {
+  return arena->stream == stream && arena->pool[0] == pool0 && arena->pool[1] == pool1 && !arena->paused && arena->small == small &&
+         (arena->tag == tag || range_of(arena) != NULL);
+}
+
+// Hundreds of graphs have arenas before the one that serves all else.
 static struct arena *find_or_make(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag, bool small) {
+  if (gpu->last != NULL && serves(gpu->last, stream, pool0, pool1, tag, small)) return gpu->last;
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
-    if (arena->stream == stream && arena->pool[0] == pool0 && arena->pool[1] == pool1 && !arena->paused && arena->small == small &&
-        (arena->tag == tag || range_of(arena) != NULL)) {
-      return arena;
-    }
+    if (serves(arena, stream, pool0, pool1, tag, small)) return gpu->last = arena;
   }
   return make_arena(gpu, stream, pool0, pool1, tag, small);
 }

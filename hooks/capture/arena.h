@@ -64,6 +64,7 @@ struct gpu {
   struct lock lock;
   struct vmm_device vmm;
   struct arena *arenas;
+  struct arena *last;   // that was asked for, or NULL
   struct arena *ended;  // arenas that are no more, to be used again: a stray pointer may still find one
   struct pool *pools;
   struct graph_memory *graph_memories;

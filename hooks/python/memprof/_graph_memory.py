@@ -93,7 +93,6 @@ class GraphMemory:
         self.shapes = {}
         self._check = _Replays(torch) if check else None
         self._leaving = []  # shapes that were released, and whose graphs have not been reset
-        self._workspaces = None
         self._number = 0
         torch.cuda.init()
         _wrap_captures(torch)
@@ -186,9 +185,9 @@ class GraphMemory:
         graph of the stream is reset. In a pool of their own nobody else can get their memory.
         """
         torch = self._torch
-        if self._workspaces is None:
-            self._workspaces = _immortal(torch.cuda.MemPool())
-        with torch.cuda.use_mem_pool(self._workspaces, device=self.device), torch.no_grad():
+        if self.device not in _workspace_pools:
+            _workspace_pools[self.device] = _immortal(torch.cuda.MemPool())
+        with torch.cuda.use_mem_pool(_workspace_pools[self.device], device=self.device), torch.no_grad():
             for dtype in (torch.float16, torch.float32):
                 square = torch.zeros(64, 64, device="cuda:%d" % self.device, dtype=dtype)
                 torch.mm(square, square)
@@ -531,6 +530,7 @@ def _mortal(pool):
 
 
 _side_streams = {}
+_workspace_pools = {}  # by device; of no other use, and never given back
 
 
 def _side_stream(torch, device):
