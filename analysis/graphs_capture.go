@@ -183,7 +183,7 @@ func (a *analyzer) captureEnds(e *trace.Event) {
 }
 
 // captureOf is the capture that an allocation in a pool's arena is part of, or nil: that of its
-// pool, or one on its stream whose pool is not known, or the only one of the device.
+// pool, or, of those whose pool is not known, the one on its stream or the only one.
 func (g *graphs) captureOf(ar *arena, stream int64) *capture {
 	pool := ar.info.Options["pool"]
 	var only *capture
@@ -196,8 +196,10 @@ func (g *graphs) captureOf(ar *arena, stream int64) *capture {
 		if c.pool == pool || c.pool == "" && c.stream == stream {
 			return c
 		}
-		only = c
-		n++
+		if c.pool == "" {
+			only = c
+			n++
+		}
 	}
 	if n == 1 {
 		return only

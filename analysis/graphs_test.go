@@ -232,6 +232,34 @@ func TestOutputsThatAreReplaced(t *testing.T) {
 	}
 }
 
+// Whose an allocation is: that of the pool, of the stream where the pool is not known, or the
+// only one; what another thread takes of another pool meanwhile is nobody's.
+func TestWhoseAllocation(t *testing.T) {
+	c := newCapturing(t)
+	a, b, other := c.pool("0.1"), c.pool("0.2"), c.pool("0.3")
+	c.capture(7, "name=a", func() {
+		c.Stream = 8 // forked from the captured one
+		a.alloc(1000)
+		c.capture(9, "name=b\tpool=0.2", func() {
+			b.alloc(2000)
+			c.Stream = 7
+			a.alloc(3000)
+			b.alloc(4000)
+			other.alloc(5000)
+		})
+		c.Stream = 7
+	})
+	var got []string
+	for _, s := range c.graphs().Stores {
+		for _, shape := range s.Shapes {
+			got = append(got, fmt.Sprint(s.Pool, " ", shape.Name, " ", shape.Requested))
+		}
+	}
+	if diff := cmp.Diff([]string{"0.1 a 4000", "0.2 b 6000"}, got); diff != "" {
+		t.Errorf("shapes (-want +got):\n%s", diff)
+	}
+}
+
 // What is freed between two captures is in nobody's way; what a shape lets go of while another
 // stream uses it is free when the shape is over; what is freed when all is over outlives all.
 func TestFreesOutsideOfCaptures(t *testing.T) {
