@@ -88,6 +88,13 @@ func TestGraphsAreReported(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	var whole bytes.Buffer
+	few := graphsResults()
+	few[0].Devices[0].Graphs.Stores = few[0].Devices[0].Graphs.Stores[:1]
+	if err := JSON(&whole, few); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "graphed.json", whole.Bytes())
 	for name, got := range map[string]int{
 		"text":     strings.Count(text.String(), "\nCUDA graphs\n"),
 		"markdown": strings.Count(markdown.String(), "\n### CUDA graphs\n"),
