@@ -1,0 +1,120 @@
+"""Recordings in the hands of other tools, and a recording that is watched while it is made."""
+
+import csv
+import io
+import json
+import os
+import pickle
+import subprocess
+import time
+
+from checks.suite import Failed, case
+
+# A few steps of a small model, with a tensor that stays. Prints torch's own greatest sum.
+JOB = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(2048, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 512)).cuda()
+optimizer = torch.optim.Adam(model.parameters())
+kept = torch.ones(3_000_000, device="cuda")
+for step in range(4):
+    optimizer.zero_grad()
+    model(torch.randn(512, 2048, device="cuda")).square().mean().backward()
+    optimizer.step()
+torch.cuda.synchronize()
+"""
+
+
+def device_of(suite, directory):
+    for process in suite.report(directory)["processes"]:
+        if process["devices"]:
+            return process["process"], process["devices"][0]
+    raise Failed("no process used a device")
+
+
+@case
+def export_snapshot(suite):
+    """Torch's own _memory_viz takes the exported snapshot, and its sums are the report's."""
+    directory, _ = suite.record("snapshot", suite.script("snapshot", JOB), "--stacks", "python")
+    process, device = device_of(suite, directory)
+    path = os.path.join(suite.work, "snapshot.pickle")
+    suite.run([suite.memprof, "export", "torch-snapshot", directory, "--process", process, "-o", path])
+    with open(path, "rb") as file:
+        snapshot = pickle.load(file)
+    from torch.cuda import _memory_viz
+
+    for name in ("segments", "memory"):
+        lines = getattr(_memory_viz, name)(snapshot, format_flamegraph=lambda text: text)
+        if "active_allocated" not in lines or ".py:" not in lines:
+            raise Failed(f"_memory_viz.{name} shows no live block with a Python frame:\n{lines[:500]}")
+    for name in ("segsum", "trace", "trace_plot", "segment_plot"):
+        if not getattr(_memory_viz, name)(snapshot):
+            raise Failed(f"_memory_viz.{name} is empty")
+    live = greatest = 0
+    for entry in snapshot["device_traces"][0]:
+        live += {"alloc": entry["size"], "free_requested": -entry["size"]}.get(entry["action"], 0)
+        greatest = max(greatest, live)
+    reserved = sum(segment["total_size"] for segment in snapshot["segments"])
+    want = (device["max_requested"], device["final"]["requested"], device["final"]["reserved"])
+    if (greatest, live, reserved) != want:
+        raise Failed(f"greatest, last requested and reserved bytes are {(greatest, live, reserved)} in the snapshot, {want} in the report")
+
+
+@case
+def export_formats(suite):
+    """Perfetto, pprof, CSV and JSON of a recording of torch."""
+    directory, _ = suite.record("formats", suite.script("formats", JOB), "--stacks", "python")
+    _, device = device_of(suite, directory)
+    events = json.loads(suite.run([suite.memprof, "export", "json", directory]).stdout)["processes"]
+    rows = len(list(csv.reader(io.StringIO(suite.run([suite.memprof, "export", "csv", directory]).stdout)))) - 1
+    if rows != sum(len(process["events"]) for process in events):
+        raise Failed(f"{rows} rows of CSV, {sum(len(process['events']) for process in events)} events of JSON")
+    for format, options in (("perfetto", []), ("pprof", []), ("pprof", ["--at", "end", "--by", "module"])):
+        path = os.path.join(suite.work, "out." + format)
+        suite.run([suite.memprof, "export", format, directory, "-o", path, *options])
+        if os.path.getsize(path) < 100:
+            raise Failed(f"{format} {options}: {os.path.getsize(path)} bytes")
+    if device["allocs"] < 50:
+        raise Failed(f"only {device['allocs']} allocations were recorded")
+
+
+@case
+def top_live(suite):
+    """top, from beside, sees the job's memory while it runs, and what NVML says of the card."""
+    script = suite.script("live", JOB + "\nimport sys, time\nprint('ready', flush=True)\ntime.sleep(8)\n")
+    directory = os.path.join(suite.work, "live")
+    record = subprocess.Popen(
+        [suite.memprof, "record", "-q", "--force", "-o", directory, "--", *script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        if record.stdout.readline().strip() != "ready":
+            raise Failed(f"the job did not come up: {record.communicate()[1][-2000:]}")
+        time.sleep(0.5)
+        look = json.loads(suite.run([suite.memprof, "top", "--once", "--json", directory]).stdout)
+        lines = suite.run([suite.memprof, "top", "--interval", "500ms", directory]).stdout
+    finally:
+        record.wait(timeout=60)
+    devices = [device for process in look["processes"] for device in process["devices"]]
+    if look["ended"] or not devices or devices[0]["requested"] < 12_000_000 or devices[0]["reserved"] < devices[0]["requested"]:
+        raise Failed(f"the look while it ran: {look}")
+    used = [card["used"] for card in look["cards"]]
+    if not used or used[0] is None or used[0] < devices[0]["reserved"]:
+        raise Failed(f"the card has {used} in use, the job alone {devices[0]['reserved']}")
+    if "the recording has ended" not in lines:
+        raise Failed(f"top did not see the end:\n{lines[-1000:]}")
+    _, device = device_of(suite, directory)
+    if device["final"]["reserved"] != devices[0]["reserved"]:
+        raise Failed(f"reserved is {devices[0]['reserved']} while it slept, {device['final']['reserved']} at the end")
+
+
+@case
+def check_run(suite):
+    """Recording and checking in one go: the job's code, and the gates'."""
+    job = ["--", *suite.script("gated", JOB)]
+    directory = os.path.join(suite.work, "gated")
+    check = [suite.memprof, "check", "--run", "-q", "--force", "-o", directory]
+    done = suite.run([*check, "-g", "reserved.peak < 100GiB", "-g", "oom.count == 0", *job])
+    if "reserved.peak" not in done.stdout or "VIOLATED" in done.stdout:
+        raise Failed(done.stdout)
+    suite.run([*check, "-g", "requested.peak < 1MiB", *job], expect=1)
+    failing = suite.script("gated-failing", JOB + "\nraise SystemExit(7)\n")
+    suite.run([*check, "-g", "requested.peak < 1MiB", "--", *failing], expect=7)
