@@ -39,8 +39,8 @@ enum memprof_kind {
   MEMPROF_ALLOC = 2,         // a chunk was handed out
   MEMPROF_FREE = 3,          // its owner gave it back
   MEMPROF_FREE_DONE = 4,     // a freed chunk that other streams used became reusable
-  MEMPROF_MAP = 5,           // physical memory was mapped: growth at the arena's end, or a remap inside it
-  MEMPROF_UNMAP = 6,         // physical memory of free granules was given back
+  MEMPROF_MAP = 5,           // physical memory was mapped: growth at the arena's end, or a remap inside it; requested = 0: ahead of need
+  MEMPROF_UNMAP = 6,         // physical memory of free granules was given back; requested > 0: taken for the request under way
   MEMPROF_GROW_FAILED = 7,   // the device refused a growth of `requested` bytes
   MEMPROF_RECLAIM = 8,       // an attempt failed (arena) or someone else needs memory (no arena): unmaps follow
   MEMPROF_OOM = 9,           // the request failed for good

@@ -18,7 +18,6 @@
 enum {
   MOST_GPUS = 64,
   DISABLE_TIMING = 2,
-  MOST_ARENAS = 64,      // that are seen to in one round; the others are in the next
   RETRY_US = 500,        // between two looks at an event
   PRESSURE_US = 100000,  // between two readings of the device's memory
 };
@@ -116,15 +115,18 @@ static bool map_slice(struct arena *arena) {
   return done;
 }
 
+// The event is of no more use. With the device's lock.
+static void end_trimming(struct arena *arena) {
+  driver_get()->event_destroy(arena->trim_event);
+  arena->trimming = false;
+}
+
 // One slice of the excess. What is in use again by now is none.
 static bool give_slice(struct arena *arena) {
   lock_take(&arena->gpu->lock);
   const struct first excess = arena->paused ? (struct first){0} : excess_of(arena, arena->trim_ended);
   const bool done = excess.bytes > 0 && reclaim_range(arena, excess.addr, excess.bytes, SLICE) > 0;
-  if (!done) {
-    driver_get()->event_destroy(arena->trim_event);
-    arena->trimming = false;
-  }
+  if (!done) end_trimming(arena);
   lock_give(&arena->gpu->lock);
   return done;
 }
@@ -137,26 +139,34 @@ static bool trim_arena(struct arena *arena) {
   const driver_event event = arena->trim_event;
   lock_give(&arena->gpu->lock);
   if (!trimming) return false;
-  if (driver_get()->event_query(event) == DRIVER_NOT_READY) return true;
+  const driver_result result = driver_get()->event_query(event);
+  if (result == DRIVER_NOT_READY) return true;
+  if (result != DRIVER_OK) {  // nobody knows what is still at work: nothing is unmapped
+    lock_take(&arena->gpu->lock);
+    end_trimming(arena);
+    lock_give(&arena->gpu->lock);
+    return false;
+  }
   while (!interpose_capturing()) {
     if (!give_slice(arena)) return false;
   }
   return true;
 }
 
-// Arenas outside pools never end, so those of a list stay.
-static bool trim_gpu(struct gpu *gpu) {
-  struct arena *arenas[MOST_ARENAS];
-  size_t count = 0;
-  struct driver_scope scope;
+// The next arena that is trimmed, after one or from the first. Those outside pools never end.
+static struct arena *next_arena(struct gpu *gpu, const struct arena *after) {
   lock_take(&gpu->lock);
-  for (struct arena *arena = gpu->arenas; arena != NULL && count < MOST_ARENAS; arena = arena->next) {
-    if (arena->home == NULL && arena->tag == NULL) arenas[count++] = arena;
-  }
+  struct arena *arena = after == NULL ? gpu->arenas : after->next;
+  while (arena != NULL && (arena->home != NULL || arena->tag != NULL)) arena = arena->next;
   lock_give(&gpu->lock);
+  return arena;
+}
+
+static bool trim_gpu(struct gpu *gpu) {
+  struct driver_scope scope;
   if (!driver_enter(gpu->vmm.device, &scope)) return false;
   bool more = false;
-  for (size_t i = 0; i < count; i++) more |= trim_arena(arenas[i]);
+  for (struct arena *arena = next_arena(gpu, NULL); arena != NULL; arena = next_arena(gpu, arena)) more |= trim_arena(arena);
   driver_leave(&scope);
   return more;
 }
