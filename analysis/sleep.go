@@ -16,7 +16,8 @@ import (
 // awake may be.
 type Sleep struct {
 	// Cycle is the stages that came again and what came between, or all if none did. Its sizes
-	// are the most of all visits.
+	// are the most of all visits, each by itself: a stage may never have had all of them at once,
+	// so that plans err on the side of more.
 	Cycle  wakeplan.Cycle
 	Stages []StageUse // of the cycle, in the same order
 	// Phases says that stages are the outermost phases of the job's own. Where there are

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/analysis/wakeplan"
@@ -237,6 +238,40 @@ func TestResidencies(t *testing.T) {
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(moment{})); diff != "" {
 		t.Errorf("moments (-want +got):\n%s", diff)
 	}
+}
+
+// Whatever sleeps and wakes, what is awake by tag and outside of tags is R, and its course has
+// the greatest R.
+func TestResidenciesAddUp(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		j := newColocated(t)
+		asleep := map[int32]bool{}
+		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+			arena := rapid.Int32Range(outsideArena, cacheArena).Draw(rt, "arena")
+			j.time += rapid.Int64Range(0, 3).Draw(rt, "ms")
+			switch {
+			case asleep[arena]:
+				j.wake(0, arena)
+				asleep[arena] = false
+			case arena != outsideArena && j.mapped[arena] > 0 && rapid.Bool().Draw(rt, "sleep"):
+				j.sleep(0, arena)
+				asleep[arena] = true
+			default:
+				j.take(arena, 2*rapid.Int64Range(1, 8).Draw(rt, "size"), "")
+			}
+		}
+		d := j.run()
+		var greatest int64
+		for _, p := range d.Sleep.Series {
+			greatest = max(greatest, p.At.Sum())
+			if p.At.Base < 0 || p.Last.Sum() > p.At.Sum() {
+				rt.Fatalf("residency %+v", p)
+			}
+		}
+		if last := d.Sleep.Series[len(d.Sleep.Series)-1].Last; last.Sum() != d.Final.R || greatest != d.MaxR {
+			rt.Fatalf("at the end %d of R %d, at most %d of %d", last.Sum(), d.Final.R, greatest, d.MaxR)
+		}
+	})
 }
 
 // However many changes there are, the greatest sum and the last state are kept.

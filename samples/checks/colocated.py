@@ -70,7 +70,8 @@ def told(suite, name, sleep, printed):
         raise Failed(f"{name}: {vain} bytes are awake in the sync in vain, keys and values have {kv}")
     plans = {plan["name"]: plan for plan in sleep["plans"]}
     recorded, least = plans["recorded"]["peak"], plans["staged"]["peak"]
-    if recorded < least or (name == "staged") != (recorded <= 1.05 * least):
+    # The plan adds up what each tag had at most, which may not have been together.
+    if recorded < 0.95 * least or (name == "staged") != (recorded <= 1.05 * least):
         raise Failed(f"{name}: peak {recorded}, in stages it would be {least}")
     shares = [f"{100 * plan['kv_fraction']:.1f} %" if plan["kv_fraction"] else "none" for plan in plans.values()]
     suite.figure(f"colocated, {name}: largest KV of the card, " + ", ".join(plans), ", ".join(shares))
