@@ -17,7 +17,7 @@
 
 enum { DEEPEST = 256, STEPS = 1024, LONGEST = 1400 };
 
-_Atomic(bool) callers_wanted;
+_Atomic(enum callers) callers_state;
 
 // From a stack to the one with another frame called from it.
 struct step {
@@ -129,7 +129,7 @@ static struct thread *thread_get(void) {
 void callers_take(void) {
   struct python_frame frames[DEEPEST];  // innermost first
   hook_set_stack(0);
-  if (!python_frames_readable()) return;
+  if (atomic_load_explicit(&callers_state, memory_order_relaxed) != CALLERS_WANTED || !python_frames_readable()) return;
   const size_t depth = python_frames(frames, DEEPEST);
   struct thread *thread = depth == 0 ? NULL : thread_get();
   if (thread == NULL) return;
@@ -144,5 +144,12 @@ void callers_take(void) {
   thread->depth = depth;
   hook_set_stack(node);
 }
+
+void callers_start(void) {
+  enum callers unsaid = CALLERS_NEVER_WANTED;  // what the job has said already counts
+  atomic_compare_exchange_strong(&callers_state, &unsaid, CALLERS_WANTED);
+}
+
+void memprof_stacks(int wanted) { atomic_store(&callers_state, wanted != 0 ? CALLERS_WANTED : CALLERS_NO_LONGER_WANTED); }
 
 void callers_forget(void) { pthread_mutex_init(&lock, NULL); }

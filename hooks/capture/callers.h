@@ -5,15 +5,20 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-// Set once by the options, before the first allocation.
-extern _Atomic(bool) callers_wanted;
+enum callers { CALLERS_NEVER_WANTED, CALLERS_WANTED, CALLERS_NO_LONGER_WANTED };
 
-// Sets the thread's stack for its next allocation. No lock may be held: a frame that was
+// Set by callers_start and memprof_stacks.
+extern _Atomic(enum callers) callers_state;
+
+// The options ask for stacks from the first allocation on.
+void callers_start(void);
+
+// Sets the thread's stack for its next allocation, or clears it when stacks are no longer wanted. No lock may be held: a frame that was
 // never seen before is turned into text, which waits for the interpreter's lock.
 void callers_take(void);
 
 static inline void callers_note(void) {
-  if (atomic_load_explicit(&callers_wanted, memory_order_relaxed)) callers_take();
+  if (atomic_load_explicit(&callers_state, memory_order_relaxed) != CALLERS_NEVER_WANTED) callers_take();
 }
 
 // In a forked child: the lock may have been another thread's.

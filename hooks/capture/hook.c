@@ -64,7 +64,7 @@ static void start(void) {
   atomic_store(&begun, true);
   spool_start();
   marks_start();
-  atomic_store(&callers_wanted, options_get()->stacks);
+  if (options_get()->stacks) callers_start();
   trim_start();
   // Last: who sees it writes events at once, and must not do so before there is a spool.
   atomic_store_explicit(&used, true, memory_order_release);

@@ -306,6 +306,10 @@ void memprof_kv_end(uint64_t cache);
 // `parent`; 0 is the parent of an outermost frame, and the answer when stacks are too many.
 uint32_t memprof_stack_node(uint32_t parent, const char *frame);
 
+// From now on the Python stacks of requests are recorded (1), or not (0), whatever `record`
+// was told. Without effect on an allocator that is only watched.
+void memprof_stacks(int wanted);
+
 // Watching. Another allocator serves and tells what it does: torch's native one, through its
 // trace tracker. It tells the events of one device one at a time and in the order of its
 // decisions, from under its lock of that device. None of the calls below waits for anybody

@@ -33,7 +33,7 @@ from contextlib import contextmanager
 
 from memprof import _native
 
-__all__ = ["CATEGORIES", "GraphMemory", "GraphMemoryError", "PauseError", "attach", "iteration", "kv", "label", "pause", "phase", "recording", "region", "resume", "share", "usage"]
+__all__ = ["CATEGORIES", "GraphMemory", "GraphMemoryError", "PauseError", "attach", "iteration", "kv", "label", "pause", "phase", "recording", "region", "resume", "share", "stacks", "usage"]
 
 # What a block may be labelled as; the rest is told from how it is used.
 CATEGORIES = ("weights", "gradients", "optimizer", "inputs", "kv_cache")
@@ -95,6 +95,17 @@ def _phase_text(name, uses):
     # As tags stand in the trace: without blanks, which are between them here, and not too long.
     tags = ["".join("_" if c <= " " else c for c in str(tag)).encode()[:100] for tag in uses]
     return name.replace("\t", " ").encode() + b"\tuses=" + b" ".join(tags)
+
+
+def stacks(wanted=True):
+    """Records the Python stacks of requests from now on, or no longer.
+
+    `memprof record --stacks python` has them recorded from the start; this is for the part of
+    a job that is looked at. Without effect under `--allocator native`.
+    """
+    lib = _native.library()
+    if lib is not None:
+        lib.memprof_stacks(1 if wanted else 0)
 
 
 def label(tensor, category, name=""):

@@ -45,6 +45,7 @@ def _find():
         "context_cell": (ctypes.c_void_p,),
         "label": (None, ctypes.c_void_p, ctypes.c_char_p),
         "label_many": (None, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p),
+        "stacks": (None, ctypes.c_int),
         "note_framework": (None, ctypes.c_char_p),
         "problem": (None, ctypes.c_char_p),
     }

@@ -68,6 +68,23 @@ class StacksTest(unittest.TestCase):
             said.append(frames)
         return said
 
+    def test_only_while_wanted(self):
+        for options in ("", "stacks=1"):
+            events = self.record(
+                """
+                import memprof
+                memprof.stacks(False)
+                allocate()
+                memprof.stacks()
+                allocate()
+                memprof.stacks(False)
+                allocate()
+                """,
+                options,
+            )
+            leaf = "allocate: return hook.memprof_malloc(size, 0, None)"
+            self.assertEqual(self.stacks(events), [[], ["<module>: allocate()", leaf], []])
+
     def test_functions_and_lines(self):
         events = self.record(
             """
