@@ -2,9 +2,8 @@
 
 import json
 import re
-import statistics
 
-from checks.suite import Failed, alone, case, first_process, losses, number
+from checks.suite import Failed, case, first_process, losses
 
 MODEL = """
 import torch
@@ -321,86 +320,3 @@ def attribution_lifetimes(suite):
     for level, results in found.items():
         if results != found["none"]:
             raise Failed(f"with {level}: {results}\nwithout attribution: {found['none']}")
-
-
-SMALL_OPERATIONS = """
-import os, sys, time
-os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-4:])
-if "--history" in sys.argv:
-    torch.cuda.memory._record_memory_history(stacks="python", max_entries=1_000_000)
-
-class Block(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(64), nn.Linear(64, 128), nn.Linear(128, 64)
-    def forward(self, x):
-        return x + self.down(nn.functional.gelu(self.up(self.norm(x))))
-
-torch.manual_seed(0)
-net = nn.Sequential(*[Block() for _ in range(24)]).cuda()
-optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-x = torch.randn(8, 64, device="cuda")
-def step():
-    net(x).square().mean().backward()
-    optimizer.step()
-    optimizer.zero_grad()
-for _ in range(30): step()
-allocs = torch.cuda.memory_stats()["allocation.all.allocated"]
-step()
-allocs = torch.cuda.memory_stats()["allocation.all.allocated"] - allocs
-best = []
-for _ in range(9):
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    for _ in range(30): step()
-    torch.cuda.synchronize()
-    best.append((time.perf_counter() - start) / 30)
-print(f"step {min(best) * 1e6:.1f} us")
-print(f"allocations {allocs}")
-"""
-
-LEVELS = {
-    "none": ("--attribution", "none"),
-    "phases": ("--attribution", "phases"),
-    "modules": ("--attribution", "modules"),
-    "modules and stacks": ("--attribution", "modules", "--stacks", "python"),
-}
-
-
-def cost_of_levels(suite, name, plain, history, pattern, unit, count):
-    """Each level's cost beside what torch's own history costs.
-
-    A process is quicker or slower than the next by more than a level costs, so that each
-    round has the processes that are compared one after the other, on the same processors,
-    and what counts is the median of the rounds' differences; their range is told with it.
-    """
-    rounds = []
-    for _ in range(count):
-        found = {"native": number(pattern, suite.run(plain).stdout), "history": number(pattern, suite.run(history).stdout)}
-        for level, flags in LEVELS.items():
-            _, done = suite.record("cost_" + name, plain, "--force", *flags)
-            found[level] = number(pattern, done.stdout)
-        rounds.append(found)
-    base = statistics.median(r["none"] for r in rounds)
-    native = statistics.median(r["native"] for r in rounds)
-    theirs = statistics.median(r["history"] - r["native"] for r in rounds)
-    suite.figure(f"{name}: torch's own history adds", f"{theirs:.0f} {unit} to {native:.0f}")
-    worst = None
-    for level in ("phases", "modules", "modules and stacks"):
-        differences = sorted(r[level] - r["none"] for r in rounds)
-        ours = statistics.median(differences)
-        of_theirs = f"{ours:.0f} {unit} ({differences[0]:.0f} to {differences[-1]:.0f}) to {base:.0f}, {ours / theirs:.2f} of torch's"
-        suite.figure(f"{name}: {level} add", of_theirs, "a third")
-        if ours > theirs / 3:
-            worst = f"{name}: {level} cost {ours:.0f} {unit}, torch's own history {theirs:.0f}: more than a third (rounds: {rounds})"
-    return worst
-
-
-@alone
-def attribution_cost(suite):
-    """What each level costs, on bare allocations and on a step of many small operations."""
-    pair = cost_of_levels(suite, "pair", suite.job("pair", "--pairs", "200000"), suite.job("pair", "--history", "--pairs", "200000"), r"^pair (\S+) ns", "ns", 2)
-    job = suite.script("small_operations", MODEL + SMALL_OPERATIONS)
-    step = cost_of_levels(suite, "small operations, a step", job, [*job, "--history"], r"^step (\S+) us", "us", 5)
-    if pair or step:
-        raise Failed("; ".join(filter(None, (pair, step))))

@@ -141,30 +141,29 @@ def native_gpt2(suite):
 def native_pair_cost(suite):
     """What watching adds to an alloc and free pair of torch's allocator.
 
-    The same loop takes up to a fifth longer in one process than in the next, so the three are
-    compared within each round, by their medians, and what counts is the median round.
+    The same loop takes up to a fifth longer in one process than in the next, so that each is
+    measured before it is watched, too; what counts is the median of five processes.
     """
-    rounds = []
+    job, found = suite.job("pair", "--pairs", "300000"), {"empty": [], "watched": []}
     for _ in range(5):
-        plain = middle(suite.run(suite.job("pair", "--pairs", "300000")).stdout)
-        empty = middle(suite.run(suite.job("pair", "--pairs", "300000", "--empty-tracker")).stdout)
-        directory, done = record(suite, "native_pair", suite.job("pair", "--pairs", "300000"))
-        rounds.append((middle(done.stdout) / plain, empty / plain, plain))
+        found["empty"].append(added(suite.run([*job, "--empty-tracker"]).stdout))
+        directory, done = record(suite, "native_pair", [*job, "--watch-later"])
+        found["watched"].append(added(done.stdout))
     device = watched(suite, directory)
     if device["allocs"] < 1_500_000:
         raise Failed(f"{device['allocs']} allocations recorded, 5 runs of 300,000 made")
-    watching, telling, plain = (sorted(column) for column in zip(*rounds))
-    between = lambda ratios: f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-    suite.figure("pair: native, unrecorded", f"{statistics.median(plain):.0f} ns")
-    suite.figure("pair: native, told to a tracker that does nothing / unrecorded", between(telling))
-    suite.figure("pair: native, watched / unrecorded", between(watching), "1.20")
-    if statistics.median(watching) > 1.20:
-        raise Failed(f"over budget: {watching}")
+    for name, what, budget in (("empty", "told to a tracker that does nothing", ""), ("watched", "watched", "1.20")):
+        ratios, before = (sorted(column) for column in zip(*found[name]))
+        between = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}), of {statistics.median(before):.0f} ns"
+        suite.figure(f"pair: native, {what} / unrecorded", between, budget)
+    if statistics.median(ratio for ratio, _ in found["watched"]) > 1.20:
+        raise Failed(f"over budget: {found}")
 
 
-def middle(output):
-    """The median of the runs that pair.py prints."""
-    return statistics.median(float(ns) for ns in re.search(r"^pair .* of (.*)$", output, re.M)[1].split())
+def added(output):
+    """What pairs cost in the end over what they cost before, and that, by medians of the runs."""
+    before, after = (statistics.median(float(ns) for ns in re.search(rf"^{name} .* of (.*)$", output, re.M)[1].split()) for name in ("before", "pair"))
+    return after / before, before
 
 
 CHURN = """

@@ -55,6 +55,10 @@ class Suite:
     def job(self, name, *arguments):
         return [PYTHON, os.path.join(JOBS, name + ".py"), *arguments]
 
+    def jobs(self):
+        """The folder of the sample jobs."""
+        return os.path.abspath(JOBS)
+
     def script(self, name, text):
         """A job of a few lines."""
         path = os.path.join(self.work, name + ".py")

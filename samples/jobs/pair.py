@@ -1,7 +1,8 @@
 """Prints what an alloc and free pair costs in torch's current allocator, in nanoseconds.
 
 Five runs of a million pairs at 1,000 live blocks; the least is printed first, as the
-one the machine disturbed least, then all.
+one the machine disturbed least, then all. Where something is attached to the allocator,
+`before` is what pairs cost in the same process before that.
 """
 
 import argparse
@@ -44,17 +45,37 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--history", action="store_true", help="torch's own memory history, Python stacks")
     parser.add_argument("--empty-tracker", action="store_true", help="torch tells a tracker that does nothing")
+    parser.add_argument("--watch-later", action="store_true", help="under memprof record --allocator native: watched after a first measurement")
     parser.add_argument("--live", type=int, default=1000)
     parser.add_argument("--pairs", type=int, default=1_000_000)
     opts = parser.parse_args()
+    attach = lambda: None
+    if opts.watch_later:
+        attach = put_off()
     torch.zeros(1, device="cuda")
     if opts.history:
         torch.cuda.memory._record_memory_history(stacks="python", max_entries=1_000_000)
     library = compiled()
+    if opts.empty_tracker or opts.watch_later:
+        measure("before", library, opts)
+    attach()
     if opts.empty_tracker:
         library.attach_empty_tracker()
+    measure("pair", library, opts)
+
+
+def measure(name, library, opts):
     figures = [library.nanoseconds_a_pair(opts.live, opts.pairs, seed) for seed in range(1, 6)]
-    print(f"pair {min(figures):.1f} ns of " + " ".join(f"{f:.1f}" for f in figures))
+    print(f"{name} {min(figures):.1f} ns of " + " ".join(f"{f:.1f}" for f in figures), flush=True)
+
+
+def put_off():
+    """Keeps memprof from watching when CUDA is initialised; the function returned has it watch."""
+    from memprof import _watch
+
+    waiting, attach = [], _watch._attach
+    _watch._attach = waiting.append
+    return lambda: attach(*waiting)
 
 
 if __name__ == "__main__":
