@@ -27,7 +27,6 @@ type arena struct {
 	store  *graphStore // that it is memory of
 	window *graphRange // it is a range of a graph memory, and nothing of it is mapped
 	over   bool        // it lies over such a range: its terms are no device's
-	spent  rangeSet    // of a graph memory's store: what was handed out in any range
 
 	head, tail int32 // segments, by address
 	mapped     rangeSet

@@ -246,26 +246,6 @@ func (a *analyzer) handedOut(w *graphRange, r addressRange, e *trace.Event) erro
 
 // spend makes what is untouched of r, in a store, a hole.
 func (a *analyzer) spend(ar *arena, r addressRange, e *trace.Event) error {
-	if _, ok := ar.spent.overlapping(r); ok {
-		fresh := rangeSet{r}
-		for _, old := range ar.spent[ar.spent.after(r.from):] {
-			if old.from >= r.to {
-				break
-			}
-			fresh.remove(old)
-		}
-		for _, part := range fresh {
-			if err := a.spendFresh(ar, part, e); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return a.spendFresh(ar, r, e)
-}
-
-func (a *analyzer) spendFresh(ar *arena, r addressRange, e *trace.Event) error {
-	ar.spent.cover(r)
 	i, untouched, _, err := a.ledger.occupy(ar, r.from, r.bytes())
 	if err != nil {
 		return err

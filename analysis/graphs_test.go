@@ -299,6 +299,29 @@ func TestFreesOutsideOfCaptures(t *testing.T) {
 	}
 }
 
+// What a shape has let go of is not in the way of those that follow, however long it waits.
+func TestFreesThatWaitLong(t *testing.T) {
+	c := newCapturing(t)
+	h := c.pool("0.5")
+	var waits []bfc.Block
+	for range 3 {
+		c.capture(7, "", func() {
+			b := h.alloc(4 * mib)
+			waits = append(waits, b)
+			c.Stream = 9
+			c.Add(trace.Event{Kind: trace.KindStreamUse, Arena: h.id, Addr: int64(b.Addr)})
+			c.Stream = 7
+			c.Add(trace.Event{Kind: trace.KindFree, Arena: h.id, Addr: int64(b.Addr)})
+		})
+	}
+	for _, b := range waits {
+		c.Add(trace.Event{Kind: trace.KindFreeDone, Arena: h.id, Addr: int64(b.Addr)})
+	}
+	if w := c.graphs().WhatIfs[0]; w.Physical != 12*mib || w.Recorded != 12*mib || w.Descended != 4*mib || w.Outlive != 0 {
+		t.Errorf("what if %+v", w)
+	}
+}
+
 // Requests of blocks that a checkpoint brought back were not made: nothing is replayed.
 func TestRestoredPoolsAreNotReplayed(t *testing.T) {
 	c := newCapturing(t)

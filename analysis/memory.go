@@ -268,7 +268,6 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 	}
 	if ar.store != nil {
 		ar.store.grow(-r.bytes())
-		ar.spent.remove(r)
 	}
 	if whole, ok := ar.extents.overlapping(r); ok {
 		if _, some := ar.mapped.overlapping(whole); !some {
