@@ -38,7 +38,8 @@
 //
 // [TorchSnapshot] writes a process as torch.cuda.memory._snapshot() would have it pickled, for
 // pytorch.org/memory_viz, torch.cuda._memory_viz and mosaic: its trace by device, and the segments
-// and blocks after its last event. A contiguous stretch of mapped addresses is a segment. A block
+// and blocks after its last event. A contiguous stretch of mapped addresses is a segment, and so is
+// what a range of a graph memory sees of its store. A block
 // has the frames of its stack, or one that names its requester. Pickle protocol 2, with no more
 // opcodes than those viewers know.
 package export

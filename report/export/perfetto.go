@@ -1,6 +1,7 @@
 package export
 
 import (
+	"encoding/binary"
 	"fmt"
 	"io"
 	"strings"
@@ -111,6 +112,8 @@ type perfetto struct {
 	began     int64                  // when the iteration at hand did; -1 before the first event
 	marked    bool
 
+	scratch   message // of packets, one after the other
+	events    message // of what is in them
 	interned  message // new names, to go with the next packet
 	names     internTable
 	keys      internTable
@@ -155,9 +158,10 @@ func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 // uuid is that of the process's own track.
 func (p *perfetto) uuid() uint64 { return p.number * processUUIDs }
 
-// packet writes one with a single field, and what was interned for it.
+// packet writes one with a single field, and what was interned for it. The content's memory is
+// that of the next event.
 func (p *perfetto) packet(field uint64, content message, time int64) {
-	var packet message
+	packet := p.scratch[:0]
 	if time >= 0 {
 		packet.uint(packetTimestamp, uint64(time))
 	}
@@ -174,12 +178,14 @@ func (p *perfetto) packet(field uint64, content message, time int64) {
 	}
 	packet.message(field, content)
 	writePacket(p.out, packet)
+	p.scratch, p.events = packet, content
 }
 
 func writePacket(out *writer, packet message) {
-	var framed message
-	framed.message(tracePacket, packet)
-	out.add(framed)
+	head := make(message, 0, 16)
+	head.tag(tracePacket, wireBytes)
+	out.add(binary.AppendUvarint(head, uint64(len(packet))))
+	out.add(packet)
 }
 
 // track makes a track below the process's own; one with a unit of bytes is a counter.
@@ -280,7 +286,7 @@ func perfettoReadings(out *writer, r *Recording) error {
 		var packet message
 		packet.uint(packetTimestamp, uint64(max(0, e.Time)))
 		packet.uint(packetSequence, sequence)
-		packet.message(packetTrackEvent, counterEvent(uuid, e.Provided))
+		packet.message(packetTrackEvent, counterEvent(nil, uuid, e.Provided))
 		writePacket(out, packet)
 		return out.err
 	})
@@ -295,8 +301,9 @@ func cardName(r *Recording, at int32) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", gpus[at].Index, gpus[at].Name))
 }
 
-func counterEvent(track uint64, value int64) message {
-	var event message
+// counterEvent is a value of a counter, in the memory of another event or none.
+func counterEvent(event message, track uint64, value int64) message {
+	event = event[:0]
 	event.uint(eventType, counter)
 	event.uint(eventTrack, track)
 	event.uint(eventCounter, uint64(value))

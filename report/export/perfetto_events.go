@@ -81,13 +81,13 @@ func (p *perfetto) count(device int32, after *analysis.Instant, time int64) {
 			c.track = p.track(fmt.Sprintf("GPU %d %s", device, counterNames[i]), true)
 		}
 		c.value = value
-		p.packet(packetTrackEvent, counterEvent(c.track, value), time)
+		p.packet(packetTrackEvent, counterEvent(p.events, c.track, value), time)
 	}
 }
 
 // event is one of a type on a track; end of a slice needs no name.
 func (p *perfetto) event(kind, track uint64, name string) message {
-	var event message
+	event := p.events[:0]
 	event.uint(eventType, kind)
 	event.uint(eventTrack, track)
 	if kind != sliceEnd {
@@ -98,7 +98,7 @@ func (p *perfetto) event(kind, track uint64, name string) message {
 
 // annotate adds a value with a name to an event.
 func (p *perfetto) annotate(event *message, field uint64, name string, value int64) {
-	var a message
+	a := make(message, 0, 64)
 	a.uint(annotationNameIID, p.intern(p.keys, internedAnnotationNames, name))
 	a.uint(field, uint64(value))
 	event.message(eventAnnotations, a)
@@ -108,7 +108,7 @@ func (p *perfetto) annotateText(event *message, name, value string) {
 	if value == "" {
 		return
 	}
-	var a message
+	a := make(message, 0, 64)
 	a.uint(annotationNameIID, p.intern(p.keys, internedAnnotationNames, name))
 	a.text(annotationText, valid(value))
 	event.message(eventAnnotations, a)

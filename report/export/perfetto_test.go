@@ -335,7 +335,7 @@ func TestPerfettoLanes(t *testing.T) {
 func TestMessage(t *testing.T) {
 	for _, n := range []int64{0, 1, 127, 128, math.MaxInt64, -1, math.MinInt64} {
 		var m message
-		m.message(tracePacket, func() (p message) { p.message(packetTrackEvent, counterEvent(1, n)); return p }())
+		m.message(tracePacket, func() (p message) { p.message(packetTrackEvent, counterEvent(nil, 1, n)); return p }())
 		p := packets(t, m)
 		if got := get(p[0], "track_event", "counter_value"); got != n {
 			t.Errorf("%d comes back as %v", n, got)

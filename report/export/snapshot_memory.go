@@ -79,9 +79,9 @@ func (m *memory) event(e *trace.Event) {
 		m.freed(e.Addr, a)
 	case trace.KindFreeDone:
 		m.freeDone(e.Addr, a)
-	case trace.KindMap:
+	case trace.KindMap, trace.KindAlias: // blocks of a graph memory lie where its store is seen
 		m.mapRange(mappedRange{e.Addr, e.Addr + e.Provided, e.Arena}, a)
-	case trace.KindUnmap:
+	case trace.KindUnmap, trace.KindUnalias:
 		m.unmapRange(mappedRange{e.Addr, e.Addr + e.Provided, e.Arena}, a)
 	case trace.KindPause:
 		m.pause(e, a)

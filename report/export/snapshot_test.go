@@ -14,6 +14,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
 )
 
 // python3 runs a program on a pickle and returns what it prints; without Python the test is left out.
@@ -115,5 +116,39 @@ func TestPickle(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("values (-want +got):\n%s", diff)
+	}
+}
+
+// What a range of a graph memory sees of its store is a segment, or its blocks would lie nowhere.
+func TestTorchSnapshotAlias(t *testing.T) {
+	s := &script{texts: []string{""}}
+	s.add(trace.Event{Kind: trace.KindArena, Arena: 0, Addr: base, Requested: -1, Provided: 1 << 30}, "coalesces=1\tgraph_memory=1\tstore=1")
+	s.add(trace.Event{Kind: trace.KindArena, Arena: 1, Addr: island, Requested: -1, Provided: 1 << 30}, "coalesces=1\tgraph_memory=1\tshape=a")
+	s.block(trace.KindMap, 0, base, 0, 4*mib)
+	s.add(trace.Event{Kind: trace.KindAlias, Arena: 1, Addr: island, Provided: 4 * mib}, "store=0")
+	s.add(trace.Event{Kind: trace.KindAlloc, Arena: 1, Addr: island, Requested: 1000, Provided: 1024}, "")
+	s.add(trace.Event{Kind: trace.KindAlloc, Arena: 1, Addr: island + mib, Requested: 2000, Provided: 2048}, "")
+	s.add(trace.Event{Kind: trace.KindFree, Arena: 1, Addr: island, Requested: 1000, Provided: 1024}, "")
+	s.add(trace.Event{Kind: trace.KindUnalias, Arena: 1, Addr: island + 2*mib, Provided: 2 * mib}, "store=0")
+	dir := t.TempDir()
+	tracetest.WriteRun(t, dir, tracetest.Process{Events: s.events, Texts: s.texts})
+	run, err := trace.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found struct {
+		Greatest, Final []int64
+		Snapshot        struct {
+			Segments []struct {
+				Total_size, Active_size int64
+			}
+		}
+	}
+	if err := json.Unmarshal(python3(t, "testdata/snapshot.py", snapshotOf(t, &Recording{Run: run}, run.Processes[0])), &found); err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprint(found.Greatest, found.Final, found.Snapshot.Segments)
+	if want := "[3000] [2000] [{4194304 0} {2097152 2048}]"; got != want {
+		t.Errorf("greatest and last T, segments: %s, want %s", got, want)
 	}
 }
