@@ -123,10 +123,10 @@
 // the first iterations goes for good, and a job that repeats itself comes to rest: nothing is
 // given back or mapped any more.
 //
-//	iteration    0     1     2     3     4
-//	granule a    use   use   use   use   use     stays
-//	granule b    use   ·     ·     given back at the end of iteration 2
-//	granule c    use and taken for growth, mapped ahead of iteration 1, use ...
+//	iteration    0         1     2     3
+//	granule a    used      used  used  used    stays
+//	granule b    used      ·     ·   ▲         given back at the end of 2
+//	granule c    used ▲  ▼ used  used  used    taken for growth in 0, mapped ahead of 1
 //
 // # Deviations from the reference
 //
