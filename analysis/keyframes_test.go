@@ -324,3 +324,48 @@ func TestBands(t *testing.T) {
 		t.Errorf("%d bands, %+v", len(got), got)
 	}
 }
+
+// Each window has the first greatest and the first least T of its units, however often neighbours
+// were joined.
+func TestWindowsKeepExtremes(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type state struct{ seq, t int64 }
+		var states []state // of each unit one or two
+		var units []int    // the first state of each
+		w := windows{size: 1}
+		for range rapid.IntRange(1, 4*maxWindows).Draw(t, "units") {
+			units = append(units, len(states))
+			for range 1 + len(states)%2 {
+				s := state{int64(len(states)), rapid.Int64Range(0, 1000).Draw(t, "T")}
+				states = append(states, s)
+				w.observe(&device{split: split{t: s.t}}, s.seq, 0)
+			}
+			w.end()
+			if rapid.IntRange(0, 300).Draw(t, "thin") == 0 && len(w.all) > 1 {
+				w.halve()
+			}
+		}
+		if len(w.all) > maxWindows {
+			t.Fatalf("%d windows", len(w.all))
+		}
+		for i := range w.all {
+			from, to := units[int64(i)*w.size], len(states)
+			if next := int64(i+1) * w.size; next < int64(len(units)) {
+				to = units[next]
+			}
+			high, low := states[from], states[from]
+			for _, s := range states[from:to] {
+				if s.t > high.t {
+					high = s
+				}
+				if s.t < low.t {
+					low = s
+				}
+			}
+			got := w.all[i]
+			if (state{got.peak.Seq, got.peak.T}) != high || (state{got.trough.Seq, got.trough.T}) != low {
+				t.Fatalf("window %d of %d units each: from %+v to %+v, want %+v to %+v", i, w.size, got.trough, got.peak, low, high)
+			}
+		}
+	})
+}

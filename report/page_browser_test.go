@@ -133,7 +133,7 @@ func TestPageInBrowser(t *testing.T) {
 		if after := b.text(".pin strong"); after == before {
 			t.Errorf("still %q", after)
 		}
-		if got := b.text(".snap"); !regexp.MustCompile(`You clicked at .* nearest stored instant is (exactly there|.* \(about [\d,]+ events?\) (earlier|later))`).MatchString(got) {
+		if got := b.text(".snap"); !regexp.MustCompile(`^You clicked at \S+ s: (since this stored instant, .* no event has come|the nearest stored instant is .* \(about [\d,]+ events?\) (earlier|later)), \d+ of \d+\.$`).MatchString(got) {
 			t.Errorf("the snap says %q", got)
 		}
 		if got := b.text(".exact code"); !regexp.MustCompile(`^memprof report --at \d+ runs/mine$`).MatchString(got) {
@@ -156,6 +156,23 @@ func TestPageInBrowser(t *testing.T) {
 			blocks, _ := b.eval(`document.querySelector('.arena-head').textContent`).(string)
 			if !strings.Contains(blocks, plural(f.At.Live, "block")) {
 				t.Errorf("keyframe %d: %q, want %d blocks", at, blocks, f.At.Live)
+			}
+		}
+	})
+	t.Run("the address space is that of the instant", func(t *testing.T) {
+		b.eval(`[...document.querySelectorAll('#pin button')].find((button) => button.textContent === 'Peak').click()`)
+		b.eval(twoFrames)
+		arena := result.Devices[0].Map.Arenas[0]
+		for _, s := range arena.Spans {
+			if s.Bytes < arena.Extent/500 { // finer than what a pointer meets
+				continue
+			}
+			b.mouse("canvas.arena", "mouseMoved", (float64(s.Start)+float64(s.Bytes)/2)/float64(arena.Extent), 0.3, nil)
+			b.eval(twoFrames)
+			kind := map[analysis.SpanKind]string{analysis.SpanUntouched: "never handed out", analysis.SpanHole: "hole", analysis.SpanLive: "live", analysis.SpanSlack: "slack"}[s.Kind]
+			want := fmt.Sprintf("%s, %sfrom%#x", kind, FormatSize(s.Bytes), arena.Base+s.Start)
+			if got := b.text(".tooltip"); !strings.HasPrefix(got, want) {
+				t.Errorf("at %d there is %q, want %q", s.Start, got, want)
 			}
 		}
 	})

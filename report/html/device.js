@@ -89,10 +89,11 @@ class DeviceView {
     this.root.append(bar, card('At this instant', 'split', this.split.root), this.map.root, this.holders.root);
   }
 
-  // pinNear pins the stored instant that is nearest to a time, and says how far that is.
+  // pinNear pins the stored instant that is nearest to a time, counted in events, as between two of
+  // them nothing changes, and says how far that is.
   pinNear(time) {
     if (!this.frames) return;
-    this.pin(nearest(this.frames.time, time), time);
+    this.pin(nearest(this.frames.seq, this.seqAt(time)), time);
   }
 
   // pinEvent pins the stored instant of an event, or the nearest one.
@@ -128,8 +129,9 @@ class DeviceView {
       wanted = Math.max(0, this.seqAt(clicked));
       const away = f.time[at] - clicked;
       const events = Math.abs(f.seq[at] - wanted);
-      this.snap.textContent = 'You clicked at ' + formatTime(clicked, Math.max(1, Math.abs(away) / 2)) + ': the nearest stored instant is ' +
-        (away === 0 ? 'exactly there' : formatDuration(Math.abs(away)) + ' (about ' + plural(events, 'event') + ') ' + (away < 0 ? 'earlier' : 'later')) +
+      this.snap.textContent = 'You clicked at ' + formatTime(clicked, Math.max(1, Math.abs(away) / 2)) + ': ' +
+        (events === 0 ? 'since this stored instant, ' + formatDuration(Math.abs(away)) + ' away, no event has come' :
+          'the nearest stored instant is ' + formatDuration(Math.abs(away)) + ' (about ' + plural(events, 'event') + ') ' + (away < 0 ? 'earlier' : 'later')) +
         ', ' + (at + 1) + ' of ' + formatCount(f.seq.length) + '.' + this.storedNote();
     }
     this.command.textContent = 'memprof report --at ' + wanted + ' ' + shellQuote(this.report.path);

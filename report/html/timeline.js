@@ -472,7 +472,24 @@ class Timeline extends Chart {
       c.lineTo(x, floor);
       c.stroke();
     }
-    if (this.view.frame >= 0) this.line(this.view.frames.time[this.view.frame], colors.accent, '');
+    if (this.view.frame >= 0) this.drawPin(this.view.frames.time[this.view.frame]);
+  }
+
+  // drawPin draws the pin, or where it is out of view an arrow that way.
+  drawPin(time) {
+    const c = this.context;
+    const away = time < this.from ? -1 : time > this.to ? 1 : 0;
+    if (away === 0) {
+      this.line(time, theme.colors.accent, '');
+      return;
+    }
+    const x = away < 0 ? LEFT : this.width - RIGHT;
+    c.fillStyle = theme.colors.accent;
+    c.beginPath();
+    c.moveTo(x + 8 * away, TOP - 5);
+    c.lineTo(x, TOP - 10);
+    c.lineTo(x, TOP);
+    c.fill();
   }
 
   line(time, color, text) {
