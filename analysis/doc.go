@@ -75,6 +75,12 @@
 // An iteration by phase: the greatest T and C while a phase is the innermost, its first moment
 // included, and what was requested in it. The first and the last 1,024 iterations are kept.
 //
+// # Keyframes
+//
+// With Options.Explore the whole address space is kept at chosen instants, [Keyframes], for a page that shows any
+// of them: memory is then bounded by what was live at these. [RunTo] tells of any instant exactly, by a
+// pass that stops there.
+//
 // # Growths
 //
 // A growth is a mapping that extends an arena; mapping again what was unmapped inside one is a

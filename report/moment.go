@@ -65,7 +65,7 @@ func momentSections(m *analysis.Moment, dm *analysis.DeviceMoment) []section {
 	}
 	split := splitSection(d)
 	split.title = "Memory"
-	split.before = note(fmt.Sprintf("%s live, iteration %d of the recording", plural(dm.At.Live, "allocation"), dm.At.Iteration+1))
+	split.before = note(fmt.Sprintf("%s live, after %s", plural(dm.At.Live, "allocation"), plural(int64(dm.At.Iteration), "marked iteration")))
 	sections := []section{split, arenasSection(dm)}
 	if dm.Held.Known {
 		sections = append(sections, heldSections(d)...)
@@ -114,6 +114,7 @@ type jsonMoment struct {
 }
 
 type jsonDeviceMoment struct {
+	Iterations  int           `json:"iterations_before"` // marked ones; the instant's own has no number yet
 	Device      int32         `json:"device"`
 	At          jsonInstant   `json:"at"`
 	LargestFree *int64        `json:"largest_free"`
@@ -174,7 +175,7 @@ func MomentsJSON(w io.Writer, moments []*analysis.Moment) error {
 func newJSONDeviceMoment(dm *analysis.DeviceMoment) jsonDeviceMoment {
 	d := &analysis.DeviceResult{Device: dm.Device, Peak: dm.At}
 	out := jsonDeviceMoment{
-		Device: dm.Device, At: newJSONInstant(d, dm.At), LargestFree: known(dm.LargestFree), Arenas: []jsonArenaAt{},
+		Iterations: dm.At.Iteration, Device: dm.Device, At: newJSONInstant(d, dm.At), LargestFree: known(dm.LargestFree), Arenas: []jsonArenaAt{},
 		Held: newJSONHeld(&dm.Held), TopSizes: newJSONHolders(d, dm.TopSizes),
 	}
 	for i := range dm.Map.Arenas {

@@ -79,6 +79,16 @@ func withColumns(t testing.TB, value any, columns []byte) any {
 // explored is a recording of steps of a job, with all that a page shows.
 func explored(t testing.TB, steps int, more func(r *modeltest.Recorder, a *modeltest.Arena)) *analysis.Result {
 	t.Helper()
+	r := stepped(t, steps, more)
+	result, err := analysis.Run(modeltest.Source(r.Events, 512), analysis.Options{Process: "rank0", Text: r.Strings.Text, Explore: true, MaxPoints: 16384})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+func stepped(t testing.TB, steps int, more func(r *modeltest.Recorder, a *modeltest.Arena)) *modeltest.Recorder {
+	t.Helper()
 	r := modeltest.New()
 	a, err := r.NewArena(0, bfc.Options{Limit: 1 << 30}, bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: 2 << 20}), nil)
 	if err != nil {
@@ -110,11 +120,7 @@ func explored(t testing.TB, steps int, more func(r *modeltest.Recorder, a *model
 		a.Free(y, false)
 		r.Mark(int64(i))
 	}
-	result, err := analysis.Run(modeltest.Source(r.Events, 512), analysis.Options{Process: "rank0", Text: r.Strings.Text, Explore: true, MaxPoints: 16384})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return result
+	return r
 }
 
 func pageOf(t testing.TB, p Page) []byte {

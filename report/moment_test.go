@@ -1,0 +1,37 @@
+package report
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/modeltest"
+)
+
+// Before anything is used, amid a step, and after a request that failed.
+func TestMomentsGolden(t *testing.T) {
+	r := stepped(t, 5, func(r *modeltest.Recorder, a *modeltest.Arena) {
+		if len(r.Events) > 30 {
+			a.Alloc(2<<30, "module="+hostileModule)
+		}
+	})
+	var moments []*analysis.Moment
+	for _, seq := range []int64{0, 9, int64(len(r.Events)) - 1} {
+		m, err := analysis.RunTo(modeltest.Source(r.Events, 3), analysis.Options{Process: "rank0", Text: r.Strings.Text}, seq)
+		if err != nil {
+			t.Fatal(err)
+		}
+		moments = append(moments, m)
+	}
+	for name, write := range map[string]func(*bytes.Buffer) error{
+		"moments.txt":  func(w *bytes.Buffer) error { return MomentsText(w, moments, Options{}) },
+		"moments.md":   func(w *bytes.Buffer) error { return MomentsMarkdown(w, moments) },
+		"moments.json": func(w *bytes.Buffer) error { return MomentsJSON(w, moments) },
+	} {
+		var out bytes.Buffer
+		if err := write(&out); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name, out.Bytes())
+	}
+}
