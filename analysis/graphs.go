@@ -78,9 +78,7 @@ type GraphWhatIf struct {
 	Pool   string // of the captures; "" for those that have a pool each
 	Shapes int
 	Model  string // "bfc", "torch": whose policy was replayed
-	// Whole is false where the trace has more requests than are kept, or the pool's
-	// checkpoints were restored: nothing was replayed then.
-	Whole bool
+	Why    string // nothing was replayed; "" if it was
 
 	Physical  int64 // what was recorded, for comparison: as GraphStore.Physical, summed
 	Recorded  int64 // replayed as recorded; the same as Physical if the model is right

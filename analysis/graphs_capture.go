@@ -50,9 +50,9 @@ type graphStore struct {
 	GraphStore
 	arenas  []*arena // that make up its memory
 	shapes  []*graphShape
-	r       int64 // mapped now
-	aliased int64 // bytes mapped in ranges now
-	broken  bool  // its requests cannot be replayed
+	r       int64  // mapped now
+	aliased int64  // bytes mapped in ranges now
+	why     string // its requests cannot be replayed, "" if they can
 
 	log     []graphpool.Op // requests of all shapes in the order they were made
 	logged  int32          // blocks in it
@@ -286,7 +286,7 @@ func (g *graphs) capturing(s *graphShape) bool {
 // requests any more.
 func (a *analyzer) graphRestored(ar *arena) {
 	if d := a.graphs.byDevice[ar.info.Device]; d != nil && ar.pooled {
-		d.pool(ar.info.Options["pool"]).broken = true
+		d.pool(ar.info.Options["pool"]).why = "a checkpoint of the pool was restored"
 	}
 }
 
@@ -401,7 +401,7 @@ func (d *deviceGraphs) keep(b *graphBlock, ar *arena) {
 		return
 	}
 	if d.ops >= maxGraphOps || b.requested > maxGraphBytes-d.asked {
-		s.store.broken = true
+		s.store.why = "there are more requests than are kept"
 		return
 	}
 	d.ops++

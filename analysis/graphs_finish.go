@@ -97,11 +97,11 @@ func (s *graphStore) divide() {
 
 // whatIf replays the shapes of stores: of one pool, or of several that have one shape each.
 func whatIf(pool string, stores ...*graphStore) GraphWhatIf {
-	w := GraphWhatIf{Pool: pool, Whole: true}
+	w := GraphWhatIf{Pool: pool}
 	var all []*graphShape
 	for _, s := range stores {
 		w.Physical += s.Physical
-		w.Whole = w.Whole && !s.broken
+		w.Why = cmp.Or(w.Why, s.why)
 		for _, shape := range s.shapes {
 			if len(shape.ops) > 0 {
 				all = append(all, shape)
@@ -109,8 +109,13 @@ func whatIf(pool string, stores ...*graphStore) GraphWhatIf {
 		}
 	}
 	w.Shapes = len(all)
-	if !w.Whole || len(all) < 2 {
-		w.Whole = false
+	if len(all) < 2 {
+		w.Why = cmp.Or(w.Why, "fewer than two shapes asked for memory")
+	}
+	if w.Why == "" && all[0].arena.sampled && all[0].arena.coalesces {
+		w.Why = "torch's expandable segments are not modelled"
+	}
+	if w.Why != "" {
 		return w
 	}
 	var model graphpool.Model

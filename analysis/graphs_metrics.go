@@ -17,7 +17,7 @@ var graphMetrics = []Metric{
 		bytes, ok := int64(0), d.Graphs != nil
 		if ok {
 			for _, w := range d.Graphs.WhatIfs {
-				ok = ok && w.Whole
+				ok = ok && w.Why == ""
 				bytes += max(0, w.Physical-w.Aliased)
 			}
 		}

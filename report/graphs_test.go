@@ -41,7 +41,7 @@ func graphsResults() []*analysis.Result {
 	apart[2].Released = true
 	watched := store(analysis.GraphStore{Pool: "0.2", Shapes: []analysis.GraphShape{shape("a", 20, 2, 22*mib), shape("", 0, 2, 2*mib)}, Saved: 2 * mib, Untouched: 20 * mib})
 	watched.Shapes[0].Provided, watched.Shapes[1].Provided = -1, -1
-	native := of("rank1", &analysis.Graphs{Captures: 2, Stores: []analysis.GraphStore{watched}, WhatIfs: []analysis.GraphWhatIf{{Pool: "0.2", Shapes: 2, Model: "torch"}}})
+	native := of("rank1", &analysis.Graphs{Captures: 2, Stores: []analysis.GraphStore{watched}, WhatIfs: []analysis.GraphWhatIf{{Pool: "0.2", Shapes: 2, Why: "a checkpoint of the pool was restored"}}})
 	native.Devices[0].Sampled = &analysis.Sampled{Allocator: "native"}
 	memory := store(analysis.GraphStore{
 		Memory: "1", Saved: 6 * mib, Aliased: 16 * mib, Inputs: analysis.GraphInputs{Sum: 3 * mib, Max: 2 * mib},
@@ -50,7 +50,7 @@ func graphsResults() []*analysis.Result {
 	memory.Shapes[0].Released = true
 	return []*analysis.Result{
 		of("rank0", &analysis.Graphs{Captures: 40, Stores: apart, WhatIfs: []analysis.GraphWhatIf{{
-			Shapes: 40, Model: "bfc", Whole: true, Physical: 1640 * mib, Recorded: 1640 * mib, Separate: 1640 * mib, Largest: 80 * mib,
+			Shapes: 40, Model: "bfc", Physical: 1640 * mib, Recorded: 1640 * mib, Separate: 1640 * mib, Largest: 80 * mib,
 			Descended: 86 * mib, Ascended: 120 * mib, Aliased: 80 * mib, Outlive: 160 * 1024,
 		}}}),
 		native,

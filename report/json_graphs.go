@@ -45,12 +45,13 @@ type jsonGraphShape struct {
 	Released  bool   `json:"released"`
 }
 
-// jsonWhatIf is the replay of captures under other policies; its bytes are null where not all
-// requests are known.
+// jsonWhatIf is the replay of captures under other policies; its bytes are null where there is
+// a reason why nothing was replayed.
 type jsonWhatIf struct {
 	Pool          *string `json:"pool"` // null: those with a pool each
+	Why           *string `json:"why"`  // null: it was replayed
 	Shapes        int     `json:"shapes"`
-	Model         string  `json:"model"`
+	Model         *string `json:"model"` // null where nothing was replayed
 	Physical      int64   `json:"physical"` // measured
 	Recorded      *int64  `json:"recorded"` // replayed as recorded
 	Separate      *int64  `json:"separate"`
@@ -71,13 +72,13 @@ func newJSONGraphs(g *analysis.Graphs) *jsonGraphs {
 	}
 	for _, w := range g.WhatIfs {
 		when := func(bytes int64) *int64 {
-			if !w.Whole {
+			if w.Why != "" {
 				return nil
 			}
 			return &bytes
 		}
 		j.WhatIfs = append(j.WhatIfs, jsonWhatIf{
-			Pool: nameOrNull(w.Pool), Shapes: w.Shapes, Model: w.Model, Physical: w.Physical, Recorded: when(w.Recorded),
+			Pool: nameOrNull(w.Pool), Why: nameOrNull(w.Why), Shapes: w.Shapes, Model: nameOrNull(w.Model), Physical: w.Physical, Recorded: when(w.Recorded),
 			Separate: when(w.Separate), Largest: when(w.Largest), LargestFirst: when(w.Descended), SmallestFirst: when(w.Ascended),
 			Aliased: when(w.Aliased), Outlive: when(w.Outlive),
 		})

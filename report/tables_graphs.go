@@ -169,8 +169,8 @@ func whatIfSection(w *analysis.GraphWhatIf) section {
 	if w.Pool != "" {
 		s.title = "CUDA graphs in other pools · pool " + shorten(w.Pool, 12)
 	}
-	if !w.Whole {
-		s.before = toned(faint, note("not replayed: of "+plural(int64(w.Shapes), "shape")+", whose requests are not all known"))
+	if w.Why != "" {
+		s.before = toned(faint, note("not replayed: "+w.Why))
 		return s
 	}
 	s.before = note(fmt.Sprintf("the requests of %s, replayed by the policy of %s", plural(int64(w.Shapes), "shape"), modelName(w.Model)))
