@@ -2,10 +2,10 @@
 
 import json
 
-from checks.suite import PYTHON, Failed, case
+from checks.suite import PYTHON, Failed, alone
 
 VARIANTS = ("resident", "restart", "asleep", "staged")
-FOUND = {}  # what each variant printed, by the suite's folder
+FOUND = {}  # what each variant printed
 
 
 def line(output):
@@ -21,14 +21,13 @@ def gib(size):
 
 
 def variants(suite):
-    """Each variant recorded and verified, once a suite: (directory, what it printed) by name."""
-    found = FOUND.setdefault(suite.work, {})
+    """Each variant recorded and verified, once for all cases: (directory, what it printed) by name."""
     for name in VARIANTS:
-        if name not in found:
+        if name not in FOUND:
             directory, done = suite.record("colocated-" + name, suite.job("rl_colocated", "--variant", name))
             suite.verified(directory)
-            found[name] = directory, line(done.stdout)
-    return found
+            FOUND[name] = directory, line(done.stdout)
+    return FOUND
 
 
 def tell(suite, name, found):
@@ -37,7 +36,7 @@ def tell(suite, name, found):
     suite.figure(f"colocated, {name}: to the rollout and back, the first / the next / median", f"{first:.0f} / {again:.0f} / {found['switch_ms']:.0f} ms")
 
 
-@case
+@alone
 def colocated_variants(suite):
     """All four generate the same; each later one needs less of the card."""
     found = {name: printed for name, (_, printed) in variants(suite).items()}
@@ -77,7 +76,7 @@ def told(suite, name, sleep, printed):
     suite.figure(f"colocated, {name}: largest KV of the card, " + ", ".join(plans), ", ".join(shares))
 
 
-@case
+@alone
 def colocated_transitions(suite):
     """The recordings tell what slept when, what was awake in vain, and the order that takes least."""
     for name in ("asleep", "staged"):
@@ -87,7 +86,8 @@ def colocated_transitions(suite):
         failed = [t for t in transitions if t["failed"]]
         if failed or not transitions:
             raise Failed(f"{name}: {len(transitions)} transitions, failed {failed}")
-        if not device["peak"].get("paused"):
+        # Woken at once, the engine meets the trainer's weights before there is an optimizer to sleep.
+        if name == "staged" and not device["peak"].get("paused"):
             raise Failed(f"{name}: nothing sleeps at the peak, {device['peak']}")
         told(suite, name, device["sleep"], printed)
         woken = {t["tag"] for t in transitions if t["resume"]}
@@ -98,7 +98,7 @@ def colocated_transitions(suite):
         raise Failed("the report says nothing of sleep:\n" + again[-2000:])
 
 
-@case
+@alone
 def colocated_card(suite):
     """A card on which only the variant woken in stages fits: the others say where they do not."""
     known = {name: printed for name, (_, printed) in variants(suite).items()}
@@ -115,7 +115,7 @@ def colocated_card(suite):
             raise Failed(f"on the small card {printed['generated']}, on the whole one {staged['generated']}")
 
 
-@case
+@alone
 def colocated_ranks(suite):
     """Shards of FSDP2 on two GPUs, whole weights in each rank's engine, ranks that wake together."""
     if suite.gpus() < 2:

@@ -45,8 +45,8 @@ def sizes_hold(manner, output, table, family):
     if other:
         raise Failed(f"{manner}, {family}: ours takes {largest} bytes for the largest shape, and {other}")
     steps = [int(size) for size in re.findall(rf"^step ours-largest {family} \d+ (\d+)$", output, re.M)]
-    if len(steps) != table["ours-largest", family]["graphs"] or set(steps) != {largest}:
-        raise Failed(f"{manner}, {family}: not constant from the largest on: {steps}")
+    if len(steps) != table["ours-largest", family]["graphs"] or set(steps[1:]) != {largest}:
+        raise Failed(f"{manner}, {family}: not constant from the second capture on, which follows the largest: {steps}")
     if not physical["separate"] > physical["shared-smallest"] >= physical["shared-largest"] >= largest:
         raise Failed(f"{manner}, {family}: separate > shared smallest first >= shared largest first >= ours was expected: {physical}")
     alone_largest = table["separate", family]["max"]

@@ -3,7 +3,7 @@
 import json
 import os
 
-from checks.suite import HERE, Failed, case, first_process, number
+from checks.suite import HERE, Failed, alone, case, first_process, number
 
 LENGTHS = os.path.join(HERE, "jobs", "azure_conv_2023.csv")
 
@@ -101,7 +101,7 @@ def kv_continuous_batching(suite):
         raise Failed("continuous: no block map")
 
 
-@case
+@alone
 def kv_marks_cost(suite):
     """What the adapter costs: the same batches, recorded with and without attribution."""
     fast, slow = (

@@ -8,7 +8,7 @@ import shutil
 import statistics
 
 import zoo_run
-from checks.suite import HERE, PYTHON, Failed, case
+from checks.suite import HERE, PYTHON, Failed, alone
 
 LARGEST_RECORDING = 1 << 20
 
@@ -61,7 +61,7 @@ def judge(suite, results):
         raise Failed("; ".join(wrong))
 
 
-@case
+@alone
 def zoo_small(suite):
     """Three small models under all four allocators."""
     _, results = zoo(suite, "zoo_small", "--models", "alexnet", "squeezenet1_1", "resnet50")
@@ -69,21 +69,21 @@ def zoo_small(suite):
         raise Failed(f"{len(results['runs'])} runs")
 
 
-@case
+@alone
 def zoo_classic(suite):
     """The paper's table: every model, recorded under the classic policy."""
     folder, _ = zoo(suite, "zoo_classic", "--modes", "classic")
     paper(suite, os.path.join(folder, "classic"))
 
 
-@case
+@alone
 def zoo_four_allocators(suite):
     """Every model under all four: about four times as long as zoo_classic."""
     _, results = zoo(suite, "zoo", "--budget", "480")
     judge(suite, results)
 
 
-@case
+@alone
 def zoo_steps(suite):
     """Steps of the cured policy against the classic, in turns, each alone on its card. With one card: three models."""
     several = suite.gpus() > 1
@@ -99,7 +99,7 @@ def zoo_steps(suite):
         raise Failed("steps over 1.01 of the classic policy's: " + ", ".join(slow))
 
 
-@case
+@alone
 def zoo_two_workers(suite):
     """Two models in the paper's own setting: two data-parallel workers."""
     if suite.gpus() < 2:
@@ -125,11 +125,11 @@ def how_many(suite, model, share, *arguments):
         raise Failed(f"{model}: no more jobs fit under the cured policy: {found}")
 
 
-@case
+@alone
 def how_many_resnet50(suite):
     how_many(suite, "resnet50", 40)
 
 
-@case
+@alone
 def how_many_gpt2(suite):
     how_many(suite, "gpt2", 40, "--batch", "8")
