@@ -51,7 +51,7 @@ type jsonWhatIf struct {
 	Pool          *string `json:"pool"` // null: those with a pool each
 	Why           *string `json:"why"`  // null: it was replayed
 	Shapes        int     `json:"shapes"`
-	Model         *string `json:"model"` // null where nothing was replayed
+	Model         *string `json:"model"`    // null where nothing was replayed
 	Physical      int64   `json:"physical"` // measured
 	Recorded      *int64  `json:"recorded"` // replayed as recorded
 	Separate      *int64  `json:"separate"`
