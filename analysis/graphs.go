@@ -86,6 +86,6 @@ type GraphWhatIf struct {
 	Largest   int64 // the greatest alone
 	Descended int64 // one pool, largest first
 	Ascended  int64 // one pool, smallest first
-	Aliased   int64 // ranges over one memory
+	Aliased   int64 // ranges over one memory, which splits wherever anything is left over
 	Outlive   int64 // requested by what outlives its shape, which aliasing must place elsewhere
 }

@@ -118,8 +118,8 @@ func whatIf(pool string, stores ...*graphStore) GraphWhatIf {
 	if w.Why != "" {
 		return w
 	}
-	var model graphpool.Model
-	w.Model, model = all[0].arena.model()
+	var model, memory graphpool.Model
+	w.Model, model, memory = all[0].arena.models()
 	for _, s := range stores {
 		w.Recorded += graphpool.Shared(model, []*graphpool.Shape{{Ops: s.log}})
 	}
@@ -130,17 +130,19 @@ func whatIf(pool string, stores ...*graphStore) GraphWhatIf {
 	}
 	w.Descended = graphpool.Shared(model, graphpool.LargestFirst(shapes))
 	w.Ascended = graphpool.Shared(model, graphpool.SmallestFirst(shapes))
-	w.Aliased = graphpool.Aliased(model, shapes)
+	w.Aliased = graphpool.Aliased(memory, shapes)
 	for _, s := range shapes {
 		w.Outlive += s.Outlives()
 	}
 	return w
 }
 
-// model is that of the allocator that served an arena, and its name.
-func (ar *arena) model() (string, graphpool.Model) {
+// models are that of the allocator that served an arena, its name, and that of a graph memory
+// beside it, which leaves nothing of a chunk unused: what is handed out in excess in the largest
+// range counts for all.
+func (ar *arena) models() (name string, pool, memory graphpool.Model) {
 	if ar.sampled {
-		return "torch", graphpool.Torch
+		return "torch", graphpool.Torch, graphpool.Torch
 	}
 	policy := bfc.Options{Growth: bfc.Needed}
 	if growth, step, err := bfc.ParseGrowth(ar.info.Options["growth"]); err == nil && growth != bfc.None {
@@ -149,7 +151,8 @@ func (ar *arena) model() (string, graphpool.Model) {
 	if split, err := bfc.ParseSplit(ar.info.Options["split"]); err == nil {
 		policy.Split = split
 	}
-	return "bfc", graphpool.BFC(ar.granularity(), policy)
+	unit := ar.granularity()
+	return "bfc", graphpool.BFC(unit, policy), graphpool.BFC(unit, bfc.Options{Growth: bfc.Needed, Split: bfc.SplitAlways})
 }
 
 // sequences are the requests of shapes in the order they began, ready to be made in another one.

@@ -320,6 +320,19 @@ func TestFreesThatWaitLong(t *testing.T) {
 	}
 }
 
+// A graph memory splits wherever anything is left over, pools by their own policy.
+func TestAliasedSplits(t *testing.T) {
+	c := newCapturing(t)
+	for i := range 2 {
+		h := c.pool(fmt.Sprintf("0.%d", i+1))
+		// In a pool 5 is given all 6 of the first growth, and 11 all 12 of the second.
+		c.capture(7, "", func() { x, y := h.alloc(5*mib), h.alloc(11*mib); h.free(x, y) })
+	}
+	if w := c.graphs().WhatIfs[0]; w.Recorded != 36*mib || w.Largest != 18*mib || w.Descended != 18*mib || w.Aliased != 16*mib {
+		t.Errorf("what if %+v", w)
+	}
+}
+
 // Requests of blocks that a checkpoint brought back were not made: nothing is replayed.
 func TestRestoredPoolsAreNotReplayed(t *testing.T) {
 	c := newCapturing(t)
