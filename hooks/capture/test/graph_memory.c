@@ -1,63 +1,10 @@
 // graph_memory.c - one memory for many shapes: as large as the largest in whatever order,
-// shared in fact, given back, and whole after any failure of the driver.
+// shared in fact, and given back.
 #define _GNU_SOURCE
-#include "../memprof.h"
-#include "gpu.h"
-#include "trail.h"
+#include "shapes.h"
 
-enum { MOST_SHAPES = 500, POSITIONS = 32 };
+enum { MOST_SHAPES = 500 };
 static const uint64_t PAGE = (uint64_t)2 << 20;
-
-static uint32_t memory;
-
-static void *take(uint64_t shape, uint64_t bytes) {
-  void *ptr = memprof_malloc_in_pool(bytes, 0, NULL, 0, shape);
-  CHECK(ptr != NULL);
-  return ptr;
-}
-
-static void drop(void *ptr) { memprof_free(ptr, 0, 0, NULL); }
-
-static int try_shape(uint64_t shape) {
-  char name[32];
-  snprintf(name, sizeof name, "bs%llu", (unsigned long long)shape);
-  return memprof_graph_shape(0, memory, name, 0, shape, 0);
-}
-
-static void open_shape(uint64_t shape) { CHECK_EQUAL(try_shape(shape), 0); }
-
-static void release_shape(uint64_t shape) { memprof_release_pool(0, 0, shape); }
-
-static struct memprof_graph_usage usage(void) {
-  struct memprof_graph_usage usage;
-  CHECK(memprof_graph_usage(0, memory, &usage));
-  return usage;
-}
-
-static uint64_t extent(uint64_t shape) {
-  uint64_t base, extent;
-  CHECK(memprof_graph_extent(0, 0, shape, &base, &extent));
-  return extent;
-}
-
-static void begin(uint64_t reservation) {
-  gpu_start();
-  memory = memprof_graph_memory_open(0, reservation);
-  CHECK(memory != 0);
-}
-
-// What the trace and the device say must be what the statistics say.
-static struct trail audited(bool device_too) {
-  struct memprof_stats stats;
-  memprof_get_stats(0, &stats);
-  const struct trail trail = trail_read(getpid(), 0);
-  const struct audit audit = trail_audit(&trail);
-  CHECK_EQUAL(audit.reserved, stats.reserved_bytes.current);
-  CHECK_EQUAL(audit.live, stats.allocated_bytes.current);
-  CHECK_EQUAL(usage().physical, stats.reserved_bytes.current);
-  if (device_too) CHECK_EQUAL(GiB - gpu_free(), audit.reserved);
-  return trail;
-}
 
 static void test_one_memory_behind_two_ranges(void) {
   begin(0);
@@ -413,97 +360,9 @@ static void test_peers(void) {
   CHECK(get(&flags, peer, (uintptr_t)after + 8 * MiB) == 0 && flags == 3);
 }
 
-// The driver refuses one call, or all from one on: requests and shapes may fail, nothing else.
-static void agree(bool exact) {
-  uint64_t most = 0;
-  for (uint64_t shape = 1; shape <= 4; shape++) {
-    uint64_t base, bytes;
-    if (memprof_graph_extent(0, 0, shape, &base, &bytes) && bytes > most) most = bytes;
-  }
-  if (exact) CHECK_EQUAL(usage().physical, most);
-  CHECK(usage().physical >= most);
-  audited(exact);
-}
-
-static void work(uint64_t shape, uint64_t bytes, bool exact) {
-  if (try_shape(shape) != 0) {
-    CHECK(memprof_graph_message()[0] != '\0');
-    agree(exact);
-    return;
-  }
-  unsigned char *ptr = memprof_malloc_in_pool(bytes, 0, NULL, 0, shape);
-  if (ptr != NULL) {
-    ptr[0] = ptr[bytes - 1] = (unsigned char)shape;  // it is there in full
-    CHECK_EQUAL(ptr[bytes - 1], shape);
-    drop(ptr);
-  }
-  agree(exact);
-}
-
-static void scenario(void) {
-  const char *failing = getenv("MEMPROF_SIM_FAIL");
-  const bool onwards = strchr(failing, '+') != NULL;
-  const bool exact = strstr(failing, "cuMemUnmap") == NULL && strstr(failing, "cuMemRelease") == NULL &&
-                     strstr(failing, "cuMemGetInfo") == NULL && strstr(failing, "cuCtxSynchronize") == NULL;
-  gpu_start();
-  memory = memprof_graph_memory_open(0, 64 * MiB);
-  if (memory == 0) return;
-  work(1, 6 * MiB, exact);
-  work(2, 10 * MiB, exact);
-  work(3, 2 * MiB, exact);
-  memprof_release_pool(0, 0, 2);
-  agree(exact);
-  work(4, 8 * MiB, exact);
-  for (uint64_t shape = 1; shape <= 4; shape++) memprof_release_pool(0, 0, shape);
-  memprof_empty_cache(0);
-  agree(exact);
-  if (onwards) return;
-  // The failure is over: shapes are served, and what could not be given back is given back.
-  const uint64_t before = usage().ranges;
-  if (try_shape(1) != 0) open_shape(1);
-  void *ptr = memprof_malloc_in_pool(4 * MiB, 0, NULL, 0, 1);
-  if (ptr == NULL) ptr = take(1, 4 * MiB);
-  agree(exact);
-  drop(ptr);
-  CHECK_EQUAL(extent(1), 4 * MiB);
-  memprof_release_pool(0, 0, 1);
-  memprof_empty_cache(0);
-  CHECK(usage().ranges <= before);
-  if (strstr(failing, "cuMemRelease") != NULL) return;
-  CHECK_EQUAL(usage().physical, 0);
-  if (strstr(failing, "cuMemGetInfo") == NULL) CHECK_EQUAL(gpu_free(), GiB);
-}
-
-static bool each_position(const char *call, const char *then) {
-  for (int n = 1; n <= POSITIONS; n++) {
-    char rule[64];
-    snprintf(rule, sizeof rule, "%s:%d%s", call, n, then);
-    const char *const environment[] = {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", rule, NULL};
-    if (run_alone("scenario", environment) == 0) continue;
-    printf("FAIL %s\n", rule);
-    return false;
-  }
-  printf("ok   %s%s, each of %d positions\n", call, then, POSITIONS);
-  return true;
-}
-
-// A growth fails, and the driver does not take back what it had mapped already: that memory is
-// no part of the store, and must not stay where its pages will be.
-static void test_remains_of_a_failed_growth(void) {
-  begin(0);
-  open_shape(1), open_shape(2);
-  CHECK(memprof_malloc_in_pool(3 * MiB, 0, NULL, 0, 1) == NULL);
-  CHECK_EQUAL(usage().physical, 0);
-  unsigned char *one = take(1, 3 * MiB), *two = take(2, 3 * MiB);
-  for (uint64_t i = 0; i < 3 * MiB; i += 4096) one[i] = (unsigned char)(i >> 12);
-  for (uint64_t i = 0; i < 3 * MiB; i += 4096) CHECK_EQUAL(two[i], (unsigned char)(i >> 12));
-  audited(true);
-}
-
 #define SMALL {"MEMPROF_SIM_MEMORY", "1g"}
 int main(int argc, char **argv) {
   static const struct test tests[] = {
-      {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "none:1"}},
       {"one memory behind two ranges", test_one_memory_behind_two_ranges, SMALL},
       {"freed blocks are used again", test_freed_blocks_are_used_again, SMALL},
       {"ranges are tight", test_ranges_are_tight, SMALL},
@@ -519,23 +378,9 @@ int main(int argc, char **argv) {
       {"wrong uses", test_wrong_uses, SMALL},
       {"two memories side by side", test_two_memories_side_by_side, SMALL},
       {"segments", test_segments, SMALL},
-      {"remains of a failed growth",
-       test_remains_of_a_failed_growth,
-       {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemSetAccess:2,cuMemUnmap:1,cuMemUnmap:2,cuMemUnmap:3"}},
       {"names", test_names, SMALL},
       {"names of captures", test_names_of_captures, SMALL},
       {"peers", test_peers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_DEVICES", "2"}},
   };
-  static const char *const calls[] = {"cuMemAddressReserve", "cuMemCreate",  "cuMemMap",     "cuMemSetAccess",
-                                      "cuMemGetInfo",        "cuMemUnmap",   "cuMemRelease", "cuCtxSynchronize",
-                                      "cuMemAddressFree"};
-  int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
-  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
-    failed |= !each_position(calls[i], "");
-    failed |= !each_position(calls[i], "+");
-  }
-  // What was done cannot be undone at once.
-  failed |= !each_position("cuMemMap", ",cuMemUnmap:1");
-  failed |= !each_position("cuMemSetAccess", ",cuMemUnmap:1");
-  return failed;
+  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
 }

@@ -20,26 +20,15 @@ Without memprof's hook each shape is an ordinary pool of its own.
 
 import ctypes
 import gc
-import threading
 import weakref
 from contextlib import contextmanager
 
 from memprof import _native
+from memprof._graph_buffers import Persistent
+from memprof._graph_captures import GraphMemoryError, Replays, here, wrap_captures, wrap_replays
 
-_here = threading.local()
 _calls = None
 _MOST_LISTED = 20
-
-
-class GraphMemoryError(RuntimeError):
-    """A shape that cannot be had or must not be left so; `blocks` are those live in its range.
-
-    Each is (address, bytes, what it is known to be).
-    """
-
-    def __init__(self, message, blocks=()):
-        super().__init__(message)
-        self.blocks = list(blocks)
 
 
 class _Chunk(ctypes.Structure):
@@ -91,13 +80,13 @@ class GraphMemory:
         self._torch = torch
         self.device = torch.device("cuda", device if isinstance(device, int) else torch.device(device).index or 0).index
         self.shapes = {}
-        self._check = _Replays(torch) if check else None
+        self._check = Replays(torch) if check else None
         self._leaving = []  # shapes that were released, and whose graphs have not been reset
         self._number = 0
         torch.cuda.init()
-        _wrap_captures(torch)
+        wrap_captures(torch)
         if check:
-            _wrap_replays(torch)
+            wrap_replays(torch)
         self._library = _library()
         if self._library is None:
             return
@@ -139,8 +128,8 @@ class GraphMemory:
         name = str(name)
         if name in self.shapes:
             raise ValueError("the shape %s has been captured already: release it first" % name)
-        if getattr(_here, "shape", None) is not None:
-            raise ValueError("the shape %s begins inside of shape %s" % (name, _here.shape.name))
+        if getattr(here, "shape", None) is not None:
+            raise ValueError("the shape %s begins inside of shape %s" % (name, here.shape.name))
         self._settle()
         shape = Shape(self, name, outputs)
         shape._enter()
@@ -251,7 +240,7 @@ class Shape:
         memory, torch = self.memory, self.memory._torch
         if not memory.sharing:
             self.pool = tuple(torch.cuda.graph_pool_handle())
-            _here.shape = self
+            here.shape = self
             return
         with torch.cuda.device(memory.device):
             if memory._segments:
@@ -266,10 +255,10 @@ class Shape:
         self.pool = pool
         if memory._segments:
             lib.memprof_graph_enter(memory.device, *pool)
-        _here.shape = self
+        here.shape = self
 
     def _leave(self):
-        _here.shape = None
+        here.shape = None
         if self.memory.sharing and self.memory._segments:
             self.memory._library.memprof_graph_enter(self.memory.device, 0, 0)
 
@@ -350,171 +339,6 @@ class Shape:
             memory._torch.cuda.empty_cache()
         memory._library.memprof_release_pool(memory.device, *self.pool)
         return True
-
-
-class Persistent:
-    """Buffers at the size of the largest shape, of which every shape uses a prefix.
-
-    Attributes are the whole tensors. Sizes count along the first dimension. What is sliced in a
-    shape before its capture is told to the trace as the capture's inputs.
-    """
-
-    def __init__(self, torch, device, buffers):
-        self._tensors = {}
-        for name, wanted in buffers.items():
-            shape, dtype = wanted, None
-            if isinstance(wanted, torch.Tensor):
-                shape, dtype = tuple(wanted.shape), wanted.dtype
-            elif len(wanted) == 2 and isinstance(wanted[0], (tuple, list)):
-                shape, dtype = wanted
-            self._tensors[name] = torch.zeros(tuple(shape), dtype=dtype, device="cuda:%d" % device)
-        if _native.active():
-            import memprof
-
-            for name, tensor in self._tensors.items():
-                memprof.label(tensor, "inputs", "persistent." + name)
-
-    def __getattr__(self, name):
-        try:
-            return self.__dict__["_tensors"][name]
-        except KeyError:
-            raise AttributeError("there is no persistent buffer %s" % name)
-
-    def __iter__(self):
-        return iter(self._tensors.values())
-
-    @property
-    def bytes(self):
-        """Of all buffers."""
-        return sum(tensor.numel() * tensor.element_size() for tensor in self)
-
-    def slices(self, size):
-        """The first `size` of each buffer, as attributes of one object."""
-        return _Slices({name: self._first(name, size) for name in self._tensors})
-
-    def update(self, size=None, **actual):
-        """Copies each tensor to the front of its buffer, and zeros what is behind it up to `size`.
-
-        `size` is that of the shape to be replayed, by default the longest of the tensors. Gives
-        the first `size` of each buffer that was named.
-        """
-        lengths = {name: len(tensor) for name, tensor in actual.items()}
-        size = max(lengths.values(), default=0) if size is None else size
-        found = {}
-        for name, tensor in actual.items():
-            found[name] = self._first(name, size)
-            if lengths[name] > size:
-                raise ValueError("%s has %d, which is more than the shape's %d" % (name, lengths[name], size))
-        for name, tensor in actual.items():
-            found[name][: lengths[name]].copy_(tensor)
-            if lengths[name] < size:
-                found[name][lengths[name] :].zero_()
-        return _Slices(found)
-
-    def _first(self, name, size):
-        buffer = getattr(self, name)
-        if not 0 <= size <= len(buffer):
-            raise ValueError("%s has room for %d, not %d" % (name, len(buffer), size))
-        part = buffer[:size]
-        shape = getattr(_here, "shape", None)
-        if shape is not None:
-            shape._inputs[id(buffer)] = max(shape._inputs.get(id(buffer), 0), part.numel() * part.element_size())
-        return part
-
-
-class _Slices:
-    def __init__(self, tensors):
-        self.__dict__.update(tensors)
-
-    def __iter__(self):
-        return iter(self.__dict__.values())
-
-
-class _Replays:
-    """Watches that no two replays of a memory's graphs are in flight at once."""
-
-    def __init__(self, torch):
-        self._torch = torch
-        self._lock = threading.Lock()
-        self._last = None  # (shape's name, stream, event behind the replay)
-
-    def replay(self, shape, graph, replay):
-        torch = self._torch
-        stream = torch.cuda.current_stream(shape.memory.device)
-        with self._lock:
-            begin = torch.cuda.Event(enable_timing=True)
-            end = torch.cuda.Event(enable_timing=True)
-            begin.record(stream)
-            replay(graph)
-            end.record(stream)
-            before, self._last = self._last, (shape.name, stream, end)
-            # On one stream replays follow each other. On two the device's own clock tells
-            # whether this one began before the other was through.
-            if before is None or before[1] == stream:
-                return
-            begin.synchronize()
-            before[2].synchronize()
-            if before[2].elapsed_time(begin) < 0:
-                raise GraphMemoryError(
-                    "the replay of %s began before the replay of %s was through, on another stream: they use the same memory; "
-                    "let the second stream wait for the first" % (shape.name, before[0])
-                )
-
-
-def _wrap_captures(torch):
-    """Captures inside of a shape go to its pool, whatever way they are begun."""
-    graph = torch.cuda.CUDAGraph
-    if getattr(graph.capture_begin, "of_memprof", False):
-        return
-    begin, end = graph.capture_begin, graph.capture_end
-
-    def capture_begin(self, pool=None, *args, **kwargs):
-        shape = getattr(_here, "shape", None)
-        if shape is None or (pool is not None and tuple(pool) != shape.pool):
-            return begin(self, pool, *args, **kwargs) if pool is not None else begin(self, *args, **kwargs)
-        memory = shape.memory
-        if memory.sharing:
-            memory._warm_up()
-            memory._library.memprof_capture_name(shape.name.encode(errors="replace"), *shape.pool, sum(shape._inputs.values()))
-        try:
-            begin(self, shape.pool, *args, **kwargs)
-        except BaseException:
-            _unname(memory)
-            raise
-        shape._graphs.add(self)
-        self.of_memprof_shape = weakref.ref(shape)
-
-    def capture_end(self, *args, **kwargs):
-        try:
-            return end(self, *args, **kwargs)
-        finally:
-            shape = getattr(_here, "shape", None)
-            if shape is not None:
-                _unname(shape.memory)
-
-    capture_begin.of_memprof = True
-    graph.capture_begin, graph.capture_end = capture_begin, capture_end
-
-
-def _unname(memory):
-    if memory.sharing:
-        memory._library.memprof_capture_name(None, 0, 0, 0)
-
-
-def _wrap_replays(torch):
-    graph = torch.cuda.CUDAGraph
-    if getattr(graph.replay, "of_memprof", False):
-        return
-    plain = graph.replay
-
-    def replay(self):
-        shape = getattr(self, "of_memprof_shape", lambda: None)()
-        if shape is None or shape.memory._check is None:
-            return plain(self)
-        return shape.memory._check.replay(shape, self, plain)
-
-    replay.of_memprof = True
-    graph.replay = replay
 
 
 def _immortal(pool):
