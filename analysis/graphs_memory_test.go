@@ -148,6 +148,30 @@ func TestGraphMemoryShrinks(t *testing.T) {
 	}
 }
 
+// A checkpoint brings blocks of a range back, and a request that fails there is one.
+func TestRangeRestoredAndFull(t *testing.T) {
+	c := newCapturing(t)
+	g := c.graphMemory()
+	w := g.rangeOf("pool=0.1")
+	g.grow(w, 2*mib)
+	g.add(trace.KindAlloc, w, 0, mib, mib)
+	g.add(trace.KindFree, w, 0, mib, mib)
+	g.add(trace.KindRestore, w, 0, mib, mib)
+	g.add(trace.KindAlloc, w, mib, 1000, 1024)
+	g.add(trace.KindGrowFailed, w, 0, 4*mib, 0)
+	g.add(trace.KindOOM, w, 0, 4*mib, 0)
+	d, err := c.run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := d.Graphs.Stores[0].Shapes[0]; s.Requested != mib+1000 || s.Provided != mib+1024 {
+		t.Errorf("shape %+v", s)
+	}
+	if len(d.OOMs) != 1 || d.OOMs[0].Request != 4*mib || d.OOMs[0].Verdict != Capacity {
+		t.Errorf("failed requests %+v", d.OOMs)
+	}
+}
+
 // A framework's allocator takes segments from a range: they are no memory of the device's a
 // second time, and what is requested is told by its blocks.
 func TestArenaOverRange(t *testing.T) {

@@ -48,6 +48,9 @@ func (a *analyzer) restore(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
+	if ar.window != nil {
+		return a.rangeAlloc(ar, e)
+	}
 	if err := a.handOut(ar, e); err != nil {
 		return err
 	}
