@@ -74,7 +74,7 @@ func DiffHTML(w io.Writer, c Compared) error {
 // scripts are the parts of the page's script in their order; each page ends with its own.
 var scripts = map[string][]string{
 	"report": {
-		"format", "data", "page", "table", "sections", "chart", "timeline", "splitbar", "space", "spacemap",
+		"format", "data", "page", "table", "sections", "chart", "scene", "overview", "timeline", "splitbar", "space", "spacemap",
 		"holders", "flame", "lists", "device", "report",
 	},
 	"diff": {"format", "data", "page", "table", "sections", "diff"},

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
@@ -30,34 +29,37 @@ func newPageBuilder(p *Page) *pageBuilder {
 	return b
 }
 
-// thin gives up every second keyframe of those that may go, where there are most. It says
-// whether there were any.
+// thin gives up every second keyframe of those that may go, on each device that has more than
+// the fewest. It says whether there were any.
 func (b *pageBuilder) thin() bool {
-	var most *analysis.DeviceResult
+	thinned := false
 	for _, r := range b.page.Results {
 		for i := range r.Devices {
-			if d := &r.Devices[i]; most == nil || len(b.frames[d]) > len(b.frames[most]) {
-				most = d
+			d := &r.Devices[i]
+			if len(b.frames[d]) <= fewestFrames {
+				continue
 			}
+			kept := everySecond(d.Keyframes.Frames, b.frames[d])
+			thinned = thinned || len(kept) < len(b.frames[d])
+			b.frames[d] = kept
 		}
 	}
-	if most == nil || len(b.frames[most]) <= fewestFrames {
-		return false
-	}
+	return thinned
+}
+
+// everySecond leaves out half of the frames at some places, but none that is essential.
+func everySecond(frames []analysis.Keyframe, places []int) []int {
 	var kept []int
 	spare := 0
-	for _, at := range b.frames[most] {
-		if most.Keyframes.Frames[at].Essential() {
-			kept = append(kept, at)
-			continue
+	for _, at := range places {
+		if !frames[at].Essential() {
+			if spare++; spare%2 != 0 {
+				continue
+			}
 		}
-		if spare++; spare%2 == 0 {
-			kept = append(kept, at)
-		}
+		kept = append(kept, at)
 	}
-	fewer := len(kept) < len(b.frames[most])
-	b.frames[most] = kept
-	return fewer
+	return kept
 }
 
 // The data of the page. Sizes are bytes, times nanoseconds; names are clean and short.
@@ -271,93 +273,3 @@ func newPagePauses(d *analysis.DeviceResult) []pagePause {
 	}
 	return pauses
 }
-
-// pageSection is a section of the other reports, as it is there.
-type pageSection struct {
-	Title   string       `json:"title"`
-	Before  []pageCell   `json:"before"`
-	Columns []pageColumn `json:"columns"`
-	Rows    [][]pageCell `json:"rows"`
-	Total   []pageCell   `json:"total"`
-	After   []pageCell   `json:"after"`
-}
-
-type pageColumn struct {
-	Name   string `json:"name"`
-	Number bool   `json:"number"`
-}
-
-// pageCell is a text, or a text and its tone.
-type pageCell struct {
-	Text string
-	Tone string
-}
-
-func (c pageCell) MarshalJSON() ([]byte, error) {
-	if c.Tone == "" {
-		return mustJSON(c.Text), nil
-	}
-	return mustJSON([]string{c.Text, c.Tone}), nil
-}
-
-var toneNames = map[tone]string{faint: "faint", strong: "strong", warned: "warned", failed: "failed"}
-
-func newPageCells(cells []cell) []pageCell {
-	out := make([]pageCell, len(cells))
-	for i, c := range cells {
-		out[i] = pageCell{c.text, toneNames[c.tone]}
-	}
-	return out
-}
-
-func newPageSection(s section) pageSection {
-	out := pageSection{
-		Title: s.title, Before: newPageCells(s.before), Columns: []pageColumn{}, Rows: [][]pageCell{},
-		Total: newPageCells(s.total), After: newPageCells(s.after),
-	}
-	for _, c := range s.columns {
-		out.Columns = append(out.Columns, pageColumn{c.name, c.number})
-	}
-	for _, r := range s.rows {
-		out.Rows = append(out.Rows, newPageCells(r))
-	}
-	return out
-}
-
-// shownAtPins marks sections that a page with pins shows for any instant.
-func shownAtPins(sections ...section) []section {
-	for i := range sections {
-		sections[i].atPins = true
-	}
-	return sections
-}
-
-// shownWhole marks sections of which the page has the whole list.
-func shownWhole(sections ...section) []section {
-	for i := range sections {
-		sections[i].listed = true
-	}
-	return sections
-}
-
-// texts are strings that are stored once.
-type texts struct {
-	list  []string
-	index map[string]int64
-}
-
-func (t *texts) of(s string) int64 {
-	if t.index == nil {
-		t.index = map[string]int64{}
-	}
-	at, known := t.index[s]
-	if !known {
-		at = int64(len(t.list))
-		t.index[s] = at
-		t.list = append(t.list, s)
-	}
-	return at
-}
-
-// strings are all, never nil.
-func (t *texts) strings() []string { return slices.Concat([]string{}, t.list) }

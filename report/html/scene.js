@@ -1,0 +1,199 @@
+// What the timeline is drawn with: its scales, areas and edges of curves, strips of bands, marks.
+
+const LEFT = 66;
+const RIGHT = 14;
+const BAND = 16;
+const TOP = 2 * BAND + 10;
+const BOTTOM = 40;
+
+// Curve is one number by columns of pixels.
+class Curve {
+  constructor(size) {
+    this.least = new Float64Array(size);
+    this.most = new Float64Array(size);
+  }
+
+  reset() {
+    this.least.fill(Infinity);
+    this.most.fill(-Infinity);
+  }
+
+  put(from, to, least, most) {
+    for (let i = from; i <= to; i++) {
+      if (least < this.least[i]) this.least[i] = least;
+      if (most > this.most[i]) this.most[i] = most;
+    }
+  }
+}
+
+// Scene is the part of a timeline that knows how to draw, and not what: times from this.from to
+// this.to in this.columns columns of pixels, bytes up to this.top.
+class Scene extends Chart {
+  timeAt(x) {
+    return this.from + (x - LEFT) / (this.width - LEFT - RIGHT) * (this.to - this.from);
+  }
+
+  xAt(time) {
+    return LEFT + (time - this.from) / (this.to - this.from) * (this.width - LEFT - RIGHT);
+  }
+
+  yAt(bytes) {
+    return this.height - BOTTOM - bytes / this.top * (this.height - TOP - BOTTOM);
+  }
+
+  // area fills what is surely there from a floor (a curve whose greatest values count, or 0) up to the
+  // least values, and thinly on to the greatest. Columns of one height are one piece of the outline.
+  area(curve, floor, color) {
+    const c = this.context;
+    const zero = this.yAt(0);
+    const height = (values, i) => (curve.most[i] < 0 ? zero : this.yAt(Math.max(0, values[i])));
+    const below = (i) => (floor === null ? zero : height(floor.most, i));
+    c.fillStyle = color;
+    for (const [values, opacity] of [[curve.most, 0.65], [curve.least, 1]]) {
+      c.globalAlpha = opacity;
+      c.beginPath();
+      c.moveTo(LEFT, below(0));
+      this.outline(0, this.columns, 1, (i) => Math.min(height(values, i), below(i)));
+      if (floor === null) c.lineTo(LEFT + this.columns, zero);
+      else this.outline(this.columns - 1, -1, -1, below);
+      c.fill();
+    }
+    c.globalAlpha = 1;
+  }
+
+  // outline goes along columns, level within a column.
+  outline(from, to, step, height) {
+    const c = this.context;
+    const enter = step > 0 ? 0 : 1; // the side that a column is entered from
+    let y = height(from);
+    c.lineTo(LEFT + from + enter, y);
+    for (let i = from + step; i !== to; i += step) {
+      const next = height(i);
+      if (next === y) continue;
+      c.lineTo(LEFT + i + enter, y);
+      c.lineTo(LEFT + i + enter, next);
+      y = next;
+    }
+    c.lineTo(LEFT + to + enter, y);
+  }
+
+  // edge draws the line of the greatest values, down to the least of each column; columns that are
+  // alike are one piece. A dashed one leaves out three columns of eight.
+  edge(curve, color, dashed) {
+    const c = this.context;
+    c.fillStyle = color;
+    for (let i = 0; i < this.columns;) {
+      const most = curve.most[i];
+      const least = curve.least[i];
+      let end = i + 1;
+      while (end < this.columns && curve.most[end] === most && curve.least[end] === least && !(dashed && end % 8 === 0)) end++;
+      if (most >= 0) {
+        // The line spans the step from the column before, too.
+        const before = i > 0 && curve.most[i - 1] >= 0 ? i - 1 : i;
+        const high = this.yAt(Math.max(most, curve.least[before]));
+        const low = this.yAt(Math.max(0, Math.min(least, curve.most[before])));
+        c.fillRect(LEFT + i, high - 0.75, 1, low - high + 1.5);
+        const y = this.yAt(most);
+        const until = dashed ? Math.min(end, i - i % 8 + 5) : end;
+        if (until > i + 1) c.fillRect(LEFT + i, y - 0.75, until - i, this.yAt(Math.max(0, least)) - y + 1.5);
+      }
+      i = end;
+    }
+  }
+
+  drawGrid() {
+    const c = this.context;
+    const colors = theme.colors;
+    c.lineWidth = 1;
+    this.letters(11);
+    c.textBaseline = 'middle';
+    c.textAlign = 'right';
+    const step = niceBytes(this.top, 8);
+    for (let bytes = 0; bytes <= this.top; bytes += step) {
+      const y = Math.round(this.yAt(bytes)) + 0.5;
+      c.strokeStyle = colors.grid;
+      c.beginPath();
+      c.moveTo(LEFT, y);
+      c.lineTo(this.width - RIGHT, y);
+      c.stroke();
+      c.fillStyle = colors.faint;
+      c.fillText(formatSize(Math.round(bytes)), LEFT - 8, y);
+    }
+    c.textAlign = 'center';
+    c.textBaseline = 'top';
+    const apart = niceStep(this.to - this.from, Math.max(2, this.columns / 130));
+    for (let time = Math.ceil(this.from / apart) * apart; time <= this.to; time += apart) {
+      const x = Math.round(this.xAt(time)) + 0.5;
+      c.strokeStyle = colors.grid;
+      c.beginPath();
+      c.moveTo(x, TOP);
+      c.lineTo(x, this.height - BOTTOM);
+      c.stroke();
+      c.fillStyle = colors.faint;
+      const text = formatTime(time, apart);
+      const half = c.measureText(text).width / 2;
+      c.fillText(text, Math.max(half, Math.min(this.width - half, x)), this.height - 15);
+    }
+  }
+
+  // strip draws bands from start to end; where they are finer than a pixel, one of them a pixel.
+  strip(bands, y, look) {
+    const c = this.context;
+    const right = this.width - RIGHT;
+    let at = Math.max(0, lastAtOrBefore(bands.start, this.from));
+    let drawn = LEFT;
+    let run = null; // pixels of one colour: {x, color}
+    const end = (x) => {
+      if (run !== null) {
+        c.fillStyle = run.color;
+        c.fillRect(run.x, y, x - run.x, BAND - 2);
+      }
+      run = null;
+    };
+    while (at < bands.start.length && bands.start[at] < this.to && drawn < right) {
+      const x0 = Math.max(drawn, this.xAt(bands.start[at]));
+      const x1 = Math.min(right, this.xAt(bands.end[at]));
+      const [color, text] = look(at);
+      if (x1 - x0 < 1.5) {
+        if (run === null || run.color !== color || x0 > drawn + 1) {
+          end(drawn);
+          run = { x: x0, color };
+        }
+        drawn = Math.max(x1, x0 + 1);
+        at = Math.max(at + 1, lastAtOrBefore(bands.start, this.timeAt(drawn)));
+        continue;
+      }
+      end(drawn);
+      c.fillStyle = color;
+      c.fillRect(x0, y, x1 - x0 - (x1 - x0 > 3 ? 1 : 0), BAND - 2);
+      if (x1 - x0 > 14) {
+        c.fillStyle = theme.colors.ink;
+        this.label(text, x0 + 4, y + BAND / 2 - 0.5, x1 - x0 - 8);
+      }
+      drawn = x1;
+      at++;
+    }
+    end(Math.min(drawn, right));
+  }
+
+  line(time, color, text) {
+    const c = this.context;
+    const x = Math.round(this.xAt(time)) + 0.5;
+    if (x < LEFT || x > this.width - RIGHT + 1) return;
+    c.strokeStyle = c.fillStyle = color;
+    c.lineWidth = 2;
+    c.beginPath();
+    c.moveTo(x, TOP - 6);
+    c.lineTo(x, this.height - BOTTOM + 18);
+    c.stroke();
+    c.beginPath();
+    c.arc(x, TOP - 5, 4, 0, 2 * Math.PI);
+    c.fill();
+    if (text === '') return;
+    this.letters(11, 600);
+    const room = c.measureText(text).width;
+    c.textBaseline = 'top';
+    c.textAlign = 'left';
+    c.fillText(text, x + 6 + room > this.width ? x - 6 - room : x + 6, TOP);
+  }
+}
