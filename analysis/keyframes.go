@@ -8,7 +8,7 @@ import (
 // Keyframes are instants of a device of which the whole address space is kept: what was live,
 // for whom, what was pending, mapped and untouched. They are chosen in the one pass, without
 // knowing what comes: the last and the first event, the peak instant, just before each growth,
-// each failed request, and of each iteration and of each run of so many events the greatest
+// each failed request, and of each marked iteration and of each run of so many events the greatest
 // and the least T. Where there are too many, two neighbouring windows become one and
 // the higher peak and the lower trough of the two stay, so that no extreme of the course is lost.
 //

@@ -133,7 +133,7 @@ func TestPageInBrowser(t *testing.T) {
 		if after := b.text(".pin strong"); after == before {
 			t.Errorf("still %q", after)
 		}
-		if got := b.text(".snap"); !regexp.MustCompile(`^You clicked at \S+ s: (since this stored instant, .* no event has come|the nearest stored instant is .* \(about [\d,]+ events?\) (earlier|later)), \d+ of \d+\.$`).MatchString(got) {
+		if got := b.text(".snap"); !regexp.MustCompile(`^You clicked at \S+ m?s: (since this stored instant, .* no event has come|the nearest stored instant is .* \(about [\d,]+ events?\) (earlier|later)), \d+ of \d+\.$`).MatchString(got) {
 			t.Errorf("the snap says %q", got)
 		}
 		if got := b.text(".exact code"); !regexp.MustCompile(`^memprof report --at \d+ runs/mine$`).MatchString(got) {

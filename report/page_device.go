@@ -246,8 +246,11 @@ func arenaName(a *analysis.ArenaInfo) string {
 	}
 	for _, key := range []string{"pool", "tag", "graph_memory", "shape"} {
 		if value := a.Options[key]; value != "" && value != "0" && value != "0.0" {
-			parts = append(parts, key+" "+shorten(value, 24))
+			parts = append(parts, strings.ReplaceAll(key, "_", " ")+" "+shorten(value, 24))
 		}
+	}
+	if a.Options["store"] != "" {
+		parts = append(parts, "store")
 	}
 	if allocator := a.Options["allocator"]; allocator != "" {
 		parts = append(parts, shorten(allocator, 16)+" allocator")

@@ -52,9 +52,11 @@ function formatDuration(ns) {
 
 // formatTime is a moment of the recording, told apart from others that are `apart` ns away.
 function formatTime(ns, apart) {
+  const small = Math.abs(ns) < 1e9 && apart < 1e6;
+  const scale = small ? 1e6 : 1e9;
   let decimals = 0;
-  for (let unit = 1e9; unit > apart && decimals < 9; unit /= 10) decimals++;
-  return (ns / 1e9).toFixed(decimals) + ' s';
+  for (let unit = scale; unit > apart && unit > 1; unit /= 10) decimals++;
+  return (ns / scale).toFixed(decimals) + (small ? ' ms' : ' s');
 }
 
 function plural(n, noun) {
