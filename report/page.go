@@ -25,8 +25,10 @@ type Page struct {
 	Results []*analysis.Result
 	// Used is what was read of a device's used memory while the job ran, by all who used it.
 	Used map[*analysis.DeviceResult]analysis.Course
-	// Path names the recording in the commands that the page offers.
-	Path string
+	// Path names what the page is of, and the recording in the commands that the page offers,
+	// unless Paths has another for a result.
+	Path  string
+	Paths map[*analysis.Result]string
 	// MaxBytes bounds the page by giving up keyframes, never what makes up the other parts; 3 MB if it is 0.
 	MaxBytes int
 }

@@ -266,6 +266,31 @@ func TestPagesOpen(t *testing.T) {
 	}
 }
 
+// Chunks do not reach from one region into the next, so neither does what is free.
+func TestPageOfRegionsThatTouch(t *testing.T) {
+	r := modeltest.New()
+	add := func(kind trace.Kind, addr, requested, provided int64, text string) {
+		r.Add(trace.Event{Kind: kind, Addr: addr, Requested: requested, Provided: provided, Context: r.Strings.Intern(text)})
+	}
+	add(trace.KindArena, 1<<40, 0, 1<<30, "coalesces=0")
+	add(trace.KindMap, 1<<40, 2<<20, 2<<20, "")
+	add(trace.KindMap, 1<<40+2<<20, 2<<20, 2<<20, "")
+	add(trace.KindAlloc, 1<<40, 1<<20, 1<<20, "")
+	result, err := analysis.Run(modeltest.Source(r.Events, 8), analysis.Options{Process: "rank0", Text: r.Strings.Text, Explore: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := result.Devices[0].LargestFree; got != 2<<20 {
+		t.Fatalf("the largest free chunk has %d bytes", got)
+	}
+	b := newBrowser(t)
+	b.open(pageOf(t, Page{Results: []*analysis.Result{result}}))
+	if got := b.text(".arena-head"); !strings.Contains(got, "free 3 MiBlargest free piece 2 MiB") {
+		t.Errorf("the arena is %q", got)
+	}
+	b.quiet()
+}
+
 func TestDiffPageInBrowser(t *testing.T) {
 	b := newBrowser(t)
 	var out bytes.Buffer

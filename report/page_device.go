@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -71,6 +72,7 @@ type (
 	}
 	pageProcess struct {
 		Name    string       `json:"name"`
+		Path    string       `json:"path"` // of its recording
 		Line    string       `json:"line"`
 		Warning string       `json:"warning"` // "" for none
 		Devices []pageDevice `json:"devices"`
@@ -141,7 +143,7 @@ func (b *pageBuilder) describe(p *pack) pageReport {
 		out.Ranks = &ranks
 	}
 	for _, r := range b.page.Results {
-		process := pageProcess{Name: shorten(r.Process, 60), Line: processLine(r), Devices: []pageDevice{}}
+		process := pageProcess{Name: shorten(r.Process, 60), Path: shorten(cmp.Or(b.page.Paths[r], b.page.Path), 200), Line: processLine(r), Devices: []pageDevice{}}
 		if r.Recovered {
 			process.Warning = recoveredNote
 		}

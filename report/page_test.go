@@ -134,7 +134,8 @@ func pageOf(t testing.TB, p Page) []byte {
 
 // What a page is told of a small recording, number by number.
 func TestPageData(t *testing.T) {
-	page := pageOf(t, Page{Results: []*analysis.Result{explored(t, 2, nil)}, Path: "runs/mine"})
+	result := explored(t, 2, nil)
+	page := pageOf(t, Page{Results: []*analysis.Result{result}, Path: "runs/mine runs/yours", Paths: map[*analysis.Result]string{result: "runs/mine"}})
 	text, err := json.MarshalIndent(unpack(t, page), "", " ")
 	if err != nil {
 		t.Fatal(err)

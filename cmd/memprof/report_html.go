@@ -20,11 +20,14 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 	if err != nil {
 		return err
 	}
-	p := report.Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: strings.Join(paths, " ")}
+	p := report.Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: strings.Join(paths, " "), Paths: map[*analysis.Result]string{}}
 	for _, run := range runs {
 		warn(stderr, run.run)
 		o.chooseCard(run.results)
 		p.Results = append(p.Results, run.results...)
+		for _, result := range run.results {
+			p.Paths[result] = run.path
+		}
 		if run.readings == nil {
 			continue
 		}

@@ -134,7 +134,7 @@ class DeviceView {
           'the nearest stored instant is ' + formatDuration(Math.abs(away)) + ' (about ' + plural(events, 'event') + ') ' + (away < 0 ? 'earlier' : 'later')) +
         ', ' + (at + 1) + ' of ' + formatCount(f.seq.length) + '.' + this.storedNote();
     }
-    this.command.textContent = 'memprof report --at ' + wanted + ' ' + shellQuote(this.report.path);
+    this.command.textContent = 'memprof report --at ' + wanted + ' ' + shellQuote(this.process.path);
     this.layouts = this.space.at(at);
     this.split.show(f, at);
     this.map.show(this.layouts);

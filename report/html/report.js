@@ -15,8 +15,11 @@ async function main() {
   const line = element('span', { class: 'faint' });
   const warning = element('p', { class: 'banner' });
   const entries = [];
+  const recordings = new Set(report.processes.map((process) => process.path)).size;
   for (const process of report.processes) {
-    for (const device of process.devices) entries.push({ process, device, name: process.name + ' · GPU ' + device.device });
+    for (const device of process.devices) {
+      entries.push({ process, device, name: process.name + ' · GPU ' + device.device + (recordings > 1 ? ' · ' + process.path : '') });
+    }
   }
   const show = (index) => {
     const entry = entries[index];
