@@ -71,18 +71,18 @@ func (d *driver) record(kind uint64, values ...uint64) {
 	}
 }
 
-// flush hands the batch over; what was written before it is with the C twin first, so that
-// there is something to compare it with.
+// flush hands the batch over, and only then the operations that it is of: while the C twin
+// is given more than a pipe holds, its answers must be wanted already, or both would wait.
 func (d *driver) flush() {
-	if d.ops.Flush() != nil {
-		d.broken = true
-	}
 	select {
 	case d.expected <- d.batch:
 	case <-d.done:
 		d.broken = true
 	}
 	d.batch = make([]record, 0, 4096)
+	if d.ops.Flush() != nil {
+		d.broken = true
+	}
 }
 
 // logUniform is a size of which the number of digits is uniform.

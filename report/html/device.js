@@ -278,7 +278,7 @@ class DeviceView {
       of.set(name, color);
       if (i < 8) used.push([this.coloring === 'none' ? 'live' : name === '' ? '(none)' : name, colors.series[color]]);
     });
-    if (names.length > 8) used.push([plural(names.length - 8, 'more'), colors.series[9]]);
+    if (names.length > 8) used.push([(names.length - 8) + ' more', colors.series[9]]);
     this.classes = { of, used, palette: colors.series.concat([
       mix(colors.series[9], 0.25, colors.surface), // live, filtered out
       colors.internal, colors.pending, colors.hole, colors.reserve, colors.hole, colors.unmapped]) };
