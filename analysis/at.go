@@ -58,13 +58,14 @@ func RunTo(src Source, opt Options, seq int64) (*Moment, error) {
 		if err != nil {
 			return nil, err
 		}
+		e := new(trace.Event)
 		for i := range b.Seq {
-			e := b.Event(i)
-			if err := a.event(&e); err != nil {
+			*e = b.Event(i)
+			if err := a.event(e); err != nil {
 				return nil, err
 			}
 			if e.Seq == seq && !a.opening {
-				return a.momentNow(&e)
+				return a.momentNow(e)
 			}
 		}
 	}

@@ -121,13 +121,14 @@ type analyzer struct {
 }
 
 func (a *analyzer) batch(b *trace.Batch) error {
+	e := new(trace.Event) // one for all: observers are only lent it
 	for i := range b.Seq {
-		e := b.Event(i)
-		if err := a.event(&e); err != nil {
+		*e = b.Event(i)
+		if err := a.event(e); err != nil {
 			return err
 		}
 		if a.opt.Observe != nil {
-			a.observe(&e)
+			a.observe(e)
 		}
 	}
 	return nil
