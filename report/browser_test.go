@@ -23,7 +23,7 @@ type browser struct {
 	next  int
 	wait  map[int]chan reply
 
-	session  string
+	attached string   // names the page in calls about it
 	problems []string // what the page complained of
 	requests []string // what it asked for beside itself
 	loaded   chan struct{}
@@ -169,7 +169,7 @@ func (b *browser) event(m *devtoolsMessage) {
 var errGone = errors.New("the browser is gone")
 
 // send calls a method and waits for its result.
-func (b *browser) send(session, method string, params, result any) error {
+func (b *browser) send(attached, method string, params, result any) error {
 	b.mutex.Lock()
 	b.next++
 	id := b.next
@@ -177,11 +177,11 @@ func (b *browser) send(session, method string, params, result any) error {
 	b.wait[id] = ch
 	b.mutex.Unlock()
 	text, err := json.Marshal(struct {
-		ID      int    `json:"id"`
-		Method  string `json:"method"`
-		Params  any    `json:"params,omitempty"`
-		Session string `json:"sessionId,omitempty"`
-	}{id, method, params, session})
+		ID       int    `json:"id"`
+		Method   string `json:"method"`
+		Params   any    `json:"params,omitempty"`
+		Attached string `json:"sessionId,omitempty"`
+	}{id, method, params, attached})
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (b *browser) send(session, method string, params, result any) error {
 
 func (b *browser) must(method string, params, result any) {
 	b.t.Helper()
-	if err := b.send(b.session, method, params, result); err != nil {
+	if err := b.send(b.attached, method, params, result); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -216,11 +216,11 @@ func (b *browser) attach() {
 		ID string `json:"targetId"`
 	}
 	b.must("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
-	var session struct {
+	var attachment struct {
 		ID string `json:"sessionId"`
 	}
-	b.must("Target.attachToTarget", map[string]any{"targetId": target.ID, "flatten": true}, &session)
-	b.session = session.ID
+	b.must("Target.attachToTarget", map[string]any{"targetId": target.ID, "flatten": true}, &attachment)
+	b.attached = attachment.ID
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		b.must(domain+".enable", nil, nil)
 	}
