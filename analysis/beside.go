@@ -67,6 +67,10 @@ type Holdings struct {
 	Peak, Final Holding
 	// Moments are at the times of Options.Moments, those within the recorded life of the process.
 	Moments []Holding
+	// Read is what the process itself read of the device's use by all, around the peak and the
+	// end, and ReadPeak the greatest of all it read; nil and 0 where it was not told to.
+	Read     Course
+	ReadPeak int64
 }
 
 // foreignKind tells where memory lies that was not served from an arena.
@@ -139,6 +143,9 @@ type besideState struct {
 
 	moments []Holding
 	open    int // of moments, those from here on have seen no change yet
+
+	read     Course // at most maxOwnReadings
+	readPeak int64
 }
 
 // changing is told, before it happens, that R or what is beside the arenas will change.
@@ -291,7 +298,7 @@ func (a *analyzer) passMoments(time int64) {
 // finishBeside closes the holdings of a device.
 func (a *analyzer) finishBeside(d *device) {
 	s := &d.beside
-	d.Holdings = Holdings{Final: d.holding(d.Final, -1), Moments: s.moments}
+	d.Holdings = Holdings{Final: d.holding(d.Final, -1), Moments: s.moments, Read: s.read, ReadPeak: s.readPeak}
 	switch {
 	case d.MaxR == 0:
 		d.Holdings.Peak = s.greatest

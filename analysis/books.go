@@ -39,6 +39,11 @@ const (
 	// ScopeDevice: it told that of the device only, as in most containers; less what was
 	// used before the job began that is the job's, if nobody else came or left since.
 	ScopeDevice Scope = "device"
+	// ScopeCard: the process itself asked the driver (cuMemGetInfo), for want of any other
+	// source. That is the use of all who are on the card, with what the driver keeps for
+	// itself; on a card that is otherwise idle it is the job's. Nothing was read before the
+	// job, so there is no baseline.
+	ScopeCard Scope = "card"
 )
 
 // Book is one closing of the books.
@@ -76,15 +81,17 @@ func (m *Member) uses() bool {
 }
 
 // CloseBooks fills in the Books of all devices of a run. Readings are nil, and missing says
-// why, where there are none; otherwise their [Readings.Moments] were in the Options of each
-// Result.
+// why, where there are none: then what a process read itself stands for them, on a device
+// that no other uses. Otherwise their [Readings.Moments] were in the Options of each Result.
 func CloseBooks(members []Member, readings *Readings, missing string) {
 	groups := map[int][]*Member{}
 	for i := range members {
 		m := &members[i]
 		m.Device.Books = unread(m, missing)
 		switch {
-		case readings == nil || !m.uses():
+		case !m.uses():
+		case readings == nil:
+			m.closeByOwn(members)
 		case m.GPU < 0 || m.GPU >= len(readings.GPUs) || len(readings.GPUs[m.GPU].All) == 0:
 			m.Device.Books.Missing = "the device's used memory was not read"
 		default:

@@ -4,7 +4,7 @@ package analysis
 // recording without; nor is context and modules where it was not measured: every process
 // that uses a device has a context.
 var booksMetrics = []Metric{
-	{"used.peak", Bytes, "greatest use of the device that was read: the process's, or the device's beyond what was used before the job", func(d *DeviceResult) (float64, int64, bool) {
+	{"used.peak", Bytes, "greatest use of the device that was read: the process's, or the device's beyond what was used before the job; all of the device's where only the process itself could ask", func(d *DeviceResult) (float64, int64, bool) {
 		if d.Books == nil || d.Books.UsedPeak < 0 {
 			return 0, -1, false
 		}

@@ -102,7 +102,7 @@ func held(d *DeviceResult) (bytes int64, whole bool) {
 	switch b := d.Books; {
 	case b == nil || b.UsedPeak < 0:
 		return known, false
-	case b.Scope == ScopeDevice:
+	case b.Scope != ScopeProcess:
 		return max(known, b.UsedPeak+b.Baseline), true
 	default: // readings are some time apart: a peak may lie between two of them
 		return max(known, b.UsedPeak), false

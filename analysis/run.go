@@ -247,6 +247,8 @@ func (a *analyzer) rare(e *trace.Event) error {
 		a.statistics(e)
 	case trace.KindOverhead:
 		a.overhead(e)
+	case trace.KindDeviceUsed:
+		a.ownReading(e)
 	case trace.KindKVCache, trace.KindKVReserve, trace.KindKVAppend, trace.KindKVShare, trace.KindKVFree:
 		a.kv(e)
 	case trace.KindLost:

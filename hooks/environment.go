@@ -43,6 +43,8 @@ type Options struct {
 	Attribution string
 	// Stacks has each request's Python stack recorded.
 	Stacks bool
+	// Readings has each process read what its devices have in use, where nobody else can.
+	Readings bool
 
 	// Simulate puts the simulated driver in front of a real one.
 	Simulate bool
@@ -74,6 +76,9 @@ func (o Options) String() string {
 	}
 	if o.Stacks {
 		text += ",stacks=1"
+	}
+	if o.Readings {
+		text += ",readings=1"
 	}
 	if o.BackupLimit > 0 {
 		text += fmt.Sprintf(",backup_limit=%d", o.BackupLimit)

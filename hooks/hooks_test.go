@@ -201,9 +201,9 @@ func TestEnvironment(t *testing.T) {
 		{
 			name:    "attribution and stacks",
 			base:    []string{"MEMPROF_ATTRIBUTION=none", "NCCL_GRAPH_REGISTER=0"},
-			options: Options{Spool: "/s", Growth: "double", Split: "classic", Trim: "never", Attribution: "phases", Stacks: true},
+			options: Options{Spool: "/s", Growth: "double", Split: "classic", Trim: "never", Attribution: "phases", Stacks: true, Readings: true},
 			want: []string{
-				"NCCL_GRAPH_REGISTER=0", "MEMPROF_SPOOL=/s", "MEMPROF_OPTIONS=growth=double,headroom=0,serve=0,stacks=1",
+				"NCCL_GRAPH_REGISTER=0", "MEMPROF_SPOOL=/s", "MEMPROF_OPTIONS=growth=double,headroom=0,serve=0,stacks=1,readings=1",
 				"MEMPROF_HOOKS=/c/v", "MEMPROF_SHIM_CACHE=/c/shim", "LD_PRELOAD=/c/v/libmemprof.so", "PYTHONPATH=/c/v/python",
 				"MEMPROF_ATTRIBUTION=phases", "XLA_PYTHON_CLIENT_PREALLOCATE=false", "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async",
 				"ASAN_OPTIONS=verify_asan_link_order=0",

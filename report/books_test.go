@@ -52,6 +52,10 @@ func booksResults() []*analysis.Result {
 			Scope: analysis.ScopeDevice, Processes: []string{"rank1", "rank2", "rank3", "rank4", "rank5", hostileName}, GPU: 3, Baseline: 2 * gib, UsedPeak: 4 * gib,
 			Peak: book(320_000_000, 4*gib, 0, true, many...), End: book(990_000_000, gib, 0, true, analysis.LibraryUse{Name: hostileName, Bytes: 3}),
 		}),
+		of("rank6", &analysis.Books{
+			Scope: analysis.ScopeCard, Processes: []string{"rank6"}, UsedPeak: 5 * gib,
+			Peak: book(320_000_000, 4*gib, 20_000_000, true, nccl), End: book(990_000_000, 3*gib, 0, true),
+		}),
 		of("pid7", &analysis.Books{
 			Scope: analysis.ScopeProcess, Processes: []string{"pid7"}, GPU: -1, UsedPeak: -1, Missing: "the device is simulated",
 			Peak: unread(book(320_000_000, 0, 0, true, nccl)), End: unread(book(990_000_000, 0, 0, true)),

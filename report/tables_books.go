@@ -44,6 +44,9 @@ func booksScope(b *analysis.Books) string {
 	if b.Scope == analysis.ScopeProcess {
 		return fmt.Sprintf("used: what the driver says this process uses of GPU %d, at most %s", b.GPU, FormatSize(b.UsedPeak))
 	}
+	if b.Scope == analysis.ScopeCard {
+		return fmt.Sprintf("card, not process: all that the process itself read (cuMemGetInfo), by whomever it is used, at most %s; what others and the driver have on the card is unexplained", FormatSize(b.UsedPeak))
+	}
 	of := ""
 	if n := len(b.Processes); n > 1 {
 		names := make([]string, 0, 4)

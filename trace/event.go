@@ -21,7 +21,7 @@ type Kind uint8
 //	iteration       -            number, from 0  -                label
 //	phase_begin/end -            -               -                name, then uses=
 //	stream_use      chunk        -               -                - (stream = the other stream)
-//	device_used     -            total           used             readings: all=1, pid=
+//	device_used     -            total           used             readings (2): all=1, pid=
 //	external_alloc  address      bytes asked     bytes asked      call=, library=
 //	external_free   address      -               -                call=, library=
 //	pool_begin/end  -            -               -                pool=
@@ -52,6 +52,9 @@ type Kind uint8
 // (1) A map of 0 bytes asked is ahead of need: granules that had been given back are mapped
 // again between requests. An unmap with its bytes as asked took free granules for the request
 // under way, to be used elsewhere.
+//
+// (2) Those without an arena, in a trace of readings or of a process that reads for itself.
+// They say at what time a number was read, which the order of events does not.
 //
 // Order. A request's memory events (device_used, grow_failed, map, map_failed) come
 // before the alloc, reclaim or oom that ends the attempt, and carry its arena. An

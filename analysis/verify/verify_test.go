@@ -147,6 +147,36 @@ func TestStory(t *testing.T) {
 	}
 }
 
+// What a process reads for itself stands anywhere among its events, also between those of one
+// request, and is no decision that could be wrong.
+func TestReadingsAmongEvents(t *testing.T) {
+	j := story(t)
+	want, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []trace.Event
+	for i, e := range j.events {
+		if within := i > 0 && j.events[i-1].Kind == trace.KindDeviceUsed; within || i%101 == 0 {
+			events = append(events, trace.Event{Kind: trace.KindDeviceUsed, Time: e.Time, Device: e.Device, Arena: trace.NoArena, Requested: 1, Provided: 1})
+		}
+		events = append(events, e)
+	}
+	added := int64(len(events) - len(j.events))
+	for i := range events {
+		events[i].Seq = int64(i)
+	}
+	j.events = events
+	got, err := verifyPath(t, j.write(t, trace.Ending{}, trace.WriterOptions{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.Events, want.EndSeq = want.Events+added, want.EndSeq+added
+	if diff := cmp.Diff(want, got); diff != "" || added < 100 {
+		t.Errorf("%d readings added: result differs (-want +got):\n%s", added, diff)
+	}
+}
+
 // TestEnding: what the proof ends with when the process did not end in order.
 func TestEnding(t *testing.T) {
 	whole := story(t)

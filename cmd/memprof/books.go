@@ -10,7 +10,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// readReadings is what the devices of a run had in use; without any, missing says why.
+// readReadings is what the devices of a run had in use; without any, missing says why, and
+// what the processes read themselves may do.
 // Trouble with them never keeps a run from being analyzed.
 func readReadings(path string, run *trace.Run) (readings *analysis.Readings, missing string) {
 	if stat, err := os.Stat(path); err == nil && !stat.IsDir() {
@@ -26,7 +27,7 @@ func readReadings(path string, run *trace.Run) (readings *analysis.Readings, mis
 		case told == readingsOfNVML:
 			return nil, "the parts of the readings are missing (" + trace.ReadingsName + "-0000.parquet and on)"
 		default:
-			return nil, strings.TrimPrefix(told, "none: ")
+			return nil, strings.TrimPrefix(strings.TrimPrefix(told, "none: "), readingsOfDriver)
 		}
 	}
 	reader, err := run.Readings.NewReader()

@@ -24,22 +24,24 @@ type cards interface {
 
 // What run.json's options say of the readings.
 const (
-	readingsOption = "readings" // readingsOfNVML, or why there are none
+	readingsOption = "readings" // readingsOfNVML, readingsOfDriver and why, or why there are none
 	visibleOption  = "cuda_visible_devices"
 
-	readingsOfNVML = "nvml"
+	readingsOfNVML   = "nvml"
+	readingsOfDriver = "cuMemGetInfo: " // and why it is not NVML
 )
 
 // readable opens the cards that a job's books can be held against, and says where the
-// readings come from. Without cards it says why there will be none: the simulated device's
-// memory is its processes', and nothing beside it could be found out.
+// readings come from. Without NVML those are the processes of the job, each of which reads
+// for itself. There will be none of the simulated device: its memory is its processes', and
+// nothing beside it could be found out.
 func readable(device *chosenDevice) (found cards, readings string) {
 	if device.simulated {
 		return nil, "none: the device is simulated"
 	}
 	c, err := openCards()
 	if err != nil {
-		return nil, "none: " + err.Error()
+		return nil, readingsOfDriver + err.Error()
 	}
 	return c, readingsOfNVML
 }

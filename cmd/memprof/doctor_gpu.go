@@ -69,7 +69,7 @@ func checkNVML() []finding {
 	state, err := readNVML()
 	if err != nil {
 		f.Health, f.Detail = healthWarn, err.Error()
-		f.Remedy = "traces name the GPU as the driver does, and what is used beside the job is not told"
+		f.Remedy = "traces name the GPU as the driver does, and used memory is read from within the job, for the whole card"
 		return []finding{f}
 	}
 	f.Detail = fmt.Sprintf("driver %s, %s", state.Driver, counted(int64(len(state.GPUs)), "GPU"))

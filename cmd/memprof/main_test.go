@@ -54,7 +54,9 @@ func TestRecord(t *testing.T) {
 	runScripts(t, "testdata/script/record", func(env *testscript.Env) error {
 		env.Setenv("PATH", filepath.Dir(job)+string(filepath.ListSeparator)+env.Getenv("PATH"))
 		env.Setenv("MEMPROF_CACHE", cache)
-		return nil
+		sim, err := filepath.Abs("../../hooks/dist/sim")
+		env.Setenv("SIMULATED", sim)
+		return err
 	})
 }
 

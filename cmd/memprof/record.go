@@ -189,7 +189,10 @@ func (o *recordOptions) record(stderr io.Writer, program string, command []strin
 	o.placed = place.shown
 	rec := &recording{place: place, device: device, stderr: stderr, quiet: o.Quiet, missed: missed, readable: readable}
 	options := o.hookOptions(place.spool, device.simulated)
-	environment := func(base []string) []string { return installed.Environment(base, options) }
+	environment := func(base []string, readings bool) []string {
+		options.Readings = readings
+		return installed.Environment(base, options)
+	}
 	if added := hooks.FrameworkSettings(os.Environ(), options); len(added) > 0 && !o.Quiet {
 		fmt.Fprintf(stderr, "memprof: setting %s for frameworks that heed them\n", strings.Join(added, " "))
 	}

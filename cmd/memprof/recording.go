@@ -36,8 +36,9 @@ type recording struct {
 }
 
 // run records the job. Once it is started its exit code is the result, whatever becomes
-// of the trace.
-func (r *recording) run(program string, command []string, settings map[string]string, environment func([]string) []string) error {
+// of the trace. The environment is asked for when it is known whether the job's processes
+// are to read the devices' used memory themselves.
+func (r *recording) run(program string, command []string, settings map[string]string, environment func(base []string, readings bool) []string) error {
 	if err := r.prepare(command, settings); err != nil {
 		r.place.abandon()
 		return unrecordable{err}
@@ -46,7 +47,7 @@ func (r *recording) run(program string, command []string, settings map[string]st
 		r.say("no GPU here (%s): the job runs on the simulated one", r.device.why)
 	}
 	started := time.Now()
-	job, err := startJob(program, command, environment(os.Environ()))
+	job, err := startJob(program, command, environment(os.Environ(), strings.HasPrefix(settings[readingsOption], readingsOfDriver)))
 	if err != nil {
 		if r.sampler != nil {
 			r.sampler.abandon()
@@ -104,7 +105,7 @@ func (r *recording) prepare(command []string, settings map[string]string) error 
 		return nil
 	}
 	if r.sampler, err = newSampler(r.place.dir, r.info, found, answersWithin); err != nil {
-		settings[readingsOption] = "none: " + err.Error() // run.json is written again at the end
+		settings[readingsOption] = readingsOfDriver + err.Error() // run.json is written again at the end
 	}
 	return nil
 }

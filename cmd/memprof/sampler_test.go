@@ -346,6 +346,12 @@ func TestSamplerAbandons(t *testing.T) {
 // recordBeside records a job on the simulated device beside made-up cards.
 func recordBeside(t *testing.T, fake *fakeCards, command ...string) (dir string, err error) {
 	t.Helper()
+	return recordWith(t, func(*chosenDevice) (cards, string) { return fake, readingsOfNVML }, command...)
+}
+
+// recordWith records a job on the simulated device, as if that were a real one.
+func recordWith(t *testing.T, readable func(*chosenDevice) (cards, string), command ...string) (dir string, err error) {
+	t.Helper()
 	needHook(t)
 	t.Setenv("MEMPROF_CACHE", t.TempDir())
 	installed, err := installHook()
@@ -364,10 +370,12 @@ func recordBeside(t *testing.T, fake *fakeCards, command ...string) (dir string,
 	opts := recordOptions{Device: "sim", SimMemory: 1 << 30, Quiet: true}
 	rec := &recording{
 		place: place, device: device, stderr: io.Discard, quiet: true,
-		readable: func(*chosenDevice) (cards, string) { return fake, readingsOfNVML },
+		readable: readable,
 	}
-	environment := func(base []string) []string {
-		return installed.Environment(base, opts.hookOptions(place.spool, true))
+	environment := func(base []string, readings bool) []string {
+		options := opts.hookOptions(place.spool, true)
+		options.Readings = readings
+		return installed.Environment(base, options)
 	}
 	return dir, rec.run(command[0], command, opts.settings(), environment)
 }
@@ -394,6 +402,62 @@ func TestRecordTakesReadings(t *testing.T) {
 	}
 	if code, out, stderr := memprof("verify", dir); code != 0 || !strings.Contains(out, "ok     device: ") {
 		t.Errorf("verify ended with %d: %s%s", code, out, stderr)
+	}
+}
+
+// Without NVML the job's processes read for themselves, and only then.
+func TestRecordHasProcessesRead(t *testing.T) {
+	job := buildJob(t)
+	const why = "no library here"
+	tests := []struct {
+		readings, scope, missing string
+	}{
+		{readingsOfDriver + why, "card", ""},
+		{"none: " + why, "process", why},
+	}
+	for _, test := range tests {
+		t.Run(test.scope, func(t *testing.T) {
+			readable := func(*chosenDevice) (cards, string) { return nil, test.readings }
+			dir, err := recordWith(t, readable, job, "alloc", "a", "64M", "sleep", "400", "foreign", "16M", "sleep", "400")
+			if err != nil {
+				t.Fatal(err)
+			}
+			books, _ := reportBooks(t, dir)
+			b := books[0].Books
+			if len(books) != 1 || b.Scope != test.scope || b.Missing != test.missing || (b.Peak.Used != nil) != (test.missing == "") {
+				t.Fatalf("books %s", jsonText(books))
+			}
+			// The simulated card has nothing on it that the events do not tell of.
+			if b.Peak.Used != nil && (*b.Peak.Unexplained != 0 || *b.Peak.Used < 64*mebi || b.Peak.Tensors != 64*mebi) {
+				t.Errorf("books %s", jsonText(books))
+			}
+			if code, out, stderr := memprof("verify", dir); code != 0 {
+				t.Errorf("verify ended with %d: %s%s", code, out, stderr)
+			}
+		})
+	}
+}
+
+// Where NVML hangs they read for themselves, too.
+func TestRecordGivesUpOnCards(t *testing.T) {
+	stuck := make(chan struct{})
+	t.Cleanup(func() { close(stuck) })
+	silent := &fakeCards{used: []int64{7 << 30}}
+	silent.stuck.Store(&stuck)
+	dir, err := recordBeside(t, silent, buildJob(t), "alloc", "a", "64M", "sleep", "250")
+	if err != nil {
+		t.Fatal(err)
+	}
+	books, _ := reportBooks(t, dir)
+	if b := books[0].Books; b.Scope != "card" || b.Missing != "" {
+		t.Errorf("books %s", jsonText(books))
+	}
+	info, err := trace.ReadInfo(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := info.Options[readingsOption], readingsOfDriver+errNoAnswer.Error(); got != want {
+		t.Errorf("run.json has readings %q, want %q", got, want)
 	}
 }
 

@@ -56,6 +56,7 @@ static const struct name names[] = {
 // What the hook does without where the driver is too old for it.
 static const struct name optional[] = {
     ENTRY("cuDeviceGetUuid_v2", device_uuid),
+    ENTRY("cuDevicePrimaryCtxGetState", primary_state),
     ENTRY("cuMemExportToShareableHandle", export_handle),
     ENTRY("cuMemImportFromShareableHandle", import_handle),
     ENTRY("cuMemHostAlloc", host_alloc),

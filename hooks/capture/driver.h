@@ -78,9 +78,10 @@ struct driver {
   driver_result (*stream_capturing)(void *stream, int *status);
   driver_result (*stream_context)(void *stream, void **context);
 
-  // NULL where the driver does not have them: its name for the device, and what it takes to
-  // share memory with another process.
+  // NULL where the driver does not have them: its name for the device, whether there is a
+  // primary context, and what it takes to share memory with another process.
   driver_result (*device_uuid)(unsigned char uuid[16], int device);
+  driver_result (*primary_state)(int device, unsigned *flags, int *active);
   driver_result (*export_handle)(void *shareable, driver_handle handle, int type, unsigned long long flags);
   driver_result (*import_handle)(driver_handle *handle, void *shareable, int type);
 

@@ -12,6 +12,7 @@
 #include "outside.h"
 #include "overhead.h"
 #include "problem.h"
+#include "readings.h"
 #include "spool.h"
 #include "stacks.h"
 #include "trim.h"
@@ -57,6 +58,7 @@ static void in_child(void) {
   stacks_forget();
   marks_forget();
   trim_forget();
+  readings_forget();
 }
 
 static void start(void) {
@@ -66,6 +68,7 @@ static void start(void) {
   marks_start();
   if (options_get()->stacks) callers_start();
   trim_start();
+  readings_start();
   // Last: who sees it writes events at once, and must not do so before there is a spool.
   atomic_store_explicit(&used, true, memory_order_release);
 }

@@ -78,6 +78,7 @@ static bool set(struct options *options, const char *key, const char *value) {
   if (strcmp(key, "handle") == 0) return parse_bytes(value, &options->handle) && options->handle > 0;
   if (strcmp(key, "backup_limit") == 0) return parse_bytes(value, &options->backup_limit);
   if (strcmp(key, "serve") == 0) return parse_switch(value, &options->serve);
+  if (strcmp(key, "readings") == 0) return parse_switch(value, &options->readings);
   if (strcmp(key, "stacks") == 0) return parse_switch(value, &options->stacks);
   return false;
 }

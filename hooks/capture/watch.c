@@ -444,6 +444,11 @@ bool watch_is_of(const char *library) { return strncmp(library, "libc10_cuda.", 
 // Torch has a switch that makes each tensor a cudaMalloc, of which its tracker is not told.
 bool watch_tells(void) { return atomic_load_explicit(&watching, memory_order_relaxed) && getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == NULL; }
 
+bool watch_uses(int device) {
+  const struct memprof_watch *watch = device < 0 || device >= MOST_DEVICES ? NULL : atomic_load_explicit(&watches[device], memory_order_acquire);
+  return watch != NULL && atomic_load_explicit(&watch->used, memory_order_relaxed);
+}
+
 void watch_label(uint64_t addr, uint32_t context) {
   if (!atomic_load_explicit(&watching, memory_order_relaxed)) return;
   spool_write(&(struct spool_event){.kind = MEMPROF_LABEL, .device = -1, .arena = MEMPROF_NO_ARENA, .addr = addr, .context = context});

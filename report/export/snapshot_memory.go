@@ -55,7 +55,7 @@ func (m *memory) event(e *trace.Event) {
 		}
 		return
 	}
-	if e.Kind == trace.KindDeviceUsed && e.Device == m.device {
+	if e.Kind == trace.KindDeviceUsed && e.Device == m.device && e.Arena != trace.NoArena { // else it is of some time before
 		m.free = max(0, e.Requested-e.Provided)
 		return
 	}

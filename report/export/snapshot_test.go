@@ -152,3 +152,14 @@ func TestTorchSnapshotAlias(t *testing.T) {
 		t.Errorf("greatest and last T, segments: %s, want %s", got, want)
 	}
 }
+
+// What the device had free when a request failed is what its own growth read, not what a
+// thread of the process read some time before.
+func TestSnapshotTakesReadingsOfArenas(t *testing.T) {
+	m := newMemory(1, func(int32) string { return "" })
+	m.event(&trace.Event{Kind: trace.KindDeviceUsed, Device: 1, Arena: 3, Requested: 80, Provided: 30})
+	m.event(&trace.Event{Kind: trace.KindDeviceUsed, Device: 1, Arena: trace.NoArena, Requested: 80, Provided: 10})
+	if m.free != 50 {
+		t.Errorf("%d free, want 50", m.free)
+	}
+}

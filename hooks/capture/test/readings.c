@@ -1,0 +1,217 @@
+// readings.c - what the thread that reads the devices' used memory writes, and when it does not.
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "../clock.h"
+#include "../memprof.h"
+#include "gpu.h"
+#include "trail.h"
+
+int cuStreamBeginCapture_v2(void *stream, int mode);
+int cuStreamEndCapture(void *stream, void **graph);
+
+enum { NOT_INITIALIZED = 3, MOST = 64 };
+
+static const uint64_t CARD = (uint64_t)8 << 30, MS = 1000000;
+
+static void pass(uint64_t ms) { nanosleep(&(struct timespec){.tv_sec = (time_t)(ms / 1000), .tv_nsec = (long)(ms % 1000 * MS)}, NULL); }
+
+struct reading {
+  uint64_t time, used;
+};
+
+// The readings so far of a process.
+static int readings_of(pid_t pid, struct reading *list) {
+  const struct trail trail = trail_read(pid, 1);
+  int count = 0;
+  for (uint64_t i = 0; i < trail.count; i++) {
+    const struct memprof_record *event = &trail.records[i];
+    char text[4097];
+    if (trail_kind(event) != MEMPROF_DEVICE_USED || event->arena != MEMPROF_NO_ARENA) continue;
+    trail_text(&trail, event->context, i, text);
+    CHECK(strcmp(text, "all=1") == 0 && count < MOST);
+    CHECK_EQUAL(event->device, 0);
+    CHECK_EQUAL(event->requested, CARD);
+    list[count++] = (struct reading){event->time_ns, event->provided};
+  }
+  free(trail.records);
+  return count;
+}
+
+static int readings(struct reading *list) { return readings_of(getpid(), list); }
+
+static int count(void) {
+  struct reading list[MOST];
+  return readings(list);
+}
+
+static uint64_t used(void) { return CARD - gpu_free(); }
+
+// Waits until the last reading is of what is in use, and for a few more of the same.
+static int read_all(struct reading *list) {
+  int n = 0;
+  for (int i = 0; i < 200 && (n == 0 || list[n - 1].used != used()); i++) {
+    pass(20);
+    n = readings(list);
+  }
+  CHECK(n > 0);
+  CHECK_EQUAL(list[n - 1].used, used());
+  pass(350);
+  CHECK_EQUAL(count(), n);  // while a number stays nothing is written
+  return n;
+}
+
+static void test_not_unless_asked(void) {
+  gpu_start();
+  CHECK(memprof_malloc(MiB, 0, NULL) != NULL);
+  pass(250);
+  CHECK_EQUAL(count(), 0);
+}
+
+static void test_changes(void) {
+  struct reading list[MOST];
+  gpu_start();
+  CHECK(memprof_malloc(64 * MiB, 0, NULL) != NULL);
+  const int before = read_all(list);
+  const uint64_t was = list[before - 1].used, changed = clock_now();
+  CHECK(memprof_malloc(512 * MiB, 0, NULL) != NULL);
+  CHECK(used() >= was + 512 * MiB);
+  // The old number once more, as of the last reading of it, and the new one.
+  const int after = read_all(list);
+  CHECK(after >= before + 2);
+  CHECK_EQUAL(list[before].used, was);
+  CHECK(list[before].time >= list[before - 1].time + 200 * MS && list[before].time <= changed);
+  CHECK(list[after - 1].time >= changed);
+  for (int i = before + 1; i < after; i++) CHECK(list[i].used > was && list[i].time > list[i - 1].time);
+}
+
+// An unchanged number is told again, by which it is known to have stayed.
+static void test_heartbeat(void) {
+  struct reading list[MOST];
+  gpu_start();
+  CHECK(memprof_malloc(MiB, 0, NULL) != NULL);
+  const int before = read_all(list);
+  pass(10000);
+  CHECK_EQUAL(readings(list), before + 1);
+  CHECK_EQUAL(list[before].used, list[before - 1].used);
+  CHECK(list[before].time >= list[before - 1].time + 10000 * MS);
+}
+
+// A process that has not used the driver does not use it for the sake of readings.
+static void test_driver_is_left_alone(void) {
+  int (*device_count)(int *), devices;
+  CHECK(memprof_watch_device(0, "native", NULL) != NULL);
+  pass(250);
+  CHECK_EQUAL(count(), 0);
+  GPU_CALL(device_count, "cuDeviceGetCount");
+  CHECK_EQUAL(device_count(&devices), NOT_INITIALIZED);
+}
+
+// A context that is gone is not made anew.
+static void test_no_context_is_made(void) {
+  int (*reset)(int), (*state)(int, unsigned *, int *), active = 1;
+  unsigned flags;
+  struct reading list[MOST];
+  gpu_start();
+  CHECK(memprof_malloc(64 * MiB, 0, NULL) != NULL);
+  const int before = read_all(list);
+  GPU_CALL(reset, "cuDevicePrimaryCtxReset_v2");
+  GPU_CALL(state, "cuDevicePrimaryCtxGetState");
+  CHECK_EQUAL(reset(0), 0);
+  pass(350);
+  CHECK(state(0, &flags, &active) == 0 && active == 0);
+  CHECK_EQUAL(count(), before);
+}
+
+// While a graph is captured, in the strictest mode, there are readings, and the capture holds.
+static void test_during_capture(void) {
+  struct reading list[MOST];
+  void *graph = NULL;
+  gpu_start();
+  void *stream = gpu_stream();
+  CHECK(memprof_malloc(64 * MiB, 0, NULL) != NULL);
+  const int before = read_all(list);
+  CHECK_EQUAL(cuStreamBeginCapture_v2(stream, 0), 0);
+  CHECK(memprof_malloc(512 * MiB, 0, NULL) != NULL);
+  CHECK(read_all(list) >= before + 2);
+  CHECK(cuStreamEndCapture(stream, &graph) == 0 && graph != NULL);
+}
+
+// The end of the last stretch is written when the process ends.
+static void test_exit(void) {
+  struct reading list[MOST];
+  int status;
+  const pid_t child = fork();
+  if (child == 0) {
+    gpu_start();
+    if (memprof_malloc(MiB, 0, NULL) == NULL) _exit(1);
+    pass(450);
+    exit(0);
+  }
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  const int n = readings_of(child, list);
+  CHECK(n >= 2);
+  CHECK_EQUAL(list[n - 1].used, list[n - 2].used);
+  CHECK(list[n - 1].time >= list[n - 2].time + 200 * MS);
+}
+
+// A forked child has no thread and no part in the parent's readings, which go on.
+static void test_fork(void) {
+  struct reading list[MOST];
+  int status;
+  char path[512];
+  gpu_start();
+  CHECK(memprof_malloc(64 * MiB, 0, NULL) != NULL);
+  const int before = read_all(list);
+  const pid_t child = fork();
+  if (child == 0) exit(0);
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK(!trail_find(child, path, sizeof path));
+  CHECK_EQUAL(count(), before);
+  CHECK(memprof_malloc(512 * MiB, 0, NULL) != NULL);
+  CHECK(read_all(list) >= before + 2);
+}
+
+static void *churn(void *done) {
+  while (!atomic_load((_Atomic(bool) *)done)) {
+    void *block = memprof_malloc(3 * GiB, 0, NULL);
+    memprof_free(block, 0, 0, NULL);
+    memprof_empty_cache(0);
+  }
+  return NULL;
+}
+
+// Every reading is of some moment, in the order of time, whatever goes on beside it.
+static void test_beside_others(void) {
+  struct reading list[MOST];
+  pthread_t thread;
+  static _Atomic(bool) done;
+  gpu_start();
+  CHECK(memprof_malloc(MiB, 0, NULL) != NULL);
+  CHECK(pthread_create(&thread, NULL, churn, &done) == 0);
+  pass(1000);
+  atomic_store(&done, true);
+  pthread_join(thread, NULL);
+  const int n = read_all(list);
+  for (int i = 1; i < n; i++) CHECK(list[i].time > list[i - 1].time);
+}
+
+#define CARD_OF "MEMPROF_SIM_MEMORY", "8g"
+#define READ CARD_OF, "MEMPROF_OPTIONS", "readings=1"
+
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"not unless asked", test_not_unless_asked, {CARD_OF}},
+      {"changes", test_changes, {READ}},
+      {"heartbeat", test_heartbeat, {READ}},
+      {"driver is left alone", test_driver_is_left_alone, {READ}},
+      {"no context is made", test_no_context_is_made, {READ}},
+      {"during capture", test_during_capture, {READ}},
+      {"exit", test_exit, {READ}},
+      {"fork", test_fork, {READ}},
+      {"beside others", test_beside_others, {READ}},
+  };
+  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+}
