@@ -109,16 +109,27 @@ static void test_driver_is_left_alone(void) {
   CHECK_EQUAL(device_count(&devices), NOT_INITIALIZED);
 }
 
-// A context that is gone is not made anew.
+static void no_sums(int device, struct memprof_watch_sums *out) {
+  (void)device;
+  memset(out, 0, sizeof *out);
+}
+
+// A device that has no context gets none, and is read when it has: here one of which a watched
+// allocator has told.
 static void test_no_context_is_made(void) {
-  int (*reset)(int), (*state)(int, unsigned *, int *), active = 1;
+  int (*state)(int, unsigned *, int *), (*reset)(int), active = 1;
   unsigned flags;
   struct reading list[MOST];
+  struct memprof_watch *watch = memprof_watch_device(0, "native", no_sums);
+  CHECK(watch != NULL);
+  memprof_watch_map(watch, 0, GiB, 2 * MiB, NULL, 0, 0, 0);
+  pass(250);
+  GPU_CALL(state, "cuDevicePrimaryCtxGetState");
+  CHECK(state(0, &flags, &active) == 0 && active == 0);
+  CHECK_EQUAL(count(), 0);
   gpu_start();
-  CHECK(memprof_malloc(64 * MiB, 0, NULL) != NULL);
   const int before = read_all(list);
   GPU_CALL(reset, "cuDevicePrimaryCtxReset_v2");
-  GPU_CALL(state, "cuDevicePrimaryCtxGetState");
   CHECK_EQUAL(reset(0), 0);
   pass(350);
   CHECK(state(0, &flags, &active) == 0 && active == 0);
