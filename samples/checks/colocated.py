@@ -119,7 +119,7 @@ def colocated_card(suite):
 def colocated_ranks(suite):
     """Shards of FSDP2 on two GPUs, whole weights in each rank's engine, ranks that wake together."""
     if suite.gpus() < 2:
-        print("  one GPU here: nothing to shard over", flush=True)
+        suite.lines.append("  one GPU here: nothing to shard over")
         return
     found = {}
     for name in ("resident", "staged"):

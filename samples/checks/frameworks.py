@@ -239,7 +239,7 @@ print("result", net.losses, "allocated_bytes.all.current" in logged)
 def two_gpus(suite):
     """Copies between devices; FSDP2 by torchrun with a captured all-reduce on a large buffer."""
     if suite.gpus() < 2:
-        print("  one GPU: left out")
+        suite.lines.append("  one GPU: left out")
         return
     suite.same(
         "copies",

@@ -25,7 +25,7 @@ def torchrun(suite, name, text, *flags):
 def ranks_side_by_side(suite):
     """Two ranks of a DDP job, of which the second holds more: names, comparison, gates."""
     if suite.gpus() < 2:
-        print("  one GPU here: both ranks are on it, and talk over gloo instead of NCCL", flush=True)
+        suite.lines.append("  one GPU here: both ranks are on it, and talk over gloo instead of NCCL")
     command = torchrun(
         suite,
         "ranks",

@@ -103,7 +103,7 @@ def zoo_steps(suite):
 def zoo_two_workers(suite):
     """Two models in the paper's own setting: two data-parallel workers."""
     if suite.gpus() < 2:
-        print("  one GPU: left out")
+        suite.lines.append("  one GPU: left out")
         return
     folder, _ = zoo(suite, "zoo_workers", "--models", "alexnet", "resnet50", "--modes", "classic", "--workers", "2")
     paper(suite, os.path.join(folder, "classic"))
