@@ -1,0 +1,84 @@
+"""Used memory where NVML is not to be had: each process reads it itself."""
+
+import json
+import os
+
+from checks.books import UNEXPLAINED, books, told
+from checks.suite import Failed, alone
+
+MIB = 2**20
+
+# A capture of the strictest mode lasts for several readings, and memory is taken within it.
+CAPTURE = '''
+import time, torch
+x = torch.arange(64 << 20, device="cuda", dtype=torch.float32)
+torch.cuda.synchronize()
+time.sleep(0.3)
+graph = torch.cuda.CUDAGraph()
+with torch.cuda.graph(graph, capture_error_mode="global"):
+    y = x * 2
+    time.sleep(0.35)
+    z = y.repeat(2) + 1
+    time.sleep(0.35)
+graph.replay()
+torch.cuda.synchronize()
+time.sleep(0.3)
+print("result", z[5].item(), z[-1].item())
+'''
+
+
+def hide_nvml(suite):
+    """The start of a command in which a file that is no library is found in NVML's place."""
+    folder = os.path.join(suite.work, "no-nvml")
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "libnvidia-ml.so.1"), "w") as f:
+        f.write("no library\n")
+    rest = os.environ.get("LD_LIBRARY_PATH")
+    return ["env", "LD_LIBRARY_PATH=" + folder + (":" + rest if rest else "")]
+
+
+def record_without_nvml(suite, name, command, *flags):
+    directory = os.path.join(suite.work, name)
+    done = suite.run([*hide_nvml(suite), suite.memprof, "record", "--force", "-o", directory, *flags, "--", *command])
+    with open(os.path.join(directory, "run.json")) as f:
+        readings = json.load(f)["options"]["readings"]
+    if not readings.startswith("cuMemGetInfo: "):
+        raise Failed(f"{name}: NVML was not hidden: readings are {readings!r}")
+    suite.verified(directory)
+    found = books(suite, directory)
+    if len(found) != 1:
+        raise Failed(f"{name}: one process uses the card, and there are books of {sorted(found)}")
+    book = next(iter(found.values()))
+    peak = book["peak"]
+    if book["scope"] != "card" or book["missing"] is not None or peak["used"] is None:
+        raise Failed(f"the process did not read its card; {told(name, book)}")
+    if peak["explained"] + peak["unexplained"] != peak["used"]:
+        raise Failed(f"the books do not add up; {told(name, book)}")
+    return book, done
+
+
+@alone
+def readings_without_nvml(suite):
+    book, _ = record_without_nvml(suite, "readings-alexnet", suite.job("alexnet"))
+    peak = book["peak"]
+    suite.figure(
+        "alexnet, read by the process: unexplained of used at the peak",
+        f"{peak['unexplained_share']:.2%} ({peak['unexplained'] / MIB:.1f} of {peak['used'] / MIB:.0f} MiB)",
+        f"{UNEXPLAINED:.0%}",
+    )
+    if abs(peak["unexplained_share"]) > UNEXPLAINED:
+        raise Failed(f"{peak['unexplained_share']:.1%} of used is unexplained; {told('alexnet', book)}")
+
+
+@alone
+def readings_during_captures(suite):
+    expected = "result 11.0 134217728.0"
+    command = suite.script("readings-capture", CAPTURE)
+    for allocator in "bfc", "native":
+        name = "readings-capture-" + allocator
+        book, done = record_without_nvml(suite, name, command, "--allocator", allocator)
+        if expected not in done.stdout:
+            raise Failed(f"{name}: printed {done.stdout!r}, want {expected!r}\n{done.stderr[-2000:]}")
+        # x, y, what is repeated and what is added to it: 256, 256, 512 and 512 MiB.
+        if book["used_peak"] < 1536 * MIB:
+            raise Failed(f"no reading saw what was taken during the capture; {told(name, book)}")
