@@ -42,6 +42,17 @@ func needHook(t *testing.T) {
 	}
 }
 
+// needCompiler leaves out what compiles the torch shim where nothing can: memprof itself is
+// built and tested without C++.
+func needCompiler(t *testing.T) {
+	t.Helper()
+	for _, name := range []string{"g++", "c++"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Skipf("no %s here: what is compiled for torch is not tested", name)
+		}
+	}
+}
+
 // TestInput runs the scripts about flags and damaged or foreign files.
 func TestInput(t *testing.T) {
 	runScripts(t, "testdata/script/input", func(*testscript.Env) error { return nil })

@@ -11,6 +11,7 @@ import (
 // TestNative runs the scripts that record an allocator which is only watched.
 func TestNative(t *testing.T) {
 	needHook(t)
+	needCompiler(t)
 	bin, cache := t.TempDir(), t.TempDir()
 	attach := filepath.Join(bin, "attach.so")
 	library := func(name string) []string {
