@@ -1,8 +1,8 @@
 """Prints what an alloc and free pair costs in torch's current allocator, in nanoseconds.
 
 Five runs of a million pairs at 1,000 live blocks; the least is printed first, as the
-one the machine disturbed least, then all. Where something is attached to the allocator,
-`before` is what pairs cost in the same process before that.
+one the machine disturbed least, then all. With --again, and where something is attached to
+the allocator, `before` is what pairs cost in the same process before.
 """
 
 import argparse
@@ -45,6 +45,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--history", action="store_true", help="torch's own memory history, Python stacks")
     parser.add_argument("--empty-tracker", action="store_true", help="torch tells a tracker that does nothing")
+    parser.add_argument("--again", action="store_true", help="nothing is attached after a first measurement: what that alone changes")
     parser.add_argument("--watch-later", action="store_true", help="under memprof record --allocator native: watched after a first measurement")
     parser.add_argument("--live", type=int, default=1000)
     parser.add_argument("--pairs", type=int, default=1_000_000)
@@ -56,7 +57,7 @@ def main():
     if opts.history:
         torch.cuda.memory._record_memory_history(stacks="python", max_entries=1_000_000)
     library = compiled()
-    if opts.empty_tracker or opts.watch_later:
+    if opts.again or opts.empty_tracker or opts.watch_later:
         measure("before", library, opts)
     attach()
     if opts.empty_tracker:
