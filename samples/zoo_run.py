@@ -45,7 +45,7 @@ class Run:
     """One job: what it is, and what came of it."""
 
     def __init__(self, opts, model, mode, turn=0):
-        self.model, self.mode, self.turn = model, mode, turn
+        self.model, self.mode, self.turn, self.names = model, mode, turn, opts.names
         self.needs = opts.memory if opts.turns else min(NEEDS.get(model, 34), opts.memory)
         self.name = (f"turn{turn}/" if turn else "") + f"{mode}/{model}"
         self.recording = os.path.join(opts.output, self.name) if MODES[mode][0] is not None else None
@@ -69,7 +69,7 @@ class Run:
         if self.recording:
             os.makedirs(os.path.dirname(self.recording), exist_ok=True)
         env = {k: v for k, v in os.environ.items() if k not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
-        env.update(MODES[self.mode][1], CUDA_VISIBLE_DEVICES=",".join(map(str, cards)))
+        env.update(MODES[self.mode][1], CUDA_VISIBLE_DEVICES=",".join(self.names[card] for card in cards))
         env.setdefault("OMP_NUM_THREADS", "2")  # many jobs make their weights at once
         with open(self.log + ".out", "w") as out, open(self.log + ".err", "w") as err:
             self.process = subprocess.Popen(self.command, stdout=out, stderr=err, env=env, start_new_session=True)
@@ -104,13 +104,13 @@ def parse(output):
     }
 
 
-def cards():
-    """How many cards there are to be used."""
+def names_of_cards():
+    """The cards to be used, as CUDA_VISIBLE_DEVICES has them."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None:
-        return len([c for c in visible.split(",") if c])
+        return [name for name in visible.split(",") if name]
     listed = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, text=True, check=True).stdout
-    return len(re.findall(r"^GPU \d+:", listed, re.M))
+    return re.findall(r"^GPU (\d+):", listed, re.M)
 
 
 class Cards:
@@ -315,7 +315,8 @@ def main():
     opts.memprof, opts.output = os.path.abspath(opts.memprof), os.path.abspath(opts.output)
     began = time.monotonic()
     opts.left = lambda: opts.budget - (time.monotonic() - began)
-    opts.cards = cards()
+    opts.names = names_of_cards()
+    opts.cards = len(opts.names)
     if opts.cards < opts.workers:
         sys.exit(f"{opts.workers} workers need as many cards; there are {opts.cards}")
     results = {"device": describe(), "cards": opts.cards, "phases": [], "runs": []}
