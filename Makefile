@@ -21,7 +21,7 @@ DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torc
 .PHONY: build hook demo test go-test c-test python-test duckdb-test soak bench gpu-check clean
 
 build: hook
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
+	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
 
 hook:
 	$(MAKE) -C hooks dist
@@ -38,7 +38,7 @@ test: hook go-test c-test python-test
 	@if command -v c++ >/dev/null; then $(MAKE) duckdb-test; else echo "no c++ here: duckdb-test is left out"; fi
 
 go-test: hook
-	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted"; exit 1; fi
+	@unformatted=$$(gofmt -l cmd trace bfc analysis report hooks); if [ -n "$$unformatted" ]; then echo "not gofmt'ed: $$unformatted"; exit 1; fi
 	go vet ./...
 	go test ./...
 	go test -race -short ./trace/... ./hooks/...
