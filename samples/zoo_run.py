@@ -57,6 +57,8 @@ class Run:
         job = [os.path.relpath(os.path.join(HERE, "jobs", "zoo.py")), "--model", self.model, "--iterations", str(opts.iterations), "--seed", str(opts.seed)]
         if opts.batch:
             job += ["--batch", str(opts.batch)]
+        if opts.benchmark:
+            job.append("--benchmark")
         launch = [PYTHON] if opts.workers == 1 else [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(opts.workers)]
         flags = MODES[self.mode][0]
         if flags is None:
@@ -285,6 +287,7 @@ def options():
     parser.add_argument("--batch", type=int)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--turns", type=int, default=0, help="each job alone on its card, this many times")
+    parser.add_argument("--benchmark", action="store_true", help="let cudnn choose algorithms by measuring them; losses differ then")
     parser.add_argument("--workers", type=int, default=1, help="data-parallel workers of each job")
     parser.add_argument("--memory", type=int, default=124, help="GiB of each card to be shared by jobs (default 124)")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="most jobs at a time")

@@ -77,6 +77,18 @@ def zoo_classic(suite):
 
 
 @alone
+def zoo_first_iterations(suite):
+    """Whether it is cudnn's search for algorithms that made the paper's first iterations the larger ones."""
+    found = {}
+    for name, *flags in (("fixed",), ("searched", "--benchmark")):
+        folder, _ = zoo(suite, "zoo_" + name, "--models", "alexnet", "vgg16", "inception_v3", "resnet50", "--modes", "classic", *flags)
+        table = json.loads(suite.run([suite.memprof, "report", "--table", "paper", "--json", "--no-plots", os.path.join(folder, "classic")]).stdout)
+        found[name] = {job["name"]: job["values"]["excess_of_c"] for job in table["jobs"]}
+    for model, fixed in found["fixed"].items():
+        suite.figure(f"{model}: C1/C2 - 1, algorithms fixed and searched for", f"{100 * fixed:+.1f} %, {100 * found['searched'][model]:+.1f} %")
+
+
+@alone
 def zoo_four_allocators(suite):
     """Every model under all four: about four times as long as zoo_classic."""
     _, results = zoo(suite, "zoo", "--budget", "480")
