@@ -15,9 +15,13 @@
 // current context. What other processes take of the device within a window cannot be told
 // from ours; windows are as short as their calls.
 //
-// A context is measured by NVML, since the driver tells nothing of a device without one.
-// Where NVML does not know the device, everything in use after the context was made stands
-// for it, other processes' memory included, and the event says `how=total`.
+// A context is measured by NVML, since the driver tells nothing of a device without one: by
+// how much the memory grows that is listed for this process, which nobody else can disturb.
+// Where the list does not have us, as in containers that hide processes or list them by
+// their ids outside, the growth of the device's used memory stands for it. What others took
+// or gave within that window is in it, and the event says `how=device`; where that did not
+// grow at all, nothing is said. Where NVML does not know the device, everything in use after
+// the context was made stands for it, and the event says `how=total`.
 #ifndef MEMPROF_OVERHEAD_H
 #define MEMPROF_OVERHEAD_H
 
@@ -39,6 +43,7 @@ struct overhead_context {
   int device;  // -1: nothing is made
   void *nvml;  // the device there, which has `used` bytes in use; NULL: it cannot tell
   uint64_t used;
+  int64_t own;  // of them by this process, 0 if it is not listed; -1: not told
 };
 void overhead_context_begin(struct overhead_context *making, int device, bool primary);
 void overhead_context_end(const struct overhead_context *making, bool made);

@@ -1,10 +1,12 @@
 // overhead_context.c - what a context takes. The driver has a context's memory told only by
-// a context, so NVML is asked before and after, once for each context of the process.
+// a context, so NVML is asked before and after, once for each context of the process: what
+// this process uses of the device, and for want of that what is used of it.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "driver.h"
 #include "hook.h"
@@ -18,12 +20,24 @@ struct nvml_memory {
   unsigned long long total, free, used;
 };
 
+// nvmlProcessInfo_t, which nvmlProcessInfo_v2_t is the same as.
+struct nvml_process {
+  unsigned pid;
+  unsigned long long used;  // all ones: not told
+  unsigned gpu_instance, compute_instance;
+};
+
+// A list of so many is asked for. Drivers 535.43 to 535.86 write entries of 32 bytes, in which
+// we may not find ourselves, but for which there is room.
+enum { PROCESSES = 256, ROOM = PROCESSES * 32 / sizeof(struct nvml_process) + 1 };
+
 // Loaded at the first use, and initialised only while a context is made.
 static struct {
   int (*init)(void);
   int (*shutdown)(void);
   int (*by_uuid)(const char *, void **);
   int (*memory)(void *, struct nvml_memory *);
+  int (*processes)(void *, unsigned *, struct nvml_process *);  // NULL in old drivers
 } nvml;
 static bool loaded;
 
@@ -32,10 +46,13 @@ static void load(void) {
   if (library == NULL) return;
   void *init = real_dlsym(library, "nvmlInit_v2"), *shutdown = real_dlsym(library, "nvmlShutdown");
   void *by_uuid = real_dlsym(library, "nvmlDeviceGetHandleByUUID"), *memory = real_dlsym(library, "nvmlDeviceGetMemoryInfo");
+  void *processes = real_dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v3");
+  if (processes == NULL) processes = real_dlsym(library, "nvmlDeviceGetComputeRunningProcesses_v2");
   memcpy(&nvml.init, &init, sizeof init);
   memcpy(&nvml.shutdown, &shutdown, sizeof shutdown);
   memcpy(&nvml.by_uuid, &by_uuid, sizeof by_uuid);
   memcpy(&nvml.memory, &memory, sizeof memory);
+  memcpy(&nvml.processes, &processes, sizeof processes);
   loaded = init != NULL && shutdown != NULL && by_uuid != NULL && memory != NULL;
 }
 
@@ -59,6 +76,22 @@ static bool used_now(void *device, uint64_t *bytes) {
   const bool told = nvml.memory(device, &memory) == 0;
   *bytes = memory.used;
   return told;
+}
+
+// What this process uses of the device, 0 if it is not listed; -1 if NVML does not say. There
+// is an entry for each part of a card (MIG) that a process uses.
+static int64_t own_now(void *device) {
+  struct nvml_process list[ROOM] = {0};
+  const unsigned ours = (unsigned)getpid();
+  unsigned count = PROCESSES;
+  uint64_t used = 0;
+  if (nvml.processes == NULL || nvml.processes(device, &count, list) != 0 || count > PROCESSES) return -1;
+  for (unsigned i = 0; i < count; i++) {
+    if (list[i].pid != ours) continue;
+    if (list[i].used > INT64_MAX - used) return -1;
+    used += list[i].used;
+  }
+  return (int64_t)used;
 }
 
 // The device in NVML, which stays initialised for it; NULL if it cannot tell of it.
@@ -91,23 +124,41 @@ void overhead_context_begin(struct overhead_context *making, int device, bool pr
   if (atomic_exchange(&making_on[device], true)) return;
   making->device = device;
   making->nvml = open_device(device);
-  if (making->nvml == NULL || used_now(making->nvml, &making->used)) return;
+  if (making->nvml == NULL) return;
+  if (used_now(making->nvml, &making->used)) {
+    making->own = own_now(making->nvml);
+    return;
+  }
   nvml.shutdown();
   making->nvml = NULL;
 }
 
+// By how much use grew, and whose. A context takes something: where this process's use is not
+// seen to grow it is hidden, or what is listed by its id is another one outside of our
+// container; and where the device's did not, others gave back meanwhile.
+static bool growth(const struct overhead_context *making, int64_t *bytes, const char **text) {
+  const int64_t own = making->own >= 0 ? own_now(making->nvml) : -1;
+  uint64_t used = 0;
+  *text = "what=context";
+  *bytes = own - making->own;
+  if (own >= 0 && *bytes > 0) return true;
+  *text = "what=context\thow=device";
+  const bool told = used_now(making->nvml, &used);
+  *bytes = (int64_t)(used - making->used);
+  return told && *bytes > 0;
+}
+
 void overhead_context_end(const struct overhead_context *making, bool made) {
-  uint64_t used = 0, free_bytes = 0, total = 0;
-  const bool told = making->nvml != NULL && used_now(making->nvml, &used);
+  uint64_t free_bytes, total;
+  int64_t bytes = 0;
+  const char *text = NULL;
+  const bool measured = made && making->nvml != NULL && growth(making, &bytes, &text);
   if (making->nvml != NULL) nvml.shutdown();
   if (making->device < 0) return;
   atomic_store(&making_on[making->device], false);
   if (!made) return;
-  if (told) {
-    overhead_note(making->device, (int64_t)(used - making->used), spool_string("what=context"));
-    return;
-  }
+  if (measured) overhead_note(making->device, bytes, spool_string(text));
   // A second context is within what stands for the first.
-  if (overhead_noted(making->device) || !driver_memory(making->device, &free_bytes, &total)) return;
+  if (making->nvml != NULL || overhead_noted(making->device) || !driver_memory(making->device, &free_bytes, &total)) return;
   overhead_note(making->device, (int64_t)(total - free_bytes), spool_string("what=context\thow=total"));
 }

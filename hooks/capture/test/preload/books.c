@@ -37,21 +37,6 @@ static void test_context(void) {
   CHECK_EQUAL(overheads(), 1);
 }
 
-// Where NVML knows the device, other processes' memory is no context of ours.
-static void test_context_by_nvml(void) {
-  char path[600];
-  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
-  CHECK(length > 0);
-  path[length] = '\0';
-  strcpy(strrchr(path, '/'), "/nvml/libnvidia-ml.so.1");
-  void *nvml = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-  CHECK(nvml != NULL);
-  start();
-  CHECK_EQUAL(overhead(0, "what=context"), 400 * MiB);
-  int (*users)(void) = (int (*)(void))dlsym(nvml, "nvml_users");
-  CHECK_EQUAL(users(), 0);
-}
-
 // The context that the runtime makes on the way to the first allocation.
 static void test_context_of_the_runtime(void) {
   void *ptr = NULL;
@@ -225,7 +210,6 @@ static void test_library_before_context(void) {
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"context", test_context, {CARD}},
-      {"context by NVML", test_context_by_nvml, {CARD}},
       {"context of the runtime", test_context_of_the_runtime, {CARD}},
       {"modules", test_modules, {CARD}},
       {"lazy library", test_lazy_library, {CARD}},

@@ -1,0 +1,152 @@
+// contexts.c - what a context is said to take, by what NVML says of the card before and after
+// it is made, and whoever else is there.
+#include "nvml.h"
+#include "program.h"
+
+enum { UNKNOWN_ERROR = 999, CROWD = 300 };
+
+static const unsigned long long NOT_TOLD = ~0ull;
+static const char *const OURS = "what=context", *const DEVICES = "what=context\thow=device";
+
+static void *nvml(const char *folder) {
+  static char path[600];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 64);
+  CHECK(length > 0);
+  path[length] = '\0';
+  sprintf(strrchr(path, '/'), "/%s/libnvidia-ml.so.1", folder);
+  void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  CHECK(library != NULL);
+  return library;
+}
+
+// Makes the process's first context in the scene: the bytes it is said to take, how, and how
+// many readings NVML is asked for, which is left as it was found.
+static void check_in(const char *folder, const struct nvml_scene *scene, uint64_t bytes, const char *context, int readings) {
+  void *library = nvml(folder), *ptr = NULL;
+  void (*play)(const struct nvml_scene *) = (void (*)(const struct nvml_scene *))dlsym(library, "nvml_play");
+  int (*users)(void) = (int (*)(void))dlsym(library, "nvml_users"), (*asked)(void) = (int (*)(void))dlsym(library, "nvml_asked");
+  play(scene);
+  start();
+  CHECK(cudaMalloc(&ptr, MiB) == 0);  // so that something is told in any case
+  const struct trail trail = so_far();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_OVERHEAD), bytes != 0);
+  if (bytes != 0) {
+    const struct memprof_record *event = trail_event(&trail, MEMPROF_OVERHEAD, 0);
+    CHECK_EQUAL(event->device, 0);
+    CHECK_EQUAL(event->provided, bytes);
+    CHECK_CONTEXT(&trail, event, context);
+  }
+  CHECK_EQUAL(users(), 0);
+  CHECK_EQUAL(asked(), readings);
+}
+
+static void check_scene(const struct nvml_scene *scene, uint64_t bytes, const char *context, int readings) {
+  check_in("nvml", scene, bytes, context, readings);
+}
+
+// Another process takes 3 GiB while our context of 400 MiB is made.
+static struct nvml_scene disturbed(void) {
+  static struct nvml_entry before[1], after[2];
+  before[0] = (struct nvml_entry){1, GiB, -1, -1};
+  after[0] = (struct nvml_entry){1, 4 * GiB, -1, -1};
+  after[1] = (struct nvml_entry){(unsigned)getpid(), 400 * MiB, -1, -1};
+  return (struct nvml_scene){.used = {5 * GiB, 8 * GiB + 400 * MiB}, .listed = {before, after}, .count = {1, 2}};
+}
+
+static void test_others_take(void) {
+  const struct nvml_scene scene = disturbed();
+  check_scene(&scene, 400 * MiB, OURS, 3);
+}
+
+// Or gives it back: the device's use shrinks.
+static void test_others_give(void) {
+  struct nvml_scene scene = disturbed();
+  scene.used[1] = 2 * GiB + 400 * MiB;
+  check_scene(&scene, 400 * MiB, OURS, 3);
+}
+
+static void test_second_version(void) {
+  const struct nvml_scene scene = disturbed();
+  check_in("nvml-second", &scene, 400 * MiB, OURS, 3);
+}
+
+// On a card in parts a process is listed for each.
+static void test_parts(void) {
+  struct nvml_scene scene = disturbed();
+  const unsigned ours = (unsigned)getpid();
+  const struct nvml_entry before[] = {{ours, 100 * MiB, 1, 0}}, after[] = {{ours, 100 * MiB, 1, 0}, {1, GiB, 2, 0}, {ours, 300 * MiB, 2, 0}};
+  scene.listed[0] = before, scene.listed[1] = after, scene.count[1] = 3;
+  check_scene(&scene, 300 * MiB, OURS, 3);
+}
+
+// In a container that hides processes, or gives their ids as they are outside.
+static void test_not_listed(void) {
+  struct nvml_scene scene = disturbed();
+  scene.count[1] = 1;
+  check_scene(&scene, 3 * GiB + 400 * MiB, DEVICES, 4);
+}
+
+// The id of ours is another one's, outside.
+static void test_listed_is_another(void) {
+  struct nvml_scene scene = disturbed();
+  const struct nvml_entry stranger = {(unsigned)getpid(), 2 * GiB, -1, -1};
+  scene.listed[0] = scene.listed[1] = &stranger, scene.count[1] = 1;
+  check_scene(&scene, 3 * GiB + 400 * MiB, DEVICES, 4);
+}
+
+static void test_not_told(void) {
+  struct nvml_scene scene = disturbed();
+  const unsigned ours = (unsigned)getpid();
+  const struct nvml_entry after[] = {{ours, NOT_TOLD, 1, 0}, {ours, 300 * MiB, 2, 0}};
+  scene.listed[1] = after;
+  check_scene(&scene, 3 * GiB + 400 * MiB, DEVICES, 4);
+}
+
+// More processes than are asked for, us among them. A list too long is not asked for again.
+static void test_too_many(void) {
+  static struct nvml_entry crowd[CROWD];
+  struct nvml_scene scene = disturbed();
+  for (unsigned i = 0; i < CROWD; i++) crowd[i] = (struct nvml_entry){(unsigned)getpid(), i * MiB, -1, -1};
+  scene.listed[0] = scene.listed[1] = crowd, scene.count[0] = scene.count[1] = CROWD;
+  check_scene(&scene, 3 * GiB + 400 * MiB, DEVICES, 3);
+}
+
+static void test_no_list(void) {
+  struct nvml_scene scene = disturbed();
+  scene.error = UNKNOWN_ERROR;
+  check_scene(&scene, 3 * GiB + 400 * MiB, DEVICES, 3);
+}
+
+// As many as are asked for, in longer entries.
+static void test_wide_entries(void) {
+  static struct nvml_entry crowd[256];
+  struct nvml_scene scene = disturbed();
+  crowd[0] = scene.listed[1][1];
+  for (unsigned i = 1; i < 256; i++) crowd[i] = (struct nvml_entry){1, MiB, -1, -1};
+  scene.listed[1] = crowd, scene.count[1] = 256, scene.wide = true;
+  check_scene(&scene, 400 * MiB, OURS, 3);
+}
+
+// No context takes nothing, or less.
+static void test_nothing_grew(void) {
+  struct nvml_scene scene = disturbed();
+  scene.used[1] = 2 * GiB, scene.count[1] = 1;
+  check_scene(&scene, 0, NULL, 4);
+}
+
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"others take within the window", test_others_take, {NULL}},
+      {"others give within the window", test_others_give, {NULL}},
+      {"the list's second version", test_second_version, {NULL}},
+      {"parts of a card", test_parts, {NULL}},
+      {"not listed", test_not_listed, {NULL}},
+      {"listed is another", test_listed_is_another, {NULL}},
+      {"not told", test_not_told, {NULL}},
+      {"too many to list", test_too_many, {NULL}},
+      {"no list", test_no_list, {NULL}},
+      {"wide entries", test_wide_entries, {NULL}},
+      {"nothing grew", test_nothing_grew, {NULL}},
+  };
+  return run_preloaded(argc, argv, tests, sizeof tests / sizeof *tests);
+}
