@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -21,31 +20,6 @@ func (l *listed) Next() (Request, error) {
 	r := (*l)[0]
 	*l = (*l)[1:]
 	return r, nil
-}
-
-// drawn yields requests of the lengths given, with replacement, and never ends.
-type drawn struct {
-	lengths []Request
-	random  *rand.Rand
-}
-
-func (d *drawn) Next() (Request, error) { return d.lengths[d.random.IntN(len(d.lengths))], nil }
-
-// TestPagedShareOfPaper is the row of vLLM in figure 2 of its paper: 12 GiB at 819,200 bytes a
-// token, blocks of 16, a queue that is never empty. The paper has 96.3 % of the slots in tokens.
-func TestPagedShareOfPaper(t *testing.T) {
-	src := &drawn{shareGPT(t), rand.New(rand.NewPCG(1, 2))}
-	r, err := Simulate(context.Background(), src, Options{
-		Policy: Policy{Kind: Paged, Block: 16}, Capacity: 15728, Watermark: 0.01,
-		Steps: 200000, Warmup: 2000, At: -1,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("%+v, batch %.2f, %d preemptions", r.Mean, r.Batch, r.Preemptions)
-	if got := 100 * r.Mean.Token; math.Abs(got-96.3) > 1 {
-		t.Errorf("token share %.2f %%, want 96.3 ± 1", got)
-	}
 }
 
 // TestPagedSimulated runs random requests to their end: every state adds up, everything that

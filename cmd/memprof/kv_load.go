@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -36,13 +37,14 @@ type kvLoad struct {
 
 func (l *kvLoad) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&l.Requests, "requests", "", "`file` of requests, CSV or JSONL; - for stdin")
-	flags.StringVar(&l.Synthetic, "synthetic", "", "make requests like those `named`: sharegpt, alpaca, azure-conv or azure-code")
-	flags.Float64Var(&l.Rate, "rate", 0, "requests a `second`, of a Poisson process, whatever the file says")
+	flags.StringVar(&l.Synthetic, "synthetic", "", "make requests like those of this `name`: sharegpt, alpaca, azure-conv or azure-code")
+	flags.Float64Var(&l.Rate, "rate", 0, "`N` requests a second, of a Poisson process, whatever the file says")
 	flags.DurationVar(&l.Duration, "duration", 0, "with --rate: how long requests arrive")
 	flags.BoolVar(&l.Draw, "draw", false, "draw from the file with replacement, without end")
 	flags.BoolVar(&l.Saturated, "saturated", false, "requests wait at any time, whatever the file says")
 	flags.IntVar(&l.Bounds.Prompt, "longest-prompt", 0, "leave out requests of the file with a prompt of more `tokens`")
 	flags.IntVar(&l.Bounds.Length, "longest", 0, "leave out requests of the file with more `tokens` in all")
+	flags.BoolVar(&l.Bounds.FirstTurns, "first-turns", false, "leave out requests of the file whose prompt has all of the one above: later turns of a conversation")
 	flags.Uint64Var(&l.Seed, "seed", 1, "of everything that is left to chance")
 }
 
@@ -75,7 +77,7 @@ func (l *kvLoad) prepare(stdin io.Reader, limit int, steps int64) error {
 		return usagef("%s has no requests to serve", l.name())
 	}
 	if err != nil {
-		return inputError(err)
+		return l.fault(err)
 	}
 	if file.Timed() && l.Rate == 0 && !l.Draw {
 		l.saturated = l.Saturated
@@ -83,11 +85,19 @@ func (l *kvLoad) prepare(stdin io.Reader, limit int, steps int64) error {
 	if l.Draw {
 		rest, err := kvrequests.ReadAll(src)
 		if err != nil {
-			return inputError(err)
+			return l.fault(err)
 		}
 		l.all = append([]kvcache.Request{first}, rest...)
 	}
 	return nil
+}
+
+// fault is an error of the requests, and what can be done about it.
+func (l *kvLoad) fault(err error) error {
+	if errors.Is(err, kvrequests.ErrTooLong) {
+		return usagef("%w (--longest-prompt %d leaves such out)", err, l.limit)
+	}
+	return inputError(err)
 }
 
 func prefixed(flag string, err error) error {
@@ -108,6 +118,8 @@ func (l *kvLoad) check(steps int64) error {
 		return usagef("--duration %v: it is not negative, and needs --rate", l.Duration)
 	case l.Bounds.Prompt < 0 || l.Bounds.Length < 0:
 		return usagef("--longest-prompt and --longest are not negative")
+	case l.Bounds != kvrequests.Bounds{} && l.Requests == "":
+		return usagef("--longest-prompt, --longest and --first-turns choose from --requests")
 	case l.Draw && l.Requests == "":
 		return usagef("--draw draws from --requests")
 	case endless && steps == 0 && l.Duration == 0:
@@ -128,6 +140,9 @@ func (l *kvLoad) line() string {
 	text := l.Synthetic
 	if l.Requests != "" {
 		text = filepath.Base(l.name())
+	}
+	if l.Bounds.FirstTurns {
+		text += ", first turns"
 	}
 	if l.Draw {
 		text += ", drawn"

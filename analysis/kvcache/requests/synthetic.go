@@ -124,26 +124,41 @@ func (p *paced) Next() (kvcache.Request, error) {
 type Bounds struct {
 	Prompt int // tokens of a prompt
 	Length int // tokens of prompt and output
+	// FirstTurns takes of each conversation only the first turn. A request goes on with the
+	// conversation of the one above it in the file if its prompt is at least as long as prompt
+	// and output of that: chat turns send all that was said before.
+	FirstTurns bool
 }
 
-// Bounded leaves out the requests of src that are longer.
-func Bounded(src kvcache.Source, b Bounds) kvcache.Source { return &bounded{src, b} }
+// Bounded leaves out the requests of src that are outside of the bounds.
+func Bounded(src kvcache.Source, b Bounds) kvcache.Source {
+	return &bounded{src, b, math.MaxInt}
+}
 
 type bounded struct {
 	src kvcache.Source
 	Bounds
+	above int // tokens of the request above, prompt and output
 }
 
 func (b *bounded) Next() (kvcache.Request, error) {
 	for {
 		r, err := b.src.Next()
-		if err != nil || (b.Prompt == 0 || r.Prompt <= b.Prompt) && (b.Length == 0 || r.Length() <= b.Length) {
+		if err != nil {
 			return r, err
+		}
+		later := r.Prompt >= b.above
+		b.above = r.Length()
+		if (b.Prompt == 0 || r.Prompt <= b.Prompt) && (b.Length == 0 || r.Length() <= b.Length) && !(b.FirstTurns && later) {
+			return r, nil
 		}
 	}
 }
 
-// Limited makes a prompt beyond a model's limit an error of its line in the file.
+// ErrTooLong is of a prompt beyond the model's limit.
+var ErrTooLong = errors.New("longer than the model's limit")
+
+// Limited makes a prompt beyond a model's limit an ErrTooLong of its line in the file.
 func Limited(src kvcache.Source, file string, limit int) kvcache.Source {
 	return &limited{src, file, limit}
 }
@@ -157,7 +172,7 @@ type limited struct {
 func (l *limited) Next() (kvcache.Request, error) {
 	r, err := l.src.Next()
 	if err == nil && r.Prompt > l.limit {
-		return r, &Error{l.file, r.Line, fmt.Errorf("prompt of %d tokens is longer than the model's limit of %d", r.Prompt, l.limit)}
+		return r, &Error{l.file, r.Line, fmt.Errorf("prompt of %d tokens is %w of %d", r.Prompt, ErrTooLong, l.limit)}
 	}
 	return r, err
 }

@@ -1,6 +1,7 @@
 package requests
 
 import (
+	"errors"
 	"io"
 	"math"
 	"strings"
@@ -98,8 +99,17 @@ func TestRequestsOfAFile(t *testing.T) {
 		t.Errorf("bounded: %+v, %v, want line 3 alone", got, err)
 	}
 	_, err = ReadAll(Limited(open(), "r.csv", 10))
-	if err == nil || !strings.HasPrefix(err.Error(), "r.csv:4: prompt of 20 tokens is longer") {
+	if !errors.Is(err, ErrTooLong) || err.Error() != "r.csv:4: prompt of 20 tokens is longer than the model's limit of 10" {
 		t.Errorf("limited: %v", err)
+	}
+	// 20 tokens go on from 8, not from 15: the request above counts though it is left out.
+	got, err = ReadAll(Bounded(open(), Bounds{Prompt: 4, FirstTurns: true}))
+	if err != nil || len(got) != 2 || got[0].Line != 3 || got[1].Line != 5 {
+		t.Errorf("first turns: %+v, %v, want lines 3 and 5", got, err)
+	}
+	got, err = ReadAll(Bounded(open(), Bounds{FirstTurns: true}))
+	if err != nil || len(got) != 3 || got[2].Line != 5 {
+		t.Errorf("first turns: %+v, %v, want all but line 4", got, err)
 	}
 	got, err = ReadAll(Paced(open(), Pace{Rate: 1, Seed: 5}))
 	if err != nil || len(got) != 4 || got[1].Prompt != 3 || got[1].Arrival <= got[0].Arrival {

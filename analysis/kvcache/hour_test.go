@@ -1,0 +1,46 @@
+package kvcache
+
+import (
+	"context"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// Twenty thousand requests over an hour of arrivals, more than the memory can serve at once.
+func TestAnHourOfRequestsTakesSeconds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	const requests, hour = 20_000, int64(time.Hour)
+	random := rand.New(rand.NewPCG(3, 4))
+	source := make(list, requests)
+	for i := range source {
+		source[i] = Request{
+			Arrival: hour / requests * int64(i),
+			Prompt:  min(1+int(random.ExpFloat64()*161), 1024), Output: min(1+int(random.ExpFloat64()*338), 1024),
+		}
+	}
+	for _, text := range []string{
+		"max:2048", "pow2", "oracle", "max:2048/firstfit", "pow2/firstfit", "oracle/firstfit",
+		"max:2048/bestfit", "pow2/bestfit", "oracle/bestfit", "paged:16", "vmm:2MiB",
+	} {
+		policy, err := ParsePolicy(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		policy.TokenSize, policy.Tensors = 10240, 80 // of OPT-13B
+		o := Options{Policy: policy, Capacity: 15728, MaxLength: 2048, StepTime: 25e6, Watermark: 0.01}
+		this := source
+		start := time.Now()
+		r, err := Simulate(context.Background(), &this, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		took := time.Since(start)
+		t.Logf("%s: %v for %d steps, at most %d at once", text, took, r.Steps, r.Peak)
+		if took > 5*time.Second || r.Finished != requests {
+			t.Errorf("%s: %d of %d requests took %v, want less than 5 s", text, r.Finished, requests, took)
+		}
+	}
+}
