@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,7 +53,17 @@ func newKVCommand() *cobra.Command {
 		Use:   "kv (--requests FILE | --synthetic NAME) --model NAME --memory SIZE",
 		Short: "Simulate where the memory of keys and values goes under each policy",
 		Long: `Serves requests from a simulated memory of keys and values, without any GPU, and shows for
-each policy what its slots were used for: tokens, reserve, internal and external waste.
+each policy what its slots, of one token each, were used for. At every step they add up:
+
+  token     holds the keys and values of a running request
+  reserve   will hold those of a running request before it ends
+  internal  is of a reservation or a block, and never filled
+  external  is of neither: rounding of the allocator; stranded, free but in no piece that
+            serves the request that waits first; and idle
+  cached    of prompts that have gone, kept until the block is needed (paged)
+  null      the block of --null-block (paged)
+
+Policies:
 
   max:L     reserve L tokens for every sequence; max alone, as many as --max-length
   pow2      reserve the prompt and the output rounded up to a power of two
@@ -60,13 +71,23 @@ each policy what its slots were used for: tokens, reserve, internal and external
   paged:B   take blocks of B tokens as they are needed
   vmm:PAGE  map pages behind contiguous addresses as they are needed
 
-The first three place their reservations with a buddy allocator, or as in max:2048/firstfit or
-max:2048/bestfit. Requests are CSV with named columns (prompt and output lengths; Azure's names
-are known) or JSONL (Mooncake's). Those without times meet a queue that is never empty.`,
+The first three place their reservations with a buddy allocator, or as in max/firstfit or
+max:2048/bestfit.
+
+In a step every running request gets a token. Requests are admitted in their order: behind one
+that finds no room all wait. Where a running one finds none, the latest gives up all it has,
+and nothing new is admitted before it is back. What fits into no empty memory is rejected.
+
+Requests are CSV with named columns (prompt and output lengths; Azure's names are known) or
+JSONL (Mooncake's). Those without times meet a queue that is never empty.`,
 		Annotations: exitCodes(kvExits),
-		Example: `  memprof kv --requests trace.csv --model opt-13b --memory 12GiB --policy max:2048,pow2,oracle,paged:16
-  memprof kv --synthetic sharegpt --rate 2 --duration 1h --model llama-3-8b --memory 40GiB --policy paged:16`,
-		Args: cobra.NoArgs,
+		Example: `  memprof kv --requests trace.csv --model opt-13b --memory 12GiB --policy max,pow2,oracle,paged:16 -o plots
+  memprof kv --synthetic sharegpt --rate 2 --duration 1h --model llama-3-8b --memory 40GiB --policy paged:16 --sampling parallel:4
+  memprof kv --requests trace.jsonl --model llama-3-70b --card 80GiB --rest 6GiB --tensor-parallel 4 --policy paged:16,vmm:2MiB
+  # the vLLM paper's figure 2, from ShareGPT's lengths
+  memprof kv --requests sharegpt.csv --first-turns --longest-prompt 1024 --longest 2048 --draw --steps 200000 --warmup 2000 \
+    --model opt-13b --memory 12GiB --policy max,pow2,oracle,paged:16`,
+		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.run(cmd)
 		},
@@ -84,16 +105,16 @@ func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.Card, "card", "memory of each GPU: its division is shown, and what weights and rest leave is --memory's default")
 	flags.Var(&o.Rest, "rest", "with --card: what neither weights nor keys and values take, at least")
 	flags.IntVar(&o.Ranks, "tensor-parallel", o.Ranks, "divide the heads over `N` GPUs")
-	flags.StringSliceVar(&o.Policies, "policy", o.Policies, "simulate these")
-	flags.StringVar(&o.Sampling, "sampling", "greedy", "greedy, parallel:N or beam:N")
-	flags.StringVar(&o.Preempt, "preempt", "recompute", "what is preempted is dropped (recompute) or copied to the host (swap; not under contiguous policies)")
+	flags.StringSliceVar(&o.Policies, "policy", o.Policies, "what to simulate, a `list` with commas")
+	flags.StringVar(&o.Sampling, "sampling", "greedy", "sequences of a prompt, and `how` they go on: greedy, parallel:N or beam:N")
+	flags.StringVar(&o.Preempt, "preempt", "recompute", "`what` becomes of the preempted: recompute drops them, swap copies them to the host (not under contiguous policies)")
 	flags.Var(&o.Swap, "swap-memory", "of the host, for --preempt swap and paged (default: as many blocks as the GPU has)")
-	flags.Float64Var(&o.Watermark, "watermark", 0.01, "`share` of the blocks that admission leaves free")
+	flags.Float64Var(&o.Watermark, "watermark", 0.01, "`share` of blocks or pages that admission leaves free (paged, vmm)")
 	flags.BoolVar(&o.NullBlock, "null-block", false, "set aside a block that is never handed out, as vLLM does")
 	flags.DurationVar(&o.StepTime, "step-time", 25*time.Millisecond, "how long a step of all that run takes, in which each gets a token")
 	flags.Int64Var(&o.Steps, "steps", 0, "end after `N` steps (default: when all requests are through)")
 	flags.Int64Var(&o.Warmup, "warmup", 0, "leave the first `N` steps out of means")
-	flags.Int64Var(&o.At, "at", 0, "show block tables and blocks after step `N` (paged)")
+	flags.Int64Var(&o.At, "at", 0, "show block tables and blocks after step `N` (paged); with -o, draw them")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON, the same as --format json")
 	flags.StringVar(&o.Format, "format", o.Format, "text, markdown or json")
 	flags.StringVarP(&o.Output, "output", "o", "", "draw plots into this `directory`")
@@ -121,6 +142,10 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	paged := func(p kvcache.Policy) bool { return p.Kind == kvcache.Paged }
+	if o.At > 0 && !slices.ContainsFunc(policies, paged) {
+		return usagef("--at shows blocks, and no policy has any: want paged:B")
+	}
 	if o.Output != "" {
 		if err := os.MkdirAll(o.Output, 0o755); err != nil {
 			return usagef("-o %s cannot be created: %w", o.Output, err)
@@ -141,6 +166,9 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 			return err
 		}
 		k.Results = append(k.Results, result)
+		if o.At > 0 && paged(p) && result.Map == nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "memprof: %s ended before step %d, so its blocks are not shown\n", p, o.At)
+		}
 	}
 	if err := o.print(cmd.OutOrStdout(), k); err != nil {
 		return err
@@ -203,6 +231,8 @@ func (o *kvOptions) simulation(k *report.KV) (kvcache.Options, error) {
 	switch {
 	case o.MaxLength < 0 || o.Steps < 0 || o.Warmup < 0 || o.At < 0:
 		return base, usagef("--max-length, --steps, --warmup and --at are not negative")
+	case o.Swap > 0 && o.Preempt != "swap":
+		return base, usagef("--swap-memory needs --preempt swap, whose blocks it holds")
 	case o.StepTime <= 0:
 		return base, usagef("--step-time %v: want more than 0", o.StepTime)
 	case !(o.Watermark >= 0 && o.Watermark < 1):
@@ -249,8 +279,11 @@ func (o *kvOptions) policies(model *kvcache.Model, limit int) ([]kvcache.Policy,
 	}
 	var policies []kvcache.Policy
 	for _, text := range o.Policies {
-		if text == "max" && limit > 0 {
-			text = fmt.Sprintf("max:%d", limit)
+		if allocator, ok := strings.CutPrefix(text, "max"); ok && (allocator == "" || allocator[0] == '/') {
+			if limit == 0 {
+				return nil, usagef("--policy %s reserves as much as a sequence can have, and nothing says how much: want --max-length, or max:LENGTH%s", text, allocator)
+			}
+			text = fmt.Sprintf("max:%d%s", limit, allocator)
 		}
 		p, err := kvcache.ParsePolicy(text)
 		if err != nil {
@@ -288,7 +321,7 @@ func (o *kvOptions) simulate(ctx context.Context, options kvcache.Options) (*kvc
 	case errors.As(err, &fault), ctx.Err() != nil:
 		return nil, fmt.Errorf("%s: %w", options.Policy, err)
 	}
-	return nil, inputError(err)
+	return nil, o.Load.fault(err)
 }
 
 func (o *kvOptions) print(stdout io.Writer, k *report.KV) error {

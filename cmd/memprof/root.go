@@ -65,7 +65,11 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		if len(args) == len(names) {
 			return nil
 		}
-		return usagef("%s takes %s, got %d arguments (see `%s --help`)", cmd.Name(), strings.Join(names, " and "), len(args), cmd.CommandPath())
+		what := "no arguments"
+		if len(names) > 0 {
+			what = strings.Join(names, " and ")
+		}
+		return usagef("%s takes %s, got %d (see `%s --help`)", cmd.Name(), what, len(args), cmd.CommandPath())
 	}
 }
 
