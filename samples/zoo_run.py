@@ -8,7 +8,8 @@
 Jobs share the cards as far as memory allows, so that their steps tell nothing. With --turns N
 each job has its card to itself, and each model its turns N times on the same card: then
 steps are compared. --workers 2 trains data-parallel, on two cards. DIR gets the recordings,
-MODE/MODEL (of later turns, turnN/MODE/MODEL), and results.json; a job that found no more time is named there and in the end.
+MODE/MODEL (of later turns, turnN/MODE/MODEL), and results.json, written anew as each job ends; a job
+that failed, or found no more time, is named there and in the end, and the tables have the others.
 """
 
 import argparse
@@ -32,6 +33,9 @@ NEEDS = {
 }  # fmt: skip
 
 CURED = ["--growth", "needed", "--split", "always", "--small-arenas", "1MiB", "--trim", "iteration"]
+# What jobs have, in seconds, to come to their end once the budget is spent, and once they were told to.
+LAST_JOBS, LAST_WORDS = 60, 10
+
 # Flags of `memprof record`, or None for torch's own allocator; and the environment.
 MODES = {
     "classic": ([], {}),
@@ -76,13 +80,14 @@ class Run:
         with open(self.log + ".out", "w") as out, open(self.log + ".err", "w") as err:
             self.process = subprocess.Popen(self.command, stdout=out, stderr=err, env=env, start_new_session=True)
 
-    def ended(self, limit):
-        """Whether the job has ended; one that takes longer than limit seconds is ended."""
+    def ended(self, opts):
+        """Whether the job has ended; one that takes too long is ended."""
         if self.process.poll() is None:
-            if time.monotonic() - self.began < limit:
+            seconds = time.monotonic() - self.began
+            if seconds < opts.timeout and opts.left() > -LAST_JOBS:
                 return False
-            os.killpg(self.process.pid, signal.SIGKILL)  # its own group, made by start
-            self.process.wait()
+            self.end()
+            self.result["why"] = f"not through after {seconds:.0f} s"
         with open(self.log + ".out") as f:
             output = f.read()
         self.result.update(exit=self.process.returncode, seconds=round(time.monotonic() - self.began, 1), cards=self.cards, **parse(output))
@@ -93,6 +98,15 @@ class Run:
             self.result["recording"] = self.name
             self.result["recording_bytes"] = sum(os.path.getsize(os.path.join(self.recording, f)) for f in os.listdir(self.recording))
         return True
+
+    def end(self):
+        """Ends the job. It is asked first: the workers of torchrun have groups of their own."""
+        os.killpg(self.process.pid, signal.SIGTERM)  # the group that start made
+        try:
+            self.process.wait(LAST_WORDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
 
 def parse(output):
@@ -116,7 +130,7 @@ def names_of_cards():
 
 
 class Cards:
-    """The cards, and how much of each is not promised to a job. Jobs keep to the numbers of this process."""
+    """The cards, and how much of each is not promised to a job."""
 
     def __init__(self, count, memory):
         self.free = {i: memory for i in range(count)}
@@ -140,10 +154,10 @@ def share_cards(opts, pending):
     room, running = Cards(opts.cards, opts.memory), []
     pending = sorted(pending, key=lambda run: -run.needs)
     while pending or running:
-        for run in [r for r in running if r.ended(opts.timeout)]:
+        for run in [r for r in running if r.ended(opts)]:
             running.remove(run)
             room.give_back(run)
-            tell(run)
+            tell(opts, run)
         for run in list(pending):
             if opts.left() < 0:
                 break
@@ -168,8 +182,8 @@ def take_turns(opts, models):
             head = runs[0]
             if not hasattr(head, "process"):
                 head.start(list(range(card, card + opts.workers)))
-            elif head.ended(opts.timeout):
-                tell(runs.pop(0))
+            elif head.ended(opts):
+                tell(opts, runs.pop(0))
                 if runs and opts.left() < 0:
                     skipped += runs
                     runs = []
@@ -182,12 +196,32 @@ def take_turns(opts, models):
     return skipped + [run for runs in queue for run in runs]
 
 
-def tell(run):
+def tell(opts, run):
+    """Says what came of a job, and keeps it."""
+    opts.save()
     r = run.result
-    if r["exit"] != 0:
-        print(f"  {run.name}: exit {r['exit']} after {r['seconds']} s: {' '.join(run.command)}\n{r['error']}", flush=True)
+    if trouble(r):
+        print(f"  {run.name}: {trouble(r)} after {r['seconds']} s: {' '.join(run.command)}\n{r.get('error', '')}", flush=True)
         return
     print(f"  {run.name}: {r['seconds']} s, step {r['step_ms']} ms, peak {mib(peak(r))} MiB", flush=True)
+
+
+def trouble(result):
+    """Why a job has no figures for the tables, or None."""
+    if "why" in result:
+        return result["why"]
+    if "exit" not in result:
+        return "not through"
+    if result["exit"] != 0:
+        return f"exit {result['exit']}"
+    if len(result["memory"]) < 2 or result["step_ms"] is None:
+        return "it printed no iterations"
+    return None
+
+
+def good(results):
+    """The jobs that have figures."""
+    return [r for r in results["runs"] if not trouble(r)]
 
 
 def peak(result):
@@ -214,12 +248,12 @@ def idle(result):
 
 def tables(results):
     """Tables in Markdown, and what was found wrong."""
-    good = [r for r in results["runs"] if r.get("exit") == 0 and len(r["memory"]) > 1]
-    modes = [m for m in MODES if any(r["mode"] == m for r in good)]
-    names = [n for n in NEEDS if any(r["model"] == n for r in good)]
-    names += sorted({r["model"] for r in good} - set(names))
-    of = {(n, m): [r for r in good if (r["model"], r["mode"]) == (n, m)] for n in names for m in modes}
-    wrong = [f"{r['mode']}/{r['model']}: " + r.get("skipped", f"exit {r.get('exit')}") for r in results["runs"] if r not in good]
+    runs = good(results)
+    modes = [m for m in MODES if any(r["mode"] == m for r in runs)]
+    names = [n for n in NEEDS if any(r["model"] == n for r in runs)]
+    names += sorted({r["model"] for r in runs} - set(names))
+    of = {(n, m): [r for r in runs if (r["model"], r["mode"]) == (n, m)] for n in names for m in modes}
+    wrong = [f"{r['mode']}/{r['model']}: {trouble(r)}" for r in results["runs"] if trouble(r)]
 
     print(f"{results['device']}; peak and steady device memory in MiB\n")
     row(["", *[f"{m} peak" for m in modes], *[f"{m} steady" for m in modes]])
@@ -230,16 +264,12 @@ def tables(results):
     print("\nShares of the reserved memory that were idle: 1 - C/R in the first and in later iterations, 1 - max T / max R\n")
     row(["", *[f"{m} {what}" for m in modes for what in ("first", "later", "T")]])
     row(["---"] + ["---:"] * (3 * len(modes)))
-    every = {}
+    shares = {key: idle(runs[0]) for key, runs in of.items() if runs}
     for n in names:
-        cells = []
-        for m in modes:
-            shares = idle(of[n, m][0]) if of[n, m] else None
-            cells += [f"{100 * s:.1f} %" for s in shares] if shares else ["–"] * 3
-            if shares:
-                every.setdefault(m, []).append(shares)
-        row([n, *cells])
-    row(["mean", *[f"{100 * statistics.mean(s[i] for s in every[m]):.1f} %" for m in modes for i in range(3)]])
+        row([n, *[f"{100 * shares[n, m][i]:.1f} %" if of[n, m] else "–" for m in modes for i in range(3)]])
+    whole = [n for n in names if all(of[n, m] for m in modes)]
+    if whole:
+        row([f"mean of {len(whole)}", *[f"{100 * statistics.mean(shares[n, m][i] for n in whole):.1f} %" for m in modes for i in range(3)]])
 
     steps(names, modes, of)
     for n in names:
@@ -253,7 +283,7 @@ def tables(results):
 
 def steps(names, modes, of):
     """The table of steps, of jobs that had their card to themselves."""
-    least = {key: min((r["step_ms"] for r in runs if r["alone"]), default=None) for key, runs in of.items()}
+    least = {key: least_step([r for r in runs if r["alone"]]) for key, runs in of.items()}
     if not any(least.values()) or "classic" not in modes:
         return
     print("\nStep in ms, the least of the turns, and its ratio to classic\n")
@@ -262,6 +292,11 @@ def steps(names, modes, of):
     for n in names:
         base = least[n, "classic"]
         row([n, *[f"{least[n, m]:.2f}" + (f" ({least[n, m] / base:.3f})" if base else "") if least[n, m] else "–" for m in modes]])
+
+
+def least_step(runs):
+    """The least step of some jobs, in ms; None of none."""
+    return min((r["step_ms"] for r in runs), default=None)
 
 
 def row(cells):
@@ -291,7 +326,7 @@ def options():
     parser.add_argument("--workers", type=int, default=1, help="data-parallel workers of each job")
     parser.add_argument("--memory", type=int, default=124, help="GiB of each card to be shared by jobs (default 124)")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="most jobs at a time")
-    parser.add_argument("--budget", type=float, default=240, help="seconds after which no job is started (default 240)")
+    parser.add_argument("--budget", type=float, default=240, help=f"seconds after which no job is started; {LAST_JOBS} later those that still run are ended (default 240)")
     parser.add_argument("--timeout", type=float, default=180, help="seconds after which a job is ended")
     parser.add_argument("--cured", help="flags of memprof record for the cured policy (default: " + " ".join(CURED) + ")")
     parser.add_argument("--memprof", default=os.path.join(os.path.dirname(HERE), "bin", "memprof"))
@@ -323,18 +358,23 @@ def main():
     if opts.cards < opts.workers:
         sys.exit(f"{opts.workers} workers need as many cards; there are {opts.cards}")
     results = {"device": describe(), "cards": opts.cards, "phases": [], "runs": []}
+    os.makedirs(opts.output, exist_ok=True)
 
-    def phase(name, runs, execute):
-        start = time.monotonic()
-        for run in execute():
-            run.result["skipped"] = f"no time left of {opts.budget:.0f} s"
-        results["runs"] += [run.result for run in runs]
-        results["phases"].append({"name": name, "seconds": round(time.monotonic() - start, 1), "jobs": len(runs)})
-        print(f"phase {name}: {results['phases'][-1]['seconds']} s of the device for {len(runs)} jobs", flush=True)
-        os.makedirs(opts.output, exist_ok=True)
+    def save():
         with open(os.path.join(opts.output, "results.json"), "w") as f:
             json.dump(results, f)
             f.write("\n")
+
+    opts.save = save
+
+    def phase(name, runs, execute):
+        start = time.monotonic()
+        results["runs"] += [run.result for run in runs]
+        for run in execute():
+            run.result["why"] = f"no time left of {opts.budget:.0f} s"
+        results["phases"].append({"name": name, "seconds": round(time.monotonic() - start, 1), "jobs": len(runs)})
+        print(f"phase {name}: {results['phases'][-1]['seconds']} s of the device for {len(runs)} jobs", flush=True)
+        save()
 
     if opts.turns:
         models = [[Run(opts, n, m, turn) for turn in range(opts.turns) for m in opts.modes] for n in opts.models]

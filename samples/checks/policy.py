@@ -27,6 +27,8 @@ def policies(suite, name, iterations):
     for policy, flags in POLICIES.items():
         directory, done = suite.record(f"{name}-{policy.replace(', ', '-').replace(' ', '-')}", job, *flags)
         found = losses(done.stdout)
+        if len(found) != len(expected):
+            raise Failed(f"{name} under {policy} ({' '.join(flags)}): {len(found)} iterations, unrecorded {len(expected)}")
         if found != expected:
             first = next(i for i, pair in enumerate(zip(found, expected)) if pair[0] != pair[1])
             raise Failed(f"{name} under {policy} ({' '.join(flags)}): loss {found[first]} at iteration {first}, unrecorded {expected[first]}")

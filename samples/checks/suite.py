@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -47,7 +48,13 @@ class Suite:
 
     def run(self, command, expect=0, timeout=400):
         env = dict(os.environ, MEMPROF_PYTHON=os.path.join(self.hooks, "python"))
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, timeout=timeout)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True) as process:
+            try:
+                output, errors = process.communicate(timeout=timeout)
+            except BaseException:
+                os.killpg(process.pid, signal.SIGKILL)  # a job that outlived its case would keep the card
+                raise
+        done = subprocess.CompletedProcess(command, process.returncode, output, errors)
         if expect is not None and done.returncode != expect:
             raise Failed(f"{' '.join(command)}: exit {done.returncode}, expected {expect}\n{done.stdout[-1500:]}\n{done.stderr[-3000:]}")
         return done
