@@ -24,9 +24,13 @@ type Beside struct {
 	// while a context came to be, kernels were loaded, libraries were initialised and graphs
 	// were made.
 	Context, Modules, Loads, Graphs int64
+	// ContextOfDevice says that Context was measured by the device's use, not the process's:
+	// what others took or gave while it was made is in it.
+	ContextOfDevice bool
 	// ContextIsAll says that Context could not be told from the rest: it is all that was in
 	// use once there was a context, whoever used it.
 	ContextIsAll bool
+	ContextSince int64 // when Context last changed; 0 if never
 
 	// Pools are what the driver's memory pools keep beyond what Libraries have of them.
 	Pools int64
@@ -255,11 +259,14 @@ func (a *analyzer) overhead(e *trace.Event) {
 			what = value
 		case name == "how" && value == "total":
 			b.ContextIsAll = true
+		case name == "how" && value == "device":
+			b.ContextOfDevice = true
 		}
 	}
 	switch what {
 	case "context":
 		b.Context += e.Provided
+		b.ContextSince = e.Time
 	case "module":
 		b.Modules += e.Provided
 	case "graph":

@@ -52,6 +52,10 @@ type Book struct {
 	Read Reading
 	// Unexplained is Read.Used less the Sum; 0 without a reading.
 	Unexplained int64
+	// ContextRefuted is what a context was measured as that Context does not have: it is
+	// more than was read while the context was there, so others' memory is in it. What of it
+	// is the process's is not known, and in Unexplained. 0 where nothing speaks against it.
+	ContextRefuted int64
 }
 
 // Reading is the one that a Book is held against.
@@ -142,7 +146,30 @@ func (b *Books) closeAlone(m *Member, course Course) {
 	for _, book := range []*Book{&b.Peak, &b.End} {
 		if book.At.Seq >= 0 { // else nothing was ever there that is in a sum
 			book.held(m.readingFor(book, course), b.Baseline)
+			if most, ok := m.mostWithContext(book, course); ok {
+				book.doubtContext(most)
+			}
 		}
+	}
+}
+
+// mostWithContext is the greatest reading taken while the contexts of a book were there, with
+// what was used before the job.
+func (m *Member) mostWithContext(b *Book, course Course) (used int64, ok bool) {
+	until := max(m.Result.Duration, m.Alive)
+	if final := &m.Device.Holdings.Final; b.ContextSince != final.ContextSince {
+		until = b.Until - settling
+	}
+	return course.greatestWithin(b.ContextSince+settling, until)
+}
+
+// doubtContext leaves unexplained what was measured as a context, if it was more than was used
+// with it. A device's use and a process's are not counted alike to the byte: a sixteenth more
+// refutes nothing.
+func (b *Book) doubtContext(used int64) {
+	if b.Context > used+used/16 {
+		b.ContextRefuted, b.Context = b.Context, 0
+		b.Unexplained += b.ContextRefuted
 	}
 }
 
@@ -271,7 +298,8 @@ func (h *Holding) plus(o *Holding) {
 	a.Rounding, a.Slack, a.Pending = a.Rounding+b.Rounding, a.Slack+b.Slack, a.Pending+b.Pending
 	a.Reserve, a.External, a.Live = a.Reserve+b.Reserve, a.External+b.External, a.Live+b.Live
 	h.Context, h.Modules, h.Loads, h.Graphs = h.Context+o.Context, h.Modules+o.Modules, h.Loads+o.Loads, h.Graphs+o.Graphs
-	h.Pools, h.ContextIsAll = h.Pools+o.Pools, h.ContextIsAll || o.ContextIsAll
+	h.ContextOfDevice, h.ContextIsAll = h.ContextOfDevice || o.ContextOfDevice, h.ContextIsAll || o.ContextIsAll
+	h.Pools, h.ContextSince = h.Pools+o.Pools, max(h.ContextSince, o.ContextSince)
 	h.Managed, h.HostPinned = h.Managed+o.Managed, h.HostPinned+o.HostPinned
 	for _, l := range o.Libraries {
 		h.Beside.add(&taker{library: l.Name}, l.Bytes)
@@ -311,6 +339,9 @@ func (j *joint) book(baseline int64) Book {
 	b := Book{Holding: j.Holding}
 	if j.processes > 0 {
 		b.held(Reading{Valid: true, Used: j.stretch.Used, Steady: j.steady}, baseline)
+		if j.steady {
+			b.doubtContext(j.stretch.Used)
+		}
 	}
 	return b
 }

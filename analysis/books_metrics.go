@@ -1,8 +1,8 @@
 package analysis
 
 // booksMetrics are those of the books at the peak. What needs a reading is not known in a
-// recording without; nor is context and modules where it was not measured: every process
-// that uses a device has a context.
+// recording without; nor is context and modules where it was not measured, or the measure is
+// refuted: every process that uses a device has a context.
 var booksMetrics = []Metric{
 	{"used.peak", Bytes, "greatest use of the device that was read: the process's, or the device's beyond what was used before the job; all of the device's where only the process itself could ask", func(d *DeviceResult) (float64, int64, bool) {
 		if d.Books == nil || d.Books.UsedPeak < 0 {
@@ -32,7 +32,7 @@ var booksMetrics = []Metric{
 		return float64(b.Other()), b.At.Seq, true
 	}},
 	{"books.context", Bytes, "context and modules at the peak, as measured", func(d *DeviceResult) (float64, int64, bool) {
-		if d.Books == nil || d.Books.Peak.Overhead() == 0 {
+		if d.Books == nil || d.Books.Peak.Overhead() == 0 || d.Books.Peak.ContextRefuted != 0 {
 			return 0, -1, false
 		}
 		b := &d.Books.Peak

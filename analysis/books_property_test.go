@@ -11,7 +11,8 @@ import (
 )
 
 // Whatever happens and whatever was read, the terms of the books and what is unexplained
-// add up to what was used; and the terms are those that a recount of the events gives.
+// add up to what was used; and the terms, with the context that readings refuted, are those
+// that a recount of the events gives.
 func TestPropertyBooksAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j := newLedgerJob()
@@ -61,8 +62,11 @@ func TestPropertyBooksAddUp(t *testing.T) {
 			if b.At.Seq >= 0 && !b.Read.Valid {
 				t.Fatalf("%s: no reading of several: %+v", name, b)
 			}
-			if want := j.recount(b.At.Seq); b.At.Seq >= 0 && terms != want {
-				t.Fatalf("%s: terms %d, a recount up to seq %d gives %d", name, terms, b.At.Seq, want)
+			if want := j.recount(b.At.Seq); b.At.Seq >= 0 && terms+b.ContextRefuted != want {
+				t.Fatalf("%s: terms %d and %d refuted, a recount up to seq %d gives %d", name, terms, b.ContextRefuted, b.At.Seq, want)
+			}
+			if b.ContextRefuted < 0 || b.ContextRefuted > 0 && b.Context != 0 {
+				t.Fatalf("%s: a context of %d is there beside %d refuted", name, b.Context, b.ContextRefuted)
 			}
 		}
 	})

@@ -124,7 +124,7 @@ func TestBooksOfProcess(t *testing.T) {
 	}
 	beside := Beside{
 		Libraries: []LibraryUse{{"libnccl.so.2", 120 * mib}, {"libcublas.so.13", 80 * mib}},
-		Context:   250 * mib, Modules: 50 * mib,
+		Context:   250 * mib, Modules: 50 * mib, ContextSince: 10 * ms,
 	}
 	end := Instant{
 		Seq: 12, Time: 1500 * ms, T: 500*mib - 100, C: 500 * mib, R: 900 * mib, Rounding: 100,
@@ -259,6 +259,9 @@ func TestBooksMetrics(t *testing.T) {
 	read := readingsOf(t, "0 all=1 0 0", "0 pid=71 350 1600", "0 pid=71 850 1600", "0 pid=71 950 1700", "0 pid=71 1600 1700")
 	bare := newLedgerJob() // whose context was not measured
 	bare.grows(1, 0, 100*mib)
+	refuted := newLedgerJob()
+	refuted.loads(10, 4000*mib, "what=context\thow=device")
+	refuted.loads(700, 0, "what=module")
 	tests := []struct {
 		name     string
 		job      *ledgerJob
@@ -271,6 +274,9 @@ func TestBooksMetrics(t *testing.T) {
 		}},
 		{"nothing read", ledgerTraining(), nil, map[string]float64{"books.other_libraries": 200 * mib, "books.context": 300 * mib}},
 		{"nothing measured", bare, nil, map[string]float64{"books.other_libraries": 0}},
+		{"refuted", refuted, read, map[string]float64{
+			"used.peak": 1700 * mib, "books.unexplained": 1, "books.unexplained.bytes": 1600 * mib, "books.other_libraries": 0,
+		}},
 	}
 	for _, test := range tests {
 		r := test.job.analyze(t, "p", test.readings)
@@ -305,10 +311,12 @@ func TestBesideTellsMemoryApart(t *testing.T) {
 	j.events[6].Device = 1 // freed from a thread on another device
 	j.add(11, trace.Event{Kind: trace.KindExternalFree, Arena: trace.NoArena, Addr: 5000, Device: 1}, "")
 	j.loads(12, 6, "what=context\thow=total")
+	j.loads(13, 5, "what=context\thow=device")
 
 	r := j.analyze(t, "p", nil)
 	want := Beside{
-		Libraries: []LibraryUse{{"c.so", 45}}, Context: 13, Loads: -2, Graphs: 3, Pools: 4, ContextIsAll: true, Managed: 30, HostPinned: 20,
+		Libraries: []LibraryUse{{"c.so", 45}}, Context: 18, Loads: -2, Graphs: 3, Pools: 4,
+		ContextOfDevice: true, ContextIsAll: true, ContextSince: 13 * ms, Managed: 30, HostPinned: 20,
 	}
 	d := &r.Devices[0]
 	if diff := cmp.Diff(want, d.Holdings.Final.Beside); diff != "" {

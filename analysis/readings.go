@@ -118,6 +118,16 @@ func (c Course) greatest() (used int64) {
 	return used
 }
 
+// greatestWithin is the greatest of the readings that were surely taken between two times.
+func (c Course) greatestWithin(since, until int64) (used int64, ok bool) {
+	for i := range c {
+		if s := &c[i]; s.readWithin(since, until) {
+			used, ok = max(used, s.Used), true
+		}
+	}
+	return used, ok
+}
+
 // baseline is the first reading, taken before the job began.
 func (g *GPUReadings) baseline() int64 { return g.All[0].Used }
 

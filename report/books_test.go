@@ -23,7 +23,7 @@ func booksResults() []*analysis.Result {
 	}
 	book := func(time, used, after int64, steady bool, libraries ...analysis.LibraryUse) analysis.Book {
 		b := analysis.Book{Holding: holding(time, libraries...), Read: analysis.Reading{Valid: true, Used: used, After: after, Steady: steady}}
-		b.ContextIsAll = after < 0
+		b.ContextOfDevice, b.ContextIsAll = after == 0, after < 0
 		b.Unexplained = used - b.Sum()
 		return b
 	}
@@ -42,6 +42,8 @@ func booksResults() []*analysis.Result {
 		return b
 	}
 	nccl, blas := analysis.LibraryUse{Name: "libnccl.so.2", Bytes: 120 * mib}, analysis.LibraryUse{Name: "libcublas.so.13", Bytes: 16 * mib}
+	refuted := book(320_000_000, 4*gib, 20_000_000, true, nccl)
+	refuted.Context, refuted.ContextRefuted, refuted.Unexplained = 0, 5*gib, refuted.Unexplained+refuted.Context
 	return []*analysis.Result{
 		of("rank0", &analysis.Books{
 			Scope: analysis.ScopeProcess, Processes: []string{"rank0"}, UsedPeak: 1600 * mib,
@@ -54,7 +56,7 @@ func booksResults() []*analysis.Result {
 		}),
 		of("rank6", &analysis.Books{
 			Scope: analysis.ScopeCard, Processes: []string{"rank6"}, UsedPeak: 5 * gib,
-			Peak: book(320_000_000, 4*gib, 20_000_000, true, nccl), End: book(990_000_000, 3*gib, 0, true),
+			Peak: refuted, End: book(990_000_000, 3*gib, 0, true),
 		}),
 		of("pid7", &analysis.Books{
 			Scope: analysis.ScopeProcess, Processes: []string{"pid7"}, GPU: -1, UsedPeak: -1, Missing: "the device is simulated",

@@ -30,7 +30,9 @@ type jsonBook struct {
 	Loads             int64         `json:"loads"`
 	Graphs            int64         `json:"graphs"`
 	ContextAndModules int64         `json:"context_and_modules"`
-	ContextIsAll      bool          `json:"context_is_all"` // all in use then stands for the context
+	ContextOfDevice   bool          `json:"context_of_device"` // by the device's use, what others took meanwhile included
+	ContextIsAll      bool          `json:"context_is_all"`    // all in use then stands for the context
+	ContextRefuted    int64         `json:"context_refuted"`   // measured, more than was used, and in no term
 	Pools             int64         `json:"pools"`
 	Managed           int64         `json:"managed"`     // in no sum
 	HostPinned        int64         `json:"host_pinned"` // in no sum
@@ -73,7 +75,8 @@ func newJSONBook(b *analysis.Book) *jsonBook {
 		TimeNS: known(b.At.Time), Tensors: b.At.T, Internal: told(b.At.Rounding + b.At.Slack), Pending: b.At.Pending, Reserve: told(b.At.Reserve), External: told(b.At.External),
 		Unsplit:   b.At.Unsplit,
 		Libraries: []jsonLibrary{}, OtherLibraries: b.Other(),
-		Context: b.Context, Modules: b.Modules, Loads: b.Loads, Graphs: b.Graphs, ContextAndModules: b.Overhead(), ContextIsAll: b.ContextIsAll, Pools: b.Pools,
+		Context: b.Context, Modules: b.Modules, Loads: b.Loads, Graphs: b.Graphs, ContextAndModules: b.Overhead(), Pools: b.Pools,
+		ContextOfDevice: b.ContextOfDevice, ContextIsAll: b.ContextIsAll, ContextRefuted: b.ContextRefuted,
 		Managed: b.Managed, HostPinned: b.HostPinned, Explained: b.Sum(),
 	}
 	for _, l := range b.Libraries {

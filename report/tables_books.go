@@ -191,16 +191,32 @@ func booksNotes(b *analysis.Books) []cell {
 		}
 	}
 	if p := &b.Peak; p.Overhead() != 0 {
+		context := FormatSize(p.Context)
+		if p.ContextRefuted != 0 {
+			context = "not known"
+		}
 		notes = append(notes, note(fmt.Sprintf("context and modules at the peak: context %s, modules %s, libraries %s, graphs %s",
-			FormatSize(p.Context), FormatSize(p.Modules), FormatSize(p.Loads), FormatSize(p.Graphs)))...)
+			context, FormatSize(p.Modules), FormatSize(p.Loads), FormatSize(p.Graphs)))...)
 	}
-	if b.Peak.ContextIsAll || b.End.ContextIsAll {
-		notes = append(notes, toned(warned, note("a context could not be measured by itself: all that was in use when there was one stands for it"))...)
-	}
+	notes = append(notes, contextNotes(b)...)
 	if p := &b.Peak; p.Managed != 0 || p.HostPinned != 0 {
 		notes = append(notes, note(fmt.Sprintf("in no sum, at the peak: %s managed, %s of the host's pinned", FormatSize(p.Managed), FormatSize(p.HostPinned)))...)
 	}
 	return notes
+}
+
+// contextNotes say what the figure of a context is not.
+func contextNotes(b *analysis.Books) []cell {
+	refuted := max(b.Peak.ContextRefuted, b.End.ContextRefuted)
+	switch {
+	case refuted != 0:
+		return toned(warned, note(fmt.Sprintf("a context was measured as %s, more than was used with it: memory of others is in that, and what is ours is unexplained", FormatSize(refuted))))
+	case b.Peak.ContextIsAll || b.End.ContextIsAll:
+		return toned(warned, note("a context could not be measured by itself: all that was in use when there was one stands for it"))
+	case b.Peak.ContextOfDevice || b.End.ContextOfDevice:
+		return note("context: what the device's use grew by while it was made; what others took or gave meanwhile is in it")
+	}
+	return nil
 }
 
 func readingDistance(after int64) string {

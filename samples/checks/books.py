@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 
 from checks.suite import PYTHON, Failed, alone
 
@@ -194,3 +195,64 @@ def books_without_cuda(suite):
     if "no event was recorded" not in done.stderr:
         raise Failed(done.stderr)
     suite.run([suite.memprof, "report", "--no-plots", directory], expect=2)
+
+
+# Takes 16 GiB in a second and a half and gives them back, and begins again.
+RESTLESS = """
+import time
+import torch
+print("ready", flush=True)
+while True:
+    kept = []
+    for _ in range(64):
+        kept.append(torch.empty(256 << 20, dtype=torch.uint8, device="cuda"))
+        time.sleep(0.02)
+    del kept
+    torch.cuda.empty_cache()
+"""
+
+QUIET = """
+import time
+import torch
+x = torch.ones(2**20, device="cuda")
+torch.cuda.synchronize()
+time.sleep(0.5)
+print("done")
+"""
+
+
+def context_of(suite, name):
+    """The book at the peak of a process that has little but its context."""
+    directory, _ = suite.record(name, suite.script(name, QUIET))
+    ((process, book),) = books(suite, directory).items()
+    return book["scope"], book["peak"], told(process, book)
+
+
+@alone
+def books_beside_a_restless_process(suite):
+    """A context is as large as ever where another process takes memory while it is made."""
+    scope, alone_peak, text = context_of(suite, "context-alone")
+    other = subprocess.Popen(suite.script("restless", RESTLESS), stdout=subprocess.PIPE, text=True)
+    try:
+        if other.stdout.readline() != "ready\n":
+            raise Failed("the other process did not start")
+        found = [context_of(suite, f"context-beside-{i}") for i in range(3)]
+    finally:
+        other.kill()
+        other.wait()
+    sizes = [peak["context"] for _, peak, _ in found]
+    suite.figure(
+        "context beside a process that takes 11 GiB a second",
+        ", ".join(f"{size / MIB:.0f}" for size in sizes) + f" MiB, {alone_peak['context'] / MIB:.0f} MiB before, told by {scope}",
+        "16 MiB more or less" if scope == "process" else "",
+    )
+    if scope != "process":  # ids are hidden: the figure is the device's, and must be said to be
+        for _, peak, text in found:
+            if not peak["context_of_device"]:
+                raise Failed(f"the driver does not tell processes apart, and the context is said to be the process's own; {text}")
+        return
+    for _, peak, text in [(scope, alone_peak, text), *found]:
+        if peak["context_of_device"] or peak["context_is_all"] or peak["context_refuted"]:
+            raise Failed(f"the driver tells processes apart, and the context was measured by the device's use; {text}")
+        if abs(peak["context"] - alone_peak["context"]) > 16 * MIB:
+            raise Failed(f"the context is {peak['context'] / MIB:.0f} MiB, beside nobody restless {alone_peak['context'] / MIB:.0f}; {text}")
