@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -28,6 +29,9 @@
 #include "problem.h"
 
 enum { POSIX_FD = 1, READ_AND_WRITE = 3, ON_DEVICE = 1, SOCKET_NAME = 40 };
+
+// Seconds. Who connects asks at once; the owner may have to finish a pause before it answers.
+enum { OWNER_WAITS = 2, PEER_WAITS = 60 };
 
 struct request {
   uint64_t addr;
@@ -91,6 +95,13 @@ static int receive_descriptor(int socket, struct piece *piece) {
   return descriptor;
 }
 
+// Nobody waits longer for a peer that has stopped.
+static void limit_waiting(int socket, time_t seconds) {
+  const struct timeval limit = {.tv_sec = seconds};
+  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
 // The owner's side.
 
 // The mappings [*first, *first + out->handles) of a block, or of all its arena.
@@ -98,6 +109,7 @@ static bool find_handles(struct arena *arena, struct request request, struct ans
   struct bfc_block block = {0};
   const struct vmm *vmm = &arena->vmm;
   memset(out, 0, sizeof *out);
+  if (arena->bfc == NULL) return false;  // it has ended since it was found
   if (arena->gpu->vmm.properties.requested_handle_types != POSIX_FD || driver_get()->export_handle == NULL) return false;
   if (request.whole == 0 && (!bfc_find(arena->bfc, request.addr, &block) || !arena_live(arena, &block))) return false;
   *first = request.whole != 0 ? 0 : vmm_find(vmm, request.addr);
@@ -147,9 +159,14 @@ static void *listen_for_peers(void *self) {
   const int listener = (int)(intptr_t)self;
   for (;;) {
     const int socket = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-    if (socket < 0 && (errno == EINTR || errno == ECONNABORTED || errno == EMFILE || errno == ENFILE)) continue;
+    if (socket < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
+    if (socket < 0 && (errno == EMFILE || errno == ENFILE)) {
+      usleep(10000);  // until the job has closed some
+      continue;
+    }
     if (socket < 0) return NULL;
     struct request request;
+    limit_waiting(socket, OWNER_WAITS);
     if (same_user(socket) && read_all(socket, &request, sizeof request)) serve(socket, request);
     close(socket);
   }
@@ -235,6 +252,7 @@ static int connect_to(const char *name) {
   struct sockaddr_un address;
   const socklen_t length = address_of(name, &address);
   const int socket_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (socket_fd >= 0) limit_waiting(socket_fd, PEER_WAITS);
   if (socket_fd >= 0 && connect(socket_fd, (struct sockaddr *)&address, length) == 0) return socket_fd;
   if (socket_fd >= 0) close(socket_fd);
   return -1;
@@ -309,9 +327,11 @@ void memprof_close_shared(void *ptr, int device) {
   pthread_mutex_unlock(&lock);
   if (opened == NULL) return;
   // Kernels may still be reading; without the device's word the mapping stays.
-  if (driver_synchronize(device)) {
-    driver_get()->unmap(opened->base, opened->total);
-    driver_get()->unreserve(opened->base, opened->total);
+  const struct driver *driver = driver_get();
+  if (driver_synchronize(device) && driver->unmap(opened->base, opened->total) == DRIVER_OK) {
+    driver->unreserve(opened->base, opened->total);
+  } else {
+    problem("%.2f GiB of another process's memory could not be unmapped, and stay on GPU %d", (double)opened->total / (1 << 30), device);
   }
   free(opened);
 }

@@ -1,5 +1,9 @@
 // share.c - blocks by name: opened again in this process, refused where they should be.
 #define _GNU_SOURCE
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
 #include "../memprof.h"
 #include "gpu.h"
 
@@ -99,11 +103,54 @@ static void test_refused(void) {
   CHECK(memprof_open_shared("c0ffee", 0) == NULL);
 }
 
+// Somebody who connects and says nothing keeps the others waiting for a while, not for ever.
+static void test_silent_peer(void) {
+  gpu_start();
+  char name[128], socket_name[40], *block = memprof_malloc(1000, 0, NULL);
+  CHECK(memprof_share(block, name, sizeof name) == 1);
+  CHECK(sscanf(name, "memprof-block %39s", socket_name) == 1);
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "%s", socket_name);
+  const int silent = socket(AF_UNIX, SOCK_STREAM, 0);
+  CHECK(connect(silent, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(socket_name))) == 0);
+  alarm(30);
+  CHECK(memprof_open_shared(name, 0) != NULL);
+  close(silent);
+}
+
+// The owner ends after its first words, and after half of what it promised.
+static void test_owner_dies(void) {
+  gpu_start();
+  memprof_malloc(1000, 0, NULL);  // the hook is at work
+  const uint64_t before = gpu_free(), promise[4] = {2, 1 << 30, 0, 64 << 20};
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "memprof-test-%d", (int)getpid());
+  const int listener = socket(AF_UNIX, SOCK_STREAM, 0);
+  CHECK(bind(listener, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(address.sun_path + 1))) == 0);
+  CHECK(listen(listener, 4) == 0);
+  char name[128];
+  snprintf(name, sizeof name, "memprof-arena %s 1000", address.sun_path + 1);
+  for (size_t words = 0; words <= sizeof promise; words += 16) {
+    const pid_t owner = fork();
+    if (owner == 0) {
+      const int peer = accept(listener, NULL, NULL);
+      char request[16];
+      _exit(peer >= 0 && recv(peer, request, sizeof request, MSG_WAITALL) == sizeof request && send(peer, promise, words, 0) == (ssize_t)words ? 0 : 1);
+    }
+    CHECK(memprof_open_shared(name, 0) == NULL);
+    int status;
+    CHECK(waitpid(owner, &status, 0) == owner && status == 0);
+  }
+  CHECK_EQUAL(gpu_free(), before);
+}
+
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"again", test_opened_again, {NULL}},
       {"tag", test_tag, {NULL}},
       {"refused", test_refused, {NULL}},
+      {"silent peer", test_silent_peer, {NULL}},
+      {"owner dies", test_owner_dies, {NULL}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
 }
