@@ -41,6 +41,13 @@ static void explain(const struct arena *arena, uint64_t size) {
            gib(size), gpu->vmm.device, idle >= size ? "fragmentation" : "capacity", gib(idle), gib(bfc_largest_free(arena->bfc)),
            gib(free_bytes), gib(total), gib(gpu->mapped), gib((uint64_t)gpu->stats.requested_bytes.current),
            gib(total - free_bytes > gpu->mapped ? total - free_bytes - gpu->mapped : 0));
+  const struct graph_range *range = arena->home == NULL ? NULL : arena->home->range;
+  if (range == NULL || size <= range->memory->reservation - range->extent) return;
+  snprintf(oom_message, sizeof oom_message,
+           "CUDA out of memory. Tried to allocate %.2f GiB on GPU %d for the shape %s of a graph memory: each shape has %.2f GiB of addresses "
+           "(its `reserve`), of which %.2f GiB are left, and %.2f GiB of it are free, the largest chunk %.2f GiB.",
+           gib(size), gpu->vmm.device, range->name, gib(range->memory->reservation), gib(range->memory->reservation - range->extent), gib(idle),
+           gib(bfc_largest_free(arena->bfc)));
 }
 
 static int (*_Atomic last_resort)(void);
