@@ -284,6 +284,7 @@ void arena_end(struct arena *arena) {
   arena_event(arena, MEMPROF_POOL_RELEASE, 0, 0, 0, 0);
   if (!has_source(arena) && range_of(arena) == NULL) vmm_close(&arena->vmm);
   bfc_delete(arena->bfc);
+  backup_drop(arena);
   free(arena->pending.entries);
   give_place(gpu, arena);
 }
@@ -417,6 +418,7 @@ bool arena_free(struct arena *arena, uint64_t addr) {
   if (!bfc_find(arena->bfc, addr, &block)) return false;
   const uint64_t note = bfc_note(arena->bfc, block.chunk);
   if (note == FREED) return false;
+  if (note != 0 && arena->paused) return arena_free_now(arena, addr);  // the pause has waited for all streams
   count_freed(arena, &block);
   if (note == 0) {
     bfc_free(arena->bfc, addr, &block);

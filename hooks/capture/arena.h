@@ -20,9 +20,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "backup.h"
 #include "bfc.h"
 #include "lock.h"
-#include "host.h"
 #include "memprof.h"
 #include "pause.h"
 #include "pending.h"
@@ -47,10 +47,9 @@ struct arena {
   struct pool_grant *grants;  // of that source
   size_t grant_count;
   bool paused;                  // nothing is mapped, and nothing is allocated here
-  struct paused_range *ranges;  // while paused: what resume maps
+  struct stretch *ranges;  // while paused: what resume maps
   size_t range_count;
-  struct host_copy *copies;  // of the blocks, while paused or kept
-  size_t copy_count;
+  struct backup backup;      // of the blocks, while paused or kept
   struct pending pending;
   bool trimming;            // excess waits for the event, recorded when that many iterations had ended
   uint32_t trim_ended;

@@ -45,52 +45,54 @@ static void give_slab(void *slab) {
   idle[idle_count++] = slab;
 }
 
-bool host_take(struct host_copy *copy, uint64_t addr, uint64_t bytes) {
+bool host_take(struct host_room *room, uint64_t bytes) {
   const size_t wanted = (size_t)slabs_of(bytes);
-  *copy = (struct host_copy){.addr = addr, .bytes = bytes, .slabs = calloc(wanted == 0 ? 1 : wanted, sizeof *copy->slabs)};
-  if (copy->slabs == NULL) return false;
+  *room = (struct host_room){.slabs = calloc(wanted == 0 ? 1 : wanted, sizeof *room->slabs)};
+  if (room->slabs == NULL) return false;
   lock_take(&lock);
-  while (copy->count < wanted && (copy->slabs[copy->count] = take_slab()) != NULL) copy->count++;
+  while (room->count < wanted && (room->slabs[room->count] = take_slab()) != NULL) room->count++;
   lock_give(&lock);
-  if (copy->count == wanted) return true;
-  host_give(copy);
+  if (room->count == wanted) return true;
+  host_give(room);
   return false;
 }
 
-void host_give(struct host_copy *copy) {
+void host_give(struct host_room *room) {
   lock_take(&lock);
-  for (size_t i = 0; i < copy->count; i++) give_slab(copy->slabs[i]);
+  for (size_t i = 0; i < room->count; i++) give_slab(room->slabs[i]);
   lock_give(&lock);
-  free(copy->slabs);
-  *copy = (struct host_copy){0};
+  free(room->slabs);
+  *room = (struct host_room){0};
 }
 
-static uint64_t piece_of(const struct host_copy *copy, size_t slab) {
-  const uint64_t rest = copy->bytes - slab * (uint64_t)HOST_SLAB;
-  return rest < HOST_SLAB ? rest : HOST_SLAB;
+// The piece of [place, place + rest) that lies in one slab, and where.
+static uint64_t piece_of(const struct host_room *room, uint64_t place, uint64_t rest, char **host) {
+  const uint64_t inside = place % HOST_SLAB;
+  *host = (char *)room->slabs[place / HOST_SLAB] + inside;
+  return rest < HOST_SLAB - inside ? rest : HOST_SLAB - inside;
 }
 
-bool host_copy_out(const struct host_copy *copy, void *stream) {
-  for (size_t i = 0; i < copy->count; i++) {
-    const uint64_t from = copy->addr + i * (uint64_t)HOST_SLAB;
-    if (driver_get()->copy_out(copy->slabs[i], from, piece_of(copy, i), stream) != DRIVER_OK) return false;
+bool host_copy_out(const struct host_room *room, uint64_t place, uint64_t addr, uint64_t bytes, void *stream) {
+  char *host;
+  for (uint64_t done = 0, piece; done < bytes; done += piece) {
+    piece = piece_of(room, place + done, bytes - done, &host);
+    if (driver_get()->copy_out(host, addr + done, piece, stream) != DRIVER_OK) return false;
   }
   return true;
 }
 
-bool host_copy_in(const struct host_copy *copy, uint64_t from, uint64_t to, void *stream) {
-  for (size_t i = 0; i < copy->count; i++) {
-    const uint64_t slab = copy->addr + i * (uint64_t)HOST_SLAB, slab_end = slab + piece_of(copy, i);
-    const uint64_t first = from > slab ? from : slab, last = to < slab_end ? to : slab_end;
-    if (first >= last) continue;
-    if (driver_get()->copy_in(first, (const char *)copy->slabs[i] + (first - slab), last - first, stream) != DRIVER_OK) return false;
+bool host_copy_in(const struct host_room *room, uint64_t place, uint64_t addr, uint64_t bytes, void *stream) {
+  char *host;
+  for (uint64_t done = 0, piece; done < bytes; done += piece) {
+    piece = piece_of(room, place + done, bytes - done, &host);
+    if (driver_get()->copy_in(addr + done, host, piece, stream) != DRIVER_OK) return false;
   }
   return true;
 }
 
 void host_prepare(uint64_t bytes) {
-  struct host_copy copy;
-  if (host_take(&copy, 0, bytes)) host_give(&copy);
+  struct host_room room;
+  if (host_take(&room, bytes)) host_give(&room);
 }
 
 void host_usage(uint64_t *kept, uint64_t *used) {

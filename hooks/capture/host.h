@@ -11,21 +11,20 @@
 
 enum { HOST_SLAB = 64 << 20 };
 
-// A copy of a range of device memory, in as many slabs as it needs.
-struct host_copy {
-  uint64_t addr, bytes;
+// Room for copies of device memory, in slabs of which the last may be used in part.
+struct host_room {
   void **slabs;
   size_t count;
 };
 
-// Room for a copy. False, with nothing taken: the limit, or no host memory.
-bool host_take(struct host_copy *copy, uint64_t addr, uint64_t bytes);
-void host_give(struct host_copy *copy);
+// Room for `bytes`. False, with nothing taken: the limit, or no host memory.
+bool host_take(struct host_room *room, uint64_t bytes);
+void host_give(struct host_room *room);
 
-// Queues the copy to the host, or what of it lies in [from, to) back, on a stream of the device
-// that is current.
-bool host_copy_out(const struct host_copy *copy, void *stream);
-bool host_copy_in(const struct host_copy *copy, uint64_t from, uint64_t to, void *stream);
+// Queues the copy of device memory to the room's bytes from `place`, or from there back, on a
+// stream of the device that is current.
+bool host_copy_out(const struct host_room *room, uint64_t place, uint64_t addr, uint64_t bytes, void *stream);
+bool host_copy_in(const struct host_room *room, uint64_t place, uint64_t addr, uint64_t bytes, void *stream);
 
 // Has slabs for `bytes` more ready, as far as the limit goes.
 void host_prepare(uint64_t bytes);

@@ -134,14 +134,15 @@ void memprof_prepare_backup(const char *tag);
 // taken for the content if the blocks are the same. Blocks of paused tags may be freed.
 int memprof_pause(const char *const *tags, size_t count, int unchanged);
 
-// Takes memory for them again at the same addresses, with their content if it was backed up.
-// `keep`: the copies stay for a next pause of unchanged content.
+// Takes memory for them again at the same addresses, with their content if it was backed up;
+// where the device or the limit has too little, what is mapped and free elsewhere is given back
+// for it first. `keep`: the copies stay for a next pause of unchanged content.
 int memprof_resume(const char *const *tags, size_t count, int keep);
 
 // Results of these.
 enum {
   MEMPROF_OK = 0,
-  MEMPROF_NOT_ACTIVE = 1,      // the hook does not serve this process
+  MEMPROF_NOT_ACTIVE = 1,      // the hook does not serve this process, or only watches its allocator
   MEMPROF_UNKNOWN_TAG = 2,
   MEMPROF_WRONG_STATE = 3,     // paused already, or not paused
   MEMPROF_IN_CAPTURE = 4,

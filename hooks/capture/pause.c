@@ -1,6 +1,7 @@
 // pause.c - see pause.h.
 #include "pause.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,18 +9,38 @@
 #include "arena.h"
 #include "clock.h"
 #include "hook.h"
-#include "host.h"
 #include "interpose.h"
 #include "memprof.h"
+#include "options.h"
 #include "pool.h"
 #include "problem.h"
+#include "reclaim.h"
 #include "spool.h"
+#include "watch.h"
 
-enum { MOST_GPUS = 64, DEEPEST = 64, NON_BLOCKING = 1 };
+enum { MOST_GPUS = 64 };
 
-static __thread char said[512];
+static __thread char said[768];
 
 const char *memprof_pause_message(void) { return said; }
+
+static double gib(uint64_t bytes) { return (double)bytes / (double)((uint64_t)1 << 30); }
+
+__attribute__((format(printf, 2, 3))) static int say(int result, const char *format, ...) {
+  va_list values;
+  va_start(values, format);
+  vsnprintf(said, sizeof said, format, values);
+  va_end(values);
+  return result;
+}
+
+__attribute__((format(printf, 1, 2))) static void say_more(const char *format, ...) {
+  const size_t length = strlen(said);
+  va_list values;
+  va_start(values, format);
+  vsnprintf(said + length, sizeof said - length, format, values);
+  va_end(values);
+}
 
 // What one call is about: the arenas of its tags, by address, with their devices locked.
 struct selection {
@@ -28,11 +49,6 @@ struct selection {
   struct gpu *gpus[MOST_GPUS];
   int gpu_count;
 };
-
-static int say(int result, const char *format, const char *text, uint64_t a, uint64_t b) {
-  snprintf(said, sizeof said, format, text, (double)a / (double)((uint64_t)1 << 30), (double)b / (double)((uint64_t)1 << 30));
-  return result;
-}
 
 static bool wanted(const struct tag *tag, const char *const *names, size_t count) {
   if (tag == NULL) return false;
@@ -54,14 +70,40 @@ static bool add(struct selection *selection, struct arena *arena) {
   return true;
 }
 
+// Where memory is not memprof's there is no reservation.
+static uint64_t address_of(const struct arena *arena) { return arena->vmm.reservation_count == 0 ? 0 : arena->vmm.reservations[0].addr; }
+
 static int by_address(const void *left, const void *right) {
-  const uint64_t a = (*(struct arena *const *)left)->vmm.reservations[0].addr, b = (*(struct arena *const *)right)->vmm.reservations[0].addr;
+  const uint64_t a = address_of(*(struct arena *const *)left), b = address_of(*(struct arena *const *)right);
   return (a > b) - (a < b);
 }
 
 static void give_up(struct selection *selection) {
   for (int i = selection->gpu_count; i-- > 0;) lock_give(&selection->gpus[i]->lock);
   free(selection->arenas);
+}
+
+static bool has_arenas(const struct selection *selection, const char *name, bool paused) {
+  for (int i = 0; i < selection->gpu_count; i++) {
+    for (const struct arena *arena = selection->gpus[i]->arenas; arena != NULL; arena = arena->next) {
+      if (arena->paused == paused && arena->tag != NULL && strcmp(arena->tag->name, name) == 0) return true;
+    }
+  }
+  return false;
+}
+
+static int no_arenas(const struct selection *selection, const char *name, bool paused) {
+  if (has_arenas(selection, name, !paused)) return say(MEMPROF_WRONG_STATE, "the tag \"%s\" is %s", name, paused ? "not paused" : "paused already");
+  if (watch_tells()) {
+    return say(MEMPROF_NOT_ACTIVE, "the tag \"%s\" has no memory of memprof's, which alone can be paused: this process has another allocator (--allocator native)", name);
+  }
+  if (!tag_known(name)) return say(MEMPROF_UNKNOWN_TAG, "no region was ever opened with the tag \"%s\"", name);
+  return say(MEMPROF_WRONG_STATE, paused ? "the tag \"%s\" is not paused: it has no memory" : "the tag \"%s\" has no memory", name);
+}
+
+static int nothing_to_do(bool paused) {
+  if (watch_tells()) return say(MEMPROF_NOT_ACTIVE, "this process has another allocator (--allocator native), and only memprof's memory can be paused");
+  return say(MEMPROF_WRONG_STATE, paused ? "nothing is paused" : "no tag has anything to pause");
 }
 
 // The arenas of the tags that are paused, or that are not; every name must have one.
@@ -72,31 +114,18 @@ static int select_arenas(struct selection *selection, const char *const *names, 
     if (gpu == NULL) continue;
     lock_take(&gpu->lock);
     selection->gpus[selection->gpu_count++] = gpu;
+    tag_drop_spares(gpu);
     for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
       if (arena->paused != paused || !wanted(arena->tag, names, count)) continue;
-      if (!add(selection, arena)) return say(MEMPROF_NO_HOST_MEMORY, "no host memory for the list of arenas%s", "", 0, 0);
+      if (!add(selection, arena)) return say(MEMPROF_NO_HOST_MEMORY, "no host memory for the list of arenas");
     }
   }
   for (size_t i = 0; i < count; i++) {
-    if (!tag_known(names[i])) return say(MEMPROF_UNKNOWN_TAG, "no region was ever opened with the tag \"%s\"", names[i], 0, 0);
-    bool found = false;
-    for (size_t k = 0; k < selection->count && !found; k++) found = strcmp(selection->arenas[k]->tag->name, names[i]) == 0;
-    if (found) continue;
-    return say(MEMPROF_WRONG_STATE, paused ? "the tag \"%s\" is not paused" : "the tag \"%s\" has nothing that is not paused", names[i], 0, 0);
+    if (!has_arenas(selection, names[i], paused)) return no_arenas(selection, names[i], paused);
   }
-  if (selection->count == 0) return say(MEMPROF_WRONG_STATE, paused ? "nothing is paused%s" : "no tag has anything to pause%s", "", 0, 0);
+  if (selection->count == 0) return nothing_to_do(paused);
   qsort(selection->arenas, selection->count, sizeof *selection->arenas, by_address);
   return MEMPROF_OK;
-}
-
-// What a step does to one arena; false stops, and the call is undone.
-typedef bool step(struct arena *arena);
-
-static bool on_all(const struct selection *selection, step *step) {
-  for (size_t i = 0; i < selection->count; i++) {
-    if (!step(selection->arenas[i])) return false;
-  }
-  return true;
 }
 
 static bool wait_for_device(const struct selection *selection) {
@@ -108,121 +137,36 @@ static bool wait_for_device(const struct selection *selection) {
   return true;
 }
 
-static void drop_copies(struct arena *arena) {
-  for (size_t i = 0; i < arena->copy_count; i++) host_give(&arena->copies[i]);
-  free(arena->copies);
-  arena->copies = NULL;
-  arena->copy_count = 0;
-}
-
-// Stretches of live blocks, neighbours joined.
-struct stretches {
-  struct paused_range *list;
-  size_t count, room;
-  bool short_of_memory;
-};
-
-static void append(struct stretches *to, uint64_t addr, uint64_t bytes) {
-  if (to->count > 0 && to->list[to->count - 1].addr + to->list[to->count - 1].bytes == addr) {
-    to->list[to->count - 1].bytes += bytes;
-    return;
-  }
-  if (to->count == to->room) {
-    const size_t larger = to->room == 0 ? 64 : 2 * to->room;
-    struct paused_range *moved = realloc(to->list, larger * sizeof *moved);
-    to->short_of_memory |= moved == NULL;
-    if (moved == NULL) return;
-    to->list = moved;
-    to->room = larger;
-  }
-  to->list[to->count++] = (struct paused_range){addr, bytes};
-}
-
-static void append_live(void *self, const struct bfc_chunk_info *chunk) {
-  if (!chunk->free) append(self, chunk->addr, chunk->size);
-}
-
-static bool same_stretches(const struct arena *arena, const struct stretches *live) {
-  if (arena->copy_count != live->count) return false;
-  for (size_t i = 0; i < live->count; i++) {
-    if (arena->copies[i].addr != live->list[i].addr || arena->copies[i].bytes != live->list[i].bytes) return false;
-  }
-  return true;
-}
-
-static bool take_copies(struct arena *arena, const struct stretches *live) {
-  arena->copies = calloc(live->count == 0 ? 1 : live->count, sizeof *arena->copies);
-  if (arena->copies == NULL) return false;
-  while (arena->copy_count < live->count) {
-    const struct paused_range *stretch = &live->list[arena->copy_count];
-    if (!host_take(&arena->copies[arena->copy_count], stretch->addr, stretch->bytes)) return false;
-    arena->copy_count++;
-  }
-  return true;
-}
-
-// A stream of our own in the device's context, so that copies do not queue behind the job's.
-static bool with_stream(struct arena *arena, const struct stretches *live, bool (*copy)(const struct arena *, const struct stretches *, void *)) {
-  const struct driver *driver = driver_get();
-  struct driver_scope scope;
-  void *stream = NULL;
-  if (!driver_enter(arena->gpu->vmm.device, &scope)) return false;
-  bool ok = driver->stream_create != NULL && driver->stream_create(&stream, NON_BLOCKING) == DRIVER_OK;
-  ok = ok && copy(arena, live, stream);
-  // Also after a failure: what was queued still writes.
-  if (stream != NULL) {
-    ok = driver->stream_synchronize(stream) == DRIVER_OK && ok;
-    driver->stream_destroy(stream);
-  }
-  driver_leave(&scope);
-  return ok;
-}
-
-static bool copy_out(const struct arena *arena, const struct stretches *live, void *stream) {
-  (void)live;
-  for (size_t i = 0; i < arena->copy_count; i++) {
-    if (!host_copy_out(&arena->copies[i], stream)) return false;
-  }
-  return true;
-}
-
-// Only to blocks that are still there. Both lists are in the order of addresses.
-static bool copy_in(const struct arena *arena, const struct stretches *live, void *stream) {
-  size_t at = 0;
-  for (size_t i = 0; i < arena->copy_count; i++) {
-    const struct host_copy *copy = &arena->copies[i];
-    while (at < live->count && live->list[at].addr + live->list[at].bytes <= copy->addr) at++;
-    for (size_t k = at; k < live->count && live->list[k].addr < copy->addr + copy->bytes; k++) {
-      if (!host_copy_in(copy, live->list[k].addr, live->list[k].addr + live->list[k].bytes, stream)) return false;
-    }
-  }
-  return true;
-}
-
-// Copies that were kept are good if the caller says that nothing has changed, and the blocks
-// are the same.
-static bool back_up(struct arena *arena, bool unchanged) {
-  struct stretches live = {0};
-  bfc_walk(arena->bfc, &live, append_live);
-  bool ok = !live.short_of_memory;
-  if (ok && !(unchanged && arena->copies != NULL && same_stretches(arena, &live))) {
-    drop_copies(arena);
-    ok = take_copies(arena, &live) && with_stream(arena, &live, copy_out);
-    if (!ok) drop_copies(arena);
-  }
-  free(live.list);
-  return ok;
-}
-
-static bool back_up_all(const struct selection *selection, bool unchanged) {
+// Undoes what this call has copied; copies that had been kept before stay.
+static void drop_fresh(const struct selection *selection) {
   for (size_t i = 0; i < selection->count; i++) {
-    struct arena *arena = selection->arenas[i];
-    if (arena->tag->backed_up && !back_up(arena, unchanged)) {
-      for (size_t k = 0; k < i; k++) drop_copies(selection->arenas[k]);
-      return false;
-    }
+    if (selection->arenas[i]->backup.fresh) backup_drop(selection->arenas[i]);
   }
-  return true;
+}
+
+static enum backup_result back_up_all(const struct selection *selection, bool unchanged) {
+  enum backup_result result = BACKUP_OK;
+  for (size_t i = 0; result == BACKUP_OK && i < selection->count; i++) {
+    if (selection->arenas[i]->tag->backed_up) result = backup_take(selection->arenas[i], unchanged);
+  }
+  if (result != BACKUP_OK) drop_fresh(selection);
+  return result;
+}
+
+static int no_host_memory(const struct selection *selection) {
+  uint64_t bytes = 0, kept, used;
+  const uint64_t limit = options_get()->backup_limit;
+  for (size_t i = 0; i < selection->count; i++) {
+    const struct arena *arena = selection->arenas[i];
+    struct bfc_stats bfc;
+    bfc_get_stats(arena->bfc, &bfc);
+    if (arena->tag->backed_up && arena->backup.count == 0) bytes += bfc.bytes_in_use;
+  }
+  host_usage(&kept, &used);
+  say(MEMPROF_NO_HOST_MEMORY, "no host memory for copies of %.2f GiB: %.2f GiB are pinned, %.2f GiB of them in use, and ", gib(bytes), gib(kept), gib(used));
+  if (limit == 0) say_more("the system gives no more");
+  if (limit != 0) say_more("the backup limit is %.2f GiB", gib(limit));
+  return MEMPROF_NO_HOST_MEMORY;
 }
 
 static bool unmap_all(const struct selection *selection, size_t *arenas) {
@@ -232,21 +176,25 @@ static bool unmap_all(const struct selection *selection, size_t *arenas) {
   return true;
 }
 
-// What is not reported as a leak here cannot be undone by anybody.
-static uint64_t release_all(struct arena *arena) {
+// What resume has to map. Noted before anything is unmapped, since it must not fail behind that.
+static bool note_ranges(struct arena *arena) {
   struct stretches ranges = {0};
-  for (size_t i = 0; i < arena->vmm.count; i++) append(&ranges, arena->vmm.mappings[i].addr, arena->vmm.mappings[i].bytes);
+  for (size_t i = 0; i < arena->vmm.count; i++) stretches_append(&ranges, arena->vmm.mappings[i].addr, arena->vmm.mappings[i].bytes);
   arena->ranges = ranges.list;
   arena->range_count = ranges.count;
-  return vmm_drop_detached(&arena->vmm);
+  return !ranges.short_of_memory;
+}
+
+static void forget_ranges(struct arena *arena) {
+  free(arena->ranges);
+  arena->ranges = NULL;
+  arena->range_count = 0;
 }
 
 static void event(const struct arena *arena, enum memprof_kind kind, uint64_t started, uint64_t bytes, const char *problem) {
   char text[sizeof said + 128];
-  uint64_t copied = 0;
-  for (size_t i = 0; i < arena->copy_count; i++) copied += arena->copies[i].bytes;
   snprintf(text, sizeof text, "tag=%s%s%s", arena->tag->label, problem == NULL ? "" : "\tfailed=", problem == NULL ? "" : problem);
-  arena_event(arena, kind, clock_now() - started, bytes, copied, spool_string(text));
+  arena_event(arena, kind, clock_now() - started, bytes, arena->backup.bytes, spool_string(text));
 }
 
 static void tell_failure(const struct selection *selection, enum memprof_kind kind, uint64_t started) {
@@ -290,42 +238,52 @@ static void account(struct arena *arena, int64_t sign) {
   arena->gpu->mapped += (uint64_t)(sign * mapped);
 }
 
-static uint64_t mapped_bytes(const struct selection *selection) {
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < selection->count; i++) bytes += selection->arenas[i]->vmm.mapped;
-  return bytes;
-}
-
 static int check_pausable(const struct selection *selection) {
   for (size_t i = 0; i < selection->count; i++) {
     const struct arena *arena = selection->arenas[i];
-    if (arena->grant_count > 0) return say(MEMPROF_WRONG_STATE, "the tag \"%s\" has memory of an allocator that is not memprof's", arena->tag->name, 0, 0);
+    if (arena->grant_count > 0) return say(MEMPROF_WRONG_STATE, "the tag \"%s\" has memory of an allocator that is not memprof's", arena->tag->name);
     if (arena->home != NULL && !arena->tag->backed_up) {
-      return say(MEMPROF_NO_BACKUP, "the tag \"%s\" has memory of CUDA graphs, which would replay garbage: give it a backup", arena->tag->name, 0, 0);
+      return say(MEMPROF_NO_BACKUP, "the tag \"%s\" has memory of CUDA graphs, which would replay garbage: give it a backup", arena->tag->name);
     }
   }
   return MEMPROF_OK;
 }
 
+static void undo_notes(const struct selection *selection) {
+  drop_fresh(selection);
+  for (size_t i = 0; i < selection->count; i++) forget_ranges(selection->arenas[i]);
+}
+
+// Maps again what was unmapped of the arenas before one refused.
+static int undo_unmapping(const struct selection *selection, size_t arenas) {
+  uint64_t lost = 0;
+  for (size_t i = 0; i < arenas; i++) {
+    struct vmm *vmm = &selection->arenas[i]->vmm;
+    if (!vmm_attach(vmm)) lost += vmm_detached_bytes(vmm);
+  }
+  undo_notes(selection);
+  if (lost == 0) return say(MEMPROF_DEVICE_FAILED, "the driver refused to unmap: nothing was paused");
+  say(MEMPROF_DEVICE_FAILED, "the driver refused to unmap, and %.2f GiB that were unmapped could not be mapped again: blocks there cannot be used", gib(lost));
+  problem("pause: %s", said);
+  return MEMPROF_DEVICE_FAILED;
+}
+
 static int pause_selected(const struct selection *selection, bool unchanged) {
   int result = check_pausable(selection);
   if (result != MEMPROF_OK) return result;
-  if (!wait_for_device(selection)) return say(MEMPROF_DEVICE_FAILED, "the device could not be waited for%s", "", 0, 0);
-  if (!back_up_all(selection, unchanged)) {
-    uint64_t kept, used;
-    host_usage(&kept, &used);
-    return say(MEMPROF_NO_HOST_MEMORY, "no pinned host memory for the copies%s: %.2f GiB are mapped, %.2f GiB of host memory are pinned already", "",
-               mapped_bytes(selection), kept);
+  if (!wait_for_device(selection)) return say(MEMPROF_DEVICE_FAILED, "the device could not be waited for: nothing was paused");
+  switch (back_up_all(selection, unchanged)) {
+    case BACKUP_NO_HOST_MEMORY: return no_host_memory(selection);
+    case BACKUP_FAILED: return say(MEMPROF_DEVICE_FAILED, "the content could not be copied to the host: nothing was paused");
+    case BACKUP_OK: break;
+  }
+  for (size_t i = 0; i < selection->count; i++) {
+    if (note_ranges(selection->arenas[i])) continue;
+    undo_notes(selection);
+    return say(MEMPROF_NO_HOST_MEMORY, "no host memory for the list of what is mapped: nothing was paused");
   }
   size_t arenas;
-  if (!unmap_all(selection, &arenas)) {
-    bool restored = true;
-    for (size_t i = 0; i <= arenas; i++) restored = vmm_attach(&selection->arenas[i]->vmm) && restored;
-    if (!restored) problem("memory that could not be unmapped as a whole could not be mapped back either");
-    for (size_t i = 0; i < selection->count; i++) drop_copies(selection->arenas[i]);
-    return say(MEMPROF_DEVICE_FAILED, "the driver refused to unmap%s: nothing was paused", "", 0, 0);
-  }
-  return MEMPROF_OK;
+  return unmap_all(selection, &arenas) ? MEMPROF_OK : undo_unmapping(selection, arenas + 1);
 }
 
 static uint64_t free_memory(const struct selection *selection) {
@@ -344,12 +302,12 @@ static void compare(const struct selection *selection, uint64_t free_before, uin
   const uint64_t now = free_memory(selection), more = now > free_before ? now - free_before : 0;
   if (more >= released) return;
   problem("the pause of \"%s\"%s released %.2f GiB, yet only %.2f GiB more are free: somebody still maps the rest, or took it at once",
-          selection->arenas[0]->tag->name, selection->count > 1 ? " and others" : "", (double)released / (1 << 30), (double)more / (1 << 30));
+          selection->arenas[0]->tag->name, selection->count > 1 ? " and others" : "", gib(released), gib(more));
 }
 
 int memprof_pause(const char *const *names, size_t count, int unchanged) {
-  if (!hook_on()) return say(MEMPROF_NOT_ACTIVE, "memprof's allocator is not at work in this process%s", "", 0, 0);
-  if (interpose_capturing()) return say(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured%s", "", 0, 0);
+  if (!hook_on()) return say(MEMPROF_NOT_ACTIVE, "memprof's allocator is not at work in this process");
+  if (interpose_capturing()) return say(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
   struct selection selection;
   const uint64_t started = clock_now();
   int result = select_arenas(&selection, names, count, false);
@@ -361,7 +319,8 @@ int memprof_pause(const char *const *names, size_t count, int unchanged) {
     const uint64_t bytes = arena->vmm.mapped;
     account(arena, -1);
     arena->paused = true;
-    leaked += release_all(arena);
+    arena->backup.fresh = false;
+    leaked += vmm_drop_detached(&arena->vmm);  // what the driver keeps now cannot be undone by anybody
     total += bytes;
     event(arena, MEMPROF_PAUSE, started, bytes, NULL);
   }
@@ -369,13 +328,13 @@ int memprof_pause(const char *const *names, size_t count, int unchanged) {
   give_up(&selection);
   if (leaked == 0) return result;
   problem("%llu bytes of paused memory could not be released and are lost to the device", (unsigned long long)leaked);
-  return say(MEMPROF_LEAKED, "paused%s, but of %.2f GiB the driver did not take back %.2f GiB", "", total, leaked);
+  return say(MEMPROF_LEAKED, "paused, but of %.2f GiB the driver did not take back %.2f GiB", gib(total), gib(leaked));
 }
 
 // Granules that are free in the heap are not taken again. Their addresses come back with the
 // next request that needs them.
 struct search {
-  struct paused_range within, found;  // found.bytes = 0: nothing yet
+  struct stretch within, found;  // found.bytes = 0: nothing yet
   uint64_t unit;
 };
 
@@ -384,12 +343,21 @@ static void find_granules(void *self, uint64_t addr, uint64_t bytes) {
   const uint64_t end = search->within.addr + search->within.bytes, last = addr + bytes < end ? addr + bytes : end;
   const uint64_t first = addr > search->within.addr ? addr : search->within.addr;
   const uint64_t from = (first + search->unit - 1) & ~(search->unit - 1), to = last & ~(search->unit - 1);
-  if (search->found.bytes == 0 && from < to) search->found = (struct paused_range){from, to - from};
+  if (search->found.bytes == 0 && from < to) search->found = (struct stretch){from, to - from};
+}
+
+static void count_one(void *self, uint64_t addr, uint64_t bytes) {
+  (void)addr, (void)bytes;
+  ++*(size_t *)self;
 }
 
 static void leave_out_free(struct arena *arena) {
   if (pool_pins(arena)) return;  // graphs write there when they are replayed
-  struct stretches left = {0};
+  // Each range that is free divides one stretch at most.
+  struct stretches left = {.room = arena->range_count};
+  bfc_free_mapped(arena->bfc, &left.room, count_one);
+  left.list = left.room == 0 ? NULL : malloc(left.room * sizeof *left.list);
+  if (left.list == NULL) return;  // then it is taken as well
   for (size_t i = 0; i < arena->range_count; i++) {
     struct search search = {.within = arena->ranges[i], .unit = arena->gpu->vmm.granularity};
     for (;;) {
@@ -398,16 +366,11 @@ static void leave_out_free(struct arena *arena) {
       if (search.found.bytes == 0 || !bfc_unmap(arena->bfc, search.found.addr, search.found.bytes)) break;
       arena_event(arena, MEMPROF_UNMAP, search.found.addr, 0, search.found.bytes, 0);
       const uint64_t before = search.found.addr - search.within.addr;
-      if (before > 0) append(&left, search.within.addr, before);
+      if (before > 0) stretches_append(&left, search.within.addr, before);
       search.within.addr += before + search.found.bytes;
       search.within.bytes -= before + search.found.bytes;
     }
-    if (search.within.bytes > 0) append(&left, search.within.addr, search.within.bytes);
-  }
-  if (left.short_of_memory) {
-    problem("no host memory to resume without what is free: the tag \"%s\" takes it as well", arena->tag->name);
-    free(left.list);
-    return;
+    if (search.within.bytes > 0) stretches_append(&left, search.within.addr, search.within.bytes);
   }
   free(arena->ranges);
   arena->ranges = left.list;
@@ -421,46 +384,98 @@ static bool map_arena(struct arena *arena) {
   return true;
 }
 
+static void unmap_again(const struct selection *selection) {
+  for (size_t i = 0; i < selection->count; i++) vmm_release(&selection->arenas[i]->vmm, 0, selection->arenas[i]->vmm.count);
+}
+
 static uint64_t paused_bytes(const struct arena *arena) {
   uint64_t bytes = 0;
   for (size_t i = 0; i < arena->range_count; i++) bytes += arena->ranges[i].bytes;
   return bytes;
 }
 
-static bool copy_back(struct arena *arena) {
-  if (arena->copy_count == 0) return true;
-  struct stretches live = {0};
-  bfc_walk(arena->bfc, &live, append_live);
-  const bool ok = !live.short_of_memory && with_stream(arena, &live, copy_in);
-  free(live.list);
-  return ok;
+static uint64_t needed_on(const struct selection *selection, const struct gpu *gpu) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < selection->count; i++) {
+    if (selection->arenas[i]->gpu == gpu) bytes += paused_bytes(selection->arenas[i]);
+  }
+  return bytes;
 }
 
-static int missing_memory(const struct selection *selection) {
-  uint64_t needed = 0, free_bytes = 0, total = 0;
-  const struct gpu *gpu = selection->arenas[0]->gpu;
-  for (size_t i = 0; i < selection->count; i++) needed += paused_bytes(selection->arenas[i]);
+// The device on which not all can be mapped, with nothing mapped; or NULL.
+static struct gpu *map_all(const struct selection *selection) {
+  struct gpu *lacking = NULL;
+  for (int i = 0; lacking == NULL && i < selection->gpu_count; i++) {
+    if (!gpu_allows(selection->gpus[i], needed_on(selection, selection->gpus[i]))) lacking = selection->gpus[i];
+  }
+  for (size_t i = 0; lacking == NULL && i < selection->count; i++) {
+    if (!map_arena(selection->arenas[i])) lacking = selection->arenas[i]->gpu;
+  }
+  if (lacking != NULL) unmap_again(selection);
+  return lacking;
+}
+
+// What is mapped and free elsewhere is given back for it, as for a request. False: there is none.
+static bool make_way(const struct selection *selection, struct gpu *gpu) {
+  const uint64_t needed = needed_on(selection, gpu);
+  uint64_t free_bytes, total, lack = 0;
+  if (driver_memory(gpu->vmm.device, &free_bytes, &total) && free_bytes < needed) lack = needed - free_bytes + gpu->vmm.granularity;
+  const uint64_t above = gpu_allows(gpu, needed) ? 0 : gpu->mapped + needed - gpu->limit;
+  bool retry = false;
+  if (above > lack) lack = above;
+  if (lack > 0) reclaim(gpu, NULL, needed, lack, "resume", &retry);
+  return retry;
+}
+
+// Adds who has the memory of a device: other programs, and the tags that are awake.
+static void say_who_has_it(const struct gpu *gpu, uint64_t used) {
+  uint64_t tagged = 0;
+  say_more("; others use %.2f GiB", gib(used > gpu->mapped ? used - gpu->mapped : 0));
+  for (const struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
+    uint64_t bytes = 0;
+    const struct arena *same = gpu->arenas;
+    while (same != arena && same->tag != arena->tag) same = same->next;
+    if (arena->tag == NULL || same != arena) continue;  // each tag once
+    for (; same != NULL; same = same->next) bytes += same->tag == arena->tag ? same->vmm.mapped : 0;
+    if (bytes > 0) say_more(", the tag %s %.2f GiB", arena->tag->label, gib(bytes));
+    tagged += bytes;
+  }
+  say_more(", requests of no tag %.2f GiB", gib(gpu->mapped > tagged ? gpu->mapped - tagged : 0));
+}
+
+static int missing_memory(const struct selection *selection, const struct gpu *gpu) {
+  const uint64_t needed = needed_on(selection, gpu);
+  uint64_t free_bytes, total;
   driver_memory(gpu->vmm.device, &free_bytes, &total);
-  char text[256];
-  snprintf(text, sizeof text, "on GPU %d: %.2f GiB are needed and %.2f GiB free; %.2f GiB are mapped by memprof, %.2f GiB used by others", gpu->vmm.device,
-           (double)needed / (1 << 30), (double)free_bytes / (1 << 30), (double)gpu->mapped / (1 << 30),
-           (double)(total - free_bytes > gpu->mapped ? total - free_bytes - gpu->mapped : 0) / (1 << 30));
-  return say(MEMPROF_NO_MEMORY, "no memory to resume %s", text, 0, 0);
+  if (!gpu_allows(gpu, needed)) {
+    say(MEMPROF_NO_MEMORY, "no memory to resume on GPU %d: %.2f GiB are needed, and of the limit of %.2f GiB that was set %.2f GiB are left", gpu->vmm.device,
+        gib(needed), gib(gpu->limit), gib(gpu->limit > gpu->mapped ? gpu->limit - gpu->mapped : 0));
+  } else if (free_bytes >= needed) {
+    return say(MEMPROF_DEVICE_FAILED, "the driver refused to map %.2f GiB on GPU %d, which has %.2f GiB free: nothing was resumed", gib(needed),
+               gpu->vmm.device, gib(free_bytes));
+  } else {
+    say(MEMPROF_NO_MEMORY, "no memory to resume on GPU %d: %.2f GiB are needed and %.2f GiB free", gpu->vmm.device, gib(needed), gib(free_bytes));
+  }
+  say_who_has_it(gpu, total - free_bytes);
+  return MEMPROF_NO_MEMORY;
 }
 
 static int resume_selected(const struct selection *selection) {
   for (size_t i = 0; i < selection->count; i++) leave_out_free(selection->arenas[i]);
-  int result = MEMPROF_OK;
-  if (!on_all(selection, map_arena)) result = missing_memory(selection);
-  if (result == MEMPROF_OK && !on_all(selection, copy_back)) result = say(MEMPROF_DEVICE_FAILED, "the content could not be copied back%s", "", 0, 0);
-  if (result == MEMPROF_OK) return result;
-  for (size_t i = 0; i < selection->count; i++) vmm_release(&selection->arenas[i]->vmm, 0, selection->arenas[i]->vmm.count);
-  return result;
+  struct gpu *lacking = map_all(selection);
+  for (int tries = 0; lacking != NULL && tries < selection->gpu_count && make_way(selection, lacking); tries++) lacking = map_all(selection);
+  if (lacking != NULL) return missing_memory(selection, lacking);
+  for (size_t i = 0; i < selection->count; i++) {
+    if (backup_restore(selection->arenas[i])) continue;
+    unmap_again(selection);
+    return say(MEMPROF_DEVICE_FAILED, "the content could not be copied back: nothing was resumed");
+  }
+  return MEMPROF_OK;
 }
 
 int memprof_resume(const char *const *names, size_t count, int keep) {
-  if (!hook_on()) return say(MEMPROF_NOT_ACTIVE, "memprof's allocator is not at work in this process%s", "", 0, 0);
-  if (interpose_capturing()) return say(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured%s", "", 0, 0);
+  if (!hook_on()) return say(MEMPROF_NOT_ACTIVE, "memprof's allocator is not at work in this process");
+  if (interpose_capturing()) return say(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
   struct selection selection;
   const uint64_t started = clock_now();
   int result = select_arenas(&selection, names, count, true);
@@ -470,11 +485,10 @@ int memprof_resume(const char *const *names, size_t count, int keep) {
     event(arena, MEMPROF_RESUME, started, paused_bytes(arena), NULL);
     arena->paused = false;
     account(arena, 1);
-    if (keep == 0) drop_copies(arena);
-    free(arena->ranges);
-    arena->ranges = NULL;
-    arena->range_count = 0;
+    if (keep == 0) backup_drop(arena);
+    forget_ranges(arena);
   }
+  for (int i = 0; result == MEMPROF_OK && i < selection.gpu_count; i++) tag_drop_spares(selection.gpus[i]);
   give_up(&selection);
   return result;
 }

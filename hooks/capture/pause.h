@@ -18,12 +18,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct arena;
+struct gpu;
 
 struct tag {
   const char *name;
   const char *label;  // the name as it stands in the trace: without blanks
-  bool backed_up;  // pause copies the content to the host
+  _Atomic bool backed_up;  // pause copies the content to the host; never taken back
   struct tag *next;
 };
 
@@ -34,9 +34,8 @@ struct tag *tag_current(void);
 // Whether a region with that tag was ever opened.
 bool tag_known(const char *name);
 
-// A stretch of a paused arena that had memory.
-struct paused_range {
-  uint64_t addr, bytes;
-};
+// Ends arenas of tags that have nothing in use where another arena is there for the same: what was
+// asked for under a sleeping tag has one of its own. The device's lock is held.
+void tag_drop_spares(struct gpu *gpu);
 
 #endif

@@ -11,9 +11,11 @@
 #include "arena.h"
 #include "hook.h"
 #include "host.h"
+#include "interpose.h"
 #include "lock.h"
 #include "memprof.h"
 #include "pause.h"
+#include "reclaim.h"
 
 enum { DEEPEST = 64, LONGEST_LABEL = 100, MOST_GPUS = 64 };
 
@@ -71,7 +73,7 @@ int memprof_region_begin(const char *name, int backed_up) {
   if (hook_on() && name != NULL) {
     tag = find_or_make(name);
     if (tag == NULL) return MEMPROF_NO_HOST_MEMORY;
-    if (backed_up != 0) tag->backed_up = true;
+    if (backed_up != 0) atomic_store(&tag->backed_up, true);
   }
   if (depth < DEEPEST) regions[depth] = tag;
   depth++;
@@ -83,6 +85,39 @@ void memprof_region_end(void) {
 }
 
 void memprof_region_lend(int on) { atomic_store(&lent, on != 0 && depth > 0 ? tag_current() : NULL); }
+
+static bool same_key(const struct arena *a, const struct arena *b) {
+  return a->tag == b->tag && a->stream == b->stream && a->home == b->home && a->small == b->small;
+}
+
+static bool is_spare(const struct gpu *gpu, const struct arena *arena) {
+  struct bfc_stats bfc;
+  if (arena->tag == NULL || arena->home != NULL || arena->paused || arena->pending.count > 0) return false;
+  const struct arena *other = gpu->arenas;
+  while (other != NULL && (other == arena || !same_key(other, arena))) other = other->next;
+  bfc_get_stats(arena->bfc, &bfc);
+  return other != NULL && bfc.bytes_in_use == 0;
+}
+
+void tag_drop_spares(struct gpu *gpu) {
+  bool waited = false;
+  for (struct arena **link = &gpu->arenas; *link != NULL && !interpose_capturing();) {
+    struct arena *arena = *link;
+    if (!is_spare(gpu, arena)) {
+      link = &arena->next;
+      continue;
+    }
+    // Kernels may still be running on what was freed in stream order.
+    if (arena->vmm.mapped > 0 && !waited) {
+      gpu->stats.syncs++;
+      if (!driver_synchronize(gpu->vmm.device)) return;
+      waited = true;
+    }
+    *link = arena->next;
+    reclaim_all(arena);
+    arena_end(arena);
+  }
+}
 
 void memprof_tag_usage(const char *name, struct memprof_tag_usage *usage) {
   memset(usage, 0, sizeof *usage);
@@ -97,15 +132,17 @@ void memprof_tag_usage(const char *name, struct memprof_tag_usage *usage) {
       usage->live += bfc.bytes_in_use;
       usage->mapped += arena->vmm.mapped;
       for (size_t i = 0; i < arena->range_count; i++) usage->paused += arena->ranges[i].bytes;
-      for (size_t i = 0; i < arena->copy_count; i++) usage->copied += arena->copies[i].bytes;
+      usage->copied += arena->backup.bytes;
     }
     lock_give(&gpu->lock);
   }
 }
 
+// Not while a graph is captured: pinning memory waits for the device, which ends a capture.
 void memprof_prepare_backup(const char *name) {
   struct memprof_tag_usage usage;
+  if (interpose_capturing()) return;
   memprof_tag_usage(name, &usage);
-  // Stretches are copied each from the start of a slab, which takes some more.
+  // The copies of each arena begin a slab, which takes some more.
   if (usage.live > usage.copied && driver_get() != NULL) host_prepare(usage.live - usage.copied + HOST_SLAB);
 }

@@ -204,9 +204,17 @@ bool vmm_attach(struct vmm *vmm) {
   for (; vmm->detached > 0; vmm->detached--) {
     const struct vmm_mapping *mapping = &vmm->mappings[vmm->detached - 1];
     if (driver_get()->map(mapping->addr, mapping->bytes, 0, mapping->handle, 0) != DRIVER_OK) return false;
-    if (!vmm_allow(vmm->device, mapping->addr, mapping->bytes)) return false;
+    if (vmm_allow(vmm->device, mapping->addr, mapping->bytes)) continue;
+    driver_get()->unmap(mapping->addr, mapping->bytes);
+    return false;
   }
   return true;
+}
+
+uint64_t vmm_detached_bytes(const struct vmm *vmm) {
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < vmm->detached; i++) bytes += vmm->mappings[i].bytes;
+  return bytes;
 }
 
 uint64_t vmm_drop_detached(struct vmm *vmm) {

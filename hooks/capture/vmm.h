@@ -88,6 +88,7 @@ void vmm_release(struct vmm *vmm, size_t first, size_t last);
 // take back.
 bool vmm_detach(struct vmm *vmm);
 bool vmm_attach(struct vmm *vmm);
+uint64_t vmm_detached_bytes(const struct vmm *vmm);  // that are not mapped at the moment
 uint64_t vmm_drop_detached(struct vmm *vmm);
 
 // Unmaps everything and returns the addresses. Nothing else may be done afterwards.

@@ -1,0 +1,358 @@
+// pause_odds.c - pauses and resumes under odd circumstances: what they say, and what is left.
+#define _GNU_SOURCE
+#include <pthread.h>
+
+#include "../host.h"
+#include "../memprof.h"
+#include "gpu.h"
+#include "trail.h"
+
+static const char *const weights[] = {"weights"}, *const cache[] = {"cache"}, *const both[] = {"weights", "cache"};
+
+static void *take(const char *tag, int backed_up, size_t bytes) {
+  CHECK_EQUAL(memprof_region_begin(tag, backed_up), MEMPROF_OK);
+  void *ptr = memprof_malloc(bytes, 0, NULL);
+  memprof_region_end();
+  CHECK(ptr != NULL);
+  return ptr;
+}
+
+static void fill(const void *ptr, size_t bytes, int value) {
+  int (*set)(uint64_t, unsigned char, size_t);
+  GPU_CALL(set, "cuMemsetD8_v2");
+  CHECK(set((uintptr_t)ptr, (unsigned char)value, bytes) == 0);
+}
+
+static int at(const void *ptr, size_t offset) {
+  int (*copy)(void *, uint64_t, size_t);
+  unsigned char value = 0;
+  GPU_CALL(copy, "cuMemcpyDtoH_v2");
+  CHECK(copy(&value, (uintptr_t)ptr + offset, 1) == 0);
+  return value;
+}
+
+static struct memprof_stats stats(void) {
+  struct memprof_stats stats;
+  memprof_get_stats(0, &stats);
+  return stats;
+}
+
+static struct memprof_tag_usage usage(const char *tag) {
+  struct memprof_tag_usage usage;
+  memprof_tag_usage(tag, &usage);
+  return usage;
+}
+
+static void check_said(const char *wanted) {
+  if (strstr(memprof_pause_message(), wanted) == NULL) fprintf(stderr, "it says: %s\n", memprof_pause_message());
+  CHECK(strstr(memprof_pause_message(), wanted) != NULL);
+}
+
+// Blocks with holes between them do not take a slab each.
+static void test_many_pieces(void) {
+  gpu_start();
+  char *blocks[80];
+  for (int i = 0; i < 80; i++) blocks[i] = take("weights", 1, 2 * MiB);
+  for (int i = 0; i < 80; i += 2) memprof_free(blocks[i], 0, 0, NULL);
+  for (int i = 1; i < 80; i += 2) fill(blocks[i], 2 * MiB, i);
+  CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);  // 80 MiB in two slabs
+  CHECK_EQUAL(usage("weights").copied, 80 * MiB);
+  for (int i = 1; i < 80; i += 4) memprof_free(blocks[i], 0, 0, NULL);
+  CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_OK);
+  for (int i = 3; i < 80; i += 4) CHECK(at(blocks[i], 0) == i && at(blocks[i], 2 * MiB - 1) == i);
+}
+
+static void test_backup_limit(void) {
+  gpu_start();
+  char *a = take("weights", 1, 100 * MiB);
+  take("cache", 0, 10 * MiB);
+  fill(a, 100 * MiB, 1);
+  CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(memprof_resume(weights, 1, 1), MEMPROF_OK);
+  take("cache", 1, 100 * MiB);
+  const uint64_t before = gpu_free();
+  CHECK_EQUAL(memprof_pause(both, 2, 1), MEMPROF_NO_HOST_MEMORY);
+  check_said("copies of 0.11 GiB: 0.12 GiB are pinned, 0.12 GiB of them in use, and the backup limit is 0.12 GiB");
+  CHECK_EQUAL(gpu_free(), before);
+  CHECK_EQUAL(at(a, 100 * MiB - 1), 1);
+  CHECK_EQUAL(usage("weights").copied, 100 * MiB);  // what was kept before is kept
+  CHECK_EQUAL(usage("cache").copied, 0);
+  uint64_t kept, used;
+  host_usage(&kept, &used);
+  CHECK(kept == 128 * MiB && used == 128 * MiB);
+}
+
+static void test_copy_fails(void) {
+  gpu_start();
+  fill(take("weights", 1, MiB), MiB, 1);
+  CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_DEVICE_FAILED);
+  check_said("could not be copied to the host: nothing was paused");
+}
+
+// An unmapping that is refused undoes what was unmapped, and leaves kept copies.
+static void test_kept_copies_stay(void) {
+  gpu_start();
+  fill(take("weights", 1, MiB), MiB, 1);
+  CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(memprof_resume(weights, 1, 1), MEMPROF_OK);
+  CHECK_EQUAL(memprof_pause(weights, 1, 1), MEMPROF_DEVICE_FAILED);
+  check_said("nothing was paused");
+  CHECK(usage("weights").copied > 0);
+}
+
+static void test_cannot_be_undone(void) {
+  gpu_start();
+  take("weights", 0, 300 * MiB);
+  CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_DEVICE_FAILED);
+  check_said("0.25 GiB that were unmapped could not be mapped again");
+}
+
+// A block that other streams used is free at once when it is freed asleep, and is counted once.
+static void test_other_streams(void) {
+  gpu_start();
+  void *side = gpu_stream();
+  char *a = take("cache", 0, 10 * MiB), *b = take("cache", 0, 10 * MiB);
+  memprof_record_stream(a, side);
+  memprof_record_stream(b, side);
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
+  memprof_free(a, 0, 0, NULL);
+  CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(usage("cache").mapped, 10 * MiB);
+  CHECK_EQUAL(stats().allocation.current, 1);
+  memprof_free(b, 0, 0, NULL);
+  memprof_empty_cache(0);
+  CHECK_EQUAL(stats().allocation.current, 0);
+  CHECK_EQUAL(stats().active.current, 0);
+  CHECK_EQUAL(stats().allocated_bytes.current, 0);
+  CHECK_EQUAL(stats().active_bytes.current, 0);
+  CHECK_EQUAL(stats().reserved_bytes.current, 0);
+}
+
+// Arenas for what is asked under sleeping tags do not become more and more.
+static void test_many_naps(void) {
+  gpu_start();
+  char *a = take("cache", 0, 10 * MiB);
+  for (int i = 0; i < 50; i++) {
+    CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
+    memprof_free(take("cache", 0, 10 * MiB), 0, 0, NULL);
+    if (i % 2 == 0) CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_WRONG_STATE);
+    memprof_free(take("cache", 0, 10 * MiB), 0, 0, NULL);
+    CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_OK);
+    fill(a, 10 * MiB, i);
+  }
+  CHECK_EQUAL(usage("cache").mapped, 10 * MiB);
+  const struct trail trail = trail_read(getpid(), 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_ARENA), 76);  // of 76 each but one has ended
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 75);
+}
+
+static void test_copies_of_pools(void) {
+  gpu_start();
+  memprof_pool_hold(0, 3, 0);
+  memprof_region_begin("cache", 1);
+  char *a = memprof_malloc_in_pool(MiB, 0, NULL, 3, 0);
+  memprof_region_end();
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(memprof_resume(cache, 1, 1), MEMPROF_OK);
+  memprof_free(a, 0, 0, NULL);
+  memprof_release_pool(0, 3, 0);
+  uint64_t kept, used;
+  host_usage(&kept, &used);
+  CHECK_EQUAL(used, 0);
+}
+
+static void test_states(void) {
+  gpu_start();
+  memprof_region_begin("cache", 0);
+  memprof_region_end();
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_WRONG_STATE);
+  check_said("the tag \"cache\" has no memory");
+  CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_WRONG_STATE);
+  check_said("the tag \"cache\" is not paused");
+  take("cache", 0, MiB);
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_WRONG_STATE);
+  check_said("the tag \"cache\" is paused already");
+}
+
+// The message counts what is free without what the resume had taken before it failed.
+static void test_who_has_the_rest(void) {
+  gpu_start();
+  take("weights", 0, 300 * MiB), take("cache", 0, 400 * MiB);
+  CHECK_EQUAL(memprof_pause(both, 2, 0), MEMPROF_OK);
+  CHECK(memprof_malloc(128 * MiB, 0, NULL) != NULL);
+  take("gradients", 0, 256 * MiB);
+  const uint64_t before = gpu_free();
+  const int64_t reserved = stats().reserved_bytes.current;
+  CHECK_EQUAL(memprof_resume(both, 2, 0), MEMPROF_NO_MEMORY);
+  char wanted[300];
+  snprintf(wanted, sizeof wanted, "on GPU 0: 0.68 GiB are needed and %.2f GiB free; others use %.2f GiB, the tag gradients 0.25 GiB, requests of no tag 0.12 GiB",
+           (double)before / GiB, (double)(GiB - before - 384 * MiB) / GiB);
+  check_said(wanted);
+  CHECK_EQUAL(gpu_free(), before);
+  CHECK_EQUAL(stats().reserved_bytes.current, reserved);
+}
+
+// What is mapped and free elsewhere is given back before a resume fails.
+static void test_idle_memory_gives_way(void) {
+  gpu_start();
+  char *a = take("weights", 1, 300 * MiB);
+  fill(a, 300 * MiB, 3);
+  CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
+  memprof_free(memprof_malloc(900 * MiB, 0, NULL), 0, 0, NULL);
+  CHECK(gpu_free() < 300 * MiB);
+  CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(at(a, 300 * MiB - 1), 3);
+}
+
+static void test_limit_of_the_device(void) {
+  gpu_start();
+  take("weights", 0, 300 * MiB);
+  CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
+  char *other = memprof_malloc(300 * MiB, 0, NULL);
+  memprof_set_limit(0, 500 * MiB);
+  CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_NO_MEMORY);
+  check_said("0.29 GiB are needed, and of the limit of 0.49 GiB that was set 0.20 GiB are left");
+  memprof_free(other, 0, 0, NULL);
+  CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_OK);
+}
+
+static void test_driver_refuses(void) {
+  gpu_start();
+  take("weights", 0, MiB);
+  CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_DEVICE_FAILED);
+  check_said("the driver refused to map");
+}
+
+static void *foreign_allocate(void *self, size_t bytes) { return bytes <= 64 * MiB ? *(void **)self : NULL; }
+static void foreign_release(void *self, void *ptr) { (void)self, (void)ptr; }
+
+// Memory of a framework's allocator has no reservation of ours, and is nothing to pause.
+static void test_foreign_memory(void) {
+  gpu_start();
+  int (*get)(uint64_t *, size_t);
+  GPU_CALL(get, "cuMemAlloc_v2");
+  uint64_t places[2];
+  for (int i = 0; i < 2; i++) {
+    CHECK(get(&places[i], 64 * MiB) == 0);
+    memprof_pool_hold(0, 5, i);
+    CHECK(memprof_pool_source(0, 5, i, &places[i], foreign_allocate, foreign_release));
+    memprof_region_begin("cache", 0);
+    CHECK(memprof_malloc_in_pool(MiB, 0, NULL, 5, i) != NULL);
+    memprof_region_end();
+  }
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_WRONG_STATE);
+  check_said("an allocator that is not memprof's");
+}
+
+// Pinning memory would end a capture.
+static void test_region_in_a_capture(void) {
+  gpu_start();
+  int (*begin)(void *, int), (*end)(void *, void **);
+  void *stream = gpu_stream(), *graph = NULL;
+  GPU_CALL(begin, "cuStreamBeginCapture_v2");
+  GPU_CALL(end, "cuStreamEndCapture");
+  take("weights", 1, MiB);
+  CHECK(begin(stream, 0) == 0);
+  memprof_prepare_backup("weights");
+  uint64_t kept, used;
+  host_usage(&kept, &used);
+  CHECK_EQUAL(kept, 0);
+  CHECK(end(stream, &graph) == 0);
+  memprof_prepare_backup("weights");
+  host_usage(&kept, &used);
+  CHECK_EQUAL(kept, 128 * MiB);
+}
+
+static void test_forked_child(void) {
+  gpu_start();
+  take("cache", 0, MiB);
+  const pid_t child = fork();
+  if (child == 0) {
+    CHECK_EQUAL(memprof_region_begin("cache", 1), MEMPROF_OK);
+    memprof_region_end();
+    CHECK_EQUAL(usage("cache").live, 0);
+    CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_NOT_ACTIVE);
+    CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_NOT_ACTIVE);
+    check_said("not at work in this process");
+    _exit(0);
+  }
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
+}
+
+static void *work(void *name) {
+  for (int i = 0; i < 200; i++) {
+    CHECK_EQUAL(memprof_region_begin(name, 1), MEMPROF_OK);
+    void *ptr = memprof_malloc((size_t)(1 + i % 7) * MiB, 0, NULL);
+    memprof_region_end();
+    CHECK(ptr != NULL);
+    usage(name);
+    if (i % 3 == 0) memprof_record_stream(ptr, (void *)2);
+    memprof_free(ptr, 0, 0, NULL);
+  }
+  return NULL;
+}
+
+// Others ask, free and look while a tag goes to sleep and wakes, their own among them.
+static void test_threads(void) {
+  gpu_start();
+  char *a = take("weights", 1, 4 * MiB);
+  fill(a, 4 * MiB, 7);
+  static const char *const names[] = {"weights", "cache", "cache", "gradients"};
+  pthread_t threads[4];
+  for (int i = 0; i < 4; i++) CHECK(pthread_create(&threads[i], NULL, work, (void *)(uintptr_t)names[i]) == 0);
+  for (int i = 0; i < 50; i++) {
+    CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
+    CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_OK);
+    const int all = memprof_pause(NULL, 0, 0);
+    CHECK_EQUAL(all, MEMPROF_OK);
+    CHECK_EQUAL(memprof_resume(NULL, 0, 0), MEMPROF_OK);
+  }
+  for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+  CHECK_EQUAL(at(a, 4 * MiB - 1), 7);
+  memprof_free(a, 0, 0, NULL);
+  memprof_empty_cache(0);
+  CHECK_EQUAL(stats().allocation.current, 0);
+  CHECK_EQUAL(stats().active.current, 0);
+  CHECK_EQUAL(stats().reserved_bytes.current, 0);
+}
+
+// Regions of a process whose own allocator is only watched hold nothing.
+static void test_watched(void) {
+  gpu_start();
+  CHECK(memprof_watch_device(0, "native", NULL) != NULL);
+  memprof_region_begin("cache", 0);
+  memprof_region_end();
+  CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_NOT_ACTIVE);
+  check_said("--allocator native");
+  CHECK_EQUAL(memprof_pause(NULL, 0, 0), MEMPROF_NOT_ACTIVE);
+}
+
+#define SMALL_CARD "MEMPROF_SIM_MEMORY", "1073741824", "MEMPROF_OPTIONS", "headroom=0,growth=needed"
+
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"pieces", test_many_pieces, {"MEMPROF_OPTIONS", "backup_limit=134217728", NULL}},
+      {"backup limit", test_backup_limit, {"MEMPROF_OPTIONS", "backup_limit=134217728", NULL}},
+      {"copy fails", test_copy_fails, {"MEMPROF_SIM_FAIL", "cuMemcpyDtoHAsync:1=999", NULL}},
+      {"kept copies", test_kept_copies_stay, {"MEMPROF_SIM_FAIL", "cuMemUnmap:2=999", NULL}},
+      {"not undone", test_cannot_be_undone, {"MEMPROF_SIM_FAIL", "cuMemUnmap:2=999,cuMemMap:3=999", NULL}},
+      {"other streams", test_other_streams, {NULL}},
+      {"naps", test_many_naps, {NULL}},
+      {"pools", test_copies_of_pools, {NULL}},
+      {"states", test_states, {NULL}},
+      {"the rest", test_who_has_the_rest, {SMALL_CARD, NULL}},
+      {"idle", test_idle_memory_gives_way, {SMALL_CARD, NULL}},
+      {"limit", test_limit_of_the_device, {"MEMPROF_OPTIONS", "headroom=0,growth=needed", NULL}},
+      {"refused", test_driver_refuses, {"MEMPROF_SIM_FAIL", "cuMemSetAccess:2=999", NULL}},
+      {"fork", test_forked_child, {NULL}},
+      {"threads", test_threads, {NULL}},
+      {"foreign", test_foreign_memory, {NULL}},
+      {"capture", test_region_in_a_capture, {NULL}},
+      {"watched", test_watched, {NULL}},
+  };
+  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+}
