@@ -42,6 +42,17 @@ func formatSize(bytes uint64) string {
 	return text + " " + binaryUnits[unit]
 }
 
+// exactSize returns a number of bytes as a flag takes it, in the largest unit that it is a whole
+// number of: "1500KiB", "32MiB", "257B".
+func exactSize(bytes uint64) string {
+	unit := 0
+	for unit < len(binaryUnits)-1 && bytes > 0 && bytes&1023 == 0 {
+		bytes >>= 10
+		unit++
+	}
+	return strconv.FormatUint(bytes, 10) + binaryUnits[unit]
+}
+
 // threeDigits formats 0 <= value with three significant digits and every digit before the point.
 func threeDigits(value float64) string {
 	decimals := 0

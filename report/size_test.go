@@ -114,3 +114,15 @@ func TestFormatCount(t *testing.T) {
 		}
 	}
 }
+
+// What exactSize writes is what ParseSize reads.
+func TestExactSize(t *testing.T) {
+	for bytes, want := range map[uint64]string{
+		0: "0B", 1: "1B", 257: "257B", 1 << 10: "1KiB", 1500 << 10: "1500KiB", 32 << 20: "32MiB", 32<<20 + 1: "33554433B", 1536 << 20: "1536MiB", 3 << 40: "3TiB",
+	} {
+		got := exactSize(bytes)
+		if back, err := ParseSize(got); got != want || err != nil || uint64(back) != bytes {
+			t.Errorf("exactSize(%d) = %q, want %q; read back %d, %v", bytes, got, want, back, err)
+		}
+	}
+}

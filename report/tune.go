@@ -100,18 +100,18 @@ func tenths(n float64) string {
 	return strings.TrimSuffix(text, ".0")
 }
 
-// policyTexts are the options for people, as `memprof record` takes them; small is "–" for none.
+// policyTexts are the options as `memprof record` takes them, and means them: sizes are not rounded.
+// Small is "–" for none.
 func policyTexts(p tune.Policy) (growth, split, small, trim string) {
-	size := func(bytes uint64) string { return strings.ReplaceAll(FormatSize(int64(bytes)), " ", "") }
 	growth, split, small, trim = p.GrowthText(), p.Split.String(), absent, p.Trim.String()
 	if p.Growth == bfc.Step {
-		growth = "step:" + size(p.Step)
+		growth = "step:" + exactSize(p.Step)
 	}
 	if p.Split != bfc.SplitClassic && p.Split != bfc.SplitAlways {
-		split = size(uint64(p.Split))
+		split = exactSize(uint64(p.Split))
 	}
 	if p.Small > 0 {
-		small = size(p.Small)
+		small = exactSize(p.Small)
 	}
 	if p.Trim.When == bfc.TrimIdle {
 		trim = "idle:" + p.Trim.Idle.String()
@@ -131,7 +131,7 @@ func recordFlags(p tune.Policy) string {
 
 func tuneNotes(t *Tuned, best int) []cell {
 	c := &t.Costs
-	notes := note("of a steady iteration in the mean: ranges mapped again for a request, requests that wait for the device, the cost of driver calls that requests wait for")
+	notes := note("of a steady iteration in the mean: ranges mapped again for a request, requests that wait for the device, the cost of driver calls that requests wait for, and how long a step is with it, 1 as recorded")
 	notes = append(notes, note(fmt.Sprintf("cost model: a handle of %s: create %s, map %s, set access %s, unmap %s, release %s",
 		FormatSize(int64(c.Handle)), short(c.Create), short(c.Map), short(c.Access), short(c.Unmap), short(c.Release)))...)
 	if t.LeftOut > 0 {
