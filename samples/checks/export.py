@@ -5,10 +5,13 @@ import io
 import json
 import os
 import pickle
+import re
 import subprocess
+import sys
 import time
+from importlib.util import find_spec
 
-from checks.suite import Failed, case
+from checks.suite import HERE, Failed, case
 
 # A few steps of a small model, with a tensor that stays. Prints torch's own greatest sum.
 JOB = """
@@ -75,6 +78,52 @@ def export_formats(suite):
             raise Failed(f"{format} {options}: {os.path.getsize(path)} bytes")
     if device["allocs"] < 50:
         raise Failed(f"only {device['allocs']} allocations were recorded")
+
+
+def readme_lines():
+    """The lines of the README that read a recording with a library of Python, by the libraries they need."""
+    with open(os.path.join(os.path.dirname(HERE), "README.md")) as file:
+        found = re.findall(r'^ {4}python3 -c "(.*)"$', file.read(), re.M)
+    needed = {"pandas": ["pandas", "pyarrow"], "polars": ["polars"]}
+    lines = {name: [line for line in found if name in line] for name in needed}
+    for name, those in lines.items():
+        if len(those) != 1:
+            raise Failed(f"{len(those)} lines of the README are about {name}, 1 expected")
+    return [(needed[name], lines[name][0]) for name in needed]
+
+
+def sums_of(kinds, printed):
+    """The last number of the line of each kind in a table that was printed."""
+    sums = {}
+    for line in printed.splitlines():
+        words = re.findall(r"[\w-]+", line)
+        if words and words[0] in kinds and words[-1].isdigit():
+            sums[words[0]] = int(words[-1])
+    return sums
+
+
+@case
+def readme_python(suite):
+    """The README's lines for pandas and Polars, as they stand there, sum up what the CSV does."""
+    ranked = ["env", "RANK=0", "WORLD_SIZE=1", *suite.script("ranked", JOB)]
+    directory, _ = suite.record("run", ranked)
+    sums = {}
+    for row in csv.DictReader(io.StringIO(suite.run([suite.memprof, "export", "csv", directory]).stdout)):
+        sums[row["kind"]] = sums.get(row["kind"], 0) + int(row["requested"])
+    parts = [name for name in os.listdir(directory) if name.startswith("rank0-")]
+    if len(parts) != 1 or not sums.get("alloc"):
+        raise Failed(f"{len(parts)} parts of rank 0, 1 expected; the sums are {sums}")
+    for libraries, line in readme_lines():
+        missing = [name for name in libraries if find_spec(name) is None]
+        if missing:
+            suite.lines.append(f"  left out, as there is no {' and no '.join(missing)} here: {line}")
+            continue
+        # The line names the recording run, beside which it is called. A table is not cut short where it is wide or long.
+        env = dict(os.environ, POLARS_FMT_MAX_ROWS="-1", POLARS_FMT_MAX_COLS="-1")
+        done = subprocess.run([sys.executable, "-c", line], cwd=suite.work, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
+        found = sums_of(sums, done.stdout)
+        if done.returncode != 0 or found != sums:
+            raise Failed(f"{line}\nexit {done.returncode}: {found}, but the CSV has {sums}\n{done.stdout[-1500:]}\n{done.stderr[-1500:]}")
 
 
 @case
