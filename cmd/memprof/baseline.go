@@ -158,7 +158,7 @@ func (b *baseline) limit(g *gate, question *baselineValue) (float64, error) {
 			return g.relative.of(b.values[i].Value), nil
 		}
 	}
-	return 0, usagef("gate %q: %s has no value of %s; write it with memprof check --update-baseline", g.text, b.path, question.key())
+	return 0, g.mistake("gate %q: %s has no value of %s; write it with memprof check --update-baseline", g.text, b.path, question.key())
 }
 
 // write replaces the file at once: a reader sees the old one or the new one, whole.

@@ -74,7 +74,7 @@ func TestBaselineOfGates(t *testing.T) {
 			t.Fatal(err)
 		}
 		opts := checkOptions{Update: update}
-		base, err := opts.baseline([]gate{g}, path)
+		base, err := opts.baseline([]gate{g}, &gateFile{baseline: path})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,8 +2,10 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"text/tabwriter"
@@ -131,7 +133,10 @@ func (o *checkOptions) run(stdout, stderr io.Writer, paths []string) error {
 	if court.aggregate, err = parseAggregate(cmp.Or(o.Aggregate, file.aggregate, "median")); err != nil {
 		return err
 	}
-	if court.baseline, err = o.baseline(gates, cmp.Or(o.Baseline, file.baseline)); err != nil {
+	if court.baseline, err = o.baseline(gates, file); err != nil {
+		return err
+	}
+	if err := court.foresee(gates); err != nil {
 		return err
 	}
 	if o.Run {
@@ -191,7 +196,8 @@ func (o *checkOptions) gates() ([]gate, *gateFile, error) {
 }
 
 // baseline reads the baseline if a gate needs it. One that is to be written need not exist.
-func (o *checkOptions) baseline(gates []gate, path string) (*baseline, error) {
+func (o *checkOptions) baseline(gates []gate, file *gateFile) (*baseline, error) {
+	path := cmp.Or(o.Baseline, file.baseline)
 	at := slices.IndexFunc(gates, func(g gate) bool { return g.relative != nil })
 	switch {
 	case at < 0 && o.Update:
@@ -199,12 +205,16 @@ func (o *checkOptions) baseline(gates []gate, path string) (*baseline, error) {
 	case at < 0:
 		return nil, nil
 	case path == "":
-		return nil, usagef("gate %q: which baseline? give its file with --baseline, or as the key baseline in %s", gates[at].text, gateFileName)
+		return nil, gates[at].mistake("gate %q: which baseline? give its file with --baseline, or as the key baseline in %s", gates[at].text, gateFileName)
 	}
 	if found, err := exists(path); err != nil || !found && o.Update {
 		return &baseline{path: path}, err
 	}
-	return readBaseline(path)
+	b, err := readBaseline(path)
+	if errors.Is(err, fs.ErrNotExist) && o.Baseline == "" {
+		return nil, usagef("%s: %w", file.baselineAt, err)
+	}
+	return b, err
 }
 
 // gateFile reads the file of gates that is to be used; without one it is empty.

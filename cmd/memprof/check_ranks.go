@@ -22,7 +22,7 @@ func parseRankChoice(text string) (rankChoice, error) {
 	}
 	rank, err := strconv.Atoi(text)
 	if err != nil || rank < 0 {
-		return rankChoice{}, usagef("--rank %q: want worst, all, mean or the number of a rank", text)
+		return rankChoice{}, usagef("rank %q: want worst, all, mean or the number of a rank", text)
 	}
 	return rankChoice{kind: "one", rank: rank}, nil
 }
@@ -170,10 +170,18 @@ func mean(of []measured) measured {
 	return measured{sum / float64(len(of)), where}
 }
 
+// comparable fails for a metric about all ranks together that only one of them is chosen of.
+func (g *gate) comparable(c rankChoice) error {
+	if g.ranks != nil && c.kind == "one" {
+		return g.mistake("gate %q: %s compares all ranks: it has no value with --rank %d", g.text, g.metric.Name, c.rank)
+	}
+	return nil
+}
+
 // compareRanks is the value of a metric that is about all ranks together.
 func (g *gate) compareRanks(c rankChoice, job repetition) (measured, error) {
-	if c.kind == "one" {
-		return measured{}, g.mistake("gate %q: %s compares all ranks: it has no value with --rank %d", g.text, g.metric.Name, c.rank)
+	if err := g.comparable(c); err != nil {
+		return measured{}, err
 	}
 	var results []*analysis.Result
 	var paths []string // of each result

@@ -37,6 +37,8 @@ type gateFile struct {
 	gates     []gate
 	aggregate string // "" where it does not say
 	baseline  string // as a path from the working directory; "" where it does not say
+	// baselineAt is where the file says it, as FILE:LINE:COLUMN.
+	baselineAt string
 }
 
 // findGateFile looks for memprof.yaml from dir upward to the root of the repository, which
@@ -88,10 +90,10 @@ func readGateFile(path string) (*gateFile, error) {
 	if err != nil {
 		return nil, yamlError(path, err)
 	}
-	if len(parsed.Docs) != 1 || parsed.Docs[0].Body == nil {
-		return nil, usagef("%s: want one document with the key gates", path)
+	root, err := file.document(parsed)
+	if err != nil {
+		return nil, err
 	}
-	root := parsed.Docs[0].Body
 	err = file.mapping(root, "a mapping with the key gates", map[string]func(ast.Node) error{
 		"gates": file.readGates,
 		"aggregate": func(n ast.Node) error {
@@ -106,6 +108,24 @@ func readGateFile(path string) (*gateFile, error) {
 		return nil, file.errorAt(root, "there are no gates in it: list them under the key gates")
 	}
 	return file, nil
+}
+
+// document is what stands in the one document of a file.
+func (f *gateFile) document(parsed *ast.File) (ast.Node, error) {
+	var root ast.Node
+	for _, doc := range parsed.Docs {
+		switch {
+		case doc.Body == nil || doc.Body.Type() == ast.CommentType:
+		case root != nil:
+			return nil, f.errorAt(doc.Body, "a second document: want one with the key gates")
+		default:
+			root = doc.Body
+		}
+	}
+	if root == nil {
+		return nil, usagef("%s:1:1: want a document with the key gates", f.path)
+	}
+	return root, nil
 }
 
 func (f *gateFile) readGates(n ast.Node) error {
@@ -177,6 +197,8 @@ func (f *gateFile) readBaseline(n ast.Node) error {
 	if err := f.oneWord(n, &f.baseline, nil); err != nil {
 		return err
 	}
+	at := positionOf(n)
+	f.baselineAt = fmt.Sprintf("%s:%d:%d", f.path, at.Line, at.Column)
 	if !filepath.IsAbs(f.baseline) {
 		f.baseline = filepath.Join(filepath.Dir(f.path), f.baseline)
 	}

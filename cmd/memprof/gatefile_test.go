@@ -67,8 +67,8 @@ gates:
 // TestGateFileMistakes: each is exit code 2, with its line and column.
 func TestGateFileMistakes(t *testing.T) {
 	tests := []struct{ text, want string }{
-		{"", ": want one document with the key gates"},
-		{"# nothing\n", ": want one document with the key gates"},
+		{"", ":1:1: want a document with the key gates"},
+		{"# nothing\n", ":1:1: want a document with the key gates"},
 		{"gates: []\n", ":1:1: there are no gates in it: list them under the key gates"},
 		{"aggregate: max\n", ":1:1: there are no gates in it: list them under the key gates"},
 		{"- oom.count == 0\n", ":1:1: want a mapping with the key gates"},
@@ -76,7 +76,7 @@ func TestGateFileMistakes(t *testing.T) {
 		{"gates:\n  - oom.count == 0\ngate: x\n", `:3:1: unknown key "gate": want aggregate, baseline, gates`},
 		{"gates:\n  - gate: oom.count == 0\n    severty: warn\n", `:3:5: unknown key "severty": want gate, job, phase, rank, severity, tag`},
 		{"gates:\n  - gate: oom.count == 0\n    severity: fatal\n", `:3:15: severity "fatal": want error or warn`},
-		{"gates:\n  - gate: oom.count == 0\n    rank: best\n", `:3:11: --rank "best": want worst, all, mean or the number of a rank`},
+		{"gates:\n  - gate: oom.count == 0\n    rank: best\n", `:3:11: rank "best": want worst, all, mean or the number of a rank`},
 		{"gates:\n  - gate: imbalance.reserved < 120%\n    rank: 1\n", `:2:5: gate "imbalance.reserved < 120%": imbalance.reserved compares all ranks: it has no value of one rank`},
 		{"gates:\n  - gate: oom.count == 0\n    tag: kv\n", `:2:5: oom.count has no value of a tag; these have: ` + strings.Join(analysis.TagMetrics(), ", ")},
 		{"gates:\n  - gate: reserved.peak < 1GiB\n    phase: x\n", ":2:5: reserved.peak has no value of a phase; these have: requested.peak, provided.peak, requested.at_peak, live.peak"},
@@ -93,7 +93,7 @@ func TestGateFileMistakes(t *testing.T) {
 		{"gates:\n  - oom.count == 0\ngates:\n", `:3:1: mapping key "gates" already defined at [1:1]`},
 		{"gates: [oom.count == 0\n", ":1:8: sequence end token ']' not found"},
 		{"baseline: &x a.json\ngates:\n  - oom.count == 0\n", ":1:11: want text here, in one piece"},
-		{"gates:\n  - oom.count == 0\n---\ngates:\n  - oom.count == 0\n", ": want one document with the key gates"},
+		{"gates:\n  - oom.count == 0\n---\ngates:\n  - oom.count == 0\n", ":4:1: a second document: want one with the key gates"},
 	}
 	for _, test := range tests {
 		path := filepath.Join(t.TempDir(), "memprof.yaml")

@@ -52,13 +52,37 @@ type judging struct {
 	update    bool      // put the values found into the baseline first
 }
 
+// foresee tells what no recording could mend, so that no job is run for it. Of gates about each
+// rank by itself the baseline has a value for each, and which there are is not known yet.
+func (j *judging) foresee(gates []gate) error {
+	for i := range gates {
+		g := &gates[i]
+		choice := j.choiceOf(g)
+		if err := g.comparable(choice); err != nil {
+			return err
+		}
+		if g.relative == nil || j.update || choice.kind == "all" && g.ranks == nil {
+			continue
+		}
+		if _, err := j.baseline.limit(g, g.question(choice, "", j.aggregate)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// choiceOf is which ranks a gate is held against.
+func (j *judging) choiceOf(g *gate) rankChoice {
+	if g.choice != nil {
+		return *g.choice
+	}
+	return j.choice
+}
+
 // judge takes the values of each repetition and aggregates those. As the median of two, or of
 // the middle two of an even number, the worse one counts.
 func (j *judging) judge(g *gate, jobs []repetition) ([]verdict, error) {
-	choice := j.choice
-	if g.choice != nil {
-		choice = *g.choice
-	}
+	choice := j.choiceOf(g)
 	if jobs = g.selector.ofJob(jobs); len(jobs) == 0 {
 		return nil, g.mistake("no recording here is of a job like %q, by its directory or command", g.selector.job)
 	}
