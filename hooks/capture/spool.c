@@ -20,9 +20,10 @@
 
 #include "clock.h"
 #include "problem.h"
+#include "segment.h"
 #include "spool_internal.h"
 
-enum { SEGMENT_BYTES = MEMPROF_SEGMENT_RECORDS * MEMPROF_RECORD_BYTES, WINDOW = 8 };
+enum { WINDOW = 8 };
 
 // The segments in use: segment i is in window[i % WINDOW]. One that is committed to the
 // last record is unmapped, so that the hook's own memory stays flat.
@@ -31,8 +32,6 @@ struct window {
   _Atomic(struct memprof_record *) records;
 };
 #define NOWHERE UINT64_MAX
-
-enum { POPULATE_WRITE = 23 };  // MADV_POPULATE_WRITE, newer than some headers
 
 static struct window window[WINDOW];
 static _Atomic(uint32_t) asked;  // segments the keeper shall see to
@@ -81,19 +80,6 @@ static void stop(uint64_t segment, int error, const char *what) {
   __atomic_store_n(&process->state, MEMPROF_STOPPED, __ATOMIC_RELEASE);
 }
 
-// Blocks for the whole file are had before it is mapped: a store into a hole on a full
-// disk would be a SIGBUS in the job.
-static int preallocate(int file) {
-  const int error = posix_fallocate(file, 0, SEGMENT_BYTES);
-  // Not every file system knows the call, nor lets every sandbox make it.
-  if (error != EOPNOTSUPP && error != EINVAL && error != ENOSYS && error != EPERM) return error;
-  static const char zeros[65536];
-  for (off_t at = 0; at < SEGMENT_BYTES; at += (off_t)sizeof zeros) {
-    if (pwrite(file, zeros, sizeof zeros, at) != (ssize_t)sizeof zeros) return errno ? errno : ENOSPC;
-  }
-  return 0;
-}
-
 // A file beyond RLIMIT_FSIZE would be answered with a signal that ends the job.
 static bool too_large(size_t bytes) {
   struct rlimit size;
@@ -106,33 +92,6 @@ static int forbidden(uint64_t index) {
   return too_large(SEGMENT_BYTES) ? EFBIG : 0;
 }
 
-// Creates and maps a segment; NULL with *error set.
-static struct memprof_record *create_segment(uint64_t index, int *error) {
-  *error = forbidden(index);
-  if (*error != 0) return NULL;
-  char name[32];
-  snprintf(name, sizeof name, "%06llu.seg", (unsigned long long)index);
-  const int file = openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0) {
-    *error = errno;
-    return NULL;
-  }
-  *error = preallocate(file);
-  void *records = MAP_FAILED;
-  if (*error == 0) {
-    records = mmap(NULL, SEGMENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (records == MAP_FAILED) *error = errno;
-  }
-  close(file);
-  if (*error == 0) {
-    madvise(records, SEGMENT_BYTES, POPULATE_WRITE);  // where the kernel knows it
-    madvise(records, SEGMENT_BYTES, MADV_DONTFORK);   // or children would keep the disk space
-    return records;
-  }
-  unlinkat(directory, name, 0);
-  return NULL;
-}
-
 // Unmaps the segment if its last record is committed. A writer that was interrupted
 // between claim and commit holds it back, however long.
 static void retire(struct window *place) {
@@ -143,7 +102,7 @@ static void retire(struct window *place) {
   }
   atomic_store(&place->index, NOWHERE);
   atomic_store(&place->records, NULL);
-  munmap((void *)(uintptr_t)records, SEGMENT_BYTES);
+  segment_unmap(records);
 }
 
 // Makes sure that segment `index` exists, or recording has ended. Ahead of need a failure
@@ -152,8 +111,8 @@ static void retire(struct window *place) {
 static void prepare(uint64_t index, bool ahead) {
   pthread_mutex_lock(&changing);
   while (atomic_load(&recording) && next_segment <= index) {
-    int error;
-    struct memprof_record *records = create_segment(next_segment, &error);
+    int error = forbidden(next_segment);
+    struct memprof_record *records = error == 0 ? segment_create(directory, next_segment, &error) : NULL;
     if (records == NULL) {
       if (!ahead) stop(next_segment, error, "spool segment");
       break;

@@ -5,12 +5,13 @@
 
 #include "../memprof.h"
 #include "../options.h"
+#include "../segment.h"
 #include "gpu.h"
 #include "trail.h"
 
 int cudaMalloc(void **ptr, size_t bytes);
 
-enum { SEGMENT_BYTES = MEMPROF_SEGMENT_RECORDS * MEMPROF_RECORD_BYTES, LIVE = 64 };
+enum { LIVE = 64 };
 
 static uint64_t next_random(uint64_t *state) {
   *state = *state * 6364136223846793005u + 1442695040888963407u;

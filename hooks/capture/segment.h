@@ -1,0 +1,18 @@
+// segment.h - the files that take the records, made so that a store into one neither fails
+// nor waits.
+#ifndef MEMPROF_SEGMENT_H
+#define MEMPROF_SEGMENT_H
+
+#include <stdint.h>
+
+#include "record.h"
+
+enum { SEGMENT_BYTES = MEMPROF_SEGMENT_RECORDS * MEMPROF_RECORD_BYTES };
+
+// Creates and maps segment `index` of a directory, all zeros, its disk space had and its
+// pages faulted in. NULL with *error set: then there is no such file.
+struct memprof_record *segment_create(int directory, uint64_t index, int *error);
+
+void segment_unmap(const struct memprof_record *records);
+
+#endif

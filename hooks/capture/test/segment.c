@@ -1,0 +1,120 @@
+// segment.c - segments are ready before anything is stored into them: who writes records
+// waits for no page, on kernels old and new, and a segment that cannot be had is no file.
+#define _GNU_SOURCE
+#include "../segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+
+#include "../spool.h"
+#include "trail.h"
+
+enum { POPULATE_WRITE = 23 };
+
+static int refusal;  // what the kernel says to POPULATE_WRITE; 0: it does it
+
+int madvise(void *at, size_t bytes, int advice) {
+  if (advice != POPULATE_WRITE || refusal == 0) return (int)syscall(SYS_madvise, at, bytes, advice);
+  errno = refusal;
+  return -1;
+}
+
+static int open_folder(char *path) {
+  CHECK(mkdtemp(path) != NULL);
+  const int folder = open(path, O_RDONLY | O_DIRECTORY);
+  CHECK(folder >= 0);
+  return folder;
+}
+
+static void remove_folder(const char *path, int folder) {
+  unlinkat(folder, "000007.seg", 0);
+  close(folder);
+  CHECK(rmdir(path) == 0);  // nothing else was made
+}
+
+static long faults(void) {
+  struct rusage usage;
+  CHECK(getrusage(RUSAGE_THREAD, &usage) == 0);
+  return usage.ru_minflt + usage.ru_majflt;
+}
+
+static void create_in(char *path) {
+  int error = -1;
+  const int folder = open_folder(path);
+  struct memprof_record *records = segment_create(folder, 7, &error);
+  CHECK(records != NULL);
+  CHECK_EQUAL(error, 0);
+  struct stat file;
+  CHECK(fstatat(folder, "000007.seg", &file, 0) == 0);
+  CHECK_EQUAL(file.st_size, SEGMENT_BYTES);
+  CHECK(file.st_blocks * 512 >= SEGMENT_BYTES);
+  // Stored into by the kernel: a sanitizer would have faults of its own.
+  const int zero = open("/dev/zero", O_RDONLY);
+  const long before = faults();
+  CHECK_EQUAL(syscall(SYS_read, zero, records, SEGMENT_BYTES), SEGMENT_BYTES);
+  CHECK_EQUAL(faults() - before, 0);
+  close(zero);
+  segment_unmap(records);
+  remove_folder(path, folder);
+}
+
+static void test_pages_are_there(void) { create_in((char[]){"/tmp/memprof-segment-XXXXXX"}); }
+
+static void test_pages_are_there_in_memory(void) { create_in((char[]){"/dev/shm/memprof-segment-XXXXXX"}); }
+
+static void test_old_kernel(void) {
+  refusal = EINVAL;
+  create_in((char[]){"/tmp/memprof-segment-XXXXXX"});
+  create_in((char[]){"/dev/shm/memprof-segment-XXXXXX"});
+}
+
+static void fail_with(int wanted) {
+  char path[] = "/tmp/memprof-segment-XXXXXX";
+  int error = 0;
+  const int folder = open_folder(path);
+  CHECK(segment_create(folder, 7, &error) == NULL);
+  CHECK_EQUAL(error, wanted);
+  CHECK(faccessat(folder, "000007.seg", F_OK, 0) != 0);
+  remove_folder(path, folder);
+}
+
+// A file system that promised blocks and has none for the stores.
+static void test_stores_would_fail(void) {
+  refusal = EFAULT;
+  fail_with(ENOSPC);
+}
+
+static void test_no_file(void) {
+  const struct rlimit none = {0, 0};
+  char path[] = "/tmp/memprof-segment-XXXXXX";
+  int error = 0;
+  const int folder = open_folder(path);
+  CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  CHECK(segment_create(folder, 7, &error) == NULL);
+  CHECK_EQUAL(error, EMFILE);
+  remove_folder(path, folder);
+}
+
+static void test_recording_stops(void) {
+  refusal = EFAULT;
+  CHECK(!spool_start());
+  const struct trail trail = trail_read(getpid(), 0);
+  CHECK_EQUAL(trail.process.state, MEMPROF_STOPPED);
+  CHECK_EQUAL(trail.process.stop_errno, ENOSPC);
+  CHECK_EQUAL(trail.process.stop_slot, 0);
+}
+
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"pages are there", test_pages_are_there, {NULL}},
+      {"pages are there in memory", test_pages_are_there_in_memory, {NULL}},
+      {"old kernel", test_old_kernel, {NULL}},
+      {"stores would fail", test_stores_would_fail, {NULL}},
+      {"no file", test_no_file, {NULL}},
+      {"recording stops", test_recording_stops, {NULL}},
+  };
+  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+}
