@@ -23,26 +23,18 @@
 #include "segment.h"
 #include "spool_internal.h"
 
-enum { WINDOW = 8 };
-
-// The segments in use: segment i is in window[i % WINDOW]. One that is committed to the
-// last record is unmapped, so that the hook's own memory stays flat.
-struct window {
-  _Atomic(uint64_t) index;  // NOWHERE when empty
-  _Atomic(struct memprof_record *) records;
-};
 #define NOWHERE UINT64_MAX
 
-static struct window window[WINDOW];
+struct spool spool;
+__thread uint32_t spool_thread;
+
 static _Atomic(uint32_t) asked;  // segments the keeper shall see to
-static _Atomic bool recording;
 static _Atomic bool started;
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;  // segments, stop, frameworks
 static int directory = -1;
-static struct memprof_process *process;  // the mapped process page
-static uint64_t limit;                   // bytes of segments in all; a full disk for tests
-static uint64_t next_segment;            // the first that does not exist yet
+static uint64_t limit;         // bytes of segments in all; a full disk for tests
+static uint64_t next_segment;  // the first that does not exist yet
 static char frameworks[sizeof((struct memprof_process *)0)->frameworks];
 
 static uint64_t wall_clock(void) {
@@ -51,12 +43,7 @@ static uint64_t wall_clock(void) {
   return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static __thread uint32_t thread_id;
-
-static uint32_t this_thread(void) {
-  if (thread_id == 0) thread_id = (uint32_t)syscall(SYS_gettid);
-  return thread_id;
-}
+uint32_t spool_ask_thread(void) { return spool_thread = (uint32_t)syscall(SYS_gettid); }
 
 // Copied while the library is loaded: the job may change its environment later.
 static char spool_path[4096];
@@ -72,12 +59,12 @@ bool spool_started(void) { return atomic_load_explicit(&started, memory_order_ac
 // Recording ends before segment `segment`, which the process page says to whoever reads it.
 // Called with `changing` held.
 static void stop(uint64_t segment, int error, const char *what) {
-  if (!atomic_load(&recording)) return;
-  atomic_store(&recording, false);
-  process->stop_slot = segment * MEMPROF_SEGMENT_RECORDS;
-  process->stop_errno = (uint32_t)error;
-  snprintf(process->stop_reason, sizeof process->stop_reason, "%s: %s", what, strerror(error));
-  __atomic_store_n(&process->state, MEMPROF_STOPPED, __ATOMIC_RELEASE);
+  if (!atomic_load(&spool.recording)) return;
+  atomic_store(&spool.recording, false);
+  spool.process->stop_slot = segment * MEMPROF_SEGMENT_RECORDS;
+  spool.process->stop_errno = (uint32_t)error;
+  snprintf(spool.process->stop_reason, sizeof spool.process->stop_reason, "%s: %s", what, strerror(error));
+  __atomic_store_n(&spool.process->state, MEMPROF_STOPPED, __ATOMIC_RELEASE);
 }
 
 // A file beyond RLIMIT_FSIZE would be answered with a signal that ends the job.
@@ -94,7 +81,7 @@ static int forbidden(uint64_t index) {
 
 // Unmaps the segment if its last record is committed. A writer that was interrupted
 // between claim and commit holds it back, however long.
-static void retire(struct window *place) {
+static void retire(struct spool_window *place) {
   const struct memprof_record *records = atomic_load(&place->records);
   if (records == NULL) return;
   for (int i = MEMPROF_SEGMENT_RECORDS - 1; i >= 0; i--) {
@@ -110,14 +97,14 @@ static void retire(struct window *place) {
 // done there may be room again.
 static void prepare(uint64_t index, bool ahead) {
   pthread_mutex_lock(&changing);
-  while (atomic_load(&recording) && next_segment <= index) {
+  while (atomic_load(&spool.recording) && next_segment <= index) {
     int error = forbidden(next_segment);
     struct memprof_record *records = error == 0 ? segment_create(directory, next_segment, &error) : NULL;
     if (records == NULL) {
       if (!ahead) stop(next_segment, error, "spool segment");
       break;
     }
-    struct window *place = &window[next_segment % WINDOW];
+    struct spool_window *place = &spool.window[next_segment % SPOOL_WINDOW];
     // Should a writer have kept the old segment here from being retired, it stays mapped
     // for good: 4 MiB, against a store into nowhere.
     atomic_store(&place->index, NOWHERE);
@@ -145,8 +132,8 @@ static void *keep(void *nothing) {
     }
     seen = now_asked;
     prepare(seen, true);
-    for (uint64_t i = seen < WINDOW ? 0 : seen - WINDOW + 1; i + 2 < seen; i++) {
-      if (atomic_load(&window[i % WINDOW].index) == i) retire(&window[i % WINDOW]);
+    for (uint64_t i = seen < SPOOL_WINDOW ? 0 : seen - SPOOL_WINDOW + 1; i + 2 < seen; i++) {
+      if (atomic_load(&spool.window[i % SPOOL_WINDOW].index) == i) retire(&spool.window[i % SPOOL_WINDOW]);
     }
   }
   return NULL;
@@ -165,47 +152,22 @@ static void start_keeper(void) {
   pthread_attr_destroy(&attributes);
 }
 
-struct memprof_record *spool_claim(void) {
-  if (!atomic_load_explicit(&recording, memory_order_acquire)) return NULL;
-  const uint64_t slot = __atomic_fetch_add(&process->claimed, 1, __ATOMIC_RELAXED);
-  const uint64_t segment = slot / MEMPROF_SEGMENT_RECORDS;
-  const uint64_t at = slot % MEMPROF_SEGMENT_RECORDS;
-  struct window *place = &window[segment % WINDOW];
+bool spool_turn(uint64_t segment, bool first) {
+  struct spool_window *place = &spool.window[segment % SPOOL_WINDOW];
   if (atomic_load_explicit(&place->index, memory_order_acquire) != segment) {
     prepare(segment, false);
-    if (atomic_load_explicit(&place->index, memory_order_acquire) != segment) return NULL;
+    if (atomic_load_explicit(&place->index, memory_order_acquire) != segment) return false;
   }
-  if (at == 0) {  // the next one, while this one is filled
+  if (first) {  // the next one, while this one is filled
     atomic_store(&asked, (uint32_t)segment + 1);
     futex(&asked, FUTEX_WAKE, 1);
   }
-  struct memprof_record *records = atomic_load_explicit(&place->records, memory_order_relaxed);
-  __builtin_prefetch(&records[at + 8 < MEMPROF_SEGMENT_RECORDS ? at + 8 : at], 1);  // written soon, and cold
-  return &records[at];
+  return true;
 }
 
-void spool_commit(struct memprof_record *record, enum memprof_kind kind) {
-  __atomic_store_n(&record->commit, MEMPROF_COMMITTED | (uint32_t)kind, __ATOMIC_RELEASE);
-}
+void spool_write(const struct spool_event *event) { spool_put(event, clock_now()); }
 
-static inline void write_record(const struct spool_event *event, uint64_t time_ns) {
-  struct memprof_record *record = spool_claim();
-  if (record == NULL) return;
-  record->device = event->device < 0 ? MEMPROF_NO_DEVICE : (uint16_t)event->device;
-  record->time_ns = time_ns;
-  record->addr = event->addr;
-  record->requested = event->requested;
-  record->provided = event->provided;
-  record->stream = event->stream;
-  record->arena = event->arena;
-  record->context = event->context;
-  record->thread = this_thread();
-  spool_commit(record, event->kind);
-}
-
-void spool_write(const struct spool_event *event) { write_record(event, clock_now()); }
-
-void spool_write_at(const struct spool_event *event, uint64_t time_ns) { write_record(event, time_ns); }
+void spool_write_at(const struct spool_event *event, uint64_t time_ns) { spool_put(event, time_ns); }
 
 static int32_t number_from(const char *name) {
   const char *text = getenv(name);
@@ -233,7 +195,7 @@ static bool hold_lock(int file) {
 }
 
 static struct memprof_process *create_process(uint64_t start) {
-  if (too_large(sizeof *process)) {
+  if (too_large(sizeof *spool.process)) {
     errno = EFBIG;
     return NULL;
   }
@@ -244,7 +206,7 @@ static struct memprof_process *create_process(uint64_t start) {
   const int high = fcntl(low, F_DUPFD_CLOEXEC, 500);
   const int file = high < 0 ? low : high;
   if (high >= 0) close(low);
-  if (posix_fallocate(file, 0, sizeof *process) != 0 && ftruncate(file, sizeof *process) != 0) return NULL;
+  if (posix_fallocate(file, 0, sizeof *spool.process) != 0 && ftruncate(file, sizeof *spool.process) != 0) return NULL;
   if (!hold_lock(file)) return NULL;
   struct memprof_process *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (page == MAP_FAILED) return NULL;
@@ -278,20 +240,20 @@ static bool create_directory(void) {
   directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return false;
   problem_open(directory);
-  process = create_process(start);
-  if (process == NULL) problem("cannot record: %s/process: %s", path, strerror(errno));
-  return process != NULL;
+  spool.process = create_process(start);
+  if (spool.process == NULL) problem("cannot record: %s/process: %s", path, strerror(errno));
+  return spool.process != NULL;
 }
 
 static void start_once(void) {
   const char *bytes = getenv("MEMPROF_SPOOL_LIMIT");
   if (bytes != NULL) limit = strtoull(bytes, NULL, 10);
-  for (int i = 0; i < WINDOW; i++) atomic_store(&window[i].index, NOWHERE);
+  for (int i = 0; i < SPOOL_WINDOW; i++) atomic_store(&spool.window[i].index, NOWHERE);
   pthread_mutex_lock(&changing);
-  atomic_store(&recording, create_directory());
+  atomic_store(&spool.recording, create_directory());
   pthread_mutex_unlock(&changing);
   prepare(0, false);
-  if (atomic_load(&recording)) start_keeper();
+  if (atomic_load(&spool.recording)) start_keeper();
   spool_write_strings();
   atomic_store_explicit(&started, true, memory_order_release);
 }
@@ -305,7 +267,7 @@ bool spool_start(void) {
     pthread_mutex_unlock(&starting);
     errno = saved;
   }
-  return atomic_load_explicit(&recording, memory_order_acquire);
+  return atomic_load_explicit(&spool.recording, memory_order_acquire);
 }
 
 void spool_note_framework(const char *text) {
@@ -313,22 +275,22 @@ void spool_note_framework(const char *text) {
   const size_t used = strlen(frameworks);
   if (strstr(frameworks, text) == NULL) {
     snprintf(frameworks + used, sizeof frameworks - used, "%s%s", used == 0 ? "" : "; ", text);
-    if (process != NULL) memcpy(process->frameworks, frameworks, sizeof frameworks);
+    if (spool.process != NULL) memcpy(spool.process->frameworks, frameworks, sizeof frameworks);
   }
   pthread_mutex_unlock(&changing);
 }
 
 void spool_close(void) {
-  if (!atomic_load(&recording)) return;
-  __atomic_store_n(&process->state, MEMPROF_CLOSED, __ATOMIC_RELEASE);
+  if (!atomic_load(&spool.recording)) return;
+  __atomic_store_n(&spool.process->state, MEMPROF_CLOSED, __ATOMIC_RELEASE);
 }
 
 void spool_forget(void) {
   const bool had_started = spool_started();
-  atomic_store(&recording, false);
+  atomic_store(&spool.recording, false);
   pthread_mutex_init(&starting, NULL);
   pthread_mutex_init(&changing, NULL);
   spool_forget_strings();
-  thread_id = 0;
-  if (had_started) process = NULL;
+  spool_thread = 0;
+  if (had_started) spool.process = NULL;
 }

@@ -36,6 +36,7 @@
 #include "memprof.h"
 #include "problem.h"
 #include "spool.h"
+#include "spool_internal.h"
 
 enum { MOST_DEVICES = 64, UNKNOWN_STREAM = -1 };
 
@@ -140,17 +141,21 @@ static void describe(const struct memprof_watch *watch, const struct place *plac
   spool_write(&event);
 }
 
-static bool is_place(const struct place *place, void *stream, uint64_t pool0, uint64_t pool1) {
+static inline bool is_place(const struct place *place, void *stream, uint64_t pool0, uint64_t pool1) {
   return place->stream == (int64_t)(intptr_t)stream && place->pool[0] == pool0 && place->pool[1] == pool1;
 }
 
-// The place, or NULL.
-static struct place *find_place(struct memprof_watch *watch, void *stream, uint64_t pool0, uint64_t pool1) {
-  if (watch->last != NULL && is_place(watch->last, stream, pool0, pool1)) return watch->last;
+__attribute__((noinline)) static struct place *search_place(struct memprof_watch *watch, void *stream, uint64_t pool0, uint64_t pool1) {
   for (struct place *place = watch->places; place < watch->places + watch->place_count; place++) {
     if (is_place(place, stream, pool0, pool1)) return watch->last = place;
   }
   return NULL;
+}
+
+// The place, or NULL.
+static inline struct place *find_place(struct memprof_watch *watch, void *stream, uint64_t pool0, uint64_t pool1) {
+  if (watch->last != NULL && is_place(watch->last, stream, pool0, pool1)) return watch->last;
+  return search_place(watch, stream, pool0, pool1);
 }
 
 // Room for one more element of `size` bytes; the list as it is then, or NULL.
@@ -172,7 +177,7 @@ static struct place *make_place(struct memprof_watch *watch, void *stream, uint6
   return place;
 }
 
-static bool is_separate(const struct place *place, uint64_t addr) {
+__attribute__((noinline)) static bool is_separate(const struct place *place, uint64_t addr) {
   for (size_t i = 0; i < place->separate_count; i++) {
     if (addr >= place->separate[i].from && addr < place->separate[i].to) return true;
   }
@@ -181,7 +186,7 @@ static bool is_separate(const struct place *place, uint64_t addr) {
 
 // The arena of a block. A place has segments of both manners only when the job has switched
 // between them.
-static uint32_t arena_at(const struct place *place, uint64_t addr) {
+static inline uint32_t arena_at(const struct place *place, uint64_t addr) {
   if (place->arena[JOINED] == MEMPROF_NO_ARENA) return place->arena[SEPARATE];
   if (place->arena[SEPARATE] == MEMPROF_NO_ARENA) return place->arena[JOINED];
   return place->arena[is_separate(place, addr) ? SEPARATE : JOINED];
@@ -232,14 +237,8 @@ static void climb(struct memprof_watch *watch) {
   }
 }
 
-// Takes the free that is held back, if there is one: false when there is none (any more).
-static bool take_free(struct memprof_watch *watch) {
-  const uint64_t number = atomic_load_explicit(&watch->held, memory_order_acquire);
-  if (number == 0) return false;
-  if (atomic_load_explicit(&watch->examined, memory_order_relaxed) != number) {
-    atomic_store_explicit(&watch->held, 0, memory_order_relaxed);
-    return true;
-  }
+// A mark is looking at the free that is held back.
+__attribute__((cold)) static bool take_examined(struct memprof_watch *watch, uint64_t number) {
   lock_take(&watch->lock);
   const bool there = atomic_load_explicit(&watch->held, memory_order_relaxed) == number;
   atomic_store_explicit(&watch->held, 0, memory_order_relaxed);
@@ -247,9 +246,18 @@ static bool take_free(struct memprof_watch *watch) {
   return there;
 }
 
+// Takes the free that is held back, if there is one: false when there is none (any more).
+static inline bool take_free(struct memprof_watch *watch) {
+  const uint64_t number = atomic_load_explicit(&watch->held, memory_order_acquire);
+  if (number == 0) return false;
+  if (atomic_load_explicit(&watch->examined, memory_order_relaxed) == number) return take_examined(watch, number);
+  atomic_store_explicit(&watch->held, 0, memory_order_relaxed);
+  return true;
+}
+
 // Writes the free that has been taken.
 static inline void write_free(const struct memprof_watch *watch) {
-  spool_write_at(
+  spool_put(
       &(struct spool_event){
           .kind = MEMPROF_FREE,
           .device = watch->device,
@@ -287,7 +295,7 @@ void memprof_watch_alloc(struct memprof_watch *watch, uint64_t tick, uint64_t ad
   event.addr = addr;
   event.requested = event.provided = size;
   event.context = hook_context();
-  spool_write_at(&event, clock_at(tick));
+  spool_put(&event, clock_at(tick));
 }
 
 void memprof_watch_free(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1) {
