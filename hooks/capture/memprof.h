@@ -119,7 +119,7 @@ int memprof_restore(int device, uint64_t pool0, uint64_t pool1, const struct mem
 // Regions and tags. What a thread allocates between begin and end belongs to the tag (NULL:
 // to none), from where it can be paused; regions nest. `backed_up` makes pauses of the tag
 // keep the content. While a thread waits for others that work for it (autograd's), it can
-// lend its region to threads that have none.
+// lend its region (1) to threads that have none, and takes it back (0).
 int memprof_region_begin(const char *tag, int backed_up);
 void memprof_region_end(void);
 void memprof_region_lend(int on);

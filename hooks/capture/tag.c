@@ -2,7 +2,7 @@
 //
 // Regions nest, and each thread has its own. Autograd runs backward functions on threads of
 // its own, which belong to no region: while a thread waits for them inside one, its tag is
-// lent to every thread that has none.
+// lent to every thread that has none; where several wait, that of the last to begin.
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -21,10 +21,19 @@ enum { DEEPEST = 64, LONGEST_LABEL = 100, MOST_GPUS = 64 };
 
 static struct tag *_Atomic tags;  // only added to
 static struct lock lock;
-static struct tag *_Atomic lent;
+
+// A thread that lends, in the list as long as it does.
+struct lender {
+  struct tag *tag;
+  int times;
+  struct lender *next;
+};
+static struct lender *lenders;     // the last to begin first
+static struct tag *_Atomic lent;  // the tag of the first
 
 static __thread struct tag *regions[DEEPEST];
 static __thread int depth;  // may pass DEEPEST: regions deeper than that count as the last
+static __thread struct lender lending;
 
 static struct tag *find(const char *name) {
   struct tag *tag = atomic_load_explicit(&tags, memory_order_acquire);
@@ -84,7 +93,25 @@ void memprof_region_end(void) {
   if (depth > 0) depth--;
 }
 
-void memprof_region_lend(int on) { atomic_store(&lent, on != 0 && depth > 0 ? tag_current() : NULL); }
+static void leave_lenders(void) {
+  struct lender **link = &lenders;
+  while (*link != NULL && *link != &lending) link = &(*link)->next;
+  if (*link != NULL) *link = lending.next;
+}
+
+void memprof_region_lend(int on) {
+  if (!hook_on()) return;
+  lock_take(&lock);
+  lending.times += on != 0 ? 1 : lending.times > 0 ? -1 : 0;
+  if (on != 0 && lending.times == 1) {
+    lending.tag = depth > 0 ? tag_current() : NULL;
+    lending.next = lenders;
+    lenders = &lending;
+  }
+  if (on == 0 && lending.times == 0) leave_lenders();
+  atomic_store_explicit(&lent, lenders == NULL ? NULL : lenders->tag, memory_order_release);
+  lock_give(&lock);
+}
 
 static bool same_key(const struct arena *a, const struct arena *b) {
   return a->tag == b->tag && a->stream == b->stream && a->home == b->home && a->small == b->small;

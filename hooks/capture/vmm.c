@@ -142,12 +142,14 @@ static bool map_handle(struct vmm *vmm, uint64_t addr, uint64_t bytes, driver_ha
   return false;
 }
 
-static void drop(const struct vmm_mapping *mappings, size_t count) {
+static void drop(const struct vmm *vmm, const struct vmm_mapping *mappings, size_t count) {
   const struct driver *driver = driver_get();
+  uint64_t lost = 0;
   for (size_t i = 0; i < count; i++) {
-    driver->unmap(mappings[i].addr, mappings[i].bytes);
-    driver->release(mappings[i].handle);
+    const bool unmapped = driver->unmap(mappings[i].addr, mappings[i].bytes) == DRIVER_OK;
+    if (driver->release(mappings[i].handle) != DRIVER_OK || !unmapped) lost += mappings[i].bytes;
   }
+  if (lost > 0) problem("GPU %d: the driver did not take back %.2f GiB, which are lost to the job", vmm->device->device, (double)lost / (1 << 30));
 }
 
 bool vmm_map(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
@@ -164,7 +166,7 @@ bool vmm_map(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
     if (!map_handle(vmm, first[done].addr, first[done].bytes, &first[done].handle)) break;
   }
   if (done < pieces || !vmm_allow(vmm->device, addr, bytes)) {
-    drop(first, done);
+    drop(vmm, first, done);
     memmove(first, first + pieces, (vmm->count - at) * sizeof *first);
     return false;
   }
@@ -185,7 +187,7 @@ bool vmm_grow(struct vmm *vmm, uint64_t bytes, uint64_t *addr) {
 
 void vmm_release(struct vmm *vmm, size_t first, size_t last) {
   for (size_t i = first; i < last; i++) vmm->mapped -= vmm->mappings[i].bytes;
-  drop(vmm->mappings + first, last - first);
+  drop(vmm, vmm->mappings + first, last - first);
   vmm->released += (int64_t)(last - first);
   memmove(vmm->mappings + first, vmm->mappings + last, (vmm->count - last) * sizeof *vmm->mappings);
   vmm->count -= last - first;

@@ -320,6 +320,59 @@ static void test_threads(void) {
   CHECK_EQUAL(stats().reserved_bytes.current, 0);
 }
 
+static void *lend_and_end(void *unused) {
+  memprof_region_begin("cache", 0);
+  memprof_region_lend(1);
+  memprof_region_lend(0);
+  memprof_region_end();
+  return unused;
+}
+
+static void *ask(void *unused) {
+  CHECK(memprof_malloc(MiB, 0, NULL) != NULL);
+  return unused;
+}
+
+static void in_thread(void *(*run)(void *)) {
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, run, NULL) == 0 && pthread_join(thread, NULL) == 0);
+}
+
+// A second thread that waits for backward, and a backward within one, end nobody else's loan.
+static void test_lenders(void) {
+  gpu_start();
+  memprof_region_begin("weights", 0);
+  memprof_region_lend(1);
+  in_thread(lend_and_end);
+  in_thread(ask);
+  CHECK_EQUAL(usage("weights").live, MiB);
+  memprof_region_lend(1);
+  memprof_region_lend(0);
+  in_thread(ask);
+  CHECK_EQUAL(usage("weights").live, 2 * MiB);
+  memprof_region_lend(0);
+  in_thread(ask);
+  memprof_region_end();
+  CHECK_EQUAL(usage("weights").live, 2 * MiB);
+  CHECK_EQUAL(usage("cache").live, 0);
+}
+
+static void check_problem(const char *wanted) {
+  const struct trail trail = trail_read(getpid(), 0);
+  char path[600], text[4096] = "";
+  snprintf(path, sizeof path, "%s/problems", trail.directory);
+  FILE *problems = fopen(path, "r");
+  CHECK(problems != NULL && fread(text, 1, sizeof text - 1, problems) > 0);
+  CHECK(strstr(text, wanted) != NULL);
+}
+
+static void test_lost_handle(void) {
+  gpu_start();
+  memprof_free(take("cache", 0, 600 * MiB), 0, 0, NULL);
+  memprof_empty_cache(0);
+  check_problem("the driver did not take back 0.25 GiB");
+}
+
 // Regions of a process whose own allocator is only watched hold nothing.
 static void test_watched(void) {
   gpu_start();
@@ -350,6 +403,8 @@ int main(int argc, char **argv) {
       {"refused", test_driver_refuses, {"MEMPROF_SIM_FAIL", "cuMemSetAccess:2=999", NULL}},
       {"fork", test_forked_child, {NULL}},
       {"threads", test_threads, {NULL}},
+      {"lenders", test_lenders, {NULL}},
+      {"lost handle", test_lost_handle, {"MEMPROF_SIM_FAIL", "cuMemRelease:2=999", NULL}},
       {"foreign", test_foreign_memory, {NULL}},
       {"capture", test_region_in_a_capture, {NULL}},
       {"watched", test_watched, {NULL}},
