@@ -14,11 +14,13 @@ class Persistent:
     def __init__(self, torch, device, buffers):
         self._tensors = {}
         for name, wanted in buffers.items():
-            shape, dtype = wanted, None
+            if hasattr(type(self), name):
+                raise ValueError("a persistent buffer cannot be called %s, as that is a method of theirs" % name)
+            shape, dtype = (wanted,) if isinstance(wanted, int) else wanted, None
             if isinstance(wanted, torch.Tensor):
                 shape, dtype = tuple(wanted.shape), wanted.dtype
-            elif len(wanted) == 2 and isinstance(wanted[0], (tuple, list)):
-                shape, dtype = wanted
+            elif len(shape) == 2 and isinstance(shape[0], (tuple, list)):
+                shape, dtype = shape
             self._tensors[name] = torch.zeros(tuple(shape), dtype=dtype, device="cuda:%d" % device)
         if _native.active():
             import memprof

@@ -150,7 +150,7 @@ class GraphMemory:
     def persistent(self, **buffers):
         """Inputs or outputs of all shapes, at the size of the largest: see `Persistent`.
 
-        Each is a shape, a pair of a shape and a dtype, or a tensor to be like.
+        Each is a length, a shape, a pair of a shape and a dtype, or a tensor to be like.
         """
         return Persistent(self._torch, self.device, buffers)
 

@@ -18,7 +18,18 @@ _here = threading.local()
 
 
 class PauseError(RuntimeError):
-    """A pause or a resume that changed nothing, or (LEAKED) lost memory; `code` says which."""
+    """A pause or a resume that changed nothing; its text says why, `code` what:
+
+    NOT_ACTIVE      the process is not run by `memprof record`, or with --allocator native
+    UNKNOWN_TAG     no region was ever opened with the tag
+    WRONG_STATE     paused already, not paused, or without memory
+    IN_CAPTURE      a CUDA graph is being captured
+    NO_BACKUP       memory of graphs, which need a backup to replay what they should
+    NO_HOST_MEMORY  for the backup, within --backup-limit
+    NO_MEMORY       of the device, to resume; the text says who has the rest
+    DEVICE_FAILED   the driver refused something, which was undone
+    LEAKED          the exception to this: paused, but the driver did not take all back
+    """
 
     NOT_ACTIVE, UNKNOWN_TAG, WRONG_STATE, IN_CAPTURE, NO_BACKUP, NO_HOST_MEMORY, NO_MEMORY, DEVICE_FAILED, LEAKED = range(1, 10)
 
@@ -88,12 +99,16 @@ def pause(*tags, unchanged=False):
 
 
 def resume(*tags, keep_backup=False):
-    """Takes memory for the tags, or all that are paused, at the same addresses."""
+    """Takes memory for the tags, or all that are paused, at the same addresses.
+
+    All or nothing, too. The content is what it was where the tag has a backup, and undefined
+    elsewhere. `keep_backup` leaves the copies for a next `pause(unchanged=True)`.
+    """
     _call("memprof_resume", tags, keep_backup)
 
 
 def usage():
-    """Bytes by tag: live (in blocks), mapped, paused, copied (to the host)."""
+    """Bytes by tag: live (in blocks, paused or not), mapped, paused, copied (on the host)."""
     lib = _library()
     found = {}
     for tag in _tags if lib is not None else ():

@@ -466,9 +466,14 @@ class GraphMemoryTest(unittest.TestCase):
             now = buffers.update(4, mask=torch.empty(3, dtype=uint8).fill(1), like=torch.empty(4, dtype=uint8).fill(2))
             print(len(now.mask), buffers.mask.read(), buffers.like.read(), hasattr(now, "tokens"))
             print(len(buffers.update(mask=torch.empty(2, dtype=uint8)).mask), len(buffers.slices(5).tokens))
+            print(len(pool.persistent(tokens=7).tokens))
+            try:
+                pool.persistent(update=(4,))
+            except ValueError as error:
+                print("cannot be called update" in str(error))
             """
         )
-        self.assertEqual(" ".join(out), "torch.float32 torch.uint8 60 4 [1, 1, 1, 0, 9, 9] [2, 2, 2, 2, 0, 0] False 2 5")
+        self.assertEqual(" ".join(out), "torch.float32 torch.uint8 60 4 [1, 1, 1, 0, 9, 9] [2, 2, 2, 2, 0, 0] False 2 5 7 True")
 
     def test_captures_are_named(self):
         out = self.run_script(

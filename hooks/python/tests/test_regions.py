@@ -136,6 +136,37 @@ class RegionsTest(unittest.TestCase):
         )
         self.assertEqual(out, ["16", "0", "9", "9"])
 
+    def test_compatible_interface_on_what_is_wrong(self):
+        # A server pauses tags that it may have no memory of: there, too, nothing happens.
+        out = self.run_script(
+            """
+            from memprof.compat.torch_memory_saver import configure_subprocess, torch_memory_saver as saver
+            saver.hook_mode, saver.memory_margin_bytes = "preload", 1 << 30
+            with configure_subprocess(): pass
+            saver.pause("cuda_graph"); saver.resume("cuda_graph"); saver.pause(); saver.resume()
+            with saver.region(tag="a", cpu_backup_backend="pinned"): x = take(16)
+            saver.resume("b")
+            saver.pause("a")
+            for wrong in (lambda: saver.pause("a"), lambda: saver.pause(), lambda: saver.resume("a") or saver.resume("a"), lambda: saver.region(enable_disk_backup=True)):
+                try:
+                    wrong()
+                except (memprof.PauseError, NotImplementedError) as error:
+                    print(type(error).__name__)
+            """
+        )
+        self.assertEqual(out, ["PauseError"] * 3 + ["NotImplementedError"])
+        out = self.run_script(
+            """
+            from memprof.compat.torch_memory_saver import torch_memory_saver as saver
+            try:
+                saver.pause("weights")
+            except memprof.PauseError as error:
+                print(error.code == error.NOT_ACTIVE)
+            """,
+            hooked=False,
+        )
+        self.assertEqual(out, ["True"])
+
     def test_shared_tag(self):
         # The simulation knows only its own process's memory: the other process is this one.
         out = self.run_script(

@@ -2,24 +2,37 @@
 
     from memprof.compat.torch_memory_saver import torch_memory_saver
 
-Where that library ends the process, this raises memprof.PauseError and changes nothing.
+    with torch_memory_saver.region(tag="weights", enable_cpu_backup=True):
+        model = build()
+    torch_memory_saver.pause("weights"); torch_memory_saver.resume("weights")
+
+As there, a tag without memory is passed over. Where that library ends the process, or goes on
+with what cannot work, this raises memprof.PauseError and changes nothing: a tag that is paused
+already, one that is not, no memory to resume, graphs without a backup.
 """
 
 from contextlib import contextmanager
 
 from memprof import _regions
 
-__all__ = ["TorchMemorySaver", "torch_memory_saver"]
+__all__ = ["TorchMemorySaver", "configure_subprocess", "torch_memory_saver"]
 
 
 class TorchMemorySaver:
     enabled = True
+    hook_mode = "preload"  # settings of that library, without effect here
+    memory_margin_bytes = 0
+    retain_cpu_backup = False  # pinned memory is always kept for the next backup
 
-    def region(self, tag="default", enable_cpu_backup=False):
+    def region(self, tag="default", enable_cpu_backup=False, enable_disk_backup=False, cpu_backup_backend=None):
+        if enable_disk_backup:
+            raise NotImplementedError("memprof backs up to host memory only: use enable_cpu_backup")
         return _regions.region(tag, "host" if enable_cpu_backup else None)
 
     @contextmanager
-    def cuda_graph(self, cuda_graph, pool=None, stream=None, capture_error_mode="global", tag="default", enable_cpu_backup=False):
+    def cuda_graph(
+        self, cuda_graph, pool=None, stream=None, capture_error_mode="global", tag="default", enable_cpu_backup=False, cpu_backup_backend=None
+    ):
         """torch.cuda.graph with the memory of its pool in the tag; to be paused it needs the backup."""
         import torch
 
@@ -27,15 +40,33 @@ class TorchMemorySaver:
             with torch.cuda.graph(cuda_graph, pool=pool, stream=stream, capture_error_mode=capture_error_mode):
                 yield
 
-    def disable(self):
+    def disable(self, dispose_mem_pool_after_use=True):
         """Inside a region: what is allocated in here belongs to no tag."""
         return _regions.region(None)
 
     def pause(self, tag=None):
-        _regions.pause(*(() if tag is None else (tag,)))
+        _unless_empty(_regions.pause, tag)
 
     def resume(self, tag=None):
-        _regions.resume(*(() if tag is None else (tag,)))
+        _unless_empty(_regions.resume, tag)
+
+
+def _unless_empty(call, tag):
+    try:
+        call(*(() if tag is None else (tag,)))
+    except _regions.PauseError as error:
+        if error.code not in (error.UNKNOWN_TAG, error.WRONG_STATE) or _has_memory(tag):
+            raise
+
+
+def _has_memory(tag):
+    return any(row["live"] or row["mapped"] or row["paused"] for name, row in _regions.usage().items() if tag is None or name == tag)
+
+
+@contextmanager
+def configure_subprocess():
+    """Processes that are started inherit what memprof needs in any case."""
+    yield
 
 
 torch_memory_saver = TorchMemorySaver()
