@@ -89,16 +89,7 @@ func content() (map[string][]byte, error) {
 	return files, nil
 }
 
-// Version is the content's name: 16 hexadecimal digits that change with any byte of the
-// hook. It is empty when the hook is not built.
-func Version() string {
-	files, err := content()
-	if err != nil {
-		return ""
-	}
-	return version(files)
-}
-
+// version is the content's name: 16 hexadecimal digits that change with any byte of the hook.
 func version(files map[string][]byte) string {
 	hash := sha256.New()
 	for _, name := range sortedNames(files) {

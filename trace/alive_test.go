@@ -1,10 +1,7 @@
 package trace_test
 
 import (
-	"bufio"
 	"context"
-	"os"
-	"os/exec"
 	"testing"
 	"time"
 
@@ -17,20 +14,7 @@ import (
 // A process lives on after its last event, and holds memory; when it was last seen is kept.
 func TestLastAlive(t *testing.T) {
 	dir, spool := newRun(t)
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "TRACE_TEST_LIVE_SPOOL="+spool)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	bufio.NewReader(stdout).ReadString('\n')
+	end := startLive(t, spool)
 	c := newCollector(t, dir, trace.WriterOptions{})
 	poll := func() {
 		t.Helper()
@@ -43,10 +27,7 @@ func TestLastAlive(t *testing.T) {
 	before := clock(t)
 	poll()
 	after := clock(t)
-	stdin.Write([]byte("\n"))
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	end()
 	poll()
 	if _, err := c.Finish(); err != nil {
 		t.Fatal(err)

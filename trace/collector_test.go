@@ -39,6 +39,34 @@ func live(dir string) {
 	bufio.NewReader(os.Stdin).ReadString('\n')
 }
 
+// startLive starts a process that does what live does; end lets it end, and waits for that.
+func startLive(t *testing.T, spool string) (end func()) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "TRACE_TEST_LIVE_SPOOL="+spool)
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("the process said %q, %v", line, err)
+	}
+	return func() {
+		t.Helper()
+		stdin.Write([]byte("\n"))
+		if err := cmd.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // newRun makes a run directory with a spool and a run.json.
 func newRun(t testing.TB) (dir, spool string) {
 	t.Helper()
@@ -277,22 +305,7 @@ func TestRecoverAfterLastPart(t *testing.T) {
 
 func TestLiveProcess(t *testing.T) {
 	dir, spool := newRun(t)
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "TRACE_TEST_LIVE_SPOOL="+spool)
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil || line != "ready\n" {
-		t.Fatalf("the process said %q, %v", line, err)
-	}
+	end := startLive(t, spool)
 	if _, err := trace.Recover(context.Background(), dir, false); !errors.Is(err, trace.ErrAlive) {
 		t.Fatalf("error %v, want that a process lives", err)
 	}
@@ -322,10 +335,7 @@ func TestLiveProcess(t *testing.T) {
 		t.Error("did not wait for the process")
 	case <-time.After(100 * time.Millisecond):
 	}
-	stdin.Write([]byte("\n"))
-	if err := cmd.Wait(); err != nil {
-		t.Fatal(err)
-	}
+	end()
 	if summary := <-done; summary == nil || summary.Events != 2 {
 		t.Errorf("summary %+v, want 2 events", summary)
 	}
@@ -351,127 +361,6 @@ func TestStoppedHook(t *testing.T) {
 	if p := open(t, dir); p.Events != 1 || p.Ending.State != trace.StateStopped || p.Ending.Lost != 0 {
 		t.Errorf("%d events, %+v", p.Events, p.Ending)
 	}
-}
-
-// smallDisk is a disk with some bytes left, which grows when segments or ballast go.
-type smallDisk struct {
-	mu   sync.Mutex
-	room int
-}
-
-func (d *smallDisk) create(path string) (trace.PartFile, error) {
-	f, err := trace.CreateFile(path)
-	return &smallFile{PartFile: f, disk: d}, err
-}
-
-func (d *smallDisk) add(n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.room += n
-}
-
-type smallFile struct {
-	trace.PartFile
-	disk *smallDisk
-}
-
-func (f *smallFile) Write(b []byte) (int, error) {
-	f.disk.mu.Lock()
-	defer f.disk.mu.Unlock()
-	n := min(len(b), f.disk.room)
-	f.disk.room -= n
-	n, err := f.PartFile.Write(b[:n])
-	if err == nil && n < len(b) {
-		err = syscall.ENOSPC
-	}
-	return n, err
-}
-
-// TestDiskStaysFull: the events stay in the spool, the error says up to where the trace
-// goes, and recovery with room makes it whole.
-func TestDiskStaysFull(t *testing.T) {
-	const n = 90_000
-	events, texts := tracetest.Training(n)
-	for _, room := range []int{0, 3, 30_000, 75_000, 120_000, 150_000} {
-		dir, spool := newRun(t)
-		s := tracetest.NewSpool(t, spool, 4711, 0)
-		fill(s, events, texts)
-		disk := &smallDisk{room: room}
-		opt := trace.WriterOptions{PartEvents: 30_000, RowGroup: 10_000}
-		opt.SetCreate(disk.create)
-		c := newCollector(t, dir, opt)
-		_, err := c.Poll()
-		if !errors.Is(err, trace.ErrDiskFull) || !strings.Contains(err.Error(), "memprof recover") {
-			t.Fatalf("room %d: error %v, want a full disk", room, err)
-		}
-		if room >= 120_000 && !strings.Contains(err.Error(), "converted up to seq ") {
-			t.Errorf("room %d: error %q does not say up to where", room, err)
-		}
-		if progress, err := c.Poll(); progress || err != nil {
-			t.Errorf("room %d: poll after it: %v, %v", room, progress, err)
-		}
-		if _, err := c.Finish(); !errors.Is(err, trace.ErrDiskFull) {
-			t.Errorf("room %d: finish: %v, want a full disk", room, err)
-		}
-		if _, err := trace.Recover(context.Background(), dir, false); err != nil {
-			t.Fatalf("room %d: recover: %v", room, err)
-		}
-		p := open(t, dir)
-		text := func(id int32) string { return texts[id] }
-		if !slices.Equal(withTexts(events, text), withTexts(readAll(t, p), p.Strings().Text)) {
-			t.Errorf("room %d: events differ", room)
-		}
-		if !slices.Equal(rolling(t, p), p.Checksums()) {
-			t.Errorf("room %d: checksums differ", room)
-		}
-	}
-}
-
-// TestBallastIsEnough: one full disk that the ballast makes up for is not noticed, except
-// that a part ends early.
-func TestBallastIsEnough(t *testing.T) {
-	const n = 90_000
-	events, texts := tracetest.Training(n)
-	dir, spool := newRun(t)
-	s := tracetest.NewSpool(t, spool, 4711, 0)
-	fill(s, events, texts)
-	disk := &smallDisk{room: 20_000}
-	ballast := filepath.Join(dir, ".ballast")
-	opt := trace.WriterOptions{RowGroup: 10_000}
-	opt.SetCreate(func(path string) (trace.PartFile, error) {
-		f, err := disk.create(path)
-		return &ballastFile{PartFile: f, path: ballast, gone: func() { disk.add(8 << 20) }}, err
-	})
-	c := newCollector(t, dir, opt)
-	if _, err := c.Poll(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.Finish(); err != nil {
-		t.Fatal(err)
-	}
-	p := open(t, dir)
-	if len(p.Parts) != 2 || p.Events != n {
-		t.Errorf("%d events in %d parts, want %d in 2", p.Events, len(p.Parts), n)
-	}
-	text := func(id int32) string { return texts[id] }
-	if !slices.Equal(withTexts(events, text), withTexts(readAll(t, p), p.Strings().Text)) {
-		t.Error("events differ")
-	}
-}
-
-// ballastFile gives the room of the ballast to its disk once the ballast is gone.
-type ballastFile struct {
-	trace.PartFile
-	path string
-	gone func()
-}
-
-func (f *ballastFile) Write(b []byte) (int, error) {
-	if _, err := os.Stat(f.path); err != nil && f.gone != nil {
-		f.gone()
-		f.gone = nil
-	}
-	return f.PartFile.Write(b)
 }
 
 // TestCollectWhileWritten runs the hook's side and the collector at the same time.

@@ -9,9 +9,6 @@ import (
 	"os"
 )
 
-// Slot is the next slot to be read.
-func (p *SpoolProcess) Slot() int64 { return p.slot }
-
 // end is the first slot that no record can come from any more, for a process that is dead.
 func (p *SpoolProcess) end() int64 {
 	end := p.header.Claimed

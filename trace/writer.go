@@ -111,11 +111,7 @@ func resumeWriter(dir string, meta ProcessMeta, opt WriterOptions, parts []Part)
 	return w, nil
 }
 
-// Strings are the process's context texts; Event.Context of the events given to Append
-// are their numbers.
-func (w *Writer) Strings() *Strings { return w.strings }
-
-// Intern is the number of a context text.
+// Intern is the number of a context text, for Event.Context of the events given to Append.
 func (w *Writer) Intern(text string) int32 { return w.strings.Intern(text) }
 
 // Totals are the process's numbers after the last event.

@@ -39,9 +39,6 @@ var models = []Model{
 	{"qwen2.5-72b", 80, 64, 8, 128, 2, 72_706_203_648, 32768},
 }
 
-// Models are all that are known by name.
-func Models() []Model { return append([]Model(nil), models...) }
-
 // ModelNamed finds a model by its name, in letters of any case.
 func ModelNamed(name string) (Model, error) {
 	var names []string
