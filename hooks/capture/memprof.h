@@ -153,7 +153,8 @@ enum {
   MEMPROF_LEAKED = 9,          // paused, but not all handles could be released
 };
 
-// Why the last of these calls of this thread failed.
+// Why the last of these calls of this thread failed. After a pause that did not: "", or that less
+// memory came back to the device than was released.
 const char *memprof_pause_message(void);
 
 // What a tag has, in bytes. `live`: in blocks, paused or not.

@@ -301,8 +301,9 @@ static uint64_t free_memory(const struct selection *selection) {
 static void compare(const struct selection *selection, uint64_t free_before, uint64_t released) {
   const uint64_t now = free_memory(selection), more = now > free_before ? now - free_before : 0;
   if (more >= released) return;
-  problem("the pause of \"%s\"%s released %.2f GiB, yet only %.2f GiB more are free: somebody still maps the rest, or took it at once",
-          selection->arenas[0]->tag->name, selection->count > 1 ? " and others" : "", gib(released), gib(more));
+  say(MEMPROF_OK, "the pause of \"%s\"%s released %.2f GiB, yet only %.2f GiB more are free: somebody still maps the rest, or took it at once",
+      selection->arenas[0]->tag->name, selection->count > 1 ? " and others" : "", gib(released), gib(more));
+  problem("%s", said);
 }
 
 int memprof_pause(const char *const *names, size_t count, int unchanged) {
@@ -310,6 +311,7 @@ int memprof_pause(const char *const *names, size_t count, int unchanged) {
   if (interpose_capturing()) return say(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
   struct selection selection;
   const uint64_t started = clock_now();
+  said[0] = '\0';
   int result = select_arenas(&selection, names, count, false);
   if (result == MEMPROF_OK && (result = pause_selected(&selection, unchanged != 0)) != MEMPROF_OK) tell_failure(&selection, MEMPROF_PAUSE, started);
   const uint64_t free_before = result == MEMPROF_OK ? free_memory(&selection) : 0;
@@ -478,6 +480,7 @@ int memprof_resume(const char *const *names, size_t count, int keep) {
   if (interpose_capturing()) return say(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
   struct selection selection;
   const uint64_t started = clock_now();
+  said[0] = '\0';
   int result = select_arenas(&selection, names, count, true);
   if (result == MEMPROF_OK && (result = resume_selected(&selection)) != MEMPROF_OK) tell_failure(&selection, MEMPROF_RESUME, started);
   for (size_t i = 0; result == MEMPROF_OK && i < selection.count; i++) {

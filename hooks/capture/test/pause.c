@@ -210,6 +210,7 @@ static void test_memory_that_stays(void) {
   const uint64_t before = gpu_free();
   CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
   CHECK_EQUAL(gpu_free(), before);
+  CHECK(strstr(memprof_pause_message(), "released 0.29 GiB, yet only 0.00 GiB more are free") != NULL);
   const struct trail trail = trail_read(getpid(), 0);
   snprintf(path, sizeof path, "%s/problems", trail.directory);
   FILE *problems = fopen(path, "r");

@@ -8,6 +8,7 @@ import ctypes
 import functools
 import sys
 import threading
+import warnings
 from contextlib import contextmanager
 
 from memprof import _native
@@ -93,7 +94,9 @@ def pause(*tags, unchanged=False):
     """Gives the memory of the tags, or of all, back to the device. Addresses stay.
 
     All or nothing: after a PauseError everything is as it was. `unchanged` promises that
-    the content is still that of the copies that `resume(keep_backup=True)` kept.
+    the content is still that of the copies that `resume(keep_backup=True)` kept. Where less
+    memory came back to the device than was released, that is a RuntimeWarning: another process
+    maps what it was given of the tag, say.
     """
     _call("memprof_pause", tags, unchanged)
 
@@ -124,8 +127,11 @@ def _call(function, tags, flag):
         raise PauseError(PauseError.NOT_ACTIVE, "memprof's allocator is not at work in this process")
     names = [str(tag).encode() for tag in tags]
     code = getattr(lib, function)((ctypes.c_char_p * len(names))(*names), len(names), bool(flag))
+    message = lib.memprof_pause_message().decode(errors="replace")
     if code != 0:
-        raise PauseError(code, lib.memprof_pause_message().decode(errors="replace"))
+        raise PauseError(code, message)
+    if message:
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def _lend_to_backward():

@@ -181,6 +181,15 @@ class RegionsTest(unittest.TestCase):
                 print(weights.array(y, (3, 2), "<f4").__cuda_array_interface__["data"][0] == weights.address(y))
                 fill(weights.address(x), 9, 1)
             print(first(x), first(x + M))
+            import warnings
+            weights = memprof.attach(shared)
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                memprof.pause("weights")
+                print(len(said), "yet only 0.00 GiB more are free" in str(said[0].message), said[0].filename)
+                weights.close()
+                memprof.resume("weights"); memprof.pause("weights")
+                print(len(said))
             for wrong in (lambda: memprof.share("nobody"), lambda: weights.address(x), lambda: memprof.attach([("memprof-arena no 10", 16, 16)])):
                 try:
                     wrong()
@@ -188,7 +197,7 @@ class RegionsTest(unittest.TestCase):
                     print(type(error).__name__)
             """
         )
-        self.assertEqual(out, ["5", "6", "True", "True", "9", "5", "RuntimeError", "ValueError", "RuntimeError"])
+        self.assertEqual(out, ["5", "6", "True", "True", "9", "5", "1", "True", "<string>", "1", "RuntimeError", "ValueError", "RuntimeError"])
 
     def test_without_the_hook(self):
         out = self.run_script(
