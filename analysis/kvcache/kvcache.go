@@ -106,11 +106,12 @@ type Options struct {
 	MaxLength int
 	Sampling  Sampling
 	Preempt   Preemption
-	// Watermark is the share of blocks that admission leaves free (paged).
+	// Watermark is the share of blocks, or of rows of pages, that admission leaves free while
+	// something runs (paged, vmm); rounded up to whole ones.
 	Watermark float64
 	// NullBlock sets one block aside that is never handed out, as vLLM does (paged).
 	NullBlock bool
-	// SwapBlocks bounds the host's blocks; 0 is as many as the device has.
+	// SwapBlocks bounds the host's blocks, or rows of pages; 0 is as many as the device has.
 	SwapBlocks int64
 	// StepTime is how long one step of all running requests takes, ns; it paces arrivals. 0:
 	// the queue is always full, whatever the arrivals say.
@@ -175,7 +176,7 @@ type Result struct {
 	// Requests are those that came to the head of the queue: more may wait where the steps end.
 	Requests, Finished, Rejected int64
 	Preemptions                  int64
-	SwappedOut, SwappedIn        int64 // blocks
+	SwappedOut, SwappedIn        int64 // blocks, or rows of pages
 	Recomputed                   int64 // tokens computed again
 	Copies                       int64 // copies on write, blocks
 	// SharedBlocks of LogicalBlocks, summed over steps, are those that sharing saves: of one request's sequences,

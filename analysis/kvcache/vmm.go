@@ -1,5 +1,7 @@
 package kvcache
 
+import "math"
+
 // vmm is the store of policy VMM, as vAttention does it: each sequence has its own range of
 // addresses in each tensor, large enough for the model's longest, and pages are mapped behind
 // it as tokens come. A sequence of c tokens has ⌈c·τ/g⌉ rows mapped, τ bytes being a token in
@@ -11,15 +13,17 @@ package kvcache
 // sequence's rows, and those of the free rows, are rounded down, and what that leaves, with
 // the bytes that are no whole row, is rounding.
 //
-// Sequences share nothing: pages of different ranges are different pages. The host has room for
-// SwapBlocks rows.
+// A request is admitted if its rows leave the watermark free; while nothing runs, if there are
+// enough. Sequences share nothing: pages of different ranges are different pages. The host has
+// room for SwapBlocks rows.
 type vmm struct {
-	options Options
-	rows    int64 // of the memory
-	free    int64 // rows not mapped
-	host    int64 // free rows there
-	width   int
-	mapped  map[int64]*mapping // of the groups that run, by id
+	options   Options
+	rows      int64 // of the memory
+	free      int64 // rows not mapped
+	watermark int64 // rows
+	host      int64 // free rows there
+	width     int
+	mapped    map[int64]*mapping // of the groups that run, by id
 
 	token, final, slots   int64 // of all sequences; what they fill in the end of the rows they have; of their rows
 	swappedOut, swappedIn int64 // rows
@@ -37,6 +41,7 @@ func newVMM(o Options) store {
 	s := &vmm{options: o, width: 1, mapped: map[int64]*mapping{}}
 	s.rows = rowsWithin(o.Capacity, o.Policy)
 	s.free = s.rows
+	s.watermark = int64(math.Ceil(o.Watermark * float64(s.rows)))
 	if s.host = o.SwapBlocks; s.host == 0 {
 		s.host = s.rows
 	}
@@ -75,13 +80,20 @@ func (s *vmm) count(m *mapping, sign int64) {
 	s.free -= sign * m.sequences * m.rows
 }
 
+// allows says whether so many rows may be mapped for a request that does not run yet.
+func (s *vmm) allows(rows int64) bool {
+	if len(s.mapped) > 0 {
+		rows += s.watermark
+	}
+	return rows <= s.free
+}
+
 // admit maps the rows of a request, new or back from the host.
 func (s *vmm) admit(g *group) bool {
 	r := &g.request
 	m := &mapping{sequences: s.sequencesOf(r), length: int64(g.length()), final: int64(r.Length())}
 	m.rows = s.rowsOf(m.length)
-	need := m.rows * m.sequences
-	if need > s.free {
+	if !s.allows(m.rows * m.sequences) {
 		return false
 	}
 	if out, ok := g.private.(*mapping); ok {
@@ -124,7 +136,8 @@ func (s *vmm) swapOut(g *group) bool {
 	return true
 }
 
-// shares calls what is free stranded while it is too little for the request that waits first.
+// shares calls what is free stranded while it is too little for the request that waits first,
+// the watermark included.
 func (s *vmm) shares(head *Request) Shares {
 	free := s.slotsOf(s.free)
 	out := Shares{
@@ -134,7 +147,7 @@ func (s *vmm) shares(head *Request) Shares {
 		Rounding: s.options.Capacity - s.slots - free,
 		Idle:     free,
 	}
-	if head != nil && s.rowsOf(int64(head.Prompt))*s.sequencesOf(head) > s.free {
+	if head != nil && !s.allows(s.rowsOf(int64(head.Prompt))*s.sequencesOf(head)) {
 		out.Stranded, out.Idle = out.Idle, 0
 	}
 	return out

@@ -68,6 +68,36 @@ func TestVMMRows(t *testing.T) {
 	}
 }
 
+// TestVMMWatermark: of ten rows two stay free while something runs; growth takes them.
+func TestVMMWatermark(t *testing.T) {
+	s := newVMM(Options{Policy: Policy{Kind: VMM, Page: 4, TokenSize: 1, Tensors: 2}, Capacity: 40, Watermark: 0.11}).(*vmm)
+	if !s.admit(&group{id: 1, request: Request{Prompt: 36, Output: 4}}) {
+		t.Fatal("9 of 10 rows not given while nothing runs")
+	}
+	s.release(&group{id: 1})
+	a := &group{id: 2, request: Request{Prompt: 12, Output: 20}}
+	if !s.admit(a) {
+		t.Fatal("3 rows not given")
+	}
+	for prompt, want := range map[int]Shares{
+		20: {Token: 12, Idle: 28},
+		21: {Token: 12, Stranded: 28},
+	} {
+		if got := s.shares(&Request{Prompt: prompt, Output: 1}); got != want {
+			t.Errorf("with a prompt of %d waiting: %+v, want %+v", prompt, got, want)
+		}
+	}
+	if s.admit(&group{id: 3, request: Request{Prompt: 21, Output: 1}}) {
+		t.Error("6 of 7 free rows given although 2 must stay free")
+	}
+	if !s.admit(&group{id: 4, request: Request{Prompt: 20, Output: 1}}) {
+		t.Error("5 of 7 free rows not given")
+	}
+	if !s.grow(a) {
+		t.Error("no growth into the watermark")
+	}
+}
+
 // TestVMMProperty compares each state after random operations with a count of all sequences,
 // with pages that are no whole number of tokens, and smaller than one.
 func TestVMMProperty(t *testing.T) {

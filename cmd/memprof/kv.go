@@ -108,7 +108,7 @@ func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.Policies, "policy", o.Policies, "what to simulate, a `list` with commas")
 	flags.StringVar(&o.Sampling, "sampling", "greedy", "sequences of a prompt, and `how` they go on: greedy, parallel:N or beam:N")
 	flags.StringVar(&o.Preempt, "preempt", "recompute", "`what` becomes of the preempted: recompute drops them, swap copies them to the host (not under contiguous policies)")
-	flags.Var(&o.Swap, "swap-memory", "of the host, for --preempt swap and paged (default: as many blocks as the GPU has)")
+	flags.Var(&o.Swap, "swap-memory", "of the host, for --preempt swap (default: as much as the GPU has)")
 	flags.Float64Var(&o.Watermark, "watermark", 0.01, "`share` of blocks or pages that admission leaves free (paged, vmm)")
 	flags.BoolVar(&o.NullBlock, "null-block", false, "set aside a block that is never handed out, as vLLM does")
 	flags.DurationVar(&o.StepTime, "step-time", 25*time.Millisecond, "how long a step of all that run takes, in which each gets a token")
@@ -300,11 +300,16 @@ func (o *kvOptions) policies(model *kvcache.Model, limit int) ([]kvcache.Policy,
 	return policies, nil
 }
 
+// swapBlocks is what --swap-memory holds in the policy's unit: blocks, or rows of pages.
 func (o *kvOptions) swapBlocks(p kvcache.Policy, bytesPerToken int64) int64 {
-	if p.Kind != kvcache.Paged || o.Swap == 0 {
+	unit := int64(p.Block) * bytesPerToken
+	if p.Kind == kvcache.VMM {
+		unit = p.Page * int64(p.Tensors)
+	}
+	if o.Swap == 0 || unit == 0 {
 		return 0
 	}
-	return max(1, int64(o.Swap)/int64(p.Block)/bytesPerToken)
+	return max(1, int64(o.Swap)/unit)
 }
 
 func (o *kvOptions) simulate(ctx context.Context, options kvcache.Options) (*kvcache.Result, error) {
