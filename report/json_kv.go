@@ -22,6 +22,9 @@ func newJSONKV(k *KV) jsonKV {
 		Model: k.Model, Ranks: k.Ranks, Memory: k.Memory, BytesPerToken: k.BytesPerToken,
 		Load: k.Load, Policies: []jsonKVPolicy{},
 	}
+	if k.Sampling != "" {
+		out.Sampling = &k.Sampling
+	}
 	if k.BytesPerToken > 0 {
 		out.Slots = k.Memory / k.BytesPerToken
 	}
@@ -37,6 +40,7 @@ func newJSONKV(k *KV) jsonKV {
 type jsonKV struct {
 	Model         string         `json:"model"`
 	Load          string         `json:"load"`
+	Sampling      *string        `json:"sampling"`
 	Ranks         int            `json:"ranks"`
 	Memory        int64          `json:"memory"`
 	BytesPerToken int64          `json:"bytes_per_token"`
@@ -110,6 +114,7 @@ type jsonKVBlock struct {
 	References int32 `json:"references"`
 	Filled     int32 `json:"filled"`
 	Cached     bool  `json:"cached"`
+	Null       bool  `json:"null"`
 }
 
 func newJSONKVPolicy(r *kvcache.Result) jsonKVPolicy {
@@ -133,7 +138,7 @@ func newJSONKVPolicy(r *kvcache.Result) jsonKVPolicy {
 		out.Map.Sequences = append(out.Map.Sequences, jsonKVSequence{q.Request, q.Sequence, q.Tokens, append([]int32{}, q.Table...)})
 	}
 	for _, b := range r.Map.Blocks {
-		out.Map.Blocks = append(out.Map.Blocks, jsonKVBlock{b.References, b.Filled, b.Cached})
+		out.Map.Blocks = append(out.Map.Blocks, jsonKVBlock{b.References, b.Filled, b.Cached, b.Null})
 	}
 	return out
 }

@@ -23,7 +23,7 @@ func twoPolicies() *KV {
 	a := kvcache.Shares{Token: 20, Reserve: 6, Internal: 14, Rounding: 8, Stranded: 10, Idle: 6}
 	b := kvcache.Shares{Token: 40, Reserve: 4, Internal: 4, Idle: 4, Cached: 8, Null: 4}
 	return &KV{
-		Model: "opt-13b", Ranks: 2, Memory: 64 * 409_600, BytesPerToken: 409_600, Load: "a|b.csv, saturated queue",
+		Model: "opt-13b", Ranks: 2, Memory: 64 * 409_600, BytesPerToken: 409_600, Load: "a|b.csv, saturated queue", Sampling: "parallel:2",
 		Card: &kvcache.Card{Total: 40 << 30, Weights: 12 << 30, KV: 64 * 409_600, Rest: 28<<30 - 64*409_600},
 		Results: []*kvcache.Result{
 			{
@@ -38,7 +38,7 @@ func twoPolicies() *KV {
 				Map: &kvcache.BlockMap{
 					Step: 3, BlockSize: 4,
 					Sequences: []kvcache.SequenceMap{{Request: 0, Sequence: 0, Tokens: 7, Table: []int32{7, 1}}, {Sequence: 1, Tokens: 6, Table: []int32{7, 3}}},
-					Blocks:    []kvcache.BlockState{{}, {References: 1, Filled: 3}, {Cached: true, Filled: 4}, {References: 1, Filled: 2}, {}, {}, {}, {References: 2, Filled: 4}},
+					Blocks:    []kvcache.BlockState{{Null: true}, {References: 1, Filled: 3}, {Cached: true, Filled: 4}, {References: 1, Filled: 2}, {}, {}, {}, {References: 2, Filled: 4}},
 				},
 			},
 		},

@@ -93,7 +93,7 @@ func kvBarsFigure(k *KV) Figure {
 		p.X.Tick.Length = 0
 		var names plot.ConstantTicks
 		for i, r := range k.Results {
-			names = append(names, plot.Tick{Value: float64(i), Label: r.Policy})
+			names = append(names, plot.Tick{Value: float64(i), Label: fmt.Sprintf("%s\nbatch %.2f", r.Policy, r.Batch)})
 		}
 		p.X.Tick.Marker = names
 		p.Y.Min, p.Y.Max = 0, 100

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"image/color"
 	"math"
+	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot/vg"
@@ -13,7 +14,7 @@ import (
 )
 
 // The block tables that the map has room for: sequences, and logical blocks of each.
-const mapSequences, mapBlocks = 14, 12
+const mapSequences, mapBlocks = 13, 12
 
 // blockTint is the opacity of a block's colour, on which its number is read.
 const blockTint = 0.55
@@ -24,12 +25,9 @@ func kvMapFigure(k *KV, r *kvcache.Result) Figure {
 	m := r.Map
 	f := Figure{
 		Name: r.Policy + "-blocks", title: fmt.Sprintf("%s after step %s · %s", r.Policy, formatCount(m.Step), kvTitle(k)),
-		subtitle: fmt.Sprintf("%s · %s of %d slots · left: request.sequence with its block table; right: physical blocks ×references",
+		subtitle: fmt.Sprintf("%s · %s of %d slots",
 			plural(int64(len(m.Sequences)), "sequence"), plural(int64(len(m.Blocks)), "physical block"), m.BlockSize),
-		legend: []legendEntry{
-			swatch(tint(requestedColor, blockTint), "filled"), swatch(tint(pendingColor, blockTint), "filled, in several tables"),
-			swatch(tint(roundingColor, blockTint), "cached"), swatch(unmappedColor, "not filled"),
-		},
+		legend: blockLegend(m),
 	}
 	f.body = func(c draw.Canvas) {
 		middle := c.Min.X + (c.Max.X-c.Min.X)*0.55
@@ -41,9 +39,26 @@ func kvMapFigure(k *KV, r *kvcache.Result) Figure {
 	return f
 }
 
+// blockLegend has what every map has, and what this one does.
+func blockLegend(m *kvcache.BlockMap) []legendEntry {
+	legend := []legendEntry{
+		swatch(tint(requestedColor, blockTint), "filled"), swatch(tint(pendingColor, blockTint), "filled, named more than once"),
+		swatch(unmappedColor, "not filled"),
+	}
+	if slices.ContainsFunc(m.Blocks, func(b kvcache.BlockState) bool { return b.Cached }) {
+		legend = append(legend, swatch(tint(roundingColor, blockTint), "cached"))
+	}
+	if slices.ContainsFunc(m.Blocks, func(b kvcache.BlockState) bool { return b.Null }) {
+		legend = append(legend, swatch(tint(faintInkColor, blockTint), "null block"))
+	}
+	return legend
+}
+
 // blockColor is of what a block holds.
 func blockColor(b kvcache.BlockState) color.NRGBA {
 	switch {
+	case b.Null:
+		return faintInkColor
 	case b.References > 1:
 		return pendingColor
 	case b.References == 1:
@@ -54,36 +69,56 @@ func blockColor(b kvcache.BlockState) color.NRGBA {
 	return unmappedColor
 }
 
-// drawBlock fills a block from the left as far as it is filled, and writes into it what has room.
+// drawBlock fills a block from the left as far as it is filled, the null block as a whole, and
+// writes into it what has room.
 func drawBlock(c draw.Canvas, at vg.Rectangle, b kvcache.BlockState, size int, label string) {
 	fillRect(c, unmappedColor, at.Min.X, at.Min.Y, at.Max.X, at.Max.Y)
-	if b.References > 0 || b.Cached {
+	if b.References > 0 || b.Cached || b.Null {
 		width := (at.Max.X - at.Min.X) * vg.Length(b.Filled) / vg.Length(max(size, 1))
+		if b.Null {
+			width = at.Max.X - at.Min.X
+		}
 		fillRect(c, tint(blockColor(b), blockTint), at.Min.X, at.Min.Y, at.Min.X+width, at.Max.Y)
 	}
 	strokeRect(c, draw.LineStyle{Color: faintInkColor, Width: 0.5}, at.Min.X, at.Min.Y, at.Max.X, at.Max.Y)
-	if at.Max.Y-at.Min.Y > 12 && labelLetters.Width(label) < at.Max.X-at.Min.X {
-		c.FillText(aligned(labelLetters, draw.XCenter, draw.YCenter), vg.Point{X: (at.Min.X + at.Max.X) / 2, Y: (at.Min.Y + at.Max.Y) / 2}, label)
+	letters, width := labelLetters, at.Max.X-at.Min.X
+	if letters.Width(label)+3 >= width {
+		letters = smallLetters
+		letters.Color = labelLetters.Color
+	}
+	if at.Max.Y-at.Min.Y > 12 && letters.Width(label) < width {
+		c.FillText(aligned(letters, draw.XCenter, draw.YCenter), vg.Point{X: (at.Min.X + at.Max.X) / 2, Y: (at.Min.Y + at.Max.Y) / 2}, label)
 	}
 }
 
+// headLine is the height of a line above the tables and blocks.
+const headLine = 15
+
 func drawBlockTables(c draw.Canvas, m *kvcache.BlockMap) {
-	const names, line = 110, 28
+	const names, line = 116, 28
 	cell := (c.Max.X - c.Min.X - names - 20) / mapBlocks
-	y := c.Max.Y
-	for i, q := range m.Sequences {
-		if i == mapSequences {
-			rest := "… " + plural(int64(len(m.Sequences)-i), "more sequence")
-			c.FillText(aligned(smallLetters, draw.XLeft, draw.YTop), vg.Point{X: c.Min.X, Y: y}, rest)
-			return
+	shown := m.Sequences[:min(len(m.Sequences), mapSequences)]
+	c.FillText(aligned(labelLetters, draw.XLeft, draw.YTop), vg.Point{X: c.Min.X, Y: c.Max.Y}, "block tables: logical block → physical block")
+	c.FillText(aligned(smallLetters, draw.XLeft, draw.YTop), vg.Point{X: c.Min.X, Y: c.Max.Y - headLine}, "request.sequence")
+	var longest int
+	for _, q := range shown {
+		longest = max(longest, len(q.Table))
+	}
+	if longest <= mapBlocks { // else the columns are other blocks in each table
+		for j := range longest {
+			at := vg.Point{X: c.Min.X + names + vg.Length(j)*cell + (cell-3)/2, Y: c.Max.Y - headLine}
+			c.FillText(aligned(smallLetters, draw.XCenter, draw.YTop), at, strconv.Itoa(j))
 		}
+	}
+	y := c.Max.Y - 2*headLine
+	for _, q := range shown {
 		name := fmt.Sprintf("%d.%d: %d tokens", q.Request, q.Sequence, q.Tokens)
-		c.FillText(aligned(smallLetters, draw.XLeft, draw.YCenter), vg.Point{X: c.Min.X, Y: y - line/2}, fit(smallLetters, name, names-6))
+		c.FillText(aligned(smallLetters, draw.XLeft, draw.YCenter), vg.Point{X: c.Min.X, Y: y - line/2}, fit(smallLetters, name, names-26))
 		// Of a long table the end is shown, which is where sequences part.
 		first := max(0, len(q.Table)-mapBlocks)
 		x := c.Min.X + names
 		if first > 0 {
-			c.FillText(aligned(smallLetters, draw.XRight, draw.YCenter), vg.Point{X: x - 2, Y: y - line/2}, "…")
+			c.FillText(aligned(smallLetters, draw.XRight, draw.YCenter), vg.Point{X: x - 3, Y: y - line/2}, fmt.Sprintf("%d …", first))
 		}
 		for _, physical := range q.Table[first:] {
 			at := vg.Rectangle{Min: vg.Point{X: x, Y: y - line + 4}, Max: vg.Point{X: x + cell - 3, Y: y}}
@@ -96,6 +131,9 @@ func drawBlockTables(c draw.Canvas, m *kvcache.BlockMap) {
 		}
 		y -= line
 	}
+	if rest := len(m.Sequences) - len(shown); rest > 0 {
+		c.FillText(aligned(smallLetters, draw.XLeft, draw.YTop), vg.Point{X: c.Min.X, Y: y}, "… "+plural(int64(rest), "more sequence"))
+	}
 }
 
 // drawBlocks lays all physical blocks out in rows, as large as there is room.
@@ -104,18 +142,36 @@ func drawBlocks(c draw.Canvas, m *kvcache.BlockMap) {
 	if n == 0 {
 		return
 	}
-	width, height := float64(c.Max.X-c.Min.X), float64(c.Max.Y-c.Min.Y)
+	c.FillText(aligned(labelLetters, draw.XLeft, draw.YTop), vg.Point{X: c.Min.X, Y: c.Max.Y}, "physical blocks ×references")
+	top := c.Max.Y - 2*headLine
+	width, height := float64(c.Max.X-c.Min.X), float64(top-c.Min.Y)
 	side := math.Sqrt(width * height / float64(n))
 	columns := max(1, int(math.Ceil(width/min(side, 56))))
 	rows := (n + columns - 1) / columns
 	w, h := vg.Length(width)/vg.Length(columns), vg.Length(min(height/float64(rows), 28))
 	gap := min(2, w/8)
+	between := max(1, int(math.Ceil(float64(headLine/h)))) // rows, so that numbers at the left lie apart
 	for i, b := range m.Blocks {
-		x, y := c.Min.X+vg.Length(i%columns)*w, c.Max.Y-vg.Length(i/columns)*h
-		label := ""
-		if w > 34 {
-			label = fmt.Sprintf("%d ×%d", i, b.References)
+		x, y := c.Min.X+vg.Length(i%columns)*w, top-vg.Length(i/columns)*h
+		drawBlock(c, vg.Rectangle{Min: vg.Point{X: x, Y: y - h + gap}, Max: vg.Point{X: x + w - gap, Y: y}}, b, m.BlockSize, blockLabel(i, b, w))
+		if w <= numbered && i%(columns*between) == 0 { // blocks have no numbers of their own then
+			c.FillText(aligned(smallLetters, draw.XRight, draw.YCenter), vg.Point{X: x - 4, Y: y - (h-gap)/2}, strconv.Itoa(i))
 		}
-		drawBlock(c, vg.Rectangle{Min: vg.Point{X: x, Y: y - h + gap}, Max: vg.Point{X: x + w - gap, Y: y}}, b, m.BlockSize, label)
 	}
+}
+
+// numbered is the width from which a block has room for its number.
+const numbered = 34
+
+// blockLabel is the number of a physical block with its references, as far as a width has room.
+func blockLabel(i int, b kvcache.BlockState, width vg.Length) string {
+	switch {
+	case b.Null && width > numbered:
+		return "null"
+	case width > numbered:
+		return fmt.Sprintf("%d ×%d", i, b.References)
+	case b.References > 1:
+		return fmt.Sprintf("×%d", b.References)
+	}
+	return ""
 }

@@ -19,6 +19,7 @@ type KV struct {
 	BytesPerToken int64  // on each rank
 	Card          *kvcache.Card
 	Load          string // one line on the requests
+	Sampling      string // greedy, parallel:4 and the like; empty where it is not known
 	Results       []*kvcache.Result
 }
 
@@ -63,6 +64,9 @@ func kvLine(k *KV) string {
 	line := fmt.Sprintf("%s · %s bytes a token · %s", FormatSize(k.Memory), formatCount(k.BytesPerToken), plural(k.Memory/k.BytesPerToken, "slot"))
 	if k.Ranks > 1 {
 		line += fmt.Sprintf(" · on each of %d GPUs", k.Ranks)
+	}
+	if k.Sampling != "" && k.Sampling != "greedy" {
+		line += " · " + k.Sampling
 	}
 	return line
 }
@@ -164,7 +168,7 @@ func kvRequestsSection(k *KV) section {
 			words("policy"), numbers("steps"), numbers("requests"), numbers("finished"), numbers("rejected"), numbers("preempted"),
 			numbers("recomputed"), numbers("swapped out"), numbers("in"),
 		},
-		after: note("rejected: can never fit; recomputed: tokens; swapped: blocks"),
+		after: note("rejected: can never fit; recomputed: tokens; swapped: blocks, or under vmm rows of pages"),
 	}
 	for _, r := range k.Results {
 		line := row(r.Policy, formatCount(r.Steps), formatCount(r.Requests), formatCount(r.Finished), formatCount(r.Rejected),
@@ -227,6 +231,8 @@ func kvMapSections(r *kvcache.Result) []section {
 	for i, b := range m.Blocks {
 		state := "used"
 		switch {
+		case b.Null:
+			state = "null"
 		case b.References == 0 && b.Cached:
 			state = "cached"
 		case b.References == 0:

@@ -224,9 +224,10 @@ type SequenceMap struct {
 
 // BlockState is one physical block.
 type BlockState struct {
-	References int32
-	Filled     int32
-	Cached     bool
+	References int32 // entries of block tables that name it
+	Filled     int32 // slots that hold a token
+	Cached     bool  // nobody uses it, and what it holds can still be found
+	Null       bool  // set aside, never handed out
 }
 
 // StepError is of a state that does not add up: a fault of the simulation, never of its input.

@@ -48,6 +48,8 @@ func naive(s *paged, m *BlockMap) (Shares, error) {
 	for i, b := range m.Blocks {
 		u := users[int32(i)]
 		switch {
+		case b.Null != (int64(i) < s.null):
+			return out, fmt.Errorf("block %d is %+v, and the null blocks are %d", i, b, s.null)
 		case int64(i) < s.null:
 			if u != nil {
 				return out, fmt.Errorf("the null block is used")

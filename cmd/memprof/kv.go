@@ -154,7 +154,7 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 	if err := o.Load.prepare(cmd.InOrStdin(), base.MaxLength, o.Steps); err != nil {
 		return err
 	}
-	k.Load = o.Load.line()
+	k.Load, k.Sampling = o.Load.line(), o.Sampling
 	if o.Load.saturated {
 		base.StepTime = 0
 	}
