@@ -76,8 +76,8 @@ func DiffHTML(w io.Writer, c Compared) error {
 // scripts are the parts of the page's script in their order; each page ends with its own.
 var scripts = map[string][]string{
 	"report": {
-		"format", "data", "page", "table", "sections", "chart", "scene", "overview", "timeline", "splitbar", "space", "spacemap",
-		"holders", "flame", "lists", "device", "report",
+		"format", "data", "page", "table", "sections", "chart", "levels", "scene", "overview", "timeline", "splitbar", "space",
+		"spacemap", "holders", "flame", "lists", "device", "report",
 	},
 	"diff": {"format", "data", "page", "table", "sections", "diff"},
 }

@@ -313,6 +313,26 @@ func TestDiffPageInBrowser(t *testing.T) {
 	b.quiet()
 }
 
+// In a window of 800 pixels no table has to be moved to read its last column.
+func TestNarrowPages(t *testing.T) {
+	b := newBrowser(t)
+	b.must("Emulation.setDeviceMetricsOverride", map[string]any{"width": 800, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
+	var diff bytes.Buffer
+	if err := DiffHTML(&diff, compared()); err != nil {
+		t.Fatal(err)
+	}
+	for name, page := range map[string][]byte{"report": pageOf(t, richPage(t)), "diff": diff.Bytes()} {
+		b.open(page)
+		b.eval(twoFrames)
+		hidden := b.eval(`[...document.querySelectorAll('.long, .scroll, main')].filter((box) => box.scrollWidth > box.clientWidth)
+			.map((box) => box.scrollWidth - box.clientWidth + ' pixels of ' + box.textContent.slice(0, 60)).join('; ')`)
+		if hidden != "" {
+			t.Errorf("%s: out of sight are %v", name, hidden)
+		}
+		b.quiet()
+	}
+}
+
 // Panning costs less than a frame has.
 func TestPageFrames(t *testing.T) {
 	b := newBrowser(t)

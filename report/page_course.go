@@ -2,8 +2,8 @@ package report
 
 import "github.com/memprof/memprof/analysis"
 
-// levelJoin is how many points of a level are one of the next, coarsestLevel how few points
-// need no coarser one.
+// levelJoin is how many points of a level are one of the next, which levels.js counts on; coarsestLevel
+// how few points need no coarser one.
 const (
 	levelJoin     = 4
 	coarsestLevel = 512
@@ -26,6 +26,9 @@ type pageLevel struct {
 	MinR  packed `json:"minR"`
 	MaxR  packed `json:"maxR"`
 	R     packed `json:"r"`
+	// Of R and beside C, where chunks are known; as the last event left them.
+	Pending packed `json:"pending"`
+	Reserve packed `json:"reserve"`
 }
 
 func newPageLevels(p *pack, points []analysis.Point) []pageLevel {
@@ -50,6 +53,7 @@ func newPageLevel(p *pack, points []analysis.Point) pageLevel {
 		of(func(o *analysis.Point) int64 { return o.Last.C }),
 		of(func(o *analysis.Point) int64 { return o.R.Min }), of(func(o *analysis.Point) int64 { return o.R.Max }),
 		of(func(o *analysis.Point) int64 { return o.Last.R }),
+		of(func(o *analysis.Point) int64 { return o.Last.Pending }), of(func(o *analysis.Point) int64 { return o.Last.Reserve }),
 	}
 }
 

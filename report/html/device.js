@@ -8,6 +8,7 @@ class DeviceView {
     this.process = process;
     this.device = device;
     this.frames = device.keyframes;
+    this.pends = !device.sampled && device.levels[0].pending.some((bytes) => bytes > 0);
     this.frame = -1;
     this.coloring = 'category';
     this.classes = null;
@@ -45,8 +46,9 @@ class DeviceView {
       t.schedule();
     } });
     const button = (text, title, click) => element('button', { type: 'button', class: 'quiet', text, title, 'aria-label': title, click });
-    const legend = [['requested', 'requested'], ['internal', 'internal'], ['reserve', 'free'], ['reserved', 'reserved']];
-    if (this.device.sampled) legend.splice(1, 2, ['reserve', 'not requested']);
+    const legend = [['requested', 'requested'], ['internal', 'internal'], ['hole', 'holes'], ['reserve', 'never handed out'], ['reserved', 'reserved']];
+    if (this.pends) legend.splice(2, 0, ['pending', 'pending']);
+    if (this.device.sampled) legend.splice(1, legend.length - 2, ['reserve', 'not requested']);
     if (this.device.used) legend.push(['used', 'device used, by all']);
     const swatches = legend.map(([color, name]) => {
       const swatch = element('i', { class: 'swatch' });

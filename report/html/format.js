@@ -4,9 +4,12 @@ const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB'];
 const ABSENT = '–';
 
 function threeDigits(value) {
-  if (value < 9.995) return value.toFixed(2);
-  if (value < 99.95) return value.toFixed(1);
-  return value.toFixed(0);
+  const scale = value < 9.995 ? 100 : value < 99.95 ? 10 : 1;
+  const digits = Math.log10(scale);
+  const scaled = value * scale;
+  const floor = Math.floor(scaled);
+  // What lies in the middle goes to the even neighbour, as in Go.
+  return scaled - floor === 0.5 ? ((floor + floor % 2) / scale).toFixed(digits) : value.toFixed(digits);
 }
 
 // formatSize: "512 B", "2 MiB", "1.27 GiB". Whole multiples of the unit have no decimals.

@@ -28,7 +28,7 @@ function iterationList(view) {
   const marked = rows.filter((i) => data.marks[i] & ~1).length;
   const notes = [plural(data.total, 'iteration') + (device.period > 0 ? ', found in the sequence of requests, which repeats after ' + formatCount(device.period) : '')];
   if (data.total > rows.length) notes.push('neighbours that are alike share a line');
-  notes.push(marked === 0 ? 'none stands apart from the others in memory' : plural(marked, 'line') + (marked === 1 ? ' stands' : ' stand') + ' apart from the others in memory: marked where the distance from the median is more than 3.5 scaled median deviations, and 1 %');
+  notes.push(marked === 0 ? 'none stands apart from the others in memory' : plural(marked, 'line') + (marked === 1 ? ' stands' : ' stand') + ' apart in memory; marked are numbers that are away from the median by more than 3.5 scaled median deviations, and by more than 1 %');
   return {
     root: card('Iterations', 'iterations', element('p', { class: 'note', text: notes.join(' · ') }), table.root),
     // show marks the iteration that a time is in.
@@ -54,7 +54,7 @@ function growthList(view) {
     size('request', 'request', 'the request that needed it; – if it then failed'), size('grown', 'grown', 'bytes mapped'),
     size('reserved', 'reserved', 'reserved on the device afterwards'), size('free', 'free', 'free in the arena before'),
     size('largest', 'largest', 'the largest free piece before'), size('stranded', 'stranded', 'free in pieces too small for the request'),
-    { name: 'verdict', of: verdict, text: verdict, tone: (i) => (verdict(i) === 'fragmentation' ? 'warned' : ''), width: 'minmax(108px, 1fr)' },
+    { name: 'verdict', of: verdict, text: verdict, tone: (i) => (verdict(i) === 'fragmentation' ? 'warned' : ''), width: 'minmax(98px, 1fr)' },
   ];
   if (view.device.arenas.length > 1) {
     columns.splice(1, 0, { name: 'arena', number: true, of: (i) => data.arena[i], text: (i) => String(data.arena[i]), width: 'minmax(50px, .6fr)' });

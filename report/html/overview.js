@@ -17,22 +17,25 @@ class Overview extends Chart {
     const c = this.context;
     const t = this.timeline;
     const colors = theme.colors;
-    const level = t.device.levels[t.device.levels.length - 1];
     const width = this.width - LEFT - RIGHT;
     const x = (time) => LEFT + (time - t.start) / (t.end - t.start) * width;
     const y = (bytes) => this.height - 2 - Math.max(0, bytes) / t.most * (this.height - 6);
-    for (const [most, last, color] of [[level.maxR, level.r, colors.reserve], [level.maxT, level.t, colors.requested]]) {
+    const columns = Math.max(1, Math.floor(width));
+    if (!this.course || this.course.columns !== columns) {
+      this.course = new Course(t.device, columns);
+      this.course.measure(t.start, t.end);
+    }
+    for (const [curve, color] of [[this.course.r, colors.reserve], [this.course.t, colors.requested]]) {
       c.fillStyle = color;
       c.beginPath();
       c.moveTo(LEFT, y(0));
-      for (let i = 0; i < level.start.length; i++) {
-        c.lineTo(x(level.start[i]), y(most[i]));
-        c.lineTo(x(level.end[i]), y(most[i]));
-        const next = i + 1 < level.start.length ? level.start[i + 1] : t.end;
-        c.lineTo(x(level.end[i]), y(last[i]));
-        c.lineTo(x(next), y(last[i]));
+      for (let i = 0; i < columns; i++) {
+        if (i > 0 && curve.most[i] === curve.most[i - 1]) continue;
+        if (i > 0) c.lineTo(LEFT + i, y(curve.most[i - 1]));
+        c.lineTo(LEFT + i, y(curve.most[i]));
       }
-      c.lineTo(x(t.end), y(0));
+      c.lineTo(LEFT + columns, y(curve.most[columns - 1]));
+      c.lineTo(LEFT + columns, y(0));
       c.fill();
     }
     const x0 = x(t.from);

@@ -6,26 +6,6 @@ const BAND = 16;
 const TOP = 2 * BAND + 10;
 const BOTTOM = 40;
 
-// Curve is one number by columns of pixels.
-class Curve {
-  constructor(size) {
-    this.least = new Float64Array(size);
-    this.most = new Float64Array(size);
-  }
-
-  reset() {
-    this.least.fill(Infinity);
-    this.most.fill(-Infinity);
-  }
-
-  put(from, to, least, most) {
-    for (let i = from; i <= to; i++) {
-      if (least < this.least[i]) this.least[i] = least;
-      if (most > this.most[i]) this.most[i] = most;
-    }
-  }
-}
-
 // Scene is the part of a timeline that knows how to draw, and not what: times from this.from to
 // this.to in this.columns columns of pixels, bytes up to this.top.
 class Scene extends Chart {

@@ -15,9 +15,9 @@ class LongTable {
     this.space = element('div', { class: 'long-space' });
     this.body = element('div', { class: 'long-body', role: 'rowgroup', tabindex: '0', scroll: () => this.schedule() }, this.space);
     this.root = element('div', { class: 'long', role: 'table' }, this.head, this.body);
-    const widths = columns.map((c) => c.width || (c.number ? 'minmax(78px, 1fr)' : 'minmax(120px, 2fr)')).join(' ');
+    const widths = columns.map((c) => c.width || (c.number ? 'minmax(62px, 1fr)' : 'minmax(120px, 2fr)')).join(' ');
     this.root.style.setProperty('--columns', widths);
-    this.root.style.setProperty('--least', columns.length * 88 + 'px');
+    this.root.style.setProperty('--least', columns.length * 72 + 'px');
     columns.forEach((column, i) => {
       this.head.append(element('button', {
         type: 'button', role: 'columnheader', class: column.number ? 'number' : '', title: column.title || null, text: column.name,

@@ -139,54 +139,11 @@ class Timeline extends Scene {
     return { t: range(this.curves.t), c: range(this.curves.c), r: range(this.curves.r), used: range(this.curves.used), seq: this.view.seqAt(this.timeAt(x)) };
   }
 
-  // level is the finest one that has no more than a few points in a column of pixels.
-  level() {
-    for (const level of this.device.levels) {
-      const first = Math.max(0, lastAtOrBefore(level.start, this.from));
-      const last = lastAtOrBefore(level.start, this.to);
-      if (last - first <= 4 * this.columns || level === this.device.levels[this.device.levels.length - 1]) {
-        return { level, first, last };
-      }
-    }
-    return null;
-  }
-
   // measure fills the curves for what is in view.
   measure() {
     this.columns = Math.max(1, Math.floor(this.width - LEFT - RIGHT));
-    if (!this.curves || this.curves.t.least.length < this.columns) {
-      this.curves = {};
-      for (const name of ['t', 'c', 'r', 'used']) this.curves[name] = new Curve(this.columns + 64);
-    }
-    const { t, c, r, used } = this.curves;
-    for (const curve of [t, c, r, used]) curve.reset();
-    const scale = this.columns / (this.to - this.from);
-    const column = (time) => Math.max(0, Math.min(this.columns - 1, Math.floor((time - this.from) * scale)));
-    const { level, first, last } = this.level();
-    for (let i = first; i <= last; i++) {
-      const from = column(level.start[i]);
-      const to = column(level.end[i]);
-      if (level.end[i] >= this.from) {
-        t.put(from, to, level.minT[i], level.maxT[i]);
-        c.put(from, to, level.minC[i], level.maxC[i]);
-        r.put(from, to, level.minR[i], level.maxR[i]);
-      }
-      // Until the next point begins the last values hold.
-      const next = i + 1 < level.start.length ? level.start[i + 1] : this.end;
-      if (next < this.from) continue;
-      const until = column(next);
-      t.put(to, until, level.t[i], level.t[i]);
-      c.put(to, until, level.c[i], level.c[i]);
-      r.put(to, until, level.r[i], level.r[i]);
-    }
-    const read = this.device.used;
-    if (!read) return;
-    for (let i = Math.max(0, lastAtOrBefore(read.start, this.from)); i < read.start.length && read.start[i] <= this.to; i++) {
-      // Readings are taken now and then: one holds until the next.
-      const next = i + 1 < read.start.length ? read.start[i + 1] : read.end[i];
-      if (next < this.from) continue;
-      used.put(column(read.start[i]), column(next), read.min[i], read.max[i]);
-    }
+    if (!this.curves || this.curves.columns !== this.columns) this.curves = new Course(this.device, this.columns);
+    this.curves.measure(this.from, this.to);
   }
 
   draw() {
@@ -204,7 +161,11 @@ class Timeline extends Scene {
     this.drawPauses();
     const colors = theme.colors;
     this.area(this.curves.r, null, colors.reserve);
-    if (!this.device.sampled) this.area(this.curves.c, this.curves.t, colors.internal);
+    if (!this.device.sampled) {
+      this.area(this.curves.touched, null, colors.hole);
+      if (this.view.pends) this.area(this.curves.busy, null, colors.pending);
+      this.area(this.curves.c, this.curves.t, colors.internal);
+    }
     this.area(this.curves.t, null, colors.requested);
     this.edge(this.curves.r, colors.reserved, false);
     if (this.device.used) this.edge(this.curves.used, colors.used, true);

@@ -1,0 +1,92 @@
+// Levels of detail: which points of a course are drawn, and what they come to by columns of pixels.
+
+const LEVEL_JOIN = 4; // points of a level are one of the next: levelJoin of page_course.go
+
+// Curve is one number by columns of pixels.
+class Curve {
+  constructor(size) {
+    this.least = new Float64Array(size);
+    this.most = new Float64Array(size);
+  }
+
+  reset() {
+    this.least.fill(Infinity);
+    this.most.fill(-Infinity);
+  }
+
+  put(from, to, least, most) {
+    for (let i = from; i <= to; i++) {
+      if (least < this.least[i]) this.least[i] = least;
+      if (most > this.most[i]) this.most[i] = most;
+    }
+  }
+}
+
+// Course is what a device had, in columns of pixels: requested (t), provided (c), that and pending (busy), what was
+// ever handed out (touched), reserved (r), and what was read of the device (used). What lies between two of
+// them is internal, pending, holes, never handed out.
+class Course {
+  constructor(device, columns) {
+    this.device = device;
+    this.columns = columns;
+    for (const name of ['t', 'c', 'busy', 'touched', 'r', 'used']) this[name] = new Curve(columns);
+  }
+
+  // measure fills the curves for a stretch of time.
+  measure(from, to) {
+    const { t, c, busy, touched, r, used, columns } = this;
+    for (const curve of [t, c, busy, touched, r, used]) curve.reset();
+    const scale = columns / (to - from);
+    const column = (time) => Math.max(0, Math.min(columns - 1, Math.floor((time - from) * scale)));
+    eachPoint(this.device.levels, from, to, columns, (level, i) => {
+      const first = column(level.start[i]);
+      const last = column(level.end[i]);
+      // Until the next point begins the last values hold.
+      const until = i + 1 < level.start.length ? column(level.start[i + 1]) : columns - 1;
+      if (level.end[i] >= from) {
+        t.put(first, last, level.minT[i], level.maxT[i]);
+        c.put(first, last, level.minC[i], level.maxC[i]);
+        r.put(first, last, level.minR[i], level.maxR[i]);
+      }
+      t.put(last, until, level.t[i], level.t[i]);
+      c.put(last, until, level.c[i], level.c[i]);
+      r.put(last, until, level.r[i], level.r[i]);
+      const begin = level.end[i] >= from ? first : last;
+      const split = level.r[i] - level.reserve[i];
+      busy.put(begin, until, level.c[i] + level.pending[i], level.c[i] + level.pending[i]);
+      touched.put(begin, until, split, split);
+    });
+    const read = this.device.used;
+    if (!read) return;
+    for (let i = Math.max(0, lastAtOrBefore(read.start, from)); i < read.start.length && read.start[i] <= to; i++) {
+      // Readings are taken now and then: one holds until the next.
+      const next = i + 1 < read.start.length ? read.start[i + 1] : read.end[i];
+      if (next < from) continue;
+      used.put(column(read.start[i]), column(next), read.min[i], read.max[i]);
+    }
+  }
+}
+
+// eachPoint visits the points of a stretch of time that holds all of them but those that nothing of is to be seen:
+// of the finest level that has no more than a few in a column, and for one that is wider than two columns those that
+// it was joined from. So a quiet time is as sharp as a busy one.
+function eachPoint(levels, from, to, columns, visit) {
+  const wide = 2 * (to - from) / columns;
+  const see = (depth, i) => {
+    const level = levels[depth];
+    if (level.start[i] > to || i + 1 < level.start.length && level.start[i + 1] < from) return;
+    if (depth === 0 || level.end[i] - level.start[i] <= wide) {
+      visit(level, i);
+      return;
+    }
+    const end = Math.min((i + 1) * LEVEL_JOIN, levels[depth - 1].start.length);
+    for (let k = i * LEVEL_JOIN; k < end; k++) see(depth - 1, k);
+  };
+  for (let depth = 0; depth < levels.length; depth++) {
+    const first = Math.max(0, lastAtOrBefore(levels[depth].start, from));
+    const last = lastAtOrBefore(levels[depth].start, to);
+    if (last - first > 4 * columns && depth < levels.length - 1) continue;
+    for (let i = first; i <= last; i++) see(depth, i);
+    return;
+  }
+}
