@@ -22,21 +22,23 @@ class Scene extends Chart {
   }
 
   // area fills what is surely there from a floor (a curve whose greatest values count, or 0) up to the
-  // least values, and thinly on to the greatest. Columns of one height are one piece of the outline.
+  // least values, and palely on to the greatest, whatever is below. Columns of one height are one piece of the outline.
   area(curve, floor, color) {
     const c = this.context;
     const zero = this.yAt(0);
     const height = (values, i) => (curve.most[i] < 0 ? zero : this.yAt(Math.max(0, values[i])));
     const below = (i) => (floor === null ? zero : height(floor.most, i));
-    c.fillStyle = color;
-    for (const [values, opacity] of [[curve.most, 0.65], [curve.least, 1]]) {
-      c.globalAlpha = opacity;
+    for (const [values, fills] of [[curve.most, [[theme.colors.surface, 1], [color, 0.65]]], [curve.least, [[color, 1]]]]) {
       c.beginPath();
       c.moveTo(LEFT, below(0));
       this.outline(0, this.columns, 1, (i) => Math.min(height(values, i), below(i)));
       if (floor === null) c.lineTo(LEFT + this.columns, zero);
       else this.outline(this.columns - 1, -1, -1, below);
-      c.fill();
+      for (const [fill, opacity] of fills) {
+        c.fillStyle = fill;
+        c.globalAlpha = opacity;
+        c.fill();
+      }
     }
     c.globalAlpha = 1;
   }
