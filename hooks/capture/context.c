@@ -16,8 +16,7 @@
 
 enum { PAIRS = 1024, LONGEST = 4096 };
 
-static __thread uint32_t context;
-static __thread uint32_t stack;
+__thread struct hook_belonging hook_belonging;
 
 // The pairs that this thread used last; a slot is found by both numbers. Not in the thread's
 // own block: only threads that record stacks have them.
@@ -41,7 +40,7 @@ static uint32_t join(uint32_t module, uint32_t node) {
   return spool_string(text);
 }
 
-static uint32_t joined(uint32_t module, uint32_t node) {
+uint32_t hook_joined(uint32_t module, uint32_t node) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   if (pairs == NULL) {
     pthread_once(&once, make_key);
@@ -54,12 +53,10 @@ static uint32_t joined(uint32_t module, uint32_t node) {
   return pair->both;
 }
 
-uint32_t hook_context(void) { return stack == 0 ? context : joined(context, stack); }
+void hook_set_stack(uint32_t node) { hook_belonging.stack = node; }
 
-void hook_set_stack(uint32_t node) { stack = node; }
-
-void memprof_set_context(const char *text) { context = memprof_context(text); }
+void memprof_set_context(const char *text) { hook_belonging.context = memprof_context(text); }
 
 uint32_t memprof_context(const char *text) { return hook_on() ? spool_string(text) : 0; }
 
-uint32_t *memprof_context_cell(void) { return &context; }
+uint32_t *memprof_context_cell(void) { return &hook_belonging.context; }
