@@ -193,6 +193,24 @@ static void test_who_has_the_rest(void) {
   CHECK_EQUAL(stats().reserved_bytes.current, reserved);
 }
 
+// Of two cards the one is named that lacks memory, and the other is left as it was.
+static void test_second_card(void) {
+  gpu_start();
+  CHECK_EQUAL(memprof_region_begin("weights", 0), MEMPROF_OK);
+  CHECK(memprof_malloc(300 * MiB, 0, NULL) != NULL && memprof_malloc(200 * MiB, 1, NULL) != NULL);
+  memprof_region_end();
+  CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
+  char *others = memprof_malloc(900 * MiB, 1, NULL);
+  CHECK(others != NULL);
+  const uint64_t before = gpu_free();
+  CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_NO_MEMORY);
+  check_said("on GPU 1: 0.20 GiB are needed and 0.12 GiB free");
+  CHECK_EQUAL(gpu_free(), before);
+  memprof_free(others, 0, 1, NULL);
+  CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(usage("weights").mapped, 500 * MiB);
+}
+
 // What is mapped and free elsewhere is given back before a resume fails.
 static void test_idle_memory_gives_way(void) {
   gpu_start();
@@ -398,6 +416,7 @@ int main(int argc, char **argv) {
       {"pools", test_copies_of_pools, {NULL}},
       {"states", test_states, {NULL}},
       {"the rest", test_who_has_the_rest, {SMALL_CARD, NULL}},
+      {"second card", test_second_card, {SMALL_CARD, "MEMPROF_SIM_DEVICES", "2", NULL}},
       {"idle", test_idle_memory_gives_way, {SMALL_CARD, NULL}},
       {"limit", test_limit_of_the_device, {"MEMPROF_OPTIONS", "headroom=0,growth=needed", NULL}},
       {"refused", test_driver_refuses, {"MEMPROF_SIM_FAIL", "cuMemSetAccess:2=999", NULL}},
