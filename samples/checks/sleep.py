@@ -141,6 +141,45 @@ assert torch.cuda.memory_reserved() == 0
     suite.verified(directory)
 
 
+@alone
+def pause_in_pieces(suite):
+    """Memory in many pieces is backed up within the limit; a resume takes back what lies idle, and says who has the rest."""
+    job = suite.script(
+        "pieces",
+        """
+import torch, memprof
+M = 2**20
+with memprof.region("weights", backup="host"):
+    parts = [torch.full((4 * M,), i, dtype=torch.uint8, device="cuda") for i in range(200)]
+parts = parts[1::2]  # 400 MiB in 100 pieces
+good = lambda: all(bool((part == 2 * i + 1).all()) for i, part in enumerate(parts))
+memprof.pause("weights")
+copied = memprof.usage()["weights"]["copied"]
+assert 400 * M <= copied <= 500 * M, copied
+memprof.resume("weights")
+assert good()
+memprof.pause("weights")
+idle = torch.empty(torch.cuda.mem_get_info()[0] - 256 * M, dtype=torch.uint8, device="cuda")
+try:
+    memprof.resume("weights")
+except memprof.PauseError as error:
+    assert error.code == error.NO_MEMORY, error
+    print("refused:", error)
+else:
+    raise SystemExit("resumed without memory")
+del idle  # and is kept by the allocator
+memprof.resume("weights")
+assert good()
+print("done")
+""",
+    )
+    directory, done = suite.record("pieces", job, "--backup-limit", "1GiB")
+    refused = [line for line in done.stdout.splitlines() if line.startswith("refused:")]
+    if "done" not in done.stdout or "requests of no tag" not in refused[0]:
+        raise Failed(done.stdout)
+    suite.verified(directory)
+
+
 BARE = """
 import ctypes, time, torch
 
