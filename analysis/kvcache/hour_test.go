@@ -21,16 +21,22 @@ func TestAnHourOfRequestsTakesSeconds(t *testing.T) {
 			Prompt:  min(1+int(random.ExpFloat64()*161), 1024), Output: min(1+int(random.ExpFloat64()*338), 1024),
 		}
 	}
-	for _, text := range []string{
-		"max:2048", "pow2", "oracle", "max:2048/firstfit", "pow2/firstfit", "oracle/firstfit",
-		"max:2048/bestfit", "pow2/bestfit", "oracle/bestfit", "paged:16", "vmm:2MiB",
+	greedy := Sampling{Kind: Greedy, Width: 1}
+	for _, test := range []struct {
+		policy   string
+		sampling Sampling
+	}{
+		{"max:2048", greedy}, {"pow2", greedy}, {"oracle", greedy},
+		{"max:2048/firstfit", greedy}, {"pow2/firstfit", greedy}, {"oracle/firstfit", greedy},
+		{"max:2048/bestfit", greedy}, {"pow2/bestfit", greedy}, {"oracle/bestfit", greedy},
+		{"paged:16", greedy}, {"paged:16", Sampling{Parallel, 4}}, {"paged:16", Sampling{Beam, 4}}, {"vmm:2MiB", greedy},
 	} {
-		policy, err := ParsePolicy(text)
+		policy, err := ParsePolicy(test.policy)
 		if err != nil {
 			t.Fatal(err)
 		}
 		policy.TokenSize, policy.Tensors = 10240, 80 // of OPT-13B
-		o := Options{Policy: policy, Capacity: 15728, MaxLength: 2048, StepTime: 25e6, Watermark: 0.01}
+		o := Options{Policy: policy, Capacity: 15728, MaxLength: 2048, StepTime: 25e6, Watermark: 0.01, Sampling: test.sampling}
 		this := source
 		start := time.Now()
 		r, err := Simulate(context.Background(), &this, o)
@@ -38,9 +44,9 @@ func TestAnHourOfRequestsTakesSeconds(t *testing.T) {
 			t.Fatal(err)
 		}
 		took := time.Since(start)
-		t.Logf("%s: %v for %d steps, at most %d at once", text, took, r.Steps, r.Peak)
+		t.Logf("%s, %d a prompt: %v for %d steps, at most %d at once", test.policy, test.sampling.Width, took, r.Steps, r.Peak)
 		if took > 5*time.Second || r.Finished != requests {
-			t.Errorf("%s: %d of %d requests took %v, want less than 5 s", text, r.Finished, requests, took)
+			t.Errorf("%s, %d a prompt: %d of %d requests took %v, want less than 5 s", test.policy, test.sampling.Width, r.Finished, requests, took)
 		}
 	}
 }

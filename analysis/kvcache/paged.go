@@ -33,8 +33,8 @@ type paged struct {
 	crossing        int64  // groups that have a block beyond the first, over all blocks
 	hits, hitTokens int64  // groups that found a part of their prompt, and tokens found
 
-	parent   func(id int64, length, prompt, i int) int // the sequence that candidate i goes on from
-	children []int                                     // of selectFor
+	parent   func(chance uint64, i int) int // the sequence that candidate i of a prompt goes on from
+	selected []selection                    // of the group that grew last
 }
 
 // tables are the block tables of a group: those of its sequences, prompt after prompt.
@@ -57,10 +57,7 @@ func newPaged(o Options) store {
 	if o.Sampling.Kind != Greedy {
 		s.width = max(1, o.Sampling.Width)
 	}
-	s.children = make([]int, s.width)
-	s.parent = func(id int64, length, prompt, i int) int {
-		return draw(s.width, o.Seed, id, length, prompt, i)
-	}
+	s.parent = func(chance uint64, i int) int { return int(chain(chance, uint64(i)) % uint64(s.width)) }
 	s.watermark = int64(math.Ceil(o.Watermark * float64(n)))
 	s.host = o.SwapBlocks
 	if s.host == 0 {
@@ -141,16 +138,16 @@ func (s *paged) fill(table []int32, t *tables) []int32 {
 
 func (s *paged) grow(g *group) bool {
 	t := s.tables[g.id]
-	prompts := len(t.of) / s.width
+	selected := s.selectFor(t)
 	var need int64
-	for i := range prompts {
-		need += s.balance(s.prompt(t, i), s.selectFor(t, i), t.length)
+	for i := range selected {
+		need += s.balance(s.prompt(t, i), &selected[i], t.length)
 	}
 	if need > s.free {
 		return false
 	}
-	for i := range prompts {
-		s.replace(s.prompt(t, i), s.selectFor(t, i))
+	for i := range selected {
+		s.replace(s.prompt(t, i), &selected[i])
 	}
 	for i := range t.of {
 		s.extend(&t.of[i], t)

@@ -99,7 +99,7 @@ func TestPagedRecomputed(t *testing.T) {
 func TestPagedBeam(t *testing.T) {
 	o := Options{Policy: Policy{Kind: Paged, Block: 4}, Capacity: 52, Sampling: Sampling{Beam, 4}}
 	s := newPaged(o).(*paged)
-	s.parent = func(_ int64, _, _, i int) int { return []int{1, 1, 2, 2}[i] }
+	s.parent = func(_ uint64, i int) int { return []int{1, 1, 2, 2}[i] }
 	g := &group{id: 1, request: Request{Prompt: 4, Output: 16}, generated: 12}
 	for range 9 {
 		s.take(4, 4)
@@ -122,7 +122,7 @@ func TestPagedBeam(t *testing.T) {
 
 	// Within a block the candidates that share it get copies: 9 goes on three times, 10 to 12
 	// are dropped but for one.
-	s.parent = func(_ int64, _, _, i int) int { return []int{0, 0, 0, 2}[i] }
+	s.parent = func(_ uint64, i int) int { return []int{0, 0, 0, 2}[i] }
 	if !s.grow(g) {
 		t.Fatal("no room")
 	}
