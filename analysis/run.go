@@ -271,9 +271,7 @@ func (a *analyzer) deviceOf(id int32) *device {
 	if a.history != nil {
 		d.keys = newKeyframes(d, a.history)
 	}
-	for _, m := range a.marks { // iterations before it was used
-		d.Iterations = append(d.Iterations, m)
-	}
+	d.Iterations = append(d.Iterations, a.marks...) // those before it was used
 	d.iteration = len(a.marks)
 	d.current = a.start
 	d.startPhases(a.phases.current, a.lastTime)

@@ -202,28 +202,12 @@ func (p *Followed) begin(begin func(int64), visit func(*Event) error) error {
 func (p *Followed) readPart(part *Part, begin func(int64), visit func(*Event) error) error {
 	process := newProcess([]Part{*part})
 	process.strings = p.strings
-	reader, err := process.NewReader()
-	if err != nil {
+	begin(part.FirstSeq)
+	if err := process.Each(visit); err != nil {
 		return err
 	}
-	defer reader.Close()
-	begin(part.FirstSeq)
-	for {
-		batch, err := reader.Next()
-		if isEOF(err) {
-			p.seq = part.FirstSeq + part.Events
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for i := range batch.Len() {
-			e := batch.Event(i)
-			if err := visit(&e); err != nil {
-				return err
-			}
-		}
-	}
+	p.seq = part.FirstSeq + part.Events
+	return nil
 }
 
 func (p *Followed) context(spoolID uint32) int32 {

@@ -115,6 +115,33 @@ func (r *Reader) Next() (*Batch, error) {
 	return &b.batch, nil
 }
 
+// Each calls visit with the events of the process in order, those that open its first part
+// included. An event is valid until visit returns. The error is visit's, which ends the pass,
+// or the reader's.
+func (p *Process) Each(visit func(*Event) error) error {
+	r, err := p.NewReader()
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	e := new(Event)
+	for {
+		b, err := r.Next()
+		if isEOF(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range b.Seq {
+			*e = b.Event(i)
+			if err := visit(e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
 // Close ends the reading. The last batch is no longer valid.
 func (r *Reader) Close() error {
 	select {

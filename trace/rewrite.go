@@ -1,8 +1,6 @@
 package trace
 
 import (
-	"io"
-
 	"github.com/apache/arrow-go/v18/parquet/file"
 )
 
@@ -41,22 +39,13 @@ func RewritePart(path string, change func(rows []Event, s *Strings) []Event) err
 // ReadAll is all events of the process, with the opening rows of its first part; for
 // tests and small traces.
 func (p *Process) ReadAll() ([]Event, error) {
-	r, err := p.NewReader()
+	var rows []Event
+	err := p.Each(func(e *Event) error {
+		rows = append(rows, *e)
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
-	var rows []Event
-	for {
-		b, err := r.Next()
-		if err == io.EOF {
-			return rows, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		for i := range b.Seq {
-			rows = append(rows, b.Event(i))
-		}
-	}
+	return rows, nil
 }

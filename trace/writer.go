@@ -85,23 +85,12 @@ func resumeWriter(dir string, meta ProcessMeta, opt WriterOptions, parts []Part)
 	w := NewWriter(dir, meta, opt)
 	last := parts[len(parts)-1]
 	p := &Process{ProcessMeta: meta, Parts: []Part{last}, strings: w.strings}
-	r, err := p.NewReader()
+	err := p.Each(func(e *Event) error {
+		w.inforce.add(e)
+		return nil
+	})
 	if err != nil {
 		return nil, err
-	}
-	defer r.Close()
-	for {
-		b, err := r.Next()
-		if err != nil {
-			if isEOF(err) {
-				break
-			}
-			return nil, err
-		}
-		for i := range b.Seq {
-			e := b.Event(i)
-			w.inforce.add(&e)
-		}
 	}
 	w.done = parts
 	w.nextSeq = last.FirstSeq + last.Events

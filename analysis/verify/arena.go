@@ -18,7 +18,6 @@ const longestAttempt = 1 << 20
 type arena struct {
 	stream   int64 // of the arena; of a block, unless streams says otherwise
 	collects bool
-	limit    uint64
 	heap     *bfc.Allocator
 	script   script
 	shape    *shape // of a graph memory, whose range it grows out of, or nil

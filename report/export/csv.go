@@ -18,7 +18,7 @@ func CSV(w io.Writer, r *Recording) error {
 	var line []byte
 	for _, process := range r.Run.Processes {
 		name, text := csvField(process.Name), process.Strings()
-		err := r.each(process, func(e *trace.Event) error {
+		err := process.Each(func(e *trace.Event) error {
 			line = append(append(line[:0], name...), ',')
 			line = appendNumbers(line, e.Seq, e.Time)
 			line = append(append(line, e.Kind.String()...), ',')

@@ -32,7 +32,7 @@ func JSON(w io.Writer, r *Recording) error {
 		if i > 0 {
 			out.addString(",")
 		}
-		if err := jsonProcess(out, r, process); err != nil {
+		if err := jsonProcess(out, process); err != nil {
 			return err
 		}
 	}
@@ -40,7 +40,7 @@ func JSON(w io.Writer, r *Recording) error {
 	return out.flush()
 }
 
-func jsonProcess(out *writer, r *Recording, process *trace.Process) error {
+func jsonProcess(out *writer, process *trace.Process) error {
 	head, err := json.Marshal(process.Name)
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func jsonProcess(out *writer, r *Recording, process *trace.Process) error {
 	texts := map[int32][]byte{} // as JSON; as many as there are distinct contexts
 	separator := "\n"
 	var line []byte
-	err = r.each(process, func(e *trace.Event) error {
+	err = process.Each(func(e *trace.Event) error {
 		context, known := texts[e.Context]
 		if !known {
 			var err error

@@ -270,7 +270,7 @@ func perfettoReadings(out *writer, r *Recording) error {
 	}
 	sequence := uint64(len(r.Run.Processes) + 1)
 	tracks := map[int32]uint64{}
-	return r.each(readings, func(e *trace.Event) error {
+	return readings.Each(func(e *trace.Event) error {
 		if readings.Strings().Text(e.Context) != "all=1" {
 			return out.err
 		}

@@ -168,7 +168,6 @@ func draw(t *testing.T, packets []protoreflect.Message) *drawn {
 	}
 	type sequence struct {
 		names map[uint64]string
-		last  uint64
 	}
 	sequences := map[uint32]*sequence{}
 	for _, p := range packets {

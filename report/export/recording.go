@@ -2,7 +2,6 @@ package export
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 
@@ -13,30 +12,6 @@ import (
 // Recording is what is exported. A format may take several passes over its events.
 type Recording struct {
 	Run *trace.Run
-}
-
-// each passes over the events of a process.
-func (r *Recording) each(process *trace.Process, visit func(*trace.Event) error) error {
-	reader, err := process.NewReader()
-	if err != nil {
-		return err
-	}
-	defer reader.Close()
-	for {
-		batch, err := reader.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for i := range batch.Len() {
-			e := batch.Event(i)
-			if err := visit(&e); err != nil {
-				return err
-			}
-		}
-	}
 }
 
 // analyze passes over the events of a process with package analysis, which demands that

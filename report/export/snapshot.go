@@ -15,7 +15,7 @@ import (
 // held is freed and unmapped at the pause, and comes back at the resume.
 func TorchSnapshot(w io.Writer, r *Recording, process *trace.Process) error {
 	out := &writer{to: w}
-	s := &snapshot{pickler: newPickler(out), recording: r, process: process, frames: map[framesKey]uint32{}}
+	s := &snapshot{pickler: newPickler(out), process: process, frames: map[framesKey]uint32{}}
 	s.stacks.text = process.Strings().Text
 	if start := r.Run.Info.Start; !start.IsZero() {
 		s.epoch = start.UnixMicro()
@@ -46,10 +46,9 @@ func SnapshotPasses(devices int) int { return 1 + devices }
 // snapshot is the state of one.
 type snapshot struct {
 	*pickler
-	recording *Recording
-	process   *trace.Process
-	epoch     int64 // of the clock base, in microseconds since 1970; 0 where it is not known
-	err       error // of the first pass that failed
+	process *trace.Process
+	epoch   int64 // of the clock base, in microseconds since 1970; 0 where it is not known
+	err     error // of the first pass that failed
 
 	devices  []int32 // with arenas, ascending
 	memories []*memory
@@ -67,7 +66,7 @@ func (s *snapshot) pass(visit func(*trace.Event)) {
 	if s.err != nil {
 		return
 	}
-	s.err = s.recording.each(s.process, func(e *trace.Event) error {
+	s.err = s.process.Each(func(e *trace.Event) error {
 		switch e.Kind {
 		case trace.KindStack:
 			s.stacks.add(e)
