@@ -20,7 +20,7 @@ type Compared struct {
 	Top int
 }
 
-// DiffText writes what changed between two sets of runs for a terminal of at least 100 columns.
+// DiffText writes what changed between two sets of runs for a terminal.
 // It fails only where w does.
 func DiffText(w io.Writer, c Compared, o Options) error {
 	var out bytes.Buffer
@@ -127,7 +127,7 @@ func setLine(set string, names []string, runs int) string {
 // diffSection lists what is not the same, and counts the rest.
 func diffSection(part diffPart, top int) section {
 	s := section{title: part.title, columns: []column{
-		words(part.column), numbers("base"), numbers("new"), numbers("change"), numbers("%"), numbers("noise"), words("outcome"),
+		words(part.column), numbers("base"), numbers("new"), numbers("change"), {name: "%", number: true, implied: true}, numbers("noise"), words("outcome"),
 	}}
 	same, left := int64(0), int64(0)
 	for i := range part.changes {
@@ -162,7 +162,7 @@ func changeRow(name string, c *analysis.Change) []cell {
 		}
 	}
 	if noise, ok := c.Noise(); ok {
-		cells[5].text = valueText(c.Unit, noise)
+		cells[5].text = distanceText(c.Unit, noise)
 	}
 	switch c.Outcome() {
 	case analysis.Grew:
@@ -203,12 +203,21 @@ func valueText(unit analysis.Unit, value float64) string {
 	return formatCount(int64(math.Round(value)))
 }
 
-// changeText is a change in its unit; of shares, which are percentages already, in points.
+// changeText is a change in its unit.
 func changeText(unit analysis.Unit, delta float64) string {
-	if unit == analysis.Share {
-		return fmt.Sprintf("%+.1f pt", 100*delta)
+	if delta < 0 {
+		return "-" + distanceText(unit, -delta)
 	}
-	return signed(valueText(unit, delta))
+	return "+" + distanceText(unit, delta)
+}
+
+// distanceText is how far apart two values are, in their unit; of shares, which are percentages
+// already, in points.
+func distanceText(unit analysis.Unit, distance float64) string {
+	if unit == analysis.Share {
+		return strings.TrimSuffix(FormatPercent(distance), "%") + " pt"
+	}
+	return valueText(unit, distance)
 }
 
 // signed puts a plus before what has no sign.

@@ -72,6 +72,54 @@ func TestDiffFits(t *testing.T) {
 	}
 }
 
+// At 80 columns a comparison of metrics is one table with whole names: what change a share of the
+// base is gives way.
+func TestDiffNarrow(t *testing.T) {
+	d := &analysis.Diff{Base: 3, New: 3}
+	for _, m := range analysis.Metrics() {
+		if strings.HasPrefix(m.Name, "category.") || strings.HasPrefix(m.Name, "phase.") {
+			continue
+		}
+		value := map[analysis.Unit]float64{analysis.Share: 0.195, analysis.Bytes: 8.05 * (1 << 30), analysis.Count: 12}[m.Unit]
+		d.Metrics = append(d.Metrics, analysis.Change{
+			Name: m.Name, Unit: m.Unit, Base: analysis.Spread{Runs: 3, Min: 0, Median: value, Max: value}, New: analysis.Spread{Runs: 3, Median: value / 2, Max: value},
+		})
+	}
+	var out bytes.Buffer
+	if err := DiffText(&out, Compared{Diff: d, Top: 10, BaseNames: []string{"a"}, NewNames: []string{"b"}}, Options{Width: 80}); err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(out.String()) {
+		if width := displayWidth(strings.TrimSuffix(line, "\n")); width > 80 {
+			t.Errorf("%d columns: %q", width, line)
+		}
+	}
+	for _, m := range d.Metrics {
+		if strings.Count(out.String(), "\n"+m.Name+" ") != 1 {
+			t.Errorf("%s is not the name of one line", m.Name)
+		}
+	}
+	if !strings.Contains(out.String(), "within noise") {
+		t.Error("no outcome is shown")
+	}
+}
+
+// A change too small for its unit's digits is no zero.
+func TestSmallChanges(t *testing.T) {
+	for _, test := range []struct {
+		unit  analysis.Unit
+		delta float64
+		want  string
+	}{
+		{analysis.Share, 0.125, "+12.5 pt"}, {analysis.Share, -0.001, "-0.1 pt"}, {analysis.Share, 0.0001, "+<0.1 pt"}, {analysis.Share, -0.0001, "-<0.1 pt"},
+		{analysis.Share, 0, "+0.0 pt"}, {analysis.Bytes, -1536, "-1.50 KiB"}, {analysis.Bytes, 2048, "+2 KiB"}, {analysis.Count, 1200, "+1,200"}, {analysis.Count, -3, "-3"},
+	} {
+		if got := changeText(test.unit, test.delta); got != test.want {
+			t.Errorf("%v of %v: %q, want %q", test.delta, test.unit, got, test.want)
+		}
+	}
+}
+
 func TestDiffOneRunEach(t *testing.T) {
 	for _, test := range []struct {
 		base, new int

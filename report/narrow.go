@@ -38,8 +38,8 @@ func columnWidths(s section) []int {
 	return widths
 }
 
-// narrow renders a table that is too wide for its frame: without one, then with shorter names, and
-// at last as several tables, one below the other, each of which begins with the first column.
+// narrow renders a table that is too wide for its frame: without one, then without columns that are
+// implied, then with shorter names, and at last as several tables, one below the other, each of which begins with the first column.
 func (p printer) narrow(s section) {
 	width := max(p.Width, narrowest)
 	widths := columnWidths(s)
@@ -54,10 +54,13 @@ func (p printer) narrow(s section) {
 	for i := range all {
 		all[i] = i
 	}
+	if room(all) > width {
+		all = slices.DeleteFunc(all, func(i int) bool { return s.columns[i].implied })
+	}
 	for over := room(all) - width; over > 0; over = room(all) - width {
 		widest := -1
-		for i, c := range s.columns {
-			if !c.number && widths[i] > textLeft && (widest < 0 || widths[i] > widths[widest]) {
+		for _, i := range all {
+			if !s.columns[i].number && widths[i] > textLeft && (widest < 0 || widths[i] > widths[widest]) {
 				widest = i
 			}
 		}

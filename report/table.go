@@ -25,8 +25,9 @@ type cell struct {
 
 // column is the head of a column; numbers stand at its right edge.
 type column struct {
-	name   string
-	number bool
+	name    string
+	number  bool
+	implied bool // by other columns: where there is no room for all, it is left out
 }
 
 func words(name string) column   { return column{name: name} }

@@ -19,7 +19,8 @@ type Options struct {
 	// pipe, or where NO_COLOR is set; without it the report has no escape sequence at all.
 	Color bool
 	// Width is how many columns there are, at least 80; 0 is as many as are needed. A table that is
-	// wider loses its frame, then the middle of names, and is divided at last; no number is cut.
+	// wider loses its frame, then columns that others imply, then the middle of names, and is divided
+	// at last; no number is cut.
 	Width int
 }
 

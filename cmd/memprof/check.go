@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -235,27 +234,25 @@ func (o *checkOptions) gateFile() (*gateFile, error) {
 	return readGateFile(path)
 }
 
+// listedMetric is what --list tells of a metric.
+type listedMetric struct {
+	Name string `json:"name"`
+	Unit string `json:"unit"`
+	Help string `json:"help"`
+}
+
 func (o *checkOptions) list(stdout io.Writer) error {
-	type metric struct {
-		Name string `json:"name"`
-		Unit string `json:"unit"`
-		Help string `json:"help"`
-	}
-	var metrics []metric
+	var metrics []listedMetric
 	for _, m := range analysis.Metrics() {
-		metrics = append(metrics, metric{m.Name, m.Unit.String(), m.Help})
+		metrics = append(metrics, listedMetric{m.Name, m.Unit.String(), m.Help})
 	}
 	for _, m := range analysis.RankMetrics() {
-		metrics = append(metrics, metric{m.Name, m.Unit.String(), m.Help})
+		metrics = append(metrics, listedMetric{m.Name, m.Unit.String(), m.Help})
 	}
 	if o.JSON {
 		return printJSON(stdout, metrics)
 	}
-	table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-	for _, m := range metrics {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", m.Name, m.Unit, m.Help)
-	}
-	return table.Flush()
+	return printMetrics(stdout, metrics, width(stdout))
 }
 
 // location is where in a recording a value was found.

@@ -61,7 +61,8 @@ func (v *verdict) cells(word string) []string {
 }
 
 // printTable writes verdicts, one a line. On a terminal that has too few columns for all of it,
-// where a value was found stands on a line of its own below. The spread is for several runs.
+// where a value was found stands on a line of its own below, and if that is not enough the spread,
+// too, which is for several runs.
 func printTable(stdout io.Writer, lines [][]string, several bool, columns int) error {
 	const spread, where = 4, 5
 	render := func(left ...int) ([]string, error) {
@@ -84,21 +85,37 @@ func printTable(stdout io.Writer, lines [][]string, several bool, columns int) e
 	if !several {
 		left = append(left, spread)
 	}
-	rendered, err := render(left...)
-	if err != nil {
-		return err
-	}
-	narrow := columns > 0 && utf8.RuneCountInString(rendered[0])+len(" VIOLATED") > max(columns, 80)
-	if narrow {
-		if rendered, err = render(append(left, where)...); err != nil {
+	var below []int // on the line below
+	for {
+		rendered, err := render(append(left, below...)...)
+		if err != nil {
 			return err
 		}
-	}
-	for i, line := range rendered {
-		if narrow && i > 0 {
-			line += "\n    in " + lines[i][where]
+		fits := columns <= 0 || utf8.RuneCountInString(rendered[0])+len(" VIOLATED") <= max(columns, 80)
+		switch {
+		case !fits && len(below) == 0:
+			below = []int{where}
+			continue
+		case !fits && len(below) == 1 && several:
+			below = append(below, spread)
+			continue
 		}
-		if _, err := fmt.Fprintln(stdout, line); err != nil {
+		return writeTable(stdout, rendered, func(i int) string {
+			switch {
+			case i == 0 || len(below) == 0:
+				return ""
+			case len(below) == 1:
+				return "\n    in " + lines[i][where]
+			}
+			return "\n    spread " + lines[i][spread] + ", in " + lines[i][where]
+		})
+	}
+}
+
+// writeTable writes lines, each with what is to stand below it.
+func writeTable(stdout io.Writer, lines []string, below func(i int) string) error {
+	for i, line := range lines {
+		if _, err := fmt.Fprintln(stdout, line+below(i)); err != nil {
 			return err
 		}
 	}
@@ -113,4 +130,42 @@ func (v *verdict) distrust() string {
 	g := v.gate
 	return fmt.Sprintf("%s: not trustworthy: %s spread over %s, more than the margin of %s; take more runs or another limit",
 		g.text, counted(int64(v.runs), "run"), g.format(v.spread), g.format(math.Abs(g.margin(v.found.value))))
+}
+
+// printMetrics writes metrics, one a line. On a terminal what a metric is goes on below itself where it
+// has no room.
+func printMetrics(stdout io.Writer, metrics []listedMetric, columns int) error {
+	name, unit := 0, 0
+	for _, m := range metrics {
+		name, unit = max(name, len(m.Name)), max(unit, len(m.Unit))
+	}
+	room := max(columns, 80) - name - unit - 4
+	for _, m := range metrics {
+		help := []string{m.Help}
+		if columns > 0 {
+			help = broken(m.Help, room)
+		}
+		for i, line := range help {
+			if i > 0 {
+				m.Name, m.Unit = "", ""
+			}
+			if _, err := fmt.Fprintf(stdout, "%-*s  %-*s  %s\n", name, m.Name, unit, m.Unit, line); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// broken is text in lines of so many columns, except where a word is longer.
+func broken(text string, columns int) []string {
+	var lines []string
+	for _, word := range strings.Fields(text) {
+		if n := len(lines); n > 0 && utf8.RuneCountInString(lines[n-1])+1+utf8.RuneCountInString(word) <= columns {
+			lines[n-1] += " " + word
+			continue
+		}
+		lines = append(lines, word)
+	}
+	return lines
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// With too few columns, where a value was found stands below its line.
+// With too few columns, where a value was found stands below its line, and with fewer yet how far
+// the runs lie apart.
 func TestPrintTable(t *testing.T) {
 	where := strings.Repeat("long/", 12) + "run: rank0"
 	lines := [][]string{
@@ -30,6 +31,45 @@ func TestPrintTable(t *testing.T) {
 		}
 		if diff := cmp.Diff(test.want, out.String()); diff != "" {
 			t.Errorf("at %d (-want +got):\n%s", test.columns, diff)
+		}
+	}
+}
+
+func TestPrintTableWithSpreadBelow(t *testing.T) {
+	lines := [][]string{
+		{"METRIC", "EXPECTED", "FOUND", "MARGIN", "SPREAD", "WHERE", "VERDICT"},
+		{"waste.internal.bytes", "< 9.18 GiB (baseline + 2%)", "9.01 GiB", "170 MiB", "12 MiB", "run: rank0 (median of 3 runs)", "ok"},
+	}
+	var out bytes.Buffer
+	if err := printTable(&out, lines, true, 80); err != nil {
+		t.Fatal(err)
+	}
+	const want = `METRIC                EXPECTED                    FOUND     MARGIN   VERDICT
+waste.internal.bytes  < 9.18 GiB (baseline + 2%)  9.01 GiB  170 MiB  ok
+    spread 12 MiB, in run: rank0 (median of 3 runs)
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// On a terminal what a metric is goes on below itself; elsewhere a metric is a line.
+func TestMetricLines(t *testing.T) {
+	metrics := []listedMetric{{"reserved.peak", "bytes", "greatest R"}, {"live.peak", "count", strings.Repeat("word ", 14) + "end"}}
+	const narrow = `reserved.peak  bytes  greatest R
+live.peak      count  word word word word word word word word word word word
+                      word word word end
+`
+	const wide = `reserved.peak  bytes  greatest R
+live.peak      count  word word word word word word word word word word word word word word end
+`
+	for columns, want := range map[int]string{0: wide, 40: narrow, 80: narrow, 200: wide} {
+		var out bytes.Buffer
+		if err := printMetrics(&out, metrics, columns); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("at %d (-want +got):\n%s", columns, diff)
 		}
 	}
 }

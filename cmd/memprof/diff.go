@@ -40,6 +40,10 @@ nodes of one job, and count as one run.`,
 	}
 	opts.addFlags(cmd.Flags())
 	cmd.ValidArgsFunction = completeDirectories
+	mustComplete(cmd, "format", words("text", "markdown", "json", "html"))
+	for _, flag := range []string{"base", "new"} {
+		mustComplete(cmd, flag, completeDirectories)
+	}
 	return cmd
 }
 
