@@ -30,66 +30,86 @@ type arena struct {
 // parseArena makes the arena of an arena event with its options, or nil if it is not one
 // of our allocator.
 func parseArena(e *trace.Event, text string) (*arena, error) {
-	words := map[string]string{}
-	for _, word := range strings.Fields(text) {
-		key, value, _ := strings.Cut(word, "=")
-		words[key] = value
-	}
-	if _, ours := words["growth"]; !ours {
+	words := wordsOf(text)
+	if _, ours := words.of["growth"]; !ours {
 		return nil, nil
 	}
-	growth, step, err := bfc.ParseGrowth(words["growth"])
-	if err != nil {
-		return nil, err
-	}
-	split := bfc.SplitClassic // of recordings that do not say
-	if text, ok := words["split"]; ok {
-		if split, err = bfc.ParseSplit(text); err != nil {
-			return nil, err
-		}
-	}
-	trim := bfc.Trim{}
-	if text, ok := words["trim"]; ok {
-		if trim, err = bfc.ParseTrim(text); err != nil {
-			return nil, err
-		}
-	}
-	number := func(key string) uint64 {
-		n, bad := strconv.ParseUint(words[key], 10, 64)
-		if bad != nil && err == nil {
-			err = fmt.Errorf("%s=%q is not a number of bytes", key, words[key])
-		}
-		return n
-	}
-	flag := func(key string) bool {
-		if v := words[key]; v != "0" && v != "1" && err == nil {
-			err = fmt.Errorf("%s=%q is not 0 or 1", key, v)
-		}
-		return words[key] == "1"
-	}
-	options := bfc.Options{
-		Limit: uint64(e.Requested), Headroom: number("headroom"),
-		Growth: growth, Step: step, Split: split, Trim: trim, GarbageCollection: flag("gc"),
-	}
-	fraction, bad := strconv.ParseFloat(words["fraction"], 64)
-	if bad != nil && err == nil {
-		err = fmt.Errorf("fraction=%q is not a number", words["fraction"])
-	}
-	options.FragmentationFraction = fraction
+	options := words.options(uint64(e.Requested))
 	a := &arena{
 		stream: e.Stream, collects: options.GarbageCollection,
-		script:  script{granularity: number("granularity"), coalesces: flag("coalesces")},
+		script:  script{granularity: words.number("granularity"), coalesces: words.flag("coalesces")},
 		streams: map[uint64]int64{}, shared: map[uint64]bool{},
 	}
-	if err != nil {
-		return nil, err
+	if words.err != nil {
+		return nil, words.err
 	}
 	base, size := uint64(e.Addr), uint64(e.Provided)
 	if a.script.coalesces && size != 0 && size <= math.MaxUint64-base {
 		a.script.room = reservation{next: base, end: base + size, known: true}
 	}
+	var err error
 	a.heap, err = bfc.New(options, &a.script)
 	return a, err
+}
+
+// words are the options in the context of an arena event, KEY=VALUE, and the first mistake in
+// those that were read.
+type words struct {
+	of  map[string]string
+	err error
+}
+
+func wordsOf(text string) *words {
+	w := &words{of: map[string]string{}}
+	for _, word := range strings.Fields(text) {
+		key, value, _ := strings.Cut(word, "=")
+		w.of[key] = value
+	}
+	return w
+}
+
+// options are those of the allocator. Recordings that say nothing of a split or a trim are of
+// the classic split and no trim.
+func (w *words) options(limit uint64) bfc.Options {
+	o := bfc.Options{Limit: limit}
+	var err error
+	o.Growth, o.Step, err = bfc.ParseGrowth(w.of["growth"])
+	w.keep(err)
+	if text, said := w.of["split"]; said {
+		o.Split, err = bfc.ParseSplit(text)
+		w.keep(err)
+	}
+	if text, said := w.of["trim"]; said {
+		o.Trim, err = bfc.ParseTrim(text)
+		w.keep(err)
+	}
+	o.Headroom, o.GarbageCollection = w.number("headroom"), w.flag("gc")
+	if o.FragmentationFraction, err = strconv.ParseFloat(w.of["fraction"], 64); err != nil {
+		w.keep(fmt.Errorf("fraction=%q is not a number", w.of["fraction"]))
+	}
+	return o
+}
+
+func (w *words) keep(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+func (w *words) number(key string) uint64 {
+	n, err := strconv.ParseUint(w.of[key], 10, 64)
+	if err != nil {
+		w.keep(fmt.Errorf("%s=%q is not a number of bytes", key, w.of[key]))
+	}
+	return n
+}
+
+func (w *words) flag(key string) bool {
+	value := w.of[key]
+	if value != "0" && value != "1" {
+		w.keep(fmt.Errorf("%s=%q is not 0 or 1", key, value))
+	}
+	return value == "1"
 }
 
 // memory keeps an event of the memory for the end of the attempt.
