@@ -63,7 +63,7 @@ type Shares struct {
 	Token    int64 // hold the keys and values of a token of a running request
 	Reserve  int64 // will be filled by future tokens of running requests
 	Internal int64 // of a reservation or block, and never filled
-	Rounding int64 // external: what the allocator gave beyond the reservation
+	Rounding int64 // external: what the allocator gave beyond the reservation; what is no whole block
 	Stranded int64 // external: free, but no piece serves the request at the head of the queue
 	Idle     int64 // external: free, and nobody needs it or it would serve
 	Cached   int64 // paged: hold the content of requests that have gone, and can be taken
@@ -179,12 +179,16 @@ type Result struct {
 	SwappedOut, SwappedIn        int64 // blocks, or rows of pages
 	Recomputed                   int64 // tokens computed again
 	Copies                       int64 // copies on write, blocks
-	// SharedBlocks of LogicalBlocks, summed over steps, are those that sharing saves: of one request's sequences,
-	// of prefixes found in the cache, and, counted but not done, of equal blocks at equal positions of unrelated requests.
+	// LogicalBlocks are the entries of all block tables, summed over steps. Of them sharing saves
+	// those of one request's sequences, and those of prefixes found in use; equal blocks at equal
+	// positions of requests that begin differently it could save, and does not.
 	LogicalBlocks, SavedBySequences, SavedByPrefix, SavedByEqual float64
-	PrefixHits, PrefixTokens                                     int64
-	Series                                                       []Point
-	Map                                                          *BlockMap
+	// PrefixHits are admissions that found a part of their prompt, in use or cached, and
+	// PrefixTokens what they found.
+	PrefixHits, PrefixTokens int64
+
+	Series []Point
+	Map    *BlockMap // after the step Options.At; nil where there is none
 }
 
 // Shares64 are mean shares, as fractions of the capacity that sum to 1.
