@@ -99,6 +99,7 @@ type jsonKVPolicy struct {
 type jsonKVMap struct {
 	Step      int64            `json:"step"`
 	BlockSize int              `json:"block_size"`
+	Count     int64            `json:"block_count"`
 	Sequences []jsonKVSequence `json:"sequences"`
 	Blocks    []jsonKVBlock    `json:"blocks"`
 }
@@ -133,7 +134,7 @@ func newJSONKVPolicy(r *kvcache.Result) jsonKVPolicy {
 	if r.Map == nil {
 		return out
 	}
-	out.Map = &jsonKVMap{Step: r.Map.Step, BlockSize: r.Map.BlockSize, Sequences: []jsonKVSequence{}, Blocks: []jsonKVBlock{}}
+	out.Map = &jsonKVMap{Step: r.Map.Step, BlockSize: r.Map.BlockSize, Count: r.Map.Count, Sequences: []jsonKVSequence{}, Blocks: []jsonKVBlock{}}
 	for _, q := range r.Map.Sequences {
 		out.Map.Sequences = append(out.Map.Sequences, jsonKVSequence{q.Request, q.Sequence, q.Tokens, append([]int32{}, q.Table...)})
 	}

@@ -36,7 +36,7 @@ func twoPolicies() *KV {
 				LogicalBlocks: 80, SavedBySequences: 20, SavedByPrefix: 8, SavedByEqual: 2, PrefixHits: 3, PrefixTokens: 24,
 				Series: []kvcache.Point{{Step: 1, Time: 25e6, Running: 7, Shares: b}, {Step: 4, Time: 100e6, Running: 6, Shares: b}},
 				Map: &kvcache.BlockMap{
-					Step: 3, BlockSize: 4,
+					Step: 3, BlockSize: 4, Count: 16,
 					Sequences: []kvcache.SequenceMap{{Request: 0, Sequence: 0, Tokens: 7, Table: []int32{7, 1}}, {Sequence: 1, Tokens: 6, Table: []int32{7, 3}}},
 					Blocks:    []kvcache.BlockState{{Null: true}, {References: 1, Filled: 3}, {Cached: true, Filled: 4}, {References: 1, Filled: 2}, {}, {}, {}, {References: 2, Filled: 4}},
 				},
@@ -66,6 +66,30 @@ func TestGoldenKV(t *testing.T) {
 	for i, line := range strings.Split(text.String(), "\n") {
 		if displayWidth(line) > 100 {
 			t.Errorf("line %d is %d wide", i+1, displayWidth(line))
+		}
+	}
+}
+
+// Of many blocks the free ones at the end are not drawn, and no more than there are dots for.
+func TestBlocksDrawn(t *testing.T) {
+	used, cached := kvcache.BlockState{References: 1, Filled: 1}, kvcache.BlockState{Cached: true, Filled: 4}
+	for _, test := range []struct {
+		blocks, last int // the last that is not free
+		state        kvcache.BlockState
+		count        int64
+		want         int
+		head         string
+	}{
+		{8, 3, used, 8, 8, "physical blocks ×references"},
+		{8, 3, used, 20, 8, "physical blocks ×references, the first 8 of 20; the others are free"},
+		{1000, 3, used, 1000, 128, "physical blocks ×references, the first 128 of 1,000; the others are free"},
+		{1000, 700, cached, 1000, 701, "physical blocks ×references, the first 701 of 1,000; the others are free"},
+		{9000, 8999, used, 9000, 8192, "physical blocks ×references, the first 8,192 of 9,000"},
+	} {
+		m := &kvcache.BlockMap{Blocks: make([]kvcache.BlockState, test.blocks), Count: test.count}
+		m.Blocks[test.last] = test.state
+		if n, head := drawnBlocks(m); n != test.want || head != test.head {
+			t.Errorf("%d blocks to %d: %d, %q; want %d, %q", test.blocks, test.last, n, head, test.want, test.head)
 		}
 	}
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache"
 )
 
-// The block tables that the map has room for: sequences, and logical blocks of each.
-const mapSequences, mapBlocks = 13, 12
+// What the map has room for: sequences, logical blocks of each, and physical blocks, of which
+// more would be smaller than a dot.
+const mapSequences, mapBlocks, mapPhysical = 13, 12, 8192
 
 // blockTint is the opacity of a block's colour, on which its number is read.
 const blockTint = 0.55
@@ -26,7 +27,7 @@ func kvMapFigure(k *KV, r *kvcache.Result) Figure {
 	f := Figure{
 		Name: r.Policy + "-blocks", title: fmt.Sprintf("%s after step %s · %s", r.Policy, formatCount(m.Step), kvTitle(k)),
 		subtitle: fmt.Sprintf("%s · %s of %d slots",
-			plural(int64(len(m.Sequences)), "sequence"), plural(int64(len(m.Blocks)), "physical block"), m.BlockSize),
+			plural(int64(len(m.Sequences)), "sequence"), plural(m.Count, "physical block"), m.BlockSize),
 		legend: blockLegend(m),
 	}
 	f.body = func(c draw.Canvas) {
@@ -136,13 +137,13 @@ func drawBlockTables(c draw.Canvas, m *kvcache.BlockMap) {
 	}
 }
 
-// drawBlocks lays all physical blocks out in rows, as large as there is room.
+// drawBlocks lays the physical blocks out in rows, as large as there is room.
 func drawBlocks(c draw.Canvas, m *kvcache.BlockMap) {
-	n := len(m.Blocks)
+	n, head := drawnBlocks(m)
 	if n == 0 {
 		return
 	}
-	c.FillText(aligned(labelLetters, draw.XLeft, draw.YTop), vg.Point{X: c.Min.X, Y: c.Max.Y}, "physical blocks ×references")
+	c.FillText(aligned(labelLetters, draw.XLeft, draw.YTop), vg.Point{X: c.Min.X, Y: c.Max.Y}, head)
 	top := c.Max.Y - 2*headLine
 	width, height := float64(c.Max.X-c.Min.X), float64(top-c.Min.Y)
 	side := math.Sqrt(width * height / float64(n))
@@ -151,13 +152,32 @@ func drawBlocks(c draw.Canvas, m *kvcache.BlockMap) {
 	w, h := vg.Length(width)/vg.Length(columns), vg.Length(min(height/float64(rows), 28))
 	gap := min(2, w/8)
 	between := max(1, int(math.Ceil(float64(headLine/h)))) // rows, so that numbers at the left lie apart
-	for i, b := range m.Blocks {
+	for i, b := range m.Blocks[:n] {
 		x, y := c.Min.X+vg.Length(i%columns)*w, top-vg.Length(i/columns)*h
 		drawBlock(c, vg.Rectangle{Min: vg.Point{X: x, Y: y - h + gap}, Max: vg.Point{X: x + w - gap, Y: y}}, b, m.BlockSize, blockLabel(i, b, w))
 		if w <= numbered && i%(columns*between) == 0 { // blocks have no numbers of their own then
 			c.FillText(aligned(smallLetters, draw.XRight, draw.YCenter), vg.Point{X: x - 4, Y: y - (h-gap)/2}, strconv.Itoa(i))
 		}
 	}
+}
+
+// drawnBlocks is how many blocks are drawn, from the first, and what stands above them. Free ones
+// at the end are left out where they would make the others small.
+func drawnBlocks(m *kvcache.BlockMap) (n int, head string) {
+	const few = 128 // have room for their numbers
+	n = len(m.Blocks)
+	for n > few && m.Blocks[n-1] == (kvcache.BlockState{}) {
+		n--
+	}
+	head = "physical blocks ×references"
+	switch {
+	case n > mapPhysical:
+		n = mapPhysical
+		head += fmt.Sprintf(", the first %s of %s", formatCount(int64(n)), formatCount(m.Count))
+	case int64(n) < m.Count:
+		head += fmt.Sprintf(", the first %s of %s; the others are free", formatCount(int64(n)), formatCount(m.Count))
+	}
+	return n, head
 }
 
 // numbered is the width from which a block has room for its number.

@@ -216,7 +216,8 @@ type BlockMap struct {
 	Step      int64
 	BlockSize int
 	Sequences []SequenceMap
-	Blocks    []BlockState // by physical number
+	Blocks    []BlockState // by physical number, at least up to the last that is not free
+	Count     int64        // of all blocks; those behind Blocks are free
 }
 
 // SequenceMap is one sequence: its tokens and its block table.

@@ -207,7 +207,7 @@ func (s *paged) shares(head *Request) Shares {
 }
 
 func (s *paged) blockMap() *BlockMap {
-	m := &BlockMap{BlockSize: int(s.size)}
+	m := &BlockMap{BlockSize: int(s.size), Count: int64(len(s.blocks))}
 	for _, id := range slices.Sorted(maps.Keys(s.tables)) {
 		t := s.tables[id]
 		for i, table := range t.of {

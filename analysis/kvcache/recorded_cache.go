@@ -457,6 +457,7 @@ func (c *RecordedCache) blockMap() *BlockMap {
 		return nil
 	}
 	m.Blocks = make([]BlockState, last+1)
+	m.Count = max(c.slots/c.of.Block, last+1)
 	for number, b := range c.blocks {
 		m.Blocks[number] = BlockState{References: int32(b.references), Filled: int32(b.filled)}
 	}

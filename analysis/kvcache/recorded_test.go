@@ -106,6 +106,7 @@ func TestRecordedPaged(t *testing.T) {
 		Step: 2, BlockSize: 4,
 		Sequences: []SequenceMap{{Request: 7, Tokens: 6, Table: []int32{1, 2}}, {Request: 8, Tokens: 7, Table: []int32{1, 5}}},
 		Blocks:    []BlockState{{}, {References: 2, Filled: 4}, {References: 1, Filled: 2}, {}, {}, {References: 1, Filled: 3}},
+		Count:     8,
 	}, got.Map); diff != "" {
 		t.Errorf("map (-want +got):\n%s", diff)
 	}
