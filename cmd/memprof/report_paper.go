@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,33 +14,49 @@ import (
 )
 
 // paper prints the BFC paper's table over all recordings, and draws its figures beside the first.
+// Recordings that cannot be read are left out of it, and are an error in the end.
 func (o *reportOptions) paper(stdout, stderr io.Writer, paths []string) error {
 	paths, err := recordingsIn(paths)
 	if err != nil {
 		return err
 	}
-	runs, err := analyzeAll(paths)
-	if err != nil {
-		return err
-	}
-	var study analysis.Study
-	for _, run := range runs {
-		for _, warning := range run.run.Warnings {
-			fmt.Fprintf(stderr, "memprof: warning: %s: %s\n", run.path, warning)
-		}
-		study.Add(filepath.Base(filepath.Clean(run.path)), run.results)
-	}
+	study, unread := studyOf(stderr, paths)
 	if len(study.Jobs) == 0 {
-		return usagef("no job for the table: %s: %s", study.LeftOut[0].Name, study.LeftOut[0].Why)
+		return cmp.Or(unread, usagef("no job for the table: %s: %s", study.LeftOut[0].Name, study.LeftOut[0].Why))
 	}
-	if err := o.printPaper(stdout, &study); err != nil || o.NoPlots {
+	return cmp.Or(o.writePaper(stdout, stderr, study, filepath.Dir(filepath.Clean(paths[0]))), unread)
+}
+
+// studyOf analyzes recordings. Errors are those of all that could not be read.
+func studyOf(stderr io.Writer, paths []string) (*analysis.Study, error) {
+	study := &analysis.Study{}
+	var unread []error
+	for _, path := range paths {
+		name := filepath.Base(filepath.Clean(path))
+		run, err := analyze(path, analysis.Options{})
+		if errors.Is(err, trace.ErrEmpty) { // whole, but of a job that failed early, say
+			study.LeftOut = append(study.LeftOut, analysis.StudyGap{Name: name, Why: "no process of it used a GPU"})
+			continue
+		}
+		if err != nil {
+			study.LeftOut = append(study.LeftOut, analysis.StudyGap{Name: name, Why: "it cannot be read"})
+			unread = append(unread, err)
+			continue
+		}
+		for _, warning := range run.run.Warnings {
+			fmt.Fprintf(stderr, "memprof: warning: %s: %s\n", path, warning)
+		}
+		study.Add(name, run.results)
+	}
+	return study, inputError(errors.Join(unread...))
+}
+
+// writePaper prints the table, and draws the figures into a directory unless another is asked for.
+func (o *reportOptions) writePaper(stdout, stderr io.Writer, study *analysis.Study, dir string) error {
+	if err := o.printPaper(stdout, study); err != nil || o.NoPlots {
 		return err
 	}
-	dir := o.Output
-	if dir == "" {
-		dir = filepath.Dir(filepath.Clean(paths[0]))
-	}
-	files, err := report.WriteStudyPlots(dir, &study)
+	files, err := report.WriteStudyPlots(cmp.Or(o.Output, dir), study)
 	for _, file := range files {
 		fmt.Fprintln(stderr, "memprof: wrote", file)
 	}

@@ -52,9 +52,12 @@ def conclude(wrong):
 
 
 def paper(suite, folder):
-    """The paper's table, of which the JSON is well-formed; the figures lie in the folder."""
-    json.loads(suite.run([suite.memprof, "report", "--table", "paper", "--json", "--no-plots", folder]).stdout)
-    print(suite.run([suite.memprof, "report", "--table", "paper", folder]).stdout, flush=True)
+    """Prints the paper's table, of the recordings that can be read, and says what is wrong; the figures lie in the folder."""
+    command = [suite.memprof, "report", "--table", "paper"]
+    done = suite.run([*command, folder], expect=None)
+    print(done.stdout, flush=True)
+    wrong = [f"report --table paper: exit {done.returncode}: {done.stderr[-2000:]}"] if done.returncode != 0 else []
+    return wrong, json.loads(suite.run([*command, "--json", "--no-plots", folder], expect=None).stdout or '{"jobs": []}')
 
 
 def judge(suite, runs):
@@ -90,8 +93,7 @@ def zoo_small(suite):
 def zoo_classic(suite):
     """The paper's table: every model, recorded under the classic policy."""
     folder, _, wrong = zoo(suite, "zoo_classic", "--modes", "classic")
-    paper(suite, os.path.join(folder, "classic"))
-    conclude(wrong)
+    conclude(wrong + paper(suite, os.path.join(folder, "classic"))[0])
 
 
 @alone
@@ -100,8 +102,8 @@ def zoo_first_iterations(suite):
     found, wrong = {}, []
     for name, *flags in (("fixed",), ("searched", "--benchmark")):
         folder, _, failed = zoo(suite, "zoo_" + name, "--models", "alexnet", "vgg16", "inception_v3", "resnet50", "--modes", "classic", *flags)
-        wrong += failed
-        table = json.loads(suite.run([suite.memprof, "report", "--table", "paper", "--json", "--no-plots", os.path.join(folder, "classic")]).stdout)
+        unread, table = paper(suite, os.path.join(folder, "classic"))
+        wrong += failed + unread
         found[name] = {job["name"]: job["values"]["excess_of_c"] for job in table["jobs"]}
     for model in sorted(set(found["fixed"]) & set(found["searched"])):
         suite.figure(f"{model}: C1/C2 - 1, algorithms fixed and searched for", ", ".join(f"{100 * found[name][model]:+.1f} %" for name in found))
@@ -138,8 +140,7 @@ def zoo_two_workers(suite):
         suite.lines.append("  one GPU: left out")
         return
     folder, _, wrong = zoo(suite, "zoo_workers", "--models", "alexnet", "resnet50", "--modes", "classic", "--workers", "2")
-    paper(suite, os.path.join(folder, "classic"))
-    conclude(wrong)
+    conclude(wrong + paper(suite, os.path.join(folder, "classic"))[0])
 
 
 def how_many(suite, model, share, *arguments):
