@@ -41,6 +41,16 @@ func TestTransitionsByCall(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
+	const whole = "no memory to resume on GPU 0: 0.68 GiB are needed and 0.12 GiB free; others use 0.50 GiB, requests of no tag 0.12 GiB"
+	d.Transitions = append(d.Transitions, analysis.Transition{Time: 41 * ms, Duration: ms, Tag: "kv", Resume: true, Failed: whole},
+		analysis.Transition{Time: 41 * ms, Duration: ms, Tag: "weights", Resume: true, Failed: whole})
+	var below []string
+	for _, c := range sleepSections(d)[0].after[2:] {
+		below = append(below, c.text)
+	}
+	if diff := cmp.Diff([]string{"at 41.0 ms: " + whole}, below); diff != "" {
+		t.Errorf("what does not fit into the table (-want +got):\n%s", diff)
+	}
 	if sleepSections(&analysis.DeviceResult{}) != nil {
 		t.Error("a section where nothing slept")
 	}

@@ -9,6 +9,9 @@ import (
 // sameCall is how far apart the starts of two transitions of one call can be said to be, ns.
 const sameCall = 10_000
 
+// Columns for the result of a transition, and how many texts that are longer are below the table.
+const resultWidth, failuresShown = 40, 4
+
 // sleepSections are about what was paused and resumed, and what could be.
 func sleepSections(d *analysis.DeviceResult) []section {
 	sections := transitionSections(d)
@@ -29,8 +32,15 @@ func transitionSections(d *analysis.DeviceResult) []section {
 		title:   "Sleep and wake",
 		columns: []column{numbers("time"), words("what"), words("tag"), numbers("memory"), numbers("peak"), numbers("copied"), numbers("took"), numbers("copied/s"), words("result")},
 	}
+	var failures []cell
+	said := ""
 	for _, t := range byCall(d.Transitions) {
 		s.rows = append(s.rows, transitionRow(t))
+		// The tags of one call fail with one text.
+		if t.Failed != said && displayWidth(t.Failed) > resultWidth && len(failures) < failuresShown {
+			failures = append(failures, cell{"at " + FormatDuration(t.Time) + ": " + shorten(t.Failed, 400), failed})
+		}
+		said = t.Failed
 	}
 	s.elide(16, 8)
 	if d.Peak.Paused > 0 || d.Final.Paused > 0 {
@@ -40,6 +50,7 @@ func transitionSections(d *analysis.DeviceResult) []section {
 		"memory: physical bytes given back or taken; peak: reserved before a pause, after a resume",
 		"copied: content kept on the host; paused memory is in no other number",
 	)
+	s.after = append(s.after, failures...)
 	return []section{s}
 }
 
@@ -72,7 +83,7 @@ func transitionRow(t analysis.Transition) []cell {
 		rate = FormatSize(int64(float64(t.Copied) / float64(t.Duration) * 1e9))
 	}
 	if t.Failed != "" {
-		result = shorten(t.Failed, 40)
+		result = shorten(t.Failed, resultWidth)
 	}
 	line := row(FormatDuration(t.Time), what, shorten(t.Tag, 24), FormatSize(t.Bytes), FormatSize(peak), FormatSize(t.Copied), FormatDuration(t.Duration), rate, result)
 	if t.Failed != "" {
