@@ -65,8 +65,9 @@ func TestRecord(t *testing.T) {
 	runScripts(t, "testdata/script/record", func(env *testscript.Env) error {
 		env.Setenv("PATH", filepath.Dir(job)+string(filepath.ListSeparator)+env.Getenv("PATH"))
 		env.Setenv("MEMPROF_CACHE", cache)
-		sim, err := filepath.Abs("../../hooks/dist/sim")
-		env.Setenv("SIMULATED", sim)
+		root, err := filepath.Abs("../..")
+		env.Setenv("REPOSITORY", root)
+		env.Setenv("SIMULATED", filepath.Join(root, "hooks", "dist", "sim"))
 		return err
 	})
 }
