@@ -52,7 +52,8 @@ func newHooksPathCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:         "path",
 		Short:       "Install the hook if it is not there and print its directory",
-		Long:        `Prints the directory that holds libmemprof.so, sim/, torch/ and python/.`,
+		Long:        `Prints the directory that holds libmemprof.so, its functions for other programs
+(capture/memprof.h), sim/, torch/ and the Python package.`,
 		Annotations: exitCodes(hooksExits),
 		Example: `  memprof hooks path
   LD_LIBRARY_PATH=$(memprof hooks path)/sim ./my-cuda-program`,
