@@ -122,7 +122,9 @@ def zoo_steps(suite):
     """Steps of the cured policy against the classic, in turns, each alone on its card. With one card: three models."""
     several = suite.gpus() > 1
     chosen = [] if several else ["--models", "alexnet", "resnet50", "gpt2"]
-    _, runs, wrong = zoo(suite, "zoo_steps", "--modes", "classic", "cured", "--turns", "2", "--budget", "420", *chosen)
+    folder, runs, wrong = zoo(suite, "zoo_steps", "--modes", "classic", "cured", "--turns", "2", "--budget", "420", *chosen)
+    for r in runs:
+        shutil.rmtree(os.path.join(folder, r["recording"]))  # of the same jobs as zoo_four_allocators'
     for model in sorted({r["model"] for r in runs}):
         classic, cured = (zoo_run.least_step([r for r in runs if (r["model"], r["mode"]) == (model, m)]) for m in ("classic", "cured"))
         if classic is None or cured is None:
