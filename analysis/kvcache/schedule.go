@@ -89,8 +89,11 @@ func newStore(o Options) (store, error) {
 	case Max, Pow2, Oracle:
 		return newContiguous(o)
 	case Paged:
-		if o.Policy.Block < 1 || o.Policy.Block > math.MaxInt32 || o.Capacity/int64(o.Policy.Block) > math.MaxInt32 {
+		if o.Policy.Block < 1 || o.Policy.Block > math.MaxInt32 {
 			return nil, fmt.Errorf("%d slots cannot be divided into blocks of %d", o.Capacity, o.Policy.Block)
+		}
+		if n := o.Capacity / int64(o.Policy.Block); n > mostBlocks {
+			return nil, fmt.Errorf("%d slots are %d blocks of %d, and at most %d are simulated", o.Capacity, n, o.Policy.Block, mostBlocks)
 		}
 		return newPaged(o), nil
 	case VMM:

@@ -168,6 +168,8 @@ func TestRequestsAndOptionsThatCannotBe(t *testing.T) {
 		{func(o *Options) { o.Policy.Kind = 99 }, nil, "policy 99 is not known"},
 		{func(o *Options) { o.Policy.Allocator = 9 }, nil, "allocator 9 is not known"},
 		{func(o *Options) { o.Policy.Kind = Max }, nil, "max needs the length"},
+		{func(o *Options) { o.Policy = Policy{Kind: Paged} }, nil, "16 slots cannot be divided into blocks of 0"},
+		{func(o *Options) { o.Policy, o.Capacity = Policy{Kind: Paged, Block: 2}, 1<<27 }, nil, "134217728 slots are 67108864 blocks of 2, and at most 16777216"},
 		{func(o *Options) { o.Watermark = 1 }, nil, "the watermark 1"},
 		{func(o *Options) { o.Steps = -1 }, nil, "is negative"},
 		{func(o *Options) { o.Sampling.Width = 2 }, nil, "2 sequences a prompt"},

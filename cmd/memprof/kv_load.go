@@ -191,7 +191,8 @@ func (l *kvLoad) bounded(file kvcache.Source) kvcache.Source {
 	return src
 }
 
-// file opens the requests; JSONL begins with a brace, and CSV with a name.
+// file opens the requests; JSONL begins with a brace, and CSV with a name. A bracket is taken for
+// JSON too, whose reader says what is wrong with it.
 func (l *kvLoad) file() (kvrequests.Reader, func() error, error) {
 	var in io.Reader = bytes.NewReader(l.stdin)
 	done := func() error { return nil }
@@ -203,8 +204,11 @@ func (l *kvLoad) file() (kvrequests.Reader, func() error, error) {
 		in, done = f, f.Close
 	}
 	buffered := bufio.NewReader(in)
+	if mark, _ := buffered.Peek(3); string(mark) == "\ufeff" {
+		buffered.Discard(len(mark))
+	}
 	start, _ := buffered.Peek(64)
-	if bytes.HasPrefix(bytes.TrimSpace(start), []byte("{")) {
+	if start = bytes.TrimSpace(start); len(start) > 0 && (start[0] == '{' || start[0] == '[') {
 		return kvrequests.NewJSONL(buffered, l.name()), done, nil
 	}
 	src, err := kvrequests.NewCSV(buffered, l.name())

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
+	"strings"
 
 	"github.com/memprof/memprof/analysis/kvcache"
 )
@@ -75,7 +77,7 @@ func (j *jsonlReader) parse(text []byte) (kvcache.Request, error) {
 	if err := json.Unmarshal(text, &o); err != nil {
 		var wrong *json.UnmarshalTypeError
 		if errors.As(err, &wrong) {
-			return kvcache.Request{}, fmt.Errorf("%s is a %s, want %s", wrong.Field, wrong.Value, wrong.Type)
+			return kvcache.Request{}, wrongType(wrong)
 		}
 		return kvcache.Request{}, err
 	}
@@ -96,6 +98,29 @@ func (j *jsonlReader) parse(text []byte) (kvcache.Request, error) {
 		return r, err
 	}
 	return r, j.arrive(o.Timestamp, &r)
+}
+
+// wrongType says in words of JSON what encoding/json says in words of Go.
+func wrongType(err *json.UnmarshalTypeError) error {
+	want := err.Type.String()
+	switch err.Type.Kind() {
+	case reflect.Int32, reflect.Int64:
+		want = "a whole number"
+	case reflect.Uint64:
+		want = "a whole number from 0"
+	case reflect.Float64:
+		want = "a number"
+	case reflect.Slice:
+		want = "an array"
+	}
+	is := "a " + err.Value
+	if strings.HasPrefix(err.Value, "a") || strings.HasPrefix(err.Value, "o") { // array, object
+		is = "an " + err.Value
+	}
+	if err.Field == "" {
+		return fmt.Errorf("the line is %s, want an object", is)
+	}
+	return fmt.Errorf("%s is %s, want %s", err.Field, is, want)
 }
 
 // jsonTokens is a length by either name.
