@@ -42,13 +42,12 @@ type kvOptions struct {
 	Warmup    int64
 	At        int64
 
-	JSON   bool
-	Format string
+	formatFlags
 	Output string
 }
 
 func newKVCommand() *cobra.Command {
-	opts := kvOptions{Ranks: 1, Policies: []string{"max", "pow2", "oracle", "paged:16"}, Format: "text"}
+	opts := kvOptions{Ranks: 1, Policies: []string{"max", "pow2", "oracle", "paged:16"}}
 	cmd := &cobra.Command{
 		Use:   "kv (--requests FILE | --synthetic NAME) --model NAME --memory SIZE",
 		Short: "Simulate where the memory of keys and values goes under each policy",
@@ -115,20 +114,14 @@ func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&o.Steps, "steps", 0, "end after `N` steps (default: when all requests are through)")
 	flags.Int64Var(&o.Warmup, "warmup", 0, "leave the first `N` steps out of means")
 	flags.Int64Var(&o.At, "at", 0, "show block tables and blocks after step `N` (paged); with -o, draw them")
-	flags.BoolVar(&o.JSON, "json", false, "print JSON, the same as --format json")
-	flags.StringVar(&o.Format, "format", o.Format, "text, markdown or json")
+	o.formatFlags.add(flags)
 	flags.StringVarP(&o.Output, "output", "o", "", "draw plots into this `directory`")
 }
 
 // run prints nothing before every policy is through.
 func (o *kvOptions) run(cmd *cobra.Command) error {
-	if o.JSON {
-		o.Format = "json"
-	}
-	switch o.Format {
-	case "text", "markdown", "json":
-	default:
-		return usagef("--format %q: want text, markdown or json", o.Format)
+	if err := o.formatFlags.settle(); err != nil {
+		return err
 	}
 	k, model, err := o.memory()
 	if err != nil {

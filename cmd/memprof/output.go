@@ -6,8 +6,33 @@ import (
 	"io"
 	"strings"
 
+	"github.com/spf13/pflag"
+
 	"github.com/memprof/memprof/report"
 )
+
+// formatFlags are those of the verbs that print text, Markdown or JSON.
+type formatFlags struct {
+	Format string // "text", "markdown" or "json", once settled
+	JSON   bool
+}
+
+func (f *formatFlags) add(flags *pflag.FlagSet) {
+	flags.StringVar(&f.Format, "format", "text", "text, markdown or json")
+	flags.BoolVar(&f.JSON, "json", false, "print JSON, the same as --format json")
+}
+
+// settle works out the format. The error is of wrong usage.
+func (f *formatFlags) settle() error {
+	if f.JSON {
+		f.Format = "json"
+	}
+	switch f.Format {
+	case "text", "markdown", "json":
+		return nil
+	}
+	return usagef("--format %q: want text, markdown or json", f.Format)
+}
 
 // printJSON is how every verb prints JSON: indented, and with < and > as they are.
 func printJSON(w io.Writer, value any) error {

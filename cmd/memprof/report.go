@@ -15,8 +15,7 @@ import (
 )
 
 type reportOptions struct {
-	JSON    bool
-	Format  string
+	formatFlags
 	NoPlots bool
 	Output  string
 	Table   string
@@ -51,8 +50,7 @@ writes one page instead, to look at any instant; it needs no network and nothing
 }
 
 func (o *reportOptions) addFlags(flags *pflag.FlagSet) {
-	flags.BoolVar(&o.JSON, "json", false, "print JSON, the same as --format json")
-	flags.StringVar(&o.Format, "format", "text", "text, markdown or json")
+	o.formatFlags.add(flags)
 	flags.BoolVar(&o.NoPlots, "no-plots", false, "draw no plots")
 	flags.Var(&o.Card, "card", "hold plans of sleep and wake against a card of this size (default: the recorded one)")
 	flags.StringVarP(&o.Output, "output", "o", "", "draw plots into this `directory`, or write the page there or to a file that ends in .html (default: beside the trace)")
@@ -63,13 +61,8 @@ func (o *reportOptions) addFlags(flags *pflag.FlagSet) {
 
 // settle works out the format, and refuses what makes no sense together.
 func (o *reportOptions) settle() error {
-	if o.JSON {
-		o.Format = "json"
-	}
-	switch o.Format {
-	case "text", "markdown", "json":
-	default:
-		return usagef("--format %q: want text, markdown or json", o.Format)
+	if err := o.formatFlags.settle(); err != nil {
+		return err
 	}
 	switch {
 	case o.HTML && o.Format != "text":

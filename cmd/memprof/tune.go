@@ -22,8 +22,7 @@ type tuneOptions struct {
 	Limit, Handle       sizeFlag
 	Costs               tune.Costs
 	MaxSlowdown         float64
-	Format              string
-	JSON                bool
+	formatFlags
 }
 
 func newTuneCommand() *cobra.Command {
@@ -63,8 +62,7 @@ func (o *tuneOptions) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.Costs.Access, "cost-access", o.Costs.Access, "to set access to it")
 	flags.DurationVar(&o.Costs.Unmap, "cost-unmap", o.Costs.Unmap, "to unmap it")
 	flags.DurationVar(&o.Costs.Release, "cost-release", o.Costs.Release, "to release it")
-	flags.StringVar(&o.Format, "format", "text", "text, markdown or json")
-	flags.BoolVar(&o.JSON, "json", false, "print JSON, the same as --format json")
+	o.formatFlags.add(flags)
 }
 
 func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path string) error {
@@ -107,13 +105,8 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 
 // settle reads the flags, and gives the policies to try.
 func (o *tuneOptions) settle() ([]tune.Policy, error) {
-	if o.JSON {
-		o.Format = "json"
-	}
-	switch o.Format {
-	case "text", "markdown", "json":
-	default:
-		return nil, usagef("--format %q: want text, markdown or json", o.Format)
+	if err := o.formatFlags.settle(); err != nil {
+		return nil, err
 	}
 	if o.Handle <= 0 {
 		return nil, usagef("--cost-handle: want a positive size")
