@@ -26,10 +26,12 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = "python3" if shutil.which("python3") == sys.executable else sys.executable
 
-# What the most lavish policy may take of a card for each model, in GiB: how many fit at a time.
+# What the most lavish policy may take of a card for each model, in GiB: how many fit at a time. Regions that
+# double add up to a power of two, and where the card has no room for one of them the job still runs, but
+# tells of another allocator: so the next power above what a job may need, and its context.
 NEEDS = {
-    "alexnet": 4, "vgg11": 10, "vgg16": 18, "vgg19": 18, "googlenet": 6, "inception_v3": 18, "resnet50": 10, "resnet101": 10, "resnet152": 10,
-    "densenet121": 18, "mobilenet_v2": 10, "squeezenet1_1": 6, "vit_b_16": 10, "bert": 18, "gpt2": 34, "llama": 34, "moe": 34,
+    "alexnet": 4, "vgg11": 18, "vgg16": 18, "vgg19": 18, "googlenet": 10, "inception_v3": 18, "resnet50": 10, "resnet101": 10, "resnet152": 18,
+    "densenet121": 18, "mobilenet_v2": 10, "squeezenet1_1": 6, "vit_b_16": 18, "bert": 18, "gpt2": 34, "llama": 34, "moe": 34,
 }  # fmt: skip
 
 CURED = ["--growth", "needed", "--split", "always", "--small-arenas", "1MiB", "--trim", "iteration"]
