@@ -26,31 +26,28 @@ type Shape struct {
 
 // Requested is the greatest sum of bytes that were asked for and not freed.
 func (s *Shape) Requested() int64 {
-	live, greatest := int64(0), int64(0)
-	sizes := s.sizes()
-	for _, op := range s.Ops {
-		if op.Bytes == 0 {
-			live -= sizes[op.Block]
-			continue
-		}
-		live += op.Bytes
-		greatest = max(greatest, live)
-	}
+	greatest, _ := s.live()
 	return greatest
 }
 
-// Outlives is what was asked for and not freed when the shape was over.
+// Outlives is what was asked for and not freed when the shape was over, in bytes.
 func (s *Shape) Outlives() int64 {
-	live := int64(0)
+	_, last := s.live()
+	return last
+}
+
+// live is the sum of bytes that were asked for and not freed, at its greatest and in the end.
+func (s *Shape) live() (greatest, last int64) {
 	sizes := s.sizes()
 	for _, op := range s.Ops {
 		if op.Bytes == 0 {
-			live -= sizes[op.Block]
+			last -= sizes[op.Block]
 			continue
 		}
-		live += op.Bytes
+		last += op.Bytes
+		greatest = max(greatest, last)
 	}
-	return live
+	return greatest, last
 }
 
 // sizes are the bytes of the blocks, by number.
