@@ -203,7 +203,7 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
-	for _, other := range a.arenas {
+	for _, other := range a.current {
 		if old, ok := other.mapped.overlapping(r); ok {
 			return fmt.Errorf("%#x to %#x overlaps %#x to %#x, mapped in arena %d", r.from, r.to, old.from, old.to, other.info.ID)
 		}

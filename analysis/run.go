@@ -90,6 +90,7 @@ type analyzer struct {
 	opt     Options
 	ledger  ledger
 	arenas  []*arena // in order of creation
+	current []*arena // those that have not been released
 	byID    map[int32]*arena
 	last    *arena    // the arena of the event before
 	devices []*device // in order of appearance
@@ -310,13 +311,19 @@ func (a *analyzer) release(e *trace.Event) error {
 	}
 	if ar.window != nil {
 		a.rangeReleased(ar)
+		a.noLongerCurrent(ar)
 		return nil
 	}
 	if ar.live > 0 || ar.pending > 0 || ar.r > 0 {
 		return fmt.Errorf("the pool has %d live chunks, %d bytes pending, %d mapped", ar.live, ar.pending, ar.r)
 	}
 	ar.released, a.last = true, nil
+	a.noLongerCurrent(ar)
 	return nil
+}
+
+func (a *analyzer) noLongerCurrent(ar *arena) {
+	a.current = slices.DeleteFunc(a.current, func(x *arena) bool { return x == ar })
 }
 
 func (a *analyzer) arena(e *trace.Event) error {
@@ -338,7 +345,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 	ar.tag = a.tagOf(ar.device, info.Options)
 	ar.watched()
 	ar.tagged()
-	a.arenas = append(a.arenas, ar)
+	a.arenas, a.current = append(a.arenas, ar), append(a.current, ar)
 	a.byID[e.Arena] = ar
 	a.describeGraphMemory(ar, e)
 	return nil

@@ -118,7 +118,7 @@ func (a *analyzer) residency(d *device, time int64) {
 	clear(s.awake)
 	clear(s.away)
 	s.base = d.r
-	for _, ar := range a.arenas {
+	for _, ar := range a.current {
 		switch {
 		case ar.device != d || ar.tag == noTag:
 		case ar.paused():

@@ -50,7 +50,7 @@ type outsideKey struct {
 func (a *analyzer) lookOutside(d *device, e *trace.Event) {
 	s := d.sleep
 	var live int64
-	for _, ar := range a.arenas {
+	for _, ar := range a.current {
 		if ar.device == d && ar.tag == noTag {
 			live += ar.t
 		}
@@ -59,7 +59,7 @@ func (a *analyzer) lookOutside(d *device, e *trace.Event) {
 		return
 	}
 	groups, labelled := newGrouping[outsideKey](), newGrouping[labelPlace]()
-	for _, ar := range a.arenas {
+	for _, ar := range a.current {
 		if ar.device == d {
 			a.lookInto(ar, groups, labelled)
 		}
