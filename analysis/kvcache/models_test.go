@@ -10,25 +10,28 @@ type layout struct{ vocabulary, hidden, feedForward int64 }
 
 // TestParameters builds up each model from its matrices.
 func TestParameters(t *testing.T) {
-	for name, l := range map[string]layout{
+	layouts := map[string]layout{
 		"opt-1.3b": {50272, 2048, 8192}, "opt-6.7b": {50272, 4096, 16384}, "opt-13b": {50272, 5120, 20480},
 		"opt-30b": {50272, 7168, 28672}, "opt-66b": {50272, 9216, 36864}, "opt-175b": {50272, 12288, 49152},
 		"llama-2-7b": {32000, 4096, 11008}, "llama-2-13b": {32000, 5120, 13824}, "llama-2-70b": {32000, 8192, 28672},
 		"llama-3-8b": {128256, 4096, 14336}, "llama-3-70b": {128256, 8192, 28672},
+		"llama-3.1-8b": {128256, 4096, 14336}, "llama-3.1-70b": {128256, 8192, 28672}, "llama-3.1-405b": {128256, 16384, 53248},
+		"llama-3.2-1b": {128256, 2048, 8192}, "llama-3.2-3b": {128256, 3072, 8192}, "mistral-7b": {32000, 4096, 14336},
 		"qwen2.5-0.5b": {151936, 896, 4864}, "qwen2.5-1.5b": {151936, 1536, 8960}, "qwen2.5-3b": {151936, 2048, 11008},
 		"qwen2.5-7b": {152064, 3584, 18944}, "qwen2.5-14b": {152064, 5120, 13824}, "qwen2.5-32b": {152064, 5120, 27648},
 		"qwen2.5-72b": {152064, 8192, 29568},
-	} {
-		m, err := ModelNamed(name)
-		if err != nil {
-			t.Error(err)
+	}
+	for _, m := range models {
+		l, ok := layouts[m.Name]
+		if !ok {
+			t.Errorf("%s has no layout here", m.Name)
 			continue
 		}
 		if got := int64(m.Heads) * int64(m.HeadSize); got != l.hidden {
-			t.Errorf("%s: heads are %d wide in all, the model is %d", name, got, l.hidden)
+			t.Errorf("%s: heads are %d wide in all, the model is %d", m.Name, got, l.hidden)
 		}
 		if got := l.parameters(m); got != m.Parameters {
-			t.Errorf("%s: %d parameters, its matrices have %d", name, m.Parameters, got)
+			t.Errorf("%s: %d parameters, its matrices have %d", m.Name, m.Parameters, got)
 		}
 	}
 }
@@ -45,9 +48,9 @@ func (l layout) parameters(m Model) int64 {
 	embeddings := 2 * l.vocabulary * d
 	if strings.HasPrefix(m.Name, "qwen") {
 		layer += d + 2*kv // biases of queries, keys and values
-		if d <= 2048 {
-			embeddings /= 2 // shared
-		}
+	}
+	if strings.HasPrefix(m.Name, "llama-3.2") || strings.HasPrefix(m.Name, "qwen") && d <= 2048 {
+		embeddings /= 2 // shared
 	}
 	return embeddings + layers*layer + d
 }
