@@ -51,8 +51,11 @@ class Suite:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env, start_new_session=True) as process:
             try:
                 output, errors = process.communicate(timeout=timeout)
-            except BaseException:
+            except BaseException as error:
                 os.killpg(process.pid, signal.SIGKILL)  # a job that outlived its case would keep the card
+                if isinstance(error, subprocess.TimeoutExpired):
+                    said = "\n".join((text or b"").decode(errors="replace")[-1500:] for text in (error.stdout, error.stderr))
+                    raise Failed(f"{' '.join(command)}: not through after {timeout} s\n{said}") from None
                 raise
         done = subprocess.CompletedProcess(command, process.returncode, output, errors)
         if expect is not None and done.returncode != expect:
