@@ -50,9 +50,9 @@ package are carried inside memprof and written to a cache directory when needed.
 
 func newHooksPathCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:         "path",
-		Short:       "Install the hook if it is not there and print its directory",
-		Long:        `Prints the directory that holds libmemprof.so, its functions for other programs
+		Use:   "path",
+		Short: "Install the hook if it is not there and print its directory",
+		Long: `Prints the directory that holds libmemprof.so, its functions for other programs
 (capture/memprof.h), sim/, torch/ and the Python package.`,
 		Annotations: exitCodes(hooksExits),
 		Example: `  memprof hooks path
