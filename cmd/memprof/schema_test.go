@@ -121,7 +121,7 @@ func documents(t *testing.T) map[string][][]byte {
 		add("report", exitFine, "report", "--json", "--no-plots", samples+sample)
 		add("verify", exitFine, "verify", "--json", samples+sample)
 	}
-	for _, golden := range []string{"short", "hostile", "asleep", "graphed", "nothing", "no_allocations", "one_event", "no_devices"} {
+	for _, golden := range []string{"short", "hostile", "asleep", "graphed", "kv-recorded", "nothing", "no_allocations", "one_event", "no_devices"} {
 		text, err := os.ReadFile("../../report/testdata/" + golden + ".json")
 		if err != nil {
 			t.Fatal(err)
