@@ -162,7 +162,8 @@ if number > 1:
     subprocess.run([sys.executable, __file__, str(number - 1)], check=True)
 else:
     time.sleep(1)
-y = torch.ones(1000, device="cuda")  # an event after the other's
+y = torch.ones(1000, device="cuda")  # an event after the other's, for which memory grows: the peak
+time.sleep(0.5)  # which is to be read
 print("done", number)
 """
 
