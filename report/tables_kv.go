@@ -133,7 +133,7 @@ func kvSplitSection(k *KV) section {
 			FormatPercent(kvExternal(m)), FormatPercent(m.Cached), FormatPercent(m.Null),
 			strconv.FormatFloat(r.Batch, 'f', 2, 64), formatCount(r.Peak)))
 	}
-	s.after = note("reserve: will be filled; internal: never filled, of a reservation or block; batch: what runs")
+	s.after = note("reserve: will be filled; internal: never filled, of a reservation or block; batch: requests at once")
 	return s
 }
 

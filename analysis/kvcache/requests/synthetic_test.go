@@ -111,6 +111,15 @@ func TestRequestsOfAFile(t *testing.T) {
 	if err != nil || len(got) != 3 || got[2].Line != 5 {
 		t.Errorf("first turns: %+v, %v, want all but line 4", got, err)
 	}
+	// What was said is 8 tokens, and a turn that adds nothing but an output has those; then it is 9.
+	turns, err := NewCSV(strings.NewReader("prompt,output\n3,5\n8,1\n8,1\n"), "t.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err = ReadAll(Bounded(turns, Bounds{FirstTurns: true}))
+	if err != nil || len(got) != 2 || got[1].Line != 4 {
+		t.Errorf("first turns: %+v, %v, want lines 2 and 4", got, err)
+	}
 	got, err = ReadAll(Paced(open(), Pace{Rate: 1, Seed: 5}))
 	if err != nil || len(got) != 4 || got[1].Prompt != 3 || got[1].Arrival <= got[0].Arrival {
 		t.Errorf("paced: %+v, %v", got, err)
