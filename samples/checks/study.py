@@ -70,6 +70,8 @@ def judge(suite, runs):
     for m in zoo_run.MODES:
         suite.figure(f"zoo: 1 - C/R, {m}, mean of {len(models)} models", f"{100 * mean[m][0]:.1f} % first, {100 * mean[m][1]:.1f} % later", "3 %" if m == "cured" else "")
         suite.figure(f"zoo: 1 - max T / max R, {m}, mean", f"{100 * mean[m][2]:.1f} %")
+    above = [f"{n} {100 * first:.1f} %, {100 * later:.1f} %" for n in models for first, later, _ in [zoo_run.idle(of[n, "cured"])] if max(first, later) > 0.03]
+    suite.figure("zoo: models above 3 % under the cure, first and later", "; ".join(above) or "none")
     wrong = [f"cured is idle by {100 * share:.1f} % in {what} iterations" for what, share in zip(("first", "later"), mean["cured"]) if share > 0.03]
     if mean["cured"][2] >= mean["expandable"][2]:
         wrong.append(f"cured wastes {100 * mean['cured'][2]:.2f} %, expandable segments {100 * mean['expandable'][2]:.2f} %")
