@@ -218,7 +218,7 @@ func (s *paged) blockMap() *BlockMap {
 	}
 	for i := range s.blocks {
 		b := &s.blocks[i]
-		state := BlockState{References: b.references, Cached: b.references == 0 && b.key != 0, Null: int64(i) < s.null}
+		state := BlockState{References: b.references, Cached: b.references == 0 && s.keys.number(int32(i)) != 0, Null: int64(i) < s.null}
 		if b.references > 0 || state.Cached {
 			state.Filled = b.filled
 		}

@@ -6,13 +6,10 @@ const none = int32(-1)
 // block is one physical block. While references is 0 it is in the free list, while it is above
 // it is not; the null block is in neither state.
 type block struct {
-	references int32  // entries of block tables that name it
-	filled     int32  // slots that hold a token
-	final      int32  // slots that will when its users go on to their end; at least filled
-	prev, next int32  // in the free list
-	twin       int32  // the next block of the same content in the pool's index
-	key        uint64 // of its content and all before it; 0: not known, or not full
-	place      uint64 // of its content and its position alone; 0: not known
+	references int32 // entries of block tables that name it
+	filled     int32 // slots that hold a token
+	final      int32 // slots that will when its users go on to their end; at least filled
+	prev, next int32 // in the free list
 }
 
 // pool is all blocks of one size. Those free form a list: the head is taken next, what is given
@@ -23,27 +20,24 @@ type block struct {
 type pool struct {
 	size       int32 // tokens of a block
 	blocks     []block
-	head, tail int32            // of the free list
-	free       int64            // in the list, those with a known content among them
-	cached     int64            // in the list, with a known content
-	used       int64            // with references
-	references int64            // of all blocks
-	filled     int64            // of the blocks in use
-	final      int64            // of the blocks in use
-	null       int64            // blocks set aside: 0 or 1
-	index      map[uint64]int32 // key -> first block of that content
-	places     map[uint64]int64 // place -> blocks in use of that content
-	equal      int64            // blocks in use beyond the first of each place
+	head, tail int32  // of the free list
+	free       int64  // in the list, those with a known content among them
+	cached     int64  // in the list, with a known content
+	used       int64  // with references
+	references int64  // of all blocks
+	filled     int64  // of the blocks in use
+	final      int64  // of the blocks in use
+	null       int64  // blocks set aside: 0 or 1
+	keys       chains // full blocks of known content, by a number of that and all before it
+	places     chains // those in use, by a number of their content and position alone
+	equal      int64  // blocks in use beyond the first of each place
 }
 
 // newPool is n blocks, all free in order of their numbers; with null the first is set aside.
 func newPool(n int64, size int32, null bool) *pool {
-	p := &pool{
-		size: size, blocks: make([]block, n), head: none, tail: none,
-		index: map[uint64]int32{}, places: map[uint64]int64{},
-	}
+	p := &pool{size: size, blocks: make([]block, n), head: none, tail: none}
+	p.keys.size, p.places.size = int(n), int(n)
 	for i := range p.blocks {
-		p.blocks[i].twin = none
 		if i == 0 && null {
 			p.null = 1
 			continue
@@ -64,7 +58,7 @@ func (p *pool) push(i int32) {
 	}
 	p.tail = i
 	p.free++
-	if b.key != 0 {
+	if p.keys.number(i) != 0 {
 		p.cached++
 	}
 }
@@ -83,7 +77,7 @@ func (p *pool) unlink(i int32) {
 		p.blocks[b.next].prev = b.prev
 	}
 	p.free--
-	if b.key != 0 {
+	if p.keys.number(i) != 0 {
 		p.cached--
 	}
 }
@@ -108,11 +102,7 @@ func (p *pool) enter(i int32) {
 	p.used++
 	p.filled += int64(b.filled)
 	p.final += int64(b.final)
-	if b.place != 0 {
-		if p.places[b.place]++; p.places[b.place] > 1 {
-			p.equal++
-		}
-	}
+	p.enterPlace(i)
 }
 
 // share adds a reference to a block in use, or takes back one whose content is still known.
@@ -137,11 +127,10 @@ func (p *pool) drop(i int32) {
 	p.used--
 	p.filled -= int64(b.filled)
 	p.final -= int64(b.final)
-	if b.place != 0 {
-		if p.places[b.place]--; p.places[b.place] > 0 {
+	if place := p.places.number(i); place != 0 {
+		p.places.remove(i)
+		if p.places.first(place) != none {
 			p.equal--
-		} else {
-			delete(p.places, b.place)
 		}
 	}
 	p.push(i)
@@ -153,49 +142,35 @@ func (p *pool) write(i int32) {
 	p.filled++
 }
 
-// know makes the content of a full block known, so that it can be found while it is in use, and
-// after, until the block is taken.
-func (p *pool) know(i int32, key uint64) {
-	b := &p.blocks[i]
-	b.key, b.twin = key, none
-	if first, ok := p.index[key]; ok {
-		b.twin = first
+// forget drops what is known of a free block's content.
+func (p *pool) forget(i int32) {
+	if p.keys.number(i) != 0 {
+		p.keys.remove(i)
 	}
-	p.index[key] = i
+	p.keys.call(i, 0)
+	p.places.call(i, 0)
 }
 
-// forget drops what is known of a block's content.
-func (p *pool) forget(i int32) {
-	b := &p.blocks[i]
-	b.place = 0
-	if b.key == 0 {
+// enterPlace counts a block that is used from now on among those of its place.
+func (p *pool) enterPlace(i int32) {
+	place := p.places.number(i)
+	if place == 0 {
 		return
 	}
-	first := p.index[b.key]
-	switch {
-	case first != i:
-		for p.blocks[first].twin != i {
-			first = p.blocks[first].twin
-		}
-		p.blocks[first].twin = b.twin
-	case b.twin != none:
-		p.index[b.key] = b.twin
-	default:
-		delete(p.index, b.key)
+	if p.places.first(place) != none {
+		p.equal++
 	}
-	b.key, b.twin = 0, none
+	p.places.add(i)
 }
 
-// name says what a full block in use holds: key is of its content and all before it, place of
-// its content and position alone; 0 is not known.
+// name says what a full block in use holds, so that it can be found while it is in use, and after,
+// until the block is taken: key is of its content and all before it, place of its content and
+// position alone; 0 is not known.
 func (p *pool) name(i int32, key, place uint64) {
+	p.keys.call(i, key)
+	p.places.call(i, place)
 	if key != 0 {
-		p.know(i, key)
+		p.keys.add(i)
 	}
-	if place != 0 {
-		p.blocks[i].place = place
-		if p.places[place]++; p.places[place] > 1 {
-			p.equal++
-		}
-	}
+	p.enterPlace(i)
 }

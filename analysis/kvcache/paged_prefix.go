@@ -54,8 +54,8 @@ func chain(before, next uint64) uint64 { return mix(mix(before)*3 ^ next) }
 func (s *paged) find(n *names, length int) (found []int32, free int64) {
 	most := min(len(n.keys), (length-1)/int(s.size))
 	for _, key := range n.keys[:most] {
-		k, ok := s.index[key]
-		if !ok {
+		k := s.keys.first(key)
+		if k == none {
 			break
 		}
 		if s.blocks[k].references == 0 {

@@ -147,6 +147,9 @@ func TestPagedProperty(t *testing.T) {
 				}
 			}
 			check(fmt.Sprintf("operation %d", id))
+			if equal := countEqual(s); s.equal != equal || named(&s.keys) != countKnown(s) {
+				t.Fatalf("%d equal blocks, want %d; %d found by key, want %d", s.equal, equal, named(&s.keys), countKnown(s))
+			}
 			if logical, apart := countDistinct(s); s.references != logical || s.crossing != apart-s.used {
 				t.Fatalf("%d references, %d crossing, want %d, %d", s.references, s.crossing, logical, apart-s.used)
 			}
@@ -164,8 +167,8 @@ func TestPagedProperty(t *testing.T) {
 			}
 			check("the end")
 		}
-		if got := s.shares(nil); got.Token+got.Reserve+got.Internal != 0 || s.host != host || s.running != 0 || len(s.places) != 0 || s.references != 0 || s.crossing != 0 || s.equal != 0 {
-			t.Fatalf("left behind: %+v, host %d of %d, %d running, %d places", got, s.host, host, s.running, len(s.places))
+		if got := s.shares(nil); got.Token+got.Reserve+got.Internal != 0 || s.host != host || s.running != 0 || named(&s.places) != 0 || s.references != 0 || s.crossing != 0 || s.equal != 0 {
+			t.Fatalf("left behind: %+v, host %d of %d, %d running, %d places", got, s.host, host, s.running, named(&s.places))
 		}
 	})
 }
@@ -183,6 +186,40 @@ func countDistinct(s *paged) (logical, apart int64) {
 		apart += int64(len(distinct))
 	}
 	return logical, apart
+}
+
+// countEqual counts the blocks in use beyond the first of each content and position.
+func countEqual(s *paged) (equal int64) {
+	places := map[uint64]bool{}
+	for i := range s.blocks {
+		if place := s.places.number(int32(i)); s.blocks[i].references > 0 && place != 0 {
+			if places[place] {
+				equal++
+			}
+			places[place] = true
+		}
+	}
+	return equal
+}
+
+// countKnown counts the blocks whose content can be found.
+func countKnown(s *paged) (known int) {
+	for i := range s.blocks {
+		if s.keys.number(int32(i)) != 0 {
+			known++
+		}
+	}
+	return known
+}
+
+// named counts the blocks in all chains.
+func named(c *chains) (n int) {
+	for _, head := range c.heads {
+		for i := head - 1; i != none; i = c.tags[i].next {
+			n++
+		}
+	}
+	return n
 }
 
 // randomRequest is a small one.

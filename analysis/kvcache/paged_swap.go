@@ -27,7 +27,7 @@ func (s *paged) swapOut(g *group) bool {
 				h = int32(len(out.blocks))
 				at[k] = h
 				b := &s.blocks[k]
-				out.blocks = append(out.blocks, hosted{filled: b.filled, final: b.final, key: b.key, place: b.place})
+				out.blocks = append(out.blocks, hosted{filled: b.filled, final: b.final, key: s.keys.number(k), place: s.places.number(k)})
 			}
 			out.blocks[h].references++
 			out.tables.of[i] = append(out.tables.of[i], h)
