@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 const (
@@ -79,16 +80,43 @@ func NewCollector(runDir, spoolDir string, opt CollectorOptions) (*Collector, er
 	return c, nil
 }
 
+// Whoever asks with [collecting] has a spool for a moment; a collector waits so long for it.
+const (
+	lockTries = 20
+	lockPause = 5 * time.Millisecond
+)
+
+// lockDir makes a spool ours, for as long as the file is open.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	for range lockTries {
+		if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+			break
+		}
+		time.Sleep(lockPause)
+	}
+	if err != nil {
 		f.Close()
 		return nil, &PathError{Path: dir, Err: ErrBusy, Detail: err.Error(), Remedy: "wait for it to end"}
 	}
 	return f, nil
+}
+
+// collecting says whether a collector is at work on a spool.
+func collecting(dir string) (bool, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return false, err
+	}
+	defer f.Close() // gives the lock back
+	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
 }
 
 // takeStock looks at what an earlier collector left in the run directory.

@@ -10,7 +10,7 @@ import (
 )
 
 // Follower watches a run that is being recorded, by reading what its recorder and its processes
-// write. It writes nothing, takes no lock and waits for nobody, so that neither can tell.
+// write. It writes nothing, holds no lock and waits for nobody, so that neither can tell.
 type Follower struct {
 	dir       string
 	Info      Info
@@ -36,6 +36,43 @@ func (f *Follower) Ended() (bool, error) {
 		return true, nil
 	}
 	return false, err
+}
+
+// Abandoned says whether the recording stands still for good: its spool is there, but no collector is at
+// work on it and none of its processes lives. It may be so for a moment while a recording begins.
+func (f *Follower) Abandoned() (bool, error) {
+	dir := filepath.Join(f.dir, SpoolName)
+	held, err := collecting(dir)
+	if err != nil || held {
+		return false, ignoreMissing(err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, ignoreMissing(err)
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		spool, err := openSpoolProcess(filepath.Join(dir, e.Name()))
+		if err != nil || spool == nil {
+			continue // nothing is known of it; what is wrong with it is for recover to say
+		}
+		alive, err := spool.Alive()
+		spool.Close()
+		if err != nil || alive {
+			return false, ignoreMissing(err)
+		}
+	}
+	return true, nil
+}
+
+// ignoreMissing is for what a collector may take away at any time.
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // Processes are those that have appeared so far, in order of appearance.

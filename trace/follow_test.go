@@ -136,12 +136,18 @@ func TestFollow(t *testing.T) {
 	if over, err := follower.Ended(); over || err != nil {
 		t.Errorf("ended %v, %v while the spool is there", over, err)
 	}
+	if left, err := follower.Abandoned(); left || err != nil {
+		t.Errorf("abandoned %v, %v while it is collected", left, err)
+	}
 	if _, err := collector.Finish(); err != nil {
 		t.Fatal(err)
 	}
 	look(len(events))
 	if over, err := follower.Ended(); !over || err != nil {
 		t.Errorf("ended %v, %v without a spool", over, err)
+	}
+	if left, err := follower.Abandoned(); left || err != nil {
+		t.Errorf("abandoned %v, %v when it is over", left, err)
 	}
 	if processes, _ := follower.Processes(); len(processes) != 1 || !processes[0].Ended() {
 		t.Errorf("%d processes, the first ended: %v", len(processes), processes[0].Ended())

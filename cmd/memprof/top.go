@@ -77,7 +77,7 @@ func (o *topOptions) run(ctx context.Context, stdout io.Writer, path string) err
 		if err := screen.show(&look); err != nil {
 			return err
 		}
-		if o.Once || look.Ended {
+		if o.Once || look.Ended || t.abandoned > abandonedLooks {
 			return screen.last(&look)
 		}
 		select {
@@ -95,7 +95,12 @@ type top struct {
 	lives    map[*trace.Followed]*liveProcess
 	cards    *cardWatch
 	before   time.Time // of the last look; zero before the first
+
+	abandoned int // looks in a row at which nobody recorded
 }
+
+// abandonedLooks in a row are taken for a recording that is only just beginning.
+const abandonedLooks = 3
 
 // liveProcess is a process that is followed.
 type liveProcess struct {
@@ -109,10 +114,13 @@ type topLook struct {
 	Version   int          `json:"version"`
 	Time      time.Time    `json:"time"`
 	Ended     bool         `json:"ended"`
+	Abandoned bool         `json:"abandoned"` // neither the recorder nor a process of the job lives any more
 	Command   []string     `json:"command"`
 	Host      string       `json:"host"`
 	Processes []topProcess `json:"processes"`
 	Cards     []topCard    `json:"cards"`
+
+	path string // of the run
 }
 
 type topProcess struct {
@@ -169,6 +177,12 @@ func (t *top) look() (topLook, error) {
 		return look, err
 	}
 	look.Ended = ended
+	if look.Abandoned, err = t.follower.Abandoned(); err != nil {
+		return look, err
+	}
+	if t.abandoned++; !look.Abandoned {
+		t.abandoned = 0
+	}
 	processes, err := t.follower.Processes()
 	if err != nil {
 		return look, err
@@ -195,6 +209,7 @@ func (t *top) look() (topLook, error) {
 		look.Processes = append(look.Processes, seen)
 	}
 	t.before = look.Time
+	look.path = t.path
 	look.Cards = t.cards.used()
 	return look, nil
 }

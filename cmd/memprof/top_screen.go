@@ -100,10 +100,18 @@ func topLines(look *topLook) string {
 	if len(look.Processes) == 0 {
 		fmt.Fprintf(&out, "%s no process has used a GPU yet\n", stamp)
 	}
-	if look.Ended {
+	switch {
+	case look.Ended:
 		fmt.Fprintf(&out, "%s the recording has ended\n", stamp)
+	case look.Abandoned:
+		fmt.Fprintf(&out, "%s %s\n", stamp, look.abandonedNote())
 	}
 	return out.String()
+}
+
+// abandonedNote is for a recording that nobody goes on with.
+func (l *topLook) abandonedNote() string {
+	return "the recorder is gone, and so is the job: `memprof recover " + report.PlainText(shellQuote(l.path)) + "` finishes the recording"
 }
 
 // headline says how far a process is.
@@ -134,10 +142,16 @@ func orDash(bytes *int64) string {
 // topTable is a look as lines of at most so many columns, and if rows is not 0 at most so many.
 func topTable(look *topLook, columns, rows int) []string {
 	state := "recording"
-	if look.Ended {
+	switch {
+	case look.Ended:
 		state = "ended"
+	case look.Abandoned:
+		state = "not recorded any more"
 	}
 	lines := []string{fmt.Sprintf("memprof top  %s  %s  %s", look.Time.Format(time.TimeOnly), state, strings.Join(look.Command, " "))}
+	if look.Abandoned {
+		lines = append(lines, look.abandonedNote())
+	}
 	for _, c := range look.Cards {
 		if c.Used != nil {
 			lines = append(lines, fmt.Sprintf("card %d %s: %s of %s used, all programs", c.Index, c.Name, formatSize(*c.Used), formatSize(c.Total)))
