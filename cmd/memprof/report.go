@@ -21,7 +21,7 @@ type reportOptions struct {
 	Table   string
 	Card    sizeFlag
 	HTML    bool
-	At      int64
+	At      eventFlag
 }
 
 func newReportCommand() *cobra.Command {
@@ -55,7 +55,7 @@ func (o *reportOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.Card, "card", "hold plans of sleep and wake against a card of this size (default: the recorded one)")
 	flags.StringVarP(&o.Output, "output", "o", "", "draw plots into this `directory`, or write the page there or to a file that ends in .html (default: beside the trace)")
 	flags.BoolVar(&o.HTML, "html", false, "write report.html, a page of its own, in place of text and plots")
-	flags.Int64Var(&o.At, "at", -1, "what memory was like right after the event `SEQ` of each process, exactly")
+	flags.Var(&o.At, "at", "what memory was like right after the event `SEQ` of each process, exactly")
 	flags.StringVar(&o.Table, "table", "", "one table over all recordings instead: paper, the BFC paper's; a PATH may be a folder of recordings")
 }
 
@@ -67,7 +67,7 @@ func (o *reportOptions) settle() error {
 	switch {
 	case o.HTML && o.Format != "text":
 		return usagef("--html and %s: choose one", o.Format)
-	case o.At >= 0 && (o.HTML || o.Table != ""):
+	case o.At.given && (o.HTML || o.Table != ""):
 		return usagef("--at goes with text, markdown and JSON")
 	case o.HTML && o.Table != "":
 		return usagef("--table goes with text, markdown and JSON")
@@ -80,7 +80,7 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 		return err
 	}
 	switch {
-	case o.At >= 0:
+	case o.At.given:
 		return o.at(stdout, stderr, paths)
 	case o.HTML:
 		return o.page(stderr, paths)

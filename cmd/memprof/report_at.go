@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report"
@@ -21,7 +22,7 @@ func (o *reportOptions) at(stdout, stderr io.Writer, paths []string) error {
 		}
 		warn(stderr, run)
 		for _, process := range run.Processes {
-			moment, err := momentOf(process, o.At)
+			moment, err := momentOf(process, o.At.seq)
 			var none *analysis.NoEventError
 			if errors.As(err, &none) {
 				missing = usagef("--at: %w", err)
@@ -57,3 +58,27 @@ func momentOf(process *trace.Process, seq int64) (*analysis.Moment, error) {
 	}
 	return moment, nil
 }
+
+// eventFlag is the number of an event, from 0, if one is given.
+type eventFlag struct {
+	seq   int64
+	given bool
+}
+
+func (f *eventFlag) Set(text string) error {
+	seq, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || seq < 0 {
+		return fmt.Errorf("want the number of an event, from 0")
+	}
+	f.seq, f.given = seq, true
+	return nil
+}
+
+func (f *eventFlag) String() string {
+	if !f.given {
+		return ""
+	}
+	return strconv.FormatInt(f.seq, 10)
+}
+
+func (*eventFlag) Type() string { return "event" }
