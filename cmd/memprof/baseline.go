@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -172,21 +171,6 @@ func (b *baseline) write() error {
 		return err
 	}
 	return replaceFile(b.path, text.Bytes())
-}
-
-// replaceFile writes a file whole or not at all.
-func replaceFile(path string, text []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return inputError(err)
-	}
-	defer os.Remove(f.Name()) // gone by then if all went well
-	_, err = f.Write(text)
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return inputError(os.Rename(f.Name(), path))
 }
 
 // relativeLimit is a limit that depends on the baseline: its value, and so much more.

@@ -138,10 +138,30 @@ func (o *checkOptions) run(stdout, stderr io.Writer, paths []string) error {
 	if err := court.foresee(gates); err != nil {
 		return err
 	}
+	if err := o.foreseeFiles(&court); err != nil {
+		return err
+	}
 	if o.Run {
 		return o.withJob(stdout, stderr, &court, gates, paths)
 	}
 	return o.judgeAndTell(stdout, stderr, &court, gates, paths)
+}
+
+// foreseeFiles fails where a file that is to be written cannot be.
+func (o *checkOptions) foreseeFiles(court *judging) error {
+	paths := []string{o.Markdown, o.JUnit, o.CodeQuality, o.OpenMetrics}
+	if o.Update {
+		paths = append(paths, court.baseline.path)
+	}
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		if err := canWrite(path); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // judgeAndTell holds recordings against the gates and writes what comes of it everywhere.

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -214,28 +212,4 @@ func (o *exportOptions) choose(run *trace.Run) error {
 	}
 	run.Processes = slices.DeleteFunc(run.Processes, func(p *trace.Process) bool { return !slices.Contains(o.Processes, p.Name) })
 	return nil
-}
-
-// writeWhole has a file written whole or not at all: what is there under that name stays until
-// the new one is complete. Devices and pipes are written to as they are.
-func writeWhole(path string, write func(io.Writer) error) error {
-	if stat, err := os.Stat(path); err == nil && !stat.Mode().IsRegular() {
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
-		if err != nil {
-			return inputError(err)
-		}
-		return errors.Join(write(f), f.Close())
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return inputError(err)
-	}
-	defer os.Remove(f.Name()) // gone by then if all went well
-	if err := write(f); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return inputError(os.Rename(f.Name(), path))
 }
