@@ -45,7 +45,32 @@ other libraries took. It reports, verifies and checks such recordings.`,
 		newRecordCommand(), newReportCommand(), newVerifyCommand(), newCheckCommand(), newDiffCommand(), newExportCommand(), newTopCommand(), newRecoverCommand(),
 		newReplayCommand(), newKVCommand(), newRerunCommand(), newTuneCommand(), newDoctorCommand(), newHooksCommand(), newJSONTopic(),
 	)
+	completeTopics(root)
 	return root
+}
+
+// completeTopics has the verbs that cobra makes refuse what they do not know, as the others do.
+func completeTopics(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, verb := range root.Commands() {
+		switch verb.Name() {
+		case "completion":
+			verb.Args, verb.RunE = knownVerb, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		case "help":
+			verb.Run, verb.RunE = nil, func(_ *cobra.Command, args []string) error {
+				topic, rest, err := root.Find(args)
+				if err != nil {
+					return usagef("%w", err)
+				}
+				if err := knownVerb(topic, rest); err != nil {
+					return err
+				}
+				topic.InitDefaultHelpFlag() // is in what is printed
+				return topic.Help()
+			}
+		}
+	}
 }
 
 func knownVerb(cmd *cobra.Command, args []string) error {
@@ -56,7 +81,7 @@ func knownVerb(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		message += fmt.Sprintf(", did you mean %s?", strings.Join(near, " or "))
 	}
-	return usagef("%s (see `memprof --help`)", message)
+	return usagef("%s (see `%s --help`)", message, cmd.CommandPath())
 }
 
 // exactArgs is cobra.ExactArgs with an exit code and the name of what is missing.
