@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// The promise is 5 s for each policy on two cores that have nothing else to do. A test shares them
+// with other packages', and is to fail for what has become another order of work.
+const longest = 20 * time.Second
+
 // Twenty thousand requests over an hour of arrivals, more than the memory can serve at once.
 func TestAnHourOfRequestsTakesSeconds(t *testing.T) {
 	if testing.Short() {
@@ -45,8 +49,8 @@ func TestAnHourOfRequestsTakesSeconds(t *testing.T) {
 		}
 		took := time.Since(start)
 		t.Logf("%s, %d a prompt: %v for %d steps, at most %d at once", test.policy, test.sampling.Width, took, r.Steps, r.Peak)
-		if took > 5*time.Second || r.Finished != requests {
-			t.Errorf("%s, %d a prompt: %d of %d requests took %v, want less than 5 s", test.policy, test.sampling.Width, r.Finished, requests, took)
+		if took > longest || r.Finished != requests {
+			t.Errorf("%s, %d a prompt: %d of %d requests took %v, want less than %v", test.policy, test.sampling.Width, r.Finished, requests, took, longest)
 		}
 	}
 }
@@ -77,22 +81,17 @@ func TestAnHourOfLongPromptsTakesSeconds(t *testing.T) {
 		source[i] = r
 	}
 	o := Options{Policy: Policy{Kind: Paged, Block: 16}, Capacity: 2_500_000, StepTime: 25e6, Watermark: 0.01}
-	var took time.Duration
-	for range 2 { // a machine that has other work gets a second chance
-		this := source
-		start := time.Now()
-		r, err := Simulate(context.Background(), &this, o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		took = time.Since(start)
-		t.Logf("%v for %d steps, at most %d at once, %d tokens found", took, r.Steps, r.Peak, r.PrefixTokens)
-		if r.Finished != requests || r.PrefixTokens == 0 {
-			t.Fatalf("%d of %d requests finished, %d tokens were found", r.Finished, requests, r.PrefixTokens)
-		}
-		if took < 5*time.Second {
-			return
-		}
+	start := time.Now()
+	r, err := Simulate(context.Background(), &source, o)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Errorf("took %v, want less than 5 s", took)
+	took := time.Since(start)
+	t.Logf("%v for %d steps, at most %d at once, %d tokens found", took, r.Steps, r.Peak, r.PrefixTokens)
+	if r.Finished != requests || r.PrefixTokens == 0 {
+		t.Errorf("%d of %d requests finished, %d tokens were found", r.Finished, requests, r.PrefixTokens)
+	}
+	if took > longest {
+		t.Errorf("took %v, want less than %v", took, longest)
+	}
 }
