@@ -329,6 +329,12 @@ func TestNarrowPages(t *testing.T) {
 		if hidden != "" {
 			t.Errorf("%s: out of sight are %v", name, hidden)
 		}
+		if name == "report" { // of long recordings
+			b.eval(`document.querySelector('#growths .long-row').firstChild.textContent = '10,000,000'`)
+		}
+		if cut := b.eval(`[...document.querySelectorAll('.long-row > .number')].filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.textContent).join('; ')`); cut != "" {
+			t.Errorf("%s: cut are %v", name, cut)
+		}
 		b.quiet()
 	}
 }

@@ -48,9 +48,9 @@ function growthList(view) {
   const verdict = (i) => data.verdicts[data.verdict[i]];
   const size = (name, key, title) => ({ name, title, number: true, of: (i) => data[key][i], text: (i) => formatKnown(data[key][i]) });
   const columns = [
-    { name: 'event', number: true, of: (i) => data.seq[i], text: (i) => formatCount(data.seq[i]) },
-    { name: 'time', number: true, of: (i) => data.time[i], text: (i) => formatDuration(data.time[i]) },
-    { name: 'iter', number: true, of: (i) => data.iteration[i], text: (i) => (data.iteration[i] < 0 ? ABSENT : String(data.iteration[i])), width: 'minmax(50px, .6fr)' },
+    { name: 'event', number: true, of: (i) => data.seq[i], text: (i) => formatCount(data.seq[i]), width: 'minmax(80px, 1fr)' },
+    { name: 'time', number: true, of: (i) => data.time[i], text: (i) => formatDuration(data.time[i]), width: 'minmax(54px, 1fr)' },
+    { name: 'iter', number: true, of: (i) => data.iteration[i], text: (i) => (data.iteration[i] < 0 ? ABSENT : String(data.iteration[i])), width: 'minmax(40px, .6fr)' },
     size('request', 'request', 'the request that needed it; – if it then failed'), size('grown', 'grown', 'bytes mapped'),
     size('reserved', 'reserved', 'reserved on the device afterwards'), size('free', 'free', 'free in the arena before'),
     size('largest', 'largest', 'the largest free piece before'), size('stranded', 'stranded', 'free in pieces too small for the request'),
