@@ -63,7 +63,12 @@ func (a *Allocator) Excess(out []Range) []Range {
 	if !a.notes() || a.ended < 2 {
 		return out
 	}
-	return a.freeRanges(out, func(r *region, addr uint64, mapped bool) bool { return mapped && !a.expected(r, addr) })
+	a.eachFree(func(r *region, part byteRange, mapped bool) {
+		if mapped {
+			out = a.appendRuns(out, r, part, false)
+		}
+	})
+	return out
 }
 
 // Ahead appends to out the ranges that were given back though the coming iteration will use
@@ -72,20 +77,31 @@ func (a *Allocator) Ahead(out []Range) []Range {
 	if !a.notes() || a.unmapped.empty() {
 		return out
 	}
-	return a.freeRanges(out, func(r *region, addr uint64, mapped bool) bool { return !mapped && a.expected(r, addr) })
+	a.eachFree(func(r *region, part byteRange, mapped bool) {
+		if !mapped {
+			out = a.appendRuns(out, r, part, true)
+		}
+	})
+	return out
 }
 
 // Idle appends to out all ranges of whole granules that are free and mapped.
 func (a *Allocator) Idle(out []Range) []Range {
-	return a.freeRanges(out, func(_ *region, _ uint64, mapped bool) bool { return mapped })
+	a.eachFree(func(_ *region, part byteRange, mapped bool) {
+		if mapped {
+			out = appendRange(out, part.from, part.to)
+		}
+	})
+	return out
 }
 
 // Range is [Addr, Addr+Bytes).
 type Range struct{ Addr, Bytes uint64 }
 
-// freeRanges appends the maximal ranges of whole granules inside free chunks of which wanted
-// says so.
-func (a *Allocator) freeRanges(out []Range, wanted func(r *region, addr uint64, mapped bool) bool) []Range {
+// eachFree visits the whole granules of free chunks, in the order of addresses: ranges that
+// are all mapped or all given back. However large a free chunk is, it is as many steps as
+// ranges of it were given back.
+func (a *Allocator) eachFree(visit func(r *region, part byteRange, mapped bool)) {
 	for i := range a.regions {
 		r := &a.regions[i]
 		for handle := a.chunks[r.wall].next; handle != r.wall; handle = a.chunks[handle].next {
@@ -93,24 +109,38 @@ func (a *Allocator) freeRanges(out []Range, wanted func(r *region, addr uint64, 
 			if c.id != freeID {
 				continue
 			}
-			from, to := a.wholeGranules(c)
-			next := a.unmapped.from(from)
-			run := from
-			for at := from; at < to; at += a.granularity {
-				for next < len(a.unmapped.ranges) && a.unmapped.ranges[next].to <= at {
-					next++
+			at, to := a.wholeGranules(c)
+			for next := a.unmapped.from(at); at < to; next++ {
+				hole := byteRange{to, to}
+				if next < len(a.unmapped.ranges) {
+					hole.from = min(to, max(at, a.unmapped.ranges[next].from))
+					hole.to = min(to, a.unmapped.ranges[next].to)
 				}
-				mapped := next == len(a.unmapped.ranges) || at < a.unmapped.ranges[next].from
-				if wanted(r, at, mapped) {
-					continue
-				}
-				out = appendRange(out, run, at)
-				run = at + a.granularity
+				visit(r, byteRange{at, hole.from}, true)
+				visit(r, byteRange{hole.from, hole.to}, false)
+				at = hole.to
 			}
-			out = appendRange(out, run, to)
 		}
 	}
-	return out
+}
+
+// appendRuns appends the maximal runs of granules of part, which may be empty, that are
+// expected to be used, or are not.
+func (a *Allocator) appendRuns(out []Range, r *region, part byteRange, expected bool) []Range {
+	run := part.from
+	for at := part.from; at < part.to; at += a.granularity {
+		if a.granuleOf(r, at) >= uint64(len(r.uses)) { // from here on all are
+			if expected {
+				break
+			}
+			return appendRange(out, run, at)
+		}
+		if a.expected(r, at) != expected {
+			out = appendRange(out, run, at)
+			run = at + a.granularity
+		}
+	}
+	return appendRange(out, run, part.to)
 }
 
 func appendRange(out []Range, from, to uint64) []Range {

@@ -54,56 +54,83 @@ static struct bfc_range whole_granules(const struct bfc *bfc, const struct bfc_c
 }
 
 typedef void visitor(void *self, uint64_t addr, uint64_t bytes);
-// `ended` is of bfc_excess.
-typedef bool condition(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, bool mapped, uint32_t ended);
 
-static bool is_excess(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, bool mapped, uint32_t ended) {
-  return mapped && !expected(bfc, region, addr) && region->uses[granule_of(bfc, region, addr)] <= ended;
+// What is looked for in free chunks, and for whom.
+struct search {
+  bool mapped;     // what is mapped, or what was given back
+  uint32_t ended;  // of bfc_excess
+  void *self;
+  visitor *visit;
+};
+
+static void visit_run(const struct search *search, uint64_t from, uint64_t to) {
+  if (to > from) search->visit(search->self, from, to - from);
 }
 
-static bool is_ahead(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, bool mapped, uint32_t ended) {
-  (void)ended;
-  return !mapped && expected(bfc, region, addr);
+// A part of a free chunk, whole granules that are all mapped or all given back.
+typedef void part_visitor(const struct bfc *bfc, const struct bfc_region *region, struct bfc_range part, const struct search *search);
+
+static void idle_part(const struct bfc *bfc, const struct bfc_region *region, struct bfc_range part, const struct search *search) {
+  (void)bfc, (void)region;
+  visit_run(search, part.from, part.to);
 }
 
-static bool is_idle(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, bool mapped, uint32_t ended) {
-  (void)bfc, (void)region, (void)addr, (void)ended;
-  return mapped;
+static bool is_excess(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, uint32_t ended) {
+  return !expected(bfc, region, addr) && region->uses[granule_of(bfc, region, addr)] <= ended;
 }
 
-static void visit_chunk(const struct bfc *bfc, const struct bfc_region *region, const struct bfc_chunk *chunk, condition *wanted, uint32_t ended,
-                        void *self, visitor *visit) {
-  const struct bfc_range whole = whole_granules(bfc, chunk);
-  size_t next = bfc_unmapped_from(bfc, whole.from);
-  uint64_t run = whole.from;
-  for (uint64_t at = whole.from; at < whole.to; at += bfc->memory.granularity) {
-    while (next < bfc->unmapped.count && bfc->unmapped.items[next].to <= at) next++;
-    const bool mapped = next == bfc->unmapped.count || at < bfc->unmapped.items[next].from;
-    if (wanted(bfc, region, at, mapped, ended)) continue;
-    if (at > run) visit(self, run, at - run);
-    run = at + bfc->memory.granularity;
+// Visits the maximal runs of granules of the part that are expected or, where what is mapped
+// is looked for, are excess. All beyond the noted ones are expected.
+static void noted_part(const struct bfc *bfc, const struct bfc_region *region, struct bfc_range part, const struct search *search) {
+  const uint64_t granularity = bfc->memory.granularity;
+  uint64_t run = part.from;
+  for (uint64_t at = part.from; at < part.to; at += granularity) {
+    if (granule_of(bfc, region, at) >= region->use_count) {
+      visit_run(search, run, search->mapped ? at : part.to);
+      return;
+    }
+    if (search->mapped ? is_excess(bfc, region, at, search->ended) : expected(bfc, region, at)) continue;
+    visit_run(search, run, at);
+    run = at + granularity;
   }
-  if (whole.to > run) visit(self, run, whole.to - run);
+  visit_run(search, run, part.to);
 }
 
-static void visit_free(const struct bfc *bfc, condition *wanted, uint32_t ended, void *self, visitor *visit) {
+// However large a chunk is, it is as many steps as ranges of it were given back.
+static void visit_chunk(const struct bfc *bfc, const struct bfc_region *region, const struct bfc_chunk *chunk, part_visitor *visit,
+                        const struct search *search) {
+  const struct bfc_ranges *set = &bfc->unmapped;
+  const struct bfc_range whole = whole_granules(bfc, chunk);
+  uint64_t at = whole.from;
+  for (size_t next = bfc_unmapped_from(bfc, at); at < whole.to; next++) {
+    struct bfc_range hole = {whole.to, whole.to};
+    if (next < set->count) {
+      hole.from = bfc_least(whole.to, bfc_greatest(at, set->items[next].from));
+      hole.to = bfc_least(whole.to, set->items[next].to);
+    }
+    visit(bfc, region, search->mapped ? (struct bfc_range){at, hole.from} : hole, search);
+    at = hole.to;
+  }
+}
+
+static void visit_free(const struct bfc *bfc, part_visitor *visit, const struct search *search) {
   for (size_t i = 0; i < bfc->region_count; i++) {
     const struct bfc_region *region = &bfc->regions[i];
     for (uint32_t at = bfc->chunks[region->wall].next; at != region->wall; at = bfc->chunks[at].next) {
-      if (bfc->chunks[at].state == BFC_FREE) visit_chunk(bfc, region, &bfc->chunks[at], wanted, ended, self, visit);
+      if (bfc->chunks[at].state == BFC_FREE) visit_chunk(bfc, region, &bfc->chunks[at], visit, search);
     }
   }
 }
 
 void bfc_excess(const struct bfc *bfc, uint32_t ended, void *self, visitor *visit) {
-  if (bfc->options.notes && bfc->ended >= 2) visit_free(bfc, is_excess, ended, self, visit);
+  if (bfc->options.notes && bfc->ended >= 2) visit_free(bfc, noted_part, &(struct search){true, ended, self, visit});
 }
 
 void bfc_ahead(const struct bfc *bfc, void *self, visitor *visit) {
-  if (bfc->options.notes && bfc->unmapped.count > 0) visit_free(bfc, is_ahead, 0, self, visit);
+  if (bfc->options.notes && bfc->unmapped.count > 0) visit_free(bfc, noted_part, &(struct search){false, 0, self, visit});
 }
 
-void bfc_idle(const struct bfc *bfc, void *self, visitor *visit) { visit_free(bfc, is_idle, 0, self, visit); }
+void bfc_idle(const struct bfc *bfc, void *self, visitor *visit) { visit_free(bfc, idle_part, &(struct search){true, 0, self, visit}); }
 
 static bool may_go(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
   return !bfc->options.notes || !expected(bfc, region, addr);

@@ -175,7 +175,7 @@ func (d *driver) step() {
 		d.do(opIteration, 0, 0)
 	case d.oneIn(200):
 		d.do(opTrim, 0, 0)
-	case d.oneIn(500) && d.memory.granularity >= 1<<20: // it looks at each granule
+	case d.oneIn(500):
 		d.do(opGiveBack, d.logUniform(8, 34), 0)
 	case d.oneIn(400):
 		d.restore()
