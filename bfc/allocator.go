@@ -47,6 +47,8 @@ type Options struct {
 	// Trim says when the owner calls EndIteration, Trim and GiveBack. The allocator notes
 	// which granules each iteration uses unless that is never.
 	Trim Trim
+	// Placement says where a request that something fits goes.
+	Placement Placement
 	// GarbageCollection releases idle regions before a request fails.
 	GarbageCollection bool
 }
@@ -98,8 +100,9 @@ type Allocator struct {
 	unmapped   rangeSet
 	missing    []byteRange // scratch of mapRange
 	nextRegion uint64
-	lastGrown  int32  // wall of the region grown last, or none once it was released
-	ended      uint32 // iterations
+	lastGrown  int32    // wall of the region grown last, or none once it was released
+	ended      uint32   // iterations
+	planner    *planner // nil with PlacementBestFit
 
 	lastID int64
 	stats  Stats
@@ -126,6 +129,9 @@ func New(options Options, memory Memory) (*Allocator, error) {
 	}
 	a.chunks = make([]chunk, 1)
 	a.free.nodes = make([]freeNode, 1)
+	if options.Placement == PlacementPlanned {
+		a.planner = newPlanner()
+	}
 	return a, nil
 }
 
@@ -145,13 +151,23 @@ func (a *Allocator) Alloc(size uint64) (Block, bool) {
 		return Block{}, false
 	}
 	rounded := (size + Granule - 1) &^ (Granule - 1)
-	handle := a.search(rounded)
-	if handle == none {
-		if handle = a.makeRoom(rounded); handle == none {
-			return Block{}, false
-		}
+	if a.planner != nil {
+		return a.allocPlanned(rounded, size)
 	}
-	return a.place(handle, rounded, size), true
+	handle := a.find(rounded)
+	if handle == none {
+		return Block{}, false
+	}
+	a.cut(handle, rounded)
+	return a.handOut(handle, size), true
+}
+
+// find is a free chunk for a request, by best fit or else by growth, or none.
+func (a *Allocator) find(rounded uint64) int32 {
+	if handle := a.search(rounded); handle != none {
+		return handle
+	}
+	return a.makeRoom(rounded)
 }
 
 // search finds the free chunk to take for a request, with what is to be handed out of it
@@ -185,13 +201,43 @@ func (a *Allocator) handedOut(size, rounded uint64) uint64 {
 	return size
 }
 
-// place hands out a free chunk, or the low part of it.
-func (a *Allocator) place(handle int32, rounded, requested uint64) Block {
-	a.free.remove(handle)
+// cut takes a free chunk out of its bin and leaves it what a request gets of it.
+func (a *Allocator) cut(handle int32, rounded uint64) {
+	a.removeFree(handle)
 	if c := &a.chunks[handle]; a.handedOut(c.size, rounded) < c.size {
 		a.split(handle, rounded)
 	}
-	return a.handOut(handle, requested)
+}
+
+// carve takes [addr, addr+size) out of a free chunk that has all of it, and returns the chunk
+// of just that, in no bin. What is left on either side stays free.
+func (a *Allocator) carve(handle int32, addr, size uint64) int32 {
+	a.removeFree(handle)
+	if low := addr - a.chunks[handle].addr; low > 0 {
+		a.split(handle, low)
+		a.insertFree(handle)
+		handle = a.chunks[handle].next
+		a.removeFree(handle)
+	}
+	if size < a.chunks[handle].size {
+		a.split(handle, size)
+	}
+	return handle
+}
+
+func (a *Allocator) insertFree(handle int32) {
+	c := &a.chunks[handle]
+	a.free.insert(handle, c.size, c.addr)
+	if a.planner != nil {
+		a.planner.ends.insert(handle, Granule, c.addr+c.size)
+	}
+}
+
+func (a *Allocator) removeFree(handle int32) {
+	a.free.remove(handle)
+	if a.planner != nil {
+		a.planner.ends.remove(handle)
+	}
 }
 
 // handOut makes a chunk that is in no bin one in use.
@@ -201,6 +247,9 @@ func (a *Allocator) handOut(handle int32, requested uint64) Block {
 	c.requested, c.id = requested, a.lastID
 	a.live.insert(c.addr, handle)
 	a.noteUse(c.addr, c.size)
+	if a.planner != nil {
+		a.planner.origins[handle] = origin{}
+	}
 
 	a.stats.NumAllocs++
 	a.stats.BytesInUse += c.size
@@ -216,7 +265,7 @@ func (a *Allocator) split(handle int32, size uint64) {
 	*high = chunk{addr: low.addr + size, size: low.size - size, id: freeID, prev: handle, next: low.next}
 	a.chunks[low.next].prev = rest
 	low.size, low.next = size, rest
-	a.free.insert(rest, high.size, high.addr)
+	a.insertFree(rest)
 }
 
 // Free takes the block at addr back and merges it with its free neighbours. It returns
@@ -231,6 +280,9 @@ func (a *Allocator) Free(addr uint64) (Block, error) {
 	block := Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}
 	a.stats.BytesInUse -= c.size
 	c.requested, c.id = 0, freeID
+	if a.planner != nil {
+		a.planner.freed(a.planner.origins[handle], a.ended)
+	}
 	a.noteUse(c.addr, c.size)
 	a.merge(handle)
 	return block, nil
@@ -241,16 +293,15 @@ func (a *Allocator) Free(addr uint64) (Block, error) {
 func (a *Allocator) merge(handle int32) {
 	c := &a.chunks[handle]
 	if next := &a.chunks[c.next]; next.id == freeID {
-		a.free.remove(c.next)
+		a.removeFree(c.next)
 		a.absorbNext(c, handle)
 	}
 	if prev := &a.chunks[c.prev]; prev.id == freeID {
 		handle = c.prev
-		a.free.remove(handle)
+		a.removeFree(handle)
 		a.absorbNext(prev, handle)
-		c = prev
 	}
-	a.free.insert(handle, c.size, c.addr)
+	a.insertFree(handle)
 }
 
 // absorbNext adds the next chunk, which is in no bin, to c. It goes on at c's end.
@@ -270,6 +321,9 @@ func (a *Allocator) newHandle() int32 {
 	}
 	a.chunks = append(a.chunks, chunk{})
 	a.free.addHandle()
+	if a.planner != nil {
+		a.planner.addHandle()
+	}
 	return int32(len(a.chunks) - 1)
 }
 

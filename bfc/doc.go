@@ -128,6 +128,44 @@
 //	granule b    used      ·     ·   ▲         given back at the end of 2
 //	granule c    used ▲  ▼ used  used  used    taken for growth in 0, mapped ahead of 1
 //
+// # Plans
+//
+// An iteration that repeats the one before has no unknowns: when each block will be freed is
+// known when it is asked for. With PlacementPlanned requests and frees of an iteration are
+// noted, and from them a plan of the next ones is made: where each block is to be. It covers two
+// iterations that follow each other in a circle, since a block that is asked for before its like
+// is freed needs two places in turn. The blocks of the two are placed one by one, the largest
+// first, each at the lowest address at which nothing is live while it is:
+//
+//	address     ┌───────────┐             ┌───────────┐
+//	            │     d     │             │     d     │      c lies where a was by then,
+//	            └──────┬────┴─┐           └──────┬────┴─┐    d where b was when c is freed
+//	                   │  c   │                  │  c   │
+//	     ┌──────┐   ┌──┴──────┤   ┌──────┐   ┌───┴──────┤
+//	     │  a   │   │    b    │   │  a   │   │    b     │
+//	     └──────┘   └─────────┘   └──────┘   └──────────┘
+//	     ░░░░░░░░░░░░░░░░ blocks that stay ░░░░░░░░░░░░░░
+//	     even iteration           odd iteration            time ▶
+//
+// Obstacles, which are always live, are blocks that stay: those older than the last iteration, and
+// those of it whose likes lived on. Positions in time are those of requests and frees. Of a block
+// that is still live at the end of the iteration the free is foreseen: its like of the iteration before tells it. Two
+// requests are alike, in order, if they and the three before them have the same sizes, or they and
+// the three after. A plan is made where the arena had none, or it did not hold, twice running, and 7 of 8
+// requests have a like; then it is kept for at least 2 iterations, the next for 4, and so on. None is
+// made of more than 8,192 requests.
+//
+// A request is the next one of the plan that is of its rounded size, among 32 from the first that was not served on; those
+// more than 16 behind the last that was are given up. It gets just its place, split from the free chunk
+// that has it, and what was given back of that is mapped as above. With Needed, where the memory coalesces, a plan may have
+// places behind the last region, which then grows as far as the place. A request that the plan
+// does not have, or whose place is in use or not to be had, takes the best fit as without a plan.
+//
+// In the first iteration of a plan, blocks of the one before are where no plan had put them: what would
+// meet them is placed once more, around them and the places of the next iteration. Where uses are
+// noted, the plan's granules and those in use are all that is expected from then on, so that the
+// rest is Excess at once; only in the first iteration Needed may take them, too.
+//
 // # Deviations from the reference
 //
 // The policy is that of TensorFlow and XLA. Not reproduced are: requests near 2^64 that

@@ -229,7 +229,7 @@ func (a *Allocator) addRegion(at int, addr, bytes uint64) {
 	wall, all := a.newHandle(), a.newHandle()
 	a.chunks[wall] = chunk{addr: addr + bytes, id: wallID, prev: all, next: all}
 	a.chunks[all] = chunk{addr: addr, size: bytes, id: freeID, prev: wall, next: wall}
-	a.free.insert(all, bytes, addr)
+	a.insertFree(all)
 	a.regions = slices.Insert(a.regions, at, region{addr: addr, size: bytes, wall: wall})
 	a.noteRegion(&a.regions[at])
 	a.lastGrown = wall

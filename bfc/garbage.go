@@ -43,7 +43,7 @@ func (a *Allocator) CollectGarbage() uint64 {
 // that were mapped.
 func (a *Allocator) release(r *region) uint64 {
 	all := a.chunks[r.wall].next
-	a.free.remove(all)
+	a.removeFree(all)
 	a.recycle(all)
 	a.recycle(r.wall)
 	if a.lastGrown == r.wall {

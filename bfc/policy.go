@@ -93,6 +93,35 @@ func ParseSplit(text string) (Split, error) {
 	return Split(bytes), nil
 }
 
+// Placement says where a request goes that something fits.
+type Placement int
+
+const (
+	// PlacementBestFit takes the best fit.
+	PlacementBestFit Placement = iota
+	// PlacementPlanned places the blocks of an iteration that repeats itself by a plan, in which
+	// all lifetimes are known; what is not in the plan, by best fit.
+	PlacementPlanned
+)
+
+var placementNames = []string{PlacementBestFit: "best-fit", PlacementPlanned: "planned"}
+
+// String is what ParsePlacement reads.
+func (p Placement) String() string {
+	if p < 0 || int(p) >= len(placementNames) {
+		return fmt.Sprintf("placement %d", int(p))
+	}
+	return placementNames[p]
+}
+
+// ParsePlacement is the placement of a text: best-fit or planned.
+func ParsePlacement(text string) (Placement, error) {
+	if at := slices.Index(placementNames, text); at >= 0 {
+		return Placement(at), nil
+	}
+	return 0, fmt.Errorf("unknown placement %q: use best-fit or planned", text)
+}
+
 // Trim says when the owner of an allocator gives back the memory of free granules.
 type Trim struct {
 	When TrimWhen

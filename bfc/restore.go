@@ -21,17 +21,7 @@ func (a *Allocator) Restore(addr, size, requested uint64) (Block, error) {
 	if handle == none || requested == 0 || requested > size || a.unmapped.within(addr, addr+size) != 0 {
 		return Block{}, fmt.Errorf("bfc: restore of %d bytes at %#x: %w", size, addr, ErrNotRestorable)
 	}
-	a.free.remove(handle)
-	if low := addr - a.chunks[handle].addr; low > 0 {
-		a.split(handle, low)
-		c := &a.chunks[handle]
-		a.free.insert(handle, c.size, c.addr)
-		handle = c.next
-		a.free.remove(handle)
-	}
-	if size < a.chunks[handle].size {
-		a.split(handle, size)
-	}
+	handle = a.carve(handle, addr, size)
 	return a.handOut(handle, requested), nil
 }
 

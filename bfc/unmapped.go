@@ -124,11 +124,7 @@ func (a *Allocator) freeAround(r byteRange) int32 {
 // searchMapped maps what is missing of the best fit, or else finds the first candidate of
 // which nothing is missing.
 func (a *Allocator) searchMapped(best int32, rounded uint64) int32 {
-	within := a.reach(best, rounded)
-	if lack := a.unmapped.within(within.from, within.to); lack > 0 && a.options.Growth == Needed && a.notes() {
-		a.take(lack, best)
-	}
-	if a.mapRange(within) {
+	if a.mapFor(best, a.reach(best, rounded)) {
 		return best
 	}
 	for handle := a.free.after(best); handle != none; handle = a.free.after(handle) {
@@ -137,6 +133,15 @@ func (a *Allocator) searchMapped(best int32, rounded uint64) int32 {
 		}
 	}
 	return none
+}
+
+// mapFor maps what is missing of r, which a request gets of a free chunk. Needed takes as much
+// elsewhere first, where uses are noted.
+func (a *Allocator) mapFor(handle int32, r byteRange) bool {
+	if lack := a.unmapped.within(r.from, r.to); lack > 0 && a.options.Growth == Needed && a.notes() {
+		a.take(lack, handle)
+	}
+	return a.mapRange(r)
 }
 
 // reach is what a request would get of a free chunk, widened to the granularity.

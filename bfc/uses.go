@@ -51,7 +51,12 @@ func (a *Allocator) expected(r *region, addr uint64) bool {
 }
 
 // EndIteration notes that an iteration has ended.
-func (a *Allocator) EndIteration() { a.ended++ }
+func (a *Allocator) EndIteration() {
+	a.ended++
+	if a.planner != nil {
+		a.endPlanned()
+	}
+}
 
 // Ended is how many iterations have ended.
 func (a *Allocator) Ended() int { return int(a.ended) }
@@ -237,7 +242,7 @@ func (a *Allocator) takeOf(r *region, c *chunk, need uint64) uint64 {
 // takeable finds the last range in [from, *to) that is mapped and not expected to be used: it
 // lowers *to to its end and returns its start, or *to where there is none.
 func (a *Allocator) takeable(r *region, from uint64, to *uint64) uint64 {
-	wanted := func(addr uint64) bool { return !a.notes() || !a.expected(r, addr) }
+	wanted := func(addr uint64) bool { return !a.notes() || !a.expected(r, addr) || a.planBegins() }
 	for *to > from {
 		start := from
 		if at := a.unmapped.from(*to - 1); at < len(a.unmapped.ranges) && a.unmapped.ranges[at].from < *to {

@@ -68,8 +68,8 @@ func wordsOf(text string) *words {
 	return w
 }
 
-// options are those of the allocator. Recordings that say nothing of a split or a trim are of
-// the classic split and no trim.
+// options are those of the allocator. Recordings that say nothing of a split, a trim or a
+// placement are of the classic split, no trim and best fit.
 func (w *words) options(limit uint64) bfc.Options {
 	o := bfc.Options{Limit: limit}
 	var err error
@@ -81,6 +81,10 @@ func (w *words) options(limit uint64) bfc.Options {
 	}
 	if text, said := w.of["trim"]; said {
 		o.Trim, err = bfc.ParseTrim(text)
+		w.keep(err)
+	}
+	if text, said := w.of["placement"]; said {
+		o.Placement, err = bfc.ParsePlacement(text)
 		w.keep(err)
 	}
 	o.Headroom, o.GarbageCollection = w.number("headroom"), w.flag("gc")

@@ -1,0 +1,229 @@
+package bfc
+
+import (
+	"math"
+	"slices"
+)
+
+const (
+	// noPlace is the place of a request that has none in a plan.
+	noPlace = math.MaxUint64
+	// lookahead is how many requests of a plan may be left out, and half of it how far one may be late.
+	lookahead = 32
+)
+
+// plan is where the blocks of an iteration are to be.
+type plan struct {
+	requests []planned // in order
+	cursor   int       // the first that has not been served in this iteration, or is not looked for any more
+	first    uint32    // the iteration it begins with, as Allocator.ended counts them
+}
+
+// planned is a request of a plan.
+type planned struct {
+	size   uint64    // bytes, a multiple of the granule
+	places [2]uint64 // addresses in even and odd iterations
+	first  uint64    // address in the plan's first iteration
+	later  bool      // its block ends later: it has no place, and best fit finds it one
+	served uint32    // 1 + the last iteration in which it was served
+}
+
+// match finds the request of the plan that a request of an iteration is, or -1.
+func (p *plan) match(rounded uint64, iteration uint32) int {
+	for k := p.cursor; k < len(p.requests) && k < p.cursor+lookahead; k++ {
+		if r := &p.requests[k]; r.size == rounded && r.served != iteration+1 {
+			return k
+		}
+	}
+	return -1
+}
+
+// serve notes that a request of the plan was served.
+func (p *plan) serve(k int, iteration uint32) {
+	p.requests[k].served = iteration + 1
+	p.cursor = max(p.cursor, k-lookahead/2)
+	for p.cursor < len(p.requests) && p.requests[p.cursor].served == iteration+1 {
+		p.cursor++
+	}
+}
+
+// place is where request k is to be in an iteration, or noPlace.
+func (p *plan) place(k int, iteration uint32) uint64 {
+	if iteration == p.first {
+		return p.requests[k].first
+	}
+	return p.requests[k].places[iteration&1]
+}
+
+// misses says whether it is against the plan that request k got no place of it in an iteration.
+func (p *plan) misses(k int, iteration uint32) bool {
+	r := &p.requests[k]
+	return !r.later && (iteration != p.first || r.first != noPlace || r.places[iteration&1] == noPlace)
+}
+
+// allocPlanned is Alloc where plans are made.
+func (a *Allocator) allocPlanned(rounded, size uint64) (Block, bool) {
+	p := a.planner
+	k := p.plan.match(rounded, a.ended)
+	handle := none
+	if k >= 0 {
+		handle = a.takePlace(p.plan.place(k, a.ended), rounded)
+	}
+	if handle == none {
+		if handle = a.find(rounded); handle == none {
+			return Block{}, false
+		}
+		a.cut(handle, rounded)
+		p.missed[0] = p.missed[0] || k < 0 || p.plan.misses(k, a.ended)
+	}
+	if k >= 0 {
+		p.plan.serve(k, a.ended)
+	}
+	block := a.handOut(handle, size)
+	p.origins[handle] = p.requested(rounded, a.ended)
+	return block, true
+}
+
+// takePlace is the chunk of just a place, in no bin, or none: something else is there, or it
+// cannot be mapped.
+func (a *Allocator) takePlace(addr, rounded uint64) int32 {
+	if addr == noPlace {
+		return none
+	}
+	if last := a.growing(); last != nil && addr >= last.addr && addr+rounded > last.end() {
+		lack := addr + rounded - last.end()
+		a.take(lack, a.chunks[last.wall].prev)
+		a.extendBy(lack)
+	}
+	handle := a.planner.ends.first(Granule, addr+rounded)
+	if handle == none || a.chunks[handle].addr > addr {
+		return none
+	}
+	if !a.unmapped.empty() && !a.mapFor(handle, byteRange{addr &^ (a.granularity - 1), roundUp(addr+rounded, a.granularity)}) {
+		return none
+	}
+	return a.carve(handle, addr, rounded)
+}
+
+// growing is the last region, if a growth of any size lengthens it: a plan can have places
+// behind it. Else it is nil.
+func (a *Allocator) growing() *region {
+	last := len(a.regions) - 1
+	if a.options.Growth != Needed || !a.memory.Coalesces() || last < 0 || a.regions[last].wall != a.lastGrown {
+		return nil
+	}
+	return &a.regions[last]
+}
+
+// makePlan plans the coming iterations like one that has just ended, whose lifetimes are given.
+func (a *Allocator) makePlan(lifetimes []lifetime) {
+	p := &a.planner.plan
+	length := a.planner.position
+	p.first = a.ended
+	p.requests = p.requests[:0]
+	for i := range lifetimes {
+		l := &lifetimes[i]
+		p.requests = append(p.requests, planned{size: l.size, places: [2]uint64{noPlace, noPlace}, first: noPlace, later: l.end == endsLater})
+	}
+	obstacles, leaving := a.obstacles(lifetimes)
+	around := newArrangement(obstacles)
+	order := bySize(lifetimes)
+	for _, i := range order {
+		for parity := range uint32(2) {
+			p.requests[i].places[parity] = around.place(lifetimes[i].size, lifetimes[i].spans(length, parity))
+		}
+	}
+	p.placeFirst(lifetimes, length, order, obstacles, leaving)
+}
+
+// placeFirst finds the places of the plan's first iteration, in which blocks of the iteration
+// before it are where no plan put them: what would meet one of those goes elsewhere, where it
+// meets nothing in this iteration nor the next.
+func (p *plan) placeFirst(lifetimes []lifetime, length uint32, order []int, obstacles []byteRange, leaving []spot) {
+	spots := slices.Clone(leaving)
+	for _, i := range order {
+		r, l := &p.requests[i], &lifetimes[i]
+		now, then := r.places[p.first&1], r.places[(p.first+1)&1]
+		own := spot{from: now, to: now + r.size, spans: l.spans(length, 0)}
+		if now != noPlace && !slices.ContainsFunc(leaving, func(other spot) bool { return other.overlaps(&own) }) {
+			r.first = now
+			spots = append(spots, own)
+		}
+		if then != noPlace { // as far as the end of the next iteration
+			spots = append(spots, spot{from: then, to: then + r.size, spans: [2]positions{l.spans(length, 1)[0]}})
+		}
+	}
+	around := newArrangement(obstacles)
+	around.add(spots)
+	for _, i := range order {
+		if r := &p.requests[i]; r.first == noPlace {
+			r.first = around.place(r.size, lifetimes[i].spans(length, 0))
+		}
+	}
+}
+
+// expectPlan makes what is in use, and the plan's places in the iterations to come, all that is
+// expected to be used.
+func (a *Allocator) expectPlan() {
+	if !a.notes() {
+		return
+	}
+	for i := range a.regions {
+		r := &a.regions[i]
+		clear(r.uses)
+		for handle := a.chunks[r.wall].next; handle != r.wall; handle = a.chunks[handle].next {
+			if c := &a.chunks[handle]; c.id > wallID {
+				a.noteUse(c.addr, c.size)
+			}
+		}
+	}
+	for i := range a.planner.plan.requests {
+		r := &a.planner.plan.requests[i]
+		a.expectPlace(r.places[0], r.size)
+		a.expectPlace(r.places[1], r.size)
+		if a.planBegins() {
+			a.expectPlace(r.first, r.size)
+		}
+	}
+}
+
+// expectPlace expects a place to be used, as far as its region goes by now.
+func (a *Allocator) expectPlace(addr, size uint64) {
+	if at, _, ok := a.Locate(addr); ok {
+		a.noteUse(addr, min(size, a.regions[at].end()-addr))
+	}
+}
+
+// planBegins says whether this is a plan's first iteration. What it expects to use is no less
+// for others to take then: its blocks come to be one by one, while others leave.
+func (a *Allocator) planBegins() bool {
+	return a.planner != nil && a.planner.made > 0 && a.planner.plan.first == a.ended
+}
+
+// obstacles are where nothing can be placed, in the order of addresses: what lies outside of
+// regions, and blocks that stay. Leaving are the others of those in use.
+func (a *Allocator) obstacles(lifetimes []lifetime) (out []byteRange, leaving []spot) {
+	end := uint64(0)
+	for i := range a.regions {
+		r := &a.regions[i]
+		out = append(out, byteRange{end, r.addr})
+		for handle := a.chunks[r.wall].next; handle != r.wall; handle = a.chunks[handle].next {
+			c := &a.chunks[handle]
+			if c.id == freeID {
+				continue
+			}
+			if o := a.planner.origins[handle]; o.request > 0 && o.iteration+1 == a.ended && lifetimes[o.request-1].end == endsNext {
+				leaving = append(leaving, spot{from: c.addr, to: c.addr + c.size, spans: [2]positions{{0, lifetimes[o.request-1].to}}})
+			} else if last := &out[len(out)-1]; last.to == c.addr {
+				last.to += c.size
+			} else {
+				out = append(out, byteRange{c.addr, c.addr + c.size})
+			}
+		}
+		end = r.end()
+	}
+	if a.growing() != nil {
+		end = noPlace
+	}
+	return append(out, byteRange{end, noPlace}), leaving
+}

@@ -1,0 +1,288 @@
+package bfc
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// planJob is a job whose blocks have names.
+type planJob struct {
+	*Allocator
+	memory *mapLog
+	t      *testing.T
+	blocks map[string][]Block // those of a name, the oldest first
+	base   uint64
+}
+
+func newPlanJob(t *testing.T, options Options, device DeviceOptions) *planJob {
+	options.Growth, options.Split, options.Placement = Needed, SplitAlways, PlacementPlanned
+	if options.Limit == 0 {
+		options.Limit = gib
+	}
+	options.Trim.When = TrimIteration
+	a, memory := newMapped(t, options, device)
+	return &planJob{Allocator: a, memory: memory, t: t, blocks: map[string][]Block{}}
+}
+
+// run does the steps of an iteration: "a=4" asks for 4 MiB, and "-a" frees the oldest a. It
+// returns where each block came to be, in MiB, and leaves the end of the iteration to the caller.
+func (j *planJob) run(steps string) (places []string) {
+	j.t.Helper()
+	for _, step := range strings.Fields(steps) {
+		if name, ok := strings.CutPrefix(step, "-"); ok {
+			mustFree(j.t, j.Allocator, j.blocks[name][0].Addr)
+			j.blocks[name] = j.blocks[name][1:]
+			continue
+		}
+		name, text, _ := strings.Cut(step, "=")
+		size, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			j.t.Fatal(err)
+		}
+		block := mustAlloc(j.t, j.Allocator, uint64(size*mib))
+		if j.base == 0 {
+			j.base = block.Addr
+		}
+		j.blocks[name] = append(j.blocks[name], block)
+		places = append(places, fmt.Sprintf("%s@%v", name, float64(block.Addr-j.base)/mib))
+	}
+	return places
+}
+
+// end ends the iteration, and trims.
+func (j *planJob) end() {
+	j.t.Helper()
+	j.EndIteration()
+	j.Trim()
+	if j.Stats().Reserved != j.memory.used {
+		j.t.Errorf("%d reserved, the device says %d", j.Stats().Reserved, j.memory.used)
+	}
+}
+
+// expect runs an iteration and compares its places, and what is reserved behind it in MiB.
+func (j *planJob) expect(steps, places string, reserved uint64) {
+	j.t.Helper()
+	got := strings.Join(j.run(steps), " ")
+	j.end()
+	if got != places || j.Stats().Reserved != reserved*mib {
+		j.t.Errorf("%s: at %s with %d MiB reserved, want %s with %d", steps, got, j.Stats().Reserved/mib, places, reserved)
+	}
+}
+
+// Best fit puts c where a was, and d finds no room. With the lifetimes known, what does not live
+// together shares its place; once a plan is made, the rest goes back at once.
+func TestPlanOverlays(t *testing.T) {
+	j := newPlanJob(t, Options{}, DeviceOptions{})
+	const steps = "a=6 b=1 -a c=2 d=6 -b -c -d"
+	j.expect(steps, "a@0 b@6 c@0 d@7", 14)
+	j.expect(steps, "a@0 b@6 c@0 d@7", 10)
+	for range 4 {
+		j.memory.calls = nil
+		j.expect(steps, "a@0 b@8 c@6 d@0", 10)
+		if len(j.memory.calls) > 0 {
+			t.Errorf("a plan that holds has the memory do %v", j.memory.calls)
+		}
+	}
+	if j.planner.made != 1 {
+		t.Errorf("%d plans", j.planner.made)
+	}
+}
+
+// A block that is asked for before its like is freed has two places in turn, and others have
+// the one that it is not at.
+func TestPlanOfTwoPlaces(t *testing.T) {
+	j := newPlanJob(t, Options{}, DeviceOptions{})
+	j.run("keep=2 x=4")
+	j.run("t=2 -t")
+	j.end()
+	const steps = "x=4 -x t=3 -t"
+	j.run(steps)
+	j.end()
+	if got, want := j.run(steps), []string{"x@2", "t@6"}; !cmp.Equal(got, want) {
+		t.Errorf("at %v, want %v", got, want)
+	}
+	j.end()
+	for range 2 {
+		j.expect(steps, "x@6 t@2", 10)
+		j.expect(steps, "x@2 t@6", 10)
+	}
+}
+
+// In the iteration that a plan begins with, x of the one before is where best fit had it. What
+// should be there goes elsewhere, once.
+func TestPlanBegins(t *testing.T) {
+	j := newPlanJob(t, Options{}, DeviceOptions{})
+	j.expect("s=2 x=2 -s", "s@0 x@2", 4)
+	const steps = "big=8 -x -big s=2 x=2 -s"
+	j.expect(steps, "big@4 s@0 x@2", 12)
+	j.expect(steps, "big@4 s@0 x@2", 12)
+	j.expect(steps, "big@4 s@0 x@8", 10) // x of the iteration before is at 2 until it is freed
+	for range 3 {
+		j.expect(steps, "big@0 s@0 x@8", 10)
+	}
+}
+
+// What a plan does not know of is placed by best fit, and what is left out is not waited for.
+func TestPlanOfOtherRequests(t *testing.T) {
+	j := newPlanJob(t, Options{}, DeviceOptions{})
+	const steps = "a=6 b=1 -a c=2 d=6 -b -c -d"
+	for range 5 {
+		j.run(steps)
+		j.end()
+	}
+	j.expect("a=6 log=0.5 b=1 -a c=2 d=6 -b -c -d -log", "a@0 log@6 b@8 c@9 d@0", 12)
+	j.expect(steps, "a@0 b@8 c@6 d@0", 12)
+	j.expect("a=6 b=1 -a d=6 -b -d", "a@0 b@8 d@0", 10)
+	j.expect(steps, "a@0 b@8 c@6 d@0", 10)
+}
+
+// A plan may reach beyond what there is; where that is not to be had, best fit does what it can.
+func TestPlanGrows(t *testing.T) {
+	for _, limit := range []uint64{64, 16} {
+		j := newPlanJob(t, Options{Limit: limit * mib}, DeviceOptions{})
+		const steps = "a=2 b=6 -a c=4 -b d=8 -c -d"
+		for range 6 {
+			j.run(steps)
+			j.end()
+		}
+		if got := j.Stats().Reserved / mib; got > min(limit, 14) {
+			t.Errorf("limit %d MiB: %d reserved", limit, got)
+		}
+	}
+}
+
+func TestNoPlanOfWhatDiffers(t *testing.T) {
+	j := newPlanJob(t, Options{}, DeviceOptions{})
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 8 {
+		var steps []string
+		for i := range 20 {
+			steps = append(steps, fmt.Sprintf("b%d=%d", i, 1+random.IntN(6)), fmt.Sprintf("-b%d", i))
+		}
+		j.run(strings.Join(steps, " "))
+		j.end()
+	}
+	if j.planner.made > 0 {
+		t.Errorf("%d plans were made", j.planner.made)
+	}
+}
+
+func TestNoPlanOfTooMany(t *testing.T) {
+	for requests, plans := range map[int]uint32{mostPlanned: 1, mostPlanned + 1: 0} {
+		a := mustNew(t, Options{Limit: gib, Growth: Needed, Placement: PlacementPlanned}, NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib}))
+		for range 3 {
+			for range requests {
+				mustFree(t, a, mustAlloc(t, a, 256).Addr)
+			}
+			a.EndIteration()
+		}
+		if got := a.planner.made; got != plans || len(a.planner.previous) != mostPlanned {
+			t.Errorf("%d plans of %d requests, want %d; %d are noted", got, requests, plans, len(a.planner.previous))
+		}
+	}
+}
+
+// A job that repeats itself has all its blocks at their places from the plan's first iteration
+// on, and asks nothing of the memory behind that.
+func TestPlansHold(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		memory := NewDevice(DeviceOptions{VMM: true, Granularity: 64 << 10})
+		a, err := New(Options{Limit: gib, Growth: Needed, Split: SplitAlways, Trim: Trim{When: TrimIteration}, Placement: PlacementPlanned}, memory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// In which order blocks are freed, and whether in the next iteration, is drawn once.
+		type request struct {
+			size   uint64
+			same   int // it is freed behind this many requests of its iteration; or
+			next   int // of the next
+			within bool
+		}
+		requests := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) request {
+			return request{
+				size:   1 + rapid.Uint64Range(0, 1<<rapid.IntRange(8, 20).Draw(t, "order")).Draw(t, "size"),
+				same:   rapid.IntRange(1, 10).Draw(t, "later"),
+				next:   rapid.IntRange(0, 20).Draw(t, "next"),
+				within: rapid.IntRange(0, 3).Draw(t, "within") > 0,
+			}
+		}), 1, 40).Draw(t, "requests")
+		type live struct {
+			block Block
+			due   int
+		}
+		var blocks, leaving []live
+		free := func(of []live, before int) []live {
+			kept := of[:0]
+			for _, b := range of {
+				if b.due >= before {
+					kept = append(kept, b)
+				} else if _, err := a.Free(b.block.Addr); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return kept
+		}
+		var places [][]uint64
+		for iteration := range 8 {
+			var at []uint64
+			for i, r := range requests {
+				leaving, blocks = free(leaving, i), free(blocks, i)
+				block, ok := a.Alloc(r.size)
+				if !ok {
+					t.Fatalf("no %d bytes", r.size)
+				}
+				at = append(at, block.Addr)
+				if due := i + r.same; r.within && due < len(requests) {
+					blocks = append(blocks, live{block, due})
+				} else {
+					leaving = append(leaving, live{block, len(requests) + min(r.next, len(requests)-1)})
+				}
+			}
+			for i := range leaving {
+				leaving[i].due -= len(requests)
+			}
+			leaving, blocks = free(leaving, 0), free(blocks, len(requests))
+			if iteration > 1 && a.planner.missed[0] {
+				t.Fatalf("iteration %d was not all placed by the plan", iteration)
+			}
+			places = append(places, at)
+			a.EndIteration()
+			if given, mapped := a.Trim(); iteration > 4 && given+mapped > 0 {
+				t.Fatalf("behind iteration %d %d bytes were given back and %d mapped", iteration, given, mapped)
+			}
+		}
+		for i := 5; i < len(places); i++ {
+			if diff := cmp.Diff(places[i-2], places[i]); diff != "" {
+				t.Fatalf("iteration %d is elsewhere than two before (-before +it):\n%s", i, diff)
+			}
+		}
+		if a.planner.made != 1 {
+			t.Fatalf("%d plans", a.planner.made)
+		}
+	})
+}
+
+// BenchmarkPlan is one of as many requests as are planned.
+func BenchmarkPlan(b *testing.B) {
+	a, err := New(Options{Limit: NoLimit, Growth: Needed, Placement: PlacementPlanned}, NewDevice(DeviceOptions{VMM: true, Granularity: 2 << 20}))
+	if err != nil {
+		b.Fatal(err)
+	}
+	a.Alloc(1)
+	random := rand.New(rand.NewPCG(1, 2))
+	lifetimes := make([]lifetime, mostPlanned)
+	for i := range lifetimes {
+		from := uint32(random.IntN(2 * mostPlanned))
+		lifetimes[i] = lifetime{size: 256 << random.IntN(16), from: from, to: min(from+1+uint32(random.IntN(mostPlanned)), 2*mostPlanned), end: endsSame}
+	}
+	a.planner.position = 2 * mostPlanned
+	for range b.N {
+		a.makePlan(lifetimes)
+	}
+}
