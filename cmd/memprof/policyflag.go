@@ -86,3 +86,20 @@ func (t *trimFlag) Set(text string) error {
 
 // Type is the word that stands for the value in the help.
 func (t *trimFlag) Type() string { return "trim" }
+
+// placementFlag is a placement.
+type placementFlag bfc.Placement
+
+func (p *placementFlag) String() string { return bfc.Placement(*p).String() }
+
+func (p *placementFlag) Set(text string) error {
+	placement, err := bfc.ParsePlacement(text)
+	if err != nil {
+		return err
+	}
+	*p = placementFlag(placement)
+	return nil
+}
+
+// Type is the word that stands for the value in the help.
+func (p *placementFlag) Type() string { return "placement" }

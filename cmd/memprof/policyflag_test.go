@@ -7,7 +7,7 @@ import (
 )
 
 func TestPolicyFlags(t *testing.T) {
-	growth, split, trim := new(growthFlag), new(splitFlag), new(trimFlag)
+	growth, split, trim, placement := new(growthFlag), new(splitFlag), new(trimFlag), new(placementFlag)
 	for _, c := range []struct {
 		flag       pflag.Value
 		text, want string // "" for an error
@@ -18,6 +18,7 @@ func TestPolicyFlags(t *testing.T) {
 		{split, "0", ""}, {split, "-1", ""}, {split, "never", ""},
 		{trim, "never", "never"}, {trim, "iteration", "iteration"}, {trim, "pressure", "pressure"}, {trim, "idle:1.5s", "idle:1500000000"},
 		{trim, "idle", ""}, {trim, "idle:0s", ""}, {trim, "idle:5", ""}, {trim, "always", ""},
+		{placement, "best-fit", "best-fit"}, {placement, "planned", "planned"}, {placement, "", ""}, {placement, "first-fit", ""},
 	} {
 		before := c.flag.String()
 		err := c.flag.Set(c.text)

@@ -25,6 +25,7 @@ type replayOptions struct {
 	Growth      allowGrowthFlag
 	Split       splitFlag
 	Trim        trimFlag
+	Placement   placementFlag
 	GC          bool
 	Fraction    float64
 	Memory      string
@@ -91,6 +92,7 @@ func (o *replayOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Lookup("growth").NoOptDefVal = "true"
 	flags.Var(&o.Split, "split", "when a chunk is split: classic, always, or from that size left over")
 	flags.Var(&o.Trim, "trim", "never or iteration: what an iteration operation gives back")
+	flags.Var(&o.Placement, "placement", "where blocks go: best-fit, or planned, as the iteration before tells (saves memory only with --trim iteration)")
 	flags.BoolVar(&o.GC, "gc", false, "release idle regions before a request fails")
 	flags.Float64Var(&o.Fraction, "fragmentation-fraction", 0, "split where more than this share of the limit would be left, not 128 MiB")
 	flags.Var(&o.Headroom, "headroom", "growth beyond a request leaves this much of --physical free")
@@ -127,6 +129,7 @@ func (o *replayOptions) allocator() (*bfc.Allocator, error) {
 		Step:                  o.Growth.step,
 		Split:                 bfc.Split(o.Split),
 		Trim:                  bfc.Trim(o.Trim),
+		Placement:             bfc.Placement(o.Placement),
 		GarbageCollection:     o.GC,
 	}, bfc.NewDevice(device))
 }
