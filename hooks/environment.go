@@ -28,6 +28,8 @@ type Options struct {
 	SmallArenas uint64
 	// Trim is "never", "iteration", "idle:NANOSECONDS" or "pressure"; empty is "never".
 	Trim string
+	// Placement is "best-fit" or "planned"; empty is "best-fit".
+	Placement string
 	// Headroom is the free memory that growth beyond a request leaves to others.
 	Headroom uint64
 	// Limit for what the main arena reserves; 0 is none.
@@ -70,6 +72,9 @@ func (o Options) String() string {
 	}
 	if o.Trim != "" && o.Trim != "never" {
 		text += ",trim=" + o.Trim
+	}
+	if o.Placement != "" && o.Placement != "best-fit" {
+		text += ",placement=" + o.Placement
 	}
 	if o.Limit > 0 {
 		text += fmt.Sprintf(",limit=%d", o.Limit)

@@ -186,12 +186,12 @@ func TestEnvironment(t *testing.T) {
 			},
 			options: Options{
 				Spool: "/s", Growth: "none", Limit: 1 << 30, Handle: 2 << 20, Serve: true,
-				Split: "always", SmallArenas: 1 << 20, Trim: "iteration",
+				Split: "always", SmallArenas: 1 << 20, Trim: "iteration", Placement: "planned",
 				Simulate: true, SimMemory: 8 << 30, Shim: "/x/shim.so",
 			},
 			want: []string{
 				"NCCL_GRAPH_REGISTER=1", "MEMPROF_SPOOL=/s",
-				"MEMPROF_OPTIONS=growth=none,headroom=0,serve=1,split=always,small=1048576,trim=iteration,limit=1073741824,handle=2097152",
+				"MEMPROF_OPTIONS=growth=none,headroom=0,serve=1,split=always,small=1048576,trim=iteration,placement=planned,limit=1073741824,handle=2097152",
 				"MEMPROF_HOOKS=/c/v", "MEMPROF_SHIM_CACHE=/c/shim", "LD_PRELOAD=/c/v/libmemprof.so:/j/libjemalloc.so",
 				"PYTHONPATH=/c/v/python::/mine", "MEMPROF_SHIM=/x/shim.so", "LD_LIBRARY_PATH=/c/v/sim:/lib", "MEMPROF_SIM_MEMORY=8589934592",
 				"XLA_PYTHON_CLIENT_PREALLOCATE=false", "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async",
@@ -201,7 +201,7 @@ func TestEnvironment(t *testing.T) {
 		{
 			name:    "attribution and stacks",
 			base:    []string{"MEMPROF_ATTRIBUTION=none", "NCCL_GRAPH_REGISTER=0"},
-			options: Options{Spool: "/s", Growth: "double", Split: "classic", Trim: "never", Attribution: "phases", Stacks: true, Readings: true},
+			options: Options{Spool: "/s", Growth: "double", Split: "classic", Trim: "never", Placement: "best-fit", Attribution: "phases", Stacks: true, Readings: true},
 			want: []string{
 				"NCCL_GRAPH_REGISTER=0", "MEMPROF_SPOOL=/s", "MEMPROF_OPTIONS=growth=double,headroom=0,serve=0,stacks=1,readings=1",
 				"MEMPROF_HOOKS=/c/v", "MEMPROF_SHIM_CACHE=/c/shim", "LD_PRELOAD=/c/v/libmemprof.so", "PYTHONPATH=/c/v/python",

@@ -34,6 +34,7 @@ func completedRecord(cmd *cobra.Command) *cobra.Command {
 		"allocator":   words("bfc\tmemprof's allocator", "native\ttorch's own, watched"),
 		"device":      words("auto", "real", "sim"),
 		"growth":      words("double", "needed", "none"),
+		"placement":   words("best-fit", "planned"),
 		"attribution": words("modules", "phases", "none"),
 		"stacks":      words("python", "none"),
 	} {

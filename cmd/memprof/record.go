@@ -26,6 +26,7 @@ type recordOptions struct {
 	Split          splitFlag
 	SmallArenas    sizeFlag
 	Trim           trimFlag
+	Placement      placementFlag
 	Headroom       sizeFlag
 	Limit          sizeFlag
 	Handle         sizeFlag
@@ -74,6 +75,7 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.Split, "split", "when a chunk is split: classic, always, or from that size left over")
 	flags.Var(&o.SmallArenas, "small-arenas", "serve requests below this size from arenas of their own")
 	flags.Var(&o.Trim, "trim", "when free memory goes back to the device: never, iteration, idle:DURATION, or pressure")
+	flags.Var(&o.Placement, "placement", "where blocks go: best-fit, or planned, as the iteration before tells (saves memory only with --trim iteration)")
 	o.Headroom = 2 << 30
 	flags.Var(&o.Headroom, "headroom", "free memory that growth beyond a request leaves to others")
 	flags.Var(&o.Limit, "limit", "most memory the main arena may reserve (default: no limit)")
@@ -119,6 +121,9 @@ func (o *recordOptions) validate() error {
 	}
 	if bfc.Trim(o.Trim).When != bfc.TrimNever && o.Allocator == "native" {
 		return usagef("--trim is of memprof's allocator, which --allocator native does not use")
+	}
+	if bfc.Placement(o.Placement) != bfc.PlacementBestFit && o.Allocator == "native" {
+		return usagef("--placement is of memprof's allocator, which --allocator native does not use")
 	}
 	if o.NoTrace && (o.Output != "" || o.Spool != "" || o.Allocator != "bfc" || o.Stacks != "none") {
 		return usagef("--no-trace records nothing: --output, --spool, --stacks and --allocator native are for recordings")
@@ -236,7 +241,7 @@ func refuse(err error) error { return &exitError{code: exitUsage, err: err} }
 func (o *recordOptions) hookOptions(spool string, simulate bool) hooks.Options {
 	return hooks.Options{
 		Spool: spool, Allocator: o.Allocator, Growth: o.Growth.String(), Headroom: uint64(o.Headroom), Limit: uint64(o.Limit), Handle: uint64(o.Handle), BackupLimit: uint64(o.BackupLimit),
-		Split: o.Split.String(), SmallArenas: uint64(o.SmallArenas), Trim: o.Trim.String(),
+		Split: o.Split.String(), SmallArenas: uint64(o.SmallArenas), Trim: o.Trim.String(), Placement: o.Placement.String(),
 		Serve: o.Serve, Attribution: o.Attribution, Stacks: o.Stacks == "python", Simulate: simulate, SimMemory: uint64(o.SimMemory), Shim: o.Shim,
 	}
 }
@@ -249,6 +254,7 @@ func (o *recordOptions) settings() map[string]string {
 		"growth":      o.Growth.String(),
 		"split":       o.Split.String(),
 		"trim":        o.Trim.String(),
+		"placement":   o.Placement.String(),
 		"headroom":    fmt.Sprint(int64(o.Headroom)),
 		"serve":       fmt.Sprint(o.Serve),
 		"attribution": o.Attribution,
