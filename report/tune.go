@@ -45,14 +45,14 @@ func tuneSection(t *Tuned) section {
 		before: note(fmt.Sprintf("%s replayed under each; at most %s were requested at a time; %s",
 			plural(t.Allocs, "request"), FormatSize(first.PeakT), tunedSteps(first))),
 		columns: []column{
-			words("growth"), words("split"), words("small"), words("trim"), numbers("R peak"), numbers("R steady"), numbers("idle, first"), numbers("idle, later"),
+			numbers("#"), words("growth"), words("split"), words("small"), words("trim"), words("placement"), numbers("R peak"), numbers("R steady"), numbers("idle, first"), numbers("idle, later"),
 			numbers("remaps"), numbers("waits"), numbers("cost"), numbers("step"),
 		},
 	}
 	best := t.Recommend(t.MaxSlowdown)
 	for i := range t.Outcomes {
 		o := &t.Outcomes[i]
-		cells := tuneRow(o)
+		cells := tuneRow(i+1, o)
 		switch {
 		case i == best:
 			cells = toned(strong, cells)
@@ -68,12 +68,13 @@ func tuneSection(t *Tuned) section {
 // tunedSteps says what a steady step is.
 func tunedSteps(o *tune.Outcome) string {
 	if o.Iterations == 0 {
-		return "no iterations are marked: steady is the end, and nothing is trimmed by iteration"
+		return "no iterations are marked: steady is the end, and nothing is trimmed by iteration or planned"
 	}
 	return fmt.Sprintf("%s, a steady one of %s", plural(o.Iterations, "iteration"), FormatDuration(o.Step.Nanoseconds()))
 }
 
-func tuneRow(o *tune.Outcome) []cell {
+// tuneRow begins with a number: where the table is divided, that says which policy a line is of.
+func tuneRow(number int, o *tune.Outcome) []cell {
 	growth, split, small, trim := policyTexts(o.Policy)
 	first, later := absent, absent
 	if o.Iterations > 0 {
@@ -86,10 +87,10 @@ func tuneRow(o *tune.Outcome) []cell {
 	if o.Step > 0 {
 		step = strconv.FormatFloat(1+o.Slowdown(), 'f', 3, 64)
 	}
-	cells := row(growth, split, small, trim, FormatSize(o.PeakR), FormatSize(o.SteadyR), first, later,
+	cells := row(strconv.Itoa(number), growth, split, small, trim, o.Policy.Placement.String(), FormatSize(o.PeakR), FormatSize(o.SteadyR), first, later,
 		tenths(o.Remaps), tenths(o.Waits), FormatDuration(o.Cost.Nanoseconds()), step)
 	if o.Refused > 0 {
-		cells[4].text = "refused " + formatCount(o.Refused)
+		cells[6].text = "refused " + formatCount(o.Refused)
 	}
 	return cells
 }
@@ -126,7 +127,11 @@ func recordFlags(p tune.Policy) string {
 	if p.Small > 0 {
 		flags += " --small-arenas " + small
 	}
-	return flags + " --trim " + trim
+	flags += " --trim " + trim
+	if p.Placement != bfc.PlacementBestFit {
+		flags += " --placement " + p.Placement.String()
+	}
+	return flags
 }
 
 func tuneNotes(t *Tuned, best int) []cell {
@@ -185,10 +190,11 @@ type jsonCosts struct {
 }
 
 type jsonPolicy struct {
-	Growth string `json:"growth"`
-	Split  string `json:"split"`
-	Small  uint64 `json:"small_arenas"`
-	Trim   string `json:"trim"`
+	Growth    string `json:"growth"`
+	Split     string `json:"split"`
+	Small     uint64 `json:"small_arenas"`
+	Trim      string `json:"trim"`
+	Placement string `json:"placement"`
 }
 
 type jsonOutcome struct {
@@ -215,7 +221,7 @@ type jsonOutcome struct {
 func newJSONOutcome(o *tune.Outcome) jsonOutcome {
 	p := o.Policy
 	out := jsonOutcome{
-		jsonPolicy: jsonPolicy{p.GrowthText(), p.Split.String(), p.Small, p.Trim.String()}, PeakReserved: o.PeakR, PeakProvided: o.PeakC, PeakRequested: o.PeakT, SteadyReserved: o.SteadyR,
+		jsonPolicy: jsonPolicy{p.GrowthText(), p.Split.String(), p.Small, p.Trim.String(), p.Placement.String()}, PeakReserved: o.PeakR, PeakProvided: o.PeakC, PeakRequested: o.PeakT, SteadyReserved: o.SteadyR,
 		Refused: o.Refused, Iterations: o.Iterations, Remaps: o.Remaps, RemapsAhead: o.RemapsAhead, Gives: o.Gives, Waits: o.Waits,
 		CostNS: o.Cost.Nanoseconds(), BesideNS: o.Beside.Nanoseconds(), TotalCostNS: o.TotalCost.Nanoseconds(),
 	}

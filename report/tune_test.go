@@ -18,12 +18,14 @@ func tuned() *Tuned {
 	choices := tune.Choices{
 		Growths: []tune.Policy{{Growth: bfc.Double}, {Growth: bfc.Step, Step: 32 << 20}}, Splits: []bfc.Split{bfc.SplitClassic, 1 << 20},
 		Smalls: []uint64{0}, Trims: []bfc.Trim{{}, {When: bfc.TrimIdle, Idle: 50 * time.Millisecond}},
+		Placements: []bfc.Placement{bfc.PlacementBestFit},
 	}
 	policies, err := choices.Policies()
 	if err != nil {
 		panic(err)
 	}
 	policies[5].Small = 1 << 20
+	policies[5].Placement, policies[7].Placement = bfc.PlacementPlanned, bfc.PlacementPlanned
 	t := &Tuned{Result: &tune.Result{Allocs: 26927, LeftOut: 2}, Process: "rank0", Costs: tune.DefaultCosts(), MaxSlowdown: 0.01}
 	for i, policy := range policies {
 		n := int64(len(policies) - i)
@@ -51,6 +53,7 @@ func TestTuneGolden(t *testing.T) {
 		write func(io.Writer) error
 	}{
 		{"tune.txt", func(w io.Writer) error { return TuneText(w, tuned(), Options{}) }},
+		{"tune_narrow.txt", func(w io.Writer) error { return TuneText(w, tuned(), Options{Width: 80}) }},
 		{"tune.md", func(w io.Writer) error { return TuneMarkdown(w, tuned()) }},
 		{"tune.json", func(w io.Writer) error { return TuneJSON(w, tuned()) }},
 		{"tune_untold.txt", func(w io.Writer) error { return TuneText(w, untold(), Options{}) }},
@@ -73,8 +76,8 @@ func TestTuneColors(t *testing.T) {
 	tones := map[string]string{}
 	for _, line := range strings.Split(out.String(), "\n") {
 		for _, mark := range []string{"1m", "1;31m"} {
-			if cells := strings.Split(line, "│"); len(cells) > 6 && strings.Contains(cells[1], "\x1b["+mark) && strings.Contains(cells[5], "\x1b["+mark) {
-				tones[mark] += strings.TrimSpace(strings.NewReplacer("\x1b["+mark, "", "\x1b[0m", "").Replace(cells[5])) + ";"
+			if cells := strings.Split(line, "│"); len(cells) > 7 && strings.Contains(cells[1], "\x1b["+mark) && strings.Contains(cells[7], "\x1b["+mark) {
+				tones[mark] += strings.TrimSpace(strings.NewReplacer("\x1b["+mark, "", "\x1b[0m", "").Replace(cells[7])) + ";"
 			}
 		}
 	}

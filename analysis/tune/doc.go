@@ -1,7 +1,7 @@
 // Package tune tells what a recorded job would have taken under other policies of memprof's
 // allocator: it makes the recording's requests of package bfc again, under every combination of
-// growth, split and trim that is asked for, in one pass over the trace. It knows nothing of
-// files beyond a [Source] and nothing of how its results are shown.
+// growth, split, small arenas, trim and placement that is asked for, in one pass over the trace.
+// It knows nothing of files beyond a [Source] and nothing of how its results are shown.
 //
 // # What is replayed
 //
@@ -12,14 +12,17 @@
 // Recordings of an allocator that was only watched serve as well: they have the same requests.
 //
 // The growth is that of the main arenas. Those of other streams, pools and tags grow by what is
-// needed, and those of pools and tags are never trimmed, as in the hook. Under a policy with small
-// arenas each arena but those has a second one, for requests below that size. A restored
-// block takes the place that the policy gives it, not its old one.
+// needed, and those of pools and tags are neither trimmed nor planned, as in the hook. Under a
+// policy with small arenas each arena but those has a second one, for requests below that size.
+// A restored block takes the place that the policy gives it, not its old one.
 //
 //	trim never      nothing is given back
 //	trim iteration  at each mark: what the coming iteration will not need is given back, what it
 //	                will is mapped ahead
 //	trim idle:NS    where so long nothing was asked or freed, all that is free is given back
+//
+//	placement planned  blocks of iterations that repeat themselves lie by a plan, of package bfc;
+//	                   R follows it where trim iteration gives back what it leaves free
 //
 // Trim under pressure depends on what other processes need, which a recording does not tell.
 //
@@ -41,5 +44,6 @@
 // job is idle are told apart: the hook makes them beside the job. Taking granules from a hole
 // for a request also waits for the device's kernels; such waits are counted and have no price,
 // for that depends on what runs. The defaults of [Costs] were measured on an H200 with driver
-// 580.159.04 on handles of 2 MiB. Everything else of a step is as recorded.
+// 580.159.04 on handles of 2 MiB. The time in which a plan is made, at a mark, has no price: once
+// one holds, no more are made. Everything else of a step is as recorded.
 package tune

@@ -39,7 +39,7 @@ type shape struct {
 	device      int32
 	main        bool
 	pool        bool // of captured graphs or a MemPool: nothing of it is given back
-	apart       bool // of a pool or a tag: never trimmed, and small requests stay in it
+	apart       bool // of a pool or a tag: never trimmed nor planned, and small requests stay in it
 	granularity uint64
 	reservation uint64 // bytes; 0 is all addresses there are
 	limit       uint64 // of what a main arena may map, as recorded; 0 is not known

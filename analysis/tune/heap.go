@@ -31,6 +31,9 @@ func newHeap(p *replay, s *shape) *heap {
 	if h.trimmed {
 		options.Trim = p.policy.Trim
 	}
+	if !s.apart {
+		options.Placement = p.policy.Placement
+	}
 	var err error
 	if h.bfc, err = bfc.New(options, h); err != nil {
 		panic("tune: options that New does not take: " + err.Error()) // granularity and options were checked before

@@ -13,13 +13,15 @@ type Policy struct {
 	Step   uint64 // bytes, with growth bfc.Step
 	Split  bfc.Split
 	// Small is the size in bytes below which requests have arenas of their own; 0 is none.
-	Small uint64
-	Trim  bfc.Trim
+	Small     uint64
+	Trim      bfc.Trim
+	Placement bfc.Placement
 }
 
-// String is the policy in words: "growth=needed split=always small=1048576 trim=iteration".
+// String is the policy in words: "growth=needed split=always small=1048576 trim=iteration
+// placement=planned".
 func (p Policy) String() string {
-	return fmt.Sprintf("growth=%s split=%s small=%d trim=%s", p.GrowthText(), p.Split, p.Small, p.Trim)
+	return fmt.Sprintf("growth=%s split=%s small=%d trim=%s placement=%s", p.GrowthText(), p.Split, p.Small, p.Trim, p.Placement)
 }
 
 // GrowthText is what bfc.ParseGrowth reads.
@@ -30,10 +32,11 @@ func (p Policy) GrowthText() string {
 
 // Choices are what to combine: of the policies in Growths, the growth and its step count.
 type Choices struct {
-	Growths []Policy
-	Splits  []bfc.Split
-	Smalls  []uint64
-	Trims   []bfc.Trim
+	Growths    []Policy
+	Splits     []bfc.Split
+	Smalls     []uint64
+	Trims      []bfc.Trim
+	Placements []bfc.Placement
 }
 
 // Policies are all combinations, the growths outermost. An error says which choice cannot be replayed.
@@ -49,7 +52,9 @@ func (c *Choices) Policies() ([]Policy, error) {
 					if p.Trim.When == bfc.TrimPressure {
 						return nil, errors.New("trim pressure depends on what other processes need, which a recording does not tell")
 					}
-					all = append(all, p)
+					for _, p.Placement = range c.Placements {
+						all = append(all, p)
+					}
 				}
 			}
 		}

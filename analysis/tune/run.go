@@ -43,7 +43,9 @@ type Result struct {
 var ErrNothing = errors.New("nothing to tune: no allocation was recorded")
 
 // Run replays the events of a process under each policy, in one pass. Host memory is bounded by
-// what is live, times the policies. Errors are the source's, the context's, ErrNothing, or of an
+// what is live, times the policies. Where plans do not hold, making them again takes most of the
+// time: with the logarithm of the number of iterations, and the square of their requests, up to
+// some thousands. Errors are the source's, the context's, ErrNothing, or of an
 // event that cannot be.
 func Run(ctx context.Context, src Source, o Options) (*Result, error) {
 	if o.Costs.Handle == 0 {

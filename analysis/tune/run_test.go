@@ -95,16 +95,18 @@ func (j *job) wait(d time.Duration) *job {
 	return j
 }
 
-// policyOf reads "GROWTH SPLIT TRIM" or "GROWTH SPLIT TRIM SMALL".
+// policyOf reads "GROWTH SPLIT TRIM", and behind that "SMALL PLACEMENT" or what it begins with.
 func policyOf(t *testing.T, text string) Policy {
 	t.Helper()
-	words := append(strings.Fields(text), "0")
+	words := strings.Fields(text)
+	words = append(words, []string{"0", "best-fit"}[len(words)-3:]...)
 	var p Policy
-	var errs [4]error
+	var errs [5]error
 	p.Growth, p.Step, errs[0] = bfc.ParseGrowth(words[0])
 	p.Split, errs[1] = bfc.ParseSplit(words[1])
 	p.Trim, errs[2] = bfc.ParseTrim(words[2])
 	p.Small, errs[3] = strconv.ParseUint(words[3], 10, 64)
+	p.Placement, errs[4] = bfc.ParsePlacement(words[4])
 	if err := errors.Join(errs[:]...); err != nil {
 		t.Fatal(err)
 	}
@@ -321,6 +323,7 @@ func TestPolicies(t *testing.T) {
 	choices := Choices{
 		Growths: []Policy{{Growth: bfc.Double}, {Growth: bfc.Step, Step: 4096}}, Splits: []bfc.Split{bfc.SplitClassic, 1 << 20},
 		Smalls: []uint64{0, 65536}, Trims: []bfc.Trim{{}, {When: bfc.TrimIdle, Idle: 50}},
+		Placements: []bfc.Placement{bfc.PlacementBestFit, bfc.PlacementPlanned},
 	}
 	all, err := choices.Policies()
 	if err != nil {
@@ -331,14 +334,22 @@ func TestPolicies(t *testing.T) {
 		texts = append(texts, p.String())
 	}
 	want := []string{
-		"growth=double split=classic small=0 trim=never", "growth=double split=classic small=0 trim=idle:50",
-		"growth=double split=classic small=65536 trim=never", "growth=double split=classic small=65536 trim=idle:50",
-		"growth=double split=1048576 small=0 trim=never", "growth=double split=1048576 small=0 trim=idle:50",
-		"growth=double split=1048576 small=65536 trim=never", "growth=double split=1048576 small=65536 trim=idle:50",
-		"growth=step:4096 split=classic small=0 trim=never", "growth=step:4096 split=classic small=0 trim=idle:50",
-		"growth=step:4096 split=classic small=65536 trim=never", "growth=step:4096 split=classic small=65536 trim=idle:50",
-		"growth=step:4096 split=1048576 small=0 trim=never", "growth=step:4096 split=1048576 small=0 trim=idle:50",
-		"growth=step:4096 split=1048576 small=65536 trim=never", "growth=step:4096 split=1048576 small=65536 trim=idle:50",
+		"growth=double split=classic small=0 trim=never placement=best-fit", "growth=double split=classic small=0 trim=never placement=planned",
+		"growth=double split=classic small=0 trim=idle:50 placement=best-fit", "growth=double split=classic small=0 trim=idle:50 placement=planned",
+		"growth=double split=classic small=65536 trim=never placement=best-fit", "growth=double split=classic small=65536 trim=never placement=planned",
+		"growth=double split=classic small=65536 trim=idle:50 placement=best-fit", "growth=double split=classic small=65536 trim=idle:50 placement=planned",
+		"growth=double split=1048576 small=0 trim=never placement=best-fit", "growth=double split=1048576 small=0 trim=never placement=planned",
+		"growth=double split=1048576 small=0 trim=idle:50 placement=best-fit", "growth=double split=1048576 small=0 trim=idle:50 placement=planned",
+		"growth=double split=1048576 small=65536 trim=never placement=best-fit", "growth=double split=1048576 small=65536 trim=never placement=planned",
+		"growth=double split=1048576 small=65536 trim=idle:50 placement=best-fit", "growth=double split=1048576 small=65536 trim=idle:50 placement=planned",
+		"growth=step:4096 split=classic small=0 trim=never placement=best-fit", "growth=step:4096 split=classic small=0 trim=never placement=planned",
+		"growth=step:4096 split=classic small=0 trim=idle:50 placement=best-fit", "growth=step:4096 split=classic small=0 trim=idle:50 placement=planned",
+		"growth=step:4096 split=classic small=65536 trim=never placement=best-fit", "growth=step:4096 split=classic small=65536 trim=never placement=planned",
+		"growth=step:4096 split=classic small=65536 trim=idle:50 placement=best-fit", "growth=step:4096 split=classic small=65536 trim=idle:50 placement=planned",
+		"growth=step:4096 split=1048576 small=0 trim=never placement=best-fit", "growth=step:4096 split=1048576 small=0 trim=never placement=planned",
+		"growth=step:4096 split=1048576 small=0 trim=idle:50 placement=best-fit", "growth=step:4096 split=1048576 small=0 trim=idle:50 placement=planned",
+		"growth=step:4096 split=1048576 small=65536 trim=never placement=best-fit", "growth=step:4096 split=1048576 small=65536 trim=never placement=planned",
+		"growth=step:4096 split=1048576 small=65536 trim=idle:50 placement=best-fit", "growth=step:4096 split=1048576 small=65536 trim=idle:50 placement=planned",
 	}
 	if diff := cmp.Diff(want, texts); diff != "" {
 		t.Error(diff)
@@ -361,6 +372,7 @@ func TestAnyJob(t *testing.T) {
 	choices := Choices{
 		Growths: []Policy{{Growth: bfc.Double}, {Growth: bfc.Needed}, {Growth: bfc.Step, Step: 4 * mib}}, Splits: []bfc.Split{bfc.SplitClassic, bfc.SplitAlways, mib},
 		Smalls: []uint64{0, 4 * mib}, Trims: []bfc.Trim{{}, {When: bfc.TrimIteration}, {When: bfc.TrimIdle, Idle: 2 * time.Millisecond}},
+		Placements: []bfc.Placement{bfc.PlacementBestFit, bfc.PlacementPlanned},
 	}
 	policies, err := choices.Policies()
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 type tuneOptions struct {
 	Process             string
 	Growth, Split, Trim []string
-	Small               []string
+	Small, Placement    []string
 	Limit, Handle       sizeFlag
 	Costs               tune.Costs
 	MaxSlowdown         float64
@@ -30,14 +30,15 @@ func newTuneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tune TRACE",
 		Short: "Say which policy of the allocator would have suited a recorded job",
-		Long: `Replays the requests of a recording under every combination of growth, split, small arenas and trim, and
-prints what each would have taken: the greatest reserved memory R, R of the steady iterations
-(from the fifth on), the share of it that was idle (1 - C/R, each iteration by its own peaks),
-ranges remapped in an iteration, and what its driver calls cost a step by a cost model. The
-recommended one has, at no more than --max-slowdown, the least peak R, then the least steady R.`,
+		Long: `Replays the requests of a recording under every combination of growth, split, small arenas,
+trim and placement, and prints what each would have taken: the greatest reserved memory R, R of
+the steady iterations (from the fifth on), the share of it that was idle (1 - C/R, each iteration
+by its own peaks), ranges remapped in an iteration, and what its driver calls cost a step by a
+cost model. The recommended one has, at no more than --max-slowdown, the least peak R, then the
+least steady R.`,
 		Annotations: exitCodes(tuneExits),
 		Example: `  memprof tune run
-  memprof tune --growth needed,step:64MiB --trim iteration,idle:50ms --json run`,
+  memprof tune --growth needed,step:64MiB --trim iteration,idle:50ms --placement planned --json run`,
 		Args: exactArgs("a trace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
@@ -53,6 +54,7 @@ func (o *tuneOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringSliceVar(&o.Split, "split", []string{"classic", "always"}, "splits to try: classic, always, SIZE")
 	flags.StringSliceVar(&o.Small, "small-arenas", []string{"0", "1MiB"}, "sizes to try below which requests have arenas of their own: SIZE, 0 for none")
 	flags.StringSliceVar(&o.Trim, "trim", []string{"never", "iteration"}, "trims to try: never, iteration, idle:DURATION")
+	flags.StringSliceVar(&o.Placement, "placement", []string{"best-fit", "planned"}, "placements to try: best-fit, planned (takes longer)")
 	flags.Var(&o.Limit, "limit", "most memory that a device has for the job (default: as recorded)")
 	flags.Float64Var(&o.MaxSlowdown, "max-slowdown", 0.01, "most that a recommended policy may cost, as a share of a step")
 	o.Handle = sizeFlag(o.Costs.Handle)
@@ -157,6 +159,13 @@ func (o *tuneOptions) combine() ([]tune.Policy, error) {
 			return nil, fmt.Errorf("--trim: %w", err)
 		}
 		choices.Trims = append(choices.Trims, bfc.Trim(trim))
+	}
+	for _, text := range o.Placement {
+		placement, err := bfc.ParsePlacement(text)
+		if err != nil {
+			return nil, fmt.Errorf("--placement: %w", err)
+		}
+		choices.Placements = append(choices.Placements, placement)
 	}
 	return choices.Policies()
 }
