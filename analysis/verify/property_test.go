@@ -21,6 +21,7 @@ func drawJob(t *rapid.T, tb testing.TB) *job {
 			Growth:            rapid.SampledFrom([]bfc.Growth{bfc.Double, bfc.Needed, bfc.None, bfc.Step}).Draw(t, "growth"),
 			Step:              rapid.Uint64Range(1, 9*mib).Draw(t, "step"),
 			Split:             rapid.SampledFrom([]bfc.Split{bfc.SplitClassic, bfc.SplitAlways, mib}).Draw(t, "split"),
+			Placement:         rapid.SampledFrom([]bfc.Placement{bfc.PlacementBestFit, bfc.PlacementPlanned}).Draw(t, "placement"),
 			GarbageCollection: rapid.Bool().Draw(t, "gc"),
 		}
 		if rapid.Bool().Draw(t, "unlimited") && options.Growth != bfc.None {
@@ -46,7 +47,12 @@ func drawJob(t *rapid.T, tb testing.TB) *job {
 	}
 	for range rapid.IntRange(1, 6).Draw(t, "turns") {
 		h := j.heaps[r.IntN(len(j.heaps))]
-		h.churn(r, 100, rapid.SampledFrom([]uint64{2000, 300 * kib, 9 * mib}).Draw(t, "greatest size"))
+		most := rapid.SampledFrom([]uint64{2000, 300 * kib, 9 * mib}).Draw(t, "greatest size")
+		if rapid.Bool().Draw(t, "repeats itself") {
+			h.repeat(r, 8, most)
+		} else {
+			h.churn(r, 100, most)
+		}
 	}
 	return j
 }

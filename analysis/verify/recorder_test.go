@@ -63,8 +63,8 @@ func (j *job) heap(t testing.TB, options bfc.Options, device bfc.DeviceOptions) 
 	j.heaps = append(j.heaps, h)
 	bit := map[bool]int{true: 1}
 	h.add(trace.Event{Kind: trace.KindArena, Addr: int64(device.Base), Requested: int64(options.Limit), Provided: int64(device.Reservation),
-		Context: j.text(fmt.Sprintf("growth=%v split=%v trim=%v headroom=%d fraction=%v gc=%d granularity=%d coalesces=%d pool=0 tag= main=%d",
-			options.GrowthText(), options.Split, options.Trim, options.Headroom, options.FragmentationFraction, bit[options.GarbageCollection],
+		Context: j.text(fmt.Sprintf("growth=%v split=%v trim=%v placement=%v headroom=%d fraction=%v gc=%d granularity=%d coalesces=%d pool=0 tag= main=%d",
+			options.GrowthText(), options.Split, options.Trim, options.Placement, options.Headroom, options.FragmentationFraction, bit[options.GarbageCollection],
 			h.Granularity(), bit[device.VMM], bit[h.id == 0]))})
 	return h
 }
@@ -273,5 +273,36 @@ func (h *heap) churn(r *rand.Rand, n int, most uint64) {
 	}
 	for len(pending) > 0 {
 		h.done(take(&pending))
+	}
+}
+
+// repeat has n iterations of the same requests, of which one in a hundred is left out. A block is
+// freed within 20 requests, which may be in the next iteration.
+func (h *heap) repeat(r *rand.Rand, n int, most uint64) {
+	sizes, lives := make([]uint64, 25), make([]int, 25)
+	for i := range sizes {
+		sizes[i], lives[i] = 1+r.Uint64N(most), 1+r.IntN(20)
+	}
+	due := map[int][]uint64{} // what is freed at which request
+	at := 0
+	for range n {
+		for i, size := range sizes {
+			for _, addr := range due[at] {
+				h.free(addr)
+			}
+			delete(due, at)
+			if r.IntN(100) > 0 {
+				if addr := h.alloc(size); addr != 0 {
+					due[at+lives[i]] = append(due[at+lives[i]], addr)
+				}
+			}
+			at++
+		}
+		h.job.iterate()
+	}
+	for _, at := range slices.Sorted(maps.Keys(due)) {
+		for _, addr := range due[at] {
+			h.free(addr)
+		}
 	}
 }
