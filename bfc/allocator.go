@@ -102,6 +102,7 @@ type Allocator struct {
 	nextRegion uint64
 	lastGrown  int32    // wall of the region grown last, or none once it was released
 	ended      uint32   // iterations
+	forgotten  uint32   // of so many, from the first on, no use makes another one expected
 	planner    *planner // nil with PlacementBestFit
 
 	lastID int64

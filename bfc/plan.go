@@ -168,11 +168,11 @@ func (a *Allocator) expectPlan() {
 	if !a.notes() {
 		return
 	}
+	a.forgotten = a.ended
 	for i := range a.regions {
-		r := &a.regions[i]
-		clear(r.uses)
-		for handle := a.chunks[r.wall].next; handle != r.wall; handle = a.chunks[handle].next {
-			if c := &a.chunks[handle]; c.id > wallID {
+		wall := a.regions[i].wall
+		for handle := a.chunks[wall].next; handle != wall; handle = a.chunks[handle].next {
+			if c := &a.chunks[handle]; c.id != freeID {
 				a.noteUse(c.addr, c.size)
 			}
 		}

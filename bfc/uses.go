@@ -47,7 +47,7 @@ func (a *Allocator) expected(r *region, addr uint64) bool {
 		return true
 	}
 	used := r.uses[at]
-	return a.ended > 0 && used > 0 && used+keptIterations > a.ended
+	return a.ended > 0 && used > a.forgotten && used+keptIterations > a.ended
 }
 
 // EndIteration notes that an iteration has ended.

@@ -58,6 +58,7 @@ void bfc_delete(struct bfc *bfc) {
   free(bfc->regions);
   free(bfc->unmapped.items);
   free(bfc->snapshot.chunks);
+  bfc_planner_delete(bfc);
   free(bfc);
 }
 
@@ -159,13 +160,13 @@ static void describe(const struct bfc *bfc, uint32_t index, struct bfc_block *ou
   *out = (struct bfc_block){chunk->addr, chunk->size, chunk->requested, index};
 }
 
-// Makes a chunk that is in no class one in use.
-static void hand_out(struct bfc *bfc, uint32_t index, uint64_t requested) {
+void bfc_hand_out(struct bfc *bfc, uint32_t index, uint64_t requested) {
   struct bfc_chunk *chunk = &bfc->chunks[index];
   const uint64_t size = chunk->size;
   chunk->state = BFC_IN_USE;
   chunk->requested = requested;
   chunk->note = 0;
+  chunk->origin = (struct bfc_origin){0};
   bfc_table_insert(&bfc->live, chunk->addr, index);
   bfc->snapshot.stale = true;
   if (bfc->options.notes) bfc_note_use(bfc, chunk->addr, size);
@@ -176,11 +177,24 @@ static void hand_out(struct bfc *bfc, uint32_t index, uint64_t requested) {
   stats->largest_alloc = bfc_greatest(stats->largest_alloc, size);
 }
 
-static void place(struct bfc *bfc, uint32_t index, uint64_t rounded, uint64_t requested) {
+// Takes a free chunk out of its class and leaves it what a request gets of it.
+static void cut(struct bfc *bfc, uint32_t index, uint64_t rounded) {
   bfc_free_remove(bfc, index);
   uint64_t size = bfc_handed_out(bfc, bfc->chunks[index].size, rounded);
   if (size < bfc->chunks[index].size) split(bfc, index, size);
-  hand_out(bfc, index, requested);
+}
+
+uint32_t bfc_carve(struct bfc *bfc, uint32_t index, uint64_t addr, uint64_t size) {
+  bfc_free_remove(bfc, index);
+  const uint64_t low = addr - bfc->chunks[index].addr;
+  if (low > 0) {
+    split(bfc, index, low);
+    bfc_free_insert(bfc, index);
+    index = bfc->chunks[index].next;
+    bfc_free_remove(bfc, index);
+  }
+  if (size < bfc->chunks[index].size) split(bfc, index, size);
+  return index;
 }
 
 // Host memory for what every request needs. Mapping part of a range leaves one more.
@@ -197,21 +211,32 @@ static bool reserve_growth(struct bfc *bfc) {
          (bfc->unmapped.count == 0 || bfc_unmapped_reserve(bfc, bfc->region_count + 1));
 }
 
-bool bfc_alloc(struct bfc *bfc, uint64_t size, struct bfc_block *out) {
-  if (size == 0 || size > BFC_GREATEST || !reserve(bfc)) return false;
-  uint64_t rounded = (size + BFC_GRANULE - 1) & ~(uint64_t)(BFC_GRANULE - 1);
+uint32_t bfc_find_chunk(struct bfc *bfc, uint64_t rounded) {
   uint32_t found = bfc_search(bfc, rounded);
-  if (found == 0 && !reserve_growth(bfc)) return false;
+  if (found == 0 && !reserve_growth(bfc)) return 0;
   if (found == 0) found = bfc_extend_and_search(bfc, rounded);
   if (found == 0 && bfc->options.garbage_collection && bfc_worth_collecting(bfc, rounded)) {
-    if (!reserve_growth(bfc)) return false;  // what was taken may have used it up
+    if (!reserve_growth(bfc)) return 0;  // what was taken may have used it up
     bfc_collect_garbage(bfc);
     found = bfc_extend_and_search(bfc, rounded);
   }
-  if (found == 0) return false;
-  place(bfc, found, rounded, size);
-  describe(bfc, found, out);
-  return true;
+  if (found != 0) cut(bfc, found, rounded);
+  return found;
+}
+
+// The chunk for a request, handed out, or 0.
+static uint32_t serve(struct bfc *bfc, uint64_t rounded, uint64_t size) {
+  if (bfc->options.planned) return reserve_growth(bfc) ? bfc_plan_place(bfc, rounded, size) : 0;
+  const uint32_t found = bfc_find_chunk(bfc, rounded);
+  if (found != 0) bfc_hand_out(bfc, found, size);
+  return found;
+}
+
+bool bfc_alloc(struct bfc *bfc, uint64_t size, struct bfc_block *out) {
+  if (size == 0 || size > BFC_GREATEST || !reserve(bfc)) return false;
+  const uint32_t found = serve(bfc, (size + BFC_GRANULE - 1) & ~(uint64_t)(BFC_GRANULE - 1), size);
+  if (found != 0) describe(bfc, found, out);
+  return found != 0;
 }
 
 bool bfc_free(struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
@@ -222,6 +247,7 @@ bool bfc_free(struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
   bfc->stats.bytes_in_use -= out->size;
   bfc->chunks[index].state = BFC_FREE;
   bfc->chunks[index].requested = 0;
+  if (bfc->options.planned) bfc_planner_freed(bfc, bfc->chunks[index].origin);
   if (bfc->options.notes) bfc_note_use(bfc, out->addr, out->size);
   bfc_merge(bfc, index);
   return true;
@@ -248,16 +274,8 @@ bool bfc_restore(struct bfc *bfc, uint64_t addr, uint64_t size, uint64_t request
   if (requested == 0 || requested > size || !reserve(bfc)) return false;
   uint32_t index = free_over(bfc, addr, size);
   if (index == 0 || bfc_unmapped_within(bfc, addr, addr + size) != 0) return false;
-  bfc_free_remove(bfc, index);
-  const uint64_t low = addr - bfc->chunks[index].addr;
-  if (low > 0) {
-    split(bfc, index, low);
-    bfc_free_insert(bfc, index);
-    index = bfc->chunks[index].next;
-    bfc_free_remove(bfc, index);
-  }
-  if (size < bfc->chunks[index].size) split(bfc, index, size);
-  hand_out(bfc, index, requested);
+  index = bfc_carve(bfc, index, addr, size);
+  bfc_hand_out(bfc, index, requested);
   describe(bfc, index, out);
   return true;
 }

@@ -144,7 +144,7 @@ static uint64_t steps_over(uint64_t bytes, uint64_t step) {
 
 // Grows by lack bytes, for growth needed and step. A step more is asked for first, and where
 // that is refused no more than what lacks.
-static bool extend_by(struct bfc *bfc, uint64_t lack) {
+bool bfc_extend_by(struct bfc *bfc, uint64_t lack) {
   uint64_t available = bfc_room(bfc) & ~(uint64_t)(BFC_GRANULE - 1);
   if (lack > available) return false;
   if (bfc->options.growth == BFC_STEP) {
@@ -169,11 +169,11 @@ uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded) {
   uint32_t tail = free_tail(bfc, rounded);
   uint64_t credit = tail == 0 ? 0 : bfc->chunks[tail].size;
   if (bfc->options.growth == BFC_NEEDED) bfc_take(bfc, rounded - credit, tail);
-  if (!extend_by(bfc, rounded - credit)) return 0;
+  if (!bfc_extend_by(bfc, rounded - credit)) return 0;
   uint32_t found = bfc_search(bfc, rounded);
   if (found != 0 || credit == 0) return found;
   // The grant was not adjacent to the tail it should have completed.
-  return extend_by(bfc, rounded) ? bfc_search(bfc, rounded) : 0;
+  return bfc_extend_by(bfc, rounded) ? bfc_search(bfc, rounded) : 0;
 }
 
 // The one free chunk of a region without a chunk in use, or 0.

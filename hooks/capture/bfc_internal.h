@@ -7,6 +7,10 @@
 //   bfc_unmapped.c  ranges of free chunks that were given back
 //   bfc_uses.c      which granules each iteration uses, and what is taken or given back for it
 //   bfc_look.c      statistics, listings, the chunk around an address
+//   bfc_planner.c   which blocks an iteration asks for and when it frees them; when to plan
+//   bfc_plan.c      where the blocks of the coming iterations are to be, and how they get there
+//   bfc_arrange.c   the places of a plan: blocks that are not live together overlap
+//   bfc_ends.c      the free chunks by where they end
 //
 // Chunks are slots of one array and are named by their index; slot 0 is never a chunk, so
 // index 0 says "none". Host memory that a request may need is had before anything is
@@ -22,16 +26,22 @@ enum {
   BFC_CLASS_BITS = 4,
   BFC_CLASSES = (64 - BFC_GRANULE_BITS - BFC_CLASS_BITS + 1) << BFC_CLASS_BITS,
   BFC_CLASS_WORDS = (BFC_CLASSES + 63) / 64,
-  // Slots that one request can take: a chunk and a wall for each of four growths (two
-  // before and two after garbage collection), and the rest of a split.
-  BFC_SLOTS_A_REQUEST = 9,
-  BFC_GROWTHS_A_REQUEST = 4,
+  // Slots that one request can take: a chunk and a wall for each of five growths (one as far
+  // as a plan, two before and two after garbage collection), and the rest of a split.
+  BFC_SLOTS_A_REQUEST = 11,
+  BFC_GROWTHS_A_REQUEST = 5,
 };
 
 // The greatest size that is a multiple of the granule.
 #define BFC_GREATEST (UINT64_MAX - (BFC_GRANULE - 1))
 
 enum bfc_state { BFC_UNUSED, BFC_FREE, BFC_IN_USE, BFC_WALL };
+
+// The request that a block was handed out for.
+struct bfc_origin {
+  uint32_t request;    // 1 + its index among the requests of its iteration; 0: it is not noted
+  uint32_t iteration;  // as bfc.ended counts them
+};
 
 // A piece of a region. The chunks of a region and its wall form a ring in address order;
 // the wall is a chunk of no bytes at the region's end that counts as in use, so that no
@@ -41,10 +51,13 @@ struct bfc_chunk {
   uint64_t requested;  // 0 while free
   uint64_t note;       // of the owner, while in use
   uint32_t prev, next;  // in the ring; next also links the slots to be used again
-  uint32_t child[2];    // while free: lesser and greater keys of the treap
+  union {
+    uint32_t child[2];         // while free: lesser and greater keys of the treap
+    struct bfc_origin origin;  // while in use
+  };
   uint32_t priority;    // no child has a greater one; fixed for the life of the slot
   uint32_t state;       // enum bfc_state
-  uint64_t unused;
+  uint32_t near[2];     // while free, where plans are made: chunks that end before and after it
 };
 
 _Static_assert(sizeof(struct bfc_chunk) == 64, "a chunk is a cache line");
@@ -92,6 +105,54 @@ struct bfc_snapshot {
   bool stale;
 };
 
+enum bfc_ending {
+  BFC_ENDS_LATER,  // after the next iteration, or nobody knows yet
+  BFC_ENDS_SAME,   // in the iteration of the request
+  BFC_ENDS_NEXT,   // in the one after it
+};
+
+// What is known of the block of a request. Positions count the requests and frees of an
+// iteration from 0.
+struct bfc_lifetime {
+  uint64_t size;      // bytes, a multiple of the granule
+  uint32_t from, to;  // positions of the request and, in the iteration of the free, of the free
+  uint32_t end;       // enum bfc_ending
+};
+
+// Those of an iteration, by request.
+struct bfc_lifetimes {
+  struct bfc_lifetime *items;
+  size_t count, capacity;
+  bool partial;  // not all of it is noted
+};
+
+#define BFC_NO_PLACE UINT64_MAX
+
+// A request of a plan.
+struct bfc_planned {
+  uint64_t size;       // bytes, a multiple of the granule
+  uint64_t places[2];  // addresses in even and odd iterations, or BFC_NO_PLACE
+  uint64_t first;      // in the plan's first iteration
+  uint32_t served;     // 1 + the last iteration in which it was served
+  bool later;          // its block ends later: it has no place, and best fit finds it one
+};
+
+// Iterations as they are noted, and the plan that was made of one.
+struct bfc_planner {
+  uint32_t ends_root;                      // of bfc_ends.c
+  struct bfc_lifetimes current, previous;  // of this iteration and the one before
+  uint32_t position;                       // of the next request or free
+
+  struct bfc_planned *requests;  // of the plan, in order
+  size_t count, capacity;
+  size_t cursor;   // the first that has not been served in this iteration, or is not looked for any more
+  uint32_t first;  // the iteration it begins with, as bfc.ended counts them
+
+  bool missed[2];  // the plan did not hold in this iteration, or the one before
+  uint32_t made;   // plans
+  uint32_t next;   // ended iterations from which another one may be made
+};
+
 struct bfc {
   struct bfc_options options;
   struct bfc_memory memory;
@@ -111,6 +172,8 @@ struct bfc {
   uint64_t next_region;
   uint32_t last_grown;  // wall of the region grown last, 0 once that was released
   uint32_t ended;       // iterations
+  uint32_t forgotten;   // of so many, from the first on, no use makes another one expected
+  struct bfc_planner planner;
 
   struct bfc_free free;
 };
@@ -135,6 +198,10 @@ bool bfc_make_room(void **items, size_t *capacity, size_t wanted, size_t item_si
 uint32_t bfc_take_slot(struct bfc *bfc);  // bfc_alloc has seen to it that there is one
 void bfc_recycle(struct bfc *bfc, uint32_t chunk);
 void bfc_merge(struct bfc *bfc, uint32_t chunk);      // a free chunk that is in no class
+uint32_t bfc_find_chunk(struct bfc *bfc, uint64_t rounded);  // by best fit or growth, and cut to what a request gets; 0: none
+// Takes [addr, addr+size) out of a free chunk that has all of it: the chunk of just that, in no class.
+uint32_t bfc_carve(struct bfc *bfc, uint32_t chunk, uint64_t addr, uint64_t size);
+void bfc_hand_out(struct bfc *bfc, uint32_t chunk, uint64_t requested);  // a chunk that is in no class
 uint32_t bfc_search(struct bfc *bfc, uint64_t rounded);  // 0: nothing fits
 uint64_t bfc_handed_out(const struct bfc *bfc, uint64_t size, uint64_t rounded);
 
@@ -154,6 +221,7 @@ uint32_t bfc_table_remove(struct bfc *bfc, uint64_t addr);  // the chunk, 0: not
 // bfc_extend.c
 uint64_t bfc_first_region(const struct bfc_options *options);
 uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded);
+bool bfc_extend_by(struct bfc *bfc, uint64_t lack);
 bool bfc_worth_collecting(const struct bfc *bfc, uint64_t rounded);
 void bfc_collect_garbage(struct bfc *bfc);
 size_t bfc_region_at(const struct bfc *bfc, uint64_t addr);  // first region that ends after addr
@@ -165,10 +233,62 @@ void bfc_take(struct bfc *bfc, uint64_t bytes, uint32_t keep);      // from all 
 
 // bfc_unmapped.c
 void bfc_unmapped_add(struct bfc *bfc, uint64_t from, uint64_t to);  // room for one range is there
+// Maps what is missing of a range that a request gets of a free chunk.
+bool bfc_map_for(struct bfc *bfc, uint32_t chunk, struct bfc_range range);
 uint32_t bfc_search_mapped(struct bfc *bfc, uint32_t best, uint64_t rounded);
 uint64_t bfc_unmapped_within(const struct bfc *bfc, uint64_t from, uint64_t to);
 void bfc_unmapped_remove(struct bfc *bfc, uint64_t from, uint64_t to);  // may leave one range more
 bool bfc_unmapped_reserve(struct bfc *bfc, size_t more);  // room for more ranges; false: no host memory
 size_t bfc_unmapped_from(const struct bfc *bfc, uint64_t addr);        // first range ending after addr
+
+// bfc_ends.c
+void bfc_ends_insert(struct bfc *bfc, uint32_t chunk);
+void bfc_ends_remove(struct bfc *bfc, uint32_t chunk);
+uint32_t bfc_ends_first(const struct bfc *bfc, uint64_t end);  // the first that ends there or behind; 0: none
+
+// bfc_planner.c
+void bfc_planner_requested(struct bfc *bfc, uint32_t chunk, uint64_t rounded);
+void bfc_planner_freed(struct bfc *bfc, struct bfc_origin origin);
+void bfc_planner_end(struct bfc *bfc);  // of an iteration
+void bfc_planner_delete(struct bfc *bfc);
+
+// bfc_plan.c
+uint32_t bfc_plan_place(struct bfc *bfc, uint64_t rounded, uint64_t requested);  // what bfc_alloc does with plans; 0: no memory
+bool bfc_plan_make(struct bfc *bfc, const struct bfc_lifetimes *lifetimes);  // false: host memory is short, there is none
+void bfc_plan_expect(struct bfc *bfc);  // its places to be used, and what is in use, and nothing else
+bool bfc_plan_begins(const struct bfc *bfc);  // whether this is a plan's first iteration
+
+// bfc_arrange.c
+
+// Some positions of the circle of two iterations, from included, to not; none where they are equal.
+struct bfc_positions {
+  uint32_t from, to;
+};
+
+// A block of an arrangement, or an obstacle, which is always live.
+struct bfc_spot {
+  uint64_t from, to;              // addresses
+  struct bfc_positions spans[2];  // when it is live
+  int64_t next;                   // in the order of addresses; -1 at the end
+};
+
+// Spots of which no two overlap. There is room for all that will be added.
+struct bfc_arrangement {
+  struct bfc_spot *spots;
+  size_t count;
+};
+
+// An item of an order by keys and then indices.
+struct bfc_rank {
+  uint64_t key, index;
+};
+
+void bfc_ranks_sort(struct bfc_rank *ranks, size_t count);
+// The positions of a block whose request is in the first (0) or second (1) of the two iterations.
+void bfc_spans(const struct bfc_lifetime *lifetime, uint32_t length, uint32_t iteration, struct bfc_positions out[2]);
+bool bfc_spots_overlap(const struct bfc_spot *a, const struct bfc_spot *b);
+void bfc_arrange_begin(struct bfc_arrangement *arrangement, size_t obstacles);  // of spots without spans, in the order of addresses
+void bfc_arrange_link(struct bfc_arrangement *arrangement, struct bfc_rank *scratch);  // after spots were put behind the others
+uint64_t bfc_arrange_place(struct bfc_arrangement *arrangement, uint64_t size, const struct bfc_positions spans[2]);
 
 #endif

@@ -95,13 +95,16 @@ static bool map_range(struct bfc *bfc, struct bfc_range range) {
   return true;
 }
 
-uint32_t bfc_search_mapped(struct bfc *bfc, uint32_t best, uint64_t rounded) {
-  const struct bfc_range within = reach(bfc, best, rounded);
+bool bfc_map_for(struct bfc *bfc, uint32_t chunk, struct bfc_range range) {
   if (bfc->options.growth == BFC_NEEDED && bfc->options.notes) {
-    const uint64_t lack = bfc_unmapped_within(bfc, within.from, within.to);
-    if (lack > 0) bfc_take(bfc, lack, best);
+    const uint64_t lack = bfc_unmapped_within(bfc, range.from, range.to);
+    if (lack > 0) bfc_take(bfc, lack, chunk);
   }
-  if (map_range(bfc, within)) return best;
+  return map_range(bfc, range);
+}
+
+uint32_t bfc_search_mapped(struct bfc *bfc, uint32_t best, uint64_t rounded) {
+  if (bfc_map_for(bfc, best, reach(bfc, best, rounded))) return best;
   for (uint32_t chunk = bfc_free_after(bfc, best); chunk != 0; chunk = bfc_free_after(bfc, chunk)) {
     struct bfc_range range = reach(bfc, chunk, rounded);
     if (bfc_unmapped_within(bfc, range.from, range.to) == 0) return chunk;

@@ -40,10 +40,13 @@ void bfc_note_region(struct bfc *bfc, struct bfc_region *region) {
 static bool expected(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
   const size_t at = granule_of(bfc, region, addr);
   if (at >= region->use_count) return true;
-  return bfc->ended > 0 && region->uses[at] > 0 && region->uses[at] + KEPT_ITERATIONS > bfc->ended;
+  return bfc->ended > 0 && region->uses[at] > bfc->forgotten && region->uses[at] + KEPT_ITERATIONS > bfc->ended;
 }
 
-void bfc_end_iteration(struct bfc *bfc) { bfc->ended++; }
+void bfc_end_iteration(struct bfc *bfc) {
+  bfc->ended++;
+  if (bfc->options.planned) bfc_planner_end(bfc);
+}
 
 uint32_t bfc_ended(const struct bfc *bfc) { return bfc->ended; }
 
@@ -133,7 +136,7 @@ void bfc_ahead(const struct bfc *bfc, void *self, visitor *visit) {
 void bfc_idle(const struct bfc *bfc, void *self, visitor *visit) { visit_free(bfc, idle_part, &(struct search){true, 0, self, visit}); }
 
 static bool may_go(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
-  return !bfc->options.notes || !expected(bfc, region, addr);
+  return !bfc->options.notes || !expected(bfc, region, addr) || bfc_plan_begins(bfc);
 }
 
 // The last run in a range that is mapped and may go; empty where there is none.

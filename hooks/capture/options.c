@@ -62,6 +62,13 @@ static bool parse_trim(const char *text, struct options *out) {
   return found >= 0 ? found != TRIM_IDLE : parse_positive(text, "idle:", &out->idle_ns);
 }
 
+static bool parse_placement(const char *text, struct options *out) {
+  static const char *const names[] = {"best-fit", "planned", NULL};
+  const int found = index_of(text, names);
+  out->planned = found == 1;
+  return found >= 0;
+}
+
 static bool parse_switch(const char *text, bool *out) {
   if ((text[0] != '0' && text[0] != '1') || text[1] != '\0') return false;
   *out = text[0] == '1';
@@ -73,6 +80,7 @@ static bool set(struct options *options, const char *key, const char *value) {
   if (strcmp(key, "split") == 0) return parse_split(value, options);
   if (strcmp(key, "small") == 0) return parse_bytes(value, &options->small);
   if (strcmp(key, "trim") == 0) return parse_trim(value, options);
+  if (strcmp(key, "placement") == 0) return parse_placement(value, options);
   if (strcmp(key, "headroom") == 0) return parse_bytes(value, &options->headroom);
   if (strcmp(key, "limit") == 0) return parse_bytes(value, &options->limit);
   if (strcmp(key, "handle") == 0) return parse_bytes(value, &options->handle) && options->handle > 0;

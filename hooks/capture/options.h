@@ -17,6 +17,7 @@ struct options {
   uint64_t small;          // small=BYTES: requests below it are served apart; 0 = none are
   enum trim trim;          // trim=never|iteration|idle:NS|pressure
   uint64_t idle_ns;        // the NS of idle
+  bool planned;            // placement=best-fit|planned
   uint64_t headroom;       // headroom=BYTES that growth beyond a request leaves on the device
   uint64_t limit;          // limit=BYTES a device's main arena may map; 0 = the device's memory
   uint64_t handle;         // handle=BYTES of the physical handles a grant is cut into; 0 = by the policy

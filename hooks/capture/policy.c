@@ -31,7 +31,7 @@ void policy_of(const struct arena *arena, struct policy *out) {
   const struct options *wanted = options_get();
   const uint64_t total = arena->gpu->vmm.total;
   *out = (struct policy){
-      .bfc = {.limit = UINT64_MAX, .growth = BFC_NEEDED, .split = wanted->split, .notes = trimmed(arena)},
+      .bfc = {.limit = UINT64_MAX, .growth = BFC_NEEDED, .split = wanted->split, .notes = trimmed(arena), .planned = wanted->planned && !apart(arena)},
       .reservation = OTHER_RESERVATION < total ? OTHER_RESERVATION : total,
       .handle = handle_of(arena),
   };
@@ -64,7 +64,7 @@ void policy_rest_text(const struct arena *arena, const struct bfc_options *optio
   if (options->split != 0 && options->split != BFC_GRANULE) snprintf(split, sizeof split, "%llu", (unsigned long long)options->split);
   if (trim == TRIM_IDLE) snprintf(idle, sizeof idle, "%llu", (unsigned long long)wanted->idle_ns);
   if (arena->small) snprintf(small, sizeof small, " below=%llu", (unsigned long long)wanted->small);
-  snprintf(text, size, " split=%s trim=%s%s%s", split, trims[trim], idle, small);
+  snprintf(text, size, " split=%s trim=%s%s%s%s", split, trims[trim], idle, options->planned ? " placement=planned" : "", small);
 }
 
 // Kernels may still be running on what was freed in stream order, so the device is waited for,

@@ -3,7 +3,7 @@
 // The options name one policy for the main arenas: those of the default stream, of requests
 // outside pools and regions. Arenas of other streams, of pools and of regions grow by what is
 // needed, and take nothing back for it. All split alike. Arenas outside pools and regions are
-// trimmed: the others' memory is kept for graphs, or paused as a whole.
+// trimmed, and planned: the others' memory is kept for graphs, or paused as a whole.
 #ifndef MEMPROF_POLICY_H
 #define MEMPROF_POLICY_H
 
@@ -20,7 +20,7 @@ void policy_of(const struct arena *arena, struct policy *out);
 // Whether requests of that size are served apart from larger ones.
 bool policy_small(uint64_t size, bool pooled, const struct tag *tag);
 
-// The policy as it reads in an arena event: "growth=..." and " split=... trim=...".
+// The policy as it reads in an arena event: "growth=..." and " split=... trim=... placement=...".
 void policy_growth_text(const struct bfc_options *options, char *text, size_t size);
 void policy_rest_text(const struct arena *arena, const struct bfc_options *options, char *text, size_t size);
 

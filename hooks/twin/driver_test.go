@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/memprof/memprof/bfc"
 )
@@ -26,6 +27,7 @@ type driver struct {
 	many     int // blocks to keep alive
 	palette  []uint64
 	greatest float64 // log2 of the largest size
+	planned  bool    // the heap makes plans
 }
 
 func newDriver(seed uint64, ops *bufio.Writer, expected chan<- []record, done <-chan struct{}) *driver {
@@ -40,8 +42,14 @@ func (d *driver) run(operations int) {
 		}
 		n = min(n, operations)
 		d.newHeap()
+		if d.planned && d.oneIn(2) { // a job from the start
+			n = min(n, 20)
+		}
 		for range n {
 			d.step()
+		}
+		if d.planned || d.oneIn(5) {
+			d.repeat()
 		}
 		d.do(opStats, 0, 0)
 		d.do(opWalk, 0, 0)
@@ -127,6 +135,9 @@ func (d *driver) newHeap() {
 		Physical:    d.maybe(d.logUniform(24, 36)),
 		Reservation: d.maybe(d.logUniform(24, 35)),
 	}
+	if d.planned = d.oneIn(3); d.planned {
+		options.Placement = bfc.PlacementPlanned
+	}
 	if d.oneIn(2) {
 		options.Trim.When = bfc.TrimIteration
 		// Each granule of a block is noted: there must not be millions.
@@ -135,6 +146,11 @@ func (d *driver) newHeap() {
 	}
 	if device.Physical == 0 {
 		device.Physical = plenty
+	}
+	if d.planned && d.oneIn(2) { // the whole cure, and nothing in its way
+		options.Growth, options.Trim.When, device.VMM = bfc.Needed, bfc.TrimIteration, true
+		options.Limit, device.Physical, device.Reservation = 1<<32, 1<<33, 0
+		device.Granularity = max(device.Granularity, 1<<20)
 	}
 	refuseGrow, refuseMap, refuseTake := d.maybe(1+d.random.Uint64N(12)), d.maybe(2+d.random.Uint64N(9)), d.maybe(1+d.random.Uint64N(5))
 	m := &memory{granularity: device.Granularity, record: d.record}
@@ -160,7 +176,7 @@ func (d *driver) newHeap() {
 	}
 	d.send(options.Limit, options.Headroom, uint64(options.Growth), truth(options.GarbageCollection),
 		math.Float64bits(options.FragmentationFraction), truth(device.VMM), device.Granularity, device.Physical,
-		device.Reservation, refuseGrow, refuseMap, options.Step, uint64(options.Split), truth(options.Trim.When != bfc.TrimNever), refuseTake)
+		device.Reservation, refuseGrow, refuseMap, options.Step, uint64(options.Split), truth(options.Trim.When != bfc.TrimNever), refuseTake, truth(options.Placement == bfc.PlacementPlanned))
 }
 
 func (d *driver) step() {
@@ -198,6 +214,59 @@ func (d *driver) step() {
 		}
 		for range 4 {
 			d.do(opAlloc, d.logUniform(16, 34), 0)
+		}
+	}
+}
+
+// repeat asks for the same blocks in every one of some iterations, and frees them at the same
+// places in this or the next, now and then with something else in between: what is planned.
+func (d *driver) repeat() {
+	type step struct {
+		size  uint64 // of a request; 0 for a free
+		of    int    // the request whose block is freed
+		older bool   // that of the iteration before
+	}
+	var steps []step
+	var open []int // requests whose blocks this iteration frees
+	for i := range 1 + d.random.IntN(60) {
+		steps = append(steps, step{size: 1 + d.size()%(1<<d.random.IntN(28))})
+		if d.oneIn(3) {
+			steps = slices.Insert(steps, d.random.IntN(len(steps)+1), step{of: i, older: true})
+		} else {
+			open = append(open, i)
+		}
+		for len(open) > 0 && d.oneIn(2) {
+			last := d.random.IntN(len(open))
+			steps = append(steps, step{of: open[last]})
+			open = append(open[:last], open[last+1:]...)
+		}
+	}
+	var blocks, older map[int]uint64
+	for range 3 + d.random.IntN(8) {
+		blocks, older = map[int]uint64{}, blocks
+		request := 0
+		for _, s := range steps {
+			if d.oneIn(500) {
+				d.step()
+			}
+			of := blocks
+			if s.older {
+				of = older
+			}
+			if s.size > 0 {
+				before := len(d.live)
+				if d.do(opAlloc, s.size, 0); len(d.live) > before {
+					blocks[request] = d.live[before]
+				}
+				request++
+			} else if at := slices.Index(d.live, of[s.of]); at >= 0 {
+				d.do(opFree, uint64(at), 0)
+				delete(of, s.of)
+			}
+		}
+		d.do(opIteration, 0, 0)
+		if !d.oneIn(4) {
+			d.do(opTrim, 0, 0)
 		}
 	}
 }

@@ -141,6 +141,63 @@ static uint64_t run_all(long fail_at, uint64_t *failures) {
   return sum;
 }
 
+// As a reservation does it.
+static bool grow_on(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) {
+  uint64_t *next = self;
+  *granted = (bytes + GRANULARITY - 1) / GRANULARITY * GRANULARITY;
+  *addr = *next;
+  *next += *granted;
+  return true;
+}
+
+enum { REQUESTS = 60, ITERATIONS = 6 };
+
+static void free_planned(struct bfc *bfc, struct bfc_block *block) {
+  struct bfc_block freed;
+  check(bfc_free(bfc, block->addr, &freed) && freed.size == block->size, "a block can be freed");
+  block->size = 0;
+}
+
+static void alloc_planned(struct bfc *bfc, uint64_t size, struct bfc_block *blocks, struct bfc_block *out) {
+  if (!bfc_alloc(bfc, size, out)) {
+    check(calls >= failing_call, "only a failing malloc fails a request");
+    check(bfc_alloc(bfc, size, out), "it succeeds when tried again");
+  }
+  for (int i = 0; i < REQUESTS; i++) {
+    const struct bfc_block *other = &blocks[i];
+    check(other == out || other->size == 0 || other->addr + other->size <= out->addr || out->addr + out->size <= other->addr, "blocks lie apart");
+  }
+}
+
+// A job that repeats itself, for which plans are made. Without host memory there is none, or not
+// all requests are noted: its blocks lie elsewhere then, and nothing else is wrong. Returns the
+// bytes in use at the greatest.
+static uint64_t run_planned(long fail_at) {
+  uint64_t next = (uint64_t)1 << 40;
+  struct bfc_block blocks[REQUESTS] = {{0}};
+  struct bfc_options options = {.limit = UINT64_MAX, .growth = BFC_NEEDED, .split = BFC_GRANULE, .notes = true, .planned = true};
+  struct bfc_memory memory = {.self = &next, .granularity = GRANULARITY, .grow = grow_on, .map = map, .unmap = unmap, .device_free = device_free, .coalesces = true};
+  failing_call = fail_at;
+  calls = 0;
+  struct bfc *bfc = bfc_new(&options, &memory);
+  if (bfc == NULL) bfc = bfc_new(&options, &memory);
+  for (int iteration = 0; iteration < ITERATIONS; iteration++) {
+    for (int i = 0; i < REQUESTS; i++) {  // every fourth is freed in the next iteration
+      if (blocks[i].size != 0) free_planned(bfc, &blocks[i]);
+      alloc_planned(bfc, 1 + (uint64_t)i * 7919 % 60 * 4000, blocks, &blocks[i]);
+      if (i > 5 && i % 4 != 1) free_planned(bfc, &blocks[i - 5]);
+    }
+    for (int i = 0; i < REQUESTS; i++) {
+      if (i % 4 != 0 && blocks[i].size != 0) free_planned(bfc, &blocks[i]);
+    }
+    bfc_end_iteration(bfc);
+  }
+  struct bfc_stats stats;
+  bfc_get_stats(bfc, &stats);
+  bfc_delete(bfc);
+  return stats.peak_bytes_in_use;
+}
+
 int main(void) {
   uint64_t failures, want = run_all(0, &failures);
   long host_calls = calls;
@@ -151,5 +208,10 @@ int main(void) {
     check(got == want, "the end is the same");
   }
   printf("ok   %ld host allocations, each failing once\n", host_calls);
+  want = run_planned(0);
+  host_calls = calls;
+  check(host_calls >= 15, "plans need host memory some fifteen times");
+  for (long i = 1; i <= host_calls; i++) check(run_planned(i) == want, "as much is in use");
+  printf("ok   %ld host allocations where plans are made, each failing once\n", host_calls);
   return 0;
 }

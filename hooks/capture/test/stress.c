@@ -124,6 +124,7 @@ int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"eight streams", test_eight_streams, {NULL}},
       {"eight streams, trimmed", test_eight_streams, {"MEMPROF_OPTIONS", "growth=needed,split=always,small=16384,trim=iteration"}},
+      {"eight streams, planned", test_eight_streams, {"MEMPROF_OPTIONS", "growth=needed,split=always,trim=iteration,placement=planned"}},
       {"eight streams, trimmed when idle", test_eight_streams, {"MEMPROF_OPTIONS", "growth=step:1048576,split=4096,trim=idle:200000"}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);

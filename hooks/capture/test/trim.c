@@ -100,9 +100,9 @@ static void test_options_in_the_arena(void) {
   const struct memprof_record *small = trail_event(&trail, MEMPROF_ARENA, 0), *large = trail_event(&trail, MEMPROF_ARENA, 1);
   trail_text(&trail, small->context, (uint64_t)(small - trail.records), text);
   CHECK(strstr(text, "growth=step:4194304 ") == text && strstr(text, " main=0 ") != NULL);
-  CHECK(strstr(text, " split=always trim=idle:5000000000 below=65536") != NULL);
+  CHECK(strstr(text, " split=always trim=idle:5000000000 placement=planned below=65536") != NULL);
   trail_text(&trail, large->context, (uint64_t)(large - trail.records), text);
-  CHECK(strstr(text, " main=1 ") != NULL && strstr(text, " split=always trim=idle:5000000000") != NULL && strstr(text, "below") == NULL);
+  CHECK(strstr(text, " main=1 ") != NULL && strstr(text, " split=always trim=idle:5000000000 placement=planned") != NULL && strstr(text, "below") == NULL);
   CHECK_EQUAL(trail_event(&trail, MEMPROF_MAP, 0)->provided, 4 * MiB);
 }
 
@@ -174,6 +174,33 @@ static void test_taken_is_mapped_ahead(void) {
   CHECK_EQUAL(count_if(&trail, MEMPROF_MAP, false), 1);
   CHECK_EQUAL(count_if(&trail, MEMPROF_UNMAP, false), 0);
   CHECK_EQUAL(stats().syncs, 1);
+}
+
+// Best fit takes 14 MiB for this: c goes where a was, and d finds no room. From the third
+// iteration on all are where a plan has them, and nothing is asked of the driver any more.
+static void test_plan(void) {
+  gpu_start();
+  const unsigned char *base = NULL;
+  struct memprof_stats before = {0};
+  for (int i = 0; i < 8; i++) {
+    struct block a, b, c, d;
+    begin(&a, 6 * MiB, NULL), begin(&b, 1 * MiB, NULL);
+    if (i == 0) base = a.start;
+    end(&a);
+    begin(&c, 2 * MiB, NULL), begin(&d, 6 * MiB, NULL);
+    CHECK_EQUAL(b.start - base, i < 2 ? 6 * MiB : 8 * MiB);
+    CHECK_EQUAL(c.start - base, i < 2 ? 0 : 6 * MiB);
+    CHECK_EQUAL(d.start - base, i < 2 ? 7 * MiB : 0);
+    end(&b), end(&c), end(&d);
+    memprof_iteration(NULL);
+    rest();
+    CHECK_EQUAL(reserved(), i == 0 ? 14 * MiB : 10 * MiB);
+    if (i == 1) before = stats();
+  }
+  CHECK_EQUAL(stats().device_allocs, before.device_allocs);
+  CHECK_EQUAL(stats().device_frees, before.device_frees);
+  CHECK_EQUAL(stats().syncs, before.syncs);
+  audited();
 }
 
 // Work of the stream that used the memory is not finished: it stays.
@@ -308,10 +335,11 @@ int main(int argc, char **argv) {
 #define CURED "growth=needed,split=always,trim=iteration"
   static const struct test tests[] = {
       {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", CURED ",small=65536", "MEMPROF_SIM_FAIL", "none:1"}},
-      {"options in the arena", test_options_in_the_arena, {"MEMPROF_OPTIONS", "growth=step:4194304,split=always,small=65536,trim=idle:5000000000"}},
+      {"options in the arena", test_options_in_the_arena, {"MEMPROF_OPTIONS", "growth=step:4194304,split=always,small=65536,trim=idle:5000000000,placement=planned"}},
       {"growth takes holes", test_growth_takes_holes, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED}},
       {"excess goes for good", test_excess_goes_for_good, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED}},
       {"taken is mapped ahead", test_taken_is_mapped_ahead, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED}},
+      {"plan", test_plan, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED ",placement=planned"}},
       {"waits for the stream", test_waits_for_the_stream, {"MEMPROF_OPTIONS", CURED}},
       {"captures and pools", test_captures_and_pools, {"MEMPROF_OPTIONS", CURED}},
       {"idle", test_idle, {"MEMPROF_OPTIONS", "growth=needed,split=always,trim=idle:50000000"}},
@@ -321,6 +349,7 @@ int main(int argc, char **argv) {
                                       "cuEventCreate", "cuEventRecord", "cuEventQuery",   "cuCtxSynchronize", "cuMemAddressReserve"};
   int failed = run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
   for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i], CURED ",small=65536");
+  for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) failed |= !each_position(calls[i], CURED ",placement=planned");
   failed |= !each_position("cuMemCreate", "growth=step:16777216,split=65536,trim=iteration");
   failed |= !each_position("cuMemMap", "growth=double,headroom=0,split=always,trim=idle:1000000");
   return failed;

@@ -22,7 +22,7 @@ enum record_kind {
 struct header {
   uint64_t limit, headroom, growth, garbage_collection;
   double fraction;
-  uint64_t vmm, granularity, physical, reservation, refuse_grow, refuse_map, step, split, notes, refuse_take;
+  uint64_t vmm, granularity, physical, reservation, refuse_grow, refuse_map, step, split, notes, refuse_take, planned;
 };
 
 struct operation {
@@ -318,7 +318,7 @@ int main(void) {
     uint64_t base = round_up((uint64_t)1 << 40, h.granularity);
     struct heap heap = {.device = {.h = h, .base = base, .next = base, .end = base}};
     struct bfc_options options = {
-        h.limit, h.headroom, h.fraction, (enum bfc_growth)h.growth, h.garbage_collection != 0, h.step, h.split, h.notes != 0,
+        h.limit, h.headroom, h.fraction, (enum bfc_growth)h.growth, h.garbage_collection != 0, h.step, h.split, h.notes != 0, h.planned != 0,
     };
     struct bfc_memory memory = {&heap.device, h.granularity, grow, release, map, unmap, device_free, h.vmm != 0, take};
     struct operation op;

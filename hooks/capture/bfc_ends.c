@@ -1,0 +1,61 @@
+// bfc_ends.c - the free chunks by where they end.
+//
+// A plan asks for the free chunk around a place: that is the first that ends behind it, or none.
+// The treap is that of bfc_free.c in small, with the same priorities.
+#include "bfc_internal.h"
+
+static uint64_t end_of(const struct bfc_chunk *chunk) { return chunk->addr + chunk->size; }
+
+void bfc_ends_insert(struct bfc *bfc, uint32_t index) {
+  struct bfc_chunk *chunks = bfc->chunks, *chunk = &chunks[index];
+  const uint64_t end = end_of(chunk);
+  uint32_t *link = &bfc->planner.ends_root;
+  while (*link != 0 && chunks[*link].priority >= chunk->priority) link = &chunks[*link].near[end_of(&chunks[*link]) < end];
+  // What hung here is divided by the new end and hangs below it.
+  uint32_t at = *link, *lesser = &chunk->near[0], *greater = &chunk->near[1];
+  *link = index;
+  while (at != 0) {
+    struct bfc_chunk *here = &chunks[at];
+    if (end_of(here) < end) {
+      *lesser = at;
+      lesser = &here->near[1];
+      at = *lesser;
+    } else {
+      *greater = at;
+      greater = &here->near[0];
+      at = *greater;
+    }
+  }
+  *lesser = *greater = 0;
+}
+
+void bfc_ends_remove(struct bfc *bfc, uint32_t index) {
+  struct bfc_chunk *chunks = bfc->chunks, *chunk = &chunks[index];
+  const uint64_t end = end_of(chunk);
+  uint32_t *link = &bfc->planner.ends_root;
+  while (*link != index) link = &chunks[*link].near[end_of(&chunks[*link]) < end];
+  uint32_t lesser = chunk->near[0], greater = chunk->near[1];
+  while (lesser != 0 && greater != 0) {
+    if (chunks[lesser].priority > chunks[greater].priority) {
+      *link = lesser;
+      link = &chunks[lesser].near[1];
+      lesser = *link;
+    } else {
+      *link = greater;
+      link = &chunks[greater].near[0];
+      greater = *link;
+    }
+  }
+  *link = lesser | greater;  // at most one of them is not 0
+}
+
+uint32_t bfc_ends_first(const struct bfc *bfc, uint64_t end) {
+  const struct bfc_chunk *chunks = bfc->chunks;
+  uint32_t found = 0;
+  for (uint32_t at = bfc->planner.ends_root; at != 0;) {
+    const unsigned before = end_of(&chunks[at]) < end;
+    if (!before) found = at;
+    at = chunks[at].near[before];
+  }
+  return found;
+}

@@ -1,0 +1,256 @@
+// bfc_plan.c - where the blocks of the coming iterations are to be, and how they get there.
+//
+// The plan is of one iteration, whose lifetimes bfc_planner.c knows. A request is the next one of
+// the plan that is of its size; it gets just its place there. What the plan does not have, or
+// whose place is in use or not to be had, is placed by best fit. In the first iteration of a
+// plan, blocks of the one before are where no plan had put them, and what would meet them goes
+// elsewhere, once.
+#include "bfc_internal.h"
+
+#include <stdlib.h>
+
+// How many requests of a plan may be left out, and half of it how far one may be late.
+enum { LOOKAHEAD = 32 };
+
+static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
+
+// The request of the plan that a request of this iteration is, or -1.
+static int64_t match(const struct bfc *bfc, uint64_t rounded) {
+  const struct bfc_planner *plan = &bfc->planner;
+  for (size_t k = plan->cursor; k < plan->count && k < plan->cursor + LOOKAHEAD; k++) {
+    if (plan->requests[k].size == rounded && plan->requests[k].served != bfc->ended + 1) return (int64_t)k;
+  }
+  return -1;
+}
+
+static void serve(struct bfc *bfc, size_t k) {
+  struct bfc_planner *plan = &bfc->planner;
+  plan->requests[k].served = bfc->ended + 1;
+  if (k > LOOKAHEAD / 2) plan->cursor = bfc_greatest(plan->cursor, k - LOOKAHEAD / 2);
+  while (plan->cursor < plan->count && plan->requests[plan->cursor].served == bfc->ended + 1) plan->cursor++;
+}
+
+static uint64_t place_of(const struct bfc *bfc, const struct bfc_planned *planned) {
+  return bfc->ended == bfc->planner.first ? planned->first : planned->places[bfc->ended & 1];
+}
+
+// Whether it is against the plan that a request of it got no place of it.
+static bool misses(const struct bfc *bfc, const struct bfc_planned *planned) {
+  if (planned->later) return false;
+  return bfc->ended != bfc->planner.first || planned->first != BFC_NO_PLACE || planned->places[bfc->ended & 1] == BFC_NO_PLACE;
+}
+
+// The last region, if a growth of any size lengthens it: a plan can have places behind it.
+static const struct bfc_region *growing(const struct bfc *bfc) {
+  if (bfc->options.growth != BFC_NEEDED || !bfc->memory.coalesces || bfc->region_count == 0) return NULL;
+  const struct bfc_region *last = &bfc->regions[bfc->region_count - 1];
+  return last->wall == bfc->last_grown ? last : NULL;
+}
+
+// The chunk of just a place, in no class, or 0: something else is there, or it cannot be mapped.
+static uint32_t take_place(struct bfc *bfc, uint64_t addr, uint64_t rounded) {
+  if (addr == BFC_NO_PLACE) return 0;
+  const uint64_t granularity = bfc->memory.granularity, end = addr + rounded;
+  const struct bfc_region *last = growing(bfc);
+  if (last != NULL && addr >= last->addr && end > end_of(last)) {
+    const uint64_t lack = end - end_of(last);
+    bfc_take(bfc, lack, bfc->chunks[last->wall].prev);
+    bfc_extend_by(bfc, lack);
+  }
+  const uint32_t found = bfc_ends_first(bfc, end);
+  if (found == 0 || bfc->chunks[found].addr > addr) return 0;
+  const struct bfc_range range = {addr & ~(granularity - 1), bfc_round_up(end, granularity)};
+  if (bfc->unmapped.count > 0 && !bfc_map_for(bfc, found, range)) return 0;
+  return bfc_carve(bfc, found, addr, rounded);
+}
+
+uint32_t bfc_plan_place(struct bfc *bfc, uint64_t rounded, uint64_t requested) {
+  const int64_t k = match(bfc, rounded);
+  const struct bfc_planned *planned = k < 0 ? NULL : &bfc->planner.requests[k];
+  uint32_t found = planned == NULL ? 0 : take_place(bfc, place_of(bfc, planned), rounded);
+  if (found == 0) {
+    found = bfc_find_chunk(bfc, rounded);
+    if (found == 0) return 0;
+    bfc->planner.missed[0] |= planned == NULL || misses(bfc, planned);
+  }
+  if (planned != NULL) serve(bfc, (size_t)k);
+  bfc_hand_out(bfc, found, requested);
+  bfc_planner_requested(bfc, found, rounded);
+  return found;
+}
+
+// What a plan is made with.
+struct making {
+  struct bfc *bfc;
+  const struct bfc_lifetimes *lifetimes;
+  uint32_t length;                 // positions of the iteration
+  struct bfc_rank *order;          // the requests, the largest first
+  struct bfc_rank *scratch;        // for each spot
+  struct bfc_spot *leaving;        // blocks in use that are freed in the coming iteration
+  size_t leaving_count, obstacles;
+  struct bfc_arrangement around;
+};
+
+// When a block in use is freed, as far as that is in the coming iteration; else NULL.
+static const struct bfc_lifetime *leaves(const struct making *making, const struct bfc_chunk *chunk) {
+  const struct bfc_origin origin = chunk->origin;
+  if (origin.request == 0 || origin.iteration + 1 != making->bfc->ended) return NULL;
+  const struct bfc_lifetime *lifetime = &making->lifetimes->items[origin.request - 1];
+  return lifetime->end == BFC_ENDS_NEXT ? lifetime : NULL;
+}
+
+static void add_obstacle(struct making *making, uint64_t from, uint64_t to) {
+  making->around.spots[making->obstacles++] = (struct bfc_spot){.from = from, .to = to};
+}
+
+static void sort_block(struct making *making, const struct bfc_chunk *chunk) {
+  const struct bfc_lifetime *lifetime = leaves(making, chunk);
+  const uint64_t end = chunk->addr + chunk->size;
+  if (lifetime != NULL) {
+    making->leaving[making->leaving_count++] = (struct bfc_spot){.from = chunk->addr, .to = end, .spans = {{0, lifetime->to}}};
+    return;
+  }
+  struct bfc_spot *last = &making->around.spots[making->obstacles - 1];
+  if (last->to == chunk->addr)
+    last->to = end;
+  else
+    add_obstacle(making, chunk->addr, end);
+}
+
+// Finds where nothing can be placed, which is what lies outside of regions and blocks that stay,
+// and what is leaving.
+static void look(struct making *making) {
+  const struct bfc *bfc = making->bfc;
+  uint64_t end = 0;
+  for (size_t i = 0; i < bfc->region_count; i++) {
+    const struct bfc_region *region = &bfc->regions[i];
+    add_obstacle(making, end, region->addr);
+    for (uint32_t at = bfc->chunks[region->wall].next; at != region->wall; at = bfc->chunks[at].next) {
+      if (bfc->chunks[at].state == BFC_IN_USE) sort_block(making, &bfc->chunks[at]);
+    }
+    end = end_of(region);
+  }
+  add_obstacle(making, growing(bfc) != NULL ? BFC_NO_PLACE : end, BFC_NO_PLACE);
+}
+
+static struct bfc_spot spot_of(const struct making *making, size_t i, uint64_t addr, uint32_t iteration) {
+  const struct bfc_lifetime *lifetime = &making->lifetimes->items[i];
+  struct bfc_spot spot = {.from = addr, .to = addr + lifetime->size};
+  bfc_spans(lifetime, making->length, iteration, spot.spans);
+  return spot;
+}
+
+static uint64_t place(struct making *making, size_t i, uint32_t iteration) {
+  const struct bfc_spot spot = spot_of(making, i, 0, iteration);
+  return bfc_arrange_place(&making->around, spot.to, spot.spans);
+}
+
+static void place_all(struct making *making) {
+  bfc_arrange_begin(&making->around, making->obstacles);
+  for (size_t o = 0; o < making->lifetimes->count; o++) {
+    const size_t i = making->order[o].index;
+    struct bfc_planned *planned = &making->bfc->planner.requests[i];
+    for (uint32_t parity = 0; parity < 2; parity++) planned->places[parity] = place(making, i, parity);
+  }
+}
+
+static bool meets_leaving(const struct making *making, const struct bfc_spot *spot) {
+  for (size_t i = 0; i < making->leaving_count; i++) {
+    if (bfc_spots_overlap(&making->leaving[i], spot)) return true;
+  }
+  return false;
+}
+
+// Finds the places of the first iteration: what would meet a block that is leaving goes where it
+// meets nothing in this iteration nor the next.
+static void place_first(struct making *making) {
+  struct bfc_arrangement *around = &making->around;
+  struct bfc_planned *requests = making->bfc->planner.requests;
+  const uint32_t first = making->bfc->planner.first;
+  bfc_arrange_begin(around, making->obstacles);
+  for (size_t i = 0; i < making->leaving_count; i++) around->spots[around->count++] = making->leaving[i];
+  for (size_t i = 0; i < making->lifetimes->count; i++) {
+    const uint64_t now = requests[i].places[first & 1], then = requests[i].places[(first + 1) & 1];
+    const struct bfc_spot own = spot_of(making, i, now, 0);
+    if (now != BFC_NO_PLACE && !meets_leaving(making, &own)) {
+      requests[i].first = now;
+      around->spots[around->count++] = own;
+    }
+    if (then == BFC_NO_PLACE) continue;
+    struct bfc_spot next = spot_of(making, i, then, 1);
+    next.spans[1] = (struct bfc_positions){0};  // behind the next iteration
+    around->spots[around->count++] = next;
+  }
+  bfc_arrange_link(around, making->scratch);
+  for (size_t o = 0; o < making->lifetimes->count; o++) {
+    const size_t i = making->order[o].index;
+    if (requests[i].first == BFC_NO_PLACE) requests[i].first = place(making, i, 0);
+  }
+}
+
+// Host memory for all that a plan is made with.
+static bool begin(struct making *making) {
+  const struct bfc *bfc = making->bfc;
+  struct bfc_planner *plan = &making->bfc->planner;
+  const size_t requests = making->lifetimes->count, blocks = bfc->live.count;
+  const size_t spots = 2 * blocks + bfc->region_count + 1 + 3 * requests;
+  plan->count = 0;
+  if (!bfc_make_room((void **)&plan->requests, &plan->capacity, requests, sizeof *plan->requests)) return false;
+  making->order = calloc(requests, sizeof *making->order);
+  making->scratch = calloc(spots, sizeof *making->scratch);
+  making->leaving = calloc(blocks + 1, sizeof *making->leaving);
+  making->around.spots = calloc(spots, sizeof *making->around.spots);
+  return making->order != NULL && making->scratch != NULL && making->leaving != NULL && making->around.spots != NULL;
+}
+
+bool bfc_plan_make(struct bfc *bfc, const struct bfc_lifetimes *lifetimes) {
+  struct making making = {.bfc = bfc, .lifetimes = lifetimes, .length = bfc->planner.position};
+  const bool ok = begin(&making);
+  if (ok) {
+    struct bfc_planner *plan = &bfc->planner;
+    plan->first = bfc->ended;
+    plan->count = lifetimes->count;
+    for (size_t i = 0; i < plan->count; i++) {
+      const struct bfc_lifetime *lifetime = &lifetimes->items[i];
+      plan->requests[i] = (struct bfc_planned){.size = lifetime->size, .first = BFC_NO_PLACE, .later = lifetime->end == BFC_ENDS_LATER};
+      making.order[i] = (struct bfc_rank){~lifetime->size, i};
+    }
+    bfc_ranks_sort(making.order, plan->count);
+    look(&making);
+    place_all(&making);
+    place_first(&making);
+  }
+  free(making.order);
+  free(making.scratch);
+  free(making.leaving);
+  free(making.around.spots);
+  return ok;
+}
+
+// Expects a place to be used, as far as its region goes by now.
+static void expect_place(struct bfc *bfc, uint64_t addr, uint64_t size) {
+  const size_t at = bfc_region_at(bfc, addr);
+  if (at == bfc->region_count || bfc->regions[at].addr > addr) return;
+  bfc_note_use(bfc, addr, bfc_least(size, end_of(&bfc->regions[at]) - addr));
+}
+
+void bfc_plan_expect(struct bfc *bfc) {
+  if (!bfc->options.notes) return;
+  bfc->forgotten = bfc->ended;
+  for (size_t i = 0; i < bfc->region_count; i++) {
+    const uint32_t wall = bfc->regions[i].wall;
+    for (uint32_t at = bfc->chunks[wall].next; at != wall; at = bfc->chunks[at].next) {
+      if (bfc->chunks[at].state == BFC_IN_USE) bfc_note_use(bfc, bfc->chunks[at].addr, bfc->chunks[at].size);
+    }
+  }
+  for (size_t i = 0; i < bfc->planner.count; i++) {
+    const struct bfc_planned *planned = &bfc->planner.requests[i];
+    expect_place(bfc, planned->places[0], planned->size);
+    expect_place(bfc, planned->places[1], planned->size);
+    if (bfc_plan_begins(bfc)) expect_place(bfc, planned->first, planned->size);
+  }
+}
+
+bool bfc_plan_begins(const struct bfc *bfc) {
+  return bfc->options.planned && bfc->planner.made > 0 && bfc->planner.first == bfc->ended;
+}
