@@ -105,14 +105,23 @@ void trim_iteration(void (*mark)(void *self), void *self) {
   syscall(SYS_futex, &wakes, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
 }
 
-// One slice of what is to be mapped ahead. False: there is nothing, or it is not to be had.
+// One slice of what is to be mapped ahead. False: there is nothing, it is not to be had, or it
+// would take more than ever before while there is still something to give back.
 static bool map_slice(struct arena *arena) {
   struct first ahead = {0};
+  struct bfc_stats stats;
   lock_take(&arena->gpu->lock);
   if (!arena->paused) bfc_ahead(arena->bfc, &ahead, note_first);
-  const bool done = ahead.bytes > 0 && arena_map_ahead(arena, ahead.addr, ahead.bytes < SLICE ? ahead.bytes : SLICE);
+  const uint64_t bytes = ahead.bytes < SLICE ? ahead.bytes : SLICE;
+  bfc_get_stats(arena->bfc, &stats);
+  const bool wait = arena->trimming && stats.reserved + bytes > stats.peak_reserved;
+  const bool done = bytes > 0 && !wait && arena_map_ahead(arena, ahead.addr, bytes);
   lock_give(&arena->gpu->lock);
   return done;
+}
+
+static void map_ahead(struct arena *arena) {
+  while (!interpose_capturing() && map_slice(arena)) continue;
 }
 
 // The event is of no more use. With the device's lock.
@@ -133,7 +142,7 @@ static bool give_slice(struct arena *arena) {
 
 // True while there is something to come back for.
 static bool trim_arena(struct arena *arena) {
-  while (!interpose_capturing() && map_slice(arena)) continue;
+  map_ahead(arena);
   lock_take(&arena->gpu->lock);
   const bool trimming = arena->trimming;
   const driver_event event = arena->trim_event;
@@ -148,7 +157,9 @@ static bool trim_arena(struct arena *arena) {
     return false;
   }
   while (!interpose_capturing()) {
-    if (!give_slice(arena)) return false;
+    if (give_slice(arena)) continue;
+    map_ahead(arena);
+    return false;
   }
   return true;
 }
