@@ -75,7 +75,7 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.Split, "split", "when a chunk is split: classic, always, or from that size left over")
 	flags.Var(&o.SmallArenas, "small-arenas", "serve requests below this size from arenas of their own")
 	flags.Var(&o.Trim, "trim", "when free memory goes back to the device: never, iteration, idle:DURATION, or pressure")
-	flags.Var(&o.Placement, "placement", "where blocks go: best-fit, or planned, as the iteration before tells (saves memory only with --trim iteration)")
+	flags.Var(&o.Placement, "placement", "where blocks go: best-fit, or planned, as the iteration before tells (best with --trim iteration)")
 	o.Headroom = 2 << 30
 	flags.Var(&o.Headroom, "headroom", "free memory that growth beyond a request leaves to others")
 	flags.Var(&o.Limit, "limit", "most memory the main arena may reserve (default: no limit)")

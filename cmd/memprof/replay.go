@@ -92,7 +92,7 @@ func (o *replayOptions) addFlags(flags *pflag.FlagSet) {
 	flags.Lookup("growth").NoOptDefVal = "true"
 	flags.Var(&o.Split, "split", "when a chunk is split: classic, always, or from that size left over")
 	flags.Var(&o.Trim, "trim", "never or iteration: what an iteration operation gives back")
-	flags.Var(&o.Placement, "placement", "where blocks go: best-fit, or planned, as the iteration before tells (saves memory only with --trim iteration)")
+	flags.Var(&o.Placement, "placement", "where blocks go: best-fit, or planned, as the iteration before tells (best with --trim iteration)")
 	flags.BoolVar(&o.GC, "gc", false, "release idle regions before a request fails")
 	flags.Float64Var(&o.Fraction, "fragmentation-fraction", 0, "split where more than this share of the limit would be left, not 128 MiB")
 	flags.Var(&o.Headroom, "headroom", "growth beyond a request leaves this much of --physical free")
