@@ -131,40 +131,52 @@
 // # Plans
 //
 // An iteration that repeats the one before has no unknowns: when each block will be freed is
-// known when it is asked for. With PlacementPlanned requests and frees of an iteration are
-// noted, and from them a plan of the next ones is made: where each block is to be. It covers two
-// iterations that follow each other in a circle, since a block that is asked for before its like
-// is freed needs two places in turn. The blocks of the two are placed one by one, the largest
-// first, each at the lowest address at which nothing is live while it is:
+// known when it is asked for. With PlacementPlanned the requests and frees of iterations are
+// noted, and a plan says where each block of the coming ones is to be. Best fit, which cannot
+// know, puts c where a was, and d does not fit there any more:
 //
-//	address     ┌───────────┐             ┌───────────┐
-//	            │     d     │             │     d     │      c lies where a was by then,
-//	            └──────┬────┴─┐           └──────┬────┴─┐    d where b was when c is freed
-//	                   │  c   │                  │  c   │
-//	     ┌──────┐   ┌──┴──────┤   ┌──────┐   ┌───┴──────┤
-//	     │  a   │   │    b    │   │  a   │   │    b     │
-//	     └──────┘   └─────────┘   └──────┘   └──────────┘
-//	     ░░░░░░░░░░░░░░░░ blocks that stay ░░░░░░░░░░░░░░
-//	     even iteration           odd iteration            time ▶
+//	MiB   best fit          planned
+//	12    · · · · d d d     · · · · · · ·
+//	11    · · · · d d d     · · · · · · ·
+//	10    · · · · d d d     · · · · · · ·
+//	 9    · · · · d d d     · · · · · · ·
+//	 8    · · · · d d d     · b b b b · ·
+//	 7    · · · · d d d     · · · c c c ·
+//	 6    · b b b b · ·     · · · c c c ·
+//	 5    a a · · · · ·     a a · · d d d
+//	 4    a a · · · · ·     a a · · d d d
+//	 3    a a · · · · ·     a a · · d d d
+//	 2    a a · · · · ·     a a · · d d d
+//	 1    a a · c c c ·     a a · · d d d
+//	 0    a a · c c c ·     a a · · d d d
+//	      time ▶
 //
-// Obstacles, which are always live, are blocks that stay: those older than the last iteration, and
-// those of it whose likes lived on. Positions in time are those of requests and frees. Of a block
-// that is still live at the end of the iteration the free is foreseen: its like of the iteration before tells it. Two
-// requests are alike, in order, if they and the three before them have the same sizes, or they and
-// the three after. A plan is made where the arena had none, or it did not hold, twice running, and 7 of 8
-// requests have a like; then it is kept for at least 2 iterations, the next for 4, and so on. None is
-// made of more than 8,192 requests.
+// Time is counted in requests and frees. A plan covers two iterations that follow each other in
+// a circle, since a block that is asked for before its like of the iteration before is freed
+// needs two places in turn. Their blocks are placed one by one, the largest first and equals in
+// the order of requests, each at the lowest address at which nothing is live while it is.
+// Always live, and in the way, are the blocks that stay: those older than the last iteration,
+// and those of it whose likes lived on.
 //
-// A request is the next one of the plan that is of its rounded size, among 32 from the first that was not served on; those
-// more than 16 behind the last that was are given up. It gets just its place, split from the free chunk
-// that has it, and what was given back of that is mapped as above. With Needed, where the memory coalesces, a plan may have
-// places behind the last region, which then grows as far as the place. A request that the plan
-// does not have, or whose place is in use or not to be had, takes the best fit as without a plan.
+// The free of a block that is still live at the end of the iteration is foreseen by its like of
+// the iteration before. Two requests are alike, in order, if they and the three before them
+// have the same sizes, or else they and the three after. A plan is made at the end of an
+// iteration if 7 of 8 of its requests have a like, and there was no plan or it has not held,
+// twice running. It is kept for at least two iterations then, the next for four, and so on.
+// None is made of more than 8,192 requests.
 //
-// In the first iteration of a plan, blocks of the one before are where no plan had put them: what would
-// meet them is placed once more, around them and the places of the next iteration. Where uses are
-// noted, the plan's granules and those in use are all that is expected from then on, so that the
-// rest is Excess at once; only in the first iteration Needed may take them, too.
+// A request is the first one of the plan that is of its rounded size and has not been served,
+// among the 32 from the first that has not; those more than 16 before the last that was served
+// are given up. It gets just its place, cut out of the free chunk that has it; what was given
+// back of that is mapped as above. With Needed, where the memory coalesces, places may lie
+// behind the last region, which grows as far as they do. A request that the plan does not have,
+// or whose place is in use or not to be had, is placed as without a plan.
+//
+// When a plan begins, blocks of the iteration before are where no plan had put them. What would
+// meet them is placed elsewhere in this iteration: around them, its other places, and those of
+// the next iteration. Where uses are noted, what is in use and the plan's granules are all that
+// is expected from now on, so that the rest is Excess at once; but in this first iteration
+// Needed may take any.
 //
 // # Deviations from the reference
 //

@@ -157,6 +157,78 @@ func TestPlanGrows(t *testing.T) {
 	}
 }
 
+// A job that keeps a block of every iteration: best fit places those, and the plan holds.
+func TestPlanOfBlocksThatStay(t *testing.T) {
+	j := newPlanJob(t, Options{}, DeviceOptions{})
+	const steps = "a=4 kept=2 -a"
+	for i, places := range []string{"a@0 kept@4", "a@0 kept@6", "a@0 kept@8", "a@0 kept@10", "a@0 kept@12"} {
+		j.expect(steps, places, uint64(6+2*i))
+	}
+	if j.planner.made != 1 {
+		t.Errorf("%d plans", j.planner.made)
+	}
+}
+
+// Where growth does not lengthen a region, a plan has the room that there is.
+func TestPlanWithinRegions(t *testing.T) {
+	a := mustNew(t, Options{Limit: 8 * mib, Growth: None, Split: SplitAlways, Placement: PlacementPlanned}, NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib}))
+	mustFree(t, a, mustAlloc(t, a, 1).Addr)
+	a.planner.position, a.planner.missed, a.ended = 10, [2]bool{}, 1
+	a.makePlan([]lifetime{{size: 6 * mib, from: 0, to: 9, end: endsSame}, {size: 3 * mib, from: 1, to: 8, end: endsSame}})
+	base := a.regions[0].addr
+	want := []planned{{size: 6 * mib, places: [2]uint64{base, base}, first: base}, {size: 3 * mib, places: [2]uint64{noPlace, noPlace}, first: noPlace}}
+	if diff := cmp.Diff(want, a.planner.plan.requests, cmp.AllowUnexported(planned{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	mustAlloc(t, a, 6*mib)
+	if _, ok := a.Alloc(3 * mib); ok || a.planner.missed[0] {
+		t.Errorf("3 MiB where 2 are left: %v, missed %v", ok, a.planner.missed[0])
+	}
+	if got := mustAlloc(t, a, mib).Addr - base; got != 6*mib || !a.planner.missed[0] {
+		t.Errorf("what no plan has is at %d MiB, missed %v", got/mib, a.planner.missed[0])
+	}
+}
+
+// A place that cannot be mapped is missed, and the next iteration is as planned.
+func TestPlanIsRefused(t *testing.T) {
+	refusals := 0
+	j := newPlanJob(t, Options{}, DeviceOptions{RefuseMap: func(int, uint64, uint64) bool {
+		refusals--
+		return refusals >= 0
+	}})
+	const steps = "a=6 b=1 -a c=2 d=6 -b -c -d"
+	for range 5 {
+		j.run(steps)
+		j.end()
+	}
+	j.GiveBack(gib)
+	refusals = 1
+	j.expect(steps, "a@0 b@8 c@6 d@0", 10) // best fit asks again
+	if !j.planner.missed[1] {
+		t.Error("a refusal is no miss")
+	}
+	j.expect(steps, "a@0 b@8 c@6 d@0", 10)
+	if j.planner.missed[1] || j.planner.made != 1 {
+		t.Errorf("missed %v, %d plans", j.planner.missed, j.planner.made)
+	}
+}
+
+// Positions of two iterations have to be counted in 32 bits.
+func TestNoPlanOfEndlessIterations(t *testing.T) {
+	a := mustNew(t, Options{Limit: gib, Growth: Needed, Placement: PlacementPlanned}, NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib}))
+	for range 4 {
+		a.planner.position = longestIteration - 1
+		mustFree(t, a, mustAlloc(t, a, 256).Addr)
+		if a.planner.position != longestIteration {
+			t.Errorf("position %d", a.planner.position)
+		}
+		a.EndIteration()
+	}
+	if a.planner.made > 0 {
+		t.Errorf("%d plans were made", a.planner.made)
+	}
+}
+
 func TestNoPlanOfWhatDiffers(t *testing.T) {
 	j := newPlanJob(t, Options{}, DeviceOptions{})
 	random := rand.New(rand.NewPCG(1, 2))
