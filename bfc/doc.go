@@ -160,10 +160,10 @@
 //
 // The free of a block that is still live at the end of the iteration is foreseen by its like of
 // the iteration before. Two requests are alike, in order, if they and the three before them
-// have the same sizes, or else they and the three after. A plan is made at the end of an
-// iteration if 7 of 8 of its requests have a like, and there was no plan or it has not held,
-// twice running. It is kept for at least two iterations then, the next for four, and so on.
-// None is made of more than 8,192 requests.
+// have the same sizes, or else they and the three after. A plan is tried at the end of an
+// iteration if there was none, or it has not held, twice running. It is made if 7 of 8 requests
+// have a like. The next try is two iterations later at the least, then four, and so on. None is
+// made of more than 8,192 requests.
 //
 // A request is the first one of the plan that is of its rounded size and has not been served,
 // among the 32 from the first that has not; those more than 16 before the last that was served

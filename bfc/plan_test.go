@@ -120,8 +120,9 @@ func TestPlanBegins(t *testing.T) {
 	j := newPlanJob(t, Options{}, DeviceOptions{})
 	j.expect("s=2 x=2 -s", "s@0 x@2", 4)
 	const steps = "big=8 -x -big s=2 x=2 -s"
-	j.expect(steps, "big@4 s@0 x@2", 12)
-	j.expect(steps, "big@4 s@0 x@2", 12)
+	for range 3 { // the first of all is too short to tell anything, and the next try is behind the fourth
+		j.expect(steps, "big@4 s@0 x@2", 12)
+	}
 	j.expect(steps, "big@4 s@0 x@8", 10) // x of the iteration before is at 2 until it is freed
 	for range 3 {
 		j.expect(steps, "big@0 s@0 x@8", 10)
@@ -240,8 +241,9 @@ func TestNoPlanOfWhatDiffers(t *testing.T) {
 		j.run(strings.Join(steps, " "))
 		j.end()
 	}
-	if j.planner.made > 0 {
-		t.Errorf("%d plans were made", j.planner.made)
+	// Behind iterations 2, 4 and 8, since a look takes its time.
+	if j.planner.made > 0 || j.planner.tries != 3 {
+		t.Errorf("%d plans were made, in %d tries", j.planner.made, j.planner.tries)
 	}
 }
 

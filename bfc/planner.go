@@ -14,7 +14,7 @@ const (
 	// alikeSizes is how many requests in a row have to be of the same sizes for one to be the
 	// like of another.
 	alikeSizes = 4
-	// mostWaits bounds the powers of two that are iterations between two plans.
+	// mostWaits bounds the powers of two that are iterations between two tries to make a plan.
 	mostWaits = 16
 )
 
@@ -53,7 +53,8 @@ type planner struct {
 	plan   plan
 	missed [2]bool // the plan did not hold in this iteration, or the one before, as far as they went
 	made   uint32  // plans
-	next   uint32  // ended iterations from which another one may be made
+	tries  uint32  // to make one
+	next   uint32  // ended iterations from which on another one is tried
 }
 
 func newPlanner() *planner {
@@ -181,12 +182,13 @@ func (a *Allocator) endPlanned() {
 	p.missed[0] = p.missed[0] || len(p.current) != len(p.plan.requests)
 	var lifetimes []lifetime
 	if p.due(a.ended) {
+		p.tries++
+		p.next = a.ended + 1<<min(p.tries, mostWaits)
 		lifetimes = p.foresee()
 	}
 	switch {
 	case lifetimes != nil:
 		p.made++
-		p.next = a.ended + 1<<min(p.made, mostWaits)
 		a.makePlan(lifetimes)
 		a.expectPlan()
 	case p.made > 0 && a.ended-p.plan.first <= 2: // blocks of the first iteration were in the second, too

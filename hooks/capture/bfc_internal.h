@@ -150,7 +150,8 @@ struct bfc_planner {
 
   bool missed[2];  // the plan did not hold in this iteration, or the one before
   uint32_t made;   // plans
-  uint32_t next;   // ended iterations from which another one may be made
+  uint32_t tries;  // to make one
+  uint32_t next;   // ended iterations from which on another one is tried
 };
 
 struct bfc {

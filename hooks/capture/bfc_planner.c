@@ -13,7 +13,7 @@ enum {
   MOST_PLANNED = 1 << 13,       // requests: the time to plan grows with their square
   LONGEST_ITERATION = 1 << 30,  // positions: those of two can be counted
   ALIKE_SIZES = 4,              // requests in a row
-  MOST_WAITS = 16,              // powers of two that are iterations between two plans
+  MOST_WAITS = 16,              // powers of two that are iterations between two tries
 };
 
 // The position, which goes on to the next.
@@ -108,12 +108,11 @@ static bool plan(struct bfc *bfc) {
                         calloc(after, sizeof(struct bfc_rank))};
   struct bfc_lifetimes lifetimes = {.items = calloc(after, sizeof(struct bfc_lifetime))};
   bool ok = likes.like != NULL && likes.taken != NULL && likes.before != NULL && likes.after != NULL && lifetimes.items != NULL;
+  planner->tries++;
+  planner->next = bfc->ended + (UINT32_C(1) << bfc_least(planner->tries, MOST_WAITS));
   ok = ok && foresee(planner, &likes, &lifetimes);
-  if (ok) {
-    planner->made++;
-    planner->next = bfc->ended + (UINT32_C(1) << bfc_least(planner->made, MOST_WAITS));
-    ok = bfc_plan_make(bfc, &lifetimes);
-  }
+  if (ok) planner->made++;
+  ok = ok && bfc_plan_make(bfc, &lifetimes);
   free(likes.like);
   free(likes.taken);
   free(likes.before);
