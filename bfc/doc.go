@@ -176,7 +176,7 @@
 // meet them is placed elsewhere in this iteration: around them, its other places, and those of
 // the next iteration. Where uses are noted, what is in use and the plan's granules are all that
 // is expected from now on, so that the rest is Excess at once; but in this first iteration
-// Needed may take any.
+// Needed may take any, and nothing is mapped Ahead.
 //
 // # Deviations from the reference
 //

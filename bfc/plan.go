@@ -194,8 +194,9 @@ func (a *Allocator) expectPlace(addr, size uint64) {
 	}
 }
 
-// planBegins says whether this is a plan's first iteration. What it expects to use is no less
-// for others to take then: its blocks come to be one by one, while others leave.
+// planBegins says whether this is a plan's first iteration. Its blocks come to be one by one,
+// while others leave: what it expects to use is free for others to take until then, and not
+// mapped ahead.
 func (a *Allocator) planBegins() bool {
 	return a.planner != nil && a.planner.made > 0 && a.planner.plan.first == a.ended
 }

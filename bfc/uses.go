@@ -77,9 +77,9 @@ func (a *Allocator) Excess(out []Range) []Range {
 }
 
 // Ahead appends to out the ranges that were given back though the coming iteration will use
-// them.
+// them; none in the first iteration of a plan.
 func (a *Allocator) Ahead(out []Range) []Range {
-	if !a.notes() || a.unmapped.empty() {
+	if !a.notes() || a.unmapped.empty() || a.planBegins() {
 		return out
 	}
 	a.eachFree(func(r *region, part byteRange, mapped bool) {

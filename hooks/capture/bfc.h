@@ -128,7 +128,7 @@ uint32_t bfc_ended(const struct bfc *bfc);  // how many have
 
 // Call visit, in address order, for ranges of whole granules of free chunks: those that are
 // mapped and not expected (none before two iterations have ended), those that were given back
-// and are expected, and all that are mapped. Of the excess comes only what was last used in one
+// and are expected (none in the first iteration of a plan), and all that are mapped. Of the excess comes only what was last used in one
 // of the first `ended` iterations. `visit` must not call back into bfc.
 void bfc_excess(const struct bfc *bfc, uint32_t ended, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
 void bfc_ahead(const struct bfc *bfc, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));

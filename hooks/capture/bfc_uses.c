@@ -130,7 +130,7 @@ void bfc_excess(const struct bfc *bfc, uint32_t ended, void *self, visitor *visi
 }
 
 void bfc_ahead(const struct bfc *bfc, void *self, visitor *visit) {
-  if (bfc->options.notes && bfc->unmapped.count > 0) visit_free(bfc, noted_part, &(struct search){false, 0, self, visit});
+  if (bfc->options.notes && bfc->unmapped.count > 0 && !bfc_plan_begins(bfc)) visit_free(bfc, noted_part, &(struct search){false, 0, self, visit});
 }
 
 void bfc_idle(const struct bfc *bfc, void *self, visitor *visit) { visit_free(bfc, idle_part, &(struct search){true, 0, self, visit}); }

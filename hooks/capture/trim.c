@@ -114,7 +114,7 @@ static bool map_slice(struct arena *arena) {
   if (!arena->paused) bfc_ahead(arena->bfc, &ahead, note_first);
   const uint64_t bytes = ahead.bytes < SLICE ? ahead.bytes : SLICE;
   bfc_get_stats(arena->bfc, &stats);
-  const bool wait = arena->trimming && stats.reserved + bytes > stats.peak_reserved;
+  const bool wait = bytes > 0 && stats.reserved + bytes > stats.peak_reserved && excess_of(arena, bfc_ended(arena->bfc) + 1).bytes > 0;
   const bool done = bytes > 0 && !wait && arena_map_ahead(arena, ahead.addr, bytes);
   lock_give(&arena->gpu->lock);
   return done;
