@@ -5,16 +5,17 @@ import statistics
 
 from checks.suite import JOBS, Failed, alone, case, first_process, losses, number
 
-CURED = ("--growth", "needed", "--split", "always", "--small-arenas", "1MiB", "--trim", "iteration")
-PLANNED = (*CURED, "--placement", "planned")
+CURED = ("--growth", "needed", "--split", "always", "--trim", "iteration", "--placement", "planned")
+# The same by best fit alone, small requests apart.
+FITTED = ("--growth", "needed", "--split", "always", "--small-arenas", "1MiB", "--trim", "iteration")
 
 POLICIES = {
     "needed": ("--growth", "needed"),
     "step": ("--growth", "step:64MiB", "--split", "1MiB"),
     "small apart": ("--growth", "needed", "--split", "always", "--small-arenas", "1MiB"),
-    "iteration": CURED,
-    "planned": PLANNED,
-    "iteration, large handles": (*CURED, "--handle", "32MiB"),
+    "cured": CURED,
+    "fitted": FITTED,
+    "fitted, large handles": (*FITTED, "--handle", "32MiB"),
     "idle": ("--growth", "needed", "--split", "always", "--trim", "idle:5ms"),
     # A headroom that no card has: there is pressure all the time.
     "pressure": ("--growth", "double", "--trim", "pressure", "--headroom", "900GiB"),
@@ -70,13 +71,13 @@ def own_idle(iterations):
     return shares[0], statistics.mean(shares[1:])
 
 
-def cured(suite, name, bound, policy="cured", flags=CURED):
-    """Classic and a cured policy in turns: idle shares, step ratio, and nothing asked of the driver in the end."""
+def cured(suite, name, bound):
+    """Classic and cured in turns: idle shares, step ratio, and nothing asked of the driver in the end."""
     jobs = os.path.abspath(JOBS)
     job = suite.script(f"{name}-told", TOLD.format(jobs=jobs, job=os.path.join(jobs, name + ".py")))
-    steps, reserved, steady, idle, seen = {"classic": [], policy: []}, {}, {}, {}, set()
+    steps, reserved, steady, idle, seen = {"classic": [], "cured": []}, {}, {}, {}, set()
     for _ in range(2):
-        for turn, its in (("classic", ()), (policy, flags)):
+        for turn, its in (("classic", ()), ("cured", CURED)):
             directory, done = suite.record(f"{name}-{turn}", job, *its)
             seen.add(tuple(losses(done.stdout)))
             steps[turn].append(number(r"^step (\S+) ms$", done.stdout))
@@ -86,29 +87,30 @@ def cured(suite, name, bound, policy="cured", flags=CURED):
             idle[turn] = own_idle(device["iterations"])
     suite.verified(directory)
     if len(seen) != 1:
-        raise Failed(f"{name}: the losses of classic and {policy} runs differ")
+        raise Failed(f"{name}: the losses of classic and cured runs differ")
     calls = [[int(n) for n in line.split()[1:]] for line in done.stdout.splitlines() if line.startswith("driver ")]
     middle, last = calls[len(calls) // 2], calls[-1]
     allocs, frees, syncs = (b - a for a, b in zip(middle, last))
-    ratio = min(steps[policy]) / min(steps["classic"])
+    ratio = min(steps["cured"]) / min(steps["classic"])
     for turn, (first, later) in idle.items():
-        suite.figure(f"{name}: 1 - C/R of an iteration, {turn}: first, mean of later", f"{100 * first:.1f} %, {100 * later:.1f} %", f"3 % {policy}")
-    suite.figure(f"{name}: reserved peak, classic and {policy}, MiB", f"{reserved['classic'] / 2**20:.0f}, {reserved[policy] / 2**20:.0f}")
-    suite.figure(f"{name}: reserved from the fifth iteration on, classic and {policy}, MiB", f"{steady['classic'] / 2**20:.0f}, {steady[policy] / 2**20:.0f}")
-    suite.figure(f"{name}: step, {policy} / classic", f"{ratio:.3f} ({min(steps[policy]):.2f} / {min(steps['classic']):.2f} ms)", "1.01")
+        suite.figure(f"{name}: 1 - C/R of an iteration, {turn}: first, mean of later", f"{100 * first:.1f} %, {100 * later:.1f} %", "3 % cured")
+    suite.figure(f"{name}: reserved peak, classic and cured, MiB", f"{reserved['classic'] / 2**20:.0f}, {reserved['cured'] / 2**20:.0f}")
+    suite.figure(f"{name}: reserved from the fifth iteration on, classic and cured, MiB", f"{steady['classic'] / 2**20:.0f}, {steady['cured'] / 2**20:.0f}")
+    suite.figure(f"{name}: step, cured / classic", f"{ratio:.3f} ({min(steps['cured']):.2f} / {min(steps['classic']):.2f} ms)", "1.01")
     suite.figure(f"{name}: handles made, given back, waits in the last half of the iterations", f"{allocs}, {frees}, {syncs}", "0, 0, 0")
-    first, later = idle[policy]
+    first, later = idle["cured"]
     if first > 0.03 or later > bound:
         raise Failed(f"{name}: 1 - C/R is {first:.3f} in the first iteration (bound 0.03) and {later:.3f} in later ones (bound {bound})")
     if syncs > 0 or allocs + frees > 32:
         raise Failed(f"{name}: {allocs} handles made, {frees} given back and {syncs} waits in iterations that repeat themselves")
     if ratio > 1.03:  # one pair of runs differs by up to 0.02 by itself
-        raise Failed(f"{name}: {policy} steps {steps[policy]} ms, classic {steps['classic']} ms")
+        raise Failed(f"{name}: cured steps {steps['cured']} ms, classic {steps['classic']} ms")
 
 
 @alone
 def cured_alexnet(suite):
-    cured(suite, "alexnet", 0.03)
+    # Its plan is of 1,080 MiB, of which 1,020 are in use at a time, around weights that best fit has placed.
+    cured(suite, "alexnet", 0.06)
 
 
 @alone
@@ -118,19 +120,7 @@ def cured_resnet50(suite):
 
 @alone
 def cured_gpt2(suite):
-    # Its logits are 785 MiB in one piece, for which no hole between other activations is large
-    # enough: memory at fixed addresses cannot come closer.
-    cured(suite, "gpt2", 0.06)
-
-
-@alone
-def planned_resnet50(suite):
-    cured(suite, "resnet50", 0.03, "planned", PLANNED)
-
-
-@alone
-def planned_gpt2(suite):
-    cured(suite, "gpt2", 0.03, "planned", PLANNED)
+    cured(suite, "gpt2", 0.03)
 
 
 @alone
