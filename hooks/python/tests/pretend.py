@@ -3,11 +3,18 @@
 `write_torch` lays down as much of torch as the package touches: modules, optimizers,
 autograd's engine, a GradScaler and a DataLoader that do nothing but call what they should.
 `HOOK` is the start of a script: it stands in for the capture hook and keeps every call in
-`calls`; `marks()` are those that the recording would have, in words.
+`calls`; `marks()` are those that the recording would have, in words. A `ScriptTest` runs
+scripts behind both, in a process of its own.
 """
 
 import os
+import subprocess
+import sys
+import tempfile
 import textwrap
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 TORCH = {
     "__init__.py": """
@@ -140,6 +147,22 @@ def labels():
     return said
 """
 
+# What every script of a ScriptTest begins with, behind HOOK.
+NAMES = """
+import torch, memprof
+from torch.nn import Module, Parameter
+from torch.optim.optimizer import Optimizer, SGD
+from torch.amp.grad_scaler import GradScaler
+from torch.utils.data.dataloader import _BaseDataLoaderIter as Loader
+del calls[:]
+
+class Probe(Module):
+    def forward(self, x=None):
+        seen.append(context().replace("module=", ""))
+        return x
+seen = []
+"""
+
 
 def write_torch(folder):
     """Writes the made-up torch below `folder`."""
@@ -148,3 +171,22 @@ def write_torch(folder):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(path, "w") as f:
             f.write(textwrap.dedent(text))
+
+
+class ScriptTest(unittest.TestCase):
+    """A test of what scripts under the made-up torch and hook make of it."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = folder.name
+        write_torch(self.folder)
+
+    def check(self, script, expected, level="modules"):
+        """Runs the script; `expected` is what it prints, line by line."""
+        path = os.pathsep.join([os.path.dirname(HERE), self.folder])
+        env = dict(os.environ, PYTHONPATH=path, MEMPROF_SPOOL=self.folder, MEMPROF_ATTRIBUTION=level)
+        text = textwrap.dedent(HOOK) + NAMES + textwrap.dedent(script)
+        done = subprocess.run([sys.executable, "-c", text], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.assertEqual(done.stderr, "")
+        self.assertEqual(done.stdout.splitlines(), textwrap.dedent(expected).strip("\n").splitlines())

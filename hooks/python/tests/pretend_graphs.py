@@ -1,0 +1,242 @@
+"""A made-up torch for graph memory, over the real hook: tensors, streams, graphs and memory pools.
+
+It has both ways of allocating: served by the hook, where a capture's requests go to its pool;
+and one that takes segments from the allocator of a MemPool. `TORCH` is the start of a script,
+to be run where BACKEND is "pluggable" or "native", and HOOKED says whether the hook is loaded.
+"""
+
+TORCH = '''
+import contextlib, ctypes, itertools, sys, types
+
+class dtype:
+    def __init__(self, name, itemsize): self.name, self.itemsize = name, itemsize
+    def __str__(self): return "torch." + self.name
+
+M = 2**20
+hook = ctypes.CDLL(None) if HOOKED else None
+if hook:
+    cuda_driver = ctypes.CDLL("libcuda.so.1")
+    context = ctypes.c_void_p()
+    assert cuda_driver.cuInit(0) == 0 and cuda_driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert cuda_driver.cuCtxSetCurrent(context) == 0
+    word = ctypes.c_uint64
+    hook.memprof_malloc_in_pool.restype = ctypes.c_void_p
+    hook.memprof_malloc_in_pool.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p, word, word]
+    hook.memprof_free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+    for name in ("pool_begin", "pool_end", "pool_hold", "release_pool"):
+        getattr(hook, "memprof_" + name).argtypes = [ctypes.c_int, word, word]
+    cuda_driver.cuMemsetD8_v2.argtypes = [word, ctypes.c_ubyte, ctypes.c_size_t]
+    cuda_driver.cuMemcpyDtoH_v2.argtypes = [ctypes.c_void_p, word, ctypes.c_size_t]
+    cuda_driver.cuMemcpyDtoD_v2.argtypes = [word, word, ctypes.c_size_t]
+
+class Stream:
+    def __init__(self, device=0): self.capturing = None
+streams, pools = [Stream()], [(0, 0)]
+numbers = itertools.count(1)
+others = {}  # without the hook: what was allocated
+segments = {}  # native: address: (bytes, MemPool, [(offset, bytes)])
+
+def pool_now():
+    capture = streams[-1].capturing
+    return capture.id if capture else pools[-1]
+
+def take(size):
+    pool = pool_now()
+    if not hook:
+        addr = 2**40 + next(numbers) * 2**30
+        others[addr] = bytearray(size)
+        return addr
+    owner = MemPool.of.get(pool)
+    if BACKEND == "native" and owner is not None and owner.allocator:
+        return owner.take(size)
+    addr = hook.memprof_malloc_in_pool(size, 0, None, *pool)
+    assert addr, "out of memory"
+    return addr
+
+def give(addr):
+    if addr in others: del others[addr]; return
+    for segment, (size, pool, blocks) in segments.items():
+        if segment <= addr < segment + size:
+            blocks[:] = [b for b in blocks if segment + b[0] != addr]
+            return
+    if hook: hook.memprof_free(addr, 0, 0, None)
+
+class Tensor:
+    is_cuda = True
+    made = 0
+    def __init__(self, shape, dtype, base=None, offset=0):
+        self.shape, self.dtype, self.base, self.offset = tuple(shape), dtype or float32, base, offset
+        if base is None: self.addr = take(max(self.nbytes, 1))
+    def __del__(self):
+        if self.base is None and hasattr(self, "addr"): give(self.addr)
+    @property
+    def nbytes(self): return self.numel() * self.dtype.itemsize
+    def element_size(self): return self.dtype.itemsize
+    def numel(self):
+        n = 1
+        for size in self.shape: n *= size
+        return n
+    def __len__(self): return self.shape[0]
+    def dim(self): return len(self.shape)
+    def data_ptr(self): return (self.base.data_ptr() if self.base is not None else self.addr) + self.offset
+    def narrow(self, dimension, start, size):
+        assert dimension == 0 or size == self.shape[dimension], "the made-up torch cuts the first dimension only"
+        row = self.nbytes // max(self.shape[0], 1) if dimension == 0 else 0
+        shape = list(self.shape)
+        shape[dimension] = size
+        return Tensor(shape, self.dtype, self, start * row)
+    def __getitem__(self, at):
+        if isinstance(at, int): return Tensor(self.shape[1:], self.dtype, self, at * (self.nbytes // self.shape[0]))
+        start, stop, _ = at.indices(self.shape[0])
+        return self.narrow(0, start, stop - start)
+    def fill(self, value):
+        if hook: assert cuda_driver.cuMemsetD8_v2(self.data_ptr(), value, self.nbytes) == 0
+        return self
+    def zero_(self): return self.fill(0)
+    def copy_(self, other):
+        assert self.nbytes == other.nbytes, (self.shape, other.shape)
+        if hook: assert cuda_driver.cuMemcpyDtoD_v2(self.data_ptr(), other.data_ptr(), self.nbytes) == 0
+        return self
+    def read(self):
+        data = (ctypes.c_ubyte * self.nbytes)()
+        assert cuda_driver.cuMemcpyDtoH_v2(data, self.data_ptr(), self.nbytes) == 0
+        return list(data)
+
+float32, float16, uint8 = dtype("float32", 4), dtype("float16", 2), dtype("uint8", 1)
+
+def empty(*shape, dtype=None, device=None): return Tensor(shape[0] if isinstance(shape[0], (tuple, list)) else shape, dtype)
+def zeros(*shape, dtype=None, device=None): return empty(*shape, dtype=dtype).zero_()
+def empty_like(tensor, requires_grad=False): return Tensor(tensor.shape, tensor.dtype)
+
+# cuBLAS makes a workspace for a stream once and keeps it.
+workspaces = {}
+def mm(a, b):
+    if streams[-1] not in workspaces: workspaces[streams[-1]] = empty(8 * M, dtype=uint8)
+def addmm(bias, a, b): mm(a, b)
+
+@contextlib.contextmanager
+def no_grad(): yield
+
+class MemPool:
+    of = {}
+    def __init__(self, allocator=None):
+        self.id, self.uses, self.allocator = (0, next(numbers)), 1, allocator
+        if hook and BACKEND != "native": hook.memprof_pool_hold(0, *self.id)
+        import weakref
+        MemPool.of[self.id] = self if allocator is None else weakref.proxy(self)
+    def use_count(self): return self.uses
+    def take(self, size):
+        size = (size + 511) // 512 * 512
+        for segment, (room, pool, blocks) in segments.items():
+            if pool != self.id: continue
+            at = max([offset + bytes for offset, bytes in blocks], default=0)
+            if at + size <= room:
+                blocks.append((at, size))
+                return segment + at
+        room = 2 * M if size <= M else 20 * M if size < 10 * M else (size + 2 * M - 1) // (2 * M) * (2 * M)
+        segment = self.allocator[0](room, 0, None)
+        assert segment, "out of memory"
+        segments[segment] = (room, self.id, [(0, size)])
+        return segment
+    def __del__(self):
+        if self.allocator is None: return
+        assert self.uses == 1, "torch would end the process"
+        for segment in [s for s in segments if segments[s][1] == self.id]:
+            size, _, blocks = segments.pop(segment)
+            assert not blocks
+            self.allocator[1](segment, size, 0, None)
+
+class CUDAPluggableAllocator:
+    def __init__(self, path, alloc, free):
+        self.alloc, self.free = getattr(ctypes.CDLL(path), alloc), getattr(ctypes.CDLL(path), free)
+        self.alloc.restype = ctypes.c_void_p
+        self.alloc.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+        self.free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+    def allocator(self): return (self.alloc, self.free)
+
+class Pool:
+    def __init__(self, id): self.id = id
+
+class CUDAGraph:
+    def __init__(self): self.id = None
+    def capture_begin(self, pool=None, capture_error_mode="global"):
+        self.id = pool or (next(numbers), 0)
+        streams[-1].capturing = Pool(self.id)
+        if self.id in MemPool.of: MemPool.of[self.id].uses += 1
+        if hook and BACKEND != "native": hook.memprof_pool_begin(0, *self.id)
+    def capture_end(self):
+        streams[-1].capturing = None
+        if hook and BACKEND != "native": hook.memprof_pool_end(0, *self.id)
+    def pool(self): return self.id
+    def replay(self): replayed.append(self)
+    def reset(self):
+        if self.id is None: return
+        if self.id in MemPool.of: MemPool.of[self.id].uses -= 1
+        if hook and BACKEND != "native": hook.memprof_release_pool(0, *self.id)
+        self.id = None
+replayed = []
+
+capture_stream = Stream()
+@contextlib.contextmanager
+def graph(g, pool=None):
+    with stream(capture_stream):
+        if pool: g.capture_begin(pool, capture_error_mode="global")
+        else: g.capture_begin(capture_error_mode="global")
+        try: yield
+        finally: g.capture_end()
+
+@contextlib.contextmanager
+def stream(s):
+    streams.append(s)
+    try: yield
+    finally: streams.pop()
+
+@contextlib.contextmanager
+def use_mem_pool(pool, device=None):
+    pools.append(pool.id)
+    try: yield
+    finally: pools.pop()
+
+# Times of events are what the test says.
+clock = []
+class Event:
+    def __init__(self, enable_timing=False): assert enable_timing
+    def record(self, stream): self.time = clock.pop(0)
+    def synchronize(self): pass
+    def elapsed_time(self, other): return other.time - self.time
+
+def memory_snapshot():
+    return [{"address": s, "blocks": [{"size": b, "requested_size": b, "state": "active_allocated"} for _, b in blocks]}
+            for s, (size, pool, blocks) in segments.items()]
+
+def module(name, **parts):
+    sys.modules[name] = made = types.ModuleType(name)
+    made.__dict__.update(parts)
+    return made
+
+class device:
+    def __init__(self, kind, index=0): self.index = index
+torch = module("torch", Tensor=Tensor, dtype=dtype, float32=float32, float16=float16, uint8=uint8, empty=empty, zeros=zeros,
+    empty_like=empty_like, mm=mm, addmm=addmm, no_grad=no_grad, device=device)
+torch.cuda = module("torch.cuda", init=lambda: None, get_allocator_backend=lambda: BACKEND, MemPool=MemPool, CUDAGraph=CUDAGraph,
+    graph=graph, stream=stream, Stream=Stream, use_mem_pool=use_mem_pool, Event=Event, memory_snapshot=memory_snapshot,
+    graph_pool_handle=lambda: (0, next(numbers)), empty_cache=lambda: None, current_stream=lambda device=None: streams[-1],
+    device=lambda index: contextlib.nullcontext())
+torch.cuda.memory = module("torch.cuda.memory", CUDAPluggableAllocator=CUDAPluggableAllocator)
+
+import memprof
+
+def free():
+    bytes, total = ctypes.c_size_t(), ctypes.c_size_t()
+    assert cuda_driver.cuMemGetInfo_v2(ctypes.byref(bytes), ctypes.byref(total)) == 0
+    return bytes.value // M
+
+def bytes_of(megabytes): return torch.empty(int(megabytes * M), dtype=uint8)
+
+def capture(pool, name, *sizes, **options):
+    graph = torch.cuda.CUDAGraph()
+    with pool.shape(name, **options) as shape:
+        with torch.cuda.graph(graph):
+            for size in sizes: bytes_of(size)
+    return graph, shape
+'''
