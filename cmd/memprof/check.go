@@ -44,22 +44,25 @@ func newCheckCommand() *cobra.Command {
 		DisableFlagsInUseLine: true,
 
 		Short: "Hold recordings against limits, for CI",
-		Long: `Compares metrics of recordings with limits and fails when one is violated. In a recording
-the worst rank counts, over all its processes and devices, unless --rank says otherwise; of
-several recordings, which are taken as repetitions of one job, the median, or what --aggregate
-says. Recordings that hold different ranks of one world are the nodes of one job, and count as
-one. A gate is METRIC OP LIMIT, where OP is one of < <= > >= == and the limit has the metric's
-unit: 25% for shares, 40GiB for sizes, a whole number for counts. A limit can also be relative
-to a value that was accepted before, 'baseline', 'baseline + 2%' or 'baseline + 100MiB': of
-shares, the percentage is one of points. Those values stand in the file of --baseline, which
---update-baseline writes, to be reviewed and committed.
+		Long: `Compares metrics of recordings with limits and fails when one is violated. In a
+recording the worst rank counts, over all its processes and devices, unless
+--rank says otherwise; of several recordings, which are taken as repetitions of
+one job, the median, or what --aggregate says. Recordings that hold different
+ranks of one world are the nodes of one job, and count as one. A gate is METRIC
+OP LIMIT, where OP is one of < <= > >= == and the limit has the metric's unit:
+25% for shares, 40GiB for sizes, a whole number for counts. A limit can also be
+relative to a value that was accepted before, 'baseline', 'baseline + 2%' or
+'baseline + 100MiB': of shares, the percentage is one of points. Those values
+stand in the file of --baseline, which --update-baseline writes, to be reviewed
+and committed.
 
-Behind a metric may stand a selector: reserved.peak{tag=kv} < 10GiB is about the arenas of a tag,
-requested.peak{phase=prefill} about a phase, {rank=3} about a rank, {job=train*} about the recordings
-whose directory or command is like that. What a selector does not find is an error.
+Behind a metric may stand a selector: reserved.peak{tag=kv} < 10GiB is about the
+arenas of a tag, requested.peak{phase=prefill} about a phase, {rank=3} about a
+rank, {job=train*} about the recordings whose directory or command is like that.
+What a selector does not find is an error.
 
-Without --gate, the gates are those of --config, or of the memprof.yaml that is nearest upward
-from the working directory, to the root of the repository:
+Without --gate, the gates are those of --config, or of the memprof.yaml that is
+nearest upward from the working directory, to the root of the repository:
 
   aggregate: median          # or max, min
   baseline: baseline.json    # relative to this file
@@ -67,17 +70,18 @@ from the working directory, to the root of the repository:
     - waste.external < 25%
     - gate: reserved.peak < 40GiB
       severity: warn         # said, but no violation; error is the default
-      rank: all              # as --rank, for this gate; tag, phase and job likewise
+      rank: all              # as --rank, for this gate; or tag, phase, job
 
-With --run the command after -- is recorded first and its recording checked. A mistake in a gate is
-told before the job is run. If the job fails, its exit code is the result, after the gates.
+With --run the command after -- is recorded first and its recording checked. A
+mistake in a gate is told before the job is run. If the job fails, its exit code
+is the result, after the gates.
 
-Where several runs lie further apart than the margin that a gate has, its verdict is marked
-as one that is not to be trusted.`,
+Where several runs lie further apart than the margin that a gate has, its
+verdict is marked as one that is not to be trusted.`,
 		Annotations: exitCodes(checkExits),
 		Example: `  memprof check run1 run2 run3
   memprof check run --gate 'waste.external < 25%' --gate 'reserved.peak < 40GiB'
-  memprof check --run -o run --gate 'reserved.peak{tag=kv} < 10GiB' -- python3 train.py`,
+  memprof check --run --gate 'reserved.peak{tag=kv} < 10GiB' -- python3 train.py`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := opts.checkRunUsage(cmd.Flags(), args, cmd.ArgsLenAtDash()); err != nil {
 				return err
@@ -90,7 +94,7 @@ as one that is not to be trusted.`,
 }
 
 func (o *checkOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringArrayVarP(&o.Gates, "gate", "g", nil, "demand this, `'METRIC OP LIMIT'`; may be given several times")
+	flags.StringArrayVarP(&o.Gates, "gate", "g", nil, "demand that `'METRIC OP LIMIT'` holds; may be given several times")
 	flags.StringVar(&o.Config, "config", "", "take gates from this `file` too (default: without --gate, the nearest memprof.yaml)")
 	flags.StringVar(&o.Baseline, "baseline", "", "`file` of the values that limits relative to the baseline are about")
 	flags.BoolVar(&o.Update, "update-baseline", false, "write the values found to that file first")

@@ -24,15 +24,17 @@ func newDiffCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff [BASE NEW]",
 		Short: "Say what grew between two runs, or two sets of runs",
-		Long: `Compares recordings: metrics (those of memprof check --list), iterations, phases, modules,
-categories and sizes of requests. BASE and NEW are one recording each; for repetitions of the
-same job, give each recording with --base or --new. Of repetitions the median counts, and a
-change no greater than the spread of either set is shown as within noise. In a recording the
-worst process and device counts. Recordings that hold different ranks of one world are the
+		Long: `Compares recordings: metrics (those of memprof check --list), iterations,
+phases, modules, categories and sizes of requests. BASE and NEW are one
+recording each; for repetitions of the same job, give each recording with --base
+or --new. Of repetitions the median counts, and a change no greater than the
+spread of either set is shown as within noise. In a recording the worst process
+and device counts. Recordings that hold different ranks of one world are the
 nodes of one job, and count as one run.`,
 		Annotations: exitCodes(diffExits),
 		Example: `  memprof diff before after
-  memprof diff --base main1 --base main2 --base main3 --new mine1 --new mine2 --format markdown
+  memprof diff --base main1 --base main2 --base main3 --new mine1 --new mine2
+  memprof diff --format markdown before after > diff.md
   memprof diff --html before after > diff.html`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args)

@@ -30,11 +30,11 @@ func newDoctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor [flags] [-- COMMAND [ARGUMENT]...]",
-		Short: "Show what will be recorded here, what will not, and what to do about it",
-		Long: `Looks at the driver, its devices and their virtual memory calls, the management library,
-limits, space, and settings that matter, and builds the torch shim unless that was done.
-With a command it also looks at that: its Python and torch, its options, and whether the
-loader can put the hook into it.`,
+		Short: "Show what will not be recorded here, and what to do about it",
+		Long: `Looks at the driver, its devices and their virtual memory calls, the management
+library, limits, space, and settings that matter, and builds the torch shim
+unless that was done. With a command it also looks at that: its Python and
+torch, its options, and whether the loader can put the hook into it.`,
 		Annotations: exitCodes(doctorExits),
 		Example: `  memprof doctor -- python3 train.py
   memprof doctor --json | jq '.[] | select(.status != "ok")'`,

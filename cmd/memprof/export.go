@@ -36,7 +36,7 @@ type exportFormat struct {
 func exportFormats() []exportFormat {
 	return []exportFormat{
 		{
-			name: "perfetto", short: "A trace for ui.perfetto.dev: counters, phases, iterations, allocations as slices", binary: true,
+			name: "perfetto", short: "A trace for ui.perfetto.dev: counters, phases, allocations", binary: true,
 			example: "  memprof export perfetto run -o run.pftrace\n  memprof export perfetto run --min-size 1MiB -o run.pftrace",
 			flags: func(o *exportOptions, flags *pflag.FlagSet) {
 				flags.Var(&o.MinSize, "min-size", "draw no slices of allocations below this size; counters have them all")
@@ -47,8 +47,8 @@ func exportFormats() []exportFormat {
 			},
 		},
 		{
-			name: "pprof", short: "A profile for `go tool pprof`: memory in use at the peak or the end, by stack or module", binary: true,
-			example: "  memprof export pprof run -o run.pb.gz && go tool pprof -top run.pb.gz\n  memprof export pprof run --at end --by module -o end.pb.gz",
+			name: "pprof", short: "A profile for `go tool pprof`: memory by stack or module", binary: true,
+			example: "  memprof export pprof run -o peak.pb.gz && go tool pprof -top peak.pb.gz\n  memprof export pprof run --at end --by module -o end.pb.gz",
 			flags:   (*exportOptions).addPprofFlags, passes: eventsOf,
 			write: func(o *exportOptions, w io.Writer, r *export.Recording) error {
 				return export.Pprof(w, r, export.PprofOptions{At: o.At, By: o.By})
@@ -65,7 +65,7 @@ func exportFormats() []exportFormat {
 			write:   func(_ *exportOptions, w io.Writer, r *export.Recording) error { return export.JSON(w, r) },
 		},
 		{
-			name: "torch-snapshot", short: "A pickle as torch's _dump_snapshot writes it, for pytorch.org/memory_viz and mosaic", binary: true,
+			name: "torch-snapshot", short: "A snapshot of torch's, for pytorch.org/memory_viz, mosaic", binary: true,
 			example: "  memprof export torch-snapshot run -o run.pickle\n  memprof export torch-snapshot run --process rank3 -o rank3.pickle",
 			passes: func(run *trace.Run) int64 {
 				return eventsOf(run) * int64(export.SnapshotPasses(1))
@@ -100,9 +100,9 @@ func newExportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Write a recording in the format of another tool",
-		Long: `Writes a recording in the format of another tool. What is exported is streamed: host memory is
-bounded by what was live on the device. The recording itself is Parquet, which DuckDB, pandas
-and Polars read without any export.`,
+		Long: `Writes a recording in the format of another tool. What is exported is streamed:
+host memory is bounded by what was live on the device. The recording itself is
+Parquet, which DuckDB, pandas and Polars read without any export.`,
 		Annotations: exitCodes(exportExits),
 		Example: `  memprof export perfetto run -o run.pftrace
   memprof export pprof run --at end -o end.pb.gz`,

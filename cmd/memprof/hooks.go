@@ -31,8 +31,9 @@ func newHooksCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hooks",
 		Short: "Show where the capture hook lies, or compile the torch shim",
-		Long: `The capture hook, the simulated driver, the source of the torch shim and the Python
-package are carried inside memprof and written to a cache directory when needed.`,
+		Long: `The capture hook, the simulated driver, the source of the torch shim and the
+Python package are carried inside memprof and written to a cache directory when
+needed.`,
 		Annotations: exitCodes(hooksExits),
 		Example: `  memprof hooks path
   memprof hooks build --python /opt/venv/bin/python3`,
@@ -79,9 +80,9 @@ func newHooksBuildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Compile the torch shim for an installed torch",
-		Long: `Compiles the shim against the torch of a Python and prints the file. record does this by
-itself at first use; build it here for machines without a compiler, and pass the file to
-them with record --shim.`,
+		Long: `Compiles the shim against the torch of a Python and prints the file. record does
+this by itself at first use; build it here for machines without a compiler, and
+pass the file to them with record --shim.`,
 		Annotations: exitCodes(hooksExits),
 		Example: `  memprof hooks build
   memprof hooks build --python /opt/venv/bin/python3 -o shim.so`,

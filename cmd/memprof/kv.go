@@ -49,43 +49,49 @@ type kvOptions struct {
 func newKVCommand() *cobra.Command {
 	opts := kvOptions{Ranks: 1, Policies: []string{"max", "pow2", "oracle", "paged:16"}}
 	cmd := &cobra.Command{
-		Use:   "kv (--requests FILE | --synthetic NAME) --model NAME --memory SIZE",
-		Short: "Simulate where the memory of keys and values goes under each policy",
-		Long: `Serves requests from a simulated memory of keys and values, without any GPU, and shows for
-each policy what its slots, of one token each, were used for. At every step they add up:
+		Use:   "kv (--requests FILE | --synthetic NAME) --model NAME",
+		Short: "Simulate where memory of keys and values goes, by policy",
+		Long: `Serves requests from a simulated memory of keys and values, without any GPU, and
+shows for each policy what its slots, of one token each, were used for. At every
+step they add up:
 
   token     holds the keys and values of a running request
   reserve   will hold those of a running request before it ends
   internal  is of a reservation or a block, and never filled
-  external  is of neither: rounding of the allocator; stranded, free but in no piece that
-            serves the request that waits first; and idle
+  external  is of neither: rounding of the allocator; stranded, free but in no
+            piece that serves the request that waits first; and idle
   cached    of prompts that have gone, kept until the block is needed (paged)
   null      the block of --null-block (paged)
 
 Policies:
 
-  max:L     reserve L tokens for every sequence; max alone, as many as --max-length
+  max:L     reserve L tokens for every sequence; max alone, as --max-length has
   pow2      reserve the prompt and the output rounded up to a power of two
   oracle    reserve exactly what will be needed
   paged:B   take blocks of B tokens as they are needed
   vmm:PAGE  map pages behind contiguous addresses as they are needed
 
-The first three place their reservations with a buddy allocator, or as in max/firstfit or
-max:2048/bestfit.
+The first three place their reservations with a buddy allocator, or as in
+max/firstfit or max:2048/bestfit.
 
-In a step every running request gets a token. Requests are admitted in their order: behind one
-that finds no room all wait. Where a running one finds none, the latest gives up all it has,
-and nothing new is admitted before it is back. What fits into no empty memory is rejected.
+In a step every running request gets a token. Requests are admitted in their
+order: behind one that finds no room all wait. Where a running one finds none,
+the latest gives up all it has, and nothing new is admitted before it is back.
+What fits into no empty memory is rejected.
 
-Requests are CSV with named columns (prompt and output lengths; Azure's names are known) or
-JSONL (Mooncake's). Those without times meet a queue that is never empty.`,
+Requests are CSV with named columns (prompt and output lengths; Azure's names
+are known) or JSONL (Mooncake's). Those without times meet a queue that is never
+empty.`,
 		Annotations: exitCodes(kvExits),
-		Example: `  memprof kv --requests trace.csv --model opt-13b --memory 12GiB --policy max,pow2,oracle,paged:16 -o plots
-  memprof kv --synthetic sharegpt --rate 2 --duration 1h --model llama-3-8b --memory 40GiB --policy paged:16 --sampling parallel:4
-  memprof kv --requests trace.jsonl --model llama-3-70b --card 80GiB --rest 6GiB --tensor-parallel 4 --policy paged:16,vmm:2MiB
+		Example: `  memprof kv --requests trace.csv --model opt-13b --memory 12GiB -o plots
+  memprof kv --synthetic sharegpt --rate 2 --duration 1h --sampling parallel:4 \
+    --model llama-3-8b --memory 40GiB --policy paged:16
+  memprof kv --requests trace.jsonl --tensor-parallel 4 --model llama-3-70b \
+    --card 80GiB --rest 6GiB --policy paged:16,vmm:2MiB
   # the vLLM paper's figure 2, from ShareGPT's lengths
-  memprof kv --requests sharegpt.csv --first-turns --longest-prompt 1024 --longest 2048 --draw --steps 200000 --warmup 2000 \
-    --model opt-13b --memory 12GiB --policy max,pow2,oracle,paged:16`,
+  memprof kv --requests sharegpt.csv --first-turns --longest-prompt 1024 \
+    --longest 2048 --draw --steps 200000 --warmup 2000 --model opt-13b \
+    --memory 12GiB --policy max,pow2,oracle,paged:16`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.run(cmd)

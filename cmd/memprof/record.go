@@ -48,10 +48,15 @@ func newRecordCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "record [flags] -- COMMAND [ARGUMENT]...",
 		Short: "Run a job and record its GPU memory",
-		Long: `Runs a command in the foreground with memprof's allocator under it and writes every
-allocation, free and growth to a directory. The job needs no change: torch is served
-through a shim, other libraries are watched where they call CUDA. Signals are handed on,
-and trouble of memprof's own ends the recording, never the job.`,
+		Long: `Runs a command in the foreground with memprof's allocator under it and writes
+every allocation, free and growth to a directory. The job needs no change: torch
+is served through a shim, other libraries are watched where they call CUDA.
+Signals are handed on, and trouble of memprof's own ends the recording, never
+the job.
+
+How much memory the job takes is decided by --growth, --split, --small-arenas,
+--trim and --placement; memprof tune says which suit a job that was recorded.
+With --no-trace they hold for a job that is not recorded.`,
 		Annotations: exitCodes(recordExits),
 		Example: `  memprof record -o run -- python3 train.py --iterations 20
   memprof record --device sim --sim-memory 16GiB -- ./my-cuda-program`,
@@ -68,25 +73,25 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	flags.SetInterspersed(false) // flags behind the command are the command's, with or without --
 	flags.StringVarP(&o.Output, "output", "o", "", "write the recording to this `directory` (default memprof-COMMAND-TIME)")
 	flags.BoolVar(&o.Force, "force", false, "replace the recording that is in the directory")
-	flags.StringVar(&o.Allocator, "allocator", "bfc", "who serves tensors: bfc, memprof's allocator, or native, torch's own, which is only watched")
+	flags.StringVar(&o.Allocator, "allocator", "bfc", "who serves tensors: bfc, memprof's allocator; or native, torch's own, which is only watched")
 	flags.StringVar(&o.Device, "device", "auto", "real, sim, or auto: real where there is a GPU, else the simulated one")
 	flags.Var(&o.SimMemory, "sim-memory", "memory of each simulated device (default 80GiB)")
 	flags.Var(&o.Growth, "growth", "how the main arena grows: double, needed, step:SIZE, or none (takes --limit at once)")
 	flags.Var(&o.Split, "split", "when a chunk is split: classic, always, or from that size left over")
-	flags.Var(&o.SmallArenas, "small-arenas", "serve requests below this size from arenas of their own")
+	flags.Var(&o.SmallArenas, "small-arenas", "serve requests below this size from arenas of their own (default: none)")
 	flags.Var(&o.Trim, "trim", "when free memory goes back to the device: never, iteration, idle:DURATION, or pressure")
-	flags.Var(&o.Placement, "placement", "where blocks go: best-fit, or planned, as the iteration before tells (best with --trim iteration)")
+	flags.Var(&o.Placement, "placement", "where blocks go: best-fit, or planned, by a plan of iterations that repeat themselves (best with --trim iteration)")
 	o.Headroom = 2 << 30
 	flags.Var(&o.Headroom, "headroom", "free memory that growth beyond a request leaves to others")
 	flags.Var(&o.Limit, "limit", "most memory the main arena may reserve (default: no limit)")
-	flags.Var(&o.Handle, "handle", "size of physical handles, the unit in which memory is given back")
+	flags.Var(&o.Handle, "handle", "size of physical handles, the unit in which memory is given back (default: 32MiB, or what the device maps at least, with --growth needed or --trim)")
 	flags.Var(&o.BackupLimit, "backup-limit", "most pinned host memory for the content of paused tags (default: no limit)")
 	flags.BoolVar(&o.NoTrace, "no-trace", false, "run the job on memprof's allocator without recording it")
 	flags.BoolVar(&o.Serve, "serve", false, "serve other programs and libraries too (CUDA, CuPy, JAX; not NCCL, NVSHMEM, UCX)")
 	flags.StringVar(&o.Attribution, "attribution", "modules", "what is told of each request: modules (with phases and labels), phases, or none")
 	flags.StringVar(&o.Stacks, "stacks", "none", "call stacks of requests: python, or none")
 	flags.BoolVar(&o.RequireTensors, "require-tensors", false, "refuse to start when the torch shim cannot be built")
-	flags.StringVar(&o.Shim, "shim", "", "use this torch shim, made by memprof hooks build, `file`")
+	flags.StringVar(&o.Shim, "shim", "", "use the torch shim in this `file`, as memprof hooks build makes it")
 	flags.StringVar(&o.Spool, "spool", "", "keep unfinished events in this `directory` (default: in the recording)")
 	flags.BoolVarP(&o.Quiet, "quiet", "q", false, "print only what went wrong")
 }

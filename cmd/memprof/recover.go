@@ -25,8 +25,9 @@ func newRecoverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover DIR",
 		Short: "Finish a recording whose recorder was killed or ran out of disk",
-		Long: `Turns what is left in the spool of a recording into the rest of its trace. Everything that
-the job had been given is there, whatever ended memprof or the job.`,
+		Long: `Turns what is left in the spool of a recording into the rest of its trace.
+Everything that the job had been given is there, whatever ended memprof or the
+job.`,
 		Annotations: exitCodes(recoverExits),
 		Example: `  memprof recover run
   memprof recover --wait run`,

@@ -16,7 +16,8 @@ import (
 	"github.com/memprof/memprof/bfc/ops"
 )
 
-const replayExits = "0 replayed, whatever was refused; 2 wrong usage, or an operation that makes no sense; 3 memprof failed"
+const replayExits = `0 replayed, whatever was refused; 2 wrong usage, or an operation that makes no
+  sense; 3 memprof failed`
 
 type replayOptions struct {
 	Ops         string
@@ -52,17 +53,17 @@ func newReplayCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay --ops FILE --limit SIZE",
 		Short: "Run hand-written requests through the model of the allocator",
-		Long: `Runs a sequence of requests through the model of the allocator, without any GPU, and shows
-where each block would lie. The operations are one a line:
+		Long: `Runs a sequence of requests through the model of the allocator, without any GPU,
+and shows where each block would lie. The operations are one a line:
 
   alloc NAME SIZE   ask for SIZE bytes (K, M, G are powers of 1024)
   free NAME         free that block
   gc                release all idle regions
-  iteration         end an iteration: give back what the next will not need, map what it will
+  iteration         end an iteration, for --trim and --placement
   # comment         to the end of the line`,
 		Annotations: exitCodes(replayExits),
 		Example: `  memprof replay --ops requests.ops --limit 80GiB
-  printf 'alloc a 3M\nalloc b 1000\nfree a\n' | memprof replay --ops - --limit 1GiB --json`,
+  printf 'alloc a 3M\nfree a\n' | memprof replay --ops - --limit 1GiB --json`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -88,11 +89,11 @@ where each block would lie. The operations are one a line:
 func (o *replayOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Ops, "ops", "", "`file` of operations; - for stdin")
 	flags.Var(&o.Limit, "limit", "most that the allocator reserves (required)")
-	flags.Var(&o.Growth, "growth", "true (double from 2 MiB), needed (what a request lacks), step:SIZE, or false (the whole limit at once); with =")
+	flags.Var(&o.Growth, "growth", "double (from 2 MiB), needed (what a request lacks), step:SIZE, or none (the whole limit at once); true and false are double and none; with =")
 	flags.Lookup("growth").NoOptDefVal = "true"
 	flags.Var(&o.Split, "split", "when a chunk is split: classic, always, or from that size left over")
-	flags.Var(&o.Trim, "trim", "never or iteration: what an iteration operation gives back")
-	flags.Var(&o.Placement, "placement", "where blocks go: best-fit, or planned, as the iteration before tells (best with --trim iteration)")
+	flags.Var(&o.Trim, "trim", "never, or iteration: where one ends, what the next will not need is given back, and what it will is mapped")
+	flags.Var(&o.Placement, "placement", "where blocks go: best-fit, or planned, by a plan of iterations that repeat themselves (best with --trim iteration)")
 	flags.BoolVar(&o.GC, "gc", false, "release idle regions before a request fails")
 	flags.Float64Var(&o.Fraction, "fragmentation-fraction", 0, "split where more than this share of the limit would be left, not 128 MiB")
 	flags.Var(&o.Headroom, "headroom", "growth beyond a request leaves this much of --physical free")

@@ -29,9 +29,10 @@ func newReportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report PATH...",
 		Short: "Say where the memory of a recording went",
-		Long: `Prints, for each process and device of a recording, where its memory went: the peak, who
-held it, growths, iterations, leaks. Draws plots as PNG and SVG beside the trace. With --html it
-writes one page instead, to look at any instant; it needs no network and nothing beside itself.`,
+		Long: `Prints, for each process and device of a recording, where its memory went: the
+peak, who held it, growths, iterations, leaks. Draws plots as PNG and SVG beside
+the trace. With --html it writes one page instead, to look at any instant; it
+needs no network and nothing beside itself.`,
 		Annotations: exitCodes(reportExits),
 		Example: `  memprof report run
   memprof report --format markdown --no-plots run > summary.md
@@ -56,7 +57,7 @@ func (o *reportOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&o.Output, "output", "o", "", "draw plots into this `directory`, or write the page there or to a file that ends in .html (default: beside the trace)")
 	flags.BoolVar(&o.HTML, "html", false, "write report.html, a page of its own, in place of text and plots")
 	flags.Var(&o.At, "at", "what memory was like right after the event `SEQ` of each process, exactly")
-	flags.StringVar(&o.Table, "table", "", "one table over all recordings instead: paper, the BFC paper's; a PATH may be a folder of recordings")
+	flags.StringVar(&o.Table, "table", "", "instead, one table over all recordings: paper, the BFC paper's; a PATH may be a folder of recordings")
 }
 
 // settle works out the format, and refuses what makes no sense together.

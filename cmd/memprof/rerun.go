@@ -26,10 +26,11 @@ func newRerunCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rerun TRACE",
 		Short: "Make a recording's requests again on this machine",
-		Long: `Makes the allocations, frees and marks of one recorded process again, in order and as fast
-as they are answered. Under memprof record they go through its allocator, so that a trace
-can be recorded anew with other options or on the simulated device; otherwise through
-cudaMalloc. The library is $MEMPROF_CUDART, or libcudart where the loader finds it.`,
+		Long: `Makes the allocations, frees and marks of one recorded process again, in order
+and as fast as they are answered. Under memprof record they go through its
+allocator, so that a trace can be recorded anew with other options or on the
+simulated device; otherwise through cudaMalloc. The library is $MEMPROF_CUDART,
+or libcudart where the loader finds it.`,
 		Annotations: exitCodes(rerunExits),
 		Example: `  memprof record -o again --device sim -- memprof rerun run
   memprof record -o tight --limit 4GiB --growth needed -- memprof rerun run`,

@@ -25,9 +25,10 @@ func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "memprof",
 		Short: "Say where every byte of GPU memory went while a job ran",
-		Long: `memprof records the GPU memory of a job, from the first allocation to the last: what
-tensors asked for, what the allocator padded, held in reserve or left in holes, and what
-other libraries took. It reports, verifies and checks such recordings.`,
+		Long: `memprof records the GPU memory of a job, from the first allocation to the last:
+what tensors asked for, what the allocator padded, held in reserve or left in
+holes, and what other libraries took. It reports, verifies and checks such
+recordings.`,
 		Example: `  memprof record -o run -- python3 train.py
   memprof report run`,
 		Version:       version,

@@ -16,19 +16,22 @@ import (
 //go:embed schema/*.txt
 var schemas embed.FS
 
-const jsonConventions = `What verbs print with --json. Names are stable: they are added to, and what is there keeps its
-meaning. Bytes and counts are integers, times integers of nanoseconds ("_ns"), shares numbers of which 1
-is all. What does not exist is null or left out; lists are never null. Terms are those of the report,
-metrics those of ` + "`memprof check --list`" + `.
+const jsonConventions = `What verbs print with --json. Names are stable: they are added to, and what is
+there keeps its meaning. Bytes and counts are integers, times integers of
+nanoseconds ("_ns"), shares numbers of which 1 is all. What does not exist is
+null or left out; lists are never null. Terms are those of the report, metrics
+those of ` + "`memprof check --list`" + `.
 
-A line below is a path and what can stand there: [] is each element of a list, * any name in an
-object; ? behind a path says that it may be left out.
+A line of a document is a path and what can stand there: [] is each element of a
+list, * any name in an object; ? behind a path says that it may be left out.
 
-` + "`memprof help json VERB`" + ` shows the document of one of: %s.`
+` + "`memprof help json VERB`" + ` shows the document of one of:
+
+  %s`
 
 // newJSONTopic is `memprof help json`, and below it a topic for each verb.
 func newJSONTopic() *cobra.Command {
-	topic := &cobra.Command{Use: "json", Short: "What verbs print with --json", Long: fmt.Sprintf(jsonConventions, strings.Join(schemaNames(), ", "))}
+	topic := &cobra.Command{Use: "json", Short: "What verbs print with --json", Long: fmt.Sprintf(jsonConventions, strings.Join(schemaNames(), "\n  "))}
 	for _, name := range schemaNames() {
 		text, err := schemas.ReadFile("schema/" + name + ".txt")
 		if err != nil {

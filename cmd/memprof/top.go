@@ -26,13 +26,14 @@ func newTopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top PATH",
 		Short: "Watch a recording in progress",
-		Long: `Shows from a second terminal what a job that is being recorded has on the GPU: requested,
-provided and reserved bytes of each device and arena, the iteration and phase it is in, how many
-events it makes a second, and what NVML says the cards have in use. It reads the recording and
-changes nothing about it. It ends when the recording does, or by Ctrl-C.
+		Long: `Shows from a second terminal what a job that is being recorded has on the GPU:
+requested, provided and reserved bytes of each device and arena, the iteration
+and phase it is in, how many events it makes a second, and what NVML says the
+cards have in use. It reads the recording and changes nothing about it. It ends
+when the recording does, or by Ctrl-C.
 
-On a terminal the screen is drawn anew at each interval; elsewhere each interval is a line for
-each process, or with --json an object on a line.`,
+On a terminal the screen is drawn anew at each interval; elsewhere each interval
+is a line for each process, or with --json an object on a line.`,
 		Annotations: exitCodes(topExits),
 		Example: `  memprof top run
   memprof top run --once --json | jq '.processes[].devices[].reserved'`,

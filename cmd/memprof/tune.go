@@ -30,15 +30,23 @@ func newTuneCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tune TRACE",
 		Short: "Say which policy of the allocator would have suited a recorded job",
-		Long: `Replays the requests of a recording under every combination of growth, split, small arenas,
-trim and placement, and prints what each would have taken: the greatest reserved memory R, R of
-the steady iterations (from the fifth on), the share of it that was idle (1 - C/R, each iteration
-by its own peaks), ranges remapped in an iteration, and what its driver calls cost a step by a
-cost model. The recommended one has, at no more than --max-slowdown, the least peak R, then the
-least steady R.`,
+		Long: `Says under which policy a job would take the least memory. Replays the requests
+of its recording under every combination of growths, splits, small arenas, trims
+and placements, and ends with the flags of record of the one that has, at no
+more than --max-slowdown, the least peak R, then the least steady R. Of each it
+prints
+
+  R peak    the most memory that was reserved
+  R steady  the same in the steady iterations, from the fifth on
+  idle      the share of R that an iteration left unused, 1 - C/R by its own
+            peaks: of the first, and of the later ones in the mean
+  remaps    ranges that an iteration maps again for its requests
+  waits     requests of an iteration that wait for the device
+  cost      how long an iteration waits for the driver, by the --cost- flags
+  step      how long a step is with that, 1 as recorded`,
 		Annotations: exitCodes(tuneExits),
 		Example: `  memprof tune run
-  memprof tune --growth needed,step:64MiB --trim iteration,idle:50ms --placement planned --json run`,
+  memprof tune --growth needed,step:64MiB --trim iteration,idle:50ms --json run`,
 		Args: exactArgs("a trace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
@@ -52,18 +60,18 @@ func (o *tuneOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Process, "process", "", "tune this process of the recording (default: the first)")
 	flags.StringSliceVar(&o.Growth, "growth", []string{"double", "needed", "step:32MiB"}, "growths to try: double, needed, step:SIZE")
 	flags.StringSliceVar(&o.Split, "split", []string{"classic", "always"}, "splits to try: classic, always, SIZE")
-	flags.StringSliceVar(&o.Small, "small-arenas", []string{"0", "1MiB"}, "sizes to try below which requests have arenas of their own: SIZE, 0 for none")
+	flags.StringSliceVar(&o.Small, "small-arenas", []string{"0", "1MiB"}, "sizes to try, below which requests have arenas of their own: SIZE, 0 for none")
 	flags.StringSliceVar(&o.Trim, "trim", []string{"never", "iteration"}, "trims to try: never, iteration, idle:DURATION")
 	flags.StringSliceVar(&o.Placement, "placement", []string{"best-fit", "planned"}, "placements to try: best-fit, planned (takes longer)")
 	flags.Var(&o.Limit, "limit", "most memory that a device has for the job (default: as recorded)")
-	flags.Float64Var(&o.MaxSlowdown, "max-slowdown", 0.01, "most that a recommended policy may cost, as a share of a step")
+	flags.Float64Var(&o.MaxSlowdown, "max-slowdown", 0.01, "most that the recommended policy may cost, as a share of a step")
 	o.Handle = sizeFlag(o.Costs.Handle)
-	flags.Var(&o.Handle, "cost-handle", "what one handle backs")
-	flags.DurationVar(&o.Costs.Create, "cost-create", o.Costs.Create, "to create a handle")
-	flags.DurationVar(&o.Costs.Map, "cost-map", o.Costs.Map, "to map it")
-	flags.DurationVar(&o.Costs.Access, "cost-access", o.Costs.Access, "to set access to it")
-	flags.DurationVar(&o.Costs.Unmap, "cost-unmap", o.Costs.Unmap, "to unmap it")
-	flags.DurationVar(&o.Costs.Release, "cost-release", o.Costs.Release, "to release it")
+	flags.Var(&o.Handle, "cost-handle", "bytes that a handle of physical memory backs")
+	flags.DurationVar(&o.Costs.Create, "cost-create", o.Costs.Create, "what creating a handle costs")
+	flags.DurationVar(&o.Costs.Map, "cost-map", o.Costs.Map, "what mapping a handle costs")
+	flags.DurationVar(&o.Costs.Access, "cost-access", o.Costs.Access, "what setting access to a mapped handle costs")
+	flags.DurationVar(&o.Costs.Unmap, "cost-unmap", o.Costs.Unmap, "what unmapping a handle costs")
+	flags.DurationVar(&o.Costs.Release, "cost-release", o.Costs.Release, "what releasing a handle costs")
 	o.formatFlags.add(flags)
 }
 
@@ -132,6 +140,14 @@ func (o *tuneOptions) settle() ([]tune.Policy, error) {
 // combine reads the lists of options, each as `memprof record` does.
 func (o *tuneOptions) combine() ([]tune.Policy, error) {
 	var choices tune.Choices
+	for _, list := range []struct {
+		flag   string
+		values []string
+	}{{"growth", o.Growth}, {"split", o.Split}, {"small-arenas", o.Small}, {"trim", o.Trim}, {"placement", o.Placement}} {
+		if len(list.values) == 0 {
+			return nil, fmt.Errorf("--%s: want one at least", list.flag)
+		}
+	}
 	for _, text := range o.Growth {
 		var growth growthFlag
 		if err := growth.Set(text); err != nil {

@@ -18,10 +18,10 @@ func newVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify PATH",
 		Short: "Replay a recording and demand every address, size and growth again",
-		Long: `Checks that a recording is whole and unchanged (numbers, checksums, pairs of allocation and
-free) and replays it through memprof's model of the allocator, which must take every
-decision again. What passes has lost no event. Of a recording that ends early, what there
-is must pass, and the end is named.`,
+		Long: `Checks that a recording is whole and unchanged (numbers, checksums, pairs of
+allocation and free) and replays it through memprof's model of the allocator,
+which must take every decision again. What passes has lost no event. Of a
+recording that ends early, what there is must pass, and the end is named.`,
 		Annotations: exitCodes(verifyExits),
 		Example: `  memprof verify run
   memprof verify --json run`,
