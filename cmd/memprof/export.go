@@ -48,7 +48,7 @@ func exportFormats() []exportFormat {
 		},
 		{
 			name: "pprof", short: "A profile for `go tool pprof`: memory by stack or module", binary: true,
-			example: "  memprof export pprof run -o peak.pb.gz && go tool pprof -top peak.pb.gz\n  memprof export pprof run --at end --by module -o end.pb.gz",
+			example: "  memprof export pprof run -o run.pb.gz && go tool pprof -top run.pb.gz\n  memprof export pprof run --at end --by module -o end.pb.gz",
 			flags:   (*exportOptions).addPprofFlags, passes: eventsOf,
 			write: func(o *exportOptions, w io.Writer, r *export.Recording) error {
 				return export.Pprof(w, r, export.PprofOptions{At: o.At, By: o.By})
