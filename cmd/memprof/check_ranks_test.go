@@ -14,7 +14,7 @@ import (
 // recordingOf has a process for each name, with one device that reserved so much.
 func recordingOf(path string, world int, reserved map[string]int64) analyzedRun {
 	run := analyzedRun{path: path, run: &trace.Run{}}
-	for _, name := range []string{"rank0", "rank1", "rank1-pid9", "rank2", "rank3", "pid5", "pid6"} {
+	for _, name := range []string{"rank0", "rank1", "rank1-pid9", "rank2", "rank3", "pid5", "pid6", "pid7", "pid8"} {
 		bytes, ok := reserved[name]
 		if !ok {
 			continue
@@ -38,6 +38,7 @@ func TestCheckRanks(t *testing.T) {
 		recordingOf("node1", 4, map[string]int64{"rank2": 300, "rank3": 1000}),
 	}
 	jobs := recordingOf("jobs", -1, map[string]int64{"pid5": 10, "pid6": 30})
+	rerun := recordingOf("rerun", -1, map[string]int64{"pid7": 20, "pid8": 40})
 	tests := []struct {
 		name, rank, gate string
 		runs             []analyzedRun
@@ -60,6 +61,7 @@ func TestCheckRanks(t *testing.T) {
 		{"imbalance over nodes", "worst", "imbalance.reserved <= 250%", nodes, []string{"2.5 node1: rank3, device 0 true"}},
 		{"imbalance, once for all ranks", "all", "imbalance.requested < 160%", []analyzedRun{world}, []string{fmt.Sprint(500.0/300, " run: rank1-pid9, device 0 false")}},
 		{"processes without ranks", "all", "reserved.peak < 20", []analyzedRun{jobs}, []string{"10 jobs: pid5, device 0 true", "30 jobs: pid6, device 0 false"}},
+		{"and again, as others", "all", "reserved.peak < 35", []analyzedRun{jobs, rerun}, []string{"20 rerun: pid7, device 0 true", "40 rerun: pid8, device 0 false"}},
 	}
 	for _, test := range tests {
 		choice, err := parseRankChoice(test.rank)

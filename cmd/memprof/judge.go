@@ -2,15 +2,18 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
+
+	"github.com/memprof/memprof/analysis"
 )
 
 // verdict is what became of one gate.
 type verdict struct {
 	gate      *gate  // with its limit, also where that is relative
 	written   *gate  // as it was given; of all ranks by themselves, the same for each
-	rank      string // the name of the rank where each is judged by itself; "" otherwise
+	rank      string // the name of the rank or process where each is judged by itself; "" otherwise
 	found     measured
 	runs      int
 	aggregate string  // what found is of several runs: median, max or min
@@ -93,15 +96,11 @@ func (j *judging) judge(g *gate, jobs []repetition) ([]verdict, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, m := range values {
-			name := "" // one value a repetition, whoever has it
-			if choice.kind == "all" && g.ranks == nil {
-				name = rankName(m.where.Process)
-			}
+		for i, name := range namesOf(values, choice.kind == "all" && g.ranks == nil) {
 			if !slices.Contains(names, name) {
 				names = append(names, name)
 			}
-			byName[name] = append(byName[name], m)
+			byName[name] = append(byName[name], values[i])
 		}
 	}
 	var verdicts []verdict
@@ -115,6 +114,25 @@ func (j *judging) judge(g *gate, jobs []repetition) ([]verdict, error) {
 		verdicts = append(verdicts, v)
 	}
 	return verdicts, nil
+}
+
+// namesOf is what the values of one repetition are called in every repetition: the name of the
+// rank each is of; of processes without ranks their place among such, since their own names are
+// other ones at every run. Where not each is judged, there is one value, whoever has it.
+func namesOf(values []measured, each bool) []string {
+	names := make([]string, len(values))
+	if !each {
+		return names
+	}
+	unranked := 0
+	for i, m := range values {
+		names[i] = rankName(m.where.Process)
+		if _, ranked := analysis.RankOf(m.where.Process); !ranked {
+			unranked++
+			names[i] = fmt.Sprintf("process %d", unranked)
+		}
+	}
+	return names
 }
 
 // limited is g with its limit, which for a relative one comes from the baseline. Which of
