@@ -18,7 +18,7 @@ type pair struct {
 	live            []Block
 }
 
-func drawPair(t *rapid.T) *pair {
+func drawOptions(t *rapid.T) (Options, DeviceOptions) {
 	options := Options{
 		Limit:             rapid.Uint64Range(0, 256*mib).Draw(t, "limit"),
 		Growth:            rapid.SampledFrom([]Growth{Double, Needed, None, Step}).Draw(t, "growth"),
@@ -53,6 +53,11 @@ func drawPair(t *rapid.T) *pair {
 	if rapid.Bool().Draw(t, "has reservations") {
 		device.Reservation = rapid.Uint64Range(mib, 64*mib).Draw(t, "reservation")
 	}
+	return options, device
+}
+
+func drawPair(t *rapid.T) *pair {
+	options, device := drawOptions(t)
 	p := &pair{aDevice: NewDevice(device), device: NewDevice(device)}
 	a, err := New(options, p.aDevice)
 	if err != nil {
