@@ -27,7 +27,6 @@ type driver struct {
 	many     int // blocks to keep alive
 	palette  []uint64
 	greatest float64 // log2 of the largest size
-	planned  bool    // the heap makes plans
 }
 
 func newDriver(seed uint64, ops *bufio.Writer, expected chan<- []record, done <-chan struct{}) *driver {
@@ -41,23 +40,28 @@ func (d *driver) run(operations int) {
 			n = 100_000
 		}
 		n = min(n, operations)
-		d.newHeap()
-		if d.planned && d.oneIn(2) { // a job from the start
-			n = min(n, 20)
+		d.oneHeap(n, d.oneIn(3))
+		for range 4 { // jobs from the start
+			d.oneHeap(d.random.IntN(20), true)
 		}
-		for range n {
-			d.step()
-		}
-		if d.planned || d.oneIn(5) {
-			d.repeat()
-		}
-		d.do(opStats, 0, 0)
-		d.do(opWalk, 0, 0)
-		d.send(opEnd, 0, 0)
-		d.flush()
 		operations -= n
 	}
 	d.ops.Flush()
+}
+
+// oneHeap does n operations in a new heap, and then what repeats itself.
+func (d *driver) oneHeap(n int, planned bool) {
+	d.newHeap(planned)
+	for range n {
+		d.step()
+	}
+	for planned && !d.oneIn(4) || d.oneIn(5) {
+		d.repeat()
+	}
+	d.do(opStats, 0, 0)
+	d.do(opWalk, 0, 0)
+	d.send(opEnd, 0, 0)
+	d.flush()
 }
 
 func (d *driver) send(words ...uint64) {
@@ -111,7 +115,7 @@ func (d *driver) maybe(value uint64) uint64 {
 // plenty is more memory than any heap here could use.
 const plenty = 1 << 62
 
-func (d *driver) newHeap() {
+func (d *driver) newHeap(planned bool) {
 	options := bfc.Options{
 		Limit:             d.logUniform([]float64{20, 20, 30}[d.random.IntN(3)], 36) + d.maybe(uint64(d.random.IntN(4096))),
 		Headroom:          d.maybe(d.logUniform(16, 33)),
@@ -135,7 +139,7 @@ func (d *driver) newHeap() {
 		Physical:    d.maybe(d.logUniform(24, 36)),
 		Reservation: d.maybe(d.logUniform(24, 35)),
 	}
-	if d.planned = d.oneIn(3); d.planned {
+	if planned {
 		options.Placement = bfc.PlacementPlanned
 	}
 	if d.oneIn(2) {
@@ -147,7 +151,7 @@ func (d *driver) newHeap() {
 	if device.Physical == 0 {
 		device.Physical = plenty
 	}
-	if d.planned && d.oneIn(2) { // the whole cure, and nothing in its way
+	if planned && d.oneIn(2) { // the whole cure, and nothing in its way
 		options.Growth, options.Trim.When, device.VMM = bfc.Needed, bfc.TrimIteration, true
 		options.Limit, device.Physical, device.Reservation = 1<<32, 1<<33, 0
 		device.Granularity = max(device.Granularity, 1<<20)
@@ -226,10 +230,11 @@ func (d *driver) repeat() {
 		of    int    // the request whose block is freed
 		older bool   // that of the iteration before
 	}
+	greatest := 8 + d.random.IntN(20) // log2 of the largest size
 	var steps []step
 	var open []int // requests whose blocks this iteration frees
 	for i := range 1 + d.random.IntN(60) {
-		steps = append(steps, step{size: 1 + d.size()%(1<<d.random.IntN(28))})
+		steps = append(steps, step{size: 1 + d.random.Uint64N(1<<(greatest-d.random.IntN(8)))})
 		if d.oneIn(3) {
 			steps = slices.Insert(steps, d.random.IntN(len(steps)+1), step{of: i, older: true})
 		} else {
@@ -241,12 +246,13 @@ func (d *driver) repeat() {
 			open = append(open[:last], open[last+1:]...)
 		}
 	}
+	others, stays := []int{8, 30, 500, 500}[d.random.IntN(4)], []int{2, 5, 100}[d.random.IntN(3)]
 	var blocks, older map[int]uint64
-	for range 3 + d.random.IntN(8) {
+	for range 3 + d.random.IntN(16) {
 		blocks, older = map[int]uint64{}, blocks
 		request := 0
 		for _, s := range steps {
-			if d.oneIn(500) {
+			if d.oneIn(others) {
 				d.step()
 			}
 			of := blocks
@@ -263,6 +269,9 @@ func (d *driver) repeat() {
 				d.do(opFree, uint64(at), 0)
 				delete(of, s.of)
 			}
+		}
+		if d.oneIn(stays) { // in the way of the coming plan
+			d.do(opAlloc, 1+d.random.Uint64N(1<<greatest), 0)
 		}
 		d.do(opIteration, 0, 0)
 		if !d.oneIn(4) {
