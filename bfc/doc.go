@@ -169,8 +169,9 @@
 // among the 32 from the first that has not; those more than 16 before the last that was served
 // are given up. It gets just its place, cut out of the free chunk that has it; what was given
 // back of that is mapped as above. With Needed, where the memory coalesces, places may lie
-// behind the last region, which grows as far as they do. A request that the plan does not have,
-// or whose place is in use or not to be had, is placed as without a plan.
+// behind the last region, which grows as far as they do unless something is in the way. A request
+// that the plan does not have, or whose place is in use or not to be had, is placed as without a
+// plan.
 //
 // When a plan begins, blocks of the iteration before are where no plan had put them. What would
 // meet them is placed elsewhere in this iteration: around them, its other places, and those of

@@ -90,7 +90,7 @@ func (a *Allocator) takePlace(addr, rounded uint64) int32 {
 	if addr == noPlace {
 		return none
 	}
-	if last := a.growing(); last != nil && addr >= last.addr && addr+rounded > last.end() {
+	if last := a.growing(); last != nil && addr+rounded > last.end() && a.freeTo(last, addr) {
 		lack := addr + rounded - last.end()
 		a.take(lack, a.chunks[last.wall].prev)
 		a.extendBy(lack)
@@ -113,6 +113,12 @@ func (a *Allocator) growing() *region {
 		return nil
 	}
 	return &a.regions[last]
+}
+
+// freeTo says whether the end of a region is free from addr on, which may be behind it.
+func (a *Allocator) freeTo(r *region, addr uint64) bool {
+	tail := &a.chunks[a.chunks[r.wall].prev]
+	return addr >= r.end() || tail.id == freeID && addr >= tail.addr
 }
 
 // makePlan plans the coming iterations like one that has just ended, whose lifetimes are given.

@@ -190,6 +190,25 @@ func TestPlanWithinRegions(t *testing.T) {
 	}
 }
 
+// A block in the way of a place that goes on behind the last region: that does not grow for it.
+func TestPlanInTheWayOfGrowth(t *testing.T) {
+	device := NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib})
+	a := mustNew(t, Options{Limit: gib, Growth: Needed, Split: SplitAlways, Placement: PlacementPlanned}, device)
+	mustFree(t, a, mustAlloc(t, a, 16*mib).Addr)
+	a.planner.position, a.ended = 10, 1
+	a.makePlan([]lifetime{{size: 14 * mib, from: 0, to: 9, end: endsSame}, {size: 6 * mib, from: 1, to: 8, end: endsSame}})
+	base := a.regions[0].addr
+	if got := a.planner.plan.requests[1].first - base; got != 14*mib {
+		t.Fatalf("6 MiB are to be at %d MiB", got/mib)
+	}
+	below := mustAlloc(t, a, 15*mib)
+	mustAlloc(t, a, mib)
+	mustFree(t, a, below.Addr)
+	if got := mustAlloc(t, a, 6*mib).Addr - base; got != 0 || device.grows != 1 || device.takes > 0 {
+		t.Errorf("at %d MiB, %d growths, %d taken, want at 0 with one and none", got/mib, device.grows, device.takes)
+	}
+}
+
 // A place that cannot be mapped is missed, and the next iteration is as planned.
 func TestPlanIsRefused(t *testing.T) {
 	refusals := 0

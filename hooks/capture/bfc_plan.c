@@ -47,12 +47,18 @@ static const struct bfc_region *growing(const struct bfc *bfc) {
   return last->wall == bfc->last_grown ? last : NULL;
 }
 
+// Whether the end of a region is free from addr on, which may be behind it.
+static bool free_to(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
+  const struct bfc_chunk *tail = &bfc->chunks[bfc->chunks[region->wall].prev];
+  return addr >= end_of(region) || (tail->state == BFC_FREE && addr >= tail->addr);
+}
+
 // The chunk of just a place, in no class, or 0: something else is there, or it cannot be mapped.
 static uint32_t take_place(struct bfc *bfc, uint64_t addr, uint64_t rounded) {
   if (addr == BFC_NO_PLACE) return 0;
   const uint64_t granularity = bfc->memory.granularity, end = addr + rounded;
   const struct bfc_region *last = growing(bfc);
-  if (last != NULL && addr >= last->addr && end > end_of(last)) {
+  if (last != NULL && end > end_of(last) && free_to(bfc, last, addr)) {
     const uint64_t lack = end - end_of(last);
     bfc_take(bfc, lack, bfc->chunks[last->wall].prev);
     bfc_extend_by(bfc, lack);
