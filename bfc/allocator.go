@@ -159,8 +159,7 @@ func (a *Allocator) Alloc(size uint64) (Block, bool) {
 	if handle == none {
 		return Block{}, false
 	}
-	a.cut(handle, rounded)
-	return a.handOut(handle, size), true
+	return a.handOut(a.cut(handle, rounded), size), true
 }
 
 // find is a free chunk for a request, by best fit or else by growth, or none.
@@ -202,43 +201,42 @@ func (a *Allocator) handedOut(size, rounded uint64) uint64 {
 	return size
 }
 
-// cut takes a free chunk out of its bin and leaves it what a request gets of it.
-func (a *Allocator) cut(handle int32, rounded uint64) {
-	a.removeFree(handle)
-	if c := &a.chunks[handle]; a.handedOut(c.size, rounded) < c.size {
-		a.split(handle, rounded)
-	}
+// cut takes what a request gets of a free chunk out of it.
+func (a *Allocator) cut(handle int32, rounded uint64) int32 {
+	c := &a.chunks[handle]
+	return a.carve(handle, c.addr, a.handedOut(c.size, rounded))
 }
 
 // carve takes [addr, addr+size) out of a free chunk that has all of it, and returns the chunk
-// of just that, in no bin. What is left on either side stays free.
+// of just that, in no bin. What is left on either side stays free; on one side only, it is the
+// chunk that was.
 func (a *Allocator) carve(handle int32, addr, size uint64) int32 {
-	a.removeFree(handle)
-	if low := addr - a.chunks[handle].addr; low > 0 {
-		a.split(handle, low)
-		a.insertFree(handle)
-		handle = a.chunks[handle].next
-		a.removeFree(handle)
+	c := &a.chunks[handle]
+	low, high := addr-c.addr, c.addr+c.size-addr-size
+	a.free.remove(handle)
+	if low == 0 && high == 0 {
+		a.removeEnd(handle)
+		return handle
 	}
-	if size < a.chunks[handle].size {
-		a.split(handle, size)
+	taken := none
+	if low == 0 {
+		taken = a.splitFront(handle, size)
+	} else {
+		taken = a.splitBack(handle, size+high)
+		a.moveEnd(handle)
+		if high > 0 {
+			rest := a.splitBack(taken, high)
+			a.insertFree(rest)
+			a.insertEnd(rest)
+		}
 	}
-	return handle
+	a.insertFree(handle)
+	return taken
 }
 
 func (a *Allocator) insertFree(handle int32) {
 	c := &a.chunks[handle]
 	a.free.insert(handle, c.size, c.addr)
-	if a.planner != nil {
-		a.planner.ends.insert(handle, Granule, c.addr+c.size)
-	}
-}
-
-func (a *Allocator) removeFree(handle int32) {
-	a.free.remove(handle)
-	if a.planner != nil {
-		a.planner.ends.remove(handle)
-	}
 }
 
 // handOut makes a chunk that is in no bin one in use.
@@ -259,14 +257,24 @@ func (a *Allocator) handOut(handle int32, requested uint64) Block {
 	return Block{Addr: c.addr, Size: c.size, Requested: requested, ID: c.id}
 }
 
-// split leaves a chunk that is in no bin its first size bytes; the rest is a free chunk.
-func (a *Allocator) split(handle int32, size uint64) {
-	rest := a.newHandle()
-	low, high := &a.chunks[handle], &a.chunks[rest]
-	*high = chunk{addr: low.addr + size, size: low.size - size, id: freeID, prev: handle, next: low.next}
-	a.chunks[low.next].prev = rest
-	low.size, low.next = size, rest
-	a.insertFree(rest)
+// splitFront divides a chunk that is in no bin: a new one has its first size bytes.
+func (a *Allocator) splitFront(handle int32, size uint64) int32 {
+	front := a.newHandle()
+	low, high := &a.chunks[front], &a.chunks[handle]
+	*low = chunk{addr: high.addr, size: size, id: freeID, prev: high.prev, next: handle}
+	a.chunks[low.prev].next = front
+	high.addr, high.size, high.prev = high.addr+size, high.size-size, front
+	return front
+}
+
+// splitBack divides a chunk that is in no bin: a new one has its last size bytes.
+func (a *Allocator) splitBack(handle int32, size uint64) int32 {
+	back := a.newHandle()
+	low, high := &a.chunks[handle], &a.chunks[back]
+	*high = chunk{addr: low.addr + low.size - size, size: size, id: freeID, prev: handle, next: low.next}
+	a.chunks[high.next].prev = back
+	low.size, low.next = low.size-size, back
+	return back
 }
 
 // Free takes the block at addr back and merges it with its free neighbours. It returns
@@ -289,29 +297,54 @@ func (a *Allocator) Free(addr uint64) (Block, error) {
 	return block, nil
 }
 
-// merge joins a free chunk that is in no bin with its free neighbours, and puts the
-// result into its bin.
+// merge joins a free chunk that is in no bin with its free neighbours, which take it up, and
+// puts the result into its bin.
 func (a *Allocator) merge(handle int32) {
-	c := &a.chunks[handle]
-	if next := &a.chunks[c.next]; next.id == freeID {
-		a.removeFree(c.next)
-		a.absorbNext(c, handle)
+	previous, next := a.chunks[handle].prev, a.chunks[handle].next
+	before, behind := a.chunks[previous].id == freeID, a.chunks[next].id == freeID
+	if before {
+		a.free.remove(previous)
 	}
-	if prev := &a.chunks[c.prev]; prev.id == freeID {
-		handle = c.prev
-		a.removeFree(handle)
-		a.absorbNext(prev, handle)
+	if behind {
+		a.free.remove(next)
+	}
+	switch {
+	case before && behind:
+		a.removeEnd(next)
+		a.absorbNext(previous)
+		a.absorbNext(previous)
+		a.moveEnd(previous)
+		handle = previous
+	case before:
+		a.absorbNext(previous)
+		a.moveEnd(previous)
+		handle = previous
+	case behind:
+		a.absorbPrevious(next)
+		handle = next
+	default:
+		a.insertEnd(handle)
 	}
 	a.insertFree(handle)
 }
 
-// absorbNext adds the next chunk, which is in no bin, to c. It goes on at c's end.
-func (a *Allocator) absorbNext(c *chunk, handle int32) {
+// absorbNext adds the next chunk, which is in no bin, to a chunk.
+func (a *Allocator) absorbNext(handle int32) {
+	c := &a.chunks[handle]
 	gone := c.next
-	next := &a.chunks[gone]
-	c.size += next.size
-	c.next = next.next
+	c.size += a.chunks[gone].size
+	c.next = a.chunks[gone].next
 	a.chunks[c.next].prev = handle
+	a.recycle(gone)
+}
+
+func (a *Allocator) absorbPrevious(handle int32) {
+	c := &a.chunks[handle]
+	gone := c.prev
+	c.addr = a.chunks[gone].addr
+	c.size += a.chunks[gone].size
+	c.prev = a.chunks[gone].prev
+	a.chunks[c.prev].next = handle
 	a.recycle(gone)
 }
 

@@ -230,6 +230,7 @@ func (a *Allocator) addRegion(at int, addr, bytes uint64) {
 	a.chunks[wall] = chunk{addr: addr + bytes, id: wallID, prev: all, next: all}
 	a.chunks[all] = chunk{addr: addr, size: bytes, id: freeID, prev: wall, next: wall}
 	a.insertFree(all)
+	a.insertEnd(all)
 	a.regions = slices.Insert(a.regions, at, region{addr: addr, size: bytes, wall: wall})
 	a.noteRegion(&a.regions[at])
 	a.lastGrown = wall

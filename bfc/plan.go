@@ -73,7 +73,7 @@ func (a *Allocator) allocPlanned(rounded, size uint64) (Block, bool) {
 		if handle = a.find(rounded); handle == none {
 			return Block{}, false
 		}
-		a.cut(handle, rounded)
+		handle = a.cut(handle, rounded)
 		p.missed[0] = p.missed[0] || k < 0 || p.plan.misses(k, a.ended)
 	}
 	if k >= 0 {
@@ -95,7 +95,7 @@ func (a *Allocator) takePlace(addr, rounded uint64) int32 {
 		a.take(lack, a.chunks[last.wall].prev)
 		a.extendBy(lack)
 	}
-	handle := a.planner.ends.first(Granule, addr+rounded)
+	handle := a.endingAfter(addr + rounded)
 	if handle == none || a.chunks[handle].addr > addr {
 		return none
 	}

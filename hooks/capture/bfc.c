@@ -114,16 +114,31 @@ static void absorb_next(struct bfc *bfc, uint32_t index) {
   bfc_recycle(bfc, gone);
 }
 
-void bfc_merge(struct bfc *bfc, uint32_t index) {
+static void absorb_previous(struct bfc *bfc, uint32_t index) {
   struct bfc_chunk *chunk = &bfc->chunks[index];
-  if (bfc->chunks[chunk->next].state == BFC_FREE) {
-    bfc_free_remove(bfc, chunk->next);
+  uint32_t gone = chunk->prev;
+  chunk->addr = bfc->chunks[gone].addr;
+  chunk->size += bfc->chunks[gone].size;
+  chunk->prev = bfc->chunks[gone].prev;
+  bfc->chunks[chunk->prev].next = index;
+  bfc_recycle(bfc, gone);
+}
+
+// A free neighbour takes the chunk up: it stays where it is in the order of ends.
+void bfc_merge(struct bfc *bfc, uint32_t index) {
+  const uint32_t previous = bfc->chunks[index].prev, next = bfc->chunks[index].next;
+  const bool before = bfc->chunks[previous].state == BFC_FREE, behind = bfc->chunks[next].state == BFC_FREE;
+  if (before) bfc_free_remove(bfc, previous);
+  if (behind) bfc_free_remove(bfc, next);
+  if (before && behind) bfc_ends_remove(bfc, next);
+  if (!before && !behind) bfc_ends_insert(bfc, index);
+  if (before) {
+    index = previous;
     absorb_next(bfc, index);
-  }
-  if (bfc->chunks[chunk->prev].state == BFC_FREE) {
-    index = chunk->prev;
-    bfc_free_remove(bfc, index);
-    absorb_next(bfc, index);
+    if (behind) absorb_next(bfc, index);
+  } else if (behind) {
+    index = next;
+    absorb_previous(bfc, index);
   }
   bfc_free_insert(bfc, index);
 }
@@ -139,20 +154,37 @@ uint32_t bfc_search(struct bfc *bfc, uint64_t rounded) {
   return best == 0 || bfc->unmapped.count == 0 ? best : bfc_search_mapped(bfc, best, rounded);
 }
 
-// Leaves a chunk that is in no class its first `size` bytes; the rest is a free chunk.
-static void split(struct bfc *bfc, uint32_t index, uint64_t size) {
-  uint32_t rest = bfc_take_slot(bfc);
-  struct bfc_chunk *low = &bfc->chunks[index], *high = &bfc->chunks[rest];
-  high->addr = low->addr + size;
-  high->size = low->size - size;
+// Divides a chunk that is in no class: a new one has its first `size` bytes.
+static uint32_t split_front(struct bfc *bfc, uint32_t index, uint64_t size) {
+  const uint32_t front = bfc_take_slot(bfc);
+  struct bfc_chunk *low = &bfc->chunks[front], *high = &bfc->chunks[index];
+  low->addr = high->addr;
+  low->size = size;
+  low->requested = 0;
+  low->state = BFC_FREE;
+  low->prev = high->prev;
+  low->next = index;
+  bfc->chunks[low->prev].next = front;
+  high->addr += size;
+  high->size -= size;
+  high->prev = front;
+  return front;
+}
+
+// The same, with its last `size` bytes.
+static uint32_t split_back(struct bfc *bfc, uint32_t index, uint64_t size) {
+  const uint32_t back = bfc_take_slot(bfc);
+  struct bfc_chunk *low = &bfc->chunks[index], *high = &bfc->chunks[back];
+  low->size -= size;
+  high->addr = low->addr + low->size;
+  high->size = size;
   high->requested = 0;
   high->state = BFC_FREE;
   high->prev = index;
   high->next = low->next;
-  bfc->chunks[low->next].prev = rest;
-  low->size = size;
-  low->next = rest;
-  bfc_free_insert(bfc, rest);
+  bfc->chunks[high->next].prev = back;
+  low->next = back;
+  return back;
 }
 
 static void describe(const struct bfc *bfc, uint32_t index, struct bfc_block *out) {
@@ -177,24 +209,27 @@ void bfc_hand_out(struct bfc *bfc, uint32_t index, uint64_t requested) {
   stats->largest_alloc = bfc_greatest(stats->largest_alloc, size);
 }
 
-// Takes a free chunk out of its class and leaves it what a request gets of it.
-static void cut(struct bfc *bfc, uint32_t index, uint64_t rounded) {
-  bfc_free_remove(bfc, index);
-  uint64_t size = bfc_handed_out(bfc, bfc->chunks[index].size, rounded);
-  if (size < bfc->chunks[index].size) split(bfc, index, size);
-}
-
+// What is left on one side is the chunk that was: it stays where it is in the order of ends.
 uint32_t bfc_carve(struct bfc *bfc, uint32_t index, uint64_t addr, uint64_t size) {
+  const uint64_t low = addr - bfc->chunks[index].addr, high = bfc->chunks[index].size - low - size;
+  uint32_t taken = index;
   bfc_free_remove(bfc, index);
-  const uint64_t low = addr - bfc->chunks[index].addr;
-  if (low > 0) {
-    split(bfc, index, low);
-    bfc_free_insert(bfc, index);
-    index = bfc->chunks[index].next;
-    bfc_free_remove(bfc, index);
+  if (low == 0 && high == 0) {
+    bfc_ends_remove(bfc, index);
+    return index;
   }
-  if (size < bfc->chunks[index].size) split(bfc, index, size);
-  return index;
+  if (low == 0) {
+    taken = split_front(bfc, index, size);
+  } else {
+    taken = split_back(bfc, index, size + high);
+    if (high > 0) {
+      const uint32_t rest = split_back(bfc, taken, high);
+      bfc_free_insert(bfc, rest);
+      bfc_ends_insert(bfc, rest);
+    }
+  }
+  bfc_free_insert(bfc, index);
+  return taken;
 }
 
 // Host memory for what every request needs. Mapping part of a range leaves one more.
@@ -220,8 +255,9 @@ uint32_t bfc_find_chunk(struct bfc *bfc, uint64_t rounded) {
     bfc_collect_garbage(bfc);
     found = bfc_extend_and_search(bfc, rounded);
   }
-  if (found != 0) cut(bfc, found, rounded);
-  return found;
+  if (found == 0) return 0;
+  const struct bfc_chunk *chunk = &bfc->chunks[found];
+  return bfc_carve(bfc, found, chunk->addr, bfc_handed_out(bfc, chunk->size, rounded));
 }
 
 // The chunk for a request, handed out, or 0.

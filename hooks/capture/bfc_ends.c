@@ -1,12 +1,14 @@
-// bfc_ends.c - the free chunks by where they end.
+// bfc_ends.c - the free chunks by where they end, with the option `planned`.
 //
 // A plan asks for the free chunk around a place: that is the first that ends behind it, or none.
-// The treap is that of bfc_free.c in small, with the same priorities.
+// The treap is that of bfc_free.c in small, with the same priorities. Free chunks lie apart: one
+// that becomes longer or shorter stays where it is in the order, and so in the treap.
 #include "bfc_internal.h"
 
 static uint64_t end_of(const struct bfc_chunk *chunk) { return chunk->addr + chunk->size; }
 
 void bfc_ends_insert(struct bfc *bfc, uint32_t index) {
+  if (!bfc->options.planned) return;
   struct bfc_chunk *chunks = bfc->chunks, *chunk = &chunks[index];
   const uint64_t end = end_of(chunk);
   uint32_t *link = &bfc->planner.ends_root;
@@ -30,6 +32,7 @@ void bfc_ends_insert(struct bfc *bfc, uint32_t index) {
 }
 
 void bfc_ends_remove(struct bfc *bfc, uint32_t index) {
+  if (!bfc->options.planned) return;
   struct bfc_chunk *chunks = bfc->chunks, *chunk = &chunks[index];
   const uint64_t end = end_of(chunk);
   uint32_t *link = &bfc->planner.ends_root;

@@ -56,6 +56,7 @@ static void add_region(struct bfc *bfc, size_t at, uint64_t addr, uint64_t bytes
   a->addr = addr, a->size = bytes, a->state = BFC_FREE, a->prev = a->next = wall;
   w->requested = a->requested = 0;
   bfc_free_insert(bfc, all);
+  bfc_ends_insert(bfc, all);
   memmove(bfc->regions + at + 1, bfc->regions + at, (bfc->region_count - at) * sizeof *bfc->regions);
   bfc->regions[at] = (struct bfc_region){.addr = addr, .size = bytes, .wall = wall};
   bfc_note_region(bfc, &bfc->regions[at]);
@@ -193,6 +194,7 @@ bool bfc_worth_collecting(const struct bfc *bfc, uint64_t rounded) {
 
 static void release(struct bfc *bfc, const struct bfc_region *region, uint32_t all) {
   bfc_free_remove(bfc, all);
+  bfc_ends_remove(bfc, all);
   bfc_recycle(bfc, all);
   bfc_recycle(bfc, region->wall);
   free(region->uses);

@@ -23,7 +23,6 @@ static unsigned side(const struct bfc_chunk *chunk, uint64_t size, uint64_t addr
 
 void bfc_free_insert(struct bfc *bfc, uint32_t index) {
   struct bfc_chunk *chunks = bfc->chunks, *chunk = &chunks[index];
-  if (bfc->options.planned) bfc_ends_insert(bfc, index);
   unsigned class = class_of(chunk->size);
   uint32_t *link = &bfc->free.roots[class];
   if (*link == 0) {
@@ -56,7 +55,6 @@ void bfc_free_insert(struct bfc *bfc, uint32_t index) {
 
 void bfc_free_remove(struct bfc *bfc, uint32_t index) {
   struct bfc_chunk *chunks = bfc->chunks, *chunk = &chunks[index];
-  if (bfc->options.planned) bfc_ends_remove(bfc, index);
   unsigned class = class_of(chunk->size);
   uint32_t *link = &bfc->free.roots[class];
   while (*link != index) link = &chunks[*link].child[side(&chunks[*link], chunk->size, chunk->addr)];

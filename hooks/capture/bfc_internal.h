@@ -198,7 +198,7 @@ bool bfc_make_room(void **items, size_t *capacity, size_t wanted, size_t item_si
 // bfc.c
 uint32_t bfc_take_slot(struct bfc *bfc);  // bfc_alloc has seen to it that there is one
 void bfc_recycle(struct bfc *bfc, uint32_t chunk);
-void bfc_merge(struct bfc *bfc, uint32_t chunk);      // a free chunk that is in no class
+void bfc_merge(struct bfc *bfc, uint32_t chunk);      // a free chunk that is in no class, nor among the ends
 uint32_t bfc_find_chunk(struct bfc *bfc, uint64_t rounded);  // by best fit or growth, and cut to what a request gets; 0: none
 // Takes [addr, addr+size) out of a free chunk that has all of it: the chunk of just that, in no class.
 uint32_t bfc_carve(struct bfc *bfc, uint32_t chunk, uint64_t addr, uint64_t size);
@@ -243,8 +243,8 @@ bool bfc_unmapped_reserve(struct bfc *bfc, size_t more);  // room for more range
 size_t bfc_unmapped_from(const struct bfc *bfc, uint64_t addr);        // first range ending after addr
 
 // bfc_ends.c
-void bfc_ends_insert(struct bfc *bfc, uint32_t chunk);
-void bfc_ends_remove(struct bfc *bfc, uint32_t chunk);
+void bfc_ends_insert(struct bfc *bfc, uint32_t chunk);  // one that is free by itself, and was part of no other
+void bfc_ends_remove(struct bfc *bfc, uint32_t chunk);  // one that is free no more, or part of another
 uint32_t bfc_ends_first(const struct bfc *bfc, uint64_t end);  // the first that ends there or behind; 0: none
 
 // bfc_planner.c
