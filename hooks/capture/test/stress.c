@@ -10,7 +10,7 @@
 #include "gpu.h"
 #include "trail.h"
 
-enum { THREADS = 8, LIVE = 16, OPERATIONS = 4000, PATTERN = 64 };
+enum { THREADS = 8, LIVE = 16, OPERATIONS = 4000, ITERATIONS = 40, PATTERN = 64 };
 
 struct block {
   unsigned char *start;
@@ -94,6 +94,60 @@ static void *disturb(void *unused) {
   return unused;
 }
 
+static pthread_barrier_t barrier;
+
+// Best fit puts c where a was, and a plan, from the third iteration on, behind d and a. Every
+// other thread has a block, too, that another stream uses: nobody knows when that is free.
+static void *repeat(void *argument) {
+  const int self = (int)(intptr_t)argument;
+  void *stream = streams[self];
+  for (int i = 0; i < ITERATIONS; i++) {
+    struct block a, b, c, d, shared = {0};
+    begin(&a, 384 * KiB, stream, 1), begin(&b, 64 * KiB, stream, 2);
+    if (self % 2 == 1) {
+      begin(&shared, 16 * KiB, stream, 3);
+      memprof_record_stream(shared.start, streams[0]);
+    }
+    const unsigned char *first = a.start;
+    end(&a);
+    begin(&c, 128 * KiB, stream, 4), begin(&d, 384 * KiB, stream, 5);
+    if (self % 2 == 0) CHECK_EQUAL(c.start - first, i < 2 ? 0 : 384 * KiB);
+    end(&b), end(&c), end(&d), end(&shared);
+    if (pthread_barrier_wait(&barrier) == PTHREAD_BARRIER_SERIAL_THREAD) memprof_iteration("step");
+    pthread_barrier_wait(&barrier);
+  }
+  atomic_fetch_sub(&working, 1);
+  return NULL;
+}
+
+static void *give_back(void *unused) {
+  while (atomic_load(&working) > 0) {
+    memprof_empty_cache(0);
+    usleep(100);
+  }
+  return unused;
+}
+
+static void test_repeating_streams(void) {
+  gpu_start();
+  pthread_t threads[THREADS], giver;
+  CHECK(pthread_barrier_init(&barrier, NULL, THREADS) == 0);
+  for (int i = 0; i < THREADS; i++) streams[i] = gpu_stream();
+  atomic_store(&working, THREADS);
+  for (intptr_t i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, repeat, (void *)i) == 0);
+  CHECK(pthread_create(&giver, NULL, give_back, NULL) == 0);
+  for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+  CHECK(pthread_join(giver, NULL) == 0);
+  memprof_empty_cache(0);
+  struct memprof_stats stats;
+  memprof_get_stats(0, &stats);
+  CHECK_EQUAL(stats.active_bytes.current, 0);
+  CHECK_EQUAL(stats.reserved_bytes.current, 0);
+  const struct trail trail = trail_read(getpid(), 0);
+  const struct audit audit = trail_audit(&trail);
+  CHECK_EQUAL(audit.live + audit.pending + audit.reserved, 0);
+}
+
 static void test_eight_streams(void) {
   gpu_start();
   pthread_t threads[THREADS], disturber;
@@ -125,6 +179,7 @@ int main(int argc, char **argv) {
       {"eight streams", test_eight_streams, {NULL}},
       {"eight streams, trimmed", test_eight_streams, {"MEMPROF_OPTIONS", "growth=needed,split=always,small=16384,trim=iteration"}},
       {"eight streams, planned", test_eight_streams, {"MEMPROF_OPTIONS", "growth=needed,split=always,trim=iteration,placement=planned"}},
+      {"eight streams that repeat themselves", test_repeating_streams, {"MEMPROF_OPTIONS", "growth=needed,split=always,trim=iteration,placement=planned"}},
       {"eight streams, trimmed when idle", test_eight_streams, {"MEMPROF_OPTIONS", "growth=step:1048576,split=4096,trim=idle:200000"}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);

@@ -203,6 +203,27 @@ static void test_plan(void) {
   audited();
 }
 
+// What a plan has no use for stays until the work of the stream that used it is finished.
+static void test_plan_waits_for_the_stream(void) {
+  gpu_start();
+  void *stream = gpu_stream();
+  for (int i = 0; i < 5; i++) {
+    struct block a, b, c, d;
+    if (i == 1) gpu_hold(stream);
+    begin(&a, 6 * MiB, stream), begin(&b, 1 * MiB, stream);
+    end(&a);
+    begin(&c, 2 * MiB, stream), begin(&d, 6 * MiB, stream);
+    end(&b), end(&c), end(&d);
+    memprof_iteration(NULL);
+    rest();
+    CHECK_EQUAL(reserved(), 14 * MiB);
+  }
+  gpu_let_go(stream);
+  rest();
+  CHECK_EQUAL(reserved(), 10 * MiB);
+  audited();
+}
+
 // Work of the stream that used the memory is not finished: it stays.
 static void test_waits_for_the_stream(void) {
   gpu_start();
@@ -340,6 +361,7 @@ int main(int argc, char **argv) {
       {"excess goes for good", test_excess_goes_for_good, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED}},
       {"taken is mapped ahead", test_taken_is_mapped_ahead, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED}},
       {"plan", test_plan, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED ",placement=planned"}},
+      {"plan waits for the stream", test_plan_waits_for_the_stream, {"MEMPROF_OPTIONS", CURED ",placement=planned"}},
       {"waits for the stream", test_waits_for_the_stream, {"MEMPROF_OPTIONS", CURED}},
       {"captures and pools", test_captures_and_pools, {"MEMPROF_OPTIONS", CURED}},
       {"idle", test_idle, {"MEMPROF_OPTIONS", "growth=needed,split=always,trim=idle:50000000"}},
