@@ -154,16 +154,17 @@
 // Time is counted in requests and frees. A plan covers two iterations that follow each other in
 // a circle, since a block that is asked for before its like of the iteration before is freed
 // needs two places in turn. Their blocks are placed one by one, the largest first and equals in
-// the order of requests, each at the lowest address at which nothing is live while it is.
-// Always live, and in the way, are the blocks that stay: those older than the last iteration,
-// and those of it whose likes lived on.
+// the order of requests, in the first and then in the second of the two iterations, each at the
+// lowest address at which nothing is live while it is. Always live, and in the way, is what is in
+// use and not foreseen to be freed in the coming iteration: those blocks stay.
 //
-// The free of a block that is still live at the end of the iteration is foreseen by its like of
-// the iteration before. Two requests are alike, in order, if they and the three before them
-// have the same sizes, or else they and the three after. A plan is tried at the end of an
-// iteration if there was none, or it has not held, twice running. It is made if 7 of 8 requests
-// have a like. The next try is two iterations later at the least, then four, and so on. None is
-// made of more than 8,192 requests.
+// The free of a block of the last iteration that is still live at its end is foreseen if its like
+// of the iteration before was freed in the last: at the same time. Otherwise it ends later, and
+// has no place. Two requests are alike, in order, if they and the three before them, as far as
+// there are so many, have the same sizes, or else they and the three after. A plan is tried at
+// the end of an iteration if there was none, or it has not held, twice running. It is made if 7
+// of 8 requests have a like. The next try is two iterations later at the least, then four, and so
+// on up to 65,536. None is made of more than 8,192 requests.
 //
 // A request is the first one of the plan that is of its rounded size and has not been served,
 // among the 32 from the first that has not; those more than 16 before the last that was served
@@ -171,13 +172,16 @@
 // back of that is mapped as above. With Needed, where the memory coalesces, places may lie
 // behind the last region, which grows as far as they do unless something is in the way. A request
 // that the plan does not have, or whose place is in use or not to be had, is placed as without a
-// plan.
+// plan. Then, and where an iteration has more requests than the plan or fewer, it has not held.
+// It has where that block ends later, or has a place in the plan but, for what is in the way, none
+// in its first iteration.
 //
 // When a plan begins, blocks of the iteration before are where no plan had put them. What would
 // meet them is placed elsewhere in this iteration: around them, its other places, and those of
 // the next iteration. Where uses are noted, what is in use and the plan's granules are all that
 // is expected from now on, so that the rest is Excess at once; but in this first iteration
-// Needed may take any, and nothing is mapped Ahead.
+// Needed may take any, and nothing is mapped Ahead. What the first iteration used elsewhere is
+// forgotten in the same way when it ends, and when the second does.
 //
 // # Deviations from the reference
 //
