@@ -141,13 +141,55 @@ static uint64_t run_all(long fail_at, uint64_t *failures) {
   return sum;
 }
 
-// As a reservation does it.
+// A reservation, and what of it is mapped.
+struct device {
+  uint64_t next, mapped;
+};
+
 static bool grow_on(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) {
-  uint64_t *next = self;
+  struct device *device = self;
   *granted = (bytes + GRANULARITY - 1) / GRANULARITY * GRANULARITY;
-  *addr = *next;
-  *next += *granted;
+  *addr = device->next;
+  device->next += *granted;
+  device->mapped += *granted;
   return true;
+}
+
+static bool map_again(void *self, uint64_t addr, uint64_t bytes) {
+  (void)addr;
+  ((struct device *)self)->mapped += bytes;
+  return true;
+}
+
+static bool take(void *self, uint64_t addr, uint64_t bytes) {
+  (void)addr;
+  ((struct device *)self)->mapped -= bytes;
+  return true;
+}
+
+static void undo_map(void *self, uint64_t addr, uint64_t bytes) { take(self, addr, bytes); }
+
+// Free granules that are mapped, every other of them.
+struct granules {
+  uint64_t addresses[4096];
+  size_t count;
+};
+
+static void every_other(void *self, uint64_t addr, uint64_t bytes) {
+  struct granules *granules = self;
+  for (uint64_t at = 0; at < bytes && granules->count < 4096; at += 2 * GRANULARITY) granules->addresses[granules->count++] = addr + at;
+}
+
+static void give_back_granules(struct bfc *bfc, struct device *device) {
+  static struct granules granules;
+  granules.count = 0;
+  bfc_idle(bfc, &granules, every_other);
+  for (size_t i = 0; i < granules.count; i++) {
+    if (bfc_unmap(bfc, granules.addresses[i], GRANULARITY))
+      device->mapped -= GRANULARITY;
+    else
+      check(calls >= failing_call, "only a failing malloc fails an unmap");
+  }
 }
 
 enum { REQUESTS = 60, ITERATIONS = 6 };
@@ -173,10 +215,11 @@ static void alloc_planned(struct bfc *bfc, uint64_t size, struct bfc_block *bloc
 // all requests are noted: its blocks lie elsewhere then, and nothing else is wrong. Returns the
 // bytes in use at the greatest.
 static uint64_t run_planned(long fail_at) {
-  uint64_t next = (uint64_t)1 << 40;
+  struct device device = {.next = (uint64_t)1 << 40};
   struct bfc_block blocks[REQUESTS] = {{0}};
   struct bfc_options options = {.limit = UINT64_MAX, .growth = BFC_NEEDED, .split = BFC_GRANULE, .notes = true, .planned = true};
-  struct bfc_memory memory = {.self = &next, .granularity = GRANULARITY, .grow = grow_on, .map = map, .unmap = unmap, .device_free = device_free, .coalesces = true};
+  struct bfc_memory memory = {.self = &device, .granularity = GRANULARITY, .grow = grow_on, .map = map_again, .unmap = undo_map, .device_free = device_free, .coalesces = true, .take = take};
+  struct bfc_stats stats;
   failing_call = fail_at;
   calls = 0;
   struct bfc *bfc = bfc_new(&options, &memory);
@@ -191,9 +234,10 @@ static uint64_t run_planned(long fail_at) {
       if (i % 4 != 0 && blocks[i].size != 0) free_planned(bfc, &blocks[i]);
     }
     bfc_end_iteration(bfc);
+    give_back_granules(bfc, &device);
+    bfc_get_stats(bfc, &stats);
+    check(stats.reserved == device.mapped, "as much is mapped as it says");
   }
-  struct bfc_stats stats;
-  bfc_get_stats(bfc, &stats);
   bfc_delete(bfc);
   return stats.peak_bytes_in_use;
 }
