@@ -129,6 +129,36 @@ func TestPlanBegins(t *testing.T) {
 	}
 }
 
+// While a plan begins, what it will use is free for growth to take: c of the iteration before is
+// where b is to be, so b goes behind the last region, with memory of the rest.
+func TestPlanBeginsWithinThePeak(t *testing.T) {
+	j := newPlanJob(t, Options{}, DeviceOptions{})
+	j.expect("a=2 b=4 -b c=2", "a@0 b@2 c@2", 6)
+	const steps = "-a a=2 b=4 -b -c c=2"
+	j.expect(steps, "a@0 b@4 c@2", 8)
+	j.expect(steps, "a@4 b@6 c@6", 8)
+	j.expect(steps, "a@4 b@0 c@6", 8)
+	if got := j.Stats().PeakReserved; got != 8*mib {
+		t.Errorf("a peak of %d MiB", got/mib)
+	}
+}
+
+// Nothing is mapped ahead of a plan's first iteration, and what was given back is of the later ones.
+func TestNothingAheadOfAPlan(t *testing.T) {
+	j := newPlanJob(t, Options{}, DeviceOptions{})
+	const steps = "a=6 b=1 -a c=2 d=6 -b -c -d"
+	for i, reserved := range []uint64{14, 0, 10, 10} {
+		j.run(steps)
+		if i > 0 {
+			j.GiveBack(gib)
+		}
+		j.end()
+		if got := j.Stats().Reserved / mib; got != reserved {
+			t.Errorf("behind iteration %d %d MiB are reserved, want %d", i, got, reserved)
+		}
+	}
+}
+
 // What a plan does not know of is placed by best fit, and what is left out is not waited for.
 func TestPlanOfOtherRequests(t *testing.T) {
 	j := newPlanJob(t, Options{}, DeviceOptions{})
