@@ -1,4 +1,4 @@
-"""CUDA graphs of a small decoder at many shapes, and what they take of the card under six policies.
+"""CUDA graphs of a small decoder at many shapes, and what they take of the card under seven policies.
 
     python3 samples/jobs/graph_shapes.py
     memprof record -o shapes -- python3 samples/jobs/graph_shapes.py
@@ -8,6 +8,7 @@ Two families of graphs, each with memory of its own: decode steps of 1, 2, 4, ..
 and prefill of nine lengths from 256 down to 128 tokens by 16. The policies:
 
     separate         a private pool for each graph, as torch does by itself
+    separate-copied  the same, each graph copying its logits to one buffer, as ours do: for the time of a replay
     shared-largest   one pool for the family, captured largest first, as vLLM and SGLang do
     shared-smallest  one pool, smallest first
     ours-largest     memprof.GraphMemory, largest first
@@ -36,7 +37,7 @@ try:
 except ImportError:  # not under memprof record
     memprof = None
 
-POLICIES = ("separate", "shared-largest", "shared-smallest", "ours-largest", "ours-smallest", "ours-random")
+POLICIES = ("separate", "separate-copied", "shared-largest", "shared-smallest", "ours-largest", "ours-smallest", "ours-random")
 DECODE = (1, 2, 4, 8, 16, 32, 64, 128)
 PREFILL = tuple(range(256, 127, -16))
 WIDTH, HEADS, LAYERS, VOCABULARY, CONTEXT = 2048, 16, 4, 32000, 128
@@ -116,19 +117,19 @@ class Family:
         return order
 
     def bytes_beside(self, policy):
-        """Of buffers of the largest shape: inputs, and the outputs of those that share their memory by aliasing."""
+        """Of buffers of the largest shape: inputs, and the outputs of those that copy them."""
         inputs = self.tokens.numel() * self.tokens.element_size()
-        if not policy.startswith("ours"):
+        if not policy.startswith("ours") and policy != "separate-copied":
             return inputs
         largest = self.expected[max(self.sizes)]
         return inputs + largest.numel() * largest.element_size()
 
 
 class Pools:
-    """Private pools of the framework's: one, or one for each graph."""
+    """Private pools of the framework's: one, or one for each graph. Logits stay there, or are copied to a buffer."""
 
-    def __init__(self, family, shared):
-        self.family, self.shared, self.graphs, self.used = family, shared, {}, []
+    def __init__(self, family, shared, buffer=None):
+        self.family, self.shared, self.buffer, self.graphs, self.used = family, shared, buffer, {}, []
 
     def capture(self, size):
         graph = torch.cuda.CUDAGraph()
@@ -138,6 +139,8 @@ class Pools:
         named = memprof.phase("%s %d" % (self.family.name, size)) if memprof else contextlib.nullcontext()
         with named, torch.cuda.graph(graph, pool=pool, stream=self.family.stream):
             logits = self.family.run(self.family.tokens[:size])
+            if self.buffer is not None:
+                logits = self.buffer[: len(logits)].copy_(logits)
         self.graphs[size] = graph, logits
 
     def sizes(self):
@@ -228,6 +231,8 @@ def measure(family, policy, opts):
     torch.cuda.empty_cache()
     if policy.startswith("ours"):
         holder = Ours(family, family.expected[max(family.sizes)])
+    elif policy == "separate-copied":
+        holder = Pools(family, False, torch.empty_like(family.expected[max(family.sizes)]))
     else:
         holder = Pools(family, policy != "separate")
     start = time.perf_counter()
