@@ -205,6 +205,7 @@ def attribution_modules(suite):
 COMPILED = """
 import os, sys, tempfile, warnings
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp()  # what is cached warns no more
+os.environ["TORCHINDUCTOR_DETERMINISTIC"] = "1"  # kernels chosen by measuring them add up in another order
 told = []
 warnings.simplefilter("always")
 warnings.showwarning = lambda message, category, *rest: told.append(f"{category.__name__}: {str(message).splitlines()[0]}")
