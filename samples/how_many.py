@@ -51,7 +51,7 @@ class Job:
         self.number = number
         self.log = os.path.join(work, f"job{number}")
         self.gate = os.path.join(work, f"go{number}")
-        job = [PYTHON, os.path.join(HERE, "jobs", "zoo.py"), "--model", opts.model, "--iterations", "0", "--start-at", self.gate, "--stop-at", os.path.join(work, "stop")]
+        job = [PYTHON, os.path.join(HERE, "jobs", "zoo.py"), "--model", opts.model, "--start-at", self.gate, "--stop-at", os.path.join(work, "stop")]
         if opts.batch:
             job += ["--batch", str(opts.batch)]
         env = {k: v for k, v in os.environ.items() if k not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}

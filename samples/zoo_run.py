@@ -2,14 +2,15 @@
 
     python3 samples/zoo_run.py -o DIR                        every model under every allocator
     python3 samples/zoo_run.py -o DIR --modes classic        only memprof's, by the classic policy
-    python3 samples/zoo_run.py -o DIR --turns 2 --modes classic cured    steps, compared
+    python3 samples/zoo_run.py -o DIR --turns 2 --modes classic cured    their steps, compared
     python3 samples/zoo_run.py --table DIR/results.json      the tables of a run before
 
 Jobs share the cards as far as memory allows, so that their steps tell nothing. With --turns N
-each job has its card to itself, and each model its turns N times on the same card: then
-steps are compared. --workers 2 trains data-parallel, on two cards. DIR gets the recordings,
-MODE/MODEL (of later turns, turnN/MODE/MODEL), and results.json, written anew as each job ends; a job
-that failed, or found no more time, is named there and in the end, and the tables have the others.
+a model has a card to itself, with at most N of its jobs under each allocator: they train in
+turns (see in_turns.py), and their steps are compared. --workers 2 trains data-parallel, on two
+cards. DIR gets the recordings, MODE/MODEL (with turns, of the further jobs, turnN/MODE/MODEL), and
+results.json, written anew as each job ends; a job that failed, or found no more time, is named there
+and in the end, and the tables have the others.
 """
 
 import argparse
@@ -21,7 +22,10 @@ import signal
 import statistics
 import subprocess
 import sys
+import threading
 import time
+
+import in_turns
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = "python3" if shutil.which("python3") == sys.executable else sys.executable
@@ -52,11 +56,11 @@ class Run:
 
     def __init__(self, opts, model, mode, turn=0):
         self.model, self.mode, self.turn, self.names = model, mode, turn, opts.names
-        self.needs = opts.memory if opts.turns else min(NEEDS.get(model, 34), opts.memory)
+        self.needs = min(NEEDS.get(model, 34), opts.memory)
         self.name = (f"turn{turn}/" if turn else "") + f"{mode}/{model}"
         self.recording = os.path.join(opts.output, self.name) if MODES[mode][0] is not None else None
         self.log = os.path.join(opts.output, "logs", self.name.replace("/", "-"))
-        self.result = {"model": model, "mode": mode, "turn": turn, "alone": bool(opts.turns), "workers": opts.workers}
+        self.result = {"model": model, "mode": mode, "turn": turn, "workers": opts.workers}
         self.command = self.command_line(opts)
 
     def command_line(self, opts):
@@ -71,7 +75,8 @@ class Run:
             return launch + job
         return [opts.memprof, "record", "-q", "--force", "-o", self.recording, *flags, "--", *launch, *job]
 
-    def start(self, cards):
+    def environment(self, cards):
+        """What the job is started with; there are places for its recording and its logs then."""
         self.cards, self.began = cards, time.monotonic()
         os.makedirs(os.path.dirname(self.log), exist_ok=True)
         if self.recording:
@@ -79,8 +84,16 @@ class Run:
         env = {k: v for k, v in os.environ.items() if k not in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")}
         env.update(MODES[self.mode][1], CUDA_VISIBLE_DEVICES=",".join(self.names[card] for card in cards))
         env.setdefault("OMP_NUM_THREADS", "2")  # many jobs make their weights at once
+        return env
+
+    def start(self, cards):
+        env = self.environment(cards)
         with open(self.log + ".out", "w") as out, open(self.log + ".err", "w") as err:
             self.process = subprocess.Popen(self.command, stdout=out, stderr=err, env=env, start_new_session=True)
+
+    def start_in_turns(self, cards):
+        env = self.environment(cards)
+        self.job = in_turns.Job([*self.command, "--in-turns"], self.log + ".err", env)
 
     def ended(self, opts):
         """Whether the job has ended; one that takes too long is ended."""
@@ -91,15 +104,18 @@ class Run:
             self.end()
             self.result["why"] = f"not through after {seconds:.0f} s"
         with open(self.log + ".out") as f:
-            output = f.read()
-        self.result.update(exit=self.process.returncode, seconds=round(time.monotonic() - self.began, 1), cards=self.cards, **parse(output))
-        if self.process.returncode != 0:
+            self.came_to(self.process.returncode, f.read())
+        return True
+
+    def came_to(self, status, output):
+        """Keeps what a job that is through printed."""
+        self.result.update(exit=status, seconds=round(time.monotonic() - self.began, 1), cards=self.cards, **parse(output))
+        if status != 0:
             with open(self.log + ".err") as f:
                 self.result["error"] = f.read()[-1500:]
         if self.recording and os.path.isdir(self.recording):
             self.result["recording"] = self.name
             self.result["recording_bytes"] = sum(os.path.getsize(os.path.join(self.recording, f)) for f in os.listdir(self.recording))
-        return True
 
     def end(self):
         """Ends the job. It is asked first: the workers of torchrun have groups of their own."""
@@ -175,27 +191,46 @@ def share_cards(opts, pending):
 
 
 def take_turns(opts, models):
-    """Every card takes one model after another, and runs its jobs in turns, alone."""
-    queue, busy, idle, skipped = list(models), {}, list(range(0, opts.cards - opts.workers + 1, opts.workers)), []
-    while queue or busy:
-        while queue and idle and opts.left() > 0:
-            busy[idle.pop(0)] = queue.pop(0)
-        for card, runs in list(busy.items()):
-            head = runs[0]
-            if not hasattr(head, "process"):
-                head.start(list(range(card, card + opts.workers)))
-            elif head.ended(opts):
-                tell(opts, runs.pop(0))
-                if runs and opts.left() < 0:
-                    skipped += runs
-                    runs = []
-                if not runs:
-                    del busy[card]
-                    idle.append(card)
-        if opts.left() < 0 and not busy:
-            break
-        time.sleep(0.05)
-    return skipped + [run for runs in queue for run in runs]
+    """Every card takes one model after another, whose jobs train on it in turns. Those that found no time are returned."""
+    queue, lock = list(models), threading.Lock()
+
+    def work(card):
+        while True:
+            with lock:
+                if not queue or opts.left() < 0:
+                    return
+                runs = queue.pop(0)
+            together(opts, runs, card, lock)
+
+    cards = [threading.Thread(target=work, args=(card,)) for card in range(opts.cards)]
+    for thread in cards:
+        thread.start()
+    for thread in cards:
+        thread.join()
+    return [run for runs in queue for run in runs]
+
+
+def together(opts, runs, card, lock):
+    """The jobs of a model, in turns on one card. The first of each mode keeps the rounds; the lock is of what is kept."""
+    for run in runs:
+        run.start_in_turns([card])
+    kinds = {mode: [run.job for run in runs if run.mode == mode] for mode in opts.modes}
+    rounds, why = {}, None
+    try:
+        rounds = in_turns.measure(kinds, opts.iterations, opts.seconds, opts.timeout)
+    except in_turns.Stopped as stopped:
+        why = str(stopped)
+    for run in runs:
+        status, output = run.job.end()
+        with open(run.log + ".out", "w") as f:
+            f.write(output)
+        with lock:
+            run.came_to(status, output)
+            if why:
+                run.result["why"] = why
+            elif run.turn == 0:
+                run.result["rounds"] = rounds[run.mode]
+            tell(opts, run)
 
 
 def tell(opts, run):
@@ -284,21 +319,25 @@ def tables(results):
 
 
 def steps(names, modes, of):
-    """The table of steps, of jobs that had their card to themselves."""
-    least = {key: least_step([r for r in runs if r["alone"]]) for key, runs in of.items()}
-    if not any(least.values()) or "classic" not in modes:
+    """The table of steps, of jobs that took turns."""
+    rounds = {key: next((r["rounds"] for r in runs if r.get("rounds")), None) for key, runs in of.items()}
+    if not any(rounds.values()) or "classic" not in modes:
         return
-    print("\nStep in ms, the least of the turns, and its ratio to classic\n")
+    print("\nStep in ms, the median of the rounds; its ratio to classic of the same round: the median, and the quartiles\n")
     row(["", *modes])
     row(["---"] + ["---:"] * len(modes))
     for n in names:
-        base = least[n, "classic"]
-        row([n, *[f"{least[n, m]:.2f}" + (f" ({least[n, m] / base:.3f})" if base else "") if least[n, m] else "–" for m in modes]])
+        row([n, *[step(rounds[n, m], rounds[n, "classic"] if m != "classic" else None) for m in modes]])
 
 
-def least_step(runs):
-    """The least step of some jobs, in ms; None of none."""
-    return min((r["step_ms"] for r in runs), default=None)
+def step(rounds, base):
+    """A cell of the table of steps."""
+    if not rounds:
+        return "–"
+    text = f"{statistics.median(rounds):.2f}"
+    if base:
+        text += " ({:.3f}, {:.3f} to {:.3f})".format(*in_turns.ratio(rounds, base))
+    return text
 
 
 def row(cells):
@@ -323,7 +362,8 @@ def options():
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--batch", type=int)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--turns", type=int, default=0, help="each job alone on its card, this many times")
+    parser.add_argument("--turns", type=int, default=0, help="compare steps: at most this many jobs of each model and mode, in turns")
+    parser.add_argument("--seconds", type=float, default=20, help="with --turns, seconds of each model's turns (default 20)")
     parser.add_argument("--benchmark", action="store_true", help="let cudnn choose algorithms by measuring them; losses differ then")
     parser.add_argument("--workers", type=int, default=1, help="data-parallel workers of each job")
     parser.add_argument("--memory", type=int, default=124, help="GiB of each card to be shared by jobs (default 124)")
@@ -335,6 +375,8 @@ def options():
     opts = parser.parse_args()
     if not opts.table and not opts.output:
         parser.error("-o DIR or --table FILE is needed")
+    if opts.turns and opts.workers > 1:
+        parser.error("--turns is for jobs of one worker")
     if opts.cured:
         MODES["cured"] = (opts.cured.split(), {})
     return opts
@@ -355,6 +397,7 @@ def main():
     opts.memprof, opts.output = os.path.abspath(opts.memprof), os.path.abspath(opts.output)
     began = time.monotonic()
     opts.left = lambda: opts.budget - (time.monotonic() - began)
+    opts.pairs = lambda n: min(opts.turns, max(1, opts.memory // (len(opts.modes) * NEEDS.get(n, 34))))
     opts.names = names_of_cards()
     opts.cards = len(opts.names)
     if opts.cards < opts.workers:
@@ -379,7 +422,7 @@ def main():
         save()
 
     if opts.turns:
-        models = [[Run(opts, n, m, turn) for turn in range(opts.turns) for m in opts.modes] for n in opts.models]
+        models = [[Run(opts, n, m, turn) for turn in range(opts.pairs(n)) for m in opts.modes] for n in opts.models]
         phase("turns", [run for runs in models for run in runs], lambda: take_turns(opts, [list(runs) for runs in models]))
     else:
         for mode in opts.modes:

@@ -72,39 +72,34 @@ def own_idle(iterations):
 
 
 def cured(suite, name, bound):
-    """Classic and cured in turns: idle shares, step ratio, and nothing asked of the driver in the end."""
+    """Classic and cured: idle shares, steps in turns, and nothing asked of the driver in the end."""
     jobs = os.path.abspath(JOBS)
     job = suite.script(f"{name}-told", TOLD.format(jobs=jobs, job=os.path.join(jobs, name + ".py")))
-    steps, reserved, steady, idle, seen = {"classic": [], "cured": []}, {}, {}, {}, set()
-    for _ in range(2):
-        for turn, its in (("classic", ()), ("cured", CURED)):
-            directory, done = suite.record(f"{name}-{turn}", job, *its)
-            seen.add(tuple(losses(done.stdout)))
-            steps[turn].append(number(r"^step (\S+) ms$", done.stdout))
-            device = first_process(suite.report(directory))["devices"][0]
-            reserved[turn] = device["max_reserved"]
-            steady[turn] = max(i["peak_reserved"] for i in device["iterations"][4:])
-            idle[turn] = own_idle(device["iterations"])
+    reserved, steady, idle, seen = {}, {}, {}, set()
+    for policy, flags in (("classic", ()), ("cured", CURED)):
+        directory, done = suite.record(f"{name}-{policy}", job, *flags)
+        seen.add(tuple(losses(done.stdout)))
+        device = first_process(suite.report(directory))["devices"][0]
+        reserved[policy] = device["max_reserved"]
+        steady[policy] = max(i["peak_reserved"] for i in device["iterations"][4:])
+        idle[policy] = own_idle(device["iterations"])
     suite.verified(directory)
     if len(seen) != 1:
         raise Failed(f"{name}: the losses of classic and cured runs differ")
     calls = [[int(n) for n in line.split()[1:]] for line in done.stdout.splitlines() if line.startswith("driver ")]
     middle, last = calls[len(calls) // 2], calls[-1]
     allocs, frees, syncs = (b - a for a, b in zip(middle, last))
-    ratio = min(steps["cured"]) / min(steps["classic"])
-    for turn, (first, later) in idle.items():
-        suite.figure(f"{name}: 1 - C/R of an iteration, {turn}: first, mean of later", f"{100 * first:.1f} %, {100 * later:.1f} %", "3 % cured")
+    for policy, (first, later) in idle.items():
+        suite.figure(f"{name}: 1 - C/R of an iteration, {policy}: first, mean of later", f"{100 * first:.1f} %, {100 * later:.1f} %", "3 % cured")
     suite.figure(f"{name}: reserved peak, classic and cured, MiB", f"{reserved['classic'] / 2**20:.0f}, {reserved['cured'] / 2**20:.0f}")
     suite.figure(f"{name}: reserved from the fifth iteration on, classic and cured, MiB", f"{steady['classic'] / 2**20:.0f}, {steady['cured'] / 2**20:.0f}")
-    suite.figure(f"{name}: step, cured / classic", f"{ratio:.3f} ({min(steps['cured']):.2f} / {min(steps['classic']):.2f} ms)", "1.01")
     suite.figure(f"{name}: handles made, given back, waits in the last half of the iterations", f"{allocs}, {frees}, {syncs}", "0, 0, 0")
     first, later = idle["cured"]
     if first > 0.03 or later > bound:
         raise Failed(f"{name}: 1 - C/R is {first:.3f} in the first iteration (bound 0.03) and {later:.3f} in later ones (bound {bound})")
     if syncs > 0 or allocs + frees > 32:
         raise Failed(f"{name}: {allocs} handles made, {frees} given back and {syncs} waits in iterations that repeat themselves")
-    if ratio > 1.03:  # one pair of runs differs by up to 0.02 by itself
-        raise Failed(f"{name}: cured steps {steps['cured']} ms, classic {steps['classic']} ms")
+    suite.steps(name, suite.job(name), {"classic": (), "cured": CURED}, "classic", "1.01", most=1.01)
 
 
 @alone
@@ -120,7 +115,8 @@ def cured_resnet50(suite):
 
 @alone
 def cured_gpt2(suite):
-    cured(suite, "gpt2", 0.03)
+    # As with AlexNet: what lives as long as the job lies where best fit has placed it.
+    cured(suite, "gpt2", 0.045)
 
 
 @alone

@@ -5,8 +5,11 @@ import os
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
+
+import in_turns
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # What a recording says of its command should mean something elsewhere.
@@ -81,6 +84,42 @@ class Suite:
         shutil.rmtree(directory, ignore_errors=True)
         done = self.run([self.memprof, "record", "-o", directory, *flags, "--", *command], expect=expect)
         return directory, done
+
+    def steps(self, name, job, kinds, base, bound="", most=None, pairs=2, seconds=15):
+        """The steps of a job in turns, under each kind, {kind: flags of record, or None for unrecorded}, beside
+        those of `base`, one of them. A kind is above `most` when three quarters of the rounds are."""
+        jobs, losses_of = {kind: [] for kind in kinds}, set()
+        env = dict(os.environ, MEMPROF_PYTHON=os.path.join(self.hooks, "python"))
+        for k in range(pairs):
+            for kind, flags in kinds.items():
+                path = os.path.join(self.work, f"{name}-{kind}-{k}")
+                command = [*job, "--in-turns"]
+                if flags is not None:
+                    command = [self.memprof, "record", "-q", "--force", "-o", path, *flags, "--", *command]
+                jobs[kind].append(in_turns.Job(command, path + ".err", env))
+        try:
+            rounds = in_turns.measure(jobs, 20, seconds)
+        except in_turns.Stopped as stopped:
+            raise Failed(f"{name}: {stopped}") from None
+        finally:
+            for trained in (trained for of in jobs.values() for trained in of):
+                status, output = trained.end()
+                losses_of.add((status, tuple(losses(output))))
+        if {status for status, _ in losses_of} != {0} or len(losses_of) != 1:
+            raise Failed(f"{name}: exits {sorted(status for status, _ in losses_of)}, or losses that differ")
+        for kind in kinds:
+            if kind == base:
+                continue
+            wrong = self.compared(name, kind, base, rounds, bound, most)
+            if wrong:
+                raise Failed(wrong)
+
+    def compared(self, name, kind, base, rounds, bound="", most=None):
+        """Keeps the ratio of the steps of two kinds; what is wrong when three quarters of the rounds are above `most`."""
+        middle, low, high = in_turns.ratio(rounds[kind], rounds[base])
+        times = f"{statistics.median(rounds[kind]):.2f} / {statistics.median(rounds[base]):.2f} ms"
+        self.figure(f"{name}: step, {kind} / {base}, median and quartiles of {len(rounds[kind])} rounds", f"{middle:.3f}, {low:.3f} to {high:.3f} ({times})", bound)
+        return f"{name}: a step {kind} is {middle:.3f} of {base}, three quarters of the rounds above {low:.3f}" if most and low > most else None
 
     def same(self, name, text, *flags, prefix=None):
         """A script prints what it found as `result` lines: with and without us they must be equal.

@@ -21,7 +21,7 @@ def main():
         optimizer.step()
         return loss
 
-    training.train(step, opts.iterations)
+    training.train(step, opts)
 
 
 if __name__ == "__main__":

@@ -7,8 +7,10 @@ and the peaks of the whole run come last.
 """
 
 import argparse
+import itertools
 import os
 import statistics
+import sys
 import time
 import warnings
 
@@ -27,6 +29,7 @@ def parser(description, batch):
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument("--batch", type=int, default=batch)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--in-turns", action="store_true", help="train for as many iterations as each line of standard input says, then wait for the next")
     parser.add_argument("--benchmark", action="store_true", help="let cudnn choose among all algorithms by measuring them: losses are no longer the same")
     return parser
 
@@ -51,10 +54,23 @@ def peaks():
     return [stats[f"{name}_bytes.all.peak"] for name in PEAKS]
 
 
-def train(step, iterations, until=lambda: False):
-    """Calls step() that many times, or on and on until until(); each returns the loss as a tensor."""
+def turns(seconds):
+    """An element for each iteration that standard input asks for; each turn's steps, in ms, are told when it is over."""
+    for line in sys.stdin:
+        yield from range(int(line))
+        print("turn " + " ".join(f"{1e3 * step:.4f}" for step in seconds[-int(line) :]), flush=True)
+
+
+def train(step, opts, until=None):
+    """Calls step() opts.iterations times, or in turns, or until until(); each returns the loss as a tensor."""
     seconds, most = [], [0, 0, 0]
-    while len(seconds) < iterations or iterations == 0 and not until():
+    if opts.in_turns:
+        wanted = turns(seconds)
+    elif until:
+        wanted = itertools.takewhile(lambda _: not until(), itertools.count())
+    else:
+        wanted = range(opts.iterations)
+    for _ in wanted:
         start = time.perf_counter()
         loss = step().item()  # waits for the device
         seconds.append(time.perf_counter() - start)
@@ -83,4 +99,4 @@ def classify(description, build, batch):
         optimizer.step()
         return loss
 
-    train(step, opts.iterations)
+    train(step, opts)

@@ -159,7 +159,7 @@ def main():
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--model", choices=sorted(ZOO), required=True)
     parser.add_argument("--start-at", metavar="FILE", help="build the model, then wait for this file before the card is touched")
-    parser.add_argument("--stop-at", metavar="FILE", help="with --iterations 0: train until this file is there")
+    parser.add_argument("--stop-at", metavar="FILE", help="train until this file is there")
     opts = parser.parse_args()
     kind = ZOO[opts.model]
     training.deterministic(opts)
@@ -181,7 +181,7 @@ def main():
         optimizer.step()
         return loss
 
-    training.train(step, opts.iterations, until=lambda: bool(opts.stop_at) and os.path.exists(opts.stop_at))
+    training.train(step, opts, until=opts.stop_at and (lambda: os.path.exists(opts.stop_at)))
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

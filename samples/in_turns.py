@@ -1,0 +1,111 @@
+"""Steps of jobs against each other: all are alive at once, and train in turns.
+
+Runs one after the other differ by what else their machine did meanwhile, by more than an allocator
+costs. Here one job trains for a third of a second while the others wait, then the next one does, round
+after round, forwards and backwards: a round sees one machine. What is compared are steps of the same
+round, so that the median over the rounds is left with what the jobs themselves differ by; several jobs
+of a kind, since one process and another of the same kind differ too.
+
+A job is one of samples/jobs with --in-turns.
+"""
+
+import os
+import select
+import signal
+import statistics
+import subprocess
+import time
+
+TURN = 0.33  # seconds of a turn, about
+LEAST = 4  # iterations of a turn; the first of them finds the caches cold, and is not counted
+LAST_WORDS = 10  # seconds that a job has to end in, once it was told to
+
+
+class Stopped(Exception):
+    """A job ended, or took too long."""
+
+
+class Job:
+    """A job that trains when it is asked to."""
+
+    def __init__(self, command, errors, env=None):
+        with open(errors, "w") as err:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, env=env, start_new_session=True)
+        self.command, self.errors = command, errors
+        self.output = b""  # all that it printed
+        self.read = 0  # of it, what told() has seen
+
+    def ask(self, iterations):
+        """Has it train for so many iterations."""
+        try:
+            self.process.stdin.write(b"%d\n" % iterations)
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # told() says what became of it
+
+    def told(self, seconds):
+        """The milliseconds of each step of the turn asked for."""
+        deadline = time.monotonic() + seconds
+        while True:
+            line, found, _ = self.output[self.read :].partition(b"\n")
+            if found:
+                self.read += len(line) + 1
+                if line.startswith(b"turn "):
+                    return [float(word) for word in line.split()[1:]]
+                continue
+            ready, _, _ = select.select([self.process.stdout], [], [], max(0, deadline - time.monotonic()))
+            if not ready:
+                raise Stopped(f"{' '.join(self.command)}: no turn after {seconds:.0f} s")
+            more = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not more:
+                raise Stopped(f"{' '.join(self.command)}: exit {self.process.wait()}\n{self.said()}")
+            self.output += more
+
+    def said(self):
+        with open(self.errors, errors="replace") as f:
+            return f.read()[-1500:]
+
+    def end(self):
+        """Lets it end by itself, or ends it; its exit status, and all that it printed."""
+        try:
+            self.output += self.process.communicate(timeout=LAST_WORDS)[0]  # closes its input: no more turns
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.output += self.process.communicate()[0]
+        return self.process.returncode, self.output.decode(errors="replace")
+
+
+def measure(kinds, first, seconds, patience=120):
+    """Rounds of turns: {kind: milliseconds of a step in each round}, for `kinds`, {kind: jobs}.
+
+    All jobs train for `first` iterations beforehand, at once. No round is begun after `seconds`;
+    there are at least two. No job may take longer than `patience` seconds for a turn.
+    """
+    jobs = [(kind, job) for place in zip(*kinds.values()) for kind, job in zip(kinds, place)]
+    for _, job in jobs:
+        job.ask(first)
+    for _, job in jobs:
+        job.told(patience)
+    alone = []
+    for _, job in jobs:
+        job.ask(LEAST)
+        alone += job.told(patience)[1:]
+    iterations = max(LEAST, round(1e3 * TURN / statistics.median(alone)))
+    rounds = {kind: [] for kind in kinds}
+    began = time.monotonic()
+    while len(rounds[jobs[0][0]]) < 2 or time.monotonic() - began < seconds:
+        found = {kind: [] for kind in kinds}
+        for kind, job in jobs:
+            job.ask(iterations)
+            found[kind].append(statistics.median(job.told(patience)[1:]))
+        for kind, steps in found.items():
+            rounds[kind].append(statistics.mean(steps))
+        jobs.reverse()
+    return rounds
+
+
+def ratio(rounds, base):
+    """Of the ratios of each round's steps: the median, and the quartiles."""
+    ratios = [a / b for a, b in zip(rounds, base)]
+    low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
+    return middle, low, high
