@@ -20,4 +20,8 @@ uint32_t code_of(const void *handle);
 // True once for each handle: its first use.
 bool code_first_use(const void *handle);
 
+// True once for each handle, device and name, if there is one, since the handle was remembered:
+// what the driver is asked for of the handle may be loaded then, and is loaded afterwards.
+bool code_first_ask(const void *handle, int device, const char *name);
+
 #endif

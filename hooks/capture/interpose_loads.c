@@ -2,8 +2,10 @@
 // of the device for itself. See overhead.h.
 //
 // Modules may be loaded lazily: then the memory is taken when a function is first asked
-// for or launched.
+// for or launched. Libraries ask for the same function before each of its launches: later
+// calls are only passed on, since reading how much is in use takes the driver microseconds.
 #include "code.h"
+#include "driver.h"
 #include "hook.h"
 #include "interpose_internal.h"
 #include "overhead.h"
@@ -60,6 +62,14 @@ static void remember_once(const void *handle, uint32_t context) {
   if (code_of(handle) != context) code_remember(handle, context);
 }
 
+// Whether a call asks for something of a handle that it may have to load. In a capture nothing
+// can be read, and the next one is the first.
+static bool may_load(const void *handle, const char *name) {
+  const struct driver *driver = hook_on() && !interpose_own() && !interpose_capturing() ? driver_get() : NULL;
+  int device;
+  return driver != NULL && driver->context_device(&device) == DRIVER_OK && code_first_ask(handle, device, name);
+}
+
 // The end of a call that made one handle of another, and may have loaded it.
 static cuda_error derived(const struct load *load, cuda_error error, const void *of, void *const *made) {
   const uint32_t context = code_of(of);
@@ -107,8 +117,10 @@ EXPORT cuda_error cuModuleUnload(void *module) { return unload(CALL(UNLOAD), mod
 EXPORT cuda_error cuLibraryUnload(void *library) { return unload(CALL(LIBRARY_UNLOAD), library); }
 
 EXPORT cuda_error cuModuleGetFunction(void **function, void *module, const char *name) {
+  cuda_error (*real)(void **, void *, const char *) = entry_real(&interpose_loads[GET_FUNCTION]);
+  if (real != NULL && !may_load(module, name)) return real(function, module, name);
   struct load load;
-  cuda_error (*real)(void **, void *, const char *) = load_begin(&load, CALL(GET_FUNCTION));
+  load_begin(&load, CALL(GET_FUNCTION));
   return derived(&load, real == NULL ? CUDA_NOT_FOUND : real(function, module, name), module, function);
 }
 
@@ -134,8 +146,10 @@ EXPORT cuda_error cuLibraryLoadFromFile(void **library, const char *path, void *
 }
 
 EXPORT cuda_error cuLibraryGetModule(void **module, void *library) {
+  cuda_error (*real)(void **, void *) = entry_real(&interpose_loads[LIBRARY_GET_MODULE]);
+  if (real != NULL && !may_load(library, NULL)) return real(module, library);
   struct load load;
-  cuda_error (*real)(void **, void *) = load_begin(&load, CALL(LIBRARY_GET_MODULE));
+  load_begin(&load, CALL(LIBRARY_GET_MODULE));
   return derived(&load, real == NULL ? CUDA_NOT_FOUND : real(module, library), library, module);
 }
 
@@ -148,14 +162,18 @@ EXPORT cuda_error cuLibraryGetKernel(void **kernel, void *library, const char *n
 }
 
 EXPORT cuda_error cuKernelGetFunction(void **function, void *kernel) {
+  cuda_error (*real)(void **, void *) = entry_real(&interpose_loads[KERNEL_GET_FUNCTION]);
+  if (real != NULL && !may_load(kernel, NULL)) return real(function, kernel);
   struct load load;
-  cuda_error (*real)(void **, void *) = load_begin(&load, CALL(KERNEL_GET_FUNCTION));
+  load_begin(&load, CALL(KERNEL_GET_FUNCTION));
   return derived(&load, real == NULL ? CUDA_NOT_FOUND : real(function, kernel), kernel, function);
 }
 
 EXPORT cuda_error cuFuncLoad(void *function) {
+  cuda_error (*real)(void *) = entry_real(&interpose_loads[FUNCTION_LOAD]);
+  if (real != NULL && !may_load(function, NULL)) return real(function);
   struct load load;
-  cuda_error (*real)(void *) = load_begin(&load, CALL(FUNCTION_LOAD));
+  load_begin(&load, CALL(FUNCTION_LOAD));
   return derived(&load, real == NULL ? CUDA_NOT_FOUND : real(function), function, NULL);
 }
 
