@@ -29,6 +29,7 @@ class Job:
     """A job that trains when it is asked to."""
 
     def __init__(self, command, errors, env=None):
+        env = dict(env or os.environ, PYTHONHASHSEED="0")  # one thing less that two jobs of a kind differ by
         with open(errors, "w") as err:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, env=env, start_new_session=True)
         self.command, self.errors = command, errors
