@@ -50,6 +50,13 @@ def sample_gpt2(suite):
     sample(suite, "gpt2")
 
 
+@alone
+def steps_that_wait_for_the_host(suite):
+    """Small kernels, and many of them: whatever recording adds to a launch or a request shows."""
+    job = suite.job("zoo", "--model", "googlenet")
+    suite.steps("googlenet", job, {"native": None, "recorded": (), "watched": ("--allocator", "native")}, "native", "1.00 within noise", most=1.05)
+
+
 @case
 def issue_gates(suite):
     """The four commands of the README on ResNet-50."""
