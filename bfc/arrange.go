@@ -3,99 +3,159 @@ package bfc
 import (
 	"cmp"
 	"math"
+	"math/bits"
 	"slices"
 )
 
 // positions are some of the circle of two iterations, from included, to not; none where they are
-// equal. The circle is of two since a block that is asked for before its like of the iteration
-// before is freed cannot have the same place.
+// equal. Those that go on behind the end of the circle are the first ones again. The circle is of
+// two since a block that is asked for before its like of the iteration before is freed cannot have
+// the same place.
 type positions struct{ from, to uint32 }
 
-func (p positions) meet(q positions) bool { return p.from < q.to && q.from < p.to }
+func (p positions) none() bool { return p.from == p.to }
 
-// spans are the positions at which a block is live whose request is in the first (0) or the second
+// span is the positions at which a block is live whose request is in the first (0) or the second
 // (1) iteration of the circle; none for one that ends later.
-func (l *lifetime) spans(length, iteration uint32) [2]positions {
+func (l *lifetime) span(length, iteration uint32) positions {
 	start := iteration * length
+	switch l.end {
+	case endsSame:
+		return positions{start + l.from, start + l.to}
+	case endsNext:
+		return positions{start + l.from, start + length + l.to}
+	}
+	return positions{}
+}
+
+// leaver is a block that is live at the first positions of the circle, up to a position.
+type leaver struct {
+	byteRange
+	to uint32
+}
+
+// meets says whether a block would have an address of it while it is live.
+func (l *leaver) meets(r byteRange, p positions) bool {
+	return p.from < l.to && r.from < l.byteRange.to && l.byteRange.from < r.to
+}
+
+// arrangement is blocks that do not meet: no two have an address in common while both are live.
+// At most one begins to be live at a position.
+type arrangement struct {
+	obstacles []byteRange // always live; in the order of addresses from 0 to noPlace
+	leaving   []leaver    // they meet nothing that is put anywhere
+	circle    uint32      // positions
+	// ends is a tree of maxima over the positions of the circle, the first of which is at leaves: where
+	// the block that begins to be live there ends, and 0 if there is none.
+	ends   []uint32
+	leaves uint32
+	places []byteRange // by position, of the blocks that begin there
+	met    []byteRange // what the block that is being placed meets in time
+	spare  []byteRange // as long as met
+}
+
+func newArrangement(obstacles []byteRange, leaving []leaver, circle uint32) *arrangement {
+	leaves := uint32(1) << bits.Len32(circle)
+	return &arrangement{
+		obstacles: obstacles, leaving: leaving,
+		circle: circle, leaves: leaves, ends: make([]uint32, 2*leaves), places: make([]byteRange, circle),
+	}
+}
+
+// put puts a block where it is.
+func (a *arrangement) put(r byteRange, p positions) {
+	a.places[p.from] = r
+	for node := a.leaves + p.from; node > 0 && a.ends[node] < p.to; node /= 2 {
+		a.ends[node] = p.to
+	}
+}
+
+// visit adds to met the blocks that begin before p ends, and end behind its beginning. Node is of
+// width positions from first on.
+func (a *arrangement) visit(node, first, width uint32, p positions) {
 	switch {
-	case l.end == endsLater:
-		return [2]positions{}
-	case l.end == endsSame:
-		return [2]positions{{start + l.from, start + l.to}}
-	case iteration == 0:
-		return [2]positions{{l.from, length + l.to}}
+	case first >= p.to || a.ends[node] <= p.from:
+	case width == 1:
+		a.met = append(a.met, a.places[first])
+	default:
+		width /= 2
+		a.visit(2*node, first, width, p)
+		a.visit(2*node+1, first+width, width, p)
 	}
-	return [2]positions{{start + l.from, start + length}, {0, l.to}}
 }
 
-// spot is a block of an arrangement, or an obstacle, which is always live.
-type spot struct {
-	from, to uint64 // addresses
-	spans    [2]positions
-	next     int32 // in the order of addresses; -1 at the end
-}
-
-// overlaps says whether two spots have an address in common while both are live.
-func (s *spot) overlaps(t *spot) bool { return s.from < t.to && t.from < s.to && s.meets(&t.spans) }
-
-func (s *spot) meets(spans *[2]positions) bool {
-	return s.spans[0].meet(spans[0]) || s.spans[0].meet(spans[1]) || s.spans[1].meet(spans[0]) || s.spans[1].meet(spans[1])
-}
-
-// arrangement is spots, in the order of addresses by next, of which no two overlap. The first
-// begins at address 0, and the last ends at the last address.
-type arrangement struct{ spots []spot }
-
-// newArrangement is one of obstacles, in the order of addresses.
-func newArrangement(obstacles []byteRange) *arrangement {
-	a := &arrangement{}
-	for i, o := range obstacles {
-		a.spots = append(a.spots, spot{o.from, o.to, [2]positions{{0, math.MaxUint32}}, int32(i + 1)})
+// meet makes met the blocks that are live at some of the positions, in the order of addresses.
+// Some may be there twice.
+func (a *arrangement) meet(p positions) {
+	a.met = a.met[:0]
+	a.visit(1, 0, a.leaves, p)
+	a.visit(1, 0, a.leaves, positions{p.from + a.circle, p.to + a.circle})
+	if p.to > a.circle {
+		a.visit(1, 0, a.leaves, positions{0, p.to - a.circle})
 	}
-	a.spots[len(a.spots)-1].next = -1
-	return a
+	for i := range a.leaving {
+		if l := &a.leaving[i]; p.from < l.to {
+			a.met = append(a.met, l.byteRange)
+		}
+	}
+	a.sortMet()
 }
 
-// add puts spots where they are.
-func (a *arrangement) add(spots []spot) {
-	a.spots = append(a.spots, spots...)
-	order := make([]int32, len(a.spots))
-	for i := range order {
-		order[i] = int32(i)
+// sortMet puts what is met in the order of addresses: digit by digit of their distance from the
+// first, since most of the time that a plan takes is spent here.
+func (a *arrangement) sortMet() {
+	const digit, few = 11, 64
+	if len(a.met) < few {
+		slices.SortFunc(a.met, func(r, q byteRange) int { return cmp.Compare(r.from, q.from) })
+		return
 	}
-	slices.SortFunc(order, func(i, j int32) int {
-		return cmp.Or(cmp.Compare(a.spots[i].from, a.spots[j].from), cmp.Compare(i, j))
-	})
-	for i, at := range order[1:] {
-		a.spots[order[i]].next = at
+	first, last := uint64(math.MaxUint64), uint64(0)
+	for _, r := range a.met {
+		first, last = min(first, r.from), max(last, r.from)
 	}
-	a.spots[order[len(order)-1]].next = -1
+	a.spare = slices.Grow(a.spare[:0], len(a.met))[:len(a.met)]
+	for shift := granuleBits; (last-first)>>shift > 0; shift += digit {
+		var next [1 << digit]uint32 // where one of the digit goes
+		for _, r := range a.met {
+			next[(r.from-first)>>shift&(1<<digit-1)]++
+		}
+		sum := uint32(0)
+		for i, count := range next {
+			next[i] = sum
+			sum += count
+		}
+		for _, r := range a.met {
+			at := &next[(r.from-first)>>shift&(1<<digit-1)]
+			a.spare[*at] = r
+			*at++
+		}
+		a.met, a.spare = a.spare, a.met
+	}
 }
 
-// place puts a block at the lowest address where it overlaps nothing, and returns that; noPlace
-// if there is none, or if the block is never live.
-func (a *arrangement) place(size uint64, spans [2]positions) uint64 {
-	if spans[0].from == spans[0].to {
+// place puts a block at the lowest address where it meets nothing, and returns that; noPlace if
+// there is none, or if the block is never live.
+func (a *arrangement) place(size uint64, p positions) uint64 {
+	if p.none() {
 		return noPlace
 	}
-	at, before := uint64(0), int32(0)
-	for i := int32(0); i >= 0; i = a.spots[i].next {
-		s := &a.spots[i]
-		if s.from >= at && s.from-at >= size {
+	a.meet(p)
+	at, met, obstacles := uint64(0), a.met, a.obstacles
+	for at != noPlace { // the last obstacle ends there
+		var next byteRange
+		if len(met) > 0 && met[0].from < obstacles[0].from {
+			next, met = met[0], met[1:]
+		} else {
+			next, obstacles = obstacles[0], obstacles[1:]
+		}
+		if next.from >= at && next.from-at >= size {
 			break
 		}
-		if s.to > at && s.meets(&spans) {
-			at = s.to
-		}
-		if s.from <= at {
-			before = i
-		}
+		at = max(at, next.to)
 	}
-	if at == noPlace {
-		return noPlace
+	if at != noPlace {
+		a.put(byteRange{at, at + size}, p)
 	}
-	a.spots = append(a.spots, spot{at, at + size, spans, a.spots[before].next})
-	a.spots[before].next = int32(len(a.spots) - 1)
 	return at
 }
 

@@ -132,38 +132,37 @@ func (a *Allocator) makePlan(lifetimes []lifetime) {
 		p.requests = append(p.requests, planned{size: l.size, places: [2]uint64{noPlace, noPlace}, first: noPlace, later: l.end == endsLater})
 	}
 	obstacles, leaving := a.obstacles(lifetimes)
-	around := newArrangement(obstacles)
+	around := newArrangement(obstacles, nil, 2*length)
 	order := bySize(lifetimes)
 	for _, i := range order {
 		for parity := range uint32(2) {
-			p.requests[i].places[parity] = around.place(lifetimes[i].size, lifetimes[i].spans(length, parity))
+			p.requests[i].places[parity] = around.place(lifetimes[i].size, lifetimes[i].span(length, parity))
 		}
 	}
-	p.placeFirst(lifetimes, length, order, obstacles, leaving)
+	p.placeFirst(lifetimes, order, newArrangement(obstacles, leaving, 2*length))
 }
 
 // placeFirst finds the places of the plan's first iteration, in which blocks of the iteration
 // before it are where no plan put them: what would meet one of those goes elsewhere, where it
 // meets nothing in this iteration nor the next.
-func (p *plan) placeFirst(lifetimes []lifetime, length uint32, order []int, obstacles []byteRange, leaving []spot) {
-	spots := slices.Clone(leaving)
-	for _, i := range order {
+func (p *plan) placeFirst(lifetimes []lifetime, order []int, around *arrangement) {
+	length := around.circle / 2
+	for i := range lifetimes {
 		r, l := &p.requests[i], &lifetimes[i]
 		now, then := r.places[p.first&1], r.places[(p.first+1)&1]
-		own := spot{from: now, to: now + r.size, spans: l.spans(length, 0)}
-		if now != noPlace && !slices.ContainsFunc(leaving, func(other spot) bool { return other.overlaps(&own) }) {
+		own := byteRange{now, now + r.size}
+		if now != noPlace && !slices.ContainsFunc(around.leaving, func(left leaver) bool { return left.meets(own, l.span(length, 0)) }) {
 			r.first = now
-			spots = append(spots, own)
+			around.put(own, l.span(length, 0))
 		}
 		if then != noPlace { // as far as the end of the next iteration
-			spots = append(spots, spot{from: then, to: then + r.size, spans: [2]positions{l.spans(length, 1)[0]}})
+			next := l.span(length, 1)
+			around.put(byteRange{then, then + r.size}, positions{next.from, min(next.to, around.circle)})
 		}
 	}
-	around := newArrangement(obstacles)
-	around.add(spots)
 	for _, i := range order {
 		if r := &p.requests[i]; r.first == noPlace {
-			r.first = around.place(r.size, lifetimes[i].spans(length, 0))
+			r.first = around.place(r.size, lifetimes[i].span(length, 0))
 		}
 	}
 }
@@ -209,7 +208,7 @@ func (a *Allocator) planBegins() bool {
 
 // obstacles are where nothing can be placed, in the order of addresses: what lies outside of
 // regions, and blocks that stay. Leaving are the others of those in use.
-func (a *Allocator) obstacles(lifetimes []lifetime) (out []byteRange, leaving []spot) {
+func (a *Allocator) obstacles(lifetimes []lifetime) (out []byteRange, leaving []leaver) {
 	end := uint64(0)
 	for i := range a.regions {
 		r := &a.regions[i]
@@ -220,7 +219,7 @@ func (a *Allocator) obstacles(lifetimes []lifetime) (out []byteRange, leaving []
 				continue
 			}
 			if o := a.planner.origins[handle]; o.request > 0 && o.iteration+1 == a.ended && lifetimes[o.request-1].end == endsNext {
-				leaving = append(leaving, spot{from: c.addr, to: c.addr + c.size, spans: [2]positions{{0, lifetimes[o.request-1].to}}})
+				leaving = append(leaving, leaver{byteRange{c.addr, c.addr + c.size}, lifetimes[o.request-1].to})
 			} else if last := &out[len(out)-1]; last.to == c.addr {
 				last.to += c.size
 			} else {

@@ -311,6 +311,26 @@ func TestNoPlanOfTooMany(t *testing.T) {
 	}
 }
 
+// A plan of very many blocks that are live together would take too long.
+func TestNoPlanOfTooManyPairs(t *testing.T) {
+	for requests, plans := range map[int]bool{64: true, 11_600: false} { // 11,600 * 11,599 / 2 pairs
+		a := mustNew(t, Options{Limit: gib, Growth: Needed, Placement: PlacementPlanned}, NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib}))
+		for range 3 {
+			var blocks []Block
+			for range requests {
+				blocks = append(blocks, mustAlloc(t, a, 256))
+			}
+			for _, b := range blocks {
+				mustFree(t, a, b.Addr)
+			}
+			a.EndIteration()
+		}
+		if a.planner.tries == 0 || a.planner.made > 0 != plans {
+			t.Errorf("%d plans of %d requests in %d tries", a.planner.made, requests, a.planner.tries)
+		}
+	}
+}
+
 // A job that repeats itself has all its blocks at their places from the plan's first iteration
 // on, and asks nothing of the memory behind that.
 func TestPlansHold(t *testing.T) {
@@ -391,21 +411,61 @@ func TestPlansHold(t *testing.T) {
 	})
 }
 
-// BenchmarkPlan is one of as many requests as are planned.
+// BenchmarkPlan is of the passes of a network over several batches: of 8 requests 1 is kept from
+// forward to backward, the others are freed soon.
 func BenchmarkPlan(b *testing.B) {
-	a, err := New(Options{Limit: NoLimit, Growth: Needed, Placement: PlacementPlanned}, NewDevice(DeviceOptions{VMM: true, Granularity: 2 << 20}))
-	if err != nil {
-		b.Fatal(err)
+	for _, batches := range []int{1, 8} {
+		for requests := 1 << 10; requests <= mostPlanned; requests *= 4 {
+			b.Run(fmt.Sprintf("batches=%d/requests=%d", batches, requests), func(b *testing.B) {
+				a, err := New(Options{Limit: NoLimit, Growth: Needed, Placement: PlacementPlanned}, NewDevice(DeviceOptions{VMM: true, Granularity: 2 << 20}))
+				if err != nil {
+					b.Fatal(err)
+				}
+				a.Alloc(1)
+				lifetimes := passes(batches, requests/batches/8)
+				for range b.N {
+					a.planner.position = 2 * uint32(len(lifetimes))
+					a.makePlan(lifetimes)
+				}
+
+			})
+		}
 	}
-	a.Alloc(1)
+}
+
+// passes are the lifetimes of passes through layers.
+func passes(batches, layers int) []lifetime {
 	random := rand.New(rand.NewPCG(1, 2))
-	lifetimes := make([]lifetime, mostPlanned)
-	for i := range lifetimes {
-		from := uint32(random.IntN(2 * mostPlanned))
-		lifetimes[i] = lifetime{size: 256 << random.IntN(16), from: from, to: min(from+1+uint32(random.IntN(mostPlanned)), 2*mostPlanned), end: endsSame}
+	var lifetimes []lifetime
+	var kept []int
+	position := uint32(0)
+	request := func() int {
+		lifetimes = append(lifetimes, lifetime{size: 256 << random.IntN(16) * uint64(1+random.IntN(4)), from: position, end: endsSame})
+		position++
+		return len(lifetimes) - 1
 	}
-	a.planner.position = 2 * mostPlanned
-	for range b.N {
-		a.makePlan(lifetimes)
+	free := func(i int) {
+		lifetimes[i].to = position
+		position++
 	}
+	soon := func() {
+		first, second := request(), request()
+		free(first)
+		free(second)
+	}
+	for range batches {
+		for range layers {
+			kept = append(kept, request())
+			soon()
+		}
+		for range layers {
+			soon()
+			grown := request()
+			soon()
+			free(grown)
+			free(kept[len(kept)-1])
+			kept = kept[:len(kept)-1]
+		}
+	}
+	return lifetimes
 }

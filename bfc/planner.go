@@ -6,11 +6,12 @@ import (
 )
 
 const (
-	// mostPlanned bounds the requests of an iteration that is planned: the time that takes grows
-	// with their square, and is about half a second for so many.
-	mostPlanned = 1 << 13
-	// longestIteration bounds the positions of an iteration, so that those of two can be counted.
-	longestIteration = 1 << 30
+	// mostPlanned bounds the requests of an iteration that is planned, and mostPairs the pairs of its
+	// blocks that are live together: the time that a plan takes grows with them, to about three seconds.
+	mostPlanned = 1 << 16
+	mostPairs   = 1 << 26
+	// longestIteration bounds the positions of an iteration that is planned.
+	longestIteration = 4 * mostPlanned
 	// alikeSizes is how many requests in a row have to be of the same sizes for one to be the
 	// like of another.
 	alikeSizes = 4
@@ -129,6 +130,34 @@ func (p *planner) foresee() []lifetime {
 	return lifetimes
 }
 
+// pairs counts, over an iteration of many alike, the blocks with a place that are live when another
+// is asked for.
+func pairs(lifetimes []lifetime, length uint32) uint64 {
+	freed := make([]bool, length)
+	live, count := uint64(0), uint64(0)
+	for i := range lifetimes {
+		if l := &lifetimes[i]; l.end != endsLater {
+			freed[l.to] = true
+			if l.end == endsNext {
+				live++
+			}
+		}
+	}
+	for position := range length {
+		switch {
+		case freed[position]:
+			live--
+		case len(lifetimes) > 0 && lifetimes[0].from == position:
+			if lifetimes[0].end != endsLater {
+				count += live
+				live++
+			}
+			lifetimes = lifetimes[1:]
+		}
+	}
+	return count
+}
+
 // matchLikes finds likes for requests that have none, in order among those that are alike: that
 // and the requests before them (step -1) or after (1) are of the same sizes. It returns how many.
 func (p *planner) matchLikes(like []int, taken []bool, step int) int {
@@ -184,7 +213,9 @@ func (a *Allocator) endPlanned() {
 	if p.due(a.ended) {
 		p.tries++
 		p.next = a.ended + 1<<min(p.tries, mostWaits)
-		lifetimes = p.foresee()
+		if lifetimes = p.foresee(); pairs(lifetimes, p.position) > mostPairs {
+			lifetimes = nil
+		}
 	}
 	switch {
 	case lifetimes != nil:

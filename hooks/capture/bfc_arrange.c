@@ -3,9 +3,15 @@
 // A plan is of two iterations that follow each other in a circle, since a block that is asked
 // for before its like of the iteration before is freed cannot have the same place. Each block
 // is put at the lowest address where nothing is live while it is.
+//
+// What is live meanwhile is found by time: at most one block begins at a position, and a tree of
+// maxima over the positions has where they end, so that only what begins before a block ends and
+// ends behind its beginning is visited. The gaps then show in the order of addresses.
 #include "bfc_internal.h"
 
 #include <stdlib.h>
+
+enum { DIGIT = 11, DIGITS = 1 << DIGIT, FEW = 64 };  // bits and values of a digit; how many are sorted without
 
 static int compare_ranks(const void *left, const void *right) {
   const struct bfc_rank *a = left, *b = right;
@@ -15,61 +21,120 @@ static int compare_ranks(const void *left, const void *right) {
 
 void bfc_ranks_sort(struct bfc_rank *ranks, size_t count) { qsort(ranks, count, sizeof *ranks, compare_ranks); }
 
-void bfc_spans(const struct bfc_lifetime *lifetime, uint32_t length, uint32_t iteration, struct bfc_positions out[2]) {
+struct bfc_positions bfc_span(const struct bfc_lifetime *lifetime, uint32_t length, uint32_t iteration) {
   const uint32_t start = iteration * length;
-  out[0] = out[1] = (struct bfc_positions){0};
-  if (lifetime->end == BFC_ENDS_LATER) return;
-  out[0].from = start + lifetime->from;
-  if (lifetime->end == BFC_ENDS_SAME) {
-    out[0].to = start + lifetime->to;
-  } else if (iteration == 0) {
-    out[0].to = length + lifetime->to;
-  } else {
-    out[0].to = start + length;
-    out[1].to = lifetime->to;
+  if (lifetime->end == BFC_ENDS_LATER) return (struct bfc_positions){0};
+  return (struct bfc_positions){start + lifetime->from, start + lifetime->to + (lifetime->end == BFC_ENDS_NEXT ? length : 0)};
+}
+
+bool bfc_arrange_begin(struct bfc_arrangement *arrangement, uint32_t circle, size_t most) {
+  arrangement->circle = circle;
+  arrangement->leaves = 1;
+  while (arrangement->leaves <= circle) arrangement->leaves *= 2;
+  arrangement->ends = calloc(2 * (size_t)arrangement->leaves, sizeof *arrangement->ends);
+  arrangement->places = calloc((size_t)circle + 1, sizeof *arrangement->places);
+  arrangement->met = calloc(most, sizeof *arrangement->met);
+  arrangement->spare = calloc(most, sizeof *arrangement->spare);
+  return arrangement->ends != NULL && arrangement->places != NULL && arrangement->met != NULL && arrangement->spare != NULL;
+}
+
+void bfc_arrange_clear(struct bfc_arrangement *arrangement) {
+  for (size_t i = 0; i < 2 * (size_t)arrangement->leaves; i++) arrangement->ends[i] = 0;
+}
+
+void bfc_arrange_end(struct bfc_arrangement *arrangement) {
+  free(arrangement->ends);
+  free(arrangement->places);
+  free(arrangement->met);
+  free(arrangement->spare);
+}
+
+void bfc_arrange_put(struct bfc_arrangement *arrangement, struct bfc_range range, struct bfc_positions span) {
+  arrangement->places[span.from] = range;
+  for (uint32_t node = arrangement->leaves + span.from; node > 0 && arrangement->ends[node] < span.to; node /= 2) arrangement->ends[node] = span.to;
+}
+
+// Meets the blocks that begin before a span ends, and end behind its beginning. Node is of width
+// positions from first on.
+static void visit(struct bfc_arrangement *arrangement, uint32_t node, uint32_t first, uint32_t width, struct bfc_positions span) {
+  if (first >= span.to || arrangement->ends[node] <= span.from) return;
+  if (width == 1) {
+    arrangement->met[arrangement->met_count++] = arrangement->places[first];
+    return;
+  }
+  visit(arrangement, 2 * node, first, width / 2, span);
+  visit(arrangement, 2 * node + 1, first + width / 2, width / 2, span);
+}
+
+// A digit of how many granules behind the first address a range begins.
+static uint64_t digit(const struct bfc_range *range, uint64_t first, uint32_t shift) {
+  return (range->from - first) / BFC_GRANULE >> shift & (DIGITS - 1);
+}
+
+// Sorts what is met by one digit of its distance from the first address.
+static void sort_by_digit(struct bfc_arrangement *arrangement, uint64_t first, uint32_t shift) {
+  struct bfc_range *met = arrangement->met, *sorted = arrangement->spare;
+  uint32_t next[DIGITS] = {0}, sum = 0;  // where one of the digit goes
+  for (size_t i = 0; i < arrangement->met_count; i++) next[digit(&met[i], first, shift)]++;
+  for (int i = 0; i < DIGITS; i++) {
+    const uint32_t count = next[i];
+    next[i] = sum;
+    sum += count;
+  }
+  for (size_t i = 0; i < arrangement->met_count; i++) sorted[next[digit(&met[i], first, shift)]++] = met[i];
+  arrangement->met = sorted;
+  arrangement->spare = met;
+}
+
+static void insert_in_order(struct bfc_range *met, size_t count) {
+  for (size_t i = 1; i < count; i++) {
+    const struct bfc_range range = met[i];
+    size_t at = i;
+    for (; at > 0 && met[at - 1].from > range.from; at--) met[at] = met[at - 1];
+    met[at] = range;
   }
 }
 
-static bool positions_meet(struct bfc_positions a, struct bfc_positions b) { return a.from < b.to && b.from < a.to; }
-
-static bool spans_meet(const struct bfc_positions a[2], const struct bfc_positions b[2]) {
-  return positions_meet(a[0], b[0]) || positions_meet(a[0], b[1]) || positions_meet(a[1], b[0]) || positions_meet(a[1], b[1]);
-}
-
-bool bfc_spots_overlap(const struct bfc_spot *a, const struct bfc_spot *b) {
-  return a->from < b->to && b->from < a->to && spans_meet(a->spans, b->spans);
-}
-
-void bfc_arrange_begin(struct bfc_arrangement *arrangement, size_t obstacles) {
-  arrangement->count = obstacles;
-  for (size_t i = 0; i < obstacles; i++) {
-    arrangement->spots[i].spans[0] = (struct bfc_positions){0, UINT32_MAX};
-    arrangement->spots[i].spans[1] = (struct bfc_positions){0};
-    arrangement->spots[i].next = i + 1 < obstacles ? (int64_t)i + 1 : -1;
+// By address: most of the time that a plan takes is spent here.
+static void sort_met(struct bfc_arrangement *arrangement) {
+  uint64_t first = UINT64_MAX, last = 0;
+  if (arrangement->met_count < FEW) {
+    insert_in_order(arrangement->met, arrangement->met_count);
+    return;
   }
+  for (size_t i = 0; i < arrangement->met_count; i++) {
+    first = bfc_least(first, arrangement->met[i].from);
+    last = bfc_greatest(last, arrangement->met[i].from);
+  }
+  for (uint32_t shift = 0; (last - first) / BFC_GRANULE >> shift > 0; shift += DIGIT) sort_by_digit(arrangement, first, shift);
 }
 
-void bfc_arrange_link(struct bfc_arrangement *arrangement, struct bfc_rank *scratch) {
-  struct bfc_spot *spots = arrangement->spots;
-  const size_t count = arrangement->count;
-  for (size_t i = 0; i < count; i++) scratch[i] = (struct bfc_rank){spots[i].from, i};
-  bfc_ranks_sort(scratch, count);
-  for (size_t i = 0; i < count; i++) spots[scratch[i].index].next = i + 1 < count ? (int64_t)scratch[i + 1].index : -1;
+// Meets all that is live at some of the positions of a span, in the order of addresses; some of
+// it twice.
+static void meet(struct bfc_arrangement *arrangement, struct bfc_positions span) {
+  const uint32_t circle = arrangement->circle, leaves = arrangement->leaves;
+  arrangement->met_count = 0;
+  visit(arrangement, 1, 0, leaves, span);
+  visit(arrangement, 1, 0, leaves, (struct bfc_positions){span.from + circle, span.to + circle});
+  if (span.to > circle) visit(arrangement, 1, 0, leaves, (struct bfc_positions){0, span.to - circle});
+  for (size_t i = 0; i < arrangement->leaving_count; i++) {
+    const struct bfc_leaver *leaver = &arrangement->leaving[i];
+    if (span.from < leaver->to) arrangement->met[arrangement->met_count++] = leaver->range;
+  }
+  sort_met(arrangement);
 }
 
-uint64_t bfc_arrange_place(struct bfc_arrangement *arrangement, uint64_t size, const struct bfc_positions spans[2]) {
-  if (spans[0].from == spans[0].to) return BFC_NO_PLACE;  // it is never live
-  struct bfc_spot *spots = arrangement->spots;
+uint64_t bfc_arrange_place(struct bfc_arrangement *arrangement, uint64_t size, struct bfc_positions span) {
+  if (span.from == span.to) return BFC_NO_PLACE;  // it is never live
+  meet(arrangement, span);
+  const struct bfc_range *met = arrangement->met, *const met_end = met + arrangement->met_count;
+  const struct bfc_range *obstacle = arrangement->obstacles;
   uint64_t at = 0;
-  int64_t before = 0;
-  for (int64_t i = 0; i >= 0; i = spots[i].next) {
-    const struct bfc_spot *spot = &spots[i];
-    if (spot->from >= at && spot->from - at >= size) break;
-    if (spot->to > at && spans_meet(spot->spans, spans)) at = spot->to;
-    if (spot->from <= at) before = i;
+  while (at != BFC_NO_PLACE) {  // the last obstacle ends there
+    const struct bfc_range *next = met < met_end && met->from < obstacle->from ? met++ : obstacle++;
+    if (next->from >= at && next->from - at >= size) break;
+    at = bfc_greatest(at, next->to);
   }
-  if (at == BFC_NO_PLACE) return at;
-  spots[arrangement->count] = (struct bfc_spot){at, at + size, {spans[0], spans[1]}, spots[before].next};
-  spots[before].next = (int64_t)arrangement->count++;
+  if (at != BFC_NO_PLACE) bfc_arrange_put(arrangement, (struct bfc_range){at, at + size}, span);
   return at;
 }

@@ -262,21 +262,28 @@ bool bfc_plan_begins(const struct bfc *bfc);  // whether this is a plan's first 
 // bfc_arrange.c
 
 // Some positions of the circle of two iterations, from included, to not; none where they are equal.
+// Those that go on behind the end of the circle are the first ones again.
 struct bfc_positions {
   uint32_t from, to;
 };
 
-// A block of an arrangement, or an obstacle, which is always live.
-struct bfc_spot {
-  uint64_t from, to;              // addresses
-  struct bfc_positions spans[2];  // when it is live
-  int64_t next;                   // in the order of addresses; -1 at the end
+// A block that is live at the first positions of the circle, up to a position.
+struct bfc_leaver {
+  struct bfc_range range;
+  uint32_t to;
 };
 
-// Spots of which no two overlap. There is room for all that will be added.
+// Blocks of which no two have an address in common while both are live. At most one begins to be
+// live at a position.
 struct bfc_arrangement {
-  struct bfc_spot *spots;
-  size_t count;
+  struct bfc_range *obstacles;  // always live; in the order of addresses, the first from 0, the last to BFC_NO_PLACE
+  struct bfc_leaver *leaving;   // they meet nothing that is put anywhere
+  size_t leaving_count;
+  uint32_t circle;            // positions
+  uint32_t *ends, leaves;     // a tree of maxima from [1], over positions from [leaves]: where what begins there ends, or 0
+  struct bfc_range *places;   // by position, of the blocks that begin there
+  struct bfc_range *met, *spare;  // what the block that is being placed meets in time; as much room
+  size_t met_count;
 };
 
 // An item of an order by keys and then indices.
@@ -286,10 +293,13 @@ struct bfc_rank {
 
 void bfc_ranks_sort(struct bfc_rank *ranks, size_t count);
 // The positions of a block whose request is in the first (0) or second (1) of the two iterations.
-void bfc_spans(const struct bfc_lifetime *lifetime, uint32_t length, uint32_t iteration, struct bfc_positions out[2]);
-bool bfc_spots_overlap(const struct bfc_spot *a, const struct bfc_spot *b);
-void bfc_arrange_begin(struct bfc_arrangement *arrangement, size_t obstacles);  // of spots without spans, in the order of addresses
-void bfc_arrange_link(struct bfc_arrangement *arrangement, struct bfc_rank *scratch);  // after spots were put behind the others
-uint64_t bfc_arrange_place(struct bfc_arrangement *arrangement, uint64_t size, const struct bfc_positions spans[2]);
+struct bfc_positions bfc_span(const struct bfc_lifetime *lifetime, uint32_t length, uint32_t iteration);
+// With room for `most` to be met by one block. False: no host memory.
+bool bfc_arrange_begin(struct bfc_arrangement *arrangement, uint32_t circle, size_t most);
+void bfc_arrange_clear(struct bfc_arrangement *arrangement);  // of what was put
+void bfc_arrange_end(struct bfc_arrangement *arrangement);    // after begin, whatever it said
+void bfc_arrange_put(struct bfc_arrangement *arrangement, struct bfc_range range, struct bfc_positions span);
+// Puts a block at the lowest address where it meets nothing, or nowhere: BFC_NO_PLACE.
+uint64_t bfc_arrange_place(struct bfc_arrangement *arrangement, uint64_t size, struct bfc_positions span);
 
 #endif

@@ -89,11 +89,11 @@ uint32_t bfc_plan_place(struct bfc *bfc, uint64_t rounded, uint64_t requested) {
 struct making {
   struct bfc *bfc;
   const struct bfc_lifetimes *lifetimes;
-  uint32_t length;                 // positions of the iteration
-  struct bfc_rank *order;          // the requests, the largest first
-  struct bfc_rank *scratch;        // for each spot
-  struct bfc_spot *leaving;        // blocks in use that are freed in the coming iteration
-  size_t leaving_count, obstacles;
+  uint32_t length;         // positions of the iteration
+  struct bfc_rank *order;  // the requests, the largest first
+  struct bfc_range *obstacles;
+  struct bfc_leaver *leaving;  // blocks in use that are freed in the coming iteration
+  size_t obstacle_count, leaving_count;
   struct bfc_arrangement around;
 };
 
@@ -106,17 +106,17 @@ static const struct bfc_lifetime *leaves(const struct making *making, const stru
 }
 
 static void add_obstacle(struct making *making, uint64_t from, uint64_t to) {
-  making->around.spots[making->obstacles++] = (struct bfc_spot){.from = from, .to = to};
+  making->obstacles[making->obstacle_count++] = (struct bfc_range){from, to};
 }
 
 static void sort_block(struct making *making, const struct bfc_chunk *chunk) {
   const struct bfc_lifetime *lifetime = leaves(making, chunk);
   const uint64_t end = chunk->addr + chunk->size;
   if (lifetime != NULL) {
-    making->leaving[making->leaving_count++] = (struct bfc_spot){.from = chunk->addr, .to = end, .spans = {{0, lifetime->to}}};
+    making->leaving[making->leaving_count++] = (struct bfc_leaver){{chunk->addr, end}, lifetime->to};
     return;
   }
-  struct bfc_spot *last = &making->around.spots[making->obstacles - 1];
+  struct bfc_range *last = &making->obstacles[making->obstacle_count - 1];
   if (last->to == chunk->addr)
     last->to = end;
   else
@@ -137,22 +137,18 @@ static void look(struct making *making) {
     end = end_of(region);
   }
   add_obstacle(making, growing(bfc) != NULL ? BFC_NO_PLACE : end, BFC_NO_PLACE);
+  making->around.obstacles = making->obstacles;
 }
 
-static struct bfc_spot spot_of(const struct making *making, size_t i, uint64_t addr, uint32_t iteration) {
-  const struct bfc_lifetime *lifetime = &making->lifetimes->items[i];
-  struct bfc_spot spot = {.from = addr, .to = addr + lifetime->size};
-  bfc_spans(lifetime, making->length, iteration, spot.spans);
-  return spot;
+static struct bfc_positions span_of(const struct making *making, size_t i, uint32_t iteration) {
+  return bfc_span(&making->lifetimes->items[i], making->length, iteration);
 }
 
 static uint64_t place(struct making *making, size_t i, uint32_t iteration) {
-  const struct bfc_spot spot = spot_of(making, i, 0, iteration);
-  return bfc_arrange_place(&making->around, spot.to, spot.spans);
+  return bfc_arrange_place(&making->around, making->lifetimes->items[i].size, span_of(making, i, iteration));
 }
 
 static void place_all(struct making *making) {
-  bfc_arrange_begin(&making->around, making->obstacles);
   for (size_t o = 0; o < making->lifetimes->count; o++) {
     const size_t i = making->order[o].index;
     struct bfc_planned *planned = &making->bfc->planner.requests[i];
@@ -160,9 +156,10 @@ static void place_all(struct making *making) {
   }
 }
 
-static bool meets_leaving(const struct making *making, const struct bfc_spot *spot) {
+static bool meets_leaving(const struct making *making, struct bfc_range range, struct bfc_positions span) {
   for (size_t i = 0; i < making->leaving_count; i++) {
-    if (bfc_spots_overlap(&making->leaving[i], spot)) return true;
+    const struct bfc_leaver *leaver = &making->leaving[i];
+    if (span.from < leaver->to && range.from < leaver->range.to && leaver->range.from < range.to) return true;
   }
   return false;
 }
@@ -173,21 +170,21 @@ static void place_first(struct making *making) {
   struct bfc_arrangement *around = &making->around;
   struct bfc_planned *requests = making->bfc->planner.requests;
   const uint32_t first = making->bfc->planner.first;
-  bfc_arrange_begin(around, making->obstacles);
-  for (size_t i = 0; i < making->leaving_count; i++) around->spots[around->count++] = making->leaving[i];
+  bfc_arrange_clear(around);
+  around->leaving = making->leaving;
+  around->leaving_count = making->leaving_count;
   for (size_t i = 0; i < making->lifetimes->count; i++) {
-    const uint64_t now = requests[i].places[first & 1], then = requests[i].places[(first + 1) & 1];
-    const struct bfc_spot own = spot_of(making, i, now, 0);
-    if (now != BFC_NO_PLACE && !meets_leaving(making, &own)) {
+    const uint64_t size = requests[i].size, now = requests[i].places[first & 1], then = requests[i].places[(first + 1) & 1];
+    const struct bfc_range own = {now, now + size};
+    if (now != BFC_NO_PLACE && !meets_leaving(making, own, span_of(making, i, 0))) {
       requests[i].first = now;
-      around->spots[around->count++] = own;
+      bfc_arrange_put(around, own, span_of(making, i, 0));
     }
     if (then == BFC_NO_PLACE) continue;
-    struct bfc_spot next = spot_of(making, i, then, 1);
-    next.spans[1] = (struct bfc_positions){0};  // behind the next iteration
-    around->spots[around->count++] = next;
+    struct bfc_positions next = span_of(making, i, 1);
+    if (next.to > around->circle) next.to = around->circle;  // as far as the end of the next iteration
+    bfc_arrange_put(around, (struct bfc_range){then, then + size}, next);
   }
-  bfc_arrange_link(around, making->scratch);
   for (size_t o = 0; o < making->lifetimes->count; o++) {
     const size_t i = making->order[o].index;
     if (requests[i].first == BFC_NO_PLACE) requests[i].first = place(making, i, 0);
@@ -199,14 +196,14 @@ static bool begin(struct making *making) {
   const struct bfc *bfc = making->bfc;
   struct bfc_planner *plan = &making->bfc->planner;
   const size_t requests = making->lifetimes->count, blocks = bfc->live.count;
-  const size_t spots = 2 * blocks + bfc->region_count + 1 + 3 * requests;
   plan->count = 0;
   if (!bfc_make_room((void **)&plan->requests, &plan->capacity, requests, sizeof *plan->requests)) return false;
   making->order = calloc(requests, sizeof *making->order);
-  making->scratch = calloc(spots, sizeof *making->scratch);
+  making->obstacles = calloc(blocks + bfc->region_count + 1, sizeof *making->obstacles);
   making->leaving = calloc(blocks + 1, sizeof *making->leaving);
-  making->around.spots = calloc(spots, sizeof *making->around.spots);
-  return making->order != NULL && making->scratch != NULL && making->leaving != NULL && making->around.spots != NULL;
+  // Of each request there are two blocks, which are met at three times of the circle at most.
+  return making->order != NULL && making->obstacles != NULL && making->leaving != NULL &&
+         bfc_arrange_begin(&making->around, 2 * making->length, 6 * requests + blocks);
 }
 
 bool bfc_plan_make(struct bfc *bfc, const struct bfc_lifetimes *lifetimes) {
@@ -227,9 +224,9 @@ bool bfc_plan_make(struct bfc *bfc, const struct bfc_lifetimes *lifetimes) {
     place_first(&making);
   }
   free(making.order);
-  free(making.scratch);
+  free(making.obstacles);
   free(making.leaving);
-  free(making.around.spots);
+  bfc_arrange_end(&making.around);
   return ok;
 }
 

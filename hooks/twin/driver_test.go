@@ -232,8 +232,9 @@ func (d *driver) repeat() {
 	}
 	greatest := 8 + d.random.IntN(20) // log2 of the largest size
 	var steps []step
-	var open []int // requests whose blocks this iteration frees
-	for i := range 1 + d.random.IntN(60) {
+	var open []int                                               // requests whose blocks this iteration frees
+	requests := []int{60, 60, 60, 60, 60, 500}[d.random.IntN(6)] // so many live together are sorted in another way
+	for i := range 1 + d.random.IntN(requests) {
 		steps = append(steps, step{size: 1 + d.random.Uint64N(1<<(greatest-d.random.IntN(8)))})
 		if d.oneIn(3) {
 			steps = slices.Insert(steps, d.random.IntN(len(steps)+1), step{of: i, older: true})
