@@ -4,6 +4,7 @@
 // the stack of a kernel that needs more than any before it. Later launches are only passed
 // on: they are frequent, and asking the driver for its memory is not free.
 #include "code.h"
+#include "driver.h"
 #include "hook.h"
 #include "interpose_internal.h"
 #include "overhead.h"
@@ -27,7 +28,15 @@ enum {
 };
 #define ENTRY(which) (&interpose_launches[which])
 
-static bool first(const void *handle) { return hook_on() && !interpose_capturing() && code_first_use(handle); }
+// Whether a handle is used for the first time. Each device loads a library's kernel for itself; to
+// ask which one it is takes time that a process with one device need not spend.
+static bool first(const void *handle) {
+  if (!hook_on() || interpose_capturing()) return false;
+  if (!overhead_of_several()) return code_first_use(handle);
+  const struct driver *driver = driver_get();
+  int device;
+  return driver != NULL && driver->context_device(&device) == DRIVER_OK && code_first_ask(handle, device, "launch");
+}
 
 static uint32_t context_of(const void *function) {
   const uint32_t known = code_of(function);

@@ -18,13 +18,17 @@ enum { DEVICES = 64, TRIES = 20, PAUSE_US = 50 };
 // the device. Taken before a device's lock.
 static struct lock lock;
 static _Atomic int64_t noted[DEVICES];  // in events so far
+static _Atomic int one = -1;            // the device of the first event
+static _Atomic bool several;            // there was one of another
 static int64_t pools_noted[DEVICES];    // of that, idle in pools
 static int open_windows[DEVICES];
 static int64_t before[DEVICES];         // what no event accounted for before the first of them
 
 void overhead_note(int device, int64_t bytes, uint32_t context) {
   if (device < 0 || device >= DEVICES || bytes == 0) return;
+  int none = -1;
   atomic_fetch_add(&noted[device], bytes);
+  if (!atomic_compare_exchange_strong(&one, &none, device) && none != device) atomic_store(&several, true);
   hook_start();
   spool_write(&(struct spool_event){
       .kind = MEMPROF_OVERHEAD,
@@ -34,6 +38,8 @@ void overhead_note(int device, int64_t bytes, uint32_t context) {
       .context = context,
   });
 }
+
+bool overhead_of_several(void) { return atomic_load_explicit(&several, memory_order_relaxed); }
 
 bool overhead_noted(int device) { return device >= 0 && device < DEVICES && atomic_load(&noted[device]) != 0; }
 

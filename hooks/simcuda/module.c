@@ -2,8 +2,9 @@
 //
 // An image is the text "simcuda:BYTES+LAZY": loading a module takes BYTES of its context's
 // device, and the first use of one of its functions LAZY more, as lazy loading does. A
-// library is the same, loaded into the device that is current, or if there is none into the
-// one that is current at its first use. Any other image takes nothing.
+// library takes the same of each device on which it is used: BYTES of the one that is current
+// when it is loaded, and of others, as LAZY of all, at the first use there. Any other image takes
+// nothing.
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -16,9 +17,10 @@ struct CUfunc_st {
 };
 
 struct CUmod_st {
-  struct CUctx_st *device;
-  uint64_t lazy;
-  struct sim_extent *loaded, *used;
+  struct CUctx_st *device;  // that it was loaded into; NULL: a library before there was a context
+  bool library;
+  uint64_t bytes, lazy;
+  struct sim_extent *loaded, *used[SIM_MAX_DEVICES];
   struct CUfunc_st function;  // all its functions
 };
 
@@ -33,7 +35,7 @@ void sim_uncharge(struct sim_extent **extent) {
   *extent = NULL;
 }
 
-static CUresult load(const char *image, struct CUmod_st **out) {
+static CUresult load(const char *image, bool library, struct CUmod_st **out) {
   unsigned long long bytes = 0, lazy = 0;
   if (image == NULL || out == NULL) return CUDA_ERROR_INVALID_VALUE;
   if (strncmp(image, "simcuda:", 8) == 0) sscanf(image + 8, "%llu+%llu", &bytes, &lazy);
@@ -45,29 +47,32 @@ static CUresult load(const char *image, struct CUmod_st **out) {
     free(module);
     return result;
   }
-  module->lazy = module->device != NULL ? lazy : bytes + lazy;
+  module->library = library;
+  module->bytes = bytes;
+  module->lazy = lazy;
   module->function.module = module;
   *out = module;
   return CUDA_SUCCESS;
 }
 
 static CUresult use(struct CUmod_st *module) {
-  if (module->lazy == 0 || module->used != NULL) return CUDA_SUCCESS;
-  if (module->device == NULL) module->device = sim_current();
-  if (module->device == NULL) return CUDA_ERROR_INVALID_CONTEXT;
-  return sim_charge(module->device, module->lazy, &module->used);
+  struct CUctx_st *device = module->library ? sim_current() : module->device;
+  if (module->bytes + module->lazy == 0) return CUDA_SUCCESS;
+  if (device == NULL) return CUDA_ERROR_INVALID_CONTEXT;
+  struct sim_extent **used = &module->used[device->ordinal];
+  return *used != NULL ? CUDA_SUCCESS : sim_charge(device, module->lazy + (device == module->device ? 0 : module->bytes), used);
 }
 
 static void unload(struct CUmod_st *module) {
   sim_uncharge(&module->loaded);
-  sim_uncharge(&module->used);
+  for (int i = 0; i < SIM_MAX_DEVICES; i++) sim_uncharge(&module->used[i]);
   free(module);
 }
 
 static CUresult load_call(const char *name, CUmodule *module, const void *image, bool anywhere) {
   CUresult result = sim_enter(name, true);
   if (result == CUDA_SUCCESS && !anywhere && sim_current() == NULL) result = CUDA_ERROR_INVALID_CONTEXT;
-  if (result == CUDA_SUCCESS) result = load(image, module);
+  if (result == CUDA_SUCCESS) result = load(image, anywhere, module);
   return sim_leave(name, result, "%s", "");
 }
 

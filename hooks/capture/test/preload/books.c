@@ -157,6 +157,29 @@ static void test_asked_on_two_devices(void) {
   }
 }
 
+// A kernel of a library is another one's on each device.
+static void test_launched_on_two_devices(void) {
+  void *context[2], *library, *kernel;
+  log_calls();
+  CHECK(cuInit(0) == 0);
+  CHECK(cuLibraryLoadData(&library, "simcuda:0+6291456", NULL, NULL, 0, NULL, NULL, 0) == 0 && cuLibraryGetKernel(&kernel, library, "f") == 0);
+  for (int device = 0; device < 2; device++) CHECK(cuDevicePrimaryCtxRetain(&context[device], device) == 0);
+  for (int turn = 0; turn < 2; turn++) {
+    for (int device = 0; device < 2; device++) {
+      CHECK(cuCtxSetCurrent(context[device]) == 0);
+      CHECK_READINGS(turn == 0 ? 2 : 0, cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
+    }
+  }
+  const struct trail trail = so_far();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_OVERHEAD), 4);  // two contexts before
+  for (uint64_t device = 0; device < 2; device++) {
+    const struct memprof_record *event = trail_event(&trail, MEMPROF_OVERHEAD, 2 + device);
+    CHECK_EQUAL(event->device, device);
+    CHECK_EQUAL(event->provided, 6 * MiB);
+    CHECK_CONTEXT(&trail, event, named("library"));
+  }
+}
+
 static void test_limit(void) {
   start();
   CHECK(cuCtxSetLimit(2, 16 * MiB) == 0);
@@ -301,6 +324,7 @@ int main(int argc, char **argv) {
       {"asked again", test_asked_again, {CARD}},
       {"asked of another", test_asked_of_another, {CARD}},
       {"asked on two devices", test_asked_on_two_devices, {CARD, "MEMPROF_SIM_DEVICES", "2"}},
+      {"launched on two devices", test_launched_on_two_devices, {CARD, "MEMPROF_SIM_DEVICES", "2"}},
       {"limit", test_limit, {CARD}},
       {"capture", test_capture, {CARD}},
       {"graphs", test_graphs, {CARD}},
