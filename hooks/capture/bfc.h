@@ -121,8 +121,8 @@ bool bfc_unmap(struct bfc *bfc, uint64_t addr, uint64_t bytes);
 bool bfc_remap(struct bfc *bfc, uint64_t addr, uint64_t bytes);
 
 // An iteration has ended. A granule is expected to be used that was in the iteration under way
-// or the two before; in the first nothing is. This is where plans are made: one of 8,192 requests
-// takes about half a second.
+// or the two before; in the first nothing is. This is where plans are made, which takes milliseconds
+// for a thousand requests, and up to about three seconds for those that are live together most.
 void bfc_end_iteration(struct bfc *bfc);
 uint32_t bfc_ended(const struct bfc *bfc);  // how many have
 

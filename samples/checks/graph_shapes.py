@@ -1,4 +1,4 @@
-"""Graphs of a small decoder at many shapes, under six policies: what they take, compute and cost."""
+"""Graphs of a small decoder at many shapes, under seven policies: what they take, compute and cost."""
 
 import json
 import re
