@@ -164,8 +164,10 @@
 // there are so many, have the same sizes, or else they and the three after. A plan is tried at
 // the end of an iteration if there was none, or it has not held, twice running. It is made if 7
 // of 8 requests have a like. The next try is two iterations later at the least, then four, and so
-// on up to 65,536. None is made of more than 65,536 requests, nor where more than 2^26 pairs of
-// their blocks are live together, counted as the sum over the requests of what is live then.
+// on up to 65,536. None is made of more than 65,536 requests, nor of more than 262,144 requests and
+// frees, nor if it would take too long: for more than 2^26 in sum of the blocks that have a place
+// and are live when another is asked for, over all such requests, and of a sixteenth of all requests
+// times the ranges of addresses where nothing can be placed.
 //
 // A request is the first one of the plan that is of its rounded size and has not been served,
 // among the 32 from the first that has not; those more than 16 before the last that was served

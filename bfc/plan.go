@@ -121,17 +121,21 @@ func (a *Allocator) freeTo(r *region, addr uint64) bool {
 	return addr >= r.end() || tail.id == freeID && addr >= tail.addr
 }
 
-// makePlan plans the coming iterations like one that has just ended, whose lifetimes are given.
-func (a *Allocator) makePlan(lifetimes []lifetime) {
+// makePlan plans the coming iterations like one that has just ended, whose lifetimes are given. It
+// returns false, and leaves the plan there was, if that would take too long.
+func (a *Allocator) makePlan(lifetimes []lifetime) bool {
 	p := &a.planner.plan
 	length := a.planner.position
+	obstacles, leaving := a.obstacles(lifetimes)
+	if pairs(lifetimes, length)+uint64(len(lifetimes)*len(obstacles)/passedByMeeting) > mostMeetings {
+		return false
+	}
 	p.first = a.ended
 	p.requests = p.requests[:0]
 	for i := range lifetimes {
 		l := &lifetimes[i]
 		p.requests = append(p.requests, planned{size: l.size, places: [2]uint64{noPlace, noPlace}, first: noPlace, later: l.end == endsLater})
 	}
-	obstacles, leaving := a.obstacles(lifetimes)
 	around := newArrangement(obstacles, nil, 2*length)
 	order := bySize(lifetimes)
 	for _, i := range order {
@@ -140,6 +144,7 @@ func (a *Allocator) makePlan(lifetimes []lifetime) {
 		}
 	}
 	p.placeFirst(lifetimes, order, newArrangement(obstacles, leaving, 2*length))
+	return true
 }
 
 // placeFirst finds the places of the plan's first iteration, in which blocks of the iteration

@@ -311,6 +311,30 @@ func TestNoPlanOfTooMany(t *testing.T) {
 	}
 }
 
+// Around very many blocks that stay a plan would take too long.
+func TestNoPlanAroundTooMany(t *testing.T) {
+	for stay, plans := range map[int]uint32{64: 1, 17_000: 0} { // 17,000 * 65,536 / 16 are more than 2^26
+		a := mustNew(t, Options{Limit: gib, Growth: Needed, Placement: PlacementPlanned}, NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib}))
+		var gaps []Block
+		for range stay {
+			mustAlloc(t, a, 256)
+			gaps = append(gaps, mustAlloc(t, a, 256))
+		}
+		for _, b := range gaps {
+			mustFree(t, a, b.Addr)
+		}
+		for range 3 {
+			for range mostPlanned {
+				mustFree(t, a, mustAlloc(t, a, 256).Addr)
+			}
+			a.EndIteration()
+		}
+		if a.planner.tries == 0 || a.planner.made != plans {
+			t.Errorf("%d plans around %d blocks in %d tries", a.planner.made, stay, a.planner.tries)
+		}
+	}
+}
+
 // A plan of very many blocks that are live together would take too long.
 func TestNoPlanOfTooManyPairs(t *testing.T) {
 	for requests, plans := range map[int]bool{64: true, 11_600: false} { // 11,600 * 11,599 / 2 pairs

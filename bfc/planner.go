@@ -6,10 +6,12 @@ import (
 )
 
 const (
-	// mostPlanned bounds the requests of an iteration that is planned, and mostPairs the pairs of its
-	// blocks that are live together: the time that a plan takes grows with them, to about three seconds.
+	// mostPlanned bounds the requests of an iteration that is planned.
 	mostPlanned = 1 << 16
-	mostPairs   = 1 << 26
+	// mostMeetings bounds the time that a plan takes, to about three seconds: in pairs of blocks that
+	// are live together, and in requests times obstacles, passedByMeeting of which take as long.
+	mostMeetings    = 1 << 26
+	passedByMeeting = 16
 	// longestIteration bounds the positions of an iteration that is planned.
 	longestIteration = 4 * mostPlanned
 	// alikeSizes is how many requests in a row have to be of the same sizes for one to be the
@@ -213,14 +215,11 @@ func (a *Allocator) endPlanned() {
 	if p.due(a.ended) {
 		p.tries++
 		p.next = a.ended + 1<<min(p.tries, mostWaits)
-		if lifetimes = p.foresee(); pairs(lifetimes, p.position) > mostPairs {
-			lifetimes = nil
-		}
+		lifetimes = p.foresee()
 	}
 	switch {
-	case lifetimes != nil:
+	case lifetimes != nil && a.makePlan(lifetimes):
 		p.made++
-		a.makePlan(lifetimes)
 		a.expectPlan()
 	case p.made > 0 && a.ended-p.plan.first <= 2: // blocks of the first iteration were in the second, too
 		a.expectPlan()

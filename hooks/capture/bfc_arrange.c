@@ -106,7 +106,7 @@ static void sort_met(struct bfc_arrangement *arrangement) {
     first = bfc_least(first, arrangement->met[i].from);
     last = bfc_greatest(last, arrangement->met[i].from);
   }
-  for (uint32_t shift = 0; (last - first) / BFC_GRANULE >> shift > 0; shift += DIGIT) sort_by_digit(arrangement, first, shift);
+  for (uint32_t shift = 0; shift < 64 && (last - first) / BFC_GRANULE >> shift > 0; shift += DIGIT) sort_by_digit(arrangement, first, shift);
 }
 
 // Meets all that is live at some of the positions of a span, in the order of addresses; some of

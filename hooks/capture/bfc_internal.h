@@ -255,7 +255,8 @@ void bfc_planner_delete(struct bfc *bfc);
 
 // bfc_plan.c
 uint32_t bfc_plan_place(struct bfc *bfc, uint64_t rounded, uint64_t requested);  // what bfc_alloc does with plans; 0: no memory
-bool bfc_plan_make(struct bfc *bfc, const struct bfc_lifetimes *lifetimes);  // false: host memory is short, there is none
+// False, and the plan is what it was: it would take too long, or host memory is short.
+bool bfc_plan_make(struct bfc *bfc, const struct bfc_lifetimes *lifetimes);
 void bfc_plan_expect(struct bfc *bfc);  // its places to be used, and what is in use, and nothing else
 bool bfc_plan_begins(const struct bfc *bfc);  // whether this is a plan's first iteration
 

@@ -9,8 +9,11 @@
 
 #include <stdlib.h>
 
-// How many requests of a plan may be left out, and half of it how far one may be late.
-enum { LOOKAHEAD = 32 };
+enum {
+  LOOKAHEAD = 32,          // requests of a plan that may be left out, and half of it how far one may be late
+  MOST_MEETINGS = 1 << 26,  // pairs of blocks that are live together: a plan takes about three seconds then
+  PASSED_BY_MEETING = 16,   // obstacles that take as long as one
+};
 
 static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
 
@@ -191,38 +194,75 @@ static void place_first(struct making *making) {
   }
 }
 
-// Host memory for all that a plan is made with.
+// Counts, over an iteration of many alike, the blocks with a place that are live when another is
+// asked for; too many where host memory is short.
+static uint64_t pairs(const struct making *making) {
+  const struct bfc_lifetimes *lifetimes = making->lifetimes;
+  const uint32_t length = making->length;
+  bool *freed = calloc((size_t)length + 1, sizeof *freed);
+  uint64_t live = 0, count = 0;
+  if (freed == NULL) return UINT64_MAX;
+  for (size_t i = 0; i < lifetimes->count; i++) {
+    const struct bfc_lifetime *lifetime = &lifetimes->items[i];
+    if (lifetime->end == BFC_ENDS_LATER) continue;
+    freed[lifetime->to] = true;
+    live += lifetime->end == BFC_ENDS_NEXT;
+  }
+  size_t next = 0;
+  for (uint32_t position = 0; position < length; position++) {
+    if (freed[position]) {
+      live--;
+    } else if (next < lifetimes->count && lifetimes->items[next].from == position) {
+      if (lifetimes->items[next++].end == BFC_ENDS_LATER) continue;
+      count += live++;
+    }
+  }
+  free(freed);
+  return count;
+}
+
+// Host memory for what is looked at.
 static bool begin(struct making *making) {
-  const struct bfc *bfc = making->bfc;
-  struct bfc_planner *plan = &making->bfc->planner;
-  const size_t requests = making->lifetimes->count, blocks = bfc->live.count;
-  plan->count = 0;
-  if (!bfc_make_room((void **)&plan->requests, &plan->capacity, requests, sizeof *plan->requests)) return false;
-  making->order = calloc(requests, sizeof *making->order);
-  making->obstacles = calloc(blocks + bfc->region_count + 1, sizeof *making->obstacles);
+  const size_t blocks = making->bfc->live.count;
+  making->obstacles = calloc(blocks + making->bfc->region_count + 1, sizeof *making->obstacles);
   making->leaving = calloc(blocks + 1, sizeof *making->leaving);
+  return making->obstacles != NULL && making->leaving != NULL;
+}
+
+// And for what is planned.
+static bool begin_plan(struct making *making) {
+  struct bfc_planner *plan = &making->bfc->planner;
+  const size_t requests = making->lifetimes->count;
+  making->order = calloc(requests, sizeof *making->order);
   // Of each request there are two blocks, which are met at three times of the circle at most.
-  return making->order != NULL && making->obstacles != NULL && making->leaving != NULL &&
-         bfc_arrange_begin(&making->around, 2 * making->length, 6 * requests + blocks);
+  return making->order != NULL && bfc_arrange_begin(&making->around, 2 * making->length, 6 * requests + making->leaving_count) &&
+         bfc_make_room((void **)&plan->requests, &plan->capacity, requests, sizeof *plan->requests);
+}
+
+static void make(struct making *making) {
+  const struct bfc_lifetimes *lifetimes = making->lifetimes;
+  struct bfc_planner *plan = &making->bfc->planner;
+  plan->first = making->bfc->ended;
+  plan->count = lifetimes->count;
+  for (size_t i = 0; i < plan->count; i++) {
+    const struct bfc_lifetime *lifetime = &lifetimes->items[i];
+    plan->requests[i] = (struct bfc_planned){.size = lifetime->size, .first = BFC_NO_PLACE, .later = lifetime->end == BFC_ENDS_LATER};
+    making->order[i] = (struct bfc_rank){~lifetime->size, i};
+  }
+  bfc_ranks_sort(making->order, plan->count);
+  place_all(making);
+  place_first(making);
 }
 
 bool bfc_plan_make(struct bfc *bfc, const struct bfc_lifetimes *lifetimes) {
   struct making making = {.bfc = bfc, .lifetimes = lifetimes, .length = bfc->planner.position};
-  const bool ok = begin(&making);
+  bool ok = begin(&making);
   if (ok) {
-    struct bfc_planner *plan = &bfc->planner;
-    plan->first = bfc->ended;
-    plan->count = lifetimes->count;
-    for (size_t i = 0; i < plan->count; i++) {
-      const struct bfc_lifetime *lifetime = &lifetimes->items[i];
-      plan->requests[i] = (struct bfc_planned){.size = lifetime->size, .first = BFC_NO_PLACE, .later = lifetime->end == BFC_ENDS_LATER};
-      making.order[i] = (struct bfc_rank){~lifetime->size, i};
-    }
-    bfc_ranks_sort(making.order, plan->count);
     look(&making);
-    place_all(&making);
-    place_first(&making);
+    const uint64_t count = pairs(&making), passed = (uint64_t)lifetimes->count * making.obstacle_count / PASSED_BY_MEETING;
+    ok = count <= MOST_MEETINGS && passed <= MOST_MEETINGS - count && begin_plan(&making);
   }
+  if (ok) make(&making);
   free(making.order);
   free(making.obstacles);
   free(making.leaving);

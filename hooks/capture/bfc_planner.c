@@ -10,11 +10,10 @@
 #include <string.h>
 
 enum {
-  MOST_PLANNED = 1 << 16,              // requests of an iteration
-  MOST_PAIRS = 1 << 26,                // of its blocks that are live together: the time to plan grows with them
+  MOST_PLANNED = 1 << 16,                // requests of an iteration
   LONGEST_ITERATION = 4 * MOST_PLANNED,  // positions
-  ALIKE_SIZES = 4,              // requests in a row
-  MOST_WAITS = 16,              // powers of two that are iterations between two tries
+  ALIKE_SIZES = 4,                       // requests in a row
+  MOST_WAITS = 16,                       // powers of two that are iterations between two tries
 };
 
 // The position, which goes on to the next.
@@ -101,31 +100,6 @@ static bool foresee(const struct bfc_planner *planner, struct likes *likes, stru
   return true;
 }
 
-// Counts, over an iteration of many alike, the blocks with a place that are live when another is
-// asked for; too many where host memory is short.
-static uint64_t pairs(const struct bfc_lifetimes *lifetimes, uint32_t length) {
-  bool *freed = calloc((size_t)length + 1, sizeof *freed);
-  uint64_t live = 0, count = 0;
-  if (freed == NULL) return UINT64_MAX;
-  for (size_t i = 0; i < lifetimes->count; i++) {
-    const struct bfc_lifetime *lifetime = &lifetimes->items[i];
-    if (lifetime->end == BFC_ENDS_LATER) continue;
-    freed[lifetime->to] = true;
-    live += lifetime->end == BFC_ENDS_NEXT;
-  }
-  size_t next = 0;
-  for (uint32_t position = 0; position < length; position++) {
-    if (freed[position]) {
-      live--;
-    } else if (next < lifetimes->count && lifetimes->items[next].from == position) {
-      if (lifetimes->items[next++].end == BFC_ENDS_LATER) continue;
-      count += live++;
-    }
-  }
-  free(freed);
-  return count;
-}
-
 // Makes a plan if the job repeats itself.
 static bool plan(struct bfc *bfc) {
   struct bfc_planner *planner = &bfc->planner;
@@ -136,9 +110,8 @@ static bool plan(struct bfc *bfc) {
   bool ok = likes.like != NULL && likes.taken != NULL && likes.before != NULL && likes.after != NULL && lifetimes.items != NULL;
   planner->tries++;
   planner->next = bfc->ended + (UINT32_C(1) << bfc_least(planner->tries, MOST_WAITS));
-  ok = ok && foresee(planner, &likes, &lifetimes) && pairs(&lifetimes, planner->position) <= MOST_PAIRS;
+  ok = ok && foresee(planner, &likes, &lifetimes) && bfc_plan_make(bfc, &lifetimes);
   if (ok) planner->made++;
-  ok = ok && bfc_plan_make(bfc, &lifetimes);
   free(likes.like);
   free(likes.taken);
   free(likes.before);

@@ -1,6 +1,6 @@
 // code.c - see code.h. A table that only grows, read without a lock: kernels are launched
 // often and loaded seldom. What is unloaded stays, and a handle that comes again is taken
-// for the old one until it is remembered anew.
+// for the old one until it is remembered anew. Full, it learns nothing more.
 #include "code.h"
 
 #include <stdatomic.h>
@@ -15,15 +15,17 @@ enum { HANDLES = 1 << 17, PROBES = 64 };
 struct handle {
   _Atomic uintptr_t key;
   _Atomic uint32_t context;
-  _Atomic uint32_t times;  // that it was remembered
-  _Atomic bool used;
+  _Atomic uint32_t loaded;  // number of the load that it came with; 0: it was not seen
+  _Atomic uint64_t used;    // the stamp of its first use; 0: none
 };
-// Of what was asked of a handle, the mix of all that makes it one: it has no context.
+// And uses that are not of the handle alone, each by the mix of all that makes it one.
 static struct handle handles[HANDLES];
+static _Atomic uint32_t loads, losses;
 
 static const uint64_t SPREAD = 0x9e3779b97f4a7c15u;
 
 static struct handle *find(const void *key, bool add) {
+  if (key == NULL) return NULL;
   size_t at = ((uintptr_t)key * SPREAD) >> 47;
   for (int i = 0; i < PROBES; i++, at = (at + 1) % HANDLES) {
     uintptr_t found = atomic_load_explicit(&handles[at].key, memory_order_relaxed);
@@ -44,12 +46,23 @@ uint32_t code_context(const char *what, const void *image, const char *path, con
   return spool_string(text);
 }
 
-void code_remember(const void *handle, uint32_t context) {
-  struct handle *found = handle != NULL ? find(handle, true) : NULL;
+static void store(const void *handle, uint32_t context, uint32_t load) {
+  struct handle *found = find(handle, true);
   if (found == NULL) return;
   atomic_store_explicit(&found->context, context, memory_order_relaxed);
-  atomic_fetch_add_explicit(&found->times, 1, memory_order_relaxed);
-  atomic_store_explicit(&found->used, false, memory_order_relaxed);
+  atomic_store_explicit(&found->loaded, load, memory_order_relaxed);
+}
+
+void code_remember(const void *handle, uint32_t context) { store(handle, context, atomic_fetch_add(&loads, 1) + 1); }
+
+static uint32_t load_of(const void *handle) {
+  const struct handle *found = find(handle, false);
+  return found != NULL ? atomic_load_explicit(&found->loaded, memory_order_relaxed) : 0;
+}
+
+void code_derive(const void *handle, const void *of) {
+  const uint32_t load = load_of(of), context = code_of(of);
+  if (load_of(handle) != load || code_of(handle) != context) store(handle, context, load);
 }
 
 uint32_t code_of(const void *handle) {
@@ -57,17 +70,27 @@ uint32_t code_of(const void *handle) {
   return found != NULL ? atomic_load_explicit(&found->context, memory_order_relaxed) : 0;
 }
 
-bool code_first_use(const void *handle) {
-  struct handle *found = find(handle, true);
-  if (found == NULL || atomic_load_explicit(&found->used, memory_order_relaxed)) return false;
-  return !atomic_exchange(&found->used, true);
+// The entry of a use: that of the handle, or one of its own.
+static struct handle *entry_of(const struct code_use *use) {
+  if (use->device < 0 && use->name == NULL) return find(use->handle, true);
+  if (use->handle == NULL) return NULL;
+  uint64_t mix = (uintptr_t)use->handle ^ (uint64_t)use->device << 56;
+  mix = (mix ^ mix >> 31) * SPREAD;
+  for (const char *c = use->name; c != NULL && *c != '\0'; c++) mix = (mix ^ mix >> 29 ^ (unsigned char)*c) * SPREAD;
+  mix = (mix ^ mix >> 32) * SPREAD;
+  return find((const void *)(uintptr_t)(mix | 1), true);  // no handle is odd
 }
 
-bool code_first_ask(const void *handle, int device, const char *name) {
-  const struct handle *known = find(handle, false);
-  uint64_t mix = (uintptr_t)handle ^ (uint64_t)device << 56;
-  mix = (mix ^ mix >> 31) * SPREAD + (known != NULL ? atomic_load_explicit(&known->times, memory_order_relaxed) : 0);
-  for (; name != NULL && *name != '\0'; name++) mix = (mix ^ mix >> 29 ^ (unsigned char)*name) * SPREAD;
-  mix = (mix ^ mix >> 32) * SPREAD;
-  return code_first_use((const void *)(uintptr_t)(mix | 1));  // no handle is odd
+bool code_first(const struct code_use *use) {
+  struct handle *entry = entry_of(use);
+  if (entry == NULL) return false;
+  const uint64_t lost = atomic_load_explicit(&losses, memory_order_relaxed), stamp = (lost << 32 | load_of(use->handle)) + 1;
+  return atomic_load_explicit(&entry->used, memory_order_relaxed) != stamp && atomic_exchange(&entry->used, stamp) != stamp;
 }
+
+void code_undo(const struct code_use *use) {
+  struct handle *entry = entry_of(use);
+  if (entry != NULL) atomic_store_explicit(&entry->used, 0, memory_order_relaxed);
+}
+
+void code_lost(void) { atomic_fetch_add(&losses, 1); }

@@ -28,14 +28,22 @@ enum {
 };
 #define ENTRY(which) (&interpose_launches[which])
 
-// Whether a handle is used for the first time. Each device loads a library's kernel for itself; to
-// ask which one it is takes time that a process with one device need not spend.
-static bool first(const void *handle) {
+// Whether a handle is launched for the first time. Each device loads a library's kernel for itself;
+// to ask which one it is takes time that a process with one device need not spend.
+static bool first(const void *handle, struct code_use *use) {
   if (!hook_on() || interpose_capturing()) return false;
-  if (!overhead_of_several()) return code_first_use(handle);
+  *use = (struct code_use){handle, -1, NULL};
+  if (!overhead_of_several()) return code_first(use);
   const struct driver *driver = driver_get();
-  int device;
-  return driver != NULL && driver->context_device(&device) == DRIVER_OK && code_first_ask(handle, device, "launch");
+  use->name = "launch";
+  return driver != NULL && driver->context_device(&use->device) == DRIVER_OK && code_first(use);
+}
+
+// The end of a first launch. One that failed may have loaded nothing, for want of memory.
+static cuda_error launched(const struct overhead *window, const struct code_use *use, cuda_error error, uint32_t context) {
+  if (error != CUDA_OK) code_undo(use);
+  overhead_end(window, context);
+  return error;
 }
 
 static uint32_t context_of(const void *function) {
@@ -50,12 +58,11 @@ static cuda_error launch_by(struct entry *entry, void *function, unsigned grid_x
                             unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra) {
   launch *real = entry_real(entry);
   if (real == NULL) return CUDA_NOT_FOUND;
-  if (!first(function)) return real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters, extra);
+  struct code_use use;
+  if (!first(function, &use)) return real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters, extra);
   struct overhead window;
   overhead_begin(&window);
-  const cuda_error error = real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters, extra);
-  overhead_end(&window, context_of(function));
-  return error;
+  return launched(&window, &use, real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters, extra), context_of(function));
 }
 
 EXPORT cuda_error cuLaunchKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
@@ -71,12 +78,11 @@ EXPORT cuda_error cuLaunchKernel_ptsz(void *function, unsigned grid_x, unsigned 
 static cuda_error launch_ex(struct entry *entry, const void *configuration, void *function, void **parameters, void **extra) {
   cuda_error (*real)(const void *, void *, void **, void **) = entry_real(entry);
   if (real == NULL) return CUDA_NOT_FOUND;
-  if (!first(function)) return real(configuration, function, parameters, extra);
+  struct code_use use;
+  if (!first(function, &use)) return real(configuration, function, parameters, extra);
   struct overhead window;
   overhead_begin(&window);
-  const cuda_error error = real(configuration, function, parameters, extra);
-  overhead_end(&window, context_of(function));
-  return error;
+  return launched(&window, &use, real(configuration, function, parameters, extra), context_of(function));
 }
 
 EXPORT cuda_error cuLaunchKernelEx(const void *configuration, void *function, void **parameters, void **extra) {
@@ -93,12 +99,11 @@ static cuda_error cooperate(struct entry *entry, void *function, unsigned grid_x
                             unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **parameters) {
   cooperative *real = entry_real(entry);
   if (real == NULL) return CUDA_NOT_FOUND;
-  if (!first(function)) return real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters);
+  struct code_use use;
+  if (!first(function, &use)) return real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters);
   struct overhead window;
   overhead_begin(&window);
-  const cuda_error error = real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters);
-  overhead_end(&window, context_of(function));
-  return error;
+  return launched(&window, &use, real(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters), context_of(function));
 }
 
 EXPORT cuda_error cuLaunchCooperativeKernel(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
@@ -145,12 +150,11 @@ EXPORT cuda_error cuGraphInstantiateWithParams_ptsz(void **made, void *graph, vo
 static cuda_error send_graph(struct entry *entry, void *executable, void *stream) {
   cuda_error (*real)(void *, void *) = entry_real(entry);
   if (real == NULL) return CUDA_NOT_FOUND;
-  if (!first(executable)) return real(executable, stream);
+  struct code_use use;
+  if (!first(executable, &use)) return real(executable, stream);
   struct overhead window;
   overhead_begin(&window);
-  const cuda_error error = real(executable, stream);
-  overhead_end(&window, spool_string("what=graph"));
-  return error;
+  return launched(&window, &use, real(executable, stream), spool_string("what=graph"));
 }
 
 EXPORT cuda_error cuGraphUpload(void *executable, void *stream) { return send_graph(ENTRY(UPLOAD), executable, stream); }

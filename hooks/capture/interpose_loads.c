@@ -57,24 +57,22 @@ static cuda_error loaded(const struct load *load, cuda_error error, const char *
   return load_end(load, error, context);
 }
 
-// The same handle may be asked for again and again, and its first use is only one.
-static void remember_once(const void *handle, uint32_t context) {
-  if (code_of(handle) != context) code_remember(handle, context);
-}
-
 // Whether a call asks for something of a handle that it may have to load. In a capture nothing
 // can be read, and the next one is the first.
-static bool may_load(const void *handle, const char *name) {
+static bool may_load(struct code_use *use) {
   const struct driver *driver = hook_on() && !interpose_own() && !interpose_capturing() ? driver_get() : NULL;
-  int device;
-  return driver != NULL && driver->context_device(&device) == DRIVER_OK && code_first_ask(handle, device, name);
+  return driver != NULL && driver->context_device(&use->device) == DRIVER_OK && code_first(use);
 }
 
-// The end of a call that made one handle of another, and may have loaded it.
-static cuda_error derived(const struct load *load, cuda_error error, const void *of, void *const *made) {
-  const uint32_t context = code_of(of);
-  if (error == CUDA_OK && made != NULL && *made != of) remember_once(*made, context);
-  return load_end(load, error, context);
+static void derive(cuda_error error, void *const *made, const void *of) {
+  if (error == CUDA_OK && made != NULL && *made != of && hook_on()) code_derive(*made, of);
+}
+
+// The end of a call that asked for the first time, and made one handle of another.
+static cuda_error derived(const struct load *load, cuda_error error, const struct code_use *use, void *const *made) {
+  derive(error, made, use->handle);
+  if (error != CUDA_OK) code_undo(use);  // it may be asked again when there is memory
+  return load_end(load, error, code_of(use->handle));
 }
 
 EXPORT cuda_error cuCtxSetLimit(int limit, size_t value) {
@@ -118,10 +116,16 @@ EXPORT cuda_error cuLibraryUnload(void *library) { return unload(CALL(LIBRARY_UN
 
 EXPORT cuda_error cuModuleGetFunction(void **function, void *module, const char *name) {
   cuda_error (*real)(void **, void *, const char *) = entry_real(&interpose_loads[GET_FUNCTION]);
-  if (real != NULL && !may_load(module, name)) return real(function, module, name);
+  struct code_use use = {module, -1, name};
   struct load load;
+  if (real == NULL) return CUDA_NOT_FOUND;
+  if (!may_load(&use)) {
+    const cuda_error error = real(function, module, name);
+    derive(error, function, module);
+    return error;
+  }
   load_begin(&load, CALL(GET_FUNCTION));
-  return derived(&load, real == NULL ? CUDA_NOT_FOUND : real(function, module, name), module, function);
+  return derived(&load, real(function, module, name), &use, function);
 }
 
 typedef cuda_error library_load(void **library, const void *source, void *options, void **values, unsigned count, void *library_options,
@@ -145,36 +149,41 @@ EXPORT cuda_error cuLibraryLoadFromFile(void **library, const char *path, void *
   return loaded(&load, error, "library", NULL, path, library);
 }
 
-EXPORT cuda_error cuLibraryGetModule(void **module, void *library) {
-  cuda_error (*real)(void **, void *) = entry_real(&interpose_loads[LIBRARY_GET_MODULE]);
-  if (real != NULL && !may_load(library, NULL)) return real(module, library);
+// What makes one handle of another of a library.
+static cuda_error make_of(struct call *call, void **made, void *of) {
+  cuda_error (*real)(void **, void *) = entry_real(call->entry);
+  struct code_use use = {of, -1, NULL};
   struct load load;
-  load_begin(&load, CALL(LIBRARY_GET_MODULE));
-  return derived(&load, real == NULL ? CUDA_NOT_FOUND : real(module, library), library, module);
+  if (real == NULL) return CUDA_NOT_FOUND;
+  if (!may_load(&use)) {
+    const cuda_error error = real(made, of);
+    derive(error, made, of);
+    return error;
+  }
+  load_begin(&load, call);
+  return derived(&load, real(made, of), &use, made);
 }
+
+EXPORT cuda_error cuLibraryGetModule(void **module, void *library) { return make_of(CALL(LIBRARY_GET_MODULE), module, library); }
 
 // Loads nothing: a library belongs to no context, and a kernel is loaded when it is used.
 EXPORT cuda_error cuLibraryGetKernel(void **kernel, void *library, const char *name) {
   cuda_error (*real)(void **, void *, const char *) = entry_real(&interpose_loads[LIBRARY_GET_KERNEL]);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(kernel, library, name);
-  if (error == CUDA_OK && hook_on()) remember_once(*kernel, code_of(library));
+  derive(error, kernel, library);
   return error;
 }
 
-EXPORT cuda_error cuKernelGetFunction(void **function, void *kernel) {
-  cuda_error (*real)(void **, void *) = entry_real(&interpose_loads[KERNEL_GET_FUNCTION]);
-  if (real != NULL && !may_load(kernel, NULL)) return real(function, kernel);
-  struct load load;
-  load_begin(&load, CALL(KERNEL_GET_FUNCTION));
-  return derived(&load, real == NULL ? CUDA_NOT_FOUND : real(function, kernel), kernel, function);
-}
+EXPORT cuda_error cuKernelGetFunction(void **function, void *kernel) { return make_of(CALL(KERNEL_GET_FUNCTION), function, kernel); }
 
 EXPORT cuda_error cuFuncLoad(void *function) {
   cuda_error (*real)(void *) = entry_real(&interpose_loads[FUNCTION_LOAD]);
-  if (real != NULL && !may_load(function, NULL)) return real(function);
+  struct code_use use = {function, -1, NULL};
   struct load load;
+  if (real == NULL) return CUDA_NOT_FOUND;
+  if (!may_load(&use)) return real(function);
   load_begin(&load, CALL(FUNCTION_LOAD));
-  return derived(&load, real == NULL ? CUDA_NOT_FOUND : real(function), function, NULL);
+  return derived(&load, real(function), &use, NULL);
 }
 
 #define DRIVER(function, base, version) {.name = #function, .ours = function, .asked = #base, .since = version}

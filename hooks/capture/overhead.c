@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "arena.h"
+#include "code.h"
 #include "hook.h"
 #include "interpose.h"
 #include "interpose_pools.h"
@@ -18,17 +19,15 @@ enum { DEVICES = 64, TRIES = 20, PAUSE_US = 50 };
 // the device. Taken before a device's lock.
 static struct lock lock;
 static _Atomic int64_t noted[DEVICES];  // in events so far
-static _Atomic int one = -1;            // the device of the first event
-static _Atomic bool several;            // there was one of another
+static _Atomic int one = -1;            // the first device that was seen
+static _Atomic bool several;            // there was another
 static int64_t pools_noted[DEVICES];    // of that, idle in pools
 static int open_windows[DEVICES];
 static int64_t before[DEVICES];         // what no event accounted for before the first of them
 
 void overhead_note(int device, int64_t bytes, uint32_t context) {
   if (device < 0 || device >= DEVICES || bytes == 0) return;
-  int none = -1;
   atomic_fetch_add(&noted[device], bytes);
-  if (!atomic_compare_exchange_strong(&one, &none, device) && none != device) atomic_store(&several, true);
   hook_start();
   spool_write(&(struct spool_event){
       .kind = MEMPROF_OVERHEAD,
@@ -37,6 +36,11 @@ void overhead_note(int device, int64_t bytes, uint32_t context) {
       .provided = (uint64_t)bytes,
       .context = context,
   });
+}
+
+void overhead_seen(int device) {
+  int none = -1;
+  if (!atomic_compare_exchange_strong(&one, &none, device) && none != device) atomic_store(&several, true);
 }
 
 bool overhead_of_several(void) { return atomic_load_explicit(&several, memory_order_relaxed); }
@@ -49,6 +53,7 @@ void overhead_gone(int device) {
   overhead_note(device, -atomic_load(&noted[device]), spool_string("what=context"));
   pools_noted[device] = 0;
   lock_give(&lock);
+  code_lost();
 }
 
 // Used bytes that no event accounts for, read while nobody takes or gives any. False: it was
@@ -87,6 +92,7 @@ void overhead_begin(struct overhead *window) {
   window->device = -1;
   int device;
   if (driver == NULL || driver->context_device(&device) != DRIVER_OK || device < 0 || device >= DEVICES) return;
+  overhead_seen(device);
   lock_take(&lock);
   if (open_windows[device] > 0 || unaccounted(device, &before[device])) {
     window->device = device;

@@ -52,7 +52,8 @@ void overhead_context_end(const struct overhead_context *making, bool made);
 void overhead_note(int device, int64_t bytes, uint32_t context);
 bool overhead_noted(int device);
 
-// Whether events were written of more than one device.
+// A device has a context, or a window; and whether there was more than one.
+void overhead_seen(int device);
 bool overhead_of_several(void);
 
 // The last context of the device is gone, and all that was noted with it.

@@ -157,6 +157,7 @@ void overhead_context_end(const struct overhead_context *making, bool made) {
   if (making->device < 0) return;
   atomic_store(&making_on[making->device], false);
   if (!made) return;
+  overhead_seen(making->device);
   if (measured) overhead_note(making->device, bytes, spool_string(text));
   // A second context is within what stands for the first.
   if (making->nvml != NULL || overhead_noted(making->device) || !driver_memory(making->device, &free_bytes, &total)) return;

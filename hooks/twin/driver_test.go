@@ -46,7 +46,26 @@ func (d *driver) run(operations int) {
 		}
 		operations -= n
 	}
+	d.crowd(4_000)
+	d.crowd(11_600) // more pairs than are planned
 	d.ops.Flush()
+}
+
+// crowd has so many blocks live together in each of some iterations.
+func (d *driver) crowd(blocks int) {
+	d.newHeap(true)
+	for range 4 {
+		for i := range blocks {
+			d.do(opAlloc, 256*(1+uint64(i)%7), 0)
+		}
+		for len(d.live) > 0 {
+			d.do(opFree, uint64(len(d.live))-1, 0)
+		}
+		d.do(opIteration, 0, 0)
+	}
+	d.do(opStats, 0, 0)
+	d.send(opEnd, 0, 0)
+	d.flush()
 }
 
 // oneHeap does n operations in a new heap, and then what repeats itself.

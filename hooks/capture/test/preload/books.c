@@ -3,32 +3,6 @@
 
 static const char *const IMAGE = "simcuda:4194304+2097152";
 
-// The n-th overhead event, whose bytes are signed.
-static int64_t overhead(uint64_t n, const char *want) {
-  const struct trail trail = so_far();
-  const struct memprof_record *event = trail_event(&trail, MEMPROF_OVERHEAD, n);
-  CHECK(event != NULL);
-  CHECK_EQUAL(event->device, 0);
-  CHECK_EQUAL(event->arena, MEMPROF_NO_ARENA);
-  CHECK_CONTEXT(&trail, event, want);
-  return (int64_t)event->provided;
-}
-
-static uint64_t overheads(void) {
-  const struct trail trail = so_far();
-  return trail_number(&trail, MEMPROF_OVERHEAD);
-}
-
-static const char *named(const char *what) {
-  static char text[600];
-  char path[512];
-  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-  CHECK(length > 0);
-  path[length] = '\0';
-  snprintf(text, sizeof text, "what=%s\tname=%s", what, strrchr(path, '/') + 1);
-  return text;
-}
-
 static void test_context(void) {
   void *context;
   start();
@@ -71,113 +45,6 @@ static void test_lazy_library(void) {
   CHECK(cuLibraryGetKernel(&kernel, library, "f") == 0);
   CHECK(cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) == 0);
   CHECK_EQUAL(overheads(), 2);
-}
-
-// Has the calls of the driver logged; before the first.
-static void log_calls(void) {
-  char path[600];
-  snprintf(path, sizeof path, "%s/calls", getenv("MEMPROF_SPOOL"));
-  setenv("MEMPROF_SIM_LOG", path, 1);
-}
-
-// How often the driver was asked how much is in use.
-static uint64_t readings(void) {
-  char line[512];
-  uint64_t count = 0;
-  FILE *log = fopen(getenv("MEMPROF_SIM_LOG"), "r");
-  CHECK(log != NULL);
-  while (fgets(line, sizeof line, log) != NULL) count += strstr(line, " cuMemGetInfo ") != NULL;
-  fclose(log);
-  return count;
-}
-
-#define CHECK_READINGS(more, call)          \
-  do {                                      \
-    const uint64_t before = readings();     \
-    CHECK((call) == 0);                     \
-    CHECK_EQUAL(readings() - before, more); \
-  } while (0)
-
-// A reading costs more than most calls: what has been loaded is asked for without.
-static void test_asked_again(void) {
-  void *module, *library, *kernel, *function, *stream, *graph;
-  log_calls();
-  start();
-  CHECK_READINGS(2, cuModuleLoadData(&module, IMAGE));
-  CHECK_READINGS(2, cuModuleGetFunction(&function, module, "f"));
-  CHECK_EQUAL(overhead(2, named("module")), 2 * MiB);
-  CHECK_READINGS(0, cuModuleGetFunction(&function, module, "f"));
-  CHECK_READINGS(2, cuModuleGetFunction(&function, module, "g"));
-  CHECK_READINGS(0, cuModuleGetFunction(&function, module, "g"));
-  CHECK_READINGS(2, cuFuncLoad(function));
-  CHECK_READINGS(0, cuFuncLoad(function));
-  CHECK_READINGS(2, cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
-  CHECK_READINGS(0, cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
-  CHECK(cuLibraryLoadData(&library, IMAGE, NULL, NULL, 0, NULL, NULL, 0) == 0);
-  CHECK_READINGS(0, cuLibraryGetKernel(&kernel, library, "f"));
-  // In a capture nothing is read, and the first call after it is the first.
-  stream = new_stream();
-  CHECK(cudaStreamBeginCapture(stream, 0) == 0);
-  CHECK_READINGS(0, cuKernelGetFunction(&function, kernel));
-  CHECK(cudaStreamEndCapture(stream, &graph) == 0);
-  CHECK_READINGS(2, cuKernelGetFunction(&function, kernel));
-  CHECK_READINGS(0, cuKernelGetFunction(&function, kernel));
-  CHECK_READINGS(2, cuLibraryGetModule(&module, library));
-  CHECK_READINGS(0, cuLibraryGetModule(&module, library));
-}
-
-// A module that lies where another was has loaded nothing yet.
-static void test_asked_of_another(void) {
-  void *module, *another, *function;
-  log_calls();
-  start();
-  for (int i = 0; i < 32; i++) {
-    CHECK(cuModuleLoadData(&module, IMAGE) == 0 && cuModuleGetFunction(&function, module, "f") == 0);
-    CHECK(cuModuleUnload(module) == 0 && cuModuleLoadData(&another, IMAGE) == 0);
-    if (another != module) continue;
-    CHECK_READINGS(2, cuModuleGetFunction(&function, another, "f"));
-    return;
-  }
-  CHECK(getenv("BEFORE") != NULL || getenv("AFTER") != NULL);  // AddressSanitizer keeps what is freed from being used again
-}
-
-// Each device loads for itself.
-static void test_asked_on_two_devices(void) {
-  void *context[2], *library, *kernel, *function;
-  log_calls();
-  CHECK(cuInit(0) == 0);
-  for (int device = 0; device < 2; device++) CHECK(cuDevicePrimaryCtxRetain(&context[device], device) == 0);
-  CHECK(cuCtxSetCurrent(context[0]) == 0);
-  CHECK(cuLibraryLoadData(&library, IMAGE, NULL, NULL, 0, NULL, NULL, 0) == 0 && cuLibraryGetKernel(&kernel, library, "f") == 0);
-  for (int turn = 0; turn < 2; turn++) {
-    for (int device = 0; device < 2; device++) {
-      CHECK(cuCtxSetCurrent(context[device]) == 0);
-      CHECK_READINGS(turn == 0 ? 2 : 0, cuKernelGetFunction(&function, kernel));
-    }
-  }
-}
-
-// A kernel of a library is another one's on each device.
-static void test_launched_on_two_devices(void) {
-  void *context[2], *library, *kernel;
-  log_calls();
-  CHECK(cuInit(0) == 0);
-  CHECK(cuLibraryLoadData(&library, "simcuda:0+6291456", NULL, NULL, 0, NULL, NULL, 0) == 0 && cuLibraryGetKernel(&kernel, library, "f") == 0);
-  for (int device = 0; device < 2; device++) CHECK(cuDevicePrimaryCtxRetain(&context[device], device) == 0);
-  for (int turn = 0; turn < 2; turn++) {
-    for (int device = 0; device < 2; device++) {
-      CHECK(cuCtxSetCurrent(context[device]) == 0);
-      CHECK_READINGS(turn == 0 ? 2 : 0, cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
-    }
-  }
-  const struct trail trail = so_far();
-  CHECK_EQUAL(trail_number(&trail, MEMPROF_OVERHEAD), 4);  // two contexts before
-  for (uint64_t device = 0; device < 2; device++) {
-    const struct memprof_record *event = trail_event(&trail, MEMPROF_OVERHEAD, 2 + device);
-    CHECK_EQUAL(event->device, device);
-    CHECK_EQUAL(event->provided, 6 * MiB);
-    CHECK_CONTEXT(&trail, event, named("library"));
-  }
 }
 
 static void test_limit(void) {
@@ -321,10 +188,6 @@ int main(int argc, char **argv) {
       {"modules", test_modules, {CARD}},
       {"lazy library", test_lazy_library, {CARD}},
       {"library before context", test_library_before_context, {CARD}},
-      {"asked again", test_asked_again, {CARD}},
-      {"asked of another", test_asked_of_another, {CARD}},
-      {"asked on two devices", test_asked_on_two_devices, {CARD, "MEMPROF_SIM_DEVICES", "2"}},
-      {"launched on two devices", test_launched_on_two_devices, {CARD, "MEMPROF_SIM_DEVICES", "2"}},
       {"limit", test_limit, {CARD}},
       {"capture", test_capture, {CARD}},
       {"graphs", test_graphs, {CARD}},

@@ -123,6 +123,7 @@ int cuLibraryGetKernel(void **, void *, const char *);
 int cuLibraryGetModule(void **, void *);
 int cuKernelGetFunction(void **, void *);
 int cuFuncLoad(void *);
+int cuLibraryUnload(void *);
 int cuLaunchKernel(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
 int simcuda_hold_stream(void *);
 int simcuda_release_stream(void *);
@@ -151,6 +152,33 @@ static inline size_t free_now(void) {
   size_t bytes = 0, total;
   CHECK(cuMemGetInfo_v2(&bytes, &total) == 0);
   return bytes;
+}
+
+// The n-th overhead event, whose bytes are signed.
+static inline int64_t overhead(uint64_t n, const char *want) {
+  const struct trail trail = so_far();
+  const struct memprof_record *event = trail_event(&trail, MEMPROF_OVERHEAD, n);
+  CHECK(event != NULL);
+  CHECK_EQUAL(event->device, 0);
+  CHECK_EQUAL(event->arena, MEMPROF_NO_ARENA);
+  CHECK_CONTEXT(&trail, event, want);
+  return (int64_t)event->provided;
+}
+
+static inline uint64_t overheads(void) {
+  const struct trail trail = so_far();
+  return trail_number(&trail, MEMPROF_OVERHEAD);
+}
+
+// The context of code that this program has loaded.
+static inline const char *named(const char *what) {
+  static char text[600];
+  char path[512];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+  CHECK(length > 0);
+  path[length] = '\0';
+  snprintf(text, sizeof text, "what=%s\tname=%s", what, strrchr(path, '/') + 1);
+  return text;
 }
 
 // The first use of the driver, as a program on the driver's API makes it.
