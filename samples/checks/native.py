@@ -111,11 +111,11 @@ if os.environ.get("MEMPROF_SPOOL"):
     directory, ours = record(suite, f"native_{name}", wrapper)
     if losses(native.stdout) != losses(ours.stdout):
         raise Failed(f"{name}: losses differ: {losses(native.stdout)} and {losses(ours.stdout)}")
-    suite.steps(f"native_{name}", suite.job(name), {"native": None, "watched": ("--allocator", "native")}, "native")
     agree(suite, directory, ours)
     native_peak, our_peak = (number(r"^memory peak \d+ allocated (\d+) reserved$", done.stdout) for done in (native, ours))
     if native_peak != our_peak:
         raise Failed(f"{name}: reserved peak {our_peak} watched, {native_peak} alone")
+    suite.steps(f"native_{name}", suite.job(name), {"native": None, "watched": ("--allocator", "native")}, "native", native_peak)
     events = first_process(suite.report(directory))["events"]
     suite.figure(f"{name}: trace of the watched allocator", f"{parquet_bytes(directory) / events:.2f} bytes an event, {events} events", "4")
     suite.run([suite.memprof, "report", directory])

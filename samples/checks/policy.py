@@ -99,7 +99,7 @@ def cured(suite, name, bound):
         raise Failed(f"{name}: 1 - C/R is {first:.3f} in the first iteration (bound 0.03) and {later:.3f} in later ones (bound {bound})")
     if syncs > 0 or allocs + frees > 32:
         raise Failed(f"{name}: {allocs} handles made, {frees} given back and {syncs} waits in iterations that repeat themselves")
-    suite.steps(name, suite.job(name), {"classic": (), "cured": CURED}, "classic", "1.01", most=1.01)
+    suite.steps(name, suite.job(name), {"classic": (), "cured": CURED}, "classic", reserved["classic"], "1.01", most=1.01)
 
 
 @alone

@@ -16,6 +16,8 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 JOBS = os.path.relpath(os.path.join(HERE, "jobs"))
 PYTHON = "python3" if shutil.which("python3") == sys.executable else sys.executable
 
+CONTEXT = 1 << 30  # bytes of the card that a context, its modules and libraries take, with room to spare
+
 CASES = {}
 ALONE = set()  # names of the cases that have the card to themselves
 
@@ -85,9 +87,14 @@ class Suite:
         done = self.run([self.memprof, "record", "-o", directory, *flags, "--", *command], expect=expect)
         return directory, done
 
-    def steps(self, name, job, kinds, base, bound="", most=None, pairs=2, seconds=15):
+    def steps(self, name, job, kinds, base, memory, bound="", most=None, pairs=2, seconds=15):
         """The steps of a job in turns, under each kind, {kind: flags of record, or None for unrecorded}, beside
-        those of `base`, one of them. A kind is above `most` when three quarters of the rounds are."""
+        those of `base`, one of them. A kind is above `most` when three quarters of the rounds are. A job
+        takes at most `memory` bytes of the card, and its context."""
+        pairs = min(pairs, int(self.free() / (len(kinds) * (memory + CONTEXT))))
+        if pairs == 0:
+            self.lines.append(f"  {name}: steps are not compared: the card has no room for {len(kinds)} such jobs at a time")
+            return
         jobs, losses_of = {kind: [] for kind in kinds}, set()
         env = dict(os.environ, MEMPROF_PYTHON=os.path.join(self.hooks, "python"))
         for k in range(pairs):
@@ -138,6 +145,11 @@ class Suite:
             raise Failed(f"{name}: unrecorded {expected}, recorded {found}\n{recorded.stderr[-2000:]}")
         self.verified(directory)
         return directory, recorded
+
+    def free(self):
+        """Bytes of the card that nobody has."""
+        query = [PYTHON, "-c", "import torch; print(torch.cuda.mem_get_info()[0])"]
+        return int(subprocess.run(query, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
     def gpus(self):
         query = [PYTHON, "-c", "import torch; print(torch.cuda.device_count())"]
