@@ -31,12 +31,12 @@ func (l *lifetime) span(length, iteration uint32) positions {
 // leaver is a block that is live at the first positions of the circle, up to a position.
 type leaver struct {
 	byteRange
-	to uint32
+	until uint32
 }
 
 // meets says whether a block would have an address of it while it is live.
 func (l *leaver) meets(r byteRange, p positions) bool {
-	return p.from < l.to && r.from < l.byteRange.to && l.byteRange.from < r.to
+	return p.from < l.until && r.from < l.to && l.from < r.to
 }
 
 // arrangement is blocks that do not meet: no two have an address in common while both are live.
@@ -94,7 +94,7 @@ func (a *arrangement) meet(p positions) {
 		a.visit(1, 0, a.leaves, positions{0, p.to - a.circle})
 	}
 	for i := range a.leaving {
-		if l := &a.leaving[i]; p.from < l.to {
+		if l := &a.leaving[i]; p.from < l.until {
 			a.met = append(a.met, l.byteRange)
 		}
 	}

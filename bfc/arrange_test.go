@@ -27,7 +27,7 @@ func (n *naiveArrangement) place(size uint64, p positions) uint64 {
 	}
 	taken := slices.Clone(n.obstacles)
 	for _, l := range n.leaving {
-		if p.from < l.to {
+		if p.from < l.until {
 			taken = append(taken, l.byteRange)
 		}
 	}

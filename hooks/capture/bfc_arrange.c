@@ -119,7 +119,7 @@ static void meet(struct bfc_arrangement *arrangement, struct bfc_positions span)
   if (span.to > circle) visit(arrangement, 1, 0, leaves, (struct bfc_positions){0, span.to - circle});
   for (size_t i = 0; i < arrangement->leaving_count; i++) {
     const struct bfc_leaver *leaver = &arrangement->leaving[i];
-    if (span.from < leaver->to) arrangement->met[arrangement->met_count++] = leaver->range;
+    if (span.from < leaver->until) arrangement->met[arrangement->met_count++] = leaver->range;
   }
   sort_met(arrangement);
 }

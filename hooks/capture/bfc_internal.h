@@ -271,7 +271,7 @@ struct bfc_positions {
 // A block that is live at the first positions of the circle, up to a position.
 struct bfc_leaver {
   struct bfc_range range;
-  uint32_t to;
+  uint32_t until;
 };
 
 // Blocks of which no two have an address in common while both are live. At most one begins to be

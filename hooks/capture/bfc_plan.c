@@ -162,7 +162,7 @@ static void place_all(struct making *making) {
 static bool meets_leaving(const struct making *making, struct bfc_range range, struct bfc_positions span) {
   for (size_t i = 0; i < making->leaving_count; i++) {
     const struct bfc_leaver *leaver = &making->leaving[i];
-    if (span.from < leaver->to && range.from < leaver->range.to && leaver->range.from < range.to) return true;
+    if (span.from < leaver->until && range.from < leaver->range.to && leaver->range.from < range.to) return true;
   }
   return false;
 }

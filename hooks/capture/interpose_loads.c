@@ -64,15 +64,34 @@ static bool may_load(struct code_use *use) {
   return driver != NULL && driver->context_device(&use->device) == DRIVER_OK && code_first(use);
 }
 
-static void derive(cuda_error error, void *const *made, const void *of) {
-  if (error == CUDA_OK && made != NULL && *made != of && hook_on()) code_derive(*made, of);
+// A call that asks for something of a handle; in a window if it may load that.
+struct ask {
+  struct code_use use;
+  bool first;
+  struct overhead window;
+};
+
+static void *ask_begin(struct ask *ask, int which, const void *handle, const char *name) {
+  ask->use = (struct code_use){handle, -1, name};
+  ask->first = may_load(&ask->use);
+  if (ask->first) overhead_begin(&ask->window);
+  return entry_real(&interpose_loads[which]);
 }
 
-// The end of a call that asked for the first time, and made one handle of another.
-static cuda_error derived(const struct load *load, cuda_error error, const struct code_use *use, void *const *made) {
-  derive(error, made, use->handle);
-  if (error != CUDA_OK) code_undo(use);  // it may be asked again when there is memory
-  return load_end(load, error, code_of(use->handle));
+static void derive(cuda_error error, void *const *made, const void *of) {
+  if (error == CUDA_OK && *made != of && hook_on()) code_derive(*made, of);
+}
+
+static cuda_error ask_end(const struct ask *ask, cuda_error error) {
+  if (ask->first && error != CUDA_OK) code_undo(&ask->use);  // it may be asked again when there is memory
+  if (ask->first) overhead_end(&ask->window, code_of(ask->use.handle));
+  return error;
+}
+
+// The same for a call that made one handle of another.
+static cuda_error ask_end_with(const struct ask *ask, cuda_error error, void *const *made) {
+  derive(error, made, ask->use.handle);
+  return ask_end(ask, error);
 }
 
 EXPORT cuda_error cuCtxSetLimit(int limit, size_t value) {
@@ -115,17 +134,9 @@ EXPORT cuda_error cuModuleUnload(void *module) { return unload(CALL(UNLOAD), mod
 EXPORT cuda_error cuLibraryUnload(void *library) { return unload(CALL(LIBRARY_UNLOAD), library); }
 
 EXPORT cuda_error cuModuleGetFunction(void **function, void *module, const char *name) {
-  cuda_error (*real)(void **, void *, const char *) = entry_real(&interpose_loads[GET_FUNCTION]);
-  struct code_use use = {module, -1, name};
-  struct load load;
-  if (real == NULL) return CUDA_NOT_FOUND;
-  if (!may_load(&use)) {
-    const cuda_error error = real(function, module, name);
-    derive(error, function, module);
-    return error;
-  }
-  load_begin(&load, CALL(GET_FUNCTION));
-  return derived(&load, real(function, module, name), &use, function);
+  struct ask ask;
+  cuda_error (*real)(void **, void *, const char *) = ask_begin(&ask, GET_FUNCTION, module, name);
+  return ask_end_with(&ask, real == NULL ? CUDA_NOT_FOUND : real(function, module, name), function);
 }
 
 typedef cuda_error library_load(void **library, const void *source, void *options, void **values, unsigned count, void *library_options,
@@ -149,22 +160,11 @@ EXPORT cuda_error cuLibraryLoadFromFile(void **library, const char *path, void *
   return loaded(&load, error, "library", NULL, path, library);
 }
 
-// What makes one handle of another of a library.
-static cuda_error make_of(struct call *call, void **made, void *of) {
-  cuda_error (*real)(void **, void *) = entry_real(call->entry);
-  struct code_use use = {of, -1, NULL};
-  struct load load;
-  if (real == NULL) return CUDA_NOT_FOUND;
-  if (!may_load(&use)) {
-    const cuda_error error = real(made, of);
-    derive(error, made, of);
-    return error;
-  }
-  load_begin(&load, call);
-  return derived(&load, real(made, of), &use, made);
+EXPORT cuda_error cuLibraryGetModule(void **module, void *library) {
+  struct ask ask;
+  cuda_error (*real)(void **, void *) = ask_begin(&ask, LIBRARY_GET_MODULE, library, NULL);
+  return ask_end_with(&ask, real == NULL ? CUDA_NOT_FOUND : real(module, library), module);
 }
-
-EXPORT cuda_error cuLibraryGetModule(void **module, void *library) { return make_of(CALL(LIBRARY_GET_MODULE), module, library); }
 
 // Loads nothing: a library belongs to no context, and a kernel is loaded when it is used.
 EXPORT cuda_error cuLibraryGetKernel(void **kernel, void *library, const char *name) {
@@ -174,16 +174,16 @@ EXPORT cuda_error cuLibraryGetKernel(void **kernel, void *library, const char *n
   return error;
 }
 
-EXPORT cuda_error cuKernelGetFunction(void **function, void *kernel) { return make_of(CALL(KERNEL_GET_FUNCTION), function, kernel); }
+EXPORT cuda_error cuKernelGetFunction(void **function, void *kernel) {
+  struct ask ask;
+  cuda_error (*real)(void **, void *) = ask_begin(&ask, KERNEL_GET_FUNCTION, kernel, NULL);
+  return ask_end_with(&ask, real == NULL ? CUDA_NOT_FOUND : real(function, kernel), function);
+}
 
 EXPORT cuda_error cuFuncLoad(void *function) {
-  cuda_error (*real)(void *) = entry_real(&interpose_loads[FUNCTION_LOAD]);
-  struct code_use use = {function, -1, NULL};
-  struct load load;
-  if (real == NULL) return CUDA_NOT_FOUND;
-  if (!may_load(&use)) return real(function);
-  load_begin(&load, CALL(FUNCTION_LOAD));
-  return derived(&load, real(function), &use, NULL);
+  struct ask ask;
+  cuda_error (*real)(void *) = ask_begin(&ask, FUNCTION_LOAD, function, NULL);
+  return ask_end(&ask, real == NULL ? CUDA_NOT_FOUND : real(function));
 }
 
 #define DRIVER(function, base, version) {.name = #function, .ours = function, .asked = #base, .since = version}

@@ -19,8 +19,8 @@ enum { DEVICES = 64, TRIES = 20, PAUSE_US = 50 };
 // the device. Taken before a device's lock.
 static struct lock lock;
 static _Atomic int64_t noted[DEVICES];  // in events so far
-static _Atomic int one = -1;            // the first device that was seen
-static _Atomic bool several;            // there was another
+static _Atomic int first_seen = -1;     // device
+static _Atomic bool several;            // another was seen
 static int64_t pools_noted[DEVICES];    // of that, idle in pools
 static int open_windows[DEVICES];
 static int64_t before[DEVICES];         // what no event accounted for before the first of them
@@ -40,7 +40,7 @@ void overhead_note(int device, int64_t bytes, uint32_t context) {
 
 void overhead_seen(int device) {
   int none = -1;
-  if (!atomic_compare_exchange_strong(&one, &none, device) && none != device) atomic_store(&several, true);
+  if (!atomic_compare_exchange_strong(&first_seen, &none, device) && none != device) atomic_store(&several, true);
 }
 
 bool overhead_of_several(void) { return atomic_load_explicit(&several, memory_order_relaxed); }

@@ -146,14 +146,17 @@ class Suite:
         self.verified(directory)
         return directory, recorded
 
-    def free(self):
-        """Bytes of the card that nobody has."""
-        query = [PYTHON, "-c", "import torch; print(torch.cuda.mem_get_info()[0])"]
+    def torch(self, expression):
+        """What an expression says of torch, a whole number; it is imported in a process of its own."""
+        query = [PYTHON, "-c", f"import torch; print({expression})"]
         return int(subprocess.run(query, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
+    def free(self):
+        """Bytes of the card that nobody has."""
+        return self.torch("torch.cuda.mem_get_info()[0]")
+
     def gpus(self):
-        query = [PYTHON, "-c", "import torch; print(torch.cuda.device_count())"]
-        return int(subprocess.run(query, check=True, stdout=subprocess.PIPE, text=True).stdout)
+        return self.torch("torch.cuda.device_count()")
 
     def count(self, directory, kind):
         """How many events of a kind are in the trace, or None where nothing reads Parquet here."""

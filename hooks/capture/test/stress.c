@@ -128,16 +128,21 @@ static void *give_back(void *unused) {
   return unused;
 }
 
-static void test_repeating_streams(void) {
-  gpu_start();
-  pthread_t threads[THREADS], giver;
-  CHECK(pthread_barrier_init(&barrier, NULL, THREADS) == 0);
+// One thread for each stream, and one beside them for as long as any works.
+static void run_threads(void *(*each)(void *), void *(*beside)(void *)) {
+  pthread_t threads[THREADS], other;
   for (int i = 0; i < THREADS; i++) streams[i] = gpu_stream();
   atomic_store(&working, THREADS);
-  for (intptr_t i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, repeat, (void *)i) == 0);
-  CHECK(pthread_create(&giver, NULL, give_back, NULL) == 0);
+  for (intptr_t i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, each, (void *)i) == 0);
+  CHECK(pthread_create(&other, NULL, beside, NULL) == 0);
   for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
-  CHECK(pthread_join(giver, NULL) == 0);
+  CHECK(pthread_join(other, NULL) == 0);
+}
+
+static void test_repeating_streams(void) {
+  gpu_start();
+  CHECK(pthread_barrier_init(&barrier, NULL, THREADS) == 0);
+  run_threads(repeat, give_back);
   memprof_empty_cache(0);
   struct memprof_stats stats;
   memprof_get_stats(0, &stats);
@@ -150,13 +155,7 @@ static void test_repeating_streams(void) {
 
 static void test_eight_streams(void) {
   gpu_start();
-  pthread_t threads[THREADS], disturber;
-  for (int i = 0; i < THREADS; i++) streams[i] = gpu_stream();
-  atomic_store(&working, THREADS);
-  for (intptr_t i = 0; i < THREADS; i++) CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
-  CHECK(pthread_create(&disturber, NULL, disturb, NULL) == 0);
-  for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
-  CHECK(pthread_join(disturber, NULL) == 0);
+  run_threads(work, disturb);
   end(&mailbox);
   memprof_empty_cache(0);
   struct memprof_stats stats;

@@ -180,7 +180,6 @@ static void test_library_before_context(void) {
   CHECK_EQUAL(overhead(1, named("library")), 6 * MiB);
 }
 
-#define CARD "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_CONTEXT", "300m"
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"context", test_context, {CARD}},

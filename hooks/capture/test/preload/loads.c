@@ -161,7 +161,6 @@ static void test_failed_first(void) {
   CHECK_EQUAL(overhead(2, named("library")), 100 * MiB);
 }
 
-#define CARD "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_CONTEXT", "300m"
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"asked again", test_asked_again, {CARD}},

@@ -154,6 +154,9 @@ static inline size_t free_now(void) {
   return bytes;
 }
 
+// A device of which the books are looked at.
+#define CARD "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_CONTEXT", "300m"
+
 // The n-th overhead event, whose bytes are signed.
 static inline int64_t overhead(uint64_t n, const char *want) {
   const struct trail trail = so_far();
