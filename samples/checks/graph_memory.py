@@ -217,6 +217,46 @@ def graph_memory_alias(suite):
             raise Failed(f"{manner}: three ranges with one block of 12 MiB each take {physical / 2**20:.0f} MiB of the device")
 
 
+SIDE_BY_SIDE = """
+import copy
+FAMILIES = {"decode": (8, 64, 1), "prefill": (512, 4096, 1024)}
+made = []
+for index in range(torch.cuda.device_count()):
+    with torch.cuda.device(index):
+        local, rows, stream = copy.deepcopy(model).to(index), inputs.to(index), torch.cuda.Stream(index)
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            local(rows)
+        torch.cuda.synchronize()
+        memories = {name: memprof.GraphMemory(device=index) for name in FAMILIES}
+        for turn in range(3):  # each memory in turn
+            for name, memory in memories.items():
+                size, graph = FAMILIES[name][turn], torch.cuda.CUDAGraph()
+                with memory.shape("rows%d" % size) as shape:
+                    with torch.cuda.graph(graph, stream=stream):
+                        out = shape.output(local(rows[:size]))
+                made.append((index, graph, out, local, rows[:size], memory))
+        print("physical", index, *[memory.physical for memory in memories.values()])
+for _ in range(3):
+    for index, graph, out, local, rows, memory in random.sample(made, len(made)):
+        with torch.cuda.device(index):
+            graph.replay()
+            torch.testing.assert_close(out, local(rows), rtol=1e-2, atol=1e-2)
+print("done")
+"""
+
+
+@case
+def graph_memory_side_by_side(suite):
+    """Two memories on each device, for shapes of their own: what one takes is not the other's, nor the device's beside."""
+    gpus = suite.gpus()
+    for manner, out in both_manners(suite, "graph_memory_side_by_side", SIDE_BY_SIDE).items():
+        sizes = {int(index): (int(decode), int(prefill)) for index, decode, prefill in re.findall(r"^physical (\d+) (\d+) (\d+)$", out, re.M)}
+        suite.figure(f"graph memory, {manner}: of decode and prefill, by device", ", ".join(f"{d >> 20}; {p >> 20} MiB" for d, p in sizes.values()))
+        if len(sizes) != gpus or len(set(sizes.values())) != 1 or not 0 < sizes[0][0] < sizes[0][1]:
+            raise Failed(f"{manner}: on {gpus} devices {sizes}")
+
+
 LIFE = """
 warm()
 pool = memprof.GraphMemory()

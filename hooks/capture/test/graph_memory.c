@@ -275,6 +275,29 @@ static void test_two_memories_side_by_side(void) {
   CHECK_EQUAL(GiB - gpu_free(), 7 * PAGE);
 }
 
+static void test_a_memory_on_each_device(void) {
+  static const uint64_t large[2] = {10 * MiB, 4 * MiB}, small[2] = {6 * MiB, 2 * MiB};
+  uint32_t memories[2];
+  unsigned char *blocks[2];
+  gpu_start();
+  for (int device = 0; device < 2; device++) {
+    memories[device] = memprof_graph_memory_open(device, 0);
+    CHECK(memories[device] != 0);
+    CHECK_EQUAL(memprof_graph_shape(device, memories[device], "small", 0, 1, 0), 0);
+    CHECK(memprof_malloc_in_pool(small[device], device, NULL, 0, 1) != NULL);
+    CHECK_EQUAL(memprof_graph_shape(device, memories[device], "large", 0, 2, 0), 0);
+    CHECK((blocks[device] = memprof_malloc_in_pool(large[device], device, NULL, 0, 2)) != NULL);
+    memset(blocks[device], 1 + device, large[device]);
+  }
+  for (int device = 0; device < 2; device++) {
+    struct memprof_graph_usage usage;
+    CHECK(memprof_graph_usage(device, memories[device], &usage));
+    CHECK_EQUAL(usage.physical, large[device]);
+    CHECK_EQUAL(blocks[device][0], 1 + device);
+    memprof_release_pool(device, 0, 2);
+  }
+}
+
 // As the allocator of a pool of torch's own: it takes segments and says itself what is in them.
 static void test_segments(void) {
   begin(0);
@@ -378,6 +401,7 @@ int main(int argc, char **argv) {
       {"limits and full devices", test_limits_and_full_devices, SMALL},
       {"wrong uses", test_wrong_uses, SMALL},
       {"two memories side by side", test_two_memories_side_by_side, SMALL},
+      {"a memory on each device", test_a_memory_on_each_device, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_DEVICES", "2"}},
       {"segments", test_segments, SMALL},
       {"names", test_names, SMALL},
       {"names of captures", test_names_of_captures, SMALL},
