@@ -63,9 +63,11 @@ static void test_asked_of_another(void) {
   start();
   for (int i = 0; i < 32; i++) {
     CHECK(cuModuleLoadData(&module, IMAGE) == 0 && cuModuleGetFunction(&function, module, "f") == 0);
+    CHECK(cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL) == 0);
     CHECK(cuModuleUnload(module) == 0 && cuModuleLoadData(&another, IMAGE) == 0);
     if (another != module) continue;
     CHECK_READINGS(2, cuModuleGetFunction(&function, another, "f"));
+    CHECK_READINGS(2, cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, NULL, NULL));
     return;
   }
   CHECK(getenv("BEFORE") != NULL || getenv("AFTER") != NULL);  // AddressSanitizer keeps what is freed from being used again
