@@ -4,7 +4,7 @@ Runs one after the other differ by what else their machine did meanwhile, by mor
 costs. Here one job trains for a third of a second while the others wait, then the next one does, round
 after round, forwards and backwards: a round sees one machine. What is compared are steps of the same
 round, so that the median over the rounds is left with what the jobs themselves differ by; several jobs
-of a kind, since one process and another of the same kind differ too.
+of a kind, since one process and another of the same kind differ too, by as much as apart() says.
 
 A job is one of samples/jobs with --in-turns.
 """
@@ -77,36 +77,51 @@ class Job:
 
 
 def measure(kinds, first, seconds, patience=120):
-    """Rounds of turns: {kind: milliseconds of a step in each round}, for `kinds`, {kind: jobs}.
+    """Rounds of turns: {kind: of each round, the milliseconds of a step of each job}, for `kinds`, {kind: jobs}.
 
     All jobs train for `first` iterations beforehand, at once. No round is begun after `seconds`;
     there are at least two. No job may take longer than `patience` seconds for a turn.
     """
-    jobs = [(kind, job) for place in zip(*kinds.values()) for kind, job in zip(kinds, place)]
-    for _, job in jobs:
+    jobs = [job for place in zip(*kinds.values()) for job in place]
+    for job in jobs:
         job.ask(first)
-    for _, job in jobs:
+    for job in jobs:
         job.told(patience)
     alone = []
-    for _, job in jobs:
+    for job in jobs:
         job.ask(LEAST)
         alone += job.told(patience)[1:]
     iterations = max(LEAST, round(1e3 * TURN / statistics.median(alone)))
     rounds = {kind: [] for kind in kinds}
     began = time.monotonic()
-    while len(rounds[jobs[0][0]]) < 2 or time.monotonic() - began < seconds:
-        found = {kind: [] for kind in kinds}
-        for kind, job in jobs:
+    while min(map(len, rounds.values())) < 2 or time.monotonic() - began < seconds:
+        found = {}
+        for job in jobs:
             job.ask(iterations)
-            found[kind].append(statistics.median(job.told(patience)[1:]))
-        for kind, steps in found.items():
-            rounds[kind].append(statistics.mean(steps))
+            found[job] = statistics.median(job.told(patience)[1:])
+        for kind, of in kinds.items():
+            rounds[kind].append([found[job] for job in of])
         jobs.reverse()
     return rounds
 
 
+def steps(rounds):
+    """The milliseconds of a step of a kind in each round, the mean of its jobs."""
+    return [statistics.mean(jobs) for jobs in rounds]
+
+
 def ratio(rounds, base):
     """Of the ratios of each round's steps: the median, and the quartiles."""
-    ratios = [a / b for a, b in zip(rounds, base)]
+    ratios = [a / b for a, b in zip(steps(rounds), steps(base))]
     low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
     return middle, low, high
+
+
+def apart(rounds):
+    """How far the slowest job of a kind is from the fastest, as a share of the step: what the processes themselves
+    differ by, and quartiles of rounds do not show. With one job nobody knows: None."""
+    if len(rounds[0]) < 2:
+        return None
+    shares = [[step / statistics.mean(jobs) for step in jobs] for jobs in rounds]
+    medians = [statistics.median(of) for of in zip(*shares)]
+    return max(medians) - min(medians)

@@ -323,18 +323,21 @@ def steps(names, modes, of):
     rounds = {key: next((r["rounds"] for r in runs if r.get("rounds")), None) for key, runs in of.items()}
     if not any(rounds.values()) or "classic" not in modes:
         return
-    print("\nStep in ms, the median of the rounds; its ratio to classic of the same round: the median, and the quartiles\n")
-    row(["", *modes])
-    row(["---"] + ["---:"] * len(modes))
+    print("\nStep in ms, the median of the rounds; its ratio to classic of the same round: the median, and the quartiles;")
+    print("how far the jobs of one kind are apart at most\n")
+    row(["", *modes, "apart"])
+    row(["---"] + ["---:"] * (len(modes) + 1))
     for n in names:
-        row([n, *[step(rounds[n, m], rounds[n, "classic"] if m != "classic" else None) for m in modes]])
+        apart = [in_turns.apart(rounds[n, m]) for m in modes if rounds[n, m]]
+        cells = [step(rounds[n, m], rounds[n, "classic"] if m != "classic" else None) for m in modes]
+        row([n, *cells, "–" if None in apart or not apart else f"{max(apart):.3f}"])
 
 
 def step(rounds, base):
     """A cell of the table of steps."""
     if not rounds:
         return "–"
-    text = f"{statistics.median(rounds):.2f}"
+    text = f"{statistics.median(in_turns.steps(rounds)):.2f}"
     if base:
         text += " ({:.3f}, {:.3f} to {:.3f})".format(*in_turns.ratio(rounds, base))
     return text

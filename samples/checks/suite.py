@@ -124,8 +124,11 @@ class Suite:
     def compared(self, name, kind, base, rounds, bound="", most=None):
         """Keeps the ratio of the steps of two kinds; what is wrong when three quarters of the rounds are above `most`."""
         middle, low, high = in_turns.ratio(rounds[kind], rounds[base])
-        times = f"{statistics.median(rounds[kind]):.2f} / {statistics.median(rounds[base]):.2f} ms"
-        self.figure(f"{name}: step, {kind} / {base}, median and quartiles of {len(rounds[kind])} rounds", f"{middle:.3f}, {low:.3f} to {high:.3f} ({times})", bound)
+        told = " / ".join(f"{statistics.median(in_turns.steps(rounds[k])):.2f}" for k in (kind, base)) + " ms"
+        apart = [in_turns.apart(rounds[k]) for k in (kind, base)]
+        if None not in apart:
+            told += f"; jobs of a kind {max(apart):.3f} apart"
+        self.figure(f"{name}: step, {kind} / {base}, median and quartiles of {len(rounds[kind])} rounds", f"{middle:.3f}, {low:.3f} to {high:.3f} ({told})", bound)
         return f"{name}: a step {kind} is {middle:.3f} of {base}, three quarters of the rounds above {low:.3f}" if most and low > most else None
 
     def same(self, name, text, *flags, prefix=None):

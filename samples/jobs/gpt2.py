@@ -11,7 +11,7 @@ def main():
     training.deterministic(opts)
     model = transformers.GPT2LMHeadModel(transformers.GPT2Config()).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    tokens = torch.randint(50257, (opts.batch, 1024))
+    [tokens] = training.batch_of(opts, torch.randint(50257, (opts.batch, 1024)))
 
     def step():
         batch = tokens.cuda()

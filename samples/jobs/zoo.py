@@ -168,7 +168,7 @@ def main():
         await_file(opts.start_at)
     model = parallel(network)
     torch.manual_seed(opts.seed + int(os.environ.get("RANK", "0")))  # each worker its own data
-    inputs, labels = kind.data(opts.batch or kind.batch)
+    inputs, labels = training.batch_of(opts, *kind.data(opts.batch or kind.batch))
     if kind.optimizer == "sgd":
         optimizer = torch.optim.SGD(model.parameters(), lr=kind.rate, momentum=0.9)
     else:
