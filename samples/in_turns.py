@@ -3,12 +3,14 @@
 Runs one after the other differ by what else their machine did meanwhile, by more than an allocator
 costs. Here one job trains for a third of a second while the others wait, then the next one does, round
 after round, forwards and backwards: a round sees one machine. What is compared are steps of the same
-round, so that the median over the rounds is left with what the jobs themselves differ by; several jobs
-of a kind, since one process and another of the same kind differ too, by as much as apart() says.
+round, so that the median over the rounds is left with what the jobs themselves differ by. Only one trains
+at a time, so all have the same few processors. Still one process and another of the same kind differ:
+there are several jobs of a kind, and apart() says by how much.
 
 A job is one of samples/jobs with --in-turns.
 """
 
+import contextlib
 import os
 import select
 import signal
@@ -19,18 +21,31 @@ import time
 TURN = 0.33  # seconds of a turn, about
 LEAST = 4  # iterations of a turn; the first of them finds the caches cold, and is not counted
 LAST_WORDS = 10  # seconds that a job has to end in, once it was told to
+PROCESSORS = 4  # that all jobs have in common, at most
 
 
 class Stopped(Exception):
     """A job ended, or took too long."""
 
 
-class Job:
-    """A job that trains when it is asked to."""
+@contextlib.contextmanager
+def processors(place, places):
+    """What this thread starts meanwhile runs on a few of its processors: of `places` such sets, the one at `place`."""
+    before = os.sched_getaffinity(0)
+    share = sorted(before)[place * len(before) // places : (place + 1) * len(before) // places]
+    os.sched_setaffinity(0, share[-PROCESSORS:] or before)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
-    def __init__(self, command, errors, env=None):
+
+class Job:
+    """A job that trains when it is asked to, on the processors at place[0] of place[1]."""
+
+    def __init__(self, command, errors, env=None, place=(0, 1)):
         env = dict(env or os.environ, PYTHONHASHSEED="0")  # one thing less that two jobs of a kind differ by
-        with open(errors, "w") as err:
+        with open(errors, "w") as err, processors(*place):
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, env=env, start_new_session=True)
         self.command, self.errors = command, errors
         self.output = b""  # all that it printed

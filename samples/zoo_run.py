@@ -91,9 +91,9 @@ class Run:
         with open(self.log + ".out", "w") as out, open(self.log + ".err", "w") as err:
             self.process = subprocess.Popen(self.command, stdout=out, stderr=err, env=env, start_new_session=True)
 
-    def start_in_turns(self, cards):
-        env = self.environment(cards)
-        self.job = in_turns.Job([*self.command, "--in-turns"], self.log + ".err", env)
+    def start_in_turns(self, card, cards):
+        env = self.environment([card])
+        self.job = in_turns.Job([*self.command, "--in-turns"], self.log + ".err", env, (card, cards))
 
     def ended(self, opts):
         """Whether the job has ended; one that takes too long is ended."""
@@ -213,7 +213,7 @@ def take_turns(opts, models):
 def together(opts, runs, card, lock):
     """The jobs of a model, in turns on one card. The first of each mode keeps the rounds; the lock is of what is kept."""
     for run in runs:
-        run.start_in_turns([card])
+        run.start_in_turns(card, opts.cards)
     kinds = {mode: [run.job for run in runs if run.mode == mode] for mode in opts.modes}
     rounds, why = {}, None
     try:
