@@ -21,7 +21,8 @@ enum { MOST_GPUS = 64, MOST_RANGES = 8192 };
 
 static struct gpu *_Atomic gpus[MOST_GPUS];
 static _Atomic bool unusable[MOST_GPUS];  // asked once, and told why in the problems
-static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;    // of ranges
+static pthread_mutex_t arriving = PTHREAD_MUTEX_INITIALIZER;  // of devices; taken before any device's lock
 static _Atomic(uint32_t) arena_count;
 
 // Addresses of arenas, so that a pointer finds its own without a lock. A place in the list is
@@ -67,12 +68,15 @@ struct gpu *gpu_get(int device) {
   struct gpu *gpu = gpu_existing(device);
   if (gpu != NULL || device < 0 || device >= MOST_GPUS) return gpu;
   if (atomic_load(&unusable[device]) || driver_get() == NULL) return NULL;
-  pthread_mutex_lock(&making);
+  pthread_mutex_lock(&arriving);
   gpu = gpu_existing(device);
   if (gpu == NULL && !atomic_load(&unusable[device])) gpu = make_gpu(device);
-  pthread_mutex_unlock(&making);
+  pthread_mutex_unlock(&arriving);
   return gpu;
 }
+
+void gpus_hold(void) { pthread_mutex_lock(&arriving); }
+void gpus_let(void) { pthread_mutex_unlock(&arriving); }
 
 static bool in_range(int at, uint64_t addr) {
   return addr < atomic_load_explicit(&ranges[at].to, memory_order_acquire) &&
@@ -452,4 +456,7 @@ void arena_free_done(struct arena *arena, uint64_t addr) {
   arena_event(arena, MEMPROF_FREE_DONE, addr, block.requested, block.size, 0);
 }
 
-void arenas_forget(void) { pthread_mutex_init(&making, NULL); }
+void arenas_forget(void) {
+  pthread_mutex_init(&making, NULL);
+  pthread_mutex_init(&arriving, NULL);
+}

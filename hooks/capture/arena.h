@@ -78,6 +78,9 @@ struct gpu {
 struct gpu *gpu_get(int device);
 // The same, but NULL unless something has used it.
 struct gpu *gpu_existing(int device);
+// Between these no device is used for the first time. Not with a gpu->lock.
+void gpus_hold(void);
+void gpus_let(void);
 
 // All below need gpu->lock.
 

@@ -89,6 +89,7 @@ static void start_trimmer(void);
 void trim_iteration(void (*mark)(void *self), void *self) {
   struct gpu *gpus[MOST_GPUS];
   bool wanted = false;
+  gpus_hold();  // one that came now would have the mark, and not know of it
   for (int device = 0; device < MOST_GPUS; device++) {
     gpus[device] = gpu_existing(device);
     if (gpus[device] != NULL) lock_take(&gpus[device]->lock);
@@ -99,6 +100,7 @@ void trim_iteration(void (*mark)(void *self), void *self) {
     for (struct arena *arena = gpus[device]->arenas; arena != NULL; arena = arena->next) wanted |= end_iteration(arena);
     lock_give(&gpus[device]->lock);
   }
+  gpus_let();
   if (!wanted) return;
   start_trimmer();
   atomic_fetch_add(&wakes, 1);

@@ -4,6 +4,7 @@
 
 #include "../hook.h"
 #include "../memprof.h"
+#include "../trim.h"
 #include "gpu.h"
 #include "trail.h"
 
@@ -182,7 +183,30 @@ static void test_phase_open_at_the_first_allocation(void) {
   CHECK(strcmp(text, "forward") == 0);
 }
 
+static void *use_second_device(void *nothing) {
+  CHECK(memprof_malloc(1000, 1, NULL) != NULL);
+  return nothing;
+}
+
+static pthread_t second;
+
+static void mark_meanwhile(void *nothing) {
+  CHECK(pthread_create(&second, NULL, use_second_device, nothing) == 0);
+  usleep(50000);
+  CHECK(gpu_existing(1) == NULL);
+}
+
+// A device that is used for the first time has either seen an iteration's end or begun after it.
+static void test_no_device_comes_within_a_mark(void) {
+  gpu_start();
+  allocate(100);
+  trim_iteration(mark_meanwhile, NULL);
+  CHECK(pthread_join(second, NULL) == 0);
+  CHECK(gpu_existing(1) != NULL);
+}
+
 static const struct test tests[] = {
+    {"no device comes within a mark", test_no_device_comes_within_a_mark, {"MEMPROF_SIM_DEVICES", "2"}},
     {"cell is of the thread", test_cell_is_of_the_thread, {NULL}},
     {"stacks are a tree", test_stacks_are_a_tree, {NULL}},
     {"stack joins the module", test_stack_joins_the_module, {NULL}},
