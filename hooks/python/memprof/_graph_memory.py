@@ -12,20 +12,25 @@
 Each shape has a range of addresses of its own that sees all of the memory, which is therefore
 as large as the largest shape. What a capture leaves in its range the next replay of any shape
 overwrites; so a shape may not end with live tensors in it. What a graph gives out goes
-through `output`, which has the graph copy it to a place outside. Under `record --allocator
-native` the memory is that of MemPools of torch's own allocator, in segments.
+through `output`, which has the graph copy it to a place outside. A shape lives as long as one
+of its graphs: with the last that is reset or gone its range goes, and with the largest shape
+the memory that no other needs. Under `record --allocator native` the memory is that of MemPools
+of torch's own allocator, in segments.
 
 Without memprof's hook each shape is an ordinary pool of its own.
 """
 
 import ctypes
+import functools
 import gc
+import sys
+import threading
 import weakref
 from contextlib import contextmanager
 
 from memprof import _native
 from memprof._graph_buffers import Persistent
-from memprof._graph_captures import GraphMemoryError, Replays, here, wrap_captures, wrap_replays
+from memprof._graph_captures import GraphMemoryError, Replays, here, underway, wrap_captures, wrap_replays
 
 _calls = None
 _MOST_LISTED = 20
@@ -82,6 +87,7 @@ class GraphMemory:
         self.shapes = {}
         self._check = Replays(torch) if check else None
         self._leaving = []  # shapes that were released, and whose graphs have not been reset
+        self._lock = threading.RLock()  # of shapes that come and go: graphs are collected anywhere
         self._number = 0
         torch.cuda.init()
         wrap_captures(torch)
@@ -142,9 +148,11 @@ class GraphMemory:
             raise
         shape._leave()
         self.shapes[name] = shape
+        shape._ended()
+        self._settle()
 
     def release(self, name):
-        """Gives up a shape: its range is returned as soon as its graphs have been reset."""
+        """Gives up a shape's name: its range is returned as soon as its graphs have been reset, or are gone."""
         self.shapes[name].release()
 
     def persistent(self, **buffers):
@@ -163,9 +171,10 @@ class GraphMemory:
 
     def _settle(self):
         """Lets go of the pools of released shapes whose graphs are gone."""
-        for shape in list(self._leaving):
-            if shape._let_go():
-                self._leaving.remove(shape)
+        with self._lock:
+            for shape in list(self._leaving):
+                if shape._let_go():
+                    self._leaving.remove(shape)
 
     def _warm_up(self):
         """Has cuBLAS make its workspaces for the current stream and thread now.
@@ -190,10 +199,12 @@ class Shape:
         self.memory, self.name = memory, name
         self.pool = None  # what torch.cuda.graph's `pool` is by default in this shape
         self.released = False
+        self._open = True  # the with statement has not ended
         self._outputs = None if outputs is None else list(_tensors(memory._torch, outputs))
         self._kept = []  # what `output` made; a graph writes there as long as it is replayed
         self._used = 0
-        self._graphs = weakref.WeakSet()
+        self._graphs = {}  # by id; they own the shape, which does not own them
+        self._captured = False  # whether there ever was one
         self._mempool = None
         self._inputs = {}  # bytes of each persistent buffer that were sliced in this shape
 
@@ -208,7 +219,8 @@ class Shape:
     def output(self, tree):
         """Copies the tensors in a tensor, list, tuple or dict out of the range; gives the copies.
 
-        Inside of a capture the graph does so at each replay.
+        It is the graph in capture that does so, at each replay. Without one it raises: nothing
+        would be copied again.
         """
         torch = self.memory._torch
         if isinstance(tree, torch.Tensor):
@@ -222,19 +234,41 @@ class Shape:
 
     def release(self):
         """Gives the range up. It is returned when its graphs have been reset and nothing lives in it."""
-        if self.released:
-            return
-        self.released = True
-        self.memory.shapes.pop(self.name, None)
-        self._kept = []
-        if self.memory.sharing and self.pool is not None and not self._let_go():
-            self.memory._leaving.append(self)
+        memory = self.memory
+        with memory._lock:
+            if self.released:
+                return
+            self.released = True
+            if memory.shapes.get(self.name) is self:
+                del memory.shapes[self.name]
+            if memory.sharing and self.pool is not None and not self._let_go():
+                memory._leaving.append(self)
 
     def reset(self):
         """Resets all graphs of the shape, which cannot be replayed any more, and releases it."""
-        for graph in list(self._graphs):
-            graph.reset()
+        for graph in [graph() for graph in list(self._graphs.values())]:
+            if graph is not None:
+                graph.reset()
         self.release()
+
+    def _own(self, graph):
+        """A graph has begun a capture in this shape."""
+        self._captured = True
+        self._graphs[id(graph)] = weakref.ref(graph, functools.partial(_collected, weakref.ref(self), id(graph)))
+
+    def _disown(self, number):
+        """A graph of the shape has been reset, or is gone; with the last of them the shape ends."""
+        self._graphs.pop(number, None)
+        if not self._open:
+            self._ended()
+        self.memory._settle()
+
+    def _ended(self):
+        """The with statement is over, or a graph is: where none is left nothing will be replayed."""
+        self._open = False
+        if not self._graphs and self._captured:
+            self._kept = []
+            self.release()
 
     def _enter(self):
         memory, torch = self.memory, self.memory._torch
@@ -266,6 +300,8 @@ class Shape:
         torch = self.memory._torch
         if not tensor.is_cuda:
             return tensor
+        if not torch.cuda.is_current_stream_capturing():
+            raise GraphMemoryError("%s: output() outside of a capture: no graph would copy the tensor when it is replayed" % self.name)
         with torch.no_grad():
             if self._outputs is not None:
                 if self._used == len(self._outputs):
@@ -332,13 +368,21 @@ class Shape:
         """Ends this shape's hold of its pool; False while torch must not lose its pool yet."""
         memory = self.memory
         if self._mempool is not None:
-            # A MemPool of torch's must not die before the graphs that were captured in it.
-            if self._mempool.use_count() > 1:
+            # A MemPool of torch's must not die before the graphs that were captured in it, nor
+            # before its tensors, and a cache must not be emptied within a capture.
+            if self._mempool.use_count() > 1 or len(underway) > 0 or self._live():
                 return False
             self._mempool = _mortal(self._mempool)
             memory._torch.cuda.empty_cache()
         memory._library.memprof_release_pool(memory.device, *self.pool)
         return True
+
+
+def _collected(shape, number, _):
+    """A graph is about to be destroyed. At exit nothing is left to be given back."""
+    shape = shape()
+    if shape is not None and sys is not None and not sys.is_finalizing():
+        shape._disown(number)
 
 
 def _immortal(pool):

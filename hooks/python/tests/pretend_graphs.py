@@ -104,6 +104,7 @@ class Tensor:
 
 float32, float16, uint8 = dtype("float32", 4), dtype("float16", 2), dtype("uint8", 1)
 
+def is_current_stream_capturing(): return streams[-1].capturing is not None
 def empty(*shape, dtype=None, device=None): return Tensor(shape[0] if isinstance(shape[0], (tuple, list)) else shape, dtype)
 def zeros(*shape, dtype=None, device=None): return empty(*shape, dtype=dtype).zero_()
 def empty_like(tensor, requires_grad=False): return Tensor(tensor.shape, tensor.dtype)
@@ -157,23 +158,29 @@ class CUDAPluggableAllocator:
 class Pool:
     def __init__(self, id): self.id = id
 
-class CUDAGraph:
-    def __init__(self): self.id = None
-    def capture_begin(self, pool=None, capture_error_mode="global"):
-        self.id = pool or (next(numbers), 0)
-        streams[-1].capturing = Pool(self.id)
-        if self.id in MemPool.of: MemPool.of[self.id].uses += 1
-        if hook and BACKEND != "native": hook.memprof_pool_begin(0, *self.id)
-    def capture_end(self):
-        streams[-1].capturing = None
-        if hook and BACKEND != "native": hook.memprof_pool_end(0, *self.id)
-    def pool(self): return self.id
-    def replay(self): replayed.append(self)
+class Captured:
+    """What a graph has captured: as in torch it goes after whatever refers to the graph weakly was told."""
+    id = None
     def reset(self):
         if self.id is None: return
         if self.id in MemPool.of: MemPool.of[self.id].uses -= 1
         if hook and BACKEND != "native": hook.memprof_release_pool(0, *self.id)
         self.id = None
+    __del__ = reset
+
+class CUDAGraph:
+    def __init__(self): self.captured = Captured()
+    def capture_begin(self, pool=None, capture_error_mode="global"):
+        id = self.captured.id = pool or (next(numbers), 0)
+        streams[-1].capturing = Pool(id)
+        if id in MemPool.of: MemPool.of[id].uses += 1
+        if hook and BACKEND != "native": hook.memprof_pool_begin(0, *id)
+    def capture_end(self):
+        streams[-1].capturing = None
+        if hook and BACKEND != "native": hook.memprof_pool_end(0, *self.captured.id)
+    def pool(self): return self.captured.id
+    def replay(self): replayed.append(self)
+    def reset(self): self.captured.reset()
 replayed = []
 
 capture_stream = Stream()
@@ -205,6 +212,8 @@ class Event:
     def synchronize(self): pass
     def elapsed_time(self, other): return other.time - self.time
 
+def empty_cache(): assert all(s.capturing is None for s in streams), "torch would end the process"
+
 def memory_snapshot():
     return [{"address": s, "blocks": [{"size": b, "requested_size": b, "state": "active_allocated"} for _, b in blocks]}
             for s, (size, pool, blocks) in segments.items()]
@@ -220,8 +229,8 @@ torch = module("torch", Tensor=Tensor, dtype=dtype, float32=float32, float16=flo
     empty_like=empty_like, mm=mm, addmm=addmm, no_grad=no_grad, device=device)
 torch.cuda = module("torch.cuda", init=lambda: None, get_allocator_backend=lambda: BACKEND, MemPool=MemPool, CUDAGraph=CUDAGraph,
     graph=graph, stream=stream, Stream=Stream, use_mem_pool=use_mem_pool, Event=Event, memory_snapshot=memory_snapshot,
-    graph_pool_handle=lambda: (0, next(numbers)), empty_cache=lambda: None, current_stream=lambda device=None: streams[-1],
-    device=lambda index: contextlib.nullcontext())
+    graph_pool_handle=lambda: (0, next(numbers)), empty_cache=empty_cache, current_stream=lambda device=None: streams[-1],
+    device=lambda index: contextlib.nullcontext(), is_current_stream_capturing=is_current_stream_capturing)
 torch.cuda.memory = module("torch.cuda.memory", CUDAPluggableAllocator=CUDAPluggableAllocator)
 
 import memprof

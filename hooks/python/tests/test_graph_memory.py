@@ -71,7 +71,7 @@ class GraphMemoryTest(unittest.TestCase):
                 graph.reset()
                 del logits
                 print(pool.usage()["ranges"] if BACKEND == "native" else hook.memprof_empty_cache(0) and 0)
-                capture(pool, "bs8", 1)
+                kept = capture(pool, "bs8", 1)
                 print(pool.usage()["ranges"])
                 """,
                 backend,
@@ -84,13 +84,13 @@ class GraphMemoryTest(unittest.TestCase):
                 """
                 pool = memprof.GraphMemory()
                 kept = pool.persistent(logits=((64, 4), uint8))
-                graph = torch.cuda.CUDAGraph()
+                graph, declared = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
                 with pool.shape("free") as shape:
                     with torch.cuda.graph(graph):
                         hidden, more = shape.output((bytes_of(1).fill(7), {"x": bytes_of(2).fill(8), "n": 3}))
                 print(hidden.read()[0], more["x"].read()[-1], more["n"])
                 with pool.shape("declared", outputs=kept) as shape:
-                    with torch.cuda.graph(graph):
+                    with torch.cuda.graph(declared):
                         logits = shape.output(torch.empty(16, 4, dtype=uint8).fill(5))
                         try:
                             shape.output(bytes_of(1))
@@ -98,10 +98,15 @@ class GraphMemoryTest(unittest.TestCase):
                             print("more outputs" in str(error))
                 print(logits.data_ptr() == kept.logits.data_ptr(), logits.shape[0], kept.logits.read()[63:65])
                 with pool.shape("other", outputs=[kept.logits]) as shape:
+                    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+                        try:
+                            shape.output(torch.empty(65, 4, dtype=uint8))
+                        except ValueError as error:
+                            print("does not fit" in str(error))
                     try:
-                        shape.output(torch.empty(65, 4, dtype=uint8))
-                    except ValueError as error:
-                        print("does not fit" in str(error))
+                        shape.output(bytes_of(1))
+                    except memprof.GraphMemoryError as error:
+                        print("outside of a capture" in str(error))
                 # What another shape does in its range does not reach them.
                 graph2 = torch.cuda.CUDAGraph()
                 with pool.shape("next"):
@@ -111,7 +116,7 @@ class GraphMemoryTest(unittest.TestCase):
                 """,
                 backend,
             )
-            self.assertEqual(" ".join(out), "7 8 3 True True 16 [5, 0] True 7 8 [5, 0]", backend)
+            self.assertEqual(" ".join(out), "7 8 3 True True 16 [5, 0] True True 7 8 [5, 0]", backend)
 
     def test_workspaces_stay_out_of_the_range(self):
         for backend in self.BOTH:
@@ -157,6 +162,110 @@ class GraphMemoryTest(unittest.TestCase):
             )
             self.assertEqual(" ".join(out), "3 True True 2 1 0 []", backend)
 
+    def test_a_shape_ends_with_its_graphs(self):
+        # However they end: reset, reset of one of two, dropped, and captured anew.
+        for backend in self.BOTH:
+            out = self.run_script(
+                """
+                pool = memprof.GraphMemory()
+                held = free()
+                small, _ = capture(pool, "small", 1)
+                large, shape = capture(pool, "large", 30)
+                took = held - free()
+                large.reset()
+                print(took - (held - free()), list(pool.shapes), shape.released)
+                large, _ = capture(pool, "large", 30)
+                del large, _
+                print(list(pool.shapes), pool.usage()["ranges"])
+                with pool.shape("pieces") as shape:
+                    first, second = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+                    with torch.cuda.graph(first): bytes_of(1)
+                    first.reset()
+                    with torch.cuda.graph(first): bytes_of(1)
+                    with torch.cuda.graph(second): bytes_of(1)
+                first.reset()
+                print(list(pool.shapes))
+                second.reset()
+                print(list(pool.shapes))
+                with pool.shape("never kept"):
+                    with torch.cuda.graph(torch.cuda.CUDAGraph()): bytes_of(1)
+                with pool.shape("nothing"): pass
+                print(list(pool.shapes), pool.usage()["ranges"])
+                """,
+                backend,
+            )
+            self.assertEqual(" ".join(out), "28 ['small'] True ['small'] 1 ['small', 'pieces'] ['small'] ['small', 'nothing'] 2", backend)
+
+    def test_a_graph_ends_within_a_capture(self):
+        for backend in self.BOTH:
+            out = self.run_script(
+                """
+                pool, graph = memprof.GraphMemory(), torch.cuda.CUDAGraph()
+                large, _ = capture(pool, "large", 30)
+                held = free()
+                with pool.shape("small"):
+                    with torch.cuda.graph(graph):
+                        large.reset()
+                        bytes_of(1)
+                print(list(pool.shapes), free() - held >= 28)
+                """,
+                backend,
+            )
+            self.assertEqual(" ".join(out), "['small'] True", backend)
+
+    def test_closed_memory_goes_with_the_last_graph(self):
+        for backend in self.BOTH:
+            out = self.run_script(
+                """
+                workspaces[capture_stream] = None
+                pool = memprof.GraphMemory()
+                pool._warm_up()
+                held = free()
+                (a, _), (b, _) = capture(pool, "a", 30), capture(pool, "b", 4)
+                pool.close()
+                a.reset()
+                print(held - free() > 0)
+                b.reset()
+                print(held - free())
+                """,
+                backend,
+            )
+            self.assertEqual(out, ["True", "0"], backend)
+
+    def test_outputs_stay_as_long_as_their_graph(self):
+        for backend in self.BOTH:
+            out = self.run_script(
+                """
+                pool = memprof.GraphMemory()
+                graph = torch.cuda.CUDAGraph()
+                with pool.shape("a") as shape:
+                    with torch.cuda.graph(graph): out = shape.output(bytes_of(8))
+                written = out.data_ptr()
+                del out
+                pool.release("a")
+                def elsewhere():
+                    with stream(memprof._graph_memory._side_stream(torch, 0)): return bytes_of(8)
+                print(elsewhere().data_ptr() == written)
+                graph.reset()
+                print(elsewhere().data_ptr() == written)
+                """,
+                backend,
+            )
+            self.assertEqual(out, ["False", "True"], backend)
+
+    def test_another_pool_inside_of_a_shape(self):
+        out = self.run_script(
+            """
+            import warnings
+            pool, graph = memprof.GraphMemory(), torch.cuda.CUDAGraph()
+            with warnings.catch_warnings(record=True) as said, pool.shape("a") as shape:
+                with torch.cuda.graph(graph, pool=(77, 0)): pass
+                with torch.cuda.graph(torch.cuda.CUDAGraph(), pool=shape.pool): pass
+            print(len(said), "pool=shape.pool" in str(said[0].message), graph.pool())
+            """
+        )
+        self.assertEqual(" ".join(out), "1 True (77, 0)")
+
     def test_two_replays_in_flight_are_named(self):
         out = self.run_script(
             """
@@ -177,16 +286,24 @@ class GraphMemoryTest(unittest.TestCase):
                 except memprof.GraphMemoryError as error:
                     print("replay of a began before the replay of b was through" in str(error))
                 other.replay()                            # is none of ours
+            clock[:] = [100, 200, 150, 160, 170, 180]     # of two that meet the first, the second does not meet the other
+            a.replay()
+            for s in Stream(), Stream():
+                with stream(s):
+                    try:
+                        b.replay()
+                    except memprof.GraphMemoryError as error:
+                        print("replay of b began before the replay of a was through" in str(error))
             print(len(replayed), clock)
             """
         )
-        self.assertEqual(" ".join(out), "True 6 []")
+        self.assertEqual(" ".join(out), "True True True 9 []")
 
     def test_wrong_uses(self):
         out = self.run_script(
             """
             pool = memprof.GraphMemory()
-            capture(pool, "a", 1)
+            graph, _ = capture(pool, "a", 1)
             for wrong in (lambda: capture(pool, "a", 1), lambda: pool.persistent(x=(4,)).update(x=torch.empty(5)), lambda: pool.persistent(x=(4,)).slices(5)):
                 try:
                     wrong()
@@ -216,10 +333,11 @@ class GraphMemoryTest(unittest.TestCase):
             except AssertionError as error:
                 print(error)
             print(pool.usage()["physical"], pool.usage()["ranges"], list(pool.shapes))
-            print(capture(pool, "small", 1)[1].extent // M)
+            graph, small = capture(pool, "small", 1)
+            print(small.extent // M)
             """
         )
-        self.assertEqual(" ".join(out), "out of memory 0 1 [] 2")
+        self.assertEqual(" ".join(out), "out of memory 0 0 [] 2")
 
     def test_persistent_buffers(self):
         out = self.run_script(
