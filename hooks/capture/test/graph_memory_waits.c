@@ -1,0 +1,128 @@
+// graph_memory_waits.c - nothing of a graph memory is unmapped before the device is through with
+// its work; and while a graph is captured, which a wait would spoil, nothing is waited for.
+#define _GNU_SOURCE
+#include <pthread.h>
+
+#include "shapes.h"
+
+int cuStreamBeginCapture_v2(void *stream, int mode);
+int cuStreamEndCapture(void *stream, void **graph);
+
+static void capture_begins(void *stream) { CHECK_EQUAL(cuStreamBeginCapture_v2(stream, 0), 0); }
+
+static void capture_ends_well(void *stream) {
+  void *graph = NULL;
+  CHECK_EQUAL(cuStreamEndCapture(stream, &graph), 0);
+  CHECK(graph != NULL);
+}
+
+static uint64_t number(enum memprof_kind kind) {
+  const struct trail trail = trail_read(getpid(), 0);
+  return trail_number(&trail, kind);
+}
+
+// A shape that goes, or comes, while another stream is captured leaves that capture alone: what
+// has gone is given back later.
+static void test_a_release_spoils_no_capture(void) {
+  begin(0);
+  void *stream = gpu_stream();
+  open_shape(1), open_shape(2);
+  drop(take(1, 6 * MiB)), drop(take(2, 4 * MiB));
+  capture_begins(stream);
+  release_shape(1);
+  open_shape(3);
+  CHECK_EQUAL(usage().ranges, 3);
+  CHECK_EQUAL(usage().physical, 6 * MiB);
+  capture_ends_well(stream);
+  memprof_empty_cache(0);
+  CHECK_EQUAL(usage().ranges, 2);
+  CHECK_EQUAL(usage().physical, 4 * MiB);
+  audited(true);
+}
+
+// The same of a memory that is closed. What the driver did not take back of the 2nd shape is
+// there until it can be unmapped.
+static void test_a_closing_spoils_no_capture(void) {
+  begin(0);
+  void *stream = gpu_stream();
+  open_shape(1);
+  drop(take(1, 4 * MiB));
+  CHECK_EQUAL(try_shape(2), MEMPROF_DEVICE_FAILED);
+  CHECK_EQUAL(usage().ranges, 2);
+  capture_begins(stream);
+  memprof_graph_memory_close(0, memory);
+  CHECK_EQUAL(usage().ranges, 2);
+  capture_ends_well(stream);
+  audited(true);
+  release_shape(1);
+  struct memprof_graph_usage gone;
+  CHECK(!memprof_graph_usage(0, memory, &gone));
+  CHECK_EQUAL(gpu_free(), GiB);
+}
+
+static void *release_the_first(void *unused) {
+  release_shape(1);
+  return unused;
+}
+
+// Work that was queued before a shape's release may be at work on its memory until it is done.
+static void test_a_release_waits_for_the_work(void) {
+  begin(0);
+  void *stream = gpu_stream();
+  pthread_t thread;
+  open_shape(1), open_shape(2);
+  drop(take(1, 6 * MiB)), drop(take(2, 4 * MiB));
+  gpu_hold(stream);
+  CHECK(pthread_create(&thread, NULL, release_the_first, NULL) == 0);
+  usleep(50000);
+  CHECK_EQUAL(gpu_free(), GiB - 6 * MiB);
+  CHECK_EQUAL(number(MEMPROF_UNALIAS), 0);
+  gpu_let_go(stream);
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK_EQUAL(usage().ranges, 1);
+  CHECK_EQUAL(gpu_free(), GiB - 4 * MiB);
+  CHECK_EQUAL(number(MEMPROF_UNALIAS), 1);
+  audited(true);
+}
+
+// Where the device cannot be waited for, a released shape keeps its memory, mapped as it is,
+// and its heap.
+static void test_nothing_is_unmapped_unwaited(void) {
+  begin(0);
+  open_shape(1), open_shape(2);
+  unsigned char *first = take(1, 6 * MiB);
+  drop(first), drop(take(2, 4 * MiB));
+  release_shape(1);
+  memprof_empty_cache(0);
+  CHECK_EQUAL(usage().ranges, 2);
+  CHECK_EQUAL(usage().physical, 6 * MiB);
+  memset(first, 1, 6 * MiB);
+  CHECK_EQUAL(number(MEMPROF_UNALIAS), 0);
+  CHECK_EQUAL(number(MEMPROF_POOL_RELEASE), 0);
+  audited(true);
+}
+
+// Nor is a range unmapped that has no heap, as no memory was asked for of its shape.
+static void test_an_unused_range_waits_too(void) {
+  begin(0);
+  open_shape(1);
+  drop(take(1, 6 * MiB));
+  open_shape(2);
+  release_shape(2);
+  CHECK_EQUAL(usage().ranges, 2);
+  CHECK_EQUAL(usage().physical, 6 * MiB);
+  audited(true);
+}
+
+#define SMALL "MEMPROF_SIM_MEMORY", "1g"
+#define REFUSED(rules) {SMALL, "MEMPROF_SIM_FAIL", rules}
+int main(int argc, char **argv) {
+  static const struct test tests[] = {
+      {"a release spoils no capture", test_a_release_spoils_no_capture, {SMALL}},
+      {"a closing spoils no capture", test_a_closing_spoils_no_capture, REFUSED("cuMemSetAccess:2,cuMemUnmap:1,cuMemUnmap:2")},
+      {"a release waits for the work", test_a_release_waits_for_the_work, {SMALL}},
+      {"nothing is unmapped unwaited", test_nothing_is_unmapped_unwaited, REFUSED("cuCtxSynchronize:1+=999")},
+      {"an unused range waits too", test_an_unused_range_waits_too, REFUSED("cuCtxSynchronize:1+=999")},
+  };
+  return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
+}
