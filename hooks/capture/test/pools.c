@@ -80,6 +80,41 @@ static void test_waits_for_its_last_block(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 1);
 }
 
+// Work may still run on memory that was freed in stream order: where the device cannot be waited
+// for, the pool keeps it.
+static void test_nothing_is_given_back_unwaited(void) {
+  gpu_start();
+  memprof_pool_hold(0, POOL, 0);
+  void *ptr = take(8 * MiB, NULL);
+  release(ptr);
+  memprof_release_pool(0, POOL, 0);
+  CHECK_EQUAL(stats().reserved_bytes.current, 8 * MiB);
+  CHECK(take(8 * MiB, NULL) == ptr);
+  memset(ptr, 1, 8 * MiB);
+  const struct trail trail = audited();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_UNMAP), 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 0);
+}
+
+int cuStreamBeginCapture_v2(void *stream, int mode);
+int cuStreamEndCapture(void *stream, void **graph);
+
+// A graph may go while another is captured: a wait would spoil that one, so its pool goes later.
+static void test_a_release_spoils_no_capture(void) {
+  gpu_start();
+  void *stream = gpu_stream(), *graph = NULL;
+  memprof_pool_hold(0, POOL, 0);
+  release(take(8 * MiB, NULL));
+  CHECK_EQUAL(cuStreamBeginCapture_v2(stream, 0), 0);
+  memprof_release_pool(0, POOL, 0);
+  CHECK_EQUAL(stats().reserved_bytes.current, 8 * MiB);
+  CHECK_EQUAL(cuStreamEndCapture(stream, &graph), 0);
+  memprof_empty_cache(0);
+  CHECK_EQUAL(stats().reserved_bytes.current, 0);
+  const struct trail trail = audited();
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 1);
+}
+
 static void test_spare_pool_may_be_given_back(void) {
   gpu_start();
   memprof_pool_hold(0, POOL, 0);
@@ -259,6 +294,8 @@ int main(int argc, char **argv) {
       {"held", test_held_memory_stays, {NULL}},
       {"ends", test_ends_with_its_last_holder, {NULL}},
       {"last-block", test_waits_for_its_last_block, {NULL}},
+      {"unwaited", test_nothing_is_given_back_unwaited, {"MEMPROF_SIM_FAIL", "cuCtxSynchronize:1+=999"}},
+      {"captured", test_a_release_spoils_no_capture, {NULL}},
       {"spare", test_spare_pool_may_be_given_back, {NULL}},
       {"addresses", test_addresses_return, {NULL}},
       {"restore", test_restore, {NULL}},
