@@ -175,6 +175,16 @@ static void test_a_range_ends_when_nothing_needs_it(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 3);  // two ranges and the store
 }
 
+// Where no shape holds it, a memory that is closed is gone at once.
+static void test_a_memory_without_shapes_ends_when_closed(void) {
+  begin(0);
+  memprof_graph_memory_close(0, memory);
+  struct memprof_graph_usage gone;
+  CHECK(!memprof_graph_usage(0, memory, &gone));
+  const struct trail trail = trail_read(getpid(), 0);
+  CHECK_EQUAL(trail_number(&trail, MEMPROF_POOL_RELEASE), 1);
+}
+
 static void test_five_hundred_shapes(void) {
   begin(0);
   for (uint64_t shape = 1; shape <= MOST_SHAPES; shape++) {
@@ -394,6 +404,7 @@ int main(int argc, char **argv) {
       {"any order needs the largest", test_any_order_needs_the_largest, SMALL},
       {"constant when the largest is first", test_constant_when_the_largest_is_first, SMALL},
       {"a range ends when nothing needs it", test_a_range_ends_when_nothing_needs_it, SMALL},
+      {"a memory without shapes ends when closed", test_a_memory_without_shapes_ends_when_closed, SMALL},
       {"five hundred shapes", test_five_hundred_shapes, SMALL},
       {"no addresses is an error", test_no_addresses_is_an_error, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemAddressReserve:3"}},
       {"a range has an end", test_a_range_has_an_end, SMALL},
