@@ -111,5 +111,6 @@ bool graph_range_end(struct gpu *gpu, struct graph_range *range);
 
 // Closes abandoned ranges, and ends closed memories without ranges.
 void graph_memory_sweep(struct gpu *gpu);
+bool graph_memory_waits(const struct gpu *gpu);  // for a sweep: it was closed in a capture
 
 #endif

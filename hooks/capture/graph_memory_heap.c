@@ -149,6 +149,15 @@ bool graph_range_end(struct gpu *gpu, struct graph_range *range) {
   return true;
 }
 
+// A memory that has been closed, and of which nothing is left but its addresses.
+static bool over(const struct graph_memory *memory) { return memory->closed && memory->ranges == NULL && memory->count == 0; }
+
+bool graph_memory_waits(const struct gpu *gpu) {
+  const struct graph_memory *memory = gpu->graph_memories;
+  while (memory != NULL && !over(memory)) memory = memory->next;
+  return memory != NULL;
+}
+
 void graph_memory_sweep(struct gpu *gpu) {
   for (struct graph_memory **link = &gpu->graph_memories; *link != NULL;) {
     struct graph_memory *memory = *link;
@@ -156,7 +165,7 @@ void graph_memory_sweep(struct gpu *gpu) {
       next = range->next;
       if (range->abandoned) graph_range_end(gpu, range);
     }
-    if (!memory->closed || memory->ranges != NULL || memory->count > 0) {
+    if (!over(memory)) {
       link = &memory->next;
       continue;
     }

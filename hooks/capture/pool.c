@@ -102,6 +102,7 @@ static void drop_pools(struct gpu *gpu) {
 }
 
 bool pool_waits(const struct gpu *gpu) {
+  if (graph_memory_waits(gpu)) return true;
   for (const struct pool *pool = gpu->pools; pool != NULL; pool = pool->next) {
     if (pool->uses == 0 && pool->range != NULL && !has_arena(gpu, pool)) return true;
   }
@@ -115,7 +116,7 @@ bool pool_waits(const struct gpu *gpu) {
 }
 
 void pool_sweep(struct gpu *gpu) {
-  if (gpu->pools == NULL || interpose_capturing()) return;
+  if ((gpu->pools == NULL && gpu->graph_memories == NULL) || interpose_capturing()) return;
   bool waited = false;
   for (struct arena **link = &gpu->arenas; *link != NULL;) {
     struct arena *arena = *link;

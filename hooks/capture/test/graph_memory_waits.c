@@ -60,6 +60,19 @@ static void test_a_closing_spoils_no_capture(void) {
   CHECK_EQUAL(gpu_free(), GiB);
 }
 
+// One without a shape, on a device without pools, is given back by the next sweep.
+static void test_a_closing_in_a_capture_is_made_up_for(void) {
+  begin(0);
+  void *stream = gpu_stream();
+  struct memprof_graph_usage gone;
+  capture_begins(stream);
+  memprof_graph_memory_close(0, memory);
+  CHECK(memprof_graph_usage(0, memory, &gone));
+  capture_ends_well(stream);
+  memprof_empty_cache(0);
+  CHECK(!memprof_graph_usage(0, memory, &gone));
+}
+
 static void *release_the_first(void *unused) {
   release_shape(1);
   return unused;
@@ -120,6 +133,7 @@ int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"a release spoils no capture", test_a_release_spoils_no_capture, {SMALL}},
       {"a closing spoils no capture", test_a_closing_spoils_no_capture, REFUSED("cuMemSetAccess:2,cuMemUnmap:1,cuMemUnmap:2")},
+      {"a closing in a capture is made up for", test_a_closing_in_a_capture_is_made_up_for, {"MEMPROF_SIM_MEMORY", "1g"}},
       {"a release waits for the work", test_a_release_waits_for_the_work, {SMALL}},
       {"nothing is unmapped unwaited", test_nothing_is_unmapped_unwaited, REFUSED("cuCtxSynchronize:1+=999")},
       {"an unused range waits too", test_an_unused_range_waits_too, REFUSED("cuCtxSynchronize:1+=999")},
