@@ -55,7 +55,7 @@ class Run:
     """One job: what it is, and what came of it."""
 
     def __init__(self, opts, model, mode, turn=0):
-        self.model, self.mode, self.turn, self.names = model, mode, turn, opts.names
+        self.model, self.mode, self.turn, self.names, self.memprof = model, mode, turn, opts.names, opts.memprof
         self.needs = min(NEEDS.get(model, 34), opts.memory)
         self.name = (f"turn{turn}/" if turn else "") + f"{mode}/{model}"
         self.recording = os.path.join(opts.output, self.name) if MODES[mode][0] is not None else None
@@ -115,6 +115,7 @@ class Run:
                 self.result["error"] = f.read()[-1500:]
         if self.recording and os.path.isdir(self.recording):
             self.result["recording"] = self.name
+            self.result["marked"] = marked(self.memprof, self.recording) if status == 0 else None
             self.result["recording_bytes"] = sum(os.path.getsize(os.path.join(self.recording, f)) for f in os.listdir(self.recording))
 
     def end(self):
@@ -136,6 +137,15 @@ def parse(output):
         "memory": [[int(value) for value in line] for line in memory],
         "step_ms": float(step.group(1)) if step else None,
     }
+
+
+def marked(memprof, recording):
+    """Provided and reserved bytes at most, by iteration as the recording has them, of the first process; or None."""
+    told = subprocess.run([memprof, "report", "--json", "--no-plots", recording], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    if told.returncode != 0:
+        return None
+    iterations = json.loads(told.stdout)["processes"][0]["devices"][0]["iterations"]
+    return [[i["peak_provided"], i["peak_reserved"]] for i in iterations]
 
 
 def names_of_cards():
@@ -277,9 +287,13 @@ def mib(size):
 
 
 def idle(result):
-    """1 - C/R of each iteration, by its own peaks: of the first, and of the later ones in the mean; 1 - max T/max R."""
+    """1 - C/R of each iteration, by its own peaks: of the first, and of the later ones in the mean; 1 - max T/max R.
+
+    An iteration ends where the optimizer is through, which a recording knows. The job reads torch's
+    peaks later, when it has waited for the device: what was mapped ahead for the next iteration is in them.
+    """
     lines = result["memory"]
-    own = [1 - c / r for _, c, r in lines]
+    own = [1 - c / r for c, r in result.get("marked") or [line[1:] for line in lines]]
     return own[0], statistics.mean(own[1:]), 1 - max(t for t, _, _ in lines) / max(r for _, _, r in lines)
 
 

@@ -89,8 +89,8 @@ class Suite:
 
     def steps(self, name, job, kinds, base, memory, bound="", most=None, pairs=2, seconds=15):
         """The steps of a job in turns, under each kind, {kind: flags of record, or None for unrecorded}, beside
-        those of `base`, one of them. A kind is above `most` when three quarters of the rounds are. A job
-        takes at most `memory` bytes of the card, and its context."""
+        those of `base`, one of them. A kind is above `most` when three quarters of the rounds are, or the
+        median is by more than jobs of one kind are apart. A job takes at most `memory` bytes of the card, and its context."""
         pairs = min(pairs, int(self.free() / (len(kinds) * (memory + CONTEXT))))
         if pairs == 0:
             self.lines.append(f"  {name}: steps are not compared: the card has no room for {len(kinds)} such jobs at a time")
@@ -122,14 +122,16 @@ class Suite:
                 raise Failed(wrong)
 
     def compared(self, name, kind, base, rounds, bound="", most=None):
-        """Keeps the ratio of the steps of two kinds; what is wrong when three quarters of the rounds are above `most`."""
+        """Keeps the ratio of the steps of two kinds; what is wrong when it is above `most`."""
         middle, low, high = in_turns.ratio(rounds[kind], rounds[base])
         told = " / ".join(f"{statistics.median(in_turns.steps(rounds[k])):.2f}" for k in (kind, base)) + " ms"
-        apart = [in_turns.apart(rounds[k]) for k in (kind, base)]
-        if None not in apart:
-            told += f"; jobs of a kind {max(apart):.3f} apart"
+        known = [in_turns.apart(rounds[k]) for k in (kind, base)]
+        apart = high - low if None in known else max(known)
+        if None not in known:
+            told += f"; jobs of a kind {apart:.3f} apart"
         self.figure(f"{name}: step, {kind} / {base}, median and quartiles of {len(rounds[kind])} rounds", f"{middle:.3f}, {low:.3f} to {high:.3f} ({told})", bound)
-        return f"{name}: a step {kind} is {middle:.3f} of {base}, three quarters of the rounds above {low:.3f}" if most and low > most else None
+        above = most is not None and (low > most or middle > most + apart)
+        return f"{name}: a step {kind} is {middle:.3f} of {base}, {low:.3f} to {high:.3f}, above {most}" if above else None
 
     def same(self, name, text, *flags, prefix=None):
         """A script prints what it found as `result` lines: with and without us they must be equal.
