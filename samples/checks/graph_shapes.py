@@ -1,11 +1,13 @@
-"""Graphs of a small decoder at many shapes, under seven policies: what they take, compute and cost."""
+"""Graphs of a small decoder at many shapes, under nine policies: what they take, compute and cost."""
 
 import json
 import re
 
 from checks.suite import Failed, alone, case
 
-ORDINARY = ("separate", "separate-copied", "shared-largest", "shared-smallest")
+KEPT = ("separate", "shared-largest", "shared-smallest")  # logits stay in the pool
+COPIED = tuple(policy + "-copied" for policy in KEPT)  # they go to a buffer beside it, as ours do
+ORDINARY = KEPT + COPIED
 OURS = ("ours-largest", "ours-smallest", "ours-random")
 SIZES = {"decode": [2**k for k in range(8)], "prefill": list(range(128, 257, 16))}
 FAMILIES = tuple(SIZES)
@@ -52,6 +54,8 @@ def sizes_hold(manner, output, table, family):
     shared = physical["shared-largest"], physical["shared-smallest"]
     if not physical["separate"] > max(shared) or not min(shared) >= largest:
         raise Failed(f"{manner}, {family}: separate > shared >= ours was expected: {physical}")
+    if not physical["separate-copied"] > max(physical["shared-largest-copied"], physical["shared-smallest-copied"]):
+        raise Failed(f"{manner}, {family}: separate > shared was expected of those that copy their logits: {physical}")
     alone_largest = table["separate", family]["max"]
     if manner == "bfc" and largest > alone_largest:
         raise Failed(f"{manner}, {family}: ours takes {largest} bytes, a private pool of the largest shape {alone_largest}")
@@ -71,14 +75,16 @@ def graph_shapes(suite):
         table = lines(done.stdout, ORDINARY + OURS)
         for family in FAMILIES:
             policies = ", ".join(ORDINARY + OURS)
-            for what in ("physical", "sum", "addresses"):
+            for what in ("physical", "beside", "together", "sum", "addresses"):
                 sizes = ", ".join(mib(table[policy, family][what]) for policy in ORDINARY + OURS)
                 suite.figure(f"graph shapes, {manner}, {family}: {what} of {policies}", sizes + " MiB")
             for what in ("capture_ms", "replay_us"):
                 times = ", ".join(f"{table[policy, family][what]:.2f}" for policy in ORDINARY + OURS)
                 suite.figure(f"graph shapes, {manner}, {family}: {what} of {policies}", times)
-            suite.figure(f"graph shapes, {manner}, {family}: buffers beside, of torch's policies and ours",
-                         ", ".join(mib(table[policy, family]["beside"]) for policy in ("separate", "ours-largest")) + " MiB")
+            together = {policy: table[policy, family]["together"] for policy in (*COPIED, "ours-largest")}
+            for policy in COPIED:
+                suite.figure(f"graph shapes, {manner}, {family}: pool and buffers beside, ours / {policy}",
+                             f"{mib(together['ours-largest'])} / {mib(together[policy])} MiB = {together['ours-largest'] / together[policy]:.2f}")
             sizes_hold(manner, done.stdout, table, family)
             ours = max(table[policy, family]["replay_us"] for policy in OURS)
             ordinary = table["separate-copied", family]["replay_us"]

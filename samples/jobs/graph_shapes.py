@@ -1,4 +1,4 @@
-"""CUDA graphs of a small decoder at many shapes, and what they take of the card under seven policies.
+"""CUDA graphs of a small decoder at many shapes, and what they take of the card under nine policies.
 
     python3 samples/jobs/graph_shapes.py
     memprof record -o shapes -- python3 samples/jobs/graph_shapes.py
@@ -8,19 +8,19 @@ Two families of graphs, each with memory of its own: decode steps of 1, 2, 4, ..
 and prefill of nine lengths from 256 down to 128 tokens by 16. The policies:
 
     separate         a private pool for each graph, as torch does by itself
-    separate-copied  the same, each graph copying its logits to one buffer, as ours do: for the time of a replay
     shared-largest   one pool for the family, captured largest first, as vLLM and SGLang do
     shared-smallest  one pool, smallest first
     ours-largest     memprof.GraphMemory, largest first
     ours-smallest    the same, smallest first
     ours-random      the same, in random order
 
-Those of memprof need `memprof record`, and are left out without it. Every graph is replayed in
+`separate-copied`, `shared-largest-copied` and `shared-smallest-copied` are those with each graph
+copying its logits to one buffer of the largest shape, as ours do. Those of memprof need `memprof record`, and are left out without it. Every graph is replayed in
 random alternation with the others of its family and compared, bit by bit, with the same work
 done eagerly. Prints a line `result` for what may be compared between runs, a table, and the
-table as one line of JSON. In the pools of torch the logits stay where the graph made them;
-ours go to buffers of the largest shape beside the memory: the column `beside` has both
-families' share of such buffers, inputs too.
+table as one line of JSON. Logits that are not copied stay in the pool, where the graph made
+them. The column `beside` has the buffers of the largest shape that a family uses beside its
+pools, inputs too, and `together` both.
 """
 
 import argparse
@@ -37,7 +37,11 @@ try:
 except ImportError:  # not under memprof record
     memprof = None
 
-POLICIES = ("separate", "separate-copied", "shared-largest", "shared-smallest", "ours-largest", "ours-smallest", "ours-random")
+POLICIES = (
+    *("separate", "shared-largest", "shared-smallest"),
+    *("separate-copied", "shared-largest-copied", "shared-smallest-copied"),
+    *("ours-largest", "ours-smallest", "ours-random"),
+)
 DECODE = (1, 2, 4, 8, 16, 32, 64, 128)
 PREFILL = tuple(range(256, 127, -16))
 WIDTH, HEADS, LAYERS, VOCABULARY, CONTEXT = 2048, 16, 4, 32000, 128
@@ -90,6 +94,11 @@ class Decoder(torch.nn.Module):
         return self.head(self.norm(x))
 
 
+def copies(policy):
+    """Whether the graphs copy their logits to one buffer."""
+    return policy.startswith("ours") or policy.endswith("-copied")
+
+
 class Family:
     """Graphs that replay one at a time."""
 
@@ -109,7 +118,7 @@ class Family:
         return logits
 
     def order(self, policy, seed):
-        if policy.endswith("-largest"):
+        if "-largest" in policy:
             return self.sizes[::-1]
         order = list(self.sizes)
         if policy.endswith("-random"):
@@ -119,7 +128,7 @@ class Family:
     def bytes_beside(self, policy):
         """Of buffers of the largest shape: inputs, and the outputs of those that copy them."""
         inputs = self.tokens.numel() * self.tokens.element_size()
-        if not policy.startswith("ours") and policy != "separate-copied":
+        if not copies(policy):
             return inputs
         largest = self.expected[max(self.sizes)]
         return inputs + largest.numel() * largest.element_size()
@@ -229,12 +238,11 @@ def measure(family, policy, opts):
     """Captures a family under a policy; one line of the table."""
     family.eager()  # graphs of the policy before took the workspaces with them
     torch.cuda.empty_cache()
+    largest = family.expected[max(family.sizes)]
     if policy.startswith("ours"):
-        holder = Ours(family, family.expected[max(family.sizes)])
-    elif policy == "separate-copied":
-        holder = Pools(family, False, torch.empty_like(family.expected[max(family.sizes)]))
+        holder = Ours(family, largest)
     else:
-        holder = Pools(family, policy != "separate")
+        holder = Pools(family, policy.startswith("shared"), torch.empty_like(largest) if copies(policy) else None)
     start = time.perf_counter()
     for size in family.order(policy, opts.seed):
         holder.capture(size)
@@ -245,6 +253,7 @@ def measure(family, policy, opts):
     line = {"policy": policy, "family": family.name, "graphs": len(family.sizes), "sum": None, "max": None}
     line.update(holder.measures())
     line["beside"] = family.bytes_beside(policy)
+    line["together"] = line["physical"] + line["beside"]
     line["capture_ms"] = 1e3 * took / len(family.sizes)
     line["wrong"] = replays(family, holder.graphs, opts.replays, opts.seed)
     line["replay_us"] = replay_time(family, holder.graphs)
@@ -257,10 +266,10 @@ def table(lines):
     def mib(line, key):
         return "-" if line[key] is None else "%.0f" % (line[key] / 2**20)
 
-    head = ("policy", "family", "graphs", "physical", "sum", "max", "addresses", "beside", "capture ms", "replay us")
+    head = ("policy", "family", "graphs", "physical", "sum", "max", "addresses", "beside", "together", "capture ms", "replay us")
     rows = [head]
     for line in lines:
-        sizes = [mib(line, key) for key in ("physical", "sum", "max", "addresses", "beside")]
+        sizes = [mib(line, key) for key in ("physical", "sum", "max", "addresses", "beside", "together")]
         rows.append((line["policy"], line["family"], str(line["graphs"]), *sizes, "%.2f" % line["capture_ms"], "%.1f" % line["replay_us"]))
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     for row in rows:
