@@ -124,8 +124,7 @@ def graph_shapes_what_if(suite):
     """What a recording of separate pools says of other policies is what those then take."""
     for manner, flags in MANNERS:
         for family in FAMILIES:
-            policies = ORDINARY + OURS[:1]
-            chosen = [word for policy in policies for word in ("--policy", policy)]
+            chosen = [word for policy in (*KEPT, "ours-largest") for word in ("--policy", policy)]
             _, done = suite.record(f"graph_shapes-{manner}-{family}", suite.job("graph_shapes", "--family", family, "--replays", "0", *chosen), *flags)
             found = [json.loads(text)["policies"] for text in done.stdout.splitlines() if text.startswith('{"policies"')]
             if not found:
@@ -141,12 +140,12 @@ def graph_shapes_what_if(suite):
                 "separate": (said["recorded"], said["physical"]),
                 "shared-largest": (said["shared_largest_first"], measured["shared-largest"]),
                 "shared-smallest": (said["shared_smallest_first"], measured["shared-smallest"]),
+                "ours-largest": (said["aliased"], measured["ours-largest"]),
             }
-            if manner == "bfc":  # of torch's own, ours are ranges to the page, and torch's segments in them
-                pairs["ours-largest"] = (said["aliased"], measured["ours-largest"])
             compared = ", ".join(f"{mib(a)} / {mib(b)}" for a, b in pairs.values())
             suite.figure(f"graph shapes, {manner}, {family}: replayed / measured, " + ", ".join(pairs), compared + " MiB")
-            # Of ours the policy is replayed; of torch's the sizes of its segments, but not where they lie.
+            # Of memprof's allocator the policy is replayed; of torch's, whose segments are what lies in a
+            # graph memory too, the sizes of segments, but not where they lie.
             room = 0 if manner == "bfc" else LARGE_SEGMENT
             off = {policy: pair for policy, pair in pairs.items() if abs(pair[0] - pair[1]) > room}
             if off:
