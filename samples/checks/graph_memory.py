@@ -87,28 +87,64 @@ for name, order in (("largest first", SIZES), ("smallest first", SIZES[::-1]), (
 print("done")
 """
 
-PRIVATE = """
-warm()
-for size in SIZES:  # what torch's own private pool takes for the same capture
+POOLS = """
+copies = torch.empty_like(inputs)
+def pools(order, shared, copied):
+    # What torch's pools take while all graphs are alive, by the first size in each: one for all, or one for each.
+    warm()  # the graphs of the set before took the workspaces with them
     torch.cuda.empty_cache()
-    before = torch.cuda.memory_reserved()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=capture_stream):
-        out = model(inputs[:size])
-    segments = [s for s in torch.cuda.memory_snapshot() if tuple(s["segment_pool_id"]) == tuple(graph.pool())]
-    print("private", size, sum(s["total_size"] for s in segments))
-    del out
-    graph.reset()
+    kept, owners = [], {}
+    for size in order:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=kept[0][0].pool() if shared and kept else None, stream=capture_stream):
+            out = model(inputs[:size])
+            if copied:
+                out = copies[:size].copy_(out)
+        kept.append((graph, out))
+        owners.setdefault(tuple(graph.pool()), size)
+    taken = dict.fromkeys(owners.values(), 0)
+    for segment in torch.cuda.memory_snapshot():
+        pool = tuple(segment["segment_pool_id"])
+        if pool in owners:
+            taken[owners[pool]] += segment["total_size"]
+    graphs = [graph for graph, _ in kept]
+    del out, kept
+    for graph in graphs:
+        graph.reset()
+    return taken
+
+for outputs in ("kept", "copied"):
+    apart = pools(SIZES, False, outputs == "copied")
+    for size, taken in apart.items():
+        print("private", outputs, size, taken)
+    for name, order in (("largest", SIZES), ("smallest", SIZES[::-1])):
+        print("shared", outputs, name, *pools(order, True, outputs == "copied").values())
 print("done")
 """
+
+
+def private_pools(suite, ours):
+    """Figures of torch's own pools beside ours. Gives what a private pool of each size takes, with its output."""
+    out = suite.run(suite.script("graph_memory_pools", MODEL + POOLS)).stdout
+    private = {}
+    for outputs in ("kept", "copied"):
+        private[outputs] = {int(size): int(taken) for size, taken in re.findall(rf"^private {outputs} (\d+) (\d+)$", out, re.M)}
+        shared = {name: int(taken) for name, taken in re.findall(rf"^shared {outputs} (\S+) (\d+)$", out, re.M)}
+        separate, largest = sum(private[outputs].values()), max(private[outputs].values())
+        sizes = (separate, shared["largest"], shared["smallest"], largest)
+        suite.figure(f"graph memory, torch's pools, outputs {outputs}: separate; shared largest first; smallest first; the largest alone",
+                     "; ".join(f"{size / 2**20:.0f}" for size in sizes) + " MiB", "ours: " + ours)
+        if not separate > max(shared.values()):
+            raise Failed(f"outputs {outputs}: pools of their own take {separate} bytes, shared ones {shared}")
+    return private["kept"]
 
 
 @alone
 def graph_memory_size(suite):
     """As large as the largest shape alone, in every order, with either allocator; no more than a private pool."""
-    plain = suite.run(suite.script("graph_memory_private", MODEL + PRIVATE)).stdout
-    private = {int(size): int(total) for size, total in re.findall(r"^private (\d+) (\d+)$", plain, re.M)}
     outputs = both_manners(suite, "graph_memory_size", SIZE)
+    alone_of = {manner: number(r"^alone (\d+)$", out) / 2**20 for manner, out in outputs.items()}
+    private = private_pools(suite, ", ".join(f"{size:.0f} MiB, {manner}" for manner, size in alone_of.items()))
     for manner, out in outputs.items():
         largest = int(number(r"^alone (\d+)$", out))
         orders = re.findall(r"^order (\S+) (\d+) (\d+)$", out, re.M)
