@@ -75,10 +75,11 @@ func (s *GraphShape) Footprint() int64 { return s.Own + s.Shared }
 // GraphWhatIf is what the captures of pools would have used under other policies: their
 // requests replayed, by the allocator's own policy; see package graphpool.
 type GraphWhatIf struct {
-	Pool   string // of the captures; "" for those that have a pool each
-	Shapes int
-	Model  string // "bfc", "torch": whose policy was replayed
-	Why    string // nothing was replayed; "" if it was
+	Pool    string // of the captures; "" for those that have a pool each
+	Shapes  int
+	Unnamed int    // shapes that are a capture without a name: it may be a piece of a larger one
+	Model   string // "bfc", "torch": whose policy was replayed
+	Why     string // nothing was replayed; "" if it was
 
 	Physical  int64 // what was recorded, for comparison: as GraphStore.Physical, summed
 	Recorded  int64 // replayed as recorded; the same as Physical if the model is right

@@ -103,8 +103,12 @@ func whatIf(pool string, stores ...*graphStore) GraphWhatIf {
 		w.Physical += s.Physical
 		w.Why = cmp.Or(w.Why, s.why)
 		for _, shape := range s.shapes {
-			if len(shape.ops) > 0 {
-				all = append(all, shape)
+			if len(shape.ops) == 0 {
+				continue
+			}
+			all = append(all, shape)
+			if shape.Name == "" {
+				w.Unnamed++
 			}
 		}
 	}

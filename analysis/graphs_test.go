@@ -138,7 +138,7 @@ func TestGraphsInPoolsOfTheirOwn(t *testing.T) {
 	want := &Graphs{
 		Captures: 3, Stores: []GraphStore{store("0.1", 2), store("0.2", 4), store("0.3", 8)},
 		WhatIfs: []GraphWhatIf{{
-			Shapes: 3, Model: "bfc", Physical: 70 * mib, Recorded: 70 * mib, Separate: 70 * mib, Largest: 40 * mib,
+			Shapes: 3, Unnamed: 3, Model: "bfc", Physical: 70 * mib, Recorded: 70 * mib, Separate: 70 * mib, Largest: 40 * mib,
 			// After the largest: 8 MiB stay and 32 are free, which has room for what comes.
 			Descended: 40 * mib,
 			// The first leaves 8 of 10 free, the second then lacks 4 and 8, and the third, with 8 at
@@ -222,7 +222,7 @@ func TestOutputsThatAreReplaced(t *testing.T) {
 	// Smallest first: x 0..4, out 4..6; 4 of 4..6 is taken, so x 6..14 and out 0..4; then
 	// 2 of 14 are free at 4..6 and 8 at the end, x 6..22 and out 22..30.
 	want := GraphWhatIf{
-		Pool: "0.5", Shapes: 3, Model: "bfc", Physical: 24 * mib, Recorded: 24 * mib, Separate: 42 * mib, Largest: 24 * mib,
+		Pool: "0.5", Shapes: 3, Unnamed: 3, Model: "bfc", Physical: 24 * mib, Recorded: 24 * mib, Separate: 42 * mib, Largest: 24 * mib,
 		Descended: 24 * mib, Ascended: 30 * mib, Aliased: 24 * mib, Outlive: 14 * mib,
 	}
 	if diff := cmp.Diff(want, w); diff != "" {
@@ -289,7 +289,7 @@ func TestFreesOutsideOfCaptures(t *testing.T) {
 	// follows the second, so all that it has then stays: in descending order 8 are free between
 	// that, for two blocks of 4.
 	want := GraphWhatIf{
-		Pool: "0.5", Shapes: 2, Model: "bfc", Physical: 28 * mib, Recorded: 28 * mib, Separate: 36 * mib, Largest: 24 * mib,
+		Pool: "0.5", Shapes: 2, Unnamed: 2, Model: "bfc", Physical: 28 * mib, Recorded: 28 * mib, Separate: 36 * mib, Largest: 24 * mib,
 		Descended: 28 * mib, Ascended: 28 * mib, Aliased: 24 * mib, Outlive: 20 * mib,
 	}
 	if diff := cmp.Diff(want, c.graphs().WhatIfs[0]); diff != "" {
@@ -381,7 +381,7 @@ func TestGraphsWatched(t *testing.T) {
 			}},
 		},
 		WhatIfs: []GraphWhatIf{{
-			Shapes: 2, Model: "torch", Physical: 24 * mib, Recorded: 24 * mib, Separate: 24 * mib, Largest: 22 * mib,
+			Shapes: 2, Unnamed: 2, Model: "torch", Physical: 24 * mib, Recorded: 24 * mib, Separate: 24 * mib, Largest: 22 * mib,
 			Descended: 22 * mib, Ascended: 22 * mib, Aliased: 22 * mib, Outlive: 6*mib + 602_000,
 		}},
 	}

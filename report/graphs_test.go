@@ -41,7 +41,7 @@ func graphsResults() []*analysis.Result {
 	apart[2].Released = true
 	watched := store(analysis.GraphStore{Pool: "0.2", Shapes: []analysis.GraphShape{shape("a", 20, 2, 22*mib), shape("", 0, 2, 2*mib)}, Saved: 2 * mib, Untouched: 20 * mib})
 	watched.Shapes[0].Provided, watched.Shapes[1].Provided = -1, -1
-	native := of("rank1", &analysis.Graphs{Captures: 2, Stores: []analysis.GraphStore{watched}, WhatIfs: []analysis.GraphWhatIf{{Pool: "0.2", Shapes: 2, Why: "a checkpoint of the pool was restored"}}})
+	native := of("rank1", &analysis.Graphs{Captures: 2, Stores: []analysis.GraphStore{watched}, WhatIfs: []analysis.GraphWhatIf{{Pool: "0.2", Shapes: 2, Unnamed: 1, Why: "a checkpoint of the pool was restored"}}})
 	native.Devices[0].Sampled = &analysis.Sampled{Allocator: "native"}
 	memory := store(analysis.GraphStore{
 		Memory: "1", Saved: 6 * mib, Aliased: 16 * mib, Inputs: analysis.GraphInputs{Sum: 3 * mib, Max: 2 * mib},
@@ -50,7 +50,7 @@ func graphsResults() []*analysis.Result {
 	memory.Shapes[0].Released = true
 	return []*analysis.Result{
 		of("rank0", &analysis.Graphs{Captures: 40, Stores: apart, WhatIfs: []analysis.GraphWhatIf{{
-			Shapes: 40, Model: "bfc", Physical: 1640 * mib, Recorded: 1640 * mib, Separate: 1640 * mib, Largest: 80 * mib,
+			Shapes: 40, Unnamed: 40, Model: "bfc", Physical: 1640 * mib, Recorded: 1640 * mib, Separate: 1640 * mib, Largest: 80 * mib,
 			Descended: 86 * mib, Ascended: 120 * mib, Aliased: 80 * mib, Outlive: 160 * 1024,
 		}}}),
 		native,
@@ -108,5 +108,37 @@ func TestGraphsAreReported(t *testing.T) {
 		if displayWidth(line) > 100 && strings.HasPrefix(line, "│") {
 			t.Errorf("%d columns: %s", displayWidth(line), line)
 		}
+	}
+}
+
+// Captures that could be pieces of larger ones are told where something was replayed, in every form.
+func TestUnnamedCapturesAreTold(t *testing.T) {
+	forms := func(unnamed int) map[string]string {
+		results := graphsResults()[:1]
+		results[0].Devices[0].Graphs.WhatIfs[0].Unnamed = unnamed
+		var text, markdown bytes.Buffer
+		for _, err := range []error{Text(&text, results, Options{}), Markdown(&markdown, results)} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		page, err := json.Marshal(unpack(t, pageOf(t, Page{Results: results})))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return map[string]string{"text": text.String(), "markdown": markdown.String(), "page": string(page)}
+	}
+	told := func(forms map[string]string, form string) bool {
+		return strings.Contains(forms[form], "captures without a name count as shapes of their own (3 here)")
+	}
+	some, none := forms(3), forms(0)
+	for _, form := range []string{"text", "markdown", "page"} {
+		if !told(some, form) || strings.Contains(none[form], "without a name") {
+			t.Errorf("%s: with 3 unnamed captures told: %v; with none: %v", form, told(some, form), strings.Contains(none[form], "without a name"))
+		}
+	}
+	why := graphsResults()[1].Devices[0].Graphs.WhatIfs[0]
+	if s := whatIfSection(&why); len(s.after) != 0 {
+		t.Errorf("where nothing was replayed: %v", s.after)
 	}
 }

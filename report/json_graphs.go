@@ -51,6 +51,7 @@ type jsonWhatIf struct {
 	Pool          *string `json:"pool"` // null: those with a pool each
 	Why           *string `json:"why"`  // null: it was replayed
 	Shapes        int     `json:"shapes"`
+	Unnamed       int     `json:"unnamed"`  // of them: captures without a name
 	Model         *string `json:"model"`    // null where nothing was replayed
 	Physical      int64   `json:"physical"` // measured
 	Recorded      *int64  `json:"recorded"` // replayed as recorded
@@ -78,7 +79,7 @@ func newJSONGraphs(g *analysis.Graphs) *jsonGraphs {
 			return &bytes
 		}
 		j.WhatIfs = append(j.WhatIfs, jsonWhatIf{
-			Pool: nameOrNull(w.Pool), Why: nameOrNull(w.Why), Shapes: w.Shapes, Model: nameOrNull(w.Model), Physical: w.Physical, Recorded: when(w.Recorded),
+			Pool: nameOrNull(w.Pool), Why: nameOrNull(w.Why), Shapes: w.Shapes, Unnamed: w.Unnamed, Model: nameOrNull(w.Model), Physical: w.Physical, Recorded: when(w.Recorded),
 			Separate: when(w.Separate), Largest: when(w.Largest), LargestFirst: when(w.Descended), SmallestFirst: when(w.Ascended),
 			Aliased: when(w.Aliased), Outlive: when(w.Outlive),
 		})

@@ -192,6 +192,9 @@ func whatIfSection(w *analysis.GraphWhatIf) section {
 	if w.Outlive > 0 {
 		s.after = note(fmt.Sprintf("%s outlive their shapes: aliased, they are declared outputs, copied or placed outside", FormatSize(w.Outlive)))
 	}
+	if w.Unnamed > 0 {
+		s.after = append(s.after, note(fmt.Sprintf("captures without a name count as shapes of their own (%s here); memprof.phase(name) joins pieces in one pool", formatCount(int64(w.Unnamed))))...)
+	}
 	return s
 }
 
