@@ -144,6 +144,7 @@ class GraphMemory:
             shape._check_empty()
         except BaseException:
             shape._leave()
+            shape._left_over = True
             shape.release()
             raise
         shape._leave()
@@ -166,6 +167,7 @@ class GraphMemory:
         """Releases all shapes; the memory is given back with the last of their graphs."""
         for shape in list(self.shapes.values()):
             shape.release()
+        self._settle()
         if self.sharing:
             self._library.memprof_graph_memory_close(self.device, self._number)
 
@@ -200,6 +202,7 @@ class Shape:
         self.pool = None  # what torch.cuda.graph's `pool` is by default in this shape
         self.released = False
         self._open = True  # the with statement has not ended
+        self._left_over = False  # it ended by an error: something may live in the range
         self._outputs = None if outputs is None else list(_tensors(memory._torch, outputs))
         self._kept = []  # what `output` made; a graph writes there as long as it is replayed
         self._used = 0
@@ -258,10 +261,13 @@ class Shape:
 
     def _disown(self, number):
         """A graph of the shape has been reset, or is gone; with the last of them the shape ends."""
+        memory = self.memory
         self._graphs.pop(number, None)
         if not self._open:
             self._ended()
-        self.memory._settle()
+        with memory._lock:
+            if self in memory._leaving and self._let_go():
+                memory._leaving.remove(self)
 
     def _ended(self):
         """The with statement is over, or a graph is: where none is left nothing will be replayed."""
@@ -370,7 +376,7 @@ class Shape:
         if self._mempool is not None:
             # A MemPool of torch's must not die before the graphs that were captured in it, nor
             # before its tensors, and a cache must not be emptied within a capture.
-            if self._mempool.use_count() > 1 or len(underway) > 0 or self._live():
+            if self._mempool.use_count() > 1 or len(underway) > 0 or (self._left_over and self._live()):
                 return False
             self._mempool = _mortal(self._mempool)
             memory._torch.cuda.empty_cache()
