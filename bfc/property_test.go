@@ -225,6 +225,9 @@ func invariants(a *Allocator, regions []Region) error {
 	case uint64(a.live.count) != live:
 		return fmt.Errorf("%d chunks in use, %d in the table", live, a.live.count)
 	}
+	if err := insideAgrees(a, regions); err != nil {
+		return err
+	}
 	return freeOrder(a, free)
 }
 

@@ -88,7 +88,7 @@ func (s *rangeSet) within(from, to uint64) uint64 {
 // Placement goes on as if nothing had been given back; what is handed out is mapped again.
 func (a *Allocator) Unmap(addr, bytes uint64) error {
 	r := byteRange{addr, addr + bytes}
-	if r.to <= r.from || (addr|bytes)&(a.granularity-1) != 0 || a.freeAround(r) == none || a.unmapped.within(r.from, r.to) != 0 {
+	if !a.givable(r) {
 		return fmt.Errorf("bfc: unmap of %d bytes at %#x: %w", bytes, addr, ErrNotFree)
 	}
 	a.unmapped.add(r)
@@ -101,13 +101,28 @@ func (a *Allocator) Unmap(addr, bytes uint64) error {
 // returns ErrNotGivenBack and nothing has changed.
 func (a *Allocator) Remap(addr, bytes uint64) error {
 	r := byteRange{addr, addr + bytes}
-	if r.to <= r.from || (addr|bytes)&(a.granularity-1) != 0 || a.unmapped.within(r.from, r.to) != bytes || bytes > a.room() {
+	if !a.givenBack(r) || bytes > a.room() {
 		return fmt.Errorf("bfc: remap of %d bytes at %#x: %w", bytes, addr, ErrNotGivenBack)
 	}
 	a.unmapped.remove(r)
 	a.stats.Reserved += bytes
 	a.stats.PeakReserved = max(a.stats.PeakReserved, a.stats.Reserved)
 	return nil
+}
+
+// givable says whether r is of whole granules, all mapped and in one free chunk.
+func (a *Allocator) givable(r byteRange) bool {
+	return a.wholly(r) && a.freeAround(r) != none && a.unmapped.within(r.from, r.to) == 0
+}
+
+// givenBack says whether r is of whole granules that were all given back.
+func (a *Allocator) givenBack(r byteRange) bool {
+	return a.wholly(r) && a.unmapped.within(r.from, r.to) == r.bytes()
+}
+
+// wholly says whether r is of whole granules, and not empty.
+func (a *Allocator) wholly(r byteRange) bool {
+	return r.to > r.from && (r.from|r.to)&(a.granularity-1) == 0
 }
 
 // freeAround finds the free chunk that has all of r. It looks at free chunks of that size

@@ -90,6 +90,34 @@ func (a *Allocator) Ahead(out []Range) []Range {
 	return out
 }
 
+// InExcess says whether [addr, addr+bytes) is of whole granules and lies in a range of Excess.
+// It looks at these granules only, so that each of an owner's many slices can be judged.
+func (a *Allocator) InExcess(addr, bytes uint64) bool {
+	r := byteRange{addr, addr + bytes}
+	return a.notes() && a.ended >= 2 && a.givable(r) && a.allNoted(r, false)
+}
+
+// InAhead says the same of a range of Ahead.
+func (a *Allocator) InAhead(addr, bytes uint64) bool {
+	r := byteRange{addr, addr + bytes}
+	return a.notes() && !a.planBegins() && a.givenBack(r) && a.allNoted(r, true)
+}
+
+// allNoted says whether r, which is free, is of granules of one region that are all expected to
+// be used, or all not.
+func (a *Allocator) allNoted(r byteRange, expected bool) bool {
+	index, _, ok := a.Locate(r.from)
+	if !ok || r.to > a.regions[index].end() {
+		return false
+	}
+	for at := r.from; at < r.to; at += a.granularity {
+		if a.expected(&a.regions[index], at) != expected {
+			return false
+		}
+	}
+	return true
+}
+
 // Idle appends to out all ranges of whole granules that are free and mapped.
 func (a *Allocator) Idle(out []Range) []Range {
 	a.eachFree(func(_ *region, part byteRange, mapped bool) {

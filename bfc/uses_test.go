@@ -2,6 +2,8 @@ package bfc
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -145,5 +147,54 @@ func TestRemapRefuses(t *testing.T) {
 	a.options.Limit = 14 * mib
 	if err := a.Remap(block.Addr, 4*mib); !errors.Is(err, ErrNotGivenBack) {
 		t.Errorf("beyond the limit: %v", err)
+	}
+}
+
+// insideAgrees holds InExcess and InAhead to the lists, for each granule, each range, and each
+// range with the granule behind it.
+func insideAgrees(a *Allocator, regions []Region) error {
+	if !a.notes() {
+		return nil
+	}
+	for _, list := range []struct {
+		name   string
+		ranges []Range
+		in     func(addr, bytes uint64) bool
+	}{{"Excess", a.Excess(nil), a.InExcess}, {"Ahead", a.Ahead(nil), a.InAhead}} {
+		for _, r := range list.ranges {
+			if !list.in(r.Addr, r.Bytes) || list.in(r.Addr, r.Bytes+a.granularity) || list.in(r.Addr-a.granularity, r.Bytes+a.granularity) || list.in(r.Addr+1, r.Bytes) {
+				return fmt.Errorf("%d bytes at %#x are a range of %s, and not just these are said to be in it", r.Bytes, r.Addr, list.name)
+			}
+		}
+		for _, r := range regions {
+			for at := r.Addr; at < r.Addr+r.Size; at += a.granularity {
+				listed := slices.ContainsFunc(list.ranges, func(l Range) bool { return l.Addr <= at && at-l.Addr < l.Bytes })
+				if list.in(at, a.granularity) != listed {
+					return fmt.Errorf("the granule at %#x is in %s: %v, but listed: %v", at, list.name, !listed, listed)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Nothing that the owner may be said to have given back or mapped is in a range that is none.
+func TestInsideOfNothing(t *testing.T) {
+	a, memory := newMapped(t, Options{Limit: gib, Growth: Needed, Trim: Trim{When: TrimIteration}}, DeviceOptions{})
+	j := &iterations{a, memory, t}
+	j.run(4, 36)
+	j.run(4)
+	if got := j.Excess(nil); len(got) != 0 {
+		t.Fatalf("excess %v after two iterations that used it all", got)
+	}
+	j.EndIteration()
+	excess := j.Excess(nil)
+	if len(excess) != 1 || !j.InExcess(excess[0].Addr, excess[0].Bytes) {
+		t.Fatalf("excess %v, and it is not in it", excess)
+	}
+	for _, r := range []Range{{excess[0].Addr, 0}, {excess[0].Addr, 1 << 63}, {1<<64 - 2*mib, 4 * mib}, {0, 2 * mib}} {
+		if j.InExcess(r.Addr, r.Bytes) || j.InAhead(r.Addr, r.Bytes) {
+			t.Errorf("%d bytes at %#x are in excess, or ahead", r.Bytes, r.Addr)
+		}
 	}
 }
