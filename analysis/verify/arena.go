@@ -18,6 +18,7 @@ const longestAttempt = 1 << 20
 type arena struct {
 	stream   int64 // of the arena; of a block, unless streams says otherwise
 	collects bool
+	trim     bfc.TrimWhen // of pools and tags it is never
 	heap     *bfc.Allocator
 	script   script
 	shape    *shape // of a graph memory, whose range it grows out of, or nil
@@ -36,7 +37,7 @@ func parseArena(e *trace.Event, text string) (*arena, error) {
 	}
 	options := words.options(uint64(e.Requested))
 	a := &arena{
-		stream: e.Stream, collects: options.GarbageCollection,
+		stream: e.Stream, collects: options.GarbageCollection, trim: options.Trim.When,
 		script:  script{granularity: words.number("granularity"), coalesces: words.flag("coalesces")},
 		streams: map[uint64]int64{}, shared: map[uint64]bool{},
 	}
@@ -127,11 +128,31 @@ func (a *arena) memory(e *trace.Event) *Mismatch {
 
 // unmap is of an attempt under way, or a give-back. Where garbage is collected, that is what
 // every unmap is for, and so it is of one that says so.
-func (a *arena) unmap(e *trace.Event) *Mismatch {
+func (a *arena) unmap(e *trace.Event, reclaiming bool) *Mismatch {
 	if len(a.script.events) > 0 || a.collects || e.Requested > 0 {
 		return a.memory(e)
 	}
+	if a.trim != bfc.TrimNever && !reclaiming {
+		if wrong := a.trimmed(e); wrong != nil {
+			return wrong
+		}
+	}
 	return a.giveBack(e)
+}
+
+// trimmed judges an unmap that is for no request and of no reclaim. Only a trim by iterations
+// gives back so: idleness and pressure reclaim. It gives back what was excess when an iteration
+// ended, but in slices, later, and then only what still is. Which mark a slice is of, and whether
+// the device has done with what was freed before it, is in no event: so the slice has to be
+// excess now, and that is all that can be demanded.
+func (a *arena) trimmed(e *trace.Event) *Mismatch {
+	switch {
+	case a.trim != bfc.TrimIteration:
+		return atEvent(e, "a reclaim before it, as nothing else gives back", describe(e))
+	case !a.heap.InExcess(uint64(e.Addr), uint64(e.Provided)):
+		return atEvent(e, "a reclaim before it, or an unmap of what is free and not expected to be used", describe(e))
+	}
+	return nil
 }
 
 func (a *arena) giveBack(e *trace.Event) *Mismatch {
@@ -142,10 +163,14 @@ func (a *arena) giveBack(e *trace.Event) *Mismatch {
 	return nil
 }
 
-// ahead maps granules that nobody asked for, between attempts.
+// ahead maps granules that nobody asked for, between attempts: what was given back though the
+// coming iteration will use it.
 func (a *arena) ahead(e *trace.Event) *Mismatch {
-	if len(a.script.events) > 0 || a.heap.Remap(uint64(e.Addr), uint64(e.Provided)) != nil {
-		return atEvent(e, "a map ahead of granules that were given back, between requests", describe(e))
+	if len(a.script.events) > 0 {
+		return atEvent(e, "a map ahead between requests", describe(e))
+	}
+	if a.trim != bfc.TrimIteration || !a.heap.InAhead(uint64(e.Addr), uint64(e.Provided)) || a.heap.Remap(uint64(e.Addr), uint64(e.Provided)) != nil {
+		return atEvent(e, "a map ahead of what was given back and is expected to be used", describe(e))
 	}
 	a.script.mapped += uint64(e.Provided)
 	return nil

@@ -32,13 +32,11 @@
 //	unmap, asked 2 MiB at D         whether D can be taken back       yes
 //	alloc | reclaim | oom           nothing more
 //
-// Where D is not next, the answer is no. A map that nobody asked for (its bytes asked are 0) is
-// the owner's, ahead of need, and what it maps must have been given back. Iterations end in all
-// arenas at once.
+// Where D is not next, the answer is no. Iterations end in all arenas at once.
 //
 // The growths of an arena whose memory coalesces must lie one behind the other as far as
-// its first reservation goes. An unmap with no attempt under way is a give-back. An arena
-// with garbage collection gives back in no other way: all its unmaps are of attempts.
+// its first reservation goes. An arena with garbage collection gives back in no other way than
+// for a request: all its unmaps are of attempts.
 //
 // The arenas of a graph memory's range grow by aliases in place of maps. The aliases of a range
 // follow one another from its start, whichever of its arenas they are of, and lie within the
@@ -53,6 +51,20 @@
 // Blocks are free to be used again at their free; those that another stream than their own
 // has used, at their free_done. Kinds that are not of the allocator pass through, as do the
 // events of arenas whose options name no growth: those belong to somebody else's allocator.
+//
+// # What is given back and mapped for no request
+//
+// An unmap with no attempt under way is a give-back, and the granules must be free. Behind a
+// reclaim any of them may go: as long as it holds the device, all events of our allocator there
+// are unmaps and the ends of pending blocks. Otherwise only a trim gives back, and by itself only
+// one by iterations: what goes must be in [bfc.Allocator.Excess] at that event. A map that nobody
+// asked for (its bytes asked are 0) is such a trim's, too, and must be in [bfc.Allocator.Ahead].
+// Arenas that are not trimmed, as those of pools and tags are, give back what is free as they end.
+//
+// What the events do not tell: that a trim gives back too little or too late, as it may have to
+// wait for the device or for a capture; that what it gives back has been used since its mark, if
+// that is excess again by now; that the device was still at work there; and a trim from a reclaim
+// right before it, which ends without an event.
 //
 // # Where a proof ends
 //

@@ -2,7 +2,9 @@ package verify
 
 import (
 	"errors"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
@@ -54,6 +56,139 @@ func TestPolicies(t *testing.T) {
 				if !errors.As(err, &wrong) || wrong.Seq < 0 {
 					t.Errorf("%s: error %v, want a mismatch at an event", change, err)
 				}
+			}
+		})
+	}
+}
+
+// owned is a heap of which the test is the owner: what it gives back or maps is in the recording,
+// right or wrong. Of its first 8 MiB each iteration uses the first 4, and the first alone the rest.
+type owned struct {
+	*heap
+	t    *testing.T
+	base uint64
+}
+
+func newOwned(t *testing.T, trim bfc.Trim) *owned {
+	h := newJob().heap(t, bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed, Split: bfc.SplitAlways, Trim: trim},
+		bfc.DeviceOptions{VMM: true, Granularity: 2 * mib, Physical: gib, Reservation: gib})
+	o := &owned{h, t, h.alloc(8 * mib)}
+	o.free(o.base)
+	o.mark()
+	return o
+}
+
+// iterate is a whole iteration; mark ends one, and nothing is trimmed by itself.
+func (o *owned) iterate() {
+	o.free(o.alloc(4 * mib))
+	o.mark()
+}
+
+func (o *owned) mark() {
+	o.job.add(trace.Event{Kind: trace.KindIteration, Arena: trace.NoArena, Device: trace.NoDevice})
+	o.a.EndIteration()
+}
+
+func (o *owned) reclaim(device int32, why string) {
+	o.job.add(trace.Event{Kind: trace.KindReclaim, Arena: trace.NoArena, Device: device, Context: o.job.text(why)})
+}
+
+// giveBack is of 2 MiB at an offset from the start.
+func (o *owned) giveBack(offset uint64) {
+	o.t.Helper()
+	if err := o.a.Unmap(o.base+offset, 2*mib); err != nil {
+		o.t.Fatal(err)
+	}
+	o.Unmap(o.base+offset, 2*mib)
+}
+
+func (o *owned) ahead(offset uint64) {
+	o.t.Helper()
+	if err := o.a.Remap(o.base+offset, 2*mib); err != nil {
+		o.t.Fatal(err)
+	}
+	o.trimming = true
+	o.Map(o.base+offset, 2*mib)
+	o.trimming = false
+}
+
+// TestTrims: what is given back by no request is excess at that moment, or of a reclaim that has
+// not ended yet; what is mapped by none is ahead of need.
+func TestTrims(t *testing.T) {
+	iteration := bfc.Trim{When: bfc.TrimIteration}
+	idle := bfc.Trim{When: bfc.TrimIdle, Idle: time.Second}
+	const notExcess = "a reclaim before it, or an unmap of what is free and not expected to be used"
+	const noReclaim = "a reclaim before it, as nothing else gives back"
+	const notAhead = "a map ahead of what was given back and is expected to be used"
+	for _, c := range []struct {
+		name string
+		trim bfc.Trim
+		do   func(o *owned) // what comes last is wrong
+		want string         // the mismatch expects, "" for none
+	}{
+		{"excess", iteration, func(o *owned) { o.iterate(); o.iterate(); o.giveBack(6 * mib) }, ""},
+		{"excess in slices", iteration, func(o *owned) {
+			o.iterate()
+			o.iterate()
+			o.giveBack(6 * mib)
+			block := o.alloc(4 * mib)
+			o.giveBack(4 * mib)
+			o.free(block)
+		}, ""},
+		{"excess of an iteration long ago", iteration, func(o *owned) { o.iterate(); o.iterate(); o.iterate(); o.iterate(); o.giveBack(6 * mib) }, ""},
+		{"expected", iteration, func(o *owned) { o.iterate(); o.iterate(); o.giveBack(2 * mib) }, notExcess},
+		{"expected for another iteration", iteration, func(o *owned) { o.iterate(); o.giveBack(6 * mib) }, notExcess},
+		{"used since the mark", iteration, func(o *owned) {
+			o.iterate()
+			o.iterate()
+			o.free(o.alloc(6 * mib))
+			o.giveBack(6 * mib)
+			o.giveBack(4 * mib)
+		}, notExcess},
+		{"the first iteration ended", iteration, func(o *owned) { o.giveBack(6 * mib) }, notExcess},
+		{"a reclaim", iteration, func(o *owned) { o.reclaim(0, "empty_cache"); o.giveBack(6 * mib); o.giveBack(0) }, ""},
+		{"a reclaim that ends what was pending", iteration, func(o *owned) {
+			block := o.alloc(2 * mib)
+			o.use(block, o.stream+1)
+			o.freeLater(block)
+			o.reclaim(0, "request")
+			o.done(block)
+			o.giveBack(0)
+		}, ""},
+		{"a reclaim of another device", iteration, func(o *owned) { o.reclaim(1, "empty_cache"); o.giveBack(0) }, notExcess},
+		{"a reclaim by the framework", iteration, func(o *owned) { o.reclaim(0, "framework"); o.giveBack(0) }, notExcess},
+		{"a reclaim before a request", iteration, func(o *owned) {
+			o.reclaim(0, "empty_cache")
+			o.giveBack(6 * mib)
+			o.free(o.alloc(4 * mib))
+			o.giveBack(0)
+		}, notExcess},
+		{"a reclaim before a mark", iteration, func(o *owned) { o.reclaim(0, "empty_cache"); o.mark(); o.giveBack(0) }, notExcess},
+		{"idleness that reclaims", idle, func(o *owned) { o.reclaim(0, "idle"); o.giveBack(0) }, ""},
+		{"idleness by itself", idle, func(o *owned) { o.iterate(); o.iterate(); o.giveBack(6 * mib) }, noReclaim},
+		{"pressure by itself", bfc.Trim{When: bfc.TrimPressure}, func(o *owned) { o.iterate(); o.iterate(); o.giveBack(6 * mib) }, noReclaim},
+		{"no trim, as a pool that ends", bfc.Trim{}, func(o *owned) { o.giveBack(0) }, ""},
+		{"ahead", iteration, func(o *owned) { o.reclaim(0, "empty_cache"); o.giveBack(0); o.ahead(0) }, ""},
+		{"ahead of what is not expected", iteration, func(o *owned) { o.iterate(); o.iterate(); o.giveBack(6 * mib); o.ahead(6 * mib) }, notAhead},
+		{"ahead with idleness", idle, func(o *owned) { o.reclaim(0, "idle"); o.giveBack(0); o.ahead(0) }, notAhead},
+		{"ahead without a trim", bfc.Trim{}, func(o *owned) { o.giveBack(0); o.ahead(0) }, notAhead},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := newOwned(t, c.trim)
+			c.do(o)
+			last := o.job.events[len(o.job.events)-1]
+			o.free(o.alloc(8 * mib))
+			_, wrong := replayAll(o.job.events, o.job.texts)
+			got := ""
+			if wrong != nil {
+				got = wrong.Error()
+			}
+			want := ""
+			if c.want != "" {
+				want = fmt.Sprintf("event %d (%v): expected %s, found %s", last.Seq, last.Kind, c.want, describe(&last))
+			}
+			if got != want {
+				t.Errorf("%q, want %q", got, want)
 			}
 		})
 	}

@@ -46,6 +46,7 @@ type heap struct {
 	a        *bfc.Allocator
 	physical uint64
 	collects bool
+	trims    bool
 	missing  map[uint64]bool // granules given back
 	trimming bool            // what it does is for no request
 }
@@ -54,7 +55,7 @@ func (j *job) heap(t testing.TB, options bfc.Options, device bfc.DeviceOptions) 
 	t.Helper()
 	device.Base = uint64(len(j.heaps)+1) << 42
 	h := &heap{Device: bfc.NewDevice(device), job: j, id: int32(len(j.heaps)), stream: int64(7 * len(j.heaps)),
-		physical: device.Physical, collects: options.GarbageCollection, missing: map[uint64]bool{}}
+		physical: device.Physical, collects: options.GarbageCollection, trims: options.Trim.When != bfc.TrimNever, missing: map[uint64]bool{}}
 	a, err := bfc.New(options, h)
 	if err != nil {
 		t.Fatal(err)
@@ -195,17 +196,23 @@ func (h *heap) giveBack(n int) {
 	}
 }
 
-// iterate ends an iteration of all heaps, and trims those that do not collect garbage.
+// iterate ends an iteration of all heaps, and trims them.
 func (j *job) iterate() {
 	j.add(trace.Event{Kind: trace.KindIteration, Arena: trace.NoArena, Device: trace.NoDevice})
 	for _, h := range j.heaps {
 		h.a.EndIteration()
-		if !h.collects {
-			h.trimming = true
-			h.a.Trim()
-			h.trimming = false
-		}
+		h.trim()
 	}
+}
+
+// trim gives back and maps ahead what is to be now, unless the arena collects garbage.
+func (h *heap) trim() {
+	if h.collects {
+		return
+	}
+	h.trimming = true
+	h.a.Trim()
+	h.trimming = false
 }
 
 func (h *heap) event(kind trace.Kind, addr uint64) {
@@ -258,12 +265,14 @@ func (h *heap) churn(r *rand.Rand, n int, most uint64) {
 		case x < 58 && len(pending) > 0:
 			h.done(take(&pending))
 		case x < 60:
-			if r.IntN(2) == 0 {
+			if h.trims || r.IntN(2) == 0 {
 				h.job.add(trace.Event{Kind: trace.KindReclaim, Arena: trace.NoArena})
 			}
 			h.giveBack(r.IntN(3))
 		case x < 62:
 			h.job.iterate()
+		case h.trims && x < 64: // late, while the next iteration goes on
+			h.trim()
 		case len(live) > 0:
 			h.free(take(&live))
 		}

@@ -15,12 +15,13 @@ type replayer struct {
 	last   *arena           // the arena of the event before, or nil
 
 	ours, allocs, frees int64
-	released            int64 // growths of arenas that have ended
-	watched             bool  // there are arenas of an allocator that was only watched
+	released            int64          // growths of arenas that have ended
+	reclaiming          map[int32]bool // devices of which a reclaim is under way
+	watched             bool           // there are arenas of an allocator that was only watched
 }
 
 func newReplayer() *replayer {
-	return &replayer{arenas: map[int32]*arena{}, stores: map[int32]*store{}}
+	return &replayer{arenas: map[int32]*arena{}, stores: map[int32]*store{}, reclaiming: map[int32]bool{}}
 }
 
 // step replays one event. After a mismatch the replayer is not to be used again.
@@ -29,8 +30,9 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 	case trace.KindArena:
 		return r.begin(e, strings.Text(e.Context))
 	case trace.KindReclaim:
-		return r.reclaim(e)
+		return r.reclaim(e, strings.Text(e.Context))
 	case trace.KindIteration:
+		clear(r.reclaiming)
 		for _, a := range r.arenas {
 			if a != nil {
 				a.heap.EndIteration()
@@ -63,6 +65,9 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 	if a == nil {
 		return wrong
 	}
+	if e.Kind != trace.KindUnmap && e.Kind != trace.KindFreeDone {
+		delete(r.reclaiming, e.Device)
+	}
 	switch e.Kind {
 	case trace.KindAlloc:
 		return count(&r.allocs, a.attempt(e))
@@ -77,7 +82,7 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 	case trace.KindOOM:
 		return a.attempt(e)
 	case trace.KindUnmap:
-		return a.unmap(e)
+		return a.unmap(e, r.reclaiming[e.Device])
 	}
 	if e.Kind == trace.KindMap && e.Requested == 0 {
 		return a.ahead(e)
@@ -145,8 +150,16 @@ func (r *replayer) releaseArena(e *trace.Event) *Mismatch {
 	return nil
 }
 
-// reclaim ends the attempt of its arena, if it has one; unmaps of any arena may follow.
-func (r *replayer) reclaim(e *trace.Event) *Mismatch {
+// reclaim ends the attempt of its arena, if it has one. Unmaps of any arena of the device may
+// follow, and the ends of blocks that were pending. The lock of the device is held meanwhile, so
+// any other event of ours there comes behind it. Its end is no event itself: a trim of what is
+// not excess, right behind it, cannot be told from it. That the framework is asked to free is
+// called a reclaim, too, but gives nothing back by itself.
+func (r *replayer) reclaim(e *trace.Event, why string) *Mismatch {
+	delete(r.reclaiming, e.Device)
+	if why != "framework" {
+		r.reclaiming[e.Device] = true
+	}
 	a, wrong := r.arena(e)
 	if a == nil {
 		return wrong
