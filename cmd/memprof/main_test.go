@@ -87,6 +87,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 			"noexec":    noExec,
 			"tamper":    tamper,
 			"samevalue": sameValue,
+			"atrest":    atRest,
 		},
 	})
 }
