@@ -40,7 +40,8 @@ type recordOptions struct {
 	Spool          string
 	Quiet          bool
 
-	placed string // the directory of the recording as it is shown, once the job is about to start
+	flags  *pflag.FlagSet // that these options were read from
+	placed string         // the directory of the recording as it is shown, once the job is about to start
 }
 
 func newRecordCommand() *cobra.Command {
@@ -70,6 +71,7 @@ With --no-trace they hold for a job that is not recorded.`,
 }
 
 func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
+	o.flags = flags
 	flags.SetInterspersed(false) // flags behind the command are the command's, with or without --
 	flags.StringVarP(&o.Output, "output", "o", "", "write the recording to this `directory` (default memprof-COMMAND-TIME)")
 	flags.BoolVar(&o.Force, "force", false, "replace the recording that is in the directory")
@@ -124,17 +126,27 @@ func (o *recordOptions) validate() error {
 	if o.Growth.growth == bfc.None && o.Limit == 0 {
 		return usagef("--growth none takes all memory at once: it needs a --limit")
 	}
-	if bfc.Trim(o.Trim).When != bfc.TrimNever && o.Allocator == "native" {
-		return usagef("--trim is of memprof's allocator, which --allocator native does not use")
-	}
-	if bfc.Placement(o.Placement) != bfc.PlacementBestFit && o.Allocator == "native" {
-		return usagef("--placement is of memprof's allocator, which --allocator native does not use")
+	if err := o.validateNative(); err != nil {
+		return err
 	}
 	if o.NoTrace && (o.Output != "" || o.Spool != "" || o.Allocator != "bfc" || o.Stacks != "none") {
 		return usagef("--no-trace records nothing: --output, --spool, --stacks and --allocator native are for recordings")
 	}
 	if o.SimMemory != 0 && o.Device == "real" {
 		return usagef("--sim-memory is for --device sim")
+	}
+	return nil
+}
+
+// ofOurAllocator are the flags that torch's own allocator would take no notice of.
+var ofOurAllocator = []string{"growth", "split", "small-arenas", "trim", "placement", "headroom", "limit", "handle", "backup-limit"}
+
+// validateNative refuses what the user asked for that nobody would heed.
+func (o *recordOptions) validateNative() error {
+	for _, name := range ofOurAllocator {
+		if o.Allocator == "native" && o.flags.Changed(name) {
+			return usagef("--%s is of memprof's allocator, which --allocator native does not use", name)
+		}
 	}
 	return nil
 }
