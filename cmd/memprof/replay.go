@@ -25,7 +25,7 @@ type replayOptions struct {
 	Headroom    sizeFlag
 	Growth      allowGrowthFlag
 	Split       splitFlag
-	Trim        trimFlag
+	Trim        markTrimFlag
 	Placement   placementFlag
 	GC          bool
 	Fraction    float64
@@ -48,6 +48,22 @@ func (g *allowGrowthFlag) Set(text string) error {
 	return g.growthFlag.Set(text)
 }
 
+// markTrimFlag is a trim at the marks that end iterations: operations have no other occasion.
+type markTrimFlag struct{ trimFlag }
+
+func (t *markTrimFlag) Set(text string) error {
+	var trim trimFlag
+	err := trim.Set(text)
+	switch {
+	case err == nil && (trim.When == bfc.TrimNever || trim.When == bfc.TrimIteration):
+		t.trimFlag = trim
+		return nil
+	case err == nil:
+		return fmt.Errorf("trim %q: operations have no times and no other users, use never or iteration", text)
+	}
+	return fmt.Errorf("unknown trim %q: use never or iteration", text)
+}
+
 func newReplayCommand() *cobra.Command {
 	opts := replayOptions{Memory: "vmm", Granularity: 2 << 20}
 	cmd := &cobra.Command{
@@ -60,7 +76,10 @@ and shows where each block would lie. The operations are one a line:
   free NAME         free that block
   gc                release all idle regions
   iteration         end an iteration, for --trim and --placement
-  # comment         to the end of the line`,
+  # comment         to the end of the line
+
+It models one heap. Arenas for small requests are for the hook and tune: see
+--small-arenas of record and of tune.`,
 		Annotations: exitCodes(replayExits),
 		Example: `  memprof replay --ops requests.ops --limit 80GiB
   printf 'alloc a 3M\nfree a\n' | memprof replay --ops - --limit 1GiB --json`,
@@ -116,9 +135,6 @@ func (o *replayOptions) allocator() (*bfc.Allocator, error) {
 	default:
 		return nil, usagef("--memory %q: want vmm or separate", o.Memory)
 	}
-	if when := bfc.Trim(o.Trim).When; when != bfc.TrimNever && when != bfc.TrimIteration {
-		return nil, usagef("--trim %v: operations have no times and no other users, want never or iteration", &o.Trim)
-	}
 	if math.IsNaN(o.Fraction) {
 		return nil, usagef("--fragmentation-fraction %v: want a number", o.Fraction)
 	}
@@ -129,7 +145,7 @@ func (o *replayOptions) allocator() (*bfc.Allocator, error) {
 		Growth:                o.Growth.growth,
 		Step:                  o.Growth.step,
 		Split:                 bfc.Split(o.Split),
-		Trim:                  bfc.Trim(o.Trim),
+		Trim:                  bfc.Trim(o.Trim.trimFlag),
 		Placement:             bfc.Placement(o.Placement),
 		GarbageCollection:     o.GC,
 	}, bfc.NewDevice(device))
