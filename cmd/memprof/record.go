@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -138,13 +139,24 @@ func (o *recordOptions) validate() error {
 	return nil
 }
 
-// ofOurAllocator are the flags that torch's own allocator would take no notice of.
-var ofOurAllocator = []string{"growth", "split", "small-arenas", "trim", "placement", "headroom", "limit", "handle", "backup-limit"}
+// Flags that torch's own allocator takes no notice of: those that only what is served beside it
+// heeds, and those that nobody does.
+var (
+	ofServed       = []string{"growth", "split", "small-arenas", "headroom", "limit", "handle"}
+	ofOurAllocator = []string{"trim", "placement", "backup-limit"}
+)
 
 // validateNative refuses what the user asked for that nobody would heed.
 func (o *recordOptions) validateNative() error {
-	for _, name := range ofOurAllocator {
-		if o.Allocator == "native" && o.flags.Changed(name) {
+	if o.Allocator != "native" {
+		return nil
+	}
+	unheeded := ofOurAllocator
+	if !o.Serve {
+		unheeded = append(slices.Clone(unheeded), ofServed...)
+	}
+	for _, name := range unheeded {
+		if o.flags.Changed(name) {
 			return usagef("--%s is of memprof's allocator, which --allocator native does not use", name)
 		}
 	}
