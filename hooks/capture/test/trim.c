@@ -1,60 +1,12 @@
-// trim.c - memory that goes back by itself, and growth that takes what is free elsewhere.
-//
-// Blocks carry patterns in the simulated device's real pages: memory that was unmapped under a
-// block, or is mapped anew behind it, shows at once. The driver refuses each call in turn.
+// trim.c - memory that goes back by itself, and growth that takes what is free elsewhere. The
+// driver refuses each call in turn.
 #define _GNU_SOURCE
-#include <unistd.h>
+#include "blocks.h"
 
-#include "../memprof.h"
-#include "gpu.h"
-#include "trail.h"
-
-enum { MOST = 24, STRIDE = 64 << 10, POSITIONS = 40, ROUNDS = 14 };
+enum { MOST = 24, POSITIONS = 40, ROUNDS = 14 };
 
 int cuStreamBeginCapture_v2(void *stream, int mode);
 int cuStreamEndCapture(void *stream, void **graph);
-
-struct block {
-  unsigned char *start;
-  uint64_t bytes;
-  unsigned char pattern;
-};
-
-static void begin(struct block *block, uint64_t bytes, void *stream) {
-  static unsigned char pattern;
-  *block = (struct block){memprof_malloc(bytes, 0, stream), bytes, ++pattern};
-  for (uint64_t i = 0; block->start != NULL && i < bytes; i += STRIDE) block->start[i] = block->pattern;
-}
-
-static void check_pattern(const struct block *block) {
-  for (uint64_t i = 0; block->start != NULL && i < block->bytes; i += STRIDE) CHECK_EQUAL(block->start[i], block->pattern);
-}
-
-static void end(struct block *block) {
-  check_pattern(block);
-  memprof_free(block->start, 0, 0, NULL);
-  block->start = NULL;
-}
-
-static struct memprof_stats stats(void) {
-  struct memprof_stats now;
-  memprof_get_stats(0, &now);
-  return now;
-}
-
-static int64_t reserved(void) { return stats().reserved_bytes.current; }
-
-// The trimmer has come to rest when nothing has changed for a while.
-static void rest(void) {
-  int64_t changes = -1;
-  for (int same = 0; same < 10;) {
-    const struct memprof_stats now = stats();
-    const int64_t total = now.device_allocs + now.device_frees;
-    same = total == changes ? same + 1 : 0;
-    changes = total;
-    usleep(2000);
-  }
-}
 
 // An iteration takes blocks of these sizes, and frees them.
 static void iterate(const uint64_t *sizes, int count, void *stream) {
@@ -65,23 +17,6 @@ static void iterate(const uint64_t *sizes, int count, void *stream) {
 }
 #define ITERATE(stream, ...) \
   iterate((const uint64_t[]){__VA_ARGS__}, (int)(sizeof((const uint64_t[]){__VA_ARGS__}) / sizeof(uint64_t)), stream)
-
-// The trail, after asking whether it agrees with the counters. It is read again where the
-// trimmer was at work meanwhile.
-static struct trail audited(void) {
-  struct memprof_stats before, now = stats();
-  struct trail trail;
-  do {
-    before = now;
-    trail = trail_read(getpid(), 0);
-    now = stats();
-  } while (now.device_allocs != before.device_allocs || now.device_frees != before.device_frees);
-  const struct audit audit = trail_audit(&trail);
-  CHECK_EQUAL(audit.reserved, now.reserved_bytes.current);
-  CHECK_EQUAL(audit.live, now.allocated_bytes.current);
-  CHECK_EQUAL(now.inactive_bytes.current, now.reserved_bytes.current - now.active_bytes.current);
-  return trail;
-}
 
 static uint64_t count_if(const struct trail *trail, enum memprof_kind kind, bool asked) {
   uint64_t number = 0;

@@ -1,0 +1,78 @@
+// blocks.h - blocks that carry patterns in the simulated device's real pages: memory that was
+// unmapped under a block, or is mapped anew behind it, shows at once. And what the hook says
+// while its trimmer is at work, as the tests of trimming see it.
+#ifndef MEMPROF_TEST_BLOCKS_H
+#define MEMPROF_TEST_BLOCKS_H
+
+#include <unistd.h>
+
+#include "../memprof.h"
+#include "gpu.h"
+#include "trail.h"
+
+struct block {
+  unsigned char *start;
+  uint64_t bytes;
+  unsigned char pattern;
+};
+
+// Every page would be too many faults in large blocks; in small ones each of the host is looked at.
+static inline uint64_t stride_of(const struct block *block) { return block->bytes < 512 * KiB ? 4 * KiB : 64 * KiB; }
+
+// The request may be refused: then the block has no start.
+static inline void begin(struct block *block, uint64_t bytes, void *stream) {
+  static unsigned char pattern;
+  pattern = pattern % 255 + 1;  // never that of new pages
+  *block = (struct block){memprof_malloc(bytes, 0, stream), bytes, pattern};
+  for (uint64_t i = 0; block->start != NULL && i < bytes; i += stride_of(block)) block->start[i] = pattern;
+}
+
+static inline void check_pattern(const struct block *block) {
+  for (uint64_t i = 0; block->start != NULL && i < block->bytes; i += stride_of(block)) CHECK_EQUAL(block->start[i], block->pattern);
+}
+
+static inline void end(struct block *block) {
+  check_pattern(block);
+  memprof_free(block->start, 0, 0, NULL);
+  block->start = NULL;
+}
+
+static inline struct memprof_stats stats(void) {
+  struct memprof_stats now;
+  memprof_get_stats(0, &now);
+  return now;
+}
+
+static inline int64_t reserved(void) { return stats().reserved_bytes.current; }
+
+// The trimmer has come to rest when nothing has changed for a while.
+static inline void rest(void) {
+  int64_t changes = -1;
+  for (int same = 0; same < 10;) {
+    const struct memprof_stats now = stats();
+    const int64_t total = now.device_allocs + now.device_frees;
+    same = total == changes ? same + 1 : 0;
+    changes = total;
+    usleep(2000);
+  }
+}
+
+// The trail, after asking whether it agrees with the counters. It is read again where the
+// trimmer was at work meanwhile, which may have been about to write.
+static inline struct trail audited(void) {
+  enum { BEING_WRITTEN = 16 };
+  struct memprof_stats before, now = stats();
+  struct trail trail;
+  do {
+    before = now;
+    trail = trail_read(getpid(), BEING_WRITTEN);
+    now = stats();
+  } while (now.device_allocs != before.device_allocs || now.device_frees != before.device_frees);
+  const struct audit audit = trail_audit(&trail);
+  CHECK_EQUAL(audit.reserved, now.reserved_bytes.current);
+  CHECK_EQUAL(audit.live, now.allocated_bytes.current);
+  CHECK_EQUAL(now.inactive_bytes.current, now.reserved_bytes.current - now.active_bytes.current);
+  return trail;
+}
+
+#endif
