@@ -236,6 +236,52 @@ static void test_pressure(void) {
   audited();
 }
 
+// 20 MiB that are free in a pool which is held, and 36 in no pool, which were asked for before.
+static struct block free_in_a_pool(void) {
+  struct block block, pooled = {.bytes = 20 * MiB, .pattern = 7};
+  begin(&block, 36 * MiB, NULL);
+  memprof_pool_hold(0, 7, 7);
+  pooled.start = memprof_malloc_in_pool(pooled.bytes, 0, NULL, 7, 7);
+  memset(pooled.start, pooled.pattern, pooled.bytes);
+  memprof_free(pooled.start, 0, 0, NULL);
+  CHECK_EQUAL(reserved(), 56 * MiB);
+  end(&block);
+  return pooled;
+}
+
+// What graphs replay on stays mapped where all else goes.
+static void check_only_the_pool_stays(const struct block *pooled, uint64_t others) {
+  for (int i = 0; i < 200 && reserved() > (int64_t)(20 * MiB); i++) usleep(10000);
+  CHECK_EQUAL(reserved(), 20 * MiB);
+  CHECK_EQUAL(GiB - gpu_free(), 20 * MiB + others);
+  check_pattern(pooled);
+  audited();
+}
+
+static void test_empty_cache_leaves_pools(void) {
+  gpu_start();
+  const struct block pooled = free_in_a_pool();
+  CHECK_EQUAL(memprof_empty_cache(0), 36 * MiB);
+  check_only_the_pool_stays(&pooled, 0);
+}
+
+static void test_idle_leaves_pools(void) {
+  gpu_start();
+  const struct block pooled = free_in_a_pool();
+  check_only_the_pool_stays(&pooled, 0);
+}
+
+// More lacks than all that is free.
+static void test_pressure_leaves_pools(void) {
+  gpu_start();
+  int (*take)(uint64_t *, size_t);
+  GPU_CALL(take, "cuMemAlloc_v2");
+  uint64_t other;
+  const struct block pooled = free_in_a_pool();
+  CHECK_EQUAL(take(&other, 800 * MiB), 0);
+  check_only_the_pool_stays(&pooled, 800 * MiB);
+}
+
 static uint64_t next_random(uint64_t *state) {
   *state = *state * 6364136223846793005u + 1442695040888963407u;
   return *state >> 33;
@@ -301,6 +347,9 @@ int main(int argc, char **argv) {
       {"captures and pools", test_captures_and_pools, {"MEMPROF_OPTIONS", CURED}},
       {"idle", test_idle, {"MEMPROF_OPTIONS", "growth=needed,split=always,trim=idle:50000000"}},
       {"pressure", test_pressure, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed,trim=pressure,headroom=536870912"}},
+      {"empty cache leaves pools", test_empty_cache_leaves_pools, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", CURED}},
+      {"idle leaves pools", test_idle_leaves_pools, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed,split=always,trim=idle:50000000"}},
+      {"pressure leaves pools", test_pressure_leaves_pools, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed,trim=pressure,headroom=536870912"}},
   };
   static const char *const calls[] = {"cuMemCreate", "cuMemMap",      "cuMemSetAccess", "cuMemGetInfo",    "cuMemUnmap",        "cuMemRelease",
                                       "cuEventCreate", "cuEventRecord", "cuEventQuery",   "cuCtxSynchronize", "cuMemAddressReserve"};
