@@ -142,12 +142,30 @@ static bool map_handle(struct vmm *vmm, uint64_t addr, uint64_t bytes, driver_ha
   return false;
 }
 
-static void drop(const struct vmm *vmm, const struct vmm_mapping *mappings, size_t count) {
+static void note_stuck(struct vmm *vmm, const struct vmm_mapping *mapping) {
+  struct vmm_reservation *more = realloc(vmm->stuck, (vmm->stuck_count + 1) * sizeof *more);
+  if (more == NULL) return;  // it stays so for good
+  vmm->stuck = more;
+  vmm->stuck[vmm->stuck_count++] = (struct vmm_reservation){mapping->addr, mapping->bytes};
+}
+
+// What the driver refused to unmap lies in the way of all that is to be mapped there: every
+// request would fail that is placed there. So it is asked again.
+static void clear(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
+  for (size_t i = vmm->stuck_count; i-- > 0;) {
+    const struct vmm_reservation stuck = vmm->stuck[i];
+    if (stuck.addr >= addr + bytes || stuck.addr + stuck.bytes <= addr) continue;
+    if (driver_get()->unmap(stuck.addr, stuck.bytes) == DRIVER_OK) vmm->stuck[i] = vmm->stuck[--vmm->stuck_count];
+  }
+}
+
+static void drop(struct vmm *vmm, const struct vmm_mapping *mappings, size_t count) {
   const struct driver *driver = driver_get();
   uint64_t lost = 0;
   for (size_t i = 0; i < count; i++) {
     const bool unmapped = driver->unmap(mappings[i].addr, mappings[i].bytes) == DRIVER_OK;
     if (driver->release(mappings[i].handle) != DRIVER_OK || !unmapped) lost += mappings[i].bytes;
+    if (!unmapped) note_stuck(vmm, &mappings[i]);
   }
   if (lost > 0) problem("GPU %d: the driver did not take back %.2f GiB, which are lost to the job", vmm->device->device, (double)lost / (1 << 30));
 }
@@ -155,6 +173,7 @@ static void drop(const struct vmm *vmm, const struct vmm_mapping *mappings, size
 bool vmm_map(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
   const size_t pieces = (size_t)((bytes + vmm->handle_bytes - 1) / vmm->handle_bytes);
   if (!make_room(vmm, pieces)) return false;
+  clear(vmm, addr, bytes);
   const size_t at = vmm_find(vmm, addr);
   struct vmm_mapping *first = vmm->mappings + at;
   memmove(first + pieces, first, (vmm->count - at) * sizeof *first);
@@ -233,9 +252,11 @@ uint64_t vmm_drop_detached(struct vmm *vmm) {
 void vmm_close(struct vmm *vmm) {
   vmm_release(vmm, 0, vmm->count);
   for (size_t i = 0; i < vmm->reservation_count; i++) {
+    clear(vmm, vmm->reservations[i].addr, vmm->reservations[i].bytes);
     driver_get()->unreserve(vmm->reservations[i].addr, vmm->reservations[i].bytes);
   }
   free(vmm->reservations);
+  free(vmm->stuck);
   free(vmm->mappings);
   memset(vmm, 0, sizeof *vmm);
 }

@@ -49,6 +49,8 @@ struct vmm {
   size_t reservation_count;
   struct vmm_mapping *mappings;  // by address
   size_t count, capacity;
+  struct vmm_reservation *stuck;  // what the driver refused to unmap, and is not ours any more
+  size_t stuck_count;
   size_t detached;  // of the mappings, from the first, are not mapped at the moment
   uint64_t mapped;  // bytes in all mappings
   int64_t created, released;  // handles, for statistics

@@ -100,6 +100,34 @@ static void test_no_unmap_without_synchronisation(void) {
   CHECK_EQUAL(trail_number(&trail, MEMPROF_UNMAP), 0);
 }
 
+// Memory that the driver refused to unmap once lies in the way of what is mapped there later,
+// whichever part of it is wanted first: nothing is refused for it.
+static void test_refused_unmapping(void) {
+  gpu_start();
+  struct block large, part, rest;
+  fill(&large, 128 * MiB, NULL, 1);
+  empty(&large, 1);
+  memprof_empty_cache(0);
+  CHECK_EQUAL(GiB - gpu_free(), 32 * MiB);
+  fill(&part, 60 * MiB, NULL, 2);
+  fill(&rest, 68 * MiB, NULL, 3);
+  CHECK(part.start != NULL && rest.start == part.start + part.bytes);
+  empty(&part, 2), empty(&rest, 3);
+  agree(true);
+  memprof_empty_cache(0);
+  CHECK_EQUAL(gpu_free(), GiB);
+}
+
+// Nor is anything left of a pool that has ended.
+static void test_refused_unmapping_of_a_pool(void) {
+  gpu_start();
+  memprof_pool_hold(0, 7, 0);
+  memprof_free(memprof_malloc_in_pool(8 * MiB, 0, NULL, 7, 0), 0, 0, NULL);
+  memprof_release_pool(0, 7, 0);
+  CHECK_EQUAL(gpu_free(), GiB);
+  agree(true);
+}
+
 // No virtual memory management: the job runs on the runtime's own memory.
 static void test_without_vmm(void) {
   gpu_start();
@@ -148,6 +176,8 @@ int main(int argc, char **argv) {
       {"plain handles, after 801", test_plain_handles, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemCreate:1=801"}},
       {"plain handles, after 800 twice", test_plain_handles, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemCreate:1=800,cuMemCreate:2=800"}},
       {"no unmap without synchronisation", test_no_unmap_without_synchronisation, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuCtxSynchronize:1+=900"}},
+      {"refused unmapping", test_refused_unmapping, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "headroom=0", "MEMPROF_SIM_FAIL", "cuMemUnmap:2"}},
+      {"refused unmapping of a pool", test_refused_unmapping_of_a_pool, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuMemUnmap:1"}},
       {"without vmm", test_without_vmm, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_FAIL", "cuDeviceGetAttribute:1+=1"}},
       {"peers", test_peers, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_DEVICES", "2"}},
       {"peer refused", test_peer_refused, {"MEMPROF_SIM_MEMORY", "1g"}},
