@@ -150,7 +150,8 @@ static void note_stuck(struct vmm *vmm, const struct vmm_mapping *mapping) {
 }
 
 // What the driver refused to unmap lies in the way of all that is to be mapped there: every
-// request would fail that is placed there. So it is asked again.
+// request would fail that is placed there. So it is asked again; the device was waited for the
+// first time, and nothing has been there since. To unmap is legal while a stream is captured.
 static void clear(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
   for (size_t i = vmm->stuck_count; i-- > 0;) {
     const struct vmm_reservation stuck = vmm->stuck[i];

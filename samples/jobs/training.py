@@ -56,7 +56,7 @@ def peaks():
 
 def batch_of(opts, *tensors):
     """The tensors that each step copies to the device. Where steps are compared they are pinned, as a loader does it:
-    the same copy out of pageable memory takes once and again as long by what the processor's caches still hold."""
+    the same copy out of pageable memory takes up to twice as long one time as another, which is more than is looked for."""
     return [tensor.pin_memory() for tensor in tensors] if opts.in_turns else tensors
 
 
