@@ -53,6 +53,7 @@ struct bfc *bfc_new(const struct bfc_options *options, const struct bfc_memory *
 void bfc_delete(struct bfc *bfc) {
   if (bfc == NULL) return;
   free(bfc->chunks);
+  free(bfc->waiting.items);
   free(bfc->live.slots);
   for (size_t i = 0; i < bfc->region_count; i++) free(bfc->regions[i].uses);
   free(bfc->regions);
@@ -62,11 +63,21 @@ void bfc_delete(struct bfc *bfc) {
   free(bfc);
 }
 
+// Room for each slot to wait for its places in the orders, which it does with plans.
+static bool reserve_waiting(struct bfc *bfc, uint32_t slots) {
+  if (!bfc->options.planned) return true;
+  uint32_t *grown = realloc(bfc->waiting.items, slots * sizeof *grown);
+  if (grown == NULL) return false;
+  bfc->waiting.items = grown;
+  return true;
+}
+
 // Room for the slots of one request. Not realloc, which would lose the alignment.
 static bool reserve_slots(struct bfc *bfc) {
   if (bfc->recycled_count + (bfc->capacity - bfc->used) >= BFC_SLOTS_A_REQUEST && bfc->capacity != 0) return true;
   if (bfc->capacity > UINT32_MAX / 4) return false;
   uint32_t capacity = bfc->capacity == 0 ? LEAST_CHUNKS : 2 * bfc->capacity;
+  if (!reserve_waiting(bfc, capacity)) return false;
   struct bfc_chunk *grown = aligned_alloc(CACHE_LINE, capacity * sizeof *grown);
   if (grown == NULL) return false;
   if (bfc->chunks != NULL) memcpy(grown, bfc->chunks, bfc->used * sizeof *grown);

@@ -140,7 +140,7 @@ void bfc_free_mapped(const struct bfc *bfc, void *self, void (*visit)(void *self
 
 void bfc_get_stats(const struct bfc *bfc, struct bfc_stats *out);
 void bfc_clear_peaks(struct bfc *bfc);
-uint64_t bfc_largest_free(const struct bfc *bfc);
+uint64_t bfc_largest_free(struct bfc *bfc);
 uint64_t bfc_next_region(const struct bfc *bfc);
 
 // Every chunk, in address order; region_start marks the first of a region.

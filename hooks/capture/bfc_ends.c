@@ -1,6 +1,7 @@
 // bfc_ends.c - the free chunks by where they end, with the option `planned`.
 //
-// A plan asks for the free chunk around a place: that is the first that ends behind it, or none.
+// A plan asks for the free chunk around a place, where that is not where it was the last time: it
+// is the first that ends behind the place, or none.
 // The treap is that of bfc_free.c in small, with the same priorities. Free chunks lie apart: one
 // that becomes longer or shorter stays where it is in the order, and so in the treap.
 #include "bfc_internal.h"
@@ -8,7 +9,10 @@
 static uint64_t end_of(const struct bfc_chunk *chunk) { return chunk->addr + chunk->size; }
 
 void bfc_ends_insert(struct bfc *bfc, uint32_t index) {
-  if (!bfc->options.planned) return;
+  if (bfc->options.planned) bfc_free_wait(bfc, index, BFC_BY_END);
+}
+
+void bfc_ends_settle(struct bfc *bfc, uint32_t index) {
   struct bfc_chunk *chunks = bfc->chunks, *chunk = &chunks[index];
   const uint64_t end = end_of(chunk);
   uint32_t *link = &bfc->planner.ends_root;
@@ -34,6 +38,10 @@ void bfc_ends_insert(struct bfc *bfc, uint32_t index) {
 void bfc_ends_remove(struct bfc *bfc, uint32_t index) {
   if (!bfc->options.planned) return;
   struct bfc_chunk *chunks = bfc->chunks, *chunk = &chunks[index];
+  if (chunk->waits & BFC_BY_END) {
+    chunk->waits ^= BFC_BY_END;
+    return;
+  }
   const uint64_t end = end_of(chunk);
   uint32_t *link = &bfc->planner.ends_root;
   while (*link != index) link = &chunks[*link].near[end_of(&chunks[*link]) < end];
@@ -52,7 +60,8 @@ void bfc_ends_remove(struct bfc *bfc, uint32_t index) {
   *link = lesser | greater;  // at most one of them is not 0
 }
 
-uint32_t bfc_ends_first(const struct bfc *bfc, uint64_t end) {
+uint32_t bfc_ends_first(struct bfc *bfc, uint64_t end) {
+  bfc_free_settle(bfc);
   const struct bfc_chunk *chunks = bfc->chunks;
   uint32_t found = 0;
   for (uint32_t at = bfc->planner.ends_root; at != 0;) {

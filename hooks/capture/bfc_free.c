@@ -5,6 +5,9 @@
 // class of greater number holds greater sizes only. Two levels of bitmap say which classes
 // hold anything; inside a class a treap keeps the order. With the usual few chunks in a
 // class an operation costs some instructions, and it is O(log n) whatever the sizes are.
+//
+// With plans, chunks wait for their places here and in bfc_ends.c until something asks for an
+// order. Nothing does as long as a plan holds, and most chunks are gone before.
 #include "bfc_internal.h"
 
 // Monotone: a greater size never has a lesser class. Size is a positive multiple of the granule.
@@ -21,7 +24,7 @@ static unsigned side(const struct bfc_chunk *chunk, uint64_t size, uint64_t addr
   return (unsigned)(chunk->size < size) | ((unsigned)(chunk->size == size) & (unsigned)(chunk->addr < addr));
 }
 
-void bfc_free_insert(struct bfc *bfc, uint32_t index) {
+static void insert(struct bfc *bfc, uint32_t index) {
   struct bfc_chunk *chunks = bfc->chunks, *chunk = &chunks[index];
   unsigned class = class_of(chunk->size);
   uint32_t *link = &bfc->free.roots[class];
@@ -53,8 +56,39 @@ void bfc_free_insert(struct bfc *bfc, uint32_t index) {
   *lesser = *greater = 0;
 }
 
+void bfc_free_wait(struct bfc *bfc, uint32_t index, enum bfc_order order) {
+  struct bfc_chunk *chunk = &bfc->chunks[index];
+  chunk->waits |= order;
+  if (chunk->listed) return;
+  chunk->listed = true;
+  bfc->waiting.items[bfc->waiting.count++] = index;
+}
+
+void bfc_free_settle(struct bfc *bfc) {
+  for (uint32_t i = 0; i < bfc->waiting.count; i++) {
+    const uint32_t index = bfc->waiting.items[i];
+    struct bfc_chunk *chunk = &bfc->chunks[index];
+    if (chunk->waits & BFC_BY_SIZE) insert(bfc, index);
+    if (chunk->waits & BFC_BY_END) bfc_ends_settle(bfc, index);
+    chunk->waits = 0;
+    chunk->listed = false;
+  }
+  bfc->waiting.count = 0;
+}
+
+void bfc_free_insert(struct bfc *bfc, uint32_t index) {
+  if (bfc->options.planned)
+    bfc_free_wait(bfc, index, BFC_BY_SIZE);
+  else
+    insert(bfc, index);
+}
+
 void bfc_free_remove(struct bfc *bfc, uint32_t index) {
   struct bfc_chunk *chunks = bfc->chunks, *chunk = &chunks[index];
+  if (chunk->waits & BFC_BY_SIZE) {
+    chunk->waits ^= BFC_BY_SIZE;
+    return;
+  }
   unsigned class = class_of(chunk->size);
   uint32_t *link = &bfc->free.roots[class];
   while (*link != index) link = &chunks[*link].child[side(&chunks[*link], chunk->size, chunk->addr)];
@@ -89,7 +123,8 @@ static uint32_t next_root(const struct bfc_free *free, unsigned class) {
   return free->roots[word * 64 + (unsigned)__builtin_ctzll(rest)];
 }
 
-uint32_t bfc_free_first(const struct bfc *bfc, uint64_t size, uint64_t addr) {
+uint32_t bfc_free_first(struct bfc *bfc, uint64_t size, uint64_t addr) {
+  bfc_free_settle(bfc);
   const struct bfc_chunk *chunks = bfc->chunks;
   unsigned class = class_of(size);
   uint32_t found = 0;
@@ -103,11 +138,12 @@ uint32_t bfc_free_first(const struct bfc *bfc, uint64_t size, uint64_t addr) {
   return found;
 }
 
-uint32_t bfc_free_after(const struct bfc *bfc, uint32_t chunk) {
+uint32_t bfc_free_after(struct bfc *bfc, uint32_t chunk) {
   return bfc_free_first(bfc, bfc->chunks[chunk].size, bfc->chunks[chunk].addr + 1);
 }
 
-uint32_t bfc_free_last(const struct bfc *bfc) {
+uint32_t bfc_free_last(struct bfc *bfc) {
+  bfc_free_settle(bfc);
   if (bfc->free.summary == 0) return 0;
   unsigned word = 63 - (unsigned)__builtin_clzll(bfc->free.summary);
   unsigned class = word * 64 + 63 - (unsigned)__builtin_clzll(bfc->free.words[word]);

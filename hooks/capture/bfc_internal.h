@@ -37,6 +37,9 @@ enum {
 
 enum bfc_state { BFC_UNUSED, BFC_FREE, BFC_IN_USE, BFC_WALL };
 
+// The orders of the free chunks, of bfc_free.c and bfc_ends.c.
+enum bfc_order { BFC_BY_SIZE = 1, BFC_BY_END = 2 };
+
 // The request that a block was handed out for.
 struct bfc_origin {
   uint32_t request;    // 1 + its index among the requests of its iteration; 0: it is not noted
@@ -56,7 +59,9 @@ struct bfc_chunk {
     struct bfc_origin origin;  // while in use
   };
   uint32_t priority;    // no child has a greater one; fixed for the life of the slot
-  uint32_t state;       // enum bfc_state
+  uint16_t state;       // enum bfc_state
+  uint8_t waits;        // while free: a set of enum bfc_order that it has no place in so far
+  bool listed;          // among the slots of bfc_waiting
   uint32_t near[2];     // while free, where plans are made: chunks that end before and after it
 };
 
@@ -75,6 +80,12 @@ struct bfc_free {
   uint64_t summary;                  // bit w: words[w] is not zero
   uint64_t words[BFC_CLASS_WORDS];   // bit c: class c holds something
   uint32_t roots[BFC_CLASSES];
+};
+
+// With plans, the slots whose chunk may be free without a place in one of the orders, each once.
+struct bfc_waiting {
+  uint32_t *items;  // room for each slot there is
+  uint32_t count;
 };
 
 // Open addressing: the upper half of the address's hash, and the chunk (0: empty slot).
@@ -133,6 +144,7 @@ struct bfc_planned {
   uint64_t size;       // bytes, a multiple of the granule
   uint64_t places[2];  // addresses in even and odd iterations, or BFC_NO_PLACE
   uint64_t first;      // in the plan's first iteration
+  uint64_t before[2];  // the block before the free chunk that had the place, by its address; 0: it began a region
   uint32_t served;     // 1 + the last iteration in which it was served
   bool later;          // its block ends later: it has no place, and best fit finds it one
 };
@@ -177,6 +189,7 @@ struct bfc {
   struct bfc_planner planner;
 
   struct bfc_free free;
+  struct bfc_waiting waiting;
 };
 
 // Rounds up to a multiple of unit, a power of two; past 2^64, to the last one below it.
@@ -207,11 +220,13 @@ uint32_t bfc_search(struct bfc *bfc, uint64_t rounded);  // 0: nothing fits
 uint64_t bfc_handed_out(const struct bfc *bfc, uint64_t size, uint64_t rounded);
 
 // bfc_free.c
+void bfc_free_wait(struct bfc *bfc, uint32_t chunk, enum bfc_order order);  // for its place in it
+void bfc_free_settle(struct bfc *bfc);  // gives what waits its places
 void bfc_free_insert(struct bfc *bfc, uint32_t chunk);
 void bfc_free_remove(struct bfc *bfc, uint32_t chunk);
-uint32_t bfc_free_first(const struct bfc *bfc, uint64_t size, uint64_t addr);  // at or after; 0: none
-uint32_t bfc_free_after(const struct bfc *bfc, uint32_t chunk);
-uint32_t bfc_free_last(const struct bfc *bfc);
+uint32_t bfc_free_first(struct bfc *bfc, uint64_t size, uint64_t addr);  // at or after; 0: none
+uint32_t bfc_free_after(struct bfc *bfc, uint32_t chunk);
+uint32_t bfc_free_last(struct bfc *bfc);
 
 // bfc_table.c
 bool bfc_table_reserve(struct bfc_table *table);  // room for one more; false: no host memory
@@ -244,8 +259,9 @@ size_t bfc_unmapped_from(const struct bfc *bfc, uint64_t addr);        // first 
 
 // bfc_ends.c
 void bfc_ends_insert(struct bfc *bfc, uint32_t chunk);  // one that is free by itself, and was part of no other
+void bfc_ends_settle(struct bfc *bfc, uint32_t chunk);  // gives one that waits its place
 void bfc_ends_remove(struct bfc *bfc, uint32_t chunk);  // one that is free no more, or part of another
-uint32_t bfc_ends_first(const struct bfc *bfc, uint64_t end);  // the first that ends there or behind; 0: none
+uint32_t bfc_ends_first(struct bfc *bfc, uint64_t end);  // the first that ends there or behind; 0: none
 
 // bfc_planner.c
 void bfc_planner_requested(struct bfc *bfc, uint32_t chunk, uint64_t rounded);

@@ -10,7 +10,7 @@ void bfc_clear_peaks(struct bfc *bfc) {
   bfc->stats.peak_reserved = bfc->stats.reserved;
 }
 
-uint64_t bfc_largest_free(const struct bfc *bfc) {
+uint64_t bfc_largest_free(struct bfc *bfc) {
   uint32_t last = bfc_free_last(bfc);
   return last == 0 ? 0 : bfc->chunks[last].size;
 }

@@ -124,7 +124,7 @@ bool bfc_remap(struct bfc *bfc, uint64_t addr, uint64_t bytes) {
 
 // Whether one free chunk has all of [from, to). Only free chunks of that size and larger
 // are looked at, which are few where a range is worth to be unmapped.
-static bool is_free(const struct bfc *bfc, uint64_t from, uint64_t to) {
+static bool is_free(struct bfc *bfc, uint64_t from, uint64_t to) {
   for (uint32_t i = bfc_free_first(bfc, to - from, 0); i != 0; i = bfc_free_after(bfc, i)) {
     const struct bfc_chunk *chunk = &bfc->chunks[i];
     if (chunk->addr <= from && to <= chunk->addr + chunk->size) return true;
