@@ -1,0 +1,130 @@
+"""What a policy takes of the host, timed within the jobs: the part of a step that noise cannot hide.
+
+Steps of two processes of one kind differ by up to a tenth where the card waits for the host, so that medians of
+their ratios wander by some percent. Kernels are the same under each policy; what differs is the time in the
+hook's calls, and that is measured as it is: jobs/own_time.c stands before them.
+"""
+
+import os
+import statistics
+import threading
+
+import in_turns
+import zoo_run
+from checks.suite import JOBS, PYTHON, Failed, alone
+
+POLICIES = {"classic": [], "cured": zoo_run.CURED}
+FIRST = 14  # iterations until plans are made and hold
+TURNS, OF_ITERATIONS = 4, 10
+ROOM = 124 * (1 << 30)
+MOST = 0.01  # of a step, by which cured may be longer
+UNDER = 'LD_PRELOAD="$0:$LD_PRELOAD" exec "$@"'  # of sh: what is loaded before the hook, then the job
+
+
+def library(suite):
+    path = os.path.join(suite.work, "own_time.so")
+    source = os.path.join(JOBS, "own_time.c")
+    suite.run(["cc", "-std=c11", "-Wall", "-Wextra", "-O2", "-shared", "-fPIC", "-o", path, source, "-ldl"])
+    return os.path.abspath(path)
+
+
+def groups(models, room):
+    """Models whose jobs are alive together, the largest first."""
+    rest = sorted(models, key=lambda model: -zoo_run.NEEDS[model])
+    while rest:
+        left, group = room, []
+        for model in list(rest):
+            needs = len(POLICIES) * zoo_run.NEEDS[model] << 30
+            if needs <= left or not group:
+                group.append(model)
+                rest.remove(model)
+                left -= needs
+        yield group
+
+
+class Trained:
+    """A job of a model under a policy."""
+
+    def __init__(self, suite, preload, model, policy, card, cards):
+        base = os.path.join(suite.work, f"{model}-{policy}")
+        self.times, self.steps = base + ".times", []
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(str(i) for i in range(cards))).split(",")
+        env = dict(os.environ, CUDA_VISIBLE_DEVICES=visible[card], OWN_TIME=self.times)
+        env.setdefault("OMP_NUM_THREADS", "2")
+        job = [PYTHON, os.path.join(JOBS, "zoo.py"), "--model", model, "--in-turns"]
+        command = [suite.memprof, "record", "-q", "--force", "-o", base, *POLICIES[policy], "--", "sh", "-c", UNDER, preload, *job]
+        self.job = in_turns.Job(command, base + ".err", env, (card, cards))
+
+    def turn(self):
+        self.job.ask(OF_ITERATIONS)
+        self.steps += self.job.told(120)[1:]
+
+    def own(self):
+        """Milliseconds of an iteration in the hook, the median of those in turns; and its requests."""
+        with open(self.times) as f:
+            rows = [[int(word) for word in line.split()] for line in f][FIRST:]
+        if len(rows) < TURNS * OF_ITERATIONS or min(row[3] for row in rows) == 0:
+            raise Failed(f"{self.times}: {len(rows)} iterations were timed, of {TURNS * OF_ITERATIONS}, or some without requests")
+        return statistics.median(sum(row[:3]) for row in rows) / 1e6, statistics.median(row[3] for row in rows)
+
+
+def train(suite, preload, models, card, cards):
+    """{model: {policy: Trained}}, each trained in turns."""
+    jobs = {model: {policy: Trained(suite, preload, model, policy, card, cards) for policy in POLICIES} for model in models}
+    trained = [job for of in jobs.values() for job in of.values()]
+    try:
+        for job in trained:
+            job.job.ask(FIRST)
+        for job in trained:
+            job.job.told(180)
+        for _ in range(TURNS):
+            for job in trained:
+                job.turn()
+            trained.reverse()
+    finally:
+        ends = [job.job.end()[0] for job in trained]
+    if any(ends):
+        raise Failed(f"exits {ends}")
+    return jobs
+
+
+def compared(suite, model, jobs):
+    """Keeps what a policy takes of the host; what is wrong when it is too much."""
+    own = {policy: job.own() for policy, job in jobs.items()}
+    step = min(statistics.median(job.steps) for job in jobs.values())
+    share = (own["cured"][0] - own["classic"][0]) / step
+    told = f"{own['classic'][0]:.3f} / {own['cured'][0]:.3f} ms of {step:.2f}: {100 * share:+.2f} % of a step, {own['cured'][1]:.0f} requests"
+    suite.figure(f"zoo: {model}: in the hook's calls, classic / cured", told, f"{100 * MOST:.0f} %")
+    return [f"{model}: cured takes {100 * share:.2f} % of a step more of the host"] if share > MOST else []
+
+
+@alone
+def zoo_own_time(suite):
+    """The host's time in the hook, cured against classic, of every model."""
+    preload, cards = library(suite), suite.gpus()
+    waiting, done, wrong, lock = list(groups(zoo_run.NEEDS, ROOM)), {}, [], threading.Lock()
+
+    def work(card):
+        while True:
+            with lock:
+                if not waiting:
+                    return
+                models = waiting.pop(0)
+            try:
+                found = train(suite, preload, models, card, cards)
+                with lock:
+                    done.update(found)
+            except (Failed, in_turns.Stopped, OSError) as failed:
+                with lock:
+                    wrong.append(f"{', '.join(models)}: {failed}")
+
+    threads = [threading.Thread(target=work, args=(card,)) for card in range(cards)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for model in zoo_run.NEEDS:
+        if model in done:
+            wrong += compared(suite, model, done[model])
+    if wrong:
+        raise Failed("; ".join(wrong))
