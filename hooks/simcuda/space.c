@@ -61,6 +61,7 @@ static void insert(struct ranges *list, struct range range) {
 }
 
 static void erase(struct ranges *list, size_t first, size_t count) {
+  if (count == 0) return;  // there may be no items so far
   memmove(list->items + first, list->items + first + count, (list->count - first - count) * sizeof *list->items);
   list->count -= count;
 }

@@ -140,6 +140,16 @@ static void memory_without_access_faults(void) {
   CHECK(faults(base));
 }
 
+static void what_is_not_mapped_may_be_unmapped(void) {
+  CUdeviceptr base;
+  start();
+  CHECK(cuMemAddressReserve(&base, 4 * MiB, 0, 0, 0) == CUDA_SUCCESS);
+  CHECK(cuMemUnmap(base, 2 * MiB) == CUDA_SUCCESS);
+  map_open(base, 2 * MiB, create(2 * MiB));
+  CHECK(cuMemUnmap(base + 2 * MiB, 2 * MiB) == CUDA_SUCCESS);
+  CHECK(!faults(base));
+}
+
 static void thousands_of_handles_need_no_descriptors(void) {
   enum { MANY = 5000 };
   static CUmemGenericAllocationHandle handles[MANY];
@@ -184,6 +194,7 @@ int main(void) {
       {"granularity follows the setting", granularity_follows_the_setting, {"MEMPROF_SIM_GRANULARITY", "131072", NULL}},
       {"memory goes back when handle and mappings are gone", memory_goes_back_when_handle_and_mappings_are_gone, {NULL}},
       {"memory without access faults", memory_without_access_faults, {NULL}},
+      {"what is not mapped may be unmapped", what_is_not_mapped_may_be_unmapped, {NULL}},
       {"thousands of handles need no descriptors", thousands_of_handles_need_no_descriptors, {NULL}},
       {"exported pages are the handle's", exported_pages_are_the_handles, {NULL}},
   };
