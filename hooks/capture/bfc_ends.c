@@ -1,7 +1,7 @@
 // bfc_ends.c - the free chunks by where they end, with the option `planned`.
 //
-// A plan asks for the free chunk around a place, where that is not where it was the last time: it
-// is the first that ends behind the place, or none.
+// Where the guess of bfc_plan.c fails, the free chunk around a place is found here: the first that
+// does not end before the place does, if it begins early enough.
 // The treap is that of bfc_free.c in small, with the same priorities. Free chunks lie apart: one
 // that becomes longer or shorter stays where it is in the order, and so in the treap.
 #include "bfc_internal.h"

@@ -7,7 +7,7 @@
 // class an operation costs some instructions, and it is O(log n) whatever the sizes are.
 //
 // With plans, chunks wait for their places here and in bfc_ends.c until something asks for an
-// order. Nothing does as long as a plan holds, and most chunks are gone before.
+// order. Requests of a plan that holds do not, and most chunks are gone before something does.
 #include "bfc_internal.h"
 
 // Monotone: a greater size never has a lesser class. Size is a positive multiple of the granule.

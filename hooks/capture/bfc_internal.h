@@ -27,7 +27,7 @@ enum {
   BFC_CLASSES = (64 - BFC_GRANULE_BITS - BFC_CLASS_BITS + 1) << BFC_CLASS_BITS,
   BFC_CLASS_WORDS = (BFC_CLASSES + 63) / 64,
   // Slots that one request can take: a chunk and a wall for each of five growths (one as far
-  // as a plan, two before and two after garbage collection), and the rest of a split.
+  // as a plan, two before and two after garbage collection), and the rests of a split.
   BFC_SLOTS_A_REQUEST = 11,
   BFC_GROWTHS_A_REQUEST = 5,
 };
@@ -60,7 +60,7 @@ struct bfc_chunk {
   };
   uint32_t priority;    // no child has a greater one; fixed for the life of the slot
   uint16_t state;       // enum bfc_state
-  uint8_t waits;        // while free: a set of enum bfc_order that it has no place in so far
+  uint8_t waits;        // while free: a set of enum bfc_order that it has no place in so far; child, or near, say nothing then
   bool listed;          // among the slots of bfc_waiting
   uint32_t near[2];     // while free, where plans are made: chunks that end before and after it
 };
@@ -82,7 +82,8 @@ struct bfc_free {
   uint32_t roots[BFC_CLASSES];
 };
 
-// With plans, the slots whose chunk may be free without a place in one of the orders, each once.
+// With plans, the slots that bfc_free_settle is to look at, each once: those of all chunks that wait, and of
+// some that do so no more, whatever became of them.
 struct bfc_waiting {
   uint32_t *items;  // room for each slot there is
   uint32_t count;
@@ -144,7 +145,7 @@ struct bfc_planned {
   uint64_t size;       // bytes, a multiple of the granule
   uint64_t places[2];  // addresses in even and odd iterations, or BFC_NO_PLACE
   uint64_t first;      // in the plan's first iteration
-  uint64_t before[2];  // the block before the free chunk that had the place, by its address; 0: it began a region
+  uint64_t before[2];  // the block before the free chunk that had the place, by its address; 0: it began a region, or nobody knows yet
   uint32_t served;     // 1 + the last iteration in which it was served
   bool later;          // its block ends later: it has no place, and best fit finds it one
 };
@@ -222,7 +223,7 @@ uint64_t bfc_handed_out(const struct bfc *bfc, uint64_t size, uint64_t rounded);
 // bfc_free.c
 void bfc_free_wait(struct bfc *bfc, uint32_t chunk, enum bfc_order order);  // for its place in it
 void bfc_free_settle(struct bfc *bfc);  // gives what waits its places
-void bfc_free_insert(struct bfc *bfc, uint32_t chunk);
+void bfc_free_insert(struct bfc *bfc, uint32_t chunk);  // with plans it waits
 void bfc_free_remove(struct bfc *bfc, uint32_t chunk);
 uint32_t bfc_free_first(struct bfc *bfc, uint64_t size, uint64_t addr);  // at or after; 0: none
 uint32_t bfc_free_after(struct bfc *bfc, uint32_t chunk);
@@ -258,7 +259,7 @@ bool bfc_unmapped_reserve(struct bfc *bfc, size_t more);  // room for more range
 size_t bfc_unmapped_from(const struct bfc *bfc, uint64_t addr);        // first range ending after addr
 
 // bfc_ends.c
-void bfc_ends_insert(struct bfc *bfc, uint32_t chunk);  // one that is free by itself, and was part of no other
+void bfc_ends_insert(struct bfc *bfc, uint32_t chunk);  // one that is free by itself, and was part of no other; it waits
 void bfc_ends_settle(struct bfc *bfc, uint32_t chunk);  // gives one that waits its place
 void bfc_ends_remove(struct bfc *bfc, uint32_t chunk);  // one that is free no more, or part of another
 uint32_t bfc_ends_first(struct bfc *bfc, uint64_t end);  // the first that ends there or behind; 0: none

@@ -2,12 +2,13 @@
 //
 // The orders are what a planned request costs more than others: descents through chunks that
 // no cache has any more. Free chunks wait for their places in them until something asks, and
-// the waiting list is emptied then: it must only grow while a plan holds.
+// the waiting list is emptied then: it must only grow while a plan holds. There are more of
+// them than slots at first, so that the list has to grow with those.
 #define _GNU_SOURCE
 #include "../bfc_internal.h"
 #include "check.h"
 
-enum { GRANULARITY = 2 << 20, BLOCKS = 200, SETTLED = 8, ITERATIONS = 14 };
+enum { GRANULARITY = 2 << 20, BLOCKS = 600, SETTLED = 8, ITERATIONS = 14 };
 
 static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) {
   uint64_t *next = self;
