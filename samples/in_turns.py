@@ -10,12 +10,14 @@ there are several jobs of a kind, and apart() says by how much.
 A job is one of samples/jobs with --in-turns.
 """
 
+import concurrent.futures
 import contextlib
 import os
 import select
 import signal
 import statistics
 import subprocess
+import threading
 import time
 
 TURN = 0.33  # seconds of a turn, about
@@ -38,6 +40,24 @@ def processors(place, places):
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def on_cards(cards, waiting, work, over=lambda: False):
+    """Every card takes one after another of what waits, and has work(it, card) done. Nothing is begun once over()
+    says so, and what was not is returned."""
+    waiting, lock = list(waiting), threading.Lock()
+
+    def take():
+        with lock:
+            return waiting.pop(0) if waiting and not over() else None
+
+    def serve(card):
+        while (taken := take()) is not None:
+            work(taken, card)
+
+    with concurrent.futures.ThreadPoolExecutor(cards) as threads:
+        list(threads.map(serve, range(cards)))  # which raises what was raised
+    return waiting
 
 
 class Job:

@@ -202,22 +202,9 @@ def share_cards(opts, pending):
 
 def take_turns(opts, models):
     """Every card takes one model after another, whose jobs train on it in turns. Those that found no time are returned."""
-    queue, lock = list(models), threading.Lock()
-
-    def work(card):
-        while True:
-            with lock:
-                if not queue or opts.left() < 0:
-                    return
-                runs = queue.pop(0)
-            together(opts, runs, card, lock)
-
-    cards = [threading.Thread(target=work, args=(card,)) for card in range(opts.cards)]
-    for thread in cards:
-        thread.start()
-    for thread in cards:
-        thread.join()
-    return [run for runs in queue for run in runs]
+    lock = threading.Lock()
+    left = in_turns.on_cards(opts.cards, models, lambda runs, card: together(opts, runs, card, lock), lambda: opts.left() < 0)
+    return [run for runs in left for run in runs]
 
 
 def together(opts, runs, card, lock):
@@ -440,7 +427,7 @@ def main():
 
     if opts.turns:
         models = [[Run(opts, n, m, turn) for turn in range(opts.pairs(n)) for m in opts.modes] for n in opts.models]
-        phase("turns", [run for runs in models for run in runs], lambda: take_turns(opts, [list(runs) for runs in models]))
+        phase("turns", [run for runs in models for run in runs], lambda: take_turns(opts, models))
     else:
         for mode in opts.modes:
             runs = [Run(opts, n, mode) for n in opts.models]

@@ -12,7 +12,7 @@ void bfc_ends_insert(struct bfc *bfc, uint32_t index) {
   if (bfc->options.planned) bfc_free_wait(bfc, index, BFC_BY_END);
 }
 
-void bfc_ends_settle(struct bfc *bfc, uint32_t index) {
+void bfc_ends_place(struct bfc *bfc, uint32_t index) {
   struct bfc_chunk *chunks = bfc->chunks, *chunk = &chunks[index];
   const uint64_t end = end_of(chunk);
   uint32_t *link = &bfc->planner.ends_root;

@@ -69,7 +69,7 @@ void bfc_free_settle(struct bfc *bfc) {
     const uint32_t index = bfc->waiting.items[i];
     struct bfc_chunk *chunk = &bfc->chunks[index];
     if (chunk->waits & BFC_BY_SIZE) insert(bfc, index);
-    if (chunk->waits & BFC_BY_END) bfc_ends_settle(bfc, index);
+    if (chunk->waits & BFC_BY_END) bfc_ends_place(bfc, index);
     chunk->waits = 0;
     chunk->listed = false;
   }

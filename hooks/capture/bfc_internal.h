@@ -260,7 +260,7 @@ size_t bfc_unmapped_from(const struct bfc *bfc, uint64_t addr);        // first 
 
 // bfc_ends.c
 void bfc_ends_insert(struct bfc *bfc, uint32_t chunk);  // one that is free by itself, and was part of no other; it waits
-void bfc_ends_settle(struct bfc *bfc, uint32_t chunk);  // gives one that waits its place
+void bfc_ends_place(struct bfc *bfc, uint32_t chunk);  // gives one that waits its place
 void bfc_ends_remove(struct bfc *bfc, uint32_t chunk);  // one that is free no more, or part of another
 uint32_t bfc_ends_first(struct bfc *bfc, uint64_t end);  // the first that ends there or behind; 0: none
 

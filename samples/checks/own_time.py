@@ -7,7 +7,6 @@ hook's calls, and that is measured as it is: jobs/own_time.c stands before them.
 
 import os
 import statistics
-import threading
 
 import in_turns
 import zoo_run
@@ -45,15 +44,14 @@ def groups(models, room):
 class Trained:
     """A job of a model under a policy."""
 
-    def __init__(self, suite, preload, model, policy, card, cards):
+    def __init__(self, suite, preload, model, policy, card, names):
         base = os.path.join(suite.work, f"{model}-{policy}")
         self.times, self.steps = base + ".times", []
-        visible = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(str(i) for i in range(cards))).split(",")
-        env = dict(os.environ, CUDA_VISIBLE_DEVICES=visible[card], OWN_TIME=self.times)
+        env = dict(os.environ, CUDA_VISIBLE_DEVICES=names[card], OWN_TIME=self.times)
         env.setdefault("OMP_NUM_THREADS", "2")
         job = [PYTHON, os.path.join(JOBS, "zoo.py"), "--model", model, "--in-turns"]
         command = [suite.memprof, "record", "-q", "--force", "-o", base, *POLICIES[policy], "--", "sh", "-c", UNDER, preload, *job]
-        self.job = in_turns.Job(command, base + ".err", env, (card, cards))
+        self.job = in_turns.Job(command, base + ".err", env, (card, len(names)))
 
     def turn(self):
         self.job.ask(OF_ITERATIONS)
@@ -68,9 +66,9 @@ class Trained:
         return statistics.median(sum(row[:3]) for row in rows) / 1e6, statistics.median(row[3] for row in rows)
 
 
-def train(suite, preload, models, card, cards):
+def train(suite, preload, models, card, names):
     """{model: {policy: Trained}}, each trained in turns."""
-    jobs = {model: {policy: Trained(suite, preload, model, policy, card, cards) for policy in POLICIES} for model in models}
+    jobs = {model: {policy: Trained(suite, preload, model, policy, card, names) for policy in POLICIES} for model in models}
     trained = [job for of in jobs.values() for job in of.values()]
     try:
         for job in trained:
@@ -101,28 +99,15 @@ def compared(suite, model, jobs):
 @alone
 def zoo_own_time(suite):
     """The host's time in the hook, cured against classic, of every model."""
-    preload, cards = library(suite), suite.gpus()
-    waiting, done, wrong, lock = list(groups(zoo_run.NEEDS, ROOM)), {}, [], threading.Lock()
+    preload, names, done, wrong = library(suite), zoo_run.names_of_cards(), {}, []
 
-    def work(card):
-        while True:
-            with lock:
-                if not waiting:
-                    return
-                models = waiting.pop(0)
-            try:
-                found = train(suite, preload, models, card, cards)
-                with lock:
-                    done.update(found)
-            except (Failed, in_turns.Stopped, OSError) as failed:
-                with lock:
-                    wrong.append(f"{', '.join(models)}: {failed}")
+    def work(models, card):
+        try:
+            done.update(train(suite, preload, models, card, names))
+        except (Failed, in_turns.Stopped) as failed:  # the others' figures are worth having
+            wrong.append(f"{', '.join(models)}: {failed}")
 
-    threads = [threading.Thread(target=work, args=(card,)) for card in range(cards)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_turns.on_cards(len(names), groups(zoo_run.NEEDS, ROOM), work)
     for model in zoo_run.NEEDS:
         if model in done:
             wrong += compared(suite, model, done[model])
