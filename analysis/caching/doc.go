@@ -1,0 +1,98 @@
+// Package caching is a model of PyTorch's CUDA caching allocator: fed with the requests of a
+// job, it comes to the same segments, blocks and reserved bytes as torch itself. It knows
+// nothing of traces, files or GPUs; a [Device] gives it addresses and memory.
+//
+// What follows is the specification. It was read from the sources of torch 2.6 and 2.11 and
+// holds for both, except where a rule names a version (see [Version]).
+//
+// # Terms
+//
+//	segment   what one cudaMalloc returned, or one address reservation (an expandable segment)
+//	block     a range of a segment; the blocks of a segment tile it
+//	page      the unit in which an expandable segment maps memory
+//	pool      blocks of one size class: small or large. There is a default pair of pools, and a
+//	          pair for each private pool (a CUDA graph's, a MemPool's)
+//	scope     from [Allocator.BeginPool] to [Allocator.EndPool]: requests go to a private pool
+//	idle      of a block: not allocated, no event pending, no stream recorded. Only idle blocks
+//	          merge and serve requests
+//
+// # Sizes
+//
+//	unit of blocks                512 B
+//	small pool                    rounded size of at most 1 MiB
+//	segment for a small request   2 MiB, also the page of the small pool
+//	segment below 10 MiB          L = 20 MiB, also the page of the large pool
+//	segment from 10 MiB on        the rounded size, up to a multiple of 2 MiB
+//	reservation                   total + total/8 of the device, up to a multiple of the page
+//
+// A request of n bytes is rounded up to a multiple of 512. Where roundup_power2_divisions gives
+// n the divisor d > 1, and n > 512 d, it is instead rounded up to a multiple of f/d, f being the
+// greatest power of two that is at most n. The table has one entry for each power of two from
+// 1 MiB to 32 GiB; lesser and greater requests use the first and the last.
+//
+// # Serving a request
+//
+//  1. With no scope open, blocks whose free was deferred in a scope are freed (see Streams).
+//  2. Round. The pool is that of the scope which accepts the stream: the newest, in 2.6 the
+//     oldest. Without one it is the default pair's.
+//  3. Search. Free blocks are ordered by (stream, size, address); from 2.13 on by (stream,
+//     size, creation of the segment, address). The candidate is the first block of the stream
+//     with at least the rounded size.
+//     With expandable segments on, a block counts with the unmapped block behind it: while the
+//     candidate is expandable and the next block in order is of the same stream and strictly
+//     smaller, so counted, that one is the candidate. With them off, expandable blocks are skipped.
+//     S is max_split_size. A candidate of at least S is refused to a request below S, and to
+//     one of at least S where it is larger by max_non_split_rounding or more. A refused
+//     candidate ends the search.
+//  4. Nothing found: garbage collection, if its threshold and a limit are set. Then new memory:
+//     refused where reserved plus the segment size exceeds the limit; else a segment from the
+//     device or, with expandable segments on, pages.
+//  5. Refused: release oversize blocks and ask for new memory again, if S is set; then, with no
+//     scope open, release everything and ask again; then the request fails. Free blocks are not
+//     searched again, so a request can fail while a block that fits is free.
+//  6. Split. Small pool, or expandable segments on: where the rest has at least 512 bytes. Else
+//     where the rounded size is below S and the rest exceeds 1 MiB. The low part serves the
+//     request, the rest is a free block.
+//
+// # Freeing
+//
+// A block without recorded streams is free at once. Otherwise it is pending until an event on
+// each of the streams has passed, which the caller says with [Allocator.Complete]. It merges
+// with the block before it, then with the one behind, if they are idle and both are mapped.
+//
+// # Streams
+//
+// A block belongs to the stream that requested it and returns to that stream's part of the
+// order. RecordStream ignores the block's own stream. The free of a block with recorded streams
+// in a scope is deferred until none is open. Streams that were recorded in a scope are dropped
+// then; a block that has no other is free at once.
+//
+// # Releasing
+//
+//   - Everything (empty_cache, a retry): pending blocks are completed. Then the large pool and
+//     the small one: each free block that is a whole segment goes back, and expandable blocks
+//     unmap the pages that lie wholly inside them. Then the private pools that nobody uses any
+//     more. In a scope only the latter; 2.6 refuses.
+//   - Oversize: want is the greater of the rounded size and S. The first free block of the
+//     stream of at least want goes back. Where there is none, smaller ones go, the largest
+//     first, while they have at least S and their sum is less than want; it succeeds where the
+//     sum reaches want.
+//   - Garbage: while more than threshold x limit is reserved, whole free segments of the large
+//     default pool go back in rounds, in the order of the pool: those whose age is at least the
+//     mean. The age is the number of searches in the pool since the block became free.
+//
+// # Expandable segments
+//
+// Each (stream, pool) has a reservation, of which pages are mapped as they are needed. Room for
+// a size is sought from the lowest unmapped block on: the idle block before it, if there is one,
+// and idle blocks behind, mapped or not, have to add up to it. Without such a place a new
+// reservation is made. Unmapped blocks of the place are mapped from the front, each by what is
+// missing, up to pages; what a step maps merges with idle neighbours. A step that the device
+// refuses fails the request; what earlier ones mapped stays.
+//
+// # What is not modeled
+//
+// Pinned memory; callbacks that free memory; pools with an allocator of their own, with no_split
+// or with use_on_oom; switching expandable segments on or off while memory is held; the private
+// pool that torch drops too early because it counts pages and growths differently.
+package caching
