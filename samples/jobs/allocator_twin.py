@@ -22,6 +22,7 @@ word of host memory, so which events have passed is certain at every operation.
 
 import argparse
 import ctypes
+import os
 import random
 
 import torch
@@ -58,7 +59,7 @@ class Twin:
         self.random = random.Random(opts.seed)
         self.streams = [torch.cuda.Stream() for _ in range(STREAMS)]
         self.gate = Gate()
-        self.live, self.next = {}, 0
+        self.live, self.shared, self.next = {}, set(), 0
         self.pools, self.scope, self.pool_count = {}, None, 0
         self.mean = opts.live
 
@@ -75,14 +76,14 @@ class Twin:
             return self.random.choice([4096, 65536, 300_000, 1_500_000, 3 << 20, 12 << 20])
         return int(2 ** self.random.uniform(0, self.opts.log))
 
-    def settle_events(self):
+    def finish_streams(self):
         for stream in self.streams:
             if stream not in self.gate.held:
                 stream.synchronize()
 
     def malloc(self):
         size, number = self.size(), self.random.randrange(STREAMS)
-        self.settle_events()
+        self.finish_streams()
         try:
             with torch.cuda.stream(self.streams[number]):
                 tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
@@ -96,13 +97,17 @@ class Twin:
     def free(self):
         if self.live:
             slot = self.random.choice(list(self.live)[-200:] if self.random.random() < 0.7 else list(self.live))
+            if self.scope is not None and slot in self.shared:
+                return  # torch asks for its events in the very call that records them: a race
             del self.live[slot]
+            self.shared.discard(slot)
             self.write("f", slot)
 
     def share(self):
-        if self.live and self.opts.share:
+        if self.live and self.opts.share and self.scope is None:
             slot, number = self.random.choice(list(self.live)), self.random.randrange(STREAMS)
             self.live[slot].record_stream(self.streams[number])
+            self.shared.add(slot)
             self.write("u", slot, number)
 
     def hold(self):
@@ -168,6 +173,9 @@ class Twin:
                 self.malloc()
             else:
                 self.free()
+        self.gate.open()
+        if self.scope is not None:  # torch aborts where a MemPool ends within its scope
+            self.scope[0].__exit__(None, None, None)
 
 
 def main():
@@ -184,8 +192,6 @@ def main():
     torch.cuda.init()
     if opts.fraction:
         torch.cuda.set_per_process_memory_fraction(opts.fraction)
-    import os
-
     conf = os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
     total = torch.cuda.mem_get_info()[1]
     with open(opts.output, "w") as out:
