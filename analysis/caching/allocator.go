@@ -93,7 +93,7 @@ func (a *Allocator) Malloc(n, stream uint64) (*Block, error) {
 		a.stats.OOMs++
 		return nil, &OutOfMemory{n, n, a.stats.Reserved.Now, a.limit}
 	}
-	size := a.settings.round(n)
+	size := a.settings.Round(n)
 	p := a.poolOf(size, stream)
 	b := a.search(p, size, stream)
 	if b == nil {

@@ -106,7 +106,7 @@ func TestRoundup(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := s.round(c.n); got != c.want {
+		if got := s.Round(c.n); got != c.want {
 			t.Errorf("%s, version %d: round(%d) = %d, want %d", c.conf, c.v, c.n, got, c.want)
 		}
 	}

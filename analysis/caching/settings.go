@@ -242,8 +242,8 @@ func btoi(b bool) int {
 	return 0
 }
 
-// round is the size of a block that serves n bytes, n > 0.
-func (s *Settings) round(n uint64) uint64 {
+// Round is the size of a block that serves n bytes, n > 0.
+func (s *Settings) Round(n uint64) uint64 {
 	if n < unit {
 		return unit
 	}

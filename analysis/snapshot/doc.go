@@ -1,0 +1,39 @@
+// Package snapshot makes a recording of a snapshot that PyTorch wrote with
+// torch.cuda.memory._dump_snapshot: a pickle, gzipped or not, of protocol 2 to 5.
+//
+// # What becomes of it
+//
+//	in the snapshot                        in the recording
+//	─────────────────────────────────────  ──────────────────────────────────────────────
+//	a device with entries or segments      a process, gpuN; of several files rankN
+//	stream, pool, small or large, pages    an arena each
+//	segment_alloc, segment_map             map
+//	segment_free, segment_unmap            unmap
+//	alloc                                  alloc; provided is the block that torch used
+//	free_requested, then free_completed    free
+//	free_requested …… free_completed       stream_use, free, …… free_done
+//	oom                                    oom
+//	frames                                 stack events, and stack= of the request
+//	user_metadata                          module= of the request, where there are no frames
+//	external_annotations                   phases; "iteration", or the steps of the first
+//	                                       optimizer that has any, end iterations
+//
+// Addresses are followed, never simulated. An entry has the bytes that were asked for; the
+// bytes of the block follow from torch's rules (package caching): the rounded size in small
+// and in expandable segments, and otherwise that and what was too small behind it to be split
+// off. Of blocks that are alive at the end the snapshot says the size itself.
+//
+// # Where the trace begins
+//
+// Torch keeps the newest entries only. What ended in the trace, or is alive at its end, and
+// never began in it, was there before: it is put before the first entry, with its memory. From
+// the first entry on the recording is exact, but for the size of such blocks in large segments,
+// which may be up to 1 MiB more. [Result] counts what was there, and entries that contradict
+// others: torch copies its traces before its segments, without a lock over both.
+//
+// # Memory
+//
+// The file is decoded twice, once to find what was there. A decoding keeps what is alive, the
+// texts and the stacks, and at most [Budget] bytes: entries are passed on as they come. No
+// opcode that imports or calls anything is followed.
+package snapshot

@@ -1,0 +1,244 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/trace"
+)
+
+// Process is what an import made of one device of one file.
+type Process struct {
+	Name    string // of the recording's process
+	File    string
+	Device  int
+	Entries int64 // of its trace
+	// Blocks and Bytes were there before the first entry: their begin was not kept, and the
+	// peaks before it are not known.
+	Blocks int64
+	Bytes  int64 // of memory
+	Odd    int64 // entries and blocks that contradict others, and were left out
+}
+
+// ErrEmpty is the error of a snapshot that holds neither entries nor segments.
+var ErrEmpty = errors.New("the snapshot is empty: torch.cuda.memory._record_memory_history() has to be called before what is to be seen")
+
+// Import writes the snapshots as one recording into dir, which exists. Several files are ranks
+// in their order. Errors name the file, and the byte where they are about its content.
+func Import(dir string, files []string, version string) ([]Process, error) {
+	info := &trace.Info{
+		ID: trace.NewRunID(), Version: version, Options: map[string]string{"import": "torch-snapshot"},
+		Command: append([]string{"memprof", "import", "torch-snapshot"}, files...),
+	}
+	var all []Process
+	for rank, path := range files {
+		i := &importer{dir: dir, info: info, file: &file{path: path}, rank: -1, world: -1, first: math.MaxInt64, stacks: newStacks()}
+		if len(files) > 1 {
+			i.rank, i.world = rank, len(files)
+		}
+		made, err := i.run()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, made...)
+	}
+	return all, trace.WriteInfo(dir, info)
+}
+
+// importer is the import of one file.
+type importer struct {
+	dir         string
+	info        *trace.Info
+	file        *file
+	rank, world int
+	devices     [maxDevices]*opening
+	layouts     [maxDevices]*layout
+	settings    caching.Settings
+	annotations []annotation
+	first       int64 // time of the first entry or annotation, µs
+	stacks      *stacks
+}
+
+func (i *importer) run() ([]Process, error) {
+	if err := i.survey(); err != nil {
+		return nil, err
+	}
+	if i.first < math.MaxInt64 && i.info.Start.IsZero() {
+		i.info.Start = time.UnixMicro(i.first).UTC()
+	}
+	// The devices that have no entries have what was there.
+	for device, o := range i.devices {
+		if o != nil && o.entries == 0 {
+			if err := i.begin(device); err != nil {
+				return nil, err
+			}
+		}
+	}
+	_, _, err := i.file.decode(func(d *decoder, e *entry, device int) error {
+		if i.layouts[device] == nil {
+			if err := i.begin(device); err != nil {
+				return err
+			}
+		}
+		l := i.layouts[device]
+		if err := l.until(e.timeUS); err != nil {
+			return err
+		}
+		return l.entry(d, e)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return i.finish()
+}
+
+// survey is the first pass: what was there, the settings and the annotations.
+func (i *importer) survey() error {
+	d, top, err := i.file.decode(func(d *decoder, e *entry, device int) error {
+		i.first = min(i.first, e.timeUS)
+		i.deviceOf(device).entry(e, i.stacks.number(d, e.frames))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	segments, err := d.segments(top)
+	if err != nil {
+		return fmt.Errorf("%s: %w", i.file.path, err)
+	}
+	byDevice := map[int][]segment{}
+	for _, s := range segments {
+		i.deviceOf(s.device)
+		for at := range s.blocks {
+			s.blocks[at].stack = i.stacks.number(d, s.blocks[at].frames)
+		}
+		byDevice[s.device] = append(byDevice[s.device], s)
+	}
+	empty := true
+	for device, o := range i.devices {
+		if o != nil {
+			empty = false
+			o.finish(byDevice[device])
+		}
+	}
+	if empty {
+		return fmt.Errorf("%s: %w", i.file.path, ErrEmpty)
+	}
+	i.annotations = d.annotations(top)
+	for _, a := range i.annotations {
+		i.first = min(i.first, a.timeUS)
+	}
+	i.settings = d.settings(top)
+	return nil
+}
+
+func (i *importer) deviceOf(device int) *opening {
+	if i.devices[device] == nil {
+		i.devices[device] = newOpening()
+	}
+	return i.devices[device]
+}
+
+// nameOf is the process's name of a device: with several files, the first device has the rank's.
+func (i *importer) nameOf(device int) string {
+	if i.rank < 0 {
+		return "gpu" + strconv.Itoa(device)
+	}
+	for first, o := range i.devices {
+		if o == nil {
+			continue
+		}
+		if first == device {
+			return "rank" + strconv.Itoa(i.rank)
+		}
+		break
+	}
+	return fmt.Sprintf("rank%d-gpu%d", i.rank, device)
+}
+
+// begin starts a device's process with what was there.
+func (i *importer) begin(device int) error {
+	o := i.devices[device]
+	meta := trace.ProcessMeta{RunID: i.info.ID, Name: i.nameOf(device), Rank: i.rank, LocalRank: -1, WorldSize: i.world, Frameworks: "torch"}
+	l := &layout{
+		w: trace.NewWriter(i.dir, meta, trace.WriterOptions{}), device: int32(device), settings: i.settings, base: i.first,
+		arenas: map[arenaKey]int32{}, stacks: i.stacks, written: map[int64]int64{}, marks: newMarks(i.annotations),
+		halves: o.requests == 0 || o.completions == 0, odd: o.odd,
+	}
+	i.layouts[device] = l
+	for _, m := range o.memory {
+		if err := l.take(m.from, m.to, m.stream, m.class); err != nil {
+			return err
+		}
+	}
+	for _, b := range o.blocks {
+		context, err := l.context(b.stack, "")
+		if err != nil {
+			return err
+		}
+		if err := l.begin(b.addr, b.size, b.requested, b.stream, context); err != nil {
+			return err
+		}
+	}
+	for _, b := range o.blocks {
+		if found, ok := l.blocks.Get(b.addr); ok && b.pending {
+			l.waiting = &found
+			if err := l.finished(false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (i *importer) finish() ([]Process, error) {
+	var all []Process
+	for device, l := range i.layouts {
+		if l == nil {
+			continue
+		}
+		if err := l.finished(l.halves); err != nil {
+			return nil, err
+		}
+		if err := l.until(math.MaxInt64); err != nil {
+			return nil, err
+		}
+		o := i.devices[device]
+		p := Process{Name: i.nameOf(device), File: i.file.path, Device: device, Entries: o.entries, Blocks: int64(len(o.blocks)), Odd: l.odd}
+		for _, m := range o.memory {
+			p.Bytes += int64(m.to - m.from)
+		}
+		ending := trace.Ending{State: trace.StateClosed}
+		if p.Bytes > 0 {
+			ending.Problems = append(ending.Problems, fmt.Sprintf(
+				"the snapshot begins when %d bytes were reserved, with %d blocks in them: what was before it is not known", p.Bytes, p.Blocks))
+		}
+		if p.Odd > 0 {
+			ending.Problems = append(ending.Problems, fmt.Sprintf("%d entries or blocks contradict others and were left out", p.Odd))
+		}
+		if err := l.w.Finish(ending); err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// settings are those of placement that the snapshot has, torch's own where it has none.
+func (d *decoder) settings(top value) caching.Settings {
+	s := caching.DefaultSettings()
+	found := d.dict(d.field(d.dict(top), "allocator_settings"))
+	s.Expandable = d.field(found, "expandable_segments").n == 1
+	if v := d.field(found, "max_split_size"); v.kind == kindInt && v.integer() > 0 {
+		s.MaxSplit = v.n
+	}
+	divisions := d.dict(d.field(found, "roundup_power2_divisions"))
+	for at := range s.Roundup {
+		s.Roundup[at] = d.field(divisions, strconv.Itoa(1<<at)).n
+	}
+	return s
+}

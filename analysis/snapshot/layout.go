@@ -1,0 +1,296 @@
+package snapshot
+
+import (
+	"fmt"
+
+	"github.com/tidwall/btree"
+
+	"github.com/memprof/memprof/analysis/caching"
+	"github.com/memprof/memprof/trace"
+)
+
+// layout follows what a device holds and writes it down as events.
+type layout struct {
+	w        *trace.Writer
+	device   int32
+	settings caching.Settings
+	base     int64 // of the clock, µs
+	now      int64 // ns since it
+
+	arenas  map[arenaKey]int32
+	memory  btree.Map[uint64, held]
+	blocks  btree.Map[uint64, used]
+	stacks  *stacks
+	written map[int64]int64 // the device's numbers of stacks
+	marks   *marks
+
+	waiting *used // a free that may be completed by the next entry
+	halves  bool  // a free is both a request and its completion
+	odd     int64
+}
+
+type arenaKey struct {
+	stream uint64
+	class  class
+}
+
+// held is memory that is mapped, up to an address.
+type held struct {
+	to    uint64
+	arena int32
+	class class
+}
+
+// used is a block that is live or pending.
+type used struct {
+	addr, size, requested uint64
+	stream                uint64
+	arena                 int32
+	pending               bool
+}
+
+func (l *layout) write(e trace.Event) error {
+	e.Seq, e.Time, e.Device = l.w.NextSeq(), l.now, l.device
+	return l.w.Append(&e)
+}
+
+// arenaOf is the arena of a stream and class, made where there is none.
+func (l *layout) arenaOf(key arenaKey) (int32, error) {
+	if number, known := l.arenas[key]; known {
+		return number, nil
+	}
+	number := int32(len(l.arenas))
+	l.arenas[key] = number
+	size, joins, main := "large", 0, 0
+	if key.class.small {
+		size = "small"
+	}
+	if key.class.expandable {
+		joins = 1
+	}
+	if key.stream == 0 && key.class.pool == [2]uint64{} {
+		main = 1
+	}
+	text := fmt.Sprintf("allocator=native\tcoalesces=%d\tpool=%x.%x\tmain=%d\tclass=%s", joins, key.class.pool[0], key.class.pool[1], main, size)
+	return number, l.write(trace.Event{Kind: trace.KindArena, Arena: number, Stream: int64(key.stream), Context: l.w.Intern(text)})
+}
+
+// take is memory that torch got. Expandable memory joins what is beside it.
+func (l *layout) take(from, to, stream uint64, c class) error {
+	arena, err := l.arenaOf(arenaKey{stream, c})
+	if err != nil {
+		return err
+	}
+	if len(l.between(from, to)) > 0 {
+		l.odd++
+		return nil
+	}
+	l.memory.Set(from, held{to, arena, c})
+	size := int64(to - from)
+	return l.write(trace.Event{Kind: trace.KindMap, Arena: arena, Addr: int64(from), Requested: size, Provided: size})
+}
+
+// give is memory that torch gave back.
+func (l *layout) give(from, to uint64) error {
+	for _, start := range l.between(from, to) {
+		m, _ := l.memory.Get(start)
+		cut, end := max(start, from), min(m.to, to)
+		if _, busy := l.usedBetween(cut, end); busy {
+			l.odd++
+			continue
+		}
+		l.memory.Delete(start)
+		if start < cut {
+			l.memory.Set(start, held{cut, m.arena, m.class})
+		}
+		if m.to > end {
+			l.memory.Set(end, held{m.to, m.arena, m.class})
+		}
+		if err := l.write(trace.Event{Kind: trace.KindUnmap, Arena: m.arena, Addr: int64(cut), Provided: int64(end - cut)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// between are the starts of what is mapped between two addresses.
+func (l *layout) between(from, to uint64) []uint64 {
+	var starts []uint64
+	l.memory.Descend(from, func(start uint64, m held) bool {
+		if m.to > from {
+			starts = append(starts, start)
+		}
+		return false
+	})
+	l.memory.Ascend(from+1, func(start uint64, m held) bool {
+		if start < to {
+			starts = append(starts, start)
+		}
+		return start < to
+	})
+	return starts
+}
+
+// memoryAt is the mapping with an address.
+func (l *layout) memoryAt(addr uint64) (m held, ok bool) {
+	l.memory.Descend(addr, func(start uint64, found held) bool {
+		m, ok = found, addr < found.to
+		return false
+	})
+	return m, ok
+}
+
+// end is where the mapping of an address ends, with what joins it.
+func (l *layout) end(m held) uint64 {
+	for m.class.expandable {
+		next, ok := l.memory.Get(m.to)
+		if !ok || next.arena != m.arena {
+			break
+		}
+		m = next
+	}
+	return m.to
+}
+
+// usedBetween is a block that overlaps addresses.
+func (l *layout) usedBetween(from, to uint64) (b used, ok bool) {
+	l.blocks.Descend(from, func(_ uint64, found used) bool {
+		b, ok = found, found.addr+found.size > from
+		return false
+	})
+	if !ok {
+		l.blocks.Ascend(from, func(_ uint64, found used) bool {
+			b, ok = found, found.addr < to
+			return false
+		})
+	}
+	return b, ok
+}
+
+// sizeOf is the size of the block that serves n bytes at an address of a mapping.
+func (l *layout) sizeOf(addr, n uint64, m held) uint64 {
+	size := l.settings.Round(max(n, 1))
+	if m.class.small || m.class.expandable {
+		return size
+	}
+	behind := m.to
+	l.blocks.Ascend(addr+1, func(_ uint64, found used) bool {
+		behind = min(behind, found.addr)
+		return false
+	})
+	if rest := behind - min(behind, addr+size); rest <= 1<<20 || size >= l.settings.MaxSplit {
+		size += rest
+	}
+	return size
+}
+
+// begin makes a block live; size 0 is what torch's rules say.
+func (l *layout) begin(addr, size, n, stream uint64, context int32) error {
+	m, ok := l.memoryAt(addr)
+	if !ok {
+		l.odd++
+		return nil
+	}
+	if size == 0 {
+		size = l.sizeOf(addr, n, m)
+	}
+	if _, busy := l.usedBetween(addr, addr+size); busy || addr+size > l.end(m) {
+		l.odd++
+		return nil
+	}
+	n = min(n, size)
+	l.blocks.Set(addr, used{addr: addr, size: size, requested: n, stream: stream, arena: m.arena})
+	return l.write(trace.Event{Kind: trace.KindAlloc, Arena: m.arena, Stream: int64(stream), Addr: int64(addr), Requested: int64(n), Provided: int64(size), Context: context})
+}
+
+func (l *layout) event(kind trace.Kind, b *used) trace.Event {
+	return trace.Event{Kind: kind, Arena: b.arena, Stream: int64(b.stream), Addr: int64(b.addr), Requested: int64(b.requested), Provided: int64(b.size)}
+}
+
+// finished writes the free that waits: final, or one that other streams hold up.
+func (l *layout) finished(final bool) error {
+	b := l.waiting
+	if b == nil {
+		return nil
+	}
+	l.waiting = nil
+	if final {
+		l.blocks.Delete(b.addr)
+		return l.write(l.event(trace.KindFree, b))
+	}
+	b.pending = true
+	l.blocks.Set(b.addr, *b)
+	use := trace.Event{Kind: trace.KindStreamUse, Arena: b.arena, Stream: -1, Addr: int64(b.addr)}
+	if err := l.write(use); err != nil {
+		return err
+	}
+	return l.write(l.event(trace.KindFree, b))
+}
+
+// entry takes one of the trace.
+func (l *layout) entry(d *decoder, e *entry) error {
+	l.now = max(l.now, (e.timeUS-l.base)*1000)
+	completed := e.action == "free_completed" || e.action == "free"
+	if l.waiting != nil {
+		final := l.halves || completed && l.waiting.addr == e.addr
+		if err := l.finished(final); err != nil || completed && final {
+			return err
+		}
+	}
+	switch e.action {
+	case "segment_alloc", "segment_map":
+		return l.take(e.addr, e.addr+e.size, e.stream, classOf(e.action, e.size, e.pool))
+	case "segment_free", "segment_unmap":
+		return l.give(e.addr, e.addr+e.size)
+	case "alloc":
+		context, err := l.context(l.stacks.number(d, e.frames), e.metadata)
+		if err != nil {
+			return err
+		}
+		return l.begin(e.addr, 0, e.size, e.stream, context)
+	case "free_requested":
+		b, ok := l.blocks.Get(e.addr)
+		if !ok || b.pending {
+			l.odd++
+			return nil
+		}
+		l.waiting = &b
+	case "free_completed", "free":
+		b, ok := l.blocks.Get(e.addr)
+		if !ok {
+			l.odd++
+			return nil
+		}
+		l.blocks.Delete(e.addr)
+		if b.pending {
+			return l.write(l.event(trace.KindFreeDone, &b))
+		}
+		return l.write(l.event(trace.KindFree, &b))
+	case "oom":
+		context, err := l.context(l.stacks.number(d, e.frames), e.metadata)
+		if err != nil {
+			return err
+		}
+		arena, err := l.arenaOf(arenaKey{e.stream, class{small: e.size <= 1<<20, expandable: l.settings.Expandable}})
+		if err != nil {
+			return err
+		}
+		return l.write(trace.Event{Kind: trace.KindOOM, Arena: arena, Stream: int64(e.stream), Requested: int64(e.size), Context: context})
+	}
+	return nil
+}
+
+// context is that of a request with such a stack.
+func (l *layout) context(stack int64, metadata string) (int32, error) {
+	node, err := l.stack(stack)
+	if err != nil {
+		return 0, err
+	}
+	if node > 0 {
+		return l.w.Intern(fmt.Sprintf("stack=%d", node)), nil
+	}
+	if metadata != "" {
+		return l.w.Intern("module=" + clean(metadata)), nil
+	}
+	return 0, nil
+}

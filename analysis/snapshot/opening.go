@@ -1,0 +1,169 @@
+package snapshot
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/tidwall/btree"
+)
+
+// maxDevices is how many devices a snapshot may name.
+const maxDevices = 64
+
+// opening is what a device held before the first entry of its trace. A ring of entries keeps
+// the newest only, so it is worked back from what the entries and the final segments say: what
+// ends and never began was there.
+type opening struct {
+	blocks []opened // by address
+	memory []extent // by address
+
+	live    map[uint64]blockState // of the entries so far
+	mapped  btree.Map[uint64, extent]
+	entries int64
+	odd     int64 // entries that contradict those before
+
+	requests, completions int64
+}
+
+// opened is a block that was there.
+type opened struct {
+	addr, size uint64 // size 0: not known, see layout
+	requested  uint64
+	stream     uint64
+	pending    bool
+	stack      int64
+}
+
+// extent is memory of one place.
+type extent struct {
+	from, to uint64
+	stream   uint64
+	class    class
+}
+
+// class is what tells memory of one stream apart: small and large requests have memory of
+// their own, and pages that are mapped one by one join.
+type class struct {
+	small      bool
+	expandable bool
+	pool       [2]uint64
+}
+
+type blockState uint8
+
+const (
+	stateLive blockState = iota + 1
+	statePending
+)
+
+func newOpening() *opening { return &opening{live: map[uint64]blockState{}} }
+
+// classOf is that of memory that a call took or gave.
+func classOf(action string, size uint64, pool [2]uint64) class {
+	return class{
+		small:      size%largePage != 0 && size < ownSegment,
+		expandable: action == "segment_map" || action == "segment_unmap",
+		pool:       pool,
+	}
+}
+
+const (
+	largePage  = 20 << 20
+	ownSegment = 10 << 20
+)
+
+// entry takes one of the trace.
+func (o *opening) entry(e *entry, stack int64) {
+	o.entries++
+	state := o.live[e.addr]
+	switch e.action {
+	case "alloc":
+		if state != 0 {
+			o.odd++
+		}
+		o.live[e.addr] = stateLive
+	case "free_requested":
+		o.requests++
+		if state == 0 {
+			o.blocks = append(o.blocks, opened{addr: e.addr, requested: e.size, stream: e.stream, stack: stack})
+		}
+		o.live[e.addr] = statePending
+	case "free_completed", "free":
+		o.completions++
+		if state == 0 {
+			o.blocks = append(o.blocks, opened{addr: e.addr, requested: e.size, stream: e.stream, stack: stack, pending: true})
+		}
+		delete(o.live, e.addr)
+	case "segment_alloc", "segment_map":
+		o.mapped.Set(e.addr, extent{e.addr, e.addr + e.size, e.stream, classOf(e.action, e.size, e.pool)})
+	case "segment_free", "segment_unmap":
+		o.gone(extent{e.addr, e.addr + e.size, e.stream, classOf(e.action, e.size, e.pool)})
+	}
+}
+
+// gone is memory that was given back. What of it no entry took was there from the start.
+func (o *opening) gone(e extent) {
+	at := e.from
+	for _, m := range o.overlapping(e.from, e.to) {
+		o.mapped.Delete(m.from)
+		if m.from < e.from {
+			left := m
+			left.to = e.from
+			o.mapped.Set(left.from, left)
+		}
+		if m.to > e.to {
+			right := m
+			right.from = e.to
+			o.mapped.Set(right.from, right)
+		}
+		if m.from > at {
+			o.memory = append(o.memory, extent{at, m.from, e.stream, e.class})
+		}
+		at = max(at, m.to)
+	}
+	if at < e.to {
+		o.memory = append(o.memory, extent{at, e.to, e.stream, e.class})
+	}
+}
+
+// overlapping is what entries took between two addresses.
+func (o *opening) overlapping(from, to uint64) []extent {
+	var found []extent
+	o.mapped.Descend(from, func(_ uint64, m extent) bool {
+		if m.to > from {
+			found = append(found, m)
+		}
+		return false
+	})
+	o.mapped.Ascend(from+1, func(_ uint64, m extent) bool {
+		if m.from < to {
+			found = append(found, m)
+		}
+		return m.from < to
+	})
+	return found
+}
+
+// finish adds what the segments have that no entry made, and gives memory its place and blocks
+// their sizes.
+func (o *opening) finish(segments []segment) {
+	for i := range segments {
+		s := &segments[i]
+		c := class{small: s.small, expandable: s.expandable, pool: s.pool}
+		at := s.addr
+		for _, m := range append(o.overlapping(s.addr, s.addr+s.size), extent{from: s.addr + s.size, to: s.addr + s.size}) {
+			if m.from > at {
+				o.memory = append(o.memory, extent{at, m.from, s.stream, c})
+			}
+			at = max(at, m.to)
+		}
+		for _, b := range s.blocks {
+			if (b.live || b.pending) && o.live[b.addr] == 0 {
+				o.blocks = append(o.blocks, opened{b.addr, b.size, b.requested, s.stream, b.pending, b.stack})
+			}
+		}
+	}
+	slices.SortFunc(o.memory, func(a, b extent) int { return cmp.Compare(a.from, b.from) })
+	slices.SortFunc(o.blocks, func(a, b opened) int { return cmp.Compare(a.addr, b.addr) })
+	o.live, o.mapped = nil, btree.Map[uint64, extent]{}
+}

@@ -1,0 +1,222 @@
+package snapshot
+
+import (
+	"bufio"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// Budget is how many bytes of memory reading a snapshot may take.
+const Budget = 1 << 30
+
+// entry is one action of a device's trace, as torch recorded it.
+type entry struct {
+	action   string
+	addr     uint64
+	size     uint64
+	stream   uint64
+	timeUS   int64
+	frames   value // a list of frames, or none
+	metadata string
+	pool     [2]uint64
+	hasPool  bool
+}
+
+// segment is memory that torch held when the snapshot was taken.
+type segment struct {
+	device     int
+	addr, size uint64
+	stream     uint64
+	small      bool
+	expandable bool
+	pool       [2]uint64
+	blocks     []block
+}
+
+type block struct {
+	addr, size, requested uint64
+	live, pending         bool
+	frames                value // of the decoder
+	stack                 int64 // the same, numbered
+}
+
+// annotation is a mark on the time axis: the begin or the end of something.
+type annotation struct {
+	name   string
+	begin  bool
+	timeUS int64
+}
+
+// file is a snapshot on disk, which is decoded once for each pass.
+type file struct {
+	path string
+	skip int64 // entries of each device that are passed over; tests cut rings by it
+}
+
+// open returns the pickle, unpacked where the file is gzipped.
+func (f *file) open() (io.ReadCloser, error) {
+	in, err := os.Open(f.path)
+	if err != nil {
+		return nil, err
+	}
+	buffered := bufio.NewReaderSize(in, 1<<16)
+	if magic, err := buffered.Peek(2); err == nil && magic[0] == 0x1f && magic[1] == 0x8b {
+		unpacked, err := gzip.NewReader(buffered)
+		if err != nil {
+			return nil, errors.Join(err, in.Close())
+		}
+		return struct {
+			io.Reader
+			io.Closer
+		}{unpacked, in}, nil
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{buffered, in}, nil
+}
+
+// decode runs the pickle and gives each entry of a trace to visit. It returns the top of it.
+func (f *file) decode(visit func(d *decoder, e *entry, device int) error) (d *decoder, top value, err error) {
+	in, err := f.open()
+	if err != nil {
+		return nil, value{}, err
+	}
+	defer in.Close()
+	d = newDecoder(in, Budget)
+	var e entry
+	var passed [maxDevices]int64
+	d.entry = func(d *decoder, items []value, device int) error {
+		if err := d.readEntry(items, &e); err != nil {
+			return err
+		}
+		if device >= maxDevices {
+			return fmt.Errorf("a trace of device %d: more than %d devices are not read", device, maxDevices)
+		}
+		if passed[device]++; passed[device] <= f.skip {
+			return nil
+		}
+		return visit(d, &e, device)
+	}
+	top, err = d.decode()
+	if err != nil {
+		return nil, value{}, fmt.Errorf("%s: %w", f.path, err)
+	}
+	if top.kind != kindDict || d.dict(top) == nil {
+		return nil, value{}, fmt.Errorf("%s: this pickle is no snapshot of torch: its top is no dictionary", f.path)
+	}
+	return d, top, nil
+}
+
+func (d *decoder) readEntry(items []value, e *entry) error {
+	*e = entry{}
+	for i := 0; i+1 < len(items); i += 2 {
+		v := items[i+1]
+		switch d.textOf(items[i]) {
+		case "action":
+			e.action = d.textOf(v)
+		case "addr", "device_free":
+			e.addr = v.n
+		case "size":
+			e.size = v.n
+		case "stream":
+			e.stream = v.n
+		case "time_us":
+			e.timeUS = v.integer()
+		case "frames":
+			e.frames = v
+		case "user_metadata":
+			e.metadata = d.textOf(v)
+		case "pool_id", "segment_pool_id":
+			e.pool, e.hasPool = d.poolOf(v)
+		}
+	}
+	if e.size > 1<<60 || e.addr > 1<<62 {
+		return fmt.Errorf("an entry of %d bytes at %#x", e.size, e.addr)
+	}
+	return nil
+}
+
+func (d *decoder) poolOf(v value) (pool [2]uint64, ok bool) {
+	items := d.itemsOf(v)
+	if len(items) != 2 {
+		return pool, false
+	}
+	return [2]uint64{items[0].n, items[1].n}, true
+}
+
+// segments are those of the snapshot, as they were when it was taken.
+func (d *decoder) segments(top value) ([]segment, error) {
+	var all []segment
+	for _, v := range d.itemsOf(d.field(d.dict(top), "segments")) {
+		found := d.dict(v)
+		if found == nil {
+			return nil, errors.New("a segment that is no dictionary")
+		}
+		s := segment{
+			device:     int(d.field(found, "device").n),
+			addr:       d.field(found, "address").n,
+			size:       d.field(found, "total_size").n,
+			stream:     d.field(found, "stream").n,
+			small:      d.textOf(d.field(found, "segment_type")) == "small",
+			expandable: d.field(found, "is_expandable").n == 1,
+		}
+		s.pool, _ = d.poolOf(d.field(found, "segment_pool_id"))
+		if s.device < 0 || s.device >= maxDevices || s.size == 0 || s.size > 1<<60 || s.addr > 1<<62 {
+			return nil, fmt.Errorf("a segment of %d bytes at %#x of device %d", s.size, s.addr, s.device)
+		}
+		if err := d.blocks(&s, d.field(found, "blocks")); err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// blocks reads those of a segment. Torch before 2.0 leaves out their addresses: they tile it.
+func (d *decoder) blocks(s *segment, v value) error {
+	at := s.addr
+	for _, v := range d.itemsOf(v) {
+		found := d.dict(v)
+		b := block{addr: at, size: d.field(found, "size").n, requested: d.field(found, "requested_size").n, frames: d.field(found, "frames")}
+		if addr := d.field(found, "address"); addr.kind == kindInt {
+			b.addr = addr.n
+		}
+		state := d.textOf(d.field(found, "state"))
+		b.live, b.pending = state == "active_allocated", state == "active_pending_free" || state == "active_awaiting_free"
+		if history := d.itemsOf(d.field(found, "history")); len(history) > 0 {
+			last := d.dict(history[0])
+			if b.requested == 0 {
+				b.requested = d.field(last, "real_size").n
+			}
+			if b.frames.kind == kindNone {
+				b.frames = d.field(last, "frames")
+			}
+		}
+		if b.addr < at || b.size == 0 || b.size > s.addr+s.size-b.addr || b.addr > s.addr+s.size {
+			return fmt.Errorf("a block of %d bytes at %#x, in a segment of %d at %#x", b.size, b.addr, s.size, s.addr)
+		}
+		if b.requested == 0 || b.requested > b.size {
+			b.requested = b.size
+		}
+		at = b.addr + b.size
+		s.blocks = append(s.blocks, b)
+	}
+	return nil
+}
+
+// annotations are those of the job, in their order.
+func (d *decoder) annotations(top value) []annotation {
+	var all []annotation
+	for _, v := range d.itemsOf(d.field(d.dict(top), "external_annotations")) {
+		found := d.dict(v)
+		stage := d.textOf(d.field(found, "stage"))
+		if stage == "START" || stage == "END" {
+			all = append(all, annotation{d.textOf(d.field(found, "name")), stage == "START", d.field(found, "time_us").integer()})
+		}
+	}
+	return all
+}
