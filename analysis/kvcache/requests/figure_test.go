@@ -2,8 +2,6 @@ package requests
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 	"math"
 	"os"
 	"testing"
@@ -11,15 +9,12 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache"
 )
 
-// shareGPT are the conversations' first turns with a prompt of at most 1,024 tokens and at most
-// 2,048 in all: 5,362.
+// shareGPT are ShareGPT's conversations' first turns with a prompt of at most 1,024 tokens and at most
+// 2,048 in all: 5,362; see samples/README.md.
 func shareGPT(t *testing.T) []kvcache.Request {
 	t.Helper()
-	const path = "../../../../shared/data/sharegpt_lengths.csv"
+	const path = "../../../samples/jobs/sharegpt_first_turns.csv"
 	file, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		t.Skipf("the lengths of ShareGPT are not there: %v", err)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +23,7 @@ func shareGPT(t *testing.T) []kvcache.Request {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := ReadAll(Bounded(src, Bounds{Prompt: 1024, Length: 2048, FirstTurns: true}))
+	all, err := ReadAll(src)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -137,23 +137,26 @@ func TestJSONLErrors(t *testing.T) {
 	}
 }
 
-// TestAzure reads the published file whole, where it is there.
+// TestAzure reads the first requests of a published file, with and without the carriage returns that
+// it is published with.
 func TestAzure(t *testing.T) {
-	const path = "../../../../shared/data/azure_llm_2023_conv.csv"
-	f, err := os.Open(path)
-	if err != nil {
-		t.Skipf("no published requests: %v", err)
-	}
-	defer f.Close()
-	src, err := NewCSV(f, path)
+	const path = "../../../samples/jobs/azure_conv_2023.csv"
+	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := ReadAll(src)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if last := all[len(all)-1].Arrival; len(all) != 19_366 || last/1e9 != 3501 {
-		t.Errorf("%d requests in %d ns, published are 19,366 in 3,502 s", len(all), last)
+	for _, text := range []string{string(text), strings.ReplaceAll(string(text), "\n", "\r\n")} {
+		src, err := NewCSV(strings.NewReader(text), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := ReadAll(src)
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := all[len(all)-1]
+		if len(all) != 300 || last.Arrival != 84_029_102_000 || last.Prompt != 212 || last.Output != 183 {
+			t.Errorf("%d requests, the last %+v; want 300, the last after 84.029102 s", len(all), last)
+		}
 	}
 }
