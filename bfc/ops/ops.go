@@ -10,8 +10,8 @@
 //	# comment          to the end of the line; after an operation too, if a blank is before it
 //
 // Words are divided by blanks, and lines without any are skipped. A name is any word that
-// can be printed. A size is a whole number from 0 to 2^64-1, with K, M or G behind it for
-// 2^10, 2^20 or 2^30 of them. A size that cannot be had is a result, not an error.
+// can be printed. A size is a whole number from 0 to 2^64-1, or one with K, M or G behind it for
+// 2^10, 2^20 or 2^30 bytes, which may have a fraction (2.5M). A size that cannot be had is a result, not an error.
 //
 // A name is taken while its block is in use, and free again when the block was freed or
 // was refused. To free a name whose request was refused does nothing, once. All else about
@@ -25,6 +25,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/bits"
 	"strconv"
 	"strings"
 	"unicode"
@@ -180,20 +181,52 @@ func count(words []string) string {
 	return "more than 3 words"
 }
 
-// parseSize returns the bytes of a size.
+// parseSize returns the bytes of a size. A fraction, like 2.5M, that gives no whole number of bytes
+// is rounded down.
 func parseSize(text string) (uint64, error) {
 	digits, shift := text, 0
 	if unit := strings.IndexByte("kmg", lower(text[len(text)-1])); unit >= 0 {
 		digits, shift = text[:len(text)-1], 10*(unit+1)
+	}
+	if whole, fraction, has := strings.Cut(digits, "."); has && shift > 0 {
+		return parseFraction(text, whole, fraction, shift)
 	}
 	number, err := strconv.ParseUint(digits, 10, 64)
 	switch {
 	case errors.Is(err, strconv.ErrRange), err == nil && number<<shift>>shift != number:
 		return 0, fmt.Errorf("size %q is above 2^64-1 bytes", text)
 	case err != nil:
-		return 0, fmt.Errorf("size %q is not a whole number of bytes from 0, with K, M or G for powers of 1024", text)
+		return 0, notSize(text)
 	}
 	return number << shift, nil
+}
+
+// parseFraction returns the bytes of WHOLE.FRACTION units of 2^shift bytes.
+func parseFraction(text, whole, fraction string, shift int) (uint64, error) {
+	const mostDigits = 19 // of a number below 2^64
+	fraction = fraction[:min(len(fraction), mostDigits)]
+	if strings.Trim(whole, "0123456789") != "" || strings.Trim(fraction, "0123456789") != "" || whole == "" || fraction == "" {
+		return 0, notSize(text)
+	}
+	units, err := parseSize(whole)
+	if err != nil || units<<shift>>shift != units {
+		return 0, fmt.Errorf("size %q is above 2^64-1 bytes", text)
+	}
+	part, err := strconv.ParseUint(fraction, 10, 64)
+	if err != nil {
+		return 0, notSize(text)
+	}
+	scale := uint64(1)
+	for range fraction {
+		scale *= 10
+	}
+	high, low := bits.Mul64(part, 1<<shift)
+	bytes, _ := bits.Div64(high, low, scale)
+	return units<<shift + bytes, nil
+}
+
+func notSize(text string) error {
+	return fmt.Errorf("size %q is not a number of bytes from 0, with K, M or G for powers of 1024", text)
 }
 
 func lower(c byte) byte { return c | 0x20 }

@@ -43,6 +43,8 @@ func TestRead(t *testing.T) {
 		{"byte order mark", "\ufeffgc\n", []Op{{1, GC, "", 0}}},
 		{"units", "alloc a 3K\nalloc b 3M\nalloc c 3G\nalloc d 3g\n",
 			[]Op{{1, Alloc, "a", 3 << 10}, {2, Alloc, "b", 3 << 20}, {3, Alloc, "c", 3 << 30}, {4, Alloc, "d", 3 << 30}}},
+		{"fractions", "alloc a 2.5M\nalloc b 0.3k\nalloc c 1.9999999999999999999999G\nalloc d 17179869183.75G\nalloc e 3.0K\n",
+			[]Op{{1, Alloc, "a", 2621440}, {2, Alloc, "b", 307}, {3, Alloc, "c", 2<<30 - 1}, {4, Alloc, "d", 1<<64 - 1<<28}, {5, Alloc, "e", 3072}}},
 		{"least and greatest", "alloc a 0\nalloc b 18446744073709551615\nalloc c 17179869183G\n",
 			[]Op{{1, Alloc, "a", 0}, {2, Alloc, "b", 1<<64 - 1}, {3, Alloc, "c", 1<<64 - 1<<30}}},
 		{"long comments", "gc #" + strings.Repeat("x", 3*maxLine) + "\n# " + strings.Repeat("x", maxLine) + "\ngc", []Op{{1, GC, "", 0}, {3, GC, "", 0}}},
@@ -58,11 +60,17 @@ func TestRead(t *testing.T) {
 }
 
 func TestReadErrors(t *testing.T) {
-	size := ` is not a whole number of bytes from 0, with K, M or G for powers of 1024`
+	size := ` is not a number of bytes from 0, with K, M or G for powers of 1024`
 	for _, c := range []struct{ line, want string }{
 		{"alloc a -5", `size "-5"` + size},
 		{"alloc a +5", `size "+5"` + size},
-		{"alloc a 1.5M", `size "1.5M"` + size},
+		{"alloc a 1.5", `size "1.5"` + size},
+		{"alloc a .5M", `size ".5M"` + size},
+		{"alloc a 5.M", `size "5.M"` + size},
+		{"alloc a 1.-5M", `size "1.-5M"` + size},
+		{"alloc a 1.5.5M", `size "1.5.5M"` + size},
+		{"alloc a 17179869184.5G", `size "17179869184.5G" is above 2^64-1 bytes`},
+		{"alloc a 99999999999999999999.5K", `size "99999999999999999999.5K" is above 2^64-1 bytes`},
 		{"alloc a 1e3", `size "1e3"` + size},
 		{"alloc a 0x10", `size "0x10"` + size},
 		{"alloc a 1_000", `size "1_000"` + size},
@@ -162,7 +170,7 @@ func TestRunErrors(t *testing.T) {
 		{"alloc a 1\nfree a\n\nfree a\n", `test.ops:4: free of "a", which was freed on line 2`},
 		{"alloc a 0\nfree a\nfree a\n", `test.ops:3: free of "a", which was freed on line 2`},
 		{"alloc a 1\nalloc a 1\n", `test.ops:2: name "a" is in use since line 1: free it first, or use another`},
-		{"alloc a 1\nalloc b -5\n", `test.ops:2: size "-5" is not a whole number of bytes from 0, with K, M or G for powers of 1024`},
+		{"alloc a 1\nalloc b -5\n", `test.ops:2: size "-5" is not a number of bytes from 0, with K, M or G for powers of 1024`},
 	} {
 		results, err := run(t, c.text)
 		if err == nil || err.Error() != c.want {
