@@ -82,6 +82,9 @@ func largest(runs []int64) int64 {
 // whole is judged.
 func (a *analyzer) oom(d *device, ar *arena, e *trace.Event) error {
 	d.OOMCount++
+	if a.opt.Owners && d.OOMCount == 1 {
+		d.OOMOwners = a.owners(a.liveNow(d))
+	}
 	a.phases.cut()
 	if len(d.OOMs) == a.opt.MaxGrowths {
 		return nil

@@ -50,6 +50,8 @@ type DeviceResult struct {
 	// PeakOwners and FinalOwners are all who held memory at the peak instant and after the last
 	// event, by requested bytes, greatest first; nil unless [Options.Owners] asks for them.
 	PeakOwners, FinalOwners []Owner
+	// OOMOwners are the same at the first request that failed, by what was known then; nil without one.
+	OOMOwners []Owner
 	// Phases are those of the whole trace, and PhaseIterations the same by iteration, the
 	// first and the last of marked ones. Both are nil where the trace tells no phases.
 	Phases          []PhaseUse

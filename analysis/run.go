@@ -34,7 +34,7 @@ type Options struct {
 	// Observe, if set, is told each event, in order, opening ones too, and the state of the
 	// event's device after it: of one that belongs to none, nil. Both are only lent.
 	Observe func(e *trace.Event, device int32, after *Instant)
-	// Owners asks for [DeviceResult.PeakOwners] and FinalOwners.
+	// Owners asks for [DeviceResult.PeakOwners], OOMOwners and FinalOwners.
 	Owners bool
 	// Explore asks for what a page needs that shows any instant: Keyframes and Bands.
 	Explore bool

@@ -2,6 +2,7 @@ package export
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -15,8 +16,12 @@ import (
 // The instants of which [Pprof] tells who held memory.
 const (
 	AtPeak = "peak" // of each device its peak instant
+	AtOOM  = "oom"  // of each device that had one, its first request that failed
 	AtEnd  = "end"  // after the last event of each process
 )
+
+// ErrNoOOM is of a profile at a failed request of a recording without any.
+var ErrNoOOM = errors.New("no request failed in the recording: there is no instant \"oom\", want peak or end")
 
 // What the frames of a profile are.
 const (
@@ -26,7 +31,7 @@ const (
 
 // PprofOptions say what a profile is about.
 type PprofOptions struct {
-	At string // AtPeak or AtEnd
+	At string // AtPeak, AtOOM or AtEnd
 	By string // ByStack or ByModule; "" for stacks where the recording has any, else modules
 }
 
@@ -40,6 +45,9 @@ func Pprof(w io.Writer, r *Recording, opt PprofOptions) error {
 			return err
 		}
 		results = append(results, result)
+	}
+	if opt.At == AtOOM && !anyOOM(results) {
+		return ErrNoOOM
 	}
 	if opt.By == "" {
 		opt.By = ByModule
@@ -63,10 +71,24 @@ func Pprof(w io.Writer, r *Recording, opt PprofOptions) error {
 }
 
 func ownersAt(d *analysis.DeviceResult, at string) []analysis.Owner {
-	if at == AtEnd {
+	switch at {
+	case AtEnd:
 		return d.FinalOwners
+	case AtOOM:
+		return d.OOMOwners
 	}
 	return d.PeakOwners
+}
+
+func anyOOM(results []*analysis.Result) bool {
+	for _, result := range results {
+		for i := range result.Devices {
+			if result.Devices[i].OOMCount > 0 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func anyStack(results []*analysis.Result, at string) bool {
@@ -103,7 +125,10 @@ func newProfile(r *Recording, opt PprofOptions) *profiler {
 	}
 	p.DurationNanos = info.DurationNS
 	instant := "at the peak of each device"
-	if opt.At == AtEnd {
+	switch opt.At {
+	case AtOOM:
+		instant = "at the first request of each device that failed"
+	case AtEnd:
 		instant = "after the last event"
 	}
 	p.Comments = []string{"memprof: GPU memory " + instant + ", by " + opt.By, strings.Join(info.Command, " ")}

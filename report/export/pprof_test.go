@@ -2,7 +2,9 @@ package export
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,6 +69,9 @@ func TestPprof(t *testing.T) {
 			"[1 600 768] (no stack) [category=other device=1 phase=" + hostile + " process=rank0]",
 			"[1 100 256] (no stack) [category=other device=0 module=net.fc phase=other process=rank1]",
 		}},
+		{PprofOptions{At: AtOOM, By: ByStack}, []string{
+			"[1 600 768] (no stack) [category=other device=1 phase=" + hostile + " process=rank0]",
+		}},
 		{PprofOptions{At: AtEnd, By: ByModule}, []string{
 			"[1 5000000 5000192] net.conv.0 < net.conv < net [category=activations device=0 module=net.conv.0 phase=forward process=rank0 tag=kv]",
 			"[1 1000 1024] net.fc < net [category=other device=0 module=net.fc phase=other process=rank0 tag=kv]",
@@ -78,6 +83,15 @@ func TestPprof(t *testing.T) {
 		if diff := cmp.Diff(test.want, samples(p)); diff != "" {
 			t.Errorf("%+v (-want +got):\n%s", test.opt, diff)
 		}
+	}
+}
+
+// Of a recording in which no request failed there is no profile of one.
+func TestPprofNoOOM(t *testing.T) {
+	r := recorded(t)
+	r.Run.Processes = r.Run.Processes[1:]
+	if err := Pprof(io.Discard, r, PprofOptions{At: AtOOM}); !errors.Is(err, ErrNoOOM) {
+		t.Error(err)
 	}
 }
 
