@@ -206,9 +206,10 @@ class DeviceView {
   }
 
   phaseColor(name) {
-    const known = { data: 4, forward: 0, backward: 3, optimizer: 1 };
+    // A Map, as a phase may be named like a property that every object has: constructor, __proto__.
+    const known = new Map([['data', 4], ['forward', 0], ['backward', 3], ['optimizer', 1]]);
     if (name === 'other' || name === '') return theme.colors.grid;
-    const index = name in known ? known[name] : 3 + Math.floor(hashOf(name) * 7);
+    const index = known.get(name) ?? 3 + Math.floor(hashOf(name) * 7);
     return mix(theme.colors.series[index % 10], 0.38, theme.colors.surface);
   }
 
@@ -269,13 +270,13 @@ class DeviceView {
       const name = this.colorName(group.holder, group.size);
       sums.set(name, (sums.get(name) || 0) + group.requested);
     }
-    const fixed = { weights: 0, gradients: 2, 'optimizer state': 3, activations: 1, inputs: 4, 'KV cache': 5, 'CUDA graphs': 6, 'temporary workspace': 8, other: 9 };
+    const fixed = new Map([['weights', 0], ['gradients', 2], ['optimizer state', 3], ['activations', 1], ['inputs', 4], ['KV cache', 5], ['CUDA graphs', 6], ['temporary workspace', 8], ['other', 9]]);
     const names = [...sums.entries()].sort((a, b) => b[1] - a[1]).map(([name]) => name);
     const of = new Map();
     const used = [];
     names.forEach((name, i) => {
       let color = i < 8 ? i : 9;
-      if (this.coloring === 'category') color = name in fixed ? fixed[name] : 9;
+      if (this.coloring === 'category') color = fixed.get(name) ?? 9;
       if (this.coloring === 'none') color = 0;
       of.set(name, color);
       if (i < 8) used.push([this.coloring === 'none' ? 'live' : name === '' ? '(none)' : name, colors.series[color]]);
