@@ -11,7 +11,8 @@ import (
 const csvHeader = "process,seq,time_ns,kind,device,arena,stream,addr,requested,provided,context,thread\n"
 
 // CSV writes the events of all processes, one a line below a line of names, as RFC 4180
-// has it but with single newlines. Numbers are decimal, addresses too.
+// has it but with single newlines. Numbers are decimal, addresses too. A text that a spreadsheet
+// would take for a formula begins with a ' that the recording does not have.
 func CSV(w io.Writer, r *Recording) error {
 	out := &writer{to: w}
 	out.addString(csvHeader)
@@ -43,8 +44,12 @@ func appendNumbers(line []byte, numbers ...int64) []byte {
 	return line
 }
 
-// csvField quotes a text where that is needed.
+// csvField quotes a text where that is needed. Spreadsheets compute what begins with one of
+// = + - @, a tab or a carriage return, unless a ' stands before it.
 func csvField(text string) string {
+	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
+		text = "'" + text
+	}
 	if !strings.ContainsAny(text, ",\"\r\n") {
 		return text
 	}

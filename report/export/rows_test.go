@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -72,6 +73,28 @@ func TestCSV(t *testing.T) {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
 	golden(t, "job.csv", out.Bytes())
+}
+
+// A spreadsheet computes nothing from a recording: what would begin a formula is text, numbers stay numbers.
+func TestCSVFormulas(t *testing.T) {
+	for text, want := range map[string]string{
+		"=HYPERLINK(1)": "'=HYPERLINK(1)", "+1": "'+1", "-1": "'-1", "@SUM(A1,B1)": `"'@SUM(A1,B1)"`, "\t=1": "'\t=1", "\r=1": "\"'\r=1\"",
+		"a=b": "a=b", "": "", "net.fc": "net.fc",
+	} {
+		if got := csvField(text); got != want {
+			t.Errorf("%q is %q, want %q", text, got, want)
+		}
+	}
+	run := recorded(t)
+	run.Run.Processes[0].Name = "=1+1"
+	var out bytes.Buffer
+	if err := CSV(&out, run); err != nil {
+		t.Fatal(err)
+	}
+	line := strings.Split(out.String(), "\n")[1]
+	if !strings.HasPrefix(line, "'=1+1,0,") || !strings.Contains(line, ",-1,") {
+		t.Errorf("a process named =1+1, of events with numbers below 0: %s", line)
+	}
 }
 
 func TestJSON(t *testing.T) {
