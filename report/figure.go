@@ -91,7 +91,7 @@ func (f Figure) write(dir, name string) ([]string, error) {
 
 // writeFile writes a file or none: a half-drawn plot is removed.
 func writeFile(path string, write func(io.Writer) error) error {
-	f, err := os.Create(path)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600) // a plot shows names of the job
 	if err != nil {
 		return fmt.Errorf("cannot write plot: %w", err)
 	}

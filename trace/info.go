@@ -66,7 +66,7 @@ func WriteInfo(dir string, info *Info) error {
 		return err
 	}
 	_, err = f.Write(append(text, '\n'))
-	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	err = errors.Join(err, f.Close()) // of mode 0600: a command line is nobody else's to read
 	if err == nil {
 		err = os.Rename(f.Name(), path)
 	}

@@ -38,7 +38,7 @@ type partFile interface {
 }
 
 func createFile(path string) (partFile, error) {
-	return os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	return os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 }
 
 // Writer turns the events of one process into parts in a run's directory. A part appears

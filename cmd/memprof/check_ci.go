@@ -65,7 +65,7 @@ func (o *checkOptions) publish(stdout io.Writer, verdicts []verdict) error {
 }
 
 func appendFile(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, public)
 	if err != nil {
 		return inputError(err)
 	}

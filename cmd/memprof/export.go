@@ -186,7 +186,7 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 		buffered := bufio.NewWriter(stdout)
 		return exportError(errors.Join(write(buffered), buffered.Flush()))
 	}
-	return exportError(writeWhole(o.Output, write))
+	return exportError(writeWhole(o.Output, private, write))
 }
 
 // exportError says whose error it is: that of a damaged trace is the input's.

@@ -70,7 +70,7 @@ func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 	}
 	again := &requests{requester: requester, live: map[block]uintptr{}, stderr: stderr, iterations: o.Iterations}
 	if o.Log != "" {
-		if again.log, err = os.Create(o.Log); err != nil {
+		if again.log, err = os.OpenFile(o.Log, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
 			return usagef("--log: %w", err)
 		}
 		defer again.log.Close()

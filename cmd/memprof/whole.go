@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -9,9 +10,16 @@ import (
 	"path/filepath"
 )
 
+// Modes of what memprof writes, less the umask. What is made of a recording has names of the job's
+// modules and its command line: it is the user's alone. The files of check are for a CI server.
+const (
+	private fs.FileMode = 0o600
+	public  fs.FileMode = 0o644
+)
+
 // writeWhole has a file written whole or not at all: what is there under that name stays until
 // the new one is complete. Devices and pipes are written to as they are.
-func writeWhole(path string, write func(io.Writer) error) error {
+func writeWhole(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	if stat, err := os.Stat(path); err == nil && !stat.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
@@ -19,7 +27,7 @@ func writeWhole(path string, write func(io.Writer) error) error {
 		}
 		return errors.Join(write(f), f.Close())
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
+	f, err := os.OpenFile(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+rand.Text()+".tmp"), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return inputError(namedAs(path, err))
 	}
@@ -27,15 +35,15 @@ func writeWhole(path string, write func(io.Writer) error) error {
 	if err := write(f); err != nil {
 		return errors.Join(err, f.Close())
 	}
-	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil {
+	if err := f.Close(); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return inputError(os.Rename(f.Name(), path))
 }
 
-// replaceFile writes a file whole or not at all.
+// replaceFile writes a file of check whole or not at all.
 func replaceFile(path string, text []byte) error {
-	return writeWhole(path, func(w io.Writer) error {
+	return writeWhole(path, public, func(w io.Writer) error {
 		_, err := w.Write(text)
 		return err
 	})
