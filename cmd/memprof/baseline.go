@@ -25,6 +25,14 @@ type baseline struct {
 	values []baselineValue
 }
 
+// Bounds of a baseline: of the file, of its values, and how large a number in it may be: up to there a
+// float64 has every integer.
+const (
+	mostBaselineBytes  = 4 << 20
+	mostBaselineValues = 10_000
+	mostBaseline       = 1 << 53
+)
+
 // baselineValue is one number that was once accepted.
 type baselineValue struct {
 	Metric    string  `json:"metric"`
@@ -50,12 +58,12 @@ func (v *baselineValue) key() string {
 
 // readBaseline reads and checks a whole file.
 func readBaseline(path string) (*baseline, error) {
-	text, err := os.ReadFile(path)
+	text, err := readBounded(path, mostBaselineBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, usagef("%w; write it with memprof check --update-baseline", err)
 	}
 	if err != nil {
-		return nil, inputError(err)
+		return nil, err
 	}
 	b := &baseline{path: path}
 	at, err := b.parse(text)
@@ -80,6 +88,9 @@ func (b *baseline) parse(text []byte) (int64, error) {
 	}
 	if file.Version == nil || *file.Version != baselineVersion {
 		return 0, fmt.Errorf("want \"version\": %d", baselineVersion)
+	}
+	if n := len(file.Values); n > mostBaselineValues {
+		return 0, fmt.Errorf("%s values: want at most %s", groupDigits(int64(n)), groupDigits(mostBaselineValues))
 	}
 	at := int64(0)
 	for _, raw := range file.Values {
@@ -126,9 +137,11 @@ func (b *baseline) add(value baselineValue) error {
 	metric, _, ok := lookupMetric(value.Metric)
 	switch {
 	case !ok:
-		return fmt.Errorf("there is no metric %q (memprof check --list names them)", value.Metric)
+		return fmt.Errorf("there is no metric %q%s (memprof check --list names them)", value.Metric, didYouMean(value.Metric, metricNames()...))
 	case value.Unit != metric.Unit.String():
 		return fmt.Errorf("%s is in %s, not %q", value.Metric, metric.Unit, value.Unit)
+	case math.Abs(value.Value) > mostBaseline || value.Spread < 0 || value.Spread > mostBaseline:
+		return fmt.Errorf("%s is %v with a spread of %v: want numbers of at most 2^53 (9 PB), and no negative spread", value.Metric, value.Value, value.Spread)
 	case value.Worst != "max" && value.Worst != "min":
 		return fmt.Errorf("worst %q: want max or min", value.Worst)
 	case value.Rank == "":

@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -159,5 +161,57 @@ func TestDamagedBaseline(t *testing.T) {
 	}
 	if _, err := readBaseline(path); err == nil || !strings.HasSuffix(err.Error(), "write it with memprof check --update-baseline") {
 		t.Errorf("a missing one: %v", err)
+	}
+}
+
+// TestBaselineBounds: a baseline is refused by a bound that is named, before it takes memory or time, and
+// so is a number that no job can have.
+func TestBaselineBounds(t *testing.T) {
+	value := func(number, rank string) string {
+		return `{"metric":"reserved.peak","rank":"` + rank + `","worst":"max","aggregate":"median","unit":"bytes","value":` + number + `,"spread":0,"runs":1}`
+	}
+	many := make([]string, mostBaselineValues+1)
+	for i := range many {
+		many[i] = value("1", fmt.Sprint(i))
+	}
+	file := func(values ...string) string { return `{"version":1,"values":[` + strings.Join(values, ",") + `]}` }
+	path := filepath.Join(t.TempDir(), "baseline.json")
+	for text, want := range map[string]string{
+		file(value("9223372036854775808", "worst")):       "reserved.peak is 9.223372036854776e+18 with a spread of 0: want numbers of at most 2^53",
+		file(value("-9007199254740994", "worst")):         "want numbers of at most 2^53",
+		file(value("9007199254740992", "worst")):          "",
+		file(many...):                                     "10,001 values: want at most 10,000",
+		file(many[:mostBaselineValues]...):                "",
+		strings.Repeat(" ", mostBaselineBytes) + file():   path + ": longer than 4 MiB",
+		strings.Replace(file(many[0]), "peak", "peek", 1): `there is no metric "reserved.peek", did you mean reserved.peak?`,
+	} {
+		writeFile(t, path, text)
+		_, err := readBaseline(path)
+		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%.80s: %v; want %q", text, err, want)
+		}
+	}
+	for _, device := range []string{"/dev/zero", "/dev/null"} {
+		if _, err := readBaseline(device); err == nil || err.Error() != device+": want a regular file or a pipe, not a device" {
+			t.Errorf("%s: %v", device, err)
+		}
+	}
+}
+
+// TestSaturated: a limit beyond all integers is not printed as a negative one.
+func TestSaturated(t *testing.T) {
+	g, err := parseGate("reserved.peak < baseline + 900%")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.limit = g.relative.of(1 << 62)
+	if got := g.expected(); got != "< 8.00 EiB (baseline + 900%)" {
+		t.Error(got)
+	}
+	if got := g.number(g.limit); got != int64(math.MaxInt64) {
+		t.Error(got)
+	}
+	if got := g.format(-g.limit); got != "-8 EiB" {
+		t.Error(got)
 	}
 }

@@ -265,7 +265,8 @@ type listedMetric struct {
 	Help string `json:"help"`
 }
 
-func (o *checkOptions) list(stdout io.Writer) error {
+// listedMetrics are all metrics: those of a device, then those of all ranks together.
+func listedMetrics() []listedMetric {
 	var metrics []listedMetric
 	for _, m := range analysis.Metrics() {
 		metrics = append(metrics, listedMetric{m.Name, m.Unit.String(), m.Help})
@@ -273,6 +274,11 @@ func (o *checkOptions) list(stdout io.Writer) error {
 	for _, m := range analysis.RankMetrics() {
 		metrics = append(metrics, listedMetric{m.Name, m.Unit.String(), m.Help})
 	}
+	return metrics
+}
+
+func (o *checkOptions) list(stdout io.Writer) error {
+	metrics := listedMetrics()
 	if o.JSON {
 		return printJSON(stdout, metrics)
 	}

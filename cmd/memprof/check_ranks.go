@@ -22,7 +22,7 @@ func parseRankChoice(text string) (rankChoice, error) {
 	}
 	rank, err := strconv.Atoi(text)
 	if err != nil || rank < 0 {
-		return rankChoice{}, usagef("rank %q: want worst, all, mean or the number of a rank", text)
+		return rankChoice{}, usagef("rank %q: want worst, all, mean or the number of a rank%s", text, didYouMean(text, "worst", "all", "mean"))
 	}
 	return rankChoice{kind: "one", rank: rank}, nil
 }
@@ -137,7 +137,7 @@ func (c rankChoice) worstOfRanks(g *gate, job repetition) ([]measured, error) {
 	case allocs == 0:
 		return nil, usagef("%s: no allocation in it: there is nothing to check", job[0].path)
 	case len(worst) == 0 && g.selector.String() != "":
-		return nil, g.mistake("gate %q: %s has nothing that %s%s is about", g.text, job[0].path, g.metric.Name, g.selector.String())
+		return nil, g.mistake("gate %q: %s has %s", g.text, job[0].path, g.selector.missing(job))
 	case len(worst) == 0:
 		return nil, g.mistake("gate %q: %s has no value for %s (%s)", g.text, job[0].path, g.metric.Name, g.metric.Help)
 	}

@@ -44,24 +44,24 @@ func TestCheckRanks(t *testing.T) {
 		runs             []analyzedRun
 		want             []string // value, where, verdict of each line
 	}{
-		{"the worst rank", "worst", "reserved.peak < 400", []analyzedRun{world}, []string{"500 run: rank1-pid9, device 0 false"}},
-		{"the worst from below", "worst", "reserved.peak >= 100", []analyzedRun{world}, []string{"100 run: rank0, device 0 true"}},
-		{"one rank, with all its processes", "1", "reserved.peak < 400", []analyzedRun{world}, []string{"500 run: rank1-pid9, device 0 false"}},
-		{"another", "2", "reserved.peak < 400", []analyzedRun{world}, []string{"300 run: rank2, device 0 true"}},
-		{"each rank", "all", "reserved.peak < 400", []analyzedRun{world}, []string{
+		{"the worst rank", "worst", "reserved.peak < 400B", []analyzedRun{world}, []string{"500 run: rank1-pid9, device 0 false"}},
+		{"the worst from below", "worst", "reserved.peak >= 100B", []analyzedRun{world}, []string{"100 run: rank0, device 0 true"}},
+		{"one rank, with all its processes", "1", "reserved.peak < 400B", []analyzedRun{world}, []string{"500 run: rank1-pid9, device 0 false"}},
+		{"another", "2", "reserved.peak < 400B", []analyzedRun{world}, []string{"300 run: rank2, device 0 true"}},
+		{"each rank", "all", "reserved.peak < 400B", []analyzedRun{world}, []string{
 			"100 run: rank0, device 0 true", "500 run: rank1-pid9, device 0 false", "300 run: rank2, device 0 true",
 		}},
-		{"the mean of the ranks", "mean", "reserved.peak <= 300", []analyzedRun{world}, []string{"300 run: mean of 3 ranks true"}},
-		{"each rank's median", "all", "reserved.peak < 400", []analyzedRun{world, again, third}, []string{
+		{"the mean of the ranks", "mean", "reserved.peak <= 300B", []analyzedRun{world}, []string{"300 run: mean of 3 ranks true"}},
+		{"each rank's median", "all", "reserved.peak < 400B", []analyzedRun{world, again, third}, []string{
 			"120 third: rank0, device 0 true", "200 again: rank1, device 0 true", "250 again: rank2, device 0 true",
 		}},
-		{"the median of the worst", "worst", "reserved.peak < 400", []analyzedRun{world, again, third}, []string{"250 again: rank2, device 0 true"}},
-		{"nodes of one job", "worst", "reserved.peak < 400", nodes, []string{"1000 node1: rank3, device 0 false"}},
-		{"the mean over nodes", "mean", "reserved.peak == 400", nodes, []string{"400 node0: mean of 4 ranks true"}},
+		{"the median of the worst", "worst", "reserved.peak < 400B", []analyzedRun{world, again, third}, []string{"250 again: rank2, device 0 true"}},
+		{"nodes of one job", "worst", "reserved.peak < 400B", nodes, []string{"1000 node1: rank3, device 0 false"}},
+		{"the mean over nodes", "mean", "reserved.peak == 400B", nodes, []string{"400 node0: mean of 4 ranks true"}},
 		{"imbalance over nodes", "worst", "imbalance.reserved <= 250%", nodes, []string{"2.5 node1: rank3, device 0 true"}},
 		{"imbalance, once for all ranks", "all", "imbalance.requested < 160%", []analyzedRun{world}, []string{fmt.Sprint(500.0/300, " run: rank1-pid9, device 0 false")}},
-		{"processes without ranks", "all", "reserved.peak < 20", []analyzedRun{jobs}, []string{"10 jobs: pid5, device 0 true", "30 jobs: pid6, device 0 false"}},
-		{"and again, as others", "all", "reserved.peak < 35", []analyzedRun{jobs, rerun}, []string{"20 rerun: pid7, device 0 true", "40 rerun: pid8, device 0 false"}},
+		{"processes without ranks", "all", "reserved.peak < 20B", []analyzedRun{jobs}, []string{"10 jobs: pid5, device 0 true", "30 jobs: pid6, device 0 false"}},
+		{"and again, as others", "all", "reserved.peak < 35B", []analyzedRun{jobs, rerun}, []string{"20 rerun: pid7, device 0 true", "40 rerun: pid8, device 0 false"}},
 	}
 	for _, test := range tests {
 		choice, err := parseRankChoice(test.rank)
@@ -97,7 +97,7 @@ func TestCheckRanksWithoutValue(t *testing.T) {
 		runs       []analyzedRun
 		want       string
 	}{
-		{"7", "reserved.peak < 400", world, "run: no allocation of rank 7 in it: there is nothing to check"},
+		{"7", "reserved.peak < 400B", world, "run: no allocation of rank 7 in it: there is nothing to check"},
 		{"worst", "imbalance.reserved < 110%", alone, `gate "imbalance.reserved < 110%": run has no value for imbalance.reserved: it has 1 rank`},
 		{"1", "imbalance.reserved < 110%", world, `gate "imbalance.reserved < 110%": imbalance.reserved compares all ranks: it has no value with --rank 1`},
 	}

@@ -38,7 +38,7 @@ const (
 
 func checkSeverity(text string) error {
 	if text != severityError && text != severityWarn {
-		return usagef("severity %q: want error or warn", text)
+		return usagef("severity %q: want error or warn%s", text, didYouMean(text, severityError, severityWarn))
 	}
 	return nil
 }
@@ -65,7 +65,7 @@ func gateOf(text string) (gate, error) {
 	}
 	metric, ranks, ok := lookupMetric(form[1])
 	if !ok {
-		return gate{}, usagef("gate %q: there is no metric %q (memprof check --list names them)", text, form[1])
+		return gate{}, usagef("gate %q: there is no metric %q%s (memprof check --list names them)", text, form[1], didYouMean(form[1], metricNames()...))
 	}
 	g := gate{text: strings.TrimSpace(text), metric: metric, op: form[3], ranks: ranks, severity: severityError}
 	relative, ok, err := parseRelative(form[4], metric.Unit)
@@ -112,6 +112,9 @@ func parseLimit(text string, unit analysis.Unit) (float64, error) {
 	case analysis.Bytes:
 		if percent {
 			return 0, fmt.Errorf("the metric is a size, not a share: %q", text)
+		}
+		if number := strings.TrimSpace(text); number != "0" && strings.Trim(number, "0123456789.") == "" {
+			return 0, fmt.Errorf("the metric is a size: %q needs a unit, like %sGiB or %sB", text, number, number)
 		}
 		bytes, err := report.ParseSize(text)
 		return float64(bytes), err
@@ -164,7 +167,7 @@ func (g *gate) format(value float64) string {
 	case analysis.Share:
 		return report.FormatPercent(value)
 	case analysis.Bytes:
-		return formatSize(int64(value))
+		return formatSize(saturated(value))
 	}
 	return strconv.FormatFloat(value, 'f', -1, 64)
 }
@@ -173,6 +176,17 @@ func (g *gate) format(value float64) string {
 func (g *gate) number(value float64) any {
 	if g.metric.Unit == analysis.Share {
 		return value
+	}
+	return saturated(value)
+}
+
+// saturated is a value as an integer, the nearest one if it is beyond all.
+func saturated(value float64) int64 {
+	switch {
+	case value >= math.MaxInt64:
+		return math.MaxInt64
+	case value <= math.MinInt64:
+		return math.MinInt64
 	}
 	return int64(value)
 }

@@ -14,8 +14,9 @@ func TestParseGate(t *testing.T) {
 		limit            float64
 	}{
 		{"reserved.peak < 40GiB", "reserved.peak", "<", 40 << 30},
+		{"leak.slope <= 0", "leak.slope", "<=", 0},
 		{"  reserved.peak<=1.5g ", "reserved.peak", "<=", 3 << 29},
-		{"reserved.peak == 2097152", "reserved.peak", "==", 2 << 20},
+		{"reserved.peak == 2097152B", "reserved.peak", "==", 2 << 20},
 		{"reserved.peak > 40GB", "reserved.peak", ">", 40e9},
 		{"waste.external >= 25%", "waste.external", ">=", 0.25},
 		{"waste.external < 0.5 %", "waste.external", "<", 0.005},
@@ -38,6 +39,10 @@ func TestParseGateRefuses(t *testing.T) {
 		{"reserved.peek < 1GiB", `no metric "reserved.peek"`},
 		{"reserved.peak < 25%", "a size, not a share"},
 		{"reserved.peak < 5 parsecs", "parsecs"},
+		{"reserved.peak < 40", `"40" needs a unit, like 40GiB or 40B`},
+		{"reserved.peak < 1.5", `"1.5" needs a unit, like 1.5GiB or 1.5B`},
+		{"reserved.peak < baseline + 100", `"100" needs a unit`},
+		{"wast.external < 1%", "no metric \"wast.external\", did you mean waste.external"},
 		{"waste.external < 0.25", "needs a %"},
 		{"waste.external < 25MiB", "needs a %"},
 		{"waste.external < many%", "not a percentage"},
@@ -99,11 +104,11 @@ func TestJudge(t *testing.T) {
 		device int32
 		holds  bool
 	}{
-		{"reserved.peak < 100", []analyzedRun{run("a", 10, 90, 20)}, 90, "a", 1, true},
-		{"reserved.peak > 15", []analyzedRun{run("a", 10, 90, 20)}, 10, "a", 0, false},
-		{"reserved.peak < 100", []analyzedRun{run("a", 120), run("b", 80), run("c", 95)}, 95, "c", 0, true},
-		{"reserved.peak < 100", []analyzedRun{run("a", 120), run("b", 80)}, 120, "a", 0, false},
-		{"reserved.peak == 90", []analyzedRun{run("a", 90, 89)}, 89, "a", 1, false},
+		{"reserved.peak < 100B", []analyzedRun{run("a", 10, 90, 20)}, 90, "a", 1, true},
+		{"reserved.peak > 15B", []analyzedRun{run("a", 10, 90, 20)}, 10, "a", 0, false},
+		{"reserved.peak < 100B", []analyzedRun{run("a", 120), run("b", 80), run("c", 95)}, 95, "c", 0, true},
+		{"reserved.peak < 100B", []analyzedRun{run("a", 120), run("b", 80)}, 120, "a", 0, false},
+		{"reserved.peak == 90B", []analyzedRun{run("a", 90, 89)}, 89, "a", 1, false},
 	}
 	for _, test := range tests {
 		g, err := parseGate(test.gate)
@@ -123,7 +128,7 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%s: %+v, holds %v; want %v in %s on device %d, holds %v", test.gate, got.found, got.holds, test.value, test.path, test.device, test.holds)
 		}
 	}
-	g, err := parseGate("reserved.peak < 100")
+	g, err := parseGate("reserved.peak < 100B")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ const gateFileName = "memprof.yaml"
 //	    tag: kv                      # or phase: NAME; or in the gate, reserved.peak{tag=kv} < 10GiB
 //	    job: train*                  # recordings with a directory or command like that
 //
-// A mistake in it is an error with its line and column, before any recording is read.
+// Mistakes in it are errors with their lines and columns, all of them, before any recording is read.
 type gateFile struct {
 	path      string
 	gates     []gate
@@ -79,11 +79,14 @@ func exists(path string) (bool, error) {
 	return err == nil, inputError(err)
 }
 
-// readGateFile reads a file of gates.
+// readGateFile reads a file of gates. The error has every mistake in it, one a line.
 func readGateFile(path string) (*gateFile, error) {
-	text, err := os.ReadFile(path)
+	text, err := readBounded(path, mostGateBytes)
 	if err != nil {
-		return nil, inputError(err)
+		return nil, err
+	}
+	if err := checkGateBounds(path, string(text)); err != nil {
+		return nil, err
 	}
 	file := &gateFile{path: path}
 	parsed, err := parser.ParseBytes(text, 0)
@@ -133,14 +136,16 @@ func (f *gateFile) readGates(n ast.Node) error {
 	if !ok {
 		return f.errorAt(n, "gates: want a list of gates, each like `- reserved.peak < 40GiB`")
 	}
+	var mistakes []error
 	for _, item := range list.Values {
 		g, err := f.readGate(item)
 		if err != nil {
-			return err
+			mistakes = append(mistakes, err)
+			continue
 		}
 		f.gates = append(f.gates, g)
 	}
-	return nil
+	return errors.Join(mistakes...)
 }
 
 // readGate understands `- METRIC OP LIMIT` and the mapping with a severity and a rank.
@@ -166,7 +171,7 @@ func (f *gateFile) readGate(n ast.Node) (gate, error) {
 		text, _ = scalar(n)
 	} else {
 		if err := f.mapping(n, "METRIC OP LIMIT, or a mapping with the key gate", keys); err != nil {
-			return gate{}, err
+			return gate{}, errors.Join(err, f.alsoWrong(at, text))
 		}
 		if text == "" {
 			return gate{}, f.errorAt(n, "a gate without the key gate: want `gate: METRIC OP LIMIT`")
@@ -193,6 +198,18 @@ func (f *gateFile) readGate(n ast.Node) (gate, error) {
 	return g, nil
 }
 
+// alsoWrong is what is wrong with a gate by itself, beside mistakes in other keys of its mapping; text is
+// "" where it could not be read.
+func (f *gateFile) alsoWrong(at ast.Node, text string) error {
+	if text == "" {
+		return nil
+	}
+	if _, err := gateOf(text); err != nil {
+		return f.errorAt(at, "%w", err)
+	}
+	return nil
+}
+
 func (f *gateFile) readBaseline(n ast.Node) error {
 	if err := f.oneWord(n, &f.baseline, nil); err != nil {
 		return err
@@ -205,24 +222,24 @@ func (f *gateFile) readBaseline(n ast.Node) error {
 	return nil
 }
 
-// mapping calls what is to be done with the value of each key. A key that is not known is an
-// error; one that comes twice is already one of the parser.
+// mapping calls what is to be done with the value of each key, and goes on after a mistake. A key that
+// is not known is one; one that comes twice is already an error of the parser.
 func (f *gateFile) mapping(n ast.Node, want string, keys map[string]func(ast.Node) error) error {
 	m, ok := n.(*ast.MappingNode)
 	if !ok {
 		return f.errorAt(n, "want %s", want)
 	}
+	var mistakes []error
 	for _, pair := range m.Values {
 		key := pair.Key.GetToken().Value
 		read, ok := keys[key]
 		if !ok {
-			return f.errorAt(pair.Key, "unknown key %q: want %s", key, listed(keys))
+			mistakes = append(mistakes, f.errorAt(pair.Key, "unknown key %q: want %s%s", key, listed(keys), didYouMean(key, slices.Sorted(maps.Keys(keys))...)))
+			continue
 		}
-		if err := read(pair.Value); err != nil {
-			return err
-		}
+		mistakes = append(mistakes, read(pair.Value))
 	}
-	return nil
+	return errors.Join(mistakes...)
 }
 
 // oneWord takes a scalar that is not empty, and that check, if any, has nothing against.

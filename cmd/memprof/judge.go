@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -44,7 +45,7 @@ func parseAggregate(text string) (string, error) {
 	case "median", "max", "min":
 		return text, nil
 	}
-	return "", usagef("aggregate %q: want median, max or min", text)
+	return "", usagef("aggregate %q: want median, max or min%s", text, didYouMean(text, "median", "max", "min"))
 }
 
 // judging is how gates are held against values.
@@ -58,20 +59,21 @@ type judging struct {
 // foresee tells what no recording could mend, so that no job is run for it. Of gates about each
 // rank by itself the baseline has a value for each, and which there are is not known yet.
 func (j *judging) foresee(gates []gate) error {
+	var mistakes []error
 	for i := range gates {
 		g := &gates[i]
 		choice := j.choiceOf(g)
 		if err := g.comparable(choice); err != nil {
-			return err
+			mistakes = append(mistakes, err)
+			continue
 		}
 		if g.relative == nil || j.update || choice.kind == "all" && g.ranks == nil {
 			continue
 		}
-		if _, err := j.baseline.limit(g, g.question(choice, "", j.aggregate)); err != nil {
-			return err
-		}
+		_, err := j.baseline.limit(g, g.question(choice, "", j.aggregate))
+		mistakes = append(mistakes, err)
 	}
-	return nil
+	return errors.Join(mistakes...)
 }
 
 // choiceOf is which ranks a gate is held against.

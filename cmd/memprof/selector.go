@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report"
 )
 
 // selector narrows what a gate is about: `reserved.peak{tag=kv} < 10GiB`. In a file of gates its
@@ -56,7 +58,7 @@ func parseSelector(text string) (selector, error) {
 func (s *selector) set(name, value string) error {
 	into := s.key(name)
 	if into == nil {
-		return fmt.Errorf("unknown key %q in a selector: want one of %s", name, strings.Join(selectorKeys, ", "))
+		return fmt.Errorf("unknown key %q in a selector: want one of %s%s", name, strings.Join(selectorKeys, ", "), didYouMean(name, selectorKeys...))
 	}
 	if *into != "" {
 		return fmt.Errorf("%s is given twice", name)
@@ -124,6 +126,38 @@ func (s *selector) of(result *analysis.Result, device *analysis.DeviceResult) *a
 		return nil
 	}
 	return part
+}
+
+// missing says what of the selector a job does not have, and what it has instead.
+func (s *selector) missing(job repetition) string {
+	kind, wanted, have := "phase", s.phase, map[string]bool{}
+	if s.tag != "" {
+		kind, wanted = "tag", s.tag
+	}
+	for _, run := range job {
+		for _, result := range run.results {
+			for i := range result.Devices {
+				device := &result.Devices[i]
+				if kind == "tag" {
+					for _, use := range device.Tags {
+						have[use.Tag] = true
+					}
+					continue
+				}
+				for _, use := range device.Phases {
+					have[use.Phase] = true
+				}
+			}
+		}
+	}
+	names := slices.Sorted(maps.Keys(have))
+	switch {
+	case wanted == "" || have[wanted]:
+		return "nothing that " + s.String() + " is about"
+	case len(names) == 0:
+		return fmt.Sprintf("no %s %q, nor any other", kind, wanted)
+	}
+	return report.PlainText(fmt.Sprintf("no %s %q: want %s%s", kind, wanted, alternatives(names), didYouMean(wanted, names...)))
 }
 
 // matches says whether a recording is of the job: by the name of its directory or by its command.

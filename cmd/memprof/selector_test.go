@@ -66,8 +66,8 @@ func TestJudgeSelected(t *testing.T) {
 		{gate: "requested.peak{job=vllm serve,tag=kv} < 1KiB", want: 30, runs: 1},
 		{gate: "reserved.peak{rank=0} < 1KiB", want: 100, runs: 2},
 		{gate: "reserved.peak{rank=1} < 1KiB", err: "out/train-1: no allocation of rank 1 in it: there is nothing to check"},
-		{gate: "reserved.peak{tag=weights} < 1KiB", err: `gate "reserved.peak{tag=weights} < 1KiB": out/train-1 has nothing that reserved.peak{tag=weights} is about`},
-		{gate: "requested.peak{phase=decode} < 1KiB", err: `gate "requested.peak{phase=decode} < 1KiB": out/train-1 has nothing that requested.peak{phase=decode} is about`},
+		{gate: "reserved.peak{tag=weights} < 1KiB", err: `gate "reserved.peak{tag=weights} < 1KiB": out/train-1 has no tag "weights": want kv`},
+		{gate: "requested.peak{phase=decode} < 1KiB", err: `gate "requested.peak{phase=decode} < 1KiB": out/train-1 has no phase "decode": want prefill`},
 		{gate: "reserved.peak{job=eval} < 1KiB", err: `no recording here is of a job like "eval", by its directory or command`},
 	}
 	for _, test := range tests {

@@ -1,0 +1,45 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+)
+
+// readBounded reads a whole file of at most so many bytes: a regular one, or a pipe. An error names
+// the bound, and is one of the input.
+func readBounded(path string, most int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, inputError(err)
+	}
+	defer file.Close()
+	stat, err := file.Stat()
+	if err != nil {
+		return nil, inputError(err)
+	}
+	if mode := stat.Mode(); !mode.IsRegular() && mode&os.ModeNamedPipe == 0 {
+		return nil, usagef("%s: want a regular file or a pipe, not %s", path, kindOfFile(mode))
+	}
+	text, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err != nil {
+		return nil, inputError(err)
+	}
+	if int64(len(text)) > most {
+		return nil, usagef("%s: longer than %s, the most that such a file may have", path, formatSize(most))
+	}
+	return text, nil
+}
+
+// kindOfFile is what a file is that is neither regular nor a pipe.
+func kindOfFile(mode os.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "a directory"
+	case mode&os.ModeDevice != 0:
+		return "a device"
+	case mode&os.ModeSocket != 0:
+		return "a socket"
+	}
+	return fmt.Sprint(mode.Type())
+}
