@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +18,7 @@ import (
 type reportOptions struct {
 	formatFlags
 	NoPlots bool
+	Plots   string
 	Output  string
 	Table   string
 	Card    sizeFlag
@@ -30,12 +32,13 @@ func newReportCommand() *cobra.Command {
 		Use:   "report PATH...",
 		Short: "Say where the memory of a recording went",
 		Long: `Prints, for each process and device of a recording, where its memory went: the
-peak, who held it, growths, iterations, leaks. Draws plots as PNG and SVG beside
-the trace. With --html it writes one page instead, to look at any instant; it
-needs no network and nothing beside itself.`,
+peak, who held it, growths, iterations, leaks. With the text it draws plots as PNG
+and SVG beside the trace, where it can. JSON, Markdown and --table come without
+plots, unless --plots says where these go. With --html it writes one page instead,
+to look at any instant; it needs no network and nothing beside itself.`,
 		Annotations: exitCodes(reportExits),
 		Example: `  memprof report run
-  memprof report --format markdown --no-plots run > summary.md
+  memprof report --format markdown run > summary.md
   memprof report --html run
   memprof report --at 48213 run
   memprof report --table paper zoo/*`,
@@ -47,6 +50,8 @@ needs no network and nothing beside itself.`,
 	opts.addFlags(cmd.Flags())
 	cmd.ValidArgsFunction = completeDirectories
 	mustComplete(cmd, "format", words("text", "markdown", "json"))
+	mustComplete(cmd, "table", words("paper"))
+	mustComplete(cmd, "plots", completeDirectories)
 	return cmd
 }
 
@@ -54,7 +59,8 @@ func (o *reportOptions) addFlags(flags *pflag.FlagSet) {
 	o.formatFlags.add(flags)
 	flags.BoolVar(&o.NoPlots, "no-plots", false, "draw no plots")
 	flags.Var(&o.Card, "card", "hold plans of sleep and wake against a card of this size (default: the recorded one)")
-	flags.StringVarP(&o.Output, "output", "o", "", "draw plots into this `directory`, or write the page there or to a file that ends in .html (default: beside the trace)")
+	flags.StringVar(&o.Plots, "plots", "", "draw plots into this `directory` (default: with text beside the trace, else none)")
+	flags.StringVarP(&o.Output, "output", "o", "", "as --plots; or write the page into this `directory`, or to a file that ends in .html (default: beside the trace)")
 	flags.BoolVar(&o.HTML, "html", false, "write report.html, a page of its own, in place of text and plots")
 	flags.Var(&o.At, "at", "what memory was like right after the event `SEQ` of each process, exactly")
 	flags.StringVar(&o.Table, "table", "", "instead, one table over all recordings: paper, the BFC paper's; a PATH may be a folder of recordings")
@@ -72,6 +78,29 @@ func (o *reportOptions) settle() error {
 		return usagef("--at goes with text, markdown and JSON")
 	case o.HTML && o.Table != "":
 		return usagef("--table goes with text, markdown and JSON")
+	case o.Card != 0 && (o.At.given || o.Table != ""):
+		return usagef("--card: --at and --table have no plans to hold against a card")
+	case o.Plots != "" && (o.HTML || o.At.given):
+		return usagef("--plots: --html and --at draw none")
+	case o.Plots != "" && o.NoPlots:
+		return usagef("--plots and --no-plots: choose one")
+	case o.Plots != "" && o.Output != "":
+		return usagef("--plots and -o both say where plots go: choose one")
+	}
+	return nil
+}
+
+// plotsDir is where the user wants plots; "" is nowhere said.
+func (o *reportOptions) plotsDir() string { return cmp.Or(o.Plots, o.Output) }
+
+// makePlotsDir makes the directory that plots are wanted in.
+func (o *reportOptions) makePlotsDir() error {
+	dir := o.plotsDir()
+	if dir == "" || o.NoPlots {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return usagef("%s, for plots, cannot be created: %w", dir, err)
 	}
 	return nil
 }
@@ -86,17 +115,15 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 	case o.HTML:
 		return o.page(stderr, paths)
 	}
-	if o.Output != "" {
-		if err := os.MkdirAll(o.Output, 0o755); err != nil {
-			return usagef("-o %s cannot be created: %w", o.Output, err)
-		}
+	if err := o.makePlotsDir(); err != nil {
+		return err
 	}
 	switch o.Table {
 	case "":
 	case "paper":
 		return o.paper(stdout, stderr, paths)
 	default:
-		return usagef("--table %q: want paper", o.Table)
+		return oneOf("table", o.Table, "paper")
 	}
 	runs, err := analyzeAll(paths)
 	if err != nil {
@@ -105,29 +132,42 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 	var results []*analysis.Result
 	for _, run := range runs {
 		warn(stderr, run.run)
-		o.chooseCard(run.results)
 		results = append(results, run.results...)
 	}
+	o.chooseCard(stderr, results)
 	if err := simulateKV(results); err != nil {
 		return err
 	}
 	if err := o.print(stdout, results); err != nil {
 		return err
 	}
-	if o.NoPlots {
+	switch {
+	case o.NoPlots:
 		return nil
+	case o.plotsDir() != "":
+		return o.draw(stderr, runs)
+	case o.Format == "text":
+		drawBeside(stderr, runs)
 	}
-	return o.draw(stderr, runs)
+	return nil
 }
 
-// chooseCard has plans held against the card that was asked for.
-func (o *reportOptions) chooseCard(results []*analysis.Result) {
+// chooseCard has plans held against the card that was asked for, and says where there is no plan.
+func (o *reportOptions) chooseCard(stderr io.Writer, results []*analysis.Result) {
+	if o.Card == 0 {
+		return
+	}
+	plans := 0
 	for _, result := range results {
 		for i := range result.Devices {
-			if sleep := result.Devices[i].Sleep; sleep != nil && o.Card > 0 {
+			if sleep := result.Devices[i].Sleep; sleep != nil {
 				sleep.Card = int64(o.Card)
+				plans++
 			}
 		}
+	}
+	if plans == 0 {
+		fmt.Fprintln(stderr, "memprof: warning: --card has no effect: no memory of these recordings has a tag that can be paused")
 	}
 }
 
@@ -151,27 +191,41 @@ func (o *reportOptions) print(stdout io.Writer, results []*analysis.Result) erro
 	return report.Text(stdout, results, textOptions(stdout))
 }
 
-// draw makes the plots of every process and names them. Of several recordings in one
-// directory the names start with the recording's.
+// draw makes the plots of every process where they are wanted. Of several recordings the names
+// start with the recording's.
 func (o *reportOptions) draw(stderr io.Writer, runs []analyzedRun) error {
 	for _, run := range runs {
-		dir := run.run.Dir
-		if o.Output != "" {
-			dir = o.Output
-		}
 		for _, result := range run.results {
 			prefix := result.Process
-			if o.Output != "" && len(runs) > 1 {
+			if len(runs) > 1 {
 				prefix = filepath.Base(filepath.Clean(run.path)) + "-" + prefix
 			}
-			files, err := report.WritePlots(dir, prefix, result)
-			for _, file := range files {
-				fmt.Fprintln(stderr, "memprof: wrote", file)
-			}
-			if err != nil {
-				return fmt.Errorf("plots: %w (--no-plots leaves them out, -o draws them elsewhere)", err)
+			if err := drawProcess(stderr, o.plotsDir(), prefix, result); err != nil {
+				return inputError(fmt.Errorf("plots: %w", err))
 			}
 		}
 	}
 	return nil
+}
+
+// drawBeside makes the plots of every process beside its trace. Nobody asked for them: where they
+// cannot be written, it says so and the report stands.
+func drawBeside(stderr io.Writer, runs []analyzedRun) {
+	for _, run := range runs {
+		for _, result := range run.results {
+			if err := drawProcess(stderr, run.run.Dir, result.Process, result); err != nil {
+				fmt.Fprintf(stderr, "memprof: no plots of %s: %v (--plots DIR draws them elsewhere)\n", run.path, err)
+				break
+			}
+		}
+	}
+}
+
+// drawProcess makes the plots of a process and names the files.
+func drawProcess(stderr io.Writer, dir, prefix string, result *analysis.Result) error {
+	files, err := report.WritePlots(dir, prefix, result)
+	for _, file := range files {
+		fmt.Fprintln(stderr, "memprof: wrote", file)
+	}
+	return err
 }

@@ -23,7 +23,6 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 	p := report.Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: strings.Join(paths, " "), Paths: map[*analysis.Result]string{}}
 	for _, run := range runs {
 		warn(stderr, run.run)
-		o.chooseCard(run.results)
 		p.Results = append(p.Results, run.results...)
 		for _, result := range run.results {
 			p.Paths[result] = run.path
@@ -40,6 +39,7 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 			}
 		}
 	}
+	o.chooseCard(stderr, p.Results)
 	if err := simulateKV(p.Results); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// paper prints the BFC paper's table over all recordings, and draws its figures beside the first.
+// paper prints the BFC paper's table over all recordings, and draws its figures where they are wanted.
 // Recordings that cannot be read are left out of it, and are an error in the end.
 func (o *reportOptions) paper(stdout, stderr io.Writer, paths []string) error {
 	paths, err := recordingsIn(paths)
@@ -24,7 +24,7 @@ func (o *reportOptions) paper(stdout, stderr io.Writer, paths []string) error {
 	if len(study.Jobs) == 0 {
 		return cmp.Or(unread, usagef("no job for the table: %s: %s", study.LeftOut[0].Name, study.LeftOut[0].Why))
 	}
-	return cmp.Or(o.writePaper(stdout, stderr, study, filepath.Dir(filepath.Clean(paths[0]))), unread)
+	return cmp.Or(o.writePaper(stdout, stderr, study), unread)
 }
 
 // studyOf analyzes recordings. Errors are those of all that could not be read.
@@ -51,17 +51,17 @@ func studyOf(stderr io.Writer, paths []string) (*analysis.Study, error) {
 	return study, inputError(errors.Join(unread...))
 }
 
-// writePaper prints the table, and draws the figures into a directory unless another is asked for.
-func (o *reportOptions) writePaper(stdout, stderr io.Writer, study *analysis.Study, dir string) error {
-	if err := o.printPaper(stdout, study); err != nil || o.NoPlots {
+// writePaper prints the table, and draws the figures into the directory that was named, if one was.
+func (o *reportOptions) writePaper(stdout, stderr io.Writer, study *analysis.Study) error {
+	if err := o.printPaper(stdout, study); err != nil || o.NoPlots || o.plotsDir() == "" {
 		return err
 	}
-	files, err := report.WriteStudyPlots(cmp.Or(o.Output, dir), study)
+	files, err := report.WriteStudyPlots(o.plotsDir(), study)
 	for _, file := range files {
 		fmt.Fprintln(stderr, "memprof: wrote", file)
 	}
 	if err != nil {
-		return fmt.Errorf("plots: %w (--no-plots leaves them out, -o draws them elsewhere)", err)
+		return inputError(fmt.Errorf("plots: %w", err))
 	}
 	return nil
 }
