@@ -47,14 +47,21 @@ var models = []Model{
 
 // ModelNamed finds a model by its name, in letters of any case.
 func ModelNamed(name string) (Model, error) {
-	var names []string
 	for _, m := range models {
 		if strings.EqualFold(m.Name, name) {
 			return m, nil
 		}
+	}
+	return Model{}, fmt.Errorf("unknown model %q: known are %s", name, strings.Join(ModelNames(), ", "))
+}
+
+// ModelNames are the names that [ModelNamed] knows.
+func ModelNames() []string {
+	var names []string
+	for _, m := range models {
 		names = append(names, m.Name)
 	}
-	return Model{}, fmt.Errorf("unknown model %q: known are %s", name, strings.Join(names, ", "))
+	return names
 }
 
 // Ranks says whether the model can be divided over so many GPUs: each has a whole number of the

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/kvcache"
+	kvrequests "github.com/memprof/memprof/analysis/kvcache/requests"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -33,8 +35,10 @@ func completedRecord(cmd *cobra.Command) *cobra.Command {
 	for flag, of := range map[string]cobra.CompletionFunc{
 		"allocator":   words("bfc\tmemprof's allocator", "native\ttorch's own, watched"),
 		"device":      words("auto", "real", "sim"),
-		"growth":      words("double", "needed", "none"),
-		"placement":   words("best-fit", "planned"),
+		"growth":      words(growths...),
+		"split":       words(splits...),
+		"trim":        words(slices.Concat(trims, []cobra.Completion{"pressure\twhen a request would fail"})...),
+		"placement":   words(placements...),
 		"attribution": words("modules", "phases", "none"),
 		"stacks":      words("python", "none"),
 	} {
@@ -44,6 +48,76 @@ func completedRecord(cmd *cobra.Command) *cobra.Command {
 		mustComplete(cmd, flag, completeDirectories)
 	}
 	return cmd
+}
+
+// Values of policies, for several verbs. Where a size or a time is wanted, one stands as an example.
+var (
+	growths    = []cobra.Completion{"double", "needed", "step:32MiB\tor another size", "none\ttakes --limit at once"}
+	splits     = []cobra.Completion{"classic", "always", "1MiB\tor another size, from which on chunks are split"}
+	trims      = []cobra.Completion{"never", "iteration", "idle:500ms\tor another time"}
+	placements = []cobra.Completion{"best-fit", "planned"}
+)
+
+// completedReplay adds what flags of replay can be.
+func completedReplay(cmd *cobra.Command) *cobra.Command {
+	for flag, of := range map[string]cobra.CompletionFunc{
+		"growth":    words(slices.Concat(growths, []cobra.Completion{"true\tdouble", "false\tnone"})...),
+		"split":     words(splits...),
+		"trim":      words("never", "iteration"),
+		"placement": words(placements...),
+		"memory":    words("vmm", "separate"),
+	} {
+		mustComplete(cmd, flag, of)
+	}
+	return cmd
+}
+
+// completedTune adds what flags of tune can be.
+func completedTune(cmd *cobra.Command) *cobra.Command {
+	cmd.ValidArgsFunction = completeDirectories
+	for flag, of := range map[string]cobra.CompletionFunc{
+		"process":      completeProcesses,
+		"growth":       lists(growths[:3]...),
+		"split":        lists(splits...),
+		"small-arenas": lists("0", "1MiB\tor another size"),
+		"trim":         lists(trims...),
+		"placement":    lists(placements...),
+		"format":       words("text", "markdown", "json"),
+	} {
+		mustComplete(cmd, flag, of)
+	}
+	return cmd
+}
+
+// completedKV adds what flags of kv can be.
+func completedKV(cmd *cobra.Command) *cobra.Command {
+	for flag, of := range map[string]cobra.CompletionFunc{
+		"model":     words(kvcache.ModelNames()...),
+		"policy":    lists("max", "pow2", "oracle", "paged:16\tor another number of tokens", "vmm:2MiB\tor another page"),
+		"sampling":  words("greedy", "parallel:4\tor another number", "beam:4\tor another number"),
+		"preempt":   words("recompute", "swap"),
+		"synthetic": words(kvrequests.Names()...),
+		"requests":  files("csv", "jsonl"),
+		"output":    completeDirectories,
+		"format":    words("text", "markdown", "json"),
+	} {
+		mustComplete(cmd, flag, of)
+	}
+	return cmd
+}
+
+// lists are words of which a flag takes several, with commas between.
+func lists(choices ...cobra.Completion) cobra.CompletionFunc {
+	return func(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		before := begun[:strings.LastIndexByte(begun, ',')+1]
+		var offers []cobra.Completion
+		for _, choice := range choices {
+			if offer := before + choice; strings.HasPrefix(offer, begun) {
+				offers = append(offers, offer)
+			}
+		}
+		return offers, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	}
 }
 
 // mustComplete registers a completion. A flag that does not exist is a mistake of ours.

@@ -108,10 +108,8 @@ func (o *diffOptions) settle(args []string) error {
 	case o.HTML:
 		o.Format = "html"
 	}
-	switch o.Format {
-	case "text", "markdown", "json", "html":
-	default:
-		return usagef("--format %q: want text, markdown, json or html", o.Format)
+	if err := oneOf("format", o.Format, "text", "markdown", "json", "html"); err != nil {
+		return err
 	}
 	if o.Top < 1 {
 		return usagef("--top %d: want 1 or more", o.Top)

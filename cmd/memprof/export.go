@@ -132,7 +132,7 @@ func (f exportFormat) command() *cobra.Command {
 	cmd.ValidArgsFunction = completeDirectories
 	mustComplete(cmd, "process", completeProcesses)
 	if cmd.Flags().Lookup("at") != nil {
-		mustComplete(cmd, "at", words(export.AtPeak, export.AtEnd))
+		mustComplete(cmd, "at", words(export.AtPeak, export.AtOOM, export.AtEnd))
 		mustComplete(cmd, "by", words(export.ByStack, export.ByModule))
 	}
 	return cmd
@@ -144,22 +144,20 @@ func (o *exportOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 func (o *exportOptions) addPprofFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.At, "at", export.AtPeak, "when: at the peak instant of each device, or at the end: peak or end")
+	flags.StringVar(&o.At, "at", export.AtPeak, "when: at the peak instant of each device, at its first request that failed, or at the end: peak, oom or end")
 	flags.StringVar(&o.By, "by", "", "frames: stack or module (default: stack where stacks were recorded)")
 }
 
 func (o *exportOptions) validate() error {
-	switch o.At {
-	case "", export.AtPeak, export.AtEnd:
-	default:
-		return usagef("--at %q: want peak or end", o.At)
+	if o.At != "" {
+		if err := oneOf("at", o.At, export.AtPeak, export.AtOOM, export.AtEnd); err != nil {
+			return err
+		}
 	}
-	switch o.By {
-	case "", export.ByStack, export.ByModule:
-	default:
-		return usagef("--by %q: want stack or module", o.By)
+	if o.By == "" {
+		return nil
 	}
-	return nil
+	return oneOf("by", o.By, export.ByStack, export.ByModule)
 }
 
 func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path string) error {
@@ -191,6 +189,9 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 
 // exportError says whose error it is: that of a damaged trace is the input's.
 func exportError(err error) error {
+	if errors.Is(err, export.ErrNoOOM) {
+		return inputError(err)
+	}
 	var exit *exitError
 	var place *trace.PathError
 	var event *analysis.EventError

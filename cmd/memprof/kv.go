@@ -89,16 +89,16 @@ empty.`,
   memprof kv --requests trace.jsonl --tensor-parallel 4 --model llama-3-70b \
     --card 80GiB --rest 6GiB --policy paged:16,vmm:2MiB
   # the vLLM paper's figure 2, from ShareGPT's lengths
-  memprof kv --requests sharegpt.csv --first-turns --longest-prompt 1024 \
-    --longest 2048 --draw --steps 200000 --warmup 2000 --model opt-13b \
-    --memory 12GiB --policy max,pow2,oracle,paged:16`,
+  memprof kv --requests samples/jobs/sharegpt_first_turns.csv --draw \
+    --steps 200000 --warmup 2000 --model opt-13b --memory 12GiB \
+    --policy max,pow2,oracle,paged:16`,
 		Args: exactArgs(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return opts.run(cmd)
 		},
 	}
 	opts.addFlags(cmd.Flags())
-	return cmd
+	return completedKV(cmd)
 }
 
 func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
@@ -191,7 +191,7 @@ func (o *kvOptions) memory() (*report.KV, *kvcache.Model, error) {
 			err = m.Ranks(o.Ranks)
 		}
 		if err != nil {
-			return nil, nil, usagef("--model: %w", err)
+			return nil, nil, usagef("--model: %w%s", err, didYouMean(o.Model, kvcache.ModelNames()...))
 		}
 		model, k.Model, k.BytesPerToken = &m, m.Name, m.BytesPerToken(o.Ranks)
 	}
@@ -237,12 +237,11 @@ func (o *kvOptions) simulation(k *report.KV) (kvcache.Options, error) {
 	case !(o.Watermark >= 0 && o.Watermark < 1):
 		return base, usagef("--watermark %v: want a share from 0, less than 1", o.Watermark)
 	}
-	switch o.Preempt {
-	case "recompute":
-	case "swap":
+	if err := oneOf("preempt", o.Preempt, "recompute", "swap"); err != nil {
+		return base, err
+	}
+	if o.Preempt == "swap" {
 		base.Preempt = kvcache.Swap
-	default:
-		return base, usagef("--preempt %q: want recompute or swap", o.Preempt)
 	}
 	var err error
 	base.Sampling, err = parseSampling(o.Sampling)
@@ -260,7 +259,7 @@ func parseSampling(text string) (kvcache.Sampling, error) {
 	case kind == "beam":
 		s.Kind = kvcache.Beam
 	default:
-		return s, usagef("--sampling %q: want greedy, parallel:N or beam:N", text)
+		return s, usagef("--sampling %q: want greedy, parallel:N or beam:N%s", text, didYouMean(kind, "greedy", "parallel", "beam"))
 	}
 	const most = 1024
 	width, err := strconv.Atoi(number)

@@ -27,11 +27,7 @@ func (f *formatFlags) settle() error {
 	if f.JSON {
 		f.Format = "json"
 	}
-	switch f.Format {
-	case "text", "markdown", "json":
-		return nil
-	}
-	return usagef("--format %q: want text, markdown or json", f.Format)
+	return oneOf("format", f.Format, "text", "markdown", "json")
 }
 
 // printJSON is how every verb prints JSON: indented, and with < and > as they are.

@@ -32,7 +32,7 @@ func (g *growthFlag) Set(text string) (err error) {
 	}
 	growth, step, err := bfc.ParseGrowth(text)
 	if err != nil {
-		return fmt.Errorf("unknown growth %q: use double, needed, step:SIZE or none", text)
+		return fmt.Errorf("unknown growth %q: use double, needed, step:SIZE or none%s", text, didYouMean(text, "double", "needed", "none"))
 	}
 	*g = growthFlag{growth, step}
 	return nil
@@ -51,7 +51,7 @@ func (s *splitFlag) Set(text string) error {
 	if err != nil {
 		bytes, bad := report.ParseSize(text)
 		if bad != nil || bytes == 0 {
-			return fmt.Errorf("unknown split %q: use classic, always or a positive size", text)
+			return fmt.Errorf("unknown split %q: use classic, always or a positive size%s", text, didYouMean(text, "classic", "always"))
 		}
 		split = bfc.Split(bytes)
 	}
@@ -78,7 +78,7 @@ func (t *trimFlag) Set(text string) error {
 	}
 	trim, err := bfc.ParseTrim(text)
 	if err != nil {
-		return fmt.Errorf("unknown trim %q: use never, iteration, idle:DURATION or pressure", text)
+		return fmt.Errorf("unknown trim %q: use never, iteration, idle:DURATION or pressure%s", text, didYouMean(text, "never", "iteration", "pressure"))
 	}
 	*t = trimFlag(trim)
 	return nil
@@ -95,7 +95,7 @@ func (p *placementFlag) String() string { return bfc.Placement(*p).String() }
 func (p *placementFlag) Set(text string) error {
 	placement, err := bfc.ParsePlacement(text)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w%s", err, didYouMean(text, "best-fit", "planned"))
 	}
 	*p = placementFlag(placement)
 	return nil

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -100,29 +101,17 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 func (o *recordOptions) validate() error {
-	switch o.Allocator {
-	case "bfc", "native":
-	default:
-		return usagef("--allocator %q: want bfc or native", o.Allocator)
+	err := cmp.Or(
+		oneOf("allocator", o.Allocator, "bfc", "native"),
+		oneOf("attribution", o.Attribution, "modules", "phases", "none"),
+		oneOf("stacks", o.Stacks, "python", "none"),
+		oneOf("device", o.Device, "auto", "real", "sim"),
+	)
+	if err != nil {
+		return err
 	}
-	switch o.Attribution {
-	case "modules", "phases", "none":
-	default:
-		return usagef("--attribution %q: want modules, phases or none", o.Attribution)
-	}
-	switch o.Stacks {
-	case "none":
-	case "python":
-		if o.Allocator == "native" {
-			return usagef("--stacks python needs --allocator bfc: torch's own allocator holds its lock where it can be watched")
-		}
-	default:
-		return usagef("--stacks %q: want python or none", o.Stacks)
-	}
-	switch o.Device {
-	case "auto", "real", "sim":
-	default:
-		return usagef("--device %q: want auto, real or sim", o.Device)
+	if o.Stacks == "python" && o.Allocator == "native" {
+		return usagef("--stacks python needs --allocator bfc: torch's own allocator holds its lock where it can be watched")
 	}
 	if o.Growth.growth == bfc.None && o.Limit == 0 {
 		return usagef("--growth none takes all memory at once: it needs a --limit")
@@ -168,6 +157,9 @@ func (o *recordOptions) validateNative() error {
 func (o *recordOptions) run(stderr io.Writer, command []string) error {
 	if err := o.validate(); err != nil {
 		return err
+	}
+	if o.Allocator == "native" && isRerun(command) {
+		return errNativeRerun
 	}
 	program, err := findCommand(command[0])
 	if err != nil {

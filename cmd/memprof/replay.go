@@ -7,6 +7,8 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -61,7 +63,24 @@ func (t *markTrimFlag) Set(text string) error {
 	case err == nil:
 		return fmt.Errorf("trim %q: operations have no times and no other users, use never or iteration", text)
 	}
-	return fmt.Errorf("unknown trim %q: use never or iteration", text)
+	return fmt.Errorf("unknown trim %q: use never or iteration%s", text, didYouMean(text, "never", "iteration"))
+}
+
+// growthWithValue gives a --growth of replay that no value follows the value true, as TensorFlow's
+// allow_growth has it. It is for whole command lines: pflag cannot have a flag whose value may be
+// left out and may be a word of its own.
+func growthWithValue(args []string) []string {
+	verb := slices.IndexFunc(args, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+	if verb < 0 || args[verb] != "replay" {
+		return args
+	}
+	args = slices.Clone(args)
+	for i := verb + 1; i < len(args) && args[i] != "--"; i++ {
+		if args[i] == "--growth" && (i+1 == len(args) || strings.HasPrefix(args[i+1], "-")) {
+			args[i] = "--growth=true"
+		}
+	}
+	return args
 }
 
 func newReplayCommand() *cobra.Command {
@@ -87,7 +106,7 @@ It models one heap. Arenas for small requests are for the hook and tune: see
 			if len(args) == 0 {
 				return nil
 			}
-			return usagef("replay takes no arguments, got %q; a growth is given with =, as --growth=needed (see `memprof replay --help`)", args[0])
+			return usagef("replay takes no arguments, got %q (see `memprof replay --help`)", args[0])
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"ops", "limit"} {
@@ -102,14 +121,13 @@ It models one heap. Arenas for small requests are for the hook and tune: see
 		},
 	}
 	opts.addFlags(cmd.Flags())
-	return cmd
+	return completedReplay(cmd)
 }
 
 func (o *replayOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Ops, "ops", "", "`file` of operations; - for stdin")
 	flags.Var(&o.Limit, "limit", "most that the allocator reserves (required)")
-	flags.Var(&o.Growth, "growth", "double (from 2 MiB), needed (what a request lacks), step:SIZE, or none (the whole limit at once); true and false are double and none; with =")
-	flags.Lookup("growth").NoOptDefVal = "true"
+	flags.Var(&o.Growth, "growth", "double (from 2 MiB), needed (what a request lacks), step:SIZE, or none (the whole limit at once); true, or --growth without a value, is double, and false none")
 	flags.Var(&o.Split, "split", "when a chunk is split: classic, always, or from that size left over")
 	flags.Var(&o.Trim, "trim", "never, or iteration: where one ends, what the next will not need is given back, and what it will is mapped")
 	flags.Var(&o.Placement, "placement", "where blocks go: best-fit, or planned, by a plan of iterations that repeat themselves (best with --trim iteration)")
@@ -124,16 +142,15 @@ func (o *replayOptions) addFlags(flags *pflag.FlagSet) {
 
 func (o *replayOptions) allocator() (*bfc.Allocator, error) {
 	device := bfc.DeviceOptions{Physical: uint64(o.Physical)}
-	switch o.Memory {
-	case "vmm":
+	if err := oneOf("memory", o.Memory, "vmm", "separate"); err != nil {
+		return nil, err
+	}
+	if o.Memory == "vmm" {
 		device.VMM = true
 		device.Granularity = uint64(o.Granularity)
 		if g := device.Granularity; g < bfc.Granule || g&(g-1) != 0 {
 			return nil, usagef("--granularity %d: want a power of two from 256", g)
 		}
-	case "separate":
-	default:
-		return nil, usagef("--memory %q: want vmm or separate", o.Memory)
 	}
 	if math.IsNaN(o.Fraction) {
 		return nil, usagef("--fragmentation-fraction %v: want a number", o.Fraction)

@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -40,6 +43,8 @@ or libcudart where the loader finds it.`,
 		},
 	}
 	opts.addFlags(cmd.Flags())
+	cmd.ValidArgsFunction = completeDirectories
+	mustComplete(cmd, "process", completeProcesses)
 	return cmd
 }
 
@@ -53,6 +58,9 @@ func (o *rerunOptions) addFlags(flags *pflag.FlagSet) {
 func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 	if o.Iterations < 0 {
 		return usagef("--iterations %d: want a positive number", o.Iterations)
+	}
+	if os.Getenv("MEMPROF_ALLOCATOR") == "native" {
+		return errNativeRerun
 	}
 	run, err := openRun(path)
 	if err != nil {
@@ -83,6 +91,19 @@ func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 		requester.Exit(exitCode(stderr, err))
 	}
 	return err
+}
+
+// errNativeRerun is of a rerun below record --allocator native, which sets MEMPROF_ALLOCATOR. The hook would
+// serve its requests all the same, and the recording say that another allocator did.
+var errNativeRerun = usagef("rerun has no allocator of its own that --allocator native could watch: record it with --allocator bfc")
+
+// isRerun says whether a command is a rerun of this program, or of one of its name.
+func isRerun(command []string) bool {
+	if filepath.Base(command[0]) != "memprof" {
+		return false
+	}
+	verb := slices.IndexFunc(command[1:], func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+	return verb >= 0 && command[1+verb] == "rerun"
 }
 
 func pickProcess(run *trace.Run, name string) (*trace.Process, error) {

@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // version is set by the linker (make build).
@@ -17,7 +19,7 @@ func run(stdout, stderr io.Writer, args []string) int {
 	root := newRootCommand()
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	root.SetArgs(args)
+	root.SetArgs(growthWithValue(args))
 	return exitCode(stderr, root.ExecuteContext(context.Background()))
 }
 
@@ -38,7 +40,7 @@ recordings.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w (see `%s --help`)", err, cmd.CommandPath())
+		return usagef("%w%s (see `%s --help`)", err, flagMeant(cmd, err), cmd.CommandPath())
 	})
 	root.SuggestionsMinimumDistance = 2
 	root.SetUsageTemplate(usageTemplate)
@@ -48,6 +50,17 @@ recordings.`,
 	)
 	completeTopics(root)
 	return root
+}
+
+// flagMeant suggests flags where err is of one that does not exist.
+func flagMeant(cmd *cobra.Command, err error) string {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return ""
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, "--"+flag.Name) })
+	return didYouMean("--"+unknown.GetSpecifiedName(), names...)
 }
 
 // completeTopics has the verbs that cobra makes refuse what they do not know, as the others do.

@@ -148,7 +148,7 @@ func topTable(look *topLook, columns, rows int) []string {
 	case look.Abandoned:
 		state = "not recorded any more"
 	}
-	lines := []string{fmt.Sprintf("memprof top  %s  %s  %s", look.Time.Format(time.TimeOnly), state, strings.Join(look.Command, " "))}
+	lines := []string{fmt.Sprintf("memprof top  %s  %s  %s", look.Time.Format(time.TimeOnly), state, shortCommand(look.Command, columns))}
 	if look.Abandoned {
 		lines = append(lines, look.abandonedNote())
 	}
@@ -189,6 +189,21 @@ func topTable(look *topLook, columns, rows int) []string {
 		lines[i] = strings.TrimRight(cut(report.PlainText(line), columns), " ")
 	}
 	return lines
+}
+
+// mostOfCommand is how many characters of a command line are shown where nothing says how wide a line is.
+const mostOfCommand = 200
+
+// shortCommand is a command line as far as it has room in so many columns, 0 for a line without end.
+func shortCommand(command []string, columns int) string {
+	text, most := strings.Join(command, " "), mostOfCommand
+	if columns > 0 {
+		most = min(most, columns)
+	}
+	if short := cut(text, most); short != text {
+		return cut(text, most-1) + "…"
+	}
+	return text
 }
 
 func topRow(m *topMemory, indent string) string {

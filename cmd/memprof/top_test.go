@@ -45,6 +45,13 @@ func TestTopTable(t *testing.T) {
 			t.Errorf("%d columns: %s", len(line), line)
 		}
 	}
+	look.Command = []string{"python3", strings.Repeat("x", 57_000)}
+	if line := topTable(look, 0, 0)[0]; line != "memprof top  03:04:05  recording  python3 "+strings.Repeat("x", 191)+"…" {
+		t.Errorf("a long command line, not on a terminal: %d bytes: %.300s", len(line), line)
+	}
+	if line := topTable(look, 80, 0)[0]; line != "memprof top  03:04:05  recording  python3 "+strings.Repeat("x", 38) {
+		t.Errorf("a long command line, of 80 columns: %s", line)
+	}
 	few := topTable(look, 80, 5)
 	if len(few) != 5 || !strings.HasPrefix(few[4], "… 5 more lines") {
 		t.Errorf("in 5 rows: %q", few)

@@ -53,7 +53,7 @@ prints
 		},
 	}
 	opts.addFlags(cmd.Flags())
-	return cmd
+	return completedTune(cmd)
 }
 
 func (o *tuneOptions) addFlags(flags *pflag.FlagSet) {
