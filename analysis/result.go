@@ -6,7 +6,9 @@ type Result struct {
 	Process   string // "rank0", "pid4711"
 	Events    int64
 	Duration  int64 // time of the last event
+	LastSeq   int64 // of the last event
 	Recovered bool  // the trace has a lost event, or ends before the process did
+	Live      bool  // the process is still recorded: there will be more events
 	// UnknownEvents are of kinds that this version does not know; they were passed over.
 	UnknownEvents int64
 	Devices       []DeviceResult

@@ -27,6 +27,8 @@ type Options struct {
 	FirstSeq int64
 	// Recovered says that the process did not come to its own end.
 	Recovered bool
+	// Live says that the process is still recorded.
+	Live bool
 	// Moments are times, in ascending order, at which the holdings of devices are wanted;
 	// see [Readings.Moments].
 	Moments []int64
@@ -355,7 +357,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 func (a *analyzer) finish() (*Result, error) {
 	r := &Result{
 		Process: a.opt.Process, Events: a.events, Duration: a.lastTime, UnknownEvents: a.unknown,
-		Recovered: a.opt.Recovered || a.lost > 0,
+		Recovered: a.opt.Recovered || a.lost > 0, Live: a.opt.Live, LastSeq: a.lastSeq,
 	}
 	for _, ar := range a.arenas {
 		if len(ar.waiting) > 0 { // the end of the trace cut the request off

@@ -33,6 +33,7 @@ type jsonProcess struct {
 	Events     int64        `json:"events"`
 	DurationNS int64        `json:"duration_ns"`
 	Recovered  bool         `json:"recovered"`
+	InProgress bool         `json:"in_progress"` // there will be more events
 	Devices    []jsonDevice `json:"devices"`
 	Arenas     []jsonArena  `json:"arenas"`
 }

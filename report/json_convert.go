@@ -6,7 +6,7 @@ import (
 
 func newJSONProcess(r *analysis.Result) jsonProcess {
 	p := jsonProcess{
-		Process: r.Process, Events: r.Events, DurationNS: r.Duration, Recovered: r.Recovered,
+		Process: r.Process, Events: r.Events, DurationNS: r.Duration, Recovered: r.Recovered, InProgress: r.Live,
 		Devices: []jsonDevice{}, Arenas: []jsonArena{},
 	}
 	for i := range r.Devices {

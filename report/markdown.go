@@ -30,8 +30,8 @@ func markdownProcess(out *bytes.Buffer, r *analysis.Result) {
 	for i := range r.Devices {
 		d := &r.Devices[i]
 		out.WriteString("## " + escapeMarkdown(deviceTitle(r, d)) + "\n\n" + deviceLine(r, d) + "\n\n")
-		if r.Recovered {
-			out.WriteString("**" + recoveredNote + "**\n\n")
+		if note := endNote(r); note != "" {
+			out.WriteString("**" + note + "**\n\n")
 		}
 		for _, s := range deviceSections(d) {
 			markdownSection(out, s, "### ")

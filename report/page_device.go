@@ -144,9 +144,7 @@ func (b *pageBuilder) describe(p *pack) pageReport {
 	}
 	for _, r := range b.page.Results {
 		process := pageProcess{Name: shorten(r.Process, 60), Path: shorten(cmp.Or(b.page.Paths[r], b.page.Path), 200), Line: processLine(r), Devices: []pageDevice{}}
-		if r.Recovered {
-			process.Warning = recoveredNote
-		}
+		process.Warning = endNote(r)
 		for i := range r.Devices {
 			process.Devices = append(process.Devices, b.device(p, r, &r.Devices[i]))
 		}

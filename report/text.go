@@ -49,14 +49,17 @@ func (p printer) process(r *analysis.Result) {
 	if len(r.Devices) == 0 {
 		p.heading(shorten(r.Process, 60), processLine(r))
 		p.line(cell{text: "no memory of any device was used"})
+		if r.Live {
+			p.line(cell{endNote(r), warned})
+		}
 		p.w.WriteByte('\n')
 		return
 	}
 	for i := range r.Devices {
 		d := &r.Devices[i]
 		p.heading(deviceTitle(r, d), deviceLine(r, d))
-		if r.Recovered {
-			p.line(cell{recoveredNote, warned})
+		if note := endNote(r); note != "" {
+			p.line(cell{note, warned})
 			p.w.WriteByte('\n')
 		}
 		for _, s := range deviceSections(d) {
@@ -67,6 +70,17 @@ func (p printer) process(r *analysis.Result) {
 
 // recoveredNote is shown with a trace that was cut off.
 const recoveredNote = "the trace ends before the process did: what follows holds up to its last event"
+
+// endNote says where a trace ends that is not of the whole process; "" of one that is.
+func endNote(r *analysis.Result) string {
+	switch {
+	case r.Live:
+		return fmt.Sprintf("the recording is in progress: what follows holds up to event %s, at %s", formatCount(r.LastSeq), FormatDuration(r.Duration))
+	case r.Recovered:
+		return recoveredNote
+	}
+	return ""
+}
 
 // deviceTitle names a device of a process.
 func deviceTitle(r *analysis.Result, d *analysis.DeviceResult) string {

@@ -90,6 +90,7 @@ type Part struct {
 	seed    uint64
 	sums    []uint64
 	end     uint64
+	held    *os.File // keeps a part that is in memory alone
 }
 
 // readPart reads the metadata of one part.

@@ -21,6 +21,7 @@ type Run struct {
 	Info      Info       // empty but for ID when the run has no run.json
 	Processes []*Process // by rank, then by name
 	Warnings  []string   // what is odd and does not hinder reading
+	Live      bool       // it is being recorded; see [OpenLive]
 
 	// Readings are those of the devices' used memory, nil if there are none, or none that
 	// can be read: ReadingsErr then says what is wrong with them. With a part alone come none.
@@ -35,6 +36,7 @@ type Process struct {
 	Events int64 // opening rows not counted
 	Ending Ending
 	Whole  bool // Parts are all there are: the first to the last
+	Live   bool // it is being recorded: Parts are what there was when it was opened
 
 	// Advance, if set, is told of each batch that a Reader of the process gives how many events
 	// it has, and 0 when the Reader is closed. Readers in several goroutines call it from each.
@@ -224,11 +226,7 @@ func newProcess(parts []Part) *Process {
 // when more are to come.
 func groupParts(dir string, parts []Part, more bool) ([]*Process, error) {
 	slices.SortFunc(parts, func(a, b Part) int {
-		return cmp.Or(
-			// Ranks in their order, processes without one behind them.
-			cmp.Compare(uint(a.Process.Rank), uint(b.Process.Rank)),
-			cmp.Compare(a.Process.Name, b.Process.Name),
-			cmp.Compare(a.Number, b.Number))
+		return cmp.Or(compareProcesses(&a.Process, &b.Process), cmp.Compare(a.Number, b.Number))
 	})
 	var processes []*Process
 	for len(parts) > 0 {
@@ -243,6 +241,11 @@ func groupParts(dir string, parts []Part, more bool) ([]*Process, error) {
 		parts = parts[n:]
 	}
 	return processes, nil
+}
+
+// compareProcesses puts ranks in their order, and processes without one behind them.
+func compareProcesses(a, b *ProcessMeta) int {
+	return cmp.Or(cmp.Compare(uint(a.Rank), uint(b.Rank)), cmp.Compare(a.Name, b.Name))
 }
 
 func checkSequence(dir string, parts []Part, more bool) error {

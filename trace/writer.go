@@ -346,6 +346,10 @@ func (p *openPart) complete(s *Strings) error {
 		return diskError(p.temp, err)
 	}
 	p.info.Bytes = p.bytes
+	if held, ok := p.file.(memoryFile); ok {
+		p.info.Path, p.info.held = held.name(), held.File
+		return nil
+	}
 	if err := os.Rename(p.temp, p.info.Path); err != nil {
 		return diskError(p.info.Path, err)
 	}
@@ -354,7 +358,9 @@ func (p *openPart) complete(s *Strings) error {
 
 func (p *openPart) remove() {
 	p.file.Close()
-	os.Remove(p.temp)
+	if _, ok := p.file.(memoryFile); !ok {
+		os.Remove(p.temp)
+	}
 }
 
 func diskError(path string, err error) error {

@@ -22,6 +22,8 @@ func readReadings(path string, run *trace.Run) (readings *analysis.Readings, mis
 	}
 	if run.Readings == nil {
 		switch told := run.Info.Options[readingsOption]; {
+		case run.Live && told == readingsOfNVML:
+			return nil, "while a recording goes on its readings are not complete"
 		case told == "":
 			return nil, "the recording has none"
 		case told == readingsOfNVML:

@@ -10,13 +10,33 @@ import (
 
 // openRun opens the recording at path, a directory or one of its parts. What reads it for more than
 // a second shows on a terminal how far it is.
+//
+// A recording in progress is opened as it is now, which stderr is told.
 func openRun(path string) (*trace.Run, error) {
-	run, err := trace.Open(path)
+	run, err := openAny(path)
 	if err != nil {
 		return nil, inputError(err)
 	}
+	if run.Live {
+		fmt.Fprintf(os.Stderr, "memprof: %s is being recorded: this is what there is so far\n", path)
+	}
 	newProgress(os.Stderr, "reading "+path, eventsOf(run)).follow(run)
 	return run, nil
+}
+
+func openAny(path string) (*trace.Run, error) {
+	live, err := trace.InProgress(path)
+	if err != nil {
+		return nil, err
+	}
+	if live {
+		run, err := trace.OpenLive(path)
+		if still, _ := trace.InProgress(path); err == nil || still {
+			return run, err
+		}
+		// It ended meanwhile.
+	}
+	return trace.Open(path)
 }
 
 // analyzedRun is a recording and what one pass over each of its processes found.
@@ -77,6 +97,7 @@ func optionsOf(process *trace.Process) analysis.Options {
 		Text:      process.Strings().Text,
 		FirstSeq:  process.Parts[0].FirstSeq,
 		Recovered: process.Ending.State != trace.StateClosed,
+		Live:      process.Live,
 	}
 }
 
@@ -87,7 +108,7 @@ func analyzeProcess(process *trace.Process, opt analysis.Options) (*analysis.Res
 	}
 	defer reader.Close()
 	told := optionsOf(process)
-	opt.Process, opt.Text, opt.FirstSeq, opt.Recovered = told.Process, told.Text, told.FirstSeq, told.Recovered
+	opt.Process, opt.Text, opt.FirstSeq, opt.Recovered, opt.Live = told.Process, told.Text, told.FirstSeq, told.Recovered, told.Live
 	result, err := analysis.Run(reader, opt)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", process.Name, err)

@@ -24,6 +24,7 @@ func (r *Recording) analyze(process *trace.Process, opt analysis.Options) (*anal
 	defer reader.Close()
 	opt.Process, opt.Text = process.Name, process.Strings().Text
 	opt.FirstSeq = process.Parts[0].FirstSeq
+	opt.Live = process.Live
 	opt.Recovered = process.Ending.State != trace.StateClosed
 	result, err := analysis.Run(reader, opt)
 	if err != nil {
