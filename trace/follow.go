@@ -162,7 +162,8 @@ func (p *Followed) Strings() *Strings { return p.strings }
 // Ended says whether the process is converted to its end, and read.
 func (p *Followed) Ended() bool { return p.ended }
 
-// Poll visits the events since the last call. It begins, and begins again when the collector has
+// Poll visits the events since the last call, up to what the process had claimed when it was called:
+// one that writes faster than it is read does not keep Poll from its end. It begins, and begins again when the collector has
 // meanwhile taken away what was to be read next, with the last complete part: first begin is
 // called with the first seq that counts, then come the events in force before that.
 func (p *Followed) Poll(begin func(firstSeq int64), visit func(*Event) error) error {
@@ -177,7 +178,11 @@ func (p *Followed) Poll(begin func(firstSeq int64), visit func(*Event) error) er
 	if _, err := p.spool.refresh(); err != nil {
 		return err
 	}
-	_, err := p.spool.read(false, func(spooled *Event, _ int64) error {
+	end := p.spool.end()
+	_, err := p.spool.read(false, func(spooled *Event, slot int64) error {
+		if slot >= end {
+			return errEnough
+		}
 		e := *spooled
 		e.Seq = p.seq
 		e.Time = (e.Time - p.run.Info.ClockBase) &^ (TimeStep - 1)
@@ -185,6 +190,9 @@ func (p *Followed) Poll(begin func(firstSeq int64), visit func(*Event) error) er
 		p.seq++
 		return visit(&e)
 	})
+	if errors.Is(err, errEnough) {
+		return nil
+	}
 	return err
 }
 

@@ -56,19 +56,42 @@ func (o *topOptions) addFlags(flags *pflag.FlagSet) {
 // shortestInterval keeps top from costing the job anything.
 const shortestInterval = 50 * time.Millisecond
 
+// endsWithin is how long a look that goes on has after a signal to come to its end.
+const endsWithin = 300 * time.Millisecond
+
+// run watches until the recording ends, or a signal comes. The signal counts whatever is being read or
+// written then: a recording that grows faster than it is read, a file that is a pipe, a terminal that stands.
 func (o *topOptions) run(ctx context.Context, stdout io.Writer, path string) error {
 	if o.Interval < shortestInterval {
 		return usagef("--interval %v: want at least %v", o.Interval, shortestInterval)
 	}
+	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	screen := newTopScreen(stdout, o)
+	watched := make(chan error, 1)
+	go func() { watched <- o.watch(ctx, screen, path) }()
+	select {
+	case err := <-watched:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-watched:
+		return err
+	case <-time.After(endsWithin):
+		screen.abandon()
+		return nil
+	}
+}
+
+// watch looks at the recording at each interval until it ends, or ctx does.
+func (o *topOptions) watch(ctx context.Context, screen *topScreen, path string) error {
 	follower, err := trace.Follow(path)
 	if err != nil {
 		return inputError(err)
 	}
 	defer follower.Close()
-	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
-	defer stop()
 	t := &top{follower: follower, path: path, lives: map[*trace.Followed]*liveProcess{}, cards: newCardWatch(&follower.Info, o.Interval)}
-	screen := newTopScreen(stdout, o)
 	defer screen.leave()
 	for {
 		look, err := t.look()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/term"
@@ -22,7 +23,7 @@ type topScreen struct {
 	w       io.Writer
 	json    bool
 	once    bool
-	drawing bool // the terminal shows our screen
+	drawing atomic.Bool // the terminal shows our screen
 }
 
 func newTopScreen(w io.Writer, o *topOptions) *topScreen {
@@ -53,9 +54,8 @@ func (s *topScreen) show(look *topLook) error {
 		columns, rows = 80, 24
 	}
 	var out bytes.Buffer
-	if !s.drawing {
+	if !s.drawing.Swap(true) {
 		out.WriteString("\x1b[?1049h\x1b[?25l") // a screen of our own, without a cursor
-		s.drawing = true
 	}
 	out.WriteString("\x1b[H")
 	for _, line := range topTable(look, columns, rows-1) {
@@ -68,15 +68,27 @@ func (s *topScreen) show(look *topLook) error {
 
 // leave gives the terminal back.
 func (s *topScreen) leave() {
-	if s.drawing {
+	if s.drawing.Swap(false) {
 		io.WriteString(s.w, "\x1b[?25h\x1b[?1049l")
-		s.drawing = false
+	}
+}
+
+// abandon gives the terminal back if it takes that at once.
+func (s *topScreen) abandon() {
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		s.leave()
+	}()
+	select {
+	case <-left:
+	case <-time.After(endsWithin):
 	}
 }
 
 // last leaves on the terminal what was seen last.
 func (s *topScreen) last(look *topLook) error {
-	if s.json || !s.once && !s.drawing {
+	if s.json || !s.once && !s.drawing.Load() {
 		return nil
 	}
 	s.leave()
