@@ -285,7 +285,8 @@ func (o *kvOptions) policies(model *kvcache.Model, limit int) ([]kvcache.Policy,
 		}
 		p, err := kvcache.ParsePolicy(text)
 		if err != nil {
-			return nil, usagef("--policy: %w", err)
+			kind, _, _ := strings.Cut(text, ":")
+			return nil, usagef("--policy: %w%s", err, didYouMean(kind, "max", "pow2", "oracle", "paged", "vmm"))
 		}
 		if p.Kind == kvcache.VMM {
 			if model == nil {

@@ -58,7 +58,10 @@ func (l *kvLoad) prepare(stdin io.Reader, limit int, steps int64) error {
 	l.saturated = l.Saturated || l.Rate == 0
 	if l.Requests == "" {
 		_, err := kvrequests.Synthetic(l.Synthetic, kvrequests.Pace{})
-		return prefixed("--synthetic", err)
+		if err != nil {
+			return usagef("--synthetic: %w%s", err, didYouMean(l.Synthetic, kvrequests.Names()...))
+		}
+		return nil
 	}
 	if l.Requests == "-" {
 		var err error
@@ -98,13 +101,6 @@ func (l *kvLoad) fault(err error) error {
 		return usagef("%w (--longest-prompt %d leaves such out)", err, l.limit)
 	}
 	return inputError(err)
-}
-
-func prefixed(flag string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return usagef("%s: %w", flag, err)
 }
 
 func (l *kvLoad) check(steps int64) error {

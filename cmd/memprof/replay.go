@@ -91,7 +91,7 @@ func newReplayCommand() *cobra.Command {
 		Long: `Runs a sequence of requests through the model of the allocator, without any GPU,
 and shows where each block would lie. The operations are one a line:
 
-  alloc NAME SIZE   ask for SIZE bytes (K, M, G are powers of 1024)
+  alloc NAME SIZE   ask for SIZE bytes, like 2.5M (K, M, G: powers of 1024)
   free NAME         free that block
   gc                release all idle regions
   iteration         end an iteration, for --trim and --placement

@@ -32,10 +32,11 @@ func newReportCommand() *cobra.Command {
 		Use:   "report PATH...",
 		Short: "Say where the memory of a recording went",
 		Long: `Prints, for each process and device of a recording, where its memory went: the
-peak, who held it, growths, iterations, leaks. With the text it draws plots as PNG
-and SVG beside the trace, where it can. JSON, Markdown and --table come without
-plots, unless --plots says where these go. With --html it writes one page instead,
-to look at any instant; it needs no network and nothing beside itself.`,
+peak, who held it, growths, iterations, leaks. With the text come plots as PNG
+and SVG beside the trace, where it can be written. JSON, Markdown and --table
+come without, unless --plots says where plots go. With --html it writes one page
+instead, to look at any instant; it needs no network and nothing beside itself.
+Of a recording in progress it reports what there is so far.`,
 		Annotations: exitCodes(reportExits),
 		Example: `  memprof report run
   memprof report --format markdown run > summary.md

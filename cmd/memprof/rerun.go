@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/hooks/rerun"
+	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -115,7 +116,11 @@ func pickProcess(run *trace.Run, name string) (*trace.Process, error) {
 	if name == "" {
 		return nil, usagef("%s: no process in it", run.Dir)
 	}
-	return nil, usagef("%s: no process %q in it", run.Dir, name)
+	var names []string
+	for _, process := range run.Processes {
+		names = append(names, report.PlainText(process.Name))
+	}
+	return nil, usagef("%s: no process %q in it: want %s%s", run.Dir, name, alternatives(names), didYouMean(name, names...))
 }
 
 // block is a live allocation as the recording knows it.
