@@ -23,14 +23,14 @@ func didYouMean(word string, choices ...string) string {
 	return fmt.Sprintf(", did you mean %s?", strings.Join(near, " or "))
 }
 
-// nearest are the choices that take the fewest edits to become word, the nearest first: at most a
-// third of its letters.
+// nearest are the choices that take the fewest edits to become word, the nearest first: at most one
+// in four letters.
 func nearest(word string, choices []string) []string {
 	if word == "" || len(word) > longestSpelled {
 		return nil
 	}
 	word = strings.ToLower(word)
-	allowed := max(1, (len(word)+1)/3)
+	allowed := max(1, (len(word)+1)/4)
 	type offer struct {
 		choice string
 		edits  int
