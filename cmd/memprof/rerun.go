@@ -34,7 +34,12 @@ func newRerunCommand() *cobra.Command {
 and as fast as they are answered. Under memprof record they go through its
 allocator, so that a trace can be recorded anew with other options or on the
 simulated device; otherwise through cudaMalloc. The library is $MEMPROF_CUDART,
-or libcudart where the loader finds it.`,
+or libcudart where the loader finds it.
+
+The new recording has what the old one knew: modules, call stacks, labels,
+phases, iterations, pools, captures, pauses, key-value caches, and the memory
+of other libraries by their names. A request that failed is made again, and
+freed at once if it succeeds. The overhead of the driver is measured anew.`,
 		Annotations: exitCodes(rerunExits),
 		Example: `  memprof record -o again --device sim -- memprof rerun run
   memprof record -o tight --limit 4GiB --growth needed -- memprof rerun run`,
@@ -77,7 +82,7 @@ func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 	if err != nil {
 		return usagef("%w (on a machine without one: memprof record --device sim -- memprof rerun %s)", err, path)
 	}
-	again := &requests{requester: requester, live: map[block]uintptr{}, stderr: stderr, iterations: o.Iterations}
+	again := newRequests(requester, process, stderr, o.Iterations)
 	if o.Log != "" {
 		if again.log, err = os.OpenFile(o.Log, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
 			return usagef("--log: %w", err)
@@ -132,12 +137,37 @@ type block struct {
 // requests makes the requests of a recording again.
 type requests struct {
 	requester  *rerun.Requester
-	live       map[block]uintptr // by the recording's address: where it lies here
+	texts      texts
 	log        *os.File
 	stderr     io.Writer
 	iterations int64 // to make; 0 is all
 
-	allocs, frees, refused, marks int64
+	live        map[block]uintptr // by the recording's address: where it lies here
+	chunks      map[block]chunk   // likewise, of pools
+	restore     restoring
+	checkpoints map[devicePool][]map[block]rerun.Restored
+	arenas      map[int32]*recordedArena // by arena
+	foreign     map[int64]*rerun.Foreign
+	captures    map[captured]*rerun.Capture
+	memories    map[graphMemory]rerun.GraphMemory
+	shaped      map[devicePool]bool // has a range of a graph memory
+	paused      map[string]bool     // tags
+	caches      map[int64]rerun.KVCache
+
+	lastArena int32 // that an event named, and that arena
+	last      *recordedArena
+
+	allocs, frees, refused, marks, labels, taken, failures int64
+}
+
+func newRequests(requester *rerun.Requester, process *trace.Process, stderr io.Writer, iterations int64) *requests {
+	return &requests{
+		requester: requester, stderr: stderr, iterations: iterations,
+		texts: texts{requester: requester, of: func(context int32) string { return process.Strings().Text(context) }, numbers: map[int32]rerun.Context{}, nodes: map[int64]uint32{}},
+		live:  map[block]uintptr{}, chunks: map[block]chunk{}, checkpoints: map[devicePool][]map[block]rerun.Restored{}, arenas: map[int32]*recordedArena{}, foreign: map[int64]*rerun.Foreign{},
+		captures: map[captured]*rerun.Capture{}, memories: map[graphMemory]rerun.GraphMemory{}, shaped: map[devicePool]bool{},
+		paused: map[string]bool{}, caches: map[int64]rerun.KVCache{},
+	}
 }
 
 // all makes the requests of a process. The events of its iterations beyond the wanted
@@ -148,6 +178,7 @@ func (r *requests) all(process *trace.Process) error {
 		return inputError(err)
 	}
 	defer reader.Close()
+	defer r.finishRestore()
 	for {
 		batch, err := reader.Next()
 		if errors.Is(err, io.EOF) {
@@ -158,7 +189,7 @@ func (r *requests) all(process *trace.Process) error {
 		}
 		for i := range batch.Len() {
 			event := batch.Event(i)
-			if err := r.one(&event, process.Strings().Text(event.Context)); err != nil {
+			if err := r.one(&event); err != nil {
 				return err
 			}
 			if r.iterations > 0 && r.marks == r.iterations {
@@ -168,37 +199,53 @@ func (r *requests) all(process *trace.Process) error {
 	}
 }
 
-func (r *requests) one(event *trace.Event, context string) error {
+func (r *requests) one(event *trace.Event) error {
+	if event.Kind == trace.KindRestore {
+		r.restored(event)
+		return nil
+	}
+	r.finishRestore()
 	switch event.Kind {
 	case trace.KindAlloc:
-		return r.alloc(event, context)
+		return r.alloc(event)
 	case trace.KindFree:
 		return r.free(event)
-	case trace.KindIteration:
-		r.marks++
-		r.requester.Iteration(context)
-	case trace.KindPhaseBegin:
-		r.requester.PhaseBegin(context)
-	case trace.KindPhaseEnd:
-		r.requester.PhaseEnd(context)
+	case trace.KindOOM:
+		return r.oom(event)
 	}
-	return nil
+	return r.mark(event, r.texts.of(event.Context))
+}
+
+func (r *requests) malloc(event *trace.Event) (uintptr, *recordedArena, error) {
+	p := r.arena(event)
+	arena, err := r.arenaOf(p)
+	if err != nil {
+		return 0, p, err
+	}
+	address, err := r.requester.Malloc(arena, event.Requested, r.texts.context(event.Context))
+	return address, p, err
 }
 
 // alloc keeps going when a request is refused: what the rest of the job would have done
 // is what there is to learn.
-func (r *requests) alloc(event *trace.Event, context string) error {
-	r.requester.SetContext(context)
-	address, err := r.requester.Malloc(event.Device, event.Stream, event.Requested)
+func (r *requests) alloc(event *trace.Event) error {
+	if r.arena(event).segments {
+		return nil
+	}
+	address, p, err := r.malloc(event)
 	if err != nil {
-		if r.refused == 0 {
-			fmt.Fprintf(r.stderr, "memprof: event %d: %d bytes, which the recording got, were refused: %v\n", event.Seq, event.Requested, err)
-		}
-		r.refused++
+		r.refuse(event, err)
 		return nil
 	}
 	r.allocs++
-	r.live[block{event.Arena, event.Addr}] = address
+	key := block{event.Arena, event.Addr}
+	r.live[key] = address
+	if p.pool != (rerun.Pool{}) {
+		r.chunks[key] = chunk{
+			rerun.Restored{Arena: p.arena, Address: address, Provided: r.requester.Provided(address), Requested: event.Requested},
+			devicePool{p.device, p.pool},
+		}
+	}
 	if r.log == nil {
 		return nil
 	}
@@ -209,6 +256,26 @@ func (r *requests) alloc(event *trace.Event, context string) error {
 	return nil
 }
 
+func (r *requests) refuse(event *trace.Event, err error) {
+	if r.refused == 0 {
+		fmt.Fprintf(r.stderr, "memprof: event %d: %d bytes, which the recording got, were refused: %v\n", event.Seq, event.Requested, err)
+	}
+	r.refused++
+}
+
+// oom makes a request that the recording did not get. Its answer decides which blocks outlive
+// the phases that it cuts off.
+func (r *requests) oom(event *trace.Event) error {
+	if event.Requested <= 0 || r.arena(event).segments {
+		return nil
+	}
+	address, p, err := r.malloc(event)
+	if err != nil {
+		return nil
+	}
+	return r.requester.Free(p.arena, address)
+}
+
 func (r *requests) free(event *trace.Event) error {
 	key := block{event.Arena, event.Addr}
 	address, ok := r.live[key]
@@ -216,8 +283,13 @@ func (r *requests) free(event *trace.Event) error {
 		return nil // its allocation was refused
 	}
 	delete(r.live, key)
+	delete(r.chunks, key)
 	r.frees++
-	if err := r.requester.Free(event.Device, event.Stream, address); err != nil {
+	arena, err := r.arenaOf(r.arena(event))
+	if err == nil {
+		err = r.requester.Free(arena, address)
+	}
+	if err != nil {
 		return fmt.Errorf("event %d: free: %w", event.Seq, err)
 	}
 	return nil
@@ -228,7 +300,10 @@ func (r *requests) conclude(stdout io.Writer, asJSON bool) error {
 		return err
 	}
 	if r.refused > 0 {
-		return &exitError{code: exitViolated, err: fmt.Errorf("%d of %d allocations were refused", r.refused, r.refused+r.allocs)}
+		return &exitError{code: exitViolated, err: fmt.Errorf("%d of %d allocations were refused", r.refused, r.refused+r.allocs+r.taken)}
+	}
+	if r.failures > 0 {
+		return &exitError{code: exitViolated, err: fmt.Errorf("%s of the recording failed", counted(r.failures, "call"))}
 	}
 	return nil
 }
@@ -240,11 +315,14 @@ type madeAgain struct {
 	Frees      int64  `json:"frees"`
 	Refused    int64  `json:"refused"`
 	Iterations int64  `json:"iterations"`
+	Labels     int64  `json:"labels"`
+	Others     int64  `json:"other_libraries"` // allocations of other libraries
+	Failed     int64  `json:"failed"`          // calls beside requests
 }
 
 func (r *requests) print(stdout io.Writer, asJSON bool) error {
 	if asJSON {
-		return printJSON(stdout, madeAgain{r.requester.Through(), r.allocs, r.frees, r.refused, r.marks})
+		return printJSON(stdout, madeAgain{r.requester.Through(), r.allocs, r.frees, r.refused, r.marks, r.labels, r.taken, r.failures})
 	}
 	_, err := fmt.Fprintf(stdout, "made again through %s: %s, %s, %s\n", r.requester.Through(), counted(r.allocs, "allocation"), counted(r.frees, "free"), counted(r.marks, "iteration"))
 	return err

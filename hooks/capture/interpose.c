@@ -14,6 +14,7 @@
 #include "interpose_internal.h"
 #include "interpose_pools.h"
 #include "library.h"
+#include "memprof.h"
 #include "outside.h"
 #include "overhead.h"
 #include "reclaim.h"
@@ -92,7 +93,22 @@ static uint32_t describe(const struct call *call, enum call_memory memory) {
   return KNOWN | (communicates(library) ? COMMUNICATION : 0) | (watch_is_of(library) ? WATCHED : 0) | spool_string(text);
 }
 
+// In place of every caller of this thread, as `known` of a caller; 0: none.
+static __thread uint32_t repeated;
+
+// True if the context names a library whose memory is never served.
+static bool names_communication(const char *context) {
+  const char *library = strstr(context, "library=");
+  return library != NULL && communicates(library + strlen("library="));
+}
+
+void memprof_call_as(const char *context) {
+  repeated = 0;
+  if (context != NULL && hook_on()) repeated = KNOWN | (names_communication(context) ? COMMUNICATION : 0) | spool_string(context);
+}
+
 static uint32_t caller_of(const struct call *call, enum call_memory memory) {
+  if (repeated != 0) return repeated;
   // Addresses have 48 bits; the entries lie side by side in the library's data; kinds are few.
   const uintptr_t key = (uintptr_t)call->from << 16 ^ ((uintptr_t)call->entry >> 3 & 0x3fff) << 2 ^ memory;
   size_t at = (key * 0x9e3779b97f4a7c15u) >> 52;

@@ -312,6 +312,11 @@ uint32_t memprof_stack_node(uint32_t parent, const char *frame);
 // was told. Without effect on an allocator that is only watched.
 void memprof_stacks(int wanted);
 
+// From now on the CUDA calls of this thread are recorded with this context ("call=cuMemAlloc",
+// a tab, "library=libnccl.so.2") in place of the caller's own; NULL ends that. For who repeats
+// the calls of others.
+void memprof_call_as(const char *context);
+
 // Watching. Another allocator serves and tells what it does: torch's native one, through its
 // trace tracker. It tells the events of one device one at a time and in the order of its
 // decisions, from under its lock of that device. None of the calls below waits for anybody

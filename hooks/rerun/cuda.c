@@ -7,7 +7,6 @@
 #include <string.h>
 
 enum {
-  OUT_OF_MEMORY = 2,           // CUDA_ERROR_OUT_OF_MEMORY, the runtime's too
   INVALID_DEVICE = 101,        // CUDA_ERROR_INVALID_DEVICE
   ATTRIBUTE_VMM = 102,         // ..._VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
   ATTRIBUTE_RDMA_VMM = 110,    // ..._GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
@@ -15,6 +14,9 @@ enum {
   ALLOCATION_PINNED = 1,       // CU_MEM_ALLOCATION_TYPE_PINNED
   LOCATION_DEVICE = 1,         // CU_MEM_LOCATION_TYPE_DEVICE
   GRANULARITY_MINIMUM = 0,     // CU_MEM_ALLOC_GRANULARITY_MINIMUM
+  ATTACH_GLOBAL = 1,           // CU_MEM_ATTACH_GLOBAL
+  CAPTURE_RELAXED = 2,         // CU_STREAM_CAPTURE_MODE_RELAXED: the other calls go on as ever
+  NOT_FOUND = 500,             // CUDA_ERROR_NOT_FOUND
 };
 
 // CUmemAllocationProp, as the driver's binary interface has it.
@@ -52,6 +54,14 @@ int rerun_open_driver(struct rerun_cuda *cuda, const char *path, char *why, size
   find(cuda->driver, "cuStreamCreate", &cuda->stream_create);
   find(cuda->driver, "cuMemAlloc_v2", &cuda->mem_alloc);
   find(cuda->driver, "cuMemFree_v2", &cuda->mem_free);
+  find(cuda->driver, "cuMemAllocManaged", &cuda->mem_alloc_managed);
+  find(cuda->driver, "cuMemAllocAsync", &cuda->mem_alloc_async);
+  find(cuda->driver, "cuMemFreeAsync", &cuda->mem_free_async);
+  find(cuda->driver, "cuMemHostAlloc", &cuda->host_alloc);
+  find(cuda->driver, "cuMemFreeHost", &cuda->host_free);
+  find(cuda->driver, "cuStreamBeginCapture_v2", &cuda->begin_capture);
+  find(cuda->driver, "cuStreamEndCapture", &cuda->end_capture);
+  find(cuda->driver, "cuGraphDestroy", &cuda->graph_destroy);
   find(cuda->driver, "cuGetErrorName", &cuda->error_name);
   if (!cuda->init || !cuda->device_count || !cuda->device_get || !cuda->retain || !cuda->set_current || !cuda->mem_alloc ||
       !cuda->mem_free || !cuda->stream_create) {
@@ -61,7 +71,7 @@ int rerun_open_driver(struct rerun_cuda *cuda, const char *path, char *why, size
   return cuda->init(0);
 }
 
-void rerun_open_allocators(struct rerun_cuda *cuda, const char *const *names) {
+void rerun_open_runtime(struct rerun_cuda *cuda, const char *const *names) {
   for (; *names && !cuda->runtime; names++) {
     void *library = dlopen(*names, RTLD_NOW | RTLD_LOCAL);
     if (!library) continue;
@@ -69,17 +79,6 @@ void rerun_open_allocators(struct rerun_cuda *cuda, const char *const *names) {
     find(library, "cudaFree", &cuda->cuda_free);
     if (cuda->cuda_malloc && cuda->cuda_free) cuda->runtime = *names;
   }
-  find(RTLD_DEFAULT, "memprof_active", &cuda->hook_active);
-  find(RTLD_DEFAULT, "memprof_malloc", &cuda->hook_malloc);
-  find(RTLD_DEFAULT, "memprof_free", &cuda->hook_free);
-  find(RTLD_DEFAULT, "memprof_oom_message", &cuda->hook_oom_message);
-  find(RTLD_DEFAULT, "memprof_iteration", &cuda->hook_iteration);
-  find(RTLD_DEFAULT, "memprof_phase_begin", &cuda->hook_phase_begin);
-  find(RTLD_DEFAULT, "memprof_phase_end", &cuda->hook_phase_end);
-  find(RTLD_DEFAULT, "memprof_set_context", &cuda->hook_set_context);
-  int whole = cuda->hook_active && cuda->hook_malloc && cuda->hook_free && cuda->hook_iteration && cuda->hook_phase_begin &&
-              cuda->hook_phase_end && cuda->hook_set_context;
-  cuda->hooked = whole && cuda->hook_active() != 0;
 }
 
 int rerun_count(const struct rerun_cuda *cuda, int *version, int *devices) {
@@ -109,8 +108,7 @@ const char *rerun_error_name(const struct rerun_cuda *cuda, int error) {
   return "unknown CUDA error";
 }
 
-// Makes the device's primary context current, as the runtime would.
-static int enter(struct rerun_cuda *cuda, int device) {
+int rerun_enter(struct rerun_cuda *cuda, int device) {
   if (cuda->current == device) return 0;
   if (device < 0 || device >= RERUN_DEVICES) return INVALID_DEVICE;
   if (!cuda->contexts[device]) {
@@ -124,53 +122,71 @@ static int enter(struct rerun_cuda *cuda, int device) {
   return error;
 }
 
-int rerun_stream(struct rerun_cuda *cuda, int device, void **stream) {
-  int error = enter(cuda, device);
-  return error ? error : cuda->stream_create(stream, STREAM_NON_BLOCKING);
+int rerun_stream(struct rerun_cuda *cuda, int device, uintptr_t *stream) {
+  void *made = NULL;
+  int error = rerun_enter(cuda, device);
+  if (error == 0) error = cuda->stream_create(&made, STREAM_NON_BLOCKING);
+  *stream = (uintptr_t)made;
+  return error;
 }
 
-int rerun_malloc(struct rerun_cuda *cuda, int device, void *stream, size_t bytes, uintptr_t *address) {
-  int error = enter(cuda, device);
+int rerun_malloc(struct rerun_cuda *cuda, int device, size_t bytes, uintptr_t *address) {
+  int error = rerun_enter(cuda, device);
   if (error != 0) return error;
-  if (!cuda->hooked && !cuda->runtime) return cuda->mem_alloc(address, bytes);
+  if (!cuda->runtime) return cuda->mem_alloc(address, bytes);
   void *pointer = NULL;
-  if (cuda->hooked) {
-    pointer = cuda->hook_malloc(bytes, device, stream);
-    error = pointer ? 0 : OUT_OF_MEMORY;
-  } else {
-    error = cuda->cuda_malloc(&pointer, bytes);
-  }
+  error = cuda->cuda_malloc(&pointer, bytes);
   *address = (uintptr_t)pointer;
   return error;
 }
 
-int rerun_free(struct rerun_cuda *cuda, int device, void *stream, uintptr_t address) {
-  int error = enter(cuda, device);
+int rerun_free(struct rerun_cuda *cuda, int device, uintptr_t address) {
+  int error = rerun_enter(cuda, device);
   if (error != 0) return error;
-  if (cuda->hooked) {
-    cuda->hook_free((void *)address, 0, device, stream);
-    return 0;
-  }
   return cuda->runtime ? cuda->cuda_free((void *)address) : cuda->mem_free(address);
 }
 
-const char *rerun_oom_message(const struct rerun_cuda *cuda) {
-  return cuda->hook_oom_message ? cuda->hook_oom_message() : "out of memory";
+static int take_host(const struct rerun_cuda *cuda, size_t bytes, uintptr_t *address) {
+  void *pointer = NULL;
+  int error = cuda->host_alloc && cuda->host_free ? cuda->host_alloc(&pointer, bytes, 0) : NOT_FOUND;
+  *address = (uintptr_t)pointer;
+  return error;
 }
 
-void rerun_iteration(const struct rerun_cuda *cuda, const char *label) {
-  if (cuda->hooked) cuda->hook_iteration(label);
-}
-
-void rerun_phase(const struct rerun_cuda *cuda, const char *name, int begin) {
-  if (!cuda->hooked) return;
-  if (begin) {
-    cuda->hook_phase_begin(name);
-  } else {
-    cuda->hook_phase_end(name);
+int rerun_take(struct rerun_cuda *cuda, int device, enum rerun_memory memory, uintptr_t stream, size_t bytes, uintptr_t *address) {
+  int error = rerun_enter(cuda, device);
+  if (error != 0) return error;
+  switch (memory) {
+    case RERUN_DEVICE: return cuda->mem_alloc(address, bytes);
+    case RERUN_MANAGED: return cuda->mem_alloc_managed ? cuda->mem_alloc_managed(address, bytes, ATTACH_GLOBAL) : NOT_FOUND;
+    case RERUN_HOST: return take_host(cuda, bytes, address);
+    case RERUN_POOL: return cuda->mem_alloc_async && cuda->mem_free_async ? cuda->mem_alloc_async(address, bytes, (void *)stream) : NOT_FOUND;
   }
+  return NOT_FOUND;
 }
 
-void rerun_context(const struct rerun_cuda *cuda, const char *context) {
-  if (cuda->hooked) cuda->hook_set_context(context);
+int rerun_give(struct rerun_cuda *cuda, int device, enum rerun_memory memory, uintptr_t stream, uintptr_t address) {
+  int error = rerun_enter(cuda, device);
+  if (error != 0) return error;
+  switch (memory) {
+    case RERUN_DEVICE:
+    case RERUN_MANAGED: return cuda->mem_free(address);
+    case RERUN_HOST: return cuda->host_free((void *)address);
+    case RERUN_POOL: return cuda->mem_free_async(address, (void *)stream);
+  }
+  return NOT_FOUND;
+}
+
+int rerun_capture_begin(struct rerun_cuda *cuda, int device, uintptr_t stream) {
+  int error = rerun_enter(cuda, device);
+  if (error != 0) return error;
+  return cuda->begin_capture && cuda->end_capture ? cuda->begin_capture((void *)stream, CAPTURE_RELAXED) : NOT_FOUND;
+}
+
+int rerun_capture_end(struct rerun_cuda *cuda, int device, uintptr_t stream) {
+  void *graph = NULL;
+  int error = rerun_enter(cuda, device);
+  if (error == 0) error = cuda->end_capture((void *)stream, &graph);
+  if (error == 0 && graph && cuda->graph_destroy) error = cuda->graph_destroy(graph);
+  return error;
 }

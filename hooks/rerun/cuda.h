@@ -31,15 +31,14 @@ struct rerun_cuda {
   int (*cuda_malloc)(void **address, size_t bytes);
   int (*cuda_free)(void *address);
 
-  int hooked; // the capture hook serves this process
-  int (*hook_active)(void);
-  void *(*hook_malloc)(size_t bytes, int device, void *stream);
-  void (*hook_free)(void *address, size_t bytes, int device, void *stream);
-  const char *(*hook_oom_message)(void);
-  void (*hook_iteration)(const char *label);
-  void (*hook_phase_begin)(const char *name);
-  void (*hook_phase_end)(const char *name);
-  void (*hook_set_context)(const char *context);
+  int (*mem_alloc_managed)(uintptr_t *address, size_t bytes, unsigned flags);
+  int (*mem_alloc_async)(uintptr_t *address, size_t bytes, void *stream);
+  int (*mem_free_async)(uintptr_t address, void *stream);
+  int (*host_alloc)(void **address, size_t bytes, unsigned flags);
+  int (*host_free)(void *address);
+  int (*begin_capture)(void *stream, int mode);
+  int (*end_capture)(void *stream, void **graph);
+  int (*graph_destroy)(void *graph);
 
   void *contexts[RERUN_DEVICES]; // primary contexts, retained on first use
   int current;                   // device whose context is current on the calling thread; -1: none
@@ -58,25 +57,27 @@ struct rerun_device {
 // text in `why` (size bytes) when there is no usable driver.
 int rerun_open_driver(struct rerun_cuda *cuda, const char *path, char *why, size_t size);
 
-// Finds the runtime (the first of `names`, a NULL-terminated list, that opens) and the hook.
-void rerun_open_allocators(struct rerun_cuda *cuda, const char *const *names);
+// Finds the runtime: the first of `names`, a NULL-terminated list, that opens.
+void rerun_open_runtime(struct rerun_cuda *cuda, const char *const *names);
 
 // CUDA's version, 1000*major + 10*minor, and the number of devices. 0 or a CUDA error.
 int rerun_count(const struct rerun_cuda *cuda, int *version, int *devices);
 void rerun_describe(const struct rerun_cuda *cuda, int ordinal, struct rerun_device *device);
 const char *rerun_error_name(const struct rerun_cuda *cuda, int error);
 
-// Each returns 0 or a CUDA error. `stream` is a handle from rerun_stream, or NULL.
-int rerun_stream(struct rerun_cuda *cuda, int device, void **stream);
-int rerun_malloc(struct rerun_cuda *cuda, int device, void *stream, size_t bytes, uintptr_t *address);
-int rerun_free(struct rerun_cuda *cuda, int device, void *stream, uintptr_t address);
+// Each returns 0 or a CUDA error. `stream` is a handle from rerun_stream, or one of CUDA's own: 0, 1, 2.
+int rerun_enter(struct rerun_cuda *cuda, int device); // makes its primary context current
+int rerun_stream(struct rerun_cuda *cuda, int device, uintptr_t *stream);
+int rerun_malloc(struct rerun_cuda *cuda, int device, size_t bytes, uintptr_t *address);
+int rerun_free(struct rerun_cuda *cuda, int device, uintptr_t address);
 
-// Why the hook refused the last request of this thread.
-const char *rerun_oom_message(const struct rerun_cuda *cuda);
+// Memory as a library takes it from the driver.
+enum rerun_memory { RERUN_DEVICE, RERUN_MANAGED, RERUN_HOST, RERUN_POOL };
+int rerun_take(struct rerun_cuda *cuda, int device, enum rerun_memory memory, uintptr_t stream, size_t bytes, uintptr_t *address);
+int rerun_give(struct rerun_cuda *cuda, int device, enum rerun_memory memory, uintptr_t stream, uintptr_t address);
 
-// Marks; nothing happens without the hook.
-void rerun_iteration(const struct rerun_cuda *cuda, const char *label);
-void rerun_phase(const struct rerun_cuda *cuda, const char *name, int begin);
-void rerun_context(const struct rerun_cuda *cuda, const char *context);
+// A capture of nothing, into a graph that is dropped.
+int rerun_capture_begin(struct rerun_cuda *cuda, int device, uintptr_t stream);
+int rerun_capture_end(struct rerun_cuda *cuda, int device, uintptr_t stream);
 
 #endif

@@ -11,6 +11,7 @@ package rerun
 #cgo LDFLAGS: -ldl
 #include <stdlib.h>
 #include "cuda.h"
+#include "hook.h"
 */
 import "C"
 
@@ -90,14 +91,10 @@ func errorName(cuda *C.struct_rerun_cuda, code C.int) string {
 // memory is the process's.
 type Requester struct {
 	cuda    *C.struct_rerun_cuda
-	streams map[streamKey]unsafe.Pointer
-	context string
-	labels  map[string]*C.char // strings that were handed to C, kept: there are few
-}
-
-type streamKey struct {
-	device int32
-	number int64
+	hook    *C.struct_rerun_hook // nil: no hook serves this process
+	streams map[streamKey]uintptr
+	tag     string             // that requests belong to now
+	names   map[string]*C.char // names of phases and tags, kept: there are few
 }
 
 // Open finds the driver, the runtime ($MEMPROF_CUDART, or libcudart under its usual names)
@@ -115,9 +112,14 @@ func Open() (*Requester, error) {
 	for i, name := range names { // never freed: the requester keeps the one that opened
 		*(**C.char)(unsafe.Add(unsafe.Pointer(list), i*int(unsafe.Sizeof(uintptr(0))))) = C.CString(name)
 	}
-	C.rerun_open_allocators(cuda, list)
+	C.rerun_open_runtime(cuda, list)
 	C.free(unsafe.Pointer(list))
-	return &Requester{cuda: cuda, streams: map[streamKey]unsafe.Pointer{}, labels: map[string]*C.char{}}, nil
+	s := &Requester{cuda: cuda, streams: map[streamKey]uintptr{}, names: map[string]*C.char{}}
+	hook := (*C.struct_rerun_hook)(C.calloc(1, C.sizeof_struct_rerun_hook))
+	if C.rerun_hook_open(hook) != 0 {
+		s.hook = hook
+	}
+	return s, nil
 }
 
 // Through names what answers the requests.
@@ -136,78 +138,4 @@ func (s *Requester) Through() string {
 func (s *Requester) Exit(code int) { C.exit(C.int(code)) }
 
 // Hooked says whether the capture hook answers the requests.
-func (s *Requester) Hooked() bool { return s.cuda.hooked != 0 }
-
-// Malloc asks for bytes on a device, for the stream the recording knew by that number: 0
-// is the default stream, each other number gets a stream of its own. The error says why
-// the request was refused.
-func (s *Requester) Malloc(device int32, stream, bytes int64) (uintptr, error) {
-	handle, err := s.stream(device, stream)
-	if err != nil {
-		return 0, err
-	}
-	var address C.uintptr_t
-	code := C.rerun_malloc(s.cuda, C.int(device), handle, C.size_t(bytes), &address)
-	if code == 0 {
-		return uintptr(address), nil
-	}
-	if s.Hooked() {
-		return 0, errors.New(C.GoString(C.rerun_oom_message(s.cuda)))
-	}
-	return 0, errors.New(errorName(s.cuda, code))
-}
-
-// Free gives back what Malloc returned for the same device and stream.
-func (s *Requester) Free(device int32, stream int64, address uintptr) error {
-	handle, err := s.stream(device, stream)
-	if err != nil {
-		return err
-	}
-	if code := C.rerun_free(s.cuda, C.int(device), handle, C.uintptr_t(address)); code != 0 {
-		return errors.New(errorName(s.cuda, code))
-	}
-	return nil
-}
-
-func (s *Requester) stream(device int32, number int64) (unsafe.Pointer, error) {
-	if number == 0 {
-		return nil, nil
-	}
-	key := streamKey{device, number}
-	if handle, ok := s.streams[key]; ok {
-		return handle, nil
-	}
-	var handle unsafe.Pointer
-	if code := C.rerun_stream(s.cuda, C.int(device), &handle); code != 0 {
-		return nil, fmt.Errorf("a stream for recorded stream %d: %s", number, errorName(s.cuda, code))
-	}
-	s.streams[key] = handle
-	return handle, nil
-}
-
-// Iteration marks the end of an iteration, if a hook listens.
-func (s *Requester) Iteration(label string) { C.rerun_iteration(s.cuda, s.text(label)) }
-
-// PhaseBegin marks the beginning of a phase, if a hook listens.
-func (s *Requester) PhaseBegin(name string) { C.rerun_phase(s.cuda, s.text(name), 1) }
-
-// PhaseEnd marks the end of a phase, if a hook listens.
-func (s *Requester) PhaseEnd(name string) { C.rerun_phase(s.cuda, s.text(name), 0) }
-
-// SetContext says what the next requests belong to, if a hook listens.
-func (s *Requester) SetContext(context string) {
-	if context == s.context {
-		return
-	}
-	s.context = context
-	C.rerun_context(s.cuda, s.text(context))
-}
-
-func (s *Requester) text(value string) *C.char {
-	if text, ok := s.labels[value]; ok {
-		return text
-	}
-	text := C.CString(value)
-	s.labels[value] = text
-	return text
-}
+func (s *Requester) Hooked() bool { return s.hook != nil }

@@ -17,6 +17,8 @@
 //                     shape '' ends it
 //   graph POOL        a capture begins, whose allocations go to an ordinary pool; graph '' ends it
 //   reset NAME        the graph of a shape, or pool, is no more
+//   note POOL         a checkpoint of the blocks that were allocated in it and live
+//   back POOL         all blocks of the pool are freed, and those of its checkpoint live again
 //   churn SEED COUNT  COUNT random allocations and frees, at most 64 live
 //   log FILE          from here on, a line for each allocation that has returned
 //   touch FILE        creates FILE
@@ -51,7 +53,9 @@ enum { NAMES = 64 };
 static struct {
   char name[32];
   void *block;
-} blocks[NAMES];
+  uint64_t pool;  // that it was allocated in
+  size_t size, provided;
+} blocks[NAMES], noted[NAMES];
 
 static int log_file = -1;
 static void *(*hook_malloc)(size_t, int, void *);
@@ -232,6 +236,47 @@ static int graphs(const char *word, const char *name) {
   return 1;
 }
 
+struct restored {
+  void *stream;
+  uint64_t addr, size, requested;
+};
+
+static void freed(void *self, void *block) {
+  (void)self;
+  for (int i = 0; i < NAMES; i++) {
+    if (blocks[i].block == block) blocks[i].block = NULL;
+  }
+}
+
+// The words about checkpoints, as graph trees make them.
+static int checkpoints(const char *word, const char *name) {
+  void (*checkpoint)(int, uint64_t, uint64_t, uint64_t, uint64_t);
+  int (*restore)(int, uint64_t, uint64_t, const struct restored *, size_t, void *, void (*)(void *, void *));
+  int (*owns)(void *, size_t *);
+  const int note = strcmp(word, "note") == 0;
+  if (!note && strcmp(word, "back") != 0) return 0;
+  find(RTLD_DEFAULT, "memprof_checkpoint", &checkpoint);
+  find(RTLD_DEFAULT, "memprof_restore", &restore);
+  find(RTLD_DEFAULT, "memprof_owns", &owns);
+  const uint64_t pool = shape_of(name);
+  struct restored list[NAMES];
+  size_t count = 0, bytes = 0;
+  if (note) memcpy(noted, blocks, sizeof noted);
+  for (int i = 0; i < NAMES; i++) {
+    if (!noted[i].block || noted[i].pool != pool) continue;
+    if (note && !owns(noted[i].block, &noted[i].provided)) exit(12);
+    list[count++] = (struct restored){capture_stream, (uintptr_t)noted[i].block, noted[i].provided, noted[i].size};
+    bytes += noted[i].size;
+  }
+  if (note) checkpoint(0, 0, pool, count, bytes);
+  if (note) return 1;
+  if (!restore(0, 0, pool, list, count, NULL, freed)) exit(12);
+  for (int i = 0; i < NAMES; i++) {
+    if (noted[i].block && noted[i].pool == pool) blocks[i] = noted[i];
+  }
+  return 1;
+}
+
 // The words that tell the hook what the job is about; 0 for another word.
 static int tell(const char *word, char **arguments, int left) {
   if (strcmp(word, "begin") == 0) {
@@ -248,7 +293,7 @@ static int tell(const char *word, char **arguments, int left) {
     hook_stack_node((uint32_t)atoi(arguments[0]), arguments[1]);
     return 2;
   } else {
-    return tag(word, arguments[0]) || graphs(word, arguments[0]) ? 1 : keys_values(word, arguments);
+    return tag(word, arguments[0]) || graphs(word, arguments[0]) || checkpoints(word, arguments[0]) ? 1 : keys_values(word, arguments);
   }
   return 1;
 }
@@ -343,7 +388,8 @@ int main(int argc, char **argv) {
     } else if (strcmp(word, "alloc") == 0 && i + 2 < argc) {
       int slot = slot_of(argv[i + 1]);
       snprintf(blocks[slot].name, sizeof blocks[slot].name, "%s", argv[i + 1]);
-      blocks[slot].block = allocate(size_of(argv[i + 2]));
+      blocks[slot].block = allocate(blocks[slot].size = size_of(argv[i + 2]));
+      blocks[slot].pool = shape;
       i += 2;
     } else if (strcmp(word, "free") == 0) {
       int slot = slot_of(argv[++i]);

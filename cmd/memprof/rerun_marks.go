@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/memprof/memprof/hooks/rerun"
+	"github.com/memprof/memprof/trace"
+)
+
+// fieldOf is a field of a context, "" where it has none.
+func fieldOf(context, name string) string {
+	for field := range strings.SplitSeq(context, "\t") {
+		if key, value, ok := strings.Cut(field, "="); ok && key == name {
+			return value
+		}
+	}
+	return ""
+}
+
+// numberOf is a field with a number, or `otherwise`.
+func numberOf(context, name string, otherwise int64) int64 {
+	if number, err := strconv.ParseInt(fieldOf(context, name), 10, 64); err == nil {
+		return number
+	}
+	return otherwise
+}
+
+// mark takes what moves no memory of an arena.
+func (r *requests) mark(event *trace.Event, context string) error {
+	switch event.Kind {
+	case trace.KindIteration:
+		r.marks++
+		r.requester.Iteration(context)
+	case trace.KindPhaseBegin:
+		r.requester.PhaseBegin(context)
+	case trace.KindPhaseEnd:
+		r.requester.PhaseEnd(context)
+	case trace.KindStack:
+		r.texts.stack(event)
+	case trace.KindLabel:
+		if b, ok := r.live[block{event.Arena, event.Addr}]; ok {
+			r.labels++
+			r.requester.Label(b, r.texts.context(event.Context))
+		}
+	case trace.KindStreamUse:
+		if b, ok := r.live[block{event.Arena, event.Addr}]; ok {
+			return r.requester.UseOn(r.arena(event).device, b, event.Stream)
+		}
+	case trace.KindReclaim:
+		if event.Arena == trace.NoArena && context == "empty_cache" {
+			r.requester.EmptyCache(event.Device)
+		}
+	case trace.KindExternalAlloc:
+		r.take(event, context)
+	case trace.KindExternalFree:
+		return r.give(event, context)
+	case trace.KindKVCache, trace.KindKVReserve, trace.KindKVAppend, trace.KindKVShare, trace.KindKVFree:
+		r.keysValues(event, context)
+	default:
+		return r.pooled(event, context)
+	}
+	return nil
+}
+
+// hookLibrary took what the hook needs for itself, in recordings of some versions of memprof.
+// It does so again.
+const hookLibrary = "libmemprof.so"
+
+// take takes memory that another library had.
+func (r *requests) take(event *trace.Event, context string) {
+	if fieldOf(context, "library") == hookLibrary {
+		return
+	}
+	memory := rerun.DeviceMemory
+	switch {
+	case fieldOf(context, "host") == "1":
+		memory = rerun.HostMemory
+	case fieldOf(context, "managed") == "1":
+		memory = rerun.ManagedMemory
+	case fieldOf(context, "pool") == "1":
+		memory = rerun.PoolMemory
+	}
+	taken, err := r.requester.Take(event.Device, memory, event.Stream, event.Requested, context)
+	if err != nil {
+		r.refuse(event, err)
+		return
+	}
+	r.taken++
+	r.foreign[event.Addr] = taken
+}
+
+func (r *requests) give(event *trace.Event, context string) error {
+	taken, ok := r.foreign[event.Addr]
+	if !ok {
+		return nil // it was refused
+	}
+	delete(r.foreign, event.Addr)
+	if err := r.requester.Give(taken, context); err != nil {
+		return fmt.Errorf("event %d: %s: %w", event.Seq, event.Kind, err)
+	}
+	return nil
+}
+
+// keysValues takes an event of a cache of keys and values.
+func (r *requests) keysValues(event *trace.Event, context string) {
+	if event.Kind == trace.KindKVCache {
+		r.caches[event.Stream] = r.requester.KVCache(event.Device, event.Requested, event.Provided, context)
+		return
+	}
+	const all = -1
+	cache, sequence := r.caches[event.Stream], event.Addr
+	switch {
+	case event.Kind == trace.KindKVReserve:
+		r.requester.KVReserve(cache, sequence, event.Requested, event.Provided, numberOf(context, "prompt", 0))
+	case event.Kind == trace.KindKVShare:
+		r.requester.KVShare(cache, sequence, event.Requested, event.Provided, numberOf(context, "position", -1))
+	case event.Kind == trace.KindKVAppend:
+		r.requester.KVAppend(cache, sequence, event.Requested)
+	case sequence != all:
+		r.requester.KVFree(cache, sequence, event.Requested)
+	case event.Provided > 0:
+		r.requester.KVDrop(cache, event.Requested, event.Provided)
+	default:
+		r.requester.KVEnd(cache)
+		delete(r.caches, event.Stream)
+	}
+}
