@@ -96,6 +96,7 @@ func (k *keysValues) open(e *trace.Event, time int64, fields kvFields) {
 	}
 	pool := k.poolOf(kvcache.Description{
 		Engine: fields["engine"], Name: fields["name"], Device: e.Device, TokenBytes: e.Provided, Block: fields.number("block", 0),
+		Beams: fields.number("beams", 0),
 	})
 	c, err := pool.Cache(time, e.Requested, fields.number("null", 0))
 	pool.refuse(e, err)

@@ -262,3 +262,34 @@ func TestKeysValuesSayWhereTheyGoWrong(t *testing.T) {
 		})
 	}
 }
+
+// TestBeams counts each beam as a sequence, up to the end of its cache, and tells caches of other
+// numbers of beams apart.
+func TestBeams(t *testing.T) {
+	r := &engine{Recorder: modeltest.New()}
+	for cache, beams := range map[int64]string{1: "", 2: "\tbeams=2"} {
+		r.tell(trace.KindKVCache, cache, 0, 0, 96, "layout=contiguous\tengine=transformers DynamicCache"+beams)
+		for row := range int64(4) {
+			r.tell(trace.KindKVReserve, cache, row, 0, 3, "prompt=3")
+			r.tell(trace.KindKVAppend, cache, row, 3, 0, "")
+		}
+		r.tell(trace.KindKVReserve, cache, kvcache.All, 0, 1, "")
+		r.tell(trace.KindKVAppend, cache, kvcache.All, 1, 0, "")
+		r.tell(trace.KindKVFree, cache, kvcache.All, 0, 0, "")
+	}
+	result, err := Run(modeltest.Source(r.Events, 100), Options{Text: r.Strings.Text})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[int64]int64{}
+	for _, kv := range result.Devices[0].KV {
+		if kv.Fault != "" || kv.Caches != 1 || kv.Recorded.Finished != 4 || kv.Recorded.Peak != 4 || kv.Recorded.Capacity != 16 {
+			t.Errorf("of %d beams: %q, %d caches, %d sequences finished, %d at once, %d slots; want 1, 4, 4, 16",
+				kv.Beams, kv.Fault, kv.Caches, kv.Recorded.Finished, kv.Recorded.Peak, kv.Recorded.Capacity)
+		}
+		got[kv.Beams]++
+	}
+	if diff := cmp.Diff(map[int64]int64{0: 1, 2: 1}, got); diff != "" {
+		t.Errorf("caches by beams (-want +got):\n%s", diff)
+	}
+}

@@ -34,7 +34,7 @@ func recordedServer(t *testing.T) *analysis.Result {
 		Mean: kvcache.Shares64{Token: 0.25, Reserve: 0.25, Internal: 0.2, Rounding: 0.1, Stranded: 0.05, Idle: 0.05, Cached: 0.05, Null: 0.05},
 	}}
 	wrong := &analysis.KeysValues{
-		Description: kvcache.Description{Engine: "transformers continuous batching"}, Caches: 12345, Recorded: &kvcache.Result{Policy: kvcache.RecordedPolicy},
+		Description: kvcache.Description{Engine: "transformers DynamicCache", Beams: 4}, Caches: 12345, Recorded: &kvcache.Result{Policy: kvcache.RecordedPolicy},
 		Fault: "event seq 1234567, kv_reserve of cache 1: sequence 1234567 is given block 1234567, which is in use, and that is long",
 	}
 	d := analysis.DeviceResult{Total: 80 << 30, KV: []*analysis.KeysValues{decoder, wrong}}
@@ -75,7 +75,7 @@ func TestRecordedKV(t *testing.T) {
 		t.Fatal(err)
 	}
 	kv := got.Processes[0].Devices[0].KV
-	if len(kv) != 2 || kv[0].Fault != nil || kv[1].Fault == nil || *kv[0].Block != 4 || kv[1].Block != nil || kv[0].Slots != 1<<20 {
+	if len(kv) != 2 || kv[0].Fault != nil || kv[1].Fault == nil || *kv[0].Block != 4 || kv[1].Block != nil || kv[0].Slots != 1<<20 || kv[0].Beams != nil || *kv[1].Beams != 4 {
 		t.Fatalf("in JSON: %+v", kv)
 	}
 	m := kv[0].Policies[0].Mean

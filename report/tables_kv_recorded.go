@@ -43,6 +43,9 @@ func recordedKVSections(d *analysis.DeviceResult) []section {
 	for i, k := range recordedKV(d) {
 		kv := d.KV[i]
 		head := section{title: "Keys and values", before: append(note(recordedKVLine(kv)), note(recordedKVBatch(kv))...)}
+		if kv.Beams > 1 {
+			head.before = append(head.before, note(recordedKVBeams(kv))...)
+		}
 		if k.Model != "" {
 			head.title += " of " + shorten(k.Model, 60)
 		}
@@ -90,6 +93,10 @@ func recordedKVBatch(kv *analysis.KeysValues) string {
 	return fmt.Sprintf("%s at once in the mean, %s at most", strconv.FormatFloat(r.Batch, 'f', 2, 64), plural(r.Peak, "sequence"))
 }
 
+func recordedKVBeams(kv *analysis.KeysValues) string {
+	return fmt.Sprintf("%d beams share each prompt: each beam is a sequence with its own copy of the prompt", kv.Beams)
+}
+
 // recordedKVFigures are the bars, the course and the block map of each memory for keys and values.
 func recordedKVFigures(d *analysis.DeviceResult) []Figure {
 	var figures []Figure
@@ -118,6 +125,7 @@ type jsonRecordedKV struct {
 	Engine string  `json:"engine"`
 	Block  *int64  `json:"block"`
 	Caches int64   `json:"caches"`
+	Beams  *int64  `json:"beams"` // of each prompt
 	Fault  *string `json:"fault"`
 	jsonKV
 }
@@ -129,6 +137,9 @@ func newJSONRecordedKV(d *analysis.DeviceResult) []jsonRecordedKV {
 		out := jsonRecordedKV{Engine: kv.Engine, Caches: kv.Caches, jsonKV: newJSONKV(k)}
 		if kv.Block > 0 {
 			out.Block = &kv.Block
+		}
+		if kv.Beams > 1 {
+			out.Beams = &kv.Beams
 		}
 		if kv.Fault != "" {
 			out.Fault = &kv.Fault

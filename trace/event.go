@@ -41,7 +41,7 @@ type Kind uint8
 //	kv_append       sequence     tokens          -                -
 //	kv_share        sequence     first block     slots            position=, prompt=
 //	kv_free         sequence     slots kept      slots            -
-//	kv_cache        -            slots           bytes a token    layout=, block=, null=, engine=, name=
+//	kv_cache        -            slots           bytes a token    layout=, block=, null=, engine=, name=, beams=
 //
 // A context is a text of fields, name=value, with a tab between two; a text without a known
 // name is a label of the requester's own. Fields of requests: module= (the dotted path of
@@ -92,7 +92,8 @@ type Kind uint8
 // Its layout is contiguous or paged. Of 0 slots it has what is reserved at any time. Slots that
 // are reserved come behind those that the sequence has, and its tokens fill them in their order.
 // A paged cache has blocks of block= slots, which are named by number, in a row from the first;
-// null= of them are never handed out. In a contiguous one requested says how many of the slots
+// null= of them are never handed out. beams= sequences of it have a prompt in common, and each
+// has its own copy of the prompt. In a contiguous one requested says how many of the slots
 // are padding. A kv_reserve of sequence -1 is one for each sequence of the cache, a kv_append one
 // for each that has tokens and has not ended. A kv_append of no tokens ends a sequence that keeps
 // its slots. With a position= a kv_share replaces the sequence's block there; of sequence -1 it

@@ -8,6 +8,7 @@ type Description struct {
 	Device       int32
 	TokenBytes   int64 // of the keys and values of a token
 	Block        int64 // slots of a block; 0: contiguous
+	Beams        int64 // sequences for each prompt, each with its own keys and values; 0: one
 }
 
 // Recorded are the caches of one description that there were in a recording, one after the

@@ -109,3 +109,25 @@ def kv_marks_cost(suite):
         for level in ("none", "modules")
     )
     suite.figure("32 requests in a StaticCache: seconds with all that is told / without", f"{slow / fast:.3f} ({slow:.2f} / {fast:.2f})")
+
+
+@case
+def kv_beams(suite):
+    """Beams in generate, with and without sampling: each beam is a sequence in a row of its own."""
+    directory, done = suite.record("kv_beams", suite.job("kv_beams"))
+    if "keys and values of" in done.stderr:
+        raise Failed(f"the adapter gave up: {[line for line in done.stderr.splitlines() if 'keys and values of' in line]}")
+    suite.verified(directory)
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("kv_beams ")]
+    known, told = json.loads(line.split(" ", 1)[1]), {}
+    for kv in first_process(suite.report(directory))["devices"][0].get("keys_and_values") or []:
+        if kv["fault"]:
+            raise Failed(f"{kv['engine']} of {kv['beams'] or 1} beams: {kv['fault']}")
+        recorded = kv["policies"][0]
+        sums = told.setdefault("%s %d" % ("static" if "Static" in kv["engine"] else "dynamic", kv["beams"] or 1), dict(caches=0, sequences=0, most=0))
+        sums["caches"] += kv["caches"]
+        sums["sequences"] += recorded["finished"]
+        sums["most"] = max(sums["most"], recorded["peak_batch"])
+    if told != known:
+        raise Failed(f"of caches and beams the recording says\n{json.dumps(told, sort_keys=True)}\nand the job\n{json.dumps(known, sort_keys=True)}")
+    suite.figure("beams: caches, sequences that went through", ", ".join(f"{name}: {sums['caches']}, {sums['sequences']}" for name, sums in sorted(told.items())))

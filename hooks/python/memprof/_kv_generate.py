@@ -5,6 +5,10 @@ sequence. A StaticCache has its full length from the start, a DynamicCache grows
 token. Rows end one by one, and keep their slots until the last one has: what a row has left of
 its padding and its end is what is lost.
 
+Beam search keeps num_beams rows for each prompt, and every row has its own copy of the prompt's
+keys and values: each beam is a sequence. A step that goes on with other beams copies rows over
+each other and changes no slot. Beams of a prompt end together, when all prompts have ended.
+
 `generate` asks its stopping criteria after every token, in Python, with which sequences are to
 stop as the answer. That is where we look at the cache: the caches' own methods may be compiled
 or captured, and stay as they are. Nothing here keeps a cache alive.
@@ -80,7 +84,7 @@ class _Generation:
     def __init__(self):
         self.cache = None  # a weak reference
         self.prompts = ()  # tokens of each prompt, without padding
-        self.beams = False
+        self.beams = 1  # of each prompt
         self.length = 0  # of input_ids at the last token
         self.record = None
         self.rows = []  # names of the sequences that are told
@@ -89,7 +93,7 @@ class _Generation:
     def prepared(self, arguments):
         """The cache is made, or was handed over, and the prompts are known."""
         for argument in arguments:
-            self.beams = self.beams or getattr(argument, "num_beams", None) not in (None, 1)
+            self.beams = max(self.beams, getattr(argument, "num_beams", None) or 1)
             if isinstance(argument, dict) and argument.get("past_key_values") is not None:
                 self.cache = weakref.ref(argument["past_key_values"])
                 mask = argument.get("attention_mask")
@@ -101,25 +105,31 @@ class _Generation:
         cache = self.cache and self.cache()
         if cache is None or self.record is False:
             return
-        rows, length = input_ids.shape
+        asked, length = input_ids.shape
+        if self.record and self.beams > 1 and self.record.expanded(cache):
+            self.record.kv.end()
+            self.record, self.rows = None, []
         if self.record is None:
-            self.record = _record(cache) or False
+            self.record = _record(cache, self.beams) or False
             if not self.record:
                 return
-            self._begin(rows, length - 1)
+            self._begin(asked, length - 1)
         else:
             self.record.grown(cache)
             self.record.kv.step(length - self.length)
         self.length = length
-        if not self.beams and getattr(done, "ndim", 0) == 1 and done.shape[0] == len(self.rows):
+        if self.beams == 1 and getattr(done, "ndim", 0) == 1 and done.shape[0] == len(self.rows):
             for name, ended in zip(self.rows, done.tolist()):
                 if ended and name not in self.ended:
                     self.ended.add(name)
                     self.record.kv.finish(name)
 
-    def _begin(self, rows, length):
-        if rows != self.record.rows:
-            raise _kv_guard.Surprise("%d sequences in a cache of %d rows" % (rows, self.record.rows))
+    def _begin(self, asked, length):
+        # Of beams it is asked about the candidates to go on with, of which there are more than
+        # beams; the rows of the cache are the beams.
+        rows = self.record.rows
+        if asked != rows and (self.beams == 1 or asked % max(rows // self.beams, 1)):
+            raise _kv_guard.Surprise("%d sequences in a cache of %d rows" % (asked, rows))
         prompts = list(self.prompts) or [length]
         if rows % len(prompts):
             raise _kv_guard.Surprise("%d sequences of %d prompts" % (rows, len(prompts)))
@@ -145,11 +155,15 @@ class _Generation:
 class _Record:
     """What was told of a cache."""
 
-    def __init__(self, static, rows, slots, token_bytes, device):
-        self.static, self.rows, self.slots = static, rows, slots
+    def __init__(self, static, rows, slots, token_bytes, device, beams):
+        self.static, self.rows, self.slots, self.beams = static, rows, slots, beams
         self.over = False  # a further generation with the same cache is told as another
         engine = "transformers %s" % ("StaticCache" if static else "DynamicCache")
-        self.kv = kv.Cache(rows * slots if static else 0, token_bytes, engine=engine, device=device)
+        self.kv = kv.Cache(rows * slots if static else 0, token_bytes, engine=engine, device=device, beams=beams)
+
+    def expanded(self, cache):
+        """Whether the cache has other rows: a prompt's first pass may come before its beams."""
+        return cache.layers[0].keys.shape[0] != self.rows
 
     def grown(self, cache):
         if not self.static:
@@ -161,7 +175,7 @@ class _Record:
             self.slots = slots
 
 
-def _record(cache):
+def _record(cache, beams):
     """The record of the cache as it is now; None if it is of a kind that is not told."""
     layers = getattr(cache, "layers", None)
     kinds = {type(layer).__name__ for layer in layers or ()}
@@ -175,11 +189,11 @@ def _record(cache):
     token_bytes = sum(t.shape[1] * t.shape[-1] * t.element_size() for t in tensors)
     static = kinds == {"StaticLayer"}
     known = _records.get(id(cache))
-    if known is not None and not known.over and (known.static, known.rows, known.slots) == (static, rows, slots):
+    if known is not None and not known.over and (known.static, known.rows, known.slots, known.beams) == (static, rows, slots, beams):
         return known
     if known is not None:
         known.kv.end()
-    record = _records[id(cache)] = _Record(static, rows, slots, token_bytes, tensors[0].device.index or 0)
+    record = _records[id(cache)] = _Record(static, rows, slots, token_bytes, tensors[0].device.index or 0, beams)
     if known is None:
         weakref.finalize(cache, _gone, id(cache)).atexit = False
     return record

@@ -67,10 +67,11 @@ class Cache:
 
     `slots`: how many tokens it has room for, 0: as many as are reserved. `token_bytes`: of the
     keys and values of one token in all layers. `block`: slots of a block, 0: contiguous.
-    `null`: blocks that are never handed out.
+    `null`: blocks that are never handed out. `beams`: sequences that have a prompt in common,
+    each with a copy of its keys and values.
     """
 
-    def __init__(self, slots, token_bytes, block=0, null=0, name="", engine="", device=0):
+    def __init__(self, slots, token_bytes, block=0, null=0, name="", engine="", device=0, beams=1):
         self.block = int(block)
         self._numbers = {}  # of the sequences that have not been freed
         self._next = 0
@@ -78,7 +79,7 @@ class Cache:
         if lib is None:
             self._cache = 0
             return
-        fields = [("layout", "paged" if block else "contiguous"), ("block", block), ("null", null), ("engine", engine), ("name", name)]
+        fields = [("layout", "paged" if block else "contiguous"), ("block", block), ("null", null), ("engine", engine), ("name", name), ("beams", beams if beams > 1 else 0)]
         text = "\t".join("%s=%s" % (key, " ".join(str(value).split())) for key, value in fields if value)
         self._cache = lib.memprof_kv_cache(int(device), int(slots), int(token_bytes), text.encode(errors="replace"))
 

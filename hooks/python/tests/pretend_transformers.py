@@ -34,6 +34,9 @@ FILES = {
             def update(self, rows, tokens, heads=2, dim=4):
                 slots = tokens + (self.keys.shape[-2] if self.keys else 0)
                 self.keys, self.values = Tensor(rows, heads, slots, dim), Tensor(rows, heads, slots, dim)
+            def reorder(self, beam_idx):  # index_select: as many rows as indices, in tensors of their own
+                self.keys = Tensor(len(beam_idx), *self.keys.shape[1:])
+                self.values = Tensor(len(beam_idx), *self.values.shape[1:])
         class StaticLayer:
             is_compileable = True
             keys = values = None
@@ -41,10 +44,14 @@ FILES = {
             def update(self, rows, tokens, heads=2, dim=4):
                 if self.keys is None:
                     self.keys, self.values = Tensor(rows, heads, self.max_cache_len, dim), Tensor(rows, heads, self.max_cache_len, dim)
+            reorder = DynamicLayer.reorder
         class DynamicSlidingWindowLayer(DynamicLayer): pass
-        class DynamicCache:
+        class Cache:
+            def reorder_cache(self, beam_idx):
+                for layer in self.layers: layer.reorder(beam_idx)
+        class DynamicCache(Cache):
             def __init__(self, layers=3, kind=DynamicLayer): self.layers = [kind() for _ in range(layers)]
-        class StaticCache:
+        class StaticCache(Cache):
             def __init__(self, max_cache_len, layers=3): self.layers = [StaticLayer(max_cache_len) for _ in range(layers)]
     """,
     "generation/__init__.py": "",
@@ -59,15 +66,18 @@ FILES = {
         from transformers.generation.stopping_criteria import StoppingCriteriaList
         from transformers.tensors import Tensor
         class Config:
-            num_beams = 1
-            def __init__(self, cache=None): self.cache = cache
+            def __init__(self, cache=None, num_beams=1): self.cache, self.num_beams = cache, num_beams
         class GenerationMixin:
             def _prepare_cache_for_generation(self, generation_config, model_kwargs, generation_mode, batch_size, max_cache_length):
                 cache = generation_config.cache
                 model_kwargs["past_key_values"] = cache(max_cache_length) if cache is StaticCache else cache() if cache else DynamicCache()
-            def generate(self, rows, length, outputs, attention_mask=None, cache=None, max_cache_length=16, fail=None):
-                config, kwargs = Config(cache), {"attention_mask": attention_mask}
+            def generate(self, rows, length, outputs, attention_mask=None, cache=None, max_cache_length=16, fail=None,
+                         num_beams=1, num_return_sequences=1, search="vectorised"):
+                config, kwargs = Config(cache, num_beams), {"attention_mask": attention_mask}
                 self._prepare_cache_for_generation(config, kwargs, None, rows, max_cache_length)
+                expand = max(num_beams, num_return_sequences)  # _expand_inputs_for_generation
+                if num_beams > 1: return getattr(self, search)(rows * expand, rows, num_beams, length, max(outputs), kwargs["past_key_values"])
+                rows, outputs = rows * expand, [n for n in outputs for _ in range(expand)]
                 criteria = StoppingCriteriaList([lambda ids: [ids.shape[1] - length >= n for n in outputs]])
                 new, total, unfinished = length, length, [True] * rows
                 while any(unfinished):
@@ -76,6 +86,30 @@ FILES = {
                     if total == fail: raise MemoryError("out of memory")
                     done = criteria(Tensor(rows, total), None)
                     unfinished = [u and not d for u, d in zip(unfinished, done.tolist())]
+                return total
+            def vectorised(self, rows, batch, num_beams, length, output, cache, prefill=None):
+                # Since 4.50: asks about all candidates, at least two for each beam, before the cache is reordered.
+                criteria = StoppingCriteriaList([lambda ids: [ids.shape[1] - length >= output] * ids.shape[0]])
+                new, total, unfinished = length, length, True
+                while unfinished:
+                    for layer in cache.layers: layer.update(prefill or rows, new)
+                    total, new, prefill = total + 1, 1, None
+                    done = criteria(Tensor(batch * 2 * num_beams, total), None)
+                    cache.reorder_cache([0] * rows)
+                    unfinished = not all(done.tolist())
+                return total
+            def prefill_first(self, rows, batch, *rest):
+                # The prompts go through the model once, and their rows become beams after that.
+                return self.vectorised(rows, batch, *rest, prefill=batch)
+            def scored(self, rows, batch, num_beams, length, output, cache):
+                # Before: asks about the beams, after the cache was reordered, unless the scorer is through.
+                criteria = StoppingCriteriaList([lambda ids: [ids.shape[1] - length >= output] * ids.shape[0]])
+                new, total, unfinished = length, length, True
+                while unfinished:
+                    for layer in cache.layers: layer.update(rows, new)
+                    total, new = total + 1, 1
+                    cache.reorder_cache([0] * rows)
+                    unfinished = not all(criteria(Tensor(rows, total), None).tolist())
                 return total
     """,
     "generation/continuous_batching/__init__.py": "",

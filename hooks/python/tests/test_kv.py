@@ -105,6 +105,100 @@ append 0 0; append -1 1; append 1 0; end
             """,
         )
 
+    def test_beams_are_sequences_in_rows_of_their_own(self):
+        # Two prompts of 3 and 2 tokens, two beams each; asked about are 8 candidates, or 4 beams.
+        for search in ("vectorised", "scored"):
+            self.check(
+                GENERATE,
+                """
+                mask = Mask([[1, 1, 1], [0, 1, 1]])
+                GenerationMixin().generate(2, 3, [2, 2], attention_mask=mask, num_beams=2, search="%s")
+                print(said())
+                print(problems())
+                """
+                % search,
+                """
+                cache slots=0 token=96 layout=contiguous engine=transformers DynamicCache beams=2; \
+reserve 0 0 3 3; append 0 3; reserve 1 0 3 3; append 1 3; reserve 2 1 3 2; append 2 2; reserve 3 1 3 2; append 3 2; \
+reserve -1 0 1 0; append -1 1; end
+                []
+                """,
+            )
+
+    def test_sixteen_prompts_of_two_beams(self):
+        # 64 candidates in a cache of 32 rows: what was taken for a surprise.
+        self.check(
+            GENERATE,
+            """
+            GenerationMixin().generate(16, 5, [1] * 16, num_beams=2)
+            text = said()
+            print(text.count("reserve"), text.count("append"), text.startswith("cache slots=0 token=96 layout=contiguous engine=transformers DynamicCache beams=2"))
+            print(problems())
+            """,
+            """
+            32 32 True
+            []
+            """,
+        )
+
+    def test_beams_of_a_static_cache(self):
+        self.check(
+            GENERATE,
+            """
+            GenerationMixin().generate(1, 2, [2], cache=StaticCache, max_cache_length=8, num_beams=2)
+            print(said())
+            """,
+            """
+            cache slots=16 token=96 layout=contiguous engine=transformers StaticCache beams=2; \
+reserve 0 0 8 2; append 0 2; reserve 1 0 8 2; append 1 2; append -1 1; end
+            """,
+        )
+
+    def test_prompts_that_become_beams_after_their_first_pass(self):
+        # The cache has a row for the prompt when it is first asked, and then two: if it is reordered in between.
+        self.check(
+            GENERATE,
+            """
+            GenerationMixin().generate(1, 2, [2], num_beams=2, search="prefill_first")
+            print(said())
+            print(problems())
+            """,
+            """
+            cache slots=0 token=96 layout=contiguous engine=transformers DynamicCache beams=2; reserve 0 0 2 2; append 0 2; end; \
+cache slots=0 token=96 layout=contiguous engine=transformers DynamicCache beams=2; \
+reserve 0 0 3 3; append 0 3; reserve 1 0 3 3; append 1 3; end
+            []
+            """,
+        )
+
+    def test_sequences_that_are_returned_without_beams(self):
+        self.check(
+            GENERATE,
+            """
+            GenerationMixin().generate(1, 2, [1], num_return_sequences=2)
+            print(said())
+            """,
+            """
+            cache slots=0 token=96 layout=contiguous engine=transformers DynamicCache; \
+reserve 0 0 2 2; append 0 2; reserve 1 0 2 2; append 1 2; append 0 0; append 1 0; end
+            """,
+        )
+
+    def test_rows_that_are_no_beams_are_a_surprise(self):
+        self.check(
+            GENERATE,
+            """
+            class Model(GenerationMixin):
+                def vectorised(self, rows, batch, *rest):
+                    return super().vectorised(rows, batch - 1, *rest)
+            Model().generate(3, 2, [1], num_beams=2)
+            print(problems())
+            """,
+            """
+            ["keys and values of transformers' generate: Surprise: 8 sequences in a cache of 6 rows; what follows is not told"]
+            """,
+        )
+
     def test_a_static_cache_that_is_used_again_is_one_cache(self):
         self.check(
             GENERATE,
