@@ -3,6 +3,8 @@ package analysis
 import (
 	"strings"
 
+	"github.com/tidwall/btree"
+
 	"github.com/memprof/memprof/trace"
 )
 
@@ -22,34 +24,37 @@ type arena struct {
 	released  bool // no event of it may follow
 	tag       int  // in sleeper.tags of its device, or noTag
 
-	freeBefore int64 // as sleeper.settled was told
+	freeBefore              int64 // as sleeper.settled was told
+	awakeBefore, awayBefore int64 // as sleeper.moved was
 
 	store  *graphStore // that it is memory of
 	window *graphRange // it is a range of a graph memory, and nothing of it is mapped
 	over   bool        // it lies over such a range: its terms are no device's
 
 	head, tail int32 // segments, by address
-	mapped     rangeSet
-	extents    rangeSet // regions: what was ever mapped of each, until nothing of it is
-	starts     []int64  // where segments started once, ascending; see ledger.containing
-	walked     int      // steps of searches since then
+	segments   int   // how many
+	mapped     rangeTree
+	extents    rangeTree // regions: what was ever mapped of each, until nothing of it is
+	starts     startIndex
 	maxR       int64
-	mappings   []mapping // what is mapped, by address, each as it was asked for; only for keyframes
+	mappings   btree.Map[int64, mapping] // what is mapped, by address, each as it was asked for; only for keyframes
 
 	// mapped at the device's peak, if it has changed since: that of the peak numbered peakOf.
-	peakMapped rangeSet
+	peakMapped rangeTree
 	peakOf     int64
 
 	use *tagUse // of its tag; nil without one
 
 	waiting []waitingGrowth // growths of a request whose end has not been seen
+	runs    int             // free chunks kept in them
 }
 
 // waitingGrowth is a growth before the alloc that says what it was for.
 type waitingGrowth struct {
 	Growth
-	asked int64   // what the memory was asked for
-	runs  []int64 // free chunks of the arena before
+	asked  int64   // what the memory was asked for
+	runs   []int64 // free chunks of the arena before, if they were looked at
+	walked bool
 }
 
 // beforeMapping keeps what is mapped at the peak, before it changes.
@@ -58,15 +63,15 @@ func (ar *arena) beforeMapping() {
 		return
 	}
 	ar.peakOf = ar.device.peaks
-	ar.peakMapped = append(ar.peakMapped[:0], ar.mapped...)
+	ar.peakMapped = ar.mapped.snapshot()
 }
 
 // mappedAtPeak are the ranges that were mapped at the device's peak.
 func (ar *arena) mappedAtPeak() rangeSet {
 	if ar.peakOf == ar.device.peaks {
-		return ar.peakMapped
+		return ar.peakMapped.ranges()
 	}
-	return ar.mapped
+	return ar.mapped.ranges()
 }
 
 // arenaInfo parses an arena event whose context reads options.

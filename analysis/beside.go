@@ -197,6 +197,12 @@ func sortLibraries(libraries []LibraryUse) {
 	})
 }
 
+// mostLibraries bounds how many libraries are told apart; the last one stands for all further.
+const (
+	mostLibraries    = 64
+	furtherLibraries = "(further libraries)"
+)
+
 // add changes what one taker has.
 func (b *Beside) add(t *taker, bytes int64) {
 	switch t.kind {
@@ -213,7 +219,14 @@ func (b *Beside) add(t *taker, bytes int64) {
 			return
 		}
 	}
-	b.Libraries = append(b.Libraries, LibraryUse{t.library, bytes})
+	switch n := len(b.Libraries); {
+	case n < mostLibraries-1:
+		b.Libraries = append(b.Libraries, LibraryUse{t.library, bytes})
+	case n < mostLibraries:
+		b.Libraries = append(b.Libraries, LibraryUse{furtherLibraries, bytes})
+	default:
+		b.Libraries[n-1].Bytes += bytes
+	}
 }
 
 // external keeps the account of memory that others took. What was there before the hook is

@@ -384,14 +384,15 @@ func (s *rangeSet) cover(r addressRange) {
 func (ar *arena) pagesOf(r addressRange) addressRange {
 	unit := ar.granularity()
 	pages := addressRange{r.from / unit * unit, (r.to + unit - 1) / unit * unit}
-	from, to := ar.mapped.after(r.from), ar.mapped.after(r.to-1)
-	if to >= len(ar.mapped) {
+	last, mapped := ar.mapped.after(r.to - 1)
+	if !mapped {
 		return pages
 	}
+	first, _ := ar.mapped.after(r.from)
 	if ar.sampled && !ar.coalesces {
-		return addressRange{ar.mapped[from].from, ar.mapped[to].to}
+		return addressRange{first.from, last.to}
 	}
-	return addressRange{max(pages.from, ar.mapped[from].from), min(pages.to, ar.mapped[to].to)}
+	return addressRange{max(pages.from, first.from), min(pages.to, last.to)}
 }
 
 // keep keeps the request of a block to be replayed.

@@ -6,9 +6,37 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
+// mostWaiting is of how many growths in a row it is not known yet what they were for. When there
+// are more, their request counts as failed.
+const mostWaiting = 10_000
+
+// mostRuns is how many free chunks are kept for all of them.
+const mostRuns = 1 << 20
+
+// freeSteps and stepsAnEvent bound the looks at all segments of arenas, for growths, failed
+// requests and pauses: in all, freeSteps segments and stepsAnEvent for each event so far.
+const (
+	freeSteps    = 1 << 24
+	stepsAnEvent = 64
+)
+
+// walk says whether there is time for a look at so many segments, and counts it. What it denies
+// is not known: the sizes of free chunks at a growth or a failed request.
+func (a *analyzer) walk(segments int) bool {
+	if a.walked+int64(segments) > freeSteps+stepsAnEvent*a.events {
+		a.unwalked++
+		return false
+	}
+	a.walked += int64(segments)
+	return true
+}
+
 // grew remembers a growth, seen before the memory is mapped, until the end of the request
 // says what it was for.
 func (a *analyzer) grew(ar *arena, e *trace.Event) {
+	if len(ar.waiting) == mostWaiting {
+		a.resolve(ar, ar.waiting[0].asked, false)
+	}
 	if k := ar.device.keys; k != nil {
 		k.growth(ar.device, e.Seq, e.Time)
 	}
@@ -20,8 +48,9 @@ func (a *analyzer) grew(ar *arena, e *trace.Event) {
 	}
 	w := &ar.waiting[n]
 	w.runs = w.runs[:0]
-	if !ar.sampled {
+	if w.walked = !ar.sampled && ar.runs < mostRuns && a.walk(ar.segments); w.walked {
 		w.runs = a.ledger.freeRuns(ar, w.runs)
+		ar.runs += len(w.runs)
 	}
 	w.asked = e.Requested
 	w.Growth = Growth{
@@ -31,6 +60,9 @@ func (a *analyzer) grew(ar *arena, e *trace.Event) {
 	}
 	if ar.sampled {
 		w.Free = -1
+	}
+	if !w.walked {
+		w.LargestFree = -1
 	}
 }
 
@@ -52,6 +84,9 @@ func (a *analyzer) resolve(ar *arena, size int64, served bool) {
 				w.Stranded += run
 			}
 		}
+		if !w.walked {
+			w.Stranded = -1
+		}
 		d.GrowthCount++
 		if w.Verdict == Fragmentation {
 			d.FragmentationGrowths++
@@ -60,7 +95,10 @@ func (a *analyzer) resolve(ar *arena, size int64, served bool) {
 			d.Growths = append(d.Growths, w.Growth)
 		}
 	}
-	ar.waiting = ar.waiting[:0]
+	ar.waiting, ar.runs = ar.waiting[:0], 0
+	if cap(ar.waiting) > 64 { // a request takes one or two: what these had is not kept
+		ar.waiting = nil
+	}
 }
 
 // verdict is why a request of size bytes did not fit into free bytes.
@@ -93,14 +131,7 @@ func (a *analyzer) oom(d *device, ar *arena, e *trace.Event) error {
 		Seq: e.Seq, Time: e.Time, Request: e.Requested, Arena: e.Arena,
 		Context: a.opt.Text(e.Context), Requester: a.requester(e.Context).name, At: d.instant(e.Seq, e.Time),
 	}
-	for _, other := range a.arenas {
-		if other.device != d || ar != nil && other != ar || other.paused() {
-			continue
-		}
-		a.runs = a.ledger.freeRuns(other, a.runs[:0])
-		o.Free += other.reserve + other.external
-		o.LargestFree = max(o.LargestFree, largest(a.runs))
-	}
+	a.freeFor(&o, d, ar)
 	o.Verdict = verdict(o.Free, e.Requested)
 	if d.keys != nil {
 		d.keys.oom(o.At)
@@ -114,4 +145,28 @@ func (a *analyzer) oom(d *device, ar *arena, e *trace.Event) error {
 	}
 	d.OOMs = append(d.OOMs, o)
 	return err
+}
+
+// freeFor says what was free for a request that failed: in its arena, or else in all of the device.
+func (a *analyzer) freeFor(o *OOM, d *device, ar *arena) {
+	arenas := []*arena{ar}
+	if ar == nil {
+		arenas = a.arenas
+	}
+	if !a.walk(len(arenas)) {
+		o.Free, o.LargestFree = d.reserve+d.external, -1
+		return
+	}
+	for _, other := range arenas {
+		if other.device != d || other.paused() {
+			continue
+		}
+		o.Free += other.reserve + other.external
+		if o.LargestFree < 0 || !a.walk(other.segments) {
+			o.LargestFree = -1
+			continue
+		}
+		a.runs = a.ledger.freeRuns(other, a.runs[:0])
+		o.LargestFree = max(o.LargestFree, largest(a.runs))
+	}
 }

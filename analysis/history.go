@@ -121,19 +121,19 @@ func (ar *arena) keepMapping(r addressRange, seq int64, region bool) {
 	if ar.device.keys == nil {
 		return
 	}
-	at := ar.mappingAt(r.from)
-	ar.mappings = slices.Insert(ar.mappings, at, mapping{r, seq, region})
+	ar.mappings.Set(r.from, mapping{r, seq, region})
 }
 
-// mappingAt is the first of an arena's mappings that ends behind addr.
-func (ar *arena) mappingAt(addr int64) int {
-	at, _ := slices.BinarySearchFunc(ar.mappings, addr, func(m mapping, addr int64) int {
-		if m.to <= addr {
-			return -1
-		}
-		return 1
-	})
-	return at
+// mappingIn is the first of an arena's mappings that has an address of r.
+func (ar *arena) mappingIn(r addressRange) (found mapping, ok bool) {
+	look := func(_ int64, m mapping) bool {
+		found, ok = m, m.to > r.from && m.from < r.to
+		return false
+	}
+	if ar.mappings.Descend(r.from, look); !ok {
+		ar.mappings.Ascend(r.from, look)
+	}
+	return found, ok
 }
 
 func (ar *arena) forgetMapping(r addressRange) {
@@ -141,20 +141,20 @@ func (ar *arena) forgetMapping(r addressRange) {
 	if k == nil {
 		return
 	}
-	at := ar.mappingAt(r.from)
-	end := at
-	var rest []mapping
-	for ; end < len(ar.mappings) && ar.mappings[end].from < r.to; end++ {
-		m := ar.mappings[end]
+	for {
+		m, ok := ar.mappingIn(r)
+		if !ok {
+			return
+		}
 		k.history.add(m.lifetime(ar.index, addressRange{max(m.from, r.from), min(m.to, r.to)}, k.history.now, k))
+		ar.mappings.Delete(m.from)
 		if m.from < r.from {
-			rest = append(rest, mapping{addressRange{m.from, r.from}, m.seq, m.region})
+			ar.mappings.Set(m.from, mapping{addressRange{m.from, r.from}, m.seq, m.region})
 		}
 		if m.to > r.to {
-			rest = append(rest, mapping{addressRange{r.to, m.to}, m.seq, false})
+			ar.mappings.Set(r.to, mapping{addressRange{r.to, m.to}, m.seq, false})
 		}
 	}
-	ar.mappings = slices.Replace(ar.mappings, at, end, rest...)
 }
 
 // lifetime is the part r of a mapping, up to an event.
@@ -207,11 +207,11 @@ func (a *analyzer) lifetimesNow(d *device, add func(*lifetime)) {
 		if ar.device != d {
 			continue
 		}
-		for i := range ar.mappings {
-			m := &ar.mappings[i]
+		ar.mappings.Scan(func(_ int64, m mapping) bool {
 			l := m.lifetime(ar.index, m.addressRange, math.MaxInt64, d.keys)
 			add(&l)
-		}
+			return true
+		})
 		for i := ar.head; i != none; i = a.ledger.segments[i].next {
 			s := &a.ledger.segments[i]
 			switch s.kind {

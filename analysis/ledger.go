@@ -1,9 +1,6 @@
 package analysis
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // A segment is a stretch of mapped addresses that is of one kind. The segments of an
 // arena tile its mapped ranges and form a list in the order of addresses.
@@ -75,6 +72,10 @@ func (l *ledger) insertBefore(ar *arena, next int32, s segment) int32 {
 	}
 	l.segments[i] = s
 	l.table.insert(s.addr, i)
+	ar.segments++
+	if ar.starts.used {
+		ar.starts.added(s.addr, ar.segments)
+	}
 	return i
 }
 
@@ -82,6 +83,7 @@ func (l *ledger) insertBefore(ar *arena, next int32, s segment) int32 {
 func (l *ledger) drop(ar *arena, i int32) {
 	s := &l.segments[i]
 	l.table.remove(s.addr)
+	ar.segments--
 	if s.prev == none {
 		ar.head = s.next
 	} else {
@@ -125,42 +127,24 @@ func (l *ledger) at(ar *arena, addr int64) (int32, error) {
 	return i, nil
 }
 
-// containing is the segment that has addr, or none. It starts at the nearest address below
-// in an index of starts that was right once, and walks from there. The index is made anew
-// when more has been walked than that costs, so a search is O(log n) on average.
+// containing is the segment that has addr, or none.
 func (l *ledger) containing(ar *arena, addr int64) int32 {
-	at := ar.mapped.after(addr)
-	if at == len(ar.mapped) || ar.mapped[at].from > addr {
+	mapped, ok := ar.mapped.after(addr)
+	if !ok || mapped.from > addr {
 		return none
 	}
-	if ar.walked > 2*len(ar.starts)+64 {
-		l.index(ar)
-	}
-	i := l.table.find(ar.mapped[at].from)
-	known, exact := slices.BinarySearch(ar.starts, addr)
-	if exact {
-		known++
-	}
-	for known--; known >= 0 && ar.starts[known] > ar.mapped[at].from; known-- {
-		if start := l.table.find(ar.starts[known]); start != none && l.segments[start].arena == ar.index {
-			i = start
-			break
+	if !ar.starts.used {
+		ar.starts.used = true
+		for i := ar.head; i != none; i = l.segments[i].next {
+			ar.starts.fresh = append(ar.starts.fresh, l.segments[i].addr)
 		}
-		ar.walked++
 	}
-	for l.segments[i].end() <= addr {
-		i = l.segments[i].next
-		ar.walked++
-	}
-	return i
-}
-
-// index makes the index of starts anew.
-func (l *ledger) index(ar *arena) {
-	ar.starts, ar.walked = ar.starts[:0], 0
-	for i := ar.head; i != none; i = l.segments[i].next {
-		ar.starts = append(ar.starts, l.segments[i].addr)
-	}
+	return ar.starts.below(addr, func(start int64) int32 {
+		if i := l.table.find(start); i != none && l.segments[i].arena == ar.index {
+			return i
+		}
+		return none
+	})
 }
 
 // following returns the free segment that starts where i ends.
@@ -251,8 +235,8 @@ func (l *ledger) vacate(ar *arena, i int32) {
 // where regions start, so that every one starts with a segment.
 func (l *ledger) mapRange(ar *arena, r addressRange, seq int64, region bool) {
 	next, joins := none, false
-	if at := ar.mapped.after(r.from); at < len(ar.mapped) {
-		next = l.table.find(ar.mapped[at].from)
+	if above, ok := ar.mapped.after(r.from); ok {
+		next = l.table.find(above.from)
 		joins = !l.segments[next].region
 	}
 	l.insertBefore(ar, next, segment{

@@ -203,10 +203,8 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
-	for _, other := range a.current {
-		if old, ok := other.mapped.overlapping(r); ok {
-			return fmt.Errorf("%#x to %#x overlaps %#x to %#x, mapped in arena %d", r.from, r.to, old.from, old.to, other.info.ID)
-		}
+	if _, ok := a.mappings.overlapping(r); ok {
+		return a.overlap(r)
 	}
 	if ar.paused() {
 		return errPaused
@@ -230,6 +228,7 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	}
 	ar.beforeMapping()
 	ar.device.changing(e.Time)
+	a.mappings.add(r, true, true)
 	region := !ar.coalesces && (!again || r.from == whole.from)
 	a.ledger.mapRange(ar, r, e.Seq, region)
 	ar.keepMapping(r, e.Seq, region)
@@ -238,11 +237,21 @@ func (a *analyzer) mapped(e *trace.Event) error {
 		x.reserve += r.bytes()
 	}
 	ar.maxR = max(ar.maxR, ar.r)
-	a.residency(ar.device, e.Time)
+	a.residency(ar, e.Time)
 	if ar.store != nil {
 		ar.store.grow(r.bytes())
 	}
 	return a.settle(ar, e)
+}
+
+// overlap says what r, which is to be mapped, overlaps.
+func (a *analyzer) overlap(r addressRange) error {
+	for _, other := range a.arenas {
+		if old, ok := other.mapped.overlapping(r); ok {
+			return fmt.Errorf("%#x to %#x overlaps %#x to %#x, mapped in arena %d", r.from, r.to, old.from, old.to, other.info.ID)
+		}
+	}
+	return fmt.Errorf("%#x to %#x overlaps what is mapped", r.from, r.to)
 }
 
 func (a *analyzer) unmapped(e *trace.Event) error {
@@ -260,6 +269,7 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
+	a.mappings.remove(r)
 	ar.forgetMapping(r)
 	for _, x := range [2]*split{&ar.split, ar.total} {
 		x.r -= r.bytes()
@@ -277,7 +287,7 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 			ar.extents.remove(whole)
 		}
 	}
-	a.residency(ar.device, e.Time)
+	a.residency(ar, e.Time)
 	return a.settle(ar, e)
 }
 

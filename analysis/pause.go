@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/memprof/memprof/trace"
@@ -25,13 +26,28 @@ func (ar *arena) pausedAt(seq int64) bool {
 	if ar.over { // never anything of the device's
 		return true
 	}
-	for i := len(ar.pauses) - 1; i >= 0; i-- {
-		if span := ar.pauses[i]; span.from <= seq {
-			return seq < span.to
+	behind, _ := slices.BinarySearchFunc(ar.pauses, seq, func(span pauseSpan, seq int64) int {
+		if span.from <= seq {
+			return -1
 		}
-	}
-	return false
+		return 1
+	})
+	return behind > 0 && seq < ar.pauses[behind-1].to
 }
+
+// forgetPauses forgets the pauses that nobody will ask for: what is not a keyframe is looked at
+// only as it was at the peak, at the last mark and at the end.
+func (ar *arena) forgetPauses() {
+	d := ar.device
+	if d.keys != nil {
+		return
+	}
+	ar.pauses = slices.DeleteFunc(ar.pauses, func(span pauseSpan) bool {
+		return span.to != math.MaxInt64 && !span.has(d.Peak.Seq) && !span.has(d.markSeq)
+	})
+}
+
+func (span pauseSpan) has(seq int64) bool { return span.from <= seq && seq < span.to }
 
 // transition takes note of a pause or a resume.
 func (a *analyzer) transition(ar *arena, e *trace.Event) *Transition {
@@ -96,6 +112,7 @@ func (a *analyzer) resume(e *trace.Event) error {
 	}
 	span := &ar.pauses[len(ar.pauses)-1]
 	span.to = e.Seq
+	ar.forgetPauses()
 	ar.device.changing(e.Time)
 	ar.device.split = ar.device.split.plus(ar.split)
 	ar.device.paused -= ar.r

@@ -53,6 +53,7 @@ func (a *analyzer) finishPeak(d *device) error {
 	d.TopContexts = a.byContext(live)
 	d.TopSizes = a.bySize(live)
 	d.Map.At = d.Peak
+	d.untouched = joined(d.untouched)
 	var sum split
 	for _, ar := range a.arenas {
 		if ar.device != d || ar.pausedAt(d.Peak.Seq) {
@@ -87,11 +88,11 @@ func (a *analyzer) arenaMap(ar *arena, blocks []block) (ArenaMap, split) {
 	}
 	m.Base = mapped[0].from
 	m.Extent = mapped[len(mapped)-1].to - m.Base
-	l := layout{m: &m, untouched: a.untouchedAtPeak(ar), at: m.Base, largest: &ar.device.LargestFree}
-	next := 0
+	l := layout{m: &m, untouched: a.untouchedAtPeak(ar, mapped), at: m.Base, largest: &ar.device.LargestFree}
 	for _, r := range mapped {
 		l.put(r.from, SpanUnmapped)
 		l.s.r += r.bytes()
+		next, _ := slices.BinarySearchFunc(blocks, r.from, func(b block, addr int64) int { return cmp.Compare(b.addr, addr) })
 		for ; next < len(blocks) && blocks[next].addr < r.to; next++ {
 			b := &blocks[next]
 			if b.arena != ar.index {
@@ -106,8 +107,9 @@ func (a *analyzer) arenaMap(ar *arena, blocks []block) (ArenaMap, split) {
 	return m, l.s
 }
 
-// untouchedAtPeak are what was untouched of an arena at the peak, in order of address.
-func (a *analyzer) untouchedAtPeak(ar *arena) []addressRange {
+// untouchedAtPeak are what was untouched of an arena at the peak, in order of address; mapped is
+// what was mapped of it.
+func (a *analyzer) untouchedAtPeak(ar *arena, mapped rangeSet) []addressRange {
 	d := ar.device
 	var out []addressRange
 	for i := ar.head; i != none; i = a.ledger.segments[i].next {
@@ -115,10 +117,10 @@ func (a *analyzer) untouchedAtPeak(ar *arena) []addressRange {
 			out = append(out, addressRange{s.addr, s.end()})
 		}
 	}
-	mapped := ar.mappedAtPeak()
-	for _, r := range d.untouched { // of all arenas
-		for at := mapped.after(r.from); at < len(mapped) && mapped[at].from < r.to; at++ {
-			out = append(out, addressRange{max(r.from, mapped[at].from), min(r.to, mapped[at].to)})
+	untouched := rangeSet(d.untouched) // of all arenas
+	for _, r := range mapped {
+		for at := untouched.after(r.from); at < len(untouched) && untouched[at].from < r.to; at++ {
+			out = append(out, addressRange{max(r.from, untouched[at].from), min(r.to, untouched[at].to)})
 		}
 	}
 	return joined(out)

@@ -58,8 +58,15 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Run analyzes one process in one pass. Host memory is bounded by what is live, not by the
-// number of events. An error is the source's, or an *EventError that names the first event
+// Bounds of a process.
+const (
+	mostDevices = 1024
+	mostArenas  = 1 << 20 // that ever were
+)
+
+// Run analyzes one process in one pass. Host memory is bounded by what is live and by how many
+// arenas there were, not by the number of events; time is linear in the events, but for the
+// logarithm of what is live. An error is the source's, or an *EventError that names the first event
 // that cannot be: an alloc outside of free mapped memory, a free of what is not live, a
 // mapping on top of another, an unmapping of what is in use, a state that does not add up.
 func Run(src Source, opt Options) (*Result, error) {
@@ -89,16 +96,16 @@ func newAnalyzer(opt Options) *analyzer {
 
 // analyzer is the state of one pass.
 type analyzer struct {
-	opt     Options
-	ledger  ledger
-	arenas  []*arena // in order of creation
-	current []*arena // those that have not been released
-	byID    map[int32]*arena
-	last    *arena    // the arena of the event before
-	devices []*device // in order of appearance
-	marks   []Iteration
-	start   Iteration // where the current iteration started
-	runs    []int64   // scratch
+	opt      Options
+	ledger   ledger
+	arenas   []*arena  // in order of creation
+	mappings rangeTree // what is mapped in all arenas
+	byID     map[int32]*arena
+	last     *arena    // the arena of the event before
+	devices  []*device // in order of appearance
+	marks    []Iteration
+	start    Iteration // where the current iteration started
+	runs     []int64   // scratch
 
 	keysValues  keysValues
 	phases      phases
@@ -115,7 +122,9 @@ type analyzer struct {
 	captured    bool                 // one was
 	graphs      graphs
 
-	opening  bool // the event at hand restates
+	walked   int64 // segments, by looks at all of an arena
+	unwalked int64 // such looks that there was no time for
+	opening  bool  // the event at hand restates
 	events   int64
 	unknown  int64
 	lost     int64
@@ -183,6 +192,9 @@ func (a *analyzer) event(e *trace.Event) error {
 		err = a.restore(e)
 	default:
 		err = a.rare(e)
+	}
+	if err == nil && len(a.devices) > mostDevices {
+		err = fmt.Errorf("it is of more than %d devices", mostDevices)
 	}
 	if err != nil {
 		return &EventError{Seq: e.Seq, Kind: e.Kind, Addr: e.Addr, Arena: e.Arena, Reason: err.Error()}
@@ -313,19 +325,13 @@ func (a *analyzer) release(e *trace.Event) error {
 	}
 	if ar.window != nil {
 		a.rangeReleased(ar)
-		a.noLongerCurrent(ar)
 		return nil
 	}
 	if ar.live > 0 || ar.pending > 0 || ar.r > 0 {
 		return fmt.Errorf("the pool has %d live chunks, %d bytes pending, %d mapped", ar.live, ar.pending, ar.r)
 	}
 	ar.released, a.last = true, nil
-	a.noLongerCurrent(ar)
 	return nil
-}
-
-func (a *analyzer) noLongerCurrent(ar *arena) {
-	a.current = slices.DeleteFunc(a.current, func(x *arena) bool { return x == ar })
 }
 
 func (a *analyzer) arena(e *trace.Event) error {
@@ -339,6 +345,9 @@ func (a *analyzer) arena(e *trace.Event) error {
 		}
 		return nil // a further reservation of the same arena
 	}
+	if len(a.arenas) == mostArenas {
+		return fmt.Errorf("there are more than %d arenas", mostArenas)
+	}
 	ar := &arena{
 		info: info, index: int32(len(a.arenas)), device: a.deviceOf(e.Device),
 		coalesces: info.Options["coalesces"] == "1", pooled: pooled(info.Options), head: none, tail: none,
@@ -347,7 +356,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 	ar.tag = a.tagOf(ar.device, info.Options)
 	ar.watched()
 	ar.tagged()
-	a.arenas, a.current = append(a.arenas, ar), append(a.current, ar)
+	a.arenas = append(a.arenas, ar)
 	a.byID[e.Arena] = ar
 	a.describeGraphMemory(ar, e)
 	return nil

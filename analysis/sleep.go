@@ -109,24 +109,17 @@ func (s *sleeper) tag(name string) int {
 	return len(s.tags) - 1
 }
 
-// residency takes note that something was mapped, unmapped, paused or resumed.
-func (a *analyzer) residency(d *device, time int64) {
+// residency takes note that something of an arena was mapped, unmapped, paused or resumed.
+func (a *analyzer) residency(ar *arena, time int64) {
+	d := ar.device
 	s := d.sleep
 	if s == nil {
 		return
 	}
-	clear(s.awake)
-	clear(s.away)
+	s.moved(ar)
 	s.base = d.r
-	for _, ar := range a.current {
-		switch {
-		case ar.device != d || ar.tag == noTag:
-		case ar.paused():
-			s.away[ar.tag] += ar.r
-		default:
-			s.awake[ar.tag] += ar.r
-			s.base -= ar.r
-		}
+	for _, bytes := range s.awake {
+		s.base -= bytes
 	}
 	for t := range s.tags {
 		s.tags[t].Bytes = max(s.tags[t].Bytes, s.awake[t])
@@ -136,6 +129,21 @@ func (a *analyzer) residency(d *device, time int64) {
 	if !a.opening {
 		s.course.add(time, s.base, s.awake)
 	}
+}
+
+// moved takes what an arena has mapped, or would have if it were awake, for its tag.
+func (s *sleeper) moved(ar *arena) {
+	if ar.tag == noTag {
+		return
+	}
+	s.awake[ar.tag] -= ar.awakeBefore
+	s.away[ar.tag] -= ar.awayBefore
+	ar.awakeBefore, ar.awayBefore = ar.r, 0
+	if ar.paused() {
+		ar.awakeBefore, ar.awayBefore = 0, ar.r
+	}
+	s.awake[ar.tag] += ar.awakeBefore
+	s.away[ar.tag] += ar.awayBefore
 }
 
 // settled takes what an arena outside of tags has free after an event.
@@ -176,7 +184,7 @@ func (a *analyzer) slept(ar *arena, e *trace.Event) {
 	}
 	s.longest = max(s.longest, e.Addr)
 	s.endSpan(e.Time - e.Addr)
-	a.residency(d, e.Time)
+	a.residency(ar, e.Time)
 	s.spans.enter("", "", e.Time, s)
 	if e.Kind == trace.KindPause && !a.opening {
 		a.lookOutside(d, e)

@@ -50,17 +50,21 @@ type outsideKey struct {
 func (a *analyzer) lookOutside(d *device, e *trace.Event) {
 	s := d.sleep
 	var live int64
-	for _, ar := range a.current {
-		if ar.device == d && ar.tag == noTag {
+	segments := len(a.arenas)
+	for _, ar := range a.arenas {
+		if ar.device == d && !ar.released {
+			segments += ar.segments
+		}
+		if ar.device == d && !ar.released && ar.tag == noTag {
 			live += ar.t
 		}
 	}
-	if live <= s.outside.Bytes {
+	if live <= s.outside.Bytes || !a.walk(segments) {
 		return
 	}
 	groups, labelled := newGrouping[outsideKey](), newGrouping[labelPlace]()
-	for _, ar := range a.current {
-		if ar.device == d {
+	for _, ar := range a.arenas {
+		if ar.device == d && !ar.released {
 			a.lookInto(ar, groups, labelled)
 		}
 	}
