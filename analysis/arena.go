@@ -35,7 +35,7 @@ type arena struct {
 	segments   int   // how many
 	mapped     rangeTree
 	extents    rangeTree // regions: what was ever mapped of each, until nothing of it is
-	starts     startIndex
+	waypoints  waypoints
 	maxR       int64
 	mappings   btree.Map[int64, mapping] // what is mapped, by address, each as it was asked for; only for keyframes
 

@@ -73,9 +73,6 @@ func (l *ledger) insertBefore(ar *arena, next int32, s segment) int32 {
 	l.segments[i] = s
 	l.table.insert(s.addr, i)
 	ar.segments++
-	if ar.starts.used {
-		ar.starts.added(s.addr, ar.segments)
-	}
 	return i
 }
 
@@ -133,18 +130,22 @@ func (l *ledger) containing(ar *arena, addr int64) int32 {
 	if !ok || mapped.from > addr {
 		return none
 	}
-	if !ar.starts.used {
-		ar.starts.used = true
-		for i := ar.head; i != none; i = l.segments[i].next {
-			ar.starts.fresh = append(ar.starts.fresh, l.segments[i].addr)
-		}
-	}
-	return ar.starts.below(addr, func(start int64) int32 {
+	i := ar.waypoints.below(addr, func(start int64) int32 {
 		if i := l.table.find(start); i != none && l.segments[i].arena == ar.index {
 			return i
 		}
 		return none
 	})
+	if i == none || l.segments[i].addr < mapped.from {
+		i = l.table.find(mapped.from)
+	}
+	for steps := 1; l.segments[i].end() <= addr; steps++ {
+		i = l.segments[i].next
+		if steps%waypointSteps == 0 {
+			ar.waypoints.note(l.segments[i].addr, ar.segments)
+		}
+	}
+	return i
 }
 
 // following returns the free segment that starts where i ends.
