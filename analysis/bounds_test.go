@@ -116,15 +116,15 @@ func numbered(events []trace.Event) []trace.Event {
 // TestLinear runs the pass over traces that a few kilobytes can hold. Where the work of an event
 // grows with what came before, each takes minutes.
 func TestLinear(t *testing.T) {
-	const most = 30 * time.Second
+	const most = 20 * time.Second
 	for name, events := range map[string][]trace.Event{
-		"maps":      mapsApart(100_000),
-		"arenas":    mapsOfArenas(100_000),
-		"unmaps":    unmapsAgain(400_000),
-		"inside":    allocsInside(400_000),
-		"failures":  failures(100_000),
-		"pauses":    pauses(50_000),
-		"libraries": libraries(100_000),
+		"maps":      mapsApart(40_000),
+		"arenas":    mapsOfArenas(30_000),
+		"unmaps":    unmapsAgain(100_000),
+		"inside":    allocsInside(100_000),
+		"failures":  failures(30_000),
+		"pauses":    pauses(20_000),
+		"libraries": libraries(60_000),
 	} {
 		numbered(events)
 		for _, explore := range []bool{false, true} {

@@ -27,6 +27,9 @@ import (
 // from 1, and step k starts at (k-1)·StepTime. Steps in which nothing runs or waits are counted
 // like all others, but not gone through.
 //
+// A source that goes on without end while nothing it has ever fits would be read for ever: after
+// mostRejected requests in a row that do not fit, the simulation ends with an error.
+//
 // Of the requests only those that run, are preempted, or are at the head of the queue are kept:
 // what is behind the head is read when its turn comes, and counted then. Errors are of options, of
 // a request that is out of range or out of order, of src, of ctx, and StepError.
@@ -40,6 +43,9 @@ func Simulate(ctx context.Context, src Source, o Options) (*Result, error) {
 	}
 	return newSimulation(src, o, memory).run(ctx)
 }
+
+// mostRejected is how many requests in a row may be rejected.
+const mostRejected = 1 << 20
 
 // run goes through all steps.
 func (s *simulation) run(ctx context.Context) (*Result, error) {
@@ -131,12 +137,13 @@ type simulation struct {
 	preempted []*group // by id, the earliest first
 	running   []*group // by id
 
-	step   int64 // steps gone through
-	groups int64 // ids given
-	means  Means
-	batch  float64 // sum of running requests over the counted steps
-	series series
-	result *Result
+	step    int64 // steps gone through
+	groups  int64 // ids given
+	refused int64 // requests in a row that were rejected
+	means   Means
+	batch   float64 // sum of running requests over the counted steps
+	series  series
+	result  *Result
 }
 
 func newSimulation(src Source, o Options, memory store) *simulation {
@@ -214,9 +221,13 @@ func (s *simulation) arrive(ctx context.Context) error {
 			}
 		}
 		if s.fits(s.next) {
-			s.waiting = s.next
+			s.waiting, s.refused = s.next, 0
 		} else {
 			s.result.Rejected++
+			s.refused++
+		}
+		if s.refused == mostRejected {
+			return fmt.Errorf("%s: %d requests in a row do not fit, the last of %d tokens: raise the memory or the length, or take smaller blocks", s.result.Policy, s.refused, s.next.Length())
 		}
 		s.next = nil
 	}
