@@ -48,6 +48,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../../../hooks/capture/memprof.h"
+
 enum { NAMES = 64 };
 
 static struct {
@@ -58,25 +60,30 @@ static struct {
 } blocks[NAMES], noted[NAMES];
 
 static int log_file = -1;
-static void *(*hook_malloc)(size_t, int, void *);
-static void (*hook_free)(void *, size_t, int, void *);
-static void (*hook_iteration)(const char *);
-static void (*hook_phase_begin)(const char *);
-static void (*hook_phase_end)(const char *);
-static void (*hook_set_context)(const char *);
-static void (*hook_label)(void *, const char *);
-static uint32_t (*hook_stack_node)(uint32_t, const char *);
-static int (*hook_region_begin)(const char *, int);
-static void (*hook_region_end)(void);
-static int (*hook_pause)(const char *const *, size_t, int), (*hook_resume)(const char *const *, size_t, int);
-static const char *(*hook_pause_message)(void);
+// The hook's functions, of the types that its header gives them.
+#define HOOK(name) static __typeof__(memprof_##name) *hook_##name
+HOOK(malloc);
+HOOK(free);
+HOOK(iteration);
+HOOK(phase_begin);
+HOOK(phase_end);
+HOOK(set_context);
+HOOK(label);
+HOOK(stack_node);
+HOOK(region_begin);
+HOOK(region_end);
+HOOK(pause);
+HOOK(resume);
+HOOK(pause_message);
+HOOK(malloc_in_pool);
+HOOK(pool_begin);
+HOOK(pool_end);
+HOOK(release_pool);
+HOOK(graph_memory_open);
+HOOK(graph_shape);
+HOOK(capture_name);
 static int (*cuda_malloc)(void **, size_t);
 static int (*begin_capture)(void *, int), (*end_capture)(void *, void **);
-static void *(*hook_malloc_in_pool)(size_t, int, void *, uint64_t, uint64_t);
-static void (*hook_pool_begin)(int, uint64_t, uint64_t), (*hook_pool_end)(int, uint64_t, uint64_t), (*hook_release_pool)(int, uint64_t, uint64_t);
-static uint32_t (*hook_graph_memory)(int, uint64_t);
-static int (*hook_shape)(int, uint32_t, const char *, uint64_t, uint64_t, int);
-static void (*hook_capture_name)(const char *, uint64_t, uint64_t);
 
 static char shapes[NAMES][32];  // the pool of shapes[i] is {0, i + 1}
 static uint64_t shape;          // the pool of the capture under way, 0 for none
@@ -96,10 +103,10 @@ static void find_graphs(void *runtime) {
   find(RTLD_DEFAULT, "memprof_pool_begin", &hook_pool_begin);
   find(RTLD_DEFAULT, "memprof_pool_end", &hook_pool_end);
   find(RTLD_DEFAULT, "memprof_release_pool", &hook_release_pool);
-  find(RTLD_DEFAULT, "memprof_graph_memory_open", &hook_graph_memory);
-  find(RTLD_DEFAULT, "memprof_graph_shape", &hook_shape);
+  find(RTLD_DEFAULT, "memprof_graph_memory_open", &hook_graph_memory_open);
+  find(RTLD_DEFAULT, "memprof_graph_shape", &hook_graph_shape);
   find(RTLD_DEFAULT, "memprof_capture_name", &hook_capture_name);
-  if (!create || create(&capture_stream) != 0 || !begin_capture || !end_capture || !hook_shape) exit(8);
+  if (!create || create(&capture_stream) != 0 || !begin_capture || !end_capture || !hook_graph_shape) exit(8);
 }
 
 // Opens what is needed at the first use of the GPU: a job may well use none.
@@ -215,22 +222,22 @@ static int graphs(const char *word, const char *name) {
   const int shaped = strcmp(word, "shape") == 0;
   if (!shaped && strcmp(word, "graph") != 0 && strcmp(word, "reset") != 0) return 0;
   start();
-  if (!hook_shape) find_graphs(dlopen("libcudart.so.12", RTLD_NOW));
-  if (shaped && !memory) memory = hook_graph_memory(0, 0);
+  if (!hook_graph_shape) find_graphs(dlopen("libcudart.so.12", RTLD_NOW));
+  if (shaped && !memory) memory = hook_graph_memory_open(0, 0);
   if (strcmp(word, "reset") == 0) {
     hook_release_pool(0, 0, shape_of(name));
   } else if (*name) {
     shape = shape_of(name);
     snprintf(shapes[shape - 1], sizeof shapes[0], "%s", name);
-    if (shaped && hook_shape(0, memory, name, 0, shape, 0) != 0) exit(12);
-    if (shaped) hook_capture_name(name, 0, shape);
+    if (shaped && hook_graph_shape(0, memory, name, 0, shape, 0) != 0) exit(12);
+    if (shaped) hook_capture_name(name, 0, shape, 0);
     hook_pool_begin(0, 0, shape);
     if (begin_capture(capture_stream, 0) != 0) exit(12);
   } else {
     if (end_capture(capture_stream, &graph) != 0) exit(12);
     hook_pool_end(0, 0, shape);
     if (shaped) hook_release_pool(0, 0, shape);  // the shape's own hold; the graph has one, too
-    hook_capture_name(NULL, 0, 0);
+    hook_capture_name(NULL, 0, 0, 0);
     shape = 0;
   }
   return 1;
