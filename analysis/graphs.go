@@ -48,9 +48,23 @@ type GraphStore struct {
 }
 
 // GraphInputs are the persistent inputs of a store's shapes, as far as captures told of them.
+// They are the caller's word. Inputs lie on the device, so that more than the process ever had
+// there is no number: then both are -1.
 type GraphInputs struct {
-	Sum int64 // bytes that each shape used of them, summed
-	Max int64 // the most that a shape used: what one set of buffers for all takes
+	Sum     int64 // bytes that each shape used of them, summed
+	Max     int64 // the most that a shape used: what one set of buffers for all takes
+	Unknown int   // shapes that reported more than there can be
+}
+
+func (in *GraphInputs) add(bytes int64) {
+	if bytes < 0 {
+		in.Unknown++
+	}
+	if in.Unknown > 0 {
+		in.Sum, in.Max = -1, -1
+		return
+	}
+	in.Sum, in.Max = in.Sum+bytes, max(in.Max, bytes)
 }
 
 // GraphShape is one shape of a store.
@@ -65,7 +79,7 @@ type GraphShape struct {
 	Shared     int64
 	Address    int64 // bytes of addresses it may use: its range, or what it was handed pages of
 	Outputs    int64 // requested by its blocks that were live when its last capture ended
-	Inputs     int64 // bytes of the persistent inputs it uses; 0 where that was not told
+	Inputs     int64 // bytes of the persistent inputs it uses; 0 where that was not told, -1 where it cannot be
 	Released   bool  // its range has been given back
 }
 

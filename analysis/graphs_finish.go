@@ -20,7 +20,7 @@ func (a *analyzer) finishGraphs(d *device) {
 	out := &Graphs{Captures: g.captures}
 	var alone, several []*graphStore
 	for _, s := range g.stores {
-		s.finish()
+		s.finish(d.mostEver())
 		out.Stores = append(out.Stores, s.GraphStore)
 		switch {
 		case s.Memory != "":
@@ -39,8 +39,12 @@ func (a *analyzer) finishGraphs(d *device) {
 	d.Graphs = out
 }
 
-// finish sums up a store.
-func (s *graphStore) finish() {
+// mostEver is more than the process had on the device at any time, as its events tell: what
+// arenas and other libraries had, each at its own peak.
+func (d *device) mostEver() int64 { return d.MaxR + d.External.Peak }
+
+// finish sums up a store of a device on which the process had so many bytes at most.
+func (s *graphStore) finish(most int64) {
 	s.Final = s.r
 	s.Released = len(s.arenas) > 0 && !slices.ContainsFunc(s.arenas, func(ar *arena) bool { return !ar.released })
 	s.divide()
@@ -51,8 +55,10 @@ func (s *graphStore) finish() {
 		}
 		s.Sum += g.Footprint()
 		s.Max = max(s.Max, g.Footprint())
-		s.Inputs.Sum += g.Inputs
-		s.Inputs.Max = max(s.Inputs.Max, g.Inputs)
+		if g.Inputs > most {
+			g.Inputs = -1
+		}
+		s.Inputs.add(g.Inputs)
 		s.Shapes = append(s.Shapes, *g)
 	}
 	s.Saved = s.Sum - s.Distinct

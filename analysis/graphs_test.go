@@ -152,6 +152,31 @@ func TestGraphsInPoolsOfTheirOwn(t *testing.T) {
 	}
 }
 
+// What captures tell of persistent inputs is a number up to what the process ever had on the
+// device: here 6 MiB mapped, and 6 MiB of a library.
+func TestGraphsDoubtInputs(t *testing.T) {
+	for inputs, want := range map[int64]GraphInputs{
+		12 * mib:              {Sum: 12*mib + 5, Max: 12 * mib},
+		12*mib + 1:            {Sum: -1, Max: -1, Unknown: 1},
+		0x557_0000_0000:       {Sum: -1, Max: -1, Unknown: 1}, // an address, not a size
+		0x7fff_ffff_ffff_ffff: {Sum: -1, Max: -1, Unknown: 1},
+		-1:                    {Sum: 5, Max: 5}, // no number at all
+	} {
+		c := newCapturing(t)
+		h := c.pool("0.1")
+		c.Add(trace.Event{Kind: trace.KindExternalAlloc, Arena: trace.NoArena, Addr: 1 << 40, Provided: 6 * mib})
+		c.capture(7, "pool=0.1\tname=a\tinputs=5", func() { layers(h, 1) })
+		c.capture(7, fmt.Sprintf("pool=0.1\tname=b\tinputs=%d", inputs), func() { h.alloc(4 * mib) })
+		got, shape := c.graphs().Stores[0], want.Max
+		if want.Unknown == 0 && inputs < 0 {
+			shape = 0
+		}
+		if got.Inputs != want || got.Shapes[1].Inputs != shape {
+			t.Errorf("%d bytes of inputs: %+v and %d, want %+v and %d", inputs, got.Inputs, got.Shapes[1].Inputs, want, shape)
+		}
+	}
+}
+
 // Two captures in one pool: the second is served from what the first left, and goes on behind
 // it. A name, the hook's or the phase's, makes pieces one shape.
 func TestGraphsInOnePool(t *testing.T) {

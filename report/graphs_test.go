@@ -48,6 +48,10 @@ func graphsResults() []*analysis.Result {
 		Shapes: []analysis.GraphShape{shape("bs 1", 0, 6, 16*gib), shape(hostileName, 4, 6, 16*gib)},
 	})
 	memory.Shapes[0].Released = true
+	doubted := store(analysis.GraphStore{
+		Memory: "2", Inputs: analysis.GraphInputs{Sum: -1, Max: -1, Unknown: 1}, Shapes: []analysis.GraphShape{shape("bs 1", 0, 6, 16*gib), shape("bs 2", 4, 6, 16*gib)},
+	})
+	doubted.Shapes[1].Inputs = -1
 	return []*analysis.Result{
 		of("rank0", &analysis.Graphs{Captures: 40, Stores: apart, WhatIfs: []analysis.GraphWhatIf{{
 			Shapes: 40, Unnamed: 40, Model: "bfc", Physical: 1640 * mib, Recorded: 1640 * mib, Separate: 1640 * mib, Largest: 80 * mib,
@@ -55,6 +59,7 @@ func graphsResults() []*analysis.Result {
 		}}}),
 		native,
 		of("rank2", &analysis.Graphs{Captures: 2, Stores: []analysis.GraphStore{memory, {Pool: hostileName}}}),
+		of("rank3", &analysis.Graphs{Captures: 2, Stores: []analysis.GraphStore{doubted}}),
 	}
 }
 

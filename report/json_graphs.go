@@ -23,8 +23,8 @@ type jsonGraphStore struct {
 	Saved       int64            `json:"saved"` // in no term of waste
 	Untouched   int64            `json:"untouched"`
 	Aliased     int64            `json:"aliased"`
-	InputsSum   int64            `json:"inputs_sum"`
-	InputsMax   int64            `json:"inputs_max"`
+	InputsSum   *int64           `json:"inputs_sum"` // null where a shape reported more than there can be
+	InputsMax   *int64           `json:"inputs_max"`
 	Shapes      []jsonGraphShape `json:"shapes"`
 }
 
@@ -41,7 +41,7 @@ type jsonGraphShape struct {
 	Shared    int64  `json:"shared"`
 	Addresses int64  `json:"addresses"`
 	LeftLive  int64  `json:"left_live"`
-	Inputs    int64  `json:"inputs"`
+	Inputs    *int64 `json:"inputs"` // null where more was reported than there can be
 	Released  bool   `json:"released"`
 }
 
@@ -91,14 +91,14 @@ func newJSONGraphStore(s *analysis.GraphStore) jsonGraphStore {
 	j := jsonGraphStore{
 		GraphMemory: nameOrNull(s.Memory), Pool: nameOrNull(s.Pool), Released: s.Released, Physical: s.Physical, Final: s.Final,
 		Sum: s.Sum, Max: s.Max, Distinct: s.Distinct, Saved: s.Saved, Untouched: s.Untouched, Aliased: s.Aliased,
-		InputsSum: s.Inputs.Sum, InputsMax: s.Inputs.Max, Shapes: []jsonGraphShape{},
+		InputsSum: known(s.Inputs.Sum), InputsMax: known(s.Inputs.Max), Shapes: []jsonGraphShape{},
 	}
 	for i := range s.Shapes {
 		shape := &s.Shapes[i]
 		j.Shapes = append(j.Shapes, jsonGraphShape{
 			Name: shape.Name, Seq: shape.Seq, TimeNS: shape.Start, Captures: shape.Captures, CaptureNS: shape.Time,
 			Requested: shape.Requested, Provided: known(shape.Provided), Footprint: shape.Footprint(), Own: shape.Own, Shared: shape.Shared,
-			Addresses: shape.Address, LeftLive: shape.Outputs, Inputs: shape.Inputs, Released: shape.Released,
+			Addresses: shape.Address, LeftLive: shape.Outputs, Inputs: known(shape.Inputs), Released: shape.Released,
 		})
 	}
 	return j

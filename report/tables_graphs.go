@@ -24,7 +24,7 @@ type graphKind struct {
 	name                                                              string
 	shapes                                                            int64
 	sum, most, distinct, saved, untouched, physical, aliased, outputs int64
-	inputs                                                            analysis.GraphInputs
+	inputs                                                            analysis.GraphInputs // Sum and Max of those that are known
 }
 
 func (k *graphKind) add(s *analysis.GraphStore) {
@@ -36,8 +36,9 @@ func (k *graphKind) add(s *analysis.GraphStore) {
 	k.untouched += s.Untouched
 	k.physical += s.Physical
 	k.aliased += s.Aliased
-	k.inputs.Sum += s.Inputs.Sum
-	k.inputs.Max += s.Inputs.Max
+	k.inputs.Sum += max(0, s.Inputs.Sum)
+	k.inputs.Max += max(0, s.Inputs.Max)
+	k.inputs.Unknown += s.Inputs.Unknown
 	for i := range s.Shapes {
 		k.outputs += s.Shapes[i].Outputs
 	}
@@ -103,7 +104,10 @@ func graphStoreSection(g *analysis.Graphs) section {
 	if total.outputs > 0 {
 		s.after = append(s.after, note(FormatSize(total.outputs)+" were still live when their shapes' last captures ended")...)
 	}
-	if in := total.inputs; in.Sum > 0 {
+	switch in := total.inputs; {
+	case in.Unknown > 0:
+		s.after = append(s.after, toned(warned, note("persistent inputs: unknown, since "+plural(int64(in.Unknown), "shape")+" reported more than the process ever had on the device"))...)
+	case in.Sum > 0:
 		s.after = append(s.after, note(fmt.Sprintf("persistent inputs: %s for the largest shape of each store, Σ shapes %s", FormatSize(in.Max), FormatSize(in.Sum)))...)
 	}
 	return s
