@@ -47,9 +47,11 @@ type Kind uint8
 // name is a label of the requester's own. Fields of requests: module= (the dotted path of
 // the innermost module), stack= (the number of a stack event, its innermost frame).
 // uses= of a phase lists, with blanks between, the tags that its caller says it needs.
-// Fields of overhead: what= (context, module, library, graph, pool), name=, and of a context
-// that the process's own use did not tell of how=: by the use of the whole device, its growth
-// (device) or all of it (total).
+// Fields of overhead: what= (context, module, library, graph, pool), name=, and how= it was
+// measured: by the use of this process (process), or by that of the whole device, its growth
+// (device) or all of it (total). Without how= a context was measured by the use of this process,
+// and all else by the growth of the whole device's. others= is how many other processes the
+// driver listed then.
 // Fields of labels: category= (weights, gradients, optimizer, inputs, kv_cache), name=.
 //
 // (1) A map of 0 bytes asked is ahead of need: granules that had been given back are mapped

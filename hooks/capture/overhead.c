@@ -3,6 +3,7 @@
 #include "overhead.h"
 
 #include <stdatomic.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "arena.h"
@@ -24,6 +25,7 @@ static _Atomic bool several;            // another was seen
 static int64_t pools_noted[DEVICES];    // of that, idle in pools
 static int open_windows[DEVICES];
 static int64_t before[DEVICES];         // what no event accounted for before the first of them
+static bool of_process[DEVICES];        // they measure this process's own use, not the device's
 
 void overhead_note(int device, int64_t bytes, uint32_t context) {
   if (device < 0 || device >= DEVICES || bytes == 0) return;
@@ -56,32 +58,40 @@ void overhead_gone(int device) {
   code_lost();
 }
 
+static bool used_by(bool process, int device, int64_t *bytes) {
+  size_t free_bytes, total;
+  if (process) return (*bytes = overhead_own(device)) >= 0;
+  const bool told = driver_get()->memory_info(&free_bytes, &total) == DRIVER_OK;
+  if (told) *bytes = (int64_t)(total - free_bytes);
+  return told;
+}
+
 // Used bytes that no event accounts for, read while nobody takes or gives any. False: it was
 // not possible at once, because somebody does or holds the device's lock. Neither is waited
 // for: the caller may be inside a library whose own lock the other waits for.
-static bool try_unaccounted(int device, struct gpu *gpu, int64_t *bytes) {
-  size_t free_bytes, total;
+static bool try_unaccounted(bool process, int device, struct gpu *gpu, int64_t *bytes) {
+  int64_t used = 0;
   bool quiet, still;
   int64_t pools = 0;
   if (gpu != NULL && !lock_try(&gpu->lock)) return false;
   const unsigned turn = outside_turn(&quiet);
-  bool told = quiet && driver_get()->memory_info(&free_bytes, &total) == DRIVER_OK;
+  bool told = quiet && used_by(process, device, &used);
   if (told) {
     if (!pools_reserved(device, &pools)) pools = outside_pooled_bytes(device);
     const int64_t others = outside_bytes(device) + pools + atomic_load(&noted[device]) - pools_noted[device];
-    *bytes = (int64_t)(total - free_bytes) - (gpu != NULL ? (int64_t)gpu->mapped : 0) - others;
+    *bytes = used - (gpu != NULL ? (int64_t)gpu->mapped : 0) - others;
     told = outside_turn(&still) == turn;
   }
   if (gpu != NULL) lock_give(&gpu->lock);
   return told;
 }
 
-static bool unaccounted(int device, int64_t *bytes) {
+static bool unaccounted(bool process, int device, int64_t *bytes) {
   struct gpu *gpu = gpu_existing(device);
   int current;
   if (driver_get()->context_device(&current) != DRIVER_OK || current != device) return false;
   for (int i = 0; i < TRIES; i++) {
-    if (try_unaccounted(device, gpu, bytes)) return true;
+    if (try_unaccounted(process, device, gpu, bytes)) return true;
     usleep(PAUSE_US);
   }
   return false;
@@ -94,11 +104,21 @@ void overhead_begin(struct overhead *window) {
   if (driver == NULL || driver->context_device(&device) != DRIVER_OK || device < 0 || device >= DEVICES) return;
   overhead_seen(device);
   lock_take(&lock);
-  if (open_windows[device] > 0 || unaccounted(device, &before[device])) {
+  if (open_windows[device] == 0) of_process[device] = overhead_own(device) >= 0;
+  if (open_windows[device] > 0 || unaccounted(of_process[device], device, &before[device])) {
     window->device = device;
     open_windows[device]++;
   }
   lock_give(&lock);
+}
+
+// The context of an event with how it was measured.
+static uint32_t measured(uint32_t context) {
+  static const char HOW[] = "\thow=process";
+  char text[1024];
+  const size_t length = spool_string_text(context, text, sizeof text - sizeof HOW);
+  memcpy(text + length, HOW, sizeof HOW);
+  return spool_string(length > 0 ? text : text + 1);
 }
 
 void overhead_end(const struct overhead *window, uint32_t context) {
@@ -106,7 +126,8 @@ void overhead_end(const struct overhead *window, uint32_t context) {
   int64_t now;
   if (device < 0) return;
   lock_take(&lock);
-  if (!interpose_capturing() && unaccounted(device, &now)) overhead_note(device, now - before[device], context);
+  if (!interpose_capturing() && unaccounted(of_process[device], device, &now) && now != before[device])
+    overhead_note(device, now - before[device], of_process[device] ? measured(context) : context);
   open_windows[device]--;
   lock_give(&lock);
 }
@@ -131,4 +152,7 @@ void overhead_pools(int device) {
   lock_give(&lock);
 }
 
-void overhead_forget(void) { lock = (struct lock){0}; }
+void overhead_forget(void) {
+  lock = (struct lock){0};
+  overhead_context_forget();
+}

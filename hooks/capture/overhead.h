@@ -1,7 +1,7 @@
 // overhead.h - memory that the driver takes for itself: contexts, code, graphs, pools.
 //
-// Nobody allocates it, so it is measured: what the device's used memory grows by across a
-// call that may take some, less what our arenas and other libraries took or gave meanwhile.
+// Nobody allocates it, so it is measured: what used memory grows by across a call that may
+// take some, less what our arenas and other libraries took or gave meanwhile.
 // Windows may overlap, in one thread or in several. Then growth is counted once, by the
 // window that ends first after it: as long as any is open, the end of each brings what no
 // event accounts for back to what it was before the first.
@@ -12,15 +12,19 @@
 //   two             begin    end
 //
 // Nothing is measured while a stream is captured, and nothing about a device that has no
-// current context. What other processes take of the device within a window cannot be told
-// from ours; windows are as short as their calls.
+// current context.
+//
+// Whose used memory: that which NVML lists for this process, if it lists it since a context
+// was made. Other processes on the device do not change it, and the event says `how=process`.
+// Otherwise it is that of the whole device. What others take or return within a window cannot
+// be told from ours then, the event has no `how`, and whoever reads it must doubt the number.
 //
 // A context is measured by NVML, since the driver tells nothing of a device without one: by
 // how much the memory grows that is listed for this process, which nobody else can disturb.
 // Where the list does not have us, as in containers that hide processes or list them by
 // their ids outside, the growth of the device's used memory stands for it. What others took
-// or gave within that window is in it, and the event says `how=device`; where that did not
-// grow at all, nothing is said. Where NVML does not know the device, everything in use after
+// or gave within that window is in it, and the event says `how=device`, and `others=` with the
+// number of other processes that were listed; where that did not grow at all, nothing is said. Where NVML does not know the device, everything in use after
 // the context was made stands for it, and the event says `how=total`.
 #ifndef MEMPROF_OVERHEAD_H
 #define MEMPROF_OVERHEAD_H
@@ -48,6 +52,9 @@ struct overhead_context {
 void overhead_context_begin(struct overhead_context *making, int device, bool primary);
 void overhead_context_end(const struct overhead_context *making, bool made);
 
+// Bytes of the device that NVML lists for this process; -1 if it was not seen to list it.
+int64_t overhead_own(int device);
+
 // Writes an event, if there is anything to tell; and whether one was written.
 void overhead_note(int device, int64_t bytes, uint32_t context);
 bool overhead_noted(int device);
@@ -65,5 +72,6 @@ void overhead_pools(int device);
 
 // In a forked child.
 void overhead_forget(void);
+void overhead_context_forget(void);
 
 #endif

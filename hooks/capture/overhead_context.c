@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -31,7 +32,8 @@ struct nvml_process {
 // we may not find ourselves, but for which there is room.
 enum { PROCESSES = 256, ROOM = PROCESSES * 32 / sizeof(struct nvml_process) + 1 };
 
-// Loaded at the first use, and initialised only while a context is made.
+// Loaded at the first use. Initialised while a context is made, and from then on if that shows
+// that this process is listed: a list takes some 15 us then, where an initialisation takes 10 ms.
 static struct {
   int (*init)(void);
   int (*shutdown)(void);
@@ -79,15 +81,19 @@ static bool used_now(void *device, uint64_t *bytes) {
 }
 
 // What this process uses of the device, 0 if it is not listed; -1 if NVML does not say. There
-// is an entry for each part of a card (MIG) that a process uses.
-static int64_t own_now(void *device) {
+// is an entry for each part of a card (MIG) that a process uses. Others: how many entries are not ours.
+static int64_t own_now(void *device, unsigned *others) {
   struct nvml_process list[ROOM] = {0};
   const unsigned ours = (unsigned)getpid();
   unsigned count = PROCESSES;
   uint64_t used = 0;
+  *others = 0;
   if (nvml.processes == NULL || nvml.processes(device, &count, list) != 0 || count > PROCESSES) return -1;
   for (unsigned i = 0; i < count; i++) {
-    if (list[i].pid != ours) continue;
+    if (list[i].pid != ours) {
+      ++*others;
+      continue;
+    }
     if (list[i].used > INT64_MAX - used) return -1;
     used += list[i].used;
   }
@@ -118,6 +124,26 @@ static bool active(int device) {
 enum { DEVICES = 64 };
 static _Atomic bool making_on[DEVICES];
 
+// The devices in NVML that list this process; each has NVML initialised once.
+static void *_Atomic listing[DEVICES];
+
+int64_t overhead_own(int device) {
+  void *found = device >= 0 && device < DEVICES ? atomic_load(&listing[device]) : NULL;
+  unsigned others;
+  const int64_t own = found != NULL ? own_now(found, &others) : -1;
+  return own > 0 ? own : -1;  // it has a context there, so that nothing listed is not told
+}
+
+// Whether NVML stays initialised for the device from now on.
+static bool keep(int device, void *found) {
+  void *none = NULL;
+  return atomic_compare_exchange_strong(&listing[device], &none, found);
+}
+
+void overhead_context_forget(void) {
+  for (int i = 0; i < DEVICES; i++) atomic_store(&listing[i], NULL);
+}
+
 void overhead_context_begin(struct overhead_context *making, int device, bool primary) {
   *making = (struct overhead_context){.device = -1};
   if (device < 0 || device >= DEVICES || !hook_on() || interpose_own() || driver_get() == NULL || (primary && active(device))) return;
@@ -126,7 +152,8 @@ void overhead_context_begin(struct overhead_context *making, int device, bool pr
   making->nvml = open_device(device);
   if (making->nvml == NULL) return;
   if (used_now(making->nvml, &making->used)) {
-    making->own = own_now(making->nvml);
+    unsigned others;
+    making->own = own_now(making->nvml, &others);
     return;
   }
   nvml.shutdown();
@@ -136,13 +163,16 @@ void overhead_context_begin(struct overhead_context *making, int device, bool pr
 // By how much use grew, and whose. A context takes something: where this process's use is not
 // seen to grow it is hidden, or what is listed by its id is another one outside of our
 // container; and where the device's did not, others gave back meanwhile.
-static bool growth(const struct overhead_context *making, int64_t *bytes, const char **text) {
-  const int64_t own = making->own >= 0 ? own_now(making->nvml) : -1;
+static bool growth(const struct overhead_context *making, int64_t *bytes, bool *own_use, char text[64]) {
+  unsigned others = 0;
+  const int64_t own = making->own >= 0 ? own_now(making->nvml, &others) : -1;
   uint64_t used = 0;
-  *text = "what=context";
+  strcpy(text, "what=context");
   *bytes = own - making->own;
-  if (own >= 0 && *bytes > 0) return true;
-  *text = "what=context\thow=device";
+  *own_use = own >= 0 && *bytes > 0;
+  if (*own_use) return true;
+  strcpy(text, "what=context\thow=device");
+  if (others > 0) snprintf(text, 64, "what=context\thow=device\tothers=%u", others);
   const bool told = used_now(making->nvml, &used);
   *bytes = (int64_t)(used - making->used);
   return told && *bytes > 0;
@@ -151,9 +181,10 @@ static bool growth(const struct overhead_context *making, int64_t *bytes, const 
 void overhead_context_end(const struct overhead_context *making, bool made) {
   uint64_t free_bytes, total;
   int64_t bytes = 0;
-  const char *text = NULL;
-  const bool measured = made && making->nvml != NULL && growth(making, &bytes, &text);
-  if (making->nvml != NULL) nvml.shutdown();
+  bool own_use = false;
+  char text[64];
+  const bool measured = made && making->nvml != NULL && growth(making, &bytes, &own_use, text);
+  if (making->nvml != NULL && !(own_use && keep(making->device, making->nvml))) nvml.shutdown();
   if (making->device < 0) return;
   atomic_store(&making_on[making->device], false);
   if (!made) return;

@@ -1,12 +1,17 @@
 // contexts.c - what a context is said to take, by what NVML says of the card before and after
 // it is made, and whoever else is there.
-#include "nvml.h"
 #include "program.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "nvml.h"
 
 enum { UNKNOWN_ERROR = 999, CROWD = 300 };
 
 static const unsigned long long NOT_TOLD = ~0ull;
 static const char *const OURS = "what=context", *const DEVICES = "what=context\thow=device";
+static const char *const SHARED = "what=context\thow=device\tothers=1";
 
 static void *nvml(const char *folder) {
   static char path[600];
@@ -20,7 +25,7 @@ static void *nvml(const char *folder) {
 }
 
 // Makes the process's first context in the scene: the bytes it is said to take, how, and how
-// many readings NVML is asked for, which is left as it was found.
+// many readings NVML is asked for, which is left as it was found unless it lists this process.
 static void check_in(const char *folder, const struct nvml_scene *scene, uint64_t bytes, const char *context, int readings) {
   void *library = nvml(folder), *ptr = NULL;
   void (*play)(const struct nvml_scene *) = (void (*)(const struct nvml_scene *))dlsym(library, "nvml_play");
@@ -36,7 +41,7 @@ static void check_in(const char *folder, const struct nvml_scene *scene, uint64_
     CHECK_EQUAL(event->provided, bytes);
     CHECK_CONTEXT(&trail, event, context);
   }
-  CHECK_EQUAL(users(), 0);
+  CHECK_EQUAL(users(), context == OURS);
   CHECK_EQUAL(asked(), readings);
 }
 
@@ -83,7 +88,7 @@ static void test_parts(void) {
 static void test_not_listed(void) {
   struct nvml_scene scene = disturbed();
   scene.count[1] = 1;
-  check_scene(&scene, 3 * GiB + 400 * MiB, DEVICES, 4);
+  check_scene(&scene, 3 * GiB + 400 * MiB, SHARED, 4);
 }
 
 // The id of ours is another one's, outside.
@@ -134,6 +139,73 @@ static void test_nothing_grew(void) {
   check_scene(&scene, 0, NULL, 4);
 }
 
+// Another process that takes and returns memory of the card all the time, until it is told to
+// end. The simulated card is this process's own, so it is a thread, and what it has is kept out
+// of what NVML lists for us.
+static pthread_mutex_t others = PTHREAD_MUTEX_INITIALIZER;
+static int64_t others_have;
+static _Atomic int turns;
+static _Atomic bool ended;
+
+static void *unseen(const char *name) {
+  typedef void *lookup(void *, const char *);
+  lookup *find = (lookup *)dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
+  if (find == NULL) find = (lookup *)dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
+  CHECK(find != NULL);
+  return find(dlopen("libcuda.so.1", RTLD_NOW), name);
+}
+
+static unsigned long long our_use(void) {
+  int (*info)(size_t *, size_t *) = (int (*)(size_t *, size_t *))unseen("cuMemGetInfo_v2");
+  int (*retain)(void **, int) = (int (*)(void **, int))unseen("cuDevicePrimaryCtxRetain");
+  int (*current)(void *) = (int (*)(void *))unseen("cuCtxSetCurrent");
+  size_t free_bytes = 0, total = 0;
+  void *context;
+  CHECK(retain(&context, 0) == 0 && current(context) == 0);
+  pthread_mutex_lock(&others);
+  CHECK(info(&free_bytes, &total) == 0);
+  const int64_t ours = (int64_t)(total - free_bytes) - others_have;
+  pthread_mutex_unlock(&others);
+  return (unsigned long long)ours;
+}
+
+static void *be_restless(void *context) {
+  int (*allocate)(device_address *, size_t) = (int (*)(device_address *, size_t))unseen("cuMemAlloc_v2");
+  int (*release)(device_address) = (int (*)(device_address))unseen("cuMemFree_v2");
+  int (*current)(void *) = (int (*)(void *))unseen("cuCtxSetCurrent");
+  current(context);
+  for (device_address addr = 0; !atomic_load(&ended) || addr != 0; atomic_fetch_add(&turns, 1)) {
+    pthread_mutex_lock(&others);
+    CHECK((addr == 0 ? allocate(&addr, 64 * MiB) : release(addr)) == 0);
+    if (others_have != 0) addr = 0;
+    others_have = 64 * (int64_t)MiB - others_have;
+    pthread_mutex_unlock(&others);
+    usleep(20);
+  }
+  return NULL;
+}
+
+// Modules are measured by this process's own use once NVML lists it: beside a restless process
+// each takes what it takes.
+static void test_modules_beside_others(void) {
+  struct nvml_scene scene = {.live = our_use};
+  void *library = nvml("nvml"), *context, *module;
+  pthread_t restless;
+  uint64_t loaded = 0;
+  void (*play)(const struct nvml_scene *) = (void (*)(const struct nvml_scene *))dlsym(library, "nvml_play");
+  play(&scene);
+  CHECK(cuInit(0) == 0 && cuDevicePrimaryCtxRetain(&context, 0) == 0 && cuCtxSetCurrent(context) == 0);
+  CHECK_EQUAL(overhead(0, OURS), 300 * MiB);
+  CHECK(pthread_create(&restless, NULL, be_restless, context) == 0);
+  for (; atomic_load(&turns) < 200 || loaded < 20; loaded++) CHECK(cuModuleLoadData(&module, "simcuda:2097152") == 0);
+  atomic_store(&ended, true);
+  pthread_join(restless, NULL);
+  static char context_text[700];
+  snprintf(context_text, sizeof context_text, "%s\thow=process", named("module"));
+  CHECK_EQUAL(overheads(), 1 + loaded);
+  for (uint64_t i = 1; i <= loaded; i++) CHECK_EQUAL(overhead(i, context_text), 2 * MiB);
+}
+
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"others take within the window", test_others_take, {NULL}},
@@ -147,6 +219,7 @@ int main(int argc, char **argv) {
       {"no list", test_no_list, {NULL}},
       {"wide entries", test_wide_entries, {NULL}},
       {"nothing grew", test_nothing_grew, {NULL}},
+      {"modules beside others", test_modules_beside_others, {"MEMPROF_SIM_MEMORY", "64g", "MEMPROF_SIM_CONTEXT", "300m"}},
   };
   return run_preloaded(argc, argv, tests, sizeof tests / sizeof *tests);
 }

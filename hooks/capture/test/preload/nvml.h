@@ -15,6 +15,7 @@ struct nvml_scene {
   const struct nvml_entry *listed[2];  // the processes on it; NULL: none
   unsigned count[2];
   int error;   // that the list is answered with; 0: none
+  unsigned long long (*live)(void);  // if set, all that is listed is this process, with that
   _Bool wide;  // the entries are of 32 bytes, as those of drivers 535.43 to 535.86
 };
 
