@@ -17,7 +17,8 @@ type cards interface {
 	// memory is what a GPU has in use, whoever uses it, and its size, in bytes.
 	memory(gpu int) (used, total int64, err error)
 	// processes are the bytes of each process on a GPU by its id, as far as the driver
-	// shows any: in a container it may show none, or ids that mean nothing there.
+	// shows any: in a container it may show none, or ids that mean nothing there. It is nil
+	// if they could not be listed.
 	processes(gpu int) map[int]int64
 	close()
 }

@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	heartbeat     = 10 * time.Second // an unchanged number is written again after this
-	listProcesses = time.Second      // processes of a GPU whose use has not changed are read again after this
-	completeAfter = 10 * time.Minute // a recorder that is killed loses the readings since the last part
-	busyShare     = 20               // the sampler rests this many times as long as a round took,
-	longestRest   = 2 * time.Second  // but no longer, as one slow answer says little of the next
-	failuresInRow = 5                // a GPU that fails so often is left alone
-	answersWithin = 5 * time.Second  // a driver in trouble may let its callers wait for ever
+	heartbeat     = 10 * time.Second     // an unchanged number is written again after this
+	completeAfter = 10 * time.Minute     // a recorder that is killed loses the readings since the last part
+	busyShare     = 20                   // the sampler rests this many times as long as a round took,
+	longestRest   = 2 * time.Second      // but no longer, as one slow answer says little of the next
+	failuresInRow = 5                    // a GPU that fails so often is left alone
+	answersWithin = 5 * time.Second      // a driver in trouble may let its callers wait for ever
+	promptly      = 5 * time.Millisecond // a list of processes that took longer is of no known time
 )
 
 // sampler reads what the devices have in use while a job runs, and writes it beside the
@@ -55,7 +55,6 @@ type readGPU struct {
 	whole     course
 	processes map[int]*course
 	total     int64
-	listed    int64 // when processes were last asked for, -1 for never
 	failures  int
 }
 
@@ -78,7 +77,7 @@ func newSampler(dir string, info *trace.Info, cards cards, patience time.Duratio
 	all := s.to.Intern("all=1")
 	for range cards.count() {
 		s.gpus = append(s.gpus, readGPU{
-			whole: course{context: all, read: -1, written: -1}, processes: map[int]*course{}, listed: -1,
+			whole: course{context: all, read: -1, written: -1}, processes: map[int]*course{},
 		})
 	}
 	s.completed = s.now()
@@ -191,15 +190,15 @@ func (s *sampler) read(gpu int) {
 		return
 	}
 	g.failures, g.total = 0, total
-	changed := used != g.whole.used
 	s.take(gpu, &g.whole, now, used)
-	if s.job != nil && (changed || g.listed < 0 || now-g.listed >= listProcesses.Nanoseconds()) {
-		g.listed = now
-		s.readProcesses(gpu, s.cards.processes(gpu))
+	if s.job == nil {
 		return
 	}
-	for _, pid := range g.pids() { // as long as the sum stays, so do its parts
-		s.take(gpu, g.processes[pid], now, g.processes[pid].used)
+	// Also where the sum is as it was: one process may have taken what another returned.
+	before := s.now()
+	list := s.cards.processes(gpu)
+	if list != nil && s.now()-before <= promptly.Nanoseconds() {
+		s.readProcesses(gpu, list)
 	}
 }
 

@@ -26,7 +26,7 @@ type fakeCards struct {
 	fail   bool
 	asked  int                           // calls of memory
 	stuck  atomic.Pointer[chan struct{}] // calls wait until it is closed
-	listed int                           // calls of processes
+	slow   func()                        // called by processes, if set
 	closed bool
 }
 
@@ -42,7 +42,9 @@ func (f *fakeCards) memory(gpu int) (used, total int64, err error) {
 	return f.used[gpu], 1000, nil
 }
 func (f *fakeCards) processes(gpu int) map[int]int64 {
-	f.listed++
+	if f.slow != nil {
+		f.slow()
+	}
 	if f.shown == nil {
 		return nil
 	}
@@ -212,23 +214,29 @@ func TestSamplerTellsProcessesOfTheJob(t *testing.T) {
 	}
 }
 
-// The list of processes costs more than the sum, and is asked for only when the sum has
-// changed, or once a second.
-func TestSamplerAsksSeldomForProcesses(t *testing.T) {
-	cards := &fakeCards{used: []int64{100}}
+// A process may take what another one returns, so that the sum stays as it is; a list that
+// failed, or came too late to be of a known time, says nothing.
+func TestSamplerListsProcessesEveryTime(t *testing.T) {
+	cards := &fakeCards{used: []int64{100}, shown: []map[int]int64{{60: 10, 61: 20}}}
 	s := newScript(t, cards)
 	s.began(t, 50)
-	for ms := int64(0); ms < 3000; ms += 100 {
-		if ms == 1500 {
-			cards.used[0] = 200
-		}
-		s.at(ms)
+	s.process(t, 60, 50, "/dev/nvidiactl")
+	s.process(t, 61, 50, "/dev/nvidiactl")
+	s.at(0)
+	cards.shown[0] = map[int]int64{60: 15, 61: 15}
+	s.at(100)
+	cards.shown[0] = nil
+	s.at(200)
+	cards.shown[0] = map[int]int64{60: 70, 61: 71}
+	cards.slow = func() { s.clock += 20 * milli }
+	s.at(300)
+	want := []string{
+		"0 ms gpu 0 all=1 used 100", "0 ms gpu 0 pid=60 used 10", "0 ms gpu 0 pid=61 used 20",
+		"100 ms gpu 0 pid=60 used 15", "100 ms gpu 0 pid=61 used 15", "300 ms gpu 0 all=1 used 100",
 	}
-	// At 0, 1000, for the change at 1500, and at 2500.
-	if cards.listed != 4 {
-		t.Errorf("processes were listed %d times, want 4", cards.listed)
+	if diff := cmp.Diff(want, s.finish(t)); diff != "" {
+		t.Errorf("readings (-want +got):\n%s", diff)
 	}
-	s.finish(t)
 }
 
 func TestSamplerOutlivesAFailingCard(t *testing.T) {
