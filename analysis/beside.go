@@ -20,20 +20,25 @@ type LibraryUse struct {
 type Beside struct {
 	Libraries []LibraryUse // with live device memory, greatest first
 
-	// Context, Modules, Loads and Graphs are by how much the device's use grew, measured,
-	// while a context came to be, kernels were loaded, libraries were initialised and graphs
-	// were made.
+	// Context, Modules, Loads and Graphs are driver overhead: by how much the use of the
+	// process, or of a card that it has to itself, grew while a context was made, kernels
+	// were loaded, libraries were initialised and graphs were made. Those in Unknown are 0.
 	Context, Modules, Loads, Graphs int64
-	// ContextOfDevice says that Context was measured by the device's use, not the process's:
-	// what others took or gave while it was made is in it.
+	// ContextOfDevice says that a context was measured by the whole card's use.
 	ContextOfDevice bool
-	// ContextIsAll says that Context could not be told from the rest: it is all that was in
-	// use once there was a context, whoever used it.
+	// ContextIsAll says that all that the card had in use stood for a context.
 	ContextIsAll bool
 	ContextSince int64 // when Context last changed; 0 if never
 
 	// Pools are what the driver's memory pools keep beyond what Libraries have of them.
 	Pools int64
+
+	// Unknown are the parts of the above of which no number can be given, and UnknownWhy
+	// says why. [CloseBooks] decides it: before, what the use of the whole card told is in
+	// OnCard and in no part.
+	Unknown    OverheadParts
+	UnknownWhy string
+	OnCard     CardGrowth
 
 	// Managed and HostPinned are in no sum: managed memory lies where it was last used,
 	// pinned memory on the host.
@@ -48,7 +53,7 @@ func (b *Beside) Other() (bytes int64) {
 	return bytes
 }
 
-// Overhead is context and modules: what the driver has for itself.
+// Overhead is the driver overhead that is known.
 func (b *Beside) Overhead() int64 { return b.Context + b.Modules + b.Loads + b.Graphs }
 
 func (b *Beside) sum() int64 { return b.Other() + b.Overhead() + b.Pools }
@@ -173,8 +178,9 @@ func (d *device) changed(e *trace.Event) {
 	if d.MaxR > 0 {
 		return
 	}
-	if h := d.holding(d.instant(e.Seq, e.Time), -1); h.Sum() > d.beside.greatest.Sum() {
-		d.beside.greatest = h
+	h, greatest := d.holding(d.instant(e.Seq, e.Time), -1), &d.beside.greatest
+	if c := cmp.Compare(h.Sum(), greatest.Sum()); c > 0 || c == 0 && h.OnCard.sum() > greatest.OnCard.sum() {
+		*greatest = h
 	}
 }
 
@@ -259,37 +265,6 @@ func (d *device) takeForeign(t *taker, bytes int64, e *trace.Event) {
 	d.changed(e)
 	d.External.Live += bytes
 	d.External.Peak = max(d.External.Peak, d.External.Live)
-}
-
-// overhead takes a measurement of what a call added to the device's use.
-func (a *analyzer) overhead(e *trace.Event) {
-	d := a.deviceOf(e.Device)
-	d.changing(e.Time)
-	what, b := "", &d.beside.now
-	for field := range strings.SplitSeq(a.opt.Text(e.Context), "\t") {
-		switch name, value, _ := strings.Cut(field, "="); {
-		case name == "what":
-			what = value
-		case name == "how" && value == "total":
-			b.ContextIsAll = true
-		case name == "how" && value == "device":
-			b.ContextOfDevice = true
-		}
-	}
-	switch what {
-	case "context":
-		b.Context += e.Provided
-		b.ContextSince = e.Time
-	case "module":
-		b.Modules += e.Provided
-	case "graph":
-		b.Graphs += e.Provided
-	case "pool":
-		b.Pools += e.Provided
-	default:
-		b.Loads += e.Provided
-	}
-	d.changed(e)
 }
 
 // nextMoment is the first of Options.Moments that has not been passed.

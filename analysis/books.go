@@ -10,21 +10,23 @@ import (
 //
 //	used = requested + internal + pending + reserve + external   (R, the allocator)
 //	     + other libraries                                       (external_alloc events)
-//	     + context and modules, idle pools of the driver         (overhead events)
+//	     + driver overhead, idle pools of the driver             (overhead events)
 //	     + unexplained
 //
-// Every term but the last is measured by itself. Unexplained is what is left, less than
-// nothing where more is explained than was in use.
+// Every part but the last is measured by itself. A part is a number from 0 to used, or it is
+// unknown: driver overhead that other processes may have disturbed ([OverheadParts]), used
+// where no reading was taken while the state lasted, and unexplained unless the reading is
+// of the process alone and no other part is unknown.
 type Books struct {
 	Scope Scope
 	// Processes are those whose memory the terms are the sum of: one, unless the books are
 	// of a device that several use.
 	Processes []string
 	GPU       int // in run.json's list; -1 if not known
-	// Baseline is what the device had in use before the job began, taken off every reading
-	// in the books of a device.
+	// Baseline is what the card had in use before the job began. It is taken off nothing:
+	// whoever had it may have returned it, or taken more, since.
 	Baseline int64
-	UsedPeak int64  // the greatest reading, Baseline taken off; -1 without a reading
+	UsedPeak int64  // the greatest reading; -1 without a reading
 	Missing  string // why there is no reading, "" if there is
 	Peak     Book
 	End      Book
@@ -36,13 +38,12 @@ type Scope string
 const (
 	// ScopeProcess: the driver told the use of this process.
 	ScopeProcess Scope = "process"
-	// ScopeDevice: it told that of the device only, as in most containers; less what was
-	// used before the job began that is the job's, if nobody else came or left since.
+	// ScopeDevice: it told that of the whole card only, as in most containers: the use of all
+	// who are on it.
 	ScopeDevice Scope = "device"
 	// ScopeCard: the process itself asked the driver (cuMemGetInfo), for want of any other
 	// source. That is the use of all who are on the card, with what the driver keeps for
-	// itself; on a card that is otherwise idle it is the job's. Nothing was read before the
-	// job, so there is no baseline.
+	// itself. Nothing was read before the job, so there is no baseline.
 	ScopeCard Scope = "card"
 )
 
@@ -50,18 +51,25 @@ const (
 type Book struct {
 	Holding
 	Read Reading
-	// Unexplained is Read.Used less the Sum; 0 without a reading.
-	Unexplained int64
+	// UsedUnknown says why the memory in use at the instant is not known, "" if it is: then
+	// it is Read.Used, and the known parts and Rest add up to it.
+	UsedUnknown string
+	// Rest is what was used beyond all known parts: what is unexplained, and what the unknown
+	// parts have; 0 if used is not known.
+	Rest int64
+	// Unexplained is the Rest, if UnexplainedUnknown is "", which otherwise says why it is
+	// not known; 0 then.
+	Unexplained        int64
+	UnexplainedUnknown string
 	// ContextRefuted is what a context was measured as that Context does not have: it is
-	// more than was read while the context was there, so others' memory is in it. What of it
-	// is the process's is not known, and in Unexplained. 0 where nothing speaks against it.
+	// more than was read while the context was there. 0 where nothing speaks against it.
 	ContextRefuted int64
 }
 
 // Reading is the one that a Book is held against.
 type Reading struct {
 	Valid bool
-	Used  int64 // less the baseline, in the books of a device
+	Used  int64
 	// After is how far it was taken from the instant, in nanoseconds; negative before it.
 	After int64
 	// Steady says that nothing the events tell of changed between the two. If it is false
@@ -76,12 +84,15 @@ type Member struct {
 	PID    int
 	GPU    int   // in run.json's list; -1 if not known
 	Alive  int64 // when the process was last seen, perhaps after its last event; 0 if not known
+	// Private says that nobody else can have memory on the device, as where it is simulated.
+	Private bool
 }
 
 // uses says whether a process has ever had anything on the device.
 func (m *Member) uses() bool {
 	d := m.Device
-	return d.MaxR > 0 || d.External.Calls > 0 || d.Holdings.Peak.Sum() != 0 || d.Holdings.Final.Sum() != 0
+	h := &d.Holdings
+	return d.MaxR > 0 || d.External.Calls > 0 || h.Peak.Sum() != 0 || h.Final.Sum() != 0 || h.Peak.Unknown|h.Final.Unknown != 0
 }
 
 // CloseBooks fills in the Books of all devices of a run. Readings are nil, and missing says
@@ -91,9 +102,11 @@ func CloseBooks(members []Member, readings *Readings, missing string) {
 	groups := map[int][]*Member{}
 	for i := range members {
 		m := &members[i]
+		m.countOverhead(readings.of(m.GPU))
 		m.Device.Books = unread(m, missing)
 		switch {
 		case !m.uses():
+			m.Device.Books.Missing = cmp.Or(missing, "the process had no memory on the device")
 		case readings == nil:
 			m.closeByOwn(members)
 		case m.GPU < 0 || m.GPU >= len(readings.GPUs) || len(readings.GPUs[m.GPU].All) == 0:
@@ -112,8 +125,12 @@ func unread(m *Member, missing string) *Books {
 	h := &m.Device.Holdings
 	return &Books{
 		Scope: ScopeProcess, Processes: []string{m.Result.Process}, GPU: m.GPU, UsedPeak: -1, Missing: missing,
-		Peak: Book{Holding: h.Peak}, End: Book{Holding: h.Final},
+		Peak: unreadBook(h.Peak), End: unreadBook(h.Final),
 	}
+}
+
+func unreadBook(h Holding) Book {
+	return Book{Holding: h, UsedUnknown: whyUnread, UnexplainedUnknown: whyUnread}
 }
 
 // closeGPU closes the books of the processes on one GPU: each its own where the driver told
@@ -127,13 +144,16 @@ func closeGPU(group []*Member, readings *GPUReadings) {
 			b.closeAlone(m, readings.Processes[m.PID])
 		case len(group) == 1:
 			b.Scope, b.Baseline = ScopeDevice, readings.baseline()
-			b.takeOffBaseline()
 			b.closeAlone(m, readings.All)
 		}
 	}
 	if !told && len(group) > 1 {
 		b := closeTogether(group, readings)
 		for _, m := range group {
+			if b.Missing != "" { // each still has what its own events tell
+				m.Device.Books.Missing = b.Missing
+				continue
+			}
 			shared := *b
 			m.Device.Books = &shared
 		}
@@ -142,19 +162,22 @@ func closeGPU(group []*Member, readings *GPUReadings) {
 
 // closeAlone closes the books of one process at its own peak and end.
 func (b *Books) closeAlone(m *Member, course Course) {
-	b.UsedPeak = course.greatest() - b.Baseline
+	b.UsedPeak = course.greatest()
+	why := ""
+	if b.Scope == ScopeDevice || b.Scope == ScopeCard && !m.Private {
+		why = whyNotOurs
+	}
 	for _, book := range []*Book{&b.Peak, &b.End} {
 		if book.At.Seq >= 0 { // else nothing was ever there that is in a sum
-			book.held(m.readingFor(book, course), b.Baseline)
 			if most, ok := m.mostWithContext(book, course); ok {
 				book.doubtContext(most)
 			}
+			book.hold(m.readingFor(book, course), why)
 		}
 	}
 }
 
-// mostWithContext is the greatest reading taken while the contexts of a book were there, with
-// what was used before the job.
+// mostWithContext is the greatest reading taken while the contexts of a book were there.
 func (m *Member) mostWithContext(b *Book, course Course) (used int64, ok bool) {
 	until := max(m.Result.Duration, m.Alive)
 	if final := &m.Device.Holdings.Final; b.ContextSince != final.ContextSince {
@@ -163,13 +186,56 @@ func (m *Member) mostWithContext(b *Book, course Course) (used int64, ok bool) {
 	return course.greatestWithin(b.ContextSince+settling, until)
 }
 
-// doubtContext leaves unexplained what was measured as a context, if it was more than was used
-// with it. A device's use and a process's are not counted alike to the byte: a sixteenth more
-// refutes nothing.
+// tolerance is how far driver overhead may be above what a reading leaves for it and still be
+// a number: a card's use and a process's are not counted alike to the byte.
+func tolerance(used int64) int64 { return used / 16 }
+
+// doubtContext makes unknown what was measured as a context, if it was more than was used
+// with it.
 func (b *Book) doubtContext(used int64) {
-	if b.Context > used+used/16 {
-		b.ContextRefuted, b.Context = b.Context, 0
-		b.Unexplained += b.ContextRefuted
+	if b.Context > used+tolerance(used) {
+		b.ContextRefuted = b.Context
+		b.forget(ContextPart, whyRefuted)
+	}
+}
+
+// Reasons why what is used, or unexplained, is unknown.
+const (
+	whyUnread    = "the use of the device was not read"
+	whyUnsteady  = "no reading was taken while the state of this instant lasted"
+	whyTooLittle = "less was read than the events have there"
+	whyNotOurs   = "the whole card was read: the memory of other processes is in it"
+	whyBeyond    = "the parts are more than was read"
+	whyOverhead  = "driver overhead is not known"
+)
+
+// hold holds a book against a reading; whole says why that is not of the process alone.
+func (b *Book) hold(r Reading, whole string) {
+	b.Read, b.UsedUnknown, b.UnexplainedUnknown = r, "", whole
+	switch {
+	case !r.Valid:
+		b.UsedUnknown = whyUnread
+	case !r.Steady:
+		b.UsedUnknown = whyUnsteady
+	case b.At.R+b.Other()+b.Pools > r.Used:
+		b.UsedUnknown = whyTooLittle
+	}
+	if b.UsedUnknown != "" {
+		b.UnexplainedUnknown = b.UsedUnknown
+		return
+	}
+	if b.Sum() > r.Used+tolerance(r.Used) || b.Overhead() > r.Used {
+		b.forget(AllOverhead, whyExceeds)
+	}
+	b.Rest = max(0, r.Used-b.Sum())
+	switch {
+	case whole != "":
+	case b.Sum() > r.Used:
+		b.UnexplainedUnknown = whyBeyond
+	case b.Unknown != 0:
+		b.UnexplainedUnknown = whyOverhead
+	default:
+		b.Unexplained = b.Rest
 	}
 }
 
@@ -188,29 +254,11 @@ func (m *Member) readingFor(b *Book, course Course) Reading {
 	return course.at(b.At.Time, since, m.Alive, m.Alive)
 }
 
-// takeOffBaseline leaves to a context that stands for all in use what came with the job.
-func (b *Books) takeOffBaseline() {
-	for _, book := range []*Book{&b.Peak, &b.End} {
-		if book.ContextIsAll {
-			book.Context -= b.Baseline
-		}
-	}
-}
-
-// held sets the reading that a book is held against.
-func (b *Book) held(r Reading, baseline int64) {
-	b.Read = r
-	if r.Valid {
-		b.Read.Used -= baseline
-		b.Unexplained = b.Read.Used - b.Sum()
-	}
-}
-
 // closeTogether closes the books of a device that several processes use: at the moment of
 // the greatest reading, and at the last one at which all of them were recorded.
 func closeTogether(group []*Member, readings *GPUReadings) *Books {
 	b := &Books{Scope: ScopeDevice, GPU: group[0].GPU, Baseline: readings.baseline()}
-	b.UsedPeak = readings.All.greatest() - b.Baseline
+	b.UsedPeak = readings.All.greatest()
 	for _, m := range group {
 		b.Processes = append(b.Processes, m.Result.Process)
 	}
@@ -228,7 +276,7 @@ func closeTogether(group []*Member, readings *GPUReadings) *Books {
 			end = j
 		}
 	}
-	b.Peak, b.End = peak.book(b.Baseline), end.book(b.Baseline)
+	b.Peak, b.End = peak.book(), end.book()
 	if end.processes == 0 {
 		b.Missing = "no reading was taken while the processes were recorded"
 	}
@@ -272,7 +320,7 @@ func joinAt(group []*Member, moment moment) joint {
 		case recorded:
 			j.processes++
 			j.Holding.plus(&holdings.Moments[at])
-		case moment.time > m.Result.Duration && moment.time <= m.Alive:
+		case moment.time >= m.Result.Duration && moment.time <= m.Alive:
 			j.Holding.plus(&holdings.Final)
 		}
 	}
@@ -300,6 +348,7 @@ func (h *Holding) plus(o *Holding) {
 	h.Context, h.Modules, h.Loads, h.Graphs = h.Context+o.Context, h.Modules+o.Modules, h.Loads+o.Loads, h.Graphs+o.Graphs
 	h.ContextOfDevice, h.ContextIsAll = h.ContextOfDevice || o.ContextOfDevice, h.ContextIsAll || o.ContextIsAll
 	h.Pools, h.ContextSince = h.Pools+o.Pools, max(h.ContextSince, o.ContextSince)
+	h.Unknown, h.UnknownWhy = h.Unknown|o.Unknown, cmp.Or(h.UnknownWhy, o.UnknownWhy)
 	h.Managed, h.HostPinned = h.Managed+o.Managed, h.HostPinned+o.HostPinned
 	for _, l := range o.Libraries {
 		h.Beside.add(&taker{library: l.Name}, l.Bytes)
@@ -335,13 +384,14 @@ func (j *joint) betterEnd(than *joint) bool {
 	return j.At.Time > than.At.Time
 }
 
-func (j *joint) book(baseline int64) Book {
-	b := Book{Holding: j.Holding}
+func (j *joint) book() Book {
+	b := Book{Holding: j.Holding, UsedUnknown: whyUnread, UnexplainedUnknown: whyUnread}
+	b.forget(b.Unknown, b.UnknownWhy) // what one process knows of such a part is not all of it
 	if j.processes > 0 {
-		b.held(Reading{Valid: true, Used: j.stretch.Used, Steady: j.steady}, baseline)
 		if j.steady {
 			b.doubtContext(j.stretch.Used)
 		}
+		b.hold(Reading{Valid: true, Used: j.stretch.Used, Steady: j.steady}, whyNotOurs)
 	}
 	return b
 }

@@ -10,49 +10,89 @@ func contextJob(mibs int64, text string) *ledgerJob {
 	return j
 }
 
-// More than was ever read with it there is no context of this process, however it was measured.
-func TestBooksRefuteAContext(t *testing.T) {
-	const before, of, device = "0 all=1 0 2000", "0 pid=71 ", "what=context\thow=device"
+// A context is a number if the process's own use was measured and no reading speaks against
+// it, or if the process had the card to itself. Of what is unknown the rest is still told.
+func TestBooksOfAContext(t *testing.T) {
+	const (
+		others, nobody = "0 all=1 0 2000", "0 all=1 0 3" // before the job
+		of, unknown    = "0 pid=71 ", int64(-1)
+		own, device    = "what=context", "what=context\thow=device"
+	)
+	alone := []string{nobody, "0 all=1 50 655", of + "50 646", "0 all=1 900 655", of + "900 646"}
 	tests := []struct {
-		name             string
-		context          int64 // MiB, as measured
-		text             string
-		readings         []string
-		refuted          bool
-		unexplained      int64 // MiB
-		unexplainedAtEnd int64
+		name     string
+		measured int64 // MiB
+		text     string
+		readings []string
+		context  int64 // MiB from here on
+		refuted  int64
+		rest     int64 // unknown: so is what was used
+		hidden   int64 // unexplained
+		why      string
 	}{
-		{"others took 3 GiB", 3721, device, []string{of + "50 646", of + "900 646"}, true, 586, 586},
-		{"measured before it was told how", 3721, "what=context", []string{of + "50 646", of + "900 646"}, true, 586, 586},
-		{"all of what is used", 586, device, []string{of + "50 646", of + "900 646"}, false, 0, 0},
-		{"a little more than is used", 660, device, []string{of + "50 646", of + "900 646"}, false, -74, -74},
-		{"only the end was read with it", 3721, device, []string{of + "1 0", of + "900 646"}, true, 586, 586},
-		{"more was used later", 700, device, []string{of + "50 646", of + "300 701", of + "900 646"}, false, -114, -114},
-		{"read before it was there", 500, device, []string{of + "1 0", of + "12 100"}, false, -460, -460},
-		{"a whole device of which others gave back", 500, device, []string{"0 all=1 50 1900", "0 all=1 900 1900"}, false, -660, -660},
-		{"more than a whole device has", 3721, device, []string{"0 all=1 50 2646", "0 all=1 900 2646"}, true, 586, 586},
+		{"of the process", 580, own, []string{others, of + "50 646", of + "900 646"}, 580, 0, 6, 6, ""},
+		{"others took 3 GiB", 3721, device, []string{others, of + "50 646", of + "900 646"}, unknown, 0, 586, unknown, whyWholeCard},
+		{"others may have taken some", 580, device, []string{others, of + "50 646", of + "900 646"}, unknown, 0, 586, unknown, whyWholeCard},
+		{"nobody else was there", 580, device, alone, 580, 0, 6, 6, ""},
+		{"somebody was listed", 580, device + "\tothers=2", alone, unknown, 0, 586, unknown, whyOthers},
+		{"somebody came", 580, device, append([]string{nobody, "0 all=1 50 855"}, alone[2:]...), unknown, 0, 586, unknown, whyOthers},
+		{"no other number", 655, "what=context\thow=total", alone, unknown, 0, 586, unknown, whyTotal},
+		{"more than was used with it", 3721, own, []string{others, of + "50 646", of + "900 646"}, unknown, 3721, 586, unknown, whyRefuted},
+		{"only the end was read with it", 3721, own, []string{others, of + "1 0", of + "900 646"}, unknown, 3721, 586, unknown, whyRefuted},
+		{"not counted alike to the byte", 600, own, []string{others, of + "50 646", of + "900 646"}, 600, 0, 0, unknown, ""},
+		{"more than the reading leaves", 640, own, []string{others, of + "50 646", of + "900 646"}, unknown, 0, 586, unknown, whyExceeds},
+		{"read before it was there", 500, own, []string{others, of + "1 0", of + "12 100"}, 500, 0, unknown, unknown, ""},
+		{"less than a library has", 30, own, []string{others, of + "50 59", of + "900 59"}, 30, 0, unknown, unknown, ""},
+		{"the whole card", 500, own, []string{others, "0 all=1 50 2600", "0 all=1 900 2600"}, 500, 0, 2040, unknown, ""},
+		{"of which others gave back", 500, own, []string{others, "0 all=1 50 1900", "0 all=1 900 1900"}, 500, 0, 1340, unknown, ""},
+		{"more than the whole card has", 3721, own, []string{others, "0 all=1 50 2646", "0 all=1 900 2646"}, unknown, 3721, 2586, unknown, whyRefuted},
+	}
+	inMiB := func(bytes int64, why string) int64 {
+		if why != "" {
+			return unknown
+		}
+		return bytes / mib
 	}
 	for _, test := range tests {
-		readings := readingsOf(t, append([]string{before}, test.readings...)...)
-		j := contextJob(test.context, test.text)
-		r := j.analyze(t, "rank0", readings)
+		readings := readingsOf(t, test.readings...)
+		r := contextJob(test.measured, test.text).analyze(t, "rank0", readings)
 		CloseBooks([]Member{{Result: r, Device: &r.Devices[0], PID: 71, Alive: 950 * ms}}, readings, "")
-		for name, at := range map[string]struct {
-			book        Book
-			unexplained int64
-		}{"peak": {r.Devices[0].Books.Peak, test.unexplained}, "end": {r.Devices[0].Books.End, test.unexplainedAtEnd}} {
-			context, refuted := test.context*mib, int64(0)
-			if test.refuted {
-				context, refuted = 0, context
-			}
-			b := at.book
-			if b.Context != context || b.ContextRefuted != refuted || b.Unexplained != at.unexplained*mib {
-				t.Errorf("%s, %s: context %d MiB, refuted %d, unexplained %d: %+v", test.name, name, b.Context/mib, b.ContextRefuted/mib, b.Unexplained/mib, b)
-			}
-			if b.Read.Used != b.Sum()+b.Unexplained {
-				t.Errorf("%s, %s: the terms do not add up: %+v", test.name, name, b)
+		for name, b := range map[string]*Book{"peak": &r.Devices[0].Books.Peak, "end": &r.Devices[0].Books.End} {
+			got := [...]int64{inMiB(b.Context, b.UnknownWhy), b.ContextRefuted / mib, inMiB(b.Rest, b.UsedUnknown), inMiB(b.Unexplained, b.UnexplainedUnknown)}
+			if want := [...]int64{test.context, test.refuted, test.rest, test.hidden}; got != want || b.UnknownWhy != test.why {
+				t.Errorf("%s, %s: context, refuted, rest, unexplained %d, want %d, since %q: %+v", test.name, name, got, want, test.why, b)
 			}
 		}
+	}
+}
+
+// A simulated card is the process's own: what was measured of it needs no reading.
+func TestBooksOfAPrivateCard(t *testing.T) {
+	j := contextJob(300, "what=context\thow=total")
+	j.loads(50, 8*mib, "what=module\tname=m")
+	r := j.analyze(t, "rank0", nil)
+	CloseBooks([]Member{{Result: r, Device: &r.Devices[0], Private: true}}, nil, "simulated")
+	if b := r.Devices[0].Books.End; b.Context != 300*mib || b.Modules != 8*mib || b.Unknown != 0 || b.UnexplainedUnknown != whyUnread {
+		t.Errorf("%+v", b)
+	}
+}
+
+// With the last context goes all driver overhead, whatever it was measured by, and what is
+// returned without having been seen to be taken is no number.
+func TestBooksOfDriverOverheadThatGoes(t *testing.T) {
+	j := newLedgerJob()
+	j.loads(10, 300*mib, "what=context")
+	j.loads(20, 90*mib, "what=library\tname=l\thow=process")
+	j.loads(30, 5*mib, "what=pool\tname=p")
+	j.takes(40, 7<<30, 60*mib, "call=cudaMalloc\tlibrary=libnccl.so.2")
+	j.loads(50, -395*mib, "what=context")
+	j.loads(60, 200*mib, "what=context")
+	j.loads(70, -8*mib, "what=graph\thow=process")
+	r := j.analyze(t, "rank0", nil)
+	CloseBooks([]Member{{Result: r, Device: &r.Devices[0]}}, nil, "")
+	b := r.Devices[0].Books.End
+	if b.Context != 200*mib || b.Loads != 0 || b.Pools != 0 || b.Graphs != 0 || b.Unknown != GraphsPart || b.UnknownWhy != whyReturned || b.Other() != 60*mib {
+		t.Errorf("%+v", b)
 	}
 }
 
@@ -73,9 +113,9 @@ func TestBooksRefuteAContextThatWent(t *testing.T) {
 
 // Nor may those of several processes be more together than the device has in use.
 func TestBooksRefuteContextsTogether(t *testing.T) {
-	for context, refuted := range map[int64]int64{1500: 0, 3721: 7442} {
+	for context, refuted := range map[int64]int64{1400: 0, 3721: 7442} {
 		readings := readingsOf(t, "0 all=1 0 1000", "0 all=1 100 3000", "0 all=1 900 3000")
-		first, second := contextJob(context, "what=context\thow=device"), contextJob(context, "what=context")
+		first, second := contextJob(context, "what=context"), contextJob(context, "what=context")
 		first.gives(950, 7<<30)
 		second.gives(950, 7<<30)
 		a, b := first.analyze(t, "rank0", readings), second.analyze(t, "rank1", readings)
@@ -83,9 +123,8 @@ func TestBooksRefuteContextsTogether(t *testing.T) {
 			{Result: a, Device: &a.Devices[0], PID: 71}, {Result: b, Device: &b.Devices[0], PID: 72},
 		}, readings, "")
 		peak := a.Devices[0].Books.Peak
-		want := 2000*mib - 120*mib - (2*context-refuted)*mib
-		if peak.ContextRefuted != refuted*mib || peak.Unexplained != want || !peak.ContextOfDevice {
-			t.Errorf("%d MiB: refuted %d, unexplained %d, want %d and %d: %+v", context, peak.ContextRefuted/mib, peak.Unexplained/mib, refuted, want/mib, peak)
+		if want := 3000*mib - 120*mib - (2*context-refuted)*mib; peak.ContextRefuted != refuted*mib || peak.Rest != want || peak.UnexplainedUnknown != whyNotOurs {
+			t.Errorf("%d MiB: refuted %d, rest %d, want %d and %d: %+v", context, peak.ContextRefuted/mib, peak.Rest, refuted, want/mib, peak)
 		}
 	}
 }

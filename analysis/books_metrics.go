@@ -1,23 +1,26 @@
 package analysis
 
-// booksMetrics are those of the books at the peak. What needs a reading is not known in a
-// recording without; nor is context and modules where it was not measured, or the measure is
-// refuted: every process that uses a device has a context.
+import "strings"
+
+// booksMetrics are those of the device accounting at the peak. A part that is unknown has no
+// value: what needs a reading in a recording without, driver overhead that was not measured
+// or that other processes may have disturbed (every process that uses a device has some), and
+// what is unexplained where the reading is not of the process alone.
 var booksMetrics = []Metric{
-	{"used.peak", Bytes, "greatest use of the device that was read: the process's, or the device's beyond what was used before the job; all of the device's where only the process itself could ask", func(d *DeviceResult) (float64, int64, bool) {
+	{"used.peak", Bytes, "greatest use of the device that was read: the process's, or the whole card's, whoever used it, where the driver tells no processes apart", func(d *DeviceResult) (float64, int64, bool) {
 		if d.Books == nil || d.Books.UsedPeak < 0 {
 			return 0, -1, false
 		}
 		return float64(d.Books.UsedPeak), -1, true
 	}},
-	{"books.unexplained", Share, "used and in no term of the books; share of used at the peak", func(d *DeviceResult) (float64, int64, bool) {
+	{"books.unexplained", Share, "used and in no part of the device accounting; share of used at the peak", func(d *DeviceResult) (float64, int64, bool) {
 		b, ok := d.closed()
 		if !ok || b.Read.Used <= 0 {
 			return 0, -1, false
 		}
 		return share(b.Unexplained, b.Read.Used), b.At.Seq, true
 	}},
-	{"books.unexplained.bytes", Bytes, "used and in no term of the books, at the peak; negative where more is explained than used", func(d *DeviceResult) (float64, int64, bool) {
+	{"books.unexplained.bytes", Bytes, "used and in no part of the device accounting, at the peak", func(d *DeviceResult) (float64, int64, bool) {
 		b, ok := d.closed()
 		if !ok {
 			return 0, -1, false
@@ -31,8 +34,8 @@ var booksMetrics = []Metric{
 		b := &d.Books.Peak
 		return float64(b.Other()), b.At.Seq, true
 	}},
-	{"books.context", Bytes, "context and modules at the peak, as measured", func(d *DeviceResult) (float64, int64, bool) {
-		if d.Books == nil || d.Books.Peak.Overhead() == 0 || d.Books.Peak.ContextRefuted != 0 {
+	{"books.context", Bytes, "driver overhead at the peak: context, modules, libraries and graphs, as measured", func(d *DeviceResult) (float64, int64, bool) {
+		if d.Books == nil || d.Books.Peak.Overhead() == 0 || d.Books.Peak.Unknown.Has(AllOverhead) {
 			return 0, -1, false
 		}
 		b := &d.Books.Peak
@@ -40,9 +43,29 @@ var booksMetrics = []Metric{
 	}},
 }
 
-// closed is the book of the peak if it was held against a reading.
+// WhyUnknown says why a metric of the device accounting has no value; "" of one that has, or
+// of which no more is known than that.
+func WhyUnknown(m Metric, d *DeviceResult) string {
+	if _, _, ok := m.Value(d); ok || d.Books == nil {
+		return ""
+	}
+	b := d.Books
+	switch {
+	case m.Name == "used.peak":
+		return b.Missing
+	case strings.HasPrefix(m.Name, "books.unexplained") && b.Missing != "":
+		return b.Missing
+	case strings.HasPrefix(m.Name, "books.unexplained"):
+		return b.Peak.UnexplainedUnknown
+	case m.Name == "books.context" && b.Peak.Unknown.Has(AllOverhead):
+		return b.Peak.UnknownWhy
+	}
+	return ""
+}
+
+// closed is the book of the peak if what is unexplained in it is known.
 func (d *DeviceResult) closed() (*Book, bool) {
-	if d.Books == nil || !d.Books.Peak.Read.Valid {
+	if d.Books == nil || d.Books.Peak.UnexplainedUnknown != "" || !d.Books.Peak.Read.Valid {
 		return nil, false
 	}
 	return &d.Books.Peak, true

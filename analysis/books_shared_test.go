@@ -12,7 +12,7 @@ import (
 func TestBooksTogetherAreSteadyOrSaySo(t *testing.T) {
 	for at, steady := range map[int64]bool{500: true, 435: false} { // the second took 10 MiB at 430
 		a, _ := closeTwo(t, readingsOf(t, "0 all=1 0 2000", "0 all=1 50 2000", fmt.Sprintf("0 all=1 %d 3904", at), "0 all=1 950 3400"))
-		if a.Peak.Read.Used != 1904*mib || a.Peak.Read.Steady != steady {
+		if a.Peak.Read.Used != 3904*mib || a.Peak.Read.Steady != steady {
 			t.Errorf("read at %d ms: %+v", at, a.Peak.Read)
 		}
 	}
@@ -65,7 +65,7 @@ func TestBooksOfTwoProcessesTogether(t *testing.T) {
 		if diff := cmp.Diff(a, b); diff != "" {
 			t.Errorf("%s: the processes tell different books of one device:\n%s", name, diff)
 		}
-		if a.Scope != ScopeDevice || !slices.Equal(a.Processes, []string{"rank2", "rank10"}) || a.UsedPeak != 1904*mib || a.Baseline != 2000*mib {
+		if a.Scope != ScopeDevice || !slices.Equal(a.Processes, []string{"rank2", "rank10"}) || a.UsedPeak != 3904*mib || a.Baseline != 2000*mib {
 			t.Errorf("%s: %+v", name, a)
 		}
 		peak := a.Peak
@@ -80,10 +80,10 @@ func TestBooksOfTwoProcessesTogether(t *testing.T) {
 		if diff := cmp.Diff(libraries, peak.Libraries); diff != "" {
 			t.Errorf("%s: libraries (-want +got):\n%s", name, diff)
 		}
-		if peak.Overhead() != 400*mib || !peak.Read.Steady || peak.Unexplained != 4*mib {
+		if peak.Overhead() != 400*mib || !peak.Read.Steady || peak.Rest != 2004*mib || peak.UnexplainedUnknown != whyNotOurs {
 			t.Errorf("%s: peak %+v", name, peak)
 		}
-		if end := a.End; end.At.Time != 600*ms || end.Unexplained != 4*mib {
+		if end := a.End; end.At.Time != 600*ms || end.Rest != 2004*mib {
 			t.Errorf("%s: the end is not where both were recorded last: %+v", name, end)
 		}
 	}
@@ -94,7 +94,7 @@ func TestBooksOfAnIdleProcess(t *testing.T) {
 	readings := readingsOf(t,
 		"0 all=1 0 2000", "0 all=1 50 2000", "0 all=1 350 3500", "0 all=1 380 3500",
 		"0 all=1 500 3904", "0 all=1 700 3904", "0 all=1 850 3500", "0 all=1 900 3500", "0 all=1 950 3400", "0 all=1 1600 3400")
-	for alive, unexplained := range map[int64]int64{0: 404 * mib, 590: 404 * mib, 840: 4 * mib} {
+	for alive, rest := range map[int64]int64{0: 2404 * mib, 590: 2404 * mib, 840: 2004 * mib} {
 		one, two := twoProcesses()
 		two.events = two.events[:len(two.events)-1] // the last one is at 440 ms now
 		a, b := one.analyze(t, "rank0", readings), two.analyze(t, "rank1", readings)
@@ -102,10 +102,10 @@ func TestBooksOfAnIdleProcess(t *testing.T) {
 			{Result: a, Device: &a.Devices[0], PID: 71}, {Result: b, Device: &b.Devices[0], PID: 72, Alive: alive * ms},
 		}, readings, "")
 		books := b.Devices[0].Books
-		if books.Peak.At.Time != 600*ms || books.Peak.Unexplained != unexplained {
-			t.Errorf("alive until %d ms: %d unexplained, want %d: %+v", alive, books.Peak.Unexplained, unexplained, books.Peak)
+		if books.Peak.At.Time != 600*ms || books.Peak.Rest != rest {
+			t.Errorf("alive until %d ms: a rest of %d, want %d: %+v", alive, books.Peak.Rest, rest, books.Peak)
 		}
-		if books.End.Unexplained != 0 { // the first process alone
+		if books.End.Rest != 2000*mib { // the first process alone
 			t.Errorf("alive until %d ms: at the end %+v", alive, books.End)
 		}
 	}

@@ -90,7 +90,7 @@ func readingsOf(t testing.TB, lines ...string) *Readings {
 func ledgerTraining() *ledgerJob {
 	j := newLedgerJob()
 	j.loads(10, 250*mib, "what=context")
-	j.loads(20, 50*mib, "what=module\tname=kernels.cubin")
+	j.loads(20, 50*mib, "what=module\tname=kernels.cubin\thow=process")
 	j.grows(100, 0, 900*mib)
 	j.grows(150, 900*mib, 100*mib)
 	j.takes(200, 7<<30, 120*mib, "call=cudaMalloc\tlibrary=libnccl.so.2")
@@ -140,6 +140,7 @@ func TestBooksOfProcess(t *testing.T) {
 		End: Book{
 			Holding:     Holding{At: end, Since: 910 * ms, Until: -1, Beside: beside},
 			Read:        Reading{Valid: true, Used: 1405 * mib, After: 0, Steady: true},
+			Rest:        5 * mib,
 			Unexplained: 5 * mib,
 		},
 	}
@@ -148,44 +149,36 @@ func TestBooksOfProcess(t *testing.T) {
 	}
 }
 
-// What is used and in no event is unexplained, to the byte; and so is what is in events and
-// not used, below nothing.
+// What is used and in no event is unexplained, to the byte; less than the events have there is
+// no number.
 func TestBooksShowWhatIsHidden(t *testing.T) {
-	for _, hidden := range []int64{64, 0, -64} {
+	for hidden, why := range map[int64]string{64: "", 0: "", -64: whyBeyond} {
 		got := close1(t, ledgerTraining(), readingsOf(t,
 			"0 all=1 0 2000",
 			fmt.Sprintf("0 pid=71 350 %d", 1500+hidden), fmt.Sprintf("0 pid=71 850 %d", 1500+hidden),
 			fmt.Sprintf("0 pid=71 950 %d", 1400+hidden), fmt.Sprintf("0 pid=71 1600 %d", 1400+hidden)))
-		if got.Peak.Unexplained != hidden*mib || got.End.Unexplained != hidden*mib {
-			t.Errorf("hidden %d MiB: %d bytes unexplained at the peak, %d at the end", hidden, got.Peak.Unexplained, got.End.Unexplained)
+		want := max(0, hidden*mib)
+		for _, b := range []Book{got.Peak, got.End} {
+			if b.Unexplained != want || b.Rest != want || b.UnexplainedUnknown != why || b.Unknown != 0 {
+				t.Errorf("hidden %d MiB: %+v", hidden, b)
+			}
 		}
 	}
 }
 
-// Without ids of processes, what the device had in use before the job is not the job's.
+// Without ids of processes the whole card is read. What it had in use before the job is taken
+// off nothing: it may have gone since, and others may have come.
 func TestBooksOfDevice(t *testing.T) {
 	got := close1(t, ledgerTraining(), readingsOf(t,
-		"0 all=1 0 2000", "0 all=1 90 2000", "0 all=1 350 3520", "0 all=1 850 3520", "0 all=1 950 3410", "0 all=1 1600 3410"))
-	want := Books{Scope: ScopeDevice, Processes: []string{"rank0"}, Baseline: 2000 * mib, UsedPeak: 1520 * mib, Peak: got.Peak, End: got.End}
+		"0 all=1 0 2000", "0 all=1 90 2000", "0 all=1 350 3520", "0 all=1 850 3520", "0 all=1 950 1450", "0 all=1 1600 1450"))
+	want := Books{Scope: ScopeDevice, Processes: []string{"rank0"}, Baseline: 2000 * mib, UsedPeak: 3520 * mib, Peak: got.Peak, End: got.End}
 	if diff := cmp.Diff(want, *got); diff != "" {
 		t.Errorf("books (-want +got):\n%s", diff)
 	}
-	if got.Peak.Unexplained != 20*mib || got.End.Unexplained != 10*mib || got.Peak.Read.Used != 1520*mib {
-		t.Errorf("peak %+v\nend %+v", got.Peak, got.End)
-	}
-}
-
-// A context that stands for all in use does not stand for what was there before the job.
-func TestBooksOfAContextThatIsAll(t *testing.T) {
-	j := newLedgerJob()
-	j.loads(10, 2300*mib, "what=context\thow=total")
-	j.grows(100, 0, 900*mib)
-	readings := readingsOf(t, "0 all=1 0 2000", "0 all=1 200 3207")
-	r := j.analyze(t, "rank0", readings)
-	CloseBooks([]Member{{Result: r, Device: &r.Devices[0], Alive: 250 * ms}}, readings, "")
-	got := r.Devices[0].Books
-	if got.Peak.Context != 300*mib || got.Peak.Read.Used != 1207*mib || got.Peak.Unexplained != 7*mib {
-		t.Errorf("%+v", got.Peak)
+	for rest, b := range map[int64]Book{2020: got.Peak, 50: got.End} {
+		if b.Rest != rest*mib || b.Read.Used != b.Sum()+b.Rest || b.UnexplainedUnknown != whyNotOurs || b.Unexplained != 0 {
+			t.Errorf("want a rest of %d MiB: %+v", rest, b)
+		}
 	}
 }
 
@@ -260,32 +253,47 @@ func TestBooksMetrics(t *testing.T) {
 	bare := newLedgerJob() // whose context was not measured
 	bare.grows(1, 0, 100*mib)
 	refuted := newLedgerJob()
-	refuted.loads(10, 4000*mib, "what=context\thow=device")
+	refuted.loads(10, 4000*mib, "what=context")
 	refuted.loads(700, 0, "what=module")
+	noReading := map[string]string{"used.peak": "no card", "books.unexplained": "no card", "books.unexplained.bytes": "no card"}
 	tests := []struct {
 		name     string
 		job      *ledgerJob
 		readings *Readings
 		want     map[string]float64
+		why      map[string]string // of those that have no value
 	}{
 		{"all known", ledgerTraining(), read, map[string]float64{
 			"used.peak": 1700 * mib, "books.unexplained": 100. / 1600, "books.unexplained.bytes": 100 * mib,
 			"books.other_libraries": 200 * mib, "books.context": 300 * mib,
-		}},
-		{"nothing read", ledgerTraining(), nil, map[string]float64{"books.other_libraries": 200 * mib, "books.context": 300 * mib}},
-		{"nothing measured", bare, nil, map[string]float64{"books.other_libraries": 0}},
+		}, map[string]string{}},
+		{"nothing read", ledgerTraining(), nil, map[string]float64{"books.other_libraries": 200 * mib, "books.context": 300 * mib}, noReading},
+		{"nothing measured", bare, nil, map[string]float64{"books.other_libraries": 0}, noReading},
 		{"refuted", refuted, read, map[string]float64{
-			"used.peak": 1700 * mib, "books.unexplained": 1, "books.unexplained.bytes": 1600 * mib, "books.other_libraries": 0,
-		}},
+			"used.peak": 1700 * mib, "books.other_libraries": 0,
+		}, map[string]string{"books.context": whyRefuted, "books.unexplained": whyOverhead, "books.unexplained.bytes": whyOverhead}},
+		{"the whole card", ledgerTraining(), readingsOf(t, "0 all=1 0 0", "0 all=1 350 1600", "0 all=1 850 1600"), map[string]float64{
+			"used.peak": 1600 * mib, "books.other_libraries": 200 * mib, "books.context": 300 * mib,
+		}, map[string]string{"books.unexplained": whyNotOurs, "books.unexplained.bytes": whyNotOurs}},
 	}
 	for _, test := range tests {
 		r := test.job.analyze(t, "p", test.readings)
-		CloseBooks([]Member{{Result: r, Device: &r.Devices[0], PID: 71}}, test.readings, "")
-		got := map[string]float64{}
+		missing := ""
+		if test.readings == nil {
+			missing = "no card"
+		}
+		CloseBooks([]Member{{Result: r, Device: &r.Devices[0], PID: 71}}, test.readings, missing)
+		got, why := map[string]float64{}, map[string]string{}
 		for _, m := range booksMetrics {
 			if value, _, ok := m.Value(&r.Devices[0]); ok {
 				got[m.Name] = value
 			}
+			if text := WhyUnknown(m, &r.Devices[0]); text != "" {
+				why[m.Name] = text
+			}
+		}
+		if diff := cmp.Diff(test.why, why); diff != "" {
+			t.Errorf("%s: why (-want +got):\n%s", test.name, diff)
 		}
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
@@ -315,7 +323,8 @@ func TestBesideTellsMemoryApart(t *testing.T) {
 
 	r := j.analyze(t, "p", nil)
 	want := Beside{
-		Libraries: []LibraryUse{{"c.so", 45}}, Context: 18, Loads: -2, Graphs: 3, Pools: 4,
+		Libraries: []LibraryUse{{"c.so", 45}}, Context: 7, Pools: 4,
+		OnCard:          CardGrowth{Context: 11, Loads: -2, Graphs: 3, Parts: ContextPart | LoadsPart | GraphsPart, First: 10 * ms, Last: 13 * ms, Total: true},
 		ContextOfDevice: true, ContextIsAll: true, ContextSince: 13 * ms, Managed: 30, HostPinned: 20,
 	}
 	d := &r.Devices[0]
@@ -325,8 +334,8 @@ func TestBesideTellsMemoryApart(t *testing.T) {
 	if got, want := d.External, (External{Live: 45, Peak: 100, Calls: 7}); got != want {
 		t.Errorf("external %+v, want %+v", got, want)
 	}
-	// Without an arena the peak is that of the sum: 50 + 45 + 7 - 2 + 3 + 4.
-	if peak := d.Holdings.Peak; peak.Sum() != 107 || peak.At.Time != 10*ms || peak.Until != 11*ms {
+	// Without an arena the peak is that of the sum: 50 + 45 + 7 + 4.
+	if peak := d.Holdings.Peak; peak.Sum() != 106 || peak.At.Time != 10*ms || peak.Until != 11*ms {
 		t.Errorf("peak %+v", peak)
 	}
 }

@@ -46,10 +46,12 @@
 // # The books
 //
 // What a process has on a device beside the arenas is kept by name of the library that took
-// it ([Beside]); context and modules are measured, never the rest of something. [CloseBooks]
+// it ([Beside]); driver overhead is measured, never the rest of something, and is unknown where
+// other processes may have disturbed that ([OverheadParts]). [CloseBooks]
 // holds the sum against readings of the device's used memory, which were taken by the clock
 // and not by events: a reading belongs to an instant if what the events tell of did not
-// change between the two. What is used and in no term is unexplained, and is printed.
+// change between the two. What is used and in no part is unexplained, if the reading is of the
+// process alone.
 //
 // # Who holds what
 //

@@ -103,7 +103,7 @@ func held(d *DeviceResult) (bytes int64, whole bool) {
 	case b == nil || b.UsedPeak < 0:
 		return known, false
 	case b.Scope != ScopeProcess:
-		return max(known, b.UsedPeak+b.Baseline), true
+		return max(known, b.UsedPeak), true
 	default: // readings are some time apart: a peak may lie between two of them
 		return max(known, b.UsedPeak), false
 	}

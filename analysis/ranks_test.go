@@ -99,7 +99,7 @@ func TestCompareRanks(t *testing.T) {
 		},
 		{
 			"what it told of the card is for all on it",
-			[]*Result{read(member("rank0", "a", 1000, 300), ScopeDevice, 450, 50), read(member("rank1", "a", 1000, 100), ScopeDevice, 450, 50)},
+			[]*Result{read(member("rank0", "a", 1000, 300), ScopeDevice, 500, 50), read(member("rank1", "a", 1000, 100), ScopeDevice, 500, 50)},
 			[]row{{"rank0", 0, 500, 500, 1000}, {"rank1", 1, 500, 500, 1000}},
 			1.5, 0, Imbalance{Ranks: 2, Most: 300, Mean: 200},
 		},

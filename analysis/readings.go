@@ -128,6 +128,14 @@ func (c Course) greatestWithin(since, until int64) (used int64, ok bool) {
 	return used, ok
 }
 
+// of are the readings of one GPU by its index; nil if there are none.
+func (r *Readings) of(gpu int) *GPUReadings {
+	if r == nil || gpu < 0 || gpu >= len(r.GPUs) {
+		return nil
+	}
+	return &r.GPUs[gpu]
+}
+
 // baseline is the first reading, taken before the job began.
 func (g *GPUReadings) baseline() int64 { return g.All[0].Used }
 

@@ -43,10 +43,10 @@ func TestBooksByOwnReadings(t *testing.T) {
 	if diff := gocmp.Diff(want, *got); diff != "" {
 		t.Errorf("books (-want +got):\n%s", diff)
 	}
-	if want := (Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}); got.Peak.Read != want || got.Peak.Sum() != 1500*mib || got.Peak.Unexplained != 600*mib {
+	if want := (Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}); got.Peak.Read != want || got.Peak.Sum() != 1500*mib || got.Peak.Rest != 600*mib || got.Peak.UnexplainedUnknown != whyNotOurs {
 		t.Errorf("peak %+v", got.Peak)
 	}
-	if want := (Reading{Valid: true, Used: 2005 * mib, Steady: true}); got.End.Read != want || got.End.Sum() != 1400*mib || got.End.Unexplained != 605*mib {
+	if want := (Reading{Valid: true, Used: 2005 * mib, Steady: true}); got.End.Read != want || got.End.Sum() != 1400*mib || got.End.Rest != 605*mib {
 		t.Errorf("end %+v", got.End)
 	}
 	if used, whole := held(&r.Devices[0]); used != 2100*mib || !whole {
@@ -117,7 +117,7 @@ func TestOwnReadingsOfTwoDevices(t *testing.T) {
 	r := j.byTime().analyze(t, "rank0", nil)
 	CloseBooks([]Member{{Result: r, Device: &r.Devices[0], GPU: -1}, {Result: r, Device: &r.Devices[1], GPU: -1}}, nil, "no library")
 	for _, d := range r.Devices {
-		if d.Books.Scope != ScopeCard || d.Books.Peak.Unexplained != 600*mib || d.Books.End.Unexplained != 605*mib {
+		if d.Books.Scope != ScopeCard || d.Books.Peak.Rest != 600*mib || d.Books.End.Rest != 605*mib {
 			t.Errorf("device %d: %+v", d.Device, d.Books)
 		}
 	}

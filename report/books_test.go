@@ -23,8 +23,25 @@ func booksResults() []*analysis.Result {
 	}
 	book := func(time, used, after int64, steady bool, libraries ...analysis.LibraryUse) analysis.Book {
 		b := analysis.Book{Holding: holding(time, libraries...), Read: analysis.Reading{Valid: true, Used: used, After: after, Steady: steady}}
-		b.ContextOfDevice, b.ContextIsAll = after == 0, after < 0
-		b.Unexplained = used - b.Sum()
+		b.Rest = used - b.Sum()
+		b.Unexplained = b.Rest
+		if !steady {
+			b.UsedUnknown, b.UnexplainedUnknown, b.Rest, b.Unexplained = "no reading was taken", "no reading was taken", 0, 0
+		}
+		return b
+	}
+	shared := func(b analysis.Book) analysis.Book {
+		b.UnexplainedUnknown, b.Unexplained = "others are in it", 0
+		return b
+	}
+	lacking := func(b analysis.Book, parts analysis.OverheadParts) analysis.Book {
+		b.Unknown, b.UnknownWhy, b.UnexplainedUnknown = parts, "others may have disturbed it", "driver overhead is not known"
+		for part, bytes := range map[analysis.OverheadParts]*int64{analysis.ContextPart: &b.Context, analysis.ModulesPart: &b.Modules, analysis.LoadsPart: &b.Loads} {
+			if parts.Has(part) {
+				b.Rest, *bytes = b.Rest+*bytes, 0
+			}
+		}
+		b.Unexplained = 0
 		return b
 	}
 	of := func(name string, books *analysis.Books) *analysis.Result {
@@ -38,12 +55,12 @@ func booksResults() []*analysis.Result {
 		many = append(many, analysis.LibraryUse{Name: fmt.Sprintf("libnumber%d.so", i), Bytes: (12 - i) * mib})
 	}
 	unread := func(b analysis.Book) analysis.Book {
-		b.Read, b.Unexplained = analysis.Reading{}, 0
+		b.Read, b.Rest, b.Unexplained, b.UsedUnknown, b.UnexplainedUnknown = analysis.Reading{}, 0, 0, "not read", "not read"
 		return b
 	}
 	nccl, blas := analysis.LibraryUse{Name: "libnccl.so.2", Bytes: 120 * mib}, analysis.LibraryUse{Name: "libcublas.so.13", Bytes: 16 * mib}
-	refuted := book(320_000_000, 4*gib, 20_000_000, true, nccl)
-	refuted.Context, refuted.ContextRefuted, refuted.Unexplained = 0, 5*gib, refuted.Unexplained+refuted.Context
+	refuted := shared(lacking(book(320_000_000, 4*gib, 20_000_000, true, nccl), analysis.ContextPart))
+	refuted.ContextRefuted = 5 * gib
 	return []*analysis.Result{
 		of("rank0", &analysis.Books{
 			Scope: analysis.ScopeProcess, Processes: []string{"rank0"}, UsedPeak: 1600 * mib,
@@ -52,15 +69,20 @@ func booksResults() []*analysis.Result {
 		}),
 		of("rank1", &analysis.Books{
 			Scope: analysis.ScopeDevice, Processes: []string{"rank1", "rank2", "rank3", "rank4", "rank5", hostileName}, GPU: 3, Baseline: 2 * gib, UsedPeak: 4 * gib,
-			Peak: book(320_000_000, 4*gib, 0, true, many...), End: book(990_000_000, gib, 0, true, analysis.LibraryUse{Name: hostileName, Bytes: 3}),
+			Peak: shared(book(320_000_000, 4*gib, 0, true, many...)), End: shared(book(990_000_000, 2*gib, 0, true, analysis.LibraryUse{Name: hostileName, Bytes: 3})),
 		}),
 		of("rank6", &analysis.Books{
 			Scope: analysis.ScopeCard, Processes: []string{"rank6"}, UsedPeak: 5 * gib,
-			Peak: refuted, End: book(990_000_000, 3*gib, 0, true),
+			Peak: refuted, End: shared(book(990_000_000, 3*gib, 0, true)),
 		}),
 		of("pid7", &analysis.Books{
 			Scope: analysis.ScopeProcess, Processes: []string{"pid7"}, GPU: -1, UsedPeak: -1, Missing: "the device is simulated",
-			Peak: unread(book(320_000_000, 0, 0, true, nccl)), End: unread(book(990_000_000, 0, 0, true)),
+			Peak: unread(book(320_000_000, 4*gib, 0, true, nccl)), End: unread(book(990_000_000, 4*gib, 0, true)),
+		}),
+		of("pid9", &analysis.Books{
+			Scope: analysis.ScopeProcess, Processes: []string{"pid9"}, UsedPeak: 2 * gib,
+			Peak: lacking(book(320_000_000, 2*gib, 0, true, nccl), analysis.ModulesPart|analysis.LoadsPart),
+			End:  lacking(book(990_000_000, 2*gib, 0, true), analysis.AllOverhead),
 		}),
 		of("pid8", &analysis.Books{Scope: analysis.ScopeProcess, Processes: []string{"pid8"}, UsedPeak: -1, Missing: "NVML: " + hostileName}),
 	}

@@ -24,9 +24,10 @@
 // Held against what the device has in use, the same terms have others beside them:
 //
 //	used = tensors (the split's requested) + internal + pending + reserve + external
-//	     + each other library by name + idle pools of the driver + context and modules + unexplained
+//	     + each other library by name + idle pools of the driver + driver overhead + unexplained
 //
-// Shares are of used there. Unexplained is printed as it comes out, also below zero.
+// Shares are of used there. A part is a number from 0 to used or unknown; what unknown parts have
+// together is the rest.
 //
 // # Who holds what
 //

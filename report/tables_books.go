@@ -21,7 +21,7 @@ func booksSections(d *analysis.DeviceResult) []section {
 	}
 	s := section{title: "The books"}
 	if b.Missing != "" {
-		s.before = toned(faint, note("no reading of the device's used memory: "+shorten(b.Missing, 120)))
+		s.before = toned(faint, note("how much of the device was in use is unknown: "+shorten(b.Missing, 160)))
 		if b.Peak.Sum() == b.Peak.At.R && b.End.Sum() == b.End.At.R { // the split tells as much
 			return []section{s}
 		}
@@ -45,7 +45,7 @@ func booksScope(b *analysis.Books) string {
 		return fmt.Sprintf("used: what the driver says this process uses of GPU %d, at most %s", b.GPU, FormatSize(b.UsedPeak))
 	}
 	if b.Scope == analysis.ScopeCard {
-		return fmt.Sprintf("card, not process: all that the process itself read (cuMemGetInfo), by whomever it is used, at most %s; what others and the driver have on the card is unexplained", FormatSize(b.UsedPeak))
+		return fmt.Sprintf("used: the whole card as this process read it (cuMemGetInfo), other processes included, at most %s", FormatSize(b.UsedPeak))
 	}
 	of := ""
 	if n := len(b.Processes); n > 1 {
@@ -58,16 +58,16 @@ func booksScope(b *analysis.Books) string {
 			of += fmt.Sprintf(" and %d more", n-4)
 		}
 	}
-	return fmt.Sprintf("device, not process: all that is used of GPU %d less %s from before the job, at most %s%s",
-		b.GPU, FormatSize(b.Baseline), FormatSize(b.UsedPeak), of)
+	return fmt.Sprintf("used: the whole card, GPU %d, other processes included, at most %s; before the job it was %s%s",
+		b.GPU, FormatSize(b.UsedPeak), FormatSize(b.Baseline), of)
 }
 
 // booksTerm is a line of the books.
 type booksTerm struct {
 	name, meaning string
 	bytes         func(*analysis.Book) int64
+	unknown       func(*analysis.Book) bool // nil: never
 	tone          tone
-	needsReading  bool
 	ofChunks      bool // not told of a watched allocator
 }
 
@@ -85,19 +85,58 @@ func booksTerms(b *analysis.Books) []booksTerm {
 		terms = append(terms, booksTerm{name: "not told apart", meaning: "internal, reserve, external", bytes: func(b *analysis.Book) int64 { return b.At.Unsplit }, tone: warned})
 	}
 	terms = append(terms, libraryTerms(b)...)
-	if b.Peak.Pools != 0 || b.End.Pools != 0 {
-		terms = append(terms, booksTerm{name: "idle in pools", meaning: "kept by the driver", bytes: func(b *analysis.Book) int64 { return b.Pools }})
+	if b.Peak.Pools != 0 || b.End.Pools != 0 || (b.Peak.Unknown | b.End.Unknown).Has(analysis.PoolsPart) {
+		terms = append(terms, booksTerm{name: "idle in pools", meaning: "kept by the driver", bytes: func(b *analysis.Book) int64 { return b.Pools }, unknown: lacks(analysis.PoolsPart)})
 	}
-	return append(terms,
-		booksTerm{name: "context and modules", meaning: "measured as they came", bytes: func(b *analysis.Book) int64 { return b.Overhead() }},
-		booksTerm{name: "unexplained", meaning: "used, in none of these", bytes: func(b *analysis.Book) int64 { return b.Unexplained }, needsReading: true})
+	terms = append(terms, overheadTerms(b)...)
+	terms = append(terms, booksTerm{
+		name: "unexplained", meaning: "used, in none of these", bytes: func(b *analysis.Book) int64 { return b.Unexplained },
+		unknown: func(b *analysis.Book) bool { return b.UnexplainedUnknown != "" },
+	})
+	if b.Missing == "" && (b.Peak.UnexplainedUnknown != "" || b.End.UnexplainedUnknown != "") {
+		meaning := "unknown parts, together"
+		if b.Scope != analysis.ScopeProcess {
+			meaning = "with other processes"
+		}
+		terms = append(terms, booksTerm{name: "rest", meaning: meaning, bytes: restOf, unknown: usedUnknown})
+	}
+	return terms
 }
+
+// overheadTerms are the lines of driver overhead: one, or where some of it is unknown what is
+// known and the rest.
+func overheadTerms(b *analysis.Books) []booksTerm {
+	known := func(b *analysis.Book) int64 { return b.Overhead() }
+	if !(b.Peak.Unknown | b.End.Unknown).Has(analysis.AllOverhead) {
+		return []booksTerm{{name: "driver overhead", meaning: "context, code, graphs", bytes: known}}
+	}
+	var terms []booksTerm
+	if b.Peak.Overhead() != 0 || b.End.Overhead() != 0 {
+		terms = append(terms, booksTerm{name: "driver overhead", meaning: "as far as it is known", bytes: known})
+	}
+	return append(terms, booksTerm{name: "more driver overhead", meaning: "see below", bytes: func(*analysis.Book) int64 { return 0 }, unknown: lacks(analysis.AllOverhead)})
+}
+
+// lacks says whether one of some parts is unknown.
+func lacks(parts analysis.OverheadParts) func(*analysis.Book) bool {
+	return func(b *analysis.Book) bool { return b.Unknown.Has(parts) }
+}
+
+// restOf is what unknown parts have together; nothing where none is unknown.
+func restOf(b *analysis.Book) int64 {
+	if b.UnexplainedUnknown == "" {
+		return 0
+	}
+	return b.Rest
+}
+
+func usedUnknown(b *analysis.Book) bool { return b.UsedUnknown != "" }
 
 func booksTotal(b *analysis.Books) booksTerm {
 	if b.Missing != "" {
 		return booksTerm{name: "= explained", meaning: "used memory was not read", bytes: func(b *analysis.Book) int64 { return b.Sum() }}
 	}
-	return booksTerm{name: "= used", meaning: "as the driver says", bytes: func(b *analysis.Book) int64 { return b.Read.Used }, needsReading: true}
+	return booksTerm{name: "= used", meaning: "as the driver says", bytes: func(b *analysis.Book) int64 { return b.Read.Used }, unknown: usedUnknown}
 }
 
 // libraryTerms are the other libraries at the peak or the end, the greatest first.
@@ -150,12 +189,13 @@ func booksRow(b *analysis.Books, term booksTerm) []cell {
 	line := row(term.name)
 	zero := true
 	for _, book := range []*analysis.Book{&b.Peak, &b.End} {
-		if !book.Read.Valid && term.needsReading {
-			line = append(line, row(absent, absent)...)
+		if term.unknown != nil && term.unknown(book) {
+			line = append(line, row("unknown", absent)...)
+			zero = false
 			continue
 		}
 		bytes, percent := term.bytes(book), absent
-		if book.Read.Valid {
+		if book.UsedUnknown == "" {
 			percent = FormatPercent(ratio(bytes, book.Read.Used))
 		}
 		line = append(line, row(FormatSize(bytes), percent)...)
@@ -184,39 +224,46 @@ func booksNotes(b *analysis.Books) []cell {
 			continue
 		}
 		text := at.name + ", " + FormatDuration(at.book.At.Time) + " after the start: read " + readingDistance(at.book.Read.After)
-		if at.book.Read.Steady {
+		if at.book.UsedUnknown == "" {
 			notes = append(notes, note(text)...)
 		} else {
-			notes = append(notes, toned(warned, note(text+"; changed in between, so unexplained has that too"))...)
+			notes = append(notes, toned(warned, note(at.name+", "+FormatDuration(at.book.At.Time)+" after the start: used is unknown: "+at.book.UsedUnknown+
+				"; the nearest reading, "+readingDistance(at.book.Read.After)+", is "+FormatSize(at.book.Read.Used)))...)
 		}
 	}
-	if p := &b.Peak; p.Overhead() != 0 {
-		context := FormatSize(p.Context)
-		if p.ContextRefuted != 0 {
-			context = "not known"
+	if p := &b.Peak; p.Overhead() != 0 || p.Unknown.Has(analysis.AllOverhead) {
+		part := func(of analysis.OverheadParts, bytes int64) string {
+			if p.Unknown.Has(of) {
+				return "unknown"
+			}
+			return FormatSize(bytes)
 		}
-		notes = append(notes, note(fmt.Sprintf("context and modules at the peak: context %s, modules %s, libraries %s, graphs %s",
-			context, FormatSize(p.Modules), FormatSize(p.Loads), FormatSize(p.Graphs)))...)
+		notes = append(notes, note(fmt.Sprintf("driver overhead at the peak: context %s, modules %s, libraries %s, graphs %s",
+			part(analysis.ContextPart, p.Context), part(analysis.ModulesPart, p.Modules), part(analysis.LoadsPart, p.Loads), part(analysis.GraphsPart, p.Graphs)))...)
 	}
-	notes = append(notes, contextNotes(b)...)
+	notes = append(notes, unknownNotes(b)...)
 	if p := &b.Peak; p.Managed != 0 || p.HostPinned != 0 {
 		notes = append(notes, note(fmt.Sprintf("in no sum, at the peak: %s managed, %s of the host's pinned", FormatSize(p.Managed), FormatSize(p.HostPinned)))...)
 	}
 	return notes
 }
 
-// contextNotes say what the figure of a context is not.
-func contextNotes(b *analysis.Books) []cell {
-	refuted := max(b.Peak.ContextRefuted, b.End.ContextRefuted)
-	switch {
-	case refuted != 0:
-		return toned(warned, note(fmt.Sprintf("a context was measured as %s, more than was used with it: memory of others is in that, and what is ours is unexplained", FormatSize(refuted))))
-	case b.Peak.ContextIsAll || b.End.ContextIsAll:
-		return toned(warned, note("a context could not be measured by itself: all that was in use when there was one stands for it"))
-	case b.Peak.ContextOfDevice || b.End.ContextOfDevice:
-		return note("context: what the device's use grew by while it was made; what others took or gave meanwhile is in it")
+// unknownNotes say why parts are unknown.
+func unknownNotes(b *analysis.Books) []cell {
+	var notes []cell
+	if why := cmp.Or(b.Peak.UnknownWhy, b.End.UnknownWhy); why != "" {
+		text := "unknown driver overhead: " + why
+		if refuted := max(b.Peak.ContextRefuted, b.End.ContextRefuted); refuted != 0 {
+			text += " (a context, as " + FormatSize(refuted) + ")"
+		}
+		notes = append(notes, toned(warned, note(text))...)
 	}
-	return nil
+	for _, book := range []*analysis.Book{&b.Peak, &b.End} {
+		if b.Missing == "" && book.UsedUnknown == "" && book.UnexplainedUnknown != "" {
+			return append(notes, note("unexplained is unknown: "+book.UnexplainedUnknown)...)
+		}
+	}
+	return notes
 }
 
 func readingDistance(after int64) string {

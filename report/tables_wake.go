@@ -111,6 +111,9 @@ func fitOf(d *analysis.DeviceResult, p *wakeplan.Plan) wakeFit {
 		return wakeFit{largestKV: -1}
 	}
 	room := card - besideOf(d)
+	if d.Books != nil && d.Books.Peak.Unknown.Has(analysis.AllOverhead) { // less is left than that
+		return wakeFit{largestKV: -1}
+	}
 	fit := wakeFit{known: true, fits: p.Peak <= room, largestKV: -1}
 	if kv, ok := p.LargestKV(room); ok {
 		fit.largestKV, fit.fraction = kv, ratio(kv, card)

@@ -10,24 +10,27 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
+// noReadings is said of a recording without device readings.
+const noReadings = "the recording has no device readings"
+
 // readReadings is what the devices of a run had in use; without any, missing says why, and
 // what the processes read themselves may do.
 // Trouble with them never keeps a run from being analyzed.
 func readReadings(path string, run *trace.Run) (readings *analysis.Readings, missing string) {
 	if stat, err := os.Stat(path); err == nil && !stat.IsDir() {
-		return nil, "a part alone has no books: give the directory of its run"
+		return nil, "a part alone has no device readings: give the directory of its run"
 	}
 	if run.ReadingsErr != nil {
-		return nil, run.ReadingsErr.Error()
+		return nil, "the device readings are damaged: " + run.ReadingsErr.Error()
 	}
 	if run.Readings == nil {
 		switch told := run.Info.Options[readingsOption]; {
 		case run.Live && told == readingsOfNVML:
 			return nil, "while a recording goes on its readings are not complete"
 		case told == "":
-			return nil, "the recording has none"
-		case told == readingsOfNVML:
-			return nil, "the parts of the readings are missing (" + trace.ReadingsName + "-0000.parquet and on)"
+			return nil, noReadings
+		case told == readingsOfNVML: // they were left out; nothing says that they were damaged
+			return nil, noReadings + " (no " + trace.ReadingsName + "-0000.parquet beside its parts)"
 		default:
 			return nil, strings.TrimPrefix(strings.TrimPrefix(told, "none: "), readingsOfDriver)
 		}
@@ -39,7 +42,7 @@ func readReadings(path string, run *trace.Run) (readings *analysis.Readings, mis
 	defer reader.Close()
 	readings, err = analysis.ReadReadings(reader, run.Readings.Strings().Text)
 	if err != nil {
-		return nil, err.Error()
+		return nil, "the device readings are damaged: " + err.Error()
 	}
 	return readings, ""
 }
@@ -53,7 +56,7 @@ func closeBooks(run *trace.Run, results []*analysis.Result, readings *analysis.R
 			device := &result.Devices[j]
 			members = append(members, analysis.Member{
 				Result: result, Device: device, PID: process.PID, GPU: cardOf(result, device.Device, &run.Info),
-				Alive: process.Ending.LastAlive,
+				Alive: process.Ending.LastAlive, Private: simulated(&run.Info),
 			})
 		}
 	}
@@ -92,4 +95,10 @@ func cardOf(result *analysis.Result, ordinal int32, info *trace.Info) int {
 		return -1
 	}
 	return index
+}
+
+// simulated says whether a job ran on the simulated device, the memory of which is the
+// process's own.
+func simulated(info *trace.Info) bool {
+	return info.Options["device"] == "sim"
 }

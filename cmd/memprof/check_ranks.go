@@ -111,7 +111,7 @@ func (c rankChoice) measure(g *gate, job repetition) ([]measured, error) {
 // devices. A metric that no process and device of the job has is an error, never a pass.
 func (c rankChoice) worstOfRanks(g *gate, job repetition) ([]measured, error) {
 	var worst []measured
-	allocs := int64(0)
+	allocs, why := int64(0), ""
 	for _, run := range job {
 		for _, result := range run.results {
 			if rank, ok := analysis.RankOf(result.Process); c.kind == "one" && (!ok || rank != c.rank) {
@@ -128,6 +128,7 @@ func (c rankChoice) worstOfRanks(g *gate, job repetition) ([]measured, error) {
 				if ok && device.Allocs > 0 {
 					worst = g.keepWorse(worst, measured{value, location{Path: run.path, Process: result.Process, Device: device.Device, Seq: seq}})
 				}
+				why = cmp.Or(why, analysis.WhyUnknown(g.metric, part))
 			}
 		}
 	}
@@ -136,6 +137,8 @@ func (c rankChoice) worstOfRanks(g *gate, job repetition) ([]measured, error) {
 		return nil, g.mistake("%s: no allocation of rank %d in it: there is nothing to check", job[0].path, c.rank)
 	case allocs == 0:
 		return nil, usagef("%s: no allocation in it: there is nothing to check", job[0].path)
+	case len(worst) == 0 && why != "":
+		return nil, g.mistake("gate %q: %s has no value for %s: %s", g.text, job[0].path, g.metric.Name, why)
 	case len(worst) == 0 && g.selector.String() != "":
 		return nil, g.mistake("gate %q: %s has %s", g.text, job[0].path, g.selector.missing(job))
 	case len(worst) == 0:

@@ -1,0 +1,240 @@
+package analysis
+
+import (
+	"math"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// Driver overhead is memory that nobody asks for: the driver takes it while it makes a
+// context or a graph, loads code or initialises a library. An overhead event says by how
+// much something grew across such a call:
+//
+//	the process's own use, as the driver lists it     how=process; a context's without how=
+//	the whole card's                                  how=device; others without how=
+//	all that the card had in use afterwards           how=total
+//
+// The process's own use grows by its own doing, so that the first is a number. While the
+// second is measured any other process on the card may take or return memory, and no event
+// says whether one does. It counts only where nobody else can have: on a simulated card, or
+// where the readings of the run show that the process was alone on the card from before
+// the first of such events until after the last. Otherwise that part of the driver overhead
+// is unknown, also where what was measured looks plausible. The third counts on a simulated
+// card only.
+//
+// What keeps this from being a proof is the interval of the readings: a process that comes
+// and goes between two of them is not seen.
+
+// OverheadParts is a set of parts of the driver overhead.
+type OverheadParts uint8
+
+// The parts, each a field of [Beside].
+const (
+	ContextPart OverheadParts = 1 << iota
+	ModulesPart
+	LoadsPart
+	GraphsPart
+	PoolsPart // not driver overhead, but in the same events
+
+	AllOverhead = ContextPart | ModulesPart | LoadsPart | GraphsPart
+)
+
+// Has says whether one of some parts is in the set.
+func (p OverheadParts) Has(some OverheadParts) bool { return p&some != 0 }
+
+// smallestContext is less than the driver takes for the context of any process, and more
+// than a card without one has in use. Bytes.
+const smallestContext = 32 << 20
+
+// Reasons why a part of the driver overhead is unknown.
+const (
+	whyWholeCard = "it was measured by the use of the whole card, where other processes may have taken or returned memory meanwhile"
+	whyOthers    = "it was measured by the use of the whole card while other processes had memory there"
+	whyTotal     = "it could not be measured by itself: all that the card had in use stood for it"
+	whyReturned  = "the driver returned more than it was seen to take"
+	whyRefuted   = "it was measured as more than was in use while it was there"
+	whyExceeds   = "it was measured as more than the reading leaves for it"
+)
+
+// CardGrowth is what was measured of driver overhead by the use of the whole card. It is in
+// no sum before [CloseBooks] finds that nobody else was there. Bytes.
+type CardGrowth struct {
+	Context, Modules, Loads, Graphs int64
+	Parts                           OverheadParts // that were measured so
+	First, Last                     int64         // times of the events
+	Total                           bool          // Context is all that was in use
+	Others                          bool          // the driver listed other processes meanwhile
+}
+
+func (g *CardGrowth) sum() int64 { return g.Context + g.Modules + g.Loads + g.Graphs }
+
+// overhead takes a measurement of what a call added to the use of the process or the card.
+func (a *analyzer) overhead(e *trace.Event) {
+	d := a.deviceOf(e.Device)
+	d.changing(e.Time)
+	given, b := fields(a.opt.Text(e.Context)), &d.beside.now
+	switch {
+	case contextEnded(e, given):
+		libraries, managed, pinned := b.Libraries, b.Managed, b.HostPinned
+		*b = Beside{Libraries: libraries, Managed: managed, HostPinned: pinned, ContextSince: e.Time}
+	case given["what"] == "pool":
+		b.Pools += e.Provided
+	case ownGrowth(given):
+		b.grow(given["what"], e.Provided)
+	default:
+		b.growOnCard(given, e)
+	}
+	if given["what"] == "context" {
+		b.ContextSince = e.Time
+	}
+	d.changed(e)
+}
+
+// contextEnded says whether the device's last context is gone, with all driver overhead:
+// the event takes back what all before it said, whatever that was measured by.
+func contextEnded(e *trace.Event, given map[string]string) bool {
+	return given["what"] == "context" && given["name"] == "" && given["how"] == "" && e.Provided < 0
+}
+
+// ownGrowth says whether the process's own use was measured. Contexts were measured by that
+// before events had how=; a limit's memory is counted as the context's, but was not.
+func ownGrowth(given map[string]string) bool {
+	return given["how"] == "process" || given["how"] == "" && given["what"] == "context" && given["name"] == ""
+}
+
+func (b *Beside) grow(what string, bytes int64) {
+	switch what {
+	case "context":
+		b.Context += bytes
+	case "module":
+		b.Modules += bytes
+	case "graph":
+		b.Graphs += bytes
+	default:
+		b.Loads += bytes
+	}
+}
+
+func (b *Beside) growOnCard(given map[string]string, e *trace.Event) {
+	g := &b.OnCard
+	if g.Parts == 0 {
+		g.First = e.Time
+	}
+	g.Last = e.Time
+	switch given["what"] {
+	case "context":
+		g.Context += e.Provided
+		g.Parts |= ContextPart
+	case "module":
+		g.Modules += e.Provided
+		g.Parts |= ModulesPart
+	case "graph":
+		g.Graphs += e.Provided
+		g.Parts |= GraphsPart
+	default:
+		g.Loads += e.Provided
+		g.Parts |= LoadsPart
+	}
+	g.Others = g.Others || given["others"] != ""
+	switch given["how"] {
+	case "total":
+		g.Total, b.ContextIsAll = true, true
+	case "device":
+		b.ContextOfDevice = b.ContextOfDevice || given["what"] == "context"
+	}
+}
+
+// countOverhead decides what of the driver overhead of a state is a number, given the times
+// from and until which the process was alone on the card: none if until is less.
+func (b *Beside) countOverhead(from, until int64, why string) {
+	g := b.OnCard
+	b.OnCard = CardGrowth{}
+	switch {
+	case g.Parts == 0:
+	case g.Total && until < math.MaxInt64:
+		b.forget(g.Parts, whyTotal)
+	case g.Others:
+		b.forget(g.Parts, whyOthers)
+	case from <= g.First && g.Last <= until:
+		b.Context, b.Modules, b.Loads, b.Graphs = b.Context+g.Context, b.Modules+g.Modules, b.Loads+g.Loads, b.Graphs+g.Graphs
+	default:
+		b.forget(g.Parts, why)
+	}
+	for part, bytes := range b.parts() {
+		if *bytes < 0 {
+			b.forget(part, whyReturned)
+		}
+	}
+}
+
+// parts are the parts and their bytes.
+func (b *Beside) parts() map[OverheadParts]*int64 {
+	return map[OverheadParts]*int64{
+		ContextPart: &b.Context, ModulesPart: &b.Modules, LoadsPart: &b.Loads, GraphsPart: &b.Graphs, PoolsPart: &b.Pools,
+	}
+}
+
+// forget makes parts unknown. The first reason stands for all.
+func (b *Beside) forget(parts OverheadParts, why string) {
+	for part, bytes := range b.parts() {
+		if parts.Has(part) {
+			*bytes = 0
+		}
+	}
+	b.Unknown |= parts
+	if b.UnknownWhy == "" {
+		b.UnknownWhy = why
+	}
+}
+
+// countOverhead decides it for all states of the member's device that books are made of.
+func (m *Member) countOverhead(readings *GPUReadings) {
+	from, until, why := int64(0), int64(-1), whyWholeCard
+	switch {
+	case m.Private:
+		until = math.MaxInt64
+	case readings != nil:
+		from, until = readings.alone(m.PID)
+		if until >= 0 {
+			why = whyOthers
+		}
+	}
+	h := &m.Device.Holdings
+	h.Peak.countOverhead(from, until, why)
+	h.Final.countOverhead(from, until, why)
+	for i := range h.Moments {
+		h.Moments[i].countOverhead(from, until, why)
+	}
+}
+
+// alone is the time from which and until which every reading shows that nobody but one
+// process had a context on the card; until is -1 if the driver did not tell its use.
+func (g *GPUReadings) alone(pid int) (from, until int64) {
+	own := g.Processes[pid]
+	if len(own) == 0 || len(g.All) == 0 || g.All[0].Used >= smallestContext {
+		return 0, -1
+	}
+	from, until = g.All[0].First, -1
+	for _, s := range g.All {
+		for _, at := range []int64{s.First, s.Last} {
+			if s.Used-own.inRound(at) >= smallestContext {
+				return from, until
+			}
+			until = at
+		}
+	}
+	return from, until
+}
+
+// inRound is what was read in the round of readings that began at a time: a process's use
+// is read a little after the card's. 0 before the first.
+func (c Course) inRound(time int64) (used int64) {
+	for i := range c {
+		s := &c[i]
+		if s.First > time && s.First-time >= ReadingInterval.Nanoseconds() {
+			break
+		}
+		used = s.Used
+	}
+	return used
+}
