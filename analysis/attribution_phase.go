@@ -251,8 +251,12 @@ func (a *analyzer) phase(e *trace.Event) {
 	if a.bands != nil && !a.opening {
 		a.bands.enter(a.phases.name(a.phases.current), e.Time)
 	}
+	ended := a.requests.phase(e) && !a.opening
 	for _, d := range a.devices {
 		d.enter(a.phases.current, e.Time)
 		a.enterStage(d, e.Time)
+		if ended {
+			d.requestEnded(trace.PhaseName(a.opt.Text(e.Context)), e)
+		}
 	}
 }

@@ -339,18 +339,18 @@ func TestLeakByStack(t *testing.T) {
 	stack(r, 1, 0, "main")
 	stack(r, 2, 1, "log")
 	stack(r, 3, 1, "log") // another instruction of the line
-	for n := range int64(5) {
+	for n := range int64(6) {
 		alloc(t, a, 1000, fmt.Sprintf("stack=%d", 2+n%2))
 		alloc(t, a, 10, "module=net")
 		r.Mark(n)
 	}
 	l := run(t, r, Options{}).Devices[0].Leak
 	want := Breakdown{Groups: []Group{
-		{Frames: []string{"log", "main"}, Blocks: 4, Requested: 4000, Provided: 4096},
-		{Blocks: 4, Requested: 40, Provided: 1024},
+		{Frames: []string{"log", "main"}, Blocks: 5, Requested: 5000, Provided: 5120},
+		{Blocks: 5, Requested: 50, Provided: 1280},
 	}}
-	if diff := cmp.Diff(want, l.Stacks); diff != "" || !l.Rising {
-		t.Errorf("rising %v:\n%s", l.Rising, diff)
+	if diff := cmp.Diff(want, l.Stacks); diff != "" || !l.Iterations.Rising {
+		t.Errorf("rising %v:\n%s", l.Iterations.Rising, diff)
 	}
 }
 

@@ -1,7 +1,5 @@
 package analysis
 
-import "strings"
-
 // booksMetrics are those of the device accounting at the peak. A part that is unknown has no
 // value: what needs a reading in a recording without, driver overhead that was not measured
 // or that other processes may have disturbed (every process that uses a device has some), and
@@ -15,7 +13,7 @@ var booksMetrics = []Metric{
 	}},
 	{"books.unexplained", Share, "used and in no part of the device accounting; share of used at the peak", func(d *DeviceResult) (float64, int64, bool) {
 		b, ok := d.closed()
-		if !ok || b.Read.Used <= 0 {
+		if !ok || b.Read.Used <= 0 || b.Unexplained < 0 { // no share of used, where the terms exceed it
 			return 0, -1, false
 		}
 		return share(b.Unexplained, b.Read.Used), b.At.Seq, true
@@ -41,26 +39,6 @@ var booksMetrics = []Metric{
 		b := &d.Books.Peak
 		return float64(b.Overhead()), b.At.Seq, true
 	}},
-}
-
-// WhyUnknown says why a metric of the device accounting has no value; "" of one that has, or
-// of which no more is known than that.
-func WhyUnknown(m Metric, d *DeviceResult) string {
-	if _, _, ok := m.Value(d); ok || d.Books == nil {
-		return ""
-	}
-	b := d.Books
-	switch {
-	case m.Name == "used.peak":
-		return b.Missing
-	case strings.HasPrefix(m.Name, "books.unexplained") && b.Missing != "":
-		return b.Missing
-	case strings.HasPrefix(m.Name, "books.unexplained"):
-		return b.Peak.UnexplainedUnknown
-	case m.Name == "books.context" && b.Peak.Unknown.Has(AllOverhead):
-		return b.Peak.UnknownWhy
-	}
-	return ""
 }
 
 // closed is the book of the peak if what is unexplained in it is known.

@@ -287,8 +287,7 @@ func TestBooksMetrics(t *testing.T) {
 		for _, m := range booksMetrics {
 			if value, _, ok := m.Value(&r.Devices[0]); ok {
 				got[m.Name] = value
-			}
-			if text := WhyUnknown(m, &r.Devices[0]); text != "" {
+			} else if text := m.Unknown(&r.Devices[0]); text != "" {
 				why[m.Name] = text
 			}
 		}

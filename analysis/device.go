@@ -10,6 +10,7 @@ type device struct {
 	split
 	DeviceResult
 	paused    int64 // bytes that paused arenas would have mapped
+	pausedT   int64 // requested by live allocations in paused arenas
 	iteration int   // marks seen so far
 	current   Iteration
 
@@ -19,9 +20,13 @@ type device struct {
 	died      []block
 	untouched []addressRange // untouched at the peak and not any more
 
-	// Blocks that were live at the last iteration mark and have been freed since.
+	// Blocks that were live at the last iteration mark, or another bound, and have been freed since.
 	markSeq  int64
 	markDied []block
+	boundBy  bound // what markSeq is; see bounded
+
+	lows         lows
+	requestKinds []*requestKind
 
 	series  series
 	period  *periodFinder // nil once there is a mark
@@ -91,6 +96,7 @@ func (d *device) observe(seq, time int64) {
 		d.died, d.untouched = d.died[:0], d.untouched[:0]
 	}
 	d.series.add(d, seq, time)
+	d.lows.observe(d, seq, time)
 	if d.keys != nil {
 		d.keys.observe(d, seq, time, peak)
 	}

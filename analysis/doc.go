@@ -95,8 +95,10 @@
 //
 // An iteration ends at each mark, on all devices. Its peaks T_i, C_i, R_i include the state
 // it begins with. T1, C1 are those of the first, T2, C2 means over the later ones, all as
-// shares of the final R (the BFC paper's table) and, where R can shrink, of each
-// iteration's own R_i. First-iteration excess is C1/C2 - 1; steady idle 1 - C2. Without marks, the
+// shares of the final R (the BFC paper's table). Where R shrank, by a trim, a pause or a reclaim,
+// the final R is less than the peaks: then the shares are of the greatest R, so that each is from
+// 0 to 1. The same is told as shares of each iteration's own R_i. First-iteration excess is
+// C1/C2 - 1, a ratio that may exceed 1; steady idle is 1 - C2. Without marks, the
 // iterations of a device come from the period of its sequence of requested sizes, cut where
 // the fewest blocks are live. The cuts lie between the same requests as marks behind the
 // optimizer's step would, but for jobs that load inputs before they drop gradients and do not
@@ -127,10 +129,30 @@
 //
 // # Leaks
 //
-// The trend of live bytes is the median of the slopes between all pairs of iteration ends,
-// the first one left out (Theil and Sen), in bytes an iteration: outliers, like an
-// evaluation now and then, do not move it. It needs four iterations. Holders are
-// the blocks made after the first iteration and live at the last mark.
+// A leak is a lasting rise of the bytes held: what live allocations requested, T, and what those of
+// paused tags requested. A pause is no release, and a resume no rise. There are three trends, each
+// over points of its own ([Leak]):
+//
+//	leak.slope        bytes an iteration: held at iteration ends, without the first
+//	leak.per_request  bytes a request: held at the ends of requests, without the first. A request
+//	                  is an instance of a phase that is the outermost one of its thread, or a
+//	                  sequence in a KV cache. Where there are several kinds, the one with the
+//	                  steepest rise is told, of those that came in the second half of the trace.
+//	                  Of more than 2,048 requests the least of neighbours is one point.
+//	leak.per_second   bytes a second: the points of leak.slope by their times; where there are no
+//	                  iterations, the least held in each of 33 to 64 windows of time, all of one
+//	                  width, without the first quarter of them and the last. Something must have
+//	                  been allocated in 12 of them.
+//
+// The slope is the median of the slopes between all pairs of points (Theil and Sen): outliers, like
+// an evaluation now and then, do not move it. A trend needs five points, so six iterations or
+// requests; with fewer the slope is unknown. It is called a leak where it is rising ([Trend]): the
+// slope is positive, also over the later half of the points, and more pairs of points rise than chance
+// explains (Mann and Kendall, one-sided, 2 %). The metrics leak.per_request and leak.per_second are 0
+// where it is not. The report judges by iterations, where there are not enough by requests, and else
+// by time. Over time a job that loads all the while rises as well. Holders are the blocks made after the first point
+// and live at the last: of iterations the last mark (without marks the end of the trace), of requests
+// the end of the last one, of time the end of the last window that counts.
 //
 // # Comparisons
 //

@@ -1,6 +1,10 @@
 package analysis
 
-import "github.com/memprof/memprof/trace"
+import (
+	"math"
+
+	"github.com/memprof/memprof/trace"
+)
 
 // mark ends an iteration, on all devices.
 func (a *analyzer) mark(e *trace.Event) {
@@ -20,7 +24,7 @@ func (a *analyzer) mark(e *trace.Event) {
 func (d *device) mark(m, next Iteration) {
 	it := d.current
 	it.Number, it.EndSeq, it.End = m.Number, m.EndSeq, m.End
-	it.EndT, it.EndC = d.t, d.c
+	it.EndT, it.EndC, it.EndPaused = d.t, d.c, d.pausedT
 	if d.samples != nil {
 		d.samples.mark(&it)
 	}
@@ -29,37 +33,54 @@ func (d *device) mark(m, next Iteration) {
 	d.current = next
 	// What is live when an iteration begins is live in it.
 	d.current.PeakT, d.current.PeakC, d.current.PeakR = d.t, d.c, d.r
-	d.markSeq, d.markDied = m.EndSeq, d.markDied[:0]
+	d.bounded(boundMark, m.EndSeq)
 	d.period = nil
 	if d.keys != nil {
 		d.keys.mark(d, m.EndSeq, m.End)
 	}
 }
 
-// paper is the BFC paper's table for a final R.
-func paper(iterations []Iteration, final int64) Paper {
-	if len(iterations) < 2 || final <= 0 {
+// paper is the BFC paper's table. Its shares are of the greatest R, which is the final R unless R
+// shrank: T <= C <= R after every event, so that every share is from 0 to 1.
+func paper(iterations []Iteration, greatest int64) Paper {
+	if len(iterations) < 2 || greatest <= 0 {
 		return Paper{}
 	}
 	first, later := iterations[0], iterations[1:]
-	p := Paper{Valid: true, OwnT1: share(first.PeakT, first.PeakR), OwnC1: share(first.PeakC, first.PeakR)}
-	var t2, c2 float64
-	for _, it := range later {
-		t2 += float64(it.PeakT)
-		c2 += float64(it.PeakC)
-		p.OwnT2 += share(it.PeakT, it.PeakR)
-		p.OwnC2 += share(it.PeakC, it.PeakR)
-	}
-	n := float64(len(later))
-	p.OwnT2 /= n
-	p.OwnC2 /= n
-	p.T1, p.C1 = share(first.PeakT, final), share(first.PeakC, final)
-	p.T2, p.C2 = t2/n/float64(final), c2/n/float64(final)
+	p := Paper{Valid: true, Of: greatest, T1: share(first.PeakT, greatest), C1: share(first.PeakC, greatest)}
+	p.T2 = meanShare(later, greatest, func(it *Iteration) int64 { return it.PeakT })
+	p.C2 = meanShare(later, greatest, func(it *Iteration) int64 { return it.PeakC })
+	p.FirstExcess, p.SteadyIdle = math.NaN(), 1-p.C2
 	if p.C2 > 0 {
 		p.FirstExcess = p.C1/p.C2 - 1
 	}
-	p.SteadyIdle = 1 - p.C2
+	p.OwnT1, p.OwnC1 = meanOwn(iterations[:1])
+	p.OwnT2, p.OwnC2 = meanOwn(later)
 	return p
+}
+
+// meanShare is the mean of a number of the iterations, as a share of whole.
+func meanShare(iterations []Iteration, whole int64, of func(*Iteration) int64) float64 {
+	var sum, wholes float64
+	for i := range iterations {
+		sum += float64(of(&iterations[i]))
+		wholes += float64(whole) // rounded as sum is, so that the quotient is at most 1
+	}
+	return sum / wholes
+}
+
+// meanOwn is the means of T and C as shares of each iteration's own peak R. Iterations in which
+// nothing was reserved have no share; without others the means are NaN.
+func meanOwn(iterations []Iteration) (t, c float64) {
+	var n float64
+	for _, it := range iterations {
+		if it.PeakR > 0 {
+			t += share(it.PeakT, it.PeakR)
+			c += share(it.PeakC, it.PeakR)
+			n++
+		}
+	}
+	return t / n, c / n // 0/0 is NaN
 }
 
 // share is part/whole, 0 where there is no whole.
@@ -77,7 +98,7 @@ func (d *device) detectIterations(ended bool) {
 	if d.period == nil {
 		return
 	}
-	d.Iterations, d.Period = d.period.finish(d.Final, ended)
+	d.Iterations, d.Period = d.period.finish(d.Final, d.pausedT, ended)
 	d.period = nil
 	at := iterationAt(d.Iterations)
 	d.Peak.Iteration = at(d.Peak.Seq)

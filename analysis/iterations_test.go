@@ -68,7 +68,7 @@ func TestIterationsAndPaper(t *testing.T) {
 	}
 	rf := float64(2 * mib)
 	paper := Paper{
-		Valid: true, T1: 501_000 / rf, C1: 501_248 / rf, T2: 301_000 / rf, C2: 301_056 / rf,
+		Valid: true, Of: 2 * mib, T1: 501_000 / rf, C1: 501_248 / rf, T2: 301_000 / rf, C2: 301_056 / rf,
 		FirstExcess: 501_248./301_056 - 1, SteadyIdle: 1 - 301_056/rf,
 		OwnT1: 501_000 / rf, OwnC1: 501_248 / rf, OwnT2: 301_000 / rf, OwnC2: 301_056 / rf,
 	}
@@ -76,72 +76,61 @@ func TestIterationsAndPaper(t *testing.T) {
 	if diff := cmp.Diff(paper, d.Paper, close); diff != "" {
 		t.Error(diff)
 	}
-	if d.Leak.Valid {
+	if d.Leak.Iterations.Valid {
 		t.Error("three iterations told a trend")
 	}
 }
 
-func TestLeak(t *testing.T) {
-	d := run(t, job(t, 8, 12, 40_000, true), Options{}).Devices[0]
-	if l := d.Leak; !l.Valid || !l.Rising || l.Slope != 40_000 {
-		t.Errorf("leak %+v, want a slope of 40000, rising", l)
+// Where R shrank, the final R is less than the peaks: shares of it would exceed 1.
+func TestPaperWhereMemoryWasGivenBack(t *testing.T) {
+	p := newPausing(t)
+	p.take(t, p.tagged, 30*mib)
+	kept := p.take(t, p.main, 10*mib)
+	p.Mark(0)
+	p.main.Free(p.take(t, p.main, 20*mib), false)
+	p.Mark(1)
+	p.transition(trace.KindPause, 30*mib, "tag=kv")
+	p.main.Trim(mib * 20)
+	p.Mark(2)
+	p.main.Free(kept, false)
+	p.main.Trim(mib * 10)
+	d, err := p.run(t)
+	if err != nil {
+		t.Fatal(err)
 	}
-	// Seven blocks: that of the first iteration does not count.
-	holders := []Holder{{Context: "history", Blocks: 7, Requested: 280_000, Provided: 7 * 40_192}}
-	if diff := cmp.Diff(holders, d.Leak.Holders); diff != "" {
-		t.Error(diff)
+	if d.MaxR != 60*mib || d.Final.R != 0 {
+		t.Fatalf("R was at most %d and is %d at the end", d.MaxR, d.Final.R)
 	}
-	sizes := []Holder{{Size: 40_000, Blocks: 7, Requested: 280_000, Provided: 7 * 40_192}}
-	if diff := cmp.Diff(sizes, d.Leak.Sizes); diff != "" {
-		t.Error(diff)
+	// T = C: 40 of 40 MiB; then 60 of 60; then 40 of 60, as nothing is trimmed before the pause.
+	want := Paper{
+		Valid: true, Of: 60 * mib, T1: 40. / 60, C1: 40. / 60, T2: 50. / 60, C2: 50. / 60, FirstExcess: 40./50 - 1, SteadyIdle: 1 - 50./60,
+		OwnT1: 1, OwnC1: 1, OwnT2: (1 + 40./60) / 2, OwnC2: (1 + 40./60) / 2,
 	}
-	if l := run(t, job(t, 8, 12, 0, true), Options{}).Devices[0].Leak; !l.Valid || l.Rising || l.Slope != 0 || len(l.Holders) > 0 {
-		t.Errorf("leak %+v of a job that keeps nothing", l)
-	}
-}
-
-// Holders are of the last mark: a job that cleans up before it exits has leaked all the same.
-func TestLeakOutlivesCleaningUp(t *testing.T) {
-	r := modeltest.New()
-	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
-	var kept []uint64
-	for n := range 5 {
-		kept = append(kept, alloc(t, a, 5000, "list"))
-		r.Mark(int64(n))
-	}
-	for _, addr := range kept {
-		a.Free(addr, false)
-	}
-	d := run(t, r, Options{}).Devices[0]
-	want := []Holder{{Context: "list", Blocks: 4, Requested: 20_000, Provided: 4 * 5120}}
-	if diff := cmp.Diff(want, d.Leak.Holders); diff != "" {
+	if diff := cmp.Diff(want, d.Paper, cmp.Comparer(func(x, y float64) bool { return math.Abs(x-y) < 1e-12 })); diff != "" {
 		t.Error(diff)
 	}
 }
 
-func TestTheilSen(t *testing.T) {
-	for _, test := range []struct {
-		values []int64
-		want   float64
-	}{
-		{nil, 0},
-		{[]int64{5}, 0},
-		{[]int64{1, 3}, 2},
-		{[]int64{0, 10, 20, 1000, 40}, 10}, // an outlier
-		{[]int64{7, 7, 7, 7}, 0},
-		{[]int64{30, 20, 10}, -10},
-		{[]int64{0, 1, 4}, 2}, // slopes 1, 2, 3
+// An iteration in which nothing is reserved has no share of its own, and where later ones provide
+// nothing there is no excess over them.
+func TestPaperOfNothing(t *testing.T) {
+	p := paper([]Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {}}, 10)
+	if !math.IsNaN(p.FirstExcess) || !math.IsNaN(p.OwnC2) || !math.IsNaN(p.OwnT2) || p.SteadyIdle != 1 || p.C1 != 0.8 {
+		t.Errorf("%+v", p)
+	}
+	d := DeviceResult{Allocs: 1, MaxR: 10, Iterations: make([]Iteration, 3), Paper: p}
+	for name, why := range map[string]string{
+		"iteration.first_excess": "no chunk was live in the 2 later iterations",
+		"iteration.own_idle":     "no memory was reserved in the later iterations",
 	} {
-		if got := theilSen(test.values); got != test.want {
-			t.Errorf("theilSen(%v) = %v, want %v", test.values, got, test.want)
+		m, _ := LookupMetric(name)
+		if _, _, ok := m.Value(&d); ok || m.Unknown(&d) != why {
+			t.Errorf("%s: known %v, unknown since %q, want %q", name, ok, m.Unknown(&d), why)
 		}
 	}
-	long := make([]int64, 50_000)
-	for i := range long {
-		long[i] = 3 * int64(i)
-	}
-	if got := theilSen(long); got != 3 {
-		t.Errorf("slope %v of 50,000 ends that rise by 3", got)
+	p = paper([]Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {PeakT: 1, PeakC: 4, PeakR: 5}}, 10)
+	if p.C2 != 0.2 || p.OwnC2 != 0.8 || p.FirstExcess != 3 {
+		t.Errorf("%+v", p)
 	}
 }
 

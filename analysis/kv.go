@@ -79,7 +79,9 @@ func (a *analyzer) kv(e *trace.Event) {
 	case e.Kind == trace.KindKVAppend:
 		err = c.Append(time, e.Addr, e.Requested)
 	case e.Addr != kvcache.All:
-		err = c.Free(time, e.Addr, e.Requested)
+		if err = c.Free(time, e.Addr, e.Requested); err == nil && !a.opening {
+			a.sequenceEnded(c.pool.Device, e)
+		}
 	case e.Provided > 0:
 		err = c.Drop(time, e.Requested, e.Provided)
 	default:

@@ -2,77 +2,88 @@ package analysis
 
 import (
 	"cmp"
+	"math"
 	"slices"
 )
 
-const (
-	leakIterations = 4    // fewer cannot tell a trend
-	leakSamples    = 1024 // ends that slopes are taken between; evenly chosen among more
-)
-
-// leak is the trend of live bytes at iteration ends, and what holds them.
+// leak is the trend of held bytes, and what holds them.
 func (a *analyzer) leak(d *device) Leak {
-	if len(d.Iterations) < leakIterations {
-		return Leak{}
+	var l Leak
+	var ends, times []trendPoint
+	for i := 1; i < len(d.Iterations); i++ {
+		it := &d.Iterations[i]
+		ends = append(ends, trendPoint{float64(i), it.EndT + it.EndPaused})
+		if at := float64(it.End) / 1e9; len(times) == 0 || at > times[len(times)-1].x {
+			times = append(times, trendPoint{at, it.EndT + it.EndPaused})
+		}
 	}
-	ends := make([]int64, len(d.Iterations)-1)
-	for i, it := range d.Iterations[1:] {
-		ends[i] = it.EndT
+	l.Iterations = trendOf(ends)
+	var kind *requestKind
+	if l.Requests, kind = d.requestTrend(d.lows.start, a.lastTime); kind != nil {
+		l.Request = kind.name
 	}
-	l := Leak{Valid: true, Slope: theilSen(ends)}
-	rise := float64(ends[len(ends)-1] - ends[0])
-	l.Rising = l.Slope > 0 && rise > 0 && l.Slope*float64(len(ends)-1) >= rise/2
-	blocks := a.heldSince(d, d.Iterations[0].EndSeq)
+	var since int64
+	if l.Seconds = trendOf(times); len(d.Iterations) == 0 {
+		l.Seconds, since = d.lows.trend(d)
+	}
+	by := boundWindow
+	switch {
+	case l.Iterations.Valid:
+		since, by = d.Iterations[0].EndSeq, boundMark
+	case l.Requests.Valid:
+		since, by = kind.first, boundRequest
+	case !l.Seconds.Valid:
+		return l
+	}
+	blocks := a.heldSince(d, since, by)
+	for i := range blocks {
+		l.Blocks++
+		l.Requested += blocks[i].requested
+		l.Provided += blocks[i].size
+	}
 	l.Holders = a.byContext(blocks)
 	l.Sizes = a.bySize(blocks)
 	l.Stacks = a.byStack(blocks)
 	return l
 }
 
-// heldSince are the blocks handed out after seq that were live at the last mark, or at the
-// end where there is none.
-func (a *analyzer) heldSince(d *device, seq int64) []block {
-	until := d.markSeq
-	if until < 0 {
-		until = a.lastSeq
+// Trend is the one that says whether there is a leak: over iterations, else over requests, else over
+// time. per is what its slope is by: "iteration", "request" or "second".
+func (l *Leak) Trend() (t Trend, per string) {
+	switch {
+	case l.Iterations.Valid:
+		return l.Iterations, "iteration"
+	case l.Requests.Valid:
+		return l.Requests, "request"
 	}
+	return l.Seconds, "second"
+}
+
+// heldSince are the blocks handed out after seq that were live at the last bound of a sort, or at
+// the end where the device has no such bounds. What paused arenas hold is among them.
+func (a *analyzer) heldSince(d *device, seq int64, by bound) []block {
+	until := int64(math.MaxInt64)
 	var blocks []block
-	for _, b := range a.occupiedBlocks(d, until) {
-		if b.seq > seq && !b.pending {
-			blocks = append(blocks, b)
+	if d.boundBy == by && d.markSeq >= 0 {
+		until = d.markSeq
+		for _, b := range d.markDied {
+			if b.seq > seq {
+				blocks = append(blocks, b)
+			}
 		}
 	}
-	for _, b := range d.markDied {
-		if b.seq > seq {
-			blocks = append(blocks, b)
+	for _, ar := range a.arenas {
+		if ar.device != d || ar.over {
+			continue
+		}
+		for i := ar.head; i != none; i = a.ledger.segments[i].next {
+			// A pending block was live at the bound if it was freed since: then it is in markDied.
+			if s := &a.ledger.segments[i]; s.kind == segmentLive && seq < s.seq && s.seq <= until {
+				blocks = append(blocks, blockOf(s))
+			}
 		}
 	}
 	return blocks
-}
-
-// theilSen is the median of the slopes between all pairs of values, which are one apart.
-func theilSen(values []int64) float64 {
-	step := 1.0
-	if n := len(values); n > leakSamples {
-		step = float64(n-1) / (leakSamples - 1)
-	}
-	at := func(i int) int { return int(float64(i)*step + 0.5) }
-	n := min(len(values), leakSamples)
-	slopes := make([]float64, 0, n*(n-1)/2)
-	for i := range n {
-		for j := i + 1; j < n; j++ {
-			slopes = append(slopes, float64(values[at(j)]-values[at(i)])/float64(at(j)-at(i)))
-		}
-	}
-	if len(slopes) == 0 {
-		return 0
-	}
-	slices.Sort(slopes)
-	middle := len(slopes) / 2
-	if len(slopes)%2 == 1 {
-		return slopes[middle]
-	}
-	return (slopes[middle-1] + slopes[middle]) / 2
 }
 
 func (a *analyzer) byContext(blocks []block) []Holder {

@@ -34,7 +34,7 @@ func (a *analyzer) alloc(e *trace.Event) error {
 		d.byPhase.now.allocBytes += e.Requested
 		if d.period != nil {
 			d.period.add(request{
-				requested: e.Requested, provided: e.Provided, seq: e.Seq, time: e.Time, t: d.t, c: d.c, r: d.r, live: d.live,
+				requested: e.Requested, provided: e.Provided, seq: e.Seq, time: e.Time, t: d.t, c: d.c, r: d.r, live: d.live, paused: d.pausedT,
 			})
 		}
 	}
@@ -141,6 +141,9 @@ func (a *analyzer) free(e *trace.Event) error {
 		x.pending += pending
 		x.external += holes
 		x.live--
+	}
+	if ar.paused() {
+		ar.device.pausedT -= s.requested
 	}
 	if !a.opening {
 		ar.device.Frees++

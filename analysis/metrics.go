@@ -10,7 +10,7 @@ type Unit uint8
 
 const (
 	Bytes Unit = iota // also bytes an iteration
-	Share             // 1 is the whole
+	Share             // 1 is the whole; a few are ratios that may exceed it, and their Help says so
 	Count
 )
 
@@ -26,8 +26,8 @@ type Metric struct {
 	Help string // what it is, in one line
 	// Value is the number, and the seq of the event after which it was true; -1 for a
 	// number of the whole trace. It is not ok where the trace does not tell the number:
-	// iteration.* and leak.* of a trace without iterations, category.* of one that tells
-	// nothing of its requesters, shares of nothing.
+	// iteration.* of a trace without iterations, category.* of one that tells nothing of its
+	// requesters, shares of nothing. [Metric.Unknown] says why.
 	Value func(*DeviceResult) (value float64, seq int64, ok bool)
 }
 
@@ -69,11 +69,12 @@ var metrics = slices.Concat(
 		{"fragmentation.peak", Share, "(F - L)/F at the peak instant, L the largest free chunk; 0 when nothing is free", peakFragmentation},
 		{"efficiency.requested", Share, "1 - max T / max R", unused(func(d *DeviceResult) int64 { return d.MaxT })},
 		ofC(Metric{"efficiency.provided", Share, "1 - max C / max R", unused(func(d *DeviceResult) int64 { return d.MaxC })}),
-		{"iteration.first_excess", Share, "C1/C2 - 1, what the first iteration needs beyond the mean of the later ones", ofPaper(func(p *Paper) float64 { return p.FirstExcess })},
-		{"iteration.steady_idle", Share, "1 - C2/R, what the later iterations leave of the final R", ofPaper(func(p *Paper) float64 { return p.SteadyIdle })},
-		{"leak.slope", Bytes, "trend of live bytes at iteration ends, an iteration, without the first", func(d *DeviceResult) (float64, int64, bool) {
-			return d.Leak.Slope, -1, d.Leak.Valid
-		}},
+		{"iteration.first_excess", Share, "C1/C2 - 1, what the first iteration needs beyond the mean of the later ones; a ratio, which may exceed 100%", ofPaper(func(p *Paper) float64 { return p.FirstExcess })},
+		{"iteration.steady_idle", Share, "1 - C2/R, what the later iterations leave of the final R, or of the greatest R where R shrank", ofPaper(func(p *Paper) float64 { return p.SteadyIdle })},
+		{"iteration.own_idle", Share, "1 - C/R in the mean over the later iterations, each by its own peak R; for allocators that unmap", ofPaper(func(p *Paper) float64 { return 1 - p.OwnC2 })},
+		ofLeak("leak.slope", "trend of what live and paused allocations requested, at iteration ends, an iteration, without the first", func(l *Leak) (Trend, float64) { return l.Iterations, l.Iterations.Slope }),
+		ofLeak("leak.per_request", "how much that keeps rising a request, without the first: of an outermost phase, or of a sequence in a KV cache", func(l *Leak) (Trend, float64) { return l.Requests, l.Requests.rise() }),
+		ofLeak("leak.per_second", "how much that keeps rising a second: at iteration ends, or without iterations the least in windows of time", func(l *Leak) (Trend, float64) { return l.Seconds, l.Seconds.rise() }),
 		{"oom.count", Count, "requests that failed for good", func(d *DeviceResult) (float64, int64, bool) {
 			if len(d.OOMs) > 0 {
 				return float64(d.OOMCount), d.OOMs[0].Seq, true
@@ -119,8 +120,19 @@ func waste(kind, help string, of func(Instant) int64) []Metric {
 }
 
 func peakFragmentation(d *DeviceResult) (float64, int64, bool) {
+	value, ok := d.Fragmentation()
+	return value, d.Peak.Seq, ok
+}
+
+// Fragmentation is the frameworks' measure (F - L)/F at the peak instant, from 0 to 1; 0 when nothing
+// is free. It is not ok where F or L is not known: of an allocator that was only watched, or a result
+// without the map that L is taken from.
+func (d *DeviceResult) Fragmentation() (value float64, ok bool) {
 	free := d.Peak.Free()
-	return share(free-d.LargestFree, free), d.Peak.Seq, d.LargestFree >= 0
+	if free == 0 {
+		return 0, true
+	}
+	return share(free-d.LargestFree, free), 0 < d.LargestFree && d.LargestFree <= free
 }
 
 // unused is the part of the greatest R that the greatest of something else leaves.
@@ -128,6 +140,13 @@ func unused(of func(*DeviceResult) int64) func(*DeviceResult) (float64, int64, b
 	return func(d *DeviceResult) (float64, int64, bool) {
 		return 1 - share(of(d), d.MaxR), -1, d.MaxR > 0
 	}
+}
+
+func ofLeak(name, help string, of func(*Leak) (Trend, float64)) Metric {
+	return Metric{name, Bytes, help, func(d *DeviceResult) (float64, int64, bool) {
+		t, value := of(&d.Leak)
+		return value, -1, t.Valid
+	}}
 }
 
 func ofPaper(of func(*Paper) float64) func(*DeviceResult) (float64, int64, bool) {

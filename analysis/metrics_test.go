@@ -36,7 +36,8 @@ func TestMetrics(t *testing.T) {
 		"fragmentation.peak":   0,
 		"efficiency.requested": 1 - requested/reserved, "efficiency.provided": 1 - provided/reserved,
 		"iteration.first_excess": 2_097_152/provided - 1, "iteration.steady_idle": 1 - provided/reserved,
-		"oom.count": 0, "growth.count": 2, "growth.fragmentation": 0,
+		"iteration.own_idle": 1 - provided/reserved,
+		"oom.count":          0, "growth.count": 2, "growth.fragmentation": 0,
 	}
 	seen := map[string]bool{}
 	for _, m := range Metrics() {
@@ -48,9 +49,9 @@ func TestMetrics(t *testing.T) {
 			continue // TestAttributionMetrics has them
 		}
 		value, _, ok := m.Value(&d)
-		if m.Name == "leak.slope" {
+		if strings.HasPrefix(m.Name, "leak.") {
 			if ok {
-				t.Error("leak.slope of two iterations")
+				t.Errorf("%s of two iterations", m.Name)
 			}
 			continue
 		}
@@ -84,7 +85,7 @@ func TestMetricsThatAreNotTold(t *testing.T) {
 	untold := map[string]bool{
 		"waste.internal": true, "waste.rounding": true, "waste.slack": true, "waste.reserve": true,
 		"waste.external": true, "waste.total": true, "efficiency.requested": true, "efficiency.provided": true,
-		"iteration.first_excess": true, "iteration.steady_idle": true, "leak.slope": true,
+		"iteration.first_excess": true, "iteration.steady_idle": true, "iteration.own_idle": true, "leak.slope": true, "leak.per_request": true, "leak.per_second": true,
 		"used.peak": true, "books.unexplained": true, "books.unexplained.bytes": true,
 		"books.other_libraries": true, "books.context": true,
 	}
@@ -95,8 +96,12 @@ func TestMetricsThatAreNotTold(t *testing.T) {
 		if ofKV(m) {
 			untold[m.Name] = true
 		}
-		if value, _, ok := m.Value(&d); ok == untold[m.Name] || value != value {
+		value, _, ok := m.Value(&d)
+		if ok == untold[m.Name] || value != value {
 			t.Errorf("%s = %v, told %v", m.Name, value, ok)
+		}
+		if !ok && m.Unknown(&d) == "" {
+			t.Errorf("%s is unknown, and nothing says why", m.Name)
 		}
 	}
 }

@@ -101,8 +101,10 @@ func (a *analyzer) statistics(e *trace.Event) {
 	s.Samples++
 	s.c = e.Provided + d.c - own.c
 	s.maxC = max(s.maxC, s.c)
-	if e.Addr <= d.MaxR { // otherwise the peak is of a time before the recording
-		s.maxC = max(s.maxC, e.Addr+d.c-own.c)
+	// Above the greatest R it is of a time before the recording, or of one when the arenas that are
+	// not watched held less than now.
+	if most := e.Addr + d.c - own.c; most <= d.MaxR {
+		s.maxC = max(s.maxC, most)
 	}
 	s.iterationC = max(s.iterationC, s.c)
 	if d.Peak.Seq == s.changed {
@@ -198,7 +200,7 @@ func (d *device) finishSampled() {
 			d.PhaseIterations[i].Uses[k].PeakC = -1
 		}
 	}
-	d.Paper = paper(d.Iterations, d.Final.R)
+	d.Paper = paper(d.Iterations, d.MaxR)
 	for i := range d.Iterations {
 		if d.Iterations[i].PeakC < 0 {
 			d.Paper.forgetC()

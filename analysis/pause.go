@@ -90,6 +90,7 @@ func (a *analyzer) pause(e *trace.Event) error {
 	ar.device.changing(e.Time)
 	ar.device.split = ar.device.split.minus(ar.split)
 	ar.device.paused += ar.r
+	ar.device.pausedT += ar.t
 	ar.total, ar.away = &ar.away, ar.split
 	ar.pauses = append(ar.pauses, pauseSpan{e.Seq, math.MaxInt64})
 	a.slept(ar, e)
@@ -116,6 +117,7 @@ func (a *analyzer) resume(e *trace.Event) error {
 	ar.device.changing(e.Time)
 	ar.device.split = ar.device.split.plus(ar.split)
 	ar.device.paused -= ar.r
+	ar.device.pausedT -= ar.t
 	ar.total = &ar.device.split
 	a.slept(ar, e)
 	return a.settle(ar, e)

@@ -32,6 +32,7 @@ type request struct {
 	requested, provided int64
 	seq, time           int64
 	t, c, r, live       int64
+	paused              int64 // requested by live allocations of paused tags
 }
 
 func (p *periodFinder) add(q request) {
@@ -60,9 +61,9 @@ func (p *periodFinder) look(ended bool) {
 	p.history = nil
 }
 
-// finish returns the iterations, and the period in requests; 0 if there is none. ended says
-// that the job came to its own end.
-func (p *periodFinder) finish(final Instant, ended bool) ([]Iteration, int64) {
+// finish returns the iterations, and the period in requests; 0 if there is none. paused is what
+// allocations of paused tags requested at the end; ended says that the job came to its own end.
+func (p *periodFinder) finish(final Instant, paused int64, ended bool) ([]Iteration, int64) {
 	if p.history != nil {
 		p.look(ended)
 	}
@@ -71,7 +72,7 @@ func (p *periodFinder) finish(final Instant, ended bool) ([]Iteration, int64) {
 	}
 	f := p.follower
 	if f.complete() {
-		f.end(final.Seq, final.Time, final.T, final.C)
+		f.end(final.Seq, final.Time, final.T, final.C, paused)
 	}
 	return f.iterations, int64(f.period)
 }
@@ -197,7 +198,7 @@ func (f *follower) add(q request) {
 		return
 	}
 	if f.count == f.next {
-		f.end(q.seq-1, q.time, q.before(), q.c-q.provided)
+		f.end(q.seq-1, q.time, q.before(), q.c-q.provided, q.paused)
 	}
 	if at := f.count - f.next; at >= -f.period && len(f.iterations) > 0 && f.expected[at+f.period] != q.requested {
 		f.broken = true
@@ -217,11 +218,11 @@ func (f *follower) complete() bool {
 	return !f.broken && f.count == f.next && len(f.iterations) > 0
 }
 
-// end ends the current iteration, with t and c live at its end.
-func (f *follower) end(seq, time, t, c int64) {
+// end ends the current iteration, with t and c live at its end, and so much paused.
+func (f *follower) end(seq, time, t, c, paused int64) {
 	f.current.Number = int64(len(f.iterations))
 	f.current.EndSeq, f.current.End = seq, time
-	f.current.EndT, f.current.EndC = t, c
+	f.current.EndT, f.current.EndC, f.current.EndPaused = t, c, paused
 	f.iterations = append(f.iterations, f.current)
 	f.current = Iteration{StartSeq: seq + 1, Start: time, PeakT: t, PeakC: c}
 	f.next += f.period

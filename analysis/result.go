@@ -160,31 +160,45 @@ type Iteration struct {
 	Start, End          int64 // time
 	PeakT, PeakC, PeakR int64
 	EndT, EndC          int64 // live at the mark
+	EndPaused           int64 // requested by allocations of tags that are paused at the mark; not in EndT
 	Allocs, AllocBytes  int64
 }
 
-// Paper is the BFC paper's table: each value divided by the final R. First = iteration 1,
-// Later = mean over the following ones. Valid only with two iterations or more.
+// Paper is the BFC paper's table: T1, C1 are the peaks of the first iteration, T2, C2 the means of
+// those of the later ones. It is valid with two iterations or more, and something reserved. The
+// paper divides by the final R. Where R shrank that would make shares above 1, so all are divided
+// by the greatest R, which is the final one where R never shrank. Every share is from 0 to 1, or
+// NaN where it is unknown.
 type Paper struct {
 	Valid          bool
-	T1, C1, T2, C2 float64 // shares of the final R
-	FirstExcess    float64 // C1/C2 - 1
+	Of             int64   // the greatest R, in bytes
+	T1, C1, T2, C2 float64 // shares of Of
+	FirstExcess    float64 // C1/C2 - 1, no share of a whole: from -1, without an upper bound; NaN if C2 is 0
 	SteadyIdle     float64 // 1 - C2
 
-	// The same with each iteration divided by its own peak R, for where R can shrink.
+	// The same with each iteration divided by its own peak R, for where R can shrink. Iterations
+	// with nothing reserved are left out; NaN where that leaves none.
 	OwnT1, OwnC1, OwnT2, OwnC2 float64
 }
 
-// Leak is what stays: the trend of live bytes at iteration ends, first iteration left out.
+// Leak is whether held bytes keep rising: what live allocations requested, those of paused tags
+// among them. See the package comment for the points of each trend.
 type Leak struct {
-	Valid  bool    // enough iterations to tell (4)
-	Slope  float64 // bytes an iteration, the median of all pairwise slopes (Theil-Sen)
-	Rising bool    // the slope is positive and explains the rise between first and last
-	// Blocks made after the first iteration and live at the last mark (without marks: at the
-	// end of the trace), by bytes: grouped by context, and by size.
-	Holders []Holder
-	Sizes   []Holder
-	Stacks  Breakdown // the same blocks by stack
+	Iterations Trend // of the ends of iterations, the first one left out; bytes an iteration
+	// Requests is of the ends of requests, the first one left out; bytes a request. Request is what
+	// a request is: a phase by its name, or "KV cache sequence".
+	Requests Trend
+	Request  string
+	// Seconds is over time, bytes a second: of the ends of iterations where those tell a trend,
+	// else of the least bytes in windows of time.
+	Seconds Trend
+	// Blocks made after the first point and live at the last one, by bytes: grouped by context, and
+	// by size. They are of the trend that [Leak.Trend] returns. Requested and Provided are their
+	// sums, in bytes; nil and 0 where no trend is valid.
+	Blocks, Requested, Provided int64
+	Holders                     []Holder
+	Sizes                       []Holder
+	Stacks                      Breakdown // the same blocks by stack
 }
 
 // Transition is a pause or a resume of one arena of a tag.

@@ -109,6 +109,7 @@ type analyzer struct {
 
 	keysValues  keysValues
 	phases      phases
+	requests    requests
 	stacks      stacks
 	requesters  map[int32]*requester // by context, those parsed so far
 	takers      map[int32]*taker     // likewise
@@ -291,7 +292,7 @@ func (a *analyzer) deviceOf(id int32) *device {
 	d.current = a.start
 	d.startPhases(a.phases.current, a.lastTime)
 	if len(a.marks) > 0 {
-		d.period = nil
+		d.period, d.boundBy = nil, boundMark
 	}
 	a.devices = append(a.devices, d)
 	return d
@@ -404,7 +405,7 @@ func (a *analyzer) finishDevice(d *device) error {
 	a.finishSleep(d)
 	d.detectIterations(!a.opt.Recovered && a.lost == 0 && d.OOMCount == 0)
 	slices.SortFunc(d.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
-	d.Paper = paper(d.Iterations, d.Final.R)
+	d.Paper = paper(d.Iterations, d.MaxR)
 	d.Leak = a.leak(d)
 	for _, p := range d.series.points {
 		d.Series.Points = append(d.Series.Points, p.Point)

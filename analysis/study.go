@@ -9,7 +9,7 @@ import (
 // its maximum, held against what the paper printed. The paper trained networks of TensorFlow 1.6
 // on V100s for 20 iterations and had two peaks of each: requested bytes T and bytes of the chunks
 // handed out C; 1 is the first iteration, 2 the mean of the later ones; all are divided by the
-// reserved bytes R at the end.
+// reserved bytes R at the end, and by the greatest R where R shrank ([Paper]).
 type Study struct {
 	Jobs []StudyJob
 	// LeftOut are jobs without a row, and why.
@@ -61,7 +61,7 @@ func (d *DeviceResult) unstudied() string {
 	case len(d.Iterations) < 2:
 		return "fewer than two iterations"
 	case !d.Paper.Valid:
-		return "nothing is reserved at the end"
+		return "nothing was reserved"
 	}
 	return ""
 }

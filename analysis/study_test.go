@@ -81,7 +81,7 @@ func TestStudyLeavesOut(t *testing.T) {
 		{"nothing", "no memory of any device was used"},
 		{"idle", "no memory was allocated"},
 		{"once", "fewer than two iterations"},
-		{"gone GPU 12", "nothing is reserved at the end"},
+		{"gone GPU 12", "nothing was reserved"},
 		{"gone GPU 3", "no memory was allocated"},
 	}
 	if diff := cmp.Diff(want, s.LeftOut); diff != "" {

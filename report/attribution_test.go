@@ -85,7 +85,7 @@ func attributed(spoil func(string) string, exhausts bool) *analysis.Result {
 			for i := range layers {
 				for _, block := range []string{"attn", "mlp"} {
 					scratch := r.alloc(7*mib, fmt.Sprintf("transformer.h.%d.%s", i, block), 7)
-					saved = append(saved, r.alloc(20*mib*(n+1)+int64(i), fmt.Sprintf("transformer.h.%d.%s", i, block), 7+i%2))
+					saved = append(saved, r.alloc(20*mib*(min(n, 3)+1)+int64(i), fmt.Sprintf("transformer.h.%d.%s", i, block), 7+i%2))
 					r.arena.Free(scratch, false)
 				}
 			}
@@ -117,7 +117,7 @@ func attributed(spoil func(string) string, exhausts bool) *analysis.Result {
 		}
 		r.Mark(n)
 	}
-	for n := range int64(4) {
+	for n := range int64(6) {
 		step(n)
 	}
 	r.event(trace.KindPhaseBegin, 0, 0, spoil("forward"))

@@ -132,17 +132,26 @@ type jsonIteration struct {
 	PeakReserved  int64  `json:"peak_reserved"`
 	EndRequested  int64  `json:"end_requested"`
 	EndProvided   *int64 `json:"end_provided"`
+	EndPaused     int64  `json:"end_paused,omitempty"` // requested by allocations of paused tags
 	Allocs        int64  `json:"allocs"`
 	AllocBytes    int64  `json:"alloc_bytes"`
 }
 
+// jsonPaper holds the peaks of the first iteration (1) and the means of the later ones (2) as shares
+// of reserved bytes: the greatest, which are the final ones unless R shrank; and as shares of each
+// iteration's own peak R.
 type jsonPaper struct {
+	Reserved    int64    `json:"reserved"`
 	T1          *float64 `json:"t1"`
 	C1          *float64 `json:"c1"`
 	T2          *float64 `json:"t2"`
 	C2          *float64 `json:"c2"`
 	FirstExcess *float64 `json:"first_excess"`
 	SteadyIdle  *float64 `json:"steady_idle"`
+	OwnT1       *float64 `json:"own_t1"`
+	OwnC1       *float64 `json:"own_c1"`
+	OwnT2       *float64 `json:"own_t2"`
+	OwnC2       *float64 `json:"own_c2"`
 }
 
 type jsonGrowth struct {
@@ -167,11 +176,28 @@ type jsonHolder struct {
 	Provided  *int64 `json:"provided"`
 }
 
+// jsonLeak has the trend by iterations in itself, and is there if any of the trends is told.
 type jsonLeak struct {
-	Slope   *float64      `json:"slope"`
-	Rising  bool          `json:"rising"`
-	Holders []jsonHolder  `json:"holders"`
-	Stacks  jsonBreakdown `json:"stacks"`
+	Slope      *float64   `json:"slope"` // bytes an iteration
+	Rising     bool       `json:"rising"`
+	Points     int        `json:"points"`
+	PerRequest *jsonTrend `json:"per_request"`
+	PerSecond  *jsonTrend `json:"per_second"`
+	// The blocks of the trend that By names: those made after its first point and live at its last.
+	By        string        `json:"by"` // "iteration", "request" or "second"
+	Blocks    int64         `json:"blocks"`
+	Requested int64         `json:"requested"`
+	Provided  *int64        `json:"provided"`
+	Holders   []jsonHolder  `json:"holders"`
+	Stacks    jsonBreakdown `json:"stacks"`
+}
+
+// jsonTrend is bytes a request or a second.
+type jsonTrend struct {
+	Of     string   `json:"of,omitempty"` // what a request is
+	Slope  *float64 `json:"slope"`
+	Rising bool     `json:"rising"`
+	Points int      `json:"points"`
 }
 
 type jsonOOM struct {

@@ -42,15 +42,16 @@ func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
 		j.Iterations = append(j.Iterations, jsonIteration{
 			Number: it.Number, StartSeq: it.StartSeq, EndSeq: it.EndSeq, StartNS: it.Start, EndNS: it.End,
 			PeakRequested: it.PeakT, PeakProvided: known(it.PeakC), PeakReserved: it.PeakR,
-			EndRequested: it.EndT, EndProvided: known(it.EndC), Allocs: it.Allocs, AllocBytes: it.AllocBytes,
+			EndRequested: it.EndT, EndProvided: known(it.EndC), EndPaused: it.EndPaused, Allocs: it.Allocs, AllocBytes: it.AllocBytes,
 		})
 	}
 	if p := d.Paper; p.Valid {
-		j.Paper = &jsonPaper{finite(p.T1), finite(p.C1), finite(p.T2), finite(p.C2), finite(p.FirstExcess), finite(p.SteadyIdle)}
+		j.Paper = &jsonPaper{
+			p.Of, finite(p.T1), finite(p.C1), finite(p.T2), finite(p.C2), finite(p.FirstExcess), finite(p.SteadyIdle),
+			finite(p.OwnT1), finite(p.OwnC1), finite(p.OwnT2), finite(p.OwnC2),
+		}
 	}
-	if l := d.Leak; l.Valid {
-		j.Leak = &jsonLeak{finite(l.Slope), l.Rising, newJSONHolders(d, l.Holders), newJSONBreakdown(&d.Held, &l.Stacks)}
-	}
+	j.Leak = newJSONLeak(d)
 	for _, g := range d.Growths {
 		j.Growths = append(j.Growths, jsonGrowth{
 			Seq: g.Seq, TimeNS: g.Time, Arena: g.Arena, Iteration: jsonIterationNumber(d, g.Iteration), Request: known(g.Request),
@@ -101,6 +102,34 @@ func newJSONWaste(d *analysis.DeviceResult) jsonWaste {
 		Unrequested: finite(1 - ratio(d.MaxT, d.MaxR)), Unprovided: finite(1 - knownRatio(d.MaxC, d.MaxR)),
 		LargestFree: known(d.LargestFree), Fragmentation: finite(peakFragmentation(d)),
 	}
+}
+
+func newJSONLeak(d *analysis.DeviceResult) *jsonLeak {
+	l := &d.Leak
+	trend, by := l.Trend()
+	if !trend.Valid {
+		return nil
+	}
+	j := &jsonLeak{
+		Rising: l.Iterations.Rising, Points: l.Iterations.Points,
+		PerRequest: newJSONTrend(l.Requests, l.Request), PerSecond: newJSONTrend(l.Seconds, ""),
+		By: by, Blocks: l.Blocks, Requested: l.Requested, Provided: &l.Provided,
+		Holders: newJSONHolders(d, l.Holders), Stacks: newJSONBreakdown(&d.Held, &l.Stacks),
+	}
+	if l.Iterations.Valid {
+		j.Slope = finite(l.Iterations.Slope)
+	}
+	if d.Sampled != nil {
+		j.Provided = nil
+	}
+	return j
+}
+
+func newJSONTrend(t analysis.Trend, of string) *jsonTrend {
+	if !t.Valid {
+		return nil
+	}
+	return &jsonTrend{of, finite(t.Slope), t.Rising, t.Points}
 }
 
 func newJSONHolders(d *analysis.DeviceResult, holders []analysis.Holder) []jsonHolder {

@@ -14,7 +14,7 @@ import (
 )
 
 // iterationsFigure has two panels: the BFC paper's figure 3 (the first iteration against the later
-// ones, as shares of the final R), and the peaks of every iteration.
+// ones, as shares of R), and the peaks of every iteration.
 func iterationsFigure(d *analysis.DeviceResult) Figure {
 	f := Figure{Name: "iterations", title: "peaks by iteration"}
 	if len(d.Iterations) == 0 {
@@ -55,26 +55,25 @@ func panelTitle(c draw.Canvas, title string) draw.Canvas {
 
 // drawPaper draws T1, C1, T2, C2 as bars.
 func drawPaper(c draw.Canvas, d *analysis.DeviceResult) {
-	c = panelTitle(c, "shares of the final reserved memory, "+FormatSize(d.Final.R))
 	if !d.Paper.Valid {
-		message("needs two iterations and", "memory reserved at the end")(c)
+		c = panelTitle(c, "shares of the reserved memory")
+		message("needs two iterations and", "reserved memory")(c)
 		return
 	}
-	values := []float64{d.Paper.T1, d.Paper.C1, d.Paper.T2, d.Paper.C2}
-	top := 1.0
-	for _, v := range values {
-		if v > top { // never of what is not known
-			top = v
-		}
+	which := "final"
+	if d.Paper.Of > d.Final.R {
+		which = "greatest"
 	}
+	c = panelTitle(c, "shares of the "+which+" reserved memory, "+FormatSize(d.Paper.Of))
+	values := []float64{d.Paper.T1, d.Paper.C1, d.Paper.T2, d.Paper.C2}
 	p := newAxes()
 	p.X.Min, p.X.Max = 0, 5.5
 	p.X.LineStyle.Width, p.X.Tick.LineStyle.Width = 0, 0
 	p.X.Tick.Marker = plot.ConstantTicks{
 		{Value: 1, Label: "T1"}, {Value: 2, Label: "C1"}, {Value: 3.5, Label: "T2"}, {Value: 4.5, Label: "C2"},
 	}
-	p.X.Label.Text = fmt.Sprintf("1: first iteration    2: mean of the %s", plural(int64(len(d.Iterations)-1), "later one"))
-	p.Y.Min, p.Y.Max = 0, 1.1*top
+	p.X.Label.Text = fmt.Sprintf("T1, C1: first iteration    T2, C2: mean of the %s", plural(int64(len(d.Iterations)-1), "later one"))
+	p.Y.Min, p.Y.Max = 0, 1.1
 	p.Y.Tick.Marker = niceTicks(0, p.Y.Max, 7, 0.01, func(v float64, decimals int) string { return fixed(v, decimals) + "%" })
 	p.Add(grid{}, bars{p.X.Tick.Marker.(plot.ConstantTicks), values})
 	p.Draw(c)

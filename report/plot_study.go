@@ -96,7 +96,7 @@ func drawCourse(c draw.Canvas, job *analysis.StudyJob) {
 
 // barsFigure has four bars for each job, and the mean last.
 func barsFigure(s *analysis.Study) Figure {
-	f := Figure{Name: "figure3", title: "peaks as shares of the final reserved memory, " + plural(int64(len(s.Jobs)), "job")}
+	f := Figure{Name: "figure3", title: "peaks as shares of the reserved memory, " + plural(int64(len(s.Jobs)), "job")}
 	if len(s.Jobs) == 0 {
 		f.body = message("no job has two iterations or more")
 		return f
@@ -123,15 +123,9 @@ func barsFigure(s *analysis.Study) Figure {
 	}
 	f.body = func(c draw.Canvas) {
 		p := newAxes()
-		top := 1.0
 		var ticks plot.ConstantTicks
 		for i, g := range groups {
 			ticks = append(ticks, plot.Tick{Value: float64(i), Label: g.name})
-			for _, v := range g.values {
-				if v > top { // never of what is not known
-					top = v
-				}
-			}
 		}
 		p.X.Min, p.X.Max = -0.6, float64(len(groups))-0.4
 		p.X.LineStyle.Width, p.X.Tick.LineStyle.Width = 0, 0
@@ -140,7 +134,7 @@ func barsFigure(s *analysis.Study) Figure {
 			p.X.Tick.Label.Rotation = math.Pi / 5
 			p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = draw.XRight, draw.YTop
 		}
-		p.Y.Min, p.Y.Max = 0, 1.06*top
+		p.Y.Min, p.Y.Max = 0, 1.06
 		p.Y.Tick.Marker = niceTicks(0, p.Y.Max, 7, 0.01, func(v float64, decimals int) string { return fixed(v, decimals) + "%" })
 		p.Add(grid{}, barGroups(groups))
 		p.Draw(c)

@@ -275,8 +275,8 @@ func (s *simulator) finish(process string) *analysis.Result {
 	d.Final = s.instant()
 	var paper analysis.Paper
 	if n := len(d.Iterations); n > 1 {
-		share := func(b int64) float64 { return float64(b) / float64(d.Final.R) }
-		paper = analysis.Paper{Valid: true, T1: share(d.Iterations[0].PeakT), C1: share(d.Iterations[0].PeakC)}
+		share := func(b int64) float64 { return float64(b) / float64(d.MaxR) }
+		paper = analysis.Paper{Valid: true, Of: d.MaxR, T1: share(d.Iterations[0].PeakT), C1: share(d.Iterations[0].PeakC)}
 		for _, it := range d.Iterations[1:] {
 			paper.T2 += share(it.PeakT) / float64(n-1)
 			paper.C2 += share(it.PeakC) / float64(n-1)
@@ -284,7 +284,7 @@ func (s *simulator) finish(process string) *analysis.Result {
 		paper.FirstExcess, paper.SteadyIdle = paper.C1/paper.C2-1, 1-paper.C2
 	}
 	d.Paper = paper
-	d.Leak = analysis.Leak{Valid: len(d.Iterations) >= 4}
+	d.Leak = analysis.Leak{Iterations: analysis.Trend{Valid: len(d.Iterations) >= 6, Points: max(len(d.Iterations)-1, 0)}}
 	d.External = analysis.External{Live: 384 * mib, Peak: 640*mib + 4096, Calls: 17}
 	return &analysis.Result{
 		Process: process, Events: s.seq, Duration: s.now, Devices: []analysis.DeviceResult{*d},

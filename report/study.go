@@ -38,9 +38,9 @@ var studyTables = []struct {
 	before   string
 	measures []string
 }{
-	{"Peaks as shares of the final R", "T: requested, C: chunks handed out; 1: the first iteration, 2: mean of the later ones",
+	{"Peaks as shares of R", "T: requested, C: chunks handed out; 1: the first iteration, 2: mean of the later ones; R: reserved at the end, or at most where that shrank",
 		[]string{"t1", "c1", "t2", "c2", "idle_first", "idle_later"}},
-	{"Differences", "in points of the final R, and relative to C: the paper does not say which of the two it printed for C − T",
+	{"Differences", "in points of R, and relative to C: the paper does not say which of the two it printed for C − T",
 		[]string{"internal_first", "internal_first_of_c", "internal_later", "internal_later_of_c", "excess", "excess_of_c"}},
 	{"Idle, by each iteration's own R", "where reserved memory can shrink, each iteration's C is held against its own R",
 		[]string{"own_idle_first", "own_idle_later"}},
@@ -71,7 +71,7 @@ func studySections(s *analysis.Study) []section {
 func studySection(s *analysis.Study, measures []*analysis.StudyMeasure, reserved bool) section {
 	out := section{columns: []column{words("job")}}
 	if reserved {
-		out.columns = append(out.columns, numbers("iterations"), numbers("final R"))
+		out.columns = append(out.columns, numbers("iterations"), numbers("R"))
 	}
 	for _, m := range measures {
 		out.columns = append(out.columns, numbers(m.Title))
@@ -91,7 +91,7 @@ func studySection(s *analysis.Study, measures []*analysis.StudyMeasure, reserved
 		job := &s.Jobs[i]
 		var lead []string
 		if reserved {
-			lead = []string{formatCount(int64(len(job.Result.Iterations))), FormatSize(job.Result.Final.R)}
+			lead = []string{formatCount(int64(len(job.Result.Iterations))), FormatSize(job.Result.Paper.Of)}
 		}
 		line(plain, job.Name, lead, func(m *analysis.StudyMeasure) float64 { return m.Value(&job.Result.Paper) })
 	}

@@ -26,7 +26,7 @@ func StudyJSON(w io.Writer, s *analysis.Study) error {
 	for i := range s.Jobs {
 		job := &s.Jobs[i]
 		out.Jobs = append(out.Jobs, jsonStudyJob{
-			Name: job.Name, Iterations: len(job.Result.Iterations), FinalReserved: job.Result.Final.R,
+			Name: job.Name, Iterations: len(job.Result.Iterations), FinalReserved: job.Result.Final.R, Reserved: job.Result.Paper.Of,
 			Values: values(func(m *analysis.StudyMeasure) float64 { return m.Value(&job.Result.Paper) }),
 		})
 	}
@@ -60,6 +60,7 @@ type jsonStudyJob struct {
 	Name          string              `json:"name"`
 	Iterations    int                 `json:"iterations"`
 	FinalReserved int64               `json:"final_reserved"`
+	Reserved      int64               `json:"reserved"` // what the shares are of: the greatest, which is the final one unless R shrank
 	Values        map[string]*float64 `json:"values"`
 }
 

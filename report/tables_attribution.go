@@ -209,7 +209,7 @@ func (t heldTable) stacks(title string, b *analysis.Breakdown) section {
 // leakStacks say by what code the blocks that leak were made.
 func leakStacks(d *analysis.DeviceResult) []section {
 	stacks := &d.Leak.Stacks
-	if !d.Leak.Rising || !told(stacks) {
+	if trend, _ := d.Leak.Trend(); !trend.Rising || !told(stacks) {
 		return nil
 	}
 	all := stacks.Sum()

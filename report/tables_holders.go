@@ -25,7 +25,7 @@ func contextText(context string, width int) string {
 func holderSections(d *analysis.DeviceResult) []section {
 	var sections []section
 	if len(d.TopContexts) > 0 && len(d.Held.Depths) == 0 { // else there is a table by module
-		sections = append(sections, holderTable("Holders at the peak, by context", d.TopContexts, d.Peak))
+		sections = append(sections, holderTable("Holders at the peak, by context", d.TopContexts, d.Peak.R))
 	}
 	if len(d.TopSizes) > 0 {
 		s := section{
@@ -41,52 +41,83 @@ func holderSections(d *analysis.DeviceResult) []section {
 	return sections
 }
 
-// holderTable lists groups by context; at gives what the shares are of.
-func holderTable(title string, holders []analysis.Holder, at analysis.Instant) section {
+// holderTable lists groups by context, with what they provide as shares of whole.
+func holderTable(title string, holders []analysis.Holder, whole int64) section {
 	s := section{
 		title:   title,
 		columns: []column{words("context"), numbers("blocks"), numbers("requested"), numbers("provided"), numbers("share of R")},
 	}
 	for _, h := range holders {
-		s.rows = append(s.rows, row(contextText(h.Context, contextWidth), formatCount(h.Blocks), FormatSize(h.Requested), FormatSize(h.Provided), FormatPercent(ratio(h.Provided, at.R))))
+		s.rows = append(s.rows, row(contextText(h.Context, contextWidth), formatCount(h.Blocks), FormatSize(h.Requested), FormatSize(h.Provided), FormatPercent(ratio(h.Provided, whole))))
 	}
 	s.elide(holdersShown, 0)
 	return s
 }
 
-// leakSection says whether what lives at iteration ends keeps rising, and who holds it.
+// leakSection says whether held bytes keep rising, and who holds them.
 func leakSection(d *analysis.DeviceResult) section {
 	s := section{title: "Leaks"}
-	leak := d.Leak
-	if !leak.Valid {
-		s.before = toned(faint, note("too few iterations to tell a trend (four are needed)"))
+	leak := &d.Leak
+	trend, per := leak.Trend()
+	if !trend.Valid {
+		s.before = toned(faint, note("too little to tell a trend: six iterations are needed, or six requests, or more time"))
 		return s
 	}
-	slope := formatSlope(leak.Slope)
-	if !leak.Rising {
-		s.before = note("none: what is live at iteration ends does not keep rising (" + slope + ")")
+	at := map[string]string{
+		"iteration": "at iteration ends",
+		"request":   "at the ends of requests (" + leakRequest(leak) + ")",
+		"second":    "over time",
+	}[per]
+	slope := formatSlope(trend.Slope) + " " + articled(per)
+	if per == "request" && leak.Seconds.Valid {
+		slope += ", " + formatSlope(leak.Seconds.Slope) + " a second"
+	}
+	if !trend.Rising {
+		s.before = note(fmt.Sprintf("none: held bytes do not keep rising %s (%s)", at, slope))
 		return s
 	}
-	s.before = toned(warned, note("live bytes at iteration ends keep rising: "+slope))
+	s.before = toned(warned, note(fmt.Sprintf("held bytes keep rising %s: %s", at, slope)))
 	if len(leak.Holders) == 0 {
 		return s
 	}
-	holders := holderTable("", leak.Holders, d.Final)
+	holders := holderTable("", leak.Holders, leak.Provided)
+	holders.columns[len(holders.columns)-1].name = "share"
 	s.columns, s.rows = holders.columns, holders.rows
-	s.after = note("blocks made after the first iteration and never freed; shares of the final reserved bytes")
+	after := map[string]string{
+		"iteration": "blocks made after the first iteration, and live at the end of the last",
+		"request":   "blocks made after the first request, and live at the end of the last",
+		"second":    "blocks made after the first quarter of the time, and live at the end",
+	}[per]
+	s.after = append(note(after), note("shares of what all of these provide, "+FormatSize(leak.Provided))...)
 	return s
 }
 
+// leakRequest says what a request is.
+func leakRequest(l *analysis.Leak) string {
+	if l.Request == analysis.KVRequests {
+		return "sequences in a KV cache"
+	}
+	return "phase " + shorten(l.Request, 28)
+}
+
+func articled(unit string) string {
+	if unit == "iteration" {
+		return "an " + unit
+	}
+	return "a " + unit
+}
+
+// formatSlope is a slope without what it is by.
 func formatSlope(slope float64) string {
 	switch {
 	case math.IsNaN(slope) || math.IsInf(slope, 0):
 		return absent
 	case math.Abs(slope) < 0.5:
-		return "0 B an iteration"
+		return "0 B"
 	case slope > 0:
-		return "+" + FormatSize(int64(math.Round(slope))) + " an iteration"
+		return "+" + FormatSize(int64(math.Round(slope)))
 	}
-	return FormatSize(int64(math.Round(slope))) + " an iteration"
+	return FormatSize(int64(math.Round(slope)))
 }
 
 // externalSection tells of memory other libraries took beside the arenas.

@@ -46,16 +46,30 @@ func paperSection(d *analysis.DeviceResult) section {
 	p := d.Paper
 	s := section{title: "First iteration against the later ones"}
 	if !p.Valid {
-		s.before = toned(faint, note("no shares: nothing is reserved at the end of the run"))
+		s.before = toned(faint, note("no shares: no memory was reserved"))
 		return s
 	}
-	s.before = note("peaks as shares of the final reserved bytes, " + FormatSize(d.Final.R))
+	s.before = note("peaks as shares of " + paperWhole(d))
 	s.columns = []column{words("iterations"), numbers("requested (T)"), numbers("provided (C)"), numbers("internal (C − T)")}
 	s.rows = [][]cell{
-		row("1: the first", "T1 "+FormatPercent(p.T1), "C1 "+FormatPercent(p.C1), FormatPercent(p.C1-p.T1)),
-		row("2: mean of the "+plural(int64(len(d.Iterations)-1), "later one"), "T2 "+FormatPercent(p.T2), "C2 "+FormatPercent(p.C2), FormatPercent(p.C2-p.T2)),
+		row("the first", "T1 "+FormatPercent(p.T1), "C1 "+FormatPercent(p.C1), FormatPercent(p.C1-p.T1)),
+		row("mean of the "+plural(int64(len(d.Iterations)-1), "later one"), "T2 "+FormatPercent(p.T2), "C2 "+FormatPercent(p.C2), FormatPercent(p.C2-p.T2)),
+	}
+	if p.Of > d.Final.R {
+		s.rows = append(s.rows,
+			row("the first, of its own peak R", FormatPercent(p.OwnT1), FormatPercent(p.OwnC1), FormatPercent(p.OwnC1-p.OwnT1)),
+			row("later ones, each of its own peak R", FormatPercent(p.OwnT2), FormatPercent(p.OwnC2), FormatPercent(p.OwnC2-p.OwnT2)))
 	}
 	s.after = note(fmt.Sprintf("first-iteration excess C1/C2 − 1 = %s · idle in steady state 1 − C2 = %s",
 		FormatPercent(p.FirstExcess), FormatPercent(p.SteadyIdle)))
 	return s
+}
+
+// paperWhole names what the shares of the paper's table are of, and says why where that is not the
+// final R.
+func paperWhole(d *analysis.DeviceResult) string {
+	if d.Paper.Of > d.Final.R {
+		return fmt.Sprintf("the greatest reserved bytes, %s: only %s were reserved at the end", FormatSize(d.Paper.Of), FormatSize(d.Final.R))
+	}
+	return "the final reserved bytes, " + FormatSize(d.Paper.Of)
 }

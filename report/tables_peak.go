@@ -88,15 +88,10 @@ func peaksSection(d *analysis.DeviceResult) section {
 	}
 }
 
-// peakFragmentation is the frameworks' measure (F-L)/F at the peak instant, 0 when nothing is free
-// and NaN when the result has no map, and so no L.
+// peakFragmentation is the frameworks' measure at the peak instant, NaN where it is not known.
 func peakFragmentation(d *analysis.DeviceResult) float64 {
-	free := d.Peak.Free()
-	if free == 0 {
-		return 0
+	if value, ok := d.Fragmentation(); ok {
+		return value
 	}
-	if len(d.Map.Arenas) == 0 || d.LargestFree < 0 {
-		return math.NaN()
-	}
-	return ratio(free-min(d.LargestFree, free), free)
+	return math.NaN()
 }

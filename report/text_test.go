@@ -162,7 +162,7 @@ func TestJSONExact(t *testing.T) {
 func TestJSONNotFinite(t *testing.T) {
 	r := oneEvent()
 	r.Devices[0].Paper = analysis.Paper{Valid: true, T1: math.NaN(), C1: math.Inf(1)}
-	r.Devices[0].Leak = analysis.Leak{Valid: true, Slope: math.NaN()}
+	r.Devices[0].Leak = analysis.Leak{Iterations: analysis.Trend{Valid: true, Slope: math.NaN()}}
 	if err := JSON(&bytes.Buffer{}, []*analysis.Result{r}); err != nil {
 		t.Error(err)
 	}

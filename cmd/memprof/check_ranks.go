@@ -111,7 +111,8 @@ func (c rankChoice) measure(g *gate, job repetition) ([]measured, error) {
 // devices. A metric that no process and device of the job has is an error, never a pass.
 func (c rankChoice) worstOfRanks(g *gate, job repetition) ([]measured, error) {
 	var worst []measured
-	allocs, why := int64(0), ""
+	unknown := "" // why the first device without a value has none
+	allocs := int64(0)
 	for _, run := range job {
 		for _, result := range run.results {
 			if rank, ok := analysis.RankOf(result.Process); c.kind == "one" && (!ok || rank != c.rank) {
@@ -125,10 +126,12 @@ func (c rankChoice) worstOfRanks(g *gate, job repetition) ([]measured, error) {
 					continue
 				}
 				value, seq, ok := g.metric.Value(part)
+				if !ok && device.Allocs > 0 {
+					unknown = cmp.Or(unknown, g.metric.Unknown(part))
+				}
 				if ok && device.Allocs > 0 {
 					worst = g.keepWorse(worst, measured{value, location{Path: run.path, Process: result.Process, Device: device.Device, Seq: seq}})
 				}
-				why = cmp.Or(why, analysis.WhyUnknown(g.metric, part))
 			}
 		}
 	}
@@ -137,12 +140,10 @@ func (c rankChoice) worstOfRanks(g *gate, job repetition) ([]measured, error) {
 		return nil, g.mistake("%s: no allocation of rank %d in it: there is nothing to check", job[0].path, c.rank)
 	case allocs == 0:
 		return nil, usagef("%s: no allocation in it: there is nothing to check", job[0].path)
-	case len(worst) == 0 && why != "":
-		return nil, g.mistake("gate %q: %s has no value for %s: %s", g.text, job[0].path, g.metric.Name, why)
-	case len(worst) == 0 && g.selector.String() != "":
+	case len(worst) == 0 && unknown == "" && g.selector.String() != "":
 		return nil, g.mistake("gate %q: %s has %s", g.text, job[0].path, g.selector.missing(job))
 	case len(worst) == 0:
-		return nil, g.mistake("gate %q: %s has no value for %s (%s)", g.text, job[0].path, g.metric.Name, g.metric.Help)
+		return nil, g.mistake("gate %q: %s has no value for %s: %s", g.text, job[0].path, g.metric.Name, cmp.Or(unknown, "it is "+g.metric.Help))
 	}
 	return worst, nil
 }

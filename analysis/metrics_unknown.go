@@ -1,0 +1,92 @@
+package analysis
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Unknown says why a device has no value for the metric, for whoever put a gate on it; "" where
+// Help says enough.
+func (m *Metric) Unknown(d *DeviceResult) string {
+	subject, _, _ := strings.Cut(m.Name, ".")
+	switch subject {
+	case "iteration":
+		return d.unknownIterations(m.Name)
+	case "leak":
+		return d.unknownLeak(m.Name)
+	case "waste", "efficiency", "fragmentation", "provided", "growth":
+		switch {
+		case d.Sampled != nil:
+			return "the allocator was only watched, which does not tell its chunks"
+		case d.MaxR == 0:
+			return "no memory was reserved"
+		}
+	case "category", "phase":
+		switch {
+		case subject == "category" && !d.Held.Known:
+			return "the recording does not tell who requested memory"
+		case subject == "category":
+			return "nothing was live at the peak"
+		case strings.HasSuffix(m.Name, ".allocated") && len(d.Iterations) == 0:
+			return "there are no iterations"
+		}
+		return "there was no such phase"
+	case "used", "books":
+		return d.unknownBooks(m.Name)
+	case "sleep":
+		if d.Sleep == nil {
+			return "no memory has a tag"
+		}
+		return "the job had no stages"
+	case "kv":
+		return "no engine recorded a KV cache with a sequence in it"
+	case "graphs":
+		if d.Graphs == nil {
+			return "no CUDA graph was captured"
+		}
+	}
+	return ""
+}
+
+func (d *DeviceResult) unknownIterations(name string) string {
+	switch n := len(d.Iterations); {
+	case n == 0:
+		return "there are no iterations: none was marked, and the requests have no period"
+	case n == 1:
+		return "there is one iteration, and two are needed"
+	case d.MaxR == 0:
+		return "no memory was reserved"
+	case d.Sampled != nil:
+		return "the allocator was only watched, and the bytes of its chunks were not read in every iteration"
+	case name == "iteration.own_idle":
+		return "no memory was reserved in the later iterations"
+	}
+	return fmt.Sprintf("no chunk was live in the %d later iterations", len(d.Iterations)-1)
+}
+
+// unknownBooks is of the device accounting.
+func (d *DeviceResult) unknownBooks(name string) string {
+	switch b := d.Books; {
+	case b == nil:
+		return "the device's used memory was not read at the peak"
+	case name == "used.peak", strings.HasPrefix(name, "books.unexplained") && b.Missing != "":
+		return b.Missing
+	case strings.HasPrefix(name, "books.unexplained"):
+		return b.Peak.UnexplainedUnknown
+	case name == "books.context" && b.Peak.Unknown.Has(AllOverhead):
+		return b.Peak.UnknownWhy
+	}
+	return ""
+}
+
+func (d *DeviceResult) unknownLeak(name string) string {
+	switch name {
+	case "leak.per_request":
+		return fmt.Sprintf("no phase and no KV cache had %d requests or more that went on in the second half of the recording", trendPoints+1)
+	case "leak.per_second":
+		if len(d.Iterations) == 0 {
+			return fmt.Sprintf("there are no iterations, and no allocations in %d of %d windows of time", busyWindows, lowWindows)
+		}
+	}
+	return fmt.Sprintf("%d iterations ended, and %d are needed", len(d.Iterations), trendPoints+1)
+}

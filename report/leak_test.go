@@ -1,0 +1,90 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+// The leak is told by the trend that there is: over iterations, else over requests, else over time.
+func TestLeakSection(t *testing.T) {
+	const mib = 1 << 20
+	flat := analysis.Trend{Valid: true, Points: 30}
+	rising := analysis.Trend{Valid: true, Points: 30, Slope: 10 * mib, Rising: true}
+	holders := []analysis.Holder{{Context: "history", Blocks: 3, Requested: 30 * mib, Provided: 30 * mib}}
+	for name, test := range map[string]struct {
+		leak  analysis.Leak
+		wants []string
+	}{
+		"nothing":       {analysis.Leak{Iterations: analysis.Trend{Points: 4}}, []string{"too little to tell a trend"}},
+		"no iterations": {analysis.Leak{Iterations: flat, Requests: rising}, []string{"none: held bytes do not keep rising at iteration ends (0 B an iteration)"}},
+		"iterations":    {analysis.Leak{Iterations: rising}, []string{"held bytes keep rising at iteration ends: +10 MiB an iteration"}},
+		"requests": {
+			analysis.Leak{Requests: rising, Request: "answer", Seconds: flat, Holders: holders, Provided: 40 * mib},
+			[]string{
+				"held bytes keep rising at the ends of requests (phase answer): +10 MiB a request, 0 B a second", "75.0%",
+				"blocks made after the first request, and live at the end of the last\nshares of what all of these provide, 40 MiB",
+			},
+		},
+		"sequences": {analysis.Leak{Requests: rising, Request: analysis.KVRequests}, []string{"at the ends of requests (sequences in a KV cache): +10 MiB a request"}},
+		"time":      {analysis.Leak{Seconds: rising}, []string{"held bytes keep rising over time: +10 MiB a second"}},
+		"no time":   {analysis.Leak{Seconds: flat}, []string{"none: held bytes do not keep rising over time (0 B a second)"}},
+	} {
+		d := analysis.DeviceResult{Allocs: 1, MaxR: 64 * mib, Leak: test.leak}
+		results := []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}
+		var text bytes.Buffer
+		if err := Text(&text, results, Options{Width: 200}); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range test.wants {
+			if !strings.Contains(text.String(), want) {
+				t.Errorf("%s: %q is missing in\n%s", name, want, text.String())
+			}
+		}
+	}
+}
+
+func TestLeakJSON(t *testing.T) {
+	leakOf := func(leak analysis.Leak) string {
+		results := []*analysis.Result{{Devices: []analysis.DeviceResult{{Allocs: 1, MaxR: 64, Leak: leak}}}}
+		var out bytes.Buffer
+		if err := JSON(&out, results); err != nil {
+			t.Fatal(err)
+		}
+		var document struct {
+			Processes []struct {
+				Devices []struct {
+					Leak json.RawMessage `json:"leak"`
+				} `json:"devices"`
+			} `json:"processes"`
+		}
+		if err := json.Unmarshal(out.Bytes(), &document); err != nil {
+			t.Fatal(err)
+		}
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, document.Processes[0].Devices[0].Leak); err != nil {
+			t.Fatal(err)
+		}
+		text, _, _ := strings.Cut(compact.String(), `,"holders"`)
+		return text
+	}
+	for want, leak := range map[string]analysis.Leak{
+		`null`: {Iterations: analysis.Trend{Points: 4}},
+		`{"slope":null,"rising":false,"points":4,"per_request":{"of":"answer","slope":10.5,"rising":true,"points":9},` +
+			`"per_second":{"slope":7,"rising":false,"points":47},"by":"request","blocks":2,"requested":30,"provided":40`: {
+			Iterations: analysis.Trend{Points: 4},
+			Requests:   analysis.Trend{Valid: true, Points: 9, Slope: 10.5, Rising: true}, Request: "answer",
+			Seconds: analysis.Trend{Valid: true, Points: 47, Slope: 7}, Blocks: 2, Requested: 30, Provided: 40,
+		},
+		`{"slope":5,"rising":true,"points":9,"per_request":null,"per_second":null,"by":"iteration","blocks":0,"requested":0,"provided":0`: {
+			Iterations: analysis.Trend{Valid: true, Points: 9, Slope: 5, Rising: true},
+		},
+	} {
+		if got := leakOf(leak); got != want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+	}
+}
