@@ -21,7 +21,7 @@ type Diff struct {
 	Base, New int      // runs of each
 	Metrics   []Change // [Metrics] and [RankMetrics] that any run has, in their order
 	// The others have bytes, those that changed beyond noise first, by how much.
-	Requested  []Change // greatest T of each iteration, by its place: "1" is the first
+	Requested  []Change // greatest T of each iteration, by its place: "0" is the first, as elsewhere
 	Reserved   []Change // greatest R likewise
 	Phases     []Change // greatest T while a phase is the innermost
 	Categories []Change // requested at the peak instant
@@ -252,7 +252,7 @@ func listIterations(d *DeviceResult, of func(*Iteration) int64) listing {
 	l := newListing()
 	l.bound = -1
 	for i := range d.Iterations {
-		l.set(strconv.Itoa(i+1), of(&d.Iterations[i]))
+		l.set(strconv.Itoa(i), of(&d.Iterations[i]))
 	}
 	return l
 }

@@ -117,10 +117,10 @@ func TestCompareParts(t *testing.T) {
 	}{
 		{"iterations", run(DeviceResult{Iterations: []Iteration{{PeakT: 5, PeakR: 10}, {PeakT: 7, PeakR: 20}}}),
 			run(DeviceResult{Iterations: []Iteration{{PeakT: 5, PeakR: 11}, {PeakT: 8, PeakR: 30}, {PeakT: 9, PeakR: 40}}}),
-			func(d *Diff) []Change { return d.Requested }, []string{"2 7 8 grew", "3 - 9 one-sided", "1 5 5 same"}},
+			func(d *Diff) []Change { return d.Requested }, []string{"1 7 8 grew", "2 - 9 one-sided", "0 5 5 same"}},
 		{"iterations, reserved", run(DeviceResult{Iterations: []Iteration{{PeakR: 10}, {PeakR: 20}}}),
 			run(DeviceResult{Iterations: []Iteration{{PeakR: 11}, {PeakR: 30}}}),
-			func(d *Diff) []Change { return d.Reserved }, []string{"2 20 30 grew", "1 10 11 grew"}},
+			func(d *Diff) []Change { return d.Reserved }, []string{"1 20 30 grew", "0 10 11 grew"}},
 		{"phases", run(DeviceResult{Phases: []PhaseUse{{Phase: "forward", PeakT: 10}, {Phase: "data", PeakT: 2}}}),
 			run(DeviceResult{Phases: []PhaseUse{{Phase: "forward", PeakT: 4}, {Phase: "backward", PeakT: 9}}}),
 			func(d *Diff) []Change { return d.Phases }, []string{"backward 0 9 grew", "forward 10 4 shrank", "data 2 0 shrank"}},

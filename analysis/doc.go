@@ -93,12 +93,12 @@
 //
 // # Iterations
 //
-// An iteration ends at each mark, on all devices. Its peaks T_i, C_i, R_i include the state
-// it begins with. T1, C1 are those of the first, T2, C2 means over the later ones, all as
-// shares of the final R (the BFC paper's table). Where R shrank, by a trim, a pause or a reclaim,
-// the final R is less than the peaks: then the shares are of the greatest R, so that each is from
-// 0 to 1. The same is told as shares of each iteration's own R_i. First-iteration excess is
-// C1/C2 - 1, a ratio that may exceed 1; steady idle is 1 - C2. Without marks, the
+// An iteration ends at each mark, on all devices. Iterations are counted from 0 everywhere. Their
+// peaks T_i, C_i, R_i include the state that they begin with. T1, C1 are those of the first, T2, C2
+// means over the later ones, all as shares of the final R (the BFC paper's table). Where R shrank,
+// by a trim, a pause or a reclaim, the final R is less than the peaks: then the shares are of the
+// greatest R, so that each is from 0 to 1. The same is told as shares of each iteration's own R_i.
+// First-iteration excess is C1/C2 - 1, a ratio that may exceed 1; steady idle is 1 - C2. Without marks, the
 // iterations of a device come from the period of its sequence of requested sizes, cut where
 // the fewest blocks are live. The cuts lie between the same requests as marks behind the
 // optimizer's step would, but for jobs that load inputs before they drop gradients and do not

@@ -122,12 +122,12 @@ func drawIterationPeaks(c draw.Canvas, d *analysis.DeviceResult) {
 	p.Draw(draw.Crop(c, 0, -4, 0, 0))
 }
 
-// iterationTicks labels the first iteration and every so many after it, by number.
+// iterationTicks labels every so many iterations, the first one among them, by number.
 func iterationTicks(iterations []analysis.Iteration) plot.ConstantTicks {
 	step := iterationStep(len(iterations), 20)
 	var ticks plot.ConstantTicks
 	for i, it := range iterations {
-		if i == 0 || (i+1)%step == 0 {
+		if i%step == 0 {
 			ticks = append(ticks, plot.Tick{Value: float64(i + 1), Label: strconv.FormatInt(it.Number, 10)})
 		}
 	}

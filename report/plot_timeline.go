@@ -259,16 +259,15 @@ func (m timeMarks) Plot(c draw.Canvas, p *plot.Plot) {
 		c.FillText(aligned(smallLetters, draw.XRight, draw.YBottom), vg.Point{X: c.Min.X - 4, Y: c.Max.Y + 3}, heading)
 	}
 	for i, it := range m.iterations {
-		number := i + 1
 		end := x(float64(it.End))
-		if number%m.step == 0 && end >= c.Min.X && end <= c.Max.X {
+		if (i+1)%m.step == 0 && end >= c.Min.X && end <= c.Max.X {
 			c.StrokeLine2(boundaryLine(), end, c.Min.Y, end, c.Max.Y)
 		}
 		text := strconv.FormatInt(it.Number, 10)
 		start := max(x(float64(it.Start)), c.Min.X)
 		middle := (start + end) / 2
 		half := sty.Width(text) / 2
-		if (number%m.label == 0 || i == 0) && middle-half >= free && middle+half <= c.Max.X {
+		if i%m.label == 0 && middle-half >= free && middle+half <= c.Max.X {
 			c.FillText(sty, vg.Point{X: middle, Y: c.Max.Y + 3}, text)
 			free = middle + half + 6
 		}

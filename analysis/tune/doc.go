@@ -29,7 +29,7 @@
 // # The figures
 //
 // R is all that is mapped, of all arenas and devices; paused arenas have none. R of an
-// iteration is its greatest R, C and T likewise. An iteration is steady from the fifth on; of a
+// iteration is its greatest R, C and T likewise. An iteration is steady from number 4 on, from 0; of a
 // job with fewer, its last one is. Events behind the last mark form no iteration.
 //
 // # The cost model

@@ -27,10 +27,11 @@ func newTopCommand() *cobra.Command {
 		Use:   "top PATH",
 		Short: "Watch a recording in progress",
 		Long: `Shows from a second terminal what a job that is being recorded has on the GPU:
-requested, provided and reserved bytes of each device and arena, the iteration
-and phase it is in, how many events it makes a second, and what NVML says the
-cards have in use. It reads the recording and changes nothing about it. It ends
-when the recording does, or by Ctrl-C.
+requested, provided and reserved bytes of each device and arena, the phase and
+iteration it is in (counted from 0; of a process that ended, its last one), how
+many events it makes a second, and what NVML says the cards have in use. It
+reads the recording and changes nothing about it. It ends when the recording
+does, or by Ctrl-C.
 
 On a terminal the screen is drawn anew at each interval; elsewhere each interval
 is a line for each process, or with --json an object on a line.`,
@@ -258,8 +259,11 @@ func (l *liveProcess) see(p *trace.Followed) topProcess {
 		Process: p.Name, PID: p.PID, Ended: p.Ended(), Events: state.Seq + 1, TimeNS: state.Time, Phase: state.Phase,
 		Devices: []topMemory{}, Arenas: []topMemory{},
 	}
-	if state.Iteration >= 0 {
-		seen.Iteration = &state.Iteration
+	if number := state.Iteration; number >= 0 {
+		if !seen.Ended { // it is in the one after the last mark
+			number++
+		}
+		seen.Iteration = &number
 	}
 	if l.failed != nil {
 		seen.Problem = l.failed.Error()

@@ -37,7 +37,7 @@ more than --max-slowdown, the least peak R, then the least steady R. Of each it
 prints
 
   R peak    the most memory that was reserved
-  R steady  the same in the steady iterations, from the fifth on
+  R steady  the same in the steady iterations: number 4, counted from 0, and on
   idle      the share of R that an iteration left unused, 1 - C/R by its own
             peaks: of the first, and of the later ones in the mean
   remaps    ranges that an iteration maps again for its requests
