@@ -47,6 +47,24 @@ func TestLeakSection(t *testing.T) {
 	}
 }
 
+// A server whose tag is paused now and then leaks by its requests: what all of that is in JSON.
+func TestLeakingJSON(t *testing.T) {
+	d := analysis.DeviceResult{
+		Allocs: 1, MaxR: 64, Iterations: []analysis.Iteration{{EndSeq: 5, PeakT: 8, PeakC: 16, PeakR: 32, EndT: 4, EndC: 4, EndPaused: 4}},
+		Leak: analysis.Leak{
+			Iterations: analysis.Trend{}, Requests: analysis.Trend{Valid: true, Points: 9, Slope: 10.5, Rising: true}, Request: "answer",
+			Seconds: analysis.Trend{Valid: true, Points: 47, Slope: 7.25, Rising: true}, Blocks: 1, Requested: 30, Provided: 40,
+			Holders: []analysis.Holder{{Context: "history", Blocks: 1, Requested: 30, Provided: 40}},
+		},
+	}
+	slow := analysis.DeviceResult{Device: 1, Leak: analysis.Leak{Iterations: analysis.Trend{Valid: true, Points: 6, Slope: 1.5}}}
+	var out bytes.Buffer
+	if err := JSON(&out, []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d, slow}}}); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "leaking.json", out.Bytes())
+}
+
 func TestLeakJSON(t *testing.T) {
 	leakOf := func(leak analysis.Leak) string {
 		results := []*analysis.Result{{Devices: []analysis.DeviceResult{{Allocs: 1, MaxR: 64, Leak: leak}}}}

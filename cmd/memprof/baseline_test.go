@@ -81,7 +81,7 @@ func TestBaselineOfGates(t *testing.T) {
 			t.Fatal(err)
 		}
 		court := judging{choice: choice, aggregate: "median", baseline: base, update: update}
-		verdicts, err := court.judge(&g, repetitions(runs))
+		verdicts, _, err := court.judge(&g, repetitions(runs))
 		if err == nil && update {
 			err = base.write()
 		}

@@ -17,6 +17,7 @@ import (
 
 type checkOptions struct {
 	Gates     []string
+	Without   []string
 	Config    string
 	Baseline  string
 	Update    bool
@@ -61,9 +62,16 @@ arenas of a tag, requested.peak{phase=prefill} about a phase, {rank=3} about a
 rank, {job=train*} about the recordings whose directory or command is like that.
 What a selector does not find is an error.
 
+Two gates are judged in every check, and every run and rank must keep them:
+job.exit == 0 and oom.count == 0. Where a recording does not have the exit
+status of its job, since it has not ended or was recovered, check skips job.exit
+and says so. --without NAME leaves such a gate out, and a gate about the same
+metric replaces it. A gate on a metric without a value cannot be judged.
+
 Without --gate, the gates are those of --config, or of the memprof.yaml that is
 nearest upward from the working directory, to the root of the repository:
 
+  without: [job.exit]        # as --without
   aggregate: median          # or max, min
   baseline: baseline.json    # relative to this file
   gates:
@@ -95,6 +103,7 @@ verdict is marked as one that is not to be trusted.`,
 
 func (o *checkOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&o.Gates, "gate", "g", nil, "demand that `'METRIC OP LIMIT'` holds; may be given several times")
+	flags.StringSliceVar(&o.Without, "without", nil, "do not judge the gate job.exit == 0 or oom.count == 0, by the `name` of its metric")
 	flags.StringVar(&o.Config, "config", "", "take gates from this `file` too (default: without --gate, the nearest memprof.yaml)")
 	flags.StringVar(&o.Baseline, "baseline", "", "`file` of the values that limits relative to the baseline are about")
 	flags.BoolVar(&o.Update, "update-baseline", false, "write the values found to that file first")
@@ -176,28 +185,30 @@ func (o *checkOptions) judgeAndTell(stdout, stderr io.Writer, court *judging, ga
 	}
 	jobs := repetitions(runs)
 	var verdicts []verdict
+	var skips []skip
 	for i := range gates {
-		judged, err := court.judge(&gates[i], jobs)
+		judged, skipped, err := court.judge(&gates[i], jobs)
 		if err != nil {
 			return err
 		}
-		verdicts = append(verdicts, judged...)
+		verdicts, skips = append(verdicts, judged...), append(skips, skipped...)
 	}
 	if o.Update {
 		if err := court.baseline.write(); err != nil {
 			return err
 		}
 	}
-	if err := o.print(stdout, verdicts); err != nil {
+	if err := o.print(stdout, verdicts, skips); err != nil {
 		return err
 	}
-	if err := o.publish(stdout, verdicts); err != nil {
+	if err := o.publish(stdout, verdicts, skips); err != nil {
 		return err
 	}
 	return conclusion(verdicts)
 }
 
-// gates are those of the flags and of the file, which is empty where there is none.
+// gates are those of the flags and of the file, which is empty where there is none, and behind them
+// those that are judged in every check.
 func (o *checkOptions) gates() ([]gate, *gateFile, error) {
 	var gates []gate
 	for _, text := range o.Gates {
@@ -212,7 +223,16 @@ func (o *checkOptions) gates() ([]gate, *gateFile, error) {
 		return nil, nil, err
 	}
 	gates = append(gates, file.gates...)
-	if len(gates) == 0 {
+	for _, name := range o.Without {
+		if err := checkWithout(name); err != nil {
+			return nil, nil, err
+		}
+	}
+	more, err := always(gates, slices.Concat(o.Without, file.without))
+	if err != nil {
+		return nil, nil, err
+	}
+	if gates = append(gates, more...); len(gates) == 0 {
 		return nil, nil, usagef("check needs a --gate or a %s (memprof check --list names the metrics)", gateFileName)
 	}
 	return gates, file, nil
@@ -271,6 +291,9 @@ func listedMetrics() []listedMetric {
 	for _, m := range analysis.Metrics() {
 		metrics = append(metrics, listedMetric{m.Name, m.Unit.String(), m.Help})
 	}
+	for _, m := range jobMetrics {
+		metrics = append(metrics, listedMetric{m.Name, m.Unit.String(), m.Help})
+	}
 	for _, m := range analysis.RankMetrics() {
 		metrics = append(metrics, listedMetric{m.Name, m.Unit.String(), m.Help})
 	}
@@ -288,12 +311,15 @@ func (o *checkOptions) list(stdout io.Writer) error {
 // location is where in a recording a value was found.
 type location struct {
 	Path    string `json:"path"`
-	Process string `json:"process"`
-	Device  int32  `json:"device"` // -1 for a mean
-	Seq     int64  `json:"seq"`    // of the event it was true at; -1 for values of the whole run
+	Process string `json:"process"` // "" for a value of the whole job
+	Device  int32  `json:"device"`  // -1 for a mean, and for a value of the whole job
+	Seq     int64  `json:"seq"`     // of the event it was true at; -1 for values of the whole run
 }
 
 func (l location) String() string {
+	if l.Process == "" {
+		return l.Path
+	}
 	text := fmt.Sprintf("%s: %s", l.Path, l.Process)
 	if l.Device >= 0 {
 		text += fmt.Sprintf(", device %d", l.Device)
@@ -310,7 +336,7 @@ type measured struct {
 	where location
 }
 
-func printVerdictsJSON(stdout io.Writer, verdicts []verdict) error {
+func printVerdictsJSON(stdout io.Writer, verdicts []verdict, skips []skip) error {
 	type gateJSON struct {
 		Gate   string   `json:"gate"`
 		Metric string   `json:"metric"`
@@ -328,19 +354,30 @@ func printVerdictsJSON(stdout io.Writer, verdicts []verdict) error {
 		Aggregate   string `json:"aggregate"`
 		Spread      any    `json:"spread"`
 		Trustworthy bool   `json:"trustworthy"`
+		Always      bool   `json:"always"` // it was not given: it is judged in every check
+	}
+	type skipJSON struct {
+		Gate   string `json:"gate"`
+		Metric string `json:"metric"`
+		Path   string `json:"path"`
+		Why    string `json:"why"`
 	}
 	out := struct {
-		OK    bool       `json:"ok"`
-		Gates []gateJSON `json:"gates"`
-	}{OK: true}
+		OK      bool       `json:"ok"`
+		Gates   []gateJSON `json:"gates"`
+		Skipped []skipJSON `json:"skipped"`
+	}{OK: true, Gates: []gateJSON{}, Skipped: []skipJSON{}}
 	for _, v := range verdicts {
 		g := v.gate
 		out.OK = out.OK && !v.violated()
 		out.Gates = append(out.Gates, gateJSON{
 			g.text, g.metric.Name, g.selector.String(), g.metric.Unit.String(), g.op,
 			g.number(g.limit), g.number(v.found.value), g.number(g.margin(v.found.value)), v.holds, v.runs, v.found.where,
-			g.severity, v.aggregate, g.number(v.spread), v.trustworthy(),
+			g.severity, v.aggregate, g.number(v.spread), v.trustworthy(), v.written.always,
 		})
+	}
+	for _, s := range skips {
+		out.Skipped = append(out.Skipped, skipJSON{s.gate.text, s.gate.metric.Name, s.path, s.why})
 	}
 	return printJSON(stdout, out)
 }

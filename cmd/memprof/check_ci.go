@@ -23,19 +23,19 @@ const (
 )
 
 // publish writes the results to where a CI shows them.
-func (o *checkOptions) publish(stdout io.Writer, verdicts []verdict) error {
+func (o *checkOptions) publish(stdout io.Writer, verdicts []verdict, skips []skip) error {
 	if o.Markdown != "" {
-		if err := replaceFile(o.Markdown, markdownVerdicts(verdicts)); err != nil {
+		if err := replaceFile(o.Markdown, markdownVerdicts(verdicts, skips)); err != nil {
 			return err
 		}
 	}
 	if path := os.Getenv("GITHUB_STEP_SUMMARY"); path != "" {
-		if err := appendFile(path, markdownVerdicts(verdicts)); err != nil {
+		if err := appendFile(path, markdownVerdicts(verdicts, skips)); err != nil {
 			return err
 		}
 	}
 	if o.JUnit != "" {
-		text, err := junitVerdicts(verdicts)
+		text, err := junitVerdicts(verdicts, skips)
 		if err != nil {
 			return err
 		}
@@ -124,7 +124,7 @@ func worstFirst(verdicts []verdict) []*verdict {
 }
 
 // markdownVerdicts is a summary for a pull request, below GitHub's limit.
-func markdownVerdicts(verdicts []verdict) []byte {
+func markdownVerdicts(verdicts []verdict, skips []skip) []byte {
 	var out bytes.Buffer
 	headline := "all gates hold"
 	if err := conclusion(verdicts); err != nil {
@@ -140,6 +140,12 @@ func markdownVerdicts(verdicts []verdict) []byte {
 			break
 		}
 		out.WriteString(line)
+	}
+	for i := range skips {
+		line := fmt.Sprintf("| skipped | %s | | | | %s |\n", report.MarkdownText(skips[i].gate.text), report.MarkdownText(skips[i].path+": "+skips[i].why))
+		if out.Len()+len(line) <= mostMarkdown {
+			out.WriteString(line)
+		}
 	}
 	out.WriteByte('\n')
 	return out.Bytes()
@@ -219,7 +225,12 @@ type junitCase struct {
 	Class   string        `xml:"classname,attr"`
 	Name    string        `xml:"name,attr"`
 	Failure *junitFailure `xml:"failure"`
+	Skipped *junitSkipped `xml:"skipped"`
 	Out     string        `xml:"system-out,omitempty"`
+}
+
+type junitSkipped struct {
+	Message string `xml:"message,attr"`
 }
 
 type junitFailure struct {
@@ -230,8 +241,8 @@ type junitFailure struct {
 
 // junitVerdicts is a test case for each verdict. One that only warns passes: JUnit knows no
 // warnings.
-func junitVerdicts(verdicts []verdict) ([]byte, error) {
-	suite := junitSuite{Name: "memprof check", Tests: len(verdicts)}
+func junitVerdicts(verdicts []verdict, skips []skip) ([]byte, error) {
+	suite := junitSuite{Name: "memprof check", Tests: len(verdicts) + len(skips), Skipped: len(skips)}
 	for i := range verdicts {
 		v := &verdicts[i]
 		c := junitCase{Class: "memprof." + v.gate.metric.Name, Name: v.title(), Out: v.word() + ": " + v.sentence()}
@@ -242,6 +253,12 @@ func junitVerdicts(verdicts []verdict) ([]byte, error) {
 			c.Out = ""
 		}
 		suite.Cases = append(suite.Cases, c)
+	}
+	for i := range skips {
+		s := &skips[i]
+		suite.Cases = append(suite.Cases, junitCase{
+			Class: "memprof." + s.gate.metric.Name, Name: report.PlainText(s.gate.text), Skipped: &junitSkipped{report.PlainText(s.path + ": " + s.why)},
+		})
 	}
 	text, err := xml.MarshalIndent(junitSuites{Name: suite.Name, Tests: suite.Tests, Failures: suite.Failures, Suite: suite}, "", "  ")
 	if err != nil {

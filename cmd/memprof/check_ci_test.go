@@ -35,12 +35,12 @@ func TestHostileNamesInResults(t *testing.T) {
 	if diff := cmp.Diff(want, string(annotations(verdicts))); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
-	rows := strings.Split(string(markdownVerdicts(verdicts)), "\n")
+	rows := strings.Split(string(markdownVerdicts(verdicts, nil)), "\n")
 	const row = `| **VIOLATED** | oom.count &lt; 1 | 2 | -1 |  | a\\n::error::x\\x0d\|&lt;b&gt;&amp;\\x1b\[31m\\x00\]\]&gt;%0A&#64;me: rank0, device 0 |`
 	if diff := cmp.Diff(row, rows[4]); diff != "" {
 		t.Errorf("Markdown (-want +got):\n%s", diff)
 	}
-	text, err := junitVerdicts(verdicts)
+	text, err := junitVerdicts(verdicts, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestResultLimits(t *testing.T) {
 		t.Errorf("%d annotations:\n%s", len(lines), strings.Join(lines, "\n"))
 	}
 	verdicts = verdictsOf(t, strings.Repeat("x", 100_000), 21, gates...)
-	text := string(markdownVerdicts(verdicts))
+	text := string(markdownVerdicts(verdicts, nil))
 	if len(text) > 1<<20 || !strings.Contains(text, "\n20 verdicts left out, none worse than the last above\n") || strings.Count(text, "VIOLATED") != 10 {
 		t.Errorf("%d bytes of Markdown with %d violations", len(text), strings.Count(text, "VIOLATED"))
 	}

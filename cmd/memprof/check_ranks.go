@@ -90,6 +90,10 @@ func rankName(process string) string {
 // measure gives the values that a gate is to be held against in one repetition of the
 // job: one, or with "all" one a rank, in order of ranks.
 func (c rankChoice) measure(g *gate, job repetition) ([]measured, error) {
+	if g.job != nil {
+		m, err := g.measureJob(job)
+		return []measured{m}, err
+	}
 	if g.ranks != nil {
 		m, err := g.compareRanks(c, job)
 		return []measured{m}, err
@@ -120,16 +124,20 @@ func (c rankChoice) worstOfRanks(g *gate, job repetition) ([]measured, error) {
 			}
 			for i := range result.Devices {
 				device := &result.Devices[i]
-				allocs += device.Allocs
+				events := device.Allocs
+				if g.metric.Name == "oom.count" { // a job may fail at its first request
+					events += device.OOMCount
+				}
+				allocs += events
 				part := g.selector.of(result, device)
 				if part == nil {
 					continue
 				}
 				value, seq, ok := g.metric.Value(part)
-				if !ok && device.Allocs > 0 {
+				if !ok && events > 0 {
 					unknown = cmp.Or(unknown, g.metric.Unknown(part))
 				}
-				if ok && device.Allocs > 0 {
+				if ok && events > 0 {
 					worst = g.keepWorse(worst, measured{value, location{Path: run.path, Process: result.Process, Device: device.Device, Seq: seq}})
 				}
 			}

@@ -72,7 +72,7 @@ func TestCheckRanks(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		verdicts, err := (&judging{choice: choice, aggregate: "median"}).judge(&g, repetitions(test.runs))
+		verdicts, _, err := (&judging{choice: choice, aggregate: "median"}).judge(&g, repetitions(test.runs))
 		if err != nil {
 			t.Errorf("%s: %v", test.name, err)
 			continue
@@ -111,7 +111,7 @@ func TestCheckRanksWithoutValue(t *testing.T) {
 			t.Fatal(err)
 		}
 		var exit *exitError
-		if _, err := (&judging{choice: choice, aggregate: "median"}).judge(&g, repetitions(test.runs)); !errors.As(err, &exit) || exit.code != exitUsage || err.Error() != test.want {
+		if _, _, err := (&judging{choice: choice, aggregate: "median"}).judge(&g, repetitions(test.runs)); !errors.As(err, &exit) || exit.code != exitUsage || err.Error() != test.want {
 			t.Errorf("%s --rank %s: %v\nwant exit code 2: %s", test.gate, test.rank, err, test.want)
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/memprof/memprof/report"
 )
 
-func (o *checkOptions) print(stdout io.Writer, verdicts []verdict) error {
+func (o *checkOptions) print(stdout io.Writer, verdicts []verdict, skips []skip) error {
 	if o.JSON {
-		return printVerdictsJSON(stdout, verdicts)
+		return printVerdictsJSON(stdout, verdicts, skips)
 	}
 	good, warned, bad := color.New(color.FgGreen), color.New(color.FgYellow), color.New(color.FgRed)
 	for _, c := range []*color.Color{good, warned, bad} {
@@ -46,6 +46,9 @@ func (o *checkOptions) print(stdout io.Writer, verdicts []verdict) error {
 		if note := verdicts[i].distrust(); note != "" {
 			fmt.Fprintln(stdout, note)
 		}
+	}
+	for i := range skips {
+		fmt.Fprintln(stdout, report.PlainText(skips[i].String()))
 	}
 	return nil
 }

@@ -24,6 +24,7 @@ func (o *checkOptions) completed(cmd *cobra.Command) *cobra.Command {
 		"rank":      words("worst", "all", "mean"),
 		"config":    files("yaml", "yml"),
 		"baseline":  files("json"),
+		"without":   words(alwaysNames()...),
 	} {
 		mustComplete(cmd, flag, of)
 	}
@@ -154,6 +155,9 @@ func completeGate(_ *cobra.Command, _ []string, begun string) ([]cobra.Completio
 		}
 	}
 	for _, m := range analysis.Metrics() {
+		offer(m.Name, m.Help)
+	}
+	for _, m := range jobMetrics {
 		offer(m.Name, m.Help)
 	}
 	for _, m := range analysis.RankMetrics() {

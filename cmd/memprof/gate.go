@@ -21,6 +21,9 @@ type gate struct {
 	relative *relativeLimit
 	// ranks is of a metric about all ranks together, which has no Value; nil for others.
 	ranks func(*analysis.Ranks) analysis.Imbalance
+	// job is of a metric about the recorded command, which has no Value; nil for others.
+	job    *jobMetric
+	always bool // it was not given: it is judged in every check
 
 	selector selector
 	severity string      // severityError or severityWarn
@@ -68,6 +71,7 @@ func gateOf(text string) (gate, error) {
 		return gate{}, usagef("gate %q: there is no metric %q%s (memprof check --list names them)", text, form[1], didYouMean(form[1], metricNames()...))
 	}
 	g := gate{text: strings.TrimSpace(text), metric: metric, op: form[3], ranks: ranks, severity: severityError}
+	g.job, _ = lookupJobMetric(form[1])
 	relative, ok, err := parseRelative(form[4], metric.Unit)
 	switch {
 	case ok && err == nil && g.op == "==":
@@ -86,12 +90,15 @@ func gateOf(text string) (gate, error) {
 	return g, nil
 }
 
-// lookupMetric finds a metric of a device, or one of all ranks together.
+// lookupMetric finds a metric of a device, of all ranks together, or of the recorded command.
 func lookupMetric(name string) (analysis.Metric, func(*analysis.Ranks) analysis.Imbalance, bool) {
 	for _, m := range analysis.RankMetrics() {
 		if m.Name == name {
 			return analysis.Metric{Name: m.Name, Unit: m.Unit, Help: m.Help}, m.Of, true
 		}
+	}
+	if m, ok := lookupJobMetric(name); ok {
+		return m.Metric, nil, true
 	}
 	metric, ok := analysis.LookupMetric(name)
 	return metric, nil, ok

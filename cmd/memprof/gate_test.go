@@ -119,7 +119,7 @@ func TestJudge(t *testing.T) {
 		for _, run := range test.runs {
 			jobs = append(jobs, repetition{run})
 		}
-		verdicts, err := (&judging{choice: rankChoice{kind: "worst"}, aggregate: "median"}).judge(&g, jobs)
+		verdicts, _, err := (&judging{choice: rankChoice{kind: "worst"}, aggregate: "median"}).judge(&g, jobs)
 		if err != nil || len(verdicts) != 1 {
 			t.Fatalf("%s: %v, %v", test.gate, verdicts, err)
 		}
@@ -133,7 +133,7 @@ func TestJudge(t *testing.T) {
 		t.Fatal(err)
 	}
 	var exit *exitError
-	if _, err := (&judging{choice: rankChoice{kind: "worst"}, aggregate: "median"}).judge(&g, []repetition{{{path: "idle", results: []*analysis.Result{{Devices: []analysis.DeviceResult{{}}}}}}}); !errors.As(err, &exit) || exit.code != exitUsage {
+	if _, _, err := (&judging{choice: rankChoice{kind: "worst"}, aggregate: "median"}).judge(&g, []repetition{{{path: "idle", results: []*analysis.Result{{Devices: []analysis.DeviceResult{{}}}}}}}); !errors.As(err, &exit) || exit.code != exitUsage {
 		t.Errorf("a run without allocations: %v, want exit code 2", err)
 	}
 }

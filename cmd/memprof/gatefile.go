@@ -20,6 +20,7 @@ const gateFileName = "memprof.yaml"
 
 // gateFile is what a file of gates says:
 //
+//	without: [job.exit]              # as --without
 //	aggregate: median                # of several runs: median, max or min
 //	baseline: memprof-baseline.json  # relative to this file
 //	gates:
@@ -35,6 +36,7 @@ const gateFileName = "memprof.yaml"
 type gateFile struct {
 	path      string
 	gates     []gate
+	without   []string
 	aggregate string // "" where it does not say
 	baseline  string // as a path from the working directory; "" where it does not say
 	// baselineAt is where the file says it, as FILE:LINE:COLUMN.
@@ -103,11 +105,12 @@ func readGateFile(path string) (*gateFile, error) {
 			return file.oneWord(n, &file.aggregate, func(word string) error { _, err := parseAggregate(word); return err })
 		},
 		"baseline": file.readBaseline,
+		"without":  file.readWithout,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if len(file.gates) == 0 {
+	if len(file.gates) == 0 && len(file.without) == 0 {
 		return nil, file.errorAt(root, "there are no gates in it: list them under the key gates")
 	}
 	return file, nil
@@ -206,6 +209,22 @@ func (f *gateFile) alsoWrong(at ast.Node, text string) error {
 	}
 	if _, err := gateOf(text); err != nil {
 		return f.errorAt(at, "%w", err)
+	}
+	return nil
+}
+
+// readWithout understands a name, or a list of names.
+func (f *gateFile) readWithout(n ast.Node) error {
+	items := []ast.Node{n}
+	if list, ok := n.(*ast.SequenceNode); ok {
+		items = list.Values
+	}
+	for _, item := range items {
+		var name string
+		if err := f.oneWord(item, &name, checkWithout); err != nil {
+			return err
+		}
+		f.without = append(f.without, name)
 	}
 	return nil
 }

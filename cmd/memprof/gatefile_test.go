@@ -75,7 +75,7 @@ func TestGateFileMistakes(t *testing.T) {
 		{"aggregate: max\n", ":1:1: there are no gates in it: list them under the key gates"},
 		{"- oom.count == 0\n", ":1:1: want a mapping with the key gates"},
 		{"gates: oom.count == 0\n", ":1:8: gates: want a list of gates, each like `- reserved.peak < 40GiB`"},
-		{"gates:\n  - oom.count == 0\ngate: x\n", `:3:1: unknown key "gate": want aggregate, baseline, gates, did you mean gates?`},
+		{"gates:\n  - oom.count == 0\ngate: x\n", `:3:1: unknown key "gate": want aggregate, baseline, gates, without, did you mean gates?`},
 		{"gates:\n  - gate: oom.count == 0\n    severty: warn\n", `:3:5: unknown key "severty": want gate, job, phase, rank, severity, tag, did you mean severity?`},
 		{"gates:\n  - gate: oom.count == 0\n    severity: fatal\n", `:3:15: severity "fatal": want error or warn`},
 		{"gates:\n  - gate: oom.count == 0\n    rank: best\n", `:3:11: rank "best": want worst, all, mean or the number of a rank`},
@@ -122,7 +122,7 @@ gates:
   - reserved.peak{phase=x} < 1GiB
 `)
 	_, err := readGateFile(path)
-	want := strings.ReplaceAll(`P:1:1: unknown key "agregate": want aggregate, baseline, gates, did you mean aggregate?
+	want := strings.ReplaceAll(`P:1:1: unknown key "agregate": want aggregate, baseline, gates, without, did you mean aggregate?
 P:2:11: want text here, in one piece
 P:4:5: gate "reserved.peak < 40": the metric is a size: "40" needs a unit, like 40GiB or 40B
 P:6:15: severity "warm": want error or warn, did you mean warn?

@@ -78,25 +78,45 @@ func (j *judging) foresee(gates []gate) error {
 
 // choiceOf is which ranks a gate is held against.
 func (j *judging) choiceOf(g *gate) rankChoice {
+	if g.job != nil { // has one value, whatever the rank
+		return rankChoice{kind: "worst"}
+	}
 	if g.choice != nil {
 		return *g.choice
 	}
 	return j.choice
 }
 
+// aggregateOf is which of several runs counts for a gate.
+func (j *judging) aggregateOf(g *gate) string {
+	if g.always { // every run has to keep it
+		return "max"
+	}
+	return j.aggregate
+}
+
 // judge takes the values of each repetition and aggregates those. As the median of two, or of
-// the middle two of an even number, the worse one counts.
-func (j *judging) judge(g *gate, jobs []repetition) ([]verdict, error) {
-	choice := j.choiceOf(g)
+// the middle two of an even number, the worse one counts. A value that a recording does not tell is
+// an error, but for a gate that was not given: of that one the recording is left out.
+func (j *judging) judge(g *gate, jobs []repetition) ([]verdict, []skip, error) {
+	choice, aggregate := j.choiceOf(g), j.aggregateOf(g)
 	if jobs = g.selector.ofJob(jobs); len(jobs) == 0 {
-		return nil, g.mistake("no recording here is of a job like %q, by its directory or command", g.selector.job)
+		return nil, nil, g.mistake("no recording here is of a job like %q, by its directory or command", g.selector.job)
 	}
 	var names []string // in order of the first repetition, where they come in order of ranks
 	byName := map[string][]measured{}
+	var skips []skip
 	for _, job := range jobs {
 		values, err := choice.measure(g, job)
-		if err != nil {
-			return nil, err
+		var unknown *unknownError
+		switch {
+		case errors.As(err, &unknown) && g.always:
+			skips = append(skips, skip{g, unknown.path, unknown.why})
+			continue
+		case unknown != nil:
+			return nil, nil, g.mistake("gate %q: %s has no value for %s: %s", g.text, unknown.path, g.metric.Name, unknown.why)
+		case err != nil:
+			return nil, nil, err
 		}
 		for i, name := range namesOf(values, choice.kind == "all" && g.ranks == nil) {
 			if !slices.Contains(names, name) {
@@ -107,15 +127,15 @@ func (j *judging) judge(g *gate, jobs []repetition) ([]verdict, error) {
 	}
 	var verdicts []verdict
 	for _, name := range names {
-		limited, err := j.limited(g, g.question(choice, name, j.aggregate), byName[name])
+		limited, err := j.limited(g, g.question(choice, name, aggregate), byName[name])
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		v := limited.verdictOf(byName[name], j.aggregate)
+		v := limited.verdictOf(byName[name], aggregate)
 		v.written, v.rank = g, name
 		verdicts = append(verdicts, v)
 	}
-	return verdicts, nil
+	return verdicts, skips, nil
 }
 
 // namesOf is what the values of one repetition are called in every repetition: the name of the

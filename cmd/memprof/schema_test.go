@@ -121,7 +121,7 @@ func documents(t *testing.T) map[string][][]byte {
 		add("report", exitFine, "report", "--json", "--no-plots", samples+sample)
 		add("verify", exitFine, "verify", "--json", samples+sample)
 	}
-	for _, golden := range []string{"short", "hostile", "asleep", "graphed", "kv-recorded", "nothing", "no_allocations", "one_event", "no_devices"} {
+	for _, golden := range []string{"short", "hostile", "asleep", "graphed", "kv-recorded", "leaking", "nothing", "no_allocations", "one_event", "no_devices"} {
 		text, err := os.ReadFile("../../report/testdata/" + golden + ".json")
 		if err != nil {
 			t.Fatal(err)
@@ -131,6 +131,12 @@ func documents(t *testing.T) map[string][][]byte {
 	add("report-at", exitFine, "report", "--json", "--at", "5000", samples+"gpt2")
 	docs["report-at"] = append(docs["report-at"], mustRead(t, "../../report/testdata/moments.json"))
 	add("check", exitViolated, "check", "--json", samples+"alexnet", samples+"resnet50", "--gate", "waste.external < 1%", "--gate", "reserved.peak < 1TiB", "--gate", "oom.count == 0")
+	unended := t.TempDir()
+	tracetest.WriteRun(t, unended, tracetest.Process{Events: events, Texts: texts, Meta: trace.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 1}})
+	if err := trace.WriteInfo(unended, &trace.Info{ID: tracetest.RunID, Command: []string{"job"}}); err != nil {
+		t.Fatal(err)
+	}
+	add("check", exitFine, "check", "--json", unended)
 	add("check-list", exitFine, "check", "--list", "--json")
 	add("diff", exitFine, "diff", "--json", samples+"alexnet", samples+"resnet50")
 	docs["diff"] = append(docs["diff"], mustRead(t, "../../report/testdata/diff.json"), mustRead(t, "../../report/testdata/diff_nothing.json"))

@@ -101,6 +101,8 @@ func (g *gate) settle() error {
 		return fmt.Errorf("%s has no value of a phase; these have: %s", g.metric.Name, strings.Join(analysis.PhaseMetrics(), ", "))
 	case s.rank == "":
 		return nil
+	case g.job != nil:
+		return fmt.Errorf("%s is about the whole job: it has no value of a rank", g.metric.Name)
 	}
 	choice, err := parseRankChoice(s.rank)
 	if err != nil {

@@ -75,7 +75,7 @@ func TestJudgeSelected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		verdicts, err := (&judging{choice: rankChoice{kind: "worst"}, aggregate: "median"}).judge(&g, jobs)
+		verdicts, _, err := (&judging{choice: rankChoice{kind: "worst"}, aggregate: "median"}).judge(&g, jobs)
 		if test.err != "" {
 			var exit *exitError
 			if !errors.As(err, &exit) || exit.code != exitUsage || err.Error() != test.err {
@@ -98,7 +98,7 @@ func TestBaselineSelector(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := (&judging{choice: rankChoice{kind: "worst"}, aggregate: "median", baseline: base, update: true}).judge(&g, jobs); err != nil {
+		if _, _, err := (&judging{choice: rankChoice{kind: "worst"}, aggregate: "median", baseline: base, update: true}).judge(&g, jobs); err != nil {
 			t.Fatal(err)
 		}
 	}
