@@ -139,10 +139,10 @@
 //	                  sequence in a KV cache. Where there are several kinds, the one with the
 //	                  steepest rise is told, of those that came in the second half of the trace.
 //	                  Of more than 2,048 requests the least of neighbours is one point.
-//	leak.per_second   bytes a second: the points of leak.slope by their times; where there are no
-//	                  iterations, the least held in each of 33 to 64 windows of time, all of one
-//	                  width, without the first quarter of them and the last. Something must have
-//	                  been allocated in 12 of them.
+//	leak.per_second   bytes a second: the points of leak.slope by their times; where no iterations
+//	                  were marked, and fewer than six found by their period, the least held in each
+//	                  of 33 to 64 windows of time, all of one width, without the first quarter of
+//	                  them and the last. Something must have been allocated in 12 of them.
 //
 // The slope is the median of the slopes between all pairs of points (Theil and Sen): outliers, like
 // an evaluation now and then, do not move it. A trend needs five points, so six iterations or

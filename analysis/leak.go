@@ -23,7 +23,8 @@ func (a *analyzer) leak(d *device) Leak {
 		l.Request = kind.name
 	}
 	var since int64
-	if l.Seconds = trendOf(times); len(d.Iterations) == 0 {
+	marked := len(d.Iterations) > 0 && d.Period == 0
+	if l.Seconds = trendOf(times); !marked && !l.Iterations.Valid {
 		l.Seconds, since = d.lows.trend(d)
 	}
 	by := boundWindow

@@ -282,6 +282,32 @@ func TestNoLeakByTime(t *testing.T) {
 	}
 }
 
+// Requests that repeat themselves are iterations, by their period; of too few of those nothing is told,
+// and time decides.
+func TestLeakByTimeOfFewPeriods(t *testing.T) {
+	r := modeltest.New()
+	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
+	for i := range 40 {
+		from := len(r.Events)
+		x := alloc(t, a, uint64(i%10+1)*mib, "activations")
+		alloc(t, a, 10*mib, "history")
+		a.Free(x, false)
+		for j := from; j < len(r.Events); j++ {
+			r.Events[j].Time = int64(i) * requestTime
+		}
+	}
+	d := run(t, r, Options{}).Devices[0]
+	if n := len(d.Iterations); d.Period != 20 || n < 2 || n > 5 {
+		t.Fatalf("%d iterations, period %d", n, d.Period)
+	}
+	if got := d.Leak.Seconds; !got.Rising || got.Slope != 10*mib/(requestTime/1e9) {
+		t.Errorf("%+v", got)
+	}
+	if h := d.Leak.Holders; len(h) == 0 || h[0].Context != "history" {
+		t.Errorf("%+v", h)
+	}
+}
+
 // The ends of sequences in a KV cache are requests, too.
 func TestLeakBySequences(t *testing.T) {
 	s := newServer(t)

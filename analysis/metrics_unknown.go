@@ -84,8 +84,8 @@ func (d *DeviceResult) unknownLeak(name string) string {
 	case "leak.per_request":
 		return fmt.Sprintf("no phase and no KV cache had %d requests or more that went on in the second half of the recording", trendPoints+1)
 	case "leak.per_second":
-		if len(d.Iterations) == 0 {
-			return fmt.Sprintf("there are no iterations, and no allocations in %d of %d windows of time", busyWindows, lowWindows)
+		if len(d.Iterations) == 0 || d.Period > 0 {
+			return fmt.Sprintf("no six iterations ended, and there were no allocations in %d of %d windows of time", busyWindows, lowWindows)
 		}
 	}
 	return fmt.Sprintf("%d iterations ended, and %d are needed", len(d.Iterations), trendPoints+1)
