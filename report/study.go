@@ -38,7 +38,7 @@ var studyTables = []struct {
 	before   string
 	measures []string
 }{
-	{"Peaks as shares of R", "T: requested, C: chunks handed out; 1: the first iteration, 2: mean of the later ones; R: reserved at the end, or at most where that shrank",
+	{"Peaks as shares of R", "T: requested, C: chunks handed out; 1: the first iteration, 2: mean of the later ones",
 		[]string{"t1", "c1", "t2", "c2", "idle_first", "idle_later"}},
 	{"Differences", "in points of R, and relative to C: the paper does not say which of the two it printed for C − T",
 		[]string{"internal_first", "internal_first_of_c", "internal_later", "internal_later_of_c", "excess", "excess_of_c"}},
@@ -56,6 +56,7 @@ func studySections(s *analysis.Study) []section {
 		sections = append(sections, studySection(s, measures, i == 0))
 		sections[i].title, sections[i].before = table.title, note(table.before)
 	}
+	sections[0].before = append(sections[0].before, note("R: the final reserved bytes; where R shrank, the greatest")...)
 	last := &sections[len(sections)-1]
 	if slices.ContainsFunc(s.Jobs, func(job analysis.StudyJob) bool { return math.IsNaN(job.Result.Paper.C1) }) {
 		last.after = note("C is not known of every job: mean and maximum of what follows from it are of the others")
