@@ -39,7 +39,10 @@
 //	thread     int32   kernel thread id
 //
 // all required, compressed with zstd; seq and time_ns delta-packed, addr plain, the others
-// through a dictionary for each row group.
+// through a dictionary for each row group, or plain where that is shorter. A reader takes no
+// other encoding, and nothing by which it would have to trust a file: a footer has at most 16 MiB,
+// a row group 4,194,304 rows, a page of contexts 256 MiB before compression, and the different
+// contexts of a process 512 MiB together. What says more is [ErrDamaged].
 //
 // A part can be understood alone: the rows of any but the first part begin with the
 // events before it that are still in force, verbatim, in order of seq: the arenas, the

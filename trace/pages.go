@@ -2,17 +2,15 @@ package trace
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"github.com/apache/arrow-go/v18/parquet"
-	"github.com/apache/arrow-go/v18/parquet/file"
 )
 
 // textColumn reads a string column as numbers, without making a string for each row: a
 // dictionary page is translated once, and the rows' dictionary indices through it.
 type textColumn struct {
-	pages  file.PageReader
+	pages  columnChunk
 	number func(text string) (int32, error)
 
 	dict   []int32 // the number of each dictionary entry
@@ -21,8 +19,6 @@ type textColumn struct {
 	plain  []byte
 	isDict bool
 }
-
-var errPage = errors.New("damaged page")
 
 // read fills dst with the numbers of the next len(dst) rows.
 func (c *textColumn) read(dst []int32) error {
@@ -44,37 +40,19 @@ func (c *textColumn) read(dst []int32) error {
 }
 
 func (c *textColumn) nextPage() error {
-	if !c.pages.Next() {
-		if err := c.pages.Err(); err != nil {
-			return err
-		}
-		return fmt.Errorf("%w: fewer values than the footer says", errPage)
+	p, err := c.pages.next()
+	if err != nil {
+		return err
 	}
-	page := c.pages.Page()
-	data := page.Data()
-	switch page.(type) {
-	case *file.DictionaryPage:
-		return c.setDictionary(data, int(page.NumValues()))
-	case *file.DataPageV1, *file.DataPageV2:
-	default:
-		return nil
+	if p.dictionary {
+		return c.setDictionary(p.data, p.values)
 	}
-	if page.NumValues() < 0 {
-		return errPage
+	c.left = p.values
+	if c.isDict = p.encoding != parquet.Encodings.Plain; c.isDict {
+		c.packed, err = newIndexDecoder(p.data)
+		return err
 	}
-	c.left = int(page.NumValues())
-	switch e := parquet.Encoding(page.Encoding()); e {
-	case parquet.Encodings.RLEDict, parquet.Encodings.PlainDict:
-		if len(data) == 0 || data[0] > 32 {
-			return errPage
-		}
-		c.isDict = true
-		c.packed = indexDecoder{width: uint(data[0]), data: data[1:]}
-	case parquet.Encodings.Plain:
-		c.isDict, c.plain = false, data
-	default:
-		return fmt.Errorf("%w: strings in encoding %v", errPage, e)
-	}
+	c.plain = p.data
 	return nil
 }
 
@@ -144,6 +122,14 @@ type indexDecoder struct {
 	value  int32
 	packed int // values left in bit-packed groups
 	bit    uint
+}
+
+// newIndexDecoder starts at the indices of a data page, whose first byte is their width.
+func newIndexDecoder(data []byte) (indexDecoder, error) {
+	if len(data) == 0 || data[0] > 32 {
+		return indexDecoder{}, fmt.Errorf("%w: index width", errPage)
+	}
+	return indexDecoder{width: uint(data[0]), data: data[1:]}, nil
 }
 
 func (d *indexDecoder) read(dst []int32) error {

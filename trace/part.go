@@ -134,12 +134,11 @@ func openParquet(path string, f *os.File) (r *file.Reader, err error) {
 	if string(head[:]) != magic {
 		return nil, &PathError{Path: path, Err: ErrNotParquet, Remedy: "give the directory of a run, or one of its .parquet parts"}
 	}
-	truncated := func(detail string) error {
-		return &PathError{Path: path, Err: ErrTruncated, Detail: detail,
-			Remedy: "copy the part again, or run `memprof recover` on the run's directory if its spool is still there"}
-	}
 	if _, err := f.ReadAt(tail[:], stat.Size()-int64(len(tail))); err != nil || string(tail[:]) != magic || stat.Size() < 12 {
-		return nil, truncated(fmt.Sprintf("%d bytes", stat.Size()))
+		return nil, truncatedPart(path, fmt.Sprintf("%d bytes", stat.Size()))
+	}
+	if err := checkFooter(path, f, stat.Size()); err != nil {
+		return nil, err
 	}
 	// The library's metadata parser panics on some damaged footers.
 	defer func() {
@@ -149,9 +148,14 @@ func openParquet(path string, f *os.File) (r *file.Reader, err error) {
 	}()
 	r, err = file.NewParquetReader(f)
 	if err != nil {
-		return nil, truncated(err.Error())
+		return nil, truncatedPart(path, err.Error())
 	}
 	return r, nil
+}
+
+func truncatedPart(path, detail string) error {
+	return &PathError{Path: path, Err: ErrTruncated, Detail: detail,
+		Remedy: "copy the part again, or run `memprof recover` on the run's directory if its spool is still there"}
 }
 
 // fields reads typed values out of file metadata and remembers the first that is missing
@@ -202,12 +206,9 @@ func (m *fields) fail(key string) {
 }
 
 func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
-	notTrace := func(detail string) error {
-		return &PathError{Path: path, Err: ErrNotTrace, Detail: detail, Remedy: "give the directory of a run, or one of its .parquet parts"}
-	}
 	m := &fields{kv: md.KeyValueMetadata()}
 	if m.kv.FindValue(keySchema) == nil {
-		return nil, notTrace("no " + keySchema + " in its metadata")
+		return nil, notTrace(path, "no "+keySchema+" in its metadata")
 	}
 	if version := m.integer(keySchema); m.bad == "" && version > SchemaVersion {
 		return nil, newerSchema(path, int(version))
@@ -236,10 +237,10 @@ func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
 		}
 	}
 	if m.bad != "" {
-		return nil, notTrace(m.bad + " is missing or malformed in its metadata")
+		return nil, notTrace(path, m.bad+" is missing or malformed in its metadata")
 	}
 	if err := checkColumns(md); err != nil {
-		return nil, notTrace(err.Error())
+		return nil, notTrace(path, err.Error())
 	}
 	rows := int64(0)
 	for i := range md.NumRowGroups() {

@@ -7,7 +7,9 @@ import (
 	"os"
 	"sync"
 
+	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
+	"github.com/apache/arrow-go/v18/parquet/metadata"
 )
 
 // batchRows is the most rows of a batch: its columns, 2 MiB, stay in the cache of a core.
@@ -172,17 +174,10 @@ type decoder struct {
 }
 
 func (d *decoder) close() {
-	d.closeGroup()
+	d.cols = nil
 	if d.part != nil {
 		d.part.Close()
 		d.part = nil
-	}
-}
-
-func (d *decoder) closeGroup() {
-	if d.cols != nil {
-		d.cols.close()
-		d.cols = nil
 	}
 }
 
@@ -206,7 +201,7 @@ func (d *decoder) openPart() error {
 
 // fill decodes the next batch, or returns io.EOF.
 func (d *decoder) fill(b *batchBuffer) (err error) {
-	// The Parquet library panics on some kinds of damage inside a page.
+	// The Parquet library panics on some kinds of damaged metadata.
 	defer func() {
 		if p := recover(); p != nil {
 			err = d.damaged(fmt.Errorf("%v", p))
@@ -226,9 +221,9 @@ func (d *decoder) fill(b *batchBuffer) (err error) {
 			}
 			continue
 		}
-		d.closeGroup()
+		d.cols = nil
 		if d.part != nil && d.group < d.pq.NumRowGroups() {
-			if d.cols, err = openGroup(d.pq.RowGroup(d.group), d.strings); err != nil {
+			if d.cols, err = openGroup(d.part, d.pq.MetaData().RowGroup(d.group), d.strings); err != nil {
 				return d.damaged(err)
 			}
 			d.group++
@@ -273,31 +268,44 @@ func (b *batchBuffer) slice(from, n int) {
 // groupReader reads the columns of one row group side by side.
 type groupReader struct {
 	left    int64 // rows
-	numbers [numColumns]file.ColumnChunkReader
+	long    [numColumns]*numberColumn[int64]
+	short   [numColumns]*numberColumn[int32]
 	kind    textColumn
 	context textColumn
 }
 
-func openGroup(group *file.RowGroupReader, s *Strings) (*groupReader, error) {
+func openGroup(f io.ReaderAt, group *metadata.RowGroupMetaData, s *Strings) (*groupReader, error) {
 	g := &groupReader{left: group.NumRows()}
 	for i, c := range columns {
-		var err error
+		pages, err := openChunk(f, group, i)
+		if err != nil {
+			return nil, fmt.Errorf("column %s: %w", c.name, err)
+		}
 		switch {
 		case i == colKind:
-			g.kind.number = kindNumber
-			g.kind.pages, err = group.GetColumnPageReader(i)
+			g.kind = textColumn{pages: pages, number: kindNumber}
 		case i == colContext:
-			g.context.number = func(text string) (int32, error) { return s.Intern(text), nil }
-			g.context.pages, err = group.GetColumnPageReader(i)
+			g.context = textColumn{pages: pages, number: s.internWithin}
+		case c.typ == parquet.Types.Int64:
+			g.long[i] = &numberColumn[int64]{pages: pages}
 		default:
-			g.numbers[i], err = group.Column(i)
-		}
-		if err != nil {
-			g.close()
-			return nil, fmt.Errorf("column %s: %w", c.name, err)
+			g.short[i] = &numberColumn[int32]{pages: pages}
 		}
 	}
 	return g, nil
+}
+
+func openChunk(f io.ReaderAt, group *metadata.RowGroupMetaData, column int) (columnChunk, error) {
+	chunk, err := group.ColumnChunk(column)
+	if err != nil {
+		return columnChunk{}, err
+	}
+	start := chunk.DataPageOffset()
+	if chunk.HasDictionaryPage() && chunk.DictionaryPageOffset() > 0 {
+		start = min(start, chunk.DictionaryPageOffset())
+	}
+	rows := group.NumRows()
+	return columnChunk{file: f, column: column, at: start, end: start + chunk.TotalCompressedSize(), rows: rows, left: rows}, nil
 }
 
 func kindNumber(text string) (int32, error) {
@@ -306,19 +314,6 @@ func kindNumber(text string) (int32, error) {
 		return 0, fmt.Errorf("%w %q", ErrUnknownEvent, text)
 	}
 	return int32(k), nil
-}
-
-func (g *groupReader) close() {
-	for _, c := range g.numbers {
-		if c != nil {
-			c.Close()
-		}
-	}
-	for _, c := range []*textColumn{&g.kind, &g.context} {
-		if c.pages != nil {
-			c.pages.Close()
-		}
-	}
 }
 
 // read decodes the next n rows into the arrays of b.
@@ -335,9 +330,9 @@ func (g *groupReader) read(b *batchBuffer, n int) error {
 func (g *groupReader) readColumn(i int, b *batchBuffer, n int) error {
 	switch i {
 	case colSeq:
-		return readInt64(g.numbers[i], b.seq[:n])
+		return g.long[i].read(b.seq[:n])
 	case colTime:
-		return readInt64(g.numbers[i], b.time[:n])
+		return g.long[i].read(b.time[:n])
 	case colKind:
 		if err := g.kind.read(b.scratch[:n]); err != nil {
 			return err
@@ -347,41 +342,21 @@ func (g *groupReader) readColumn(i int, b *batchBuffer, n int) error {
 		}
 		return nil
 	case colDevice:
-		return readInt32(g.numbers[i], b.device[:n])
+		return g.short[i].read(b.device[:n])
 	case colArena:
-		return readInt32(g.numbers[i], b.arena[:n])
+		return g.short[i].read(b.arena[:n])
 	case colStream:
-		return readInt64(g.numbers[i], b.stream[:n])
+		return g.long[i].read(b.stream[:n])
 	case colAddr:
-		return readInt64(g.numbers[i], b.addr[:n])
+		return g.long[i].read(b.addr[:n])
 	case colRequested:
-		return readInt64(g.numbers[i], b.requested[:n])
+		return g.long[i].read(b.requested[:n])
 	case colProvided:
-		return readInt64(g.numbers[i], b.provided[:n])
+		return g.long[i].read(b.provided[:n])
 	case colContext:
 		return g.context.read(b.context[:n])
 	case colThread:
-		return readInt32(g.numbers[i], b.thread[:n])
+		return g.short[i].read(b.thread[:n])
 	}
 	return nil
-}
-
-func readInt64(c file.ColumnChunkReader, dst []int64) error {
-	_, n, err := c.(*file.Int64ColumnChunkReader).ReadBatch(int64(len(dst)), dst, nil, nil)
-	return checkRead(c, n, len(dst), err)
-}
-
-func readInt32(c file.ColumnChunkReader, dst []int32) error {
-	_, n, err := c.(*file.Int32ColumnChunkReader).ReadBatch(int64(len(dst)), dst, nil, nil)
-	return checkRead(c, n, len(dst), err)
-}
-
-func checkRead(c file.ColumnChunkReader, n, want int, err error) error {
-	if err == nil {
-		err = c.Err()
-	}
-	if err == nil && n != want {
-		err = fmt.Errorf("%w: %d values where the footer says %d", errPage, n, want)
-	}
-	return err
 }

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"fmt"
 	"sync"
 	"sync/atomic"
 )
@@ -9,9 +10,10 @@ import (
 // a text keeps its number for as long as the Strings live, whatever part it came from.
 // They may be used from several goroutines.
 type Strings struct {
-	mu   sync.Mutex
-	ids  map[string]int32
-	view atomic.Pointer[stringView]
+	mu    sync.Mutex
+	ids   map[string]int32
+	bytes int64 // of all texts
+	view  atomic.Pointer[stringView]
 }
 
 // stringView is never changed once published; a longer one replaces it.
@@ -51,7 +53,22 @@ func (s *Strings) Intern(text string) int32 {
 	old := s.view.Load()
 	id := int32(len(old.texts))
 	s.ids[text] = id
+	s.bytes += int64(len(text))
 	// Appending never changes what a holder of the old view can see.
 	s.view.Store(&stringView{texts: append(old.texts, text), hashes: append(old.hashes, textHash(text))})
 	return id
+}
+
+// maxContextBytes is the most that the different contexts of a process may take together.
+const maxContextBytes = 512 << 20
+
+// internWithin is Intern of a text from a file, for which there is a limit.
+func (s *Strings) internWithin(text string) (int32, error) {
+	id := s.Intern(text)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bytes > maxContextBytes {
+		return 0, fmt.Errorf("contexts of more than %d bytes in one process", maxContextBytes)
+	}
+	return id, nil
 }
