@@ -177,7 +177,10 @@ func (a *analyzer) event(e *trace.Event) error {
 	if a.history != nil {
 		a.history.now = e.Seq
 	}
-	var err error
+	err := knownDevice(e)
+	if err != nil {
+		return newEventError(e, err)
+	}
 	switch e.Kind {
 	case trace.KindAlloc:
 		err = a.alloc(e)
@@ -198,7 +201,7 @@ func (a *analyzer) event(e *trace.Event) error {
 		err = fmt.Errorf("it is of more than %d devices", mostDevices)
 	}
 	if err != nil {
-		return &EventError{Seq: e.Seq, Kind: e.Kind, Addr: e.Addr, Arena: e.Arena, Reason: err.Error()}
+		return newEventError(e, err)
 	}
 	return nil
 }
@@ -273,6 +276,17 @@ func (a *analyzer) rare(e *trace.Event) error {
 		if !e.Kind.Valid() {
 			a.unknown++
 		}
+	}
+	return nil
+}
+
+// maxDevices bounds the ordinals of devices, for each of which there are results. No driver has
+// as many.
+const maxDevices = 1024
+
+func knownDevice(e *trace.Event) error {
+	if e.Device < trace.NoDevice || e.Device >= maxDevices {
+		return fmt.Errorf("device %d is not one of 0 to %d", e.Device, maxDevices-1)
 	}
 	return nil
 }

@@ -65,6 +65,10 @@ type EventError struct {
 	Reason string
 }
 
+func newEventError(e *trace.Event, reason error) *EventError {
+	return &EventError{Seq: e.Seq, Kind: e.Kind, Addr: e.Addr, Arena: e.Arena, Reason: reason.Error()}
+}
+
 func (e *EventError) Error() string {
 	return eventText(e.Seq, e.Kind, e.Addr, e.Arena) + ": " + e.Reason
 }

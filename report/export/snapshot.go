@@ -1,6 +1,7 @@
 package export
 
 import (
+	"fmt"
 	"io"
 	"slices"
 
@@ -61,7 +62,7 @@ type snapshot struct {
 type framesKey struct{ context, phase int32 }
 
 // pass goes over the events and keeps what blocks are named by.
-func (s *snapshot) pass(visit func(*trace.Event)) {
+func (s *snapshot) pass(visit func(*trace.Event) error) {
 	s.open = s.open[:0]
 	if s.err != nil {
 		return
@@ -75,7 +76,9 @@ func (s *snapshot) pass(visit func(*trace.Event)) {
 		case trace.KindPhaseEnd:
 			s.endPhase(e.Context)
 		}
-		visit(e)
+		if err := visit(e); err != nil {
+			return fmt.Errorf("%s: %w", s.process.Name, err)
+		}
 		return s.out.err
 	})
 }
@@ -92,7 +95,8 @@ func (s *snapshot) endPhase(context int32) {
 
 func (s *snapshot) micros(e *trace.Event) int64 { return s.epoch + e.Time/1000 }
 
-// annotations writes phases and iterations, and notes which devices there are.
+// annotations writes phases and iterations, and notes which devices there are. It demands that the
+// events add up, which the passes after it rely on.
 func (s *snapshot) annotations() {
 	item, end := s.list()
 	text := s.process.Strings().Text
@@ -106,7 +110,11 @@ func (s *snapshot) annotations() {
 		})
 	}
 	began := int64(-1)
-	s.pass(func(e *trace.Event) {
+	ledger := analysis.NewLive(analysis.Options{Text: text, FirstSeq: s.process.Parts[0].FirstSeq})
+	s.pass(func(e *trace.Event) error {
+		if err := ledger.Add(e); err != nil {
+			return err
+		}
 		if began < 0 {
 			began = s.micros(e)
 		}
@@ -124,6 +132,7 @@ func (s *snapshot) annotations() {
 			annotate("iteration", "END", s.micros(e))
 			began = s.micros(e)
 		}
+		return nil
 	})
 	end()
 	slices.Sort(s.devices)
@@ -133,7 +142,7 @@ func (s *snapshot) annotations() {
 // holds in the end.
 func (s *snapshot) deviceTraces() {
 	item, end := s.list()
-	for device := int32(0); len(s.devices) > 0 && device <= s.devices[len(s.devices)-1]; device++ {
+	for device := int32(0); s.err == nil && len(s.devices) > 0 && device <= s.devices[len(s.devices)-1]; device++ {
 		item()
 		if !slices.Contains(s.devices, device) {
 			s.ops(opEmptyList)
@@ -149,9 +158,10 @@ func (s *snapshot) deviceTrace(device int32) {
 	m := newMemory(device, s.process.Strings().Text)
 	t := &entries{snapshot: s, item: item, memory: m}
 	m.told = t
-	s.pass(func(e *trace.Event) {
+	s.pass(func(e *trace.Event) error {
 		t.now = e
 		m.event(e)
+		return nil
 	})
 	if t.now != nil {
 		t.entry("snapshot", 0, 0, 0, nil)

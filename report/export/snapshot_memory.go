@@ -88,10 +88,28 @@ func (m *memory) event(e *trace.Event) {
 	case trace.KindResume:
 		m.resume(e, a)
 	case trace.KindPoolRelease:
-		delete(m.arenas, e.Arena)
+		m.release(e.Arena, a)
 	case trace.KindOOM:
 		m.told.failed(e, m.free)
 	}
+}
+
+// release ends an arena. One of a graph memory may leave ranges and blocks, which end with it.
+func (m *memory) release(arena int32, a *arenaState) {
+	for _, addr := range m.blocksOf(arena) {
+		b := m.live[addr]
+		if !b.pending && !a.paused {
+			m.told.freeRequested(addr, b)
+		}
+		m.gone(addr, b, a)
+	}
+	for _, r := range m.mapped {
+		if r.arena == arena {
+			m.told.unmapped(r, a)
+		}
+	}
+	m.mapped = slices.DeleteFunc(m.mapped, func(r mappedRange) bool { return r.arena == arena })
+	delete(m.arenas, arena)
 }
 
 // coalesces says whether the options of an arena let chunks span its mappings.
