@@ -137,6 +137,7 @@ type block struct {
 // requests makes the requests of a recording again.
 type requests struct {
 	requester  *rerun.Requester
+	devices    int32 // that there are
 	texts      texts
 	log        *os.File
 	stderr     io.Writer
@@ -162,7 +163,7 @@ type requests struct {
 
 func newRequests(requester *rerun.Requester, process *trace.Process, stderr io.Writer, iterations int64) *requests {
 	return &requests{
-		requester: requester, stderr: stderr, iterations: iterations,
+		requester: requester, devices: int32(requester.Devices()), stderr: stderr, iterations: iterations,
 		texts: texts{requester: requester, of: func(context int32) string { return process.Strings().Text(context) }, numbers: map[int32]rerun.Context{}, nodes: map[int64]uint32{}},
 		live:  map[block]uintptr{}, chunks: map[block]chunk{}, checkpoints: map[devicePool][]map[block]rerun.Restored{}, arenas: map[int32]*recordedArena{}, foreign: map[int64]*rerun.Foreign{},
 		captures: map[captured]*rerun.Capture{}, memories: map[graphMemory]rerun.GraphMemory{}, shaped: map[devicePool]bool{},
@@ -200,6 +201,9 @@ func (r *requests) all(process *trace.Process) error {
 }
 
 func (r *requests) one(event *trace.Event) error {
+	if event.Device < trace.NoDevice || event.Device >= r.devices {
+		return usagef("event %d: %s on device %d, and this machine has %s", event.Seq, event.Kind, event.Device, counted(int64(r.devices), "device"))
+	}
 	if event.Kind == trace.KindRestore {
 		r.restored(event)
 		return nil

@@ -137,5 +137,14 @@ func (s *Requester) Through() string {
 // came to its end; Go's own exit looks to it like a kill.
 func (s *Requester) Exit(code int) { C.exit(C.int(code)) }
 
+// Devices is how many devices the driver has; their ordinals are 0 to Devices-1.
+func (s *Requester) Devices() int {
+	var count, version C.int
+	if code := C.rerun_count(s.cuda, &version, &count); code != 0 {
+		return 0
+	}
+	return int(count)
+}
+
 // Hooked says whether the capture hook answers the requests.
 func (s *Requester) Hooked() bool { return s.hook != nil }

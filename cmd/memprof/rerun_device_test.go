@@ -1,0 +1,52 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// TestRerunOnMissingDevice: a recording may name devices that are not here, which is no fault of
+// memprof's.
+func TestRerunOnMissingDevice(t *testing.T) {
+	tests := []struct {
+		name string
+		kind trace.Kind
+		says string
+	}{
+		{"allocation", trace.KindAlloc, "alloc on device 9, and this machine has 1 device"},
+		{"free", trace.KindFree, "free on device 9, and this machine has 1 device"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			b := newBench(t)
+			cmd, stderr := b.memprof("record", "--device", "sim", "-o", b.path("run"), "--", b.job, "alloc", "a", "1M", "free", "a")
+			if err := cmd.Run(); err != nil {
+				t.Fatalf("%v\n%s", err, stderr)
+			}
+			run, err := trace.Open(b.path("run"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = trace.RewritePart(run.Processes[0].Parts[0].Path, func(rows []trace.Event, _ *trace.Strings) []trace.Event {
+				for i := range rows {
+					if rows[i].Kind == test.kind {
+						rows[i].Device = 9
+					}
+				}
+				return rows
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd, stderr = b.memprof("record", "--device", "sim", "-o", b.path("again"), "--", "memprof", "rerun", b.path("run"))
+			if code := exitOf(cmd.Run()); code != exitUsage {
+				t.Errorf("exit code %d, want %d\n%s", code, exitUsage, stderr)
+			}
+			if !strings.Contains(stderr.String(), test.says) {
+				t.Errorf("stderr does not say %q:\n%s", test.says, stderr)
+			}
+		})
+	}
+}
