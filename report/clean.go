@@ -9,13 +9,14 @@ import (
 	"github.com/olekukonko/tablewriter/pkg/twwidth"
 )
 
-// clean makes a string from the profiled job safe to show on one line: control characters, marks
-// that join or reorder text, line separators and invalid UTF-8 become Go escapes. What is left
+// clean makes a string from a recording, or any other input, safe to show on one line: control
+// characters, marks that join or reorder text, line separators and invalid UTF-8 become Go escapes,
+// and so does the first character of what the runner of a CI would take for a command. What is left
 // cannot move a terminal's cursor, and is valid in XML.
 func clean(s string) string {
 	plain := true
-	for _, r := range s {
-		if !shown(r) || r == utf8.RuneError {
+	for i, r := range s {
+		if !shown(r) || r == utf8.RuneError || commands(s, i) {
 			plain = false
 			break
 		}
@@ -24,9 +25,11 @@ func clean(s string) string {
 		return s
 	}
 	var out strings.Builder
-	for len(s) > 0 {
+	for whole, i := s, 0; len(s) > 0; {
 		r, size := utf8.DecodeRuneInString(s)
 		switch {
+		case commands(whole, i):
+			fmt.Fprintf(&out, `\x%02x`, r)
 		case r == utf8.RuneError && size <= 1:
 			fmt.Fprintf(&out, `\x%02x`, s[0])
 		case shown(r):
@@ -42,9 +45,35 @@ func clean(s string) string {
 		default:
 			fmt.Fprintf(&out, `\U%08x`, r)
 		}
-		s = s[size:]
+		s, i = s[size:], i+size
 	}
 	return out.String()
+}
+
+// cleanLines is clean of each line of a text that may have several, with those after the first
+// indented: none can pass for one of memprof's own.
+func cleanLines(s string) string {
+	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
+	for i, line := range lines {
+		if lines[i] = clean(line); i > 0 {
+			lines[i] = "  " + lines[i]
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// commands says whether a command to the runner of a CI may begin at s[i]: "::error::" of GitHub's
+// at the start of a line, which is where any word may come to stand, and the older "##[error]" and
+// "##vso[" anywhere.
+func commands(s string, i int) bool {
+	switch rest := s[i:]; s[i] {
+	case ':':
+		before, _ := utf8.DecodeLastRuneInString(s[:i])
+		return strings.HasPrefix(rest, "::") && (i == 0 || unicode.IsSpace(before) || !shown(before))
+	case '#':
+		return strings.HasPrefix(rest, "##[") || strings.HasPrefix(rest, "##vso[")
+	}
+	return false
 }
 
 // shown says whether a rune stands for itself: it has a glyph or is the plain blank. Marks that only

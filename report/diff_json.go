@@ -24,7 +24,7 @@ func DiffJSON(w io.Writer, c Compared) error {
 	} {
 		*part.to = newJSONChanges(part.changes)
 	}
-	encoder := json.NewEncoder(w)
+	encoder := json.NewEncoder(jsonWriter{w})
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(out)
 }

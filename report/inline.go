@@ -1,5 +1,13 @@
 package report
 
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
 // PlainText makes a string that may come from the profiled job, or from a file's name, safe to print
 // on one line of a terminal: what steers a terminal or breaks the line becomes a Go escape.
 func PlainText(s string) string { return clean(s) }
@@ -7,3 +15,53 @@ func PlainText(s string) string { return clean(s) }
 // MarkdownText is PlainText for a line or a table cell of GitHub-flavoured Markdown: nothing in it
 // has a meaning there, nor in HTML.
 func MarkdownText(s string) string { return escapeMarkdown(clean(s)) }
+
+// PlainLines is PlainText for what may have several lines, as errors do: it keeps line breaks, and
+// indents the lines after the first.
+func PlainLines(s string) string { return cleanLines(s) }
+
+// PlainJSON is for the writer of a JSON encoder, which leaves some of what steers a terminal as it is:
+// DEL, the control characters of Latin-1, marks that reorder text. They become JSON's escapes, which
+// mean the same. Each call of Write must have whole characters.
+func PlainJSON(w io.Writer) io.Writer { return jsonWriter{w} }
+
+type jsonWriter struct{ w io.Writer }
+
+func (j jsonWriter) Write(text []byte) (int, error) {
+	if _, err := j.w.Write(cleanJSON(text)); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+// cleanJSON escapes what only strings can have in a JSON document.
+func cleanJSON(text []byte) []byte {
+	var out []byte // nil while all is plain
+	for i := 0; i < len(text); {
+		r, size := rune(text[i]), 1
+		if r >= utf8.RuneSelf {
+			r, size = utf8.DecodeRune(text[i:])
+		}
+		plain := r < 0x7f || r >= utf8.RuneSelf && shown(r)
+		if r == '#' && bytes.HasPrefix(text[i:], []byte("##")) {
+			plain = false
+		}
+		if !plain && out == nil {
+			out = append(make([]byte, 0, len(text)+64), text[:i]...)
+		}
+		switch {
+		case plain && out != nil:
+			out = append(out, text[i:i+size]...)
+		case !plain && r >= 0x10000:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		case !plain:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		i += size
+	}
+	if out == nil {
+		return text
+	}
+	return out
+}

@@ -18,7 +18,7 @@ func JSON(w io.Writer, results []*analysis.Result) error {
 	for _, r := range results {
 		out.Processes = append(out.Processes, newJSONProcess(r))
 	}
-	encoder := json.NewEncoder(w)
+	encoder := json.NewEncoder(jsonWriter{w})
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(out)
 }

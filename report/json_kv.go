@@ -12,7 +12,7 @@ import (
 // lists are never null. Blocks of sharing are sums over the counted steps. It fails only where w
 // does.
 func KVJSON(w io.Writer, k *KV) error {
-	encoder := json.NewEncoder(w)
+	encoder := json.NewEncoder(jsonWriter{w})
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(newJSONKV(k))
 }

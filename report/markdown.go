@@ -94,4 +94,4 @@ var markdownEscapes = strings.NewReplacer(
 	"<", "&lt;", ">", "&gt;", "&", "&amp;", "@", "&#64;",
 )
 
-func escapeMarkdown(text string) string { return markdownEscapes.Replace(text) }
+func escapeMarkdown(text string) string { return markdownEscapes.Replace(clean(text)) }

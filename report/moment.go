@@ -167,7 +167,7 @@ func MomentsJSON(w io.Writer, moments []*analysis.Moment) error {
 		}
 		out.Moments = append(out.Moments, jm)
 	}
-	encoder := json.NewEncoder(w)
+	encoder := json.NewEncoder(jsonWriter{w})
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(out)
 }

@@ -36,7 +36,7 @@ func StudyJSON(w io.Writer, s *analysis.Study) error {
 	out.Mean, out.Max = values(s.Mean), values(s.Max)
 	out.PaperMean = values(func(m *analysis.StudyMeasure) float64 { return m.PaperMean })
 	out.PaperMax = values(func(m *analysis.StudyMeasure) float64 { return m.PaperMax })
-	encoder := json.NewEncoder(w)
+	encoder := json.NewEncoder(jsonWriter{w})
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(out)
 }

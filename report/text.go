@@ -197,8 +197,10 @@ func (p printer) texts(cells []cell) []string {
 	return out
 }
 
-// paint wraps text in the escape sequence of its tone.
+// paint makes text safe to show and wraps it in the escape sequence of its tone. All text of a report
+// comes by here.
 func (p printer) paint(text string, t tone) string {
+	text = clean(text)
 	if !p.Color || text == "" || t == plain {
 		return text
 	}

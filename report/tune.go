@@ -165,7 +165,7 @@ func TuneJSON(w io.Writer, t *Tuned) error {
 	if best := t.Recommend(t.MaxSlowdown); best >= 0 {
 		out.Recommended = &out.Policies[best].jsonPolicy
 	}
-	encoder := json.NewEncoder(w)
+	encoder := json.NewEncoder(jsonWriter{w})
 	encoder.SetIndent("", "  ")
 	return encoder.Encode(out)
 }

@@ -239,6 +239,10 @@ func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
 	if m.bad != "" {
 		return nil, notTrace(path, m.bad+" is missing or malformed in its metadata")
 	}
+	if !validName(p.Process.Name) {
+		return nil, &PathError{Path: path, Err: ErrDamaged, Remedy: "copy the part again",
+			Detail: fmt.Sprintf("it is of a process named %.200q; names have letters, digits, -, _ and dots", p.Process.Name)}
+	}
 	if err := checkColumns(md); err != nil {
 		return nil, notTrace(path, err.Error())
 	}
@@ -252,6 +256,16 @@ func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
 			Detail: fmt.Sprintf("%d rows, of which its metadata calls %d opening rows", rows, p.OpeningRows)}
 	}
 	return p, nil
+}
+
+// validName says whether a process may have the name, which is the start of the names of its parts
+// and of other files that are written of it: nothing in it leads to another directory.
+func validName(name string) bool {
+	const most = 128 // bytes
+	letters := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_.", r)
+	}
+	return name != "" && len(name) <= most && name[0] != '.' && strings.TrimFunc(name, letters) == ""
 }
 
 func checkColumns(md *metadata.FileMetaData) error {

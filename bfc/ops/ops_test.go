@@ -1,8 +1,11 @@
 package ops
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -120,7 +123,12 @@ func run(t *testing.T, text string) ([]Result, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Run(a, NewReader(strings.NewReader(text), "test.ops"))
+	var results []Result
+	err = Run(a, NewReader(strings.NewReader(text), "test.ops"), func(r *Result) error {
+		results = append(results, *r)
+		return nil
+	})
+	return results, err
 }
 
 func TestRun(t *testing.T) {
@@ -176,9 +184,46 @@ func TestRunErrors(t *testing.T) {
 		if err == nil || err.Error() != c.want {
 			t.Errorf("%q: got %v, want %s", c.text, err, c.want)
 		}
-		if results != nil {
-			t.Errorf("%q: %d results with an error", c.text, len(results))
+		if len(results) > 2 {
+			t.Errorf("%q: %d results before the error", c.text, len(results))
 		}
+	}
+}
+
+// TestRunForgets: of a million names freed, those freed last are known, and no memory is kept for the
+// others.
+func TestRunForgets(t *testing.T) {
+	a, err := bfc.New(bfc.Options{Limit: 8 * mib}, bfc.NewDevice(bfc.DeviceOptions{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const pairs = 1_000_000
+	read, write := io.Pipe()
+	go func() {
+		out := bufio.NewWriter(write)
+		for i := range pairs {
+			fmt.Fprintf(out, "alloc block%d 1000\nfree block%d\n", i, i)
+		}
+		fmt.Fprintf(out, "free block%d\n", 0)
+		out.Flush()
+		write.Close()
+	}()
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	done := 0
+	err = Run(a, NewReader(read, "test.ops"), func(*Result) error {
+		if done++; done == 2*pairs {
+			runtime.GC()
+			runtime.ReadMemStats(&after)
+		}
+		return nil
+	})
+	if want := `test.ops:2000001: free of "block0", which is not in use`; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	if grew := int64(after.HeapAlloc) - int64(before.HeapAlloc); done != 2*pairs || grew > 32*mib {
+		t.Errorf("%d of %d operations done, %d bytes kept for names, want at most 32 MiB", done, 2*pairs, grew)
 	}
 }
 

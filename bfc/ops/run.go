@@ -22,87 +22,131 @@ type Result struct {
 
 // name is what was last done to a name, and on which line.
 type name struct {
-	state state
-	line  int
-	addr  uint64 // of the block in use
+	refused bool
+	line    int
+	addr    uint64 // of the block in use
 }
 
-type state uint8
-
 const (
-	inUse state = iota
-	refused
-	freed
+	// maxNames is the most memory for names that are in use or were refused and not freed since,
+	// in bytes: 2.5 million short ones.
+	maxNames = 256 << 20
+	// nameCost is what a name takes beside its own bytes.
+	nameCost = 96
+	// freedKept is how many of the names freed last are known with their lines.
+	freedKept = 1 << 16
 )
 
-// Run has a do all operations of a file, and returns what came of each. An error is that
-// of the file, as Reader.Read returns it: what was done until then remains done.
-func Run(a *bfc.Allocator, file *Reader) ([]Result, error) {
-	var results []Result
-	names := map[string]name{}
+// heap is an allocator and the names of its blocks.
+type heap struct {
+	*bfc.Allocator
+	names map[string]name
+	bytes int64 // that names take
+
+	freed     map[string]int // the line of each of those freed last
+	order     []string       // of freed, from next on
+	next      int
+	forgotten bool // some that were freed are not in freed any more
+}
+
+// Run has a do all operations of a file, and visits what came of each, which is the visitor's to
+// keep. An error is that of the file, as Reader.Read returns it, or the visitor's: what was done
+// until then remains done. Memory is bounded by the blocks in use, not by the number of operations;
+// names in use, or refused and not freed since, may take 256 MiB, which is an error beyond.
+func Run(a *bfc.Allocator, file *Reader, visit func(*Result) error) error {
+	h := &heap{Allocator: a, names: map[string]name{}, freed: map[string]int{}}
 	for {
 		op, err := file.Read()
 		if err == io.EOF {
-			return results, nil
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		result, err := do(a, names, op)
+		result, err := h.do(op)
 		if err != nil {
-			return nil, file.errorAt(op.Line, err)
+			return file.errorAt(op.Line, err)
 		}
-		results = append(results, result)
+		if err := visit(&result); err != nil {
+			return err
+		}
 	}
 }
 
-func do(a *bfc.Allocator, names map[string]name, op Op) (Result, error) {
+func (h *heap) do(op Op) (Result, error) {
 	switch op.Verb {
 	case Alloc:
-		return alloc(a, names, op)
+		return h.alloc(op)
 	case Free:
-		return free(a, names, op)
+		return h.free(op)
 	case Iteration:
-		a.EndIteration()
+		h.EndIteration()
 		result := Result{Verb: Iteration, OK: true}
-		result.Released, result.Mapped = a.Trim()
+		result.Released, result.Mapped = h.Trim()
 		return result, nil
 	}
-	return Result{Verb: GC, OK: true, Released: a.CollectGarbage()}, nil
+	return Result{Verb: GC, OK: true, Released: h.CollectGarbage()}, nil
 }
 
-func alloc(a *bfc.Allocator, names map[string]name, op Op) (Result, error) {
-	if old, ok := names[op.Name]; ok && old.state == inUse {
+func (h *heap) alloc(op Op) (Result, error) {
+	old, known := h.names[op.Name]
+	if known && !old.refused {
 		return Result{}, fmt.Errorf("name %q is in use since line %d: free it first, or use another", op.Name, old.line)
 	}
-	block, ok := a.Alloc(op.Size)
+	if !known {
+		if h.bytes += int64(len(op.Name)) + nameCost; h.bytes > maxNames {
+			return Result{}, fmt.Errorf("the names of %d blocks in use take more than %d bytes", len(h.names), maxNames)
+		}
+	}
+	block, ok := h.Alloc(op.Size)
+	h.names[op.Name] = name{refused: !ok, line: op.Line, addr: block.Addr}
 	if !ok {
-		names[op.Name] = name{state: refused, line: op.Line}
 		return Result{Verb: Alloc, Name: op.Name, Requested: op.Size}, nil
 	}
-	names[op.Name] = name{line: op.Line, addr: block.Addr}
-	return placed(a, op, block), nil
+	return h.placed(op, block), nil
 }
 
-func free(a *bfc.Allocator, names map[string]name, op Op) (Result, error) {
-	old, ok := names[op.Name]
+func (h *heap) free(op Op) (Result, error) {
+	old, ok := h.names[op.Name]
 	if !ok {
-		return Result{}, fmt.Errorf("free of %q, which was never allocated", op.Name)
+		return Result{}, h.notInUse(op.Name)
 	}
-	if old.state == freed {
-		return Result{}, fmt.Errorf("free of %q, which was freed on line %d", op.Name, old.line)
-	}
-	names[op.Name] = name{state: freed, line: op.Line}
-	if old.state == refused {
+	delete(h.names, op.Name)
+	h.bytes -= int64(len(op.Name)) + nameCost
+	h.keepFreed(op)
+	if old.refused {
 		return Result{Verb: Free, Name: op.Name}, nil
 	}
-	block, err := a.Free(old.addr)
-	return placed(a, op, block), err
+	block, err := h.Free(old.addr)
+	return h.placed(op, block), err
+}
+
+func (h *heap) keepFreed(op Op) {
+	if _, known := h.freed[op.Name]; !known {
+		if len(h.order) < freedKept {
+			h.order = append(h.order, op.Name)
+		} else {
+			delete(h.freed, h.order[h.next])
+			h.order[h.next], h.next, h.forgotten = op.Name, (h.next+1)%freedKept, true
+		}
+	}
+	h.freed[op.Name] = op.Line
+}
+
+func (h *heap) notInUse(name string) error {
+	line, freed := h.freed[name]
+	switch {
+	case freed:
+		return fmt.Errorf("free of %q, which was freed on line %d", name, line)
+	case h.forgotten:
+		return fmt.Errorf("free of %q, which is not in use", name)
+	}
+	return fmt.Errorf("free of %q, which was never allocated", name)
 }
 
 // placed says where a block is, or was until now.
-func placed(a *bfc.Allocator, op Op, block bfc.Block) Result {
-	region, offset, _ := a.Locate(block.Addr)
+func (h *heap) placed(op Op, block bfc.Block) Result {
+	region, offset, _ := h.Locate(block.Addr)
 	return Result{
 		Verb: op.Verb, Name: op.Name, OK: true,
 		Region: region, Offset: offset, Requested: block.Requested, Provided: block.Size,

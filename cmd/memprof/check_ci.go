@@ -128,7 +128,7 @@ func markdownVerdicts(verdicts []verdict, skips []skip) []byte {
 	var out bytes.Buffer
 	headline := "all gates hold"
 	if err := conclusion(verdicts); err != nil {
-		headline = err.Error()
+		headline = report.MarkdownText(err.Error())
 	}
 	fmt.Fprintf(&out, "## memprof check: %s\n\n", headline)
 	out.WriteString("| Verdict | Gate | Found | Margin | Spread | Where |\n| :--- | :--- | ---: | ---: | ---: | :--- |\n")
@@ -186,7 +186,7 @@ func annotations(verdicts []verdict) []byte {
 		}
 		place := ""
 		if v.written.file != "" {
-			place = fmt.Sprintf("file=%s,line=%d,", annotationProperty.Replace(v.written.file), v.written.line)
+			place = fmt.Sprintf("file=%s,line=%d,", annotationProperty.Replace(report.PlainText(v.written.file)), v.written.line)
 		}
 		fmt.Fprintf(&out, "::%s %stitle=%s::%s\n", level, place, annotationProperty.Replace("memprof: "+v.title()), annotationText.Replace(v.sentence()))
 	}

@@ -100,7 +100,7 @@ func (o *checkOptions) withJob(stdout, stderr io.Writer, court *judging, gates [
 		return judged
 	}
 	if judged != nil {
-		fmt.Fprintln(stderr, "memprof:", judged)
+		complain(stderr, judged)
 	}
 	return exitWith(code)
 }

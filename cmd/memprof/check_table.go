@@ -131,8 +131,8 @@ func (v *verdict) distrust() string {
 		return ""
 	}
 	g := v.gate
-	return fmt.Sprintf("%s: not trustworthy: %s spread over %s, more than the margin of %s; take more runs or another limit",
-		g.text, counted(int64(v.runs), "run"), g.format(v.spread), g.format(math.Abs(g.margin(v.found.value))))
+	return report.PlainText(fmt.Sprintf("%s: not trustworthy: %s spread over %s, more than the margin of %s; take more runs or another limit",
+		g.text, counted(int64(v.runs), "run"), g.format(v.spread), g.format(math.Abs(g.margin(v.found.value)))))
 }
 
 // printMetrics writes metrics, one a line. On a terminal what a metric is goes on below itself where it

@@ -130,7 +130,7 @@ func (o *diffOptions) analyzeSet(stderr io.Writer, paths []string) ([][]*analysi
 		allocs := int64(0)
 		for _, node := range nodes {
 			for _, warning := range node.run.Warnings {
-				fmt.Fprintf(stderr, "memprof: warning: %s: %s\n", node.path, warning)
+				remark(stderr, "warning", fmt.Sprintf("%s: %s", node.path, warning))
 			}
 			for _, result := range node.results {
 				run = append(run, result)

@@ -60,11 +60,11 @@ func exitCode(stderr io.Writer, err error) int {
 	}
 	var exit *exitError
 	if !errors.As(err, &exit) {
-		fmt.Fprintln(stderr, "memprof:", err)
+		complain(stderr, err)
 		return exitFailed
 	}
 	if exit.err != nil {
-		fmt.Fprintln(stderr, "memprof:", err)
+		complain(stderr, err)
 	}
 	return exit.code
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/report/export"
 	"github.com/memprof/memprof/trace"
 )
@@ -62,7 +62,9 @@ func exportFormats() []exportFormat {
 		{
 			name: "json", short: "The events as one JSON document, an event a line", passes: eventsOf,
 			example: "  memprof export json run -o run.json\n  memprof export json run | jq '.processes[0].events | length'",
-			write:   func(_ *exportOptions, w io.Writer, r *export.Recording) error { return export.JSON(w, r) },
+			write: func(_ *exportOptions, w io.Writer, r *export.Recording) error {
+				return export.JSON(report.PlainJSON(w), r)
+			},
 		},
 		{
 			name: "torch-snapshot", short: "A snapshot of torch's, for pytorch.org/memory_viz, mosaic", binary: true,
@@ -175,12 +177,16 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 		return err
 	}
 	for _, warning := range run.Warnings {
-		fmt.Fprintln(stderr, "memprof: warning:", warning)
+		remark(stderr, "warning", warning)
 	}
 	newProgress(stderr, "exporting", f.passes(run)).follow(run)
 	recording := &export.Recording{Run: run}
 	write := func(w io.Writer) error { return f.write(o, w, recording) }
 	if o.Output == "" {
+		shown := &plainWriter{w: stdout}
+		if terminal(stdout) {
+			return exportError(errors.Join(write(shown), shown.flush()))
+		}
 		buffered := bufio.NewWriter(stdout)
 		return exportError(errors.Join(write(buffered), buffered.Flush()))
 	}

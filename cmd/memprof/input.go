@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -18,9 +19,9 @@ func openRun(path string) (*trace.Run, error) {
 		return nil, inputError(err)
 	}
 	if run.Live {
-		fmt.Fprintf(os.Stderr, "memprof: %s is being recorded: this is what there is so far\n", path)
+		complain(os.Stderr, path+" is being recorded: this is what there is so far")
 	}
-	newProgress(os.Stderr, "reading "+path, eventsOf(run)).follow(run)
+	newProgress(os.Stderr, "reading "+report.PlainText(path), eventsOf(run)).follow(run)
 	return run, nil
 }
 

@@ -166,7 +166,7 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 		}
 		k.Results = append(k.Results, result)
 		if o.At > 0 && paged(p) && result.Map == nil {
-			fmt.Fprintf(cmd.ErrOrStderr(), "memprof: %s ended before step %d, so its blocks are not shown\n", p, o.At)
+			complain(cmd.ErrOrStderr(), fmt.Sprintf("%s ended before step %d, so its blocks are not shown", p, o.At))
 		}
 	}
 	if err := o.print(cmd.OutOrStdout(), k); err != nil {
@@ -344,7 +344,7 @@ func (o *kvOptions) draw(stderr io.Writer, k *report.KV) error {
 	}
 	files, err := report.WriteKVPlots(o.Output, k)
 	for _, file := range files {
-		fmt.Fprintln(stderr, "memprof: wrote", file)
+		complain(stderr, "wrote "+file)
 	}
 	return err
 }

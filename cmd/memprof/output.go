@@ -32,7 +32,7 @@ func (f *formatFlags) settle() error {
 
 // printJSON is how every verb prints JSON: indented, and with < and > as they are.
 func printJSON(w io.Writer, value any) error {
-	encoder := json.NewEncoder(w)
+	encoder := json.NewEncoder(report.PlainJSON(w))
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
 	return encoder.Encode(value)

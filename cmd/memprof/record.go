@@ -237,7 +237,7 @@ func (o *recordOptions) serveAlone(installed *hooks.Installation, device *chosen
 func (o *recordOptions) foresee(stderr io.Writer, command []string) ([]string, error) {
 	for _, f := range examineSettings(os.Environ(), o.Allocator) {
 		if f.Health != healthOK && !o.Quiet {
-			fmt.Fprintf(stderr, "memprof: warning: %s (%s)\n", f.Detail, f.Remedy)
+			remark(stderr, "warning", fmt.Sprintf("%s (%s)", f.Detail, f.Remedy))
 		}
 	}
 	look := commandLook{}
@@ -251,7 +251,7 @@ func (o *recordOptions) foresee(stderr io.Writer, command []string) ([]string, e
 		if look.foreign {
 			return nil, unrecordable{errors.New(f.Detail)}
 		}
-		fmt.Fprintf(stderr, "memprof: warning: %s (%s)\n", f.Detail, f.Remedy)
+		remark(stderr, "warning", fmt.Sprintf("%s (%s)", f.Detail, f.Remedy))
 	}
 	return missed, nil
 }

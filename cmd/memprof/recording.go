@@ -186,7 +186,7 @@ func (r *recording) conclude(ended outcome) {
 		r.info.Problems = append(r.info.Problems, err.Error())
 	}
 	for _, problem := range r.info.Problems[len(r.missed):] { // those were told before
-		fmt.Fprintln(r.stderr, "memprof: problem:", problem)
+		remark(r.stderr, "problem", problem)
 	}
 	r.report(run, err, summary)
 }
@@ -196,13 +196,13 @@ func (r *recording) report(run *trace.Run, openErr error, summary *trace.Summary
 	next := "memprof report " + shellQuote(r.place.shown)
 	switch {
 	case errors.Is(openErr, trace.ErrUnfinished):
-		fmt.Fprintf(r.stderr, "memprof: the trace in %s is not complete; next: memprof recover %s\n", r.place.shown, shellQuote(r.place.shown))
+		complain(r.stderr, fmt.Sprintf("the trace in %s is not complete; next: memprof recover %s", r.place.shown, shellQuote(r.place.shown)))
 		return
 	case errors.Is(openErr, trace.ErrEmpty):
 		r.say("no event was recorded: the job never used a GPU through CUDA (`memprof doctor` shows what is there)")
 		return
 	case openErr != nil:
-		fmt.Fprintln(r.stderr, "memprof: the trace cannot be read:", openErr)
+		complain(r.stderr, fmt.Sprintf("the trace cannot be read: %v", openErr))
 		return
 	}
 	bytes := int64(0)
@@ -222,7 +222,7 @@ func (r *recording) report(run *trace.Run, openErr error, summary *trace.Summary
 // say prints a line unless --quiet.
 func (r *recording) say(format string, args ...any) {
 	if !r.quiet {
-		fmt.Fprintf(r.stderr, "memprof: "+format+"\n", args...)
+		complain(r.stderr, fmt.Sprintf(format, args...))
 	}
 }
 

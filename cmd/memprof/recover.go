@@ -63,7 +63,7 @@ func (o *recoverOptions) run(ctx context.Context, stdout, stderr io.Writer, dir 
 		return err
 	}
 	for _, problem := range summary.Problems {
-		fmt.Fprintln(stderr, "memprof: problem:", problem)
+		remark(stderr, "problem", problem)
 	}
 	return o.print(stdout, dir, summary)
 }
@@ -84,18 +84,16 @@ func (o *recoverOptions) print(stdout io.Writer, dir string, summary *trace.Summ
 		return printJSON(stdout, out)
 	}
 	if len(summary.Processes) == 0 {
-		_, err := fmt.Fprintf(stdout, "nothing to recover in %s\n", dir)
-		return err
+		return printLine(stdout, "nothing to recover in %s", dir)
 	}
 	for _, p := range summary.Processes {
 		line := fmt.Sprintf("%s: %s", p.Name, counted(p.Events, "event"))
 		if p.Ending.Lost > 0 {
 			line += fmt.Sprintf(", %d lost at the end", p.Ending.Lost)
 		}
-		if _, err := fmt.Fprintln(stdout, line); err != nil {
+		if err := printLine(stdout, "%s", line); err != nil {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(stdout, "next: memprof report %s\n", shellQuote(dir))
-	return err
+	return printLine(stdout, "next: memprof report %s", shellQuote(dir))
 }

@@ -9,13 +9,13 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/bfc/ops"
+	"github.com/memprof/memprof/report"
 )
 
 const replayExits = `0 replayed, whatever was refused; 2 wrong usage, or an operation that makes no
@@ -183,7 +183,16 @@ func runReplay(stdout io.Writer, stdin io.Reader, o replayOptions) error {
 		defer opened.Close()
 		file, name = opened, o.Ops
 	}
-	results, err := ops.Run(allocator, ops.NewReader(file, name))
+	results := &replayResults{}
+	defer results.close()
+	var kept error
+	err = ops.Run(allocator, ops.NewReader(file, name), func(r *ops.Result) error {
+		kept = results.add(r)
+		return kept
+	})
+	if kept != nil {
+		return kept
+	}
 	if err != nil {
 		return inputError(err)
 	}
@@ -191,7 +200,7 @@ func runReplay(stdout io.Writer, stdin io.Reader, o replayOptions) error {
 	if o.JSON {
 		err = printReplayJSON(out, allocator, results)
 	} else {
-		printReplay(out, allocator, results)
+		err = printReplay(out, allocator, results)
 	}
 	if err != nil {
 		return err
@@ -258,12 +267,11 @@ type replayStatsJSON struct {
 
 // printReplayJSON writes one operation, and one region, a line: results of millions of
 // operations are never encoded as a whole.
-func printReplayJSON(w *bufio.Writer, a *bfc.Allocator, results []ops.Result) error {
+func printReplayJSON(w *bufio.Writer, a *bfc.Allocator, results *replayResults) error {
 	w.WriteString(`{"ops":[`)
-	for i := range results {
-		if err := writeElement(w, i, toJSON(&results[i])); err != nil {
-			return err
-		}
+	err := results.each(func(i int, r *ops.Result) error { return writeElement(w, i, toJSON(r)) })
+	if err != nil {
+		return err
 	}
 	w.WriteString("],\n\"regions\":[")
 	for i, region := range a.Regions() {
@@ -296,7 +304,7 @@ func writeElement(w *bufio.Writer, i int, value any) error {
 	if err != nil {
 		return err
 	}
-	_, err = w.Write(text)
+	_, err = report.PlainJSON(w).Write(text)
 	return err
 }
 
@@ -312,16 +320,10 @@ func replaySize(bytes uint64) string {
 const widestName = 32
 
 // printReplay leaves errors of writing to the Flush at the end.
-func printReplay(w *bufio.Writer, a *bfc.Allocator, results []ops.Result) {
-	names, verbs := len("NAME"), len(ops.Alloc)
-	for i := range results {
-		verbs = max(verbs, len(results[i].Verb))
-		names = max(names, utf8.RuneCountInString(results[i].Name))
-	}
-	names = min(names, widestName)
+func printReplay(w *bufio.Writer, a *bfc.Allocator, results *replayResults) error {
+	names, verbs := min(max(len("NAME"), results.names), widestName), max(len(ops.Alloc), results.verbs)
 	fmt.Fprintf(w, "%-*s  %-*s  %10s  %10s  WHERE\n", verbs, "OP", names, "NAME", "REQUESTED", "PROVIDED")
-	for i := range results {
-		r := &results[i]
+	err := results.each(func(_ int, r *ops.Result) error {
 		requested, provided, where := "", "", fmt.Sprintf("region %d + %d", r.Region, r.Offset)
 		switch {
 		case r.Verb == ops.GC:
@@ -335,7 +337,11 @@ func printReplay(w *bufio.Writer, a *bfc.Allocator, results []ops.Result) {
 		default:
 			where = "nothing: its request was refused"
 		}
-		fmt.Fprintf(w, "%-*s  %-*s  %10s  %10s  %s\n", verbs, r.Verb, names, r.Name, requested, provided, where)
+		_, err := fmt.Fprintf(w, "%-*s  %-*s  %10s  %10s  %s\n", verbs, r.Verb, names, report.PlainText(r.Name), requested, provided, where)
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	printOccupancy(w, a)
 	s := a.Stats()
@@ -344,6 +350,7 @@ func printReplay(w *bufio.Writer, a *bfc.Allocator, results []ops.Result) {
 	fmt.Fprintf(w, "reserved       %s, peak %s; next region %s\n", replaySize(s.Reserved), replaySize(s.PeakReserved), replaySize(a.NextRegion()))
 	fmt.Fprintf(w, "free           %s, the largest chunk of %s\n", replaySize(a.FreeBytes()), replaySize(a.LargestFree()))
 	fmt.Fprintf(w, "fragmentation  %.1f%%\n", 100*a.Fragmentation())
+	return nil
 }
 
 // printOccupancy draws each region over the whole width, however large it is.

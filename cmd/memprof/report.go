@@ -175,10 +175,10 @@ func (o *reportOptions) chooseCard(stderr io.Writer, results []*analysis.Result)
 // warn says what is odd about a recording.
 func warn(stderr io.Writer, run *trace.Run) {
 	for _, warning := range run.Warnings {
-		fmt.Fprintln(stderr, "memprof: warning:", warning)
+		remark(stderr, "warning", warning)
 	}
 	for _, problem := range run.Info.Problems {
-		fmt.Fprintln(stderr, "memprof: problem of the recording:", problem)
+		remark(stderr, "problem of the recording", problem)
 	}
 }
 
@@ -215,7 +215,7 @@ func drawBeside(stderr io.Writer, runs []analyzedRun) {
 	for _, run := range runs {
 		for _, result := range run.results {
 			if err := drawProcess(stderr, run.run.Dir, result.Process, result); err != nil {
-				fmt.Fprintf(stderr, "memprof: no plots of %s: %v (--plots DIR draws them elsewhere)\n", run.path, err)
+				complain(stderr, fmt.Sprintf("no plots of %s: %v (--plots DIR draws them elsewhere)", run.path, err))
 				break
 			}
 		}
@@ -226,7 +226,7 @@ func drawBeside(stderr io.Writer, runs []analyzedRun) {
 func drawProcess(stderr io.Writer, dir, prefix string, result *analysis.Result) error {
 	files, err := report.WritePlots(dir, prefix, result)
 	for _, file := range files {
-		fmt.Fprintln(stderr, "memprof: wrote", file)
+		complain(stderr, "wrote "+file)
 	}
 	return err
 }

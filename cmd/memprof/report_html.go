@@ -50,7 +50,7 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 	if err := writeWhole(file, private, func(w io.Writer) error { return report.HTML(w, p) }); err != nil {
 		return fmt.Errorf("%w (-o names another place)", err)
 	}
-	fmt.Fprintln(stderr, "memprof: wrote", file)
+	complain(stderr, "wrote "+file)
 	return nil
 }
 

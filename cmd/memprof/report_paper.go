@@ -44,7 +44,7 @@ func studyOf(stderr io.Writer, paths []string) (*analysis.Study, error) {
 			continue
 		}
 		for _, warning := range run.run.Warnings {
-			fmt.Fprintf(stderr, "memprof: warning: %s: %s\n", path, warning)
+			remark(stderr, "warning", fmt.Sprintf("%s: %s", path, warning))
 		}
 		study.Add(name, run.results)
 	}
@@ -58,7 +58,7 @@ func (o *reportOptions) writePaper(stdout, stderr io.Writer, study *analysis.Stu
 	}
 	files, err := report.WriteStudyPlots(o.plotsDir(), study)
 	for _, file := range files {
-		fmt.Fprintln(stderr, "memprof: wrote", file)
+		complain(stderr, "wrote "+file)
 	}
 	if err != nil {
 		return inputError(fmt.Errorf("plots: %w", err))

@@ -262,7 +262,7 @@ func (r *requests) alloc(event *trace.Event) error {
 
 func (r *requests) refuse(event *trace.Event, err error) {
 	if r.refused == 0 {
-		fmt.Fprintf(r.stderr, "memprof: event %d: %d bytes, which the recording got, were refused: %v\n", event.Seq, event.Requested, err)
+		complain(r.stderr, fmt.Sprintf("event %d: %d bytes, which the recording got, were refused: %v", event.Seq, event.Requested, err))
 	}
 	r.refused++
 }

@@ -151,7 +151,7 @@ func (r *requests) failed(event *trace.Event, err error) {
 		return
 	}
 	if r.failures == 0 {
-		fmt.Fprintf(r.stderr, "memprof: event %d: %s, which the recording did, failed: %v\n", event.Seq, event.Kind, err)
+		complain(r.stderr, fmt.Sprintf("event %d: %s, which the recording did, failed: %v", event.Seq, event.Kind, err))
 	}
 	r.failures++
 }

@@ -41,7 +41,7 @@ func (s *topScreen) show(look *topLook) error {
 		if err != nil {
 			return err
 		}
-		_, err = s.w.Write(append(text, '\n'))
+		_, err = report.PlainJSON(s.w).Write(append(text, '\n'))
 		return err
 	case s.once:
 		return nil // last prints it

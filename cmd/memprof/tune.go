@@ -89,7 +89,7 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 		return err
 	}
 	if o.Process == "" && len(run.Processes) > 1 {
-		fmt.Fprintf(stderr, "memprof: %s of %d processes; --process picks another\n", process.Name, len(run.Processes))
+		complain(stderr, fmt.Sprintf("%s of %d processes; --process picks another", process.Name, len(run.Processes)))
 	}
 	reader, err := process.NewReader()
 	if err != nil {

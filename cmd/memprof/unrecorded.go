@@ -45,6 +45,6 @@ func scarce(err error) bool {
 // runUnrecorded makes this process the job, as if it had been started without memprof, and
 // returns only when that is impossible.
 func runUnrecorded(stderr io.Writer, program string, command []string, why error) error {
-	fmt.Fprintf(stderr, "memprof: warning: the job runs unrecorded: %v\n", why)
+	remark(stderr, "warning", fmt.Sprintf("the job runs unrecorded: %v", why))
 	return startError(program, unix.Exec(program, command, os.Environ()))
 }

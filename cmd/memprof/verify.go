@@ -105,28 +105,29 @@ func printVerified(stdout io.Writer, judged []verified, readings *verifiedReadin
 		return printVerifiedJSON(stdout, judged, readings)
 	}
 	for _, v := range judged {
-		if _, err := fmt.Fprintln(stdout, v.line()); err != nil {
-			return err
+		for _, line := range v.lines() {
+			if err := printLine(stdout, "%s", line); err != nil {
+				return err
+			}
 		}
 	}
 	if readings != nil {
-		_, err := fmt.Fprintln(stdout, readings.line())
-		return err
+		return printLine(stdout, "%s", readings.line())
 	}
 	return nil
 }
 
-func (v *verified) line() string {
+func (v *verified) lines() []string {
 	if v.Mismatch != nil {
-		return "WRONG  " + v.Mismatch.Error()
+		return []string{"WRONG  " + v.Mismatch.Error()}
 	}
 	r := v.Result
-	line := fmt.Sprintf("ok     %s: %s, of them %s, %s and %s in %s, came out the same",
-		v.Process, counted(r.Events, "event"), counted(r.Allocs, "allocation"), counted(r.Frees, "free"), counted(r.Growths, "growth"), counted(r.Arenas, "arena"))
+	lines := []string{fmt.Sprintf("ok     %s: %s, of them %s, %s and %s in %s, came out the same",
+		v.Process, counted(r.Events, "event"), counted(r.Allocs, "allocation"), counted(r.Frees, "free"), counted(r.Growths, "growth"), counted(r.Arenas, "arena"))}
 	if !r.Complete {
-		line += "\n       up to " + r.EndsAt
+		lines = append(lines, "       up to "+r.EndsAt)
 	}
-	return line
+	return lines
 }
 
 func printVerifiedJSON(stdout io.Writer, judged []verified, readings *verifiedReadings) error {

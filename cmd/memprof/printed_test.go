@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
+)
+
+// nasty is what a terminal, a CI's runner or a reader would obey or misread: colours, a title, the
+// clipboard (OSC 52), C1's CSI, marks that reorder text, commands of GitHub and of Azure.
+const nasty = "\x1b[31m\x1b]0;t\x07\x1b]52;c;cm0gLXJm\x07\u009b2J\u202egnp\u2028\x7f\r\n::error::forged\n::set-output name=x::y%0A::warning::z\n##[error]old ##vso[task.complete]\tend\xff"
+
+// nastyRun writes a recording all of whose texts are nasty, the names of processes as given.
+func nastyRun(t testing.TB, dir, process string) {
+	t.Helper()
+	exit := 0
+	info := &trace.Info{
+		ID: nasty, Version: nasty, Command: []string{nasty, nasty}, Host: nasty, OS: nasty, Kernel: nasty,
+		GPUs:       []trace.GPU{{Name: nasty, UUID: nasty, Memory: 80 << 30, Driver: nasty}},
+		Frameworks: []string{nasty}, Options: map[string]string{nasty: nasty, "readings": nasty}, ExitStatus: &exit, Problems: []string{nasty},
+	}
+	if err := trace.WriteInfo(dir, info); err != nil {
+		t.Fatal(err)
+	}
+	// What JSON gives back has no bytes that are not UTF-8.
+	info, err := trace.ReadInfo(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := trace.NewWriter(dir, trace.ProcessMeta{
+		RunID: info.ID, Name: "rank0", Spool: info.ID, PID: 7, Rank: 0, LocalRank: 0, WorldSize: 1, Command: info.ID, Frameworks: info.ID,
+	}, trace.WriterOptions{})
+	mixed := tracetest.Mixed()
+	ids := make([]int32, len(mixed.Texts))
+	for i, text := range mixed.Texts {
+		ids[i] = w.Intern(strings.ReplaceAll(text, "NAME", nasty))
+	}
+	for i, e := range mixed.Events {
+		e.Seq, e.Context = int64(i), ids[e.Context]
+		if err := w.Append(&e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Finish(trace.Ending{State: trace.StateKilled, Reason: info.ID, Lost: 1, Problems: []string{"one", "two"}}); err != nil {
+		t.Fatal(err)
+	}
+	if process != "rank0" {
+		rename(t, filepath.Join(dir, "rank0-0000.parquet"), process)
+	}
+}
+
+// rename gives the process of a part another name in the part's metadata.
+func rename(t testing.TB, part, name string) {
+	t.Helper()
+	whole, err := os.ReadFile(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, footer, err := tracetest.Footer(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := []byte("memprof.process\x18\x05rank0")
+	if bytes.Count(footer, old) != 1 {
+		t.Fatal("the process's name is not found in the footer")
+	}
+	named := append(binary.AppendUvarint([]byte("memprof.process\x18"), uint64(len(name))), name...)
+	if err := os.WriteFile(part, tracetest.Sealed(before, bytes.Replace(footer, old, named, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ours are the lines that may begin as commands do: check's own annotations.
+var ours = regexp.MustCompile(`^::(error|warning) (file=[^,:]*,line=\d+,)?title=[^:]*::expected [^:]`)
+
+// demandPlain fails where text would steer a terminal or a CI.
+func demandPlain(t testing.TB, what string, text []byte) {
+	t.Helper()
+	if !utf8.Valid(text) {
+		t.Errorf("%s: not UTF-8: %q", what, text)
+	}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSuffix(line, "\n")
+		if at := strings.IndexFunc(line, func(r rune) bool { return r != '\t' && r != ' ' && !unicode.IsPrint(r) }); at >= 0 {
+			t.Errorf("%s: a raw %q in the line %q", what, []rune(line[at:])[0], line)
+		}
+		if strings.HasPrefix(strings.TrimSpace(line), "::") && !ours.MatchString(line) {
+			t.Errorf("%s: a command to the runner: %q", what, line)
+		}
+		if strings.Contains(line, "##[") || strings.Contains(line, "##vso[") {
+			t.Errorf("%s: a command of the old form: %q", what, line)
+		}
+	}
+}
+
+// TestPrintedText runs every verb over a recording whose texts are nasty, and beside it a gate file, a
+// baseline and operations that are. Whatever they print, and whatever files for a CI they write, is plain.
+func TestPrintedText(t *testing.T) {
+	dir := t.TempDir()
+	recording, other, bad := filepath.Join(dir, "run"), filepath.Join(dir, "other"), filepath.Join(dir, "bad")
+	for path, name := range map[string]string{recording: "rank0", other: "rank0", bad: nasty} {
+		if err := os.Mkdir(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		nastyRun(t, path, name)
+	}
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	gates := write("gates.yaml", fmt.Sprintf("gates:\n  - gate: %q\n", strings.ToValidUTF8(nasty, "")))
+	plainGates := write("plain.yaml", "gates:\n  - 'reserved.peak < 1'\n  - 'requested.peak{job=*} < 1'\n")
+	baseline := write("baseline.json", "{\"version\": 1, \"values\": [{\"metric\": \""+nasty+"\"}]}")
+	operations := write("nasty.ops", "alloc "+nasty+" 5\n")
+	html, plots := filepath.Join(dir, "page.html"), filepath.Join(dir, "plots")
+	ci := func(name string) string { return filepath.Join(dir, "ci-"+name) }
+	missing := filepath.Join(dir, nasty)
+	try := func(command []string, least, most int) {
+		var stdout, stderr bytes.Buffer
+		code := run(&stdout, &stderr, command)
+		what := fmt.Sprintf("%.60q exits %d", command, code)
+		if code < least || code > most {
+			t.Errorf("%s, want %d to %d\n%.1000s", what, least, most, stderr.Bytes())
+		}
+		demandPlain(t, what+": stderr", stderr.Bytes())
+		demandPlain(t, what+": stdout", stdout.Bytes())
+	}
+	for _, command := range [][]string{
+		{"verify", recording}, {"verify", "--json", recording},
+		{"report", "-o", plots, recording}, {"report", "--format", "markdown", "--no-plots", recording}, {"report", "--json", "--no-plots", recording},
+		{"report", "--html", "-o", html, recording}, {"report", "--at", "40", recording}, {"report", "--at", "40", "--format", "markdown", recording},
+		{"report", "--at", "40", "--json", recording}, {"report", "--table", "paper", "-o", plots, recording},
+		{"diff", recording, other}, {"diff", "--format", "markdown", recording, other}, {"diff", "--json", recording, other},
+		{"check", recording, "--config", plainGates}, {"check", recording, "--config", plainGates, "--json"},
+		{"check", recording, "--config", plainGates, "--annotations", "--junit", ci("junit.xml"), "--markdown", ci("summary.md"),
+			"--code-quality", ci("quality.json"), "--openmetrics", ci("metrics.txt")},
+		{"tune", recording}, {"tune", "--json", recording}, {"tune", "--format", "markdown", recording},
+		{"top", "--once", recording}, {"top", "--once", "--json", recording},
+		{"recover", recording}, {"recover", "--json", recording},
+		{"export", "json", recording}, {"export", "torch-snapshot", "-o", filepath.Join(dir, "snapshot"), recording},
+	} {
+		try(command, exitFine, exitViolated)
+	}
+	for _, command := range [][]string{
+		{"verify", bad}, {"verify", missing}, {"report", bad}, {"diff", recording, bad}, {"rerun", bad}, {"export", "torch-snapshot", bad},
+		{"check", bad, "--config", plainGates, "--annotations"}, {"check", recording, "--config", gates}, {"check", recording, "--gate", nasty},
+		{"check", recording, "--gate", "reserved.peak{phase=" + nasty + "} < 1"},
+		{"check", recording, "--gate", "reserved.peak < baseline + 2%", "--baseline", baseline},
+		{"tune", bad}, {"tune", "--process", nasty, recording}, {"top", "--once", bad}, {"recover", missing},
+		{"replay", "--ops", operations, "--limit", "1GiB"}, {"replay", "--ops", missing, "--limit", "1GiB"},
+		{"kv", "--model", nasty}, {"export", "csv", "--process", nasty, recording}, {nasty}, {"report", "--" + nasty},
+	} {
+		try(command, exitUsage, exitUsage)
+	}
+	for _, name := range []string{"junit.xml", "summary.md", "quality.json", "metrics.txt"} {
+		text, err := os.ReadFile(ci(name))
+		if err != nil {
+			t.Error(err)
+		}
+		demandPlain(t, name, text)
+	}
+}
+
+// TestProcessNames: a part that names its process as a way to another directory is refused.
+func TestProcessNames(t *testing.T) {
+	for _, name := range []string{"../../evil", "a/b", "..", ".hidden", "", "a b", "a\nb", strings.Repeat("x", 129)} {
+		dir := t.TempDir()
+		events, texts := tracetest.Training(10)
+		tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts})
+		rename(t, filepath.Join(dir, "rank0-0000.parquet"), name)
+		var stdout, stderr bytes.Buffer
+		if code := run(&stdout, &stderr, []string{"report", dir}); code != exitUsage || !strings.Contains(stderr.String(), "it is of a process named") {
+			t.Errorf("%q: exit code %d\n%s", name, code, stderr.Bytes())
+		}
+	}
+}
