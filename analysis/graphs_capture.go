@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -116,14 +117,18 @@ func fields(text string) map[string]string {
 }
 
 // capture takes the begin or the end of one.
-func (a *analyzer) capture(e *trace.Event) {
+func (a *analyzer) capture(e *trace.Event) error {
 	a.captures = e.Requested
 	a.captured = a.captured || a.captures > 0
 	if e.Kind == trace.KindCaptureBegin {
+		if len(a.graphs.open) == mostCaptures {
+			return fmt.Errorf("more than %d captures at once", mostCaptures)
+		}
 		a.captureBegins(e)
 	} else {
 		a.captureEnds(e)
 	}
+	return nil
 }
 
 // captureBegins takes a capture_begin.

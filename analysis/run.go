@@ -239,7 +239,7 @@ func (a *analyzer) rare(e *trace.Event) error {
 	case trace.KindLabel:
 		a.label(e)
 	case trace.KindCaptureBegin, trace.KindCaptureEnd:
-		a.capture(e)
+		return a.capture(e)
 	case trace.KindAlias, trace.KindUnalias:
 		return a.aliased(e)
 	case trace.KindPoolRelease:
@@ -280,9 +280,13 @@ func (a *analyzer) rare(e *trace.Event) error {
 	return nil
 }
 
-// maxDevices bounds the ordinals of devices, for each of which there are results. No driver has
-// as many.
-const maxDevices = 1024
+// What a process has at most. No job comes near these; where all of them are looked at again and
+// again, they keep the pass linear in events.
+const (
+	maxDevices   = 1024 // ordinals are below
+	mostTags     = 1024 // of arenas, on a device
+	mostCaptures = 1024 // open at once
+)
 
 func knownDevice(e *trace.Event) error {
 	if e.Device < trace.NoDevice || e.Device >= maxDevices {
@@ -371,6 +375,9 @@ func (a *analyzer) arena(e *trace.Event) error {
 	ar.tag = a.tagOf(ar.device, info.Options)
 	ar.watched()
 	ar.tagged()
+	if n := len(ar.device.tags); n > mostTags {
+		return fmt.Errorf("device %d has more than %d tags", ar.info.Device, mostTags)
+	}
 	a.arenas = append(a.arenas, ar)
 	a.byID[e.Arena] = ar
 	a.describeGraphMemory(ar, e)

@@ -1,0 +1,160 @@
+package analysis
+
+import (
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// pattern makes the n-th of events that each leave something behind.
+type leavings struct {
+	name string
+	// events of step i; text gives the number of a context
+	step func(i int64, text func(string) int32) []trace.Event
+	// refused is what is said of those that are bounded, "" for others.
+	refused string
+}
+
+const plain = "coalesces=1\tpool=0\tmain=1"
+
+func patterns() []leavings {
+	mark := func(kind trace.Kind, context int32) trace.Event {
+		return trace.Event{Kind: kind, Device: trace.NoDevice, Arena: trace.NoArena, Context: context}
+	}
+	one := func(e ...trace.Event) []trace.Event { return e }
+	const base = 1 << 40
+	return []leavings{
+		{"phases that never end", func(i int64, text func(string) int32) []trace.Event {
+			return one(mark(trace.KindPhaseBegin, text(fmt.Sprint("phase ", i))))
+		}, ""},
+		{"phases by other names", func(i int64, text func(string) int32) []trace.Event {
+			return one(mark(trace.KindPhaseBegin, text(fmt.Sprint("phase ", i))), mark(trace.KindPhaseEnd, text(fmt.Sprint("phase ", i))))
+		}, ""},
+		{"captures that never end", func(i int64, text func(string) int32) []trace.Event {
+			if i == 0 {
+				return one(trace.Event{Kind: trace.KindArena, Addr: base, Requested: -1, Provided: 1 << 40, Context: text("coalesces=1\tpool=p")},
+					trace.Event{Kind: trace.KindMap, Addr: base, Provided: 1 << 40})
+			}
+			e := mark(trace.KindCaptureBegin, 0)
+			e.Requested, e.Stream = i, i
+			return one(e, trace.Event{Kind: trace.KindAlloc, Addr: base + i*256, Requested: 256, Provided: 256})
+		}, "event seq 2050, capture_begin: more than 1024 captures at once"},
+		{"libraries", func(i int64, text func(string) int32) []trace.Event {
+			return one(trace.Event{Kind: trace.KindExternalAlloc, Arena: trace.NoArena, Addr: i + 1, Provided: 1, Context: text(fmt.Sprint("library=", i))})
+		}, ""},
+		{"stacks one in the other", func(i int64, text func(string) int32) []trace.Event {
+			e := mark(trace.KindStack, text("f (a.py:1)"))
+			e.Requested, e.Provided = i+1, i
+			return one(e)
+		}, ""},
+		{"arenas", func(i int64, text func(string) int32) []trace.Event {
+			return one(trace.Event{Kind: trace.KindArena, Arena: int32(i), Addr: base + i<<20, Requested: -1, Provided: 1 << 20, Context: text(plain)})
+		}, ""},
+		{"tags", func(i int64, text func(string) int32) []trace.Event {
+			return one(trace.Event{Kind: trace.KindArena, Arena: int32(i), Addr: base + i<<20, Requested: -1, Provided: 1 << 20, Context: text(fmt.Sprint("coalesces=1\tpool=0\ttag=t", i))})
+		}, "event seq 1024, arena at 0x10040000000 in arena 1024: device 0 has more than 1024 tags"},
+		{"iterations", func(i int64, text func(string) int32) []trace.Event {
+			return one(mark(trace.KindIteration, 0))
+		}, ""},
+		{"blocks", func(i int64, text func(string) int32) []trace.Event {
+			if i == 0 {
+				return one(trace.Event{Kind: trace.KindArena, Addr: base, Requested: -1, Provided: 1 << 40, Context: text(plain)},
+					trace.Event{Kind: trace.KindMap, Addr: base, Provided: 1 << 40})
+			}
+			return one(trace.Event{Kind: trace.KindAlloc, Addr: base + i*4096, Requested: 256, Provided: 256, Context: text(fmt.Sprint("module=m", i))})
+		}, ""},
+		{"blocks from the end", func(i int64, text func(string) int32) []trace.Event {
+			if i == 0 {
+				return one(trace.Event{Kind: trace.KindArena, Addr: base, Requested: -1, Provided: 1 << 40, Context: text(plain)},
+					trace.Event{Kind: trace.KindMap, Addr: base, Provided: 1 << 40})
+			}
+			return one(trace.Event{Kind: trace.KindAlloc, Addr: base + 1<<40 - i*4096, Requested: 256, Provided: 256})
+		}, ""},
+		{"failed requests", func(i int64, text func(string) int32) []trace.Event {
+			return one(trace.Event{Kind: trace.KindOOM, Arena: trace.NoArena, Requested: i + 1})
+		}, ""},
+		{"caches", func(i int64, text func(string) int32) []trace.Event {
+			return one(trace.Event{Kind: trace.KindKVCache, Arena: trace.NoArena, Stream: i, Requested: 1024, Provided: 100, Context: text("layout=paged\tblock=16")})
+		}, ""},
+		{"sequences", func(i int64, text func(string) int32) []trace.Event {
+			if i == 0 {
+				return one(trace.Event{Kind: trace.KindKVCache, Arena: trace.NoArena, Stream: 1, Requested: 1 << 30, Provided: 100, Context: text("layout=paged\tblock=16")})
+			}
+			return one(trace.Event{Kind: trace.KindKVReserve, Device: trace.NoDevice, Arena: trace.NoArena, Stream: 1, Addr: i, Requested: i, Provided: 16})
+		}, ""},
+		{"readings", func(i int64, text func(string) int32) []trace.Event {
+			return one(trace.Event{Kind: trace.KindDeviceUsed, Arena: trace.NoArena, Requested: 80 << 30, Provided: i})
+		}, ""},
+		{"shapes of graph memory", func(i int64, text func(string) int32) []trace.Event {
+			return one(trace.Event{Kind: trace.KindArena, Arena: int32(i), Addr: base + i<<20, Requested: -1, Provided: 1 << 20, Context: text(fmt.Sprint("coalesces=1\tpool=s\tgraph_memory=1\tshape=", i))})
+		}, ""},
+	}
+}
+
+// batched is a Source of events in batches.
+type batched struct {
+	events []trace.Event
+}
+
+func (l *batched) Next() (*trace.Batch, error) {
+	if len(l.events) == 0 {
+		return nil, io.EOF
+	}
+	b := &trace.Batch{}
+	for _, e := range l.events[:min(4096, len(l.events))] {
+		b.Seq, b.Time, b.Kind = append(b.Seq, e.Seq), append(b.Time, e.Time), append(b.Kind, e.Kind)
+		b.Device, b.Arena, b.Thread = append(b.Device, e.Device), append(b.Arena, e.Arena), append(b.Thread, e.Thread)
+		b.Stream, b.Addr = append(b.Stream, e.Stream), append(b.Addr, e.Addr)
+		b.Requested, b.Provided, b.Context = append(b.Requested, e.Requested), append(b.Provided, e.Provided), append(b.Context, e.Context)
+	}
+	l.events = l.events[len(b.Seq):]
+	return b, nil
+}
+
+// TestPassIsLinear: of events that each leave something behind, four times as many take about four
+// times as long, not sixteen; of what is looked at again and again there is a bound, whose error
+// names the event.
+func TestPassIsLinear(t *testing.T) {
+	for _, p := range patterns() {
+		t.Run(p.name, func(t *testing.T) {
+			took := func(steps int64) (time.Duration, error) {
+				texts := trace.NewStrings()
+				var events []trace.Event
+				for i := range steps {
+					for _, e := range p.step(i, texts.Intern) {
+						e.Seq, e.Time = int64(len(events)), int64(len(events))*1000
+						events = append(events, e)
+					}
+				}
+				began := time.Now()
+				_, err := Run(&batched{events}, Options{Text: texts.Text})
+				return time.Since(began), err
+			}
+			few, err := took(10_000)
+			if p.refused != "" {
+				if err == nil || err.Error() != p.refused {
+					t.Errorf("error %v, want %s", err, p.refused)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			// Other tests run beside this one: what counts is a factor, not a share.
+			for range 3 {
+				many, err := took(40_000)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if many < 10*few+300*time.Millisecond {
+					return
+				}
+				t.Logf("10,000 take %v, 40,000 take %v", few, many)
+			}
+			t.Error("the pass is not linear")
+		})
+	}
+}
