@@ -191,40 +191,43 @@ func FuzzEvents(f *testing.F) {
 		f.Add([]byte{}, "NAME", number)
 		f.Add([]byte{40, 0, 0, 7, 0, 3, 13}, nasty, number)
 	})
-	f.Fuzz(func(t *testing.T, data []byte, name string, number byte) {
-		process := tracetest.Mixed()
-		for i, text := range process.Texts {
-			process.Texts[i] = strings.ReplaceAll(text, "NAME", name[:min(len(name), 4096)])
-		}
-		process.Events = changeEvents(process.Events, len(process.Texts), data)
-		process.Options.PartEvents = 1 + int(number)*2
-		dir := t.TempDir()
-		tracetest.WriteRun(t, dir, process)
-		verb(t, number, dir)
-	})
+	f.Fuzz(tryEvents)
+}
+
+func tryEvents(t *testing.T, data []byte, name string, number byte) {
+	process := tracetest.Mixed()
+	for i, text := range process.Texts {
+		process.Texts[i] = strings.ReplaceAll(text, "NAME", name[:min(len(name), 4096)])
+	}
+	process.Events = changeEvents(process.Events, len(process.Texts), data)
+	process.Options.PartEvents = 1 + int(number)*2
+	dir := t.TempDir()
+	tracetest.WriteRun(t, dir, process)
+	verb(t, number, dir)
 }
 
 // FuzzPart: parts with bytes, numbers of the footer and numbers of page headers changed.
 func FuzzPart(f *testing.F) {
-	dir := f.TempDir()
-	tracetest.WriteRun(f, dir, tracetest.Mixed())
-	whole, err := os.ReadFile(filepath.Join(dir, "rank0-0000.parquet"))
-	if err != nil {
-		f.Fatal(err)
-	}
 	eachVerb(func(number byte) {
 		f.Add([]byte{0, 1, 1, 3}, number)
 		f.Add([]byte{1, 7, 0, 9}, number)
 		f.Add([]byte{2, 3, 0, 5, 0, 11}, number)
 	})
-	f.Fuzz(func(t *testing.T, data []byte, number byte) {
-		dir := t.TempDir()
-		tracetest.WriteRun(t, dir, tracetest.Process{Events: []trace.Event{{Kind: trace.KindLost}}})
-		if err := os.WriteFile(filepath.Join(dir, "rank0-0000.parquet"), changePart(bytes.Clone(whole), data), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		verb(t, number, dir)
-	})
+	f.Fuzz(tryPart)
+}
+
+func tryPart(t *testing.T, data []byte, number byte) {
+	dir := t.TempDir()
+	tracetest.WriteRun(t, dir, tracetest.Mixed())
+	part := filepath.Join(dir, "rank0-0000.parquet")
+	whole, err := os.ReadFile(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(part, changePart(whole, data), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	verb(t, number, dir)
 }
 
 func changePart(part, data []byte) []byte {
@@ -294,32 +297,34 @@ func FuzzInfo(f *testing.F) {
 // FuzzRecover: a spool whose bytes are changed, recovered and then read.
 func FuzzRecover(f *testing.F) {
 	eachVerb(func(number byte) { f.Add([]byte{1, 9, 0, 7}, number) })
-	f.Fuzz(func(t *testing.T, data []byte, number byte) {
-		dir := t.TempDir()
-		if err := trace.WriteInfo(dir, &trace.Info{ID: tracetest.RunID, Command: []string{"job"}}); err != nil {
-			t.Fatal(err)
+	f.Fuzz(tryRecover)
+}
+
+func tryRecover(t *testing.T, data []byte, number byte) {
+	dir := t.TempDir()
+	if err := trace.WriteInfo(dir, &trace.Info{ID: tracetest.RunID, Command: []string{"job"}}); err != nil {
+		t.Fatal(err)
+	}
+	spool := tracetest.NewSpool(t, filepath.Join(dir, trace.SpoolName), 4711, 0)
+	mixed := tracetest.Mixed()
+	for _, e := range mixed.Events {
+		spool.Append(e, mixed.Texts[e.Context])
+	}
+	spool.Close()
+	n := &numbers{data}
+	files, err := filepath.Glob(filepath.Join(spool.Dir, "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files in the spool, error %v", err)
+	}
+	for range 8 {
+		if len(n.left) == 0 {
+			break
 		}
-		spool := tracetest.NewSpool(t, filepath.Join(dir, trace.SpoolName), 4711, 0)
-		mixed := tracetest.Mixed()
-		for _, e := range mixed.Events {
-			spool.Append(e, mixed.Texts[e.Context])
-		}
-		spool.Close()
-		n := &numbers{data}
-		files, err := filepath.Glob(filepath.Join(spool.Dir, "*"))
-		if err != nil || len(files) == 0 {
-			t.Fatalf("no files in the spool, error %v", err)
-		}
-		for range 8 {
-			if len(n.left) == 0 {
-				break
-			}
-			changeByte(t, files[n.below(len(files))], n)
-		}
-		demandEnd(t, "top", "--once", dir)
-		demandEnd(t, "recover", dir)
-		verb(t, number, dir)
-	})
+		changeByte(t, files[n.below(len(files))], n)
+	}
+	demandEnd(t, "top", "--once", dir)
+	demandEnd(t, "recover", dir)
+	verb(t, number, dir)
 }
 
 // changeByte changes one of the first 16 KiB of a file.

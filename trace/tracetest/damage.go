@@ -74,6 +74,9 @@ func PageHeaders(before []byte) (offsets []int, err error) {
 			return nil, fmt.Errorf("no page header at byte %d", at)
 		}
 		bytes, _ := binary.Varint(before[at+numbers[body].at:])
+		if bytes < 0 || bytes > int64(len(before)) {
+			return nil, fmt.Errorf("the page at byte %d has %d bytes", at, bytes)
+		}
 		at += size + int(bytes)
 	}
 	return offsets, nil
