@@ -119,7 +119,8 @@
 // used if it was in the iteration under way or the two before; in the first iteration nothing
 // is. Once two have ended, EndIteration leaves an Excess: what is free, mapped and not expected,
 // for the owner to give back when the device has done with it; and what was given back and is
-// expected is to be mapped Ahead of need. Needed never takes what is expected. So the excess of
+// expected is to be mapped Ahead of need, from the lowest address up, while Reserved stays within
+// its peak so far. Needed never takes what is expected. So the excess of
 // the first iterations goes for good, and a job that repeats itself comes to rest: nothing is
 // given back or mapped any more.
 //

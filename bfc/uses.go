@@ -189,14 +189,17 @@ func (a *Allocator) wholeGranules(c *chunk) (from, to uint64) {
 	return roundUp(c.addr, a.granularity), (c.addr + c.size) &^ (a.granularity - 1)
 }
 
-// Trim has the memory take Excess and map Ahead. It returns the bytes of both; what the limit
-// or the memory refuses is left as it is.
+// Trim has the memory take Excess and then map Ahead, from the lowest address up and only as far
+// as Reserved stays within PeakReserved: a guess at the coming iteration never makes a peak that
+// its requests would not. It returns the bytes of both; what the limit or the memory refuses is
+// left as it is.
 func (a *Allocator) Trim() (given, mapped uint64) {
 	for _, r := range a.Excess(nil) {
 		given += a.giveBack(r)
 	}
 	for _, r := range a.Ahead(nil) {
-		if r.Bytes > a.room() || !a.memory.Map(r.Addr, r.Bytes) {
+		r.Bytes = min(r.Bytes, a.belowPeak())
+		if r.Bytes == 0 || r.Bytes > a.room() || !a.memory.Map(r.Addr, r.Bytes) {
 			continue
 		}
 		if err := a.Remap(r.Addr, r.Bytes); err == nil {
@@ -204,6 +207,11 @@ func (a *Allocator) Trim() (given, mapped uint64) {
 		}
 	}
 	return given, mapped
+}
+
+// belowPeak is how many bytes of whole granules can be mapped before Reserved passes its peak.
+func (a *Allocator) belowPeak() uint64 {
+	return (a.stats.PeakReserved - a.stats.Reserved) &^ (a.granularity - 1)
 }
 
 // GiveBack has the memory take up to bytes of what is free, from the last address down, and

@@ -18,7 +18,7 @@
 //
 //	trim never      nothing is given back
 //	trim iteration  at each mark: what the coming iteration will not need is given back, what it
-//	                will is mapped ahead
+//	                will is mapped ahead, while R stays within its peak so far
 //	trim idle:NS    where so long nothing was asked or freed, all that is free is given back
 //
 //	placement planned  blocks of iterations that repeat themselves lie by a plan, of package bfc;

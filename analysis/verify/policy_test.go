@@ -10,8 +10,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// trimmed is a job of which the first growths take granules back, which are mapped ahead of
-// the second iteration, and whose excess is given back at the end of the third.
+// trimmed is a job of which the first growths take granules back, whose excess is given back at the
+// end of the third iteration, and which gives back memory itself, that is mapped ahead of the fifth.
 func trimmed(t testing.TB) *job {
 	j := newJob()
 	h := j.heap(t, bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed, Split: bfc.SplitAlways, Trim: bfc.Trim{When: bfc.TrimIteration}},
@@ -25,6 +25,12 @@ func trimmed(t testing.TB) *job {
 			h.free(h.alloc(30 * mib))
 		}
 		h.free(wall)
+		if i == 3 {
+			h.add(trace.Event{Kind: trace.KindReclaim, Context: j.text("request")})
+			h.trimming = true
+			h.a.GiveBack(4 * mib)
+			h.trimming = false
+		}
 		j.iterate()
 	}
 	h.free(h.alloc(30 * mib))

@@ -107,17 +107,18 @@ void trim_iteration(void (*mark)(void *self), void *self) {
   syscall(SYS_futex, &wakes, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
 }
 
-// One slice of what is to be mapped ahead. False: there is nothing, it is not to be had, or it
-// would take more than ever before while there is still something to give back.
+// Maps one slice of what is to be mapped ahead, as far as the arena's peak allows: a guess at the
+// coming iteration never makes a peak that its requests would not. False: nothing was mapped.
 static bool map_slice(struct arena *arena) {
   struct first ahead = {0};
   struct bfc_stats stats;
   lock_take(&arena->gpu->lock);
   if (!arena->paused) bfc_ahead(arena->bfc, &ahead, note_first);
-  const uint64_t bytes = ahead.bytes < SLICE ? ahead.bytes : SLICE;
   bfc_get_stats(arena->bfc, &stats);
-  const bool wait = bytes > 0 && stats.reserved + bytes > stats.peak_reserved && excess_of(arena, bfc_ended(arena->bfc) + 1).bytes > 0;
-  const bool done = bytes > 0 && !wait && arena_map_ahead(arena, ahead.addr, bytes);
+  uint64_t bytes = (stats.peak_reserved - stats.reserved) & ~(arena->gpu->vmm.granularity - 1);
+  if (bytes > ahead.bytes) bytes = ahead.bytes;
+  if (bytes > SLICE) bytes = SLICE;
+  const bool done = bytes > 0 && arena_map_ahead(arena, ahead.addr, bytes);
   lock_give(&arena->gpu->lock);
   return done;
 }

@@ -247,9 +247,13 @@ static void trim(struct heap *heap) {
   for (size_t i = 0; i < excess.count; i++) given += give_back(heap, excess.items[i].from, excess.items[i].to - excess.items[i].from);
   bfc_ahead(heap->bfc, &ahead, collect);
   for (size_t i = 0; i < ahead.count; i++) {
-    const uint64_t addr = ahead.items[i].from, bytes = ahead.items[i].to - addr;
+    const uint64_t addr = ahead.items[i].from;
+    uint64_t bytes = ahead.items[i].to - addr;
     struct bfc_stats s;
     bfc_get_stats(heap->bfc, &s);
+    const uint64_t below_peak = (s.peak_reserved - s.reserved) & ~(heap->device.h.granularity - 1);
+    if (bytes > below_peak) bytes = below_peak;
+    if (bytes == 0) continue;
     if (s.reserved > heap->device.h.limit || bytes > heap->device.h.limit - s.reserved || !map(&heap->device, addr, bytes)) continue;
     if (bfc_remap(heap->bfc, addr, bytes)) mapped += bytes;
   }
