@@ -189,21 +189,25 @@ func (a *Allocator) wholeGranules(c *chunk) (from, to uint64) {
 	return roundUp(c.addr, a.granularity), (c.addr + c.size) &^ (a.granularity - 1)
 }
 
-// Trim has the memory take Excess and then map Ahead, from the lowest address up and only as far
-// as Reserved stays within PeakReserved: a guess at the coming iteration never makes a peak that
-// its requests would not. It returns the bytes of both; what the limit or the memory refuses is
-// left as it is.
+// aheadSlice is how much is mapped ahead at a time, in bytes, or a granule where that is more.
+const aheadSlice = 16 << 20
+
+// Trim has the memory take Excess and then map Ahead, in slices from the lowest address up and only
+// as far as Reserved stays within PeakReserved: a guess at the coming iteration never makes a peak
+// that its requests would not. It returns the bytes of both; what the limit or the memory refuses is
+// left as it is, and of what is Ahead all behind it.
 func (a *Allocator) Trim() (given, mapped uint64) {
 	for _, r := range a.Excess(nil) {
 		given += a.giveBack(r)
 	}
 	for _, r := range a.Ahead(nil) {
-		r.Bytes = min(r.Bytes, a.belowPeak())
-		if r.Bytes == 0 || r.Bytes > a.room() || !a.memory.Map(r.Addr, r.Bytes) {
-			continue
-		}
-		if err := a.Remap(r.Addr, r.Bytes); err == nil {
-			mapped += r.Bytes
+		for r.Bytes > 0 {
+			slice := min(r.Bytes, a.belowPeak(), max(aheadSlice, a.granularity))
+			if slice == 0 || slice > a.room() || !a.memory.Map(r.Addr, slice) || a.Remap(r.Addr, slice) != nil {
+				return given, mapped
+			}
+			mapped += slice
+			r.Addr, r.Bytes = r.Addr+slice, r.Bytes-slice
 		}
 	}
 	return given, mapped

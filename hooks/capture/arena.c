@@ -139,6 +139,11 @@ void arena_event(const struct arena *arena, enum memprof_kind kind, uint64_t add
 
 // What the BFC asks of its memory. Each answer is an event.
 
+void gpu_mapped(struct gpu *gpu, int64_t amount) {
+  gpu->mapped += (uint64_t)amount;
+  if (gpu->mapped > gpu->most_mapped) gpu->most_mapped = gpu->mapped;
+}
+
 bool gpu_allows(const struct gpu *gpu, uint64_t bytes) {
   return gpu->limit == 0 || (gpu->mapped <= gpu->limit && bytes <= gpu->limit - gpu->mapped);
 }
@@ -167,7 +172,7 @@ static bool device_has(const struct gpu *gpu, uint64_t bytes) {
 
 static void count_mapped(struct arena *arena, int64_t bytes, int64_t handles) {
   struct memprof_stats *stats = &arena->gpu->stats;
-  arena->gpu->mapped += (uint64_t)bytes;
+  gpu_mapped(arena->gpu, bytes);
   gpu_count(&stats->reserved_bytes, bytes);
   gpu_count(&stats->inactive_bytes, bytes);
   gpu_count(&stats->segment, handles);

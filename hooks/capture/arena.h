@@ -70,6 +70,7 @@ struct gpu {
   uint64_t entered[2];  // the pool of a graph memory that a thread entered last
   uint64_t limit;   // of all arenas together, bytes; 0 = none
   uint64_t mapped;  // by all arenas
+  uint64_t most_mapped;  // ever
   bool waited;      // for the device, since the request under way began
   struct memprof_stats stats;
 };
@@ -127,6 +128,9 @@ void arena_end(struct arena *arena);
 
 // Writes an event of the arena.
 void arena_event(const struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t provided, uint32_t context);
+
+// Notes that arenas of the device have mapped so many bytes more; amount may be negative.
+void gpu_mapped(struct gpu *gpu, int64_t amount);
 
 // Whether the limit leaves room for as many bytes.
 bool gpu_allows(const struct gpu *gpu, uint64_t bytes);

@@ -36,7 +36,7 @@ static void store_event(const struct graph_memory *memory, enum memprof_kind kin
 
 static void count_pages(struct gpu *gpu, int64_t bytes) {
   const int64_t pages = bytes / (int64_t)gpu->vmm.granularity;
-  gpu->mapped += (uint64_t)bytes;
+  gpu_mapped(gpu, bytes);
   gpu_count(&gpu->stats.reserved_bytes, bytes);
   gpu_count(&gpu->stats.inactive_bytes, bytes);
   gpu_count(&gpu->stats.segment, pages);

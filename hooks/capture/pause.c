@@ -235,7 +235,7 @@ static void account(struct arena *arena, int64_t sign) {
   move(&stats->segment, sign * handles);
   if (sign > 0) stats->device_allocs += handles;
   if (sign < 0) stats->device_frees += handles;
-  arena->gpu->mapped += (uint64_t)(sign * mapped);
+  gpu_mapped(arena->gpu, sign * mapped);
 }
 
 static int check_pausable(const struct selection *selection) {

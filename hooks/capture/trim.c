@@ -22,7 +22,7 @@ enum {
   PRESSURE_US = 100000,  // between two readings of the device's memory
 };
 
-#define SLICE ((uint64_t)16 << 20)  // bytes that are mapped or given back under one lock
+#define SLICE ((uint64_t)16 << 20)  // bytes that are mapped or given back under one lock; bfc/uses.go has the same
 
 static _Atomic(uint32_t) wakes;
 static _Atomic bool running;
@@ -107,8 +107,8 @@ void trim_iteration(void (*mark)(void *self), void *self) {
   syscall(SYS_futex, &wakes, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
 }
 
-// Maps one slice of what is to be mapped ahead, as far as the arena's peak allows: a guess at the
-// coming iteration never makes a peak that its requests would not. False: nothing was mapped.
+// Maps one slice of what is to be mapped ahead, within the peaks of arena and device so far: a guess
+// at the coming iteration never makes a peak that its requests would not. False: nothing was mapped.
 static bool map_slice(struct arena *arena) {
   struct first ahead = {0};
   struct bfc_stats stats;
@@ -118,7 +118,7 @@ static bool map_slice(struct arena *arena) {
   uint64_t bytes = (stats.peak_reserved - stats.reserved) & ~(arena->gpu->vmm.granularity - 1);
   if (bytes > ahead.bytes) bytes = ahead.bytes;
   if (bytes > SLICE) bytes = SLICE;
-  const bool done = bytes > 0 && arena_map_ahead(arena, ahead.addr, bytes);
+  const bool done = bytes > 0 && bytes <= arena->gpu->most_mapped - arena->gpu->mapped && arena_map_ahead(arena, ahead.addr, bytes);
   lock_give(&arena->gpu->lock);
   return done;
 }

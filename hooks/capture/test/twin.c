@@ -240,6 +240,17 @@ static uint64_t give_back(struct heap *heap, uint64_t addr, uint64_t bytes) {
   exit(2);
 }
 
+// How much of a range is mapped ahead at once: no more than the peak and the limit have room for.
+static uint64_t slice_ahead(const struct heap *heap, uint64_t bytes) {
+  const uint64_t granularity = heap->device.h.granularity, slice = granularity > (16 << 20) ? granularity : 16 << 20;
+  struct bfc_stats s;
+  bfc_get_stats(heap->bfc, &s);
+  const uint64_t below_peak = (s.peak_reserved - s.reserved) & ~(granularity - 1);
+  if (bytes > slice) bytes = slice;
+  if (bytes > below_peak) bytes = below_peak;
+  return s.reserved > heap->device.h.limit || bytes > heap->device.h.limit - s.reserved ? 0 : bytes;
+}
+
 static void trim(struct heap *heap) {
   struct list excess = {0}, ahead = {0};
   uint64_t given = 0, mapped = 0;
@@ -247,15 +258,12 @@ static void trim(struct heap *heap) {
   for (size_t i = 0; i < excess.count; i++) given += give_back(heap, excess.items[i].from, excess.items[i].to - excess.items[i].from);
   bfc_ahead(heap->bfc, &ahead, collect);
   for (size_t i = 0; i < ahead.count; i++) {
-    const uint64_t addr = ahead.items[i].from;
-    uint64_t bytes = ahead.items[i].to - addr;
-    struct bfc_stats s;
-    bfc_get_stats(heap->bfc, &s);
-    const uint64_t below_peak = (s.peak_reserved - s.reserved) & ~(heap->device.h.granularity - 1);
-    if (bytes > below_peak) bytes = below_peak;
-    if (bytes == 0) continue;
-    if (s.reserved > heap->device.h.limit || bytes > heap->device.h.limit - s.reserved || !map(&heap->device, addr, bytes)) continue;
-    if (bfc_remap(heap->bfc, addr, bytes)) mapped += bytes;
+    uint64_t addr = ahead.items[i].from, bytes;
+    while ((bytes = slice_ahead(heap, ahead.items[i].to - addr)) > 0 && map(&heap->device, addr, bytes) && bfc_remap(heap->bfc, addr, bytes)) {
+      mapped += bytes;
+      addr += bytes;
+    }
+    if (addr < ahead.items[i].to) break;
   }
   put(DID_TRIM, given, mapped, 0, 0, 0);
   free(excess.items);
