@@ -8,7 +8,10 @@
 // Requests and frees, in the recorded order and each in the arena that it had; iteration marks;
 // pauses and resumes; what the program itself gave back (torch.cuda.empty_cache). What the
 // recorded allocator did about them (mappings, give-backs, failures) is left out: that is what
-// the replayed one decides. A block that another stream used is free when its free was done.
+// the replayed one decides. A request that finds no memory has free memory of all arenas of the
+// device given back, pools aside, and is made once more, as in the hook; so is one that the recorded
+// allocator refused, of which the block ends at once. What others have in use on the device is as
+// recorded, as far as the events tell. A block that another stream used is free when its free was done.
 // Recordings of an allocator that was only watched serve as well: they have the same requests.
 //
 // The growth is that of the main arenas. Those of other streams, pools and tags grow by what is
@@ -25,6 +28,20 @@
 //	                   R follows it where trim iteration gives back what it leaves free
 //
 // Trim under pressure depends on what other processes need, which a recording does not tell.
+//
+// # How far the figures are the hook's
+//
+// Under the policy of the recording R, C and T are the hook's to the byte, but for this:
+//
+//	trim iteration  is done at the mark here, and beside the job by the hook. Where the next
+//	                iteration begins before it is done, R can be greater, by no more than what is
+//	                on its way back. C and T do not change: no placement looks at what is mapped.
+//	trim idle       begins where the events say so; the hook looks at intervals.
+//	addresses       of an arena that used up its first reservation lie here behind it, and in the
+//	                hook where the driver likes. That decides between chunks of one size.
+//	pending frees   end when the recording says; a replayed request that lacks memory waits for none.
+//	other libraries take as many bytes here as they asked for.
+//	--handle        is the default here: 2 MiB with growth needed or a trim, else 32 MiB.
 //
 // # The figures
 //

@@ -21,13 +21,16 @@ const (
 	opPause
 	opResume
 	opGiveBack // of the device: what the program asked for
+	opOthers   // of the device: bytes that others than the arenas have in use, who asked for more
+	opMeasured // the same, found out or less than before
+	opRefused  // a request that the recorded allocator refused
 )
 
 // op is one step of a replay. Blocks are numbered by slots that are used again, so that a
 // replay finds them without a map.
 type op struct {
 	kind  opKind
-	arena int32 // number of the arena in this process, from 0; of opGiveBack the device
+	arena int32 // number of the arena in this process, from 0; of those of a device, the device
 	slot  int32
 	time  int64 // ns
 	bytes uint64
@@ -39,9 +42,11 @@ type shape struct {
 	device      int32
 	main        bool
 	pool        bool // of captured graphs or a MemPool: nothing of it is given back
+	tag         bool
 	apart       bool // of a pool or a tag: never trimmed nor planned, and small requests stay in it
 	granularity uint64
-	reservation uint64 // bytes; 0 is all addresses there are
+	reservation uint64 // bytes of addresses at a time; 0 is all there are
+	total       uint64 // bytes of the device, as far as a main arena tells; 0 is not known
 	limit       uint64 // of what a main arena may map, as recorded; 0 is not known
 	headroom    uint64
 }
@@ -57,6 +62,8 @@ type feed struct {
 	// joined are arenas that are one under a policy: a watched allocator has two for a place, and
 	// ours has under a policy with small arenas.
 	joined map[place]int32
+
+	beside beside
 
 	allocs, marks int64
 	leftOut       int64 // arenas
@@ -82,7 +89,7 @@ type blockState struct {
 }
 
 func newFeed() *feed {
-	return &feed{arenas: map[int32]int32{}, blocks: map[blockKey]*blockState{}, joined: map[place]int32{}}
+	return &feed{arenas: map[int32]int32{}, blocks: map[blockKey]*blockState{}, joined: map[place]int32{}, beside: newBeside()}
 }
 
 // step appends what an event means to out. The error is of an event that cannot be.
@@ -103,6 +110,10 @@ func (f *feed) step(e *trace.Event, text string, out []op) ([]op, error) {
 		}
 		return out, nil
 	}
+	if kind, bytes, changed := f.beside.event(e, text); changed {
+		o.kind, o.arena, o.bytes = kind, e.Device, bytes
+		return append(out, o), nil
+	}
 	arena, known := f.arenas[e.Arena]
 	if !known {
 		return out, nil
@@ -118,6 +129,9 @@ func (f *feed) step(e *trace.Event, text string, out []op) ([]op, error) {
 		f.blocks[key] = block
 		f.allocs++
 		o.kind, o.slot, o.bytes = opAlloc, block.slot, uint64(e.Requested)
+		return append(out, o), nil
+	case trace.KindOOM:
+		o.kind, o.bytes = opRefused, uint64(e.Requested)
 		return append(out, o), nil
 	case trace.KindStreamUse:
 		if block := f.blocks[key]; block != nil && e.Stream != block.stream {
@@ -209,7 +223,8 @@ func newShape(e *trace.Event, words map[string]string) (*shape, error) {
 	// The arena for small requests beside the main one grows as that does.
 	s.main = words["main"] == "1" || words["below"] != "" && e.Stream == 0
 	s.pool = words["pool"] != "" && words["pool"] != "0.0"
-	s.apart = s.pool || words["tag"] != ""
+	s.tag = words["tag"] != ""
+	s.apart = s.pool || s.tag
 	for key, to := range map[string]*uint64{"granularity": &s.granularity, "headroom": &s.headroom} {
 		if text, said := words[key]; said {
 			n, err := strconv.ParseUint(text, 10, 64)
@@ -222,10 +237,12 @@ func newShape(e *trace.Event, words map[string]string) (*shape, error) {
 	if s.granularity < bfc.Granule || s.granularity&(s.granularity-1) != 0 {
 		return nil, fmt.Errorf("granularity=%d is not a power of two of at least %d", s.granularity, bfc.Granule)
 	}
-	if _, ours := words["growth"]; ours && s.main {
-		s.limit = uint64(e.Requested)
-	} else if ours {
-		s.reservation = uint64(e.Provided)
+	if _, ours := words["growth"]; !ours {
+		return s, nil
+	}
+	s.reservation = uint64(e.Provided)
+	if s.main {
+		s.limit, s.total = uint64(e.Requested), s.reservation // a main arena reserves what the device has
 	}
 	return s, nil
 }

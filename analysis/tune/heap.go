@@ -13,7 +13,9 @@ type heap struct {
 	bfc     *bfc.Allocator
 	replay  *replay
 	shape   *shape
-	trimmed bool // the policy's trim is for it
+	handles handles
+	born    int64 // in which order of all heaps it served its first request; 0 if it has not
+	trimmed bool  // the policy's trim is for it
 	paused  bool
 }
 
@@ -21,6 +23,7 @@ var _ bfc.Memory = (*heap)(nil)
 
 func newHeap(p *replay, s *shape) *heap {
 	h := &heap{replay: p, shape: s, trimmed: !s.apart && p.policy.Trim.When != bfc.TrimNever}
+	h.handles.size = handleSize(&p.policy, s)
 	h.Device = bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: s.granularity, Reservation: s.reservation})
 	options := bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed, Split: p.policy.Split}
 	if s.main {
@@ -44,7 +47,9 @@ func newHeap(p *replay, s *shape) *heap {
 // count changes what is mapped on the heap's device.
 func (h *heap) count(bytes int64) {
 	p := h.replay
-	p.used[h.shape.device] += uint64(bytes)
+	used := p.used[h.shape.device] + uint64(bytes)
+	p.used[h.shape.device] = used
+	p.most[h.shape.device] = max(p.most[h.shape.device], used)
 	p.r += uint64(bytes)
 	if bytes > 0 {
 		p.peak()
@@ -59,8 +64,9 @@ func (h *heap) calls() *calls {
 	return &h.replay.current.beside
 }
 
-// mapped counts bytes that were mapped just now.
-func (h *heap) mapped(bytes uint64) {
+// mapped notes a range that was mapped just now.
+func (h *heap) mapped(addr, bytes uint64) {
+	h.handles.add(addr, bytes)
 	h.calls().mapHandles += h.replay.costs.handles(bytes)
 	h.count(int64(bytes))
 }
@@ -72,24 +78,29 @@ func (h *heap) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 	}
 	if addr, granted, ok = h.Device.Grow(bytes); ok {
 		h.calls().grows++
-		h.mapped(granted)
+		h.mapped(addr, granted)
 	}
 	return addr, granted, ok
 }
 
-// Map maps again what was given back.
+// Map maps again what was given back. What no request waits for makes no peak of the device.
 func (h *heap) Map(addr, bytes uint64) bool {
+	p, device := h.replay, h.shape.device
+	if !p.inRequest && bytes > p.most[device]-p.used[device] {
+		return false
+	}
 	if bytes > h.Free() || !h.Device.Map(addr, bytes) {
 		return false
 	}
 	h.calls().remaps++
-	h.mapped(bytes)
+	h.mapped(addr, bytes)
 	return true
 }
 
-// Unmap undoes a Map.
+// Unmap undoes a Map, or gives back whole handles.
 func (h *heap) Unmap(addr, bytes uint64) {
 	h.Device.Unmap(addr, bytes)
+	h.handles.remove(addr, bytes)
 	h.given(bytes)
 }
 
@@ -97,7 +108,8 @@ func (h *heap) Unmap(addr, bytes uint64) {
 // apart.
 func (h *heap) Take(addr, bytes uint64) bool {
 	p := h.replay
-	if p.inRequest && (h.shape.apart || p.policy.Growth != bfc.Needed) || !h.Device.Take(addr, bytes) {
+	taking := p.inRequest && !p.reclaiming
+	if taking && (h.shape.apart || p.policy.Growth != bfc.Needed) || !h.Device.Take(addr, bytes) {
 		return false
 	}
 	p.took = p.took || p.inRequest
@@ -114,9 +126,10 @@ func (h *heap) given(bytes uint64) {
 
 // Free is what nobody has of the device, in bytes.
 func (h *heap) Free() uint64 {
-	used := h.replay.used[h.shape.device]
-	if used >= h.replay.limit {
+	p, device := h.replay, h.shape.device
+	used, limit := p.used[device]+p.beside[device], p.limitOf(device)
+	if used >= limit {
 		return 0
 	}
-	return h.replay.limit - used
+	return limit - used
 }

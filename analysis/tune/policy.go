@@ -24,6 +24,10 @@ func (p Policy) String() string {
 	return fmt.Sprintf("growth=%s split=%s small=%d trim=%s placement=%s", p.GrowthText(), p.Split, p.Small, p.Trim, p.Placement)
 }
 
+// fine says whether arenas that are neither pools nor tagged have a handle for each granule: only
+// so can granules be taken or trimmed one by one.
+func (p *Policy) fine() bool { return p.Growth == bfc.Needed || p.Trim.When != bfc.TrimNever }
+
 // GrowthText is what bfc.ParseGrowth reads.
 func (p Policy) GrowthText() string {
 	options := bfc.Options{Growth: p.Growth, Step: p.Step}

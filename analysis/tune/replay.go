@@ -1,7 +1,6 @@
 package tune
 
 import (
-	"cmp"
 	"math"
 
 	"github.com/memprof/memprof/bfc"
@@ -15,18 +14,24 @@ const steadyFrom = 4
 type replay struct {
 	policy  Policy
 	costs   *Costs
-	limit   uint64 // most that may be mapped on a device, in bytes
-	limited bool   // it was asked for; else it is what the recording says
+	limit   uint64 // most that may be in use on a device, in bytes
+	limited bool   // it was asked for; else it is what the recording says a device has
 
-	arenas []arena          // by number
-	blocks []placed         // by slot
-	used   map[int32]uint64 // mapped bytes by device
+	arenas []arena  // by number
+	blocks []placed // by slot
+	births int64    // heaps that have served a request
+
+	// Of devices, in bytes: what they have as far as that is known, what is mapped, the most that
+	// was, and what others than the arenas have in use.
+	totals, used, most, beside map[int32]uint64
+	granularity                uint64
 
 	t, c, r  uint64 // now, of all devices
 	lastTime int64
 
-	inRequest bool // what is asked of the driver is waited for
-	took      bool // by this request, from a hole
+	inRequest  bool // what is asked of the driver is waited for
+	reclaiming bool // because memory lacked
+	took       bool // by this request, from a hole
 
 	current figures // since the mark before
 	trail   trail
@@ -64,7 +69,10 @@ type placed struct {
 }
 
 func newReplay(policy Policy, costs *Costs, limit uint64) *replay {
-	return &replay{policy: policy, costs: costs, limit: cmp.Or(limit, bfc.NoLimit), limited: limit > 0, used: map[int32]uint64{}, lastTime: -1}
+	return &replay{
+		policy: policy, costs: costs, limit: limit, limited: limit > 0,
+		totals: map[int32]uint64{}, used: map[int32]uint64{}, most: map[int32]uint64{}, beside: map[int32]uint64{}, lastTime: -1,
+	}
 }
 
 // steps replays steps in order.
@@ -92,7 +100,13 @@ func (p *replay) step(o *op) {
 	case opResume:
 		p.resume(p.arenas[o.arena].usual)
 	case opGiveBack:
-		p.giveBack(o.arena)
+		p.reclaim(o.arena, math.MaxInt64)
+	case opOthers:
+		p.others(o.arena, o.bytes)
+	case opMeasured:
+		p.beside[o.arena] = o.bytes
+	case opRefused:
+		p.refusedThen(o)
 	}
 }
 
@@ -106,8 +120,9 @@ func (p *replay) begin(o *op) {
 	if p.policy.Small > 0 && !o.shape.apart {
 		a.small = newHeap(p, o.shape)
 	}
-	if s := o.shape; !p.limited && s.limit > 0 {
-		p.limit, p.limited = s.limit, true
+	p.granularity = max(p.granularity, o.shape.granularity)
+	if total := o.shape.total; total > 0 {
+		p.totals[o.shape.device] = total
 	}
 }
 
@@ -120,12 +135,7 @@ func (p *replay) alloc(o *op) {
 		return
 	}
 	h := p.arenas[o.arena].heapFor(o.bytes, &p.policy)
-	p.inRequest, p.took = true, false
-	block, ok := h.bfc.Alloc(o.bytes)
-	p.inRequest = false
-	if p.took {
-		p.current.path.waits++
-	}
+	block, ok := p.request(h, o.bytes)
 	if !ok {
 		p.refused++
 		return
@@ -134,6 +144,37 @@ func (p *replay) alloc(o *op) {
 	p.t += block.Requested
 	p.c += block.Size
 	p.peak()
+}
+
+// request asks a heap for a block, and once more where other memory could be given back.
+func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
+	if h.born == 0 {
+		p.births++
+		h.born = p.births
+	}
+	p.inRequest, p.took = true, false
+	block, ok := h.bfc.Alloc(bytes)
+	if !ok && p.reclaim(h.shape.device, bytes+h.shape.granularity) > 0 {
+		p.took = true
+		block, ok = h.bfc.Alloc(bytes)
+	}
+	p.inRequest = false
+	if p.took {
+		p.current.path.waits++
+	}
+	return block, ok
+}
+
+// refusedThen makes a request again that the recorded allocator refused. The job went on without
+// its block, or ended, so one that is served now ends at once.
+func (p *replay) refusedThen(o *op) {
+	if o.bytes == 0 {
+		return
+	}
+	h := p.arenas[o.arena].heapFor(o.bytes, &p.policy)
+	if block, ok := p.request(h, o.bytes); ok {
+		_, _ = h.bfc.Free(block.Addr) // it cannot fail: the block is live
+	}
 }
 
 // peak takes the greatest values after something has come to be.
@@ -159,18 +200,18 @@ func (p *replay) free(o *op) {
 // mark ends an iteration. What is given back then counted in it, and is no part of the next.
 func (p *replay) mark(now int64) {
 	ended := p.current
-	p.each(func(h *heap) {
-		h.bfc.EndIteration()
+	p.each(func(h *heap) { h.bfc.EndIteration() })
+	for _, h := range p.newestFirst() {
 		if p.policy.Trim.When == bfc.TrimIteration && h.trimmed {
 			h.bfc.Trim()
 		}
-	})
+	}
 	ended.beside = p.current.beside
 	p.trail.add(ended, now)
 	p.current = figures{t: p.t, c: p.c, r: p.r}
 }
 
-// idle gives back all that is free where nothing was asked or freed for so long as the policy
+// idle gives back all that is free, where nothing was asked or freed for so long as the policy
 // says.
 func (p *replay) idle(now int64) {
 	last := p.lastTime
@@ -178,20 +219,9 @@ func (p *replay) idle(now int64) {
 	if p.policy.Trim.When != bfc.TrimIdle || last < 0 || now-last < p.policy.Trim.Idle.Nanoseconds() {
 		return
 	}
-	p.each(func(h *heap) {
-		if h.trimmed {
-			h.bfc.GiveBack(math.MaxInt64)
-		}
-	})
-}
-
-// giveBack is what the program asked for: all that is free on a device.
-func (p *replay) giveBack(device int32) {
-	p.each(func(h *heap) {
-		if h.shape.device == device && !h.shape.pool && !h.paused {
-			h.bfc.GiveBack(math.MaxInt64)
-		}
-	})
+	for device := range p.used {
+		p.reclaim(device, math.MaxInt64)
+	}
 }
 
 // release ends an arena.

@@ -1,0 +1,82 @@
+package tune
+
+import "slices"
+
+// Sizes of the hook's handles (hooks/capture/policy.c), where no --handle was asked for. They are
+// not those of [Costs], which only price the calls.
+const (
+	usualHandle  = 32 << 20
+	taggedHandle = 256 << 20
+)
+
+// handles are what is mapped of a heap, in the pieces that can be given back: whole handles only.
+// A heap whose handles are of one granule each needs none of this; its size is 0.
+type handles struct {
+	size  uint64 // bytes of the greatest, a multiple of the granularity
+	spans []span // by address
+}
+
+// span is [from, to).
+type span struct{ from, to uint64 }
+
+// handleSize is the size of a heap's handles under a policy, or 0 where each is one granule.
+func handleSize(p *Policy, s *shape) uint64 {
+	size := uint64(usualHandle)
+	switch {
+	case s.tag:
+		size = taggedHandle
+	case !s.apart && (p.fine()):
+		return 0
+	}
+	if size <= s.granularity {
+		return 0
+	}
+	return size
+}
+
+// find is the index of the first span that ends after addr.
+func (h *handles) find(addr uint64) int {
+	at, _ := slices.BinarySearchFunc(h.spans, addr, func(s span, addr uint64) int {
+		if s.to <= addr {
+			return -1
+		}
+		return 1
+	})
+	return at
+}
+
+// add is a range that was mapped: cut into handles from its start.
+func (h *handles) add(addr, bytes uint64) {
+	if h.size == 0 {
+		return
+	}
+	var pieces []span
+	for from, end := addr, addr+bytes; from < end; from += h.size {
+		pieces = append(pieces, span{from, min(end, from+h.size)})
+	}
+	h.spans = slices.Insert(h.spans, h.find(addr), pieces...)
+}
+
+// remove is a range of whole handles that was given back.
+func (h *handles) remove(addr, bytes uint64) {
+	if h.size > 0 {
+		h.spans = slices.Delete(h.spans, h.find(addr), h.find(addr+bytes))
+	}
+}
+
+// last is the part of a mapped range that whole handles at its end make up, as few as have wanted
+// bytes, or all there are.
+func (h *handles) last(addr, bytes, wanted uint64) (from, size uint64) {
+	first, end := h.find(addr), h.find(addr)
+	if first < len(h.spans) && h.spans[first].from < addr {
+		first++
+	}
+	for end = first; end < len(h.spans) && h.spans[end].to <= addr+bytes; end++ {
+	}
+	for end > first && size < wanted {
+		end--
+		from = h.spans[end].from
+		size += h.spans[end].to - from
+	}
+	return from, size
+}

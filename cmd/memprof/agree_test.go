@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/tune"
+	"github.com/memprof/memprof/analysis/verify"
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/trace"
+)
+
+// Jobs of testdata/served.c are made up from seeds: a campaign runs more of them, from another one.
+var (
+	servedJobs = flag.Int("served-jobs", 0, "how many jobs of random seeds TestModelAgrees and TestResultsAgree run each; 0 is the short form")
+	servedSeed = flag.Uint64("served-seed", 0, "the first seed of these jobs; 0 takes the clock's, with -served-jobs, and else 1")
+)
+
+// firstSeed is the first of n seeds that follow each other, and how many they are.
+func firstSeed(t *testing.T, short int) (first uint64, n int) {
+	first, n = max(*servedSeed, 1), short
+	if *servedJobs > 0 {
+		n = *servedJobs
+		if *servedSeed == 0 {
+			first = uint64(time.Now().UnixNano())
+		}
+	}
+	t.Logf("%d jobs: -served-seed %d -served-jobs %d", n, first, n)
+	return first, n
+}
+
+// newServedBench is a bench whose job is testdata/served.c.
+func newServedBench(t *testing.T) *bench {
+	needHook(t)
+	b := &bench{T: t, cache: t.TempDir(), dir: t.TempDir()}
+	b.job = filepath.Join(b.dir, "served")
+	out, err := exec.Command("gcc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-I../../hooks/capture", "testdata/served.c", "-o", b.job, "-ldl").CombinedOutput()
+	if err != nil {
+		t.Fatalf("compiling testdata/served.c: %v\n%s", err, out)
+	}
+	return b
+}
+
+// allPolicies are all combinations of the policies that tune replays.
+func allPolicies() []tune.Policy {
+	choices := tune.Choices{
+		Growths:    []tune.Policy{{Growth: bfc.Double}, {Growth: bfc.Needed}, {Growth: bfc.Step, Step: 32 << 20}},
+		Splits:     []bfc.Split{bfc.SplitClassic, bfc.SplitAlways, 1 << 20},
+		Smalls:     []uint64{0, 1 << 20},
+		Trims:      []bfc.Trim{{}, {When: bfc.TrimIteration}},
+		Placements: []bfc.Placement{bfc.PlacementBestFit, bfc.PlacementPlanned},
+	}
+	policies, err := choices.Policies()
+	if err != nil {
+		panic(err) // all of them can be replayed
+	}
+	return policies
+}
+
+// recordFlags are a policy's of record.
+func recordFlags(p tune.Policy) []string {
+	return []string{"--growth", p.GrowthText(), "--split", p.Split.String(), "--small-arenas", fmt.Sprint(p.Small), "--trim", p.Trim.String(), "--placement", p.Placement.String()}
+}
+
+// compact is the policy that moves free memory to where it is needed.
+var compact = tune.Policy{Growth: bfc.Needed, Split: bfc.SplitAlways, Trim: bfc.Trim{When: bfc.TrimIteration}, Placement: bfc.PlacementPlanned}
+
+// served records a job of testdata/served.c under a policy and returns what it printed.
+func (b *bench) served(dir, memory string, p tune.Policy, words ...string) string {
+	b.Helper()
+	args := append([]string{"record", "-q", "--force", "--device", "sim", "--sim-memory", memory, "--serve", "-o", b.path(dir)}, recordFlags(p)...)
+	cmd, stderr := b.memprof(append(append(args, "--", b.job), words...)...)
+	out, err := cmd.Output()
+	if err != nil {
+		b.Fatalf("%s: %v\n%s", strings.Join(cmd.Args, " "), err, stderr)
+	}
+	return string(out)
+}
+
+// most is the greatest requested, provided and reserved bytes of a job.
+type most struct{ requested, provided, reserved int64 }
+
+// agreement is what the hook did with a job, and what tune says that it would.
+type agreement struct {
+	hook, model most
+	refused     int64 // requests, by the model
+	// further says that an arena used up its first addresses. Where the driver reserves more of them
+	// the model cannot know, and the order of addresses decides between free chunks of one size, and
+	// which granules are taken first.
+	further bool
+}
+
+// agrees says whether the model comes to what the hook did: to the byte, or with further addresses
+// to within a hundredth of what is reserved.
+func (o *agreement) agrees() bool {
+	if !o.further {
+		return o.hook == o.model && o.refused == 0
+	}
+	gap := o.hook.reserved - o.model.reserved
+	return o.hook.requested == o.model.requested && max(gap, -gap) <= o.hook.reserved/100 && o.refused == 0
+}
+
+// replayed verifies a recording and replays it under the policy that it was recorded with.
+func (b *bench) replayed(dir string, p tune.Policy) (o agreement) {
+	b.Helper()
+	run, err := trace.Open(b.path(dir))
+	if err != nil {
+		b.Fatal(err)
+	}
+	process := run.Processes[0]
+	if result, err := verify.Process(context.Background(), process); err != nil || !result.Complete {
+		b.Fatalf("%v: %+v, %v", p, result, err)
+	}
+	reader := func() *trace.Reader {
+		reader, err := process.NewReader()
+		if err != nil {
+			b.Fatal(err)
+		}
+		return reader
+	}
+	recorded, err := analysis.Run(reader(), analysis.Options{Text: process.Strings().Text})
+	if err != nil {
+		b.Fatal(err)
+	}
+	tuned, err := tune.Run(context.Background(), reader(), tune.Options{Policies: []tune.Policy{p}, Costs: tune.DefaultCosts(), Text: process.Strings().Text, Workers: 1})
+	if err != nil {
+		b.Fatal(err)
+	}
+	d, m := &recorded.Devices[0], &tuned.Outcomes[0]
+	events, err := process.ReadAll()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return agreement{most{d.MaxT, d.MaxC, d.MaxR}, most{m.PeakT, m.PeakC, m.PeakR}, m.Refused, usesFurtherAddresses(events)}
+}
+
+// usesFurtherAddresses says whether anything is mapped outside of what an arena reserved first.
+func usesFurtherAddresses(events []trace.Event) bool {
+	arenas := map[int32]*trace.Event{}
+	for i := range events {
+		e := &events[i]
+		switch e.Kind {
+		case trace.KindArena:
+			arenas[e.Arena] = e
+		case trace.KindMap:
+			if a := arenas[e.Arena]; a != nil && (e.Addr < a.Addr || e.Addr >= a.Addr+a.Provided) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// agrees demands that the model, given the requests of a job, comes to what the hook did.
+// The hook trims beside the job, and the model as if at once: so the job lets it rest after each
+// iteration, and longer where a busy machine has not let the trimmer finish.
+func (b *bench) agrees(memory string, p tune.Policy, kind string, seed uint64) {
+	b.Helper()
+	var o agreement
+	for _, rest := range []string{"10", "100", "400"} {
+		b.served("run", memory, p, kind, fmt.Sprint(seed), rest)
+		o = b.replayed("run", p)
+		if p.Trim.When == bfc.TrimNever || o.agrees() {
+			break
+		}
+	}
+	if !o.agrees() {
+		b.Errorf("%s %d on %s under %v: %+v", kind, seed, memory, p, o)
+	}
+}
+
+// TestModelAgrees records combs and random jobs under all policies, on cards that have room for them
+// and on cards that have not. What tune says of the policy that a job was recorded with is what the
+// hook did.
+func TestModelAgrees(t *testing.T) {
+	b := newServedBench(t)
+	first, jobs := firstSeed(t, 12)
+	policies := allPolicies()
+	for i := range jobs {
+		seed := first + uint64(i)
+		choice := rand.New(rand.NewPCG(seed, 0))
+		p, kind, memory := policies[choice.IntN(len(policies))], "comb", "140GiB"
+		if i%4 == 0 {
+			p = compact
+		}
+		if i%2 == 1 {
+			kind, memory = "random", []string{"140GiB", "40GiB", "24GiB"}[choice.IntN(3)]
+		}
+		b.agrees(memory, p, kind, seed)
+	}
+}

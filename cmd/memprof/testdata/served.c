@@ -1,0 +1,227 @@
+// served.c - jobs on the simulated GPU, made up from a seed, whose memory the hook serves through
+// the driver's own calls (record --serve).
+//
+//   served comb SEED REST      blocks of which every other is freed, and larger ones, over and over
+//   served random SEED REST    requests and frees on several streams, nearly the same in each iteration
+//   served results SEED REST   the same on small blocks, with contents that are written, copied,
+//                              compared and summed up
+//
+// After each iteration it waits until the hook has mapped and unmapped nothing for REST
+// milliseconds; 0: not at all. It prints how many requests were refused and, of results, the sum of
+// all contents it has read: equal for equal seeds, whatever serves the memory. Exit 1: a block does
+// not hold what was written there.
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "memprof.h"
+
+#define MiB ((uint64_t)1 << 20)
+#define GiB ((uint64_t)1 << 30)
+
+enum { BLOCKS = 48, STREAMS = 3, LARGEST = 6 << 20 };
+
+struct block {
+  uint64_t addr, bytes;
+  int stream;  // -1: of cuMemAlloc, which no stream orders
+  unsigned char *copy;
+};
+
+static int (*cu_alloc)(uint64_t *, size_t), (*cu_free)(uint64_t);
+static int (*cu_alloc_async)(uint64_t *, size_t, void *), (*cu_free_async)(uint64_t, void *);
+static int (*cu_set)(uint64_t, unsigned char, size_t), (*cu_copy)(uint64_t, uint64_t, size_t);
+static int (*cu_write)(uint64_t, const void *, size_t), (*cu_read)(void *, uint64_t, size_t);
+static void (*hook_iteration)(const char *);
+static void (*hook_stats)(int, struct memprof_stats *);
+static size_t (*hook_empty_cache)(int);
+
+static void *streams[STREAMS];
+static struct block blocks[BLOCKS];
+static uint64_t refused, sum = 0xcbf29ce484222325u;
+static int rest_ms;
+
+static void find(void *library, const char *name, void *function) {
+  void *symbol = dlsym(library, name);
+  if (symbol == NULL) {
+    fprintf(stderr, "served: no %s\n", name);
+    exit(8);
+  }
+  memcpy(function, &symbol, sizeof symbol);
+}
+
+static void start(void) {
+  void *library = dlopen("libcuda.so.1", RTLD_NOW), *context;
+  int (*init)(unsigned), (*retain)(void **, int), (*set)(void *), (*create)(void **, unsigned);
+  if (library == NULL) exit(8);
+  find(library, "cuInit", &init), find(library, "cuDevicePrimaryCtxRetain", &retain), find(library, "cuCtxSetCurrent", &set);
+  find(library, "cuStreamCreate", &create);
+  find(library, "cuMemAlloc_v2", &cu_alloc), find(library, "cuMemFree_v2", &cu_free);
+  find(library, "cuMemAllocAsync", &cu_alloc_async), find(library, "cuMemFreeAsync", &cu_free_async);
+  find(library, "cuMemsetD8_v2", &cu_set), find(library, "cuMemcpyDtoD_v2", &cu_copy);
+  find(library, "cuMemcpyHtoD_v2", &cu_write), find(library, "cuMemcpyDtoH_v2", &cu_read);
+  find(RTLD_DEFAULT, "memprof_iteration", &hook_iteration);
+  find(RTLD_DEFAULT, "memprof_get_stats", &hook_stats);
+  find(RTLD_DEFAULT, "memprof_empty_cache", &hook_empty_cache);
+  if (init(0) != 0 || retain(&context, 0) != 0 || set(context) != 0) exit(8);
+  for (int i = 1; i < STREAMS; i++)  // the first is the default one
+    if (create(&streams[i], 1) != 0) exit(8);
+}
+
+// Splitmix64: seeds that follow each other have nothing in common.
+static uint64_t next_random(uint64_t *state) {
+  uint64_t mixed = *state += 0x9e3779b97f4a7c15u;
+  mixed = (mixed ^ mixed >> 30) * 0xbf58476d1ce4e5b9u;
+  mixed = (mixed ^ mixed >> 27) * 0x94d049bb133111ebu;
+  return mixed ^ mixed >> 31;
+}
+
+static uint64_t below(uint64_t *state, uint64_t bound) { return next_random(state) % bound; }
+
+static void rest(void) {
+  int64_t changes = -1;
+  for (int quiet = 0; quiet < rest_ms;) {
+    struct memprof_stats now;
+    hook_stats(0, &now);
+    quiet = now.device_allocs + now.device_frees == changes ? quiet + 2 : 0;
+    changes = now.device_allocs + now.device_frees;
+    usleep(2000);
+  }
+}
+
+static void mark(void) {
+  hook_iteration("");
+  if (rest_ms > 0) rest();
+}
+
+static void take(struct block *block, uint64_t bytes, int stream) {
+  *block = (struct block){.bytes = bytes, .stream = stream};
+  const int error = stream < 0 ? cu_alloc(&block->addr, bytes) : cu_alloc_async(&block->addr, bytes, streams[stream]);
+  if (error == 0) return;
+  refused++;
+  block->addr = 0;
+}
+
+static void give(struct block *block) {
+  const int error = block->addr == 0 ? 0 : block->stream < 0 ? cu_free(block->addr) : cu_free_async(block->addr, streams[block->stream]);
+  if (error != 0) exit(2);
+  free(block->copy);
+  *block = (struct block){0};
+}
+
+// What lives all along, and what is put away while blocks of 4 GiB come. Of these every other one
+// is freed before the first comes back.
+static void comb(uint64_t seed) {
+  uint64_t random = seed;
+  const uint64_t resident = (1 + below(&random, 40)) * GiB, stash = (4 + below(&random, 20)) * GiB;
+  const int count = 5 + (int)below(&random, 10), odd = (int)below(&random, 2), marks = (int)below(&random, 4) > 0;
+  const uint64_t more = below(&random, 3) * 64 * MiB;  // by which the blocks of each cycle are larger
+  const int at_once = (int)below(&random, 2);          // the stash goes before the blocks come, or after the first
+  struct block *kept = &blocks[0], *away = &blocks[1], *teeth = &blocks[2];
+  take(kept, resident, -1);
+  take(away, stash, -1);
+  for (uint64_t cycle = 0; cycle < 10; cycle++) {
+    if (at_once) give(away);
+    for (int i = 0; i < count; i++) {
+      take(&teeth[i], 4 * GiB + cycle * more, -1);
+      if (!at_once && i == 0) give(away);
+    }
+    for (int i = odd; i < count; i += 2) give(&teeth[i]);
+    take(away, stash, -1);
+    for (int i = 0; i < count; i++) give(&teeth[i]);
+    if (marks) mark();
+  }
+}
+
+static uint64_t size_of(uint64_t *random, int small) {
+  static const uint64_t scales[] = {64 << 10, 2 << 20, 64 << 20, 3ull << 30};
+  const uint64_t scale = scales[below(random, 4)];
+  return 1 + below(random, small && scale > LARGEST ? LARGEST : scale);
+}
+
+static void add(const unsigned char *bytes, uint64_t count) {
+  for (uint64_t i = 0; i < count; i += 61) sum = (sum ^ bytes[i]) * 0x100000001b3u;
+}
+
+static void compare(const struct block *block) {
+  static unsigned char found[LARGEST];
+  if (block->addr == 0) return;
+  if (cu_read(found, block->addr, block->bytes) != 0 || memcmp(found, block->copy, block->bytes) != 0) {
+    fprintf(stderr, "served: %llu bytes at %#llx are not what was written\n", (unsigned long long)block->bytes, (unsigned long long)block->addr);
+    exit(1);
+  }
+  add(found, block->bytes);
+}
+
+// Contents: one byte all over, then a few of others.
+static void fill(struct block *block, uint64_t *random) {
+  const unsigned char value = (unsigned char)next_random(random);
+  if (block->addr == 0) return;
+  block->copy = malloc(block->bytes);
+  memset(block->copy, value, block->bytes);
+  if (cu_set(block->addr, value, block->bytes) != 0) exit(2);
+  for (uint64_t spot = 0, at; spot < 4; spot++) {
+    uint64_t mixed = block->bytes * 4 + spot;
+    at = below(&mixed, block->bytes);
+    block->copy[at] = (unsigned char)next_random(&mixed);
+    if (cu_write(block->addr + at, &block->copy[at], 1) != 0) exit(2);
+  }
+}
+
+static void copy_between(const struct block *to, const struct block *from) {
+  const uint64_t bytes = to->bytes < from->bytes ? to->bytes : from->bytes;
+  if (to->addr == 0 || from->addr == 0 || to == from) return;
+  if (cu_copy(to->addr, from->addr, bytes) != 0) exit(2);
+  memcpy(to->copy, from->copy, bytes);
+}
+
+// An iteration: the same for the same random numbers, and leaves live what was.
+static void iterate(uint64_t random, int contents) {
+  char flipped[BLOCKS] = {0};
+  for (int i = 0; i < 80 + BLOCKS; i++) {
+    const int at = i < 80 ? (int)below(&random, BLOCKS) : i - 80, ends = i >= 80;
+    struct block *block = &blocks[at];
+    if (ends && !flipped[at]) continue;
+    flipped[at] = !flipped[at];
+    const uint64_t bytes = size_of(&random, contents), stream = below(&random, 2 + STREAMS);
+    if (block->bytes > 0) {
+      if (contents) compare(block);
+      give(block);
+    } else {
+      take(block, bytes, stream < 2 ? -1 : (int)stream - 2);
+      if (contents) fill(block, &random);
+    }
+    const uint64_t to = below(&random, BLOCKS), from = below(&random, BLOCKS);
+    if (contents && i % 4 == 0) copy_between(&blocks[to], &blocks[from]);
+  }
+  for (int i = 0; contents && i < BLOCKS; i++) compare(&blocks[i]);
+}
+
+static void job(uint64_t seed, int contents) {
+  uint64_t random = seed;
+  for (int round = 0; round < 10; round++) {
+    const uint64_t kind = below(&random, 8), odd = next_random(&random);
+    iterate(kind == 0 ? odd : seed, contents);
+    if (kind == 1) hook_empty_cache(0);
+    mark();
+  }
+}
+
+int main(int argc, char **argv) {
+  if (argc != 4) return 9;
+  const uint64_t seed = strtoull(argv[2], NULL, 10);
+  rest_ms = atoi(argv[3]);
+  start();
+  if (strcmp(argv[1], "comb") == 0)
+    comb(seed);
+  else if (strcmp(argv[1], "random") == 0 || strcmp(argv[1], "results") == 0)
+    job(seed, argv[1][1] == 'e');
+  else
+    return 9;
+  for (int i = 0; i < BLOCKS; i++) give(&blocks[i]);
+  printf("%s %llu: %llu refused, sum %016llx\n", argv[1], (unsigned long long)seed, (unsigned long long)refused, (unsigned long long)sum);
+  return 0;
+}
