@@ -1,0 +1,37 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/memprof/memprof/analysis/tune"
+)
+
+// TestResultsAgree runs jobs that write, copy and compare the contents of their blocks, on several
+// streams, under all policies: what they compute must not depend on where a policy puts them. A
+// campaign tries each policy on each job; the short form a few.
+func TestResultsAgree(t *testing.T) {
+	b := newServedBench(t)
+	first, jobs := firstSeed(t, 2)
+	for i := range jobs {
+		seed := first + uint64(i)
+		policies := append([]tune.Policy{{}, compact}, allPolicies()...)
+		if *servedJobs == 0 {
+			choice := rand.New(rand.NewPCG(seed, 1))
+			choice.Shuffle(len(policies)-2, func(i, k int) { policies[i+2], policies[k+2] = policies[k+2], policies[i+2] })
+			policies = policies[:8]
+		}
+		want := ""
+		for _, p := range policies {
+			got := b.served("results", "8GiB", p, "results", fmt.Sprint(seed), "0")
+			if want == "" {
+				want = got
+			}
+			if got != want || !strings.Contains(got, ": 0 refused, sum ") {
+				t.Errorf("job %d under %v:\n%sand under %v:\n%s", seed, p, got, policies[0], want)
+			}
+		}
+	}
+}
