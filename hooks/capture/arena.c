@@ -344,16 +344,18 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
   return arena;
 }
 
-static bool serves(const struct arena *arena, void *stream, uint64_t pool0, uint64_t pool1, const struct tag *tag, bool small) {
+bool arena_whole(struct arena *arena) { return arena->paused || arena->vmm.detached == 0 || vmm_attach(&arena->vmm); }
+
+static bool serves(struct arena *arena, void *stream, uint64_t pool0, uint64_t pool1, const struct tag *tag, bool small) {
   return arena->stream == stream && arena->pool[0] == pool0 && arena->pool[1] == pool1 && !arena->paused && arena->small == small &&
-         (arena->tag == tag || range_of(arena) != NULL);
+         (arena->tag == tag || range_of(arena) != NULL) && arena_whole(arena);
 }
 
 // Hundreds of graphs have arenas before the one that serves all else.
 static struct arena *find_or_make(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag, bool small) {
   if (gpu->last != NULL && serves(gpu->last, stream, pool0, pool1, tag, small)) return gpu->last;
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
-    if (serves(arena, stream, pool0, pool1, tag, small)) return gpu->last = arena;
+    if (arena != gpu->last && serves(arena, stream, pool0, pool1, tag, small)) return gpu->last = arena;
   }
   return make_arena(gpu, stream, pool0, pool1, tag, small);
 }
@@ -387,7 +389,7 @@ bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bf
 
 bool arena_restore(struct arena *arena, uint64_t addr, uint64_t size, uint64_t requested) {
   struct bfc_block block;
-  if (!bfc_restore(arena->bfc, addr, size, requested, &block)) return false;
+  if (!arena_whole(arena) || !bfc_restore(arena->bfc, addr, size, requested, &block)) return false;
   count_live(arena, &block);
   arena_event(arena, MEMPROF_RESTORE, addr, requested, size, 0);
   return true;

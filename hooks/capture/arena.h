@@ -85,8 +85,8 @@ void gpus_let(void);
 
 // All below need gpu->lock.
 
-// The arena of the key that is not paused, made now if there is none; NULL: no address space
-// or host memory.
+// The arena of the key that is whole and not paused, made now if there is none; NULL: no address
+// space or host memory.
 struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag);
 
 // The same for a request of that size, which may be served apart from larger ones.
@@ -107,8 +107,12 @@ bool arena_free_now(struct arena *arena, uint64_t addr);
 // Ends the wait of a pending block: its chunk can be reused.
 void arena_free_done(struct arena *arena, uint64_t addr);
 
-// Makes a block live where a checkpoint had it. False: the place is not free.
+// Makes a block live where a checkpoint had it. False: the place is not free, or not mapped.
 bool arena_restore(struct arena *arena, uint64_t addr, uint64_t size, uint64_t requested);
+
+// Whether all that the arena has is mapped. After a pause that the driver let neither finish nor be
+// undone some is not: that is tried again here. Until it succeeds nothing is handed out of the arena.
+bool arena_whole(struct arena *arena);
 
 // Notes addresses of the arena, so that pointers find it. False: there are too many pieces of
 // addresses.

@@ -240,7 +240,11 @@ static void account(struct arena *arena, int64_t sign) {
 
 static int check_pausable(const struct selection *selection) {
   for (size_t i = 0; i < selection->count; i++) {
-    const struct arena *arena = selection->arenas[i];
+    struct arena *arena = selection->arenas[i];
+    if (arena->tag->backed_up && !arena_whole(arena)) {
+      return say(MEMPROF_DEVICE_FAILED, "%.2f GiB of the tag \"%s\" are not mapped since a pause failed, and cannot be copied: nothing was paused",
+                 gib(vmm_detached_bytes(&arena->vmm)), arena->tag->name);
+    }
     if (arena->grant_count > 0) return say(MEMPROF_WRONG_STATE, "the tag \"%s\" has memory of an allocator that is not memprof's", arena->tag->name);
     if (arena->home != NULL && !arena->tag->backed_up) {
       return say(MEMPROF_NO_BACKUP, "the tag \"%s\" has memory of CUDA graphs, which would replay garbage: give it a backup", arena->tag->name);
@@ -263,7 +267,7 @@ static int undo_unmapping(const struct selection *selection, size_t arenas) {
   }
   undo_notes(selection);
   if (lost == 0) return say(MEMPROF_DEVICE_FAILED, "the driver refused to unmap: nothing was paused");
-  say(MEMPROF_DEVICE_FAILED, "the driver refused to unmap, and %.2f GiB that were unmapped could not be mapped again: blocks there cannot be used", gib(lost));
+  say(MEMPROF_DEVICE_FAILED, "the driver refused to unmap, and %.2f GiB that were unmapped could not be mapped again: blocks there cannot be used, and new ones get other memory", gib(lost));
   problem("pause: %s", said);
   return MEMPROF_DEVICE_FAILED;
 }

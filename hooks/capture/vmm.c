@@ -160,6 +160,10 @@ static void clear(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
   }
 }
 
+static void tell_lost(const struct vmm *vmm, uint64_t bytes) {
+  if (bytes > 0) problem("GPU %d: the driver did not take back %.2f GiB, which are lost to the job", vmm->device->device, (double)bytes / (1 << 30));
+}
+
 static void drop(struct vmm *vmm, const struct vmm_mapping *mappings, size_t count) {
   const struct driver *driver = driver_get();
   uint64_t lost = 0;
@@ -168,7 +172,7 @@ static void drop(struct vmm *vmm, const struct vmm_mapping *mappings, size_t cou
     if (driver->release(mappings[i].handle) != DRIVER_OK || !unmapped) lost += mappings[i].bytes;
     if (!unmapped) note_stuck(vmm, &mappings[i]);
   }
-  if (lost > 0) problem("GPU %d: the driver did not take back %.2f GiB, which are lost to the job", vmm->device->device, (double)lost / (1 << 30));
+  tell_lost(vmm, lost);
 }
 
 bool vmm_map(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
@@ -205,9 +209,21 @@ bool vmm_grow(struct vmm *vmm, uint64_t bytes, uint64_t *addr) {
   return true;
 }
 
+// Of those that are detached only the handle is left.
+static void release_detached(struct vmm *vmm, size_t first, size_t last) {
+  uint64_t lost = 0;
+  for (size_t i = first; i < last; i++) {
+    if (driver_get()->release(vmm->mappings[i].handle) != DRIVER_OK) lost += vmm->mappings[i].bytes;
+  }
+  vmm->detached -= last - first;
+  tell_lost(vmm, lost);
+}
+
 void vmm_release(struct vmm *vmm, size_t first, size_t last) {
+  const size_t mapped = vmm->detached < first ? first : vmm->detached < last ? vmm->detached : last;
   for (size_t i = first; i < last; i++) vmm->mapped -= vmm->mappings[i].bytes;
-  drop(vmm, vmm->mappings + first, last - first);
+  if (mapped > first) release_detached(vmm, first, mapped);
+  drop(vmm, vmm->mappings + mapped, last - mapped);
   vmm->released += (int64_t)(last - first);
   memmove(vmm->mappings + first, vmm->mappings + last, (vmm->count - last) * sizeof *vmm->mappings);
   vmm->count -= last - first;
@@ -225,9 +241,10 @@ bool vmm_detach(struct vmm *vmm) {
 bool vmm_attach(struct vmm *vmm) {
   for (; vmm->detached > 0; vmm->detached--) {
     const struct vmm_mapping *mapping = &vmm->mappings[vmm->detached - 1];
+    clear(vmm, mapping->addr, mapping->bytes);
     if (driver_get()->map(mapping->addr, mapping->bytes, 0, mapping->handle, 0) != DRIVER_OK) return false;
     if (vmm_allow(vmm->device, mapping->addr, mapping->bytes)) continue;
-    driver_get()->unmap(mapping->addr, mapping->bytes);
+    if (driver_get()->unmap(mapping->addr, mapping->bytes) != DRIVER_OK) note_stuck(vmm, mapping);
     return false;
   }
   return true;

@@ -85,7 +85,8 @@ bool vmm_map(struct vmm *vmm, uint64_t addr, uint64_t bytes);
 void vmm_release(struct vmm *vmm, size_t first, size_t last);
 
 // In two steps: `detach` unmaps everything but keeps the handles. False: the driver refused
-// one; those before it are unmapped. `attach` maps again what is not mapped. After a whole
+// one; those before it are unmapped. `attach` maps again what is not mapped; where the driver
+// refuses that, too, the mappings [0, detached) fault until a later `attach` succeeds. After a whole
 // detach, `drop_detached` releases the handles and returns the bytes that the driver did not
 // take back.
 bool vmm_detach(struct vmm *vmm);

@@ -100,11 +100,44 @@ static void test_kept_copies_stay(void) {
   CHECK(usage("weights").copied > 0);
 }
 
+// What is asked for next does not lie in what is not mapped, though it is free there. As soon as the
+// driver maps that again, all is as before the pause.
 static void test_cannot_be_undone(void) {
   gpu_start();
-  take("weights", 0, 300 * MiB);
+  char *a = take("weights", 0, 300 * MiB), *b = take("weights", 0, 20 * MiB);
+  fill(a, 300 * MiB, 1), fill(b, 20 * MiB, 2);
+  memprof_free(a, 0, 0, NULL);
   CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_DEVICE_FAILED);
   check_said("0.25 GiB that were unmapped could not be mapped again");
+  const uint64_t before = gpu_free();
+  char *c = take("weights", 0, 100 * MiB);
+  CHECK(c < a || c >= a + 320 * MiB);
+  fill(c, 100 * MiB, 3);
+  CHECK_EQUAL(gpu_free(), before - 100 * MiB);
+  CHECK_EQUAL(usage("weights").mapped, 420 * MiB);
+  char *d = take("weights", 0, 250 * MiB);  // the driver does not refuse any more
+  CHECK(d == a);
+  fill(d, 250 * MiB, 4);
+  CHECK_EQUAL(gpu_free(), before - 100 * MiB);
+  CHECK_EQUAL(at(b, 20 * MiB - 1), 2);
+  CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(gpu_free(), before + 320 * MiB);
+  CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_OK);
+  fill(b, 20 * MiB, 5), fill(c, 100 * MiB, 6), fill(d, 250 * MiB, 7);
+}
+
+// Nor is anything copied from what is not mapped: a card would be of no more use behind that.
+static void test_not_undone_is_not_copied(void) {
+  gpu_start();
+  char *a = take("weights", 1, 300 * MiB);
+  fill(a, 300 * MiB, 1);
+  CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_DEVICE_FAILED);
+  CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_DEVICE_FAILED);
+  check_said("0.25 GiB of the tag \"weights\" are not mapped since a pause failed");
+  CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_OK);
+  CHECK_EQUAL(at(a, 0), 1);
+  CHECK_EQUAL(at(a, 300 * MiB - 1), 1);
 }
 
 // A block that other streams used is free at once when it is freed asleep, and is counted once.
@@ -410,7 +443,8 @@ int main(int argc, char **argv) {
       {"backup limit", test_backup_limit, {"MEMPROF_OPTIONS", "backup_limit=134217728", NULL}},
       {"copy fails", test_copy_fails, {"MEMPROF_SIM_FAIL", "cuMemcpyDtoHAsync:1=999", NULL}},
       {"kept copies", test_kept_copies_stay, {"MEMPROF_SIM_FAIL", "cuMemUnmap:2=999", NULL}},
-      {"not undone", test_cannot_be_undone, {"MEMPROF_SIM_FAIL", "cuMemUnmap:2=999,cuMemMap:3=999", NULL}},
+      {"not undone", test_cannot_be_undone, {"MEMPROF_SIM_FAIL", "cuMemUnmap:2=999,cuMemMap:4=999,cuMemMap:5=999", NULL}},
+      {"not undone is not copied", test_not_undone_is_not_copied, {"MEMPROF_SIM_FAIL", "cuMemUnmap:2=999,cuMemMap:3=999,cuMemMap:4=999", NULL}},
       {"other streams", test_other_streams, {NULL}},
       {"naps", test_many_naps, {NULL}},
       {"pools", test_copies_of_pools, {NULL}},
