@@ -66,6 +66,13 @@ func (j *job) arena(number int32, limit int64, options string) *job {
 	return j.event(trace.KindArena, number, trace.Event{Addr: 1 << 40, Requested: limit, Provided: 16 << 30, Context: int32(len(j.texts) - 1)})
 }
 
+// device is a main arena on a device of so many bytes.
+func (j *job) device(bytes int64) *job {
+	j.arena(0, bytes, mainArena)
+	j.events[len(j.events)-1].Provided = bytes
+	return j
+}
+
 // arenaOf is one of another stream.
 func (j *job) arenaOf(stream int64, number int32, options string) *job {
 	j.arena(number, 0, options)
@@ -269,6 +276,18 @@ func TestEventsOfAJob(t *testing.T) {
 		{"a pause that failed", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).event(trace.KindPause, 0, trace.Event{}), "needed always never", 0, 6, 6, 0},
 		{"a limit", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib).free(0, 2, 1), "needed always never", 8 * mib, 6, 6, 1},
 		{"the recorded limit", newJob().arena(0, 8*mib, mainArena).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib), "double classic never", 0, 8, 8, 1},
+		{"what is free elsewhere makes room", newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(1, 1, 6*mib).free(1, 1).alloc(0, 1, 6*mib), "needed always never", 8 * mib, 6, 6, 0},
+		{"but not what is of a pool", newJob().arena(0, 1<<40, mainArena).arena(1, 1<<40, pool).alloc(1, 1, 6*mib).free(1, 1).alloc(0, 1, 6*mib), "needed always never", 8 * mib, 6, 6, 1},
+		// Of 34 MiB that are free the last handle, of 2 MiB, does not do; the one before has 32.
+		{"whole handles make room", newJob().arena(0, 1<<40, mainArena).arenaOf(7, 1, side).alloc(1, 1, 34*mib).free(1, 1).alloc(0, 1, 6*mib), "double classic never", 36 * mib, 34, 8, 0},
+		{"the device is full", newJob().device(8*mib).alloc(0, 1, 6*mib).alloc(0, 2, 6*mib), "needed always never", 0, 6, 6, 1},
+		{"others have most of it", newJob().device(8*mib).event(trace.KindExternalAlloc, trace.NoArena, trace.Event{Addr: 9, Requested: 6 * mib}).alloc(0, 1, 4*mib).
+			event(trace.KindExternalFree, trace.NoArena, trace.Event{Addr: 9}).alloc(0, 2, 4*mib), "needed always never", 0, 4, 4, 1},
+		{"others need what is free", newJob().device(8*mib).alloc(0, 1, 6*mib).free(0, 1).event(trace.KindExternalAlloc, trace.NoArena, trace.Event{Addr: 9, Requested: 4 * mib}),
+			"needed always never", 0, 6, 2, 0},
+		{"what the device has in use was read", newJob().device(8*mib).event(trace.KindDeviceUsed, 0, trace.Event{Requested: 8 * mib, Provided: 6 * mib}).alloc(0, 1, 4*mib), "needed always never", 0, 0, 0, 1},
+		{"a request that was refused", newJob().arena(0, 1<<40, mainArena).alloc(0, 1, 2*mib).event(trace.KindOOM, 0, trace.Event{Requested: 6 * mib}).alloc(0, 2, 2*mib), "needed always never", 0, 8, 8, 0},
+		{"and is again", newJob().device(4*mib).alloc(0, 1, 2*mib).event(trace.KindOOM, 0, trace.Event{Requested: 6 * mib}).alloc(0, 2, 2*mib), "needed always never", 0, 4, 4, 0},
 		{"headroom", newJob().arena(0, 100*mib, strings.Replace(mainArena, "headroom=0", "headroom=83886080", 1)).alloc(0, 1, 2*mib).alloc(0, 2, 10*mib), "double classic never", 0, 18, 18, 0},
 		{"a watched allocator's two arenas are one", newJob().arena(0, 0, "allocator=native\tprovided=unknown\tcoalesces=0\tpool=0.0\tmain=1").
 			arena(1, 0, "allocator=native\tprovided=unknown\tcoalesces=1\tpool=0.0\tmain=1").alloc(0, 1, 6*mib).free(0, 1).alloc(1, 2, 6*mib), "needed always never", 0, 6, 6, 0},

@@ -2,6 +2,8 @@
 // the driver's own calls (record --serve).
 //
 //   served comb SEED REST      blocks of which every other is freed, and larger ones, over and over
+//   served stash SEED REST     one such job, whatever the seed: 33 GiB stay, 11 blocks of 4 GiB come and
+//                              five of them go, and 16 GiB come back that were put away
 //   served random SEED REST    requests and frees on several streams, nearly the same in each iteration
 //   served results SEED REST   the same on small blocks, with contents that are written, copied,
 //                              compared and summed up
@@ -114,26 +116,42 @@ static void give(struct block *block) {
 
 // What lives all along, and what is put away while blocks of 4 GiB come. Of these every other one
 // is freed before the first comes back.
+struct comb {
+  uint64_t resident, stash;
+  int count, odd, marks;
+  uint64_t more;  // by which the blocks of each cycle are larger
+  enum { ALL_ALONG, AT_ONCE, BEHIND_THE_FIRST } away;  // since when the stash is: before the blocks come, or after one
+};
+
+static void run_comb(const struct comb *comb) {
+  struct block *kept = &blocks[0], *away = &blocks[1], *teeth = &blocks[2];
+  take(kept, comb->resident, -1);
+  if (comb->away != ALL_ALONG) take(away, comb->stash, -1);
+  for (uint64_t cycle = 0; cycle < 10; cycle++) {
+    if (comb->away == AT_ONCE) give(away);
+    for (int i = 0; i < comb->count; i++) {
+      take(&teeth[i], 4 * GiB + cycle * comb->more, -1);
+      if (comb->away == BEHIND_THE_FIRST && i == 0) give(away);
+    }
+    for (int i = comb->odd; i < comb->count; i += 2) give(&teeth[i]);
+    take(away, comb->stash, -1);
+    for (int i = 0; i < comb->count; i++) give(&teeth[i]);
+    if (comb->away == ALL_ALONG) give(away);
+    if (comb->marks) mark();
+  }
+}
+
 static void comb(uint64_t seed) {
   uint64_t random = seed;
-  const uint64_t resident = (1 + below(&random, 40)) * GiB, stash = (4 + below(&random, 20)) * GiB;
-  const int count = 5 + (int)below(&random, 10), odd = (int)below(&random, 2), marks = (int)below(&random, 4) > 0;
-  const uint64_t more = below(&random, 3) * 64 * MiB;  // by which the blocks of each cycle are larger
-  const int at_once = (int)below(&random, 2);          // the stash goes before the blocks come, or after the first
-  struct block *kept = &blocks[0], *away = &blocks[1], *teeth = &blocks[2];
-  take(kept, resident, -1);
-  take(away, stash, -1);
-  for (uint64_t cycle = 0; cycle < 10; cycle++) {
-    if (at_once) give(away);
-    for (int i = 0; i < count; i++) {
-      take(&teeth[i], 4 * GiB + cycle * more, -1);
-      if (!at_once && i == 0) give(away);
-    }
-    for (int i = odd; i < count; i += 2) give(&teeth[i]);
-    take(away, stash, -1);
-    for (int i = 0; i < count; i++) give(&teeth[i]);
-    if (marks) mark();
-  }
+  struct comb comb;
+  comb.resident = (1 + below(&random, 40)) * GiB;
+  comb.stash = (4 + below(&random, 20)) * GiB;
+  comb.count = 5 + (int)below(&random, 10);
+  comb.odd = (int)below(&random, 2);
+  comb.marks = below(&random, 4) > 0;
+  comb.more = below(&random, 3) * 64 * MiB;
+  comb.away = below(&random, 3);
+  run_comb(&comb);
 }
 
 static uint64_t size_of(uint64_t *random, int small) {
@@ -217,6 +235,8 @@ int main(int argc, char **argv) {
   start();
   if (strcmp(argv[1], "comb") == 0)
     comb(seed);
+  else if (strcmp(argv[1], "stash") == 0)
+    run_comb(&(struct comb){.resident = 33 * GiB, .stash = 16 * GiB, .count = 11, .odd = 1, .marks = 1});
   else if (strcmp(argv[1], "random") == 0 || strcmp(argv[1], "results") == 0)
     job(seed, argv[1][1] == 'e');
   else
