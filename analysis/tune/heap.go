@@ -127,9 +127,6 @@ func (h *heap) given(bytes uint64) {
 // Free is what nobody has of the device, in bytes.
 func (h *heap) Free() uint64 {
 	p, device := h.replay, h.shape.device
-	used, limit := p.used[device]+p.beside[device], p.limitOf(device)
-	if used >= limit {
-		return 0
-	}
-	return limit - used
+	most := p.mostOf(device)
+	return most - min(most, p.used[device])
 }

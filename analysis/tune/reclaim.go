@@ -37,20 +37,22 @@ func (p *replay) newestFirst() []*heap {
 // device's rounding.
 func (p *replay) others(device int32, bytes uint64) {
 	p.beside[device] = bytes
-	if used, limit := p.used[device]+bytes, p.limitOf(device); used > limit {
-		p.reclaim(device, used-limit+p.granularity)
+	if used, most := p.used[device], p.mostOf(device); used > most {
+		p.reclaim(device, used-most+p.granularity)
 	}
 }
 
-// limitOf is the most that can be in use on a device.
-func (p *replay) limitOf(device int32) uint64 {
+// mostOf is the most that arenas can have mapped on a device: what was asked for, or else what others
+// leave of all it has.
+func (p *replay) mostOf(device int32) uint64 {
 	if p.limited {
 		return p.limit
 	}
-	if total := p.totals[device]; total > 0 {
-		return total
+	total := p.totals[device]
+	if total == 0 {
+		return math.MaxInt64
 	}
-	return math.MaxInt64
+	return total - min(total, p.beside[device])
 }
 
 // giveBack gives back whole handles of what is free, from the last address down, until it is at

@@ -14,8 +14,8 @@ const steadyFrom = 4
 type replay struct {
 	policy  Policy
 	costs   *Costs
-	limit   uint64 // most that may be in use on a device, in bytes
-	limited bool   // it was asked for; else it is what the recording says a device has
+	limit   uint64 // most that may be mapped on a device, in bytes
+	limited bool   // it was asked for; else it is what others leave of what the device has
 
 	arenas []arena  // by number
 	blocks []placed // by slot

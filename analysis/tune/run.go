@@ -22,8 +22,8 @@ type Source interface {
 type Options struct {
 	Policies []Policy // at least one
 	Costs    Costs
-	// Limit is the most that may be mapped on a device, in bytes; 0 is what the recording says
-	// that the main arena might.
+	// Limit is the most that may be mapped on a device, in bytes; 0 is what the recording says that
+	// the device has, less what others have in use.
 	Limit uint64
 	// Text gives the text of a context.
 	Text func(context int32) string
