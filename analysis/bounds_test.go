@@ -123,7 +123,7 @@ func TestLinear(t *testing.T) {
 		"unmaps":    unmapsAgain(100_000),
 		"inside":    allocsInside(100_000),
 		"failures":  failures(30_000),
-		"pauses":    pauses(20_000),
+		"pauses":    pauses(8_000),
 		"libraries": libraries(60_000),
 	} {
 		numbered(events)
