@@ -1,7 +1,7 @@
 package analysis
 
 const (
-	// historyRequests is how many requests a period is looked for in: 32 MiB of history.
+	// historyRequests is how many requests a period is looked for in: 36 MiB of history.
 	historyRequests = 1 << 19
 	// leastPeriod keeps loops of a few requests from being taken for iterations.
 	leastPeriod = 8
