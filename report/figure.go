@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"image/color"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -15,6 +14,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/trace/outfile"
 )
 
 // Figure is one plot of one device, or of a study, ready to be drawn.
@@ -56,8 +56,8 @@ func Plots(r *analysis.Result) []Figure {
 
 // WritePlots draws the figures of a result as PNG and SVG into a directory, which must exist, and
 // returns the paths in the order they were written: DIR/PREFIX-gpu0-timeline.png and so on. With
-// an empty prefix the name of the process takes its place. Existing files are replaced. After an
-// error the paths are those of the files that are complete.
+// an empty prefix the name of the process takes its place. Existing files and links are replaced; no
+// link is followed. After an error the paths are those of the files that are complete.
 func WritePlots(dir, prefix string, r *analysis.Result) ([]string, error) {
 	if prefix == "" {
 		prefix = r.Process
@@ -89,19 +89,10 @@ func (f Figure) write(dir, name string) ([]string, error) {
 	return paths, nil
 }
 
-// writeFile writes a file or none: a half-drawn plot is removed.
+// writeFile writes a plot whole or not at all, and never through a link.
 func writeFile(path string, write func(io.Writer) error) error {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600) // a plot shows names of the job
-	if err != nil {
+	if err := outfile.Write(path, outfile.Private, write); err != nil {
 		return fmt.Errorf("cannot write plot: %w", err)
-	}
-	err = write(f)
-	if closing := f.Close(); err == nil {
-		err = closing
-	}
-	if err != nil {
-		os.Remove(path)
-		return fmt.Errorf("cannot write plot %s: %w", path, err)
 	}
 	return nil
 }

@@ -43,11 +43,15 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 	if err := simulateKV(p.Results); err != nil {
 		return err
 	}
-	file, err := o.pageFile(runs)
+	file, named, err := o.pageFile(runs)
 	if err != nil {
 		return err
 	}
-	if err := writeWhole(file, private, func(w io.Writer) error { return report.HTML(w, p) }); err != nil {
+	write := writeBeside
+	if named {
+		write = writeWhole
+	}
+	if err := write(file, private, func(w io.Writer) error { return report.HTML(w, p) }); err != nil {
 		return fmt.Errorf("%w (-o names another place)", err)
 	}
 	complain(stderr, "wrote "+file)
@@ -55,16 +59,16 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 }
 
 // pageFile is where the page goes: -o, a file if it ends like one, or else into the directory it
-// names; otherwise beside the first recording.
-func (o *reportOptions) pageFile(runs []analyzedRun) (string, error) {
+// names; otherwise beside the first recording. Named says that the user gave the file's whole name.
+func (o *reportOptions) pageFile(runs []analyzedRun) (path string, named bool, err error) {
 	if strings.HasSuffix(o.Output, ".html") || strings.HasSuffix(o.Output, ".htm") {
-		return o.Output, nil
+		return o.Output, true, nil
 	}
 	if o.Output == "" {
-		return filepath.Join(runs[0].run.Dir, "report.html"), nil
+		return filepath.Join(runs[0].run.Dir, "report.html"), false, nil
 	}
 	if err := os.MkdirAll(o.Output, 0o755); err != nil {
-		return "", usagef("-o %s cannot be created: %w", o.Output, err)
+		return "", false, usagef("-o %s cannot be created: %w", o.Output, err)
 	}
-	return filepath.Join(o.Output, "report.html"), nil
+	return filepath.Join(o.Output, "report.html"), false, nil
 }

@@ -1,24 +1,24 @@
 package main
 
 import (
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/memprof/memprof/trace/outfile"
 )
 
 // Modes of what memprof writes, less the umask. What is made of a recording has names of the job's
 // modules and its command line: it is the user's alone. The files of check are for a CI server.
 const (
-	private fs.FileMode = 0o600
-	public  fs.FileMode = 0o644
+	private = outfile.Private
+	public  = outfile.Public
 )
 
-// writeWhole has a file written whole or not at all: what is there under that name stays until
-// the new one is complete. Devices and pipes are written to as they are.
+// writeWhole has a file that the user named written whole or not at all: what is there under that
+// name stays until the new one is complete. Devices and pipes are written to as they are.
 func writeWhole(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	if stat, err := os.Stat(path); err == nil && !stat.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -27,18 +27,21 @@ func writeWhole(path string, mode fs.FileMode, write func(io.Writer) error) erro
 		}
 		return errors.Join(write(f), f.Close())
 	}
-	f, err := os.OpenFile(filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+"."+rand.Text()+".tmp"), os.O_RDWR|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		return inputError(namedAs(path, err))
+	return writeBeside(path, mode, write)
+}
+
+// writeBeside is writeWhole for a file whose name memprof made up: a link of that name is replaced,
+// wherever it leads. An error is one of the input unless it is write's own.
+func writeBeside(path string, mode fs.FileMode, write func(io.Writer) error) error {
+	var own error
+	err := outfile.Write(path, mode, func(w io.Writer) error {
+		own = write(w)
+		return own
+	})
+	if own != nil {
+		return err
 	}
-	defer os.Remove(f.Name()) // gone by then if all went well
-	if err := write(f); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	if err := f.Close(); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return inputError(os.Rename(f.Name(), path))
+	return inputError(err)
 }
 
 // replaceFile writes a file of check whole or not at all.

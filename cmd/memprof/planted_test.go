@@ -1,0 +1,62 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
+)
+
+// plant makes name in a recording a link to a new file elsewhere, and checks at the test's end that the
+// file has not changed.
+func plant(t *testing.T, dir, name string) {
+	t.Helper()
+	precious := filepath.Join(t.TempDir(), "precious")
+	if err := os.WriteFile(precious, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(precious, filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if text, err := os.ReadFile(precious); err != nil || string(text) != "precious" {
+			t.Errorf("the file that %s leads to: %.60q, %v, want it unchanged", name, text, err)
+		}
+	})
+}
+
+// memprofIn runs a verb in this process and demands its exit code; what it printed is returned.
+func memprofIn(t *testing.T, code int, args ...string) string {
+	t.Helper()
+	var stdout, stderr strings.Builder
+	if got := run(&stdout, &stderr, args); got != code {
+		t.Fatalf("memprof %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, &stdout, &stderr)
+	}
+	return stdout.String() + stderr.String()
+}
+
+// TestReportFollowsNoLink: a recording from somebody else may hold links with the names of what report
+// writes.
+func TestReportFollowsNoLink(t *testing.T) {
+	dir := t.TempDir()
+	events, texts := tracetest.Training(500)
+	tracetest.WriteRun(t, dir, tracetest.Process{Meta: trace.ProcessMeta{Name: "pid7", Rank: -1}, Events: events, Texts: texts})
+	planted := []string{"pid7-gpu0-timeline.png", "pid7-gpu0-map.svg", "report.html"}
+	for _, name := range planted {
+		plant(t, dir, name)
+	}
+	memprofIn(t, exitFine, "report", dir)
+	memprofIn(t, exitFine, "report", "--html", dir)
+	for _, name := range planted {
+		stat, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil || !stat.Mode().IsRegular() || stat.Mode().Perm() != 0o600 || stat.Size() < 1000 {
+			t.Errorf("%s: %v, %v, want the output itself, of mode 0600", name, stat, err)
+		}
+	}
+}
