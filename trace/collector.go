@@ -3,17 +3,20 @@ package trace
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/memprof/memprof/trace/outfile"
 )
 
 const (
-	ballastName  = ".ballast"
-	ballastBytes = 8 << 20 // the greatest part seen, with room
+	ballastPrefix = ".ballast." // and the run's ID
+	ballastBytes  = 8 << 20     // the greatest part seen, with room
 )
 
 // CollectorOptions describe the run that is collected.
@@ -31,15 +34,18 @@ type CollectorOptions struct {
 // spool and the complete parts together always hold every event.
 type Collector struct {
 	dir   string
+	place *spoolPlace
 	spool *Spool
 	opt   CollectorOptions
-	lock  *os.File
+	lock  *os.File // nil once it is given back
 
 	mu        sync.Mutex
 	processes []*conversion
 	finished  Totals
 	names     map[string]bool   // in use
-	resumable map[string][]Part // complete parts by name of the spool directory
+	resumable map[string][]Part // complete parts by name of the spool directory, of processes that go on
+	ended     map[string]bool   // those of processes that are in complete parts to their end
+	before    []string          // problems of processes that an earlier collector completed
 	summary   Summary
 	full      error // set when the disk stayed full
 }
@@ -59,25 +65,40 @@ type ProcessSummary struct {
 	Ending Ending
 }
 
-// NewCollector collects spoolDir, which exists, into the run directory runDir. Parts that
+// NewCollector collects the spool of the run in runDir, an [fs.ErrNotExist] if it has none. Parts that
 // an earlier collector completed are kept; what it left incomplete is removed. Errors:
 // [ErrBusy] when another one is at work on the spool, [ErrDiskFull] when there is not even
 // room for the ballast, and those of [Open] for parts that are there.
-func NewCollector(runDir, spoolDir string, opt CollectorOptions) (*Collector, error) {
-	spool, err := OpenSpool(spoolDir)
+func NewCollector(runDir string, opt CollectorOptions) (*Collector, error) {
+	place, err := openPlaceOf(runDir)
 	if err != nil {
 		return nil, err
 	}
-	lock, err := lockDir(spoolDir)
-	if err != nil {
-		return nil, err
+	if place.root == nil { // the folder elsewhere is removed already, the link is not
+		defer place.close()
+		return nil, errors.Join(place.remove(), fs.ErrNotExist)
 	}
-	c := &Collector{dir: runDir, spool: spool, opt: opt, lock: lock, names: map[string]bool{}, resumable: map[string][]Part{}}
-	if err := c.takeStock(); err != nil {
-		lock.Close()
+	c := &Collector{
+		dir: runDir, place: place, spool: newSpool(place), opt: opt,
+		names: map[string]bool{}, resumable: map[string][]Part{}, ended: map[string]bool{},
+	}
+	if c.lock, err = lockSpool(place); err == nil {
+		err = c.takeStock()
+	}
+	if err != nil {
+		c.close()
 		return nil, err
 	}
 	return c, nil
+}
+
+// close gives the files back, and with them the spool.
+func (c *Collector) close() {
+	if c.lock != nil {
+		c.lock.Close()
+		c.lock = nil
+	}
+	c.place.close()
 }
 
 // Whoever asks with [collecting] has a spool for a moment; a collector waits so long for it.
@@ -86,9 +107,9 @@ const (
 	lockPause = 5 * time.Millisecond
 )
 
-// lockDir makes a spool ours, for as long as the file is open.
-func lockDir(dir string) (*os.File, error) {
-	f, err := os.Open(dir)
+// lockSpool makes a spool ours, for as long as the file is open.
+func lockSpool(place *spoolPlace) (*os.File, error) {
+	f, err := place.root.Open(".")
 	if err != nil {
 		return nil, err
 	}
@@ -100,14 +121,14 @@ func lockDir(dir string) (*os.File, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, &PathError{Path: dir, Err: ErrBusy, Detail: err.Error(), Remedy: "wait for it to end"}
+		return nil, &PathError{Path: place.path(), Err: ErrBusy, Detail: err.Error(), Remedy: "wait for it to end"}
 	}
 	return f, nil
 }
 
 // collecting says whether a collector is at work on a spool.
-func collecting(dir string) (bool, error) {
-	f, err := os.Open(dir)
+func collecting(place *spoolPlace) (bool, error) {
+	f, err := place.root.Open(".")
 	if err != nil {
 		return false, err
 	}
@@ -121,7 +142,7 @@ func collecting(dir string) (bool, error) {
 
 // takeStock looks at what an earlier collector left in the run directory.
 func (c *Collector) takeStock() error {
-	if err := removeTemporary(c.dir); err != nil {
+	if err := removeTemporary(c.place.run, c.opt.RunID); err != nil {
 		return err
 	}
 	parts, err := readParts(c.dir, func(file string) bool { return !isReadings(file) })
@@ -139,25 +160,39 @@ func (c *Collector) takeStock() error {
 				Remedy: "put each run into a directory of its own"}
 		}
 		c.names[p.Name] = true
-		if p.Spool != "" {
+		last := p.Parts[len(p.Parts)-1].Last
+		if last {
+			c.before = append(c.before, problemsOf(p.Name, p.Events, &p.Ending)...)
+		}
+		switch {
+		case p.Spool == "":
+		case last:
+			c.ended[p.Spool] = true
+		default:
 			c.resumable[p.Spool] = p.Parts
 		}
 	}
 	return c.layBallast()
 }
 
-// removeTemporary removes what a collector that was killed leaves behind.
-func removeTemporary(dir string) error {
-	entries, err := os.ReadDir(dir)
+// temporaryOf says whether a name is that of a file in the making of a run. Such names have the run's
+// ID in them, so that they are nobody else's.
+func temporaryOf(runID, name string) bool {
+	return runID != "" && (strings.HasSuffix(name, tempSuffix(runID)) || name == ballastPrefix+runID || name == infoTemp(runID))
+}
+
+// removeTemporary removes what a collector of the run that was killed leaves behind.
+func removeTemporary(dir *os.Root, runID string) error {
+	entries, err := entriesOf(dir)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		n := e.Name()
-		if strings.HasSuffix(n, tempSuffix) || n == ballastName || strings.HasPrefix(n, "."+InfoName+".") {
-			if err := os.Remove(filepath.Join(dir, n)); err != nil {
-				return err
-			}
+		if !temporaryOf(runID, e.Name()) {
+			continue
+		}
+		if err := dir.Remove(e.Name()); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -165,8 +200,9 @@ func removeTemporary(dir string) error {
 
 // layBallast reserves the room that a part needs when the disk fills up.
 func (c *Collector) layBallast() error {
-	path := filepath.Join(c.dir, ballastName)
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	name := ballastPrefix + c.opt.RunID
+	path := filepath.Join(c.dir, name)
+	f, err := outfile.Create(c.place.run, name)
 	if err != nil {
 		return diskError(path, err)
 	}
@@ -176,14 +212,14 @@ func (c *Collector) layBallast() error {
 		_, err = f.WriteAt(make([]byte, ballastBytes), 0)
 	}
 	if err != nil {
-		os.Remove(path)
+		c.place.run.Remove(name)
 	}
 	return diskError(path, err)
 }
 
 // dropBallast says whether there was any.
 func (c *Collector) dropBallast() bool {
-	return os.Remove(filepath.Join(c.dir, ballastName)) == nil
+	return c.place.run.Remove(ballastPrefix+c.opt.RunID) == nil
 }
 
 // Totals are the numbers of all processes together.
@@ -259,6 +295,10 @@ func (c *Collector) discover() error {
 }
 
 func (c *Collector) start(from *SpoolProcess) (*conversion, error) {
+	if c.ended[from.Name] { // an earlier collector had only the directory left to remove
+		from.Close()
+		return nil, c.place.root.RemoveAll(from.Name)
+	}
 	p := &conversion{from: from, ids: map[uint32]int32{}}
 	parts := c.resumable[from.Name]
 	if len(parts) == 0 {
@@ -266,10 +306,6 @@ func (c *Collector) start(from *SpoolProcess) (*conversion, error) {
 		return p, nil
 	}
 	last := parts[len(parts)-1]
-	if last.Last { // the earlier collector had only the directory left to remove
-		from.Close()
-		return nil, os.RemoveAll(from.Dir)
-	}
 	w, err := resumeWriter(c.dir, last.Process, c.opt.Writer, parts)
 	if err != nil {
 		return nil, err
@@ -281,32 +317,68 @@ func (c *Collector) start(from *SpoolProcess) (*conversion, error) {
 	return p, nil
 }
 
-// Finish takes the rest, completes all parts and removes the spool. It is for after the
-// job: a process that still runs is cut off where it is. Events that a full disk keeps
-// from being converted stay in the spool; the error is then an [ErrDiskFull] that names
-// the point up to which the trace is complete. The Collector is of no use afterwards.
+// Finish is Convert and, if that went well, Remove.
 func (c *Collector) Finish() (*Summary, error) {
+	summary, err := c.Convert()
+	if err != nil {
+		return summary, err
+	}
+	return summary, c.Remove()
+}
+
+// Convert takes the rest and completes all parts. It is for after the job: a process that
+// still runs is cut off where it is, and none begins to record any more. Events that a full disk keeps
+// from being converted stay in the spool; the error is then an [ErrDiskFull] that names
+// the point up to which the trace is complete. After an error the Collector is of no use; otherwise the spool
+// is still there, for Remove, when what the Summary tells is kept.
+func (c *Collector) Convert() (*Summary, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	defer c.lock.Close()
 	c.full = nil
-	var failed []error
-	if err := c.discover(); err != nil {
-		failed = append(failed, err)
+	lines, err := c.convertAll()
+	if err == nil {
+		// No process finds the spool from here on. One that came before that is still converted.
+		err = c.place.finish()
 	}
-	for _, p := range c.processes {
-		if err := c.finishProcess(p); err != nil {
-			failed = append(failed, err)
-		}
+	if err == nil {
+		lines, err = c.convertAll()
 	}
-	c.processes = nil
 	c.dropBallast()
-	if len(failed) == 0 {
-		if err := c.removeSpool(); err != nil {
+	if err != nil {
+		c.close()
+	}
+	c.summary.Problems = append(c.summary.Problems, lines...)
+	return &c.summary, err
+}
+
+// convertAll completes all processes that there are, those too that appear meanwhile, and returns what there is
+// to tell of directories without a process.
+func (c *Collector) convertAll() (lines []string, err error) {
+	var failed []error
+	for {
+		if err := c.discover(); err != nil {
 			failed = append(failed, err)
 		}
+		if len(c.processes) == 0 && len(failed) > 0 {
+			return nil, errors.Join(failed...)
+		}
+		if len(c.processes) == 0 {
+			return c.neverRecorded()
+		}
+		for _, p := range c.processes {
+			if err := c.finishProcess(p); err != nil {
+				failed = append(failed, err)
+			}
+		}
+		c.processes = nil
 	}
-	return &c.summary, errors.Join(failed...)
+}
+
+// Remove removes the spool after Convert. Whenever it is killed, what is left is nothing that
+// [Open] misses, and `memprof recover` removes it.
+func (c *Collector) Remove() error {
+	defer c.close()
+	return c.place.remove()
 }
 
 func (c *Collector) finishProcess(p *conversion) error {
@@ -325,29 +397,35 @@ func (c *Collector) finishProcess(p *conversion) error {
 	return c.end(p)
 }
 
-// removeSpool removes what is left of the spool: directories of processes that never came
-// to record anything.
-func (c *Collector) removeSpool() error {
-	entries, err := os.ReadDir(c.spool.dir)
+// neverRecorded is what to tell of processes that are left in a spool whose others are converted: they
+// came to record nothing. Records without a process are an [ErrDamaged].
+func (c *Collector) neverRecorded() (lines []string, err error) {
+	entries, err := entriesOf(c.place.root)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, e := range entries {
-		dir := filepath.Join(c.spool.dir, e.Name())
-		if e.IsDir() && hasRecords(dir) {
-			return &PathError{Path: filepath.Join(dir, processName), Err: ErrDamaged, Detail: "missing, or cut, beside segments with records",
+		if !e.IsDir() || c.ended[e.Name()] { // of one that has ended, what an earlier collector did not come to remove
+			continue
+		}
+		dir, err := c.place.root.OpenRoot(e.Name())
+		if err != nil {
+			return nil, err
+		}
+		records := hasRecords(dir)
+		lines = append(lines, neverRecorded(dir, e.Name())...)
+		dir.Close()
+		if records {
+			return nil, &PathError{Path: filepath.Join(c.place.path(), e.Name(), processName), Err: ErrDamaged, Detail: "missing, or cut, beside segments with records",
 				Remedy: "delete the directory if its process does not matter"}
 		}
-		if e.IsDir() {
-			c.summary.Problems = append(c.summary.Problems, neverRecorded(dir)...)
-		}
 	}
-	return os.RemoveAll(c.spool.dir)
+	return lines, nil
 }
 
 // neverRecorded is what to say of a process that made its directory and nothing to record in.
-func neverRecorded(dir string) []string {
-	name, _, _ := strings.Cut(filepath.Base(dir), ".")
+func neverRecorded(dir *os.Root, name string) []string {
+	name, _, _ = strings.Cut(name, ".")
 	name = "pid" + strings.TrimPrefix(name, "p")
 	lines := problemLines(dir)
 	if len(lines) == 0 {
@@ -360,14 +438,14 @@ func neverRecorded(dir string) []string {
 }
 
 // hasRecords says whether the first slot of any segment in dir is committed.
-func hasRecords(dir string) bool {
+func hasRecords(dir *os.Root) bool {
 	present, err := listSegments(dir)
 	if err != nil {
 		return true
 	}
 	var first [recordBytes]byte
 	for _, index := range present {
-		f, err := os.Open(segmentPath(dir, index))
+		f, err := openRegular(dir, segmentName(index))
 		if err != nil {
 			return true
 		}

@@ -21,8 +21,8 @@ type smallDisk struct {
 	room int
 }
 
-func (d *smallDisk) create(path string) (trace.PartFile, error) {
-	f, err := trace.CreateFile(path)
+func (d *smallDisk) create(dir *os.Root, name string) (trace.PartFile, error) {
+	f, err := trace.CreateFile(dir, name)
 	return &smallFile{PartFile: f, disk: d}, err
 }
 
@@ -98,10 +98,10 @@ func TestBallastIsEnough(t *testing.T) {
 	s := tracetest.NewSpool(t, spool, 4711, 0)
 	fill(s, events, texts)
 	disk := &smallDisk{room: 20_000}
-	ballast := filepath.Join(dir, ".ballast")
+	ballast := filepath.Join(dir, ".ballast."+tracetest.RunID)
 	opt := trace.WriterOptions{RowGroup: 10_000}
-	opt.SetCreate(func(path string) (trace.PartFile, error) {
-		f, err := disk.create(path)
+	opt.SetCreate(func(dir *os.Root, name string) (trace.PartFile, error) {
+		f, err := disk.create(dir, name)
 		return &ballastFile{PartFile: f, path: ballast, gone: func() { disk.add(8 << 20) }}, err
 	})
 	c := newCollector(t, dir, opt)

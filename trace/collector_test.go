@@ -83,7 +83,7 @@ func newRun(t testing.TB) (dir, spool string) {
 
 func newCollector(t testing.TB, dir string, opt trace.WriterOptions) *trace.Collector {
 	t.Helper()
-	c, err := trace.NewCollector(dir, filepath.Join(dir, trace.SpoolName), trace.CollectorOptions{RunID: tracetest.RunID, ClockBase: 1000, Writer: opt})
+	c, err := trace.NewCollector(dir, trace.CollectorOptions{RunID: tracetest.RunID, ClockBase: 1000, Writer: opt})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -310,7 +310,7 @@ func TestLiveProcess(t *testing.T) {
 		t.Fatalf("error %v, want that a process lives", err)
 	}
 	c := newCollector(t, dir, trace.WriterOptions{})
-	if _, err := trace.NewCollector(dir, spool, trace.CollectorOptions{RunID: tracetest.RunID}); !errors.Is(err, trace.ErrBusy) {
+	if _, err := trace.NewCollector(dir, trace.CollectorOptions{RunID: tracetest.RunID}); !errors.Is(err, trace.ErrBusy) {
 		t.Errorf("a second collector: error %v, want busy", err)
 	}
 	for range 5 {

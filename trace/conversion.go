@@ -3,7 +3,6 @@ package trace
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"syscall"
 
@@ -141,10 +140,10 @@ func (c *Collector) release(p *conversion) error {
 	if limit <= p.deleted {
 		return nil
 	}
-	if err := p.from.strings.save(filepath.Join(p.from.Dir, stringsName)); err != nil {
+	if err := p.from.strings.save(p.from.root); err != nil {
 		return nil // without it the segments stay, which costs room and loses nothing
 	}
-	present, err := listSegments(p.from.Dir)
+	present, err := listSegments(p.from.root)
 	if err != nil {
 		return err
 	}
@@ -152,7 +151,7 @@ func (c *Collector) release(p *conversion) error {
 		if index >= limit {
 			break
 		}
-		if err := os.Remove(segmentPath(p.from.Dir, index)); err != nil {
+		if err := p.from.root.Remove(segmentName(index)); err != nil {
 			return err
 		}
 	}
@@ -203,7 +202,8 @@ func (c *Collector) end(p *conversion) error {
 	}
 	c.summarize(p, ending)
 	p.from.Close()
-	return os.RemoveAll(p.from.Dir)
+	c.ended[p.from.Name] = true
+	return c.place.root.RemoveAll(p.from.Name)
 }
 
 func (p *conversion) ending() Ending {
@@ -237,16 +237,23 @@ func (c *Collector) summarize(p *conversion, ending Ending) {
 	c.summary.Processes = append(c.summary.Processes, ProcessSummary{
 		Name: name, Events: t.Events, Parts: len(p.to.Parts()), Ending: ending,
 	})
+	c.summary.Problems = append(c.summary.Problems, problemsOf(name, t.Events, &ending)...)
+}
+
+// problemsOf is what to tell people of how the recording of a process ended.
+func problemsOf(name string, events int64, ending *Ending) []string {
+	var lines []string
 	for _, line := range ending.Problems {
-		c.summary.Problems = append(c.summary.Problems, name+": "+line)
+		lines = append(lines, name+": "+line)
 	}
 	switch {
 	case ending.State != StateStopped && ending.Reason == "":
-	case t.Events == 0:
-		c.summary.Problems = append(c.summary.Problems, fmt.Sprintf("%s: nothing was recorded: %s", name, ending.Reason))
+	case events == 0:
+		lines = append(lines, fmt.Sprintf("%s: nothing was recorded: %s", name, ending.Reason))
 	default:
-		c.summary.Problems = append(c.summary.Problems, fmt.Sprintf("%s: recording ended at seq %d: %s", name, t.Events-1, ending.Reason))
+		lines = append(lines, fmt.Sprintf("%s: recording ended at seq %d: %s", name, events-1, ending.Reason))
 	}
+	return lines
 }
 
 // monotonic is the clock that events are timed by.

@@ -22,7 +22,9 @@
 //	  pid4711-0000.parquet  a process without a rank
 //	  device-0000.parquet   no process: what the devices had in use, read beside the job
 //	  spool/                only while recording, or after a collector died
-//	  *.parquet.tmp         a part in the making, .ballast the room kept for it
+//	  spool-finished/       a spool whose events are all in parts, while it is removed
+//	  *.ID.parquet.tmp      a part in the making, with the run's ID in its name;
+//	  .ballast.ID           the room kept for it
 //
 // A part is a Parquet file with the columns
 //
@@ -101,7 +103,9 @@
 // SIGKILL of the profiled process loses what was not committed, at most one record for
 // each thread inside an arena. SIGKILL of the collector loses nothing: a segment is
 // deleted only when all its events are in complete parts, a part appears under its name
-// only when it is complete, and [Recover] goes on from the part's next_slot. On a full
+// only when it is complete, and [Recover] goes on from the part's next_slot. A process whose
+// last part is there, and then a spool that is renamed to spool-finished, only remain to be removed:
+// so a removal can be cut off anywhere and ended by the next recovery. On a full
 // disk the collector gives up its ballast to complete the part at hand, whose segments
 // then make room; if that is not enough, the events stay in the spool.
 package trace

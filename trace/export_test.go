@@ -1,19 +1,31 @@
 package trace
 
+import (
+	"os"
+	"path/filepath"
+)
+
 // PartFile and SetCreate let tests put a disk of their own under a Writer.
 type PartFile = partFile
 
-func (o *WriterOptions) SetCreate(create func(path string) (PartFile, error)) { o.create = create }
+func (o *WriterOptions) SetCreate(create func(dir *os.Root, name string) (PartFile, error)) {
+	o.create = create
+}
 
 // CreateFile is the real one.
-func CreateFile(path string) (PartFile, error) { return createFile(path) }
+func CreateFile(dir *os.Root, name string) (PartFile, error) { return createFile(dir, name) }
 
 // KeyValues are the metadata that the part was, or would be, written with.
 func (p *Part) KeyValues() [][2]string { return p.keyValues() }
 
 // ReadSpool is all events of a spool directory as the Collector sees them.
 func ReadSpool(dir string, final bool) (events []Event, texts []string, damage string, err error) {
-	p, err := openSpoolProcess(dir)
+	spool, err := os.OpenRoot(filepath.Dir(dir))
+	if err != nil {
+		return nil, nil, "", err
+	}
+	defer spool.Close()
+	p, err := openSpoolProcess(spool, filepath.Base(dir))
 	if err != nil || p == nil {
 		return nil, nil, "", err
 	}
@@ -34,7 +46,7 @@ func (c *Collector) Kill() {
 			p.to.part.file.Close()
 		}
 	}
-	c.lock.Close()
+	c.close()
 }
 
 // PollLive is Poll for a spool that the calling process writes itself, whose lock it

@@ -41,12 +41,19 @@ func (f *Follower) Ended() (bool, error) {
 // Abandoned says whether the recording stands still for good: its spool is there, but no collector is at
 // work on it and none of its processes lives. It may be so for a moment while a recording begins.
 func (f *Follower) Abandoned() (bool, error) {
-	dir := filepath.Join(f.dir, SpoolName)
-	held, err := collecting(dir)
+	place, err := openPlaceOf(f.dir)
+	if err != nil {
+		return false, ignoreMissing(err)
+	}
+	defer place.close()
+	if place.root == nil {
+		return false, nil
+	}
+	held, err := collecting(place)
 	if err != nil || held {
 		return false, ignoreMissing(err)
 	}
-	entries, err := os.ReadDir(dir)
+	entries, err := entriesOf(place.root)
 	if err != nil {
 		return false, ignoreMissing(err)
 	}
@@ -54,7 +61,7 @@ func (f *Follower) Abandoned() (bool, error) {
 		if !e.IsDir() {
 			continue
 		}
-		spool, err := openSpoolProcess(filepath.Join(dir, e.Name()))
+		spool, err := openSpoolProcess(place.root, e.Name())
 		if err != nil || spool == nil {
 			continue // nothing is known of it; what is wrong with it is for recover to say
 		}
@@ -90,18 +97,23 @@ func (f *Follower) Processes() ([]*Followed, error) {
 		}
 		p.ProcessMeta = *meta // its name is certain now
 	}
-	entries, err := os.ReadDir(filepath.Join(f.dir, SpoolName))
-	if errors.Is(err, fs.ErrNotExist) {
+	place, err := openPlaceOf(f.dir)
+	if err != nil {
+		return f.processes, ignoreMissing(err)
+	}
+	defer place.close()
+	if place.root == nil {
 		return f.processes, nil
 	}
+	entries, err := entriesOf(place.root)
 	if err != nil {
-		return f.processes, err
+		return f.processes, ignoreMissing(err)
 	}
 	for _, e := range entries {
 		if !e.IsDir() || f.find(&ProcessMeta{Spool: e.Name()}) != nil {
 			continue
 		}
-		spool, err := openSpoolProcess(filepath.Join(f.dir, SpoolName, e.Name()))
+		spool, err := openSpoolProcess(place.root, e.Name())
 		if err != nil || spool == nil {
 			continue // not there yet, or gone again; what is wrong with it is the collector's to say
 		}
@@ -198,13 +210,12 @@ func (p *Followed) Poll(begin func(firstSeq int64), visit func(*Event) error) er
 
 // behind says whether the segment that is read next is gone: its events are in a part.
 func (p *Followed) behind() bool {
-	present, err := listSegments(p.spool.Dir)
+	present, err := listSegments(p.spool.root)
 	if err != nil {
 		return false
 	}
 	if len(present) == 0 {
-		_, err := os.Stat(p.spool.Dir)
-		return errors.Is(err, fs.ErrNotExist)
+		return p.spool.gone()
 	}
 	return present[0] > p.spool.slot/segmentRecords
 }
@@ -214,7 +225,7 @@ func (p *Followed) behind() bool {
 func (p *Followed) begin(begin func(int64), visit func(*Event) error) error {
 	p.closeSpool()
 	// The spool first: when it is gone, the parts that are found after that are all.
-	spool, err := openSpoolProcess(filepath.Join(p.run.dir, SpoolName, p.Spool))
+	spool, err := p.openSpool()
 	if err != nil {
 		return err
 	}
@@ -242,6 +253,19 @@ func (p *Followed) begin(begin func(int64), visit func(*Event) error) error {
 		return nil
 	}
 	return spool.skipTo(max(last.NextSlot, 0))
+}
+
+// openSpool opens the process's directory in the spool; nil without an error when it is gone.
+func (p *Followed) openSpool() (*SpoolProcess, error) {
+	place, err := openPlaceOf(p.run.dir)
+	if err != nil {
+		return nil, ignoreMissing(err)
+	}
+	defer place.close()
+	if place.root == nil || p.Spool == "" {
+		return nil, nil
+	}
+	return openSpoolProcess(place.root, p.Spool)
 }
 
 func (p *Followed) readPart(part *Part, begin func(int64), visit func(*Event) error) error {

@@ -77,7 +77,7 @@ func TestFollow(t *testing.T) {
 	if err := trace.WriteInfo(dir, info); err != nil {
 		t.Fatal(err)
 	}
-	collector, err := trace.NewCollector(dir, spoolDir, trace.CollectorOptions{RunID: info.ID, ClockBase: info.ClockBase, Writer: trace.WriterOptions{PartEvents: 30_000}})
+	collector, err := trace.NewCollector(dir, trace.CollectorOptions{RunID: info.ID, ClockBase: info.ClockBase, Writer: trace.WriterOptions{PartEvents: 30_000}})
 	if err != nil {
 		t.Fatal(err)
 	}

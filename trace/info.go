@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/memprof/memprof/trace/outfile"
 )
 
 // InfoName is the file in a run's directory that [Info] is kept in.
@@ -33,6 +35,7 @@ type Info struct {
 	Problems      []string          `json:"problems,omitempty"`    // troubles of memprof's own, one a line
 	Recovered     bool              `json:"recovered,omitempty"`   // finished by `memprof recover`
 	DurationNS    int64             `json:"duration_ns,omitempty"` // of the command
+	Processes     []string          `json:"processes,omitempty"`   // names of those that were recorded; nil while they are, and from an older memprof
 }
 
 // GPU is one device as NVML names it.
@@ -51,6 +54,9 @@ func NewRunID() string {
 	return hex.EncodeToString(b[:])
 }
 
+// infoTemp is the name of a run.json in the making.
+func infoTemp(runID string) string { return "." + InfoName + "." + runID + ".tmp" }
+
 // WriteInfo writes run.json of the run in dir at once: a reader sees the old one or the
 // new one, whole.
 func WriteInfo(dir string, info *Info) error {
@@ -60,18 +66,23 @@ func WriteInfo(dir string, info *Info) error {
 	if err != nil {
 		return fmt.Errorf("encode %s: %w", InfoName, err)
 	}
-	path := filepath.Join(dir, InfoName)
-	f, err := os.CreateTemp(dir, "."+InfoName+".*.tmp")
+	path, temp := filepath.Join(dir, InfoName), infoTemp(info.ID)
+	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
 	}
+	defer root.Close()
+	f, err := outfile.Create(root, temp)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
 	_, err = f.Write(append(text, '\n'))
-	err = errors.Join(err, f.Close()) // of mode 0600: a command line is nobody else's to read
+	err = errors.Join(err, f.Close())
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = root.Rename(temp, InfoName)
 	}
 	if err != nil {
-		os.Remove(f.Name())
+		root.Remove(temp)
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil

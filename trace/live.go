@@ -201,12 +201,12 @@ var errEnough = errors.New("read to the end there was")
 // memoryFile is a part that has no name in any directory.
 type memoryFile struct{ *os.File }
 
-func createMemory(path string) (partFile, error) {
-	fd, err := unix.MemfdCreate(filepath.Base(path), unix.MFD_CLOEXEC)
+func createMemory(_ *os.Root, name string) (partFile, error) {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, &fs.PathError{Op: "memfd_create", Path: path, Err: err}
+		return nil, &fs.PathError{Op: "memfd_create", Path: name, Err: err}
 	}
-	return memoryFile{os.NewFile(uintptr(fd), path)}, nil
+	return memoryFile{os.NewFile(uintptr(fd), name)}, nil
 }
 
 // name is a path under which this process, and no other, can open the file.

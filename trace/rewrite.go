@@ -1,6 +1,9 @@
 package trace
 
 import (
+	"os"
+	"path/filepath"
+
 	"github.com/apache/arrow-go/v18/parquet/file"
 )
 
@@ -18,8 +21,13 @@ func RewritePart(path string, change func(rows []Event, s *Strings) []Event) err
 		return err
 	}
 	rows = change(rows, p.strings)
-	out := &openPart{info: *part, temp: path + ".tmp"}
-	if out.file, err = createFile(out.temp); err != nil {
+	dir, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	out := &openPart{info: *part, dir: dir, temp: filepath.Base(path) + ".tmp"}
+	if out.file, err = createFile(dir, out.temp); err != nil {
 		return err
 	}
 	if out.out, err = file.NewParquetWriterWithError(out, newSchema(), file.WithWriterProps(writerProperties(rowGroupRows))); err != nil {

@@ -11,10 +11,6 @@ import (
 	"strings"
 )
 
-// SpoolName is the directory inside a run's directory that holds the spool while the run
-// is recorded.
-const SpoolName = "spool"
-
 // Run is a recorded run, or one part of one.
 type Run struct {
 	Dir       string
@@ -128,7 +124,7 @@ func openDir(dir string) (*Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	if segments, err := spoolSegments(filepath.Join(dir, SpoolName)); err != nil {
+	if segments, err := spoolSegments(dir, parts); err != nil {
 		return nil, err
 	} else if segments > 0 {
 		return nil, &PathError{Path: dir, Err: ErrUnfinished,
@@ -187,21 +183,39 @@ func readParts(dir string, wanted func(file string) bool) ([]Part, error) {
 	return parts, nil
 }
 
-// spoolSegments counts the segment files that wait in a spool; 0 when there is none.
-func spoolSegments(spool string) (int, error) {
-	entries, err := os.ReadDir(spool)
+// spoolSegments counts the segment files that wait in the spool of the run in dir, whose complete parts these
+// are; 0 when there is none. Those of a process that is in the parts to its end wait for nothing but their removal.
+func spoolSegments(dir string, parts []Part) (int, error) {
+	place, err := openPlaceOf(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
+	defer place.close()
+	if place.root == nil {
+		return 0, nil
+	}
+	ended := map[string]bool{}
+	for i := range parts {
+		ended[parts[i].Process.Spool] = ended[parts[i].Process.Spool] || parts[i].Last
+	}
+	entries, err := entriesOf(place.root)
+	if err != nil {
+		return 0, err
+	}
 	n := 0
 	for _, e := range entries {
-		if !e.IsDir() {
+		if !e.IsDir() || ended[e.Name()] {
 			continue
 		}
-		found, err := listSegments(filepath.Join(spool, e.Name()))
+		process, err := place.root.OpenRoot(e.Name())
+		if err != nil {
+			return 0, err
+		}
+		found, err := listSegments(process)
+		process.Close()
 		if err != nil {
 			return 0, err
 		}

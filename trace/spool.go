@@ -52,27 +52,17 @@ const maxLostTail = 1024
 
 // Spool is the directory a hook writes into: one directory in it for each process.
 type Spool struct {
-	dir   string
+	place *spoolPlace
 	known map[string]bool
 }
 
-// OpenSpool makes a Spool of a directory that exists.
-func OpenSpool(dir string) (*Spool, error) {
-	stat, err := os.Stat(dir)
-	if err != nil {
-		return nil, err
-	}
-	if !stat.IsDir() {
-		return nil, &PathError{Path: dir, Err: ErrDamaged, Detail: "the spool is not a directory"}
-	}
-	return &Spool{dir: dir, known: map[string]bool{}}, nil
-}
+func newSpool(place *spoolPlace) *Spool { return &Spool{place: place, known: map[string]bool{}} }
 
 // Processes are those that have appeared since the last call, by name. A directory whose
 // process file is not written yet is left for a later call; one that cannot be understood
 // is reported once, in the error, beside the good ones.
 func (s *Spool) Processes() ([]*SpoolProcess, error) {
-	entries, err := os.ReadDir(s.dir)
+	entries, err := entriesOf(s.place.root)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +72,7 @@ func (s *Spool) Processes() ([]*SpoolProcess, error) {
 		if !e.IsDir() || s.known[e.Name()] {
 			continue
 		}
-		p, err := openSpoolProcess(filepath.Join(s.dir, e.Name()))
+		p, err := openSpoolProcess(s.place.root, e.Name())
 		if err != nil {
 			bad = append(bad, err)
 		}
@@ -135,8 +125,9 @@ func parseProcess(b []byte) (h processHeader, ok bool) {
 
 // SpoolProcess follows the records of one process.
 type SpoolProcess struct {
-	Dir  string
+	Dir  string // its path, for people
 	Name string // of the directory
+	root *os.Root
 
 	header processHeader
 	file   *os.File // "process"
@@ -154,25 +145,31 @@ type SpoolProcess struct {
 	ended   bool
 }
 
-func openSpoolProcess(dir string) (*SpoolProcess, error) {
-	path := filepath.Join(dir, processName)
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
+// openSpoolProcess opens a process's directory in the spool; nil without an error if it has no process
+// file that is complete.
+func openSpoolProcess(spool *os.Root, name string) (*SpoolProcess, error) {
+	root, err := spool.OpenRoot(name)
 	if err != nil {
-		return nil, err
+		return nil, ignoreMissing(err)
 	}
-	p := &SpoolProcess{Dir: dir, Name: filepath.Base(dir), file: f, segIndex: -1, buf: make([]byte, blockRecords*recordBytes)}
+	f, err := openRegular(root, processName)
+	if err != nil {
+		root.Close()
+		return nil, ignoreMissing(err)
+	}
+	p := &SpoolProcess{
+		Dir: filepath.Join(spool.Name(), name), Name: name, root: root,
+		file: f, segIndex: -1, buf: make([]byte, blockRecords*recordBytes),
+	}
 	ok, err := p.refresh()
 	if err == nil && ok {
-		err = p.header.check(path)
+		err = p.header.check(filepath.Join(p.Dir, processName))
 	}
 	if err == nil && ok {
-		p.strings, err = loadStrings(filepath.Join(dir, stringsName))
+		p.strings, err = loadStrings(root)
 	}
 	if err != nil || !ok {
-		f.Close()
+		p.Close()
 		return nil, err
 	}
 	return p, nil
@@ -217,10 +214,17 @@ func (p *SpoolProcess) Alive() (bool, error) {
 	return lock.Type != syscall.F_UNLCK, nil
 }
 
+// gone says whether the directory is removed; it may be open longer than it is there.
+func (p *SpoolProcess) gone() bool {
+	_, err := p.root.Lstat(processName)
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 // Close gives the files back.
 func (p *SpoolProcess) Close() {
 	p.file.Close()
 	p.closeSegment()
+	p.root.Close()
 }
 
 func (p *SpoolProcess) closeSegment() {
@@ -231,10 +235,10 @@ func (p *SpoolProcess) closeSegment() {
 }
 
 // Problems are the lines of the hook's problems file.
-func (p *SpoolProcess) Problems() []string { return problemLines(p.Dir) }
+func (p *SpoolProcess) Problems() []string { return problemLines(p.root) }
 
-func problemLines(dir string) []string {
-	f, err := os.Open(filepath.Join(dir, problemsName))
+func problemLines(dir *os.Root) []string {
+	f, err := openRegular(dir, problemsName)
 	if err != nil {
 		return nil
 	}
@@ -252,13 +256,13 @@ func problemLines(dir string) []string {
 	return lines
 }
 
-func segmentPath(dir string, index int64) string {
-	return filepath.Join(dir, fmt.Sprintf("%06d%s", index, segSuffix))
-}
+func segmentName(index int64) string { return fmt.Sprintf("%06d%s", index, segSuffix) }
+
+func segmentPath(dir string, index int64) string { return filepath.Join(dir, segmentName(index)) }
 
 // listSegments are the indices of the segment files of a process, ascending.
-func listSegments(dir string) ([]int64, error) {
-	entries, err := os.ReadDir(dir)
+func listSegments(dir *os.Root) ([]int64, error) {
+	entries, err := entriesOf(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -7,6 +7,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+
+	"github.com/memprof/memprof/trace/outfile"
 )
 
 // end is the first slot that no record can come from any more, for a process that is dead.
@@ -155,7 +158,7 @@ func (p *SpoolProcess) pastSegment() error {
 		return nil
 	}
 	index := p.slot / segmentRecords
-	present, err := listSegments(p.Dir)
+	present, err := listSegments(p.root)
 	if err != nil {
 		return err
 	}
@@ -165,7 +168,7 @@ func (p *SpoolProcess) pastSegment() error {
 		p.ended = true
 		return nil
 	}
-	if _, err := os.Stat(segmentPath(p.Dir, index)); errors.Is(err, fs.ErrNotExist) {
+	if _, err := p.root.Lstat(segmentName(index)); errors.Is(err, fs.ErrNotExist) {
 		p.damage = fmt.Sprintf("%s is missing: the events from slot %d on cannot be ordered", segmentPath(p.Dir, index), p.slot)
 		p.ended = true
 		return nil
@@ -194,7 +197,7 @@ func (p *SpoolProcess) load(slot int64, n int) ([]byte, error) {
 	index, at := slot/segmentRecords, slot%segmentRecords
 	if p.segIndex != index {
 		p.closeSegment()
-		f, err := os.Open(segmentPath(p.Dir, index))
+		f, err := openRegular(p.root, segmentName(index))
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}
@@ -214,7 +217,7 @@ func (p *SpoolProcess) load(slot int64, n int) ([]byte, error) {
 // skipTo makes slot the next one. The events before it are in complete parts already, but
 // strings that later events name may stand in the segments that are still there.
 func (p *SpoolProcess) skipTo(slot int64) error {
-	present, err := listSegments(p.Dir)
+	present, err := listSegments(p.root)
 	if err != nil {
 		return err
 	}
@@ -298,25 +301,36 @@ func (s *spoolStrings) firstNeeded(limit int64) int64 {
 	return limit
 }
 
-// save writes the complete strings to path, so that the segments that hold them can go:
+// save writes the complete strings into the process's directory, so that the segments that hold them can go:
 // for each its id, its length (both as varints) and its bytes.
-func (s *spoolStrings) save(path string) error {
+func (s *spoolStrings) save(dir *os.Root) error {
 	var out []byte
 	for id, text := range s.texts {
 		out = binary.AppendUvarint(out, uint64(id))
 		out = binary.AppendUvarint(out, uint64(len(text)))
 		out = append(out, text...)
 	}
-	if err := os.WriteFile(path+".tmp", out, 0o600); err != nil {
+	const temp = stringsName + ".tmp"
+	path := filepath.Join(dir.Name(), stringsName)
+	f, err := outfile.Create(dir, temp)
+	if err != nil {
 		return diskError(path, err)
 	}
-	return diskError(path, os.Rename(path+".tmp", path))
+	_, err = f.Write(out)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return diskError(path, err)
+	}
+	return diskError(path, dir.Rename(temp, stringsName))
 }
 
+// mostStringBytes is the longest strings file that is read: no job comes near it.
+const mostStringBytes = 1 << 30
+
 // loadStrings is the inverse of save; a missing file is no strings.
-func loadStrings(path string) (spoolStrings, error) {
+func loadStrings(dir *os.Root) (spoolStrings, error) {
 	s := spoolStrings{texts: map[uint32]string{}, partial: map[uint32]*partialString{}}
-	in, err := os.ReadFile(path)
+	path := filepath.Join(dir.Name(), stringsName)
+	in, err := readRegular(dir, stringsName, mostStringBytes)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/apache/arrow-go/v18/parquet/file"
+
+	"github.com/memprof/memprof/trace/outfile"
 )
 
 // MaxPartEvents is the most events a part holds, its opening rows not counted.
@@ -17,17 +20,18 @@ const MaxPartEvents = 2 << 20
 // columns, and a dictionary for each.
 const rowGroupRows = 1 << 18
 
-const (
-	partSuffix = ".parquet"
-	tempSuffix = ".parquet.tmp"
-)
+const partSuffix = ".parquet"
+
+// tempSuffix ends the names of the parts in the making of a run: its ID is in them, so that they are
+// taken for nobody else's.
+func tempSuffix(runID string) string { return "." + runID + partSuffix + ".tmp" }
 
 // WriterOptions are the sizes a Writer works with; zero values mean the constants above.
 type WriterOptions struct {
 	PartEvents int // most events in a part, 1 to MaxPartEvents
 	RowGroup   int // rows encoded at a time
 
-	create func(path string) (partFile, error) // tests put a full disk here
+	create func(dir *os.Root, name string) (partFile, error) // tests put a full disk here
 }
 
 // partFile is what a part is written to.
@@ -37,18 +41,17 @@ type partFile interface {
 	Close() error
 }
 
-func createFile(path string) (partFile, error) {
-	return os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-}
+func createFile(dir *os.Root, name string) (partFile, error) { return outfile.Create(dir, name) }
 
 // Writer turns the events of one process into parts in a run's directory. A part appears
-// under its name when it is complete; until then it has a name that ends in .parquet.tmp.
+// under its name when it is complete; until then it has a name that ends in .RUNID.parquet.tmp.
 //
 // A Writer that returned an error has not taken the event; the call may be made again,
 // for example after room was made on a full disk ([ErrDiskFull]). It is not safe for
 // concurrent use.
 type Writer struct {
 	dir     string
+	root    *os.Root // of dir, nil before the first part and after the last
 	meta    ProcessMeta
 	opt     WriterOptions
 	strings *Strings
@@ -197,7 +200,11 @@ func (w *Writer) Finish(end Ending) error {
 	if err := w.ensurePart(); err != nil {
 		return err
 	}
-	return w.completePart(&end)
+	if err := w.completePart(&end); err != nil {
+		return err
+	}
+	w.closeDir()
+	return nil
 }
 
 // Abandon removes the part that is not complete.
@@ -206,13 +213,48 @@ func (w *Writer) Abandon() {
 		w.part.remove()
 		w.part = nil
 	}
+	w.closeDir()
+}
+
+// RemoveTemporary removes the parts in the making of the process. Unlike Abandon it may be called while another
+// call does not return.
+func (w *Writer) RemoveTemporary() error {
+	dir, err := os.OpenRoot(w.dir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	entries, err := entriesOf(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), w.meta.Name+"-") && strings.HasSuffix(e.Name(), tempSuffix(w.meta.RunID)) {
+			err = errors.Join(err, dir.Remove(e.Name()))
+		}
+	}
+	return err
+}
+
+func (w *Writer) closeDir() {
+	if w.root != nil {
+		w.root.Close()
+		w.root = nil
+	}
 }
 
 func (w *Writer) ensurePart() error {
 	if w.part != nil {
 		return nil
 	}
-	part, err := createPart(w.dir, w.meta.Name, len(w.done), w.opt)
+	if w.root == nil {
+		root, err := os.OpenRoot(w.dir)
+		if err != nil {
+			return err
+		}
+		w.root = root
+	}
+	part, err := createPart(w.root, &w.meta, len(w.done), w.opt)
 	if err != nil {
 		return err
 	}
@@ -259,7 +301,8 @@ func (w *Writer) completePart(end *Ending) error {
 // the file, so that a full disk loses nothing.
 type openPart struct {
 	info    Part
-	temp    string
+	dir     *os.Root
+	temp    string // its name
 	file    partFile
 	bytes   int64 // written
 	out     *file.Writer
@@ -269,21 +312,21 @@ type openPart struct {
 	closed  bool  // the footer is encoded
 }
 
-func createPart(dir, name string, number int, opt WriterOptions) (*openPart, error) {
-	base := fmt.Sprintf("%s-%04d", name, number)
+func createPart(dir *os.Root, meta *ProcessMeta, number int, opt WriterOptions) (*openPart, error) {
+	base := fmt.Sprintf("%s-%04d", meta.Name, number)
 	p := &openPart{
-		info: Part{Path: filepath.Join(dir, base+partSuffix), Number: number},
-		temp: filepath.Join(dir, base+tempSuffix),
+		info: Part{Path: filepath.Join(dir.Name(), base+partSuffix), Number: number},
+		dir:  dir, temp: base + tempSuffix(meta.RunID),
 	}
-	f, err := opt.create(p.temp)
+	f, err := opt.create(dir, p.temp)
 	if err != nil {
-		return nil, diskError(p.temp, err)
+		return nil, diskError(p.path(), err)
 	}
 	p.file = f
 	p.out, err = file.NewParquetWriterWithError(p, newSchema(), file.WithWriterProps(writerProperties(opt.RowGroup)))
 	if err != nil {
 		p.remove()
-		return nil, fmt.Errorf("%s: %w", p.temp, err)
+		return nil, fmt.Errorf("%s: %w", p.path(), err)
 	}
 	return p, nil
 }
@@ -307,7 +350,7 @@ func (p *openPart) encode(s *Strings) error {
 		err = group.Close()
 	}
 	if err != nil {
-		return fmt.Errorf("%s: encode: %w", p.temp, err)
+		return fmt.Errorf("%s: encode: %w", p.path(), err)
 	}
 	p.rows.reset()
 	return nil
@@ -321,7 +364,7 @@ func (p *openPart) flush() error {
 	n, err := p.file.Write(p.pending)
 	p.bytes += int64(n)
 	p.pending = p.pending[:copy(p.pending, p.pending[n:])]
-	return diskError(p.temp, err)
+	return diskError(p.path(), err)
 }
 
 func (p *openPart) complete(s *Strings) error {
@@ -331,11 +374,11 @@ func (p *openPart) complete(s *Strings) error {
 		}
 		for _, kv := range p.info.keyValues() {
 			if err := p.out.AppendKeyValueMetadata(kv[0], kv[1]); err != nil {
-				return fmt.Errorf("%s: %w", p.temp, err)
+				return fmt.Errorf("%s: %w", p.path(), err)
 			}
 		}
 		if err := p.out.Close(); err != nil {
-			return fmt.Errorf("%s: encode footer: %w", p.temp, err)
+			return fmt.Errorf("%s: encode footer: %w", p.path(), err)
 		}
 		p.closed = true
 	}
@@ -343,23 +386,26 @@ func (p *openPart) complete(s *Strings) error {
 		return err
 	}
 	if err := p.file.Sync(); err != nil {
-		return diskError(p.temp, err)
+		return diskError(p.path(), err)
 	}
 	p.info.Bytes = p.bytes
 	if held, ok := p.file.(memoryFile); ok {
 		p.info.Path, p.info.held = held.name(), held.File
 		return nil
 	}
-	if err := os.Rename(p.temp, p.info.Path); err != nil {
+	if err := p.dir.Rename(p.temp, filepath.Base(p.info.Path)); err != nil {
 		return diskError(p.info.Path, err)
 	}
 	return p.file.Close()
 }
 
+// path is that of the file in the making, for people.
+func (p *openPart) path() string { return filepath.Join(p.dir.Name(), p.temp) }
+
 func (p *openPart) remove() {
 	p.file.Close()
 	if _, ok := p.file.(memoryFile); !ok {
-		os.Remove(p.temp)
+		p.dir.Remove(p.temp)
 	}
 }
 

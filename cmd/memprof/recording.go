@@ -52,7 +52,7 @@ func (r *recording) run(program string, command []string, settings map[string]st
 		if r.sampler != nil {
 			r.sampler.abandon()
 		}
-		r.finishCollector()
+		r.collector.Finish() // of nothing
 		r.place.abandon()
 		return err
 	}
@@ -96,7 +96,7 @@ func (r *recording) prepare(command []string, settings map[string]string) error 
 	if err := trace.WriteInfo(r.place.dir, r.info); err != nil {
 		return err
 	}
-	collector, err := trace.NewCollector(r.place.dir, r.place.spool, trace.CollectorOptions{RunID: r.info.ID, ClockBase: r.info.ClockBase})
+	collector, err := trace.NewCollector(r.place.dir, trace.CollectorOptions{RunID: r.info.ID, ClockBase: r.info.ClockBase})
 	if err != nil {
 		return err
 	}
@@ -147,29 +147,27 @@ func (r *recording) trouble(err error) {
 	}
 }
 
-// finishCollector waits a little for processes that outlive the job and completes the trace.
-func (r *recording) finishCollector() *trace.Summary {
-	elsewhere := spoolTarget(r.place.spool)
+// convert waits a little for processes that outlive the job and completes the trace. Whole says that
+// nothing is left in the spool.
+func (r *recording) convert() (summary *trace.Summary, whole bool) {
 	for deadline := time.Now().Add(lingers); time.Now().Before(deadline); time.Sleep(pollEvery) {
 		if alive, err := r.collector.Alive(); !alive || err != nil {
 			break
 		}
 		r.poll()
 	}
-	summary, err := r.collector.Finish()
+	summary, err := r.collector.Convert()
 	if err != nil {
-		r.troubles = nil // Finish made the last attempt at everything
-		r.trouble(err)
-		return summary
-	}
-	if err := os.RemoveAll(elsewhere); err != nil {
+		r.troubles = nil // Convert made the last attempt at everything
 		r.trouble(err)
 	}
-	return summary
+	return summary, err == nil
 }
 
+// conclude completes the recording: first the parts, then run.json, and only then is the spool removed, so that
+// a recorder that is killed here has told all, or leaves `memprof recover` what it needs to.
 func (r *recording) conclude(ended outcome) {
-	summary := r.finishCollector()
+	summary, whole := r.convert()
 	if ended.code != 0 {
 		r.say("the job ended with %s", ended)
 	}
@@ -184,6 +182,11 @@ func (r *recording) conclude(ended outcome) {
 	if err := trace.WriteInfo(r.place.dir, r.info); err != nil {
 		r.trouble(err)
 		r.info.Problems = append(r.info.Problems, err.Error())
+	}
+	if whole {
+		if err := r.collector.Remove(); err != nil {
+			r.info.Problems = append(r.info.Problems, err.Error())
+		}
 	}
 	for _, problem := range r.info.Problems[len(r.missed):] { // those were told before
 		remark(r.stderr, "problem", problem)

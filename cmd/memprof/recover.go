@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -17,6 +16,7 @@ import (
 
 type recoverOptions struct {
 	Wait bool
+	Now  bool
 	JSON bool
 }
 
@@ -45,21 +45,24 @@ job.`,
 
 func (o *recoverOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.Wait, "wait", false, "collect until the processes of the recording that still run have ended")
+	flags.BoolVar(&o.Now, "now", false, "cut off the processes of the recording that still run: what they do from now on is not recorded")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON")
 }
 
 func (o *recoverOptions) run(ctx context.Context, stdout, stderr io.Writer, dir string) error {
-	// A spool elsewhere (record --spool) is a link, which recovery removes.
-	elsewhere := spoolTarget(filepath.Join(dir, trace.SpoolName))
-	summary, err := trace.Recover(ctx, dir, o.Wait)
+	if o.Wait && o.Now {
+		return usagef("--wait and --now: choose one")
+	}
+	recover := func() (*trace.Summary, error) { return trace.Recover(ctx, dir, o.Wait) }
+	if o.Now {
+		recover = func() (*trace.Summary, error) { return trace.RecoverNow(dir) }
+	}
+	summary, err := recover()
 	var about *trace.PathError
 	switch {
 	case errors.As(err, &about), errors.Is(err, os.ErrNotExist):
 		return inputError(err)
 	case err != nil:
-		return err
-	}
-	if err := os.RemoveAll(elsewhere); err != nil {
 		return err
 	}
 	for _, problem := range summary.Problems {

@@ -3,8 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -133,10 +131,7 @@ func (s *sampler) follow(pid int) {
 func (s *sampler) stop() []string {
 	close(s.end)
 	if !s.answered(s.done) {
-		left, _ := filepath.Glob(filepath.Join(globQuote(s.dir), trace.ReadingsName+"-*.parquet.tmp"))
-		for _, file := range left {
-			os.Remove(file)
-		}
+		s.to.RemoveTemporary() // what cannot be removed, recover removes
 		return []string{"the devices' used memory is not in the recording to its end: " + errNoAnswer.Error()}
 	}
 	for i := range s.gpus {

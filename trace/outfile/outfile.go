@@ -11,6 +11,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sys/unix"
 )
 
 // Modes of files, before the umask. What is made of a recording has names of the job's modules and
@@ -54,6 +56,23 @@ func Write(path string, mode fs.FileMode, write func(io.Writer) error) error {
 		return errors.Join(about(path, "create", err), dir.Remove(temp))
 	}
 	return nil
+}
+
+// Possible says what keeps files from being made in a directory. Nothing is left behind, not even by a kill, where
+// the file system knows files without a name.
+func Possible(dir string) error {
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, Mode)
+	if err == nil {
+		return unix.Close(fd)
+	}
+	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) && !errors.Is(err, unix.ENOENT) {
+		return &fs.PathError{Op: "create in", Path: dir, Err: err}
+	}
+	probe, err := os.CreateTemp(dir, ".memprof-probe-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
 // about is an error on the way to path as one that names path and no temporary file.

@@ -101,3 +101,18 @@ func TestCreate(t *testing.T) {
 		t.Error("a name that leaves the directory was taken")
 	}
 }
+
+func TestPossible(t *testing.T) {
+	dir := t.TempDir()
+	if err := Possible(dir); err != nil {
+		t.Error(err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	for _, dir := range []string{filepath.Join(dir, "missing"), "/proc"} {
+		if err := Possible(dir); err == nil {
+			t.Errorf("a file could be made in %s", dir)
+		}
+	}
+}

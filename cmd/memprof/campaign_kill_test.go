@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
+)
+
+// unfinished makes the recording in dir what a killed recorder leaves: a process that is converted and not removed,
+// one that is converted in part, one that is not, and one that could not record.
+func unfinished(t *testing.T, dir, spools string) {
+	t.Helper()
+	mustMake(t, dir)
+	if err := trace.WriteInfo(dir, &trace.Info{ID: tracetest.RunID}); err != nil {
+		t.Fatal(err)
+	}
+	if err := trace.MakeSpool(dir, spools); err != nil {
+		t.Fatal(err)
+	}
+	spool := filepath.Join(dir, trace.SpoolName)
+	events, texts := tracetest.Training(300)
+	for pid := range 3 {
+		s := tracetest.NewSpool(t, spool, 4711+pid, pid)
+		for _, e := range events {
+			s.Append(e, texts[e.Context])
+		}
+		s.Problem(fmt.Sprintf("problem of rank %d", pid))
+		if pid == 0 {
+			s.SetState(tracetest.Closed)
+		} else {
+			s.Claim() // it died inside an arena
+		}
+		s.Close()
+	}
+	never := mustMake(t, filepath.Join(spool, "p4714.100"))
+	mustWrite(t, filepath.Join(never, "problems"), "cannot record: no room\n")
+	mustWrite(t, filepath.Join(dir, ".ballast."+tracetest.RunID), "")
+}
+
+// whole is what there is to know of a recording: its files, and the events and endings of its processes.
+func whole(t *testing.T, dir string) string {
+	t.Helper()
+	run, err := trace.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := fmt.Sprintln(namesIn(t, dir), run.Info.Recovered, run.Info.Problems, run.Info.Processes)
+	for _, p := range run.Processes {
+		events, err := p.ReadAll()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out += fmt.Sprintln(p.Name, p.Events, len(events), p.Checksums(), p.Ending)
+	}
+	return out
+}
+
+// TestCampaignKilledRecover kills `memprof recover` at every system call. Another one must end what it began, whether
+// the spool lies in the recording or elsewhere, and what can be read before that must be whole.
+func TestCampaignKilledRecover(t *testing.T) {
+	for _, elsewhere := range []bool{false, true} {
+		t.Run(fmt.Sprintf("spool elsewhere %v", elsewhere), func(t *testing.T) {
+			if long, _ := campaign(t); long == 0 && !elsewhere {
+				t.Skip("the other spool has all calls of this one and more")
+			}
+			k := newKiller(t)
+			dir, spools := filepath.Join(t.TempDir(), "run"), mustMake(t, filepath.Join(t.TempDir(), "spools"))
+			prepare := func() {
+				if err := os.RemoveAll(dir); err != nil {
+					t.Fatal(err)
+				}
+				if elsewhere {
+					unfinished(t, dir, spools)
+				} else {
+					unfinished(t, dir, "")
+				}
+			}
+			prepare()
+			if _, err := trace.Recover(context.Background(), dir, false); err != nil {
+				t.Fatal(err)
+			}
+			want := whole(t, dir)
+			for _, says := range []string{"rank2", "pid4714: cannot record: no room", "rank1: problem of rank 1", "[rank0 rank1 rank2] "} {
+				if !strings.Contains(strings.ReplaceAll(want, "]\n", "] \n"), says) {
+					t.Fatalf("without a kill there is no %q in\n%s", says, want)
+				}
+			}
+			count := func(calls string) int {
+				prepare()
+				_, n, _ := k.run(t, calls, 0, nil, "recover", dir)
+				return n
+			}
+			k.each(t, count, func(calls string, at int) {
+				prepare()
+				_, _, said := k.run(t, calls, at, nil, "recover", dir)
+				where := fmt.Sprintf("killed at call %d of %s: %s", at, calls, said)
+				if run, err := trace.Open(dir); err == nil && len(run.Processes) != 3 {
+					t.Errorf("%s: a recording that is not whole can be read: %d processes", where, len(run.Processes))
+				} else if err != nil && !errors.Is(err, trace.ErrUnfinished) {
+					t.Errorf("%s: it cannot be read: %v", where, err)
+				}
+				if _, err := trace.Recover(context.Background(), dir, false); err != nil {
+					t.Fatalf("%s: recover: %v", where, err)
+				}
+				if diff := cmp.Diff(want, whole(t, dir)); diff != "" {
+					t.Errorf("%s: recovered again (-want +got):\n%s", where, diff)
+				}
+				if left := namesIn(t, spools); len(left) > 0 {
+					t.Errorf("%s: left behind: %v", where, left)
+				}
+			})
+		})
+	}
+}
+
+// TestCampaignKilledRecorder kills `memprof record --force` at every system call, from the removal of the recording
+// before it to that of its own spool. The job goes on, recover has all that it allocated, and where it never started another
+// record can take the place.
+func TestCampaignKilledRecorder(t *testing.T) {
+	for _, elsewhere := range []bool{false, true} {
+		t.Run(fmt.Sprintf("spool elsewhere %v", elsewhere), func(t *testing.T) {
+			if long, _ := campaign(t); long == 0 && !elsewhere {
+				t.Skip("the other spool has all calls of this one and more")
+			}
+			k, b := newKiller(t), newBench(t)
+			spools := mustMake(t, b.path("spools"))
+			args := []string{"record", "-q", "--device", "sim", "--force", "-o", b.path("run")}
+			if elsewhere {
+				args = append(args, "--spool", spools)
+			}
+			args = append(args, "--", b.job, "log", b.path("log"), "churn", "7", "40", "touch", b.path("done"))
+			env := []string{"MEMPROF_CACHE=" + b.cache}
+			prepare := func() {
+				for _, name := range []string{"run", "log", "done"} {
+					if err := os.RemoveAll(b.path(name)); err != nil {
+						t.Fatal(err)
+					}
+				}
+				unfinished(t, b.path("run"), "")
+			}
+			prepare()
+			k.run(t, "changing", 0, env, args...) // installs the hook
+			count := func(calls string) int {
+				prepare()
+				_, n, _ := k.run(t, calls, 0, env, args...)
+				return n
+			}
+			k.each(t, count, func(calls string, at int) {
+				prepare()
+				_, _, said := k.run(t, calls, at, env, args...)
+				where := fmt.Sprintf("killed at call %d of %s: %s", at, calls, said)
+				b.jobEnds("run")
+				if !b.exists("log") {
+					if _, err := newPlace(b.path("run"), "", "job", true); err != nil {
+						t.Fatalf("%s: record again: %v", where, err)
+					}
+					if err := trace.RemoveSpool(b.path("run")); err != nil {
+						t.Fatal(err)
+					}
+				} else {
+					if !b.exists("done") {
+						t.Fatalf("%s: the job has not come to its end", where)
+					}
+					if _, err := trace.Recover(context.Background(), b.path("run"), false); err != nil {
+						t.Fatalf("%s: recover: %v", where, err)
+					}
+					b.sameStart("run", "log", 0)
+					memprofIn(t, exitFine, "verify", b.path("run"))
+				}
+				for _, name := range append(namesIn(t, b.path("run")), namesIn(t, spools)...) {
+					if name != "run.json" && !strings.HasSuffix(name, ".parquet") && !strings.HasPrefix(name, ".run.json.") {
+						t.Errorf("%s: %s is left", where, name)
+					}
+				}
+			})
+		})
+	}
+}
+
+// jobEnds waits until no process of a recording runs.
+func (b *bench) jobEnds(dir string) {
+	b.Helper()
+	time.Sleep(10 * time.Millisecond) // a recorder may be killed between the fork of its job and the exec
+	b.waitUntil("the job has gone", func() bool {
+		busy, err := trace.InProgress(b.path(dir))
+		if err != nil {
+			b.Fatal(err)
+		}
+		return busy == ""
+	})
+}

@@ -1,0 +1,115 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// The campaign: tests that do one thing to memprof at every place where it can be done. `go test` runs a short form
+// of each; `make campaign` sets MEMPROF_CAMPAIGN to the seconds that each may take, and more of the places are tried,
+// or the same ones again with other random numbers. MEMPROF_SEED repeats a campaign; each test prints its seed.
+
+// campaign is the time that a test of the campaign may take, 0 for its short form, and its random numbers.
+func campaign(t *testing.T) (long time.Duration, random *rand.Rand) {
+	t.Helper()
+	if text := os.Getenv("MEMPROF_CAMPAIGN"); text != "" {
+		seconds, err := strconv.Atoi(text)
+		if err != nil || seconds < 1 {
+			t.Fatalf("MEMPROF_CAMPAIGN=%q: want the seconds that a test may take", text)
+		}
+		long = time.Duration(seconds) * time.Second
+	}
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("MEMPROF_SEED"); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("MEMPROF_SEED=%q: want a whole number", text)
+		}
+	}
+	t.Logf("MEMPROF_SEED=%d", seed)
+	return long, rand.New(rand.NewPCG(seed, 0))
+}
+
+// killer runs memprof and kills it at a system call; see testdata/killer.c.
+type killer struct {
+	program, out string
+}
+
+func newKiller(t *testing.T) *killer {
+	t.Helper()
+	dir := t.TempDir()
+	k := &killer{program: filepath.Join(dir, "killer"), out: filepath.Join(dir, "out")}
+	if out, err := exec.Command("gcc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "testdata/killer.c", "-o", k.program).CombinedOutput(); err != nil {
+		t.Fatalf("compiling testdata/killer.c: %v\n%s", err, out)
+	}
+	if out, err := exec.Command(k.program, k.out, "every", "0", "true").CombinedOutput(); err != nil {
+		t.Skipf("no process may be traced here: %v\n%s", err, out)
+	}
+	return k
+}
+
+// run starts memprof and kills it at the call with this number, from 1 on; 0 lets it run. It returns whether
+// it was killed, how many calls there were, and what it printed.
+func (k *killer) run(t *testing.T, calls string, at int, env []string, args ...string) (killed bool, count int, said string) {
+	t.Helper()
+	cmd := exec.Command(k.program, append([]string{k.out, calls, strconv.Itoa(at), "memprof"}, args...)...)
+	cmd.Env = append(os.Environ(), env...)
+	// A file, not a pipe, which the job of a killed recorder would hold open.
+	log, err := os.Create(k.out + ".log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	code := exitOf(cmd.Run())
+	text, err := os.ReadFile(k.out + ".log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code != 0 && code != 128+9 {
+		t.Fatalf("memprof %q, to be killed at call %d: exit code %d\n%s", args, at, code, text)
+	}
+	counted, err := os.ReadFile(k.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last int
+	if _, err := fmt.Sscan(string(counted), &count, &last); err != nil {
+		t.Fatalf("%q: %v", counted, err)
+	}
+	return code != 0, count, fmt.Sprintf("%s(the last system call was number %d)", text, last)
+}
+
+// each calls try with the numbers of calls at which memprof is to be killed: in the short form with each call that
+// changes files; in the long one with as many of all calls as there is time for, in random order.
+func (k *killer) each(t *testing.T, count func(calls string) int, try func(calls string, at int)) {
+	t.Helper()
+	long, random := campaign(t)
+	tried := 0
+	n := count("changing")
+	for at := 1; at <= n && !t.Failed(); at++ {
+		try("changing", at)
+		tried++
+	}
+	if long == 0 {
+		t.Logf("killed at each of %d system calls that change files", tried)
+		return
+	}
+	tried = 0
+	n = count("every")
+	end := time.Now().Add(long)
+	for _, i := range random.Perm(n) {
+		if t.Failed() || time.Now().After(end) {
+			break
+		}
+		try("every", i+1)
+		tried++
+	}
+	t.Logf("killed at %d of %d system calls", tried, n)
+}

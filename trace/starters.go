@@ -1,0 +1,118 @@
+package trace
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// spoolVariable is how a process is told where its spool is; see package hooks.
+const spoolVariable = "MEMPROF_SPOOL="
+
+// starter is a process that has not begun to record, as it has made no CUDA call, and may at any time.
+type starter struct {
+	pid  int
+	name string // of its program
+}
+
+func (s starter) String() string { return fmt.Sprintf("process %d (%s)", s.pid, s.name) }
+
+// starters are the processes on this machine with the spool in their environment, apart from the caller. What started
+// them may be dead. Not seen are processes of other users and those that write over their environment.
+func (p *spoolPlace) starters() []starter {
+	if p.root == nil || p.name != SpoolName {
+		return nil // nobody finds it any more
+	}
+	spool, err := p.root.Stat(".")
+	if err != nil {
+		return nil
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var found []starter
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		dir := filepath.Join("/proc", e.Name())
+		if path := spoolOf(dir); path != "" && leadsTo(dir, path, spool) {
+			name, _ := os.ReadFile(filepath.Join(dir, "comm"))
+			found = append(found, starter{pid, string(bytes.TrimSpace(name))})
+		}
+	}
+	return found
+}
+
+// spoolOf is the spool in the environment of the process in dir, a folder of /proc; "" for none.
+func spoolOf(dir string) string {
+	environment, err := os.ReadFile(filepath.Join(dir, "environ"))
+	if err != nil {
+		return ""
+	}
+	for entry := range bytes.SplitSeq(environment, []byte{0}) {
+		if path, ok := bytes.CutPrefix(entry, []byte(spoolVariable)); ok {
+			return string(path)
+		}
+	}
+	return ""
+}
+
+// leadsTo says whether a path leads the process in dir to the spool. A container may have other paths.
+func leadsTo(dir, path string, spool fs.FileInfo) bool {
+	if !filepath.IsAbs(path) {
+		return false
+	}
+	stat, err := os.Stat(filepath.Join(dir, "root", path))
+	if err != nil {
+		stat, err = os.Stat(path)
+	}
+	return err == nil && os.SameFile(stat, spool)
+}
+
+// InProgress says what still works on the recording in dir, as in "its recorder"; "" for nothing.
+func InProgress(dir string) (string, error) {
+	place, err := openPlaceOf(dir)
+	if err != nil {
+		return "", ignoreMissing(err)
+	}
+	defer place.close()
+	if place.root == nil {
+		return "", nil
+	}
+	held, err := collecting(place)
+	if err != nil || held {
+		return "its recorder", err
+	}
+	entries, err := entriesOf(place.root)
+	if err != nil {
+		return "", err
+	}
+	for _, e := range entries {
+		if !e.IsDir() {
+			continue
+		}
+		p, err := openSpoolProcess(place.root, e.Name())
+		if err != nil || p == nil {
+			continue // whatever is wrong with it does not live
+		}
+		alive, err := p.Alive()
+		pid := p.header.PID
+		p.Close()
+		if err != nil {
+			return "", err
+		}
+		if alive {
+			return fmt.Sprintf("process %d", pid), nil
+		}
+	}
+	if waiting := place.starters(); len(waiting) > 0 {
+		return waiting[0].String(), nil
+	}
+	return "", nil
+}
