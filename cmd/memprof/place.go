@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/memprof/memprof/outfile"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -109,73 +110,33 @@ func placeError(cause error, format string, args ...any) error {
 	return usagef(format, args...)
 }
 
-// clear makes sure that no other recording is in the directory.
+// clear makes sure that no other recording is in the directory, and nothing that a reader would take for a part
+// of this one. With force it removes a recording, by the names of its files, when all of them say that they are
+// memprof's and nobody is at work on it.
 func (p *place) clear(output string, force bool) error {
-	old, err := recordingFiles(p.dir)
+	busy, err := trace.InProgress(p.dir)
 	if err != nil {
 		return usagef("-o %s: %w", output, err)
 	}
-	if len(old) == 0 {
+	if busy != "" {
+		return usagef("-o %s is being recorded (%s is still at work): choose another directory, or wait for it to end", output, busy)
+	}
+	old, err := trace.Occupy(p.dir)
+	switch {
+	case err != nil:
+		return usagef("-o %s: %w", output, err)
+	case len(old.Foreign) > 0:
+		return usagef("-o %s holds files with names of a recording that are none of memprof's (%s): choose another directory",
+			output, strings.Join(old.Foreign, ", "))
+	case len(old.Ours) == 0:
 		return nil
+	case !force:
+		return usagef("-o %s holds a recording (%s): choose another directory, or --force to replace it", output, old.Ours[0])
 	}
-	if !force {
-		return usagef("-o %s holds a recording (%s): choose another directory, or --force to replace it", output, filepath.Base(old[0]))
-	}
-	for _, path := range old {
-		if err := removeSpool(path); err != nil { // removes any other file as well
-			return usagef("-o %s: removing the old recording: %w", output, err)
-		}
+	if err := old.Remove(); err != nil {
+		return usagef("-o %s: removing the old recording: %w", output, err)
 	}
 	return nil
-}
-
-// recordingFiles are those of a recording in dir.
-func recordingFiles(dir string) ([]string, error) {
-	var files []string
-	for _, pattern := range []string{trace.InfoName, "*.parquet", trace.SpoolName} {
-		matches, err := filepath.Glob(filepath.Join(globQuote(dir), pattern))
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, matches...)
-	}
-	return files, nil
-}
-
-// globQuote makes a directory's name stand for itself in a pattern.
-func globQuote(dir string) string {
-	var quoted []rune
-	for _, r := range dir {
-		if r == '*' || r == '?' || r == '[' || r == '\\' {
-			quoted = append(quoted, '\\')
-		}
-		quoted = append(quoted, r)
-	}
-	return string(quoted)
-}
-
-// spoolPrefix starts the name of every spool made by --spool.
-const spoolPrefix = "memprof-spool-"
-
-// spoolTarget is the folder that a spool made by --spool is a link to; empty for any
-// other file. The name is checked because the folder will be removed, and a recording may
-// come from somebody else.
-func spoolTarget(link string) string {
-	target, err := os.Readlink(link)
-	if err != nil || !filepath.IsAbs(target) || !strings.HasPrefix(filepath.Base(target), spoolPrefix) {
-		return ""
-	}
-	return target
-}
-
-// removeSpool removes a spool, with the folder that --spool put elsewhere.
-func removeSpool(spool string) error {
-	if target := spoolTarget(spool); target != "" {
-		if err := os.RemoveAll(target); err != nil {
-			return err
-		}
-	}
-	return os.RemoveAll(spool)
 }
 
 // writableDir says what keeps files from being made in dir.
@@ -184,19 +145,14 @@ func writableDir(dir string) error {
 	if err := syscall.Statfs(dir, &stat); err == nil && stat.Blocks > 0 && stat.Bavail*uint64(stat.Bsize) < roomToStart {
 		return fmt.Errorf("%s: %w", dir, syscall.ENOSPC)
 	}
-	probe, err := os.CreateTemp(dir, ".memprof-probe-")
-	if err != nil {
-		return err
-	}
-	probe.Close()
-	return os.Remove(probe.Name())
+	return outfile.Possible(dir)
 }
 
 // makeSpool creates the spool, with elsewhere as a fresh folder there that DIR/spool
 // links to: `memprof recover DIR` finds it in either case.
 func (p *place) makeSpool(elsewhere string) error {
 	if elsewhere == "" {
-		if err := os.Mkdir(p.spool, 0o700); err != nil {
+		if err := trace.MakeSpool(p.dir, ""); err != nil {
 			return placeError(err, "the spool: %w", err)
 		}
 		return nil
@@ -208,20 +164,15 @@ func (p *place) makeSpool(elsewhere string) error {
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return placeError(err, "--spool %s cannot be created: %w", elsewhere, err)
 	}
-	target, err := os.MkdirTemp(parent, spoolPrefix)
-	if err != nil {
+	if err := trace.MakeSpool(p.dir, parent); err != nil {
 		return placeError(err, "--spool %s cannot be written: %w", elsewhere, err)
-	}
-	if err := os.Symlink(target, p.spool); err != nil {
-		os.Remove(target)
-		return usagef("--spool: %w", err)
 	}
 	return nil
 }
 
 // abandon removes what was made for a job that was not started.
 func (p *place) abandon() {
-	removeSpool(p.spool)
+	trace.RemoveSpool(p.dir)
 	os.Remove(filepath.Join(p.dir, trace.InfoName))
 	if p.created {
 		os.Remove(p.dir)

@@ -3,48 +3,155 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
 )
 
-func TestPlaceForce(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "odd [name]*")
-	first, err := newPlace(dir, "", "job", false)
+// newRecording makes a small recording of one process in a directory with an odd name.
+func newRecording(t *testing.T) (dir string) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "odd [name]*")
+	mustMake(t, dir)
+	tracetest.WriteRun(t, dir, tracetest.Process{
+		Meta: trace.ProcessMeta{Name: "pid1", Rank: -1}, Events: []trace.Event{{Kind: trace.KindAlloc, Requested: 1}}, Texts: []string{""},
+	})
+	return dir
+}
+
+func mustWrite(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func namesIn(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"run.json", "pid1-0000.parquet", "notes.txt"} {
-		if err := os.WriteFile(filepath.Join(first.dir, name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
 	}
-	if _, err := newPlace(dir, "", "job", false); err == nil {
-		t.Fatal("a recording would have been written over")
+	return names
+}
+
+// TestPlaceForce: a recording is replaced, files beside it that a recording does not need are left alone.
+func TestPlaceForce(t *testing.T) {
+	dir := newRecording(t)
+	const runID = tracetest.RunID
+	for _, name := range []string{"notes.txt", "report.html", ".ballast." + runID, "pid1-0001." + runID + ".parquet.tmp", ".ballast", "theirs.parquet.tmp"} {
+		mustWrite(t, filepath.Join(dir, name), "")
+	}
+	_, err := newPlace(dir, "", "job", false)
+	if err == nil || !strings.Contains(err.Error(), "holds a recording (run.json): choose another directory, or --force to replace it") {
+		t.Fatalf("without --force: %v, want that there is a recording", err)
 	}
 	if _, err := newPlace(dir, "", "job", true); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]bool{"run.json": false, "pid1-0000.parquet": false, "notes.txt": true, "spool": true} {
-		if _, err := os.Stat(filepath.Join(dir, name)); (err == nil) != want {
-			t.Errorf("after --force: %s there: %v, want %v", name, err == nil, want)
+	want := []string{".ballast", "notes.txt", "report.html", "spool", "theirs.parquet.tmp"}
+	if got := namesIn(t, dir); !slices.Equal(got, want) {
+		t.Errorf("after --force: %q, want %q", got, want)
+	}
+}
+
+// TestPlaceOfOthers: nothing is removed where a file that is in the way does not say that it is of a recording, and
+// --force is not what to do about it.
+func TestPlaceOfOthers(t *testing.T) {
+	tests := []struct {
+		name string
+		make func(t *testing.T, dir string)
+	}{
+		{"train.parquet", func(t *testing.T, dir string) {
+			mustWrite(t, filepath.Join(dir, "train.parquet"), "PAR1 and so on PAR1")
+		}},
+		{"run.json", func(t *testing.T, dir string) { mustWrite(t, filepath.Join(dir, "run.json"), `{"id": "42"}`) }},
+		{"spool", func(t *testing.T, dir string) {
+			mustMake(t, filepath.Join(dir, "spool"))
+			mustWrite(t, filepath.Join(dir, "spool", "letter"), "")
+		}},
+		{"spool", func(t *testing.T, dir string) {
+			mustMake(t, filepath.Join(dir, "spool", "p1.2"))
+			mustWrite(t, filepath.Join(dir, "spool", "p1.2", "thesis"), "")
+		}},
+		{"link.parquet", func(t *testing.T, dir string) {
+			part := filepath.Join(newRecording(t), "pid1-0000.parquet")
+			if err := os.Symlink(part, filepath.Join(dir, "link.parquet")); err != nil {
+				t.Fatal(err)
+			}
+		}},
+	}
+	for _, test := range tests {
+		for _, beside := range []bool{false, true} {
+			dir := mustMake(t, filepath.Join(t.TempDir(), "data"))
+			if beside {
+				if dir = newRecording(t); test.name == "run.json" {
+					os.Remove(filepath.Join(dir, test.name))
+				}
+			}
+			test.make(t, dir)
+			before := namesIn(t, dir)
+			for _, force := range []bool{false, true} {
+				_, err := newPlace(dir, "", "job", force)
+				if err == nil || !strings.Contains(err.Error(), "none of memprof's ("+test.name+"): choose another directory") || strings.Contains(err.Error(), "--force") {
+					t.Errorf("%s, beside a recording %v, --force %v: %v", test.name, beside, force, err)
+				}
+			}
+			if after := namesIn(t, dir); !slices.Equal(before, after) {
+				t.Errorf("%s, beside a recording %v: %q became %q", test.name, beside, before, after)
+			}
 		}
 	}
 }
 
 // TestForeignSpoolLink: a recording from somebody else must not make memprof delete what
-// its spool points to.
+// its spool leads to, whatever that is called.
 func TestForeignSpoolLink(t *testing.T) {
-	precious, dir := t.TempDir(), t.TempDir()
-	if err := os.Symlink(precious, filepath.Join(dir, "spool")); err != nil {
+	victim := mustMake(t, filepath.Join(t.TempDir(), "victim"))
+	spools := mustMake(t, filepath.Join(t.TempDir(), "spools"))
+	if err := trace.MakeSpool(victim, spools); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(precious, "thesis"), nil, 0o600); err != nil {
+	theirs, err := os.Readlink(filepath.Join(victim, "spool"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newPlace(dir, "", "job", true); err != nil {
+	unmarked := mustMake(t, filepath.Join(t.TempDir(), "memprof-spool-1"))
+	for _, target := range []string{t.TempDir(), theirs, unmarked} {
+		mustWrite(t, filepath.Join(target, "thesis"), "")
+		dir := newRecording(t)
+		if err := os.Symlink(target, filepath.Join(dir, "spool")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := newPlace(dir, "", "job", true); err == nil {
+			t.Errorf("record --force took a spool that is a link to %s", target)
+		}
+		message := memprofIn(t, exitUsage, "recover", dir)
+		if !strings.Contains(message, "it is a link to "+target) {
+			t.Errorf("recover says %q", message)
+		}
+		if _, err := os.Stat(filepath.Join(target, "thesis")); err != nil {
+			t.Errorf("what the spool is a link to was removed: %v", err)
+		}
+	}
+	if _, err := newPlace(victim, "", "job", true); err == nil {
+		t.Error("a spool elsewhere with a file that is none of memprof's was removed")
+	}
+	if err := os.Remove(filepath.Join(theirs, "thesis")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat(filepath.Join(precious, "thesis")); err != nil {
-		t.Error("--force deleted what a foreign link points to")
+	if _, err := newPlace(victim, "", "job", true); err != nil {
+		t.Error(err)
+	}
+	if left := namesIn(t, spools); len(left) > 0 {
+		t.Errorf("the recording's own spool is still there: %q", left)
 	}
 }
 
@@ -55,8 +162,8 @@ func TestAbandonLeavesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if target := spoolTarget(p.spool); filepath.Dir(target) != spools {
-		t.Fatalf("the spool is a link to %q, want a folder in %s", target, spools)
+	if target, err := os.Readlink(p.spool); err != nil || filepath.Dir(target) != spools {
+		t.Fatalf("the spool is a link to %q, %v, want a folder in %s", target, err, spools)
 	}
 	p.abandon()
 	if _, err := os.Stat(p.dir); err == nil {

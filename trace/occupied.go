@@ -1,0 +1,189 @@
+package trace
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Occupied is what lies in a directory where the files of a new run would.
+type Occupied struct {
+	Ours    []string // names of files whose content says that they are of a run, and of its spool
+	Foreign []string // names that a run needs, of files that do not say so
+
+	temporary []string // of the runs above
+	dir       string
+}
+
+// Occupy looks at a directory where a run is to be recorded. Links are foreign, wherever they lead, but for that
+// to a spool elsewhere.
+func Occupy(dir string) (*Occupied, error) {
+	run, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer run.Close()
+	entries, err := entriesOf(run)
+	if err != nil {
+		return nil, err
+	}
+	o := &Occupied{dir: dir}
+	ids := map[string]bool{}
+	for _, e := range entries {
+		ours := false
+		switch name := e.Name(); {
+		case name == SpoolName, name == finishedName:
+			ours = ourSpool(run, name)
+		case name == InfoName, strings.HasSuffix(name, partSuffix):
+			var id string
+			if id, ours = runOf(dir, e); ours {
+				ids[id] = true
+			}
+		default:
+			continue
+		}
+		switch {
+		case !ours:
+			o.Foreign = append(o.Foreign, e.Name())
+		case e.Name() == InfoName: // the best known
+			o.Ours = slices.Insert(o.Ours, 0, e.Name())
+		default:
+			o.Ours = append(o.Ours, e.Name())
+		}
+	}
+	for _, e := range entries {
+		for id := range ids {
+			if temporaryOf(id, e.Name()) {
+				o.temporary = append(o.temporary, e.Name())
+			}
+		}
+	}
+	return o, nil
+}
+
+// runOf is the ID of the run that a part or a run.json says it belongs to; ours is false if it says none. The ID of
+// one that a newer memprof wrote is "".
+func runOf(dir string, e fs.DirEntry) (id string, ours bool) {
+	if !e.Type().IsRegular() {
+		return "", false
+	}
+	var err error
+	if e.Name() == InfoName {
+		var info *Info
+		if info, err = ReadInfo(dir); err == nil {
+			return info.ID, info.ID != "" && info.SchemaVersion > 0
+		}
+	} else {
+		var part *Part
+		if part, err = readPart(filepath.Join(dir, e.Name())); err == nil {
+			return part.Process.RunID, true
+		}
+	}
+	return "", errors.Is(err, ErrNewerSchema)
+}
+
+// What stands in a spool: directories of processes, and in these the files of record.h.
+var (
+	processDirName  = regexp.MustCompile(`^p\d+\.\d+$`)
+	processFileName = regexp.MustCompile(`^(process|problems|strings|strings\.tmp|\d{6,}\.seg)$`)
+)
+
+// ourSpool says whether a spool, in the run's directory or elsewhere, is the run's and holds nothing else.
+func ourSpool(run *os.Root, name string) bool {
+	place := &spoolPlace{run: run, name: name}
+	stat, err := run.Lstat(name)
+	switch {
+	case err != nil:
+		return false
+	case stat.IsDir():
+		place.root, err = run.OpenRoot(name)
+	case stat.Mode()&fs.ModeSymlink != 0:
+		err = place.followLink()
+	default:
+		return false
+	}
+	if err != nil {
+		return false
+	}
+	if place.root == nil { // the folder elsewhere is removed already
+		return true
+	}
+	defer place.root.Close()
+	entries, err := entriesOf(place.root)
+	for _, e := range entries {
+		if place.target != "" && e.Name() == ownerName {
+			continue
+		}
+		if !e.IsDir() || !processDirName.MatchString(e.Name()) || !onlyProcessFiles(place.root, e.Name()) {
+			return false
+		}
+	}
+	return err == nil
+}
+
+func onlyProcessFiles(spool *os.Root, name string) bool {
+	entries, err := fs.ReadDir(spool.FS(), name)
+	for _, e := range entries {
+		if !e.Type().IsRegular() || !processFileName.MatchString(e.Name()) {
+			return false
+		}
+	}
+	return err == nil
+}
+
+// Remove removes what is ours. It is for a directory in which nothing is foreign, and nobody at work. Run.json goes
+// last: as long as anything is there, the rest is still known.
+func (o *Occupied) Remove() error {
+	run, err := os.OpenRoot(o.dir)
+	if err != nil {
+		return err
+	}
+	defer run.Close()
+	hasInfo := false
+	for _, name := range append(o.temporary, o.Ours...) {
+		switch name {
+		case InfoName:
+			hasInfo = true
+		case SpoolName, finishedName:
+			err = removeSpool(run)
+		default:
+			err = ignoreMissing(run.Remove(name))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if hasInfo {
+		return ignoreMissing(run.Remove(InfoName))
+	}
+	return nil
+}
+
+// removeSpool removes the spool of a run with all it holds.
+func removeSpool(run *os.Root) error {
+	place, err := openPlace(run)
+	if err != nil {
+		return ignoreMissing(err)
+	}
+	if place.root != nil {
+		defer place.root.Close()
+	}
+	if err := place.finish(); err != nil {
+		return err
+	}
+	return place.remove()
+}
+
+// RemoveSpool removes the spool of the run in dir with all it holds, if there is one.
+func RemoveSpool(dir string) error {
+	run, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer run.Close()
+	return removeSpool(run)
+}
