@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -92,7 +93,7 @@ func WriteInfo(dir string, info *Info) error {
 // file of a newer schema is an [ErrNewerSchema], a missing one an [fs.ErrNotExist].
 func ReadInfo(dir string) (*Info, error) {
 	path := filepath.Join(dir, InfoName)
-	text, err := os.ReadFile(path)
+	text, err := readInfoFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +111,25 @@ func ReadInfo(dir string) (*Info, error) {
 		return nil, &PathError{Path: path, Err: ErrDamaged, Detail: err.Error(), Remedy: "restore it from a copy, or delete it: the parts can be read without"}
 	}
 	return info, nil
+}
+
+// infoBytes is more than any run.json has.
+const infoBytes = 64 << 20
+
+func readInfoFile(path string) ([]byte, error) {
+	f, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	stat, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !stat.Mode().IsRegular() || stat.Size() > infoBytes {
+		return nil, &PathError{Path: path, Err: ErrDamaged, Detail: fmt.Sprintf("it is no regular file of at most %d bytes", infoBytes), Remedy: "restore it from a copy, or delete it: the parts can be read without"}
+	}
+	return io.ReadAll(io.LimitReader(f, infoBytes))
 }
 
 // readInfoIfAny is ReadInfo with nil for a missing file.

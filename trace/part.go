@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/apache/arrow-go/v18/parquet/metadata"
@@ -95,7 +96,7 @@ type Part struct {
 
 // readPart reads the metadata of one part.
 func readPart(path string) (*Part, error) {
-	f, err := os.Open(path)
+	f, err := openFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +117,11 @@ func readPart(path string) (*Part, error) {
 	return p, nil
 }
 
+// openFile opens a file of a run for reading, by whatever links. A pipe that nobody writes to is not waited for.
+func openFile(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+}
+
 // openParquet tells apart what the Parquet library reports as one kind of error: no
 // Parquet file at all, and one whose end is missing.
 func openParquet(path string, f *os.File) (r *file.Reader, err error) {
@@ -125,8 +131,11 @@ func openParquet(path string, f *os.File) (r *file.Reader, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if stat.IsDir() {
+	switch {
+	case stat.IsDir():
 		return nil, &PathError{Path: path, Err: ErrNotParquet, Detail: "it is a directory"}
+	case !stat.Mode().IsRegular():
+		return nil, &PathError{Path: path, Err: ErrNotParquet, Detail: "it is a pipe or a device"}
 	}
 	if _, err := f.ReadAt(head[:], 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %w", path, err)
