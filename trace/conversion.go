@@ -23,7 +23,7 @@ func (c *Collector) meta(from *SpoolProcess) ProcessMeta {
 	h := &from.header
 	return ProcessMeta{
 		RunID: c.opt.RunID, Name: c.freeName(h), Spool: from.Name, PID: int(h.PID),
-		Rank: int(h.Rank), LocalRank: int(h.LocalRank), WorldSize: int(h.WorldSize),
+		Rank: int(h.Rank), LocalRank: int(h.LocalRank), WorldSize: int(h.WorldSize), LocalWorldSize: max(int(h.LocalWorldSize), 0),
 		Command: h.Command, Frameworks: h.Frameworks,
 	}
 }

@@ -61,6 +61,7 @@
 //	memprof.process         "rank0", "pid4711"
 //	memprof.spool           name of the process's spool directory
 //	memprof.pid, .rank, .local_rank, .world_size   decimal; -1 for none
+//	memprof.local_world_size  ranks on this host, only where that is known
 //	memprof.command, .frameworks                   text
 //	memprof.part            number within the process, from 0
 //	memprof.first_seq       seq of the first row behind the opening rows

@@ -23,6 +23,7 @@ const (
 	keyRank       = "memprof.rank"
 	keyLocalRank  = "memprof.local_rank"
 	keyWorldSize  = "memprof.world_size"
+	keyLocalWorld = "memprof.local_world_size" // only where it is known
 	keyCommand    = "memprof.command"
 	keyFrameworks = "memprof.frameworks"
 	keyPart       = "memprof.part"
@@ -43,13 +44,16 @@ const (
 
 // ProcessMeta says whose events a part holds.
 type ProcessMeta struct {
-	RunID      string
-	Name       string // "rank0", "pid4711": the start of the parts' file names
-	Spool      string // name of the process's spool directory, "" if there was none
-	PID        int
-	Rank       int // -1 when there is none, as LocalRank and WorldSize
-	LocalRank  int
-	WorldSize  int
+	RunID     string
+	Name      string // "rank0", "pid4711": the start of the parts' file names
+	Spool     string // name of the process's spool directory, "" if there was none
+	PID       int
+	Rank      int // -1 when there is none, as LocalRank and WorldSize
+	LocalRank int
+	WorldSize int
+
+	LocalWorldSize int // ranks on this host, 0 when that is not known
+
 	Command    string
 	Frameworks string
 }
@@ -236,6 +240,9 @@ func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
 		written: m.integer(keyEvents),
 		seed:    m.sum(keySeed), sums: m.sums(keySums), end: m.sum(keyEnd),
 	}
+	if m.kv.FindValue(keyLocalWorld) != nil {
+		p.Process.LocalWorldSize = int(m.integer(keyLocalWorld))
+	}
 	if p.Last {
 		p.Ending = Ending{State: State(m.text(keyState)), Reason: m.text(keyReason), Lost: m.integer(keyLost)}
 		if lines := m.text(keyProblems); lines != "" {
@@ -319,6 +326,9 @@ func (p *Part) keyValues() [][2]string {
 		{keySums, strings.Join(sums, " ")},
 		{keyEnd, hex(p.end)},
 		{keyLast, strconv.FormatBool(p.Last)},
+	}
+	if m.LocalWorldSize > 0 {
+		kv = append(kv, [2]string{keyLocalWorld, integer(int64(m.LocalWorldSize))})
 	}
 	if p.Last {
 		kv = append(kv,

@@ -23,6 +23,8 @@ type Run struct {
 	// can be read: ReadingsErr then says what is wrong with them. With a part alone come none.
 	Readings    *Process
 	ReadingsErr error
+
+	onePart bool // it is one part of a run
 }
 
 // Process is one recorded process and its parts in order.
@@ -102,7 +104,7 @@ func openOne(path string) (*Run, error) {
 	if part.Process.Name == ReadingsName {
 		return nil, onlyReadings(path)
 	}
-	run := &Run{Dir: filepath.Dir(path)}
+	run := &Run{Dir: filepath.Dir(path), onePart: true}
 	info, err := readInfoIfAny(run.Dir)
 	switch {
 	case err == nil && info != nil && info.ID == part.Process.RunID:
@@ -158,6 +160,9 @@ func openDir(dir string) (*Run, error) {
 	}
 	if run.Processes, err = groupParts(dir, parts, false); err != nil {
 		return nil, err
+	}
+	for _, m := range run.Missing() {
+		run.Warnings = append(run.Warnings, dir+": "+m.String())
 	}
 	run.takeReadings()
 	return run, nil

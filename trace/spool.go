@@ -96,6 +96,7 @@ type processHeader struct {
 	StopSlot             uint64
 	Rank, LocalRank      int32
 	WorldSize            int32
+	LocalWorldSize       int32 // 0 or -1 when it is not known
 	StopReason           string
 	Command, Frameworks  string
 	recordSize, segments uint32
@@ -118,7 +119,7 @@ func parseProcess(b []byte) (h processHeader, ok bool) {
 		version: u32(b[8:]), PID: u32(b[12:]), Start: u64(b[16:]),
 		recordSize: u32(b[32:]), segments: u32(b[36:]),
 		Claimed: u64(b[40:]), State: u32(b[48:]), StopErrno: u32(b[52:]), StopSlot: u64(b[56:]),
-		Rank: int32(u32(b[64:])), LocalRank: int32(u32(b[68:])), WorldSize: int32(u32(b[72:])),
+		Rank: int32(u32(b[64:])), LocalRank: int32(u32(b[68:])), WorldSize: int32(u32(b[72:])), LocalWorldSize: int32(u32(b[76:])),
 		StopReason: text(b[80:336]), Command: text(b[336:1360]), Frameworks: text(b[1360:1872]),
 	}, true
 }

@@ -24,6 +24,8 @@ type checkOptions struct {
 	Rank      string
 	Aggregate string
 
+	AllowMissing bool
+
 	Markdown    string
 	JUnit       string
 	CodeQuality string
@@ -109,6 +111,7 @@ func (o *checkOptions) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.Update, "update-baseline", false, "write the values found to that file first")
 	flags.StringVar(&o.Aggregate, "aggregate", "", "of several runs take the `median`, max or min (default median)")
 	flags.StringVar(&o.Rank, "rank", "worst", "hold the gates against `which` rank: worst, all (each by itself), mean, or a number")
+	flags.BoolVar(&o.AllowMissing, "allow-missing-ranks", false, "judge recordings too that processes are missing from")
 	flags.StringVar(&o.Markdown, "markdown", "", "write a summary as Markdown to this `file`; always added to $GITHUB_STEP_SUMMARY where that is set")
 	flags.StringVar(&o.JUnit, "junit", "", "write JUnit XML to this `file`, a test case for each gate")
 	flags.StringVar(&o.CodeQuality, "code-quality", "", "write GitLab's code-quality JSON to this `file`: what does not hold")
@@ -184,6 +187,9 @@ func (o *checkOptions) judgeAndTell(stdout, stderr io.Writer, court *judging, ga
 		return err
 	}
 	jobs := repetitions(runs)
+	if err := o.missing(stderr, jobs); err != nil {
+		return err
+	}
 	var verdicts []verdict
 	var skips []skip
 	for i := range gates {

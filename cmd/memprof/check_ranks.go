@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 
@@ -77,6 +78,38 @@ func worldOf(run analyzedRun) (ranks map[int]bool, world int) {
 		}
 	}
 	return ranks, world
+}
+
+// missing fails where processes are missing from a recording, as the worst of them would not be judged; with
+// --allow-missing-ranks it says so only. Ranks of a job that are in none of its recordings are said.
+func (o *checkOptions) missing(stderr io.Writer, jobs []repetition) error {
+	for _, job := range jobs {
+		for i := range job {
+			for _, m := range job[i].run.Missing() {
+				if !o.AllowMissing {
+					return usagef("%s: %s (--allow-missing-ranks judges without it)", job[i].path, m)
+				}
+				fmt.Fprintf(stderr, "memprof: warning: %s: %s\n", job[i].path, m)
+			}
+		}
+		if absent := job.absent(); len(absent) > 0 {
+			fmt.Fprintf(stderr, "memprof: warning: %s: %s\n", job[0].path, absentRanks(absent))
+		}
+	}
+	return nil
+}
+
+// absent are the ranks of a job's world that none of its recordings has or misses.
+func (r repetition) absent() []int {
+	absent := r[0].run.Absent()
+	for i := range r[1:] {
+		others := r[i+1].run.Absent()
+		absent = slices.DeleteFunc(absent, func(rank int) bool {
+			_, found := slices.BinarySearch(others, rank)
+			return !found
+		})
+	}
+	return absent
 }
 
 // rankName is what a process is counted as: its rank, or itself.

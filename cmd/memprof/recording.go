@@ -178,6 +178,9 @@ func (r *recording) conclude(ended outcome) {
 	run, err := trace.Open(r.place.dir)
 	if err == nil {
 		r.info.Frameworks = frameworks(run)
+		for _, process := range run.Processes {
+			r.info.Processes = append(r.info.Processes, process.Name)
+		}
 	}
 	if err := trace.WriteInfo(r.place.dir, r.info); err != nil {
 		r.trouble(err)

@@ -157,6 +157,12 @@ func documents(t *testing.T) map[string][][]byte {
 		return rows
 	})
 	add("verify", exitViolated, "verify", "--json", bad)
+	gone := mustMake(t, filepath.Join(dir, "gone"))
+	tracetest.WriteRun(t, gone, tracetest.Process{Events: events, Texts: texts, Meta: trace.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 2}})
+	if err := trace.WriteInfo(gone, &trace.Info{ID: tracetest.RunID, Processes: []string{"rank0", "rank1"}}); err != nil {
+		t.Fatal(err)
+	}
+	add("verify", exitViolated, "verify", "--json", gone)
 	killed := mustMake(t, filepath.Join(dir, "killed"))
 	if err := trace.WriteInfo(killed, &trace.Info{ID: tracetest.RunID}); err != nil {
 		t.Fatal(err)

@@ -18,16 +18,16 @@ func newVerifyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify PATH",
 		Short: "Replay a recording and demand every address, size and growth again",
-		Long: `Checks that a recording is whole and unchanged (numbers, checksums, pairs of
-allocation and free) and replays it through memprof's model of the allocator,
-which must take every decision again. What passes has lost no event. Of a
-recording that ends early, what there is must pass, and the end is named.`,
+		Long: `Checks that a recording is whole and unchanged (processes, numbers, checksums,
+pairs of allocation and free) and replays it through memprof's model of the
+allocator, which must take every decision again. What passes has lost no event.
+Of a recording that ends early, what there is must pass, and the end is named.`,
 		Annotations: exitCodes(verifyExits),
 		Example: `  memprof verify run
   memprof verify --json run`,
 		Args: exactArgs("a trace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runVerify(cmd.Context(), cmd.OutOrStdout(), args[0], asJSON)
+			return runVerify(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -42,7 +42,7 @@ type verified struct {
 	Mismatch *verify.Mismatch
 }
 
-func runVerify(ctx context.Context, stdout io.Writer, path string, asJSON bool) error {
+func runVerify(ctx context.Context, stdout, stderr io.Writer, path string, asJSON bool) error {
 	run, err := openRun(path)
 	if err != nil {
 		return err
@@ -55,10 +55,14 @@ func runVerify(ctx context.Context, stdout io.Writer, path string, asJSON bool) 
 	if err != nil {
 		return err
 	}
-	if err := printVerified(stdout, judged, readings, asJSON); err != nil {
+	missing := run.Missing()
+	if err := printVerified(stdout, judged, missing, readings, asJSON); err != nil {
 		return err
 	}
-	wrong := 0
+	if absent := run.Absent(); len(absent) > 0 {
+		fmt.Fprintf(stderr, "memprof: warning: %s: %s\n", path, absentRanks(absent))
+	}
+	wrong := len(missing)
 	if readings != nil && readings.Mismatch != nil {
 		wrong++
 	}
@@ -100,9 +104,23 @@ func verifyAll(ctx context.Context, run *trace.Run) ([]verified, error) {
 	return judged, nil
 }
 
-func printVerified(stdout io.Writer, judged []verified, readings *verifiedReadings, asJSON bool) error {
+// absentRanks says of ranks of the world which no recording here has.
+func absentRanks(absent []int) string {
+	first := fmt.Sprintf("rank %d of its world is", absent[0])
+	if n := len(absent); n > 1 {
+		first = fmt.Sprintf("%d ranks of its world, the first of them rank %d, are", n, absent[0])
+	}
+	return first + " not in it: they are in the recordings of other hosts, or in none"
+}
+
+func printVerified(stdout io.Writer, judged []verified, missing []trace.Missing, readings *verifiedReadings, asJSON bool) error {
 	if asJSON {
-		return printVerifiedJSON(stdout, judged, readings)
+		return printVerifiedJSON(stdout, judged, missing, readings)
+	}
+	for _, m := range missing {
+		if _, err := fmt.Fprintln(stdout, "WRONG ", m); err != nil {
+			return err
+		}
 	}
 	for _, v := range judged {
 		for _, line := range v.lines() {
@@ -130,7 +148,7 @@ func (v *verified) lines() []string {
 	return lines
 }
 
-func printVerifiedJSON(stdout io.Writer, judged []verified, readings *verifiedReadings) error {
+func printVerifiedJSON(stdout io.Writer, judged []verified, missing []trace.Missing, readings *verifiedReadings) error {
 	type process struct {
 		Process  string        `json:"process"`
 		OK       bool          `json:"ok"`
@@ -144,13 +162,21 @@ func printVerifiedJSON(stdout io.Writer, judged []verified, readings *verifiedRe
 		EndsAt   string        `json:"ends_at,omitempty"`
 		Mismatch *jsonMismatch `json:"mismatch,omitempty"`
 	}
+	type absent struct {
+		Process string `json:"process"`
+		Why     string `json:"why"`
+	}
 	out := struct {
 		OK        bool          `json:"ok"`
 		Processes []process     `json:"processes"`
+		Missing   []absent      `json:"missing,omitempty"`
 		Readings  *jsonReadings `json:"readings"`
-	}{OK: true, Readings: newJSONReadings(readings)}
+	}{OK: len(missing) == 0, Readings: newJSONReadings(readings)}
+	for _, m := range missing {
+		out.Missing = append(out.Missing, absent(m))
+	}
 	if out.Readings != nil {
-		out.OK = out.Readings.OK
+		out.OK = out.OK && out.Readings.OK
 	}
 	for _, v := range judged {
 		if m := v.Mismatch; m != nil {

@@ -219,6 +219,7 @@ static struct memprof_process *create_process(uint64_t start) {
   page->rank = number_from("RANK");
   page->local_rank = number_from("LOCAL_RANK");
   page->world_size = number_from("WORLD_SIZE");
+  page->local_world_size = number_from("LOCAL_WORLD_SIZE");
   read_command(page->command, sizeof page->command);
   memcpy(page->frameworks, frameworks, sizeof page->frameworks);
   // Last: a page without it is one that was never finished.

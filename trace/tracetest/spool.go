@@ -25,7 +25,7 @@ const (
 var ProcessOffsets = map[string]int{
 	"magic": 0, "version": 8, "pid": 12, "start_monotonic_ns": 16, "start_realtime_ns": 24,
 	"record_bytes": 32, "segment_records": 36, "claimed": 40, "state": 48, "stop_errno": 52,
-	"stop_slot": 56, "rank": 64, "local_rank": 68, "world_size": 72,
+	"stop_slot": 56, "rank": 64, "local_rank": 68, "world_size": 72, "local_world_size": 76,
 	"stop_reason": 80, "command": 336, "frameworks": 1360,
 }
 

@@ -1,0 +1,82 @@
+package trace
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Missing is a process that a run had and its directory has not.
+type Missing struct {
+	Process string // its name
+	Why     string // what says that there was one
+}
+
+func (m Missing) String() string { return fmt.Sprintf("%s is missing: %s", m.Process, m.Why) }
+
+// Missing are the processes that should be in the run's directory and are not: those that run.json lists, and ranks of this
+// host by what the other ranks were told of it. A part alone misses nothing. Ranks on other hosts are not missed; see
+// [Run.Absent].
+func (r *Run) Missing() []Missing {
+	if r.onePart {
+		return nil
+	}
+	here := map[string]bool{}
+	ranks := map[int]bool{}
+	for _, p := range r.Processes {
+		here[p.Name] = true
+		ranks[p.Rank] = true
+	}
+	var missing []Missing
+	for _, name := range r.Info.Processes {
+		if !here[name] {
+			missing = append(missing, Missing{name, InfoName + " lists it"})
+			here[name] = true
+		}
+	}
+	for _, p := range r.Processes {
+		if p.Rank < p.LocalRank || p.LocalRank < 0 || p.LocalWorldSize <= p.LocalRank || p.LocalWorldSize > min(p.WorldSize, mostLocalRanks) {
+			continue // it does not know, or contradicts itself
+		}
+		first := p.Rank - p.LocalRank
+		for rank := first; rank < first+p.LocalWorldSize; rank++ {
+			name := fmt.Sprintf("rank%d", rank)
+			if !ranks[rank] && !here[name] {
+				missing = append(missing, Missing{name, fmt.Sprintf("%s says that this host has the ranks %d to %d", p.Name, first, first+p.LocalWorldSize-1)})
+				here[name] = true
+			}
+		}
+	}
+	return missing
+}
+
+// Absent are the ranks of the run's world that are neither in its directory nor missing there, ascending: those that
+// other hosts recorded, or nobody.
+func (r *Run) Absent() []int {
+	if r.onePart {
+		return nil
+	}
+	world := 0
+	known := map[string]bool{}
+	for _, p := range r.Processes {
+		if p.Rank >= 0 {
+			world = max(world, p.WorldSize)
+			known[fmt.Sprintf("rank%d", p.Rank)] = true
+		}
+	}
+	for _, m := range r.Missing() {
+		known[m.Process] = true
+	}
+	var absent []int
+	for rank := range min(world, mostRanks) {
+		if !known[fmt.Sprintf("rank%d", rank)] {
+			absent = append(absent, rank)
+		}
+	}
+	return slices.Clip(absent)
+}
+
+// These are more than any world and any host has; a damaged part may claim any number.
+const (
+	mostRanks      = 1 << 20
+	mostLocalRanks = 1 << 12
+)
