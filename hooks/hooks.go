@@ -18,6 +18,7 @@
 package hooks
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
@@ -29,6 +30,8 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+
+	"github.com/memprof/memprof/hooks/trust"
 )
 
 //go:embed all:dist torch/*.cpp torch/*.h python/*.py python/memprof/*.py python/memprof/compat/*.py capture/memprof.h
@@ -51,6 +54,8 @@ type Installation struct {
 	Dir string
 	// ShimCache is where compiled shims are kept; versions of memprof share it.
 	ShimCache string
+	// PassedOver says why this is not in $MEMPROF_CACHE; empty if that is not set or has it.
+	PassedOver string
 }
 
 // Library is the path of the capture hook.
@@ -141,20 +146,37 @@ func installation(cache string, files map[string][]byte) *Installation {
 	}
 }
 
-// complete compares names and sizes only: it runs before every recording.
+// complete says whether the files are in dir, byte by byte, and nobody else can change them: all that is there may be loaded
+// into the user's processes. It takes some milliseconds before every recording.
 func complete(dir string, files map[string][]byte) bool {
+	dropCompiled(dir)
+	if err := trust.Tree(dir); err != nil {
+		return false
+	}
 	for name, data := range files {
-		info, err := os.Stat(filepath.Join(dir, name))
-		if err != nil || info.Size() != int64(len(data)) {
+		found, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !bytes.Equal(found, data) {
 			return false
 		}
 	}
 	for _, link := range simLinks {
-		if _, err := os.Stat(filepath.Join(dir, "sim", link)); err != nil {
+		target, err := os.Readlink(filepath.Join(dir, "sim", link))
+		if err != nil || target != path.Base(simLibrary) {
 			return false
 		}
 	}
 	return true
+}
+
+// dropCompiled removes what Python has compiled of the package where others can change it: a umask that is wide makes
+// it so, and Python loads it in place of the source.
+func dropCompiled(dir string) {
+	for _, name := range []string{"python", "python/memprof", "python/memprof/compat"} {
+		compiled := filepath.Join(dir, name, "__pycache__")
+		if err := trust.Tree(compiled); errors.Is(err, trust.ErrOthers) {
+			os.RemoveAll(compiled)
+		}
+	}
 }
 
 func write(dir string, files map[string][]byte) error {
@@ -163,7 +185,7 @@ func write(dir string, files map[string][]byte) error {
 		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(target, data, 0o644); err != nil {
+		if err := os.WriteFile(target, data, 0o644); err != nil { // in a folder that was made for it
 			return err
 		}
 	}

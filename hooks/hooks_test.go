@@ -1,6 +1,7 @@
 package hooks
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/hooks/trust"
 )
 
 func install(t *testing.T, cache string) *Installation {
@@ -125,16 +128,121 @@ func TestInstallAnywhere(t *testing.T) {
 	}
 }
 
-func TestPlaceIsPrivate(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "memprof")
-	if _, err := installIn(dir, true); err != nil {
+// TestInstallOfOthers: a cache that others can change, or could, is not loaded from, whatever it holds: the same
+// content is put where only this user can change it.
+func TestInstallOfOthers(t *testing.T) {
+	spoil := map[string]func(t *testing.T, dir string, installed *Installation){
+		"same size, other bytes": func(t *testing.T, _ string, installed *Installation) {
+			stat, err := os.Stat(installed.Library())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(installed.Library(), make([]byte, stat.Size()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"library that all can write": func(t *testing.T, _ string, installed *Installation) { chmod(t, installed.Library(), 0o666) },
+		"folder that all can write":  func(t *testing.T, _ string, installed *Installation) { chmod(t, installed.PythonDir(), 0o777) },
+		"cache that all can write":   func(t *testing.T, dir string, _ *Installation) { chmod(t, dir, 0o777) },
+		"parent that a group can write": func(t *testing.T, dir string, _ *Installation) {
+			chmod(t, filepath.Dir(dir), 0o775)
+		},
+		"link to another library": func(t *testing.T, _ string, installed *Installation) {
+			link := filepath.Join(installed.SimDir(), "libcudart.so.12")
+			if err := errors.Join(os.Remove(link), os.Symlink(installed.Library(), link)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"library of another user": func(t *testing.T, _ string, installed *Installation) { give(t, installed.Library()) },
+		"cache of another user":   func(t *testing.T, dir string, _ *Installation) { give(t, dir) },
+		"home of another user":    func(t *testing.T, dir string, _ *Installation) { give(t, filepath.Dir(dir)) },
+	}
+	for name, spoil := range spoil {
+		for _, variable := range []string{"XDG_CACHE_HOME", "MEMPROF_CACHE"} {
+			t.Run(name+" in "+variable, func(t *testing.T) {
+				home, tmp := t.TempDir(), t.TempDir()
+				t.Setenv("MEMPROF_CACHE", "")
+				t.Setenv("TMPDIR", tmp)
+				t.Setenv("XDG_CACHE_HOME", home)
+				cache := filepath.Join(home, "memprof")
+				if variable == "MEMPROF_CACHE" {
+					t.Setenv(variable, cache)
+				}
+				first, err := InstallAnywhere()
+				if err != nil || filepath.Dir(first.Dir) != cache {
+					t.Fatalf("%+v, %v, want one in %s", first, err, cache)
+				}
+				want, err := os.ReadFile(first.Library())
+				if err != nil {
+					t.Fatal(err)
+				}
+				spoil(t, cache, first)
+				second, err := InstallAnywhere()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := trust.Tree(second.Dir); err != nil {
+					t.Errorf("what is loaded: %v", err)
+				}
+				if got, err := os.ReadFile(second.Library()); err != nil || !bytes.Equal(got, want) {
+					t.Errorf("the library is not the one that was installed: %d bytes, %v", len(got), err)
+				}
+				moved := filepath.Dir(second.Dir) != cache
+				if wantMoved := strings.HasPrefix(name, "cache") || strings.HasPrefix(name, "parent") || strings.HasPrefix(name, "home"); moved != wantMoved {
+					t.Errorf("installed in %s, the first time in %s", second.Dir, first.Dir)
+				}
+				if moved != strings.HasPrefix(second.Dir, tmp) || (second.PassedOver != "") != (moved && variable == "MEMPROF_CACHE") {
+					t.Errorf("installed in %s, passed over %q", second.Dir, second.PassedOver)
+				}
+			})
+		}
+	}
+}
+
+func chmod(t *testing.T, path string, mode os.FileMode) {
+	t.Helper()
+	if err := os.Chmod(path, mode); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(dir, 0o777); err != nil {
+}
+
+// give gives a file to another user, which only root can.
+func give(t *testing.T, path string) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files away")
+	}
+	if err := os.Chown(path, 65534, -1); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := installIn(dir, true); err == nil || !strings.Contains(err.Error(), "not a private directory") {
-		t.Errorf("a folder anybody can write to was accepted: %v", err)
+}
+
+// TestCompiledByOthers: what Python has compiled is removed where others could have put it there, and nothing else of the installation
+// is touched.
+func TestCompiledByOthers(t *testing.T) {
+	cache := t.TempDir()
+	installed := install(t, cache)
+	before, err := os.Stat(installed.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled := filepath.Join(installed.PythonDir(), "memprof", "__pycache__")
+	for _, test := range []struct {
+		mode os.FileMode
+		kept bool
+	}{{0o755, true}, {0o775, false}} {
+		if err := os.MkdirAll(compiled, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		chmod(t, compiled, test.mode)
+		again := install(t, cache)
+		after, err := os.Stat(again.Dir)
+		if err != nil || !os.SameFile(before, after) {
+			t.Errorf("mode %v: it was installed again", test.mode)
+		}
+		if _, err := os.Stat(compiled); (err == nil) != test.kept {
+			t.Errorf("mode %v: %v, want it kept %v", test.mode, err, test.kept)
+		}
 	}
 }
 

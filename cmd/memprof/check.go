@@ -277,6 +277,9 @@ func (o *checkOptions) gateFile() (*gateFile, error) {
 		if path, err = findGateFile(dir); err != nil {
 			return nil, err
 		}
+		if err := o.trustGateFile(path); err != nil {
+			return nil, err
+		}
 	}
 	if path == "" {
 		return &gateFile{}, nil

@@ -13,6 +13,8 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/memprof/memprof/hooks/trust"
 )
 
 // gateFileName is what `memprof check` looks for, from the working directory upward.
@@ -71,6 +73,23 @@ func findGateFile(dir string) (string, error) {
 		return "", nil
 	}
 	return nearest, nil
+}
+
+// trustGateFile refuses a file of gates that was found, not named, where another user may have put it, when a job is to be
+// run by it. The group of a repository may be the user's own. In CI, where checkouts belong to anybody and may be
+// written by all, nobody else is on the machine.
+func (o *checkOptions) trustGateFile(path string) error {
+	if path == "" || !o.Run || os.Getenv("CI") != "" {
+		return nil
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return inputError(err)
+	}
+	if err := trust.Path(real, os.Getegid()); err != nil {
+		return usagef("%s was found and not named: %w (--config %s uses it all the same)", path, err, shellQuote(path))
+	}
+	return nil
 }
 
 func exists(path string) (bool, error) {

@@ -247,3 +247,40 @@ func TestAggregate(t *testing.T) {
 		}
 	}
 }
+
+// TestGateFileOfOthers: a job is not run by gates that another user may have put above the working directory.
+func TestGateFileOfOthers(t *testing.T) {
+	t.Setenv("CI", "")
+	dir := mustMake(t, filepath.Join(t.TempDir(), "repository"))
+	inner := mustMake(t, filepath.Join(dir, "inner"))
+	file := filepath.Join(dir, gateFileName)
+	mustWrite(t, file, "gates:\n  - reserved.peak < 1GiB\n")
+	mustMake(t, filepath.Join(dir, ".git"))
+	t.Chdir(inner)
+	for _, test := range []struct {
+		what    string
+		options checkOptions
+		mode    os.FileMode // of the directory
+		ci      string
+		ok      bool
+	}{
+		{"mine", checkOptions{Run: true}, 0o755, "", true},
+		{"my group's", checkOptions{Run: true}, 0o775, "", true},
+		{"anybody's", checkOptions{Run: true}, 0o777, "", false},
+		{"anybody's, named", checkOptions{Run: true, Config: file}, 0o777, "", true},
+		{"anybody's, for a recording that is there", checkOptions{}, 0o777, "", true},
+		{"anybody's, in CI", checkOptions{Run: true}, 0o777, "true", true},
+	} {
+		t.Setenv("CI", test.ci)
+		if err := os.Chmod(dir, test.mode); err != nil {
+			t.Fatal(err)
+		}
+		found, err := test.options.gateFile()
+		if (err == nil) != test.ok || err == nil && len(found.gates) != 1 {
+			t.Errorf("%s: %+v, %v, want it taken %v", test.what, found, err, test.ok)
+		}
+		if err != nil && !strings.Contains(err.Error(), dir+" has mode 0777: other users can change it (--config "+file+" uses it all the same)") {
+			t.Errorf("%s: %v", test.what, err)
+		}
+	}
+}

@@ -97,7 +97,7 @@ func TestProgramOfAnotherUser(t *testing.T) {
 	b := newBench(t)
 	const nobody = 65534
 	program := b.compiled("lifted")
-	for _, err := range []error{os.Chmod(program, 0o755|os.ModeSetuid), os.Chmod(b.dir, 0o777), os.Chmod(b.cache, 0o777), openUp(b.dir), openUp(b.cache)} {
+	for _, err := range []error{os.Chmod(program, 0o755|os.ModeSetuid), os.Chmod(b.dir, 0o777), os.Chown(b.cache, nobody, nobody), openUp(b.dir), openUp(b.cache)} {
 		if err != nil {
 			t.Fatal(err)
 		}

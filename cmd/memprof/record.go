@@ -196,6 +196,9 @@ func (o *recordOptions) record(stderr io.Writer, program string, command []strin
 	if err != nil {
 		return err
 	}
+	if installed.PassedOver != "" && !o.Quiet {
+		fmt.Fprintf(stderr, "memprof: warning: MEMPROF_CACHE is not used: %s\n", installed.PassedOver)
+	}
 	device, err := chooseDevice(o.Device, int64(o.SimMemory), installed)
 	if err != nil {
 		return refuse(err)

@@ -61,7 +61,7 @@ func Write(path string, mode fs.FileMode, write func(io.Writer) error) error {
 // Possible says what keeps files from being made in a directory. Nothing is left behind, not even by a kill, where
 // the file system knows files without a name.
 func Possible(dir string) error {
-	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, Mode)
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, uint32(Private))
 	if err == nil {
 		return unix.Close(fd)
 	}

@@ -6,10 +6,13 @@
 The cache is keyed by everything the object depends on: torch's version and C++ ABI,
 the shim's source and the hook's header. Several processes may want it at once (the
 ranks of a job): one compiles, under a file lock, the others wait; the file appears
-under its name only when it is whole.
+under its name only when it is whole. It is loaded only if nobody but this user and root can
+change it or a folder above it, and if its digest is the one that was noted when it was
+built; otherwise it is built again, in a folder of the user's own.
 """
 
 import os
+import stat
 import sys
 
 from memprof import _native
@@ -42,13 +45,13 @@ def path(torch):
     if given:
         return given
     target = cached_path(torch)
-    if not os.path.exists(target):
+    if not _intact(target):
         _build_once(torch, target)
     return target
 
 
 def cached_path(torch):
-    """Where the cache keeps the shim for this torch."""
+    """Where the cache keeps the shim for this torch, in a folder that nobody else can change."""
     import hashlib
 
     key = hashlib.sha256()
@@ -58,7 +61,7 @@ def cached_path(torch):
             key.update(f.read())
     name = "%s|abi%d|%s" % (torch.__version__, _abi(torch), sys.platform)
     key.update(name.encode())
-    return os.path.join(_cache(), "shim-%s-%s.so" % (torch.__version__.replace("/", "_"), key.hexdigest()[:16]))
+    return os.path.join(_own_folder(), "shim-%s-%s.so" % (torch.__version__.replace("/", "_"), key.hexdigest()[:16]))
 
 
 def _abi(torch):
@@ -77,18 +80,83 @@ def _cache():
     return os.environ.get("MEMPROF_SHIM_CACHE") or os.path.join(_hooks(), "shims")
 
 
+def _own_folder():
+    """The cache, or where others can change that a folder of the user's own for its temporary files."""
+    import tempfile
+
+    own = "memprof-%d" % os.geteuid()
+    folders = [_cache()] + [os.path.join(f, own, "shim") for f in (tempfile.gettempdir(), "/dev/shm", "/var/tmp")]
+    for folder in folders:
+        try:
+            real = os.path.realpath(folder)
+            missing = []
+            above = real
+            while not os.path.lexists(above):
+                missing.append(above)
+                above = os.path.dirname(above)
+            if not _trusted(above, sticky=bool(missing)):
+                continue
+            for part in reversed(missing):
+                try:
+                    os.mkdir(part, 0o700)
+                except FileExistsError:  # another rank was faster
+                    pass
+            if _trusted(real):
+                return real
+        except OSError:
+            continue
+    return tempfile.mkdtemp(prefix="memprof-shim-")
+
+
+def _trusted(path, sticky=False):
+    """Whether only this user and root can change a path, which has no links, and the folders above it. A sticky folder
+    above it keeps what is in it for its owners; the path itself may be one with sticky=True."""
+    owners = (0, os.geteuid(), os.lstat("/").st_uid)
+    while True:
+        found = os.lstat(path)
+        kept = sticky and stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+        if found.st_uid not in owners or found.st_mode & 0o022 and not kept:
+            return False
+        if path == os.path.dirname(path):
+            return True
+        path, sticky = os.path.dirname(path), True
+
+
+def _digest(file):
+    import hashlib
+
+    with open(file, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()
+
+
+def _intact(target):
+    """Whether the shim is there, as it was built, and nobody else can change it."""
+    try:
+        if not stat.S_ISREG(os.lstat(target).st_mode) or not _trusted(target) or not _trusted(target + ".sha256"):
+            return False
+        with open(target + ".sha256") as f:
+            return f.read().strip() == _digest(target)
+    except OSError:
+        return False
+
+
 def _build_once(torch, target):
     import fcntl
 
-    os.makedirs(os.path.dirname(target), exist_ok=True)
     with open(target + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.path.exists(target):  # another rank has built it meanwhile
+        if _intact(target):  # another rank has built it meanwhile
             return
         temporary = "%s.%d" % (target, os.getpid())
         try:
             _compile(torch, temporary)
+            os.chmod(temporary, 0o755)  # whatever the umask
+            digest = _digest(temporary)
             os.replace(temporary, target)
+            with open(temporary, "w") as f:
+                f.write(digest + "\n")
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, target + ".sha256")
         finally:
             if os.path.exists(temporary):
                 os.unlink(temporary)

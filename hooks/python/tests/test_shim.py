@@ -97,6 +97,62 @@ class ShimTest(unittest.TestCase):
         self.assertNotEqual(self.finish(self.start()), first)
         self.assertEqual(len(self.compiled()), 2)
 
+    def spoiled(self, spoil, moved):
+        """Builds a shim, has spoil do something to it, and says that it is built again, elsewhere if moved."""
+        first = self.finish(self.start(TMPDIR=self.root))
+        spoil(first)
+        second = self.finish(self.start(TMPDIR=self.root))
+        own = os.path.join(self.root, "memprof-%d" % os.geteuid(), "shim")
+        self.assertEqual(os.path.dirname(second), own if moved else self.cache)
+        self.assertEqual(len(self.compiled()), 2)
+        with open(second) as f:
+            self.assertEqual(f.read(), "whole\n")
+        self.assertEqual(os.stat(second).st_mode & 0o022, 0)
+        self.assertEqual(os.stat(second).st_uid, os.geteuid())
+        self.assertEqual(self.finish(self.start(TMPDIR=self.root)), second)
+        self.assertEqual(len(self.compiled()), 2)
+
+    def overwrite(self, path):
+        with open(path, "w") as f:
+            f.write("other\n")
+
+    def test_other_content_of_the_same_size_is_not_loaded(self):
+        self.spoiled(self.overwrite, moved=False)
+
+    def test_a_shim_without_a_digest_is_not_loaded(self):
+        self.spoiled(lambda shim: os.unlink(shim + ".sha256"), moved=False)
+
+    def test_a_shim_that_others_can_write_is_not_loaded(self):
+        self.spoiled(lambda shim: os.chmod(shim, 0o777), moved=False)
+
+    def test_a_link_is_not_loaded(self):
+        def link(shim):
+            os.rename(shim, shim + ".moved")
+            os.symlink(shim + ".moved", shim)
+
+        self.spoiled(link, moved=False)
+
+    def test_a_cache_that_others_can_write_is_not_used(self):
+        self.spoiled(lambda shim: os.chmod(self.cache, 0o777), moved=True)
+
+    @unittest.skipIf(os.geteuid() != 0, "only root can give files away")
+    def test_a_shim_of_another_user_is_not_loaded(self):
+        self.spoiled(lambda shim: os.chown(shim, 65534, -1), moved=False)
+
+    @unittest.skipIf(os.geteuid() != 0, "only root can give files away")
+    def test_a_cache_of_another_user_is_not_used(self):
+        self.spoiled(lambda shim: os.chown(self.cache, 65534, -1), moved=True)
+
+    def test_a_wide_umask(self):
+        before = os.umask(0)
+        try:
+            shim = self.finish(self.start())
+        finally:
+            os.umask(before)
+        self.assertEqual((os.path.dirname(shim), os.stat(shim).st_mode & 0o777), (self.cache, 0o755))
+        self.finish(self.start())
+        self.assertEqual(len(self.compiled()), 1)
+
     def test_a_given_shim_is_taken_as_it_is(self):
         self.assertEqual(self.finish(self.start(MEMPROF_SHIM="/somewhere/shim.so")), "/somewhere/shim.so")
         self.assertFalse(os.path.exists(self.log))
