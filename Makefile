@@ -4,6 +4,9 @@
 #   make demo        records a job (simulated GPU where there is no real one), reports, verifies, checks
 #   make test        everything that needs no GPU
 #   make duckdb-test   the README's DuckDB commands; part of test where there is a C++ compiler
+#   make campaign    kills, full disks, hostile directories and what else the tests named TestCampaign do, at every place or at
+#                    random ones: an hour on two cores. Each takes CAMPAIGN=240 seconds (as MEMPROF_CAMPAIGN, without which go test
+#                    runs its short form) and prints its seed, which MEMPROF_SEED=... repeats
 #   make soak        200 million events on the simulated GPU: nothing may grow (ten minutes, 2 GB)
 #   make fuzz        every verb over changed files, ten minutes a target (FUZZTIME=1m for less)
 #   make bench       the benchmarks that need no GPU
@@ -19,7 +22,7 @@ DEMO := demo-run
 DEMO_JOB = $(shell python3 -c 'import sys, torch, torchvision; sys.exit(not torch.cuda.is_available())' >/dev/null 2>&1 \
 	&& echo python3 samples/jobs/resnet50.py --iterations 20 || echo bin/memprof rerun samples/resnet50)
 
-.PHONY: build hook demo test go-test c-test python-test duckdb-test soak fuzz bench gpu-check clean
+.PHONY: build hook demo test go-test c-test python-test duckdb-test campaign fuzz soak bench gpu-check clean
 
 build: hook
 	go build -trimpath -buildvcs=false -ldflags '$(LDFLAGS)' -o bin/memprof ./cmd/memprof
@@ -54,6 +57,12 @@ python-test: hook
 
 duckdb-test:
 	cd cmd/memprof/testdata/duckdb && go test ./...
+
+# Packages one after the other: those of the campaign wait for processes more than they compute.
+CAMPAIGN ?= 240
+campaign: hook
+	set -o pipefail; MEMPROF_CAMPAIGN=$(CAMPAIGN) go test ./... -run '^Test(Campaign|Killed)' -count 1 -v -p 1 -timeout 6h | grep -v 'no test files\|no tests to run\|^PASS$$'
+	MEMPROF_CAMPAIGN=$(CAMPAIGN) $(MAKE) -C hooks test
 
 soak: hook
 	go test ./cmd/memprof -run TestSoak -v -timeout 2h -soak-events 200000000

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/memprof/memprof/outfile"
 	"github.com/memprof/memprof/hooks/trust"
+	"github.com/memprof/memprof/trace/outfile"
 )
 
 // InstallAnywhere installs the hook in $MEMPROF_CACHE, which need not be writable if the

@@ -70,7 +70,7 @@ func whole(t *testing.T, dir string) string {
 func TestCampaignKilledRecover(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} {
 		t.Run(fmt.Sprintf("spool elsewhere %v", elsewhere), func(t *testing.T) {
-			if long, _ := campaign(t); long == 0 && !elsewhere {
+			if long, _ := tracetest.Campaign(t); long == 0 && !elsewhere {
 				t.Skip("the other spool has all calls of this one and more")
 			}
 			k := newKiller(t)
@@ -129,7 +129,7 @@ func TestCampaignKilledRecover(t *testing.T) {
 func TestCampaignKilledRecorder(t *testing.T) {
 	for _, elsewhere := range []bool{false, true} {
 		t.Run(fmt.Sprintf("spool elsewhere %v", elsewhere), func(t *testing.T) {
-			if long, _ := campaign(t); long == 0 && !elsewhere {
+			if long, _ := tracetest.Campaign(t); long == 0 && !elsewhere {
 				t.Skip("the other spool has all calls of this one and more")
 			}
 			k, b := newKiller(t), newBench(t)

@@ -99,10 +99,8 @@ func replaceWith(random *rand.Rand, path, theirs string) (what string, err error
 // TestCampaignLinks has every verb that reads or removes a recording work on hostile ones. Whatever lies in them, files elsewhere
 // stay as they are, each verb comes to an end, and says what is wrong with an exit code of its own.
 func TestCampaignLinks(t *testing.T) {
-	long, random := campaign(t)
-	rounds := 12
-	end := time.Now().Add(long)
-	for round := 0; round < rounds || time.Now().Before(end); round++ {
+	long, random := tracetest.Campaign(t)
+	tracetest.Rounds(t, long, 12, func(round int) {
 		dir, theirs := filepath.Join(t.TempDir(), "run"), precious(t)
 		unfinished(t, dir, "")
 		if random.IntN(2) == 0 {
@@ -141,12 +139,12 @@ func TestCampaignLinks(t *testing.T) {
 				if code, _, _ := strings.Cut(said, " "); !strings.Contains("0 1 2 3", code) {
 					t.Errorf("round %d, %q: memprof %q: exit code %s", round, did, args, said)
 				}
-			case <-time.After(time.Minute):
+			case <-time.After(30 * time.Second):
 				t.Fatalf("round %d, %q: memprof %q does not end", round, did, args)
 			}
 			if after := contentOf(t, theirs); after != before {
 				t.Fatalf("round %d, %q: memprof %q changed\n%s\nto\n%s", round, did, args, before, after)
 			}
 		}
-	}
+	})
 }

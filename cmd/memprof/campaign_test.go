@@ -2,39 +2,15 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/memprof/memprof/trace/tracetest"
 )
-
-// The campaign: tests that do one thing to memprof at every place where it can be done. `go test` runs a short form
-// of each; `make campaign` sets MEMPROF_CAMPAIGN to the seconds that each may take, and more of the places are tried,
-// or the same ones again with other random numbers. MEMPROF_SEED repeats a campaign; each test prints its seed.
-
-// campaign is the time that a test of the campaign may take, 0 for its short form, and its random numbers.
-func campaign(t *testing.T) (long time.Duration, random *rand.Rand) {
-	t.Helper()
-	if text := os.Getenv("MEMPROF_CAMPAIGN"); text != "" {
-		seconds, err := strconv.Atoi(text)
-		if err != nil || seconds < 1 {
-			t.Fatalf("MEMPROF_CAMPAIGN=%q: want the seconds that a test may take", text)
-		}
-		long = time.Duration(seconds) * time.Second
-	}
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("MEMPROF_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatalf("MEMPROF_SEED=%q: want a whole number", text)
-		}
-	}
-	t.Logf("MEMPROF_SEED=%d", seed)
-	return long, rand.New(rand.NewPCG(seed, 0))
-}
 
 // killer runs memprof and kills it at a system call; see testdata/killer.c.
 type killer struct {
@@ -90,7 +66,7 @@ func (k *killer) run(t *testing.T, calls string, at int, env []string, args ...s
 // changes files; in the long one with as many of all calls as there is time for, in random order.
 func (k *killer) each(t *testing.T, count func(calls string) int, try func(calls string, at int)) {
 	t.Helper()
-	long, random := campaign(t)
+	long, random := tracetest.Campaign(t)
 	tried := 0
 	n := count("changing")
 	for at := 1; at <= n && !t.Failed(); at++ {

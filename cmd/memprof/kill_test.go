@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
 )
 
 // request is an allocation that succeeded: where, and how much was asked for.
@@ -178,15 +178,14 @@ func (b *bench) sameStart(dir, log string, more int) {
 }
 
 func TestKilledJob(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	long, random := tracetest.Campaign(t)
+	seed := random.Uint64()
 	rounds := 6
 	if testing.Short() {
 		rounds = 2
 	}
 	b := newBench(t)
-	for round := range rounds {
+	tracetest.Rounds(t, long, rounds, func(round int) {
 		dir, log := fmt.Sprintf("run%d", round), fmt.Sprintf("log%d", round)
 		cmd, stderr := b.memprof("record", "--device", "sim", "-o", b.path(dir), "--", b.job, "log", b.path(log), "churn", fmt.Sprint(seed), "1000000000")
 		if err := cmd.Start(); err != nil {
@@ -202,7 +201,12 @@ func TestKilledJob(t *testing.T) {
 		}
 		b.sameStart(dir, log, 1)
 		b.mustExit(0, "verify", b.path(dir))
-	}
+		for _, name := range []string{dir, log} { // a campaign has many
+			if err := os.RemoveAll(b.path(name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 }
 
 func TestKilledCollector(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/memprof/memprof/outfile"
+	"github.com/memprof/memprof/trace/outfile"
 	"github.com/memprof/memprof/trace"
 )
 
