@@ -18,7 +18,7 @@
 struct test {
   const char *name;
   void (*run)(void);
-  const char *environment[8];  // NAME, value, ..., NULL
+  const char *environment[10];  // NAME, value, ..., NULL
 };
 
 static inline void check(bool right, const char *what, const char *file, int line) {

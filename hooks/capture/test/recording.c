@@ -61,7 +61,7 @@ static void test_process_page(void) {
   CHECK_EQUAL(process->pid, getpid());
   CHECK_EQUAL(process->record_bytes, MEMPROF_RECORD_BYTES);
   CHECK_EQUAL(process->segment_records, MEMPROF_SEGMENT_RECORDS);
-  CHECK(process->rank == 3 && process->local_rank == 1 && process->world_size == -1);
+  CHECK(process->rank == 3 && process->local_rank == 1 && process->world_size == -1 && process->local_world_size == 2);
   CHECK_EQUAL(process->state, MEMPROF_RECORDING);
   CHECK(strcmp(process->frameworks, "torch 2.11.0; jax 0.9") == 0);
   CHECK(strcmp(process->command, "test process page") == 0);
@@ -297,7 +297,7 @@ static void test_wrong_option_is_told(void) {
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"idle leaves no trace", test_idle_leaves_no_trace, {NULL}},
-      {"process page", test_process_page, {"RANK", "3", "LOCAL_RANK", "1", "WORLD_SIZE", "many"}},
+      {"process page", test_process_page, {"RANK", "3", "LOCAL_RANK", "1", "WORLD_SIZE", "many", "LOCAL_WORLD_SIZE", "2"}},
       {"marks and contexts", test_marks_and_contexts, {NULL}},
       {"many segments", test_many_segments, {NULL}},
       {"full disk", test_full_disk, {"MEMPROF_SPOOL_LIMIT", "8388608"}},
