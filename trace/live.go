@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -15,21 +14,6 @@ import (
 
 // goesOn is the reason that a process which is still recorded has for its end.
 const goesOn = "the recording goes on"
-
-// InProgress says whether the run in dir is being recorded: its spool is there, and a collector is at
-// work on it or one of its processes lives. A path that is no directory, or has no run.json, is not.
-func InProgress(dir string) (bool, error) {
-	if stat, err := os.Stat(filepath.Join(dir, SpoolName)); err != nil || !stat.IsDir() {
-		return false, nil // what is wrong with the path is for Open to say
-	}
-	f := &Follower{dir: dir}
-	abandoned, err := f.Abandoned()
-	if err != nil || abandoned {
-		return false, err
-	}
-	ended, err := f.Ended()
-	return err == nil && !ended, err
-}
 
 // OpenLive opens a run that is being recorded, as it is now: its complete parts, and behind them the
 // events that wait in the spool, which it brings into the form of parts in memory (about 4 bytes an
@@ -56,7 +40,7 @@ func openLive(dir string) (*Run, error) {
 		return nil, err
 	}
 	// The spool first: when a process is gone from it, the parts that are found after that are all.
-	spools, err := openSpools(filepath.Join(dir, SpoolName))
+	spools, err := openSpools(dir)
 	defer func() {
 		for _, s := range spools {
 			s.Close()
@@ -74,7 +58,7 @@ func openLive(dir string) (*Run, error) {
 		return nil, err
 	}
 	run := &Run{Dir: dir, Info: *info, Live: true}
-	c := &Collector{opt: CollectorOptions{RunID: info.ID, ClockBase: info.ClockBase}, names: map[string]bool{}}
+	c := &Collector{dir: dir, opt: CollectorOptions{RunID: info.ID, ClockBase: info.ClockBase}, names: map[string]bool{}}
 	for _, p := range processes {
 		if p.RunID != info.ID {
 			return nil, &PathError{Path: p.Parts[0].Path, Err: ErrMixedRuns,
@@ -119,32 +103,37 @@ type liveSpool struct {
 // moved says whether segments are gone since then: their events are in a part that is complete, and
 // their strings elsewhere.
 func (s *liveSpool) moved() (bool, error) {
-	now, err := listSegments(s.Dir)
+	now, err := listSegments(s.root)
 	return len(s.segments) > 0 && (len(now) == 0 || now[0] != s.segments[0]), err
 }
 
-// openSpools opens what there is of the processes in a spool, by the names of their directories. What
-// cannot be understood is the collector's to complain of.
+// openSpools opens what there is of the processes in the spool of the run in dir, by the names of their
+// directories. What cannot be understood is the collector's to complain of.
 func openSpools(dir string) (map[string]*liveSpool, error) {
 	spools := map[string]*liveSpool{}
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	place, err := openPlaceOf(dir)
+	if err != nil {
+		return spools, ignoreMissing(err)
+	}
+	defer place.close()
+	if place.root == nil {
 		return spools, nil
 	}
+	entries, err := entriesOf(place.root)
 	if err != nil {
 		return spools, err
 	}
 	for _, e := range entries {
-		if !e.IsDir() {
+		p, err := openSpoolProcess(place.root, e.Name())
+		if err != nil || p == nil {
 			continue
 		}
-		segments, err := listSegments(filepath.Join(dir, e.Name()))
+		segments, err := listSegments(p.root)
 		if err != nil {
+			p.Close()
 			return spools, err
 		}
-		if p, err := openSpoolProcess(filepath.Join(dir, e.Name())); err == nil && p != nil {
-			spools[e.Name()] = &liveSpool{p, segments}
-		}
+		spools[e.Name()] = &liveSpool{p, segments}
 	}
 	return spools, nil
 }

@@ -79,8 +79,8 @@ func TestOpenLive(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if live, err := trace.InProgress(r.dir); !live || err != nil {
-			t.Fatalf("in progress: %v, %v", live, err)
+		if busy, err := trace.InProgress(r.dir); busy == "" || err != nil {
+			t.Fatalf("in progress: %q, %v", busy, err)
 		}
 		before := listing(t, r.dir)
 		run, err := trace.OpenLive(r.dir)
@@ -129,8 +129,8 @@ func TestOpenLive(t *testing.T) {
 	if _, err := r.collector.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	if live, err := trace.InProgress(r.dir); live || err != nil {
-		t.Errorf("in progress when it is over: %v, %v", live, err)
+	if busy, err := trace.InProgress(r.dir); busy != "" || err != nil {
+		t.Errorf("in progress when it is over: %q, %v", busy, err)
 	}
 }
 
@@ -190,8 +190,8 @@ func TestOpenLiveMoving(t *testing.T) {
 func TestInProgressNothing(t *testing.T) {
 	dir := t.TempDir()
 	for _, path := range []string{dir, filepath.Join(dir, "nothing")} {
-		if live, err := trace.InProgress(path); live || err != nil {
-			t.Errorf("%s: %v, %v", path, live, err)
+		if busy, err := trace.InProgress(path); busy != "" || err != nil {
+			t.Errorf("%s: %q, %v", path, busy, err)
 		}
 	}
 }

@@ -82,6 +82,29 @@ func TestPipesInPlace(t *testing.T) {
 	}
 }
 
+// TestPipeInPlaceOfProcess: whoever follows a recording does not wait for a pipe either.
+func TestPipeInPlaceOfProcess(t *testing.T) {
+	dir, spool := newRun(t)
+	s := tracetest.NewSpool(t, spool, 4711, 0)
+	s.Append(trace.Event{Kind: trace.KindAlloc}, "")
+	follower, err := trace.Follow(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer follower.Close()
+	processes, err := follower.Processes()
+	if err != nil || len(processes) != 1 {
+		t.Fatalf("%v, %v, want one process", processes, err)
+	}
+	if err := os.RemoveAll(s.Dir); err != nil {
+		t.Fatal(err)
+	}
+	mkfifo(t, s.Dir)
+	if err := processes[0].Poll(func(int64) {}, func(*trace.Event) error { return nil }); err != nil || !processes[0].Ended() {
+		t.Errorf("%v, want that the process has ended", err)
+	}
+}
+
 func mkfifo(t *testing.T, path string) {
 	t.Helper()
 	if err := syscall.Mkfifo(path, 0o600); err != nil {

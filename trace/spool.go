@@ -149,6 +149,10 @@ type SpoolProcess struct {
 // openSpoolProcess opens a process's directory in the spool; nil without an error if it has no process
 // file that is complete.
 func openSpoolProcess(spool *os.Root, name string) (*SpoolProcess, error) {
+	stat, err := spool.Lstat(name)
+	if err != nil || !stat.IsDir() { // a pipe would be waited for
+		return nil, ignoreMissing(err)
+	}
 	root, err := spool.OpenRoot(name)
 	if err != nil {
 		return nil, ignoreMissing(err)

@@ -26,13 +26,16 @@ func openRun(path string) (*trace.Run, error) {
 }
 
 func openAny(path string) (*trace.Run, error) {
-	live, err := trace.InProgress(path)
+	if stat, err := os.Stat(path); err != nil || !stat.IsDir() {
+		return trace.Open(path)
+	}
+	busy, err := trace.InProgress(path)
 	if err != nil {
 		return nil, err
 	}
-	if live {
+	if busy != "" {
 		run, err := trace.OpenLive(path)
-		if still, _ := trace.InProgress(path); err == nil || still {
+		if still, _ := trace.InProgress(path); err == nil || still != "" {
 			return run, err
 		}
 		// It ended meanwhile.

@@ -35,6 +35,11 @@ func Create(dir *os.Root, name string) (*os.File, error) {
 // Write has a file written whole or not at all: what has its name stays until the new one is
 // complete, and is then replaced, a link itself and not what it leads to.
 func Write(path string, mode fs.FileMode, write func(io.Writer) error) error {
+	if stat, err := os.Stat(filepath.Dir(path)); err != nil {
+		return about(path, "create", err)
+	} else if !stat.IsDir() { // a pipe would be waited for
+		return &fs.PathError{Op: "create", Path: path, Err: unix.ENOTDIR}
+	}
 	dir, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
 		return about(path, "create", err)

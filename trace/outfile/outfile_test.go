@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -66,6 +67,13 @@ func TestWriteFails(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 1 {
 		t.Errorf("left behind: %v, %v, want out alone", left, err)
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(filepath.Join(pipe, "out"), Private, text("")); !errors.Is(err, syscall.ENOTDIR) {
+		t.Errorf("a pipe in the place of the directory: %v", err)
 	}
 	if err := Write(filepath.Join(dir, "no", "out"), Private, text("")); err == nil || !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a directory that is missing: %v", err)
