@@ -83,7 +83,7 @@ static void load(void) {
     memcpy((char *)&table + names[i].offset, &function, sizeof function);
   }
   for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
-    void *function = dlsym(library, optional[i].symbol);
+    void *function = real_dlsym(library, optional[i].symbol);
     memcpy((char *)&table + optional[i].offset, &function, sizeof function);
   }
   const driver_result result = table.init(0);

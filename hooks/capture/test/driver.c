@@ -1,0 +1,41 @@
+// driver.c - no call of the driver table comes back into the hook: what the hook exports under
+// the names of CUDA takes locks that the caller of the table may hold, and would book the
+// hook's own memory as somebody's.
+#define _GNU_SOURCE
+#include "../driver.h"
+
+#include <dlfcn.h>
+
+#include "gpu.h"
+
+// All of the table, by place: a member that is new is looked at, too.
+static void test_driver_is_called_directly(void) {
+  enum { MEMBERS = sizeof(struct driver) / sizeof(void *) };
+  void *functions[MEMBERS];
+  const struct driver *driver = driver_get();
+  CHECK(driver != NULL);
+  memcpy(functions, driver, sizeof functions);
+  for (int i = 0; i < MEMBERS; i++) {
+    Dl_info info;
+    CHECK(functions[i] != NULL);  // the simulated driver has them all
+    CHECK(dladdr(functions[i], &info) != 0);
+    const char *slash = strrchr(info.dli_fname, '/');
+    if (slash != NULL && strcmp(slash, "/libcuda.so.1") == 0) continue;
+    fprintf(stderr, "call %d of the driver table is %s of %s\n", i, info.dli_sname, info.dli_fname);
+    CHECK(!"a call of the driver table comes back into the hook");
+  }
+}
+
+// The test means something only where the hook would answer for the driver.
+static void test_lookups_of_the_job_are_exchanged(void) {
+  Dl_info info;
+  CHECK(dladdr(gpu_symbol("cuStreamDestroy_v2"), &info) != 0);
+  CHECK(strstr(info.dli_fname, "libcuda") == NULL);
+}
+
+static const struct test tests[] = {
+    {"driver is called directly", test_driver_is_called_directly, {0}},
+    {"lookups of the job are exchanged", test_lookups_of_the_job_are_exchanged, {0}},
+};
+
+int main(int argc, char **argv) { return run_tests(argc, argv, tests, sizeof tests / sizeof *tests); }
