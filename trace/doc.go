@@ -94,8 +94,9 @@
 //	  problems     text
 //	  strings      written by the Collector: strings of segments that are gone
 //
-// and holds a POSIX lock on its process file while it lives. A record counts once its
-// commit word is stored. A slot that a dead process had claimed and not filled becomes a
+// and its process file is locked while it lives. The lock belongs to the open file, which a
+// mapping keeps open, so a job that closes its descriptors keeps it ([SpoolProcess.Alive]). A
+// record counts once its commit word is stored. A slot that a dead process had claimed and not filled becomes a
 // lost event, so that nothing is missing silently. Everything is read with pread, never
 // mapped: a file that is cut while it is read must not be a fault.
 //

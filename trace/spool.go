@@ -210,13 +210,32 @@ func (p *SpoolProcess) refresh() (ok bool, err error) {
 	return ok, nil
 }
 
-// Alive says whether the process holds its lock. Its own locks a process cannot see.
+// Alive says whether the process lives: whether the lock on its process file is held. The
+// hook's is one of an open file description, which F_GETLK sees as it sees that of a process,
+// which older hooks have. On kernels without (gVisor) the hook's is one of flock.
 func (p *SpoolProcess) Alive() (bool, error) {
 	lock := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart}
-	if err := syscall.FcntlFlock(p.file.Fd(), syscall.F_GETLK, &lock); err != nil {
+	fd := p.file.Fd()
+	if err := syscall.FcntlFlock(fd, syscall.F_GETLK, &lock); err != nil {
 		return false, fmt.Errorf("%s: ask for the lock: %w", p.file.Name(), err)
 	}
-	return lock.Type != syscall.F_UNLCK, nil
+	if lock.Type != syscall.F_UNLCK {
+		return true, nil
+	}
+	err := syscall.Flock(int(fd), syscall.LOCK_SH|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return true, nil
+	}
+	if err == nil {
+		err = syscall.Flock(int(fd), syscall.LOCK_UN)
+	}
+	if errors.Is(err, syscall.ENOLCK) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP) {
+		err = nil // a file system without: the hook has none either
+	}
+	if err != nil {
+		return false, fmt.Errorf("%s: ask for the lock: %w", p.file.Name(), err)
+	}
+	return false, nil
 }
 
 // gone says whether the directory is removed; it may be open longer than it is there.

@@ -59,6 +59,7 @@ static void in_child(void) {
   marks_forget();
   trim_forget();
   readings_forget();
+  share_forget();
 }
 
 static void start(void) {

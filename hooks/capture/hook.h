@@ -38,4 +38,7 @@ void hook_set_stack(uint32_t node);
 void marks_start(void);
 void marks_forget(void);
 
+// Of share.c, in a forked child: the socket is the parent's.
+void share_forget(void);
+
 #endif

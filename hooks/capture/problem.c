@@ -2,76 +2,69 @@
 #define _GNU_SOURCE
 #include "problem.h"
 
-#include <fcntl.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
-enum { MOST_LINES = 100, LONGEST_LINE = 1024, KEPT_BYTES = 4096 };
+enum { LONGEST_LINE = 1024, KEPT_BYTES = 4096, FILE_BYTES = 65536, MOST_LINES = 100 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int file = -1;
 static int lines;
 static char kept[KEPT_BYTES];  // whole lines, until there is a file
-static size_t kept_length;
-
-static void write_all(const char *text, size_t length) {
-  while (length > 0) {
-    const ssize_t n = write(file, text, length);
-    if (n <= 0) return;  // nowhere left to complain
-    text += n;
-    length -= (size_t)n;
-  }
-}
+static char *text = kept;
+static size_t length, room = sizeof kept;
 
 void problem(const char *format, ...) {
+  const int saved = errno;
   char line[LONGEST_LINE];
   va_list arguments;
   va_start(arguments, format);
-  int length = vsnprintf(line, sizeof line - 1, format, arguments);
+  int end = vsnprintf(line, sizeof line - 1, format, arguments);
   va_end(arguments);
-  if (length < 0) return;
-  if (length > (int)sizeof line - 2) length = (int)sizeof line - 2;
-  for (int i = 0; i < length; i++) {
+  if (end < 0) return;
+  if (end > (int)sizeof line - 2) end = (int)sizeof line - 2;
+  for (int i = 0; i < end; i++) {
     if (line[i] == '\n') line[i] = ' ';
   }
-  line[length++] = '\n';
+  line[end++] = '\n';
 
   pthread_mutex_lock(&lock);
-  if (lines++ < MOST_LINES) {
-    if (file >= 0) {
-      write_all(line, (size_t)length);
-    } else if (kept_length + (size_t)length <= sizeof kept) {
-      memcpy(kept + kept_length, line, (size_t)length);
-      kept_length += (size_t)length;
-    }
+  if (lines++ < MOST_LINES && (size_t)end <= room - length) {
+    memcpy(text + length, line, (size_t)end);
+    length += (size_t)end;
   }
   pthread_mutex_unlock(&lock);
+  errno = saved;
 }
 
-// A line that crosses RLIMIT_FSIZE would be answered with a signal that ends the job.
+// A file beyond RLIMIT_FSIZE would be answered with a signal that ends the job.
 static bool has_room(void) {
   struct rlimit size;
-  return getrlimit(RLIMIT_FSIZE, &size) != 0 || size.rlim_cur >= (rlim_t)MOST_LINES * LONGEST_LINE;
+  return getrlimit(RLIMIT_FSIZE, &size) != 0 || size.rlim_cur >= FILE_BYTES;
 }
 
-void problem_open(int directory_fd) {
+void problem_start(const struct directory *directory) {
+  struct own_file file;
+  if (!has_room() || !directory_create(directory, "problems", FILE_BYTES, &file)) return;
+  char *mapped = own_file_map(&file, FILE_BYTES);
+  own_file_close(&file);
+  if (mapped == NULL) return;
   pthread_mutex_lock(&lock);
-  if (has_room()) file = openat(directory_fd, "problems", O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  if (file >= 0 && kept_length > 0) write_all(kept, kept_length);
-  kept_length = 0;
+  memcpy(mapped, kept, length);
+  text = mapped;
+  room = FILE_BYTES;
   pthread_mutex_unlock(&lock);
 }
 
 void problem_forget(void) {
   // Only the forking thread exists here, and the lock may have been another's.
   pthread_mutex_init(&lock, NULL);
-  if (file >= 0) close(file);
-  file = -1;
   lines = 0;
-  kept_length = 0;
+  text = kept;
+  length = 0;
+  room = sizeof kept;
 }

@@ -7,11 +7,14 @@
 #ifndef MEMPROF_PROBLEM_H
 #define MEMPROF_PROBLEM_H
 
+#include "directory.h"
+
 // At most a hundred lines a process, so that a trouble in a loop cannot fill the disk.
 __attribute__((format(printf, 1, 2))) void problem(const char *format, ...);
 
-// The spool has its directory: lines kept so far, and later ones, go to `file` in it.
-void problem_open(int directory_fd);
+// The spool has its directory: lines kept so far, and later ones, go to a file in it, which
+// stays mapped and ends with zeros.
+void problem_start(const struct directory *directory);
 
 // In a forked child: the file is the parent's.
 void problem_forget(void);

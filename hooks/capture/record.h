@@ -18,9 +18,12 @@
 // either side. A death leaves at most one uncommitted slot per thread that was
 // inside an arena, and no committed record depends on it.
 //
-// The process holds a POSIX record lock (fcntl F_SETLK, F_WRLCK, whole file) on
-// `process` for as long as it lives; forked children do not inherit it. A reader
-// that finds the lock gone knows that no further slot will be committed.
+// `process` is locked for as long as the process lives: by F_OFD_SETLK (F_WRLCK, the whole
+// file), or by flock where the kernel has no such locks. The lock belongs to the open file,
+// which the process's mapping of the page keeps open: descriptors that the job closes do not
+// matter, and forked children have no part in it. F_GETLK, which sees POSIX locks (of hooks
+// before) as well, and a flock that does not wait tell a reader of it, in any PID namespace. A
+// reader that finds the file unlocked knows that no further slot will be committed.
 //
 // All numbers are little-endian. This header is the only description of the
 // format in C; trace/spool.go is its only other reader, and a test compares both.

@@ -8,37 +8,22 @@
 #include "segment.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 enum { POPULATE_WRITE = 23 };  // MADV_POPULATE_WRITE, newer than some headers
 
 enum { ZEROS = 65536, PIECES = SEGMENT_BYTES / ZEROS, SMALLEST_PAGE = 4096 };
 
-static int write_zeros(int file) {
+// By descriptor, which only a thread may do whose descriptors are out of the job's reach.
+static int write_zeros(const struct own_file *file) {
   static char zeros[ZEROS];
   struct iovec pieces[PIECES];
   for (int i = 0; i < PIECES; i++) pieces[i] = (struct iovec){zeros, sizeof zeros};
-  const ssize_t written = pwritev(file, pieces, PIECES, 0);
+  const ssize_t written = pwritev(file->number, pieces, PIECES, 0);
   if (written < 0) return errno;
   return written == SEGMENT_BYTES ? 0 : ENOSPC;
-}
-
-// Whether a refusal says nothing of the disk: not every file system knows the call, nor lets
-// every sandbox make it, nor does a signal let every call through.
-static bool is_of_the_call(int error) {
-  return error == EOPNOTSUPP || error == EINVAL || error == ENOSYS || error == EPERM || error == EINTR;
-}
-
-// Blocks for the whole file are had before it is mapped: a store into a hole on a full disk
-// would be a SIGBUS in the job. Writing is not enough where blocks are found later.
-static int preallocate(int file) {
-  if (fallocate(file, 0, 0, SEGMENT_BYTES) != 0 && !is_of_the_call(errno)) return errno;
-  return write_zeros(file);
 }
 
 // Faults the pages in for writing.
@@ -52,31 +37,36 @@ static int populate(struct memprof_record *records) {
   return 0;
 }
 
-static struct memprof_record *map(int file, int *error) {
-  struct memprof_record *records = mmap(NULL, SEGMENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  if (records == MAP_FAILED) {
-    *error = errno;
-    return NULL;
-  }
-  madvise(records, SEGMENT_BYTES, MADV_DONTFORK);  // or children would keep the disk space
-  *error = populate(records);
+static struct memprof_record *map(const struct own_file *file, int *error) {
+  struct memprof_record *records = own_file_map(file, SEGMENT_BYTES);
+  *error = records == NULL ? errno : populate(records);
   if (*error == 0) return records;
-  segment_unmap(records);
+  if (records != NULL) segment_unmap(records);
   return NULL;
 }
 
-struct memprof_record *segment_create(int directory, uint64_t index, int *error) {
-  char name[32];
-  snprintf(name, sizeof name, "%06llu.seg", (unsigned long long)index);
-  const int file = openat(directory, name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0) {
+// Blocks for the whole file are had before it is mapped: a store into a hole on a full disk
+// would be a SIGBUS in the job. Asking for them is not enough where blocks are found later.
+static struct memprof_record *create(const struct directory *directory, const char *name, int *error) {
+  struct own_file file;
+  if (!directory_create(directory, name, SEGMENT_BYTES, &file)) {
     *error = errno;
     return NULL;
   }
-  *error = preallocate(file);
-  struct memprof_record *records = *error == 0 ? map(file, error) : NULL;
-  close(file);
-  if (records == NULL) unlinkat(directory, name, 0);
+  *error = directory->apart ? write_zeros(&file) : 0;
+  struct memprof_record *records = *error == 0 ? map(&file, error) : NULL;
+  own_file_close(&file);
+  if (records == NULL) directory_remove(directory, name);
+  return records;
+}
+
+struct memprof_record *segment_create(const struct directory *directory, uint64_t index, int *error) {
+  char name[32];
+  struct memprof_record *records;
+  snprintf(name, sizeof name, "%06llu.seg", (unsigned long long)index);
+  do {
+    records = create(directory, name, error);
+  } while (records == NULL && *error == EBADF);  // the job has closed it
   return records;
 }
 

@@ -5,13 +5,14 @@
 
 #include <stdint.h>
 
+#include "directory.h"
 #include "record.h"
 
 enum { SEGMENT_BYTES = MEMPROF_SEGMENT_RECORDS * MEMPROF_RECORD_BYTES };
 
 // Creates and maps segment `index` of a directory, all zeros, its disk space had and its
 // pages faulted in. NULL with *error set: then there is no such file.
-struct memprof_record *segment_create(int directory, uint64_t index, int *error);
+struct memprof_record *segment_create(const struct directory *directory, uint64_t index, int *error);
 
 void segment_unmap(const struct memprof_record *records);
 

@@ -26,9 +26,10 @@
 #include "arena.h"
 #include "hook.h"
 #include "memprof.h"
+#include "own_file.h"
 #include "problem.h"
 
-enum { POSIX_FD = 1, READ_AND_WRITE = 3, ON_DEVICE = 1, SOCKET_NAME = 40 };
+enum { POSIX_FD = 1, READ_AND_WRITE = 3, ON_DEVICE = 1, SOCKET_NAME = 40, TRIES = 20 };
 
 // Seconds. Who connects asks at once; the owner may have to finish a pause before it answers.
 enum { OWNER_WAITS = 2, PEER_WAITS = 60 };
@@ -49,18 +50,20 @@ struct piece {
   uint64_t place, bytes;  // from the base
 };
 
-static bool read_all(int socket, void *to, size_t bytes) {
+static bool read_all(const struct own_file *socket, void *to, size_t bytes) {
   for (size_t got = 0; got < bytes;) {
-    const ssize_t n = recv(socket, (char *)to + got, bytes - got, 0);
+    if (!own_file_is_there(socket)) return false;
+    const ssize_t n = recv(socket->number, (char *)to + got, bytes - got, 0);
     if (n == 0 || (n < 0 && errno != EINTR)) return false;
     if (n > 0) got += (size_t)n;
   }
   return true;
 }
 
-static bool write_all(int socket, const void *from, size_t bytes) {
+static bool write_all(const struct own_file *socket, const void *from, size_t bytes) {
   for (size_t sent = 0; sent < bytes;) {
-    const ssize_t n = send(socket, (const char *)from + sent, bytes - sent, MSG_NOSIGNAL);
+    if (!own_file_is_there(socket)) return false;
+    const ssize_t n = send(socket->number, (const char *)from + sent, bytes - sent, MSG_NOSIGNAL);
     if (n < 0 && errno != EINTR) return false;
     if (n > 0) sent += (size_t)n;
   }
@@ -72,7 +75,7 @@ union descriptor {
   struct cmsghdr align;
 };
 
-static bool send_descriptor(int socket, struct piece piece, int descriptor) {
+static bool send_descriptor(const struct own_file *socket, struct piece piece, int descriptor) {
   union descriptor control = {{0}};
   struct iovec data = {&piece, sizeof piece};
   struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
@@ -81,14 +84,14 @@ static bool send_descriptor(int socket, struct piece piece, int descriptor) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof descriptor);
   memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-  return sendmsg(socket, &message, MSG_NOSIGNAL) == sizeof piece;
+  return own_file_is_there(socket) && sendmsg(socket->number, &message, MSG_NOSIGNAL) == sizeof piece;
 }
 
-static int receive_descriptor(int socket, struct piece *piece) {
+static int receive_descriptor(const struct own_file *socket, struct piece *piece) {
   union descriptor control = {{0}};
   struct iovec data = {piece, sizeof *piece};
   struct msghdr message = {.msg_iov = &data, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-  if (recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL) != sizeof *piece) return -1;
+  if (!own_file_is_there(socket) || recvmsg(socket->number, &message, MSG_CMSG_CLOEXEC | MSG_WAITALL) != sizeof *piece) return -1;
   const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
   int descriptor = -1;
   if (header != NULL && header->cmsg_type == SCM_RIGHTS) memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
@@ -96,10 +99,10 @@ static int receive_descriptor(int socket, struct piece *piece) {
 }
 
 // Nobody waits longer for a peer that has stopped.
-static void limit_waiting(int socket, time_t seconds) {
+static void limit_waiting(const struct own_file *socket, time_t seconds) {
   const struct timeval limit = {.tv_sec = seconds};
-  setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  setsockopt(socket, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+  setsockopt(socket->number, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  setsockopt(socket->number, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
 // The owner's side.
@@ -125,7 +128,7 @@ static bool find_handles(struct arena *arena, struct request request, struct ans
 // What is shared is live, so its handles do not change between two looks; the lock is not held
 // while a slow peer reads. If they do change after all, the peer gets less than it was promised,
 // and gives up.
-static void serve(int socket, struct request request) {
+static void serve(const struct own_file *socket, struct request request) {
   struct arena *arena = arena_of(request.addr);
   struct answer answer = {0};
   size_t first = 0;
@@ -149,30 +152,14 @@ static void serve(int socket, struct request request) {
   }
 }
 
-static bool same_user(int socket) {
+static bool same_user(const struct own_file *socket) {
   struct ucred peer;
   socklen_t length = sizeof peer;
-  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
-}
-
-static void *listen_for_peers(void *self) {
-  const int listener = (int)(intptr_t)self;
-  for (;;) {
-    const int socket = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-    if (socket < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
-    if (socket < 0 && (errno == EMFILE || errno == ENFILE)) {
-      usleep(10000);  // until the job has closed some
-      continue;
-    }
-    if (socket < 0) return NULL;
-    struct request request;
-    limit_waiting(socket, OWNER_WAITS);
-    if (same_user(socket) && read_all(socket, &request, sizeof request)) serve(socket, request);
-    close(socket);
-  }
+  return getsockopt(socket->number, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
 static char own_name[SOCKET_NAME];  // empty: there is no listener
+static struct own_file listener = {.number = -1};
 
 static socklen_t address_of(const char *name, struct sockaddr_un *out) {
   *out = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -180,30 +167,66 @@ static socklen_t address_of(const char *name, struct sockaddr_un *out) {
   return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name));
 }
 
+static bool open_listener(const char *name) {
+  struct sockaddr_un address;
+  const socklen_t length = address_of(name, &address);
+  if (!own_file_take(&listener, socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0))) return false;
+  if (bind(listener.number, (struct sockaddr *)&address, length) == 0 && listen(listener.number, 64) == 0) return true;
+  const int error = errno;
+  own_file_close(&listener);
+  errno = error;
+  return false;
+}
+
+// The job has closed the listener. The names that peers have been given stay good.
+static bool open_again(void) {
+  static bool said;
+  if (!said) problem("the job closed the socket by which memprof shares tensors; it is opened again");
+  said = true;
+  if (open_listener(own_name)) return true;
+  problem("tensors cannot be shared with other processes any more: %s", strerror(errno));
+  return false;
+}
+
+static void *listen_for_peers(void *nothing) {
+  (void)nothing;
+  while (own_file_is_there(&listener) || open_again()) {
+    struct own_file peer;
+    struct request request;
+    if (!own_file_take(&peer, accept4(listener.number, NULL, NULL, SOCK_CLOEXEC))) {
+      if (errno == EMFILE || errno == ENFILE) usleep(10000);  // until the job has closed some
+      if (errno == EINTR || errno == ECONNABORTED || errno == EMFILE || errno == ENFILE || errno == EBADF) continue;
+      return NULL;
+    }
+    limit_waiting(&peer, OWNER_WAITS);
+    if (same_user(&peer) && read_all(&peer, &request, sizeof request)) serve(&peer, request);
+    own_file_close(&peer);
+  }
+  return NULL;
+}
+
 static void start_listener(void) {
   uint64_t secret = 0;
   char name[SOCKET_NAME];
-  struct sockaddr_un address;
   if (getrandom(&secret, sizeof secret, 0) != sizeof secret) return;
   snprintf(name, sizeof name, "memprof-%d-%016llx", (int)getpid(), (unsigned long long)secret);
-  const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (listener < 0) return;
-  const socklen_t length = address_of(name, &address);
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the job's
   pthread_t thread;
-  const bool ok = bind(listener, (struct sockaddr *)&address, length) == 0 && listen(listener, 64) == 0 &&
-                  pthread_create(&thread, NULL, listen_for_peers, (void *)(intptr_t)listener) == 0;
+  memcpy(own_name, name, sizeof own_name);
+  const bool ok = open_listener(name) && pthread_create(&thread, NULL, listen_for_peers, NULL) == 0;
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   if (!ok) {
     problem("tensors cannot be shared with other processes: %s", strerror(errno));
-    close(listener);
+    own_file_close(&listener);
+    own_name[0] = '\0';
     return;
   }
   pthread_detach(thread);
-  memcpy(own_name, name, sizeof own_name);
 }
+
+void share_forget(void) { own_file_close(&listener); }
 
 static bool name_it(const char *kind, uint64_t addr, char *text, size_t size) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -248,18 +271,29 @@ struct opened {
 static struct opened *all_opened;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static int connect_to(const char *name) {
+static bool connect_to(const char *name, struct own_file *peer) {
   struct sockaddr_un address;
   const socklen_t length = address_of(name, &address);
-  const int socket_fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (socket_fd >= 0) limit_waiting(socket_fd, PEER_WAITS);
-  if (socket_fd >= 0 && connect(socket_fd, (struct sockaddr *)&address, length) == 0) return socket_fd;
-  if (socket_fd >= 0) close(socket_fd);
-  return -1;
+  if (!own_file_take(peer, socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0))) return false;
+  limit_waiting(peer, PEER_WAITS);
+  return connect(peer->number, (struct sockaddr *)&address, length) == 0;
+}
+
+// A job that has just closed the listener's descriptor makes peers fail until there is another.
+static bool ask(const char *name, const struct request *request, struct own_file *owner, struct answer *answer) {
+  for (int i = 0; i < TRIES; i++) {
+    errno = 0;
+    if (connect_to(name, owner) && write_all(owner, request, sizeof *request) && read_all(owner, answer, sizeof *answer)) return true;
+    const bool not_accepted = errno == ECONNREFUSED || errno == ECONNRESET;
+    own_file_close(owner);
+    if (!not_accepted) return false;
+    usleep(5000);
+  }
+  return false;
 }
 
 // Maps the next handle that comes in to its place; its bytes, 0 on failure.
-static uint64_t map_next(int socket, uint64_t base, uint64_t span, int device) {
+static uint64_t map_next(const struct own_file *socket, uint64_t base, uint64_t span, int device) {
   const struct driver *driver = driver_get();
   struct piece piece = {0};
   driver_handle handle;
@@ -277,7 +311,7 @@ static uint64_t map_next(int socket, uint64_t base, uint64_t span, int device) {
   return 0;
 }
 
-static bool map_all(int socket, const struct answer *answer, int device, uint64_t *base) {
+static bool map_all(const struct own_file *socket, const struct answer *answer, int device, uint64_t *base) {
   const struct driver *driver = driver_get();
   if (driver->reserve(base, answer->span, 0, 0, 0) != DRIVER_OK) return false;
   uint64_t mapped = 0;
@@ -306,13 +340,12 @@ void *memprof_open_shared(const char *text, int device) {
   struct driver_scope scope;
   const struct driver *driver = driver_get();
   if (driver == NULL || driver->import_handle == NULL || !driver_enter(device, &scope)) return NULL;
-  const int socket = connect_to(name);
+  struct own_file owner = NO_FILE;
   const struct request request = {addr, strcmp(kind, "arena") == 0};
   struct answer answer = {0};
   uint64_t base = 0;
-  const bool ok = socket >= 0 && write_all(socket, &request, sizeof request) && read_all(socket, &answer, sizeof answer) &&
-                  answer.handles > 0 && map_all(socket, &answer, device, &base) && remember(base, answer.span);
-  if (socket >= 0) close(socket);
+  const bool ok = ask(name, &request, &owner, &answer) && answer.handles > 0 && map_all(&owner, &answer, device, &base) && remember(base, answer.span);
+  own_file_close(&owner);
   driver_leave(&scope);
   return ok ? (void *)(uintptr_t)(base + answer.offset) : NULL;
 }

@@ -11,14 +11,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "clock.h"
+#include "directory.h"
+#include "own_file.h"
 #include "problem.h"
 #include "segment.h"
 #include "spool_internal.h"
@@ -28,13 +30,19 @@
 struct spool spool;
 __thread uint32_t spool_thread;
 
-static _Atomic(uint32_t) asked;  // segments the keeper shall see to
+static _Atomic(uint32_t) requests;  // counts what the keeper was asked; it waits for the next
+static _Atomic(uint32_t) answers;   // counts what it did; writers wait for that
+static _Atomic(uint64_t) ahead;     // a segment that will be needed
+static _Atomic(uint64_t) needed;    // segments that are needed now
+static _Atomic bool keeping;        // there is a keeper
 static _Atomic bool started;
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;  // segments, stop, frameworks
-static int directory = -1;
+static struct directory directory;
+static struct own_file process_file = {.number = -1};  // open while the process page is made
+static pid_t owner;            // the process that is recorded
 static uint64_t limit;         // bytes of segments in all; a full disk for tests
-static uint64_t next_segment;  // the first that does not exist yet
+static _Atomic(uint64_t) next_segment;  // the first that does not exist yet
 static char frameworks[sizeof((struct memprof_process *)0)->frameworks];
 
 static uint64_t wall_clock(void) {
@@ -95,48 +103,55 @@ static void retire(struct spool_window *place) {
 // Makes sure that segment `index` exists, or recording has ended. Ahead of need a failure
 // means nothing yet: what is left of the segment before can be filled, and when that is
 // done there may be room again.
-static void prepare(uint64_t index, bool ahead) {
+static void prepare(const struct directory *in, uint64_t index, bool early) {
   pthread_mutex_lock(&changing);
-  while (atomic_load(&spool.recording) && next_segment <= index) {
-    int error = forbidden(next_segment);
-    struct memprof_record *records = error == 0 ? segment_create(directory, next_segment, &error) : NULL;
+  for (uint64_t next; atomic_load(&spool.recording) && (next = atomic_load(&next_segment)) <= index;) {
+    int error = forbidden(next);
+    struct memprof_record *records = error == 0 ? segment_create(in, next, &error) : NULL;
     if (records == NULL) {
-      if (!ahead) stop(next_segment, error, "spool segment");
+      if (!early) stop(next, error, "spool segment");
       break;
     }
-    struct spool_window *place = &spool.window[next_segment % SPOOL_WINDOW];
+    struct spool_window *place = &spool.window[next % SPOOL_WINDOW];
     // Should a writer have kept the old segment here from being retired, it stays mapped
     // for good: 4 MiB, against a store into nowhere.
     atomic_store(&place->index, NOWHERE);
     atomic_store(&place->records, records);
-    atomic_store_explicit(&place->index, next_segment, memory_order_release);
-    next_segment++;
+    atomic_store_explicit(&place->index, next, memory_order_release);
+    atomic_store(&next_segment, next + 1);
   }
   pthread_mutex_unlock(&changing);
 }
 
-static void futex(_Atomic(uint32_t) *word, int operation, uint32_t value) {
-  syscall(SYS_futex, word, operation | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0);
+static void wait_while(_Atomic(uint32_t) *word, uint32_t value) { syscall(SYS_futex, word, FUTEX_WAIT | FUTEX_PRIVATE_FLAG, value, NULL, NULL, 0); }
+
+static void count(_Atomic(uint32_t) *word) {
+  atomic_fetch_add(word, 1);
+  syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT32_MAX, NULL, NULL, 0);
 }
 
 // The keeper: one thread that makes segments ahead of need and retires full ones, so that
-// creating files and faulting pages in is nobody's wait. Without it (no thread to be had)
-// the writers do the first part themselves.
+// creating files and faulting pages in is nobody's wait. Its descriptors are its own. Without
+// it (no thread to be had) the writers do the first part themselves.
 static void *keep(void *nothing) {
-  (void)nothing;
+  struct directory mine;
+  directory_apart(&mine, &directory);
   for (uint32_t seen = 0;;) {
-    const uint32_t now_asked = atomic_load(&asked);
-    if (now_asked == seen) {
-      futex(&asked, FUTEX_WAIT, seen);
+    const uint32_t now = atomic_load(&requests);
+    if (now == seen) {
+      wait_while(&requests, seen);
       continue;
     }
-    seen = now_asked;
-    prepare(seen, true);
-    for (uint64_t i = seen < SPOOL_WINDOW ? 0 : seen - SPOOL_WINDOW + 1; i + 2 < seen; i++) {
+    seen = now;
+    const uint64_t until = atomic_load(&needed), early = atomic_load(&ahead);
+    if (until > 0) prepare(&mine, until - 1, false);
+    count(&answers);
+    if (early > 0) prepare(&mine, early, true);
+    for (uint64_t i = early < SPOOL_WINDOW ? 0 : early - SPOOL_WINDOW + 1; i + 2 < early; i++) {
       if (atomic_load(&spool.window[i % SPOOL_WINDOW].index) == i) retire(&spool.window[i % SPOOL_WINDOW]);
     }
   }
-  return NULL;
+  return nothing;
 }
 
 static void start_keeper(void) {
@@ -147,20 +162,41 @@ static void start_keeper(void) {
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   sigfillset(&all);  // the job's signals are the job's threads' business
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_create(&thread, &attributes, keep, NULL);
+  atomic_store(&keeping, pthread_create(&thread, &attributes, keep, NULL) == 0);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
   pthread_attr_destroy(&attributes);
+}
+
+static void raise_to(_Atomic(uint64_t) *number, uint64_t value) {
+  uint64_t known = atomic_load(number);
+  while (known < value && !atomic_compare_exchange_weak(number, &known, value)) {
+  }
+}
+
+// Returns when segment `index` exists, or recording has ended.
+static void have(uint64_t index) {
+  if (!atomic_load(&keeping)) {
+    prepare(&directory, index, false);
+    return;
+  }
+  raise_to(&needed, index + 1);
+  count(&requests);
+  for (;;) {
+    const uint32_t seen = atomic_load(&answers);
+    if (!atomic_load(&spool.recording) || atomic_load(&next_segment) > index) return;
+    wait_while(&answers, seen);
+  }
 }
 
 bool spool_turn(uint64_t segment, bool first) {
   struct spool_window *place = &spool.window[segment % SPOOL_WINDOW];
   if (atomic_load_explicit(&place->index, memory_order_acquire) != segment) {
-    prepare(segment, false);
+    have(segment);
     if (atomic_load_explicit(&place->index, memory_order_acquire) != segment) return false;
   }
   if (first) {  // the next one, while this one is filled
-    atomic_store(&asked, (uint32_t)segment + 1);
-    futex(&asked, FUTEX_WAKE, 1);
+    raise_to(&ahead, segment + 1);
+    count(&requests);
   }
   return true;
 }
@@ -186,12 +222,12 @@ static void read_command(char *out, size_t size) {
   }
 }
 
-// The lock tells readers that this process lives. It belongs to the process, not to the
-// descriptor: forked children have none, and closing *any* descriptor of the file would
-// drop it, so this one stays open.
+// The lock tells readers that this process lives. It belongs to what was opened, not to the
+// process or a descriptor, and the mapping keeps that open: the job may close what it likes, and
+// forked children have neither. Not every kernel (gVisor) has locks of fcntl that are so.
 static bool hold_lock(int file) {
   struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-  return fcntl(file, F_SETLK, &whole) == 0;
+  return fcntl(file, F_OFD_SETLK, &whole) == 0 || (errno == EINVAL && flock(file, LOCK_EX) == 0);
 }
 
 static struct memprof_process *create_process(uint64_t start) {
@@ -199,17 +235,10 @@ static struct memprof_process *create_process(uint64_t start) {
     errno = EFBIG;
     return NULL;
   }
-  const int low = openat(directory, "process", O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (low < 0) return NULL;
-  // Out of the way of jobs that close what they do not know; before the lock, which the
-  // closing of any descriptor of the file would drop.
-  const int high = fcntl(low, F_DUPFD_CLOEXEC, 500);
-  const int file = high < 0 ? low : high;
-  if (high >= 0) close(low);
-  if (posix_fallocate(file, 0, sizeof *spool.process) != 0 && ftruncate(file, sizeof *spool.process) != 0) return NULL;
-  if (!hold_lock(file)) return NULL;
-  struct memprof_process *page = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  if (page == MAP_FAILED) return NULL;
+  if (!directory_create(&directory, "process", sizeof *spool.process, &process_file)) return NULL;
+  struct memprof_process *page = hold_lock(process_file.number) ? own_file_map(&process_file, sizeof *page) : NULL;
+  own_file_close(&process_file);
+  if (page == NULL) return NULL;
   page->version = MEMPROF_SPOOL_VERSION;
   page->pid = (uint32_t)getpid();
   page->start_monotonic_ns = start;
@@ -233,14 +262,12 @@ static bool create_directory(void) {
   if (strcmp(spool_path, "-") == 0) return false;  // asked for: memory is served, nothing is recorded
   const uint64_t start = clock_now();
   char path[sizeof spool_path + 64];
-  const int length = snprintf(path, sizeof path, "%s/p%d.%llu", spool_path, (int)getpid(), (unsigned long long)start);
-  if (length >= (int)sizeof path || mkdir(path, 0700) != 0) {
-    problem("cannot record: %s: %s", path, strerror(length >= (int)sizeof path ? ENAMETOOLONG : errno));
+  snprintf(path, sizeof path, "%s/p%d.%llu", spool_path, (int)getpid(), (unsigned long long)start);
+  if (!directory_make(&directory, path)) {
+    problem("cannot record: %s: %s", path, strerror(errno));
     return false;
   }
-  directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return false;
-  problem_open(directory);
+  problem_start(&directory);
   spool.process = create_process(start);
   if (spool.process == NULL) problem("cannot record: %s/process: %s", path, strerror(errno));
   return spool.process != NULL;
@@ -248,13 +275,14 @@ static bool create_directory(void) {
 
 static void start_once(void) {
   const char *bytes = getenv("MEMPROF_SPOOL_LIMIT");
+  owner = getpid();
   if (bytes != NULL) limit = strtoull(bytes, NULL, 10);
   for (int i = 0; i < SPOOL_WINDOW; i++) atomic_store(&spool.window[i].index, NOWHERE);
   pthread_mutex_lock(&changing);
   atomic_store(&spool.recording, create_directory());
   pthread_mutex_unlock(&changing);
-  prepare(0, false);
   if (atomic_load(&spool.recording)) start_keeper();
+  have(0);
   spool_write_strings();
   atomic_store_explicit(&started, true, memory_order_release);
 }
@@ -282,16 +310,18 @@ void spool_note_framework(const char *text) {
 }
 
 void spool_close(void) {
+  if (owner != getpid()) return;  // a child that was made without fork's handlers
   if (!atomic_load(&spool.recording)) return;
   __atomic_store_n(&spool.process->state, MEMPROF_CLOSED, __ATOMIC_RELEASE);
 }
 
 void spool_forget(void) {
-  const bool had_started = spool_started();
   atomic_store(&spool.recording, false);
   pthread_mutex_init(&starting, NULL);
   pthread_mutex_init(&changing, NULL);
   spool_forget_strings();
   spool_thread = 0;
-  if (had_started) spool.process = NULL;
+  spool.process = NULL;  // the child does not have the page
+  own_file_close(&process_file);
+  atomic_store(&keeping, false);
 }

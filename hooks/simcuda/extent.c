@@ -43,9 +43,8 @@ static bool take_slot(struct sim_extent *extent) {
 }
 
 static bool make_room(struct CUctx_st *device, uint64_t size) {
-  if (device->memfd < 0) device->memfd = memfd_create("simcuda", MFD_CLOEXEC);
-  if (device->memfd < 0) return false;
-  return ftruncate(device->memfd, (off_t)(device->end + size)) == 0;
+  const int file = sim_memfd(device);
+  return file >= 0 && ftruncate(file, (off_t)(device->end + size)) == 0;
 }
 
 CUresult sim_extent_create(struct CUctx_st *device, uint64_t size, struct sim_extent **out) {
@@ -70,7 +69,7 @@ void sim_extent_release(struct sim_extent *extent) {
   if (extent->handles != 0 || extent->mappings != 0) return;
   struct CUctx_st *device = sim_device(extent->device);
   // Should punching fail, the host keeps pages that nobody can reach: no harm to the simulation.
-  (void)fallocate(device->memfd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)extent->offset, (off_t)extent->size);
+  (void)fallocate(sim_memfd(device), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)extent->offset, (off_t)extent->size);
   device->used -= extent->size;
   slots[extent->slot].extent = NULL;
   slots[extent->slot].next_free = first_free;

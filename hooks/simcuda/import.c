@@ -17,8 +17,8 @@ static bool same_file(int a, int b) {
 static struct sim_extent *extent_behind(int descriptor) {
   const off_t offset = lseek(descriptor, 0, SEEK_CUR);
   for (int i = 0; i < sim_settings()->devices; i++) {
-    const struct CUctx_st *device = sim_device(i);
-    if (device->memfd < 0 || offset < 0 || !same_file(device->memfd, descriptor)) continue;
+    struct CUctx_st *device = sim_device(i);
+    if (device->memfd < 0 || offset < 0 || !same_file(sim_memfd(device), descriptor)) continue;
     return sim_extent_at(i, (uint64_t)offset);
   }
   return NULL;

@@ -15,6 +15,7 @@
 #include "simcuda.h"
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 #define SIM_API __attribute__((visibility("default")))
 
@@ -34,7 +35,9 @@ struct sim_extent {
 // One device. Its address is also its primary context.
 struct CUctx_st {
   int ordinal;
-  int memfd;           // -1 until the first extent
+  int memfd;           // of sim_memfd; -1 until the first extent
+  dev_t file_system;   // what it is
+  ino_t inode;         // 0 until the first extent
   uint64_t end;        // where the next extent of the memfd starts
   uint64_t used;       // bytes of the extents alive
   uint32_t retained;   // references to the primary context
@@ -93,6 +96,9 @@ CUresult sim_inject(const char *name);
 // log.c
 void sim_log_init(const char *path);
 void sim_log(const char *name, CUresult result, const char *arguments);
+
+// vault.c: the file of a device's memory, or -1 if the program has closed it for good.
+int sim_memfd(struct CUctx_st *device);
 
 // extent.c: physical memory.
 CUresult sim_extent_create(struct CUctx_st *device, uint64_t size, struct sim_extent **out);

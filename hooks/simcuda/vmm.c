@@ -158,7 +158,7 @@ SIM_API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handl
 // map size bytes from lseek(fd, 0, SEEK_CUR). It does not keep the extent alive.
 static CUresult export_extent(const struct sim_extent *extent, int *descriptor) {
   char path[64];
-  snprintf(path, sizeof path, "/proc/self/fd/%d", sim_device(extent->device)->memfd);
+  snprintf(path, sizeof path, "/proc/self/fd/%d", sim_memfd(sim_device(extent->device)));
   *descriptor = open(path, O_RDWR | O_CLOEXEC);
   if (*descriptor < 0) return CUDA_ERROR_OPERATING_SYSTEM;
   return lseek(*descriptor, (off_t)extent->offset, SEEK_SET) >= 0 ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;

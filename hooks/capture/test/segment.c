@@ -22,16 +22,21 @@ int madvise(void *at, size_t bytes, int advice) {
   return -1;
 }
 
-static int open_folder(char *path) {
-  CHECK(mkdtemp(path) != NULL);
-  const int folder = open(path, O_RDONLY | O_DIRECTORY);
-  CHECK(folder >= 0);
-  return folder;
+static struct directory folder;
+
+static void make_folder(char *path) {
+  CHECK(mkdtemp(path) != NULL && rmdir(path) == 0);
+  CHECK(directory_make(&folder, path));
 }
 
-static void remove_folder(const char *path, int folder) {
-  unlinkat(folder, "000007.seg", 0);
-  close(folder);
+static bool exists(struct stat *file) {
+  char path[sizeof folder.path + 16];
+  snprintf(path, sizeof path, "%s/000007.seg", folder.path);
+  return stat(path, file) == 0;
+}
+
+static void remove_folder(const char *path) {
+  directory_remove(&folder, "000007.seg");
   CHECK(rmdir(path) == 0);  // nothing else was made
 }
 
@@ -41,14 +46,17 @@ static long faults(void) {
   return usage.ru_minflt + usage.ru_majflt;
 }
 
-static void create_in(char *path) {
+// By a writer, and by a thread with descriptors of its own.
+static void create_by(char *path, bool apart) {
   int error = -1;
-  const int folder = open_folder(path);
-  struct memprof_record *records = segment_create(folder, 7, &error);
+  make_folder(path);
+  folder.apart = apart;
+  if (apart) CHECK(own_file_take(&folder.opened, open(path, O_RDONLY | O_DIRECTORY)));
+  struct memprof_record *records = segment_create(&folder, 7, &error);
   CHECK(records != NULL);
   CHECK_EQUAL(error, 0);
   struct stat file;
-  CHECK(fstatat(folder, "000007.seg", &file, 0) == 0);
+  CHECK(exists(&file));
   CHECK_EQUAL(file.st_size, SEGMENT_BYTES);
   CHECK(file.st_blocks * 512 >= SEGMENT_BYTES);
   // Stored into by the kernel: a sanitizer would have faults of its own.
@@ -58,7 +66,15 @@ static void create_in(char *path) {
   CHECK_EQUAL(faults() - before, 0);
   close(zero);
   segment_unmap(records);
-  remove_folder(path, folder);
+  remove_folder(path);
+  if (apart) own_file_close(&folder.opened);
+}
+
+static void create_in(char *path) {
+  char again[64];
+  strcpy(again, path);
+  create_by(path, false);
+  create_by(again, true);
 }
 
 static void test_pages_are_there(void) { create_in((char[]){"/tmp/memprof-segment-XXXXXX"}); }
@@ -74,11 +90,12 @@ static void test_old_kernel(void) {
 static void fail_with(int wanted) {
   char path[] = "/tmp/memprof-segment-XXXXXX";
   int error = 0;
-  const int folder = open_folder(path);
-  CHECK(segment_create(folder, 7, &error) == NULL);
+  make_folder(path);
+  CHECK(segment_create(&folder, 7, &error) == NULL);
   CHECK_EQUAL(error, wanted);
-  CHECK(faccessat(folder, "000007.seg", F_OK, 0) != 0);
-  remove_folder(path, folder);
+  struct stat file;
+  CHECK(!exists(&file));
+  remove_folder(path);
 }
 
 // A file system that promised blocks and has none for the stores.
@@ -91,11 +108,11 @@ static void test_no_file(void) {
   const struct rlimit none = {0, 0};
   char path[] = "/tmp/memprof-segment-XXXXXX";
   int error = 0;
-  const int folder = open_folder(path);
+  make_folder(path);
   CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
-  CHECK(segment_create(folder, 7, &error) == NULL);
+  CHECK(segment_create(&folder, 7, &error) == NULL);
   CHECK_EQUAL(error, EMFILE);
-  remove_folder(path, folder);
+  remove_folder(path);
 }
 
 static void test_recording_stops(void) {

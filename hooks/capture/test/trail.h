@@ -66,8 +66,7 @@ static inline struct trail trail_read(pid_t pid, uint64_t lost) {
   snprintf(path, sizeof path, "%s/process", trail.directory);
   const int file = open(path, O_RDONLY);
   CHECK(file >= 0 && pread(file, &trail.process, sizeof trail.process, 0) == sizeof trail.process);
-  // Closing a descriptor of a file gives up the process's lock on it: keep it if it is ours.
-  if (pid != getpid()) close(file);
+  close(file);
   uint64_t end = trail.process.claimed;
   if (trail.process.state == MEMPROF_STOPPED && trail.process.stop_slot < end) end = trail.process.stop_slot;
   uint64_t segments = 0;

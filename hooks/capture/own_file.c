@@ -1,0 +1,54 @@
+// own_file.c - see own_file.h.
+#define _GNU_SOURCE
+#include "own_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+// Where the numbers of the job's own files do not come, since a new file has the lowest that
+// is free. Few descriptors are allowed? Then it keeps the number it has.
+enum { OUT_OF_THE_WAY = 500 };
+
+bool own_file_take(struct own_file *file, int number) {
+  struct stat about;
+  *file = NO_FILE;
+  if (number < 0) return false;
+  const int high = fcntl(number, F_DUPFD_CLOEXEC, OUT_OF_THE_WAY);
+  if (high >= 0) {
+    close(number);
+    number = high;
+  }
+  if (fstat(number, &about) != 0) return false;
+  *file = (struct own_file){number, about.st_dev, about.st_ino};
+  return true;
+}
+
+bool own_file_is_there(const struct own_file *file) {
+  struct stat about;
+  const int saved = errno;
+  const bool there = file->number >= 0 && fstat(file->number, &about) == 0 && about.st_dev == file->device && about.st_ino == file->inode;
+  errno = saved;
+  return there;
+}
+
+void *own_file_map(const struct own_file *file, size_t bytes) {
+  void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->number, 0);
+  if (start == MAP_FAILED) return NULL;
+  if (!own_file_is_there(file)) {  // then it may not have been when it was mapped
+    munmap(start, bytes);
+    errno = EBADF;
+    return NULL;
+  }
+  madvise(start, bytes, MADV_DONTFORK);
+  return start;
+}
+
+void own_file_close(struct own_file *file) {
+  const int saved = errno;
+  if (own_file_is_there(file)) close(file->number);
+  errno = saved;
+  *file = NO_FILE;
+}
