@@ -91,7 +91,7 @@
 //	p4711.88123456789/
 //	  process      one page: identity, slots claimed, state
 //	  000000.seg   65,536 records of 64 bytes
-//	  problems     text
+//	  problems     text, then zeros
 //	  strings      written by the Collector: strings of segments that are gone
 //
 // and its process file is locked while it lives. The lock belongs to the open file, which a

@@ -31,7 +31,7 @@ func newRecordedLive(t *testing.T) *recordedLive {
 		t.Fatal(err)
 	}
 	var err error
-	r.collector, err = trace.NewCollector(r.dir, spoolDir, trace.CollectorOptions{
+	r.collector, err = trace.NewCollector(r.dir, trace.CollectorOptions{
 		RunID: r.info.ID, ClockBase: r.info.ClockBase, Writer: trace.WriterOptions{PartEvents: 30_000},
 	})
 	if err != nil {

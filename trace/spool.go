@@ -272,7 +272,7 @@ func problemLines(dir *os.Root) []string {
 		return nil
 	}
 	var lines []string
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(string(bytes.TrimRight(text, "\x00"))) { // the hook has the file mapped, with room
 		if line = strings.TrimSpace(line); line != "" {
 			lines = append(lines, line)
 		}

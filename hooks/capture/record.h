@@ -7,7 +7,7 @@
 //     process       one page: who is recording, and how far it has come (struct memprof_process)
 //     000000.seg    65,536 records of 64 bytes, preallocated before it is mapped
 //     000001.seg    the next 65,536 ...
-//     problems      text, one line for each trouble of the hook's own
+//     problems      text, one line for each trouble of the hook's own, then zeros
 //     strings       written by the collector: texts of segments it has deleted
 //
 // A slot is claimed by an atomic add on process.claimed; slot s lives in segment

@@ -27,6 +27,9 @@
 //   raise SIGNAL      kills the job with a signal, by number
 //   forbid CALL       from here on mkdir, clone or fallocate is refused (seccomp)
 //   catch             from here on SIGTERM, SIGINT and SIGUSR1 are printed, not obeyed
+//   close             closes all descriptors but the standard ones
+//   cover FILE        writes "job" into FILE and has it under all numbers up to 1023
+//   daemon FILE       goes on as a daemon does, in another session, and removes FILE at its end
 //   print TEXT        on stdout
 //   exit CODE
 //
@@ -49,6 +52,9 @@
 #include <unistd.h>
 
 #include "../../../hooks/capture/memprof.h"
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
 
 enum { NAMES = 64 };
 
@@ -377,11 +383,43 @@ static void forbid(const char *call) {
   }
 }
 
+static void cover(const char *name) {
+  const int file = open(name, O_RDWR | O_CREAT | O_TRUNC, 0600);
+  if (file < 0 || write(file, "job\n", 4) != 4) exit(7);
+  for (int i = 3; i < 1024; i++) {
+    if (i != file) dup2(file, i);
+  }
+  // What works with descriptors of its own needs some.
+  syscall(SYS_close_range, 1000, ~0u, 0);
+}
+
+static const char *until;
+
+static void end_daemon(void) { unlink(until); }
+
+static void become_daemon(const char *name) {
+  until = name;
+  if (fork() != 0) _exit(0);
+  setsid();
+  if (fork() != 0) _exit(0);
+  syscall(SYS_close_range, 0, ~0u, 0);
+  open("/dev/null", O_RDWR);
+  dup2(0, 1);
+  dup2(0, 2);
+  atexit(end_daemon);
+}
+
 int main(int argc, char **argv) {
   for (int i = 1, told; i < argc; i++) {
     const char *word = argv[i];
     if (strcmp(word, "catch") == 0) {
       catch_signals();
+    } else if (strcmp(word, "close") == 0) {
+      syscall(SYS_close_range, 3, ~0u, 0);
+    } else if (strcmp(word, "cover") == 0 && i + 1 < argc) {
+      cover(argv[++i]);
+    } else if (strcmp(word, "daemon") == 0 && i + 1 < argc) {
+      become_daemon(argv[++i]);
     } else if (strcmp(word, "iteration") == 0) {
       start();
       hook_iteration("");
