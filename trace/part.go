@@ -338,5 +338,8 @@ func (p *Part) keyValues() [][2]string {
 			[2]string{keyProblems, strings.Join(p.Ending.Problems, "\n")},
 			[2]string{keyAlive, integer(p.Ending.LastAlive)})
 	}
+	for i := range kv {
+		kv[i][1] = validText(kv[i][1]) // paths in it may be of any bytes
+	}
 	return kv
 }

@@ -113,7 +113,7 @@ func parseProcess(b []byte) (h processHeader, ok bool) {
 		if i := bytes.IndexByte(b, 0); i >= 0 {
 			b = b[:i]
 		}
-		return string(b)
+		return validText(string(b))
 	}
 	return processHeader{
 		version: u32(b[8:]), PID: u32(b[12:]), Start: u64(b[16:]),
@@ -272,7 +272,7 @@ func problemLines(dir *os.Root) []string {
 		return nil
 	}
 	var lines []string
-	for line := range strings.Lines(string(bytes.TrimRight(text, "\x00"))) { // the hook has the file mapped, with room
+	for line := range strings.Lines(validText(string(bytes.TrimRight(text, "\x00")))) { // the hook has the file mapped, with room
 		if line = strings.TrimSpace(line); line != "" {
 			lines = append(lines, line)
 		}

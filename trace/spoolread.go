@@ -277,7 +277,7 @@ func (s *spoolStrings) add(rec []byte, slot int64) {
 	}
 	part.got += copy(part.text[offset:offset+length], rec[16:16+length])
 	if part.got >= total {
-		s.texts[id] = string(part.text)
+		s.texts[id] = validText(string(part.text))
 		delete(s.partial, id)
 	}
 }
@@ -338,14 +338,14 @@ func loadStrings(dir *os.Root) (spoolStrings, error) {
 		return s, err
 	}
 	for at := 0; at < len(in); {
-		id, n := binary.Uvarint(in[at:])
+		id, n := binary.Uvarint(in[at:]) // a text that was made valid may be longer than it was in the spool
 		length, m := binary.Uvarint(in[at+max(n, 0):])
 		start := at + n + m
-		if n <= 0 || m <= 0 || length > maxStringBytes || start+int(length) > len(in) {
+		if n <= 0 || m <= 0 || length > 3*maxStringBytes || start+int(length) > len(in) {
 			return s, &PathError{Path: path, Err: ErrDamaged, Detail: fmt.Sprintf("at byte %d", at),
 				Remedy: "delete it: contexts of the converted segments will be missing"}
 		}
-		s.texts[uint32(id)] = string(in[start : start+int(length)])
+		s.texts[uint32(id)] = validText(string(in[start : start+int(length)]))
 		at = start + int(length)
 	}
 	return s, nil

@@ -5,9 +5,11 @@
 #include "capture_name.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "memprof.h"
 #include "spool.h"
+#include "text.h"
 
 struct pool_name {
   uint64_t id[2];
@@ -21,7 +23,7 @@ static __thread uint64_t inputs;  // bytes, with the name
 static bool is_none(struct pool_name pool) { return pool.id[0] == 0 && pool.id[1] == 0; }
 
 void memprof_capture_name(const char *text, uint64_t pool0, uint64_t pool1, uint64_t input_bytes) {
-  snprintf(name, sizeof name, "%s", text == NULL ? "" : text);
+  text_copy(name, sizeof name, text == NULL ? "" : text, text == NULL ? 0 : strlen(text));
   for (char *c = name; *c != '\0'; c++) {
     if (*c == '\t' || *c == '\n') *c = ' ';
   }

@@ -11,6 +11,7 @@
 #include "memprof.h"
 #include "problem.h"
 #include "spool.h"
+#include "text.h"
 
 static __thread char said[256];
 
@@ -95,7 +96,8 @@ static bool has_memory(const struct gpu *gpu, const struct pool *pool) {
 
 // In the trace fields stand between blanks.
 static void set_name(struct graph_range *range, const char *name) {
-  snprintf(range->name, sizeof range->name, "%s", name == NULL || *name == '\0' ? "unnamed" : name);
+  if (name == NULL || *name == '\0') name = "unnamed";
+  text_copy(range->name, sizeof range->name, name, strlen(name));
   for (char *c = range->name; *c != '\0'; c++) {
     if ((unsigned char)*c <= ' ') *c = '_';
   }

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "text.h"
+
 // The linker knows the program by no name.
 static char program[512];
 
@@ -20,8 +22,8 @@ static void read_program(void) {
 
 void library_last_part(const char *path, char name[LIBRARY_NAME]) {
   const char *slash = strrchr(path, '/');
-  strncpy(name, slash != NULL ? slash + 1 : path, LIBRARY_NAME - 1);
-  name[LIBRARY_NAME - 1] = '\0';
+  const char *last = slash != NULL ? slash + 1 : path;
+  text_copy(name, LIBRARY_NAME, last, strlen(last));
   for (char *c = name; *c != '\0'; c++) {
     if (*c == '\t' || *c == '\n') *c = ' ';
   }

@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "text.h"
+
 enum { LONGEST_LINE = 1024, KEPT_BYTES = 4096, FILE_BYTES = 65536, MOST_LINES = 100 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -20,22 +22,22 @@ static size_t length, room = sizeof kept;
 
 void problem(const char *format, ...) {
   const int saved = errno;
-  char line[LONGEST_LINE];
+  char given[2 * LONGEST_LINE], line[LONGEST_LINE];
   va_list arguments;
   va_start(arguments, format);
-  int end = vsnprintf(line, sizeof line - 1, format, arguments);
+  const int formatted = vsnprintf(given, sizeof given, format, arguments);
   va_end(arguments);
-  if (end < 0) return;
-  if (end > (int)sizeof line - 2) end = (int)sizeof line - 2;
-  for (int i = 0; i < end; i++) {
+  if (formatted < 0) return;
+  size_t end = text_copy(line, sizeof line - 1, given, strlen(given));
+  for (size_t i = 0; i < end; i++) {
     if (line[i] == '\n') line[i] = ' ';
   }
   line[end++] = '\n';
 
   pthread_mutex_lock(&lock);
-  if (lines++ < MOST_LINES && (size_t)end <= room - length) {
-    memcpy(text + length, line, (size_t)end);
-    length += (size_t)end;
+  if (lines++ < MOST_LINES && end <= room - length) {
+    memcpy(text + length, line, end);
+    length += end;
   }
   pthread_mutex_unlock(&lock);
   errno = saved;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "problem.h"
+#include "text.h"
 
 // The functions of CPython that are used, where there is one. Objects are opaque.
 typedef void object;
@@ -156,7 +157,7 @@ static bool copy_text(object *code, const char *attribute, char *text, size_t si
   object *value = PyObject_GetAttrString(code, attribute);
   const char *utf8 = value == NULL ? NULL : PyUnicode_AsUTF8(value);
   if (utf8 == NULL) PyErr_Clear();
-  snprintf(text, size, "%s", utf8 == NULL ? "?" : utf8);
+  text_copy(text, size, utf8 == NULL ? "?" : utf8, utf8 == NULL ? 1 : strlen(utf8));
   if (value != NULL) Py_DecRef(value);
   return utf8 != NULL;
 }

@@ -134,7 +134,7 @@ struct memprof_process {
   int32_t world_size;        // $WORLD_SIZE, or -1
   int32_t local_world_size;  // $LOCAL_WORLD_SIZE, the ranks on this host, or -1; 0 from an older hook
   char stop_reason[256];     // text, NUL-terminated
-  char command[1024];        // argv joined by spaces, cut to fit, NUL-terminated
+  char command[1024];        // argv joined by spaces, UTF-8, cut to fit, NUL-terminated
   char frameworks[512];      // "torch 2.11.0+cu130; ...", set by the shim, NUL-terminated
 };
 

@@ -24,6 +24,7 @@
 #include "problem.h"
 #include "segment.h"
 #include "spool_internal.h"
+#include "text.h"
 
 #define NOWHERE UINT64_MAX
 
@@ -71,7 +72,9 @@ static void stop(uint64_t segment, int error, const char *what) {
   atomic_store(&spool.recording, false);
   spool.process->stop_slot = segment * MEMPROF_SEGMENT_RECORDS;
   spool.process->stop_errno = (uint32_t)error;
-  snprintf(spool.process->stop_reason, sizeof spool.process->stop_reason, "%s: %s", what, strerror(error));
+  char reason[512];
+  snprintf(reason, sizeof reason, "%s: %s", what, strerror(error));
+  text_copy(spool.process->stop_reason, sizeof spool.process->stop_reason, reason, strlen(reason));
   __atomic_store_n(&spool.process->state, MEMPROF_STOPPED, __ATOMIC_RELEASE);
 }
 
@@ -213,13 +216,16 @@ static int32_t number_from(const char *name) {
 }
 
 static void read_command(char *out, size_t size) {
+  char given[2 * sizeof spool.process->command];
   const int file = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
   if (file < 0) return;
-  const ssize_t n = read(file, out, size - 1);
+  ssize_t n = read(file, given, sizeof given);
   close(file);
-  for (ssize_t i = 0; i < n - 1; i++) {
-    if (out[i] == '\0') out[i] = ' ';
+  while (n > 0 && given[n - 1] == '\0') n--;
+  for (ssize_t i = 0; i < n; i++) {
+    if (given[i] == '\0') given[i] = ' ';
   }
+  if (n > 0) text_copy(out, size, given, (size_t)n);
 }
 
 // The lock tells readers that this process lives. It belongs to what was opened, not to the
@@ -303,7 +309,9 @@ void spool_note_framework(const char *text) {
   pthread_mutex_lock(&changing);
   const size_t used = strlen(frameworks);
   if (strstr(frameworks, text) == NULL) {
-    snprintf(frameworks + used, sizeof frameworks - used, "%s%s", used == 0 ? "" : "; ", text);
+    char given[2 * sizeof frameworks];
+    snprintf(given, sizeof given, "%s%s", used == 0 ? "" : "; ", text);
+    text_copy(frameworks + used, sizeof frameworks - used, given, strlen(given));
     if (spool.process != NULL) memcpy(spool.process->frameworks, frameworks, sizeof frameworks);
   }
   pthread_mutex_unlock(&changing);

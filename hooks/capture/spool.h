@@ -40,7 +40,7 @@ void spool_write_at(const struct spool_event *event, uint64_t time_ns);
 
 // The string's id, for spool_event.context: the same text gets the same id. NULL and ""
 // are 0, and so is any string once host memory or recording has ended. Texts are cut at
-// 4,096 bytes.
+// 4,096 bytes, and made valid (text.h).
 uint32_t spool_string(const char *text);
 
 // Copies the text of a string, cut to fit, and returns its length; 0 when there is none.

@@ -11,6 +11,7 @@
 #include "problem.h"
 #include "spool.h"
 #include "spool_internal.h"
+#include "text.h"
 
 enum { LONGEST = 4096, MOST = 1 << 20 };
 
@@ -98,7 +99,12 @@ static uint32_t add(const char *text, uint32_t length, uint32_t hash) {
 
 uint32_t spool_string(const char *text) {
   if (text == NULL || *text == '\0') return 0;
-  const uint32_t length = (uint32_t)strnlen(text, LONGEST);
+  char copy[LONGEST + 1];
+  uint32_t length = (uint32_t)strnlen(text, LONGEST + 1);
+  if (length > LONGEST || !text_is_valid(text, length)) {
+    length = (uint32_t)text_copy(copy, sizeof copy, text, strnlen(text, 2 * LONGEST));
+    text = copy;
+  }
   const uint32_t hash = hash_of(text, length);
   pthread_mutex_lock(&lock);
   uint32_t id = find(text, length, hash);
@@ -111,7 +117,8 @@ size_t spool_string_text(uint32_t id, char *text, size_t size) {
   size_t length = 0;
   pthread_mutex_lock(&lock);
   if (id > 0 && id <= count && size > 0) {
-    length = entries[id - 1].length < size - 1 ? entries[id - 1].length : size - 1;
+    length = entries[id - 1].length;
+    if (length > size - 1) length = text_trim(entries[id - 1].text, size - 1);
     memcpy(text, entries[id - 1].text, length);
   }
   pthread_mutex_unlock(&lock);

@@ -16,6 +16,7 @@
 #include "memprof.h"
 #include "pause.h"
 #include "reclaim.h"
+#include "text.h"
 
 enum { DEEPEST = 64, LONGEST_LABEL = 100, MOST_GPUS = 64 };
 
@@ -45,7 +46,8 @@ bool tag_known(const char *name) { return find(name) != NULL; }
 
 // In the trace fields stand between blanks, so a name has none, and is cut where it is long.
 static char *label_of(const char *name) {
-  char *label = strndup(name, LONGEST_LABEL);
+  char *label = malloc(LONGEST_LABEL + 1);
+  if (label != NULL) text_copy(label, LONGEST_LABEL + 1, name, strlen(name));
   for (char *c = label; label != NULL && *c != '\0'; c++) {
     if ((unsigned char)*c <= ' ') *c = '_';
   }

@@ -75,7 +75,7 @@ def region(tag="default", backup=None):
     if lib is None:
         yield
         return
-    name = None if tag is None else str(tag).encode()
+    name = None if tag is None else str(tag).encode(errors="replace")
     if lib.memprof_region_begin(name, backup is not None) != 0:
         raise MemoryError("no host memory for another tag")
     if tag is not None:
@@ -116,7 +116,7 @@ def usage():
     found = {}
     for tag in _tags if lib is not None else ():
         row = _Usage()
-        lib.memprof_tag_usage(tag.encode(), ctypes.byref(row))
+        lib.memprof_tag_usage(tag.encode(errors="replace"), ctypes.byref(row))
         found[tag] = {name: getattr(row, name) for name, _ in _Usage._fields_}
     return found
 
@@ -125,7 +125,7 @@ def _call(function, tags, flag):
     lib = _library()
     if lib is None:
         raise PauseError(PauseError.NOT_ACTIVE, "memprof's allocator is not at work in this process")
-    names = [str(tag).encode() for tag in tags]
+    names = [str(tag).encode(errors="replace") for tag in tags]
     code = getattr(lib, function)((ctypes.c_char_p * len(names))(*names), len(names), bool(flag))
     message = lib.memprof_pause_message().decode(errors="replace")
     if code != 0:

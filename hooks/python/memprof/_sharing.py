@@ -32,7 +32,7 @@ def share(tag, device=0):
     the tag must not be paused, grown or freed.
     """
     found = []
-    _library().memprof_share_tag(str(tag).encode(), device, None, _EACH(lambda _, name, base, span: found.append((name.decode(), base, span))))
+    _library().memprof_share_tag(str(tag).encode(errors="replace"), device, None, _EACH(lambda _, name, base, span: found.append((name.decode(), base, span))))
     if not found:
         raise RuntimeError("the tag %r has nothing on GPU %d that is awake and can be shared" % (str(tag), device))
     return found

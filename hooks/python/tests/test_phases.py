@@ -41,6 +41,17 @@ class PhasesTest(pretend.ScriptTest):
             r"b'<roll out\tuses=kv_cache [100] 7 >roll out\tuses=kv_cache [100] 7 <x\ty >x\ty'",
         )
 
+    def test_texts_of_any_kind(self):
+        """Tags are cut as the hook cuts them, and what is not UTF-8 raises nothing."""
+        self.check(
+            r"""
+            with memprof.phase("caf\udce9", uses=("x" * 99 + "\u00e9", "\udce9")): pass
+            memprof.iteration("\udce9")
+            print(marks().encode().replace(b"x" * 99, b"[99]"))
+            """,
+            r"b'<caf?\tuses=[99] ? >caf?\tuses=[99] ? |?'",
+        )
+
     def test_phases_nest(self):
         self.check(
             """

@@ -52,7 +52,7 @@ class StacksTest(unittest.TestCase):
         self.output = done.stdout
         for name in os.listdir(spooled):
             with open(os.path.join(spooled, name, "problems")) as f:
-                self.assertEqual(f.read(), "")
+                self.assertEqual(f.read().rstrip("\0"), "")
         return spool.read(spooled)
 
     def stacks(self, events):
