@@ -16,7 +16,7 @@ import (
 
 // mostPreloadCost is what the hook may add to a process that never touches CUDA: every
 // shell, compiler and ninja below a recorded job loads it.
-const mostPreloadCost = time.Millisecond
+const mostPreloadCost = 500 * time.Microsecond
 
 // preloads are the libraries beside which the hook is loaded, those that are here.
 func preloads(t testing.TB) map[string]string {
