@@ -121,7 +121,10 @@ func (i *Installation) Environment(base []string, o Options) []string {
 			env = set(env, "MEMPROF_SIM_MEMORY", strconv.FormatUint(o.SimMemory, 10))
 		}
 	}
-	return tolerateASan(append(env, FrameworkSettings(base, o)...))
+	for _, s := range FrameworkSettings(base, o) {
+		env = append(env, s.Name+"="+s.Value)
+	}
+	return tolerateASan(env)
 }
 
 // tolerateASan lets programs run that are built with AddressSanitizer: its runtime ends a

@@ -55,6 +55,7 @@ type Summary struct {
 	Processes []ProcessSummary
 	Events    int64
 	Problems  []string // troubles of the hook's and of ours, each with the process's name
+	Libraries []string // seen in some process, of those that variables are set for: "NCCL", "XLA"
 }
 
 // ProcessSummary is one process of a Summary.

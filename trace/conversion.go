@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -237,6 +238,11 @@ func (c *Collector) summarize(p *conversion, ending Ending) {
 	c.summary.Processes = append(c.summary.Processes, ProcessSummary{
 		Name: name, Events: t.Events, Parts: len(p.to.Parts()), Ending: ending,
 	})
+	for i, library := range libraryNames {
+		if p.from.header.Libraries&(1<<i) != 0 && !slices.Contains(c.summary.Libraries, library) {
+			c.summary.Libraries = append(c.summary.Libraries, library)
+		}
+	}
 	c.summary.Problems = append(c.summary.Problems, problemsOf(name, t.Events, &ending)...)
 }
 

@@ -28,8 +28,9 @@ type Info struct {
 	OS            string            `json:"os"`     // "Debian GNU/Linux 12"
 	Kernel        string            `json:"kernel"` // "6.1.0-18-amd64"
 	GPUs          []GPU             `json:"gpus"`
-	Frameworks    []string          `json:"frameworks"` // "torch 2.11.0+cu130"
-	Options       map[string]string `json:"options"`    // of record, by name
+	Frameworks    []string          `json:"frameworks"`            // "torch 2.11.0+cu130"
+	Options       map[string]string `json:"options"`               // of record, by name
+	Environment   []Variable        `json:"environment,omitempty"` // set by record for the sake of frameworks
 	Start         time.Time         `json:"start"`
 	ClockBase     int64             `json:"clock_base_ns"`         // CLOCK_MONOTONIC at time 0 of the events
 	ExitStatus    *int              `json:"exit_status,omitempty"` // of the command, 128+n for a signal; nil while it runs or when not known
@@ -37,6 +38,13 @@ type Info struct {
 	Recovered     bool              `json:"recovered,omitempty"`   // finished by `memprof recover`
 	DurationNS    int64             `json:"duration_ns,omitempty"` // of the command
 	Processes     []string          `json:"processes,omitempty"`   // names of those that were recorded; nil while they are, and from an older memprof
+}
+
+// Variable is an environment variable that record set for the job, which had none of that name.
+type Variable struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	Why   string `json:"why"` // to be read after "because"
 }
 
 // GPU is one device as NVML names it.

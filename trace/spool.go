@@ -20,7 +20,7 @@ const (
 	spoolVersion   = 1
 	recordBytes    = 64
 	segmentRecords = 65536
-	processBytes   = 1872 // sizeof(struct memprof_process)
+	processBytes   = 1880 // sizeof(struct memprof_process)
 	committed      = 0x4d500000
 	commitMask     = 0xffff0000
 	kindString     = 255
@@ -96,7 +96,8 @@ type processHeader struct {
 	StopSlot             uint64
 	Rank, LocalRank      int32
 	WorldSize            int32
-	LocalWorldSize       int32 // 0 or -1 when it is not known
+	LocalWorldSize       int32  // 0 or -1 when it is not known
+	Libraries            uint32 // set of enum memprof_library
 	StopReason           string
 	Command, Frameworks  string
 	recordSize, segments uint32
@@ -121,8 +122,12 @@ func parseProcess(b []byte) (h processHeader, ok bool) {
 		Claimed: u64(b[40:]), State: u32(b[48:]), StopErrno: u32(b[52:]), StopSlot: u64(b[56:]),
 		Rank: int32(u32(b[64:])), LocalRank: int32(u32(b[68:])), WorldSize: int32(u32(b[72:])), LocalWorldSize: int32(u32(b[76:])),
 		StopReason: text(b[80:336]), Command: text(b[336:1360]), Frameworks: text(b[1360:1872]),
+		Libraries: u32(b[1872:]),
 	}, true
 }
+
+// libraryNames are those of the bits of enum memprof_library.
+var libraryNames = []string{"NCCL", "XLA"}
 
 // SpoolProcess follows the records of one process.
 type SpoolProcess struct {

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/memprof/memprof/hooks"
 )
 
 // examineEnvironment looks at variables that change what is recorded, or that a recorded
@@ -13,7 +15,21 @@ import (
 func examineEnvironment(environment []string) []finding {
 	values := valuesOf(environment)
 	findings := examineSettings(environment, "bfc")
+	findings = append(findings, checkFrameworks(environment))
 	return append(append(findings, checkPython(values)...), checkCUDA(values)...)
+}
+
+// checkFrameworks says which variables record sets, and why: a job may run otherwise for them.
+func checkFrameworks(environment []string) finding {
+	f := finding{Check: "framework settings", Health: healthOK, Detail: "record sets none: all are set here"}
+	var set []string
+	for _, s := range hooks.FrameworkSettings(environment, hooks.Options{}) {
+		set = append(set, fmt.Sprintf("%s=%s (%s: %s)", s.Name, s.Value, s.Library, s.Why))
+	}
+	if len(set) > 0 {
+		f.Detail = "record sets " + strings.Join(set, "; ")
+	}
+	return f
 }
 
 // examineSettings is about those that take effect without the recording. torch's own

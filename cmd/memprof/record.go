@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -216,14 +215,12 @@ func (o *recordOptions) record(stderr io.Writer, program string, command []strin
 		return err
 	}
 	o.placed = place.shown
-	rec := &recording{place: place, device: device, stderr: stderr, quiet: o.Quiet, missed: missed, readable: readable}
 	options := o.hookOptions(place.spool, device.simulated)
+	rec := &recording{place: place, device: device, stderr: stderr, quiet: o.Quiet, missed: missed, readable: readable,
+		set: hooks.FrameworkSettings(os.Environ(), options)}
 	environment := func(base []string, readings bool) []string {
 		options.Readings = readings
 		return installed.Environment(base, options)
-	}
-	if added := hooks.FrameworkSettings(os.Environ(), options); len(added) > 0 && !o.Quiet {
-		fmt.Fprintf(stderr, "memprof: setting %s for frameworks that heed them\n", strings.Join(added, " "))
 	}
 	return rec.run(program, command, o.settings(), environment)
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/memprof/memprof/hooks"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -26,6 +27,7 @@ type recording struct {
 	stderr io.Writer
 	quiet  bool
 	missed []string // what will not be recorded, known beforehand
+	set    []hooks.FrameworkSetting
 	// readable opens the cards whose used memory is read; see the function.
 	readable func(*chosenDevice) (found cards, readings string)
 
@@ -90,6 +92,9 @@ func (r *recording) prepare(command []string, settings map[string]string) error 
 	}
 	found, readings := r.readable(r.device)
 	settings[readingsOption] = readings
+	for _, s := range r.set {
+		r.info.Environment = append(r.info.Environment, trace.Variable{Name: s.Name, Value: s.Value, Why: s.Why})
+	}
 	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
 		settings[visibleOption] = visible
 	}
@@ -171,6 +176,7 @@ func (r *recording) conclude(ended outcome) {
 	if ended.code != 0 {
 		r.say("the job ended with %s", ended)
 	}
+	r.saySettings(summary.Libraries)
 	r.info.Problems = slices.Concat(r.missed, summary.Problems, r.troubles)
 	if r.sampler != nil { // as late as its processes are waited for
 		r.info.Problems = append(r.info.Problems, r.sampler.stop()...)
@@ -195,6 +201,15 @@ func (r *recording) conclude(ended outcome) {
 		remark(r.stderr, "problem", problem)
 	}
 	r.report(run, err, summary)
+}
+
+// saySettings prints what was set for a library, if the job has loaded it.
+func (r *recording) saySettings(loaded []string) {
+	for _, s := range r.set {
+		if slices.Contains(loaded, s.Library) {
+			r.say("the job loaded %s: memprof set %s=%s, because %s", s.Library, s.Name, s.Value, s.Why)
+		}
+	}
 }
 
 // report prints what there is now and what to do with it.

@@ -86,6 +86,7 @@ static uint32_t describe(const struct call *call, enum call_memory memory) {
       [MEMORY_DEVICE] = "", [MEMORY_MANAGED] = "\tmanaged=1", [MEMORY_HOST] = "\thost=1", [MEMORY_POOL] = "\tpool=1"};
   char library[LIBRARY_NAME], text[512];
   if (!library_name(call->from, library)) strcpy(library, "unknown");
+  if (communicates(library)) spool_note_libraries();
   const char *name = call->entry->asked != NULL ? call->entry->asked : call->entry->name;
   const size_t length = strlen(name);
   const bool suffix = length > 5 && strcmp(name + length - 5, "_ptsz") == 0;

@@ -117,6 +117,12 @@ enum memprof_state {
   MEMPROF_STOPPED = 2,  // the hook gave up (stop_errno, stop_reason); the job went on
 };
 
+// Libraries that `memprof record` sets environment variables for.
+enum memprof_library {
+  MEMPROF_NCCL = 1,
+  MEMPROF_XLA = 2,
+};
+
 struct memprof_process {
   char magic[8];             // "MEMPROFP"
   uint32_t version;          // MEMPROF_SPOOL_VERSION
@@ -136,6 +142,8 @@ struct memprof_process {
   char stop_reason[256];     // text, NUL-terminated
   char command[1024];        // argv joined by spaces, UTF-8, cut to fit, NUL-terminated
   char frameworks[512];      // "torch 2.11.0+cu130; ...", set by the shim, NUL-terminated
+  uint32_t libraries;        // set of enum memprof_library, seen in the process so far; 0 from an older hook
+  uint32_t unused;           // 0
 };
 
 #endif

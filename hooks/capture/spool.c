@@ -20,6 +20,7 @@
 
 #include "clock.h"
 #include "directory.h"
+#include "libraries.h"
 #include "own_file.h"
 #include "problem.h"
 #include "segment.h"
@@ -133,6 +134,10 @@ static void count(_Atomic(uint32_t) *word) {
   syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT32_MAX, NULL, NULL, 0);
 }
 
+void spool_note_libraries(void) {
+  if (atomic_load(&spool.recording)) __atomic_fetch_or(&spool.process->libraries, libraries_loaded(), __ATOMIC_RELAXED);
+}
+
 // The keeper: one thread that makes segments ahead of need and retires full ones, so that
 // creating files and faulting pages in is nobody's wait. Its descriptors are its own. Without
 // it (no thread to be had) the writers do the first part themselves.
@@ -150,6 +155,7 @@ static void *keep(void *nothing) {
     if (until > 0) prepare(&mine, until - 1, false);
     count(&answers);
     if (early > 0) prepare(&mine, early, true);
+    spool_note_libraries();
     for (uint64_t i = early < SPOOL_WINDOW ? 0 : early - SPOOL_WINDOW + 1; i + 2 < early; i++) {
       if (atomic_load(&spool.window[i % SPOOL_WINDOW].index) == i) retire(&spool.window[i % SPOOL_WINDOW]);
     }
@@ -289,6 +295,7 @@ static void start_once(void) {
   pthread_mutex_unlock(&changing);
   if (atomic_load(&spool.recording)) start_keeper();
   have(0);
+  spool_note_libraries();
   spool_write_strings();
   atomic_store_explicit(&started, true, memory_order_release);
 }
@@ -319,6 +326,7 @@ void spool_note_framework(const char *text) {
 
 void spool_close(void) {
   if (owner != getpid()) return;  // a child that was made without fork's handlers
+  spool_note_libraries();
   if (!atomic_load(&spool.recording)) return;
   __atomic_store_n(&spool.process->state, MEMPROF_CLOSED, __ATOMIC_RELEASE);
 }

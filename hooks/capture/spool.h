@@ -49,6 +49,9 @@ size_t spool_string_text(uint32_t id, char *text, size_t size);
 // Adds to the frameworks line of the process page; kept until there is one.
 void spool_note_framework(const char *text);
 
+// Notes in the process page which libraries are loaded by now, of those that readers ask for.
+void spool_note_libraries(void);
+
 // The process exits in order. Called once, by the library's destructor.
 void spool_close(void);
 

@@ -26,7 +26,7 @@ var ProcessOffsets = map[string]int{
 	"magic": 0, "version": 8, "pid": 12, "start_monotonic_ns": 16, "start_realtime_ns": 24,
 	"record_bytes": 32, "segment_records": 36, "claimed": 40, "state": 48, "stop_errno": 52,
 	"stop_slot": 56, "rank": 64, "local_rank": 68, "world_size": 72, "local_world_size": 76,
-	"stop_reason": 80, "command": 336, "frameworks": 1360,
+	"stop_reason": 80, "command": 336, "frameworks": 1360, "libraries": 1872,
 }
 
 // ProcessBytes is sizeof(struct memprof_process).
@@ -110,6 +110,9 @@ func (s *Spool) writeHeader() {
 		s.t.Fatal(err)
 	}
 }
+
+// SetLibraries says which libraries the process has loaded: 1 NCCL, 2 XLA.
+func (s *Spool) SetLibraries(set uint32) { s.put32("libraries", set) }
 
 // SetState sets the process's state.
 func (s *Spool) SetState(state uint32) { s.put32("state", state) }

@@ -27,6 +27,7 @@
 //   raise SIGNAL      kills the job with a signal, by number
 //   forbid CALL       from here on mkdir, clone or fallocate is refused (seccomp)
 //   catch             from here on SIGTERM, SIGINT and SIGUSR1 are printed, not obeyed
+//   load FILE         loads a library
 //   close             closes all descriptors but the standard ones
 //   cover FILE        writes "job" into FILE and has it under all numbers up to 1023
 //   daemon FILE       goes on as a daemon does, in another session, and removes FILE at its end
@@ -416,6 +417,8 @@ int main(int argc, char **argv) {
       catch_signals();
     } else if (strcmp(word, "close") == 0) {
       syscall(SYS_close_range, 3, ~0u, 0);
+    } else if (strcmp(word, "load") == 0) {
+      if (!dlopen(argv[++i], RTLD_NOW)) return 12;
     } else if (strcmp(word, "cover") == 0 && i + 1 < argc) {
       cover(argv[++i]);
     } else if (strcmp(word, "daemon") == 0 && i + 1 < argc) {
