@@ -14,9 +14,14 @@ import (
 	"github.com/memprof/memprof/hooks"
 )
 
-// mostPreloadCost is what the hook may add to a process that never touches CUDA: every
-// shell, compiler and ninja below a recorded job loads it.
-const mostPreloadCost = 500 * time.Microsecond
+// mostPreloadCost is what the hook may add to a process that never touches CUDA, alone and beside
+// other preloaded libraries: every shell, compiler and ninja below a recorded job loads it.
+func mostPreloadCost(beside string) time.Duration {
+	if beside == "" {
+		return 100 * time.Microsecond
+	}
+	return 500 * time.Microsecond
+}
 
 // preloads are the libraries beside which the hook is loaded, those that are here.
 func preloads(t testing.TB) map[string]string {
@@ -55,19 +60,19 @@ func preloaded(t testing.TB, beside string) pairOfRuns {
 	return pairOfRuns{base, installed.Environment(base, hooks.Options{Spool: t.TempDir(), Growth: "double"})}
 }
 
+// timeBash is in processor time, which other load on the machine changes little.
 func timeBash(t testing.TB, env []string) time.Duration {
 	t.Helper()
 	cmd := exec.Command("/bin/bash", "-c", "true")
 	cmd.Env = env
-	start := time.Now()
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("bash -c true: %v", err)
 	}
-	return time.Since(start)
+	return cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
 // TestPreloadCost compares interleaved runs by their fastest and their median: noise only
-// ever adds. One of the two differences within the budget is enough, in one of three tries.
+// ever adds. One of the two differences within the budget is enough, in one of five tries.
 func TestPreloadCost(t *testing.T) {
 	needHook(t)
 	if testing.Short() {
@@ -81,7 +86,7 @@ func TestPreloadCost(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			pair := preloaded(t, beside)
 			least := time.Duration(math.MaxInt64)
-			for range 3 {
+			for range 5 {
 				var without, with []time.Duration
 				for range runs {
 					without = append(without, timeBash(t, pair.without))
@@ -92,11 +97,11 @@ func TestPreloadCost(t *testing.T) {
 				fastest, median := with[0]-without[0], with[runs/2]-without[runs/2]
 				t.Logf("fastest %v to %v (%+v), median %v to %v (%+v, ratio %.2f)", without[0], with[0], fastest,
 					without[runs/2], with[runs/2], median, float64(with[runs/2])/float64(without[runs/2]))
-				if least = min(least, fastest, median); least < mostPreloadCost {
+				if least = min(least, fastest, median); least < mostPreloadCost(beside) {
 					return
 				}
 			}
-			t.Errorf("the hook adds %v to bash -c true, at most %v is allowed", least, mostPreloadCost)
+			t.Errorf("the hook adds %v to bash -c true, at most %v is allowed", least, mostPreloadCost(beside))
 		})
 	}
 }
