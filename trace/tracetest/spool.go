@@ -30,7 +30,7 @@ var ProcessOffsets = map[string]int{
 }
 
 // ProcessBytes is sizeof(struct memprof_process).
-const ProcessBytes = 1872
+const ProcessBytes = 1880
 
 // RecordOffsets are the offsets of struct memprof_record's fields.
 var RecordOffsets = map[string]int{
