@@ -91,7 +91,15 @@ func (f Figure) write(dir, name string) ([]string, error) {
 
 // writeFile writes a plot whole or not at all, and never through a link.
 func writeFile(path string, write func(io.Writer) error) error {
-	if err := outfile.Write(path, outfile.Private, write); err != nil {
+	var own error // the others name the path
+	err := outfile.Write(path, outfile.Private, func(w io.Writer) error {
+		own = write(w)
+		return own
+	})
+	switch {
+	case own != nil:
+		return fmt.Errorf("cannot write plot %s: %w", path, err)
+	case err != nil:
 		return fmt.Errorf("cannot write plot: %w", err)
 	}
 	return nil
