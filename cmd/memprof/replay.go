@@ -97,6 +97,9 @@ and shows where each block would lie. The operations are one a line:
   iteration         end an iteration, for --trim and --placement
   # comment         to the end of the line
 
+Memory is bounded by the blocks in use, whose names may take 256 MiB; results
+wait among temporary files until the last operation made sense.
+
 It models one heap. Arenas for small requests are for the hook and tune: see
 --small-arenas of record and of tune.`,
 		Annotations: exitCodes(replayExits),
