@@ -122,7 +122,7 @@ func TestPrintedText(t *testing.T) {
 		return path
 	}
 	gates := write("gates.yaml", fmt.Sprintf("gates:\n  - gate: %q\n", strings.ToValidUTF8(nasty, "")))
-	plainGates := write("plain.yaml", "gates:\n  - 'reserved.peak < 1'\n  - 'requested.peak{job=*} < 1'\n")
+	plainGates := write("plain.yaml", "gates:\n  - 'reserved.peak < 1B'\n  - 'requested.peak{job=*} < 1B'\n")
 	baseline := write("baseline.json", "{\"version\": 1, \"values\": [{\"metric\": \""+nasty+"\"}]}")
 	operations := write("nasty.ops", "alloc "+nasty+" 5\n")
 	html, plots := filepath.Join(dir, "page.html"), filepath.Join(dir, "plots")
@@ -157,7 +157,7 @@ func TestPrintedText(t *testing.T) {
 	for _, command := range [][]string{
 		{"verify", bad}, {"verify", missing}, {"report", bad}, {"diff", recording, bad}, {"rerun", bad}, {"export", "torch-snapshot", bad},
 		{"check", bad, "--config", plainGates, "--annotations"}, {"check", recording, "--config", gates}, {"check", recording, "--gate", nasty},
-		{"check", recording, "--gate", "reserved.peak{phase=" + nasty + "} < 1"},
+		{"check", recording, "--gate", "reserved.peak{phase=" + nasty + "} < 1B"},
 		{"check", recording, "--gate", "reserved.peak < baseline + 2%", "--baseline", baseline},
 		{"tune", bad}, {"tune", "--process", nasty, recording}, {"top", "--once", bad}, {"recover", missing},
 		{"replay", "--ops", operations, "--limit", "1GiB"}, {"replay", "--ops", missing, "--limit", "1GiB"},

@@ -29,7 +29,7 @@ func (r *requests) pooled(event *trace.Event, context string) error {
 		key := captured{event.Device, event.Stream}
 		if capture := r.captures[key]; capture != nil {
 			delete(r.captures, key)
-			return r.requester.CaptureEnd(capture)
+			r.failed(event, r.requester.CaptureEnd(capture))
 		}
 	}
 	return nil
