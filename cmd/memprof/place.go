@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/memprof/memprof/trace/outfile"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/outfile"
 )
 
 // place is where a recording lies, both absolute and writable.
