@@ -4,9 +4,9 @@
 #   make demo        records a job (simulated GPU where there is no real one), reports, verifies, checks
 #   make test        everything that needs no GPU
 #   make duckdb-test   the README's DuckDB commands; part of test where there is a C++ compiler
-#   make campaign    kills, full disks, hostile directories and what else the tests named TestCampaign do, at every place or at
-#                    random ones: an hour on two cores. Each takes CAMPAIGN=240 seconds (as MEMPROF_CAMPAIGN, without which go test
-#                    runs its short form) and prints its seed, which MEMPROF_SEED=... repeats
+#   make campaign    kills, full disks, hostile directories, refused driver calls, random jobs under all policies: about an hour
+#                    on two cores. Each test takes CAMPAIGN=240 seconds, or that many jobs, and prints its seed, which
+#                    MEMPROF_SEED=... or -served-seed repeats; without CAMPAIGN the same tests run in short in make test
 #   make soak        200 million events on the simulated GPU: nothing may grow (ten minutes, 2 GB)
 #   make fuzz        every verb over changed files, ten minutes a target (FUZZTIME=1m for less)
 #   make bench       the benchmarks that need no GPU
@@ -58,11 +58,15 @@ python-test: hook
 duckdb-test:
 	cd cmd/memprof/testdata/duckdb && go test ./...
 
-# Packages one after the other: those of the campaign wait for processes more than they compute.
+# Packages one after the other: those of the campaign wait for processes more than they compute. Then jobs of
+# random seeds under every policy, which must compute the same and take what the model says; jobs that close their
+# descriptors and have odd command lines; and every driver call refused, singly and in pairs.
 CAMPAIGN ?= 240
 campaign: hook
 	set -o pipefail; MEMPROF_CAMPAIGN=$(CAMPAIGN) go test ./... -run '^Test(Campaign|Killed)' -count 1 -v -p 1 -timeout 6h | grep -v 'no test files\|no tests to run\|^PASS$$'
-	MEMPROF_CAMPAIGN=$(CAMPAIGN) $(MAKE) -C hooks test
+	go test ./cmd/memprof -run '^Test(ModelAgrees|ResultsAgree)$$' -served-jobs $(CAMPAIGN) -count 1 -v -timeout 6h
+	go test ./cmd/memprof -run '^TestRecord$$/^(closing|encoding|hostile)$$' -count 10 -timeout 6h
+	MEMPROF_TEST_PAIRS=$$((20 * $(CAMPAIGN))) $(MAKE) -C hooks test
 
 soak: hook
 	go test ./cmd/memprof -run TestSoak -v -timeout 2h -soak-events 200000000

@@ -21,6 +21,14 @@ import (
 // model with record_stream and empty_cache, with stacks. Those with a protocol in their name
 // are the same data written anew by Python's pickle.
 
+// pathOf is where a snapshot lies: those that torch wrote are samples.
+func pathOf(name string) string {
+	if name == "native" || name == "expandable" {
+		return filepath.Join("../../samples/snapshots", name+".pickle.gz")
+	}
+	return filepath.Join("testdata", name+".pickle.gz")
+}
+
 // imported is a file's recording.
 func imported(t *testing.T, files ...string) (*trace.Run, []Process) {
 	t.Helper()
@@ -142,7 +150,7 @@ func heldBySnapshot(t *testing.T, path string) (memory, blocks []span) {
 // address, size, request and state, and all memory.
 func TestEndIsTorchs(t *testing.T) {
 	for _, name := range []string{"native", "expandable", "native-protocol2", "native-protocol3", "native-protocol5"} {
-		path := filepath.Join("testdata", name+".pickle.gz")
+		path := pathOf(name)
 		run, made := imported(t, path)
 		memory, blocks := heldAtEnd(t, eventsOf(t, run, 0))
 		wantMemory, wantBlocks := heldBySnapshot(t, path)
@@ -162,7 +170,7 @@ func TestKinds(t *testing.T) {
 	for name, want := range map[string]map[string]int{
 		"native": {"arena": 3, "map": 9, "unmap": 1, "alloc": 160, "free": 141, "iteration": 6, "phase_begin": 12, "phase_end": 12},
 	} {
-		run, _ := imported(t, filepath.Join("testdata", name+".pickle.gz"))
+		run, _ := imported(t, pathOf(name))
 		got := map[string]int{}
 		for _, e := range eventsOf(t, run, 0) {
 			got[e.Kind.String()]++
@@ -218,7 +226,7 @@ func TestMade(t *testing.T) {
 
 // A request's stack leads from the line that asked to the script.
 func TestStacks(t *testing.T) {
-	run, _ := imported(t, "testdata/native.pickle.gz")
+	run, _ := imported(t, pathOf("native"))
 	text := run.Processes[0].Strings().Text
 	frames := map[int64]trace.Event{}
 	for _, e := range eventsOf(t, run, 0) {
@@ -260,7 +268,7 @@ func lastStack(frames map[int64]trace.Event) string {
 // every block there are the same, and so is each event behind the cut.
 func TestCutRings(t *testing.T) {
 	for _, name := range []string{"native", "expandable"} {
-		path := filepath.Join("testdata", name+".pickle.gz")
+		path := pathOf(name)
 		wantMemory, wantBlocks := heldBySnapshot(t, path)
 		whole, _ := imported(t, path)
 		all := eventsOf(t, whole, 0)
@@ -311,7 +319,7 @@ func compareTails(t *testing.T, a, b []trace.Event, count int) {
 }
 
 func TestRanks(t *testing.T) {
-	run, made := imported(t, "testdata/native.pickle.gz", "testdata/expandable.pickle.gz")
+	run, made := imported(t, pathOf("native"), pathOf("expandable"))
 	if len(made) != 2 || made[0].Name != "rank0" || made[1].Name != "rank1" || run.Processes[1].WorldSize != 2 || run.Processes[1].Rank != 1 {
 		t.Errorf("%+v", made)
 	}
@@ -320,7 +328,7 @@ func TestRanks(t *testing.T) {
 // Hostile pickles end in an error with a place, and take no memory to speak of.
 func TestHostile(t *testing.T) {
 	for name, c := range map[string]struct{ pickle, want string }{
-		"global":          {"\x80\x02cos\nsystem\n(U\x04trueo.", "at byte 3: opcode 0x63: the pickle wants code to be run"},
+		"global":          {"\x80\x02cos\nsystem\n(U\x04trueo.", "at byte 2: opcode 0x63: the pickle wants code to be run"},
 		"reduce":          {"\x80\x04}R.", "opcode 0x52: the pickle wants code"},
 		"stack global":    {"\x80\x04\x8c\x02os\x8c\x06system\x93.", "opcode 0x93: the pickle wants code"},
 		"memo of 2^32":    {"\x80\x02}r\xff\xff\xff\xff.", "needs more memory than it may have"},
@@ -357,7 +365,7 @@ func TestHostile(t *testing.T) {
 // FuzzImport: no bytes do worse than an error.
 func FuzzImport(f *testing.F) {
 	for _, name := range []string{"native", "native-protocol2"} {
-		in, err := os.Open(filepath.Join("testdata", name+".pickle.gz"))
+		in, err := os.Open(pathOf(name))
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -56,6 +56,7 @@ type decoder struct {
 	buffer []byte // read and not decoded
 	start  int    // of what is left in buffer
 	offset int64  // of buffer[start] in the pickle
+	opcode int64  // offset of the one at hand
 
 	stack  []value
 	marks  []int   // heights of the stack
@@ -91,7 +92,7 @@ func newDecoder(in io.Reader, budget int64) *decoder {
 }
 
 func (d *decoder) fail(format string, args ...any) error {
-	return fmt.Errorf("at byte %d: %w", d.offset, fmt.Errorf(format, args...))
+	return fmt.Errorf("at byte %d: %w", d.opcode, fmt.Errorf(format, args...))
 }
 
 // keep takes bytes from the budget.
@@ -147,6 +148,7 @@ func (d *decoder) push(kind valueKind, n uint64) error {
 // decode runs the pickle and returns what it leaves.
 func (d *decoder) decode() (value, error) {
 	for {
+		d.opcode = d.offset
 		op, err := d.next(1)
 		if err != nil {
 			return value{}, err

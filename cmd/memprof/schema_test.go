@@ -128,6 +128,7 @@ func documents(t *testing.T) map[string][][]byte {
 		}
 		docs["report"] = append(docs["report"], text)
 	}
+	add("import", exitFine, "import", "--json", "-o", filepath.Join(t.TempDir(), "run"), "torch-snapshot", samples+"snapshots/native.pickle.gz")
 	add("report-at", exitFine, "report", "--json", "--at", "5000", samples+"gpt2")
 	docs["report-at"] = append(docs["report-at"], mustRead(t, "../../report/testdata/moments.json"))
 	add("check", exitViolated, "check", "--json", samples+"alexnet", samples+"resnet50", "--gate", "waste.external < 1%", "--gate", "reserved.peak < 1TiB", "--gate", "oom.count == 0")

@@ -17,6 +17,8 @@ const (
 	recoverExits = "0 recovered, or nothing was left to do; 2 no recording there; 3 memprof failed"
 	rerunExits   = `0 all requests were answered; 1 some were refused that the recording got,
   or calls failed that it made; 2 no trace, no CUDA, or not its devices; 3 memprof failed`
+	importExits = `0 imported; 2 wrong usage, no such file, or one that is damaged, hostile or
+  empty; 3 memprof failed`
 	tuneExits = `0 replayed, whatever it recommends; 2 wrong usage, no such trace, or nothing
   to replay; 3 memprof failed`
 	doctorExits = "0 always, whatever it found; 2 wrong usage; 3 memprof failed"

@@ -1,0 +1,136 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/memprof/memprof/analysis/snapshot"
+	"github.com/memprof/memprof/report"
+)
+
+type importOptions struct {
+	Output string
+	Force  bool
+	JSON   bool
+}
+
+func newImportCommand() *cobra.Command {
+	var opts importOptions
+	cmd := &cobra.Command{
+		Use:   "import FORMAT FILE...",
+		Short: "Make a recording of another tool's file",
+		Long: `Turns what another tool recorded into a recording, which report, check, diff,
+tune and export read as any other.
+
+Formats:
+  torch-snapshot  the pickle of torch.cuda.memory._dump_snapshot, gzipped or not.
+                  Several files are ranks, in their order. No code in it is run.
+
+Torch keeps its newest events only. What the snapshot has no begin of was there
+before its first event; the import says how much that is.`,
+		Annotations: exitCodes(importExits),
+		Example: `  memprof import torch-snapshot snapshot.pickle -o run && memprof report run
+  memprof import torch-snapshot rank0.pickle rank1.pickle -o run`,
+		Args: someArgs("a format and a file"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return opts.run(cmd.OutOrStdout(), args[0], args[1:])
+		},
+	}
+	opts.addFlags(cmd.Flags())
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return []string{"torch-snapshot"}, cobra.ShellCompDirectiveNoFileComp
+		}
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	return cmd
+}
+
+func (o *importOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVarP(&o.Output, "output", "o", "", "the `directory` of the recording (required)")
+	flags.BoolVar(&o.Force, "force", false, "replace a recording in the output directory")
+	flags.BoolVar(&o.JSON, "json", false, "print JSON")
+}
+
+func (o *importOptions) run(stdout io.Writer, format string, files []string) error {
+	switch {
+	case format != "torch-snapshot":
+		return usagef("import format %q: want torch-snapshot%s", format, didYouMean(format, "torch-snapshot"))
+	case len(files) == 0:
+		return usagef("import %s needs a file", format)
+	case o.Output == "":
+		return usagef("import needs -o: the directory of the recording")
+	}
+	for _, file := range files { // before anything is made or removed
+		if _, err := existingFile(file); err != nil {
+			return inputError(err)
+		}
+	}
+	place, err := makePlace(o.Output, o.Force)
+	if err != nil {
+		return err
+	}
+	made, err := snapshot.Import(place.dir, files, version)
+	if err != nil {
+		place.abandon()
+		return importError(err)
+	}
+	if o.JSON {
+		return printJSON(stdout, imported{Run: o.Output, Processes: importedProcesses(made)})
+	}
+	return o.print(stdout, made)
+}
+
+// importError is of the input, but for a disk that is full.
+func importError(err error) error {
+	var about *fs.PathError
+	if errors.As(err, &about) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+		return err
+	}
+	return inputError(err)
+}
+
+func (o *importOptions) print(stdout io.Writer, made []snapshot.Process) error {
+	for _, p := range made {
+		text := fmt.Sprintf("%s: device %d of %s, %s", p.Name, p.Device, p.File, counted(p.Entries, "event"))
+		if p.Bytes > 0 {
+			text += fmt.Sprintf("; before the first one %s were reserved, with %s in them", report.FormatSize(p.Bytes), counted(p.Blocks, "block"))
+		}
+		if p.Odd > 0 {
+			text += fmt.Sprintf("; %s contradict others and were left out", counted(p.Odd, "event"))
+		}
+		if err := printLine(stdout, "%s", text); err != nil {
+			return err
+		}
+	}
+	return printLine(stdout, "next: memprof report %s", shellQuote(o.Output))
+}
+
+// imported is what --json prints.
+type imported struct {
+	Run       string            `json:"run"`
+	Processes []importedProcess `json:"processes"`
+}
+
+type importedProcess struct {
+	Name    string `json:"process"`
+	File    string `json:"file"`
+	Device  int    `json:"device"`
+	Entries int64  `json:"events"`
+	Blocks  int64  `json:"blocks_before"`
+	Bytes   int64  `json:"reserved_before"`
+	Odd     int64  `json:"contradictions"`
+}
+
+func importedProcesses(made []snapshot.Process) []importedProcess {
+	out := make([]importedProcess, len(made))
+	for i, p := range made {
+		out[i] = importedProcess(p)
+	}
+	return out
+}
