@@ -28,8 +28,8 @@ func newImportCommand() *cobra.Command {
 tune and export read as any other.
 
 Formats:
-  torch-snapshot  the pickle of torch.cuda.memory._dump_snapshot, gzipped or not.
-                  Several files are ranks, in their order. No code in it is run.
+  torch-snapshot  what torch.cuda.memory._dump_snapshot wrote, gzipped or not.
+                  Several files are ranks, in their order. No code in it runs.
 
 Torch keeps its newest events only. What the snapshot has no begin of was there
 before its first event; the import says how much that is.`,

@@ -16,7 +16,8 @@ const (
   3 memprof failed`
 	recoverExits = "0 recovered, or nothing was left to do; 2 no recording there; 3 memprof failed"
 	rerunExits   = `0 all requests were answered; 1 some were refused that the recording got,
-  or calls failed that it made; 2 no trace, no CUDA, or not its devices; 3 memprof failed`
+  or calls failed that it made; 2 no trace, no CUDA, or not its devices;
+  3 memprof failed`
 	importExits = `0 imported; 2 wrong usage, no such file, or one that is damaged, hostile or
   empty; 3 memprof failed`
 	tuneExits = `0 replayed, whatever it recommends; 2 wrong usage, no such trace, or nothing
