@@ -62,7 +62,7 @@ func ofPhase(name string) []Metric {
 		}},
 		{"phase." + name + ".allocated", Bytes, "requested " + during + ", an iteration", func(d *DeviceResult) (float64, int64, bool) {
 			u, ok := of(d)
-			if n := len(d.Iterations); n > 0 {
+			if n := d.IterationCount(); n > 0 {
 				return float64(u.AllocBytes) / float64(n), -1, ok
 			}
 			return 0, -1, false

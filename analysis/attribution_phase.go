@@ -129,7 +129,7 @@ type PhaseUse struct {
 
 // PhaseIteration is an iteration by phase, the phases in the order of phaseOrder.
 type PhaseIteration struct {
-	Iteration int // index into Iterations
+	Iteration int // its index, see [DeviceResult.IterationNumber]
 	Uses      []PhaseUse
 }
 
@@ -184,7 +184,7 @@ func (d *device) endPhases(ps *phases, time int64) {
 		p.whole[i].add(&p.iteration[i])
 	}
 	if ps.byText != nil {
-		p.keep(PhaseIteration{len(d.Iterations) - 1, ps.uses(&p.iteration)})
+		p.keep(PhaseIteration{d.log.count - 1, ps.uses(&p.iteration)})
 	}
 	p.iteration = [maxPhases]phaseCounts{}
 	d.enter(ps.current, time)

@@ -12,6 +12,7 @@ type device struct {
 	paused    int64 // bytes that paused arenas would have mapped
 	pausedT   int64 // requested by live allocations in paused arenas
 	iteration int   // marks seen so far
+	log       iterationLog
 	current   Iteration
 
 	// What has changed since the peak: enough to tell what was live at it. Blocks handed

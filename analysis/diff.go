@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"math"
 	"slices"
@@ -100,12 +101,17 @@ func Compare(base, with [][]*Result) *Diff {
 			return m.Of(CompareRanks(run)).Ratio()
 		})
 	}
+	each := max(longestRun(base), longestRun(with))
 	for _, part := range []struct {
 		to *[]Change
 		of func(*DeviceResult) listing
 	}{
-		{&d.Requested, func(d *DeviceResult) listing { return listIterations(d, func(i *Iteration) int64 { return i.PeakT }) }},
-		{&d.Reserved, func(d *DeviceResult) listing { return listIterations(d, func(i *Iteration) int64 { return i.PeakR }) }},
+		{&d.Requested, func(d *DeviceResult) listing {
+			return listIterations(d, each, func(i *Iteration) int64 { return i.PeakT })
+		}},
+		{&d.Reserved, func(d *DeviceResult) listing {
+			return listIterations(d, each, func(i *Iteration) int64 { return i.PeakR })
+		}},
 		{&d.Phases, listPhases},
 		{&d.Categories, func(d *DeviceResult) listing { return listGroups(d, &d.Held.Categories) }},
 		{&d.Modules, func(d *DeviceResult) listing { return listGroups(d, &d.Held.Modules) }},
@@ -246,13 +252,34 @@ func changes(base, with []listing) []Change {
 // beyond orders outcomes for [changes]: what grew and what shrank are one.
 func beyond(c Change) Outcome { return max(c.Outcome(), Shrank) }
 
-// listIterations lists a number of each iteration. Of one that a job did not have nothing
-// is known.
-func listIterations(d *DeviceResult, of func(*Iteration) int64) listing {
+// longestRun is the most iterations that one Iteration of a device stands for.
+func longestRun(runs [][]*Result) int64 {
+	each := int64(1)
+	for _, run := range runs {
+		for d := range used(run) {
+			for i := range d.Iterations {
+				each = max(each, 1+d.Iterations[i].More)
+			}
+		}
+	}
+	return each
+}
+
+// listIterations lists a number of each iteration by its place, from 0. The ones after the first
+// are listed in runs of each, by the greatest, so that jobs of which neighbours are kept as one
+// compare with others. Of an iteration that a job did not have nothing is known.
+func listIterations(d *DeviceResult, each int64, of func(*Iteration) int64) listing {
 	l := newListing()
 	l.bound = -1
+	place := int64(0) // of the first that an Iteration stands for
 	for i := range d.Iterations {
-		l.set(strconv.Itoa(i), of(&d.Iterations[i]))
+		name := strconv.FormatInt(place, 10)
+		if each > 1 && place > 0 {
+			first := place - (place-1)%each
+			name = fmt.Sprintf("%d–%d", first, first+each-1)
+		}
+		l.set(name, of(&d.Iterations[i]))
+		place += 1 + d.Iterations[i].More
 	}
 	return l
 }

@@ -114,7 +114,7 @@ func TestPaperWhereMemoryWasGivenBack(t *testing.T) {
 // An iteration in which nothing is reserved has no share of its own, and where later ones provide
 // nothing there is no excess over them.
 func TestPaperOfNothing(t *testing.T) {
-	p := paper([]Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {}}, 10)
+	p := logOf([]Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {}}).paper(10)
 	if !math.IsNaN(p.FirstExcess) || !math.IsNaN(p.OwnC2) || !math.IsNaN(p.OwnT2) || p.SteadyIdle != 1 || p.C1 != 0.8 {
 		t.Errorf("%+v", p)
 	}
@@ -128,7 +128,7 @@ func TestPaperOfNothing(t *testing.T) {
 			t.Errorf("%s: known %v, unknown since %q, want %q", name, ok, m.Unknown(&d), why)
 		}
 	}
-	p = paper([]Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {PeakT: 1, PeakC: 4, PeakR: 5}}, 10)
+	p = logOf([]Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {PeakT: 1, PeakC: 4, PeakR: 5}}).paper(10)
 	if p.C2 != 0.2 || p.OwnC2 != 0.8 || p.FirstExcess != 3 {
 		t.Errorf("%+v", p)
 	}

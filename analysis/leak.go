@@ -10,9 +10,11 @@ import (
 func (a *analyzer) leak(d *device) Leak {
 	var l Leak
 	var ends, times []trendPoint
+	place := int64(0) // of the last that an Iteration stands for
 	for i := 1; i < len(d.Iterations); i++ {
 		it := &d.Iterations[i]
-		ends = append(ends, trendPoint{float64(i), it.EndT + it.EndPaused})
+		place += 1 + it.More
+		ends = append(ends, trendPoint{float64(place), it.EndT + it.EndPaused})
 		if at := float64(it.End) / 1e9; len(times) == 0 || at > times[len(times)-1].x {
 			times = append(times, trendPoint{at, it.EndT + it.EndPaused})
 		}

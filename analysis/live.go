@@ -56,8 +56,8 @@ func (l *Live) State() LiveState {
 	if a.events == 0 && len(a.arenas) == 0 {
 		state.Seq = -1
 	}
-	if n := len(a.marks); n > 0 {
-		state.Iteration = a.marks[n-1].Number
+	if number, ok := a.marks.last(); ok {
+		state.Iteration = number
 	}
 	if len(a.phases.names) > 0 {
 		state.Phase = a.phases.name(a.phases.current)

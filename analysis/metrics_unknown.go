@@ -49,7 +49,7 @@ func (m *Metric) Unknown(d *DeviceResult) string {
 }
 
 func (d *DeviceResult) unknownIterations(name string) string {
-	switch n := len(d.Iterations); {
+	switch n := d.IterationCount(); {
 	case n == 0:
 		return "there are no iterations: none was marked, and the requests have no period"
 	case n == 1:
@@ -61,7 +61,7 @@ func (d *DeviceResult) unknownIterations(name string) string {
 	case name == "iteration.own_idle":
 		return "no memory was reserved in the later iterations"
 	}
-	return fmt.Sprintf("no chunk was live in the %d later iterations", len(d.Iterations)-1)
+	return fmt.Sprintf("no chunk was live in the %d later iterations", d.IterationCount()-1)
 }
 
 // unknownBooks is of the device accounting.
@@ -88,5 +88,5 @@ func (d *DeviceResult) unknownLeak(name string) string {
 			return fmt.Sprintf("no six iterations ended, and there were no allocations in %d of %d windows of time", busyWindows, lowWindows)
 		}
 	}
-	return fmt.Sprintf("%d iterations ended, and %d are needed", len(d.Iterations), trendPoints+1)
+	return fmt.Sprintf("%d iterations ended, and %d are needed", d.IterationCount(), trendPoints+1)
 }

@@ -200,7 +200,7 @@ func (d *device) finishSampled() {
 			d.PhaseIterations[i].Uses[k].PeakC = -1
 		}
 	}
-	d.Paper = paper(d.Iterations, d.MaxR)
+	d.Paper = d.log.paper(d.MaxR)
 	for i := range d.Iterations {
 		if d.Iterations[i].PeakC < 0 {
 			d.Paper.forgetC()

@@ -63,12 +63,12 @@ func (p *periodFinder) look(ended bool) {
 
 // finish returns the iterations, and the period in requests; 0 if there is none. paused is what
 // allocations of paused tags requested at the end; ended says that the job came to its own end.
-func (p *periodFinder) finish(final Instant, paused int64, ended bool) ([]Iteration, int64) {
+func (p *periodFinder) finish(final Instant, paused int64, ended bool) (iterationLog, int64) {
 	if p.history != nil {
 		p.look(ended)
 	}
 	if p.follower == nil {
-		return nil, 0
+		return iterationLog{}, 0
 	}
 	f := p.follower
 	if f.complete() {
@@ -128,7 +128,7 @@ type follower struct {
 	count      int     // requests so far
 	broken     bool    // the sequence has stopped repeating
 	current    Iteration
-	iterations []Iteration
+	iterations iterationLog
 }
 
 // emptiest is the request of the period from `from` on before which the fewest blocks were
@@ -200,7 +200,7 @@ func (f *follower) add(q request) {
 	if f.count == f.next {
 		f.end(q.seq-1, q.time, q.before(), q.c-q.provided, q.paused)
 	}
-	if at := f.count - f.next; at >= -f.period && len(f.iterations) > 0 && f.expected[at+f.period] != q.requested {
+	if at := f.count - f.next; at >= -f.period && f.iterations.count > 0 && f.expected[at+f.period] != q.requested {
 		f.broken = true
 		return
 	}
@@ -215,15 +215,15 @@ func (f *follower) add(q request) {
 
 // complete says whether the requests ended with a whole iteration.
 func (f *follower) complete() bool {
-	return !f.broken && f.count == f.next && len(f.iterations) > 0
+	return !f.broken && f.count == f.next && f.iterations.count > 0
 }
 
 // end ends the current iteration, with t and c live at its end, and so much paused.
 func (f *follower) end(seq, time, t, c, paused int64) {
-	f.current.Number = int64(len(f.iterations))
+	f.current.Number = int64(f.iterations.count)
 	f.current.EndSeq, f.current.End = seq, time
 	f.current.EndT, f.current.EndC, f.current.EndPaused = t, c, paused
-	f.iterations = append(f.iterations, f.current)
+	f.iterations.add(f.current)
 	f.current = Iteration{StartSeq: seq + 1, Start: time, PeakT: t, PeakC: c}
 	f.next += f.period
 }

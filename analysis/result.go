@@ -31,8 +31,8 @@ type DeviceResult struct {
 	GrowthCount   int64    // all of them
 	// FragmentationGrowths are those of all growths whose verdict is Fragmentation.
 	FragmentationGrowths int64
-	Remaps               int64 // mappings of what had been unmapped inside an arena; no growths
-	Iterations           []Iteration
+	Remaps               int64       // mappings of what had been unmapped inside an arena; no growths
+	Iterations           []Iteration // see [DeviceResult.IterationCount]
 	// Period is 0 if iterations come from marks. Otherwise there were none, and it is
 	// the number of allocations after which the sequence of requests repeats.
 	Period      int64
@@ -92,7 +92,7 @@ type Instant struct {
 	Unsplit   int64 // internal, reserve and external in one, where chunks are not told: see Sampled
 	Live      int64 // live allocations
 	Paused    int64 // bytes that paused tags gave back and will take again; in no other term
-	Iteration int   // index into Iterations of the iteration it falls in
+	Iteration int   // index of the iteration it falls in, among all; see [DeviceResult.IterationNumber]
 }
 
 // Internal is C - T; -1 where C is not known.
@@ -162,6 +162,9 @@ type Iteration struct {
 	EndT, EndC          int64 // live at the mark
 	EndPaused           int64 // requested by allocations of tags that are paused at the mark; not in EndT
 	Allocs, AllocBytes  int64
+	// More is how many iterations that follow this stands for, too; 0 but for jobs with more
+	// than mostIterations. Then the peaks are the greatest of all and the sums are of all.
+	More int64
 }
 
 // Paper is the BFC paper's table: T1, C1 are the peaks of the first iteration, T2, C2 the means of

@@ -66,9 +66,11 @@ const (
 
 // Run analyzes one process in one pass. Host memory is bounded by what is live and by how many
 // arenas there were, not by the number of events; time is linear in the events, but for the
-// logarithm of what is live. An error is the source's, or an *EventError that names the first event
-// that cannot be: an alloc outside of free mapped memory, a free of what is not live, a
-// mapping on top of another, an unmapping of what is in use, a state that does not add up.
+// logarithm of what is live. Of more than 65,536 iterations neighbours are kept as one, and more
+// than 1,024 devices or 1,048,576 arenas are an error. An error is the source's, or an *EventError
+// that names the first event that cannot be: an alloc outside of free mapped memory, a free of what
+// is not live, a mapping on top of another, an unmapping of what is in use, a state that does not
+// add up.
 func Run(src Source, opt Options) (*Result, error) {
 	a := newAnalyzer(opt)
 	for {
@@ -103,7 +105,7 @@ type analyzer struct {
 	byID     map[int32]*arena
 	last     *arena    // the arena of the event before
 	devices  []*device // in order of appearance
-	marks    []Iteration
+	marks    iterationLog
 	start    Iteration // where the current iteration started
 	runs     []int64   // scratch
 
@@ -305,11 +307,11 @@ func (a *analyzer) deviceOf(id int32) *device {
 	if a.history != nil {
 		d.keys = newKeyframes(d, a.history)
 	}
-	d.Iterations = append(d.Iterations, a.marks...) // those before it was used
-	d.iteration = len(a.marks)
+	d.log = a.marks.clone() // those before it was used
+	d.iteration = d.log.count
 	d.current = a.start
 	d.startPhases(a.phases.current, a.lastTime)
-	if len(a.marks) > 0 {
+	if d.log.count > 0 {
 		d.period, d.boundBy = nil, boundMark
 	}
 	a.devices = append(a.devices, d)
@@ -422,11 +424,12 @@ func (a *analyzer) finish() (*Result, error) {
 
 func (a *analyzer) finishDevice(d *device) error {
 	d.Final = d.instant(a.lastSeq, a.lastTime)
+	d.Iterations = d.log.list
 	a.finishPhases(d)
 	a.finishSleep(d)
 	d.detectIterations(!a.opt.Recovered && a.lost == 0 && d.OOMCount == 0)
 	slices.SortFunc(d.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
-	d.Paper = paper(d.Iterations, d.MaxR)
+	d.Paper = d.log.paper(d.MaxR)
 	d.Leak = a.leak(d)
 	for _, p := range d.series.points {
 		d.Series.Points = append(d.Series.Points, p.Point)

@@ -9,8 +9,8 @@ import (
 
 // studied is a result with peaks of C and T, first and later, over a final R of 1000 bytes.
 func studied(process string, t1, c1, t2, c2 int64) *Result {
-	iterations := []Iteration{{PeakT: t1, PeakC: c1, PeakR: 800}, {PeakT: t2, PeakC: c2, PeakR: 1000}, {PeakT: t2, PeakC: c2, PeakR: 1000}}
-	return &Result{Process: process, Devices: []DeviceResult{{Allocs: 1, Iterations: iterations, Paper: paper(iterations, 1000)}}}
+	log := logOf([]Iteration{{PeakT: t1, PeakC: c1, PeakR: 800}, {PeakT: t2, PeakC: c2, PeakR: 1000}, {PeakT: t2, PeakC: c2, PeakR: 1000}})
+	return &Result{Process: process, Devices: []DeviceResult{{Allocs: 1, Iterations: log.list, Paper: log.paper(1000)}}}
 }
 
 func valuesOf(of func(*StudyMeasure) float64) map[string]float64 {

@@ -37,7 +37,7 @@ type jsonDiff struct {
 	Categories []jsonChange `json:"categories"`
 	Sizes      []jsonChange `json:"sizes"` // the name is the size in bytes
 	Phases     []jsonChange `json:"phases"`
-	Requested  []jsonChange `json:"iterations_requested"` // the name is the place, from 0
+	Requested  []jsonChange `json:"iterations_requested"` // the name is the place, from 0, or the first and last place of a run of neighbours
 	Reserved   []jsonChange `json:"iterations_reserved"`
 }
 

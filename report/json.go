@@ -135,6 +135,7 @@ type jsonIteration struct {
 	EndPaused     int64  `json:"end_paused,omitempty"` // requested by allocations of paused tags
 	Allocs        int64  `json:"allocs"`
 	AllocBytes    int64  `json:"alloc_bytes"`
+	More          int64  `json:"more,omitempty"` // iterations after this that it stands for, too
 }
 
 // jsonPaper holds the peaks of the first iteration (1) and the means of the later ones (2) as shares

@@ -43,6 +43,7 @@ func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
 			Number: it.Number, StartSeq: it.StartSeq, EndSeq: it.EndSeq, StartNS: it.Start, EndNS: it.End,
 			PeakRequested: it.PeakT, PeakProvided: known(it.PeakC), PeakReserved: it.PeakR,
 			EndRequested: it.EndT, EndProvided: known(it.EndC), EndPaused: it.EndPaused, Allocs: it.Allocs, AllocBytes: it.AllocBytes,
+			More: it.More,
 		})
 	}
 	if p := d.Paper; p.Valid {

@@ -196,18 +196,18 @@ func iterationRows(iterations []analysis.Iteration, most int) []iterationRow {
 	for i := range iterations {
 		it := &iterations[i]
 		single := apart <= most && marks[i]&^1 != 0
-		if n := len(rows); n > 0 && !alone && !single && rows[n-1].count < each {
+		if n := len(rows); n > 0 && !alone && !single && rows[n-1].count < each*(1+it.More) {
 			rows[n-1].join(it, marks[i])
 			continue
 		}
-		rows = append(rows, iterationRow{*it, it.Number, 1, marks[i]})
+		rows = append(rows, iterationRow{*it, it.Number + it.More, 1 + it.More, marks[i]})
 		alone = single || each <= 1
 	}
 	return rows
 }
 
 func (r *iterationRow) join(it *analysis.Iteration, marks int64) {
-	r.last, r.count, r.marks = it.Number, r.count+1, r.marks|marks
+	r.last, r.count, r.marks = it.Number+it.More, r.count+1+it.More, r.marks|marks
 	r.End, r.EndSeq, r.EndT, r.EndC = it.End, it.EndSeq, it.EndT, it.EndC
 	r.PeakT, r.PeakC, r.PeakR = max(r.PeakT, it.PeakT), max(r.PeakC, it.PeakC), max(r.PeakR, it.PeakR)
 	r.Allocs += it.Allocs
@@ -218,7 +218,7 @@ func newPageIterations(p *pack, d *analysis.DeviceResult) pageIterations {
 	rows := iterationRows(d.Iterations, mostRows)
 	of := func(value func(*iterationRow) int64) packed { return columnOf(p, rows, value) }
 	return pageIterations{
-		Total: len(d.Iterations),
+		Total: int(d.IterationCount()),
 		Count: of(func(r *iterationRow) int64 { return r.count }), Number: of(func(r *iterationRow) int64 { return r.Number }),
 		Last:  of(func(r *iterationRow) int64 { return r.last }),
 		Start: of(func(r *iterationRow) int64 { return r.Start }), End: of(func(r *iterationRow) int64 { return r.End }),

@@ -22,7 +22,7 @@ func iterationsFigure(d *analysis.DeviceResult) Figure {
 		f.body = message("no iterations were marked in this recording:", "call memprof.iteration() after each training step to see peaks by iteration")
 		return f
 	}
-	f.subtitle = plural(int64(len(d.Iterations)), "iteration") + "; " + paperLine(d)
+	f.subtitle = plural(d.IterationCount(), "iteration") + "; " + paperLine(d)
 	f.legend = []legendEntry{
 		swatch(requestedColor, "requested (T)"),
 		swatch(internalColor, "provided (C): chunks handed out"),
@@ -72,7 +72,7 @@ func drawPaper(c draw.Canvas, d *analysis.DeviceResult) {
 	p.X.Tick.Marker = plot.ConstantTicks{
 		{Value: 1, Label: "T1"}, {Value: 2, Label: "C1"}, {Value: 3.5, Label: "T2"}, {Value: 4.5, Label: "C2"},
 	}
-	p.X.Label.Text = fmt.Sprintf("T1, C1: first iteration    T2, C2: mean of the %s", plural(int64(len(d.Iterations)-1), "later one"))
+	p.X.Label.Text = fmt.Sprintf("T1, C1: first iteration    T2, C2: mean of the %s", plural(d.IterationCount()-1, "later one"))
 	p.Y.Min, p.Y.Max = 0, 1.1
 	p.Y.Tick.Marker = niceTicks(0, p.Y.Max, 7, 0.01, func(v float64, decimals int) string { return fixed(v, decimals) + "%" })
 	p.Add(grid{}, bars{p.X.Tick.Marker.(plot.ConstantTicks), values})

@@ -92,7 +92,7 @@ func studySection(s *analysis.Study, measures []*analysis.StudyMeasure, reserved
 		job := &s.Jobs[i]
 		var lead []string
 		if reserved {
-			lead = []string{formatCount(int64(len(job.Result.Iterations))), FormatSize(job.Result.Paper.Of)}
+			lead = []string{formatCount(job.Result.IterationCount()), FormatSize(job.Result.Paper.Of)}
 		}
 		line(plain, job.Name, lead, func(m *analysis.StudyMeasure) float64 { return m.Value(&job.Result.Paper) })
 	}

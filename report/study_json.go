@@ -26,7 +26,7 @@ func StudyJSON(w io.Writer, s *analysis.Study) error {
 	for i := range s.Jobs {
 		job := &s.Jobs[i]
 		out.Jobs = append(out.Jobs, jsonStudyJob{
-			Name: job.Name, Iterations: len(job.Result.Iterations), FinalReserved: job.Result.Final.R, Reserved: job.Result.Paper.Of,
+			Name: job.Name, Iterations: int(job.Result.IterationCount()), FinalReserved: job.Result.Final.R, Reserved: job.Result.Paper.Of,
 			Values: values(func(m *analysis.StudyMeasure) float64 { return m.Value(&job.Result.Paper) }),
 		})
 	}

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/memprof/memprof/analysis"
 )
@@ -29,7 +28,7 @@ func iterationSections(d *analysis.DeviceResult) []section {
 	}
 	for _, it := range d.Iterations {
 		s.rows = append(s.rows, row(
-			strconv.FormatInt(it.Number, 10), FormatDuration(it.End-it.Start),
+			it.Name(), FormatDuration(it.End-it.Start),
 			FormatSize(it.PeakT), formatLimit(it.PeakC), FormatSize(it.PeakR),
 			FormatSize(it.EndT), formatCount(it.Allocs), FormatSize(it.AllocBytes)))
 	}
@@ -53,7 +52,7 @@ func paperSection(d *analysis.DeviceResult) section {
 	s.columns = []column{words("iterations"), numbers("requested (T)"), numbers("provided (C)"), numbers("internal (C − T)")}
 	s.rows = [][]cell{
 		row("the first", "T1 "+FormatPercent(p.T1), "C1 "+FormatPercent(p.C1), FormatPercent(p.C1-p.T1)),
-		row("mean of the "+plural(int64(len(d.Iterations)-1), "later one"), "T2 "+FormatPercent(p.T2), "C2 "+FormatPercent(p.C2), FormatPercent(p.C2-p.T2)),
+		row("mean of the "+plural(d.IterationCount()-1, "later one"), "T2 "+FormatPercent(p.T2), "C2 "+FormatPercent(p.C2), FormatPercent(p.C2-p.T2)),
 	}
 	if p.Of > d.Final.R {
 		s.rows = append(s.rows,

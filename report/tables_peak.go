@@ -59,10 +59,7 @@ func instantLine(d *analysis.DeviceResult, at analysis.Instant) string {
 // iterationNumber is the number of the iteration with an index, if there is one: events after the
 // last mark belong to none.
 func iterationNumber(d *analysis.DeviceResult, index int) (int64, bool) {
-	if index < 0 || index >= len(d.Iterations) {
-		return 0, false
-	}
-	return d.Iterations[index].Number, true
+	return d.IterationNumber(index)
 }
 
 // iterationText is iterationNumber as a field of a table.

@@ -92,7 +92,7 @@ func processLine(r *analysis.Result) string {
 }
 
 func deviceLine(r *analysis.Result, d *analysis.DeviceResult) string {
-	line := fmt.Sprintf("%s · %s · %s", processLine(r), plural(d.Allocs, "allocation"), plural(int64(len(d.Iterations)), "iteration"))
+	line := fmt.Sprintf("%s · %s · %s", processLine(r), plural(d.Allocs, "allocation"), plural(d.IterationCount(), "iteration"))
 	if arenas := deviceArenas(r, d.Device); arenas > 0 {
 		line += " · " + plural(arenas, "arena")
 	}

@@ -276,7 +276,7 @@ func (p *perfetto) finish(result *analysis.Result) {
 	for i := range result.Devices {
 		if d := &result.Devices[i]; d.Period > 0 {
 			for _, it := range d.Iterations {
-				p.iterationSlice(fmt.Sprintf("iteration %d of GPU %d, found by its period", it.Number, d.Device), it.Start, it.End)
+				p.iterationSlice(fmt.Sprintf("iteration %s of GPU %d, found by its period", it.Name(), d.Device), it.Start, it.End)
 			}
 			return
 		}

@@ -1,0 +1,179 @@
+package analysis
+
+import (
+	"math"
+	"testing"
+
+	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/trace"
+)
+
+func logOf(iterations []Iteration) *iterationLog {
+	var l iterationLog
+	for _, it := range iterations {
+		l.add(it)
+	}
+	return &l
+}
+
+// stepsThatGrow are n iterations, the first with 3 MiB more than the others; each keeps 256 bytes,
+// and number `greatest` takes 100 MiB more.
+func stepsThatGrow(n, greatest int) []trace.Event {
+	const base, mib = 1 << 40, 1 << 20
+	events := []trace.Event{
+		{Kind: trace.KindArena, Addr: base, Provided: 1 << 36, Requested: -1},
+		{Kind: trace.KindMap, Addr: base, Requested: 1, Provided: 1 << 30},
+	}
+	for i := range n {
+		size := int64(mib)
+		switch i {
+		case 0:
+			size += 3 * mib
+		case greatest:
+			size += 100 * mib
+		}
+		work := trace.Event{Kind: trace.KindAlloc, Addr: base + 900*mib, Requested: size, Provided: size}
+		events = append(events, work)
+		work.Kind = trace.KindFree
+		events = append(events, work,
+			trace.Event{Kind: trace.KindAlloc, Addr: base + int64(i)*256, Requested: 256, Provided: 256},
+			trace.Event{Kind: trace.KindIteration, Device: trace.NoDevice, Arena: trace.NoArena, Requested: int64(i)})
+	}
+	return numbered(events)
+}
+
+// TestManyIterations keeps a constant number of iterations of a long job, and what is said of all of
+// them is exact.
+func TestManyIterations(t *testing.T) {
+	const n, greatest = 3*mostIterations + 17, 2*mostIterations + 5
+	result, err := Run(modeltest.Source(stepsThatGrow(n, greatest), 1<<15), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &result.Devices[0]
+	if len(d.Iterations) > mostIterations || len(d.Iterations) < mostIterations/2 || d.IterationCount() != n {
+		t.Fatalf("%d iterations are kept for %d, want %d to %d for %d", len(d.Iterations), d.IterationCount(), mostIterations/2, mostIterations, n)
+	}
+	first, end := &d.Iterations[0], &d.Iterations[len(d.Iterations)-1]
+	if first.More != 0 || first.PeakT != 4<<20 || end.Number+end.More != n-1 || end.EndT != n*256 {
+		t.Errorf("the first is %+v, the last %+v", first, end)
+	}
+	seen, allocs := int64(0), int64(0)
+	for _, it := range d.Iterations {
+		if it.Number != seen {
+			t.Fatalf("iteration %d comes after %d others", it.Number, seen)
+		}
+		seen += 1 + it.More
+		allocs += it.Allocs
+		holds := it.Number <= greatest && greatest <= it.Number+it.More
+		if holds != (it.PeakT > 100<<20 && it.Number > 0) {
+			t.Errorf("iteration %d and %d more have a peak of %d", it.Number, it.More, it.PeakT)
+		}
+	}
+	if second := d.Iterations[1].Name(); first.Name() != "0" || second != "1–4" {
+		t.Errorf("the first are called %s and %s, want 0 and 1–4", first.Name(), second)
+	}
+	if allocs != 2*n {
+		t.Errorf("%d allocations in iterations, want %d", allocs, 2*n)
+	}
+	for _, index := range []int{0, 1, 2, 3, 1000, greatest, n - 1} {
+		if number, ok := d.IterationNumber(index); !ok || number != int64(index) {
+			t.Errorf("IterationNumber(%d) = %d, %t", index, number, ok)
+		}
+	}
+	if _, ok := d.IterationNumber(n); ok {
+		t.Errorf("there is an iteration number %d", n)
+	}
+	if d.Peak.Iteration != greatest {
+		t.Errorf("the peak is in iteration %d, want %d", d.Peak.Iteration, greatest)
+	}
+	sum := 0.0 // greatest T of the later iterations
+	for i := 1; i < n; i++ {
+		peak := int64(1<<20 + 256*i)
+		if i == greatest {
+			peak += 100 << 20
+		}
+		sum += float64(peak)
+	}
+	if want := sum / (n - 1) / float64(1<<30); d.Paper.T2 != want {
+		t.Errorf("T2 = %v, want %v", d.Paper.T2, want)
+	}
+	if math.Abs(d.Leak.Iterations.Slope-256) > 0.1 || !d.Leak.Iterations.Rising {
+		t.Errorf("a leak of %v an iteration, want 256", d.Leak.Iterations.Slope)
+	}
+}
+
+// TestIterationLog holds the log, past its bound, against a list of all.
+func TestIterationLog(t *testing.T) {
+	var l iterationLog
+	for i := range 5*mostIterations/2 + 3 {
+		seq := int64(i) * 10
+		l.add(Iteration{Number: int64(i), StartSeq: seq, EndSeq: seq + 9, PeakC: int64(i % 7)})
+		if last, ok := l.last(); !ok || last != int64(i) || l.count != i+1 {
+			t.Fatalf("after %d the last is %d of %d", i, last, l.count)
+		}
+	}
+	for _, i := range []int{0, 1, 5, 4096, mostIterations + 1} {
+		if at := l.indexAt(int64(i)*10 + 3); at > i || at <= i-l.each {
+			t.Errorf("event %d is in iteration %d, want %d or the first of its run of %d", i*10+3, at, i, l.each)
+		}
+	}
+	if at := l.indexAt(1 << 40); at != l.count {
+		t.Errorf("behind the last is %d, want %d", at, l.count)
+	}
+}
+
+// TestPaperOfManyIterations has the paper's table of joined iterations as of all of them.
+func TestPaperOfManyIterations(t *testing.T) {
+	const n, greatest = 2*mostIterations + 3, int64(1) << 36
+	var l iterationLog
+	var wholes, t2, c2, own, ownT, ownC float64
+	for i := range int64(n) {
+		it := Iteration{Number: i, PeakT: 1<<35 + i, PeakC: 1<<35 + 3*i, PeakR: greatest}
+		if i%3 == 1 { // nothing is reserved
+			it = Iteration{Number: i}
+		}
+		l.add(it)
+		if i == 0 {
+			continue
+		}
+		wholes, t2, c2 = wholes+float64(greatest), t2+float64(it.PeakT), c2+float64(it.PeakC)
+		if it.PeakR > 0 {
+			own, ownT, ownC = own+1, ownT+float64(it.PeakT)/float64(greatest), ownC+float64(it.PeakC)/float64(greatest)
+		}
+	}
+	want := Paper{
+		Valid: true, Of: greatest, T1: 0.5, C1: 0.5, T2: t2 / wholes, C2: c2 / wholes, FirstExcess: 0.5/(c2/wholes) - 1, SteadyIdle: 1 - c2/wholes,
+		OwnT1: 0.5, OwnC1: 0.5, OwnT2: ownT / own, OwnC2: ownC / own,
+	}
+	if got := l.paper(greatest); len(l.list) > mostIterations || got != want {
+		t.Errorf("of %d kept: %+v, want %+v", len(l.list), got, want)
+	}
+}
+
+// TestCompareManyIterations compares jobs of which neighbours are kept as one by runs that both have.
+func TestCompareManyIterations(t *testing.T) {
+	resultOf := func(n int64, peak func(i int64) int64) [][]*Result {
+		var l iterationLog
+		for i := range n {
+			l.add(Iteration{Number: i, PeakT: peak(i), PeakR: peak(i)})
+		}
+		return [][]*Result{{{Devices: []DeviceResult{{Allocs: 1, Iterations: l.list}}}}}
+	}
+	base := resultOf(mostIterations, func(i int64) int64 { return 1000 + i%7 })
+	with := resultOf(2*mostIterations+1, func(i int64) int64 {
+		if i == 10 {
+			return 5000
+		}
+		return 1000 + i%7
+	})
+	changed := map[string]float64{}
+	for _, c := range Compare(base, with).Requested {
+		if delta, ok := c.Delta(); ok && delta != 0 {
+			changed[c.Name] = delta
+		}
+	}
+	if len(changed) != 1 || changed["9–12"] != 5000-1005 {
+		t.Errorf("changed: %v, want that of 9–12 by 3995", changed)
+	}
+}
