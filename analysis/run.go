@@ -58,19 +58,12 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Bounds of a process.
-const (
-	mostDevices = 1024
-	mostArenas  = 1 << 20 // that ever were
-)
-
 // Run analyzes one process in one pass. Host memory is bounded by what is live and by how many
 // arenas there were, not by the number of events; time is linear in the events, but for the
-// logarithm of what is live. Of more than 65,536 iterations neighbours are kept as one, and more
-// than 1,024 devices or 1,048,576 arenas are an error. An error is the source's, or an *EventError
-// that names the first event that cannot be: an alloc outside of free mapped memory, a free of what
-// is not live, a mapping on top of another, an unmapping of what is in use, a state that does not
-// add up.
+// logarithm of what is live. Of more than 65,536 iterations neighbours are kept as one. An error is
+// the source's, or an *EventError that names the first event that cannot be: an alloc outside of free
+// mapped memory, a free of what is not live, a mapping on top of another, an unmapping of what is in
+// use, a state that does not add up, a device from number 1,024 on, an arena after 1,048,576 others.
 func Run(src Source, opt Options) (*Result, error) {
 	a := newAnalyzer(opt)
 	for {
@@ -179,10 +172,10 @@ func (a *analyzer) event(e *trace.Event) error {
 	if a.history != nil {
 		a.history.now = e.Seq
 	}
-	err := knownDevice(e)
-	if err != nil {
-		return newEventError(e, err)
+	if e.Device < trace.NoDevice || e.Device >= maxDevices {
+		return newEventError(e, fmt.Errorf("device %d is not one of 0 to %d", e.Device, maxDevices-1))
 	}
+	var err error
 	switch e.Kind {
 	case trace.KindAlloc:
 		err = a.alloc(e)
@@ -198,9 +191,6 @@ func (a *analyzer) event(e *trace.Event) error {
 		err = a.restore(e)
 	default:
 		err = a.rare(e)
-	}
-	if err == nil && len(a.devices) > mostDevices {
-		err = fmt.Errorf("it is of more than %d devices", mostDevices)
 	}
 	if err != nil {
 		return newEventError(e, err)
@@ -285,17 +275,11 @@ func (a *analyzer) rare(e *trace.Event) error {
 // What a process has at most. No job comes near these; where all of them are looked at again and
 // again, they keep the pass linear in events.
 const (
-	maxDevices   = 1024 // ordinals are below
-	mostTags     = 1024 // of arenas, on a device
-	mostCaptures = 1024 // open at once
+	maxDevices   = 1024    // ordinals are below
+	mostArenas   = 1 << 20 // that ever were
+	mostTags     = 1024    // of arenas, on a device
+	mostCaptures = 1024    // open at once
 )
-
-func knownDevice(e *trace.Event) error {
-	if e.Device < trace.NoDevice || e.Device >= maxDevices {
-		return fmt.Errorf("device %d is not one of 0 to %d", e.Device, maxDevices-1)
-	}
-	return nil
-}
 
 func (a *analyzer) deviceOf(id int32) *device {
 	for _, d := range a.devices {
