@@ -30,13 +30,13 @@ func verdictsOf(t *testing.T, path string, value float64, texts ...string) []ver
 func TestHostileNamesInResults(t *testing.T) {
 	hostile := "a\n::error::x\r|<b>&\x1b[31m\x00]]>%0A@me"
 	verdicts := verdictsOf(t, hostile, 2, "oom.count < 1")
-	const shown = `a\n::error::x\x0d|<b>&\x1b[31m\x00]]>%250A@me: rank0, device 0`
+	const shown = `a\n\x3a:error::x\x0d|<b>&\x1b[31m\x00]]>%250A@me: rank0, device 0`
 	want := "::error title=memprof%3A oom.count < 1::expected < 1, found 2, margin -1, in " + shown + "\n"
 	if diff := cmp.Diff(want, string(annotations(verdicts))); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
 	rows := strings.Split(string(markdownVerdicts(verdicts, nil)), "\n")
-	const row = `| **VIOLATED** | oom.count &lt; 1 | 2 | -1 |  | a\\n::error::x\\x0d\|&lt;b&gt;&amp;\\x1b\[31m\\x00\]\]&gt;%0A&#64;me: rank0, device 0 |`
+	const row = `| **VIOLATED** | oom.count &lt; 1 | 2 | -1 |  | a\\n\\x3a:error::x\\x0d\|&lt;b&gt;&amp;\\x1b\[31m\\x00\]\]&gt;%0A&#64;me: rank0, device 0 |`
 	if diff := cmp.Diff(row, rows[4]); diff != "" {
 		t.Errorf("Markdown (-want +got):\n%s", diff)
 	}
@@ -48,7 +48,7 @@ func TestHostileNamesInResults(t *testing.T) {
 	if err := xml.Unmarshal(text, &back); err != nil {
 		t.Fatalf("%v in:\n%s", err, text)
 	}
-	const failure = `expected < 1, found 2, margin -1, in a\n::error::x\x0d|<b>&\x1b[31m\x00]]>%0A@me: rank0, device 0`
+	const failure = `expected < 1, found 2, margin -1, in a\n\x3a:error::x\x0d|<b>&\x1b[31m\x00]]>%0A@me: rank0, device 0`
 	if c := back.Suite.Cases[0]; c.Failure == nil || c.Failure.Text != failure || c.Name != "oom.count < 1" {
 		t.Errorf("JUnit: %+v, want the failure %s", c, failure)
 	}
