@@ -188,6 +188,9 @@ func TestOpenErrors(t *testing.T) {
 // TestFlippedBytes: damage anywhere in a part is an error or changes what is read, it is
 // never a crash.
 func TestFlippedBytes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of parts are read, by one goroutine")
+	}
 	events, texts := tracetest.Training(2000)
 	dir := t.TempDir()
 	tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts})

@@ -122,6 +122,9 @@ var hostileNumbers = []int64{-1, 0, 1, 1 << 14, 1<<31 - 1, 1 << 40, 1<<63 - 1}
 // read or refused in bounded time and memory. Counts of the schema and sizes of column chunks
 // are not believed.
 func TestFooterNumbers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of parts are read, by one goroutine")
+	}
 	path, whole := smallPart(t, 300)
 	before, footer, err := tracetest.Footer(whole)
 	if err != nil {
@@ -154,6 +157,9 @@ func TestFooterNumbers(t *testing.T) {
 
 // TestPageNumbers is TestFooterNumbers for the headers of pages.
 func TestPageNumbers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of parts are read, by one goroutine")
+	}
 	path, whole := smallPart(t, 300)
 	before, footer, err := tracetest.Footer(whole)
 	if err != nil {
