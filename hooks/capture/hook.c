@@ -7,6 +7,7 @@
 
 #include "arena.h"
 #include "callers.h"
+#include "libraries.h"
 #include "memprof.h"
 #include "options.h"
 #include "outside.h"
@@ -60,10 +61,11 @@ static void in_child(void) {
   trim_forget();
   readings_forget();
   share_forget();
+  libraries_forget();
 }
 
 static void start(void) {
-  pthread_atfork(NULL, NULL, in_child);
+  pthread_atfork(libraries_before_fork, libraries_after_fork, in_child);
   atomic_store(&begun, true);
   spool_start();
   marks_start();

@@ -3,7 +3,9 @@
 #include "libraries.h"
 
 #include <link.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "record.h"
 
@@ -15,6 +17,11 @@ static const struct {
     {"xla_cuda_plugin.so", MEMPROF_XLA},  // JAX since its plugins
     {"xla_extension.so", MEMPROF_XLA},
 };
+
+// Threads that walk the loader's list, and threads that fork. The walk takes a lock of the loader
+// that fork does not reset: a child made meanwhile would wait for it for good in its first dlopen
+// or C++ exception. So neither begins while the other is under way.
+static _Atomic(int) walking, forking;
 
 static int look(struct dl_phdr_info *info, size_t size, void *self) {
   (void)size;
@@ -28,6 +35,22 @@ static int look(struct dl_phdr_info *info, size_t size, void *self) {
 
 uint32_t libraries_loaded(void) {
   uint32_t found = 0;
-  dl_iterate_phdr(look, &found);
+  atomic_fetch_add(&walking, 1);
+  if (atomic_load(&forking) == 0) dl_iterate_phdr(look, &found);
+  atomic_fetch_sub(&walking, 1);
   return found;
+}
+
+// Not for ever: a signal handler that forks may have interrupted the walk.
+void libraries_before_fork(void) {
+  enum { TRIES = 1000, PAUSE_US = 100 };
+  atomic_fetch_add(&forking, 1);
+  for (int i = 0; i < TRIES && atomic_load(&walking) > 0; i++) usleep(PAUSE_US);
+}
+
+void libraries_after_fork(void) { atomic_fetch_sub(&forking, 1); }
+
+void libraries_forget(void) {
+  atomic_store(&walking, 0);
+  atomic_store(&forking, 0);
 }

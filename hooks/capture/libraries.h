@@ -5,7 +5,12 @@
 
 #include <stdint.h>
 
-// A set of enum memprof_library.
+// A set of enum memprof_library. Empty while a thread forks.
 uint32_t libraries_loaded(void);
+
+// Around fork, in the parent; and in the child.
+void libraries_before_fork(void);
+void libraries_after_fork(void);
+void libraries_forget(void);
 
 #endif
