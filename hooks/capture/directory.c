@@ -50,10 +50,10 @@ bool directory_create(const struct directory *directory, const char *name, size_
   snprintf(path, sizeof path, "%s/%s", directory->path, name);
   const int number = directory->apart ? openat(directory->opened.number, name, FLAGS, 0600) : open(path, FLAGS, 0600);
   if (number < 0) return false;
-  const bool taken = own_file_take(file, number);  // or the job was faster
+  const bool taken = own_file_take(file, number);
   const bool sized = taken && (directory->apart ? ftruncate(file->number, (off_t)bytes) : truncate(path, (off_t)bytes)) == 0;
   if (sized && allocate(file->number, bytes)) return true;
-  const int error = errno;
+  const int error = taken && !own_file_is_there(file) ? EBADF : errno;  // the job was faster
   own_file_close(file);
   directory_remove(directory, name);
   errno = error;

@@ -37,7 +37,10 @@ bool own_file_is_there(const struct own_file *file) {
 void *own_file_map(const struct own_file *file, size_t bytes) {
   void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->number, 0);
   if (start == MAP_FAILED) return NULL;
-  if (!own_file_is_there(file)) {  // then it may not have been when it was mapped
+  struct stat about;
+  // Not there: then it may not have been when it was mapped. Of another size: the job had given the
+  // number to a file of its own before it was taken.
+  if (!own_file_is_there(file) || fstat(file->number, &about) != 0 || about.st_size != (off_t)bytes) {
     munmap(start, bytes);
     errno = EBADF;
     return NULL;

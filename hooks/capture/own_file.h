@@ -27,8 +27,8 @@ bool own_file_take(struct own_file *file, int number);
 // Whether the number still is that file.
 bool own_file_is_there(const struct own_file *file);
 
-// Maps its first bytes, shared; forked children do not have the mapping. NULL with errno set;
-// EBADF when the job has closed it meanwhile.
+// Maps a file of so many bytes, shared; forked children do not have the mapping. NULL with errno
+// set; EBADF when the job has closed it meanwhile, or given its number to another file.
 void *own_file_map(const struct own_file *file, size_t bytes);
 
 // Closes it, unless the job has done so.

@@ -61,12 +61,12 @@ static struct memprof_record *create(const struct directory *directory, const ch
 }
 
 struct memprof_record *segment_create(const struct directory *directory, uint64_t index, int *error) {
+  enum { TRIES = 1000 };  // against a job that closes all descriptors all the time, some thirty
   char name[32];
-  struct memprof_record *records;
+  struct memprof_record *records = NULL;
   snprintf(name, sizeof name, "%06llu.seg", (unsigned long long)index);
-  do {
-    records = create(directory, name, error);
-  } while (records == NULL && *error == EBADF);  // the job has closed it
+  *error = EBADF;
+  for (int i = 0; i < TRIES && records == NULL && *error == EBADF; i++) records = create(directory, name, error);
   return records;
 }
 

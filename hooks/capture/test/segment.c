@@ -22,6 +22,16 @@ int madvise(void *at, size_t bytes, int advice) {
   return -1;
 }
 
+// A file system that gives a file another number whenever it is asked.
+static bool numbers_change;
+
+int fstat(int file, struct stat *about) {
+  static ino_t changes;
+  const int result = fstatat(file, "", about, AT_EMPTY_PATH);
+  if (result == 0 && numbers_change) about->st_ino += ++changes;
+  return result;
+}
+
 static struct directory folder;
 
 static void make_folder(char *path) {
@@ -104,6 +114,12 @@ static void test_stores_would_fail(void) {
   fail_with(ENOSPC);
 }
 
+// Recording ends; the job does not wait for ever.
+static void test_never_the_same_file(void) {
+  numbers_change = true;
+  fail_with(EBADF);
+}
+
 static void test_no_file(void) {
   const struct rlimit none = {0, 0};
   char path[] = "/tmp/memprof-segment-XXXXXX";
@@ -130,6 +146,7 @@ int main(int argc, char **argv) {
       {"pages are there in memory", test_pages_are_there_in_memory, {NULL}},
       {"old kernel", test_old_kernel, {NULL}},
       {"stores would fail", test_stores_would_fail, {NULL}},
+      {"never the same file", test_never_the_same_file, {NULL}},
       {"no file", test_no_file, {NULL}},
       {"recording stops", test_recording_stops, {NULL}},
   };
