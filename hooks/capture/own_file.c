@@ -4,13 +4,18 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 // Where the numbers of the job's own files do not come, since a new file has the lowest that
 // is free. Few descriptors are allowed? Then it keeps the number it has.
 enum { OUT_OF_THE_WAY = 500 };
+
+enum { POPULATE_WRITE = 23, SMALLEST_PAGE = 4096 };  // MADV_POPULATE_WRITE is newer than some headers
 
 bool own_file_take(struct own_file *file, int number) {
   struct stat about;
@@ -47,6 +52,19 @@ void *own_file_map(const struct own_file *file, size_t bytes) {
   }
   madvise(start, bytes, MADV_DONTFORK);
   return start;
+}
+
+int own_file_populate(void *start, size_t bytes) {
+  if (madvise(start, bytes, POPULATE_WRITE) == 0) return 0;
+  if (errno == EFAULT) return ENOSPC;
+  // A kernel before 5.14. It fails a system call that writes (the signal mask, say) where a store
+  // would be a SIGBUS.
+  enum { MASK = 8 };
+  for (char *at = (char *)start + SMALLEST_PAGE - MASK; at < (char *)start + bytes; at += SMALLEST_PAGE) {
+    if (syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, at, MASK) != 0) return ENOSPC;
+    memset(at, 0, MASK);
+  }
+  return 0;
 }
 
 void own_file_close(struct own_file *file) {

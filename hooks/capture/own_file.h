@@ -31,6 +31,10 @@ bool own_file_is_there(const struct own_file *file);
 // set; EBADF when the job has closed it meanwhile, or given its number to another file.
 void *own_file_map(const struct own_file *file, size_t bytes);
 
+// Faults the pages of such a mapping in for writing; whole pages of zeros, which nobody else has
+// yet. 0, or an errno: then a store would be a SIGBUS.
+int own_file_populate(void *start, size_t bytes);
+
 // Closes it, unless the job has done so.
 void own_file_close(struct own_file *file);
 

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include "text.h"
@@ -55,6 +56,10 @@ void problem_start(const struct directory *directory) {
   char *mapped = own_file_map(&file, FILE_BYTES);
   own_file_close(&file);
   if (mapped == NULL) return;
+  if (own_file_populate(mapped, FILE_BYTES) != 0) {
+    munmap(mapped, FILE_BYTES);
+    return;
+  }
   pthread_mutex_lock(&lock);
   memcpy(mapped, kept, length);
   text = mapped;

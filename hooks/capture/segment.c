@@ -12,9 +12,7 @@
 #include <sys/mman.h>
 #include <sys/uio.h>
 
-enum { POPULATE_WRITE = 23 };  // MADV_POPULATE_WRITE, newer than some headers
-
-enum { ZEROS = 65536, PIECES = SEGMENT_BYTES / ZEROS, SMALLEST_PAGE = 4096 };
+enum { ZEROS = 65536, PIECES = SEGMENT_BYTES / ZEROS };
 
 // By descriptor, which only a thread may do whose descriptors are out of the job's reach.
 static int write_zeros(const struct own_file *file) {
@@ -26,20 +24,9 @@ static int write_zeros(const struct own_file *file) {
   return written == SEGMENT_BYTES ? 0 : ENOSPC;
 }
 
-// Faults the pages in for writing.
-static int populate(struct memprof_record *records) {
-  if (madvise(records, SEGMENT_BYTES, POPULATE_WRITE) == 0) return 0;
-  if (errno == EFAULT) return ENOSPC;  // a store would be a SIGBUS
-  // A kernel before 5.14. Nobody else has the segment yet.
-  for (int i = 0; i < MEMPROF_SEGMENT_RECORDS; i += SMALLEST_PAGE / MEMPROF_RECORD_BYTES) {
-    __atomic_store_n(&records[i].commit, 0, __ATOMIC_RELAXED);
-  }
-  return 0;
-}
-
 static struct memprof_record *map(const struct own_file *file, int *error) {
   struct memprof_record *records = own_file_map(file, SEGMENT_BYTES);
-  *error = records == NULL ? errno : populate(records);
+  *error = records == NULL ? errno : own_file_populate(records, SEGMENT_BYTES);
   if (*error == 0) return records;
   if (records != NULL) segment_unmap(records);
   return NULL;

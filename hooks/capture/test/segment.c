@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+#include "../problem.h"
 #include "../spool.h"
 #include "trail.h"
 
@@ -114,6 +115,29 @@ static void test_stores_would_fail(void) {
   fail_with(ENOSPC);
 }
 
+static void test_stores_would_fail_on_old_kernels(void) {
+  refusal = EINVAL;
+  const int empty = memfd_create("empty", MFD_CLOEXEC);
+  void *behind = mmap(NULL, SEGMENT_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, empty, 0);
+  CHECK(behind != MAP_FAILED);
+  CHECK_EQUAL(own_file_populate(behind, SEGMENT_BYTES), ENOSPC);
+  munmap(behind, SEGMENT_BYTES);
+  close(empty);
+}
+
+// Lines of the hook's own are lost rather than the job.
+static void test_no_room_for_problems(void) {
+  char path[600], first = 'x';
+  refusal = EFAULT;
+  spool_start();
+  problem("of the hook");
+  const struct trail trail = trail_read(getpid(), 0);
+  snprintf(path, sizeof path, "%s/problems", trail.directory);
+  const int file = open(path, O_RDONLY);
+  CHECK(file >= 0 && read(file, &first, 1) == 1 && first == '\0');
+  close(file);
+}
+
 // Recording ends; the job does not wait for ever.
 static void test_never_the_same_file(void) {
   numbers_change = true;
@@ -146,6 +170,8 @@ int main(int argc, char **argv) {
       {"pages are there in memory", test_pages_are_there_in_memory, {NULL}},
       {"old kernel", test_old_kernel, {NULL}},
       {"stores would fail", test_stores_would_fail, {NULL}},
+      {"stores would fail on old kernels", test_stores_would_fail_on_old_kernels, {NULL}},
+      {"no room for problems", test_no_room_for_problems, {NULL}},
       {"never the same file", test_never_the_same_file, {NULL}},
       {"no file", test_no_file, {NULL}},
       {"recording stops", test_recording_stops, {NULL}},
