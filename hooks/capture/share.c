@@ -196,6 +196,7 @@ static void *listen_for_peers(void *nothing) {
     if (!own_file_take(&peer, accept4(listener.number, NULL, NULL, SOCK_CLOEXEC))) {
       if (errno == EMFILE || errno == ENFILE) usleep(10000);  // until the job has closed some
       if (errno == EINTR || errno == ECONNABORTED || errno == EMFILE || errno == ENFILE || errno == EBADF) continue;
+      if (!own_file_is_there(&listener)) continue;  // it was the job's file that could not accept
       return NULL;
     }
     limit_waiting(&peer, OWNER_WAITS);

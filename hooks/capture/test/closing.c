@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 
 #include "../memprof.h"
@@ -36,6 +37,17 @@ int fcntl(int file, int command, ...) {
     return -1;
   }
   return (int)syscall(SYS_fcntl, file, command, argument);
+}
+
+static _Atomic bool not_accepting;  // the job has a file under the listener's number
+
+int accept4(int file, struct sockaddr *address, socklen_t *length, int flags) {
+  if (atomic_exchange(&not_accepting, false)) {
+    const int other = open("/dev/null", O_RDONLY);
+    dup2(other, file);
+    close(other);
+  }
+  return (int)syscall(SYS_accept4, file, address, length, flags);
 }
 
 static void close_all(int from) { CHECK(syscall(SYS_close_range, from, ~0u, 0) == 0); }
@@ -212,6 +224,16 @@ __attribute__((unused)) static void test_tensors_are_shared_on(void) {
   check_problems("the job closed the socket by which memprof shares tensors; it is opened again\n");
 }
 
+__attribute__((unused)) static void test_listener_is_the_jobs(void) {
+  char name[128];
+  gpu_start();
+  void *block = memprof_malloc(MiB, 0, NULL);
+  not_accepting = true;
+  CHECK(memprof_share(block, name, sizeof name) == 1);
+  CHECK(memprof_open_shared(name, 0) != NULL);
+  CHECK(!not_accepting);
+}
+
 static bool seen_alive(pid_t pid) {
   char path[600], file[700];
   struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -293,6 +315,7 @@ int main(int argc, char **argv) {
 #ifndef __SANITIZE_THREAD__  // which takes one number in two threads, or two tables, for a race
       {"number is taken at once", test_number_is_taken_at_once, {NULL}},
       {"numbers are taken", test_numbers_are_taken, {NULL}},
+      {"listener is the job's", test_listener_is_the_jobs, {NULL}},
       {"tensors are shared on", test_tensors_are_shared_on, {NULL}},
 #endif
       {"life", test_life, {NULL}},
