@@ -199,6 +199,7 @@ static void *listen_for_peers(void *nothing) {
       if (!own_file_is_there(&listener)) continue;  // it was the job's file that could not accept
       return NULL;
     }
+    if (!own_file_is_there(&listener)) open_again();  // before one peer is served, which others do not wait for
     limit_waiting(&peer, OWNER_WAITS);
     if (same_user(&peer) && read_all(&peer, &request, sizeof request)) serve(&peer, request);
     own_file_close(&peer);

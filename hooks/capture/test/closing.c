@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 
 #include "../memprof.h"
 #include "gpu.h"
@@ -234,6 +235,31 @@ __attribute__((unused)) static void test_listener_is_the_jobs(void) {
   CHECK(!not_accepting);
 }
 
+// One that connects, and asks for nothing.
+static int silent_peer(const char *shared) {
+  char name[64];
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  CHECK(sscanf(shared, "%*s %63s", name) == 1);
+  memcpy(address.sun_path + 1, name, strlen(name));
+  const int peer = socket(AF_UNIX, SOCK_STREAM, 0);
+  CHECK(connect(peer, (struct sockaddr *)&address, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + strlen(name))) == 0);
+  return peer;
+}
+
+// Others come while it is waited for, and the job has closed the listener.
+__attribute__((unused)) static void test_a_peer_is_silent(void) {
+  char name[128];
+  gpu_start();
+  void *block = memprof_malloc(MiB, 0, NULL);
+  CHECK(memprof_share(block, name, sizeof name) == 1);
+  usleep(100000);  // the listener waits by now
+  close_all(3);
+  const int peer = silent_peer(name);
+  usleep(100000);
+  CHECK(memprof_open_shared(name, 0) != NULL);
+  close(peer);
+}
+
 static bool seen_alive(pid_t pid) {
   char path[600], file[700];
   struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -316,6 +342,7 @@ int main(int argc, char **argv) {
       {"number is taken at once", test_number_is_taken_at_once, {NULL}},
       {"numbers are taken", test_numbers_are_taken, {NULL}},
       {"listener is the job's", test_listener_is_the_jobs, {NULL}},
+      {"a peer is silent", test_a_peer_is_silent, {NULL}},
       {"tensors are shared on", test_tensors_are_shared_on, {NULL}},
 #endif
       {"life", test_life, {NULL}},
