@@ -43,11 +43,12 @@ void *own_file_map(const struct own_file *file, size_t bytes) {
   void *start = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->number, 0);
   if (start == MAP_FAILED) return NULL;
   struct stat about;
-  // Not there: then it may not have been when it was mapped. Of another size: the job had given the
-  // number to a file of its own before it was taken.
-  if (!own_file_is_there(file) || fstat(file->number, &about) != 0 || about.st_size != (off_t)bytes) {
+  const bool open = fstat(file->number, &about) == 0;
+  // Not the file: then it may not have been when it was mapped. Of another size: the job had given
+  // the number to a file of its own before it was taken.
+  if (!open || about.st_dev != file->device || about.st_ino != file->inode || about.st_size != (off_t)bytes) {
     munmap(start, bytes);
-    errno = EBADF;
+    errno = open ? ESTALE : EBADF;
     return NULL;
   }
   madvise(start, bytes, MADV_DONTFORK);

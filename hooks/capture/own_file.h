@@ -28,7 +28,7 @@ bool own_file_take(struct own_file *file, int number);
 bool own_file_is_there(const struct own_file *file);
 
 // Maps a file of so many bytes, shared; forked children do not have the mapping. NULL with errno
-// set; EBADF when the job has closed it meanwhile, or given its number to another file.
+// set; EBADF when the job has closed it meanwhile, ESTALE when the number is another file's.
 void *own_file_map(const struct own_file *file, size_t bytes);
 
 // Faults the pages of such a mapping in for writing; whole pages of zeros, which nobody else has

@@ -48,12 +48,14 @@ static struct memprof_record *create(const struct directory *directory, const ch
 }
 
 struct memprof_record *segment_create(const struct directory *directory, uint64_t index, int *error) {
-  enum { TRIES = 1000 };  // against a job that closes all descriptors all the time, some thirty
+  enum { MOST_OTHERS = 100 };
   char name[32];
-  struct memprof_record *records = NULL;
+  struct memprof_record *records;
+  int others = 0;  // files under the number: rarely the job's, always where a file system changes what a file is
   snprintf(name, sizeof name, "%06llu.seg", (unsigned long long)index);
-  *error = EBADF;
-  for (int i = 0; i < TRIES && records == NULL && *error == EBADF; i++) records = create(directory, name, error);
+  do {
+    records = create(directory, name, error);
+  } while (records == NULL && (*error == EBADF || (*error == ESTALE && others++ < MOST_OTHERS)));  // the job has closed it
   return records;
 }
 
