@@ -16,16 +16,17 @@
 //
 // Whose used memory: that which NVML lists for this process, if it lists it since a context
 // was made. Other processes on the device do not change it, and the event says `how=process`.
-// Otherwise it is that of the whole device. What others take or return within a window cannot
-// be told from ours then, the event has no `how`, and whoever reads it must doubt the number.
+// Otherwise it is that of the whole device. Then a window counts what other processes take or
+// return within it as ours; the event has no `how`, and whoever reads it must doubt the number.
 //
 // A context is measured by NVML, since the driver tells nothing of a device without one: by
 // how much the memory grows that is listed for this process, which nobody else can disturb.
 // Where the list does not have us, as in containers that hide processes or list them by
 // their ids outside, the growth of the device's used memory stands for it. What others took
 // or gave within that window is in it, and the event says `how=device`, and `others=` with the
-// number of other processes that were listed; where that did not grow at all, nothing is said. Where NVML does not know the device, everything in use after
-// the context was made stands for it, and the event says `how=total`.
+// number of other processes that were listed; where that did not grow at all, nothing is said.
+// Where NVML does not know the device, everything in use after the context was made stands for
+// it, and the event says `how=total`.
 #ifndef MEMPROF_OVERHEAD_H
 #define MEMPROF_OVERHEAD_H
 

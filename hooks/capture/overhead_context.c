@@ -131,7 +131,7 @@ int64_t overhead_own(int device) {
   void *found = device >= 0 && device < DEVICES ? atomic_load(&listing[device]) : NULL;
   unsigned others;
   const int64_t own = found != NULL ? own_now(found, &others) : -1;
-  return own > 0 ? own : -1;  // it has a context there, so that nothing listed is not told
+  return own > 0 ? own : -1;  // 0: not listed, though it has a context there
 }
 
 // Whether NVML stays initialised for the device from now on.

@@ -22,7 +22,7 @@ enum {
   PRESSURE_US = 100000,  // between two readings of the device's memory
 };
 
-#define SLICE ((uint64_t)16 << 20)  // bytes that are mapped or given back under one lock; bfc/uses.go has the same
+#define SLICE ((uint64_t)16 << 20)  // bytes that are mapped or unmapped under one lock; bfc/uses.go has the same
 
 static _Atomic(uint32_t) wakes;
 static _Atomic bool running;

@@ -55,7 +55,7 @@ func (s *Requester) Malloc(a *Arena, bytes int64, context Context) (uintptr, err
 	return uintptr(address), nil
 }
 
-// Free gives back what Malloc returned for the same arena.
+// Free frees what Malloc returned for the same arena.
 func (s *Requester) Free(a *Arena, address uintptr) error {
 	if s.hook != nil {
 		if err := s.enter(a.device); err != nil {
@@ -90,7 +90,7 @@ func (s *Requester) UseOn(device int32, address uintptr, stream int64) error {
 	return err
 }
 
-// EmptyCache gives free memory of a device back to it, as a job may ask for.
+// EmptyCache returns the free memory of its arenas to a device, as a job may ask for.
 func (s *Requester) EmptyCache(device int32) {
 	if s.hook != nil {
 		C.rerun_hook_empty_cache(s.hook, C.int(device))
@@ -165,7 +165,7 @@ func (s *Requester) Take(device int32, memory Memory, stream, bytes int64, conte
 	return f, nil
 }
 
-// Give gives back what Take took.
+// Give returns what Take took to the driver.
 func (s *Requester) Give(f *Foreign, context string) error {
 	defer s.callAs(context)()
 	if code := C.rerun_give(s.cuda, C.int(f.device), uint32(f.memory), C.uintptr_t(f.stream), f.address); code != 0 {

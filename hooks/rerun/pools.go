@@ -26,8 +26,7 @@ func (s *Requester) belong(tag string) {
 	}
 }
 
-// Pause gives the memory of a tag back to the device, with a copy of its content if it is
-// backed up. Without a hook there are no tags.
+// Pause unmaps the memory of a tag, with a copy of its content on the host if it is backed up. Without a hook there are no tags.
 func (s *Requester) Pause(tag string, backedUp bool) error {
 	if s.hook == nil {
 		return nil

@@ -89,6 +89,9 @@ HOOK(release_pool);
 HOOK(graph_memory_open);
 HOOK(graph_shape);
 HOOK(capture_name);
+HOOK(checkpoint);
+HOOK(restore);
+HOOK(owns);
 static int (*cuda_malloc)(void **, size_t);
 static int (*begin_capture)(void *, int), (*end_capture)(void *, void **);
 
@@ -250,11 +253,6 @@ static int graphs(const char *word, const char *name) {
   return 1;
 }
 
-struct restored {
-  void *stream;
-  uint64_t addr, size, requested;
-};
-
 static void freed(void *self, void *block) {
   (void)self;
   for (int i = 0; i < NAMES; i++) {
@@ -264,27 +262,24 @@ static void freed(void *self, void *block) {
 
 // The words about checkpoints, as graph trees make them.
 static int checkpoints(const char *word, const char *name) {
-  void (*checkpoint)(int, uint64_t, uint64_t, uint64_t, uint64_t);
-  int (*restore)(int, uint64_t, uint64_t, const struct restored *, size_t, void *, void (*)(void *, void *));
-  int (*owns)(void *, size_t *);
   const int note = strcmp(word, "note") == 0;
   if (!note && strcmp(word, "back") != 0) return 0;
-  find(RTLD_DEFAULT, "memprof_checkpoint", &checkpoint);
-  find(RTLD_DEFAULT, "memprof_restore", &restore);
-  find(RTLD_DEFAULT, "memprof_owns", &owns);
+  find(RTLD_DEFAULT, "memprof_checkpoint", &hook_checkpoint);
+  find(RTLD_DEFAULT, "memprof_restore", &hook_restore);
+  find(RTLD_DEFAULT, "memprof_owns", &hook_owns);
   const uint64_t pool = shape_of(name);
-  struct restored list[NAMES];
+  struct memprof_restored list[NAMES];
   size_t count = 0, bytes = 0;
   if (note) memcpy(noted, blocks, sizeof noted);
   for (int i = 0; i < NAMES; i++) {
     if (!noted[i].block || noted[i].pool != pool) continue;
-    if (note && !owns(noted[i].block, &noted[i].provided)) exit(12);
-    list[count++] = (struct restored){capture_stream, (uintptr_t)noted[i].block, noted[i].provided, noted[i].size};
+    if (note && !hook_owns(noted[i].block, &noted[i].provided)) exit(12);
+    list[count++] = (struct memprof_restored){capture_stream, (uintptr_t)noted[i].block, noted[i].provided, noted[i].size};
     bytes += noted[i].size;
   }
-  if (note) checkpoint(0, 0, pool, count, bytes);
+  if (note) hook_checkpoint(0, 0, pool, count, bytes);
   if (note) return 1;
-  if (!restore(0, 0, pool, list, count, NULL, freed)) exit(12);
+  if (!hook_restore(0, 0, pool, list, count, NULL, freed)) exit(12);
   for (int i = 0; i < NAMES; i++) {
     if (noted[i].block && noted[i].pool == pool) blocks[i] = noted[i];
   }

@@ -139,8 +139,8 @@ static void test_nothing_grew(void) {
   check_scene(&scene, 0, NULL, 4);
 }
 
-// Another process that takes and returns memory of the card all the time, until it is told to
-// end. The simulated card is this process's own, so it is a thread, and what it has is kept out
+// Another process that takes and returns memory of the card all the time, until `ended`
+// is set. The simulated card is this process's own, so it is a thread, and what it has is kept out
 // of what NVML lists for us.
 static pthread_mutex_t others = PTHREAD_MUTEX_INITIALIZER;
 static int64_t others_have;
