@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -75,9 +76,12 @@ func NewCollector(runDir string, opt CollectorOptions) (*Collector, error) {
 	if err != nil {
 		return nil, err
 	}
-	if place.root == nil { // the folder elsewhere is removed already, the link is not
+	if place.root == nil {
 		defer place.close()
-		return nil, errors.Join(place.remove(), fs.ErrNotExist)
+		if err := place.lost(); err != nil {
+			return nil, err
+		}
+		return nil, cmp.Or(place.remove(), fs.ErrNotExist)
 	}
 	c := &Collector{
 		dir: runDir, place: place, spool: newSpool(place), opt: opt,

@@ -22,7 +22,8 @@
 //	  pid4711-0000.parquet  a process without a rank
 //	  device-0000.parquet   no process: what the devices had in use, read beside the job
 //	  spool/                only while recording, or after a collector died
-//	  spool-finished/       a spool whose events are all in parts, while it is removed
+//	  spool-finished/       the spool when the job has ended: its last events are converted,
+//	                        run.json lists the processes, and it is removed
 //	  *.ID.parquet.tmp      a part in the making, with the run's ID in its name;
 //	  .ballast.ID           the room kept for it
 //
@@ -95,19 +96,20 @@
 //	  strings      written by the Collector: strings of segments that are gone
 //
 // and its process file is locked while it lives. The lock belongs to the open file, which a
-// mapping keeps open, so a job that closes its descriptors keeps it ([SpoolProcess.Alive]). A
-// record counts once its commit word is stored. A slot that a dead process had claimed and not filled becomes a
-// lost event, so that nothing is missing silently. Everything is read with pread, never
-// mapped: a file that is cut while it is read must not be a fault.
+// mapping keeps open, so a job that closes its descriptors keeps it ([SpoolProcess.Alive]).
+//
+// A record counts once its commit word is stored. A slot that a dead process had claimed and
+// not filled becomes a lost event, so that nothing is missing silently. Everything is read with
+// pread, never mapped: a file that is cut while it is read must not be a fault.
 //
 // # What survives what
 //
 // SIGKILL of the profiled process loses what was not committed, at most one record for
 // each thread inside an arena. SIGKILL of the collector loses nothing: a segment is
 // deleted only when all its events are in complete parts, a part appears under its name
-// only when it is complete, and [Recover] goes on from the part's next_slot. A process whose
-// last part is there, and then a spool that is renamed to spool-finished, only remain to be removed:
-// so a removal can be cut off anywhere and ended by the next recovery. On a full
-// disk the collector gives up its ballast to complete the part at hand, whose segments
+// only when it is complete, and [Recover] goes on from the part's next_slot. The directory of a
+// process whose last part is there only remains to be removed, as does a spool-finished once
+// run.json lists the processes: so a removal can be cut off anywhere and ended by the next
+// recovery. On a full disk the collector gives up its ballast to complete the part at hand, whose segments
 // then make room; if that is not enough, the events stay in the spool.
 package trace

@@ -49,9 +49,9 @@ func recoverAfter(dir string, ready func(*Collector) error) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.place.name == finishedName && (info.Processes != nil || info.ExitStatus != nil) {
+	if c.place.name == finishedName && info.Processes != nil { // written once all is converted
 		c.dropBallast()
-		return &Summary{}, c.Remove() // run.json tells all by then
+		return &Summary{}, c.Remove()
 	}
 	if err := ready(c); err != nil {
 		c.leave()

@@ -200,7 +200,7 @@ func spoolSegments(dir string, parts []Part) (int, error) {
 	}
 	defer place.close()
 	if place.root == nil {
-		return 0, nil
+		return 0, place.lost()
 	}
 	ended := map[string]bool{}
 	for i := range parts {

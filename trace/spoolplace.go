@@ -16,8 +16,9 @@ import (
 // is recorded.
 const SpoolName = "spool"
 
-// finishedName is what the spool is renamed to when all its events are in parts and all else that it
-// tells is in run.json. What has this name only remains to be removed.
+// finishedName is what the spool is renamed to when the job has ended, so that no process finds it any
+// more. Processes that came before that are still converted; then run.json gets Info.Processes, and
+// from there on the spool only remains to be removed.
 const finishedName = "spool-finished"
 
 const (
@@ -185,6 +186,16 @@ func (p *spoolPlace) checkOwner(folder *os.Root, target string) error {
 		return nil
 	}
 	return p.notOurs(target, "which belongs to the recording in "+dir)
+}
+
+// lost is an [ErrUnfinished] if the spool is a link whose folder is not there and has not been removed by
+// memprof, which renames the link first: it may be on a disk that is not mounted.
+func (p *spoolPlace) lost() error {
+	if p.root != nil || p.name == finishedName {
+		return nil
+	}
+	return &PathError{Path: p.run.Name(), Err: ErrUnfinished, Detail: "its spool is in " + p.target + ", which is not there",
+		Remedy: "mount it and run `memprof recover`; if it is lost, delete the link " + p.path()}
 }
 
 func (p *spoolPlace) notOurs(target, why string) error {
