@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -88,22 +89,28 @@ func lookupJobMetric(name string) (*jobMetric, bool) {
 	return &jobMetrics[at], true
 }
 
-// unknownError is that a recording does not tell the value that a gate is about.
+// unknownError is that a recording does not have the value that a gate is about.
 type unknownError struct{ path, why string }
 
 func (e *unknownError) Error() string { return e.path + ": " + e.why }
 
-// measureJob is the worst value of a metric of runs in the recordings of one job.
+// measureJob is the worst value of a metric of runs in the recordings of one job. A value that is unknown is an
+// unknownError, unless another one violates the gate by itself.
 func (g *gate) measureJob(job repetition) (measured, error) {
 	var worst *measured
+	var without *unknownError // of the first recording without a value
 	for _, node := range job {
 		value, unknown := g.job.of(node.run)
 		if unknown != "" {
-			return measured{}, &unknownError{node.path, unknown}
+			without = cmp.Or(without, &unknownError{node.path, unknown})
+			continue
 		}
 		if m := (measured{value, location{Path: node.path, Device: -1, Seq: -1}}); worst == nil || g.margin(value) < g.margin(worst.value) {
 			worst = &m
 		}
+	}
+	if without != nil && (worst == nil || g.relative != nil || g.holds(worst.value)) {
+		return measured{}, without
 	}
 	return *worst, nil
 }

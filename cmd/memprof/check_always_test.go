@@ -25,7 +25,7 @@ func TestExitStatusOf(t *testing.T) {
 		"ended":         {trace.Run{Info: trace.Info{Command: command, ExitStatus: &ten}}, 10, ""},
 		"recovered":     {trace.Run{Info: trace.Info{Command: command, Recovered: true}}, 0, "the recording was recovered: how the job ended is not known"},
 		"running":       {trace.Run{Dir: spooling, Info: trace.Info{Command: command}}, 0, "the recording has not ended"},
-		"not told":      {trace.Run{Dir: t.TempDir(), Info: trace.Info{Command: command}}, 0, "run.json has no exit status"},
+		"not there":     {trace.Run{Dir: t.TempDir(), Info: trace.Info{Command: command}}, 0, "run.json has no exit status"},
 		"no run.json":   {trace.Run{Info: trace.Info{ID: "1"}}, 0, "there is no run.json, which has the job's exit status"},
 		"recovered, it": {trace.Run{Info: trace.Info{Recovered: true, ExitStatus: &ten}}, 10, ""},
 	} {
@@ -96,5 +96,13 @@ func TestJobExitOfNodes(t *testing.T) {
 	}
 	if len(skips) != 1 || skips[0].String() != "job.exit == 0: skipped: d: run.json has no exit status" {
 		t.Errorf("%+v", skips)
+	}
+	// A node that failed is no better for another one whose end is unknown.
+	verdicts, skips, err = court.judge(&g, repetitions([]analyzedRun{node("e", -1, 0), node("f", 1, 1)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(skips) != 0 || len(verdicts) != 1 || verdicts[0].found.value != 1 || verdicts[0].found.where.String() != "f" || !verdicts[0].violated() {
+		t.Errorf("%+v, skipped %+v", verdicts, skips)
 	}
 }
