@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
 	"strconv"
 	"time"
 
@@ -28,18 +29,27 @@ type Process struct {
 var ErrEmpty = errors.New("the snapshot is empty: torch.cuda.memory._record_memory_history() has to be called before what is to be seen")
 
 // Import writes the snapshots as one recording into dir, which exists. Several files are ranks
-// in their order. Errors name the file, and the byte where they are about its content.
-func Import(dir string, files []string, version string) ([]Process, error) {
+// in their order. Errors name the file, and the byte where they are about its content; no part is
+// left after one.
+func Import(dir string, files []string, version string) (all []Process, err error) {
 	info := &trace.Info{
 		ID: trace.NewRunID(), Version: version, Options: map[string]string{"import": "torch-snapshot"},
 		Command: append([]string{"memprof", "import", "torch-snapshot"}, files...),
 	}
-	var all []Process
+	var importers []*importer
+	defer func() {
+		if err != nil {
+			for _, i := range importers {
+				err = errors.Join(err, i.remove())
+			}
+		}
+	}()
 	for rank, path := range files {
 		i := &importer{dir: dir, info: info, file: &file{path: path}, rank: -1, world: -1, first: math.MaxInt64, stacks: newStacks()}
 		if len(files) > 1 {
 			i.rank, i.world = rank, len(files)
 		}
+		importers = append(importers, i)
 		made, err := i.run()
 		if err != nil {
 			return nil, err
@@ -61,6 +71,21 @@ type importer struct {
 	annotations []annotation
 	first       int64 // time of the first entry or annotation, µs
 	stacks      *stacks
+}
+
+// remove removes the parts that were written, complete or not.
+func (i *importer) remove() error {
+	var failed []error
+	for _, l := range i.layouts {
+		if l == nil {
+			continue
+		}
+		l.w.Abandon()
+		for _, part := range l.w.Parts() {
+			failed = append(failed, os.Remove(part.Path))
+		}
+	}
+	return errors.Join(failed...)
 }
 
 func (i *importer) run() ([]Process, error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/snapshot"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/trace"
 )
 
 type importOptions struct {
@@ -89,7 +90,7 @@ func (o *importOptions) run(stdout io.Writer, format string, files []string) err
 // importError is of the input, but for a disk that is full.
 func importError(err error) error {
 	var about *fs.PathError
-	if errors.As(err, &about) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+	if errors.Is(err, trace.ErrDiskFull) || errors.As(err, &about) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
 	return inputError(err)
