@@ -195,6 +195,26 @@ func (c *columnChunk) most(values int64) int64 {
 	return 16*values + 4096 // whole blocks of a delta-packed page, indices of a dictionary
 }
 
+// readPages fills dst with the next rows of a column. left is how many values the page at hand still has,
+// and stays 0 where the next one is a dictionary.
+func readPages[T any](dst []T, left *int, nextPage func() error, decode func(dst []T) error) error {
+	for len(dst) > 0 {
+		if *left == 0 {
+			if err := nextPage(); err != nil {
+				return err
+			}
+			continue
+		}
+		n := min(len(dst), *left)
+		if err := decode(dst[:n]); err != nil {
+			return err
+		}
+		*left -= n
+		dst = dst[n:]
+	}
+	return nil
+}
+
 // resized is b with n bytes, of the same memory if they fit.
 func resized(b []byte, n int64) []byte {
 	if int64(cap(b)) >= n {

@@ -22,21 +22,7 @@ type numberColumn[T int32 | int64] struct {
 
 // read fills dst with the next len(dst) rows.
 func (c *numberColumn[T]) read(dst []T) error {
-	for len(dst) > 0 {
-		if c.left == 0 {
-			if err := c.nextPage(); err != nil {
-				return err
-			}
-			continue
-		}
-		n := min(len(dst), c.left)
-		if err := c.decode(dst[:n]); err != nil {
-			return err
-		}
-		c.left -= n
-		dst = dst[n:]
-	}
-	return nil
+	return readPages(dst, &c.left, c.nextPage, c.decode)
 }
 
 func (c *numberColumn[T]) nextPage() error {

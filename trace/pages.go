@@ -22,21 +22,7 @@ type textColumn struct {
 
 // read fills dst with the numbers of the next len(dst) rows.
 func (c *textColumn) read(dst []int32) error {
-	for len(dst) > 0 {
-		if c.left == 0 {
-			if err := c.nextPage(); err != nil {
-				return err
-			}
-			continue
-		}
-		n := min(len(dst), c.left)
-		if err := c.decode(dst[:n]); err != nil {
-			return err
-		}
-		c.left -= n
-		dst = dst[n:]
-	}
-	return nil
+	return readPages(dst, &c.left, c.nextPage, c.decode)
 }
 
 func (c *textColumn) nextPage() error {

@@ -223,10 +223,10 @@ func (d *decoder) fill(b *batchBuffer) (err error) {
 		}
 		d.cols = nil
 		if d.part != nil && d.group < d.pq.NumRowGroups() {
-			if d.cols, err = openGroup(d.part, d.pq.MetaData().RowGroup(d.group), d.strings); err != nil {
+			d.group++
+			if d.cols, err = openGroup(d.part, d.pq.MetaData().RowGroup(d.group-1), d.strings); err != nil {
 				return d.damaged(err)
 			}
-			d.group++
 			continue
 		}
 		if err := d.nextPart(); err != nil {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/memprof/memprof/trace/outfile"
 )
@@ -52,7 +51,7 @@ func replaceFile(path string, text []byte) error {
 	})
 }
 
-// canWrite fails where writeWhole could not even begin: better told before a job is run than after it.
+// canWrite fails where writeWhole could not even begin: better before a job is run than after it.
 func canWrite(path string) error {
 	stat, err := os.Stat(path)
 	switch {
@@ -61,18 +60,5 @@ func canWrite(path string) error {
 	case err == nil && !stat.Mode().IsRegular():
 		return nil
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*.tmp")
-	if err != nil {
-		return inputError(namedAs(path, err))
-	}
-	return errors.Join(f.Close(), os.Remove(f.Name()))
-}
-
-// namedAs is an error about a temporary file as one about the file it was to become.
-func namedAs(path string, err error) error {
-	var of *fs.PathError
-	if errors.As(err, &of) {
-		return &fs.PathError{Op: "create", Path: path, Err: of.Err}
-	}
-	return err
+	return inputError(outfile.Writable(path))
 }

@@ -80,6 +80,14 @@ func Possible(dir string) error {
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
+// Writable says what keeps [Write] from making a file at path, as Possible does.
+func Writable(path string) error {
+	if err := Possible(filepath.Dir(path)); err != nil {
+		return about(path, "create", err)
+	}
+	return nil
+}
+
 // about is an error on the way to path as one that names path and no temporary file.
 func about(path, op string, err error) error {
 	var of *fs.PathError
