@@ -335,7 +335,7 @@ func (c *Collector) Finish() (*Summary, error) {
 // still runs is cut off where it is, and none begins to record any more. Events that a full disk keeps
 // from being converted stay in the spool; the error is then an [ErrDiskFull] that names
 // the point up to which the trace is complete. After an error the Collector is of no use; otherwise the spool
-// is still there, for Remove, when what the Summary tells is kept.
+// is still there, for Remove, once the Summary is kept.
 func (c *Collector) Convert() (*Summary, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -356,8 +356,8 @@ func (c *Collector) Convert() (*Summary, error) {
 	return &c.summary, err
 }
 
-// convertAll completes all processes that there are, those too that appear meanwhile, and returns what there is
-// to tell of directories without a process.
+// convertAll completes all processes that there are, those too that appear meanwhile, and returns the lines of
+// neverRecorded.
 func (c *Collector) convertAll() (lines []string, err error) {
 	var failed []error
 	for {
@@ -402,8 +402,8 @@ func (c *Collector) finishProcess(p *conversion) error {
 	return c.end(p)
 }
 
-// neverRecorded is what to tell of processes that are left in a spool whose others are converted: they
-// came to record nothing. Records without a process are an [ErrDamaged].
+// neverRecorded are lines about the processes that are left in a spool whose others are converted: those
+// that recorded nothing. Records without a process are an [ErrDamaged].
 func (c *Collector) neverRecorded() (lines []string, err error) {
 	entries, err := entriesOf(c.place.root)
 	if err != nil {
@@ -418,7 +418,7 @@ func (c *Collector) neverRecorded() (lines []string, err error) {
 			return nil, err
 		}
 		records := hasRecords(dir)
-		lines = append(lines, neverRecorded(dir, e.Name())...)
+		lines = append(lines, whyNotRecorded(dir, e.Name())...)
 		dir.Close()
 		if records {
 			return nil, &PathError{Path: filepath.Join(c.place.path(), e.Name(), processName), Err: ErrDamaged, Detail: "missing, or cut, beside segments with records",
@@ -428,8 +428,8 @@ func (c *Collector) neverRecorded() (lines []string, err error) {
 	return lines, nil
 }
 
-// neverRecorded is what to say of a process that made its directory and nothing to record in.
-func neverRecorded(dir *os.Root, name string) []string {
+// whyNotRecorded are lines about a process that made its directory and nothing to record in.
+func whyNotRecorded(dir *os.Root, name string) []string {
 	name, _, _ = strings.Cut(name, ".")
 	name = "pid" + strings.TrimPrefix(name, "p")
 	lines := problemLines(dir)

@@ -246,7 +246,7 @@ func (c *Collector) summarize(p *conversion, ending Ending) {
 	c.summary.Problems = append(c.summary.Problems, problemsOf(name, t.Events, &ending)...)
 }
 
-// problemsOf is what to tell people of how the recording of a process ended.
+// problemsOf are lines for people about how the recording of a process ended.
 func problemsOf(name string, events int64, ending *Ending) []string {
 	var lines []string
 	for _, line := range ending.Problems {

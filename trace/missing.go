@@ -14,7 +14,7 @@ type Missing struct {
 func (m Missing) String() string { return fmt.Sprintf("%s is missing: %s", m.Process, m.Why) }
 
 // Missing are the processes that should be in the run's directory and are not: those that run.json lists, and ranks of this
-// host by what the other ranks were told of it. A part alone misses nothing. Ranks on other hosts are not missed; see
+// host by what the other ranks recorded of it. A part alone misses nothing. Ranks on other hosts are not missed; see
 // [Run.Absent].
 func (r *Run) Missing() []Missing {
 	if r.onePart {

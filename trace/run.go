@@ -36,8 +36,8 @@ type Process struct {
 	Whole  bool // Parts are all there are: the first to the last
 	Live   bool // it is being recorded: Parts are what there was when it was opened
 
-	// Advance, if set, is told of each batch that a Reader of the process gives how many events
-	// it has, and 0 when the Reader is closed. Readers in several goroutines call it from each.
+	// Advance, if set, gets the number of events of each batch that a Reader of the process gives,
+	// and 0 when the Reader is closed. Readers in several goroutines call it from each.
 	Advance func(events int)
 
 	strings *Strings

@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// spoolVariable is how a process is told where its spool is; see package hooks.
+// spoolVariable has the path of the spool in a process's environment; see package hooks.
 const spoolVariable = "MEMPROF_SPOOL="
 
 // starter is a process that has not begun to record, as it has made no CUDA call, and may at any time.

@@ -82,8 +82,8 @@ nearest upward from the working directory, to the root of the repository:
       severity: warn         # said, but no violation; error is the default
       rank: all              # as --rank, for this gate; or tag, phase, job
 
-With --run the command after -- is recorded first and its recording checked. A
-mistake in a gate is told before the job is run. If the job fails, its exit code
+With --run the command after -- is recorded first and its recording checked.
+Gate errors are reported before the job starts. If the job fails, its exit code
 is the result, after the gates.
 
 Where several runs lie further apart than the margin that a gate has, its
@@ -125,7 +125,7 @@ func (o *checkOptions) addFlags(flags *pflag.FlagSet) {
 }
 
 // run judges the recordings in paths, or with --run the one that the command in paths makes. All that
-// can be wrong with gates and baselines is told before a job is run.
+// can be wrong with gates and baselines is reported before a job is run.
 func (o *checkOptions) run(stdout, stderr io.Writer, paths []string) error {
 	if o.List {
 		return o.list(stdout)

@@ -39,7 +39,7 @@ func checkGateBounds(path, text string) error {
 
 // gateBounds is what the tokens so far come to.
 type gateBounds struct {
-	columns []int // at which the lists and mappings begin that are told by their indent
+	columns []int // at which the lists and mappings begin that an indent makes
 	flow    int   // [ and { that are open
 	entries int
 	marks   int

@@ -108,7 +108,7 @@ func TestGateFileMistakes(t *testing.T) {
 	}
 }
 
-// TestGateFileAllMistakes: every mistake of a file is told at once, in its order.
+// TestGateFileAllMistakes: every mistake of a file is reported at once, in its order.
 func TestGateFileAllMistakes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "memprof.yaml")
 	writeFile(t, path, `agregate: max

@@ -12,7 +12,7 @@ import (
 // openRun opens the recording at path, a directory or one of its parts. What reads it for more than
 // a second shows on a terminal how far it is.
 //
-// A recording in progress is opened as it is now, which stderr is told.
+// A recording in progress is opened as it is now, and stderr says so.
 func openRun(path string) (*trace.Run, error) {
 	run, err := openAny(path)
 	if err != nil {

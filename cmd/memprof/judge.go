@@ -96,7 +96,7 @@ func (j *judging) aggregateOf(g *gate) string {
 }
 
 // judge takes the values of each repetition and aggregates those. As the median of two, or of
-// the middle two of an even number, the worse one counts. A value that a recording does not tell is
+// the middle two of an even number, the worse one counts. A value that a recording does not have is
 // an error, but for a gate that was not given: of that one the recording is left out.
 func (j *judging) judge(g *gate, jobs []repetition) ([]verdict, []skip, error) {
 	choice, aggregate := j.choiceOf(g), j.aggregateOf(g)

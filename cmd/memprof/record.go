@@ -110,7 +110,7 @@ func (o *recordOptions) validate() error {
 		return err
 	}
 	if o.Stacks == "python" && o.Allocator == "native" {
-		return usagef("--stacks python needs --allocator bfc: torch's own allocator holds its lock where it can be watched")
+		return usagef("--stacks python needs --allocator bfc: torch calls observers with its allocator locked, where stacks cannot be read")
 	}
 	if o.Growth.growth == bfc.None && o.Limit == 0 {
 		return usagef("--growth none takes all memory at once: it needs a --limit")

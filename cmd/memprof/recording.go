@@ -170,7 +170,7 @@ func (r *recording) convert() (summary *trace.Summary, whole bool) {
 }
 
 // conclude completes the recording: first the parts, then run.json, and only then is the spool removed, so that
-// a recorder that is killed here has told all, or leaves `memprof recover` what it needs to.
+// a recorder that is killed here has recorded all, or leaves `memprof recover` what it needs to.
 func (r *recording) conclude(ended outcome) {
 	summary, whole := r.convert()
 	if ended.code != 0 {
@@ -197,7 +197,7 @@ func (r *recording) conclude(ended outcome) {
 			r.info.Problems = append(r.info.Problems, err.Error())
 		}
 	}
-	for _, problem := range r.info.Problems[len(r.missed):] { // those were told before
+	for _, problem := range r.info.Problems[len(r.missed):] { // those were printed before
 		remark(r.stderr, "problem", problem)
 	}
 	r.report(run, err, summary)

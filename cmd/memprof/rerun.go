@@ -101,7 +101,7 @@ func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 
 // errNativeRerun is of a rerun below record --allocator native, which sets MEMPROF_ALLOCATOR. The hook would
 // serve its requests all the same, and the recording say that another allocator did.
-var errNativeRerun = usagef("rerun has no allocator of its own that --allocator native could watch: record it with --allocator bfc")
+var errNativeRerun = usagef("rerun has no allocator of its own that --allocator native could observe: record it with --allocator bfc")
 
 // isRerun says whether a command is a rerun of this program, or of one of its name.
 func isRerun(command []string) bool {
