@@ -3,6 +3,7 @@ package trace_test
 import (
 	"errors"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -192,6 +193,31 @@ func TestInProgressNothing(t *testing.T) {
 	for _, path := range []string{dir, filepath.Join(dir, "nothing")} {
 		if busy, err := trace.InProgress(path); busy != "" || err != nil {
 			t.Errorf("%s: %q, %v", path, busy, err)
+		}
+	}
+}
+
+// TestInProgressEnding: a recording that ends while it is looked at is no error.
+func TestInProgressEnding(t *testing.T) {
+	for range 100 {
+		dir, spool := newRun(t)
+		removed := make(chan error)
+		go func() { removed <- os.Remove(spool) }()
+		for ended := false; !ended; {
+			select {
+			case err := <-removed:
+				if err != nil {
+					t.Fatal(err)
+				}
+				ended = true
+			default:
+			}
+			if busy, err := trace.InProgress(dir); busy != "" || err != nil {
+				t.Fatalf("in progress: %q, %v", busy, err)
+			}
+			if _, err := trace.Open(dir); !errors.Is(err, trace.ErrEmpty) {
+				t.Fatalf("open: %v", err)
+			}
 		}
 	}
 }

@@ -208,7 +208,7 @@ func spoolSegments(dir string, parts []Part) (int, error) {
 	}
 	entries, err := entriesOf(place.root)
 	if err != nil {
-		return 0, err
+		return 0, ignoreMissing(err)
 	}
 	n := 0
 	for _, e := range entries {
@@ -216,6 +216,9 @@ func spoolSegments(dir string, parts []Part) (int, error) {
 			continue
 		}
 		process, err := place.root.OpenRoot(e.Name())
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return 0, err
 		}

@@ -86,12 +86,15 @@ func InProgress(dir string) (string, error) {
 		return "", nil
 	}
 	held, err := collecting(place)
-	if err != nil || held {
-		return "its recorder", err
+	if err != nil {
+		return "", ignoreMissing(err)
+	}
+	if held {
+		return "its recorder", nil
 	}
 	entries, err := entriesOf(place.root)
 	if err != nil {
-		return "", err
+		return "", ignoreMissing(err)
 	}
 	for _, e := range entries {
 		if !e.IsDir() {
