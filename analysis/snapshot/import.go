@@ -103,7 +103,7 @@ func (i *importer) run() ([]Process, error) {
 			}
 		}
 	}
-	_, _, err := i.file.decode(func(d *decoder, e *entry, device int) error {
+	_, _, err := i.file.decode(i.stacks, func(e *entry, device int) error {
 		if i.layouts[device] == nil {
 			if err := i.begin(device); err != nil {
 				return err
@@ -113,7 +113,7 @@ func (i *importer) run() ([]Process, error) {
 		if err := l.until(e.timeUS); err != nil {
 			return err
 		}
-		return l.entry(d, e)
+		return l.entry(e)
 	})
 	if err != nil {
 		return nil, err
@@ -123,9 +123,9 @@ func (i *importer) run() ([]Process, error) {
 
 // survey is the first pass: what was there, the settings and the annotations.
 func (i *importer) survey() error {
-	d, top, err := i.file.decode(func(d *decoder, e *entry, device int) error {
+	d, top, err := i.file.decode(i.stacks, func(e *entry, device int) error {
 		i.first = min(i.first, e.timeUS)
-		i.deviceOf(device).entry(e, i.stacks.number(d, e.frames))
+		i.deviceOf(device).entry(e)
 		return nil
 	})
 	if err != nil {
@@ -139,7 +139,9 @@ func (i *importer) survey() error {
 	for _, s := range segments {
 		i.deviceOf(s.device)
 		for at := range s.blocks {
-			s.blocks[at].stack = i.stacks.number(d, s.blocks[at].frames)
+			if s.blocks[at].stack, err = i.stacks.number(d, s.blocks[at].frames); err != nil {
+				return fmt.Errorf("%s: %w", i.file.path, err)
+			}
 		}
 		byDevice[s.device] = append(byDevice[s.device], s)
 	}

@@ -123,7 +123,7 @@ func joined(spans []span) []span {
 // heldBySnapshot is what the file's own segments say.
 func heldBySnapshot(t *testing.T, path string) (memory, blocks []span) {
 	t.Helper()
-	d, top, err := (&file{path: path}).decode(func(*decoder, *entry, int) error { return nil })
+	d, top, err := (&file{path: path}).decode(newStacks(), func(*entry, int) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -228,7 +228,7 @@ func (l *layout) finished(final bool) error {
 }
 
 // entry takes one of the trace.
-func (l *layout) entry(d *decoder, e *entry) error {
+func (l *layout) entry(e *entry) error {
 	l.now = max(l.now, (e.timeUS-l.base)*1000)
 	completed := e.action == "free_completed" || e.action == "free"
 	if l.waiting != nil {
@@ -243,7 +243,7 @@ func (l *layout) entry(d *decoder, e *entry) error {
 	case "segment_free", "segment_unmap":
 		return l.give(e.addr, e.addr+e.size)
 	case "alloc":
-		context, err := l.context(l.stacks.number(d, e.frames), e.metadata)
+		context, err := l.context(e.stack, e.metadata)
 		if err != nil {
 			return err
 		}
@@ -267,7 +267,7 @@ func (l *layout) entry(d *decoder, e *entry) error {
 		}
 		return l.write(l.event(trace.KindFree, &b))
 	case "oom":
-		context, err := l.context(l.stacks.number(d, e.frames), e.metadata)
+		context, err := l.context(e.stack, e.metadata)
 		if err != nil {
 			return err
 		}

@@ -73,7 +73,7 @@ const (
 )
 
 // entry takes one of the trace.
-func (o *opening) entry(e *entry, stack int64) {
+func (o *opening) entry(e *entry) {
 	o.entries++
 	state := o.live[e.addr]
 	switch e.action {
@@ -85,13 +85,13 @@ func (o *opening) entry(e *entry, stack int64) {
 	case "free_requested":
 		o.requests++
 		if state == 0 {
-			o.blocks = append(o.blocks, opened{addr: e.addr, requested: e.size, stream: e.stream, stack: stack})
+			o.blocks = append(o.blocks, opened{addr: e.addr, requested: e.size, stream: e.stream, stack: e.stack})
 		}
 		o.live[e.addr] = statePending
 	case "free_completed", "free":
 		o.completions++
 		if state == 0 {
-			o.blocks = append(o.blocks, opened{addr: e.addr, requested: e.size, stream: e.stream, stack: stack, pending: true})
+			o.blocks = append(o.blocks, opened{addr: e.addr, requested: e.size, stream: e.stream, stack: e.stack, pending: true})
 		}
 		delete(o.live, e.addr)
 	case "segment_alloc", "segment_map":

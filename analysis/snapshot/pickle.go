@@ -1,12 +1,9 @@
 package snapshot
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"slices"
 )
 
 // A pickle is a program for a stack machine. This decoder knows the opcodes that make plain
@@ -44,25 +41,28 @@ type dict struct {
 	items      []value
 	generation uint32
 	frame      int32 // its number as a stack frame, from 1; 0 while it is not known
+	action     bool  // it has an action: an entry of a trace
 }
 
+// list is a list's items. Those of a stack are forgotten once it has a number.
 type list struct {
 	items []value
-	stack int64 // as a stack of frames, what it was numbered; 0 while it was not
+	stack int64
 }
 
 type decoder struct {
 	in     io.Reader
-	buffer []byte // read and not decoded
-	start  int    // of what is left in buffer
-	offset int64  // of buffer[start] in the pickle
-	opcode int64  // offset of the one at hand
+	buffer []byte // read, and from start on not decoded
+	start  int
+	before int64 // bytes of the pickle before buffer
+	opcode int64 // offset of the one at hand
 
 	stack  []value
-	marks  []int   // heights of the stack
-	memo   []value // by number; kindNone with n = 1 where there is nothing
-	texts  []string
-	known  map[string]uint64 // texts by content
+	marks  []int               // heights of the stack
+	memo   []value             // by number; kindNone with n = 1 where there is nothing
+	texts  []string            // those of wellKnown first
+	known  map[string]uint64   // texts by content
+	pairs  map[[2]value]uint64 // tuples of two integers
 	lists  []list
 	dicts  []dict
 	spare  []uint64 // slots of dicts
@@ -77,6 +77,7 @@ type decoder struct {
 const (
 	bufferSize  = 1 << 20
 	longestText = 1 << 24
+	mostItems   = 512 // keys and values of a dictionary; torch writes some dozens
 	memoEmpty   = 1
 )
 
@@ -88,7 +89,14 @@ var widths = [256]uint8{
 }
 
 func newDecoder(in io.Reader, budget int64) *decoder {
-	return &decoder{in: in, buffer: make([]byte, 0, bufferSize), known: map[string]uint64{}, budget: budget}
+	d := &decoder{
+		in: in, buffer: make([]byte, 0, bufferSize), texts: wellKnown[:], known: map[string]uint64{},
+		pairs: map[[2]value]uint64{}, budget: budget,
+	}
+	for at, text := range wellKnown {
+		d.known[text] = uint64(at)
+	}
+	return d
 }
 
 func (d *decoder) fail(format string, args ...any) error {
@@ -112,11 +120,11 @@ func (d *decoder) next(n int) ([]byte, error) {
 	}
 	bytes := d.buffer[d.start : d.start+n]
 	d.start += n
-	d.offset += int64(n)
 	return bytes, nil
 }
 
 func (d *decoder) fill(n int) error {
+	d.before += int64(d.start)
 	left := copy(d.buffer[:cap(d.buffer)], d.buffer[d.start:])
 	if n > cap(d.buffer) {
 		d.buffer = append(make([]byte, 0, n), d.buffer[:left]...)
@@ -148,7 +156,13 @@ func (d *decoder) push(kind valueKind, n uint64) error {
 // decode runs the pickle and returns what it leaves.
 func (d *decoder) decode() (value, error) {
 	for {
-		d.opcode = d.offset
+		d.opcode = d.before + int64(d.start)
+		if len(d.buffer)-d.start >= quickBytes {
+			if n := d.quick(d.buffer[d.start : d.start+quickBytes]); n > 0 {
+				d.start += n
+				continue
+			}
+		}
 		op, err := d.next(1)
 		if err != nil {
 			return value{}, err
@@ -212,303 +226,4 @@ func (d *decoder) step(op byte) error {
 		return d.fail("opcode 0x%02x: %w", op, errCode)
 	}
 	return d.fail("opcode 0x%02x is not one of a snapshot", op)
-}
-
-// number pushes what is no text and no container.
-func (d *decoder) number(op byte) error {
-	switch op {
-	case 'N':
-		return d.push(kindNone, 0)
-	case 0x88, 0x89:
-		return d.push(kindBool, uint64(0x89-op))
-	case 0x8a, 0x8b:
-		return d.long(op)
-	}
-	b, err := d.next(int(widths[op]))
-	if err != nil {
-		return err
-	}
-	switch op {
-	case 'K':
-		return d.push(kindInt, uint64(b[0]))
-	case 'M':
-		return d.push(kindInt, uint64(binary.LittleEndian.Uint16(b)))
-	case 'J':
-		return d.push(kindInt, uint64(int64(int32(binary.LittleEndian.Uint32(b)))))
-	}
-	return d.push(kindFloat, binary.BigEndian.Uint64(b))
-}
-
-// long pushes an integer of up to 8 bytes, or of 9 where the last only keeps it positive.
-func (d *decoder) long(op byte) error {
-	count, err := d.next(1 + 3*int(op-0x8a))
-	if err != nil {
-		return err
-	}
-	n := int(count[0])
-	if op == 0x8b {
-		n = int(min(binary.LittleEndian.Uint32(count), 1<<20))
-	}
-	b, err := d.next(n)
-	if err != nil {
-		return err
-	}
-	var word [8]byte
-	if n > 0 && b[n-1] >= 0x80 {
-		binary.LittleEndian.PutUint64(word[:], math.MaxUint64)
-	}
-	if n > 9 || n == 9 && b[8] != 0 {
-		return d.fail("an integer of %d bytes", n)
-	}
-	copy(word[:], b)
-	return d.push(kindInt, binary.LittleEndian.Uint64(word[:]))
-}
-
-func (d *decoder) text(op byte) error {
-	b, err := d.next(int(widths[op]))
-	if err != nil {
-		return err
-	}
-	var word [8]byte
-	copy(word[:], b)
-	n := binary.LittleEndian.Uint64(word[:])
-	if n > longestText {
-		return d.fail("a text of %d bytes", n)
-	}
-	if b, err = d.next(int(n)); err != nil {
-		return err
-	}
-	at, known := d.known[string(b)]
-	if !known {
-		if err := d.keep(int64(n) + 64); err != nil {
-			return err
-		}
-		at = uint64(len(d.texts))
-		text := string(b)
-		d.texts = append(d.texts, text)
-		d.known[text] = at
-	}
-	return d.push(kindText, at)
-}
-
-func (d *decoder) newDict() error {
-	if n := len(d.spare); n > 0 {
-		slot := d.spare[n-1]
-		d.spare = d.spare[:n-1]
-		return d.push(kindDict, slot|uint64(d.dicts[slot].generation)<<32)
-	}
-	if err := d.keep(40); err != nil {
-		return err
-	}
-	d.dicts = append(d.dicts, dict{})
-	return d.push(kindDict, uint64(len(d.dicts)-1))
-}
-
-// dict is the dictionary of a value; nil of one that was handed over, or of no dictionary.
-func (d *decoder) dict(v value) *dict {
-	if v.kind != kindDict {
-		return nil
-	}
-	found := &d.dicts[uint32(v.n)]
-	if uint64(found.generation) != v.n>>32 {
-		return nil
-	}
-	return found
-}
-
-func (d *decoder) tuple(op byte) error {
-	n := 0
-	switch op {
-	case 't':
-		from, err := d.mark()
-		if err != nil {
-			return err
-		}
-		n = len(d.stack) - from
-	case 0x85, 0x86, 0x87:
-		n = int(op) - 0x84
-	}
-	if n > d.height() {
-		return d.fail("a tuple of %d values, with %d on the stack", n, d.height())
-	}
-	if err := d.keep(24 + 16*int64(n)); err != nil {
-		return err
-	}
-	at := len(d.stack) - n
-	d.tuples = append(d.tuples, slices.Clone(d.stack[at:]))
-	d.stack = d.stack[:at]
-	return d.push(kindTuple, uint64(len(d.tuples)-1))
-}
-
-// mark ends the newest mark and returns the height that it was set at.
-func (d *decoder) mark() (int, error) {
-	if len(d.marks) == 0 {
-		return 0, d.fail("no mark is set")
-	}
-	at := d.marks[len(d.marks)-1]
-	d.marks = d.marks[:len(d.marks)-1]
-	return at, nil
-}
-
-// height is how many values lie above the newest mark.
-func (d *decoder) height() int {
-	if len(d.marks) == 0 {
-		return len(d.stack)
-	}
-	return len(d.stack) - d.marks[len(d.marks)-1]
-}
-
-func (d *decoder) top() (value, error) {
-	if d.height() == 0 {
-		return value{}, d.fail("nothing is on the stack")
-	}
-	return d.stack[len(d.stack)-1], nil
-}
-
-func (d *decoder) pop() (value, error) {
-	top, err := d.top()
-	if err == nil {
-		d.stack = d.stack[:len(d.stack)-1]
-	}
-	return top, err
-}
-
-// content is where the values for a container begin, the container being right below.
-func (d *decoder) content(many bool, single int) (from int, err error) {
-	if many {
-		if from, err = d.mark(); err != nil {
-			return 0, err
-		}
-	} else if from = len(d.stack) - single; d.height() <= single {
-		return 0, d.fail("nothing to add to")
-	}
-	if from < 1 {
-		return 0, d.fail("nothing to add to")
-	}
-	return from, nil
-}
-
-func (d *decoder) append(op byte) error {
-	from, err := d.content(op == 'e', 1)
-	if err != nil {
-		return err
-	}
-	if d.stack[from-1].kind != kindList {
-		return d.fail("values for a list, and no list")
-	}
-	l := &d.lists[d.stack[from-1].n]
-	for _, v := range d.stack[from:] {
-		if found := d.dict(v); found != nil && d.entry != nil && d.field(found, "action").kind == kindText {
-			if err := d.entry(d, found.items, d.place(from-1)); err != nil {
-				return d.fail("%w", err)
-			}
-			found.items = found.items[:0]
-			found.generation++
-			d.spare = append(d.spare, uint64(uint32(v.n)))
-			continue
-		}
-		if err := d.keep(16); err != nil {
-			return err
-		}
-		l.items = append(l.items, v)
-	}
-	d.stack = d.stack[:from]
-	return nil
-}
-
-// place is which element of the list around it the list at a height of the stack will be.
-func (d *decoder) place(at int) int {
-	from := 0
-	if n := len(d.marks); n > 0 {
-		from = d.marks[n-1]
-	}
-	if from > 0 && d.stack[from-1].kind == kindList {
-		return len(d.lists[d.stack[from-1].n].items) + at - from
-	}
-	if at > 0 && d.stack[at-1].kind == kindList {
-		return len(d.lists[d.stack[at-1].n].items)
-	}
-	return 0
-}
-
-func (d *decoder) setItems(op byte) error {
-	from, err := d.content(op == 'u', 2)
-	if err != nil {
-		return err
-	}
-	found := d.dict(d.stack[from-1])
-	if found == nil || (len(d.stack)-from)%2 != 0 {
-		return d.fail("pairs for a dictionary, and no dictionary")
-	}
-	if grown := len(found.items) + len(d.stack) - from; grown > cap(found.items) {
-		if err := d.keep(16 * int64(grown)); err != nil {
-			return err
-		}
-	}
-	found.items = append(found.items, d.stack[from:]...)
-	found.frame = 0
-	d.stack = d.stack[:from]
-	return nil
-}
-
-func (d *decoder) remember(op byte) error {
-	b, err := d.next(int(widths[op]))
-	if err != nil {
-		return err
-	}
-	var word [8]byte
-	copy(word[:], b)
-	n := binary.LittleEndian.Uint64(word[:])
-	if op == 'h' || op == 'j' {
-		if n >= uint64(len(d.memo)) || d.memo[n] == (value{kindNone, memoEmpty}) {
-			return d.fail("value %d was not kept", n)
-		}
-		return d.push(d.memo[n].kind, d.memo[n].n)
-	}
-	if op == 0x94 {
-		n = uint64(len(d.memo))
-	}
-	top, err := d.top()
-	if err != nil {
-		return err
-	}
-	if grown := int64(n) - int64(len(d.memo)) + 1; grown > 0 {
-		if err := d.keep(16 * grown); err != nil {
-			return err
-		}
-		for uint64(len(d.memo)) <= n {
-			d.memo = append(d.memo, value{kindNone, memoEmpty})
-		}
-	}
-	d.memo[n] = top
-	return nil
-}
-
-// field is the value of a key, none where there is no such key.
-func (d *decoder) field(found *dict, key string) value {
-	for i := 0; found != nil && i+1 < len(found.items); i += 2 {
-		if k := found.items[i]; k.kind == kindText && d.texts[k.n] == key {
-			return found.items[i+1]
-		}
-	}
-	return value{}
-}
-
-// textOf is a text, or "".
-func (d *decoder) textOf(v value) string {
-	if v.kind != kindText {
-		return ""
-	}
-	return d.texts[v.n]
-}
-
-// itemsOf are the items of a list or a tuple.
-func (d *decoder) itemsOf(v value) []value {
-	switch v.kind {
-	case kindList:
-		return d.lists[v.n].items
-	case kindTuple:
-		return d.tuples[v.n]
-	}
-	return nil
 }

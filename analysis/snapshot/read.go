@@ -19,7 +19,7 @@ type entry struct {
 	size     uint64
 	stream   uint64
 	timeUS   int64
-	frames   value // a list of frames, or none
+	stack    int64 // its number; 0 without one
 	metadata string
 	pool     [2]uint64
 	hasPool  bool
@@ -79,8 +79,8 @@ func (f *file) open() (io.ReadCloser, error) {
 	}{buffered, in}, nil
 }
 
-// decode runs the pickle and gives each entry of a trace to visit. It returns the top of it.
-func (f *file) decode(visit func(d *decoder, e *entry, device int) error) (d *decoder, top value, err error) {
+// decode runs the pickle, numbers the stacks and gives each entry of a trace to visit. It returns the top of it.
+func (f *file) decode(known *stacks, visit func(e *entry, device int) error) (d *decoder, top value, err error) {
 	in, err := f.open()
 	if err != nil {
 		return nil, value{}, err
@@ -90,7 +90,7 @@ func (f *file) decode(visit func(d *decoder, e *entry, device int) error) (d *de
 	var e entry
 	var passed [maxDevices]int64
 	d.entry = func(d *decoder, items []value, device int) error {
-		if err := d.readEntry(items, &e); err != nil {
+		if err := d.readEntry(items, &e, known); err != nil {
 			return err
 		}
 		if device >= maxDevices {
@@ -99,7 +99,7 @@ func (f *file) decode(visit func(d *decoder, e *entry, device int) error) (d *de
 		if passed[device]++; passed[device] <= f.skip {
 			return nil
 		}
-		return visit(d, &e, device)
+		return visit(&e, device)
 	}
 	top, err = d.decode()
 	if err != nil {
@@ -111,26 +111,31 @@ func (f *file) decode(visit func(d *decoder, e *entry, device int) error) (d *de
 	return d, top, nil
 }
 
-func (d *decoder) readEntry(items []value, e *entry) error {
+func (d *decoder) readEntry(items []value, e *entry, known *stacks) (err error) {
 	*e = entry{}
 	for i := 0; i+1 < len(items); i += 2 {
 		v := items[i+1]
-		switch d.textOf(items[i]) {
-		case "action":
+		if items[i].kind != kindText {
+			continue
+		}
+		switch items[i].n {
+		case keyAction:
 			e.action = d.textOf(v)
-		case "addr", "device_free":
+		case keyAddr, keyDeviceFree:
 			e.addr = v.n
-		case "size":
+		case keySize:
 			e.size = v.n
-		case "stream":
+		case keyStream:
 			e.stream = v.n
-		case "time_us":
+		case keyTime:
 			e.timeUS = v.integer()
-		case "frames":
-			e.frames = v
-		case "user_metadata":
+		case keyFrames:
+			if e.stack, err = known.number(d, v); err != nil {
+				return err
+			}
+		case keyMetadata:
 			e.metadata = d.textOf(v)
-		case "pool_id", "segment_pool_id":
+		case keyPool, keySegmentPool:
 			e.pool, e.hasPool = d.poolOf(v)
 		}
 	}

@@ -12,43 +12,75 @@ import (
 type stacks struct {
 	numbers map[stackNode]int64
 	nodes   []stackNode // by number less 1; a parent has a lesser number
+	texts   []string    // of frames, by number less 1
+	frames  map[string]int32
 }
 
 type stackNode struct {
 	parent int64
-	text   string
+	frame  int32
 }
 
-func newStacks() *stacks { return &stacks{numbers: map[stackNode]int64{}} }
+func newStacks() *stacks {
+	return &stacks{numbers: map[stackNode]int64{}, frames: map[string]int32{}}
+}
 
-// number is that of a list of frames, innermost first; 0 of an empty one. A list is looked at
-// once for each decoder.
-func (s *stacks) number(d *decoder, frames value) int64 {
-	if frames.kind != kindList || len(d.lists[frames.n].items) == 0 {
-		return 0
+// number is that of a list of frames, innermost first; 0 of an empty one. The decoder forgets the
+// frames of a list that has a number: there are as many lists as requests.
+func (s *stacks) number(d *decoder, frames value) (int64, error) {
+	if frames.kind != kindList {
+		return 0, nil
 	}
-	if node := d.lists[frames.n].stack; node != 0 {
-		return node
+	l := &d.lists[frames.n]
+	if l.stack != 0 || len(l.items) == 0 {
+		return l.stack, nil
 	}
 	node := int64(0)
-	for _, frame := range slices.Backward(d.lists[frames.n].items) {
-		found := d.dict(frame)
-		name, file := clean(d.textOf(d.field(found, "name"))), clean(d.textOf(d.field(found, "filename")))
-		text := name
-		if file != "" {
-			text = fmt.Sprintf("%s (%s:%d)", name, file, max(d.field(found, "line").integer(), 0))
+	for _, v := range slices.Backward(l.items) {
+		frame, err := s.frame(d, v)
+		if err != nil {
+			return 0, err
 		}
-		key := stackNode{node, text}
+		key := stackNode{node, frame}
 		next, known := s.numbers[key]
 		if !known {
+			if err := d.keep(64); err != nil {
+				return 0, err
+			}
 			s.nodes = append(s.nodes, key)
 			next = int64(len(s.nodes))
 			s.numbers[key] = next
 		}
 		node = next
 	}
-	d.lists[frames.n].stack = node
-	return node
+	d.budget += 16 * int64(len(l.items))
+	l.items, l.stack = nil, node
+	return node, nil
+}
+
+// frame is the number of a frame's text.
+func (s *stacks) frame(d *decoder, v value) (int32, error) {
+	found := d.dict(v)
+	if found != nil && found.frame != 0 {
+		return found.frame, nil
+	}
+	text, file := clean(d.textOf(found.valueOf(keyName))), clean(d.textOf(found.valueOf(keyFile)))
+	if file != "" {
+		text = fmt.Sprintf("%s (%s:%d)", text, file, max(found.valueOf(keyLine).integer(), 0))
+	}
+	number, known := s.frames[text]
+	if !known {
+		if err := d.keep(2*int64(len(text)) + 64); err != nil {
+			return 0, err
+		}
+		s.texts = append(s.texts, text)
+		number = int32(len(s.texts))
+		s.frames[text] = number
+	}
+	if found != nil {
+		found.frame = number
+	}
+	return number, nil
 }
 
 // stack writes the stack events that a stack needs and that were not written for the device, and
@@ -67,11 +99,15 @@ func (l *layout) stack(number int64) (int64, error) {
 	}
 	own := int64(len(l.written) + 1)
 	l.written[number] = own
-	return own, l.mark(trace.Event{Kind: trace.KindStack, Requested: own, Provided: parent, Context: l.w.Intern(node.text)})
+	return own, l.mark(trace.Event{Kind: trace.KindStack, Requested: own, Provided: parent, Context: l.w.Intern(l.stacks.texts[node.frame-1])})
 }
 
-// clean keeps a text from being taken for several fields, or for none.
+// longestName bounds the bytes of a name that are kept.
+const longestName = 4096
+
+// clean keeps a text from being taken for several fields, or for none, and cuts it.
 func clean(text string) string {
+	text = text[:min(len(text), longestName)]
 	return strings.Map(func(r rune) rune {
 		if r < ' ' {
 			return ' '

@@ -1,0 +1,215 @@
+package snapshot
+
+// mark ends the newest mark and returns the height that it was set at.
+func (d *decoder) mark() (int, error) {
+	if len(d.marks) == 0 {
+		return 0, d.fail("no mark is set")
+	}
+	at := d.marks[len(d.marks)-1]
+	d.marks = d.marks[:len(d.marks)-1]
+	return at, nil
+}
+
+// height is how many values lie above the newest mark.
+func (d *decoder) height() int {
+	if len(d.marks) == 0 {
+		return len(d.stack)
+	}
+	return len(d.stack) - d.marks[len(d.marks)-1]
+}
+
+func (d *decoder) top() (value, error) {
+	if d.height() == 0 {
+		return value{}, d.fail("nothing is on the stack")
+	}
+	return d.stack[len(d.stack)-1], nil
+}
+
+func (d *decoder) pop() (value, error) {
+	top, err := d.top()
+	if err == nil {
+		d.stack = d.stack[:len(d.stack)-1]
+	}
+	return top, err
+}
+
+// content is where the values for a container begin, the container being right below.
+func (d *decoder) content(many bool, single int) (from int, err error) {
+	if many {
+		if from, err = d.mark(); err != nil {
+			return 0, err
+		}
+	} else if from = len(d.stack) - single; d.height() <= single {
+		return 0, d.fail("nothing to add to")
+	}
+	if from < 1 {
+		return 0, d.fail("nothing to add to")
+	}
+	return from, nil
+}
+
+func (d *decoder) append(op byte) error {
+	from, err := d.content(op == 'e', 1)
+	if err != nil {
+		return err
+	}
+	if d.stack[from-1].kind != kindList {
+		return d.fail("values for a list, and no list")
+	}
+	at := d.stack[from-1].n
+	for _, v := range d.stack[from:] {
+		found := d.dict(v)
+		if found == nil && v.kind == kindDict {
+			continue // handed over
+		}
+		if found != nil && found.action && d.entry != nil {
+			if err := d.handOver(v, found, d.place(from-1, d.marks)); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := d.keep(16); err != nil {
+			return err
+		}
+		d.lists[at].items = append(d.lists[at].items, v)
+	}
+	d.lists[at].stack = 0
+	d.stack = d.stack[:from]
+	return nil
+}
+
+// handOver passes an entry on and forgets it.
+func (d *decoder) handOver(v value, found *dict, device int) error {
+	if err := d.entry(d, found.items, device); err != nil {
+		return d.fail("%w", err)
+	}
+	*found = dict{items: found.items[:0], generation: found.generation + 1}
+	d.spare = append(d.spare, uint64(uint32(v.n)))
+	return nil
+}
+
+// inList says whether the value at a height of the stack waits there, with others, to be added
+// to a list, and the height of that list. Torch's own pickles add all entries of a trace at once.
+func (d *decoder) inList(at int) (list int, ok bool) {
+	if len(d.marks) == 0 {
+		return 0, false
+	}
+	from := d.marks[len(d.marks)-1]
+	return from - 1, 0 < from && from <= at && d.stack[from-1].kind == kindList
+}
+
+// place is which element of the list around it the list at a height of the stack will be, given
+// the marks below it.
+func (d *decoder) place(at int, marks []int) int {
+	from := 0
+	if n := len(marks); n > 0 {
+		from = marks[n-1]
+	}
+	if from > 0 && d.stack[from-1].kind == kindList {
+		return len(d.lists[d.stack[from-1].n].items) + at - from
+	}
+	if at > 0 && d.stack[at-1].kind == kindList {
+		return len(d.lists[d.stack[at-1].n].items)
+	}
+	return 0
+}
+
+func (d *decoder) setItems(op byte) error {
+	from, err := d.content(op == 'u', 2)
+	if err != nil {
+		return err
+	}
+	found := d.dict(d.stack[from-1])
+	if found == nil || (len(d.stack)-from)%2 != 0 {
+		return d.fail("pairs for a dictionary, and no dictionary")
+	}
+	grown := len(found.items) + len(d.stack) - from
+	if grown > mostItems {
+		return d.fail("a dictionary of %d keys", grown/2)
+	}
+	if grown > cap(found.items) {
+		if err := d.keep(16 * int64(grown)); err != nil {
+			return err
+		}
+	}
+	found.items = append(found.items, d.stack[from:]...)
+	found.frame = 0
+	for i := from; i < len(d.stack); i += 2 {
+		found.action = found.action || d.stack[i] == value{kindText, keyAction} && d.stack[i+1].kind == kindText
+	}
+	d.stack = d.stack[:from]
+	if at, in := d.inList(from - 1); in && found.action && d.entry != nil {
+		return d.handOver(d.stack[from-1], found, d.place(at, d.marks[:len(d.marks)-1]))
+	}
+	return nil
+}
+
+func (d *decoder) remember(op byte) error {
+	b, err := d.next(int(widths[op]))
+	if err != nil {
+		return err
+	}
+	n := littleEndian(b)
+	if op == 'h' || op == 'j' {
+		if n >= uint64(len(d.memo)) || d.memo[n] == (value{kindNone, memoEmpty}) {
+			return d.fail("value %d was not kept", n)
+		}
+		return d.push(d.memo[n].kind, d.memo[n].n)
+	}
+	if op == 0x94 {
+		n = uint64(len(d.memo))
+	}
+	top, err := d.top()
+	if err != nil {
+		return err
+	}
+	if grown := int64(n) - int64(len(d.memo)) + 1; grown > 0 {
+		if err := d.keep(16 * grown); err != nil {
+			return err
+		}
+		for uint64(len(d.memo)) <= n {
+			d.memo = append(d.memo, value{kindNone, memoEmpty})
+		}
+	}
+	d.memo[n] = top
+	return nil
+}
+
+// field is the value of a key, none where there is no such key.
+func (d *decoder) field(found *dict, key string) value {
+	for i := 0; found != nil && i+1 < len(found.items); i += 2 {
+		if k := found.items[i]; k.kind == kindText && d.texts[k.n] == key {
+			return found.items[i+1]
+		}
+	}
+	return value{}
+}
+
+// valueOf is the value of a well-known key, none where there is no such key.
+func (found *dict) valueOf(key uint64) value {
+	for i := 0; found != nil && i+1 < len(found.items); i += 2 {
+		if found.items[i] == (value{kindText, key}) {
+			return found.items[i+1]
+		}
+	}
+	return value{}
+}
+
+// textOf is a text, or "".
+func (d *decoder) textOf(v value) string {
+	if v.kind != kindText {
+		return ""
+	}
+	return d.texts[v.n]
+}
+
+// itemsOf are the items of a list or a tuple.
+func (d *decoder) itemsOf(v value) []value {
+	switch v.kind {
+	case kindList:
+		return d.lists[v.n].items
+	case kindTuple:
+		return d.tuples[v.n]
+	}
+	return nil
+}

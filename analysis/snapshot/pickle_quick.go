@@ -1,0 +1,55 @@
+package snapshot
+
+import "encoding/binary"
+
+// quickBytes are the most that an opcode of quick takes.
+const quickBytes = 9
+
+// quick runs the opcodes that most of a trace consists of, if they can neither fail nor grow
+// anything, and says how many bytes that took; 0 if it did nothing.
+func (d *decoder) quick(b []byte) int {
+	_ = b[quickBytes-1]
+	v, n := value{kind: kindInt}, 0
+	switch b[0] {
+	case 'h':
+		return d.recall(uint64(b[1]), 2)
+	case 'j':
+		return d.recall(uint64(binary.LittleEndian.Uint32(b[1:])), 5)
+	case 0x94:
+		if len(d.memo) == cap(d.memo) || d.budget < 16 || d.height() == 0 {
+			return 0
+		}
+		d.budget -= 16
+		d.memo = append(d.memo, d.stack[len(d.stack)-1])
+		return 1
+	case 'K':
+		v.n, n = uint64(b[1]), 2
+	case 'M':
+		v.n, n = uint64(binary.LittleEndian.Uint16(b[1:])), 3
+	case 'J':
+		v.n, n = uint64(int64(int32(binary.LittleEndian.Uint32(b[1:])))), 5
+	case 0x8a:
+		if n = 2 + int(b[1]); b[1] == 0 || n > quickBytes {
+			return 0
+		}
+		shift := 64 - 8*uint(b[1])
+		word := uint64(binary.LittleEndian.Uint32(b[1:]))>>8 | uint64(binary.LittleEndian.Uint32(b[5:]))<<24
+		v.n = uint64(int64(word<<shift) >> shift)
+	default:
+		return 0
+	}
+	if len(d.stack) == cap(d.stack) {
+		return 0
+	}
+	d.stack = append(d.stack, v)
+	return n
+}
+
+// recall pushes what is kept under a number.
+func (d *decoder) recall(number uint64, bytes int) int {
+	if number >= uint64(len(d.memo)) || len(d.stack) == cap(d.stack) || d.memo[number] == (value{kindNone, memoEmpty}) {
+		return 0
+	}
+	d.stack = append(d.stack, d.memo[number])
+	return bytes
+}
