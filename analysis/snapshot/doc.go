@@ -31,9 +31,15 @@
 // which may be up to 1 MiB more. [Result] counts what was there, and entries that contradict
 // others: torch copies its traces before its segments, without a lock over both.
 //
+// # Private pools
+//
+// Entries of torch 2.11 do not name their pool. Memory that is there at the end is of the pool that
+// its segment names, and so is the entry that took it. Memory of a private pool that torch released
+// before the end counts as the default pool's.
+//
 // # Memory
 //
 // The file is decoded twice, once to find what was there. A decoding keeps what is alive, the
-// texts and the stacks, and at most [Budget] bytes: entries are passed on as they come. No
-// opcode that imports or calls anything is followed.
+// texts, the stacks and a few numbers for each entry, and at most [Budget] bytes: entries are passed
+// on as soon as they are complete. No opcode that imports or calls anything is followed.
 package snapshot

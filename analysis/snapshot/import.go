@@ -36,21 +36,32 @@ func Import(dir string, files []string, version string) (all []Process, err erro
 		ID: trace.NewRunID(), Version: version, Options: map[string]string{"import": "torch-snapshot"},
 		Command: append([]string{"memprof", "import", "torch-snapshot"}, files...),
 	}
-	var importers []*importer
+	var ranks []*importer
 	defer func() {
 		if err != nil {
-			for _, i := range importers {
+			for _, i := range ranks {
 				err = errors.Join(err, i.remove())
 			}
 		}
 	}()
+	first := int64(math.MaxInt64)
 	for rank, path := range files {
 		i := &importer{dir: dir, info: info, file: &file{path: path}, rank: -1, world: -1, first: math.MaxInt64, stacks: newStacks()}
 		if len(files) > 1 {
 			i.rank, i.world = rank, len(files)
 		}
-		importers = append(importers, i)
-		made, err := i.run()
+		ranks = append(ranks, i)
+		if err := i.survey(); err != nil {
+			return nil, err
+		}
+		first = min(first, i.first)
+	}
+	if 0 < first && first < math.MaxInt64 { // torch before 2.1 notes no times
+		info.Start = time.UnixMicro(first).UTC()
+	}
+	for _, i := range ranks {
+		i.first = first // the ranks have one clock
+		made, err := i.write()
 		if err != nil {
 			return nil, err
 		}
@@ -88,13 +99,8 @@ func (i *importer) remove() error {
 	return errors.Join(failed...)
 }
 
-func (i *importer) run() ([]Process, error) {
-	if err := i.survey(); err != nil {
-		return nil, err
-	}
-	if i.first < math.MaxInt64 && i.info.Start.IsZero() {
-		i.info.Start = time.UnixMicro(i.first).UTC()
-	}
+// write is the second pass: it writes the events.
+func (i *importer) write() ([]Process, error) {
 	// The devices that have no entries have what was there.
 	for device, o := range i.devices {
 		if o != nil && o.entries == 0 {
@@ -194,7 +200,7 @@ func (i *importer) begin(device int) error {
 	l := &layout{
 		w: trace.NewWriter(i.dir, meta, trace.WriterOptions{}), device: int32(device), settings: i.settings, base: i.first,
 		arenas: map[arenaKey]int32{}, stacks: i.stacks, written: map[int64]int64{}, marks: newMarks(i.annotations),
-		halves: o.requests == 0 || o.completions == 0, odd: o.odd,
+		halves: o.halves, odd: o.odd, pools: o.pools,
 	}
 	i.layouts[device] = l
 	for _, m := range o.memory {

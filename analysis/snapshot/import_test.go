@@ -274,7 +274,10 @@ func TestCutRings(t *testing.T) {
 		all := eventsOf(t, whole, 0)
 		for cut := 1; cut < 450; cut += 7 {
 			i := &importer{dir: t.TempDir(), info: &trace.Info{ID: trace.NewRunID()}, file: &file{path, int64(cut)}, rank: -1, world: -1, first: 1 << 62, stacks: newStacks()}
-			made, err := i.run()
+			if err := i.survey(); err != nil {
+				t.Fatal(err)
+			}
+			made, err := i.write()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -346,6 +349,7 @@ func TestHostile(t *testing.T) {
 		"tuple too large": {"\x80\x04N\x87.", "a tuple of 3 values"},
 		"pop of mark":     {"\x80\x04(0.", "nothing is on the stack"},
 		"two left":        {"\x80\x04NN.", "leaves 2 values"},
+		"many keys":       {"\x80\x04}(" + strings.Repeat("NN", 300) + "u.", "a dictionary of 300 keys"},
 		"huge integer":    {"\x80\x04\x8a\x20" + strings.Repeat("\xff", 32) + ".", "an integer of 32 bytes"},
 	} {
 		path := filepath.Join(t.TempDir(), "hostile.pickle")

@@ -26,6 +26,8 @@ type layout struct {
 
 	waiting *used // a free that may be completed by the next entry
 	halves  bool  // a free is both a request and its completion
+	entries int64
+	pools   map[int64][2]uint64 // see opening
 	odd     int64
 }
 
@@ -81,7 +83,7 @@ func (l *layout) take(from, to, stream uint64, c class) error {
 	if err != nil {
 		return err
 	}
-	if len(l.between(from, to)) > 0 {
+	if l.overlaps(from, to) {
 		l.odd++
 		return nil
 	}
@@ -90,15 +92,15 @@ func (l *layout) take(from, to, stream uint64, c class) error {
 	return l.write(trace.Event{Kind: trace.KindMap, Arena: arena, Addr: int64(from), Requested: size, Provided: size})
 }
 
-// give is memory that torch gave back.
+// give is memory that torch gave back: none of it has a block.
 func (l *layout) give(from, to uint64) error {
+	if _, busy := l.usedBetween(from, to); busy {
+		l.odd++
+		return nil
+	}
 	for _, start := range l.between(from, to) {
 		m, _ := l.memory.Get(start)
 		cut, end := max(start, from), min(m.to, to)
-		if _, busy := l.usedBetween(cut, end); busy {
-			l.odd++
-			continue
-		}
 		l.memory.Delete(start)
 		if start < cut {
 			l.memory.Set(start, held{cut, m.arena, m.class})
@@ -131,6 +133,16 @@ func (l *layout) between(from, to uint64) []uint64 {
 	return starts
 }
 
+// overlaps says whether something is mapped between two addresses.
+func (l *layout) overlaps(from, to uint64) bool {
+	_, found := l.memoryAt(from)
+	l.memory.Ascend(from, func(start uint64, _ held) bool {
+		found = found || start < to
+		return false
+	})
+	return found
+}
+
 // memoryAt is the mapping with an address.
 func (l *layout) memoryAt(addr uint64) (m held, ok bool) {
 	l.memory.Descend(addr, func(start uint64, found held) bool {
@@ -140,16 +152,17 @@ func (l *layout) memoryAt(addr uint64) (m held, ok bool) {
 	return m, ok
 }
 
-// end is where the mapping of an address ends, with what joins it.
-func (l *layout) end(m held) uint64 {
-	for m.class.expandable {
+// reaches says whether a mapping, with what joins it, reaches an address. The class of pages is
+// in part a guess (see classOf), so that pages of two classes join.
+func (l *layout) reaches(m held, to uint64) bool {
+	for m.class.expandable && m.to < to {
 		next, ok := l.memory.Get(m.to)
-		if !ok || next.arena != m.arena {
+		if !ok || !next.class.expandable {
 			break
 		}
 		m = next
 	}
-	return m.to
+	return to <= m.to
 }
 
 // usedBetween is a block that overlaps addresses.
@@ -194,7 +207,7 @@ func (l *layout) begin(addr, size, n, stream uint64, context int32) error {
 	if size == 0 {
 		size = l.sizeOf(addr, n, m)
 	}
-	if _, busy := l.usedBetween(addr, addr+size); busy || addr+size > l.end(m) {
+	if _, busy := l.usedBetween(addr, addr+size); busy || !l.reaches(m, addr+size) {
 		l.odd++
 		return nil
 	}
@@ -230,6 +243,7 @@ func (l *layout) finished(final bool) error {
 // entry takes one of the trace.
 func (l *layout) entry(e *entry) error {
 	l.now = max(l.now, (e.timeUS-l.base)*1000)
+	l.entries++
 	completed := e.action == "free_completed" || e.action == "free"
 	if l.waiting != nil {
 		final := l.halves || completed && l.waiting.addr == e.addr
@@ -239,7 +253,11 @@ func (l *layout) entry(e *entry) error {
 	}
 	switch e.action {
 	case "segment_alloc", "segment_map":
-		return l.take(e.addr, e.addr+e.size, e.stream, classOf(e.action, e.size, e.pool))
+		pool, known := l.pools[l.entries]
+		if !known {
+			pool = e.pool
+		}
+		return l.take(e.addr, e.addr+e.size, e.stream, classOf(e.action, e.size, pool))
 	case "segment_free", "segment_unmap":
 		return l.give(e.addr, e.addr+e.size)
 	case "alloc":

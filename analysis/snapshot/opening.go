@@ -23,6 +23,12 @@ type opening struct {
 	odd     int64 // entries that contradict those before
 
 	requests, completions int64
+	reused                int64 // allocs where the block before them was pending
+	halves                bool  // the trace has only one of the two entries of a free
+
+	// pools are those of memory that is there at the end, by the number of the entry that took
+	// it, where entries do not say. Only private pools.
+	pools map[int64][2]uint64
 }
 
 // opened is a block that was there.
@@ -39,6 +45,7 @@ type extent struct {
 	from, to uint64
 	stream   uint64
 	class    class
+	entry    int64 // that took it, from 1; 0 if none did
 }
 
 // class is what tells memory of one stream apart: small and large requests have memory of
@@ -56,7 +63,9 @@ const (
 	statePending
 )
 
-func newOpening() *opening { return &opening{live: map[uint64]blockState{}} }
+func newOpening() *opening {
+	return &opening{live: map[uint64]blockState{}, pools: map[int64][2]uint64{}}
+}
 
 // classOf is that of memory that a call took or gave.
 func classOf(action string, size uint64, pool [2]uint64) class {
@@ -78,8 +87,11 @@ func (o *opening) entry(e *entry) {
 	state := o.live[e.addr]
 	switch e.action {
 	case "alloc":
-		if state != 0 {
+		switch state {
+		case stateLive:
 			o.odd++
+		case statePending:
+			o.reused++
 		}
 		o.live[e.addr] = stateLive
 	case "free_requested":
@@ -95,9 +107,9 @@ func (o *opening) entry(e *entry) {
 		}
 		delete(o.live, e.addr)
 	case "segment_alloc", "segment_map":
-		o.mapped.Set(e.addr, extent{e.addr, e.addr + e.size, e.stream, classOf(e.action, e.size, e.pool)})
+		o.mapped.Set(e.addr, extent{e.addr, e.addr + e.size, e.stream, classOf(e.action, e.size, e.pool), o.entries})
 	case "segment_free", "segment_unmap":
-		o.gone(extent{e.addr, e.addr + e.size, e.stream, classOf(e.action, e.size, e.pool)})
+		o.gone(extent{e.addr, e.addr + e.size, e.stream, classOf(e.action, e.size, e.pool), 0})
 	}
 }
 
@@ -117,12 +129,12 @@ func (o *opening) gone(e extent) {
 			o.mapped.Set(right.from, right)
 		}
 		if m.from > at {
-			o.memory = append(o.memory, extent{at, m.from, e.stream, e.class})
+			o.memory = append(o.memory, extent{at, m.from, e.stream, e.class, 0})
 		}
 		at = max(at, m.to)
 	}
 	if at < e.to {
-		o.memory = append(o.memory, extent{at, e.to, e.stream, e.class})
+		o.memory = append(o.memory, extent{at, e.to, e.stream, e.class, 0})
 	}
 }
 
@@ -145,25 +157,56 @@ func (o *opening) overlapping(from, to uint64) []extent {
 }
 
 // finish adds what the segments have that no entry made, and gives memory its place and blocks
-// their sizes.
+// their sizes. Segments that overlap others are left out.
 func (o *opening) finish(segments []segment) {
+	slices.SortStableFunc(segments, func(a, b segment) int { return cmp.Compare(a.addr, b.addr) })
+	end, pending := uint64(0), false
 	for i := range segments {
 		s := &segments[i]
-		c := class{small: s.small, expandable: s.expandable, pool: s.pool}
-		at := s.addr
-		for _, m := range append(o.overlapping(s.addr, s.addr+s.size), extent{from: s.addr + s.size, to: s.addr + s.size}) {
-			if m.from > at {
-				o.memory = append(o.memory, extent{at, m.from, s.stream, c})
-			}
-			at = max(at, m.to)
+		if s.addr < end {
+			o.odd++
+			continue
 		}
+		end = s.addr + s.size
+		o.addMemory(s)
 		for _, b := range s.blocks {
+			pending = pending || b.pending
 			if (b.live || b.pending) && o.live[b.addr] == 0 {
 				o.blocks = append(o.blocks, opened{b.addr, b.size, b.requested, s.stream, b.pending, b.stack})
 			}
 		}
 	}
+	if o.completions == 0 && !pending {
+		o.halves = true
+	}
+	if o.requests == 0 {
+		o.halves = true
+		for i := range o.blocks {
+			o.blocks[i].pending = o.blocks[i].pending && o.blocks[i].size > 0 // else only its free_completed says so
+		}
+	}
+	if !o.halves {
+		o.odd += o.reused
+	}
 	slices.SortFunc(o.memory, func(a, b extent) int { return cmp.Compare(a.from, b.from) })
 	slices.SortFunc(o.blocks, func(a, b opened) int { return cmp.Compare(a.addr, b.addr) })
 	o.live, o.mapped = nil, btree.Map[uint64, extent]{}
+}
+
+// addMemory adds what a segment has that no entry took, and notes the pool of what entries took.
+func (o *opening) addMemory(s *segment) {
+	c := class{small: s.small, expandable: s.expandable, pool: s.pool}
+	at := s.addr
+	for _, m := range o.overlapping(s.addr, s.addr+s.size) {
+		if m.class.pool != s.pool {
+			o.pools[m.entry] = s.pool
+		}
+		if m.from > at {
+			o.memory = append(o.memory, extent{at, m.from, s.stream, c, 0})
+		}
+		at = max(at, m.to)
+	}
+	if end := s.addr + s.size; at < end {
+		o.memory = append(o.memory, extent{at, end, s.stream, c, 0})
+	}
 }

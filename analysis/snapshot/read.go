@@ -22,7 +22,6 @@ type entry struct {
 	stack    int64 // its number; 0 without one
 	metadata string
 	pool     [2]uint64
-	hasPool  bool
 }
 
 // segment is memory that torch held when the snapshot was taken.
@@ -35,6 +34,9 @@ type segment struct {
 	pool       [2]uint64
 	blocks     []block
 }
+
+// Bytes that a segment and a block take.
+const keptSegment, keptBlock = 128, 160
 
 type block struct {
 	addr, size, requested uint64
@@ -136,7 +138,7 @@ func (d *decoder) readEntry(items []value, e *entry, known *stacks) (err error) 
 		case keyMetadata:
 			e.metadata = d.textOf(v)
 		case keyPool, keySegmentPool:
-			e.pool, e.hasPool = d.poolOf(v)
+			e.pool = d.poolOf(v)
 		}
 	}
 	if e.size > 1<<60 || e.addr > 1<<62 {
@@ -145,12 +147,11 @@ func (d *decoder) readEntry(items []value, e *entry, known *stacks) (err error) 
 	return nil
 }
 
-func (d *decoder) poolOf(v value) (pool [2]uint64, ok bool) {
-	items := d.itemsOf(v)
-	if len(items) != 2 {
-		return pool, false
+func (d *decoder) poolOf(v value) (pool [2]uint64) {
+	if items := d.itemsOf(v); len(items) == 2 {
+		pool = [2]uint64{items[0].n, items[1].n}
 	}
-	return [2]uint64{items[0].n, items[1].n}, true
+	return pool
 }
 
 // segments are those of the snapshot, as they were when it was taken.
@@ -169,9 +170,12 @@ func (d *decoder) segments(top value) ([]segment, error) {
 			small:      d.textOf(d.field(found, "segment_type")) == "small",
 			expandable: d.field(found, "is_expandable").n == 1,
 		}
-		s.pool, _ = d.poolOf(d.field(found, "segment_pool_id"))
+		s.pool = d.poolOf(d.field(found, "segment_pool_id"))
 		if s.device < 0 || s.device >= maxDevices || s.size == 0 || s.size > 1<<60 || s.addr > 1<<62 {
 			return nil, fmt.Errorf("a segment of %d bytes at %#x of device %d", s.size, s.addr, s.device)
+		}
+		if err := d.keep(keptSegment); err != nil {
+			return nil, err
 		}
 		if err := d.blocks(&s, d.field(found, "blocks")); err != nil {
 			return nil, err
@@ -206,6 +210,9 @@ func (d *decoder) blocks(s *segment, v value) error {
 		}
 		if b.requested == 0 || b.requested > b.size {
 			b.requested = b.size
+		}
+		if err := d.keep(keptBlock); err != nil {
+			return err
 		}
 		at = b.addr + b.size
 		s.blocks = append(s.blocks, b)
