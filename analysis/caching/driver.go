@@ -16,6 +16,7 @@ import (
 //     of equal ones.
 //   - A new span lies at the upper end of the highest gap that is larger than it.
 //   - A span without segments is gone.
+//   - Without such a gap a segment is refused: the addresses do not suffice.
 //
 // Reservations lie one behind the other from 0x302000000 on, at multiples of 32 MiB.
 type Driver struct {
@@ -49,7 +50,9 @@ func NewDriver(bytes uint64) *Driver { return &Driver{room: bytes, next: firstRe
 // Keep adds a span that is there before the first segment and never goes, as the rest of what
 // a CUDA context takes for itself: 24 MiB and 2 MiB where it was looked at.
 func (d *Driver) Keep(bytes uint64) {
-	d.spans = append(d.spans, &span{addr: d.place(bytes), size: bytes, kept: true})
+	if addr, ok := d.place(bytes); ok {
+		d.spans = append(d.spans, &span{addr: addr, size: bytes, kept: true})
+	}
 }
 
 func (d *Driver) take(bytes uint64) bool {
@@ -62,20 +65,23 @@ func (d *Driver) take(bytes uint64) bool {
 
 // Alloc places a segment.
 func (d *Driver) Alloc(bytes uint64) (addr uint64, ok bool) {
-	if !d.take(bytes) {
+	if bytes > d.room {
 		return 0, false
 	}
 	for _, s := range slices.Backward(d.spans) {
 		if hole, found := s.hole(bytes); found {
 			s.insert(extent{hole.addr, bytes})
-			return hole.addr, true
+			return hole.addr, d.take(bytes)
 		}
 	}
 	size := roundUp(bytes, spanUnit)
-	s := &span{addr: d.place(size), size: size}
-	s.insert(extent{s.addr, bytes})
+	if addr, ok = d.place(size); !ok {
+		return 0, false
+	}
+	s := &span{addr: addr, size: size}
+	s.insert(extent{addr, bytes})
 	d.spans = append(d.spans, s)
-	return s.addr, true
+	return addr, d.take(bytes)
 }
 
 // hole is the smallest one of at least bytes, the lowest of equal ones.
@@ -101,8 +107,8 @@ func (s *span) insert(e extent) {
 	s.segments = slices.Insert(s.segments, at, e)
 }
 
-// place is the address of a new span.
-func (d *Driver) place(size uint64) uint64 {
+// place is the address of a new span; not ok where no gap is large enough.
+func (d *Driver) place(size uint64) (addr uint64, ok bool) {
 	spans := slices.Clone(d.spans)
 	slices.SortFunc(spans, func(a, b *span) int { return cmp.Compare(b.addr, a.addr) })
 	at := uint64(spansEnd)
@@ -115,7 +121,10 @@ func (d *Driver) place(size uint64) uint64 {
 		}
 		at = s.addr
 	}
-	return at - size
+	if at <= size {
+		return 0, false
+	}
+	return at - size, true
 }
 
 // Free gives a segment back, and its span if it was the last.

@@ -50,3 +50,21 @@ func TestDriver(t *testing.T) {
 		t.Errorf("%d segments were compared", placed)
 	}
 }
+
+// However many bytes a device has, addresses do not wrap around, and segments do not overlap.
+func TestDriverBounds(t *testing.T) {
+	d := NewDriver(1 << 60)
+	served := 0
+	for range 10 {
+		addr, ok := d.Alloc(30 << 40)
+		if !ok {
+			continue
+		}
+		if served++; addr > spansEnd-uint64(served)*30<<40 {
+			t.Fatalf("segment %d of 30 TiB at %#x", served, addr)
+		}
+	}
+	if want := spansEnd / (30 << 40); served != want || d.room != 1<<60-uint64(want)*30<<40 {
+		t.Errorf("%d segments of 30 TiB below %#x, want %d; room %#x", served, uint64(spansEnd), want, d.room)
+	}
+}
