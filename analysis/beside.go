@@ -203,7 +203,7 @@ func sortLibraries(libraries []LibraryUse) {
 	})
 }
 
-// mostLibraries bounds how many libraries are told apart; the last one stands for all further.
+// mostLibraries bounds how many libraries are listed; furtherLibraries stands for all others.
 const (
 	mostLibraries    = 64
 	furtherLibraries = "(further libraries)"
@@ -225,14 +225,11 @@ func (b *Beside) add(t *taker, bytes int64) {
 			return
 		}
 	}
-	switch n := len(b.Libraries); {
-	case n < mostLibraries-1:
-		b.Libraries = append(b.Libraries, LibraryUse{t.library, bytes})
-	case n < mostLibraries:
-		b.Libraries = append(b.Libraries, LibraryUse{furtherLibraries, bytes})
-	default:
-		b.Libraries[n-1].Bytes += bytes
+	if len(b.Libraries) >= mostLibraries-1 && t.library != furtherLibraries {
+		b.add(&taker{library: furtherLibraries}, bytes)
+		return
 	}
+	b.Libraries = append(b.Libraries, LibraryUse{t.library, bytes})
 }
 
 // external keeps the account of memory that others took. What was there before the hook is

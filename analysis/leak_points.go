@@ -237,8 +237,11 @@ func (k *requestKind) trend() Trend {
 // is over, and leaks no more.
 func (d *device) requestTrend(start, end int64) (best Trend, of *requestKind) {
 	for _, k := range d.requestKinds {
+		if k.last-start < (end-start)/2 {
+			continue
+		}
 		t := k.trend()
-		if k.last-start < (end-start)/2 || !t.Valid {
+		if !t.Valid {
 			continue
 		}
 		if of == nil || t.Rising && !best.Rising || t.Rising == best.Rising && t.Slope > best.Slope {

@@ -48,6 +48,9 @@ func trendOf(points []trendPoint) Trend {
 	if !t.Valid {
 		return t
 	}
+	if !slices.ContainsFunc(points, func(p trendPoint) bool { return p.y != points[0].y }) {
+		return t
+	}
 	points = evenly(points, trendSamples)
 	t.Slope = theilSen(points)
 	t.Rising = t.Slope > 0 && theilSen(points[len(points)/2:]) > 0 && mannKendall(points) > trendLevel
