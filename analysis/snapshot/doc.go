@@ -27,8 +27,8 @@
 //
 // Torch keeps the newest entries only. What ended in the trace, or is alive at its end, and
 // never began in it, was there before: it is put before the first entry, with its memory. From
-// the first entry on the recording is exact, but for the size of such blocks in large segments,
-// which may be up to 1 MiB more. [Result] counts what was there, and entries that contradict
+// the first entry on the recording is exact, but for the size of such blocks in large segments that
+// were freed in the trace: where no block behind them shows their end it may be up to 1 MiB more. [Result] counts what was there, and entries that contradict
 // others: torch copies its traces before its segments, without a lock over both.
 //
 // # Private pools

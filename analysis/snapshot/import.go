@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -208,15 +209,17 @@ func (i *importer) begin(device int) error {
 			return err
 		}
 	}
-	for _, b := range o.blocks {
+	for _, b := range slices.Backward(o.blocks) { // the size of a block depends on the next one
 		context, err := l.context(b.stack, "")
 		if err != nil {
 			return err
 		}
+		l.next = b.behind
 		if err := l.begin(b.addr, b.size, b.requested, b.stream, context); err != nil {
 			return err
 		}
 	}
+	l.next = 0
 	for _, b := range o.blocks {
 		if found, ok := l.blocks.Get(b.addr); ok && b.pending {
 			l.waiting = &found

@@ -273,7 +273,7 @@ func TestCutRings(t *testing.T) {
 		whole, _ := imported(t, path)
 		all := eventsOf(t, whole, 0)
 		for cut := 1; cut < 450; cut += 7 {
-			i := &importer{dir: t.TempDir(), info: &trace.Info{ID: trace.NewRunID()}, file: &file{path, int64(cut)}, rank: -1, world: -1, first: 1 << 62, stacks: newStacks()}
+			i := newTestImporter(t.TempDir(), path, int64(cut))
 			if err := i.survey(); err != nil {
 				t.Fatal(err)
 			}

@@ -24,8 +24,9 @@ type layout struct {
 	written map[int64]int64 // the device's numbers of stacks
 	marks   *marks
 
-	waiting *used // a free that may be completed by the next entry
-	halves  bool  // a free is both a request and its completion
+	next    uint64 // where the block behind an opening one will begin; 0 if that is not known
+	waiting *used  // a free that may be completed by the next entry
+	halves  bool   // a free is both a request and its completion
 	entries int64
 	pools   map[int64][2]uint64 // see opening
 	odd     int64
@@ -191,7 +192,10 @@ func (l *layout) sizeOf(addr, n uint64, m held) uint64 {
 		behind = min(behind, found.addr)
 		return false
 	})
-	if rest := behind - min(behind, addr+size); rest <= 1<<20 || size >= l.settings.MaxSplit {
+	if l.next > 0 {
+		behind = min(behind, l.next)
+	}
+	if rest := behind - min(behind, addr+size); rest <= smallRequest || size >= l.settings.MaxSplit {
 		size += rest
 	}
 	return size
@@ -289,7 +293,7 @@ func (l *layout) entry(e *entry) error {
 		if err != nil {
 			return err
 		}
-		arena, err := l.arenaOf(arenaKey{e.stream, class{small: e.size <= 1<<20, expandable: l.settings.Expandable}})
+		arena, err := l.arenaOf(arenaKey{e.stream, class{small: e.size <= smallRequest, expandable: l.settings.Expandable}})
 		if err != nil {
 			return err
 		}

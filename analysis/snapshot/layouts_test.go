@@ -217,7 +217,7 @@ func TestOldLayout(t *testing.T) {
 			got = append(got, fmt.Sprintf("%s %#x %d %d %s", e.Kind, e.Addr, e.Requested, e.Provided, text(e.Context)))
 		}
 	}
-	want := "stack 0x0 1 0 f (a.py:3)," + fmt.Sprintf("alloc %#x 700 1024 stack=1,alloc %#x 600 %d stack=1", testAddr, testAddr+1536, 2*testMiB-1536)
+	want := "stack 0x0 1 0 f (a.py:3)," + fmt.Sprintf("alloc %#x 600 %d stack=1,alloc %#x 700 1024 stack=1", testAddr+1536, 2*testMiB-1536, testAddr)
 	if strings.Join(got, ",") != want || len(made) != 1 || made[0].Device != 1 || made[0].Odd != 0 || made[0].Blocks != 2 {
 		t.Errorf("%+v\n%s\n%s", made, strings.Join(got, ","), want)
 	}
@@ -293,5 +293,33 @@ func TestRanksHaveOneClock(t *testing.T) {
 	}
 	if run.Info.Start.UnixMicro() != 3_000_000 {
 		t.Errorf("start %v", run.Info.Start)
+	}
+}
+
+// The size of a large block that was there follows from what lies behind it: a block that is there
+// as well, or the first one made there.
+func TestSizesOfOpeningBlocks(t *testing.T) {
+	behind := testAddr + 3*testMiB + testMiB/2
+	free := act("free_requested", testAddr, 3*testMiB)
+	done := act("free_completed", testAddr, 3*testMiB)
+	next := act("alloc", behind, 2*testMiB)
+	used := []any{
+		pairs{"address", testAddr, "size", behind - testAddr, "state", "inactive"},
+		pairs{"address", behind, "size", 2 * testMiB, "state", "active_allocated"},
+		pairs{"address", behind + 2*testMiB, "size", testAddr + 18*testMiB - behind, "state", "inactive"},
+	}
+	for name, entries := range map[string][]any{
+		"there before": {free, done},
+		"made later":   {next, free, done},
+		"came and went": {next, act("free_requested", behind, 2*testMiB), act("free_completed", behind, 2*testMiB), free, done,
+			act("alloc", behind, 2*testMiB)},
+	} {
+		path := written(t, pairs{"segments", []any{testSegment(0, testAddr, 20*testMiB, used)}, "device_traces", []any{entries}})
+		run, made := imported(t, path)
+		for _, e := range eventsOf(t, run, 0) {
+			if e.Kind == trace.KindFree && e.Addr == testAddr && e.Provided != int64(behind-testAddr) || made[0].Odd != 0 {
+				t.Errorf("%s: %d bytes, want %d; %+v", name, e.Provided, behind-testAddr, made[0])
+			}
+		}
 	}
 }

@@ -19,6 +19,7 @@ type opening struct {
 
 	live    map[uint64]blockState // of the entries so far
 	mapped  btree.Map[uint64, extent]
+	starts  btree.Set[uint64] // of large requests
 	entries int64
 	odd     int64 // entries that contradict those before
 
@@ -38,6 +39,7 @@ type opened struct {
 	stream     uint64
 	pending    bool
 	stack      int64
+	behind     uint64 // where the next block of a large request began while this was there; 0 if none did
 }
 
 // extent is memory of one place.
@@ -77,8 +79,9 @@ func classOf(action string, size uint64, pool [2]uint64) class {
 }
 
 const (
-	largePage  = 20 << 20
-	ownSegment = 10 << 20
+	largePage    = 20 << 20
+	ownSegment   = 10 << 20
+	smallRequest = 1 << 20 // the largest one that is small
 )
 
 // entry takes one of the trace.
@@ -94,16 +97,19 @@ func (o *opening) entry(e *entry) {
 			o.reused++
 		}
 		o.live[e.addr] = stateLive
+		if e.size > smallRequest {
+			o.starts.Insert(e.addr)
+		}
 	case "free_requested":
 		o.requests++
 		if state == 0 {
-			o.blocks = append(o.blocks, opened{addr: e.addr, requested: e.size, stream: e.stream, stack: e.stack})
+			o.blocks = append(o.blocks, opened{addr: e.addr, requested: e.size, stream: e.stream, stack: e.stack, behind: o.behind(e)})
 		}
 		o.live[e.addr] = statePending
 	case "free_completed", "free":
 		o.completions++
 		if state == 0 {
-			o.blocks = append(o.blocks, opened{addr: e.addr, requested: e.size, stream: e.stream, stack: e.stack, pending: true})
+			o.blocks = append(o.blocks, opened{addr: e.addr, requested: e.size, stream: e.stream, stack: e.stack, behind: o.behind(e), pending: true})
 		}
 		delete(o.live, e.addr)
 	case "segment_alloc", "segment_map":
@@ -111,6 +117,18 @@ func (o *opening) entry(e *entry) {
 	case "segment_free", "segment_unmap":
 		o.gone(extent{e.addr, e.addr + e.size, e.stream, classOf(e.action, e.size, e.pool), 0})
 	}
+}
+
+// behind is where the first block behind a large request began that entries made: without a free
+// block in between, since the lowest part of one is handed out first.
+func (o *opening) behind(e *entry) (at uint64) {
+	if e.size > smallRequest {
+		o.starts.Ascend(e.addr+1, func(addr uint64) bool {
+			at = addr
+			return false
+		})
+	}
+	return at
 }
 
 // gone is memory that was given back. What of it no entry took was there from the start.
@@ -172,7 +190,7 @@ func (o *opening) finish(segments []segment) {
 		for _, b := range s.blocks {
 			pending = pending || b.pending
 			if (b.live || b.pending) && o.live[b.addr] == 0 {
-				o.blocks = append(o.blocks, opened{b.addr, b.size, b.requested, s.stream, b.pending, b.stack})
+				o.blocks = append(o.blocks, opened{b.addr, b.size, b.requested, s.stream, b.pending, b.stack, 0})
 			}
 		}
 	}
@@ -190,7 +208,7 @@ func (o *opening) finish(segments []segment) {
 	}
 	slices.SortFunc(o.memory, func(a, b extent) int { return cmp.Compare(a.from, b.from) })
 	slices.SortFunc(o.blocks, func(a, b opened) int { return cmp.Compare(a.addr, b.addr) })
-	o.live, o.mapped = nil, btree.Map[uint64, extent]{}
+	o.live, o.mapped, o.starts = nil, btree.Map[uint64, extent]{}, btree.Set[uint64]{}
 }
 
 // addMemory adds what a segment has that no entry took, and notes the pool of what entries took.
