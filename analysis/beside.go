@@ -34,7 +34,7 @@ type Beside struct {
 	Pools int64
 
 	// Unknown are the parts of the above of which no number can be given, and UnknownWhy
-	// says why. [CloseBooks] decides it: before, what the use of the whole card told is in
+	// says why. [CloseBooks] decides it: before, what the use of the whole card showed is in
 	// OnCard and in no part.
 	Unknown    OverheadParts
 	UnknownWhy string

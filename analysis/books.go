@@ -38,7 +38,7 @@ type Scope string
 const (
 	// ScopeProcess: the driver told the use of this process.
 	ScopeProcess Scope = "process"
-	// ScopeDevice: it told that of the whole card only, as in most containers: the use of all
+	// ScopeDevice: it reported that of the whole card only, as in most containers: the use of all
 	// who are on it.
 	ScopeDevice Scope = "device"
 	// ScopeCard: the process itself asked the driver (cuMemGetInfo), for want of any other

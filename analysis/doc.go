@@ -97,7 +97,7 @@
 // peaks T_i, C_i, R_i include the state that they begin with. T1, C1 are those of the first, T2, C2
 // means over the later ones, all as shares of the final R (the BFC paper's table). Where R shrank,
 // by a trim, a pause or a reclaim, the final R is less than the peaks: then the shares are of the
-// greatest R, so that each is from 0 to 1. The same is told as shares of each iteration's own R_i.
+// greatest R, so that each is from 0 to 1. The same is also given as shares of each iteration's own R_i.
 // First-iteration excess is C1/C2 - 1, a ratio that may exceed 1; steady idle is 1 - C2. Without marks, the
 // iterations of a device come from the period of its sequence of requested sizes, cut where
 // the fewest blocks are live. The cuts lie between the same requests as marks behind the
@@ -137,7 +137,7 @@
 //	leak.per_request  bytes a request: held at the ends of requests, without the first. A request
 //	                  is an instance of a phase that is the outermost one of its thread, or a
 //	                  sequence in a KV cache. Where there are several kinds, the one with the
-//	                  steepest rise is told, of those that came in the second half of the trace.
+//	                  steepest rise counts, of those that came in the second half of the trace.
 //	                  Of more than 2,048 requests the least of neighbours is one point.
 //	leak.per_second   bytes a second: the points of leak.slope by their times; where no iterations
 //	                  were marked, and fewer than six found by their period, the least held in each

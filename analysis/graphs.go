@@ -79,7 +79,7 @@ type GraphShape struct {
 	Shared     int64
 	Address    int64 // bytes of addresses it may use: its range, or what it was handed pages of
 	Outputs    int64 // requested by its blocks that were live when its last capture ended
-	Inputs     int64 // bytes of the persistent inputs it uses; 0 where that was not told, -1 where it cannot be
+	Inputs     int64 // bytes of the persistent inputs it uses; 0 where that was not reported, -1 where it cannot be
 	Released   bool  // its range has been given back
 }
 

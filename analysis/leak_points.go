@@ -119,7 +119,7 @@ func (l *lows) trend(d *device) (t Trend, since int64) {
 }
 
 const (
-	// maxRequestKinds bounds the phases that requests are told by.
+	// maxRequestKinds bounds the kinds of requests.
 	maxRequestKinds = 64
 	// maxThreads bounds the threads whose phases are followed.
 	maxThreads = 4096
@@ -232,7 +232,7 @@ func (k *requestKind) trend() Trend {
 	return trendOf(points)
 }
 
-// requestTrend is that of the kind of requests that tells most of a leak: a rising one before others,
+// requestTrend is that of the kind of requests that shows most of a leak: a rising one before others,
 // then the one with the greatest slope. A kind that did not come in the second half of the trace
 // is over, and leaks no more.
 func (d *device) requestTrend(start, end int64) (best Trend, of *requestKind) {

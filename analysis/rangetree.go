@@ -41,7 +41,7 @@ func (t *rangeTree) overlapping(r addressRange) (addressRange, bool) {
 }
 
 // add adds a range of which nothing is in the set, joined with what ends where it starts
-// (left) and what starts where it ends (right) if told so.
+// (left) and what starts where it ends (right) if asked to.
 func (t *rangeTree) add(r addressRange, left, right bool) {
 	if left {
 		if low, ok := t.before(r.from); ok && low.to == r.from {

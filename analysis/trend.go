@@ -19,7 +19,7 @@ const (
 // Trend is how bytes change over points of a trace. Neither an outlier now and then nor a number of
 // levels that come in turns is a trend.
 type Trend struct {
-	Valid  bool    // there are enough points, at least 5; nothing else is told otherwise
+	Valid  bool    // there are enough points, at least 5; without them the rest is not known
 	Points int     // there are
 	Slope  float64 // bytes an iteration, a request or a second: the median of the slopes between all pairs of points (Theil and Sen)
 	// Rising says that the slope is positive, also over the later half of the points alone, and that
@@ -36,7 +36,7 @@ func (t Trend) rise() float64 {
 	return t.Slope
 }
 
-// trendPoint is a point that a trend is told from.
+// trendPoint is a point of a trend.
 type trendPoint struct {
 	x float64 // iterations, requests or seconds
 	y int64   // bytes

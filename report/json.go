@@ -177,7 +177,7 @@ type jsonHolder struct {
 	Provided  *int64 `json:"provided"`
 }
 
-// jsonLeak has the trend by iterations in itself, and is there if any of the trends is told.
+// jsonLeak has the trend by iterations in itself, and is there if any of the trends is valid.
 type jsonLeak struct {
 	Slope      *float64   `json:"slope"` // bytes an iteration
 	Rising     bool       `json:"rising"`

@@ -46,7 +46,7 @@ type shape struct {
 	apart       bool // of a pool or a tag: never trimmed nor planned, and small requests stay in it
 	granularity uint64
 	reservation uint64 // bytes of addresses at a time; 0 is all there are
-	total       uint64 // bytes of the device, as far as a main arena tells; 0 is not known
+	total       uint64 // bytes of the device, as a main arena reports it; 0 is not known
 	limit       uint64 // of what a main arena may map, as recorded; 0 is not known
 	headroom    uint64
 }
