@@ -58,8 +58,8 @@ type decoder struct {
 	opcode int64 // offset of the one at hand
 
 	stack  []value
-	marks  []int               // heights of the stack
-	memo   []value             // by number; kindNone with n = 1 where there is nothing
+	marks  []int // heights of the stack
+	memo   memo
 	texts  []string            // those of wellKnown first
 	known  map[string]uint64   // texts by content
 	pairs  map[[2]value]uint64 // tuples of two integers
@@ -78,7 +78,6 @@ const (
 	bufferSize  = 1 << 20
 	longestText = 1 << 24
 	mostItems   = 512 // keys and values of a dictionary; torch writes some dozens
-	memoEmpty   = 1
 )
 
 // widths are the bytes behind an opcode that say its number, length or place.

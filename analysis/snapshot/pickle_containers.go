@@ -151,27 +151,26 @@ func (d *decoder) remember(op byte) error {
 	}
 	n := littleEndian(b)
 	if op == 'h' || op == 'j' {
-		if n >= uint64(len(d.memo)) || d.memo[n] == (value{kindNone, memoEmpty}) {
+		v, kept := d.memo.get(n)
+		if !kept {
 			return d.fail("value %d was not kept", n)
 		}
-		return d.push(d.memo[n].kind, d.memo[n].n)
+		return d.push(v.kind, v.n)
 	}
 	if op == 0x94 {
-		n = uint64(len(d.memo))
+		n = d.memo.count
 	}
 	top, err := d.top()
 	if err != nil {
 		return err
 	}
-	if grown := int64(n) - int64(len(d.memo)) + 1; grown > 0 {
+	if grown := int64(n) - int64(d.memo.count) + 1; grown > 0 {
 		if err := d.keep(16 * grown); err != nil {
 			return err
 		}
-		for uint64(len(d.memo)) <= n {
-			d.memo = append(d.memo, value{kindNone, memoEmpty})
-		}
+		d.memo.grow(n + 1)
 	}
-	d.memo[n] = top
+	d.memo.set(n, top)
 	return nil
 }
 

@@ -16,11 +16,12 @@ func (d *decoder) quick(b []byte) int {
 	case 'j':
 		return d.recall(uint64(binary.LittleEndian.Uint32(b[1:])), 5)
 	case 0x94:
-		if len(d.memo) == cap(d.memo) || d.budget < 16 || d.height() == 0 {
+		if d.memo.full() || d.budget < 16 || d.height() == 0 {
 			return 0
 		}
 		d.budget -= 16
-		d.memo = append(d.memo, d.stack[len(d.stack)-1])
+		d.memo.count++
+		d.memo.set(d.memo.count-1, d.stack[len(d.stack)-1])
 		return 1
 	case 'K':
 		v.n, n = uint64(b[1]), 2
@@ -47,9 +48,10 @@ func (d *decoder) quick(b []byte) int {
 
 // recall pushes what is kept under a number.
 func (d *decoder) recall(number uint64, bytes int) int {
-	if number >= uint64(len(d.memo)) || len(d.stack) == cap(d.stack) || d.memo[number] == (value{kindNone, memoEmpty}) {
+	v, kept := d.memo.get(number)
+	if !kept || len(d.stack) == cap(d.stack) {
 		return 0
 	}
-	d.stack = append(d.stack, d.memo[number])
+	d.stack = append(d.stack, v)
 	return bytes
 }
