@@ -24,8 +24,8 @@ type arena struct {
 	released  bool // no event of it may follow
 	tag       int  // in sleeper.tags of its device, or noTag
 
-	freeBefore              int64 // of the last sleeper.settled
-	awakeBefore, awayBefore int64 // of the last sleeper.moved
+	freeBefore              int64 // this arena's part of sleeper.free, bytes
+	awakeBefore, awayBefore int64 // its parts of sleeper.awake and sleeper.away of its tag
 
 	store  *graphStore // that it is memory of
 	window *graphRange // it is a range of a graph memory, and nothing of it is mapped

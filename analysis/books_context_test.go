@@ -11,7 +11,7 @@ func contextJob(mibs int64, text string) *ledgerJob {
 }
 
 // A context is a number if the process's own use was measured and no reading speaks against
-// it, or if the process had the card to itself. Of what is unknown the rest is still told.
+// it, or if the process had the card to itself. The other parts stay known.
 func TestBooksOfAContext(t *testing.T) {
 	const (
 		others, nobody = "0 all=1 0 2000", "0 all=1 0 3" // before the job

@@ -150,8 +150,8 @@
 // slope is positive, also over the later half of the points, and more pairs of points rise than chance
 // explains (Mann and Kendall, one-sided, 2 %). The metrics leak.per_request and leak.per_second are 0
 // where it is not. The report judges by iterations, where there are not enough by requests, and else
-// by time. Over time a job that loads all the while rises as well. Holders are the blocks made after the first point
-// and live at the last: of iterations the last mark (without marks the end of the trace), of requests
+// by time. A job that keeps loading rises over time as well. The report lists the blocks that were made after the first point
+// and are live at the last: of iterations the last mark (without marks the end of the trace), of requests
 // the end of the last one, of time the end of the last window that counts.
 //
 // # Comparisons

@@ -13,8 +13,8 @@ import (
 // heldBytes are requested by live allocations, paused ones too.
 func (d *device) heldBytes() int64 { return d.t + d.pausedT }
 
-// bound says at which events a device keeps what was live, for the holders of a leak: the finest
-// that the trace has.
+// bound is the event at whose end a device keeps a copy of its live blocks, from which the report
+// lists those that leak. A device uses the best kind that its trace has.
 type bound uint8
 
 const (
