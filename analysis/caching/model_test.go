@@ -441,3 +441,16 @@ func TestRandomOperations(t *testing.T) {
 		})
 	})
 }
+
+// Oversize blocks that add up to exactly what is wanted suffice: nothing else is released.
+func TestOversizeExactly(t *testing.T) {
+	a, _ := allocator(t, "max_split_size_mb:40", Torch211, 120*mib)
+	small, large := malloc(t, a, 40*mib, 0), malloc(t, a, 50*mib, 0)
+	a.Free(malloc(t, a, 20*mib, 1))
+	a.Free(small)
+	a.Free(large)
+	malloc(t, a, 90*mib, 0)
+	if stats := a.Stats(); stats.Retries != 0 || stats.DeviceFrees != 2 || stats.Reserved.Now != 110*mib {
+		t.Errorf("%+v", stats)
+	}
+}
