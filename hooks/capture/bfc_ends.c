@@ -2,14 +2,14 @@
 //
 // Where the guess of bfc_plan.c fails, the free chunk around a place is found here: the first that
 // does not end before the place does, if it begins early enough.
-// The treap is that of bfc_free.c in small, with the same priorities. Free chunks lie apart: one
+// The treap is that of bfc_freeset.c in small, with the same priorities. Free chunks lie apart: one
 // that becomes longer or shorter stays where it is in the order, and so in the treap.
 #include "bfc_internal.h"
 
 static uint64_t end_of(const struct bfc_chunk *chunk) { return chunk->addr + chunk->size; }
 
 void bfc_ends_insert(struct bfc *bfc, uint32_t index) {
-  if (bfc->options.planned) bfc_free_wait(bfc, index, BFC_BY_END);
+  if (bfc->options.planned) bfc_freeset_wait(bfc, index, BFC_BY_END);
 }
 
 void bfc_ends_place(struct bfc *bfc, uint32_t index) {
@@ -61,7 +61,7 @@ void bfc_ends_remove(struct bfc *bfc, uint32_t index) {
 }
 
 uint32_t bfc_ends_first(struct bfc *bfc, uint64_t end) {
-  bfc_free_settle(bfc);
+  bfc_freeset_link_waiting(bfc);
   const struct bfc_chunk *chunks = bfc->chunks;
   uint32_t found = 0;
   for (uint32_t at = bfc->planner.ends_root; at != 0;) {

@@ -1,4 +1,4 @@
-// bfc_extend.c - regions: how the memory is asked for more, and the release of idle ones.
+// bfc_extend.c - regions, and how the memory is asked for more.
 #include "bfc_internal.h"
 
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static void add_region(struct bfc *bfc, size_t at, uint64_t addr, uint64_t bytes
   w->addr = addr + bytes, w->size = 0, w->state = BFC_WALL, w->prev = w->next = all;
   a->addr = addr, a->size = bytes, a->state = BFC_FREE, a->prev = a->next = wall;
   w->requested = a->requested = 0;
-  bfc_free_insert(bfc, all);
+  bfc_freeset_insert(bfc, all);
   bfc_ends_insert(bfc, all);
   memmove(bfc->regions + at + 1, bfc->regions + at, (bfc->region_count - at) * sizeof *bfc->regions);
   bfc->regions[at] = (struct bfc_region){.addr = addr, .size = bytes, .wall = wall};
@@ -175,44 +175,4 @@ uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded) {
   if (found != 0 || credit == 0) return found;
   // The grant was not adjacent to the tail it should have completed.
   return bfc_extend_by(bfc, rounded) ? bfc_search(bfc, rounded) : 0;
-}
-
-// The one free chunk of a region without a chunk in use, or 0.
-static uint32_t idle(const struct bfc *bfc, const struct bfc_region *region) {
-  const struct bfc_chunk *wall = &bfc->chunks[region->wall];
-  return wall->next == wall->prev && bfc->chunks[wall->next].state == BFC_FREE ? wall->next : 0;
-}
-
-bool bfc_worth_collecting(const struct bfc *bfc, uint64_t rounded) {
-  uint64_t mapped = 0;
-  for (size_t i = 0; i < bfc->region_count; i++) {
-    const struct bfc_region *region = &bfc->regions[i];
-    if (idle(bfc, region) != 0) mapped += region->size - bfc_unmapped_within(bfc, region->addr, end_of(region));
-  }
-  return mapped > 0 && rounded <= bfc_room(bfc) + mapped;
-}
-
-static void release(struct bfc *bfc, const struct bfc_region *region, uint32_t all) {
-  bfc_free_remove(bfc, all);
-  bfc_ends_remove(bfc, all);
-  bfc_recycle(bfc, all);
-  bfc_recycle(bfc, region->wall);
-  free(region->uses);
-  if (bfc->last_grown == region->wall) bfc->last_grown = 0;
-  bfc->stats.reserved -= region->size - bfc_unmapped_within(bfc, region->addr, end_of(region));
-  bfc_unmapped_remove(bfc, region->addr, end_of(region));
-  bfc->memory.release(bfc->memory.self, region->addr, region->size);
-}
-
-void bfc_collect_garbage(struct bfc *bfc) {
-  size_t kept = 0;
-  for (size_t i = 0; i < bfc->region_count; i++) {
-    struct bfc_region region = bfc->regions[i];
-    uint32_t all = idle(bfc, &region);
-    if (all != 0)
-      release(bfc, &region, all);
-    else
-      bfc->regions[kept++] = region;
-  }
-  bfc->region_count = kept;
 }

@@ -1,16 +1,20 @@
 // bfc_internal.h - what the files of the native BFC share.
 //
-//   bfc.c           requests and frees: search, split, merge
-//   bfc_free.c      the free chunks in the order (size, address)
-//   bfc_table.c     chunks in use by address
-//   bfc_extend.c    regions: growth, and release of idle ones
-//   bfc_unmapped.c  ranges of free chunks that were given back
-//   bfc_uses.c      which granules each iteration uses, and what is taken or given back for it
-//   bfc_look.c      statistics, listings, the chunk around an address
-//   bfc_planner.c   which blocks an iteration asks for and when it frees them; when to plan
-//   bfc_plan.c      where the blocks of the coming iterations are to be, and how they get there
-//   bfc_arrange.c   the places of a plan: blocks that are not live together overlap
-//   bfc_ends.c      the free chunks by where they end
+//   bfc_allocator.c  requests and frees: search, split, merge
+//   bfc_freeset.c    the free chunks in the order (size, address)
+//   bfc_live.c       the chunks in use by address
+//   bfc_extend.c     regions: growth
+//   bfc_garbage.c    regions: release of idle ones
+//   bfc_unmapped.c   ranges of free chunks that are unmapped
+//   bfc_uses.c       which pages each iteration uses, and what is unmapped or mapped for it
+//   bfc_restore.c    blocks of a checkpoint
+//   bfc_stats.c      statistics, listings, the chunk around an address
+//   bfc_planner.c    which blocks an iteration requests and when it frees them; when to plan
+//   bfc_plan.c       where the blocks of the coming iterations lie, and how they get there
+//   bfc_arrange.c    the places of a plan: blocks that are not live together overlap
+//   bfc_ends.c       the free chunks by where they end
+//
+// Each is the twin of the file of that name in bfc/ (Go).
 //
 // Chunks are slots of one array and are named by their index; slot 0 is never a chunk, so
 // index 0 says "none". Host memory that a request may need is had before anything is
@@ -22,7 +26,7 @@
 
 enum {
   BFC_GRANULE_BITS = 8,
-  // 16 classes to each power of two: see bfc_free.c.
+  // 16 classes to each power of two: see bfc_freeset.c.
   BFC_CLASS_BITS = 4,
   BFC_CLASSES = (64 - BFC_GRANULE_BITS - BFC_CLASS_BITS + 1) << BFC_CLASS_BITS,
   BFC_CLASS_WORDS = (BFC_CLASSES + 63) / 64,
@@ -37,7 +41,7 @@ enum {
 
 enum bfc_state { BFC_UNUSED, BFC_FREE, BFC_IN_USE, BFC_WALL };
 
-// The orders of the free chunks, of bfc_free.c and bfc_ends.c.
+// The orders of the free chunks, of bfc_freeset.c and bfc_ends.c.
 enum bfc_order { BFC_BY_SIZE = 1, BFC_BY_END = 2 };
 
 // The request that a block was handed out for.
@@ -76,13 +80,13 @@ struct bfc_region {
 };
 
 // The free chunks, by class of size.
-struct bfc_free {
+struct bfc_freeset {
   uint64_t summary;                  // bit w: words[w] is not zero
   uint64_t words[BFC_CLASS_WORDS];   // bit c: class c holds something
   uint32_t roots[BFC_CLASSES];
 };
 
-// With plans, the slots that bfc_free_settle is to look at, each once: those of all chunks that wait, and of
+// With plans, the slots that bfc_freeset_link_waiting is to look at, each once: those of all chunks that wait, and of
 // some that do so no more, whatever became of them.
 struct bfc_waiting {
   uint32_t *items;  // room for each slot there is
@@ -90,12 +94,12 @@ struct bfc_waiting {
 };
 
 // Open addressing: the upper half of the address's hash, and the chunk (0: empty slot).
-struct bfc_slot {
+struct bfc_live_slot {
   uint32_t tag, chunk;
 };
 
-struct bfc_table {
-  struct bfc_slot *slots;  // a power of two of them, at most 3/4 in use
+struct bfc_live {
+  struct bfc_live_slot *slots;  // a power of two of them, at most 3/4 in use
   uint32_t count, capacity;
   unsigned shift;  // home of a tag = tag >> shift
 };
@@ -177,7 +181,7 @@ struct bfc {
   uint32_t used, capacity;  // slots ever taken (slot 0 with them), and there
   uint32_t recycled, recycled_count;
 
-  struct bfc_table live;
+  struct bfc_live live;
   struct bfc_region *regions;  // by address
   size_t region_count, region_capacity;
   struct bfc_ranges unmapped;
@@ -189,7 +193,7 @@ struct bfc {
   uint32_t forgotten;   // of so many, from the first on, no use makes another one expected
   struct bfc_planner planner;
 
-  struct bfc_free free;
+  struct bfc_freeset free;
   struct bfc_waiting waiting;
 };
 
@@ -209,7 +213,9 @@ static inline uint64_t bfc_room(const struct bfc *bfc) {
 // Doubles an array to hold at least `wanted` items; false leaves it as it was.
 bool bfc_make_room(void **items, size_t *capacity, size_t wanted, size_t item_size);
 
-// bfc.c
+// bfc_allocator.c
+bool bfc_reserve(struct bfc *bfc);  // host memory for one request or restore; false: there is none
+void bfc_describe(const struct bfc *bfc, uint32_t chunk, struct bfc_block *out);
 uint32_t bfc_take_slot(struct bfc *bfc);  // bfc_alloc has seen to it that there is one
 void bfc_recycle(struct bfc *bfc, uint32_t chunk);
 void bfc_merge(struct bfc *bfc, uint32_t chunk);      // a free chunk that is in no class, nor among the ends
@@ -220,28 +226,30 @@ void bfc_hand_out(struct bfc *bfc, uint32_t chunk, uint64_t requested);  // a ch
 uint32_t bfc_search(struct bfc *bfc, uint64_t rounded);  // 0: nothing fits
 uint64_t bfc_handed_out(const struct bfc *bfc, uint64_t size, uint64_t rounded);
 
-// bfc_free.c
-void bfc_free_wait(struct bfc *bfc, uint32_t chunk, enum bfc_order order);  // for its place in it
-void bfc_free_settle(struct bfc *bfc);  // gives what waits its places
-void bfc_free_insert(struct bfc *bfc, uint32_t chunk);  // with plans it waits
-void bfc_free_remove(struct bfc *bfc, uint32_t chunk);
-uint32_t bfc_free_first(struct bfc *bfc, uint64_t size, uint64_t addr);  // at or after; 0: none
-uint32_t bfc_free_after(struct bfc *bfc, uint32_t chunk);
-uint32_t bfc_free_last(struct bfc *bfc);
+// bfc_freeset.c
+void bfc_freeset_wait(struct bfc *bfc, uint32_t chunk, enum bfc_order order);  // for its place in it
+void bfc_freeset_link_waiting(struct bfc *bfc);  // gives what waits its places
+void bfc_freeset_insert(struct bfc *bfc, uint32_t chunk);  // with plans it waits
+void bfc_freeset_remove(struct bfc *bfc, uint32_t chunk);
+uint32_t bfc_freeset_first(struct bfc *bfc, uint64_t size, uint64_t addr);  // at or after; 0: none
+uint32_t bfc_freeset_after(struct bfc *bfc, uint32_t chunk);
+uint32_t bfc_freeset_largest(struct bfc *bfc);
 
-// bfc_table.c
-bool bfc_table_reserve(struct bfc_table *table);  // room for one more; false: no host memory
-void bfc_table_insert(struct bfc_table *table, uint64_t addr, uint32_t chunk);
-uint32_t bfc_table_find(const struct bfc *bfc, uint64_t addr);
-uint32_t bfc_table_remove(struct bfc *bfc, uint64_t addr);  // the chunk, 0: not there
+// bfc_live.c
+bool bfc_live_reserve(struct bfc_live *table);  // room for one more; false: no host memory
+void bfc_live_insert(struct bfc_live *table, uint64_t addr, uint32_t chunk);
+uint32_t bfc_live_find(const struct bfc *bfc, uint64_t addr);
+uint32_t bfc_live_remove(struct bfc *bfc, uint64_t addr);  // the chunk, 0: not there
 
 // bfc_extend.c
 uint64_t bfc_first_region(const struct bfc_options *options);
 uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded);
 bool bfc_extend_by(struct bfc *bfc, uint64_t lack);
+size_t bfc_region_at(const struct bfc *bfc, uint64_t addr);  // first region that ends after addr
+
+// bfc_garbage.c
 bool bfc_worth_collecting(const struct bfc *bfc, uint64_t rounded);
 void bfc_collect_garbage(struct bfc *bfc);
-size_t bfc_region_at(const struct bfc *bfc, uint64_t addr);  // first region that ends after addr
 
 // bfc_uses.c
 void bfc_note_use(struct bfc *bfc, uint64_t addr, uint64_t size);

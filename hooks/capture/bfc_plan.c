@@ -58,7 +58,7 @@ static bool free_to(const struct bfc *bfc, const struct bfc_region *region, uint
 
 // The block at the address `before`, or, where that is 0, the wall of addr's region. Returns 0 if there is none.
 static uint32_t neighbour(const struct bfc *bfc, uint64_t before, uint64_t addr) {
-  if (before != 0) return bfc_table_find(bfc, before);
+  if (before != 0) return bfc_live_find(bfc, before);
   const size_t region = bfc_region_at(bfc, addr);
   return region == bfc->region_count ? 0 : bfc->regions[region].wall;
 }

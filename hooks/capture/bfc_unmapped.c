@@ -105,7 +105,7 @@ bool bfc_map_for(struct bfc *bfc, uint32_t chunk, struct bfc_range range) {
 
 uint32_t bfc_search_mapped(struct bfc *bfc, uint32_t best, uint64_t rounded) {
   if (bfc_map_for(bfc, best, reach(bfc, best, rounded))) return best;
-  for (uint32_t chunk = bfc_free_after(bfc, best); chunk != 0; chunk = bfc_free_after(bfc, chunk)) {
+  for (uint32_t chunk = bfc_freeset_after(bfc, best); chunk != 0; chunk = bfc_freeset_after(bfc, chunk)) {
     struct bfc_range range = reach(bfc, chunk, rounded);
     if (bfc_unmapped_within(bfc, range.from, range.to) == 0) return chunk;
   }
@@ -125,7 +125,7 @@ bool bfc_remap(struct bfc *bfc, uint64_t addr, uint64_t bytes) {
 // Whether one free chunk has all of [from, to). Only free chunks of that size and larger
 // are looked at, which are few where a range is worth to be unmapped.
 static bool is_free(struct bfc *bfc, uint64_t from, uint64_t to) {
-  for (uint32_t i = bfc_free_first(bfc, to - from, 0); i != 0; i = bfc_free_after(bfc, i)) {
+  for (uint32_t i = bfc_freeset_first(bfc, to - from, 0); i != 0; i = bfc_freeset_after(bfc, i)) {
     const struct bfc_chunk *chunk = &bfc->chunks[i];
     if (chunk->addr <= from && to <= chunk->addr + chunk->size) return true;
   }

@@ -1,4 +1,4 @@
-// bfc.c - best-fit with coalescing: requests and frees.
+// bfc_allocator.c - best-fit with coalescing: requests and frees.
 //
 // The least free chunk that fits, at the lowest address among equals, is taken; it is split
 // unless that would leave little; a freed chunk merges with its free neighbours at once.
@@ -139,8 +139,8 @@ static void absorb_previous(struct bfc *bfc, uint32_t index) {
 void bfc_merge(struct bfc *bfc, uint32_t index) {
   const uint32_t previous = bfc->chunks[index].prev, next = bfc->chunks[index].next;
   const bool before = bfc->chunks[previous].state == BFC_FREE, behind = bfc->chunks[next].state == BFC_FREE;
-  if (before) bfc_free_remove(bfc, previous);
-  if (behind) bfc_free_remove(bfc, next);
+  if (before) bfc_freeset_remove(bfc, previous);
+  if (behind) bfc_freeset_remove(bfc, next);
   if (before && behind) bfc_ends_remove(bfc, next);
   if (!before && !behind) bfc_ends_insert(bfc, index);
   if (before) {
@@ -151,7 +151,7 @@ void bfc_merge(struct bfc *bfc, uint32_t index) {
     index = next;
     absorb_previous(bfc, index);
   }
-  bfc_free_insert(bfc, index);
+  bfc_freeset_insert(bfc, index);
 }
 
 uint64_t bfc_handed_out(const struct bfc *bfc, uint64_t size, uint64_t rounded) {
@@ -161,7 +161,7 @@ uint64_t bfc_handed_out(const struct bfc *bfc, uint64_t size, uint64_t rounded) 
 }
 
 uint32_t bfc_search(struct bfc *bfc, uint64_t rounded) {
-  uint32_t best = bfc_free_first(bfc, rounded, 0);
+  uint32_t best = bfc_freeset_first(bfc, rounded, 0);
   return best == 0 || bfc->unmapped.count == 0 ? best : bfc_search_mapped(bfc, best, rounded);
 }
 
@@ -198,7 +198,7 @@ static uint32_t split_back(struct bfc *bfc, uint32_t index, uint64_t size) {
   return back;
 }
 
-static void describe(const struct bfc *bfc, uint32_t index, struct bfc_block *out) {
+void bfc_describe(const struct bfc *bfc, uint32_t index, struct bfc_block *out) {
   const struct bfc_chunk *chunk = &bfc->chunks[index];
   *out = (struct bfc_block){chunk->addr, chunk->size, chunk->requested, index};
 }
@@ -210,7 +210,7 @@ void bfc_hand_out(struct bfc *bfc, uint32_t index, uint64_t requested) {
   chunk->requested = requested;
   chunk->note = 0;
   chunk->origin = (struct bfc_origin){0};
-  bfc_table_insert(&bfc->live, chunk->addr, index);
+  bfc_live_insert(&bfc->live, chunk->addr, index);
   bfc->snapshot.stale = true;
   if (bfc->options.notes) bfc_note_use(bfc, chunk->addr, size);
   struct bfc_stats *stats = &bfc->stats;
@@ -224,7 +224,7 @@ void bfc_hand_out(struct bfc *bfc, uint32_t index, uint64_t requested) {
 uint32_t bfc_carve(struct bfc *bfc, uint32_t index, uint64_t addr, uint64_t size) {
   const uint64_t low = addr - bfc->chunks[index].addr, high = bfc->chunks[index].size - low - size;
   uint32_t taken = index;
-  bfc_free_remove(bfc, index);
+  bfc_freeset_remove(bfc, index);
   if (low == 0 && high == 0) {
     bfc_ends_remove(bfc, index);
     return index;
@@ -235,17 +235,17 @@ uint32_t bfc_carve(struct bfc *bfc, uint32_t index, uint64_t addr, uint64_t size
     taken = split_back(bfc, index, size + high);
     if (high > 0) {
       const uint32_t rest = split_back(bfc, taken, high);
-      bfc_free_insert(bfc, rest);
+      bfc_freeset_insert(bfc, rest);
       bfc_ends_insert(bfc, rest);
     }
   }
-  bfc_free_insert(bfc, index);
+  bfc_freeset_insert(bfc, index);
   return taken;
 }
 
-// Host memory for what every request needs. Mapping part of a range leaves one more.
-static bool reserve(struct bfc *bfc) {
-  return reserve_slots(bfc) && bfc_table_reserve(&bfc->live) &&
+// Mapping part of a range leaves one range more.
+bool bfc_reserve(struct bfc *bfc) {
+  return reserve_slots(bfc) && bfc_live_reserve(&bfc->live) &&
          (bfc->unmapped.count == 0 || bfc_unmapped_reserve(bfc, 1));
 }
 
@@ -280,16 +280,16 @@ static uint32_t serve(struct bfc *bfc, uint64_t rounded, uint64_t size) {
 }
 
 bool bfc_alloc(struct bfc *bfc, uint64_t size, struct bfc_block *out) {
-  if (size == 0 || size > BFC_GREATEST || !reserve(bfc)) return false;
+  if (size == 0 || size > BFC_GREATEST || !bfc_reserve(bfc)) return false;
   const uint32_t found = serve(bfc, (size + BFC_GRANULE - 1) & ~(uint64_t)(BFC_GRANULE - 1), size);
-  if (found != 0) describe(bfc, found, out);
+  if (found != 0) bfc_describe(bfc, found, out);
   return found != 0;
 }
 
 bool bfc_free(struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
-  uint32_t index = bfc_table_remove(bfc, addr);
+  uint32_t index = bfc_live_remove(bfc, addr);
   if (index == 0) return false;
-  describe(bfc, index, out);
+  bfc_describe(bfc, index, out);
   bfc->snapshot.stale = true;
   bfc->stats.bytes_in_use -= out->size;
   bfc->chunks[index].state = BFC_FREE;
@@ -300,36 +300,9 @@ bool bfc_free(struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
   return true;
 }
 
-// The free chunk that has all of [addr, addr+size), or 0. Walks the region's chunks: only
-// checkpoints ask.
-static uint32_t free_over(const struct bfc *bfc, uint64_t addr, uint64_t size) {
-  const uint64_t end = addr + size;
-  if (end <= addr || ((addr | size) & (BFC_GRANULE - 1)) != 0) return 0;
-  for (size_t i = 0; i < bfc->region_count; i++) {
-    const struct bfc_region *region = &bfc->regions[i];
-    if (addr < region->addr || addr - region->addr >= region->size) continue;
-    for (uint32_t at = bfc->chunks[region->wall].next; at != region->wall; at = bfc->chunks[at].next) {
-      const struct bfc_chunk *chunk = &bfc->chunks[at];
-      if (chunk->addr + chunk->size < end) continue;
-      return chunk->state == BFC_FREE && chunk->addr <= addr ? at : 0;
-    }
-  }
-  return 0;
-}
-
-bool bfc_restore(struct bfc *bfc, uint64_t addr, uint64_t size, uint64_t requested, struct bfc_block *out) {
-  if (requested == 0 || requested > size || !reserve(bfc)) return false;
-  uint32_t index = free_over(bfc, addr, size);
-  if (index == 0 || bfc_unmapped_within(bfc, addr, addr + size) != 0) return false;
-  index = bfc_carve(bfc, index, addr, size);
-  bfc_hand_out(bfc, index, requested);
-  describe(bfc, index, out);
-  return true;
-}
-
 bool bfc_find(const struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
-  uint32_t index = bfc_table_find(bfc, addr);
-  if (index != 0) describe(bfc, index, out);
+  uint32_t index = bfc_live_find(bfc, addr);
+  if (index != 0) bfc_describe(bfc, index, out);
   return index != 0;
 }
 

@@ -1,4 +1,4 @@
-// bfc_table.c - chunks in use, by the address of their start.
+// bfc_live.c - chunks in use, by the address of their start.
 //
 // Open addressing with linear probing, and a removal that shifts back what had been
 // displaced, so that the table never needs cleaning. Eight bytes a slot: host memory is
@@ -14,15 +14,15 @@ static uint32_t tag_of(uint64_t addr) {
   return (uint32_t)((addr >> BFC_GRANULE_BITS) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
 }
 
-static void put(struct bfc_table *table, struct bfc_slot slot) {
+static void put(struct bfc_live *table, struct bfc_live_slot slot) {
   uint32_t mask = table->capacity - 1, at = slot.tag >> table->shift;
   while (table->slots[at].chunk != 0) at = (at + 1) & mask;
   table->slots[at] = slot;
 }
 
-bool bfc_table_reserve(struct bfc_table *table) {
+bool bfc_live_reserve(struct bfc_live *table) {
   if (table->count < table->capacity / 4 * 3) return true;
-  struct bfc_table grown = {.capacity = table->capacity == 0 ? LEAST_SLOTS : 2 * table->capacity, .count = table->count};
+  struct bfc_live grown = {.capacity = table->capacity == 0 ? LEAST_SLOTS : 2 * table->capacity, .count = table->count};
   grown.slots = calloc(grown.capacity, sizeof *grown.slots);
   if (grown.slots == NULL) return false;
   grown.shift = 32 - (unsigned)__builtin_ctz(grown.capacity);
@@ -33,30 +33,30 @@ bool bfc_table_reserve(struct bfc_table *table) {
   return true;
 }
 
-void bfc_table_insert(struct bfc_table *table, uint64_t addr, uint32_t chunk) {
-  put(table, (struct bfc_slot){tag_of(addr), chunk});
+void bfc_live_insert(struct bfc_live *table, uint64_t addr, uint32_t chunk) {
+  put(table, (struct bfc_live_slot){tag_of(addr), chunk});
   table->count++;
 }
 
 // The slot of the chunk that starts at addr, or UINT32_MAX.
 static uint32_t slot_of(const struct bfc *bfc, uint64_t addr) {
-  const struct bfc_table *table = &bfc->live;
+  const struct bfc_live *table = &bfc->live;
   if (table->capacity == 0) return UINT32_MAX;
   uint32_t mask = table->capacity - 1, tag = tag_of(addr);
   for (uint32_t at = tag >> table->shift;; at = (at + 1) & mask) {
-    struct bfc_slot slot = table->slots[at];
+    struct bfc_live_slot slot = table->slots[at];
     if (slot.chunk == 0) return UINT32_MAX;
     if (slot.tag == tag && bfc->chunks[slot.chunk].addr == addr) return at;
   }
 }
 
-uint32_t bfc_table_find(const struct bfc *bfc, uint64_t addr) {
+uint32_t bfc_live_find(const struct bfc *bfc, uint64_t addr) {
   uint32_t slot = slot_of(bfc, addr);
   return slot == UINT32_MAX ? 0 : bfc->live.slots[slot].chunk;
 }
 
-uint32_t bfc_table_remove(struct bfc *bfc, uint64_t addr) {
-  struct bfc_table *table = &bfc->live;
+uint32_t bfc_live_remove(struct bfc *bfc, uint64_t addr) {
+  struct bfc_live *table = &bfc->live;
   uint32_t hole = slot_of(bfc, addr);
   if (hole == UINT32_MAX) return 0;
   uint32_t mask = table->capacity - 1, chunk = table->slots[hole].chunk;
@@ -67,7 +67,7 @@ uint32_t bfc_table_remove(struct bfc *bfc, uint64_t addr) {
     table->slots[hole] = table->slots[at];
     hole = at;
   }
-  table->slots[hole] = (struct bfc_slot){0, 0};
+  table->slots[hole] = (struct bfc_live_slot){0, 0};
   table->count--;
   return chunk;
 }

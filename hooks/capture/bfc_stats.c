@@ -1,4 +1,4 @@
-// bfc_look.c - what can be asked of a heap: counters, listings, the chunk around an address.
+// bfc_stats.c - what can be asked of a heap: counters, listings, the chunk around an address.
 #include "bfc_internal.h"
 
 void bfc_get_stats(const struct bfc *bfc, struct bfc_stats *out) { *out = bfc->stats; }
@@ -11,7 +11,7 @@ void bfc_clear_peaks(struct bfc *bfc) {
 }
 
 uint64_t bfc_largest_free(struct bfc *bfc) {
-  uint32_t last = bfc_free_last(bfc);
+  uint32_t last = bfc_freeset_largest(bfc);
   return last == 0 ? 0 : bfc->chunks[last].size;
 }
 

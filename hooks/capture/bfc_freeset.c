@@ -1,4 +1,4 @@
-// bfc_free.c - the free chunks in the order (size, address).
+// bfc_freeset.c - the free chunks in the order (size, address).
 //
 // They are divided into classes of nearly equal size: 16 to every power of two, so that a
 // class is 1/16 of one of the policy's bins, and the smallest sizes have a class each. A
@@ -56,7 +56,7 @@ static void insert(struct bfc *bfc, uint32_t index) {
   *lesser = *greater = 0;
 }
 
-void bfc_free_wait(struct bfc *bfc, uint32_t index, enum bfc_order order) {
+void bfc_freeset_wait(struct bfc *bfc, uint32_t index, enum bfc_order order) {
   struct bfc_chunk *chunk = &bfc->chunks[index];
   chunk->waits |= order;
   if (chunk->listed) return;
@@ -64,7 +64,7 @@ void bfc_free_wait(struct bfc *bfc, uint32_t index, enum bfc_order order) {
   bfc->waiting.items[bfc->waiting.count++] = index;
 }
 
-void bfc_free_settle(struct bfc *bfc) {
+void bfc_freeset_link_waiting(struct bfc *bfc) {
   for (uint32_t i = 0; i < bfc->waiting.count; i++) {
     const uint32_t index = bfc->waiting.items[i];
     struct bfc_chunk *chunk = &bfc->chunks[index];
@@ -76,14 +76,14 @@ void bfc_free_settle(struct bfc *bfc) {
   bfc->waiting.count = 0;
 }
 
-void bfc_free_insert(struct bfc *bfc, uint32_t index) {
+void bfc_freeset_insert(struct bfc *bfc, uint32_t index) {
   if (bfc->options.planned)
-    bfc_free_wait(bfc, index, BFC_BY_SIZE);
+    bfc_freeset_wait(bfc, index, BFC_BY_SIZE);
   else
     insert(bfc, index);
 }
 
-void bfc_free_remove(struct bfc *bfc, uint32_t index) {
+void bfc_freeset_remove(struct bfc *bfc, uint32_t index) {
   struct bfc_chunk *chunks = bfc->chunks, *chunk = &chunks[index];
   if (chunk->waits & BFC_BY_SIZE) {
     chunk->waits ^= BFC_BY_SIZE;
@@ -111,7 +111,7 @@ void bfc_free_remove(struct bfc *bfc, uint32_t index) {
 }
 
 // The root of the first class after `class` that holds anything, or 0.
-static uint32_t next_root(const struct bfc_free *free, unsigned class) {
+static uint32_t next_root(const struct bfc_freeset *free, unsigned class) {
   unsigned word = class / 64;
   uint64_t rest = free->words[word] & ~(((uint64_t)2 << class % 64) - 1);
   if (rest == 0) {
@@ -123,8 +123,8 @@ static uint32_t next_root(const struct bfc_free *free, unsigned class) {
   return free->roots[word * 64 + (unsigned)__builtin_ctzll(rest)];
 }
 
-uint32_t bfc_free_first(struct bfc *bfc, uint64_t size, uint64_t addr) {
-  bfc_free_settle(bfc);
+uint32_t bfc_freeset_first(struct bfc *bfc, uint64_t size, uint64_t addr) {
+  bfc_freeset_link_waiting(bfc);
   const struct bfc_chunk *chunks = bfc->chunks;
   unsigned class = class_of(size);
   uint32_t found = 0;
@@ -138,12 +138,12 @@ uint32_t bfc_free_first(struct bfc *bfc, uint64_t size, uint64_t addr) {
   return found;
 }
 
-uint32_t bfc_free_after(struct bfc *bfc, uint32_t chunk) {
-  return bfc_free_first(bfc, bfc->chunks[chunk].size, bfc->chunks[chunk].addr + 1);
+uint32_t bfc_freeset_after(struct bfc *bfc, uint32_t chunk) {
+  return bfc_freeset_first(bfc, bfc->chunks[chunk].size, bfc->chunks[chunk].addr + 1);
 }
 
-uint32_t bfc_free_last(struct bfc *bfc) {
-  bfc_free_settle(bfc);
+uint32_t bfc_freeset_largest(struct bfc *bfc) {
+  bfc_freeset_link_waiting(bfc);
   if (bfc->free.summary == 0) return 0;
   unsigned word = 63 - (unsigned)__builtin_clzll(bfc->free.summary);
   unsigned class = word * 64 + 63 - (unsigned)__builtin_clzll(bfc->free.words[word]);
