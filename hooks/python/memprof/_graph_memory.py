@@ -28,47 +28,11 @@ import threading
 import weakref
 from contextlib import contextmanager
 
-from memprof import _native
+from memprof import _calls, _native
 from memprof._graph_buffers import Persistent
 from memprof._graph_captures import GraphMemoryError, Replays, here, underway, wrap_captures, wrap_replays
 
-_calls = None
 _MOST_LISTED = 20
-
-
-class _Chunk(ctypes.Structure):
-    _fields_ = [("addr", ctypes.c_uint64), ("size", ctypes.c_uint64), ("requested", ctypes.c_uint64), ("state", ctypes.c_int)]
-
-
-class _Usage(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("physical", "addresses", "ranges")]
-
-
-def _library():
-    """The C calls, which wait for the device and so give up the GIL; None where nothing is hooked."""
-    global _calls
-    if _calls is None and _native.active():
-        program = ctypes.CDLL(None)
-        device, number, word = ctypes.c_int, ctypes.c_uint32, ctypes.c_uint64
-        words, text = ctypes.POINTER(word), ctypes.c_char_p
-        signatures = {
-            "graph_memory_open": (number, device, word),
-            "graph_memory_close": (None, device, number),
-            "graph_shape": (ctypes.c_int, device, number, text, word, word, ctypes.c_int),
-            "graph_message": (text,),
-            "graph_enter": (None, device, word, word),
-            "graph_live": (ctypes.c_size_t, device, word, word, ctypes.POINTER(_Chunk), ctypes.c_size_t),
-            "graph_usage": (ctypes.c_int, device, number, ctypes.POINTER(_Usage)),
-            "graph_extent": (ctypes.c_int, device, word, word, words, words),
-            "capture_name": (None, text, word, word, word),
-            "release_pool": (None, device, word, word),
-        }
-        for name, (result, *arguments) in signatures.items():
-            function = getattr(program, "memprof_" + name)
-            function.restype = result
-            function.argtypes = arguments
-        _calls = program
-    return _calls
 
 
 class GraphMemory:
@@ -93,7 +57,7 @@ class GraphMemory:
         wrap_captures(torch)
         if check:
             wrap_replays(torch)
-        self._library = _library()
+        self._library = _native.library() if _native.active() else None
         if self._library is None:
             return
         backend = torch.cuda.get_allocator_backend()
@@ -119,10 +83,10 @@ class GraphMemory:
     def usage(self):
         """Bytes: physical, addresses; and how many ranges there are."""
         self._settle()
-        row = _Usage()
+        row = _calls.GraphUsage()
         if self.sharing:
             self._library.memprof_graph_usage(self.device, self._number, ctypes.byref(row))
-        return {name: getattr(row, name) for name, _ in _Usage._fields_}
+        return {name: getattr(row, name) for name, _ in row._fields_}
 
     @contextmanager
     def shape(self, name, outputs=None):
@@ -354,7 +318,7 @@ class Shape:
         lib = memory._library
         if not memory._segments:
             count = lib.memprof_graph_live(memory.device, *self.pool, None, 0)
-            chunks = (_Chunk * max(count, 1))()
+            chunks = (_calls.Chunk * max(count, 1))()
             count = min(count, lib.memprof_graph_live(memory.device, *self.pool, chunks, len(chunks)))
             return [(chunk.addr, chunk.requested) for chunk in chunks[:count]]
         base, extent = ctypes.c_uint64(), ctypes.c_uint64()

@@ -26,34 +26,9 @@ def _find():
 
     if not os.environ.get("MEMPROF_SPOOL"):
         return None
-    import ctypes
+    from memprof import _calls
 
-    # LD_PRELOAD has put it into the global scope; a process without it has no such symbol.
-    program = ctypes.CDLL(None)
-    try:
-        program.memprof_abi
-    except AttributeError:
-        return None
-    # The calls that are made often keep the GIL: to give it up would cost more than they do.
-    quick = ctypes.PyDLL(None)
-    signatures = {
-        "active": (ctypes.c_int,),
-        "iteration": (None, ctypes.c_char_p),
-        "phase_begin": (None, ctypes.c_char_p),
-        "phase_end": (None, ctypes.c_char_p),
-        "context": (ctypes.c_uint32, ctypes.c_char_p),
-        "context_cell": (ctypes.c_void_p,),
-        "label": (None, ctypes.c_void_p, ctypes.c_char_p),
-        "label_many": (None, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p),
-        "stacks": (None, ctypes.c_int),
-        "note_framework": (None, ctypes.c_char_p),
-        "problem": (None, ctypes.c_char_p),
-    }
-    for name, (result, *arguments) in signatures.items():
-        function = getattr(quick, "memprof_" + name)
-        function.restype = result
-        function.argtypes = arguments
-    return quick
+    return _calls.Hook() if _calls.loaded() else None
 
 
 def problem(text):

@@ -11,9 +11,9 @@ import threading
 import warnings
 from contextlib import contextmanager
 
-from memprof import _native
+from memprof import _calls, _native
 
-_calls = None
+_lending = False
 _tags = {}  # name: whether it was ever backed up
 _here = threading.local()
 
@@ -39,27 +39,14 @@ class PauseError(RuntimeError):
         self.code = code
 
 
-class _Usage(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("live", "mapped", "paused", "copied")]
-
-
 def _library():
-    """The C calls, which wait for the device and so give up the GIL; None where nothing is hooked."""
-    global _calls
-    if _calls is None and _native.library() is not None:
-        program = ctypes.CDLL(None)
-        names = ctypes.POINTER(ctypes.c_char_p)
-        program.memprof_region_begin.argtypes = [ctypes.c_char_p, ctypes.c_int]
-        program.memprof_region_lend.argtypes = [ctypes.c_int]
-        program.memprof_prepare_backup.argtypes = [ctypes.c_char_p]
-        program.memprof_prepare_backup.restype = None
-        program.memprof_pause.argtypes = program.memprof_resume.argtypes = [names, ctypes.c_size_t, ctypes.c_int]
-        program.memprof_pause_message.restype = ctypes.c_char_p
-        program.memprof_tag_usage.argtypes = [ctypes.c_char_p, ctypes.POINTER(_Usage)]
-        program.memprof_tag_usage.restype = None
-        _calls = program
-        _lend_to_backward()
-    return _calls
+    """The loaded hook, or None. At the first use backward is made to lend regions."""
+    global _lending
+    lib = _native.library()
+    if lib is not None and not _lending:
+        _lending = True
+        _lend_to_backward(lib)
+    return lib
 
 
 @contextmanager
@@ -115,9 +102,9 @@ def usage():
     lib = _library()
     found = {}
     for tag in _tags if lib is not None else ():
-        row = _Usage()
+        row = _calls.TagUsage()
         lib.memprof_tag_usage(tag.encode(errors="replace"), ctypes.byref(row))
-        found[tag] = {name: getattr(row, name) for name, _ in _Usage._fields_}
+        found[tag] = {name: getattr(row, name) for name, _ in row._fields_}
     return found
 
 
@@ -134,7 +121,7 @@ def _call(function, tags, flag):
         warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
-def _lend_to_backward():
+def _lend_to_backward(lib):
     """The engine's run lends the region of the thread that waits for it."""
     graph = sys.modules.get("torch.autograd.graph")
     run = getattr(graph, "_engine_run_backward", None)
@@ -145,11 +132,11 @@ def _lend_to_backward():
     def lending(*args, **kwargs):
         if getattr(_here, "depth", 0) == 0:
             return run(*args, **kwargs)
-        _calls.memprof_region_lend(1)
+        lib.memprof_region_lend(1)
         try:
             return run(*args, **kwargs)
         finally:
-            _calls.memprof_region_lend(0)
+            lib.memprof_region_lend(0)
 
     graph._engine_run_backward = lending
     autograd = sys.modules.get("torch.autograd")

@@ -6,23 +6,14 @@
                                              w = torch.as_tensor(weights.array(address, shape, "<f4"), device="cuda")
 """
 
-import ctypes
-
-from memprof import _native
-
-_EACH = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64)
+from memprof import _calls, _native
 
 
 def _library():
-    if _native.library() is None:
+    lib = _native.library()
+    if lib is None:
         raise RuntimeError("memprof's allocator is not at work in this process")
-    program = ctypes.CDLL(None)
-    program.memprof_share_tag.argtypes = [ctypes.c_char_p, ctypes.c_int, ctypes.c_void_p, _EACH]
-    program.memprof_open_shared.argtypes = [ctypes.c_char_p, ctypes.c_int]
-    program.memprof_open_shared.restype = ctypes.c_void_p
-    program.memprof_close_shared.argtypes = [ctypes.c_void_p, ctypes.c_int]
-    program.memprof_close_shared.restype = None
-    return program
+    return lib
 
 
 def share(tag, device=0):
@@ -32,7 +23,8 @@ def share(tag, device=0):
     the tag must not be paused, grown or freed.
     """
     found = []
-    _library().memprof_share_tag(str(tag).encode(errors="replace"), device, None, _EACH(lambda _, name, base, span: found.append((name.decode(), base, span))))
+    each = _calls.EachShared(lambda _, name, base, span: found.append((name.decode(), base, span)))
+    _library().memprof_share_tag(str(tag).encode(errors="replace"), device, None, each)
     if not found:
         raise RuntimeError("the tag %r has nothing on GPU %d that is awake and can be shared" % (str(tag), device))
     return found

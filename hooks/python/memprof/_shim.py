@@ -30,11 +30,9 @@ class BuildError(Exception):
 
 def install(torch):
     """Makes the hook torch's CUDA allocator. Raises when that is impossible."""
-    import ctypes
+    from memprof import _calls
 
-    shim = ctypes.CDLL(path(torch))
-    shim.memprof_torch_install.restype = ctypes.c_char_p
-    refusal = shim.memprof_torch_install()
+    refusal = _calls.shim(path(torch)).memprof_torch_install()
     if refusal is not None:
         raise RuntimeError(refusal.decode(errors="replace"))
 

@@ -17,21 +17,13 @@ def wanted():
 
 def install(torch):
     """Loads the shim now and attaches it as soon as CUDA is initialised."""
-    from memprof import _shim
+    from memprof import _calls, _shim
 
-    shim = _load(_shim.path(torch))
+    shim = _calls.shim(_shim.path(torch))
     if torch.cuda.is_initialized():
         _attach(shim)
     else:
         torch.cuda._lazy_call(lambda: _attach(shim))
-
-
-def _load(path):
-    import ctypes
-
-    shim = ctypes.CDLL(path)
-    shim.memprof_torch_watch.restype = ctypes.c_char_p
-    return shim
 
 
 def _attach(shim):

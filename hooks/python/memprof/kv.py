@@ -20,35 +20,9 @@ transformers' caches in `generate` and in continuous batching are told without a
 
 import ctypes
 
-from memprof import _native
+from memprof import _calls, _native
 
 __all__ = ["Cache"]
-
-_ALL = -1
-_calls = None
-
-
-def _library():
-    """The hook with the signatures of its marks, or None."""
-    global _calls
-    if _calls is None and _native.library() is not None:
-        quick, number, signed = _native.library(), ctypes.c_uint64, ctypes.c_int64
-        signatures = {
-            "cache": (ctypes.c_int, number, number, ctypes.c_char_p),
-            "reserve": (number, signed, number, number, number),
-            "share": (number, signed, number, number, signed),
-            "append": (number, signed, number),
-            "append_many": (number, ctypes.c_size_t, ctypes.POINTER(signed), ctypes.POINTER(number)),
-            "free": (number, signed, number),
-            "drop": (number, number, number),
-            "end": (number,),
-        }
-        for name, arguments in signatures.items():
-            function = getattr(quick, "memprof_kv_" + name)
-            function.argtypes = arguments
-            function.restype = number if name == "cache" else None
-        _calls = quick
-    return _calls
 
 
 def _runs(blocks):
@@ -75,7 +49,7 @@ class Cache:
         self.block = int(block)
         self._numbers = {}  # of the sequences that have not been freed
         self._next = 0
-        lib = _library()
+        self._library = lib = _native.library()
         if lib is None:
             self._cache = 0
             return
@@ -103,14 +77,14 @@ class Cache:
             return
         number = self._number(sequence)
         if not self.block:
-            _calls.memprof_kv_reserve(self._cache, number, int(padding), int(slots), int(prompt))
+            self._library.memprof_kv_reserve(self._cache, number, int(padding), int(slots), int(prompt))
         for first, count in _runs(blocks):
-            _calls.memprof_kv_reserve(self._cache, number, first, count * self.block, int(prompt))
+            self._library.memprof_kv_reserve(self._cache, number, first, count * self.block, int(prompt))
 
     def reserve_all(self, slots):
         """Gives each sequence of a contiguous cache so many slots more."""
         if self._cache:
-            _calls.memprof_kv_reserve(self._cache, _ALL, 0, int(slots), 0)
+            self._library.memprof_kv_reserve(self._cache, _calls.KV_ALL, 0, int(slots), 0)
 
     def share(self, sequence, blocks, position=None):
         """Has the sequence use these blocks, which others use or used, too.
@@ -122,49 +96,49 @@ class Cache:
         number = self._number(sequence)
         if position is None:
             for first, count in _runs(blocks):
-                _calls.memprof_kv_share(self._cache, number, first, count * self.block, -1)
+                self._library.memprof_kv_share(self._cache, number, first, count * self.block, -1)
             return
         for i, block in enumerate(blocks):
-            _calls.memprof_kv_share(self._cache, number, block, self.block, position + i)
+            self._library.memprof_kv_share(self._cache, number, block, self.block, position + i)
 
     def append(self, sequence, tokens=1):
         """Fills the next slots of the sequence."""
         if self._cache:
-            _calls.memprof_kv_append(self._cache, self._number(sequence), int(tokens))
+            self._library.memprof_kv_append(self._cache, self._number(sequence), int(tokens))
 
     def append_many(self, tokens):
         """Does so for a dict of sequences and numbers of tokens."""
         if self._cache and tokens:
             numbers = (ctypes.c_int64 * len(tokens))(*[self._number(s) for s in tokens])
             counts = (ctypes.c_uint64 * len(tokens))(*tokens.values())
-            _calls.memprof_kv_append_many(self._cache, len(tokens), numbers, counts)
+            self._library.memprof_kv_append_many(self._cache, len(tokens), numbers, counts)
 
     def step(self, tokens=1):
         """Fills the next slots of every sequence that has tokens and has not finished."""
         if self._cache:
-            _calls.memprof_kv_append(self._cache, _ALL, int(tokens))
+            self._library.memprof_kv_append(self._cache, _calls.KV_ALL, int(tokens))
 
     def finish(self, sequence):
         """Says that the sequence has its last token; it keeps its slots until it is freed."""
         if self._cache:
-            _calls.memprof_kv_append(self._cache, self._number(sequence), 0)
+            self._library.memprof_kv_append(self._cache, self._number(sequence), 0)
 
     def free(self, sequence, kept=0):
         """Takes the slots of the sequence, of which the first `kept` keep their content for others."""
         if self._cache:
             number = self._number(sequence)
             del self._numbers[sequence]
-            _calls.memprof_kv_free(self._cache, number, int(kept))
+            self._library.memprof_kv_free(self._cache, number, int(kept))
 
     def drop(self, blocks):
         """Drops the content of blocks that were kept."""
         if self._cache:
             for first, count in _runs(blocks):
-                _calls.memprof_kv_drop(self._cache, first, count * self.block)
+                self._library.memprof_kv_drop(self._cache, first, count * self.block)
 
     def end(self):
         """Says that the cache, with all sequences in it, is no more."""
         if self._cache:
-            _calls.memprof_kv_end(self._cache)
+            self._library.memprof_kv_end(self._cache)
         self._cache = 0
         self._numbers.clear()

@@ -7,24 +7,20 @@ to be run where BACKEND is "pluggable" or "native", and HOOKED says whether the 
 
 TORCH = '''
 import contextlib, ctypes, itertools, sys, types
+from memprof import _calls
 
 class dtype:
     def __init__(self, name, itemsize): self.name, self.itemsize = name, itemsize
     def __str__(self): return "torch." + self.name
 
 M = 2**20
-hook = ctypes.CDLL(None) if HOOKED else None
+hook = _calls.Hook() if HOOKED else None
 if hook:
     cuda_driver = ctypes.CDLL("libcuda.so.1")
     context = ctypes.c_void_p()
     assert cuda_driver.cuInit(0) == 0 and cuda_driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
     assert cuda_driver.cuCtxSetCurrent(context) == 0
     word = ctypes.c_uint64
-    hook.memprof_malloc_in_pool.restype = ctypes.c_void_p
-    hook.memprof_malloc_in_pool.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p, word, word]
-    hook.memprof_free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
-    for name in ("pool_begin", "pool_end", "pool_hold", "release_pool"):
-        getattr(hook, "memprof_" + name).argtypes = [ctypes.c_int, word, word]
     cuda_driver.cuMemsetD8_v2.argtypes = [word, ctypes.c_ubyte, ctypes.c_size_t]
     cuda_driver.cuMemcpyDtoH_v2.argtypes = [ctypes.c_void_p, word, ctypes.c_size_t]
     cuda_driver.cuMemcpyDtoD_v2.argtypes = [word, word, ctypes.c_size_t]

@@ -363,7 +363,7 @@ class GraphMemoryTest(unittest.TestCase):
             """
             pool = memprof.GraphMemory()
             buffers = pool.persistent(tokens=((100,), uint8), mask=((100, 2), uint8))
-            library, said = memprof._graph_memory._library(), []
+            library, said = memprof._native.library(), []
             library.memprof_capture_name = lambda *call: said.append(call)
             graph = torch.cuda.CUDAGraph()
             with pool.shape("bs 8") as shape:

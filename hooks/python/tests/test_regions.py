@@ -16,9 +16,7 @@ import ctypes, memprof, threading
 cuda = ctypes.CDLL("libcuda.so.1")
 context = ctypes.c_void_p()
 assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0 and cuda.cuCtxSetCurrent(context) == 0
-hook = ctypes.CDLL(None)
-hook.memprof_malloc.restype = ctypes.c_void_p
-hook.memprof_malloc.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
+hook = memprof._native.library()
 M = 2**20
 
 def take(megabytes):

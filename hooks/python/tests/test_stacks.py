@@ -22,11 +22,8 @@ driver = ctypes.CDLL("libcuda.so.1")
 context = ctypes.c_void_p()
 assert driver.cuInit(0) == 0 and driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
 assert driver.cuCtxSetCurrent(context) == 0
-hook = ctypes.CDLL(None)
-hook.memprof_malloc.restype = ctypes.c_void_p
-hook.memprof_malloc.argtypes = [ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
-hook.memprof_free.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
-hook.memprof_context_cell.restype = ctypes.c_void_p
+from memprof import _calls
+hook = _calls.Hook()
 def allocate(size=256):
     return hook.memprof_malloc(size, 0, None)
 """

@@ -7,7 +7,7 @@ from unittest import mock
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from memprof import _inject, _native, _shim, _watch  # noqa: E402
+from memprof import _calls, _inject, _native, _shim, _watch  # noqa: E402
 
 
 class Torch:
@@ -66,7 +66,7 @@ class WatchTest(unittest.TestCase):
         self.addCleanup(patch.stop)
 
     def install(self, torch, **shim):
-        with mock.patch.object(_watch, "_load", lambda path: Shim(torch.seen, **shim)):
+        with mock.patch.object(_calls, "shim", lambda path: Shim(torch.seen, **shim)):
             _watch.install(torch)
 
     def test_attaches_when_cuda_is_initialized(self):
