@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/memprof/memprof/analysis/wakeplan"
+	"github.com/memprof/memprof/analysis/resumeplan"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -18,7 +18,7 @@ type Sleep struct {
 	// Cycle is the stages that came again and what came between, or all if none did. Its sizes
 	// are the most of all visits, each by itself: a stage may never have had all of them at once,
 	// so that plans err on the side of more.
-	Cycle  wakeplan.Cycle
+	Cycle  resumeplan.Cycle
 	Stages []StageUse // of the cycle, in the same order
 	// Phases says that stages are the outermost phases of the job's own. Where there are
 	// none, they are the stretches between transitions in which the same tags were awake.
@@ -26,9 +26,9 @@ type Sleep struct {
 	// Recorded is the cycle as it was run: its Peak is what was measured from the start of
 	// the first stage on, switches included, and its PeakStage -1 if that was in a switch.
 	// It has no Steps.
-	Recorded                 wakeplan.Plan
-	Resident, AtOnce, Staged wakeplan.Plan
-	Series                   []Residency // at most MaxPoints
+	Recorded                     resumeplan.Plan
+	NeverPaused, Together, OnUse resumeplan.Plan
+	Series                       []Residency // at most MaxPoints
 	// Card is the memory of the GPU that plans are held against, in bytes; 0 where it is not
 	// known. It is filled in by who has the run's description.
 	Card    int64
@@ -49,7 +49,7 @@ type StageUse struct {
 
 // KV says whether a tag of the cycle is a cache of keys and values.
 func (s *Sleep) KV() bool {
-	return slices.ContainsFunc(s.Cycle.Tags, func(t wakeplan.Tag) bool { return t.KV })
+	return slices.ContainsFunc(s.Cycle.Tags, func(t resumeplan.Tag) bool { return t.KV })
 }
 
 // furtherTags stands for all tags beyond maxTags.
@@ -63,7 +63,7 @@ const noTag = -1
 
 // sleeper follows the tags of one device.
 type sleeper struct {
-	tags    []wakeplan.Tag
+	tags    []resumeplan.Tag
 	awake   []int64 // mapped, by tag
 	away    []int64 // paused, by tag
 	base    int64   // mapped outside of tags
@@ -104,7 +104,7 @@ func (s *sleeper) tag(name string) int {
 			return i
 		}
 	}
-	s.tags = append(s.tags, wakeplan.Tag{Name: name, KV: strings.Contains(strings.ToLower(name), "kv")})
+	s.tags = append(s.tags, resumeplan.Tag{Name: name, KV: strings.Contains(strings.ToLower(name), "kv")})
 	s.awake, s.away = append(s.awake, 0), append(s.away, 0)
 	return len(s.tags) - 1
 }
@@ -205,7 +205,7 @@ func (a *analyzer) finishSleep(d *device) {
 	}
 	d.Sleep = &Sleep{Phases: phases, Series: s.course.points, Outside: s.outside, Strays: s.strays}
 	kept := set.kept()
-	d.Sleep.Cycle = wakeplan.Cycle{Tags: s.tags}
+	d.Sleep.Cycle = resumeplan.Cycle{Tags: s.tags}
 	for _, st := range kept {
 		d.Sleep.Cycle.Stages = append(d.Sleep.Cycle.Stages, st.planned(s.tags))
 		d.Sleep.Stages = append(d.Sleep.Stages, StageUse{Visits: st.visits, Duration: st.duration, Peak: st.peak, Free: st.free, Told: st.told})
@@ -214,6 +214,6 @@ func (a *analyzer) finishSleep(d *device) {
 		return
 	}
 	c := &d.Sleep.Cycle
-	d.Sleep.Resident, d.Sleep.AtOnce, d.Sleep.Staged = c.Resident(), c.AtOnce(), c.Staged()
+	d.Sleep.NeverPaused, d.Sleep.Together, d.Sleep.OnUse = c.NeverPaused(), c.Together(), c.OnUse()
 	d.Sleep.Recorded = set.recorded(c, kept)
 }

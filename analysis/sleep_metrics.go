@@ -27,9 +27,9 @@ var sleepMetrics = []Metric{
 		return float64(most)
 	}),
 	ofCycle("sleep.recorded.peak", Bytes, "greatest R from the start of the first stage on", func(s *Sleep) float64 { return float64(s.Recorded.Peak) }),
-	ofCycle("sleep.staged.peak", Bytes, "least peak that the stages allow: of waking each tag when it is needed", func(s *Sleep) float64 { return float64(s.Staged.Peak) }),
+	ofCycle("sleep.staged.peak", Bytes, "least peak that the stages allow: of waking each tag when it is needed", func(s *Sleep) float64 { return float64(s.OnUse.Peak) }),
 	ofCycle("sleep.excess", Share, "recorded peak beyond the staged one; share of the staged one, a ratio, which may exceed 100%", func(s *Sleep) float64 {
-		return share(s.Recorded.Peak-s.Staged.Peak, s.Staged.Peak)
+		return share(s.Recorded.Peak-s.OnUse.Peak, s.OnUse.Peak)
 	}),
 	ofSleep("sleep.failed.count", Count, "pauses and resumes of an arena that failed", func(d *DeviceResult) (float64, int64, bool) {
 		seq, failed := int64(-1), 0

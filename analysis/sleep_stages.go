@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/memprof/memprof/analysis/wakeplan"
+	"github.com/memprof/memprof/analysis/resumeplan"
 )
 
 // maxStages bounds how many stages are told apart; further ones are in none.
@@ -37,7 +37,7 @@ type stageSet struct {
 	// From the start of the first visit on:
 	peak       int64
 	inStage    *stage // where the peak was, or nil
-	rest, away int64  // as in wakeplan.Plan
+	rest, away int64  // as in resumeplan.Plan
 	copied     int64
 }
 
@@ -176,8 +176,8 @@ func (ss *stageSet) kept() []*stage {
 }
 
 // planned is a stage with what it needs.
-func (st *stage) planned(tags []wakeplan.Tag) wakeplan.Stage {
-	p := wakeplan.Stage{Name: st.name, Base: st.base}
+func (st *stage) planned(tags []resumeplan.Tag) resumeplan.Stage {
+	p := resumeplan.Stage{Name: st.name, Base: st.base}
 	st.sizes, st.slept = atLeast(st.sizes, len(tags)), atLeast(st.slept, len(tags))
 	for t := range tags {
 		size, needed := st.sizes[t], st.sizes[t] > 0 && !st.slept[t]
@@ -185,7 +185,7 @@ func (st *stage) planned(tags []wakeplan.Tag) wakeplan.Stage {
 			needed = slices.Contains(st.uses, tags[t].Name)
 		}
 		if size == 0 && st.slept[t] {
-			size = wakeplan.Asleep
+			size = resumeplan.Paused
 		}
 		p.Sizes, p.Needs = append(p.Sizes, size), append(p.Needs, needed)
 	}
@@ -193,8 +193,8 @@ func (st *stage) planned(tags []wakeplan.Tag) wakeplan.Stage {
 }
 
 // recorded is how the cycle was run.
-func (ss *stageSet) recorded(c *wakeplan.Cycle, kept []*stage) wakeplan.Plan {
-	p := wakeplan.Plan{Peak: ss.peak, PeakStage: slices.Index(kept, ss.inStage), Rest: ss.rest, Away: ss.away}
+func (ss *stageSet) recorded(c *resumeplan.Cycle, kept []*stage) resumeplan.Plan {
+	p := resumeplan.Plan{Peak: ss.peak, PeakStage: slices.Index(kept, ss.inStage), Rest: ss.rest, Away: ss.away}
 	cycles := int64(1)
 	for i, st := range kept {
 		if i > 0 || len(kept) == 1 { // the first may have begun a cycle that was cut off
@@ -204,7 +204,7 @@ func (ss *stageSet) recorded(c *wakeplan.Cycle, kept []*stage) wakeplan.Plan {
 		for t := range awake {
 			awake[t] = c.Stages[i].Sizes[t] > 0
 		}
-		p.Awake = append(p.Awake, awake)
+		p.Resident = append(p.Resident, awake)
 	}
 	p.Copied = ss.copied / cycles
 	return p

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/analysis/modeltest"
-	"github.com/memprof/memprof/analysis/wakeplan"
+	"github.com/memprof/memprof/analysis/resumeplan"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -122,9 +122,9 @@ func asleep(t *testing.T, train, sync, rollout string) *colocated {
 
 func TestSleepOfToldPhases(t *testing.T) {
 	s := asleep(t, "train\tuses=trainer", "sync\tuses=trainer rollout", "rollout\tuses=rollout kv_cache nobody").run().Sleep
-	want := wakeplan.Cycle{
-		Tags: []wakeplan.Tag{{Name: "trainer", Bytes: 20 * mib, Copied: true}, {Name: "rollout", Bytes: 16 * mib}, {Name: "kv_cache", Bytes: 40 * mib, KV: true}},
-		Stages: []wakeplan.Stage{
+	want := resumeplan.Cycle{
+		Tags: []resumeplan.Tag{{Name: "trainer", Bytes: 20 * mib, Copied: true}, {Name: "rollout", Bytes: 16 * mib}, {Name: "kv_cache", Bytes: 40 * mib, KV: true}},
+		Stages: []resumeplan.Stage{
 			{Name: "train", Base: 10 * mib, Sizes: []int64{20 * mib, -1, -1}, Needs: []bool{true, false, false}},
 			{Name: "sync", Base: 10 * mib, Sizes: []int64{20 * mib, 16 * mib, 40 * mib}, Needs: []bool{true, true, false}},
 			{Name: "rollout", Base: 10 * mib, Sizes: []int64{-1, 16 * mib, 40 * mib}, Needs: []bool{false, true, true}},
@@ -146,13 +146,13 @@ func TestSleepOfToldPhases(t *testing.T) {
 	}
 	type outcome struct{ Peak, Copied, KV int64 }
 	for name, test := range map[string]struct {
-		plan wakeplan.Plan
+		plan resumeplan.Plan
 		want outcome
 	}{
 		"recorded": {s.Recorded, outcome{86 * mib, 40 * mib, 54 * mib}},
-		"resident": {s.Resident, outcome{86 * mib, 0, 54 * mib}},
-		"at once":  {s.AtOnce, outcome{86 * mib, 40 * mib, 54 * mib}},
-		"staged":   {s.Staged, outcome{66 * mib, 40 * mib, 74 * mib}},
+		"resident": {s.NeverPaused, outcome{86 * mib, 0, 54 * mib}},
+		"at once":  {s.Together, outcome{86 * mib, 40 * mib, 54 * mib}},
+		"staged":   {s.OnUse, outcome{66 * mib, 40 * mib, 74 * mib}},
 	} {
 		kv, _ := test.plan.LargestKV(100 * mib)
 		if diff := cmp.Diff(test.want, outcome{test.plan.Peak, test.plan.Copied, kv}); diff != "" {
@@ -176,8 +176,8 @@ func TestCopiedInACycle(t *testing.T) {
 // Phases that do not say what they use need what was awake.
 func TestSleepOfPhases(t *testing.T) {
 	s := asleep(t, "train", "sync", "rollout").run().Sleep
-	if s.Staged.Peak != 86*mib || s.Stages[1].Told || s.Cycle.Unneeded(1) != 0 {
-		t.Errorf("the plan's peak is %d, told %v, %d held in vain", s.Staged.Peak, s.Stages[1].Told, s.Cycle.Unneeded(1))
+	if s.OnUse.Peak != 86*mib || s.Stages[1].Told || s.Cycle.Unneeded(1) != 0 {
+		t.Errorf("the plan's peak is %d, told %v, %d held in vain", s.OnUse.Peak, s.Stages[1].Told, s.Cycle.Unneeded(1))
 	}
 }
 
@@ -213,8 +213,8 @@ func TestSleepWithoutPhases(t *testing.T) {
 	if diff := cmp.Diff(want, names); diff != "" || s.Phases {
 		t.Errorf("stages (-want +got), phases %v:\n%s", s.Phases, diff)
 	}
-	if s.Staged.Peak != 86*mib || s.Stages[1].Duration != 20e6-2e6+2e6 {
-		t.Errorf("peak %d, duration %d", s.Staged.Peak, s.Stages[1].Duration)
+	if s.OnUse.Peak != 86*mib || s.Stages[1].Duration != 20e6-2e6+2e6 {
+		t.Errorf("peak %d, duration %d", s.OnUse.Peak, s.Stages[1].Duration)
 	}
 }
 

@@ -2,7 +2,7 @@ package report
 
 import (
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/wakeplan"
+	"github.com/memprof/memprof/analysis/resumeplan"
 )
 
 // jsonSleep is there only where memory has tags.
@@ -143,7 +143,7 @@ func newJSONStage(s *analysis.Sleep, at int) jsonStage {
 		Tags: []jsonStageTag{}, Unneeded: s.Cycle.Unneeded(at),
 	}
 	for t, size := range stage.Sizes {
-		if size != wakeplan.Asleep || stage.Needs[t] {
+		if size != resumeplan.Paused || stage.Needs[t] {
 			j.Tags = append(j.Tags, jsonStageTag{s.Cycle.Tags[t].Name, known(size), stage.Needs[t]})
 		}
 	}
@@ -176,7 +176,7 @@ func newJSONPlan(d *analysis.DeviceResult, v wakeVariant) jsonPlan {
 	return j
 }
 
-func plainNames(c *wakeplan.Cycle, tags []int) []string {
+func plainNames(c *resumeplan.Cycle, tags []int) []string {
 	names := make([]string, len(tags))
 	for i, t := range tags {
 		names[i] = c.Tags[t].Name

@@ -44,8 +44,8 @@ func sleepFigure(d *analysis.DeviceResult) Figure {
 	f.subtitle = f.subtitle[:len(f.subtitle)-1]
 	f.legend = append(f.legend, stroke(draw.LineStyle{Color: reservedColor, Width: 2.25}, "reserved"))
 	var plans []planLine
-	if len(sleep.Stages) > 0 && sleep.Staged.Peak < sleep.Recorded.Peak {
-		plans = append(plans, planLine{sleep.Staged.Peak})
+	if len(sleep.Stages) > 0 && sleep.OnUse.Peak < sleep.Recorded.Peak {
+		plans = append(plans, planLine{sleep.OnUse.Peak})
 		f.legend = append(f.legend, stroke(planStyle(), "peak of waking in stages"))
 	}
 	marks := newTimeMarks(d)

@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/wakeplan"
+	"github.com/memprof/memprof/analysis/resumeplan"
 )
 
 // A call about several arenas of a tag is one line; another call, or tag, is another.
@@ -59,7 +59,7 @@ func TestTransitionsByCall(t *testing.T) {
 // asleep is the worked case of the article on verl and SGLang, in which all of the engine was
 // woken at once: Qwen2.5-7B on an H200 of 141 GB, in tenths of a GB.
 func asleep() *analysis.Result {
-	const tenth, none = 100_000_000, wakeplan.Asleep
+	const tenth, none = 100_000_000, resumeplan.Paused
 	sizes := func(tenths ...int64) []int64 {
 		for i, size := range tenths {
 			if size != none {
@@ -69,15 +69,15 @@ func asleep() *analysis.Result {
 		return tenths
 	}
 	names := []string{"trainer_weights", "training", "rollout_weights", "kv_cache", "graphs", "buffers"}
-	cycle := wakeplan.Cycle{Stages: []wakeplan.Stage{
+	cycle := resumeplan.Cycle{Stages: []resumeplan.Stage{
 		{Name: "train", Sizes: sizes(154, 326, none, none, none, none), Needs: []bool{true, true, false, false, false, false}},
 		{Name: "sync", Sizes: sizes(154, none, 154, 850, 20, 50), Needs: []bool{true, false, true, false, false, false}},
 		{Name: "rollout", Sizes: sizes(none, none, 154, 850, 20, 50), Needs: []bool{false, false, true, true, true, true}},
 	}}
 	for i, bytes := range sizes(154, 326, 154, 850, 20, 50) {
-		cycle.Tags = append(cycle.Tags, wakeplan.Tag{Name: names[i], Bytes: bytes, Copied: i < 2 || i == 4, KV: i == 3})
+		cycle.Tags = append(cycle.Tags, resumeplan.Tag{Name: names[i], Bytes: bytes, Copied: i < 2 || i == 4, KV: i == 3})
 	}
-	recorded := cycle.AtOnce()
+	recorded := cycle.Together()
 	recorded.PeakStage, recorded.Steps = -1, nil
 	s := &analysis.Sleep{
 		Cycle: cycle, Phases: true, Card: 1410 * tenth,
@@ -86,7 +86,7 @@ func asleep() *analysis.Result {
 			{Visits: 3, Duration: 1.5e9, Peak: 1228 * tenth, Free: 3 * tenth, Told: true},
 			{Visits: 3, Duration: 150e9, Peak: 1074 * tenth},
 		},
-		Recorded: recorded, Resident: cycle.Resident(), AtOnce: cycle.AtOnce(), Staged: cycle.Staged(),
+		Recorded: recorded, NeverPaused: cycle.NeverPaused(), Together: cycle.Together(), OnUse: cycle.OnUse(),
 		Outside: analysis.Outside{Seq: 40, Time: 30e9, Bytes: 107 * tenth, Blocks: 14, Rest: tenth, Groups: []analysis.OutsideGroup{
 			{Phase: "rollout", Category: "kv_cache", Owner: "engine.page_table", Blocks: 1, Bytes: 100 * tenth, Mixed: true},
 			{Phase: "other", Blocks: 12, Bytes: 6 * tenth, Frames: []string{"setup, engine.py:12"}},
@@ -124,15 +124,15 @@ func asleep() *analysis.Result {
 // What a device has beside arenas leaves less room for keys and values.
 func TestFit(t *testing.T) {
 	d := &asleep().Devices[0]
-	fit := fitOf(d, &d.Sleep.Staged)
+	fit := fitOf(d, &d.Sleep.OnUse)
 	if want := int64(141e9 - 1e9 - 22.4e9); !fit.fits || fit.largestKV != want || fit.fraction != float64(want)/141e9 {
 		t.Errorf("staged: %+v, want %d bytes of KV", fit, want)
 	}
-	if fit := fitOf(d, &d.Sleep.Resident); fit.fits || fit.largestKV != int64(141e9-1e9-70.4e9) {
+	if fit := fitOf(d, &d.Sleep.NeverPaused); fit.fits || fit.largestKV != int64(141e9-1e9-70.4e9) {
 		t.Errorf("resident: %+v", fit)
 	}
 	d.Sleep.Card = 0
-	if fit := fitOf(d, &d.Sleep.Staged); fit.known || fit.largestKV != -1 {
+	if fit := fitOf(d, &d.Sleep.OnUse); fit.known || fit.largestKV != -1 {
 		t.Errorf("without a card: %+v", fit)
 	}
 }

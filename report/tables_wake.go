@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/analysis/wakeplan"
+	"github.com/memprof/memprof/analysis/resumeplan"
 )
 
 // Rows of the tables of stages and of memory outside of regions.
@@ -85,15 +85,15 @@ func inVain(sleep *analysis.Sleep, at int) string {
 // wakeVariant is a plan with its name.
 type wakeVariant struct {
 	name, key string // in tables and in JSON
-	plan      *wakeplan.Plan
+	plan      *resumeplan.Plan
 }
 
 func wakeVariants(s *analysis.Sleep) []wakeVariant {
 	return []wakeVariant{
 		{"as recorded", "recorded", &s.Recorded},
-		{"all resident", "resident", &s.Resident},
-		{"woken at once", "at_once", &s.AtOnce},
-		{"woken in stages", "staged", &s.Staged},
+		{"all resident", "resident", &s.NeverPaused},
+		{"woken at once", "at_once", &s.Together},
+		{"woken in stages", "staged", &s.OnUse},
 	}
 }
 
@@ -105,7 +105,7 @@ type wakeFit struct {
 }
 
 // fitOf holds a plan against the card of a device, of which others take a part.
-func fitOf(d *analysis.DeviceResult, p *wakeplan.Plan) wakeFit {
+func fitOf(d *analysis.DeviceResult, p *resumeplan.Plan) wakeFit {
 	card := d.Sleep.Card
 	if card <= 0 {
 		return wakeFit{largestKV: -1}
@@ -146,8 +146,8 @@ func planSections(d *analysis.DeviceResult) []section {
 	if sleep.Card > 0 {
 		s.before = note(fmt.Sprintf("card of %s, of which %s are used beside arenas", FormatSize(sleep.Card), FormatSize(besideOf(d))))
 	}
-	s.after = append(row("largest KV: of the cache, with which the order would fit the card", "a cycle in stages; what has room stays awake:"), orderNotes(&sleep.Cycle, &sleep.Staged)...)
-	if saved := sleep.Recorded.Peak - sleep.Staged.Peak; saved > 0 {
+	s.after = append(row("largest KV: of the cache, with which the order would fit the card", "a cycle in stages; what has room stays awake:"), orderNotes(&sleep.Cycle, &sleep.OnUse)...)
+	if saved := sleep.Recorded.Peak - sleep.OnUse.Peak; saved > 0 {
 		s.after = append(s.after, cell{fmt.Sprintf("as recorded the cycle takes %s more than its stages need", FormatSize(saved)), warned})
 	}
 	return []section{s}
@@ -173,7 +173,7 @@ func planRow(d *analysis.DeviceResult, v wakeVariant) []cell {
 }
 
 // orderNotes say what a plan does before each stage.
-func orderNotes(c *wakeplan.Cycle, p *wakeplan.Plan) []cell {
+func orderNotes(c *resumeplan.Cycle, p *resumeplan.Plan) []cell {
 	var lines []cell
 	for _, step := range p.Steps {
 		switch {
@@ -188,7 +188,7 @@ func orderNotes(c *wakeplan.Cycle, p *wakeplan.Plan) []cell {
 	return lines
 }
 
-func tagNames(c *wakeplan.Cycle, tags []int) string {
+func tagNames(c *resumeplan.Cycle, tags []int) string {
 	names := make([]string, len(tags))
 	for i, t := range tags {
 		names[i] = shorten(c.Tags[t].Name, 24)

@@ -1,4 +1,4 @@
-package wakeplan
+package resumeplan
 
 import (
 	"cmp"
@@ -12,30 +12,30 @@ const maxGaps = 16
 type gap struct {
 	tag    int
 	stages []int
-	copied int64 // bytes copied for sleeping through it, both ways
-	moved  int64 // bytes unmapped and mapped
+	copied int64 // bytes that pausing the tag during the gap copies, both ways
+	moved  int64 // bytes that it unmaps and maps
 }
 
-// Staged is the plan of the lowest peak, and of those one with the least copying, then the
+// OnUse is the plan of the lowest peak, and of those one with the least copying, then the
 // least memory moved; beyond maxGaps gaps it may copy and move more than the least.
-func (c *Cycle) Staged() Plan {
-	awake := c.needed()
+func (c *Cycle) OnUse() Plan {
+	resident := c.needed()
 	room := make([]int64, len(c.Stages))
-	peak, _ := c.peak(awake)
+	peak, _ := c.peak(resident)
 	for s := range room {
-		room[s] = peak - c.load(s, awake[s])
+		room[s] = peak - c.load(s, resident[s])
 	}
 	gaps := c.gaps()
 	slices.SortStableFunc(gaps, func(x, y gap) int { return cmp.Or(cmp.Compare(y.copied, x.copied), cmp.Compare(y.moved, x.moved)) })
 	for _, g := range c.kept(gaps, room) {
 		for _, s := range g.stages {
-			awake[s][g.tag] = true
+			resident[s][g.tag] = true
 		}
 	}
-	return c.plan(awake)
+	return c.plan(resident)
 }
 
-// gaps are those of tags that some stage needs; what no stage needs sleeps for good.
+// gaps lists the gaps of all tags that some stage needs. A tag that no stage needs stays paused.
 func (c *Cycle) gaps() []gap {
 	var gaps []gap
 	for t := range c.Tags {
@@ -56,8 +56,8 @@ func (c *Cycle) gaps() []gap {
 	return gaps
 }
 
-// kept are the gaps through which a tag may stay awake without a stage being short of room,
-// chosen so that they save most. They are in order of what they save.
+// kept chooses the gaps during which the tag stays resident: those that save most, and fit into the
+// room of every stage, in bytes. gaps come in order of what they save, greatest first.
 func (c *Cycle) kept(gaps []gap, room []int64) []gap {
 	if len(gaps) > maxGaps {
 		var kept []gap
@@ -73,7 +73,7 @@ func (c *Cycle) kept(gaps []gap, room []int64) []gap {
 	return search.best
 }
 
-// take takes the room that a gap's tag needs to stay awake, if there is so much.
+// take takes the room that a gap's tag needs to stay resident, if every stage has it.
 func (c *Cycle) take(g gap, room []int64) bool {
 	for _, s := range g.stages {
 		if c.size(s, g.tag) > room[s] {
@@ -92,7 +92,7 @@ func (c *Cycle) leave(g gap, room []int64) {
 	}
 }
 
-// search tries all combinations of gaps that have room.
+// search tries all combinations of gaps that fit.
 type search struct {
 	cycle                 *Cycle
 	gaps                  []gap
@@ -101,7 +101,8 @@ type search struct {
 	bestCopied, bestMoved int64
 }
 
-// from decides on the gaps from one on, with what those before save.
+// from tries to take or leave each gap from index at on. The chosen gaps before it save copied and
+// moved bytes.
 func (s *search) from(at int, copied, moved int64) {
 	if at == len(s.gaps) {
 		if copied > s.bestCopied || copied == s.bestCopied && moved > s.bestMoved {

@@ -1,4 +1,4 @@
-package wakeplan
+package resumeplan
 
 import (
 	"testing"
@@ -20,7 +20,7 @@ func article() *Cycle {
 		}
 		return out
 	}
-	const a = Asleep
+	const a = Paused
 	return &Cycle{
 		Tags: []Tag{
 			{Name: "trainer_weights", Bytes: 154 * tenth, Copied: true},
@@ -52,10 +52,10 @@ func TestArticle(t *testing.T) {
 		plan Plan
 		want outcome
 	}{
-		{"resident", c.Resident(), outcome{Peak: 1554, Stage: "train", KV: 706, Fits: true}},
-		{"at once", c.AtOnce(), outcome{Peak: 1228, Stage: "sync", KV: 1032, Fits: true, Copied: 1000}},
-		// Graphs stay awake: there is room for them beside the trainer.
-		{"staged", c.Staged(), outcome{Peak: 1074, Stage: "rollout", KV: 1186, Fits: true, Copied: 960}},
+		{"never paused", c.NeverPaused(), outcome{Peak: 1554, Stage: "train", KV: 706, Fits: true}},
+		{"together", c.Together(), outcome{Peak: 1228, Stage: "sync", KV: 1032, Fits: true, Copied: 1000}},
+		// Graphs stay resident: there is room for them beside the trainer.
+		{"on use", c.OnUse(), outcome{Peak: 1074, Stage: "rollout", KV: 1186, Fits: true, Copied: 960}},
 	} {
 		kv, fits := test.plan.LargestKV(1410 * tenth)
 		got := outcome{test.plan.Peak / tenth, c.Stages[test.plan.PeakStage].Name, kv / tenth, fits, test.plan.Copied / tenth}
@@ -74,7 +74,7 @@ func TestOrder(t *testing.T) {
 		{Pause: []int{1}}, {Resume: []int{2}}, {Stage: 1},
 		{Pause: []int{0}}, {Resume: []int{3, 4, 5}}, {Stage: 2},
 	}
-	plan := c.Staged()
+	plan := c.OnUse()
 	if diff := cmp.Diff(want, plan.Steps); diff != "" {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
@@ -83,24 +83,24 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// Two smaller tags that stay awake save more copying than the greatest one.
-func TestKeptAwake(t *testing.T) {
+// Two smaller tags that stay resident save more copying than the greatest one.
+func TestKeptResident(t *testing.T) {
 	c := &Cycle{
 		Tags: []Tag{{Bytes: 7, Copied: true}, {Bytes: 5, Copied: true}, {Bytes: 5, Copied: true}, {Bytes: 7}},
 		Stages: []Stage{
-			{Sizes: []int64{7, 5, 5, Asleep}, Needs: []bool{true, true, true, false}},
-			{Sizes: []int64{Asleep, Asleep, Asleep, 7}, Needs: []bool{false, false, false, true}},
+			{Sizes: []int64{7, 5, 5, Paused}, Needs: []bool{true, true, true, false}},
+			{Sizes: []int64{Paused, Paused, Paused, 7}, Needs: []bool{false, false, false, true}},
 		},
 	}
-	plan := c.Staged()
-	if diff := cmp.Diff([][]bool{{true, true, true, false}, {false, true, true, true}}, plan.Awake); diff != "" || plan.Copied != 14 || plan.Peak != 17 {
-		t.Errorf("copied %d, peak %d, awake (-want +got):\n%s", plan.Copied, plan.Peak, diff)
+	plan := c.OnUse()
+	if diff := cmp.Diff([][]bool{{true, true, true, false}, {false, true, true, true}}, plan.Resident); diff != "" || plan.Copied != 14 || plan.Peak != 17 {
+		t.Errorf("copied %d, peak %d, resident (-want +got):\n%s", plan.Copied, plan.Peak, diff)
 	}
 }
 
 func TestUnneeded(t *testing.T) {
 	c := article()
-	c.Stages[1].Sizes[3] = 850 * tenth // awake for the sync already
+	c.Stages[1].Sizes[3] = 850 * tenth // resident for the sync already
 	for stage, want := range []int64{0, 850 * tenth, 0} {
 		if got := c.Unneeded(stage); got != want {
 			t.Errorf("%s holds %d in vain, want %d", c.Stages[stage].Name, got, want)
@@ -136,7 +136,7 @@ func cycles() *rapid.Generator[*Cycle] {
 			s := Stage{Base: rapid.Int64Range(0, 50).Draw(t, "base")}
 			for i := range c.Tags {
 				s.Needs = append(s.Needs, rapid.Bool().Draw(t, "needs"))
-				size := rapid.Int64Range(Asleep, c.Tags[i].Bytes).Draw(t, "size")
+				size := rapid.Int64Range(Paused, c.Tags[i].Bytes).Draw(t, "size")
 				s.Sizes = append(s.Sizes, size)
 			}
 			c.Stages = append(c.Stages, s)
@@ -145,64 +145,64 @@ func cycles() *rapid.Generator[*Cycle] {
 	})
 }
 
-// Every plan has awake what is needed; none has a lower peak than staged, nor, of the same
+// Every plan has resident what is needed; none has a lower peak than on use, nor, of the same
 // peak, copies less; the steps lead from one stage's tags to the next one's.
 func TestPlans(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := cycles().Draw(t, "cycle")
-		staged := c.Staged()
-		for name, p := range map[string]Plan{"resident": c.Resident(), "at once": c.AtOnce(), "staged": staged} {
+		onUse := c.OnUse()
+		for name, p := range map[string]Plan{"never paused": c.NeverPaused(), "together": c.Together(), "on use": onUse} {
 			for s := range c.Stages {
 				for tag, needed := range c.Stages[s].Needs {
-					if needed && !p.Awake[s][tag] {
-						t.Fatalf("%s: tag %d sleeps in stage %d, which needs it", name, tag, s)
+					if needed && !p.Resident[s][tag] {
+						t.Fatalf("%s: tag %d is paused in stage %d, which needs it", name, tag, s)
 					}
 				}
 			}
-			if p.Peak < staged.Peak {
-				t.Fatalf("%s has a peak of %d, staged %d", name, p.Peak, staged.Peak)
+			if p.Peak < onUse.Peak {
+				t.Fatalf("%s has a peak of %d, onUse %d", name, p.Peak, onUse.Peak)
 			}
 			follow(t, c, p)
 		}
 		if len(c.gaps()) <= maxGaps {
-			demandLeast(t, c, staged)
+			demandLeast(t, c, onUse)
 		}
 	})
 }
 
 func follow(t *rapid.T, c *Cycle, p Plan) {
-	awake := append([]bool(nil), p.Awake[len(c.Stages)-1]...)
+	resident := append([]bool(nil), p.Resident[len(c.Stages)-1]...)
 	for _, step := range p.Steps {
 		switch {
 		case step.Pause != nil:
 			for _, tag := range step.Pause {
-				awake[tag] = false
+				resident[tag] = false
 			}
 		case step.Resume != nil:
 			for _, tag := range step.Resume {
-				awake[tag] = true
+				resident[tag] = true
 			}
 		default:
-			if diff := cmp.Diff(p.Awake[step.Stage], awake); diff != "" {
+			if diff := cmp.Diff(p.Resident[step.Stage], resident); diff != "" {
 				t.Fatalf("after the steps to stage %d (-plan +steps):\n%s", step.Stage, diff)
 			}
 		}
 	}
 }
 
-// demandLeast tries every plan that has the peak of a staged one and wakes only what is needed
+// demandLeast tries every plan that has the peak of the on-use one and resumes only what is needed
 // somewhere.
-func demandLeast(t *rapid.T, c *Cycle, staged Plan) {
+func demandLeast(t *rapid.T, c *Cycle, onUse Plan) {
 	gaps := c.gaps()
 	for choice := range 1 << len(gaps) {
-		awake := c.needed()
+		resident := c.needed()
 		for i, g := range gaps {
 			for _, s := range g.stages {
-				awake[s][g.tag] = awake[s][g.tag] || choice>>i&1 == 1
+				resident[s][g.tag] = resident[s][g.tag] || choice>>i&1 == 1
 			}
 		}
-		if p := c.plan(awake); p.Peak <= staged.Peak && p.Copied < staged.Copied {
-			t.Fatalf("staged copies %d, and %v only %d", staged.Copied, awake, p.Copied)
+		if p := c.plan(resident); p.Peak <= onUse.Peak && p.Copied < onUse.Copied {
+			t.Fatalf("on use copies %d, and %v only %d", onUse.Copied, resident, p.Copied)
 		}
 	}
 }
