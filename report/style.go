@@ -140,15 +140,6 @@ func fixed(value float64, decimals int) string {
 	return strconv.FormatFloat(value+0, 'f', decimals, 64)
 }
 
-// byteUnit is the largest binary unit not above a value, and its name.
-func byteUnit(greatest int64) (float64, string) {
-	unit := 0
-	for unit < len(binaryUnits)-1 && greatest>>(10*(unit+1)) > 0 {
-		unit++
-	}
-	return float64(int64(1) << (10 * unit)), binaryUnits[unit]
-}
-
 // byteAxis gives the y axis [0, top] bytes, with ticks in the unit that suits greatest.
 func byteAxis(a *plot.Axis, greatest int64, top float64) {
 	scale, unit := byteUnit(greatest)

@@ -12,6 +12,10 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+	"github.com/memprof/memprof/report/spell"
+	"github.com/memprof/memprof/report/units"
 )
 
 // baselineVersion is the version of the file that this memprof writes and the only one it
@@ -60,7 +64,7 @@ func (v *baselineValue) key() string {
 func readBaseline(path string) (*baseline, error) {
 	text, err := readBounded(path, mostBaselineBytes)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, usagef("%w; write it with memprof check --update-baseline", err)
+		return nil, exit.Usagef("%w; write it with memprof check --update-baseline", err)
 	}
 	if err != nil {
 		return nil, err
@@ -72,7 +76,7 @@ func readBaseline(path string) (*baseline, error) {
 			err = io.ErrUnexpectedEOF
 		}
 		line := 1 + bytes.Count(text[:min(at, int64(len(text)))], []byte("\n"))
-		return nil, usagef("%s:%d: damaged baseline: %w; restore it, or remove it and run memprof check --update-baseline", path, line, err)
+		return nil, exit.Usagef("%s:%d: damaged baseline: %w; restore it, or remove it and run memprof check --update-baseline", path, line, err)
 	}
 	return b, nil
 }
@@ -90,7 +94,7 @@ func (b *baseline) parse(text []byte) (int64, error) {
 		return 0, fmt.Errorf("want \"version\": %d", baselineVersion)
 	}
 	if n := len(file.Values); n > mostBaselineValues {
-		return 0, fmt.Errorf("%s values: want at most %s", groupDigits(int64(n)), groupDigits(mostBaselineValues))
+		return 0, fmt.Errorf("%s values: want at most %s", units.FormatCount(int64(n)), units.FormatCount(mostBaselineValues))
 	}
 	at := int64(0)
 	for _, raw := range file.Values {
@@ -137,7 +141,7 @@ func (b *baseline) add(value baselineValue) error {
 	metric, _, ok := lookupMetric(value.Metric)
 	switch {
 	case !ok:
-		return fmt.Errorf("there is no metric %q%s (memprof check --list names them)", value.Metric, didYouMean(value.Metric, metricNames()...))
+		return fmt.Errorf("there is no metric %q%s (memprof check --list names them)", value.Metric, spell.DidYouMean(value.Metric, metricNames()...))
 	case value.Unit != metric.Unit.String():
 		return fmt.Errorf("%s is in %s, not %q", value.Metric, metric.Unit, value.Unit)
 	case math.Abs(value.Value) > mostBaseline || value.Spread < 0 || value.Spread > mostBaseline:
@@ -176,7 +180,7 @@ func (b *baseline) limit(g *gate, question *baselineValue) (float64, error) {
 // write replaces the file at once: a reader sees the old one or the new one, whole.
 func (b *baseline) write() error {
 	var text bytes.Buffer
-	err := printJSON(&text, struct {
+	err := screen.JSON(&text, struct {
 		Version int             `json:"version"`
 		Values  []baselineValue `json:"values"`
 	}{baselineVersion, b.values})

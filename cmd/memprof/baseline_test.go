@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 )
 
 func TestRelativeLimits(t *testing.T) {
@@ -49,8 +51,8 @@ func TestRelativeLimits(t *testing.T) {
 		"oom.count < baseline + 1MiB":       "not a whole number",
 	} {
 		_, err := parseGate(text)
-		var exit *exitError
-		if !errors.As(err, &exit) || exit.code != exitUsage || !strings.Contains(err.Error(), want) {
+		var coded *exit.Error
+		if !errors.As(err, &coded) || coded.Code != exit.Usage || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want exit code 2 and %q", text, err, want)
 		}
 	}
@@ -112,8 +114,8 @@ func TestBaselineOfGates(t *testing.T) {
 	if err != nil || len(verdicts) != 2 || verdicts[0].holds || !verdicts[1].holds || verdicts[0].gate.limit != 121 || verdicts[1].gate.limit != 341 {
 		t.Errorf("rank0 121 against 110 + 10%%, rank1 340 against 310 + 10%%: %+v, %v", verdicts, err)
 	}
-	var exit *exitError
-	if _, err := judge(later, "1", "reserved.peak < baseline", false); !errors.As(err, &exit) || exit.code != exitUsage ||
+	var coded *exit.Error
+	if _, err := judge(later, "1", "reserved.peak < baseline", false); !errors.As(err, &coded) || coded.Code != exit.Usage ||
 		!strings.HasSuffix(err.Error(), "has no value of reserved.peak (rank 1, worst max, median); write it with memprof check --update-baseline") {
 		t.Errorf("a question without a value: %v", err)
 	}
@@ -151,8 +153,8 @@ func TestDamagedBaseline(t *testing.T) {
 	for _, test := range tests {
 		writeFile(t, path, strings.Replace(good, test.old, test.new, 1))
 		_, err := readBaseline(path)
-		var exit *exitError
-		if !errors.As(err, &exit) || exit.code != exitUsage || !strings.HasPrefix(err.Error(), path+test.want) {
+		var coded *exit.Error
+		if !errors.As(err, &coded) || coded.Code != exit.Usage || !strings.HasPrefix(err.Error(), path+test.want) {
 			t.Errorf("%s for %s: %v\nwant exit code 2 and %s", test.new, test.old, err, path+test.want)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
@@ -179,7 +180,7 @@ func TestBooksWithoutGoodReadings(t *testing.T) {
 		says   string
 		verify int
 	}{
-		{"cut", func(_ *testing.T, dir string) error { return os.Truncate(part(dir), 200) }, "truncated", exitUsage},
+		{"cut", func(_ *testing.T, dir string) error { return os.Truncate(part(dir), 200) }, "truncated", exit.Usage},
 		{"gone", func(_ *testing.T, dir string) error { return os.Remove(part(dir)) }, "the recording has no device readings", 0},
 		{"nonsense", func(t *testing.T, dir string) error {
 			tracetest.Rewrite(t, part(dir), func(rows []trace.Event) []trace.Event {
@@ -187,7 +188,7 @@ func TestBooksWithoutGoodReadings(t *testing.T) {
 				return rows
 			})
 			return nil
-		}, "-5 bytes used on device 1", exitViolated},
+		}, "-5 bytes used on device 1", exit.Violated},
 		{"no library", func(_ *testing.T, dir string) error {
 			info, err := trace.ReadInfo(dir)
 			if err != nil {
@@ -212,7 +213,7 @@ func TestBooksWithoutGoodReadings(t *testing.T) {
 			if len(books) != 1 || !strings.Contains(b.Missing, test.says) || b.Peak.Used != nil || b.Peak.Unexplained != nil {
 				t.Errorf("books %s, want %q missing", jsonText(books), test.says)
 			}
-			if code, _, stderr := memprof("check", "--gate", "books.unexplained < 2%", dir); code != exitUsage || !strings.Contains(stderr, "no value for books.unexplained") {
+			if code, _, stderr := memprof("check", "--gate", "books.unexplained < 2%", dir); code != exit.Usage || !strings.Contains(stderr, "no value for books.unexplained") {
 				t.Errorf("check ended with %d: %s", code, stderr)
 			}
 			if code, out, stderr := memprof("verify", dir); test.verify != 0 && code != test.verify {
@@ -243,16 +244,16 @@ func TestCheckGatesBooks(t *testing.T) {
 		says      string
 	}{
 		{own, "books.unexplained < 20.1%", 0, ""},
-		{own, "books.unexplained < 19.9%", exitViolated, ""},
+		{own, "books.unexplained < 19.9%", exit.Violated, ""},
 		{own, "books.unexplained.bytes == 104MiB", 0, ""},
 		{own, "books.other_libraries == 16MiB", 0, ""},
 		{own, "books.context == 300MiB", 0, ""},
 		{own, "used.peak == 520MiB", 0, ""},
 		{card, "used.peak == 1520MiB", 0, ""},
 		{card, "books.context == 300MiB", 0, ""},
-		{card, "books.unexplained < 99%", exitUsage, "no value for books.unexplained: the whole card was read"},
-		{shared, "books.unexplained < 99%", exitUsage, "no value for books.unexplained: driver overhead is not known"},
-		{shared, "books.context < 99GiB", exitUsage, "no value for books.context: it was measured by the use of the whole card"},
+		{card, "books.unexplained < 99%", exit.Usage, "no value for books.unexplained: the whole card was read"},
+		{shared, "books.unexplained < 99%", exit.Usage, "no value for books.unexplained: driver overhead is not known"},
+		{shared, "books.context < 99GiB", exit.Usage, "no value for books.context: it was measured by the use of the whole card"},
 		{shared, "used.peak == 520MiB", 0, ""},
 	}
 	for _, test := range tests {
@@ -274,7 +275,7 @@ func TestSharedSamples(t *testing.T) {
 		if regexp.MustCompile(`│ +-[0-9]`).MatchString(out) {
 			t.Errorf("%s: a negative number:\n%s", model, out)
 		}
-		if code, _, stderr := memprof("check", "--gate", "books.context < 99GiB", dir); code != exitUsage || !strings.Contains(stderr, "other processes may have taken") {
+		if code, _, stderr := memprof("check", "--gate", "books.context < 99GiB", dir); code != exit.Usage || !strings.Contains(stderr, "other processes may have taken") {
 			t.Errorf("%s: check ended with %d: %s", model, code, stderr)
 		}
 	}

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/report/units"
 )
 
 // readBounded reads a whole file of at most so many bytes: a regular one, or a pipe. An error names
@@ -11,22 +14,22 @@ import (
 func readBounded(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, inputError(err)
+		return nil, exit.Input(err)
 	}
 	defer file.Close()
 	stat, err := file.Stat()
 	if err != nil {
-		return nil, inputError(err)
+		return nil, exit.Input(err)
 	}
 	if mode := stat.Mode(); !mode.IsRegular() && mode&os.ModeNamedPipe == 0 {
-		return nil, usagef("%s: want a regular file or a pipe, not %s", path, kindOfFile(mode))
+		return nil, exit.Usagef("%s: want a regular file or a pipe, not %s", path, kindOfFile(mode))
 	}
 	text, err := io.ReadAll(io.LimitReader(file, most+1))
 	if err != nil {
-		return nil, inputError(err)
+		return nil, exit.Input(err)
 	}
 	if int64(len(text)) > most {
-		return nil, usagef("%s: longer than %s, the most that such a file may have", path, formatSize(most))
+		return nil, exit.Usagef("%s: longer than %s, the most that such a file may have", path, units.FormatSize(most))
 	}
 	return text, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
@@ -175,7 +176,7 @@ func TestCampaignKilledRecorder(t *testing.T) {
 						t.Fatalf("%s: recover: %v", where, err)
 					}
 					b.sameStart("run", "log", 0)
-					memprofIn(t, exitFine, "verify", b.path("run"))
+					memprofIn(t, exit.Fine, "verify", b.path("run"))
 				}
 				for _, name := range append(namesIn(t, b.path("run")), namesIn(t, spools)...) {
 					if name != "run.json" && !strings.HasSuffix(name, ".parquet") && !strings.HasPrefix(name, ".run.json.") {

@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 )
 
 type checkOptions struct {
@@ -131,10 +133,10 @@ func (o *checkOptions) run(stdout, stderr io.Writer, paths []string) error {
 		return o.list(stdout)
 	}
 	if len(paths) == 0 {
-		return usagef("check needs a trace (see `memprof check --help`)")
+		return exit.Usagef("check needs a trace (see `memprof check --help`)")
 	}
 	if o.JSON && o.Annotations {
-		return usagef("--json and --annotations both want standard output: give one of them")
+		return exit.Usagef("--json and --annotations both want standard output: give one of them")
 	}
 	choice, err := parseRankChoice(o.Rank)
 	if err != nil {
@@ -239,7 +241,7 @@ func (o *checkOptions) gates() ([]gate, *gateFile, error) {
 		return nil, nil, err
 	}
 	if gates = append(gates, more...); len(gates) == 0 {
-		return nil, nil, usagef("check needs a --gate or a %s (memprof check --list names the metrics)", gateFileName)
+		return nil, nil, exit.Usagef("check needs a --gate or a %s (memprof check --list names the metrics)", gateFileName)
 	}
 	return gates, file, nil
 }
@@ -250,7 +252,7 @@ func (o *checkOptions) baseline(gates []gate, file *gateFile) (*baseline, error)
 	at := slices.IndexFunc(gates, func(g gate) bool { return g.relative != nil })
 	switch {
 	case at < 0 && o.Update:
-		return nil, usagef("--update-baseline: no gate has a limit relative to the baseline, like 'reserved.peak < baseline + 2%%'")
+		return nil, exit.Usagef("--update-baseline: no gate has a limit relative to the baseline, like 'reserved.peak < baseline + 2%%'")
 	case at < 0:
 		return nil, nil
 	case path == "":
@@ -261,7 +263,7 @@ func (o *checkOptions) baseline(gates []gate, file *gateFile) (*baseline, error)
 	}
 	b, err := readBaseline(path)
 	if errors.Is(err, fs.ErrNotExist) && o.Baseline == "" {
-		return nil, usagef("%s: %w", file.baselineAt, err)
+		return nil, exit.Usagef("%s: %w", file.baselineAt, err)
 	}
 	return b, err
 }
@@ -312,9 +314,9 @@ func listedMetrics() []listedMetric {
 func (o *checkOptions) list(stdout io.Writer) error {
 	metrics := listedMetrics()
 	if o.JSON {
-		return printJSON(stdout, metrics)
+		return screen.JSON(stdout, metrics)
 	}
-	return printMetrics(stdout, metrics, width(stdout))
+	return printMetrics(stdout, metrics, screen.Width(stdout))
 }
 
 // location is where in a recording a value was found.
@@ -388,7 +390,7 @@ func printVerdictsJSON(stdout io.Writer, verdicts []verdict, skips []skip) error
 	for _, s := range skips {
 		out.Skipped = append(out.Skipped, skipJSON{s.gate.text, s.gate.metric.Name, s.path, s.why})
 	}
-	return printJSON(stdout, out)
+	return screen.JSON(stdout, out)
 }
 
 // conclusion is the error that ends check when a gate does not hold.
@@ -403,5 +405,14 @@ func conclusion(verdicts []verdict) error {
 	if len(violated) == 0 {
 		return nil
 	}
-	return &exitError{code: exitViolated, err: fmt.Errorf("%d of %d gates violated", len(violated), len(gates))}
+	return &exit.Error{Code: exit.Violated, Err: fmt.Errorf("%d of %d gates violated", len(violated), len(gates))}
+}
+
+// metricNames are those of all metrics that a gate can be about.
+func metricNames() []string {
+	var names []string
+	for _, m := range listedMetrics() {
+		names = append(names, m.Name)
+	}
+	return names
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -57,7 +58,7 @@ func alwaysNames() []string {
 // checkWithout demands that a name is that of a gate that is judged otherwise.
 func checkWithout(name string) error {
 	if names := alwaysNames(); !slices.Contains(names, name) {
-		return usagef("without %q: want %s", name, strings.Join(names, " or "))
+		return exit.Usagef("without %q: want %s", name, strings.Join(names, " or "))
 	}
 	return nil
 }

@@ -12,7 +12,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/units"
 )
 
 // GitHub drops a summary above 1 MiB whole, and annotations beyond the tenth of a kind and
@@ -67,7 +69,7 @@ func (o *checkOptions) publish(stdout io.Writer, verdicts []verdict, skips []ski
 func appendFile(path string, text []byte) error {
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, public)
 	if err != nil {
-		return inputError(err)
+		return exit.Input(err)
 	}
 	_, err = f.Write(text)
 	return errors.Join(err, f.Close())
@@ -136,7 +138,7 @@ func markdownVerdicts(verdicts []verdict, skips []skip) []byte {
 	for i, v := range order {
 		line := markdownRow(v)
 		if out.Len()+len(line) > mostMarkdown {
-			fmt.Fprintf(&out, "\n%s left out, none worse than the last above\n", counted(int64(len(order)-i), "verdict"))
+			fmt.Fprintf(&out, "\n%s left out, none worse than the last above\n", units.Counted(int64(len(order)-i), "verdict"))
 			break
 		}
 		out.WriteString(line)

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
 )
 
@@ -59,7 +60,7 @@ func qualityVerdicts(verdicts []verdict) ([]byte, error) {
 		issues = append(issues, issue)
 	}
 	var out bytes.Buffer
-	err := printJSON(&out, issues)
+	err := screen.JSON(&out, issues)
 	return out.Bytes(), err
 }
 

@@ -8,6 +8,9 @@ import (
 	"strconv"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/report/spell"
+	"github.com/memprof/memprof/report/units"
 )
 
 // rankChoice says which ranks a gate is held against.
@@ -23,7 +26,7 @@ func parseRankChoice(text string) (rankChoice, error) {
 	}
 	rank, err := strconv.Atoi(text)
 	if err != nil || rank < 0 {
-		return rankChoice{}, usagef("rank %q: want worst, all, mean or the number of a rank%s", text, didYouMean(text, "worst", "all", "mean"))
+		return rankChoice{}, exit.Usagef("rank %q: want worst, all, mean or the number of a rank%s", text, spell.DidYouMean(text, "worst", "all", "mean"))
 	}
 	return rankChoice{kind: "one", rank: rank}, nil
 }
@@ -87,7 +90,7 @@ func (o *checkOptions) missing(stderr io.Writer, jobs []repetition) error {
 		for i := range job {
 			for _, m := range job[i].run.Missing() {
 				if !o.AllowMissing {
-					return usagef("%s: %s (--allow-missing-ranks judges without it)", job[i].path, m)
+					return exit.Usagef("%s: %s (--allow-missing-ranks judges without it)", job[i].path, m)
 				}
 				fmt.Fprintf(stderr, "memprof: warning: %s: %s\n", job[i].path, m)
 			}
@@ -180,7 +183,7 @@ func (c rankChoice) worstOfRanks(g *gate, job repetition) ([]measured, error) {
 	case allocs == 0 && c.kind == "one":
 		return nil, g.mistake("%s: no allocation of rank %d in it: there is nothing to check", job[0].path, c.rank)
 	case allocs == 0:
-		return nil, usagef("%s: no allocation in it: there is nothing to check", job[0].path)
+		return nil, exit.Usagef("%s: no allocation in it: there is nothing to check", job[0].path)
 	case len(worst) == 0 && unknown == "" && g.selector.String() != "":
 		return nil, g.mistake("gate %q: %s has %s", g.text, job[0].path, g.selector.missing(job))
 	case len(worst) == 0:
@@ -208,7 +211,7 @@ func mean(of []measured) measured {
 	for _, m := range of {
 		sum += m.value
 	}
-	where := location{Path: of[0].where.Path, Process: fmt.Sprintf("mean of %s", counted(int64(len(of)), "rank")), Device: -1, Seq: -1}
+	where := location{Path: of[0].where.Path, Process: fmt.Sprintf("mean of %s", units.Counted(int64(len(of)), "rank")), Device: -1, Seq: -1}
 	if len(of) == 1 {
 		where = of[0].where
 	}
@@ -237,12 +240,12 @@ func (g *gate) compareRanks(c rankChoice, job repetition) (measured, error) {
 	}
 	ranks := analysis.CompareRanks(results)
 	if len(ranks.Rows) == 0 {
-		return measured{}, usagef("%s: no allocation in it: there is nothing to check", job[0].path)
+		return measured{}, exit.Usagef("%s: no allocation in it: there is nothing to check", job[0].path)
 	}
 	imbalance := g.ranks(ranks)
 	ratio, ok := imbalance.Ratio()
 	if !ok {
-		return measured{}, g.mistake("gate %q: %s has no value for %s: it has %s", g.text, job[0].path, g.metric.Name, counted(int64(imbalance.Ranks), "rank"))
+		return measured{}, g.mistake("gate %q: %s has no value for %s: it has %s", g.text, job[0].path, g.metric.Name, units.Counted(int64(imbalance.Ranks), "rank"))
 	}
 	row := ranks.Rows[imbalance.Row]
 	at := slices.IndexFunc(results, func(r *analysis.Result) bool {

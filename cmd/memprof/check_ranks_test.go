@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -110,8 +111,8 @@ func TestCheckRanksWithoutValue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var exit *exitError
-		if _, _, err := (&judging{choice: choice, aggregate: "median"}).judge(&g, repetitions(test.runs)); !errors.As(err, &exit) || exit.code != exitUsage || err.Error() != test.want {
+		var coded *exit.Error
+		if _, _, err := (&judging{choice: choice, aggregate: "median"}).judge(&g, repetitions(test.runs)); !errors.As(err, &coded) || coded.Code != exit.Usage || err.Error() != test.want {
 			t.Errorf("%s --rank %s: %v\nwant exit code 2: %s", test.gate, test.rank, err, test.want)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -28,18 +30,18 @@ func (o *checkOptions) checkRunUsage(flags *pflag.FlagSet, paths []string, dash 
 	if !o.Run {
 		for _, name := range o.recordFlags {
 			if flags.Changed(name) {
-				return usagef("--%s is a flag of record: it needs --run", name)
+				return exit.Usagef("--%s is a flag of record: it needs --run", name)
 			}
 		}
 		return nil
 	}
 	switch {
 	case dash != 0 || len(paths) == 0:
-		return usagef("--run wants a command after --, and no recordings: memprof check --run -- COMMAND [ARGUMENT]...")
+		return exit.Usagef("--run wants a command after --, and no recordings: memprof check --run -- COMMAND [ARGUMENT]...")
 	case o.List:
-		return usagef("--list prints the metrics: it has nothing to do with --run")
+		return exit.Usagef("--list prints the metrics: it has nothing to do with --run")
 	case o.Record.NoTrace:
-		return usagef("--no-trace records nothing that could be checked")
+		return exit.Usagef("--no-trace records nothing that could be checked")
 	}
 	return o.Record.validate()
 }
@@ -55,14 +57,14 @@ func (o *checkOptions) runJob(stderr io.Writer, command []string) (dir string, c
 	outlivePipe()
 	err = o.Record.record(stderr, program, command)
 	var machine unrecordable
-	var exit *exitError
+	var coded *exit.Error
 	switch {
 	case errors.As(err, &machine):
 		return "", 0, refuse(fmt.Errorf("the job was not run, since it cannot be recorded: %w", err))
 	case o.Record.placed == "": // never started
 		return "", 0, err
-	case errors.As(err, &exit) && exit.err == nil: // the job's own code
-		return o.Record.placed, exit.code, nil
+	case errors.As(err, &coded) && coded.Err == nil: // the job's own code
+		return o.Record.placed, coded.Code, nil
 	}
 	return o.Record.placed, 0, err
 }
@@ -96,13 +98,13 @@ func (o *checkOptions) withJob(stdout, stderr io.Writer, court *judging, gates [
 		return err
 	}
 	judged := o.judgeAndTell(stdout, stderr, court, gates, []string{dir})
-	if code == exitFine {
+	if code == exit.Fine {
 		return judged
 	}
 	if judged != nil {
-		complain(stderr, judged)
+		screen.Complain(stderr, judged)
 	}
-	return exitWith(code)
+	return exit.With(code)
 }
 
 // silence keeps the runner of GitHub Actions from obeying commands in what the job prints, where

@@ -11,7 +11,9 @@ import (
 
 	"github.com/fatih/color"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/units"
 )
 
 func (o *checkOptions) print(stdout io.Writer, verdicts []verdict, skips []skip) error {
@@ -20,7 +22,7 @@ func (o *checkOptions) print(stdout io.Writer, verdicts []verdict, skips []skip)
 	}
 	good, warned, bad := color.New(color.FgGreen), color.New(color.FgYellow), color.New(color.FgRed)
 	for _, c := range []*color.Color{good, warned, bad} {
-		if colourful(stdout) {
+		if screen.Colored(stdout) {
 			c.EnableColor()
 		} else {
 			c.DisableColor()
@@ -39,7 +41,7 @@ func (o *checkOptions) print(stdout io.Writer, verdicts []verdict, skips []skip)
 		}
 		lines = append(lines, v.cells(tone.Sprint(v.word())))
 	}
-	if err := printTable(stdout, lines, several, width(stdout)); err != nil {
+	if err := printTable(stdout, lines, several, screen.Width(stdout)); err != nil {
 		return err
 	}
 	for i := range verdicts {
@@ -132,7 +134,7 @@ func (v *verdict) distrust() string {
 	}
 	g := v.gate
 	return report.PlainText(fmt.Sprintf("%s: not trustworthy: %s spread over %s, more than the margin of %s; take more runs or another limit",
-		g.text, counted(int64(v.runs), "run"), g.format(v.spread), g.format(math.Abs(g.margin(v.found.value)))))
+		g.text, units.Counted(int64(v.runs), "run"), g.format(v.spread), g.format(math.Abs(g.margin(v.found.value)))))
 }
 
 // printMetrics writes metrics, one a line. On a terminal what a metric is goes on below itself where it

@@ -5,8 +5,10 @@ import (
 	"os"
 	"strconv"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/hooks"
 	"github.com/memprof/memprof/hooks/rerun"
+	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -30,7 +32,7 @@ func chooseDevice(wanted string, simMemory int64, installed *hooks.Installation)
 	case err == nil:
 		return &chosenDevice{gpus: realGPUs(devices)}, nil
 	case wanted == "real":
-		return nil, usagef("--device real: %w (see `memprof doctor`)", err)
+		return nil, exit.Usagef("--device real: %w (see `memprof doctor`)", err)
 	}
 	return simulatedDevice(simMemory, installed, err.Error())
 }
@@ -72,7 +74,7 @@ func (d *chosenDevice) String() string {
 	if len(d.gpus) == 0 {
 		return "no device"
 	}
-	name := fmt.Sprintf("%s, %s", d.gpus[0].Name, formatSize(d.gpus[0].Memory))
+	name := fmt.Sprintf("%s, %s", d.gpus[0].Name, units.FormatSize(d.gpus[0].Memory))
 	if len(d.gpus) > 1 {
 		name = fmt.Sprintf("%d × %s", len(d.gpus), name)
 	}

@@ -8,7 +8,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/units"
 )
 
 type diffOptions struct {
@@ -62,8 +65,8 @@ func (o *diffOptions) run(stdout, stderr io.Writer, args []string) error {
 	if err := o.settle(args); err != nil {
 		return err
 	}
-	if o.Format == "html" && terminal(stdout) {
-		return usagef("a page is not for a terminal: send it to a file, with > diff.html")
+	if o.Format == "html" && screen.Terminal(stdout) {
+		return exit.Usagef("a page is not for a terminal: send it to a file, with > diff.html")
 	}
 	base, err := o.analyzeSet(stderr, o.Base)
 	if err != nil {
@@ -82,7 +85,7 @@ func (o *diffOptions) run(stdout, stderr io.Writer, args []string) error {
 	case "html":
 		return report.DiffHTML(stdout, compared)
 	}
-	return report.DiffText(stdout, compared, textOptions(stdout))
+	return report.DiffText(stdout, compared, screen.Options(stdout))
 }
 
 // settle works out the two sets, and refuses what makes no sense.
@@ -92,17 +95,17 @@ func (o *diffOptions) settle(args []string) error {
 	case flags == 0 && len(args) == 2:
 		o.Base, o.New = args[:1], args[1:]
 	case flags > 0 && len(args) > 0:
-		return usagef("diff takes BASE and NEW, or --base and --new, not both: %q is neither (several recordings of a set are --base A --base B)", args[0])
+		return exit.Usagef("diff takes BASE and NEW, or --base and --new, not both: %q is neither (several recordings of a set are --base A --base B)", args[0])
 	case flags == 0:
-		return usagef("diff takes BASE and NEW, got %s; for sets of runs give --base and --new (see `memprof diff --help`)", counted(int64(len(args)), "argument"))
+		return exit.Usagef("diff takes BASE and NEW, got %s; for sets of runs give --base and --new (see `memprof diff --help`)", units.Counted(int64(len(args)), "argument"))
 	case len(o.New) == 0:
-		return usagef("diff has --base and no --new: there is nothing to compare")
+		return exit.Usagef("diff has --base and no --new: there is nothing to compare")
 	case len(o.Base) == 0:
-		return usagef("diff has --new and no --base: there is nothing to compare with")
+		return exit.Usagef("diff has --new and no --base: there is nothing to compare with")
 	}
 	switch {
 	case o.JSON && o.HTML:
-		return usagef("--json and --html: choose one")
+		return exit.Usagef("--json and --html: choose one")
 	case o.JSON:
 		o.Format = "json"
 	case o.HTML:
@@ -112,7 +115,7 @@ func (o *diffOptions) settle(args []string) error {
 		return err
 	}
 	if o.Top < 1 {
-		return usagef("--top %d: want 1 or more", o.Top)
+		return exit.Usagef("--top %d: want 1 or more", o.Top)
 	}
 	return nil
 }
@@ -130,7 +133,7 @@ func (o *diffOptions) analyzeSet(stderr io.Writer, paths []string) ([][]*analysi
 		allocs := int64(0)
 		for _, node := range nodes {
 			for _, warning := range node.run.Warnings {
-				remark(stderr, "warning", fmt.Sprintf("%s: %s", node.path, warning))
+				screen.Remark(stderr, "warning", fmt.Sprintf("%s: %s", node.path, warning))
 			}
 			for _, result := range node.results {
 				run = append(run, result)
@@ -140,7 +143,7 @@ func (o *diffOptions) analyzeSet(stderr io.Writer, paths []string) ([][]*analysi
 			}
 		}
 		if allocs == 0 {
-			return nil, usagef("%s: no allocation in it: there is nothing to compare", nodes[0].path)
+			return nil, exit.Usagef("%s: no allocation in it: there is nothing to compare", nodes[0].path)
 		}
 		runs = append(runs, run)
 	}

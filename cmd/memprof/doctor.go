@@ -7,6 +7,9 @@ import (
 
 	"github.com/fatih/color"
 	"github.com/spf13/cobra"
+
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 )
 
 // health is the verdict of one check.
@@ -40,11 +43,11 @@ torch, its options, and whether the loader can put the hook into it.`,
   memprof doctor --json | jq '.[] | select(.status != "ok")'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
-				return usagef("doctor takes a command after -- (see `memprof doctor --help`)")
+				return exit.Usagef("doctor takes a command after -- (see `memprof doctor --help`)")
 			}
 			findings := examine(args)
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), findings)
+				return screen.JSON(cmd.OutOrStdout(), findings)
 			}
 			return printFindings(cmd.OutOrStdout(), findings)
 		},
@@ -58,7 +61,7 @@ func printFindings(w io.Writer, findings []finding) error {
 		healthOK: color.New(color.FgGreen), healthWarn: color.New(color.FgYellow), healthFail: color.New(color.FgRed),
 	}
 	for _, c := range paint {
-		if !colourful(w) {
+		if !screen.Colored(w) {
 			c.DisableColor()
 		} else {
 			c.EnableColor()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/memprof/memprof/hooks"
 	"github.com/memprof/memprof/hooks/rerun"
+	"github.com/memprof/memprof/report/units"
 )
 
 // checkDriver has a line for the driver and one for each device.
@@ -20,7 +21,7 @@ func checkDriver() []finding {
 			Remedy: "record uses the simulated device here; install the NVIDIA driver for a real one",
 		}}
 	}
-	findings := []finding{{Check: "driver", Health: healthOK, Detail: fmt.Sprintf("CUDA %s, %s", formatCUDA(version), counted(int64(len(devices)), "device"))}}
+	findings := []finding{{Check: "driver", Health: healthOK, Detail: fmt.Sprintf("CUDA %s, %s", formatCUDA(version), units.Counted(int64(len(devices)), "device"))}}
 	if len(devices) == 0 {
 		findings[0].Health = healthWarn
 		findings[0].Remedy = "no device is visible: check CUDA_VISIBLE_DEVICES and nvidia-smi"
@@ -33,14 +34,14 @@ func checkDriver() []finding {
 
 func describeDevice(check string, device rerun.Device) finding {
 	f := finding{Check: check, Health: healthOK}
-	f.Detail = fmt.Sprintf("%s, %s", device.Name, formatSize(device.Total))
+	f.Detail = fmt.Sprintf("%s, %s", device.Name, units.FormatSize(device.Total))
 	if !device.VMM {
 		f.Health = healthFail
 		f.Detail += ", no virtual memory management"
 		f.Remedy = "the bfc allocator needs cuMemMap and its kin: a newer driver, or a GPU that is not a vGPU without them"
 		return f
 	}
-	f.Detail += fmt.Sprintf(", granularity %s", formatSize(device.Granularity))
+	f.Detail += fmt.Sprintf(", granularity %s", units.FormatSize(device.Granularity))
 	if device.RDMA {
 		f.Detail += ", GPUDirect RDMA"
 	}
@@ -72,7 +73,7 @@ func checkNVML() []finding {
 		f.Remedy = "traces name the GPU as the driver does, and used memory is read from within the job, for the whole card"
 		return []finding{f}
 	}
-	f.Detail = fmt.Sprintf("driver %s, %s", state.Driver, counted(int64(len(state.GPUs)), "GPU"))
+	f.Detail = fmt.Sprintf("driver %s, %s", state.Driver, units.Counted(int64(len(state.GPUs)), "GPU"))
 	findings := []finding{f}
 	if sliced := slicedGPUs(); len(sliced) > 0 {
 		findings = append(findings, finding{Check: "MIG", Health: healthWarn, Detail: "on, for GPU " + strings.Join(sliced, ", "),

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/memprof/memprof/report/units"
 )
 
 // What recording needs of a process's limits.
@@ -32,7 +34,7 @@ func checkLimits() finding {
 		remedies = append(remedies, "raise ulimit -n to 4096")
 	}
 	if size.Cur < smallestFile {
-		remedies = append(remedies, fmt.Sprintf("raise ulimit -f: recording writes files of up to %s, and stops where it cannot", formatSize(smallestFile)))
+		remedies = append(remedies, fmt.Sprintf("raise ulimit -f: recording writes files of up to %s, and stops where it cannot", units.FormatSize(smallestFile)))
 	}
 	if locked.Cur < 64<<10 {
 		remedies = append(remedies, "raise ulimit -l: NCCL over InfiniBand needs it, with memprof or without")
@@ -47,7 +49,7 @@ func limitText(limit uint64) string {
 	if limit == unix.RLIM_INFINITY {
 		return "any size"
 	}
-	return formatSize(int64(limit))
+	return units.FormatSize(int64(limit))
 }
 
 func checkMapCount() finding {
@@ -78,10 +80,10 @@ func checkSpace(check, dir string, wanted uint64) finding {
 		return f
 	}
 	free := stat.Bavail * uint64(stat.Bsize)
-	f.Detail = fmt.Sprintf("%s free in %s", formatSize(int64(free)), dir)
+	f.Detail = fmt.Sprintf("%s free in %s", units.FormatSize(int64(free)), dir)
 	if free < wanted {
 		f.Health = healthWarn
-		f.Remedy = fmt.Sprintf("less than %s: record to another place with -o or --spool", formatSize(int64(wanted)))
+		f.Remedy = fmt.Sprintf("less than %s: record to another place with -o or --spool", units.FormatSize(int64(wanted)))
 	}
 	return f
 }

@@ -5,12 +5,13 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/report/export"
 	"github.com/memprof/memprof/trace"
@@ -74,28 +75,12 @@ func exportFormats() []exportFormat {
 			},
 			write: func(_ *exportOptions, w io.Writer, r *export.Recording) error {
 				if n := len(r.Run.Processes); n != 1 {
-					return usagef("a snapshot is of one process, and %s has %d: choose one with --process (%s)", r.Run.Dir, n, processNames(r.Run))
+					return exit.Usagef("a snapshot is of one process, and %s has %d: choose one with --process (%s)", r.Run.Dir, n, processNames(r.Run))
 				}
 				return export.TorchSnapshot(w, r, r.Run.Processes[0])
 			},
 		},
 	}
-}
-
-func eventsOf(run *trace.Run) int64 {
-	events := int64(0)
-	for _, process := range run.Processes {
-		events += process.Events
-	}
-	return events
-}
-
-func processNames(run *trace.Run) string {
-	var names []string
-	for _, process := range run.Processes {
-		names = append(names, process.Name)
-	}
-	return strings.Join(names, ", ")
 }
 
 func newExportCommand() *cobra.Command {
@@ -166,8 +151,8 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 	if err := o.validate(); err != nil {
 		return err
 	}
-	if f.binary && o.Output == "" && terminal(stdout) {
-		return usagef("the format is not for a terminal: give a file with -o")
+	if f.binary && o.Output == "" && screen.Terminal(stdout) {
+		return exit.Usagef("the format is not for a terminal: give a file with -o")
 	}
 	run, err := openRun(path)
 	if err != nil {
@@ -177,15 +162,15 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 		return err
 	}
 	for _, warning := range run.Warnings {
-		remark(stderr, "warning", warning)
+		screen.Remark(stderr, "warning", warning)
 	}
-	newProgress(stderr, "exporting", f.passes(run)).follow(run)
+	screen.NewProgress(stderr, "exporting", f.passes(run)).Follow(run)
 	recording := &export.Recording{Run: run}
 	write := func(w io.Writer) error { return f.write(o, w, recording) }
 	if o.Output == "" {
-		shown := &plainWriter{w: stdout}
-		if terminal(stdout) {
-			return exportError(errors.Join(write(shown), shown.flush()))
+		shown := &screen.PlainWriter{W: stdout}
+		if screen.Terminal(stdout) {
+			return exportError(errors.Join(write(shown), shown.Flush()))
 		}
 		buffered := bufio.NewWriter(stdout)
 		return exportError(errors.Join(write(buffered), buffered.Flush()))
@@ -196,15 +181,15 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 // exportError says whose error it is: that of a damaged trace is the input's.
 func exportError(err error) error {
 	if errors.Is(err, export.ErrNoOOM) {
-		return inputError(err)
+		return exit.Input(err)
 	}
-	var exit *exitError
+	var coded *exit.Error
 	var place *trace.PathError
 	var event *analysis.EventError
-	if errors.As(err, &exit) || !errors.As(err, &place) && !errors.As(err, &event) {
+	if errors.As(err, &coded) || !errors.As(err, &place) && !errors.As(err, &event) {
 		return err
 	}
-	return inputError(err)
+	return exit.Input(err)
 }
 
 // choose leaves the processes that --process names.
@@ -214,7 +199,7 @@ func (o *exportOptions) choose(run *trace.Run) error {
 	}
 	for _, name := range o.Processes {
 		if !slices.ContainsFunc(run.Processes, func(p *trace.Process) bool { return p.Name == name }) {
-			return usagef("--process %q: %s has %s", name, run.Dir, processNames(run))
+			return exit.Usagef("--process %q: %s has %s", name, run.Dir, processNames(run))
 		}
 	}
 	run.Processes = slices.DeleteFunc(run.Processes, func(p *trace.Process) bool { return !slices.Contains(o.Processes, p.Name) })

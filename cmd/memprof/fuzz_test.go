@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
@@ -57,7 +58,7 @@ func watched(t *testing.T, args []string) (code int, stdout, stderr []byte) {
 func demandEnd(t *testing.T, args ...string) {
 	t.Helper()
 	code, stdout, stderr := watched(t, args)
-	if code < exitFine || code > exitUsage {
+	if code < exit.Fine || code > exit.Usage {
 		t.Errorf("memprof %.60q exits %d\n%.2000s", args, code, stderr)
 	}
 	what := fmt.Sprintf("memprof %.60q", args)

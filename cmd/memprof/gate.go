@@ -8,7 +8,9 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/report/spell"
+	"github.com/memprof/memprof/report/units"
 )
 
 // gate is a condition on a metric: "waste.external < 25%".
@@ -41,7 +43,7 @@ const (
 
 func checkSeverity(text string) error {
 	if text != severityError && text != severityWarn {
-		return usagef("severity %q: want error or warn%s", text, didYouMean(text, severityError, severityWarn))
+		return exit.Usagef("severity %q: want error or warn%s", text, spell.DidYouMean(text, severityError, severityWarn))
 	}
 	return nil
 }
@@ -54,7 +56,7 @@ func parseGate(text string) (gate, error) {
 	g, err := gateOf(text)
 	if err == nil {
 		if err := g.settle(); err != nil {
-			return gate{}, usagef("gate %q: %w", text, err)
+			return gate{}, exit.Usagef("gate %q: %w", text, err)
 		}
 	}
 	return g, err
@@ -64,11 +66,11 @@ func parseGate(text string) (gate, error) {
 func gateOf(text string) (gate, error) {
 	form := gateForm.FindStringSubmatch(text)
 	if form == nil {
-		return gate{}, usagef("gate %q: want METRIC OP LIMIT, like 'reserved.peak < 40GiB', with OP one of < <= > >= ==", text)
+		return gate{}, exit.Usagef("gate %q: want METRIC OP LIMIT, like 'reserved.peak < 40GiB', with OP one of < <= > >= ==", text)
 	}
 	metric, ranks, ok := lookupMetric(form[1])
 	if !ok {
-		return gate{}, usagef("gate %q: there is no metric %q%s (memprof check --list names them)", text, form[1], didYouMean(form[1], metricNames()...))
+		return gate{}, exit.Usagef("gate %q: there is no metric %q%s (memprof check --list names them)", text, form[1], spell.DidYouMean(form[1], metricNames()...))
 	}
 	g := gate{text: strings.TrimSpace(text), metric: metric, op: form[3], ranks: ranks, severity: severityError}
 	g.job, _ = lookupJobMetric(form[1])
@@ -85,7 +87,7 @@ func gateOf(text string) (gate, error) {
 		g.selector, err = parseSelector(form[2])
 	}
 	if err != nil {
-		return gate{}, usagef("gate %q: %w", text, err)
+		return gate{}, exit.Usagef("gate %q: %w", text, err)
 	}
 	return g, nil
 }
@@ -123,7 +125,7 @@ func parseLimit(text string, unit analysis.Unit) (float64, error) {
 		if number := strings.TrimSpace(text); number != "0" && strings.Trim(number, "0123456789.") == "" {
 			return 0, fmt.Errorf("the metric is a size: %q needs a unit, like %sGiB or %sB", text, number, number)
 		}
-		bytes, err := report.ParseSize(text)
+		bytes, err := units.ParseSize(text)
 		return float64(bytes), err
 	}
 	count, err := strconv.ParseInt(text, 10, 64)
@@ -172,9 +174,9 @@ func (g *gate) expected() string {
 func (g *gate) format(value float64) string {
 	switch g.metric.Unit {
 	case analysis.Share:
-		return report.FormatPercent(value)
+		return units.FormatPercent(value)
 	case analysis.Bytes:
-		return formatSize(saturated(value))
+		return units.FormatSize(saturated(value))
 	}
 	return strconv.FormatFloat(value, 'f', -1, 64)
 }
@@ -202,7 +204,7 @@ func saturated(value float64) int64 {
 func (g *gate) mistake(format string, args ...any) error {
 	err := fmt.Errorf(format, args...)
 	if g.file != "" {
-		return usagef("%s:%d:%d: %w", g.file, g.line, g.column, err)
+		return exit.Usagef("%s:%d:%d: %w", g.file, g.line, g.column, err)
 	}
-	return usagef("%w", err)
+	return exit.Usagef("%w", err)
 }

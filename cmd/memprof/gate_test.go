@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 )
 
 func TestParseGate(t *testing.T) {
@@ -50,8 +51,8 @@ func TestParseGateRefuses(t *testing.T) {
 	}
 	for _, test := range tests {
 		_, err := parseGate(test.text)
-		var exit *exitError
-		if !errors.As(err, &exit) || exit.code != exitUsage || !strings.Contains(err.Error(), test.want) {
+		var coded *exit.Error
+		if !errors.As(err, &coded) || coded.Code != exit.Usage || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("parseGate(%q): %v; want exit code 2 and %q", test.text, err, test.want)
 		}
 	}
@@ -132,8 +133,8 @@ func TestJudge(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var exit *exitError
-	if _, _, err := (&judging{choice: rankChoice{kind: "worst"}, aggregate: "median"}).judge(&g, []repetition{{{path: "idle", results: []*analysis.Result{{Devices: []analysis.DeviceResult{{}}}}}}}); !errors.As(err, &exit) || exit.code != exitUsage {
+	var coded *exit.Error
+	if _, _, err := (&judging{choice: rankChoice{kind: "worst"}, aggregate: "median"}).judge(&g, []repetition{{{path: "idle", results: []*analysis.Result{{Devices: []analysis.DeviceResult{{}}}}}}}); !errors.As(err, &coded) || coded.Code != exit.Usage {
 		t.Errorf("a run without allocations: %v, want exit code 2", err)
 	}
 }

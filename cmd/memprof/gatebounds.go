@@ -3,6 +3,9 @@ package main
 import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/report/units"
 )
 
 // Bounds of a file of gates, far above what one needs. The parser's time grows with the square of
@@ -32,7 +35,7 @@ func checkGateBounds(path, text string) error {
 		default:
 			continue
 		}
-		return usagef("%s:%d:%d: more than %s %s, the most that a file of gates may have", path, at.Position.Line, at.Position.Column, groupDigits(int64(most)), what)
+		return exit.Usagef("%s:%d:%d: more than %s %s, the most that a file of gates may have", path, at.Position.Line, at.Position.Column, units.FormatCount(int64(most)), what)
 	}
 	return nil
 }

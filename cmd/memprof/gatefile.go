@@ -14,7 +14,10 @@ import (
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks/trust"
+	"github.com/memprof/memprof/report/spell"
 )
 
 // gateFileName is what `memprof check` looks for, from the working directory upward.
@@ -84,10 +87,10 @@ func (o *checkOptions) trustGateFile(path string) error {
 	}
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return inputError(err)
+		return exit.Input(err)
 	}
 	if err := trust.Path(real, os.Getegid()); err != nil {
-		return usagef("%s was found and not named: %w (--config %s uses it all the same)", path, err, shellQuote(path))
+		return exit.Usagef("%s was found and not named: %w (--config %s uses it all the same)", path, err, screen.ShellQuote(path))
 	}
 	return nil
 }
@@ -97,7 +100,7 @@ func exists(path string) (bool, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	return err == nil, inputError(err)
+	return err == nil, exit.Input(err)
 }
 
 // readGateFile reads a file of gates. The error has every mistake in it, one a line.
@@ -148,7 +151,7 @@ func (f *gateFile) document(parsed *ast.File) (ast.Node, error) {
 		}
 	}
 	if root == nil {
-		return nil, usagef("%s:1:1: want a document with the key gates", f.path)
+		return nil, exit.Usagef("%s:1:1: want a document with the key gates", f.path)
 	}
 	return root, nil
 }
@@ -272,7 +275,7 @@ func (f *gateFile) mapping(n ast.Node, want string, keys map[string]func(ast.Nod
 		key := pair.Key.GetToken().Value
 		read, ok := keys[key]
 		if !ok {
-			mistakes = append(mistakes, f.errorAt(pair.Key, "unknown key %q: want %s%s", key, listed(keys), didYouMean(key, slices.Sorted(maps.Keys(keys))...)))
+			mistakes = append(mistakes, f.errorAt(pair.Key, "unknown key %q: want %s%s", key, listed(keys), spell.DidYouMean(key, slices.Sorted(maps.Keys(keys))...)))
 			continue
 		}
 		mistakes = append(mistakes, read(pair.Value))
@@ -308,7 +311,7 @@ func scalar(n ast.Node) (string, bool) {
 
 func (f *gateFile) errorAt(n ast.Node, format string, args ...any) error {
 	at := positionOf(n)
-	return usagef("%s:%d:%d: %w", f.path, at.Line, at.Column, fmt.Errorf(format, args...))
+	return exit.Usagef("%s:%d:%d: %w", f.path, at.Line, at.Column, fmt.Errorf(format, args...))
 }
 
 // positionOf is where a node begins.
@@ -326,10 +329,10 @@ func yamlError(path string, err error) error {
 		GetToken() *token.Token
 	}
 	if !errors.As(err, &at) || at.GetToken() == nil {
-		return usagef("%s: %w", path, err)
+		return exit.Usagef("%s: %w", path, err)
 	}
 	position := at.GetToken().Position
-	return usagef("%s:%d:%d: %s", path, position.Line, position.Column, at.GetMessage())
+	return exit.Usagef("%s:%d:%d: %s", path, position.Line, position.Column, at.GetMessage())
 }
 
 // listed names keys in order: "baseline, gates".

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 )
 
 func writeFile(t *testing.T, path, text string) {
@@ -101,8 +102,8 @@ func TestGateFileMistakes(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "memprof.yaml")
 		writeFile(t, path, test.text)
 		_, err := readGateFile(path)
-		var exit *exitError
-		if !errors.As(err, &exit) || exit.code != exitUsage || err.Error() != path+test.want {
+		var coded *exit.Error
+		if !errors.As(err, &coded) || coded.Code != exit.Usage || err.Error() != path+test.want {
 			t.Errorf("%q: %v\nwant exit code 2 and %s", test.text, err, path+test.want)
 		}
 	}
@@ -128,8 +129,8 @@ P:4:5: gate "reserved.peak < 40": the metric is a size: "40" needs a unit, like 
 P:6:15: severity "warm": want error or warn, did you mean warn?
 P:5:11: gate "waste.extrenal < 5%": there is no metric "waste.extrenal", did you mean waste.external? (memprof check --list names them)
 P:9:5: reserved.peak has no value of a phase; these have: requested.peak, provided.peak, requested.at_peak, live.peak`, "P:", path+":")
-	var exit *exitError
-	if !errors.As(err, &exit) || exit.code != exitUsage || err.Error() != want {
+	var coded *exit.Error
+	if !errors.As(err, &coded) || coded.Code != exit.Usage || err.Error() != want {
 		t.Errorf("%v\nwant exit code 2 and\n%s", err, want)
 	}
 }

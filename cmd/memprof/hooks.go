@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/hooks"
 )
 
@@ -22,7 +23,7 @@ func installHook() (*hooks.Installation, error) {
 	case err == nil:
 		return installed, nil
 	case errors.Is(err, hooks.ErrNotBuilt), os.Getenv("MEMPROF_CACHE") != "":
-		return nil, usagef("no place for the hook: %w (set MEMPROF_CACHE to a writable directory)", err)
+		return nil, exit.Usagef("no place for the hook: %w (set MEMPROF_CACHE to a writable directory)", err)
 	}
 	return nil, unrecordable{fmt.Errorf("no place for the hook: %w (set MEMPROF_CACHE to a writable directory)", err)}
 }
@@ -41,7 +42,7 @@ needed.`,
 			if len(args) == 0 {
 				return nil
 			}
-			return usagef("hooks has no command %q: path or build", args[0])
+			return exit.Usagef("hooks has no command %q: path or build", args[0])
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -115,7 +116,7 @@ func (o *hooksBuildOptions) run(stdout, stderr io.Writer) error {
 			return err
 		}
 		if err := os.WriteFile(o.Output, data, 0o755); err != nil {
-			return usagef("%w", err)
+			return exit.Usagef("%w", err)
 		}
 		shim = o.Output
 	}
@@ -131,11 +132,11 @@ func buildShim(installed *hooks.Installation, python string, stderr io.Writer) (
 	build.Stderr = stderr
 	out, err := build.Output()
 	if err != nil {
-		var exit *exec.ExitError
-		if errors.As(err, &exit) {
-			return "", usagef("no torch shim for %s: see above", python)
+		var ended *exec.ExitError
+		if errors.As(err, &ended) {
+			return "", exit.Usagef("no torch shim for %s: see above", python)
 		}
-		return "", usagef("no torch shim: %w", err)
+		return "", exit.Usagef("no torch shim: %w", err)
 	}
 	return strings.TrimSpace(string(out)), nil
 }

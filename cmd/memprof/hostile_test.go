@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 )
 
 // What testdata/script/record/hostile.txtar cannot set up: programs to be compiled, other
@@ -164,7 +166,7 @@ func TestNoRoomToStart(t *testing.T) {
 		t.Error("the directory of a recording that never was is still there")
 	}
 	cmd, stderr = b.memprof("record", "--device", "sim", "--require-tensors", "-o", filepath.Join(disk, "run"), "--", "touch", b.path("started"))
-	if code := exitOf(cmd.Run()); code != exitUsage || b.exists("started") {
+	if code := exitOf(cmd.Run()); code != exit.Usage || b.exists("started") {
 		t.Errorf("--require-tensors: exit code %d, job started: %v\n%s", code, b.exists("started"), stderr)
 	}
 }

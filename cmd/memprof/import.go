@@ -10,7 +10,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis/snapshot"
-	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+	"github.com/memprof/memprof/report/spell"
+	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -61,15 +64,15 @@ func (o *importOptions) addFlags(flags *pflag.FlagSet) {
 func (o *importOptions) run(stdout io.Writer, format string, files []string) error {
 	switch {
 	case format != "torch-snapshot":
-		return usagef("import format %q: want torch-snapshot%s", format, didYouMean(format, "torch-snapshot"))
+		return exit.Usagef("import format %q: want torch-snapshot%s", format, spell.DidYouMean(format, "torch-snapshot"))
 	case len(files) == 0:
-		return usagef("import %s needs a file", format)
+		return exit.Usagef("import %s needs a file", format)
 	case o.Output == "":
-		return usagef("import needs -o: the directory of the recording")
+		return exit.Usagef("import needs -o: the directory of the recording")
 	}
 	for _, file := range files { // before anything is made or removed
 		if _, err := existingFile(file); err != nil {
-			return inputError(err)
+			return exit.Input(err)
 		}
 	}
 	place, err := makePlace(o.Output, o.Force)
@@ -82,7 +85,7 @@ func (o *importOptions) run(stdout io.Writer, format string, files []string) err
 		return importError(err)
 	}
 	if o.JSON {
-		return printJSON(stdout, imported{Run: o.Output, Processes: importedProcesses(made)})
+		return screen.JSON(stdout, imported{Run: o.Output, Processes: importedProcesses(made)})
 	}
 	return o.print(stdout, made)
 }
@@ -93,23 +96,23 @@ func importError(err error) error {
 	if errors.Is(err, trace.ErrDiskFull) || errors.As(err, &about) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 		return err
 	}
-	return inputError(err)
+	return exit.Input(err)
 }
 
 func (o *importOptions) print(stdout io.Writer, made []snapshot.Process) error {
 	for _, p := range made {
-		text := fmt.Sprintf("%s: device %d of %s, %s", p.Name, p.Device, p.File, counted(p.Entries, "event"))
+		text := fmt.Sprintf("%s: device %d of %s, %s", p.Name, p.Device, p.File, units.Counted(p.Entries, "event"))
 		if p.Bytes > 0 {
-			text += fmt.Sprintf("; before the first one %s were reserved, with %s in them", report.FormatSize(p.Bytes), counted(p.Blocks, "block"))
+			text += fmt.Sprintf("; before the first one %s were reserved, with %s in them", units.FormatSize(p.Bytes), units.Counted(p.Blocks, "block"))
 		}
 		if p.Odd > 0 {
-			text += fmt.Sprintf("; %s contradict others and were left out", counted(p.Odd, "event"))
+			text += fmt.Sprintf("; %s contradict others and were left out", units.Counted(p.Odd, "event"))
 		}
-		if err := printLine(stdout, "%s", text); err != nil {
+		if err := screen.PrintLine(stdout, "%s", text); err != nil {
 			return err
 		}
 	}
-	return printLine(stdout, "next: memprof report %s", shellQuote(o.Output))
+	return screen.PrintLine(stdout, "next: memprof report %s", screen.ShellQuote(o.Output))
 }
 
 // imported is what --json prints.

@@ -3,9 +3,13 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -16,12 +20,12 @@ import (
 func openRun(path string) (*trace.Run, error) {
 	run, err := openAny(path)
 	if err != nil {
-		return nil, inputError(err)
+		return nil, exit.Input(err)
 	}
 	if run.Live {
-		complain(os.Stderr, path+" is being recorded: this is what there is so far")
+		screen.Complain(os.Stderr, path+" is being recorded: this is what there is so far")
 	}
-	newProgress(os.Stderr, "reading "+report.PlainText(path), eventsOf(run)).follow(run)
+	screen.NewProgress(os.Stderr, "reading "+report.PlainText(path), eventsOf(run)).Follow(run)
 	return run, nil
 }
 
@@ -65,7 +69,7 @@ func analyze(path string, opt analysis.Options) (analyzedRun, error) {
 	for _, process := range run.Processes {
 		result, err := analyzeProcess(process, opt)
 		if err != nil {
-			return analyzed, inputError(err)
+			return analyzed, exit.Input(err)
 		}
 		nameCards(result, &run.Info)
 		analyzed.results = append(analyzed.results, result)
@@ -134,4 +138,36 @@ func analyzeWith(paths []string, opt analysis.Options) ([]analyzedRun, error) {
 		runs = append(runs, run)
 	}
 	return runs, nil
+}
+
+func eventsOf(run *trace.Run) int64 {
+	events := int64(0)
+	for _, process := range run.Processes {
+		events += process.Events
+	}
+	return events
+}
+
+func processNames(run *trace.Run) string {
+	var names []string
+	for _, process := range run.Processes {
+		names = append(names, process.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func pickProcess(run *trace.Run, name string) (*trace.Process, error) {
+	for _, process := range run.Processes {
+		if name == "" || process.Name == name {
+			return process, nil
+		}
+	}
+	if name == "" {
+		return nil, exit.Usagef("%s: no process in it", run.Dir)
+	}
+	var names []string
+	for _, process := range run.Processes {
+		names = append(names, report.PlainText(process.Name))
+	}
+	return nil, exit.Usagef("%s: no process %q in it: want %s%s", run.Dir, name, spell.Alternatives(names), spell.DidYouMean(name, names...))
 }

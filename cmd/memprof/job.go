@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 )
 
 // forwarded are the signals that a job may expect from whoever started it. memprof hands
@@ -38,28 +40,28 @@ func findCommand(name string) (string, error) {
 		if err == nil {
 			return path, nil
 		}
-		var exit *exitError
-		if errors.As(err, &exit) && exit.code == exitNotRunnable && refused == nil {
+		var coded *exit.Error
+		if errors.As(err, &coded) && coded.Code == exit.NotRunnable && refused == nil {
 			refused = err
 		}
 	}
 	if refused != nil {
 		return "", refused
 	}
-	return "", &exitError{code: exitNotFound, err: fmt.Errorf("%s: command not found", name)}
+	return "", &exit.Error{Code: exit.NotFound, Err: fmt.Errorf("%s: command not found", name)}
 }
 
 func executable(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-		return &exitError{code: exitNotFound, err: fmt.Errorf("%s: command not found", path)}
+		return &exit.Error{Code: exit.NotFound, Err: fmt.Errorf("%s: command not found", path)}
 	case err != nil:
-		return &exitError{code: exitNotRunnable, err: err}
+		return &exit.Error{Code: exit.NotRunnable, Err: err}
 	case info.IsDir():
-		return &exitError{code: exitNotRunnable, err: fmt.Errorf("%s: is a directory", path)}
+		return &exit.Error{Code: exit.NotRunnable, Err: fmt.Errorf("%s: is a directory", path)}
 	case unix.Access(path, unix.X_OK) != nil || info.Mode().Perm()&0o111 == 0: // root may access all
-		return &exitError{code: exitNotRunnable, err: fmt.Errorf("%s: permission denied (not executable)", path)}
+		return &exit.Error{Code: exit.NotRunnable, Err: fmt.Errorf("%s: permission denied (not executable)", path)}
 	}
 	return nil
 }
@@ -108,11 +110,11 @@ func startJob(path string, argv, env []string) (*job, error) {
 func startError(path string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
-		return &exitError{code: exitNotRunnable, err: fmt.Errorf("%s: exec format error (a script needs a first line like #!/bin/sh)", path)}
+		return &exit.Error{Code: exit.NotRunnable, Err: fmt.Errorf("%s: exec format error (a script needs a first line like #!/bin/sh)", path)}
 	case errors.Is(err, fs.ErrNotExist): // the interpreter of its first line
-		return &exitError{code: exitNotFound, err: fmt.Errorf("%s: its interpreter is not found", path)}
+		return &exit.Error{Code: exit.NotFound, Err: fmt.Errorf("%s: its interpreter is not found", path)}
 	}
-	return &exitError{code: exitNotRunnable, err: fmt.Errorf("starting the job: %w", err)}
+	return &exit.Error{Code: exit.NotRunnable, Err: fmt.Errorf("starting the job: %w", err)}
 }
 
 func (j *job) forward() {

@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 )
 
 func TestFindCommand(t *testing.T) {
@@ -39,38 +41,12 @@ func TestFindCommand(t *testing.T) {
 	}
 	for _, test := range tests {
 		got, err := findCommand(test.name)
-		var exit *exitError
+		var coded *exit.Error
 		switch {
 		case test.code == 0 && (err != nil || got != test.want):
 			t.Errorf("findCommand(%q) = %q, %v; want %q", test.name, got, err, test.want)
-		case test.code != 0 && (!errors.As(err, &exit) || exit.code != test.code):
+		case test.code != 0 && (!errors.As(err, &coded) || coded.Code != test.code):
 			t.Errorf("findCommand(%q) = %q, %v; want exit code %d", test.name, got, err, test.code)
-		}
-	}
-}
-
-func TestShellQuote(t *testing.T) {
-	for word, want := range map[string]string{
-		"run-1/x.parquet": "run-1/x.parquet", "a b": "'a b'", "": "''", "it's": `'it'\''s'`, "*": "'*'",
-	} {
-		if got := shellQuote(word); got != want {
-			t.Errorf("shellQuote(%q) = %s, want %s", word, got, want)
-		}
-	}
-}
-
-func TestCounted(t *testing.T) {
-	tests := []struct {
-		n    int64
-		noun string
-		want string
-	}{
-		{0, "event", "0 events"}, {1, "event", "1 event"}, {999, "event", "999 events"}, {1000, "event", "1,000 events"},
-		{1234567, "event", "1,234,567 events"}, {1, "process", "1 process"}, {2, "process", "2 processes"},
-	}
-	for _, test := range tests {
-		if got := counted(test.n, test.noun); got != test.want {
-			t.Errorf("counted(%d, %q) = %q, want %q", test.n, test.noun, got, test.want)
 		}
 	}
 }

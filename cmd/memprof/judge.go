@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/report/spell"
 )
 
 // verdict is what became of one gate.
@@ -45,7 +47,7 @@ func parseAggregate(text string) (string, error) {
 	case "median", "max", "min":
 		return text, nil
 	}
-	return "", usagef("aggregate %q: want median, max or min%s", text, didYouMean(text, "median", "max", "min"))
+	return "", exit.Usagef("aggregate %q: want median, max or min%s", text, spell.DidYouMean(text, "median", "max", "min"))
 }
 
 // judging is how gates are held against values.

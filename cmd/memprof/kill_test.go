@@ -142,9 +142,9 @@ func (b *bench) childOf(memprof *exec.Cmd) int {
 }
 
 func exitOf(err error) int {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return exit.ExitCode()
+	var ended *exec.ExitError
+	if errors.As(err, &ended) {
+		return ended.ExitCode()
 	}
 	if err != nil {
 		return -1

@@ -15,7 +15,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/spell"
 )
 
 const kvExits = "0 simulated; 2 wrong usage, or requests that make no sense; 3 memprof failed"
@@ -143,11 +146,11 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 	}
 	paged := func(p kvcache.Policy) bool { return p.Kind == kvcache.Paged }
 	if o.At > 0 && !slices.ContainsFunc(policies, paged) {
-		return usagef("--at shows blocks, and no policy has any: want paged:B")
+		return exit.Usagef("--at shows blocks, and no policy has any: want paged:B")
 	}
 	if o.Output != "" {
 		if err := os.MkdirAll(o.Output, 0o755); err != nil {
-			return usagef("-o %s cannot be created: %w", o.Output, err)
+			return exit.Usagef("-o %s cannot be created: %w", o.Output, err)
 		}
 	}
 	if err := o.Load.prepare(cmd.InOrStdin(), base.MaxLength, o.Steps); err != nil {
@@ -166,7 +169,7 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 		}
 		k.Results = append(k.Results, result)
 		if o.At > 0 && paged(p) && result.Map == nil {
-			complain(cmd.ErrOrStderr(), fmt.Sprintf("%s ended before step %d, so its blocks are not shown", p, o.At))
+			screen.Complain(cmd.ErrOrStderr(), fmt.Sprintf("%s ended before step %d, so its blocks are not shown", p, o.At))
 		}
 	}
 	if err := o.print(cmd.OutOrStdout(), k); err != nil {
@@ -179,10 +182,10 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 func (o *kvOptions) memory() (*report.KV, *kvcache.Model, error) {
 	k := &report.KV{Ranks: o.Ranks, Memory: int64(o.Memory), BytesPerToken: int64(o.BytesPerToken)}
 	if (o.Model == "") == (o.BytesPerToken == 0) {
-		return nil, nil, usagef("kv needs either --model or --bytes-per-token (see `memprof kv --help`)")
+		return nil, nil, exit.Usagef("kv needs either --model or --bytes-per-token (see `memprof kv --help`)")
 	}
 	if o.Ranks < 1 {
-		return nil, nil, usagef("--tensor-parallel %d: want at least 1", o.Ranks)
+		return nil, nil, exit.Usagef("--tensor-parallel %d: want at least 1", o.Ranks)
 	}
 	var model *kvcache.Model
 	if o.Model != "" {
@@ -191,26 +194,26 @@ func (o *kvOptions) memory() (*report.KV, *kvcache.Model, error) {
 			err = m.Ranks(o.Ranks)
 		}
 		if err != nil {
-			return nil, nil, usagef("--model: %w%s", err, didYouMean(o.Model, kvcache.ModelNames()...))
+			return nil, nil, exit.Usagef("--model: %w%s", err, spell.DidYouMean(o.Model, kvcache.ModelNames()...))
 		}
 		model, k.Model, k.BytesPerToken = &m, m.Name, m.BytesPerToken(o.Ranks)
 	}
 	switch {
 	case o.Card > 0 && model == nil:
-		return nil, nil, usagef("--card needs --model, whose weights it holds")
+		return nil, nil, exit.Usagef("--card needs --model, whose weights it holds")
 	case o.Rest > 0 && o.Card == 0:
-		return nil, nil, usagef("--rest needs --card, of which it is a part")
+		return nil, nil, exit.Usagef("--rest needs --card, of which it is a part")
 	case o.Card > 0:
 		card, err := model.Split(int64(o.Card), o.Ranks, k.Memory, int64(o.Rest))
 		if err != nil {
-			return nil, nil, usagef("--card: %w", err)
+			return nil, nil, exit.Usagef("--card: %w", err)
 		}
 		k.Card, k.Memory = &card, card.KV
 	case o.Memory == 0:
-		return nil, nil, usagef("kv needs memory for keys and values: --memory or --card, of more than 0 bytes")
+		return nil, nil, exit.Usagef("kv needs memory for keys and values: --memory or --card, of more than 0 bytes")
 	}
 	if k.Memory < k.BytesPerToken {
-		return nil, nil, usagef("--memory %d: not enough for one token of %d bytes", k.Memory, k.BytesPerToken)
+		return nil, nil, exit.Usagef("--memory %d: not enough for one token of %d bytes", k.Memory, k.BytesPerToken)
 	}
 	return k, model, nil
 }
@@ -229,13 +232,13 @@ func (o *kvOptions) simulation(k *report.KV) (kvcache.Options, error) {
 	}
 	switch {
 	case o.MaxLength < 0 || o.Steps < 0 || o.Warmup < 0 || o.At < 0:
-		return base, usagef("--max-length, --steps, --warmup and --at are not negative")
+		return base, exit.Usagef("--max-length, --steps, --warmup and --at are not negative")
 	case o.Swap > 0 && o.Preempt != "swap":
-		return base, usagef("--swap-memory needs --preempt swap, whose blocks it holds")
+		return base, exit.Usagef("--swap-memory needs --preempt swap, whose blocks it holds")
 	case o.StepTime <= 0:
-		return base, usagef("--step-time %v: want more than 0", o.StepTime)
+		return base, exit.Usagef("--step-time %v: want more than 0", o.StepTime)
 	case !(o.Watermark >= 0 && o.Watermark < 1):
-		return base, usagef("--watermark %v: want a share from 0, less than 1", o.Watermark)
+		return base, exit.Usagef("--watermark %v: want a share from 0, less than 1", o.Watermark)
 	}
 	if err := oneOf("preempt", o.Preempt, "recompute", "swap"); err != nil {
 		return base, err
@@ -259,12 +262,12 @@ func parseSampling(text string) (kvcache.Sampling, error) {
 	case kind == "beam":
 		s.Kind = kvcache.Beam
 	default:
-		return s, usagef("--sampling %q: want greedy, parallel:N or beam:N%s", text, didYouMean(kind, "greedy", "parallel", "beam"))
+		return s, exit.Usagef("--sampling %q: want greedy, parallel:N or beam:N%s", text, spell.DidYouMean(kind, "greedy", "parallel", "beam"))
 	}
 	const most = 1024
 	width, err := strconv.Atoi(number)
 	if err != nil || width < 1 || width > most {
-		return s, usagef("--sampling %q: want from 1 to %d sequences", text, most)
+		return s, exit.Usagef("--sampling %q: want from 1 to %d sequences", text, most)
 	}
 	s.Width = width
 	return s, nil
@@ -273,24 +276,24 @@ func parseSampling(text string) (kvcache.Sampling, error) {
 // policies are those of the flag; limit is what max reserves that says no length.
 func (o *kvOptions) policies(model *kvcache.Model, limit int) ([]kvcache.Policy, error) {
 	if len(o.Policies) == 0 {
-		return nil, usagef("--policy names no policy")
+		return nil, exit.Usagef("--policy names no policy")
 	}
 	var policies []kvcache.Policy
 	for _, text := range o.Policies {
 		if allocator, ok := strings.CutPrefix(text, "max"); ok && (allocator == "" || allocator[0] == '/') {
 			if limit == 0 {
-				return nil, usagef("--policy %s reserves as much as a sequence can have, and nothing says how much: want --max-length, or max:LENGTH%s", text, allocator)
+				return nil, exit.Usagef("--policy %s reserves as much as a sequence can have, and nothing says how much: want --max-length, or max:LENGTH%s", text, allocator)
 			}
 			text = fmt.Sprintf("max:%d%s", limit, allocator)
 		}
 		p, err := kvcache.ParsePolicy(text)
 		if err != nil {
 			kind, _, _ := strings.Cut(text, ":")
-			return nil, usagef("--policy: %w%s", err, didYouMean(kind, "max", "pow2", "oracle", "paged", "vmm"))
+			return nil, exit.Usagef("--policy: %w%s", err, spell.DidYouMean(kind, "max", "pow2", "oracle", "paged", "vmm"))
 		}
 		if p.Kind == kvcache.VMM {
 			if model == nil {
-				return nil, usagef("--policy %s needs --model, whose layers have pages of their own", text)
+				return nil, exit.Usagef("--policy %s needs --model, whose layers have pages of their own", text)
 			}
 			p.TokenSize, p.Tensors = model.TensorTokenBytes(o.Ranks), model.Tensors()
 		}
@@ -335,7 +338,7 @@ func (o *kvOptions) print(stdout io.Writer, k *report.KV) error {
 	case "markdown":
 		return report.KVMarkdown(stdout, k)
 	}
-	return report.KVText(stdout, k, textOptions(stdout))
+	return report.KVText(stdout, k, screen.Options(stdout))
 }
 
 func (o *kvOptions) draw(stderr io.Writer, k *report.KV) error {
@@ -344,7 +347,7 @@ func (o *kvOptions) draw(stderr io.Writer, k *report.KV) error {
 	}
 	files, err := report.WriteKVPlots(o.Output, k)
 	for _, file := range files {
-		complain(stderr, "wrote "+file)
+		screen.Complain(stderr, "wrote "+file)
 	}
 	return err
 }

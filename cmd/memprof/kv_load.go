@@ -15,6 +15,8 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	kvrequests "github.com/memprof/memprof/analysis/kvcache/requests"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/report/spell"
 )
 
 // kvLoad is the requests that are served. Every policy serves the same, read anew.
@@ -59,7 +61,7 @@ func (l *kvLoad) prepare(stdin io.Reader, limit int, steps int64) error {
 	if l.Requests == "" {
 		_, err := kvrequests.Synthetic(l.Synthetic, kvrequests.Pace{})
 		if err != nil {
-			return usagef("--synthetic: %w%s", err, didYouMean(l.Synthetic, kvrequests.Names()...))
+			return exit.Usagef("--synthetic: %w%s", err, spell.DidYouMean(l.Synthetic, kvrequests.Names()...))
 		}
 		return nil
 	}
@@ -77,7 +79,7 @@ func (l *kvLoad) prepare(stdin io.Reader, limit int, steps int64) error {
 	src := l.bounded(file)
 	first, err := src.Next()
 	if err == io.EOF {
-		return usagef("%s has no requests to serve", l.name())
+		return exit.Usagef("%s has no requests to serve", l.name())
 	}
 	if err != nil {
 		return l.fault(err)
@@ -98,28 +100,28 @@ func (l *kvLoad) prepare(stdin io.Reader, limit int, steps int64) error {
 // fault is an error of the requests, and what can be done about it.
 func (l *kvLoad) fault(err error) error {
 	if errors.Is(err, kvrequests.ErrTooLong) {
-		return usagef("%w (--longest-prompt %d leaves such out)", err, l.limit)
+		return exit.Usagef("%w (--longest-prompt %d leaves such out)", err, l.limit)
 	}
-	return inputError(err)
+	return exit.Input(err)
 }
 
 func (l *kvLoad) check(steps int64) error {
 	endless := l.Draw || l.Synthetic != ""
 	switch {
 	case (l.Requests == "") == (l.Synthetic == ""):
-		return usagef("kv needs either --requests or --synthetic (see `memprof kv --help`)")
+		return exit.Usagef("kv needs either --requests or --synthetic (see `memprof kv --help`)")
 	case !(l.Rate >= 0) || math.IsInf(l.Rate, 0):
-		return usagef("--rate %v: want requests a second, from 0", l.Rate)
+		return exit.Usagef("--rate %v: want requests a second, from 0", l.Rate)
 	case l.Duration < 0 || l.Duration > 0 && l.Rate == 0:
-		return usagef("--duration %v: it is not negative, and needs --rate", l.Duration)
+		return exit.Usagef("--duration %v: it is not negative, and needs --rate", l.Duration)
 	case l.Bounds.Prompt < 0 || l.Bounds.Length < 0:
-		return usagef("--longest-prompt and --longest are not negative")
+		return exit.Usagef("--longest-prompt and --longest are not negative")
 	case l.Bounds != kvrequests.Bounds{} && l.Requests == "":
-		return usagef("--longest-prompt, --longest and --first-turns choose from --requests")
+		return exit.Usagef("--longest-prompt, --longest and --first-turns choose from --requests")
 	case l.Draw && l.Requests == "":
-		return usagef("--draw draws from --requests")
+		return exit.Usagef("--draw draws from --requests")
 	case endless && steps == 0 && l.Duration == 0:
-		return usagef("requests without end need --rate and --duration, or --steps")
+		return exit.Usagef("requests without end need --rate and --duration, or --steps")
 	}
 	return nil
 }
@@ -195,7 +197,7 @@ func (l *kvLoad) file() (kvrequests.Reader, func() error, error) {
 	if l.Requests != "-" {
 		f, err := os.Open(l.Requests)
 		if err != nil {
-			return nil, done, inputError(err)
+			return nil, done, exit.Input(err)
 		}
 		in, done = f, f.Close
 	}
@@ -210,7 +212,7 @@ func (l *kvLoad) file() (kvrequests.Reader, func() error, error) {
 	src, err := kvrequests.NewCSV(buffered, l.name())
 	if err != nil {
 		done()
-		return nil, done, inputError(err)
+		return nil, done, exit.Input(err)
 	}
 	return src, done, nil
 }

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/outfile"
 )
@@ -83,7 +84,7 @@ const roomToStart = 16 << 20
 func makePlace(output string, force bool) (*place, error) {
 	dir, err := filepath.Abs(output)
 	if err != nil {
-		return nil, usagef("-o %s: %w", output, err)
+		return nil, exit.Usagef("-o %s: %w", output, err)
 	}
 	p := &place{shown: output, dir: dir, spool: filepath.Join(dir, trace.SpoolName)}
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +108,7 @@ func placeError(cause error, format string, args ...any) error {
 	if errors.Is(cause, syscall.ENOSPC) || errors.Is(cause, syscall.EDQUOT) {
 		return unrecordable{fmt.Errorf(format, args...)}
 	}
-	return usagef(format, args...)
+	return exit.Usagef(format, args...)
 }
 
 // clear makes sure that no other recording is in the directory, and nothing that a reader would take for a part
@@ -116,25 +117,25 @@ func placeError(cause error, format string, args ...any) error {
 func (p *place) clear(output string, force bool) error {
 	busy, err := trace.InProgress(p.dir)
 	if err != nil {
-		return usagef("-o %s: %w", output, err)
+		return exit.Usagef("-o %s: %w", output, err)
 	}
 	if busy != "" {
-		return usagef("-o %s is being recorded (%s is still at work): choose another directory, or wait for it to end", output, busy)
+		return exit.Usagef("-o %s is being recorded (%s is still at work): choose another directory, or wait for it to end", output, busy)
 	}
 	old, err := trace.Occupy(p.dir)
 	switch {
 	case err != nil:
-		return usagef("-o %s: %w", output, err)
+		return exit.Usagef("-o %s: %w", output, err)
 	case len(old.Foreign) > 0:
-		return usagef("-o %s holds files with names of a recording that are none of memprof's (%s): choose another directory",
+		return exit.Usagef("-o %s holds files with names of a recording that are none of memprof's (%s): choose another directory",
 			output, strings.Join(old.Foreign, ", "))
 	case len(old.Ours) == 0:
 		return nil
 	case !force:
-		return usagef("-o %s holds a recording (%s): choose another directory, or --force to replace it", output, old.Ours[0])
+		return exit.Usagef("-o %s holds a recording (%s): choose another directory, or --force to replace it", output, old.Ours[0])
 	}
 	if err := old.Remove(); err != nil {
-		return usagef("-o %s: removing the old recording: %w", output, err)
+		return exit.Usagef("-o %s: removing the old recording: %w", output, err)
 	}
 	return nil
 }
@@ -159,7 +160,7 @@ func (p *place) makeSpool(elsewhere string) error {
 	}
 	parent, err := filepath.Abs(elsewhere)
 	if err != nil {
-		return usagef("--spool: %w", err)
+		return exit.Usagef("--spool: %w", err)
 	}
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return placeError(err, "--spool %s cannot be created: %w", elsewhere, err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
@@ -133,7 +134,7 @@ func TestForeignSpoolLink(t *testing.T) {
 		if _, err := newPlace(dir, "", "job", true); err == nil {
 			t.Errorf("record --force took a spool that is a link to %s", target)
 		}
-		message := memprofIn(t, exitUsage, "recover", dir)
+		message := memprofIn(t, exit.Usage, "recover", dir)
 		if !strings.Contains(message, "it is a link to "+target) {
 			t.Errorf("recover says %q", message)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
@@ -51,8 +52,8 @@ func TestReportFollowsNoLink(t *testing.T) {
 	for _, name := range planted {
 		plant(t, dir, name)
 	}
-	memprofIn(t, exitFine, "report", dir)
-	memprofIn(t, exitFine, "report", "--html", dir)
+	memprofIn(t, exit.Fine, "report", dir)
+	memprofIn(t, exit.Fine, "report", "--html", dir)
 	for _, name := range planted {
 		stat, err := os.Lstat(filepath.Join(dir, name))
 		if err != nil || !stat.Mode().IsRegular() || stat.Mode().Perm() != 0o600 || stat.Size() < 1000 {

@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/memprof/memprof/bfc"
-	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/spell"
+	"github.com/memprof/memprof/report/units"
 )
 
 // growthFlag is a growth with its step, which people write as a size.
@@ -24,7 +25,7 @@ func (g *growthFlag) String() string {
 
 func (g *growthFlag) Set(text string) (err error) {
 	if size, ok := strings.CutPrefix(text, "step:"); ok {
-		bytes, err := report.ParseSize(size)
+		bytes, err := units.ParseSize(size)
 		if err != nil {
 			return err
 		}
@@ -32,7 +33,7 @@ func (g *growthFlag) Set(text string) (err error) {
 	}
 	growth, step, err := bfc.ParseGrowth(text)
 	if err != nil {
-		return fmt.Errorf("unknown growth %q: use double, needed, step:SIZE or none%s", text, didYouMean(text, "double", "needed", "none"))
+		return fmt.Errorf("unknown growth %q: use double, needed, step:SIZE or none%s", text, spell.DidYouMean(text, "double", "needed", "none"))
 	}
 	*g = growthFlag{growth, step}
 	return nil
@@ -49,9 +50,9 @@ func (s *splitFlag) String() string { return bfc.Split(*s).String() }
 func (s *splitFlag) Set(text string) error {
 	split, err := bfc.ParseSplit(text)
 	if err != nil {
-		bytes, bad := report.ParseSize(text)
+		bytes, bad := units.ParseSize(text)
 		if bad != nil || bytes == 0 {
-			return fmt.Errorf("unknown split %q: use classic, always or a positive size%s", text, didYouMean(text, "classic", "always"))
+			return fmt.Errorf("unknown split %q: use classic, always or a positive size%s", text, spell.DidYouMean(text, "classic", "always"))
 		}
 		split = bfc.Split(bytes)
 	}
@@ -78,7 +79,7 @@ func (t *trimFlag) Set(text string) error {
 	}
 	trim, err := bfc.ParseTrim(text)
 	if err != nil {
-		return fmt.Errorf("unknown trim %q: use never, iteration, idle:DURATION or pressure%s", text, didYouMean(text, "never", "iteration", "pressure"))
+		return fmt.Errorf("unknown trim %q: use never, iteration, idle:DURATION or pressure%s", text, spell.DidYouMean(text, "never", "iteration", "pressure"))
 	}
 	*t = trimFlag(trim)
 	return nil
@@ -95,7 +96,7 @@ func (p *placementFlag) String() string { return bfc.Placement(*p).String() }
 func (p *placementFlag) Set(text string) error {
 	placement, err := bfc.ParsePlacement(text)
 	if err != nil {
-		return fmt.Errorf("%w%s", err, didYouMean(text, "best-fit", "planned"))
+		return fmt.Errorf("%w%s", err, spell.DidYouMean(text, "best-fit", "planned"))
 	}
 	*p = placementFlag(placement)
 	return nil

@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
@@ -152,7 +153,7 @@ func TestPrintedText(t *testing.T) {
 		{"recover", recording}, {"recover", "--json", recording},
 		{"export", "json", recording}, {"export", "torch-snapshot", "-o", filepath.Join(dir, "snapshot"), recording},
 	} {
-		try(command, exitFine, exitViolated)
+		try(command, exit.Fine, exit.Violated)
 	}
 	for _, command := range [][]string{
 		{"verify", bad}, {"verify", missing}, {"report", bad}, {"diff", recording, bad}, {"rerun", bad}, {"export", "torch-snapshot", bad},
@@ -163,7 +164,7 @@ func TestPrintedText(t *testing.T) {
 		{"replay", "--ops", operations, "--limit", "1GiB"}, {"replay", "--ops", missing, "--limit", "1GiB"},
 		{"kv", "--model", nasty}, {"export", "csv", "--process", nasty, recording}, {nasty}, {"report", "--" + nasty},
 	} {
-		try(command, exitUsage, exitUsage)
+		try(command, exit.Usage, exit.Usage)
 	}
 	for _, name := range []string{"junit.xml", "summary.md", "quality.json", "metrics.txt"} {
 		text, err := os.ReadFile(ci(name))
@@ -182,7 +183,7 @@ func TestProcessNames(t *testing.T) {
 		tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts})
 		rename(t, filepath.Join(dir, "rank0-0000.parquet"), name)
 		var stdout, stderr bytes.Buffer
-		if code := run(&stdout, &stderr, []string{"report", dir}); code != exitUsage || !strings.Contains(stderr.String(), "it is of a process named") {
+		if code := run(&stdout, &stderr, []string{"report", dir}); code != exit.Usage || !strings.Contains(stderr.String(), "it is of a process named") {
 			t.Errorf("%q: exit code %d\n%s", name, code, stderr.Bytes())
 		}
 	}

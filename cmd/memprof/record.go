@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks"
 )
 
@@ -110,19 +112,19 @@ func (o *recordOptions) validate() error {
 		return err
 	}
 	if o.Stacks == "python" && o.Allocator == "native" {
-		return usagef("--stacks python needs --allocator bfc: torch calls observers with its allocator locked, where stacks cannot be read")
+		return exit.Usagef("--stacks python needs --allocator bfc: torch calls observers with its allocator locked, where stacks cannot be read")
 	}
 	if o.Growth.growth == bfc.None && o.Limit == 0 {
-		return usagef("--growth none takes all memory at once: it needs a --limit")
+		return exit.Usagef("--growth none takes all memory at once: it needs a --limit")
 	}
 	if err := o.validateNative(); err != nil {
 		return err
 	}
 	if o.NoTrace && (o.Output != "" || o.Spool != "" || o.Allocator != "bfc" || o.Stacks != "none") {
-		return usagef("--no-trace records nothing: --output, --spool, --stacks and --allocator native are for recordings")
+		return exit.Usagef("--no-trace records nothing: --output, --spool, --stacks and --allocator native are for recordings")
 	}
 	if o.SimMemory != 0 && o.Device == "real" {
-		return usagef("--sim-memory is for --device sim")
+		return exit.Usagef("--sim-memory is for --device sim")
 	}
 	return nil
 }
@@ -145,7 +147,7 @@ func (o *recordOptions) validateNative() error {
 	}
 	for _, name := range unheeded {
 		if o.flags.Changed(name) {
-			return usagef("--%s is of memprof's allocator, which --allocator native does not use", name)
+			return exit.Usagef("--%s is of memprof's allocator, which --allocator native does not use", name)
 		}
 	}
 	return nil
@@ -188,7 +190,7 @@ func (o *recordOptions) record(stderr io.Writer, program string, command []strin
 	}
 	if o.Shim != "" {
 		if o.Shim, err = existingFile(o.Shim); err != nil {
-			return usagef("--shim: %w", err)
+			return exit.Usagef("--shim: %w", err)
 		}
 	}
 	installed, err := installHook()
@@ -237,7 +239,7 @@ func (o *recordOptions) serveAlone(installed *hooks.Installation, device *chosen
 func (o *recordOptions) foresee(stderr io.Writer, command []string) ([]string, error) {
 	for _, f := range examineSettings(os.Environ(), o.Allocator) {
 		if f.Health != healthOK && !o.Quiet {
-			remark(stderr, "warning", fmt.Sprintf("%s (%s)", f.Detail, f.Remedy))
+			screen.Remark(stderr, "warning", fmt.Sprintf("%s (%s)", f.Detail, f.Remedy))
 		}
 	}
 	look := commandLook{}
@@ -251,13 +253,13 @@ func (o *recordOptions) foresee(stderr io.Writer, command []string) ([]string, e
 		if look.foreign {
 			return nil, unrecordable{errors.New(f.Detail)}
 		}
-		remark(stderr, "warning", fmt.Sprintf("%s (%s)", f.Detail, f.Remedy))
+		screen.Remark(stderr, "warning", fmt.Sprintf("%s (%s)", f.Detail, f.Remedy))
 	}
 	return missed, nil
 }
 
 // refuse makes err one that ends record before the job is started.
-func refuse(err error) error { return &exitError{code: exitUsage, err: err} }
+func refuse(err error) error { return &exit.Error{Code: exit.Usage, Err: err} }
 
 func (o *recordOptions) hookOptions(spool string, simulate bool) hooks.Options {
 	return hooks.Options{

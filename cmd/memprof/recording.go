@@ -11,7 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks"
+	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -70,7 +73,7 @@ func (r *recording) run(program string, command []string, settings map[string]st
 	r.info.DurationNS = time.Since(started).Nanoseconds()
 	r.info.ExitStatus = &ended.code
 	r.conclude(ended)
-	return exitWith(ended.code)
+	return exit.With(ended.code)
 }
 
 // prepare writes run.json, so that a recording that is cut short can be recovered, and
@@ -118,10 +121,10 @@ func (r *recording) prepare(command []string, settings map[string]string) error 
 // follow takes events over while the job runs, until the function it returns is called.
 func (r *recording) follow() (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
-	live := newLiveLine(r.stderr, r.quiet)
+	live := screen.NewLiveLine(r.stderr, r.quiet)
 	go func() {
 		defer close(ended)
-		defer live.clear()
+		defer live.Clear()
 		ticker := time.NewTicker(pollEvery)
 		defer ticker.Stop()
 		for {
@@ -130,7 +133,7 @@ func (r *recording) follow() (stop func()) {
 				return
 			case <-ticker.C:
 				r.poll()
-				live.draw(r.collector.Totals())
+				live.Draw(r.collector.Totals())
 			}
 		}
 	}()
@@ -198,7 +201,7 @@ func (r *recording) conclude(ended outcome) {
 		}
 	}
 	for _, problem := range r.info.Problems[len(r.missed):] { // those were printed before
-		remark(r.stderr, "problem", problem)
+		screen.Remark(r.stderr, "problem", problem)
 	}
 	r.report(run, err, summary)
 }
@@ -214,16 +217,16 @@ func (r *recording) saySettings(loaded []string) {
 
 // report prints what there is now and what to do with it.
 func (r *recording) report(run *trace.Run, openErr error, summary *trace.Summary) {
-	next := "memprof report " + shellQuote(r.place.shown)
+	next := "memprof report " + screen.ShellQuote(r.place.shown)
 	switch {
 	case errors.Is(openErr, trace.ErrUnfinished):
-		complain(r.stderr, fmt.Sprintf("the trace in %s is not complete; next: memprof recover %s", r.place.shown, shellQuote(r.place.shown)))
+		screen.Complain(r.stderr, fmt.Sprintf("the trace in %s is not complete; next: memprof recover %s", r.place.shown, screen.ShellQuote(r.place.shown)))
 		return
 	case errors.Is(openErr, trace.ErrEmpty):
 		r.say("no event was recorded: the job never used a GPU through CUDA (`memprof doctor` shows what is there)")
 		return
 	case openErr != nil:
-		complain(r.stderr, fmt.Sprintf("the trace cannot be read: %v", openErr))
+		screen.Complain(r.stderr, fmt.Sprintf("the trace cannot be read: %v", openErr))
 		return
 	}
 	bytes := int64(0)
@@ -231,11 +234,11 @@ func (r *recording) report(run *trace.Run, openErr error, summary *trace.Summary
 		bytes += process.Bytes()
 	}
 	totals := r.collector.Totals()
-	r.say("%s of %s in %s (%s), on %s", counted(summary.Events, "event"), counted(int64(len(summary.Processes)), "process"), r.place.shown, formatSize(bytes), r.device)
+	r.say("%s of %s in %s (%s), on %s", units.Counted(summary.Events, "event"), units.Counted(int64(len(summary.Processes)), "process"), r.place.shown, units.FormatSize(bytes), r.device)
 	if totals.PeakReserved == 0 && totals.Requested == 0 {
 		r.say("the job made no allocation through memprof (`memprof doctor` shows what may be missing)")
 	} else {
-		r.say("reserved at most %s", formatSize(totals.PeakReserved))
+		r.say("reserved at most %s", units.FormatSize(totals.PeakReserved))
 	}
 	r.say("next: %s", next)
 }
@@ -243,7 +246,7 @@ func (r *recording) report(run *trace.Run, openErr error, summary *trace.Summary
 // say prints a line unless --quiet.
 func (r *recording) say(format string, args ...any) {
 	if !r.quiet {
-		complain(r.stderr, fmt.Sprintf(format, args...))
+		screen.Complain(r.stderr, fmt.Sprintf(format, args...))
 	}
 }
 

@@ -11,6 +11,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -51,7 +54,7 @@ func (o *recoverOptions) addFlags(flags *pflag.FlagSet) {
 
 func (o *recoverOptions) run(ctx context.Context, stdout, stderr io.Writer, dir string) error {
 	if o.Wait && o.Now {
-		return usagef("--wait and --now: choose one")
+		return exit.Usagef("--wait and --now: choose one")
 	}
 	recover := func() (*trace.Summary, error) { return trace.Recover(ctx, dir, o.Wait) }
 	if o.Now {
@@ -61,12 +64,12 @@ func (o *recoverOptions) run(ctx context.Context, stdout, stderr io.Writer, dir 
 	var about *trace.PathError
 	switch {
 	case errors.As(err, &about), errors.Is(err, os.ErrNotExist):
-		return inputError(err)
+		return exit.Input(err)
 	case err != nil:
 		return err
 	}
 	for _, problem := range summary.Problems {
-		remark(stderr, "problem", problem)
+		screen.Remark(stderr, "problem", problem)
 	}
 	return o.print(stdout, dir, summary)
 }
@@ -84,19 +87,19 @@ func (o *recoverOptions) print(stdout io.Writer, dir string, summary *trace.Summ
 		for _, p := range summary.Processes {
 			out.Processes = append(out.Processes, process{p.Name, p.Events, p.Ending.Lost})
 		}
-		return printJSON(stdout, out)
+		return screen.JSON(stdout, out)
 	}
 	if len(summary.Processes) == 0 {
-		return printLine(stdout, "nothing to recover in %s", dir)
+		return screen.PrintLine(stdout, "nothing to recover in %s", dir)
 	}
 	for _, p := range summary.Processes {
-		line := fmt.Sprintf("%s: %s", p.Name, counted(p.Events, "event"))
+		line := fmt.Sprintf("%s: %s", p.Name, units.Counted(p.Events, "event"))
 		if p.Ending.Lost > 0 {
 			line += fmt.Sprintf(", %d lost at the end", p.Ending.Lost)
 		}
-		if err := printLine(stdout, "%s", line); err != nil {
+		if err := screen.PrintLine(stdout, "%s", line); err != nil {
 			return err
 		}
 	}
-	return printLine(stdout, "next: memprof report %s", shellQuote(dir))
+	return screen.PrintLine(stdout, "next: memprof report %s", screen.ShellQuote(dir))
 }

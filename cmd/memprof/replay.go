@@ -15,7 +15,10 @@ import (
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/bfc/ops"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/spell"
+	"github.com/memprof/memprof/report/units"
 )
 
 const replayExits = `0 replayed, whatever was refused; 2 wrong usage, or an operation that makes no
@@ -63,7 +66,7 @@ func (t *markTrimFlag) Set(text string) error {
 	case err == nil:
 		return fmt.Errorf("trim %q: operations have no times and no other users, use never or iteration", text)
 	}
-	return fmt.Errorf("unknown trim %q: use never or iteration%s", text, didYouMean(text, "never", "iteration"))
+	return fmt.Errorf("unknown trim %q: use never or iteration%s", text, spell.DidYouMean(text, "never", "iteration"))
 }
 
 // growthWithValue gives a --growth of replay that no value follows the value true, as TensorFlow's
@@ -109,16 +112,16 @@ It models one heap. Arenas for small requests are for the hook and tune: see
 			if len(args) == 0 {
 				return nil
 			}
-			return usagef("replay takes no arguments, got %q (see `memprof replay --help`)", args[0])
+			return exit.Usagef("replay takes no arguments, got %q (see `memprof replay --help`)", args[0])
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"ops", "limit"} {
 				if !cmd.Flags().Changed(name) {
-					return usagef("replay needs --%s (see `memprof replay --help`)", name)
+					return exit.Usagef("replay needs --%s (see `memprof replay --help`)", name)
 				}
 			}
 			if cmd.Flags().Changed("physical") && opts.Physical == 0 {
-				return usagef("--physical 0: a device without memory refuses all; leave it out for one without end")
+				return exit.Usagef("--physical 0: a device without memory refuses all; leave it out for one without end")
 			}
 			return runReplay(cmd.OutOrStdout(), cmd.InOrStdin(), opts)
 		},
@@ -152,11 +155,11 @@ func (o *replayOptions) allocator() (*bfc.Allocator, error) {
 		device.VMM = true
 		device.Granularity = uint64(o.Granularity)
 		if g := device.Granularity; g < bfc.Granule || g&(g-1) != 0 {
-			return nil, usagef("--granularity %d: want a power of two from 256", g)
+			return nil, exit.Usagef("--granularity %d: want a power of two from 256", g)
 		}
 	}
 	if math.IsNaN(o.Fraction) {
-		return nil, usagef("--fragmentation-fraction %v: want a number", o.Fraction)
+		return nil, exit.Usagef("--fragmentation-fraction %v: want a number", o.Fraction)
 	}
 	return bfc.New(bfc.Options{
 		Limit:                 uint64(o.Limit),
@@ -181,7 +184,7 @@ func runReplay(stdout io.Writer, stdin io.Reader, o replayOptions) error {
 	if o.Ops != "-" {
 		opened, err := os.Open(o.Ops)
 		if err != nil {
-			return inputError(err)
+			return exit.Input(err)
 		}
 		defer opened.Close()
 		file, name = opened, o.Ops
@@ -197,7 +200,7 @@ func runReplay(stdout io.Writer, stdin io.Reader, o replayOptions) error {
 		return kept
 	}
 	if err != nil {
-		return inputError(err)
+		return exit.Input(err)
 	}
 	out := bufio.NewWriter(stdout)
 	if o.JSON {
@@ -316,7 +319,7 @@ func replaySize(bytes uint64) string {
 	if bytes > math.MaxInt64 {
 		return fmt.Sprintf("%.1f EiB", math.Ldexp(float64(bytes), -60))
 	}
-	return formatSize(int64(bytes))
+	return units.FormatSize(int64(bytes))
 }
 
 // widestName is up to where names widen their column, in characters.
@@ -349,7 +352,7 @@ func printReplay(w *bufio.Writer, a *bfc.Allocator, results *replayResults) erro
 	printOccupancy(w, a)
 	s := a.Stats()
 	fmt.Fprintf(w, "\nin use         %s, peak %s; %s, the largest of %s\n", replaySize(s.BytesInUse), replaySize(s.PeakBytesInUse),
-		counted(int64(s.NumAllocs), "allocation"), replaySize(s.LargestAlloc))
+		units.Counted(int64(s.NumAllocs), "allocation"), replaySize(s.LargestAlloc))
 	fmt.Fprintf(w, "reserved       %s, peak %s; next region %s\n", replaySize(s.Reserved), replaySize(s.PeakReserved), replaySize(a.NextRegion()))
 	fmt.Fprintf(w, "free           %s, the largest chunk of %s\n", replaySize(a.FreeBytes()), replaySize(a.LargestFree()))
 	fmt.Fprintf(w, "fragmentation  %.1f%%\n", 100*a.Fragmentation())
@@ -372,7 +375,7 @@ func printOccupancy(w *bufio.Writer, a *bfc.Allocator) {
 				free++
 			}
 		}
-		fmt.Fprintf(w, "region %d: %s, %s, %d of them free\n", i, replaySize(region.Size), counted(int64(len(region.Chunks)), "chunk"), free)
+		fmt.Fprintf(w, "region %d: %s, %s, %d of them free\n", i, replaySize(region.Size), units.Counted(int64(len(region.Chunks)), "chunk"), free)
 		fmt.Fprintln(w, bfc.Picture(regions[i:i+1], cells))
 	}
 }

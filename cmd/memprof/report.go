@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/trace"
 )
@@ -74,19 +76,19 @@ func (o *reportOptions) settle() error {
 	}
 	switch {
 	case o.HTML && o.Format != "text":
-		return usagef("--html and %s: choose one", o.Format)
+		return exit.Usagef("--html and %s: choose one", o.Format)
 	case o.At.given && (o.HTML || o.Table != ""):
-		return usagef("--at goes with text, markdown and JSON")
+		return exit.Usagef("--at goes with text, markdown and JSON")
 	case o.HTML && o.Table != "":
-		return usagef("--table goes with text, markdown and JSON")
+		return exit.Usagef("--table goes with text, markdown and JSON")
 	case o.Card != 0 && (o.At.given || o.Table != ""):
-		return usagef("--card: --at and --table have no plans to hold against a card")
+		return exit.Usagef("--card: --at and --table have no plans to hold against a card")
 	case o.Plots != "" && (o.HTML || o.At.given):
-		return usagef("--plots: --html and --at draw none")
+		return exit.Usagef("--plots: --html and --at draw none")
 	case o.Plots != "" && o.NoPlots:
-		return usagef("--plots and --no-plots: choose one")
+		return exit.Usagef("--plots and --no-plots: choose one")
 	case o.Plots != "" && o.Output != "":
-		return usagef("--plots and -o both say where plots go: choose one")
+		return exit.Usagef("--plots and -o both say where plots go: choose one")
 	}
 	return nil
 }
@@ -101,7 +103,7 @@ func (o *reportOptions) makePlotsDir() error {
 		return nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return usagef("%s, for plots, cannot be created: %w", dir, err)
+		return exit.Usagef("%s, for plots, cannot be created: %w", dir, err)
 	}
 	return nil
 }
@@ -175,10 +177,10 @@ func (o *reportOptions) chooseCard(stderr io.Writer, results []*analysis.Result)
 // warn says what is odd about a recording.
 func warn(stderr io.Writer, run *trace.Run) {
 	for _, warning := range run.Warnings {
-		remark(stderr, "warning", warning)
+		screen.Remark(stderr, "warning", warning)
 	}
 	for _, problem := range run.Info.Problems {
-		remark(stderr, "problem of the recording", problem)
+		screen.Remark(stderr, "problem of the recording", problem)
 	}
 }
 
@@ -189,7 +191,7 @@ func (o *reportOptions) print(stdout io.Writer, results []*analysis.Result) erro
 	case "markdown":
 		return report.Markdown(stdout, results)
 	}
-	return report.Text(stdout, results, textOptions(stdout))
+	return report.Text(stdout, results, screen.Options(stdout))
 }
 
 // draw makes the plots of every process where they are wanted. Of several recordings the names
@@ -202,7 +204,7 @@ func (o *reportOptions) draw(stderr io.Writer, runs []analyzedRun) error {
 				prefix = filepath.Base(filepath.Clean(run.path)) + "-" + prefix
 			}
 			if err := drawProcess(stderr, o.plotsDir(), prefix, result); err != nil {
-				return inputError(fmt.Errorf("plots: %w", err))
+				return exit.Input(fmt.Errorf("plots: %w", err))
 			}
 		}
 	}
@@ -215,7 +217,7 @@ func drawBeside(stderr io.Writer, runs []analyzedRun) {
 	for _, run := range runs {
 		for _, result := range run.results {
 			if err := drawProcess(stderr, run.run.Dir, result.Process, result); err != nil {
-				complain(stderr, fmt.Sprintf("no plots of %s: %v (--plots DIR draws them elsewhere)", run.path, err))
+				screen.Complain(stderr, fmt.Sprintf("no plots of %s: %v (--plots DIR draws them elsewhere)", run.path, err))
 				break
 			}
 		}
@@ -226,7 +228,7 @@ func drawBeside(stderr io.Writer, runs []analyzedRun) {
 func drawProcess(stderr io.Writer, dir, prefix string, result *analysis.Result) error {
 	files, err := report.WritePlots(dir, prefix, result)
 	for _, file := range files {
-		complain(stderr, "wrote "+file)
+		screen.Complain(stderr, "wrote "+file)
 	}
 	return err
 }

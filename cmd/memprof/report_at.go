@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/trace"
 )
@@ -25,11 +27,11 @@ func (o *reportOptions) at(stdout, stderr io.Writer, paths []string) error {
 			moment, err := momentOf(process, o.At.seq)
 			var none *analysis.NoEventError
 			if errors.As(err, &none) {
-				missing = usagef("--at: %w", err)
+				missing = exit.Usagef("--at: %w", err)
 				continue
 			}
 			if err != nil {
-				return inputError(err)
+				return exit.Input(err)
 			}
 			moments = append(moments, moment)
 		}
@@ -43,7 +45,7 @@ func (o *reportOptions) at(stdout, stderr io.Writer, paths []string) error {
 	case "markdown":
 		return report.MomentsMarkdown(stdout, moments)
 	}
-	return report.MomentsText(stdout, moments, textOptions(stdout))
+	return report.MomentsText(stdout, moments, screen.Options(stdout))
 }
 
 func momentOf(process *trace.Process, seq int64) (*analysis.Moment, error) {

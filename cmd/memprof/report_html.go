@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
 )
 
@@ -54,7 +56,7 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 	if err := write(file, private, func(w io.Writer) error { return report.HTML(w, p) }); err != nil {
 		return fmt.Errorf("%w (-o names another place)", err)
 	}
-	complain(stderr, "wrote "+file)
+	screen.Complain(stderr, "wrote "+file)
 	return nil
 }
 
@@ -68,7 +70,7 @@ func (o *reportOptions) pageFile(runs []analyzedRun) (path string, named bool, e
 		return filepath.Join(runs[0].run.Dir, "report.html"), false, nil
 	}
 	if err := os.MkdirAll(o.Output, 0o755); err != nil {
-		return "", false, usagef("-o %s cannot be created: %w", o.Output, err)
+		return "", false, exit.Usagef("-o %s cannot be created: %w", o.Output, err)
 	}
 	return filepath.Join(o.Output, "report.html"), false, nil
 }

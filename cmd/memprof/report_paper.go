@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/trace"
 )
@@ -22,7 +24,7 @@ func (o *reportOptions) paper(stdout, stderr io.Writer, paths []string) error {
 	}
 	study, unread := studyOf(stderr, paths)
 	if len(study.Jobs) == 0 {
-		return cmp.Or(unread, usagef("no job for the table: %s: %s", study.LeftOut[0].Name, study.LeftOut[0].Why))
+		return cmp.Or(unread, exit.Usagef("no job for the table: %s: %s", study.LeftOut[0].Name, study.LeftOut[0].Why))
 	}
 	return cmp.Or(o.writePaper(stdout, stderr, study), unread)
 }
@@ -44,11 +46,11 @@ func studyOf(stderr io.Writer, paths []string) (*analysis.Study, error) {
 			continue
 		}
 		for _, warning := range run.run.Warnings {
-			remark(stderr, "warning", fmt.Sprintf("%s: %s", path, warning))
+			screen.Remark(stderr, "warning", fmt.Sprintf("%s: %s", path, warning))
 		}
 		study.Add(name, run.results)
 	}
-	return study, inputError(errors.Join(unread...))
+	return study, exit.Input(errors.Join(unread...))
 }
 
 // writePaper prints the table, and draws the figures into the directory that was named, if one was.
@@ -58,10 +60,10 @@ func (o *reportOptions) writePaper(stdout, stderr io.Writer, study *analysis.Stu
 	}
 	files, err := report.WriteStudyPlots(o.plotsDir(), study)
 	for _, file := range files {
-		complain(stderr, "wrote "+file)
+		screen.Complain(stderr, "wrote "+file)
 	}
 	if err != nil {
-		return inputError(fmt.Errorf("plots: %w", err))
+		return exit.Input(fmt.Errorf("plots: %w", err))
 	}
 	return nil
 }
@@ -73,7 +75,7 @@ func (o *reportOptions) printPaper(stdout io.Writer, study *analysis.Study) erro
 	case "markdown":
 		return report.StudyMarkdown(stdout, study)
 	}
-	return report.StudyText(stdout, study, textOptions(stdout))
+	return report.StudyText(stdout, study, screen.Options(stdout))
 }
 
 // recordingsIn replaces each folder of recordings by those in it, in the order of their names.
@@ -92,7 +94,7 @@ func recordingsIn(paths []string) ([]string, error) {
 			}
 		}
 		if len(all) == before {
-			return nil, usagef("%s: neither a recording nor a folder of recordings", path)
+			return nil, exit.Usagef("%s: neither a recording nor a folder of recordings", path)
 		}
 	}
 	return all, nil

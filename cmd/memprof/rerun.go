@@ -13,8 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks/rerun"
-	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -63,7 +65,7 @@ func (o *rerunOptions) addFlags(flags *pflag.FlagSet) {
 
 func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 	if o.Iterations < 0 {
-		return usagef("--iterations %d: want a positive number", o.Iterations)
+		return exit.Usagef("--iterations %d: want a positive number", o.Iterations)
 	}
 	if os.Getenv("MEMPROF_ALLOCATOR") == "native" {
 		return errNativeRerun
@@ -80,12 +82,12 @@ func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 	defer runtime.UnlockOSThread()
 	requester, err := rerun.Open()
 	if err != nil {
-		return usagef("%w (on a machine without one: memprof record --device sim -- memprof rerun %s)", err, path)
+		return exit.Usagef("%w (on a machine without one: memprof record --device sim -- memprof rerun %s)", err, path)
 	}
 	again := newRequests(requester, process, stderr, o.Iterations)
 	if o.Log != "" {
 		if again.log, err = os.OpenFile(o.Log, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600); err != nil {
-			return usagef("--log: %w", err)
+			return exit.Usagef("--log: %w", err)
 		}
 		defer again.log.Close()
 	}
@@ -94,14 +96,14 @@ func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 	}
 	err = again.conclude(stdout, o.JSON)
 	if requester.Hooked() {
-		requester.Exit(exitCode(stderr, err))
+		requester.Exit(screen.End(stderr, err))
 	}
 	return err
 }
 
 // errNativeRerun is of a rerun below record --allocator native, which sets MEMPROF_ALLOCATOR. The hook would
 // serve its requests all the same, and the recording say that another allocator did.
-var errNativeRerun = usagef("rerun has no allocator of its own that --allocator native could observe: record it with --allocator bfc")
+var errNativeRerun = exit.Usagef("rerun has no allocator of its own that --allocator native could observe: record it with --allocator bfc")
 
 // isRerun says whether a command is a rerun of this program, or of one of its name.
 func isRerun(command []string) bool {
@@ -110,22 +112,6 @@ func isRerun(command []string) bool {
 	}
 	verb := slices.IndexFunc(command[1:], func(arg string) bool { return !strings.HasPrefix(arg, "-") })
 	return verb >= 0 && command[1+verb] == "rerun"
-}
-
-func pickProcess(run *trace.Run, name string) (*trace.Process, error) {
-	for _, process := range run.Processes {
-		if name == "" || process.Name == name {
-			return process, nil
-		}
-	}
-	if name == "" {
-		return nil, usagef("%s: no process in it", run.Dir)
-	}
-	var names []string
-	for _, process := range run.Processes {
-		names = append(names, report.PlainText(process.Name))
-	}
-	return nil, usagef("%s: no process %q in it: want %s%s", run.Dir, name, alternatives(names), didYouMean(name, names...))
 }
 
 // block is a live allocation as the recording knows it.
@@ -176,7 +162,7 @@ func newRequests(requester *rerun.Requester, process *trace.Process, stderr io.W
 func (r *requests) all(process *trace.Process) error {
 	reader, err := process.NewReader()
 	if err != nil {
-		return inputError(err)
+		return exit.Input(err)
 	}
 	defer reader.Close()
 	defer r.finishRestore()
@@ -186,7 +172,7 @@ func (r *requests) all(process *trace.Process) error {
 			return nil
 		}
 		if err != nil {
-			return inputError(err)
+			return exit.Input(err)
 		}
 		for i := range batch.Len() {
 			event := batch.Event(i)
@@ -202,7 +188,7 @@ func (r *requests) all(process *trace.Process) error {
 
 func (r *requests) one(event *trace.Event) error {
 	if event.Device < trace.NoDevice || event.Device >= r.devices {
-		return usagef("event %d: %s on device %d, and this machine has %s", event.Seq, event.Kind, event.Device, counted(int64(r.devices), "device"))
+		return exit.Usagef("event %d: %s on device %d, and this machine has %s", event.Seq, event.Kind, event.Device, units.Counted(int64(r.devices), "device"))
 	}
 	if event.Kind == trace.KindRestore {
 		r.restored(event)
@@ -262,7 +248,7 @@ func (r *requests) alloc(event *trace.Event) error {
 
 func (r *requests) refuse(event *trace.Event, err error) {
 	if r.refused == 0 {
-		complain(r.stderr, fmt.Sprintf("event %d: %d bytes, which the recording got, were refused: %v", event.Seq, event.Requested, err))
+		screen.Complain(r.stderr, fmt.Sprintf("event %d: %d bytes, which the recording got, were refused: %v", event.Seq, event.Requested, err))
 	}
 	r.refused++
 }
@@ -304,10 +290,10 @@ func (r *requests) conclude(stdout io.Writer, asJSON bool) error {
 		return err
 	}
 	if r.refused > 0 {
-		return &exitError{code: exitViolated, err: fmt.Errorf("%d of %d allocations were refused", r.refused, r.refused+r.allocs+r.taken)}
+		return &exit.Error{Code: exit.Violated, Err: fmt.Errorf("%d of %d allocations were refused", r.refused, r.refused+r.allocs+r.taken)}
 	}
 	if r.failures > 0 {
-		return &exitError{code: exitViolated, err: fmt.Errorf("%s of the recording failed", counted(r.failures, "call"))}
+		return &exit.Error{Code: exit.Violated, Err: fmt.Errorf("%s of the recording failed", units.Counted(r.failures, "call"))}
 	}
 	return nil
 }
@@ -326,8 +312,8 @@ type madeAgain struct {
 
 func (r *requests) print(stdout io.Writer, asJSON bool) error {
 	if asJSON {
-		return printJSON(stdout, madeAgain{r.requester.Through(), r.allocs, r.frees, r.refused, r.marks, r.labels, r.taken, r.failures})
+		return screen.JSON(stdout, madeAgain{r.requester.Through(), r.allocs, r.frees, r.refused, r.marks, r.labels, r.taken, r.failures})
 	}
-	_, err := fmt.Fprintf(stdout, "made again through %s: %s, %s, %s\n", r.requester.Through(), counted(r.allocs, "allocation"), counted(r.frees, "free"), counted(r.marks, "iteration"))
+	_, err := fmt.Fprintf(stdout, "made again through %s: %s, %s, %s\n", r.requester.Through(), units.Counted(r.allocs, "allocation"), units.Counted(r.frees, "free"), units.Counted(r.marks, "iteration"))
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -41,8 +42,8 @@ func TestRerunOnMissingDevice(t *testing.T) {
 				t.Fatal(err)
 			}
 			cmd, stderr = b.memprof("record", "--device", "sim", "-o", b.path("again"), "--", "memprof", "rerun", b.path("run"))
-			if code := exitOf(cmd.Run()); code != exitUsage {
-				t.Errorf("exit code %d, want %d\n%s", code, exitUsage, stderr)
+			if code := exitOf(cmd.Run()); code != exit.Usage {
+				t.Errorf("exit code %d, want %d\n%s", code, exit.Usage, stderr)
 			}
 			if !strings.Contains(stderr.String(), test.says) {
 				t.Errorf("stderr does not say %q:\n%s", test.says, stderr)

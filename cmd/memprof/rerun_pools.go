@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks/rerun"
 	"github.com/memprof/memprof/trace"
 )
@@ -151,7 +152,7 @@ func (r *requests) failed(event *trace.Event, err error) {
 		return
 	}
 	if r.failures == 0 {
-		complain(r.stderr, fmt.Sprintf("event %d: %s, which the recording did, failed: %v", event.Seq, event.Kind, err))
+		screen.Complain(r.stderr, fmt.Sprintf("event %d: %s, which the recording did, failed: %v", event.Seq, event.Kind, err))
 	}
 	r.failures++
 }

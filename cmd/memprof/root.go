@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+	"github.com/memprof/memprof/report/spell"
 )
 
 // version is set by the linker (make build).
@@ -20,7 +22,7 @@ func run(stdout, stderr io.Writer, args []string) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	root.SetArgs(growthWithValue(args))
-	return exitCode(stderr, root.ExecuteContext(context.Background()))
+	return screen.End(stderr, root.ExecuteContext(context.Background()))
 }
 
 func newRootCommand() *cobra.Command {
@@ -40,7 +42,7 @@ recordings.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w%s (see `%s --help`)", err, flagMeant(cmd, err), cmd.CommandPath())
+		return exit.Usagef("%w%s (see `%s --help`)", err, flagMeant(cmd, err), cmd.CommandPath())
 	})
 	root.SuggestionsMinimumDistance = 2
 	root.SetUsageTemplate(usageTemplate)
@@ -60,7 +62,7 @@ func flagMeant(cmd *cobra.Command, err error) string {
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) { names = append(names, "--"+flag.Name) })
-	return didYouMean("--"+unknown.GetSpecifiedName(), names...)
+	return spell.DidYouMean("--"+unknown.GetSpecifiedName(), names...)
 }
 
 // completeTopics has the verbs that cobra makes refuse what they do not know, as the others do.
@@ -75,7 +77,7 @@ func completeTopics(root *cobra.Command) {
 			verb.Run, verb.RunE = nil, func(_ *cobra.Command, args []string) error {
 				topic, rest, err := root.Find(args)
 				if err != nil {
-					return usagef("%w", err)
+					return exit.Usagef("%w", err)
 				}
 				if err := knownVerb(topic, rest); err != nil {
 					return err
@@ -84,40 +86,5 @@ func completeTopics(root *cobra.Command) {
 				return topic.Help()
 			}
 		}
-	}
-}
-
-func knownVerb(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	message := fmt.Sprintf("unknown command %q", args[0])
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		message += fmt.Sprintf(", did you mean %s?", strings.Join(near, " or "))
-	}
-	return usagef("%s (see `%s --help`)", message, cmd.CommandPath())
-}
-
-// exactArgs is cobra.ExactArgs with an exit code and the name of what is missing.
-func exactArgs(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) == len(names) {
-			return nil
-		}
-		what := "no arguments"
-		if len(names) > 0 {
-			what = strings.Join(names, " and ")
-		}
-		return usagef("%s takes %s, got %d (see `%s --help`)", cmd.Name(), what, len(args), cmd.CommandPath())
-	}
-}
-
-// someArgs wants at least one argument.
-func someArgs(name string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return nil
-		}
-		return usagef("%s needs %s (see `%s --help`)", cmd.Name(), name, cmd.CommandPath())
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
@@ -118,8 +119,8 @@ func documents(t *testing.T) map[string][][]byte {
 	}
 	const samples = "../../samples/"
 	for _, sample := range []string{"alexnet", "resnet50", "gpt2"} {
-		add("report", exitFine, "report", "--json", "--no-plots", samples+sample)
-		add("verify", exitFine, "verify", "--json", samples+sample)
+		add("report", exit.Fine, "report", "--json", "--no-plots", samples+sample)
+		add("verify", exit.Fine, "verify", "--json", samples+sample)
 	}
 	for _, golden := range []string{"short", "hostile", "asleep", "graphed", "kv-recorded", "leaking", "nothing", "no_allocations", "one_event", "no_devices"} {
 		text, err := os.ReadFile("../../report/testdata/" + golden + ".json")
@@ -128,42 +129,42 @@ func documents(t *testing.T) map[string][][]byte {
 		}
 		docs["report"] = append(docs["report"], text)
 	}
-	add("import", exitFine, "import", "--json", "-o", filepath.Join(t.TempDir(), "run"), "torch-snapshot", samples+"snapshots/native.pickle.gz")
-	add("report-at", exitFine, "report", "--json", "--at", "5000", samples+"gpt2")
+	add("import", exit.Fine, "import", "--json", "-o", filepath.Join(t.TempDir(), "run"), "torch-snapshot", samples+"snapshots/native.pickle.gz")
+	add("report-at", exit.Fine, "report", "--json", "--at", "5000", samples+"gpt2")
 	docs["report-at"] = append(docs["report-at"], mustRead(t, "../../report/testdata/moments.json"))
-	add("check", exitViolated, "check", "--json", samples+"alexnet", samples+"resnet50", "--gate", "waste.external < 1%", "--gate", "reserved.peak < 1TiB", "--gate", "oom.count == 0")
+	add("check", exit.Violated, "check", "--json", samples+"alexnet", samples+"resnet50", "--gate", "waste.external < 1%", "--gate", "reserved.peak < 1TiB", "--gate", "oom.count == 0")
 	unended := t.TempDir()
 	tracetest.WriteRun(t, unended, tracetest.Process{Events: events, Texts: texts, Meta: trace.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 1}})
 	if err := trace.WriteInfo(unended, &trace.Info{ID: tracetest.RunID, Command: []string{"job"}}); err != nil {
 		t.Fatal(err)
 	}
-	add("check", exitFine, "check", "--json", unended)
-	add("check-list", exitFine, "check", "--list", "--json")
-	add("diff", exitFine, "diff", "--json", samples+"alexnet", samples+"resnet50")
+	add("check", exit.Fine, "check", "--json", unended)
+	add("check-list", exit.Fine, "check", "--list", "--json")
+	add("diff", exit.Fine, "diff", "--json", samples+"alexnet", samples+"resnet50")
 	docs["diff"] = append(docs["diff"], mustRead(t, "../../report/testdata/diff.json"), mustRead(t, "../../report/testdata/diff_nothing.json"))
-	add("tune", exitFine, "tune", "--json", dir)
+	add("tune", exit.Fine, "tune", "--json", dir)
 	docs["tune"] = append(docs["tune"], mustRead(t, "../../report/testdata/tune.json"), mustRead(t, "../../report/testdata/tune_untold.json"))
 	docs["kv"] = append(docs["kv"], mustRead(t, "../../report/testdata/kv.json"))
-	add("export-json", exitFine, "export", "json", dir)
-	add("top", exitFine, "top", "--once", "--json", dir)
-	add("doctor", exitFine, "doctor", "--json")
-	add("recover", exitFine, "recover", "--json", dir)
+	add("export-json", exit.Fine, "export", "json", dir)
+	add("top", exit.Fine, "top", "--once", "--json", dir)
+	add("doctor", exit.Fine, "doctor", "--json")
+	add("recover", exit.Fine, "recover", "--json", dir)
 	script := filepath.Join(dir, "script")
 	writeFile(t, script, "alloc a 3M\nalloc b 1G\nfree a\ngc\n")
-	add("replay", exitFine, "replay", "--ops", script, "--limit", "16M", "--json")
+	add("replay", exit.Fine, "replay", "--ops", script, "--limit", "16M", "--json")
 	bad := filepath.Join(dir, "bad")
 	tracetest.WriteRun(t, mustMake(t, bad), tracetest.Process{Events: events, Texts: texts, Meta: trace.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 1}})
 	tracetest.Rewrite(t, filepath.Join(bad, "rank0-0000.parquet"), func(rows []trace.Event) []trace.Event {
 		rows[10].Requested++
 		return rows
 	})
-	add("verify", exitViolated, "verify", "--json", bad)
+	add("verify", exit.Violated, "verify", "--json", bad)
 	gone := mustMake(t, filepath.Join(dir, "gone"))
 	tracetest.WriteRun(t, gone, tracetest.Process{Events: events, Texts: texts, Meta: trace.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 2}})
 	if err := trace.WriteInfo(gone, &trace.Info{ID: tracetest.RunID, Processes: []string{"rank0", "rank1"}}); err != nil {
 		t.Fatal(err)
 	}
-	add("verify", exitViolated, "verify", "--json", gone)
+	add("verify", exit.Violated, "verify", "--json", gone)
 	killed := mustMake(t, filepath.Join(dir, "killed"))
 	if err := trace.WriteInfo(killed, &trace.Info{ID: tracetest.RunID}); err != nil {
 		t.Fatal(err)
@@ -173,7 +174,7 @@ func documents(t *testing.T) map[string][][]byte {
 		spool.Append(events[i], "")
 	}
 	spool.Close()
-	add("recover", exitFine, "recover", "--json", killed)
+	add("recover", exit.Fine, "recover", "--json", killed)
 
 	one, name := int64(1), int32(1)
 	rate := 0.5

@@ -10,6 +10,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/spell"
 )
 
 // selector narrows what a gate is about: `reserved.peak{tag=kv} < 10GiB`. In a file of gates its
@@ -58,7 +59,7 @@ func parseSelector(text string) (selector, error) {
 func (s *selector) set(name, value string) error {
 	into := s.key(name)
 	if into == nil {
-		return fmt.Errorf("unknown key %q in a selector: want one of %s%s", name, strings.Join(selectorKeys, ", "), didYouMean(name, selectorKeys...))
+		return fmt.Errorf("unknown key %q in a selector: want one of %s%s", name, strings.Join(selectorKeys, ", "), spell.DidYouMean(name, selectorKeys...))
 	}
 	if *into != "" {
 		return fmt.Errorf("%s is given twice", name)
@@ -159,7 +160,7 @@ func (s *selector) missing(job repetition) string {
 	case len(names) == 0:
 		return fmt.Sprintf("no %s %q, nor any other", kind, wanted)
 	}
-	return report.PlainText(fmt.Sprintf("no %s %q: want %s%s", kind, wanted, alternatives(names), didYouMean(wanted, names...)))
+	return report.PlainText(fmt.Sprintf("no %s %q: want %s%s", kind, wanted, spell.Alternatives(names), spell.DidYouMean(wanted, names...)))
 }
 
 // matches says whether a recording is of the job: by the name of its directory or by its command.

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -77,8 +78,8 @@ func TestJudgeSelected(t *testing.T) {
 		}
 		verdicts, _, err := (&judging{choice: rankChoice{kind: "worst"}, aggregate: "median"}).judge(&g, jobs)
 		if test.err != "" {
-			var exit *exitError
-			if !errors.As(err, &exit) || exit.code != exitUsage || err.Error() != test.err {
+			var coded *exit.Error
+			if !errors.As(err, &coded) || coded.Code != exit.Usage || err.Error() != test.err {
 				t.Errorf("%s: %v, want exit code 2 and %s", test.gate, err, test.err)
 			}
 			continue

@@ -1,70 +1,18 @@
 package main
 
 import (
-	"fmt"
-	"os"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen/screentest"
 )
-
-// openTerminal makes a pseudo-terminal: what is written to keyboard is typed, what the
-// screen shows is read from it too.
-func openTerminal(t *testing.T) (keyboard, tty *os.File) {
-	t.Helper()
-	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("no pseudo-terminals here: %v", err)
-	}
-	t.Cleanup(func() { keyboard.Close() })
-	if err := unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	number, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { tty.Close() })
-	return keyboard, tty
-}
-
-// screen collects what a terminal shows.
-type screen struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *screen) watch(terminal *os.File) {
-	buffer := make([]byte, 4096)
-	for {
-		n, err := terminal.Read(buffer)
-		s.mu.Lock()
-		s.text.Write(buffer[:n])
-		s.mu.Unlock()
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
 
 // TestTerminal records in a terminal: a live line is drawn and cleared, and Ctrl-C reaches
 // the job once, though memprof gets it as well.
 func TestTerminal(t *testing.T) {
 	b := newBench(t)
-	keyboard, tty := openTerminal(t)
+	keyboard, tty := screentest.OpenTerminal(t)
 	cmd, _ := b.memprof("record", "--device", "sim", "-o", b.path("run"), "--", b.job,
 		"catch", "alloc", "a", "3M", "touch", b.path("ready"), "sleep", "20000", "sleep", "300", "exit", "4")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
@@ -72,8 +20,8 @@ func TestTerminal(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	shown := &screen{}
-	go shown.watch(keyboard)
+	var shown screentest.Shown
+	go shown.Watch(keyboard)
 	const live = "memprof: 4 events · requested 3 MiB · provided 4 MiB · reserved 4 MiB · peak 4 MiB"
 	b.waitUntil("the live line is drawn", func() bool { return b.exists("ready") && strings.Contains(shown.String(), "peak") })
 	if _, err := keyboard.WriteString("\x03"); err != nil {

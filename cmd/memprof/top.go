@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -64,7 +65,7 @@ const endsWithin = 300 * time.Millisecond
 // written then: a recording that grows faster than it is read, a file that is a pipe, a terminal that stands.
 func (o *topOptions) run(ctx context.Context, stdout io.Writer, path string) error {
 	if o.Interval < shortestInterval {
-		return usagef("--interval %v: want at least %v", o.Interval, shortestInterval)
+		return exit.Usagef("--interval %v: want at least %v", o.Interval, shortestInterval)
 	}
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
@@ -89,7 +90,7 @@ func (o *topOptions) run(ctx context.Context, stdout io.Writer, path string) err
 func (o *topOptions) watch(ctx context.Context, screen *topScreen, path string) error {
 	follower, err := trace.Follow(path)
 	if err != nil {
-		return inputError(err)
+		return exit.Input(err)
 	}
 	defer follower.Close()
 	t := &top{follower: follower, path: path, lives: map[*trace.Followed]*liveProcess{}, cards: newCardWatch(&follower.Info, o.Interval)}
@@ -97,7 +98,7 @@ func (o *topOptions) watch(ctx context.Context, screen *topScreen, path string) 
 	for {
 		look, err := t.look()
 		if err != nil {
-			return inputError(err)
+			return exit.Input(err)
 		}
 		if err := screen.show(&look); err != nil {
 			return err

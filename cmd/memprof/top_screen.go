@@ -14,7 +14,9 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/units"
 )
 
 // topScreen shows looks: on a terminal as a screen of its own, which it leaves as it was, and
@@ -31,7 +33,7 @@ func newTopScreen(w io.Writer, o *topOptions) *topScreen {
 }
 
 func (s *topScreen) drawn() bool {
-	return !s.json && !s.once && terminal(s.w) && os.Getenv("TERM") != "dumb"
+	return !s.json && !s.once && screen.Terminal(s.w) && os.Getenv("TERM") != "dumb"
 }
 
 func (s *topScreen) show(look *topLook) error {
@@ -92,7 +94,7 @@ func (s *topScreen) last(look *topLook) error {
 		return nil
 	}
 	s.leave()
-	_, err := io.WriteString(s.w, strings.Join(topTable(look, width(s.w), 0), "\n")+"\n")
+	_, err := io.WriteString(s.w, strings.Join(topTable(look, screen.Width(s.w), 0), "\n")+"\n")
 	return err
 }
 
@@ -105,7 +107,7 @@ func topLines(look *topLook) string {
 		fmt.Fprintf(&out, "%s %s", stamp, report.PlainText(p.headline()))
 		for j := range p.Devices {
 			m := &p.Devices[j]
-			fmt.Fprintf(&out, ", GPU %d requested %s provided %s reserved %s", m.Device, formatSize(m.Requested), orDash(m.Provided), formatSize(m.Reserved))
+			fmt.Fprintf(&out, ", GPU %d requested %s provided %s reserved %s", m.Device, units.FormatSize(m.Requested), orDash(m.Provided), units.FormatSize(m.Reserved))
 		}
 		out.WriteString("\n")
 	}
@@ -123,14 +125,14 @@ func topLines(look *topLook) string {
 
 // abandonedNote is for a recording that nobody goes on with.
 func (l *topLook) abandonedNote() string {
-	return "the recorder is gone, and so is the job: `memprof recover " + report.PlainText(shellQuote(l.path)) + "` finishes the recording"
+	return "the recorder is gone, and so is the job: `memprof recover " + report.PlainText(screen.ShellQuote(l.path)) + "` finishes the recording"
 }
 
 // headline says how far a process is.
 func (p *topProcess) headline() string {
-	text := fmt.Sprintf("%s: %s", p.Process, counted(p.Events, "event"))
+	text := fmt.Sprintf("%s: %s", p.Process, units.Counted(p.Events, "event"))
 	if p.Rate != nil {
-		text += fmt.Sprintf(", %s/s", groupDigits(int64(max(0, *p.Rate))))
+		text += fmt.Sprintf(", %s/s", units.FormatCount(int64(max(0, *p.Rate))))
 	}
 	if p.Iteration != nil {
 		text += fmt.Sprintf(", iteration %d", *p.Iteration)
@@ -148,7 +150,7 @@ func orDash(bytes *int64) string {
 	if bytes == nil {
 		return "-"
 	}
-	return formatSize(*bytes)
+	return units.FormatSize(*bytes)
 }
 
 // topTable is a look as lines of at most so many columns, and if rows is not 0 at most so many.
@@ -166,7 +168,7 @@ func topTable(look *topLook, columns, rows int) []string {
 	}
 	for _, c := range look.Cards {
 		if c.Used != nil {
-			lines = append(lines, fmt.Sprintf("card %d %s: %s of %s used, all programs", c.Index, c.Name, formatSize(*c.Used), formatSize(c.Total)))
+			lines = append(lines, fmt.Sprintf("card %d %s: %s of %s used, all programs", c.Index, c.Name, units.FormatSize(*c.Used), units.FormatSize(c.Total)))
 		}
 	}
 	if len(look.Processes) == 0 {
@@ -198,7 +200,7 @@ func topTable(look *topLook, columns, rows int) []string {
 		lines = append(lines[:rows-1], fmt.Sprintf("… %d more lines than the terminal has", left))
 	}
 	for i, line := range lines {
-		lines[i] = strings.TrimRight(cut(report.PlainText(line), columns), " ")
+		lines[i] = strings.TrimRight(screen.Cut(report.PlainText(line), columns), " ")
 	}
 	return lines
 }
@@ -212,25 +214,25 @@ func shortCommand(command []string, columns int) string {
 	if columns > 0 {
 		most = min(most, columns)
 	}
-	if short := cut(text, most); short != text {
-		return cut(text, most-1) + "…"
+	if short := screen.Cut(text, most); short != text {
+		return screen.Cut(text, most-1) + "…"
 	}
 	return text
 }
 
 func topRow(m *topMemory, indent string) string {
-	name := cut(indent+m.name(), 24)
-	return fmt.Sprintf("%-24s %9s %9s %9s %9s %11s", name, formatSize(m.Requested), orDash(m.Provided), formatSize(m.Reserved), formatSize(m.MaxReserved), groupDigits(m.Live))
+	name := screen.Cut(indent+m.name(), 24)
+	return fmt.Sprintf("%-24s %9s %9s %9s %9s %11s", name, units.FormatSize(m.Requested), orDash(m.Provided), units.FormatSize(m.Reserved), units.FormatSize(m.MaxReserved), units.FormatCount(m.Live))
 }
 
 // note says of a device what few have.
 func (m *topMemory) note() string {
 	var notes []string
 	if m.Paused > 0 {
-		notes = append(notes, formatSize(m.Paused)+" paused")
+		notes = append(notes, units.FormatSize(m.Paused)+" paused")
 	}
 	if m.OOMs != nil && *m.OOMs > 0 {
-		notes = append(notes, counted(*m.OOMs, "request")+" failed")
+		notes = append(notes, units.Counted(*m.OOMs, "request")+" failed")
 	}
 	return strings.Join(notes, ", ")
 }

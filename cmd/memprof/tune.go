@@ -12,6 +12,8 @@ import (
 
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
 )
 
@@ -89,19 +91,19 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 		return err
 	}
 	if o.Process == "" && len(run.Processes) > 1 {
-		complain(stderr, fmt.Sprintf("%s of %d processes; --process picks another", process.Name, len(run.Processes)))
+		screen.Complain(stderr, fmt.Sprintf("%s of %d processes; --process picks another", process.Name, len(run.Processes)))
 	}
 	reader, err := process.NewReader()
 	if err != nil {
-		return inputError(err)
+		return exit.Input(err)
 	}
 	defer reader.Close()
 	result, err := tune.Run(ctx, reader, tune.Options{Policies: policies, Costs: o.Costs, Limit: uint64(o.Limit), Text: process.Strings().Text})
 	if errors.Is(err, tune.ErrNothing) {
-		return usagef("%s: %w", path, err)
+		return exit.Usagef("%s: %w", path, err)
 	}
 	if err != nil {
-		return inputError(err)
+		return exit.Input(err)
 	}
 	tuned := &report.Tuned{Result: result, Process: process.Name, Costs: o.Costs, MaxSlowdown: o.MaxSlowdown}
 	switch o.Format {
@@ -110,7 +112,7 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 	case "markdown":
 		return report.TuneMarkdown(stdout, tuned)
 	}
-	return report.TuneText(stdout, tuned, textOptions(stdout))
+	return report.TuneText(stdout, tuned, screen.Options(stdout))
 }
 
 // settle reads the flags, and gives the policies to try.
@@ -119,20 +121,20 @@ func (o *tuneOptions) settle() ([]tune.Policy, error) {
 		return nil, err
 	}
 	if o.Handle <= 0 {
-		return nil, usagef("--cost-handle: want a positive size")
+		return nil, exit.Usagef("--cost-handle: want a positive size")
 	}
 	o.Costs.Handle = uint64(o.Handle)
 	for name, cost := range map[string]time.Duration{"create": o.Costs.Create, "map": o.Costs.Map, "access": o.Costs.Access, "unmap": o.Costs.Unmap, "release": o.Costs.Release} {
 		if cost < 0 {
-			return nil, usagef("--cost-%s %s: want 0 or more", name, cost)
+			return nil, exit.Usagef("--cost-%s %s: want 0 or more", name, cost)
 		}
 	}
 	if !(o.MaxSlowdown >= 0) {
-		return nil, usagef("--max-slowdown %v: want 0 or more", o.MaxSlowdown)
+		return nil, exit.Usagef("--max-slowdown %v: want 0 or more", o.MaxSlowdown)
 	}
 	policies, err := o.combine()
 	if err != nil {
-		return nil, usagef("%w", err)
+		return nil, exit.Usagef("%w", err)
 	}
 	return policies, nil
 }

@@ -8,6 +8,9 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+	"github.com/memprof/memprof/report/units"
 )
 
 // unrecordable is trouble of the machine's, found before the job was started: not with
@@ -26,7 +29,7 @@ func tooTight() error {
 		return unrecordable{fmt.Errorf("only %d files may be open (raise ulimit -n to 4096)", limit.Max)}
 	}
 	if unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil && limit.Cur < smallestFile {
-		return unrecordable{fmt.Errorf("files may have at most %s (raise ulimit -f: a recording needs %s)", formatSize(int64(limit.Cur)), formatSize(smallestFile))}
+		return unrecordable{fmt.Errorf("files may have at most %s (raise ulimit -f: a recording needs %s)", units.FormatSize(int64(limit.Cur)), units.FormatSize(smallestFile))}
 	}
 	return nil
 }
@@ -45,6 +48,6 @@ func scarce(err error) bool {
 // runUnrecorded makes this process the job, as if it had been started without memprof, and
 // returns only when that is impossible.
 func runUnrecorded(stderr io.Writer, program string, command []string, why error) error {
-	remark(stderr, "warning", fmt.Sprintf("the job runs unrecorded: %v", why))
+	screen.Remark(stderr, "warning", fmt.Sprintf("the job runs unrecorded: %v", why))
 	return startError(program, unix.Exec(program, command, os.Environ()))
 }

@@ -1,5 +1,14 @@
 package main
 
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+)
+
 // What the exit codes of each verb mean, for the end of its help.
 const (
 	recordExits = `the job's own code; 128+n when signal n ended it; 126 not executable;
@@ -50,3 +59,38 @@ Examples:
 Help topics:{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
   {{rpad .CommandPath .CommandPathPadding}} {{.Short}}{{end}}{{end}}{{end}}
 `
+
+func knownVerb(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	message := fmt.Sprintf("unknown command %q", args[0])
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		message += fmt.Sprintf(", did you mean %s?", strings.Join(near, " or "))
+	}
+	return exit.Usagef("%s (see `%s --help`)", message, cmd.CommandPath())
+}
+
+// exactArgs is cobra.ExactArgs with an exit code and the name of what is missing.
+func exactArgs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		what := "no arguments"
+		if len(names) > 0 {
+			what = strings.Join(names, " and ")
+		}
+		return exit.Usagef("%s takes %s, got %d (see `%s --help`)", cmd.Name(), what, len(args), cmd.CommandPath())
+	}
+}
+
+// someArgs wants at least one argument.
+func someArgs(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return nil
+		}
+		return exit.Usagef("%s needs %s (see `%s --help`)", cmd.Name(), name, cmd.CommandPath())
+	}
+}

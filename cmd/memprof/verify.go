@@ -10,6 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/memprof/memprof/analysis/verify"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -72,7 +75,7 @@ func runVerify(ctx context.Context, stdout, stderr io.Writer, path string, asJSO
 		}
 	}
 	if wrong > 0 {
-		return &exitError{code: exitViolated, err: fmt.Errorf("%s does not verify", path)}
+		return &exit.Error{Code: exit.Violated, Err: fmt.Errorf("%s does not verify", path)}
 	}
 	return nil
 }
@@ -93,13 +96,13 @@ func verifyAll(ctx context.Context, run *trace.Run) ([]verified, error) {
 		case errors.Is(err, verify.ErrWatched):
 			nothing = err
 		case err != nil:
-			return nil, inputError(err)
+			return nil, exit.Input(err)
 		default:
 			judged = append(judged, verified{Process: process.Name, Result: result})
 		}
 	}
 	if len(judged) == 0 {
-		return nil, inputError(nothing)
+		return nil, exit.Input(nothing)
 	}
 	return judged, nil
 }
@@ -124,13 +127,13 @@ func printVerified(stdout io.Writer, judged []verified, missing []trace.Missing,
 	}
 	for _, v := range judged {
 		for _, line := range v.lines() {
-			if err := printLine(stdout, "%s", line); err != nil {
+			if err := screen.PrintLine(stdout, "%s", line); err != nil {
 				return err
 			}
 		}
 	}
 	if readings != nil {
-		return printLine(stdout, "%s", readings.line())
+		return screen.PrintLine(stdout, "%s", readings.line())
 	}
 	return nil
 }
@@ -141,7 +144,7 @@ func (v *verified) lines() []string {
 	}
 	r := v.Result
 	lines := []string{fmt.Sprintf("ok     %s: %s, of them %s, %s and %s in %s, came out the same",
-		v.Process, counted(r.Events, "event"), counted(r.Allocs, "allocation"), counted(r.Frees, "free"), counted(r.Growths, "growth"), counted(r.Arenas, "arena"))}
+		v.Process, units.Counted(r.Events, "event"), units.Counted(r.Allocs, "allocation"), units.Counted(r.Frees, "free"), units.Counted(r.Growths, "growth"), units.Counted(r.Arenas, "arena"))}
 	if !r.Complete {
 		lines = append(lines, "       up to "+r.EndsAt)
 	}
@@ -190,5 +193,5 @@ func printVerifiedJSON(stdout io.Writer, judged []verified, missing []trace.Miss
 			Complete: r.Complete, EndSeq: r.EndSeq, EndsAt: r.EndsAt,
 		})
 	}
-	return printJSON(stdout, out)
+	return screen.JSON(stdout, out)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/memprof/memprof/analysis/verify"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -18,7 +20,7 @@ type verifiedReadings struct {
 // opened are an error here, though reports do without: they are a part of the recording.
 func verifyReadings(ctx context.Context, run *trace.Run) (*verifiedReadings, error) {
 	if run.ReadingsErr != nil {
-		return nil, inputError(run.ReadingsErr)
+		return nil, exit.Input(run.ReadingsErr)
 	}
 	if run.Readings == nil {
 		return nil, nil
@@ -26,7 +28,7 @@ func verifyReadings(ctx context.Context, run *trace.Run) (*verifiedReadings, err
 	events, err := verify.Readings(ctx, run.Readings)
 	var mismatch *verify.Mismatch
 	if err != nil && !errors.As(err, &mismatch) {
-		return nil, inputError(err)
+		return nil, exit.Input(err)
 	}
 	return &verifiedReadings{Events: events, Mismatch: mismatch}, nil
 }
@@ -35,7 +37,7 @@ func (v *verifiedReadings) line() string {
 	if v.Mismatch != nil {
 		return "WRONG  " + v.Mismatch.Error()
 	}
-	return "ok     " + trace.ReadingsName + ": " + counted(v.Events, "reading") + ", whole and unchanged"
+	return "ok     " + trace.ReadingsName + ": " + units.Counted(v.Events, "reading") + ", whole and unchanged"
 }
 
 type jsonReadings struct {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace/outfile"
 )
 
@@ -22,7 +23,7 @@ func writeWhole(path string, mode fs.FileMode, write func(io.Writer) error) erro
 	if stat, err := os.Stat(path); err == nil && !stat.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
-			return inputError(err)
+			return exit.Input(err)
 		}
 		return errors.Join(write(f), f.Close())
 	}
@@ -40,7 +41,7 @@ func writeBeside(path string, mode fs.FileMode, write func(io.Writer) error) err
 	if own != nil {
 		return err
 	}
-	return inputError(err)
+	return exit.Input(err)
 }
 
 // replaceFile writes a file of check whole or not at all.
@@ -56,9 +57,9 @@ func canWrite(path string) error {
 	stat, err := os.Stat(path)
 	switch {
 	case err == nil && stat.IsDir():
-		return usagef("%s is a directory", path)
+		return exit.Usagef("%s is a directory", path)
 	case err == nil && !stat.Mode().IsRegular():
 		return nil
 	}
-	return inputError(outfile.Writable(path))
+	return exit.Input(outfile.Writable(path))
 }

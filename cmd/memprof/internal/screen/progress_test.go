@@ -1,18 +1,20 @@
-package main
+package screen
 
 import (
 	"bytes"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/memprof/memprof/cmd/memprof/internal/screen/screentest"
 )
 
 // A bar shows on a terminal, after a second, and leaves the line as it was.
 func TestProgress(t *testing.T) {
-	keyboard, tty := openTerminal(t)
+	keyboard, tty := screentest.OpenTerminal(t)
 	t.Setenv("TERM", "xterm")
-	var shown screen
-	go shown.watch(keyboard)
+	var shown screentest.Shown
+	go shown.Watch(keyboard)
 	wait := func(text string) {
 		t.Helper()
 		for deadline := time.Now().Add(5 * time.Second); !strings.Contains(shown.String(), text); time.Sleep(5 * time.Millisecond) {
@@ -21,7 +23,7 @@ func TestProgress(t *testing.T) {
 			}
 		}
 	}
-	p := newProgress(tty, "reading run", 1000)
+	p := NewProgress(tty, "reading run", 1000)
 	p.advance(100)
 	if got := shown.String(); got != "" {
 		t.Errorf("within the first second: %q", got)
@@ -42,14 +44,14 @@ func TestProgress(t *testing.T) {
 
 // Off a terminal, and on one that cannot draw, there is no bar, which can be told all the same.
 func TestNoProgress(t *testing.T) {
-	var p *progress = newProgress(&bytes.Buffer{}, "reading", 10)
+	var p *Progress = NewProgress(&bytes.Buffer{}, "reading", 10)
 	p.advance(5)
 	if p != nil {
 		t.Error("a bar off a terminal")
 	}
-	_, tty := openTerminal(t)
+	_, tty := screentest.OpenTerminal(t)
 	t.Setenv("TERM", "dumb")
-	if newProgress(tty, "reading", 10) != nil {
+	if NewProgress(tty, "reading", 10) != nil {
 		t.Error("a bar on a dumb terminal")
 	}
 }

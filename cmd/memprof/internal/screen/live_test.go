@@ -1,4 +1,4 @@
-package main
+package screen
 
 import (
 	"bytes"
@@ -13,10 +13,10 @@ func TestLiveText(t *testing.T) {
 	if got := liveText(totals); got != want {
 		t.Errorf("liveText() = %q, want %q", got, want)
 	}
-	if got := cut(want, 20); got != "memprof: 12,345 even" {
+	if got := Cut(want, 20); got != "memprof: 12,345 even" {
 		t.Errorf("cut to 20 columns: %q", got)
 	}
-	if got := cut("größer", 4); got != "größ" {
+	if got := Cut("größer", 4); got != "größ" {
 		t.Errorf("cut counts bytes: %q", got)
 	}
 }
@@ -24,9 +24,9 @@ func TestLiveText(t *testing.T) {
 // TestLiveLineOffTerminal: what goes to a file or a pipe has no line that is drawn over.
 func TestLiveLineOffTerminal(t *testing.T) {
 	var out bytes.Buffer
-	line := newLiveLine(&out, false)
-	line.draw(trace.Totals{Events: 1})
-	line.clear()
+	line := NewLiveLine(&out, false)
+	line.Draw(trace.Totals{Events: 1})
+	line.Clear()
 	if out.Len() > 0 {
 		t.Errorf("drawn off a terminal: %q", out.String())
 	}

@@ -1,4 +1,4 @@
-package report
+package units
 
 import (
 	"math"
@@ -7,6 +7,12 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+)
+
+const (
+	kib = 1 << 10
+	mib = 1 << 20
+	gib = 1 << 30
 )
 
 func TestParseSize(t *testing.T) {
@@ -109,20 +115,36 @@ func TestFormatDuration(t *testing.T) {
 
 func TestFormatCount(t *testing.T) {
 	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", math.MinInt64: "-9,223,372,036,854,775,808"} {
-		if got := formatCount(n); got != want {
-			t.Errorf("formatCount(%d) = %q, want %q", n, got, want)
+		if got := FormatCount(n); got != want {
+			t.Errorf("FormatCount(%d) = %q, want %q", n, got, want)
 		}
 	}
 }
 
-// What exactSize writes is what ParseSize reads.
+// What ExactSize writes is what ParseSize reads.
 func TestExactSize(t *testing.T) {
 	for bytes, want := range map[uint64]string{
 		0: "0B", 1: "1B", 257: "257B", 1 << 10: "1KiB", 1500 << 10: "1500KiB", 32 << 20: "32MiB", 32<<20 + 1: "33554433B", 1536 << 20: "1536MiB", 3 << 40: "3TiB",
 	} {
-		got := exactSize(bytes)
+		got := ExactSize(bytes)
 		if back, err := ParseSize(got); got != want || err != nil || uint64(back) != bytes {
-			t.Errorf("exactSize(%d) = %q, want %q; read back %d, %v", bytes, got, want, back, err)
+			t.Errorf("ExactSize(%d) = %q, want %q; read back %d, %v", bytes, got, want, back, err)
+		}
+	}
+}
+
+func TestCounted(t *testing.T) {
+	tests := []struct {
+		n    int64
+		noun string
+		want string
+	}{
+		{0, "event", "0 events"}, {1, "event", "1 event"}, {999, "event", "999 events"}, {1000, "event", "1,000 events"},
+		{1234567, "event", "1,234,567 events"}, {1, "process", "1 process"}, {2, "process", "2 processes"},
+	}
+	for _, test := range tests {
+		if got := Counted(test.n, test.noun); got != test.want {
+			t.Errorf("Counted(%d, %q) = %q, want %q", test.n, test.noun, got, test.want)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package spell
 
 import (
 	"strings"
@@ -20,7 +20,7 @@ func TestDidYouMean(t *testing.T) {
 		strings.Repeat("x", 1<<20):        "",
 		"oom.coun" + string([]byte{0xff}): ", did you mean oom.count?",
 	} {
-		if got := didYouMean(word, choices...); got != want {
+		if got := DidYouMean(word, choices...); got != want {
 			t.Errorf("%.40q: %q, want %q", word, got, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package screen
 
 import (
 	"io"
@@ -14,9 +14,9 @@ import (
 // progressAfter is how long something takes before it shows how far it is.
 const progressAfter = time.Second
 
-// progress is a bar on a terminal for what takes longer than a second. Elsewhere it draws
+// Progress is a bar on a terminal for what takes longer than a second. Elsewhere it draws
 // nothing. A nil one does nothing.
-type progress struct {
+type Progress struct {
 	w       io.Writer
 	what    string
 	total   int64
@@ -27,16 +27,16 @@ type progress struct {
 	bar  *progressbar.ProgressBar // nil while nothing is drawn
 }
 
-// newProgress is for what has so many events to go; nil where w is no terminal.
-func newProgress(w io.Writer, what string, total int64) *progress {
-	if !terminal(w) || os.Getenv("TERM") == "dumb" || total == 0 {
+// NewProgress is for what has so many events to go; nil where w is no terminal.
+func NewProgress(w io.Writer, what string, total int64) *Progress {
+	if !Terminal(w) || os.Getenv("TERM") == "dumb" || total == 0 {
 		return nil
 	}
-	return &progress{w: w, what: what, total: total, started: time.Now()}
+	return &Progress{w: w, what: what, total: total, started: time.Now()}
 }
 
-// follow has the readers of a run's processes move the bar.
-func (p *progress) follow(run *trace.Run) {
+// Follow has the readers of a run's processes move the bar.
+func (p *Progress) Follow(run *trace.Run) {
 	for _, process := range run.Processes {
 		process.Advance = p.advance
 	}
@@ -44,7 +44,7 @@ func (p *progress) follow(run *trace.Run) {
 
 // advance says that so many more events are done; 0 that for now there are no more, which leaves
 // the line to whoever prints next.
-func (p *progress) advance(events int) {
+func (p *Progress) advance(events int) {
 	if p == nil {
 		return
 	}
@@ -60,12 +60,12 @@ func (p *progress) advance(events int) {
 		p.bar = progressbar.NewOptions64(p.total,
 			progressbar.OptionSetWriter(p.w), progressbar.OptionSetDescription("memprof: "+p.what),
 			progressbar.OptionSetWidth(24), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true),
-			progressbar.OptionThrottle(drawEvery), progressbar.OptionClearOnFinish())
+			progressbar.OptionThrottle(DrawEvery), progressbar.OptionClearOnFinish())
 		p.bar.Set64(p.done)
 	}
 }
 
-func (p *progress) clear() {
+func (p *Progress) clear() {
 	if p.bar != nil {
 		p.bar.Finish()
 		p.bar = nil

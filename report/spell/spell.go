@@ -1,4 +1,5 @@
-package main
+// Package spell finds the known word that a mistyped one is nearest to.
+package spell
 
 import (
 	"cmp"
@@ -13,9 +14,9 @@ const (
 	longestSpelled = 64
 )
 
-// didYouMean is ", did you mean A or B?" with the choices nearest to a word that is none of them,
+// DidYouMean is ", did you mean A or B?" with the choices nearest to a word that is none of them,
 // or "" where none is near.
-func didYouMean(word string, choices ...string) string {
+func DidYouMean(word string, choices ...string) string {
 	near := nearest(word, choices)
 	if len(near) == 0 {
 		return ""
@@ -75,29 +76,11 @@ func edits(a, b string) int {
 	return last[len(b)]
 }
 
-// oneOf fails with the nearest choice if the value of a flag is none of the choices. The last ones
-// are joined by "or": "want a, b or c".
-func oneOf(flag, value string, choices ...string) error {
-	if slices.Contains(choices, value) {
-		return nil
-	}
-	return usagef("--%s %q: want %s%s", flag, value, alternatives(choices), didYouMean(value, choices...))
-}
-
-// alternatives is "a, b or c".
-func alternatives(choices []string) string {
+// Alternatives is "a, b or c".
+func Alternatives(choices []string) string {
 	last := len(choices) - 1
 	if last == 0 {
 		return choices[0]
 	}
 	return strings.Join(choices[:last], ", ") + " or " + choices[last]
-}
-
-// metricNames are those of all metrics that a gate can be about.
-func metricNames() []string {
-	var names []string
-	for _, m := range listedMetrics() {
-		names = append(names, m.Name)
-	}
-	return names
 }

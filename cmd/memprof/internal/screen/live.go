@@ -1,0 +1,47 @@
+package screen
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/trace"
+)
+
+// DrawEvery is how often the live line is drawn at most.
+const DrawEvery = 200 * time.Millisecond
+
+// LiveLine is the one line on a terminal that shows how a recording goes. Off a terminal
+// it draws nothing.
+type LiveLine struct {
+	w     io.Writer
+	off   bool
+	drawn time.Time
+}
+
+// NewLiveLine draws on w, unless quiet.
+func NewLiveLine(w io.Writer, quiet bool) *LiveLine {
+	return &LiveLine{w: w, off: quiet || !Terminal(w)}
+}
+
+// Draw shows the numbers in place of the last ones.
+func (l *LiveLine) Draw(totals trace.Totals) {
+	if l.off || totals.Events == 0 || time.Since(l.drawn) < DrawEvery {
+		return
+	}
+	l.drawn = time.Now()
+	fmt.Fprintf(l.w, "\r%s\x1b[K", Cut(liveText(totals), Width(l.w)-1))
+}
+
+// Clear leaves the line to whoever prints next.
+func (l *LiveLine) Clear() {
+	if !l.drawn.IsZero() {
+		fmt.Fprint(l.w, "\r\x1b[K")
+	}
+}
+
+func liveText(t trace.Totals) string {
+	return fmt.Sprintf("memprof: %s · requested %s · provided %s · reserved %s · peak %s",
+		units.Counted(t.Events, "event"), units.FormatSize(t.Requested), units.FormatSize(t.Provided), units.FormatSize(t.Reserved), units.FormatSize(t.PeakReserved))
+}

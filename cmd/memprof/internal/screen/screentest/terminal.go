@@ -1,0 +1,64 @@
+// Package screentest opens pseudo-terminals for tests, and collects what they show.
+package screentest
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// OpenTerminal makes a pseudo-terminal: what is written to keyboard is typed, what the
+// screen shows is read from it too.
+func OpenTerminal(t *testing.T) (keyboard, tty *os.File) {
+	t.Helper()
+	keyboard, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	t.Cleanup(func() { keyboard.Close() })
+	if err := unix.IoctlSetPointerInt(int(keyboard.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(int(keyboard.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tty, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { tty.Close() })
+	return keyboard, tty
+}
+
+// Shown collects what a terminal shows.
+type Shown struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Watch reads what the terminal shows, until it is closed.
+func (s *Shown) Watch(terminal *os.File) {
+	buffer := make([]byte, 4096)
+	for {
+		n, err := terminal.Read(buffer)
+		s.mu.Lock()
+		s.text.Write(buffer[:n])
+		s.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// String is all that was shown.
+func (s *Shown) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
