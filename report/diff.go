@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"math"
@@ -23,28 +22,13 @@ type Compared struct {
 // DiffText writes what changed between two sets of runs for a terminal.
 // It fails only where w does.
 func DiffText(w io.Writer, c Compared, o Options) error {
-	var out bytes.Buffer
-	p := printer{&out, o}
-	for _, s := range diffSections(c) {
-		p.section(s)
-	}
-	_, err := w.Write(out.Bytes())
-	return err
+	return writeText(w, o, diffSections(c)...)
 }
 
 // DiffMarkdown writes the sections and numbers of DiffText as GitHub-flavoured Markdown.
 // It fails only where w does.
 func DiffMarkdown(w io.Writer, c Compared) error {
-	var out bytes.Buffer
-	for i, s := range diffSections(c) {
-		level := "### "
-		if i == 0 {
-			level = "## "
-		}
-		markdownSection(&out, s, level)
-	}
-	_, err := w.Write(out.Bytes())
-	return err
+	return writeMarkdown(w, diffSections(c)...)
 }
 
 // diffSections is the comparison in reading order: what it is of, metrics, and the parts
@@ -100,12 +84,12 @@ func sizeName(name string) string {
 }
 
 func diffHead(c Compared) section {
-	s := section{title: "What changed", before: []cell{
+	s := section{title: "What changed", heading: true, before: []cell{
 		{text: setLine("base", c.BaseNames, c.Base)},
 		{text: setLine("new", c.NewNames, c.New)},
 	}}
 	if c.Base < 2 && c.New < 2 {
-		s.before = append(s.before, cell{"one run of each: how much repetitions differ is not known, so every change is shown as one", warned})
+		s.after = append(s.after, cell{"one run of each: how much repetitions differ is not known, so every change is shown as one", warned})
 	}
 	return s
 }

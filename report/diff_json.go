@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/json"
 	"io"
 	"math"
 
@@ -24,9 +23,7 @@ func DiffJSON(w io.Writer, c Compared) error {
 	} {
 		*part.to = newJSONChanges(part.changes)
 	}
-	encoder := json.NewEncoder(jsonWriter{w})
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(out)
+	return WriteJSON(w, out)
 }
 
 type jsonDiff struct {

@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"unicode/utf16"
@@ -20,9 +21,35 @@ func MarkdownText(s string) string { return escapeMarkdown(clean(s)) }
 // indents the lines after the first.
 func PlainLines(s string) string { return cleanLines(s) }
 
-// PlainJSON is for the writer of a JSON encoder, which leaves some of what steers a terminal as it is:
-// DEL, the control characters of Latin-1, marks that reorder text. They become JSON's escapes, which
-// mean the same. Each call of Write must have whole characters.
+// WriteJSON writes a value as a JSON document: indented, with a line break at its end. All JSON that
+// memprof prints comes from here or from [JSONText], so that it is escaped alike: "<", ">" and "&"
+// stay, invalid UTF-8 becomes U+FFFD, and what steers a terminal or the runner of a CI becomes an
+// escape of JSON's, which means the same.
+func WriteJSON(w io.Writer, value any) error {
+	text, err := encodeJSON(value, "  ")
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(text, '\n'))
+	return err
+}
+
+// JSONText is a value as JSON on one line, without a line break, escaped as [WriteJSON] does.
+func JSONText(value any) ([]byte, error) { return encodeJSON(value, "") }
+
+func encodeJSON(value any, indent string) ([]byte, error) {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", indent)
+	if err := encoder.Encode(value); err != nil {
+		return nil, err
+	}
+	return cleanJSON(bytes.TrimSuffix(out.Bytes(), []byte("\n"))), nil
+}
+
+// PlainJSON is for the writer of a JSON encoder: it escapes what WriteJSON does. Each call of Write
+// must have whole characters.
 func PlainJSON(w io.Writer) io.Writer { return jsonWriter{w} }
 
 type jsonWriter struct{ w io.Writer }

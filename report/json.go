@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/json"
 	"io"
 	"math"
 
@@ -18,9 +17,7 @@ func JSON(w io.Writer, results []*analysis.Result) error {
 	for _, r := range results {
 		out.Processes = append(out.Processes, newJSONProcess(r))
 	}
-	encoder := json.NewEncoder(jsonWriter{w})
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(out)
+	return WriteJSON(w, out)
 }
 
 type jsonReport struct {

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/json"
 	"io"
 
 	"github.com/memprof/memprof/analysis/kvcache"
@@ -12,9 +11,7 @@ import (
 // lists are never null. Blocks of sharing are sums over the counted steps. It fails only where w
 // does.
 func KVJSON(w io.Writer, k *KV) error {
-	encoder := json.NewEncoder(jsonWriter{w})
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(newJSONKV(k))
+	return WriteJSON(w, newJSONKV(k))
 }
 
 func newJSONKV(k *KV) jsonKV {

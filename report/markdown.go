@@ -11,36 +11,30 @@ import (
 // Markdown writes the report as GitHub-flavoured Markdown, for a pull request or a CI summary: the
 // sections and numbers of Text, tables as Markdown tables. It fails only where w does.
 func Markdown(w io.Writer, results []*analysis.Result) error {
+	return writeMarkdown(w, reportSections(results)...)
+}
+
+// writeMarkdown writes sections as GitHub-flavoured Markdown, those below a heading one level deeper
+// than it. It fails only where w does.
+func writeMarkdown(w io.Writer, sections ...section) error {
 	var out bytes.Buffer
-	if s, several := ranksSection(results); several {
-		markdownSection(&out, s, "## ")
-	}
-	for _, r := range results {
-		markdownProcess(&out, r)
+	level := "## "
+	for _, s := range sections {
+		if s.heading {
+			markdownSection(&out, s, "## ")
+			level = "### "
+			continue
+		}
+		markdownSection(&out, s, level)
 	}
 	_, err := w.Write(out.Bytes())
 	return err
 }
 
-func markdownProcess(out *bytes.Buffer, r *analysis.Result) {
-	if len(r.Devices) == 0 {
-		out.WriteString("## " + escapeMarkdown(shorten(r.Process, 60)) + "\n\n" + processLine(r) + "\n\nno memory of any device was used\n\n")
-		return
-	}
-	for i := range r.Devices {
-		d := &r.Devices[i]
-		out.WriteString("## " + escapeMarkdown(deviceTitle(r, d)) + "\n\n" + deviceLine(r, d) + "\n\n")
-		if note := endNote(r); note != "" {
-			out.WriteString("**" + note + "**\n\n")
-		}
-		for _, s := range deviceSections(d) {
-			markdownSection(out, s, "### ")
-		}
-	}
-}
-
 func markdownSection(out *bytes.Buffer, s section, level string) {
-	out.WriteString(level + escapeMarkdown(s.title) + "\n\n")
+	if s.title != "" {
+		out.WriteString(level + escapeMarkdown(s.title) + "\n\n")
+	}
 	for _, c := range s.before {
 		out.WriteString(markdownCell(c) + "\n\n")
 	}
@@ -48,6 +42,9 @@ func markdownSection(out *bytes.Buffer, s section, level string) {
 		markdownTable(out, s)
 	}
 	for _, c := range s.after {
+		if s.heading {
+			c.tone = strong // what warns of all that follows
+		}
 		out.WriteString(markdownCell(c) + "\n\n")
 	}
 }

@@ -1,8 +1,6 @@
 package report
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -13,39 +11,31 @@ import (
 // MomentsText writes what processes looked like right after one event, for a terminal of at least 100
 // columns. It fails only where w does.
 func MomentsText(w io.Writer, moments []*analysis.Moment, o Options) error {
-	var out bytes.Buffer
-	p := printer{&out, o}
-	for _, m := range moments {
-		if len(m.Devices) == 0 {
-			p.heading(shorten(m.Process, 60), momentLine(m))
-			p.line(cell{text: "no memory of any device is used yet"})
-			out.WriteByte('\n')
-		}
-		for i := range m.Devices {
-			p.heading(fmt.Sprintf("%s · GPU %d", shorten(m.Process, 60), m.Devices[i].Device), momentLine(m))
-			for _, s := range momentSections(m, &m.Devices[i]) {
-				p.section(s)
-			}
-		}
-	}
-	_, err := w.Write(out.Bytes())
-	return err
+	return writeText(w, o, momentsSections(moments)...)
 }
 
 // MomentsMarkdown writes the sections of [MomentsText] as GitHub-flavoured Markdown. It fails only
 // where w does.
 func MomentsMarkdown(w io.Writer, moments []*analysis.Moment) error {
-	var out bytes.Buffer
+	return writeMarkdown(w, momentsSections(moments)...)
+}
+
+// momentsSections are a heading and its sections for each device of each process.
+func momentsSections(moments []*analysis.Moment) []section {
+	var sections []section
 	for _, m := range moments {
+		if len(m.Devices) == 0 {
+			sections = append(sections,
+				section{title: shorten(m.Process, 60), before: note(momentLine(m)), heading: true},
+				section{before: note("no memory of any device is used yet")})
+		}
 		for i := range m.Devices {
-			fmt.Fprintf(&out, "## %s · GPU %d\n\n%s\n\n", escapeMarkdown(shorten(m.Process, 60)), m.Devices[i].Device, escapeMarkdown(momentLine(m)))
-			for _, s := range momentSections(m, &m.Devices[i]) {
-				markdownSection(&out, s, "### ")
-			}
+			title := fmt.Sprintf("%s · GPU %d", shorten(m.Process, 60), m.Devices[i].Device)
+			sections = append(sections, section{title: title, before: note(momentLine(m)), heading: true})
+			sections = append(sections, momentSections(m, &m.Devices[i])...)
 		}
 	}
-	_, err := w.Write(out.Bytes())
-	return err
+	return sections
 }
 
 func momentLine(m *analysis.Moment) string {
@@ -167,9 +157,7 @@ func MomentsJSON(w io.Writer, moments []*analysis.Moment) error {
 		}
 		out.Moments = append(out.Moments, jm)
 	}
-	encoder := json.NewEncoder(jsonWriter{w})
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(out)
+	return WriteJSON(w, out)
 }
 
 func newJSONDeviceMoment(dm *analysis.DeviceMoment) jsonDeviceMoment {

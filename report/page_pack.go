@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"compress/zlib"
 	"encoding/binary"
-	"encoding/json"
 	"strconv"
 )
 
@@ -63,7 +62,7 @@ func (p *pack) finish(description any) []byte {
 
 // mustJSON is the JSON of a value of the page's own types. Strings in them are clean, numbers finite.
 func mustJSON(value any) []byte {
-	text, err := json.Marshal(value)
+	text, err := JSONText(value)
 	if err != nil {
 		panic("report: " + err.Error())
 	}

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bytes"
 	"io"
 	"math"
 	"slices"
@@ -12,23 +11,12 @@ import (
 // StudyText writes the table of the BFC paper over several jobs for a terminal. It fails only
 // where w does.
 func StudyText(w io.Writer, s *analysis.Study, o Options) error {
-	var out bytes.Buffer
-	p := printer{&out, o}
-	for _, section := range studySections(s) {
-		p.section(section)
-	}
-	_, err := w.Write(out.Bytes())
-	return err
+	return writeText(w, o, studySections(s)...)
 }
 
 // StudyMarkdown writes what StudyText does as Markdown. It fails only where w does.
 func StudyMarkdown(w io.Writer, s *analysis.Study) error {
-	var out bytes.Buffer
-	for _, section := range studySections(s) {
-		markdownSection(&out, section, "## ")
-	}
-	_, err := w.Write(out.Bytes())
-	return err
+	return writeMarkdown(w, studySections(s)...)
 }
 
 // studyTables are the measures by name, as they stand beside each other: one table of all

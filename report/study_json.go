@@ -1,7 +1,6 @@
 package report
 
 import (
-	"encoding/json"
 	"io"
 
 	"github.com/memprof/memprof/analysis"
@@ -36,9 +35,7 @@ func StudyJSON(w io.Writer, s *analysis.Study) error {
 	out.Mean, out.Max = values(s.Mean), values(s.Max)
 	out.PaperMean = values(func(m *analysis.StudyMeasure) float64 { return m.PaperMean })
 	out.PaperMax = values(func(m *analysis.StudyMeasure) float64 { return m.PaperMax })
-	encoder := json.NewEncoder(jsonWriter{w})
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(out)
+	return WriteJSON(w, out)
 }
 
 type jsonStudy struct {

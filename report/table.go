@@ -43,6 +43,8 @@ type section struct {
 	total   []cell   // nil, or a last line set apart
 	after   []cell   // lines below the table
 
+	heading bool // of all sections up to the next heading: title and lines, no table
+
 	atPins bool // a page shows the same for any instant that is pinned
 	listed bool // a page has the whole list
 }

@@ -1,7 +1,6 @@
 package report
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"math"
@@ -25,25 +24,12 @@ type KV struct {
 
 // KVText writes the simulation for a terminal. It fails only where w does.
 func KVText(w io.Writer, k *KV, o Options) error {
-	var out bytes.Buffer
-	p := printer{&out, o}
-	p.heading(kvTitle(k), kvLine(k))
-	for _, s := range kvSections(k) {
-		p.section(s)
-	}
-	_, err := w.Write(out.Bytes())
-	return err
+	return writeText(w, o, kvSections(k)...)
 }
 
 // KVMarkdown writes what KVText does as GitHub-flavoured Markdown.
 func KVMarkdown(w io.Writer, k *KV) error {
-	var out bytes.Buffer
-	out.WriteString("## " + escapeMarkdown(kvTitle(k)) + "\n\n" + escapeMarkdown(kvLine(k)) + "\n\n")
-	for _, s := range kvSections(k) {
-		markdownSection(&out, s, "### ")
-	}
-	_, err := w.Write(out.Bytes())
-	return err
+	return writeMarkdown(w, kvSections(k)...)
 }
 
 func kvTitle(k *KV) string {
@@ -72,7 +58,7 @@ func kvLine(k *KV) string {
 }
 
 func kvSections(k *KV) []section {
-	var sections []section
+	sections := []section{{title: kvTitle(k), before: note(kvLine(k)), heading: true}}
 	if k.Card != nil {
 		sections = append(sections, kvCardSection(k))
 	}

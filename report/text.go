@@ -27,13 +27,41 @@ type Options struct {
 // Text writes a report on each process, device by device.
 // It fails only where w does.
 func Text(w io.Writer, results []*analysis.Result, o Options) error {
-	var out bytes.Buffer
-	p := printer{&out, o}
+	return writeText(w, o, reportSections(results)...)
+}
+
+// reportSections are the comparison of ranks, where there are several, and a heading and its
+// sections for each device of each process.
+func reportSections(results []*analysis.Result) []section {
+	var sections []section
 	if s, several := ranksSection(results); several {
-		p.section(s)
+		sections = append(sections, s)
 	}
 	for _, r := range results {
-		p.process(r)
+		var warning []cell
+		if text := endNote(r); text != "" {
+			warning = []cell{{text, warned}}
+		}
+		if len(r.Devices) == 0 {
+			sections = append(sections,
+				section{title: shorten(r.Process, 60), before: note(processLine(r)), after: warning, heading: true},
+				section{before: note("no memory of any device was used")})
+		}
+		for i := range r.Devices {
+			d := &r.Devices[i]
+			sections = append(sections, section{title: deviceTitle(r, d), before: note(deviceLine(r, d)), after: warning, heading: true})
+			sections = append(sections, deviceSections(d)...)
+		}
+	}
+	return sections
+}
+
+// writeText writes sections for a terminal. It fails only where w does.
+func writeText(w io.Writer, o Options, sections ...section) error {
+	var out bytes.Buffer
+	p := printer{&out, o}
+	for _, s := range sections {
+		p.section(s)
 	}
 	_, err := w.Write(out.Bytes())
 	return err
@@ -43,29 +71,6 @@ func Text(w io.Writer, results []*analysis.Result, o Options) error {
 type printer struct {
 	w *bytes.Buffer
 	Options
-}
-
-func (p printer) process(r *analysis.Result) {
-	if len(r.Devices) == 0 {
-		p.heading(shorten(r.Process, 60), processLine(r))
-		p.line(cell{text: "no memory of any device was used"})
-		if r.Live {
-			p.line(cell{endNote(r), warned})
-		}
-		p.w.WriteByte('\n')
-		return
-	}
-	for i := range r.Devices {
-		d := &r.Devices[i]
-		p.heading(deviceTitle(r, d), deviceLine(r, d))
-		if note := endNote(r); note != "" {
-			p.line(cell{note, warned})
-			p.w.WriteByte('\n')
-		}
-		for _, s := range deviceSections(d) {
-			p.section(s)
-		}
-	}
 }
 
 // recoveredNote is shown with a trace that was cut off.
@@ -111,17 +116,8 @@ func deviceArenas(r *analysis.Result, device int32) (n int64) {
 	return n
 }
 
-func (p printer) heading(title, line string) {
-	p.line(cell{title, strong})
-	p.line(cell{text: line})
-	rule := max(displayWidth(title), displayWidth(line))
-	if p.Width > 0 {
-		rule = min(rule, max(p.Width, narrowest))
-	}
-	p.w.WriteString(p.paint(strings.Repeat("─", rule), faint))
-	p.w.WriteString("\n\n")
-}
-
+// section writes one section and a blank line. A heading has a rule below its lines, and then what
+// warns of all that follows.
 func (p printer) section(s section) {
 	if s.title != "" {
 		p.line(cell{s.title, strong})
@@ -130,6 +126,8 @@ func (p printer) section(s section) {
 		p.line(c)
 	}
 	switch {
+	case s.heading:
+		p.rule(s)
 	case len(s.columns) == 0:
 	case p.fits(s):
 		p.table(s)
@@ -139,7 +137,22 @@ func (p printer) section(s section) {
 	for _, c := range s.after {
 		p.line(c)
 	}
-	p.w.WriteByte('\n')
+	if len(s.after) > 0 || !s.heading {
+		p.w.WriteByte('\n')
+	}
+}
+
+// rule underlines a heading, as far as its widest line reaches.
+func (p printer) rule(s section) {
+	width := displayWidth(s.title)
+	for _, c := range s.before {
+		width = max(width, displayWidth(c.text))
+	}
+	if p.Width > 0 {
+		width = min(width, max(p.Width, narrowest))
+	}
+	p.w.WriteString(p.paint(strings.Repeat("─", width), faint))
+	p.w.WriteString("\n\n")
 }
 
 func (p printer) line(c cell) {

@@ -1,8 +1,6 @@
 package report
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -24,18 +22,12 @@ type Tuned struct {
 
 // TuneText writes the policies for a terminal, the recommended one emphasized. It fails only where w does.
 func TuneText(w io.Writer, t *Tuned, o Options) error {
-	var out bytes.Buffer
-	printer{&out, o}.section(tuneSection(t))
-	_, err := w.Write(out.Bytes())
-	return err
+	return writeText(w, o, tuneSection(t))
 }
 
 // TuneMarkdown writes what TuneText does as Markdown. It fails only where w does.
 func TuneMarkdown(w io.Writer, t *Tuned) error {
-	var out bytes.Buffer
-	markdownSection(&out, tuneSection(t), "## ")
-	_, err := w.Write(out.Bytes())
-	return err
+	return writeMarkdown(w, tuneSection(t))
 }
 
 func tuneSection(t *Tuned) section {
@@ -165,9 +157,7 @@ func TuneJSON(w io.Writer, t *Tuned) error {
 	if best := t.Recommend(t.MaxSlowdown); best >= 0 {
 		out.Recommended = &out.Policies[best].jsonPolicy
 	}
-	encoder := json.NewEncoder(jsonWriter{w})
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(out)
+	return WriteJSON(w, out)
 }
 
 type jsonTuned struct {
