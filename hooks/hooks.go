@@ -34,7 +34,7 @@ import (
 	"github.com/memprof/memprof/hooks/trust"
 )
 
-//go:embed all:dist torch/*.cpp torch/*.h python/*.py python/memprof/*.py python/memprof/compat/*.py capture/memprof.h
+//go:embed all:dist torch/*.cpp torch/*.h python/*.py python/memprof/*.py python/memprof/*/*.py capture/memprof.h
 var embedded embed.FS
 
 // ErrNotBuilt says that this binary was compiled without `make -C hooks dist` before it:
@@ -149,7 +149,7 @@ func installation(cache string, files map[string][]byte) *Installation {
 // complete says whether the files are in dir, byte by byte, and nobody else can change them: all that is there may be loaded
 // into the user's processes. It takes some milliseconds before every recording.
 func complete(dir string, files map[string][]byte) bool {
-	dropCompiled(dir)
+	dropCompiled(dir, files)
 	if err := trust.Tree(dir); err != nil {
 		return false
 	}
@@ -170,9 +170,15 @@ func complete(dir string, files map[string][]byte) bool {
 
 // dropCompiled removes what Python has compiled of the package where others can change it: a umask that is wide makes
 // it so, and Python loads it in place of the source.
-func dropCompiled(dir string) {
-	for _, name := range []string{"python", "python/memprof", "python/memprof/compat"} {
-		compiled := filepath.Join(dir, name, "__pycache__")
+func dropCompiled(dir string, files map[string][]byte) {
+	folders := map[string]bool{}
+	for name := range files {
+		if path.Ext(name) == ".py" {
+			folders[path.Dir(name)] = true
+		}
+	}
+	for folder := range folders {
+		compiled := filepath.Join(dir, folder, "__pycache__")
 		if err := trust.Tree(compiled); errors.Is(err, trust.ErrOthers) {
 			os.RemoveAll(compiled)
 		}

@@ -41,7 +41,7 @@ func TestInstallAgain(t *testing.T) {
 	if first.Dir != second.Dir || !os.SameFile(before, after) {
 		t.Errorf("a complete installation was written again: %s, then %s", first.Dir, second.Dir)
 	}
-	for _, name := range []string{"torch/shim.cpp", "capture/memprof.h", "python/sitecustomize.py", "python/memprof/__init__.py", "sim/libcuda.so.1", "sim/libcudart.so.12"} {
+	for _, name := range []string{"torch/shim.cpp", "capture/memprof.h", "python/sitecustomize.py", "python/memprof/__init__.py", "python/memprof/_attribution/__init__.py", "sim/libcuda.so.1", "sim/libcudart.so.12"} {
 		if _, err := os.Stat(filepath.Join(first.Dir, name)); err != nil {
 			t.Errorf("not installed: %v", err)
 		}
@@ -226,7 +226,7 @@ func TestCompiledByOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compiled := filepath.Join(installed.PythonDir(), "memprof", "__pycache__")
+	compiled := filepath.Join(installed.PythonDir(), "memprof", "_attribution", "__pycache__")
 	for _, test := range []struct {
 		mode os.FileMode
 		kept bool

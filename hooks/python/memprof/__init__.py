@@ -31,7 +31,7 @@ with the marks of `memprof.kv`.
 
 from contextlib import contextmanager
 
-from memprof import _native
+from memprof import _hook
 
 __all__ = ["CATEGORIES", "GraphMemory", "GraphMemoryError", "PauseError", "attach", "iteration", "kv", "label", "pause", "phase", "recording", "region", "resume", "share", "stacks", "usage"]
 
@@ -39,8 +39,8 @@ __all__ = ["CATEGORIES", "GraphMemory", "GraphMemoryError", "PauseError", "attac
 CATEGORIES = ("weights", "gradients", "optimizer", "inputs", "kv_cache")
 
 
-_LATER = dict.fromkeys(("PauseError", "pause", "region", "resume", "usage"), "_regions")
-_LATER.update(share="_sharing", attach="_sharing", GraphMemory="_graph_memory", GraphMemoryError="_graph_memory")
+_LATER = dict.fromkeys(("PauseError", "pause", "region", "resume", "usage"), "_tags.regions")
+_LATER.update(share="_tags.sharing", attach="_tags.sharing", GraphMemory="_graphs.memory", GraphMemoryError="_graphs.captures")
 
 
 def __getattr__(name):
@@ -57,12 +57,12 @@ def __getattr__(name):
 
 def recording():
     """True while this process is recorded."""
-    return _native.active()
+    return _hook.active()
 
 
 def iteration(label=""):
     """Marks the end of an iteration."""
-    lib = _native.library()
+    lib = _hook.library()
     if lib is None:
         return
     from memprof import _attribution
@@ -77,7 +77,7 @@ def phase(name, uses=()):
     `uses` are the tags whose memory is needed meanwhile. A recording cannot tell that: kernels
     read and write unseen. `memprof report` then says which tags were awake in vain.
     """
-    lib = _native.library()
+    lib = _hook.library()
     if lib is None:
         yield
         return
@@ -103,7 +103,7 @@ def stacks(wanted=True):
     `memprof record --stacks python` has them recorded from the start; this is for the part of
     a job that is looked at. Without effect under `--allocator native`.
     """
-    lib = _native.library()
+    lib = _hook.library()
     if lib is not None:
         lib.memprof_stacks(1 if wanted else 0)
 
@@ -116,7 +116,7 @@ def label(tensor, category, name=""):
     """
     if category not in CATEGORIES:
         raise ValueError("category %r: want one of %s" % (category, ", ".join(CATEGORIES)))
-    if _native.library() is not None:
-        from memprof import _labels
+    if _hook.library() is not None:
+        from memprof._attribution import labels
 
-        _labels.label(tensor, category, name)
+        labels.label(tensor, category, name)

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from memprof import _native
+from memprof import _hook
 
 
 def wait_for_torch():
@@ -48,7 +48,7 @@ class _Finder:
         try:
             self._then(module)
         except Exception as error:  # never break the job
-            _native.problem("%s: %s: %s; %s" % (self._name, type(error).__name__, error, self._otherwise))
+            _hook.problem("%s: %s: %s; %s" % (self._name, type(error).__name__, error, self._otherwise))
 
 
 class _Loader:
@@ -75,12 +75,12 @@ class _Loader:
 
 
 def _on_torch(torch):
-    lib = _native.library()
+    lib = _hook.library()
     if lib is None:
         return
     lib.memprof_note_framework(("torch " + torch.__version__).encode())
     if torch.version.cuda is None:
-        _native.problem("torch %s is built without CUDA; tensors are not recorded" % torch.__version__)
+        _hook.problem("torch %s is built without CUDA; tensors are not recorded" % torch.__version__)
         return
     from memprof import _shim, _watch
 
@@ -90,24 +90,6 @@ def _on_torch(torch):
 
     _attribution.install(torch)
     if os.environ.get("MEMPROF_ATTRIBUTION") != "none":
-        wait_for("transformers.generation.utils", _on_generate, "caches are not told")
-        wait_for("transformers.generation.continuous_batching.cache", _on_paged, "its cache is not told")
-        wait_for("transformers.generation.continuous_batching.input_outputs", _on_passes, "its passes are told later")
+        from memprof import _kv
 
-
-def _on_generate(module):
-    from memprof import _kv_generate
-
-    _kv_generate.install(module)
-
-
-def _on_paged(module):
-    from memprof import _kv_paged
-
-    _kv_paged.install(module)
-
-
-def _on_passes(module):
-    from memprof import _kv_paged
-
-    _kv_paged.install_passes(module)
+        _kv.wait(wait_for)

@@ -15,7 +15,7 @@ import os
 import stat
 import sys
 
-from memprof import _native
+from memprof import _hook
 
 # Newer torch needs a newer C++; the first that compiles is right.
 STANDARDS = ("c++17", "c++20")

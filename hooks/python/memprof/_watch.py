@@ -7,7 +7,7 @@ queued at the end of torch's import, before any of the job's own.
 
 import os
 
-from memprof import _native
+from memprof import _hook
 
 
 def wanted():
@@ -31,17 +31,17 @@ def _attach(shim):
     try:
         refusal = shim.memprof_torch_watch()
         if refusal is not None:
-            _native.problem("torch: %s; tensors are not recorded" % refusal.decode(errors="replace"))
+            _hook.problem("torch: %s; tensors are not recorded" % refusal.decode(errors="replace"))
             return
         _sample_at_exit()
     except Exception as error:
-        _native.problem("torch: %s: %s; tensors are not recorded" % (type(error).__name__, error))
+        _hook.problem("torch: %s: %s; tensors are not recorded" % (type(error).__name__, error))
 
 
 def _sample_at_exit():
     """The allocator's sums at the end of the script, while there is an allocator to ask."""
     import atexit
 
-    lib = _native.library()
+    lib = _hook.library()
     if lib is not None:
         atexit.register(lib.memprof_watch_sample)

@@ -20,7 +20,7 @@ transformers' caches in `generate` and in continuous batching are told without a
 
 import ctypes
 
-from memprof import _calls, _native
+from memprof import _calls, _hook
 
 __all__ = ["Cache"]
 
@@ -49,7 +49,7 @@ class Cache:
         self.block = int(block)
         self._numbers = {}  # of the sequences that have not been freed
         self._next = 0
-        self._library = lib = _native.library()
+        self._library = lib = _hook.library()
         if lib is None:
             self._cache = 0
             return

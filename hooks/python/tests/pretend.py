@@ -111,7 +111,7 @@ TORCH = {
 
 HOOK = """
 import ctypes, threading
-import memprof._native as native, memprof._shim as shim
+import memprof._hook as loaded, memprof._shim as shim
 calls, texts, cells = [], [""], {}
 
 class Library:
@@ -128,7 +128,7 @@ class Library:
         return lambda *a: calls.append((name[len("memprof_"):],) + a) or 1
 
 hook = Library()
-native.library = lambda: hook
+loaded.library = lambda: hook
 shim.install = lambda torch: calls.append(("install", torch.__version__))
 
 def context():

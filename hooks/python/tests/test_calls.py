@@ -9,7 +9,8 @@ import unittest
 HOOKS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(HOOKS, "python"))
 
-from memprof import _calls, _regions  # noqa: E402
+from memprof import _calls  # noqa: E402
+from memprof._tags.regions import PauseError  # noqa: E402
 
 NUMBERS = {name: getattr(ctypes, "c_" + name.replace("_t", "")) for name in ("int", "int32_t", "uint32_t", "int64_t", "uint64_t")}
 NUMBERS.update(size_t=ctypes.c_size_t)
@@ -121,7 +122,7 @@ class CallsTest(unittest.TestCase):
 
     def test_constants_are_as_declared(self):
         self.assertEqual(_calls.KV_ALL, self.header.constants["MEMPROF_KV_ALL"])
-        errors = {name: value for name, value in vars(_regions.PauseError).items() if name.isupper()}
+        errors = {name: value for name, value in vars(PauseError).items() if name.isupper()}
         for name, value in errors.items():
             self.assertEqual(value, self.header.constants["MEMPROF_" + name], name)
         self.assertEqual(len(errors), 9)

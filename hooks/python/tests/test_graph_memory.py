@@ -219,7 +219,7 @@ class GraphMemoryTest(unittest.TestCase):
                 """
                 workspaces[capture_stream] = None
                 pool = memprof.GraphMemory()
-                pool._warm_up()
+                memprof._graphs.pools.make_workspaces(torch, 0)
                 held = free()
                 (a, _), (b, _) = capture(pool, "a", 30), capture(pool, "b", 4)
                 pool.close()
@@ -244,7 +244,7 @@ class GraphMemoryTest(unittest.TestCase):
                 del out
                 pool.release("a")
                 def elsewhere():
-                    with stream(memprof._graph_memory._side_stream(torch, 0)): return bytes_of(8)
+                    with stream(memprof._graphs.shape._side_stream(torch, 0)): return bytes_of(8)
                 print(elsewhere().data_ptr() == written)
                 graph.reset()
                 print(elsewhere().data_ptr() == written)
@@ -363,7 +363,7 @@ class GraphMemoryTest(unittest.TestCase):
             """
             pool = memprof.GraphMemory()
             buffers = pool.persistent(tokens=((100,), uint8), mask=((100, 2), uint8))
-            library, said = memprof._native.library(), []
+            library, said = memprof._hook.library(), []
             library.memprof_capture_name = lambda *call: said.append(call)
             graph = torch.cuda.CUDAGraph()
             with pool.shape("bs 8") as shape:

@@ -16,7 +16,7 @@ import ctypes, memprof, threading
 cuda = ctypes.CDLL("libcuda.so.1")
 context = ctypes.c_void_p()
 assert cuda.cuInit(0) == 0 and cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0 and cuda.cuCtxSetCurrent(context) == 0
-hook = memprof._native.library()
+hook = memprof._hook.library()
 M = 2**20
 
 def take(megabytes):

@@ -205,8 +205,8 @@ class StacksTest(unittest.TestCase):
     def test_our_own_frames_are_left_out(self):
         events = self.record(
             """
-            from memprof import _native
-            _native.harmless(allocate)()
+            from memprof import _hook
+            _hook.harmless(allocate)()
             """
         )
         self.assertEqual(self.stacks_of_names(events), [["<module>", "allocate"]])

@@ -7,7 +7,7 @@ from unittest import mock
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from memprof import _calls, _inject, _native, _shim, _watch  # noqa: E402
+from memprof import _calls, _hook, _inject, _shim, _watch  # noqa: E402
 
 
 class Torch:
@@ -54,8 +54,8 @@ class WatchTest(unittest.TestCase):
         self.library = mock.Mock()
         self.at_exit = []
         for target, name, value in (
-            (_native, "library", lambda: self.library),
-            (_native, "problem", self.problems.append),
+            (_hook, "library", lambda: self.library),
+            (_hook, "problem", self.problems.append),
             (_shim, "path", lambda torch: "shim.so"),
         ):
             patch = mock.patch.object(target, name, value)

@@ -13,7 +13,7 @@ already, one that is not, no memory to resume, graphs without a backup.
 
 from contextlib import contextmanager
 
-from memprof import _regions
+from memprof._tags import regions
 
 __all__ = ["TorchMemorySaver", "configure_subprocess", "torch_memory_saver"]
 
@@ -27,7 +27,7 @@ class TorchMemorySaver:
     def region(self, tag="default", enable_cpu_backup=False, enable_disk_backup=False, cpu_backup_backend=None):
         if enable_disk_backup:
             raise NotImplementedError("memprof backs up to host memory only: use enable_cpu_backup")
-        return _regions.region(tag, "host" if enable_cpu_backup else None)
+        return regions.region(tag, "host" if enable_cpu_backup else None)
 
     @contextmanager
     def cuda_graph(
@@ -42,25 +42,25 @@ class TorchMemorySaver:
 
     def disable(self, dispose_mem_pool_after_use=True):
         """Inside a region: what is allocated in here belongs to no tag."""
-        return _regions.region(None)
+        return regions.region(None)
 
     def pause(self, tag=None):
-        _unless_empty(_regions.pause, tag)
+        _unless_empty(regions.pause, tag)
 
     def resume(self, tag=None):
-        _unless_empty(_regions.resume, tag)
+        _unless_empty(regions.resume, tag)
 
 
 def _unless_empty(call, tag):
     try:
         call(*(() if tag is None else (tag,)))
-    except _regions.PauseError as error:
+    except regions.PauseError as error:
         if error.code not in (error.UNKNOWN_TAG, error.WRONG_STATE) or _has_memory(tag):
             raise
 
 
 def _has_memory(tag):
-    return any(row["live"] or row["mapped"] or row["paused"] for name, row in _regions.usage().items() if tag is None or name == tag)
+    return any(row["live"] or row["mapped"] or row["paused"] for name, row in regions.usage().items() if tag is None or name == tag)
 
 
 @contextmanager

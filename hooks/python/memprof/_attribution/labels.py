@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 from itertools import islice
 
-from memprof import _native
+from memprof import _hook
 
 # How far nested lists, tuples and dicts are looked through for tensors.
 DEPTH, BREADTH = 4, 256
@@ -47,7 +47,7 @@ def addresses_of(tensor, plain):
     return tuple(a for name in flatten(tensor)[0] for a in addresses_of(getattr(tensor, name), plain))
 
 
-@_native.harmless
+@_hook.harmless
 def label(tensor, category, name):
     """Labels one tensor, of torch or of any library that tells where its data is."""
     torch = sys.modules.get("torch")
@@ -57,7 +57,7 @@ def label(tensor, category, name):
         addresses = (tensor.__cuda_array_interface__["data"][0],)
     batch = Batch()
     for address in addresses:
-        batch.add(address, _native.context(category=category, name=name))
+        batch.add(address, _hook.context(category=category, name=name))
     batch.send()
 
 
@@ -80,7 +80,7 @@ class Batch:
 
 def _send(addresses, contexts):
     """The hook passes over addresses that are 0 or of the host."""
-    _native.library().memprof_label_many(len(addresses), addresses.buffer_info()[0], contexts.buffer_info()[0])
+    _hook.library().memprof_label_many(len(addresses), addresses.buffer_info()[0], contexts.buffer_info()[0])
 
 
 class Labels:
@@ -101,10 +101,10 @@ class Labels:
         if number is None:
             if len(self._contexts) > 100000:  # names that a job makes up without end
                 self._contexts.clear()
-            number = self._contexts[key] = _native.context(category=category, name=name)
+            number = self._contexts[key] = _hook.context(category=category, name=name)
         return number
 
-    @_native.harmless
+    @_hook.harmless
     def weights(self, parameters, buffers):
         """Labels both, which are lists of (name, tensor); returns the parameters' Places."""
         if len(self._names) > self._names_kept:  # those of models that are gone
@@ -120,7 +120,7 @@ class Labels:
         batch.send()
         return places
 
-    @_native.harmless
+    @_hook.harmless
     def moved(self, places):
         return places.moved(self._plain)
 
@@ -134,7 +134,7 @@ class Labels:
         reference, name = self._names.get(id(tensor), (None, ""))
         return name if reference is not None and reference() is tensor else ""
 
-    @_native.harmless
+    @_hook.harmless
     def gradients(self, optimizer):
         """Labels the gradients of the optimizer's parameters.
 
@@ -159,7 +159,7 @@ class Labels:
                     batch.add(address, context)
         batch.send()
 
-    @_native.harmless
+    @_hook.harmless
     def state(self, optimizer):
         """Labels the optimizer's state if there is more of it than before, or it has moved."""
         known = self._known(optimizer)
@@ -182,7 +182,7 @@ class Labels:
             known = optimizers[key] = _Optimizer(weakref.ref(optimizer, lambda _: optimizers.pop(key, None)))
         return known
 
-    @_native.harmless
+    @_hook.harmless
     def inputs(self, args, kwargs):
         """Labels the tensors that a module is called with, but for another one's outputs."""
         made = {id(tensor) for tensor in (reference() for reference in self._made) if tensor is not None}
@@ -198,7 +198,7 @@ class Labels:
             if tensor.grad_fn is None and id(tensor) not in made:
                 self._add(batch, tensor, "inputs", name)
 
-    @_native.harmless
+    @_hook.harmless
     def outputs(self, value, kwargs):
         """Labels the cache of keys and values that a module was called with or returned, if
         there is one, and notes what it returned: that is no other module's input."""

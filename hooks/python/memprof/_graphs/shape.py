@@ -1,161 +1,17 @@
-"""One physical memory for the CUDA graphs of many shapes, of which one replays at a time.
-
-    pool = memprof.GraphMemory(device=0)
-    inputs = pool.persistent(tokens=((4096,), torch.int64))
-    for size in (8, 64, 16):                      # any order, new ones at any time
-        graph = torch.cuda.CUDAGraph()
-        with pool.shape("bs%d" % size) as shape:
-            tokens = inputs.slices(size).tokens
-            with torch.cuda.graph(graph):
-                logits = shape.output(model(tokens))
-
-Each shape has a range of addresses of its own that sees all of the memory, which is therefore
-as large as the largest shape. What a capture leaves in its range the next replay of any shape
-overwrites; so a shape may not end with live tensors in it. What a graph gives out goes
-through `output`, which has the graph copy it to a place outside. A shape lives as long as one
-of its graphs: with the last that is reset or gone its range goes, and with the largest shape
-the memory that no other needs. Under `record --allocator native` the memory is that of MemPools
-of torch's own allocator, in segments.
-
-Without memprof's hook each shape is an ordinary pool of its own.
-"""
+"""One shape of a graph memory: its range of addresses, its graphs and their outputs."""
 
 import ctypes
 import functools
 import gc
 import sys
-import threading
 import weakref
 from contextlib import contextmanager
 
-from memprof import _calls, _native
-from memprof._graph_buffers import Persistent
-from memprof._graph_captures import GraphMemoryError, Replays, here, underway, wrap_captures, wrap_replays
+from memprof import _calls
+from memprof._graphs import pools
+from memprof._graphs.captures import GraphMemoryError, here, underway
 
 _MOST_LISTED = 20
-
-
-class GraphMemory:
-    """The memory of graphs that never replay at the same time, on one device.
-
-    With `check` every replay of its graphs is watched, and one that runs while another does
-    raises. `reserve` is how many bytes of addresses each shape gets, by default as many as
-    the device has: 128 TiB hold some 900 ranges of an H200's size. The memory lives until `close`.
-    """
-
-    def __init__(self, device=0, check=False, reserve=0):
-        import torch
-
-        self._torch = torch
-        self.device = torch.device("cuda", device if isinstance(device, int) else torch.device(device).index or 0).index
-        self.shapes = {}
-        self._check = Replays(torch) if check else None
-        self._leaving = []  # shapes that were released, and whose graphs have not been reset
-        self._lock = threading.RLock()  # of shapes that come and go: graphs are collected anywhere
-        self._number = 0
-        torch.cuda.init()
-        wrap_captures(torch)
-        if check:
-            wrap_replays(torch)
-        self._library = _native.library() if _native.active() else None
-        if self._library is None:
-            return
-        backend = torch.cuda.get_allocator_backend()
-        if backend not in ("native", "pluggable"):
-            raise GraphMemoryError("graph memory does not work with torch's allocator backend %s" % backend)
-        self._segments = backend == "native"
-        if self._segments:
-            self._allocator = torch.cuda.memory.CUDAPluggableAllocator(None, "memprof_graph_segment", "memprof_graph_segment_free")
-        self._number = self._library.memprof_graph_memory_open(self.device, int(reserve))
-        if self._number == 0:
-            raise GraphMemoryError(_message(self._library))
-
-    @property
-    def sharing(self):
-        """Whether shapes share one memory: False without memprof's hook."""
-        return self._number != 0
-
-    @property
-    def physical(self):
-        """Bytes of the device that all shapes together take: those of the largest."""
-        return self.usage()["physical"]
-
-    def usage(self):
-        """Bytes: physical, addresses; and how many ranges there are."""
-        self._settle()
-        row = _calls.GraphUsage()
-        if self.sharing:
-            self._library.memprof_graph_usage(self.device, self._number, ctypes.byref(row))
-        return {name: getattr(row, name) for name, _ in row._fields_}
-
-    @contextmanager
-    def shape(self, name, outputs=None):
-        """Captures inside belong to this shape, and have one range. Gives the `Shape`.
-
-        `outputs` are tensors outside of the range, as those of `persistent`, that hold what is
-        given to `Shape.output`, in this order; without them it makes new ones.
-        """
-        name = str(name)
-        if name in self.shapes:
-            raise ValueError("the shape %s has been captured already: release it first" % name)
-        if getattr(here, "shape", None) is not None:
-            raise ValueError("the shape %s begins inside of shape %s" % (name, here.shape.name))
-        self._settle()
-        shape = Shape(self, name, outputs)
-        shape._enter()
-        try:
-            yield shape
-            shape._check_empty()
-        except BaseException:
-            shape._leave()
-            shape._left_over = True
-            shape.release()
-            raise
-        shape._leave()
-        self.shapes[name] = shape
-        shape._ended()
-        self._settle()
-
-    def release(self, name):
-        """Gives up a shape's name: its range is returned as soon as its graphs have been reset, or are gone."""
-        self.shapes[name].release()
-
-    def persistent(self, **buffers):
-        """Inputs or outputs of all shapes, at the size of the largest: see `Persistent`.
-
-        Each is a length, a shape, a pair of a shape and a dtype, or a tensor to be like.
-        """
-        return Persistent(self._torch, self.device, buffers)
-
-    def close(self):
-        """Releases all shapes; the memory is given back with the last of their graphs."""
-        for shape in list(self.shapes.values()):
-            shape.release()
-        self._settle()
-        if self.sharing:
-            self._library.memprof_graph_memory_close(self.device, self._number)
-
-    def _settle(self):
-        """Lets go of the pools of released shapes whose graphs are gone."""
-        with self._lock:
-            for shape in list(self._leaving):
-                if shape._let_go():
-                    self._leaving.remove(shape)
-
-    def _warm_up(self):
-        """Has cuBLAS make its workspaces for the current stream and thread now.
-
-        They are cached by stream, outlive the graph they were made in, and are cleared when any
-        graph of the stream is reset. In a pool of their own nobody else can get their memory.
-        """
-        torch = self._torch
-        if self.device not in _workspace_pools:
-            _workspace_pools[self.device] = _immortal(torch.cuda.MemPool())
-        with torch.cuda.use_mem_pool(_workspace_pools[self.device], device=self.device), torch.no_grad():
-            for dtype in (torch.float16, torch.float32):
-                square = torch.zeros(64, 64, device="cuda:%d" % self.device, dtype=dtype)
-                torch.mm(square, square)
-                torch.addmm(square[0], square, square)
 
 
 class Shape:
@@ -248,13 +104,13 @@ class Shape:
             return
         with torch.cuda.device(memory.device):
             if memory._segments:
-                self._mempool = _immortal(torch.cuda.MemPool(memory._allocator.allocator()))
+                self._mempool = pools.immortal(torch.cuda.MemPool(memory._allocator.allocator()))
             pool = tuple(self._mempool.id if memory._segments else torch.cuda.graph_pool_handle())
         lib = memory._library
         if lib.memprof_graph_shape(memory.device, memory._number, self.name.encode(errors="replace"), *pool, memory._segments) != 0:
-            why = _message(lib)
+            why = message(lib)
             if self._mempool is not None:
-                self._mempool = _mortal(self._mempool)
+                self._mempool = pools.mortal(self._mempool)
             raise GraphMemoryError("%s: %s" % (self.name, why))
         self.pool = pool
         if memory._segments:
@@ -342,7 +198,7 @@ class Shape:
             # before its tensors, and a cache must not be emptied within a capture.
             if self._mempool.use_count() > 1 or len(underway) > 0 or (self._left_over and self._live()):
                 return False
-            self._mempool = _mortal(self._mempool)
+            self._mempool = pools.mortal(self._mempool)
             memory._torch.cuda.empty_cache()
         memory._library.memprof_release_pool(memory.device, *self.pool)
         return True
@@ -355,22 +211,7 @@ def _collected(shape, number, _):
         shape._disown(number)
 
 
-def _immortal(pool):
-    """Torch ends the process when a MemPool dies while a graph has it, at exit for one."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool))
-    return pool
-
-
-def _mortal(pool):
-    """Undoes that; to be assigned to the last reference."""
-    ctypes.pythonapi.Py_DecRef(ctypes.py_object(pool))
-    return None
-
-
 _side_streams = {}
-_workspace_pools = {}  # by device; of no other use, and never given back
-
-
 def _side_stream(torch, device):
     if device not in _side_streams:
         _side_streams[device] = torch.cuda.Stream(device)
@@ -417,5 +258,5 @@ def _bytes(n):
     return "%.2f MiB" % (n / 2**20) if n >= 2**20 else "%d bytes" % n
 
 
-def _message(lib):
+def message(lib):
     return lib.memprof_graph_message().decode(errors="replace")

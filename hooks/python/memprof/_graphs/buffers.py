@@ -1,7 +1,7 @@
 """Inputs and outputs of graphs of many shapes, at the size of the largest."""
 
-from memprof import _native
-from memprof._graph_captures import here
+from memprof import _hook
+from memprof._graphs.captures import here
 
 
 class Persistent:
@@ -22,7 +22,7 @@ class Persistent:
             elif len(shape) == 2 and isinstance(shape[0], (tuple, list)):
                 shape, dtype = shape
             self._tensors[name] = torch.zeros(tuple(shape), dtype=dtype, device="cuda:%d" % device)
-        if _native.active():
+        if _hook.active():
             import memprof
 
             for name, tensor in self._tensors.items():

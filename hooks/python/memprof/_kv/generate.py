@@ -18,11 +18,12 @@ import functools
 import threading
 import weakref
 
-from memprof import _kv_guard, kv
+from memprof import kv
+from memprof._kv.guard import Guard, Surprise
 
 _here = threading.local()
 _records = {}  # id of a cache that was told: its record
-guard = _kv_guard.Guard("transformers' generate")
+guard = Guard("transformers' generate")
 
 
 def install(utils):
@@ -129,10 +130,10 @@ class _Generation:
         # beams; the rows of the cache are the beams.
         rows = self.record.rows
         if asked != rows and (self.beams == 1 or asked % max(rows // self.beams, 1)):
-            raise _kv_guard.Surprise("%d sequences in a cache of %d rows" % (asked, rows))
+            raise Surprise("%d sequences in a cache of %d rows" % (asked, rows))
         prompts = list(self.prompts) or [length]
         if rows % len(prompts):
-            raise _kv_guard.Surprise("%d sequences of %d prompts" % (rows, len(prompts)))
+            raise Surprise("%d sequences of %d prompts" % (rows, len(prompts)))
         for row in range(rows):
             prompt, name = prompts[row * len(prompts) // rows], (id(self), row)
             padding = min(max(length - prompt, 0), max(self.record.slots - prompt, 0))
@@ -169,7 +170,7 @@ class _Record:
         if not self.static:
             slots = cache.layers[0].keys.shape[-2]
             if slots < self.slots:
-                raise _kv_guard.Surprise("a cache that shrinks")
+                raise Surprise("a cache that shrinks")
             if slots > self.slots:
                 self.kv.reserve_all(slots - self.slots)
             self.slots = slots
@@ -185,7 +186,7 @@ def _record(cache, beams):
     tensors = [t for layer in layers for t in (layer.keys, layer.values)]
     rows, _, slots, _ = tensors[0].shape
     if any(t.shape[0] != rows or t.shape[-2] != slots for t in tensors):
-        raise _kv_guard.Surprise("layers of different shapes")
+        raise Surprise("layers of different shapes")
     token_bytes = sum(t.shape[1] * t.shape[-1] * t.element_size() for t in tensors)
     static = kinds == {"StaticLayer"}
     known = _records.get(id(cache))

@@ -4,6 +4,8 @@ import threading
 import warnings
 import weakref
 
+from memprof._graphs.pools import make_workspaces
+
 here = threading.local()  # .shape: the one that the thread is in, or None
 underway = weakref.WeakSet()  # graphs in capture
 
@@ -70,7 +72,7 @@ def wrap_captures(torch):
             return capture_elsewhere(self, pool, args, kwargs)
         memory = shape.memory
         if memory.sharing:
-            memory._warm_up()
+            make_workspaces(memory._torch, memory.device)
             memory._library.memprof_capture_name(shape.name.encode(errors="replace"), *shape.pool, sum(shape._inputs.values()))
         try:
             begin(self, shape.pool, *args, **kwargs)

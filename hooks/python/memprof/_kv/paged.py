@@ -11,14 +11,15 @@ import functools
 import itertools
 import weakref
 
-from memprof import _kv_guard, kv
+from memprof import kv
+from memprof._kv.guard import Guard, Surprise
 
 # Asked with (request, tokens before, tokens now) once a pass, by whichever way the cache is read.
 _FILLING = ("extend_read_and_write_indices", "extend_write_indices", "fill_block_table")
 _FREEING = ("free_blocks", "free_all_requests")
 
 _followed = {}  # id of a cache: its follower
-guard = _kv_guard.Guard("transformers' continuous batching")
+guard = Guard("transformers' continuous batching")
 
 
 def install(module):
@@ -26,7 +27,7 @@ def install(module):
     cls = module.PagedAttentionCache
     filling = [name for name in _FILLING if name in vars(cls)]
     if not filling:
-        raise _kv_guard.Surprise("no method of the cache says what is filled")
+        raise Surprise("no method of the cache says what is filled")
     cls.__init__ = _wrap_init(cls.__init__)
     for name in filling:
         setattr(cls, name, _wrap_filling(getattr(cls, name)))
@@ -138,7 +139,7 @@ class _Follower:
         for request, tokens in batch.items():
             grown[request] = tokens - self.filled.get(request, 0)
             if grown[request] < 0:
-                raise _kv_guard.Surprise("a request that shrinks")
+                raise Surprise("a request that shrinks")
             self.filled[request] = tokens
         # One mark says it of all that decode, if all do that have tokens.
         decoding = [request for request, tokens in self.filled.items() if tokens > grown.get(request, 0)]
@@ -157,7 +158,7 @@ class _Follower:
         """
         before = self.tables.setdefault(request, [])
         if len(now) < len(before):
-            raise _kv_guard.Surprise("a request that gives blocks back")
+            raise Surprise("a request that gives blocks back")
         for i, (old, new) in enumerate(zip(before, now)):
             if old != new:
                 self._use(new)
@@ -209,7 +210,7 @@ def _allocator(cache):
     if groups is None:
         groups = list(cache.cache_allocators.values())
     if len(groups) != 1 or "Full" not in type(groups[0]).__name__:
-        raise _kv_guard.Surprise("layers in groups (%s)" % ", ".join(type(g).__name__ for g in groups))
+        raise Surprise("layers in groups (%s)" % ", ".join(type(g).__name__ for g in groups))
     return groups[0]
 
 

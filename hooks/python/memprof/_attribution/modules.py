@@ -16,7 +16,9 @@ import functools
 import threading
 import weakref
 
-from memprof import _labels, _native, _phases
+from memprof import _hook
+from memprof._attribution.labels import Places
+from memprof._attribution.phases import FORWARD
 
 WRAPPERS = {"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 PARALLEL = {"DistributedDataParallel", "DataParallel"}
@@ -42,7 +44,7 @@ class _Thread:
     def __init__(self):
         # The one number of a view, which is quicker than the value of a ctypes object.
         # Written by this thread only, and gone with it.
-        cell = ctypes.c_uint32.from_address(_native.library().memprof_context_cell())
+        cell = ctypes.c_uint32.from_address(_hook.library().memprof_context_cell())
         self.cell = memoryview(cell).cast("B").cast("I")
         self.busy = False  # inside an outermost call, or where modules are not looked at
         self.root = None  # the _Root of the outermost call
@@ -121,7 +123,7 @@ class Modules:
 
         return _wrapped_call_impl
 
-    @_native.harmless
+    @_hook.harmless
     def _enter(self, thread, module, args, kwargs):
         """A module is called from outside any other. True when that opens a phase: what is
         computed again in backward, or for a compiled optimizer, is part of those."""
@@ -131,21 +133,21 @@ class Modules:
             thread.cell[0] = self._contexts.get(id(module), thread.cell[0])
             return False
         self._iterations.forward_begins()
-        self._phases.begin(_phases.FORWARD)
+        self._phases.begin(FORWARD)
         if self._named:
             self._describe(thread, module, args, kwargs)
         return True
 
-    @_native.harmless
+    @_hook.harmless
     def _describe(self, thread, module, args, kwargs):
         thread.root = self._root(module)
         thread.cell[0] = self._contexts.get(id(module), 0)
         if thread.root.places.any():
             self._labels.inputs(args, kwargs)
 
-    @_native.harmless
+    @_hook.harmless
     def _leave(self, module, finished, result, kwargs, may_go_backward):
-        self._phases.end(_phases.FORWARD)
+        self._phases.end(FORWARD)
         if finished and self._named:
             self._labels.outputs(result, kwargs)
         if finished and self._iterations.by_forward() and next(module.parameters(), None) is not None:
@@ -175,7 +177,7 @@ class Modules:
             for held, found in ((part._parameters, parameters), (part._buffers, buffers)):
                 found += [(_join(where.rstrip("."), name), tensor) for name, tensor in held.items() if tensor is not None]
         self._roots[id(module)] = root
-        root.places = self._labels.weights(parameters, buffers) or _labels.Places()
+        root.places = self._labels.weights(parameters, buffers) or Places()
 
     def _takes_plain_names(self, module, paths):
         """The first model with parameters on a GPU has the plain names for as long as it
@@ -190,7 +192,7 @@ class Modules:
 
     def _name(self, module, root, name):
         key = id(module)
-        number = self._contexts[key] = _native.context(module=name)
+        number = self._contexts[key] = _hook.context(module=name)
         self._names[number] = name
         reference, _ = self._known.get(key, (None, None))
         self._known[key] = reference or weakref.ref(module, lambda _: self._forget(key)), root
@@ -207,7 +209,7 @@ class Modules:
             return before
         return self._find(thread.root, module, before) or before
 
-    @_native.harmless
+    @_hook.harmless
     def _find(self, root, module, before):
         if root.calls >= root.next_look:
             self._look(root)

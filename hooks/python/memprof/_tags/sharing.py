@@ -6,11 +6,11 @@
                                              w = torch.as_tensor(weights.array(address, shape, "<f4"), device="cuda")
 """
 
-from memprof import _calls, _native
+from memprof import _calls, _hook
 
 
 def _library():
-    lib = _native.library()
+    lib = _hook.library()
     if lib is None:
         raise RuntimeError("memprof's allocator is not at work in this process")
     return lib

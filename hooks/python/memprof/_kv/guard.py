@@ -1,6 +1,6 @@
 """What the adapters of engines share: they never break the job, and give up at a surprise."""
 
-from memprof import _native
+from memprof import _hook
 
 
 class Surprise(Exception):
@@ -28,4 +28,4 @@ class Guard:
         """A problem of the recording, once."""
         if text not in self._told:
             self._told.add(text)
-            _native.problem("keys and values of %s: %s" % (self.what, text))
+            _hook.problem("keys and values of %s: %s" % (self.what, text))

@@ -11,7 +11,7 @@ import threading
 import warnings
 from contextlib import contextmanager
 
-from memprof import _calls, _native
+from memprof import _calls, _hook
 
 _lending = False
 _tags = {}  # name: whether it was ever backed up
@@ -42,7 +42,7 @@ class PauseError(RuntimeError):
 def _library():
     """The loaded hook, or None. At the first use backward is made to lend regions."""
     global _lending
-    lib = _native.library()
+    lib = _hook.library()
     if lib is not None and not _lending:
         _lending = True
         _lend_to_backward(lib)

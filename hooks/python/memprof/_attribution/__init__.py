@@ -1,0 +1,117 @@
+"""Puts the wrappers around torch that tell iterations, phases, modules and what blocks hold.
+
+MEMPROF_ATTRIBUTION says how much: `none` marks iterations by optimizer steps alone,
+`phases` adds phases and the iterations of inference, `modules` (the default) the rest.
+"""
+
+import atexit
+import functools
+import os
+import sys
+
+from memprof import _hook
+from memprof._attribution import compiler, labels, modules, phases
+from memprof._attribution.iterations import Iterations
+
+_installed = None
+
+
+@_hook.harmless
+def install(torch):
+    """Called once, when torch has just been imported."""
+    global _installed
+    level = os.environ.get("MEMPROF_ATTRIBUTION") or "modules"
+    _installed = _Attribution(torch, level)
+
+
+def end_iteration(label):
+    """The script marks its iterations itself: nothing else does from now on."""
+    global _by_hand
+    _by_hand = True
+    if _installed is not None:
+        _installed.iterations.automatic = False
+    _hook.library().memprof_iteration(label)
+
+
+_by_hand = False
+
+
+class _Attribution:
+    def __init__(self, torch, level):
+        lib = _hook.library()
+        named = level == "modules"
+        self.threads = modules.Threads()
+        self.labels = labels.Labels(torch) if named else labels.NoLabels()
+        self.phases = phases.Phases(lib.memprof_phase_begin, lib.memprof_phase_end)
+        self.iterations = Iterations(lambda: lib.memprof_iteration(b""))
+        self.iterations.automatic = not _by_hand
+        graph_module = getattr(getattr(torch, "fx", None), "GraphModule", ())
+        self.modules = modules.Modules(self.phases, self.iterations, self.labels, self.threads, named, graph_module)
+        self.is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
+        self.is_tracing = compiler.tracing(torch, self.is_compiling)
+        self._wrap_optimizers(level != "none")
+        if level != "none":
+            self._wrap_data()
+            self._wrap_backward(torch)
+            self._wrap_modules(torch)
+            atexit.register(self.iterations.forward_begins)
+        compiler.pass_over(torch)
+
+    @_hook.harmless
+    def _wrap_optimizers(self, with_phases):
+        opened = self.phases if with_phases else phases.Phases(_ignore, _ignore)
+
+        def wrap(step):
+            return phases.wrap_step(step, opened, self.iterations, self.labels, self.threads, self.is_compiling)
+
+        # torch.optim binds the name `optimizer` to something else; the module is in sys.modules.
+        module = sys.modules.get("torch.optim.optimizer")
+        if module is None:
+            return
+        make = module.Optimizer.__init__
+
+        @functools.wraps(make)
+        def __init__(optimizer, *args, **kwargs):
+            make(optimizer, *args, **kwargs)
+            if not self.is_compiling():
+                phases.wrap_optimizer_class(type(optimizer), wrap)
+                self.iterations.optimizer_made()
+
+        module.Optimizer.__init__ = __init__
+        for name in ("torch.amp.grad_scaler", "torch.cuda.amp.grad_scaler"):
+            scaler = getattr(sys.modules.get(name), "GradScaler", None)
+            if scaler is not None and "step" in vars(scaler):
+                scaler.step = phases.wrap_scaler_step(scaler.step, self.iterations)
+
+    @_hook.harmless
+    def _wrap_data(self):
+        loader = getattr(sys.modules.get("torch.utils.data.dataloader"), "_BaseDataLoaderIter", None)
+        if loader is not None:
+            loader.__next__ = phases.wrap_next(loader.__next__, self.phases, self.threads, self.is_compiling)
+
+    @_hook.harmless
+    def _wrap_backward(self, torch):
+        graph = sys.modules.get("torch.autograd.graph")
+        run = getattr(graph, "_engine_run_backward", None)
+        if run is None:
+            return
+        wrapped = phases.wrap_backward(run, self.phases, self.iterations, self.threads, self.is_tracing)
+        graph._engine_run_backward = wrapped
+        if getattr(torch.autograd, "_engine_run_backward", None) is run:
+            torch.autograd._engine_run_backward = wrapped
+
+    @_hook.harmless
+    def _wrap_modules(self, torch):
+        call = torch.nn.Module.__call__
+        # What asks about the compiler alone is answered without further calls, and traced as well.
+        by_dynamo = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", self.is_compiling)
+        wrapped = self.modules.wrap_call(call, by_dynamo, self.is_tracing, torch.is_grad_enabled)
+        torch.nn.Module.__call__ = wrapped
+        symbolic = sys.modules.get("torch.fx._symbolic_trace")
+        # Code that compares the two to learn whether fx is tracing shall find them the same.
+        if getattr(symbolic, "_orig_module_call", None) is call:
+            symbolic._orig_module_call = wrapped
+
+
+def _ignore(name):
+    pass

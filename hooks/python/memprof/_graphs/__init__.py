@@ -1,0 +1,1 @@
+"""Graph memory: one physical memory for the CUDA graphs of many shapes."""

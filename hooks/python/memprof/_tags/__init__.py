@@ -1,0 +1,1 @@
+"""Memory by tag: regions, pause and resume, and tags shared with other processes."""
