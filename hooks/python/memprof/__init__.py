@@ -67,7 +67,7 @@ def iteration(label=""):
         return
     from memprof import _attribution
 
-    _attribution.end_iteration(str(label).encode(errors="replace"))
+    _attribution.end_iteration(_hook.encoded(label))
 
 
 @contextmanager
@@ -91,10 +91,10 @@ def phase(name, uses=()):
 
 def _phase_text(name, uses):
     if not uses:
-        return name.encode(errors="replace")
+        return _hook.encoded(name)
     # As tags stand in the trace: without blanks, which are between them here, and cut at the end of a character.
     tags = ["".join("_" if c <= " " else c for c in str(tag)).encode(errors="replace")[:100].decode(errors="ignore").encode() for tag in uses]
-    return name.replace("\t", " ").encode(errors="replace") + b"\tuses=" + b" ".join(tags)
+    return _hook.encoded(name.replace("\t", " ")) + b"\tuses=" + b" ".join(tags)
 
 
 def stacks(wanted=True):

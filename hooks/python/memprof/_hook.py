@@ -35,13 +35,25 @@ def problem(text):
     """Tells `record` about a trouble of ours; the job goes on."""
     lib = library()
     if lib is not None:
-        lib.memprof_problem(text.replace("\n", " ").encode(errors="replace"))
+        lib.memprof_problem(encoded(text.replace("\n", " ")))
 
 
-def context(**fields):
-    """The number of the context with these fields; what they cannot contain becomes a space."""
-    text = "\t".join("%s=%s" % (name, " ".join(str(value).split())) for name, value in fields.items() if value)
-    return library().memprof_context(text.encode(errors="replace"))
+def context(**values):
+    """The number of the context with these fields."""
+    return library().memprof_context(fields(values))
+
+
+def fields(values):
+    """The name=value fields of a context, as C reads them, without those that are empty or 0.
+
+    A tab separates fields, so white space within a value becomes one space.
+    """
+    return encoded("\t".join("%s=%s" % (name, " ".join(str(value).split())) for name, value in values.items() if value))
+
+
+def encoded(value):
+    """The bytes that C gets for a value's text. Characters without an encoding become `?`."""
+    return str(value).encode(errors="replace")
 
 
 def harmless(method):

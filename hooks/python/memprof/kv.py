@@ -53,9 +53,9 @@ class Cache:
         if lib is None:
             self._cache = 0
             return
-        fields = [("layout", "paged" if block else "contiguous"), ("block", block), ("null", null), ("engine", engine), ("name", name), ("beams", beams if beams > 1 else 0)]
-        text = "\t".join("%s=%s" % (key, " ".join(str(value).split())) for key, value in fields if value)
-        self._cache = lib.memprof_kv_cache(int(device), int(slots), int(token_bytes), text.encode(errors="replace"))
+        layout = "paged" if block else "contiguous"
+        fields = dict(layout=layout, block=block, null=null, engine=engine, name=name, beams=beams if beams > 1 else 0)
+        self._cache = lib.memprof_kv_cache(int(device), int(slots), int(token_bytes), _hook.fields(fields))
 
     def __bool__(self):
         """True while what is said of the cache is recorded."""

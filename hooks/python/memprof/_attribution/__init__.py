@@ -9,7 +9,7 @@ import functools
 import os
 import sys
 
-from memprof import _hook
+from memprof import _autograd, _hook
 from memprof._attribution import compiler, labels, modules, phases
 from memprof._attribution.iterations import Iterations
 
@@ -52,7 +52,7 @@ class _Attribution:
         self._wrap_optimizers(level != "none")
         if level != "none":
             self._wrap_data()
-            self._wrap_backward(torch)
+            self._wrap_backward()
             self._wrap_modules(torch)
             atexit.register(self.iterations.forward_begins)
         compiler.pass_over(torch)
@@ -90,15 +90,8 @@ class _Attribution:
             loader.__next__ = phases.wrap_next(loader.__next__, self.phases, self.threads, self.is_compiling)
 
     @_hook.harmless
-    def _wrap_backward(self, torch):
-        graph = sys.modules.get("torch.autograd.graph")
-        run = getattr(graph, "_engine_run_backward", None)
-        if run is None:
-            return
-        wrapped = phases.wrap_backward(run, self.phases, self.iterations, self.threads, self.is_tracing)
-        graph._engine_run_backward = wrapped
-        if getattr(torch.autograd, "_engine_run_backward", None) is run:
-            torch.autograd._engine_run_backward = wrapped
+    def _wrap_backward(self):
+        _autograd.wrap_run(lambda run: phases.wrap_backward(run, self.phases, self.iterations, self.threads, self.is_tracing))
 
     @_hook.harmless
     def _wrap_modules(self, torch):

@@ -4,6 +4,7 @@ import threading
 import warnings
 import weakref
 
+from memprof import _hook
 from memprof._graphs.pools import make_workspaces
 
 here = threading.local()  # .shape: the one that the thread is in, or None
@@ -73,7 +74,7 @@ def wrap_captures(torch):
         memory = shape.memory
         if memory.sharing:
             make_workspaces(memory._torch, memory.device)
-            memory._library.memprof_capture_name(shape.name.encode(errors="replace"), *shape.pool, sum(shape._inputs.values()))
+            memory._library.memprof_capture_name(_hook.encoded(shape.name), *shape.pool, sum(shape._inputs.values()))
         try:
             begin(self, shape.pool, *args, **kwargs)
         except BaseException:

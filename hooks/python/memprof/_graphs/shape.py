@@ -7,7 +7,7 @@ import sys
 import weakref
 from contextlib import contextmanager
 
-from memprof import _calls
+from memprof import _calls, _hook
 from memprof._graphs import pools
 from memprof._graphs.captures import GraphMemoryError, here, underway
 
@@ -107,7 +107,7 @@ class Shape:
                 self._mempool = pools.immortal(torch.cuda.MemPool(memory._allocator.allocator()))
             pool = tuple(self._mempool.id if memory._segments else torch.cuda.graph_pool_handle())
         lib = memory._library
-        if lib.memprof_graph_shape(memory.device, memory._number, self.name.encode(errors="replace"), *pool, memory._segments) != 0:
+        if lib.memprof_graph_shape(memory.device, memory._number, _hook.encoded(self.name), *pool, memory._segments) != 0:
             why = message(lib)
             if self._mempool is not None:
                 self._mempool = pools.mortal(self._mempool)

@@ -6,12 +6,11 @@ long as a thread waits for them inside a region, its tag is lent to threads with
 
 import ctypes
 import functools
-import sys
 import threading
 import warnings
 from contextlib import contextmanager
 
-from memprof import _calls, _hook
+from memprof import _autograd, _calls, _hook
 
 _lending = False
 _tags = {}  # name: whether it was ever backed up
@@ -62,7 +61,7 @@ def region(tag="default", backup=None):
     if lib is None:
         yield
         return
-    name = None if tag is None else str(tag).encode(errors="replace")
+    name = None if tag is None else _hook.encoded(tag)
     if lib.memprof_region_begin(name, backup is not None) != 0:
         raise MemoryError("no host memory for another tag")
     if tag is not None:
@@ -103,7 +102,7 @@ def usage():
     found = {}
     for tag in _tags if lib is not None else ():
         row = _calls.TagUsage()
-        lib.memprof_tag_usage(tag.encode(errors="replace"), ctypes.byref(row))
+        lib.memprof_tag_usage(_hook.encoded(tag), ctypes.byref(row))
         found[tag] = {name: getattr(row, name) for name, _ in row._fields_}
     return found
 
@@ -112,7 +111,7 @@ def _call(function, tags, flag):
     lib = _library()
     if lib is None:
         raise PauseError(PauseError.NOT_ACTIVE, "memprof's allocator is not at work in this process")
-    names = [str(tag).encode(errors="replace") for tag in tags]
+    names = [_hook.encoded(tag) for tag in tags]
     code = getattr(lib, function)((ctypes.c_char_p * len(names))(*names), len(names), bool(flag))
     message = lib.memprof_pause_message().decode(errors="replace")
     if code != 0:
@@ -123,22 +122,18 @@ def _call(function, tags, flag):
 
 def _lend_to_backward(lib):
     """The engine's run lends the region of the thread that waits for it."""
-    graph = sys.modules.get("torch.autograd.graph")
-    run = getattr(graph, "_engine_run_backward", None)
-    if run is None:
-        return
 
-    @functools.wraps(run)
-    def lending(*args, **kwargs):
-        if getattr(_here, "depth", 0) == 0:
-            return run(*args, **kwargs)
-        lib.memprof_region_lend(1)
-        try:
-            return run(*args, **kwargs)
-        finally:
-            lib.memprof_region_lend(0)
+    def wrap(run):
+        @functools.wraps(run)
+        def lending(*args, **kwargs):
+            if getattr(_here, "depth", 0) == 0:
+                return run(*args, **kwargs)
+            lib.memprof_region_lend(1)
+            try:
+                return run(*args, **kwargs)
+            finally:
+                lib.memprof_region_lend(0)
 
-    graph._engine_run_backward = lending
-    autograd = sys.modules.get("torch.autograd")
-    if getattr(autograd, "_engine_run_backward", None) is run:
-        autograd._engine_run_backward = lending
+        return lending
+
+    _autograd.wrap_run(wrap)

@@ -24,7 +24,7 @@ def share(tag, device=0):
     """
     found = []
     each = _calls.EachShared(lambda _, name, base, span: found.append((name.decode(), base, span)))
-    _library().memprof_share_tag(str(tag).encode(errors="replace"), device, None, each)
+    _library().memprof_share_tag(_hook.encoded(tag), device, None, each)
     if not found:
         raise RuntimeError("the tag %r has nothing on GPU %d that is awake and can be shared" % (str(tag), device))
     return found
