@@ -1,6 +1,6 @@
 // Package bfc is the best-fit-with-coalescing allocator of memprof: the specification of
 // its policy, written to be read, and a model fast enough to replay recordings with. The
-// recorder's own allocator (hooks/capture/bfc_*.c) is its twin in C; both place every block
+// recorder's own allocator (hooks/capture/bfc/*.c) is its twin in C; both place every block
 // at the same address. This package knows nothing of traces, devices or commands.
 //
 // # Regions, chunks, bins

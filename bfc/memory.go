@@ -1,7 +1,7 @@
 package bfc
 
 // Memory is where an Allocator's regions come from: a device, a model of one, or the
-// script of a recording. The calls mirror struct bfc_memory of hooks/capture/bfc.h.
+// script of a recording. The calls mirror struct bfc_memory of hooks/capture/bfc/bfc.h.
 type Memory interface {
 	// Granularity is the unit of grants in bytes, a power of two of at least 256.
 	Granularity() uint64

@@ -87,7 +87,7 @@
 //
 // # The spool
 //
-// hooks/capture/record.h describes it. In short, each process has a directory
+// hooks/capture/spool/record.h describes it. In short, each process has a directory
 //
 //	p4711.88123456789/
 //	  process      one page: identity, slots claimed, state

@@ -2,7 +2,7 @@ package trace
 
 import "strings"
 
-// Kind says what happened. The numbers are those of hooks/capture/record.h.
+// Kind says what happened. The numbers are those of hooks/capture/spool/record.h.
 type Kind uint8
 
 // Addresses, sizes and totals are in bytes. "-" marks a column that is 0 for the kind.

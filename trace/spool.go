@@ -15,7 +15,7 @@ import (
 	"syscall"
 )
 
-// The spool format of hooks/capture/record.h.
+// The spool format of hooks/capture/spool/record.h.
 const (
 	spoolVersion   = 1
 	recordBytes    = 64

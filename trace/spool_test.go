@@ -25,7 +25,7 @@ func TestLayoutIsThatOfTheHook(t *testing.T) {
 	if err != nil {
 		t.Skip("no C compiler: record.h is not compared")
 	}
-	const header = "../hooks/capture/record.h"
+	const header = "../hooks/capture/spool/record.h"
 	text, err := os.ReadFile(header)
 	if err != nil {
 		t.Fatal(err)

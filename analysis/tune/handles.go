@@ -2,7 +2,7 @@ package tune
 
 import "slices"
 
-// Sizes of the hook's handles (hooks/capture/policy.c), where no --handle was asked for. They are
+// Sizes of the hook's handles (hooks/capture/arena/policy.c), where no --handle was asked for. They are
 // not those of [Costs], which only price the calls.
 const (
 	usualHandle  = 32 << 20

@@ -4,15 +4,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "arena.h"
-#include "callers.h"
-#include "graph_memory.h"
+#include "arena/arena.h"
+#include "arena/graph_memory.h"
+#include "arena/reclaim.h"
+#include "base/problem.h"
 #include "hook.h"
-#include "interpose.h"
+#include "interpose/interpose.h"
 #include "memprof.h"
-#include "problem.h"
-#include "reclaim.h"
-#include "spool.h"
+#include "spool/spool.h"
+#include "watch/callers.h"
 
 static __thread char oom_message[512];
 

@@ -1,17 +1,17 @@
-// graph_memory_api.c - the functions of memprof.h for graph memory.
+// api_graph_memory.c - the functions of memprof.h for graph memory.
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "arena.h"
-#include "graph_memory.h"
+#include "arena/arena.h"
+#include "arena/graph_memory.h"
+#include "base/problem.h"
+#include "base/text.h"
 #include "hook.h"
-#include "interpose.h"
+#include "interpose/interpose.h"
 #include "memprof.h"
-#include "problem.h"
-#include "spool.h"
-#include "text.h"
+#include "spool/spool.h"
 
 static __thread char said[256];
 

@@ -5,19 +5,19 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
-#include "arena.h"
-#include "callers.h"
-#include "libraries.h"
+#include "arena/arena.h"
+#include "arena/trim.h"
+#include "base/options.h"
+#include "base/problem.h"
+#include "device/outside.h"
+#include "device/overhead.h"
+#include "device/readings.h"
 #include "memprof.h"
-#include "options.h"
-#include "outside.h"
-#include "overhead.h"
-#include "problem.h"
-#include "readings.h"
-#include "spool.h"
-#include "stacks.h"
-#include "trim.h"
-#include "watch.h"
+#include "spool/libraries.h"
+#include "spool/spool.h"
+#include "watch/callers.h"
+#include "watch/stacks.h"
+#include "watch/watch.h"
 
 static _Atomic int wanted;   // enum wanted: whether this process is to be recorded
 static _Atomic bool used;    // CUDA was used: the spool is ready, or there is none

@@ -22,7 +22,7 @@ var (
 	twinSeed = flag.Uint64("twin.seed", 0, "seed of the twin comparison; 0 for a new one")
 )
 
-// Operations and records of ../capture/test/twin.c.
+// Operations and records of ../capture/test/bfc/twin.c.
 const (
 	opEnd = iota
 	opAlloc
@@ -121,12 +121,12 @@ func buildTwin(t *testing.T, sanitized bool) string {
 	if compiler == "" {
 		compiler = "cc"
 	}
-	sources, err := filepath.Glob("../capture/bfc*.c")
+	sources, err := filepath.Glob("../capture/bfc/*.c")
 	if err != nil || len(sources) == 0 {
-		t.Fatalf("no bfc*.c in ../capture: %v", err)
+		t.Fatalf("no *.c in ../capture/bfc: %v", err)
 	}
 	program := filepath.Join(t.TempDir(), "twin")
-	args := []string{"-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-O2", "-o", program, "../capture/test/twin.c"}
+	args := []string{"-std=c11", "-Wall", "-Wextra", "-Werror", "-g", "-O2", "-o", program, "-I../capture", "../capture/test/bfc/twin.c"}
 	if sanitized {
 		args = append(args, "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// The layout of hooks/capture/record.h, written down a second time on purpose: a test of
+// The layout of hooks/capture/spool/record.h, written down a second time on purpose: a test of
 // package trace compares both with what a C compiler says.
 const (
 	RecordBytes    = 64

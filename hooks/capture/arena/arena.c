@@ -1,5 +1,5 @@
 // arena.c - see arena.h.
-#include "arena.h"
+#include "arena/arena.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "graph_memory.h"
-#include "interpose.h"
-#include "policy.h"
-#include "problem.h"
-#include "spool.h"
+#include "arena/graph_memory.h"
+#include "arena/policy.h"
+#include "base/problem.h"
+#include "interpose/interpose.h"
+#include "spool/spool.h"
 
 enum { MOST_GPUS = 64, MOST_RANGES = 8192 };
 

@@ -20,15 +20,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "backup.h"
-#include "bfc.h"
-#include "lock.h"
+#include "arena/backup.h"
+#include "arena/pause.h"
+#include "arena/pending.h"
+#include "arena/pool.h"
+#include "base/lock.h"
+#include "bfc/bfc.h"
+#include "device/vmm.h"
 #include "memprof.h"
-#include "pause.h"
-#include "pending.h"
-#include "pool.h"
-#include "record.h"
-#include "vmm.h"
+#include "spool/record.h"
 
 struct gpu;
 struct graph_memory;

@@ -1,9 +1,9 @@
 // backup.c - see backup.h.
-#include "backup.h"
+#include "arena/backup.h"
 
 #include <stdlib.h>
 
-#include "arena.h"
+#include "arena/arena.h"
 
 enum { NON_BLOCKING = 1 };
 

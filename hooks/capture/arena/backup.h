@@ -10,7 +10,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "host.h"
+#include "device/host.h"
 
 struct arena;
 

@@ -2,14 +2,14 @@
 //
 // A framework opens the pool on the capturing thread just before the capture, so the pool that
 // was begun last and is not ended is the capture's.
-#include "capture_name.h"
+#include "arena/capture_name.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "memprof.h"
-#include "spool.h"
-#include "text.h"
+#include "spool/spool.h"
 
 struct pool_name {
   uint64_t id[2];

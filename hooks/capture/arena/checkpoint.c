@@ -6,11 +6,11 @@
 // gives the very heap that was noted.
 #include <stdlib.h>
 
-#include "arena.h"
+#include "arena/arena.h"
+#include "base/problem.h"
 #include "hook.h"
 #include "memprof.h"
-#include "problem.h"
-#include "spool.h"
+#include "spool/spool.h"
 
 struct telling {
   const struct memprof_visitor *visitor;

@@ -1,7 +1,7 @@
 // counters.c - the statistics of memprof.h, and the limit.
 #include <string.h>
 
-#include "arena.h"
+#include "arena/arena.h"
 #include "hook.h"
 #include "memprof.h"
 

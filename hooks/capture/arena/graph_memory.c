@@ -1,10 +1,10 @@
 // graph_memory.c - see graph_memory.h.
-#include "graph_memory.h"
+#include "arena/graph_memory.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "problem.h"
+#include "base/problem.h"
 
 static uint64_t page_bytes(const struct graph_memory *memory) { return memory->device->granularity; }
 

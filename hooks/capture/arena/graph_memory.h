@@ -16,7 +16,7 @@
 // store shrinks to the greatest extent of those that are left.
 //
 // graph_memory.c knows the driver only; graph_memory_heap.c puts a BFC into each range and
-// writes the events; graph_memory_api.c has the functions of memprof.h. Everything needs the
+// writes the events; api_graph_memory.c has the functions of memprof.h. Everything needs the
 // device's lock. Callers have waited for the device before anything is unmapped.
 #ifndef MEMPROF_GRAPH_MEMORY_H
 #define MEMPROF_GRAPH_MEMORY_H
@@ -25,8 +25,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "bfc.h"
-#include "vmm.h"
+#include "bfc/bfc.h"
+#include "device/vmm.h"
 
 struct arena;
 struct gpu;

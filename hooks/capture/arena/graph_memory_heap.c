@@ -8,12 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arena.h"
-#include "graph_memory.h"
-#include "interpose.h"
-#include "options.h"
-#include "problem.h"
-#include "spool.h"
+#include "arena/arena.h"
+#include "arena/graph_memory.h"
+#include "base/options.h"
+#include "base/problem.h"
+#include "interpose/interpose.h"
+#include "spool/spool.h"
 
 static struct graph_memory *memory_of(const struct arena *arena) { return arena->home->range->memory; }
 

@@ -1,22 +1,22 @@
 // pause.c - see pause.h.
-#include "pause.h"
+#include "arena/pause.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "arena.h"
-#include "clock.h"
+#include "arena/arena.h"
+#include "arena/pool.h"
+#include "arena/reclaim.h"
+#include "base/clock.h"
+#include "base/options.h"
+#include "base/problem.h"
 #include "hook.h"
-#include "interpose.h"
+#include "interpose/interpose.h"
 #include "memprof.h"
-#include "options.h"
-#include "pool.h"
-#include "problem.h"
-#include "reclaim.h"
-#include "spool.h"
-#include "watch.h"
+#include "spool/spool.h"
+#include "watch/watch.h"
 
 enum { MOST_GPUS = 64 };
 

@@ -1,12 +1,12 @@
 // pending.c - see pending.h.
-#include "pending.h"
+#include "arena/pending.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "arena.h"
-#include "interpose.h"
-#include "problem.h"
+#include "arena/arena.h"
+#include "base/problem.h"
+#include "interpose/interpose.h"
 
 // How far behind a slow stream a poll looks: requests must not pay for a long queue.
 enum { DISABLE_TIMING = 2, LOOK_AHEAD = 64 };

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "driver.h"
+#include "device/driver.h"
 
 struct arena;
 

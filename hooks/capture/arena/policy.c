@@ -1,12 +1,12 @@
 // policy.c - see policy.h.
-#include "policy.h"
+#include "arena/policy.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "interpose.h"
-#include "options.h"
-#include "reclaim.h"
+#include "arena/reclaim.h"
+#include "base/options.h"
+#include "interpose/interpose.h"
 
 #define OTHER_RESERVATION ((uint64_t)16 << 30)
 // Large enough to map quickly, small enough to give back in part.

@@ -7,7 +7,7 @@
 #ifndef MEMPROF_POLICY_H
 #define MEMPROF_POLICY_H
 
-#include "arena.h"
+#include "arena/arena.h"
 
 // The policy of an arena whose key is filled in, how much address space it reserves, and the
 // size of its handles.

@@ -1,18 +1,18 @@
 // pool.c - see pool.h.
-#include "pool.h"
+#include "arena/pool.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "arena.h"
-#include "capture_name.h"
-#include "graph_memory.h"
+#include "arena/arena.h"
+#include "arena/capture_name.h"
+#include "arena/graph_memory.h"
+#include "arena/reclaim.h"
+#include "base/problem.h"
 #include "hook.h"
-#include "interpose.h"
+#include "interpose/interpose.h"
 #include "memprof.h"
-#include "problem.h"
-#include "reclaim.h"
-#include "spool.h"
+#include "spool/spool.h"
 
 static struct pool *find(struct gpu *gpu, uint64_t pool0, uint64_t pool1) {
   struct pool *pool = gpu->pools;

@@ -1,10 +1,10 @@
 // reclaim.c - see reclaim.h.
-#include "reclaim.h"
+#include "arena/reclaim.h"
 
 #include <stdlib.h>
 
-#include "interpose.h"
-#include "spool.h"
+#include "interpose/interpose.h"
+#include "spool/spool.h"
 
 // Free mapped ranges of an arena, collected before anything is changed.
 struct ranges {

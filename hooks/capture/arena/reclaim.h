@@ -7,7 +7,7 @@
 #ifndef MEMPROF_RECLAIM_H
 #define MEMPROF_RECLAIM_H
 
-#include "arena.h"
+#include "arena/arena.h"
 
 // With gpu->lock held: gives back handles until `wanted` bytes are reached, everything
 // there is at UINT64_MAX. Waits for the device before the first is unmapped. A `reclaim`

@@ -23,11 +23,11 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "arena.h"
+#include "arena/arena.h"
+#include "base/own_file.h"
+#include "base/problem.h"
 #include "hook.h"
 #include "memprof.h"
-#include "own_file.h"
-#include "problem.h"
 
 enum { POSIX_FD = 1, READ_AND_WRITE = 3, ON_DEVICE = 1, SOCKET_NAME = 40, TRIES = 20 };
 

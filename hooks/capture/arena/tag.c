@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arena.h"
+#include "arena/arena.h"
+#include "arena/pause.h"
+#include "arena/reclaim.h"
+#include "base/lock.h"
+#include "base/text.h"
+#include "device/host.h"
 #include "hook.h"
-#include "host.h"
-#include "interpose.h"
-#include "lock.h"
+#include "interpose/interpose.h"
 #include "memprof.h"
-#include "pause.h"
-#include "reclaim.h"
-#include "text.h"
 
 enum { DEEPEST = 64, LONGEST_LABEL = 100, MOST_GPUS = 64 };
 

@@ -1,6 +1,6 @@
 // trim.c - see trim.h.
 #define _GNU_SOURCE
-#include "trim.h"
+#include "arena/trim.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
@@ -10,10 +10,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "interpose.h"
-#include "options.h"
-#include "reclaim.h"
+#include "arena/reclaim.h"
+#include "base/clock.h"
+#include "base/options.h"
+#include "interpose/interpose.h"
 
 enum {
   MOST_GPUS = 64,

@@ -14,7 +14,7 @@
 #ifndef MEMPROF_TRIM_H
 #define MEMPROF_TRIM_H
 
-#include "arena.h"
+#include "arena/arena.h"
 
 // An iteration has ended: writes its event and tells all arenas, at one instant. The mark is
 // written by `mark` with all devices locked.

@@ -1,5 +1,5 @@
 // clock.c - see clock.h.
-#include "clock.h"
+#include "base/clock.h"
 
 #include <stdatomic.h>
 #include <time.h>

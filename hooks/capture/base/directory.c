@@ -1,6 +1,6 @@
 // directory.c - see directory.h.
 #define _GNU_SOURCE
-#include "directory.h"
+#include "base/directory.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "own_file.h"
+#include "base/own_file.h"
 
 struct directory {
   char path[4200];  // absolute; "" for none

@@ -2,7 +2,7 @@
 // the library for the nearest one: milliseconds in the large ones. Here only the segments of
 // each library are looked at.
 #define _GNU_SOURCE
-#include "library.h"
+#include "base/library.h"
 
 #include <link.h>
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "text.h"
+#include "base/text.h"
 
 // The linker knows the program by no name.
 static char program[512];

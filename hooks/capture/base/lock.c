@@ -1,6 +1,6 @@
 // lock.c - see lock.h.
 #define _GNU_SOURCE
-#include "lock.h"
+#include "base/lock.h"
 
 #include <errno.h>
 #include <linux/futex.h>

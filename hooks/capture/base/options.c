@@ -1,5 +1,5 @@
 // options.c - see options.h.
-#include "options.h"
+#include "base/options.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "problem.h"
+#include "base/problem.h"
 
 static const struct options defaults = {
     .growth = BFC_DOUBLE,

@@ -6,7 +6,7 @@
 #ifndef MEMPROF_OPTIONS_H
 #define MEMPROF_OPTIONS_H
 
-#include "bfc.h"
+#include "bfc/bfc.h"
 
 enum trim { TRIM_NEVER, TRIM_ITERATION, TRIM_IDLE, TRIM_PRESSURE };
 

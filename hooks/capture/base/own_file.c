@@ -1,6 +1,6 @@
 // own_file.c - see own_file.h.
 #define _GNU_SOURCE
-#include "own_file.h"
+#include "base/own_file.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 // problem.c - see problem.h.
 #define _GNU_SOURCE
-#include "problem.h"
+#include "base/problem.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
-#include "text.h"
+#include "base/text.h"
 
 enum { LONGEST_LINE = 1024, KEPT_BYTES = 4096, FILE_BYTES = 65536, MOST_LINES = 100 };
 

@@ -7,7 +7,7 @@
 #ifndef MEMPROF_PROBLEM_H
 #define MEMPROF_PROBLEM_H
 
-#include "directory.h"
+#include "base/directory.h"
 
 // At most a hundred lines a process, so that a trouble in a loop cannot fill the disk.
 __attribute__((format(printf, 1, 2))) void problem(const char *format, ...);

@@ -1,5 +1,5 @@
 // text.c - see text.h.
-#include "text.h"
+#include "base/text.h"
 
 #include <stdint.h>
 #include <string.h>

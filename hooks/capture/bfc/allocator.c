@@ -1,10 +1,10 @@
-// bfc_allocator.c - best-fit with coalescing: requests and frees.
+// allocator.c - best-fit with coalescing: requests and frees.
 //
 // The least free chunk that fits, at the lowest address among equals, is taken; it is split
 // unless that would leave little; a freed chunk merges with its free neighbours at once.
 // See bfc.h for the rules in short and the package comment of bfc/ (Go) for all of them.
 #define _GNU_SOURCE
-#include "bfc_internal.h"
+#include "bfc/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-// bfc_arrange.c - the places of a plan: blocks that are not live together overlap.
+// arrange.c - the places of a plan: blocks that are not live together overlap.
 //
 // A plan is of two iterations that follow each other in a circle, since a block that is asked
 // for before its like of the iteration before is freed cannot have the same place. Each block
@@ -7,7 +7,7 @@
 // What is live meanwhile is found by time: at most one block begins at a position, and a tree of
 // maxima over the positions has where they end, so that only what begins before a block ends and
 // ends behind its beginning is visited. The gaps then show in the order of addresses.
-#include "bfc_internal.h"
+#include "bfc/internal.h"
 
 #include <stdlib.h>
 

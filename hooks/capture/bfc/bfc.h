@@ -12,7 +12,7 @@
 // the chunk is handed out: placement never looks at what is mapped.
 //
 // With the option `planned`, requests and frees of iterations are noted, and those of one that
-// repeats itself get places in which all lifetimes are known: see bfc_plan.c.
+// repeats itself get places in which all lifetimes are known: see plan.c.
 //
 // The rules are written down in the package comment of bfc/ (Go); a differential
 // test drives both with the same operations and compares every placement. Not

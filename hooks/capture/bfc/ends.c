@@ -1,10 +1,10 @@
-// bfc_ends.c - the free chunks by where they end, with the option `planned`.
+// ends.c - the free chunks by where they end, with the option `planned`.
 //
-// Where the guess of bfc_plan.c fails, the free chunk around a place is found here: the first that
+// Where the guess of plan.c fails, the free chunk around a place is found here: the first that
 // does not end before the place does, if it begins early enough.
-// The treap is that of bfc_freeset.c in small, with the same priorities. Free chunks lie apart: one
+// The treap is that of freeset.c in small, with the same priorities. Free chunks lie apart: one
 // that becomes longer or shorter stays where it is in the order, and so in the treap.
-#include "bfc_internal.h"
+#include "bfc/internal.h"
 
 static uint64_t end_of(const struct bfc_chunk *chunk) { return chunk->addr + chunk->size; }
 

@@ -1,5 +1,5 @@
-// bfc_extend.c - regions, and how the memory is asked for more.
-#include "bfc_internal.h"
+// extend.c - regions, and how the memory is asked for more.
+#include "bfc/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

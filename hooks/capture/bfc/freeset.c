@@ -1,4 +1,4 @@
-// bfc_freeset.c - the free chunks in the order (size, address).
+// freeset.c - the free chunks in the order (size, address).
 //
 // They are divided into classes of nearly equal size: 16 to every power of two, so that a
 // class is 1/16 of one of the policy's bins, and the smallest sizes have a class each. A
@@ -6,9 +6,9 @@
 // hold anything; inside a class a treap keeps the order. With the usual few chunks in a
 // class an operation costs some instructions, and it is O(log n) whatever the sizes are.
 //
-// With plans, chunks wait for their places here and in bfc_ends.c until something asks for an
+// With plans, chunks wait for their places here and in ends.c until something asks for an
 // order. Requests of a plan that holds do not, and most chunks are gone before something does.
-#include "bfc_internal.h"
+#include "bfc/internal.h"
 
 // Monotone: a greater size never has a lesser class. Size is a positive multiple of the granule.
 static unsigned class_of(uint64_t size) {

@@ -1,5 +1,5 @@
-// bfc_garbage.c - releases regions without a chunk in use.
-#include "bfc_internal.h"
+// garbage.c - releases regions without a chunk in use.
+#include "bfc/internal.h"
 
 #include <stdlib.h>
 

@@ -1,18 +1,18 @@
-// bfc_internal.h - what the files of the native BFC share.
+// internal.h - what the files of the native BFC share.
 //
-//   bfc_allocator.c  requests and frees: search, split, merge
-//   bfc_freeset.c    the free chunks in the order (size, address)
-//   bfc_live.c       the chunks in use by address
-//   bfc_extend.c     regions: growth
-//   bfc_garbage.c    regions: release of idle ones
-//   bfc_unmapped.c   ranges of free chunks that are unmapped
-//   bfc_uses.c       which pages each iteration uses, and what is unmapped or mapped for it
-//   bfc_restore.c    blocks of a checkpoint
-//   bfc_stats.c      statistics, listings, the chunk around an address
-//   bfc_planner.c    which blocks an iteration requests and when it frees them; when to plan
-//   bfc_plan.c       where the blocks of the coming iterations lie, and how they get there
-//   bfc_arrange.c    the places of a plan: blocks that are not live together overlap
-//   bfc_ends.c       the free chunks by where they end
+//   allocator.c  requests and frees: search, split, merge
+//   freeset.c    the free chunks in the order (size, address)
+//   live.c       the chunks in use by address
+//   extend.c     regions: growth
+//   garbage.c    regions: release of idle ones
+//   unmapped.c   ranges of free chunks that are unmapped
+//   uses.c       which pages each iteration uses, and what is unmapped or mapped for it
+//   restore.c    blocks of a checkpoint
+//   stats.c      statistics, listings, the chunk around an address
+//   planner.c    which blocks an iteration requests and when it frees them; when to plan
+//   plan.c       where the blocks of the coming iterations lie, and how they get there
+//   arrange.c    the places of a plan: blocks that are not live together overlap
+//   ends.c       the free chunks by where they end
 //
 // Each is the twin of the file of that name in bfc/ (Go).
 //
@@ -22,11 +22,11 @@
 #ifndef MEMPROF_BFC_INTERNAL_H
 #define MEMPROF_BFC_INTERNAL_H
 
-#include "bfc.h"
+#include "bfc/bfc.h"
 
 enum {
   BFC_GRANULE_BITS = 8,
-  // 16 classes to each power of two: see bfc_freeset.c.
+  // 16 classes to each power of two: see freeset.c.
   BFC_CLASS_BITS = 4,
   BFC_CLASSES = (64 - BFC_GRANULE_BITS - BFC_CLASS_BITS + 1) << BFC_CLASS_BITS,
   BFC_CLASS_WORDS = (BFC_CLASSES + 63) / 64,
@@ -41,7 +41,7 @@ enum {
 
 enum bfc_state { BFC_UNUSED, BFC_FREE, BFC_IN_USE, BFC_WALL };
 
-// The orders of the free chunks, of bfc_freeset.c and bfc_ends.c.
+// The orders of the free chunks, of freeset.c and ends.c.
 enum bfc_order { BFC_BY_SIZE = 1, BFC_BY_END = 2 };
 
 // The request that a block was handed out for.
@@ -156,7 +156,7 @@ struct bfc_planned {
 
 // Iterations as they are noted, and the plan that was made of one.
 struct bfc_planner {
-  uint32_t ends_root;                      // of bfc_ends.c
+  uint32_t ends_root;                      // of ends.c
   struct bfc_lifetimes current, previous;  // of this iteration and the one before
   uint32_t position;                       // of the next request or free
 
@@ -213,7 +213,7 @@ static inline uint64_t bfc_room(const struct bfc *bfc) {
 // Doubles an array to hold at least `wanted` items; false leaves it as it was.
 bool bfc_make_room(void **items, size_t *capacity, size_t wanted, size_t item_size);
 
-// bfc_allocator.c
+// allocator.c
 bool bfc_reserve(struct bfc *bfc);  // host memory for one request or restore; false: there is none
 void bfc_describe(const struct bfc *bfc, uint32_t chunk, struct bfc_block *out);
 uint32_t bfc_take_slot(struct bfc *bfc);  // bfc_alloc has seen to it that there is one
@@ -226,7 +226,7 @@ void bfc_hand_out(struct bfc *bfc, uint32_t chunk, uint64_t requested);  // a ch
 uint32_t bfc_search(struct bfc *bfc, uint64_t rounded);  // 0: nothing fits
 uint64_t bfc_handed_out(const struct bfc *bfc, uint64_t size, uint64_t rounded);
 
-// bfc_freeset.c
+// freeset.c
 void bfc_freeset_wait(struct bfc *bfc, uint32_t chunk, enum bfc_order order);  // for its place in it
 void bfc_freeset_link_waiting(struct bfc *bfc);  // gives what waits its places
 void bfc_freeset_insert(struct bfc *bfc, uint32_t chunk);  // with plans it waits
@@ -235,28 +235,28 @@ uint32_t bfc_freeset_first(struct bfc *bfc, uint64_t size, uint64_t addr);  // a
 uint32_t bfc_freeset_after(struct bfc *bfc, uint32_t chunk);
 uint32_t bfc_freeset_largest(struct bfc *bfc);
 
-// bfc_live.c
+// live.c
 bool bfc_live_reserve(struct bfc_live *table);  // room for one more; false: no host memory
 void bfc_live_insert(struct bfc_live *table, uint64_t addr, uint32_t chunk);
 uint32_t bfc_live_find(const struct bfc *bfc, uint64_t addr);
 uint32_t bfc_live_remove(struct bfc *bfc, uint64_t addr);  // the chunk, 0: not there
 
-// bfc_extend.c
+// extend.c
 uint64_t bfc_first_region(const struct bfc_options *options);
 uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded);
 bool bfc_extend_by(struct bfc *bfc, uint64_t lack);
 size_t bfc_region_at(const struct bfc *bfc, uint64_t addr);  // first region that ends after addr
 
-// bfc_garbage.c
+// garbage.c
 bool bfc_worth_collecting(const struct bfc *bfc, uint64_t rounded);
 void bfc_collect_garbage(struct bfc *bfc);
 
-// bfc_uses.c
+// uses.c
 void bfc_note_use(struct bfc *bfc, uint64_t addr, uint64_t size);
 void bfc_note_region(struct bfc *bfc, struct bfc_region *region);  // that has come to its size
 void bfc_take(struct bfc *bfc, uint64_t bytes, uint32_t keep);      // from all free chunks but that one
 
-// bfc_unmapped.c
+// unmapped.c
 void bfc_unmapped_add(struct bfc *bfc, uint64_t from, uint64_t to);  // room for one range is there
 // Maps what is missing of a range that a request gets of a free chunk.
 bool bfc_map_for(struct bfc *bfc, uint32_t chunk, struct bfc_range range);
@@ -266,26 +266,26 @@ void bfc_unmapped_remove(struct bfc *bfc, uint64_t from, uint64_t to);  // may l
 bool bfc_unmapped_reserve(struct bfc *bfc, size_t more);  // room for more ranges; false: no host memory
 size_t bfc_unmapped_from(const struct bfc *bfc, uint64_t addr);        // first range ending after addr
 
-// bfc_ends.c
+// ends.c
 void bfc_ends_insert(struct bfc *bfc, uint32_t chunk);  // one that is free by itself, and was part of no other; it waits
 void bfc_ends_place(struct bfc *bfc, uint32_t chunk);  // gives one that waits its place
 void bfc_ends_remove(struct bfc *bfc, uint32_t chunk);  // one that is free no more, or part of another
 uint32_t bfc_ends_first(struct bfc *bfc, uint64_t end);  // the first that ends there or behind; 0: none
 
-// bfc_planner.c
+// planner.c
 void bfc_planner_requested(struct bfc *bfc, uint32_t chunk, uint64_t rounded);
 void bfc_planner_freed(struct bfc *bfc, struct bfc_origin origin);
 void bfc_planner_end(struct bfc *bfc);  // of an iteration
 void bfc_planner_delete(struct bfc *bfc);
 
-// bfc_plan.c
+// plan.c
 uint32_t bfc_plan_place(struct bfc *bfc, uint64_t rounded, uint64_t requested);  // what bfc_alloc does with plans; 0: no memory
 // False, and the plan is what it was: it would take too long, or host memory is short.
 bool bfc_plan_make(struct bfc *bfc, const struct bfc_lifetimes *lifetimes);
 void bfc_plan_expect(struct bfc *bfc);  // its places to be used, and what is in use, and nothing else
 bool bfc_plan_begins(const struct bfc *bfc);  // whether this is a plan's first iteration
 
-// bfc_arrange.c
+// arrange.c
 
 // Some positions of the circle of two iterations, from included, to not; none where they are equal.
 // Those that go on behind the end of the circle are the first ones again.

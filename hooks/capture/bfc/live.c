@@ -1,9 +1,9 @@
-// bfc_live.c - chunks in use, by the address of their start.
+// live.c - chunks in use, by the address of their start.
 //
 // Open addressing with linear probing, and a removal that shifts back what had been
 // displaced, so that the table never needs cleaning. Eight bytes a slot: host memory is
 // proportional to the chunks in use, whatever the device has.
-#include "bfc_internal.h"
+#include "bfc/internal.h"
 
 #include <stdlib.h>
 

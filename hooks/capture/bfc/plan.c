@@ -1,11 +1,11 @@
-// bfc_plan.c - where the blocks of the coming iterations are to be, and how they get there.
+// plan.c - where the blocks of the coming iterations are to be, and how they get there.
 //
-// The plan is of one iteration, whose lifetimes bfc_planner.c knows. A request is the next one of
+// The plan is of one iteration, whose lifetimes planner.c knows. A request is the next one of
 // the plan that is of its size; it gets just its place there. What the plan does not have, or
 // whose place is in use or not to be had, is placed by best fit. In the first iteration of a
 // plan, blocks of the one before are where no plan had put them, and what would meet them goes
 // elsewhere, once.
-#include "bfc_internal.h"
+#include "bfc/internal.h"
 
 #include <stdlib.h>
 

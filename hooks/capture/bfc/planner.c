@@ -1,10 +1,10 @@
-// bfc_planner.c - which blocks an iteration asks for and when it frees them; when to plan.
+// planner.c - which blocks an iteration asks for and when it frees them; when to plan.
 //
 // Of a block that is still live when its iteration has ended the free is foreseen: its like of
 // the iteration before tells it. Two requests are alike, in order, if they and the three before
 // them, or the three after, have the same sizes. What a block is asked for with stays the same
 // from one iteration to the next even where the first of all does more than the others.
-#include "bfc_internal.h"
+#include "bfc/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-// bfc_restore.c - makes a block of a checkpoint live again, at its address.
-#include "bfc_internal.h"
+// restore.c - makes a block of a checkpoint live again, at its address.
+#include "bfc/internal.h"
 
 // The free chunk that has all of [addr, addr+size), or 0. Walks the region's chunks: only
 // checkpoints ask.

@@ -1,5 +1,5 @@
-// bfc_stats.c - what can be asked of a heap: counters, listings, the chunk around an address.
-#include "bfc_internal.h"
+// stats.c - what can be asked of a heap: counters, listings, the chunk around an address.
+#include "bfc/internal.h"
 
 void bfc_get_stats(const struct bfc *bfc, struct bfc_stats *out) { *out = bfc->stats; }
 

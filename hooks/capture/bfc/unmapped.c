@@ -1,10 +1,10 @@
-// bfc_unmapped.c - ranges of free chunks whose physical memory was given back.
+// unmapped.c - ranges of free chunks whose physical memory was given back.
 //
 // Placement does not look at them. When a range is about to be handed out, each maximal
 // interval of it that is missing is mapped again, in address order and within the limit,
 // all or nothing; where that is refused, the first candidate of which nothing is missing
 // is taken instead.
-#include "bfc_internal.h"
+#include "bfc/internal.h"
 
 #include <string.h>
 

@@ -1,11 +1,11 @@
-// bfc_uses.c - which granules of the memory each iteration uses, and what is taken or given
+// uses.c - which granules of the memory each iteration uses, and what is taken or given
 // back for it.
 //
 // Training repeats itself: a granule that was in use in one iteration will be in the next.
 // With the option `notes` each hand-out and each free leaves the number of the iteration with
 // the granules of the chunk. From that follow what a trim may give back and has to map ahead,
 // and what a growth must not take.
-#include "bfc_internal.h"
+#include "bfc/internal.h"
 
 #include <stdlib.h>
 #include <string.h>

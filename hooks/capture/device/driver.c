@@ -1,14 +1,14 @@
 // driver.c - see driver.h.
-#include "driver.h"
+#include "device/driver.h"
 
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <string.h>
 
-#include "interpose.h"
-#include "overhead.h"
-#include "problem.h"
+#include "base/problem.h"
+#include "device/overhead.h"
+#include "interpose/interpose.h"
 
 enum { MOST_DEVICES = 64 };
 

@@ -1,11 +1,11 @@
 // host.c - see host.h.
-#include "host.h"
+#include "device/host.h"
 
 #include <stdlib.h>
 
-#include "driver.h"
-#include "lock.h"
-#include "options.h"
+#include "base/lock.h"
+#include "base/options.h"
+#include "device/driver.h"
 
 static struct lock lock;
 static void **idle;  // slabs that nobody uses

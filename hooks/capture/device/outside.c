@@ -1,11 +1,11 @@
 // outside.c - see outside.h. Live blocks in a hash table with linear probing; taking one out
 // moves up those that were pushed past it, so that the table needs no marks.
-#include "outside.h"
+#include "device/outside.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "lock.h"
+#include "base/lock.h"
 
 enum { DEVICES = 64 };
 

@@ -1,18 +1,18 @@
 // overhead.c - see overhead.h.
 #define _GNU_SOURCE
-#include "overhead.h"
+#include "device/overhead.h"
 
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "arena.h"
-#include "code.h"
+#include "arena/arena.h"
+#include "device/outside.h"
 #include "hook.h"
-#include "interpose.h"
-#include "interpose_pools.h"
-#include "outside.h"
-#include "spool.h"
+#include "interpose/interpose.h"
+#include "interpose/pools.h"
+#include "spool/spool.h"
+#include "watch/code.h"
 
 enum { DEVICES = 64, TRIES = 20, PAUSE_US = 50 };
 

@@ -9,12 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "driver.h"
+#include "device/driver.h"
+#include "device/overhead.h"
 #include "hook.h"
-#include "interpose.h"
-#include "interpose_internal.h"
-#include "overhead.h"
-#include "spool.h"
+#include "interpose/internal.h"
+#include "interpose/interpose.h"
+#include "spool/spool.h"
 
 // nvmlMemory_t
 struct nvml_memory {

@@ -1,6 +1,6 @@
 // readings.c - see readings.h.
 #define _GNU_SOURCE
-#include "readings.h"
+#include "device/readings.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -11,14 +11,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "arena.h"
-#include "clock.h"
-#include "driver.h"
-#include "lock.h"
-#include "options.h"
-#include "overhead.h"
-#include "spool.h"
-#include "watch.h"
+#include "arena/arena.h"
+#include "base/clock.h"
+#include "base/lock.h"
+#include "base/options.h"
+#include "device/driver.h"
+#include "device/overhead.h"
+#include "spool/spool.h"
+#include "watch/watch.h"
 
 enum {
   MOST_DEVICES = 64,

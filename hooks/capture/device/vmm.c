@@ -1,10 +1,10 @@
 // vmm.c - see vmm.h.
-#include "vmm.h"
+#include "device/vmm.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "problem.h"
+#include "base/problem.h"
 
 enum { MOST_PEERS = 64, PINNED = 1, POSIX_FD = 1 };
 

@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "driver.h"
+#include "device/driver.h"
 
 struct vmm_mapping {
   uint64_t addr, bytes;

@@ -1,8 +1,8 @@
-// interpose_arrays.c - pitched memory and arrays, counted as the bytes of their elements.
+// arrays.c - pitched memory and arrays, counted as the bytes of their elements.
 //
 // What the driver adds for alignment is not told by the calls (but for the pitch). An array
 // has no address that a program sees: its handle stands for it.
-#include "interpose_internal.h"
+#include "interpose/internal.h"
 
 enum {
   PITCH, CU_PITCH, PITCHED_3D, FREE_ARRAY, CU_FREE_ARRAY, FREE_MIPMAPPED, CU_FREE_MIPMAPPED,

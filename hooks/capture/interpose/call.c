@@ -1,25 +1,25 @@
-// interpose.c - what all wrappers do: nest, name the caller, record, try again.
+// call.c - what all wrappers do: nest, name the caller, record, try again.
 //
 // When the device is out of memory for somebody else, what our arenas hold without need is
 // given back and the call is made once more: a job that fits on the card without memprof
 // must fit with it.
 #define _GNU_SOURCE
-#include "interpose.h"
+#include "interpose/interpose.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "arena.h"
+#include "arena/arena.h"
+#include "arena/reclaim.h"
+#include "base/library.h"
+#include "device/outside.h"
+#include "device/overhead.h"
 #include "hook.h"
-#include "interpose_internal.h"
-#include "interpose_pools.h"
-#include "library.h"
+#include "interpose/internal.h"
+#include "interpose/pools.h"
 #include "memprof.h"
-#include "outside.h"
-#include "overhead.h"
-#include "reclaim.h"
-#include "spool.h"
-#include "watch.h"
+#include "spool/spool.h"
+#include "watch/watch.h"
 
 static __thread int depth;  // of wrappers
 static __thread int own;    // of the hook's own calls

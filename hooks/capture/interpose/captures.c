@@ -1,4 +1,4 @@
-// interpose_captures.c - how many streams are being captured into graphs.
+// captures.c - how many streams are being captured into graphs.
 //
 // While there is one, nothing may be waited for, queried or unmapped by any thread. The
 // runtime's calls lead to the driver's, so the outermost of a thread counts. A capture ends
@@ -8,14 +8,14 @@
 #include <stdbool.h>
 #include <unistd.h>
 
-#include "capture_name.h"
-#include "driver.h"
+#include "arena/capture_name.h"
+#include "base/lock.h"
+#include "device/driver.h"
 #include "hook.h"
-#include "interpose.h"
-#include "interpose_internal.h"
-#include "interpose_serve.h"
-#include "lock.h"
-#include "spool.h"
+#include "interpose/internal.h"
+#include "interpose/interpose.h"
+#include "interpose/serve.h"
+#include "spool/spool.h"
 
 enum {
   BEGIN,

@@ -1,12 +1,12 @@
-// interpose_contexts.c - contexts come, with memory of their own, and go, with all memory.
+// contexts.c - contexts come, with memory of their own, and go, with all memory.
 //
 // Runtimes make the primary context; few programs make others. A reset ends it: what was
 // allocated is gone without having been freed. The release of the last reference would, too,
 // but is only made when the process ends, with all it has.
+#include "device/outside.h"
+#include "device/overhead.h"
 #include "hook.h"
-#include "interpose_internal.h"
-#include "outside.h"
-#include "overhead.h"
+#include "interpose/internal.h"
 
 enum { RETAIN, RESET, RESET_V2, CREATE_V2, CREATE_V3, CREATE_V4 };
 #define CALL(which) (&(struct call){.entry = &interpose_contexts[which], .from = __builtin_return_address(0)})

@@ -1,4 +1,4 @@
-// interpose_dlsym.c - dlsym, seen on its way.
+// dlsym.c - dlsym, seen on its way.
 //
 // Libraries that look CUDA up at run time (CuPy, JAX, the runtime itself) get our wrappers
 // from here. Two kinds of request depend on who asks: RTLD_NEXT searches behind the caller,
@@ -13,8 +13,8 @@
 #include <stdint.h>
 
 #include "hook.h"
-#include "interpose.h"
-#include "interpose_internal.h"
+#include "interpose/internal.h"
+#include "interpose/interpose.h"
 
 typedef void *lookup(void *library, const char *name);
 

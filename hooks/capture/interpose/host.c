@@ -1,6 +1,6 @@
-// interpose_host.c - page-locked host memory. It is no device memory, but a job that takes
+// host.c - page-locked host memory. It is no device memory, but a job that takes
 // the host's last gigabyte for it should see that somewhere.
-#include "interpose_internal.h"
+#include "interpose/internal.h"
 
 enum { MALLOC_HOST, HOST_ALLOC, CU_ALLOC_HOST, CU_HOST_ALLOC, FREE_HOST, CU_FREE_HOST };
 #define CALL(which) (&(struct call){.entry = &interpose_host[which], .from = __builtin_return_address(0)})

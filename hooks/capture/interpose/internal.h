@@ -1,4 +1,4 @@
-// interpose_internal.h - what the files of the interposition share.
+// internal.h - what the files of the interposition share.
 //
 // Every wrapped CUDA function is an exported function of ours with the same name and an
 // `entry` in the table of its file. A program comes to it in one of three ways: it is
@@ -19,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "interpose.h"
+#include "interpose/interpose.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

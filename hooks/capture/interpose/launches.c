@@ -1,14 +1,14 @@
-// interpose_launches.c - kernels and graphs on their first way to the device.
+// launches.c - kernels and graphs on their first way to the device.
 //
 // A kernel that is loaded lazily takes its memory when it is first launched, and so does
 // the stack of a kernel that needs more than any before it. Later launches are only passed
 // on: they are frequent, and asking the driver for its memory is not free.
-#include "code.h"
-#include "driver.h"
+#include "device/driver.h"
+#include "device/overhead.h"
 #include "hook.h"
-#include "interpose_internal.h"
-#include "overhead.h"
-#include "spool.h"
+#include "interpose/internal.h"
+#include "spool/spool.h"
+#include "watch/code.h"
 
 enum {
   LAUNCH,

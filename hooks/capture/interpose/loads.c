@@ -1,15 +1,15 @@
-// interpose_loads.c - modules, libraries and limits: calls by which the driver takes memory
+// loads.c - modules, libraries and limits: calls by which the driver takes memory
 // of the device for itself. See overhead.h.
 //
 // Modules may be loaded lazily: then the memory is taken when a function is first asked
 // for or launched. Libraries ask for the same function before each of its launches: later
 // calls are only passed on, since reading how much is in use takes the driver microseconds.
-#include "code.h"
-#include "driver.h"
+#include "device/driver.h"
+#include "device/overhead.h"
 #include "hook.h"
-#include "interpose_internal.h"
-#include "overhead.h"
-#include "spool.h"
+#include "interpose/internal.h"
+#include "spool/spool.h"
+#include "watch/code.h"
 
 enum {
   SET_LIMIT,

@@ -1,9 +1,9 @@
-// interpose_lookup.c - the ways to the driver's functions that lead past dlsym.
+// lookup.c - the ways to the driver's functions that lead past dlsym.
 //
 // cuGetProcAddress takes a name without its ABI version and the CUDA version the caller was
 // written for; together they say which variant is meant.
 #include "hook.h"
-#include "interpose_internal.h"
+#include "interpose/internal.h"
 
 enum { LOOKUP, LOOKUP_V2, RUNTIME, RUNTIME_PTSZ, RUNTIME_VERSION, RUNTIME_VERSION_PTSZ };
 #define LOOKUPS interpose_lookups

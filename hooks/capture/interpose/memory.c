@@ -1,12 +1,12 @@
-// interpose_memory.c - linear device memory: malloc, managed, in stream order, and free.
+// memory.c - linear device memory: malloc, managed, in stream order, and free.
 //
 // The runtime's and the driver's functions have the same shapes, pointers being 64 bits wide
 // and results ints, so each shape is written once.
+#include "device/overhead.h"
 #include "hook.h"
-#include "interpose_internal.h"
-#include "interpose_pools.h"
-#include "interpose_serve.h"
-#include "overhead.h"
+#include "interpose/internal.h"
+#include "interpose/pools.h"
+#include "interpose/serve.h"
 
 enum {
   MALLOC,

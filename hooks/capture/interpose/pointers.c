@@ -1,16 +1,16 @@
-// interpose_pointers.c - what the driver says of served pointers.
+// pointers.c - what the driver says of served pointers.
 //
 // Served blocks are pieces of mapped memory: to the driver an address range is the whole
 // mapping, and the memory belongs to no context. Who asked for the block wants its own
 // address and size, and the context it was made in. Libraries that map memory into other
 // processes need the truth: where the mapping starts, there the memory of its handle does.
 // Also here: access from other devices, which for mapped memory is a matter of each mapping.
-#include "driver.h"
+#include "base/options.h"
+#include "device/driver.h"
 #include "hook.h"
-#include "interpose_internal.h"
-#include "interpose_serve.h"
+#include "interpose/internal.h"
+#include "interpose/serve.h"
 #include "memprof.h"
-#include "options.h"
 
 enum { RANGE, ATTRIBUTE, ATTRIBUTES, RUNTIME_ATTRIBUTES, PEER, CU_PEER };
 #define CALL(which) (&(struct call){.entry = &interpose_pointers[which], .from = __builtin_return_address(0)})

@@ -1,15 +1,15 @@
-// interpose_pools.c - which pools there are, and which are plain, by their making.
+// pools.c - which pools there are, and which are plain, by their making.
 //
 // A pool cannot be asked for its properties, so each is noted when it is made. A pool that
 // is not known here, one imported from another process, say, is not plain.
-#include "interpose_pools.h"
+#include "interpose/pools.h"
 
-#include "driver.h"
+#include "base/lock.h"
+#include "base/options.h"
+#include "device/driver.h"
 #include "hook.h"
-#include "interpose_internal.h"
-#include "lock.h"
+#include "interpose/internal.h"
 #include "memprof.h"
-#include "options.h"
 
 enum { CREATE, CU_CREATE, DESTROY, CU_DESTROY, ACCESS, CU_ACCESS };
 #define CALL(which) (&(struct call){.entry = &interpose_pools[which], .from = __builtin_return_address(0)})

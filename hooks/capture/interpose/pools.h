@@ -1,4 +1,4 @@
-// interpose_pools.h - the driver's memory pools, as far as serving and the books must know
+// pools.h - the driver's memory pools, as far as serving and the books must know
 // them.
 #ifndef MEMPROF_INTERPOSE_POOLS_H
 #define MEMPROF_INTERPOSE_POOLS_H

@@ -1,18 +1,18 @@
-// interpose_serve.c - see interpose_serve.h.
+// serve.c - see serve.h.
 //
 // Memory of cudaMalloc may be used on any stream at once, so its free waits for the device,
 // as the real one does. Memory in stream order is reused in that order; for the default
 // stream it has an arena apart from cudaMalloc's, named by the handle of the legacy stream.
 // The default stream of a thread has one handle for many streams, and is not served.
-#include "interpose_serve.h"
+#include "interpose/serve.h"
 
-#include "arena.h"
+#include "arena/arena.h"
+#include "base/options.h"
+#include "base/problem.h"
 #include "hook.h"
-#include "interpose.h"
-#include "interpose_pools.h"
+#include "interpose/interpose.h"
+#include "interpose/pools.h"
 #include "memprof.h"
-#include "options.h"
-#include "problem.h"
 
 static bool serving(void) { return hook_on() && options_get()->serve; }
 

@@ -1,4 +1,4 @@
-// interpose_serve.h - other programs' memory out of our arenas (serve=1).
+// serve.h - other programs' memory out of our arenas (serve=1).
 //
 // cudaMalloc is answered from the main arena of the current device; calls in stream order
 // from the arena of their stream, whose order is what lets a freed block be reused at once.
@@ -8,7 +8,7 @@
 #ifndef MEMPROF_INTERPOSE_SERVE_H
 #define MEMPROF_INTERPOSE_SERVE_H
 
-#include "interpose_internal.h"
+#include "interpose/internal.h"
 
 // Each returns true if it has answered the call: memory in *ptr.
 bool serve_alloc(const struct call *call, void **ptr, size_t bytes);

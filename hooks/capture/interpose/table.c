@@ -1,10 +1,10 @@
-// interpose_table.c - the wrapped functions by name, and the real ones behind them.
+// table.c - the wrapped functions by name, and the real ones behind them.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>
 #include <string.h>
 
-#include "interpose_internal.h"
+#include "interpose/internal.h"
 
 enum { PER_THREAD_DEFAULT_STREAM = 2 };  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 

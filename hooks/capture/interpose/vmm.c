@@ -1,6 +1,6 @@
-// interpose_vmm.c - physical memory that others create by virtual memory management.
+// vmm.c - physical memory that others create by virtual memory management.
 //
-// Our own never comes by here: driver.c holds the real functions. Memory is gone when its
+// Our own never comes by here: device/driver.c holds the real functions. Memory is gone when its
 // handle was released as often as it was taken and its last mapping is gone, whichever
 // comes last; many programs release a handle as soon as it is mapped. In the trace the
 // handle stands for the address.
@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "driver.h"
+#include "base/lock.h"
+#include "device/driver.h"
 #include "hook.h"
-#include "interpose_internal.h"
-#include "lock.h"
+#include "interpose/internal.h"
 
 enum { CREATE, RELEASE, RETAIN, MAP, UNMAP };
 #define CALL(which) (&(struct call){.entry = &interpose_vmm[which], .from = __builtin_return_address(0)})

@@ -12,7 +12,7 @@
 
 #include "hook.h"
 #include "memprof.h"
-#include "spool.h"
+#include "spool/spool.h"
 
 enum { PAIRS = 1024, LONGEST = 4096 };
 

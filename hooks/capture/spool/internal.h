@@ -1,4 +1,4 @@
-// spool_internal.h - the path of an event into its slot, for the files that fill records.
+// internal.h - the path of an event into its slot, for the files that fill records.
 //
 // It is in a header because it is all that most events cost: claimed and filled in place,
 // an event of a watched allocator has no call left in it and no copy.
@@ -10,8 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "record.h"
-#include "spool.h"
+#include "spool/record.h"
+#include "spool/spool.h"
 
 enum {
   SPOOL_WINDOW = 8,

@@ -1,13 +1,13 @@
 // libraries.c - see libraries.h.
 #define _GNU_SOURCE
-#include "libraries.h"
+#include "spool/libraries.h"
 
 #include <link.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "record.h"
+#include "spool/record.h"
 
 static const struct {
   const char *prefix;  // of the file's name

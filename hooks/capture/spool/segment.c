@@ -5,7 +5,7 @@
 // hole or merely allocated is a transaction of the file system each. Zeros written in one
 // call besides let the file system take pages larger than 4 KiB.
 #define _GNU_SOURCE
-#include "segment.h"
+#include "spool/segment.h"
 
 #include <errno.h>
 #include <stdio.h>

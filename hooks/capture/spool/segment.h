@@ -5,8 +5,8 @@
 
 #include <stdint.h>
 
-#include "directory.h"
-#include "record.h"
+#include "base/directory.h"
+#include "spool/record.h"
 
 enum { SEGMENT_BYTES = MEMPROF_SEGMENT_RECORDS * MEMPROF_RECORD_BYTES };
 

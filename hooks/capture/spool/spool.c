@@ -1,6 +1,6 @@
 // spool.c - see spool.h.
 #define _GNU_SOURCE
-#include "spool.h"
+#include "spool/spool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,14 +18,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "clock.h"
-#include "directory.h"
-#include "libraries.h"
-#include "own_file.h"
-#include "problem.h"
-#include "segment.h"
-#include "spool_internal.h"
-#include "text.h"
+#include "base/clock.h"
+#include "base/directory.h"
+#include "base/own_file.h"
+#include "base/problem.h"
+#include "base/text.h"
+#include "spool/internal.h"
+#include "spool/libraries.h"
+#include "spool/segment.h"
 
 #define NOWHERE UINT64_MAX
 

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "record.h"
+#include "spool/record.h"
 
 // What an event says beside its time and thread, which the spool adds.
 struct spool_event {

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "problem.h"
-#include "spool.h"
-#include "spool_internal.h"
-#include "text.h"
+#include "base/problem.h"
+#include "base/text.h"
+#include "spool/internal.h"
+#include "spool/spool.h"
 
 enum { LONGEST = 4096, MOST = 1 << 20 };
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "../memprof.h"
+#include "memprof.h"
 
 enum { LIVE = 1000, DRAWN = 1 << 16 };
 

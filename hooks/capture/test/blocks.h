@@ -6,8 +6,8 @@
 
 #include <unistd.h>
 
-#include "../memprof.h"
 #include "gpu.h"
+#include "memprof.h"
 #include "trail.h"
 
 struct block {

@@ -2,8 +2,8 @@
 #ifndef MEMPROF_TEST_SHAPES_H
 #define MEMPROF_TEST_SHAPES_H
 
-#include "../memprof.h"
 #include "gpu.h"
+#include "memprof.h"
 #include "trail.h"
 
 static uint32_t memory;

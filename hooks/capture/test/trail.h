@@ -12,8 +12,8 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "../record.h"
 #include "check.h"
+#include "spool/record.h"
 
 struct trail {
   char directory[512];

@@ -5,7 +5,7 @@
 // looked up, in a small table of the thread's own, and at the first sight of a frame in the
 // table of all threads, which has the frame's text.
 #define _GNU_SOURCE
-#include "callers.h"
+#include "watch/callers.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 #include "hook.h"
 #include "memprof.h"
-#include "python_frames.h"
+#include "watch/python_frames.h"
 
 enum { DEEPEST = 256, STEPS = 1024, LONGEST = 1400 };
 

@@ -1,14 +1,14 @@
 // code.c - see code.h. A table that only grows, read without a lock: kernels are launched
 // often and loaded seldom. What is unloaded stays, and a handle that comes again is taken
 // for the old one until it is remembered anew. Full, it learns nothing more.
-#include "code.h"
+#include "watch/code.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 
-#include "library.h"
-#include "spool.h"
+#include "base/library.h"
+#include "spool/spool.h"
 
 enum { HANDLES = 1 << 17, PROBES = 64 };
 

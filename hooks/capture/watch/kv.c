@@ -13,7 +13,7 @@
 
 #include "hook.h"
 #include "memprof.h"
-#include "spool.h"
+#include "spool/spool.h"
 
 static _Atomic(uint64_t) caches;  // numbers given, from 1
 

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arena.h"
-#include "graph_memory.h"
+#include "arena/arena.h"
+#include "arena/graph_memory.h"
+#include "arena/trim.h"
 #include "hook.h"
 #include "memprof.h"
-#include "spool.h"
-#include "trim.h"
-#include "watch.h"
+#include "spool/spool.h"
+#include "watch/watch.h"
 
 static void mark(enum memprof_kind kind, uint64_t number, const char *text) {
   spool_write(&(struct spool_event){

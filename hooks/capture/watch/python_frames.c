@@ -1,13 +1,13 @@
 // python_frames.c - see python_frames.h.
-#include "python_frames.h"
+#include "watch/python_frames.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "problem.h"
-#include "text.h"
+#include "base/problem.h"
+#include "base/text.h"
 
 // The functions of CPython that are used, where there is one. Objects are opaque.
 typedef void object;

@@ -7,11 +7,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/problem.h"
 #include "hook.h"
 #include "memprof.h"
-#include "problem.h"
-#include "spool.h"
-#include "stacks.h"
+#include "spool/spool.h"
+#include "watch/stacks.h"
 
 enum { MOST = 1 << 20 };
 

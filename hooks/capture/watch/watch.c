@@ -20,7 +20,7 @@
 // Statistics are the allocator's own sums. They are read where they tell most: at each
 // segment, at each mark, and at the end of each climb to more requested bytes than the
 // iteration has seen, so that C is known where the peaks are.
-#include "watch.h"
+#include "watch/watch.h"
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -28,15 +28,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "arena.h"
-#include "clock.h"
-#include "driver.h"
+#include "arena/arena.h"
+#include "base/clock.h"
+#include "base/lock.h"
+#include "base/problem.h"
+#include "device/driver.h"
 #include "hook.h"
-#include "lock.h"
 #include "memprof.h"
-#include "problem.h"
-#include "spool.h"
-#include "spool_internal.h"
+#include "spool/internal.h"
+#include "spool/spool.h"
 
 enum { MOST_DEVICES = 64, UNKNOWN_STREAM = -1 };
 

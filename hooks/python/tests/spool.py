@@ -1,4 +1,4 @@
-"""Reads what a process has spooled: the format of hooks/capture/record.h, for tests."""
+"""Reads what a process has spooled: the format of hooks/capture/spool/record.h, for tests."""
 
 import os
 import struct

@@ -1,8 +1,8 @@
 // failures.c - the driver refuses one call, at each position of a scenario that grows, gives
 // back and maps again. A request may fail for it; nothing else may be wrong afterwards.
 #define _GNU_SOURCE
-#include "../memprof.h"
 #include "gpu.h"
+#include "memprof.h"
 #include "trail.h"
 
 // Every page would be a gigabyte of faults for each of some hundred scenarios.

@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include <stdint.h>
 
-#include "../memprof.h"
 #include "gpu.h"
+#include "memprof.h"
 #include "trail.h"
 
 // The interposed call: this program's own symbols come before the runtime's.

@@ -1,7 +1,7 @@
 // pause.c - tags: paused and resumed at the same addresses, all or nothing.
 #define _GNU_SOURCE
-#include "../memprof.h"
 #include "gpu.h"
+#include "memprof.h"
 #include "trail.h"
 
 enum { LARGE = 300 << 20, MEDIUM = 20 << 20, SMALL = 5 << 20 };

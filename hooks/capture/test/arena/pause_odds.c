@@ -2,9 +2,9 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 
-#include "../host.h"
-#include "../memprof.h"
+#include "device/host.h"
 #include "gpu.h"
+#include "memprof.h"
 #include "trail.h"
 
 static const char *const weights[] = {"weights"}, *const cache[] = {"cache"}, *const both[] = {"weights", "cache"};

@@ -1,7 +1,7 @@
 // pools.c - private pools: held, released and given back; checkpoints; memory of the caller's.
 #define _GNU_SOURCE
-#include "../memprof.h"
 #include "gpu.h"
+#include "memprof.h"
 #include "trail.h"
 
 enum { POOL = 7 };

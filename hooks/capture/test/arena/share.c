@@ -4,8 +4,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "../memprof.h"
 #include "gpu.h"
+#include "memprof.h"
 
 // Copies through the device, so that the mapping is looked at as kernels see it.
 static void write_byte(const void *ptr, char value) {

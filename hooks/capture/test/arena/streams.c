@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 
-#include "../memprof.h"
 #include "gpu.h"
+#include "memprof.h"
 #include "trail.h"
 
 enum { BYTES = 1 << 20 };

@@ -6,8 +6,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "../memprof.h"
 #include "gpu.h"
+#include "memprof.h"
 #include "trail.h"
 
 enum { THREADS = 8, LIVE = 16, OPERATIONS = 4000, ITERATIONS = 40, PATTERN = 64 };

@@ -1,10 +1,10 @@
 // text.c - what enters the recording is UTF-8, whatever the hook was given, and ends with a
 // whole character.
 #define _GNU_SOURCE
-#include "../text.h"
+#include "base/text.h"
 
-#include "../memprof.h"
 #include "gpu.h"
+#include "memprof.h"
 #include "trail.h"
 
 #define BAD "\xef\xbf\xbd"

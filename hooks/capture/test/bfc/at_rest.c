@@ -1,11 +1,11 @@
-// bfc_at_rest.c - a plan that holds finds its places without the orders of free chunks.
+// at_rest.c - a plan that holds finds its places without the orders of free chunks.
 //
 // The orders are what a planned request costs more than others: descents through chunks that
 // no cache has any more. Free chunks wait for their places in them until something asks, and
 // the waiting list is emptied then: it must only grow while a plan holds. There are more of
 // them than slots at first, so that the list has to grow with those.
 #define _GNU_SOURCE
-#include "../bfc_internal.h"
+#include "bfc/internal.h"
 #include "check.h"
 
 enum { GRANULARITY = 2 << 20, BLOCKS = 600, SETTLED = 8, ITERATIONS = 14 };

@@ -1,10 +1,10 @@
-// bfc_host_memory.c - the BFC when malloc fails: the request fails, the heap is as it was.
+// host_memory.c - the BFC when malloc fails: the request fails, the heap is as it was.
 //
 // Linked with --wrap for the three functions below. The same sequence of operations runs
 // with the first, second, third ... host allocation failing; every failed call must change
 // nothing, succeed when tried again, and the end must be that of a run without failures.
 #define _GNU_SOURCE
-#include "../bfc.h"
+#include "bfc/bfc.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 // words (kind and five values), in the order they happen. The memory is the model of
 // bfc/device.go, with a part of the device that others hold.
 #define _GNU_SOURCE
-#include "../bfc.h"
+#include "bfc/bfc.h"
 
 #include <stdio.h>
 #include <stdlib.h>

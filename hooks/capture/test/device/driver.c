@@ -2,7 +2,7 @@
 // the names of CUDA takes locks that the caller of the table may hold, and would book the
 // hook's own memory as somebody's.
 #define _GNU_SOURCE
-#include "../driver.h"
+#include "device/driver.h"
 
 #include <dlfcn.h>
 

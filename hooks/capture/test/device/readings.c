@@ -4,9 +4,9 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "../clock.h"
-#include "../memprof.h"
+#include "base/clock.h"
 #include "gpu.h"
+#include "memprof.h"
 #include "trail.h"
 
 int cuStreamBeginCapture_v2(void *stream, int mode);

@@ -1,12 +1,12 @@
 // windows.c - growth of used memory is told once and by the right one, whoever else takes
 // memory meanwhile; and the hook's own calls pass unseen.
 #define _GNU_SOURCE
-#include "../arena.h"
-#include "../interpose.h"
-#include "../memprof.h"
-#include "../outside.h"
-#include "../overhead.h"
+#include "arena/arena.h"
+#include "device/outside.h"
+#include "device/overhead.h"
 #include "gpu.h"
+#include "interpose/interpose.h"
+#include "memprof.h"
 #include "trail.h"
 
 #include <pthread.h>

@@ -8,7 +8,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
-#include "../trail.h"
+#include "trail.h"
 
 typedef unsigned long long device_address;
 

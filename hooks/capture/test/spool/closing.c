@@ -15,8 +15,8 @@
 #include <sys/syscall.h>
 #include <sys/un.h>
 
-#include "../memprof.h"
 #include "gpu.h"
+#include "memprof.h"
 #include "trail.h"
 
 enum { ROUNDS = 100000, LIVE = 64, NUMBERS = 1024 };

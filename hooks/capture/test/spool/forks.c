@@ -4,9 +4,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "../memprof.h"
-#include "../spool.h"
 #include "gpu.h"
+#include "memprof.h"
+#include "spool/spool.h"
 #include "trail.h"
 
 enum { CHILDREN = 300, STUCK_S = 5 };

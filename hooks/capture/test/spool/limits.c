@@ -3,8 +3,8 @@
 #define _GNU_SOURCE
 #include <sys/resource.h>
 
-#include "../problem.h"
-#include "../spool.h"
+#include "base/problem.h"
+#include "spool/spool.h"
 #include "trail.h"
 
 static void limit(int resource, rlim_t value) {

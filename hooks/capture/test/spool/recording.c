@@ -3,10 +3,10 @@
 #define _GNU_SOURCE
 #include <time.h>
 
-#include "../memprof.h"
-#include "../options.h"
-#include "../segment.h"
+#include "base/options.h"
 #include "gpu.h"
+#include "memprof.h"
+#include "spool/segment.h"
 #include "trail.h"
 
 int cudaMalloc(void **ptr, size_t bytes);

@@ -1,7 +1,7 @@
 // segment.c - segments are ready before anything is stored into them: who writes records
 // waits for no page, on kernels old and new, and a segment that cannot be had is no file.
 #define _GNU_SOURCE
-#include "../segment.h"
+#include "spool/segment.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -9,8 +9,8 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-#include "../problem.h"
-#include "../spool.h"
+#include "base/problem.h"
+#include "spool/spool.h"
 #include "trail.h"
 
 enum { POPULATE_WRITE = 23 };

@@ -2,10 +2,10 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 
-#include "../hook.h"
-#include "../memprof.h"
-#include "../trim.h"
+#include "arena/trim.h"
 #include "gpu.h"
+#include "hook.h"
+#include "memprof.h"
 #include "trail.h"
 
 static void *allocate(size_t bytes) {

@@ -1,6 +1,6 @@
 // code.c - what has been done with handles, of which ever more come and go.
 #define _GNU_SOURCE
-#include "../code.h"
+#include "watch/code.h"
 
 #include "check.h"
 

@@ -1,7 +1,7 @@
 // kv.c - marks of an engine's memory for keys and values, as they reach the spool.
 #define _GNU_SOURCE
-#include "../memprof.h"
 #include "gpu.h"
+#include "memprof.h"
 #include "trail.h"
 
 static void expect(const struct trail *trail, uint64_t slot, enum memprof_kind kind, uint64_t cache, int64_t sequence, uint64_t requested, uint64_t provided) {

@@ -2,10 +2,10 @@
 #define _GNU_SOURCE
 #include <pthread.h>
 
-#include "../memprof.h"
-#include "../watch.h"
 #include "gpu.h"
+#include "memprof.h"
 #include "trail.h"
+#include "watch/watch.h"
 
 // A stand-in for the allocator that is watched: it has torch's lock and torch's order of
 // telling and counting, and blocks of 512 bytes at addresses that the tests choose.
