@@ -20,7 +20,6 @@ type arena struct {
 	coalesces bool // adjacent grants become one region
 	sampled   bool // served by an allocator that was only watched: see Sampled
 	pooled    bool // its options name a pool
-	captured  bool // something was allocated in it during a capture
 	released  bool // no event of it may follow
 	tag       int  // in sleeper.tags of its device, or noTag
 

@@ -73,7 +73,7 @@ func RunTo(src Source, opt Options, seq int64) (*Moment, error) {
 
 // momentNow is the state after the event at hand.
 func (a *analyzer) momentNow(e *trace.Event) (*Moment, error) {
-	m := &Moment{Process: a.opt.Process, Seq: e.Seq, Kind: e.Kind, Time: e.Time, Phase: a.phases.name(a.phases.current)}
+	m := &Moment{Process: a.opt.Process, Seq: e.Seq, Kind: e.Kind, Time: e.Time, Phase: a.attribution.Phases.Name(a.attribution.Phases.Current)}
 	for _, d := range a.devices {
 		dm := DeviceMoment{Device: d.Device, At: d.instant(e.Seq, e.Time)}
 		if d.samples != nil {
@@ -91,12 +91,12 @@ func (a *analyzer) momentNow(e *trace.Event) (*Moment, error) {
 				dm.Map.Arenas = append(dm.Map.Arenas, layout)
 			}
 		}
-		live := slices.DeleteFunc(a.occupiedBlocks(d, e.Seq), func(b block) bool { return b.pending })
+		live := slices.DeleteFunc(a.occupiedBlocks(d, e.Seq), func(b block) bool { return b.Pending })
 		var err error
 		if dm.Held, err = a.attribute(d, live, dm.At); err != nil && d.samples == nil {
 			return nil, err
 		}
-		dm.TopSizes = a.bySize(live)
+		dm.TopSizes = a.attribution.BySize(live)
 		dm.Next = d.lastUnserved()
 		if d.samples != nil {
 			dm.LargestFree = -1
@@ -130,7 +130,7 @@ func (a *analyzer) layoutNow(ar *arena) (m ArenaMap, largest int64) {
 			l.free(s.end())
 		default:
 			b := blockOf(s)
-			b.pending = s.kind == segmentPending
+			b.Pending = s.kind == segmentPending
 			l.block(&b)
 		}
 	}

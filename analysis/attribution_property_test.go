@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
 	"pgregory.net/rapid"
@@ -109,7 +110,7 @@ func attributedScenario(t *rapid.T) *modeltest.Recorder {
 		}
 		switch rapid.IntRange(0, 9).Draw(t, "told") {
 		case 0, 1:
-			if len(open) == maxOpenPhases { // deeper ones push the outermost out
+			if len(open) == attribution.MaxOpenPhases { // deeper ones push the outermost out
 				break
 			}
 			open = append(open, names.Draw(t, "phase"))
@@ -261,7 +262,7 @@ func (n *naiveAttribution) at(seq int64) map[string]map[string]Group {
 			out[by] = map[string]Group{}
 		}
 		g := out[by][key]
-		g.add(&Group{Blocks: 1, Requested: h.e.Requested, Provided: h.e.Provided})
+		g.Blocks, g.Requested, g.Provided = g.Blocks+1, g.Requested+h.e.Requested, g.Provided+h.e.Provided
 		out[by][key] = g
 	}
 	deepest := 0

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
@@ -238,7 +239,7 @@ func TestHeldOfFailedRequestsIsBounded(t *testing.T) {
 func TestPhasesAreBounded(t *testing.T) {
 	r := modeltest.New()
 	a := vmmArena(t, r)
-	const n = 2*keptIterations + 700
+	const n = 2*attribution.KeptIterations + 700
 	for i := range n {
 		end := phase(r, "forward")
 		a.Free(alloc(t, a, uint64(i+1), ""), false)
@@ -246,12 +247,12 @@ func TestPhasesAreBounded(t *testing.T) {
 		r.Mark(int64(i))
 	}
 	d := run(t, r, Options{}).Devices[0]
-	if len(d.PhaseIterations) != 2*keptIterations {
+	if len(d.PhaseIterations) != 2*attribution.KeptIterations {
 		t.Fatalf("%d iterations kept", len(d.PhaseIterations))
 	}
 	for i, it := range d.PhaseIterations {
 		want := i
-		if i >= keptIterations {
+		if i >= attribution.KeptIterations {
 			want += 700
 		}
 		if it.Iteration != want || it.Uses[0].Phase != "forward" || it.Uses[0].PeakT != int64(want+1) {
@@ -267,7 +268,7 @@ func TestManyPhases(t *testing.T) {
 	r := modeltest.New()
 	a := vmmArena(t, r)
 	var ends []func()
-	for i := range 3 * maxOpenPhases { // none of them ends in time
+	for i := range 3 * attribution.MaxOpenPhases { // none of them ends in time
 		ends = append(ends, phase(r, fmt.Sprintf("phase %d", i)))
 		alloc(t, a, 1, "")
 	}
@@ -275,10 +276,10 @@ func TestManyPhases(t *testing.T) {
 		end()
 	}
 	d := run(t, r, Options{}).Devices[0]
-	if got := d.Held.Phases.Of(furtherPhases); got.Blocks != 3*maxOpenPhases-(maxPhases-2) || len(d.Held.Phases.Groups) != maxPhases-1 {
+	if got := d.Held.Phases.Of(attribution.FurtherPhases); got.Blocks != 3*attribution.MaxOpenPhases-(attribution.MaxPhases-2) || len(d.Held.Phases.Groups) != attribution.MaxPhases-1 {
 		t.Errorf("%d groups, further phases %+v", len(d.Held.Phases.Groups), got)
 	}
-	if at := len(d.Phases) - 1; d.Phases[at].Phase != "other" || len(d.Phases) != maxPhases {
+	if at := len(d.Phases) - 1; d.Phases[at].Phase != "other" || len(d.Phases) != attribution.MaxPhases {
 		t.Errorf("%d phases, the last %+v", len(d.Phases), d.Phases[at])
 	}
 }
@@ -316,17 +317,17 @@ func TestAttributionOfALaterPart(t *testing.T) {
 func TestOddStacks(t *testing.T) {
 	r := modeltest.New()
 	a := vmmArena(t, r)
-	for i := range int64(2 * maxFrames) {
+	for i := range int64(2 * attribution.MaxFrames) {
 		stack(r, i+1, i, fmt.Sprint("f", i+1))
 	}
 	stack(r, 1<<62, 1<<62, "its own caller")
 	stack(r, 1<<62, 1, "restated otherwise")
 	stack(r, -5, 0, "negative")
-	alloc(t, a, 1000, fmt.Sprintf("stack=%d", 2*maxFrames))
+	alloc(t, a, 1000, fmt.Sprintf("stack=%d", 2*attribution.MaxFrames))
 	alloc(t, a, 999, fmt.Sprintf("stack=%d", int64(1)<<62))
 	alloc(t, a, 998, "stack=-5")
 	got := run(t, r, Options{}).Devices[0].Held.Stacks.Groups
-	if len(got) != 3 || len(got[0].Frames) != maxFrames || got[0].Frames[0] != "f512" || got[0].Frames[maxFrames-1] != "f257" ||
+	if len(got) != 3 || len(got[0].Frames) != attribution.MaxFrames || got[0].Frames[0] != "f512" || got[0].Frames[attribution.MaxFrames-1] != "f257" ||
 		!cmp.Equal(got[1].Frames, []string{"its own caller"}) || got[2].Frames != nil {
 		t.Errorf("%+v", got)
 	}
@@ -357,7 +358,7 @@ func TestLeakByStack(t *testing.T) {
 // A breakdown that lost a block, or a byte, is an error.
 func TestBreakdownsAreChecked(t *testing.T) {
 	d := run(t, oneStep(t), Options{Top: 2, Groups: 2}).Devices[0]
-	if err := d.Held.check(d.Peak); err != nil {
+	if err := d.Held.Check(d.Peak.Seq, d.Peak.Live, d.Peak.T, d.Peak.C); err != nil {
 		t.Fatal(err)
 	}
 	breakdowns := []*Breakdown{&d.Held.Categories, &d.Held.Phases, &d.Held.Modules, &d.Held.Kinds, &d.Held.Stacks}
@@ -367,7 +368,7 @@ func TestBreakdownsAreChecked(t *testing.T) {
 	for i, b := range breakdowns {
 		for _, field := range []*int64{&b.Rest.Blocks, &b.Rest.Provided, &b.Groups[0].Requested} {
 			*field--
-			if err := d.Held.check(d.Peak); err == nil {
+			if err := d.Held.Check(d.Peak.Seq, d.Peak.Live, d.Peak.T, d.Peak.C); err == nil {
 				t.Errorf("breakdown %d may lose something", i)
 			}
 			*field++
@@ -407,7 +408,7 @@ func TestOwners(t *testing.T) {
 	}{{d.Peak, d.PeakOwners}, {d.Final, d.FinalOwners}} {
 		var sum Group
 		for _, o := range at.owners {
-			sum.add(&Group{Blocks: o.Blocks, Requested: o.Requested, Provided: o.Provided})
+			sum.Add(&Group{Blocks: o.Blocks, Requested: o.Requested, Provided: o.Provided})
 		}
 		if want := (Group{Blocks: at.instant.Live, Requested: at.instant.T, Provided: at.instant.C}); !cmp.Equal(sum, want) {
 			t.Errorf("owners at seq %d add up to %+v, want %+v", at.instant.Seq, sum, want)

@@ -3,6 +3,8 @@ package analysis
 import (
 	"cmp"
 	"slices"
+
+	"github.com/memprof/memprof/analysis/attribution"
 )
 
 // device sums up the arenas of one GPU.
@@ -34,20 +36,9 @@ type device struct {
 	beside  besideState
 	tags    []*tagUse
 	samples *samples // nil without watched arenas
-	byPhase devicePhases
+	byPhase attribution.DevicePhases
 	sleep   *sleeper   // nil without tags
 	keys    *keyframes // nil unless they are wanted
-}
-
-// block is an allocation as the peak and the leak want it.
-type block struct {
-	addr, size, requested int64
-	seq                   int64
-	arena, context        int32
-	label                 int32
-	phase                 uint8
-	within                bool // it was freed, and its visit was on then
-	pending               bool
 }
 
 func newDevice(id int32, opt *Options) *device {
@@ -87,9 +78,7 @@ func (d *device) observe(seq, time int64) {
 	it.PeakT = max(it.PeakT, t)
 	it.PeakC = max(it.PeakC, c)
 	it.PeakR = max(it.PeakR, r)
-	now := d.byPhase.now
-	now.peakT = max(now.peakT, t)
-	now.peakC = max(now.peakC, c)
+	d.byPhase.Observe(t, c)
 	peak := r > d.Peak.R || r == d.Peak.R && t > d.Peak.T
 	if peak {
 		d.Peak = d.instant(seq, time)
@@ -143,7 +132,7 @@ func (d *device) leftPeak(s *segment) {
 	}
 	if s.seq <= d.Peak.Seq {
 		b := blockOf(s)
-		b.pending = s.kind == segmentPending && s.freed <= d.Peak.Seq
+		b.Pending = s.kind == segmentPending && s.freed <= d.Peak.Seq
 		d.died = append(d.died, b)
 	}
 }
@@ -157,7 +146,7 @@ func (d *device) leftMark(s *segment) {
 
 func blockOf(s *segment) block {
 	return block{
-		addr: s.addr, size: s.size, requested: s.requested, seq: s.seq, arena: s.arena, context: s.context,
-		label: s.label, phase: s.phase, within: s.within,
+		Addr: s.addr, Size: s.size, Requested: s.requested, Seq: s.seq, Arena: s.arena, Context: s.context,
+		Label: s.label, Phase: s.phase, Within: s.within,
 	}
 }

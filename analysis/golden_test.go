@@ -270,7 +270,7 @@ func TestIdentityIsChecked(t *testing.T) {
 			r := modeltest.New()
 			model := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true})
 			x := alloc(t, model, 1000, "")
-			a := &analyzer{opt: Options{Text: r.Strings.Text}.withDefaults(), ledger: newLedger(), byID: map[int32]*arena{}}
+			a := newAnalyzer(Options{Text: r.Strings.Text})
 			for i := range r.Events {
 				if err := a.event(&r.Events[i]); err != nil {
 					t.Fatal(err)

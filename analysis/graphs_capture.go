@@ -118,8 +118,7 @@ func fields(text string) map[string]string {
 
 // capture takes the begin or the end of one.
 func (a *analyzer) capture(e *trace.Event) error {
-	a.captures = e.Requested
-	a.captured = a.captured || a.captures > 0
+	a.attribution.Capture(e.Requested)
 	if e.Kind == trace.KindCaptureBegin {
 		if len(a.graphs.open) == mostCaptures {
 			return fmt.Errorf("more than %d captures at once", mostCaptures)
@@ -136,7 +135,7 @@ func (a *analyzer) captureBegins(e *trace.Event) {
 	told := fields(a.opt.Text(e.Context))
 	c := &capture{device: e.Device, stream: e.Stream, pool: told["pool"], name: told["name"], seq: e.Seq, begun: e.Time, inputs: bytesField(told["inputs"])}
 	if c.name == "" {
-		c.name = a.phases.own(a.opt.Text)
+		c.name = a.attribution.Own()
 	}
 	a.graphs.open = append(a.graphs.open, c)
 	if d := a.graphs.byDevice[e.Device]; d != nil && c.pool != "" {
@@ -146,18 +145,6 @@ func (a *analyzer) captureBegins(e *trace.Event) {
 			}
 		}
 	}
-}
-
-// own is the innermost open phase that the job named itself, or "".
-func (p *phases) own(text func(int32) string) string {
-	for i := len(p.open) - 1; i >= 0; i-- {
-		switch name := text(p.open[i].context); name {
-		case "data", "forward", "backward", "optimizer":
-		default:
-			return name
-		}
-	}
-	return ""
 }
 
 // captureEnds takes a capture_end: the newest capture of its stream ends.

@@ -121,16 +121,17 @@ func largest(runs []int64) int64 {
 func (a *analyzer) oom(d *device, ar *arena, e *trace.Event) error {
 	d.OOMCount++
 	if a.opt.Owners && d.OOMCount == 1 {
-		d.OOMOwners = a.owners(a.liveNow(d))
+		d.OOMOwners = a.attribution.Owners(a.liveNow(d))
 	}
-	a.phases.cut()
+	a.attribution.Phases.Cut()
 	if len(d.OOMs) == a.opt.MaxGrowths {
 		return nil
 	}
 	o := OOM{
 		Seq: e.Seq, Time: e.Time, Request: e.Requested, Arena: e.Arena,
-		Context: a.opt.Text(e.Context), Requester: a.requester(e.Context).name, At: d.instant(e.Seq, e.Time),
+		Context: a.opt.Text(e.Context), At: d.instant(e.Seq, e.Time),
 	}
+	o.Requester, _ = RequesterOf(o.Context)
 	a.freeFor(&o, d, ar)
 	o.Verdict = verdict(o.Free, e.Requested)
 	if d.keys != nil {

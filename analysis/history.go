@@ -103,7 +103,7 @@ func (k *keyframes) lifetimes(s *segment, to int64) []lifetime {
 // touched is told that r, mapped by the event of seq, is not untouched any more.
 func (k *keyframes) touched(arena int32, r addressRange, seq int64) {
 	k.history.add(lifetime{
-		block: block{addr: r.from, size: r.bytes(), arena: arena}, from: seq, to: k.history.now, kind: StretchUntouched, keys: k,
+		block: block{Addr: r.from, Size: r.bytes(), Arena: arena}, from: seq, to: k.history.now, kind: StretchUntouched, keys: k,
 	})
 }
 
@@ -160,7 +160,7 @@ func (ar *arena) forgetMapping(r addressRange) {
 // lifetime is the part r of a mapping, up to an event.
 func (m *mapping) lifetime(arena int32, r addressRange, to int64, k *keyframes) lifetime {
 	return lifetime{
-		block: block{addr: r.from, size: r.bytes(), arena: arena}, from: m.seq, to: to, kind: StretchMapped,
+		block: block{Addr: r.from, Size: r.bytes(), Arena: arena}, from: m.seq, to: to, kind: StretchMapped,
 		region: m.region && r.from == m.from, keys: k,
 	}
 }
@@ -221,7 +221,7 @@ func (a *analyzer) lifetimesNow(d *device, add func(*lifetime)) {
 				}
 			case segmentUntouched:
 				add(&lifetime{
-					block: block{addr: s.addr, size: s.size, arena: ar.index}, from: s.seq, to: math.MaxInt64, kind: StretchUntouched, keys: d.keys,
+					block: block{Addr: s.addr, Size: s.size, Arena: ar.index}, from: s.seq, to: math.MaxInt64, kind: StretchUntouched, keys: d.keys,
 				})
 			}
 		}
@@ -246,7 +246,7 @@ type keyBuilder struct {
 // add makes a stretch of a lifetime, or several where its arena was paused in between. An arena that lies
 // over a range of a graph memory has none of the device's memory.
 func (b *keyBuilder) add(l *lifetime) {
-	if b.a.arenas[l.arena].over {
+	if b.a.arenas[l.Arena].over {
 		return
 	}
 	frames := b.out.Frames
@@ -255,18 +255,18 @@ func (b *keyBuilder) add(l *lifetime) {
 		return int32(at)
 	}
 	s := Stretch{
-		Arena: l.arena, Kind: l.kind, Region: l.region, Addr: l.addr, Bytes: l.size, Holder: -1,
+		Arena: l.Arena, Kind: l.kind, Region: l.region, Addr: l.Addr, Bytes: l.Size, Holder: -1,
 		From: after(l.from), To: after(l.to),
 	}
 	if s.From >= s.To {
 		return
 	}
 	if l.kind == StretchLive {
-		s.Requested = l.requested
+		s.Requested = l.Requested
 		s.Holder = b.holder(&l.block)
 	}
 	end := s.To
-	for _, pause := range b.a.arenas[l.arena].pauses {
+	for _, pause := range b.a.arenas[l.Arena].pauses {
 		if s.To = min(end, after(pause.from)); s.From < s.To {
 			b.out.Stretches = append(b.out.Stretches, s)
 		}
@@ -278,17 +278,17 @@ func (b *keyBuilder) add(l *lifetime) {
 }
 
 func (b *keyBuilder) holder(of *block) int32 {
-	key := heldAs{of.context, of.label, b.a.category(of), of.phase}
+	key := heldAs{of.Context, of.Label, b.a.attribution.Category(of), of.Phase}
 	at, known := b.holders[key]
 	if known {
 		return at
 	}
-	owner := b.a.ownerOf(of.context, of.label)
+	origin := b.a.attribution.OriginOf(of.Context, of.Label)
 	at = int32(len(b.out.Holders))
 	b.holders[key] = at
 	b.out.Holders = append(b.out.Holders, KeyHolder{
-		Owner: owner.name, Kind: owner.kind(), Module: owner.module, Category: key.category,
-		Phase: b.a.phases.name(of.phase), Stack: b.stack(b.a.stacks.canonical(b.a.requester(of.context).stack)),
+		Owner: origin.Name, Kind: origin.Kind(), Module: origin.Module, Category: key.category,
+		Phase: b.a.attribution.Phases.Name(of.Phase), Stack: b.stack(b.a.attribution.StackOf(of.Context)),
 	})
 	return at
 }
@@ -303,10 +303,11 @@ func (b *keyBuilder) stack(node int64) int32 {
 			break
 		}
 		chain = append(chain, node)
-		node = b.a.stacks.nodes[node].parent
+		_, node = b.a.attribution.Caller(node)
 	}
 	for _, node := range slices.Backward(chain) {
-		b.out.Stacks = append(b.out.Stacks, StackFrame{b.a.opt.Text(b.a.stacks.nodes[node].context), parent})
+		frame, _ := b.a.attribution.Caller(node)
+		b.out.Stacks = append(b.out.Stacks, StackFrame{frame, parent})
 		parent = int32(len(b.out.Stacks) - 1)
 		b.stacks[node] = parent
 	}

@@ -17,7 +17,7 @@ func (a *analyzer) mark(e *trace.Event) {
 	a.start = Iteration{StartSeq: e.Seq + 1, Start: e.Time}
 	for _, d := range a.devices {
 		d.mark(m, a.start)
-		d.endPhases(&a.phases, e.Time)
+		d.byPhase.EndIteration(&a.attribution.Phases, d.log.count-1, e.Time, d.t, d.c)
 	}
 }
 

@@ -1,9 +1,7 @@
 package analysis
 
 import (
-	"cmp"
 	"math"
-	"slices"
 )
 
 // leak is the trend of held bytes, and what holds them.
@@ -41,12 +39,12 @@ func (a *analyzer) leak(d *device) Leak {
 	blocks := a.heldSince(d, since, by)
 	for i := range blocks {
 		l.Blocks++
-		l.Requested += blocks[i].requested
-		l.Provided += blocks[i].size
+		l.Requested += blocks[i].Requested
+		l.Provided += blocks[i].Size
 	}
-	l.Holders = a.byContext(blocks)
-	l.Sizes = a.bySize(blocks)
-	l.Stacks = a.byStack(blocks)
+	l.Holders = a.attribution.ByOrigin(blocks)
+	l.Sizes = a.attribution.BySize(blocks)
+	l.Stacks = a.attribution.ByStack(blocks)
 	return l
 }
 
@@ -70,7 +68,7 @@ func (a *analyzer) heldSince(d *device, seq int64, by bound) []block {
 	if d.boundBy == by && d.markSeq >= 0 {
 		until = d.markSeq
 		for _, b := range d.markDied {
-			if b.seq > seq {
+			if b.Seq > seq {
 				blocks = append(blocks, b)
 			}
 		}
@@ -87,39 +85,4 @@ func (a *analyzer) heldSince(d *device, seq int64, by bound) []block {
 		}
 	}
 	return blocks
-}
-
-func (a *analyzer) byContext(blocks []block) []Holder {
-	return group(blocks, a.opt.Top, func(b *block) string { return a.ownerOf(b.context, b.label).name },
-		func(name string) Holder { return Holder{Context: name} })
-}
-
-func (a *analyzer) bySize(blocks []block) []Holder {
-	return group(blocks, a.opt.Top, func(b *block) int64 { return b.requested },
-		func(size int64) Holder { return Holder{Size: size} })
-}
-
-// group sums up blocks by a key and returns the top holders by requested bytes.
-func group[K comparable](blocks []block, top int, key func(*block) K, holder func(K) Holder) []Holder {
-	index := map[K]int{}
-	var holders []Holder
-	for i := range blocks {
-		b := &blocks[i]
-		k := key(b)
-		at, ok := index[k]
-		if !ok {
-			at = len(holders)
-			index[k] = at
-			holders = append(holders, holder(k))
-		}
-		h := &holders[at]
-		h.Blocks++
-		h.Requested += b.requested
-		h.Provided += b.size
-	}
-	slices.SortFunc(holders, func(x, y Holder) int {
-		return cmp.Or(cmp.Compare(y.Requested, x.Requested), cmp.Compare(y.Provided, x.Provided),
-			cmp.Compare(x.Context, y.Context), cmp.Compare(y.Size, x.Size))
-	})
-	return holders[:min(top, len(holders))]
 }

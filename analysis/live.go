@@ -12,9 +12,8 @@ type Live struct{ a *analyzer }
 
 // NewLive starts with nothing.
 func NewLive(opt Options) *Live {
-	a := &analyzer{opt: opt.withDefaults(), ledger: newLedger(), byID: map[int32]*arena{}}
-	a.moment = a.nextMoment()
-	return &Live{a}
+	opt.Explore = false
+	return &Live{newAnalyzer(opt)}
 }
 
 // Add takes the next event. After an error, an *[EventError], nothing more can be added.
@@ -52,15 +51,12 @@ type LiveArena struct {
 // State is what the process is like now.
 func (l *Live) State() LiveState {
 	a := l.a
-	state := LiveState{Seq: a.lastSeq, Time: a.lastTime, Iteration: -1, Phase: "other"}
+	state := LiveState{Seq: a.lastSeq, Time: a.lastTime, Iteration: -1, Phase: a.attribution.Phases.Name(a.attribution.Phases.Current)}
 	if a.events == 0 && len(a.arenas) == 0 {
 		state.Seq = -1
 	}
 	if number, ok := a.marks.last(); ok {
 		state.Iteration = number
-	}
-	if len(a.phases.names) > 0 {
-		state.Phase = a.phases.name(a.phases.current)
 	}
 	for _, d := range a.devices {
 		if d.MaxR == 0 && d.r == 0 && d.OOMCount == 0 {

@@ -30,8 +30,7 @@ func (a *analyzer) alloc(e *trace.Event) error {
 		d.Allocs++
 		d.current.Allocs++
 		d.current.AllocBytes += e.Requested
-		d.byPhase.now.allocs++
-		d.byPhase.now.allocBytes += e.Requested
+		d.byPhase.Alloc(e.Requested)
 		if d.period != nil {
 			d.period.add(request{
 				requested: e.Requested, provided: e.Provided, seq: e.Seq, time: e.Time, t: d.t, c: d.c, r: d.r, live: d.live, paused: d.pausedT,
@@ -72,14 +71,14 @@ func (a *analyzer) handOut(ar *arena, e *trace.Event) error {
 	}
 	s := &a.ledger.segments[i]
 	s.requested, s.seq, s.context, s.stream = e.Requested, e.Seq, e.Context, e.Stream
-	s.label, s.visit, s.phase = 0, a.phases.visit, a.phases.current
-	if a.captures != 0 {
-		ar.captured = true
+	s.label, s.visit, s.phase = 0, a.attribution.Phases.Visit, a.attribution.Phases.Current
+	if a.attribution.Capturing() {
+		a.attribution.InCapture(ar.index)
 	}
 	if ar.tag != noTag {
-		ar.device.sleep.inPhase[a.phases.current] = true
+		ar.device.sleep.inPhase[a.attribution.Phases.Current] = true
 	}
-	if ar.pooled && (a.captures != 0 || ar.over) && e.Kind == trace.KindAlloc {
+	if ar.pooled && (a.attribution.Capturing() || ar.over) && e.Kind == trace.KindAlloc {
 		a.graphAllocated(ar, e)
 	}
 	rounding := roundingOf(e.Requested, e.Provided)
@@ -148,7 +147,7 @@ func (a *analyzer) free(e *trace.Event) error {
 	if !a.opening {
 		ar.device.Frees++
 	}
-	s.within = s.visit != 0 && a.phases.on(s.visit)
+	s.within = s.visit != 0 && a.attribution.Phases.Open(s.visit)
 	if s.shared {
 		ar.leftMark(s)
 		s.kind, s.freed = segmentPending, e.Seq

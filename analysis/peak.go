@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/memprof/memprof/trace"
 )
 
 // occupiedBlocks are the blocks of a device in its segments that were handed out by the
@@ -20,11 +22,39 @@ func (a *analyzer) occupiedBlocks(d *device, seq int64) []block {
 				continue
 			}
 			b := blockOf(s)
-			b.pending = s.kind == segmentPending && s.freed <= seq
+			b.Pending = s.kind == segmentPending && s.freed <= seq
 			blocks = append(blocks, b)
 		}
 	}
 	return blocks
+}
+
+// liveNow are the blocks of a device that are live after the last event.
+func (a *analyzer) liveNow(d *device) []block {
+	return slices.DeleteFunc(a.occupiedBlocks(d, a.lastSeq), func(b block) bool { return b.Pending })
+}
+
+// attribute divides blocks of a device that were live at an instant.
+func (a *analyzer) attribute(d *device, blocks []block, at Instant) (Attribution, error) {
+	held := a.attribution.Attribute(blocks, d.samples != nil)
+	return held, held.Check(at.Seq, at.Live, at.T, at.C)
+}
+
+// heldOOMs bounds the failed requests of a device that are kept with who held what.
+const heldOOMs = 8
+
+// heldNow is who holds what after the event at hand, which gave nothing away.
+func (a *analyzer) heldNow(d *device, at Instant) (*Attribution, error) {
+	held, err := a.attribute(d, a.liveNow(d), at)
+	return &held, err
+}
+
+// label takes a label event: its context stays with the block that lives there, if one does.
+func (a *analyzer) label(e *trace.Event) {
+	a.attribution.Label()
+	if i := a.ledger.table.find(e.Addr); i != none && !a.ledger.segments[i].free() {
+		a.ledger.segments[i].label = e.Context
+	}
 }
 
 // finishPeak recovers what the peak instant looked like, from what there is and what has
@@ -34,11 +64,11 @@ func (a *analyzer) finishPeak(d *device) error {
 		d.Map.At = d.Peak
 		return nil
 	}
-	blocks := append(a.occupiedBlocks(d, d.Peak.Seq), slices.DeleteFunc(d.died, func(b block) bool { return a.arenas[b.arena].pausedAt(d.Peak.Seq) })...)
-	slices.SortFunc(blocks, func(x, y block) int { return cmp.Compare(x.addr, y.addr) })
+	blocks := append(a.occupiedBlocks(d, d.Peak.Seq), slices.DeleteFunc(d.died, func(b block) bool { return a.arenas[b.Arena].pausedAt(d.Peak.Seq) })...)
+	slices.SortFunc(blocks, func(x, y block) int { return cmp.Compare(x.Addr, y.Addr) })
 	live := make([]block, 0, len(blocks))
 	for _, b := range blocks {
-		if !b.pending {
+		if !b.Pending {
 			live = append(live, b)
 		}
 	}
@@ -47,11 +77,11 @@ func (a *analyzer) finishPeak(d *device) error {
 		return err
 	}
 	if a.opt.Owners {
-		d.PeakOwners = a.owners(live)
-		d.FinalOwners = a.owners(a.liveNow(d))
+		d.PeakOwners = a.attribution.Owners(live)
+		d.FinalOwners = a.attribution.Owners(a.liveNow(d))
 	}
-	d.TopContexts = a.byContext(live)
-	d.TopSizes = a.bySize(live)
+	d.TopContexts = a.attribution.ByOrigin(live)
+	d.TopSizes = a.attribution.BySize(live)
 	d.Map.At = d.Peak
 	d.untouched = joined(d.untouched)
 	var sum split
@@ -92,13 +122,13 @@ func (a *analyzer) arenaMap(ar *arena, blocks []block) (ArenaMap, split) {
 	for _, r := range mapped {
 		l.put(r.from, SpanUnmapped)
 		l.s.r += r.bytes()
-		next, _ := slices.BinarySearchFunc(blocks, r.from, func(b block, addr int64) int { return cmp.Compare(b.addr, addr) })
-		for ; next < len(blocks) && blocks[next].addr < r.to; next++ {
+		next, _ := slices.BinarySearchFunc(blocks, r.from, func(b block, addr int64) int { return cmp.Compare(b.Addr, addr) })
+		for ; next < len(blocks) && blocks[next].Addr < r.to; next++ {
 			b := &blocks[next]
-			if b.arena != ar.index {
+			if b.Arena != ar.index {
 				continue
 			}
-			l.free(b.addr)
+			l.free(b.Addr)
 			l.block(b)
 		}
 		l.free(r.to)
@@ -166,19 +196,19 @@ func (l *layout) free(to int64) {
 
 func (l *layout) block(b *block) {
 	l.endRun()
-	end := b.addr + b.size
-	if b.pending {
-		l.s.pending += b.size
+	end := b.Addr + b.Size
+	if b.Pending {
+		l.s.pending += b.Size
 		l.put(end, SpanPending)
 		return
 	}
-	rounding := roundingOf(b.requested, b.size)
+	rounding := roundingOf(b.Requested, b.Size)
 	l.s.live++
-	l.s.t += b.requested
-	l.s.c += b.size
+	l.s.t += b.Requested
+	l.s.c += b.Size
 	l.s.rounding += rounding
-	l.s.slack += b.size - b.requested - rounding
-	l.put(b.addr+b.requested, SpanLive)
+	l.s.slack += b.Size - b.Requested - rounding
+	l.put(b.Addr+b.Requested, SpanLive)
 	l.put(end, SpanSlack)
 }
 

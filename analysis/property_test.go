@@ -240,9 +240,7 @@ func scenario(t *rapid.T) *modeltest.Recorder {
 func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := scenario(t)
-		a := &analyzer{
-			opt: Options{Text: r.Strings.Text}.withDefaults(), ledger: newLedger(), byID: map[int32]*arena{},
-		}
+		a := newAnalyzer(Options{Text: r.Strings.Text})
 		n := &naive{map[int64]*naiveGranule{}, map[int64]*naiveBlock{}}
 		var peak, maxima split
 		var peakSeq int64 = -1

@@ -217,15 +217,6 @@ type Transition struct {
 	Failed    string // why nothing changed; empty if it did
 }
 
-// Holder is a group of live blocks.
-type Holder struct {
-	Context   string // empty for size groups
-	Size      int64  // request in bytes for size groups, else 0
-	Blocks    int64
-	Requested int64
-	Provided  int64
-}
-
 // Series is the course of a device's numbers, reduced to at most MaxPoints intervals so
 // that no peak is lost: each point has the least and greatest value in its interval.
 //

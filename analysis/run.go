@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -82,6 +83,7 @@ func Run(src Source, opt Options) (*Result, error) {
 
 func newAnalyzer(opt Options) *analyzer {
 	a := &analyzer{opt: opt.withDefaults(), ledger: newLedger(), byID: map[int32]*arena{}}
+	a.attribution = attribution.New(attribution.Options{Text: a.opt.Text, Top: a.opt.Top, Groups: a.opt.Groups})
 	a.moment = a.nextMoment()
 	if a.opt.Explore {
 		a.history, a.bands = &history{limit: defaultHistory}, &bands{limit: maxBands}
@@ -103,19 +105,14 @@ type analyzer struct {
 	runs     []int64   // scratch
 
 	keysValues  keysValues
-	phases      phases
+	attribution *attribution.Tracker
 	requests    requests
-	stacks      stacks
-	requesters  map[int32]*requester // by context, those parsed so far
-	takers      map[int32]*taker     // likewise
-	history     *history             // nil unless Options.Explore
-	bands       *bands               // likewise
-	foreign     map[int64]foreign    // blocks that no arena served, by address
-	moment      int64                // the next of Options.Moments
-	momentsPast int                  // how many of them lie behind
-	told        bool                 // an event of attribution was seen
-	captures    int64                // CUDA graphs that are being captured
-	captured    bool                 // one was
+	takers      map[int32]*taker  // likewise
+	history     *history          // nil unless Options.Explore
+	bands       *bands            // likewise
+	foreign     map[int64]foreign // blocks that no arena served, by address
+	moment      int64             // the next of Options.Moments
+	momentsPast int               // how many of them lie behind
 	graphs      graphs
 
 	walked   int64 // segments, by looks at all of an arena
@@ -204,7 +201,7 @@ func (a *analyzer) begin(e *trace.Event) {
 	a.keysValues.begin(e.Time)
 	for _, d := range a.devices {
 		d.current = a.start
-		d.startPhases(a.phases.current, e.Time)
+		d.byPhase.Start(a.attribution.Phases.Current, e.Time, d.t, d.c)
 		if d.samples != nil {
 			d.samples.iterationC = d.samples.c
 		}
@@ -226,8 +223,7 @@ func (a *analyzer) rare(e *trace.Event) error {
 	case trace.KindPhaseBegin, trace.KindPhaseEnd:
 		a.phase(e)
 	case trace.KindStack:
-		a.told = true
-		a.stacks.add(e)
+		a.attribution.Stack(e)
 	case trace.KindLabel:
 		a.label(e)
 	case trace.KindCaptureBegin, trace.KindCaptureEnd:
@@ -294,7 +290,7 @@ func (a *analyzer) deviceOf(id int32) *device {
 	d.log = a.marks.clone() // those before it was used
 	d.iteration = d.log.count
 	d.current = a.start
-	d.startPhases(a.phases.current, a.lastTime)
+	d.byPhase.Start(a.attribution.Phases.Current, a.lastTime, d.t, d.c)
 	if d.log.count > 0 {
 		d.period, d.boundBy = nil, boundMark
 	}
@@ -355,7 +351,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 	}
 	ar := &arena{
 		info: info, index: int32(len(a.arenas)), device: a.deviceOf(e.Device),
-		coalesces: info.Options["coalesces"] == "1", pooled: pooled(info.Options), head: none, tail: none,
+		coalesces: info.Options["coalesces"] == "1", pooled: attribution.Pooled(info.Options), head: none, tail: none,
 	}
 	ar.total = &ar.device.split
 	ar.tag = a.tagOf(ar.device, info.Options)
@@ -365,6 +361,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 		return fmt.Errorf("device %d has more than %d tags", ar.info.Device, mostTags)
 	}
 	a.arenas = append(a.arenas, ar)
+	a.attribution.Arena(info.Options)
 	a.byID[e.Arena] = ar
 	a.describeGraphMemory(ar, e)
 	return nil
@@ -409,7 +406,7 @@ func (a *analyzer) finish() (*Result, error) {
 func (a *analyzer) finishDevice(d *device) error {
 	d.Final = d.instant(a.lastSeq, a.lastTime)
 	d.Iterations = d.log.list
-	a.finishPhases(d)
+	d.Phases, d.PhaseIterations = d.byPhase.Finish(&a.attribution.Phases, a.lastTime, d.t, d.c)
 	a.finishSleep(d)
 	d.detectIterations(!a.opt.Recovered && a.lost == 0 && d.OOMCount == 0)
 	slices.SortFunc(d.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/resumeplan"
 	"github.com/memprof/memprof/trace"
 )
@@ -68,7 +69,7 @@ type sleeper struct {
 	away    []int64 // paused, by tag
 	base    int64   // mapped outside of tags
 	free    int64   // of that, in no chunk
-	inPhase [maxPhases]bool
+	inPhase [attribution.MaxPhases]bool
 	stages  stageSet // by phase
 	spans   stageSet // by who is awake
 	longest int64    // transition, ns

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -62,14 +63,14 @@ func (a *analyzer) lookOutside(d *device, e *trace.Event) {
 	if live <= s.outside.Bytes || !a.walk(segments) {
 		return
 	}
-	groups, labelled := newGrouping[outsideKey](), newGrouping[labelPlace]()
+	groups, labelled := attribution.NewGrouping[outsideKey](), attribution.NewGrouping[labelPlace]()
 	for _, ar := range a.arenas {
 		if ar.device == d && !ar.released {
 			a.lookInto(ar, groups, labelled)
 		}
 	}
 	s.outside = Outside{Seq: e.Seq, Time: e.Time, Bytes: live}
-	for key, sums := range groups.sums() {
+	for key, sums := range groups.Sums() {
 		s.outside.Blocks += sums.Blocks
 		s.outside.Groups = append(s.outside.Groups, a.outsideGroup(s, key, sums))
 	}
@@ -91,7 +92,7 @@ type labelPlace struct {
 }
 
 // lookInto sums up an arena's live blocks; those of one that is paused live, too.
-func (a *analyzer) lookInto(ar *arena, groups *grouping[outsideKey], labelled *grouping[labelPlace]) {
+func (a *analyzer) lookInto(ar *arena, groups *attribution.Grouping[outsideKey], labelled *attribution.Grouping[labelPlace]) {
 	for i := ar.head; i != none; i = a.ledger.segments[i].next {
 		segment := &a.ledger.segments[i]
 		if segment.kind != segmentLive {
@@ -99,33 +100,31 @@ func (a *analyzer) lookInto(ar *arena, groups *grouping[outsideKey], labelled *g
 		}
 		b := blockOf(segment)
 		if ar.tag == noTag {
-			groups.add(outsideKey{b.phase, b.context, b.label}, &b)
+			groups.Add(outsideKey{b.Phase, b.Context, b.Label}, &b)
 		}
-		if b.label == 0 {
+		if b.Label == 0 {
 			continue
 		}
-		if category := a.requester(b.label).category; category != noCategory {
-			labelled.add(labelPlace{category, ar.tag, b.context, b.label}, &b)
+		if category := a.attribution.LabelCategory(b.Label); category != attribution.NoCategory {
+			labelled.Add(labelPlace{category, ar.tag, b.Context, b.Label}, &b)
 		}
 	}
 }
 
 func (a *analyzer) outsideGroup(s *sleeper, key outsideKey, sums *Group) OutsideGroup {
 	g := OutsideGroup{
-		Phase: a.phases.name(key.phase), Owner: a.ownerOf(key.context, key.label).name,
-		Blocks: sums.Blocks, Bytes: sums.Requested, Mixed: key.phase != otherPhase && s.inPhase[key.phase],
+		Phase: a.attribution.Phases.Name(key.phase), Owner: a.attribution.OriginOf(key.context, key.label).Name,
+		Blocks: sums.Blocks, Bytes: sums.Requested, Mixed: key.phase != attribution.OtherPhase && s.inPhase[key.phase],
 	}
 	if key.label != 0 {
-		g.Category = a.requester(key.label).category.String()
+		g.Category = a.attribution.LabelCategory(key.label).String()
 	}
-	if node := a.stacks.canonical(a.requester(key.context).stack); node != 0 {
-		g.Frames = a.frames(node)
-	}
+	g.Frames = a.attribution.Frames(a.attribution.StackOf(key.context))
 	return g
 }
 
 // straysOf are the categories of which one tag has more than half, and no tag some.
-func (a *analyzer) straysOf(s *sleeper, labelled *grouping[labelPlace]) []Stray {
+func (a *analyzer) straysOf(s *sleeper, labelled *attribution.Grouping[labelPlace]) []Stray {
 	var strays []Stray
 	for category := Weights; category <= KVCache; category++ {
 		if stray, ok := a.strayOf(s, labelled, category); ok {
@@ -136,11 +135,11 @@ func (a *analyzer) straysOf(s *sleeper, labelled *grouping[labelPlace]) []Stray 
 	return strays
 }
 
-func (a *analyzer) strayOf(s *sleeper, labelled *grouping[labelPlace], category Category) (Stray, bool) {
+func (a *analyzer) strayOf(s *sleeper, labelled *attribution.Grouping[labelPlace], category Category) (Stray, bool) {
 	inside := make([]int64, len(s.tags))
-	owners := newGrouping[string]()
+	owners := attribution.NewGrouping[string]()
 	stray, all := Stray{Category: category.String()}, int64(0)
-	for place, sums := range labelled.sums() {
+	for place, sums := range labelled.Sums() {
 		if place.category != category {
 			continue
 		}
@@ -151,14 +150,14 @@ func (a *analyzer) strayOf(s *sleeper, labelled *grouping[labelPlace], category 
 		}
 		stray.Blocks += sums.Blocks
 		stray.Bytes += sums.Requested
-		owners.merge(a.ownerOf(place.context, place.label).name, sums)
+		owners.Merge(a.attribution.OriginOf(place.context, place.label).Name, sums)
 	}
 	for t, bytes := range inside {
 		if 2*bytes > all {
 			stray.Tag, stray.Inside = s.tags[t].Name, bytes
 		}
 	}
-	for _, g := range owners.breakdown(3, named).Groups {
+	for _, g := range owners.Breakdown(3, attribution.Named).Groups {
 		if g.Name != "" {
 			stray.Owners = append(stray.Owners, g.Name)
 		}

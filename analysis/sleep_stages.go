@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/resumeplan"
 )
 
@@ -210,17 +211,14 @@ func (ss *stageSet) recorded(c *resumeplan.Cycle, kept []*stage) resumeplan.Plan
 	return p
 }
 
-// stepPhases are torch's own phases: parts of a step, not stages between which memory sleeps.
-var stepPhases = []string{"data", "forward", "backward", "optimizer"}
-
 // enterStage follows the outermost phase.
 func (a *analyzer) enterStage(d *device, time int64) {
 	s := d.sleep
 	if s == nil {
 		return
 	}
-	name, uses := a.phases.outermost(a.opt.Text)
-	if slices.Contains(stepPhases, name) {
+	name, uses := a.attribution.Outermost()
+	if attribution.IsStep(name) { // part of a training step, no stage between which memory is paused
 		name = ""
 	}
 	if name == "" || s.stages.now == nil || s.stages.now.name != name {
@@ -229,20 +227,6 @@ func (a *analyzer) enterStage(d *device, time int64) {
 			s.stages.enter(name, uses, time, s)
 		}
 	}
-}
-
-// outermost is the outermost open phase and the tags that it says it needs.
-func (p *phases) outermost(text func(int32) string) (name, uses string) {
-	if len(p.open) == 0 {
-		return "", ""
-	}
-	name, fields, _ := strings.Cut(text(p.open[0].context), "\t")
-	for field := range strings.SplitSeq(fields, "\t") {
-		if tags, ok := strings.CutPrefix(field, "uses="); ok {
-			uses = tags
-		}
-	}
-	return name, uses
 }
 
 // endSpan ends the stretch before a transition that started at a time. One that was shorter

@@ -1,0 +1,37 @@
+package analysis
+
+import (
+	"github.com/memprof/memprof/analysis/attribution"
+	blocks "github.com/memprof/memprof/analysis/ledger"
+)
+
+// block is an allocation that breakdowns divide by.
+type block = blocks.Block
+
+// The results of the trackers, under one roof: what reads a [Result] needs no other package.
+type (
+	Attribution    = attribution.Result
+	Breakdown      = attribution.Breakdown
+	Group          = attribution.Group
+	Holder         = attribution.Holder
+	Owner          = attribution.Owner
+	Category       = attribution.Category
+	PhaseUse       = attribution.PhaseUse
+	PhaseIteration = attribution.PhaseIteration
+)
+
+// Categories of blocks; see [attribution.Tracker.Category].
+const (
+	Weights     = attribution.Weights
+	Gradients   = attribution.Gradients
+	Optimizer   = attribution.Optimizer
+	Activations = attribution.Activations
+	Inputs      = attribution.Inputs
+	KVCache     = attribution.KVCache
+	CUDAGraphs  = attribution.CUDAGraphs
+	Workspace   = attribution.Workspace
+	Other       = attribution.Other
+)
+
+// RequesterOf parses the context of an alloc; see [attribution.RequesterOf].
+func RequesterOf(context string) (name string, stack int64) { return attribution.RequesterOf(context) }

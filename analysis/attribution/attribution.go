@@ -1,0 +1,110 @@
+package attribution
+
+import (
+	"fmt"
+
+	"github.com/memprof/memprof/analysis/ledger"
+)
+
+// Result says who holds the live blocks of a device at one instant. Each breakdown has every block
+// exactly once: its groups and its rest add up to T, C and the live blocks there.
+type Result struct {
+	// Known: the trace has a module, a stack, a phase, a label or a pool of CUDA graphs. Otherwise
+	// everything is "other" and without a name.
+	Known bool
+	// Sampled: some blocks come from an allocator that was only observed. The trace does not have
+	// the sizes of its chunks, so Provided is Requested.
+	Sampled    bool
+	Categories Breakdown // all that occur; "other" is what neither a label nor the phase decides
+	Phases     Breakdown // in which the blocks were allocated; "other" is outside of all
+	// Modules are the origins of the blocks: the dotted path of the module that requested it, or
+	// else the text of a context without fields, or else the module whose parameter a label names.
+	Modules Breakdown
+	// Kinds are the modules with each number in a path replaced by "*": repeated layers of a model
+	// are one, "h.*.attn".
+	Kinds Breakdown
+	// Depths are the modules rolled up: Depths[i] groups by the first i+1 components of the
+	// path. The last one has the longest paths, or depth maxDepth.
+	Depths []Breakdown
+	Stacks Breakdown // by call stack
+}
+
+// maxDepth is how deep modules are rolled up.
+const maxDepth = 8
+
+// Attribute divides live blocks of a device. sampled: an allocator that was only observed serves
+// the device.
+func (t *Tracker) Attribute(blocks []ledger.Block, sampled bool) Result {
+	result := Result{Known: t.known, Sampled: sampled}
+	categories, phases, contexts := NewGrouping[Category](), NewGrouping[uint8](), NewGrouping[[2]int32]()
+	for i := range blocks {
+		b := &blocks[i]
+		category := t.Category(b)
+		result.Known = result.Known || category != Other
+		categories.Add(category, b)
+		phases.Add(b.Phase, b)
+		contexts.Add([2]int32{b.Context, b.Label}, b)
+	}
+	result.Categories = categories.Breakdown(len(categoryNames), func(c Category) Group { return Named(c.String()) })
+	result.Phases = phases.Breakdown(MaxPhases, func(p uint8) Group { return Named(t.Phases.Name(p)) })
+
+	// From here on, blocks of one context and label count as one.
+	origins, stacks := NewGrouping[Origin](), NewGrouping[int64]()
+	for by, sums := range contexts.Sums() {
+		origins.Merge(t.OriginOf(by[0], by[1]), sums)
+		stack := t.requester(by[0]).stack
+		result.Known = result.Known || stack != 0
+		stacks.Merge(t.stacks.canonical(stack), sums)
+	}
+	result.Stacks = stacks.Breakdown(t.opt.Top, t.stackGroup)
+	result.divide(origins, t.opt.Groups)
+	return result
+}
+
+// divide fills in the breakdowns by module.
+func (r *Result) divide(origins *Grouping[Origin], top int) {
+	depth := 0
+	for o := range origins.Sums() {
+		r.Known = r.Known || o.Module
+		depth = max(depth, o.depth())
+	}
+	by := func(name func(Origin) string) Breakdown {
+		names := NewGrouping[string]()
+		for o, sums := range origins.Sums() {
+			names.Merge(name(o), sums)
+		}
+		return names.Breakdown(top, Named)
+	}
+	r.Modules = by(func(o Origin) string { return o.Name })
+	r.Kinds = by(Origin.Kind)
+	for k := 1; k <= min(depth, maxDepth); k++ {
+		r.Depths = append(r.Depths, by(func(o Origin) string { return o.prefix(k) }))
+	}
+}
+
+// ByStack divides blocks among the call stacks that allocated them.
+func (t *Tracker) ByStack(blocks []ledger.Block) Breakdown {
+	contexts, stacks := NewGrouping[int32](), NewGrouping[int64]()
+	for i := range blocks {
+		contexts.Add(blocks[i].Context, &blocks[i])
+	}
+	for context, sums := range contexts.Sums() {
+		stacks.Merge(t.StackOf(context), sums)
+	}
+	return stacks.Breakdown(t.opt.Top, t.stackGroup)
+}
+
+func (t *Tracker) stackGroup(node int64) Group { return Group{Frames: t.Frames(node)} }
+
+// Check returns an error unless every breakdown has all blocks: so many, with these bytes, at seq.
+func (r *Result) Check(seq, blocks, requested, provided int64) error {
+	all := append([]Breakdown{r.Categories, r.Phases, r.Modules, r.Kinds, r.Stacks}, r.Depths...)
+	for i := range all {
+		sum := all[i].Sum()
+		if sum.Blocks != blocks || sum.Requested != requested || sum.Provided != provided {
+			return fmt.Errorf("the live allocations at seq %d do not add up: a breakdown has %d blocks, %d bytes in %d, of %d, %d in %d",
+				seq, sum.Blocks, sum.Requested, sum.Provided, blocks, requested, provided)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package attribution
+
+import (
+	"strconv"
+	"strings"
+)
+
+// requester is a context, parsed. Of a field that comes twice the first counts.
+type requester struct {
+	origin Origin // the module, or the whole text if it has no field that is known
+	stack  int64  // node of the innermost frame; 0 for none
+
+	category Category // of a label; NoCategory for none
+	labelled Origin   // by a label: the module whose parameter it names
+}
+
+// Origin is the name of what requested a block; Name is "" where nothing has one.
+type Origin struct {
+	Name   string
+	Module bool // Name is the dotted path of a module
+}
+
+// Kind is the name with each number in a module's path replaced by "*".
+func (o Origin) Kind() string {
+	if !o.Module {
+		return o.Name
+	}
+	parts := strings.Split(o.Name, ".")
+	for i, part := range parts {
+		if part != "" && strings.Trim(part, "0123456789") == "" {
+			parts[i] = "*"
+		}
+	}
+	return strings.Join(parts, ".")
+}
+
+// depth is the number of components of the module's path.
+func (o Origin) depth() int {
+	if !o.Module {
+		return 0
+	}
+	return 1 + strings.Count(o.Name, ".")
+}
+
+// prefix is the first n components of the module's path, or the whole of a name that is none.
+func (o Origin) prefix(n int) string {
+	if !o.Module {
+		return o.Name
+	}
+	end := 0
+	for range n {
+		next := strings.IndexByte(o.Name[end:], '.')
+		if next < 0 {
+			return o.Name
+		}
+		end += next + 1
+	}
+	return o.Name[:end-1]
+}
+
+// without is the module that is left of a dotted name without its last n components.
+func without(name string, n int) Origin {
+	for range n {
+		end := strings.LastIndexByte(name, '.')
+		if end < 0 {
+			return Origin{}
+		}
+		name = name[:end]
+	}
+	return Origin{name, name != ""}
+}
+
+// OriginOf is the origin of blocks with a context and a label: that of the context, or if that has
+// no name (weights that were made outside of modules), the module whose parameter the label names.
+func (t *Tracker) OriginOf(context, label int32) Origin {
+	if o := t.requester(context).origin; o.Name != "" || label == 0 {
+		return o
+	}
+	return t.requester(label).labelled
+}
+
+// LabelCategory is the category that a label names, NoCategory for none.
+func (t *Tracker) LabelCategory(label int32) Category { return t.requester(label).category }
+
+// requester parses each distinct context once.
+func (t *Tracker) requester(context int32) *requester {
+	if r, ok := t.requesters[context]; ok {
+		return r
+	}
+	if t.requesters == nil {
+		t.requesters = map[int32]*requester{}
+	}
+	r := parseRequester(t.opt.Text(context))
+	t.requesters[context] = &r
+	return &r
+}
+
+// RequesterOf parses the context of an alloc: name is the dotted path of a module, or the whole
+// text if it has no field that is known; stack is the number of the innermost stack event, 0 for
+// none.
+func RequesterOf(context string) (name string, stack int64) {
+	r := parseRequester(context)
+	return r.origin.Name, r.stack
+}
+
+func parseRequester(text string) requester {
+	var r requester
+	fields := map[string]string{}
+	for field := range strings.SplitSeq(text, "\t") {
+		key, value, found := strings.Cut(field, "=")
+		if _, again := fields[key]; !found || again {
+			continue
+		}
+		switch key {
+		case "module", "category", "name":
+			fields[key] = value
+		case "stack":
+			if node, err := strconv.ParseInt(value, 10, 64); err == nil && node > 0 {
+				fields[key], r.stack = value, node
+			}
+		}
+	}
+	if len(fields) == 0 {
+		r.origin = Origin{Name: text}
+		return r
+	}
+	r.origin = Origin{fields["module"], fields["module"] != ""}
+	r.category = parseCategory(fields["category"])
+	switch r.category {
+	case Weights, Gradients:
+		r.labelled = without(fields["name"], 1)
+	case Optimizer: // a parameter, and what of its state
+		r.labelled = without(fields["name"], 2)
+	}
+	return r
+}

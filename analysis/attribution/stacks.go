@@ -1,0 +1,71 @@
+package attribution
+
+import "github.com/memprof/memprof/trace"
+
+// MaxFrames is how many frames of a stack are listed, the innermost ones.
+const MaxFrames = 256
+
+// stacks are trees of frames: nodes point to their callers.
+type stacks struct {
+	nodes map[int64]stackNode
+	index map[stackNode]int64 // the first node with a caller and a frame
+}
+
+type stackNode struct {
+	parent  int64 // a node with a smaller number; 0 for the outermost frame
+	context int32 // the frame's text
+}
+
+// add takes a stack event. A node that came before stays what it was: the opening rows of a part
+// repeat nodes.
+func (s *stacks) add(e *trace.Event) {
+	if s.nodes == nil {
+		s.nodes, s.index = map[int64]stackNode{}, map[stackNode]int64{}
+	}
+	if _, known := s.nodes[e.Requested]; known || e.Requested <= 0 {
+		return
+	}
+	parent := e.Provided
+	if parent < 0 || parent >= e.Requested { // a caller has a smaller number; others could form a ring
+		parent = 0
+	}
+	n := stackNode{s.canonical(parent), e.Context}
+	s.nodes[e.Requested] = n
+	if _, known := s.index[n]; !known {
+		s.index[n] = e.Requested
+	}
+}
+
+// canonical is the first node with the same frames; 0 for a node that no event has.
+func (s *stacks) canonical(node int64) int64 {
+	n, known := s.nodes[node]
+	if !known {
+		return 0
+	}
+	return s.index[n]
+}
+
+// Frames are the texts of a stack, innermost first, at most MaxFrames; nil for node 0.
+func (t *Tracker) Frames(node int64) []string {
+	var frames []string
+	for len(frames) < MaxFrames {
+		n, known := t.stacks.nodes[node]
+		if !known {
+			break
+		}
+		frames = append(frames, t.opt.Text(n.context))
+		node = n.parent
+	}
+	return frames
+}
+
+// StackOf is the stack of a context: the first node with the same frames; 0 for none.
+func (t *Tracker) StackOf(context int32) int64 {
+	return t.stacks.canonical(t.requester(context).stack)
+}
+
+// Caller is the frame of a node and the node of its caller, 0 for the outermost frame.
+func (t *Tracker) Caller(node int64) (frame string, caller int64) {
+	n := t.stacks.nodes[node]
+	return t.opt.Text(n.context), n.parent
+}

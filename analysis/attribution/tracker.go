@@ -1,0 +1,85 @@
+package attribution
+
+import (
+	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/trace"
+)
+
+// Options of a Tracker.
+type Options struct {
+	Text   func(context int32) string // the text of a context
+	Top    int                        // stacks in a Breakdown
+	Groups int                        // modules in a Breakdown
+}
+
+// Tracker follows what the events of a process say about who requests memory.
+type Tracker struct {
+	Phases Phases
+
+	opt        Options
+	stacks     stacks
+	requesters map[int32]*requester // by context, those parsed so far
+	arenas     []arenaUse           // by index
+	known      bool                 // an event of attribution came
+	capturing  bool                 // a CUDA graph is being captured
+	captured   bool                 // one was
+}
+
+// arenaUse is what attribution needs of an arena.
+type arenaUse struct {
+	tag      string
+	pooled   bool // its options name a pool
+	captured bool // something was allocated in it during a capture
+}
+
+// New is a Tracker of a process without events.
+func New(opt Options) *Tracker { return &Tracker{opt: opt} }
+
+// Arena adds the next arena, with its options.
+func (t *Tracker) Arena(options map[string]string) {
+	t.arenas = append(t.arenas, arenaUse{tag: options["tag"], pooled: Pooled(options)})
+}
+
+// Pooled says whether the options of an arena name a pool of CUDA graphs.
+func Pooled(options map[string]string) bool {
+	pool := options["pool"]
+	return pool != "" && pool != "0" && pool != "0.0"
+}
+
+// Stack adds a node of a call stack.
+func (t *Tracker) Stack(e *trace.Event) {
+	t.known = true
+	t.stacks.add(e)
+}
+
+// Phase takes a phase_begin or phase_end.
+func (t *Tracker) Phase(e *trace.Event) {
+	t.known = true
+	if e.Kind == trace.KindPhaseBegin {
+		t.Phases.begin(e.Context, trace.PhaseName(t.opt.Text(e.Context)))
+	} else {
+		t.Phases.end(e.Context)
+	}
+}
+
+// Label takes a label event. The caller keeps its context with the block.
+func (t *Tracker) Label() { t.known = true }
+
+// Capture takes the number of CUDA graphs that are being captured from now on.
+func (t *Tracker) Capture(open int64) {
+	t.capturing = open > 0
+	t.captured = t.captured || t.capturing
+}
+
+// Capturing says whether a CUDA graph is being captured.
+func (t *Tracker) Capturing() bool { return t.capturing }
+
+// InCapture notes that something was allocated in an arena during a capture.
+func (t *Tracker) InCapture(arena int32) { t.arenas[arena].captured = true }
+
+// graphs says whether a block is memory of CUDA graphs: all blocks in the arenas of a pool are,
+// unless the trace has captures and nothing was allocated in the arena during one.
+func (t *Tracker) graphs(b *ledger.Block) bool {
+	a := &t.arenas[b.Arena]
+	return a.pooled && (a.captured || !t.captured)
+}
