@@ -10,6 +10,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -135,7 +136,7 @@ func spoiled() *analysis.Result {
 	n := 0
 	return attributed(func(name string) string {
 		n++
-		return strings.ReplaceAll(hostileName, "\t", " ")[n%7:] + "." + name
+		return strings.ReplaceAll(reporttest.HostileName, "\t", " ")[n%7:] + "." + name
 	}, true)
 }
 
@@ -146,15 +147,15 @@ func TestHeldTablesAddUp(t *testing.T) {
 		for _, b := range []*analysis.Breakdown{&d.Held.Categories, &d.Held.Phases, &d.Held.Modules} {
 			s := heldTable{d.Peak.T, "share of T", false}.section("", "", b, strings.Clone)
 			blocks := 0
-			for _, r := range s.rows {
+			for _, r := range s.Rows {
 				n := 0
-				if _, err := fmt.Sscan(r[1].text, &n); err != nil {
+				if _, err := fmt.Sscan(r[1].Text, &n); err != nil {
 					t.Fatal(err)
 				}
 				blocks += n
 			}
-			if want := fmt.Sprint(blocks); s.total[1].text != want || s.total[3].text != "100.0%" {
-				t.Errorf("%s blocks in all, %s listed; share %s", s.total[1].text, want, s.total[3].text)
+			if want := fmt.Sprint(blocks); s.Total[1].Text != want || s.Total[3].Text != "100.0%" {
+				t.Errorf("%s blocks in all, %s listed; share %s", s.Total[1].Text, want, s.Total[3].Text)
 			}
 		}
 	}
@@ -235,14 +236,14 @@ func TestHeldOfAWatchedAllocator(t *testing.T) {
 	for _, sampled := range []bool{false, true} {
 		d.Held.Sampled = sampled
 		for _, s := range heldSections(d) {
-			for _, c := range s.columns {
-				if c.name == "provided" && sampled {
-					t.Errorf("%s tells what was provided", s.title)
+			for _, c := range s.Columns {
+				if c.Name == "provided" && sampled {
+					t.Errorf("%s tells what was provided", s.Title)
 				}
 			}
-			for _, r := range append(s.rows, s.total) {
-				if len(r) != len(s.columns) && r != nil {
-					t.Errorf("%s: %d cells in %d columns", s.title, len(r), len(s.columns))
+			for _, r := range append(s.Rows, s.Total) {
+				if len(r) != len(s.Columns) && r != nil {
+					t.Errorf("%s: %d cells in %d columns", s.Title, len(r), len(s.Columns))
 				}
 			}
 		}

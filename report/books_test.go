@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/reporttest"
 )
 
 // booksResults are processes whose books differ in every respect.
@@ -45,7 +48,7 @@ func booksResults() []*analysis.Result {
 		return b
 	}
 	of := func(name string, books *analysis.Books) *analysis.Result {
-		r := training(3, 2, 2)
+		r := reporttest.Training(3, 2, 2)
 		r.Process = name
 		r.Devices[0].Books = books
 		return r
@@ -68,8 +71,8 @@ func booksResults() []*analysis.Result {
 			End:  book(990_000_000, 1400*mib, -40_000_000, false, analysis.LibraryUse{Bytes: mib}, blas),
 		}),
 		of("rank1", &analysis.Books{
-			Scope: analysis.ScopeDevice, Processes: []string{"rank1", "rank2", "rank3", "rank4", "rank5", hostileName}, GPU: 3, Baseline: 2 * gib, UsedPeak: 4 * gib,
-			Peak: shared(book(320_000_000, 4*gib, 0, true, many...)), End: shared(book(990_000_000, 2*gib, 0, true, analysis.LibraryUse{Name: hostileName, Bytes: 3})),
+			Scope: analysis.ScopeDevice, Processes: []string{"rank1", "rank2", "rank3", "rank4", "rank5", reporttest.HostileName}, GPU: 3, Baseline: 2 * gib, UsedPeak: 4 * gib,
+			Peak: shared(book(320_000_000, 4*gib, 0, true, many...)), End: shared(book(990_000_000, 2*gib, 0, true, analysis.LibraryUse{Name: reporttest.HostileName, Bytes: 3})),
 		}),
 		of("rank6", &analysis.Books{
 			Scope: analysis.ScopeCard, Processes: []string{"rank6"}, UsedPeak: 5 * gib,
@@ -84,35 +87,39 @@ func booksResults() []*analysis.Result {
 			Peak: lacking(book(320_000_000, 2*gib, 0, true, nccl), analysis.ModulesPart|analysis.LoadsPart),
 			End:  lacking(book(990_000_000, 2*gib, 0, true), analysis.AllOverhead),
 		}),
-		of("pid8", &analysis.Books{Scope: analysis.ScopeProcess, Processes: []string{"pid8"}, UsedPeak: -1, Missing: "NVML: " + hostileName}),
+		of("pid8", &analysis.Books{Scope: analysis.ScopeProcess, Processes: []string{"pid8"}, UsedPeak: -1, Missing: "NVML: " + reporttest.HostileName}),
 	}
 }
 
 // The books alone, of all these processes, in each form.
 func TestBooks(t *testing.T) {
 	var text, markdown bytes.Buffer
+	var sections []layout.Section
 	var all []*jsonBooks
 	for _, r := range booksResults() {
-		for _, s := range booksSections(&r.Devices[0]) {
-			printer{&text, Options{}}.section(s)
-			markdownSection(&markdown, s, "### ")
-		}
+		sections = append(sections, booksSections(&r.Devices[0])...)
 		all = append(all, newJSONBooks(r.Devices[0].Books))
+	}
+	if err := layout.WriteText(&text, layout.Options{}, sections...); err != nil {
+		t.Fatal(err)
+	}
+	if err := layout.WriteMarkdown(&markdown, sections...); err != nil {
+		t.Fatal(err)
 	}
 	structured, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "books.txt", text.Bytes())
-	golden(t, "books.md", markdown.Bytes())
-	golden(t, "books.json", append(structured, '\n'))
+	reporttest.Golden(t, "books.txt", text.Bytes())
+	reporttest.Golden(t, "books.md", markdown.Bytes())
+	reporttest.Golden(t, "books.json", append(structured, '\n'))
 }
 
 // They are in the report, once a device, in every form, and within the width of a terminal.
 func TestBooksAreReported(t *testing.T) {
 	results := booksResults()
 	var text, markdown, structured bytes.Buffer
-	for _, err := range []error{Text(&text, results, Options{}), Markdown(&markdown, results), JSON(&structured, results)} {
+	for _, err := range []error{Text(&text, results, layout.Options{}), Markdown(&markdown, results), JSON(&structured, results)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,8 +134,8 @@ func TestBooksAreReported(t *testing.T) {
 		}
 	}
 	for _, line := range strings.Split(text.String(), "\n") {
-		if strings.HasPrefix(line, "│") && displayWidth(line) > 100 {
-			t.Errorf("%d columns: %s", displayWidth(line), line)
+		if strings.HasPrefix(line, "│") && plain.Width(line) > 100 {
+			t.Errorf("%d columns: %s", plain.Width(line), line)
 		}
 	}
 }

@@ -8,6 +8,9 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/units"
 )
 
 // Compared is two sets of runs and what they are called.
@@ -21,20 +24,20 @@ type Compared struct {
 
 // DiffText writes what changed between two sets of runs for a terminal.
 // It fails only where w does.
-func DiffText(w io.Writer, c Compared, o Options) error {
-	return writeText(w, o, diffSections(c)...)
+func DiffText(w io.Writer, c Compared, o layout.Options) error {
+	return layout.WriteText(w, o, diffSections(c)...)
 }
 
 // DiffMarkdown writes the sections and numbers of DiffText as GitHub-flavoured Markdown.
 // It fails only where w does.
 func DiffMarkdown(w io.Writer, c Compared) error {
-	return writeMarkdown(w, diffSections(c)...)
+	return layout.WriteMarkdown(w, diffSections(c)...)
 }
 
 // diffSections is the comparison in reading order: what it is of, metrics, and the parts
 // of which anything is told.
-func diffSections(c Compared) []section {
-	sections := []section{diffHead(c)}
+func diffSections(c Compared) []layout.Section {
+	sections := []layout.Section{diffHead(c)}
 	for _, part := range diffParts(c.Diff) {
 		if len(part.changes) > 0 {
 			sections = append(sections, diffSection(part, c.Top))
@@ -64,7 +67,7 @@ func diffParts(d *analysis.Diff) []diffPart {
 	}
 }
 
-func shortName(name string) string { return shorten(name, 28) }
+func shortName(name string) string { return plain.Shorten(name, 28) }
 
 // moduleName names what has no module.
 func moduleName(name string) string {
@@ -80,16 +83,16 @@ func sizeName(name string) string {
 	if err != nil {
 		return shortName(name)
 	}
-	return FormatSize(bytes)
+	return units.FormatSize(bytes)
 }
 
-func diffHead(c Compared) section {
-	s := section{title: "What changed", heading: true, before: []cell{
-		{text: setLine("base", c.BaseNames, c.Base)},
-		{text: setLine("new", c.NewNames, c.New)},
+func diffHead(c Compared) layout.Section {
+	s := layout.Section{Title: "What changed", Heading: true, Before: []layout.Cell{
+		{Text: setLine("base", c.BaseNames, c.Base)},
+		{Text: setLine("new", c.NewNames, c.New)},
 	}}
 	if c.Base < 2 && c.New < 2 {
-		s.after = append(s.after, cell{"one run of each: how much repetitions differ is not known, so every change is shown as one", warned})
+		s.After = append(s.After, layout.Cell{Text: "one run of each: how much repetitions differ is not known, so every change is shown as one", Tone: layout.Warned})
 	}
 	return s
 }
@@ -99,9 +102,9 @@ func setLine(set string, names []string, runs int) string {
 	const most = 3
 	shown := make([]string, 0, most)
 	for _, name := range names[:min(most, len(names))] {
-		shown = append(shown, shorten(name, 24))
+		shown = append(shown, plain.Shorten(name, 24))
 	}
-	line := fmt.Sprintf("%s: %s, %s", set, plural(int64(runs), "run"), strings.Join(shown, ", "))
+	line := fmt.Sprintf("%s: %s, %s", set, units.Counted(int64(runs), "run"), strings.Join(shown, ", "))
 	if more := len(names) - most; more > 0 {
 		line += fmt.Sprintf(" and %d more", more)
 	}
@@ -109,9 +112,9 @@ func setLine(set string, names []string, runs int) string {
 }
 
 // diffSection lists what is not the same, and counts the rest.
-func diffSection(part diffPart, top int) section {
-	s := section{title: part.title, columns: []column{
-		words(part.column), numbers("base"), numbers("new"), numbers("change"), {name: "%", number: true, implied: true}, numbers("noise"), words("outcome"),
+func diffSection(part diffPart, top int) layout.Section {
+	s := layout.Section{Title: part.title, Columns: []layout.Column{
+		layout.Words(part.column), layout.Numbers("base"), layout.Numbers("new"), layout.Numbers("change"), {Name: "%", Number: true, Implied: true}, layout.Numbers("noise"), layout.Words("outcome"),
 	}}
 	same, left := int64(0), int64(0)
 	for i := range part.changes {
@@ -119,40 +122,40 @@ func diffSection(part diffPart, top int) section {
 		switch {
 		case change.Outcome() == analysis.Same:
 			same++
-		case !part.whole && len(s.rows) >= top:
+		case !part.whole && len(s.Rows) >= top:
 			left++
 		default:
-			s.rows = append(s.rows, changeRow(part.name(change.Name), change))
+			s.Rows = append(s.Rows, changeRow(part.name(change.Name), change))
 		}
 	}
-	if len(s.rows) == 0 {
-		s.columns = nil
+	if len(s.Rows) == 0 {
+		s.Columns = nil
 	}
 	if left > 0 {
-		s.after = append(s.after, cell{text: formatCount(left) + " more changed by less, or are told by one side only", tone: faint})
+		s.After = append(s.After, layout.Cell{Text: units.FormatCount(left) + " more changed by less, or are told by one side only", Tone: layout.Faint})
 	}
 	if same > 0 {
-		s.after = append(s.after, cell{text: formatCount(same) + " the same", tone: faint})
+		s.After = append(s.After, layout.Cell{Text: units.FormatCount(same) + " the same", Tone: layout.Faint})
 	}
 	return s
 }
 
-func changeRow(name string, c *analysis.Change) []cell {
-	cells := row(name, spreadText(c.Unit, c.Base), spreadText(c.Unit, c.New), absent, absent, absent, outcomeText(c))
+func changeRow(name string, c *analysis.Change) []layout.Cell {
+	cells := layout.Row(name, spreadText(c.Unit, c.Base), spreadText(c.Unit, c.New), units.Absent, units.Absent, units.Absent, outcomeText(c))
 	if delta, ok := c.Delta(); ok {
-		cells[3].text = changeText(c.Unit, delta)
+		cells[3].Text = changeText(c.Unit, delta)
 		if c.Unit != analysis.Share && c.Base.Median != 0 {
-			cells[4].text = signed(FormatPercent(delta / math.Abs(c.Base.Median)))
+			cells[4].Text = signed(units.FormatPercent(delta / math.Abs(c.Base.Median)))
 		}
 	}
 	if noise, ok := c.Noise(); ok {
-		cells[5].text = distanceText(c.Unit, noise)
+		cells[5].Text = distanceText(c.Unit, noise)
 	}
 	switch c.Outcome() {
 	case analysis.Grew:
-		cells[6].tone = strong
+		cells[6].Tone = layout.Strong
 	case analysis.WithinNoise:
-		return toned(faint, cells)
+		return layout.Toned(layout.Faint, cells)
 	}
 	return cells
 }
@@ -171,7 +174,7 @@ func outcomeText(c *analysis.Change) string {
 
 func spreadText(unit analysis.Unit, s analysis.Spread) string {
 	if s.Runs == 0 {
-		return absent
+		return units.Absent
 	}
 	return valueText(unit, s.Median)
 }
@@ -180,11 +183,11 @@ func spreadText(unit analysis.Unit, s analysis.Spread) string {
 func valueText(unit analysis.Unit, value float64) string {
 	switch unit {
 	case analysis.Share:
-		return FormatPercent(value)
+		return units.FormatPercent(value)
 	case analysis.Bytes:
-		return FormatSize(int64(math.Round(value)))
+		return units.FormatSize(int64(math.Round(value)))
 	}
-	return formatCount(int64(math.Round(value)))
+	return units.FormatCount(int64(math.Round(value)))
 }
 
 // changeText is a change in its unit.
@@ -199,15 +202,101 @@ func changeText(unit analysis.Unit, delta float64) string {
 // already, in points.
 func distanceText(unit analysis.Unit, distance float64) string {
 	if unit == analysis.Share {
-		return strings.TrimSuffix(FormatPercent(distance), "%") + " pt"
+		return strings.TrimSuffix(units.FormatPercent(distance), "%") + " pt"
 	}
 	return valueText(unit, distance)
 }
 
 // signed puts a plus before what has no sign.
 func signed(text string) string {
-	if strings.HasPrefix(text, "-") || text == absent {
+	if strings.HasPrefix(text, "-") || text == units.Absent {
 		return text
 	}
 	return "+" + text
+}
+
+// DiffJSON writes what changed between two sets of runs as one JSON object, indented: the
+// sets, and each part of the comparison as a list with all its lines, unchanged ones too.
+// Bytes and counts are integers, rounded where they are a trend or a mean; shares are numbers
+// of which 1 is all; what does not exist is null; lists are never null. It fails only where w
+// does.
+func DiffJSON(w io.Writer, c Compared) error {
+	out := jsonDiff{Base: jsonSet{c.Base, names(c.BaseNames)}, New: jsonSet{c.New, names(c.NewNames)}}
+	for _, part := range []struct {
+		to      *[]jsonChange
+		changes []analysis.Change
+	}{
+		{&out.Metrics, c.Metrics}, {&out.Modules, c.Modules}, {&out.Categories, c.Categories}, {&out.Sizes, c.Sizes},
+		{&out.Phases, c.Phases}, {&out.Requested, c.Requested}, {&out.Reserved, c.Reserved},
+	} {
+		*part.to = newJSONChanges(part.changes)
+	}
+	return plain.WriteJSON(w, out)
+}
+
+type jsonDiff struct {
+	Base       jsonSet      `json:"base"`
+	New        jsonSet      `json:"new"`
+	Metrics    []jsonChange `json:"metrics"`
+	Modules    []jsonChange `json:"modules"`
+	Categories []jsonChange `json:"categories"`
+	Sizes      []jsonChange `json:"sizes"` // the name is the size in bytes
+	Phases     []jsonChange `json:"phases"`
+	Requested  []jsonChange `json:"iterations_requested"` // the name is the place, from 0, or the first and last place of a run of neighbours
+	Reserved   []jsonChange `json:"iterations_reserved"`
+}
+
+type jsonSet struct {
+	Runs  int      `json:"runs"`
+	Paths []string `json:"paths"`
+}
+
+type jsonChange struct {
+	Name    string      `json:"name"`
+	Unit    string      `json:"unit"`
+	Outcome string      `json:"outcome"`
+	Change  any         `json:"change"`
+	Noise   any         `json:"noise"`
+	Base    *jsonSpread `json:"base"`
+	New     *jsonSpread `json:"new"`
+}
+
+type jsonSpread struct {
+	Runs   int `json:"runs"`
+	Min    any `json:"min"`
+	Median any `json:"median"`
+	Max    any `json:"max"`
+}
+
+func names(of []string) []string { return append([]string{}, of...) }
+
+func newJSONChanges(changes []analysis.Change) []jsonChange {
+	out := []jsonChange{}
+	for i := range changes {
+		c := &changes[i]
+		j := jsonChange{Name: c.Name, Unit: c.Unit.String(), Outcome: c.Outcome().String(), Base: newJSONSpread(c.Unit, c.Base), New: newJSONSpread(c.Unit, c.New)}
+		if delta, ok := c.Delta(); ok {
+			j.Change = jsonNumber(c.Unit, delta)
+		}
+		if noise, ok := c.Noise(); ok {
+			j.Noise = jsonNumber(c.Unit, noise)
+		}
+		out = append(out, j)
+	}
+	return out
+}
+
+func newJSONSpread(unit analysis.Unit, s analysis.Spread) *jsonSpread {
+	if s.Runs == 0 {
+		return nil
+	}
+	return &jsonSpread{s.Runs, jsonNumber(unit, s.Min), jsonNumber(unit, s.Median), jsonNumber(unit, s.Max)}
+}
+
+// jsonNumber is an integer for bytes and counts.
+func jsonNumber(unit analysis.Unit, value float64) any {
+	if unit == analysis.Share {
+		return plain.Finite(value)
+	}
+	return int64(math.Round(value))
 }

@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/reporttest"
 )
 
 // compared is two sets of three runs with every outcome, and names that are not trusted.
@@ -31,13 +34,13 @@ func compared() Compared {
 	for i := range 14 {
 		d.Modules = append(d.Modules, change(fmt.Sprintf("model.layers.%d.attn", i), analysis.Bytes, spread(gib, 0), spread(float64(gib+(20-i)*mib), 0)))
 	}
-	d.Modules[1].Name, d.Modules[2].Name = hostileName, ""
+	d.Modules[1].Name, d.Modules[2].Name = reporttest.HostileName, ""
 	d.Categories = []analysis.Change{change("weights", analysis.Bytes, spread(gib, 0), spread(gib, 0))}
 	d.Sizes = []analysis.Change{
 		change("2097152", analysis.Bytes, spread(0, 0), spread(64*mib, 0)),
 		change("1000", analysis.Bytes, spread(64*mib, 0), analysis.Spread{}),
 	}
-	return Compared{Diff: d, BaseNames: []string{"main1", "main2", "main3"}, NewNames: []string{"a", hostileName, "c", "d", "e"}, Top: 10}
+	return Compared{Diff: d, BaseNames: []string{"main1", "main2", "main3"}, NewNames: []string{"a", reporttest.HostileName, "c", "d", "e"}, Top: 10}
 }
 
 func TestDiffGolden(t *testing.T) {
@@ -45,7 +48,7 @@ func TestDiffGolden(t *testing.T) {
 		name  string
 		write func(io.Writer) error
 	}{
-		{"diff.txt", func(w io.Writer) error { return DiffText(w, compared(), Options{}) }},
+		{"diff.txt", func(w io.Writer) error { return DiffText(w, compared(), layout.Options{}) }},
 		{"diff.md", func(w io.Writer) error { return DiffMarkdown(w, compared()) }},
 		{"diff.json", func(w io.Writer) error { return DiffJSON(w, compared()) }},
 		{"diff_nothing.json", func(w io.Writer) error { return DiffJSON(w, Compared{Diff: &analysis.Diff{}, Top: 1}) }},
@@ -54,7 +57,7 @@ func TestDiffGolden(t *testing.T) {
 		if err := test.write(&out); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, test.name, out.Bytes())
+		reporttest.Golden(t, test.name, out.Bytes())
 	}
 }
 
@@ -62,11 +65,11 @@ func TestDiffGolden(t *testing.T) {
 // an escape sequence.
 func TestDiffFits(t *testing.T) {
 	var out bytes.Buffer
-	if err := DiffText(&out, compared(), Options{}); err != nil {
+	if err := DiffText(&out, compared(), layout.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(out.String()) {
-		if width := displayWidth(strings.TrimSuffix(line, "\n")); width > 100 || strings.Contains(line, "\x1b") {
+		if width := plain.Width(strings.TrimSuffix(line, "\n")); width > 100 || strings.Contains(line, "\x1b") {
 			t.Errorf("%d columns: %q", width, line)
 		}
 	}
@@ -86,11 +89,11 @@ func TestDiffNarrow(t *testing.T) {
 		})
 	}
 	var out bytes.Buffer
-	if err := DiffText(&out, Compared{Diff: d, Top: 10, BaseNames: []string{"a"}, NewNames: []string{"b"}}, Options{Width: 80}); err != nil {
+	if err := DiffText(&out, Compared{Diff: d, Top: 10, BaseNames: []string{"a"}, NewNames: []string{"b"}}, layout.Options{Width: 80}); err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(out.String()) {
-		if width := displayWidth(strings.TrimSuffix(line, "\n")); width > 80 {
+		if width := plain.Width(strings.TrimSuffix(line, "\n")); width > 80 {
 			t.Errorf("%d columns: %q", width, line)
 		}
 	}
@@ -126,7 +129,7 @@ func TestDiffOneRunEach(t *testing.T) {
 		warned    bool
 	}{{1, 1, true}, {2, 1, false}, {1, 2, false}} {
 		var out bytes.Buffer
-		if err := DiffText(&out, Compared{Diff: &analysis.Diff{Base: test.base, New: test.new}, Top: 1}, Options{}); err != nil {
+		if err := DiffText(&out, Compared{Diff: &analysis.Diff{Base: test.base, New: test.new}, Top: 1}, layout.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(out.String(), "how much repetitions differ is not known"); got != test.warned {

@@ -4,6 +4,13 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/reporttest"
+)
+
+const (
+	kib = int64(1) << 10
+	mib = int64(1) << 20
+	gib = int64(1) << 30
 )
 
 // fixture is a named list of results that every rendering is tried on.
@@ -14,8 +21,8 @@ type fixture struct {
 
 func fixtures() []fixture {
 	return []fixture{
-		{"training", []*analysis.Result{training(24, 20, 4)}},
-		{"short", []*analysis.Result{training(4, 1, 4)}},
+		{"training", []*analysis.Result{reporttest.Training(24, 20, 4)}},
+		{"short", []*analysis.Result{reporttest.Training(4, 1, 4)}},
 		{"troubled", []*analysis.Result{troubled()}},
 		{"hostile", []*analysis.Result{hostile()}},
 		{"ranks", []*analysis.Result{ranked("rank0", 4, "GPU-a"), troubled(), ranked("rank12-pid4194304", 12, "GPU-b")}},
@@ -32,7 +39,7 @@ func fixtures() []fixture {
 
 // ranked is a rank of a job on a card of its own.
 func ranked(name string, layers int, card string) *analysis.Result {
-	r := training(layers, 3, 4)
+	r := reporttest.Training(layers, 3, 4)
 	r.Process = name
 	r.Devices[0].Card, r.Devices[0].Total = card, 8*gib
 	return r
@@ -64,7 +71,7 @@ func oneEvent() *analysis.Result {
 // troubled has all a healthy job has not: failures, a leak, pending blocks, several arenas with
 // unmapped gaps, growth for fragmentation, and more iterations than there is room for.
 func troubled() *analysis.Result {
-	r := training(3, 250, 8)
+	r := reporttest.Training(3, 250, 8)
 	r.Process = "rank1"
 	d := &r.Devices[0]
 	d.Device = 1
@@ -109,19 +116,15 @@ func troubled() *analysis.Result {
 	return r
 }
 
-// hostileName tries to move the cursor, recolour the screen, break out of tables and markup, and
-// fill the screen.
-var hostileName = "\x1b[31m\x1b[2J<script>alert(1)</script>|`*_&@all\r\n\x00\x07\u202egnp.exe\u2028\xff" + strings.Repeat("層.attn", 40)
-
 func hostile() *analysis.Result {
-	r := training(4, 6, 4)
-	r.Process = "../../" + hostileName
+	r := reporttest.Training(4, 6, 4)
+	r.Process = "../../" + reporttest.HostileName
 	d := &r.Devices[0]
 	for i := range d.TopContexts {
-		d.TopContexts[i].Context = hostileName[i%5:] + d.TopContexts[i].Context
+		d.TopContexts[i].Context = reporttest.HostileName[i%5:] + d.TopContexts[i].Context
 	}
-	d.OOMs = []analysis.OOM{{Time: 5, Request: gib, Verdict: analysis.Verdict(hostileName), Context: hostileName, Requester: hostileName, At: d.Peak}}
-	d.Growths[0].Verdict = analysis.Verdict(hostileName)
-	r.Arenas[0].Options["tag"] = hostileName
+	d.OOMs = []analysis.OOM{{Time: 5, Request: gib, Verdict: analysis.Verdict(reporttest.HostileName), Context: reporttest.HostileName, Requester: reporttest.HostileName, At: d.Peak}}
+	d.Growths[0].Verdict = analysis.Verdict(reporttest.HostileName)
+	r.Arenas[0].Options["tag"] = reporttest.HostileName
 	return r
 }

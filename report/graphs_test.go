@@ -7,6 +7,10 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/reporttest"
+	"github.com/memprof/memprof/report/units"
 )
 
 // graphsResults have graphs in pools of their own, in one pool, in a graph memory, watched, and
@@ -29,14 +33,14 @@ func graphsResults() []*analysis.Result {
 		return s
 	}
 	of := func(name string, g *analysis.Graphs) *analysis.Result {
-		r := training(3, 2, 2)
+		r := reporttest.Training(3, 2, 2)
 		r.Process = name
 		r.Devices[0].Graphs = g
 		return r
 	}
 	var apart []analysis.GraphStore
 	for i := range int64(40) {
-		apart = append(apart, store(analysis.GraphStore{Pool: "0." + formatCount(i), Shapes: []analysis.GraphShape{shape("", 2*i+2, 0, (2*i+2)*mib)}}))
+		apart = append(apart, store(analysis.GraphStore{Pool: "0." + units.FormatCount(i), Shapes: []analysis.GraphShape{shape("", 2*i+2, 0, (2*i+2)*mib)}}))
 	}
 	apart[2].Released = true
 	watched := store(analysis.GraphStore{Pool: "0.2", Shapes: []analysis.GraphShape{shape("a", 20, 2, 22*mib), shape("", 0, 2, 2*mib)}, Saved: 2 * mib, Untouched: 20 * mib})
@@ -45,7 +49,7 @@ func graphsResults() []*analysis.Result {
 	native.Devices[0].Sampled = &analysis.Sampled{Allocator: "native"}
 	memory := store(analysis.GraphStore{
 		Memory: "1", Saved: 6 * mib, Aliased: 16 * mib, Inputs: analysis.GraphInputs{Sum: 3 * mib, Max: 2 * mib},
-		Shapes: []analysis.GraphShape{shape("bs 1", 0, 6, 16*gib), shape(hostileName, 4, 6, 16*gib)},
+		Shapes: []analysis.GraphShape{shape("bs 1", 0, 6, 16*gib), shape(reporttest.HostileName, 4, 6, 16*gib)},
 	})
 	memory.Shapes[0].Released = true
 	doubted := store(analysis.GraphStore{
@@ -58,7 +62,7 @@ func graphsResults() []*analysis.Result {
 			Descended: 86 * mib, Ascended: 120 * mib, Aliased: 80 * mib, Outlive: 160 * 1024,
 		}}}),
 		native,
-		of("rank2", &analysis.Graphs{Captures: 2, Stores: []analysis.GraphStore{memory, {Pool: hostileName}}}),
+		of("rank2", &analysis.Graphs{Captures: 2, Stores: []analysis.GraphStore{memory, {Pool: reporttest.HostileName}}}),
 		of("rank3", &analysis.Graphs{Captures: 2, Stores: []analysis.GraphStore{doubted}}),
 	}
 }
@@ -66,29 +70,33 @@ func graphsResults() []*analysis.Result {
 // The sections alone, of all these processes, in each form.
 func TestGraphs(t *testing.T) {
 	var text, markdown bytes.Buffer
+	var sections []layout.Section
 	var all []*jsonGraphs
 	for _, r := range graphsResults() {
-		for _, s := range graphSections(&r.Devices[0]) {
-			printer{&text, Options{}}.section(s)
-			markdownSection(&markdown, s, "### ")
-		}
+		sections = append(sections, graphSections(&r.Devices[0])...)
 		all = append(all, newJSONGraphs(r.Devices[0].Graphs))
 	}
 	all[0].Stores = all[0].Stores[:2]
+	if err := layout.WriteText(&text, layout.Options{}, sections...); err != nil {
+		t.Fatal(err)
+	}
+	if err := layout.WriteMarkdown(&markdown, sections...); err != nil {
+		t.Fatal(err)
+	}
 	structured, err := json.MarshalIndent(all, "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "graphs.txt", text.Bytes())
-	golden(t, "graphs.md", markdown.Bytes())
-	golden(t, "graphs.json", append(structured, '\n'))
+	reporttest.Golden(t, "graphs.txt", text.Bytes())
+	reporttest.Golden(t, "graphs.md", markdown.Bytes())
+	reporttest.Golden(t, "graphs.json", append(structured, '\n'))
 }
 
 // They are in the report, once a device, in every form, and within the width of a terminal.
 func TestGraphsAreReported(t *testing.T) {
-	results := append(graphsResults(), training(3, 2, 2))
+	results := append(graphsResults(), reporttest.Training(3, 2, 2))
 	var text, markdown, structured bytes.Buffer
-	for _, err := range []error{Text(&text, results, Options{}), Markdown(&markdown, results), JSON(&structured, results)} {
+	for _, err := range []error{Text(&text, results, layout.Options{}), Markdown(&markdown, results), JSON(&structured, results)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,7 +107,7 @@ func TestGraphsAreReported(t *testing.T) {
 	if err := JSON(&whole, few); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "graphed.json", whole.Bytes())
+	reporttest.Golden(t, "graphed.json", whole.Bytes())
 	for name, got := range map[string]int{
 		"text":     strings.Count(text.String(), "\nCUDA graphs\n"),
 		"markdown": strings.Count(markdown.String(), "\n### CUDA graphs\n"),
@@ -110,8 +118,8 @@ func TestGraphsAreReported(t *testing.T) {
 		}
 	}
 	for _, line := range strings.Split(text.String(), "\n") {
-		if displayWidth(line) > 100 && strings.HasPrefix(line, "│") {
-			t.Errorf("%d columns: %s", displayWidth(line), line)
+		if plain.Width(line) > 100 && strings.HasPrefix(line, "│") {
+			t.Errorf("%d columns: %s", plain.Width(line), line)
 		}
 	}
 }
@@ -122,7 +130,7 @@ func TestUnnamedCapturesAreTold(t *testing.T) {
 		results := graphsResults()[:1]
 		results[0].Devices[0].Graphs.WhatIfs[0].Unnamed = unnamed
 		var text, markdown bytes.Buffer
-		for _, err := range []error{Text(&text, results, Options{}), Markdown(&markdown, results)} {
+		for _, err := range []error{Text(&text, results, layout.Options{}), Markdown(&markdown, results)} {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,7 +151,7 @@ func TestUnnamedCapturesAreTold(t *testing.T) {
 		}
 	}
 	why := graphsResults()[1].Devices[0].Graphs.WhatIfs[0]
-	if s := whatIfSection(&why); len(s.after) != 0 {
-		t.Errorf("where nothing was replayed: %v", s.after)
+	if s := whatIfSection(&why); len(s.After) != 0 {
+		t.Errorf("where nothing was replayed: %v", s.After)
 	}
 }

@@ -11,6 +11,10 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/report/kv"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/reporttest"
 )
 
 // recordedServer is a device with two engines: one in blocks, with a policy beside it, and one
@@ -45,7 +49,7 @@ func recordedServer(t *testing.T) *analysis.Result {
 func TestRecordedKV(t *testing.T) {
 	result := recordedServer(t)
 	var text, markdown, object bytes.Buffer
-	if err := Text(&text, []*analysis.Result{result}, Options{}); err != nil {
+	if err := Text(&text, []*analysis.Result{result}, layout.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := Markdown(&markdown, []*analysis.Result{result}); err != nil {
@@ -54,20 +58,20 @@ func TestRecordedKV(t *testing.T) {
 	if err := JSON(&object, []*analysis.Result{result}); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "kv-recorded.txt", text.Bytes())
-	golden(t, "kv-recorded.json", object.Bytes())
+	reporttest.Golden(t, "kv-recorded.txt", text.Bytes())
+	reporttest.Golden(t, "kv-recorded.json", object.Bytes())
 	if !strings.Contains(markdown.String(), "### Keys and values of decoder") {
 		t.Errorf("no section in Markdown:\n%s", &markdown)
 	}
 	for i, line := range strings.Split(text.String(), "\n") {
-		if displayWidth(line) > 100 {
-			t.Errorf("line %d is %d wide: %s", i+1, displayWidth(line), line)
+		if plain.Width(line) > 100 {
+			t.Errorf("line %d is %d wide: %s", i+1, plain.Width(line), line)
 		}
 	}
 	var got struct {
 		Processes []struct {
 			Devices []struct {
-				KV []jsonRecordedKV `json:"keys_and_values"`
+				KV []kv.JSONRecorded `json:"keys_and_values"`
 			}
 		}
 	}
@@ -89,7 +93,7 @@ func TestRecordedKV(t *testing.T) {
 	for _, f := range Plots(result) {
 		if strings.HasPrefix(f.Name, "kv") {
 			names = append(names, f.Name)
-			svgOf(t, f)
+			reporttest.SVG(t, f)
 		}
 	}
 	if diff := cmp.Diff([]string{"kv-policies", "kv-course", "kv-blocks", "kv2-policies", "kv2-course"}, names); diff != "" {

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/reporttest"
 )
 
 // The leak is told by the trend that there is: over iterations, else over requests, else over time.
@@ -36,7 +38,7 @@ func TestLeakSection(t *testing.T) {
 		d := analysis.DeviceResult{Allocs: 1, MaxR: 64 * mib, Leak: test.leak}
 		results := []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}
 		var text bytes.Buffer
-		if err := Text(&text, results, Options{Width: 200}); err != nil {
+		if err := Text(&text, results, layout.Options{Width: 200}); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range test.wants {
@@ -62,7 +64,7 @@ func TestLeakingJSON(t *testing.T) {
 	if err := JSON(&out, []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d, slow}}}); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "leaking.json", out.Bytes())
+	reporttest.Golden(t, "leaking.json", out.Bytes())
 }
 
 func TestLeakJSON(t *testing.T) {

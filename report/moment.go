@@ -6,32 +6,36 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/terms"
+	"github.com/memprof/memprof/report/units"
 )
 
 // MomentsText writes what processes looked like right after one event, for a terminal of at least 100
 // columns. It fails only where w does.
-func MomentsText(w io.Writer, moments []*analysis.Moment, o Options) error {
-	return writeText(w, o, momentsSections(moments)...)
+func MomentsText(w io.Writer, moments []*analysis.Moment, o layout.Options) error {
+	return layout.WriteText(w, o, momentsSections(moments)...)
 }
 
 // MomentsMarkdown writes the sections of [MomentsText] as GitHub-flavoured Markdown. It fails only
 // where w does.
 func MomentsMarkdown(w io.Writer, moments []*analysis.Moment) error {
-	return writeMarkdown(w, momentsSections(moments)...)
+	return layout.WriteMarkdown(w, momentsSections(moments)...)
 }
 
 // momentsSections are a heading and its sections for each device of each process.
-func momentsSections(moments []*analysis.Moment) []section {
-	var sections []section
+func momentsSections(moments []*analysis.Moment) []layout.Section {
+	var sections []layout.Section
 	for _, m := range moments {
 		if len(m.Devices) == 0 {
 			sections = append(sections,
-				section{title: shorten(m.Process, 60), before: note(momentLine(m)), heading: true},
-				section{before: note("no memory of any device is used yet")})
+				layout.Section{Title: plain.Shorten(m.Process, 60), Before: layout.Note(momentLine(m)), Heading: true},
+				layout.Section{Before: layout.Note("no memory of any device is used yet")})
 		}
 		for i := range m.Devices {
-			title := fmt.Sprintf("%s · GPU %d", shorten(m.Process, 60), m.Devices[i].Device)
-			sections = append(sections, section{title: title, before: note(momentLine(m)), heading: true})
+			title := fmt.Sprintf("%s · GPU %d", plain.Shorten(m.Process, 60), m.Devices[i].Device)
+			sections = append(sections, layout.Section{Title: title, Before: layout.Note(momentLine(m)), Heading: true})
 			sections = append(sections, momentSections(m, &m.Devices[i])...)
 		}
 	}
@@ -39,11 +43,11 @@ func momentsSections(moments []*analysis.Moment) []section {
 }
 
 func momentLine(m *analysis.Moment) string {
-	return fmt.Sprintf("right after event %s (%s), %s after the start · phase %s", formatCount(m.Seq), m.Kind, FormatDuration(m.Time), phaseText(m.Phase))
+	return fmt.Sprintf("right after event %s (%s), %s after the start · phase %s", units.FormatCount(m.Seq), m.Kind, units.FormatDuration(m.Time), terms.Phase(m.Phase))
 }
 
 // momentSections are those that tell of the peak instant, of another one.
-func momentSections(m *analysis.Moment, dm *analysis.DeviceMoment) []section {
+func momentSections(m *analysis.Moment, dm *analysis.DeviceMoment) []layout.Section {
 	d := &analysis.DeviceResult{
 		Device: dm.Device, Peak: dm.At, Held: dm.Held, Map: dm.Map, LargestFree: dm.LargestFree, TopSizes: dm.TopSizes,
 	}
@@ -54,42 +58,42 @@ func momentSections(m *analysis.Moment, dm *analysis.DeviceMoment) []section {
 		d.Sampled = &analysis.Sampled{}
 	}
 	split := splitSection(d)
-	split.title = "Memory"
-	split.before = note(fmt.Sprintf("%s live, after %s", plural(dm.At.Live, "allocation"), plural(int64(dm.At.Iteration), "marked iteration")))
-	sections := []section{split, arenasSection(dm)}
+	split.Title = "Memory"
+	split.Before = layout.Note(fmt.Sprintf("%s live, after %s", units.Counted(dm.At.Live, "allocation"), units.Counted(int64(dm.At.Iteration), "marked iteration")))
+	sections := []layout.Section{split, arenasSection(dm)}
 	if dm.Held.Known {
 		sections = append(sections, heldSections(d)...)
 	}
 	sections = append(sections, holderSections(d)...)
 	for i := range sections {
-		sections[i].title = strings.Replace(sections[i].title, "at the peak", "then", 1)
+		sections[i].Title = strings.Replace(sections[i].Title, "at the peak", "then", 1)
 	}
 	return sections
 }
 
 // arenasSection says how each arena is divided, and what its free memory was no use for.
-func arenasSection(dm *analysis.DeviceMoment) section {
-	s := section{title: "Arenas", columns: []column{
-		numbers("arena"), numbers("reserved"), numbers("requested"), numbers("provided"), numbers("holes"), numbers("never handed out"), numbers("blocks"),
+func arenasSection(dm *analysis.DeviceMoment) layout.Section {
+	s := layout.Section{Title: "Arenas", Columns: []layout.Column{
+		layout.Numbers("arena"), layout.Numbers("reserved"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("holes"), layout.Numbers("never handed out"), layout.Numbers("blocks"),
 	}}
 	for i := range dm.Map.Arenas {
 		a := &dm.Map.Arenas[i]
-		s.rows = append(s.rows, row(formatCount(int64(a.Arena)), FormatSize(a.At.R), FormatSize(a.At.T), formatLimit(a.At.C),
-			FormatSize(a.At.External), FormatSize(a.At.Reserve), formatCount(a.At.Live)))
+		s.Rows = append(s.Rows, layout.Row(units.FormatCount(int64(a.Arena)), units.FormatSize(a.At.R), units.FormatSize(a.At.T), units.FormatKnown(a.At.C),
+			units.FormatSize(a.At.External), units.FormatSize(a.At.Reserve), units.FormatCount(a.At.Live)))
 	}
-	if len(s.rows) == 0 {
-		s.columns, s.before = nil, toned(faint, note("no memory is mapped"))
+	if len(s.Rows) == 0 {
+		s.Columns, s.Before = nil, layout.Toned(layout.Faint, layout.Note("no memory is mapped"))
 	}
 	if dm.LargestFree >= 0 {
-		s.after = note("largest free chunk: " + FormatSize(dm.LargestFree))
+		s.After = layout.Note("largest free chunk: " + units.FormatSize(dm.LargestFree))
 	}
 	if u := dm.Next; u != nil {
 		what := "the arena grew"
 		if u.Failed {
 			what = "the request failed"
 		}
-		s.after = append(s.after, note(fmt.Sprintf("the last request before that met too little: %s at event %s, with %s free, %s in one piece; %s (%s)",
-			formatLimit(u.Request), formatCount(u.Seq), formatLimit(u.Free), formatLimit(u.LargestFree), what, verdictText(u.Verdict)))...)
+		s.After = append(s.After, layout.Note(fmt.Sprintf("the last request before that met too little: %s at event %s, with %s free, %s in one piece; %s (%s)",
+			units.FormatKnown(u.Request), units.FormatCount(u.Seq), units.FormatKnown(u.Free), units.FormatKnown(u.LargestFree), what, terms.Verdict(u.Verdict)))...)
 	}
 	return s
 }
@@ -157,13 +161,13 @@ func MomentsJSON(w io.Writer, moments []*analysis.Moment) error {
 		}
 		out.Moments = append(out.Moments, jm)
 	}
-	return WriteJSON(w, out)
+	return plain.WriteJSON(w, out)
 }
 
 func newJSONDeviceMoment(dm *analysis.DeviceMoment) jsonDeviceMoment {
 	d := &analysis.DeviceResult{Device: dm.Device, Peak: dm.At}
 	out := jsonDeviceMoment{
-		Iterations: dm.At.Iteration, Device: dm.Device, At: newJSONInstant(d, dm.At), LargestFree: known(dm.LargestFree), Arenas: []jsonArenaAt{},
+		Iterations: dm.At.Iteration, Device: dm.Device, At: newJSONInstant(d, dm.At), LargestFree: plain.Known(dm.LargestFree), Arenas: []jsonArenaAt{},
 		Held: newJSONHeld(&dm.Held), TopSizes: newJSONHolders(d, dm.TopSizes),
 	}
 	for i := range dm.Map.Arenas {
@@ -175,7 +179,7 @@ func newJSONDeviceMoment(dm *analysis.DeviceMoment) jsonDeviceMoment {
 		out.Arenas = append(out.Arenas, ja)
 	}
 	if u := dm.Next; u != nil {
-		out.Unserved = &jsonUnserved{u.Seq, known(u.Request), known(u.Free), known(u.LargestFree), u.Failed, string(u.Verdict)}
+		out.Unserved = &jsonUnserved{u.Seq, plain.Known(u.Request), plain.Known(u.Free), plain.Known(u.LargestFree), u.Failed, string(u.Verdict)}
 	}
 	return out
 }

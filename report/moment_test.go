@@ -6,6 +6,8 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/reporttest"
 )
 
 // Before anything is used, amid a step, and after a request that failed.
@@ -24,7 +26,7 @@ func TestMomentsGolden(t *testing.T) {
 		moments = append(moments, m)
 	}
 	for name, write := range map[string]func(*bytes.Buffer) error{
-		"moments.txt":  func(w *bytes.Buffer) error { return MomentsText(w, moments, Options{}) },
+		"moments.txt":  func(w *bytes.Buffer) error { return MomentsText(w, moments, layout.Options{}) },
 		"moments.md":   func(w *bytes.Buffer) error { return MomentsMarkdown(w, moments) },
 		"moments.json": func(w *bytes.Buffer) error { return MomentsJSON(w, moments) },
 	} {
@@ -32,6 +34,6 @@ func TestMomentsGolden(t *testing.T) {
 		if err := write(&out); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name, out.Bytes())
+		reporttest.Golden(t, name, out.Bytes())
 	}
 }

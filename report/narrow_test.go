@@ -1,14 +1,14 @@
 package report
 
 import (
-	"bytes"
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/reporttest"
 )
 
 var numeral = regexp.MustCompile(`[0-9][0-9.,]*`)
@@ -17,11 +17,11 @@ var numeral = regexp.MustCompile(`[0-9][0-9.,]*`)
 // the narrow one.
 func TestNarrowText(t *testing.T) {
 	for _, f := range fixtures() {
-		wide := renderText(t, f.results, Options{})
+		wide := renderText(t, f.results, layout.Options{})
 		for _, width := range []int{60, 80, 90, 120} {
-			got := renderText(t, f.results, Options{Width: width})
+			got := renderText(t, f.results, layout.Options{Width: width})
 			for number, line := range strings.Split(got, "\n") {
-				if columns := displayWidth(line); columns > max(width, 80) {
+				if columns := plain.Width(line); columns > max(width, 80) {
 					t.Errorf("%s at %d: line %d has %d columns:\n%s", f.name, width, number+1, columns, line)
 				}
 			}
@@ -36,35 +36,5 @@ func TestNarrowText(t *testing.T) {
 			}
 		}
 	}
-	golden(t, "training_80.txt", []byte(renderText(t, fixtures()[0].results, Options{Width: 80})))
-}
-
-// A table that is too wide even without its frame is divided, each part with the first column.
-func TestDividedTable(t *testing.T) {
-	s := section{columns: []column{words("name")}}
-	line := row("a rather long name of a module which goes on and on")
-	for i := range 12 {
-		s.columns = append(s.columns, numbers(fmt.Sprintf("column %02d", i)))
-		line = append(line, row(fmt.Sprintf("%d,000,000", i))...)
-	}
-	s.rows = [][]cell{line}
-	var out bytes.Buffer
-	printer{&out, Options{Width: 80}}.section(s)
-	want := []string{
-		"name              column 00  column 01  column 02  column 03  column 04",
-		"────────────────  ─────────  ─────────  ─────────  ─────────  ─────────",
-		"a rathe…n and on  0,000,000  1,000,000  2,000,000  3,000,000  4,000,000",
-	}
-	lines := strings.Split(out.String(), "\n")
-	if diff := cmp.Diff(want, lines[:3]); diff != "" {
-		t.Errorf("first part (-want +got):\n%s", diff)
-	}
-	if got := strings.Count(out.String(), "a rathe…n and on"); got != 3 {
-		t.Errorf("%d parts, want 3:\n%s", got, out.String())
-	}
-	for i := range 12 {
-		if n := fmt.Sprintf("%d,000,000", i); strings.Count(out.String(), " "+n) != 1 {
-			t.Errorf("%s is there %d times", n, strings.Count(out.String(), " "+n))
-		}
-	}
+	reporttest.Golden(t, "training_80.txt", []byte(renderText(t, fixtures()[0].results, layout.Options{Width: 80})))
 }

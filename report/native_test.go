@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/figure"
+	"github.com/memprof/memprof/report/layout"
 )
 
 // watchedResult is a device of a watched allocator, as the analysis gives it.
@@ -63,7 +65,7 @@ func table(t *testing.T, text, title string) string {
 // What is not told is absent, wherever it would stand: no zero takes its place.
 func TestWatchedText(t *testing.T) {
 	var out bytes.Buffer
-	if err := Text(&out, []*analysis.Result{watchedResult(8 << 20)}, Options{}); err != nil {
+	if err := Text(&out, []*analysis.Result{watchedResult(8 << 20)}, layout.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String()
@@ -101,7 +103,7 @@ func squeezed(text string) string { return strings.Join(strings.Fields(text), " 
 // Where C was not read at the peak, all that is not requested is one part.
 func TestWatchedTextWithoutC(t *testing.T) {
 	var out bytes.Buffer
-	if err := Text(&out, []*analysis.Result{watchedResult(-1)}, Options{}); err != nil {
+	if err := Text(&out, []*analysis.Result{watchedResult(-1)}, layout.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	text := out.String()
@@ -174,15 +176,15 @@ func TestWatchedFigures(t *testing.T) {
 		for _, f := range Plots(r) {
 			img := pngOf(t, f)
 			if f.Name == "map" || f.Name == "split" {
-				if colorPixels(img, holeColor) == 0 || colorPixels(img, requestedColor) == 0 {
+				if colorPixels(img, figure.HoleColor) == 0 || colorPixels(img, figure.RequestedColor) == 0 {
 					t.Errorf("%s without what is requested or what is not", f.Name)
 				}
-				if n := colorPixels(img, internalColor); n > 0 {
+				if n := colorPixels(img, figure.InternalColor); n > 0 {
 					t.Errorf("%s has %d pixels of slack", f.Name, n)
 				}
 			}
-			if strings.Contains(f.subtitle, "-1") || strings.Contains(f.subtitle, "NaN") {
-				t.Errorf("%s: %s", f.Name, f.subtitle)
+			if strings.Contains(f.Subtitle, "-1") || strings.Contains(f.Subtitle, "NaN") {
+				t.Errorf("%s: %s", f.Name, f.Subtitle)
 			}
 		}
 	}
@@ -196,7 +198,7 @@ func TestWatchedBooks(t *testing.T) {
 	analysis.CloseBooks([]analysis.Member{{Result: r, Device: d, GPU: -1}}, nil, "")
 	d.Books.Peak.Context, d.Books.End.Context = 1<<20, 1<<20
 	var out bytes.Buffer
-	if err := Text(&out, []*analysis.Result{r}, Options{}); err != nil {
+	if err := Text(&out, []*analysis.Result{r}, layout.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	section := squeezed(table(t, out.String(), "The books"))

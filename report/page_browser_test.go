@@ -14,6 +14,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -109,10 +110,10 @@ func TestPageInBrowser(t *testing.T) {
 
 	t.Run("the peak is pinned", func(t *testing.T) {
 		peak := result.Devices[0].Peak
-		if got, want := b.text(".pin strong"), "event "+formatCount(peak.Seq); !strings.Contains(got, want) {
+		if got, want := b.text(".pin strong"), "event "+units.FormatCount(peak.Seq); !strings.Contains(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
-		for _, want := range []string{FormatSize(peak.T), FormatSize(peak.R), FormatSize(peak.External)} {
+		for _, want := range []string{units.FormatSize(peak.T), units.FormatSize(peak.R), units.FormatSize(peak.External)} {
 			if got := b.text(".split-list"); !strings.Contains(got, want) {
 				t.Errorf("the split %q has no %q", got, want)
 			}
@@ -147,14 +148,14 @@ func TestPageInBrowser(t *testing.T) {
 			b.must("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": "ArrowRight"}, nil)
 			at := int(b.eval(`Number(document.querySelector('.snap').textContent.match(/instant (\d+) of/)[1])`).(float64)) - 1
 			f := &k.Frames[at]
-			want := []string{FormatSize(f.At.T), FormatSize(f.At.R), FormatSize(f.At.External)}
+			want := []string{units.FormatSize(f.At.T), units.FormatSize(f.At.R), units.FormatSize(f.At.External)}
 			for _, size := range want {
 				if got := b.text(".split-list"); !strings.Contains(got, size) {
 					t.Errorf("keyframe %d: %q has no %s", at, got, size)
 				}
 			}
 			blocks, _ := b.eval(`document.querySelector('.arena-head').textContent`).(string)
-			if !strings.Contains(blocks, plural(f.At.Live, "block")) {
+			if !strings.Contains(blocks, units.Counted(f.At.Live, "block")) {
 				t.Errorf("keyframe %d: %q, want %d blocks", at, blocks, f.At.Live)
 			}
 		}
@@ -170,7 +171,7 @@ func TestPageInBrowser(t *testing.T) {
 			b.mouse("canvas.arena", "mouseMoved", (float64(s.Start)+float64(s.Bytes)/2)/float64(arena.Extent), 0.3, nil)
 			b.eval(twoFrames)
 			kind := map[analysis.SpanKind]string{analysis.SpanUntouched: "never handed out", analysis.SpanHole: "hole", analysis.SpanLive: "live", analysis.SpanSlack: "slack"}[s.Kind]
-			want := fmt.Sprintf("%s, %sfrom%#x", kind, FormatSize(s.Bytes), arena.Base+s.Start)
+			want := fmt.Sprintf("%s, %sfrom%#x", kind, units.FormatSize(s.Bytes), arena.Base+s.Start)
 			if got := b.text(".tooltip"); !strings.HasPrefix(got, want) {
 				t.Errorf("at %d there is %q, want %q", s.Start, got, want)
 			}

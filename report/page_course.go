@@ -1,6 +1,10 @@
 package report
 
-import "github.com/memprof/memprof/analysis"
+import (
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/terms"
+)
 
 // levelJoin is how many points of a level are one of the next, which levels.js counts on; coarsestLevel
 // how few points need no coarser one.
@@ -122,7 +126,7 @@ func newPageBands(p *pack, bands []analysis.Band) pageBands {
 	return pageBands{
 		Start: columnOf(p, bands, func(b *analysis.Band) int64 { return b.Start }),
 		End:   columnOf(p, bands, func(b *analysis.Band) int64 { return b.End }),
-		Name:  columnOf(p, bands, func(b *analysis.Band) int64 { return names.of(shorten(b.Phase, 40)) }),
+		Name:  columnOf(p, bands, func(b *analysis.Band) int64 { return names.of(plain.Shorten(b.Phase, 40)) }),
 		Names: names.strings(),
 	}
 }
@@ -263,7 +267,7 @@ func newPageGrowths(p *pack, d *analysis.DeviceResult) pageGrowths {
 		Request: of(func(g *analysis.Growth) int64 { return g.Request }), Grown: of(func(g *analysis.Growth) int64 { return g.Grown }),
 		Reserved: of(func(g *analysis.Growth) int64 { return g.Reserved }), Free: of(func(g *analysis.Growth) int64 { return g.Free }),
 		Largest: of(func(g *analysis.Growth) int64 { return g.LargestFree }), Stranded: of(func(g *analysis.Growth) int64 { return g.Stranded }),
-		Verdict:  of(func(g *analysis.Growth) int64 { return verdicts.of(shorten(verdictText(g.Verdict), 40)) }),
+		Verdict:  of(func(g *analysis.Growth) int64 { return verdicts.of(plain.Shorten(terms.Verdict(g.Verdict), 40)) }),
 		Verdicts: verdicts.strings(),
 	}
 }

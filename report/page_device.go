@@ -6,6 +6,9 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/terms"
+	"github.com/memprof/memprof/report/units"
 )
 
 // pageBuilder makes the data of a page, again with fewer keyframes if it came out too long.
@@ -137,14 +140,14 @@ func (b *pageBuilder) build() []byte {
 }
 
 func (b *pageBuilder) describe(p *pack) pageReport {
-	out := pageReport{Path: shorten(b.page.Path, 200), Processes: []pageProcess{}}
+	out := pageReport{Path: plain.Shorten(b.page.Path, 200), Processes: []pageProcess{}}
 	if s, several := ranksSection(b.page.Results); several {
 		ranks := newPageSection(s)
 		out.Ranks = &ranks
 	}
 	for _, r := range b.page.Results {
-		process := pageProcess{Name: shorten(r.Process, 60), Path: shorten(cmp.Or(b.page.Paths[r], b.page.Path), 200), Line: processLine(r), Devices: []pageDevice{}}
-		process.Warning = endNote(r)
+		process := pageProcess{Name: plain.Shorten(r.Process, 60), Path: plain.Shorten(cmp.Or(b.page.Paths[r], b.page.Path), 200), Line: terms.ProcessLine(r), Devices: []pageDevice{}}
+		process.Warning = terms.EndNote(r)
 		for i := range r.Devices {
 			process.Devices = append(process.Devices, b.device(p, r, &r.Devices[i]))
 		}
@@ -155,7 +158,7 @@ func (b *pageBuilder) describe(p *pack) pageReport {
 
 func (b *pageBuilder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) pageDevice {
 	out := pageDevice{
-		Device: d.Device, Line: deviceLine(r, d), Total: d.Total, Empty: d.Allocs == 0 && d.MaxR == 0,
+		Device: d.Device, Line: terms.DeviceLine(r, d), Total: d.Total, Empty: d.Allocs == 0 && d.MaxR == 0,
 		Sampled: d.Sampled != nil, Period: d.Period, Tiles: pageTiles(d),
 		Levels: newPageLevels(p, d.Series.Points), Used: newPageUsed(p, b.page.Used[d]),
 		Bands: newPageBands(p, r.Bands), Iterations: newPageIterations(p, d), Growths: newPageGrowths(p, d),
@@ -164,14 +167,14 @@ func (b *pageBuilder) device(p *pack, r *analysis.Result, d *analysis.DeviceResu
 	for i := range d.OOMs[:min(len(d.OOMs), storyOOMs)] {
 		o := &d.OOMs[i]
 		out.OOMs = append(out.OOMs, pageOOM{
-			o.Seq, o.Time, o.Request, o.Free, o.LargestFree, o.Arena, shorten(verdictText(o.Verdict), 40), contextText(o.Requester, nameWidth),
+			o.Seq, o.Time, o.Request, o.Free, o.LargestFree, o.Arena, plain.Shorten(terms.Verdict(o.Verdict), 40), terms.Context(o.Requester, terms.NameWidth),
 		})
 	}
 	if d.Keyframes != nil && len(d.Keyframes.Frames) > 0 {
 		out.Keyframes = newPageKeyframes(p, d.Keyframes, r, b.frames[d])
 	}
 	for _, s := range deviceSections(d) {
-		if s.atPins && out.Keyframes != nil || s.listed {
+		if s.AtPins && out.Keyframes != nil || s.Listed {
 			continue
 		}
 		out.Sections = append(out.Sections, newPageSection(s))
@@ -185,35 +188,35 @@ const storyOOMs = 64
 // pageTiles are the numbers to see first.
 func pageTiles(d *analysis.DeviceResult) []pageTile {
 	share := func(bytes int64) string {
-		return FormatPercent(ratio(bytes, d.Peak.R)) + " of reserved"
+		return units.FormatPercent(units.Ratio(bytes, d.Peak.R)) + " of reserved"
 	}
 	tiles := []pageTile{
-		{Name: "Reserved at the peak", Value: FormatSize(d.Peak.R), Note: "physical memory"},
-		{Name: "Requested at the peak", Value: FormatSize(d.Peak.T), Note: share(d.Peak.T)},
+		{Name: "Reserved at the peak", Value: units.FormatSize(d.Peak.R), Note: "physical memory"},
+		{Name: "Requested at the peak", Value: units.FormatSize(d.Peak.T), Note: share(d.Peak.T)},
 	}
 	if d.Sampled != nil {
-		tiles = append(tiles, pageTile{Name: "Not requested", Value: FormatSize(d.Peak.R - d.Peak.T - d.Peak.Pending), Note: "the allocator was only watched"})
+		tiles = append(tiles, pageTile{Name: "Not requested", Value: units.FormatSize(d.Peak.R - d.Peak.T - d.Peak.Pending), Note: "the allocator was only watched"})
 	} else {
 		tiles = append(tiles,
-			pageTile{Name: "Holes", Value: FormatSize(d.Peak.External), Note: share(d.Peak.External), Tone: toneOf(ratio(d.Peak.External, d.Peak.R))},
-			pageTile{Name: "Internal", Value: FormatSize(d.Peak.Internal()), Note: share(d.Peak.Internal()), Tone: toneOf(ratio(d.Peak.Internal(), d.Peak.R))},
-			pageTile{Name: "Never handed out", Value: FormatSize(d.Peak.Reserve), Note: share(d.Peak.Reserve)},
+			pageTile{Name: "Holes", Value: units.FormatSize(d.Peak.External), Note: share(d.Peak.External), Tone: toneOf(units.Ratio(d.Peak.External, d.Peak.R))},
+			pageTile{Name: "Internal", Value: units.FormatSize(d.Peak.Internal()), Note: share(d.Peak.Internal()), Tone: toneOf(units.Ratio(d.Peak.Internal(), d.Peak.R))},
+			pageTile{Name: "Never handed out", Value: units.FormatSize(d.Peak.Reserve), Note: share(d.Peak.Reserve)},
 		)
 	}
 	if b := d.Books; b != nil && b.UsedPeak >= 0 {
 		note := "greatest reading of the job"
 		if d.Total > 0 {
-			note = "greatest reading, of " + FormatSize(d.Total)
+			note = "greatest reading, of " + units.FormatSize(d.Total)
 		}
-		tiles = append(tiles, pageTile{Name: "Device used", Value: FormatSize(b.UsedPeak), Note: note})
+		tiles = append(tiles, pageTile{Name: "Device used", Value: units.FormatSize(b.UsedPeak), Note: note})
 	}
-	growth := pageTile{Name: "Growths", Value: formatCount(d.GrowthCount), Note: "none for fragmentation"}
+	growth := pageTile{Name: "Growths", Value: units.FormatCount(d.GrowthCount), Note: "none for fragmentation"}
 	if d.FragmentationGrowths > 0 {
-		growth.Note, growth.Tone = formatCount(d.FragmentationGrowths)+" for fragmentation", "warned"
+		growth.Note, growth.Tone = units.FormatCount(d.FragmentationGrowths)+" for fragmentation", "warned"
 	}
 	tiles = append(tiles, growth)
 	if d.OOMCount > 0 {
-		tiles = append(tiles, pageTile{Name: "Failed requests", Value: formatCount(d.OOMCount), Note: "out of memory", Tone: "failed"})
+		tiles = append(tiles, pageTile{Name: "Failed requests", Value: units.FormatCount(d.OOMCount), Note: "out of memory", Tone: "failed"})
 	}
 	return tiles
 }
@@ -231,7 +234,7 @@ func newPageArenas(r *analysis.Result) []pageArena {
 	for i := range r.Arenas {
 		a := &r.Arenas[i]
 		arenas = append(arenas, pageArena{
-			ID: a.ID, Name: arenaName(a), Tag: shorten(a.Options["tag"], 40), Base: fmt.Sprintf("%#x", a.Base),
+			ID: a.ID, Name: arenaName(a), Tag: plain.Shorten(a.Options["tag"], 40), Base: fmt.Sprintf("%#x", a.Base),
 			Coalesces: a.Options["coalesces"] == "1", Sampled: a.Options["provided"] == "unknown",
 		})
 	}
@@ -246,14 +249,14 @@ func arenaName(a *analysis.ArenaInfo) string {
 	}
 	for _, key := range []string{"pool", "tag", "graph_memory", "shape"} {
 		if value := a.Options[key]; value != "" && value != "0" && value != "0.0" {
-			parts = append(parts, strings.ReplaceAll(key, "_", " ")+" "+shorten(value, 24))
+			parts = append(parts, strings.ReplaceAll(key, "_", " ")+" "+plain.Shorten(value, 24))
 		}
 	}
 	if a.Options["store"] != "" {
 		parts = append(parts, "store")
 	}
 	if allocator := a.Options["allocator"]; allocator != "" {
-		parts = append(parts, shorten(allocator, 16)+" allocator")
+		parts = append(parts, plain.Shorten(allocator, 16)+" allocator")
 	}
 	return strings.Join(parts, " · ")
 }
@@ -268,7 +271,7 @@ func newPagePauses(d *analysis.DeviceResult) []pagePause {
 		case t.Failed != "" || len(pauses) == 1024:
 		case !t.Resume && !asleep:
 			open[t.Tag] = len(pauses)
-			pauses = append(pauses, pagePause{t.Time, -1, shorten(t.Tag, 40), t.Bytes})
+			pauses = append(pauses, pagePause{t.Time, -1, plain.Shorten(t.Tag, 40), t.Bytes})
 		case t.Resume && asleep:
 			pauses[at].End = t.Time
 			delete(open, t.Tag)

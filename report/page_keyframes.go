@@ -1,6 +1,10 @@
 package report
 
-import "github.com/memprof/memprof/analysis"
+import (
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/terms"
+)
 
 // pageKeyframes are the instants that a pin can be at, and all stretches of addresses there.
 //
@@ -144,18 +148,18 @@ func (out *pageKeyframes) stretches(p *pack, all []analysis.Stretch, r *analysis
 func (out *pageKeyframes) holders(p *pack, k *analysis.Keyframes) {
 	var names texts
 	of := func(value func(*analysis.KeyHolder) int64) packed { return columnOf(p, k.Holders, value) }
-	out.Owner = of(func(h *analysis.KeyHolder) int64 { return names.of(shorten(h.Owner, frameWidth)) })
-	out.Repeated = of(func(h *analysis.KeyHolder) int64 { return names.of(shorten(h.Kind, frameWidth)) })
+	out.Owner = of(func(h *analysis.KeyHolder) int64 { return names.of(plain.Shorten(h.Owner, frameWidth)) })
+	out.Repeated = of(func(h *analysis.KeyHolder) int64 { return names.of(plain.Shorten(h.Kind, frameWidth)) })
 	out.Module = of(func(h *analysis.KeyHolder) int64 {
 		if h.Module {
 			return 1
 		}
 		return 0
 	})
-	out.Category = of(func(h *analysis.KeyHolder) int64 { return names.of(categoryText(h.Category.String())) })
-	out.Phase = of(func(h *analysis.KeyHolder) int64 { return names.of(shorten(h.Phase, 40)) })
+	out.Category = of(func(h *analysis.KeyHolder) int64 { return names.of(terms.Category(h.Category.String())) })
+	out.Phase = of(func(h *analysis.KeyHolder) int64 { return names.of(plain.Shorten(h.Phase, 40)) })
 	out.Stack = of(func(h *analysis.KeyHolder) int64 { return int64(h.Stack) })
-	out.Frame = columnOf(p, k.Stacks, func(f *analysis.StackFrame) int64 { return names.of(shorten(f.Frame, frameWidth)) })
+	out.Frame = columnOf(p, k.Stacks, func(f *analysis.StackFrame) int64 { return names.of(plain.Shorten(f.Frame, frameWidth)) })
 	out.Parent = columnOf(p, k.Stacks, func(f *analysis.StackFrame) int64 { return int64(f.Parent) })
 	out.Strings = names.strings()
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/units"
 )
 
 // pageCode is parts of the page's script, for an expression that uses them.
@@ -44,7 +45,7 @@ func TestPageSizes(t *testing.T) {
 		t.Fatalf("%d texts of %d sizes", len(got), len(sizes))
 	}
 	for i, size := range sizes {
-		if want := FormatSize(size); got[i] != want {
+		if want := units.FormatSize(size); got[i] != want {
 			t.Errorf("%d bytes are %q on the page, %q in the terminal", size, got[i], want)
 		}
 	}

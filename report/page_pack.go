@@ -5,6 +5,8 @@ import (
 	"compress/zlib"
 	"encoding/binary"
 	"strconv"
+
+	"github.com/memprof/memprof/report/plain"
 )
 
 // pack is the data of a page: a JSON text, and behind it columns of integers that it refers to.
@@ -62,7 +64,7 @@ func (p *pack) finish(description any) []byte {
 
 // mustJSON is the JSON of a value of the page's own types. Strings in them are clean, numbers finite.
 func mustJSON(value any) []byte {
-	text, err := JSONText(value)
+	text, err := plain.JSON(value)
 	if err != nil {
 		panic("report: " + err.Error())
 	}

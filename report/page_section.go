@@ -1,6 +1,10 @@
 package report
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/memprof/memprof/report/layout"
+)
 
 // pageSection is a section of the other reports, as it is there.
 type pageSection struct {
@@ -30,44 +34,28 @@ func (c pageCell) MarshalJSON() ([]byte, error) {
 	return mustJSON([]string{c.Text, c.Tone}), nil
 }
 
-var toneNames = map[tone]string{faint: "faint", strong: "strong", warned: "warned", failed: "failed"}
+var toneNames = map[layout.Tone]string{layout.Faint: "faint", layout.Strong: "strong", layout.Warned: "warned", layout.Failed: "failed"}
 
-func newPageCells(cells []cell) []pageCell {
+func newPageCells(cells []layout.Cell) []pageCell {
 	out := make([]pageCell, len(cells))
 	for i, c := range cells {
-		out[i] = pageCell{c.text, toneNames[c.tone]}
+		out[i] = pageCell{c.Text, toneNames[c.Tone]}
 	}
 	return out
 }
 
-func newPageSection(s section) pageSection {
+func newPageSection(s layout.Section) pageSection {
 	out := pageSection{
-		Title: s.title, Before: newPageCells(s.before), Columns: []pageColumn{}, Rows: [][]pageCell{},
-		Total: newPageCells(s.total), After: newPageCells(s.after),
+		Title: s.Title, Before: newPageCells(s.Before), Columns: []pageColumn{}, Rows: [][]pageCell{},
+		Total: newPageCells(s.Total), After: newPageCells(s.After),
 	}
-	for _, c := range s.columns {
-		out.Columns = append(out.Columns, pageColumn{c.name, c.number})
+	for _, c := range s.Columns {
+		out.Columns = append(out.Columns, pageColumn{c.Name, c.Number})
 	}
-	for _, r := range s.rows {
+	for _, r := range s.Rows {
 		out.Rows = append(out.Rows, newPageCells(r))
 	}
 	return out
-}
-
-// shownAtPins marks sections that a page with pins shows for any instant.
-func shownAtPins(sections ...section) []section {
-	for i := range sections {
-		sections[i].atPins = true
-	}
-	return sections
-}
-
-// shownWhole marks sections of which the page has the whole list.
-func shownWhole(sections ...section) []section {
-	for i := range sections {
-		sections[i].listed = true
-	}
-	return sections
 }
 
 // texts are strings that are stored once.

@@ -18,6 +18,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -145,7 +146,7 @@ func TestPageData(t *testing.T) {
 	text = regexp.MustCompile(`\[[-0-9,\s]+\]`).ReplaceAllFunc(text, func(list []byte) []byte {
 		return regexp.MustCompile(`\s+`).ReplaceAll(list, nil)
 	})
-	golden(t, "page.json", append(text, '\n'))
+	reporttest.Golden(t, "page.json", append(text, '\n'))
 }
 
 // The policy names the script and the style by what they are, and allows nothing else.

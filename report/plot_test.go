@@ -12,33 +12,23 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/recorder"
-	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/figure"
+	"github.com/memprof/memprof/report/reporttest"
 )
 
-func svgOf(t *testing.T, f Figure) string {
-	t.Helper()
-	var out bytes.Buffer
-	if err := f.SVG(&out); err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
-}
-
 func TestGoldenSVG(t *testing.T) {
-	for _, f := range Plots(training(5, 3, 4)) {
-		golden(t, f.Name+".svg", []byte(svgOf(t, f)))
+	for _, f := range Plots(reporttest.Training(5, 3, 4)) {
+		reporttest.Golden(t, f.Name+".svg", []byte(reporttest.SVG(t, f)))
 	}
 }
 
@@ -48,9 +38,9 @@ func TestSVG(t *testing.T) {
 	for _, fixture := range fixtures() {
 		for _, r := range fixture.results {
 			for _, f := range Plots(r) {
-				svg := svgOf(t, f)
+				svg := reporttest.SVG(t, f)
 				name := fixture.name + "/" + f.Name
-				if again := svgOf(t, f); again != svg {
+				if again := reporttest.SVG(t, f); again != svg {
 					t.Errorf("%s: drawn twice, two results", name)
 				}
 				decoder := xml.NewDecoder(strings.NewReader(svg))
@@ -63,7 +53,7 @@ func TestSVG(t *testing.T) {
 						t.Fatalf("%s: %v", name, err)
 					}
 				}
-				checkSafe(t, strings.ReplaceAll(svg, "\t", " "))
+				reporttest.CheckSafe(t, strings.ReplaceAll(svg, "\t", " "))
 				if strings.Contains(svg, "<script") {
 					t.Errorf("%s: markup of the job got through", name)
 				}
@@ -75,7 +65,7 @@ func TestSVG(t *testing.T) {
 	}
 }
 
-func pngOf(t *testing.T, f Figure) image.Image {
+func pngOf(t *testing.T, f figure.Figure) image.Image {
 	t.Helper()
 	var out bytes.Buffer
 	if err := f.PNG(&out); err != nil {
@@ -104,13 +94,13 @@ func colorPixels(img image.Image, c color.NRGBA) (n int) {
 }
 
 func TestPNG(t *testing.T) {
-	for _, f := range Plots(training(24, 20, 4)) {
+	for _, f := range Plots(reporttest.Training(24, 20, 4)) {
 		img := pngOf(t, f)
 		white := colorPixels(img, color.NRGBA{0xff, 0xff, 0xff, 0xff})
 		if all := 1200 * 700; white < all/10 || white > all*9/10 {
 			t.Errorf("%s: %d white pixels", f.Name, white)
 		}
-		for _, c := range []color.NRGBA{requestedColor, internalColor} {
+		for _, c := range []color.NRGBA{figure.RequestedColor, figure.InternalColor} {
 			if n := colorPixels(img, c); n < 500 {
 				t.Errorf("%s: %d pixels of %v", f.Name, n, c)
 			}
@@ -137,11 +127,11 @@ func TestMapToScale(t *testing.T) {
 		{Start: 9 * mib, Bytes: 3 * mib, Kind: analysis.SpanHole}, {Start: 13 * mib, Bytes: 3 * mib, Kind: analysis.SpanUntouched},
 	}}}
 	img := pngOf(t, Plots(r)[3])
-	unit := float64(colorPixels(img, requestedColor)) / 7 // pixels a MiB
+	unit := float64(colorPixels(img, figure.RequestedColor)) / 7 // pixels a MiB
 	for _, test := range []struct {
 		c   color.NRGBA
 		mib float64
-	}{{internalColor, 2}, {holeColor, 3}, {reserveColor, 3}, {unmappedColor, 1}} {
+	}{{figure.InternalColor, 2}, {figure.HoleColor, 3}, {figure.ReserveColor, 3}, {figure.UnmappedColor, 1}} {
 		if got := float64(colorPixels(img, test.c)) / unit; got < test.mib*0.97 || got > test.mib*1.03 {
 			t.Errorf("%v has the area of %.3f MiB, want %v", test.c, got, test.mib)
 		}
@@ -154,7 +144,7 @@ func TestMapColumns(t *testing.T) {
 		{Start: 130, Bytes: 100, Kind: analysis.SpanPending},
 	}}
 	got := row.colors(10, 100) // ten bytes a column
-	want := []color.NRGBA{requestedColor, mixed([len(spanColors)]float64{analysis.SpanSlack: 0.5, analysis.SpanHole: 0.5}), unmappedColor, pendingColor}
+	want := []color.NRGBA{figure.RequestedColor, mixed([len(spanColors)]float64{analysis.SpanSlack: 0.5, analysis.SpanHole: 0.5}), figure.UnmappedColor, figure.PendingColor}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -199,64 +189,6 @@ func TestDrawnArenas(t *testing.T) {
 	}
 }
 
-// Whatever the course, the reduced one has the same greatest and least values, the same peak
-// instant, and covers the same time in order.
-func TestReduceKeepsPeaks(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var points []analysis.Point
-		now := rapid.Int64Range(0, 1e15).Draw(t, "start")
-		value := rapid.Int64Range(0, 1000)
-		for range rapid.IntRange(1, 300).Draw(t, "points") {
-			least, greatest := value.Draw(t, "least"), value.Draw(t, "more")
-			r := analysis.Range{Min: least, Max: least + greatest}
-			p := analysis.Point{Start: now, End: now + rapid.Int64Range(0, 50).Draw(t, "length"), T: r, C: r, R: r}
-			p.At = analysis.Instant{Time: now, R: value.Draw(t, "R"), T: value.Draw(t, "T")}
-			p.Last = analysis.Instant{Seq: int64(len(points))}
-			points = append(points, p)
-			now = p.End + rapid.Int64Range(0, 1000).Draw(t, "gap")
-		}
-		n := rapid.IntRange(1, 100).Draw(t, "n")
-		reduced := reducePoints(append([]analysis.Point(nil), points...), n)
-		if len(reduced) > min(n, len(points)) {
-			t.Fatalf("%d points became %d, at most %d wanted", len(points), len(reduced), n)
-		}
-		a, b := bounds(points), bounds(reduced)
-		if diff := cmp.Diff(a, b); diff != "" {
-			t.Fatal(diff)
-		}
-		for i := 1; i < len(reduced); i++ {
-			if reduced[i].Start < reduced[i-1].End {
-				t.Fatalf("point %d begins before the last ends", i)
-			}
-		}
-		slice := (points[len(points)-1].Start-points[0].Start)/int64(n) + 1
-		for i := 1; i < len(points); i++ {
-			before, after := points[i-1], points[i]
-			if after.Start-before.End <= slice {
-				continue
-			}
-			k := slices.IndexFunc(reduced, func(p analysis.Point) bool { return p.Start == after.Start })
-			if k < 1 || reduced[k-1].End != before.End || reduced[k-1].Last != before.Last {
-				t.Fatalf("the silence from %d to %d is lost", before.End, after.Start)
-			}
-		}
-	})
-}
-
-// bounds joins all points into one.
-func bounds(points []analysis.Point) analysis.Point {
-	all := points[0]
-	for _, p := range points[1:] {
-		all.End = max(all.End, p.End)
-		all.T, all.C, all.R = hull(all.T, p.T), hull(all.C, p.C), hull(all.R, p.R)
-		if p.At.R > all.At.R || p.At.R == all.At.R && p.At.T > all.At.T {
-			all.At = p.At
-		}
-		all.Last = p.Last
-	}
-	return all
-}
-
 // A peak of one event among a hundred thousand is on the paper at its height.
 func TestDrawnPeak(t *testing.T) {
 	r := oneEvent()
@@ -270,10 +202,10 @@ func TestDrawnPeak(t *testing.T) {
 	d.Series.Points = points
 	d.MaxR = 4 * gib
 	var canvas recorder.Canvas
-	c := draw.NewCanvas(&canvas, figureWidth, figureHeight)
-	axes := timeAxes(d)
+	c := draw.NewCanvas(&canvas, figure.Width, figure.Height)
+	axes := figure.TimeAxes(d)
 	data := axes.DataCanvas(c)
-	envelope{points: reducePoints(points, drawnPoints), curve: curveR}.Plot(data, axes)
+	figure.Envelope{Points: figure.ReducePoints(points, figure.DrawnPoints), Curve: figure.CurveR}.Plot(data, axes)
 	_, y := axes.Transforms(&data)
 	highest := vg.Length(0)
 	for _, action := range canvas.Actions {
@@ -310,8 +242,8 @@ func silent() *analysis.DeviceResult {
 func heights(t *testing.T, d *analysis.DeviceResult, nanoseconds float64, plotter plot.Plotter) [][2]int64 {
 	t.Helper()
 	var canvas recorder.Canvas
-	c := draw.NewCanvas(&canvas, figureWidth, figureHeight)
-	axes := timeAxes(d)
+	c := draw.NewCanvas(&canvas, figure.Width, figure.Height)
+	axes := figure.TimeAxes(d)
 	data := axes.DataCanvas(c)
 	plotter.Plot(data, axes)
 	x, y := axes.Transforms(&data)
@@ -342,8 +274,8 @@ func heights(t *testing.T, d *analysis.DeviceResult, nanoseconds float64, plotte
 // While nothing happens the band of what happened before is not drawn on: the value is the last.
 func TestSilence(t *testing.T) {
 	d := silent()
-	points := drawnCourse(d)
-	timeline := func(c curve) plot.Plotter { return envelope{points: points, curve: c} }
+	points := figure.DrawnCourse(d)
+	timeline := func(c figure.Curve) plot.Plotter { return figure.Envelope{Points: points, Curve: c} }
 	split := stacked{points, layers(&analysis.DeviceResult{}, points)}
 	const work, silence = 1_000_500_000, 1_050_000_000
 	for _, test := range []struct {
@@ -352,74 +284,16 @@ func TestSilence(t *testing.T) {
 		plotter plot.Plotter
 		want    [][2]int64 // of the band (upper, lower), its upper edge, its lower edge
 	}{
-		{"T at work", work, timeline(curveT), [][2]int64{{6 * gib, gib}, {6 * gib, 6 * gib}, {gib, gib}}},
-		{"T in silence", silence, timeline(curveT), [][2]int64{{2 * gib, 2 * gib}, {2 * gib, 2 * gib}, {2 * gib, 2 * gib}}},
-		{"C in silence", silence, timeline(curveC), [][2]int64{{3 * gib, 3 * gib}, {3 * gib, 3 * gib}, {3 * gib, 3 * gib}}},
-		{"R in silence", silence, timeline(curveR), [][2]int64{{8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}}},
+		{"T at work", work, timeline(figure.CurveT), [][2]int64{{6 * gib, gib}, {6 * gib, 6 * gib}, {gib, gib}}},
+		{"T in silence", silence, timeline(figure.CurveT), [][2]int64{{2 * gib, 2 * gib}, {2 * gib, 2 * gib}, {2 * gib, 2 * gib}}},
+		{"C in silence", silence, timeline(figure.CurveC), [][2]int64{{3 * gib, 3 * gib}, {3 * gib, 3 * gib}, {3 * gib, 3 * gib}}},
+		{"R in silence", silence, timeline(figure.CurveR), [][2]int64{{8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}}},
 		// From the top: reserve, the line of R, external, internal, requested; of areas the upper edge.
 		{"split at work", work, split, [][2]int64{{8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {7 * gib, 7 * gib}, {6 * gib, 6 * gib}}},
 		{"split in silence", silence, split, [][2]int64{{8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {3 * gib, 3 * gib}, {2 * gib, 2 * gib}}},
 	} {
 		if diff := cmp.Diff(test.want, heights(t, d, test.at, test.plotter)); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)
-		}
-	}
-}
-
-// A point of one event is a pixel wide, and many beside each other keep their places.
-func TestStrips(t *testing.T) {
-	var points []analysis.Point
-	for i := range int64(1000) {
-		points = append(points, analysis.Point{Start: 11 * i, End: 11 * i})
-	}
-	x := func(t float64) vg.Length { return vg.Length(t) * pixel / 10 } // 1.1 pixels apart
-	places := strips(points, x, x(12_000))
-	for i, s := range places {
-		from, next := x(float64(11*i)), x(float64(11*i+11))
-		if i == 999 {
-			next = x(12_000)
-		}
-		if s.from != from || s.to != from+pixel || s.next != next {
-			t.Fatalf("strip %d is [%v, %v] and holds to %v, want [%v, %v] and %v", i, s.from, s.to, s.next, from, from+pixel, next)
-		}
-	}
-	points = []analysis.Point{{Start: 108, End: 109}, {Start: 110, End: 125}, {Start: 130, End: 130}}
-	var got []float64
-	for _, s := range strips(points, x, x(130)) {
-		got = append(got, float64(s.from/pixel), float64(s.to/pixel), float64(s.next/pixel))
-	}
-	want := []float64{10.8, 11.8, 11.8, 11.8, 12.8, 13, 13, 14, 14}
-	if diff := cmp.Diff(want, got, cmpopts.EquateApprox(0, 1e-9)); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestNiceTicks(t *testing.T) {
-	for _, test := range []struct {
-		low, high float64
-		n         int
-		scale     float64
-		want      string
-	}{
-		{0, 10, 5, 1, "0 2 4 6 8 10"}, {0, 11.6 * float64(gib), 7, float64(gib), "0 2 4 6 8 10"}, {0.3, 1.3, 10, 1, "0.3 0.4 0.5 0.6 0.7 0.8 0.9 1.0 1.1 1.2 1.3"},
-		{-1, 1, 2, 1, "-1 0 1"}, {5, 5, 4, 1, "5"}, {0, 0, 4, 1, "0"}, {1e11, 1e11 + 2e6, 5, 1e6, "100000.0 100000.5 100001.0 100001.5 100002.0"},
-	} {
-		var labels []string
-		for _, tick := range niceTicks(test.low, test.high, test.n, test.scale, fixed) {
-			labels = append(labels, tick.Label)
-		}
-		if got := strings.Join(labels, " "); got != test.want {
-			t.Errorf("ticks of [%v, %v] are %q, want %q", test.low, test.high, got, test.want)
-		}
-	}
-}
-
-func TestIterationStep(t *testing.T) {
-	for _, test := range []struct{ n, most, want int }{
-		{0, 10, 1}, {10, 10, 1}, {11, 10, 5}, {54, 10, 5}, {59, 10, 10}, {60, 10, 10}, {110, 10, 20}, {300, 10, 50}, {600, 10, 100}, {2000, 10, 200}, {1_000_000, 60, 20000},
-	} {
-		if got := iterationStep(test.n, test.most); got != test.want {
-			t.Errorf("iterationStep(%d, %d) = %d, want %d", test.n, test.most, got, test.want)
 		}
 	}
 }
@@ -453,22 +327,5 @@ func TestWritePlotsError(t *testing.T) {
 	paths, err := WritePlots(missing, "x", oneEvent())
 	if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), missing) || len(paths) != 0 {
 		t.Errorf("%v, %v; want an error that names %s", paths, err, missing)
-	}
-}
-
-// A plot that could not be drawn to its end leaves no file behind.
-func TestWriteFileRemoves(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "half.png")
-	err := writeFile(path, func(w io.Writer) error {
-		if _, err := io.WriteString(w, "half"); err != nil {
-			return err
-		}
-		return errFull
-	})
-	if !errors.Is(err, errFull) || !strings.Contains(err.Error(), path) {
-		t.Errorf("%v; want %v and the path", err, errFull)
-	}
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the half-written file is there: %v", err)
 	}
 }

@@ -25,10 +25,10 @@ func TestTransitionsByCall(t *testing.T) {
 		t.Fatalf("%d sections", len(sections))
 	}
 	var got [][]string
-	for _, line := range sections[0].rows {
+	for _, line := range sections[0].Rows {
 		var texts []string
 		for _, c := range line {
-			texts = append(texts, c.text)
+			texts = append(texts, c.Text)
 		}
 		got = append(got, texts)
 	}
@@ -45,8 +45,8 @@ func TestTransitionsByCall(t *testing.T) {
 	d.Transitions = append(d.Transitions, analysis.Transition{Time: 41 * ms, Duration: ms, Tag: "kv", Resume: true, Failed: whole},
 		analysis.Transition{Time: 41 * ms, Duration: ms, Tag: "weights", Resume: true, Failed: whole})
 	var below []string
-	for _, c := range sleepSections(d)[0].after[2:] {
-		below = append(below, c.text)
+	for _, c := range sleepSections(d)[0].After[2:] {
+		below = append(below, c.Text)
 	}
 	if diff := cmp.Diff([]string{"at 41.0 ms: " + whole}, below); diff != "" {
 		t.Errorf("what does not fit into the table (-want +got):\n%s", diff)

@@ -9,6 +9,9 @@ import (
 
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/units"
 )
 
 // Tuned is what a recorded job would have taken under several policies.
@@ -21,24 +24,24 @@ type Tuned struct {
 }
 
 // TuneText writes the policies for a terminal, the recommended one emphasized. It fails only where w does.
-func TuneText(w io.Writer, t *Tuned, o Options) error {
-	return writeText(w, o, tuneSection(t))
+func TuneText(w io.Writer, t *Tuned, o layout.Options) error {
+	return layout.WriteText(w, o, tuneSection(t))
 }
 
 // TuneMarkdown writes what TuneText does as Markdown. It fails only where w does.
 func TuneMarkdown(w io.Writer, t *Tuned) error {
-	return writeMarkdown(w, tuneSection(t))
+	return layout.WriteMarkdown(w, tuneSection(t))
 }
 
-func tuneSection(t *Tuned) section {
+func tuneSection(t *Tuned) layout.Section {
 	first := &t.Outcomes[0]
-	s := section{
-		title: "Policies for " + shorten(t.Process, 60),
-		before: note(fmt.Sprintf("%s replayed under each; at most %s were requested at a time; %s",
-			plural(t.Allocs, "request"), FormatSize(first.PeakT), tunedSteps(first))),
-		columns: []column{
-			numbers("#"), words("growth"), words("split"), words("small"), words("trim"), words("placement"), numbers("R peak"), numbers("R steady"), numbers("idle, first"), numbers("idle, later"),
-			numbers("remaps"), numbers("waits"), numbers("cost"), numbers("step"),
+	s := layout.Section{
+		Title: "Policies for " + plain.Shorten(t.Process, 60),
+		Before: layout.Note(fmt.Sprintf("%s replayed under each; at most %s were requested at a time; %s",
+			units.Counted(t.Allocs, "request"), units.FormatSize(first.PeakT), tunedSteps(first))),
+		Columns: []layout.Column{
+			layout.Numbers("#"), layout.Words("growth"), layout.Words("split"), layout.Words("small"), layout.Words("trim"), layout.Words("placement"), layout.Numbers("R peak"), layout.Numbers("R steady"), layout.Numbers("idle, first"), layout.Numbers("idle, later"),
+			layout.Numbers("remaps"), layout.Numbers("waits"), layout.Numbers("cost"), layout.Numbers("step"),
 		},
 	}
 	best := t.Recommend(t.MaxSlowdown)
@@ -47,13 +50,13 @@ func tuneSection(t *Tuned) section {
 		cells := tuneRow(i+1, o)
 		switch {
 		case i == best:
-			cells = toned(strong, cells)
+			cells = layout.Toned(layout.Strong, cells)
 		case o.Refused > 0:
-			cells = toned(failed, cells)
+			cells = layout.Toned(layout.Failed, cells)
 		}
-		s.rows = append(s.rows, cells)
+		s.Rows = append(s.Rows, cells)
 	}
-	s.after = tuneNotes(t, best)
+	s.After = tuneNotes(t, best)
 	return s
 }
 
@@ -62,27 +65,27 @@ func tunedSteps(o *tune.Outcome) string {
 	if o.Iterations == 0 {
 		return "no iterations are marked: steady is the end, and nothing is trimmed by iteration or planned"
 	}
-	return fmt.Sprintf("%s, a steady one of %s", plural(o.Iterations, "iteration"), FormatDuration(o.Step.Nanoseconds()))
+	return fmt.Sprintf("%s, a steady one of %s", units.Counted(o.Iterations, "iteration"), units.FormatDuration(o.Step.Nanoseconds()))
 }
 
 // tuneRow begins with a number: where the table is divided, that says which policy a line is of.
-func tuneRow(number int, o *tune.Outcome) []cell {
+func tuneRow(number int, o *tune.Outcome) []layout.Cell {
 	growth, split, small, trim := policyTexts(o.Policy)
-	first, later := absent, absent
+	first, later := units.Absent, units.Absent
 	if o.Iterations > 0 {
-		first = FormatPercent(o.FirstIdle)
+		first = units.FormatPercent(o.FirstIdle)
 	}
 	if o.Iterations > 1 {
-		later = FormatPercent(o.LaterIdle)
+		later = units.FormatPercent(o.LaterIdle)
 	}
-	step := absent
+	step := units.Absent
 	if o.Step > 0 {
 		step = strconv.FormatFloat(1+o.Slowdown(), 'f', 3, 64)
 	}
-	cells := row(strconv.Itoa(number), growth, split, small, trim, o.Policy.Placement.String(), FormatSize(o.PeakR), FormatSize(o.SteadyR), first, later,
-		tenths(o.Remaps), tenths(o.Waits), FormatDuration(o.Cost.Nanoseconds()), step)
+	cells := layout.Row(strconv.Itoa(number), growth, split, small, trim, o.Policy.Placement.String(), units.FormatSize(o.PeakR), units.FormatSize(o.SteadyR), first, later,
+		tenths(o.Remaps), tenths(o.Waits), units.FormatDuration(o.Cost.Nanoseconds()), step)
 	if o.Refused > 0 {
-		cells[6].text = "refused " + formatCount(o.Refused)
+		cells[6].Text = "refused " + units.FormatCount(o.Refused)
 	}
 	return cells
 }
@@ -96,15 +99,15 @@ func tenths(n float64) string {
 // policyTexts are the options as `memprof record` takes them, and means them: sizes are not rounded.
 // Small is "–" for none.
 func policyTexts(p tune.Policy) (growth, split, small, trim string) {
-	growth, split, small, trim = p.GrowthText(), p.Split.String(), absent, p.Trim.String()
+	growth, split, small, trim = p.GrowthText(), p.Split.String(), units.Absent, p.Trim.String()
 	if p.Growth == bfc.Step {
-		growth = "step:" + exactSize(p.Step)
+		growth = "step:" + units.ExactSize(p.Step)
 	}
 	if p.Split != bfc.SplitClassic && p.Split != bfc.SplitAlways {
-		split = exactSize(uint64(p.Split))
+		split = units.ExactSize(uint64(p.Split))
 	}
 	if p.Small > 0 {
-		small = exactSize(p.Small)
+		small = units.ExactSize(p.Small)
 	}
 	if p.Trim.When == bfc.TrimIdle {
 		trim = "idle:" + p.Trim.Idle.String()
@@ -126,21 +129,21 @@ func recordFlags(p tune.Policy) string {
 	return flags
 }
 
-func tuneNotes(t *Tuned, best int) []cell {
+func tuneNotes(t *Tuned, best int) []layout.Cell {
 	c := &t.Costs
-	notes := note("of a steady iteration in the mean: ranges mapped again for a request, requests that wait for the device, the cost of driver calls that requests wait for, and how long a step is with it, 1 as recorded")
-	notes = append(notes, note(fmt.Sprintf("cost model: a handle of %s: create %s, map %s, set access %s, unmap %s, release %s",
-		FormatSize(int64(c.Handle)), short(c.Create), short(c.Map), short(c.Access), short(c.Unmap), short(c.Release)))...)
+	notes := layout.Note("of a steady iteration in the mean: ranges mapped again for a request, requests that wait for the device, the cost of driver calls that requests wait for, and how long a step is with it, 1 as recorded")
+	notes = append(notes, layout.Note(fmt.Sprintf("cost model: a handle of %s: create %s, map %s, set access %s, unmap %s, release %s",
+		units.FormatSize(int64(c.Handle)), short(c.Create), short(c.Map), short(c.Access), short(c.Unmap), short(c.Release)))...)
 	if t.LeftOut > 0 {
-		notes = append(notes, cell{plural(t.LeftOut, "arena") + " of graph memory left out", faint})
+		notes = append(notes, layout.Cell{Text: units.Counted(t.LeftOut, "arena") + " of graph memory left out", Tone: layout.Faint})
 	}
 	if best < 0 {
-		return append(notes, cell{fmt.Sprintf("none serves all requests at no more than %s of a step", FormatPercent(t.MaxSlowdown)), warned})
+		return append(notes, layout.Cell{Text: fmt.Sprintf("none serves all requests at no more than %s of a step", units.FormatPercent(t.MaxSlowdown)), Tone: layout.Warned})
 	}
-	return append(notes, cell{"recommended: memprof record " + recordFlags(t.Outcomes[best].Policy), strong})
+	return append(notes, layout.Cell{Text: "recommended: memprof record " + recordFlags(t.Outcomes[best].Policy), Tone: layout.Strong})
 }
 
-func short(d time.Duration) string { return FormatDuration(d.Nanoseconds()) }
+func short(d time.Duration) string { return units.FormatDuration(d.Nanoseconds()) }
 
 // TuneJSON writes the policies as one JSON object, indented. Bytes and counts are integers, times
 // integers of nanoseconds, shares and means numbers; what does not exist is null. Policies are in
@@ -157,7 +160,7 @@ func TuneJSON(w io.Writer, t *Tuned) error {
 	if best := t.Recommend(t.MaxSlowdown); best >= 0 {
 		out.Recommended = &out.Policies[best].jsonPolicy
 	}
-	return WriteJSON(w, out)
+	return plain.WriteJSON(w, out)
 }
 
 type jsonTuned struct {
@@ -216,14 +219,14 @@ func newJSONOutcome(o *tune.Outcome) jsonOutcome {
 		CostNS: o.Cost.Nanoseconds(), BesideNS: o.Beside.Nanoseconds(), TotalCostNS: o.TotalCost.Nanoseconds(),
 	}
 	if o.Iterations > 0 {
-		out.FirstIdle = finite(o.FirstIdle)
+		out.FirstIdle = plain.Finite(o.FirstIdle)
 	}
 	if o.Iterations > 1 {
-		out.LaterIdle = finite(o.LaterIdle)
+		out.LaterIdle = plain.Finite(o.LaterIdle)
 	}
 	if o.Step > 0 {
 		step := o.Step.Nanoseconds()
-		out.StepNS, out.Slowdown = &step, finite(o.Slowdown())
+		out.StepNS, out.Slowdown = &step, plain.Finite(o.Slowdown())
 	}
 	return out
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/reporttest"
 )
 
 // tuned is a job under policies of every kind: one is recommended, one refused requests.
@@ -43,7 +45,7 @@ func tuned() *Tuned {
 func untold() *Tuned {
 	return &Tuned{
 		Result:  &tune.Result{Allocs: 1, Outcomes: []tune.Outcome{{Policy: tune.Policy{Growth: bfc.Needed, Split: bfc.SplitAlways}, PeakR: 2 * mib, SteadyR: 2 * mib, PeakT: 1, Refused: 1}}},
-		Process: hostileName, Costs: tune.DefaultCosts(),
+		Process: reporttest.HostileName, Costs: tune.DefaultCosts(),
 	}
 }
 
@@ -52,25 +54,25 @@ func TestTuneGolden(t *testing.T) {
 		name  string
 		write func(io.Writer) error
 	}{
-		{"tune.txt", func(w io.Writer) error { return TuneText(w, tuned(), Options{}) }},
-		{"tune_narrow.txt", func(w io.Writer) error { return TuneText(w, tuned(), Options{Width: 80}) }},
+		{"tune.txt", func(w io.Writer) error { return TuneText(w, tuned(), layout.Options{}) }},
+		{"tune_narrow.txt", func(w io.Writer) error { return TuneText(w, tuned(), layout.Options{Width: 80}) }},
 		{"tune.md", func(w io.Writer) error { return TuneMarkdown(w, tuned()) }},
 		{"tune.json", func(w io.Writer) error { return TuneJSON(w, tuned()) }},
-		{"tune_untold.txt", func(w io.Writer) error { return TuneText(w, untold(), Options{}) }},
+		{"tune_untold.txt", func(w io.Writer) error { return TuneText(w, untold(), layout.Options{}) }},
 		{"tune_untold.json", func(w io.Writer) error { return TuneJSON(w, untold()) }},
 	} {
 		var out bytes.Buffer
 		if err := test.write(&out); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, test.name, out.Bytes())
+		reporttest.Golden(t, test.name, out.Bytes())
 	}
 }
 
 // The recommended policy is emphasized, and so are those that would have failed the job.
 func TestTuneColors(t *testing.T) {
 	var out bytes.Buffer
-	if err := TuneText(&out, tuned(), Options{Color: true}); err != nil {
+	if err := TuneText(&out, tuned(), layout.Options{Color: true}); err != nil {
 		t.Fatal(err)
 	}
 	tones := map[string]string{}

@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/units"
 )
 
@@ -81,7 +81,7 @@ func (v *verdict) title() string {
 	if v.rank != "" {
 		text += " [" + v.rank + "]"
 	}
-	return report.PlainText(text)
+	return plain.Text(text)
 }
 
 // sentence says what was found, on one line.
@@ -130,7 +130,7 @@ func markdownVerdicts(verdicts []verdict, skips []skip) []byte {
 	var out bytes.Buffer
 	headline := "all gates hold"
 	if err := conclusion(verdicts); err != nil {
-		headline = report.MarkdownText(err.Error())
+		headline = plain.Markdown(err.Error())
 	}
 	fmt.Fprintf(&out, "## memprof check: %s\n\n", headline)
 	out.WriteString("| Verdict | Gate | Found | Margin | Spread | Where |\n| :--- | :--- | ---: | ---: | ---: | :--- |\n")
@@ -144,7 +144,7 @@ func markdownVerdicts(verdicts []verdict, skips []skip) []byte {
 		out.WriteString(line)
 	}
 	for i := range skips {
-		line := fmt.Sprintf("| skipped | %s | | | | %s |\n", report.MarkdownText(skips[i].gate.text), report.MarkdownText(skips[i].path+": "+skips[i].why))
+		line := fmt.Sprintf("| skipped | %s | | | | %s |\n", plain.Markdown(skips[i].gate.text), plain.Markdown(skips[i].path+": "+skips[i].why))
 		if out.Len()+len(line) <= mostMarkdown {
 			out.WriteString(line)
 		}
@@ -170,7 +170,7 @@ func markdownRow(v *verdict) string {
 	if v.runs > 1 {
 		spread = cells[4]
 	}
-	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |\n", word, report.MarkdownText(name), report.MarkdownText(cells[2]), cells[3], spread, report.MarkdownText(cells[5]))
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |\n", word, plain.Markdown(name), plain.Markdown(cells[2]), cells[3], spread, plain.Markdown(cells[5]))
 }
 
 // annotations are commands to the runner of GitHub Actions, the worst first.
@@ -188,7 +188,7 @@ func annotations(verdicts []verdict) []byte {
 		}
 		place := ""
 		if v.written.file != "" {
-			place = fmt.Sprintf("file=%s,line=%d,", annotationProperty.Replace(report.PlainText(v.written.file)), v.written.line)
+			place = fmt.Sprintf("file=%s,line=%d,", annotationProperty.Replace(plain.Text(v.written.file)), v.written.line)
 		}
 		fmt.Fprintf(&out, "::%s %stitle=%s::%s\n", level, place, annotationProperty.Replace("memprof: "+v.title()), annotationText.Replace(v.sentence()))
 	}
@@ -259,7 +259,7 @@ func junitVerdicts(verdicts []verdict, skips []skip) ([]byte, error) {
 	for i := range skips {
 		s := &skips[i]
 		suite.Cases = append(suite.Cases, junitCase{
-			Class: "memprof." + s.gate.metric.Name, Name: report.PlainText(s.gate.text), Skipped: &junitSkipped{report.PlainText(s.path + ": " + s.why)},
+			Class: "memprof." + s.gate.metric.Name, Name: plain.Text(s.gate.text), Skipped: &junitSkipped{plain.Text(s.path + ": " + s.why)},
 		})
 	}
 	text, err := xml.MarshalIndent(junitSuites{Name: suite.Name, Tests: suite.Tests, Failures: suite.Failures, Suite: suite}, "", "  ")

@@ -13,7 +13,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/plain"
 )
 
 // qualityIssue is an entry of GitLab's code-quality report: the part of Code Climate's format
@@ -181,7 +181,7 @@ func labelsOf(pairs ...string) string {
 	var fields []string
 	for pair := range slices.Chunk(pairs, 2) {
 		if pair[1] != "" {
-			fields = append(fields, fmt.Sprintf(`%s="%s"`, pair[0], openMetricsText.Replace(report.PlainText(pair[1]))))
+			fields = append(fields, fmt.Sprintf(`%s="%s"`, pair[0], openMetricsText.Replace(plain.Text(pair[1]))))
 		}
 	}
 	return "{" + strings.Join(fields, ",") + "}"

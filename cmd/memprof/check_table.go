@@ -12,7 +12,7 @@ import (
 	"github.com/fatih/color"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/units"
 )
 
@@ -50,7 +50,7 @@ func (o *checkOptions) print(stdout io.Writer, verdicts []verdict, skips []skip)
 		}
 	}
 	for i := range skips {
-		fmt.Fprintln(stdout, report.PlainText(skips[i].String()))
+		fmt.Fprintln(stdout, plain.Text(skips[i].String()))
 	}
 	return nil
 }
@@ -58,11 +58,11 @@ func (o *checkOptions) print(stdout io.Writer, verdicts []verdict, skips []skip)
 // cells are those of a verdict's row, with word as the last.
 func (v *verdict) cells(word string) []string {
 	g := v.gate
-	where := report.PlainText(v.found.where.String())
+	where := plain.Text(v.found.where.String())
 	if v.runs > 1 {
 		where += fmt.Sprintf(" (%s of %d runs)", v.aggregate, v.runs)
 	}
-	return []string{report.PlainText(g.metric.Name + g.selector.String()), g.expected(), g.format(v.found.value), g.format(g.margin(v.found.value)), g.format(v.spread), where, word}
+	return []string{plain.Text(g.metric.Name + g.selector.String()), g.expected(), g.format(v.found.value), g.format(g.margin(v.found.value)), g.format(v.spread), where, word}
 }
 
 // printTable writes verdicts, one a line. On a terminal that has too few columns for all of it,
@@ -133,7 +133,7 @@ func (v *verdict) distrust() string {
 		return ""
 	}
 	g := v.gate
-	return report.PlainText(fmt.Sprintf("%s: not trustworthy: %s spread over %s, more than the margin of %s; take more runs or another limit",
+	return plain.Text(fmt.Sprintf("%s: not trustworthy: %s spread over %s, more than the margin of %s; take more runs or another limit",
 		g.text, units.Counted(int64(v.runs), "run"), g.format(v.spread), g.format(math.Abs(g.margin(v.found.value)))))
 }
 

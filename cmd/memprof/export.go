@@ -12,7 +12,6 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/report/export"
 	"github.com/memprof/memprof/trace"
 )
@@ -64,7 +63,7 @@ func exportFormats() []exportFormat {
 			name: "json", short: "The events as one JSON document, an event a line", passes: eventsOf,
 			example: "  memprof export json run -o run.json\n  memprof export json run | jq '.processes[0].events | length'",
 			write: func(_ *exportOptions, w io.Writer, r *export.Recording) error {
-				return export.JSON(report.PlainJSON(w), r)
+				return export.JSON(w, r)
 			},
 		},
 		{

@@ -8,7 +8,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/trace"
 )
@@ -25,7 +25,7 @@ func openRun(path string) (*trace.Run, error) {
 	if run.Live {
 		screen.Complain(os.Stderr, path+" is being recorded: this is what there is so far")
 	}
-	screen.NewProgress(os.Stderr, "reading "+report.PlainText(path), eventsOf(run)).Follow(run)
+	screen.NewProgress(os.Stderr, "reading "+plain.Text(path), eventsOf(run)).Follow(run)
 	return run, nil
 }
 
@@ -167,7 +167,7 @@ func pickProcess(run *trace.Run, name string) (*trace.Process, error) {
 	}
 	var names []string
 	for _, process := range run.Processes {
-		names = append(names, report.PlainText(process.Name))
+		names = append(names, plain.Text(process.Name))
 	}
 	return nil, exit.Usagef("%s: no process %q in it: want %s%s", run.Dir, name, spell.Alternatives(names), spell.DidYouMean(name, names...))
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/kv"
 	"github.com/memprof/memprof/report/spell"
 )
 
@@ -179,8 +179,8 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 }
 
 // memory is what of the flags is about the model and its card; the model is nil if unknown.
-func (o *kvOptions) memory() (*report.KV, *kvcache.Model, error) {
-	k := &report.KV{Ranks: o.Ranks, Memory: int64(o.Memory), BytesPerToken: int64(o.BytesPerToken)}
+func (o *kvOptions) memory() (*kv.Simulation, *kvcache.Model, error) {
+	k := &kv.Simulation{Ranks: o.Ranks, Memory: int64(o.Memory), BytesPerToken: int64(o.BytesPerToken)}
 	if (o.Model == "") == (o.BytesPerToken == 0) {
 		return nil, nil, exit.Usagef("kv needs either --model or --bytes-per-token (see `memprof kv --help`)")
 	}
@@ -219,7 +219,7 @@ func (o *kvOptions) memory() (*report.KV, *kvcache.Model, error) {
 }
 
 // simulation is what all policies have in common.
-func (o *kvOptions) simulation(k *report.KV) (kvcache.Options, error) {
+func (o *kvOptions) simulation(k *kv.Simulation) (kvcache.Options, error) {
 	base := kvcache.Options{
 		Capacity: k.Memory / k.BytesPerToken, MaxLength: o.MaxLength, Watermark: o.Watermark, NullBlock: o.NullBlock,
 		StepTime: int64(o.StepTime), Steps: o.Steps, Warmup: o.Warmup, Seed: o.Load.Seed, At: o.At,
@@ -331,21 +331,21 @@ func (o *kvOptions) simulate(ctx context.Context, options kvcache.Options) (*kvc
 	return nil, o.Load.fault(err)
 }
 
-func (o *kvOptions) print(stdout io.Writer, k *report.KV) error {
+func (o *kvOptions) print(stdout io.Writer, k *kv.Simulation) error {
 	switch o.Format {
 	case "json":
-		return report.KVJSON(stdout, k)
+		return kv.JSON(stdout, k)
 	case "markdown":
-		return report.KVMarkdown(stdout, k)
+		return kv.Markdown(stdout, k)
 	}
-	return report.KVText(stdout, k, screen.Options(stdout))
+	return kv.Text(stdout, k, screen.Options(stdout))
 }
 
-func (o *kvOptions) draw(stderr io.Writer, k *report.KV) error {
+func (o *kvOptions) draw(stderr io.Writer, k *kv.Simulation) error {
 	if o.Output == "" {
 		return nil
 	}
-	files, err := report.WriteKVPlots(o.Output, k)
+	files, err := kv.WritePlots(o.Output, k)
 	for _, file := range files {
 		screen.Complain(stderr, "wrote "+file)
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"math"
@@ -16,7 +15,7 @@ import (
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/bfc/ops"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/report/units"
 )
@@ -290,7 +289,7 @@ func printReplayJSON(w *bufio.Writer, a *bfc.Allocator, results *replayResults) 
 		}
 	}
 	s := a.Stats()
-	stats, err := json.Marshal(replayStatsJSON{
+	stats, err := plain.JSON(replayStatsJSON{
 		s.NumAllocs, s.BytesInUse, s.PeakBytesInUse, s.LargestAlloc, s.Reserved, s.PeakReserved, a.LargestFree(), a.Fragmentation(),
 	})
 	if err != nil {
@@ -306,11 +305,11 @@ func writeElement(w *bufio.Writer, i int, value any) error {
 		separator = ",\n"
 	}
 	w.WriteString(separator)
-	text, err := json.Marshal(value)
+	text, err := plain.JSON(value)
 	if err != nil {
 		return err
 	}
-	_, err = report.PlainJSON(w).Write(text)
+	_, err = w.Write(text)
 	return err
 }
 
@@ -343,7 +342,7 @@ func printReplay(w *bufio.Writer, a *bfc.Allocator, results *replayResults) erro
 		default:
 			where = "nothing: its request was refused"
 		}
-		_, err := fmt.Fprintf(w, "%-*s  %-*s  %10s  %10s  %s\n", verbs, r.Verb, names, report.PlainText(r.Name), requested, provided, where)
+		_, err := fmt.Fprintf(w, "%-*s  %-*s  %10s  %10s  %s\n", verbs, r.Verb, names, plain.Text(r.Name), requested, provided, where)
 		return err
 	})
 	if err != nil {

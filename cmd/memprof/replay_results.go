@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/memprof/memprof/bfc/ops"
-	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/plain"
 )
 
 // inMemory is how many bytes of results are kept in memory; what is more goes to a temporary file.
@@ -32,7 +32,7 @@ type replayResults struct {
 func (k *replayResults) add(r *ops.Result) error {
 	k.count++
 	k.verbs = max(k.verbs, len(r.Verb))
-	k.names = max(k.names, utf8.RuneCountInString(report.PlainText(r.Name)))
+	k.names = max(k.names, utf8.RuneCountInString(plain.Text(r.Name)))
 	line := k.line[:0]
 	for _, text := range []string{string(r.Verb), r.Name} {
 		line = append(binary.AppendUvarint(line, uint64(len(text))), text...)

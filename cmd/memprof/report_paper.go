@@ -11,7 +11,7 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/study"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -54,11 +54,11 @@ func studyOf(stderr io.Writer, paths []string) (*analysis.Study, error) {
 }
 
 // writePaper prints the table, and draws the figures into the directory that was named, if one was.
-func (o *reportOptions) writePaper(stdout, stderr io.Writer, study *analysis.Study) error {
-	if err := o.printPaper(stdout, study); err != nil || o.NoPlots || o.plotsDir() == "" {
+func (o *reportOptions) writePaper(stdout, stderr io.Writer, jobs *analysis.Study) error {
+	if err := o.printPaper(stdout, jobs); err != nil || o.NoPlots || o.plotsDir() == "" {
 		return err
 	}
-	files, err := report.WriteStudyPlots(o.plotsDir(), study)
+	files, err := study.WritePlots(o.plotsDir(), jobs)
 	for _, file := range files {
 		screen.Complain(stderr, "wrote "+file)
 	}
@@ -68,14 +68,14 @@ func (o *reportOptions) writePaper(stdout, stderr io.Writer, study *analysis.Stu
 	return nil
 }
 
-func (o *reportOptions) printPaper(stdout io.Writer, study *analysis.Study) error {
+func (o *reportOptions) printPaper(stdout io.Writer, jobs *analysis.Study) error {
 	switch o.Format {
 	case "json":
-		return report.StudyJSON(stdout, study)
+		return study.JSON(stdout, jobs)
 	case "markdown":
-		return report.StudyMarkdown(stdout, study)
+		return study.Markdown(stdout, jobs)
 	}
-	return report.StudyText(stdout, study, screen.Options(stdout))
+	return study.Text(stdout, jobs, screen.Options(stdout))
 }
 
 // recordingsIn replaces each folder of recordings by those in it, in the order of their names.

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
-	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/spell"
 )
 
@@ -160,7 +160,7 @@ func (s *selector) missing(job repetition) string {
 	case len(names) == 0:
 		return fmt.Sprintf("no %s %q, nor any other", kind, wanted)
 	}
-	return report.PlainText(fmt.Sprintf("no %s %q: want %s%s", kind, wanted, spell.Alternatives(names), spell.DidYouMean(wanted, names...)))
+	return plain.Text(fmt.Sprintf("no %s %q: want %s%s", kind, wanted, spell.Alternatives(names), spell.DidYouMean(wanted, names...)))
 }
 
 // matches says whether a recording is of the job: by the name of its directory or by its command.

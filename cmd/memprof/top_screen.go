@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +14,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
-	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/units"
 )
 
@@ -39,11 +38,11 @@ func (s *topScreen) drawn() bool {
 func (s *topScreen) show(look *topLook) error {
 	switch {
 	case s.json:
-		text, err := json.Marshal(look)
+		text, err := plain.JSON(look)
 		if err != nil {
 			return err
 		}
-		_, err = report.PlainJSON(s.w).Write(append(text, '\n'))
+		_, err = s.w.Write(append(text, '\n'))
 		return err
 	case s.once:
 		return nil // last prints it
@@ -104,7 +103,7 @@ func topLines(look *topLook) string {
 	stamp := look.Time.Format(time.RFC3339)
 	for i := range look.Processes {
 		p := &look.Processes[i]
-		fmt.Fprintf(&out, "%s %s", stamp, report.PlainText(p.headline()))
+		fmt.Fprintf(&out, "%s %s", stamp, plain.Text(p.headline()))
 		for j := range p.Devices {
 			m := &p.Devices[j]
 			fmt.Fprintf(&out, ", GPU %d requested %s provided %s reserved %s", m.Device, units.FormatSize(m.Requested), orDash(m.Provided), units.FormatSize(m.Reserved))
@@ -125,7 +124,7 @@ func topLines(look *topLook) string {
 
 // abandonedNote is for a recording that nobody goes on with.
 func (l *topLook) abandonedNote() string {
-	return "the recorder is gone, and so is the job: `memprof recover " + report.PlainText(screen.ShellQuote(l.path)) + "` finishes the recording"
+	return "the recorder is gone, and so is the job: `memprof recover " + plain.Text(screen.ShellQuote(l.path)) + "` finishes the recording"
 }
 
 // headline says how far a process is.
@@ -200,7 +199,7 @@ func topTable(look *topLook, columns, rows int) []string {
 		lines = append(lines[:rows-1], fmt.Sprintf("… %d more lines than the terminal has", left))
 	}
 	for i, line := range lines {
-		lines[i] = strings.TrimRight(screen.Cut(report.PlainText(line), columns), " ")
+		lines[i] = strings.TrimRight(screen.Cut(plain.Text(line), columns), " ")
 	}
 	return lines
 }

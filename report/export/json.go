@@ -1,10 +1,10 @@
 package export
 
 import (
-	"encoding/json"
 	"io"
 	"strconv"
 
+	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -22,7 +22,7 @@ const JSONVersion = 1
 //	]}
 //	]}
 func JSON(w io.Writer, r *Recording) error {
-	info, err := json.Marshal(&r.Run.Info)
+	info, err := plain.JSON(&r.Run.Info)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func JSON(w io.Writer, r *Recording) error {
 }
 
 func jsonProcess(out *writer, process *trace.Process) error {
-	head, err := json.Marshal(process.Name)
+	head, err := plain.JSON(process.Name)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func jsonProcess(out *writer, process *trace.Process) error {
 		context, known := texts[e.Context]
 		if !known {
 			var err error
-			if context, err = json.Marshal(process.Strings().Text(e.Context)); err != nil {
+			if context, err = plain.JSON(process.Strings().Text(e.Context)); err != nil {
 				return err
 			}
 			texts[e.Context] = context

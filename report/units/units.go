@@ -143,6 +143,30 @@ func Counted(n int64, noun string) string {
 	return FormatCount(n) + " " + noun
 }
 
+// FormatKnown is [FormatSize] for a number of bytes that is negative where it is not known.
+func FormatKnown(bytes int64) string {
+	if bytes < 0 {
+		return Absent
+	}
+	return FormatSize(bytes)
+}
+
+// Ratio is part/whole, and NaN (printed "–") where whole is 0.
+func Ratio(part, whole int64) float64 {
+	if whole == 0 {
+		return math.NaN()
+	}
+	return float64(part) / float64(whole)
+}
+
+// KnownRatio is [Ratio] for a part that is negative where it is not known: then it is NaN.
+func KnownRatio(part, whole int64) float64 {
+	if part < 0 {
+		return math.NaN()
+	}
+	return Ratio(part, whole)
+}
+
 // sizeUnits are the suffixes ParseSize accepts, in lower case.
 var sizeUnits = map[string]int64{
 	"": 1, "b": 1,

@@ -2,24 +2,23 @@ package screen
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
-	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/plain"
 )
 
 // Complain prints on stderr what is wrong, or odd, after "memprof:". The text may come from a recording,
 // a gate file, a baseline or the command line, and is cleaned here.
 func Complain(stderr io.Writer, text any) {
-	fmt.Fprintln(stderr, "memprof:", report.PlainLines(fmt.Sprint(text)))
+	fmt.Fprintln(stderr, "memprof:", plain.Lines(fmt.Sprint(text)))
 }
 
 // Remark prints one line on stderr after what it is: a warning, say.
 func Remark(stderr io.Writer, what, text string) {
-	fmt.Fprintf(stderr, "memprof: %s: %s\n", what, report.PlainText(text))
+	fmt.Fprintf(stderr, "memprof: %s: %s\n", what, plain.Text(text))
 }
 
 // End prints err, if it has a message, and returns the exit code that it stands for.
@@ -33,16 +32,13 @@ func End(stderr io.Writer, err error) int {
 
 // PrintLine prints one line of results, cleaned as a whole.
 func PrintLine(stdout io.Writer, format string, args ...any) error {
-	_, err := fmt.Fprintln(stdout, report.PlainText(fmt.Sprintf(format, args...)))
+	_, err := fmt.Fprintln(stdout, plain.Text(fmt.Sprintf(format, args...)))
 	return err
 }
 
 // JSON prints a value as every verb does: indented, with < and > as they are.
 func JSON(w io.Writer, value any) error {
-	encoder := json.NewEncoder(report.PlainJSON(w))
-	encoder.SetIndent("", "  ")
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(value)
+	return plain.WriteJSON(w, value)
 }
 
 // PlainWriter cleans text line by line on its way to a terminal. Texts in the formats of other tools go
@@ -60,7 +56,7 @@ func (p *PlainWriter) Write(text []byte) (int, error) {
 	}
 	var out bytes.Buffer
 	for line := range bytes.Lines(p.left[:end]) {
-		out.WriteString(report.PlainText(string(line[:len(line)-1])) + "\n")
+		out.WriteString(plain.Text(string(line[:len(line)-1])) + "\n")
 	}
 	p.left = append(p.left[:0], p.left[end:]...)
 	if _, err := p.W.Write(out.Bytes()); err != nil {
@@ -71,7 +67,7 @@ func (p *PlainWriter) Write(text []byte) (int, error) {
 
 // Flush writes a last line without an end.
 func (p *PlainWriter) Flush() error {
-	_, err := io.WriteString(p.W, report.PlainText(string(p.left)))
+	_, err := io.WriteString(p.W, plain.Text(string(p.left)))
 	p.left = nil
 	return err
 }

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/layout"
 )
 
 // Terminal says whether w is a terminal: elsewhere there are no colors, and nothing is drawn over.
@@ -35,8 +35,8 @@ func Width(w io.Writer) int {
 }
 
 // Options are how a report is printed on w.
-func Options(w io.Writer) report.Options {
-	return report.Options{Color: Colored(w), Width: Width(w)}
+func Options(w io.Writer) layout.Options {
+	return layout.Options{Color: Colored(w), Width: Width(w)}
 }
 
 // Cut shortens text to so many columns; 0 columns keep all of it.

@@ -1,0 +1,390 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/units"
+)
+
+// Other libraries that have a row of their own; the rest share one.
+const booksLibraries = 8
+
+// booksSections is what the process, or all of them, had in use of the device and what for;
+// none for a result that no books were made of.
+func booksSections(d *analysis.DeviceResult) []layout.Section {
+	b := d.Books
+	if b == nil {
+		return nil
+	}
+	s := layout.Section{Title: "The books"}
+	if b.Missing != "" {
+		s.Before = layout.Toned(layout.Faint, layout.Note("how much of the device was in use is unknown: "+plain.Shorten(b.Missing, 160)))
+		if b.Peak.Sum() == b.Peak.At.R && b.End.Sum() == b.End.At.R { // the split tells as much
+			return []layout.Section{s}
+		}
+	} else {
+		s.Before = layout.Note(booksScope(b))
+	}
+	s.Columns = []layout.Column{
+		layout.Words("part"), layout.Numbers("peak"), layout.Numbers("share"), layout.Numbers("end"), layout.Numbers("share"), layout.Words("what it is"),
+	}
+	for _, term := range booksTerms(b) {
+		s.Rows = append(s.Rows, booksRow(b, term))
+	}
+	s.Total = layout.Toned(layout.Strong, booksRow(b, booksTotal(b)))
+	s.After = booksNotes(b)
+	return []layout.Section{s}
+}
+
+// booksScope says whose use it is.
+func booksScope(b *analysis.Books) string {
+	if b.Scope == analysis.ScopeProcess {
+		return fmt.Sprintf("used: what the driver says this process uses of GPU %d, at most %s", b.GPU, units.FormatSize(b.UsedPeak))
+	}
+	if b.Scope == analysis.ScopeCard {
+		return fmt.Sprintf("used: the whole card as this process read it (cuMemGetInfo), other processes included, at most %s", units.FormatSize(b.UsedPeak))
+	}
+	of := ""
+	if n := len(b.Processes); n > 1 {
+		names := make([]string, 0, 4)
+		for _, name := range b.Processes[:min(n, 4)] {
+			names = append(names, plain.Shorten(name, 16))
+		}
+		of = "; the sum of " + strings.Join(names, ", ")
+		if n > 4 {
+			of += fmt.Sprintf(" and %d more", n-4)
+		}
+	}
+	return fmt.Sprintf("used: the whole card, GPU %d, other processes included, at most %s; before the job it was %s%s",
+		b.GPU, units.FormatSize(b.UsedPeak), units.FormatSize(b.Baseline), of)
+}
+
+// booksTerm is a line of the books.
+type booksTerm struct {
+	name, meaning string
+	bytes         func(*analysis.Book) int64
+	unknown       func(*analysis.Book) bool // nil: never
+	tone          layout.Tone
+	ofChunks      bool // not told of a watched allocator
+}
+
+// booksTerms are the lines that add up to what is used, without their sum.
+func booksTerms(b *analysis.Books) []booksTerm {
+	terms := []booksTerm{
+		{name: "tensors", meaning: "asked for, live", bytes: func(b *analysis.Book) int64 { return b.At.T }},
+		{name: "internal", meaning: "rounding and slack", bytes: func(b *analysis.Book) int64 { return b.At.Rounding + b.At.Slack }, ofChunks: true},
+		{name: "pending", meaning: "freed, waiting", bytes: func(b *analysis.Book) int64 { return b.At.Pending }},
+		{name: "reserve", meaning: "mapped ahead of need", bytes: func(b *analysis.Book) int64 { return b.At.Reserve }, ofChunks: true},
+		{name: "external", meaning: "holes, free now", bytes: func(b *analysis.Book) int64 { return b.At.External }, tone: layout.Warned, ofChunks: true},
+	}
+	if b.Peak.At.Unsplit != 0 || b.End.At.Unsplit != 0 {
+		terms = slices.DeleteFunc(terms, func(t booksTerm) bool { return t.ofChunks && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
+		terms = append(terms, booksTerm{name: "not told apart", meaning: "internal, reserve, external", bytes: func(b *analysis.Book) int64 { return b.At.Unsplit }, tone: layout.Warned})
+	}
+	terms = append(terms, libraryTerms(b)...)
+	if b.Peak.Pools != 0 || b.End.Pools != 0 || (b.Peak.Unknown | b.End.Unknown).Has(analysis.PoolsPart) {
+		terms = append(terms, booksTerm{name: "idle in pools", meaning: "kept by the driver", bytes: func(b *analysis.Book) int64 { return b.Pools }, unknown: lacks(analysis.PoolsPart)})
+	}
+	terms = append(terms, overheadTerms(b)...)
+	terms = append(terms, booksTerm{
+		name: "unexplained", meaning: "used, in none of these", bytes: func(b *analysis.Book) int64 { return b.Unexplained },
+		unknown: func(b *analysis.Book) bool { return b.UnexplainedUnknown != "" },
+	})
+	if b.Missing == "" && (b.Peak.UnexplainedUnknown != "" || b.End.UnexplainedUnknown != "") {
+		meaning := "unknown parts, together"
+		if b.Scope != analysis.ScopeProcess {
+			meaning = "with other processes"
+		}
+		terms = append(terms, booksTerm{name: "rest", meaning: meaning, bytes: restOf, unknown: usedUnknown})
+	}
+	return terms
+}
+
+// overheadTerms are the lines of driver overhead: one, or where some of it is unknown what is
+// known and the rest.
+func overheadTerms(b *analysis.Books) []booksTerm {
+	known := func(b *analysis.Book) int64 { return b.Overhead() }
+	if !(b.Peak.Unknown | b.End.Unknown).Has(analysis.AllOverhead) {
+		return []booksTerm{{name: "driver overhead", meaning: "context, code, graphs", bytes: known}}
+	}
+	var terms []booksTerm
+	if b.Peak.Overhead() != 0 || b.End.Overhead() != 0 {
+		terms = append(terms, booksTerm{name: "driver overhead", meaning: "as far as it is known", bytes: known})
+	}
+	return append(terms, booksTerm{name: "more driver overhead", meaning: "see below", bytes: func(*analysis.Book) int64 { return 0 }, unknown: lacks(analysis.AllOverhead)})
+}
+
+// lacks says whether one of some parts is unknown.
+func lacks(parts analysis.OverheadParts) func(*analysis.Book) bool {
+	return func(b *analysis.Book) bool { return b.Unknown.Has(parts) }
+}
+
+// restOf is what unknown parts have together; nothing where none is unknown.
+func restOf(b *analysis.Book) int64 {
+	if b.UnexplainedUnknown == "" {
+		return 0
+	}
+	return b.Rest
+}
+
+func usedUnknown(b *analysis.Book) bool { return b.UsedUnknown != "" }
+
+func booksTotal(b *analysis.Books) booksTerm {
+	if b.Missing != "" {
+		return booksTerm{name: "= explained", meaning: "used memory was not read", bytes: func(b *analysis.Book) int64 { return b.Sum() }}
+	}
+	return booksTerm{name: "= used", meaning: "as the driver says", bytes: func(b *analysis.Book) int64 { return b.Read.Used }, unknown: usedUnknown}
+}
+
+// libraryTerms are the other libraries at the peak or the end, the greatest first.
+func libraryTerms(b *analysis.Books) []booksTerm {
+	most := map[string]int64{}
+	for _, book := range []*analysis.Book{&b.Peak, &b.End} {
+		for _, l := range book.Libraries {
+			most[l.Name] = max(most[l.Name], l.Bytes)
+		}
+	}
+	var names []string
+	for name := range most {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(x, y string) int { return cmp.Or(cmp.Compare(most[y], most[x]), cmp.Compare(x, y)) })
+	shown := names
+	if len(names) > booksLibraries {
+		shown = names[:booksLibraries-1]
+	}
+	var terms []booksTerm
+	for _, name := range shown {
+		title := plain.Shorten(name, 24)
+		if name == "" {
+			title = "a library without a name"
+		}
+		terms = append(terms, booksTerm{name: title, meaning: "another library", bytes: bytesOf(name)})
+	}
+	if rest := names[len(shown):]; len(rest) > 0 {
+		terms = append(terms, booksTerm{
+			name: "… " + units.FormatCount(int64(len(rest))) + " more", meaning: "other libraries", bytes: bytesOf(rest...), tone: layout.Faint,
+		})
+	}
+	return terms
+}
+
+// bytesOf sums up what some libraries have.
+func bytesOf(names ...string) func(*analysis.Book) int64 {
+	return func(b *analysis.Book) (sum int64) {
+		for _, l := range b.Libraries {
+			if slices.Contains(names, l.Name) {
+				sum += l.Bytes
+			}
+		}
+		return sum
+	}
+}
+
+// booksRow is a line at the peak and at the end. Shares are of what was used.
+func booksRow(b *analysis.Books, term booksTerm) []layout.Cell {
+	line := layout.Row(term.name)
+	zero := true
+	for _, book := range []*analysis.Book{&b.Peak, &b.End} {
+		if term.unknown != nil && term.unknown(book) {
+			line = append(line, layout.Row("unknown", units.Absent)...)
+			zero = false
+			continue
+		}
+		bytes, percent := term.bytes(book), units.Absent
+		if book.UsedUnknown == "" {
+			percent = units.FormatPercent(units.Ratio(bytes, book.Read.Used))
+		}
+		line = append(line, layout.Row(units.FormatSize(bytes), percent)...)
+		zero = zero && bytes == 0
+	}
+	line = append(line, layout.Row(term.meaning)...)
+	switch {
+	case zero:
+		return layout.Toned(layout.Faint, line)
+	case term.tone == layout.Faint:
+		return layout.Toned(layout.Faint, line)
+	case term.tone != layout.Plain:
+		line[2].Tone, line[4].Tone = term.tone, term.tone
+	}
+	return line
+}
+
+// booksNotes say when the readings were taken and what is in no sum.
+func booksNotes(b *analysis.Books) []layout.Cell {
+	var notes []layout.Cell
+	for _, at := range []struct {
+		name string
+		book *analysis.Book
+	}{{"the peak", &b.Peak}, {"the end", &b.End}} {
+		if !at.book.Read.Valid {
+			continue
+		}
+		text := at.name + ", " + units.FormatDuration(at.book.At.Time) + " after the start: read " + readingDistance(at.book.Read.After)
+		if at.book.UsedUnknown == "" {
+			notes = append(notes, layout.Note(text)...)
+		} else {
+			notes = append(notes, layout.Toned(layout.Warned, layout.Note(at.name+", "+units.FormatDuration(at.book.At.Time)+" after the start: used is unknown: "+at.book.UsedUnknown+
+				"; the nearest reading, "+readingDistance(at.book.Read.After)+", is "+units.FormatSize(at.book.Read.Used)))...)
+		}
+	}
+	if p := &b.Peak; p.Overhead() != 0 || p.Unknown.Has(analysis.AllOverhead) {
+		part := func(of analysis.OverheadParts, bytes int64) string {
+			if p.Unknown.Has(of) {
+				return "unknown"
+			}
+			return units.FormatSize(bytes)
+		}
+		notes = append(notes, layout.Note(fmt.Sprintf("driver overhead at the peak: context %s, modules %s, libraries %s, graphs %s",
+			part(analysis.ContextPart, p.Context), part(analysis.ModulesPart, p.Modules), part(analysis.LoadsPart, p.Loads), part(analysis.GraphsPart, p.Graphs)))...)
+	}
+	notes = append(notes, unknownNotes(b)...)
+	if p := &b.Peak; p.Managed != 0 || p.HostPinned != 0 {
+		notes = append(notes, layout.Note(fmt.Sprintf("in no sum, at the peak: %s managed, %s of the host's pinned", units.FormatSize(p.Managed), units.FormatSize(p.HostPinned)))...)
+	}
+	return notes
+}
+
+// unknownNotes say why parts are unknown.
+func unknownNotes(b *analysis.Books) []layout.Cell {
+	var notes []layout.Cell
+	if why := cmp.Or(b.Peak.UnknownWhy, b.End.UnknownWhy); why != "" {
+		text := "unknown driver overhead: " + why
+		if refuted := max(b.Peak.ContextRefuted, b.End.ContextRefuted); refuted != 0 {
+			text += " (a context, as " + units.FormatSize(refuted) + ")"
+		}
+		notes = append(notes, layout.Toned(layout.Warned, layout.Note(text))...)
+	}
+	for _, book := range []*analysis.Book{&b.Peak, &b.End} {
+		if b.Missing == "" && book.UsedUnknown == "" && book.UnexplainedUnknown != "" {
+			return append(notes, layout.Note("unexplained is unknown: "+book.UnexplainedUnknown)...)
+		}
+	}
+	return notes
+}
+
+func readingDistance(after int64) string {
+	switch {
+	case after == 0:
+		return "then, or the same before and after"
+	case after < 0:
+		return units.FormatDuration(-after) + " before"
+	}
+	return units.FormatDuration(after) + " later"
+}
+
+// jsonBooks are analysis.Books. Where no reading was taken, missing says why. What is unknown
+// is null, and used_unknown, overhead_unknown and unexplained_unknown say why.
+type jsonBooks struct {
+	Scope     string    `json:"scope"`
+	Processes []string  `json:"processes"`
+	GPU       *int64    `json:"gpu"`
+	Baseline  int64     `json:"baseline"`
+	UsedPeak  *int64    `json:"used_peak"`
+	Missing   *string   `json:"missing"`
+	Peak      *jsonBook `json:"peak"`
+	End       *jsonBook `json:"end"`
+}
+
+type jsonBook struct {
+	TimeNS            *int64        `json:"time_ns"`
+	Tensors           int64         `json:"tensors"`
+	Internal          *int64        `json:"internal"`
+	Pending           int64         `json:"pending"`
+	Reserve           *int64        `json:"reserve"`
+	External          *int64        `json:"external"`
+	Unsplit           int64         `json:"unsplit,omitempty"` // internal, reserve and external of a watched allocator
+	Libraries         []jsonLibrary `json:"libraries"`
+	OtherLibraries    int64         `json:"other_libraries"`
+	Context           *int64        `json:"context"`
+	Modules           *int64        `json:"modules"`
+	Loads             *int64        `json:"loads"`
+	Graphs            *int64        `json:"graphs"`
+	ContextAndModules *int64        `json:"context_and_modules"`
+	OverheadUnknown   *string       `json:"overhead_unknown"`
+	ContextOfDevice   bool          `json:"context_of_device"` // measured by the whole card's use
+	ContextIsAll      bool          `json:"context_is_all"`    // all in use then stood for the context
+	ContextRefuted    int64         `json:"context_refuted"`   // measured, more than was used, and in no part
+	Pools             *int64        `json:"pools"`
+	Managed           int64         `json:"managed"`     // in no sum
+	HostPinned        int64         `json:"host_pinned"` // in no sum
+	Explained         int64         `json:"explained"`   // the known parts together
+	Used              *int64        `json:"used"`
+	UsedUnknown       *string       `json:"used_unknown"`
+	Rest              *int64        `json:"rest"` // used beyond the known parts
+	Unexplained       *int64        `json:"unexplained"`
+	UnexplainedShare  *float64      `json:"unexplained_share"`
+	UnexplainedWhy    *string       `json:"unexplained_unknown"`
+	Read              *int64        `json:"read"`          // the reading, also one of another state
+	ReadAfterNS       *int64        `json:"read_after_ns"` // negative: read before
+	Steady            *bool         `json:"steady"`
+}
+
+type jsonLibrary struct {
+	Library string `json:"library"`
+	Bytes   int64  `json:"bytes"`
+}
+
+func newJSONBooks(b *analysis.Books) *jsonBooks {
+	if b == nil {
+		return nil
+	}
+	j := &jsonBooks{
+		Scope: string(b.Scope), Processes: append([]string{}, b.Processes...), GPU: plain.Known(int64(b.GPU)), Baseline: b.Baseline,
+		UsedPeak: plain.Known(b.UsedPeak), Peak: newJSONBook(&b.Peak), End: newJSONBook(&b.End),
+	}
+	if b.Missing != "" {
+		missing := b.Missing
+		j.Missing = &missing
+	}
+	return j
+}
+
+func newJSONBook(b *analysis.Book) *jsonBook {
+	told := func(bytes int64) *int64 {
+		if b.At.Unsplit != 0 && bytes == 0 { // all of it is a watched allocator's
+			return nil
+		}
+		return &bytes
+	}
+	j := &jsonBook{
+		TimeNS: plain.Known(b.At.Time), Tensors: b.At.T, Internal: told(b.At.Rounding + b.At.Slack), Pending: b.At.Pending, Reserve: told(b.At.Reserve), External: told(b.At.External),
+		Unsplit:   b.At.Unsplit,
+		Libraries: []jsonLibrary{}, OtherLibraries: b.Other(),
+		Context: partOf(b, analysis.ContextPart, b.Context), Modules: partOf(b, analysis.ModulesPart, b.Modules),
+		Loads: partOf(b, analysis.LoadsPart, b.Loads), Graphs: partOf(b, analysis.GraphsPart, b.Graphs),
+		ContextAndModules: partOf(b, analysis.AllOverhead, b.Overhead()), OverheadUnknown: plain.Reason(b.UnknownWhy), Pools: partOf(b, analysis.PoolsPart, b.Pools),
+		ContextOfDevice: b.ContextOfDevice, ContextIsAll: b.ContextIsAll, ContextRefuted: b.ContextRefuted,
+		Managed: b.Managed, HostPinned: b.HostPinned, Explained: b.Sum(),
+	}
+	for _, l := range b.Libraries {
+		j.Libraries = append(j.Libraries, jsonLibrary{l.Name, l.Bytes})
+	}
+	if r := b.Read; r.Valid {
+		j.Read, j.ReadAfterNS, j.Steady = &r.Used, &r.After, &r.Steady
+		if b.UsedUnknown == "" {
+			rest := b.Rest
+			j.Used, j.Rest = &r.Used, &rest
+		}
+		if b.UnexplainedUnknown == "" {
+			unexplained := b.Unexplained
+			j.Unexplained, j.UnexplainedShare = &unexplained, plain.Finite(units.Ratio(b.Unexplained, r.Used))
+		}
+	}
+	j.UsedUnknown, j.UnexplainedWhy = plain.Reason(b.UsedUnknown), plain.Reason(b.UnexplainedUnknown)
+	return j
+}
+
+// partOf is nil where one of some parts is unknown.
+func partOf(b *analysis.Book, parts analysis.OverheadParts, bytes int64) *int64 {
+	if b.Unknown.Has(parts) {
+		return nil
+	}
+	return &bytes
+}

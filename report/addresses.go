@@ -1,0 +1,343 @@
+package report
+
+import (
+	"fmt"
+	"image/color"
+	"sort"
+
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/figure"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/terms"
+	"github.com/memprof/memprof/report/units"
+)
+
+// Measures of the address map.
+const (
+	mapLabels    = vg.Length(66) // room for the addresses left of the rows
+	mapAxis      = vg.Length(34) // room for the scale below them
+	mapHeading   = vg.Length(19) // the line above each arena
+	mapBetween   = vg.Length(8)  // between arenas
+	mapLeastRow  = vg.Length(15) // height of a row with the gap below it
+	mapMostRow   = vg.Length(36)
+	mapLeastByte = int64(4096) // the shortest row
+
+	// arenasDrawn bounds how many arenas share a figure: each needs a heading and a row.
+	arenasDrawn = 6
+)
+
+// spanNames are by analysis.SpanKind.
+var spanNames = [...]string{
+	analysis.SpanLive:      "live (requested)",
+	analysis.SpanSlack:     "slack",
+	analysis.SpanPending:   "pending",
+	analysis.SpanHole:      "hole",
+	analysis.SpanUntouched: "never handed out",
+	analysis.SpanUnsplit:   "not requested",
+	analysis.SpanUnmapped:  "unmapped",
+}
+
+// mapFigure draws the addresses of each arena at the peak instant, to scale: every row of every
+// arena is the same number of bytes.
+func mapFigure(r *analysis.Result, d *analysis.DeviceResult) figure.Figure {
+	f := figure.Figure{Name: "map", Title: "addresses at the peak instant"}
+	layout := d.Map
+	if d.Sampled != nil {
+		layout = closedUp(layout)
+	}
+	arenas, dropped, droppedBytes := drawnArenas(layout)
+	if len(arenas) == 0 {
+		f.Subtitle = "no memory was mapped on this device"
+		f.Body = figure.Message("nothing to draw: no memory was mapped on this device")
+		return f
+	}
+	f.Subtitle = terms.Instant(d, d.Map.At) + "; colours mix where pieces are finer than a pixel"
+	if d.Sampled != nil {
+		f.Subtitle += "; gaps between segments are drawn short"
+	}
+	if dropped > 0 {
+		f.Subtitle += fmt.Sprintf("; %s (%s) not drawn", units.Counted(int64(dropped), "smaller arena"), units.FormatSize(droppedBytes))
+	}
+	f.Legend = mapLegend(arenas, d.Sampled != nil)
+	f.Body = func(c draw.Canvas) { drawMap(c, r, arenas) }
+	return f
+}
+
+// drawnArenas are the arenas with mapped memory, in order, cut at their last mapped byte. Where
+// there are too many for a figure the largest stay; how many went and their mapped bytes follow.
+func drawnArenas(m analysis.AddressMap) (drawn []analysis.ArenaMap, dropped int, droppedBytes int64) {
+	for _, a := range m.Arenas {
+		a.Extent = 0
+		for _, s := range a.Spans {
+			if s.Kind != analysis.SpanUnmapped {
+				a.Extent = max(a.Extent, s.Start+s.Bytes)
+			}
+		}
+		if a.Extent > 0 {
+			drawn = append(drawn, a)
+		}
+	}
+	if len(drawn) <= arenasDrawn {
+		return drawn, 0, 0
+	}
+	bySize := append([]analysis.ArenaMap(nil), drawn...)
+	sort.SliceStable(bySize, func(i, j int) bool { return mappedBytes(bySize[i]) > mappedBytes(bySize[j]) })
+	small := make(map[int32]bool)
+	for _, a := range bySize[arenasDrawn:] {
+		small[a.Arena] = true
+		dropped++
+		droppedBytes += mappedBytes(a)
+	}
+	kept := drawn[:0]
+	for _, a := range drawn {
+		if !small[a.Arena] {
+			kept = append(kept, a)
+		}
+	}
+	return kept, dropped, droppedBytes
+}
+
+// kindBytes sums the spans of an arena by kind; what no span covers is unmapped.
+func kindBytes(a analysis.ArenaMap) (sums [len(spanNames)]int64) {
+	rest := a.Extent
+	for _, s := range a.Spans {
+		if s.Kind < analysis.SpanUnmapped {
+			sums[s.Kind] += s.Bytes
+			rest -= s.Bytes
+		}
+	}
+	sums[analysis.SpanUnmapped] = max(rest, 0)
+	return sums
+}
+
+func mappedBytes(a analysis.ArenaMap) int64 {
+	sums := kindBytes(a)
+	return a.Extent - sums[analysis.SpanUnmapped]
+}
+
+// mapLegend names the colours with the bytes that have them; pending and unmapped only if any
+// do, and of watched arenas so too what is not told of them.
+func mapLegend(arenas []analysis.ArenaMap, watched bool) []figure.LegendEntry {
+	var total [len(spanNames)]int64
+	for _, a := range arenas {
+		for kind, bytes := range kindBytes(a) {
+			total[kind] += bytes
+		}
+	}
+	var entries []figure.LegendEntry
+	for kind, bytes := range total {
+		rare := watched
+		switch analysis.SpanKind(kind) {
+		case analysis.SpanPending, analysis.SpanUnsplit, analysis.SpanUnmapped:
+			rare = true
+		}
+		if bytes > 0 || !rare {
+			name := spanNames[kind] + " " + units.FormatSize(bytes)
+			if watched && analysis.SpanKind(kind) == analysis.SpanUnmapped {
+				name = spanNames[kind] // closed up
+			}
+			entries = append(entries, figure.Swatch(spanColors[kind], name))
+		}
+	}
+	return entries
+}
+
+// rowBytes is the shortest row, a power of two, with which the arenas fit a height.
+func rowBytes(arenas []analysis.ArenaMap, height vg.Length) (bytes, rows int64) {
+	height -= vg.Length(len(arenas)) * (mapHeading + mapBetween)
+	for bytes = mapLeastByte; ; bytes *= 2 {
+		rows = 0
+		for _, a := range arenas {
+			rows += (a.Extent-1)/bytes + 1
+		}
+		if vg.Length(rows)*mapLeastRow <= height || bytes > 1<<61 {
+			return bytes, rows
+		}
+	}
+}
+
+func drawMap(c draw.Canvas, r *analysis.Result, arenas []analysis.ArenaMap) {
+	rowsRoom := draw.Crop(c, mapLabels, -figure.Pixel, mapAxis, 0)
+	height := rowsRoom.Max.Y - rowsRoom.Min.Y
+	bytes, rows := rowBytes(arenas, height)
+	pitch := (height - vg.Length(len(arenas))*(mapHeading+mapBetween)) / vg.Length(rows)
+	pitch = min(pitch, mapMostRow)
+	// Columns lie on pixels, so that the edges of the image's rectangles are sharp.
+	columns := int((rowsRoom.Max.X - rowsRoom.Min.X) / figure.Pixel)
+	y := rowsRoom.Max.Y
+	for _, a := range arenas {
+		c.FillText(figure.Aligned(figure.BoldLetters, draw.XLeft, draw.YTop), vg.Point{X: c.Min.X, Y: y - 2}, figure.Fit(figure.BoldLetters, arenaTitle(r, a), c.Max.X-c.Min.X))
+		y -= mapHeading
+		spans := a.Spans
+		for start := int64(0); start < a.Extent; start += bytes {
+			for len(spans) > 0 && spans[0].Start+spans[0].Bytes <= start {
+				spans = spans[1:]
+			}
+			row := mapRow{start: start, bytes: min(bytes, a.Extent-start), spans: spans}
+			row.draw(rowsRoom, y, pitch*0.8, columns, bytes)
+			c.FillText(figure.Aligned(figure.SmallLetters, draw.XRight, draw.YCenter), vg.Point{X: rowsRoom.Min.X - 6, Y: y - pitch*0.4}, "+"+units.FormatSize(start))
+			y -= pitch
+		}
+		y -= mapBetween
+	}
+	drawMapScale(rowsRoom, y+mapBetween, columns, bytes)
+}
+
+// arenaTitle names an arena and sums it up.
+func arenaTitle(r *analysis.Result, a analysis.ArenaMap) string {
+	title := fmt.Sprintf("arena %d", a.Arena)
+	for _, info := range r.Arenas {
+		if info.ID != a.Arena {
+			continue
+		}
+		title += fmt.Sprintf(" · stream %d", info.Stream)
+		for _, key := range []string{"pool", "tag"} {
+			if value := info.Options[key]; value != "" && value != "0" {
+				title += " · " + key + " " + plain.Shorten(value, 32)
+			}
+		}
+		break
+	}
+	mapped := mappedBytes(a)
+	sums := kindBytes(a)
+	rest, of := "in holes", sums[analysis.SpanHole]
+	if sums[analysis.SpanUnsplit] > 0 {
+		rest, of = "not requested", sums[analysis.SpanUnsplit]
+	}
+	return title + fmt.Sprintf(" · base %#x · %s mapped, %s live, %s %s", uint64(a.Base), units.FormatSize(mapped),
+		units.FormatPercent(units.Ratio(sums[analysis.SpanLive], mapped)), units.FormatPercent(units.Ratio(of, mapped)), rest)
+}
+
+// drawMapScale draws the byte scale below the last row.
+func drawMapScale(c draw.Canvas, y vg.Length, columns int, bytes int64) {
+	const ticks = 8
+	width := vg.Length(columns) * figure.Pixel
+	sty := draw.LineStyle{Color: figure.FaintInkColor, Width: 0.75}
+	c.StrokeLine2(sty, c.Min.X, y, c.Min.X+width, y)
+	for k := int64(0); k <= ticks; k++ {
+		x := c.Min.X + width*vg.Length(k)/ticks
+		c.StrokeLine2(sty, x, y, x, y-4)
+		text := figure.Aligned(figure.LabelLetters, draw.XCenter, draw.YTop)
+		if k == ticks {
+			text.XAlign = draw.XRight
+		}
+		c.FillText(text, vg.Point{X: x, Y: y - 6}, "+"+units.FormatSize(bytes*k/ticks))
+	}
+	c.FillText(figure.Aligned(figure.SmallLetters, draw.XLeft, draw.YTop), vg.Point{X: c.Min.X, Y: y - 21},
+		fmt.Sprintf("bytes from the start of the row; a row is %s, a pixel %s", units.FormatSize(bytes), units.FormatSize(bytes/int64(columns))))
+}
+
+// mapRow is the bytes [start, start+bytes) of an arena.
+type mapRow struct {
+	start, bytes int64
+	spans        []analysis.Span // from the first that may reach into the row on
+}
+
+// draw fills the row as runs of columns of one colour; full is the bytes of a whole row.
+func (r mapRow) draw(c draw.Canvas, top, height vg.Length, columns int, full int64) {
+	colors := r.colors(columns, full)
+	for i := 0; i < len(colors); {
+		end := i + 1
+		for end < len(colors) && colors[end] == colors[i] {
+			end++
+		}
+		figure.FillRect(c, colors[i], c.Min.X+vg.Length(i)*figure.Pixel, top-height, c.Min.X+vg.Length(end)*figure.Pixel, top)
+		i = end
+	}
+	figure.StrokeRect(c, draw.LineStyle{Color: figure.Tint(figure.InkColor, 0.45), Width: 0.5}, c.Min.X, top-height, c.Min.X+vg.Length(len(colors))*figure.Pixel, top)
+}
+
+// colors are those of the row's columns, each the mean of the colours of its bytes.
+func (r mapRow) colors(columns int, full int64) []color.NRGBA {
+	perColumn := float64(full) / float64(columns)
+	used := max(int(float64(r.bytes)/perColumn+0.5), 1)
+	mix := make([][len(spanColors)]float64, used)
+	for _, s := range r.spans {
+		if s.Start >= r.start+r.bytes {
+			break
+		}
+		if s.Kind >= analysis.SpanUnmapped {
+			continue
+		}
+		from := float64(max(s.Start, r.start)-r.start) / perColumn
+		to := float64(min(s.Start+s.Bytes, r.start+r.bytes)-r.start) / perColumn
+		for i := int(from); i < used && float64(i) < to; i++ {
+			mix[i][s.Kind] += min(to, float64(i+1)) - max(from, float64(i))
+		}
+	}
+	colors := make([]color.NRGBA, used)
+	for i := range mix {
+		colors[i] = mixed(mix[i])
+	}
+	return colors
+}
+
+// mixed is the mean of the span colours by weight; weights that miss 1 are unmapped. Mixtures are
+// rounded so that neighbours of nearly one colour become one rectangle.
+func mixed(weights [len(spanColors)]float64) color.NRGBA {
+	var sum float64
+	for _, w := range weights {
+		sum += w
+	}
+	weights[analysis.SpanUnmapped] += max(1-sum, 0)
+	sum = max(sum, 1)
+	for kind, w := range weights {
+		if w > 0.99 {
+			return spanColors[kind]
+		}
+	}
+	var red, green, blue float64
+	for kind, w := range weights {
+		red += w / sum * float64(spanColors[kind].R)
+		green += w / sum * float64(spanColors[kind].G)
+		blue += w / sum * float64(spanColors[kind].B)
+	}
+	return color.NRGBA{rounded(red), rounded(green), rounded(blue), 0xff}
+}
+
+// rounded is the nearest of 32 steps of a colour channel.
+func rounded(channel float64) uint8 { return uint8(min(int(channel+4)/8*8, 0xff)) }
+
+// closedUp is a layout with short gaps. The segments of a watched allocator lie where the driver
+// puts them, hundreds of GiB apart: drawn to scale there would be nothing to see but gaps.
+// A gap takes at most a 64th of what is mapped in its arena, and all of them a quarter.
+func closedUp(m analysis.AddressMap) analysis.AddressMap {
+	arenas := make([]analysis.ArenaMap, len(m.Arenas))
+	for i, a := range m.Arenas {
+		gaps := int64(0)
+		for _, s := range a.Spans {
+			if s.Kind == analysis.SpanUnmapped {
+				gaps++
+			}
+		}
+		longest := mappedBytes(a) / max(64, 4*gaps)
+		at := int64(0)
+		spans := make([]analysis.Span, len(a.Spans))
+		for k, s := range a.Spans {
+			s.Start = at
+			if s.Kind == analysis.SpanUnmapped {
+				s.Bytes = min(s.Bytes, longest)
+			}
+			at += s.Bytes
+			spans[k] = s
+		}
+		a.Spans, a.Extent = spans, at
+		arenas[i] = a
+	}
+	m.Arenas = arenas
+	return m
+}
+
+// spanColors are by analysis.SpanKind.
+var spanColors = [...]color.NRGBA{
+	analysis.SpanLive:      figure.RequestedColor,
+	analysis.SpanSlack:     figure.InternalColor,
+	analysis.SpanPending:   figure.PendingColor,
+	analysis.SpanHole:      figure.HoleColor,
+	analysis.SpanUntouched: figure.ReserveColor,
+	analysis.SpanUnsplit:   figure.HoleColor,
+	analysis.SpanUnmapped:  figure.UnmappedColor,
+}

@@ -1,0 +1,67 @@
+package report
+
+import (
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/terms"
+	"github.com/memprof/memprof/report/units"
+)
+
+// holdersShown is how many groups of live blocks a table lists.
+const holdersShown = 12
+
+// contextWidth is the room for a context in a table of 100 columns.
+const contextWidth = 46
+
+// holderSections say who held the memory at the peak: by context, and by size of the request.
+func holderSections(d *analysis.DeviceResult) []layout.Section {
+	var sections []layout.Section
+	if len(d.TopContexts) > 0 && len(d.Held.Depths) == 0 { // else there is a table by module
+		sections = append(sections, holderTable("Holders at the peak, by context", d.TopContexts, d.Peak.R))
+	}
+	if len(d.TopSizes) > 0 {
+		s := layout.Section{
+			Title:   "Holders at the peak, by size",
+			Columns: []layout.Column{layout.Numbers("request"), layout.Numbers("blocks"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("share of R")},
+		}
+		for _, h := range d.TopSizes {
+			s.Rows = append(s.Rows, layout.Row(units.FormatSize(h.Size), units.FormatCount(h.Blocks), units.FormatSize(h.Requested), units.FormatSize(h.Provided), units.FormatPercent(units.Ratio(h.Provided, d.Peak.R))))
+		}
+		s.Elide(holdersShown, 0)
+		sections = append(sections, s)
+	}
+	return sections
+}
+
+// holderTable lists groups by context, with what they provide as shares of whole.
+func holderTable(title string, holders []analysis.Holder, whole int64) layout.Section {
+	s := layout.Section{
+		Title:   title,
+		Columns: []layout.Column{layout.Words("context"), layout.Numbers("blocks"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("share of R")},
+	}
+	for _, h := range holders {
+		s.Rows = append(s.Rows, layout.Row(terms.Context(h.Context, contextWidth), units.FormatCount(h.Blocks), units.FormatSize(h.Requested), units.FormatSize(h.Provided), units.FormatPercent(units.Ratio(h.Provided, whole))))
+	}
+	s.Elide(holdersShown, 0)
+	return s
+}
+
+func newJSONHolders(d *analysis.DeviceResult, holders []analysis.Holder) []jsonHolder {
+	out := []jsonHolder{}
+	for _, h := range holders {
+		j := jsonHolder{h.Context, h.Size, h.Blocks, h.Requested, &h.Provided}
+		if d.Sampled != nil {
+			j.Provided = nil
+		}
+		out = append(out, j)
+	}
+	return out
+}
+
+type jsonHolder struct {
+	Context   string `json:"context,omitempty"`
+	Size      int64  `json:"size,omitempty"`
+	Blocks    int64  `json:"blocks"`
+	Requested int64  `json:"requested"`
+	Provided  *int64 `json:"provided"`
+}

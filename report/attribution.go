@@ -1,0 +1,262 @@
+package report
+
+import (
+	"strings"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/terms"
+	"github.com/memprof/memprof/report/units"
+)
+
+// How much of a breakdown a table shows; JSON has more.
+const (
+	modulesShown  = 12
+	depthsShown   = 3
+	childrenShown = 5 // of a module in the tree
+	treeShown     = 30
+	stacksShown   = 6
+	framesShown   = 6
+	phasesShown   = 6 // as columns
+)
+
+// heldSections say who held the memory at the peak, as far as the recording tells it.
+func heldSections(d *analysis.DeviceResult) []layout.Section {
+	held := &d.Held
+	if !held.Known {
+		return nil
+	}
+	t := heldTable{d.Peak.T, "share of T", held.Sampled}
+	sections := []layout.Section{t.categories(held)}
+	if len(d.Phases) > 0 {
+		sections = append(sections, t.section("Held at the peak, by phase of the allocation", "phase", &held.Phases, terms.Phase))
+	}
+	if len(held.Depths) > 0 {
+		sections = append(sections, t.section("Held at the peak, by module", "module", &held.Modules, terms.Module))
+		if groups(&held.Kinds) < groups(&held.Modules) {
+			sections = append(sections, t.section("Held at the peak, by module, repeated layers as one", "module", &held.Kinds, terms.Module))
+		}
+		if len(held.Depths) > 1 {
+			sections = append(sections, t.tree(held))
+		}
+	}
+	if told(&held.Stacks) {
+		s := t.stacks("Held at the peak, by stack", &held.Stacks)
+		s.Before = layout.Note("innermost frame first")
+		sections = append(sections, s)
+	}
+	return sections
+}
+
+func groups(b *analysis.Breakdown) int64 { return int64(len(b.Groups)) + b.RestGroups }
+
+// told says whether any group of stacks has frames.
+func told(stacks *analysis.Breakdown) bool {
+	return len(stacks.Groups) > 1 || len(stacks.Groups) == 1 && len(stacks.Groups[0].Frames) > 0
+}
+
+// heldTable makes tables of groups of blocks.
+type heldTable struct {
+	whole   int64  // bytes that shares are of
+	share   string // what they are
+	sampled bool   // what was provided is not known
+}
+
+func (t heldTable) categories(held *analysis.Attribution) layout.Section {
+	s := t.section("Held at the peak, by category", "category", &held.Categories, terms.Category)
+	for i, g := range held.Categories.Groups {
+		if g.Name == analysis.Other.String() {
+			layout.Toned(layout.Faint, s.Rows[i])
+			s.After = layout.Note(terms.OtherMeans)
+		}
+	}
+	return s
+}
+
+// columns are those of a table of groups.
+func (t heldTable) columns(what string) []layout.Column {
+	columns := []layout.Column{layout.Words(what), layout.Numbers("blocks"), layout.Numbers("requested"), layout.Numbers(t.share)}
+	if t.sampled {
+		return columns
+	}
+	return append(columns, layout.Numbers("provided"))
+}
+
+// row is a group as a line of such a table.
+func (t heldTable) row(text string, g *analysis.Group) []layout.Cell {
+	line := layout.Row(text, units.FormatCount(g.Blocks), units.FormatSize(g.Requested), units.FormatPercent(units.Ratio(g.Requested, t.whole)))
+	if t.sampled {
+		return line
+	}
+	return append(line, layout.Cell{Text: units.FormatSize(g.Provided)})
+}
+
+// section lists the groups of a breakdown; its lines add up to the whole.
+func (t heldTable) section(title, what string, b *analysis.Breakdown, text func(string) string) layout.Section {
+	s := layout.Section{Title: title, Columns: t.columns(what)}
+	rest, more := b.Rest, b.RestGroups
+	for i := range b.Groups {
+		g := &b.Groups[i]
+		if i >= modulesShown {
+			rest = plus(rest, g)
+			more++
+			continue
+		}
+		s.Rows = append(s.Rows, t.row(text(g.Name), g))
+	}
+	if more > 0 {
+		s.Rows = append(s.Rows, layout.Toned(layout.Faint, t.row("… "+units.FormatCount(more)+" more", &rest)))
+	}
+	all := b.Sum()
+	s.Total = layout.Toned(layout.Strong, t.row("= requested", &all))
+	return s
+}
+
+func plus(sum analysis.Group, g *analysis.Group) analysis.Group {
+	sum.Blocks += g.Blocks
+	sum.Requested += g.Requested
+	sum.Provided += g.Provided
+	return sum
+}
+
+// tree shows modules with all that is below them.
+func (t heldTable) tree(held *analysis.Attribution) layout.Section {
+	s := layout.Section{Title: "Held at the peak, by module and all below it", Columns: t.columns("module")}
+	depths := held.Depths[:min(depthsShown, len(held.Depths))]
+	var list func(depth int, parent string)
+	list = func(depth int, parent string) {
+		if depth == len(depths) {
+			return
+		}
+		indent := strings.Repeat("  ", depth)
+		children := inside(&depths[depth], parent, depth)
+		for i, g := range children {
+			if left := len(children) - i; i >= childrenShown && left > 1 {
+				gap := make([]layout.Cell, len(s.Columns))
+				gap[0].Text = indent + "… " + units.FormatCount(int64(left)) + " more"
+				s.Rows = append(s.Rows, layout.Toned(layout.Faint, gap))
+				return
+			}
+			s.Rows = append(s.Rows, t.row(indent+plain.Shorten(g.Name, terms.NameWidth-len(indent)), g))
+			list(depth+1, g.Name)
+		}
+	}
+	list(0, "")
+	s.Elide(treeShown, 0)
+	return s
+}
+
+// inside are the groups of a depth, from 0, that lie below a module of the depth above.
+func inside(b *analysis.Breakdown, parent string, depth int) []*analysis.Group {
+	var children []*analysis.Group
+	for i := range b.Groups {
+		g := &b.Groups[i]
+		if g.Name != "" && (depth == 0 || strings.HasPrefix(g.Name, parent+".") && strings.Count(g.Name, ".") == depth) {
+			children = append(children, g)
+		}
+	}
+	return children
+}
+
+// stacks lists those that allocated most, the innermost frame first.
+func (t heldTable) stacks(title string, b *analysis.Breakdown) layout.Section {
+	s := layout.Section{Title: title, Columns: t.columns("stack")}
+	rest, more := b.Rest, b.RestGroups
+	for i := range b.Groups {
+		g := &b.Groups[i]
+		if i >= stacksShown {
+			rest = plus(rest, g)
+			more++
+			continue
+		}
+		s.Rows = append(s.Rows, t.row(innermost(g), g))
+		s.Rows = append(s.Rows, callers(g, framesShown, len(s.Columns))...)
+	}
+	if more > 0 {
+		s.Rows = append(s.Rows, layout.Toned(layout.Faint, t.row("… "+units.FormatCount(more)+" more", &rest)))
+	}
+	all := b.Sum()
+	s.Total = layout.Toned(layout.Strong, t.row("= requested", &all))
+	return s
+}
+
+func innermost(g *analysis.Group) string {
+	if len(g.Frames) == 0 {
+		return "(no stack)"
+	}
+	return terms.Named(g.Frames[0], "(no name)")
+}
+
+// callers are lines for the frames that called the innermost one, in the first of so many columns.
+func callers(g *analysis.Group, shown, columns int) [][]layout.Cell {
+	var rows [][]layout.Cell
+	line := func(text string) {
+		cells := make([]layout.Cell, columns)
+		cells[0].Text = "  " + text
+		rows = append(rows, layout.Toned(layout.Faint, cells))
+	}
+	for i := 1; i < len(g.Frames); i++ {
+		if left := len(g.Frames) - i; i >= shown && left > 1 {
+			line("… " + units.Counted(int64(left), "more frame"))
+			break
+		}
+		line(plain.Shorten(g.Frames[i], terms.NameWidth-2))
+	}
+	return rows
+}
+
+// jsonHeld is who held what at an instant; null where the recording tells nothing of it.
+type jsonHeld struct {
+	Categories jsonBreakdown   `json:"categories"`
+	Phases     jsonBreakdown   `json:"phases"`
+	Modules    jsonBreakdown   `json:"modules"`
+	Kinds      jsonBreakdown   `json:"module_kinds"`
+	Depths     []jsonBreakdown `json:"modules_by_depth"`
+	Stacks     jsonBreakdown   `json:"stacks"`
+}
+
+// jsonBreakdown has every block once, in its groups or in the rest.
+type jsonBreakdown struct {
+	Groups     []jsonGroup `json:"groups"`
+	RestGroups int64       `json:"rest_groups"`
+	Rest       jsonGroup   `json:"rest"`
+}
+
+type jsonGroup struct {
+	Name      string   `json:"name,omitempty"`
+	Frames    []string `json:"frames,omitempty"`
+	Blocks    int64    `json:"blocks"`
+	Requested int64    `json:"requested"`
+	Provided  *int64   `json:"provided"`
+}
+
+func newJSONHeld(held *analysis.Attribution) *jsonHeld {
+	if held == nil || !held.Known {
+		return nil
+	}
+	j := &jsonHeld{
+		Categories: newJSONBreakdown(held, &held.Categories), Phases: newJSONBreakdown(held, &held.Phases),
+		Modules: newJSONBreakdown(held, &held.Modules), Kinds: newJSONBreakdown(held, &held.Kinds), Depths: []jsonBreakdown{}, Stacks: newJSONBreakdown(held, &held.Stacks),
+	}
+	for i := range held.Depths {
+		j.Depths = append(j.Depths, newJSONBreakdown(held, &held.Depths[i]))
+	}
+	return j
+}
+
+func newJSONBreakdown(held *analysis.Attribution, b *analysis.Breakdown) jsonBreakdown {
+	j := jsonBreakdown{Groups: []jsonGroup{}, RestGroups: b.RestGroups, Rest: newJSONGroup(held, &b.Rest)}
+	for i := range b.Groups {
+		j.Groups = append(j.Groups, newJSONGroup(held, &b.Groups[i]))
+	}
+	return j
+}
+
+func newJSONGroup(held *analysis.Attribution, g *analysis.Group) jsonGroup {
+	j := jsonGroup{g.Name, g.Frames, g.Blocks, g.Requested, &g.Provided}
+	if held.Sampled {
+		j.Provided = nil
+	}
+	return j
+}

@@ -1,0 +1,119 @@
+package figure
+
+import (
+	"math"
+	"strconv"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/units"
+)
+
+// newAxes is an empty plot in the figures' style.
+func NewAxes() *plot.Plot {
+	p := plot.New()
+	p.BackgroundColor = nil
+	for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+		axis.LineStyle = draw.LineStyle{Color: FaintInkColor, Width: 0.75}
+		axis.Tick.LineStyle = axis.LineStyle
+		axis.Tick.Length = 4
+		axis.Tick.Label.Font = LabelLetters.Font
+		axis.Tick.Label.Color = InkColor
+		axis.Label.TextStyle.Font = LabelLetters.Font
+		axis.Label.TextStyle.Color = InkColor
+		axis.Label.Padding = 5
+		axis.Padding = 0
+	}
+	return p
+}
+
+// niceTicks returns at most n+1 labelled ticks in [low, high] at multiples of 1, 2 or 5 times a
+// power of ten; scale is what one unit of the labels is in the axis's units.
+func NiceTicks(low, high float64, n int, scale float64, label func(float64, int) string) plot.ConstantTicks {
+	span := (high - low) / scale
+	if !(span > 0) || math.IsInf(span, 0) {
+		return plot.ConstantTicks{{Value: low, Label: label(low/scale, 0)}}
+	}
+	power := math.Floor(math.Log10(span / float64(n)))
+	step := math.Pow(10, power)
+	for _, factor := range []float64{1, 2, 5, 10} {
+		if span/(factor*step) <= float64(n) {
+			step *= factor
+			break
+		}
+	}
+	decimals := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
+	var ticks plot.ConstantTicks
+	// The slack takes up rounding, so that a tick on the end is not lost.
+	for k := math.Ceil(low/scale/step-1e-9) + 0; k*step <= high/scale+step*1e-9; k++ {
+		ticks = append(ticks, plot.Tick{Value: k * step * scale, Label: label(k*step, decimals)})
+	}
+	return ticks
+}
+
+// fixed formats a tick; adding 0 makes a negative zero positive.
+func Fixed(value float64, decimals int) string {
+	return strconv.FormatFloat(value+0, 'f', decimals, 64)
+}
+
+// byteAxis gives the y axis [0, top] bytes, with ticks in the unit that suits greatest.
+func ByteAxis(a *plot.Axis, greatest int64, top float64) {
+	scale, unit := units.Unit(greatest)
+	a.Min, a.Max = 0, max(top, 1)
+	a.Tick.Marker = NiceTicks(0, a.Max, 7, scale, Fixed)
+	a.Label.Text = "memory (" + unit + ")"
+}
+
+// timeAxis gives the x axis [start, end] nanoseconds; it begins at 0 where that costs little room,
+// and lasts a millisecond where a single event would not last at all.
+func TimeAxis(a *plot.Axis, start, end int64) {
+	if end <= start {
+		end = start + 1_000_000
+	}
+	if start < (end-start)/10 {
+		start = 0
+	}
+	scale, unit := 1.0, "ns"
+	switch span := end - start; {
+	case span >= 600e9:
+		scale, unit = 60e9, "min"
+	case span >= 1e9:
+		scale, unit = 1e9, "s"
+	case span >= 1e6:
+		scale, unit = 1e6, "ms"
+	case span >= 1e3:
+		scale, unit = 1e3, "µs"
+	}
+	a.Min, a.Max = float64(start), float64(end)
+	a.Tick.Marker = NiceTicks(a.Min, a.Max, 10, scale, Fixed)
+	a.Label.Text = "time since the start of the run (" + unit + ")"
+}
+
+// grid draws a faint line at each labelled tick of the y axis.
+type Grid struct{}
+
+func (Grid) Plot(c draw.Canvas, p *plot.Plot) {
+	_, y := p.Transforms(&c)
+	for _, tick := range p.Y.Tick.Marker.Ticks(p.Y.Min, p.Y.Max) {
+		if tick.Value > p.Y.Min {
+			c.StrokeLine2(draw.LineStyle{Color: gridColor, Width: 0.75}, c.Min.X, y(tick.Value), c.Max.X, y(tick.Value))
+		}
+	}
+}
+
+// timeAxes are the axes of the figures over time, with room for a label above the curves.
+func TimeAxes(d *analysis.DeviceResult) *plot.Plot {
+	p := NewAxes()
+	points := d.Series.Points
+	TimeAxis(&p.X, points[0].Start, CourseEnd(points))
+	ByteAxis(&p.Y, d.MaxR, 1.16*float64(max(d.MaxR, 1)))
+	return p
+}
+
+// drawTimePlot draws a plot with room for the iteration numbers above it and for half a tick
+// label at its right.
+func DrawTimePlot(c draw.Canvas, p *plot.Plot) {
+	p.Draw(draw.Crop(c, 0, -8, 0, -16))
+}

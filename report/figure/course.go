@@ -1,0 +1,159 @@
+package figure
+
+import (
+	"image/color"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+// drawnPoints is how many intervals a figure draws at most: about one a pixel of its width.
+const DrawnPoints = 1000
+
+// drawnCourse is a device's course as its figures draw it. Hundreds of iterations are drawn as a
+// band: with slices of one and a half iterations each one holds a whole rise and fall, where finer
+// ones would show an interference of iterations and pixels.
+func DrawnCourse(d *analysis.DeviceResult) []analysis.Point {
+	n := DrawnPoints
+	if iterations := len(d.Iterations); iterations > 100 {
+		n = min(n, iterations*2/3)
+	}
+	return ReducePoints(d.Series.Points, n)
+}
+
+// reducePoints joins points that begin in the same of n equal slices of time, so that at most n
+// are left. The joined point covers both: it keeps the least and greatest of each value, and the
+// split at the greatest R (then T), so that neither a peak nor the peak instant is lost. Silence
+// shorter than a slice is part of the point before it; longer silence stays between the points.
+func ReducePoints(points []analysis.Point, n int) []analysis.Point {
+	start := points[0].Start
+	span := points[len(points)-1].Start - start + 1
+	slice := func(p analysis.Point) int64 {
+		return int64(float64(p.Start-start) / float64(span) * float64(n))
+	}
+	out := make([]analysis.Point, 0, min(n, len(points)))
+	last := int64(-1)
+	for _, p := range points {
+		if at := slice(p); at != last {
+			if k := len(out) - 1; k >= 0 && p.Start-out[k].End < span/int64(n) {
+				out[k].End = p.Start
+			}
+			out = append(out, p)
+			last = at
+			continue
+		}
+		joined := &out[len(out)-1]
+		joined.End = max(joined.End, p.End)
+		joined.T, joined.C, joined.R = hull(joined.T, p.T), hullKnown(joined.C, p.C), hull(joined.R, p.R)
+		if p.At.R > joined.At.R || p.At.R == joined.At.R && p.At.T > joined.At.T {
+			joined.At = p.At
+		}
+		joined.Last = p.Last
+	}
+	return out
+}
+
+// hull is the least range that holds both.
+func hull(a, b analysis.Range) analysis.Range {
+	return analysis.Range{Min: min(a.Min, b.Min), Max: max(a.Max, b.Max)}
+}
+
+// hullKnown is hull for values of which -1 says that they are not known.
+func hullKnown(a, b analysis.Range) analysis.Range {
+	switch {
+	case a.Max < 0:
+		return b
+	case b.Max < 0:
+		return a
+	}
+	return hull(a, b)
+}
+
+// courseEnd is the time at which a course ends.
+func CourseEnd(points []analysis.Point) int64 {
+	last := points[len(points)-1]
+	return max(last.End, last.Start)
+}
+
+// strip is where a point is on the paper: what happened in it lies in [from, to], and what it left
+// behind holds in [to, next].
+type strip struct {
+	analysis.Point
+	From, To, Next vg.Length
+}
+
+// strips places reduced points up to the right end of a plot, each at least a pixel wide so that
+// what lasts a moment is seen. Slices are no narrower than that: what a point takes of the next
+// one's room does not add up.
+func Strips(points []analysis.Point, x func(float64) vg.Length, right vg.Length) []strip {
+	out := make([]strip, len(points))
+	for i, p := range points {
+		from := x(float64(p.Start))
+		if i > 0 {
+			from = max(from, out[i-1].To)
+			out[i-1].Next = from
+		}
+		to := max(x(float64(p.End)), from+Pixel)
+		out[i] = strip{p, from, to, max(to, right)}
+	}
+	return out
+}
+
+// curve is one of the numbers that a course has.
+type Curve struct {
+	within func(analysis.Point) analysis.Range
+	at     func(analysis.Instant) int64
+}
+
+var (
+	CurveT = Curve{func(p analysis.Point) analysis.Range { return p.T }, func(i analysis.Instant) int64 { return i.T }}
+	CurveC = Curve{func(p analysis.Point) analysis.Range { return p.C }, func(i analysis.Instant) int64 { return i.C }}
+	CurveR = Curve{func(p analysis.Point) analysis.Range { return p.R }, func(i analysis.Instant) int64 { return i.R }}
+)
+
+// envelope draws a value that changed many times within a pixel as the band between its least and
+// greatest value there. While nothing happens the last value holds, and the band is a line.
+type Envelope struct {
+	Points []analysis.Point
+	Curve
+	Clr   color.NRGBA
+	Width vg.Length // of the line; 0 is that of a thin one
+	Below float64   // opacity of the area between the band and zero
+}
+
+func (e Envelope) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	upper, lower := make([]vg.Point, 0, 4*len(e.Points)), make([]vg.Point, 0, 4*len(e.Points))
+	for _, s := range Strips(e.Points, x, c.Max.X) {
+		r, last := e.within(s.Point), y(float64(e.at(s.Last)))
+		upper = AppendStep(upper, s.From, s.To, y(float64(r.Max)))
+		lower = AppendStep(lower, s.From, s.To, y(float64(r.Min)))
+		if s.Next > s.To {
+			upper, lower = AppendStep(upper, s.To, s.Next, last), AppendStep(lower, s.To, s.Next, last)
+		}
+	}
+	if e.Below > 0 {
+		FillBelow(c, Tint(e.Clr, e.Below), upper)
+	}
+	band := append([]vg.Point(nil), upper...)
+	for i := len(lower) - 1; i >= 0; i-- {
+		band = append(band, lower[i])
+	}
+	c.FillPolygon(e.Clr, band)
+	sty := draw.LineStyle{Color: e.Clr, Width: max(e.Width, 1.2)}
+	c.StrokeLines(sty, upper)
+	c.StrokeLines(sty, lower)
+}
+
+// appendStep adds a level from one x to another to a path of steps; a level that goes on lengthens
+// the last step.
+func AppendStep(path []vg.Point, from, to, height vg.Length) []vg.Point {
+	if n := len(path); n > 0 && path[n-1].Y == height {
+		path[n-1].X = to
+		return path
+	}
+	return append(path, vg.Point{X: from, Y: height}, vg.Point{X: to, Y: height})
+}

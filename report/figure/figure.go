@@ -1,0 +1,170 @@
+package figure
+
+import (
+	"bytes"
+	"fmt"
+	"image/color"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
+	"gonum.org/v1/plot/vg/vgsvg"
+
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/trace/outfile"
+)
+
+// Figure is one plot of one device, or of a study, ready to be drawn.
+type Figure struct {
+	Name   string // "timeline", "iterations", "split", "map" or "sleep"; of a study "figure2" or "figure3"
+	Device int32
+
+	Title    string // of one line, drawn bold at the top
+	Subtitle string // the numbers to remember, below it
+	Legend   []LegendEntry
+	Body     func(draw.Canvas) // draws the rest in the room that is left
+}
+
+// legendEntry is a sample of how something is drawn, and its name.
+type LegendEntry struct {
+	Label  string
+	Sample func(c draw.Canvas) // draws in the rectangle of c
+}
+
+// write draws the figure as DIR/NAME.png and DIR/NAME.svg.
+func (f Figure) Write(dir, name string) ([]string, error) {
+	var paths []string
+	for _, format := range []struct {
+		suffix string
+		write  func(io.Writer) error
+	}{{"png", f.PNG}, {"svg", f.SVG}} {
+		path := filepath.Join(dir, name+"."+format.suffix)
+		if err := WriteFile(path, format.write); err != nil {
+			return paths, err
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+// writeFile writes a plot whole or not at all, and never through a link.
+func WriteFile(path string, write func(io.Writer) error) error {
+	var own error // the others name the path
+	err := outfile.Write(path, outfile.Private, func(w io.Writer) error {
+		own = write(w)
+		return own
+	})
+	switch {
+	case own != nil:
+		return fmt.Errorf("cannot write plot %s: %w", path, err)
+	case err != nil:
+		return fmt.Errorf("cannot write plot: %w", err)
+	}
+	return nil
+}
+
+// fileName makes a name from a trace safe as the start of a file name.
+func FileName(prefix string) string {
+	name := strings.Map(func(r rune) rune {
+		switch {
+		case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9', r == '-', r == '_', r == '.':
+			return r
+		}
+		return '_'
+	}, plain.Shorten(prefix, 80))
+	name = strings.TrimLeft(name, ".-")
+	if name == "" {
+		return "process"
+	}
+	return name
+}
+
+// PNG draws the figure as an image of 1200 × 700 pixels.
+func (f Figure) PNG(w io.Writer) error {
+	c := vgimg.NewWith(vgimg.UseWH(Width, Height), vgimg.UseDPI(96), vgimg.UseBackgroundColor(color.White))
+	f.draw(draw.New(c))
+	_, err := vgimg.PngCanvas{Canvas: c}.WriteTo(w)
+	return err
+}
+
+// SVG draws the figure as a vector image of the same size. Text stays text.
+func (f Figure) SVG(w io.Writer) error {
+	c := vgsvg.New(Width, Height)
+	f.draw(draw.New(c))
+	var out bytes.Buffer
+	if _, err := c.WriteTo(&out); err != nil {
+		return err
+	}
+	// The font the text was measured with is not everywhere; these have the same widths.
+	svg := bytes.ReplaceAll(out.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:'Liberation Sans',Arial,Helvetica,sans-serif;"))
+	_, err := w.Write(svg)
+	return err
+}
+
+// draw puts title, subtitle and legend above the body.
+func (f Figure) draw(c draw.Canvas) {
+	FillRect(c, color.White, c.Min.X, c.Min.Y, c.Max.X, c.Max.Y)
+	c = draw.Crop(c, Margin, -Margin, Margin, -Margin)
+	y := c.Max.Y
+	c.FillText(Aligned(titleLetters, draw.XLeft, draw.YTop), vg.Point{X: c.Min.X, Y: y}, Fit(titleLetters, f.Title, c.Max.X-c.Min.X))
+	y -= 22
+	c.FillText(Aligned(subtitleLetters, draw.XLeft, draw.YTop), vg.Point{X: c.Min.X, Y: y}, Fit(subtitleLetters, f.Subtitle, c.Max.X-c.Min.X))
+	y -= 22
+	y = drawLegend(c, f.Legend, y)
+	body := c
+	body.Max.Y = y - 4
+	f.Body(body)
+}
+
+// drawLegend lays the entries out in lines from the height y down and returns the height below
+// them. It has its own room: a legend never covers data.
+func drawLegend(c draw.Canvas, entries []LegendEntry, y vg.Length) vg.Length {
+	const sampleWidth, sampleHeight, gap, line = 18, 9, 16, 17
+	if len(entries) == 0 {
+		return y
+	}
+	x := c.Min.X
+	for _, e := range entries {
+		width := sampleWidth + 5 + LabelLetters.Width(e.Label)
+		if x > c.Min.X && x+width > c.Max.X {
+			x, y = c.Min.X, y-line
+		}
+		box := draw.Canvas{Canvas: c.Canvas, Rectangle: vg.Rectangle{
+			Min: vg.Point{X: x, Y: y - sampleHeight - 2}, Max: vg.Point{X: x + sampleWidth, Y: y - 2},
+		}}
+		e.Sample(box)
+		c.FillText(Aligned(LabelLetters, draw.XLeft, draw.YTop), vg.Point{X: x + sampleWidth + 5, Y: y}, e.Label)
+		x += width + gap
+	}
+	return y - line
+}
+
+// swatch is a filled sample.
+func Swatch(clr color.Color, label string) LegendEntry {
+	return LegendEntry{label, func(c draw.Canvas) {
+		FillRect(c, clr, c.Min.X, c.Min.Y, c.Max.X, c.Max.Y)
+		StrokeRect(c, draw.LineStyle{Color: Tint(InkColor, 0.35), Width: 0.5}, c.Min.X, c.Min.Y, c.Max.X, c.Max.Y)
+	}}
+}
+
+// stroke is a line as sample.
+func Stroke(sty draw.LineStyle, label string) LegendEntry {
+	return LegendEntry{label, func(c draw.Canvas) {
+		middle := c.Center().Y
+		c.StrokeLine2(sty, c.Min.X, middle, c.Max.X, middle)
+	}}
+}
+
+// message is the body of a figure that has nothing to draw.
+func Message(lines ...string) func(draw.Canvas) {
+	return func(c draw.Canvas) {
+		y := c.Center().Y + vg.Length(len(lines))*9
+		for _, line := range lines {
+			c.FillText(Aligned(LabelLetters, draw.XCenter, draw.YTop), vg.Point{X: c.Center().X, Y: y}, line)
+			y -= 18
+		}
+	}
+}

@@ -1,0 +1,315 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/units"
+)
+
+// graphSections are what CUDA graphs hold memory for; none where nothing was captured.
+func graphSections(d *analysis.DeviceResult) []layout.Section {
+	g := d.Graphs
+	if g == nil {
+		return nil
+	}
+	sections := append([]layout.Section{graphStoreSection(g)}, graphShapeSections(d, g)...)
+	for i := range g.WhatIfs {
+		sections = append(sections, whatIfSection(&g.WhatIfs[i]))
+	}
+	return sections
+}
+
+// graphKind is a line of the stores: one of them, or all pools with one shape.
+type graphKind struct {
+	name                                                              string
+	shapes                                                            int64
+	sum, most, distinct, saved, untouched, physical, aliased, outputs int64
+	inputs                                                            analysis.GraphInputs // Sum and Max of those that are known
+}
+
+func (k *graphKind) add(s *analysis.GraphStore) {
+	k.shapes += int64(len(s.Shapes))
+	k.sum += s.Sum
+	k.most = max(k.most, s.Max)
+	k.distinct += s.Distinct
+	k.saved += s.Saved
+	k.untouched += s.Untouched
+	k.physical += s.Physical
+	k.aliased += s.Aliased
+	k.inputs.Sum += max(0, s.Inputs.Sum)
+	k.inputs.Max += max(0, s.Inputs.Max)
+	k.inputs.Unknown += s.Inputs.Unknown
+	for i := range s.Shapes {
+		k.outputs += s.Shapes[i].Outputs
+	}
+}
+
+func (k *graphKind) row() []layout.Cell {
+	return layout.Row(k.name, units.FormatCount(k.shapes), units.FormatSize(k.sum), units.FormatSize(k.most), units.FormatSize(k.physical),
+		units.FormatSize(k.distinct), units.FormatSize(k.untouched), units.FormatSize(k.saved))
+}
+
+// graphKinds are the lines, and their sum.
+func graphKinds(g *analysis.Graphs) (kinds []graphKind, total graphKind) {
+	apart := graphKind{}
+	for i := range g.Stores {
+		s := &g.Stores[i]
+		total.add(s)
+		if s.Memory == "" && len(s.Shapes) == 1 {
+			apart.add(s)
+			continue
+		}
+		k := graphKind{name: storeName(s)}
+		k.add(s)
+		kinds = append(kinds, k)
+	}
+	if apart.shapes > 0 {
+		apart.name = apartName
+		kinds = append([]graphKind{apart}, kinds...)
+	}
+	total.name = "= all"
+	return kinds, total
+}
+
+const apartName = "a pool each"
+
+func storeName(s *analysis.GraphStore) string {
+	if s.Memory != "" {
+		return "graph memory " + plain.Shorten(s.Memory, 6)
+	}
+	return "pool " + plain.Shorten(s.Pool, 12)
+}
+
+func graphStoreSection(g *analysis.Graphs) layout.Section {
+	kinds, total := graphKinds(g)
+	s := layout.Section{
+		Title:  "CUDA graphs",
+		Before: layout.Note(fmt.Sprintf("%s of %s", units.Counted(g.Captures, "capture"), units.Counted(total.shapes, "shape"))),
+		Columns: []layout.Column{
+			layout.Words("store"), layout.Numbers("shapes"), layout.Numbers("Σ shapes"), layout.Numbers("max shape"), layout.Numbers("actual"),
+			layout.Numbers("touched"), layout.Numbers("untouched"), layout.Numbers("saved"),
+		},
+	}
+	for i := range kinds {
+		s.Rows = append(s.Rows, kinds[i].row())
+	}
+	if len(kinds) > 1 {
+		s.Total = layout.Toned(layout.Strong, total.row())
+	}
+	s.After = layout.Note("Σ shapes = touched + saved; actual, the most that was mapped, = touched + untouched; saved is by reuse or")
+	s.After = append(s.After, layout.Note("aliasing and in no term of waste")...)
+	if total.aliased > 0 {
+		s.After = append(s.After, layout.Note(fmt.Sprintf("ranges of graph memories saw at most %s of addresses at once", units.FormatSize(total.aliased)))...)
+	}
+	if total.outputs > 0 {
+		s.After = append(s.After, layout.Note(units.FormatSize(total.outputs)+" were still live when their shapes' last captures ended")...)
+	}
+	switch in := total.inputs; {
+	case in.Unknown > 0:
+		s.After = append(s.After, layout.Toned(layout.Warned, layout.Note("persistent inputs: unknown, since "+units.Counted(int64(in.Unknown), "shape")+" reported more than the process ever had on the device"))...)
+	case in.Sum > 0:
+		s.After = append(s.After, layout.Note(fmt.Sprintf("persistent inputs: %s for the largest shape of each store, Σ shapes %s", units.FormatSize(in.Max), units.FormatSize(in.Sum)))...)
+	}
+	return s
+}
+
+// graphShapeSections list the shapes: one list of those that have a pool each, and one of each
+// other store.
+func graphShapeSections(d *analysis.DeviceResult, g *analysis.Graphs) []layout.Section {
+	var apart layout.Section
+	var others []layout.Section
+	for i := range g.Stores {
+		store := &g.Stores[i]
+		switch {
+		case len(store.Shapes) == 0:
+		case store.Memory == "" && len(store.Shapes) == 1:
+			apart.Rows = append(apart.Rows, graphShapeRow(store, 0, storeName(store)))
+		default:
+			s := layout.Section{Title: storeName(store)}
+			for k := range store.Shapes {
+				s.Rows = append(s.Rows, graphShapeRow(store, k, fmt.Sprintf("(%d)", k+1)))
+			}
+			others = append(others, s)
+		}
+	}
+	sections := others
+	if len(apart.Rows) > 0 {
+		apart.Title = apartName
+		sections = append([]layout.Section{apart}, others...)
+	}
+	for i := range sections {
+		s := &sections[i]
+		s.Title = "CUDA graphs by shape · " + s.Title
+		s.Columns = []layout.Column{
+			layout.Words("shape"), layout.Numbers("captures"), layout.Numbers("took"), layout.Numbers("requested"), layout.Numbers("provided"),
+			layout.Numbers("own"), layout.Numbers("shared"), layout.Numbers("addresses"),
+		}
+		s.Elide(24, 8)
+		s.After = layout.Note("own and shared: physical pages that it alone, or others too, were handed; took: from begin to end of its captures")
+		if d.Sampled != nil {
+			s.After = append(s.After, layout.Note("sizes are to the segment of "+plain.Shorten(d.Sampled.Allocator, 24)+", whose chunks are not told")...)
+		}
+	}
+	return sections
+}
+
+func graphShapeRow(store *analysis.GraphStore, k int, unnamed string) []layout.Cell {
+	shape := &store.Shapes[k]
+	name := shape.Name
+	if name == "" {
+		name = unnamed
+	}
+	line := layout.Row(plain.Shorten(name, 14), units.FormatCount(shape.Captures), units.FormatDuration(shape.Time), units.FormatSize(shape.Requested),
+		units.FormatKnown(shape.Provided), units.FormatSize(shape.Own), units.FormatSize(shape.Shared), units.FormatSize(shape.Address))
+	if shape.Released || store.Released {
+		return layout.Toned(layout.Faint, line)
+	}
+	return line
+}
+
+// whatIfSection compares what was recorded with the replay of other policies.
+func whatIfSection(w *analysis.GraphWhatIf) layout.Section {
+	s := layout.Section{Title: "CUDA graphs in other pools · " + apartName}
+	if w.Pool != "" {
+		s.Title = "CUDA graphs in other pools · pool " + plain.Shorten(w.Pool, 12)
+	}
+	if w.Why != "" {
+		s.Before = layout.Toned(layout.Faint, layout.Note("not replayed: "+w.Why))
+		return s
+	}
+	s.Before = layout.Note(fmt.Sprintf("the requests of %s, replayed by the policy of %s", units.Counted(int64(w.Shapes), "shape"), modelName(w.Model)))
+	s.Columns = []layout.Column{layout.Words("policy"), layout.Numbers("physical"), layout.Numbers("saves"), layout.Words("what it is")}
+	for _, line := range []struct {
+		name, meaning string
+		bytes         int64
+		tone          layout.Tone
+	}{
+		{"as recorded", "the replay of " + units.FormatSize(w.Physical) + " measured", w.Recorded, layout.Faint},
+		{"separate pools", "each shape by itself, Σ", w.Separate, layout.Plain},
+		{"shared, smallest first", "one pool, ascending", w.Ascended, layout.Plain},
+		{"shared, largest first", "one pool, descending (vLLM, SGLang)", w.Descended, layout.Plain},
+		{"aliased", "memprof.GraphMemory, in any order", w.Aliased, layout.Strong},
+	} {
+		saved := layout.Row(line.name, units.FormatSize(line.bytes), units.FormatSize(w.Physical-line.bytes), line.meaning)
+		s.Rows = append(s.Rows, layout.Toned(line.tone, saved))
+	}
+	if w.Outlive > 0 {
+		s.After = layout.Note(fmt.Sprintf("%s outlive their shapes: aliased, they are declared outputs, copied or placed outside", units.FormatSize(w.Outlive)))
+	}
+	if w.Unnamed > 0 {
+		s.After = append(s.After, layout.Note(fmt.Sprintf("captures without a name count as shapes of their own (%s here); memprof.phase(name) joins pieces in one pool", units.FormatCount(int64(w.Unnamed))))...)
+	}
+	return s
+}
+
+func modelName(model string) string {
+	if model == "torch" {
+		return "torch's allocator (its rounding and segments)"
+	}
+	return "memprof's allocator"
+}
+
+// jsonGraphs are analysis.Graphs; there only where something was captured. In each store
+// sum = distinct + saved and physical = distinct + untouched; in each shape
+// footprint = own + shared.
+type jsonGraphs struct {
+	Captures int64            `json:"captures"`
+	Stores   []jsonGraphStore `json:"stores"`
+	WhatIfs  []jsonWhatIf     `json:"what_if"`
+}
+
+type jsonGraphStore struct {
+	GraphMemory *string          `json:"graph_memory"` // null for a pool
+	Pool        *string          `json:"pool"`         // null for a graph memory
+	Released    bool             `json:"released"`
+	Physical    int64            `json:"physical"` // greatest
+	Final       int64            `json:"final"`
+	Sum         int64            `json:"sum"`
+	Max         int64            `json:"max"`
+	Distinct    int64            `json:"distinct"`
+	Saved       int64            `json:"saved"` // in no term of waste
+	Untouched   int64            `json:"untouched"`
+	Aliased     int64            `json:"aliased"`
+	InputsSum   *int64           `json:"inputs_sum"` // null where a shape reported more than there can be
+	InputsMax   *int64           `json:"inputs_max"`
+	Shapes      []jsonGraphShape `json:"shapes"`
+}
+
+type jsonGraphShape struct {
+	Name      string `json:"name"`
+	Seq       int64  `json:"seq"`
+	TimeNS    int64  `json:"time_ns"`
+	Captures  int64  `json:"captures"`
+	CaptureNS int64  `json:"capture_ns"`
+	Requested int64  `json:"requested"`
+	Provided  *int64 `json:"provided"`
+	Footprint int64  `json:"footprint"`
+	Own       int64  `json:"own"`
+	Shared    int64  `json:"shared"`
+	Addresses int64  `json:"addresses"`
+	LeftLive  int64  `json:"left_live"`
+	Inputs    *int64 `json:"inputs"` // null where more was reported than there can be
+	Released  bool   `json:"released"`
+}
+
+// jsonWhatIf is the replay of captures under other policies; its bytes are null where there is
+// a reason why nothing was replayed.
+type jsonWhatIf struct {
+	Pool          *string `json:"pool"` // null: those with a pool each
+	Why           *string `json:"why"`  // null: it was replayed
+	Shapes        int     `json:"shapes"`
+	Unnamed       int     `json:"unnamed"`  // of them: captures without a name
+	Model         *string `json:"model"`    // null where nothing was replayed
+	Physical      int64   `json:"physical"` // measured
+	Recorded      *int64  `json:"recorded"` // replayed as recorded
+	Separate      *int64  `json:"separate"`
+	Largest       *int64  `json:"largest"`
+	LargestFirst  *int64  `json:"shared_largest_first"`
+	SmallestFirst *int64  `json:"shared_smallest_first"`
+	Aliased       *int64  `json:"aliased"`
+	Outlive       *int64  `json:"outlive"`
+}
+
+func newJSONGraphs(g *analysis.Graphs) *jsonGraphs {
+	if g == nil {
+		return nil
+	}
+	j := &jsonGraphs{Captures: g.Captures, Stores: []jsonGraphStore{}, WhatIfs: []jsonWhatIf{}}
+	for i := range g.Stores {
+		j.Stores = append(j.Stores, newJSONGraphStore(&g.Stores[i]))
+	}
+	for _, w := range g.WhatIfs {
+		when := func(bytes int64) *int64 {
+			if w.Why != "" {
+				return nil
+			}
+			return &bytes
+		}
+		j.WhatIfs = append(j.WhatIfs, jsonWhatIf{
+			Pool: plain.NameOrNull(w.Pool), Why: plain.NameOrNull(w.Why), Shapes: w.Shapes, Unnamed: w.Unnamed, Model: plain.NameOrNull(w.Model), Physical: w.Physical, Recorded: when(w.Recorded),
+			Separate: when(w.Separate), Largest: when(w.Largest), LargestFirst: when(w.Descended), SmallestFirst: when(w.Ascended),
+			Aliased: when(w.Aliased), Outlive: when(w.Outlive),
+		})
+	}
+	return j
+}
+
+func newJSONGraphStore(s *analysis.GraphStore) jsonGraphStore {
+	j := jsonGraphStore{
+		GraphMemory: plain.NameOrNull(s.Memory), Pool: plain.NameOrNull(s.Pool), Released: s.Released, Physical: s.Physical, Final: s.Final,
+		Sum: s.Sum, Max: s.Max, Distinct: s.Distinct, Saved: s.Saved, Untouched: s.Untouched, Aliased: s.Aliased,
+		InputsSum: plain.Known(s.Inputs.Sum), InputsMax: plain.Known(s.Inputs.Max), Shapes: []jsonGraphShape{},
+	}
+	for i := range s.Shapes {
+		shape := &s.Shapes[i]
+		j.Shapes = append(j.Shapes, jsonGraphShape{
+			Name: shape.Name, Seq: shape.Seq, TimeNS: shape.Start, Captures: shape.Captures, CaptureNS: shape.Time,
+			Requested: shape.Requested, Provided: plain.Known(shape.Provided), Footprint: shape.Footprint(), Own: shape.Own, Shared: shape.Shared,
+			Addresses: shape.Address, LeftLive: shape.Outputs, Inputs: plain.Known(shape.Inputs), Released: shape.Released,
+		})
+	}
+	return j
+}

@@ -1,0 +1,94 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/terms"
+	"github.com/memprof/memprof/report/units"
+)
+
+// Rows of the growth log that are shown before and after the gap.
+const growthHead, growthTail = 12, 6
+
+// growthSection lists what made the arenas grow.
+func growthSection(d *analysis.DeviceResult) layout.Section {
+	s := layout.Section{Title: "Growth"}
+	if d.GrowthCount == 0 && len(d.Growths) == 0 {
+		s.Before = layout.Toned(layout.Faint, layout.Note("no arena grew while it was recorded"))
+		return s
+	}
+	s.Before = layout.Note(growthSummary(d))
+	arenas := growthArenas(d)
+	s.Columns = []layout.Column{
+		layout.Numbers("time"), layout.Numbers("iter"), layout.Numbers("request"), layout.Numbers("grown"), layout.Numbers("free"),
+		layout.Numbers("largest"), layout.Numbers("stranded"), layout.Words("verdict"),
+	}
+	if arenas > 1 {
+		s.Columns = append([]layout.Column{layout.Numbers("arena")}, s.Columns...)
+	}
+	for _, g := range d.Growths {
+		line := layout.Row(units.FormatDuration(g.Time), terms.Iteration(d, g.Iteration), units.FormatKnown(g.Request), units.FormatSize(g.Grown),
+			units.FormatKnown(g.Free), units.FormatKnown(g.LargestFree), units.FormatKnown(g.Stranded), terms.Verdict(g.Verdict))
+		if g.Verdict == analysis.Fragmentation {
+			line[len(line)-1].Tone = layout.Warned
+		}
+		if arenas > 1 {
+			line = append(layout.Row(units.FormatCount(int64(g.Arena))), line...)
+		}
+		s.Rows = append(s.Rows, line)
+	}
+	s.Elide(growthHead, growthTail)
+	if dropped := d.GrowthCount - int64(len(d.Growths)); dropped > 0 {
+		s.After = append(s.After, layout.Toned(layout.Faint, layout.Note(fmt.Sprintf("%s after these are counted but not kept", units.Counted(dropped, "growth"))))...)
+	}
+	for _, g := range d.Growths {
+		if g.Verdict == analysis.Fragmentation {
+			s.After = append(s.After, layout.Note(terms.FragmentationMeans)...)
+			break
+		}
+	}
+	s.After = append(s.After, layout.Note("free, largest, stranded: bytes free before, the largest free chunk, bytes in chunks too small")...)
+	return s
+}
+
+func growthSummary(d *analysis.DeviceResult) string {
+	var fragmented, grown int64
+	for _, g := range d.Growths {
+		grown += g.Grown
+		if g.Verdict == analysis.Fragmentation {
+			fragmented++
+		}
+	}
+	total := max(d.GrowthCount, int64(len(d.Growths)))
+	of := ""
+	if kept := int64(len(d.Growths)); kept < total {
+		of = "the first " + units.FormatCount(kept) + ": "
+	}
+	return fmt.Sprintf("%s; %s%s mapped, %s for fragmentation",
+		units.Counted(total, "extension"), of, units.FormatSize(grown), units.FormatCount(fragmented))
+}
+
+// growthArenas counts the arenas that grew.
+func growthArenas(d *analysis.DeviceResult) int {
+	seen := make(map[int32]bool)
+	for _, g := range d.Growths {
+		seen[g.Arena] = true
+	}
+	return len(seen)
+}
+
+type jsonGrowth struct {
+	Seq         int64  `json:"seq"`
+	TimeNS      int64  `json:"time_ns"`
+	Arena       int32  `json:"arena"`
+	Iteration   *int64 `json:"iteration"`
+	Request     *int64 `json:"request"`
+	Grown       int64  `json:"grown"`
+	Reserved    int64  `json:"reserved"`
+	Free        *int64 `json:"free"`
+	LargestFree *int64 `json:"largest_free"`
+	Stranded    *int64 `json:"stranded"`
+	Verdict     string `json:"verdict"`
+}

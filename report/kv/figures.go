@@ -1,0 +1,223 @@
+package kv
+
+import (
+	"fmt"
+	"image/color"
+	"io"
+	"path/filepath"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/memprof/memprof/analysis/kvcache"
+	"github.com/memprof/memprof/report/figure"
+	"github.com/memprof/memprof/report/units"
+)
+
+// slotUse is one of the terms that a memory's slots add up to.
+type slotUse struct {
+	name string
+	clr  color.NRGBA
+	now  func(kvcache.Shares) int64
+	mean func(kvcache.Shares64) float64
+}
+
+// slotUses are the terms from the bottom up; each figure has those that occur.
+var slotUses = []slotUse{
+	{"token", figure.RequestedColor, func(s kvcache.Shares) int64 { return s.Token }, func(m kvcache.Shares64) float64 { return m.Token }},
+	{"reserve", figure.PendingColor, func(s kvcache.Shares) int64 { return s.Reserve }, func(m kvcache.Shares64) float64 { return m.Reserve }},
+	{"internal", figure.InternalColor, func(s kvcache.Shares) int64 { return s.Internal }, func(m kvcache.Shares64) float64 { return m.Internal }},
+	{"external: rounding", roundingColor, func(s kvcache.Shares) int64 { return s.Rounding }, func(m kvcache.Shares64) float64 { return m.Rounding }},
+	{"external: stranded", figure.HoleColor, func(s kvcache.Shares) int64 { return s.Stranded }, func(m kvcache.Shares64) float64 { return m.Stranded }},
+	{"null block", figure.FaintInkColor, func(s kvcache.Shares) int64 { return s.Null }, func(m kvcache.Shares64) float64 { return m.Null }},
+	{"cached", cachedColor, func(s kvcache.Shares) int64 { return s.Cached }, func(m kvcache.Shares64) float64 { return m.Cached }},
+	{"external: idle", figure.ReserveColor, func(s kvcache.Shares) int64 { return s.Idle }, func(m kvcache.Shares64) float64 { return m.Idle }},
+}
+
+var (
+	roundingColor = color.NRGBA{0xf0, 0xe4, 0x42, 0xff} // yellow
+	cachedColor   = color.NRGBA{0x56, 0xb4, 0xe9, 0xff} // sky blue
+)
+
+// WriteKVPlots draws the policies side by side, the course of each, and the block map of those
+// that have one, as PNG and SVG into a directory, which must exist, and returns the paths in the
+// order they were written: DIR/kv-policies.png, DIR/kv-max_2048.png and so on. Existing files are
+// replaced. After an error the paths are those of the files that are complete.
+func WritePlots(dir string, k *Simulation) ([]string, error) {
+	var paths []string
+	for _, f := range kvFigures(k) {
+		for _, format := range []struct {
+			suffix string
+			write  func(io.Writer) error
+		}{{"png", f.PNG}, {"svg", f.SVG}} {
+			path := filepath.Join(dir, fmt.Sprintf("kv-%s.%s", figure.FileName(f.Name), format.suffix))
+			if err := figure.WriteFile(path, format.write); err != nil {
+				return paths, err
+			}
+			paths = append(paths, path)
+		}
+	}
+	return paths, nil
+}
+
+func kvFigures(k *Simulation) []figure.Figure {
+	figures := []figure.Figure{kvBarsFigure(k)}
+	for _, r := range k.Results {
+		figures = append(figures, kvCourseFigure(k, r))
+		if r.Map != nil {
+			figures = append(figures, kvMapFigure(k, r))
+		}
+	}
+	return figures
+}
+
+// kvBarsFigure is the paper's figure 2: a bar of each policy.
+func kvBarsFigure(k *Simulation) figure.Figure {
+	f := figure.Figure{Name: "policies", Title: kvTitle(k), Subtitle: kvLine(k) + " · mean over steps"}
+	if len(k.Results) == 0 {
+		f.Body = figure.Message("nothing to draw: no policy was simulated")
+		return f
+	}
+	var uses []slotUse
+	for _, u := range slotUses {
+		for _, r := range k.Results {
+			if u.mean(r.Mean) > 0 {
+				uses = append(uses, u)
+				break
+			}
+		}
+	}
+	f.Legend = kvLegend(uses)
+	f.Body = func(c draw.Canvas) {
+		p := figure.NewAxes()
+		p.X.Min, p.X.Max = -0.5, float64(len(k.Results))-0.5
+		p.X.Tick.Length = 0
+		var names plot.ConstantTicks
+		for i, r := range k.Results {
+			names = append(names, plot.Tick{Value: float64(i), Label: fmt.Sprintf("%s\nbatch %.2f", r.Policy, r.Batch)})
+		}
+		p.X.Tick.Marker = names
+		p.Y.Min, p.Y.Max = 0, 100
+		p.Y.Tick.Marker = figure.NiceTicks(0, 100, 10, 1, figure.Fixed)
+		p.Y.Label.Text = "share of the slots (%)"
+		p.Add(figure.Grid{}, kvBars{k.Results, uses})
+		figure.DrawTimePlot(c, p)
+	}
+	return f
+}
+
+func kvLegend(uses []slotUse) []figure.LegendEntry {
+	var entries []figure.LegendEntry
+	for _, u := range uses {
+		entries = append(entries, figure.Swatch(u.clr, u.name))
+	}
+	return entries
+}
+
+// kvBars are the mean shares, with those written that have room.
+type kvBars struct {
+	results []*kvcache.Result
+	uses    []slotUse
+}
+
+func (b kvBars) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	for i, r := range b.results {
+		left, right := x(float64(i)-0.35), x(float64(i)+0.35)
+		var sum float64
+		for _, u := range b.uses {
+			share := 100 * u.mean(r.Mean)
+			low, high := y(sum), y(sum+share)
+			sum += share
+			if share <= 0 {
+				continue
+			}
+			figure.FillRect(c, u.clr, left, low, right, high)
+			label := units.FormatPercent(share / 100)
+			if high-low > 14 && figure.BoldLetters.Width(label) < right-left {
+				sty := figure.Aligned(figure.BoldLetters, draw.XCenter, draw.YCenter)
+				if u.clr == figure.RequestedColor || u.clr == figure.HoleColor || u.clr == figure.FaintInkColor {
+					sty.Color = color.White
+				}
+				c.FillText(sty, vg.Point{X: (left + right) / 2, Y: (low + high) / 2}, label)
+			}
+		}
+		figure.StrokeRect(c, draw.LineStyle{Color: figure.InkColor, Width: 0.75}, left, y(0), right, y(100))
+	}
+}
+
+// kvCourseFigure stacks what the slots of one policy were over time.
+func kvCourseFigure(k *Simulation, r *kvcache.Result) figure.Figure {
+	f := figure.Figure{Name: r.Policy, Title: r.Policy + " · " + kvTitle(k)}
+	if len(r.Series) == 0 {
+		f.Body = figure.Message("nothing to draw: no request was served")
+		return f
+	}
+	f.Subtitle = fmt.Sprintf("tokens in %s of %s in the mean · batch %.2f, at most %d · %s",
+		units.FormatPercent(r.Mean.Token), units.Counted(r.Capacity, "slot"), r.Batch, r.Peak, units.Counted(r.Preemptions, "preemption"))
+	var uses []slotUse
+	for _, u := range slotUses {
+		for _, p := range r.Series {
+			if u.now(p.Shares) > 0 {
+				uses = append(uses, u)
+				break
+			}
+		}
+	}
+	f.Legend = kvLegend(uses)
+	f.Body = func(c draw.Canvas) {
+		p := figure.NewAxes()
+		last := r.Series[len(r.Series)-1]
+		if last.Time > 0 {
+			if r.Policy == kvcache.RecordedPolicy {
+				figure.TimeAxis(&p.X, r.Series[0].Time, last.Time)
+			} else {
+				figure.TimeAxis(&p.X, 0, last.Time)
+				p.X.Label.Text = "simulated " + p.X.Label.Text
+			}
+		} else {
+			p.X.Min, p.X.Max = 0, float64(max(last.Step, 1))
+			p.X.Tick.Marker = figure.NiceTicks(0, p.X.Max, 10, 1, figure.Fixed)
+			p.X.Label.Text = "step"
+		}
+		p.Y.Min, p.Y.Max = 0, float64(r.Capacity)
+		p.Y.Tick.Marker = figure.NiceTicks(0, p.Y.Max, 7, 1, figure.Fixed)
+		p.Y.Label.Text = "slots"
+		p.Add(figure.Grid{}, kvCourse{r.Series, uses, last.Time > 0})
+		figure.DrawTimePlot(c, p)
+	}
+	return f
+}
+
+// kvCourse draws each point's shares up to the next point.
+type kvCourse struct {
+	points []kvcache.Point
+	uses   []slotUse
+	timed  bool // by time, else by step
+}
+
+// Plot draws the sums from the top down, each to zero: bands that overlap leave no seam.
+func (k kvCourse) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	at := func(i int) vg.Length {
+		switch {
+		case i == len(k.points):
+			return c.Max.X
+		case k.timed:
+			return x(float64(k.points[i].Time))
+		}
+		return x(float64(k.points[i].Step))
+	}
+	for n := len(k.uses); n > 0; n-- {
+		edge := make([]vg.Point, 0, 2*len(k.points))
+		for i, point := range k.points {
+			var slots int64
+			for _, u := range k.uses[:n] {
+				slots += u.now(point.Shares)
+			}
+			edge = figure.AppendStep(edge, at(i), max(at(i), at(i+1)), y(float64(slots)))
+		}
+		figure.FillBelow(c, k.uses[n-1].clr, edge)
+	}
+}

@@ -1,0 +1,69 @@
+package layout
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/report/units"
+)
+
+// A table that is too wide even without its frame is divided, each part with the first column.
+func TestDividedTable(t *testing.T) {
+	s := Section{Columns: []Column{Words("name")}}
+	line := Row("a rather long name of a module which goes on and on")
+	for i := range 12 {
+		s.Columns = append(s.Columns, Numbers(fmt.Sprintf("column %02d", i)))
+		line = append(line, Row(fmt.Sprintf("%d,000,000", i))...)
+	}
+	s.Rows = [][]Cell{line}
+	var out bytes.Buffer
+	printer{&out, Options{Width: 80}}.section(s)
+	want := []string{
+		"name              column 00  column 01  column 02  column 03  column 04",
+		"────────────────  ─────────  ─────────  ─────────  ─────────  ─────────",
+		"a rathe…n and on  0,000,000  1,000,000  2,000,000  3,000,000  4,000,000",
+	}
+	lines := strings.Split(out.String(), "\n")
+	if diff := cmp.Diff(want, lines[:3]); diff != "" {
+		t.Errorf("first part (-want +got):\n%s", diff)
+	}
+	if got := strings.Count(out.String(), "a rathe…n and on"); got != 3 {
+		t.Errorf("%d parts, want 3:\n%s", got, out.String())
+	}
+	for i := range 12 {
+		if n := fmt.Sprintf("%d,000,000", i); strings.Count(out.String(), " "+n) != 1 {
+			t.Errorf("%s is there %d times", n, strings.Count(out.String(), " "+n))
+		}
+	}
+}
+
+func TestElide(t *testing.T) {
+	for _, test := range []struct {
+		rows, head, tail int
+		want             string
+	}{
+		{0, 2, 1, ""}, {3, 2, 1, "0 1 2"},
+		{4, 2, 1, "0 1 2 3"}, // a line for one row would save nothing
+		{5, 2, 1, "0 1 … 2 more 4"}, {1000, 1, 2, "0 … 997 more 998 999"}, {9, 3, 0, "0 1 2 … 6 more"},
+	} {
+		table := Section{Columns: []Column{Numbers("n"), Words("")}}
+		for i := range test.rows {
+			table.Rows = append(table.Rows, Row(units.FormatCount(int64(i)), ""))
+		}
+		table.Elide(test.head, test.tail)
+		var got []string
+		for _, r := range table.Rows {
+			if len(r) != 2 {
+				t.Errorf("a row of %d cells", len(r))
+			}
+			got = append(got, r[0].Text+r[1].Text)
+		}
+		if strings.Join(got, " ") != test.want {
+			t.Errorf("%d rows: %q, want %q", test.rows, strings.Join(got, " "), test.want)
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package report
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/units"
+)
+
+// leakSection says whether held bytes keep rising, and who holds them.
+func leakSection(d *analysis.DeviceResult) layout.Section {
+	s := layout.Section{Title: "Leaks"}
+	leak := &d.Leak
+	trend, per := leak.Trend()
+	if !trend.Valid {
+		s.Before = layout.Toned(layout.Faint, layout.Note("too little to tell a trend: six iterations are needed, or six requests, or more time"))
+		return s
+	}
+	at := map[string]string{
+		"iteration": "at iteration ends",
+		"request":   "at the ends of requests (" + leakRequest(leak) + ")",
+		"second":    "over time",
+	}[per]
+	slope := formatSlope(trend.Slope) + " " + articled(per)
+	if per == "request" && leak.Seconds.Valid {
+		slope += ", " + formatSlope(leak.Seconds.Slope) + " a second"
+	}
+	if !trend.Rising {
+		s.Before = layout.Note(fmt.Sprintf("none: held bytes do not keep rising %s (%s)", at, slope))
+		return s
+	}
+	s.Before = layout.Toned(layout.Warned, layout.Note(fmt.Sprintf("held bytes keep rising %s: %s", at, slope)))
+	if len(leak.Holders) == 0 {
+		return s
+	}
+	holders := holderTable("", leak.Holders, leak.Provided)
+	holders.Columns[len(holders.Columns)-1].Name = "share"
+	s.Columns, s.Rows = holders.Columns, holders.Rows
+	after := map[string]string{
+		"iteration": "blocks made after the first iteration, and live at the end of the last",
+		"request":   "blocks made after the first request, and live at the end of the last",
+		"second":    "blocks made after the first quarter of the time, and live at the end",
+	}[per]
+	s.After = append(layout.Note(after), layout.Note("shares of what all of these provide, "+units.FormatSize(leak.Provided))...)
+	return s
+}
+
+// leakRequest says what a request is.
+func leakRequest(l *analysis.Leak) string {
+	if l.Request == analysis.KVRequests {
+		return "sequences in a KV cache"
+	}
+	return "phase " + plain.Shorten(l.Request, 28)
+}
+
+func articled(unit string) string {
+	if unit == "iteration" {
+		return "an " + unit
+	}
+	return "a " + unit
+}
+
+// formatSlope is a slope without what it is by.
+func formatSlope(slope float64) string {
+	switch {
+	case math.IsNaN(slope) || math.IsInf(slope, 0):
+		return units.Absent
+	case math.Abs(slope) < 0.5:
+		return "0 B"
+	case slope > 0:
+		return "+" + units.FormatSize(int64(math.Round(slope)))
+	}
+	return units.FormatSize(int64(math.Round(slope)))
+}
+
+// leakStacks say by what code the blocks that leak were made.
+func leakStacks(d *analysis.DeviceResult) []layout.Section {
+	stacks := &d.Leak.Stacks
+	if trend, _ := d.Leak.Trend(); !trend.Rising || !told(stacks) {
+		return nil
+	}
+	all := stacks.Sum()
+	return []layout.Section{heldTable{all.Requested, "share", d.Held.Sampled}.stacks("Leaks, by stack", stacks)}
+}
+
+func newJSONLeak(d *analysis.DeviceResult) *jsonLeak {
+	l := &d.Leak
+	trend, by := l.Trend()
+	if !trend.Valid {
+		return nil
+	}
+	j := &jsonLeak{
+		Rising: l.Iterations.Rising, Points: l.Iterations.Points,
+		PerRequest: newJSONTrend(l.Requests, l.Request), PerSecond: newJSONTrend(l.Seconds, ""),
+		By: by, Blocks: l.Blocks, Requested: l.Requested, Provided: &l.Provided,
+		Holders: newJSONHolders(d, l.Holders), Stacks: newJSONBreakdown(&d.Held, &l.Stacks),
+	}
+	if l.Iterations.Valid {
+		j.Slope = plain.Finite(l.Iterations.Slope)
+	}
+	if d.Sampled != nil {
+		j.Provided = nil
+	}
+	return j
+}
+
+func newJSONTrend(t analysis.Trend, of string) *jsonTrend {
+	if !t.Valid {
+		return nil
+	}
+	return &jsonTrend{of, plain.Finite(t.Slope), t.Rising, t.Points}
+}
+
+// jsonLeak has the trend by iterations in itself, and is there if any of the trends is valid.
+type jsonLeak struct {
+	Slope      *float64   `json:"slope"` // bytes an iteration
+	Rising     bool       `json:"rising"`
+	Points     int        `json:"points"`
+	PerRequest *jsonTrend `json:"per_request"`
+	PerSecond  *jsonTrend `json:"per_second"`
+	// The blocks of the trend that By names: those made after its first point and live at its last.
+	By        string        `json:"by"` // "iteration", "request" or "second"
+	Blocks    int64         `json:"blocks"`
+	Requested int64         `json:"requested"`
+	Provided  *int64        `json:"provided"`
+	Holders   []jsonHolder  `json:"holders"`
+	Stacks    jsonBreakdown `json:"stacks"`
+}
+
+// jsonTrend is bytes a request or a second.
+type jsonTrend struct {
+	Of     string   `json:"of,omitempty"` // what a request is
+	Slope  *float64 `json:"slope"`
+	Rising bool     `json:"rising"`
+	Points int      `json:"points"`
+}

@@ -1,0 +1,132 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/terms"
+	"github.com/memprof/memprof/report/units"
+)
+
+// How much of a failed request's story is told.
+const (
+	storiesShown      = 3
+	storyModulesShown = 6
+	storyStacksShown  = 3
+	storyFramesShown  = 3
+)
+
+// storyWidth is the room for a name in the story.
+const storyWidth = 44
+
+// oomStories say who held what when a request failed, for the first that did.
+func oomStories(d *analysis.DeviceResult) []layout.Section {
+	var sections []layout.Section
+	for i := range d.OOMs {
+		if o := &d.OOMs[i]; o.Held != nil && o.At.Live > 0 && len(sections) < storiesShown {
+			sections = append(sections, oomStory(d, o))
+		}
+	}
+	return sections
+}
+
+func oomStory(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
+	s := layout.Section{
+		Title:   "Who held what when the request at event " + units.FormatCount(o.Seq) + " failed",
+		Before:  append(layout.Note(units.FormatKnown(o.Request)+" asked for by "+terms.Context(o.Requester, storyWidth)), layout.Note(terms.Instant(d, o.At))...),
+		Columns: []layout.Column{layout.Words("by"), layout.Words("who"), layout.Numbers("blocks"), layout.Numbers("requested"), layout.Numbers("share of T")},
+	}
+	line := func(by, who string, g *analysis.Group) {
+		s.Rows = append(s.Rows, layout.Row(by, who, units.FormatCount(g.Blocks), units.FormatSize(g.Requested), units.FormatPercent(units.Ratio(g.Requested, o.At.T))))
+	}
+	list := func(by string, b *analysis.Breakdown, shown int, text func(*analysis.Group) string) {
+		rest, more := b.Rest, b.RestGroups
+		for i := range b.Groups {
+			g := &b.Groups[i]
+			if i >= shown {
+				rest = plus(rest, g)
+				more++
+				continue
+			}
+			line(by, text(g), g)
+			for _, caller := range callers(g, storyFramesShown, 1) {
+				s.Rows = append(s.Rows, layout.Toned(layout.Faint, layout.Row("", plain.Shorten(caller[0].Text, storyWidth), "", "", "")))
+			}
+			by = ""
+		}
+		if more > 0 {
+			line("", "… "+units.FormatCount(more)+" more", &rest)
+			layout.Toned(layout.Faint, s.Rows[len(s.Rows)-1])
+		}
+	}
+	held := o.Held
+	if held.Known {
+		list("category", &held.Categories, len(held.Categories.Groups), func(g *analysis.Group) string { return terms.Category(g.Name) })
+	}
+	if len(d.Phases) > 0 {
+		list("phase", &held.Phases, phasesShown, func(g *analysis.Group) string { return plain.Shorten(terms.Phase(g.Name), storyWidth) })
+	}
+	if len(held.Kinds.Groups) > 1 || held.Kinds.Groups[0].Name != "" {
+		list("module", &held.Kinds, storyModulesShown, func(g *analysis.Group) string { return plain.Shorten(terms.Module(g.Name), storyWidth) })
+	}
+	if told(&held.Stacks) {
+		list("stack", &held.Stacks, storyStacksShown, func(g *analysis.Group) string { return plain.Shorten(innermost(g), storyWidth) })
+	}
+	all := held.Categories.Sum()
+	s.Total = layout.Toned(layout.Strong, layout.Row("", "= requested", units.FormatCount(all.Blocks), units.FormatSize(all.Requested), units.FormatPercent(units.Ratio(all.Requested, o.At.T))))
+	return s
+}
+
+// oomSections lists the requests that failed for good; it comes first where there are any.
+func oomSections(d *analysis.DeviceResult) []layout.Section {
+	if len(d.OOMs) == 0 {
+		return nil
+	}
+	s := layout.Section{
+		Title:  "Out of memory",
+		Before: layout.Toned(layout.Failed, layout.Note(fmt.Sprintf("%s failed for good", units.Counted(int64(len(d.OOMs)), "request")))),
+		Columns: []layout.Column{
+			layout.Numbers("time"), layout.Numbers("request"), layout.Numbers("free"), layout.Numbers("largest"), layout.Numbers("reserved"), layout.Words("verdict"), layout.Words("context"),
+		},
+	}
+	for _, o := range d.OOMs {
+		line := layout.Row(units.FormatDuration(o.Time), units.FormatKnown(o.Request), units.FormatKnown(o.Free), units.FormatKnown(o.LargestFree),
+			units.FormatSize(o.At.R), terms.Verdict(o.Verdict), terms.Context(o.Requester, 24))
+		line[5].Tone = layout.Failed
+		s.Rows = append(s.Rows, line)
+	}
+	s.Elide(8, 4)
+	s.After = verdictNotes(d.OOMs)
+	return []layout.Section{s}
+}
+
+// verdictNotes say what the verdicts that occur mean.
+func verdictNotes(ooms []analysis.OOM) []layout.Cell {
+	has := make(map[analysis.Verdict]bool)
+	for _, o := range ooms {
+		has[o.Verdict] = true
+	}
+	var notes []layout.Cell
+	if has[analysis.Fragmentation] {
+		notes = append(notes, layout.Note(terms.FragmentationMeans)...)
+	}
+	if has[analysis.Capacity] {
+		notes = append(notes, layout.Note("capacity: fewer bytes were free than asked for")...)
+	}
+	return notes
+}
+
+type jsonOOM struct {
+	Seq         int64       `json:"seq"`
+	TimeNS      int64       `json:"time_ns"`
+	Arena       int32       `json:"arena"`
+	Request     int64       `json:"request"`
+	Free        *int64      `json:"free"`
+	LargestFree *int64      `json:"largest_free"`
+	Verdict     string      `json:"verdict"`
+	Context     string      `json:"context"`
+	At          jsonInstant `json:"at"`
+	Held        *jsonHeld   `json:"held"`
+}

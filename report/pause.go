@@ -1,0 +1,220 @@
+package report
+
+import (
+	"fmt"
+	"image/color"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/figure"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/units"
+)
+
+// sameCall is how far apart the starts of two transitions of one call can be said to be, ns.
+const sameCall = 10_000
+
+// Columns for the result of a transition, and how many texts that are longer are below the table.
+const resultWidth, failuresShown = 40, 4
+
+// sleepSections are about what was paused and resumed, and what could be.
+func sleepSections(d *analysis.DeviceResult) []layout.Section {
+	sections := transitionSections(d)
+	if d.Sleep == nil {
+		return sections
+	}
+	sections = append(sections, stageSections(d.Sleep)...)
+	sections = append(sections, planSections(d)...)
+	return append(sections, outsideSections(d.Sleep)...)
+}
+
+// transitionSections list the transitions: a line for each tag of a call.
+func transitionSections(d *analysis.DeviceResult) []layout.Section {
+	if len(d.Transitions) == 0 {
+		return nil
+	}
+	s := layout.Section{
+		Title:   "Sleep and wake",
+		Columns: []layout.Column{layout.Numbers("time"), layout.Words("what"), layout.Words("tag"), layout.Numbers("memory"), layout.Numbers("peak"), layout.Numbers("copied"), layout.Numbers("took"), layout.Numbers("copied/s"), layout.Words("result")},
+	}
+	var failures []layout.Cell
+	said := ""
+	for _, t := range byCall(d.Transitions) {
+		s.Rows = append(s.Rows, transitionRow(t))
+		// The tags of one call fail with one text.
+		if t.Failed != said && plain.Width(t.Failed) > resultWidth && len(failures) < failuresShown {
+			failures = append(failures, layout.Cell{Text: "at " + units.FormatDuration(t.Time) + ": " + plain.Shorten(t.Failed, 400), Tone: layout.Failed})
+		}
+		said = t.Failed
+	}
+	s.Elide(16, 8)
+	if d.Peak.Paused > 0 || d.Final.Paused > 0 {
+		s.Before = layout.Note(fmt.Sprintf("asleep at the peak: %s; at the end: %s", units.FormatSize(d.Peak.Paused), units.FormatSize(d.Final.Paused)))
+	}
+	s.After = layout.Row(
+		"memory: physical bytes given back or taken; peak: reserved before a pause, after a resume",
+		"copied: content kept on the host; paused memory is in no other number",
+	)
+	s.After = append(s.After, failures...)
+	return []layout.Section{s}
+}
+
+// byCall sums up what one call did to the arenas of a tag.
+func byCall(transitions []analysis.Transition) []analysis.Transition {
+	var calls []analysis.Transition
+	for _, t := range transitions {
+		if n := len(calls); n > 0 {
+			last := &calls[n-1]
+			apart := (t.Time - t.Duration) - (last.Time - last.Duration)
+			if last.Tag == t.Tag && last.Resume == t.Resume && last.Failed == t.Failed && apart < sameCall {
+				last.Bytes += t.Bytes
+				last.Copied += t.Copied
+				last.Time, last.Duration = t.Time, max(last.Duration, t.Duration)
+				last.Reserved = t.Reserved
+				continue
+			}
+		}
+		calls = append(calls, t)
+	}
+	return calls
+}
+
+func transitionRow(t analysis.Transition) []layout.Cell {
+	what, result, rate, peak := "pause", "done", "–", t.Reserved+t.Bytes
+	if t.Resume {
+		what, peak = "resume", t.Reserved
+	}
+	if t.Copied > 0 && t.Duration > 0 && t.Failed == "" {
+		rate = units.FormatSize(int64(float64(t.Copied) / float64(t.Duration) * 1e9))
+	}
+	if t.Failed != "" {
+		result = plain.Shorten(t.Failed, resultWidth)
+	}
+	line := layout.Row(units.FormatDuration(t.Time), what, plain.Shorten(t.Tag, 24), units.FormatSize(t.Bytes), units.FormatSize(peak), units.FormatSize(t.Copied), units.FormatDuration(t.Duration), rate, result)
+	if t.Failed != "" {
+		line[len(line)-1].Tone = layout.Failed
+	}
+	return line
+}
+
+// tagColors are of the first tags, from the palette of all figures; what is outside of tags is
+// grey, and so are further tags, each darker.
+var tagColors = []color.NRGBA{
+	figure.RequestedColor, figure.InternalColor, {0x00, 0x9e, 0x73, 0xff}, figure.HoleColor, figure.PendingColor, {0x56, 0xb4, 0xe9, 0xff}, {0xf0, 0xe4, 0x42, 0xff},
+}
+
+func tagColor(tag int) color.NRGBA {
+	if tag < len(tagColors) {
+		return tagColors[tag]
+	}
+	level := uint8(0xa0 - 0x10*((tag-len(tagColors))%6))
+	return color.NRGBA{level, level, level, 0xff}
+}
+
+// sleepFigure stacks what was mapped by tag over time.
+func sleepFigure(d *analysis.DeviceResult) figure.Figure {
+	f := figure.Figure{Name: "sleep", Title: "what was awake"}
+	sleep := d.Sleep
+	if len(sleep.Series) == 0 || d.MaxR == 0 {
+		f.Subtitle = "no memory was mapped on this device"
+		f.Body = figure.Message("nothing to draw: no memory was mapped on this device")
+		return f
+	}
+	f.Subtitle = "greatest of a tag:"
+	bands := awake{points: sleep.Series, tags: len(sleep.Cycle.Tags)}
+	f.Legend = append(f.Legend, figure.Swatch(figure.ReserveColor, "outside of tags"))
+	for i, t := range sleep.Cycle.Tags {
+		f.Subtitle += fmt.Sprintf(" %s %s,", t.Name, units.FormatSize(t.Bytes))
+		f.Legend = append(f.Legend, figure.Swatch(tagColor(i), plain.Shorten(t.Name, 32)))
+	}
+	f.Subtitle = f.Subtitle[:len(f.Subtitle)-1]
+	f.Legend = append(f.Legend, figure.Stroke(draw.LineStyle{Color: figure.ReservedColor, Width: 2.25}, "reserved"))
+	var plans []planLine
+	if len(sleep.Stages) > 0 && sleep.OnUse.Peak < sleep.Recorded.Peak {
+		plans = append(plans, planLine{sleep.OnUse.Peak})
+		f.Legend = append(f.Legend, figure.Stroke(planStyle(), "peak of waking in stages"))
+	}
+	marks := figure.NewTimeMarks(d)
+	f.Legend = append(f.Legend, marks.Legend()...)
+	f.Body = func(c draw.Canvas) {
+		p := figure.NewAxes()
+		figure.TimeAxis(&p.X, sleep.Series[0].Start, max(sleep.Series[len(sleep.Series)-1].End, figure.CourseEnd(d.Series.Points)))
+		figure.ByteAxis(&p.Y, d.MaxR, 1.16*float64(d.MaxR))
+		p.Add(figure.Grid{}, bands, marks)
+		for _, line := range plans {
+			p.Add(line)
+		}
+		figure.DrawTimePlot(c, p)
+	}
+	return f
+}
+
+// awake draws each stretch at its greatest sum, and while nothing changes what it left behind.
+type awake struct {
+	points []analysis.Residency
+	tags   int
+}
+
+// Plot draws the sums from the top down, each to zero: bands that overlap leave no seam.
+func (a awake) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	for n := a.tags; n >= 0; n-- {
+		sum := func(m analysis.Mapped) vg.Length {
+			bytes := m.Base
+			for _, b := range m.Tags[:min(n, len(m.Tags))] {
+				bytes += b
+			}
+			return y(float64(bytes))
+		}
+		var edge []vg.Point
+		for i, r := range a.points {
+			from := x(float64(r.Start))
+			to, next := max(x(float64(r.End)), from+figure.Pixel), c.Max.X
+			if i+1 < len(a.points) {
+				next = x(float64(a.points[i+1].Start))
+			}
+			to = min(to, next)
+			edge = figure.AppendStep(edge, from, to, sum(r.At))
+			edge = figure.AppendStep(edge, to, next, sum(r.Last))
+		}
+		clr := figure.ReserveColor
+		if n > 0 {
+			clr = tagColor(n - 1)
+		}
+		figure.FillBelow(c, clr, edge)
+		if n == a.tags {
+			c.StrokeLines(draw.LineStyle{Color: figure.ReservedColor, Width: 2}, edge)
+		}
+	}
+}
+
+// planLine is a level in bytes.
+type planLine struct{ bytes int64 }
+
+func planStyle() draw.LineStyle {
+	return draw.LineStyle{Color: figure.MarkColor, Width: 1.25, Dashes: []vg.Length{6, 3}}
+}
+
+func (l planLine) Plot(c draw.Canvas, p *plot.Plot) {
+	_, y := p.Transforms(&c)
+	level := y(float64(l.bytes))
+	c.StrokeLine2(planStyle(), c.Min.X, level, c.Max.X, level)
+}
+
+// jsonTransition is a pause or a resume of one arena.
+type jsonTransition struct {
+	Seq        int64  `json:"seq"`
+	TimeNS     int64  `json:"time_ns"`
+	DurationNS int64  `json:"duration_ns"`
+	Arena      int32  `json:"arena"`
+	Tag        string `json:"tag"`
+	Resume     bool   `json:"resume"`
+	Bytes      int64  `json:"bytes"`
+	Copied     int64  `json:"copied"`
+	Reserved   int64  `json:"reserved"` // afterwards
+	Failed     string `json:"failed"`
+}

@@ -1,0 +1,86 @@
+package report
+
+import (
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/terms"
+	"github.com/memprof/memprof/report/units"
+)
+
+// phaseSections say what each phase did in each iteration.
+func phaseSections(d *analysis.DeviceResult) []layout.Section {
+	if len(d.Phases) == 0 {
+		return nil
+	}
+	phases := d.Phases
+	var after []layout.Cell
+	if len(phases) > phasesShown {
+		after = layout.Toned(layout.Faint, layout.Note(units.Counted(int64(len(phases)-phasesShown), "more phase")+" not shown"))
+		phases = phases[:phasesShown]
+	}
+	peaks := layout.Section{Title: "Peak T, by iteration and phase", Columns: []layout.Column{layout.Numbers("iteration")}, After: after}
+	bytes := layout.Section{Title: "Allocated, by iteration and phase", Columns: []layout.Column{layout.Numbers("iteration")}, After: after}
+	for _, p := range phases {
+		name := layout.Numbers(plain.Shorten(terms.Phase(p.Phase), 10))
+		peaks.Columns = append(peaks.Columns, name)
+		bytes.Columns = append(bytes.Columns, name)
+	}
+	for i := range d.PhaseIterations {
+		it := &d.PhaseIterations[i]
+		number := terms.Iteration(d, it.Iteration)
+		peaks.Rows = append(peaks.Rows, phaseRow(number, phases, it.Uses, func(u *analysis.PhaseUse) int64 { return u.PeakT }))
+		bytes.Rows = append(bytes.Rows, phaseRow(number, phases, it.Uses, func(u *analysis.PhaseUse) int64 { return u.AllocBytes }))
+	}
+	peaks.Elide(iterationsHead, iterationsTail)
+	bytes.Elide(iterationsHead, iterationsTail)
+	peaks.Total = layout.Toned(layout.Strong, phaseRow("greatest", phases, phases, func(u *analysis.PhaseUse) int64 { return u.PeakT }))
+	bytes.Total = layout.Toned(layout.Strong, phaseRow("all", phases, phases, func(u *analysis.PhaseUse) int64 { return u.AllocBytes }))
+	return []layout.Section{peaks, bytes}
+}
+
+// phaseRow is a line with a number of each phase, where the phase was on.
+func phaseRow(first string, phases, uses []analysis.PhaseUse, of func(*analysis.PhaseUse) int64) []layout.Cell {
+	line := layout.Row(first)
+	for _, p := range phases {
+		text := units.Absent
+		for i := range uses {
+			if uses[i].Phase == p.Phase {
+				text = units.FormatSize(of(&uses[i]))
+			}
+		}
+		line = append(line, layout.Cell{Text: text})
+	}
+	return line
+}
+
+type jsonPhase struct {
+	Phase         string `json:"phase"`
+	DurationNS    int64  `json:"duration_ns"`
+	PeakRequested int64  `json:"peak_requested"`
+	PeakProvided  *int64 `json:"peak_provided"`
+	Allocs        int64  `json:"allocs"`
+	AllocBytes    int64  `json:"alloc_bytes"`
+}
+
+// jsonByPhase is an iteration by phase; of many the first and the last are told.
+type jsonByPhase struct {
+	Iteration *int64      `json:"iteration"`
+	Phases    []jsonPhase `json:"phases"`
+}
+
+func newJSONPhases(uses []analysis.PhaseUse) []jsonPhase {
+	out := []jsonPhase{}
+	for _, u := range uses {
+		out = append(out, jsonPhase{u.Phase, u.Duration, u.PeakT, plain.Known(u.PeakC), u.Allocs, u.AllocBytes})
+	}
+	return out
+}
+
+func newJSONByPhase(d *analysis.DeviceResult) []jsonByPhase {
+	out := []jsonByPhase{}
+	for _, it := range d.PhaseIterations {
+		out = append(out, jsonByPhase{jsonIterationNumber(d, it.Iteration), newJSONPhases(it.Uses)})
+	}
+	return out
+}

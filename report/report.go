@@ -1,0 +1,61 @@
+package report
+
+import (
+	"io"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/terms"
+)
+
+// Markdown writes the report as GitHub-flavoured Markdown, for a pull request or a CI summary: the
+// sections and numbers of Text, tables as Markdown tables. It fails only where w does.
+func Markdown(w io.Writer, results []*analysis.Result) error {
+	return layout.WriteMarkdown(w, reportSections(results)...)
+}
+
+// JSON writes the results as one JSON object, {"processes": [...], "ranks": {...}}, indented. Names are stable:
+// they are added to, never changed. Bytes and counts are integers, times integers of nanoseconds
+// ("_ns"), shares numbers of which 1 is all; what does not exist is null; lists are never null.
+// The course over time and the spans of the address map are for the plots and are left out.
+// Context names are as they were recorded, JSON-escaped. It fails only where w does.
+func JSON(w io.Writer, results []*analysis.Result) error {
+	out := jsonReport{Processes: []jsonProcess{}, Ranks: newJSONRanks(results)}
+	for _, r := range results {
+		out.Processes = append(out.Processes, newJSONProcess(r))
+	}
+	return plain.WriteJSON(w, out)
+}
+
+// Text writes a report on each process, device by device.
+// It fails only where w does.
+func Text(w io.Writer, results []*analysis.Result, o layout.Options) error {
+	return layout.WriteText(w, o, reportSections(results)...)
+}
+
+// reportSections are the comparison of ranks, where there are several, and a heading and its
+// sections for each device of each process.
+func reportSections(results []*analysis.Result) []layout.Section {
+	var sections []layout.Section
+	if s, several := ranksSection(results); several {
+		sections = append(sections, s)
+	}
+	for _, r := range results {
+		var warning []layout.Cell
+		if text := terms.EndNote(r); text != "" {
+			warning = []layout.Cell{{Text: text, Tone: layout.Warned}}
+		}
+		if len(r.Devices) == 0 {
+			sections = append(sections,
+				layout.Section{Title: plain.Shorten(r.Process, 60), Before: layout.Note(terms.ProcessLine(r)), After: warning, Heading: true},
+				layout.Section{Before: layout.Note("no memory of any device was used")})
+		}
+		for i := range r.Devices {
+			d := &r.Devices[i]
+			sections = append(sections, layout.Section{Title: terms.DeviceTitle(r, d), Before: layout.Note(terms.DeviceLine(r, d)), After: warning, Heading: true})
+			sections = append(sections, deviceSections(d)...)
+		}
+	}
+	return sections
+}

@@ -1,0 +1,64 @@
+package reporttest
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/report/figure"
+)
+
+// hostileName tries to move the cursor, recolour the screen, break out of tables and markup, and
+// fill the screen.
+var HostileName = "\x1b[31m\x1b[2J<script>alert(1)</script>|`*_&@all\r\n\x00\x07\u202egnp.exe\u2028\xff" + strings.Repeat("層.attn", 40)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// golden compares with testdata/NAME, or writes it with -update.
+func Golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(want, got) {
+		t.Errorf("%s differs (-want +got); go test -update rewrites it:\n%s", path, cmp.Diff(string(want), string(got)))
+	}
+}
+
+func SVG(t *testing.T, f figure.Figure) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := f.SVG(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// checkSafe fails on what may not reach a terminal or a page: control characters other than the
+// newline, marks that reorder text, invalid UTF-8, and numbers that are none.
+func CheckSafe(t *testing.T, text string) {
+	t.Helper()
+	for i, r := range text {
+		if r == unicode.ReplacementChar || r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Cf, r)) {
+			t.Fatalf("unsafe %U at %d: %q", r, i, text[max(0, i-20):min(i+20, len(text))])
+		}
+	}
+	if bad := regexp.MustCompile(`NaN|[+-]?Inf|%!|<nil>`).FindString(text); bad != "" {
+		t.Errorf("the text has %q", bad)
+	}
+}

@@ -1,0 +1,451 @@
+package report
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/resumeplan"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/terms"
+	"github.com/memprof/memprof/report/units"
+)
+
+// Rows of the tables of stages and of memory outside of regions.
+const stagesShown, outsideShown = 24, 12
+
+// stageSections list the stages of a cycle and what each held that it did not need.
+func stageSections(sleep *analysis.Sleep) []layout.Section {
+	if len(sleep.Stages) == 0 {
+		return nil
+	}
+	s := layout.Section{
+		Title: "Stages",
+		Columns: []layout.Column{
+			layout.Words("stage"), layout.Numbers("visits"), layout.Numbers("took"), layout.Numbers("peak"), layout.Numbers("outside tags"), layout.Numbers("free there"), layout.Numbers("needed"), layout.Numbers("not needed"),
+		},
+	}
+	var untold []string
+	for i := range sleep.Stages {
+		s.Rows = append(s.Rows, stageRow(sleep, i))
+		if vain := inVain(sleep, i); vain != "" && len(s.After) < stagesShown {
+			s.After = append(s.After, layout.Cell{Text: fmt.Sprintf("awake in %s in vain: %s", plain.Shorten(sleep.Cycle.Stages[i].Name, 20), plain.Shorten(vain, 60)), Tone: layout.Warned})
+		}
+		if !sleep.Stages[i].Told {
+			untold = append(untold, plain.Shorten(sleep.Cycle.Stages[i].Name, 24))
+		}
+	}
+	s.Elide(stagesShown, 4)
+	s.Before = layout.Note("outermost phases of the job, from the first one that came again")
+	if !sleep.Phases {
+		s.Before = layout.Note("the job has no phases of its own: stretches between transitions in which the same tags were awake")
+	}
+	if slices.ContainsFunc(sleep.Stages, func(use analysis.StageUse) bool { return use.Free > 0 }) {
+		s.After = append(s.After, layout.Note("free there: outside of tags and in no chunk all the while; an emptied cache gives it back")...)
+	}
+	if len(untold) > 0 {
+		s.After = append(s.After, layout.Row(
+			"not told what it uses: "+plain.Shorten(strings.Join(untold, ", "), 70),
+			"what was awake at every visit counts as needed there, as no recording sees what kernels read;",
+			"memprof.phase(name, uses=[tags]) tells it",
+		)...)
+	}
+	return []layout.Section{s}
+}
+
+func stageRow(sleep *analysis.Sleep, at int) []layout.Cell {
+	stage, use := &sleep.Cycle.Stages[at], &sleep.Stages[at]
+	var needed int64
+	for t, size := range stage.Sizes {
+		if stage.Needs[t] {
+			needed += max(size, 0)
+		}
+	}
+	vain := sleep.Cycle.Unneeded(at)
+	line := layout.Row(
+		plain.Shorten(stage.Name, 32), units.FormatCount(use.Visits), units.FormatDuration(use.Duration), units.FormatSize(use.Peak), units.FormatSize(stage.Base),
+		units.FormatSize(use.Free), units.FormatSize(needed), units.FormatSize(vain),
+	)
+	if vain > 0 {
+		line[7].Tone = layout.Warned
+	}
+	return line
+}
+
+// inVain lists the tags that were awake in a stage without need.
+func inVain(sleep *analysis.Sleep, at int) string {
+	var names []string
+	stage := &sleep.Cycle.Stages[at]
+	for t, size := range stage.Sizes {
+		if size > 0 && !stage.Needs[t] {
+			names = append(names, plain.Shorten(sleep.Cycle.Tags[t].Name, 24)+" "+units.FormatSize(size))
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// wakeVariant is a plan with its name.
+type wakeVariant struct {
+	name, key string // in tables and in JSON
+	plan      *resumeplan.Plan
+}
+
+func wakeVariants(s *analysis.Sleep) []wakeVariant {
+	return []wakeVariant{
+		{"as recorded", "recorded", &s.Recorded},
+		{"all resident", "resident", &s.NeverPaused},
+		{"woken at once", "at_once", &s.Together},
+		{"woken in stages", "staged", &s.OnUse},
+	}
+}
+
+// wakeFit is how a plan fits a card.
+type wakeFit struct {
+	known, fits bool
+	largestKV   int64 // -1 where there is none that fits, or no cache
+	fraction    float64
+}
+
+// fitOf holds a plan against the card of a device, of which others take a part.
+func fitOf(d *analysis.DeviceResult, p *resumeplan.Plan) wakeFit {
+	card := d.Sleep.Card
+	if card <= 0 {
+		return wakeFit{largestKV: -1}
+	}
+	room := card - besideOf(d)
+	if d.Books != nil && d.Books.Peak.Unknown.Has(analysis.AllOverhead) { // less is left than that
+		return wakeFit{largestKV: -1}
+	}
+	fit := wakeFit{known: true, fits: p.Peak <= room, largestKV: -1}
+	if kv, ok := p.LargestKV(room); ok {
+		fit.largestKV, fit.fraction = kv, units.Ratio(kv, card)
+	}
+	return fit
+}
+
+// besideOf is what the process has on the card beside its arenas: what was measured, or what
+// libraries were seen to take.
+func besideOf(d *analysis.DeviceResult) int64 {
+	if d.Books != nil {
+		return d.Books.Peak.Other() + d.Books.Peak.Overhead()
+	}
+	return d.External.Peak
+}
+
+// planSections set the ways to run the cycle side by side.
+func planSections(d *analysis.DeviceResult) []layout.Section {
+	sleep := d.Sleep
+	if len(sleep.Stages) == 0 {
+		return nil
+	}
+	s := layout.Section{
+		Title:   "Wake plan",
+		Columns: []layout.Column{layout.Words("order"), layout.Numbers("peak"), layout.Words("in"), layout.Numbers("copied a cycle"), layout.Words("fits"), layout.Numbers("largest KV"), layout.Numbers("of the card")},
+	}
+	for _, v := range wakeVariants(sleep) {
+		s.Rows = append(s.Rows, planRow(d, v))
+	}
+	if sleep.Card > 0 {
+		s.Before = layout.Note(fmt.Sprintf("card of %s, of which %s are used beside arenas", units.FormatSize(sleep.Card), units.FormatSize(besideOf(d))))
+	}
+	s.After = append(layout.Row("largest KV: of the cache, with which the order would fit the card", "a cycle in stages; what has room stays awake:"), orderNotes(&sleep.Cycle, &sleep.OnUse)...)
+	if saved := sleep.Recorded.Peak - sleep.OnUse.Peak; saved > 0 {
+		s.After = append(s.After, layout.Cell{Text: fmt.Sprintf("as recorded the cycle takes %s more than its stages need", units.FormatSize(saved)), Tone: layout.Warned})
+	}
+	return []layout.Section{s}
+}
+
+func planRow(d *analysis.DeviceResult, v wakeVariant) []layout.Cell {
+	where, fits, largest, fraction := "a switch", units.Absent, units.Absent, units.Absent
+	if v.plan.PeakStage >= 0 {
+		where = plain.Shorten(d.Sleep.Cycle.Stages[v.plan.PeakStage].Name, 24)
+	}
+	fit := fitOf(d, v.plan)
+	if fit.known {
+		fits = map[bool]string{true: "yes", false: "no"}[fit.fits]
+	}
+	if fit.largestKV >= 0 {
+		largest, fraction = units.FormatSize(fit.largestKV), units.FormatPercent(fit.fraction)
+	}
+	line := layout.Row(v.name, units.FormatSize(v.plan.Peak), where, units.FormatSize(v.plan.Copied), fits, largest, fraction)
+	if fit.known && !fit.fits {
+		line[4].Tone = layout.Failed
+	}
+	return line
+}
+
+// orderNotes say what a plan does before each stage.
+func orderNotes(c *resumeplan.Cycle, p *resumeplan.Plan) []layout.Cell {
+	var lines []layout.Cell
+	for _, step := range p.Steps {
+		switch {
+		case step.Pause != nil:
+			lines = append(lines, layout.Cell{Text: "  pause " + tagNames(c, step.Pause)})
+		case step.Resume != nil:
+			lines = append(lines, layout.Cell{Text: "  resume " + tagNames(c, step.Resume)})
+		default:
+			lines = append(lines, layout.Cell{Text: "  · " + plain.Shorten(c.Stages[step.Stage].Name, 24)})
+		}
+	}
+	return lines
+}
+
+func tagNames(c *resumeplan.Cycle, tags []int) string {
+	names := make([]string, len(tags))
+	for i, t := range tags {
+		names[i] = plain.Shorten(c.Tags[t].Name, 24)
+	}
+	return plain.Shorten(strings.Join(names, ", "), 80)
+}
+
+// outsideSections say what no region holds while others sleep.
+func outsideSections(sleep *analysis.Sleep) []layout.Section {
+	out := &sleep.Outside
+	if out.Bytes == 0 {
+		return nil
+	}
+	s := layout.Section{
+		Title:   "Outside every region",
+		Before:  layout.Note(fmt.Sprintf("%s in %s stayed awake at the pause at %s, of all pauses the most", units.FormatSize(out.Bytes), units.Counted(out.Blocks, "block"), units.FormatDuration(out.Time))),
+		Columns: []layout.Column{layout.Numbers("memory"), layout.Numbers("blocks"), layout.Words("category"), layout.Words("allocated in"), layout.Words("by")},
+	}
+	mixed := false
+	for _, g := range out.Groups {
+		line := layout.Row(units.FormatSize(g.Bytes), units.FormatCount(g.Blocks), orDash(g.Category), terms.Phase(g.Phase), outsideHolder(&g))
+		if mixed = mixed || g.Mixed; g.Mixed {
+			line = layout.Toned(layout.Warned, line)
+			line[3].Text += " *"
+		}
+		s.Rows = append(s.Rows, line)
+	}
+	s.Elide(outsideShown, 0)
+	if out.Rest > 0 {
+		s.Rows = append(s.Rows, layout.Toned(layout.Faint, layout.Row(units.FormatSize(out.Rest), "", "", "", "the rest")))
+	}
+	if mixed {
+		s.After = layout.Note("*: the same phase allocated inside regions too")
+	}
+	for _, stray := range sleep.Strays {
+		s.After = append(s.After, strayText(&stray)...)
+	}
+	return []layout.Section{s}
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return units.Absent
+	}
+	return plain.Shorten(text, 24)
+}
+
+func outsideHolder(g *analysis.OutsideGroup) string {
+	switch {
+	case g.Owner != "":
+		return plain.Shorten(g.Owner, 48)
+	case len(g.Frames) > 0:
+		return plain.Shorten(g.Frames[0], 48)
+	}
+	return units.Absent
+}
+
+func strayText(s *analysis.Stray) []layout.Cell {
+	text := fmt.Sprintf("%s labelled %s (%s) lie outside every region, the tag %s has %s of them",
+		units.FormatSize(s.Bytes), s.Category, units.Counted(s.Blocks, "block"), plain.Shorten(s.Tag, 20), units.FormatSize(s.Inside))
+	cells := []layout.Cell{{Text: text, Tone: layout.Warned}}
+	if len(s.Owners) > 0 {
+		cells = append(cells, layout.Cell{Text: "  held by " + plain.Shorten(strings.Join(s.Owners, ", "), 80), Tone: layout.Warned})
+	}
+	return cells
+}
+
+// jsonSleep is there only where memory has tags.
+type jsonSleep struct {
+	// Stages are "phases" of the job, or "transitions": stretches between these.
+	StagesAre string          `json:"stages_are"`
+	Tags      []jsonTag       `json:"tags"`
+	Stages    []jsonStage     `json:"stages"`
+	Card      *int64          `json:"card"`
+	Beside    int64           `json:"beside"`
+	Plans     []jsonPlan      `json:"plans"`
+	Outside   jsonOutside     `json:"outside"`
+	Strays    []jsonStray     `json:"strays"`
+	Resident  []jsonResidency `json:"resident"`
+}
+
+type jsonTag struct {
+	Name   string `json:"name"`
+	Bytes  int64  `json:"bytes"`
+	Copied bool   `json:"copied"`
+	KV     bool   `json:"kv"`
+}
+
+type jsonStage struct {
+	Name       string         `json:"name"`
+	Visits     int64          `json:"visits"`
+	DurationNS int64          `json:"duration_ns"`
+	Peak       int64          `json:"peak"`
+	Outside    int64          `json:"outside"`
+	Free       int64          `json:"outside_free"`
+	Told       bool           `json:"told"`
+	Tags       []jsonStageTag `json:"tags"` // those that were awake, or are needed
+	Unneeded   int64          `json:"unneeded"`
+}
+
+type jsonStageTag struct {
+	Tag    string `json:"tag"`
+	Bytes  *int64 `json:"bytes"` // null where it slept
+	Needed bool   `json:"needed"`
+}
+
+type jsonPlan struct {
+	Name       string     `json:"name"`
+	Peak       int64      `json:"peak"`
+	Stage      *string    `json:"stage"` // null for a switch
+	Copied     int64      `json:"copied"`
+	Order      []jsonStep `json:"order"`
+	Fits       *bool      `json:"fits"`
+	LargestKV  *int64     `json:"largest_kv"`
+	KVFraction *float64   `json:"kv_fraction"`
+}
+
+// jsonStep has one of its fields.
+type jsonStep struct {
+	Pause  []string `json:"pause,omitempty"`
+	Resume []string `json:"resume,omitempty"`
+	Stage  string   `json:"stage,omitempty"`
+}
+
+type jsonOutside struct {
+	Seq    *int64             `json:"seq"`
+	TimeNS *int64             `json:"time_ns"`
+	Bytes  int64              `json:"bytes"`
+	Blocks int64              `json:"blocks"`
+	Groups []jsonOutsideGroup `json:"groups"`
+	Rest   int64              `json:"rest"`
+}
+
+type jsonOutsideGroup struct {
+	Bytes    int64    `json:"bytes"`
+	Blocks   int64    `json:"blocks"`
+	Category string   `json:"category,omitempty"`
+	Phase    string   `json:"phase"`
+	Owner    string   `json:"owner,omitempty"`
+	Frames   []string `json:"frames,omitempty"`
+	Mixed    bool     `json:"mixed"`
+}
+
+type jsonStray struct {
+	Category string   `json:"category"`
+	Tag      string   `json:"tag"`
+	Inside   int64    `json:"inside"`
+	Bytes    int64    `json:"bytes"`
+	Blocks   int64    `json:"blocks"`
+	Owners   []string `json:"owners,omitempty"`
+}
+
+// jsonResidency is what was mapped at the greatest moment of a stretch: by tag, in the order of
+// tags, and outside of them.
+type jsonResidency struct {
+	StartNS int64   `json:"start_ns"`
+	EndNS   int64   `json:"end_ns"`
+	Outside int64   `json:"outside"`
+	Tags    []int64 `json:"tags"`
+}
+
+func newJSONSleep(d *analysis.DeviceResult) *jsonSleep {
+	s := d.Sleep
+	if s == nil {
+		return nil
+	}
+	j := &jsonSleep{
+		StagesAre: "transitions", Tags: []jsonTag{}, Stages: []jsonStage{}, Beside: besideOf(d), Plans: []jsonPlan{},
+		Outside: newJSONOutside(&s.Outside), Strays: []jsonStray{}, Resident: []jsonResidency{},
+	}
+	if s.Phases {
+		j.StagesAre = "phases"
+	}
+	if s.Card > 0 {
+		j.Card = &s.Card
+	}
+	for _, t := range s.Cycle.Tags {
+		j.Tags = append(j.Tags, jsonTag{t.Name, t.Bytes, t.Copied, t.KV})
+	}
+	for i := range s.Stages {
+		j.Stages = append(j.Stages, newJSONStage(s, i))
+	}
+	for _, v := range wakeVariants(s) {
+		if len(s.Stages) > 0 {
+			j.Plans = append(j.Plans, newJSONPlan(d, v))
+		}
+	}
+	for _, stray := range s.Strays {
+		j.Strays = append(j.Strays, jsonStray{stray.Category, stray.Tag, stray.Inside, stray.Bytes, stray.Blocks, stray.Owners})
+	}
+	for _, r := range s.Series {
+		tags := make([]int64, len(s.Cycle.Tags))
+		copy(tags, r.At.Tags)
+		j.Resident = append(j.Resident, jsonResidency{r.Start, r.End, r.At.Base, tags})
+	}
+	return j
+}
+
+func newJSONStage(s *analysis.Sleep, at int) jsonStage {
+	stage, use := &s.Cycle.Stages[at], &s.Stages[at]
+	j := jsonStage{
+		Name: stage.Name, Visits: use.Visits, DurationNS: use.Duration, Peak: use.Peak, Outside: stage.Base, Free: use.Free, Told: use.Told,
+		Tags: []jsonStageTag{}, Unneeded: s.Cycle.Unneeded(at),
+	}
+	for t, size := range stage.Sizes {
+		if size != resumeplan.Paused || stage.Needs[t] {
+			j.Tags = append(j.Tags, jsonStageTag{s.Cycle.Tags[t].Name, plain.Known(size), stage.Needs[t]})
+		}
+	}
+	return j
+}
+
+func newJSONPlan(d *analysis.DeviceResult, v wakeVariant) jsonPlan {
+	c := &d.Sleep.Cycle
+	j := jsonPlan{Name: v.key, Peak: v.plan.Peak, Copied: v.plan.Copied, Order: []jsonStep{}}
+	if v.plan.PeakStage >= 0 {
+		j.Stage = &c.Stages[v.plan.PeakStage].Name
+	}
+	for _, step := range v.plan.Steps {
+		switch {
+		case step.Pause != nil:
+			j.Order = append(j.Order, jsonStep{Pause: plainNames(c, step.Pause)})
+		case step.Resume != nil:
+			j.Order = append(j.Order, jsonStep{Resume: plainNames(c, step.Resume)})
+		default:
+			j.Order = append(j.Order, jsonStep{Stage: c.Stages[step.Stage].Name})
+		}
+	}
+	fit := fitOf(d, v.plan)
+	if fit.known {
+		j.Fits = &fit.fits
+	}
+	if fit.largestKV >= 0 {
+		j.LargestKV, j.KVFraction = &fit.largestKV, &fit.fraction
+	}
+	return j
+}
+
+func plainNames(c *resumeplan.Cycle, tags []int) []string {
+	names := make([]string, len(tags))
+	for i, t := range tags {
+		names[i] = c.Tags[t].Name
+	}
+	return names
+}
+
+func newJSONOutside(o *analysis.Outside) jsonOutside {
+	j := jsonOutside{Bytes: o.Bytes, Blocks: o.Blocks, Groups: []jsonOutsideGroup{}, Rest: o.Rest}
+	if o.Bytes > 0 {
+		j.Seq, j.TimeNS = &o.Seq, &o.Time
+	}
+	for _, g := range o.Groups {
+		j.Groups = append(j.Groups, jsonOutsideGroup{g.Bytes, g.Blocks, g.Category, g.Phase, g.Owner, g.Frames, g.Mixed})
+	}
+	return j
+}

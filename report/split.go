@@ -1,0 +1,173 @@
+package report
+
+import (
+	"fmt"
+	"image/color"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/figure"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/terms"
+	"github.com/memprof/memprof/report/units"
+)
+
+// layer is one band of the stacked figure.
+type layer struct {
+	name  string
+	clr   color.NRGBA
+	bytes func(analysis.Instant) int64
+}
+
+// layers are the terms of the split from the bottom up, as far as any point has them; requested,
+// internal, reserve and external are always there, so that figures of several runs read alike.
+func layers(d *analysis.DeviceResult, points []analysis.Point) []layer {
+	all := []layer{{"requested", figure.RequestedColor, func(i analysis.Instant) int64 { return i.T }}}
+	if d.Sampled == nil {
+		all = append(all, layer{"internal (rounding and slack)", figure.InternalColor, analysis.Instant.Internal})
+	}
+	for _, p := range points {
+		if p.At.Pending > 0 || p.Last.Pending > 0 {
+			all = append(all, layer{"pending", figure.PendingColor, func(i analysis.Instant) int64 { return i.Pending }})
+			break
+		}
+	}
+	if d.Sampled != nil {
+		return append(all, layer{"not requested (in blocks, or free)", figure.HoleColor, unrequested})
+	}
+	return append(all,
+		layer{"external (holes)", figure.HoleColor, func(i analysis.Instant) int64 { return i.External }},
+		layer{"reserve (never handed out)", figure.ReserveColor, func(i analysis.Instant) int64 { return i.Reserve }},
+	)
+}
+
+// splitFigure stacks where the reserved bytes were over time.
+func splitFigure(d *analysis.DeviceResult) figure.Figure {
+	f := figure.Figure{Name: "split", Title: "where the reserved memory was"}
+	if len(d.Series.Points) == 0 || d.MaxR == 0 {
+		f.Subtitle = "no memory was mapped on this device"
+		f.Body = figure.Message("nothing to draw: no memory was mapped on this device")
+		return f
+	}
+	points := figure.DrawnCourse(d)
+	f.Subtitle = splitLine(d)
+	stack := stacked{points, layers(d, points)}
+	for _, l := range stack.layers {
+		f.Legend = append(f.Legend, figure.Swatch(l.clr, l.name))
+	}
+	f.Legend = append(f.Legend, figure.Stroke(draw.LineStyle{Color: figure.ReservedColor, Width: 2.25}, "reserved"), figure.PeakLegend())
+	marks := figure.NewTimeMarks(d)
+	f.Legend = append(f.Legend, marks.Legend()...)
+	f.Body = func(c draw.Canvas) {
+		p := figure.TimeAxes(d)
+		p.Add(figure.Grid{}, stack, marks, figure.PeakMark{D: d, Height: float64(d.Peak.R)}, figure.FailureMarks{D: d})
+		figure.DrawTimePlot(c, p)
+	}
+	return f
+}
+
+// splitLine is the split at the peak instant.
+func splitLine(d *analysis.DeviceResult) string {
+	peak := d.Peak
+	if d.Sampled != nil {
+		return fmt.Sprintf("at the peak instant: requested %s, pending %s, not requested %s of %s reserved",
+			units.FormatPercent(units.Ratio(peak.T, peak.R)), units.FormatPercent(units.Ratio(peak.Pending, peak.R)), units.FormatPercent(units.Ratio(unrequested(peak), peak.R)), units.FormatSize(peak.R))
+	}
+	return fmt.Sprintf("at the peak instant: requested %s, internal %s, pending %s, external %s, reserve %s of %s reserved",
+		units.FormatPercent(units.Ratio(peak.T, peak.R)), units.FormatPercent(units.Ratio(peak.Internal(), peak.R)), units.FormatPercent(units.Ratio(peak.Pending, peak.R)),
+		units.FormatPercent(units.Ratio(peak.External, peak.R)), units.FormatPercent(units.Ratio(peak.Reserve, peak.R)), units.FormatSize(peak.R))
+}
+
+// stacked draws each point's split at its greatest R (then T), and while nothing happens the one
+// it left behind.
+type stacked struct {
+	points []analysis.Point
+	layers []layer
+}
+
+// Plot draws the sums from the top down, each to zero: bands that overlap leave no seam.
+func (s stacked) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	places := figure.Strips(s.points, x, c.Max.X)
+	for n := len(s.layers); n > 0; n-- {
+		sum := func(i analysis.Instant) vg.Length {
+			var bytes int64
+			for _, l := range s.layers[:n] {
+				bytes += l.bytes(i)
+			}
+			return y(float64(bytes))
+		}
+		edge := make([]vg.Point, 0, 4*len(places)+2)
+		for _, p := range places {
+			edge = figure.AppendStep(edge, p.From, p.To, sum(p.At))
+			if p.Next > p.To {
+				edge = figure.AppendStep(edge, p.To, p.Next, sum(p.Last))
+			}
+		}
+		figure.FillBelow(c, s.layers[n-1].clr, edge)
+		if n == len(s.layers) {
+			c.StrokeLines(draw.LineStyle{Color: figure.ReservedColor, Width: 2}, edge)
+		}
+	}
+}
+
+// splitParts are the terms whose sum is R at the peak instant, as far as they are told apart.
+func splitParts(d *analysis.DeviceResult) []part {
+	switch {
+	case d.Sampled == nil:
+		return parts
+	case d.Peak.C < 0:
+		return []part{parts[0], parts[3], {"not requested", "blocks beyond requests, and free: not told apart", unrequested, layout.Warned}}
+	}
+	return []part{
+		parts[0],
+		{"internal", "blocks beyond requests: rounding and slack", analysis.Instant.Internal, layout.Plain},
+		parts[3],
+		{"free", "in holes, or never handed out: not told apart", analysis.Instant.Free, layout.Warned},
+	}
+}
+
+// unrequested is what is reserved and neither asked for nor pending.
+func unrequested(i analysis.Instant) int64 { return i.R - i.T - i.Pending }
+
+// part is one term of the identity R = T + internal + pending + reserve + external.
+type part struct {
+	name    string // "internal: slack"
+	meaning string
+	bytes   func(analysis.Instant) int64
+	tone    layout.Tone
+}
+
+// parts are the terms in the order of the identity; they add up to R.
+var parts = []part{
+	{"requested", "asked for by live allocations", func(i analysis.Instant) int64 { return i.T }, layout.Plain},
+	{"internal: rounding", "requests rounded up to 256 B", func(i analysis.Instant) int64 { return i.Rounding }, layout.Plain},
+	{"internal: slack", "chunks larger than the rounded request", func(i analysis.Instant) int64 { return i.Slack }, layout.Plain},
+	{"pending", "freed, waiting for other streams", func(i analysis.Instant) int64 { return i.Pending }, layout.Plain},
+	{"reserve", "mapped ahead of need, never handed out", func(i analysis.Instant) int64 { return i.Reserve }, layout.Plain},
+	{"external", "holes: handed out before, free now", func(i analysis.Instant) int64 { return i.External }, layout.Warned},
+}
+
+// splitSection shows where each byte reserved at the peak instant was.
+func splitSection(d *analysis.DeviceResult) layout.Section {
+	s := layout.Section{
+		Title:   "At the peak instant",
+		Before:  layout.Note(terms.Instant(d, d.Peak)),
+		Columns: []layout.Column{layout.Words("part"), layout.Numbers("bytes"), layout.Numbers("share"), layout.Words("what it is")},
+	}
+	for _, p := range splitParts(d) {
+		bytes := p.bytes(d.Peak)
+		line := layout.Row(p.name, units.FormatSize(bytes), units.FormatPercent(units.Ratio(bytes, d.Peak.R)), p.meaning)
+		if bytes == 0 {
+			layout.Toned(layout.Faint, line)
+		} else if p.tone != layout.Plain {
+			line[2].Tone = p.tone
+		}
+		s.Rows = append(s.Rows, line)
+	}
+	s.Total = layout.Toned(layout.Strong, layout.Row("= reserved", units.FormatSize(d.Peak.R), units.FormatPercent(units.Ratio(d.Peak.R, d.Peak.R)), "physical memory mapped"))
+	return s
+}

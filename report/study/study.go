@@ -1,0 +1,112 @@
+package study
+
+import (
+	"io"
+	"math"
+	"slices"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/units"
+)
+
+// StudyText writes the table of the BFC paper over several jobs for a terminal. It fails only
+// where w does.
+func Text(w io.Writer, s *analysis.Study, o layout.Options) error {
+	return layout.WriteText(w, o, studySections(s)...)
+}
+
+// StudyMarkdown writes what StudyText does as Markdown. It fails only where w does.
+func Markdown(w io.Writer, s *analysis.Study) error {
+	return layout.WriteMarkdown(w, studySections(s)...)
+}
+
+// studyTables are the measures by name, as they stand beside each other: one table of all
+// would be wider than a terminal.
+var studyTables = []struct {
+	title    string
+	before   string
+	measures []string
+}{
+	{"Peaks as shares of R", "T: requested, C: chunks handed out; 1: the first iteration, 2: mean of the later ones",
+		[]string{"t1", "c1", "t2", "c2", "idle_first", "idle_later"}},
+	{"Differences", "in points of R, and relative to C: the paper does not say which of the two it printed for C − T",
+		[]string{"internal_first", "internal_first_of_c", "internal_later", "internal_later_of_c", "excess", "excess_of_c"}},
+	{"Idle, by each iteration's own R", "where reserved memory can shrink, each iteration's C is held against its own R",
+		[]string{"own_idle_first", "own_idle_later"}},
+}
+
+func studySections(s *analysis.Study) []layout.Section {
+	var sections []layout.Section
+	for i, table := range studyTables {
+		var measures []*analysis.StudyMeasure
+		for _, name := range table.measures {
+			measures = append(measures, studyMeasure(name))
+		}
+		sections = append(sections, studySection(s, measures, i == 0))
+		sections[i].Title, sections[i].Before = table.title, layout.Note(table.before)
+	}
+	sections[0].Before = append(sections[0].Before, layout.Note("R: the final reserved bytes; where R shrank, the greatest")...)
+	last := &sections[len(sections)-1]
+	if slices.ContainsFunc(s.Jobs, func(job analysis.StudyJob) bool { return math.IsNaN(job.Result.Paper.C1) }) {
+		last.After = layout.Note("C is not known of every job: mean and maximum of what follows from it are of the others")
+	}
+	for _, gap := range s.LeftOut {
+		last.After = append(last.After, layout.Cell{Text: "left out: " + plain.Shorten(gap.Name, 60) + ": " + gap.Why, Tone: layout.Faint})
+	}
+	return sections
+}
+
+// studySection has a row for each job, then mean and maximum, and the paper's below them. The
+// first one also tells what the shares are of.
+func studySection(s *analysis.Study, measures []*analysis.StudyMeasure, reserved bool) layout.Section {
+	out := layout.Section{Columns: []layout.Column{layout.Words("job")}}
+	if reserved {
+		out.Columns = append(out.Columns, layout.Numbers("iterations"), layout.Numbers("R"))
+	}
+	for _, m := range measures {
+		out.Columns = append(out.Columns, layout.Numbers(m.Title))
+	}
+	line := func(t layout.Tone, name string, lead []string, value func(*analysis.StudyMeasure) float64) {
+		texts := append([]string{plain.Shorten(name, 40)}, lead...)
+		for _, m := range measures {
+			texts = append(texts, units.FormatPercent(value(m)))
+		}
+		out.Rows = append(out.Rows, layout.Toned(t, layout.Row(texts...)))
+	}
+	var blank []string
+	if reserved {
+		blank = []string{"", ""}
+	}
+	for i := range s.Jobs {
+		job := &s.Jobs[i]
+		var lead []string
+		if reserved {
+			lead = []string{units.FormatCount(job.Result.IterationCount()), units.FormatSize(job.Result.Paper.Of)}
+		}
+		line(layout.Plain, job.Name, lead, func(m *analysis.StudyMeasure) float64 { return m.Value(&job.Result.Paper) })
+	}
+	line(layout.Strong, "mean", blank, s.Mean)
+	line(layout.Strong, "maximum", blank, s.Max)
+	paperMean := func(m *analysis.StudyMeasure) float64 { return m.PaperMean }
+	paperMax := func(m *analysis.StudyMeasure) float64 { return m.PaperMax }
+	if printed(measures, paperMean) {
+		line(layout.Faint, "the BFC paper, mean", blank, paperMean)
+	}
+	if printed(measures, paperMax) {
+		line(layout.Faint, "the BFC paper, maximum", blank, paperMax)
+	}
+	return out
+}
+
+// printed says whether the paper has a figure for any of the measures.
+func printed(measures []*analysis.StudyMeasure, figure func(*analysis.StudyMeasure) float64) bool {
+	return slices.ContainsFunc(measures, func(m *analysis.StudyMeasure) bool { return !math.IsNaN(figure(m)) })
+}
+
+// studyMeasure is the measure of a name, which must be one of analysis.StudyMeasures.
+func studyMeasure(name string) *analysis.StudyMeasure {
+	all := analysis.StudyMeasures()
+	return &all[slices.IndexFunc(all, func(m analysis.StudyMeasure) bool { return m.Name == name })]
+}

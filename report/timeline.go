@@ -1,0 +1,78 @@
+package report
+
+import (
+	"fmt"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/figure"
+	"github.com/memprof/memprof/report/units"
+)
+
+// timelineFigure draws reserved, provided and requested bytes over time: the BFC paper's figure 2.
+func timelineFigure(d *analysis.DeviceResult) figure.Figure {
+	f := figure.Figure{Name: "timeline", Title: "memory over time"}
+	if len(d.Series.Points) == 0 || d.MaxR == 0 {
+		f.Subtitle = "no memory was mapped on this device"
+		f.Body = figure.Message("nothing to draw: no memory was mapped on this device")
+		return f
+	}
+	f.Subtitle = fmt.Sprintf("greatest reserved %s, provided %s, requested %s; at the peak instant %s of reserved is not requested",
+		units.FormatSize(d.MaxR), units.FormatKnown(d.MaxC), units.FormatSize(d.MaxT), units.FormatPercent(1-units.Ratio(d.Peak.T, d.Peak.R)))
+	points := figure.DrawnCourse(d)
+	curves := []figure.Envelope{
+		{Points: points, Curve: figure.CurveC, Clr: figure.InternalColor},
+		{Points: points, Curve: figure.CurveT, Clr: figure.RequestedColor, Below: 0.13},
+		// R moves rarely: fine slices draw its steps, wide ones would draw blocks.
+		{Points: figure.ReducePoints(d.Series.Points, figure.DrawnPoints), Curve: figure.CurveR, Clr: figure.ReservedColor, Width: 2},
+	}
+	f.Legend = []figure.LegendEntry{
+		figure.Stroke(draw.LineStyle{Color: figure.ReservedColor, Width: 2.25}, "reserved (R): mapped"),
+		figure.Swatch(figure.InternalColor, "provided (C): chunks handed out"),
+		figure.Swatch(figure.RequestedColor, "requested (T)"),
+		figure.PeakLegend(),
+	}
+	if d.Sampled != nil {
+		curves = curves[1:]
+		f.Legend[1] = sampledLegend()
+	}
+	marks := figure.NewTimeMarks(d)
+	f.Legend = append(f.Legend, marks.Legend()...)
+	f.Body = func(c draw.Canvas) {
+		p := figure.TimeAxes(d)
+		p.Add(figure.Grid{}, marks)
+		for _, e := range curves {
+			p.Add(e)
+		}
+		if d.Sampled != nil {
+			p.Add(sampledProvided{points})
+		}
+		p.Add(figure.PeakMark{D: d, Height: float64(d.Peak.T)}, figure.FailureMarks{D: d})
+		figure.DrawTimePlot(c, p)
+	}
+	return f
+}
+
+// sampledProvided draws C where a watched allocator's sums were read: a dot at the greatest of
+// each point that has any. Between them nothing is known of it.
+type sampledProvided struct{ points []analysis.Point }
+
+func (s sampledProvided) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	for _, point := range s.points {
+		if point.C.Max >= 0 {
+			c.DrawGlyph(sampledDot(), vg.Point{X: x(float64(point.End)), Y: y(float64(point.C.Max))})
+		}
+	}
+}
+
+func sampledDot() draw.GlyphStyle {
+	return draw.GlyphStyle{Color: figure.InternalColor, Radius: 2, Shape: draw.CircleGlyph{}}
+}
+
+func sampledLegend() figure.LegendEntry {
+	return figure.LegendEntry{Label: "provided (C), where it was read", Sample: func(c draw.Canvas) { c.DrawGlyphNoClip(sampledDot(), c.Center()) }}
+}
