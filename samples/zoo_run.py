@@ -2,7 +2,7 @@
 
     python3 samples/zoo_run.py -o DIR                        every model under every allocator
     python3 samples/zoo_run.py -o DIR --modes classic        only memprof's, by the classic policy
-    python3 samples/zoo_run.py -o DIR --turns 2 --modes classic cured    their steps, compared
+    python3 samples/zoo_run.py -o DIR --turns 2 --modes classic compact    their steps, compared
     python3 samples/zoo_run.py --table DIR/results.json      the tables of a run before
 
 Jobs share the cards as far as memory allows, so that their steps tell nothing. With --turns N
@@ -38,14 +38,14 @@ NEEDS = {
     "densenet121": 18, "mobilenet_v2": 10, "squeezenet1_1": 6, "vit_b_16": 18, "bert": 18, "gpt2": 34, "llama": 34, "moe": 34,
 }  # fmt: skip
 
-CURED = ["--growth", "needed", "--split", "always", "--trim", "iteration", "--placement", "planned"]
+COMPACT = ["--growth", "needed", "--split", "always", "--trim", "iteration", "--placement", "planned"]
 # What jobs have, in seconds, to come to their end once the budget is spent, and once they were told to.
 LAST_JOBS, LAST_WORDS = 60, 10
 
 # Flags of `memprof record`, or None for torch's own allocator; and the environment.
 MODES = {
     "classic": ([], {}),
-    "cured": (CURED, {}),
+    "compact": (COMPACT, {}),
     "native": (None, {}),
     "expandable": (None, {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}),
 }
@@ -374,15 +374,15 @@ def options():
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="most jobs at a time")
     parser.add_argument("--budget", type=float, default=240, help=f"seconds after which no job is started; {LAST_JOBS} later those that still run are ended (default 240)")
     parser.add_argument("--timeout", type=float, default=180, help="seconds after which a job is ended")
-    parser.add_argument("--cured", help="flags of memprof record for the cured policy (default: " + " ".join(CURED) + ")")
+    parser.add_argument("--compact", help="flags of memprof record for the compact policy (default: " + " ".join(COMPACT) + ")")
     parser.add_argument("--memprof", default=os.path.join(os.path.dirname(HERE), "bin", "memprof"))
     opts = parser.parse_args()
     if not opts.table and not opts.output:
         parser.error("-o DIR or --table FILE is needed")
     if opts.turns and opts.workers > 1:
         parser.error("--turns is for jobs of one worker")
-    if opts.cured:
-        MODES["cured"] = (opts.cured.split(), {})
+    if opts.compact:
+        MODES["compact"] = (opts.compact.split(), {})
     return opts
 
 

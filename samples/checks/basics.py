@@ -58,7 +58,7 @@ def steps_that_wait_for_the_host(suite):
 
 
 @case
-def issue_gates(suite):
+def readme_commands(suite):
     """The four commands of the README on ResNet-50."""
     directory, _ = suite.record("gates", suite.job("resnet50", "--iterations", "20"))
     suite.run([suite.memprof, "report", directory])

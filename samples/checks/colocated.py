@@ -1,10 +1,10 @@
-"""A trainer and an engine on one card: resident, started anew, asleep, woken in stages."""
+"""A trainer and an engine on one card: both resident, restarted, resumed together, resumed on use."""
 
 import json
 
 from checks.suite import PYTHON, Failed, alone
 
-VARIANTS = ("resident", "restart", "asleep", "staged")
+VARIANTS = ("resident", "restart", "together", "on_use")
 FOUND = {}  # what each variant printed
 
 
@@ -42,7 +42,7 @@ def colocated_variants(suite):
     found = {name: printed for name, (_, printed) in variants(suite).items()}
     for name, printed in found.items():
         tell(suite, name, printed)
-    sizes = found["staged"]["sizes"]
+    sizes = found["on_use"]["sizes"]
     suite.figure("colocated, GiB of " + ", ".join(sizes), ", ".join(gib(size) for size in sizes.values()))
     want = found["resident"]["generated"]
     if want[0] == want[1]:
@@ -54,45 +54,45 @@ def colocated_variants(suite):
     if sorted(peaks, reverse=True) != peaks or len(set(peaks)) != len(peaks):
         raise Failed(f"the peaks of {VARIANTS} should fall: {peaks}")
     engine = sum(sizes[part] for part in ("rollout_weights", "kv_cache", "buffers", "graphs"))
-    least = peaks[VARIANTS.index("asleep")] - peaks[VARIANTS.index("staged")]
+    least = peaks[VARIANTS.index("together")] - peaks[VARIANTS.index("on_use")]
     if least < sizes["weights"] // 2:
-        raise Failed(f"waking in stages saves {least} bytes, the trainer's weights have {sizes['weights']} beside an engine of {engine}")
+        raise Failed(f"resuming on use saves {least} bytes; expected at least half of the trainer's weights, {sizes['weights']}, with an engine of {engine}")
 
 
-def told(suite, name, sleep, printed):
-    """What the report says of stages and plans."""
+def check_plans(suite, name, sleep, printed):
+    """Checks what the report says of stages and resume plans."""
     stages = {stage["name"]: stage for stage in sleep["stages"]}
     if sleep["stages_are"] != "phases" or set(stages) != {"train", "sync", "rollout"} or not all(stage["told"] for stage in stages.values()):
         raise Failed(f"{name}: stages {sleep['stages_are']}, {stages}")
-    vain, kv = stages["sync"]["unneeded"], printed["kv"]
-    if (vain >= kv) != (name == "asleep") or (name == "staged" and vain > kv // 10):
-        raise Failed(f"{name}: {vain} bytes are awake in the sync in vain, keys and values have {kv}")
+    unneeded, kv = stages["sync"]["unneeded"], printed["kv"]
+    if (unneeded >= kv) != (name == "together") or (name == "on_use" and unneeded > kv // 10):
+        raise Failed(f"{name}: {unneeded} bytes are resident in the sync and not needed; the KV cache has {kv}")
     plans = {plan["name"]: plan for plan in sleep["plans"]}
     recorded, least = plans["recorded"]["peak"], plans["staged"]["peak"]
     # The plan adds up what each tag had at most, which may not have been together.
-    if recorded < 0.95 * least or (name == "staged") != (recorded <= 1.05 * least):
-        raise Failed(f"{name}: peak {recorded}, in stages it would be {least}")
+    if recorded < 0.95 * least or (name == "on_use") != (recorded <= 1.05 * least):
+        raise Failed(f"{name}: peak {recorded}, resumed on use it would be {least}")
     shares = [f"{100 * plan['kv_fraction']:.1f} %" if plan["kv_fraction"] else "none" for plan in plans.values()]
     suite.figure(f"colocated, {name}: largest KV of the card, " + ", ".join(plans), ", ".join(shares))
 
 
 @alone
 def colocated_transitions(suite):
-    """The recordings tell what slept when, what was awake in vain, and the order that takes least."""
-    for name in ("asleep", "staged"):
+    """The report has the transitions, what was resident and not needed, and the resume plan with the lowest peak."""
+    for name in ("together", "on_use"):
         directory, printed = variants(suite)[name]
         device = suite.report(directory)["processes"][0]["devices"][0]
         transitions = device["transitions"]
         failed = [t for t in transitions if t["failed"]]
         if failed or not transitions:
             raise Failed(f"{name}: {len(transitions)} transitions, failed {failed}")
-        # Woken at once, the engine meets the trainer's weights before there is an optimizer to sleep.
-        if name == "staged" and not device["peak"].get("paused"):
-            raise Failed(f"{name}: nothing sleeps at the peak, {device['peak']}")
-        told(suite, name, device["sleep"], printed)
-        woken = {t["tag"] for t in transitions if t["resume"]}
-        if woken != {"rollout_weights", "kv_cache", "buffers", "graphs", "trainer_weights", "optimizer"}:
-            raise Failed(f"{name}: resumed {woken}")
+        # Resumed together, the engine and the trainer's weights are resident before there is an optimizer to pause.
+        if name == "on_use" and not device["peak"].get("paused"):
+            raise Failed(f"{name}: nothing is paused at the peak, {device['peak']}")
+        check_plans(suite, name, device["sleep"], printed)
+        resumed = {t["tag"] for t in transitions if t["resume"]}
+        if resumed != {"rollout_weights", "kv_cache", "buffers", "graphs", "trainer_weights", "optimizer"}:
+            raise Failed(f"{name}: resumed {resumed}")
     again = suite.run([suite.memprof, "report", "--no-plots", directory]).stdout
     if "Sleep and wake" not in again:
         raise Failed("the report says nothing of sleep:\n" + again[-2000:])
@@ -100,29 +100,29 @@ def colocated_transitions(suite):
 
 @alone
 def colocated_card(suite):
-    """A card on which only the variant woken in stages fits: the others say where they do not."""
+    """A card on which only the variant resumed on use fits: the others print where they fail."""
     known = {name: printed for name, (_, printed) in variants(suite).items()}
-    staged, next_best = known["staged"], min(known[name]["peak"] for name in VARIANTS if name != "staged")
-    card = max(printed["beside"] for printed in known.values()) + (staged["peak"] + next_best) // 2
+    on_use, next_best = known["on_use"], min(known[name]["peak"] for name in VARIANTS if name != "on_use")
+    card = max(printed["beside"] for printed in known.values()) + (on_use["peak"] + next_best) // 2
     suite.figure("colocated: a card of", gib(card) + " GiB")
     for name in VARIANTS:
         done = suite.run([suite.memprof, "record", "--no-trace", "--", *suite.job("rl_colocated", "--variant", name, "--card", str(card))])
         printed = line(done.stdout)
         suite.figure(f"colocated on that card, {name}", "fits" if printed["fits"] else f"no: {printed['place']}, {printed['error'][:90]}")
-        if printed["fits"] != (name == "staged"):
+        if printed["fits"] != (name == "on_use"):
             raise Failed(f"{name} on a card of {card} bytes: {printed}")
-        if printed["fits"] and printed["generated"] != staged["generated"]:
-            raise Failed(f"on the small card {printed['generated']}, on the whole one {staged['generated']}")
+        if printed["fits"] and printed["generated"] != on_use["generated"]:
+            raise Failed(f"on the small card {printed['generated']}, on the whole one {on_use['generated']}")
 
 
 @alone
 def colocated_ranks(suite):
-    """Shards of FSDP2 on two GPUs, whole weights in each rank's engine, ranks that wake together."""
+    """Shards of FSDP2 on two GPUs, whole weights in each rank's engine, ranks that resume at the same time."""
     if suite.gpus() < 2:
         suite.lines.append("  one GPU here: nothing to shard over")
         return
     found = {}
-    for name in ("resident", "staged"):
+    for name in ("resident", "on_use"):
         command = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *suite.job("rl_colocated", "--variant", name)[1:]]
         directory, done = suite.record("ranks-" + name, command)
         suite.verified(directory)
@@ -131,8 +131,8 @@ def colocated_ranks(suite):
             raise Failed(f"{name}: processes {processes}")
         found[name] = line(done.stdout)
         tell(suite, f"two ranks, {name}", found[name])
-    resident, staged = found["resident"], found["staged"]
-    if resident["generated"] != staged["generated"] or len(staged["generated"]) != 2:
-        raise Failed(f"resident generated {resident['generated']}, staged {staged['generated']}")
-    if not staged["peak"] < resident["peak"]:
-        raise Failed(f"peaks: staged {staged['peak']}, resident {resident['peak']}")
+    resident, on_use = found["resident"], found["on_use"]
+    if resident["generated"] != on_use["generated"] or len(on_use["generated"]) != 2:
+        raise Failed(f"resident generated {resident['generated']}, on use {on_use['generated']}")
+    if not on_use["peak"] < resident["peak"]:
+        raise Failed(f"peaks: on use {on_use['peak']}, resident {resident['peak']}")

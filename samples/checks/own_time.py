@@ -12,11 +12,11 @@ import in_turns
 import zoo_run
 from checks.suite import JOBS, PYTHON, Failed, alone
 
-POLICIES = {"classic": [], "cured": zoo_run.CURED}
+POLICIES = {"classic": [], "compact": zoo_run.COMPACT}
 FIRST = 14  # iterations until plans are made and hold
 TURNS, OF_ITERATIONS = 4, 10
 ROOM = 124 * (1 << 30)
-MOST = 0.01  # of a step, by which cured may be longer
+MOST = 0.01  # of a step, by which compact may be longer
 UNDER = 'LD_PRELOAD="$0:$LD_PRELOAD" exec "$@"'  # of sh: what is loaded before the hook, then the job
 
 
@@ -90,15 +90,15 @@ def compared(suite, model, jobs):
     """Keeps what a policy takes of the host; what is wrong when it is too much."""
     own = {policy: job.own() for policy, job in jobs.items()}
     step = min(statistics.median(job.steps) for job in jobs.values())
-    share = (own["cured"][0] - own["classic"][0]) / step
-    told = f"{own['classic'][0]:.3f} / {own['cured'][0]:.3f} ms of {step:.2f}: {100 * share:+.2f} % of a step, {own['cured'][1]:.0f} requests"
-    suite.figure(f"zoo: {model}: in the hook's calls, classic / cured", told, f"{100 * MOST:.0f} %")
-    return [f"{model}: cured takes {100 * share:.2f} % of a step more of the host"] if share > MOST else []
+    share = (own["compact"][0] - own["classic"][0]) / step
+    told = f"{own['classic'][0]:.3f} / {own['compact'][0]:.3f} ms of {step:.2f}: {100 * share:+.2f} % of a step, {own['compact'][1]:.0f} requests"
+    suite.figure(f"zoo: {model}: in the hook's calls, classic / compact", told, f"{100 * MOST:.0f} %")
+    return [f"{model}: compact takes {100 * share:.2f} % of a step more of the host"] if share > MOST else []
 
 
 @alone
 def zoo_own_time(suite):
-    """The host's time in the hook, cured against classic, of every model."""
+    """The host's time in the hook, compact against classic, of every model."""
     preload, names, done, wrong = library(suite), zoo_run.names_of_cards(), {}, []
 
     def work(models, card):

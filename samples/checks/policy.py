@@ -5,7 +5,7 @@ import statistics
 
 from checks.suite import JOBS, Failed, alone, case, first_process, losses, number
 
-CURED = ("--growth", "needed", "--split", "always", "--trim", "iteration", "--placement", "planned")
+COMPACT = ("--growth", "needed", "--split", "always", "--trim", "iteration", "--placement", "planned")
 # The same by best fit alone, small requests apart.
 FITTED = ("--growth", "needed", "--split", "always", "--small-arenas", "1MiB", "--trim", "iteration")
 
@@ -13,7 +13,7 @@ POLICIES = {
     "needed": ("--growth", "needed"),
     "step": ("--growth", "step:64MiB", "--split", "1MiB"),
     "small apart": ("--growth", "needed", "--split", "always", "--small-arenas", "1MiB"),
-    "cured": CURED,
+    "compact": COMPACT,
     "fitted": FITTED,
     "fitted, large handles": (*FITTED, "--handle", "32MiB"),
     "idle": ("--growth", "needed", "--split", "always", "--trim", "idle:5ms"),
@@ -71,12 +71,12 @@ def own_idle(iterations):
     return shares[0], statistics.mean(shares[1:])
 
 
-def cured(suite, name, bound):
-    """Classic and cured: idle shares, steps in turns, and nothing asked of the driver in the end."""
+def compare_presets(suite, name, bound):
+    """Presets classic and compact: idle shares, steps in turns, and nothing asked of the driver in the end."""
     jobs = os.path.abspath(JOBS)
     job = suite.script(f"{name}-told", TOLD.format(jobs=jobs, job=os.path.join(jobs, name + ".py")))
     reserved, steady, idle, seen = {}, {}, {}, set()
-    for policy, flags in (("classic", ()), ("cured", CURED)):
+    for policy, flags in (("classic", ()), ("compact", COMPACT)):
         directory, done = suite.record(f"{name}-{policy}", job, *flags)
         seen.add(tuple(losses(done.stdout)))
         device = first_process(suite.report(directory))["devices"][0]
@@ -85,38 +85,38 @@ def cured(suite, name, bound):
         idle[policy] = own_idle(device["iterations"])
     suite.verified(directory)
     if len(seen) != 1:
-        raise Failed(f"{name}: the losses of classic and cured runs differ")
+        raise Failed(f"{name}: the losses of classic and compact runs differ")
     calls = [[int(n) for n in line.split()[1:]] for line in done.stdout.splitlines() if line.startswith("driver ")]
     middle, last = calls[len(calls) // 2], calls[-1]
     allocs, frees, syncs = (b - a for a, b in zip(middle, last))
     for policy, (first, later) in idle.items():
-        suite.figure(f"{name}: 1 - C/R of an iteration, {policy}: first, mean of later", f"{100 * first:.1f} %, {100 * later:.1f} %", "3 % cured")
-    suite.figure(f"{name}: reserved peak, classic and cured, MiB", f"{reserved['classic'] / 2**20:.0f}, {reserved['cured'] / 2**20:.0f}")
-    suite.figure(f"{name}: reserved from the fifth iteration on, classic and cured, MiB", f"{steady['classic'] / 2**20:.0f}, {steady['cured'] / 2**20:.0f}")
+        suite.figure(f"{name}: 1 - C/R of an iteration, {policy}: first, mean of later", f"{100 * first:.1f} %, {100 * later:.1f} %", "3 % compact")
+    suite.figure(f"{name}: reserved peak, classic and compact, MiB", f"{reserved['classic'] / 2**20:.0f}, {reserved['compact'] / 2**20:.0f}")
+    suite.figure(f"{name}: reserved from the fifth iteration on, classic and compact, MiB", f"{steady['classic'] / 2**20:.0f}, {steady['compact'] / 2**20:.0f}")
     suite.figure(f"{name}: handles made, given back, waits in the last half of the iterations", f"{allocs}, {frees}, {syncs}", "0, 0, 0")
-    first, later = idle["cured"]
+    first, later = idle["compact"]
     if first > 0.03 or later > bound:
         raise Failed(f"{name}: 1 - C/R is {first:.3f} in the first iteration (bound 0.03) and {later:.3f} in later ones (bound {bound})")
     if syncs > 0 or allocs + frees > 32:
         raise Failed(f"{name}: {allocs} handles made, {frees} given back and {syncs} waits in iterations that repeat themselves")
-    suite.steps(name, suite.job(name), {"classic": (), "cured": CURED}, "classic", reserved["classic"], "1.01", most=1.01)
+    suite.steps(name, suite.job(name), {"classic": (), "compact": COMPACT}, "classic", reserved["classic"], "1.01", most=1.01)
 
 
 @alone
-def cured_alexnet(suite):
+def compact_alexnet(suite):
     # Its plan is of 1,080 MiB, of which 1,020 are in use at a time, around weights that best fit has placed.
-    cured(suite, "alexnet", 0.06)
+    compare_presets(suite, "alexnet", 0.06)
 
 
 @alone
-def cured_resnet50(suite):
-    cured(suite, "resnet50", 0.03)
+def compact_resnet50(suite):
+    compare_presets(suite, "resnet50", 0.03)
 
 
 @alone
-def cured_gpt2(suite):
+def compact_gpt2(suite):
     # As with AlexNet: what lives as long as the job lies where best fit has placed it.
-    cured(suite, "gpt2", 0.045)
+    compare_presets(suite, "gpt2", 0.045)
 
 
 @alone
@@ -186,5 +186,5 @@ for i in range(12):
         graph.replay()
         print("result graph", i, k, out.double().sum().item().hex())
 """,
-        *CURED,
+        *COMPACT,
     )

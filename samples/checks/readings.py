@@ -3,7 +3,7 @@
 import json
 import os
 
-from checks.books import books, told
+from checks.accounting import books, told
 from checks.suite import Failed, alone
 
 MIB = 2**20

@@ -63,24 +63,24 @@ def paper(suite, folder):
 
 
 def judge(suite, runs):
-    """What the cure does not hold of what was promised, over the models that came through under all four."""
+    """Which promised bounds compact does not keep, over the models that came through under all four."""
     of = {(r["model"], r["mode"]): r for r in runs}
     models = [n for n in sorted({model for model, _ in of}) if all((n, m) in of for m in zoo_run.MODES)]
     if not models:
         return ["no model came through under all four allocators"]
     mean = {m: [statistics.mean(zoo_run.idle(of[n, m])[i] for n in models) for i in range(3)] for m in zoo_run.MODES}
     for m in zoo_run.MODES:
-        suite.figure(f"zoo: 1 - C/R, {m}, mean of {len(models)} models", f"{100 * mean[m][0]:.1f} % first, {100 * mean[m][1]:.1f} % later", "3 %" if m == "cured" else "")
+        suite.figure(f"zoo: 1 - C/R, {m}, mean of {len(models)} models", f"{100 * mean[m][0]:.1f} % first, {100 * mean[m][1]:.1f} % later", "3 %" if m == "compact" else "")
         suite.figure(f"zoo: 1 - max T / max R, {m}, mean", f"{100 * mean[m][2]:.1f} %")
-    above = [f"{n} {100 * first:.1f} %, {100 * later:.1f} %" for n in models for first, later, _ in [zoo_run.idle(of[n, "cured"])] if max(first, later) > 0.03]
-    suite.figure("zoo: models above 3 % under the cure, first and later", "; ".join(above) or "none")
-    wrong = [f"cured is idle by {100 * share:.1f} % in {what} iterations" for what, share in zip(("first", "later"), mean["cured"]) if share > 0.03]
-    if mean["cured"][2] >= mean["expandable"][2]:
-        wrong.append(f"cured wastes {100 * mean['cured'][2]:.2f} %, expandable segments {100 * mean['expandable'][2]:.2f} %")
+    above = [f"{n} {100 * first:.1f} %, {100 * later:.1f} %" for n in models for first, later, _ in [zoo_run.idle(of[n, "compact"])] if max(first, later) > 0.03]
+    suite.figure("zoo: models above 3 % under compact, first and later", "; ".join(above) or "none")
+    wrong = [f"compact is idle by {100 * share:.1f} % in {what} iterations" for what, share in zip(("first", "later"), mean["compact"]) if share > 0.03]
+    if mean["compact"][2] >= mean["expandable"][2]:
+        wrong.append(f"compact wastes {100 * mean['compact'][2]:.2f} %, expandable segments {100 * mean['expandable'][2]:.2f} %")
     for n in models:
-        cured, native = zoo_run.peak(of[n, "cured"]), zoo_run.peak(of[n, "native"])
-        if cured > native:
-            wrong.append(f"{n}: cured {zoo_run.mib(cured)} MiB, native {zoo_run.mib(native)}")
+        compact, native = zoo_run.peak(of[n, "compact"]), zoo_run.peak(of[n, "native"])
+        if compact > native:
+            wrong.append(f"{n}: compact {zoo_run.mib(compact)} MiB, native {zoo_run.mib(native)}")
     return wrong
 
 
@@ -123,16 +123,16 @@ def zoo_four_allocators(suite):
 
 @alone
 def zoo_steps(suite):
-    """Steps of the cured policy against the classic, in turns on one card. With one card: three models."""
+    """Steps of the compact policy against the classic, in turns on one card. With one card: three models."""
     several = suite.gpus() > 1
     chosen = [] if several else ["--models", "alexnet", "resnet50", "gpt2"]
-    folder, runs, wrong = zoo(suite, "zoo_steps", "--modes", "classic", "cured", "--turns", "3", "--budget", "420", *chosen)
+    folder, runs, wrong = zoo(suite, "zoo_steps", "--modes", "classic", "compact", "--turns", "3", "--budget", "420", *chosen)
     for r in runs:
         shutil.rmtree(os.path.join(folder, r["recording"]))
     for model in sorted({r["model"] for r in runs}):
         rounds = {r["mode"]: r["rounds"] for r in runs if r["model"] == model and "rounds" in r}
         if len(rounds) == 2:  # or what came of them is in wrong
-            wrong.append(suite.compared(f"zoo: {model}", "cured", "classic", rounds, "1.01", 1.01))
+            wrong.append(suite.compared(f"zoo: {model}", "compact", "classic", rounds, "1.01", 1.01))
     conclude([line for line in wrong if line])
 
 
@@ -149,7 +149,7 @@ def zoo_two_workers(suite):
 def how_many(suite, model, share, *arguments):
     """Jobs of a model that train together in so many GiB: {policy: number}."""
     found = {}
-    for policy, flags in (("classic", []), ("cured", zoo_run.CURED)):
+    for policy, flags in (("classic", []), ("compact", zoo_run.COMPACT)):
         under = shlex.join([suite.memprof, "record", "--no-trace", *flags, "--"])
         done = suite.run([PYTHON, os.path.join(HERE, "how_many.py"), "--model", model, "--share", str(share), "--under", under, *arguments], expect=None)
         print(done.stdout, flush=True)
@@ -160,9 +160,9 @@ def how_many(suite, model, share, *arguments):
         if not together:
             raise Failed(f"{model}, {policy}: no result:\n{done.stdout}\n{done.stderr[-2000:]}")
         found[policy] = int(together.group(1))
-    suite.figure(f"jobs of {model} that train together in {share} GiB, classic / cured", f"{found['classic']} / {found['cured']}")
-    if found["cured"] <= found["classic"]:
-        raise Failed(f"{model}: no more jobs fit under the cured policy: {found}")
+    suite.figure(f"jobs of {model} that train together in {share} GiB, classic / compact", f"{found['classic']} / {found['compact']}")
+    if found["compact"] <= found["classic"]:
+        raise Failed(f"{model}: no more jobs fit under the compact policy: {found}")
 
 
 @alone

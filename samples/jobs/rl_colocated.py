@@ -5,18 +5,18 @@ weights, generates, and trains. The variants differ in what is on the card when:
 
     resident  both, always
     restart   the engine is dropped for training, and made anew from weights on the disk
-    asleep    the engine sleeps during training and is woken by one resume, then the weights
-              are synced and the trainer sleeps while the engine generates
-    staged    the engine's weights wake and are synced, the trainer goes to sleep, and only
-              then the cache, buffers and graphs wake
+    together  the engine is paused during training and resumed by one call; then the weights
+              are synced, and the trainer is paused while the engine generates
+    on_use    the engine's weights are resumed and synced, the trainer is paused, and only
+              then the cache, buffers and graphs are resumed
 
 The last two need memprof's allocator, so run it under `memprof record`, with or without
 --no-trace. Each variant has a process of its own and prints one line of JSON. With
 torchrun the policy is sharded over the ranks by FSDP2, whole weights are gathered into each
-rank's engine, and the ranks wake together:
+rank's engine, and the ranks resume at the same time:
 
-    memprof record -o run -- python3 samples/jobs/rl_colocated.py --variant staged
-    memprof record -o two -- torchrun --nproc-per-node 2 samples/jobs/rl_colocated.py --variant staged
+    memprof record -o run -- python3 samples/jobs/rl_colocated.py --variant on_use
+    memprof record -o two -- torchrun --nproc-per-node 2 samples/jobs/rl_colocated.py --variant on_use
     memprof record --no-trace -- python3 samples/jobs/rl_colocated.py --card 16GiB
 """
 
@@ -43,14 +43,14 @@ import torch
 import torch.distributed as dist
 from torch.nn import functional as F
 
-VARIANTS = ("resident", "restart", "asleep", "staged")
+VARIANTS = ("resident", "restart", "together", "on_use")
 
 
 def options():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variant", choices=VARIANTS, help="default: all, each in a process of its own")
     parser.add_argument("--card", type=smaller_card.parse, default=0, metavar="SIZE", help="leave only so much of the card, as 16GiB")
-    parser.add_argument("--kv", type=smaller_card.parse, default=14 << 30, metavar="SIZE", help="memory of keys and values (default 14GiB)")
+    parser.add_argument("--kv", type=smaller_card.parse, default=14 << 30, metavar="SIZE", help="memory of the KV cache (default 14GiB)")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--width", type=int, default=2048)
@@ -152,11 +152,11 @@ class Trainer:
         self.sizes["activations"] = max(self.sizes.get("activations", 0), torch.cuda.memory_allocated() - before)
         loss.backward()
 
-    def sleep(self, *tags):
+    def pause(self, *tags):
         if tags := [tag for tag in tags or self.tags() if tag in self.tags()]:
             memprof.pause(*tags)
 
-    def wake(self):
+    def resume(self):
         memprof.resume(*self.tags())
 
 
@@ -169,17 +169,17 @@ class Job:
 
     def __init__(self, opts, ranks, disk):
         self.opts, self.ranks, self.variant = opts, ranks, opts.variant
-        self.backup = "host" if self.variant in ("asleep", "staged") else None
+        self.backup = "host" if self.variant in ("together", "on_use") else None
         self.disk = os.path.join(disk, f"weights{ranks.rank}.pt")
         self.stream, self.engine, self.place = torch.cuda.Stream(), None, "building"
-        settle_libraries(self.stream)
+        warm_up_libraries(self.stream)
 
     def build(self):
         """The engine first: the trainer is not needed to capture graphs."""
         if self.variant != "restart":
             self._make_engine()
         if self.backup:
-            self.engine.sleep()
+            self.engine.pause()
         self.trainer = Trainer(self.opts, self.ranks, self.backup)
 
     def _make_engine(self):
@@ -194,7 +194,7 @@ class Job:
             torch.cuda.empty_cache()
 
     def to_rollout(self):
-        self.place = "waking the engine"
+        self.place = "resuming the engine"
         getattr(self, "_to_rollout_" + self.variant)()
 
     def _to_rollout_resident(self):
@@ -206,24 +206,24 @@ class Job:
         self._make_engine()
         self.engine.load(torch.load(self.disk, map_location="cpu").items())
 
-    def _to_rollout_asleep(self):
-        self.trainer.sleep("optimizer")
-        self.engine.wake()
+    def _to_rollout_together(self):
+        self.trainer.pause("optimizer")
+        self.engine.resume()
         self._sync()
-        self.trainer.sleep("trainer_weights")
+        self.trainer.pause("trainer_weights")
 
-    def _to_rollout_staged(self):
-        self.trainer.sleep("optimizer")
-        self.engine.wake("rollout_weights")
+    def _to_rollout_on_use(self):
+        self.trainer.pause("optimizer")
+        self.engine.resume("rollout_weights")
         self._sync()
-        self.trainer.sleep("trainer_weights")
-        self.engine.wake("kv_cache", "buffers", "graphs")
+        self.trainer.pause("trainer_weights")
+        self.engine.resume("kv_cache", "buffers", "graphs")
 
     def to_training(self):
         self.place = "going back to training"
         if self.backup:
-            self.engine.sleep()
-            self.trainer.wake()
+            self.engine.pause()
+            self.trainer.resume()
         elif self.variant == "restart":
             self.engine = None
             gc.collect()
@@ -265,8 +265,8 @@ class Job:
         return round((time.perf_counter() - start) * 1e3, 3)
 
 
-def settle_libraries(stream):
-    """What libraries make at first use on a stream must not sleep with some tag later."""
+def warm_up_libraries(stream):
+    """Has libraries allocate what they keep for each stream now, outside every tag, so that no pause unmaps it."""
     for where in (torch.cuda.current_stream(), stream):
         with torch.cuda.stream(where):
             for dtype in (torch.float32, torch.bfloat16):

@@ -1,6 +1,6 @@
 """A small transformer, and an engine that generates with it: cache, CUDA graphs, buffers.
 
-The engine's memory is in four regions, so that each part can sleep by itself:
+The engine's memory is in four regions, so that each part can be paused by itself:
 rollout_weights, kv_cache, buffers (what is fed in and comes out, and working memory of the
 prefill), graphs (what the captured decoding steps use). Outside a recording regions do
 nothing.
@@ -174,7 +174,7 @@ class Engine:
     @torch.no_grad()
     def generate(self, prompts):
         """Prompts, on the host, as far as the model's length goes."""
-        # What woke up has any content, and even what is masked must be numbers.
+        # After a resume without a backup the content is undefined, and masked values, too, must be numbers.
         used = max(self.batches) * self.shape.length
         self.keys[:, :used].zero_()
         self.values[:, :used].zero_()
@@ -192,8 +192,8 @@ class Engine:
                 del wave
         return torch.cat(waves)
 
-    def sleep(self, *tags):
+    def pause(self, *tags):
         memprof.pause(*tags or ENGINE_TAGS)
 
-    def wake(self, *tags):
+    def resume(self, *tags):
         memprof.resume(*tags or ENGINE_TAGS)

@@ -103,7 +103,7 @@ def step(number):
     elif action < 0.65 and len(tag["blocks"]) < 12:
         with memprof.region(name, backup="host"):
             block = torch.full((random.randrange(1, 4 << 20),), number, dtype=torch.int32, device="cuda")
-        # Made while its tag sleeps it lies in memory of its own, awake until the next pause.
+        # Allocated while its tag is paused, it lies in an arena of its own, resident until the next pause.
         tag["blocks"].append((block, number))
     elif tag["blocks"]:
         tag["blocks"].pop(random.randrange(len(tag["blocks"])))

@@ -68,8 +68,8 @@ def figure(suite, name, book):
     )
 
 
-def books_of_sample(suite, name):
-    directory, _ = suite.record("books-" + name, suite.job(name))
+def accounting_of_sample(suite, name):
+    directory, _ = suite.record("accounting-" + name, suite.job(name))
     for process, book in books(suite, directory).items():
         if book["peak"]["used"] is not None:
             figure(suite, name, book)
@@ -84,18 +84,18 @@ def books_of_sample(suite, name):
 
 
 @alone
-def books_alexnet(suite):
-    books_of_sample(suite, "alexnet")
+def accounting_alexnet(suite):
+    accounting_of_sample(suite, "alexnet")
 
 
 @alone
-def books_resnet50(suite):
-    books_of_sample(suite, "resnet50")
+def accounting_resnet50(suite):
+    accounting_of_sample(suite, "resnet50")
 
 
 @alone
-def books_gpt2(suite):
-    books_of_sample(suite, "gpt2")
+def accounting_gpt2(suite):
+    accounting_of_sample(suite, "gpt2")
 
 
 # Takes memory behind every interposition: the driver's function is found in the file's own
@@ -143,7 +143,7 @@ print("done")
 
 
 @alone
-def books_hidden(suite):
+def accounting_hidden(suite):
     """64 MiB that no hook sees are 64 MiB more unexplained."""
     job = suite.script("hiding", HIDING)
     unexplained = {}
@@ -182,7 +182,7 @@ print("done", number)
 
 
 @alone
-def books_two_processes(suite):
+def accounting_two_processes(suite):
     """Two processes on one GPU: by themselves where the driver tells them apart, or their sum."""
     job = suite.script("two", TWO)
     directory, _ = suite.record("two", [*job, "2"])
@@ -202,7 +202,7 @@ def books_two_processes(suite):
 
 
 @alone
-def books_without_cuda(suite):
+def accounting_without_cuda(suite):
     """A job that never uses the GPU ends as it would, and leaves no readings that matter."""
     directory = os.path.join(suite.work, "no-gpu")
     done = suite.run([suite.memprof, "record", "--force", "-o", directory, "--", PYTHON, "-c", "import sys; sys.exit(3)"], expect=3)
@@ -243,7 +243,7 @@ def context_of(suite, name):
 
 
 @alone
-def books_beside_a_restless_process(suite):
+def accounting_beside_other_process(suite):
     """A context is as large as ever where another process takes memory while it is made."""
     scope, alone_peak, text = context_of(suite, "context-alone")
     other = subprocess.Popen(suite.script("restless", RESTLESS), stdout=subprocess.PIPE, text=True)
