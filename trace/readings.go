@@ -12,6 +12,18 @@ import (
 // [Open] keeps them out of [Run.Processes].
 const ReadingsName = "device"
 
+// Keys of [Info.Options] that say how devices were read and seen.
+const (
+	OptionReadings = "readings"             // ReadingsOfNVML, ReadingsOfDriver and why, or why there are none
+	OptionVisible  = "cuda_visible_devices" // CUDA_VISIBLE_DEVICES of the job, where it was set
+)
+
+// Values of [OptionReadings].
+const (
+	ReadingsOfNVML   = "nvml"
+	ReadingsOfDriver = "cuMemGetInfo: " // and why not NVML
+)
+
 // isReadings says whether a file is named like a part of the readings. The name must do:
 // a damaged part does not tell whose it is, and is no reason to refuse the others.
 func isReadings(file string) bool {

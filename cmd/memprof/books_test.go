@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
@@ -67,7 +66,7 @@ func writeBooks(t *testing.T, processes ...tracetest.Process) (dir string) {
 	dir = t.TempDir()
 	tracetest.WriteRun(t, dir, processes...)
 	err := trace.WriteInfo(dir, &trace.Info{
-		ID: tracetest.RunID, Command: []string{"job"}, Options: map[string]string{readingsOption: readingsOfNVML},
+		ID: tracetest.RunID, Command: []string{"job"}, Options: map[string]string{trace.OptionReadings: trace.ReadingsOfNVML},
 		GPUs: []trace.GPU{{Index: 0, UUID: "GPU-11111111", Memory: 80 << 30}, {Index: 1, UUID: "GPU-22222222", Memory: 80 << 30}},
 	})
 	if err != nil {
@@ -194,7 +193,7 @@ func TestBooksWithoutGoodReadings(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			info.Options[readingsOption] = "none: libnvidia-ml.so.1 is not on this machine"
+			info.Options[trace.OptionReadings] = "none: libnvidia-ml.so.1 is not on this machine"
 			if err := trace.WriteInfo(dir, info); err != nil {
 				return err
 			}
@@ -277,39 +276,6 @@ func TestSharedSamples(t *testing.T) {
 		}
 		if code, _, stderr := memprof("check", "--gate", "books.context < 99GiB", dir); code != exit.Usage || !strings.Contains(stderr, "other processes may have taken") {
 			t.Errorf("%s: check ended with %d: %s", model, code, stderr)
-		}
-	}
-}
-
-func TestCardOf(t *testing.T) {
-	gpus := []trace.GPU{{UUID: "GPU-aaaa-1"}, {UUID: "GPU-bbbb-2"}, {UUID: "GPU-cccc-3"}}
-	tests := []struct {
-		name    string
-		uuid    string // of the arena on device 1
-		visible string // "unset" for none
-		ordinal int32
-		want    int
-	}{
-		{"by name", "GPU-CCCC-3", "unset", 1, 2},
-		{"the name goes before the order", "GPU-aaaa-1", "2,1", 1, 0},
-		{"of another device's arena", "GPU-cccc-3", "unset", 0, 0},
-		{"by order", "", "unset", 2, 2},
-		{"beyond the list", "", "unset", 3, -1},
-		{"by order of those visible", "", "2, 0", 1, 0},
-		{"beyond those visible", "", "2", 1, -1},
-		{"visible by name", "", "GPU-bbbb,GPU-cccc", 1, 2},
-		{"none visible", "", "", 0, -1},
-		{"hidden by a negative", "", "-1", 0, -1},
-		{"a name that is not there", "MIG-dddd", "unset", 1, 1},
-	}
-	for _, test := range tests {
-		info := &trace.Info{GPUs: gpus, Options: map[string]string{}}
-		if test.visible != "unset" {
-			info.Options[visibleOption] = test.visible
-		}
-		result := &analysis.Result{Arenas: []analysis.ArenaInfo{{Device: 1, Options: map[string]string{"uuid": test.uuid}}}}
-		if got := cardOf(result, test.ordinal, info); got != test.want {
-			t.Errorf("%s: %d, want %d", test.name, got, test.want)
 		}
 	}
 }

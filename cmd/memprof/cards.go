@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/memprof/memprof/trace"
 )
 
 // cards answers for the GPUs of the machine, in the order of run.json's list.
@@ -23,15 +25,6 @@ type cards interface {
 	close()
 }
 
-// What run.json's options say of the readings.
-const (
-	readingsOption = "readings" // readingsOfNVML, readingsOfDriver and why, or why there are none
-	visibleOption  = "cuda_visible_devices"
-
-	readingsOfNVML   = "nvml"
-	readingsOfDriver = "cuMemGetInfo: " // and why it is not NVML
-)
-
 // readable opens the cards that a job's books can be held against, and says where the
 // readings come from. Without NVML those are the processes of the job, each of which reads
 // for itself. There will be none of the simulated device: its memory is its processes', and
@@ -42,9 +35,9 @@ func readable(device *chosenDevice) (found cards, readings string) {
 	}
 	c, err := openCards()
 	if err != nil {
-		return nil, readingsOfDriver + err.Error()
+		return nil, trace.ReadingsOfDriver + err.Error()
 	}
-	return c, readingsOfNVML
+	return c, trace.ReadingsOfNVML
 }
 
 // nvmlCards asks the management library.

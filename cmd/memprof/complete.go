@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/gate"
 	"github.com/memprof/memprof/analysis/kvcache"
 	kvrequests "github.com/memprof/memprof/analysis/kvcache/requests"
 	"github.com/memprof/memprof/trace"
@@ -24,7 +25,7 @@ func (o *checkOptions) completed(cmd *cobra.Command) *cobra.Command {
 		"rank":      words("worst", "all", "mean"),
 		"config":    files("yaml", "yml"),
 		"baseline":  files("json"),
-		"without":   words(alwaysNames()...),
+		"without":   words(gate.AlwaysNames()...),
 	} {
 		mustComplete(cmd, flag, of)
 	}
@@ -145,7 +146,7 @@ func completeDirectories(*cobra.Command, []string, string) ([]cobra.Completion, 
 func completeGate(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	const stay = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	name := strings.TrimRight(begun, " ")
-	if metric, _, ok := lookupMetric(name); ok && name != begun {
+	if metric, ok := gate.LookupMetric(name); ok && name != begun {
 		return operators(begun, metric.Unit), stay
 	}
 	var offers []cobra.Completion
@@ -154,13 +155,7 @@ func completeGate(_ *cobra.Command, _ []string, begun string) ([]cobra.Completio
 			offers = append(offers, cobra.CompletionWithDesc(name, help))
 		}
 	}
-	for _, m := range analysis.Metrics() {
-		offer(m.Name, m.Help)
-	}
-	for _, m := range jobMetrics {
-		offer(m.Name, m.Help)
-	}
-	for _, m := range analysis.RankMetrics() {
+	for _, m := range gate.Metrics() {
 		offer(m.Name, m.Help)
 	}
 	return offers, stay

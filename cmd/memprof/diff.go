@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
@@ -128,14 +129,14 @@ func (o *diffOptions) analyzeSet(stderr io.Writer, paths []string) ([][]*analysi
 		return nil, err
 	}
 	var runs [][]*analysis.Result
-	for _, nodes := range repetitions(recordings) {
+	for _, nodes := range recording.Jobs(recordings) {
 		var run []*analysis.Result
 		allocs := int64(0)
 		for _, node := range nodes {
-			for _, warning := range node.run.Warnings {
-				screen.Remark(stderr, "warning", fmt.Sprintf("%s: %s", node.path, warning))
+			for _, warning := range node.Run.Warnings {
+				screen.Remark(stderr, "warning", fmt.Sprintf("%s: %s", node.Path, warning))
 			}
-			for _, result := range node.results {
+			for _, result := range node.Results {
 				run = append(run, result)
 				for i := range result.Devices {
 					allocs += result.Devices[i].Allocs
@@ -143,7 +144,7 @@ func (o *diffOptions) analyzeSet(stderr io.Writer, paths []string) ([][]*analysi
 			}
 		}
 		if allocs == 0 {
-			return nil, exit.Usagef("%s: no allocation in it: there is nothing to compare", nodes[0].path)
+			return nil, exit.Usagef("%s: no allocation in it: there is nothing to compare", nodes[0].Path)
 		}
 		runs = append(runs, run)
 	}

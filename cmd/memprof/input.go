@@ -1,11 +1,11 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/plain"
@@ -47,89 +47,22 @@ func openAny(path string) (*trace.Run, error) {
 	return trace.Open(path)
 }
 
-// analyzedRun is a recording and what one pass over each of its processes found.
-type analyzedRun struct {
-	path    string
-	run     *trace.Run
-	results []*analysis.Result
-
-	readings *analysis.Readings // of used memory; nil without any
-}
-
-// analyze runs over each process; of opt all but what the recording says is taken.
-func analyze(path string, opt analysis.Options) (analyzedRun, error) {
-	analyzed := analyzedRun{path: path}
+// analyze opens a recording and runs over each of its processes.
+func analyze(path string, opt analysis.Options) (recording.Recording, error) {
 	run, err := openRun(path)
 	if err != nil {
-		return analyzed, err
+		return recording.Recording{}, err
 	}
-	analyzed.run = run
-	readings, missing := readReadings(path, run)
-	analyzed.readings, opt.Moments = readings, readings.Moments()
-	for _, process := range run.Processes {
-		result, err := analyzeProcess(process, opt)
-		if err != nil {
-			return analyzed, exit.Input(err)
-		}
-		nameCards(result, &run.Info)
-		analyzed.results = append(analyzed.results, result)
-	}
-	closeBooks(run, analyzed.results, readings, missing)
-	return analyzed, nil
+	analyzed, err := recording.Analyze(path, run, opt)
+	return analyzed, exit.Input(err)
 }
 
-// nameCards says of each device of a process which card of the run it was. A simulated card
-// has no UUID, as every process has one of its own.
-func nameCards(result *analysis.Result, info *trace.Info) {
-	for i := range result.Devices {
-		device := &result.Devices[i]
-		card := cardOf(result, device.Device, info)
-		if card < 0 {
-			continue
-		}
-		gpu := &info.GPUs[card]
-		device.Total = gpu.Memory
-		if device.Sleep != nil {
-			device.Sleep.Card = gpu.Memory
-		}
-		if gpu.UUID != "" {
-			device.Card = info.ID + "/" + gpu.UUID
-		}
-	}
-}
-
-// optionsOf are what a recording says of a process.
-func optionsOf(process *trace.Process) analysis.Options {
-	return analysis.Options{
-		Process:   process.Name,
-		Text:      process.Strings().Text,
-		FirstSeq:  process.Parts[0].FirstSeq,
-		Recovered: process.Ending.State != trace.StateClosed,
-		Live:      process.Live,
-	}
-}
-
-func analyzeProcess(process *trace.Process, opt analysis.Options) (*analysis.Result, error) {
-	reader, err := process.NewReader()
-	if err != nil {
-		return nil, err
-	}
-	defer reader.Close()
-	told := optionsOf(process)
-	opt.Process, opt.Text, opt.FirstSeq, opt.Recovered, opt.Live = told.Process, told.Text, told.FirstSeq, told.Recovered, told.Live
-	result, err := analysis.Run(reader, opt)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", process.Name, err)
-	}
-	return result, nil
-}
-
-func analyzeAll(paths []string) ([]analyzedRun, error) {
+func analyzeAll(paths []string) ([]recording.Recording, error) {
 	return analyzeWith(paths, analysis.Options{})
 }
 
-func analyzeWith(paths []string, opt analysis.Options) ([]analyzedRun, error) {
-	var runs []analyzedRun
+func analyzeWith(paths []string, opt analysis.Options) ([]recording.Recording, error) {
+	var runs []recording.Recording
 	for _, path := range paths {
 		run, err := analyze(path, opt)
 		if err != nil {

@@ -218,7 +218,7 @@ func (o *recordOptions) record(stderr io.Writer, program string, command []strin
 	}
 	o.placed = place.shown
 	options := o.hookOptions(place.spool, device.simulated)
-	rec := &recording{place: place, device: device, stderr: stderr, quiet: o.Quiet, missed: missed, readable: readable,
+	rec := &recorder{place: place, device: device, stderr: stderr, quiet: o.Quiet, missed: missed, readable: readable,
 		set: hooks.FrameworkSettings(os.Environ(), options)}
 	environment := func(base []string, readings bool) []string {
 		options.Readings = readings

@@ -23,8 +23,8 @@ const (
 	lingers   = 2 * time.Second       // how long processes of the job may outlive it before they are cut off
 )
 
-// recording is one run of `record` from the start of the job to the finished trace.
-type recording struct {
+// recorder is one run of `record` from the start of the job to the finished trace.
+type recorder struct {
 	place  *place
 	device *chosenDevice
 	stderr io.Writer
@@ -43,7 +43,7 @@ type recording struct {
 // run records the job. Once it is started its exit code is the result, whatever becomes
 // of the trace. The environment is asked for when it is known whether the job's processes
 // are to read the devices' used memory themselves.
-func (r *recording) run(program string, command []string, settings map[string]string, environment func(base []string, readings bool) []string) error {
+func (r *recorder) run(program string, command []string, settings map[string]string, environment func(base []string, readings bool) []string) error {
 	if err := r.prepare(command, settings); err != nil {
 		r.place.abandon()
 		return unrecordable{err}
@@ -52,7 +52,7 @@ func (r *recording) run(program string, command []string, settings map[string]st
 		r.say("no GPU here (%s): the job runs on the simulated one", r.device.why)
 	}
 	started := time.Now()
-	job, err := startJob(program, command, environment(os.Environ(), strings.HasPrefix(settings[readingsOption], readingsOfDriver)))
+	job, err := startJob(program, command, environment(os.Environ(), strings.HasPrefix(settings[trace.OptionReadings], trace.ReadingsOfDriver)))
 	if err != nil {
 		if r.sampler != nil {
 			r.sampler.abandon()
@@ -78,7 +78,7 @@ func (r *recording) run(program string, command []string, settings map[string]st
 
 // prepare writes run.json, so that a recording that is cut short can be recovered, and
 // opens the collector.
-func (r *recording) prepare(command []string, settings map[string]string) error {
+func (r *recorder) prepare(command []string, settings map[string]string) error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return err
@@ -94,12 +94,12 @@ func (r *recording) prepare(command []string, settings map[string]string) error 
 		settings["device"] = "real"
 	}
 	found, readings := r.readable(r.device)
-	settings[readingsOption] = readings
+	settings[trace.OptionReadings] = readings
 	for _, s := range r.set {
 		r.info.Environment = append(r.info.Environment, trace.Variable{Name: s.Name, Value: s.Value, Why: s.Why})
 	}
 	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
-		settings[visibleOption] = visible
+		settings[trace.OptionVisible] = visible
 	}
 	if err := trace.WriteInfo(r.place.dir, r.info); err != nil {
 		return err
@@ -113,13 +113,13 @@ func (r *recording) prepare(command []string, settings map[string]string) error 
 		return nil
 	}
 	if r.sampler, err = newSampler(r.place.dir, r.info, found, answersWithin); err != nil {
-		settings[readingsOption] = readingsOfDriver + err.Error() // run.json is written again at the end
+		settings[trace.OptionReadings] = trace.ReadingsOfDriver + err.Error() // run.json is written again at the end
 	}
 	return nil
 }
 
 // follow takes events over while the job runs, until the function it returns is called.
-func (r *recording) follow() (stop func()) {
+func (r *recorder) follow() (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	live := screen.NewLiveLine(r.stderr, r.quiet)
 	go func() {
@@ -143,13 +143,13 @@ func (r *recording) follow() (stop func()) {
 	}
 }
 
-func (r *recording) poll() {
+func (r *recorder) poll() {
 	if _, err := r.collector.Poll(); err != nil {
 		r.trouble(err)
 	}
 }
 
-func (r *recording) trouble(err error) {
+func (r *recorder) trouble(err error) {
 	if text := err.Error(); !slices.Contains(r.troubles, text) {
 		r.troubles = append(r.troubles, text)
 	}
@@ -157,7 +157,7 @@ func (r *recording) trouble(err error) {
 
 // convert waits a little for processes that outlive the job and completes the trace. Whole says that
 // nothing is left in the spool.
-func (r *recording) convert() (summary *trace.Summary, whole bool) {
+func (r *recorder) convert() (summary *trace.Summary, whole bool) {
 	for deadline := time.Now().Add(lingers); time.Now().Before(deadline); time.Sleep(pollEvery) {
 		if alive, err := r.collector.Alive(); !alive || err != nil {
 			break
@@ -174,7 +174,7 @@ func (r *recording) convert() (summary *trace.Summary, whole bool) {
 
 // conclude completes the recording: first the parts, then run.json, and only then is the spool removed, so that
 // a recorder that is killed here has recorded all, or leaves `memprof recover` what it needs to.
-func (r *recording) conclude(ended outcome) {
+func (r *recorder) conclude(ended outcome) {
 	summary, whole := r.convert()
 	if ended.code != 0 {
 		r.say("the job ended with %s", ended)
@@ -207,7 +207,7 @@ func (r *recording) conclude(ended outcome) {
 }
 
 // saySettings prints what was set for a library, if the job has loaded it.
-func (r *recording) saySettings(loaded []string) {
+func (r *recorder) saySettings(loaded []string) {
 	for _, s := range r.set {
 		if slices.Contains(loaded, s.Library) {
 			r.say("the job loaded %s: memprof set %s=%s, because %s", s.Library, s.Name, s.Value, s.Why)
@@ -216,7 +216,7 @@ func (r *recording) saySettings(loaded []string) {
 }
 
 // report prints what there is now and what to do with it.
-func (r *recording) report(run *trace.Run, openErr error, summary *trace.Summary) {
+func (r *recorder) report(run *trace.Run, openErr error, summary *trace.Summary) {
 	next := "memprof report " + screen.ShellQuote(r.place.shown)
 	switch {
 	case errors.Is(openErr, trace.ErrUnfinished):
@@ -244,7 +244,7 @@ func (r *recording) report(run *trace.Run, openErr error, summary *trace.Summary
 }
 
 // say prints a line unless --quiet.
-func (r *recording) say(format string, args ...any) {
+func (r *recorder) say(format string, args ...any) {
 	if !r.quiet {
 		screen.Complain(r.stderr, fmt.Sprintf(format, args...))
 	}

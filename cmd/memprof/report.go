@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
@@ -134,8 +135,8 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 	}
 	var results []*analysis.Result
 	for _, run := range runs {
-		warn(stderr, run.run)
-		results = append(results, run.results...)
+		warn(stderr, run.Run)
+		results = append(results, run.Results...)
 	}
 	o.chooseCard(stderr, results)
 	if err := simulateKV(results); err != nil {
@@ -196,12 +197,12 @@ func (o *reportOptions) print(stdout io.Writer, results []*analysis.Result) erro
 
 // draw makes the plots of every process where they are wanted. Of several recordings the names
 // start with the recording's.
-func (o *reportOptions) draw(stderr io.Writer, runs []analyzedRun) error {
+func (o *reportOptions) draw(stderr io.Writer, runs []recording.Recording) error {
 	for _, run := range runs {
-		for _, result := range run.results {
+		for _, result := range run.Results {
 			prefix := result.Process
 			if len(runs) > 1 {
-				prefix = filepath.Base(filepath.Clean(run.path)) + "-" + prefix
+				prefix = filepath.Base(filepath.Clean(run.Path)) + "-" + prefix
 			}
 			if err := drawProcess(stderr, o.plotsDir(), prefix, result); err != nil {
 				return exit.Input(fmt.Errorf("plots: %w", err))
@@ -213,11 +214,11 @@ func (o *reportOptions) draw(stderr io.Writer, runs []analyzedRun) error {
 
 // drawBeside makes the plots of every process beside its trace. Nobody asked for them: where they
 // cannot be written, it says so and the report stands.
-func drawBeside(stderr io.Writer, runs []analyzedRun) {
+func drawBeside(stderr io.Writer, runs []recording.Recording) {
 	for _, run := range runs {
-		for _, result := range run.results {
-			if err := drawProcess(stderr, run.run.Dir, result.Process, result); err != nil {
-				screen.Complain(stderr, fmt.Sprintf("no plots of %s: %v (--plots DIR draws them elsewhere)", run.path, err))
+		for _, result := range run.Results {
+			if err := drawProcess(stderr, run.Run.Dir, result.Process, result); err != nil {
+				screen.Complain(stderr, fmt.Sprintf("no plots of %s: %v (--plots DIR draws them elsewhere)", run.Path, err))
 				break
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
@@ -54,7 +55,7 @@ func momentOf(process *trace.Process, seq int64) (*analysis.Moment, error) {
 		return nil, err
 	}
 	defer reader.Close()
-	moment, err := analysis.RunTo(reader, optionsOf(process), seq)
+	moment, err := analysis.RunTo(reader, recording.OptionsOf(process), seq)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", process.Name, err)
 	}

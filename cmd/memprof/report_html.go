@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
@@ -24,19 +25,19 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 	}
 	p := report.Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: strings.Join(paths, " "), Paths: map[*analysis.Result]string{}}
 	for _, run := range runs {
-		warn(stderr, run.run)
-		p.Results = append(p.Results, run.results...)
-		for _, result := range run.results {
-			p.Paths[result] = run.path
+		warn(stderr, run.Run)
+		p.Results = append(p.Results, run.Results...)
+		for _, result := range run.Results {
+			p.Paths[result] = run.Path
 		}
-		if run.readings == nil {
+		if run.Readings == nil {
 			continue
 		}
-		for _, result := range run.results {
+		for _, result := range run.Results {
 			for i := range result.Devices {
 				d := &result.Devices[i]
-				if card := cardOf(result, d.Device, &run.run.Info); card >= 0 && card < len(run.readings.GPUs) {
-					p.Used[d] = run.readings.GPUs[card].All
+				if card := recording.CardOf(result, d.Device, &run.Run.Info); card >= 0 && card < len(run.Readings.GPUs) {
+					p.Used[d] = run.Readings.GPUs[card].All
 				}
 			}
 		}
@@ -62,12 +63,12 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 
 // pageFile is where the page goes: -o, a file if it ends like one, or else into the directory it
 // names; otherwise beside the first recording. Named says that the user gave the file's whole name.
-func (o *reportOptions) pageFile(runs []analyzedRun) (path string, named bool, err error) {
+func (o *reportOptions) pageFile(runs []recording.Recording) (path string, named bool, err error) {
 	if strings.HasSuffix(o.Output, ".html") || strings.HasSuffix(o.Output, ".htm") {
 		return o.Output, true, nil
 	}
 	if o.Output == "" {
-		return filepath.Join(runs[0].run.Dir, "report.html"), false, nil
+		return filepath.Join(runs[0].Run.Dir, "report.html"), false, nil
 	}
 	if err := os.MkdirAll(o.Output, 0o755); err != nil {
 		return "", false, exit.Usagef("-o %s cannot be created: %w", o.Output, err)

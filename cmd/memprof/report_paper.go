@@ -45,10 +45,10 @@ func studyOf(stderr io.Writer, paths []string) (*analysis.Study, error) {
 			unread = append(unread, err)
 			continue
 		}
-		for _, warning := range run.run.Warnings {
+		for _, warning := range run.Run.Warnings {
 			screen.Remark(stderr, "warning", fmt.Sprintf("%s: %s", path, warning))
 		}
-		study.Add(name, run.results)
+		study.Add(name, run.Results)
 	}
 	return study, exit.Input(errors.Join(unread...))
 }

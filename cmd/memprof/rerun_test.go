@@ -212,10 +212,10 @@ func knownOf(t *testing.T, path string) known {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(run.results) != 1 || len(run.results[0].Devices) != 1 {
-		t.Fatalf("%s: %d processes, want 1 with one device", path, len(run.results))
+	if len(run.Results) != 1 || len(run.Results[0].Devices) != 1 {
+		t.Fatalf("%s: %d processes, want 1 with one device", path, len(run.Results))
 	}
-	d := &run.results[0].Devices[0]
+	d := &run.Results[0].Devices[0]
 	k := known{Peak: d.Peak, Final: d.Final, MaxT: d.MaxT, MaxC: d.MaxC, MaxR: d.MaxR, Held: d.Held, Others: map[string]int64{}}
 	k.Peak.Seq, k.Peak.Time, k.Final.Seq, k.Final.Time = 0, 0, 0, 0
 	k.AtPeak, k.AtEnd, k.Pinned = d.Holdings.Peak.Libraries, d.Holdings.Final.Libraries, d.Holdings.Final.HostPinned
@@ -290,7 +290,7 @@ func analyzedResults(t *testing.T, path string) []*analysis.Result {
 	if err != nil {
 		t.Fatal(fmt.Errorf("%s: %w", path, err))
 	}
-	return run.results
+	return run.Results
 }
 
 // TestRerunRestacks wants a context to name its call stack by the number that the stack has now.

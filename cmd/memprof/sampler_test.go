@@ -354,7 +354,7 @@ func TestSamplerAbandons(t *testing.T) {
 // recordBeside records a job on the simulated device beside made-up cards.
 func recordBeside(t *testing.T, fake *fakeCards, command ...string) (dir string, err error) {
 	t.Helper()
-	return recordWith(t, func(*chosenDevice) (cards, string) { return fake, readingsOfNVML }, command...)
+	return recordWith(t, func(*chosenDevice) (cards, string) { return fake, trace.ReadingsOfNVML }, command...)
 }
 
 // recordWith records a job on the simulated device, as if that were a real one.
@@ -376,7 +376,7 @@ func recordWith(t *testing.T, readable func(*chosenDevice) (cards, string), comm
 		t.Fatal(err)
 	}
 	opts := recordOptions{Device: "sim", SimMemory: 1 << 30, Quiet: true}
-	rec := &recording{
+	rec := &recorder{
 		place: place, device: device, stderr: io.Discard, quiet: true,
 		readable: readable,
 	}
@@ -420,7 +420,7 @@ func TestRecordHasProcessesRead(t *testing.T) {
 	tests := []struct {
 		readings, scope, missing string
 	}{
-		{readingsOfDriver + why, "card", ""},
+		{trace.ReadingsOfDriver + why, "card", ""},
 		{"none: " + why, "process", why},
 	}
 	for _, test := range tests {
@@ -464,7 +464,7 @@ func TestRecordGivesUpOnCards(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := info.Options[readingsOption], readingsOfDriver+errNoAnswer.Error(); got != want {
+	if got, want := info.Options[trace.OptionReadings], trace.ReadingsOfDriver+errNoAnswer.Error(); got != want {
 		t.Errorf("run.json has readings %q, want %q", got, want)
 	}
 }

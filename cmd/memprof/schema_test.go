@@ -150,7 +150,7 @@ func documents(t *testing.T) map[string][][]byte {
 	add("doctor", exit.Fine, "doctor", "--json")
 	add("recover", exit.Fine, "recover", "--json", dir)
 	script := filepath.Join(dir, "script")
-	writeFile(t, script, "alloc a 3M\nalloc b 1G\nfree a\ngc\n")
+	mustWrite(t, script, "alloc a 3M\nalloc b 1G\nfree a\ngc\n")
 	add("replay", exit.Fine, "replay", "--ops", script, "--limit", "16M", "--json")
 	bad := filepath.Join(dir, "bad")
 	tracetest.WriteRun(t, mustMake(t, bad), tracetest.Process{Events: events, Texts: texts, Meta: trace.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 1}})

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"io/fs"
 	"os"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/trace/outfile"
 )
 
@@ -50,6 +52,24 @@ func replaceFile(path string, text []byte) error {
 		_, err := w.Write(text)
 		return err
 	})
+}
+
+// replaceWithJSON is replaceFile with a value as JSON.
+func replaceWithJSON(path string, value any) error {
+	var text bytes.Buffer
+	if err := screen.JSON(&text, value); err != nil {
+		return err
+	}
+	return replaceFile(path, text.Bytes())
+}
+
+func appendFile(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, public)
+	if err != nil {
+		return exit.Input(err)
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
 }
 
 // canWrite fails where writeWhole could not even begin: better before a job is run than after it.

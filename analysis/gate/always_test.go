@@ -1,0 +1,110 @@
+package gate
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/recording"
+	"github.com/memprof/memprof/trace"
+)
+
+func TestExitStatusOf(t *testing.T) {
+	spooling := t.TempDir()
+	if err := os.Mkdir(filepath.Join(spooling, trace.SpoolName), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ten, command := 10, []string{"job"}
+	for name, test := range map[string]struct {
+		run     trace.Run
+		value   float64
+		unknown string
+	}{
+		"ended":         {trace.Run{Info: trace.Info{Command: command, ExitStatus: &ten}}, 10, ""},
+		"recovered":     {trace.Run{Info: trace.Info{Command: command, Recovered: true}}, 0, "the recording was recovered: how the job ended is not known"},
+		"running":       {trace.Run{Dir: spooling, Info: trace.Info{Command: command}}, 0, "the recording has not ended"},
+		"not there":     {trace.Run{Dir: t.TempDir(), Info: trace.Info{Command: command}}, 0, "run.json has no exit status"},
+		"no run.json":   {trace.Run{Info: trace.Info{ID: "1"}}, 0, "there is no run.json, which has the job's exit status"},
+		"recovered, it": {trace.Run{Info: trace.Info{Recovered: true, ExitStatus: &ten}}, 10, ""},
+	} {
+		if value, unknown := exitStatusOf(&test.run); value != test.value || unknown != test.unknown {
+			t.Errorf("%s: %v, %q; want %v, %q", name, value, unknown, test.value, test.unknown)
+		}
+	}
+}
+
+// Each of the gates that are always judged is left out by name, or replaced by one about its metric.
+func TestAlways(t *testing.T) {
+	for _, test := range []struct {
+		gates, without, want []string
+	}{
+		{nil, nil, []string{"job.exit == 0", "oom.count == 0"}},
+		{[]string{"reserved.peak < 1GiB"}, []string{"oom.count"}, []string{"job.exit == 0"}},
+		{[]string{"oom.count{job=a*} < 5"}, nil, []string{"job.exit == 0"}},
+		{[]string{"oom.count < 5", "job.exit <= 1"}, nil, nil},
+		{nil, []string{"oom.count", "job.exit"}, nil},
+	} {
+		var gates []Gate
+		for _, text := range test.gates {
+			g, err := Parse(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			gates = append(gates, g)
+		}
+		all, err := WithAlways(gates, test.without)
+		if err != nil {
+			t.Fatal(err)
+		}
+		more := all[len(gates):]
+		var texts []string
+		for i := range more {
+			if !more[i].Always || more[i].Severity != SeverityError {
+				t.Errorf("%+v", more[i])
+			}
+			texts = append(texts, more[i].Text)
+		}
+		if diff := cmp.Diff(test.want, texts); diff != "" {
+			t.Error(diff)
+		}
+	}
+}
+
+// The nodes of a job have an exit status each, of which the worst counts; one that is not known is
+// named, and leaves the others of the runs to be judged.
+func TestJobExitOfNodes(t *testing.T) {
+	node := func(path string, status int, rank int) recording.Recording {
+		run := &trace.Run{Info: trace.Info{Command: []string{"job"}}, Processes: []*trace.Process{{ProcessMeta: trace.ProcessMeta{Rank: rank, WorldSize: 2}}}}
+		if status >= 0 {
+			run.Info.ExitStatus = &status
+		}
+		return recording.Recording{Path: path, Run: run, Results: []*analysis.Result{{Devices: []analysis.DeviceResult{{Allocs: 1}}}}}
+	}
+	g, err := Parse("job.exit == 0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.Always = true
+	court := Judge{Ranks: RankChoice{kind: "all"}, Aggregate: "min"}
+	verdicts, skips, err := court.one(&g, recording.Jobs([]recording.Recording{node("a", 0, 0), node("b", 137, 1), node("c", 0, 0), node("d", -1, 1)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(verdicts) != 1 || verdicts[0].Found.Value != 137 || verdicts[0].Found.Where.String() != "b" || verdicts[0].Holds || verdicts[0].Runs != 1 {
+		t.Errorf("%+v", verdicts)
+	}
+	if len(skips) != 1 || skips[0].String() != "job.exit == 0: skipped: d: run.json has no exit status" {
+		t.Errorf("%+v", skips)
+	}
+	// A node that failed is no better for another one whose end is unknown.
+	verdicts, skips, err = court.one(&g, recording.Jobs([]recording.Recording{node("e", -1, 0), node("f", 1, 1)}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(skips) != 0 || len(verdicts) != 1 || verdicts[0].Found.Value != 1 || verdicts[0].Found.Where.String() != "f" || !verdicts[0].Violated() {
+		t.Errorf("%+v, skipped %+v", verdicts, skips)
+	}
+}

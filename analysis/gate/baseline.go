@@ -1,0 +1,216 @@
+package gate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/memprof/memprof/report/spell"
+	"github.com/memprof/memprof/report/units"
+)
+
+// baselineVersion is the version of the file that this memprof writes and the only one it
+// reads.
+const baselineVersion = 1
+
+// Baseline is the values that gates relative to it are held against: `reserved.peak <
+// baseline + 2%`. It is a small JSON file to be reviewed and committed.
+type Baseline struct {
+	Path   string
+	values []Value
+}
+
+// Bounds of a baseline: of the file, of its values, and how large a number in it may be: up to there a
+// float64 has every integer.
+const (
+	mostBaselineBytes  = 4 << 20
+	mostBaselineValues = 10_000
+	mostBaseline       = 1 << 53
+)
+
+// Value is one number that was once accepted.
+type Value struct {
+	Metric    string  `json:"metric"`
+	Rank      string  `json:"rank"`      // worst, mean, a number, or of "all" the name of each
+	Worst     string  `json:"worst"`     // which end is the bad one: "max" of gates with < and <=, "min" of others
+	Aggregate string  `json:"aggregate"` // of several runs: median, max or min
+	Unit      string  `json:"unit"`
+	Value     float64 `json:"value"` // a share of 1, bytes, or a count
+	Spread    float64 `json:"spread"`
+	Runs      int     `json:"runs"`
+	Selector  string  `json:"selector,omitempty"` // of the gate, like {tag=kv}
+}
+
+// sameKey says whether two values are of the same question.
+func (v *Value) sameKey(other *Value) bool {
+	return v.Metric == other.Metric && v.Selector == other.Selector && v.Rank == other.Rank && v.Worst == other.Worst && v.Aggregate == other.Aggregate
+}
+
+// key names the question for people.
+func (v *Value) key() string {
+	return fmt.Sprintf("%s%s (rank %s, worst %s, %s)", v.Metric, v.Selector, v.Rank, v.Worst, v.Aggregate)
+}
+
+// OpenBaseline reads the baseline that gates are relative to; nil where none is. With update it is to be
+// written: the gates have to be relative to it, and the file need not exist.
+func OpenBaseline(path string, gates []Gate, update bool) (*Baseline, error) {
+	at := slices.IndexFunc(gates, func(g Gate) bool { return g.Relative != nil })
+	switch {
+	case at < 0 && update:
+		return nil, fmt.Errorf("--update-baseline: no gate has a limit relative to the baseline, like 'reserved.peak < baseline + 2%%'")
+	case at < 0:
+		return nil, nil
+	case path == "":
+		return nil, gates[at].mistake("gate %q: which baseline? give its file with --baseline, or as the key baseline in %s", gates[at].Text, FileName)
+	}
+	if found, err := exists(path); err != nil || !found && update {
+		return &Baseline{Path: path}, err
+	}
+	return ReadBaseline(path)
+}
+
+// ReadBaseline reads and checks a whole file.
+func ReadBaseline(path string) (*Baseline, error) {
+	text, err := readBounded(path, mostBaselineBytes)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w; write it with memprof check --update-baseline", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	b := &Baseline{Path: path}
+	at, err := b.parse(text)
+	if err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		line := 1 + bytes.Count(text[:min(at, int64(len(text)))], []byte("\n"))
+		return nil, fmt.Errorf("%s:%d: damaged baseline: %w; restore it, or remove it and run memprof check --update-baseline", path, line, err)
+	}
+	return b, nil
+}
+
+// parse fills b from text. The offset is that of the mistake.
+func (b *Baseline) parse(text []byte) (int64, error) {
+	var file struct {
+		Version *int              `json:"version"`
+		Values  []json.RawMessage `json:"values"`
+	}
+	if at, err := strictJSON(text, &file); err != nil {
+		return at, err
+	}
+	if file.Version == nil || *file.Version != baselineVersion {
+		return 0, fmt.Errorf("want \"version\": %d", baselineVersion)
+	}
+	if n := len(file.Values); n > mostBaselineValues {
+		return 0, fmt.Errorf("%s values: want at most %s", units.FormatCount(int64(n)), units.FormatCount(mostBaselineValues))
+	}
+	at := int64(0)
+	for _, raw := range file.Values {
+		// The elements lie in the text as they are, one behind the other.
+		start := at + int64(bytes.Index(text[at:], raw))
+		var value Value
+		if inner, err := strictJSON(raw, &value); err != nil {
+			return start + inner, err
+		}
+		if err := b.add(value); err != nil {
+			return start, err
+		}
+		at = start + int64(len(raw))
+	}
+	return 0, nil
+}
+
+// strictJSON reads one JSON value without unknown keys and with nothing behind it. The offset
+// is that of the mistake, as near as the decoder tells.
+func strictJSON(text []byte, into any) (int64, error) {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(into)
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return max(syntax.Offset-1, 0), err
+	case errors.As(err, &kind):
+		return max(kind.Offset-1, 0), err
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+		return int64(len(bytes.TrimRight(text, "\n"))), err
+	case err != nil:
+		return 0, err
+	}
+	if rest := bytes.TrimSpace(text[decoder.InputOffset():]); len(rest) > 0 {
+		return int64(len(text) - len(rest)), fmt.Errorf("more text behind its end")
+	}
+	return 0, nil
+}
+
+// add takes a value that was read.
+func (b *Baseline) add(value Value) error {
+	metric, ok := LookupMetric(value.Metric)
+	switch {
+	case !ok:
+		return fmt.Errorf("there is no metric %q%s (memprof check --list names them)", value.Metric, spell.DidYouMean(value.Metric, metricNames()...))
+	case value.Unit != metric.Unit.String():
+		return fmt.Errorf("%s is in %s, not %q", value.Metric, metric.Unit, value.Unit)
+	case math.Abs(value.Value) > mostBaseline || value.Spread < 0 || value.Spread > mostBaseline:
+		return fmt.Errorf("%s is %v with a spread of %v: want numbers of at most 2^53 (9 PB), and no negative spread", value.Metric, value.Value, value.Spread)
+	case value.Worst != "max" && value.Worst != "min":
+		return fmt.Errorf("worst %q: want max or min", value.Worst)
+	case value.Rank == "":
+		return fmt.Errorf("a value of %s without its rank", value.Metric)
+	case slices.ContainsFunc(b.values, func(v Value) bool { return v.sameKey(&value) }):
+		return fmt.Errorf("a second value of %s", value.key())
+	}
+	if _, err := ParseAggregate(value.Aggregate); err != nil {
+		return err
+	}
+	b.values = append(b.values, value)
+	return nil
+}
+
+// set puts a value in the place of that of the same question, or adds it in order.
+func (b *Baseline) set(value Value) {
+	b.values = slices.DeleteFunc(b.values, func(v Value) bool { return v.sameKey(&value) })
+	b.values = append(b.values, value)
+	slices.SortFunc(b.values, func(v, w Value) int { return strings.Compare(v.key(), w.key()) })
+}
+
+// limit is what a gate means with the value of its question.
+func (b *Baseline) limit(g *Gate, question *Value) (float64, error) {
+	for i := range b.values {
+		if b.values[i].sameKey(question) {
+			return g.Relative.of(b.values[i].Value), nil
+		}
+	}
+	return 0, g.mistake("gate %q: %s has no value of %s; write it with memprof check --update-baseline", g.Text, b.Path, question.key())
+}
+
+// Document returns what the file is to have, as JSON.
+func (b *Baseline) Document() any {
+	return struct {
+		Version int     `json:"version"`
+		Values  []Value `json:"values"`
+	}{baselineVersion, b.values}
+}
+
+// question is what a gate asks of recordings, without a value. name is that of the rank
+// where each is judged by itself.
+func (g *Gate) question(choice RankChoice, name, aggregate string) *Value {
+	rank := choice.kind
+	switch {
+	case name != "":
+		rank = name
+	case choice.kind == "one":
+		rank = fmt.Sprint(choice.rank)
+	case g.ranks != nil:
+		rank = "all"
+	}
+	return &Value{Metric: g.Metric.Name, Selector: g.Selector.String(), Rank: rank, Worst: g.WorstEnd(), Aggregate: aggregate, Unit: g.Metric.Unit.String()}
+}

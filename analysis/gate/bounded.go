@@ -1,0 +1,47 @@
+package gate
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/memprof/memprof/report/units"
+)
+
+// readBounded reads a whole file of at most so many bytes: a regular one, or a pipe. An error names
+// the bound, and is one of the input.
+func readBounded(path string, most int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	stat, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if mode := stat.Mode(); !mode.IsRegular() && mode&os.ModeNamedPipe == 0 {
+		return nil, fmt.Errorf("%s: want a regular file or a pipe, not %s", path, kindOfFile(mode))
+	}
+	text, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(text)) > most {
+		return nil, fmt.Errorf("%s: longer than %s, the most that such a file may have", path, units.FormatSize(most))
+	}
+	return text, nil
+}
+
+// kindOfFile is what a file is that is neither regular nor a pipe.
+func kindOfFile(mode os.FileMode) string {
+	switch {
+	case mode.IsDir():
+		return "a directory"
+	case mode&os.ModeDevice != 0:
+		return "a device"
+	case mode&os.ModeSocket != 0:
+		return "a socket"
+	}
+	return fmt.Sprint(mode.Type())
+}

@@ -1,0 +1,246 @@
+package gate
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis"
+)
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReadGateFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "memprof.yaml")
+	writeFile(t, path, `# limits of the trainer
+aggregate: max
+baseline: limits/base.json
+gates:
+  - waste.external < 25%
+  - gate: reserved.peak < 40GiB
+    severity: warn
+    rank: all
+  - {gate: "oom.count == 0", rank: 3}
+`)
+	file, err := ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type row struct {
+		Text, Severity, Rank string
+		Number, Line         int
+		Limit                float64
+	}
+	var got []row
+	for _, g := range file.Gates {
+		r := row{Text: g.Text, Severity: g.Severity, Line: g.Line, Limit: g.Limit}
+		if g.choice != nil {
+			r.Rank, r.Number = g.choice.kind, g.choice.rank
+		}
+		got = append(got, r)
+	}
+	want := []row{
+		{Text: "waste.external < 25%", Severity: "error", Line: 5, Limit: 0.25},
+		{Text: "reserved.peak < 40GiB", Severity: "warn", Rank: "all", Line: 6, Limit: 40 << 30},
+		{Text: "oom.count == 0", Severity: "error", Rank: "one", Number: 3, Line: 9},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("gates (-want +got):\n%s", diff)
+	}
+	if want := filepath.Join(filepath.Dir(path), "limits/base.json"); file.Aggregate != "max" || file.Baseline != want {
+		t.Errorf("aggregate %q, baseline %q; want max, %q", file.Aggregate, file.Baseline, want)
+	}
+}
+
+// TestGateFileMistakes: each is exit code 2, with its line and column.
+func TestGateFileMistakes(t *testing.T) {
+	tests := []struct{ text, want string }{
+		{"", ":1:1: want a document with the key gates"},
+		{"# nothing\n", ":1:1: want a document with the key gates"},
+		{"gates: []\n", ":1:1: there are no gates in it: list them under the key gates"},
+		{"aggregate: max\n", ":1:1: there are no gates in it: list them under the key gates"},
+		{"- oom.count == 0\n", ":1:1: want a mapping with the key gates"},
+		{"gates: oom.count == 0\n", ":1:8: gates: want a list of gates, each like `- reserved.peak < 40GiB`"},
+		{"gates:\n  - oom.count == 0\ngate: x\n", `:3:1: unknown key "gate": want aggregate, baseline, gates, without, did you mean gates?`},
+		{"gates:\n  - gate: oom.count == 0\n    severty: warn\n", `:3:5: unknown key "severty": want gate, job, phase, rank, severity, tag, did you mean severity?`},
+		{"gates:\n  - gate: oom.count == 0\n    severity: fatal\n", `:3:15: severity "fatal": want error or warn`},
+		{"gates:\n  - gate: oom.count == 0\n    rank: best\n", `:3:11: rank "best": want worst, all, mean or the number of a rank`},
+		{"gates:\n  - gate: imbalance.reserved < 120%\n    rank: 1\n", `:2:5: gate "imbalance.reserved < 120%": imbalance.reserved compares all ranks: it has no value of one rank`},
+		{"gates:\n  - gate: oom.count == 0\n    tag: kv\n", `:2:5: oom.count has no value of a tag; these have: ` + strings.Join(analysis.TagMetrics(), ", ")},
+		{"gates:\n  - gate: reserved.peak < 1GiB\n    phase: x\n", ":2:5: reserved.peak has no value of a phase; these have: requested.peak, provided.peak, requested.at_peak, live.peak"},
+		{"gates:\n  - gate: requested.peak < 1GiB\n    phase: x\n    tag: y\n", ":2:5: a tag and a phase: a gate is about one of them"},
+		{"gates:\n  - gate: reserved.peak{tag=kv} < 1GiB\n    tag: kv\n", ":2:5: tag is given twice"},
+		{"gates:\n  - gate: reserved.peak < 1GiB\n    job: '[a'\n", `:3:10: job "[a": syntax error in pattern`},
+		{"gates:\n  - reserved.peak{tga=kv} < 1GiB\n", `:2:5: gate "reserved.peak{tga=kv} < 1GiB": unknown key "tga" in a selector: want one of job, phase, rank, tag, did you mean tag?`},
+		{"gates:\n  - reserved.peak{} < 1GiB\n", `:2:5: gate "reserved.peak{} < 1GiB": {}: want KEY=VALUE, with commas between, KEY one of job, phase, rank, tag`},
+		{"gates:\n  - severity: warn\n", ":2:5: a gate without the key gate: want `gate: METRIC OP LIMIT`"},
+		{"gates:\n  - oom.count == 0\n  - reserved.peek < 1GiB\n", `:3:5: gate "reserved.peek < 1GiB": there is no metric "reserved.peek", did you mean reserved.peak? (memprof check --list names them)`},
+		{"gates:\n  - gate: reserved.peak < 25%\n", `:2:11: gate "reserved.peak < 25%": the metric is a size, not a share: "25%"`},
+		{"gates:\n  -\n", ":2:5: want METRIC OP LIMIT, or a mapping with the key gate"},
+		{"aggregate: mean\ngates:\n  - oom.count == 0\n", `:1:12: aggregate "mean": want median, max or min`},
+		{"gates:\n  - oom.count == 0\ngates:\n", `:3:1: mapping key "gates" already defined at [1:1]`},
+		{"gates: [oom.count == 0\n", ":1:8: sequence end token ']' not found"},
+		{"baseline: &x a.json\ngates:\n  - oom.count == 0\n", ":1:11: want text here, in one piece"},
+		{"gates:\n  - oom.count == 0\n---\ngates:\n  - oom.count == 0\n", ":4:1: a second document: want one with the key gates"},
+	}
+	for _, test := range tests {
+		path := filepath.Join(t.TempDir(), "memprof.yaml")
+		writeFile(t, path, test.text)
+		_, err := ReadFile(path)
+		if err == nil || err.Error() != path+test.want {
+			t.Errorf("%q: %v\nwant %s", test.text, err, path+test.want)
+		}
+	}
+}
+
+// TestGateFileAllMistakes: every mistake of a file is reported at once, in its order.
+func TestGateFileAllMistakes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "memprof.yaml")
+	writeFile(t, path, `agregate: max
+baseline: []
+gates:
+  - reserved.peak < 40
+  - gate: waste.extrenal < 5%
+    severity: warm
+    rank: 1
+  - oom.count == 0
+  - reserved.peak{phase=x} < 1GiB
+`)
+	_, err := ReadFile(path)
+	want := strings.ReplaceAll(`P:1:1: unknown key "agregate": want aggregate, baseline, gates, without, did you mean aggregate?
+P:2:11: want text here, in one piece
+P:4:5: gate "reserved.peak < 40": the metric is a size: "40" needs a unit, like 40GiB or 40B
+P:6:15: severity "warm": want error or warn, did you mean warn?
+P:5:11: gate "waste.extrenal < 5%": there is no metric "waste.extrenal", did you mean waste.external? (memprof check --list names them)
+P:9:5: reserved.peak has no value of a phase; these have: requested.peak, provided.peak, requested.at_peak, live.peak`, "P:", path+":")
+	if err == nil || err.Error() != want {
+		t.Errorf("%v\nwant\n%s", err, want)
+	}
+}
+
+// TestGateFileBounds: what would take the parser gigabytes or minutes is refused by a bound that is named,
+// and what is at the bound is read.
+func TestGateFileBounds(t *testing.T) {
+	var keys strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&keys, "k%d: a\n", i)
+	}
+	indented := ""
+	for i := range 17 {
+		indented += strings.Repeat(" ", i) + "a:\n"
+	}
+	gates := "gates:\n" + strings.Repeat("  - oom.count == 0\n", mostFileEntries-1)
+	const levels, entries = "more than 16 levels of lists and mappings", "more than 10,000 entries of lists and mappings"
+	tests := []struct{ text, want string }{
+		{strings.Repeat("[", 40_000), ":1:17: " + levels},
+		{strings.Repeat("{a: ", 10_000), ":1:65: " + levels},
+		{strings.Repeat("- ", 20_000), ":1:33: " + levels},
+		{strings.Repeat("? ", 20_000), ":1:33: " + levels},
+		{indented, ":17:"},
+		{strings.Repeat("&a ", 10_000), "more than 16 anchors, aliases and tags"},
+		{strings.Repeat("!a ", 10_000), "more than 16 anchors, aliases and tags"},
+		{keys.String(), ":10001:"},
+		{"gates: [" + strings.Repeat("a,", 20_000) + "]", entries},
+		{strings.Repeat("# x\n", 1<<18) + "#", "longer than 1 MiB"},
+		{gates, ""},
+		{gates + "  - oom.count == 0\n", ":10001:3: " + entries},
+	}
+	for _, test := range tests {
+		path := filepath.Join(t.TempDir(), "memprof.yaml")
+		writeFile(t, path, test.text)
+		began := time.Now()
+		_, err := ReadFile(path)
+		took := time.Since(began)
+		if test.want == "" {
+			if err != nil {
+				t.Errorf("%.20q: %v", test.text, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%.20q: %v; want %q", test.text, err, test.want)
+		}
+		if took > 5*time.Second {
+			t.Errorf("%.20q: %v", test.text, took)
+		}
+	}
+	if _, err := ReadFile("/dev/zero"); err == nil || err.Error() != "/dev/zero: want a regular file or a pipe, not a device" {
+		t.Errorf("/dev/zero: %v", err)
+	}
+}
+
+// TestFindGateFile: the nearest one upward, and none from above the repository.
+func TestFindGateFile(t *testing.T) {
+	top := t.TempDir()
+	for _, path := range []string{"memprof.yaml", "repo/.git/HEAD", "repo/memprof.yaml", "repo/a/memprof.yaml", "repo/a/b/x", "repo/c/x", "bare/.git/HEAD", "bare/d/x", "free/x"} {
+		writeFile(t, filepath.Join(top, path), "")
+	}
+	tests := []struct{ dir, want string }{
+		{"repo/a/b", "repo/a/memprof.yaml"},
+		{"repo/a", "repo/a/memprof.yaml"},
+		{"repo/c", "repo/memprof.yaml"},
+		{"bare/d", ""},
+		{"free", ""},
+		{"", "memprof.yaml"},
+	}
+	for _, test := range tests {
+		got, err := FindFile(filepath.Join(top, test.dir))
+		want := test.want
+		if want != "" {
+			want = filepath.Join(top, want)
+		}
+		if err != nil || got != want {
+			t.Errorf("from %q: %q, %v; want %q", test.dir, got, err, want)
+		}
+	}
+}
+
+// TestAggregate: what counts of several runs, how far they lie apart, and whether that is
+// less than the margin.
+func TestAggregate(t *testing.T) {
+	tests := []struct {
+		gate, aggregate string
+		runs            []float64
+		found, spread   float64
+		holds, trusted  bool
+	}{
+		{"reserved.peak < 100B", "median", []float64{70, 60, 65}, 65, 10, true, true},
+		{"reserved.peak < 100B", "median", []float64{99, 60, 95}, 95, 39, true, false},
+		{"reserved.peak < 100B", "median", []float64{60, 80}, 80, 20, true, true},
+		{"reserved.peak < 100B", "median", []float64{60, 81}, 81, 21, true, false},
+		{"reserved.peak < 100B", "max", []float64{60, 110, 70}, 110, 50, false, false},
+		{"reserved.peak < 100B", "min", []float64{60, 110, 200}, 60, 140, true, false},
+		{"reserved.peak > 100B", "median", []float64{120, 90}, 90, 30, false, false},
+		{"reserved.peak < 100B", "median", []float64{100}, 100, 0, false, true},
+		{"oom.count == 0", "median", []float64{0, 0, 0}, 0, 0, true, true},
+		{"oom.count == 0", "median", []float64{0, 0, 1}, 0, 1, true, false},
+	}
+	for _, test := range tests {
+		g, err := Parse(test.gate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var values []Measured
+		for _, value := range test.runs {
+			values = append(values, Measured{Value: value})
+		}
+		v := g.verdictOf(values, test.aggregate)
+		if v.Found.Value != test.found || v.Spread != test.spread || v.Holds != test.holds || v.Trustworthy() != test.trusted {
+			t.Errorf("%s, %s of %v: found %v, spread %v, holds %v, trustworthy %v; want %v, %v, %v, %v", test.gate, test.aggregate, test.runs,
+				v.Found.Value, v.Spread, v.Holds, v.Trustworthy(), test.found, test.spread, test.holds, test.trusted)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package gate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/recording"
+	"github.com/memprof/memprof/report/spell"
+	"github.com/memprof/memprof/trace"
+)
+
+// ParseAggregate fails for what is none of median, max and min.
+func ParseAggregate(text string) (string, error) {
+	switch text {
+	case "median", "max", "min":
+		return text, nil
+	}
+	return "", fmt.Errorf("aggregate %q: want median, max or min%s", text, spell.DidYouMean(text, "median", "max", "min"))
+}
+
+// Judge holds gates against jobs.
+type Judge struct {
+	Ranks     RankChoice // of gates that do not say
+	Aggregate string     // of several runs: median, max or min
+	Baseline  *Baseline  // nil where no gate is relative to it
+	Update    bool       // put the values found into the baseline first
+}
+
+// Precheck reports every mistake of the gates that no recording could mend, so that no job is run for
+// nothing. Gates about each rank by itself are left to All: which ranks there are is not known yet.
+func (j *Judge) Precheck(gates []Gate) error {
+	var mistakes []error
+	for i := range gates {
+		g := &gates[i]
+		choice := j.choiceOf(g)
+		if err := g.comparable(choice); err != nil {
+			mistakes = append(mistakes, err)
+			continue
+		}
+		if g.Relative == nil || j.Update || choice.kind == "all" && g.ranks == nil {
+			continue
+		}
+		_, err := j.Baseline.limit(g, g.question(choice, "", j.Aggregate))
+		mistakes = append(mistakes, err)
+	}
+	return errors.Join(mistakes...)
+}
+
+// PrecheckJob fails where a gate is about other jobs than the one with this directory and command.
+func PrecheckJob(gates []Gate, dir string, command []string) error {
+	r := recording.Recording{Path: dir, Run: &trace.Run{Info: trace.Info{Command: command}}}
+	for i := range gates {
+		if g := &gates[i]; !g.Selector.matches(&r) {
+			return g.mistake("gate %q: the command is no job like %q", g.Text, g.Selector.Job)
+		}
+	}
+	return nil
+}
+
+// choiceOf returns which ranks a gate is held against.
+func (j *Judge) choiceOf(g *Gate) RankChoice {
+	if g.job != nil { // has one value, whatever the rank
+		return RankChoice{kind: "worst"}
+	}
+	if g.choice != nil {
+		return *g.choice
+	}
+	return j.Ranks
+}
+
+// aggregateOf returns which of several runs counts for a gate.
+func (j *Judge) aggregateOf(g *Gate) string {
+	if g.Always { // every run has to keep it
+		return "max"
+	}
+	return j.Aggregate
+}
+
+// All judges each of the gates, in their order.
+func (j *Judge) All(gates []Gate, jobs []recording.Job) (*Results, error) {
+	results := &Results{}
+	for i := range gates {
+		verdicts, skips, err := j.one(&gates[i], jobs)
+		if err != nil {
+			return nil, err
+		}
+		results.Verdicts, results.Skips = append(results.Verdicts, verdicts...), append(results.Skips, skips...)
+	}
+	return results, nil
+}
+
+// one measures a gate in each job and aggregates the values. The median of an even number of jobs is the
+// worse of the middle two. A value that a recording does not have is an error; for a gate with
+// Always the recording is skipped instead.
+func (j *Judge) one(g *Gate, jobs []recording.Job) ([]Verdict, []Skip, error) {
+	if jobs = g.Selector.ofJob(jobs); len(jobs) == 0 {
+		return nil, nil, g.mistake("no recording here is of a job like %q, by its directory or command", g.Selector.Job)
+	}
+	values, skips, err := j.measure(g, jobs)
+	if err != nil {
+		return nil, nil, err
+	}
+	choice, aggregate := j.choiceOf(g), j.aggregateOf(g)
+	var verdicts []Verdict
+	for _, name := range values.names {
+		limited, err := j.limited(g, g.question(choice, name, aggregate), values.byName[name])
+		if err != nil {
+			return nil, nil, err
+		}
+		v := limited.verdictOf(values.byName[name], aggregate)
+		v.Written, v.Rank = g, name
+		verdicts = append(verdicts, v)
+	}
+	return verdicts, skips, nil
+}
+
+// ranked are the values of each job by the name of the rank; one name, "", where no rank is judged by itself.
+type ranked struct {
+	names  []string // in order of ranks in the first job
+	byName map[string][]Measured
+}
+
+// measure takes the values of a gate in each job.
+func (j *Judge) measure(g *Gate, jobs []recording.Job) (ranked, []Skip, error) {
+	choice := j.choiceOf(g)
+	all := ranked{byName: map[string][]Measured{}}
+	var skips []Skip
+	for _, job := range jobs {
+		values, err := choice.measure(g, job)
+		var unknown *unknownError
+		switch {
+		case errors.As(err, &unknown) && g.Always:
+			skips = append(skips, Skip{g, unknown.path, unknown.why})
+			continue
+		case unknown != nil:
+			return all, nil, g.mistake("gate %q: %s has no value for %s: %s", g.Text, unknown.path, g.Metric.Name, unknown.why)
+		case err != nil:
+			return all, nil, err
+		}
+		for i, name := range namesOf(values, choice.kind == "all" && g.ranks == nil) {
+			if !slices.Contains(all.names, name) {
+				all.names = append(all.names, name)
+			}
+			all.byName[name] = append(all.byName[name], values[i])
+		}
+	}
+	return all, skips, nil
+}
+
+// namesOf returns what the values of one job are called in every job: the rank of each. Processes without
+// ranks are numbered, since their names differ in every run. Where not each is judged, there is one
+// value without a name.
+func namesOf(values []Measured, each bool) []string {
+	names := make([]string, len(values))
+	if !each {
+		return names
+	}
+	unranked := 0
+	for i, m := range values {
+		names[i] = rankName(m.Where.Process)
+		if _, ranked := analysis.RankOf(m.Where.Process); !ranked {
+			unranked++
+			names[i] = fmt.Sprintf("process %d", unranked)
+		}
+	}
+	return names
+}
+
+// limited returns g with its limit, which for a relative one comes from the baseline. Which of several
+// values is the worst does not depend on the limit of < <= > and >=.
+func (j *Judge) limited(g *Gate, question *Value, values []Measured) (*Gate, error) {
+	if g.Relative == nil {
+		return g, nil
+	}
+	if j.Update {
+		v := g.verdictOf(values, j.Aggregate)
+		question.Value, question.Spread, question.Runs = v.Found.Value, v.Spread, v.Runs
+		j.Baseline.set(*question)
+	}
+	limit, err := j.Baseline.limit(g, question)
+	if err != nil {
+		return nil, err
+	}
+	out := *g
+	out.Limit = limit
+	return &out, nil
+}
+
+// verdictOf judges the values of the runs, of which there is at least one.
+func (g *Gate) verdictOf(values []Measured, aggregate string) Verdict {
+	byValue := func(a, b Measured) int { return cmp.Compare(a.Value, b.Value) }
+	least, greatest := slices.MinFunc(values, byValue), slices.MaxFunc(values, byValue)
+	v := Verdict{Gate: g, Runs: len(values), Aggregate: aggregate, Spread: greatest.Value - least.Value}
+	switch aggregate {
+	case "max":
+		v.Found = greatest
+	case "min":
+		v.Found = least
+	default:
+		slices.SortStableFunc(values, func(a, b Measured) int { return cmp.Compare(g.Margin(b.Value), g.Margin(a.Value)) })
+		v.Found = values[len(values)/2]
+	}
+	v.Holds = g.holds(v.Found.Value)
+	return v
+}

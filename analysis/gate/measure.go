@@ -1,0 +1,181 @@
+package gate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/recording"
+	"github.com/memprof/memprof/report/units"
+)
+
+// rankName is what a process is counted as: its rank, or itself.
+func rankName(process string) string {
+	if rank, ok := analysis.RankOf(process); ok {
+		return fmt.Sprintf("rank%d", rank)
+	}
+	return process
+}
+
+// measure returns the values that a gate is held against in one job: one, or with "all" one for each
+// rank, in order of ranks.
+func (c RankChoice) measure(g *Gate, job recording.Job) ([]Measured, error) {
+	if g.job != nil {
+		m, err := g.measureJob(job)
+		return []Measured{m}, err
+	}
+	if g.ranks != nil {
+		m, err := g.compareRanks(c, job)
+		return []Measured{m}, err
+	}
+	worst, err := c.worstOfRanks(g, job)
+	if err != nil {
+		return nil, err
+	}
+	switch c.kind {
+	case "all":
+		return worst, nil
+	case "mean":
+		return []Measured{mean(worst)}, nil
+	}
+	return []Measured{slices.MinFunc(worst, func(a, b Measured) int { return cmp.Compare(g.Margin(a.Value), g.Margin(b.Value)) })}, nil
+}
+
+// worstOfRanks is the value with the least margin of each rank, with all its processes and
+// devices. A metric that no process and device of the job has is an error, never a pass.
+func (c RankChoice) worstOfRanks(g *Gate, job recording.Job) ([]Measured, error) {
+	var worst []Measured
+	unknown := "" // why the first device without a value has none
+	allocs := int64(0)
+	for _, run := range job {
+		for _, result := range run.Results {
+			if rank, ok := analysis.RankOf(result.Process); c.kind == "one" && (!ok || rank != c.rank) {
+				continue
+			}
+			for i := range result.Devices {
+				device := &result.Devices[i]
+				events := device.Allocs
+				if g.Metric.Name == "oom.count" { // a job may fail at its first request
+					events += device.OOMCount
+				}
+				allocs += events
+				part := g.Selector.of(result, device)
+				if part == nil {
+					continue
+				}
+				value, seq, ok := g.Metric.Value(part)
+				if !ok && events > 0 {
+					unknown = cmp.Or(unknown, g.Metric.Unknown(part))
+				}
+				if ok && events > 0 {
+					worst = g.keepWorse(worst, Measured{value, Location{Path: run.Path, Process: result.Process, Device: device.Device, Seq: seq}})
+				}
+			}
+		}
+	}
+	switch {
+	case allocs == 0 && c.kind == "one":
+		return nil, g.mistake("%s: no allocation of rank %d in it: there is nothing to check", job[0].Path, c.rank)
+	case allocs == 0:
+		return nil, fmt.Errorf("%s: no allocation in it: there is nothing to check", job[0].Path)
+	case len(worst) == 0 && unknown == "" && g.Selector.String() != "":
+		return nil, g.mistake("gate %q: %s has %s", g.Text, job[0].Path, g.Selector.missing(job))
+	case len(worst) == 0:
+		return nil, g.mistake("gate %q: %s has no value for %s: %s", g.Text, job[0].Path, g.Metric.Name, cmp.Or(unknown, "it is "+g.Metric.Help))
+	}
+	return worst, nil
+}
+
+// keepWorse puts a value to those of its rank, of which the worst stays.
+func (g *Gate) keepWorse(worst []Measured, m Measured) []Measured {
+	name := rankName(m.Where.Process)
+	at := slices.IndexFunc(worst, func(other Measured) bool { return rankName(other.Where.Process) == name })
+	if at < 0 {
+		return append(worst, m)
+	}
+	if g.Margin(m.Value) < g.Margin(worst[at].Value) {
+		worst[at] = m
+	}
+	return worst
+}
+
+// mean is the mean over ranks; it was found nowhere in particular.
+func mean(of []Measured) Measured {
+	sum := 0.0
+	for _, m := range of {
+		sum += m.Value
+	}
+	where := Location{Path: of[0].Where.Path, Process: fmt.Sprintf("mean of %s", units.Counted(int64(len(of)), "rank")), Device: -1, Seq: -1}
+	if len(of) == 1 {
+		where = of[0].Where
+	}
+	return Measured{sum / float64(len(of)), where}
+}
+
+// comparable fails for a metric about all ranks together that only one of them is chosen of.
+func (g *Gate) comparable(c RankChoice) error {
+	if g.ranks != nil && c.kind == "one" {
+		return g.mistake("gate %q: %s compares all ranks: it has no value with --rank %d", g.Text, g.Metric.Name, c.rank)
+	}
+	return nil
+}
+
+// compareRanks is the value of a metric that is about all ranks together.
+func (g *Gate) compareRanks(c RankChoice, job recording.Job) (Measured, error) {
+	if err := g.comparable(c); err != nil {
+		return Measured{}, err
+	}
+	var results []*analysis.Result
+	var paths []string // of each result
+	for _, run := range job {
+		for _, result := range run.Results {
+			results, paths = append(results, result), append(paths, run.Path)
+		}
+	}
+	ranks := analysis.CompareRanks(results)
+	if len(ranks.Rows) == 0 {
+		return Measured{}, fmt.Errorf("%s: no allocation in it: there is nothing to check", job[0].Path)
+	}
+	imbalance := g.ranks(ranks)
+	ratio, ok := imbalance.Ratio()
+	if !ok {
+		return Measured{}, g.mistake("gate %q: %s has no value for %s: it has %s", g.Text, job[0].Path, g.Metric.Name, units.Counted(int64(imbalance.Ranks), "rank"))
+	}
+	row := ranks.Rows[imbalance.Row]
+	at := slices.IndexFunc(results, func(r *analysis.Result) bool {
+		for i := range r.Devices {
+			if &r.Devices[i] == row.Device {
+				return true
+			}
+		}
+		return false
+	})
+	return Measured{ratio, Location{Path: paths[at], Process: row.Process, Device: row.Device.Device, Seq: -1}}, nil
+}
+
+// unknownError is that a recording does not have the value that a gate is about.
+type unknownError struct{ path, why string }
+
+func (e *unknownError) Error() string { return e.path + ": " + e.why }
+
+// measureJob is the worst value of a metric of runs in the recordings of one job. A value that is unknown is an
+// unknownError, unless another one violates the gate by itself.
+func (g *Gate) measureJob(job recording.Job) (Measured, error) {
+	var worst *Measured
+	var without *unknownError // of the first recording without a value
+	for _, node := range job {
+		value, unknown := g.job.of(node.Run)
+		if unknown != "" {
+			without = cmp.Or(without, &unknownError{node.Path, unknown})
+			continue
+		}
+		if m := (Measured{value, Location{Path: node.Path, Device: -1, Seq: -1}}); worst == nil || g.Margin(value) < g.Margin(worst.Value) {
+			worst = &m
+		}
+	}
+	if without != nil && (worst == nil || g.Relative != nil || g.holds(worst.Value)) {
+		return Measured{}, without
+	}
+	return *worst, nil
+}

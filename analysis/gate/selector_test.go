@@ -1,0 +1,115 @@
+package gate
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/recording"
+	"github.com/memprof/memprof/trace"
+)
+
+func TestParseSelector(t *testing.T) {
+	tests := []struct {
+		text string
+		want Selector
+		err  string
+	}{
+		{text: "tag=kv", want: Selector{Tag: "kv"}},
+		{text: ` phase = "prefill" , rank=3, job=python3 train.py*`, want: Selector{Phase: "prefill", Rank: "3", Job: "python3 train.py*"}},
+		{text: "tag=", err: "{tag=}: want KEY=VALUE, with commas between, KEY one of job, phase, rank, tag"},
+		{text: "kv", err: "{kv}: want KEY=VALUE, with commas between, KEY one of job, phase, rank, tag"},
+		{text: "tag=a,tag=b", err: "tag is given twice"},
+		{text: "device=0", err: `unknown key "device" in a selector: want one of job, phase, rank, tag`},
+		{text: "job=[", err: `job "[": syntax error in pattern`},
+	}
+	for _, test := range tests {
+		got, err := parseSelector(test.text)
+		if test.err != "" {
+			if err == nil || err.Error() != test.err {
+				t.Errorf("%q: %v, want %s", test.text, err, test.err)
+			}
+			continue
+		}
+		if err != nil || got != test.want {
+			t.Errorf("%q: %+v, %v; want %+v", test.text, got, err, test.want)
+		}
+	}
+}
+
+// selected is a recording of a job with a tag and a phase on its one device.
+func selected(path string, command ...string) recording.Recording {
+	d := analysis.DeviceResult{
+		Allocs: 1, MaxR: 100, MaxT: 90, Peak: analysis.Instant{R: 100, T: 90, Seq: 7},
+		Tags:   []analysis.TagUse{{Tag: "kv", MaxT: 30, MaxC: 35, MaxR: 40}},
+		Phases: []analysis.PhaseUse{{Phase: "prefill", PeakT: 60}},
+	}
+	return recording.Recording{Path: path, Run: &trace.Run{Info: trace.Info{Command: command}}, Results: []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}}
+}
+
+// A gate with a selector is about what that finds, and one that finds nothing is a mistake.
+func TestJudgeSelected(t *testing.T) {
+	jobs := []recording.Job{{selected("out/train-1", "python3", "/src/train.py")}, {selected("out/serve", "vllm", "serve")}}
+	tests := []struct {
+		gate string
+		want float64
+		runs int
+		err  string
+	}{
+		{gate: "reserved.peak < 1KiB", want: 100, runs: 2},
+		{gate: "reserved.peak{tag=kv} < 1KiB", want: 40, runs: 2},
+		{gate: "requested.peak{tag=kv} < 1KiB", want: 30, runs: 2},
+		{gate: "requested.peak{phase=prefill} < 1KiB", want: 60, runs: 2},
+		{gate: "requested.peak{job=train-*} < 1KiB", want: 90, runs: 1},
+		{gate: "requested.peak{job=python3*} < 1KiB", want: 90, runs: 1},
+		{gate: "requested.peak{job=vllm serve,tag=kv} < 1KiB", want: 30, runs: 1},
+		{gate: "reserved.peak{rank=0} < 1KiB", want: 100, runs: 2},
+		{gate: "reserved.peak{rank=1} < 1KiB", err: "out/train-1: no allocation of rank 1 in it: there is nothing to check"},
+		{gate: "reserved.peak{tag=weights} < 1KiB", err: `gate "reserved.peak{tag=weights} < 1KiB": out/train-1 has no tag "weights": want kv`},
+		{gate: "requested.peak{phase=decode} < 1KiB", err: `gate "requested.peak{phase=decode} < 1KiB": out/train-1 has no phase "decode": want prefill`},
+		{gate: "reserved.peak{job=eval} < 1KiB", err: `no recording here is of a job like "eval", by its directory or command`},
+	}
+	for _, test := range tests {
+		g, err := Parse(test.gate)
+		if err != nil {
+			t.Fatal(err)
+		}
+		verdicts, _, err := (&Judge{Ranks: RankChoice{kind: "worst"}, Aggregate: "median"}).one(&g, jobs)
+		if test.err != "" {
+			if err == nil || err.Error() != test.err {
+				t.Errorf("%s: %v, want %s", test.gate, err, test.err)
+			}
+			continue
+		}
+		if err != nil || len(verdicts) != 1 || verdicts[0].Found.Value != test.want || verdicts[0].Runs != test.runs {
+			t.Errorf("%s: %+v, %v; want %v of %d runs", test.gate, verdicts, err, test.want, test.runs)
+		}
+	}
+}
+
+// Values of different selectors are different values of the baseline.
+func TestBaselineSelector(t *testing.T) {
+	base := &Baseline{Path: t.TempDir() + "/base.json"}
+	jobs := []recording.Job{{selected("run")}}
+	for _, text := range []string{"reserved.peak < baseline", "reserved.peak{tag=kv} < baseline"} {
+		g, err := Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := (&Judge{Ranks: RankChoice{kind: "worst"}, Aggregate: "median", Baseline: base, Update: true}).one(&g, jobs); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeBaseline(t, base)
+	again, err := ReadBaseline(base.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	value := func(selector string, bytes float64) Value {
+		return Value{Metric: "reserved.peak", Selector: selector, Rank: "worst", Worst: "max", Aggregate: "median", Unit: "bytes", Value: bytes, Runs: 1}
+	}
+	if diff := cmp.Diff([]Value{value("", 100), value("{tag=kv}", 40)}, again.values); diff != "" {
+		t.Errorf("values (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,64 @@
+// Package recording analyzes whole recordings. [Analyze] runs one pass over each process, reads what the
+// devices had in use, and closes the device accounting between the two; [Jobs] joins the recordings of
+// the nodes of one job.
+package recording
+
+import (
+	"fmt"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/trace"
+)
+
+// Recording is a recording and what one pass over each of its processes found.
+type Recording struct {
+	Path    string // as the user named it
+	Run     *trace.Run
+	Results []*analysis.Result // of Run.Processes
+
+	Readings *analysis.Readings // of used memory; nil without any
+}
+
+// Analyze runs over each process of run, which was opened at path. The recording itself says what of opt
+// is about a process.
+func Analyze(path string, run *trace.Run, opt analysis.Options) (Recording, error) {
+	r := Recording{Path: path, Run: run}
+	readings, missing := readReadings(path, run)
+	r.Readings, opt.Moments = readings, readings.Moments()
+	for _, process := range run.Processes {
+		result, err := analyzeProcess(process, opt)
+		if err != nil {
+			return r, err
+		}
+		nameCards(result, &run.Info)
+		r.Results = append(r.Results, result)
+	}
+	closeBooks(run, r.Results, readings, missing)
+	return r, nil
+}
+
+func analyzeProcess(process *trace.Process, opt analysis.Options) (*analysis.Result, error) {
+	reader, err := process.NewReader()
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	told := OptionsOf(process)
+	opt.Process, opt.Text, opt.FirstSeq, opt.Recovered, opt.Live = told.Process, told.Text, told.FirstSeq, told.Recovered, told.Live
+	result, err := analysis.Run(reader, opt)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", process.Name, err)
+	}
+	return result, nil
+}
+
+// OptionsOf are what a recording says of a process.
+func OptionsOf(process *trace.Process) analysis.Options {
+	return analysis.Options{
+		Process:   process.Name,
+		Text:      process.Strings().Text,
+		FirstSeq:  process.Parts[0].FirstSeq,
+		Recovered: process.Ending.State != trace.StateClosed,
+		Live:      process.Live,
+	}
+}

@@ -1,0 +1,420 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/memprof/memprof/analysis/gate"
+	"github.com/memprof/memprof/analysis/recording"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+	"github.com/memprof/memprof/hooks/trust"
+	"github.com/memprof/memprof/report/ci"
+)
+
+type checkOptions struct {
+	Gates     []string
+	Without   []string
+	Config    string
+	Baseline  string
+	Update    bool
+	Rank      string
+	Aggregate string
+
+	AllowMissing bool
+
+	Markdown    string
+	JUnit       string
+	CodeQuality string
+	OpenMetrics string
+	Annotations bool
+	List        bool
+	JSON        bool
+
+	Run         bool
+	Record      recordOptions // of --run
+	recordFlags []string      // the names of its flags
+}
+
+func newCheckCommand() *cobra.Command {
+	var opts checkOptions
+	cmd := &cobra.Command{
+		Use: "check [flags] PATH...\n  memprof check --run [flags] [flags of record] -- COMMAND [ARGUMENT]...",
+
+		DisableFlagsInUseLine: true,
+
+		Short: "Hold recordings against limits, for CI",
+		Long: `Compares metrics of recordings with limits and fails when one is violated. In a
+recording the worst rank counts, over all its processes and devices, unless
+--rank says otherwise; of several recordings, which are taken as repetitions of
+one job, the median, or what --aggregate says. Recordings that hold different
+ranks of one world are the nodes of one job, and count as one. A gate is METRIC
+OP LIMIT, where OP is one of < <= > >= == and the limit has the metric's unit:
+25% for shares, 40GiB for sizes, a whole number for counts. A limit can also be
+relative to a value that was accepted before, 'baseline', 'baseline + 2%' or
+'baseline + 100MiB': of shares, the percentage is one of points. Those values
+stand in the file of --baseline, which --update-baseline writes, to be reviewed
+and committed.
+
+Behind a metric may stand a selector: reserved.peak{tag=kv} < 10GiB is about the
+arenas of a tag, requested.peak{phase=prefill} about a phase, {rank=3} about a
+rank, {job=train*} about the recordings whose directory or command is like that.
+What a selector does not find is an error.
+
+Two gates are judged in every check, and every run and rank must keep them:
+job.exit == 0 and oom.count == 0. Where a recording does not have the exit
+status of its job, since it has not ended or was recovered, check skips job.exit
+and says so. --without NAME leaves such a gate out, and a gate about the same
+metric replaces it. A gate on a metric without a value cannot be judged.
+
+Without --gate, the gates are those of --config, or of the memprof.yaml that is
+nearest upward from the working directory, to the root of the repository:
+
+  without: [job.exit]        # as --without
+  aggregate: median          # or max, min
+  baseline: baseline.json    # relative to this file
+  gates:
+    - waste.external < 25%
+    - gate: reserved.peak < 40GiB
+      severity: warn         # said, but no violation; error is the default
+      rank: all              # as --rank, for this gate; or tag, phase, job
+
+With --run the command after -- is recorded first and its recording checked.
+Gate errors are reported before the job starts. If the job fails, its exit code
+is the result, after the gates.
+
+Where several runs lie further apart than the margin that a gate has, its
+verdict is marked as one that is not to be trusted.`,
+		Annotations: exitCodes(checkExits),
+		Example: `  memprof check run1 run2 run3
+  memprof check run --gate 'waste.external < 25%' --gate 'reserved.peak < 40GiB'
+  memprof check --run --gate 'reserved.peak{tag=kv} < 10GiB' -- python3 train.py`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := opts.checkRunUsage(cmd.Flags(), args, cmd.ArgsLenAtDash()); err != nil {
+				return err
+			}
+			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
+		},
+	}
+	opts.addFlags(cmd.Flags())
+	return opts.completed(cmd)
+}
+
+func (o *checkOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringArrayVarP(&o.Gates, "gate", "g", nil, "demand that `'METRIC OP LIMIT'` holds; may be given several times")
+	flags.StringSliceVar(&o.Without, "without", nil, "do not judge the gate job.exit == 0 or oom.count == 0, by the `name` of its metric")
+	flags.StringVar(&o.Config, "config", "", "take gates from this `file` too (default: without --gate, the nearest memprof.yaml)")
+	flags.StringVar(&o.Baseline, "baseline", "", "`file` of the values that limits relative to the baseline are about")
+	flags.BoolVar(&o.Update, "update-baseline", false, "write the values found to that file first")
+	flags.StringVar(&o.Aggregate, "aggregate", "", "of several runs take the `median`, max or min (default median)")
+	flags.StringVar(&o.Rank, "rank", "worst", "hold the gates against `which` rank: worst, all (each by itself), mean, or a number")
+	flags.BoolVar(&o.AllowMissing, "allow-missing-ranks", false, "judge recordings too that processes are missing from")
+	flags.StringVar(&o.Markdown, "markdown", "", "write a summary as Markdown to this `file`; always added to $GITHUB_STEP_SUMMARY where that is set")
+	flags.StringVar(&o.JUnit, "junit", "", "write JUnit XML to this `file`, a test case for each gate")
+	flags.StringVar(&o.CodeQuality, "code-quality", "", "write GitLab's code-quality JSON to this `file`: what does not hold")
+	flags.StringVar(&o.OpenMetrics, "openmetrics", "", "write the values found as OpenMetrics text to this `file`, for GitLab's metrics reports")
+	flags.BoolVar(&o.Annotations, "annotations", false, "print annotations for GitHub Actions, at most 10, the worst first")
+	flags.BoolVar(&o.List, "list", false, "print the metrics there are")
+	flags.BoolVar(&o.JSON, "json", false, "print JSON")
+	flags.BoolVar(&o.Run, "run", false, "record the command after -- first, with the flags of record, and check that")
+	o.addRecordFlags(flags)
+	flags.SetInterspersed(true)
+}
+
+// run judges the recordings in paths, or with --run the one that the command in paths makes. All that
+// can be wrong with gates and baselines is reported before a job is run.
+func (o *checkOptions) run(stdout, stderr io.Writer, paths []string) error {
+	if o.List {
+		return o.list(stdout)
+	}
+	if len(paths) == 0 {
+		return exit.Usagef("check needs a trace (see `memprof check --help`)")
+	}
+	if o.JSON && o.Annotations {
+		return exit.Usagef("--json and --annotations both want standard output: give one of them")
+	}
+	gates, judge, err := o.prepare()
+	if err != nil {
+		return err
+	}
+	if o.Run {
+		return o.withJob(stdout, stderr, judge, gates, paths)
+	}
+	return o.judge(stdout, stderr, judge, gates, paths)
+}
+
+// prepare reads the gates and the baseline, and fails where a result could not be written.
+func (o *checkOptions) prepare() ([]gate.Gate, *gate.Judge, error) {
+	ranks, err := gate.ParseRanks(o.Rank)
+	if err != nil {
+		return nil, nil, exit.Input(err)
+	}
+	gates, file, err := o.gates()
+	if err != nil {
+		return nil, nil, err
+	}
+	judge := &gate.Judge{Ranks: ranks, Update: o.Update}
+	if judge.Aggregate, err = gate.ParseAggregate(cmp.Or(o.Aggregate, file.Aggregate, "median")); err != nil {
+		return nil, nil, exit.Input(err)
+	}
+	if judge.Baseline, err = o.baseline(gates, file); err != nil {
+		return nil, nil, exit.Input(err)
+	}
+	if err := judge.Precheck(gates); err != nil {
+		return nil, nil, exit.Input(err)
+	}
+	paths := []string{o.Markdown, o.JUnit, o.CodeQuality, o.OpenMetrics}
+	if o.Update {
+		paths = append(paths, judge.Baseline.Path)
+	}
+	for _, path := range paths {
+		if path == "" {
+			continue
+		}
+		if err := canWrite(path); err != nil {
+			return nil, nil, err
+		}
+	}
+	return gates, judge, nil
+}
+
+// judge holds recordings against the gates, and prints and writes the results.
+func (o *checkOptions) judge(stdout, stderr io.Writer, judge *gate.Judge, gates []gate.Gate, paths []string) error {
+	recordings, err := analyzeAll(paths)
+	if err != nil {
+		return err
+	}
+	jobs := recording.Jobs(recordings)
+	if err := o.missing(stderr, jobs); err != nil {
+		return err
+	}
+	results, err := judge.All(gates, jobs)
+	if err != nil {
+		return exit.Input(err)
+	}
+	if o.Update {
+		if err := replaceWithJSON(judge.Baseline.Path, judge.Baseline.Document()); err != nil {
+			return err
+		}
+	}
+	if err := o.print(stdout, results); err != nil {
+		return err
+	}
+	if err := o.publish(stdout, results); err != nil {
+		return err
+	}
+	if _, violated := results.Count(); violated == 0 {
+		return nil
+	}
+	return &exit.Error{Code: exit.Violated, Err: errors.New(ci.Headline(results))}
+}
+
+// missing fails where processes are missing from a recording, since the worst of them would not be judged;
+// with --allow-missing-ranks it only warns. It also warns of ranks that are in none of the recordings.
+func (o *checkOptions) missing(stderr io.Writer, jobs []recording.Job) error {
+	for _, job := range jobs {
+		for i := range job {
+			for _, m := range job[i].Run.Missing() {
+				if !o.AllowMissing {
+					return exit.Usagef("%s: %s (--allow-missing-ranks judges without it)", job[i].Path, m)
+				}
+				screen.Remark(stderr, "warning", fmt.Sprintf("%s: %s", job[i].Path, m))
+			}
+		}
+		if absent := job.Absent(); len(absent) > 0 {
+			screen.Remark(stderr, "warning", fmt.Sprintf("%s: %s", job[0].Path, absentRanks(absent)))
+		}
+	}
+	return nil
+}
+
+// gates returns those of the flags, those of the file, and those that are judged in every check. The file is
+// empty where there is none.
+func (o *checkOptions) gates() ([]gate.Gate, *gate.File, error) {
+	var gates []gate.Gate
+	for _, text := range o.Gates {
+		g, err := gate.Parse(text)
+		if err != nil {
+			return nil, nil, exit.Input(err)
+		}
+		gates = append(gates, g)
+	}
+	file, err := o.gateFile()
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range o.Without {
+		if err := gate.CheckWithout(name); err != nil {
+			return nil, nil, exit.Input(err)
+		}
+	}
+	gates, err = gate.WithAlways(append(gates, file.Gates...), slices.Concat(o.Without, file.Without))
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(gates) == 0 {
+		return nil, nil, exit.Usagef("check needs a --gate or a %s (memprof check --list names the metrics)", gate.FileName)
+	}
+	return gates, file, nil
+}
+
+// baseline reads the baseline if a gate needs it.
+func (o *checkOptions) baseline(gates []gate.Gate, file *gate.File) (*gate.Baseline, error) {
+	b, err := gate.OpenBaseline(cmp.Or(o.Baseline, file.Baseline), gates, o.Update)
+	if errors.Is(err, fs.ErrNotExist) && o.Baseline == "" {
+		return nil, fmt.Errorf("%s: %w", file.BaselineAt, err)
+	}
+	return b, err
+}
+
+// gateFile reads the file of gates that is to be used; without one it is empty.
+func (o *checkOptions) gateFile() (*gate.File, error) {
+	path := o.Config
+	if path == "" && len(o.Gates) == 0 {
+		dir, err := os.Getwd()
+		if err != nil {
+			return nil, err
+		}
+		if path, err = gate.FindFile(dir); err != nil {
+			return nil, exit.Input(err)
+		}
+		if err := o.trustGateFile(path); err != nil {
+			return nil, err
+		}
+	}
+	if path == "" {
+		return &gate.File{}, nil
+	}
+	file, err := gate.ReadFile(path)
+	return file, exit.Input(err)
+}
+
+// trustGateFile refuses a file of gates that was found, not named, where another user may have put it, when a job is to be
+// run by it. The group of a repository may be the user's own. In CI, where checkouts belong to anybody and may be
+// written by all, nobody else is on the machine.
+func (o *checkOptions) trustGateFile(path string) error {
+	if path == "" || !o.Run || os.Getenv("CI") != "" {
+		return nil
+	}
+	real, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return exit.Input(err)
+	}
+	if err := trust.Path(real, os.Getegid()); err != nil {
+		return exit.Usagef("%s was found and not named: %w (--config %s uses it all the same)", path, err, screen.ShellQuote(path))
+	}
+	return nil
+}
+
+// print prints the verdicts on standard output.
+func (o *checkOptions) print(stdout io.Writer, results *gate.Results) error {
+	if o.JSON {
+		return screen.JSON(stdout, ci.Document(results))
+	}
+	return ci.Text(stdout, results, screen.Options(stdout))
+}
+
+// publish writes the results to where a CI shows them.
+func (o *checkOptions) publish(stdout io.Writer, results *gate.Results) error {
+	if o.Markdown != "" {
+		if err := replaceFile(o.Markdown, ci.Markdown(results)); err != nil {
+			return err
+		}
+	}
+	if path := os.Getenv("GITHUB_STEP_SUMMARY"); path != "" {
+		if err := appendFile(path, ci.Markdown(results)); err != nil {
+			return err
+		}
+	}
+	if o.JUnit != "" {
+		text, err := ci.JUnit(results)
+		if err != nil {
+			return err
+		}
+		if err := replaceFile(o.JUnit, text); err != nil {
+			return err
+		}
+	}
+	if o.CodeQuality != "" {
+		if err := replaceWithJSON(o.CodeQuality, ci.CodeQuality(results)); err != nil {
+			return err
+		}
+	}
+	if o.OpenMetrics != "" {
+		if err := replaceFile(o.OpenMetrics, ci.OpenMetrics(results)); err != nil {
+			return err
+		}
+	}
+	if o.Annotations {
+		_, err := stdout.Write(ci.Annotations(results))
+		return err
+	}
+	return nil
+}
+
+// listedMetric is what --list prints of a metric.
+type listedMetric struct {
+	Name string `json:"name"`
+	Unit string `json:"unit"`
+	Help string `json:"help"`
+}
+
+func (o *checkOptions) list(stdout io.Writer) error {
+	var metrics []listedMetric
+	for _, m := range gate.Metrics() {
+		metrics = append(metrics, listedMetric{m.Name, m.Unit.String(), m.Help})
+	}
+	if o.JSON {
+		return screen.JSON(stdout, metrics)
+	}
+	return printMetrics(stdout, metrics, screen.Width(stdout))
+}
+
+// printMetrics writes metrics, one a line. On a terminal what a metric is goes on below itself where it
+// has no room.
+func printMetrics(stdout io.Writer, metrics []listedMetric, columns int) error {
+	name, unit := 0, 0
+	for _, m := range metrics {
+		name, unit = max(name, len(m.Name)), max(unit, len(m.Unit))
+	}
+	room := max(columns, 80) - name - unit - 4
+	for _, m := range metrics {
+		help := []string{m.Help}
+		if columns > 0 {
+			help = broken(m.Help, room)
+		}
+		for i, line := range help {
+			if i > 0 {
+				m.Name, m.Unit = "", ""
+			}
+			if _, err := fmt.Fprintf(stdout, "%-*s  %-*s  %s\n", name, m.Name, unit, m.Unit, line); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// broken is text in lines of so many columns, except where a word is longer.
+func broken(text string, columns int) []string {
+	var lines []string
+	for _, word := range strings.Fields(text) {
+		if n := len(lines); n > 0 && utf8.RuneCountInString(lines[n-1])+1+utf8.RuneCountInString(word) <= columns {
+			lines[n-1] += " " + word
+			continue
+		}
+		lines = append(lines, word)
+	}
+	return lines
+}

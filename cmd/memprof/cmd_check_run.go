@@ -1,0 +1,113 @@
+package main
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/pflag"
+
+	"github.com/memprof/memprof/analysis/gate"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+)
+
+// addRecordFlags takes the flags of record, for --run. Help leaves them to record's.
+func (o *checkOptions) addRecordFlags(flags *pflag.FlagSet) {
+	of := pflag.NewFlagSet("record", pflag.ContinueOnError)
+	o.Record.addFlags(of)
+	of.VisitAll(func(flag *pflag.Flag) {
+		flag.Hidden = true
+		o.recordFlags = append(o.recordFlags, flag.Name)
+	})
+	flags.AddFlagSet(of)
+}
+
+// checkRunUsage looks at how --run was called; dash is how many arguments came before the --, -1
+// without one.
+func (o *checkOptions) checkRunUsage(flags *pflag.FlagSet, paths []string, dash int) error {
+	if !o.Run {
+		for _, name := range o.recordFlags {
+			if flags.Changed(name) {
+				return exit.Usagef("--%s is a flag of record: it needs --run", name)
+			}
+		}
+		return nil
+	}
+	switch {
+	case dash != 0 || len(paths) == 0:
+		return exit.Usagef("--run wants a command after --, and no recordings: memprof check --run -- COMMAND [ARGUMENT]...")
+	case o.List:
+		return exit.Usagef("--list prints the metrics: it has nothing to do with --run")
+	case o.Record.NoTrace:
+		return exit.Usagef("--no-trace records nothing that could be checked")
+	}
+	return o.Record.validate()
+}
+
+// runJob records a command. It gives the recording's directory and the job's exit code. An error
+// is one before the job was started, or memprof's own: what cannot be recorded is not run either, since
+// it could not be checked.
+func (o *checkOptions) runJob(stderr io.Writer, command []string) (dir string, code int, err error) {
+	program, err := findCommand(command[0])
+	if err != nil {
+		return "", 0, err
+	}
+	outlivePipe()
+	err = o.Record.record(stderr, program, command)
+	var machine unrecordable
+	var coded *exit.Error
+	switch {
+	case errors.As(err, &machine):
+		return "", 0, refuse(fmt.Errorf("the job was not run, since it cannot be recorded: %w", err))
+	case o.Record.placed == "": // never started
+		return "", 0, err
+	case errors.As(err, &coded) && coded.Err == nil: // the job's own code
+		return o.Record.placed, coded.Code, nil
+	}
+	return o.Record.placed, 0, err
+}
+
+// withJob runs the command and holds its recording against the gates. The job's code is the
+// result if it failed; the gates are judged and printed all the same, as far as there is a recording.
+func (o *checkOptions) withJob(stdout, stderr io.Writer, judge *gate.Judge, gates []gate.Gate, command []string) error {
+	if err := gate.PrecheckJob(gates, o.Record.Output, command); err != nil {
+		return exit.Input(err)
+	}
+	resume, err := o.silence(stdout)
+	if err != nil {
+		return err
+	}
+	dir, code, err := o.runJob(stderr, command)
+	if resumeErr := resume(); err == nil {
+		err = resumeErr
+	}
+	if err != nil {
+		return err
+	}
+	judged := o.judge(stdout, stderr, judge, gates, []string{dir})
+	if code == exit.Fine {
+		return judged
+	}
+	if judged != nil {
+		screen.Complain(stderr, judged)
+	}
+	return exit.With(code)
+}
+
+// silence keeps the runner of GitHub Actions from obeying commands in what the job prints, where
+// memprof's own are wanted there: until resume is called it obeys none but a word the job cannot know.
+func (o *checkOptions) silence(stdout io.Writer) (resume func() error, err error) {
+	if !o.Annotations {
+		return func() error { return nil }, nil
+	}
+	word := "memprof-" + rand.Text()
+	if _, err := fmt.Fprintf(stdout, "::stop-commands::%s\n", word); err != nil {
+		return nil, err
+	}
+	return func() error {
+		_, err := fmt.Fprintf(stdout, "\n::%s::\n", word) // the job may have left a line open
+		return err
+	}, nil
+}

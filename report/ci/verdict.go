@@ -1,0 +1,145 @@
+// Package ci writes the verdicts of gates for people and for what reads the results of CI jobs: text, JSON,
+// Markdown, JUnit XML, GitHub's annotations, GitLab's code quality and metrics reports.
+package ci
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/gate"
+	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/units"
+)
+
+// word is the verdict in a word.
+func word(v *gate.Verdict) string {
+	switch {
+	case v.Holds:
+		return "ok"
+	case v.Violated():
+		return "VIOLATED"
+	}
+	return "warning"
+}
+
+// Headline is "1 of 3 gates violated", or that all hold.
+func Headline(results *gate.Results) string {
+	gates, violated := results.Count()
+	if violated == 0 {
+		return "all gates hold"
+	}
+	return fmt.Sprintf("%d of %d gates violated", violated, gates)
+}
+
+// title names what is judged: the gate, and the rank where each is judged by itself.
+func title(v *gate.Verdict) string {
+	text := v.Written.Text
+	if v.Rank != "" {
+		text += " [" + v.Rank + "]"
+	}
+	return plain.Text(text)
+}
+
+// sentence says what was found, on one line.
+func sentence(v *gate.Verdict) string {
+	cells := cells(v, "")
+	text := fmt.Sprintf("expected %s, found %s, margin %s, in %s", cells[1], cells[2], cells[3], cells[5])
+	if note := distrust(v); note != "" {
+		text += "; " + note
+	}
+	return text
+}
+
+// cells are those of a verdict's row, with word as the last.
+func cells(v *gate.Verdict, word string) []string {
+	g := v.Gate
+	where := plain.Text(v.Found.Where.String())
+	if v.Runs > 1 {
+		where += fmt.Sprintf(" (%s of %d runs)", v.Aggregate, v.Runs)
+	}
+	return []string{plain.Text(g.Metric.Name + g.Selector.String()), expected(g), format(g, v.Found.Value), format(g, g.Margin(v.Found.Value)), format(g, v.Spread), where, word}
+}
+
+// distrust says why a verdict is not to be trusted; it is "" for others.
+func distrust(v *gate.Verdict) string {
+	if v.Trustworthy() {
+		return ""
+	}
+	g := v.Gate
+	return plain.Text(fmt.Sprintf("%s: not trustworthy: %s spread over %s, more than the margin of %s; take more runs or another limit",
+		g.Text, units.Counted(int64(v.Runs), "run"), format(g, v.Spread), format(g, math.Abs(g.Margin(v.Found.Value)))))
+}
+
+// expected is what the gate demands: "< 40.8 GiB (baseline + 2%)".
+func expected(g *gate.Gate) string {
+	text := g.Op + " " + format(g, g.Limit)
+	if g.Relative != nil {
+		text += " (" + g.Relative.Text + ")"
+	}
+	return text
+}
+
+// format writes a value in the metric's unit.
+func format(g *gate.Gate, value float64) string {
+	switch g.Metric.Unit {
+	case analysis.Share:
+		return units.FormatPercent(value)
+	case analysis.Bytes:
+		return units.FormatSize(saturated(value))
+	}
+	return strconv.FormatFloat(value, 'f', -1, 64)
+}
+
+// number is a value for JSON: bytes and counts are integers.
+func number(g *gate.Gate, value float64) any {
+	if g.Metric.Unit == analysis.Share {
+		return value
+	}
+	return saturated(value)
+}
+
+// saturated is a value as an integer, the nearest one if it is beyond all.
+func saturated(value float64) int64 {
+	switch {
+	case value >= math.MaxInt64:
+		return math.MaxInt64
+	case value <= math.MinInt64:
+		return math.MinInt64
+	}
+	return int64(value)
+}
+
+// worstFirst orders verdicts for those who read only the top: violations, warnings, what is not
+// trustworthy, the rest; among equals the one that is further beyond its limit.
+func worstFirst(verdicts []gate.Verdict) []*gate.Verdict {
+	class := func(v *gate.Verdict) int {
+		switch {
+		case v.Violated():
+			return 0
+		case !v.Holds:
+			return 1
+		case !v.Trustworthy():
+			return 2
+		}
+		return 3
+	}
+	beyond := func(v *gate.Verdict) float64 { // in limits, so that units compare; Inf of a limit of 0
+		margin := v.Gate.Margin(v.Found.Value)
+		if margin == 0 {
+			return 0
+		}
+		return -margin / math.Abs(v.Gate.Limit)
+	}
+	var order []*gate.Verdict
+	for i := range verdicts {
+		order = append(order, &verdicts[i])
+	}
+	slices.SortStableFunc(order, func(v, w *gate.Verdict) int {
+		return cmp.Or(cmp.Compare(class(v), class(w)), cmp.Compare(beyond(w), beyond(v)))
+	})
+	return order
+}
