@@ -1,8 +1,6 @@
 package analysis
 
 import (
-	"strings"
-
 	"github.com/tidwall/btree"
 
 	"github.com/memprof/memprof/trace"
@@ -75,22 +73,11 @@ func (ar *arena) mappedAtPeak() rangeSet {
 
 // arenaInfo parses an arena event whose context reads options.
 func arenaInfo(e *trace.Event, options string) ArenaInfo {
-	info := ArenaInfo{
+	return ArenaInfo{
 		ID: e.Arena, Device: e.Device, Stream: e.Stream,
 		Base: e.Addr, Reservation: e.Provided, Limit: e.Requested,
-		Options: map[string]string{},
+		Options: trace.ParseContext(e.Kind, options).Map(),
 	}
-	for part := range strings.SplitSeq(options, "\t") {
-		if shape, ok := strings.CutPrefix(part, "shape="); ok { // the user's own text
-			info.Options["shape"] = shape
-			continue
-		}
-		for field := range strings.FieldsSeq(part) {
-			key, value, _ := strings.Cut(field, "=")
-			info.Options[key] = value
-		}
-	}
-	return info
 }
 
 // defaultPage is the granularity of devices whose arenas do not tell it.

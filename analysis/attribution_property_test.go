@@ -35,13 +35,13 @@ var contextTexts = map[string]contextTold{
 	"stack=5\tname=x":               {stack: 5},
 	"module=\tstack=1":              {stack: 1},
 	"module=x\tmodule=y":            {name: "x", depth: 1},
-	"stack=-1":                      {name: "stack=-1"},
+	"stack=-1":                      {},
 	"stack=99":                      {stack: 99},
 	"stack=1e3\tmodule=x.\x00=":     {name: "x.\x00=", depth: 2},
 	"category=x":                    {},
 	"module=7.h.10.a1.٣.-1":         {name: "7.h.10.a1.٣.-1", depth: 6, kind: "*.h.*.a1.٣.-1"},
 	"module=7.h.0.a1.٣.-1\tstack=1": {name: "7.h.0.a1.٣.-1", depth: 6, stack: 1, kind: "*.h.*.a1.٣.-1"},
-	"stack=99999999999999999999999999\tstack=1": {stack: 1},
+	"stack=99999999999999999999999999\tstack=1": {}, // the first counts, and is no number
 }
 
 // stackTexts are the frames that the nodes stand for, innermost first; of 99 no event tells.

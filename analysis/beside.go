@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/memprof/memprof/trace"
 )
@@ -104,21 +103,13 @@ type taker struct {
 	kind    foreignKind
 }
 
-func parseTaker(text string) *taker {
-	t := &taker{}
-	for field := range strings.SplitSeq(text, "\t") {
-		switch name, value, _ := strings.Cut(field, "="); name {
-		case "library":
-			t.library = value
-		case "host":
-			if value == "1" {
-				t.kind = foreignHost
-			}
-		case "managed":
-			if value == "1" {
-				t.kind = foreignManaged
-			}
-		}
+func parseTaker(fields trace.Context) *taker {
+	t := &taker{library: fields.Get("library")}
+	switch {
+	case fields.Is("managed"):
+		t.kind = foreignManaged
+	case fields.Is("host"):
+		t.kind = foreignHost
 	}
 	return t
 }
@@ -130,7 +121,7 @@ func (a *analyzer) takerOf(context int32) *taker {
 		if a.takers == nil {
 			a.takers = map[int32]*taker{}
 		}
-		t = parseTaker(a.opt.Text(context))
+		t = parseTaker(trace.ParseContext(trace.KindExternalAlloc, a.opt.Text(context)))
 		a.takers[context] = t
 	}
 	return t

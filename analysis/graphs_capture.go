@@ -3,7 +3,6 @@ package analysis
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/memprof/memprof/analysis/graphpool"
 	"github.com/memprof/memprof/trace"
@@ -105,20 +104,9 @@ func (g *graphs) of(device int32) *deviceGraphs {
 	return d
 }
 
-// fields are those of a context, name=value with tabs between.
-func fields(text string) map[string]string {
-	out := map[string]string{}
-	for field := range strings.SplitSeq(text, "\t") {
-		if name, value, ok := strings.Cut(field, "="); ok {
-			out[name] = value
-		}
-	}
-	return out
-}
-
 // capture takes the begin or the end of one.
 func (a *analyzer) capture(e *trace.Event) error {
-	a.attribution.Capture(e.Requested)
+	a.attribution.Capture(e.OpenCaptures())
 	if e.Kind == trace.KindCaptureBegin {
 		if len(a.graphs.open) == mostCaptures {
 			return fmt.Errorf("more than %d captures at once", mostCaptures)
@@ -132,8 +120,8 @@ func (a *analyzer) capture(e *trace.Event) error {
 
 // captureBegins takes a capture_begin.
 func (a *analyzer) captureBegins(e *trace.Event) {
-	told := fields(a.opt.Text(e.Context))
-	c := &capture{device: e.Device, stream: e.Stream, pool: told["pool"], name: told["name"], seq: e.Seq, begun: e.Time, inputs: bytesField(told["inputs"])}
+	fields := trace.ParseContext(e.Kind, a.opt.Text(e.Context))
+	c := &capture{device: e.Device, stream: e.Stream, pool: fields.Get("pool"), name: fields.Get("name"), seq: e.Seq, begun: e.Time, inputs: fields.Count("inputs", 0)}
 	if c.name == "" {
 		c.name = a.attribution.Own()
 	}

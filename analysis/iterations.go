@@ -12,7 +12,7 @@ func (a *analyzer) mark(e *trace.Event) {
 		return
 	}
 	m := a.start
-	m.Number, m.EndSeq, m.End = e.Requested, e.Seq, e.Time
+	m.Number, m.EndSeq, m.End = e.IterationNumber(), e.Seq, e.Time
 	a.marks.add(m)
 	a.start = Iteration{StartSeq: e.Seq + 1, Start: e.Time}
 	for _, d := range a.devices {

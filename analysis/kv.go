@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/trace"
@@ -54,15 +52,12 @@ func (a *analyzer) kv(e *trace.Event) {
 		k.caches = map[int64]*kvCache{}
 	}
 	time := max(e.Time, k.at)
-	var fields kvFields // most marks have none
-	if e.Context != 0 {
-		fields = parseKVFields(a.opt.Text(e.Context))
-	}
+	fields := trace.ParseContext(e.Kind, a.opt.Text(e.Context))
 	if e.Kind == trace.KindKVCache {
 		k.open(e, time, fields)
 		return
 	}
-	c := k.caches[e.Stream]
+	c := k.caches[e.KVCache()]
 	if c == nil {
 		c = &kvCache{pool: k.poolOf(kvcache.Description{Device: trace.NoDevice})}
 		c.pool.refuse(e, errors.New("no kv_cache event describes the cache"))
@@ -73,37 +68,37 @@ func (a *analyzer) kv(e *trace.Event) {
 	var err error
 	switch {
 	case e.Kind == trace.KindKVReserve:
-		err = c.Reserve(time, e.Addr, e.Requested, e.Provided, fields.number("prompt", 0))
+		err = c.Reserve(time, e.KVSequence(), e.Requested, e.KVSlots(), fields.Count("prompt", 0))
 	case e.Kind == trace.KindKVShare:
-		err = c.Share(time, e.Addr, e.Requested, e.Provided, fields.number("position", -1))
+		err = c.Share(time, e.KVSequence(), e.KVFirstBlock(), e.KVSlots(), fields.Count("position", -1))
 	case e.Kind == trace.KindKVAppend:
-		err = c.Append(time, e.Addr, e.Requested)
-	case e.Addr != kvcache.All:
-		if err = c.Free(time, e.Addr, e.Requested); err == nil && !a.opening {
+		err = c.Append(time, e.KVSequence(), e.KVTokens())
+	case e.KVSequence() != kvcache.All:
+		if err = c.Free(time, e.KVSequence(), e.KVKept()); err == nil && !a.opening {
 			a.sequenceEnded(c.pool.Device, e)
 		}
-	case e.Provided > 0:
-		err = c.Drop(time, e.Requested, e.Provided)
+	case e.KVSlots() > 0:
+		err = c.Drop(time, e.KVFirstBlock(), e.KVSlots())
 	default:
 		err = c.End(time)
-		delete(k.caches, e.Stream)
+		delete(k.caches, e.KVCache())
 	}
 	c.pool.refuse(e, err)
 }
 
 // open takes a kv_cache event. One of a cache that is there restates it.
-func (k *keysValues) open(e *trace.Event, time int64, fields kvFields) {
-	if k.caches[e.Stream] != nil {
+func (k *keysValues) open(e *trace.Event, time int64, fields trace.Context) {
+	if k.caches[e.KVCache()] != nil {
 		return
 	}
 	pool := k.poolOf(kvcache.Description{
-		Engine: fields["engine"], Name: fields["name"], Device: e.Device, TokenBytes: e.Provided, Block: fields.number("block", 0),
-		Beams: fields.number("beams", 0),
+		Engine: fields.Get("engine"), Name: fields.Get("name"), Device: e.Device, TokenBytes: e.KVTokenBytes(), Block: fields.Count("block", 0),
+		Beams: fields.Count("beams", 0),
 	})
-	c, err := pool.Cache(time, e.Requested, fields.number("null", 0))
+	c, err := pool.Cache(time, e.KVSlots(), fields.Count("null", 0))
 	pool.refuse(e, err)
 	if err == nil {
-		k.caches[e.Stream] = &kvCache{c, pool}
+		k.caches[e.KVCache()] = &kvCache{c, pool}
 	}
 }
 
@@ -122,7 +117,7 @@ func (k *keysValues) poolOf(d kvcache.Description) *kvPool {
 // refuse keeps the first error of a pool, and where it was.
 func (p *kvPool) refuse(e *trace.Event, err error) {
 	if err != nil && p.fault == "" {
-		p.fault = fmt.Sprintf("event seq %d, %s of cache %d: %v", e.Seq, e.Kind, e.Stream, err)
+		p.fault = fmt.Sprintf("event seq %d, %s of cache %d: %v", e.Seq, e.Kind, e.KVCache(), err)
 	}
 }
 
@@ -154,28 +149,6 @@ func (a *analyzer) finishKV() error {
 		})
 	}
 	return nil
-}
-
-// kvFields are those of a context.
-type kvFields map[string]string
-
-func parseKVFields(text string) kvFields {
-	fields := kvFields{}
-	for field := range strings.SplitSeq(text, "\t") {
-		if key, value, found := strings.Cut(field, "="); found {
-			fields[key] = value
-		}
-	}
-	return fields
-}
-
-// number is the number of a field; what is none is taken for missing.
-func (f kvFields) number(name string, missing int64) int64 {
-	n, err := strconv.ParseInt(f[name], 10, 64)
-	if err != nil || n < 0 {
-		return missing
-	}
-	return n
 }
 
 // Simulate fills Policies: what contiguous policies and a paged one would have done with the

@@ -94,16 +94,17 @@ func (a *analyzer) statistics(e *trace.Event) {
 	d := a.devices[at]
 	s := d.samples
 	own := a.watchedSums(d)
-	if e.Requested != own.r || e.Provided < own.t || e.Provided > own.r {
+	reserved, provided, mostProvided := e.Statistics()
+	if reserved != own.r || provided < own.t || provided > own.r {
 		s.Odd++
 		return
 	}
 	s.Samples++
-	s.c = e.Provided + d.c - own.c
+	s.c = provided + d.c - own.c
 	s.maxC = max(s.maxC, s.c)
 	// Above the greatest R it is of a time before the recording, or of one when the arenas that are
 	// not watched held less than now.
-	if most := e.Addr + d.c - own.c; most <= d.MaxR {
+	if most := mostProvided + d.c - own.c; most <= d.MaxR {
 		s.maxC = max(s.maxC, most)
 	}
 	s.iterationC = max(s.iterationC, s.c)

@@ -72,19 +72,19 @@ func (g *CardGrowth) sum() int64 { return g.Context + g.Modules + g.Loads + g.Gr
 func (a *analyzer) overhead(e *trace.Event) {
 	d := a.deviceOf(e.Device)
 	d.changing(e.Time)
-	given, b := fields(a.opt.Text(e.Context)), &d.beside.now
+	given, b := trace.ParseContext(e.Kind, a.opt.Text(e.Context)), &d.beside.now
 	switch {
 	case contextEnded(e, given):
 		libraries, managed, pinned := b.Libraries, b.Managed, b.HostPinned
 		*b = Beside{Libraries: libraries, Managed: managed, HostPinned: pinned, ContextSince: e.Time}
-	case given["what"] == "pool":
-		b.Pools += e.Provided
+	case given.Get("what") == "pool":
+		b.Pools += e.OverheadBytes()
 	case ownGrowth(given):
-		b.grow(given["what"], e.Provided)
+		b.grow(given.Get("what"), e.OverheadBytes())
 	default:
 		b.growOnCard(given, e)
 	}
-	if given["what"] == "context" {
+	if given.Get("what") == "context" {
 		b.ContextSince = e.Time
 	}
 	d.changed(e)
@@ -92,14 +92,14 @@ func (a *analyzer) overhead(e *trace.Event) {
 
 // contextEnded says whether the device's last context is gone, with all driver overhead:
 // the event takes back what all before it said, whatever that was measured by.
-func contextEnded(e *trace.Event, given map[string]string) bool {
-	return given["what"] == "context" && given["name"] == "" && given["how"] == "" && e.Provided < 0
+func contextEnded(e *trace.Event, given trace.Context) bool {
+	return given.Get("what") == "context" && given.Get("name") == "" && given.Get("how") == "" && e.OverheadBytes() < 0
 }
 
 // ownGrowth says whether the process's own use was measured. Contexts were measured by that
 // before events had how=; a limit's memory is counted as the context's, but was not.
-func ownGrowth(given map[string]string) bool {
-	return given["how"] == "process" || given["how"] == "" && given["what"] == "context" && given["name"] == ""
+func ownGrowth(given trace.Context) bool {
+	return given.Get("how") == "process" || given.Get("how") == "" && given.Get("what") == "context" && given.Get("name") == ""
 }
 
 func (b *Beside) grow(what string, bytes int64) {
@@ -115,32 +115,32 @@ func (b *Beside) grow(what string, bytes int64) {
 	}
 }
 
-func (b *Beside) growOnCard(given map[string]string, e *trace.Event) {
+func (b *Beside) growOnCard(given trace.Context, e *trace.Event) {
 	g := &b.OnCard
 	if g.Parts == 0 {
 		g.First = e.Time
 	}
 	g.Last = e.Time
-	switch given["what"] {
+	switch given.Get("what") {
 	case "context":
-		g.Context += e.Provided
+		g.Context += e.OverheadBytes()
 		g.Parts |= ContextPart
 	case "module":
-		g.Modules += e.Provided
+		g.Modules += e.OverheadBytes()
 		g.Parts |= ModulesPart
 	case "graph":
-		g.Graphs += e.Provided
+		g.Graphs += e.OverheadBytes()
 		g.Parts |= GraphsPart
 	default:
-		g.Loads += e.Provided
+		g.Loads += e.OverheadBytes()
 		g.Parts |= LoadsPart
 	}
-	g.Others = g.Others || given["others"] != ""
-	switch given["how"] {
+	g.Others = g.Others || given.Get("others") != ""
+	switch given.Get("how") {
 	case "total":
 		g.Total, b.ContextIsAll = true, true
 	case "device":
-		b.ContextOfDevice = b.ContextOfDevice || given["what"] == "context"
+		b.ContextOfDevice = b.ContextOfDevice || given.Get("what") == "context"
 	}
 }
 

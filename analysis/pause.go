@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/memprof/memprof/trace"
 )
@@ -51,21 +50,14 @@ func (span pauseSpan) has(seq int64) bool { return span.from <= seq && seq < spa
 
 // transition takes note of a pause or a resume.
 func (a *analyzer) transition(ar *arena, e *trace.Event) *Transition {
+	fields := trace.ParseContext(e.Kind, a.opt.Text(e.Context))
 	t := Transition{
-		Seq: e.Seq, Time: e.Time, Duration: e.Addr, Arena: e.Arena,
-		Resume: e.Kind == trace.KindResume, Bytes: e.Requested, Copied: e.Provided,
+		Seq: e.Seq, Time: e.Time, Duration: e.PauseDuration().Nanoseconds(), Arena: e.Arena, Tag: fields.Get("tag"),
+		Resume: e.Kind == trace.KindResume, Bytes: e.PausedBytes(), Copied: e.CopiedBytes(), Failed: fields.Get("failed"),
 	}
 	t.Reserved = ar.device.r - t.Bytes
 	if t.Resume {
 		t.Reserved = ar.device.r + t.Bytes
-	}
-	for field := range strings.SplitSeq(a.opt.Text(e.Context), "\t") {
-		switch name, value, _ := strings.Cut(field, "="); name {
-		case "tag":
-			t.Tag = value
-		case "failed":
-			t.Failed = value
-		}
 	}
 	if d := ar.device; !a.opening && len(d.Transitions) < a.opt.MaxGrowths {
 		d.Transitions = append(d.Transitions, t)

@@ -14,7 +14,7 @@ func (a *analyzer) phase(e *trace.Event) {
 		d.byPhase.Enter(current, e.Time, d.t, d.c)
 		a.enterStage(d, e.Time)
 		if ended {
-			d.requestEnded(trace.PhaseName(a.opt.Text(e.Context)), e)
+			d.requestEnded(trace.ParseContext(e.Kind, a.opt.Text(e.Context)).Name(), e)
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/memprof/memprof/trace"
@@ -77,18 +76,19 @@ func (r *Readings) add(e *trace.Event, whose string) error {
 	if e.Kind != trace.KindDeviceUsed {
 		return nil
 	}
-	if e.Device < 0 || e.Device >= maxGPUs || e.Provided < 0 {
-		return fmt.Errorf("%d bytes used on device %d", e.Provided, e.Device)
+	total, used := e.DeviceMemory()
+	if e.Device < 0 || e.Device >= maxGPUs || used < 0 {
+		return fmt.Errorf("%d bytes used on device %d", used, e.Device)
 	}
 	for len(r.GPUs) <= int(e.Device) {
 		r.GPUs = append(r.GPUs, GPUReadings{})
 	}
 	g := &r.GPUs[e.Device]
-	for field := range strings.SplitSeq(whose, "\t") {
-		switch name, value, _ := strings.Cut(field, "="); name {
+	for name, value := range trace.ParseContext(e.Kind, whose).Fields() {
+		switch name {
 		case "all":
-			g.Total = e.Requested
-			g.All = g.All.add(e.Time, e.Provided)
+			g.Total = total
+			g.All = g.All.add(e.Time, used)
 		case "pid":
 			pid, err := strconv.Atoi(value)
 			if err != nil {
@@ -97,7 +97,7 @@ func (r *Readings) add(e *trace.Event, whose string) error {
 			if g.Processes == nil {
 				g.Processes = map[int]Course{}
 			}
-			g.Processes[pid] = g.Processes[pid].add(e.Time, e.Provided)
+			g.Processes[pid] = g.Processes[pid].add(e.Time, used)
 		}
 	}
 	return nil

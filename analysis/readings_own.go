@@ -16,13 +16,14 @@ const maxOwnReadings = 4096
 // ownReading takes what the process itself read of a device's use. The readings of an
 // arena's growth are decisions of its policy and come from within requests.
 func (a *analyzer) ownReading(e *trace.Event) {
-	if e.Arena != trace.NoArena || e.Device < 0 || e.Provided < 0 {
+	_, used := e.DeviceMemory()
+	if e.Arena != trace.NoArena || e.Device < 0 || used < 0 {
 		return
 	}
 	d := a.deviceOf(e.Device)
 	s := &d.beside
-	s.read = s.read.add(e.Time, e.Provided)
-	s.readPeak = max(s.readPeak, e.Provided)
+	s.read = s.read.add(e.Time, used)
+	s.readPeak = max(s.readPeak, used)
 	if len(s.read) > maxOwnReadings {
 		peak := d.Peak.Time
 		if d.MaxR == 0 {

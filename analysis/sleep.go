@@ -178,15 +178,16 @@ func (a *analyzer) slept(ar *arena, e *trace.Event) {
 	if s == nil || ar.tag == noTag {
 		return
 	}
-	if e.Provided > 0 {
+	if copied := e.CopiedBytes(); copied > 0 {
 		s.tags[ar.tag].Copied = true
-		s.spans.addCopied(e.Provided)
-		s.stages.addCopied(e.Provided)
+		s.spans.addCopied(copied)
+		s.stages.addCopied(copied)
 	}
-	s.longest = max(s.longest, e.Addr)
-	s.endSpan(e.Time - e.Addr)
+	took := e.PauseDuration().Nanoseconds()
+	s.longest = max(s.longest, took)
+	s.endSpan(e.Time - took)
 	a.residency(ar, e.Time)
-	s.spans.enter("", "", e.Time, s)
+	s.spans.enter("", nil, e.Time, s)
 	if e.Kind == trace.KindPause && !a.opening {
 		a.lookOutside(d, e)
 	}

@@ -43,8 +43,8 @@ type stageSet struct {
 }
 
 // enter begins a visit. Of a name that is not known yet it may be given until it ends.
-func (ss *stageSet) enter(name, uses string, time int64, s *sleeper) {
-	ss.now, ss.since = &stage{name: name, told: uses != "", uses: strings.Fields(uses), visits: 1}, time
+func (ss *stageSet) enter(name string, uses []string, time int64, s *sleeper) {
+	ss.now, ss.since = &stage{name: name, told: len(uses) > 0, uses: uses, visits: 1}, time
 	if !ss.begun {
 		ss.begun, ss.rest = true, -1
 	}

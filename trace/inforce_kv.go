@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 )
 
 // kvInForce is what engines hold for keys and values after the last event: enough to say it
@@ -32,18 +30,6 @@ type kvSequenceInForce struct {
 	table          []int64
 }
 
-// kvField is the number of a field of a context; -1 if there is none.
-func kvField(text, name string) int64 {
-	for field := range strings.SplitSeq(text, "\t") {
-		if key, value, _ := strings.Cut(field, "="); key == name {
-			if n, err := strconv.ParseInt(value, 10, 64); err == nil {
-				return n
-			}
-		}
-	}
-	return -1
-}
-
 func (f *kvInForce) apply(e *Event) {
 	if e.Kind == KindKVCache {
 		if f.caches == nil {
@@ -53,7 +39,7 @@ func (f *kvInForce) apply(e *Event) {
 			return // says again what is known
 		}
 		f.caches[e.Stream] = &kvCacheInForce{
-			cache: *e, block: max(0, kvField(f.text(e.Context), "block")),
+			cache: *e, block: ParseContext(e.Kind, f.text(e.Context)).Count("block", 0),
 			sequences: map[int64]*kvSequenceInForce{}, users: map[int64]int{}, kept: map[int64]struct{}{},
 		}
 		return
@@ -66,7 +52,7 @@ func (f *kvInForce) apply(e *Event) {
 	case KindKVReserve:
 		c.reserve(e)
 	case KindKVShare:
-		c.share(e, kvField(f.text(e.Context), "position"))
+		c.share(e, ParseContext(e.Kind, f.text(e.Context)).Int("position", -1))
 	case KindKVAppend:
 		c.append(e)
 	case KindKVFree:

@@ -90,8 +90,11 @@ func writeInt32(c file.ColumnChunkWriter, values []int32) error {
 
 func (r *rowBuffer) writeKinds(c file.ColumnChunkWriter) error {
 	var names [256]parquet.ByteArray
-	for k, name := range kindNames {
-		names[k] = parquet.ByteArray(name)
+	for k := range kinds {
+		if kinds[k].name == "" {
+			continue
+		}
+		names[k] = parquet.ByteArray(kinds[k].name)
 	}
 	r.texts = r.texts[:0]
 	for _, k := range r.batch.Kind {

@@ -1,11 +1,12 @@
 package attribution
 
 import (
-	"strconv"
 	"strings"
+
+	"github.com/memprof/memprof/trace"
 )
 
-// requester is a context, parsed. Of a field that comes twice the first counts.
+// requester is a context, parsed.
 type requester struct {
 	origin Origin // the module, or the whole text if it has no field that is known
 	stack  int64  // node of the innermost frame; 0 for none
@@ -105,32 +106,19 @@ func RequesterOf(context string) (name string, stack int64) {
 
 func parseRequester(text string) requester {
 	var r requester
-	fields := map[string]string{}
-	for field := range strings.SplitSeq(text, "\t") {
-		key, value, found := strings.Cut(field, "=")
-		if _, again := fields[key]; !found || again {
-			continue
-		}
-		switch key {
-		case "module", "category", "name":
-			fields[key] = value
-		case "stack":
-			if node, err := strconv.ParseInt(value, 10, 64); err == nil && node > 0 {
-				fields[key], r.stack = value, node
-			}
-		}
-	}
-	if len(fields) == 0 {
-		r.origin = Origin{Name: text}
+	fields := trace.ParseContext(trace.KindAlloc, text)
+	if label := fields.Name(); label != "" {
+		r.origin = Origin{Name: label}
 		return r
 	}
-	r.origin = Origin{fields["module"], fields["module"] != ""}
-	r.category = parseCategory(fields["category"])
+	module := fields.Get("module")
+	r.origin, r.stack = Origin{module, module != ""}, fields.Count("stack", 0)
+	r.category = parseCategory(fields.Get("category"))
 	switch r.category {
 	case Weights, Gradients:
-		r.labelled = without(fields["name"], 1)
+		r.labelled = without(fields.Get("name"), 1)
 	case Optimizer: // a parameter, and what of its state
-		r.labelled = without(fields["name"], 2)
+		r.labelled = without(fields.Get("name"), 2)
 	}
 	return r
 }

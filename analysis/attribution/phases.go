@@ -2,7 +2,8 @@ package attribution
 
 import (
 	"slices"
-	"strings"
+
+	"github.com/memprof/memprof/trace"
 )
 
 const (
@@ -126,26 +127,22 @@ var steps = []string{"data", "forward", "backward", "optimizer"}
 // IsStep says whether a phase is one that memprof's hooks mark in a training step.
 func IsStep(name string) bool { return slices.Contains(steps, name) }
 
-// Own is the text of the innermost open phase that the job named itself, or "".
+// Own is the innermost open phase that the job named itself, or "".
 func (t *Tracker) Own() string {
 	for i := len(t.Phases.open) - 1; i >= 0; i-- {
-		if text := t.opt.Text(t.Phases.open[i].context); !IsStep(text) {
-			return text
+		phase := trace.ParseContext(trace.KindPhaseBegin, t.opt.Text(t.Phases.open[i].context))
+		if name := phase.Name(); !IsStep(name) {
+			return name
 		}
 	}
 	return ""
 }
 
 // Outermost is the outermost open phase, or "", and the tags that its context says it uses (uses=).
-func (t *Tracker) Outermost() (name, uses string) {
+func (t *Tracker) Outermost() (name string, uses []string) {
 	if len(t.Phases.open) == 0 {
-		return "", ""
+		return "", nil
 	}
-	name, fields, _ := strings.Cut(t.opt.Text(t.Phases.open[0].context), "\t")
-	for field := range strings.SplitSeq(fields, "\t") {
-		if tags, ok := strings.CutPrefix(field, "uses="); ok {
-			uses = tags
-		}
-	}
-	return name, uses
+	phase := trace.ParseContext(trace.KindPhaseBegin, t.opt.Text(t.Phases.open[0].context))
+	return phase.Name(), phase.Words("uses")
 }

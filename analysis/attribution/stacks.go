@@ -22,17 +22,17 @@ func (s *stacks) add(e *trace.Event) {
 	if s.nodes == nil {
 		s.nodes, s.index = map[int64]stackNode{}, map[stackNode]int64{}
 	}
-	if _, known := s.nodes[e.Requested]; known || e.Requested <= 0 {
+	number, parent := e.StackNode()
+	if _, known := s.nodes[number]; known || number <= 0 {
 		return
 	}
-	parent := e.Provided
-	if parent < 0 || parent >= e.Requested { // a caller has a smaller number; others could form a ring
+	if parent < 0 || parent >= number { // a caller has a smaller number; others could form a ring
 		parent = 0
 	}
 	n := stackNode{s.canonical(parent), e.Context}
-	s.nodes[e.Requested] = n
+	s.nodes[number] = n
 	if _, known := s.index[n]; !known {
-		s.index[n] = e.Requested
+		s.index[n] = number
 	}
 }
 

@@ -56,7 +56,7 @@ func (t *Tracker) Stack(e *trace.Event) {
 func (t *Tracker) Phase(e *trace.Event) {
 	t.known = true
 	if e.Kind == trace.KindPhaseBegin {
-		t.Phases.begin(e.Context, trace.PhaseName(t.opt.Text(e.Context)))
+		t.Phases.begin(e.Context, trace.ParseContext(e.Kind, t.opt.Text(e.Context)).Name())
 	} else {
 		t.Phases.end(e.Context)
 	}

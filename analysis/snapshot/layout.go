@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"fmt"
+	"strconv"
 
 	"github.com/tidwall/btree"
 
@@ -64,17 +65,20 @@ func (l *layout) arenaOf(key arenaKey) (int32, error) {
 	}
 	number := int32(len(l.arenas))
 	l.arenas[key] = number
-	size, joins, main := "large", 0, 0
+	size, joins, main := "large", "0", "0"
 	if key.class.small {
 		size = "small"
 	}
 	if key.class.expandable {
-		joins = 1
+		joins = "1"
 	}
 	if key.stream == 0 && key.class.pool == [2]uint64{} {
-		main = 1
+		main = "1"
 	}
-	text := fmt.Sprintf("allocator=native\tcoalesces=%d\tpool=%x.%x\tmain=%d\tclass=%s", joins, key.class.pool[0], key.class.pool[1], main, size)
+	text := trace.FormatContext(
+		trace.Field{Name: "allocator", Value: "native"}, trace.Field{Name: "coalesces", Value: joins},
+		trace.Field{Name: "pool", Value: fmt.Sprintf("%x.%x", key.class.pool[0], key.class.pool[1])},
+		trace.Field{Name: "main", Value: main}, trace.Field{Name: "class", Value: size})
 	return number, l.write(trace.Event{Kind: trace.KindArena, Arena: number, Stream: int64(key.stream), Context: l.w.Intern(text)})
 }
 
@@ -309,10 +313,10 @@ func (l *layout) context(stack int64, metadata string) (int32, error) {
 		return 0, err
 	}
 	if node > 0 {
-		return l.w.Intern(fmt.Sprintf("stack=%d", node)), nil
+		return l.w.Intern(trace.FormatContext(trace.Field{Name: "stack", Value: strconv.FormatInt(node, 10)})), nil
 	}
 	if metadata != "" {
-		return l.w.Intern("module=" + clean(metadata)), nil
+		return l.w.Intern(trace.FormatContext(trace.Field{Name: "module", Value: clean(metadata)})), nil
 	}
 	return 0, nil
 }

@@ -1,10 +1,6 @@
 package tune
 
-import (
-	"strings"
-
-	"github.com/memprof/memprof/trace"
-)
+import "github.com/memprof/memprof/trace"
 
 // beside follows what devices have in use that is none of the recorded arenas': memory of other
 // libraries, contexts, other processes. The events tell allocations of libraries one by one, as
@@ -42,7 +38,7 @@ func (b *beside) event(e *trace.Event, text string) (kind opKind, bytes uint64, 
 		b.rest[e.Device] = e.Provided - b.mapped[e.Device] - b.library[e.Device]
 		return opMeasured, b.sum(e.Device), true
 	case trace.KindExternalAlloc:
-		if strings.Contains(text, "host=1") || strings.Contains(text, "managed=1") {
+		if fields := trace.ParseContext(e.Kind, text); fields.Is("host") || fields.Is("managed") {
 			return 0, 0, false
 		}
 		b.free(e.Addr) // its free was not seen

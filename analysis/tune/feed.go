@@ -3,7 +3,6 @@ package tune
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
@@ -159,11 +158,7 @@ func (f *feed) step(e *trace.Event, text string, out []op) ([]op, error) {
 
 // begin is a new arena. Ranges of graph memory are left out: they have no memory of their own.
 func (f *feed) begin(e *trace.Event, text string, o op, out []op) ([]op, error) {
-	words := map[string]string{}
-	for _, word := range strings.Fields(text) {
-		key, value, _ := strings.Cut(word, "=")
-		words[key] = value
-	}
+	words := trace.ParseContext(e.Kind, text).Map()
 	if words["graph_memory"] != "" {
 		f.leftOut++
 		return out, nil

@@ -31,7 +31,7 @@ type arena struct {
 // parseArena makes the arena of an arena event with its options, or nil if it is not one
 // of our allocator.
 func parseArena(e *trace.Event, text string) (*arena, error) {
-	words := wordsOf(text)
+	words := &words{of: trace.ParseContext(e.Kind, text).Map()}
 	if _, ours := words.of["growth"]; !ours {
 		return nil, nil
 	}
@@ -53,20 +53,11 @@ func parseArena(e *trace.Event, text string) (*arena, error) {
 	return a, err
 }
 
-// words are the options in the context of an arena event, KEY=VALUE, and the first mistake in
-// those that were read.
+// words are the options in the context of an arena event, and the first mistake in those that
+// were read.
 type words struct {
 	of  map[string]string
 	err error
-}
-
-func wordsOf(text string) *words {
-	w := &words{of: map[string]string{}}
-	for _, word := range strings.Fields(text) {
-		key, value, _ := strings.Cut(word, "=")
-		w.of[key] = value
-	}
-	return w
 }
 
 // options are those of the allocator. Recordings that say nothing of a split, a trim or a

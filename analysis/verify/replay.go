@@ -2,7 +2,6 @@ package verify
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/memprof/memprof/trace"
 )
@@ -129,7 +128,7 @@ func (r *replayer) begin(e *trace.Event, options string) *Mismatch {
 	if a != nil {
 		r.ours++
 	}
-	r.watched = r.watched || a == nil && strings.Contains(options, "allocator=")
+	r.watched = r.watched || a == nil && trace.ParseContext(e.Kind, options).Get("allocator") != ""
 	return nil
 }
 

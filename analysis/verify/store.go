@@ -2,8 +2,7 @@ package verify
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
+	"math"
 
 	"github.com/memprof/memprof/trace"
 )
@@ -29,21 +28,17 @@ type shape struct {
 
 // graphMemory takes the arena event of a store, or of an arena in a range.
 func (r *replayer) graphMemory(e *trace.Event, options string, a *arena) *Mismatch {
-	fields := map[string]string{}
-	for _, word := range strings.Fields(options) {
-		key, value, _ := strings.Cut(word, "=")
-		fields[key] = value
-	}
-	number, ok := fields["graph_memory"]
+	fields := trace.ParseContext(e.Kind, options)
+	number, ok := fields.Lookup("graph_memory")
 	if !ok {
 		return nil
 	}
-	if fields["store"] == "1" {
-		granularity, err := strconv.ParseUint(fields["granularity"], 10, 64)
-		if err != nil || granularity == 0 {
+	if fields.Is("store") {
+		granularity := fields.Count("granularity", 0)
+		if granularity == 0 {
 			return atEvent(e, "the granularity of a store", fmt.Sprintf("%q", options))
 		}
-		r.stores[e.Arena] = &store{number: number, granularity: granularity, base: uint64(e.Addr), shapes: map[uint64]*shape{}}
+		r.stores[e.Arena] = &store{number: number, granularity: uint64(granularity), base: uint64(e.Addr), shapes: map[uint64]*shape{}}
 		return nil
 	}
 	if a == nil {
@@ -124,12 +119,12 @@ func (r *replayer) alias(e *trace.Event, context string) *Mismatch {
 	if wrong != nil {
 		return wrong
 	}
-	number, err := strconv.ParseInt(strings.TrimPrefix(context, "store="), 10, 32)
+	number := trace.ParseContext(e.Kind, context).Count("store", -1)
 	s := r.stores[int32(number)]
-	if err != nil || s == nil {
+	if number < 0 || number > math.MaxInt32 || s == nil {
 		return atEvent(e, "the arena of a store", fmt.Sprintf("%q", context))
 	}
-	offset, bytes := uint64(e.Requested), uint64(e.Provided)
+	offset, bytes := uint64(e.StoreOffset()), uint64(e.Provided)
 	if bytes == 0 || offset > s.mapped || bytes > s.mapped-offset {
 		return atEvent(e, fmt.Sprintf("a part of the store, which has %d bytes", s.mapped), describe(e))
 	}

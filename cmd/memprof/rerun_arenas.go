@@ -2,7 +2,7 @@ package main
 
 import (
 	"fmt"
-	"strings"
+	"strconv"
 
 	"github.com/memprof/memprof/hooks/rerun"
 	"github.com/memprof/memprof/trace"
@@ -49,26 +49,9 @@ func (r *requests) describe(event *trace.Event, options string) {
 }
 
 func (p *recordedArena) parse(options string) {
-	for part := range strings.SplitSeq(options, "\t") {
-		if shape, ok := strings.CutPrefix(part, "shape="); ok { // the user's own text
-			p.shape = shape
-			continue
-		}
-		for field := range strings.FieldsSeq(part) {
-			switch key, value, _ := strings.Cut(field, "="); key {
-			case "pool":
-				p.pool = parsePool(value)
-			case "tag":
-				p.tag = value
-			case "graph_memory":
-				p.memory = value
-			case "store":
-				p.store = value == "1"
-			case "segments":
-				p.segments = value == "1"
-			}
-		}
-	}
+	fields := trace.ParseContext(trace.KindArena, options)
+	p.pool, p.tag, p.shape = parsePool(fields.Get("pool")), fields.Get("tag"), fields.Get("shape")
+	p.memory, p.store, p.segments = fields.Get("graph_memory"), fields.Is("store"), fields.Is("segments")
 }
 
 // parsePool reads "1.2a": both numbers are hexadecimal. What is no pool is none.
@@ -161,23 +144,15 @@ func (t *texts) context(number int32) rerun.Context {
 
 // restacked is a context with the number of its call stack that the hook gave it.
 func (t *texts) restacked(text string) string {
-	if !strings.Contains(text, "stack=") {
-		return text
+	context := trace.ParseContext(trace.KindAlloc, text)
+	if now := t.nodes[context.Count("stack", 0)]; now != 0 {
+		return context.With("stack", strconv.FormatUint(uint64(now), 10))
 	}
-	fields := strings.Split(text, "\t")
-	for i, field := range fields {
-		var node int64
-		if n, err := fmt.Sscanf(field, "stack=%d", &node); err != nil || n != 1 {
-			continue
-		}
-		if now, ok := t.nodes[node]; ok && now != 0 {
-			fields[i] = fmt.Sprintf("stack=%d", now)
-		}
-	}
-	return strings.Join(fields, "\t")
+	return text
 }
 
 // stack takes a stack event: requested is the number of the node, provided that of its caller.
 func (t *texts) stack(event *trace.Event) {
-	t.nodes[event.Requested] = t.requester.StackNode(t.nodes[event.Provided], t.of(event.Context))
+	number, parent := event.StackNode()
+	t.nodes[number] = t.requester.StackNode(t.nodes[parent], t.of(event.Context))
 }

@@ -2,30 +2,10 @@ package main
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/memprof/memprof/hooks/rerun"
 	"github.com/memprof/memprof/trace"
 )
-
-// fieldOf is a field of a context, "" where it has none.
-func fieldOf(context, name string) string {
-	for field := range strings.SplitSeq(context, "\t") {
-		if key, value, ok := strings.Cut(field, "="); ok && key == name {
-			return value
-		}
-	}
-	return ""
-}
-
-// numberOf is a field with a number, or `otherwise`.
-func numberOf(context, name string, otherwise int64) int64 {
-	if number, err := strconv.ParseInt(fieldOf(context, name), 10, 64); err == nil {
-		return number
-	}
-	return otherwise
-}
 
 // mark takes what moves no memory of an arena.
 func (r *requests) mark(event *trace.Event, context string) error {
@@ -70,16 +50,17 @@ const hookLibrary = "libmemprof.so"
 
 // take takes memory that another library had.
 func (r *requests) take(event *trace.Event, context string) {
-	if fieldOf(context, "library") == hookLibrary {
+	fields := trace.ParseContext(event.Kind, context)
+	if fields.Get("library") == hookLibrary {
 		return
 	}
 	memory := rerun.DeviceMemory
 	switch {
-	case fieldOf(context, "host") == "1":
+	case fields.Is("host"):
 		memory = rerun.HostMemory
-	case fieldOf(context, "managed") == "1":
+	case fields.Is("managed"):
 		memory = rerun.ManagedMemory
-	case fieldOf(context, "pool") == "1":
+	case fields.Is("pool"):
 		memory = rerun.PoolMemory
 	}
 	taken, err := r.requester.Take(event.Device, memory, event.Stream, event.Requested, context)
@@ -106,24 +87,24 @@ func (r *requests) give(event *trace.Event, context string) error {
 // keysValues takes an event of a cache of keys and values.
 func (r *requests) keysValues(event *trace.Event, context string) {
 	if event.Kind == trace.KindKVCache {
-		r.caches[event.Stream] = r.requester.KVCache(event.Device, event.Requested, event.Provided, context)
+		r.caches[event.KVCache()] = r.requester.KVCache(event.Device, event.KVSlots(), event.KVTokenBytes(), context)
 		return
 	}
-	const all = -1
-	cache, sequence := r.caches[event.Stream], event.Addr
+	cache, sequence := r.caches[event.KVCache()], event.KVSequence()
+	fields := trace.ParseContext(event.Kind, context)
 	switch {
 	case event.Kind == trace.KindKVReserve:
-		r.requester.KVReserve(cache, sequence, event.Requested, event.Provided, numberOf(context, "prompt", 0))
+		r.requester.KVReserve(cache, sequence, event.Requested, event.KVSlots(), fields.Int("prompt", 0))
 	case event.Kind == trace.KindKVShare:
-		r.requester.KVShare(cache, sequence, event.Requested, event.Provided, numberOf(context, "position", -1))
+		r.requester.KVShare(cache, sequence, event.KVFirstBlock(), event.KVSlots(), fields.Int("position", -1))
 	case event.Kind == trace.KindKVAppend:
-		r.requester.KVAppend(cache, sequence, event.Requested)
-	case sequence != all:
-		r.requester.KVFree(cache, sequence, event.Requested)
-	case event.Provided > 0:
-		r.requester.KVDrop(cache, event.Requested, event.Provided)
+		r.requester.KVAppend(cache, sequence, event.KVTokens())
+	case sequence != trace.AllSequences:
+		r.requester.KVFree(cache, sequence, event.KVKept())
+	case event.KVSlots() > 0:
+		r.requester.KVDrop(cache, event.KVFirstBlock(), event.KVSlots())
 	default:
 		r.requester.KVEnd(cache)
-		delete(r.caches, event.Stream)
+		delete(r.caches, event.KVCache())
 	}
 }

@@ -15,9 +15,9 @@ func (r *requests) pooled(event *trace.Event, context string) error {
 	case trace.KindArena:
 		r.describe(event, context)
 	case trace.KindPoolBegin:
-		r.requester.PoolBegin(event.Device, parsePool(fieldOf(context, "pool")))
+		r.requester.PoolBegin(event.Device, parsePool(trace.ParseContext(event.Kind, context).Get("pool")))
 	case trace.KindPoolEnd:
-		r.requester.PoolEnd(event.Device, parsePool(fieldOf(context, "pool")))
+		r.requester.PoolEnd(event.Device, parsePool(trace.ParseContext(event.Kind, context).Get("pool")))
 	case trace.KindPoolRelease:
 		r.release(event)
 	case trace.KindCheckpoint:
@@ -38,13 +38,14 @@ func (r *requests) pooled(event *trace.Event, context string) error {
 
 // pause takes a pause or a resume, which has an event for each arena of its tag: the first does it.
 func (r *requests) pause(event *trace.Event, context string) {
-	tag, pauses := fieldOf(context, "tag"), event.Kind == trace.KindPause
-	if fieldOf(context, "failed") != "" || r.paused[tag] == pauses {
+	fields := trace.ParseContext(event.Kind, context)
+	tag, pauses := fields.Get("tag"), event.Kind == trace.KindPause
+	if fields.Get("failed") != "" || r.paused[tag] == pauses {
 		return
 	}
 	var err error
 	if pauses {
-		err = r.requester.Pause(tag, event.Provided > 0)
+		err = r.requester.Pause(tag, event.CopiedBytes() > 0)
 	} else {
 		err = r.requester.Resume(tag)
 	}
@@ -61,7 +62,8 @@ type captured struct {
 }
 
 func (r *requests) captureBegin(event *trace.Event, context string) {
-	capture, err := r.requester.CaptureBegin(event.Device, event.Stream, fieldOf(context, "name"), parsePool(fieldOf(context, "pool")), numberOf(context, "inputs", 0))
+	fields := trace.ParseContext(event.Kind, context)
+	capture, err := r.requester.CaptureBegin(event.Device, event.Stream, fields.Get("name"), parsePool(fields.Get("pool")), fields.Int("inputs", 0))
 	r.failed(event, err)
 	if err == nil {
 		r.captures[captured{event.Device, event.Stream}] = capture

@@ -72,7 +72,7 @@ func newSampler(dir string, info *trace.Info, cards cards, patience time.Duratio
 		now: func() int64 { return monotonic() - info.ClockBase }, patience: patience,
 		end: make(chan struct{}), done: make(chan struct{}),
 	}
-	all := s.to.Intern("all=1")
+	all := s.to.Intern(trace.FormatContext(trace.Field{Name: "all", Value: "1"}))
 	for range cards.count() {
 		s.gpus = append(s.gpus, readGPU{
 			whole: course{context: all, read: -1, written: -1}, processes: map[int]*course{},
@@ -203,7 +203,7 @@ func (s *sampler) readProcesses(gpu int, used map[int]int64) {
 	now := s.now()
 	for pid := range used {
 		if g.processes[pid] == nil && s.job.has(pid) {
-			g.processes[pid] = &course{context: s.to.Intern("pid=" + strconv.Itoa(pid)), read: -1, written: -1}
+			g.processes[pid] = &course{context: s.to.Intern(trace.FormatContext(trace.Field{Name: "pid", Value: strconv.Itoa(pid)})), read: -1, written: -1}
 		}
 	}
 	for _, pid := range g.pids() {

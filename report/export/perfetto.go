@@ -271,7 +271,7 @@ func perfettoReadings(out *writer, r *Recording) error {
 	sequence := uint64(len(r.Run.Processes) + 1)
 	tracks := map[int32]uint64{}
 	return readings.Each(func(e *trace.Event) error {
-		if readings.Strings().Text(e.Context) != "all=1" {
+		if !trace.ParseContext(e.Kind, readings.Strings().Text(e.Context)).Is("all") {
 			return out.err
 		}
 		uuid, known := tracks[e.Device]

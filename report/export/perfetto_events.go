@@ -218,7 +218,7 @@ func (p *perfetto) phaseBegin(e *trace.Event) {
 }
 
 func (p *perfetto) openPhase(t *threadTrack, context int32, time int64) {
-	name := cmp.Or(trace.PhaseName(p.process.Strings().Text(context)), "(no name)")
+	name := cmp.Or(trace.ParseContext(trace.KindPhaseBegin, p.process.Strings().Text(context)).Name(), "(no name)")
 	p.packet(packetTrackEvent, p.event(sliceBegin, t.track, name), time)
 }
 
@@ -247,7 +247,7 @@ func (p *perfetto) phaseEnd(e *trace.Event) {
 
 func (p *perfetto) iterationEnd(e *trace.Event) {
 	p.marked = true
-	name := fmt.Sprintf("iteration %d", e.Requested)
+	name := fmt.Sprintf("iteration %d", e.IterationNumber())
 	if label := p.process.Strings().Text(e.Context); label != "" {
 		name += " " + label
 	}

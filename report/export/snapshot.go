@@ -124,9 +124,9 @@ func (s *snapshot) annotations() {
 				s.devices = append(s.devices, e.Device)
 			}
 		case trace.KindPhaseBegin:
-			annotate(trace.PhaseName(text(e.Context)), "START", s.micros(e))
+			annotate(trace.ParseContext(e.Kind, text(e.Context)).Name(), "START", s.micros(e))
 		case trace.KindPhaseEnd:
-			annotate(trace.PhaseName(text(e.Context)), "END", s.micros(e))
+			annotate(trace.ParseContext(e.Kind, text(e.Context)).Name(), "END", s.micros(e))
 		case trace.KindIteration:
 			annotate("iteration", "START", began)
 			annotate("iteration", "END", s.micros(e))
@@ -278,7 +278,7 @@ func (s *snapshot) framesOf(b *liveBlock) []frame {
 	}
 	frames := []frame{{function: requesterName(context), file: "module"}}
 	if b.phase >= 0 {
-		frames = append(frames, frame{function: trace.PhaseName(text(b.phase)), file: "phase"})
+		frames = append(frames, frame{function: trace.ParseContext(trace.KindPhaseBegin, text(b.phase)).Name(), file: "phase"})
 	}
 	return frames
 }

@@ -3,7 +3,6 @@ package export
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/memprof/memprof/trace"
 )
@@ -51,12 +50,13 @@ func newMemory(device int32, text func(int32) string) *memory {
 func (m *memory) event(e *trace.Event) {
 	if e.Kind == trace.KindArena && e.Device == m.device {
 		if m.arenas[e.Arena] == nil {
-			m.arenas[e.Arena] = &arenaState{stream: e.Stream, coalesces: coalesces(m.text(e.Context))}
+			m.arenas[e.Arena] = &arenaState{stream: e.Stream, coalesces: trace.ParseContext(e.Kind, m.text(e.Context)).Is("coalesces")}
 		}
 		return
 	}
 	if e.Kind == trace.KindDeviceUsed && e.Device == m.device && e.Arena != trace.NoArena { // else it is of some time before
-		m.free = max(0, e.Requested-e.Provided)
+		total, used := e.DeviceMemory()
+		m.free = max(0, total-used)
 		return
 	}
 	a := m.arenas[e.Arena]
@@ -110,11 +110,6 @@ func (m *memory) release(arena int32, a *arenaState) {
 	}
 	m.mapped = slices.DeleteFunc(m.mapped, func(r mappedRange) bool { return r.arena == arena })
 	delete(m.arenas, arena)
-}
-
-// coalesces says whether the options of an arena let chunks span its mappings.
-func coalesces(options string) bool {
-	return slices.Contains(strings.Fields(options), "coalesces=1")
 }
 
 func (m *memory) freed(addr int64, a *arenaState) {

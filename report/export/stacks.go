@@ -51,14 +51,14 @@ func (s *stackTree) add(e *trace.Event) {
 	if s.nodes == nil {
 		s.nodes = map[int64]stackNode{}
 	}
-	if _, known := s.nodes[e.Requested]; known || e.Requested <= 0 {
+	number, parent := e.StackNode()
+	if _, known := s.nodes[number]; known || number <= 0 {
 		return
 	}
-	parent := e.Provided
-	if parent < 0 || parent >= e.Requested { // would be its own caller, in the end
+	if parent < 0 || parent >= number { // would be its own caller, in the end
 		parent = 0
 	}
-	s.nodes[e.Requested] = stackNode{parent, e.Context}
+	s.nodes[number] = stackNode{parent, e.Context}
 }
 
 // frames are those of a node, innermost first; none for a node that was not told.

@@ -36,7 +36,7 @@ enum { MEMPROF_SPOOL_VERSION = 1 };
 enum { MEMPROF_RECORD_BYTES = 64, MEMPROF_SEGMENT_RECORDS = 65536 };
 
 // What happened. The numbers are part of the format; names are those of the
-// trace's `kind` column (trace/event.go has what each column means for each kind).
+// trace's `kind` column (trace/kind.go says what each column holds for each kind).
 enum memprof_kind {
   MEMPROF_ARENA = 1,         // an arena came to be: addr, provided = reservation; requested = limit
   MEMPROF_ALLOC = 2,         // a chunk was handed out
