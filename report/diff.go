@@ -9,6 +9,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/units"
 )
@@ -299,4 +300,45 @@ func jsonNumber(unit analysis.Unit, value float64) any {
 		return plain.Finite(value)
 	}
 	return int64(math.Round(value))
+}
+
+// DiffHTML writes the sections and numbers of [DiffText] as one page that needs nothing
+// beside itself. It fails only where w does.
+func DiffHTML(w io.Writer, c Compared) error {
+	c.Top = max(c.Top, 1000)
+	return page.WriteDiff(w, diffHead(c), pageParts(c))
+}
+
+// pageParts are the tables of a comparison with how far each of their lines changed, for its bar.
+func pageParts(c Compared) []page.Part {
+	var parts []page.Part
+	for _, part := range diffParts(c.Diff) {
+		if len(part.changes) == 0 {
+			continue
+		}
+		p := page.Part{Section: diffSection(part, c.Top)}
+		for i := range part.changes {
+			change := &part.changes[i]
+			if change.Outcome() == analysis.Same || len(p.Changes) == len(p.Section.Rows) {
+				continue
+			}
+			p.Changes = append(p.Changes, changeShare(change))
+			p.Outcomes = append(p.Outcomes, change.Outcome().String())
+		}
+		parts = append(parts, p)
+	}
+	return parts
+}
+
+// changeShare is from -1, what went, to 1, what is new; 0 for what one side does not tell.
+func changeShare(c *analysis.Change) float64 {
+	delta, ok := c.Delta()
+	greater := max(c.Base.Median, c.New.Median, -c.Base.Median, -c.New.Median)
+	switch {
+	case !ok || greater == 0:
+		return 0
+	case c.Unit == analysis.Share:
+		return max(-1, min(1, delta))
+	}
+	return delta / greater
 }

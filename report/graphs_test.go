@@ -8,6 +8,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/report/units"
@@ -135,7 +136,7 @@ func TestUnnamedCapturesAreTold(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		page, err := json.Marshal(unpack(t, pageOf(t, Page{Results: results})))
+		page, err := json.Marshal(reporttest.Unpack(t, pageOf(t, page.Page{Results: results})))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/modeltest"
+	"github.com/memprof/memprof/report/page"
+	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
@@ -28,7 +30,7 @@ func TestPagePictures(t *testing.T) {
 	if *pagePictures == "" {
 		t.Skip("no -pictures")
 	}
-	b := newBrowser(t)
+	b := reporttest.NewBrowser(t)
 	page, err := os.ReadFile(*pagePath)
 	if *pagePath == "" {
 		page, err = pageOf(t, richPage(t)), nil
@@ -36,20 +38,20 @@ func TestPagePictures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("ready after %v", b.open(page))
+	t.Logf("ready after %v", b.Open(page))
 	name := strings.TrimSuffix(filepath.Base(cmp.Or(*pagePath, "rich.html")), ".html")
 	if !strings.HasPrefix(name, "diff") {
-		b.mouse("canvas.timeline", "mouseMoved", 0.62, 0.5, nil)
+		b.Mouse("canvas.timeline", "mouseMoved", 0.62, 0.5, nil)
 	}
-	b.picture(filepath.Join(*pagePictures, name+"-light.png"), false)
-	b.picture(filepath.Join(*pagePictures, name+"-dark.png"), true)
-	b.quiet()
+	b.Picture(filepath.Join(*pagePictures, name+"-light.png"), false)
+	b.Picture(filepath.Join(*pagePictures, name+"-dark.png"), true)
+	b.Quiet()
 }
 
 // richPage has something of everything: two ranks, of which one runs out of memory, phases, stacks,
 // labels, and readings of what the device has in use.
-func richPage(t *testing.T) Page {
-	p := Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: "runs/two ranks"}
+func richPage(t *testing.T) page.Page {
+	p := page.Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: "runs/two ranks"}
 	for rank := range 2 {
 		r := richResult(t, fmt.Sprintf("rank%d", rank), rank == 0)
 		p.Results = append(p.Results, r)
@@ -95,14 +97,14 @@ func richResult(t *testing.T, process string, fails bool) *analysis.Result {
 const hostileModule = `<img src=x onerror="document.title='owned'"></script><script>document.title='owned'</script>`
 
 func TestPageInBrowser(t *testing.T) {
-	b := newBrowser(t)
+	b := reporttest.NewBrowser(t)
 	kept := false
 	result := explored(t, 300, func(_ *modeltest.Recorder, a *modeltest.Arena) {
 		if !kept {
 			_, kept = a.Alloc(123_456, "module="+hostileModule)
 		}
 	})
-	ready := b.open(pageOf(t, Page{Results: []*analysis.Result{result}, Path: "runs/mine"}))
+	ready := b.Open(pageOf(t, page.Page{Results: []*analysis.Result{result}, Path: "runs/mine"}))
 	t.Logf("ready after %v", ready)
 	if ready > mostReady {
 		t.Errorf("ready after %v, want at most %v", ready, mostReady)
@@ -110,132 +112,132 @@ func TestPageInBrowser(t *testing.T) {
 
 	t.Run("the peak is pinned", func(t *testing.T) {
 		peak := result.Devices[0].Peak
-		if got, want := b.text(".pin strong"), "event "+units.FormatCount(peak.Seq); !strings.Contains(got, want) {
+		if got, want := b.Text(".pin strong"), "event "+units.FormatCount(peak.Seq); !strings.Contains(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
 		for _, want := range []string{units.FormatSize(peak.T), units.FormatSize(peak.R), units.FormatSize(peak.External)} {
-			if got := b.text(".split-list"); !strings.Contains(got, want) {
+			if got := b.Text(".split-list"); !strings.Contains(got, want) {
 				t.Errorf("the split %q has no %q", got, want)
 			}
 		}
 	})
 	t.Run("hover shows the numbers", func(t *testing.T) {
-		b.mouse("canvas.timeline", "mouseMoved", 0.5, 0.5, nil)
-		b.eval(twoFrames)
+		b.Mouse("canvas.timeline", "mouseMoved", 0.5, 0.5, nil)
+		b.Eval(reporttest.TwoFrames)
 		for _, want := range []string{"reserved8 MiB", "iteration1", "requested", "event"} {
-			if got := b.text(".tooltip"); !strings.Contains(got, want) {
+			if got := b.Text(".tooltip"); !strings.Contains(got, want) {
 				t.Errorf("%q has no %q", got, want)
 			}
 		}
 	})
 	t.Run("click pins the nearest stored instant", func(t *testing.T) {
-		before := b.text(".pin strong")
-		b.click("canvas.timeline", 0.25, 0.5)
-		if after := b.text(".pin strong"); after == before {
+		before := b.Text(".pin strong")
+		b.Click("canvas.timeline", 0.25, 0.5)
+		if after := b.Text(".pin strong"); after == before {
 			t.Errorf("still %q", after)
 		}
-		if got := b.text(".snap"); !regexp.MustCompile(`^You clicked at \S+ m?s: (since this stored instant, .* no event has come|the nearest stored instant is .* \(about [\d,]+ events?\) (earlier|later)), \d+ of \d+\.$`).MatchString(got) {
+		if got := b.Text(".snap"); !regexp.MustCompile(`^You clicked at \S+ m?s: (since this stored instant, .* no event has come|the nearest stored instant is .* \(about [\d,]+ events?\) (earlier|later)), \d+ of \d+\.$`).MatchString(got) {
 			t.Errorf("the snap says %q", got)
 		}
-		if got := b.text(".exact code"); !regexp.MustCompile(`^memprof report --at \d+ runs/mine$`).MatchString(got) {
+		if got := b.Text(".exact code"); !regexp.MustCompile(`^memprof report --at \d+ runs/mine$`).MatchString(got) {
 			t.Errorf("the command is %q", got)
 		}
 	})
 	t.Run("what is pinned is what was kept", func(t *testing.T) {
-		b.eval(`document.querySelector('canvas.timeline').focus()`)
+		b.Eval(`document.querySelector('canvas.timeline').focus()`)
 		k := result.Devices[0].Keyframes
 		for range 3 {
-			b.must("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": "ArrowRight"}, nil)
-			at := int(b.eval(`Number(document.querySelector('.snap').textContent.match(/instant (\d+) of/)[1])`).(float64)) - 1
+			b.Must("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": "ArrowRight"}, nil)
+			at := int(b.Eval(`Number(document.querySelector('.snap').textContent.match(/instant (\d+) of/)[1])`).(float64)) - 1
 			f := &k.Frames[at]
 			want := []string{units.FormatSize(f.At.T), units.FormatSize(f.At.R), units.FormatSize(f.At.External)}
 			for _, size := range want {
-				if got := b.text(".split-list"); !strings.Contains(got, size) {
+				if got := b.Text(".split-list"); !strings.Contains(got, size) {
 					t.Errorf("keyframe %d: %q has no %s", at, got, size)
 				}
 			}
-			blocks, _ := b.eval(`document.querySelector('.arena-head').textContent`).(string)
+			blocks, _ := b.Eval(`document.querySelector('.arena-head').textContent`).(string)
 			if !strings.Contains(blocks, units.Counted(f.At.Live, "block")) {
 				t.Errorf("keyframe %d: %q, want %d blocks", at, blocks, f.At.Live)
 			}
 		}
 	})
 	t.Run("the address space is that of the instant", func(t *testing.T) {
-		b.eval(`[...document.querySelectorAll('#pin button')].find((button) => button.textContent === 'Peak').click()`)
-		b.eval(twoFrames)
+		b.Eval(`[...document.querySelectorAll('#pin button')].find((button) => button.textContent === 'Peak').click()`)
+		b.Eval(reporttest.TwoFrames)
 		arena := result.Devices[0].Map.Arenas[0]
 		for _, s := range arena.Spans {
 			if s.Bytes < arena.Extent/500 { // finer than what a pointer meets
 				continue
 			}
-			b.mouse("canvas.arena", "mouseMoved", (float64(s.Start)+float64(s.Bytes)/2)/float64(arena.Extent), 0.3, nil)
-			b.eval(twoFrames)
+			b.Mouse("canvas.arena", "mouseMoved", (float64(s.Start)+float64(s.Bytes)/2)/float64(arena.Extent), 0.3, nil)
+			b.Eval(reporttest.TwoFrames)
 			kind := map[analysis.SpanKind]string{analysis.SpanUntouched: "never handed out", analysis.SpanHole: "hole", analysis.SpanLive: "live", analysis.SpanSlack: "slack"}[s.Kind]
 			want := fmt.Sprintf("%s, %sfrom%#x", kind, units.FormatSize(s.Bytes), arena.Base+s.Start)
-			if got := b.text(".tooltip"); !strings.HasPrefix(got, want) {
+			if got := b.Text(".tooltip"); !strings.HasPrefix(got, want) {
 				t.Errorf("at %d there is %q, want %q", s.Start, got, want)
 			}
 		}
 	})
 	t.Run("the wheel zooms and a drag pans", func(t *testing.T) {
-		b.mouse("canvas.timeline", "mouseWheel", 0.5, 0.5, map[string]any{"deltaX": 0, "deltaY": -400})
-		b.eval(twoFrames)
-		zoomed := b.text(".in-view")
+		b.Mouse("canvas.timeline", "mouseWheel", 0.5, 0.5, map[string]any{"deltaX": 0, "deltaY": -400})
+		b.Eval(reporttest.TwoFrames)
+		zoomed := b.Text(".in-view")
 		if !strings.Contains(zoomed, " in view") {
 			t.Fatalf("after a turn of the wheel %q is in view", zoomed)
 		}
-		pinned := b.text(".pin strong")
-		picture := func() any { return b.eval(`document.querySelector('canvas.overview').toDataURL()`) }
+		pinned := b.Text(".pin strong")
+		picture := func() any { return b.Eval(`document.querySelector('canvas.overview').toDataURL()`) }
 		before := picture()
-		b.mouse("canvas.timeline", "mousePressed", 0.5, 0.5, map[string]any{"button": "left", "buttons": 1, "clickCount": 1})
+		b.Mouse("canvas.timeline", "mousePressed", 0.5, 0.5, map[string]any{"button": "left", "buttons": 1, "clickCount": 1})
 		for _, x := range []float64{0.45, 0.4, 0.35} {
-			b.mouse("canvas.timeline", "mouseMoved", x, 0.5, map[string]any{"button": "left", "buttons": 1})
+			b.Mouse("canvas.timeline", "mouseMoved", x, 0.5, map[string]any{"button": "left", "buttons": 1})
 		}
-		b.mouse("canvas.timeline", "mouseReleased", 0.35, 0.5, map[string]any{"button": "left", "buttons": 0, "clickCount": 1})
-		b.eval(twoFrames)
+		b.Mouse("canvas.timeline", "mouseReleased", 0.35, 0.5, map[string]any{"button": "left", "buttons": 0, "clickCount": 1})
+		b.Eval(reporttest.TwoFrames)
 		if picture() == before {
 			t.Error("the drag moved nothing")
 		}
-		if got := b.text(".in-view"); got != zoomed {
+		if got := b.Text(".in-view"); got != zoomed {
 			t.Errorf("the drag changed %q to %q", zoomed, got)
 		}
-		if got := b.text(".pin strong"); got != pinned {
+		if got := b.Text(".pin strong"); got != pinned {
 			t.Errorf("the drag pinned %q", got)
 		}
-		b.eval(`[...document.querySelectorAll('#timeline button')].find((button) => button.textContent === 'All').click()`)
-		b.eval(twoFrames)
-		if got := b.text(".in-view"); got != "" {
+		b.Eval(`[...document.querySelectorAll('#timeline button')].find((button) => button.textContent === 'All').click()`)
+		b.Eval(reporttest.TwoFrames)
+		if got := b.Text(".in-view"); got != "" {
 			t.Errorf("all is in view, and it says %q", got)
 		}
 	})
 	t.Run("search and filter", func(t *testing.T) {
 		// What it made lives on to the peak.
-		b.eval(`[...document.querySelectorAll('#pin button')].find((button) => button.textContent === 'Peak').click()`)
-		b.eval(`(() => { const input = document.querySelector('#holders input'); input.value = 'onerror'; input.dispatchEvent(new Event('input')); })()`)
-		b.eval(twoFrames)
-		if got := b.text("#holders .long-space"); !strings.Contains(got, hostileModule) {
+		b.Eval(`[...document.querySelectorAll('#pin button')].find((button) => button.textContent === 'Peak').click()`)
+		b.Eval(`(() => { const input = document.querySelector('#holders input'); input.value = 'onerror'; input.dispatchEvent(new Event('input')); })()`)
+		b.Eval(reporttest.TwoFrames)
+		if got := b.Text("#holders .long-space"); !strings.Contains(got, hostileModule) {
 			t.Errorf("the table is %q", got)
 		}
-		b.click("#holders .long-row", 0.1, 0.5)
-		if got := b.text("#holders .chips"); !strings.Contains(got, "Module: <img src=x") {
+		b.Click("#holders .long-row", 0.1, 0.5)
+		if got := b.Text("#holders .chips"); !strings.Contains(got, "Module: <img src=x") {
 			t.Errorf("the filters are %q", got)
 		}
-		b.eval(`document.querySelector('#holders .chip').click()`)
-		b.eval(`(() => { const input = document.querySelector('#holders input'); input.value = 'nothing is called this'; input.dispatchEvent(new Event('input')); })()`)
-		if got := b.text("#holders .note"); !strings.Contains(got, "Nothing that is live at this instant matches") {
+		b.Eval(`document.querySelector('#holders .chip').click()`)
+		b.Eval(`(() => { const input = document.querySelector('#holders input'); input.value = 'nothing is called this'; input.dispatchEvent(new Event('input')); })()`)
+		if got := b.Text("#holders .note"); !strings.Contains(got, "Nothing that is live at this instant matches") {
 			t.Errorf("it says %q", got)
 		}
 	})
 	t.Run("names are text", func(t *testing.T) {
-		if n := b.eval(`document.querySelectorAll('img, iframe, object, embed').length`); n != 0.0 {
+		if n := b.Eval(`document.querySelectorAll('img, iframe, object, embed').length`); n != 0.0 {
 			t.Errorf("%v elements came from names", n)
 		}
-		if title := b.eval(`document.title`); title != "memprof report" {
+		if title := b.Eval(`document.title`); title != "memprof report" {
 			t.Errorf("the title is %q", title)
 		}
 	})
 	t.Run("the policy holds", func(t *testing.T) {
-		if got := b.eval(`new Promise((done) => {
+		if got := b.Eval(`new Promise((done) => {
 			addEventListener('securitypolicyviolation', (event) => done(event.effectiveDirective));
 			const s = document.createElement('script');
 			s.textContent = 'document.title = "owned"';
@@ -243,27 +245,25 @@ func TestPageInBrowser(t *testing.T) {
 		})`); got != "script-src-elem" {
 			t.Errorf("a script that was put in violates %v", got)
 		}
-		b.mutex.Lock()
-		b.problems = nil // it was told of that
-		b.mutex.Unlock()
+		b.Forget() // the browser reported that violation
 	})
-	b.quiet()
+	b.Quiet()
 }
 
 // Pages of all sorts of results open without a complaint.
 func TestPagesOpen(t *testing.T) {
-	b := newBrowser(t)
+	b := reporttest.NewBrowser(t)
 	for _, f := range fixtures() {
-		b.open(pageOf(t, Page{Results: f.results, Path: f.name}))
-		n, _ := b.eval(`document.querySelectorAll('select[aria-label="Process and device"] option').length`).(float64)
+		b.Open(pageOf(t, page.Page{Results: f.results, Path: f.name}))
+		n, _ := b.Eval(`document.querySelectorAll('select[aria-label="Process and device"] option').length`).(float64)
 		for i := range int(n) {
-			b.eval(fmt.Sprintf(`(() => { const s = document.querySelector('select'); s.value = '%d'; s.dispatchEvent(new Event('change')); })()`, i))
-			b.eval(twoFrames)
+			b.Eval(fmt.Sprintf(`(() => { const s = document.querySelector('select'); s.value = '%d'; s.dispatchEvent(new Event('change')); })()`, i))
+			b.Eval(reporttest.TwoFrames)
 		}
-		if text := b.text("main"); strings.Contains(text, "NaN") || strings.Contains(text, "undefined") || strings.Contains(text, "Infinity") {
+		if text := b.Text("main"); strings.Contains(text, "NaN") || strings.Contains(text, "undefined") || strings.Contains(text, "Infinity") {
 			t.Errorf("%s: %s", f.name, text)
 		}
-		b.quiet()
+		b.Quiet()
 	}
 }
 
@@ -284,58 +284,58 @@ func TestPageOfRegionsThatTouch(t *testing.T) {
 	if got := result.Devices[0].LargestFree; got != 2<<20 {
 		t.Fatalf("the largest free chunk has %d bytes", got)
 	}
-	b := newBrowser(t)
-	b.open(pageOf(t, Page{Results: []*analysis.Result{result}}))
-	if got := b.text(".arena-head"); !strings.Contains(got, "free 3 MiBlargest free piece 2 MiB") {
+	b := reporttest.NewBrowser(t)
+	b.Open(pageOf(t, page.Page{Results: []*analysis.Result{result}}))
+	if got := b.Text(".arena-head"); !strings.Contains(got, "free 3 MiBlargest free piece 2 MiB") {
 		t.Errorf("the arena is %q", got)
 	}
-	b.quiet()
+	b.Quiet()
 }
 
 func TestDiffPageInBrowser(t *testing.T) {
-	b := newBrowser(t)
+	b := reporttest.NewBrowser(t)
 	var out bytes.Buffer
 	if err := DiffHTML(&out, compared()); err != nil {
 		t.Fatal(err)
 	}
-	b.open(out.Bytes())
-	if n := b.eval(`document.scripts.length`); n != 1.0 {
+	b.Open(out.Bytes())
+	if n := b.Eval(`document.scripts.length`); n != 1.0 {
 		t.Errorf("%v scripts, want that of the page alone", n)
 	}
 	shown := func() any {
-		return b.eval(`[...document.querySelectorAll('tbody tr')].filter((row) => !row.hidden && row.dataset.outcome === 'shrank').length + ' of ' +
+		return b.Eval(`[...document.querySelectorAll('tbody tr')].filter((row) => !row.hidden && row.dataset.outcome === 'shrank').length + ' of ' +
 			[...document.querySelectorAll('tbody tr')].filter((row) => !row.hidden).length`)
 	}
-	b.eval(`document.querySelector('.choice button[data-value=shrank]').click()`)
+	b.Eval(`document.querySelector('.choice button[data-value=shrank]').click()`)
 	if got := shown(); got != "1 of 1" {
 		t.Errorf("shown are %v that shrank", got)
 	}
-	b.quiet()
+	b.Quiet()
 }
 
 // In a window of 800 pixels no table has to be moved to read its last column.
 func TestNarrowPages(t *testing.T) {
-	b := newBrowser(t)
-	b.must("Emulation.setDeviceMetricsOverride", map[string]any{"width": 800, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
+	b := reporttest.NewBrowser(t)
+	b.Must("Emulation.setDeviceMetricsOverride", map[string]any{"width": 800, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
 	var diff bytes.Buffer
 	if err := DiffHTML(&diff, compared()); err != nil {
 		t.Fatal(err)
 	}
 	for name, page := range map[string][]byte{"report": pageOf(t, richPage(t)), "diff": diff.Bytes()} {
-		b.open(page)
-		b.eval(twoFrames)
-		hidden := b.eval(`[...document.querySelectorAll('.long, .scroll, main')].filter((box) => box.scrollWidth > box.clientWidth)
+		b.Open(page)
+		b.Eval(reporttest.TwoFrames)
+		hidden := b.Eval(`[...document.querySelectorAll('.long, .scroll, main')].filter((box) => box.scrollWidth > box.clientWidth)
 			.map((box) => box.scrollWidth - box.clientWidth + ' pixels of ' + box.textContent.slice(0, 60)).join('; ')`)
 		if hidden != "" {
 			t.Errorf("%s: out of sight are %v", name, hidden)
 		}
 		if name == "report" { // of long recordings
-			b.eval(`document.querySelector('#growths .long-row').firstChild.textContent = '10,000,000'`)
+			b.Eval(`document.querySelector('#growths .long-row').firstChild.textContent = '10,000,000'`)
 		}
-		if cut := b.eval(`[...document.querySelectorAll('.long-row > .number')].filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.textContent).join('; ')`); cut != "" {
+		if cut := b.Eval(`[...document.querySelectorAll('.long-row > .number')].filter((cell) => cell.scrollWidth > cell.clientWidth).map((cell) => cell.textContent).join('; ')`); cut != "" {
 			t.Errorf("%s: cut are %v", name, cut)
 		}
-		b.quiet()
+		b.Quiet()
 	}
 }
 
@@ -344,10 +344,10 @@ func TestNarrowPages(t *testing.T) {
 const mostFrame = 48.0
 
 // frame is what a frame of panning takes, in ms, the least of a few tries.
-func (b *browser) frame() float64 {
+func frame(b *reporttest.Browser) float64 {
 	least := math.Inf(1)
 	for try := 0; try < 5 && least > 16; try++ {
-		took, _ := b.eval(panning).(float64)
+		took, _ := b.Eval(panning).(float64)
 		least = min(least, took)
 	}
 	return least
@@ -355,15 +355,15 @@ func (b *browser) frame() float64 {
 
 // Panning costs less than a frame has.
 func TestPageFrames(t *testing.T) {
-	b := newBrowser(t)
-	b.open(pageOf(t, Page{Results: []*analysis.Result{explored(t, 4000, nil)}}))
-	b.mouse("canvas.timeline", "mouseWheel", 0.5, 0.5, map[string]any{"deltaX": 0, "deltaY": -120})
-	milliseconds := b.frame()
+	b := reporttest.NewBrowser(t)
+	b.Open(pageOf(t, page.Page{Results: []*analysis.Result{explored(t, 4000, nil)}}))
+	b.Mouse("canvas.timeline", "mouseWheel", 0.5, 0.5, map[string]any{"deltaX": 0, "deltaY": -120})
+	milliseconds := frame(b)
 	t.Logf("a frame of panning is drawn in %.2f ms", milliseconds)
 	if milliseconds > mostFrame {
 		t.Errorf("a frame of panning takes %.1f ms, want less than %v", milliseconds, mostFrame)
 	}
-	b.quiet()
+	b.Quiet()
 }
 
 // panning is how long a frame takes while the view moves: of 60 the lower quartile, as the machine has other

@@ -14,6 +14,8 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/report/page"
+	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -139,6 +141,9 @@ func churningJob(t testing.TB, live int) func(*job, int) {
 // A quiet machine has the page of ten million events ready in less than 2 s.
 const mostReady = 6 * time.Second
 
+// mostPageBytes is how long a page may be if its Page has no MaxBytes.
+const mostPageBytes = 3_000_000
+
 // The page of a long recording keeps within its bound and opens at once, and the view moves at the pace of
 // the screen.
 func TestLargePages(t *testing.T) {
@@ -148,7 +153,7 @@ func TestLargePages(t *testing.T) {
 		most int // keyframes at least
 	}{
 		{"training", trainingJob(t, 96), 200},
-		{"churn", churningJob(t, 2000), fewestFrames / 2},
+		{"churn", churningJob(t, 2000), 16},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			start := time.Now()
@@ -159,13 +164,13 @@ func TestLargePages(t *testing.T) {
 			}
 			analyzed := time.Since(start)
 			start = time.Now()
-			page := pageOf(t, Page{Results: []*analysis.Result{r}, Path: c.name})
+			page := pageOf(t, page.Page{Results: []*analysis.Result{r}, Path: c.name})
 			k := r.Devices[0].Keyframes
 			t.Logf("%d events in %v, %d bytes in %v; %d keyframes, %d stretches", r.Events, analyzed, len(page), time.Since(start), len(k.Frames), len(k.Stretches))
-			if len(page) > defaultPageBytes {
-				t.Errorf("%d bytes, want at most %d", len(page), defaultPageBytes)
+			if len(page) > mostPageBytes {
+				t.Errorf("%d bytes, want at most %d", len(page), mostPageBytes)
 			}
-			device := unpack(t, page).(map[string]any)["processes"].([]any)[0].(map[string]any)["devices"].([]any)[0].(map[string]any)
+			device := reporttest.Unpack(t, page).(map[string]any)["processes"].([]any)[0].(map[string]any)["devices"].([]any)[0].(map[string]any)
 			if n := len(device["keyframes"].(map[string]any)["seq"].([]int64)); n < c.most {
 				t.Errorf("%d keyframes are on the page, want at least %d", n, c.most)
 			}
@@ -174,10 +179,10 @@ func TestLargePages(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			b := newBrowser(t)
-			ready := b.open(page)
-			b.mouse("canvas.timeline", "mouseWheel", 0.5, 0.5, map[string]any{"deltaX": 0, "deltaY": -120})
-			frame := b.frame()
+			b := reporttest.NewBrowser(t)
+			ready := b.Open(page)
+			b.Mouse("canvas.timeline", "mouseWheel", 0.5, 0.5, map[string]any{"deltaX": 0, "deltaY": -120})
+			frame := frame(b)
 			t.Logf("ready after %v, %.1f ms for a frame of panning", ready, frame)
 			if ready > mostReady {
 				t.Errorf("ready after %v, want at most %v", ready, mostReady)
@@ -185,7 +190,7 @@ func TestLargePages(t *testing.T) {
 			if frame > mostFrame {
 				t.Errorf("%.1f ms for a frame of panning, want less than %v", frame, mostFrame)
 			}
-			b.quiet()
+			b.Quiet()
 		})
 	}
 }

@@ -2,13 +2,9 @@ package report
 
 import (
 	"bytes"
-	"compress/zlib"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/json"
-	"io"
-	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -18,65 +14,10 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/trace"
 )
-
-// unpack reads the data of a page, with the numbers of columns in their places.
-func unpack(t testing.TB, page []byte) any {
-	t.Helper()
-	found := regexp.MustCompile(`(?s)id="data">([^<]*)</script>`).FindSubmatch(page)
-	if found == nil {
-		t.Fatal("the page has no data")
-	}
-	compressed, err := base64.StdEncoding.DecodeString(string(found[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	z, err := zlib.NewReader(bytes.NewReader(compressed))
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	length := binary.LittleEndian.Uint32(data)
-	var description any
-	if err := json.Unmarshal(data[4:4+length], &description); err != nil {
-		t.Fatal(err)
-	}
-	return withColumns(t, description, data[4+length:])
-}
-
-func withColumns(t testing.TB, value any, columns []byte) any {
-	switch value := value.(type) {
-	case []any:
-		for i := range value {
-			value[i] = withColumns(t, value[i], columns)
-		}
-	case map[string]any:
-		at, packed := value["$"].([]any)
-		if !packed {
-			for key := range value {
-				value[key] = withColumns(t, value[key], columns)
-			}
-			return value
-		}
-		numbers := []int64{}
-		rest, last := columns[int(at[0].(float64)):], int64(0)
-		for range int(at[1].(float64)) {
-			difference, n := binary.Varint(rest)
-			if n <= 0 {
-				t.Fatal("a column ends too early")
-			}
-			rest, last = rest[n:], last+difference
-			numbers = append(numbers, last)
-		}
-		return numbers
-	}
-	return value
-}
 
 // explored is a recording of steps of a job, with all that a page shows.
 func explored(t testing.TB, steps int, more func(r *modeltest.Recorder, a *modeltest.Arena)) *analysis.Result {
@@ -125,7 +66,7 @@ func stepped(t testing.TB, steps int, more func(r *modeltest.Recorder, a *modelt
 	return r
 }
 
-func pageOf(t testing.TB, p Page) []byte {
+func pageOf(t testing.TB, p page.Page) []byte {
 	t.Helper()
 	var out bytes.Buffer
 	if err := HTML(&out, p); err != nil {
@@ -137,8 +78,8 @@ func pageOf(t testing.TB, p Page) []byte {
 // What a page is told of a small recording, number by number.
 func TestPageData(t *testing.T) {
 	result := explored(t, 2, nil)
-	page := pageOf(t, Page{Results: []*analysis.Result{result}, Path: "runs/mine runs/yours", Paths: map[*analysis.Result]string{result: "runs/mine"}})
-	text, err := json.MarshalIndent(unpack(t, page), "", " ")
+	page := pageOf(t, page.Page{Results: []*analysis.Result{result}, Path: "runs/mine runs/yours", Paths: map[*analysis.Result]string{result: "runs/mine"}})
+	text, err := json.MarshalIndent(reporttest.Unpack(t, page), "", " ")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,8 +93,8 @@ func TestPageData(t *testing.T) {
 // The policy names the script and the style by what they are, and allows nothing else.
 func TestPagePolicy(t *testing.T) {
 	for _, page := range [][]byte{
-		pageOf(t, Page{Results: []*analysis.Result{explored(t, 2, nil)}}),
-		pageOf(t, Page{}),
+		pageOf(t, page.Page{Results: []*analysis.Result{explored(t, 2, nil)}}),
+		pageOf(t, page.Page{}),
 	} {
 		text := string(page)
 		policy := regexp.MustCompile(`Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(text)
@@ -181,151 +122,17 @@ func TestPagePolicy(t *testing.T) {
 	}
 }
 
-// Scripts are correct as far as a parser can tell.
-func TestPageScripts(t *testing.T) {
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skip("no node on this machine: the scripts are not parsed")
-	}
-	for page := range scripts {
-		code, err := script(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(node, "--check", "-")
-		cmd.Stdin = strings.NewReader(code)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Errorf("%s: %v\n%s", page, err, out)
-		}
-	}
-}
-
-// A name like a property that every object has is a name like any other, and has a colour of its own.
-func TestPageNames(t *testing.T) {
-	node, err := exec.LookPath("node")
-	if err != nil {
-		t.Skip("no node on this machine: the scripts are not run")
-	}
-	code, err := pageFiles.ReadFile("html/device.js")
-	if err != nil {
-		t.Fatal(err)
-	}
-	const before = `const theme = { colors: { series: ['s0', 's1', 's2', 's3', 's4', 's5', 's6', 's7', 's8', 's9'], grid: 'grid' } };
-const mix = (color) => color, hashOf = () => 0.5;
-`
-	const after = `
-const holders = { groups: ['constructor', '__proto__', 'toString', 'weights'].map((name, i) => ({ holder: i, size: 1, requested: 4 - i, name })) };
-const view = { holders, coloring: 'category', colorName: (holder) => holders.groups[holder].name };
-for (const name of ['forward', 'other', 'constructor', '__proto__', 'toString', 'mine']) console.log(name, DeviceView.prototype.phaseColor(name));
-const space = SPACE;
-const assigned = space.prototype.assign.call(view);
-for (const group of holders.groups) console.log(group.name, assigned.of.get(group.name));
-`
-	cmd := exec.Command(node, "-")
-	cmd.Stdin = strings.NewReader(before + string(code) + strings.Replace(after, "SPACE", classWith(t, string(code), "  assign() {"), 1))
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	want := "forward s0\nother grid\nconstructor s6\n__proto__ s6\ntoString s6\nmine s6\n" +
-		"constructor 9\n__proto__ 9\ntoString 9\nweights 0\n"
-	if diff := cmp.Diff(want, string(out)); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-// classWith is the name of the class of a script in which a line stands.
-func classWith(t *testing.T, code, line string) string {
-	t.Helper()
-	before, _, found := strings.Cut(code, line)
-	at := strings.LastIndex(before, "\nclass ")
-	if !found || at < 0 {
-		t.Fatalf("no class with %q", line)
-	}
-	return strings.Fields(before[at:])[1]
-}
-
-// Joining points keeps the least and the greatest, also of C that is not always known.
-func TestCoarser(t *testing.T) {
-	point := func(start, low, high, last, c int64) analysis.Point {
-		return analysis.Point{
-			Start: start, End: start + 5, T: analysis.Range{Min: low, Max: high}, R: analysis.Range{Min: 2 * low, Max: 2 * high},
-			C: analysis.Range{Min: c, Max: c}, Last: analysis.Instant{Seq: start + 1, T: last, C: c, R: 2 * last},
-		}
-	}
-	got := coarser([]analysis.Point{point(0, 5, 9, 7, -1), point(10, 1, 8, 8, 20), point(20, 4, 30, 6, -1), point(30, 6, 7, 6, 10), point(40, 2, 3, 3, -1)})
-	want := []analysis.Point{
-		{Start: 0, End: 35, T: analysis.Range{Min: 1, Max: 30}, R: analysis.Range{Min: 2, Max: 60}, C: analysis.Range{Min: 10, Max: 20},
-			Last: analysis.Instant{Seq: 31, T: 6, C: 10, R: 12}},
-		{Start: 40, End: 45, T: analysis.Range{Min: 2, Max: 3}, R: analysis.Range{Min: 4, Max: 6}, C: analysis.Range{Min: -1, Max: -1},
-			Last: analysis.Instant{Seq: 41, T: 3, C: -1, R: 6}},
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
-func TestPageLevels(t *testing.T) {
-	points := make([]analysis.Point, 10_000)
-	for i := range points {
-		points[i] = analysis.Point{Start: int64(10 * i), End: int64(10*i + 5), T: analysis.Range{Min: int64(i % 97), Max: int64(i % 97)}}
-	}
-	points[7777].T = analysis.Range{Min: -1, Max: 1 << 40}
-	var p pack
-	var counts []int
-	for _, level := range newPageLevels(&p, points) {
-		counts = append(counts, level.Start.count)
-		numbers := func(c packed) []int64 {
-			return withColumns(t, map[string]any{"$": []any{float64(c.start), float64(c.count)}}, p.columns).([]int64)
-		}
-		least, most := numbers(level.MinT), numbers(level.MaxT)
-		low, high := least[0], most[0]
-		for i := range least {
-			low, high = min(low, least[i]), max(high, most[i])
-		}
-		if low != -1 || high != 1<<40 {
-			t.Errorf("a level of %d points goes from %d to %d", level.Start.count, low, high)
-		}
-	}
-	if diff := cmp.Diff([]int{10_000, 2500, 625, 157}, counts); diff != "" {
-		t.Error(diff)
-	}
-}
-
-// Of many iterations neighbours share a line; one that stands apart has its own.
-func TestIterationRows(t *testing.T) {
-	var iterations []analysis.Iteration
-	for i := range int64(100) {
-		iterations = append(iterations, analysis.Iteration{
-			Number: i, StartSeq: 10 * i, EndSeq: 10*i + 9, Start: 100 * i, End: 100*i + 100, PeakT: 1000 + i%2, PeakC: 2000, PeakR: 4000, EndT: 10, Allocs: 3, AllocBytes: 30,
-		})
-	}
-	iterations[50].PeakT = 5000
-	type row struct{ number, last, count, peakT, allocs, marks int64 }
-	var got []row
-	for _, r := range iterationRows(iterations, 4) {
-		got = append(got, row{r.Number, r.last, r.count, r.PeakT, r.Allocs, r.marks})
-	}
-	want := []row{{0, 24, 25, 1001, 75, 0}, {25, 49, 25, 1001, 75, 0}, {50, 50, 1, 5000, 3, 2}, {51, 75, 25, 1001, 75, 0}, {76, 99, 24, 1001, 72, 0}}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(row{})); diff != "" {
-		t.Error(diff)
-	}
-	if n := len(iterationRows(iterations, 4096)); n != 100 {
-		t.Errorf("%d lines of 100 iterations", n)
-	}
-}
-
 // A page that would be too long gives up keyframes, those without which it says less last.
 func TestPageIsBounded(t *testing.T) {
 	r := explored(t, 3000, nil)
-	whole := pageOf(t, Page{Results: []*analysis.Result{r}})
+	whole := pageOf(t, page.Page{Results: []*analysis.Result{r}})
 	bound := len(whole) - 1
-	short := pageOf(t, Page{Results: []*analysis.Result{r}, MaxBytes: bound})
+	short := pageOf(t, page.Page{Results: []*analysis.Result{r}, MaxBytes: bound})
 	if len(short) > bound {
 		t.Errorf("%d bytes, want at most %d", len(short), bound)
 	}
 	frames := func(page []byte) (seqs []int64, of float64) {
-		device := unpack(t, page).(map[string]any)["processes"].([]any)[0].(map[string]any)["devices"].([]any)[0].(map[string]any)
+		device := reporttest.Unpack(t, page).(map[string]any)["processes"].([]any)[0].(map[string]any)["devices"].([]any)[0].(map[string]any)
 		k := device["keyframes"].(map[string]any)
 		return k["seq"].([]int64), k["of"].(float64)
 	}
@@ -358,7 +165,7 @@ func TestDiffPageData(t *testing.T) {
 		Outcome any
 	}
 	var metrics []line
-	for _, p := range unpack(t, out.Bytes()).(map[string]any)["parts"].([]any) {
+	for _, p := range reporttest.Unpack(t, out.Bytes()).(map[string]any)["parts"].([]any) {
 		p := p.(map[string]any)
 		rows, changes, outcomes := p["rows"].([]any), p["changes"].([]any), p["outcomes"].([]any)
 		if len(rows) != len(changes) || len(rows) != len(outcomes) {

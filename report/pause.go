@@ -12,11 +12,9 @@ import (
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
+	"github.com/memprof/memprof/report/terms"
 	"github.com/memprof/memprof/report/units"
 )
-
-// sameCall is how far apart the starts of two transitions of one call can be said to be, ns.
-const sameCall = 10_000
 
 // Columns for the result of a transition, and how many texts that are longer are below the table.
 const resultWidth, failuresShown = 40, 4
@@ -43,7 +41,7 @@ func transitionSections(d *analysis.DeviceResult) []layout.Section {
 	}
 	var failures []layout.Cell
 	said := ""
-	for _, t := range byCall(d.Transitions) {
+	for _, t := range terms.Calls(d.Transitions) {
 		s.Rows = append(s.Rows, transitionRow(t))
 		// The tags of one call fail with one text.
 		if t.Failed != said && plain.Width(t.Failed) > resultWidth && len(failures) < failuresShown {
@@ -61,26 +59,6 @@ func transitionSections(d *analysis.DeviceResult) []layout.Section {
 	)
 	s.After = append(s.After, failures...)
 	return []layout.Section{s}
-}
-
-// byCall sums up what one call did to the arenas of a tag.
-func byCall(transitions []analysis.Transition) []analysis.Transition {
-	var calls []analysis.Transition
-	for _, t := range transitions {
-		if n := len(calls); n > 0 {
-			last := &calls[n-1]
-			apart := (t.Time - t.Duration) - (last.Time - last.Duration)
-			if last.Tag == t.Tag && last.Resume == t.Resume && last.Failed == t.Failed && apart < sameCall {
-				last.Bytes += t.Bytes
-				last.Copied += t.Copied
-				last.Time, last.Duration = t.Time, max(last.Duration, t.Duration)
-				last.Reserved = t.Reserved
-				continue
-			}
-		}
-		calls = append(calls, t)
-	}
-	return calls
 }
 
 func transitionRow(t analysis.Transition) []layout.Cell {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/terms"
 )
@@ -58,4 +59,14 @@ func reportSections(results []*analysis.Result) []layout.Section {
 		}
 	}
 	return sections
+}
+
+// HTML writes one page that needs nothing beside itself: it shows a recording at any of its
+// keyframes. It fails only where w does.
+func HTML(w io.Writer, p page.Page) error {
+	if s, several := ranksSection(p.Results); several {
+		p.Ranks = &s
+	}
+	p.Sections = deviceSections
+	return page.Write(w, p)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/page"
 )
 
 // pagePoints is how finely a page tells the course of a device: so many stretches of time.
@@ -23,7 +24,7 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 	if err != nil {
 		return err
 	}
-	p := report.Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: strings.Join(paths, " "), Paths: map[*analysis.Result]string{}}
+	p := page.Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: strings.Join(paths, " "), Paths: map[*analysis.Result]string{}}
 	for _, run := range runs {
 		warn(stderr, run.Run)
 		p.Results = append(p.Results, run.Results...)

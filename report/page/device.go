@@ -1,4 +1,4 @@
-package report
+package page
 
 import (
 	"cmp"
@@ -141,8 +141,8 @@ func (b *pageBuilder) build() []byte {
 
 func (b *pageBuilder) describe(p *pack) pageReport {
 	out := pageReport{Path: plain.Shorten(b.page.Path, 200), Processes: []pageProcess{}}
-	if s, several := ranksSection(b.page.Results); several {
-		ranks := newPageSection(s)
+	if b.page.Ranks != nil {
+		ranks := newPageSection(*b.page.Ranks)
 		out.Ranks = &ranks
 	}
 	for _, r := range b.page.Results {
@@ -173,7 +173,7 @@ func (b *pageBuilder) device(p *pack, r *analysis.Result, d *analysis.DeviceResu
 	if d.Keyframes != nil && len(d.Keyframes.Frames) > 0 {
 		out.Keyframes = newPageKeyframes(p, d.Keyframes, r, b.frames[d])
 	}
-	for _, s := range deviceSections(d) {
+	for _, s := range b.page.Sections(d) {
 		if s.AtPins && out.Keyframes != nil || s.Listed {
 			continue
 		}
@@ -265,7 +265,7 @@ func arenaName(a *analysis.ArenaInfo) string {
 func newPagePauses(d *analysis.DeviceResult) []pagePause {
 	pauses := []pagePause{}
 	open := map[string]int{}
-	for _, t := range byCall(d.Transitions) {
+	for _, t := range terms.Calls(d.Transitions) {
 		at, asleep := open[t.Tag]
 		switch {
 		case t.Failed != "" || len(pauses) == 1024:

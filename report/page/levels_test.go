@@ -1,4 +1,4 @@
-package report
+package page
 
 import (
 	"encoding/json"
@@ -8,7 +8,14 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/reporttest"
 	"github.com/memprof/memprof/report/units"
+)
+
+const (
+	kib = int64(1) << 10
+	mib = int64(1) << 20
+	gib = int64(1) << 30
 )
 
 // pageCode is parts of the page's script, for an expression that uses them.
@@ -27,7 +34,7 @@ func pageCode(t *testing.T, expression string, parts ...string) string {
 
 // The page writes sizes as the reports in the terminal do, those between two roundings among them.
 func TestPageSizes(t *testing.T) {
-	b := newBrowser(t)
+	b := reporttest.NewBrowser(t)
 	sizes := []int64{
 		0, 1, 1023, 1024, 1536, mib - 1, 1023*kib + 200, gib + gib/4,
 		220*mib + mib/2, 221*mib + mib/2, 1023*mib + mib/2, gib + gib/8, gib + 3*gib/8, 10*gib + gib/4, 10*gib + 3*gib/4, 99*gib + 972*mib + 819*kib,
@@ -40,7 +47,7 @@ func TestPageSizes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, _ := b.eval(pageCode(t, string(text)+".map((size) => formatSize(size))", "format")).([]any)
+	got, _ := b.Eval(pageCode(t, string(text)+".map((size) => formatSize(size))", "format")).([]any)
 	if len(got) != len(sizes) {
 		t.Fatalf("%d texts of %d sizes", len(got), len(sizes))
 	}
@@ -92,7 +99,7 @@ func unevenCourse(random *rand.Rand, n int) []analysis.Point {
 // requested, provided and reserved is left out.
 func TestPageCourse(t *testing.T) {
 	const columns = 300
-	b := newBrowser(t)
+	b := reporttest.NewBrowser(t)
 	random := rand.New(rand.NewPCG(7, 8))
 	for _, n := range []int{1, 5, 40, 5000, 20000} {
 		finest := unevenCourse(random, n)
@@ -111,7 +118,7 @@ func TestPageCourse(t *testing.T) {
 			course := fmt.Sprintf(`((course) => { course.measure(%d, %d); return ['t', 'c', 'r', 'busy', 'touched'].flatMap((name) =>
 				[course[name].least, course[name].most].map((values) => Array.from(values, (v) => Number.isFinite(v) ? v : -1))); })(new Course({levels: %s}, %d))`,
 				from, to, text, columns)
-			got, _ := b.eval(pageCode(t, course, "data", "levels")).([]any)
+			got, _ := b.Eval(pageCode(t, course, "data", "levels")).([]any)
 			if len(got) != 10 {
 				t.Fatalf("%d points, [%d, %d]: %v", n, from, to, got)
 			}

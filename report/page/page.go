@@ -1,4 +1,4 @@
-package report
+package page
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/report/layout"
 )
 
 //go:embed html/*.css html/*.js
@@ -29,6 +30,9 @@ type Page struct {
 	// unless Paths has another for a result.
 	Path  string
 	Paths map[*analysis.Result]string
+	// Ranks compares the processes, nil where there is one. Sections are those of the text report on a device.
+	Ranks    *layout.Section
+	Sections func(d *analysis.DeviceResult) []layout.Section
 	// MaxBytes bounds the page by giving up keyframes, never what makes up the other parts; 3 MB if it is 0.
 	MaxBytes int
 }
@@ -38,11 +42,10 @@ const defaultPageBytes = 3_000_000
 // fewestFrames is how many keyframes of a device are kept for want of room, and the essential ones.
 const fewestFrames = 32
 
-// HTML writes one page that needs nothing beside itself: it shows a recording at any of its
-// keyframes. Names from the job reach it as data, and the page shows them as text. What it may
-// load or run is told to the browser in a policy: the script and the style with these hashes.
-// It fails only where w does.
-func HTML(w io.Writer, p Page) error {
+// writePage writes the page of a recording. Names from the job reach it as data, and it shows them as
+// text. What it may load or run is told to the browser in a policy: the script and the style with
+// these hashes. It fails only where w does.
+func Write(w io.Writer, p Page) error {
 	limit := p.MaxBytes
 	if limit == 0 {
 		limit = defaultPageBytes
@@ -58,19 +61,6 @@ func HTML(w io.Writer, p Page) error {
 			return err
 		}
 	}
-}
-
-// DiffHTML writes the sections and numbers of [DiffText] as one page that needs nothing
-// beside itself. It fails only where w does.
-func DiffHTML(w io.Writer, c Compared) error {
-	var data pack
-	c.Top = max(c.Top, 1000)
-	page, err := renderPage("memprof diff", "diff", data.finish(newPageDiff(c)))
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(page)
-	return err
 }
 
 // scripts are the parts of the page's script in their order; each page ends with its own.

@@ -1,4 +1,4 @@
-package report
+package page
 
 import (
 	"github.com/memprof/memprof/analysis"

@@ -1,4 +1,4 @@
-package report
+package page
 
 import (
 	"github.com/memprof/memprof/analysis"
@@ -259,7 +259,7 @@ func newPageGrowths(p *pack, d *analysis.DeviceResult) pageGrowths {
 		Seq:   of(func(g *analysis.Growth) int64 { return g.Seq }), Time: of(func(g *analysis.Growth) int64 { return g.Time }),
 		Arena: of(func(g *analysis.Growth) int64 { return int64(g.Arena) }),
 		Iteration: of(func(g *analysis.Growth) int64 {
-			if number, ok := iterationNumber(d, g.Iteration); ok {
+			if number, ok := d.IterationNumber(g.Iteration); ok {
 				return number
 			}
 			return -1

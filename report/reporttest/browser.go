@@ -1,4 +1,4 @@
-package report
+package reporttest
 
 import (
 	"bufio"
@@ -16,7 +16,7 @@ import (
 
 // browser is a headless Chromium, spoken to by the DevTools protocol over its pipe: JSON messages that end
 // with a zero byte, to its file 3 and from its file 4.
-type browser struct {
+type Browser struct {
 	t     testing.TB
 	to    *os.File
 	mutex sync.Mutex
@@ -44,7 +44,7 @@ type devtoolsMessage struct {
 }
 
 // newBrowser starts one, or skips the test where there is none.
-func newBrowser(t testing.TB) *browser {
+func NewBrowser(t testing.TB) *Browser {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("no browser in short tests")
@@ -73,7 +73,7 @@ func newBrowser(t testing.TB) *browser {
 	for _, f := range theirs {
 		f.Close()
 	}
-	b := &browser{t: t, to: ours[0], wait: map[int]chan reply{}, loaded: make(chan struct{}, 8)}
+	b := &Browser{t: t, to: ours[0], wait: map[int]chan reply{}, loaded: make(chan struct{}, 8)}
 	go b.listen(ours[1])
 	t.Cleanup(func() {
 		_ = b.send("", "Browser.close", nil, nil) // it may be gone before it answers
@@ -100,7 +100,7 @@ func pipes() (theirs, ours [2]*os.File, err error) {
 	return theirs, ours, err
 }
 
-func (b *browser) listen(from *os.File) {
+func (b *Browser) listen(from *os.File) {
 	defer from.Close()
 	r := bufio.NewReaderSize(from, 1<<20)
 	for {
@@ -129,7 +129,7 @@ func (b *browser) listen(from *os.File) {
 }
 
 // event takes note of what the page does.
-func (b *browser) event(m *devtoolsMessage) {
+func (b *Browser) event(m *devtoolsMessage) {
 	var p struct {
 		Type    string `json:"type"`
 		Args    []any  `json:"args"`
@@ -169,7 +169,7 @@ func (b *browser) event(m *devtoolsMessage) {
 var errGone = errors.New("the browser is gone")
 
 // send calls a method and waits for its result.
-func (b *browser) send(attached, method string, params, result any) error {
+func (b *Browser) send(attached, method string, params, result any) error {
 	b.mutex.Lock()
 	b.next++
 	id := b.next
@@ -204,35 +204,35 @@ func (b *browser) send(attached, method string, params, result any) error {
 	}
 }
 
-func (b *browser) must(method string, params, result any) {
+func (b *Browser) Must(method string, params, result any) {
 	b.t.Helper()
 	if err := b.send(b.attached, method, params, result); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-func (b *browser) attach() {
+func (b *Browser) attach() {
 	var target struct {
 		ID string `json:"targetId"`
 	}
-	b.must("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	b.Must("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
 	var attachment struct {
 		ID string `json:"sessionId"`
 	}
-	b.must("Target.attachToTarget", map[string]any{"targetId": target.ID, "flatten": true}, &attachment)
+	b.Must("Target.attachToTarget", map[string]any{"targetId": target.ID, "flatten": true}, &attachment)
 	b.attached = attachment.ID
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
-		b.must(domain+".enable", nil, nil)
+		b.Must(domain+".enable", nil, nil)
 	}
 	b.size(1360, 900)
 }
 
-func (b *browser) size(width, height int) {
-	b.must("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
+func (b *Browser) size(width, height int) {
+	b.Must("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
 }
 
 // open shows a page from disk, and says how long it took until it was ready to be used.
-func (b *browser) open(page []byte) time.Duration {
+func (b *Browser) Open(page []byte) time.Duration {
 	b.t.Helper()
 	file := filepath.Join(b.t.TempDir(), "page.html")
 	if err := os.WriteFile(file, page, 0o644); err != nil {
@@ -242,27 +242,27 @@ func (b *browser) open(page []byte) time.Duration {
 	b.problems, b.requests = nil, nil
 	b.mutex.Unlock()
 	start := time.Now()
-	b.must("Page.navigate", map[string]any{"url": "file://" + file}, nil)
+	b.Must("Page.navigate", map[string]any{"url": "file://" + file}, nil)
 	select {
 	case <-b.loaded:
 	case <-time.After(60 * time.Second):
 		b.t.Fatal("the page does not load")
 	}
-	for b.eval(`document.querySelector('main').getAttribute('aria-busy')`) != "false" {
+	for b.Eval(`document.querySelector('main').getAttribute('aria-busy')`) != "false" {
 		if time.Since(start) > 60*time.Second {
 			b.t.Fatalf("the page is not ready: %v", b.problems)
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	b.eval(twoFrames)
+	b.Eval(TwoFrames)
 	return time.Since(start)
 }
 
 // twoFrames is over when all that was to be drawn is.
-const twoFrames = `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(''))))`
+const TwoFrames = `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(''))))`
 
 // eval is the value of an expression in the page; promises are waited for.
-func (b *browser) eval(expression string) any {
+func (b *Browser) Eval(expression string) any {
 	b.t.Helper()
 	var out struct {
 		Result struct {
@@ -275,7 +275,7 @@ func (b *browser) eval(expression string) any {
 			} `json:"exception"`
 		} `json:"exceptionDetails"`
 	}
-	b.must("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &out)
+	b.Must("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &out)
 	if out.Details != nil {
 		b.t.Fatalf("%s: %s %s", expression, out.Details.Text, out.Details.Exception.Description)
 	}
@@ -283,16 +283,16 @@ func (b *browser) eval(expression string) any {
 }
 
 // text is what an element of the page says.
-func (b *browser) text(selector string) string {
+func (b *Browser) Text(selector string) string {
 	b.t.Helper()
-	text, _ := b.eval(fmt.Sprintf(`(document.querySelector(%q) || {}).textContent`, selector)).(string)
+	text, _ := b.Eval(fmt.Sprintf(`(document.querySelector(%q) || {}).textContent`, selector)).(string)
 	return text
 }
 
 // mouse does something at a place of an element, as shares of its width and height.
-func (b *browser) mouse(selector, what string, x, y float64, more map[string]any) {
+func (b *Browser) Mouse(selector, what string, x, y float64, more map[string]any) {
 	b.t.Helper()
-	at, _ := b.eval(fmt.Sprintf(`(() => {
+	at, _ := b.Eval(fmt.Sprintf(`(() => {
 		const node = document.querySelector(%q);
 		const box = node.getBoundingClientRect();
 		if (box.top < 0 || box.bottom > innerHeight) node.scrollIntoView({ block: 'center' });
@@ -306,20 +306,20 @@ func (b *browser) mouse(selector, what string, x, y float64, more map[string]any
 	for key, value := range more {
 		params[key] = value
 	}
-	b.must("Input.dispatchMouseEvent", params, nil)
+	b.Must("Input.dispatchMouseEvent", params, nil)
 }
 
-func (b *browser) click(selector string, x, y float64) {
+func (b *Browser) Click(selector string, x, y float64) {
 	b.t.Helper()
-	b.mouse(selector, "mouseMoved", x, y, nil)
+	b.Mouse(selector, "mouseMoved", x, y, nil)
 	for _, what := range []string{"mousePressed", "mouseReleased"} {
-		b.mouse(selector, what, x, y, map[string]any{"button": "left", "buttons": 1, "clickCount": 1})
+		b.Mouse(selector, what, x, y, map[string]any{"button": "left", "buttons": 1, "clickCount": 1})
 	}
-	b.eval(twoFrames)
+	b.Eval(TwoFrames)
 }
 
 // quiet fails the test if the page complained, or asked for anything.
-func (b *browser) quiet() {
+func (b *Browser) Quiet() {
 	b.t.Helper()
 	b.mutex.Lock()
 	defer b.mutex.Unlock()
@@ -334,20 +334,20 @@ func (b *browser) quiet() {
 }
 
 // picture writes what the whole page looks like.
-func (b *browser) picture(file string, dark bool) {
+func (b *Browser) Picture(file string, dark bool) {
 	b.t.Helper()
 	scheme := "light"
 	if dark {
 		scheme = "dark"
 	}
-	b.must("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
-	height, _ := b.eval(`document.documentElement.scrollHeight`).(float64)
+	b.Must("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	height, _ := b.Eval(`document.documentElement.scrollHeight`).(float64)
 	b.size(1360, int(height))
-	b.eval(twoFrames)
+	b.Eval(TwoFrames)
 	var out struct {
 		Data string `json:"data"`
 	}
-	b.must("Page.captureScreenshot", map[string]any{"format": "png"}, &out)
+	b.Must("Page.captureScreenshot", map[string]any{"format": "png"}, &out)
 	b.size(1360, 900)
 	png, err := base64.StdEncoding.DecodeString(out.Data)
 	if err != nil {
@@ -356,4 +356,11 @@ func (b *browser) picture(file string, dark bool) {
 	if err := os.WriteFile(file, png, 0o644); err != nil {
 		b.t.Fatal(err)
 	}
+}
+
+// forget drops what the page complained of so far.
+func (b *Browser) Forget() {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	b.problems = nil
 }
