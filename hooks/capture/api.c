@@ -7,10 +7,11 @@
 #include "arena/arena.h"
 #include "arena/graph_memory.h"
 #include "arena/reclaim.h"
+#include "base/hook.h"
 #include "base/problem.h"
-#include "hook.h"
 #include "interpose/interpose.h"
 #include "memprof.h"
+#include "spool/context.h"
 #include "spool/spool.h"
 #include "watch/callers.h"
 
@@ -67,7 +68,7 @@ static bool ask_framework(struct arena *arena, uint64_t size) {
 }
 
 static bool allocate(struct arena *arena, uint64_t size, struct bfc_block *block) {
-  const uint32_t context = hook_context();
+  const uint32_t context = context_get();
   if (arena_alloc(arena, size, context, block)) return true;
   bool retry;
   arena->gpu->stats.retries++;

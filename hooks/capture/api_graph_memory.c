@@ -8,7 +8,7 @@
 #include "arena/graph_memory.h"
 #include "base/problem.h"
 #include "base/text.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/interpose.h"
 #include "memprof.h"
 #include "spool/spool.h"

@@ -9,6 +9,7 @@
 
 #include "arena/graph_memory.h"
 #include "arena/policy.h"
+#include "base/hook.h"
 #include "base/problem.h"
 #include "interpose/interpose.h"
 #include "spool/spool.h"
@@ -463,7 +464,9 @@ void arena_free_done(struct arena *arena, uint64_t addr) {
   arena_event(arena, MEMPROF_FREE_DONE, addr, block.requested, block.size, 0);
 }
 
-void arenas_forget(void) {
+static void forget(void) {
   pthread_mutex_init(&making, NULL);
   pthread_mutex_init(&arriving, NULL);
 }
+
+HOOK_PART(.forget = forget);

@@ -148,7 +148,4 @@ void gpu_count(struct memprof_stat *stat, int64_t amount);
 // Without the lock: the arena whose reservation has the address, or NULL.
 struct arena *arena_of(uint64_t addr);
 
-// In a forked child: whatever was locked stays so.
-void arenas_forget(void);
-
 #endif

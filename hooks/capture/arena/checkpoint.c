@@ -8,7 +8,7 @@
 
 #include "arena/arena.h"
 #include "base/problem.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "memprof.h"
 #include "spool/spool.h"
 

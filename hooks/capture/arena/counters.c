@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "arena/arena.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "memprof.h"
 
 void memprof_set_limit(int device, uint64_t bytes) {

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/options.h"
 #include "base/problem.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/interpose.h"
 #include "memprof.h"
 #include "spool/spool.h"

@@ -9,7 +9,7 @@
 #include "arena/graph_memory.h"
 #include "arena/reclaim.h"
 #include "base/problem.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/interpose.h"
 #include "memprof.h"
 #include "spool/spool.h"

@@ -26,7 +26,7 @@
 #include "arena/arena.h"
 #include "base/own_file.h"
 #include "base/problem.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "memprof.h"
 
 enum { POSIX_FD = 1, READ_AND_WRITE = 3, ON_DEVICE = 1, SOCKET_NAME = 40, TRIES = 20 };
@@ -228,7 +228,7 @@ static void start_listener(void) {
   pthread_detach(thread);
 }
 
-void share_forget(void) { own_file_close(&listener); }
+static void forget(void) { own_file_close(&listener); }
 
 static bool name_it(const char *kind, uint64_t addr, char *text, size_t size) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -370,3 +370,5 @@ void memprof_close_shared(void *ptr, int device) {
   }
   free(opened);
 }
+
+HOOK_PART(.forget = forget);

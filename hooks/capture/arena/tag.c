@@ -14,7 +14,7 @@
 #include "base/lock.h"
 #include "base/text.h"
 #include "device/host.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/interpose.h"
 #include "memprof.h"
 

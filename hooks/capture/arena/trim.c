@@ -12,6 +12,7 @@
 
 #include "arena/reclaim.h"
 #include "base/clock.h"
+#include "base/hook.h"
 #include "base/options.h"
 #include "interpose/interpose.h"
 
@@ -285,13 +286,15 @@ static void start_trimmer(void) {
   pthread_attr_destroy(&attributes);
 }
 
-void trim_start(void) {
+static void trim_start(void) {
   const enum trim trim = options_get()->trim;
   if (trim == TRIM_IDLE || trim == TRIM_PRESSURE) start_trimmer();
 }
 
-void trim_forget(void) {
+static void forget(void) {
   working = (struct lock){0};
   interpose_forget_holds();
   atomic_store(&running, false);
 }
+
+HOOK_PART(.order = HOOK_REST, .start = trim_start, .forget = forget);

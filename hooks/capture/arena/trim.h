@@ -20,10 +20,4 @@
 // written by `mark` with all devices locked.
 void trim_iteration(void (*mark)(void *self), void *self);
 
-// Starts the trimmer if the options want one that needs no marks.
-void trim_start(void);
-
-// In a forked child: there is no trimmer.
-void trim_forget(void);
-
 #endif

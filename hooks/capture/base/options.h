@@ -23,7 +23,7 @@ struct options {
   uint64_t handle;         // handle=BYTES of the physical handles a grant is cut into; 0 = by the policy
   uint64_t backup_limit;   // backup_limit=BYTES of pinned host memory for copies; 0 = no limit
   bool serve;              // serve=1: other libraries' memory comes from our arenas, too
-  bool readings;           // readings=1: the process reads its devices' used memory; see readings.h
+  bool readings;           // readings=1: the process reads its devices' used memory; see device/readings.c
   bool stacks;             // stacks=1: requests carry the Python stack they are made from
 };
 

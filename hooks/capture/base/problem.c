@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "base/hook.h"
 #include "base/text.h"
 
 enum { LONGEST_LINE = 1024, KEPT_BYTES = 4096, FILE_BYTES = 65536, MOST_LINES = 100 };
@@ -67,7 +68,7 @@ void problem_start(const struct directory *directory) {
   pthread_mutex_unlock(&lock);
 }
 
-void problem_forget(void) {
+static void forget(void) {
   // Only the forking thread exists here, and the lock may have been another's.
   pthread_mutex_init(&lock, NULL);
   lines = 0;
@@ -75,3 +76,5 @@ void problem_forget(void) {
   length = 0;
   room = sizeof kept;
 }
+
+HOOK_PART(.forget = forget);

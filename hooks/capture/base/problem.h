@@ -16,7 +16,4 @@ __attribute__((format(printf, 1, 2))) void problem(const char *format, ...);
 // stays mapped and ends with zeros.
 void problem_start(const struct directory *directory);
 
-// In a forked child: the file is the parent's.
-void problem_forget(void);
-
 #endif

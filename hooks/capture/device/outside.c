@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "base/hook.h"
 #include "base/lock.h"
 
 enum { DEVICES = 64 };
@@ -130,7 +131,9 @@ static int64_t sum(const int64_t *sums, int device) {
 int64_t outside_bytes(int device) { return sum(plain, device); }
 int64_t outside_pooled_bytes(int device) { return sum(pooled_sum, device); }
 
-void outside_forget(void) {
+static void forget(void) {
   lock = (struct lock){0};
   atomic_store(&under_way, 0);
 }
+
+HOOK_PART(.forget = forget);

@@ -27,7 +27,4 @@ unsigned outside_turn(bool *quiet);
 int64_t outside_bytes(int device);
 int64_t outside_pooled_bytes(int device);
 
-// In a forked child.
-void outside_forget(void);
-
 #endif

@@ -8,7 +8,7 @@
 
 #include "arena/arena.h"
 #include "device/outside.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/interpose.h"
 #include "interpose/pools.h"
 #include "spool/spool.h"
@@ -152,7 +152,8 @@ void overhead_pools(int device) {
   lock_give(&lock);
 }
 
-void overhead_forget(void) {
+static void forget(void) {
   lock = (struct lock){0};
-  overhead_context_forget();
 }
+
+HOOK_PART(.forget = forget);

@@ -71,8 +71,4 @@ void overhead_gone(int device);
 // has changed by much.
 void overhead_pools(int device);
 
-// In a forked child.
-void overhead_forget(void);
-void overhead_context_forget(void);
-
 #endif

@@ -11,7 +11,7 @@
 
 #include "device/driver.h"
 #include "device/overhead.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/internal.h"
 #include "interpose/interpose.h"
 #include "spool/spool.h"
@@ -140,7 +140,7 @@ static bool keep(int device, void *found) {
   return atomic_compare_exchange_strong(&listing[device], &none, found);
 }
 
-void overhead_context_forget(void) {
+static void forget(void) {
   for (int i = 0; i < DEVICES; i++) atomic_store(&listing[i], NULL);
 }
 
@@ -194,3 +194,5 @@ void overhead_context_end(const struct overhead_context *making, bool made) {
   if (making->nvml != NULL || overhead_noted(making->device) || !driver_memory(making->device, &free_bytes, &total)) return;
   overhead_note(making->device, (int64_t)(total - free_bytes), spool_string("what=context\thow=total"));
 }
+
+HOOK_PART(.forget = forget);

@@ -14,7 +14,7 @@
 #include "base/library.h"
 #include "device/outside.h"
 #include "device/overhead.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/internal.h"
 #include "interpose/pools.h"
 #include "memprof.h"

@@ -11,7 +11,7 @@
 #include "arena/capture_name.h"
 #include "base/lock.h"
 #include "device/driver.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/internal.h"
 #include "interpose/interpose.h"
 #include "interpose/serve.h"

@@ -5,7 +5,7 @@
 // but is only made when the process ends, with all it has.
 #include "device/outside.h"
 #include "device/overhead.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/internal.h"
 
 enum { RETAIN, RESET, RESET_V2, CREATE_V2, CREATE_V3, CREATE_V4 };

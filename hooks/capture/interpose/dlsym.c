@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/internal.h"
 #include "interpose/interpose.h"
 

@@ -5,7 +5,7 @@
 // on: they are frequent, and asking the driver for its memory is not free.
 #include "device/driver.h"
 #include "device/overhead.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/internal.h"
 #include "spool/spool.h"
 #include "watch/code.h"

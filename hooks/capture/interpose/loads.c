@@ -6,7 +6,7 @@
 // calls are only passed on, since reading how much is in use takes the driver microseconds.
 #include "device/driver.h"
 #include "device/overhead.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/internal.h"
 #include "spool/spool.h"
 #include "watch/code.h"

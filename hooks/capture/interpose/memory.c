@@ -3,7 +3,7 @@
 // The runtime's and the driver's functions have the same shapes, pointers being 64 bits wide
 // and results ints, so each shape is written once.
 #include "device/overhead.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/internal.h"
 #include "interpose/pools.h"
 #include "interpose/serve.h"

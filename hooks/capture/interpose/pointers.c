@@ -7,7 +7,7 @@
 // Also here: access from other devices, which for mapped memory is a matter of each mapping.
 #include "base/options.h"
 #include "device/driver.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/internal.h"
 #include "interpose/serve.h"
 #include "memprof.h"

@@ -7,7 +7,7 @@
 #include "base/lock.h"
 #include "base/options.h"
 #include "device/driver.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/internal.h"
 #include "memprof.h"
 

@@ -9,7 +9,7 @@
 #include "arena/arena.h"
 #include "base/options.h"
 #include "base/problem.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/interpose.h"
 #include "interpose/pools.h"
 #include "memprof.h"

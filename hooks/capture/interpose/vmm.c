@@ -10,7 +10,7 @@
 
 #include "base/lock.h"
 #include "device/driver.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "interpose/internal.h"
 
 enum { CREATE, RELEASE, RETAIN, MAP, UNMAP };

@@ -10,13 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hook.h"
+#include "base/hook.h"
 #include "memprof.h"
+#include "spool/context.h"
 #include "spool/spool.h"
 
 enum { PAIRS = 1024, LONGEST = 4096 };
 
-__thread struct hook_belonging hook_belonging;
+__thread struct context_current context_current;
 
 // The pairs that this thread used last; a slot is found by both numbers. Not in the thread's
 // own block: only threads that record stacks have them.
@@ -40,7 +41,7 @@ static uint32_t join(uint32_t module, uint32_t node) {
   return spool_string(text);
 }
 
-uint32_t hook_joined(uint32_t module, uint32_t node) {
+uint32_t context_joined(uint32_t module, uint32_t node) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
   if (pairs == NULL) {
     pthread_once(&once, make_key);
@@ -53,10 +54,10 @@ uint32_t hook_joined(uint32_t module, uint32_t node) {
   return pair->both;
 }
 
-void hook_set_stack(uint32_t node) { hook_belonging.stack = node; }
+void context_set_stack(uint32_t node) { context_current.stack = node; }
 
-void memprof_set_context(const char *text) { hook_belonging.context = memprof_context(text); }
+void memprof_set_context(const char *text) { context_current.context = memprof_context(text); }
 
 uint32_t memprof_context(const char *text) { return hook_on() ? spool_string(text) : 0; }
 
-uint32_t *memprof_context_cell(void) { return &hook_belonging.context; }
+uint32_t *memprof_context_cell(void) { return &context_current.context; }

@@ -81,7 +81,4 @@ static inline void spool_put(const struct spool_event *event, uint64_t time_ns) 
 // Writes the strings interned before there was a spool.
 void spool_write_strings(void);
 
-// In a forked child: the table's lock may have been another thread's.
-void spool_forget_strings(void);
-
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hook.h"
 #include "spool/record.h"
 
 static const struct {
@@ -42,15 +43,17 @@ uint32_t libraries_loaded(void) {
 }
 
 // Not for ever: a signal handler that forks may have interrupted the walk.
-void libraries_before_fork(void) {
+static void libraries_before_fork(void) {
   enum { TRIES = 1000, PAUSE_US = 100 };
   atomic_fetch_add(&forking, 1);
   for (int i = 0; i < TRIES && atomic_load(&walking) > 0; i++) usleep(PAUSE_US);
 }
 
-void libraries_after_fork(void) { atomic_fetch_sub(&forking, 1); }
+static void libraries_after_fork(void) { atomic_fetch_sub(&forking, 1); }
 
-void libraries_forget(void) {
+static void forget(void) {
   atomic_store(&walking, 0);
   atomic_store(&forking, 0);
 }
+
+HOOK_PART(.before_fork = libraries_before_fork, .after_fork = libraries_after_fork, .forget = forget);

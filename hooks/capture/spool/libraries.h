@@ -8,9 +8,4 @@
 // A set of enum memprof_library. Empty while a thread forks.
 uint32_t libraries_loaded(void);
 
-// Around fork, in the parent; and in the child.
-void libraries_before_fork(void);
-void libraries_after_fork(void);
-void libraries_forget(void);
-
 #endif

@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/directory.h"
+#include "base/hook.h"
 #include "base/own_file.h"
 #include "base/problem.h"
 #include "base/text.h"
@@ -54,15 +55,6 @@ static uint64_t wall_clock(void) {
 }
 
 uint32_t spool_ask_thread(void) { return spool_thread = (uint32_t)syscall(SYS_gettid); }
-
-// Copied while the library is loaded: the job may change its environment later.
-static char spool_path[4096];
-
-bool spool_wanted(void) {
-  const char *path = getenv("MEMPROF_SPOOL");
-  if (spool_path[0] == '\0' && path != NULL && strlen(path) < sizeof spool_path) strcpy(spool_path, path);
-  return spool_path[0] != '\0';
-}
 
 bool spool_started(void) { return atomic_load_explicit(&started, memory_order_acquire); }
 
@@ -271,10 +263,11 @@ static struct memprof_process *create_process(uint64_t start) {
 }
 
 static bool create_directory(void) {
-  if (strcmp(spool_path, "-") == 0) return false;  // asked for: memory is served, nothing is recorded
+  const char *in = hook_spool();
+  if (strcmp(in, "-") == 0) return false;  // asked for: memory is served, nothing is recorded
   const uint64_t start = clock_now();
-  char path[sizeof spool_path + 64];
-  snprintf(path, sizeof path, "%s/p%d.%llu", spool_path, (int)getpid(), (unsigned long long)start);
+  char path[4200];
+  snprintf(path, sizeof path, "%s/p%d.%llu", in, (int)getpid(), (unsigned long long)start);
   if (!directory_make(&directory, path)) {
     problem("cannot record: %s: %s", path, strerror(errno));
     return false;
@@ -302,7 +295,7 @@ static void start_once(void) {
 
 bool spool_start(void) {
   if (!spool_started()) {
-    if (!spool_wanted()) return false;
+    if (hook_spool()[0] == '\0') return false;
     const int saved = errno;
     pthread_mutex_lock(&starting);
     if (!spool_started()) start_once();
@@ -324,20 +317,23 @@ void spool_note_framework(const char *text) {
   pthread_mutex_unlock(&changing);
 }
 
-void spool_close(void) {
+static void spool_close(void) {
   if (owner != getpid()) return;  // a child that was made without fork's handlers
   spool_note_libraries();
   if (!atomic_load(&spool.recording)) return;
   __atomic_store_n(&spool.process->state, MEMPROF_CLOSED, __ATOMIC_RELEASE);
 }
 
-void spool_forget(void) {
+static void start_recording(void) { spool_start(); }
+
+static void forget(void) {
   atomic_store(&spool.recording, false);
   pthread_mutex_init(&starting, NULL);
   pthread_mutex_init(&changing, NULL);
-  spool_forget_strings();
   spool_thread = 0;
   spool.process = NULL;  // the child does not have the page
   own_file_close(&process_file);
   atomic_store(&keeping, false);
 }
+
+HOOK_PART(.order = HOOK_SPOOL, .start = start_recording, .end = spool_close, .forget = forget);

@@ -24,10 +24,6 @@ struct spool_event {
   uint32_t context;  // string id, 0 = none
 };
 
-// 1 when $MEMPROF_SPOOL names a directory, of which nothing says that it works, or is "-": then
-// the process is served without being recorded.
-bool spool_wanted(void);
-
 // Makes the process's directory and first segment, once; later calls return at once.
 // True while events are recorded.
 bool spool_start(void);
@@ -51,11 +47,5 @@ void spool_note_framework(const char *text);
 
 // Notes in the process page which libraries are loaded by now, of those that readers ask for.
 void spool_note_libraries(void);
-
-// The process exits in order. Called once, by the library's destructor.
-void spool_close(void);
-
-// In a forked child: the mappings and files are the parent's, and nothing more is written.
-void spool_forget(void);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hook.h"
 #include "base/problem.h"
 #include "base/text.h"
 #include "spool/internal.h"
@@ -133,4 +134,6 @@ void spool_write_strings(void) {
   pthread_mutex_unlock(&lock);
 }
 
-void spool_forget_strings(void) { pthread_mutex_init(&lock, NULL); }
+static void forget(void) { pthread_mutex_init(&lock, NULL); }
+
+HOOK_PART(.forget = forget);

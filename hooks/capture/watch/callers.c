@@ -11,8 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "hook.h"
+#include "base/hook.h"
+#include "base/options.h"
 #include "memprof.h"
+#include "spool/context.h"
 #include "watch/python_frames.h"
 
 enum { DEEPEST = 256, STEPS = 1024, LONGEST = 1400 };
@@ -128,7 +130,7 @@ static struct thread *thread_get(void) {
 
 void callers_take(void) {
   struct python_frame frames[DEEPEST];  // innermost first
-  hook_set_stack(0);
+  context_set_stack(0);
   if (atomic_load_explicit(&callers_state, memory_order_relaxed) != CALLERS_WANTED || !python_frames_readable()) return;
   const size_t depth = python_frames(frames, DEEPEST);
   struct thread *thread = depth == 0 ? NULL : thread_get();
@@ -142,14 +144,18 @@ void callers_take(void) {
     thread->nodes[at] = node;
   }
   thread->depth = depth;
-  hook_set_stack(node);
+  context_set_stack(node);
 }
 
-void callers_start(void) {
+// The options may ask for stacks from the first allocation on.
+static void callers_start(void) {
+  if (!options_get()->stacks) return;
   enum callers unsaid = CALLERS_NEVER_WANTED;  // what the job has said already counts
   atomic_compare_exchange_strong(&callers_state, &unsaid, CALLERS_WANTED);
 }
 
 void memprof_stacks(int wanted) { atomic_store(&callers_state, wanted != 0 ? CALLERS_WANTED : CALLERS_NO_LONGER_WANTED); }
 
-void callers_forget(void) { pthread_mutex_init(&lock, NULL); }
+static void forget(void) { pthread_mutex_init(&lock, NULL); }
+
+HOOK_PART(.order = HOOK_REST, .start = callers_start, .forget = forget);

@@ -7,11 +7,8 @@
 
 enum callers { CALLERS_NEVER_WANTED, CALLERS_WANTED, CALLERS_NO_LONGER_WANTED };
 
-// Set by callers_start and memprof_stacks.
+// Set by the options and by memprof_stacks.
 extern _Atomic(enum callers) callers_state;
-
-// The options ask for stacks from the first allocation on.
-void callers_start(void);
 
 // Sets the thread's stack for its next allocation, or clears it when stacks are no longer wanted. No lock may be held: a frame that was
 // never seen before is turned into text, which waits for the interpreter's lock.
@@ -20,8 +17,5 @@ void callers_take(void);
 static inline void callers_note(void) {
   if (atomic_load_explicit(&callers_state, memory_order_relaxed) != CALLERS_NEVER_WANTED) callers_take();
 }
-
-// In a forked child: the lock may have been another thread's.
-void callers_forget(void);
 
 #endif

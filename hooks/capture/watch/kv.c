@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdio.h>
 
-#include "hook.h"
+#include "base/hook.h"
 #include "memprof.h"
 #include "spool/spool.h"
 

@@ -11,7 +11,7 @@
 #include "arena/arena.h"
 #include "arena/graph_memory.h"
 #include "arena/trim.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "memprof.h"
 #include "spool/spool.h"
 #include "watch/watch.h"
@@ -65,7 +65,7 @@ static bool ended_early(const char *name) {
   return early;
 }
 
-void marks_start(void) {
+static void marks_start(void) {
   lock_take(&lock);
   for (int i = 0; i < waiting_count; i++) {
     mark(MEMPROF_PHASE_BEGIN, 0, waiting[i]);
@@ -75,7 +75,7 @@ void marks_start(void) {
   lock_give(&lock);
 }
 
-void marks_forget(void) { lock = (struct lock){0}; }
+static void forget(void) { lock = (struct lock){0}; }
 
 void memprof_phase_begin(const char *name) {
   if (!hook_on()) return;
@@ -111,3 +111,5 @@ void memprof_label_many(size_t count, const uint64_t *addresses, const uint32_t 
     if (addresses[i] != 0) label(addresses[i], contexts[i]);
   }
 }
+
+HOOK_PART(.order = HOOK_MARKS, .start = marks_start, .forget = forget);

@@ -8,10 +8,9 @@
 #include <stdlib.h>
 
 #include "base/problem.h"
-#include "hook.h"
+#include "base/hook.h"
 #include "memprof.h"
 #include "spool/spool.h"
-#include "watch/stacks.h"
 
 enum { MOST = 1 << 20 };
 
@@ -95,4 +94,6 @@ uint32_t memprof_stack_node(uint32_t parent, const char *frame) {
   return number;
 }
 
-void stacks_forget(void) { pthread_mutex_init(&lock, NULL); }
+static void forget(void) { pthread_mutex_init(&lock, NULL); }
+
+HOOK_PART(.forget = forget);

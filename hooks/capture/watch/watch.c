@@ -30,11 +30,12 @@
 
 #include "arena/arena.h"
 #include "base/clock.h"
+#include "base/hook.h"
 #include "base/lock.h"
 #include "base/problem.h"
 #include "device/driver.h"
-#include "hook.h"
 #include "memprof.h"
+#include "spool/context.h"
 #include "spool/internal.h"
 #include "spool/spool.h"
 
@@ -294,7 +295,7 @@ void memprof_watch_alloc(struct memprof_watch *watch, uint64_t tick, uint64_t ad
   struct spool_event event = event_of(watch, place, MEMPROF_ALLOC, arena_at(place, addr));
   event.addr = addr;
   event.requested = event.provided = size;
-  event.context = hook_context();
+  event.context = context_get();
   spool_put(&event, clock_at(tick));
 }
 
@@ -407,7 +408,7 @@ void memprof_watch_oom(struct memprof_watch *watch, uint64_t tick, uint64_t size
           .arena = place == NULL ? MEMPROF_NO_ARENA : arena_at(place, 0),
           .stream = (int64_t)(intptr_t)stream,
           .requested = size,
-          .context = hook_context(),
+          .context = context_get(),
       },
       clock_at(tick));
 }
@@ -462,7 +463,7 @@ void watch_label(uint64_t addr, uint32_t context) {
   spool_write(&(struct spool_event){.kind = MEMPROF_LABEL, .device = -1, .arena = MEMPROF_NO_ARENA, .addr = addr, .context = context});
 }
 
-void watch_forget(void) {
+static void forget(void) {
   making = (struct lock){0};
   for (int i = 0; i < MOST_DEVICES; i++) {
     struct memprof_watch *watch = atomic_load(&watches[i]);
@@ -471,3 +472,5 @@ void watch_forget(void) {
     watch->lock = (struct lock){0};
   }
 }
+
+HOOK_PART(.forget = forget);

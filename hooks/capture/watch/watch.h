@@ -20,7 +20,4 @@ bool watch_uses(int device);
 // A label of a block that is none of ours. Whoever labels it holds it.
 void watch_label(uint64_t addr, uint32_t context);
 
-// In a forked child: whatever was locked stays so.
-void watch_forget(void);
-
 #endif

@@ -3,9 +3,10 @@
 #include <pthread.h>
 
 #include "arena/trim.h"
+#include "base/hook.h"
 #include "gpu.h"
-#include "hook.h"
 #include "memprof.h"
+#include "spool/context.h"
 #include "trail.h"
 
 static void *allocate(size_t bytes) {
@@ -73,15 +74,15 @@ static void test_stack_joins_the_module(void) {
   gpu_start();
   const uint32_t outer = memprof_stack_node(0, "main (train.py:10)");
   const uint32_t inner = memprof_stack_node(outer, "forward (net.py:5)");
-  hook_set_stack(inner);
+  context_set_stack(inner);
   allocate(100);
   memprof_set_context("module=fc");
   allocate(100);
-  hook_set_stack(outer);
+  context_set_stack(outer);
   allocate(100);
-  hook_set_stack(inner);
+  context_set_stack(inner);
   allocate(100);
-  hook_set_stack(0);
+  context_set_stack(0);
   allocate(100);
   const struct trail trail = trail_read(getpid(), 0);
   expect_context(&trail, MEMPROF_ALLOC, 0, "stack=2");
@@ -105,11 +106,11 @@ static void test_many_stacks(void) {
       if (pass == 0) numbers[i] = number;
       CHECK_EQUAL(number, numbers[i]);
       CHECK_EQUAL(number, i + 1);
-      hook_set_stack(number);
-      hook_context();  // more pairs than are kept
+      context_set_stack(number);
+      context_get();  // more pairs than are kept
     }
   }
-  hook_set_stack(77);
+  context_set_stack(77);
   allocate(1);
   const struct trail trail = trail_read(getpid(), 0);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_STACK), COUNT);

@@ -1,0 +1,25 @@
+// context.h - what the allocations of a thread belong to: a context and a call stack.
+#ifndef MEMPROF_CONTEXT_H
+#define MEMPROF_CONTEXT_H
+
+#include <stdint.h>
+
+struct context_current {
+  uint32_t context;  // string id, 0 for none
+  uint32_t stack;    // a node's number (watch/stacks.c), 0 for none
+};
+extern __thread struct context_current context_current;
+
+// Both as one string id.
+uint32_t context_joined(uint32_t context, uint32_t stack);
+
+// What an allocation of the calling thread belongs to, as a string id, 0 for none.
+static inline uint32_t context_get(void) {
+  const struct context_current now = context_current;
+  return now.stack == 0 ? now.context : context_joined(now.context, now.stack);
+}
+
+// The stack of the calling thread's allocations from now on: a node's number, 0 for none.
+void context_set_stack(uint32_t node);
+
+#endif
