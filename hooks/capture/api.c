@@ -9,6 +9,7 @@
 #include "arena/reclaim.h"
 #include "base/hook.h"
 #include "base/problem.h"
+#include "device/captures.h"
 #include "interpose/interpose.h"
 #include "memprof.h"
 #include "spool/context.h"
@@ -59,7 +60,7 @@ void memprof_set_last_resort(int (*give_up)(void)) { atomic_store(&last_resort, 
 // frees through us. The attempt before is closed by an event, as another one follows.
 static bool ask_framework(struct arena *arena, uint64_t size) {
   int (*give_up)(void) = atomic_load(&last_resort);
-  if (give_up == NULL || interpose_capturing()) return false;
+  if (give_up == NULL || capturing()) return false;
   arena_event(arena, MEMPROF_RECLAIM, 0, size, 0, spool_string("framework"));
   lock_give(&arena->gpu->lock);
   give_up();

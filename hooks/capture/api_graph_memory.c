@@ -6,10 +6,10 @@
 
 #include "arena/arena.h"
 #include "arena/graph_memory.h"
+#include "base/hook.h"
 #include "base/problem.h"
 #include "base/text.h"
-#include "base/hook.h"
-#include "interpose/interpose.h"
+#include "device/captures.h"
 #include "memprof.h"
 #include "spool/spool.h"
 
@@ -83,7 +83,7 @@ void memprof_graph_memory_close(int device, uint32_t number) {
   if (memory != NULL) {
     memory->closed = true;
     pool_sweep(gpu);
-    if (!interpose_capturing()) graph_memory_sweep(gpu);
+    if (!capturing()) graph_memory_sweep(gpu);
   }
   lock_give(&gpu->lock);
 }

@@ -11,7 +11,7 @@
 #include "arena/policy.h"
 #include "base/hook.h"
 #include "base/problem.h"
-#include "interpose/interpose.h"
+#include "device/own_calls.h"
 #include "spool/spool.h"
 
 enum { MOST_GPUS = 64, MOST_RANGES = 8192 };
@@ -160,9 +160,9 @@ static void tell_mapping(const struct arena *arena, enum memprof_kind kind, uint
   arena_event(arena, kind, addr, requested, provided, 0);
   void (*told)(int, void *, uint64_t, uint64_t, int) = atomic_load_explicit(&observer, memory_order_acquire);
   if (told == NULL) return;
-  interpose_enter();  // what it does with CUDA is not the job's, and must not come back for the lock
+  own_calls_begin();  // what it does with CUDA is not the job's, and must not come back for the lock
   told(arena->gpu->vmm.device, arena->stream, addr, provided, kind == MEMPROF_MAP);
-  interpose_leave();
+  own_calls_end();
 }
 
 // Creating handles one by one until the driver refuses would be slow; ask first.

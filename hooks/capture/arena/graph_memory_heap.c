@@ -12,7 +12,6 @@
 #include "arena/graph_memory.h"
 #include "base/options.h"
 #include "base/problem.h"
-#include "interpose/interpose.h"
 #include "spool/spool.h"
 
 static struct graph_memory *memory_of(const struct arena *arena) { return arena->home->range->memory; }

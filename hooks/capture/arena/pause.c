@@ -10,10 +10,10 @@
 #include "arena/pool.h"
 #include "arena/reclaim.h"
 #include "base/clock.h"
+#include "base/hook.h"
 #include "base/options.h"
 #include "base/problem.h"
-#include "base/hook.h"
-#include "interpose/interpose.h"
+#include "device/captures.h"
 #include "memprof.h"
 #include "spool/spool.h"
 #include "watch/watch.h"
@@ -312,7 +312,7 @@ static void compare(const struct selection *selection, uint64_t free_before, uin
 
 int memprof_pause(const char *const *names, size_t count, int unchanged) {
   if (!hook_on()) return say(MEMPROF_NOT_ACTIVE, "memprof's allocator is not at work in this process");
-  if (interpose_capturing()) return say(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
+  if (capturing()) return say(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
   struct selection selection;
   const uint64_t started = clock_now();
   said[0] = '\0';
@@ -481,7 +481,7 @@ static int resume_selected(const struct selection *selection) {
 
 int memprof_resume(const char *const *names, size_t count, int keep) {
   if (!hook_on()) return say(MEMPROF_NOT_ACTIVE, "memprof's allocator is not at work in this process");
-  if (interpose_capturing()) return say(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
+  if (capturing()) return say(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
   struct selection selection;
   const uint64_t started = clock_now();
   said[0] = '\0';

@@ -6,20 +6,20 @@
 
 #include "arena/arena.h"
 #include "base/problem.h"
-#include "interpose/interpose.h"
+#include "device/captures.h"
 
 // How far behind a slow stream a poll looks: requests must not pay for a long queue.
 enum { DISABLE_TIMING = 2, LOOK_AHEAD = 64 };
 
-static bool capturing(void *stream) {
+static bool in_capture(void *stream) {
   int status = 0;
   return driver_get()->stream_capturing(stream, &status) == DRIVER_OK && status != 0;
 }
 
 static bool any_capturing(const struct pending_entry *entry) {
-  if (interpose_capturing()) return true;
+  if (capturing()) return true;
   for (uint32_t i = 0; i < entry->uses->count; i++) {
-    if (capturing(entry->uses->streams[i])) return true;
+    if (in_capture(entry->uses->streams[i])) return true;
   }
   return false;
 }
@@ -160,7 +160,7 @@ static void finish(struct arena *arena, size_t at) {
 
 void pending_poll(struct arena *arena, bool waited) {
   struct driver_scope scope;
-  if (arena->pending.count == 0 || interpose_capturing()) return;
+  if (arena->pending.count == 0 || capturing()) return;
   if (!driver_enter(arena->gpu->vmm.device, &scope)) return;
   struct busy busy = {0};
   for (size_t stay = 0; stay < arena->pending.count && (waited || stay < LOOK_AHEAD);) {

@@ -6,7 +6,7 @@
 
 #include "arena/reclaim.h"
 #include "base/options.h"
-#include "interpose/interpose.h"
+#include "device/captures.h"
 
 #define OTHER_RESERVATION ((uint64_t)16 << 30)
 // Large enough to map quickly, small enough to give back in part.
@@ -72,7 +72,7 @@ void policy_rest_text(const struct arena *arena, const struct bfc_options *optio
 static bool take(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
   struct gpu *gpu = arena->gpu;
-  if (interpose_capturing() || reclaimable_within(arena, addr, bytes) != bytes) return false;
+  if (capturing() || reclaimable_within(arena, addr, bytes) != bytes) return false;
   if (!gpu->waited) {
     gpu->stats.syncs++;
     gpu->waited = driver_synchronize(gpu->vmm.device);

@@ -8,9 +8,10 @@
 #include "arena/capture_name.h"
 #include "arena/graph_memory.h"
 #include "arena/reclaim.h"
-#include "base/problem.h"
 #include "base/hook.h"
-#include "interpose/interpose.h"
+#include "base/problem.h"
+#include "device/captures.h"
+#include "device/own_calls.h"
 #include "memprof.h"
 #include "spool/spool.h"
 
@@ -49,26 +50,26 @@ bool pool_grow(struct arena *arena, uint64_t bytes, uint64_t *addr) {
   if (more == NULL) return false;
   arena->grants = more;
   // The source's calls of CUDA are part of this growth, and must not come back for the lock.
-  interpose_enter();
+  own_calls_begin();
   const struct pool_source *source = &arena->home->source;
   bool ok = take(source, bytes, arena->gpu->vmm.granularity, &more[arena->grant_count]);
   if (ok && !arena_add_range(arena, more[arena->grant_count].addr, bytes)) {
     source->release(source->self, more[arena->grant_count].ptr);
     ok = false;
   }
-  interpose_leave();
+  own_calls_end();
   if (ok) *addr = more[arena->grant_count++].addr;
   return ok;
 }
 
 static void return_grants(struct arena *arena) {
-  interpose_enter();
+  own_calls_begin();
   for (size_t i = 0; i < arena->grant_count; i++) {
     const struct pool_grant *grant = &arena->grants[i];
     if (bfc_unmap(arena->bfc, grant->addr, grant->bytes)) arena_unmapped(arena, grant->addr, grant->bytes, 1);
     arena->home->source.release(arena->home->source.self, grant->ptr);
   }
-  interpose_leave();
+  own_calls_end();
   free(arena->grants);
   arena->grants = NULL;
   arena->grant_count = 0;
@@ -116,7 +117,7 @@ bool pool_waits(const struct gpu *gpu) {
 }
 
 void pool_sweep(struct gpu *gpu) {
-  if ((gpu->pools == NULL && gpu->graph_memories == NULL) || interpose_capturing()) return;
+  if ((gpu->pools == NULL && gpu->graph_memories == NULL) || capturing()) return;
   bool waited = false;
   for (struct arena **link = &gpu->arenas; *link != NULL;) {
     struct arena *arena = *link;

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "interpose/interpose.h"
+#include "device/captures.h"
 #include "spool/spool.h"
 
 // Free mapped ranges of an arena, collected before anything is changed.
@@ -108,7 +108,7 @@ void reclaim_all(struct arena *arena) {
 
 uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry) {
   const bool pending = anything_pending(gpu);
-  *retry = !interpose_capturing() && (pending || reclaimable(gpu) > 0 || pool_waits(gpu));
+  *retry = !capturing() && (pending || reclaimable(gpu) > 0 || pool_waits(gpu));
   if (!*retry) return 0;
   // Kernels may still be running on what was freed in stream order. Before the event: if
   // this fails there is no second attempt, and the trace must not announce one.

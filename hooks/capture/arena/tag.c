@@ -11,11 +11,11 @@
 #include "arena/arena.h"
 #include "arena/pause.h"
 #include "arena/reclaim.h"
+#include "base/hook.h"
 #include "base/lock.h"
 #include "base/text.h"
+#include "device/captures.h"
 #include "device/host.h"
-#include "base/hook.h"
-#include "interpose/interpose.h"
 #include "memprof.h"
 
 enum { DEEPEST = 64, LONGEST_LABEL = 100, MOST_GPUS = 64 };
@@ -130,7 +130,7 @@ static bool is_spare(const struct gpu *gpu, const struct arena *arena) {
 
 void tag_drop_spares(struct gpu *gpu) {
   bool waited = false;
-  for (struct arena **link = &gpu->arenas; *link != NULL && !interpose_capturing();) {
+  for (struct arena **link = &gpu->arenas; *link != NULL && !capturing();) {
     struct arena *arena = *link;
     if (!is_spare(gpu, arena)) {
       link = &arena->next;
@@ -170,7 +170,7 @@ void memprof_tag_usage(const char *name, struct memprof_tag_usage *usage) {
 // Not while a graph is captured: pinning memory waits for the device, which ends a capture.
 void memprof_prepare_backup(const char *name) {
   struct memprof_tag_usage usage;
-  if (interpose_capturing()) return;
+  if (capturing()) return;
   memprof_tag_usage(name, &usage);
   // The copies of each arena begin a slab, which takes some more.
   if (usage.live > usage.copied && driver_get() != NULL) host_prepare(usage.live - usage.copied + HOST_SLAB);

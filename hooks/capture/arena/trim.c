@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/hook.h"
 #include "base/options.h"
-#include "interpose/interpose.h"
+#include "device/captures.h"
 
 enum {
   MOST_GPUS = 64,
@@ -77,10 +77,10 @@ static bool end_iteration(struct arena *arena) {
   struct first ahead = {0};
   bfc_ahead(arena->bfc, &ahead, note_first);
   const uint32_t ended = bfc_ended(arena->bfc);
-  if (!arena->trimming && excess_of(arena, ended).bytes > 0 && interpose_hold_captures()) {
+  if (!arena->trimming && excess_of(arena, ended).bytes > 0 && captures_hold()) {
     arena->trimming = record_event(arena, &arena->trim_event);
     arena->trim_ended = ended;
-    interpose_let_captures();
+    captures_let();
   }
   return ahead.bytes > 0 || arena->trimming;
 }
@@ -125,7 +125,7 @@ static bool map_slice(struct arena *arena) {
 }
 
 static void map_ahead(struct arena *arena) {
-  while (!interpose_capturing() && map_slice(arena)) continue;
+  while (!capturing() && map_slice(arena)) continue;
 }
 
 // The event is of no more use. With the device's lock.
@@ -160,7 +160,7 @@ static bool trim_arena(struct arena *arena) {
     lock_give(&arena->gpu->lock);
     return false;
   }
-  while (!interpose_capturing()) {
+  while (!capturing()) {
     if (give_slice(arena)) continue;
     map_ahead(arena);
     return false;
@@ -252,9 +252,9 @@ static void *trim(void *nothing) {
     const uint32_t seen = atomic_load(&wakes);
     uint64_t wait_us = RETRY_US;
     lock_take(&working);
-    if (interpose_hold_captures()) {
+    if (captures_hold()) {
       wait_us = see_to_all();
-      interpose_let_captures();
+      captures_let();
     }
     lock_give(&working);
     if (wait_us == 0) {
@@ -293,7 +293,6 @@ static void trim_start(void) {
 
 static void forget(void) {
   working = (struct lock){0};
-  interpose_forget_holds();
   atomic_store(&running, false);
 }
 

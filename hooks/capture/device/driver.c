@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "base/problem.h"
+#include "base/real_dlsym.h"
 #include "device/overhead.h"
-#include "interpose/interpose.h"
 
 enum { MOST_DEVICES = 64 };
 

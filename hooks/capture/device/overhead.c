@@ -7,9 +7,10 @@
 #include <unistd.h>
 
 #include "arena/arena.h"
-#include "device/outside.h"
 #include "base/hook.h"
-#include "interpose/interpose.h"
+#include "device/captures.h"
+#include "device/outside.h"
+#include "device/own_calls.h"
 #include "interpose/pools.h"
 #include "spool/spool.h"
 #include "watch/code.h"
@@ -98,7 +99,7 @@ static bool unaccounted(bool process, int device, int64_t *bytes) {
 }
 
 void overhead_begin(struct overhead *window) {
-  const struct driver *driver = hook_on() && !interpose_own() && !interpose_capturing() ? driver_get() : NULL;
+  const struct driver *driver = hook_on() && !own_calls() && !capturing() ? driver_get() : NULL;
   window->device = -1;
   int device;
   if (driver == NULL || driver->context_device(&device) != DRIVER_OK || device < 0 || device >= DEVICES) return;
@@ -126,7 +127,7 @@ void overhead_end(const struct overhead *window, uint32_t context) {
   int64_t now;
   if (device < 0) return;
   lock_take(&lock);
-  if (!interpose_capturing() && unaccounted(of_process[device], device, &now) && now != before[device])
+  if (!capturing() && unaccounted(of_process[device], device, &now) && now != before[device])
     overhead_note(device, now - before[device], of_process[device] ? measured(context) : context);
   open_windows[device]--;
   lock_give(&lock);
@@ -140,7 +141,7 @@ static bool much(int64_t difference, int64_t reserved) {
 }
 
 void overhead_pools(int device) {
-  if (device < 0 || device >= DEVICES || interpose_capturing()) return;
+  if (device < 0 || device >= DEVICES || capturing()) return;
   int64_t reserved;
   if (!pools_reserved(device, &reserved)) return;
   lock_take(&lock);

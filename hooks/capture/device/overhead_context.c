@@ -9,11 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hook.h"
+#include "base/real_dlsym.h"
 #include "device/driver.h"
 #include "device/overhead.h"
-#include "base/hook.h"
+#include "device/own_calls.h"
 #include "interpose/internal.h"
-#include "interpose/interpose.h"
 #include "spool/spool.h"
 
 // nvmlMemory_t
@@ -146,7 +147,7 @@ static void forget(void) {
 
 void overhead_context_begin(struct overhead_context *making, int device, bool primary) {
   *making = (struct overhead_context){.device = -1};
-  if (device < 0 || device >= DEVICES || !hook_on() || interpose_own() || driver_get() == NULL || (primary && active(device))) return;
+  if (device < 0 || device >= DEVICES || !hook_on() || own_calls() || driver_get() == NULL || (primary && active(device))) return;
   if (atomic_exchange(&making_on[device], true)) return;
   making->device = device;
   making->nvml = open_device(device);

@@ -11,10 +11,11 @@
 
 #include "arena/arena.h"
 #include "arena/reclaim.h"
+#include "base/hook.h"
 #include "base/library.h"
 #include "device/outside.h"
 #include "device/overhead.h"
-#include "base/hook.h"
+#include "device/own_calls.h"
 #include "interpose/internal.h"
 #include "interpose/pools.h"
 #include "memprof.h"
@@ -22,14 +23,9 @@
 #include "watch/watch.h"
 
 static __thread int depth;  // of wrappers
-static __thread int own;    // of the hook's own calls
-
-void interpose_enter(void) { own++; }
-void interpose_leave(void) { own--; }
-bool interpose_own(void) { return own > 0; }
 
 void *call_enter(struct call *call) {
-  call->outermost = depth++ == 0 && own == 0;
+  call->outermost = depth++ == 0 && !own_calls();
   if (depth == 1) outside_enter();
   return call_real(call);
 }

@@ -3,17 +3,14 @@
 // While there is one, nothing may be waited for, queried or unmapped by any thread. The
 // runtime's calls lead to the driver's, so the outermost of a thread counts. A capture ends
 // with its end call, even a failed one once the stream is out of capture, or with its stream.
-#define _GNU_SOURCE
-#include <stdatomic.h>
 #include <stdbool.h>
-#include <unistd.h>
 
 #include "arena/capture_name.h"
-#include "base/lock.h"
-#include "device/driver.h"
 #include "base/hook.h"
+#include "base/lock.h"
+#include "device/captures.h"
+#include "device/driver.h"
 #include "interpose/internal.h"
-#include "interpose/interpose.h"
 #include "interpose/serve.h"
 #include "spool/spool.h"
 
@@ -38,9 +35,8 @@ enum {
 };
 #define CALL(which) (&(struct call){.entry = &interpose_captures[which], .from = __builtin_return_address(0)})
 
-enum { MOST_CAPTURES = 256, HELD_US = 20 };
+enum { MOST_CAPTURES = 256 };
 
-static _Atomic int captures;
 static struct lock lock;
 struct begun {
   const void *stream;  // a thread's default stream once for each thread
@@ -48,21 +44,6 @@ struct begun {
 };
 static struct begun begun[MOST_CAPTURES];
 static int begun_count;
-
-bool interpose_capturing(void) { return atomic_load_explicit(&captures, memory_order_acquire) > 0; }
-
-static _Atomic int held;  // back by as many; a capture that was counted waits for them
-
-bool interpose_hold_captures(void) {
-  atomic_fetch_add(&held, 1);
-  if (atomic_load(&captures) == 0) return true;
-  atomic_fetch_sub(&held, 1);
-  return false;
-}
-
-void interpose_let_captures(void) { atomic_fetch_sub(&held, 1); }
-
-void interpose_forget_holds(void) { atomic_store(&held, 0); }
 
 static const void *stream_of(const struct call *call, const void *stream) {
   return stream == NULL && call->entry->per_thread ? (const void *)STREAM_PER_THREAD : stream;
@@ -84,8 +65,7 @@ static void note(enum memprof_kind kind, const void *stream, int now, uint32_t c
 // Counted before the call, so that no thread queries an event in between.
 static void *begin(struct call *call) {
   void *real = call_enter(call);
-  if (call->outermost) atomic_fetch_add(&captures, 1);
-  while (call->outermost && atomic_load(&held) > 0) usleep(HELD_US);
+  if (call->outermost) captures_begin();
   return real;
 }
 
@@ -95,7 +75,7 @@ static cuda_error began(const struct call *call, const void *stream, cuda_error 
     lock_take(&lock);
     const bool counted = error == CUDA_OK && begun_count < MOST_CAPTURES;
     if (counted) begun[begun_count++] = (struct begun){stream_of(call, stream), context};
-    const int now = counted ? atomic_load(&captures) : atomic_fetch_sub(&captures, 1) - 1;
+    const int now = counted ? captures_count() : captures_end();
     if (counted) note(MEMPROF_CAPTURE_BEGIN, stream_of(call, stream), now, context);
     lock_give(&lock);
   }
@@ -118,7 +98,7 @@ static void end(const void *stream) {
     if (begun[i].stream != stream) continue;
     const uint32_t context = begun[i].context;
     begun[i] = begun[--begun_count];
-    note(MEMPROF_CAPTURE_END, stream, atomic_fetch_sub(&captures, 1) - 1, context);
+    note(MEMPROF_CAPTURE_END, stream, captures_end(), context);
     break;
   }
   lock_give(&lock);
@@ -179,7 +159,7 @@ static cuda_error destroy(struct call *call, void *stream) {
   cuda_error (*real)(void *) = call_enter(call);
   if (call->outermost && (uintptr_t)stream > STREAM_PER_THREAD) {
     serve_stream_ends(stream);
-    if (interpose_capturing()) end(stream);
+    if (capturing()) end(stream);
   }
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(stream);
   call_leave();

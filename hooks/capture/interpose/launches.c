@@ -3,9 +3,10 @@
 // A kernel that is loaded lazily takes its memory when it is first launched, and so does
 // the stack of a kernel that needs more than any before it. Later launches are only passed
 // on: they are frequent, and asking the driver for its memory is not free.
+#include "base/hook.h"
+#include "device/captures.h"
 #include "device/driver.h"
 #include "device/overhead.h"
-#include "base/hook.h"
 #include "interpose/internal.h"
 #include "spool/spool.h"
 #include "watch/code.h"
@@ -31,7 +32,7 @@ enum {
 // Whether a handle is launched for the first time. Each device loads a library's kernel for itself;
 // to ask which one it is takes time that a process with one device need not spend.
 static bool first(const void *handle, struct code_use *use) {
-  if (!hook_on() || interpose_capturing()) return false;
+  if (!hook_on() || capturing()) return false;
   *use = (struct code_use){handle, -1, NULL};
   if (!overhead_of_several()) return code_first(use);
   const struct driver *driver = driver_get();

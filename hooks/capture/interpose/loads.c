@@ -4,9 +4,11 @@
 // Modules may be loaded lazily: then the memory is taken when a function is first asked
 // for or launched. Libraries ask for the same function before each of its launches: later
 // calls are only passed on, since reading how much is in use takes the driver microseconds.
+#include "base/hook.h"
+#include "device/captures.h"
 #include "device/driver.h"
 #include "device/overhead.h"
-#include "base/hook.h"
+#include "device/own_calls.h"
 #include "interpose/internal.h"
 #include "spool/spool.h"
 #include "watch/code.h"
@@ -60,7 +62,7 @@ static cuda_error loaded(const struct load *load, cuda_error error, const char *
 // Whether a call asks for something of a handle that it may have to load. In a capture nothing
 // can be read, and the next one is the first.
 static bool may_load(struct code_use *use) {
-  const struct driver *driver = hook_on() && !interpose_own() && !interpose_capturing() ? driver_get() : NULL;
+  const struct driver *driver = hook_on() && !own_calls() && !capturing() ? driver_get() : NULL;
   return driver != NULL && driver->context_device(&use->device) == DRIVER_OK && code_first(use);
 }
 

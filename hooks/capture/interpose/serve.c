@@ -7,17 +7,17 @@
 #include "interpose/serve.h"
 
 #include "arena/arena.h"
+#include "base/hook.h"
 #include "base/options.h"
 #include "base/problem.h"
-#include "base/hook.h"
-#include "interpose/interpose.h"
+#include "device/captures.h"
 #include "interpose/pools.h"
 #include "memprof.h"
 
 static bool serving(void) { return hook_on() && options_get()->serve; }
 
 static bool wants(const struct call *call, void *const *ptr, size_t bytes) {
-  return serving() && call->outermost && ptr != NULL && bytes > 0 && !interpose_capturing() && !call_from_communication(call);
+  return serving() && call->outermost && ptr != NULL && bytes > 0 && !capturing() && !call_from_communication(call);
 }
 
 // A driver call fails without a context; a runtime call makes one, which what follows it
@@ -81,7 +81,7 @@ bool serve_free(const struct call *call, void *ptr, cuda_error *error) {
   struct arena *arena = served(call, ptr, error);
   if (arena == NULL) return false;
   if (*error != CUDA_OK) return true;
-  if (interpose_capturing())
+  if (capturing())
     free_after_capture(arena, ptr);
   else
     free_after_device(call, arena, ptr, error);
@@ -90,7 +90,7 @@ bool serve_free(const struct call *call, void *ptr, cuda_error *error) {
 
 static bool in_capture(void *stream) {
   int status = 0;
-  return interpose_capturing() && driver_get()->stream_capturing(stream, &status) == DRIVER_OK && status != 0;
+  return capturing() && driver_get()->stream_capturing(stream, &status) == DRIVER_OK && status != 0;
 }
 
 bool serve_free_async(const struct call *call, void *ptr, void *stream, cuda_error *error) {
@@ -101,7 +101,7 @@ bool serve_free_async(const struct call *call, void *ptr, void *stream, cuda_err
     // The graph frees it, each time it is launched and not before.
     problem("block %p was freed inside a captured graph and is kept", ptr);
   } else if (arena->main) {
-    if (interpose_capturing())
+    if (capturing())
       free_after_capture(arena, ptr);
     else
       free_after_device(call, arena, ptr, error);
@@ -116,7 +116,7 @@ bool serve_free_async(const struct call *call, void *ptr, void *stream, cuda_err
 // still runs.
 void serve_stream_ends(void *stream) {
   static struct entry entry = {.name = "cuStreamSynchronize"};
-  if (!serving() || interpose_capturing()) return;
+  if (!serving() || capturing()) return;
   struct gpu *gpu = gpu_existing(call_stream_device(stream));
   bool found = false;
   if (gpu == NULL) return;

@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "base/real_dlsym.h"
 #include "interpose/internal.h"
 
 enum { PER_THREAD_DEFAULT_STREAM = 2 };  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM

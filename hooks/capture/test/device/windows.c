@@ -2,10 +2,11 @@
 // memory meanwhile; and the hook's own calls pass unseen.
 #define _GNU_SOURCE
 #include "arena/arena.h"
+#include "base/real_dlsym.h"
 #include "device/outside.h"
 #include "device/overhead.h"
+#include "device/own_calls.h"
 #include "gpu.h"
-#include "interpose/interpose.h"
 #include "memprof.h"
 #include "trail.h"
 
@@ -168,12 +169,12 @@ static void test_own_calls_pass_unseen(void) {
   gpu_start();
   void *block = memprof_malloc(600 * MiB, 0, NULL);
   memprof_free(block, 0, 0, NULL);  // reclaim could give it back
-  interpose_enter();
-  interpose_enter();
-  interpose_leave();
+  own_calls_begin();
+  own_calls_begin();
+  own_calls_end();
   CHECK(cudaMalloc(&ptr, MiB) == 0 && cudaFree(ptr) == 0);
   CHECK(cudaMalloc(&too_much, 800 * MiB) == 2);
-  interpose_leave();
+  own_calls_end();
   struct trail trail = so_far();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_EXTERNAL_ALLOC) + trail_number(&trail, MEMPROF_EXTERNAL_FREE), 0);
   CHECK_EQUAL(trail_number(&trail, MEMPROF_RECLAIM), 0);
