@@ -10,6 +10,7 @@
 #include "base/hook.h"
 #include "base/problem.h"
 #include "device/captures.h"
+#include "device/devices.h"
 #include "interpose/interpose.h"
 #include "memprof.h"
 #include "spool/context.h"
@@ -167,7 +168,7 @@ size_t memprof_empty_cache(int device) {
 int memprof_enable_peer(int device, int peer) {
   struct gpu *gpu = hook_on() ? gpu_get(device) : NULL;
   int can = 0;
-  if (gpu == NULL || peer < 0 || peer >= 64) return 0;
+  if (gpu == NULL || !device_valid(peer)) return 0;
   if (peer == device) return 1;
   // A peer that cannot would make every later mapping fail.
   if (driver_get()->can_access(&can, peer, device) != DRIVER_OK || !can) return 0;

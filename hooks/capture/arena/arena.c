@@ -11,17 +11,19 @@
 #include "arena/policy.h"
 #include "base/hook.h"
 #include "base/problem.h"
+#include "device/devices.h"
+#include "device/overhead.h"
 #include "device/own_calls.h"
 #include "spool/spool.h"
 
-enum { MOST_GPUS = 64, MOST_RANGES = 8192 };
+enum { MOST_RANGES = 8192 };
 
 // The note of a chunk whose block is pending: freed, and not to be freed again. Other
 // notes are pointers to stream_uses, or 0.
 #define FREED ((uint64_t)1)
 
-static struct gpu *_Atomic gpus[MOST_GPUS];
-static _Atomic bool unusable[MOST_GPUS];  // asked once, and told why in the problems
+static struct gpu *_Atomic gpus[MOST_DEVICES];
+static _Atomic bool unusable[MOST_DEVICES];  // asked once, and told why in the problems
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;    // of ranges
 static pthread_mutex_t arriving = PTHREAD_MUTEX_INITIALIZER;  // of devices; taken before any device's lock
 static _Atomic(uint32_t) arena_count;
@@ -49,8 +51,20 @@ void gpu_count(struct memprof_stat *stat, int64_t amount) {
 uint32_t arena_next_id(void) { return atomic_fetch_add(&arena_count, 1); }
 
 struct gpu *gpu_existing(int device) {
-  if (device < 0 || device >= MOST_GPUS) return NULL;
+  if (!device_valid(device)) return NULL;
   return atomic_load_explicit(&gpus[device], memory_order_acquire);
+}
+
+// What overhead measurements leave out: the bytes that arenas have mapped, under their lock.
+static bool try_mapped(int device, struct lock **held, int64_t *mapped) {
+  struct gpu *gpu = gpu_existing(device);
+  *held = NULL;
+  *mapped = 0;
+  if (gpu == NULL) return true;
+  if (!lock_try(&gpu->lock)) return false;
+  *held = &gpu->lock;
+  *mapped = (int64_t)gpu->mapped;
+  return true;
 }
 
 static struct gpu *make_gpu(int device) {
@@ -61,13 +75,15 @@ static struct gpu *make_gpu(int device) {
     free(gpu);
     return NULL;
   }
+  overhead_leave_out(try_mapped);
+  device_note_use(device);
   atomic_store_explicit(&gpus[device], gpu, memory_order_release);
   return gpu;
 }
 
 struct gpu *gpu_get(int device) {
   struct gpu *gpu = gpu_existing(device);
-  if (gpu != NULL || device < 0 || device >= MOST_GPUS) return gpu;
+  if (gpu != NULL || !device_valid(device)) return gpu;
   if (atomic_load(&unusable[device]) || driver_get() == NULL) return NULL;
   pthread_mutex_lock(&arriving);
   gpu = gpu_existing(device);
@@ -260,10 +276,8 @@ static void describe(const struct arena *arena, const struct bfc_options *option
   const struct graph_range *range = range_of(arena);
   const uint64_t base = range == NULL ? arena->vmm.end : range->base;
   const uint64_t bytes = range == NULL ? arena->vmm.limit - arena->vmm.end : range->memory->reservation;
-  const unsigned char *id = arena->gpu->vmm.uuid;
-  char text[700], uuid[48], growth[48], rest[128];
-  snprintf(uuid, sizeof uuid, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", id[0], id[1], id[2], id[3], id[4],
-           id[5], id[6], id[7], id[8], id[9], id[10], id[11], id[12], id[13], id[14], id[15]);
+  char text[700], uuid[DRIVER_UUID_TEXT], growth[48], rest[128];
+  driver_uuid_write(arena->gpu->vmm.uuid, uuid);
   policy_growth_text(options, growth, sizeof growth);
   policy_rest_text(arena, options, rest, sizeof rest);
   snprintf(text, sizeof text, "%s headroom=%llu fraction=0 gc=0 granularity=%llu coalesces=%d pool=%llx.%llx tag=%s main=%d uuid=%s%s",

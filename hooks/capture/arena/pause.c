@@ -14,11 +14,10 @@
 #include "base/options.h"
 #include "base/problem.h"
 #include "device/captures.h"
+#include "device/devices.h"
 #include "memprof.h"
 #include "spool/spool.h"
 #include "watch/watch.h"
-
-enum { MOST_GPUS = 64 };
 
 static __thread char said[768];
 
@@ -46,7 +45,7 @@ __attribute__((format(printf, 1, 2))) static void say_more(const char *format, .
 struct selection {
   struct arena **arenas;
   size_t count, room;
-  struct gpu *gpus[MOST_GPUS];
+  struct gpu *gpus[MOST_DEVICES];
   int gpu_count;
 };
 
@@ -109,7 +108,7 @@ static int nothing_to_do(bool paused) {
 // The arenas of the tags that are paused, or that are not; every name must have one.
 static int select_arenas(struct selection *selection, const char *const *names, size_t count, bool paused) {
   memset(selection, 0, sizeof *selection);
-  for (int device = 0; device < MOST_GPUS; device++) {
+  for (int device = 0; device < MOST_DEVICES; device++) {
     struct gpu *gpu = gpu_existing(device);
     if (gpu == NULL) continue;
     lock_take(&gpu->lock);

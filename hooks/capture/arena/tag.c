@@ -15,10 +15,11 @@
 #include "base/lock.h"
 #include "base/text.h"
 #include "device/captures.h"
+#include "device/devices.h"
 #include "device/host.h"
 #include "memprof.h"
 
-enum { DEEPEST = 64, LONGEST_LABEL = 100, MOST_GPUS = 64 };
+enum { DEEPEST = 64, LONGEST_LABEL = 100 };
 
 static struct tag *_Atomic tags;  // only added to
 static struct lock lock;
@@ -150,7 +151,7 @@ void tag_drop_spares(struct gpu *gpu) {
 
 void memprof_tag_usage(const char *name, struct memprof_tag_usage *usage) {
   memset(usage, 0, sizeof *usage);
-  for (int device = 0; hook_on() && device < MOST_GPUS; device++) {
+  for (int device = 0; hook_on() && device < MOST_DEVICES; device++) {
     struct gpu *gpu = gpu_existing(device);
     if (gpu == NULL) continue;
     lock_take(&gpu->lock);

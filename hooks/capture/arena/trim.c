@@ -15,9 +15,9 @@
 #include "base/hook.h"
 #include "base/options.h"
 #include "device/captures.h"
+#include "device/devices.h"
 
 enum {
-  MOST_GPUS = 64,
   DISABLE_TIMING = 2,
   RETRY_US = 500,        // between two looks at an event
   PRESSURE_US = 100000,  // between two readings of the device's memory
@@ -88,15 +88,15 @@ static bool end_iteration(struct arena *arena) {
 static void start_trimmer(void);
 
 void trim_iteration(void (*mark)(void *self), void *self) {
-  struct gpu *gpus[MOST_GPUS];
+  struct gpu *gpus[MOST_DEVICES];
   bool wanted = false;
   gpus_hold();  // one that came now would have the mark, and not know of it
-  for (int device = 0; device < MOST_GPUS; device++) {
+  for (int device = 0; device < MOST_DEVICES; device++) {
     gpus[device] = gpu_existing(device);
     if (gpus[device] != NULL) lock_take(&gpus[device]->lock);
   }
   mark(self);
-  for (int device = MOST_GPUS; device-- > 0;) {
+  for (int device = MOST_DEVICES; device-- > 0;) {
     if (gpus[device] == NULL) continue;
     for (struct arena *arena = gpus[device]->arenas; arena != NULL; arena = arena->next) wanted |= end_iteration(arena);
     lock_give(&gpus[device]->lock);
@@ -227,14 +227,14 @@ static void trim_pressure(struct gpu *gpu) {
   if (driver_memory(gpu->vmm.device, &free_bytes, &total) && free_bytes < headroom) reclaim_some(gpu, headroom - free_bytes, "pressure");
 }
 
-static struct activity activities[MOST_GPUS];
+static struct activity activities[MOST_DEVICES];
 
 // Sees to all devices. Returns the microseconds until it is to be done again; 0: when woken.
 static uint64_t see_to_all(void) {
   const enum trim trim = options_get()->trim;
   uint64_t next_ns = options_get()->idle_ns;
   bool more = false;
-  for (int device = 0; device < MOST_GPUS; device++) {
+  for (int device = 0; device < MOST_DEVICES; device++) {
     struct gpu *gpu = gpu_existing(device);
     if (gpu == NULL) continue;
     if (trim == TRIM_ITERATION) more |= trim_gpu(gpu);

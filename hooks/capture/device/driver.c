@@ -3,95 +3,55 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/problem.h"
 #include "base/real_dlsym.h"
-#include "device/overhead.h"
-
-enum { MOST_DEVICES = 64 };
+#include "device/devices.h"
+#include "device/vendor.h"
 
 static struct driver table;
 static bool usable;
 static void *contexts[MOST_DEVICES];  // primary contexts, retained for good
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static const struct driver_observer *_Atomic observers;
 
-struct name {
-  const char *symbol;
-  size_t offset;
-};
+void driver_observe(const struct driver_observer *observer) { atomic_store(&observers, observer); }
 
-#define ENTRY(symbol, member) {symbol, offsetof(struct driver, member)}
-static const struct name names[] = {
-    ENTRY("cuInit", init),
-    ENTRY("cuDeviceGet", device_get),
-    ENTRY("cuDeviceGetCount", device_count),
-    ENTRY("cuDeviceGetAttribute", device_attribute),
-    ENTRY("cuDeviceTotalMem_v2", device_total),
-    ENTRY("cuDeviceCanAccessPeer", can_access),
-    ENTRY("cuDevicePrimaryCtxRetain", primary_retain),
-    ENTRY("cuCtxGetCurrent", context_get),
-    ENTRY("cuCtxGetDevice", context_device),
-    ENTRY("cuCtxPushCurrent_v2", context_push),
-    ENTRY("cuCtxPopCurrent_v2", context_pop),
-    ENTRY("cuCtxSynchronize", synchronize),
-    ENTRY("cuMemGetInfo_v2", memory_info),
-    ENTRY("cuMemAddressReserve", reserve),
-    ENTRY("cuMemAddressFree", unreserve),
-    ENTRY("cuMemCreate", create),
-    ENTRY("cuMemRelease", release),
-    ENTRY("cuMemMap", map),
-    ENTRY("cuMemUnmap", unmap),
-    ENTRY("cuMemSetAccess", set_access),
-    ENTRY("cuMemGetAllocationGranularity", granularity),
-    ENTRY("cuEventCreate", event_create),
-    ENTRY("cuEventRecord", event_record),
-    ENTRY("cuEventQuery", event_query),
-    ENTRY("cuEventDestroy_v2", event_destroy),
-    ENTRY("cuStreamIsCapturing", stream_capturing),
-    ENTRY("cuStreamGetCtx", stream_context),
-};
-
-// What the hook does without where the driver is too old for it.
-static const struct name optional[] = {
-    ENTRY("cuDeviceGetUuid_v2", device_uuid),
-    ENTRY("cuDevicePrimaryCtxGetState", primary_state),
-    ENTRY("cuMemExportToShareableHandle", export_handle),
-    ENTRY("cuMemImportFromShareableHandle", import_handle),
-    ENTRY("cuMemHostAlloc", host_alloc),
-    ENTRY("cuMemFreeHost", host_free),
-    ENTRY("cuMemcpyDtoHAsync_v2", copy_out),
-    ENTRY("cuMemcpyHtoDAsync_v2", copy_in),
-    ENTRY("cuStreamCreate", stream_create),
-    ENTRY("cuStreamSynchronize", stream_synchronize),
-    ENTRY("cuStreamDestroy_v2", stream_destroy),
-};
-
-static void load(void) {
-  void *library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == NULL) {
-    problem("no CUDA driver: %s", dlerror());
-    return;
-  }
-  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-    void *function = real_dlsym(library, names[i].symbol);
+// Fills the table with functions of a library. False with a problem line: a needed one is missing.
+static bool fill(const struct vendor *vendor, void *library) {
+  for (const struct vendor_symbol *entry = vendor->needed; entry->symbol != NULL; entry++) {
+    void *function = real_dlsym(library, entry->symbol);
     if (function == NULL) {
-      problem("the CUDA driver has no %s", names[i].symbol);
-      return;
+      problem("the %s driver has no %s", vendor->name, entry->symbol);
+      return false;
     }
-    memcpy((char *)&table + names[i].offset, &function, sizeof function);
+    memcpy((char *)&table + entry->offset, &function, sizeof function);
   }
-  for (size_t i = 0; i < sizeof optional / sizeof *optional; i++) {
-    void *function = real_dlsym(library, optional[i].symbol);
-    memcpy((char *)&table + optional[i].offset, &function, sizeof function);
+  for (const struct vendor_symbol *entry = vendor->optional; entry->symbol != NULL; entry++) {
+    void *function = real_dlsym(library, entry->symbol);
+    memcpy((char *)&table + entry->offset, &function, sizeof function);
   }
-  const driver_result result = table.init(0);
-  if (result != DRIVER_OK) {
-    problem("cuInit: error %d", result);
+  table.attributes = vendor->attributes;
+  return true;
+}
+
+// The first library that is there is the driver.
+static void load(void) {
+  const struct vendor *const *vendor = vendors;
+  void *library = NULL;
+  while (*vendor != NULL && (library = dlopen((*vendor)->library, RTLD_NOW | RTLD_LOCAL)) == NULL) vendor++;
+  if (library == NULL) {
+    problem("no %s driver: %s", vendors[0]->name, dlerror());
     return;
   }
-  usable = true;
+  if (!fill(*vendor, library)) return;
+  const driver_result result = table.init(0);
+  usable = result == DRIVER_OK;
+  if (!usable) problem("the %s driver does not initialise: error %d", (*vendor)->name, result);
 }
 
 const struct driver *driver_get(void) {
@@ -108,11 +68,11 @@ static void *known_context(int device) {
 }
 
 static void *primary_context(int device) {
-  if (device < 0 || device >= MOST_DEVICES) return NULL;
+  if (!device_valid(device)) return NULL;
   void *context = known_context(device);
   if (context != NULL) return context;
-  struct overhead_context making;
-  overhead_context_begin(&making, device, true);
+  const struct driver_observer *observer = atomic_load_explicit(&observers, memory_order_acquire);
+  const bool observed = observer != NULL && observer->begin(device);
   pthread_mutex_lock(&lock);
   if (contexts[device] == NULL) {
     int handle;
@@ -122,7 +82,7 @@ static void *primary_context(int device) {
   }
   context = contexts[device];
   pthread_mutex_unlock(&lock);
-  overhead_context_end(&making, context != NULL);
+  if (observed) observer->end(device, context != NULL);
   return context;
 }
 
@@ -139,6 +99,25 @@ int driver_enter(int device, struct driver_scope *scope) {
 void driver_leave(const struct driver_scope *scope) {
   void *context;
   if (scope->pushed) table.context_pop(&context);
+}
+
+void driver_uuid_write(const unsigned char uuid[16], char text[DRIVER_UUID_TEXT]) {
+  int length = snprintf(text, DRIVER_UUID_TEXT, "GPU-");
+  for (int i = 0; i < 16; i++) {
+    const bool dash = i == 4 || i == 6 || i == 8 || i == 10;
+    length += snprintf(text + length, (size_t)(DRIVER_UUID_TEXT - length), dash ? "-%02x" : "%02x", uuid[i]);
+  }
+}
+
+bool driver_uuid_text(int device, char text[DRIVER_UUID_TEXT]) {
+  unsigned char uuid[16] = {0};
+  const struct driver *driver = driver_get();
+  int handle;
+  const bool known = driver != NULL && driver->device_uuid != NULL && driver->device_get(&handle, device) == DRIVER_OK &&
+                     driver->device_uuid(uuid, handle) == DRIVER_OK;
+  if (!known) memset(uuid, 0, sizeof uuid);
+  driver_uuid_write(uuid, text);
+  return known;
 }
 
 int driver_memory(int device, uint64_t *free_bytes, uint64_t *total) {

@@ -2,11 +2,12 @@
 //
 // The driver is found with dlopen at the first use, so that the hook loads in processes
 // and on machines without CUDA, and builds without its headers. The types below are those
-// of cuda.h, which is a stable ABI. To put another vendor's virtual memory management
-// here, fill the same table.
+// of cuda.h, which is a stable ABI. Another vendor's virtual memory management fills the same
+// table: see vendor.h.
 #ifndef MEMPROF_DRIVER_H
 #define MEMPROF_DRIVER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,11 +22,14 @@ enum {
 typedef unsigned long long driver_handle;  // CUmemGenericAllocationHandle
 typedef struct driver_event_opaque *driver_event;
 
-enum {
-  DRIVER_ATTRIBUTE_VMM = 102,
-  DRIVER_ATTRIBUTE_POSIX_FD = 103,
-  DRIVER_ATTRIBUTE_RDMA_WITH_VMM = 110,
+// The vendor's numbers of attributes of a device, for device_attribute.
+struct driver_attributes {
+  int vmm;            // it can map physical memory at reserved addresses
+  int posix_fd;       // its memory can be exported as a file descriptor
+  int rdma_with_vmm;  // network cards can reach such memory
 };
+
+enum { DRIVER_POOL_RESERVED = 5 };  // CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT
 
 // CUmemLocation, CUmemAllocationProp, CUmemAccessDesc
 struct driver_location {
@@ -93,6 +97,12 @@ struct driver {
   driver_result (*stream_create)(void **stream, unsigned flags);
   driver_result (*stream_synchronize)(void *stream);
   driver_result (*stream_destroy)(void *stream);
+
+  // NULL where the driver does not have them: its memory pools.
+  driver_result (*default_pool)(void **pool, int device);
+  driver_result (*pool_attribute)(void *pool, int attribute, void *value);
+
+  struct driver_attributes attributes;
 };
 
 // The table, complete and initialised, or NULL: no driver, or one too old to map memory.
@@ -105,6 +115,20 @@ struct driver_scope {
 };
 int driver_enter(int device, struct driver_scope *scope);
 void driver_leave(const struct driver_scope *scope);
+
+// Called around the making of a primary context that the hook needs, on one thread. `end` follows
+// where `begin` returned true.
+struct driver_observer {
+  bool (*begin)(int device);
+  void (*end)(int device, bool made);
+};
+void driver_observe(const struct driver_observer *observer);
+
+// "GPU-8-4-4-4-12" hexadecimal digits of 16 bytes; and those of a device. False: the driver does
+// not tell them, and the text is of zeros.
+enum { DRIVER_UUID_TEXT = 48 };
+void driver_uuid_write(const unsigned char uuid[16], char text[DRIVER_UUID_TEXT]);
+bool driver_uuid_text(int device, char text[DRIVER_UUID_TEXT]);
 
 // What the device has free and in all, bytes; 0 on error.
 int driver_memory(int device, uint64_t *free_bytes, uint64_t *total);

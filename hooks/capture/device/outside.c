@@ -7,8 +7,7 @@
 
 #include "base/hook.h"
 #include "base/lock.h"
-
-enum { DEVICES = 64 };
+#include "device/devices.h"
 
 struct block {
   uint64_t addr;  // 0: empty
@@ -20,7 +19,7 @@ struct block {
 static struct lock lock;
 static struct block *blocks;
 static size_t count, capacity;  // a power of two, or 0; at most half is used
-static int64_t plain[DEVICES], pooled_sum[DEVICES];
+static int64_t plain[MOST_DEVICES], pooled_sum[MOST_DEVICES];
 
 static size_t home(uint64_t addr, size_t size) { return (size_t)((addr * 0x9e3779b97f4a7c15u) >> 17) & (size - 1); }
 
@@ -45,7 +44,7 @@ static bool make_room(void) {
 }
 
 static void count_bytes(const struct block *block, int64_t sign) {
-  if (block->device < 0 || block->device >= DEVICES) return;
+  if (!device_valid(block->device)) return;
   *(block->pooled ? &pooled_sum[block->device] : &plain[block->device]) += sign * (int64_t)block->bytes;
 }
 
@@ -121,7 +120,7 @@ unsigned outside_turn(bool *quiet) {
 }
 
 static int64_t sum(const int64_t *sums, int device) {
-  if (device < 0 || device >= DEVICES) return 0;
+  if (!device_valid(device)) return 0;
   lock_take(&lock);
   const int64_t bytes = sums[device];
   lock_give(&lock);

@@ -6,31 +6,37 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "arena/arena.h"
 #include "base/hook.h"
+#include "base/lock.h"
 #include "device/captures.h"
+#include "device/devices.h"
+#include "device/driver.h"
+#include "device/driver_pools.h"
 #include "device/outside.h"
 #include "device/own_calls.h"
-#include "interpose/pools.h"
 #include "spool/spool.h"
-#include "watch/code.h"
 
-enum { DEVICES = 64, TRIES = 20, PAUSE_US = 50 };
+enum { TRIES = 20, PAUSE_US = 50 };
 
 // Held while the readings of one instant are taken, never across a call that may wait for
 // the device. Taken before a device's lock.
 static struct lock lock;
-static _Atomic int64_t noted[DEVICES];  // in events so far
+static _Atomic int64_t noted[MOST_DEVICES];  // in events so far
 static _Atomic int first_seen = -1;     // device
 static _Atomic bool several;            // another was seen
-static int64_t pools_noted[DEVICES];    // of that, idle in pools
-static int open_windows[DEVICES];
-static int64_t before[DEVICES];         // what no event accounted for before the first of them
-static bool of_process[DEVICES];        // they measure this process's own use, not the device's
+static int64_t pools_noted[MOST_DEVICES];    // of that, idle in pools
+static int open_windows[MOST_DEVICES];
+static int64_t before[MOST_DEVICES];         // what no event accounted for before the first of them
+static bool of_process[MOST_DEVICES];        // they measure this process's own use, not the device's
+
+static overhead_mapped *_Atomic left_out;
+
+void overhead_leave_out(overhead_mapped *arenas) { atomic_store_explicit(&left_out, arenas, memory_order_release); }
 
 void overhead_note(int device, int64_t bytes, uint32_t context) {
-  if (device < 0 || device >= DEVICES || bytes == 0) return;
+  if (!device_valid(device) || bytes == 0) return;
   atomic_fetch_add(&noted[device], bytes);
+  device_note_use(device);
   hook_start();
   spool_write(&(struct spool_event){
       .kind = MEMPROF_OVERHEAD,
@@ -48,15 +54,14 @@ void overhead_seen(int device) {
 
 bool overhead_of_several(void) { return atomic_load_explicit(&several, memory_order_relaxed); }
 
-bool overhead_noted(int device) { return device >= 0 && device < DEVICES && atomic_load(&noted[device]) != 0; }
+bool overhead_noted(int device) { return device_valid(device) && atomic_load(&noted[device]) != 0; }
 
 void overhead_gone(int device) {
-  if (device < 0 || device >= DEVICES) return;
+  if (!device_valid(device)) return;
   lock_take(&lock);
   overhead_note(device, -atomic_load(&noted[device]), spool_string("what=context"));
   pools_noted[device] = 0;
   lock_give(&lock);
-  code_lost();
 }
 
 static bool used_by(bool process, int device, int64_t *bytes) {
@@ -70,29 +75,29 @@ static bool used_by(bool process, int device, int64_t *bytes) {
 // Used bytes that no event accounts for, read while nobody takes or gives any. False: it was
 // not possible at once, because somebody does or holds the device's lock. Neither is waited
 // for: the caller may be inside a library whose own lock the other waits for.
-static bool try_unaccounted(bool process, int device, struct gpu *gpu, int64_t *bytes) {
-  int64_t used = 0;
+static bool try_unaccounted(bool process, int device, int64_t *bytes) {
+  int64_t used = 0, mapped = 0, pools = 0;
   bool quiet, still;
-  int64_t pools = 0;
-  if (gpu != NULL && !lock_try(&gpu->lock)) return false;
+  struct lock *held = NULL;
+  overhead_mapped *arenas = atomic_load_explicit(&left_out, memory_order_acquire);
+  if (arenas != NULL && !arenas(device, &held, &mapped)) return false;
   const unsigned turn = outside_turn(&quiet);
   bool told = quiet && used_by(process, device, &used);
   if (told) {
-    if (!pools_reserved(device, &pools)) pools = outside_pooled_bytes(device);
+    if (!driver_pools_reserved(device, &pools)) pools = outside_pooled_bytes(device);
     const int64_t others = outside_bytes(device) + pools + atomic_load(&noted[device]) - pools_noted[device];
-    *bytes = used - (gpu != NULL ? (int64_t)gpu->mapped : 0) - others;
+    *bytes = used - mapped - others;
     told = outside_turn(&still) == turn;
   }
-  if (gpu != NULL) lock_give(&gpu->lock);
+  if (held != NULL) lock_give(held);
   return told;
 }
 
 static bool unaccounted(bool process, int device, int64_t *bytes) {
-  struct gpu *gpu = gpu_existing(device);
   int current;
   if (driver_get()->context_device(&current) != DRIVER_OK || current != device) return false;
   for (int i = 0; i < TRIES; i++) {
-    if (try_unaccounted(process, device, gpu, bytes)) return true;
+    if (try_unaccounted(process, device, bytes)) return true;
     usleep(PAUSE_US);
   }
   return false;
@@ -102,7 +107,7 @@ void overhead_begin(struct overhead *window) {
   const struct driver *driver = hook_on() && !own_calls() && !capturing() ? driver_get() : NULL;
   window->device = -1;
   int device;
-  if (driver == NULL || driver->context_device(&device) != DRIVER_OK || device < 0 || device >= DEVICES) return;
+  if (driver == NULL || driver->context_device(&device) != DRIVER_OK || !device_valid(device)) return;
   overhead_seen(device);
   lock_take(&lock);
   if (open_windows[device] == 0) of_process[device] = overhead_own(device) >= 0;
@@ -141,9 +146,9 @@ static bool much(int64_t difference, int64_t reserved) {
 }
 
 void overhead_pools(int device) {
-  if (device < 0 || device >= DEVICES || capturing()) return;
+  if (!device_valid(device) || capturing()) return;
   int64_t reserved;
-  if (!pools_reserved(device, &reserved)) return;
+  if (!driver_pools_reserved(device, &reserved)) return;
   lock_take(&lock);
   const int64_t idle = reserved - outside_pooled_bytes(device);
   if (much(idle - pools_noted[device], reserved)) {

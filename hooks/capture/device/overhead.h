@@ -33,6 +33,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/lock.h"
+
 struct overhead {
   int device;  // -1: nothing is measured
 };
@@ -52,6 +54,12 @@ struct overhead_context {
 };
 void overhead_context_begin(struct overhead_context *making, int device, bool primary);
 void overhead_context_end(const struct overhead_context *making, bool made);
+
+// What arenas have mapped is no overhead. `mapped` returns its bytes on a device, and the lock
+// under which they change, held, or NULL if nothing has to be held. False: another thread holds
+// it; it is not waited for.
+typedef bool overhead_mapped(int device, struct lock **held, int64_t *mapped);
+void overhead_leave_out(overhead_mapped *mapped);
 
 // Bytes of the device that NVML lists for this process; -1 if it was not seen to list it.
 int64_t overhead_own(int device);

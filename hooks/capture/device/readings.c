@@ -30,18 +30,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "arena/arena.h"
 #include "base/clock.h"
 #include "base/hook.h"
 #include "base/lock.h"
 #include "base/options.h"
+#include "device/devices.h"
 #include "device/driver.h"
-#include "device/overhead.h"
 #include "spool/spool.h"
-#include "watch/watch.h"
 
 enum {
-  MOST_DEVICES = 64,
   STACK_BYTES = 512 << 10,  // the driver is called on it
   BUSY_SHARE = 20,          // the thread rests this many times as long as a round took
   TRIES = 1000,             // of a millisecond each, for the thread to come out of the driver
@@ -92,7 +89,7 @@ static void take(int device, struct course *course, uint64_t now, uint64_t used,
 // Whether the device has a context that is not of our making. The driver is not asked before
 // the process has used the device: it would be initialised by that.
 static bool has_context(int device) {
-  if (gpu_existing(device) == NULL && !watch_uses(device) && !overhead_noted(device)) return false;
+  if (!device_used(device)) return false;
   const struct driver *driver = driver_get();
   unsigned flags;
   int handle, active = 0;

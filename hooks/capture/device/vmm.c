@@ -5,8 +5,9 @@
 #include <string.h>
 
 #include "base/problem.h"
+#include "device/devices.h"
 
-enum { MOST_PEERS = 64, PINNED = 1, POSIX_FD = 1 };
+enum { PINNED = 1, POSIX_FD = 1 };
 
 static uint64_t round_up(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) & ~(unit - 1); }
 
@@ -25,14 +26,14 @@ bool vmm_device_init(struct vmm_device *out, int device) {
     problem("GPU %d: the driver does not know it", device);
     return false;
   }
-  if (!attribute(handle, DRIVER_ATTRIBUTE_VMM)) {
+  if (!attribute(handle, driver->attributes.vmm)) {
     problem("GPU %d: no virtual memory management; its tensors are not served by memprof", device);
     return false;
   }
   out->properties.type = PINNED;
   out->properties.location = (struct driver_location){VMM_ON_DEVICE, device};
-  if (attribute(handle, DRIVER_ATTRIBUTE_POSIX_FD)) out->properties.requested_handle_types = POSIX_FD;
-  if (attribute(handle, DRIVER_ATTRIBUTE_RDMA_WITH_VMM)) out->properties.flags.gpu_direct_rdma = 1;
+  if (attribute(handle, driver->attributes.posix_fd)) out->properties.requested_handle_types = POSIX_FD;
+  if (attribute(handle, driver->attributes.rdma_with_vmm)) out->properties.flags.gpu_direct_rdma = 1;
   const driver_result result = driver->granularity(&granularity, &out->properties, 0);
   if (result != DRIVER_OK || granularity < 256 || (granularity & (granularity - 1)) != 0) {
     problem("GPU %d: allocation granularity: error %d", device, result);
@@ -101,10 +102,10 @@ size_t vmm_find(const struct vmm *vmm, uint64_t addr) {
 }
 
 bool vmm_allow(const struct vmm_device *device, uint64_t addr, uint64_t bytes) {
-  struct driver_access access[MOST_PEERS + 1];
+  struct driver_access access[MOST_DEVICES + 1];
   size_t count = 0;
   access[count++] = (struct driver_access){{VMM_ON_DEVICE, device->device}, VMM_READ_AND_WRITE};
-  for (int peer = 0; peer < MOST_PEERS; peer++) {
+  for (int peer = 0; peer < MOST_DEVICES; peer++) {
     if (device->peers >> peer & 1) access[count++] = (struct driver_access){{VMM_ON_DEVICE, peer}, VMM_READ_AND_WRITE};
   }
   return driver_get()->set_access(addr, bytes, access, count) == DRIVER_OK;

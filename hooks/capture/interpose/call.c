@@ -13,11 +13,11 @@
 #include "arena/reclaim.h"
 #include "base/hook.h"
 #include "base/library.h"
+#include "device/driver_pools.h"
 #include "device/outside.h"
 #include "device/overhead.h"
 #include "device/own_calls.h"
 #include "interpose/internal.h"
-#include "interpose/pools.h"
 #include "memprof.h"
 #include "spool/spool.h"
 #include "watch/watch.h"
@@ -148,7 +148,7 @@ void call_allocated(const struct call *call, enum call_memory memory, const void
   note(call, MEMPROF_EXTERNAL_ALLOC, memory, ptr, bytes, device, stream);
   if (memory == MEMORY_DEVICE || memory == MEMORY_POOL) outside_add((uintptr_t)ptr, bytes, device, memory == MEMORY_POOL);
   if (memory == MEMORY_POOL) {
-    pools_used(device);
+    driver_pools_used(device);
     overhead_pools(device);
   }
 }

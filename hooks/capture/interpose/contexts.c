@@ -3,10 +3,11 @@
 // Runtimes make the primary context; few programs make others. A reset ends it: what was
 // allocated is gone without having been freed. The release of the last reference would, too,
 // but is only made when the process ends, with all it has.
+#include "base/hook.h"
 #include "device/outside.h"
 #include "device/overhead.h"
-#include "base/hook.h"
 #include "interpose/internal.h"
+#include "watch/code.h"
 
 enum { RETAIN, RESET, RESET_V2, CREATE_V2, CREATE_V3, CREATE_V4 };
 #define CALL(which) (&(struct call){.entry = &interpose_contexts[which], .from = __builtin_return_address(0)})
@@ -64,6 +65,7 @@ static cuda_error reset(struct call *call, int device) {
   if (before && error == CUDA_OK && !active(device)) {
     outside_end_all(device, call, ended);
     overhead_gone(device);
+    code_lost();
   }
   call_leave();
   return error;

@@ -2,10 +2,10 @@
 //
 // The runtime's and the driver's functions have the same shapes, pointers being 64 bits wide
 // and results ints, so each shape is written once.
-#include "device/overhead.h"
 #include "base/hook.h"
+#include "device/driver_pools.h"
+#include "device/overhead.h"
 #include "interpose/internal.h"
-#include "interpose/pools.h"
 #include "interpose/serve.h"
 
 enum {
@@ -94,7 +94,7 @@ static cuda_error allocate_from_pool(struct call *call, void **ptr, size_t bytes
   } else if (real != NULL) {
     error = real(ptr, bytes, pool, stream);
     if (call_again(call, error, bytes)) error = real(ptr, bytes, pool, stream);
-    if (error == CUDA_OK) call_allocated(call, pool_is_host(pool) ? MEMORY_HOST : MEMORY_POOL, *ptr, bytes, -1, on);
+    if (error == CUDA_OK) call_allocated(call, driver_pool_device(pool) == DRIVER_POOL_HOST ? MEMORY_HOST : MEMORY_POOL, *ptr, bytes, -1, on);
   }
   call_leave();
   return error;

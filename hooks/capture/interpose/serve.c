@@ -11,7 +11,7 @@
 #include "base/options.h"
 #include "base/problem.h"
 #include "device/captures.h"
-#include "interpose/pools.h"
+#include "device/driver_pools.h"
 #include "memprof.h"
 
 static bool serving(void) { return hook_on() && options_get()->serve; }
@@ -45,7 +45,7 @@ static void *arena_stream(void *stream) { return stream == NULL ? (void *)STREAM
 bool serve_alloc_async(const struct call *call, void **ptr, size_t bytes, void *pool, void *stream) {
   if (!wants(call, ptr, bytes) || stream == (void *)STREAM_PER_THREAD || !has_context(call)) return false;
   const int device = call_stream_device(stream);
-  if (pool != NULL && !pool_is_plain(pool, device)) return false;
+  if (pool != NULL && !driver_pool_is_plain(pool, device)) return false;
   void *block = memprof_malloc(bytes, device, arena_stream(stream));
   if (block != NULL) *ptr = block;
   return block != NULL;

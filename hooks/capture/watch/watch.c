@@ -33,13 +33,14 @@
 #include "base/hook.h"
 #include "base/lock.h"
 #include "base/problem.h"
+#include "device/devices.h"
 #include "device/driver.h"
 #include "memprof.h"
 #include "spool/context.h"
 #include "spool/internal.h"
 #include "spool/spool.h"
 
-enum { MOST_DEVICES = 64, UNKNOWN_STREAM = -1 };
+enum { UNKNOWN_STREAM = -1 };
 
 // Where segments do not join, each keeps its own free memory; memory mapped page by page
 // into one reservation is another arena, even of the same stream and pool.
@@ -99,7 +100,7 @@ static void give_up(struct memprof_watch *watch) {
 }
 
 struct memprof_watch *memprof_watch_device(int device, const char *allocator, memprof_watch_read *read) {
-  if (!hook_on() || device < 0 || device >= MOST_DEVICES) return NULL;
+  if (!hook_on() || !device_valid(device)) return NULL;
   hook_start();
   lock_take(&making);
   struct memprof_watch *watch = atomic_load(&watches[device]);
@@ -119,22 +120,9 @@ static struct spool_event event_of(const struct memprof_watch *watch, const stru
   return (struct spool_event){.kind = kind, .device = watch->device, .arena = arena, .stream = place->stream};
 }
 
-// The driver's name for a device, zeros where it tells none.
-static void name_device(int ordinal, char *text, size_t size) {
-  unsigned char id[16] = {0};
-  int device;
-  const struct driver *driver = driver_get();
-  if (driver == NULL || driver->device_uuid == NULL || driver->device_get(&device, ordinal) != DRIVER_OK ||
-      driver->device_uuid(id, device) != DRIVER_OK) {
-    memset(id, 0, sizeof id);
-  }
-  snprintf(text, size, "GPU-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", id[0], id[1], id[2], id[3], id[4], id[5],
-           id[6], id[7], id[8], id[9], id[10], id[11], id[12], id[13], id[14], id[15]);
-}
-
 static void describe(const struct memprof_watch *watch, const struct place *place, int manner) {
-  char text[256], uuid[48];
-  name_device(watch->device, uuid, sizeof uuid);
+  char text[256], uuid[DRIVER_UUID_TEXT];
+  driver_uuid_text(watch->device, uuid);
   snprintf(text, sizeof text, "allocator=%s\tprovided=unknown\tcoalesces=%d\tpool=%llx.%llx\tmain=%d\tuuid=%s", watch->allocator, manner == JOINED,
            (unsigned long long)place->pool[0], (unsigned long long)place->pool[1], place->stream == 0 && place->pool[0] == 0 && place->pool[1] == 0, uuid);
   struct spool_event event = event_of(watch, place, MEMPROF_ARENA, place->arena[manner]);
@@ -369,6 +357,7 @@ void memprof_watch_map(struct memprof_watch *watch, uint64_t tick, uint64_t addr
     describe(watch, place, manner);
   }
   atomic_store_explicit(&watch->used, true, memory_order_relaxed);
+  device_note_use(watch->device);
   watch->reserved += size;
   if (watch->reserved > watch->top_reserved) {
     watch->top_reserved = watch->reserved;
@@ -452,11 +441,6 @@ bool watch_is_of(const char *library) { return strncmp(library, "libc10_cuda.", 
 
 // Torch has a switch that makes each tensor a cudaMalloc, of which its tracker is not told.
 bool watch_tells(void) { return atomic_load_explicit(&watching, memory_order_relaxed) && getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == NULL; }
-
-bool watch_uses(int device) {
-  const struct memprof_watch *watch = device < 0 || device >= MOST_DEVICES ? NULL : atomic_load_explicit(&watches[device], memory_order_acquire);
-  return watch != NULL && atomic_load_explicit(&watch->used, memory_order_relaxed);
-}
 
 void watch_label(uint64_t addr, uint32_t context) {
   if (!atomic_load_explicit(&watching, memory_order_relaxed)) return;

@@ -14,9 +14,6 @@ void watch_mark(void);
 bool watch_is_of(const char *library);
 bool watch_tells(void);
 
-// Whether a watched allocator has, or had, memory of the device.
-bool watch_uses(int device);
-
 // A label of a block that is none of ours. Whoever labels it holds it.
 void watch_label(uint64_t addr, uint32_t context);
 

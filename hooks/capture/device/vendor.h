@@ -1,0 +1,29 @@
+// vendor.h - one vendor's driver library, as driver.c loads it. Only device/ includes this.
+#ifndef MEMPROF_VENDOR_H
+#define MEMPROF_VENDOR_H
+
+#include <stddef.h>
+
+#include "device/driver.h"
+
+// A function of the library, and the member of struct driver that it fills.
+struct vendor_symbol {
+  const char *symbol;
+  size_t offset;
+};
+#define VENDOR_SYMBOL(symbol, member) {symbol, offsetof(struct driver, member)}
+
+struct vendor {
+  const char *name;     // for problem lines
+  const char *library;  // the file name that dlopen is asked for
+  const struct vendor_symbol *needed;    // without one of them the driver is not used; ends with {0}
+  const struct vendor_symbol *optional;  // members that may stay NULL; ends with {0}
+  struct driver_attributes attributes;
+};
+
+// Vendors, in the order in which their libraries are looked for; ends with NULL.
+extern const struct vendor *const vendors[];
+
+extern const struct vendor vendor_cuda;
+
+#endif
