@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api.h"
 #include "arena/arena.h"
 #include "arena/graph_memory.h"
 #include "arena/reclaim.h"
@@ -11,7 +12,6 @@
 #include "base/problem.h"
 #include "device/captures.h"
 #include "device/devices.h"
-#include "interpose/interpose.h"
 #include "memprof.h"
 #include "spool/context.h"
 #include "spool/spool.h"
@@ -53,6 +53,23 @@ static void explain(const struct arena *arena, uint64_t size) {
            gib(bfc_largest_free(arena->bfc)));
 }
 
+static const struct api_fallback *_Atomic fallbacks;
+
+void api_set_fallback(const struct api_fallback *fallback) { atomic_store_explicit(&fallbacks, fallback, memory_order_release); }
+
+static void *fall_back(size_t size, int device) {
+  const struct api_fallback *fallback = atomic_load_explicit(&fallbacks, memory_order_acquire);
+  void *ptr = fallback != NULL ? fallback->malloc(size, device) : NULL;
+  if (ptr == NULL) snprintf(oom_message, sizeof oom_message, "memprof cannot serve GPU %d: see the problems of the recording", device);
+  return ptr;
+}
+
+// Whether the fallback has freed it.
+static bool fall_back_free(void *ptr) {
+  const struct api_fallback *fallback = atomic_load_explicit(&fallbacks, memory_order_acquire);
+  return fallback != NULL && fallback->free(ptr);
+}
+
 static int (*_Atomic last_resort)(void);
 
 void memprof_set_last_resort(int (*give_up)(void)) { atomic_store(&last_resort, give_up); }
@@ -87,11 +104,7 @@ void *memprof_malloc_in_pool(size_t size, int device, void *stream, uint64_t poo
   if (size == 0 || !hook_on()) return NULL;
   hook_start();
   struct gpu *gpu = gpu_get(device);
-  if (gpu == NULL) {
-    void *foreign = interpose_malloc(size, device);
-    if (foreign == NULL) snprintf(oom_message, sizeof oom_message, "memprof cannot serve GPU %d: see the problems of the recording", device);
-    return foreign;
-  }
+  if (gpu == NULL) return fall_back(size, device);
   callers_note();
   lock_take(&gpu->lock);
   struct arena *arena = arena_for(gpu, stream, pool0, pool1, tag_current(), size);
@@ -118,17 +131,12 @@ void memprof_free(void *ptr, size_t size, int device, void *stream) {
     ok = arena_free(arena, (uintptr_t)ptr);
     lock_give(&arena->gpu->lock);
   }
-  if (!ok && (arena != NULL || !interpose_free(ptr))) problem("free of %p, which is not a live block", ptr);
+  if (!ok && (arena != NULL || !fall_back_free(ptr))) problem("free of %p, which is not a live block", ptr);
 }
 
 int memprof_block_of(void *ptr, void **start, size_t *provided) {
-  struct arena *arena = hook_on() ? arena_of((uintptr_t)ptr) : NULL;
-  if (arena == NULL) return 0;
   struct bfc_block block;
-  lock_take(&arena->gpu->lock);
-  const bool found = bfc_containing(arena->bfc, (uintptr_t)ptr, &block) && arena_live(arena, &block);
-  lock_give(&arena->gpu->lock);
-  if (!found) return 0;
+  if (!hook_on() || arena_block((uintptr_t)ptr, &block) == NULL) return 0;
   *start = (void *)(uintptr_t)block.addr;
   *provided = block.size;
   return 1;

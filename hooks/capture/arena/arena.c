@@ -433,6 +433,15 @@ bool arena_live(const struct arena *arena, const struct bfc_block *block) {
   return bfc_note(arena->bfc, block->chunk) != FREED;
 }
 
+struct arena *arena_block(uint64_t addr, struct bfc_block *out) {
+  struct arena *arena = arena_of(addr);
+  if (arena == NULL) return NULL;
+  lock_take(&arena->gpu->lock);
+  const bool found = bfc_containing(arena->bfc, addr, out) && arena_live(arena, out);
+  lock_give(&arena->gpu->lock);
+  return found ? arena : NULL;
+}
+
 bool arena_free(struct arena *arena, uint64_t addr) {
   struct bfc_block block;
   if (arena->noted == 0) {  // no chunk has a note: the usual case

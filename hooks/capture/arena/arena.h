@@ -148,4 +148,7 @@ void gpu_count(struct memprof_stat *stat, int64_t amount);
 // Without the lock: the arena whose reservation has the address, or NULL.
 struct arena *arena_of(uint64_t addr);
 
+// Without the lock: the live block that contains the address, and its arena; or NULL.
+struct arena *arena_block(uint64_t addr, struct bfc_block *out);
+
 #endif

@@ -2,6 +2,7 @@
 #include "arena/pause.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,15 @@
 #include "device/devices.h"
 #include "memprof.h"
 #include "spool/spool.h"
-#include "watch/watch.h"
+
+static bool (*_Atomic other_allocator)(void);
+
+void pause_set_other_allocator(bool (*serves)(void)) { atomic_store(&other_allocator, serves); }
+
+static bool other_allocator_serves(void) {
+  bool (*serves)(void) = atomic_load(&other_allocator);
+  return serves != NULL && serves();
+}
 
 static __thread char said[768];
 
@@ -93,7 +102,7 @@ static bool has_arenas(const struct selection *selection, const char *name, bool
 
 static int no_arenas(const struct selection *selection, const char *name, bool paused) {
   if (has_arenas(selection, name, !paused)) return say(MEMPROF_WRONG_STATE, "the tag \"%s\" is %s", name, paused ? "not paused" : "paused already");
-  if (watch_tells()) {
+  if (other_allocator_serves()) {
     return say(MEMPROF_NOT_ACTIVE, "the tag \"%s\" has no memory of memprof's, which alone can be paused: this process has another allocator (--allocator native)", name);
   }
   if (!tag_known(name)) return say(MEMPROF_UNKNOWN_TAG, "no region was ever opened with the tag \"%s\"", name);
@@ -101,7 +110,7 @@ static int no_arenas(const struct selection *selection, const char *name, bool p
 }
 
 static int nothing_to_do(bool paused) {
-  if (watch_tells()) return say(MEMPROF_NOT_ACTIVE, "this process has another allocator (--allocator native), and only memprof's memory can be paused");
+  if (other_allocator_serves()) return say(MEMPROF_NOT_ACTIVE, "this process has another allocator (--allocator native), and only memprof's memory can be paused");
   return say(MEMPROF_WRONG_STATE, paused ? "nothing is paused" : "no tag has anything to pause");
 }
 

@@ -38,4 +38,8 @@ bool tag_known(const char *name);
 // asked for under a sleeping tag has one of its own. The device's lock is held.
 void tag_drop_spares(struct gpu *gpu);
 
+// Has messages say that torch's allocations are served by another allocator while `serves`
+// returns true. Then there is nothing that can be paused.
+void pause_set_other_allocator(bool (*serves)(void));
+
 #endif

@@ -238,8 +238,8 @@ static bool name_it(const char *kind, uint64_t addr, char *text, size_t size) {
 }
 
 int memprof_share(void *ptr, char *text, size_t size) {
-  size_t provided;
-  return memprof_owns(ptr, &provided) && name_it("memprof-block", (uintptr_t)ptr, text, size);
+  struct bfc_block block;
+  return hook_on() && arena_block((uintptr_t)ptr, &block) != NULL && block.addr == (uintptr_t)ptr && name_it("memprof-block", (uintptr_t)ptr, text, size);
 }
 
 enum { MOST_ARENAS = 256 };

@@ -2,7 +2,7 @@
 //
 // What the driver adds for alignment is not told by the calls (but for the pitch). An array
 // has no address that a program sees: its handle stands for it.
-#include "interpose/internal.h"
+#include "interpose/interpose.h"
 
 enum {
   PITCH, CU_PITCH, PITCHED_3D, FREE_ARRAY, CU_FREE_ARRAY, FREE_MIPMAPPED, CU_FREE_MIPMAPPED,

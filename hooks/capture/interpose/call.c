@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "api.h"
 #include "arena/arena.h"
 #include "arena/reclaim.h"
 #include "base/hook.h"
@@ -17,7 +18,6 @@
 #include "device/outside.h"
 #include "device/overhead.h"
 #include "device/own_calls.h"
-#include "interpose/internal.h"
 #include "memprof.h"
 #include "spool/spool.h"
 #include "watch/watch.h"
@@ -176,9 +176,11 @@ bool call_again(const struct call *call, cuda_error error, size_t bytes) {
   return true;
 }
 
+// The runtime's memory for devices that api.c cannot serve.
+
 static _Atomic bool handed_out;
 
-void *interpose_malloc(size_t bytes, int device) {
+static void *fall_back_malloc(size_t bytes, int device) {
   static struct entry set_entry = {.name = "cudaSetDevice"};
   static struct entry entry = {.name = "cudaMalloc"};
   struct call call = {.entry = &entry, .from = __builtin_return_address(0)};
@@ -198,7 +200,7 @@ void *interpose_malloc(size_t bytes, int device) {
   return ptr;
 }
 
-bool interpose_free(void *ptr) {
+static bool fall_back_free(void *ptr) {
   static struct entry entry = {.name = "cudaFree"};
   struct call call = {.entry = &entry, .from = __builtin_return_address(0)};
   if (!atomic_load(&handed_out)) return false;
@@ -211,3 +213,10 @@ bool interpose_free(void *ptr) {
   call_leave();
   return true;
 }
+
+static void offer(void) {
+  static const struct api_fallback fallback = {fall_back_malloc, fall_back_free};
+  api_set_fallback(&fallback);
+}
+
+HOOK_PART(.order = HOOK_REST, .start = offer);

@@ -10,7 +10,7 @@
 #include "base/lock.h"
 #include "device/captures.h"
 #include "device/driver.h"
-#include "interpose/internal.h"
+#include "interpose/interpose.h"
 #include "interpose/serve.h"
 #include "spool/spool.h"
 

@@ -6,7 +6,7 @@
 #include "base/hook.h"
 #include "device/outside.h"
 #include "device/overhead.h"
-#include "interpose/internal.h"
+#include "interpose/interpose.h"
 #include "watch/code.h"
 
 enum { RETAIN, RESET, RESET_V2, CREATE_V2, CREATE_V3, CREATE_V4 };

@@ -12,7 +12,7 @@
 
 #include "base/hook.h"
 #include "base/real_dlsym.h"
-#include "interpose/internal.h"
+#include "interpose/interpose.h"
 
 __attribute__((used, visibility("hidden"))) void *interpose_dlsym(void *library, const char *name) {
   void *found = real_dlsym(library, name);

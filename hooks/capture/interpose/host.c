@@ -1,6 +1,6 @@
 // host.c - page-locked host memory. It is no device memory, but a job that takes
 // the host's last gigabyte for it should see that somewhere.
-#include "interpose/internal.h"
+#include "interpose/interpose.h"
 
 enum { MALLOC_HOST, HOST_ALLOC, CU_ALLOC_HOST, CU_HOST_ALLOC, FREE_HOST, CU_FREE_HOST };
 #define CALL(which) (&(struct call){.entry = &interpose_host[which], .from = __builtin_return_address(0)})

@@ -7,7 +7,7 @@
 #include "device/captures.h"
 #include "device/driver.h"
 #include "device/overhead.h"
-#include "interpose/internal.h"
+#include "interpose/interpose.h"
 #include "spool/spool.h"
 #include "watch/code.h"
 

@@ -9,7 +9,7 @@
 #include "device/driver.h"
 #include "device/overhead.h"
 #include "device/own_calls.h"
-#include "interpose/internal.h"
+#include "interpose/interpose.h"
 #include "spool/spool.h"
 #include "watch/code.h"
 

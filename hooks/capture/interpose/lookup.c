@@ -3,7 +3,7 @@
 // cuGetProcAddress takes a name without its ABI version and the CUDA version the caller was
 // written for; together they say which variant is meant.
 #include "base/hook.h"
-#include "interpose/internal.h"
+#include "interpose/interpose.h"
 
 enum { LOOKUP, LOOKUP_V2, RUNTIME, RUNTIME_PTSZ, RUNTIME_VERSION, RUNTIME_VERSION_PTSZ };
 #define LOOKUPS interpose_lookups

@@ -5,7 +5,7 @@
 #include "base/hook.h"
 #include "device/driver_pools.h"
 #include "device/overhead.h"
-#include "interpose/internal.h"
+#include "interpose/interpose.h"
 #include "interpose/serve.h"
 
 enum {

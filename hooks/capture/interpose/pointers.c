@@ -8,7 +8,7 @@
 #include "base/options.h"
 #include "device/driver.h"
 #include "base/hook.h"
-#include "interpose/internal.h"
+#include "interpose/interpose.h"
 #include "interpose/serve.h"
 #include "memprof.h"
 

@@ -3,7 +3,7 @@
 #include "base/options.h"
 #include "device/driver.h"
 #include "device/driver_pools.h"
-#include "interpose/internal.h"
+#include "interpose/interpose.h"
 #include "memprof.h"
 
 enum { CREATE, CU_CREATE, DESTROY, CU_DESTROY, ACCESS, CU_ACCESS };

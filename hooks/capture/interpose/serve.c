@@ -128,12 +128,8 @@ void serve_stream_ends(void *stream) {
 }
 
 bool serve_block(uint64_t addr, struct served_block *out) {
-  struct arena *arena = serving() ? arena_of(addr) : NULL;
   struct bfc_block block;
-  if (arena == NULL) return false;
-  lock_take(&arena->gpu->lock);
-  const bool found = bfc_containing(arena->bfc, addr, &block) && arena_live(arena, &block);
-  lock_give(&arena->gpu->lock);
-  if (found) *out = (struct served_block){block.addr, block.requested, arena->gpu->vmm.device};
-  return found;
+  struct arena *arena = serving() ? arena_block(addr, &block) : NULL;
+  if (arena != NULL) *out = (struct served_block){block.addr, block.requested, arena->gpu->vmm.device};
+  return arena != NULL;
 }

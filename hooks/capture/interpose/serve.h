@@ -8,7 +8,7 @@
 #ifndef MEMPROF_INTERPOSE_SERVE_H
 #define MEMPROF_INTERPOSE_SERVE_H
 
-#include "interpose/internal.h"
+#include "interpose/interpose.h"
 
 // Each returns true if it has answered the call: memory in *ptr.
 bool serve_alloc(const struct call *call, void **ptr, size_t bytes);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/real_dlsym.h"
-#include "interpose/internal.h"
+#include "interpose/interpose.h"
 
 enum { PER_THREAD_DEFAULT_STREAM = 2 };  // CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
 

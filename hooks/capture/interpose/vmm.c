@@ -11,7 +11,7 @@
 #include "base/lock.h"
 #include "device/driver.h"
 #include "base/hook.h"
-#include "interpose/internal.h"
+#include "interpose/interpose.h"
 
 enum { CREATE, RELEASE, RETAIN, MAP, UNMAP };
 #define CALL(which) (&(struct call){.entry = &interpose_vmm[which], .from = __builtin_return_address(0)})

@@ -29,6 +29,7 @@
 #include <string.h>
 
 #include "arena/arena.h"
+#include "arena/pause.h"
 #include "base/clock.h"
 #include "base/hook.h"
 #include "base/lock.h"
@@ -111,6 +112,7 @@ struct memprof_watch *memprof_watch_device(int device, const char *allocator, me
     watch->read = read;
     atomic_store(&watches[device], watch);
     atomic_store(&watching, true);
+    pause_set_other_allocator(watch_tells);
   }
   lock_give(&making);
   return watch;
