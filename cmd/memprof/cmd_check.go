@@ -55,47 +55,21 @@ func newCheckCommand() *cobra.Command {
 		DisableFlagsInUseLine: true,
 
 		Short: "Hold recordings against limits, for CI",
-		Long: `Compares metrics of recordings with limits and fails when one is violated. In a
-recording the worst rank counts, over all its processes and devices, unless
---rank says otherwise; of several recordings, which are taken as repetitions of
-one job, the median, or what --aggregate says. Recordings that hold different
-ranks of one world are the nodes of one job, and count as one. A gate is METRIC
-OP LIMIT, where OP is one of < <= > >= == and the limit has the metric's unit:
-25% for shares, 40GiB for sizes, a whole number for counts. A limit can also be
-relative to a value that was accepted before, 'baseline', 'baseline + 2%' or
-'baseline + 100MiB': of shares, the percentage is one of points. Those values
-stand in the file of --baseline, which --update-baseline writes, to be reviewed
-and committed.
+		Long: `Compares metrics of recordings with limits and exits with 1 if one is violated.
+A gate is METRIC OP LIMIT, like 'reserved.peak < 40GiB', 'waste.external < 25%'
+or 'reserved.peak < baseline + 2%'; a selector narrows it to a tag, phase, rank
+or job, like 'reserved.peak{tag=kv} < 10GiB'. ` + "`memprof help gates`" + ` describes the
+language, baselines and memprof.yaml; --list defines the metrics.
 
-Behind a metric may stand a selector: reserved.peak{tag=kv} < 10GiB is about the
-arenas of a tag, requested.peak{phase=prefill} about a phase, {rank=3} about a
-rank, {job=train*} about the recordings whose directory or command is like that.
-What a selector does not find is an error.
-
-Two gates are judged in every check, and every run and rank must keep them:
-job.exit == 0 and oom.count == 0. Where a recording does not have the exit
-status of its job, since it has not ended or was recovered, check skips job.exit
-and says so. --without NAME leaves such a gate out, and a gate about the same
-metric replaces it. A gate on a metric without a value cannot be judged.
-
-Without --gate, the gates are those of --config, or of the memprof.yaml that is
-nearest upward from the working directory, to the root of the repository:
-
-  without: [job.exit]        # as --without
-  aggregate: median          # or max, min
-  baseline: baseline.json    # relative to this file
-  gates:
-    - waste.external < 25%
-    - gate: reserved.peak < 40GiB
-      severity: warn         # said, but no violation; error is the default
-      rank: all              # as --rank, for this gate; or tag, phase, job
+In a recording the worst rank counts, and of several recordings, which are taken
+as repetitions of one job, the median. Without --gate, the gates are those of
+--config, or of the nearest memprof.yaml from the working directory upward.
+Every check also judges job.exit == 0 and oom.count == 0; --without leaves them
+out.
 
 With --run the command after -- is recorded first and its recording checked.
-Gate errors are reported before the job starts. If the job fails, its exit code
-is the result, after the gates.
-
-Where several runs lie further apart than the margin that a gate has, its
-verdict is marked as one that is not to be trusted.`,
+Gate errors are reported, with line and column, before the job starts. If the
+job fails, its exit code is the result, after the gates.`,
 		Annotations: exitCodes(checkExits),
 		Example: `  memprof check run1 run2 run3
   memprof check run --gate 'waste.external < 25%' --gate 'reserved.peak < 40GiB'

@@ -44,12 +44,12 @@ recordings.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return exit.Usagef("%w%s (see `%s --help`)", err, flagMeant(cmd, err), cmd.CommandPath())
 	})
-	root.SuggestionsMinimumDistance = 2
 	root.SetUsageTemplate(usageTemplate)
 	root.AddCommand(
 		newRecordCommand(), newImportCommand(), newReportCommand(), newVerifyCommand(), newCheckCommand(), newDiffCommand(), newExportCommand(), newTopCommand(), newRecoverCommand(),
-		newReplayCommand(), newKVCommand(), newRerunCommand(), newTuneCommand(), newDoctorCommand(), newHooksCommand(), newJSONTopic(),
+		newReplayCommand(), newKVCommand(), newRerunCommand(), newTuneCommand(), newDoctorCommand(), newHooksCommand(),
 	)
+	root.AddCommand(newTopics()...)
 	completeTopics(root)
 	return root
 }

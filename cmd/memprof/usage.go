@@ -1,12 +1,12 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/report/spell"
 )
 
 // What the exit codes of each verb mean, for the end of its help.
@@ -56,19 +56,20 @@ Exit codes:
 Examples:
 {{.Example}}{{end}}{{if .HasHelpSubCommands}}
 
-Help topics:{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
-  {{rpad .CommandPath .CommandPathPadding}} {{.Short}}{{end}}{{end}}{{end}}
+Help topics, printed by {{.CommandPath}} help TOPIC:{{range .Commands}}{{if .IsAdditionalHelpTopicCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
 `
 
+// knownVerb refuses arguments of a command that has verbs below it.
 func knownVerb(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	message := fmt.Sprintf("unknown command %q", args[0])
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		message += fmt.Sprintf(", did you mean %s?", strings.Join(near, " or "))
+	var names []string
+	for _, verb := range cmd.Commands() {
+		names = append(names, verb.Name())
 	}
-	return exit.Usagef("%s (see `%s --help`)", message, cmd.CommandPath())
+	return exit.Usagef("unknown command %q%s (see `%s --help`)", args[0], spell.DidYouMean(args[0], names...), cmd.CommandPath())
 }
 
 // exactArgs is cobra.ExactArgs with an exit code and the name of what is missing.

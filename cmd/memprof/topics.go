@@ -1,0 +1,88 @@
+package main
+
+import (
+	"embed"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// topics are the texts of `memprof help TOPIC`, one file a topic: a line that says what it is about, an
+// empty line, and text of at most 80 columns. The name of the file is the topic's.
+//
+//go:embed help/*.txt
+var topics embed.FS
+
+// newTopics returns a command for each topic. Cobra lists commands that cannot be run as help topics.
+func newTopics() []*cobra.Command {
+	commands := []*cobra.Command{newJSONTopic()}
+	for _, name := range textNames(topics, "help") {
+		short, text, _ := strings.Cut(readText(topics, "help/"+name+".txt"), "\n\n")
+		commands = append(commands, newTopic(name, short, text))
+	}
+	return commands
+}
+
+// newTopic returns a command whose help is text and nothing else.
+func newTopic(name, short, text string) *cobra.Command {
+	topic := &cobra.Command{Use: name, Short: short, Long: text}
+	topic.SetHelpFunc(func(cmd *cobra.Command, _ []string) { io.WriteString(cmd.OutOrStdout(), cmd.Long+"\n") })
+	return topic
+}
+
+// textNames returns the names of the texts in an embedded folder, in order, without ".txt".
+func textNames(folder embed.FS, dir string) []string {
+	entries, err := folder.ReadDir(dir)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".txt"))
+	}
+	slices.Sort(names)
+	return names
+}
+
+func readText(folder embed.FS, path string) string {
+	text, err := folder.ReadFile(path)
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return strings.TrimRight(string(text), "\n")
+}
+
+// schemas are the JSON of each verb, one file a verb: a line for each place in the document, its
+// path and the types of what can stand there. A test holds them against what the verbs print.
+//
+//go:embed schema/*.txt
+var schemas embed.FS
+
+const jsonConventions = `What verbs print with --json. Names are stable: they are added to, and what is
+there keeps its meaning. Bytes and counts are integers, times integers of
+nanoseconds ("_ns"), shares numbers of which 1 is all. Iterations are counted
+from 0. What does not exist is null or left out; lists are never null. Terms are
+those of the report, metrics those of ` + "`memprof check --list`" + `.
+
+A line of a document is a path and what can stand there: [] is each element of a
+list, * any name in an object; ? behind a path says that it may be left out.
+
+` + "`memprof help json VERB`" + ` shows the document of one of:
+
+  %s`
+
+// newJSONTopic is `memprof help json`, and below it a topic for each verb.
+func newJSONTopic() *cobra.Command {
+	names := schemaNames()
+	topic := newTopic("json", "What verbs print with --json", fmt.Sprintf(jsonConventions, strings.Join(names, "\n  ")))
+	for _, name := range names {
+		topic.AddCommand(newTopic(name, "The JSON of "+strings.ReplaceAll(name, "-", " --"), readText(schemas, "schema/"+name+".txt")))
+	}
+	return topic
+}
+
+// schemaNames returns the documents there are, in order.
+func schemaNames() []string { return textNames(schemas, "schema") }
