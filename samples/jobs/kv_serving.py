@@ -7,7 +7,7 @@ continuous  transformers' continuous batching: blocks of a pool, requests come a
 All have the same memory for keys and values. In the first two a batch is served until its last
 sequence is through; the next has as many requests, first come first, as fit. Prints one line of JSON:
 the requests, the batch that fitted, and, for the first two, the shares of the slots in the mean
-over steps, as the lengths alone have them.
+over time: the lengths say what each step holds, and the job's own clock how long it lasted.
 """
 
 import argparse
@@ -80,23 +80,27 @@ def llama(opts):
 
 
 class Ends(transformers.StoppingCriteria):
-    """Each row of a batch stops at its own length."""
+    """Each row of a batch stops at its own length. Notes when each step had its tokens."""
 
     def __init__(self, outputs, start):
         self.outputs = torch.tensor(outputs, device="cuda")
         self.start = start
+        self.times = []
 
     def __call__(self, input_ids, scores, **kwargs):
+        self.times.append(time.perf_counter())
         return self.outputs <= input_ids.shape[1] - self.start
 
 
 def serve_batch(model, batch, cache):
-    """Prompts of different lengths, padded on the left, until the last has its output."""
+    """Prompts of different lengths, padded on the left, until the last has its output. Returns the
+    seconds from each step's tokens to those of the next."""
     longest = max(p for p, _ in batch)
     mask = torch.zeros(len(batch), longest, dtype=torch.long)
     for row, (prompt, _) in enumerate(batch):
         mask[row, longest - prompt :] = 1
     tokens = torch.randint(1, 8192, mask.shape) * mask
+    ends = Ends([o for _, o in batch], longest)
     model.generate(
         input_ids=tokens.cuda(),
         attention_mask=mask.cuda(),
@@ -104,8 +108,9 @@ def serve_batch(model, batch, cache):
         max_new_tokens=max(o for _, o in batch),
         do_sample=False,
         disable_compile=True,
-        stopping_criteria=transformers.StoppingCriteriaList([Ends([o for _, o in batch], longest)]),
+        stopping_criteria=transformers.StoppingCriteriaList([ends]),
     )
+    return [after - before for before, after in zip(ends.times, ends.times[1:])]
 
 
 def static_batches(requests, slots, longest):
@@ -135,20 +140,22 @@ def dynamic_batches(requests, slots):
     return batches
 
 
-def shares(batches, held_by):
-    """Where the held slots are in the mean over steps: in tokens, in tokens to come, in nothing."""
-    token = reserve = capacity = running = steps = 0
-    for batch in batches:
+def shares(batches, held_by, seconds):
+    """Where the held slots are in the mean over time: in tokens, in tokens to come, in nothing; and the
+    sequences at once. A batch's step lasts until the next has its tokens; with the last the batch ends.
+    The token that ends a sequence is never put into the cache, and leaves its row at once."""
+    token = reserve = capacity = running = total = 0
+    for batch, lasts in zip(batches, seconds):
         longest = max(p for p, _ in batch)
-        for step in range(max(o for _, o in batch)):
+        for step, last in enumerate(lasts):
             held = held_by(longest, step)
-            live = [(p, o) for p, o in batch if step < o]
-            token += sum(p + step for p, o in live)
-            reserve += sum(min(p + o - 1, p + held - longest) - p - step for p, o in live)
-            capacity += held * len(batch)
-            running += len(live)
-            steps += 1
-    return dict(token=token / capacity, reserve=reserve / capacity, internal=1 - (token + reserve) / capacity), running / steps
+            live = [(p, o) for p, o in batch if step + 1 < o]
+            token += last * sum(p + step for p, _ in live)
+            reserve += last * sum(min(p + o - 1, p + held - longest) - p - step for p, o in live)
+            capacity += last * held * len(batch)
+            running += last * len(live)
+            total += last
+    return dict(token=token / capacity, reserve=reserve / capacity, internal=1 - (token + reserve) / capacity), running / total
 
 
 def serve_continuously(model, requests, slots, block):
@@ -196,15 +203,16 @@ def main():
     else:
         if opts.cache == "static":
             batches = static_batches(requests, slots, opts.longest)
-            line["split"], line["running"] = shares(batches, lambda longest, step: opts.longest)
         else:
             batches = dynamic_batches(requests, slots)
-            line["split"], line["running"] = shares(batches, lambda longest, step: longest + step)
+        seconds = []
         for batch in batches:
             cache = transformers.StaticCache(config=model.config, max_cache_len=opts.longest) if opts.cache == "static" else transformers.DynamicCache(config=model.config)
             with torch.no_grad():
-                serve_batch(model, batch, cache)
+                seconds.append(serve_batch(model, batch, cache))
             del cache
+        held_by = (lambda longest, step: opts.longest) if opts.cache == "static" else (lambda longest, step: longest + step)
+        line["split"], line["running"] = shares(batches, held_by, seconds)
         line["batch"] = len(requests) / len(batches)
         line["steps"] = sum(max(o for _, o in batch) for batch in batches)
     torch.cuda.synchronize()
