@@ -60,8 +60,8 @@ def batches(suite, cache, engine):
     # One step is counted for each token but the first of a batch, whose keys come with the prompt.
     if not job["steps"] - 2 * kv["caches"] <= recorded["steps"] <= job["steps"] + 2 * kv["caches"]:
         raise Failed(f"{cache}: {recorded['steps']} steps are told, and the lengths have {job['steps']}")
-    near(cache, "the token share", recorded["mean"]["token"], job["split"]["token"], 0.05)
-    near(cache, "the internal share", recorded["mean"]["internal"], job["split"]["internal"], 0.05)
+    near(cache, "the token share", recorded["mean"]["token"], job["split"]["token"], 0.01)
+    near(cache, "the internal share", recorded["mean"]["internal"], job["split"]["internal"], 0.01)
     near(cache, "the batch", recorded["batch"], job["running"], 0.05 * job["batch"] + 0.2)
     return job, kv, recorded
 
