@@ -1,9 +1,8 @@
 """Runs at the start of every Python process under `memprof record`.
 
-`record` puts this folder first on PYTHONPATH, so this file is found instead of the
-one the machine or the user may have. It runs that one first, as if it had not been
-shadowed, and then waits for torch to be imported. It must never fail, never print,
-and cost nothing in programs that do not use torch.
+`record` puts this folder first on PYTHONPATH, so Python imports this file instead of the
+sitecustomize of the machine or the user. This file runs that one first, and then waits for the
+import of torch. It must never fail or print, and cost nothing in programs without torch.
 """
 
 import os
@@ -39,7 +38,7 @@ def _run_shadowed():
 try:
     _run_shadowed()
 finally:
-    # What the shadowed file raises is the site module's business, as without us.
+    # An exception of the shadowed file goes to the site module, as it would without this file.
     if os.environ.get("MEMPROF_SPOOL"):
         try:
             from memprof import _inject

@@ -8,25 +8,25 @@
         ...
         memprof.iteration()
 
-Outside `memprof record` every function does nothing, so that a script may keep its
-marks. Inside, torch's own phases, modules and optimizer steps are told by themselves;
-the first call of `iteration()` takes over from the steps.
+In a process that `memprof record` does not run, marks do nothing, so a script may keep
+them. In a recorded process torch's phases, modules and optimizer steps are recorded
+without marks. After the first call of `iteration()`, steps end no iterations.
 
     with memprof.region("kv_cache"):
-        cache = torch.empty(...)
-    memprof.pause("kv_cache")   # its memory goes back to the device
-    memprof.resume("kv_cache")  # at the same addresses
+        cache = torch.empty(...)    # gets the tag kv_cache
+    memprof.pause("kv_cache")       # unmaps the tag's memory
+    memprof.resume("kv_cache")      # maps it again at the same addresses
 
-Outside, a region does nothing, and pausing raises PauseError.
+Outside `memprof record`, `region` does nothing, and `pause` and `resume` raise PauseError.
 
     pool = memprof.GraphMemory()
     with pool.shape("bs8") as shape, torch.cuda.graph(graph):
         logits = shape.output(model(tokens))
 
-Graphs of many shapes share one memory, the size of the largest; outside, each has its own.
+CUDA graphs of many shapes share one physical memory, as large as the largest shape.
+Outside `memprof record`, each shape has a pool of its own.
 
-An engine that serves a language model says how it divides its memory for keys and values
-with the marks of `memprof.kv`.
+`memprof.kv` has the marks by which an engine reports how it divides a KV cache.
 """
 
 from contextlib import contextmanager
@@ -35,7 +35,7 @@ from memprof import _hook
 
 __all__ = ["CATEGORIES", "GraphMemory", "GraphMemoryError", "PauseError", "attach", "iteration", "kv", "label", "pause", "phase", "recording", "region", "resume", "share", "stacks", "usage"]
 
-# What a block may be labelled as; the rest is told from how it is used.
+# The categories that a label may have. The report derives the others from phases and lifetimes.
 CATEGORIES = ("weights", "gradients", "optimizer", "inputs", "kv_cache")
 
 
@@ -44,8 +44,8 @@ _LATER.update(share="_tags.sharing", attach="_tags.sharing", GraphMemory="_graph
 
 
 def __getattr__(name):
-    # Every Python process under `memprof record` imports this package: what few ask for is
-    # imported when it is asked for.
+    # Every Python process under `memprof record` imports this package, so modules that few
+    # scripts use are imported at their first use.
     if name not in _LATER and name != "kv":
         raise AttributeError("module %r has no attribute %r" % (__name__, name))
     import importlib
@@ -72,10 +72,11 @@ def iteration(label=""):
 
 @contextmanager
 def phase(name, uses=()):
-    """Names what happens inside the `with` block; phases nest.
+    """Names the phase of the job inside the `with` block. Phases nest.
 
-    `uses` are the tags whose memory is needed meanwhile. A recording cannot tell that: kernels
-    read and write unseen. `memprof report` then says which tags were awake in vain.
+    `uses` lists the tags whose memory the phase needs. No event of a recording shows what
+    kernels read and write. With `uses`, `memprof report` lists the tags that were resident
+    and not needed.
     """
     lib = _hook.library()
     if lib is None:
@@ -92,16 +93,17 @@ def phase(name, uses=()):
 def _phase_text(name, uses):
     if not uses:
         return _hook.encoded(name)
-    # As tags stand in the trace: without blanks, which are between them here, and cut at the end of a character.
+    # A blank separates tags, so blanks within one become _. As in the trace, a tag has at most 100 bytes
+    # and ends with a whole character.
     tags = ["".join("_" if c <= " " else c for c in str(tag)).encode(errors="replace")[:100].decode(errors="ignore").encode() for tag in uses]
     return _hook.encoded(name.replace("\t", " ")) + b"\tuses=" + b" ".join(tags)
 
 
 def stacks(wanted=True):
-    """Records the Python stacks of requests from now on, or no longer.
+    """Starts, or with False stops, recording the Python stack of each allocation.
 
-    `memprof record --stacks python` has them recorded from the start; this is for the part of
-    a job that is looked at. Without effect under `--allocator native`.
+    `memprof record --stacks python` records them from the start. This is for one part of a
+    job. It has no effect under `--allocator native`.
     """
     lib = _hook.library()
     if lib is not None:
@@ -109,13 +111,13 @@ def stacks(wanted=True):
 
 
 def label(tensor, category, name=""):
-    """Says what the memory of a tensor holds: one of CATEGORIES, and a name of its own.
+    """Labels the memory of a tensor with one of CATEGORIES and a name.
 
-    It is said of the block of memory, for as long as that lives; the last label counts.
-    Takes torch's tensors and whatever has a `__cuda_array_interface__`.
+    The label is of the tensor's allocation, until that is freed. Of several labels the last
+    counts. `tensor` is one of torch's, or any object with a `__cuda_array_interface__`.
     """
     if category not in CATEGORIES:
-        raise ValueError("category %r: want one of %s" % (category, ", ".join(CATEGORIES)))
+        raise ValueError("unknown category %r: use one of %s" % (category, ", ".join(CATEGORIES)))
     if _hook.library() is not None:
         from memprof._attribution import labels
 

@@ -1,10 +1,10 @@
-"""The call by which torch runs autograd's engine, which phases and regions put something around."""
+"""The function by which torch runs autograd's engine; phases and regions wrap it."""
 
 import sys
 
 
 def wrap_run(wrap):
-    """Replaces the engine's run by `wrap(run)` in both modules that name it. Does nothing where torch has none."""
+    """Replaces that function by `wrap(function)` in both modules that name it. Does nothing where it is missing."""
     graph, autograd = sys.modules.get("torch.autograd.graph"), sys.modules.get("torch.autograd")
     run = getattr(graph, "_engine_run_backward", None)
     if run is None:

@@ -1,9 +1,9 @@
-"""The capture hook's C functions, when `memprof record` has loaded it into this process."""
+"""The capture hook in this process: whether `memprof record` has loaded it, and helpers to call it."""
 
 import functools
 
 _library = None
-_looked = False
+_looked = False  # whether library() has looked for the hook
 
 
 def library():
@@ -32,7 +32,7 @@ def _find():
 
 
 def problem(text):
-    """Tells `record` about a trouble of ours; the job goes on."""
+    """Adds a line to the problems that `record` prints at the end. The job continues."""
     lib = library()
     if lib is not None:
         lib.memprof_problem(encoded(text.replace("\n", " ")))
@@ -57,7 +57,11 @@ def encoded(value):
 
 
 def harmless(method):
-    """A method whose exceptions become a problem line and None: never the job's trouble."""
+    """Wraps a method so that an exception becomes a problem of the recording, and the result None.
+
+    Our code runs inside the job's calls, and must not make them fail. At most 20 different problems
+    are reported.
+    """
 
     @functools.wraps(method)
     def guarded(*args, **kwargs):
@@ -65,11 +69,11 @@ def harmless(method):
             return method(*args, **kwargs)
         except Exception as error:
             text = "%s: %s: %s" % (method.__name__, type(error).__name__, error)
-            if text not in _told and len(_told) < 20:
-                _told.add(text)
+            if text not in _reported and len(_reported) < 20:
+                _reported.add(text)
                 problem("attribution: " + text)
 
     return guarded
 
 
-_told = set()
+_reported = set()  # texts of problems

@@ -1,4 +1,4 @@
-"""Installs the shim right after torch's own import, before anything can allocate."""
+"""Runs our code right after the import of torch, or of another module, before the job can use it."""
 
 import os
 import sys
@@ -7,28 +7,31 @@ from memprof import _hook
 
 
 def wait_for_torch():
-    """Has `_on_torch` called once torch has been imported."""
+    """Calls `_on_torch` once torch has been imported: now, if it has been."""
     if "torch" in sys.modules:
         _on_torch(sys.modules["torch"])
         return
     wait_for("torch", _on_torch, "tensors are not recorded")
 
 
-def wait_for(name, then, otherwise):
-    """Has `then` called with a module once it has been imported; if it fails, `otherwise`."""
-    sys.meta_path.insert(0, _Finder(name, then, otherwise))
+def wait_for(name, then, lost):
+    """Calls `then(module)` once the module called `name` has been imported.
+
+    If `then` raises, that is a problem of the recording, whose text ends with `lost`: what is missing then.
+    """
+    sys.meta_path.insert(0, _Finder(name, then, lost))
 
 
 class _Finder:
-    """A meta path finder that finds nothing itself, but wraps the loader of a module.
+    """A meta path finder that wraps the loader which the ordinary finders give a module.
 
-    It stays until the module has really been executed: libraries ask for torch's spec only
-    to learn whether it is there, and import it later.
+    It stays in sys.meta_path until the module has been executed: libraries also ask for torch's
+    spec only to see whether torch is installed, and import it later.
     """
 
-    def __init__(self, name, then, otherwise):
-        self._name, self._then, self._otherwise = name, then, otherwise
-        self._asking = False
+    def __init__(self, name, then, lost):
+        self._name, self._then, self._lost = name, then, lost
+        self._asking = False  # within a find_spec of ours
 
     def find_spec(self, name, path=None, target=None):
         if name != self._name or self._asking:
@@ -48,11 +51,11 @@ class _Finder:
         try:
             self._then(module)
         except Exception as error:  # never break the job
-            _hook.problem("%s: %s: %s; %s" % (self._name, type(error).__name__, error, self._otherwise))
+            _hook.problem("%s: %s: %s; %s" % (self._name, type(error).__name__, error, self._lost))
 
 
 class _Loader:
-    """Runs the real loader, then us. Everything else is the real loader's."""
+    """Runs the module's own loader, then the finder's `then`. Every other attribute is that of the own loader."""
 
     def __init__(self, loader, finder):
         self._loader = loader
@@ -65,7 +68,7 @@ class _Loader:
         return self._loader.create_module(spec)
 
     def exec_module(self, module):
-        # Readers of these two (inspect, pickle, importlib.reload) see no trace of us.
+        # inspect, pickle and importlib.reload read these two: they get the module's own loader.
         module.__spec__.loader = self._loader
         module.__loader__ = self._loader
         if self._finder in sys.meta_path:

@@ -3,12 +3,12 @@
     python3 -m memprof._shim            build if needed, print the file
     python3 -m memprof._shim --check    the same without output; exit 1 says why on stderr
 
-The cache is keyed by everything the object depends on: torch's version and C++ ABI,
-the shim's source and the hook's header. Several processes may want it at once (the
-ranks of a job): one compiles, under a file lock, the others wait; the file appears
-under its name only when it is whole. It is loaded only if nobody but this user and root can
-change it or a folder above it, and if its digest is the one that was noted when it was
-built; otherwise it is built again, in a folder of the user's own.
+The name in the cache contains a digest of everything the object depends on: torch's version
+and C++ ABI, the shim's source and the hook's header. When several processes (the ranks of a
+job) need it at once, one compiles under a file lock and the others wait. The file gets its
+name only when it is complete. It is loaded only if nobody but this user and root can change
+it or a folder above it, and if its digest is the one written at its build. Otherwise it is
+built again, in a folder that only this user can change.
 """
 
 import os
@@ -17,19 +17,18 @@ import sys
 
 from memprof import _hook
 
-# Newer torch needs a newer C++; the first that compiles is right.
+# Tried in this order: newer versions of torch need the newer standard.
 STANDARDS = ("c++17", "c++20")
-
 
 REMEDY = "install one, or build the shim elsewhere with `memprof hooks build` and pass it with --shim FILE"
 
 
 class BuildError(Exception):
-    """The shim could not be compiled; the text says why and what to do."""
+    """The shim could not be compiled. The text says why, and what to do."""
 
 
 def install(torch):
-    """Makes the hook torch's CUDA allocator. Raises when that is impossible."""
+    """Makes the hook torch's CUDA allocator. Raises RuntimeError with the shim's reason where it refuses."""
     from memprof import _calls
 
     refusal = _calls.shim(path(torch)).memprof_torch_install()
@@ -38,7 +37,7 @@ def install(torch):
 
 
 def path(torch):
-    """The shim for this torch, compiled now if it is not in the cache."""
+    """The file of the shim for this torch: $MEMPROF_SHIM, or that in the cache, compiled now if it is missing."""
     given = os.environ.get("MEMPROF_SHIM")
     if given:
         return given
@@ -49,7 +48,7 @@ def path(torch):
 
 
 def cached_path(torch):
-    """Where the cache keeps the shim for this torch, in a folder that nobody else can change."""
+    """The shim's file name in the cache, in a folder that only this user and root can change."""
     import hashlib
 
     key = hashlib.sha256()
@@ -79,7 +78,7 @@ def _cache():
 
 
 def _own_folder():
-    """The cache, or where others can change that a folder of the user's own for its temporary files."""
+    """The cache folder; where other users can change it, a temporary folder that only this user can change."""
     import tempfile
 
     own = "memprof-%d" % os.geteuid()
@@ -97,7 +96,7 @@ def _own_folder():
             for part in reversed(missing):
                 try:
                     os.mkdir(part, 0o700)
-                except FileExistsError:  # another rank was faster
+                except FileExistsError:  # another rank has made it
                     pass
             if _trusted(real):
                 return real
@@ -107,8 +106,11 @@ def _own_folder():
 
 
 def _trusted(path, sticky=False):
-    """Whether only this user and root can change a path, which has no links, and the folders above it. A sticky folder
-    above it keeps what is in it for its owners; the path itself may be one with sticky=True."""
+    """Whether only this user, root and the owner of / can change a path without links, and each folder above it.
+
+    A folder above it may be writable by all if it is sticky, like /tmp: there only owners can remove or rename. With
+    `sticky` that holds for the path itself, too.
+    """
     owners = (0, os.geteuid(), os.lstat("/").st_uid)
     while True:
         found = os.lstat(path)
@@ -128,7 +130,7 @@ def _digest(file):
 
 
 def _intact(target):
-    """Whether the shim is there, as it was built, and nobody else can change it."""
+    """Whether the shim exists with the digest of its build, and no other user can change it."""
     try:
         if not stat.S_ISREG(os.lstat(target).st_mode) or not _trusted(target) or not _trusted(target + ".sha256"):
             return False
@@ -143,12 +145,12 @@ def _build_once(torch, target):
 
     with open(target + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if _intact(target):  # another rank has built it meanwhile
+        if _intact(target):  # another rank has built it while this one waited
             return
         temporary = "%s.%d" % (target, os.getpid())
         try:
             _compile(torch, temporary)
-            os.chmod(temporary, 0o755)  # whatever the umask
+            os.chmod(temporary, 0o755)  # a wide umask would make it writable by others
             digest = _digest(temporary)
             os.replace(temporary, target)
             with open(temporary, "w") as f:
@@ -201,7 +203,7 @@ def _arguments(torch, standard, output):
 
 
 def _cuda_include(torch_root):
-    """A folder with cuda_runtime_api.h: a toolkit's, or one of the wheels beside torch."""
+    """A folder with cuda_runtime_api.h: of a CUDA toolkit, or of a wheel that is installed beside torch."""
     import glob
 
     site = os.path.dirname(torch_root)

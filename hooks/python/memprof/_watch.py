@@ -1,8 +1,8 @@
-"""Has torch's own allocator watched, for `memprof record --allocator native`.
+"""Observes torch's own allocator, for `memprof record --allocator native`.
 
-The shim can attach only when torch has initialised CUDA, and must do so before the first
-allocation. Torch keeps a list of calls for that moment, which it makes in order; ours is
-queued at the end of torch's import, before any of the job's own.
+The shim must attach its trace tracker after torch has initialised CUDA and before the first
+allocation. Torch keeps a queue of calls for the end of that initialisation. Ours is queued at
+the end of torch's import, so it comes before any that the job queues.
 """
 
 import os
@@ -11,12 +11,12 @@ from memprof import _hook
 
 
 def wanted():
-    """True when torch's allocator is to be watched, not replaced."""
+    """True when torch's allocator is to be observed, not replaced."""
     return os.environ.get("MEMPROF_ALLOCATOR") == "native"
 
 
 def install(torch):
-    """Loads the shim now and attaches it as soon as CUDA is initialised."""
+    """Loads the shim now, and attaches it when torch has initialised CUDA."""
     from memprof import _calls, _shim
 
     shim = _calls.shim(_shim.path(torch))
@@ -27,7 +27,7 @@ def install(torch):
 
 
 def _attach(shim):
-    # Inside torch's initialisation of CUDA, which an exception would undo.
+    # Torch calls this while it initialises CUDA. An exception would undo the initialisation.
     try:
         refusal = shim.memprof_torch_watch()
         if refusal is not None:
@@ -39,7 +39,7 @@ def _attach(shim):
 
 
 def _sample_at_exit():
-    """The allocator's sums at the end of the script, while there is an allocator to ask."""
+    """Records the allocator's own sums at the end of the script, while the allocator still exists."""
     import atexit
 
     lib = _hook.library()

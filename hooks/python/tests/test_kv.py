@@ -184,7 +184,7 @@ reserve 0 0 2 2; append 0 2; reserve 1 0 2 2; append 1 2; append 0 0; append 1 0
             """,
         )
 
-    def test_rows_that_are_no_beams_are_a_surprise(self):
+    def test_rows_that_are_no_beams_are_unexpected(self):
         self.check(
             GENERATE,
             """
@@ -195,7 +195,7 @@ reserve 0 0 2 2; append 0 2; reserve 1 0 2 2; append 1 2; append 0 0; append 1 0
             print(problems())
             """,
             """
-            ["keys and values of transformers' generate: Surprise: 8 sequences in a cache of 6 rows; what follows is not told"]
+            ["KV cache of transformers' generate: Unexpected: 8 sequences in a cache of 6 rows; from here on it is not recorded"]
             """,
         )
 
@@ -253,11 +253,11 @@ reserve 0 0 2 2; append 0 2; reserve 1 0 2 2; append 1 2; append 0 0; append 1 0
             """
             4
             4
-            ["keys and values of transformers' generate: a cache of DynamicSlidingWindowLayer is not told"]\x20
+            ["KV cache of transformers' generate: a cache of DynamicSlidingWindowLayer is not recorded"]\x20
             """,
         )
 
-    def test_a_surprise_turns_the_adapter_off(self):
+    def test_unexpected_turns_the_adapter_off(self):
         self.check(
             GENERATE,
             """
@@ -272,7 +272,7 @@ reserve 0 0 2 2; append 0 2; reserve 1 0 2 2; append 1 2; append 0 0; append 1 0
             """
             4
             4
-            ["keys and values of transformers' generate: Surprise: layers of different shapes; what follows is not told"]\x20
+            ["KV cache of transformers' generate: Unexpected: layers of different shapes; from here on it is not recorded"]\x20
             """,
         )
 
@@ -390,7 +390,7 @@ append 1 1; free 1 0
             """,
         )
 
-    def test_groups_of_layers_are_a_surprise(self):
+    def test_groups_of_layers_are_unexpected(self):
         self.check(
             PAGED,
             """
@@ -399,8 +399,8 @@ append 1 1; free 1 0
             print(problems(), said())
             """,
             """
-            ["keys and values of transformers' continuous batching: Surprise: layers in groups (SlidingAttentionCacheAllocator); \
-what follows is not told"]\x20
+            ["KV cache of transformers' continuous batching: Unexpected: layers in groups (SlidingAttentionCacheAllocator); \
+what follows is not recorded"]\x20
             """,
         )
 

@@ -118,7 +118,7 @@ class LabelsTest(pretend.ScriptTest):
             """
             ["attribution: label: AttributeError: 'str' object has no attribute '__cuda_array_interface__'"]
             [(1024, 'kv_cache layer 0'), (2048, 'inputs')]
-            category 'weight': want one of weights, gradients, optimizer, inputs, kv_cache
+            unknown category 'weight': use one of weights, gradients, optimizer, inputs, kv_cache
             """,
         )
 

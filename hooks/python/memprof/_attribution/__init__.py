@@ -1,7 +1,8 @@
-"""Puts the wrappers around torch that tell iterations, phases, modules and what blocks hold.
+"""Wraps calls of torch, to record iterations, phases, modules and labels of allocations.
 
-MEMPROF_ATTRIBUTION says how much: `none` marks iterations by optimizer steps alone,
-`phases` adds phases and the iterations of inference, `modules` (the default) the rest.
+MEMPROF_ATTRIBUTION sets how much: `none` records iterations that end with optimizer steps;
+`phases` adds phases and the iterations of inference; `modules`, the default, adds modules
+and labels.
 """
 
 import atexit
@@ -18,14 +19,14 @@ _installed = None
 
 @_hook.harmless
 def install(torch):
-    """Called once, when torch has just been imported."""
+    """Is called once, right after the import of torch."""
     global _installed
     level = os.environ.get("MEMPROF_ATTRIBUTION") or "modules"
     _installed = _Attribution(torch, level)
 
 
 def end_iteration(label):
-    """The script marks its iterations itself: nothing else does from now on."""
+    """Ends an iteration for the script. From now on nothing else ends iterations."""
     global _by_hand
     _by_hand = True
     if _installed is not None:
@@ -33,10 +34,12 @@ def end_iteration(label):
     _hook.library().memprof_iteration(label)
 
 
-_by_hand = False
+_by_hand = False  # whether the script ends iterations itself
 
 
 class _Attribution:
+    """What is installed, and the wrappers around each part of torch."""
+
     def __init__(self, torch, level):
         lib = _hook.library()
         named = level == "modules"
@@ -54,7 +57,7 @@ class _Attribution:
             self._wrap_data()
             self._wrap_backward()
             self._wrap_modules(torch)
-            atexit.register(self.iterations.forward_begins)
+            atexit.register(self.iterations.forward_begins)  # ends the iteration of a last forward pass
         compiler.pass_over(torch)
 
     @_hook.harmless
@@ -64,7 +67,7 @@ class _Attribution:
         def wrap(step):
             return phases.wrap_step(step, opened, self.iterations, self.labels, self.threads, self.is_compiling)
 
-        # torch.optim binds the name `optimizer` to something else; the module is in sys.modules.
+        # torch.optim rebinds its attribute `optimizer`, so the module comes from sys.modules.
         module = sys.modules.get("torch.optim.optimizer")
         if module is None:
             return
@@ -96,12 +99,12 @@ class _Attribution:
     @_hook.harmless
     def _wrap_modules(self, torch):
         call = torch.nn.Module.__call__
-        # What asks about the compiler alone is answered without further calls, and traced as well.
+        # A question about torch.compile alone makes no further call, so the compiler can trace it.
         by_dynamo = getattr(getattr(torch, "compiler", None), "is_dynamo_compiling", self.is_compiling)
         wrapped = self.modules.wrap_call(call, by_dynamo, self.is_tracing, torch.is_grad_enabled)
         torch.nn.Module.__call__ = wrapped
         symbolic = sys.modules.get("torch.fx._symbolic_trace")
-        # Code that compares the two to learn whether fx is tracing shall find them the same.
+        # Code compares the two to learn whether fx is tracing, so they must be the same.
         if getattr(symbolic, "_orig_module_call", None) is call:
             symbolic._orig_module_call = wrapped
 

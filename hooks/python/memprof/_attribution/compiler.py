@@ -1,4 +1,4 @@
-"""What the wrappers need to know of torch's compiler: whether it traces, and how to stay out of it."""
+"""Whether torch is tracing, and how our wrappers stay out of what torch's compiler compiles."""
 
 import os
 import sys
@@ -7,12 +7,12 @@ from memprof import _hook
 
 
 def tracing(torch, is_compiling):
-    """A function: whether what runs now is not run but traced, by fx, jit or the compiler."""
+    """Returns a function that is True while fx, jit or torch.compile traces the running code."""
     symbolic = sys.modules.get("torch.fx._symbolic_trace")
-    # A function of torch's newer versions, a flag in the older.
+    # Newer versions of torch have a function for it, older ones a flag.
     by_fx = getattr(symbolic, "_get_is_fx_tracing", None) or (lambda: getattr(symbolic, "_is_fx_tracing_flag", False))
     by_jit = getattr(torch._C, "_get_tracing_state", _nothing)
-    # Not every version says that it is compiling while it traces the backward of a graph.
+    # Some versions do not report that they are compiling while they trace the backward of a graph.
     by_compiler = getattr(getattr(sys.modules.get("torch._guards"), "TracingContext", None), "try_get", _nothing)
 
     def is_tracing():
@@ -27,9 +27,9 @@ def _nothing():
 
 @_hook.harmless
 def pass_over(torch):
-    """Tells torch's compiler to run our frames as they are, and to look at those they call.
+    """Has torch's compiler run our frames uncompiled, and still compile the frames they call.
 
-    It would otherwise try to compile them wherever a compiled function goes on in Python.
+    Otherwise it would try to compile them wherever a compiled function returns to Python.
     """
     frames = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
     skip = getattr(frames, "skip_code", None)
@@ -51,9 +51,9 @@ def pass_over(torch):
 
 
 def _codes_of(thing):
-    """The code of a function or of a class's methods, and of the functions inside."""
+    """The code objects of a function, or of a class's methods, and those nested in them."""
     members = list(vars(thing).values()) if isinstance(thing, type) else [thing]
     codes = [f.__code__ for member in members for f in (member, getattr(member, "__wrapped__", None)) if hasattr(f, "__code__")]
-    for code in codes:  # grows while it is gone through
+    for code in codes:  # the loop appends nested code to the list it iterates over
         codes += [c for c in code.co_consts if hasattr(c, "co_consts")]
     return codes

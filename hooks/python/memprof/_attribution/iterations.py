@@ -1,31 +1,35 @@
-"""What ends an iteration, unless the script says so itself by `memprof.iteration()`.
+"""Ends iterations, unless the script does by `memprof.iteration()`.
 
-In training it is the step of an optimizer, or the step that a GradScaler left out. With
-several optimizers an iteration is one round of them: it ends at each step of the one that
-stepped first. Without any optimizer it is the outermost call of a module with parameters,
-one round of them again: inference. Such a call that backward could still follow is
-counted when the next one begins, and not at all when backward does follow: then it is
-training by hand, and each backward ends an iteration.
+Training: an iteration ends with the step of an optimizer, or with a step that a GradScaler
+skips. Of several optimizers the one that stepped first leads: each of its steps ends an
+iteration.
+
+Inference (no optimizer): an iteration ends with the outermost call of a module that has
+parameters. Of several modules the first leads. While gradients are enabled, backward may
+follow such a call, so the iteration ends when the next call begins.
+
+Training without an optimizer of torch's: once backward has followed a call, each backward
+ends an iteration, and calls end none.
 """
 
 import weakref
 
-# A leader that others overtake this often no longer leads: the job has gone on to another
-# phase. Several steps a round are usual (critics); so many are not.
+# When another optimizer or module has taken this many turns since the leader's last, it becomes
+# the leader: the job has moved on. A critic takes several steps a round, but not this many.
 OPTIMIZER_PATIENCE = 10
 MODULE_PATIENCE = 1000
 
 
 class Round:
-    """Tells the turns of the one that leads from the turns of those that follow."""
+    """Counts the turns of several optimizers or modules, of which one leads."""
 
     def __init__(self, patience):
         self._patience = patience
         self._leader = None  # a weak reference
-        self._since = {}  # id of a follower to its turns since the leader's
+        self._since = {}  # id of another one: its turns since the leader's last turn
 
     def turn(self, who):
-        """True when this turn of `who` ends a round."""
+        """Counts a turn of `who`. True when the round ends: `who` leads, or becomes the leader."""
         leader = self._leader and self._leader()
         if leader is not who and leader is not None:
             turns = self._since[id(who)] = self._since.get(id(who), 0) + 1
@@ -46,33 +50,33 @@ class Iterations:
         self._modules = Round(MODULE_PATIENCE)
         self._has_optimizer = False
         self._has_backward = False
-        self._owed = False  # a forward has ended that backward could still follow
+        self._owed = False  # a forward has ended; its iteration ends at the next one, unless backward follows
         self.automatic = True
-        self.steps = 0  # of optimizers, in all
+        self.steps = 0  # of all optimizers
 
     def optimizer_made(self):
         self._has_optimizer = True
         self._owed = False
 
     def stepped(self, optimizer):
-        """A step is done, or a GradScaler has left it out."""
+        """An optimizer has stepped, or a GradScaler has skipped its step."""
         self.optimizer_made()
         self.steps += 1
         if self._optimizers.turn(optimizer):
             self._end()
 
     def by_forward(self):
-        """Whether the outermost calls of modules end iterations, as far as is known."""
+        """Whether outermost calls of modules end iterations: no optimizer and no backward has been seen."""
         return self.automatic and not self._has_optimizer and not self._has_backward
 
     def forward_begins(self):
-        """An outermost module is called."""
+        """An outermost module is called, or the script ends."""
         if self._owed:
             self._owed = False
             self._end()
 
     def forward_ended(self, module, may_go_backward):
-        """It has returned."""
+        """The call of an outermost module has returned."""
         if not self.by_forward() or not self._modules.turn(module):
             return
         if may_go_backward:
@@ -81,7 +85,7 @@ class Iterations:
             self._end()
 
     def backward_ended(self):
-        """Without an optimizer of torch's each backward ends an iteration."""
+        """The outermost run of backward has returned: without an optimizer it ends an iteration."""
         self._has_backward = True
         self._owed = False
         if not self._has_optimizer:

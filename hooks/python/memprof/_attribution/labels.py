@@ -1,10 +1,9 @@
-"""What blocks hold, told to the hook once that is known: weights, gradients, optimizer, inputs.
+"""Labels allocations with what they hold: weights, gradients, optimizer state, inputs, KV caches.
 
-A label belongs to a block for as long as it lives; a block that is allocated anew needs a
-new one. So gradients are labelled before each step, inputs at each call of the outermost
-module, and what stays in place (weights, buffers, optimizer state) only when it is new or
-has moved, which the addresses of the first and last of them tell. No reference to a tensor
-outlives the function that looks at it.
+A label ends with its allocation, so a new allocation needs a new label. Gradients are labelled
+before each step, inputs at each call of the outermost module. Weights, buffers and optimizer
+state stay in place; they are labelled when they are new or have moved, which shows in the
+addresses of the first and the last of them. No function here keeps a reference to a tensor.
 """
 
 import sys
@@ -16,12 +15,12 @@ from itertools import islice
 
 from memprof import _hook
 
-# How far nested lists, tuples and dicts are looked through for tensors.
+# How deep, and how many elements each, nested lists, tuples and dicts are searched for tensors.
 DEPTH, BREADTH = 4, 256
 
 
 class PlainTypes(dict):
-    """Which types are tensors with data of their own: not fake, not wrappers of others."""
+    """Maps a type to whether its objects are tensors with data of their own: not fake, no wrappers of others."""
 
     def __init__(self, torch):
         super().__init__()
@@ -34,12 +33,12 @@ class PlainTypes(dict):
 
 
 def addresses_of(tensor, plain):
-    """The device addresses that a tensor's data lies at; those of a wrapper's inner tensors."""
+    """The device addresses of a tensor's data, or of the inner tensors of a wrapper."""
     kind = type(tensor)
     if plain[kind]:
         try:
             return (tensor.data_ptr(),) if tensor.is_cuda else ()
-        except Exception:  # one inside vmap, one that is not initialised: it has none now
+        except Exception:  # inside vmap, or not initialised: it has no address
             return ()
     flatten = getattr(kind, "__tensor_flatten__", None)
     if flatten is None:
@@ -49,7 +48,7 @@ def addresses_of(tensor, plain):
 
 @_hook.harmless
 def label(tensor, category, name):
-    """Labels one tensor, of torch or of any library that tells where its data is."""
+    """Labels one tensor of torch, or any object with a `__cuda_array_interface__`."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
         addresses = addresses_of(tensor, PlainTypes(torch))
@@ -62,7 +61,7 @@ def label(tensor, category, name):
 
 
 class Batch:
-    """Labels on their way to the hook, all in one call."""
+    """Collects labels, to send them to the hook in one call."""
 
     def __init__(self):
         self._addresses = array("Q")
@@ -79,7 +78,7 @@ class Batch:
 
 
 def _send(addresses, contexts):
-    """The hook passes over addresses that are 0 or of the host."""
+    """Sends labels to the hook, which ignores addresses that are 0 or of the host."""
     _hook.library().memprof_label_many(len(addresses), addresses.buffer_info()[0], contexts.buffer_info()[0])
 
 
@@ -89,25 +88,25 @@ class Labels:
     def __init__(self, torch):
         self._tensor = torch.Tensor
         self._plain = PlainTypes(torch)
-        self._optimizers = {}  # id to _Optimizer
-        self._names = {}  # id of a parameter to (weak reference, name)
-        self._names_kept = 10000
-        self._contexts = {}  # (category, name) to a context's number
-        self._made = deque(maxlen=BREADTH)  # weak references to what outermost modules returned
+        self._optimizers = {}  # id of an optimizer: its _Optimizer
+        self._names = {}  # id of a parameter: (weak reference to it, name)
+        self._names_kept = 10000  # at more, those of dead parameters are dropped
+        self._contexts = {}  # (category, name): number of the context
+        self._made = deque(maxlen=BREADTH)  # weak references to tensors that outermost modules returned
 
     def context(self, category, name):
         key = category, name
         number = self._contexts.get(key)
         if number is None:
-            if len(self._contexts) > 100000:  # names that a job makes up without end
+            if len(self._contexts) > 100000:  # a job may make new names without end
                 self._contexts.clear()
             number = self._contexts[key] = _hook.context(category=category, name=name)
         return number
 
     @_hook.harmless
     def weights(self, parameters, buffers):
-        """Labels both, which are lists of (name, tensor); returns the parameters' Places."""
-        if len(self._names) > self._names_kept:  # those of models that are gone
+        """Labels lists of (name, tensor). Returns the Places of the parameters."""
+        if len(self._names) > self._names_kept:  # drop those of models that are gone
             self._names = {key: held for key, held in self._names.items() if held[0]() is not None}
             self._names_kept = 10000 + 2 * len(self._names)
         batch = Batch()
@@ -138,8 +137,8 @@ class Labels:
     def gradients(self, optimizer):
         """Labels the gradients of the optimizer's parameters.
 
-        They are new blocks in each iteration, so that this is done in each: whole lists at a
-        time, and by tensor only where there is a gradient of an unusual kind.
+        They are new allocations in each iteration, so they are labelled in each: a whole list in
+        one call, or tensor by tensor where a gradient is of an unusual type.
         """
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         known = self._known(optimizer)
@@ -150,7 +149,7 @@ class Labels:
             try:
                 _send(array("Q", [0 if gradient is None else gradient.data_ptr() for gradient in found]), known.gradients)
                 return
-            except Exception:  # a sparse one has no data of its own
+            except Exception:  # a sparse gradient has no data pointer
                 pass
         batch = Batch()
         for gradient, context in zip(found, known.gradients):
@@ -161,7 +160,7 @@ class Labels:
 
     @_hook.harmless
     def state(self, optimizer):
-        """Labels the optimizer's state if there is more of it than before, or it has moved."""
+        """Labels the optimizer's state if its size differs from the last call's, or it has moved."""
         known = self._known(optimizer)
         state = optimizer.state
         if len(state) == known.states and not known.places.moved(self._plain):
@@ -171,7 +170,7 @@ class Labels:
         for parameter, values in state.items():
             for name, tensor in tensors_in(values, self._name(parameter), self._plain):
                 addresses = self._add(batch, tensor, "optimizer", name)
-                if addresses:  # counters of steps lie on the host
+                if addresses:  # step counters are on the host
                     known.places.note(tensor, addresses)
         batch.send()
 
@@ -184,7 +183,7 @@ class Labels:
 
     @_hook.harmless
     def inputs(self, args, kwargs):
-        """Labels the tensors that a module is called with, but for another one's outputs."""
+        """Labels the tensors that a module is called with, except outputs of other modules."""
         made = {id(tensor) for tensor in (reference() for reference in self._made) if tensor is not None}
         batch = Batch()
         for i, value in enumerate(args):
@@ -200,8 +199,10 @@ class Labels:
 
     @_hook.harmless
     def outputs(self, value, kwargs):
-        """Labels the cache of keys and values that a module was called with or returned, if
-        there is one, and notes what it returned: that is no other module's input."""
+        """Labels the KV cache that a module was called with or returned, if there is one.
+
+        Remembers what the module returned, which `inputs` does not label.
+        """
         cache = getattr(value, "past_key_values", None)
         if cache is None:
             cache = kwargs.get("past_key_values")
@@ -227,7 +228,7 @@ class NoLabels:
 
 
 class Places:
-    """The addresses of the first and the last of some tensors, to see whether they moved."""
+    """The addresses of the first and the last of some tensors, to detect that they have moved."""
 
     def __init__(self):
         self._ends = []  # at most two pairs of (weak reference, addresses)
@@ -248,17 +249,17 @@ class Places:
 
 
 class _Optimizer:
-    """What has been labelled of one optimizer."""
+    """What has been labelled for one optimizer."""
 
     def __init__(self, reference):
-        self._reference = reference  # its callback forgets this object
+        self._reference = reference  # keeps the callback alive that drops this object
         self.gradients = array("I")  # contexts, in the order of the parameters
-        self.states = 0  # entries of its state when it was labelled
+        self.states = 0  # entries of its state at the last labelling
         self.places = Places()
 
 
 def _layers(cache):
-    """The tensors of a cache as nested lists: a tuple of them, or one of transformers' classes."""
+    """The tensors of a KV cache, nested: it is a tuple of them, or of one of transformers' classes."""
     layers = getattr(cache, "layers", None)
     if layers is not None:
         return [{"keys": getattr(layer, "keys", None), "values": getattr(layer, "values", None)} for layer in layers]

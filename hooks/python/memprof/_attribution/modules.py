@@ -1,14 +1,14 @@
-"""Which module is running: its name becomes the context of what is allocated meanwhile.
+"""Records which nn.Module is running: its name is the context of allocations meanwhile.
 
-torch's own global module hooks would do for this, but torch.compile warns about them and
-its graphs change. So the implementation of a module's call is wrapped instead, before the
-compiler is ever imported, which then takes ours for torch's own. While the compiler traces,
-the wrapper steps aside; where it runs, its frames are passed over.
+torch's global module hooks would do, but torch.compile warns about them and its graphs
+change. So Module.__call__ itself is replaced, before torch's compiler is imported, which
+then takes the replacement for torch's own. While the compiler traces, the replacement calls
+torch's function alone; otherwise the compiler runs our frames as they are (compiler.py).
 
-Names are those of named_modules() of the outermost module that was called, without what
-wrappers put in front (`_orig_mod`, DistributedDataParallel's `module`). The outermost
-module itself goes by its class. When several models are called, the first with parameters
-on a GPU has the plain names, and the others have their class before theirs.
+A module's name is that of named_modules() of the outermost module that was called, without
+the steps that wrappers add (`_orig_mod`, DistributedDataParallel's `module`). The outermost
+module has the name of its class. When several models are called, the first with parameters
+on a GPU has plain names; names of the others begin with their class.
 """
 
 import ctypes
@@ -25,7 +25,7 @@ PARALLEL = {"DistributedDataParallel", "DataParallel"}
 
 
 class Threads:
-    """What is known of each thread: where its context lies, and whether it is in a module."""
+    """The state of each thread."""
 
     def __init__(self):
         self.local = threading.local()
@@ -42,24 +42,24 @@ class _Thread:
     __slots__ = ("cell", "busy", "root", "optimizer")
 
     def __init__(self):
-        # The one number of a view, which is quicker than the value of a ctypes object.
-        # Written by this thread only, and gone with it.
+        # The hook reads the thread's context from this number. Storing into a memoryview is quicker
+        # than into a ctypes object. Only this thread writes it, and it ends with the thread.
         cell = ctypes.c_uint32.from_address(_hook.library().memprof_context_cell())
         self.cell = memoryview(cell).cast("B").cast("I")
-        self.busy = False  # inside an outermost call, or where modules are not looked at
+        self.busy = False  # in an outermost module or in a data phase: a module called now is not an outermost one
         self.root = None  # the _Root of the outermost call
-        self.optimizer = None  # the one whose step is running
+        self.optimizer = None  # the optimizer whose step is running
 
 
 class _Root:
-    """A module that was called from outside any other."""
+    """A module that was called from outside all modules."""
 
     def __init__(self, module):
         self.module = weakref.ref(module)
         self.calls = 0
-        self.next_look = 0  # the call from which its structure may be looked at again
-        self.in_vain = 0  # grows with the looks that found nothing new
-        self.places = None  # of its weights, as they were labelled
+        self.next_look = 0  # the number of the call from which named_modules() may be read again
+        self.in_vain = 0  # calls to wait before the next reading; doubles when one finds nothing new
+        self.places = None  # Places of its weights when they were labelled
 
 
 class Modules:
@@ -71,15 +71,15 @@ class Modules:
         self._labels = labels
         self._threads = threads
         self._graph_module = graph_module  # the class of modules that the compiler makes
-        self._named = named  # whether modules' names are wanted, or phases only
-        self._contexts = {}  # id of a module to its context's number
-        self._known = {}  # the same id to (weak reference, _Root)
-        self._names = {}  # number of a context to the module's name
-        self._roots = {}  # id of an outermost module to its _Root
-        self._plain = _nothing  # a weak reference to the model with the plain names
+        self._named = named  # whether to record names of modules, not phases alone
+        self._contexts = {}  # id of a module: number of its context
+        self._known = {}  # id of a module: (weak reference to it, its _Root)
+        self._names = {}  # number of a context: name of the module
+        self._roots = {}  # id of an outermost module: its _Root
+        self._plain = _nothing  # weak reference to the model with plain names
 
     def wrap_call(self, call, is_compiling, is_tracing, may_go_backward):
-        """The implementation of Module.__call__ around the one that torch has."""
+        """Returns a Module.__call__ that wraps torch's own, `call`."""
         contexts, threads, unknown, named = self._contexts, self._threads.local, self._unknown, self._named
         current, enter, leave = self._threads.current, self._enter, self._leave
         chooses = _only_chooses(call)
@@ -98,8 +98,8 @@ class Modules:
                 if opened:
                     leave(module, finished, result, kwargs, may_go_backward())
 
-        # Each module of a network passes here at each step: what can be left out is.
-        @functools.wraps(call)  # torch's compiler goes by the name
+        # Every module of a network runs this in every step, so it does as little as it can.
+        @functools.wraps(call)  # torch's compiler recognizes the function by its name
         def _wrapped_call_impl(self, *args, **kwargs):
             if is_compiling():
                 return call(self, *args, **kwargs)
@@ -125,8 +125,11 @@ class Modules:
 
     @_hook.harmless
     def _enter(self, thread, module, args, kwargs):
-        """A module is called from outside any other. True when that opens a phase: what is
-        computed again in backward, or for a compiled optimizer, is part of those."""
+        """A module is called from outside all modules. Returns True when a forward phase begins.
+
+        None begins where backward recomputes a module, or where a compiled optimizer runs one:
+        those calls stay in their phases.
+        """
         thread.busy = True
         made_by_compiler = thread.optimizer is not None and isinstance(module, self._graph_module)
         if self._phases.in_backward() or made_by_compiler or getattr(module, "_is_replica", False):
@@ -154,7 +157,7 @@ class Modules:
             self._iterations.forward_ended(module, may_go_backward)
 
     def _root(self, module):
-        """The _Root that a module belongs to: its own, or that of a model it is part of."""
+        """The _Root of a module: that of the model it is part of, else one of its own."""
         root = self._roots.get(id(module))
         if root is None:
             _, root = self._known.get(id(module), (None, None))
@@ -166,7 +169,7 @@ class Modules:
         return root
 
     def _look(self, root):
-        """Names what the outermost module consists of, and labels its weights."""
+        """Gives names to all modules of the outermost one, and labels its weights."""
         module = root.module()
         paths, top = _paths(module)
         parameters, buffers = [], []
@@ -180,8 +183,8 @@ class Modules:
         root.places = self._labels.weights(parameters, buffers) or Places()
 
     def _takes_plain_names(self, module, paths):
-        """The first model with parameters on a GPU has the plain names for as long as it
-        lives, or the model that it is found to be part of."""
+        """Whether a model gets plain names: the first with parameters on a GPU does, for as long as it lives,
+        or a model that contains that one. A model without such parameters does, too."""
         parts = [part for _, part in paths]
         if not any(p is not None and p.is_cuda for part in parts for p in part._parameters.values()):
             return True
@@ -203,8 +206,11 @@ class Modules:
             table.pop(key, None)
 
     def _unknown(self, thread, module, before):
-        """The context of a module that was not part of the outermost one when that was
-        looked at: it is now, or it goes by its class inside its caller."""
+        """The context of a module that has none yet; `before` is its caller's.
+
+        It was added to the outermost module after that was read, or it is no part of it: then its
+        name is that of its caller and its class.
+        """
         if thread.root is None:
             return before
         return self._find(thread.root, module, before) or before
@@ -217,7 +223,7 @@ class Modules:
             if number:
                 return number
             root.in_vain = 2 * root.in_vain + 1
-            root.next_look = root.calls + root.in_vain  # ever more rarely
+            root.next_look = root.calls + root.in_vain
         return self._name(module, root, _join(self._names.get(before, ""), type(module).__name__))
 
 
@@ -226,8 +232,10 @@ def _nothing():
 
 
 def _only_chooses(call):
-    """Whether torch's Module.__call__ is the one that does no more than choose between the
-    two that it names. Then the choice can be made without a call of it."""
+    """Whether torch's Module.__call__ only chooses between the two functions that it names.
+
+    Then the wrapper makes that choice itself, which saves a call.
+    """
     code = getattr(call, "__code__", None)
     return code is not None and code.co_names == ("_compiled_call_impl", "_call_impl") and code.co_varnames == ("self", "args", "kwargs")
 
@@ -237,8 +245,11 @@ def _join(path, name):
 
 
 def _paths(module):
-    """Pairs of (path, module) of all it consists of, without the steps that wrappers add,
-    and the class of the module proper, whose path is empty."""
+    """Pairs of (path, module) for all modules of one, and the name of its class.
+
+    Paths are without the steps that wrappers add. The outermost module that is no wrapper has an
+    empty path; the class is its.
+    """
     proper, paths = {"": ""}, []
     hidden = set()
     top = type(module).__name__

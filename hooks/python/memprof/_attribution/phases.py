@@ -1,8 +1,8 @@
-"""Phases of a job, told by where it is: data, forward, backward, optimizer.
+"""The phases data, forward, backward and optimizer, from the functions that torch runs for them.
 
-Phases are the process's, not a thread's: what autograd's threads allocate while the main
-thread waits in backward belongs to backward. Each is opened by the function that torch
-runs for it and closed when that function is left, by an exception too.
+A phase is of the process, not of a thread: what autograd's threads allocate while the main
+thread waits for them belongs to backward. A phase begins when its function is called and
+ends when the function returns or raises.
 """
 
 import functools
@@ -12,19 +12,19 @@ DATA, FORWARD, BACKWARD, OPTIMIZER = b"data", b"forward", b"backward", b"optimiz
 
 
 class Phases:
-    """Opens and closes phases by `begin(name)` and `end(name)`."""
+    """Begins and ends phases by the functions `begin(name)` and `end(name)`."""
 
     def __init__(self, begin, end):
         self.begin = begin
         self.end = end
         self._lock = threading.Lock()
-        self._backwards = 0  # runs of the engine at this moment; some are inside another
+        self._backwards = 0  # runs of autograd's engine now; runs may nest
 
     def in_backward(self):
         return self._backwards > 0
 
     def backward(self, change):
-        """Enters (1) or leaves (-1) a run of autograd's engine. True for the outermost."""
+        """A run of autograd's engine begins (change 1) or ends (-1). True for the outermost run."""
         with self._lock:
             self._backwards += change
             outermost = self._backwards == (1 if change > 0 else 0)
@@ -34,7 +34,7 @@ class Phases:
 
 
 def wrap_backward(run, phases, iterations, threads, is_tracing):
-    """The engine's run, as a phase. What a module runs in its forward is part of that."""
+    """Makes the engine's run a phase, except one that a module's forward makes: that stays in forward."""
 
     @functools.wraps(run)
     def _engine_run_backward(*args, **kwargs):
@@ -54,7 +54,7 @@ def wrap_backward(run, phases, iterations, threads, is_tracing):
 
 
 def wrap_next(advance, phases, threads, is_compiling):
-    """A DataLoader's __next__, as a phase. Modules called by its transforms are part of it."""
+    """Makes a DataLoader's __next__ a phase. Modules that its transforms call stay in that phase."""
 
     @functools.wraps(advance)
     def __next__(self):
@@ -73,10 +73,9 @@ def wrap_next(advance, phases, threads, is_compiling):
 
 
 def wrap_step(step, phases, iterations, labels, threads, is_compiling):
-    """An optimizer's step, as a phase that ends an iteration.
+    """Makes an optimizer's step a phase, and has it end an iteration.
 
-    A step inside a step of the same optimizer (of a class that extends another) is part
-    of it.
+    A step that calls the step of the class it extends is one step.
     """
 
     @functools.wraps(step)
@@ -106,11 +105,10 @@ def wrap_step(step, phases, iterations, labels, threads, is_compiling):
 
 
 def wrap_optimizer_class(cls, wrap):
-    """Replaces cls.step, unless it or the class it comes from has been.
+    """Replaces cls.step by wrap(cls.step), unless it is a wrapper of ours already.
 
-    Some versions of torch's compiler take the class's outermost function off again, to
-    `__wrapped__`, so that they need not trace profiling. They shall find ours there too,
-    around the step itself.
+    Some versions of torch's compiler call `step.__wrapped__` instead, to skip the profiling that
+    torch wraps around it. So `__wrapped__` gets a wrapper of ours, too.
     """
     step = cls.step
     if getattr(step, "memprof", False):
@@ -122,7 +120,7 @@ def wrap_optimizer_class(cls, wrap):
 
 
 def wrap_scaler_step(step, iterations):
-    """GradScaler.step, which leaves the optimizer's step out when a gradient is not finite."""
+    """Has GradScaler.step end an iteration also when it skips the optimizer's step, as a gradient is not finite."""
 
     @functools.wraps(step)
     def scaled_step(self, optimizer, *args, **kwargs):

@@ -1,21 +1,21 @@
-"""Inputs and outputs of graphs of many shapes, at the size of the largest."""
+"""Buffers for inputs and outputs of graphs of many shapes, at the size of the largest shape."""
 
 from memprof import _hook
 from memprof._graphs.captures import here
 
 
 class Persistent:
-    """Buffers at the size of the largest shape, of which every shape uses a prefix.
+    """Buffers at the size of the largest shape. Each shape uses the first elements.
 
-    Attributes are the whole tensors. Sizes count along the first dimension. What is sliced in a
-    shape before its capture is told to the trace as the capture's inputs.
+    Attributes are the whole tensors. Sizes count along the first dimension. The trace has the bytes
+    that a shape slices before its capture as the capture's inputs.
     """
 
     def __init__(self, torch, device, buffers):
         self._tensors = {}
         for name, wanted in buffers.items():
             if hasattr(type(self), name):
-                raise ValueError("a persistent buffer cannot be called %s, as that is a method of theirs" % name)
+                raise ValueError("a persistent buffer cannot be called %s, which is a method: choose another name" % name)
             shape, dtype = (wanted,) if isinstance(wanted, int) else wanted, None
             if isinstance(wanted, torch.Tensor):
                 shape, dtype = tuple(wanted.shape), wanted.dtype
@@ -32,25 +32,25 @@ class Persistent:
         try:
             return self.__dict__["_tensors"][name]
         except KeyError:
-            raise AttributeError("there is no persistent buffer %s" % name)
+            raise AttributeError("no persistent buffer is called %s" % name)
 
     def __iter__(self):
         return iter(self._tensors.values())
 
     @property
     def bytes(self):
-        """Of all buffers."""
+        """Bytes of all buffers together."""
         return sum(tensor.numel() * tensor.element_size() for tensor in self)
 
     def slices(self, size):
-        """The first `size` of each buffer, as attributes of one object."""
+        """The first `size` elements of each buffer, as attributes of one object."""
         return _Slices({name: self._first(name, size) for name in self._tensors})
 
     def update(self, size=None, **actual):
-        """Copies each tensor to the front of its buffer, and zeros what is behind it up to `size`.
+        """Copies each tensor to the start of its buffer, and zeros the elements after it up to `size`.
 
-        `size` is that of the shape to be replayed, by default the longest of the tensors. Gives
-        the first `size` of each buffer that was named.
+        `size` is that of the shape to be replayed; by default, the length of the longest tensor.
+        Returns the first `size` elements of each buffer that was named.
         """
         lengths = {name: len(tensor) for name, tensor in actual.items()}
         size = max(lengths.values(), default=0) if size is None else size
@@ -58,7 +58,7 @@ class Persistent:
         for name, tensor in actual.items():
             found[name] = self._first(name, size)
             if lengths[name] > size:
-                raise ValueError("%s has %d, which is more than the shape's %d" % (name, lengths[name], size))
+                raise ValueError("%s has %d elements, more than the shape's %d" % (name, lengths[name], size))
         for name, tensor in actual.items():
             found[name][: lengths[name]].copy_(tensor)
             if lengths[name] < size:
@@ -68,7 +68,7 @@ class Persistent:
     def _first(self, name, size):
         buffer = getattr(self, name)
         if not 0 <= size <= len(buffer):
-            raise ValueError("%s has room for %d, not %d" % (name, len(buffer), size))
+            raise ValueError("%s has %d elements, fewer than %d" % (name, len(buffer), size))
         part = buffer[:size]
         shape = getattr(here, "shape", None)
         if shape is not None:

@@ -1,4 +1,4 @@
-"""Captures that are begun inside of a shape of a graph memory, and what becomes of their graphs."""
+"""Wraps torch.cuda.CUDAGraph: captures inside a shape use its pool, and replays can be checked."""
 
 import threading
 import warnings
@@ -7,14 +7,14 @@ import weakref
 from memprof import _hook
 from memprof._graphs.pools import make_workspaces
 
-here = threading.local()  # .shape: the one that the thread is in, or None
-underway = weakref.WeakSet()  # graphs in capture
+here = threading.local()  # .shape: the Shape whose with block the thread is in, or None
+in_capture = weakref.WeakSet()  # graphs whose capture has begun and not ended
 
 
 class GraphMemoryError(RuntimeError):
-    """A shape that cannot be had or must not be left so; `blocks` are those live in its range.
+    """A shape or its memory cannot be made, or a shape may not end so.
 
-    Each is (address, bytes, what it is known to be).
+    `blocks` lists the live allocations in the range: (address, bytes, the tensors in it).
     """
 
     def __init__(self, message, blocks=()):
@@ -23,12 +23,12 @@ class GraphMemoryError(RuntimeError):
 
 
 class Replays:
-    """Watches that no two replays of a memory's graphs are in flight at once."""
+    """Checks that no two replays of a memory's graphs overlap."""
 
     def __init__(self, torch):
         self._torch = torch
         self._lock = threading.Lock()
-        self._last = {}  # by stream: the last shape's name, and the event behind its replay
+        self._last = {}  # stream: (name of the last shape replayed there, event at the end of that replay)
 
     def replay(self, shape, graph, replay):
         torch = self._torch
@@ -39,22 +39,22 @@ class Replays:
             begin.record(stream)
             replay(graph)
             end.record(stream)
-            # On one stream replays follow each other. On two the device's own clock tells
-            # whether this one began before the other was through.
-            others = [last for other, last in self._last.items() if other != stream]
+            # Replays on one stream cannot overlap. For other streams the device's timestamps show
+            # whether this replay began before theirs ended.
+            on_others = [last for other, last in self._last.items() if other != stream]
             self._last[stream] = (shape.name, end)
-            for name, through in others:
+            for name, ended in on_others:
                 begin.synchronize()
-                through.synchronize()
-                if through.elapsed_time(begin) < 0:
+                ended.synchronize()
+                if ended.elapsed_time(begin) < 0:
                     raise GraphMemoryError(
-                        "the replay of %s began before the replay of %s was through, on another stream: they use the same memory; "
-                        "let the second stream wait for the first" % (shape.name, name)
+                        "the replay of shape %s began before the replay of shape %s on another stream had ended, and both use the same "
+                        "memory: let the second stream wait for the first" % (shape.name, name)
                     )
 
 
 def wrap_captures(torch):
-    """Captures inside of a shape go to its pool, whatever way they are begun; their graphs own the shape."""
+    """Has captures inside a shape use the shape's pool, however they are begun, and keep the shape alive."""
     graph = torch.cuda.CUDAGraph
     if getattr(graph.capture_begin, "of_memprof", False):
         return
@@ -62,14 +62,14 @@ def wrap_captures(torch):
 
     def capture_elsewhere(graph, pool, args, kwargs):
         begin(graph, pool, *args, **kwargs) if pool is not None else begin(graph, *args, **kwargs)
-        underway.add(graph)
+        in_capture.add(graph)
 
     def capture_begin(self, pool=None, *args, **kwargs):
         shape = getattr(here, "shape", None)
         if shape is None:
             return capture_elsewhere(self, pool, args, kwargs)
         if pool is not None and tuple(pool) != shape.pool:
-            warnings.warn("a capture inside of the shape %s has a pool of its own, and no part in its memory: give it pool=shape.pool" % shape.name)
+            warnings.warn("a capture inside shape %s has a pool of its own, so it does not share the graph memory: pass pool=shape.pool" % shape.name)
             return capture_elsewhere(self, pool, args, kwargs)
         memory = shape.memory
         if memory.sharing:
@@ -80,7 +80,7 @@ def wrap_captures(torch):
         except BaseException:
             _unname(memory)
             raise
-        underway.add(self)
+        in_capture.add(self)
         _leave_shape(self)
         shape._own(self)
         self.of_memprof_shape = shape
@@ -89,14 +89,14 @@ def wrap_captures(torch):
         try:
             return end(self, *args, **kwargs)
         finally:
-            underway.discard(self)
+            in_capture.discard(self)
             shape = getattr(here, "shape", None)
             if shape is not None:
                 _unname(shape.memory)
 
     def reset_graph(self):
         reset(self)
-        underway.discard(self)
+        in_capture.discard(self)
         _leave_shape(self)
 
     capture_begin.of_memprof = True
@@ -104,7 +104,7 @@ def wrap_captures(torch):
 
 
 def _leave_shape(graph):
-    """The graph can no longer be replayed in the shape it was captured in."""
+    """Removes the graph from the shape it was captured in: it can no longer be replayed there."""
     shape = graph.__dict__.pop("of_memprof_shape", None)
     if shape is not None:
         shape._disown(id(graph))

@@ -9,13 +9,16 @@
             with torch.cuda.graph(graph):
                 logits = shape.output(model(tokens))
 
-Each shape has a range of addresses of its own that sees all of the memory, which is therefore
-as large as the largest shape. What a capture leaves in its range the next replay of any shape
-overwrites; so a shape may not end with live tensors in it. What a graph gives out goes
-through `output`, which has the graph copy it to a place outside. A shape lives as long as one
-of its graphs: with the last that is reset or gone its range goes, and with the largest shape
-the memory that no other needs. Under `record --allocator native` the memory is that of MemPools
-of torch's own allocator, in segments.
+Each shape has a range of addresses of its own, and all ranges show the same physical memory. So
+the memory is as large as the largest shape.
+
+A replay of any shape overwrites what a capture of another has left in its range. So a shape may
+not end with live tensors in its range, and a graph returns results through `output`: the graph
+copies them out of the range.
+
+A shape lives until the last of its graphs is reset or collected; then its range is released. With
+the largest shape goes the memory that no other shape needs. Under `record --allocator native` the
+memory serves MemPools of torch's own allocator, as segments.
 
 Without memprof's hook each shape is an ordinary pool of its own.
 """
@@ -31,11 +34,11 @@ from memprof._graphs.shape import Shape, message
 
 
 class GraphMemory:
-    """The memory of graphs that never replay at the same time, on one device.
+    """The memory of graphs on one device, of which one replays at a time. It lives until `close`.
 
-    With `check` every replay of its graphs is watched, and one that runs while another does
-    raises. `reserve` is how many bytes of addresses each shape gets, by default as many as
-    the device has: 128 TiB hold some 900 ranges of an H200's size. The memory lives until `close`.
+    With `check=True` a replay that overlaps another one raises GraphMemoryError. `reserve` is the
+    number of bytes of addresses for each shape; 0 is as many as the device has memory. A process has
+    128 TiB of addresses, enough for about 900 ranges of an H200's size.
     """
 
     def __init__(self, device=0, check=False, reserve=0):
@@ -45,9 +48,9 @@ class GraphMemory:
         self.device = torch.device("cuda", device if isinstance(device, int) else torch.device(device).index or 0).index
         self.shapes = {}
         self._check = Replays(torch) if check else None
-        self._leaving = []  # shapes that were released, and whose graphs have not been reset
-        self._lock = threading.RLock()  # of shapes that come and go: graphs are collected anywhere
-        self._number = 0
+        self._releasing = []  # released shapes whose graphs have not been reset
+        self._lock = threading.RLock()  # of `shapes` and `_releasing`: graphs may be collected on any thread
+        self._number = 0  # of the memory in the hook; 0 without the hook
         torch.cuda.init()
         wrap_captures(torch)
         if check:
@@ -57,7 +60,7 @@ class GraphMemory:
             return
         backend = torch.cuda.get_allocator_backend()
         if backend not in ("native", "pluggable"):
-            raise GraphMemoryError("graph memory does not work with torch's allocator backend %s" % backend)
+            raise GraphMemoryError("graph memory does not work with torch's allocator backend %s: use native" % backend)
         self._segments = backend == "native"
         if self._segments:
             self._allocator = torch.cuda.memory.CUDAPluggableAllocator(None, "memprof_graph_segment", "memprof_graph_segment_free")
@@ -67,17 +70,17 @@ class GraphMemory:
 
     @property
     def sharing(self):
-        """Whether shapes share one memory: False without memprof's hook."""
+        """Whether shapes share one memory. False without memprof's hook."""
         return self._number != 0
 
     @property
     def physical(self):
-        """Bytes of the device that all shapes together take: those of the largest."""
+        """Bytes of device memory that all shapes together take: those of the largest shape."""
         return self.usage()["physical"]
 
     def usage(self):
-        """Bytes: physical, addresses; and how many ranges there are."""
-        self._settle()
+        """A dict of bytes, `physical` and `addresses`, and of the number of `ranges`."""
+        self._release_finished()
         row = _calls.GraphUsage()
         if self.sharing:
             self._library.memprof_graph_usage(self.device, self._number, ctypes.byref(row))
@@ -85,17 +88,17 @@ class GraphMemory:
 
     @contextmanager
     def shape(self, name, outputs=None):
-        """Captures inside belong to this shape, and have one range. Gives the `Shape`.
+        """Captures inside the `with` block belong to this shape, and share its range. Yields the `Shape`.
 
-        `outputs` are tensors outside of the range, as those of `persistent`, that hold what is
-        given to `Shape.output`, in this order; without them it makes new ones.
+        `outputs` are tensors outside of the range, such as those of `persistent`. `Shape.output` copies
+        to them, in this order. Without `outputs` it allocates new tensors.
         """
         name = str(name)
         if name in self.shapes:
-            raise ValueError("the shape %s has been captured already: release it first" % name)
+            raise ValueError("shape %s has been captured already: release it first" % name)
         if getattr(here, "shape", None) is not None:
-            raise ValueError("the shape %s begins inside of shape %s" % (name, here.shape.name))
-        self._settle()
+            raise ValueError("shape %s begins inside the with block of shape %s" % (name, here.shape.name))
+        self._release_finished()
         shape = Shape(self, name, outputs)
         shape._enter()
         try:
@@ -103,36 +106,37 @@ class GraphMemory:
             shape._check_empty()
         except BaseException:
             shape._leave()
-            shape._left_over = True
+            shape._failed = True
             shape.release()
             raise
         shape._leave()
         self.shapes[name] = shape
         shape._ended()
-        self._settle()
+        self._release_finished()
 
     def release(self, name):
-        """Gives up a shape's name: its range is returned as soon as its graphs have been reset, or are gone."""
+        """Makes a shape's name free. Its range is released once its graphs are reset or collected."""
         self.shapes[name].release()
 
     def persistent(self, **buffers):
-        """Inputs or outputs of all shapes, at the size of the largest: see `Persistent`.
+        """Buffers for inputs or outputs of all shapes, at the size of the largest: see `Persistent`.
 
-        Each is a length, a shape, a pair of a shape and a dtype, or a tensor to be like.
+        Each argument is a length, a shape, a pair of a shape and a dtype, or a tensor whose shape and
+        dtype are taken.
         """
         return Persistent(self._torch, self.device, buffers)
 
     def close(self):
-        """Releases all shapes; the memory is given back with the last of their graphs."""
+        """Releases all shapes. The physical memory is released with the last of their graphs."""
         for shape in list(self.shapes.values()):
             shape.release()
-        self._settle()
+        self._release_finished()
         if self.sharing:
             self._library.memprof_graph_memory_close(self.device, self._number)
 
-    def _settle(self):
-        """Lets go of the pools of released shapes whose graphs are gone."""
+    def _release_finished(self):
+        """Releases the pools of released shapes whose graphs are reset or collected."""
         with self._lock:
-            for shape in list(self._leaving):
-                if shape._let_go():
-                    self._leaving.remove(shape)
+            for shape in list(self._releasing):
+                if shape._release_pool():
+                    self._releasing.remove(shape)

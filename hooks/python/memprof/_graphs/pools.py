@@ -1,4 +1,4 @@
-"""MemPools of torch's own that graph memory needs, and keeps alive as long as torch needs them."""
+"""torch.cuda.MemPools for graph memory, kept alive for as long as torch needs them."""
 
 import ctypes
 
@@ -6,22 +6,22 @@ _workspace_pools = {}  # by device; never released
 
 
 def immortal(pool):
-    """Keeps a MemPool alive: torch ends the process when one dies while a graph has it, as at exit."""
+    """Keeps a MemPool alive: torch ends the process if one is destroyed while a graph uses it, for instance at exit."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(pool))
     return pool
 
 
 def mortal(pool):
-    """Undoes that; its result, None, is to be assigned to the last reference."""
+    """Undoes `immortal`. Assign its result, None, to the last reference."""
     ctypes.pythonapi.Py_DecRef(ctypes.py_object(pool))
     return None
 
 
 def make_workspaces(torch, device):
-    """Has cuBLAS make its workspaces for the current stream and thread now.
+    """Has cuBLAS allocate its workspaces for the current stream and thread now, in a pool of their own.
 
-    They are cached by stream, outlive the graph they were made in, and are cleared when any
-    graph of the stream is reset. In a pool of their own nobody else can get their memory.
+    torch caches them by stream beyond the graph that made them, and frees them when any graph of the
+    stream is reset. So they must not lie in the range of a shape.
     """
     if device not in _workspace_pools:
         _workspace_pools[device] = immortal(torch.cuda.MemPool())

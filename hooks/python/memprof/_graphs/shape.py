@@ -1,4 +1,4 @@
-"""One shape of a graph memory: its range of addresses, its graphs and their outputs."""
+"""A shape of a graph memory: its range of addresses, its graphs and their outputs."""
 
 import ctypes
 import functools
@@ -9,41 +9,41 @@ from contextlib import contextmanager
 
 from memprof import _calls, _hook
 from memprof._graphs import pools
-from memprof._graphs.captures import GraphMemoryError, here, underway
+from memprof._graphs.captures import GraphMemoryError, here, in_capture
 
-_MOST_LISTED = 20
+_MOST_LISTED = 20  # live allocations that an error lists
 
 
 class Shape:
-    """A range of a graph memory, and the graphs captured in it."""
+    """A range of addresses of a graph memory, and the graphs captured in it."""
 
     def __init__(self, memory, name, outputs):
         self.memory, self.name = memory, name
-        self.pool = None  # what torch.cuda.graph's `pool` is by default in this shape
+        self.pool = None  # id of the pool that captures in this shape use
         self.released = False
-        self._open = True  # the with statement has not ended
-        self._left_over = False  # it ended by an error: something may live in the range
+        self._open = True  # until the with block ends
+        self._failed = False  # the with block raised: allocations may be live in the range
         self._outputs = None if outputs is None else list(_tensors(memory._torch, outputs))
-        self._kept = []  # what `output` made; a graph writes there as long as it is replayed
-        self._used = 0
-        self._graphs = {}  # by id; they own the shape, which does not own them
-        self._captured = False  # whether there ever was one
+        self._made_outputs = []  # tensors that `output` allocated; graphs write there as long as they are replayed
+        self._used = 0  # of the tensors in _outputs
+        self._graphs = {}  # id: weak reference. A graph keeps its shape alive, not the reverse
+        self._captured = False  # whether a capture has begun in the shape
         self._mempool = None
-        self._inputs = {}  # bytes of each persistent buffer that were sliced in this shape
+        self._inputs = {}  # id of a persistent buffer: its bytes that this shape slices
 
     @property
     def extent(self):
-        """Bytes of the range that were ever taken."""
+        """Bytes of the range that allocations have ever used, from its start."""
         base, extent = ctypes.c_uint64(), ctypes.c_uint64()
         if self.memory.sharing and not self.released:
             self.memory._library.memprof_graph_extent(self.memory.device, *self.pool, ctypes.byref(base), ctypes.byref(extent))
         return extent.value
 
     def output(self, tree):
-        """Copies the tensors in a tensor, list, tuple or dict out of the range; gives the copies.
+        """Has the graph in capture copy tensors out of the range, at each replay. Returns the copies.
 
-        It is the graph in capture that does so, at each replay. Without one it raises: nothing
-        would be copied again.
+        `tree` is a tensor, or a list, tuple or dict of them, nested. Outside of a capture it raises
+        GraphMemoryError, since no replay would copy again.
         """
         torch = self.memory._torch
         if isinstance(tree, torch.Tensor):
@@ -56,7 +56,7 @@ class Shape:
         return tree
 
     def release(self):
-        """Gives the range up. It is returned when its graphs have been reset and nothing lives in it."""
+        """Releases the range, once its graphs have been reset and nothing is live in it."""
         memory = self.memory
         with memory._lock:
             if self.released:
@@ -64,11 +64,11 @@ class Shape:
             self.released = True
             if memory.shapes.get(self.name) is self:
                 del memory.shapes[self.name]
-            if memory.sharing and self.pool is not None and not self._let_go():
-                memory._leaving.append(self)
+            if memory.sharing and self.pool is not None and not self._release_pool():
+                memory._releasing.append(self)
 
     def reset(self):
-        """Resets all graphs of the shape, which cannot be replayed any more, and releases it."""
+        """Resets all graphs of the shape, so that none can be replayed, and releases the shape."""
         for graph in [graph() for graph in list(self._graphs.values())]:
             if graph is not None:
                 graph.reset()
@@ -80,20 +80,20 @@ class Shape:
         self._graphs[id(graph)] = weakref.ref(graph, functools.partial(_collected, weakref.ref(self), id(graph)))
 
     def _disown(self, number):
-        """A graph of the shape has been reset, or is gone; with the last of them the shape ends."""
+        """A graph of the shape has been reset or collected. With the last of them the shape ends."""
         memory = self.memory
         self._graphs.pop(number, None)
         if not self._open:
             self._ended()
         with memory._lock:
-            if self in memory._leaving and self._let_go():
-                memory._leaving.remove(self)
+            if self in memory._releasing and self._release_pool():
+                memory._releasing.remove(self)
 
     def _ended(self):
-        """The with statement is over, or a graph is: where none is left nothing will be replayed."""
+        """The with block or a graph has ended. When no graph is left, the shape ends."""
         self._open = False
         if not self._graphs and self._captured:
-            self._kept = []
+            self._made_outputs = []
             self.release()
 
     def _enter(self):
@@ -111,7 +111,7 @@ class Shape:
             why = message(lib)
             if self._mempool is not None:
                 self._mempool = pools.mortal(self._mempool)
-            raise GraphMemoryError("%s: %s" % (self.name, why))
+            raise GraphMemoryError("shape %s: %s" % (self.name, why))
         self.pool = pool
         if memory._segments:
             lib.memprof_graph_enter(memory.device, *pool)
@@ -127,45 +127,45 @@ class Shape:
         if not tensor.is_cuda:
             return tensor
         if not torch.cuda.is_current_stream_capturing():
-            raise GraphMemoryError("%s: output() outside of a capture: no graph would copy the tensor when it is replayed" % self.name)
+            raise GraphMemoryError("shape %s: output() was called outside of a capture, so no replay would copy the tensor: call it inside torch.cuda.graph" % self.name)
         with torch.no_grad():
             if self._outputs is not None:
                 if self._used == len(self._outputs):
-                    raise ValueError("%s: more outputs than the %d tensors they were declared to go to" % (self.name, self._used))
+                    raise ValueError("shape %s: output() was given more tensors than the %d in `outputs`" % (self.name, self._used))
                 place = self._prefix(self._outputs[self._used], tensor)
                 self._used += 1
             else:
-                # On a stream that is not in capture requests go to the ordinary pool, and
-                # empty_like queues no work there.
+                # Allocations on a stream that is not in capture come from the ordinary pool. empty_like
+                # queues no work on that stream.
                 with _relaxed(), torch.cuda.stream(_side_stream(torch, self.memory.device)):
                     place = torch.empty_like(tensor, requires_grad=False)
-                self._kept.append(place)
+                self._made_outputs.append(place)
             place.copy_(tensor)
         return place
 
     def _prefix(self, place, tensor):
-        """The part of a declared output that has the shape of a tensor: a prefix in each dimension."""
+        """The part of an output tensor that has the size of `tensor`: the first elements of each dimension."""
         if place.dim() != tensor.dim() or any(had < want for had, want in zip(place.shape, tensor.shape)):
-            raise ValueError("%s: an output of shape %s does not fit one of %s" % (self.name, tuple(tensor.shape), tuple(place.shape)))
+            raise ValueError("shape %s: an output of size %s does not fit into the given tensor of size %s" % (self.name, tuple(tensor.shape), tuple(place.shape)))
         for dimension, size in enumerate(tensor.shape):
             place = place.narrow(dimension, 0, size)
         return place
 
     def _check_empty(self):
-        """Raises if anything lives in the range."""
+        """Raises GraphMemoryError if an allocation is live in the range."""
         if not self.memory.sharing or not self._live():
             return
         gc.collect()
         blocks = self._live()
         if not blocks:
             return
-        named = [(addr, size, _known(self.memory._torch, addr, size)) for addr, size in blocks]
+        named = [(addr, size, _tensors_in(self.memory._torch, addr, size)) for addr, size in blocks]
         lines = ["  %s at %#x%s" % (_bytes(size), addr, ": " + what if what else "") for addr, size, what in named[:_MOST_LISTED]]
         if len(named) > _MOST_LISTED:
             lines.append("  and %d more" % (len(named) - _MOST_LISTED))
         raise GraphMemoryError(
-            "%s: %d blocks live in its range when it ends, and would be overwritten by the replays of other shapes. Pass what the "
-            "graph gives out through shape.output(), and make constants before the capture:\n%s" % (self.name, len(named), "\n".join(lines)),
+            "shape %s ends with %d live allocations in its range, which replays of other shapes would overwrite. Return results "
+            "through shape.output(), and make constants before the capture:\n%s" % (self.name, len(named), "\n".join(lines)),
             named,
         )
 
@@ -190,13 +190,13 @@ class Shape:
                 addr += block["size"]
         return found
 
-    def _let_go(self):
-        """Ends this shape's hold of its pool; False while torch must not lose its pool yet."""
+    def _release_pool(self):
+        """Releases the pool. Returns False while torch still needs the MemPool."""
         memory = self.memory
         if self._mempool is not None:
-            # A MemPool of torch's must not die before the graphs that were captured in it, nor
-            # before its tensors, and a cache must not be emptied within a capture.
-            if self._mempool.use_count() > 1 or len(underway) > 0 or (self._left_over and self._live()):
+            # A MemPool must outlive the graphs captured in it and its tensors, and empty_cache must not
+            # be called during a capture.
+            if self._mempool.use_count() > 1 or len(in_capture) > 0 or (self._failed and self._live()):
                 return False
             self._mempool = pools.mortal(self._mempool)
             memory._torch.cuda.empty_cache()
@@ -205,7 +205,7 @@ class Shape:
 
 
 def _collected(shape, number, _):
-    """A graph is about to be destroyed. At exit nothing is left to be given back."""
+    """A graph is about to be destroyed. While Python exits, nothing needs to be released."""
     shape = shape()
     if shape is not None and sys is not None and not sys.is_finalizing():
         shape._disown(number)
@@ -220,7 +220,7 @@ def _side_stream(torch, device):
 
 @contextmanager
 def _relaxed():
-    """What the thread calls meanwhile does not end its capture: torch may have to ask for memory."""
+    """Relaxes the thread's capture mode, so that torch may allocate meanwhile without ending the capture."""
     try:
         exchange = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
     except (OSError, AttributeError):
@@ -242,8 +242,8 @@ def _tensors(torch, tree):
         yield from _tensors(torch, part)
 
 
-def _known(torch, addr, size):
-    """What is known of the block: the tensors that lie in it."""
+def _tensors_in(torch, addr, size):
+    """Type and size of the tensors that lie in the allocation of `size` bytes at `addr`, as text."""
     found = []
     for thing in gc.get_objects():
         try:

@@ -1,11 +1,11 @@
-"""Adapters that make the marks of memprof.kv for transformers' caches, without changes to the job."""
+"""Adapters that mark transformers' KV caches by memprof.kv, without changes to the job."""
 
 
 def wait(wait_for):
-    """Has each adapter installed once the module it is about has been imported."""
-    wait_for("transformers.generation.utils", _on_generate, "caches are not told")
-    wait_for("transformers.generation.continuous_batching.cache", _on_paged, "its cache is not told")
-    wait_for("transformers.generation.continuous_batching.input_outputs", _on_passes, "its passes are told later")
+    """Installs each adapter once the module it wraps has been imported."""
+    wait_for("transformers.generation.utils", _on_generate, "its KV caches are not recorded")
+    wait_for("transformers.generation.continuous_batching.cache", _on_paged, "its KV cache is not recorded")
+    wait_for("transformers.generation.continuous_batching.input_outputs", _on_passes, "its forward passes are recorded later")
 
 
 def _on_generate(module):

@@ -1,17 +1,17 @@
-"""What transformers' caches hold in `generate`, told at every token, without any marks.
+"""Marks transformers' KV caches in `generate`, after every token.
 
-A batch of prompts has one tensor of keys and one of values a layer, with a row for each
-sequence. A StaticCache has its full length from the start, a DynamicCache grows with every
-token. Rows end one by one, and keep their slots until the last one has: what a row has left of
-its padding and its end is what is lost.
+Each layer has one tensor of keys and one of values, with a row for each sequence of the batch. A
+StaticCache has its full length from the start; a DynamicCache grows with every token. Sequences
+end one by one, but keep their slots until the last has ended: the padding before a prompt and the
+slots after its end are lost.
 
-Beam search keeps num_beams rows for each prompt, and every row has its own copy of the prompt's
-keys and values: each beam is a sequence. A step that goes on with other beams copies rows over
-each other and changes no slot. Beams of a prompt end together, when all prompts have ended.
+In beam search each beam is a sequence: num_beams rows for each prompt, each with its own copy of
+the prompt's keys and values. A step that continues with other beams copies rows and changes no
+slot. Beams end together, when all prompts have ended.
 
-`generate` asks its stopping criteria after every token, in Python, with which sequences are to
-stop as the answer. That is where we look at the cache: the caches' own methods may be compiled
-or captured, and stay as they are. Nothing here keeps a cache alive.
+`generate` calls its stopping criteria after every token, in Python; the result says which
+sequences stop. That call is wrapped. The caches' own methods may be compiled or captured, so they
+stay as they are. Nothing here keeps a cache alive.
 """
 
 import functools
@@ -19,15 +19,15 @@ import threading
 import weakref
 
 from memprof import kv
-from memprof._kv.guard import Guard, Surprise
+from memprof._kv.guard import Guard, Unexpected
 
-_here = threading.local()
-_records = {}  # id of a cache that was told: its record
+_here = threading.local()  # .open: see _open
+_records = {}  # id of a cache that is recorded: its _Record
 guard = Guard("transformers' generate")
 
 
 def install(utils):
-    """Called when transformers.generation.utils has been imported."""
+    """Wraps `generate` and its stopping criteria, in transformers.generation.utils."""
     mixin, criteria = utils.GenerationMixin, utils.StoppingCriteriaList
     mixin.generate = _wrap_generate(mixin.generate)
     mixin._prepare_cache_for_generation = _wrap_prepare(mixin._prepare_cache_for_generation)
@@ -35,7 +35,7 @@ def install(utils):
 
 
 def _open():
-    """The generations of this thread, the innermost last."""
+    """The calls of `generate` that this thread is in, the innermost last."""
     if not hasattr(_here, "open"):
         _here.open = []
     return _here.open
@@ -83,16 +83,16 @@ class _Generation:
     """One call of `generate`."""
 
     def __init__(self):
-        self.cache = None  # a weak reference
+        self.cache = None  # a weak reference to the KV cache
         self.prompts = ()  # tokens of each prompt, without padding
         self.beams = 1  # of each prompt
-        self.length = 0  # of input_ids at the last token
-        self.record = None
-        self.rows = []  # names of the sequences that are told
-        self.ended = set()
+        self.length = 0  # tokens of each row of input_ids at the last call of `token`
+        self.record = None  # the _Record of the cache; False if the cache is of an unknown kind
+        self.rows = []  # a name for each sequence
+        self.ended = set()  # names of sequences that have their last token
 
     def prepared(self, arguments):
-        """The cache is made, or was handed over, and the prompts are known."""
+        """The cache has been made or passed in. Reads the prompts' lengths from the attention mask."""
         for argument in arguments:
             self.beams = max(self.beams, getattr(argument, "num_beams", None) or 1)
             if isinstance(argument, dict) and argument.get("past_key_values") is not None:
@@ -102,7 +102,7 @@ class _Generation:
                     self.prompts = [int(n) for n in mask.sum(-1).tolist()]
 
     def token(self, input_ids, done):
-        """Every row has been told a token more; the cache has those before it."""
+        """Every row of input_ids has one token more. The cache has the tokens before that one."""
         cache = self.cache and self.cache()
         if cache is None or self.record is False:
             return
@@ -126,14 +126,14 @@ class _Generation:
                     self.record.kv.finish(name)
 
     def _begin(self, asked, length):
-        # Of beams it is asked about the candidates to go on with, of which there are more than
-        # beams; the rows of the cache are the beams.
+        # With beams, input_ids has a row for each candidate, of which there are more than beams. The cache
+        # has a row for each beam.
         rows = self.record.rows
         if asked != rows and (self.beams == 1 or asked % max(rows // self.beams, 1)):
-            raise Surprise("%d sequences in a cache of %d rows" % (asked, rows))
+            raise Unexpected("%d sequences in a cache of %d rows" % (asked, rows))
         prompts = list(self.prompts) or [length]
         if rows % len(prompts):
-            raise Surprise("%d sequences of %d prompts" % (rows, len(prompts)))
+            raise Unexpected("%d sequences of %d prompts" % (rows, len(prompts)))
         for row in range(rows):
             prompt, name = prompts[row * len(prompts) // rows], (id(self), row)
             padding = min(max(length - prompt, 0), max(self.record.slots - prompt, 0))
@@ -154,39 +154,39 @@ class _Generation:
 
 
 class _Record:
-    """What was told of a cache."""
+    """What has been recorded of a cache."""
 
     def __init__(self, static, rows, slots, token_bytes, device, beams):
         self.static, self.rows, self.slots, self.beams = static, rows, slots, beams
-        self.over = False  # a further generation with the same cache is told as another
+        self.over = False  # the generation has ended: another one with this cache gets a new record
         engine = "transformers %s" % ("StaticCache" if static else "DynamicCache")
         self.kv = kv.Cache(rows * slots if static else 0, token_bytes, engine=engine, device=device, beams=beams)
 
     def expanded(self, cache):
-        """Whether the cache has other rows: a prompt's first pass may come before its beams."""
+        """Whether the number of rows has changed: a prompt may be computed once and then copied for its beams."""
         return cache.layers[0].keys.shape[0] != self.rows
 
     def grown(self, cache):
         if not self.static:
             slots = cache.layers[0].keys.shape[-2]
             if slots < self.slots:
-                raise Surprise("a cache that shrinks")
+                raise Unexpected("a cache that shrinks")
             if slots > self.slots:
                 self.kv.reserve_all(slots - self.slots)
             self.slots = slots
 
 
 def _record(cache, beams):
-    """The record of the cache as it is now; None if it is of a kind that is not told."""
+    """The record for the cache as it is now; None if its kind is unknown."""
     layers = getattr(cache, "layers", None)
     kinds = {type(layer).__name__ for layer in layers or ()}
     if kinds not in ({"StaticLayer"}, {"DynamicLayer"}):
-        guard.tell("a cache of %s is not told" % (" and ".join(sorted(kinds)) or type(cache).__name__))
+        guard.report("a cache of %s is not recorded" % (" and ".join(sorted(kinds)) or type(cache).__name__))
         return None
     tensors = [t for layer in layers for t in (layer.keys, layer.values)]
     rows, _, slots, _ = tensors[0].shape
     if any(t.shape[0] != rows or t.shape[-2] != slots for t in tensors):
-        raise Surprise("layers of different shapes")
+        raise Unexpected("layers of different shapes")
     token_bytes = sum(t.shape[1] * t.shape[-1] * t.element_size() for t in tensors)
     static = kinds == {"StaticLayer"}
     known = _records.get(id(cache))

@@ -1,19 +1,19 @@
-"""What the adapters of engines share: they never break the job, and give up at a surprise."""
+"""Keeps adapters of engines from breaking the job: an adapter is switched off at its first error."""
 
 from memprof import _hook
 
 
-class Surprise(Exception):
-    """Something is not as in the versions that are known."""
+class Unexpected(Exception):
+    """The engine does something that the adapter does not know from the versions it was written for."""
 
 
 class Guard:
-    """Runs what an adapter does until something goes wrong; then the adapter is off for good."""
+    """Runs functions of an adapter until one raises; then the adapter stays off."""
 
     def __init__(self, what):
         self.what = what
-        self.on = True
-        self._told = set()
+        self.on = True  # until an error
+        self._reported = set()
 
     def __call__(self, function, *arguments):
         if not self.on:
@@ -22,10 +22,10 @@ class Guard:
             return function(*arguments)
         except Exception as error:
             self.on = False
-            self.tell("%s: %s; what follows is not told" % (type(error).__name__, error))
+            self.report("%s: %s; from here on it is not recorded" % (type(error).__name__, error))
 
-    def tell(self, text):
-        """A problem of the recording, once."""
-        if text not in self._told:
-            self._told.add(text)
-            _hook.problem("keys and values of %s: %s" % (self.what, text))
+    def report(self, text):
+        """Adds a problem to the recording, each text once."""
+        if text not in self._reported:
+            self._reported.add(text)
+            _hook.problem("KV cache of %s: %s" % (self.what, text))

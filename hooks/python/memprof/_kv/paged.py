@@ -1,10 +1,10 @@
-"""What transformers' continuous batching holds in its paged cache, told without any marks.
+"""Marks the paged KV cache of transformers' continuous batching.
 
-The cache hands out blocks from a pool to requests, keeps a table of them for each, and shares
-full blocks of equal prompts. We read the tables after they have changed and tell the
-difference, rather than follow the calls that change them: those differ between versions. That
-a forward pass is about to fill so many slots of a request is told by what prepares it, for
-every request of the batch.
+The cache hands out blocks from a pool to requests, keeps a block table for each request, and
+shares full blocks of equal prompts. The calls that change the tables differ between versions, so
+we compare each table with the one that was recorded last, and mark the difference. How many slots
+a forward pass fills is taken from the calls that prepare the pass, one for each request of the
+batch.
 """
 
 import functools
@@ -12,22 +12,22 @@ import itertools
 import weakref
 
 from memprof import kv
-from memprof._kv.guard import Guard, Surprise
+from memprof._kv.guard import Guard, Unexpected
 
-# Asked with (request, tokens before, tokens now) once a pass, by whichever way the cache is read.
+# Each version of transformers calls one of these once a pass: (request, tokens so far, tokens of this pass).
 _FILLING = ("extend_read_and_write_indices", "extend_write_indices", "fill_block_table")
 _FREEING = ("free_blocks", "free_all_requests")
 
-_followed = {}  # id of a cache: its follower
+_followed = {}  # id of a cache: its _Follower
 guard = Guard("transformers' continuous batching")
 
 
 def install(module):
-    """Called when transformers.generation.continuous_batching.cache has been imported."""
+    """Wraps the paged cache, in transformers.generation.continuous_batching.cache."""
     cls = module.PagedAttentionCache
     filling = [name for name in _FILLING if name in vars(cls)]
     if not filling:
-        raise Surprise("no method of the cache says what is filled")
+        raise Unexpected("the cache has none of the methods %s" % ", ".join(_FILLING))
     cls.__init__ = _wrap_init(cls.__init__)
     for name in filling:
         setattr(cls, name, _wrap_filling(getattr(cls, name)))
@@ -37,9 +37,9 @@ def install(module):
 
 
 def install_passes(module):
-    """Called when transformers.generation.continuous_batching.input_outputs has been imported.
+    """Wraps what prepares a pass, in transformers.generation.continuous_batching.input_outputs.
 
-    Where its classes are others, a pass is over when one of its requests comes again.
+    In versions without prepare_batch_tensors, a pass ends when one of its requests comes again.
     """
     for cls in [c for c in vars(module).values() if isinstance(c, type) and "prepare_batch_tensors" in vars(c)]:
         cls.prepare_batch_tensors = _wrap_passing(cls.prepare_batch_tensors)
@@ -102,7 +102,7 @@ def _wrap_freeing(free):
 
 
 class _Follower:
-    """The tables of a cache as they were told last."""
+    """The block tables of a cache as they were recorded last."""
 
     def __init__(self, cache):
         allocator = _allocator(cache)
@@ -114,24 +114,24 @@ class _Follower:
             token_bytes = sum(t.numel() // t.shape[0] * t.element_size() for t in cache.key_cache + cache.value_cache)
         self.kv = kv.Cache(blocks * block, token_bytes, block=block, engine="transformers continuous batching", device=getattr(device, "index", 0) or 0)
         self.block = block
-        self.tables = {}  # of each request: its blocks
-        self.filled = {}  # and its tokens
-        self.users = {}  # of each block: how many tables name it
-        self.kept = set()  # blocks that nobody uses, whose content is kept
-        self.batch = {}  # of the pass that is being prepared: the tokens of each request after it
+        self.tables = {}  # request: its blocks
+        self.filled = {}  # request: its tokens
+        self.users = {}  # block: how many tables have it
+        self.kept = set()  # blocks in no table whose content is kept
+        self.batch = {}  # request of the pass being prepared: its tokens after the pass
 
     def filling(self, cache, request, past, query):
-        """A pass is prepared that will fill slots of the request, which has its blocks by now."""
+        """The pass being prepared will fill `query` slots of the request, which has its blocks already."""
         table = _allocator(cache).block_table.get(request)
         if table is None:
-            return  # of no request: what fills a batch up
+            return  # padding of the batch, not a request
         if request in self.batch:
             self.flush(cache)
         self._table(request, list(table), past // self.block)
         self.batch[request] = past + query
 
     def flush(self, cache):
-        """Tells the pass that has been prepared."""
+        """Marks the pass that has been prepared."""
         if not self.batch:
             return
         batch, self.batch = self.batch, {}
@@ -139,26 +139,26 @@ class _Follower:
         for request, tokens in batch.items():
             grown[request] = tokens - self.filled.get(request, 0)
             if grown[request] < 0:
-                raise Surprise("a request that shrinks")
+                raise Unexpected("a request that shrinks")
             self.filled[request] = tokens
-        # One mark says it of all that decode, if all do that have tokens.
+        # If every request with tokens gets one, one mark stands for all.
         decoding = [request for request, tokens in self.filled.items() if tokens > grown.get(request, 0)]
         if decoding and all(grown.get(request, 0) > 0 for request in decoding):
             self.kv.step()
             for request in decoding:
                 grown[request] -= 1
         self.kv.append_many({request: n for request, n in grown.items() if n > 0})
-        self._drop(cache)
+        self._dropped(cache)
 
     def _table(self, request, now, full):
-        """Tells how the blocks of a request differ from those that were told.
+        """Marks how the blocks `now` of a request differ from those recorded last.
 
-        The first `full` have their content already. A block that was kept is shared only if it
-        is one of those: otherwise its content was given up, and it is as good as any.
+        The first `full` blocks have their content already. A kept block among them is shared. A kept
+        block behind them is reserved like any other, since its content was dropped.
         """
         before = self.tables.setdefault(request, [])
         if len(now) < len(before):
-            raise Surprise("a request that gives blocks back")
+            raise Unexpected("a request that gives blocks back")
         for i, (old, new) in enumerate(zip(before, now)):
             if old != new:
                 self._use(new)
@@ -182,7 +182,7 @@ class _Follower:
             del self.users[block]
 
     def freed(self, cache):
-        """Tells of the requests that have no table any more."""
+        """Marks requests that no longer have a table as freed."""
         tables, content = _allocator(cache).block_table, _content(cache)
         for request in [r for r in self.tables if r not in tables]:
             blocks, leading = self.tables.pop(request), 0
@@ -195,8 +195,8 @@ class _Follower:
                         self.kept.add(block)
             self.kv.free(request, kept=leading * self.block)
 
-    def _drop(self, cache):
-        """Tells of kept blocks whose content was given up."""
+    def _dropped(self, cache):
+        """Marks kept blocks whose content was dropped."""
         content = _content(cache)
         if len(self.kept) != len(content):
             lost = sorted(block for block in self.kept if block not in content)
@@ -205,17 +205,17 @@ class _Follower:
 
 
 def _allocator(cache):
-    """What keeps the tables of the only group of layers."""
+    """The object with the block tables of the only group of layers."""
     groups = getattr(cache, "group_cache_managers", None)
     if groups is None:
         groups = list(cache.cache_allocators.values())
     if len(groups) != 1 or "Full" not in type(groups[0]).__name__:
-        raise Surprise("layers in groups (%s)" % ", ".join(type(g).__name__ for g in groups))
+        raise Unexpected("layers in groups (%s)" % ", ".join(type(g).__name__ for g in groups))
     return groups[0]
 
 
 def _content(cache):
-    """The blocks that nobody uses, whose content is kept."""
+    """The blocks in no table whose content is kept."""
     ledger = getattr(_allocator(cache), "ledger", None)
     if ledger is not None:
         return ledger.cached_blocks

@@ -1,7 +1,7 @@
-"""Memory by tag: regions, and tags that are paused and resumed at fixed addresses.
+"""Memory by tag: `region` sets the tag of allocations, `pause` and `resume` unmap and map its memory.
 
-A region is the calling thread's. Autograd runs backward functions on threads of its own: as
-long as a thread waits for them inside a region, its tag is lent to threads without one.
+A tag is set for the calling thread. Autograd runs backward functions on threads of its own: while
+a thread waits for them inside a region, threads without a tag allocate under that thread's tag.
 """
 
 import ctypes
@@ -12,23 +12,23 @@ from contextlib import contextmanager
 
 from memprof import _autograd, _calls, _hook
 
-_lending = False
-_tags = {}  # name: whether it was ever backed up
-_here = threading.local()
+_lending = False  # whether autograd's engine is wrapped
+_tags = {}  # name of a tag: whether a region of it had a backup
+_here = threading.local()  # .depth: how many regions the thread is in
 
 
 class PauseError(RuntimeError):
-    """A pause or a resume that changed nothing; its text says why, `code` what:
+    """A pause or a resume failed and changed nothing. The text says why. `code` is one of:
 
-    NOT_ACTIVE      the process is not run by `memprof record`, or with --allocator native
-    UNKNOWN_TAG     no region was ever opened with the tag
-    WRONG_STATE     paused already, not paused, or without memory
+    NOT_ACTIVE      `memprof record` does not run the process, or runs it with --allocator native
+    UNKNOWN_TAG     no region has had the tag
+    WRONG_STATE     the tag is paused already, is not paused, or has no memory
     IN_CAPTURE      a CUDA graph is being captured
-    NO_BACKUP       memory of graphs, which need a backup to replay what they should
-    NO_HOST_MEMORY  for the backup, within --backup-limit
-    NO_MEMORY       of the device, to resume; the text says who has the rest
-    DEVICE_FAILED   the driver refused something, which was undone
-    LEAKED          the exception to this: paused, but the driver did not take all back
+    NO_BACKUP       the tag has memory of CUDA graphs and no backup; replays would read undefined content
+    NO_HOST_MEMORY  the backup needs more host memory than there is, or than --backup-limit allows
+    NO_MEMORY       the device has too little memory to resume; the text says what has the rest
+    DEVICE_FAILED   the driver refused a call; what was done before is undone
+    LEAKED          the exception: the tag is paused, but the driver did not release all handles
     """
 
     NOT_ACTIVE, UNKNOWN_TAG, WRONG_STATE, IN_CAPTURE, NO_BACKUP, NO_HOST_MEMORY, NO_MEMORY, DEVICE_FAILED, LEAKED = range(1, 10)
@@ -39,7 +39,7 @@ class PauseError(RuntimeError):
 
 
 def _library():
-    """The loaded hook, or None. At the first use backward is made to lend regions."""
+    """The loaded hook, or None. The first call wraps autograd's engine, so that backward gets the tag."""
     global _lending
     lib = _hook.library()
     if lib is not None and not _lending:
@@ -50,20 +50,20 @@ def _library():
 
 @contextmanager
 def region(tag="default", backup=None):
-    """What the thread allocates inside belongs to the tag; None: to no tag. Regions nest.
+    """Allocations of this thread inside the `with` block get the tag; with None they get no tag. Regions nest.
 
-    With `backup="host"` every pause of the tag keeps its content in host memory, for which
-    pinned memory is made ready when the region ends.
+    With `backup="host"` each pause of the tag copies its content to pinned host memory, which is
+    allocated when the region ends.
     """
     if backup not in (None, "host"):
-        raise ValueError('backup %r: want None or "host"' % (backup,))
+        raise ValueError('unknown backup %r: use None or "host"' % (backup,))
     lib = _library()
     if lib is None:
         yield
         return
     name = None if tag is None else _hook.encoded(tag)
     if lib.memprof_region_begin(name, backup is not None) != 0:
-        raise MemoryError("no host memory for another tag")
+        raise MemoryError("tag %r: the host has no memory for another tag" % str(tag))
     if tag is not None:
         _tags[str(tag)] = _tags.get(str(tag), False) or backup is not None
     _here.depth = getattr(_here, "depth", 0) + 1
@@ -77,27 +77,27 @@ def region(tag="default", backup=None):
 
 
 def pause(*tags, unchanged=False):
-    """Gives the memory of the tags, or of all, back to the device. Addresses stay.
+    """Unmaps the memory of the tags, or without arguments of all tags. Their addresses stay reserved.
 
-    All or nothing: after a PauseError everything is as it was. `unchanged` promises that
-    the content is still that of the copies that `resume(keep_backup=True)` kept. Where less
-    memory came back to the device than was released, that is a RuntimeWarning: another process
-    maps what it was given of the tag, say.
+    All or nothing: a PauseError changes nothing. `unchanged=True` promises that the content is
+    that of the copies which `resume(keep_backup=True)` kept, so it is not copied again. A
+    RuntimeWarning says that less memory became free than was released: another process still maps
+    it, for instance.
     """
     _call("memprof_pause", tags, unchanged)
 
 
 def resume(*tags, keep_backup=False):
-    """Takes memory for the tags, or all that are paused, at the same addresses.
+    """Maps memory for the tags, or without arguments for all paused tags, at the same addresses.
 
-    All or nothing, too. The content is what it was where the tag has a backup, and undefined
-    elsewhere. `keep_backup` leaves the copies for a next `pause(unchanged=True)`.
+    All or nothing: a PauseError changes nothing. The content is that before the pause if the tag
+    has a backup, and else undefined. `keep_backup=True` keeps the copies for `pause(unchanged=True)`.
     """
     _call("memprof_resume", tags, keep_backup)
 
 
 def usage():
-    """Bytes by tag: live (in blocks, paused or not), mapped, paused, copied (on the host)."""
+    """For each tag the bytes live (in allocations, paused or not), mapped, paused, and copied to the host."""
     lib = _library()
     found = {}
     for tag in _tags if lib is not None else ():
@@ -110,7 +110,7 @@ def usage():
 def _call(function, tags, flag):
     lib = _library()
     if lib is None:
-        raise PauseError(PauseError.NOT_ACTIVE, "memprof's allocator is not at work in this process")
+        raise PauseError(PauseError.NOT_ACTIVE, "memprof's allocator is not loaded in this process: run it under `memprof record`")
     names = [_hook.encoded(tag) for tag in tags]
     code = getattr(lib, function)((ctypes.c_char_p * len(names))(*names), len(names), bool(flag))
     message = lib.memprof_pause_message().decode(errors="replace")
@@ -121,7 +121,7 @@ def _call(function, tags, flag):
 
 
 def _lend_to_backward(lib):
-    """The engine's run lends the region of the thread that waits for it."""
+    """While a thread with a tag waits for autograd's engine, the engine's threads allocate under that tag."""
 
     def wrap(run):
         @functools.wraps(run)

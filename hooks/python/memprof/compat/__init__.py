@@ -1,1 +1,1 @@
-"""Other libraries' interfaces over memprof: code written for them runs by changing one import."""
+"""Interfaces of other libraries, implemented by memprof: code written for them changes one import."""

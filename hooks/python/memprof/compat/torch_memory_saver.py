@@ -1,4 +1,4 @@
-"""The interface of torch_memory_saver over memprof's regions.
+"""The interface of the library torch_memory_saver, implemented by memprof.region, pause and resume.
 
     from memprof.compat.torch_memory_saver import torch_memory_saver
 
@@ -6,9 +6,9 @@
         model = build()
     torch_memory_saver.pause("weights"); torch_memory_saver.resume("weights")
 
-As there, a tag without memory is passed over. Where that library ends the process, or goes on
-with what cannot work, this raises memprof.PauseError and changes nothing: a tag that is paused
-already, one that is not, no memory to resume, graphs without a backup.
+As in that library, pausing or resuming a tag without memory does nothing. Where that library ends
+the process or continues in a broken state, this raises memprof.PauseError and changes nothing: for a
+tag that is paused already, or is not paused, for no memory to resume, and for graphs without a backup.
 """
 
 from contextlib import contextmanager
@@ -20,9 +20,9 @@ __all__ = ["TorchMemorySaver", "configure_subprocess", "torch_memory_saver"]
 
 class TorchMemorySaver:
     enabled = True
-    hook_mode = "preload"  # settings of that library, without effect here
+    hook_mode = "preload"  # this and the next two are settings of that library, without effect here
     memory_margin_bytes = 0
-    retain_cpu_backup = False  # pinned memory is always kept for the next backup
+    retain_cpu_backup = False  # memprof always keeps pinned memory for the next backup
 
     def region(self, tag="default", enable_cpu_backup=False, enable_disk_backup=False, cpu_backup_backend=None):
         if enable_disk_backup:
@@ -33,7 +33,7 @@ class TorchMemorySaver:
     def cuda_graph(
         self, cuda_graph, pool=None, stream=None, capture_error_mode="global", tag="default", enable_cpu_backup=False, cpu_backup_backend=None
     ):
-        """torch.cuda.graph with the memory of its pool in the tag; to be paused it needs the backup."""
+        """torch.cuda.graph, with the memory of its pool under the tag. To pause it, it needs the backup."""
         import torch
 
         with self.region(tag, enable_cpu_backup):
@@ -41,7 +41,7 @@ class TorchMemorySaver:
                 yield
 
     def disable(self, dispose_mem_pool_after_use=True):
-        """Inside a region: what is allocated in here belongs to no tag."""
+        """Inside a region: allocations in this block get no tag."""
         return regions.region(None)
 
     def pause(self, tag=None):
@@ -65,7 +65,7 @@ def _has_memory(tag):
 
 @contextmanager
 def configure_subprocess():
-    """Processes that are started inherit what memprof needs in any case."""
+    """Does nothing: child processes inherit what memprof needs anyway."""
     yield
 
 
