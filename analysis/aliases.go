@@ -2,7 +2,10 @@ package analysis
 
 import (
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/kv"
 	blocks "github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/trend"
 )
 
 // block is an allocation that breakdowns divide by.
@@ -16,6 +19,11 @@ type (
 	Holder         = attribution.Holder
 	Owner          = attribution.Owner
 	Category       = attribution.Category
+	Iteration      = iterations.Iteration
+	Paper          = iterations.Paper
+	Leak           = trend.Leak
+	Trend          = trend.Trend
+	KeysValues     = kv.Result
 	PhaseUse       = attribution.PhaseUse
 	PhaseIteration = attribution.PhaseIteration
 )
@@ -35,3 +43,6 @@ const (
 
 // RequesterOf parses the context of an alloc; see [attribution.RequesterOf].
 func RequesterOf(context string) (name string, stack int64) { return attribution.RequesterOf(context) }
+
+// KVRequests is the name of requests that are sequences in a KV cache; see [Leak].
+const KVRequests = trend.KVRequests

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/trend"
 )
 
 // device sums up the arenas of one GPU.
@@ -14,7 +16,7 @@ type device struct {
 	paused    int64 // bytes that paused arenas would have mapped
 	pausedT   int64 // requested by live allocations in paused arenas
 	iteration int   // marks seen so far
-	log       iterationLog
+	log       iterations.Log
 	current   Iteration
 
 	// What has changed since the peak: enough to tell what was live at it. Blocks handed
@@ -23,16 +25,10 @@ type device struct {
 	died      []block
 	untouched []addressRange // untouched at the peak and not any more
 
-	// Blocks that were live at the last iteration mark, or another bound, and have been freed since.
-	markSeq  int64
-	markDied []block
-	boundBy  bound // what markSeq is; see bounded
-
-	lows         lows
-	requestKinds []*requestKind
+	trend *trend.Tracker
 
 	series  series
-	period  *periodFinder // nil once there is a mark
+	period  *iterations.Finder // nil once there is a mark
 	beside  besideState
 	tags    []*tagUse
 	samples *samples // nil without watched arenas
@@ -44,9 +40,8 @@ type device struct {
 func newDevice(id int32, opt *Options) *device {
 	return &device{
 		DeviceResult: DeviceResult{Device: id, Peak: Instant{Seq: -1, Time: -1}},
-		markSeq:      -1,
 		series:       series{limit: opt.MaxPoints},
-		period:       &periodFinder{},
+		period:       &iterations.Finder{},
 		beside:       besideState{greatest: Holding{At: Instant{Seq: -1, Time: -1}}},
 		peaks:        1,
 	}
@@ -68,6 +63,9 @@ func (d *device) now(seq, time int64) Instant {
 	return i
 }
 
+// heldBytes are requested by live allocations, those of paused tags too.
+func (d *device) heldBytes() int64 { return d.t + d.pausedT }
+
 // observe takes note of the state after an event that changed it.
 func (d *device) observe(seq, time int64) {
 	t, c, r := d.t, d.c, d.r
@@ -86,7 +84,7 @@ func (d *device) observe(seq, time int64) {
 		d.died, d.untouched = d.died[:0], d.untouched[:0]
 	}
 	d.series.add(d, seq, time)
-	d.lows.observe(d, seq, time)
+	d.trend.Observe(seq, time, d.heldBytes(), d.Allocs)
 	if d.keys != nil {
 		d.keys.observe(d, seq, time, peak)
 	}
@@ -139,8 +137,8 @@ func (d *device) leftPeak(s *segment) {
 
 // leftMark is told that a block is not live from now on.
 func (d *device) leftMark(s *segment) {
-	if s.seq <= d.markSeq {
-		d.markDied = append(d.markDied, blockOf(s))
+	if s.seq <= d.trend.Bound {
+		d.trend.Freed(blockOf(s))
 	}
 }
 

@@ -177,7 +177,7 @@ func (a *analyzer) finishKeyframes(d *device) error {
 	if len(out.Frames) > 0 && a.lastSeq >= out.Frames[len(out.Frames)-1].At.Seq {
 		out.Frames = mergeFrames(append(out.Frames, Keyframe{d.instant(a.lastSeq, a.lastTime), IsLast, -1}))
 	}
-	at := d.log.indexAt
+	at := d.log.IndexAt
 	for i := range out.Frames {
 		f := &out.Frames[i].At
 		if d.Period > 0 { // iterations were found at the end

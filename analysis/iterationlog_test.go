@@ -4,14 +4,15 @@ import (
 	"math"
 	"testing"
 
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
 )
 
-func logOf(iterations []Iteration) *iterationLog {
-	var l iterationLog
-	for _, it := range iterations {
-		l.add(it)
+func logOf(list []Iteration) *iterations.Log {
+	var l iterations.Log
+	for _, it := range list {
+		l.Add(it)
 	}
 	return &l
 }
@@ -45,14 +46,14 @@ func stepsThatGrow(n, greatest int) []trace.Event {
 // TestManyIterations keeps a constant number of iterations of a long job, and what is said of all of
 // them is exact.
 func TestManyIterations(t *testing.T) {
-	const n, greatest = 3*mostIterations + 17, 2*mostIterations + 5
+	const n, greatest = 3*iterations.Most + 17, 2*iterations.Most + 5
 	result, err := Run(modeltest.Source(stepsThatGrow(n, greatest), 1<<15), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := &result.Devices[0]
-	if len(d.Iterations) > mostIterations || len(d.Iterations) < mostIterations/2 || d.IterationCount() != n {
-		t.Fatalf("%d iterations are kept for %d, want %d to %d for %d", len(d.Iterations), d.IterationCount(), mostIterations/2, mostIterations, n)
+	if len(d.Iterations) > iterations.Most || len(d.Iterations) < iterations.Most/2 || d.IterationCount() != n {
+		t.Fatalf("%d iterations are kept for %d, want %d to %d for %d", len(d.Iterations), d.IterationCount(), iterations.Most/2, iterations.Most, n)
 	}
 	first, end := &d.Iterations[0], &d.Iterations[len(d.Iterations)-1]
 	if first.More != 0 || first.PeakT != 4<<20 || end.Number+end.More != n-1 || end.EndT != n*256 {
@@ -103,65 +104,17 @@ func TestManyIterations(t *testing.T) {
 	}
 }
 
-// TestIterationLog holds the log, past its bound, against a list of all.
-func TestIterationLog(t *testing.T) {
-	var l iterationLog
-	for i := range 5*mostIterations/2 + 3 {
-		seq := int64(i) * 10
-		l.add(Iteration{Number: int64(i), StartSeq: seq, EndSeq: seq + 9, PeakC: int64(i % 7)})
-		if last, ok := l.last(); !ok || last != int64(i) || l.count != i+1 {
-			t.Fatalf("after %d the last is %d of %d", i, last, l.count)
-		}
-	}
-	for _, i := range []int{0, 1, 5, 4096, mostIterations + 1} {
-		if at := l.indexAt(int64(i)*10 + 3); at > i || at <= i-l.each {
-			t.Errorf("event %d is in iteration %d, want %d or the first of its run of %d", i*10+3, at, i, l.each)
-		}
-	}
-	if at := l.indexAt(1 << 40); at != l.count {
-		t.Errorf("behind the last is %d, want %d", at, l.count)
-	}
-}
-
-// TestPaperOfManyIterations has the paper's table of joined iterations as of all of them.
-func TestPaperOfManyIterations(t *testing.T) {
-	const n, greatest = 2*mostIterations + 3, int64(1) << 36
-	var l iterationLog
-	var wholes, t2, c2, own, ownT, ownC float64
-	for i := range int64(n) {
-		it := Iteration{Number: i, PeakT: 1<<35 + i, PeakC: 1<<35 + 3*i, PeakR: greatest}
-		if i%3 == 1 { // nothing is reserved
-			it = Iteration{Number: i}
-		}
-		l.add(it)
-		if i == 0 {
-			continue
-		}
-		wholes, t2, c2 = wholes+float64(greatest), t2+float64(it.PeakT), c2+float64(it.PeakC)
-		if it.PeakR > 0 {
-			own, ownT, ownC = own+1, ownT+float64(it.PeakT)/float64(greatest), ownC+float64(it.PeakC)/float64(greatest)
-		}
-	}
-	want := Paper{
-		Valid: true, Of: greatest, T1: 0.5, C1: 0.5, T2: t2 / wholes, C2: c2 / wholes, FirstExcess: 0.5/(c2/wholes) - 1, SteadyIdle: 1 - c2/wholes,
-		OwnT1: 0.5, OwnC1: 0.5, OwnT2: ownT / own, OwnC2: ownC / own,
-	}
-	if got := l.paper(greatest); len(l.list) > mostIterations || got != want {
-		t.Errorf("of %d kept: %+v, want %+v", len(l.list), got, want)
-	}
-}
-
 // TestCompareManyIterations compares jobs of which neighbours are kept as one by runs that both have.
 func TestCompareManyIterations(t *testing.T) {
 	resultOf := func(n int64, peak func(i int64) int64) [][]*Result {
-		var l iterationLog
+		var l iterations.Log
 		for i := range n {
-			l.add(Iteration{Number: i, PeakT: peak(i), PeakR: peak(i)})
+			l.Add(Iteration{Number: i, PeakT: peak(i), PeakR: peak(i)})
 		}
-		return [][]*Result{{{Devices: []DeviceResult{{Allocs: 1, Iterations: l.list}}}}}
+		return [][]*Result{{{Devices: []DeviceResult{{Allocs: 1, Iterations: l.List}}}}}
 	}
-	base := resultOf(mostIterations, func(i int64) int64 { return 1000 + i%7 })
-	with := resultOf(2*mostIterations+1, func(i int64) int64 {
+	base := resultOf(iterations.Most, func(i int64) int64 { return 1000 + i%7 })
+	with := resultOf(2*iterations.Most+1, func(i int64) int64 {
 		if i == 10 {
 			return 5000
 		}

@@ -114,7 +114,7 @@ func TestPaperWhereMemoryWasGivenBack(t *testing.T) {
 // An iteration in which nothing is reserved has no share of its own, and where later ones provide
 // nothing there is no excess over them.
 func TestPaperOfNothing(t *testing.T) {
-	p := logOf([]Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {}}).paper(10)
+	p := logOf([]Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {}}).Paper(10)
 	if !math.IsNaN(p.FirstExcess) || !math.IsNaN(p.OwnC2) || !math.IsNaN(p.OwnT2) || p.SteadyIdle != 1 || p.C1 != 0.8 {
 		t.Errorf("%+v", p)
 	}
@@ -128,7 +128,7 @@ func TestPaperOfNothing(t *testing.T) {
 			t.Errorf("%s: known %v, unknown since %q, want %q", name, ok, m.Unknown(&d), why)
 		}
 	}
-	p = logOf([]Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {PeakT: 1, PeakC: 4, PeakR: 5}}).paper(10)
+	p = logOf([]Iteration{{PeakT: 5, PeakC: 8, PeakR: 10}, {}, {PeakT: 1, PeakC: 4, PeakR: 5}}).Paper(10)
 	if p.C2 != 0.2 || p.OwnC2 != 0.8 || p.FirstExcess != 3 {
 		t.Errorf("%+v", p)
 	}
@@ -176,46 +176,6 @@ func TestPeriodFindsTheMarks(t *testing.T) {
 		}
 		if diff := cmp.Diff(want.Paper, got.Paper); diff != "" {
 			t.Error(diff)
-		}
-	}
-}
-
-func TestPeriodOfSizes(t *testing.T) {
-	repeat := func(n int, sizes ...int64) (out []int64) {
-		for range n {
-			out = append(out, sizes...)
-		}
-		return out
-	}
-	ten := []int64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
-	other := []int64{31, 32, 33, 34, 35, 36, 37}
-	layered := append(append(repeat(6, ten...), other...), 99) // ten six times, within an iteration
-	for name, test := range map[string]struct {
-		sizes  []int64
-		period int
-		from   int
-	}{
-		"empty":            {nil, 0, 0},
-		"regular":          {repeat(8, ten...), 10, 0},
-		"start differs":    {append(append([]int64{}, other...), repeat(8, ten...)...), 10, 7},
-		"end differs":      {append(repeat(9, ten...), other...), 10, 0},
-		"both differ":      {append(append(append([]int64{}, other...), repeat(9, ten...)...), other...), 10, 7},
-		"inner loop":       {repeat(6, layered...), len(layered), 0},
-		"too short a loop": {repeat(100, 1, 2, 3), 0, 0},
-		"twice only":       {repeat(2, ten...), 0, 0},
-		"none": {func() (out []int64) {
-			for i := range int64(500) {
-				out = append(out, i*i)
-			}
-			return
-		}(), 0, 0},
-	} {
-		history := make([]request, len(test.sizes))
-		for i, size := range test.sizes {
-			history[i].requested = size
-		}
-		if period, from, _ := findPeriod(history); period != test.period || period > 0 && from != test.from {
-			t.Errorf("%s: period %d from %d, want %d from %d", name, period, from, test.period, test.from)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	kvtracker "github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
@@ -158,7 +159,7 @@ func TestKeysValuesThatAPolicyCannotServe(t *testing.T) {
 	if err := kv.Simulate(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	if p := kv.Policies[0]; p.Policy != "max:64" || p.Rejected != mostServed || p.Finished != 0 || p.Steps != 0 {
+	if p := kv.Policies[0]; p.Policy != "max:64" || p.Rejected != kvtracker.MostServed || p.Finished != 0 || p.Steps != 0 {
 		t.Errorf("%s: %d rejected, %d finished in %d steps", p.Policy, p.Rejected, p.Finished, p.Steps)
 	}
 	if p := kv.Policies[3]; p.Policy != "paged:16" || p.Finished == 0 {

@@ -55,7 +55,7 @@ func (l *Live) State() LiveState {
 	if a.events == 0 && len(a.arenas) == 0 {
 		state.Seq = -1
 	}
-	if number, ok := a.marks.last(); ok {
+	if number, ok := a.marks.Last(); ok {
 		state.Iteration = number
 	}
 	for _, d := range a.devices {

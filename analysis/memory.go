@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -32,8 +33,8 @@ func (a *analyzer) alloc(e *trace.Event) error {
 		d.current.AllocBytes += e.Requested
 		d.byPhase.Alloc(e.Requested)
 		if d.period != nil {
-			d.period.add(request{
-				requested: e.Requested, provided: e.Provided, seq: e.Seq, time: e.Time, t: d.t, c: d.c, r: d.r, live: d.live, paused: d.pausedT,
+			d.period.Add(iterations.Request{
+				Requested: e.Requested, Provided: e.Provided, Seq: e.Seq, Time: e.Time, T: d.t, C: d.c, R: d.r, Live: d.live, Paused: d.pausedT,
 			})
 		}
 	}

@@ -73,8 +73,8 @@ var metrics = slices.Concat(
 		{"iteration.steady_idle", Share, "1 - C2/R, what the later iterations leave of the final R, or of the greatest R where R shrank", ofPaper(func(p *Paper) float64 { return p.SteadyIdle })},
 		{"iteration.own_idle", Share, "1 - C/R in the mean over the later iterations, each by its own peak R; for allocators that unmap", ofPaper(func(p *Paper) float64 { return 1 - p.OwnC2 })},
 		ofLeak("leak.slope", "trend of what live and paused allocations requested, at iteration ends, an iteration, without the first", func(l *Leak) (Trend, float64) { return l.Iterations, l.Iterations.Slope }),
-		ofLeak("leak.per_request", "how much that keeps rising a request, without the first: of an outermost phase, or of a sequence in a KV cache", func(l *Leak) (Trend, float64) { return l.Requests, l.Requests.rise() }),
-		ofLeak("leak.per_second", "how much that keeps rising a second: at iteration ends, or without iterations the least in windows of time", func(l *Leak) (Trend, float64) { return l.Seconds, l.Seconds.rise() }),
+		ofLeak("leak.per_request", "how much that keeps rising a request, without the first: of an outermost phase, or of a sequence in a KV cache", func(l *Leak) (Trend, float64) { return l.Requests, l.Requests.Rise() }),
+		ofLeak("leak.per_second", "how much that keeps rising a second: at iteration ends, or without iterations the least in windows of time", func(l *Leak) (Trend, float64) { return l.Seconds, l.Seconds.Rise() }),
 		{"oom.count", Count, "requests that failed for good", func(d *DeviceResult) (float64, int64, bool) {
 			if len(d.OOMs) > 0 {
 				return float64(d.OOMCount), d.OOMs[0].Seq, true
@@ -154,4 +154,12 @@ func ofPaper(of func(*Paper) float64) func(*DeviceResult) (float64, int64, bool)
 		value := of(&d.Paper)
 		return value, -1, d.Paper.Valid && !math.IsNaN(value)
 	}
+}
+
+// share is part/whole, 0 where there is no whole.
+func share(part, whole int64) float64 {
+	if whole == 0 {
+		return 0
+	}
+	return float64(part) / float64(whole)
 }

@@ -1,7 +1,6 @@
 package analysis
 
 import (
-	"math"
 	"slices"
 
 	"github.com/memprof/memprof/trace"
@@ -201,10 +200,10 @@ func (d *device) finishSampled() {
 			d.PhaseIterations[i].Uses[k].PeakC = -1
 		}
 	}
-	d.Paper = d.log.paper(d.MaxR)
+	d.Paper = d.log.Paper(d.MaxR)
 	for i := range d.Iterations {
 		if d.Iterations[i].PeakC < 0 {
-			d.Paper.forgetC()
+			d.Paper.ForgetC()
 		}
 	}
 }
@@ -216,12 +215,6 @@ func unless(at, of Instant) Instant {
 		at.C = of.C
 	}
 	return at
-}
-
-// forgetC makes what follows from C something that does not exist.
-func (p *Paper) forgetC() {
-	nan := math.NaN()
-	p.C1, p.C2, p.OwnC1, p.OwnC2, p.FirstExcess, p.SteadyIdle = nan, nan, nan, nan, nan, nan
 }
 
 // sample gives the last point the C after its last event.

@@ -42,7 +42,7 @@ func (ar *arena) forgetPauses() {
 		return
 	}
 	ar.pauses = slices.DeleteFunc(ar.pauses, func(span pauseSpan) bool {
-		return span.to != math.MaxInt64 && !span.has(d.Peak.Seq) && !span.has(d.markSeq)
+		return span.to != math.MaxInt64 && !span.has(d.Peak.Seq) && !span.has(d.trend.Bound)
 	})
 }
 

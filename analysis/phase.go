@@ -9,12 +9,25 @@ func (a *analyzer) phase(e *trace.Event) {
 	if a.bands != nil && !a.opening {
 		a.bands.enter(a.attribution.Phases.Name(current), e.Time)
 	}
-	ended := a.requests.phase(e) && !a.opening
+	ended := a.requests.Phase(e) && !a.opening
 	for _, d := range a.devices {
 		d.byPhase.Enter(current, e.Time, d.t, d.c)
 		a.enterStage(d, e.Time)
 		if ended {
-			d.requestEnded(trace.ParseContext(e.Kind, a.opt.Text(e.Context)).Name(), e)
+			d.trend.RequestEnded(trace.ParseContext(e.Kind, a.opt.Text(e.Context)).Name(), e.Seq, e.Time, d.heldBytes())
+		}
+	}
+}
+
+// kvEvent takes a mark of a KV cache. The end of a sequence is that of a request.
+func (a *analyzer) kvEvent(e *trace.Event) {
+	id, ended := a.kv.Event(e)
+	if !ended || a.opening {
+		return
+	}
+	for _, d := range a.devices {
+		if d.Device == id {
+			d.trend.RequestEnded(KVRequests, e.Seq, e.Time, d.heldBytes())
 		}
 	}
 }

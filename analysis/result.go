@@ -152,58 +152,6 @@ type OOM struct {
 	Held                                  *Attribution // who held what; of the first few only, else nil
 }
 
-// Iteration is the stretch of events that ends with an iteration mark. The events after
-// the last mark form no iteration.
-type Iteration struct {
-	Number              int64
-	StartSeq, EndSeq    int64
-	Start, End          int64 // time
-	PeakT, PeakC, PeakR int64
-	EndT, EndC          int64 // live at the mark
-	EndPaused           int64 // requested by allocations of tags that are paused at the mark; not in EndT
-	Allocs, AllocBytes  int64
-	// More is how many iterations that follow this stands for, too; 0 but for jobs with more
-	// than mostIterations. Then the peaks are the greatest of all and the sums are of all.
-	More int64
-}
-
-// Paper is the BFC paper's table: T1, C1 are the peaks of the first iteration, T2, C2 the means of
-// those of the later ones. It is valid with two iterations or more, and something reserved. The
-// paper divides by the final R. Where R shrank that would make shares above 1, so all are divided
-// by the greatest R, which is the final one where R never shrank. Every share is from 0 to 1, or
-// NaN where it is unknown.
-type Paper struct {
-	Valid          bool
-	Of             int64   // the greatest R, in bytes
-	T1, C1, T2, C2 float64 // shares of Of
-	FirstExcess    float64 // C1/C2 - 1, no share of a whole: from -1, without an upper bound; NaN if C2 is 0
-	SteadyIdle     float64 // 1 - C2
-
-	// The same with each iteration divided by its own peak R, for where R can shrink. Iterations
-	// with nothing reserved are left out; NaN where that leaves none.
-	OwnT1, OwnC1, OwnT2, OwnC2 float64
-}
-
-// Leak is whether held bytes keep rising: what live allocations requested, those of paused tags
-// among them. See the package comment for the points of each trend.
-type Leak struct {
-	Iterations Trend // of the ends of iterations, the first one left out; bytes an iteration
-	// Requests is of the ends of requests, the first one left out; bytes a request. Request is what
-	// a request is: a phase by its name, or "KV cache sequence".
-	Requests Trend
-	Request  string
-	// Seconds is over time, bytes a second: of the ends of iterations where those tell a trend,
-	// else of the least bytes in windows of time.
-	Seconds Trend
-	// Blocks made after the first point and live at the last one, by bytes: grouped by context, and
-	// by size. They are of the trend that [Leak.Trend] returns. Requested and Provided are their
-	// sums, in bytes; nil and 0 where no trend is valid.
-	Blocks, Requested, Provided int64
-	Holders                     []Holder
-	Sizes                       []Holder
-	Stacks                      Breakdown // the same blocks by stack
-}
-
 // Transition is a pause or a resume of one arena of a tag.
 type Transition struct {
 	Seq, Time int64

@@ -8,6 +8,9 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/kv"
+	"github.com/memprof/memprof/analysis/trend"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -84,6 +87,7 @@ func Run(src Source, opt Options) (*Result, error) {
 func newAnalyzer(opt Options) *analyzer {
 	a := &analyzer{opt: opt.withDefaults(), ledger: newLedger(), byID: map[int32]*arena{}}
 	a.attribution = attribution.New(attribution.Options{Text: a.opt.Text, Top: a.opt.Top, Groups: a.opt.Groups})
+	a.kv = kv.New(a.opt.Text)
 	a.moment = a.nextMoment()
 	if a.opt.Explore {
 		a.history, a.bands = &history{limit: defaultHistory}, &bands{limit: maxBands}
@@ -100,13 +104,13 @@ type analyzer struct {
 	byID     map[int32]*arena
 	last     *arena    // the arena of the event before
 	devices  []*device // in order of appearance
-	marks    iterationLog
+	marks    iterations.Log
 	start    Iteration // where the current iteration started
 	runs     []int64   // scratch
 
-	keysValues  keysValues
+	kv          *kv.Tracker
 	attribution *attribution.Tracker
-	requests    requests
+	requests    trend.Requests
 	takers      map[int32]*taker  // likewise
 	history     *history          // nil unless Options.Explore
 	bands       *bands            // likewise
@@ -198,7 +202,7 @@ func (a *analyzer) event(e *trace.Event) error {
 // begin is told the first event that does not restate: the state before it counts.
 func (a *analyzer) begin(e *trace.Event) {
 	a.start = Iteration{StartSeq: e.Seq, Start: e.Time}
-	a.keysValues.begin(e.Time)
+	a.kv.Begin(e.Time)
 	for _, d := range a.devices {
 		d.current = a.start
 		d.byPhase.Start(a.attribution.Phases.Current, e.Time, d.t, d.c)
@@ -257,7 +261,7 @@ func (a *analyzer) rare(e *trace.Event) error {
 	case trace.KindDeviceUsed:
 		a.ownReading(e)
 	case trace.KindKVCache, trace.KindKVReserve, trace.KindKVAppend, trace.KindKVShare, trace.KindKVFree:
-		a.kv(e)
+		a.kvEvent(e)
 	case trace.KindLost:
 		a.lost++
 	default:
@@ -287,12 +291,13 @@ func (a *analyzer) deviceOf(id int32) *device {
 	if a.history != nil {
 		d.keys = newKeyframes(d, a.history)
 	}
-	d.log = a.marks.clone() // those before it was used
-	d.iteration = d.log.count
+	d.log = a.marks.Clone() // those before it was used
+	d.iteration = d.log.Count
 	d.current = a.start
 	d.byPhase.Start(a.attribution.Phases.Current, a.lastTime, d.t, d.c)
-	if d.log.count > 0 {
-		d.period, d.boundBy = nil, boundMark
+	d.trend = trend.New(d.log.Count > 0)
+	if d.log.Count > 0 {
+		d.period = nil
 	}
 	a.devices = append(a.devices, d)
 	return d
@@ -387,7 +392,7 @@ func (a *analyzer) finish() (*Result, error) {
 		info.Asleep = ar.paused()
 		r.Arenas = append(r.Arenas, info)
 	}
-	if err := a.finishKV(); err != nil {
+	if err := a.kv.Finish(a.lastTime, func(id int32, r *kv.Result) { d := a.deviceOf(id); d.KV = append(d.KV, r) }); err != nil {
 		return nil, err
 	}
 	if a.bands != nil {
@@ -405,12 +410,12 @@ func (a *analyzer) finish() (*Result, error) {
 
 func (a *analyzer) finishDevice(d *device) error {
 	d.Final = d.instant(a.lastSeq, a.lastTime)
-	d.Iterations = d.log.list
+	d.Iterations = d.log.List
 	d.Phases, d.PhaseIterations = d.byPhase.Finish(&a.attribution.Phases, a.lastTime, d.t, d.c)
 	a.finishSleep(d)
 	d.detectIterations(!a.opt.Recovered && a.lost == 0 && d.OOMCount == 0)
 	slices.SortFunc(d.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
-	d.Paper = d.log.paper(d.MaxR)
+	d.Paper = d.log.Paper(d.MaxR)
 	d.Leak = a.leak(d)
 	for _, p := range d.series.points {
 		d.Series.Points = append(d.Series.Points, p.Point)

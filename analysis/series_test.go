@@ -132,7 +132,7 @@ func TestSeriesIterations(t *testing.T) {
 		}
 	}
 	d := run(t, r, Options{MaxPoints: 7}).Devices[0]
-	at := logOf(d.Iterations).indexAt
+	at := logOf(d.Iterations).IndexAt
 	spread := 0
 	for i, p := range d.Series.Points {
 		if p.At.Iteration != at(p.At.Seq) || p.Last.Iteration != at(p.Last.Seq) || p.Iteration > p.At.Iteration {

@@ -10,7 +10,7 @@ import (
 // studied is a result with peaks of C and T, first and later, over a final R of 1000 bytes.
 func studied(process string, t1, c1, t2, c2 int64) *Result {
 	log := logOf([]Iteration{{PeakT: t1, PeakC: c1, PeakR: 800}, {PeakT: t2, PeakC: c2, PeakR: 1000}, {PeakT: t2, PeakC: c2, PeakR: 1000}})
-	return &Result{Process: process, Devices: []DeviceResult{{Allocs: 1, Iterations: log.list, Paper: log.paper(1000)}}}
+	return &Result{Process: process, Devices: []DeviceResult{{Allocs: 1, Iterations: log.List, Paper: log.Paper(1000)}}}
 }
 
 func valuesOf(of func(*StudyMeasure) float64) map[string]float64 {
@@ -96,7 +96,7 @@ func TestStudyLeavesOut(t *testing.T) {
 func TestStudyWithoutC(t *testing.T) {
 	var s Study
 	watched := studied("pid1", 600, 800, 300, 400)
-	watched.Devices[0].Paper.forgetC()
+	watched.Devices[0].Paper.ForgetC()
 	s.Add("watched", []*Result{watched})
 	if diff := cmp.Diff(map[string]float64{"t1": 0.6, "t2": 0.3}, valuesOf(s.Mean)); diff != "" {
 		t.Error(diff)

@@ -1,4 +1,4 @@
-package analysis
+package trend
 
 import (
 	"math"
@@ -96,12 +96,10 @@ func TestLowsAreTheLeastOfTheirWindows(t *testing.T) {
 			events = append(events, event{time, rapid.Int64Range(0, 1000).Draw(t, "held")})
 		}
 		var l lows
-		d := &device{}
 		for i, e := range events {
-			d.t = e.held
-			l.observe(d, int64(i), e.time)
+			l.observe(int64(i), e.time, e.held, 0)
 		}
-		if n := len(l.windows); n < 1 || n > lowWindows || l.shift > narrowestWindow && n <= lowWindows/2 {
+		if n := len(l.windows); n < 1 || n > LowWindows || l.shift > narrowestWindow && n <= LowWindows/2 {
 			t.Fatalf("%d windows of 1<<%d", n, l.shift)
 		}
 		for i, w := range l.windows {

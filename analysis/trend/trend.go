@@ -1,4 +1,4 @@
-package analysis
+package trend
 
 import (
 	"math"
@@ -6,9 +6,9 @@ import (
 )
 
 const (
-	// trendPoints is the least number of points that can tell a trend: of fewer even a strict rise
+	// LeastPoints is the least number of points that can tell a trend: of fewer even a strict rise
 	// is no rarer than trendLevel where there is none.
-	trendPoints = 5
+	LeastPoints = 5
 	// trendLevel is the quantile of the normal distribution below which a rise may be chance: of
 	// points in random order, 2 % are beyond it.
 	trendLevel = 2.054
@@ -28,8 +28,8 @@ type Trend struct {
 	Rising bool
 }
 
-// rise is the slope of a rising trend, and 0 of another.
-func (t Trend) rise() float64 {
+// Rise is the slope of a rising trend, 0 of another.
+func (t Trend) Rise() float64 {
 	if !t.Rising {
 		return 0
 	}
@@ -44,7 +44,7 @@ type trendPoint struct {
 
 // trendOf is the trend of points in ascending order of x, no two of the same x.
 func trendOf(points []trendPoint) Trend {
-	t := Trend{Points: len(points), Valid: len(points) >= trendPoints}
+	t := Trend{Points: len(points), Valid: len(points) >= LeastPoints}
 	if !t.Valid {
 		return t
 	}
