@@ -15,9 +15,9 @@ import (
 // Other libraries that have a row of their own; the rest share one.
 const booksLibraries = 8
 
-// booksSections is what the process, or all of them, had in use of the device and what for;
+// accountingSections is what the process, or all of them, had in use of the device and what for;
 // none for a result that no books were made of.
-func booksSections(d *analysis.DeviceResult) []layout.Section {
+func accountingSections(d *analysis.DeviceResult) []layout.Section {
 	b := d.Books
 	if b == nil {
 		return nil
@@ -387,4 +387,13 @@ func partOf(b *analysis.Book, parts analysis.OverheadParts, bytes int64) *int64 
 		return nil
 	}
 	return &bytes
+}
+
+// jsonAccounting is null where the use of the device was not asked for.
+type jsonAccounting struct {
+	Books *jsonBooks `json:"books"`
+}
+
+func newJSONAccounting(d *analysis.DeviceResult) jsonAccounting {
+	return jsonAccounting{newJSONBooks(d.Books)}
 }

@@ -40,8 +40,12 @@ var spanNames = [...]string{
 	analysis.SpanUnmapped:  "unmapped",
 }
 
-// mapFigure draws the addresses of each arena at the peak instant, to scale: every row of every
+// addressFigures draws the addresses of each arena at the peak instant, to scale: every row of every
 // arena is the same number of bytes.
+func addressFigures(r *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
+	return []figure.Figure{mapFigure(r, d)}
+}
+
 func mapFigure(r *analysis.Result, d *analysis.DeviceResult) figure.Figure {
 	f := figure.Figure{Name: "map", Title: "addresses at the peak instant"}
 	layout := d.Map
@@ -165,7 +169,7 @@ func drawMap(c draw.Canvas, r *analysis.Result, arenas []analysis.ArenaMap) {
 	bytes, rows := rowBytes(arenas, height)
 	pitch := (height - vg.Length(len(arenas))*(mapHeading+mapBetween)) / vg.Length(rows)
 	pitch = min(pitch, mapMostRow)
-	// Columns lie on pixels, so that the edges of the image's rectangles are sharp.
+	// columns lie on pixels, so that the edges of the image's rectangles are sharp.
 	columns := int((rowsRoom.Max.X - rowsRoom.Min.X) / figure.Pixel)
 	y := rowsRoom.Max.Y
 	for _, a := range arenas {

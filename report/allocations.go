@@ -13,8 +13,8 @@ const holdersShown = 12
 // contextWidth is the room for a context in a table of 100 columns.
 const contextWidth = 46
 
-// holderSections say who held the memory at the peak: by context, and by size of the request.
-func holderSections(d *analysis.DeviceResult) []layout.Section {
+// allocationSections say who held the memory at the peak: by context, and by size of the request.
+func allocationSections(d *analysis.DeviceResult) []layout.Section {
 	var sections []layout.Section
 	if len(d.TopContexts) > 0 && len(d.Held.Depths) == 0 { // else there is a table by module
 		sections = append(sections, holderTable("Holders at the peak, by context", d.TopContexts, d.Peak.R))
@@ -29,6 +29,10 @@ func holderSections(d *analysis.DeviceResult) []layout.Section {
 		}
 		s.Elide(holdersShown, 0)
 		sections = append(sections, s)
+	}
+	layout.ShownAtPins(sections...)
+	if d.Sampled != nil {
+		sections = layout.Without("provided", sections)
 	}
 	return sections
 }
@@ -64,4 +68,14 @@ type jsonHolder struct {
 	Blocks    int64  `json:"blocks"`
 	Requested int64  `json:"requested"`
 	Provided  *int64 `json:"provided"`
+}
+
+// jsonAllocations are the live allocations at the peak by context and by size.
+type jsonAllocations struct {
+	TopContexts []jsonHolder `json:"top_contexts"`
+	TopSizes    []jsonHolder `json:"top_sizes"`
+}
+
+func newJSONAllocations(d *analysis.DeviceResult) jsonAllocations {
+	return jsonAllocations{newJSONHolders(d, d.TopContexts), newJSONHolders(d, d.TopSizes)}
 }

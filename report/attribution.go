@@ -21,8 +21,8 @@ const (
 	phasesShown   = 6 // as columns
 )
 
-// heldSections say who held the memory at the peak, as far as the recording tells it.
-func heldSections(d *analysis.DeviceResult) []layout.Section {
+// attributionSections say who held the memory at the peak, as far as the recording tells it.
+func attributionSections(d *analysis.DeviceResult) []layout.Section {
 	held := &d.Held
 	if !held.Known {
 		return nil
@@ -46,7 +46,7 @@ func heldSections(d *analysis.DeviceResult) []layout.Section {
 		s.Before = layout.Note("innermost frame first")
 		sections = append(sections, s)
 	}
-	return sections
+	return layout.ShownAtPins(sections...)
 }
 
 func groups(b *analysis.Breakdown) int64 { return int64(len(b.Groups)) + b.RestGroups }
@@ -259,4 +259,13 @@ func newJSONGroup(held *analysis.Attribution, g *analysis.Group) jsonGroup {
 		j.Provided = nil
 	}
 	return j
+}
+
+// jsonAttribution is the breakdown of what was live at the peak.
+type jsonAttribution struct {
+	Held *jsonHeld `json:"held_at_peak"`
+}
+
+func newJSONAttribution(d *analysis.DeviceResult) jsonAttribution {
+	return jsonAttribution{newJSONHeld(&d.Held)}
 }

@@ -235,7 +235,7 @@ func TestHeldOfAWatchedAllocator(t *testing.T) {
 	d := &result.Devices[0]
 	for _, sampled := range []bool{false, true} {
 		d.Held.Sampled = sampled
-		for _, s := range heldSections(d) {
+		for _, s := range attributionSections(d) {
 			for _, c := range s.Columns {
 				if c.Name == "provided" && sampled {
 					t.Errorf("%s tells what was provided", s.Title)

@@ -97,7 +97,7 @@ func TestBooks(t *testing.T) {
 	var sections []layout.Section
 	var all []*jsonBooks
 	for _, r := range booksResults() {
-		sections = append(sections, booksSections(&r.Devices[0])...)
+		sections = append(sections, accountingSections(&r.Devices[0])...)
 		all = append(all, newJSONBooks(r.Devices[0].Books))
 	}
 	if err := layout.WriteText(&text, layout.Options{}, sections...); err != nil {

@@ -313,3 +313,12 @@ func newJSONGraphStore(s *analysis.GraphStore) jsonGraphStore {
 	}
 	return j
 }
+
+// jsonGraphMemory is there only where CUDA graphs were captured.
+type jsonGraphMemory struct {
+	Graphs *jsonGraphs `json:"graphs,omitempty"`
+}
+
+func newJSONGraphMemory(d *analysis.DeviceResult) jsonGraphMemory {
+	return jsonGraphMemory{newJSONGraphs(d.Graphs)}
+}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/terms"
 	"github.com/memprof/memprof/report/units"
 )
@@ -12,12 +13,12 @@ import (
 // Rows of the growth log that are shown before and after the gap.
 const growthHead, growthTail = 12, 6
 
-// growthSection lists what made the arenas grow.
-func growthSection(d *analysis.DeviceResult) layout.Section {
-	s := layout.Section{Title: "Growth"}
+// growthSections list what made the arenas grow.
+func growthSections(d *analysis.DeviceResult) []layout.Section {
+	s := layout.Section{Title: "Growth", Listed: true}
 	if d.GrowthCount == 0 && len(d.Growths) == 0 {
 		s.Before = layout.Toned(layout.Faint, layout.Note("no arena grew while it was recorded"))
-		return s
+		return []layout.Section{s}
 	}
 	s.Before = layout.Note(growthSummary(d))
 	arenas := growthArenas(d)
@@ -50,7 +51,7 @@ func growthSection(d *analysis.DeviceResult) layout.Section {
 		}
 	}
 	s.After = append(s.After, layout.Note("free, largest, stranded: bytes free before, the largest free chunk, bytes in chunks too small")...)
-	return s
+	return []layout.Section{s}
 }
 
 func growthSummary(d *analysis.DeviceResult) string {
@@ -91,4 +92,21 @@ type jsonGrowth struct {
 	LargestFree *int64 `json:"largest_free"`
 	Stranded    *int64 `json:"stranded"`
 	Verdict     string `json:"verdict"`
+}
+
+// jsonGrowths are the growths that were kept, and how many there were.
+type jsonGrowths struct {
+	GrowthCount int64        `json:"growth_count"`
+	Growths     []jsonGrowth `json:"growths"`
+}
+
+func newJSONGrowths(d *analysis.DeviceResult) jsonGrowths {
+	j := jsonGrowths{GrowthCount: d.GrowthCount, Growths: []jsonGrowth{}}
+	for _, g := range d.Growths {
+		j.Growths = append(j.Growths, jsonGrowth{
+			Seq: g.Seq, TimeNS: g.Time, Arena: g.Arena, Iteration: jsonIterationNumber(d, g.Iteration), Request: plain.Known(g.Request),
+			Grown: g.Grown, Reserved: g.Reserved, Free: plain.Known(g.Free), LargestFree: plain.Known(g.LargestFree), Stranded: plain.Known(g.Stranded), Verdict: string(g.Verdict),
+		})
+	}
+	return j
 }

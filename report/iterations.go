@@ -5,6 +5,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
+	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/units"
 )
 
@@ -107,4 +108,29 @@ type jsonPaper struct {
 	OwnC1       *float64 `json:"own_c1"`
 	OwnT2       *float64 `json:"own_t2"`
 	OwnC2       *float64 `json:"own_c2"`
+}
+
+// jsonIterations are the iterations, and the BFC paper's comparison of the first with the later ones.
+type jsonIterations struct {
+	Iterations []jsonIteration `json:"iterations"`
+	Paper      *jsonPaper      `json:"paper"`
+}
+
+func newJSONIterations(d *analysis.DeviceResult) jsonIterations {
+	j := jsonIterations{Iterations: []jsonIteration{}}
+	for _, it := range d.Iterations {
+		j.Iterations = append(j.Iterations, jsonIteration{
+			Number: it.Number, StartSeq: it.StartSeq, EndSeq: it.EndSeq, StartNS: it.Start, EndNS: it.End,
+			PeakRequested: it.PeakT, PeakProvided: plain.Known(it.PeakC), PeakReserved: it.PeakR,
+			EndRequested: it.EndT, EndProvided: plain.Known(it.EndC), EndPaused: it.EndPaused, Allocs: it.Allocs, AllocBytes: it.AllocBytes,
+			More: it.More,
+		})
+	}
+	if p := d.Paper; p.Valid {
+		j.Paper = &jsonPaper{
+			p.Of, plain.Finite(p.T1), plain.Finite(p.C1), plain.Finite(p.T2), plain.Finite(p.C2), plain.Finite(p.FirstExcess), plain.Finite(p.SteadyIdle),
+			plain.Finite(p.OwnT1), plain.Finite(p.OwnC1), plain.Finite(p.OwnT2), plain.Finite(p.OwnC2),
+		}
+	}
+	return j
 }

@@ -15,8 +15,12 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// iterationsFigure has two panels: the BFC paper's figure 3 (the first iteration against the later
+// iterationFigures has two panels: the BFC paper's figure 3 (the first iteration against the later
 // ones, as shares of R), and the peaks of every iteration.
+func iterationFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
+	return []figure.Figure{iterationsFigure(d)}
+}
+
 func iterationsFigure(d *analysis.DeviceResult) figure.Figure {
 	f := figure.Figure{Name: "iterations", Title: "peaks by iteration"}
 	if len(d.Iterations) == 0 {

@@ -10,6 +10,15 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
+// leakSections are the trend of the live bytes, and the stacks of what leaks.
+func leakSections(d *analysis.DeviceResult) []layout.Section {
+	sections := []layout.Section{leakSection(d)}
+	if d.Sampled != nil {
+		sections = layout.Without("provided", sections)
+	}
+	return append(sections, leakStacks(d)...)
+}
+
 // leakSection says whether held bytes keep rising, and who holds them.
 func leakSection(d *analysis.DeviceResult) layout.Section {
 	s := layout.Section{Title: "Leaks"}
@@ -137,3 +146,10 @@ type jsonTrend struct {
 	Rising bool     `json:"rising"`
 	Points int      `json:"points"`
 }
+
+// jsonLeaks is null where there are too few points for a trend.
+type jsonLeaks struct {
+	Leak *jsonLeak `json:"leak"`
+}
+
+func newJSONLeaks(d *analysis.DeviceResult) jsonLeaks { return jsonLeaks{newJSONLeak(d)} }

@@ -62,9 +62,9 @@ func momentSections(m *analysis.Moment, dm *analysis.DeviceMoment) []layout.Sect
 	split.Before = layout.Note(fmt.Sprintf("%s live, after %s", units.Counted(dm.At.Live, "allocation"), units.Counted(int64(dm.At.Iteration), "marked iteration")))
 	sections := []layout.Section{split, arenasSection(dm)}
 	if dm.Held.Known {
-		sections = append(sections, heldSections(d)...)
+		sections = append(sections, attributionSections(d)...)
 	}
-	sections = append(sections, holderSections(d)...)
+	sections = append(sections, allocationSections(d)...)
 	for i := range sections {
 		sections[i].Title = strings.Replace(sections[i].Title, "at the peak", "then", 1)
 	}

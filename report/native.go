@@ -13,8 +13,8 @@ import (
 // What of a device with a watched allocator is told, and what is not, has one place: here. A
 // number that is not known is -1 in the results and absent in every table.
 
-// watchedSections say first which columns to look at.
-func watchedSections(d *analysis.DeviceResult) []layout.Section {
+// nativeSections say first which columns to look at.
+func nativeSections(d *analysis.DeviceResult) []layout.Section {
 	w := d.Sampled
 	if w == nil {
 		return nil
@@ -44,4 +44,17 @@ type jsonWatched struct {
 	Allocator string `json:"allocator"`
 	Samples   int64  `json:"samples"`
 	Odd       int64  `json:"odd"`
+}
+
+// jsonNative is there only where torch's own allocator was observed: its chunks are null everywhere.
+type jsonNative struct {
+	Watched *jsonWatched `json:"watched,omitempty"`
+}
+
+func newJSONNative(d *analysis.DeviceResult) jsonNative {
+	w := d.Sampled
+	if w == nil {
+		return jsonNative{}
+	}
+	return jsonNative{&jsonWatched{w.Allocator, w.Samples, w.Odd}}
 }

@@ -86,6 +86,7 @@ func oomSections(d *analysis.DeviceResult) []layout.Section {
 	}
 	s := layout.Section{
 		Title:  "Out of memory",
+		Listed: true,
 		Before: layout.Toned(layout.Failed, layout.Note(fmt.Sprintf("%s failed for good", units.Counted(int64(len(d.OOMs)), "request")))),
 		Columns: []layout.Column{
 			layout.Numbers("time"), layout.Numbers("request"), layout.Numbers("free"), layout.Numbers("largest"), layout.Numbers("reserved"), layout.Words("verdict"), layout.Words("context"),
@@ -99,7 +100,7 @@ func oomSections(d *analysis.DeviceResult) []layout.Section {
 	}
 	s.Elide(8, 4)
 	s.After = verdictNotes(d.OOMs)
-	return []layout.Section{s}
+	return append([]layout.Section{s}, oomStories(d)...)
 }
 
 // verdictNotes say what the verdicts that occur mean.
@@ -129,4 +130,20 @@ type jsonOOM struct {
 	Context     string      `json:"context"`
 	At          jsonInstant `json:"at"`
 	Held        *jsonHeld   `json:"held"`
+}
+
+// jsonOOMs are the requests that failed and were not served by another attempt.
+type jsonOOMs struct {
+	OOMs []jsonOOM `json:"ooms"`
+}
+
+func newJSONOOMs(d *analysis.DeviceResult) jsonOOMs {
+	j := jsonOOMs{OOMs: []jsonOOM{}}
+	for _, o := range d.OOMs {
+		j.OOMs = append(j.OOMs, jsonOOM{
+			Seq: o.Seq, TimeNS: o.Time, Arena: o.Arena, Request: o.Request, Free: plain.Known(o.Free), LargestFree: plain.Known(o.LargestFree),
+			Verdict: string(o.Verdict), Context: o.Context, At: newJSONInstant(d, o.At), Held: newJSONHeld(o.Held),
+		})
+	}
+	return j
 }

@@ -19,19 +19,8 @@ import (
 // Columns for the result of a transition, and how many texts that are longer are below the table.
 const resultWidth, failuresShown = 40, 4
 
-// sleepSections are about what was paused and resumed, and what could be.
-func sleepSections(d *analysis.DeviceResult) []layout.Section {
-	sections := transitionSections(d)
-	if d.Sleep == nil {
-		return sections
-	}
-	sections = append(sections, stageSections(d.Sleep)...)
-	sections = append(sections, planSections(d)...)
-	return append(sections, outsideSections(d.Sleep)...)
-}
-
-// transitionSections list the transitions: a line for each tag of a call.
-func transitionSections(d *analysis.DeviceResult) []layout.Section {
+// pauseSections list the transitions: a line for each tag of a call.
+func pauseSections(d *analysis.DeviceResult) []layout.Section {
 	if len(d.Transitions) == 0 {
 		return nil
 	}
@@ -93,8 +82,15 @@ func tagColor(tag int) color.NRGBA {
 	return color.NRGBA{level, level, level, 0xff}
 }
 
-// sleepFigure stacks what was mapped by tag over time.
-func sleepFigure(d *analysis.DeviceResult) figure.Figure {
+// pauseFigures stack what was mapped by tag over time.
+func pauseFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
+	if d.Sleep == nil {
+		return nil
+	}
+	return []figure.Figure{pauseFigure(d)}
+}
+
+func pauseFigure(d *analysis.DeviceResult) figure.Figure {
 	f := figure.Figure{Name: "sleep", Title: "what was awake"}
 	sleep := d.Sleep
 	if len(sleep.Series) == 0 || d.MaxR == 0 {
@@ -195,4 +191,17 @@ type jsonTransition struct {
 	Copied     int64  `json:"copied"`
 	Reserved   int64  `json:"reserved"` // afterwards
 	Failed     string `json:"failed"`
+}
+
+// jsonPauses are there only where something was paused.
+type jsonPauses struct {
+	Transitions []jsonTransition `json:"transitions,omitempty"`
+}
+
+func newJSONPauses(d *analysis.DeviceResult) jsonPauses {
+	var j jsonPauses
+	for _, t := range d.Transitions {
+		j.Transitions = append(j.Transitions, jsonTransition{t.Seq, t.Time, t.Duration, t.Arena, t.Tag, t.Resume, t.Bytes, t.Copied, t.Reserved, t.Failed})
+	}
+	return j
 }

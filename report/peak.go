@@ -15,10 +15,10 @@ func iterationNumber(d *analysis.DeviceResult, index int) (int64, bool) {
 	return d.IterationNumber(index)
 }
 
-// peaksSection shows the greatest values, each at its own moment, and the shares the literature
+// peakSections shows the greatest values, each at its own moment, and the shares the literature
 // and the frameworks derive from them.
-func peaksSection(d *analysis.DeviceResult) layout.Section {
-	return layout.Section{
+func peakSections(d *analysis.DeviceResult) []layout.Section {
+	return []layout.Section{{
 		Title:   "Peaks",
 		Columns: []layout.Column{layout.Words("each at its own moment"), layout.Numbers("greatest"), layout.Numbers("at the end"), layout.Words("waste measure"), layout.Numbers("share")},
 		Rows: [][]layout.Cell{
@@ -27,7 +27,7 @@ func peaksSection(d *analysis.DeviceResult) layout.Section {
 			layout.Row("reserved (R)", units.FormatSize(d.MaxR), units.FormatSize(d.Final.R), "(F − L) / F at the peak", units.FormatPercent(peakFragmentation(d))),
 		},
 		After: layout.Note("F: free bytes (reserved, in no chunk that is handed out); L: the largest free chunk"),
-	}
+	}}
 }
 
 // peakFragmentation is the frameworks' measure at the peak instant, NaN where it is not known.
@@ -103,4 +103,21 @@ type jsonWaste struct {
 	Unprovided    *float64 `json:"one_minus_max_provided_over_max_reserved"`
 	LargestFree   *int64   `json:"largest_free"`
 	Fragmentation *float64 `json:"fragmentation"`
+}
+
+// jsonPeaks are the greatest values, and the instants of the peak and of the end.
+type jsonPeaks struct {
+	Peak         jsonInstant `json:"peak"`
+	Final        jsonInstant `json:"final"`
+	MaxRequested int64       `json:"max_requested"`
+	MaxProvided  *int64      `json:"max_provided"`
+	MaxReserved  int64       `json:"max_reserved"`
+	Waste        jsonWaste   `json:"waste"`
+}
+
+func newJSONPeaks(d *analysis.DeviceResult) jsonPeaks {
+	return jsonPeaks{
+		Peak: newJSONInstant(d, d.Peak), Final: newJSONInstant(d, d.Final),
+		MaxRequested: d.MaxT, MaxProvided: plain.Known(d.MaxC), MaxReserved: d.MaxR, Waste: newJSONWaste(d),
+	}
 }

@@ -69,7 +69,7 @@ type jsonByPhase struct {
 	Phases    []jsonPhase `json:"phases"`
 }
 
-func newJSONPhases(uses []analysis.PhaseUse) []jsonPhase {
+func newJSONPhaseUses(uses []analysis.PhaseUse) []jsonPhase {
 	out := []jsonPhase{}
 	for _, u := range uses {
 		out = append(out, jsonPhase{u.Phase, u.Duration, u.PeakT, plain.Known(u.PeakC), u.Allocs, u.AllocBytes})
@@ -80,7 +80,17 @@ func newJSONPhases(uses []analysis.PhaseUse) []jsonPhase {
 func newJSONByPhase(d *analysis.DeviceResult) []jsonByPhase {
 	out := []jsonByPhase{}
 	for _, it := range d.PhaseIterations {
-		out = append(out, jsonByPhase{jsonIterationNumber(d, it.Iteration), newJSONPhases(it.Uses)})
+		out = append(out, jsonByPhase{jsonIterationNumber(d, it.Iteration), newJSONPhaseUses(it.Uses)})
 	}
 	return out
+}
+
+// jsonPhases are what each phase did, over all and by iteration.
+type jsonPhases struct {
+	Phases  []jsonPhase   `json:"phases"`
+	ByPhase []jsonByPhase `json:"phase_iterations"`
+}
+
+func newJSONPhases(d *analysis.DeviceResult) jsonPhases {
+	return jsonPhases{newJSONPhaseUses(d.Phases), newJSONByPhase(d)}
 }

@@ -307,7 +307,7 @@ func TestWritePlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	var want []string
-	for _, name := range []string{"timeline", "iterations", "split", "map"} {
+	for _, name := range []string{"timeline", "split", "iterations", "map"} {
 		for _, suffix := range []string{".png", ".svg"} {
 			want = append(want, filepath.Join(dir, "_a_b-gpu1-"+name+suffix))
 		}

@@ -16,6 +16,15 @@ import (
 // Rows of the tables of stages and of memory outside of regions.
 const stagesShown, outsideShown = 24, 12
 
+// resumeSections are the stages of a job that pauses memory, and the orders in which it could resume it.
+func resumeSections(d *analysis.DeviceResult) []layout.Section {
+	if d.Sleep == nil {
+		return nil
+	}
+	sections := append(stageSections(d.Sleep), planSections(d)...)
+	return append(sections, outsideSections(d.Sleep)...)
+}
+
 // stageSections list the stages of a cycle and what each held that it did not need.
 func stageSections(sleep *analysis.Sleep) []layout.Section {
 	if len(sleep.Stages) == 0 {
@@ -449,3 +458,10 @@ func newJSONOutside(o *analysis.Outside) jsonOutside {
 	}
 	return j
 }
+
+// jsonResume is there only where memory has tags.
+type jsonResume struct {
+	Sleep *jsonSleep `json:"sleep,omitempty"`
+}
+
+func newJSONResume(d *analysis.DeviceResult) jsonResume { return jsonResume{newJSONSleep(d)} }

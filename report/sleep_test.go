@@ -2,12 +2,14 @@ package report
 
 import (
 	"image/color"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/resumeplan"
+	"github.com/memprof/memprof/report/figure"
 )
 
 // A call about several arenas of a tag is one line; another call, or tag, is another.
@@ -20,7 +22,7 @@ func TestTransitionsByCall(t *testing.T) {
 		{Time: 20 * ms, Duration: 1 * ms, Tag: "kv", Resume: true, Reserved: 2 << 30, Failed: "no memory to resume on GPU 0"},
 		{Time: 30 * ms, Duration: 4 * ms, Tag: "weights", Resume: true, Bytes: 8 << 20, Copied: 4 << 20, Reserved: 6 << 30},
 	}}
-	sections := sleepSections(d)
+	sections := append(pauseSections(d), resumeSections(d)...)
 	if len(sections) != 1 {
 		t.Fatalf("%d sections", len(sections))
 	}
@@ -45,13 +47,13 @@ func TestTransitionsByCall(t *testing.T) {
 	d.Transitions = append(d.Transitions, analysis.Transition{Time: 41 * ms, Duration: ms, Tag: "kv", Resume: true, Failed: whole},
 		analysis.Transition{Time: 41 * ms, Duration: ms, Tag: "weights", Resume: true, Failed: whole})
 	var below []string
-	for _, c := range sleepSections(d)[0].After[2:] {
+	for _, c := range append(pauseSections(d), resumeSections(d)...)[0].After[2:] {
 		below = append(below, c.Text)
 	}
 	if diff := cmp.Diff([]string{"at 41.0 ms: " + whole}, below); diff != "" {
 		t.Errorf("what does not fit into the table (-want +got):\n%s", diff)
 	}
-	if sleepSections(&analysis.DeviceResult{}) != nil {
+	if append(pauseSections(&analysis.DeviceResult{}), resumeSections(&analysis.DeviceResult{})...) != nil {
 		t.Error("a section where nothing slept")
 	}
 }
@@ -140,11 +142,11 @@ func TestFit(t *testing.T) {
 func TestSleepFigure(t *testing.T) {
 	r := asleep()
 	figures := Plots(r)
-	last := figures[len(figures)-1]
-	if last.Name != "sleep" {
-		t.Fatalf("the last figure is %s", last.Name)
+	at := slices.IndexFunc(figures, func(f figure.Figure) bool { return f.Name == "sleep" })
+	if at < 0 {
+		t.Fatal("no figure of what was paused")
 	}
-	img := pngOf(t, last)
+	img := pngOf(t, figures[at])
 	seen := map[color.Color]int{}
 	bounds := img.Bounds()
 	for y := bounds.Min.Y + 120; y < bounds.Max.Y; y++ { // below the legend

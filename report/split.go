@@ -44,7 +44,11 @@ func layers(d *analysis.DeviceResult, points []analysis.Point) []layer {
 	)
 }
 
-// splitFigure stacks where the reserved bytes were over time.
+// splitFigures stacks where the reserved bytes were over time.
+func splitFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
+	return []figure.Figure{splitFigure(d)}
+}
+
 func splitFigure(d *analysis.DeviceResult) figure.Figure {
 	f := figure.Figure{Name: "split", Title: "where the reserved memory was"}
 	if len(d.Series.Points) == 0 || d.MaxR == 0 {
@@ -149,6 +153,13 @@ var parts = []part{
 	{"pending", "freed, waiting for other streams", func(i analysis.Instant) int64 { return i.Pending }, layout.Plain},
 	{"reserve", "mapped ahead of need, never handed out", func(i analysis.Instant) int64 { return i.Reserve }, layout.Plain},
 	{"external", "holes: handed out before, free now", func(i analysis.Instant) int64 { return i.External }, layout.Warned},
+}
+
+// splitSections show it with the text report.
+func splitSections(d *analysis.DeviceResult) []layout.Section {
+	s := splitSection(d)
+	s.AtPins = true
+	return []layout.Section{s}
 }
 
 // splitSection shows where each byte reserved at the peak instant was.

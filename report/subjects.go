@@ -26,38 +26,43 @@ type jsonProcess struct {
 	Arenas     []jsonArena  `json:"arenas"`
 }
 
+// jsonDevice has the fields of each subject, as if they were its own.
 type jsonDevice struct {
-	Device       int32           `json:"device"`
-	Allocs       int64           `json:"allocs"`
-	Frees        int64           `json:"frees"`
-	Peak         jsonInstant     `json:"peak"`
-	Final        jsonInstant     `json:"final"`
-	MaxRequested int64           `json:"max_requested"`
-	MaxProvided  *int64          `json:"max_provided"`
-	MaxReserved  int64           `json:"max_reserved"`
-	Waste        jsonWaste       `json:"waste"`
-	Iterations   []jsonIteration `json:"iterations"`
-	Paper        *jsonPaper      `json:"paper"`
-	Phases       []jsonPhase     `json:"phases"`
-	ByPhase      []jsonByPhase   `json:"phase_iterations"`
-	Held         *jsonHeld       `json:"held_at_peak"`
-	GrowthCount  int64           `json:"growth_count"`
-	Growths      []jsonGrowth    `json:"growths"`
-	TopContexts  []jsonHolder    `json:"top_contexts"`
-	TopSizes     []jsonHolder    `json:"top_sizes"`
-	Leak         *jsonLeak       `json:"leak"`
-	OOMs         []jsonOOM       `json:"ooms"`
-	External     jsonExternal    `json:"external"`
-	Books        *jsonBooks      `json:"books"`
-	// KV is there only where an engine told of its memory for keys and values.
+	Device int32 `json:"device"`
+	Allocs int64 `json:"allocs"`
+	Frees  int64 `json:"frees"`
+	jsonPeaks
+	jsonIterations
+	jsonPhases
+	jsonAttribution
+	jsonGrowths
+	jsonAllocations
+	jsonLeaks
+	jsonOOMs
+	jsonOtherLibraries
+	jsonAccounting
+	jsonKV
+	jsonPauses
+	jsonResume
+	jsonGraphMemory
+	jsonNative
+}
+
+// newJSONDevice asks each subject for its fields.
+func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
+	return jsonDevice{
+		Device: d.Device, Allocs: d.Allocs, Frees: d.Frees,
+		jsonPeaks: newJSONPeaks(d), jsonIterations: newJSONIterations(d), jsonPhases: newJSONPhases(d),
+		jsonAttribution: newJSONAttribution(d), jsonGrowths: newJSONGrowths(d), jsonAllocations: newJSONAllocations(d),
+		jsonLeaks: newJSONLeaks(d), jsonOOMs: newJSONOOMs(d), jsonOtherLibraries: newJSONOtherLibraries(d),
+		jsonAccounting: newJSONAccounting(d), jsonKV: jsonKV{kv.RecordedJSON(d)}, jsonPauses: newJSONPauses(d),
+		jsonResume: newJSONResume(d), jsonGraphMemory: newJSONGraphMemory(d), jsonNative: newJSONNative(d),
+	}
+}
+
+// jsonKV is there only where an engine reported its KV cache.
+type jsonKV struct {
 	KV []kv.JSONRecorded `json:"keys_and_values,omitempty"`
-	// Transitions are there only where something was paused.
-	Transitions []jsonTransition `json:"transitions,omitempty"`
-	Sleep       *jsonSleep       `json:"sleep,omitempty"`
-	// Graphs is there only where CUDA graphs were captured.
-	Graphs *jsonGraphs `json:"graphs,omitempty"`
-	// Watched is there only where an allocator was watched: its chunks are null everywhere.
-	Watched *jsonWatched `json:"watched,omitempty"`
 }
 
 type jsonArena struct {
@@ -76,11 +81,12 @@ func Plots(r *analysis.Result) []figure.Figure {
 	var figures []figure.Figure
 	for i := range r.Devices {
 		d := &r.Devices[i]
-		drawn := []figure.Figure{timelineFigure(d), iterationsFigure(d), splitFigure(d), mapFigure(r, d)}
-		if d.Sleep != nil {
-			drawn = append(drawn, sleepFigure(d))
+		var drawn []figure.Figure
+		for _, s := range subjects {
+			if s.figures != nil {
+				drawn = append(drawn, s.figures(r, d)...)
+			}
 		}
-		drawn = append(drawn, kv.RecordedFigures(d)...)
 		for _, f := range drawn {
 			f.Device = d.Device
 			f.Title = terms.DeviceTitle(r, d) + " · " + f.Title
@@ -127,85 +133,47 @@ func newJSONProcess(r *analysis.Result) jsonProcess {
 	return p
 }
 
-func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
-	j := jsonDevice{
-		Device: d.Device, Allocs: d.Allocs, Frees: d.Frees,
-		Peak: newJSONInstant(d, d.Peak), Final: newJSONInstant(d, d.Final),
-		MaxRequested: d.MaxT, MaxProvided: plain.Known(d.MaxC), MaxReserved: d.MaxR,
-		Waste:      newJSONWaste(d),
-		Iterations: []jsonIteration{},
-		Phases:     newJSONPhases(d.Phases), ByPhase: newJSONByPhase(d), Held: newJSONHeld(&d.Held),
-		GrowthCount: d.GrowthCount, Growths: []jsonGrowth{},
-		TopContexts: newJSONHolders(d, d.TopContexts), TopSizes: newJSONHolders(d, d.TopSizes),
-		OOMs:     []jsonOOM{},
-		External: jsonExternal{d.External.Live, d.External.Peak, d.External.Calls},
-		Books:    newJSONBooks(d.Books),
-		KV:       kv.RecordedJSON(d),
-		Graphs:   newJSONGraphs(d.Graphs),
-	}
-	for _, it := range d.Iterations {
-		j.Iterations = append(j.Iterations, jsonIteration{
-			Number: it.Number, StartSeq: it.StartSeq, EndSeq: it.EndSeq, StartNS: it.Start, EndNS: it.End,
-			PeakRequested: it.PeakT, PeakProvided: plain.Known(it.PeakC), PeakReserved: it.PeakR,
-			EndRequested: it.EndT, EndProvided: plain.Known(it.EndC), EndPaused: it.EndPaused, Allocs: it.Allocs, AllocBytes: it.AllocBytes,
-			More: it.More,
-		})
-	}
-	if p := d.Paper; p.Valid {
-		j.Paper = &jsonPaper{
-			p.Of, plain.Finite(p.T1), plain.Finite(p.C1), plain.Finite(p.T2), plain.Finite(p.C2), plain.Finite(p.FirstExcess), plain.Finite(p.SteadyIdle),
-			plain.Finite(p.OwnT1), plain.Finite(p.OwnC1), plain.Finite(p.OwnT2), plain.Finite(p.OwnC2),
-		}
-	}
-	j.Leak = newJSONLeak(d)
-	for _, g := range d.Growths {
-		j.Growths = append(j.Growths, jsonGrowth{
-			Seq: g.Seq, TimeNS: g.Time, Arena: g.Arena, Iteration: jsonIterationNumber(d, g.Iteration), Request: plain.Known(g.Request),
-			Grown: g.Grown, Reserved: g.Reserved, Free: plain.Known(g.Free), LargestFree: plain.Known(g.LargestFree), Stranded: plain.Known(g.Stranded), Verdict: string(g.Verdict),
-		})
-	}
-	for _, o := range d.OOMs {
-		j.OOMs = append(j.OOMs, jsonOOM{
-			Seq: o.Seq, TimeNS: o.Time, Arena: o.Arena, Request: o.Request, Free: plain.Known(o.Free), LargestFree: plain.Known(o.LargestFree),
-			Verdict: string(o.Verdict), Context: o.Context, At: newJSONInstant(d, o.At), Held: newJSONHeld(o.Held),
-		})
-	}
-	for _, t := range d.Transitions {
-		j.Transitions = append(j.Transitions, jsonTransition{t.Seq, t.Time, t.Duration, t.Arena, t.Tag, t.Resume, t.Bytes, t.Copied, t.Reserved, t.Failed})
-	}
-	j.Sleep = newJSONSleep(d)
-	if w := d.Sampled; w != nil {
-		j.Watched = &jsonWatched{w.Allocator, w.Samples, w.Odd}
-	}
-	return j
+// subject is one topic of the report on a device. Its file has its sections, its figures and its part
+// of the JSON; a page shows the sections.
+type subject struct {
+	sections func(*analysis.DeviceResult) []layout.Section // nil for one that is only drawn
+	figures  func(*analysis.Result, *analysis.DeviceResult) []figure.Figure
+	unused   bool // has sections also for a device on which nothing was allocated
 }
 
-// deviceSections is the report on one device, in reading order.
+// subjects are all, in reading order.
+var subjects = []subject{
+	{sections: oomSections, unused: true},
+	{sections: nativeSections},
+	{figures: timelineFigures},
+	{sections: splitSections, figures: splitFigures},
+	{sections: peakSections},
+	{sections: accountingSections, unused: true},
+	{sections: attributionSections},
+	{sections: iterationSections, figures: iterationFigures},
+	{sections: phaseSections},
+	{sections: pauseSections, figures: pauseFigures},
+	{sections: resumeSections},
+	{sections: graphSections},
+	{sections: growthSections},
+	{sections: allocationSections},
+	{sections: leakSections},
+	{sections: otherLibrarySections, unused: true},
+	{figures: addressFigures},
+	{sections: kv.RecordedSections, figures: kv.RecordedFigures, unused: true},
+}
+
+// deviceSections is the report on one device.
 func deviceSections(d *analysis.DeviceResult) []layout.Section {
-	if d.Allocs == 0 && d.MaxR == 0 {
-		sections := []layout.Section{{Title: "No memory was allocated on this device"}}
-		if d.External.Calls > 0 {
-			sections = append(sections, externalSection(d))
+	var sections []layout.Section
+	empty := d.Allocs == 0 && d.MaxR == 0
+	if empty {
+		sections = []layout.Section{{Title: "No memory was allocated on this device"}}
+	}
+	for _, s := range subjects {
+		if s.sections != nil && (s.unused || !empty) {
+			sections = append(sections, s.sections(d)...)
 		}
-		sections = append(sections, booksSections(d)...)
-		sections = append(sections, kv.RecordedSections(d)...)
-		return append(sections, oomSections(d)...)
 	}
-	sections := append(layout.ShownWhole(oomSections(d)...), oomStories(d)...)
-	sections = append(sections, watchedSections(d)...)
-	sections = append(sections, layout.ShownAtPins(splitSection(d))...)
-	sections = append(sections, peaksSection(d))
-	sections = append(sections, booksSections(d)...)
-	sections = append(sections, layout.ShownAtPins(heldSections(d)...)...)
-	sections = append(sections, iterationSections(d)...)
-	sections = append(sections, phaseSections(d)...)
-	sections = append(sections, sleepSections(d)...)
-	sections = append(sections, graphSections(d)...)
-	sections = append(sections, layout.ShownWhole(growthSection(d))...)
-	holders := append(layout.ShownAtPins(holderSections(d)...), leakSection(d))
-	if d.Sampled != nil {
-		holders = layout.Without("provided", holders)
-	}
-	sections = append(append(sections, holders...), leakStacks(d)...)
-	return append(append(sections, externalSection(d)), kv.RecordedSections(d)...)
+	return sections
 }

@@ -12,7 +12,11 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// timelineFigure draws reserved, provided and requested bytes over time: the BFC paper's figure 2.
+// timelineFigures draws reserved, provided and requested bytes over time: the BFC paper's figure 2.
+func timelineFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
+	return []figure.Figure{timelineFigure(d)}
+}
+
 func timelineFigure(d *analysis.DeviceResult) figure.Figure {
 	f := figure.Figure{Name: "timeline", Title: "memory over time"}
 	if len(d.Series.Points) == 0 || d.MaxR == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// newAxes is an empty plot in the figures' style.
+// NewAxes is an empty plot in the figures' style.
 func NewAxes() *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = nil
@@ -29,7 +29,7 @@ func NewAxes() *plot.Plot {
 	return p
 }
 
-// niceTicks returns at most n+1 labelled ticks in [low, high] at multiples of 1, 2 or 5 times a
+// NiceTicks returns at most n+1 labelled ticks in [low, high] at multiples of 1, 2 or 5 times a
 // power of ten; scale is what one unit of the labels is in the axis's units.
 func NiceTicks(low, high float64, n int, scale float64, label func(float64, int) string) plot.ConstantTicks {
 	span := (high - low) / scale
@@ -53,12 +53,12 @@ func NiceTicks(low, high float64, n int, scale float64, label func(float64, int)
 	return ticks
 }
 
-// fixed formats a tick; adding 0 makes a negative zero positive.
+// Fixed formats a tick; adding 0 makes a negative zero positive.
 func Fixed(value float64, decimals int) string {
 	return strconv.FormatFloat(value+0, 'f', decimals, 64)
 }
 
-// byteAxis gives the y axis [0, top] bytes, with ticks in the unit that suits greatest.
+// ByteAxis gives the y axis [0, top] bytes, with ticks in the unit that suits greatest.
 func ByteAxis(a *plot.Axis, greatest int64, top float64) {
 	scale, unit := units.Unit(greatest)
 	a.Min, a.Max = 0, max(top, 1)
@@ -66,7 +66,7 @@ func ByteAxis(a *plot.Axis, greatest int64, top float64) {
 	a.Label.Text = "memory (" + unit + ")"
 }
 
-// timeAxis gives the x axis [start, end] nanoseconds; it begins at 0 where that costs little room,
+// TimeAxis gives the x axis [start, end] nanoseconds; it begins at 0 where that costs little room,
 // and lasts a millisecond where a single event would not last at all.
 func TimeAxis(a *plot.Axis, start, end int64) {
 	if end <= start {
@@ -91,7 +91,7 @@ func TimeAxis(a *plot.Axis, start, end int64) {
 	a.Label.Text = "time since the start of the run (" + unit + ")"
 }
 
-// grid draws a faint line at each labelled tick of the y axis.
+// Grid draws a faint line at each labelled tick of the y axis.
 type Grid struct{}
 
 func (Grid) Plot(c draw.Canvas, p *plot.Plot) {
@@ -103,7 +103,7 @@ func (Grid) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// timeAxes are the axes of the figures over time, with room for a label above the curves.
+// TimeAxes are the axes of the figures over time, with room for a label above the curves.
 func TimeAxes(d *analysis.DeviceResult) *plot.Plot {
 	p := NewAxes()
 	points := d.Series.Points
@@ -112,7 +112,7 @@ func TimeAxes(d *analysis.DeviceResult) *plot.Plot {
 	return p
 }
 
-// drawTimePlot draws a plot with room for the iteration numbers above it and for half a tick
+// DrawTimePlot draws a plot with room for the iteration numbers above it and for half a tick
 // label at its right.
 func DrawTimePlot(c draw.Canvas, p *plot.Plot) {
 	p.Draw(draw.Crop(c, 0, -8, 0, -16))

@@ -10,10 +10,10 @@ import (
 	"github.com/memprof/memprof/analysis"
 )
 
-// drawnPoints is how many intervals a figure draws at most: about one a pixel of its width.
+// DrawnPoints is how many intervals a figure draws at most: about one a pixel of its width.
 const DrawnPoints = 1000
 
-// drawnCourse is a device's course as its figures draw it. Hundreds of iterations are drawn as a
+// DrawnCourse is a device's course as its figures draw it. Hundreds of iterations are drawn as a
 // band: with slices of one and a half iterations each one holds a whole rise and fall, where finer
 // ones would show an interference of iterations and pixels.
 func DrawnCourse(d *analysis.DeviceResult) []analysis.Point {
@@ -24,7 +24,7 @@ func DrawnCourse(d *analysis.DeviceResult) []analysis.Point {
 	return ReducePoints(d.Series.Points, n)
 }
 
-// reducePoints joins points that begin in the same of n equal slices of time, so that at most n
+// ReducePoints joins points that begin in the same of n equal slices of time, so that at most n
 // are left. The joined point covers both: it keeps the least and greatest of each value, and the
 // split at the greatest R (then T), so that neither a peak nor the peak instant is lost. Silence
 // shorter than a slice is part of the point before it; longer silence stays between the points.
@@ -72,7 +72,7 @@ func hullKnown(a, b analysis.Range) analysis.Range {
 	return hull(a, b)
 }
 
-// courseEnd is the time at which a course ends.
+// CourseEnd is the time at which a course ends.
 func CourseEnd(points []analysis.Point) int64 {
 	last := points[len(points)-1]
 	return max(last.End, last.Start)
@@ -85,7 +85,7 @@ type strip struct {
 	From, To, Next vg.Length
 }
 
-// strips places reduced points up to the right end of a plot, each at least a pixel wide so that
+// Strips places reduced points up to the right end of a plot, each at least a pixel wide so that
 // what lasts a moment is seen. Slices are no narrower than that: what a point takes of the next
 // one's room does not add up.
 func Strips(points []analysis.Point, x func(float64) vg.Length, right vg.Length) []strip {
@@ -102,7 +102,7 @@ func Strips(points []analysis.Point, x func(float64) vg.Length, right vg.Length)
 	return out
 }
 
-// curve is one of the numbers that a course has.
+// Curve is one of the numbers that a course has.
 type Curve struct {
 	within func(analysis.Point) analysis.Range
 	at     func(analysis.Instant) int64
@@ -114,7 +114,7 @@ var (
 	CurveR = Curve{func(p analysis.Point) analysis.Range { return p.R }, func(i analysis.Instant) int64 { return i.R }}
 )
 
-// envelope draws a value that changed many times within a pixel as the band between its least and
+// Envelope draws a value that changed many times within a pixel as the band between its least and
 // greatest value there. While nothing happens the last value holds, and the band is a line.
 type Envelope struct {
 	Points []analysis.Point
@@ -148,7 +148,7 @@ func (e Envelope) Plot(c draw.Canvas, p *plot.Plot) {
 	c.StrokeLines(sty, lower)
 }
 
-// appendStep adds a level from one x to another to a path of steps; a level that goes on lengthens
+// AppendStep adds a level from one x to another to a path of steps; a level that goes on lengthens
 // the last step.
 func AppendStep(path []vg.Point, from, to, height vg.Length) []vg.Point {
 	if n := len(path); n > 0 && path[n-1].Y == height {

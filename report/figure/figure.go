@@ -28,13 +28,13 @@ type Figure struct {
 	Body     func(draw.Canvas) // draws the rest in the room that is left
 }
 
-// legendEntry is a sample of how something is drawn, and its name.
+// LegendEntry is a sample of how something is drawn, and its name.
 type LegendEntry struct {
 	Label  string
 	Sample func(c draw.Canvas) // draws in the rectangle of c
 }
 
-// write draws the figure as DIR/NAME.png and DIR/NAME.svg.
+// Write draws the figure as DIR/NAME.png and DIR/NAME.svg.
 func (f Figure) Write(dir, name string) ([]string, error) {
 	var paths []string
 	for _, format := range []struct {
@@ -50,7 +50,7 @@ func (f Figure) Write(dir, name string) ([]string, error) {
 	return paths, nil
 }
 
-// writeFile writes a plot whole or not at all, and never through a link.
+// WriteFile writes a plot whole or not at all, and never through a link.
 func WriteFile(path string, write func(io.Writer) error) error {
 	var own error // the others name the path
 	err := outfile.Write(path, outfile.Private, func(w io.Writer) error {
@@ -66,7 +66,7 @@ func WriteFile(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// fileName makes a name from a trace safe as the start of a file name.
+// FileName makes a name from a trace safe as the start of a file name.
 func FileName(prefix string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
@@ -142,7 +142,7 @@ func drawLegend(c draw.Canvas, entries []LegendEntry, y vg.Length) vg.Length {
 	return y - line
 }
 
-// swatch is a filled sample.
+// Swatch is a filled sample.
 func Swatch(clr color.Color, label string) LegendEntry {
 	return LegendEntry{label, func(c draw.Canvas) {
 		FillRect(c, clr, c.Min.X, c.Min.Y, c.Max.X, c.Max.Y)
@@ -150,7 +150,7 @@ func Swatch(clr color.Color, label string) LegendEntry {
 	}}
 }
 
-// stroke is a line as sample.
+// Stroke is a line as sample.
 func Stroke(sty draw.LineStyle, label string) LegendEntry {
 	return LegendEntry{label, func(c draw.Canvas) {
 		middle := c.Center().Y
@@ -158,7 +158,7 @@ func Stroke(sty draw.LineStyle, label string) LegendEntry {
 	}}
 }
 
-// message is the body of a figure that has nothing to draw.
+// Message is the body of a figure that has nothing to draw.
 func Message(lines ...string) func(draw.Canvas) {
 	return func(c draw.Canvas) {
 		y := c.Center().Y + vg.Length(len(lines))*9

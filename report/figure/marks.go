@@ -13,7 +13,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// peakMark marks the peak instant: a line at its time, a dot at a height, a label above the curves.
+// PeakMark marks the peak instant: a line at its time, a dot at a height, a label above the curves.
 type PeakMark struct {
 	D      *analysis.DeviceResult
 	Height float64 // of the dot, in bytes
@@ -46,7 +46,7 @@ func PeakLegend() LegendEntry {
 	}}
 }
 
-// failureMarks puts a cross on the curve of R where a request failed for good.
+// FailureMarks puts a cross on the curve of R where a request failed for good.
 type FailureMarks struct{ D *analysis.DeviceResult }
 
 func (m FailureMarks) Plot(c draw.Canvas, p *plot.Plot) {
@@ -79,7 +79,7 @@ func NewTimeMarks(d *analysis.DeviceResult) timeMarks {
 	return timeMarks{d.Iterations, IterationStep(n, boundariesDrawn), IterationStep(n, numbersDrawn), len(d.OOMs) > 0}
 }
 
-// iterationStep is the least of 1, 5, 10, 20, 50, 100, 200, … with which at most most of n
+// IterationStep is the least of 1, 5, 10, 20, 50, 100, 200, … with which at most most of n
 // iterations are multiples.
 func IterationStep(n, most int) int {
 	step := 1

@@ -32,7 +32,7 @@ var (
 	failedColor   = color.NRGBA{0xb0, 0x00, 0x20, 0xff} // out of memory
 )
 
-// tint is a colour with an opacity from 0 to 1.
+// Tint is a colour with an opacity from 0 to 1.
 func Tint(c color.NRGBA, opacity float64) color.NRGBA {
 	c.A = uint8(math.Round(opacity * 255))
 	return c
@@ -63,13 +63,13 @@ var (
 	BoldLetters     = letters(11, true, InkColor)
 )
 
-// aligned is a style with another alignment.
+// Aligned is a style with another alignment.
 func Aligned(s text.Style, x text.XAlignment, y text.YAlignment) text.Style {
 	s.XAlign, s.YAlign = x, y
 	return s
 }
 
-// fit is as much of a text as has room in a width, with "…" where it was cut.
+// Fit is as much of a text as has room in a width, with "…" where it was cut.
 func Fit(sty text.Style, s string, width vg.Length) string {
 	if sty.Width(s) <= width {
 		return s
@@ -79,17 +79,17 @@ func Fit(sty text.Style, s string, width vg.Length) string {
 	return string(runes[:keep]) + "…"
 }
 
-// fillRect fills a rectangle given by its corners.
+// FillRect fills a rectangle given by its corners.
 func FillRect(c draw.Canvas, clr color.Color, x0, y0, x1, y1 vg.Length) {
 	c.FillPolygon(clr, []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}})
 }
 
-// strokeRect outlines it.
+// StrokeRect outlines it.
 func StrokeRect(c draw.Canvas, sty draw.LineStyle, x0, y0, x1, y1 vg.Length) {
 	c.StrokeLines(sty, []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}, {X: x0, Y: y0}})
 }
 
-// fillBelow fills the area between a path, from left to right, and the bottom of the canvas.
+// FillBelow fills the area between a path, from left to right, and the bottom of the canvas.
 func FillBelow(c draw.Canvas, clr color.Color, path []vg.Point) {
 	area := append([]vg.Point{{X: path[0].X, Y: c.Min.Y}}, path...)
 	c.FillPolygon(clr, append(area, vg.Point{X: path[len(path)-1].X, Y: c.Min.Y}))

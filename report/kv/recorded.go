@@ -102,7 +102,7 @@ func recordedKVBeams(kv *analysis.KeysValues) string {
 }
 
 // recordedKVFigures are the bars, the course and the block map of each memory for keys and values.
-func RecordedFigures(d *analysis.DeviceResult) []figure.Figure {
+func RecordedFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
 	var figures []figure.Figure
 	for i, k := range recordedKV(d) {
 		name := "kv"

@@ -7,7 +7,7 @@ import (
 	"github.com/memprof/memprof/report/plain"
 )
 
-// writeMarkdown writes sections as GitHub-flavoured Markdown, those below a heading one level deeper
+// WriteMarkdown writes sections as GitHub-flavoured Markdown, those below a heading one level deeper
 // than it. It fails only where w does.
 func WriteMarkdown(w io.Writer, sections ...Section) error {
 	var out bytes.Buffer

@@ -6,7 +6,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// tone says how a cell, or a note, is meant; Text colours it where colours are wanted.
+// Tone says how a cell, or a note, is meant; Text colours it where colours are wanted.
 type Tone uint8
 
 const (
@@ -17,13 +17,13 @@ const (
 	Failed      // the job was hurt
 )
 
-// cell is one field of a table. Its text is ready for one line of a terminal.
+// Cell is one field of a table. Its text is ready for one line of a terminal.
 type Cell struct {
 	Text string
 	Tone Tone
 }
 
-// column is the head of a column; numbers stand at its right edge.
+// Column is the head of a column; numbers stand at its right edge.
 type Column struct {
 	Name    string
 	Number  bool
@@ -33,7 +33,7 @@ type Column struct {
 func Words(name string) Column   { return Column{Name: name} }
 func Numbers(name string) Column { return Column{Name: name, Number: true} }
 
-// section is one titled part of a report: notes, a table (when it has columns), more notes. It is
+// Section is one titled part of a report: notes, a table (when it has columns), more notes. It is
 // what Text and Markdown render, each in its own way.
 type Section struct {
 	Title   string
@@ -49,7 +49,7 @@ type Section struct {
 	Listed bool // a page has the whole list
 }
 
-// row makes plain cells.
+// Row makes plain cells.
 func Row(texts ...string) []Cell {
 	cells := make([]Cell, len(texts))
 	for i, text := range texts {
@@ -58,7 +58,7 @@ func Row(texts ...string) []Cell {
 	return cells
 }
 
-// toned sets the tone of whole rows.
+// Toned sets the tone of whole rows.
 func Toned(t Tone, cells []Cell) []Cell {
 	for i := range cells {
 		cells[i].Tone = t
@@ -68,7 +68,7 @@ func Toned(t Tone, cells []Cell) []Cell {
 
 func Note(text string) []Cell { return Row(text) }
 
-// elide keeps the first head and the last tail rows of a table, and puts one line between them that
+// Elide keeps the first head and the last tail rows of a table, and puts one line between them that
 // says how many are left out: in the first column of words, which has room, or else in the first.
 // One row is never elided: the line would take its place.
 func (s *Section) Elide(head, tail int) {
@@ -84,7 +84,7 @@ func (s *Section) Elide(head, tail int) {
 	s.Rows = append(rows, s.Rows[len(s.Rows)-tail:]...)
 }
 
-// without takes the column of a name out of sections that have one.
+// Without takes the column of a name out of sections that have one.
 func Without(name string, sections []Section) []Section {
 	for i := range sections {
 		s := &sections[i]
@@ -102,18 +102,10 @@ func Without(name string, sections []Section) []Section {
 	return sections
 }
 
-// shownAtPins marks sections that a page with pins shows for any instant.
+// ShownAtPins marks sections that a page with pins shows for any instant.
 func ShownAtPins(sections ...Section) []Section {
 	for i := range sections {
 		sections[i].AtPins = true
-	}
-	return sections
-}
-
-// shownWhole marks sections of which the page has the whole list.
-func ShownWhole(sections ...Section) []Section {
-	for i := range sections {
-		sections[i].Listed = true
 	}
 	return sections
 }

@@ -147,7 +147,7 @@ type Options struct {
 	Width int
 }
 
-// writeText writes sections for a terminal. It fails only where w does.
+// WriteText writes sections for a terminal. It fails only where w does.
 func WriteText(w io.Writer, o Options, sections ...Section) error {
 	var out bytes.Buffer
 	p := printer{&out, o}

@@ -9,7 +9,7 @@ import (
 // pagePart is a table of a comparison, and for each of its rows by what share it changed, for its bar.
 type Part struct {
 	Section layout.Section
-	// changes are the change as a share of the greater of the two; of shares, in points of which 1 is all.
+	// Changes are the change as a share of the greater of the two; of shares, in points of which 1 is all.
 	Changes  []float64
 	Outcomes []string
 }
@@ -25,7 +25,7 @@ type pageDiffPart struct {
 	Outcomes []string  `json:"outcomes"`
 }
 
-// writeDiff writes the page of a comparison. It fails only where w does.
+// WriteDiff writes the page of a comparison. It fails only where w does.
 func WriteDiff(w io.Writer, head layout.Section, parts []Part) error {
 	out := pageDiff{Head: newPageSection(head), Parts: []pageDiffPart{}}
 	for _, p := range parts {

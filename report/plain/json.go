@@ -81,7 +81,7 @@ func cleanJSON(text []byte) []byte {
 	return out
 }
 
-// known is a number of which -1 says that it does not exist.
+// Known is a number of which -1 says that it does not exist.
 func Known(n int64) *int64 {
 	if n < 0 {
 		return nil
@@ -89,7 +89,7 @@ func Known(n int64) *int64 {
 	return &n
 }
 
-// finite is a share that JSON can hold; NaN and infinities, shares of nothing, are null.
+// Finite is a share that JSON can hold; NaN and infinities, shares of nothing, are null.
 func Finite(share float64) *float64 {
 	if math.IsNaN(share) || math.IsInf(share, 0) {
 		return nil
@@ -97,7 +97,7 @@ func Finite(share float64) *float64 {
 	return &share
 }
 
-// reason is nil where there is none.
+// Reason is nil where there is none.
 func Reason(why string) *string {
 	if why == "" {
 		return nil
@@ -105,7 +105,7 @@ func Reason(why string) *string {
 	return &why
 }
 
-// nameOrNull is a name, or null for none.
+// NameOrNull is a name, or null for none.
 func NameOrNull(name string) *string {
 	if name == "" {
 		return nil

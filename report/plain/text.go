@@ -80,7 +80,7 @@ func commands(s string, i int) bool {
 // steer the layout (Unicode's class Cf) do not.
 func shown(r rune) bool { return unicode.IsPrint(r) }
 
-// shorten cleans s and takes the middle out of it where it is wider than width columns. Both ends
+// Shorten cleans s and takes the middle out of it where it is wider than width columns. Both ends
 // are kept because a module path is told by its root and by its leaf.
 func Shorten(s string, width int) string {
 	// A name of megabytes costs no more than one of a few times the width.

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// browser is a headless Chromium, spoken to by the DevTools protocol over its pipe: JSON messages that end
+// Browser is a headless Chromium, spoken to by the DevTools protocol over its pipe: JSON messages that end
 // with a zero byte, to its file 3 and from its file 4.
 type Browser struct {
 	t     testing.TB
@@ -43,7 +43,7 @@ type devtoolsMessage struct {
 	Params json.RawMessage `json:"params"`
 }
 
-// newBrowser starts one, or skips the test where there is none.
+// NewBrowser starts one, or skips the test where there is none.
 func NewBrowser(t testing.TB) *Browser {
 	t.Helper()
 	if testing.Short() {
@@ -231,7 +231,7 @@ func (b *Browser) size(width, height int) {
 	b.Must("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": false}, nil)
 }
 
-// open shows a page from disk, and says how long it took until it was ready to be used.
+// Open shows a page from disk, and says how long it took until it was ready to be used.
 func (b *Browser) Open(page []byte) time.Duration {
 	b.t.Helper()
 	file := filepath.Join(b.t.TempDir(), "page.html")
@@ -258,10 +258,10 @@ func (b *Browser) Open(page []byte) time.Duration {
 	return time.Since(start)
 }
 
-// twoFrames is over when all that was to be drawn is.
+// TwoFrames is over when all that was to be drawn is.
 const TwoFrames = `new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(''))))`
 
-// eval is the value of an expression in the page; promises are waited for.
+// Eval is the value of an expression in the page; promises are waited for.
 func (b *Browser) Eval(expression string) any {
 	b.t.Helper()
 	var out struct {
@@ -282,14 +282,14 @@ func (b *Browser) Eval(expression string) any {
 	return out.Result.Value
 }
 
-// text is what an element of the page says.
+// Text is what an element of the page says.
 func (b *Browser) Text(selector string) string {
 	b.t.Helper()
 	text, _ := b.Eval(fmt.Sprintf(`(document.querySelector(%q) || {}).textContent`, selector)).(string)
 	return text
 }
 
-// mouse does something at a place of an element, as shares of its width and height.
+// Mouse does something at a place of an element, as shares of its width and height.
 func (b *Browser) Mouse(selector, what string, x, y float64, more map[string]any) {
 	b.t.Helper()
 	at, _ := b.Eval(fmt.Sprintf(`(() => {
@@ -318,7 +318,7 @@ func (b *Browser) Click(selector string, x, y float64) {
 	b.Eval(TwoFrames)
 }
 
-// quiet fails the test if the page complained, or asked for anything.
+// Quiet fails the test if the page complained, or asked for anything.
 func (b *Browser) Quiet() {
 	b.t.Helper()
 	b.mutex.Lock()
@@ -333,7 +333,7 @@ func (b *Browser) Quiet() {
 	}
 }
 
-// picture writes what the whole page looks like.
+// Picture writes what the whole page looks like.
 func (b *Browser) Picture(file string, dark bool) {
 	b.t.Helper()
 	scheme := "light"
@@ -358,7 +358,7 @@ func (b *Browser) Picture(file string, dark bool) {
 	}
 }
 
-// forget drops what the page complained of so far.
+// Forget drops what the page complained of so far.
 func (b *Browser) Forget() {
 	b.mutex.Lock()
 	defer b.mutex.Unlock()

@@ -15,13 +15,13 @@ import (
 	"github.com/memprof/memprof/report/figure"
 )
 
-// hostileName tries to move the cursor, recolour the screen, break out of tables and markup, and
+// HostileName tries to move the cursor, recolour the screen, break out of tables and markup, and
 // fill the screen.
 var HostileName = "\x1b[31m\x1b[2J<script>alert(1)</script>|`*_&@all\r\n\x00\x07\u202egnp.exe\u2028\xff" + strings.Repeat("層.attn", 40)
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// golden compares with testdata/NAME, or writes it with -update.
+// Golden compares with testdata/NAME, or writes it with -update.
 func Golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
@@ -49,7 +49,7 @@ func SVG(t *testing.T, f figure.Figure) string {
 	return out.String()
 }
 
-// checkSafe fails on what may not reach a terminal or a page: control characters other than the
+// CheckSafe fails on what may not reach a terminal or a page: control characters other than the
 // newline, marks that reorder text, invalid UTF-8, and numbers that are none.
 func CheckSafe(t *testing.T, text string) {
 	t.Helper()

@@ -286,7 +286,7 @@ func (s *simulator) finish(process string) *analysis.Result {
 	}
 }
 
-// training is a job of some layers and iterations: activations rise in the forward pass and fall
+// Training is a job of some layers and iterations: activations rise in the forward pass and fall
 // in the backward pass while gradients come; the first optimizer step makes the optimizer's state;
 // the first iteration tries convolution algorithms with large workspaces. About as many events as
 // told share a point of the series.

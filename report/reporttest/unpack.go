@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// unpack reads the data of a page, with the numbers of columns in their places.
+// Unpack reads the data of a page, with the numbers of columns in their places.
 func Unpack(t testing.TB, page []byte) any {
 	t.Helper()
 	found := regexp.MustCompile(`(?s)id="data">([^<]*)</script>`).FindSubmatch(page)

@@ -16,17 +16,17 @@ func Context(context string, width int) string {
 	return plain.Shorten(context, width)
 }
 
-// nameWidth is the room for a module's path or a frame.
+// NameWidth is the room for a module's path or a frame.
 const NameWidth = 50
 
-// otherMeans explains the category.
+// OtherMeans explains the category.
 const OtherMeans = "other: told by no label, and by neither phase nor lifetime"
 
 func Phase(name string) string { return Named(name, "(no name)") }
 
 func Module(name string) string { return Named(name, "(no module)") }
 
-// named is a name of the job's as a field of a table.
+// Named is a name of the job's as a field of a table.
 func Named(name, none string) string {
 	if name == "" {
 		return none
@@ -48,7 +48,7 @@ func Category(name string) string {
 // verdictWidth is the room for a verdict.
 const verdictWidth = len(analysis.Fragmentation)
 
-// fragmentationMeans explains the verdict.
+// FragmentationMeans explains the verdict.
 const FragmentationMeans = "fragmentation: enough bytes were free, but in no piece that was large enough"
 
 // verdictText is a verdict as a field of a table.
@@ -80,7 +80,7 @@ func Iteration(d *analysis.DeviceResult, index int) string {
 // recoveredNote is shown with a trace that was cut off.
 const recoveredNote = "the trace ends before the process did: what follows holds up to its last event"
 
-// endNote says where a trace ends that is not of the whole process; "" of one that is.
+// EndNote says where a trace ends that is not of the whole process; "" of one that is.
 func EndNote(r *analysis.Result) string {
 	switch {
 	case r.Live:
@@ -91,7 +91,7 @@ func EndNote(r *analysis.Result) string {
 	return ""
 }
 
-// deviceTitle names a device of a process.
+// DeviceTitle names a device of a process.
 func DeviceTitle(r *analysis.Result, d *analysis.DeviceResult) string {
 	return fmt.Sprintf("%s · GPU %d", plain.Shorten(r.Process, 60), d.Device)
 }
