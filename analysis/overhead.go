@@ -231,7 +231,7 @@ func (g *GPUReadings) alone(pid int) (from, until int64) {
 func (c Course) inRound(time int64) (used int64) {
 	for i := range c {
 		s := &c[i]
-		if s.First > time && s.First-time >= ReadingInterval.Nanoseconds() {
+		if s.First > time && s.First-time >= trace.ReadingInterval.Nanoseconds() {
 			break
 		}
 		used = s.Used

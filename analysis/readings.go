@@ -12,9 +12,6 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// ReadingInterval is how often the devices' used memory is read while a job runs.
-const ReadingInterval = 100 * time.Millisecond
-
 // settling is how long before an event of a change, and after one, the device may already
 // or still be seen otherwise: memory is used a while before the call that took it returns.
 const settling = int64(10 * time.Millisecond)
@@ -168,7 +165,7 @@ func (c Course) at(instant, since, until, end int64) Reading {
 // at an end of it, or because more than the longest pause between readings lies there.
 func (s *stretch) readWithin(since, until int64) bool {
 	return s.First >= since && s.First <= until || s.Last >= since && s.Last <= until ||
-		min(s.Last, until)-max(s.First, since) >= 2*ReadingInterval.Nanoseconds()
+		min(s.Last, until)-max(s.First, since) >= 2*trace.ReadingInterval.Nanoseconds()
 }
 
 // nearest is the reading nearest to an instant, whatever has changed in between.

@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // ReadingsName is the name of what is no process of the job: the readings of the devices'
@@ -17,6 +18,9 @@ const (
 	OptionReadings = "readings"             // ReadingsOfNVML, ReadingsOfDriver and why, or why there are none
 	OptionVisible  = "cuda_visible_devices" // CUDA_VISIBLE_DEVICES of the job, where it was set
 )
+
+// ReadingInterval is how often the devices' used memory is read while a job runs.
+const ReadingInterval = 100 * time.Millisecond
 
 // Values of [OptionReadings].
 const (

@@ -7,6 +7,7 @@ import (
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/hooks"
+	"github.com/memprof/memprof/hooks/nvml"
 	"github.com/memprof/memprof/hooks/rerun"
 	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
@@ -40,7 +41,7 @@ func chooseDevice(wanted string, simMemory int64, installed *hooks.Installation)
 // realGPUs takes names from NVML, which knows more, or else from the driver.
 func realGPUs(devices []rerun.Device) []trace.GPU {
 	var gpus []trace.GPU
-	if state, err := readNVML(); err == nil {
+	if state, err := nvml.Read(); err == nil {
 		for i, card := range state.GPUs {
 			gpus = append(gpus, trace.GPU{Index: i, Name: card.Name, UUID: card.UUID, Memory: card.Total, Driver: state.Driver})
 		}
@@ -65,7 +66,7 @@ func simulatedDevice(memory int64, installed *hooks.Installation, why string) (*
 	}
 	chosen := &chosenDevice{simulated: true, why: why}
 	for i, device := range devices {
-		chosen.gpus = append(chosen.gpus, trace.GPU{Index: i, Name: device.Name, Memory: device.Total, Driver: "simulated, CUDA " + formatCUDA(version)})
+		chosen.gpus = append(chosen.gpus, trace.GPU{Index: i, Name: device.Name, Memory: device.Total, Driver: "simulated, CUDA " + nvml.FormatCUDA(version)})
 	}
 	return chosen, nil
 }
@@ -79,4 +80,19 @@ func (d *chosenDevice) String() string {
 		name = fmt.Sprintf("%d × %s", len(d.gpus), name)
 	}
 	return name
+}
+
+// readable opens the cards that a job's books can be held against, and says where the
+// readings come from. Without NVML those are the processes of the job, each of which reads
+// for itself. There will be none of the simulated device: its memory is its processes', and
+// nothing beside it could be found out.
+func readable(device *chosenDevice) (found nvml.Cards, readings string) {
+	if device.simulated {
+		return nil, "none: the device is simulated"
+	}
+	c, err := nvml.Open()
+	if err != nil {
+		return nil, trace.ReadingsOfDriver + err.Error()
+	}
+	return c, trace.ReadingsOfNVML
 }

@@ -5,7 +5,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/memprof/memprof/hooks/nvml"
 
 	"github.com/memprof/memprof/hooks"
 	"github.com/memprof/memprof/hooks/rerun"
@@ -21,7 +21,7 @@ func checkDriver() []finding {
 			Remedy: "record uses the simulated device here; install the NVIDIA driver for a real one",
 		}}
 	}
-	findings := []finding{{Check: "driver", Health: healthOK, Detail: fmt.Sprintf("CUDA %s, %s", formatCUDA(version), units.Counted(int64(len(devices)), "device"))}}
+	findings := []finding{{Check: "driver", Health: healthOK, Detail: fmt.Sprintf("CUDA %s, %s", nvml.FormatCUDA(version), units.Counted(int64(len(devices)), "device"))}}
 	if len(devices) == 0 {
 		findings[0].Health = healthWarn
 		findings[0].Remedy = "no device is visible: check CUDA_VISIBLE_DEVICES and nvidia-smi"
@@ -59,7 +59,7 @@ func checkSimulator(installed *hooks.Installation) finding {
 		f.Health, f.Detail = healthFail, "no simulated device"
 		f.Remedy = "unset MEMPROF_SIM_DEVICES"
 	default:
-		f.Detail = fmt.Sprintf("CUDA %s, %s", formatCUDA(version), describeDevice("", devices[0]).Detail)
+		f.Detail = fmt.Sprintf("CUDA %s, %s", nvml.FormatCUDA(version), describeDevice("", devices[0]).Detail)
 	}
 	return f
 }
@@ -67,7 +67,7 @@ func checkSimulator(installed *hooks.Installation) finding {
 // checkNVML has a line for the library, and others for what of it will not do.
 func checkNVML() []finding {
 	f := finding{Check: "NVML", Health: healthOK}
-	state, err := readNVML()
+	state, err := nvml.Read()
 	if err != nil {
 		f.Health, f.Detail = healthWarn, err.Error()
 		f.Remedy = "traces name the GPU as the driver does, and used memory is read from within the job, for the whole card"
@@ -75,7 +75,13 @@ func checkNVML() []finding {
 	}
 	f.Detail = fmt.Sprintf("driver %s, %s", state.Driver, units.Counted(int64(len(state.GPUs)), "GPU"))
 	findings := []finding{f}
-	if sliced := slicedGPUs(); len(sliced) > 0 {
+	var sliced []string
+	for number, gpu := range state.GPUs {
+		if gpu.Sliced {
+			sliced = append(sliced, fmt.Sprint(number))
+		}
+	}
+	if len(sliced) > 0 {
 		findings = append(findings, finding{Check: "MIG", Health: healthWarn, Detail: "on, for GPU " + strings.Join(sliced, ", "),
 			Remedy: "a job sees one slice of a card: give it by CUDA_VISIBLE_DEVICES=MIG-…; used memory is read for the whole card"})
 	}
@@ -84,29 +90,6 @@ func checkNVML() []finding {
 			Remedy: "the job's part of used memory is the card's, if nobody else is on it; start the container with --pid=host for exact books"})
 	}
 	return findings
-}
-
-// slicedGPUs are the numbers of the cards in MIG mode.
-func slicedGPUs() []string {
-	if nvml.Init() != nvml.SUCCESS {
-		return nil
-	}
-	defer nvml.Shutdown()
-	count, ret := nvml.DeviceGetCount()
-	if ret != nvml.SUCCESS {
-		return nil
-	}
-	var sliced []string
-	for i := range count {
-		device, ret := nvml.DeviceGetHandleByIndex(i)
-		if ret != nvml.SUCCESS {
-			continue
-		}
-		if current, _, ret := device.GetMigMode(); ret == nvml.SUCCESS && current == nvml.DEVICE_MIG_ENABLE {
-			sliced = append(sliced, fmt.Sprint(i))
-		}
-	}
-	return sliced
 }
 
 // inContainer says whether processes here have other numbers than on the host. The first

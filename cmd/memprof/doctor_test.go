@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/hooks/nvml"
 	"github.com/memprof/memprof/hooks/rerun"
 )
 
@@ -63,7 +64,7 @@ func TestPrintFindings(t *testing.T) {
 }
 
 func TestReadNVMLWithoutLibrary(t *testing.T) {
-	if state, err := readNVML(); err == nil {
+	if state, err := nvml.Read(); err == nil {
 		t.Skipf("this machine has NVML: %+v", state)
 	} else if err.Error() != "libnvidia-ml.so.1 is not on this machine" {
 		t.Errorf("without the library: %v", err)

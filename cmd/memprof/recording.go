@@ -14,6 +14,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks"
+	"github.com/memprof/memprof/hooks/nvml"
 	"github.com/memprof/memprof/report/units"
 	"github.com/memprof/memprof/trace"
 )
@@ -32,12 +33,12 @@ type recorder struct {
 	missed []string // what will not be recorded, known beforehand
 	set    []hooks.FrameworkSetting
 	// readable opens the cards whose used memory is read; see the function.
-	readable func(*chosenDevice) (found cards, readings string)
+	readable func(*chosenDevice) (found nvml.Cards, readings string)
 
 	info      *trace.Info
 	collector *trace.Collector
-	sampler   *sampler // nil where the devices' used memory cannot be read
-	troubles  []string // of the collector, each once
+	sampler   *nvml.Sampler // nil where the devices' used memory cannot be read
+	troubles  []string      // of the collector, each once
 }
 
 // run records the job. Once it is started its exit code is the result, whatever becomes
@@ -55,14 +56,14 @@ func (r *recorder) run(program string, command []string, settings map[string]str
 	job, err := startJob(program, command, environment(os.Environ(), strings.HasPrefix(settings[trace.OptionReadings], trace.ReadingsOfDriver)))
 	if err != nil {
 		if r.sampler != nil {
-			r.sampler.abandon()
+			r.sampler.Abandon()
 		}
 		r.collector.Finish() // of nothing
 		r.place.abandon()
 		return err
 	}
 	if r.sampler != nil {
-		r.sampler.follow(job.process.Pid)
+		r.sampler.Follow(job.process.Pid)
 	}
 	stop := r.follow()
 	ended, err := job.wait()
@@ -112,7 +113,7 @@ func (r *recorder) prepare(command []string, settings map[string]string) error {
 	if found == nil {
 		return nil
 	}
-	if r.sampler, err = newSampler(r.place.dir, r.info, found, answersWithin); err != nil {
+	if r.sampler, err = nvml.NewSampler(r.place.dir, r.info, found, nvml.AnswersWithin); err != nil {
 		settings[trace.OptionReadings] = trace.ReadingsOfDriver + err.Error() // run.json is written again at the end
 	}
 	return nil
@@ -182,7 +183,7 @@ func (r *recorder) conclude(ended outcome) {
 	r.saySettings(summary.Libraries)
 	r.info.Problems = slices.Concat(r.missed, summary.Problems, r.troubles)
 	if r.sampler != nil { // as late as its processes are waited for
-		r.info.Problems = append(r.info.Problems, r.sampler.stop()...)
+		r.info.Problems = append(r.info.Problems, r.sampler.Stop()...)
 	}
 	run, err := trace.Open(r.place.dir)
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/memprof/memprof/hooks/nvml"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -38,7 +39,7 @@ func (w *cardWatch) ask() {
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		state, err := readNVML()
+		state, err := nvml.Read()
 		if err != nil {
 			return
 		}

@@ -1,4 +1,4 @@
-package main
+package nvml
 
 import (
 	"errors"
@@ -10,28 +10,29 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/trace"
 )
 
 const (
 	heartbeat     = 10 * time.Second     // an unchanged number is written again after this
 	completeAfter = 10 * time.Minute     // a recorder that is killed loses the readings since the last part
-	busyShare     = 20                   // the sampler rests this many times as long as a round took,
+	busyShare     = 20                   // the Sampler rests this many times as long as a round took,
 	longestRest   = 2 * time.Second      // but no longer, as one slow answer says little of the next
 	failuresInRow = 5                    // a GPU that fails so often is left alone
-	answersWithin = 5 * time.Second      // a driver in trouble may let its callers wait for ever
 	promptly      = 5 * time.Millisecond // a list of processes that took longer is of no known time
 )
 
-// sampler reads what the devices have in use while a job runs, and writes it beside the
+// AnswersWithin is how long to wait for the cards: a driver in trouble may never return.
+const AnswersWithin = 5 * time.Second
+
+// Sampler reads what the devices have in use while a job runs, and writes it beside the
 // job's trace: the books are held against it.
 //
 // A number is written when it differs from the one before, and so is the time of the last
 // reading at which it was still the old one: between the two events of a stretch of equal
 // numbers, every reading gave that number.
-type sampler struct {
-	cards cards
+type Sampler struct {
+	cards Cards
 	dir   string
 	now   func() int64 // nanoseconds since the run's clock base
 	to    *trace.Writer
@@ -46,7 +47,8 @@ type sampler struct {
 	end, done chan struct{}
 }
 
-var errNoAnswer = errors.New("the driver does not answer")
+// ErrNoAnswer is that of a driver that does not answer in time.
+var ErrNoAnswer = errors.New("the driver does not answer")
 
 // readGPU is what is known of one GPU.
 type readGPU struct {
@@ -63,17 +65,17 @@ type course struct {
 	context       int32
 }
 
-// newSampler takes the readings of the time before the job; an error if the cards do not
+// NewSampler takes the readings of the time before the job; an error if the cards do not
 // answer within patience. The job must not wait for them.
-func newSampler(dir string, info *trace.Info, cards cards, patience time.Duration) (*sampler, error) {
+func NewSampler(dir string, info *trace.Info, cards Cards, patience time.Duration) (*Sampler, error) {
 	meta := trace.ProcessMeta{RunID: info.ID, Name: trace.ReadingsName, Rank: -1, LocalRank: -1, WorldSize: -1}
-	s := &sampler{
+	s := &Sampler{
 		cards: cards, dir: dir, to: trace.NewWriter(dir, meta, trace.WriterOptions{}),
 		now: func() int64 { return monotonic() - info.ClockBase }, patience: patience,
 		end: make(chan struct{}), done: make(chan struct{}),
 	}
 	all := s.to.Intern(trace.FormatContext(trace.Field{Name: "all", Value: "1"}))
-	for range cards.count() {
+	for range cards.Count() {
 		s.gpus = append(s.gpus, readGPU{
 			whole: course{context: all, read: -1, written: -1}, processes: map[int]*course{},
 		})
@@ -85,13 +87,13 @@ func newSampler(dir string, info *trace.Info, cards cards, patience time.Duratio
 		s.round()
 	}()
 	if !s.answered(first) {
-		return nil, errNoAnswer
+		return nil, ErrNoAnswer
 	}
 	return s, nil
 }
 
 // answered waits for what the cards are asked for.
-func (s *sampler) answered(done <-chan struct{}) bool {
+func (s *Sampler) answered(done <-chan struct{}) bool {
 	select {
 	case <-done:
 		return true
@@ -107,15 +109,15 @@ func monotonic() int64 {
 	return now.Nano()
 }
 
-// follow reads until stop, the job's process and what it starts apart from all others.
-func (s *sampler) follow(pid int) {
+// Follow reads until stop, the job's process and what it starts apart from all others.
+func (s *Sampler) Follow(pid int) {
 	s.job = newFamily(pid)
 	go func() {
 		defer close(s.done)
 		for {
 			start := time.Now()
 			s.round()
-			rest := max(analysis.ReadingInterval, min(busyShare*time.Since(start), longestRest))
+			rest := max(trace.ReadingInterval, min(busyShare*time.Since(start), longestRest))
 			select {
 			case <-s.end:
 				s.round()
@@ -126,13 +128,13 @@ func (s *sampler) follow(pid int) {
 	}()
 }
 
-// stop takes the last readings and completes the trace of them. It returns the troubles
+// Stop takes the last readings and completes the trace of them. It returns the troubles
 // there were, for people.
-func (s *sampler) stop() []string {
+func (s *Sampler) Stop() []string {
 	close(s.end)
 	if !s.answered(s.done) {
 		s.to.RemoveTemporary() // what cannot be removed, recover removes
-		return []string{"the devices' used memory is not in the recording to its end: " + errNoAnswer.Error()}
+		return []string{"the devices' used memory is not in the recording to its end: " + ErrNoAnswer.Error()}
 	}
 	for i := range s.gpus {
 		s.settle(i, &s.gpus[i].whole)
@@ -147,18 +149,18 @@ func (s *sampler) stop() []string {
 		s.to.Abandon()
 		s.failed = append(s.failed, fmt.Sprintf("the devices' used memory is not in the recording to its end: %v", s.err))
 	}
-	s.cards.close()
+	s.cards.Close()
 	return s.failed
 }
 
-// abandon is stop for a job that was never started: nothing is kept.
-func (s *sampler) abandon() {
+// Abandon is Stop for a job that was never started: nothing is kept.
+func (s *Sampler) Abandon() {
 	s.to.Abandon()
-	s.cards.close()
+	s.cards.Close()
 }
 
 // round takes one reading of everything.
-func (s *sampler) round() {
+func (s *Sampler) round() {
 	for i := range s.gpus {
 		if s.err != nil {
 			return
@@ -171,13 +173,13 @@ func (s *sampler) round() {
 	}
 }
 
-func (s *sampler) read(gpu int) {
+func (s *Sampler) read(gpu int) {
 	g := &s.gpus[gpu]
 	if g.failures >= failuresInRow {
 		return
 	}
 	now := s.now()
-	used, total, err := s.cards.memory(gpu)
+	used, total, err := s.cards.Memory(gpu)
 	if err != nil {
 		if g.failures++; g.failures == failuresInRow {
 			s.failed = append(s.failed, err.Error())
@@ -191,14 +193,14 @@ func (s *sampler) read(gpu int) {
 	}
 	// Also where the sum is as it was: one process may have taken what another returned.
 	before := s.now()
-	list := s.cards.processes(gpu)
+	list := s.cards.Processes(gpu)
 	if list != nil && s.now()-before <= promptly.Nanoseconds() {
 		s.readProcesses(gpu, list)
 	}
 }
 
 // readProcesses takes over a list of the processes on a GPU. One that is gone uses nothing.
-func (s *sampler) readProcesses(gpu int, used map[int]int64) {
+func (s *Sampler) readProcesses(gpu int, used map[int]int64) {
 	g := &s.gpus[gpu]
 	now := s.now()
 	for pid := range used {
@@ -226,7 +228,7 @@ func (g *readGPU) pids() []int {
 }
 
 // take notes a reading.
-func (s *sampler) take(gpu int, c *course, now, used int64) {
+func (s *Sampler) take(gpu int, c *course, now, used int64) {
 	switch {
 	case c.written < 0:
 		s.write(gpu, c, now, used)
@@ -240,13 +242,13 @@ func (s *sampler) take(gpu int, c *course, now, used int64) {
 }
 
 // settle writes when the number was last read.
-func (s *sampler) settle(gpu int, c *course) {
+func (s *Sampler) settle(gpu int, c *course) {
 	if c.read > c.written {
 		s.write(gpu, c, c.read, c.used)
 	}
 }
 
-func (s *sampler) write(gpu int, c *course, time, used int64) {
+func (s *Sampler) write(gpu int, c *course, time, used int64) {
 	if s.err != nil || s.gone.Load() {
 		return
 	}

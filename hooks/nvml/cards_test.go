@@ -1,4 +1,4 @@
-package main
+package nvml
 
 import (
 	"fmt"
@@ -49,20 +49,20 @@ func TestCards(t *testing.T) {
 }
 
 func printCards() {
-	cards, err := openCards()
+	cards, err := Open()
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer cards.close()
-	text := fmt.Sprintf("%d cards", cards.count())
-	for gpu := range cards.count() {
-		used, total, err := cards.memory(gpu)
+	defer cards.Close()
+	text := fmt.Sprintf("%d cards", cards.Count())
+	for gpu := range cards.Count() {
+		used, total, err := cards.Memory(gpu)
 		if err != nil {
 			text += "; " + err.Error()
 			continue
 		}
-		text += fmt.Sprintf("; %d of %d used, by %v", used, total, cards.processes(gpu))
+		text += fmt.Sprintf("; %d of %d used, by %v", used, total, cards.Processes(gpu))
 	}
 	fmt.Println(text)
 }

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/memprof/memprof/hooks/nvml"
+	"github.com/memprof/memprof/hooks/nvml/nvmltest"
+	"github.com/memprof/memprof/trace"
+)
+
+// recordBeside records a job on the simulated device beside made-up cards.
+func recordBeside(t *testing.T, fake *nvmltest.Cards, command ...string) (dir string, err error) {
+	t.Helper()
+	return recordWith(t, func(*chosenDevice) (nvml.Cards, string) { return fake, trace.ReadingsOfNVML }, command...)
+}
+
+// recordWith records a job on the simulated device, as if that were a real one.
+func recordWith(t *testing.T, readable func(*chosenDevice) (nvml.Cards, string), command ...string) (dir string, err error) {
+	t.Helper()
+	needHook(t)
+	t.Setenv("MEMPROF_CACHE", t.TempDir())
+	installed, err := installHook()
+	if err != nil {
+		t.Fatal(err)
+	}
+	device, err := chooseDevice("sim", 1<<30, installed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir = filepath.Join(t.TempDir(), "run")
+	place, err := newPlace(dir, "", "job", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := recordOptions{Device: "sim", SimMemory: 1 << 30, Quiet: true}
+	rec := &recorder{
+		place: place, device: device, stderr: io.Discard, quiet: true,
+		readable: readable,
+	}
+	environment := func(base []string, readings bool) []string {
+		options := opts.hookOptions(place.spool, true)
+		options.Readings = readings
+		return installed.Environment(base, options)
+	}
+	return dir, rec.run(command[0], command, opts.settings(), environment)
+}
+
+func TestRecordTakesReadings(t *testing.T) {
+	job := buildJob(t)
+	cards := &nvmltest.Cards{Used: []int64{7 << 30}, Shown: []map[int]int64{{1: 1}}}
+	dir, err := recordBeside(t, cards, job, "alloc", "a", "64M", "sleep", "400", "foreign", "16M", "sleep", "400")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !cards.Closed {
+		t.Error("the library was left open")
+	}
+	books, _ := reportBooks(t, dir)
+	b := books[0].Books
+	if len(books) != 1 || b.Scope != "device" || b.Missing != "" || b.Peak.Used == nil {
+		t.Fatalf("books %s", jsonText(books))
+	}
+	// The driver did not tell the job's process apart, so that nothing of the rest is known.
+	sum := b.Peak.Tensors + b.Peak.Reserve + b.Peak.Context + b.Peak.Other
+	if *b.Peak.Used != 7<<30 || b.Peak.Tensors != 64*mebi || sum < 64*mebi || *b.Peak.Rest != 7<<30-sum || b.Peak.Unexplained != nil {
+		t.Errorf("books %s", jsonText(books))
+	}
+	if code, out, stderr := memprof("verify", dir); code != 0 || !strings.Contains(out, "ok     device: ") {
+		t.Errorf("verify ended with %d: %s%s", code, out, stderr)
+	}
+}
+
+// Without NVML the job's processes read for themselves, and only then.
+func TestRecordHasProcessesRead(t *testing.T) {
+	job := buildJob(t)
+	const why = "no library here"
+	tests := []struct {
+		readings, scope, missing string
+	}{
+		{trace.ReadingsOfDriver + why, "card", ""},
+		{"none: " + why, "process", why},
+	}
+	for _, test := range tests {
+		t.Run(test.scope, func(t *testing.T) {
+			readable := func(*chosenDevice) (nvml.Cards, string) { return nil, test.readings }
+			dir, err := recordWith(t, readable, job, "alloc", "a", "64M", "sleep", "400", "foreign", "16M", "sleep", "400")
+			if err != nil {
+				t.Fatal(err)
+			}
+			books, _ := reportBooks(t, dir)
+			b := books[0].Books
+			if len(books) != 1 || b.Scope != test.scope || b.Missing != test.missing || (b.Peak.Used != nil) != (test.missing == "") {
+				t.Fatalf("books %s", jsonText(books))
+			}
+			// The simulated card has nothing on it that the events do not tell of.
+			if b.Peak.Used != nil && (*b.Peak.Unexplained != 0 || *b.Peak.Used < 64*mebi || b.Peak.Tensors != 64*mebi) {
+				t.Errorf("books %s", jsonText(books))
+			}
+			if code, out, stderr := memprof("verify", dir); code != 0 {
+				t.Errorf("verify ended with %d: %s%s", code, out, stderr)
+			}
+		})
+	}
+}
+
+// Where NVML hangs they read for themselves, too.
+func TestRecordGivesUpOnCards(t *testing.T) {
+	stuck := make(chan struct{})
+	t.Cleanup(func() { close(stuck) })
+	silent := &nvmltest.Cards{Used: []int64{7 << 30}}
+	silent.Stuck.Store(&stuck)
+	dir, err := recordBeside(t, silent, buildJob(t), "alloc", "a", "64M", "sleep", "250")
+	if err != nil {
+		t.Fatal(err)
+	}
+	books, _ := reportBooks(t, dir)
+	if b := books[0].Books; b.Scope != "card" || b.Missing != "" {
+		t.Errorf("books %s", jsonText(books))
+	}
+	info, err := trace.ReadInfo(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := info.Options[trace.OptionReadings], trace.ReadingsOfDriver+nvml.ErrNoAnswer.Error(); got != want {
+		t.Errorf("run.json has readings %q, want %q", got, want)
+	}
+}
+
+// A command that cannot be started leaves nothing behind.
+func TestRecordAbandonsReadings(t *testing.T) {
+	cards := &nvmltest.Cards{Used: []int64{7 << 30}}
+	dir, err := recordBeside(t, cards, filepath.Join(t.TempDir(), "nothing"))
+	if err == nil || !cards.Closed {
+		t.Errorf("error %v, closed %v", err, cards.Closed)
+	}
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is left behind: %v", dir, err)
+	}
+}
