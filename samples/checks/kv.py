@@ -14,8 +14,8 @@ def serve(suite, cache, *arguments):
     lines = [line for line in done.stdout.splitlines() if line.startswith("kv_serving ")]
     if len(lines) != 1:
         raise Failed(f"{cache}: no result line:\n{done.stdout[-1500:]}")
-    if "keys and values of" in done.stderr:
-        raise Failed(f"{cache}: the adapter gave up: {[line for line in done.stderr.splitlines() if 'keys and values of' in line]}")
+    if "KV cache of" in done.stderr:
+        raise Failed(f"{cache}: the adapter gave up: {[line for line in done.stderr.splitlines() if 'KV cache of' in line]}")
     suite.verified(directory)
     device = first_process(suite.report(directory))["devices"][0]
     told = device.get("keys_and_values") or []
@@ -115,8 +115,8 @@ def kv_marks_cost(suite):
 def kv_beams(suite):
     """Beams in generate, with and without sampling: each beam is a sequence in a row of its own."""
     directory, done = suite.record("kv_beams", suite.job("kv_beams"))
-    if "keys and values of" in done.stderr:
-        raise Failed(f"the adapter gave up: {[line for line in done.stderr.splitlines() if 'keys and values of' in line]}")
+    if "KV cache of" in done.stderr:
+        raise Failed(f"the adapter gave up: {[line for line in done.stderr.splitlines() if 'KV cache of' in line]}")
     suite.verified(directory)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("kv_beams ")]
     known, told = json.loads(line.split(" ", 1)[1]), {}

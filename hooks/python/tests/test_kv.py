@@ -126,7 +126,7 @@ reserve -1 0 1 0; append -1 1; end
             )
 
     def test_sixteen_prompts_of_two_beams(self):
-        # 64 candidates in a cache of 32 rows: what was taken for a surprise.
+        # 64 candidates in a cache of 32 rows: once taken for an unknown layout.
         self.check(
             GENERATE,
             """
@@ -400,7 +400,7 @@ append 1 1; free 1 0
             """,
             """
             ["KV cache of transformers' continuous batching: Unexpected: layers in groups (SlidingAttentionCacheAllocator); \
-what follows is not recorded"]\x20
+from here on it is not recorded"]\x20
             """,
         )
 
