@@ -154,15 +154,15 @@ func (ar *arena) models() (name string, pool, memory graphpool.Model) {
 	if ar.sampled {
 		return "torch", graphpool.Torch, graphpool.Torch
 	}
-	policy := bfc.Options{Growth: bfc.Needed}
-	if growth, step, err := bfc.ParseGrowth(ar.info.Options["growth"]); err == nil && growth != bfc.None {
-		policy.Growth, policy.Step = growth, step
-	}
-	if split, err := bfc.ParseSplit(ar.info.Options["split"]); err == nil {
-		policy.Split = split
+	options := bfc.Options{Growth: bfc.Needed}
+	if policy, err := bfc.ParseFields(func(name string) (string, bool) { text, ok := ar.info.Options[name]; return text, ok }); err == nil {
+		if policy.Growth != bfc.None && ar.info.Options["growth"] != "" {
+			options.Growth, options.Step = policy.Growth, policy.Step
+		}
+		options.Split = policy.Split
 	}
 	unit := ar.granularity()
-	return "bfc", graphpool.BFC(unit, policy), graphpool.BFC(unit, bfc.Options{Growth: bfc.Needed, Split: bfc.SplitAlways})
+	return "bfc", graphpool.BFC(unit, options), graphpool.BFC(unit, bfc.Options{Growth: bfc.Needed, Split: bfc.SplitAlways})
 }
 
 // sequences are the requests of shapes in the order they began, ready to be made in another one.

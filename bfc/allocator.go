@@ -136,6 +136,17 @@ func New(options Options, memory Memory) (*Allocator, error) {
 	return a, nil
 }
 
+// maxExcess is the excess in bytes from which a chunk is split.
+func maxExcess(options Options) uint64 {
+	switch {
+	case options.Split != SplitClassic:
+		return uint64(options.Split)
+	case options.FragmentationFraction > 0:
+		return truncate(options.FragmentationFraction * float64(options.Limit))
+	}
+	return defaultMaxExcess
+}
+
 // truncate is the integral part of a product that is not negative, as far as 64 bits go.
 func truncate(x float64) uint64 {
 	if x >= 1<<64 {

@@ -3,10 +3,27 @@ package bfc
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
+
+// Policy is what a user chooses of the allocator. Each arena gets the part of it that ForArena
+// says. The zero value is the preset classic without a headroom.
+type Policy struct {
+	Growth Growth
+	Step   uint64 // bytes, positive with growth Step and else 0
+	Split  Split
+	// SmallArenas is the size in bytes below which requests have arenas of their own; 0: none has.
+	SmallArenas uint64
+	Trim        Trim
+	Placement   Placement
+	// Headroom is what a growth beyond the request leaves free of the device, in bytes.
+	Headroom uint64
+	// Limit is the most that a main arena maps, in bytes; 0 is the device's memory.
+	Limit uint64
+	// Handle is the size of a CUDA handle in bytes; 0 leaves it to ForArena.
+	Handle uint64
+}
 
 // Growth says how much memory an allocator asks for when nothing fits.
 type Growth int
@@ -14,8 +31,8 @@ type Growth int
 const (
 	// Double asks for regions that double from 2 MiB: the classic policy.
 	Double Growth = iota
-	// Needed asks for what the request lacks, and no more, and first takes back granules
-	// that are free elsewhere.
+	// Needed asks for what the request lacks, and no more, and first unmaps pages that are free
+	// elsewhere.
 	Needed
 	// None asks for the whole limit, at the first request.
 	None
@@ -23,75 +40,16 @@ const (
 	Step
 )
 
-var growthNames = []string{Double: "double", Needed: "needed", None: "none", Step: "step"}
-
-// String is the name of the growth, without the size of a step.
-func (g Growth) String() string {
-	if g < 0 || int(g) >= len(growthNames) {
-		return fmt.Sprintf("growth %d", int(g))
-	}
-	return growthNames[g]
-}
-
-// ParseGrowth is the growth of a text: double, needed, none, or step:BYTES with the bytes of
-// a step, which are 0 for the others.
-func ParseGrowth(text string) (growth Growth, step uint64, err error) {
-	if size, ok := strings.CutPrefix(text, "step:"); ok {
-		if step, err = strconv.ParseUint(size, 10, 64); err != nil || step == 0 {
-			return 0, 0, fmt.Errorf("growth %q: a step is a positive number of bytes", text)
-		}
-		return Step, step, nil
-	}
-	if at := slices.Index(growthNames, text); at >= 0 && Growth(at) != Step {
-		return Growth(at), 0, nil
-	}
-	return 0, 0, fmt.Errorf("unknown growth %q: use double, needed, step:BYTES or none", text)
-}
-
-// GrowthText is what ParseGrowth reads.
-func (o *Options) GrowthText() string {
-	if o.Growth == Step {
-		return fmt.Sprintf("step:%d", o.Step)
-	}
-	return o.Growth.String()
-}
-
 // Split says when a chunk is split: where at least that many bytes would be left over, a
 // positive number; SplitClassic is the rule of the reference.
 type Split uint64
 
 const (
-	// SplitClassic splits chunks of twice the request, or with the greatest excess.
+	// SplitClassic splits chunks of twice the request, or with an excess of 128 MiB.
 	SplitClassic Split = 0
 	// SplitAlways splits wherever anything is left over.
 	SplitAlways Split = Granule
 )
-
-// String is what ParseSplit reads.
-func (s Split) String() string {
-	switch s {
-	case SplitClassic:
-		return "classic"
-	case SplitAlways:
-		return "always"
-	}
-	return strconv.FormatUint(uint64(s), 10)
-}
-
-// ParseSplit is the split of a text: classic, always, or a positive number of bytes.
-func ParseSplit(text string) (Split, error) {
-	switch text {
-	case "classic":
-		return SplitClassic, nil
-	case "always":
-		return SplitAlways, nil
-	}
-	bytes, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || bytes == 0 {
-		return 0, fmt.Errorf("unknown split %q: use classic, always or a positive number of bytes", text)
-	}
-	return Split(bytes), nil
-}
 
 // Placement says where a request goes that something fits.
 type Placement int
@@ -104,28 +62,10 @@ const (
 	PlacementPlanned
 )
 
-var placementNames = []string{PlacementBestFit: "best-fit", PlacementPlanned: "planned"}
-
-// String is what ParsePlacement reads.
-func (p Placement) String() string {
-	if p < 0 || int(p) >= len(placementNames) {
-		return fmt.Sprintf("placement %d", int(p))
-	}
-	return placementNames[p]
-}
-
-// ParsePlacement is the placement of a text: best-fit or planned.
-func ParsePlacement(text string) (Placement, error) {
-	if at := slices.Index(placementNames, text); at >= 0 {
-		return Placement(at), nil
-	}
-	return 0, fmt.Errorf("unknown placement %q: use best-fit or planned", text)
-}
-
-// Trim says when the owner of an allocator gives back the memory of free granules.
+// Trim says when the owner of an allocator unmaps free pages.
 type Trim struct {
 	When TrimWhen
-	// Idle is for how long nothing was asked or freed, with TrimIdle; positive there.
+	// Idle is for how long nothing was requested or freed, with TrimIdle; positive there.
 	Idle time.Duration
 }
 
@@ -135,50 +75,197 @@ type TrimWhen int
 const (
 	// TrimNever keeps all that was mapped.
 	TrimNever TrimWhen = iota
-	// TrimIteration gives back, at the end of an iteration, what the next will not need.
+	// TrimIteration unmaps, at the end of an iteration, what the next will not use.
 	TrimIteration
-	// TrimIdle gives back all that is free once nothing has happened for a while.
+	// TrimIdle unmaps all that is free once nothing has happened for a while.
 	TrimIdle
-	// TrimPressure gives back what is free while the device is short of memory.
+	// TrimPressure unmaps what is free while the device is short of memory.
 	TrimPressure
 )
 
-var trimNames = []string{TrimNever: "never", TrimIteration: "iteration", TrimIdle: "idle", TrimPressure: "pressure"}
-
-// String is what ParseTrim reads: idle comes with its nanoseconds.
-func (t Trim) String() string {
-	if t.When < 0 || int(t.When) >= len(trimNames) {
-		return fmt.Sprintf("trim %d", int(t.When))
-	}
-	if t.When == TrimIdle {
-		return fmt.Sprintf("idle:%d", t.Idle.Nanoseconds())
-	}
-	return trimNames[t.When]
+// Value is one value of a dimension: a choice, by its index, and the amount that goes with it in
+// bytes or nanoseconds, 0 for choices without one.
+type Value struct {
+	Choice int
+	Amount uint64
 }
 
-// ParseTrim is the trim of a text: never, iteration, pressure, or idle:NS with a positive
-// number of nanoseconds.
-func ParseTrim(text string) (Trim, error) {
-	if idle, ok := strings.CutPrefix(text, "idle:"); ok {
-		ns, err := strconv.ParseInt(idle, 10, 64)
-		if err != nil || ns <= 0 {
-			return Trim{}, fmt.Errorf("trim %q: idle takes a positive number of nanoseconds", text)
+// Choice is one row of a dimension's values.
+type Choice struct {
+	Word    string // of the value; "" for one that is an amount alone
+	Amount  Amount // what follows the word behind a colon, or stands alone
+	Zero    bool   // an amount of 0 is one, too
+	Example string // an amount, for completion
+	Note    string // for completion
+	// NoTune and NoReplay say why `tune` and `replay` cannot have the value; "" where they can.
+	NoTune, NoReplay string
+}
+
+// Dimension is one setting of a Policy: all that flags, help, completion, run.json, arena events
+// and the hook need to know of it.
+type Dimension struct {
+	Name  string // of its flag; with _ for - in run.json
+	Key   string // in the hook's options
+	Field string // in arena events; "" where they do not have it
+	Help  string // of the flag
+	// Choices are its values, by Value.Choice: those of a Growth, say, are in the order of its
+	// constants.
+	Choices []Choice
+	Default string   // in preset classic
+	Tune    []string // what `tune` tries unless it is told otherwise; nil: it tries no values
+	Replay  bool     // whether `replay` has a flag for it
+	// Served is whether it concerns what `record --serve` serves while torch has its own allocator.
+	Served bool
+
+	get func(p *Policy) Value
+	set func(p *Policy, v Value)
+}
+
+// Dimensions are all settings of a policy, in the order of texts. hooks/capture/bfc/policy.c has
+// the same table.
+var Dimensions = []*Dimension{
+	{
+		Name: "growth", Key: "growth", Field: "growth", Default: "double", Tune: []string{"double", "needed", "step:33554432"}, Replay: true, Served: true,
+		Help: "how the main arena grows: double (from 2 MiB), needed (what a request lacks), step:SIZE, or none (takes --limit at once)",
+		Choices: []Choice{
+			Double: {Word: "double"}, Needed: {Word: "needed"},
+			None: {Word: "none", Note: "takes --limit at once", NoTune: "takes the whole limit, whatever the job does: there is nothing to tune"},
+			Step: {Word: "step", Amount: Bytes, Example: "32MiB", Note: "or another size"},
+		},
+		get: func(p *Policy) Value { return Value{int(p.Growth), p.Step} },
+		set: func(p *Policy, v Value) { p.Growth, p.Step = Growth(v.Choice), v.Amount },
+	},
+	{
+		Name: "split", Key: "split", Field: "split", Default: "classic", Tune: []string{"classic", "always"}, Replay: true, Served: true,
+		Help:    "when a chunk is split: classic, always, or SIZE, where at least that much is left over",
+		Choices: []Choice{{Word: "classic"}, {Word: "always"}, {Amount: Bytes, Example: "1MiB", Note: "or another size, from which on chunks are split"}},
+		get: func(p *Policy) Value {
+			switch p.Split {
+			case SplitClassic:
+				return Value{}
+			case SplitAlways:
+				return Value{Choice: 1}
+			}
+			return Value{2, uint64(p.Split)}
+		},
+		set: func(p *Policy, v Value) { p.Split = []Split{SplitClassic, SplitAlways, Split(v.Amount)}[v.Choice] },
+	},
+	{
+		Name: "small-arenas", Key: "small", Field: "below", Default: "0", Tune: []string{"0", "1048576"}, Served: true,
+		Help:    "serve requests below this SIZE from arenas of their own; 0: none",
+		Choices: []Choice{{Amount: Bytes, Zero: true, Example: "1MiB", Note: "or another size; 0 for none"}},
+		get:     func(p *Policy) Value { return Value{Amount: p.SmallArenas} },
+		set:     func(p *Policy, v Value) { p.SmallArenas = v.Amount },
+	},
+	{
+		Name: "trim", Key: "trim", Field: "trim", Default: "never", Tune: []string{"never", "iteration"}, Replay: true,
+		Help: "when free memory is unmapped: never, iteration (at its end, what the next will not use), idle:DURATION, or pressure",
+		Choices: []Choice{
+			TrimNever: {Word: "never"}, TrimIteration: {Word: "iteration"},
+			TrimIdle: {Word: "idle", Amount: Nanoseconds, Example: "500ms", Note: "or another time", NoReplay: "operations have no times"},
+			TrimPressure: {Word: "pressure", Note: "while others leave less than --headroom",
+				NoTune: "depends on what other processes need, which a recording does not have", NoReplay: "operations have no other users of the device"},
+		},
+		get: func(p *Policy) Value { return Value{int(p.Trim.When), uint64(p.Trim.Idle)} },
+		set: func(p *Policy, v Value) { p.Trim = Trim{TrimWhen(v.Choice), time.Duration(v.Amount)} },
+	},
+	{
+		Name: "placement", Key: "placement", Field: "placement", Default: "best-fit", Tune: []string{"best-fit", "planned"}, Replay: true,
+		Help:    "where blocks go: best-fit, or planned, by a plan of iterations that repeat themselves (use with --trim iteration)",
+		Choices: []Choice{PlacementBestFit: {Word: "best-fit"}, PlacementPlanned: {Word: "planned"}},
+		get:     func(p *Policy) Value { return Value{Choice: int(p.Placement)} },
+		set:     func(p *Policy, v Value) { p.Placement = Placement(v.Choice) },
+	},
+	{
+		Name: "headroom", Key: "headroom", Field: "headroom", Default: "2147483648", Served: true,
+		Help:    "free memory that a growth beyond the request leaves to others",
+		Choices: []Choice{{Amount: Bytes, Zero: true, Example: "2GiB", Note: "or another size"}},
+		get:     func(p *Policy) Value { return Value{Amount: p.Headroom} },
+		set:     func(p *Policy, v Value) { p.Headroom = v.Amount },
+	},
+	{
+		Name: "limit", Key: "limit", Default: "0", Served: true,
+		Help:    "most memory the main arena may reserve; 0: the device's",
+		Choices: []Choice{{Amount: Bytes, Zero: true, Example: "40GiB", Note: "or another size"}},
+		get:     func(p *Policy) Value { return Value{Amount: p.Limit} },
+		set:     func(p *Policy, v Value) { p.Limit = v.Amount },
+	},
+	{
+		Name: "handle", Key: "handle", Default: "0", Served: true,
+		Help:    "bytes per CUDA handle, the smallest unit that can be unmapped; 0: 32MiB, or the device's page with --growth needed or a trim",
+		Choices: []Choice{{Amount: Bytes, Zero: true, Example: "32MiB", Note: "or another size"}},
+		get:     func(p *Policy) Value { return Value{Amount: p.Handle} },
+		set:     func(p *Policy, v Value) { p.Handle = v.Amount },
+	},
+}
+
+// Preset is a policy with a name.
+type Preset struct {
+	Name, Help string
+	Values     map[string]string // by the name of the dimension, where they are not the default
+}
+
+// Presets are all of them. The first is what a user gets who asks for none.
+var Presets = []Preset{
+	{Name: "classic", Help: "best fit with coalescing as TensorFlow has it"},
+	{Name: "compact", Help: "least memory: maps what is needed, unmaps what is not", Values: map[string]string{
+		"growth": "needed", "split": "always", "trim": "iteration", "placement": "planned",
+	}},
+}
+
+// PresetNamed is the policy of a preset.
+func PresetNamed(name string) (Policy, error) {
+	at := slices.IndexFunc(Presets, func(p Preset) bool { return p.Name == name })
+	if at < 0 {
+		return Policy{}, fmt.Errorf("unknown preset %q: use %s", name, strings.Join(PresetNames(), " or "))
+	}
+	var p Policy
+	for _, d := range Dimensions {
+		text, said := Presets[at].Values[d.Name]
+		if !said {
+			text = d.Default
 		}
-		return Trim{TrimIdle, time.Duration(ns)}, nil
+		d.mustSet(&p, text)
 	}
-	if at := slices.Index(trimNames, text); at >= 0 && TrimWhen(at) != TrimIdle {
-		return Trim{When: TrimWhen(at)}, nil
-	}
-	return Trim{}, fmt.Errorf("unknown trim %q: use never, iteration, idle:NS or pressure", text)
+	return p, nil
 }
 
-// maxExcess is the excess in bytes from which a chunk is split.
-func maxExcess(options Options) uint64 {
-	switch {
-	case options.Split != SplitClassic:
-		return uint64(options.Split)
-	case options.FragmentationFraction > 0:
-		return truncate(options.FragmentationFraction * float64(options.Limit))
+// PresetNames are the names of all presets.
+func PresetNames() []string {
+	var names []string
+	for _, p := range Presets {
+		names = append(names, p.Name)
 	}
-	return defaultMaxExcess
+	return names
 }
+
+// Classic is the policy of preset classic.
+func Classic() Policy {
+	p, err := PresetNamed(Presets[0].Name)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// DimensionNamed is the dimension of a name, or nil.
+func DimensionNamed(name string) *Dimension {
+	for _, d := range Dimensions {
+		if d.Name == name {
+			return d
+		}
+	}
+	return nil
+}
+
+// Setting is the dimension's name in run.json.
+func (d *Dimension) Setting() string { return strings.ReplaceAll(d.Name, "-", "_") }
+
+// Differs says whether two policies differ in the dimension.
+func (d *Dimension) Differs(p, q *Policy) bool { return d.get(p) != d.get(q) }
+
+// Value is the dimension's value in a policy.
+func (d *Dimension) Value(p *Policy) Value { return d.get(p) }
+
+// Copy gives a policy the value that another has.
+func (d *Dimension) Copy(to, from *Policy) { d.set(to, d.get(from)) }

@@ -2,46 +2,9 @@ package bfc
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
-
-func TestParsePolicies(t *testing.T) {
-	for _, options := range []Options{
-		{Growth: Double}, {Growth: Needed}, {Growth: None}, {Growth: Step, Step: 1}, {Growth: Step, Step: 64 * mib},
-	} {
-		growth, step, err := ParseGrowth(options.GrowthText())
-		if err != nil || growth != options.Growth || step != options.Step {
-			t.Errorf("ParseGrowth(%q) = %v, %d, %v", options.GrowthText(), growth, step, err)
-		}
-	}
-	for _, split := range []Split{SplitClassic, SplitAlways, 1, 255, 257, 64 * mib} {
-		if got, err := ParseSplit(split.String()); err != nil || got != split {
-			t.Errorf("ParseSplit(%q) = %v, %v", split, got, err)
-		}
-	}
-	for _, trim := range []Trim{{}, {When: TrimIteration}, {TrimIdle, time.Second}, {When: TrimPressure}} {
-		if got, err := ParseTrim(trim.String()); err != nil || got != trim {
-			t.Errorf("ParseTrim(%q) = %v, %v", trim, got, err)
-		}
-	}
-	for _, text := range []string{"", "Double", "step", "step:", "step:0", "step:-1", "step:1M", "growth 4"} {
-		if _, _, err := ParseGrowth(text); err == nil {
-			t.Errorf("ParseGrowth(%q): no error", text)
-		}
-	}
-	for _, text := range []string{"", "0", "-1", "1M", "Always"} {
-		if _, err := ParseSplit(text); err == nil {
-			t.Errorf("ParseSplit(%q): no error", text)
-		}
-	}
-	for _, text := range []string{"", "idle", "idle:", "idle:0", "idle:-5", "idle:1s", "Never"} {
-		if _, err := ParseTrim(text); err == nil {
-			t.Errorf("ParseTrim(%q): no error", text)
-		}
-	}
-}
 
 // A chunk of 10 MiB is asked for less, under every split.
 func TestSplits(t *testing.T) {

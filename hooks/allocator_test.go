@@ -17,7 +17,7 @@ func TestEnvironmentOfAllocators(t *testing.T) {
 		{"native", true, true},
 	} {
 		// The environment of a recording inside another one is its own.
-		env := installation.Environment([]string{"MEMPROF_ALLOCATOR=outer"}, Options{Spool: "/s", Growth: "double", Allocator: test.allocator})
+		env := installation.Environment([]string{"MEMPROF_ALLOCATOR=outer"}, Options{Spool: "/s", Allocator: test.allocator})
 		value, ok := lookup(env, "MEMPROF_ALLOCATOR")
 		if ok != test.watched || ok && value != "native" {
 			t.Errorf("allocator %q: MEMPROF_ALLOCATOR is %q, %v", test.allocator, value, ok)

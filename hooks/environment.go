@@ -19,25 +19,11 @@ type Options struct {
 	// Allocator serves torch's tensors: "bfc", ours, or "native", torch's own, which is
 	// watched and left as it is. Empty is "bfc".
 	Allocator string
-	// Growth of the main arenas: "double", "needed", "step:BYTES" or "none".
-	Growth string
-	// Split is "classic", "always", or the bytes from which on chunks are split; empty is
-	// "classic".
-	Split string
-	// SmallArenas is below which requests are served from arenas of their own; 0 is none.
-	SmallArenas uint64
-	// Trim is "never", "iteration", "idle:NANOSECONDS" or "pressure"; empty is "never".
-	Trim string
-	// Placement is "best-fit" or "planned"; empty is "best-fit".
-	Placement string
-	// Headroom is the free memory that growth beyond a request leaves to others.
-	Headroom uint64
-	// Limit for what the main arena reserves; 0 is none.
-	Limit uint64
+	// Policy of memprof's allocator, as HookOptions of package bfc writes it; empty is the hook's
+	// default.
+	Policy string
 	// BackupLimit bounds the pinned host memory for the content of paused tags; 0 is none.
 	BackupLimit uint64
-	// Handle is the size of physical handles; 0 leaves it to the hook.
-	Handle uint64
 	// Serve answers cudaMalloc and cuMemAlloc of any library from our arenas.
 	Serve bool
 	// Attribution is how much the Python package tells of each request: "modules", "phases"
@@ -63,21 +49,9 @@ func (o Options) String() string {
 	if o.Serve {
 		serve = 1
 	}
-	text := fmt.Sprintf("growth=%s,headroom=%d,serve=%d", o.Growth, o.Headroom, serve)
-	if o.Split != "" && o.Split != "classic" {
-		text += ",split=" + o.Split
-	}
-	if o.SmallArenas > 0 {
-		text += fmt.Sprintf(",small=%d", o.SmallArenas)
-	}
-	if o.Trim != "" && o.Trim != "never" {
-		text += ",trim=" + o.Trim
-	}
-	if o.Placement != "" && o.Placement != "best-fit" {
-		text += ",placement=" + o.Placement
-	}
-	if o.Limit > 0 {
-		text += fmt.Sprintf(",limit=%d", o.Limit)
+	text := fmt.Sprintf("serve=%d", serve)
+	if o.Policy != "" {
+		text = o.Policy + "," + text
 	}
 	if o.Stacks {
 		text += ",stacks=1"
@@ -87,9 +61,6 @@ func (o Options) String() string {
 	}
 	if o.BackupLimit > 0 {
 		text += fmt.Sprintf(",backup_limit=%d", o.BackupLimit)
-	}
-	if o.Handle > 0 {
-		text += fmt.Sprintf(",handle=%d", o.Handle)
 	}
 	return text
 }

@@ -278,7 +278,7 @@ func TestEnvironment(t *testing.T) {
 		{
 			name:    "nothing set",
 			base:    []string{"HOME=/root"},
-			options: Options{Spool: "/s", Growth: "double", Headroom: 2 << 30},
+			options: Options{Spool: "/s", Policy: "growth=double,headroom=2147483648"},
 			want: []string{
 				"HOME=/root", "MEMPROF_SPOOL=/s", "MEMPROF_OPTIONS=growth=double,headroom=2147483648,serve=0",
 				"MEMPROF_HOOKS=/c/v", "MEMPROF_SHIM_CACHE=/c/shim", "LD_PRELOAD=/c/v/libmemprof.so", "PYTHONPATH=/c/v/python",
@@ -293,13 +293,12 @@ func TestEnvironment(t *testing.T) {
 				"MEMPROF_SPOOL=/outer", "ASAN_OPTIONS=detect_leaks=0",
 			},
 			options: Options{
-				Spool: "/s", Growth: "none", Limit: 1 << 30, Handle: 2 << 20, Serve: true,
-				Split: "always", SmallArenas: 1 << 20, Trim: "iteration", Placement: "planned",
+				Spool: "/s", Policy: "growth=none,split=always", BackupLimit: 1 << 30, Serve: true,
 				Simulate: true, SimMemory: 8 << 30, Shim: "/x/shim.so",
 			},
 			want: []string{
 				"NCCL_GRAPH_REGISTER=1", "MEMPROF_SPOOL=/s",
-				"MEMPROF_OPTIONS=growth=none,headroom=0,serve=1,split=always,small=1048576,trim=iteration,placement=planned,limit=1073741824,handle=2097152",
+				"MEMPROF_OPTIONS=growth=none,split=always,serve=1,backup_limit=1073741824",
 				"MEMPROF_HOOKS=/c/v", "MEMPROF_SHIM_CACHE=/c/shim", "LD_PRELOAD=/c/v/libmemprof.so:/j/libjemalloc.so",
 				"PYTHONPATH=/c/v/python::/mine", "MEMPROF_SHIM=/x/shim.so", "LD_LIBRARY_PATH=/c/v/sim:/lib", "MEMPROF_SIM_MEMORY=8589934592",
 				"XLA_PYTHON_CLIENT_PREALLOCATE=false", "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async",
@@ -309,9 +308,9 @@ func TestEnvironment(t *testing.T) {
 		{
 			name:    "attribution and stacks",
 			base:    []string{"MEMPROF_ATTRIBUTION=none", "NCCL_GRAPH_REGISTER=0"},
-			options: Options{Spool: "/s", Growth: "double", Split: "classic", Trim: "never", Placement: "best-fit", Attribution: "phases", Stacks: true, Readings: true},
+			options: Options{Spool: "/s", Attribution: "phases", Stacks: true, Readings: true},
 			want: []string{
-				"NCCL_GRAPH_REGISTER=0", "MEMPROF_SPOOL=/s", "MEMPROF_OPTIONS=growth=double,headroom=0,serve=0,stacks=1,readings=1",
+				"NCCL_GRAPH_REGISTER=0", "MEMPROF_SPOOL=/s", "MEMPROF_OPTIONS=serve=0,stacks=1,readings=1",
 				"MEMPROF_HOOKS=/c/v", "MEMPROF_SHIM_CACHE=/c/shim", "LD_PRELOAD=/c/v/libmemprof.so", "PYTHONPATH=/c/v/python",
 				"MEMPROF_ATTRIBUTION=phases", "XLA_PYTHON_CLIENT_PREALLOCATE=false", "XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async",
 				"ASAN_OPTIONS=verify_asan_link_order=0",
@@ -322,10 +321,10 @@ func TestEnvironment(t *testing.T) {
 			base: []string{
 				"ASAN_OPTIONS=verify_asan_link_order=1", "NCCL_GRAPH_REGISTER=0", "LD_PRELOAD=/x/libmemprof.so", "XLA_PYTHON_CLIENT_ALLOCATOR=platform",
 			},
-			options: Options{Spool: "/s", Growth: "double"},
+			options: Options{Spool: "/s"},
 			want: []string{
 				"ASAN_OPTIONS=verify_asan_link_order=1", "NCCL_GRAPH_REGISTER=0", "XLA_PYTHON_CLIENT_ALLOCATOR=platform",
-				"MEMPROF_SPOOL=/s", "MEMPROF_OPTIONS=growth=double,headroom=0,serve=0",
+				"MEMPROF_SPOOL=/s", "MEMPROF_OPTIONS=serve=0",
 				"MEMPROF_HOOKS=/c/v", "MEMPROF_SHIM_CACHE=/c/shim", "LD_PRELOAD=/c/v/libmemprof.so", "PYTHONPATH=/c/v/python",
 			},
 		},

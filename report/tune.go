@@ -39,11 +39,13 @@ func tuneSection(t *Tuned) layout.Section {
 		Title: "Policies for " + plain.Shorten(t.Process, 60),
 		Before: layout.Note(fmt.Sprintf("%s replayed under each; at most %s were requested at a time; %s",
 			units.Counted(t.Allocs, "request"), units.FormatSize(first.PeakT), tunedSteps(first))),
-		Columns: []layout.Column{
-			layout.Numbers("#"), layout.Words("growth"), layout.Words("split"), layout.Words("small"), layout.Words("trim"), layout.Words("placement"), layout.Numbers("R peak"), layout.Numbers("R steady"), layout.Numbers("idle, first"), layout.Numbers("idle, later"),
-			layout.Numbers("remaps"), layout.Numbers("waits"), layout.Numbers("cost"), layout.Numbers("step"),
-		},
 	}
+	s.Columns = append(s.Columns, layout.Numbers("#"))
+	for _, d := range tunedDimensions() {
+		s.Columns = append(s.Columns, layout.Words(d.Key))
+	}
+	s.Columns = append(s.Columns, layout.Numbers("R peak"), layout.Numbers("R steady"), layout.Numbers("idle, first"), layout.Numbers("idle, later"),
+		layout.Numbers("remaps"), layout.Numbers("waits"), layout.Numbers("cost"), layout.Numbers("step"))
 	best := t.Recommend(t.MaxSlowdown)
 	for i := range t.Outcomes {
 		o := &t.Outcomes[i]
@@ -70,7 +72,6 @@ func tunedSteps(o *tune.Outcome) string {
 
 // tuneRow begins with a number: where the table is divided, that says which policy a line is of.
 func tuneRow(number int, o *tune.Outcome) []layout.Cell {
-	growth, split, small, trim := policyTexts(o.Policy)
 	first, later := units.Absent, units.Absent
 	if o.Iterations > 0 {
 		first = units.FormatPercent(o.FirstIdle)
@@ -82,51 +83,42 @@ func tuneRow(number int, o *tune.Outcome) []layout.Cell {
 	if o.Step > 0 {
 		step = strconv.FormatFloat(1+o.Slowdown(), 'f', 3, 64)
 	}
-	cells := layout.Row(strconv.Itoa(number), growth, split, small, trim, o.Policy.Placement.String(), units.FormatSize(o.PeakR), units.FormatSize(o.SteadyR), first, later,
-		tenths(o.Remaps), tenths(o.Waits), units.FormatDuration(o.Cost.Nanoseconds()), step)
+	cells := layout.Row(strconv.Itoa(number))
+	for _, d := range tunedDimensions() {
+		cells = append(cells, layout.Row(tunedValue(d, &o.Policy))...)
+	}
+	reserved := len(cells)
+	cells = append(cells, layout.Row(units.FormatSize(o.PeakR), units.FormatSize(o.SteadyR), first, later,
+		tenths(o.Remaps), tenths(o.Waits), units.FormatDuration(o.Cost.Nanoseconds()), step)...)
 	if o.Refused > 0 {
-		cells[6].Text = "refused " + units.FormatCount(o.Refused)
+		cells[reserved].Text = "refused " + units.FormatCount(o.Refused)
 	}
 	return cells
+}
+
+// tunedDimensions are the dimensions that have a column.
+func tunedDimensions() []*bfc.Dimension {
+	var out []*bfc.Dimension
+	for _, d := range bfc.Dimensions {
+		if d.Tune != nil {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// tunedValue is a value as `memprof record` takes it; "–" for a size that is none.
+func tunedValue(d *bfc.Dimension, p *bfc.Policy) string {
+	if v := d.Value(p); v.Amount == 0 && d.Choices[v.Choice].Zero {
+		return units.Absent
+	}
+	return d.Text(p, PolicyUnits)
 }
 
 // tenths is a count in the mean.
 func tenths(n float64) string {
 	text := strconv.FormatFloat(n, 'f', 1, 64)
 	return strings.TrimSuffix(text, ".0")
-}
-
-// policyTexts are the options as `memprof record` takes them, and means them: sizes are not rounded.
-// Small is "–" for none.
-func policyTexts(p tune.Policy) (growth, split, small, trim string) {
-	growth, split, small, trim = p.GrowthText(), p.Split.String(), units.Absent, p.Trim.String()
-	if p.Growth == bfc.Step {
-		growth = "step:" + units.ExactSize(p.Step)
-	}
-	if p.Split != bfc.SplitClassic && p.Split != bfc.SplitAlways {
-		split = units.ExactSize(uint64(p.Split))
-	}
-	if p.Small > 0 {
-		small = units.ExactSize(p.Small)
-	}
-	if p.Trim.When == bfc.TrimIdle {
-		trim = "idle:" + p.Trim.Idle.String()
-	}
-	return growth, split, small, trim
-}
-
-// recordFlags are those of `memprof record` for a policy.
-func recordFlags(p tune.Policy) string {
-	growth, split, small, trim := policyTexts(p)
-	flags := "--growth " + growth + " --split " + split
-	if p.Small > 0 {
-		flags += " --small-arenas " + small
-	}
-	flags += " --trim " + trim
-	if p.Placement != bfc.PlacementBestFit {
-		flags += " --placement " + p.Placement.String()
-	}
-	return flags
 }
 
 func tuneNotes(t *Tuned, best int) []layout.Cell {
@@ -140,7 +132,7 @@ func tuneNotes(t *Tuned, best int) []layout.Cell {
 	if best < 0 {
 		return append(notes, layout.Cell{Text: fmt.Sprintf("none serves all requests at no more than %s of a step", units.FormatPercent(t.MaxSlowdown)), Tone: layout.Warned})
 	}
-	return append(notes, layout.Cell{Text: "recommended: memprof record " + recordFlags(t.Outcomes[best].Policy), Tone: layout.Strong})
+	return append(notes, layout.Cell{Text: "recommended: memprof record " + PolicyFlags(t.Outcomes[best].Policy), Tone: layout.Strong})
 }
 
 func short(d time.Duration) string { return units.FormatDuration(d.Nanoseconds()) }
@@ -190,6 +182,11 @@ type jsonPolicy struct {
 	Placement string `json:"placement"`
 }
 
+func newJSONPolicy(p *bfc.Policy) jsonPolicy {
+	settings := p.Settings()
+	return jsonPolicy{settings["growth"], settings["split"], p.SmallArenas, settings["trim"], settings["placement"]}
+}
+
 type jsonOutcome struct {
 	jsonPolicy
 	PeakReserved   int64    `json:"peak_reserved"`
@@ -212,9 +209,8 @@ type jsonOutcome struct {
 }
 
 func newJSONOutcome(o *tune.Outcome) jsonOutcome {
-	p := o.Policy
 	out := jsonOutcome{
-		jsonPolicy: jsonPolicy{p.GrowthText(), p.Split.String(), p.Small, p.Trim.String(), p.Placement.String()}, PeakReserved: o.PeakR, PeakProvided: o.PeakC, PeakRequested: o.PeakT, SteadyReserved: o.SteadyR,
+		jsonPolicy: newJSONPolicy(&o.Policy), PeakReserved: o.PeakR, PeakProvided: o.PeakC, PeakRequested: o.PeakT, SteadyReserved: o.SteadyR,
 		Refused: o.Refused, Iterations: o.Iterations, Remaps: o.Remaps, RemapsAhead: o.RemapsAhead, Gives: o.Gives, Waits: o.Waits,
 		CostNS: o.Cost.Nanoseconds(), BesideNS: o.Beside.Nanoseconds(), TotalCostNS: o.TotalCost.Nanoseconds(),
 	}

@@ -17,16 +17,14 @@ import (
 
 // tuned is a job under policies of every kind: one is recommended, one refused requests.
 func tuned() *Tuned {
-	choices := tune.Choices{
-		Growths: []tune.Policy{{Growth: bfc.Double}, {Growth: bfc.Step, Step: 32 << 20}}, Splits: []bfc.Split{bfc.SplitClassic, 1 << 20},
-		Smalls: []uint64{0}, Trims: []bfc.Trim{{}, {When: bfc.TrimIdle, Idle: 50 * time.Millisecond}},
-		Placements: []bfc.Placement{bfc.PlacementBestFit},
-	}
+	choices := tune.Choices{Values: map[string][]string{
+		"growth": {"double", "step:33554432"}, "split": {"classic", "1048576"}, "trim": {"never", "idle:50000000"},
+	}, Units: bfc.Plain}
 	policies, err := choices.Policies()
 	if err != nil {
 		panic(err)
 	}
-	policies[5].Small = 1 << 20
+	policies[5].SmallArenas = 1 << 20
 	policies[5].Placement, policies[7].Placement = bfc.PlacementPlanned, bfc.PlacementPlanned
 	t := &Tuned{Result: &tune.Result{Allocs: 26927, LeftOut: 2}, Process: "rank0", Costs: tune.DefaultCosts(), MaxSlowdown: 0.01}
 	for i, policy := range policies {
@@ -44,7 +42,7 @@ func tuned() *Tuned {
 // untold is a job without iterations, for which no policy will do.
 func untold() *Tuned {
 	return &Tuned{
-		Result:  &tune.Result{Allocs: 1, Outcomes: []tune.Outcome{{Policy: tune.Policy{Growth: bfc.Needed, Split: bfc.SplitAlways}, PeakR: 2 * mib, SteadyR: 2 * mib, PeakT: 1, Refused: 1}}},
+		Result:  &tune.Result{Allocs: 1, Outcomes: []tune.Outcome{{Policy: bfc.Policy{Growth: bfc.Needed, Split: bfc.SplitAlways}, PeakR: 2 * mib, SteadyR: 2 * mib, PeakT: 1, Refused: 1}}},
 		Process: reporttest.HostileName, Costs: tune.DefaultCosts(),
 	}
 }

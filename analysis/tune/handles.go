@@ -2,13 +2,6 @@ package tune
 
 import "slices"
 
-// Sizes of the hook's handles (hooks/capture/arena/policy.c), where no --handle was asked for. They are
-// not those of [Costs], which only price the calls.
-const (
-	usualHandle  = 32 << 20
-	taggedHandle = 256 << 20
-)
-
 // handles are what is mapped of a heap, in the pieces that can be given back: whole handles only.
 // A heap whose handles are of one granule each needs none of this; its size is 0.
 type handles struct {
@@ -18,21 +11,6 @@ type handles struct {
 
 // span is [from, to).
 type span struct{ from, to uint64 }
-
-// handleSize is the size of a heap's handles under a policy, or 0 where each is one granule.
-func handleSize(p *Policy, s *shape) uint64 {
-	size := uint64(usualHandle)
-	switch {
-	case s.tag:
-		size = taggedHandle
-	case !s.apart && (p.fine()):
-		return 0
-	}
-	if size <= s.granularity {
-		return 0
-	}
-	return size
-}
 
 // find is the index of the first span that ends after addr.
 func (h *handles) find(addr uint64) int {

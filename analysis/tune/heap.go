@@ -1,8 +1,6 @@
 package tune
 
 import (
-	"cmp"
-
 	"github.com/memprof/memprof/bfc"
 )
 
@@ -16,29 +14,25 @@ type heap struct {
 	handles handles
 	born    int64 // in which order of all heaps it served its first request; 0 if it has not
 	trimmed bool  // the policy's trim is for it
+	unmaps  bool  // it unmaps free pages before it grows
 	paused  bool
 }
 
 var _ bfc.Memory = (*heap)(nil)
 
-func newHeap(p *replay, s *shape) *heap {
-	h := &heap{replay: p, shape: s, trimmed: !s.apart && p.policy.Trim.When != bfc.TrimNever}
-	h.handles.size = handleSize(&p.policy, s)
+func newHeap(p *replay, s *shape, small bool) *heap {
+	policy := p.policy
+	policy.Limit, policy.Headroom = s.limit, s.headroom
+	got := policy.ForArena(bfc.Arena{
+		OtherStream: !s.main, Pool: s.pool, Tag: s.tag, Small: small, Total: bfc.NoLimit, Granularity: s.granularity,
+	})
+	h := &heap{replay: p, shape: s, trimmed: got.Trim.When != bfc.TrimNever, unmaps: got.Unmaps}
+	if got.Handle > s.granularity {
+		h.handles.size = got.Handle
+	}
 	h.Device = bfc.NewDevice(bfc.DeviceOptions{VMM: true, Granularity: s.granularity, Reservation: s.reservation})
-	options := bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed, Split: p.policy.Split}
-	if s.main {
-		options.Growth, options.Step = p.policy.Growth, p.policy.Step
-		options.Limit = cmp.Or(s.limit, options.Limit)
-		options.Headroom = s.headroom
-	}
-	if h.trimmed {
-		options.Trim = p.policy.Trim
-	}
-	if !s.apart {
-		options.Placement = p.policy.Placement
-	}
 	var err error
-	if h.bfc, err = bfc.New(options, h); err != nil {
+	if h.bfc, err = bfc.New(got.Heap(), h); err != nil {
 		panic("tune: options that New does not take: " + err.Error()) // granularity and options were checked before
 	}
 	return h
@@ -104,12 +98,11 @@ func (h *heap) Unmap(addr, bytes uint64) {
 	h.given(bytes)
 }
 
-// Take takes granules back; for a request only where the policy says so, and never from what is
-// apart.
+// Take unmaps pages; for a request only where the policy of the arena says so.
 func (h *heap) Take(addr, bytes uint64) bool {
 	p := h.replay
 	taking := p.inRequest && !p.reclaiming
-	if taking && (h.shape.apart || p.policy.Growth != bfc.Needed) || !h.Device.Take(addr, bytes) {
+	if taking && !h.unmaps || !h.Device.Take(addr, bytes) {
 		return false
 	}
 	p.took = p.took || p.inRequest

@@ -1,10 +1,14 @@
 package tune
 
-import "time"
+import (
+	"time"
+
+	"github.com/memprof/memprof/bfc"
+)
 
 // Outcome is what a job would have taken under a policy. Sizes are bytes.
 type Outcome struct {
-	Policy              Policy
+	Policy              bfc.Policy
 	PeakR, PeakC, PeakT int64 // greatest of the whole job, each at its own moment
 	// Refused are requests that found no memory. What came after them is then not the job's.
 	Refused int64

@@ -12,7 +12,7 @@ const steadyFrom = 4
 
 // replay is a job under one policy.
 type replay struct {
-	policy  Policy
+	policy  bfc.Policy
 	costs   *Costs
 	limit   uint64 // most that may be mapped on a device, in bytes
 	limited bool   // it was asked for; else it is what others leave of what the device has
@@ -42,8 +42,8 @@ type replay struct {
 type arena struct{ usual, small *heap } // nil once it ended
 
 // heapFor is where a request goes.
-func (a *arena) heapFor(bytes uint64, p *Policy) *heap {
-	if a.small != nil && bytes < p.Small {
+func (a *arena) heapFor(bytes uint64, p *bfc.Policy) *heap {
+	if a.small != nil && p.InSmallArena(bytes, false, false) {
 		return a.small
 	}
 	return a.usual
@@ -68,7 +68,7 @@ type placed struct {
 	size, requested uint64
 }
 
-func newReplay(policy Policy, costs *Costs, limit uint64) *replay {
+func newReplay(policy bfc.Policy, costs *Costs, limit uint64) *replay {
 	return &replay{
 		policy: policy, costs: costs, limit: limit, limited: limit > 0,
 		totals: map[int32]uint64{}, used: map[int32]uint64{}, most: map[int32]uint64{}, beside: map[int32]uint64{}, lastTime: -1,
@@ -116,9 +116,9 @@ func (p *replay) begin(o *op) {
 		p.arenas = append(p.arenas, arena{})
 	}
 	a := &p.arenas[o.arena]
-	a.usual = newHeap(p, o.shape)
-	if p.policy.Small > 0 && !o.shape.apart {
-		a.small = newHeap(p, o.shape)
+	a.usual = newHeap(p, o.shape, false)
+	if p.policy.SmallArenas > 0 && !o.shape.apart {
+		a.small = newHeap(p, o.shape, true)
 	}
 	p.granularity = max(p.granularity, o.shape.granularity)
 	if total := o.shape.total; total > 0 {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -20,7 +21,7 @@ type Source interface {
 
 // Options of Run.
 type Options struct {
-	Policies []Policy // at least one
+	Policies []bfc.Policy // at least one
 	Costs    Costs
 	// Limit is the most that may be mapped on a device, in bytes; 0 is what the recording says that
 	// the device has, less what others have in use.

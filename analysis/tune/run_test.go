@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -103,19 +102,14 @@ func (j *job) wait(d time.Duration) *job {
 }
 
 // policyOf reads "GROWTH SPLIT TRIM", and behind that "SMALL PLACEMENT" or what it begins with.
-func policyOf(t *testing.T, text string) Policy {
+func policyOf(t *testing.T, text string) bfc.Policy {
 	t.Helper()
-	words := strings.Fields(text)
-	words = append(words, []string{"0", "best-fit"}[len(words)-3:]...)
-	var p Policy
-	var errs [5]error
-	p.Growth, p.Step, errs[0] = bfc.ParseGrowth(words[0])
-	p.Split, errs[1] = bfc.ParseSplit(words[1])
-	p.Trim, errs[2] = bfc.ParseTrim(words[2])
-	p.Small, errs[3] = strconv.ParseUint(words[3], 10, 64)
-	p.Placement, errs[4] = bfc.ParsePlacement(words[4])
-	if err := errors.Join(errs[:]...); err != nil {
-		t.Fatal(err)
+	p := bfc.Classic()
+	for i, word := range strings.Fields(text) {
+		name := []string{"growth", "split", "trim", "small-arenas", "placement"}[i]
+		if err := bfc.DimensionNamed(name).Set(&p, word, bfc.Plain); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return p
 }
@@ -154,7 +148,7 @@ func TestSamplesAsRecorded(t *testing.T) {
 		if reader, err = process.NewReader(); err != nil {
 			t.Fatal(err)
 		}
-		policies := []Policy{policyOf(t, "double classic never")}
+		policies := []bfc.Policy{policyOf(t, "double classic never")}
 		result, err := Run(context.Background(), reader, Options{Policies: policies, Costs: DefaultCosts(), Text: process.Strings().Text})
 		if err != nil {
 			t.Fatal(err)
@@ -314,7 +308,7 @@ func withText(j *job, kind trace.Kind, text string) *job {
 }
 
 func TestErrors(t *testing.T) {
-	policies := []Policy{policyOf(t, "needed always never")}
+	policies := []bfc.Policy{policyOf(t, "needed always never")}
 	for name, test := range map[string]struct {
 		job  *job
 		want string
@@ -339,18 +333,20 @@ func TestErrors(t *testing.T) {
 }
 
 func TestPolicies(t *testing.T) {
-	choices := Choices{
-		Growths: []Policy{{Growth: bfc.Double}, {Growth: bfc.Step, Step: 4096}}, Splits: []bfc.Split{bfc.SplitClassic, 1 << 20},
-		Smalls: []uint64{0, 65536}, Trims: []bfc.Trim{{}, {When: bfc.TrimIdle, Idle: 50}},
-		Placements: []bfc.Placement{bfc.PlacementBestFit, bfc.PlacementPlanned},
+	choices := func() Choices {
+		return Choices{Values: map[string][]string{
+			"growth": {"double", "step:4096"}, "split": {"classic", "1048576"}, "small-arenas": {"0", "65536"},
+			"trim": {"never", "idle:50"}, "placement": {"best-fit", "planned"},
+		}, Units: bfc.Plain}
 	}
-	all, err := choices.Policies()
+	every := choices()
+	all, err := every.Policies()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var texts []string
 	for _, p := range all {
-		texts = append(texts, p.String())
+		texts = append(texts, textOf(&p))
 	}
 	want := []string{
 		"growth=double split=classic small=0 trim=never placement=best-fit", "growth=double split=classic small=0 trim=never placement=planned",
@@ -373,26 +369,37 @@ func TestPolicies(t *testing.T) {
 	if diff := cmp.Diff(want, texts); diff != "" {
 		t.Error(diff)
 	}
-	for name, spoil := range map[string]func(*Choices){
-		"growth none":   func(c *Choices) { c.Growths = []Policy{{Growth: bfc.None}} },
-		"trim pressure": func(c *Choices) { c.Trims = []bfc.Trim{{When: bfc.TrimPressure}} },
-		"empty":         func(c *Choices) { c.Smalls = nil },
+	for name, spoil := range map[string]func(values map[string][]string){
+		"growth none":          func(values map[string][]string) { values["growth"] = []string{"none"} },
+		"trim pressure":        func(values map[string][]string) { values["trim"] = []string{"pressure"} },
+		"small-arenas":         func(values map[string][]string) { values["small-arenas"] = nil },
+		"unknown split \"no\"": func(values map[string][]string) { values["split"] = []string{"no"} },
 	} {
-		wrong := choices
-		spoil(&wrong)
+		wrong := choices()
+		spoil(wrong.Values)
 		if _, err := wrong.Policies(); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
 }
 
+// textOf is what tune tries of a policy.
+func textOf(p *bfc.Policy) string {
+	var words []string
+	for _, d := range bfc.Dimensions {
+		if d.Tune != nil {
+			words = append(words, d.Key+"="+d.Text(p, bfc.Plain))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
 // Whatever the job and however many replay it, each policy holds all that is live.
 func TestAnyJob(t *testing.T) {
-	choices := Choices{
-		Growths: []Policy{{Growth: bfc.Double}, {Growth: bfc.Needed}, {Growth: bfc.Step, Step: 4 * mib}}, Splits: []bfc.Split{bfc.SplitClassic, bfc.SplitAlways, mib},
-		Smalls: []uint64{0, 4 * mib}, Trims: []bfc.Trim{{}, {When: bfc.TrimIteration}, {When: bfc.TrimIdle, Idle: 2 * time.Millisecond}},
-		Placements: []bfc.Placement{bfc.PlacementBestFit, bfc.PlacementPlanned},
-	}
+	choices := Choices{Values: map[string][]string{
+		"growth": {"double", "needed", "step:4194304"}, "split": {"classic", "always", "1048576"}, "small-arenas": {"0", "4194304"},
+		"trim": {"never", "iteration", "idle:2000000"}, "placement": {"best-fit", "planned"},
+	}, Units: bfc.Plain}
 	policies, err := choices.Policies()
 	if err != nil {
 		t.Fatal(err)

@@ -63,23 +63,11 @@ type words struct {
 // options are those of the allocator. Recordings that say nothing of a split, a trim or a
 // placement are of the classic split, no trim and best fit.
 func (w *words) options(limit uint64) bfc.Options {
-	o := bfc.Options{Limit: limit}
-	var err error
-	o.Growth, o.Step, err = bfc.ParseGrowth(w.of["growth"])
+	policy, err := bfc.ParseFields(func(name string) (string, bool) { text, said := w.of[name]; return text, said })
 	w.keep(err)
-	if text, said := w.of["split"]; said {
-		o.Split, err = bfc.ParseSplit(text)
-		w.keep(err)
-	}
-	if text, said := w.of["trim"]; said {
-		o.Trim, err = bfc.ParseTrim(text)
-		w.keep(err)
-	}
-	if text, said := w.of["placement"]; said {
-		o.Placement, err = bfc.ParsePlacement(text)
-		w.keep(err)
-	}
-	o.Headroom, o.GarbageCollection = w.number("headroom"), w.flag("gc")
+	o := policy.Heap()
+	o.Limit = limit
+	o.GarbageCollection = w.flag("gc")
 	if o.FragmentationFraction, err = strconv.ParseFloat(w.of["fraction"], 64); err != nil {
 		w.keep(fmt.Errorf("fraction=%q is not a number", w.of["fraction"]))
 	}

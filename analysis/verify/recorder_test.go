@@ -64,8 +64,8 @@ func (j *job) heap(t testing.TB, options bfc.Options, device bfc.DeviceOptions) 
 	j.heaps = append(j.heaps, h)
 	bit := map[bool]int{true: 1}
 	h.add(trace.Event{Kind: trace.KindArena, Addr: int64(device.Base), Requested: int64(options.Limit), Provided: int64(device.Reservation),
-		Context: j.text(fmt.Sprintf("growth=%v split=%v trim=%v placement=%v headroom=%d fraction=%v gc=%d granularity=%d coalesces=%d pool=0 tag= main=%d",
-			options.GrowthText(), options.Split, options.Trim, options.Placement, options.Headroom, options.FragmentationFraction, bit[options.GarbageCollection],
+		Context: j.text(fmt.Sprintf("%s fraction=%v gc=%d granularity=%d coalesces=%d pool=0 tag= main=%d",
+			options.Policy().Fields(), options.FragmentationFraction, bit[options.GarbageCollection],
 			h.Granularity(), bit[device.VMM], bit[h.id == 0]))})
 	return h
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/analysis/verify"
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -50,14 +51,11 @@ func newServedBench(t *testing.T) *bench {
 }
 
 // allPolicies are all combinations of the policies that tune replays.
-func allPolicies() []tune.Policy {
-	choices := tune.Choices{
-		Growths:    []tune.Policy{{Growth: bfc.Double}, {Growth: bfc.Needed}, {Growth: bfc.Step, Step: 32 << 20}},
-		Splits:     []bfc.Split{bfc.SplitClassic, bfc.SplitAlways, 1 << 20},
-		Smalls:     []uint64{0, 1 << 20},
-		Trims:      []bfc.Trim{{}, {When: bfc.TrimIteration}},
-		Placements: []bfc.Placement{bfc.PlacementBestFit, bfc.PlacementPlanned},
-	}
+func allPolicies() []bfc.Policy {
+	choices := tune.Choices{Base: bfc.Classic(), Values: map[string][]string{
+		"growth": {"double", "needed", "step:33554432"}, "split": {"classic", "always", "1048576"}, "small-arenas": {"0", "1048576"},
+		"trim": {"never", "iteration"}, "placement": {"best-fit", "planned"},
+	}, Units: bfc.Plain}
 	policies, err := choices.Policies()
 	if err != nil {
 		panic(err) // all of them can be replayed
@@ -66,15 +64,19 @@ func allPolicies() []tune.Policy {
 }
 
 // recordFlags are a policy's of record.
-func recordFlags(p tune.Policy) []string {
-	return []string{"--growth", p.GrowthText(), "--split", p.Split.String(), "--small-arenas", fmt.Sprint(p.Small), "--trim", p.Trim.String(), "--placement", p.Placement.String()}
+func recordFlags(p bfc.Policy) []string {
+	var flags []string
+	for _, d := range bfc.Dimensions {
+		flags = append(flags, "--"+d.Name, d.Text(&p, report.PolicyUnits))
+	}
+	return flags
 }
 
-// compact is the policy that moves free memory to where it is needed.
-var compact = tune.Policy{Growth: bfc.Needed, Split: bfc.SplitAlways, Trim: bfc.Trim{When: bfc.TrimIteration}, Placement: bfc.PlacementPlanned}
+// compact is the policy of that preset.
+var compact, _ = bfc.PresetNamed("compact")
 
 // served records a job of testdata/served.c under a policy and returns what it printed.
-func (b *bench) served(dir, memory string, p tune.Policy, words ...string) string {
+func (b *bench) served(dir, memory string, p bfc.Policy, words ...string) string {
 	b.Helper()
 	args := append([]string{"record", "-q", "--force", "--device", "sim", "--sim-memory", memory, "--serve", "-o", b.path(dir)}, recordFlags(p)...)
 	cmd, stderr := b.memprof(append(append(args, "--", b.job), words...)...)
@@ -110,7 +112,7 @@ func (o *agreement) agrees() bool {
 }
 
 // replayed verifies a recording and replays it under the policy that it was recorded with.
-func (b *bench) replayed(dir string, p tune.Policy) (o agreement) {
+func (b *bench) replayed(dir string, p bfc.Policy) (o agreement) {
 	b.Helper()
 	run, err := trace.Open(b.path(dir))
 	if err != nil {
@@ -131,7 +133,7 @@ func (b *bench) replayed(dir string, p tune.Policy) (o agreement) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	tuned, err := tune.Run(context.Background(), reader(), tune.Options{Policies: []tune.Policy{p}, Costs: tune.DefaultCosts(), Text: process.Strings().Text, Workers: 1})
+	tuned, err := tune.Run(context.Background(), reader(), tune.Options{Policies: []bfc.Policy{p}, Costs: tune.DefaultCosts(), Text: process.Strings().Text, Workers: 1})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -166,7 +168,7 @@ func usesFurtherAddresses(events []trace.Event) bool {
 // agrees demands that the model, given the requests of a job, comes to what the hook did.
 // The hook trims beside the job, and the model as if at once: so the job lets it rest after each
 // iteration, and longer where a busy machine has not let the trimmer finish.
-func (b *bench) agrees(memory string, p tune.Policy, kind string, seed uint64) {
+func (b *bench) agrees(memory string, p bfc.Policy, kind string, seed uint64) {
 	b.Helper()
 	var o agreement
 	for _, rest := range []string{"10", "100", "400"} {

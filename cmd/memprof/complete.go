@@ -10,6 +10,7 @@ import (
 	"github.com/memprof/memprof/analysis/gate"
 	"github.com/memprof/memprof/analysis/kvcache"
 	kvrequests "github.com/memprof/memprof/analysis/kvcache/requests"
+	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -37,10 +38,6 @@ func completedRecord(cmd *cobra.Command) *cobra.Command {
 	for flag, of := range map[string]cobra.CompletionFunc{
 		"allocator":   words("bfc\tmemprof's allocator", "native\ttorch's own, watched"),
 		"device":      words("auto", "real", "sim"),
-		"growth":      words(growths...),
-		"split":       words(splits...),
-		"trim":        words(slices.Concat(trims, []cobra.Completion{"pressure\twhen a request would fail"})...),
-		"placement":   words(placements...),
 		"attribution": words("modules", "phases", "none"),
 		"stacks":      words("python", "none"),
 	} {
@@ -49,28 +46,14 @@ func completedRecord(cmd *cobra.Command) *cobra.Command {
 	for _, flag := range []string{"output", "spool"} {
 		mustComplete(cmd, flag, completeDirectories)
 	}
+	completePolicy(cmd, words, func(*bfc.Choice) bool { return false })
 	return cmd
 }
 
-// Values of policies, for several verbs. Where a size or a time is wanted, one stands as an example.
-var (
-	growths    = []cobra.Completion{"double", "needed", "step:32MiB\tor another size", "none\ttakes --limit at once"}
-	splits     = []cobra.Completion{"classic", "always", "1MiB\tor another size, from which on chunks are split"}
-	trims      = []cobra.Completion{"never", "iteration", "idle:500ms\tor another time"}
-	placements = []cobra.Completion{"best-fit", "planned"}
-)
-
 // completedReplay adds what flags of replay can be.
 func completedReplay(cmd *cobra.Command) *cobra.Command {
-	for flag, of := range map[string]cobra.CompletionFunc{
-		"growth":    words(slices.Concat(growths, []cobra.Completion{"true\tdouble", "false\tnone"})...),
-		"split":     words(splits...),
-		"trim":      words("never", "iteration"),
-		"placement": words(placements...),
-		"memory":    words("vmm", "separate"),
-	} {
-		mustComplete(cmd, flag, of)
-	}
+	mustComplete(cmd, "memory", words("vmm", "separate"))
+	completePolicy(cmd, words, func(c *bfc.Choice) bool { return c.NoReplay != "" })
 	return cmd
 }
 
@@ -78,16 +61,12 @@ func completedReplay(cmd *cobra.Command) *cobra.Command {
 func completedTune(cmd *cobra.Command) *cobra.Command {
 	cmd.ValidArgsFunction = completeDirectories
 	for flag, of := range map[string]cobra.CompletionFunc{
-		"process":      completeProcesses,
-		"growth":       lists(growths[:3]...),
-		"split":        lists(splits...),
-		"small-arenas": lists("0", "1MiB\tor another size"),
-		"trim":         lists(trims...),
-		"placement":    lists(placements...),
-		"format":       words("text", "markdown", "json"),
+		"process": completeProcesses,
+		"format":  words("text", "markdown", "json"),
 	} {
 		mustComplete(cmd, flag, of)
 	}
+	completePolicy(cmd, lists, func(c *bfc.Choice) bool { return c.NoTune != "" })
 	return cmd
 }
 

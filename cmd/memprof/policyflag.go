@@ -1,106 +1,242 @@
 package main
 
 import (
+	"errors"
 	"fmt"
-	"strings"
-	"time"
+	"slices"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/memprof/memprof/analysis/tune"
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/report"
 	"github.com/memprof/memprof/report/spell"
-	"github.com/memprof/memprof/report/units"
 )
 
-// growthFlag is a growth with its step, which people write as a size.
-type growthFlag struct {
-	growth bfc.Growth
-	step   uint64
+// policyFlags are --preset and a flag for each dimension of a policy. A flag that is given
+// overrides the preset, whichever comes first.
+type policyFlags struct {
+	Preset string
+	given  map[*bfc.Dimension]bfc.Policy // a policy that has the flag's value
 }
 
-func (g *growthFlag) options() bfc.Options { return bfc.Options{Growth: g.growth, Step: g.step} }
-
-func (g *growthFlag) String() string {
-	options := g.options()
-	return options.GrowthText()
-}
-
-func (g *growthFlag) Set(text string) (err error) {
-	if size, ok := strings.CutPrefix(text, "step:"); ok {
-		bytes, err := units.ParseSize(size)
-		if err != nil {
-			return err
+// add adds --preset, and the flags of the dimensions that the verb takes.
+func (f *policyFlags) add(flags *pflag.FlagSet, takes func(d *bfc.Dimension) bool) {
+	f.given = map[*bfc.Dimension]bfc.Policy{}
+	f.Preset = bfc.Presets[0].Name
+	flags.StringVar(&f.Preset, "preset", f.Preset, presetHelp())
+	for _, d := range bfc.Dimensions {
+		if takes(d) {
+			flags.Var(&dimensionFlag{dimension: d, of: f}, d.Name, d.Help)
 		}
-		text = fmt.Sprintf("step:%d", bytes)
 	}
-	growth, step, err := bfc.ParseGrowth(text)
+}
+
+func presetHelp() string {
+	return "policy of the allocator: classic, or compact (--growth needed --split always --trim iteration --placement planned); other flags override it"
+}
+
+// policy is the preset with what the flags override. The error is of wrong usage.
+func (f *policyFlags) policy() (bfc.Policy, error) {
+	p, err := bfc.PresetNamed(f.Preset)
 	if err != nil {
-		return fmt.Errorf("unknown growth %q: use double, needed, step:SIZE or none%s", text, spell.DidYouMean(text, "double", "needed", "none"))
+		return p, fmt.Errorf("--preset: %w%s", err, spell.DidYouMean(f.Preset, bfc.PresetNames()...))
 	}
-	*g = growthFlag{growth, step}
+	for _, d := range bfc.Dimensions {
+		if from, ok := f.given[d]; ok {
+			d.Copy(&p, &from)
+		}
+	}
+	return p, nil
+}
+
+// dimensionFlag is the flag of one dimension.
+type dimensionFlag struct {
+	dimension *bfc.Dimension
+	of        *policyFlags
+}
+
+func (f *dimensionFlag) String() string {
+	p := bfc.Classic()
+	if f.of == nil { // pflag makes one to learn the zero value
+		return ""
+	}
+	if given, ok := f.of.given[f.dimension]; ok {
+		p = given
+	}
+	return f.dimension.Text(&p, report.PolicyUnits)
+}
+
+func (f *dimensionFlag) Set(text string) error {
+	var p bfc.Policy
+	if err := setDimension(f.dimension, &p, text); err != nil {
+		return err
+	}
+	f.of.given[f.dimension] = p
 	return nil
 }
 
 // Type is the word that stands for the value in the help.
-func (g *growthFlag) Type() string { return "growth" }
-
-// splitFlag is a split, as classic, always or a size.
-type splitFlag bfc.Split
-
-func (s *splitFlag) String() string { return bfc.Split(*s).String() }
-
-func (s *splitFlag) Set(text string) error {
-	split, err := bfc.ParseSplit(text)
-	if err != nil {
-		bytes, bad := units.ParseSize(text)
-		if bad != nil || bytes == 0 {
-			return fmt.Errorf("unknown split %q: use classic, always or a positive size%s", text, spell.DidYouMean(text, "classic", "always"))
-		}
-		split = bfc.Split(bytes)
+func (f *dimensionFlag) Type() string {
+	if f.dimension.Choices[0].Word == "" {
+		return "size"
 	}
-	*s = splitFlag(split)
-	return nil
+	return f.dimension.Name
 }
 
-// Type is the word that stands for the value in the help.
-func (s *splitFlag) Type() string { return "split" }
-
-// trimFlag is a trim, with a duration as Go writes them.
-type trimFlag bfc.Trim
-
-func (t *trimFlag) String() string { return bfc.Trim(*t).String() }
-
-func (t *trimFlag) Set(text string) error {
-	if idle, ok := strings.CutPrefix(text, "idle:"); ok {
-		duration, err := time.ParseDuration(idle)
-		if err != nil || duration <= 0 {
-			return fmt.Errorf("trim %q: idle takes a positive duration, like 500ms or 30s", text)
-		}
-		*t = trimFlag{bfc.TrimIdle, duration}
+// setDimension gives a policy the value of a text, as people write it.
+func setDimension(d *bfc.Dimension, p *bfc.Policy, text string) error {
+	err := d.Set(p, text, report.PolicyUnits)
+	if err == nil {
 		return nil
 	}
-	trim, err := bfc.ParseTrim(text)
-	if err != nil {
-		return fmt.Errorf("unknown trim %q: use never, iteration, idle:DURATION or pressure%s", text, spell.DidYouMean(text, "never", "iteration", "pressure"))
+	var names []string
+	for i := range d.Choices {
+		if c := &d.Choices[i]; c.Word != "" && c.Amount == bfc.NoAmount {
+			names = append(names, c.Word)
+		}
 	}
-	*t = trimFlag(trim)
+	return fmt.Errorf("%w%s", err, spell.DidYouMean(text, names...))
+}
+
+// replayFlag is the flag of a dimension for operations written by hand: some values need what
+// operations do not have. A growth may also be true or false, as TensorFlow's allow_growth.
+type replayFlag struct{ dimensionFlag }
+
+func (f *replayFlag) Set(text string) error {
+	if f.dimension.Name == "growth" {
+		switch text {
+		case "true":
+			text = "double"
+		case "false":
+			text = "none"
+		}
+	}
+	var p bfc.Policy
+	if err := setDimension(f.dimension, &p, text); err != nil {
+		return err
+	}
+	if why := f.dimension.Choices[f.dimension.Value(&p).Choice].NoReplay; why != "" {
+		return errors.New(f.dimension.Name + " " + text + ": " + why)
+	}
+	f.of.given[f.dimension] = p
 	return nil
 }
 
-// Type is the word that stands for the value in the help.
-func (t *trimFlag) Type() string { return "trim" }
-
-// placementFlag is a placement.
-type placementFlag bfc.Placement
-
-func (p *placementFlag) String() string { return bfc.Placement(*p).String() }
-
-func (p *placementFlag) Set(text string) error {
-	placement, err := bfc.ParsePlacement(text)
-	if err != nil {
-		return fmt.Errorf("%w%s", err, spell.DidYouMean(text, "best-fit", "planned"))
+// addReplayed adds --preset, and the flags of the dimensions that operations can be replayed with.
+func (f *policyFlags) addReplayed(flags *pflag.FlagSet) {
+	f.add(flags, func(*bfc.Dimension) bool { return false })
+	for _, d := range bfc.Dimensions {
+		if d.Replay {
+			help := d.Help
+			if d.Name == "growth" {
+				help += "; true, or --growth without a value, is double, and false none"
+			}
+			flags.Var(&replayFlag{dimensionFlag{dimension: d, of: f}}, d.Name, help)
+		}
 	}
-	*p = placementFlag(placement)
-	return nil
 }
 
-// Type is the word that stands for the value in the help.
-func (p *placementFlag) Type() string { return "placement" }
+// tuneFlags are the lists of values that `tune` combines, and the presets that it tries instead.
+type tuneFlags struct {
+	Presets []string
+	lists   map[string]*[]string // by the name of the dimension
+	flags   *pflag.FlagSet
+}
+
+func (f *tuneFlags) add(flags *pflag.FlagSet) {
+	f.flags, f.lists = flags, map[string]*[]string{}
+	flags.StringSliceVar(&f.Presets, "preset", nil, "try only these presets, with the values of other flags in place of theirs: classic, compact")
+	for _, d := range bfc.Dimensions {
+		if d.Tune == nil {
+			continue
+		}
+		var tried []string
+		for _, text := range d.Tune {
+			p := bfc.Classic()
+			if err := d.Set(&p, text, bfc.Plain); err != nil {
+				panic(err) // the table is ours
+			}
+			tried = append(tried, d.Text(&p, report.PolicyUnits))
+		}
+		f.lists[d.Name] = flags.StringSlice(d.Name, tried, "values to try, a list: "+d.Help)
+	}
+}
+
+// policies are all combinations of the lists, or of the presets with the lists that were given.
+func (f *tuneFlags) policies() ([]bfc.Policy, error) {
+	if !f.flags.Changed("preset") {
+		return f.combined(bfc.Classic(), func(string) bool { return true })
+	}
+	var all []bfc.Policy
+	for _, name := range f.Presets {
+		base, err := bfc.PresetNamed(name)
+		if err != nil {
+			return nil, fmt.Errorf("--preset: %w%s", err, spell.DidYouMean(name, bfc.PresetNames()...))
+		}
+		more, err := f.combined(base, f.flags.Changed)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range more {
+			if !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil, errors.New("--preset: want at least one")
+	}
+	return all, nil
+}
+
+// combined are the combinations of the lists that are taken, with base for the rest.
+func (f *tuneFlags) combined(base bfc.Policy, taken func(name string) bool) ([]bfc.Policy, error) {
+	choices := tune.Choices{Base: base, Values: map[string][]string{}, Units: report.PolicyUnits}
+	for name, list := range f.lists {
+		if taken(name) {
+			choices.Values[name] = *list
+		}
+	}
+	return choices.Policies()
+}
+
+// completePolicy has the shell offer presets, and the values of the dimensions that a verb takes.
+func completePolicy(cmd *cobra.Command, offer func(choices ...cobra.Completion) cobra.CompletionFunc, leavesOut func(c *bfc.Choice) bool) {
+	var presets []cobra.Completion
+	for _, p := range bfc.Presets {
+		presets = append(presets, p.Name+"\t"+p.Help)
+	}
+	mustComplete(cmd, "preset", offer(presets...))
+	for _, d := range bfc.Dimensions {
+		if cmd.Flags().Lookup(d.Name) == nil || d.Choices[0].Word == "" && d.Tune == nil {
+			continue
+		}
+		var choices []cobra.Completion
+		for i := range d.Choices {
+			if c := &d.Choices[i]; !leavesOut(c) {
+				choices = append(choices, completion(c)...)
+			}
+		}
+		mustComplete(cmd, d.Name, offer(choices...))
+	}
+}
+
+// completion is a choice as a shell shows it.
+func completion(c *bfc.Choice) []cobra.Completion {
+	text := c.Word
+	if c.Amount != bfc.NoAmount {
+		if text != "" {
+			text += ":"
+		}
+		text += c.Example
+	}
+	if c.Note != "" {
+		text += "\t" + c.Note
+	}
+	if c.Zero {
+		return []cobra.Completion{"0", text}
+	}
+	return []cobra.Completion{text}
+}

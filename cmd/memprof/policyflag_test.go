@@ -4,30 +4,69 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/memprof/memprof/bfc"
 )
 
 func TestPolicyFlags(t *testing.T) {
-	growth, split, trim, placement := new(growthFlag), new(splitFlag), new(trimFlag), new(placementFlag)
+	var f policyFlags
+	flags := pflag.NewFlagSet("record", pflag.ContinueOnError)
+	f.add(flags, func(*bfc.Dimension) bool { return true })
 	for _, c := range []struct {
-		flag       pflag.Value
-		text, want string // "" for an error
+		flag, text, want string // "" for an error
 	}{
-		{growth, "double", "double"}, {growth, "step:8MiB", "step:8388608"}, {growth, "step:1", "step:1"}, {growth, "needed", "needed"},
-		{growth, "step:0", ""}, {growth, "step", ""}, {growth, "step:-1", ""}, {growth, "slow", ""},
-		{split, "classic", "classic"}, {split, "always", "always"}, {split, "256", "always"}, {split, "1MiB", "1048576"},
-		{split, "0", ""}, {split, "-1", ""}, {split, "never", ""},
-		{trim, "never", "never"}, {trim, "iteration", "iteration"}, {trim, "pressure", "pressure"}, {trim, "idle:1.5s", "idle:1500000000"},
-		{trim, "idle", ""}, {trim, "idle:0s", ""}, {trim, "idle:5", ""}, {trim, "always", ""},
-		{placement, "best-fit", "best-fit"}, {placement, "planned", "planned"}, {placement, "", ""}, {placement, "first-fit", ""},
+		{"growth", "double", "double"}, {"growth", "step:8MiB", "step:8388608"}, {"growth", "step:1", "step:1"}, {"growth", "needed", "needed"},
+		{"growth", "step:0", ""}, {"growth", "step", ""}, {"growth", "step:-1", ""}, {"growth", "slow", ""},
+		{"split", "classic", "classic"}, {"split", "always", "always"}, {"split", "256", "always"}, {"split", "1MiB", "1048576"},
+		{"split", "0", ""}, {"split", "-1", ""}, {"split", "never", ""},
+		{"trim", "never", "never"}, {"trim", "iteration", "iteration"}, {"trim", "pressure", "pressure"}, {"trim", "idle:1.5s", "idle:1500000000"},
+		{"trim", "idle", ""}, {"trim", "idle:0s", ""}, {"trim", "idle:5", ""}, {"trim", "always", ""},
+		{"placement", "best-fit", "best-fit"}, {"placement", "planned", "planned"}, {"placement", "", ""}, {"placement", "first-fit", ""},
+		{"small-arenas", "1MiB", "1048576"}, {"small-arenas", "0", "0"}, {"headroom", "3GiB", "3221225472"}, {"handle", "x", ""},
 	} {
-		before := c.flag.String()
-		err := c.flag.Set(c.text)
+		before, err := f.policy()
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = flags.Set(c.flag, c.text)
+		after, _ := f.policy()
+		d := bfc.DimensionNamed(c.flag)
 		want := c.want
 		if want == "" {
-			want = before // a wrong value changes nothing
+			want = d.Text(&before, bfc.Plain) // a wrong value changes nothing
 		}
-		if (err != nil) != (c.want == "") || c.flag.String() != want {
-			t.Errorf("%s %q: error %v, then %q, want %q", c.flag.Type(), c.text, err, c.flag, want)
+		if (err != nil) != (c.want == "") || d.Text(&after, bfc.Plain) != want {
+			t.Errorf("--%s %q: error %v, then %q, want %q", c.flag, c.text, err, d.Text(&after, bfc.Plain), want)
+		}
+	}
+}
+
+// A flag overrides the preset, whichever comes first.
+func TestPresetFlags(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		want string // as the hook reads it, "" for an error
+	}{
+		{nil, "growth=double,split=classic,small=0,trim=never,placement=best-fit,headroom=2147483648,limit=0,handle=0"},
+		{[]string{"--preset", "classic"}, "growth=double,split=classic,small=0,trim=never,placement=best-fit,headroom=2147483648,limit=0,handle=0"},
+		{[]string{"--preset", "compact"}, "growth=needed,split=always,small=0,trim=iteration,placement=planned,headroom=2147483648,limit=0,handle=0"},
+		{[]string{"--preset", "compact", "--trim", "never"}, "growth=needed,split=always,small=0,trim=never,placement=planned,headroom=2147483648,limit=0,handle=0"},
+		{[]string{"--growth", "double", "--headroom", "0", "--preset", "compact"}, "growth=double,split=always,small=0,trim=iteration,placement=planned,headroom=0,limit=0,handle=0"},
+		{[]string{"--preset", "tight"}, ""},
+	} {
+		var f policyFlags
+		flags := pflag.NewFlagSet("record", pflag.ContinueOnError)
+		f.add(flags, func(*bfc.Dimension) bool { return true })
+		if err := flags.Parse(c.args); err != nil {
+			t.Fatal(err)
+		}
+		p, err := f.policy()
+		if c.want == "" {
+			if err == nil || err.Error() != `--preset: unknown preset "tight": use classic or compact` {
+				t.Errorf("%v: error %v", c.args, err)
+			}
+		} else if err != nil || p.HookOptions() != c.want {
+			t.Errorf("%v: %s, %v, want %s", c.args, p.HookOptions(), err, c.want)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func preloaded(t testing.TB, beside string) pairOfRuns {
 	if beside != "" {
 		base = append(base, "LD_PRELOAD="+beside)
 	}
-	return pairOfRuns{base, installed.Environment(base, hooks.Options{Spool: t.TempDir(), Growth: "double"})}
+	return pairOfRuns{base, installed.Environment(base, hooks.Options{Spool: t.TempDir()})}
 }
 
 // timeBash is in processor time, which other load on the machine changes little.

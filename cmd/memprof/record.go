@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -25,14 +24,7 @@ type recordOptions struct {
 	Allocator      string
 	Device         string
 	SimMemory      sizeFlag
-	Growth         growthFlag
-	Split          splitFlag
-	SmallArenas    sizeFlag
-	Trim           trimFlag
-	Placement      placementFlag
-	Headroom       sizeFlag
-	Limit          sizeFlag
-	Handle         sizeFlag
+	Policy         policyFlags
 	BackupLimit    sizeFlag
 	NoTrace        bool
 	Serve          bool
@@ -58,9 +50,9 @@ is served through a shim, other libraries are watched where they call CUDA.
 Signals are handed on, and trouble of memprof's own ends the recording, never
 the job.
 
-How much memory the job takes is decided by --growth, --split, --small-arenas,
---trim and --placement; memprof tune says which suit a job that was recorded.
-With --no-trace they hold for a job that is not recorded.`,
+How much memory the job takes is decided by the allocator's policy: --preset,
+and flags that override single values of it. memprof tune says which suit a
+recorded job. With --no-trace the job runs under the policy unrecorded.`,
 		Annotations: exitCodes(recordExits),
 		Example: `  memprof record -o run -- python3 train.py --iterations 20
   memprof record --device sim --sim-memory 16GiB -- ./my-cuda-program`,
@@ -81,15 +73,7 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Allocator, "allocator", "bfc", "who serves tensors: bfc, memprof's allocator; or native, torch's own, which is only watched")
 	flags.StringVar(&o.Device, "device", "auto", "real, sim, or auto: real where there is a GPU, else the simulated one")
 	flags.Var(&o.SimMemory, "sim-memory", "memory of each simulated device (default 80GiB)")
-	flags.Var(&o.Growth, "growth", "how the main arena grows: double, needed, step:SIZE, or none (takes --limit at once)")
-	flags.Var(&o.Split, "split", "when a chunk is split: classic, always, or from that size left over")
-	flags.Var(&o.SmallArenas, "small-arenas", "serve requests below this size from arenas of their own (default: none)")
-	flags.Var(&o.Trim, "trim", "when free memory goes back to the device: never, iteration, idle:DURATION, or pressure")
-	flags.Var(&o.Placement, "placement", "where blocks go: best-fit, or planned, by a plan of iterations that repeat themselves (best with --trim iteration)")
-	o.Headroom = 2 << 30
-	flags.Var(&o.Headroom, "headroom", "free memory that growth beyond a request leaves to others")
-	flags.Var(&o.Limit, "limit", "most memory the main arena may reserve (default: no limit)")
-	flags.Var(&o.Handle, "handle", "size of physical handles, the unit in which memory is given back (default: 32MiB, or what the device maps at least, with --growth needed or --trim)")
+	o.Policy.add(flags, func(*bfc.Dimension) bool { return true })
 	flags.Var(&o.BackupLimit, "backup-limit", "most pinned host memory for the content of paused tags (default: no limit)")
 	flags.BoolVar(&o.NoTrace, "no-trace", false, "run the job on memprof's allocator without recording it")
 	flags.BoolVar(&o.Serve, "serve", false, "serve other programs and libraries too (CUDA, CuPy, JAX; not NCCL, NVSHMEM, UCX)")
@@ -114,7 +98,11 @@ func (o *recordOptions) validate() error {
 	if o.Stacks == "python" && o.Allocator == "native" {
 		return exit.Usagef("--stacks python needs --allocator bfc: torch calls observers with its allocator locked, where stacks cannot be read")
 	}
-	if o.Growth.growth == bfc.None && o.Limit == 0 {
+	policy, err := o.Policy.policy()
+	if err != nil {
+		return exit.Usagef("%w", err)
+	}
+	if policy.Growth == bfc.None && policy.Limit == 0 {
 		return exit.Usagef("--growth none takes all memory at once: it needs a --limit")
 	}
 	if err := o.validateNative(); err != nil {
@@ -129,25 +117,26 @@ func (o *recordOptions) validate() error {
 	return nil
 }
 
-// Flags that torch's own allocator takes no notice of: those that only what is served beside it
-// heeds, and those that nobody does.
-var (
-	ofServed       = []string{"growth", "split", "small-arenas", "headroom", "limit", "handle"}
-	ofOurAllocator = []string{"trim", "placement", "backup-limit"}
-)
+// flagsOfNative are the flags of our allocator that have no effect with torch's own. What --serve
+// serves beside it has some of them.
+func flagsOfNative(serve bool) []string {
+	names := []string{"preset", "backup-limit"}
+	for _, d := range bfc.Dimensions {
+		if !serve || !d.Served {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
 
-// validateNative refuses what the user asked for that nobody would heed.
+// validateNative refuses flags that would have no effect.
 func (o *recordOptions) validateNative() error {
 	if o.Allocator != "native" {
 		return nil
 	}
-	unheeded := ofOurAllocator
-	if !o.Serve {
-		unheeded = append(slices.Clone(unheeded), ofServed...)
-	}
-	for _, name := range unheeded {
+	for _, name := range flagsOfNative(o.Serve) {
 		if o.flags.Changed(name) {
-			return exit.Usagef("--%s is of memprof's allocator, which --allocator native does not use", name)
+			return exit.Usagef("--%s has no effect with --allocator native: remove one", name)
 		}
 	}
 	return nil
@@ -263,27 +252,30 @@ func refuse(err error) error { return &exit.Error{Code: exit.Usage, Err: err} }
 
 func (o *recordOptions) hookOptions(spool string, simulate bool) hooks.Options {
 	return hooks.Options{
-		Spool: spool, Allocator: o.Allocator, Growth: o.Growth.String(), Headroom: uint64(o.Headroom), Limit: uint64(o.Limit), Handle: uint64(o.Handle), BackupLimit: uint64(o.BackupLimit),
-		Split: o.Split.String(), SmallArenas: uint64(o.SmallArenas), Trim: o.Trim.String(), Placement: o.Placement.String(),
+		Spool: spool, Allocator: o.Allocator, Policy: o.policy().HookOptions(), BackupLimit: uint64(o.BackupLimit),
 		Serve: o.Serve, Attribution: o.Attribution, Stacks: o.Stacks == "python", Simulate: simulate, SimMemory: uint64(o.SimMemory), Shim: o.Shim,
 	}
 }
 
+// policy is the allocator's, which validate has accepted.
+func (o *recordOptions) policy() bfc.Policy {
+	policy, err := o.Policy.policy()
+	if err != nil {
+		panic(err)
+	}
+	return policy
+}
+
 // settings are what run.json keeps of the options.
 func (o *recordOptions) settings() map[string]string {
-	settings := map[string]string{
-		"allocator":   o.Allocator,
-		"device":      o.Device,
-		"growth":      o.Growth.String(),
-		"split":       o.Split.String(),
-		"trim":        o.Trim.String(),
-		"placement":   o.Placement.String(),
-		"headroom":    fmt.Sprint(int64(o.Headroom)),
-		"serve":       fmt.Sprint(o.Serve),
-		"attribution": o.Attribution,
-		"stacks":      o.Stacks,
-	}
-	for name, size := range map[string]sizeFlag{"limit": o.Limit, "handle": o.Handle, "backup_limit": o.BackupLimit, "small_arenas": o.SmallArenas, "sim_memory": o.SimMemory} {
+	settings := o.policy().Settings()
+	settings["preset"] = o.Policy.Preset
+	settings["allocator"] = o.Allocator
+	settings["device"] = o.Device
+	settings["serve"] = fmt.Sprint(o.Serve)
+	settings["attribution"] = o.Attribution
+	settings["stacks"] = o.Stacks
+	for name, size := range map[string]sizeFlag{"backup_limit": o.BackupLimit, "sim_memory": o.SimMemory} {
 		if size > 0 {
 			settings[name] = fmt.Sprint(int64(size))
 		}

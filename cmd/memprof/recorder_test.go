@@ -38,7 +38,7 @@ func recordWith(t *testing.T, readable func(*chosenDevice) (nvml.Cards, string),
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := recordOptions{Device: "sim", SimMemory: 1 << 30, Quiet: true}
+	opts := recordOptions{Policy: policyFlags{Preset: "classic"}, Device: "sim", SimMemory: 1 << 30, Quiet: true}
 	rec := &recorder{
 		place: place, device: device, stderr: io.Discard, quiet: true,
 		readable: readable,

@@ -16,7 +16,6 @@ import (
 	"github.com/memprof/memprof/bfc/ops"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/report/units"
 )
 
@@ -27,45 +26,13 @@ type replayOptions struct {
 	Ops         string
 	Limit       sizeFlag
 	Headroom    sizeFlag
-	Growth      allowGrowthFlag
-	Split       splitFlag
-	Trim        markTrimFlag
-	Placement   placementFlag
+	Policy      policyFlags
 	GC          bool
 	Fraction    float64
 	Memory      string
 	Physical    sizeFlag // 0: no end
 	Granularity sizeFlag
 	JSON        bool
-}
-
-// allowGrowthFlag is a growth, or true or false as TensorFlow's allow_growth.
-type allowGrowthFlag struct{ growthFlag }
-
-func (g *allowGrowthFlag) Set(text string) error {
-	switch text {
-	case "true":
-		text = "double"
-	case "false":
-		text = "none"
-	}
-	return g.growthFlag.Set(text)
-}
-
-// markTrimFlag is a trim at the marks that end iterations: operations have no other occasion.
-type markTrimFlag struct{ trimFlag }
-
-func (t *markTrimFlag) Set(text string) error {
-	var trim trimFlag
-	err := trim.Set(text)
-	switch {
-	case err == nil && (trim.When == bfc.TrimNever || trim.When == bfc.TrimIteration):
-		t.trimFlag = trim
-		return nil
-	case err == nil:
-		return fmt.Errorf("trim %q: operations have no times and no other users, use never or iteration", text)
-	}
-	return fmt.Errorf("unknown trim %q: use never or iteration%s", text, spell.DidYouMean(text, "never", "iteration"))
 }
 
 // growthWithValue gives a --growth of replay that no value follows the value true, as TensorFlow's
@@ -132,10 +99,7 @@ It models one heap. Arenas for small requests are for the hook and tune: see
 func (o *replayOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Ops, "ops", "", "`file` of operations; - for stdin")
 	flags.Var(&o.Limit, "limit", "most that the allocator reserves (required)")
-	flags.Var(&o.Growth, "growth", "double (from 2 MiB), needed (what a request lacks), step:SIZE, or none (the whole limit at once); true, or --growth without a value, is double, and false none")
-	flags.Var(&o.Split, "split", "when a chunk is split: classic, always, or from that size left over")
-	flags.Var(&o.Trim, "trim", "never, or iteration: where one ends, what the next will not need is given back, and what it will is mapped")
-	flags.Var(&o.Placement, "placement", "where blocks go: best-fit, or planned, by a plan of iterations that repeat themselves (best with --trim iteration)")
+	o.Policy.addReplayed(flags)
 	flags.BoolVar(&o.GC, "gc", false, "release idle regions before a request fails")
 	flags.Float64Var(&o.Fraction, "fragmentation-fraction", 0, "split where more than this share of the limit would be left, not 128 MiB")
 	flags.Var(&o.Headroom, "headroom", "growth beyond a request leaves this much of --physical free")
@@ -160,17 +124,14 @@ func (o *replayOptions) allocator() (*bfc.Allocator, error) {
 	if math.IsNaN(o.Fraction) {
 		return nil, exit.Usagef("--fragmentation-fraction %v: want a number", o.Fraction)
 	}
-	return bfc.New(bfc.Options{
-		Limit:                 uint64(o.Limit),
-		Headroom:              uint64(o.Headroom),
-		FragmentationFraction: o.Fraction,
-		Growth:                o.Growth.growth,
-		Step:                  o.Growth.step,
-		Split:                 bfc.Split(o.Split),
-		Trim:                  bfc.Trim(o.Trim.trimFlag),
-		Placement:             bfc.Placement(o.Placement),
-		GarbageCollection:     o.GC,
-	}, bfc.NewDevice(device))
+	policy, err := o.Policy.policy()
+	if err != nil {
+		return nil, exit.Usagef("%w", err)
+	}
+	policy.Limit, policy.Headroom = uint64(o.Limit), uint64(o.Headroom)
+	options := policy.Heap()
+	options.FragmentationFraction, options.GarbageCollection = o.Fraction, o.GC
+	return bfc.New(options, bfc.NewDevice(device))
 }
 
 // runReplay prints nothing before the whole file made sense.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/memprof/memprof/analysis/tune"
+	"github.com/memprof/memprof/bfc"
 )
 
 // TestResultsAgree runs jobs that write, copy and compare the contents of their blocks, on several
@@ -17,7 +17,7 @@ func TestResultsAgree(t *testing.T) {
 	first, jobs := firstSeed(t, 2)
 	for i := range jobs {
 		seed := first + uint64(i)
-		policies := append([]tune.Policy{{}, compact}, allPolicies()...)
+		policies := append([]bfc.Policy{bfc.Classic(), compact}, allPolicies()...)
 		if *servedJobs == 0 {
 			choice := rand.New(rand.NewPCG(seed, 1))
 			choice.Shuffle(len(policies)-2, func(i, k int) { policies[i+2], policies[k+2] = policies[k+2], policies[i+2] })

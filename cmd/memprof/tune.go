@@ -18,12 +18,11 @@ import (
 )
 
 type tuneOptions struct {
-	Process             string
-	Growth, Split, Trim []string
-	Small, Placement    []string
-	Limit, Handle       sizeFlag
-	Costs               tune.Costs
-	MaxSlowdown         float64
+	Process       string
+	Tried         tuneFlags
+	Limit, Handle sizeFlag
+	Costs         tune.Costs
+	MaxSlowdown   float64
 	formatFlags
 }
 
@@ -60,11 +59,7 @@ prints
 
 func (o *tuneOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Process, "process", "", "tune this process of the recording (default: the first)")
-	flags.StringSliceVar(&o.Growth, "growth", []string{"double", "needed", "step:32MiB"}, "growths to try: double, needed, step:SIZE")
-	flags.StringSliceVar(&o.Split, "split", []string{"classic", "always"}, "splits to try: classic, always, SIZE")
-	flags.StringSliceVar(&o.Small, "small-arenas", []string{"0", "1MiB"}, "sizes to try, below which requests have arenas of their own: SIZE, 0 for none")
-	flags.StringSliceVar(&o.Trim, "trim", []string{"never", "iteration"}, "trims to try: never, iteration, idle:DURATION")
-	flags.StringSliceVar(&o.Placement, "placement", []string{"best-fit", "planned"}, "placements to try: best-fit, planned (takes longer)")
+	o.Tried.add(flags)
 	flags.Var(&o.Limit, "limit", "most memory that a device has for the job (default: as recorded)")
 	flags.Float64Var(&o.MaxSlowdown, "max-slowdown", 0.01, "most that the recommended policy may cost, as a share of a step")
 	o.Handle = sizeFlag(o.Costs.Handle)
@@ -116,7 +111,7 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 }
 
 // settle reads the flags, and gives the policies to try.
-func (o *tuneOptions) settle() ([]tune.Policy, error) {
+func (o *tuneOptions) settle() ([]bfc.Policy, error) {
 	if err := o.formatFlags.settle(); err != nil {
 		return nil, err
 	}
@@ -132,58 +127,9 @@ func (o *tuneOptions) settle() ([]tune.Policy, error) {
 	if !(o.MaxSlowdown >= 0) {
 		return nil, exit.Usagef("--max-slowdown %v: want 0 or more", o.MaxSlowdown)
 	}
-	policies, err := o.combine()
+	policies, err := o.Tried.policies()
 	if err != nil {
 		return nil, exit.Usagef("%w", err)
 	}
 	return policies, nil
-}
-
-// combine reads the lists of options, each as `memprof record` does.
-func (o *tuneOptions) combine() ([]tune.Policy, error) {
-	var choices tune.Choices
-	for _, list := range []struct {
-		flag   string
-		values []string
-	}{{"growth", o.Growth}, {"split", o.Split}, {"small-arenas", o.Small}, {"trim", o.Trim}, {"placement", o.Placement}} {
-		if len(list.values) == 0 {
-			return nil, fmt.Errorf("--%s: want one at least", list.flag)
-		}
-	}
-	for _, text := range o.Growth {
-		var growth growthFlag
-		if err := growth.Set(text); err != nil {
-			return nil, fmt.Errorf("--growth: %w", err)
-		}
-		choices.Growths = append(choices.Growths, tune.Policy{Growth: growth.growth, Step: growth.step})
-	}
-	for _, text := range o.Split {
-		var split splitFlag
-		if err := split.Set(text); err != nil {
-			return nil, fmt.Errorf("--split: %w", err)
-		}
-		choices.Splits = append(choices.Splits, bfc.Split(split))
-	}
-	for _, text := range o.Small {
-		var small sizeFlag
-		if err := small.Set(text); err != nil {
-			return nil, fmt.Errorf("--small-arenas: %w", err)
-		}
-		choices.Smalls = append(choices.Smalls, uint64(small))
-	}
-	for _, text := range o.Trim {
-		var trim trimFlag
-		if err := trim.Set(text); err != nil {
-			return nil, fmt.Errorf("--trim: %w", err)
-		}
-		choices.Trims = append(choices.Trims, bfc.Trim(trim))
-	}
-	for _, text := range o.Placement {
-		placement, err := bfc.ParsePlacement(text)
-		if err != nil {
-			return nil, fmt.Errorf("--placement: %w", err)
-		}
-		choices.Placements = append(choices.Placements, placement)
-	}
-	return choices.Policies()
 }

@@ -10,6 +10,7 @@
 #include "arena/graph_memory.h"
 #include "arena/policy.h"
 #include "base/hook.h"
+#include "base/options.h"
 #include "base/problem.h"
 #include "device/devices.h"
 #include "device/overhead.h"
@@ -272,20 +273,19 @@ static uint64_t device_free(void *self) {
   return free_bytes;
 }
 
-static void describe(const struct arena *arena, const struct bfc_options *options, bool coalesces) {
+static void describe(const struct arena *arena, const struct bfc_policy *policy, bool coalesces) {
   const struct graph_range *range = range_of(arena);
   const uint64_t base = range == NULL ? arena->vmm.end : range->base;
   const uint64_t bytes = range == NULL ? arena->vmm.limit - arena->vmm.end : range->memory->reservation;
-  char text[700], uuid[DRIVER_UUID_TEXT], growth[48], rest[128];
+  char text[700], uuid[DRIVER_UUID_TEXT], fields[256];
   driver_uuid_write(arena->gpu->vmm.uuid, uuid);
-  policy_growth_text(options, growth, sizeof growth);
-  policy_rest_text(arena, options, rest, sizeof rest);
-  snprintf(text, sizeof text, "%s headroom=%llu fraction=0 gc=0 granularity=%llu coalesces=%d pool=%llx.%llx tag=%s main=%d uuid=%s%s",
-           growth, (unsigned long long)options->headroom, (unsigned long long)arena->gpu->vmm.granularity, coalesces,
-           (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->label, arena->main, uuid, rest);
+  bfc_policy_fields(policy, fields, sizeof fields);
+  snprintf(text, sizeof text, "%s fraction=0 gc=0 granularity=%llu coalesces=%d pool=%llx.%llx tag=%s main=%d uuid=%s", fields,
+           (unsigned long long)arena->gpu->vmm.granularity, coalesces,
+           (unsigned long long)arena->pool[0], (unsigned long long)arena->pool[1], arena->tag == NULL ? "" : arena->tag->label, arena->main, uuid);
   const size_t length = strlen(text);
   if (range != NULL) snprintf(text + length, sizeof text - length, "\tgraph_memory=%u\tshape=%s\tsegments=%d", range->memory->number, range->name, range->segments);
-  arena_event(arena, MEMPROF_ARENA, base, options->limit, bytes, spool_string(text));
+  arena_event(arena, MEMPROF_ARENA, base, policy->limit, bytes, spool_string(text));
 }
 
 // A place for an arena: that of one that has ended, or a new one.
@@ -313,7 +313,7 @@ void arena_end(struct arena *arena) {
   give_place(gpu, arena);
 }
 
-static bool make_heap(struct arena *arena, const struct policy *policy) {
+static bool make_heap(struct arena *arena, const struct bfc_arena_policy *policy) {
   struct gpu *gpu = arena->gpu;
   struct bfc_memory memory = {
       .self = arena,
@@ -324,13 +324,14 @@ static bool make_heap(struct arena *arena, const struct policy *policy) {
       .unmap = unmap,
       .device_free = device_free,
       .coalesces = !has_source(arena),
-      .take = policy_take(arena),
+      .take = policy_take(policy),
   };
   if (range_of(arena) != NULL) graph_heap(&memory);
-  arena->bfc = bfc_new(&policy->bfc, &memory);
+  const struct bfc_options options = bfc_policy_heap(&policy->policy);
+  arena->bfc = bfc_new(&options, &memory);
   if (arena->bfc == NULL) return false;
   if (range_of(arena) != NULL) return true;
-  if (has_source(arena) || vmm_init(&arena->vmm, &gpu->vmm, policy->reservation, policy->handle, arena, reserved)) return true;
+  if (has_source(arena) || vmm_init(&arena->vmm, &gpu->vmm, policy->reservation, policy->policy.handle, arena, reserved)) return true;
   bfc_delete(arena->bfc);
   return false;
 }
@@ -346,7 +347,7 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
   if (home != NULL && home->range != NULL) tag = NULL;
   *arena = (struct arena){.gpu = gpu, .stream = stream, .pool = {pool0, pool1}, .home = home, .tag = tag, .small = small};
   arena->main = stream == NULL && !pooled && tag == NULL && !small;
-  struct policy policy;
+  struct bfc_arena_policy policy;
   policy_of(arena, &policy);
   if (!make_heap(arena, &policy)) {
     give_place(gpu, arena);
@@ -355,7 +356,7 @@ static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, u
   arena->id = arena_next_id();
   arena->next = gpu->arenas;
   gpu->arenas = arena;
-  describe(arena, &policy.bfc, !has_source(arena));
+  describe(arena, &policy.policy, !has_source(arena));
   return arena;
 }
 
@@ -380,7 +381,7 @@ struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t 
 }
 
 struct arena *arena_for(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag, uint64_t size) {
-  return find_or_make(gpu, stream, pool0, pool1, tag, policy_small(size, pool0 != 0 || pool1 != 0, tag));
+  return find_or_make(gpu, stream, pool0, pool1, tag, bfc_policy_in_small_arena(&options_get()->policy, size, pool0 != 0 || pool1 != 0, tag != NULL));
 }
 
 static void count_live(struct arena *arena, const struct bfc_block *block) {

@@ -73,7 +73,7 @@ static bool record_event(const struct arena *arena, driver_event *event) {
 // been done with when the event completes, and so has all that was freed before it.
 static bool end_iteration(struct arena *arena) {
   bfc_end_iteration(arena->bfc);
-  if (options_get()->trim != TRIM_ITERATION || arena->home != NULL || arena->tag != NULL) return false;
+  if (options_get()->policy.trim != BFC_TRIM_ITERATION || arena->home != NULL || arena->tag != NULL) return false;
   struct first ahead = {0};
   bfc_ahead(arena->bfc, &ahead, note_first);
   const uint32_t ended = bfc_ended(arena->bfc);
@@ -210,7 +210,7 @@ static int64_t activity_of(struct gpu *gpu) {
 
 // Returns the nanoseconds after which to look again.
 static uint64_t trim_idle(struct gpu *gpu, struct activity *activity) {
-  const uint64_t now = clock_now(), idle = options_get()->idle_ns;
+  const uint64_t now = clock_now(), idle = options_get()->policy.idle_ns;
   const int64_t count = activity_of(gpu);
   if (activity->since == 0 || count != activity->count) *activity = (struct activity){.count = count, .since = now};
   if (activity->given) return idle;
@@ -222,7 +222,7 @@ static uint64_t trim_idle(struct gpu *gpu, struct activity *activity) {
 }
 
 static void trim_pressure(struct gpu *gpu) {
-  const uint64_t headroom = options_get()->headroom;
+  const uint64_t headroom = options_get()->policy.headroom;
   uint64_t free_bytes, total;
   if (driver_memory(gpu->vmm.device, &free_bytes, &total) && free_bytes < headroom) reclaim_some(gpu, headroom - free_bytes, "pressure");
 }
@@ -231,19 +231,19 @@ static struct activity activities[MOST_DEVICES];
 
 // Sees to all devices. Returns the microseconds until it is to be done again; 0: when woken.
 static uint64_t see_to_all(void) {
-  const enum trim trim = options_get()->trim;
-  uint64_t next_ns = options_get()->idle_ns;
+  const enum bfc_trim trim = options_get()->policy.trim;
+  uint64_t next_ns = options_get()->policy.idle_ns;
   bool more = false;
   for (int device = 0; device < MOST_DEVICES; device++) {
     struct gpu *gpu = gpu_existing(device);
     if (gpu == NULL) continue;
-    if (trim == TRIM_ITERATION) more |= trim_gpu(gpu);
-    if (trim == TRIM_PRESSURE) trim_pressure(gpu);
-    const uint64_t again = trim == TRIM_IDLE ? trim_idle(gpu, &activities[device]) : 0;
+    if (trim == BFC_TRIM_ITERATION) more |= trim_gpu(gpu);
+    if (trim == BFC_TRIM_PRESSURE) trim_pressure(gpu);
+    const uint64_t again = trim == BFC_TRIM_IDLE ? trim_idle(gpu, &activities[device]) : 0;
     if (again < next_ns) next_ns = again;
   }
-  if (trim == TRIM_PRESSURE) return PRESSURE_US;
-  if (trim == TRIM_IDLE) return next_ns / 1000 + 1;
+  if (trim == BFC_TRIM_PRESSURE) return PRESSURE_US;
+  if (trim == BFC_TRIM_IDLE) return next_ns / 1000 + 1;
   return more ? RETRY_US : 0;
 }
 
@@ -287,8 +287,8 @@ static void start_trimmer(void) {
 }
 
 static void trim_start(void) {
-  const enum trim trim = options_get()->trim;
-  if (trim == TRIM_IDLE || trim == TRIM_PRESSURE) start_trimmer();
+  const enum bfc_trim trim = options_get()->policy.trim;
+  if (trim == BFC_TRIM_IDLE || trim == BFC_TRIM_PRESSURE) start_trimmer();
 }
 
 static void forget(void) {

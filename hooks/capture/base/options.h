@@ -6,25 +6,14 @@
 #ifndef MEMPROF_OPTIONS_H
 #define MEMPROF_OPTIONS_H
 
-#include "bfc/bfc.h"
-
-enum trim { TRIM_NEVER, TRIM_ITERATION, TRIM_IDLE, TRIM_PRESSURE };
+#include "bfc/policy.h"
 
 struct options {
-  enum bfc_growth growth;  // growth=double|needed|step:BYTES|none, of main arenas
-  uint64_t step;           // the BYTES of a step
-  uint64_t split;          // split=classic|always|BYTES: as bfc_options has it
-  uint64_t small;          // small=BYTES: requests below it are served apart; 0 = none are
-  enum trim trim;          // trim=never|iteration|idle:NS|pressure
-  uint64_t idle_ns;        // the NS of idle
-  bool planned;            // placement=best-fit|planned
-  uint64_t headroom;       // headroom=BYTES that growth beyond a request leaves on the device
-  uint64_t limit;          // limit=BYTES a device's main arena may map; 0 = the device's memory
-  uint64_t handle;         // handle=BYTES of the physical handles a grant is cut into; 0 = by the policy
-  uint64_t backup_limit;   // backup_limit=BYTES of pinned host memory for copies; 0 = no limit
-  bool serve;              // serve=1: other libraries' memory comes from our arenas, too
-  bool readings;           // readings=1: the process reads its devices' used memory; see device/readings.c
-  bool stacks;             // stacks=1: requests carry the Python stack they are made from
+  struct bfc_policy policy;  // its keys and values are those of bfc/policy.c; the default is preset classic
+  uint64_t backup_limit;     // backup_limit=BYTES of pinned host memory for copies; 0 = no limit
+  bool serve;                // serve=1: other libraries' memory comes from our arenas, too
+  bool readings;             // readings=1: the process reads its devices' used memory; see device/readings.c
+  bool stacks;               // stacks=1: requests carry the Python stack they are made from
 };
 
 // Parsed at the first call.

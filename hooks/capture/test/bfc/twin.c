@@ -5,8 +5,12 @@
 // allocator makes of its memory and every result goes to standard output as records of six
 // words (kind and five values), in the order they happen. The memory is the model of
 // bfc/device.go, with a part of the device that others hold.
+//
+// `twin policies` compares the policy table instead: see policies().
 #define _GNU_SOURCE
 #include "bfc/bfc.h"
+
+#include "bfc/policy.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -322,8 +326,34 @@ static void run(struct heap *heap, struct operation op) {
   exit(2);
 }
 
-int main(void) {
+// Reads lines "KEY=VALUE,... KEY=VALUE ...", a policy and an arena, and prints what the arena gets.
+static int policies(void) {
+  char options[512], text[512];
+  unsigned stream, pool, tag, small, graphs;
+  unsigned long long total, granularity;
+  while (scanf("%511s stream=%u pool=%u tag=%u small=%u graphs=%u total=%llu granularity=%llu", options, &stream, &pool, &tag, &small, &graphs,
+               &total, &granularity) == 8) {
+    struct bfc_policy policy = bfc_policy_classic;
+    const struct bfc_arena arena = {stream != 0, pool != 0, tag != 0, small != 0, graphs != 0, total, granularity};
+    struct bfc_arena_policy got;
+    for (char *word = strtok(options, ","); word != NULL; word = strtok(NULL, ",")) {
+      char *equals = strchr(word, '=');
+      *equals = '\0';
+      if (bfc_policy_set(&policy, word, equals + 1)) continue;
+      fprintf(stderr, "twin: %s cannot be %s\n", word, equals + 1);
+      return 2;
+    }
+    bfc_policy_for_arena(&policy, &arena, &got);
+    bfc_policy_fields(&got.policy, text, sizeof text);
+    printf("  %s limit=%llu handle=%llu reservation=%llu unmaps=%d\n", text, (unsigned long long)got.policy.limit,
+           (unsigned long long)got.policy.handle, (unsigned long long)got.reservation, got.unmaps);
+  }
+  return 0;
+}
+
+int main(int count, char **words) {
   struct header h;
+  if (count > 1 && strcmp(words[1], "policies") == 0) return policies();
   setvbuf(stdin, NULL, _IOFBF, 1 << 20);
   setvbuf(stdout, NULL, _IOFBF, 1 << 20);
   while (fread(&h, sizeof h, 1, stdin) == 1) {

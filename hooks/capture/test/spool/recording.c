@@ -266,7 +266,8 @@ static void test_options(void) {
       {"headroom=", "headroom="},
       {"limit=2GiB", "limit=2GiB"},
       {"limit=99999999999999999999", "limit=99999999999999999999"},
-      {"handle=0", "handle=0"},
+      {"handle=0", NULL},
+      {"handle=-1", "handle=-1"},
       {"serve=2", "serve=2"},
       {"serve=", "serve="},
       {"colour=red,growth=none", "colour=red"},
@@ -280,9 +281,9 @@ static void test_options(void) {
   struct options options;
   char wrong[128];
   options_parse("colour=red,growth=none,limit=7,headroom=x", &options, wrong, sizeof wrong);
-  CHECK(options.growth == BFC_NONE && options.limit == 7);
-  CHECK_EQUAL(options.headroom, 2 * GiB);
-  CHECK_EQUAL(options.handle, 0);
+  CHECK(options.policy.growth == BFC_NONE && options.policy.limit == 7);
+  CHECK_EQUAL(options.policy.headroom, 2 * GiB);
+  CHECK_EQUAL(options.policy.handle, 0);
 }
 
 static void test_wrong_option_is_told(void) {

@@ -1,0 +1,60 @@
+// arena_policy.c - which part of a policy an arena gets. See policy.h.
+#include "bfc/policy.h"
+
+// Large enough to be mapped quickly, small enough to be unmapped in part.
+#define USUAL_HANDLE ((uint64_t)32 << 20)
+// What is paused as a whole goes quicker in large handles.
+#define TAGGED_HANDLE ((uint64_t)256 << 20)
+// Of all but the arenas that grow like the main one.
+#define OTHER_RESERVATION ((uint64_t)16 << 30)
+
+// Pages can be unmapped one by one only where each has a handle of its own.
+static uint64_t handle_of(const struct bfc_policy *policy, const struct bfc_arena *arena) {
+  if (arena->tag) return policy->handle > TAGGED_HANDLE ? policy->handle : TAGGED_HANDLE;
+  if (policy->handle > 0) return policy->handle;
+  const bool by_page = policy->growth == BFC_NEEDED || policy->trim != BFC_TRIM_NEVER;
+  return !arena->pool && by_page ? arena->granularity : USUAL_HANDLE;
+}
+
+// Why each arena gets what it gets is in ForArena of bfc/arena_policy.go.
+void bfc_policy_for_arena(const struct bfc_policy *policy, const struct bfc_arena *arena, struct bfc_arena_policy *out) {
+  const bool apart = arena->pool || arena->tag;
+  *out = (struct bfc_arena_policy){
+      .policy = *policy,
+      .reservation = OTHER_RESERVATION < arena->total ? OTHER_RESERVATION : arena->total,
+      .unmaps = !apart && policy->growth == BFC_NEEDED,
+  };
+  struct bfc_policy *own = &out->policy;
+  own->handle = handle_of(policy, arena);
+  if (apart || arena->other_stream) {
+    own->growth = BFC_NEEDED;
+    own->step = own->headroom = 0;
+    own->limit = UINT64_MAX;
+  } else {
+    out->reservation = arena->total;
+    if (own->limit == 0) own->limit = arena->total;
+  }
+  if (apart) {
+    own->trim = BFC_TRIM_NEVER;
+    own->idle_ns = 0;
+    own->placement = BFC_PLACEMENT_BEST_FIT;
+  }
+  if (arena->graphs) own->split = BFC_GRANULE;
+  if (!arena->small) own->small_arenas = 0;
+}
+
+bool bfc_policy_in_small_arena(const struct bfc_policy *policy, uint64_t size, bool pool, bool tag) {
+  return size < policy->small_arenas && !pool && !tag;
+}
+
+struct bfc_options bfc_policy_heap(const struct bfc_policy *policy) {
+  return (struct bfc_options){
+      .limit = policy->limit,
+      .headroom = policy->headroom,
+      .growth = policy->growth,
+      .step = policy->step,
+      .split = policy->split,
+      .notes = policy->trim != BFC_TRIM_NEVER,
+      .planned = policy->placement == BFC_PLACEMENT_PLANNED,
+  };
+}
