@@ -45,7 +45,7 @@ struct arena {
   struct bfc *bfc;
   struct vmm vmm;             // unused where the pool has a source of its own
   struct pool_grant *grants;  // of that source
-  size_t grant_count;
+  size_t grant_count, grant_room;
   bool paused;                  // nothing is mapped, and nothing is allocated here
   struct stretch *ranges;  // while paused: what resume maps
   size_t range_count;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "arena/arena.h"
+#include "base/array.h"
 
 enum { NON_BLOCKING = 1 };
 
@@ -12,15 +13,11 @@ void stretches_append(struct stretches *to, uint64_t addr, uint64_t bytes) {
     to->list[to->count - 1].bytes += bytes;
     return;
   }
-  if (to->count == to->room) {
-    const size_t larger = to->room == 0 ? 64 : 2 * to->room;
-    struct stretch *moved = realloc(to->list, larger * sizeof *moved);
-    to->short_of_memory |= moved == NULL;
-    if (moved == NULL) return;
-    to->list = moved;
-    to->room = larger;
+  if (array_reserve(&to->list, &to->room, to->count + 1, sizeof *to->list)) {
+    to->list[to->count++] = (struct stretch){addr, bytes};
+  } else {
+    to->short_of_memory = true;
   }
-  to->list[to->count++] = (struct stretch){addr, bytes};
 }
 
 static void append_live(void *self, const struct bfc_chunk_info *chunk) {

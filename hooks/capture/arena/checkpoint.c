@@ -7,8 +7,9 @@
 #include <stdlib.h>
 
 #include "arena/arena.h"
-#include "base/problem.h"
+#include "base/array.h"
 #include "base/hook.h"
+#include "base/problem.h"
 #include "memprof.h"
 #include "spool/spool.h"
 
@@ -75,22 +76,18 @@ void memprof_checkpoint(int device, uint64_t pool0, uint64_t pool1, uint64_t blo
 
 struct addresses {
   uint64_t *list;
-  size_t count, capacity;
+  size_t count, room;
   bool short_of_memory;
 };
 
 static void note_used(void *self, const struct bfc_chunk_info *chunk) {
   struct addresses *used = self;
   if (chunk->free) return;
-  if (used->count == used->capacity) {
-    const size_t larger = used->capacity == 0 ? 64 : 2 * used->capacity;
-    uint64_t *moved = realloc(used->list, larger * sizeof *moved);
-    used->short_of_memory |= moved == NULL;
-    if (moved == NULL) return;
-    used->list = moved;
-    used->capacity = larger;
+  if (array_reserve(&used->list, &used->room, used->count + 1, sizeof *used->list)) {
+    used->list[used->count++] = chunk->addr;
+  } else {
+    used->short_of_memory = true;
   }
-  used->list[used->count++] = chunk->addr;
 }
 
 // Frees all blocks of an arena, telling of each that was live.

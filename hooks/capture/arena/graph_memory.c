@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/problem.h"
 
 static uint64_t page_bytes(const struct graph_memory *memory) { return memory->device->granularity; }
@@ -96,17 +97,6 @@ static void release_pages(struct graph_memory *memory, size_t first, size_t last
   for (size_t i = first; i < last; i++) driver_get()->release(memory->pages[i]);
 }
 
-static bool make_room(struct graph_memory *memory, size_t pages) {
-  size_t larger = memory->room == 0 ? 64 : memory->room;
-  while (larger < pages) larger *= 2;
-  if (larger == memory->room) return true;
-  driver_handle *moved = realloc(memory->pages, larger * sizeof *moved);
-  if (moved == NULL) return false;
-  memory->pages = moved;
-  memory->room = larger;
-  return true;
-}
-
 // Whether all ranges see exactly the first `pages`, or could be made to.
 static bool all_see(struct graph_memory *memory, size_t pages) {
   for (struct graph_range *range = memory->ranges; range != NULL; range = range->next) {
@@ -118,7 +108,7 @@ static bool all_see(struct graph_memory *memory, size_t pages) {
 enum graph_result graph_memory_grow(struct graph_memory *memory, uint64_t bytes) {
   const size_t before = memory->count, wanted = (size_t)(bytes / page_bytes(memory));
   if (wanted <= before) return GRAPH_OK;
-  if (!make_room(memory, wanted)) return GRAPH_NO_HOST_MEMORY;
+  if (!array_reserve(&memory->pages, &memory->room, wanted, sizeof *memory->pages)) return GRAPH_NO_HOST_MEMORY;
   // A page of a growth that could not be undone may be left behind the last; no new one has a
   // place there.
   if (!all_see(memory, before)) return GRAPH_DRIVER_FAILED;

@@ -10,6 +10,7 @@
 
 #include "arena/arena.h"
 #include "arena/graph_memory.h"
+#include "base/array.h"
 #include "base/options.h"
 #include "base/problem.h"
 #include "spool/spool.h"
@@ -67,13 +68,7 @@ static void shrink(struct gpu *gpu, struct graph_memory *memory) {
 }
 
 static bool make_room(struct graph_range *range) {
-  if (range->grant_count < range->grant_room) return true;
-  const size_t larger = range->grant_room == 0 ? 16 : 2 * range->grant_room;
-  struct graph_grant *moved = realloc(range->grants, larger * sizeof *moved);
-  if (moved == NULL) return false;
-  range->grants = moved;
-  range->grant_room = larger;
-  return true;
+  return array_reserve(&range->grants, &range->grant_room, range->grant_count + 1, sizeof *range->grants);
 }
 
 static bool take(struct arena *arena, uint64_t bytes, uint64_t *addr) {

@@ -10,6 +10,7 @@
 #include "arena/arena.h"
 #include "arena/pool.h"
 #include "arena/reclaim.h"
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/hook.h"
 #include "base/options.h"
@@ -67,13 +68,7 @@ static bool wanted(const struct tag *tag, const char *const *names, size_t count
 }
 
 static bool add(struct selection *selection, struct arena *arena) {
-  if (selection->count == selection->room) {
-    const size_t larger = selection->room == 0 ? 16 : 2 * selection->room;
-    struct arena **moved = realloc(selection->arenas, larger * sizeof *moved);
-    if (moved == NULL) return false;
-    selection->arenas = moved;
-    selection->room = larger;
-  }
+  if (!array_reserve(&selection->arenas, &selection->room, selection->count + 1, sizeof *selection->arenas)) return false;
   selection->arenas[selection->count++] = arena;
   return true;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "arena/arena.h"
+#include "base/array.h"
 #include "base/problem.h"
 #include "device/captures.h"
 
@@ -87,18 +88,13 @@ static bool record(struct pending_entry *entry) {
 }
 
 static bool make_room(struct pending *pending) {
-  if (pending->first + pending->count < pending->capacity) return true;
-  if (pending->first > pending->capacity / 2) {
+  if (pending->first + pending->count < pending->room) return true;
+  if (pending->first > pending->room / 2) {
     memmove(pending->entries, pending->entries + pending->first, pending->count * sizeof *pending->entries);
     pending->first = 0;
     return true;
   }
-  const size_t larger = pending->capacity == 0 ? 64 : 2 * pending->capacity;
-  struct pending_entry *moved = realloc(pending->entries, larger * sizeof *moved);
-  if (moved == NULL) return false;
-  pending->entries = moved;
-  pending->capacity = larger;
-  return true;
+  return array_reserve(&pending->entries, &pending->room, pending->first + pending->count + 1, sizeof *pending->entries);
 }
 
 bool pending_add(struct arena *arena, uint64_t addr, struct stream_uses *uses) {

@@ -31,7 +31,7 @@ struct pending_entry {
 // First in, first out.
 struct pending {
   struct pending_entry *entries;  // [first, first + count) are in use
-  size_t first, count, capacity;
+  size_t first, count, room;
 };
 
 // Notes that the live block at `addr` is used on `stream`. False: it is no live block, that

@@ -8,6 +8,7 @@
 #include "arena/capture_name.h"
 #include "arena/graph_memory.h"
 #include "arena/reclaim.h"
+#include "base/array.h"
 #include "base/hook.h"
 #include "base/problem.h"
 #include "device/captures.h"
@@ -46,9 +47,8 @@ static bool take(const struct pool_source *source, uint64_t bytes, uint64_t unit
 }
 
 bool pool_grow(struct arena *arena, uint64_t bytes, uint64_t *addr) {
-  struct pool_grant *more = realloc(arena->grants, (arena->grant_count + 1) * sizeof *more);
-  if (more == NULL) return false;
-  arena->grants = more;
+  if (!array_reserve(&arena->grants, &arena->grant_room, arena->grant_count + 1, sizeof *arena->grants)) return false;
+  struct pool_grant *more = arena->grants;
   // The source's calls of CUDA are part of this growth, and must not come back for the lock.
   own_calls_begin();
   const struct pool_source *source = &arena->home->source;
@@ -72,7 +72,7 @@ static void return_grants(struct arena *arena) {
   own_calls_end();
   free(arena->grants);
   arena->grants = NULL;
-  arena->grant_count = 0;
+  arena->grant_count = arena->grant_room = 0;
 }
 
 static bool ended(struct arena *arena) {

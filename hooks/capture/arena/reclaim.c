@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "device/captures.h"
 #include "spool/spool.h"
 
@@ -11,18 +12,12 @@ struct ranges {
   struct {
     uint64_t addr, bytes;
   } *list;
-  size_t count, capacity;
+  size_t count, room;
 };
 
 static void collect(void *self, uint64_t addr, uint64_t bytes) {
   struct ranges *ranges = self;
-  if (ranges->count == ranges->capacity) {
-    const size_t larger = ranges->capacity == 0 ? 64 : 2 * ranges->capacity;
-    void *moved = realloc(ranges->list, larger * sizeof *ranges->list);
-    if (moved == NULL) return;  // less is given back
-    ranges->list = moved;
-    ranges->capacity = larger;
-  }
+  if (!array_reserve(&ranges->list, &ranges->room, ranges->count + 1, sizeof *ranges->list)) return;  // less is given back
   ranges->list[ranges->count].addr = addr;
   ranges->list[ranges->count++].bytes = bytes;
 }

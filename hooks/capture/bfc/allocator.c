@@ -4,23 +4,13 @@
 // unless that would leave little; a freed chunk merges with its free neighbours at once.
 // See bfc.h for the rules in short and the package comment of bfc/ (Go) for all of them.
 #define _GNU_SOURCE
+#include "base/array.h"
 #include "bfc/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { CACHE_LINE = 64, LEAST_CHUNKS = 256 };
-
-bool bfc_make_room(void **items, size_t *capacity, size_t wanted, size_t item_size) {
-  if (wanted <= *capacity) return true;
-  size_t grown_capacity = *capacity == 0 ? 16 : 2 * *capacity;
-  if (grown_capacity < wanted) grown_capacity = wanted;
-  void *grown = realloc(*items, grown_capacity * item_size);
-  if (grown == NULL) return false;
-  *items = grown;
-  *capacity = grown_capacity;
-  return true;
-}
 
 // The integral part of a product that is not negative, as far as 64 bits go.
 static uint64_t truncate_product(double x) { return x >= 18446744073709551616.0 ? UINT64_MAX : (uint64_t)x; }
@@ -252,7 +242,7 @@ bool bfc_reserve(struct bfc *bfc) {
 // Host memory for growth, and for the release of regions: one in the middle of a range
 // that was given back leaves one range more.
 static bool reserve_growth(struct bfc *bfc) {
-  return bfc_make_room((void **)&bfc->regions, &bfc->region_capacity, bfc->region_count + BFC_GROWTHS_A_REQUEST,
+  return array_reserve(&bfc->regions, &bfc->region_capacity, bfc->region_count + BFC_GROWTHS_A_REQUEST,
                        sizeof *bfc->regions) &&
          (bfc->unmapped.count == 0 || bfc_unmapped_reserve(bfc, bfc->region_count + 1));
 }

@@ -210,9 +210,6 @@ static inline uint64_t bfc_room(const struct bfc *bfc) {
   return bfc->stats.reserved >= bfc->options.limit ? 0 : bfc->options.limit - bfc->stats.reserved;
 }
 
-// Doubles an array to hold at least `wanted` items; false leaves it as it was.
-bool bfc_make_room(void **items, size_t *capacity, size_t wanted, size_t item_size);
-
 // allocator.c
 bool bfc_reserve(struct bfc *bfc);  // host memory for one request or restore; false: there is none
 void bfc_describe(const struct bfc *bfc, uint32_t chunk, struct bfc_block *out);

@@ -5,6 +5,7 @@
 // whose place is in use or not to be had, is placed by best fit. In the first iteration of a
 // plan, blocks of the one before are where no plan had put them, and what would meet them goes
 // elsewhere, once.
+#include "base/array.h"
 #include "bfc/internal.h"
 
 #include <stdlib.h>
@@ -261,7 +262,7 @@ static bool begin_plan(struct making *making) {
   making->order = calloc(requests, sizeof *making->order);
   // Of each request there are two blocks, which are met at three times of the circle at most.
   return making->order != NULL && bfc_arrange_begin(&making->around, 2 * making->length, 6 * requests + making->leaving_count) &&
-         bfc_make_room((void **)&plan->requests, &plan->capacity, requests, sizeof *plan->requests);
+         array_reserve(&plan->requests, &plan->capacity, requests, sizeof *plan->requests);
 }
 
 static void make(struct making *making) {

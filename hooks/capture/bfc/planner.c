@@ -4,6 +4,7 @@
 // the iteration before tells it. Two requests are alike, in order, if they and the three before
 // them, or the three after, have the same sizes. What a block is asked for with stays the same
 // from one iteration to the next even where the first of all does more than the others.
+#include "base/array.h"
 #include "bfc/internal.h"
 
 #include <stdlib.h>
@@ -26,7 +27,7 @@ static uint32_t advance(struct bfc_planner *planner) {
 void bfc_planner_requested(struct bfc *bfc, uint32_t chunk, uint64_t rounded) {
   struct bfc_lifetimes *current = &bfc->planner.current;
   const uint32_t at = advance(&bfc->planner);
-  if (current->count == MOST_PLANNED || !bfc_make_room((void **)&current->items, &current->capacity, current->count + 1, sizeof *current->items)) {
+  if (current->count == MOST_PLANNED || !array_reserve(&current->items, &current->capacity, current->count + 1, sizeof *current->items)) {
     current->partial = true;
     return;
   }

@@ -1,4 +1,5 @@
 // stats.c - what can be asked of a heap: counters, listings, the chunk around an address.
+#include "base/array.h"
 #include "bfc/internal.h"
 
 void bfc_get_stats(const struct bfc *bfc, struct bfc_stats *out) { *out = bfc->stats; }
@@ -76,7 +77,7 @@ void bfc_free_mapped(const struct bfc *bfc, void *self, void (*visit)(void *self
 static bool take_snapshot(struct bfc *bfc) {
   struct bfc_snapshot *snapshot = &bfc->snapshot;
   if (!snapshot->stale) return true;
-  if (!bfc_make_room((void **)&snapshot->chunks, &snapshot->capacity, bfc->live.count, sizeof *snapshot->chunks)) return false;
+  if (!array_reserve(&snapshot->chunks, &snapshot->capacity, bfc->live.count, sizeof *snapshot->chunks)) return false;
   snapshot->count = 0;
   for (size_t i = 0; i < bfc->region_count; i++) {
     uint32_t wall = bfc->regions[i].wall;

@@ -4,6 +4,7 @@
 // interval of it that is missing is mapped again, in address order and within the limit,
 // all or nothing; where that is refused, the first candidate of which nothing is missing
 // is taken instead.
+#include "base/array.h"
 #include "bfc/internal.h"
 
 #include <string.h>
@@ -37,7 +38,7 @@ static void replace(struct bfc_ranges *set, size_t at, size_t end, const struct 
 
 bool bfc_unmapped_reserve(struct bfc *bfc, size_t more) {
   struct bfc_ranges *set = &bfc->unmapped;
-  return bfc_make_room((void **)&set->items, &set->capacity, set->count + more, sizeof *set->items);
+  return array_reserve(&set->items, &set->capacity, set->count + more, sizeof *set->items);
 }
 
 void bfc_unmapped_add(struct bfc *bfc, uint64_t from, uint64_t to) {

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/array.h"
 #include "base/lock.h"
 #include "base/options.h"
 #include "device/driver.h"
@@ -32,17 +33,11 @@ static void *take_slab(void) {
 
 static void give_slab(void *slab) {
   slabs_in_use--;
-  if (idle_count == idle_room) {
-    const size_t larger = idle_room == 0 ? 64 : 2 * idle_room;
-    void **moved = realloc(idle, larger * sizeof *moved);
-    if (moved == NULL) {
-      driver_get()->host_free(slab);
-      return;
-    }
-    idle = moved;
-    idle_room = larger;
+  if (array_reserve(&idle, &idle_room, idle_count + 1, sizeof *idle)) {
+    idle[idle_count++] = slab;
+  } else {
+    driver_get()->host_free(slab);
   }
-  idle[idle_count++] = slab;
 }
 
 bool host_take(struct host_room *room, uint64_t bytes) {

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/problem.h"
 #include "device/devices.h"
 
@@ -52,9 +53,7 @@ static bool reserve(struct vmm *vmm, uint64_t bytes) {
   // Room for a gap. Without one, a range just behind the last would be the same region to
   // the BFC, and what crosses the border of two reservations cannot be mapped again.
   if (last != 0) bytes += vmm->device->granularity;
-  struct vmm_reservation *more = realloc(vmm->reservations, (vmm->reservation_count + 1) * sizeof *more);
-  if (more == NULL) return false;
-  vmm->reservations = more;
+  if (!array_reserve(&vmm->reservations, &vmm->reservation_room, vmm->reservation_count + 1, sizeof *vmm->reservations)) return false;
   if (driver_get()->reserve(&addr, bytes, 0, 0, 0) != DRIVER_OK) return false;
   if (!vmm->reserved(vmm->owner, addr, bytes)) {
     driver_get()->unreserve(addr, bytes);
@@ -75,17 +74,6 @@ bool vmm_init(struct vmm *vmm, struct vmm_device *device, uint64_t reservation, 
   vmm->owner = owner;
   vmm->reserved = reserved;
   return reserve(vmm, reservation);
-}
-
-static bool make_room(struct vmm *vmm, size_t more) {
-  if (vmm->count + more <= vmm->capacity) return true;
-  size_t larger = vmm->capacity == 0 ? 64 : vmm->capacity;
-  while (larger < vmm->count + more) larger *= 2;
-  struct vmm_mapping *moved = realloc(vmm->mappings, larger * sizeof *moved);
-  if (moved == NULL) return false;
-  vmm->mappings = moved;
-  vmm->capacity = larger;
-  return true;
 }
 
 size_t vmm_find(const struct vmm *vmm, uint64_t addr) {
@@ -144,9 +132,7 @@ static bool map_handle(struct vmm *vmm, uint64_t addr, uint64_t bytes, driver_ha
 }
 
 static void note_stuck(struct vmm *vmm, const struct vmm_mapping *mapping) {
-  struct vmm_reservation *more = realloc(vmm->stuck, (vmm->stuck_count + 1) * sizeof *more);
-  if (more == NULL) return;  // it stays so for good
-  vmm->stuck = more;
+  if (!array_reserve(&vmm->stuck, &vmm->stuck_room, vmm->stuck_count + 1, sizeof *vmm->stuck)) return;  // it stays so for good
   vmm->stuck[vmm->stuck_count++] = (struct vmm_reservation){mapping->addr, mapping->bytes};
 }
 
@@ -178,7 +164,7 @@ static void drop(struct vmm *vmm, const struct vmm_mapping *mappings, size_t cou
 
 bool vmm_map(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
   const size_t pieces = (size_t)((bytes + vmm->handle_bytes - 1) / vmm->handle_bytes);
-  if (!make_room(vmm, pieces)) return false;
+  if (!array_reserve(&vmm->mappings, &vmm->room, vmm->count + pieces, sizeof *vmm->mappings)) return false;
   clear(vmm, addr, bytes);
   const size_t at = vmm_find(vmm, addr);
   struct vmm_mapping *first = vmm->mappings + at;

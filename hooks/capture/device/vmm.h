@@ -46,11 +46,11 @@ struct vmm {
   uint64_t reservation_bytes;  // of further reservations
   uint64_t end, limit;         // next grant, and end of the current reservation
   struct vmm_reservation *reservations;  // in order of making
-  size_t reservation_count;
+  size_t reservation_count, reservation_room;
   struct vmm_mapping *mappings;  // by address
-  size_t count, capacity;
+  size_t count, room;
   struct vmm_reservation *stuck;  // what the driver refused to unmap, and is not ours any more
-  size_t stuck_count;
+  size_t stuck_count, stuck_room;
   size_t detached;  // of the mappings, from the first, are not mapped at the moment
   uint64_t mapped;  // bytes in all mappings
   int64_t created, released;  // handles, for statistics

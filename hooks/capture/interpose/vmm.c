@@ -8,9 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/hook.h"
 #include "base/lock.h"
 #include "device/driver.h"
-#include "base/hook.h"
 #include "interpose/interpose.h"
 
 enum { CREATE, RELEASE, RETAIN, MAP, UNMAP };
@@ -34,7 +35,7 @@ struct mapping {
 static struct lock lock;
 static struct physical *buckets[BUCKETS];
 static struct mapping *mappings;  // by address
-static size_t mapping_count, mapping_capacity;
+static size_t mapping_count, mapping_room;
 
 static struct physical **bucket_of(driver_handle handle) { return &buckets[(handle * 0x9e3779b97f4a7c15u) >> 52]; }
 
@@ -77,13 +78,7 @@ static size_t first_at(uint64_t addr) {
 }
 
 static void add_mapping(uint64_t addr, uint64_t bytes, struct physical *of) {
-  if (mapping_count == mapping_capacity) {
-    const size_t larger = mapping_capacity == 0 ? 64 : 2 * mapping_capacity;
-    struct mapping *moved = realloc(mappings, larger * sizeof *moved);
-    if (moved == NULL) return;
-    mappings = moved;
-    mapping_capacity = larger;
-  }
+  if (!array_reserve(&mappings, &mapping_room, mapping_count + 1, sizeof *mappings)) return;
   const size_t at = first_at(addr);
   memmove(mappings + at + 1, mappings + at, (mapping_count - at) * sizeof *mappings);
   mappings[at] = (struct mapping){addr, bytes, of};

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/hook.h"
+#include "base/intern.h"
 #include "base/problem.h"
 #include "base/text.h"
 #include "spool/internal.h"
@@ -17,16 +18,12 @@
 enum { LONGEST = 4096, MOST = 1 << 20 };
 
 struct entry {
-  char *text;
+  char *text;  // not ended by a zero
   uint32_t length;
-  uint32_t hash;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct entry *entries;  // entries[id - 1]
-static uint32_t count, capacity;
-static uint32_t *slots;  // open addressing: id, or 0; a power of two of at least 2 * count
-static uint32_t slot_count;
+static struct intern entries = {.item_bytes = sizeof(struct entry)};  // an id is a number of it
 static bool spooling;  // the spool exists: new texts are written at once
 
 static uint32_t hash_of(const char *text, uint32_t length) {
@@ -35,43 +32,13 @@ static uint32_t hash_of(const char *text, uint32_t length) {
   return hash;
 }
 
-static uint32_t find(const char *text, uint32_t length, uint32_t hash) {
-  if (slot_count == 0) return 0;
-  for (uint32_t at = hash & (slot_count - 1); slots[at] != 0; at = (at + 1) & (slot_count - 1)) {
-    const struct entry *entry = &entries[slots[at] - 1];
-    if (entry->hash == hash && entry->length == length && memcmp(entry->text, text, length) == 0) return slots[at];
-  }
-  return 0;
-}
-
-static void place(uint32_t id) {
-  uint32_t at = entries[id - 1].hash & (slot_count - 1);
-  while (slots[at] != 0) at = (at + 1) & (slot_count - 1);
-  slots[at] = id;
-}
-
-static bool make_room(void) {
-  if (count == capacity) {
-    const uint32_t larger = capacity == 0 ? 64 : 2 * capacity;
-    struct entry *moved = realloc(entries, larger * sizeof *moved);
-    if (moved == NULL) return false;
-    entries = moved;
-    capacity = larger;
-  }
-  if (2 * (count + 1) > slot_count) {
-    const uint32_t larger = slot_count == 0 ? 128 : 2 * slot_count;
-    uint32_t *cleared = calloc(larger, sizeof *cleared);
-    if (cleared == NULL) return false;
-    free(slots);
-    slots = cleared;
-    slot_count = larger;
-    for (uint32_t id = 1; id <= count; id++) place(id);
-  }
-  return true;
+static bool same(const void *item, const void *key) {
+  const struct entry *entry = item, *wanted = key;
+  return entry->length == wanted->length && memcmp(entry->text, wanted->text, wanted->length) == 0;
 }
 
 static void spool_text(uint32_t id) {
-  const struct entry *entry = &entries[id - 1];
+  const struct entry *entry = intern_item(&entries, id);
   for (uint32_t offset = 0; offset < entry->length;) {
     struct memprof_string *piece = (struct memprof_string *)spool_claim();
     if (piece == NULL) return;
@@ -86,16 +53,19 @@ static void spool_text(uint32_t id) {
   }
 }
 
-static uint32_t add(const char *text, uint32_t length, uint32_t hash) {
-  if (count == MOST || !make_room()) return 0;
-  char *copy = malloc(length);
-  if (copy == NULL) return 0;
-  memcpy(copy, text, length);
-  entries[count++] = (struct entry){.text = copy, .length = length, .hash = hash};
-  if (count == MOST) problem("more than %d different texts: later ones are not recorded", MOST);
-  place(count);
-  if (spooling) spool_text(count);
-  return count;
+static uint32_t add(struct entry wanted, uint32_t hash) {
+  if (entries.count == MOST) return 0;
+  char *copy = malloc(wanted.length);
+  struct entry *entry = copy == NULL ? NULL : intern_add(&entries, hash);
+  if (entry == NULL) {
+    free(copy);
+    return 0;
+  }
+  memcpy(copy, wanted.text, wanted.length);
+  *entry = (struct entry){copy, wanted.length};
+  if (entries.count == MOST) problem("more than %d different texts: later ones are not recorded", MOST);
+  if (spooling) spool_text(entries.count);
+  return entries.count;
 }
 
 uint32_t spool_string(const char *text) {
@@ -107,9 +77,10 @@ uint32_t spool_string(const char *text) {
     text = copy;
   }
   const uint32_t hash = hash_of(text, length);
+  const struct entry wanted = {(char *)(uintptr_t)text, length};
   pthread_mutex_lock(&lock);
-  uint32_t id = find(text, length, hash);
-  if (id == 0) id = add(text, length, hash);
+  uint32_t id = intern_find(&entries, hash, same, &wanted);
+  if (id == 0) id = add(wanted, hash);
   pthread_mutex_unlock(&lock);
   return id;
 }
@@ -117,10 +88,10 @@ uint32_t spool_string(const char *text) {
 size_t spool_string_text(uint32_t id, char *text, size_t size) {
   size_t length = 0;
   pthread_mutex_lock(&lock);
-  if (id > 0 && id <= count && size > 0) {
-    length = entries[id - 1].length;
-    if (length > size - 1) length = text_trim(entries[id - 1].text, size - 1);
-    memcpy(text, entries[id - 1].text, length);
+  if (id > 0 && id <= entries.count && size > 0) {
+    const struct entry *entry = intern_item(&entries, id);
+    length = entry->length > size - 1 ? text_trim(entry->text, size - 1) : entry->length;
+    memcpy(text, entry->text, length);
   }
   pthread_mutex_unlock(&lock);
   if (size > 0) text[length] = '\0';
@@ -129,7 +100,7 @@ size_t spool_string_text(uint32_t id, char *text, size_t size) {
 
 void spool_write_strings(void) {
   pthread_mutex_lock(&lock);
-  for (uint32_t id = 1; id <= count; id++) spool_text(id);
+  for (uint32_t id = 1; id <= entries.count; id++) spool_text(id);
   spooling = true;
   pthread_mutex_unlock(&lock);
 }

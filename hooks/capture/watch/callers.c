@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/hook.h"
+#include "base/intern.h"
 #include "base/options.h"
 #include "memprof.h"
 #include "spool/context.h"
@@ -37,39 +38,25 @@ struct thread {
 static __thread struct thread *this_thread;
 static pthread_key_t ending;
 
-// The texts of frames; NULL for those of memprof's own package, which are left out.
-static struct text {
+// The text of a frame; NULL for those of memprof's own package, which are left out.
+struct text {
   struct python_frame frame;
   char *text;
-} *texts;  // open addressing, empty where code is 0; a power of two of at least 2 * text_count
-static size_t text_count, text_slots;
+};
+static struct intern texts = {.item_bytes = sizeof(struct text)};
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static bool same(const struct python_frame *a, const struct python_frame *b) { return a->code == b->code && a->instruction == b->instruction; }
 
-static size_t hash(const struct python_frame *frame, uint32_t from) {
-  return (size_t)(((frame->code >> 4) * 0x9e3779b97f4a7c15u) ^ ((frame->instruction + from) * 0xc2b2ae3d27d4eb4fu)) >> 20;
+static bool is_of(const void *item, const void *key) { return same(&((const struct text *)item)->frame, key); }
+
+static uint32_t hash(const struct python_frame *frame, uint32_t from) {
+  return (uint32_t)((((frame->code >> 4) * 0x9e3779b97f4a7c15u) ^ ((frame->instruction + from) * 0xc2b2ae3d27d4eb4fu)) >> 20);
 }
 
 static struct text *find(const struct python_frame *frame) {
-  if (text_slots == 0) return NULL;
-  size_t at = hash(frame, 0) & (text_slots - 1);
-  while (texts[at].frame.code != 0 && !same(&texts[at].frame, frame)) at = (at + 1) & (text_slots - 1);
-  return &texts[at];
-}
-
-static bool make_room(void) {
-  if (2 * (text_count + 1) <= text_slots) return true;
-  const size_t old_slots = text_slots;
-  struct text *old = texts, *larger = calloc(old_slots == 0 ? 1024 : 2 * old_slots, sizeof *larger);
-  if (larger == NULL) return false;
-  texts = larger;
-  text_slots = old_slots == 0 ? 1024 : 2 * old_slots;
-  for (size_t i = 0; i < old_slots; i++) {
-    if (old[i].frame.code != 0) *find(&old[i].frame) = old[i];
-  }
-  free(old);
-  return true;
+  const uint32_t number = intern_find(&texts, hash(frame, 0), is_of, frame);
+  return number == 0 ? NULL : intern_item(&texts, number);
 }
 
 static bool ours(const char *text) { return strstr(text, "/python/memprof/_") != NULL; }
@@ -78,26 +65,24 @@ static bool ours(const char *text) { return strstr(text, "/python/memprof/_") !=
 static bool text_of(const struct python_frame *frame, const char **text) {
   pthread_mutex_lock(&lock);
   const struct text *known = find(frame);
-  const bool found = known != NULL && known->frame.code != 0;
-  if (found) *text = known->text;
+  if (known != NULL) *text = known->text;
   pthread_mutex_unlock(&lock);
-  if (found) return true;
+  if (known != NULL) return true;
 
   char fresh[LONGEST];
   if (!python_frame_text(frame, fresh, sizeof fresh)) return false;
   char *copy = ours(fresh) ? NULL : strdup(fresh);
   pthread_mutex_lock(&lock);
-  const bool room = make_room();
-  struct text *place = room ? find(frame) : NULL;
-  if (room && place->frame.code == 0) {  // else another thread was faster
+  struct text *place = find(frame);  // another thread may have been faster
+  if (place == NULL && (place = intern_add(&texts, hash(frame, 0))) != NULL) {
     *place = (struct text){*frame, copy};
-    text_count++;
     copy = NULL;
   }
-  if (room) *text = place->text;
+  const bool found = place != NULL;
+  if (found) *text = place->text;
   pthread_mutex_unlock(&lock);
   free(copy);
-  return room;
+  return found;
 }
 
 // The stack with `frame` called from `from`; `from` itself for frames that are left out.

@@ -5,10 +5,11 @@
 // allocation names its whole stack by one number.
 #define _GNU_SOURCE
 #include <pthread.h>
-#include <stdlib.h>
+#include <stdbool.h>
 
-#include "base/problem.h"
 #include "base/hook.h"
+#include "base/intern.h"
+#include "base/problem.h"
 #include "memprof.h"
 #include "spool/spool.h"
 
@@ -19,76 +20,40 @@ struct node {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct node *nodes;  // nodes[number - 1]
-static uint32_t count, capacity;
-static uint32_t *slots;  // open addressing: number, or 0; a power of two of at least 2 * count
-static uint32_t slot_count;
+static struct intern nodes = {.item_bytes = sizeof(struct node)};
 
-static uint32_t slot_of(uint32_t parent, uint32_t frame) {
-  uint64_t mixed = ((uint64_t)parent << 32 | frame) * 0x9e3779b97f4a7c15u;
-  return (uint32_t)(mixed >> 32) & (slot_count - 1);
+static uint32_t hash_of(const struct node *node) { return (uint32_t)((((uint64_t)node->parent << 32 | node->frame) * 0x9e3779b97f4a7c15u) >> 32); }
+
+static bool same(const void *item, const void *key) {
+  const struct node *node = item, *wanted = key;
+  return node->parent == wanted->parent && node->frame == wanted->frame;
 }
 
-static uint32_t find(uint32_t parent, uint32_t frame) {
-  if (slot_count == 0) return 0;
-  for (uint32_t at = slot_of(parent, frame); slots[at] != 0; at = (at + 1) & (slot_count - 1)) {
-    const struct node *node = &nodes[slots[at] - 1];
-    if (node->parent == parent && node->frame == frame) return slots[at];
-  }
-  return 0;
-}
-
-static void place(uint32_t number) {
-  uint32_t at = slot_of(nodes[number - 1].parent, nodes[number - 1].frame);
-  while (slots[at] != 0) at = (at + 1) & (slot_count - 1);
-  slots[at] = number;
-}
-
-static bool make_room(void) {
-  if (count == capacity) {
-    const uint32_t larger = capacity == 0 ? 256 : 2 * capacity;
-    struct node *moved = realloc(nodes, larger * sizeof *moved);
-    if (moved == NULL) return false;
-    nodes = moved;
-    capacity = larger;
-  }
-  if (2 * (count + 1) > slot_count) {
-    const uint32_t larger = slot_count == 0 ? 512 : 2 * slot_count;
-    uint32_t *cleared = calloc(larger, sizeof *cleared);
-    if (cleared == NULL) return false;
-    free(slots);
-    slots = cleared;
-    slot_count = larger;
-    for (uint32_t number = 1; number <= count; number++) place(number);
-  }
-  return true;
-}
-
-static uint32_t add(uint32_t parent, uint32_t frame) {
-  if (count == MOST || !make_room()) return 0;
-  nodes[count++] = (struct node){parent, frame};
-  if (count == MOST) problem("more than %d different call stacks: later ones are not recorded", MOST);
-  place(count);
+static uint32_t add(const struct node *wanted) {
+  struct node *node = nodes.count == MOST ? NULL : intern_add(&nodes, hash_of(wanted));
+  if (node == NULL) return 0;
+  *node = *wanted;
+  if (nodes.count == MOST) problem("more than %d different call stacks: later ones are not recorded", MOST);
   spool_write(&(struct spool_event){
       .kind = MEMPROF_STACK,
       .device = -1,
       .arena = MEMPROF_NO_ARENA,
-      .requested = count,
-      .provided = parent,
-      .context = frame,
+      .requested = nodes.count,
+      .provided = wanted->parent,
+      .context = wanted->frame,
   });
-  return count;
+  return nodes.count;
 }
 
 uint32_t memprof_stack_node(uint32_t parent, const char *frame) {
   if (!hook_on()) return 0;
   hook_start();  // a node told before there is a spool would be lost
-  const uint32_t text = spool_string(frame);
+  const struct node wanted = {parent, spool_string(frame)};
   pthread_mutex_lock(&lock);
   uint32_t number = 0;
-  if (parent <= count && text != 0) {
-    number = find(parent, text);
-    if (number == 0) number = add(parent, text);
+  if (parent <= nodes.count && wanted.frame != 0) {
+    number = intern_find(&nodes, hash_of(&wanted), same, &wanted);
+    if (number == 0) number = add(&wanted);
   }
   pthread_mutex_unlock(&lock);
   return number;

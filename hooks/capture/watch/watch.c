@@ -30,6 +30,7 @@
 
 #include "arena/arena.h"
 #include "arena/pause.h"
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/hook.h"
 #include "base/lock.h"
@@ -149,20 +150,9 @@ static inline struct place *find_place(struct memprof_watch *watch, void *stream
   return search_place(watch, stream, pool0, pool1);
 }
 
-// Room for one more element of `size` bytes; the list as it is then, or NULL.
-static void *with_room(void *list, size_t count, size_t *room, size_t size) {
-  if (count < *room) return list;
-  const size_t larger = *room == 0 ? 16 : 2 * *room;
-  void *moved = realloc(list, larger * size);
-  if (moved != NULL) *room = larger;
-  return moved;
-}
-
 static struct place *make_place(struct memprof_watch *watch, void *stream, uint64_t pool0, uint64_t pool1) {
-  struct place *places = with_room(watch->places, watch->place_count, &watch->place_room, sizeof *places);
-  if (places == NULL) return NULL;
-  watch->places = places;
-  struct place *place = watch->last = &places[watch->place_count++];
+  if (!array_reserve(&watch->places, &watch->place_room, watch->place_count + 1, sizeof *watch->places)) return NULL;
+  struct place *place = watch->last = &watch->places[watch->place_count++];
   *place = (struct place){
       .stream = (int64_t)(intptr_t)stream, .pool = {pool0, pool1}, .arena = {MEMPROF_NO_ARENA, MEMPROF_NO_ARENA}};
   return place;
@@ -320,10 +310,8 @@ void memprof_watch_free_done(struct memprof_watch *watch, uint64_t tick, uint64_
 }
 
 static bool add_separate(struct place *place, uint64_t addr, uint64_t size) {
-  struct extent *list = with_room(place->separate, place->separate_count, &place->separate_room, sizeof *list);
-  if (list == NULL) return false;
-  place->separate = list;
-  list[place->separate_count++] = (struct extent){addr, addr + size};
+  if (!array_reserve(&place->separate, &place->separate_room, place->separate_count + 1, sizeof *place->separate)) return false;
+  place->separate[place->separate_count++] = (struct extent){addr, addr + size};
   return true;
 }
 

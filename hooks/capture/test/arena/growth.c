@@ -154,7 +154,7 @@ static void test_driver_calls_are_watched(void) {
   char text[4097];
   const struct memprof_record *event = trail_event(&trail, MEMPROF_EXTERNAL_FREE, 0);
   trail_text(&trail, event->context, (uint64_t)(event - trail.records), text);
-  const char *const want = "call=cuMemFree\tlibrary=capture-growth";
+  const char *const want = "call=cuMemFree\tlibrary=growth";
   CHECK(event->addr == addr && strcmp(text, want) == 0);
 }
 
