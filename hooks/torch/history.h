@@ -1,8 +1,9 @@
-// history.h - what torch.cuda.memory._record_memory_history asks for.
+// history.h - implements torch.cuda.memory._record_memory_history over the hook.
 //
-// A bounded list of what happened, newest kept, with the stacks that torch gathers, and the
-// stack of each live block. It is torch's own recorder's view of memory, for scripts that use
-// it; the recording of memprof does not depend on it. Off, it costs one load an allocation.
+// It keeps a bounded list of the newest entries, with the stacks that torch gathers, and the
+// stack of each live allocation. Scripts that use torch's history get what torch's own allocator
+// would give them; memprof's recording does not depend on it. While it is off it costs one load
+// an allocation.
 #pragma once
 
 #include <c10/core/Allocator.h>
@@ -32,7 +33,7 @@ class History {
   bool on() const { return on_.load(std::memory_order_relaxed); }
   bool watched() const { return watched_.load(std::memory_order_relaxed); }
 
-  // `when` says of what torch wants stacks: never, of live blocks, of allocations, of all.
+  // `when` is what torch wants stacks of: nothing, live allocations, allocations, or all entries.
   void set(bool on, torch_cuda::CreateContextFn gather, size_t most, torch_cuda::RecordContext when, bool clear,
            const std::vector<std::string>& skip) {
     std::lock_guard<std::mutex> guard(mutex_);
@@ -53,8 +54,8 @@ class History {
     watched_ = true;
   }
 
-  // Gathers before the hook is called: it needs the interpreter's lock, which may not be
-  // waited for inside. Null where torch wants no stack.
+  // Gathers the stack; null if torch wants none. Call it before the hook: gathering needs the
+  // interpreter's lock, and waiting for that under the hook's lock could deadlock.
   Context gather(torch_cuda::RecordContext level) const {
     const auto when = when_.load(std::memory_order_relaxed);
     const auto gather = gather_.load(std::memory_order_relaxed);
@@ -67,7 +68,7 @@ class History {
     add(TraceEntry::ALLOC, device, ptr, size, stream, pool, std::move(context));
   }
 
-  // The block's own numbers, if it was made while this was on.
+  // Adds entries for the free of an allocation that was made while the history was on.
   void freed(void* ptr, Context context) {
     std::lock_guard<std::mutex> guard(mutex_);
     const auto found = blocks_.find(ptr);
@@ -83,7 +84,7 @@ class History {
     add(is ? TraceEntry::SEGMENT_MAP : TraceEntry::SEGMENT_UNMAP, device, addr, size, stream, {0, 0}, nullptr);
   }
 
-  // `free` is what the device has, as torch puts it into the address.
+  // `free` is the device's free memory in bytes, which torch puts into the address of the entry.
   void out_of_memory(DeviceIndex device, size_t free, size_t size, cudaStream_t stream, Context context) {
     std::lock_guard<std::mutex> guard(mutex_);
     add(TraceEntry::OOM, device, reinterpret_cast<void*>(free), size, stream, {0, 0}, std::move(context));
@@ -95,7 +96,7 @@ class History {
     return found == blocks_.end() ? nullptr : found->second.context;
   }
 
-  // The entries by device, with wall-clock times.
+  // The entries of each device, with wall-clock times.
   std::vector<std::vector<TraceEntry>> entries(DeviceIndex devices) {
     std::vector<std::vector<TraceEntry>> out(static_cast<size_t>(devices));
     const auto time_of = clock_.makeConverter();
@@ -135,7 +136,7 @@ class History {
   std::atomic<bool> on_{false}, watched_{false};
   std::atomic<torch_cuda::CreateContextFn> gather_{nullptr};
   std::atomic<torch_cuda::RecordContext> when_{torch_cuda::RecordContext::NEVER};
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards all members below
   size_t most_ = 1;
   std::vector<std::string> skip_;
   std::deque<TraceEntry> entries_;

@@ -1,18 +1,19 @@
-// native.h - torch's own allocator, left alone and watched through its trace tracker.
+// native.h - observes torch's own allocator through its trace tracker.
 //
-// The tracker is called for every decision of the allocator, under the allocator's lock of
-// the device: it takes no lock that others may hold for long, never the GIL, and allocates
-// nothing from torch. One call into the allocator is made from there, getDeviceStats: its
-// lock is recursive and has to be, since the callbacks that torch calls when memory is short
-// free blocks under it.
+// Torch calls the tracker for every decision of the allocator, and holds the allocator's lock
+// of the device meanwhile. So the tracker takes no lock that others may hold for long, never
+// the GIL, and allocates nothing from torch. It makes one call into the allocator,
+// getDeviceStats: the allocator's lock is recursive, since callbacks that torch makes when
+// memory is short free blocks under it.
 //
-// What torch tells of an entry: of blocks the bytes that were asked for, never the block's; of
-// segments their own; of a failed request the rounded bytes. Blocks it has handed out again
-// for a graph's checkpoint count as requests of their whole size, here as in its statistics.
+// The size of an entry is, for blocks, the bytes requested, never the block's size; for
+// segments, their size; for a failed request, the bytes rounded up. A block that torch hands
+// out again for a graph's checkpoint counts as a request of its whole size, as it does in
+// torch's statistics.
 //
-// The tracker can be attached when CUDA has been initialised, which nothing else announces
-// to C++; memprof/_watch.py knows when. Code that is not Python may have allocated before
-// (see `restate`).
+// The tracker can be attached once CUDA is initialised. C++ gets no notice of that; Python
+// does (memprof/_watch.py). Code other than Python may have allocated before; `record_existing`
+// records that memory.
 #pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -34,34 +35,34 @@ namespace memprof {
 
 namespace native = c10::cuda::CUDACachingAllocator;
 
-// A device is asleep until the moment of the snapshot that is restated, and held from then
-// until that has been done.
-enum class Watching { asleep, held, awake };
-struct WatchedDevice {
+// What happens to a device's entries: `ignored` until its snapshot has been taken, which has
+// them; `waiting` from then until the snapshot has been recorded; then `recorded`.
+enum class Entries { ignored, waiting, recorded };
+struct ObservedDevice {
   memprof_watch* watch = nullptr;
-  std::atomic<Watching> state{Watching::asleep};
+  std::atomic<Entries> entries{Entries::ignored};
 };
 
-// What the attaching thread is doing: the sums of what it has restated of a device, and how
-// many devices have taken their part of the snapshot.
-struct Restating {
+// The progress of the attaching thread: sums of what it has recorded of the snapshot of one
+// device, and how many devices torch has taken a snapshot of.
+struct Existing {
   memprof_watch_sums sums{};
   int snapshots = 0;
 };
 
 class NativeWatch {
  public:
-  // Attaches the tracker. Throws what torch has against it.
+  // Attaches the tracker. Returns nullptr or the reason why not; throws torch's exceptions.
   static const char* attach() {
     allocator_ = native::get();
-    if (!allocator_->initialized()) return "torch's allocator cannot be watched before CUDA is initialised";
+    if (!allocator_->initialized()) return "torch's allocator cannot be observed before CUDA is initialised";
     const int count = c10::cuda::device_count();
     for (int device = 0; device < count && device < most_devices; device++) {
       devices_[device].watch = memprof_watch_device(device, "native", &read_sums);
       if (devices_[device].watch == nullptr) return "this process is not recorded";
     }
-    allocator_->attachAllocatorTraceTracker(&told);
-    restate();
+    allocator_->attachAllocatorTraceTracker(&on_entry);
+    record_existing();
     return nullptr;
   }
 
@@ -69,16 +70,16 @@ class NativeWatch {
   using Entry = native::TraceEntry;
   static constexpr int most_devices = 64;
 
-  // Entries may come while static objects are destroyed: these have nothing to destroy.
-  inline static WatchedDevice devices_[most_devices];
+  // Entries may come while static objects are destroyed: these have no destructor.
+  inline static ObservedDevice devices_[most_devices];
   inline static native::CUDAAllocator* allocator_ = nullptr;
 
-  inline static thread_local Restating* restating_ = nullptr;
+  inline static thread_local Existing* existing_ = nullptr;  // not null in the thread that attaches
 
   static void read_sums(int device, memprof_watch_sums* sums) {
     *sums = {};
-    if (restating_ != nullptr) {
-      *sums = restating_->sums;
+    if (existing_ != nullptr) {
+      *sums = existing_->sums;
       return;
     }
     try {
@@ -88,11 +89,11 @@ class NativeWatch {
       sums->active = static_cast<uint64_t>(stats.active_bytes[0].current);
       sums->reserved = static_cast<uint64_t>(stats.reserved_bytes[0].current);
     } catch (const std::exception&) {
-      // Zeros: readers see that they do not fit.
+      // The sums stay 0. The analysis sees that they do not match, and ignores them.
     }
   }
 
-  // Not every torch tells the pool of an entry; without it segments have none either.
+  // Older versions of torch do not give the pool of an entry. Then segments get none either.
   using Pool = std::pair<uint64_t, uint64_t>;
   template <typename T, typename = void>
   struct TellsPools : std::false_type {};
@@ -105,25 +106,25 @@ class NativeWatch {
     return {0, 0};
   }
 
-  // Torch has read the time stamp counter for the entry already, where it has one.
+  // The processor's time stamp counter, if torch has read it for the entry; else 0.
   static uint64_t tick_of(const Entry& entry) {
     using Time = decltype(entry.time_.approx_t_);
     return std::is_same_v<Time, uint64_t> ? static_cast<uint64_t>(entry.time_.approx_t_) : 0;
   }
 
-  static void told(const Entry& entry) {
-    if (entry.action_ == Entry::SNAPSHOT) {  // of which device it does not say
-      if (restating_ != nullptr) hold_next();
+  static void on_entry(const Entry& entry) {
+    if (entry.action_ == Entry::SNAPSHOT) {  // the entry does not name the device: they come in order
+      if (existing_ != nullptr) snapshot_taken();
       return;
     }
     const auto device = static_cast<size_t>(entry.device_);
     if (device >= most_devices) return;
-    WatchedDevice& to = devices_[device];
-    if (to.state.load(std::memory_order_acquire) != Watching::awake && !wait(to)) return;
-    tell(to.watch, entry);
+    ObservedDevice& to = devices_[device];
+    if (to.entries.load(std::memory_order_acquire) != Entries::recorded && !wait(to)) return;
+    record(to.watch, entry);
   }
 
-  static void tell(memprof_watch* watch, const Entry& entry) {
+  static void record(memprof_watch* watch, const Entry& entry) {
     const uint64_t tick = tick_of(entry);
     const auto addr = static_cast<uint64_t>(entry.addr_);
     const auto size = static_cast<uint64_t>(entry.size_);
@@ -142,40 +143,41 @@ class NativeWatch {
     }
   }
 
-  // The snapshot of the next device has been taken: what happens to it from now on comes
-  // after what is restated.
-  static void hold_next() {
-    const int device = restating_->snapshots++;
-    if (device < most_devices) devices_[device].state.store(Watching::held, std::memory_order_release);
+  // Torch has taken the snapshot of the next device. Later entries of that device must be
+  // recorded after the snapshot.
+  static void snapshot_taken() {
+    const int device = existing_->snapshots++;
+    if (device < most_devices) devices_[device].entries.store(Entries::waiting, std::memory_order_release);
   }
 
-  // False for what the snapshot will have. The thread that restates waits for nobody here.
-  static bool wait(WatchedDevice& device) {
-    while (device.state.load(std::memory_order_acquire) == Watching::held) sched_yield();
-    return device.state.load(std::memory_order_acquire) == Watching::awake;
+  // Waits until an entry of the device may be recorded. Returns false if the snapshot will
+  // have the entry.
+  static bool wait(ObservedDevice& device) {
+    while (device.entries.load(std::memory_order_acquire) == Entries::waiting) sched_yield();
+    return device.entries.load(std::memory_order_acquire) == Entries::recorded;
   }
 
-  // Tells what was there before the tracker. Usually that is nothing.
-  static void restate() {
-    Restating mine;
-    restating_ = &mine;
+  // Records the memory that existed before the tracker was attached. Usually there is none.
+  static void record_existing() {
+    Existing mine;
+    existing_ = &mine;
     try {
       const auto snapshot = allocator_->snapshot();
       int device = -1;
       for (const auto& segment : snapshot.segments) {
         if (segment.device != device) mine.sums = {};
         device = segment.device;
-        if (device >= 0 && device < most_devices) restate(devices_[device].watch, segment, mine.sums);
+        if (device >= 0 && device < most_devices) record_segment(devices_[device].watch, segment, mine.sums);
       }
     } catch (const std::exception& error) {
-      memprof_problem((std::string("torch's memory before the first event is not known: ") + error.what()).c_str());
+      memprof_problem((std::string("torch's memory from before the first event is not recorded: ") + error.what()).c_str());
     }
-    restating_ = nullptr;
-    for (WatchedDevice& device : devices_) device.state.store(Watching::awake, std::memory_order_release);
+    existing_ = nullptr;
+    for (ObservedDevice& device : devices_) device.entries.store(Entries::recorded, std::memory_order_release);
   }
 
   template <typename Segment>
-  static void restate(memprof_watch* watch, const Segment& segment, memprof_watch_sums& sums) {
+  static void record_segment(memprof_watch* watch, const Segment& segment, memprof_watch_sums& sums) {
     const Pool pool = TellsPools<Entry>::value ? Pool(segment.owner_private_pool_id) : Pool(0, 0);
     void* stream = segment.stream;
     auto addr = static_cast<uint64_t>(segment.address);
@@ -196,8 +198,8 @@ class NativeWatch {
 
 }  // namespace memprof
 
-// Has torch's own allocator watched, which goes on serving. Returns nullptr, or why it
-// cannot be: CUDA is not initialised, or the allocator is one without a tracker.
+// Observes torch's own allocator, which continues to serve. Returns nullptr, or the reason
+// why that failed: CUDA is not initialised, or the allocator has no tracker.
 extern "C" __attribute__((visibility("default"))) const char* memprof_torch_watch() {
   static thread_local std::string why;
   if (memprof_abi() != MEMPROF_ABI) return "the shim was built for another version of the capture hook";

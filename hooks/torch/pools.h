@@ -1,4 +1,4 @@
-// pools.h - which private pool an allocation belongs to, and where a pool's memory comes from.
+// pools.h - the private pool of an allocation, and the allocator that a pool takes memory from.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -19,9 +19,9 @@ namespace memprof {
 using c10::DeviceIndex;
 using PoolId = c10::cuda::MempoolId_t;
 
-// Pools that allocations go to at the moment: those of graph captures, told by a filter on
-// streams, and of use_mem_pool. What is freed in a pool must be reused only there, since a
-// replayed graph uses its memory without asking.
+// The pools that allocations go to now: those of graph captures, which have a filter on
+// streams, and those of use_mem_pool. Memory freed in a pool may be reused only there, since
+// the replay of a graph uses it without a request.
 class OpenPools {
  public:
   void open(DeviceIndex device, PoolId id, std::function<bool(cudaStream_t)> filter) {
@@ -40,7 +40,7 @@ class OpenPools {
     }
   }
 
-  // The pool for an allocation, {0, 0} if it belongs to none. The newest that wants it.
+  // The pool for an allocation: the one opened last whose filter accepts the stream, or {0, 0}.
   PoolId find(DeviceIndex device, cudaStream_t stream) {
     if (count_.load(std::memory_order_acquire) == 0) return {0, 0};
     std::lock_guard<std::mutex> guard(mutex_);
@@ -61,9 +61,9 @@ class OpenPools {
   std::vector<Open> pools_;
 };
 
-// A MemPool made with an allocator takes its memory from there (NCCL's, for one). The hook
-// may ask for and return memory as long as the process lives, so the reference is never
-// dropped.
+// A MemPool that was made with an allocator, for instance NCCL's, takes its memory from that
+// allocator. The hook may allocate and free there until the process ends, so the reference is
+// never dropped. Returns false if the pool has memory already.
 inline bool set_pool_source(DeviceIndex device, PoolId id, std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator> allocator) {
   using Reference = std::shared_ptr<c10::cuda::CUDACachingAllocator::CUDAAllocator>;
   auto* reference = new Reference(std::move(allocator));
@@ -71,14 +71,14 @@ inline bool set_pool_source(DeviceIndex device, PoolId id, std::shared_ptr<c10::
     try {
       return (*static_cast<Reference*>(self))->raw_alloc(bytes);
     } catch (...) {
-      return nullptr;  // no memory: the hook says so in its own words
+      return nullptr;  // the hook reports that the pool has no memory
     }
   };
   const auto release = [](void* self, void* ptr) {
     try {
       (*static_cast<Reference*>(self))->raw_delete(ptr);
     } catch (...) {
-      memprof_problem("the allocator of a memory pool did not take its memory back");
+      memprof_problem("the allocator of a memory pool failed to free its memory");
     }
   };
   if (memprof_pool_source(device, id.first, id.second, reference, allocate, release) != 0) return true;

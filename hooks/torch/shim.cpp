@@ -1,17 +1,17 @@
-// shim.cpp - torch's view of the capture hook.
+// shim.cpp - makes the capture hook torch's CUDA allocator.
 //
-// Compiled at first use against the user's own torch (memprof/_shim.py has the command)
-// and cached. It installs one object, a CUDAAllocator that takes every byte from
-// libmemprof.so and answers torch's questions about memory from the hook's counters.
+// It is compiled at first use against the user's own torch (memprof/_shim.py has the
+// command) and cached. It installs one CUDAAllocator, which allocates all memory through
+// libmemprof.so and answers torch's memory queries from the hook's counters.
 //
-// It derives from torch's pluggable allocator because that class implements, as a
-// clear error, each method this one does not; but it overrides the calls on the
-// hot path, since the base class keeps a map of all pointers under a mutex.
+// It derives from torch's pluggable allocator, because that class throws a clear error for
+// each method that is not overridden here. The calls on the hot path are overridden, since
+// the base class keeps a map of all pointers under a mutex.
 //
-// Torch's interface moves between versions. Members below that are not marked
-// `override` exist in some versions only, or with other parameters: where the base
-// class has the virtual function they override it, elsewhere they are never called.
-// Nothing here compares version numbers.
+// Torch's interface changes between versions. Members below without `override` exist in
+// some versions only, or with other parameters. Where the base class has the virtual
+// function, they override it; elsewhere nobody calls them. No code here compares version
+// numbers.
 #include <torch/csrc/cuda/CUDAPluggableAllocator.h>
 
 #include <c10/core/Allocator.h>
@@ -50,12 +50,12 @@ using c10::DeviceIndex;
 namespace torch_cuda = c10::cuda::CUDACachingAllocator;
 using DeviceStats = decltype(std::declval<Base&>().getDeviceStats(0));
 
-// Tensors may be made and freed while static objects are destroyed: these never are.
+// Never destroyed: tensors may be allocated and freed while static objects are destroyed.
 OpenPools& open_pools = *new OpenPools;
 History& history = *new History;
 
 void free_block(void* ptr) {
-  // Before the hook may hand the address to another thread.
+  // Before memprof_free, after which the hook may give the address to another thread.
   if (history.on() || history.watched()) history.freed(ptr, history.gather(torch_cuda::RecordContext::ALL));
   memprof_free(ptr, 0, 0, nullptr);
 }
@@ -68,17 +68,17 @@ std::vector<torch_cuda::OutOfMemoryObserver>& observers = *new std::vector<torch
   size_t free_bytes = 0, total = 0;
   cudaMemGetInfo(&free_bytes, &total);
   if (history.on()) history.out_of_memory(device, free_bytes, size, stream, history.gather(torch_cuda::RecordContext::STATE));
-  std::vector<torch_cuda::OutOfMemoryObserver> told;
+  std::vector<torch_cuda::OutOfMemoryObserver> to_call;  // copied, so that the lock is free while they run
   {
     std::lock_guard<std::mutex> guard(observers_lock);
-    told = observers;
+    to_call = observers;
   }
-  for (const auto& observer : told) observer(device, size, total, free_bytes);
+  for (const auto& observer : to_call) observer(device, size, total, free_bytes);
   TORCH_CHECK_WITH(OutOfMemoryError, false, why);
 }
 
-// What torch keeps without need, tensors another process has let go of for one, it frees in
-// these.
+// Has torch free memory that it keeps without need, such as tensors that another process
+// has released. Returns nonzero if it freed any.
 int run_free_memory_callbacks() {
   int freed = 0;
   try {
@@ -91,7 +91,7 @@ int run_free_memory_callbacks() {
   return freed;
 }
 
-// Zero bytes need no memory, and torch accepts a null pointer for them.
+// Returns nullptr for 0 bytes, as torch allows. Throws torch.OutOfMemoryError.
 void* allocate_or_throw(size_t size, DeviceIndex device, cudaStream_t stream) {
   if (size == 0) return nullptr;
   const PoolId pool = open_pools.find(device, stream);
@@ -107,7 +107,7 @@ void* allocate_or_throw(size_t size, DeviceIndex device, cudaStream_t stream) {
   return ptr;
 }
 
-// Blocks of other processes, open as long as a tensor uses one.
+// Allocations of other processes, mapped into this one for as long as a tensor uses them.
 class SharedBlocks {
  public:
   std::shared_ptr<void> open(const std::string& name, DeviceIndex device) {
@@ -115,7 +115,7 @@ class SharedBlocks {
     auto& known = blocks_[name];
     if (auto block = known.lock()) return block;
     void* ptr = memprof_open_shared(name.c_str(), device);
-    TORCH_CHECK(ptr != nullptr, "memprof: the tensor's memory cannot be opened (", name, "): its process has ended, or does not run under memprof");
+    TORCH_CHECK(ptr != nullptr, "memprof: cannot map the tensor's memory (", name, "): its process has ended, or does not run under memprof record");
     std::shared_ptr<void> block(ptr, [device](void* opened) { memprof_close_shared(opened, device); });
     known = block;
     return block;
@@ -127,10 +127,10 @@ class SharedBlocks {
 };
 SharedBlocks& shared_blocks = *new SharedBlocks;
 
-// Torch keeps three figures of each kind: all, small pool, large pool. BFC has no
-// such pools, so only the first is told.
+// Copies one of the hook's counters to torch's. Torch has three of each: all, small pool,
+// large pool. BFC has no such pools, so only the first is set.
 template <typename StatArray>
-void tell(StatArray& to, const memprof_stat& from) {
+void set_stat(StatArray& to, const memprof_stat& from) {
   auto& all = to[0];
   all.current = from.current;
   all.peak = from.peak;
@@ -140,7 +140,7 @@ void tell(StatArray& to, const memprof_stat& from) {
 
 class Allocator final : public Base {
  public:
-  // The functions given to the base class serve its own callers of malloc(), if any.
+  // The base class uses these two functions for calls of its malloc(), if there are any.
   Allocator()
       : Base(
             [](size_t size, int device, cudaStream_t stream) { return memprof_malloc(size, device, stream); },
@@ -166,7 +166,7 @@ class Allocator final : public Base {
   void raw_delete(void* ptr) override { free_block(ptr); }
 
   void recordStream(const c10::DataPtr& data, c10::cuda::CUDAStream stream) override {
-    // A pointer with another deleter came from elsewhere (IPC, from_blob): not ours to track.
+    // A pointer with another deleter is not the hook's (IPC, from_blob).
     if (data.get() != nullptr && data.get_deleter() == &free_block) {
       memprof_record_stream(data.get(), stream.stream());
     }
@@ -193,7 +193,7 @@ class Allocator final : public Base {
     return limit == 0 ? 1.0 : static_cast<double>(limit) / static_cast<double>(total_memory(device));
   }
 
-  // cudnn.benchmark picks algorithms by the largest workspace that could be had.
+  // cudnn.benchmark chooses algorithms by the largest workspace that can be allocated.
   void cacheInfo(DeviceIndex device, size_t* largest) override {
     const size_t free_chunk = memprof_largest_free(device);
     if (*largest < free_chunk) *largest = free_chunk;
@@ -203,20 +203,20 @@ class Allocator final : public Base {
     memprof_stats ours;
     memprof_get_stats(device, &ours);
     DeviceStats stats;
-    tell(stats.allocation, ours.allocation);
-    tell(stats.requested_bytes, ours.requested_bytes);
-    tell(stats.allocated_bytes, ours.allocated_bytes);
-    tell(stats.active, ours.active);
-    tell(stats.active_bytes, ours.active_bytes);
-    tell(stats.segment, ours.segment);
-    tell(stats.reserved_bytes, ours.reserved_bytes);
-    tell(stats.inactive_split_bytes, ours.inactive_bytes);
+    set_stat(stats.allocation, ours.allocation);
+    set_stat(stats.requested_bytes, ours.requested_bytes);
+    set_stat(stats.allocated_bytes, ours.allocated_bytes);
+    set_stat(stats.active, ours.active);
+    set_stat(stats.active_bytes, ours.active_bytes);
+    set_stat(stats.segment, ours.segment);
+    set_stat(stats.reserved_bytes, ours.reserved_bytes);
+    set_stat(stats.inactive_split_bytes, ours.inactive_bytes);
     stats.num_alloc_retries = ours.retries;
     stats.num_ooms = ours.ooms;
     stats.num_sync_all_streams = ours.syncs;
     stats.num_device_alloc = ours.device_allocs;
     stats.num_device_free = ours.device_frees;
-    stats.max_split_size = std::numeric_limits<int64_t>::max();  // every chunk may be split
+    stats.max_split_size = std::numeric_limits<int64_t>::max();  // chunks of any size may be split
     return stats;
   }
 
@@ -234,15 +234,15 @@ class Allocator final : public Base {
   void createOrIncrefPool(DeviceIndex device, PoolId id, std::shared_ptr<torch_cuda::CUDAAllocator> allocator) {
     memprof_pool_hold(device, id.first, id.second);
     if (allocator == nullptr) return;
-    TORCH_CHECK(memprof::set_pool_source(device, id, std::move(allocator)), "memprof: the pool has memory already, so it cannot be given an allocator");
+    TORCH_CHECK(memprof::set_pool_source(device, id, std::move(allocator)), "memprof: the memory pool has memory already, so its allocator cannot be set: set it when the pool is made");
   }
   int getPoolUseCount(DeviceIndex device, PoolId id) { return static_cast<int>(memprof_pool_uses(device, id.first, id.second)); }
   void setUseOnOOM(DeviceIndex device, PoolId id, bool use) { memprof_pool_spare(device, id.first, id.second, use); }
-  // Splitting is the policy's: a hint not to has no effect on who gets which bytes.
+  // The policy decides about splits. torch's hint not to split is ignored.
   void setNoSplit(DeviceIndex, PoolId) {}
   void releasePool(DeviceIndex device, PoolId id) override { memprof_release_pool(device, id.first, id.second); }
 
-  // `device` may read and write what lies on `owner`.
+  // Lets `device` read and write memory on `owner`.
   void enablePeerAccess(DeviceIndex device, DeviceIndex owner) override {
     Base::enablePeerAccess(device, owner);
     memprof_enable_peer(owner, device);
@@ -253,7 +253,7 @@ class Allocator final : public Base {
   void recordHistory(bool on, torch_cuda::CreateContextFn gather, size_t most, torch_cuda::RecordContext when, bool clear,
                      const std::vector<std::string>& skip) {
     history.set(on, gather, most, when, clear, skip);
-    watch_mappings();
+    observe_mappings();
   }
   void recordHistory(bool on, torch_cuda::CreateContextFn gather, size_t most, torch_cuda::RecordContext when, bool clear) {
     recordHistory(on, gather, most, when, clear, {});
@@ -269,7 +269,7 @@ class Allocator final : public Base {
 
   void attachAllocatorTraceTracker(torch_cuda::AllocatorTraceTracker tracker) override {
     history.attach(std::move(tracker));
-    watch_mappings();
+    observe_mappings();
   }
 
   torch_cuda::SnapshotInfo snapshot(PoolId pool, bool with_traces) {
@@ -285,7 +285,7 @@ class Allocator final : public Base {
   torch_cuda::SnapshotInfo snapshot(PoolId pool) { return snapshot(pool, true); }
   torch_cuda::SnapshotInfo snapshot() { return snapshot({0, 0}, true); }
 
-  // Graph trees go back to the state after a capture before they capture what may follow it.
+  // torch's CUDA graph trees restore the state after a capture before they capture a continuation of it.
   std::shared_ptr<torch_cuda::AllocatorState> getCheckpointState(DeviceIndex device, PoolId id) override {
     auto state = memprof::state_of_pool(device, id);
     memprof_checkpoint(device, id.first, id.second, state->blocks.size(), memprof::bytes_of(*state));
@@ -294,11 +294,11 @@ class Allocator final : public Base {
 
   torch_cuda::CheckpointDelta setCheckpointPoolState(DeviceIndex device, std::shared_ptr<torch_cuda::AllocatorState> wanted) override {
     const auto state = std::dynamic_pointer_cast<PoolState>(wanted);
-    TORCH_CHECK(state != nullptr, "memprof: the state of a pool was taken by another allocator");
+    TORCH_CHECK(state != nullptr, "memprof: this checkpoint of a memory pool is of another allocator");
     torch_cuda::CheckpointDelta delta;
     const auto freed = [](void* self, void* ptr) { static_cast<std::vector<void*>*>(self)->push_back(ptr); };
     const int ok = memprof_restore(device, state->id.first, state->id.second, state->blocks.data(), state->blocks.size(), &delta.ptrs_freed, freed);
-    TORCH_CHECK(ok != 0, "memprof: a block of the checkpoint has no place any more");
+    TORCH_CHECK(ok != 0, "memprof: an allocation of the checkpoint cannot be restored: its addresses are in use; memprof record prints the details");
     for (const auto& block : state->blocks) {
       void* ptr = reinterpret_cast<void*>(block.addr);
       delta.dataptrs_allocd.push_back({ptr, ptr, &free_block, c10::Device(c10::DeviceType::CUDA, device)});
@@ -315,19 +315,20 @@ class Allocator final : public Base {
     size_t provided = 0;
     char name[128];
     const bool ok = memprof_block_of(ptr, &start, &provided) != 0 && memprof_share(start, name, sizeof name) != 0;
-    TORCH_CHECK(ok, "memprof: this tensor's memory cannot be shared with another process");
+    TORCH_CHECK(ok, "memprof: this tensor's memory cannot be shared with another process: it is not a live allocation of memprof's, or the driver cannot export it");
     return {static_cast<char*>(ptr) - static_cast<char*>(start), name};
   }
 
   std::shared_ptr<void> getIpcDevPtr(std::string handle) override { return shared_blocks.open(handle, c10::cuda::current_device()); }
 
  private:
-  // Growth and give-backs are in torch's history too, and NCCL registers what is mapped.
-  static void watch_mappings() {
-    const auto tell = [](int device, void* stream, uint64_t addr, uint64_t bytes, int mapped) {
+  // torch's history has an entry for each map and unmap, and NCCL registers mapped memory. Observing
+  // costs a call for each, so it is off while neither wants it.
+  static void observe_mappings() {
+    const auto observe = [](int device, void* stream, uint64_t addr, uint64_t bytes, int mapped) {
       history.mapped(static_cast<DeviceIndex>(device), reinterpret_cast<void*>(addr), bytes, static_cast<cudaStream_t>(stream), mapped != 0);
     };
-    memprof_set_mapping_observer(history.on() || history.watched() ? +tell : nullptr);
+    memprof_set_mapping_observer(history.on() || history.watched() ? +observe : nullptr);
   }
 
   static void empty_all() {
@@ -350,14 +351,14 @@ thread_local std::string last_error;
 
 }  // namespace
 
-// Makes the hook torch's CUDA allocator. Returns nullptr, or why it could not be done:
-// torch refuses once its own allocator has been used.
+// Makes the hook torch's CUDA allocator. Returns nullptr, or the reason why that failed:
+// torch refuses after its own allocator has been used.
 extern "C" __attribute__((visibility("default"))) const char* memprof_torch_install() {
   if (memprof_abi() != MEMPROF_ABI) {
     return "the shim was built for another version of the capture hook";
   }
   try {
-    // Tensors may outlive every static object, so nothing may destroy the allocator.
+    // Never destroyed: tensors may outlive every static object.
     static auto* allocator = new std::shared_ptr<Allocator>(std::make_shared<Allocator>());
     torch::cuda::CUDAPluggableAllocator::changeCurrentAllocator(*allocator);
     memprof_set_last_resort(&run_free_memory_callbacks);

@@ -1,4 +1,4 @@
-// snapshot.h - the hook's chunks in torch's words: segments, blocks, and states of a pool.
+// snapshot.h - makes torch's segments, blocks and pool states of the hook's chunks.
 #pragma once
 
 #include <c10/cuda/CUDACachingAllocator.h>
@@ -15,7 +15,7 @@ namespace memprof {
 
 using torch_cuda::SegmentInfo;
 
-// Not every torch numbers its segments.
+// Older versions of torch do not number their segments.
 template <typename Segment>
 auto set_number(Segment& segment, int32_t number, int) -> decltype(segment.registration_counter, void()) {
   segment.registration_counter = number;
@@ -25,8 +25,8 @@ void set_number(Segment&, int32_t, long) {}
 
 inline bool is_pool(const memprof_segment& segment, PoolId id) { return segment.pool[0] == id.first && segment.pool[1] == id.second; }
 
-// Every mapped stretch of a device as a segment of torch's; of one pool if `only` names one.
-// A stretch ends where memory was given back, so segments never contain what is not there.
+// Appends a torch segment for each mapped range of a device; of the pool `only`, unless that is
+// {0, 0}. A range ends where memory is unmapped, so all memory of a segment is mapped.
 inline void list_segments(DeviceIndex device, PoolId only, std::vector<SegmentInfo>& out) {
   struct Listing {
     DeviceIndex device;
@@ -68,7 +68,7 @@ inline void list_segments(DeviceIndex device, PoolId only, std::vector<SegmentIn
   memprof_walk(device, &visitor);
 }
 
-// After the walk, because the history has a lock of its own.
+// Adds the stacks of live blocks. Call it after the walk: the history has a lock of its own.
 inline void add_contexts(std::vector<SegmentInfo>& segments, History& history) {
   for (SegmentInfo& segment : segments) {
     size_t at = segment.address;
@@ -79,7 +79,7 @@ inline void add_contexts(std::vector<SegmentInfo>& segments, History& history) {
   }
 }
 
-// The live blocks of a pool.
+// The live allocations of a pool.
 struct PoolState final : torch_cuda::AllocatorState {
   PoolId id{0, 0};
   std::vector<memprof_restored> blocks;
