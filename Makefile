@@ -47,8 +47,10 @@ go-test: hook
 	go test ./...
 	go test -race -short ./trace/... ./hooks/...
 
+# Most of these tests wait more than they compute, so there are more of them at a time than cores.
+C_TEST_JOBS ?= 4
 c-test: hook
-	$(MAKE) -C hooks test
+	$(MAKE) -C hooks -j$(C_TEST_JOBS) -O test
 
 python-test: hook
 	@if command -v python3 >/dev/null; then \
@@ -66,7 +68,7 @@ campaign: hook
 	set -o pipefail; MEMPROF_CAMPAIGN=$(CAMPAIGN) go test ./... -run '^Test(Campaign|Killed)' -count 1 -v -p 1 -timeout 6h | grep -v 'no test files\|no tests to run\|^PASS$$'
 	go test ./cmd/memprof -run '^Test(ModelAgrees|ResultsAgree)$$' -served-jobs $(CAMPAIGN) -count 1 -v -timeout 6h
 	go test ./cmd/memprof -run '^TestRecord$$/^(closing|encoding|hostile)$$' -count 10 -timeout 6h
-	MEMPROF_TEST_PAIRS=$$((20 * $(CAMPAIGN))) $(MAKE) -C hooks test
+	MEMPROF_TEST_PAIRS=$$((20 * $(CAMPAIGN))) $(MAKE) -C hooks -j$(C_TEST_JOBS) -O test
 
 soak: hook
 	go test ./cmd/memprof -run TestSoak -v -timeout 2h -soak-events 200000000

@@ -58,5 +58,3 @@ const struct vendor vendor_cuda = {
     .optional = optional,
     .attributes = {.vmm = 102, .posix_fd = 103, .rdma_with_vmm = 110},  // CU_DEVICE_ATTRIBUTE_*
 };
-
-const struct vendor *const vendors[] = {&vendor_cuda, NULL};

@@ -39,7 +39,9 @@ static bool fill(const struct vendor *vendor, void *library) {
   return true;
 }
 
-// The first library that is there is the driver.
+// In the order in which their libraries are looked for. The first that is there is the driver.
+static const struct vendor *const vendors[] = {&vendor_cuda, NULL};
+
 static void load(void) {
   const struct vendor *const *vendor = vendors;
   void *library = NULL;

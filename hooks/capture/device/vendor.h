@@ -21,9 +21,6 @@ struct vendor {
   struct driver_attributes attributes;
 };
 
-// Vendors, in the order in which their libraries are looked for; ends with NULL.
-extern const struct vendor *const vendors[];
-
 extern const struct vendor vendor_cuda;
 
 #endif
