@@ -359,7 +359,7 @@ func newJSONBook(b *analysis.Book) *jsonBook {
 		Libraries: []jsonLibrary{}, OtherLibraries: b.Other(),
 		Context: partOf(b, analysis.ContextPart, b.Context), Modules: partOf(b, analysis.ModulesPart, b.Modules),
 		Loads: partOf(b, analysis.LoadsPart, b.Loads), Graphs: partOf(b, analysis.GraphsPart, b.Graphs),
-		ContextAndModules: partOf(b, analysis.AllOverhead, b.Overhead()), OverheadUnknown: plain.Reason(b.UnknownWhy), Pools: partOf(b, analysis.PoolsPart, b.Pools),
+		ContextAndModules: partOf(b, analysis.AllOverhead, b.Overhead()), OverheadUnknown: plain.NotEmpty(b.UnknownWhy), Pools: partOf(b, analysis.PoolsPart, b.Pools),
 		ContextOfDevice: b.ContextOfDevice, ContextIsAll: b.ContextIsAll, ContextRefuted: b.ContextRefuted,
 		Managed: b.Managed, HostPinned: b.HostPinned, Explained: b.Sum(),
 	}
@@ -377,7 +377,7 @@ func newJSONBook(b *analysis.Book) *jsonBook {
 			j.Unexplained, j.UnexplainedShare = &unexplained, plain.Finite(units.Ratio(b.Unexplained, r.Used))
 		}
 	}
-	j.UsedUnknown, j.UnexplainedWhy = plain.Reason(b.UsedUnknown), plain.Reason(b.UnexplainedUnknown)
+	j.UsedUnknown, j.UnexplainedWhy = plain.NotEmpty(b.UsedUnknown), plain.NotEmpty(b.UnexplainedUnknown)
 	return j
 }
 

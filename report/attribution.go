@@ -64,7 +64,7 @@ type heldTable struct {
 }
 
 func (t heldTable) categories(held *analysis.Attribution) layout.Section {
-	s := t.section("Held at the peak, by category", "category", &held.Categories, terms.Category)
+	s := t.section("Held at the peak, by category", "category", &held.Categories, strings.Clone)
 	for i, g := range held.Categories.Groups {
 		if g.Name == analysis.Other.String() {
 			layout.Toned(layout.Faint, s.Rows[i])

@@ -289,7 +289,7 @@ func newJSONGraphs(g *analysis.Graphs) *jsonGraphs {
 			return &bytes
 		}
 		j.WhatIfs = append(j.WhatIfs, jsonWhatIf{
-			Pool: plain.NameOrNull(w.Pool), Why: plain.NameOrNull(w.Why), Shapes: w.Shapes, Unnamed: w.Unnamed, Model: plain.NameOrNull(w.Model), Physical: w.Physical, Recorded: when(w.Recorded),
+			Pool: plain.NotEmpty(w.Pool), Why: plain.NotEmpty(w.Why), Shapes: w.Shapes, Unnamed: w.Unnamed, Model: plain.NotEmpty(w.Model), Physical: w.Physical, Recorded: when(w.Recorded),
 			Separate: when(w.Separate), Largest: when(w.Largest), LargestFirst: when(w.Descended), SmallestFirst: when(w.Ascended),
 			Aliased: when(w.Aliased), Outlive: when(w.Outlive),
 		})
@@ -299,7 +299,7 @@ func newJSONGraphs(g *analysis.Graphs) *jsonGraphs {
 
 func newJSONGraphStore(s *analysis.GraphStore) jsonGraphStore {
 	j := jsonGraphStore{
-		GraphMemory: plain.NameOrNull(s.Memory), Pool: plain.NameOrNull(s.Pool), Released: s.Released, Physical: s.Physical, Final: s.Final,
+		GraphMemory: plain.NotEmpty(s.Memory), Pool: plain.NotEmpty(s.Pool), Released: s.Released, Physical: s.Physical, Final: s.Final,
 		Sum: s.Sum, Max: s.Max, Distinct: s.Distinct, Saved: s.Saved, Untouched: s.Untouched, Aliased: s.Aliased,
 		InputsSum: plain.Known(s.Inputs.Sum), InputsMax: plain.Known(s.Inputs.Max), Shapes: []jsonGraphShape{},
 	}

@@ -63,7 +63,7 @@ func oomStory(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 	}
 	held := o.Held
 	if held.Known {
-		list("category", &held.Categories, len(held.Categories.Groups), func(g *analysis.Group) string { return terms.Category(g.Name) })
+		list("category", &held.Categories, len(held.Categories.Groups), func(g *analysis.Group) string { return g.Name })
 	}
 	if len(d.Phases) > 0 {
 		list("phase", &held.Phases, phasesShown, func(g *analysis.Group) string { return plain.Shorten(terms.Phase(g.Name), storyWidth) })

@@ -10,12 +10,12 @@ import (
 	"github.com/memprof/memprof/analysis"
 )
 
-// DrawnPoints is how many intervals a figure draws at most: about one a pixel of its width.
+// DrawnPoints is the most points a figure draws, about one per pixel of its width.
 const DrawnPoints = 1000
 
-// DrawnCourse is a device's course as its figures draw it. Hundreds of iterations are drawn as a
-// band: with slices of one and a half iterations each one holds a whole rise and fall, where finer
-// ones would show an interference of iterations and pixels.
+// DrawnCourse reduces a device's series to the points that its figures draw. From 100 iterations on,
+// a point covers one and a half iterations: each has a whole rise and fall, so the figure shows an even
+// band. Shorter points would show a moiré pattern of iterations and pixels.
 func DrawnCourse(d *analysis.DeviceResult) []analysis.Point {
 	n := DrawnPoints
 	if iterations := len(d.Iterations); iterations > 100 {
@@ -24,10 +24,10 @@ func DrawnCourse(d *analysis.DeviceResult) []analysis.Point {
 	return ReducePoints(d.Series.Points, n)
 }
 
-// ReducePoints joins points that begin in the same of n equal slices of time, so that at most n
-// are left. The joined point covers both: it keeps the least and greatest of each value, and the
-// split at the greatest R (then T), so that neither a peak nor the peak instant is lost. Silence
-// shorter than a slice is part of the point before it; longer silence stays between the points.
+// ReducePoints divides the time of the points into n equal slices and joins the points that begin in
+// the same slice, so that at most n are left. A joined point keeps the minimum and maximum of each
+// value, and the split at the greatest R (then T), so that no peak is lost. A gap without events that
+// is shorter than a slice becomes part of the point before it; longer gaps stay.
 func ReducePoints(points []analysis.Point, n int) []analysis.Point {
 	start := points[0].Start
 	span := points[len(points)-1].Start - start + 1
@@ -56,12 +56,12 @@ func ReducePoints(points []analysis.Point, n int) []analysis.Point {
 	return out
 }
 
-// hull is the least range that holds both.
+// hull is the smallest range that contains both.
 func hull(a, b analysis.Range) analysis.Range {
 	return analysis.Range{Min: min(a.Min, b.Min), Max: max(a.Max, b.Max)}
 }
 
-// hullKnown is hull for values of which -1 says that they are not known.
+// hullKnown is hull for ranges whose Max is -1 where the value is not known.
 func hullKnown(a, b analysis.Range) analysis.Range {
 	switch {
 	case a.Max < 0:
@@ -72,24 +72,24 @@ func hullKnown(a, b analysis.Range) analysis.Range {
 	return hull(a, b)
 }
 
-// CourseEnd is the time at which a course ends.
+// CourseEnd is the time at which a series ends, in nanoseconds.
 func CourseEnd(points []analysis.Point) int64 {
 	last := points[len(points)-1]
 	return max(last.End, last.Start)
 }
 
-// strip is where a point is on the paper: what happened in it lies in [from, to], and what it left
-// behind holds in [to, next].
-type strip struct {
+// Strip is the place of a point on the x axis. The point's range of values is drawn in [From, To], and
+// the values after its last event in [To, Next].
+type Strip struct {
 	analysis.Point
 	From, To, Next vg.Length
 }
 
-// Strips places reduced points up to the right end of a plot, each at least a pixel wide so that
-// what lasts a moment is seen. Slices are no narrower than that: what a point takes of the next
-// one's room does not add up.
-func Strips(points []analysis.Point, x func(float64) vg.Length, right vg.Length) []strip {
-	out := make([]strip, len(points))
+// Strips places reduced points up to the right end of a plot. Each is at least a pixel wide, so that a
+// moment is visible. As slices are no narrower than a pixel, points do not push each other further and
+// further to the right.
+func Strips(points []analysis.Point, x func(float64) vg.Length, right vg.Length) []Strip {
+	out := make([]Strip, len(points))
 	for i, p := range points {
 		from := x(float64(p.Start))
 		if i > 0 {
@@ -97,33 +97,35 @@ func Strips(points []analysis.Point, x func(float64) vg.Length, right vg.Length)
 			out[i-1].Next = from
 		}
 		to := max(x(float64(p.End)), from+Pixel)
-		out[i] = strip{p, from, to, max(to, right)}
+		out[i] = Strip{p, from, to, max(to, right)}
 	}
 	return out
 }
 
-// Curve is one of the numbers that a course has.
+// Curve is one value of a series: its range within a point, and its value at an instant.
 type Curve struct {
 	within func(analysis.Point) analysis.Range
 	at     func(analysis.Instant) int64
 }
 
+// The curves of requested (T), provided (C) and reserved (R).
 var (
 	CurveT = Curve{func(p analysis.Point) analysis.Range { return p.T }, func(i analysis.Instant) int64 { return i.T }}
 	CurveC = Curve{func(p analysis.Point) analysis.Range { return p.C }, func(i analysis.Instant) int64 { return i.C }}
 	CurveR = Curve{func(p analysis.Point) analysis.Range { return p.R }, func(i analysis.Instant) int64 { return i.R }}
 )
 
-// Envelope draws a value that changed many times within a pixel as the band between its least and
-// greatest value there. While nothing happens the last value holds, and the band is a line.
+// Envelope draws a value that changes many times within a pixel as the band between its minimum and
+// maximum there. Between events the band is a line at the last value.
 type Envelope struct {
 	Points []analysis.Point
 	Curve
 	Clr   color.NRGBA
-	Width vg.Length // of the line; 0 is that of a thin one
-	Below float64   // opacity of the area between the band and zero
+	Width vg.Length // of the line, at least 1.2
+	Below float64   // opacity of the area below the band, from 0 to 1
 }
 
+// Plot implements plot.Plotter.
 func (e Envelope) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	upper, lower := make([]vg.Point, 0, 4*len(e.Points)), make([]vg.Point, 0, 4*len(e.Points))
@@ -148,8 +150,8 @@ func (e Envelope) Plot(c draw.Canvas, p *plot.Plot) {
 	c.StrokeLines(sty, lower)
 }
 
-// AppendStep adds a level from one x to another to a path of steps; a level that goes on lengthens
-// the last step.
+// AppendStep appends a horizontal line at a height to a path of steps, or lengthens the last one if it
+// has that height.
 func AppendStep(path []vg.Point, from, to, height vg.Length) []vg.Point {
 	if n := len(path); n > 0 && path[n-1].Y == height {
 		path[n-1].X = to

@@ -1,3 +1,5 @@
+// Package figure draws the plots of reports, as PNG and as SVG: their style, axes and legends, curves of
+// memory over time, and marks on them. What a plot shows is decided by the report's subjects.
 package figure
 
 import (
@@ -17,24 +19,24 @@ import (
 	"github.com/memprof/memprof/trace/outfile"
 )
 
-// Figure is one plot of one device, or of a study, ready to be drawn.
+// Figure is one plot of one device, or of several jobs, ready to be drawn.
 type Figure struct {
-	Name   string // "timeline", "iterations", "split", "map" or "sleep"; of a study "figure2" or "figure3"
+	Name   string // ends its file's name: "timeline", "split", "map"
 	Device int32
 
-	Title    string // of one line, drawn bold at the top
-	Subtitle string // the numbers to remember, below it
-	Legend   []LegendEntry
-	Body     func(draw.Canvas) // draws the rest in the room that is left
+	Title    string            // one line, bold
+	Subtitle string            // one line below it: the most important numbers
+	Legend   []LegendEntry     // below the subtitle
+	Body     func(draw.Canvas) // draws the rest in the remaining rectangle
 }
 
-// LegendEntry is a sample of how something is drawn, and its name.
+// LegendEntry names something that the figure draws and shows how it looks.
 type LegendEntry struct {
 	Label  string
-	Sample func(c draw.Canvas) // draws in the rectangle of c
+	Sample func(c draw.Canvas) // fills the rectangle of c
 }
 
-// Write draws the figure as DIR/NAME.png and DIR/NAME.svg.
+// Write draws the figure into DIR/NAME.png and DIR/NAME.svg and returns the paths that are complete.
 func (f Figure) Write(dir, name string) ([]string, error) {
 	var paths []string
 	for _, format := range []struct {
@@ -52,7 +54,7 @@ func (f Figure) Write(dir, name string) ([]string, error) {
 
 // WriteFile writes a plot whole or not at all, and never through a link.
 func WriteFile(path string, write func(io.Writer) error) error {
-	var own error // the others name the path
+	var own error // of write; errors of outfile.Write name the path themselves
 	err := outfile.Write(path, outfile.Private, func(w io.Writer) error {
 		own = write(w)
 		return own
@@ -66,7 +68,8 @@ func WriteFile(path string, write func(io.Writer) error) error {
 	return nil
 }
 
-// FileName makes a name from a trace safe as the start of a file name.
+// FileName makes a name from a recording safe as the start of a file name: letters, digits, "-", "_"
+// and "." stay, and any other character becomes "_".
 func FileName(prefix string) string {
 	name := strings.Map(func(r rune) rune {
 		switch {
@@ -98,7 +101,7 @@ func (f Figure) SVG(w io.Writer) error {
 	if _, err := c.WriteTo(&out); err != nil {
 		return err
 	}
-	// The font the text was measured with is not everywhere; these have the same widths.
+	// The text was measured in Liberation Sans, which not every machine has; the others are as wide.
 	svg := bytes.ReplaceAll(out.Bytes(), []byte("font-family:Liberation Sans;"), []byte("font-family:'Liberation Sans',Arial,Helvetica,sans-serif;"))
 	_, err := w.Write(svg)
 	return err
@@ -119,8 +122,8 @@ func (f Figure) draw(c draw.Canvas) {
 	f.Body(body)
 }
 
-// drawLegend lays the entries out in lines from the height y down and returns the height below
-// them. It has its own room: a legend never covers data.
+// drawLegend lays the entries out in lines from the height y down and returns the height below them.
+// The legend stands above the body, so it never covers data.
 func drawLegend(c draw.Canvas, entries []LegendEntry, y vg.Length) vg.Length {
 	const sampleWidth, sampleHeight, gap, line = 18, 9, 16, 17
 	if len(entries) == 0 {
@@ -142,7 +145,7 @@ func drawLegend(c draw.Canvas, entries []LegendEntry, y vg.Length) vg.Length {
 	return y - line
 }
 
-// Swatch is a filled sample.
+// Swatch is the legend entry of an area.
 func Swatch(clr color.Color, label string) LegendEntry {
 	return LegendEntry{label, func(c draw.Canvas) {
 		FillRect(c, clr, c.Min.X, c.Min.Y, c.Max.X, c.Max.Y)
@@ -150,7 +153,7 @@ func Swatch(clr color.Color, label string) LegendEntry {
 	}}
 }
 
-// Stroke is a line as sample.
+// Stroke is the legend entry of a line.
 func Stroke(sty draw.LineStyle, label string) LegendEntry {
 	return LegendEntry{label, func(c draw.Canvas) {
 		middle := c.Center().Y
@@ -158,7 +161,7 @@ func Stroke(sty draw.LineStyle, label string) LegendEntry {
 	}}
 }
 
-// Message is the body of a figure that has nothing to draw.
+// Message is the body of a figure without data: lines of text in its middle.
 func Message(lines ...string) func(draw.Canvas) {
 	return func(c draw.Canvas) {
 		y := c.Center().Y + vg.Length(len(lines))*9

@@ -13,12 +13,13 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// PeakMark marks the peak instant: a line at its time, a dot at a height, a label above the curves.
+// PeakMark marks the peak: a line at its time, a dot at Height, a label above the curves.
 type PeakMark struct {
 	D      *analysis.DeviceResult
-	Height float64 // of the dot, in bytes
+	Height float64 // bytes
 }
 
+// Plot implements plot.Plotter.
 func (m PeakMark) Plot(c draw.Canvas, p *plot.Plot) {
 	peak := m.D.Peak
 	if peak.R == 0 || peak.Time < 0 {
@@ -26,7 +27,7 @@ func (m PeakMark) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 	x, y := p.Transforms(&c)
 	px, py := x(float64(peak.Time)), y(m.Height)
-	label := fmt.Sprintf("peak instant: %s requested of %s reserved", units.FormatSize(peak.T), units.FormatSize(peak.R))
+	label := fmt.Sprintf("peak: %s requested of %s reserved", units.FormatSize(peak.T), units.FormatSize(peak.R))
 	if number, ok := m.D.IterationNumber(peak.Iteration); ok {
 		label += fmt.Sprintf(", iteration %d", number)
 	}
@@ -40,15 +41,17 @@ func (m PeakMark) Plot(c draw.Canvas, p *plot.Plot) {
 	c.FillText(Aligned(BoldLetters, draw.XLeft, draw.YBottom), vg.Point{X: left, Y: base + 2}, label)
 }
 
+// PeakLegend is the legend entry of [PeakMark].
 func PeakLegend() LegendEntry {
-	return LegendEntry{"peak instant", func(c draw.Canvas) {
+	return LegendEntry{"peak", func(c draw.Canvas) {
 		c.DrawGlyphNoClip(draw.GlyphStyle{Color: MarkColor, Radius: 3.5, Shape: draw.CircleGlyph{}}, c.Center())
 	}}
 }
 
-// FailureMarks puts a cross on the curve of R where a request failed for good.
+// FailureMarks draws a cross at the reserved bytes of each request that failed.
 type FailureMarks struct{ D *analysis.DeviceResult }
 
+// Plot implements plot.Plotter.
 func (m FailureMarks) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	for _, o := range m.D.OOMs {
@@ -63,24 +66,25 @@ func drawCross(c draw.Canvas, x, y vg.Length) {
 	c.StrokeLine2(sty, x-4.5, y+4.5, x+4.5, y-4.5)
 }
 
-// timeMarks are the lines between iterations and their numbers above the plot.
-type timeMarks struct {
+// TimeMarks draws a dashed line at the end of each iteration and the iterations' numbers above the plot.
+type TimeMarks struct {
 	iterations []analysis.Iteration
-	step       int // every how many boundaries there is a line
-	label      int // every how many iterations there is a number
+	step       int // iterations from one line to the next
+	label      int // iterations from one number to the next
 	failures   bool
 }
 
-// How many lines between iterations, and how many of their numbers, stay apart in a figure's width.
+// boundariesDrawn lines and numbersDrawn numbers of iterations fit side by side into a figure.
 const boundariesDrawn, numbersDrawn = 60, 30
 
-func NewTimeMarks(d *analysis.DeviceResult) timeMarks {
+// NewTimeMarks returns the marks of a device's iterations.
+func NewTimeMarks(d *analysis.DeviceResult) TimeMarks {
 	n := len(d.Iterations)
-	return timeMarks{d.Iterations, IterationStep(n, boundariesDrawn), IterationStep(n, numbersDrawn), len(d.OOMs) > 0}
+	return TimeMarks{d.Iterations, IterationStep(n, boundariesDrawn), IterationStep(n, numbersDrawn), len(d.OOMs) > 0}
 }
 
-// IterationStep is the least of 1, 5, 10, 20, 50, 100, 200, … with which at most most of n
-// iterations are multiples.
+// IterationStep is the least step of 1, 5, 10, 20, 50, 100, 200, … that divides n iterations into at
+// most most parts.
 func IterationStep(n, most int) int {
 	step := 1
 	for k := 0; n/step > most; k++ {
@@ -93,7 +97,8 @@ func IterationStep(n, most int) int {
 	return step
 }
 
-func (m timeMarks) Legend() []LegendEntry {
+// Legend returns the entries of the marks that are drawn.
+func (m TimeMarks) Legend() []LegendEntry {
 	var entries []LegendEntry
 	if len(m.iterations) > 0 {
 		label := "end of an iteration"
@@ -112,10 +117,11 @@ func boundaryLine() draw.LineStyle {
 	return draw.LineStyle{Color: Tint(InkColor, 0.4), Width: 0.75, Dashes: []vg.Length{3, 3}}
 }
 
-func (m timeMarks) Plot(c draw.Canvas, p *plot.Plot) {
+// Plot implements plot.Plotter.
+func (m TimeMarks) Plot(c draw.Canvas, p *plot.Plot) {
 	x, _ := p.Transforms(&c)
 	sty := Aligned(SmallLetters, draw.XCenter, draw.YBottom)
-	free := c.Min.X // where the next number may begin
+	free := c.Min.X // right end of the last number
 	if len(m.iterations) > 0 {
 		const heading = "iteration"
 		c.FillText(Aligned(SmallLetters, draw.XRight, draw.YBottom), vg.Point{X: c.Min.X - 4, Y: c.Max.Y + 3}, heading)

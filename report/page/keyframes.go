@@ -3,7 +3,6 @@ package page
 import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/terms"
 )
 
 // pageKeyframes are the instants that a pin can be at, and all stretches of addresses there.
@@ -156,7 +155,7 @@ func (out *pageKeyframes) holders(p *pack, k *analysis.Keyframes) {
 		}
 		return 0
 	})
-	out.Category = of(func(h *analysis.KeyHolder) int64 { return names.of(terms.Category(h.Category.String())) })
+	out.Category = of(func(h *analysis.KeyHolder) int64 { return names.of(h.Category.String()) })
 	out.Phase = of(func(h *analysis.KeyHolder) int64 { return names.of(plain.Shorten(h.Phase, 40)) })
 	out.Stack = of(func(h *analysis.KeyHolder) int64 { return int64(h.Stack) })
 	out.Frame = columnOf(p, k.Stacks, func(f *analysis.StackFrame) int64 { return names.of(plain.Shorten(f.Frame, frameWidth)) })

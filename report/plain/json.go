@@ -10,22 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// PlainText makes a string that may come from the profiled job, or from a file's name, safe to print
-// on one line of a terminal: what steers a terminal or breaks the line becomes a Go escape.
-func PlainText(s string) string { return Text(s) }
-
-// MarkdownText is PlainText for a line or a table cell of GitHub-flavoured Markdown: nothing in it
-// has a meaning there, nor in HTML.
-func MarkdownText(s string) string { return Markdown(Text(s)) }
-
-// PlainLines is PlainText for what may have several lines, as errors do: it keeps line breaks, and
-// indents the lines after the first.
-func PlainLines(s string) string { return Lines(s) }
-
-// WriteJSON writes a value as a JSON document: indented, with a line break at its end. All JSON that
-// memprof prints comes from here or from [JSONText], so that it is escaped alike: "<", ">" and "&"
-// stay, invalid UTF-8 becomes U+FFFD, and what steers a terminal or the runner of a CI becomes an
-// escape of JSON's, which means the same.
+// WriteJSON writes a value as an indented JSON document that ends with a line break. All JSON that
+// memprof prints comes from WriteJSON or [JSON], so all of it is escaped alike: "<", ">" and "&" stay,
+// invalid UTF-8 becomes U+FFFD, and what would steer a terminal or the runner of a CI becomes a JSON
+// escape, which means the same to a parser.
 func WriteJSON(w io.Writer, value any) error {
 	text, err := encodeJSON(value, "  ")
 	if err != nil {
@@ -35,7 +23,7 @@ func WriteJSON(w io.Writer, value any) error {
 	return err
 }
 
-// JSONText is a value as JSON on one line, without a line break, escaped as [WriteJSON] does.
+// JSON returns a value as JSON on one line, without a line break, escaped as by [WriteJSON].
 func JSON(value any) ([]byte, error) { return encodeJSON(value, "") }
 
 func encodeJSON(value any, indent string) ([]byte, error) {
@@ -49,7 +37,8 @@ func encodeJSON(value any, indent string) ([]byte, error) {
 	return cleanJSON(bytes.TrimSuffix(out.Bytes(), []byte("\n"))), nil
 }
 
-// cleanJSON escapes what only strings can have in a JSON document.
+// cleanJSON escapes characters of a JSON document that are not printable or begin a command of a CI.
+// Only strings can have such characters, so the escapes are always inside one.
 func cleanJSON(text []byte) []byte {
 	var out []byte // nil while all is plain
 	for i := 0; i < len(text); {
@@ -81,7 +70,7 @@ func cleanJSON(text []byte) []byte {
 	return out
 }
 
-// Known is a number of which -1 says that it does not exist.
+// Known is nil, which is null in JSON, for a negative number: results hold -1 for what is not known.
 func Known(n int64) *int64 {
 	if n < 0 {
 		return nil
@@ -89,7 +78,7 @@ func Known(n int64) *int64 {
 	return &n
 }
 
-// Finite is a share that JSON can hold; NaN and infinities, shares of nothing, are null.
+// Finite is nil for NaN and infinities: JSON has no such numbers, and they are shares of nothing.
 func Finite(share float64) *float64 {
 	if math.IsNaN(share) || math.IsInf(share, 0) {
 		return nil
@@ -97,18 +86,10 @@ func Finite(share float64) *float64 {
 	return &share
 }
 
-// Reason is nil where there is none.
-func Reason(why string) *string {
-	if why == "" {
+// NotEmpty is nil for the empty string.
+func NotEmpty(text string) *string {
+	if text == "" {
 		return nil
 	}
-	return &why
-}
-
-// NameOrNull is a name, or null for none.
-func NameOrNull(name string) *string {
-	if name == "" {
-		return nil
-	}
-	return &name
+	return &text
 }

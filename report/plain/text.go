@@ -1,3 +1,5 @@
+// Package plain makes text of a recording, or from any other input, safe to print: on a terminal, in
+// Markdown and as JSON.
 package plain
 
 import (
@@ -9,10 +11,10 @@ import (
 	"github.com/olekukonko/tablewriter/pkg/twwidth"
 )
 
-// clean makes a string from a recording, or any other input, safe to show on one line: control
-// characters, marks that join or reorder text, line separators and invalid UTF-8 become Go escapes,
-// and so does the first character of what the runner of a CI would take for a command. What is left
-// cannot move a terminal's cursor, and is valid in XML.
+// Text makes a string safe to show on one line. Control characters, marks that join or reorder text,
+// line separators and invalid UTF-8 become Go escapes, and so does the first character of what the
+// runner of a CI would take for a command. The result cannot move a terminal's cursor and is valid in
+// XML.
 func Text(s string) string {
 	plain := true
 	for i, r := range s {
@@ -50,8 +52,8 @@ func Text(s string) string {
 	return out.String()
 }
 
-// cleanLines is clean of each line of a text that may have several, with those after the first
-// indented: none can pass for one of memprof's own.
+// Lines applies [Text] to each line of a text, such as an error, and indents the lines after the
+// first, so that none can pass for a line of memprof's own.
 func Lines(s string) string {
 	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
 	for i, line := range lines {
@@ -62,9 +64,9 @@ func Lines(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// commands says whether a command to the runner of a CI may begin at s[i]: "::error::" of GitHub's
-// at the start of a line, which is where any word may come to stand, and the older "##[error]" and
-// "##vso[" anywhere.
+// commands reports whether a command to the runner of a CI may begin at s[i]: GitHub's "::error::" at
+// the start of a word, because wrapping may put any word at the start of a line, and the older
+// "##[error]" and "##vso[" anywhere.
 func commands(s string, i int) bool {
 	switch rest := s[i:]; s[i] {
 	case ':':
@@ -76,14 +78,14 @@ func commands(s string, i int) bool {
 	return false
 }
 
-// shown says whether a rune stands for itself: it has a glyph or is the plain blank. Marks that only
-// steer the layout (Unicode's class Cf) do not.
+// shown reports whether a rune is printed as it is: it has a glyph or is the ASCII space. Marks that
+// only steer the layout (Unicode class Cf) are not.
 func shown(r rune) bool { return unicode.IsPrint(r) }
 
-// Shorten cleans s and takes the middle out of it where it is wider than width columns. Both ends
-// are kept because a module path is told by its root and by its leaf.
+// Shorten applies [Text] and replaces the middle of the result by "…" if it is wider than width
+// columns. Both ends stay because the root and the leaf of a module path distinguish it.
 func Shorten(s string, width int) string {
-	// A name of megabytes costs no more than one of a few times the width.
+	// Cut names of megabytes before any work is done on them.
 	if limit := 16 * width; len(s) > 2*limit {
 		s = strings.ToValidUTF8(s[:limit], "") + "…" + strings.ToValidUTF8(s[len(s)-limit:], "")
 	}
@@ -105,6 +107,7 @@ func Shorten(s string, width int) string {
 	return string(runes[:head]) + "…" + string(runes[tail:])
 }
 
+// Width is how many columns of a terminal a text takes.
 func Width(s string) int { return twwidth.Width(s) }
 
 func runeWidth(r rune) int { return twwidth.Width(string(r)) }

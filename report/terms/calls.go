@@ -2,10 +2,11 @@ package terms
 
 import "github.com/memprof/memprof/analysis"
 
-// sameCall is how far apart the starts of two transitions of one call can be said to be, ns.
+// sameCall is the most by which the starts of two transitions of one call differ, in nanoseconds: each
+// is computed from an end and a duration.
 const sameCall = 10_000
 
-// byCall sums up what one call did to the arenas of a tag.
+// Calls joins the transitions that one call of pause or resume made in the arenas of a tag.
 func Calls(transitions []analysis.Transition) []analysis.Transition {
 	var calls []analysis.Transition
 	for _, t := range transitions {

@@ -1,3 +1,4 @@
+// Package terms says what reports call things: names of the job, verdicts, instants, devices.
 package terms
 
 import (
@@ -8,7 +9,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// contextText is a context as a field of a table; "" stands for code that told none.
+// Context is the context of an allocation as a field of a table, at most width columns wide.
 func Context(context string, width int) string {
 	if context == "" {
 		return "(no context)"
@@ -16,17 +17,19 @@ func Context(context string, width int) string {
 	return plain.Shorten(context, width)
 }
 
-// NameWidth is the room for a module's path or a frame.
+// NameWidth is the most columns that a module's path or a frame takes in a table.
 const NameWidth = 50
 
-// OtherMeans explains the category.
-const OtherMeans = "other: told by no label, and by neither phase nor lifetime"
+// OtherMeans explains the category "other".
+const OtherMeans = "other: no label; phase and lifetime do not decide"
 
+// Phase is the name of a phase as a field of a table.
 func Phase(name string) string { return Named(name, "(no name)") }
 
+// Module is the path of a module as a field of a table.
 func Module(name string) string { return Named(name, "(no module)") }
 
-// Named is a name of the job's as a field of a table.
+// Named is a name that the job gave as a field of a table; none stands for the empty name.
 func Named(name, none string) string {
 	if name == "" {
 		return none
@@ -34,24 +37,13 @@ func Named(name, none string) string {
 	return plain.Shorten(name, NameWidth)
 }
 
-var categoryTexts = map[string]string{
-	"optimizer": "optimizer state", "kv_cache": "KV cache", "cuda_graphs": "CUDA graphs", "workspace": "temporary workspace",
-}
-
-func Category(name string) string {
-	if text, ok := categoryTexts[name]; ok {
-		return text
-	}
-	return name
-}
-
-// verdictWidth is the room for a verdict.
+// verdictWidth is the width of the longest verdict, in columns.
 const verdictWidth = len(analysis.Fragmentation)
 
 // FragmentationMeans explains the verdict.
-const FragmentationMeans = "fragmentation: enough bytes were free, but in no piece that was large enough"
+const FragmentationMeans = "fragmentation: enough bytes were free, but no free chunk was large enough"
 
-// verdictText is a verdict as a field of a table.
+// Verdict is the reason of a growth or a failed request as a field of a table.
 func Verdict(v analysis.Verdict) string {
 	if v == "" {
 		return units.Absent
@@ -59,7 +51,7 @@ func Verdict(v analysis.Verdict) string {
 	return plain.Shorten(string(v), verdictWidth)
 }
 
-// instantLine says when an instant was.
+// Instant says which event and time an instant is, and in which iteration it lies.
 func Instant(d *analysis.DeviceResult, at analysis.Instant) string {
 	line := fmt.Sprintf("event %s, %s after the start, %s live",
 		units.FormatCount(at.Seq), units.FormatDuration(at.Time), units.Counted(at.Live, "allocation"))
@@ -69,7 +61,8 @@ func Instant(d *analysis.DeviceResult, at analysis.Instant) string {
 	return line
 }
 
-// iterationText is iterationNumber as a field of a table.
+// Iteration is the number of the iteration with an index as a field of a table. Events after the last
+// mark belong to no iteration.
 func Iteration(d *analysis.DeviceResult, index int) string {
 	if number, ok := d.IterationNumber(index); ok {
 		return units.FormatCount(number)
@@ -77,29 +70,31 @@ func Iteration(d *analysis.DeviceResult, index int) string {
 	return units.Absent
 }
 
-// recoveredNote is shown with a trace that was cut off.
-const recoveredNote = "the trace ends before the process did: what follows holds up to its last event"
+// recoveredNote warns of a recording that was cut off.
+const recoveredNote = "the recording ends before the process did: the report covers events up to its last one"
 
-// EndNote says where a trace ends that is not of the whole process; "" of one that is.
+// EndNote warns of a recording that does not cover the whole process; "" for one that does.
 func EndNote(r *analysis.Result) string {
 	switch {
 	case r.Live:
-		return fmt.Sprintf("the recording is in progress: what follows holds up to event %s, at %s", units.FormatCount(r.LastSeq), units.FormatDuration(r.Duration))
+		return fmt.Sprintf("the recording is in progress: the report covers events up to %s, at %s", units.FormatCount(r.LastSeq), units.FormatDuration(r.Duration))
 	case r.Recovered:
 		return recoveredNote
 	}
 	return ""
 }
 
-// DeviceTitle names a device of a process.
+// DeviceTitle names a process and one of its devices.
 func DeviceTitle(r *analysis.Result, d *analysis.DeviceResult) string {
 	return fmt.Sprintf("%s · GPU %d", plain.Shorten(r.Process, 60), d.Device)
 }
 
+// ProcessLine is the duration and the number of events of a process.
 func ProcessLine(r *analysis.Result) string {
 	return fmt.Sprintf("%s · %s", units.FormatDuration(r.Duration), units.Counted(r.Events, "event"))
 }
 
+// DeviceLine counts what happened on a device of a process.
 func DeviceLine(r *analysis.Result, d *analysis.DeviceResult) string {
 	line := fmt.Sprintf("%s · %s · %s", ProcessLine(r), units.Counted(d.Allocs, "allocation"), units.Counted(d.IterationCount(), "iteration"))
 	if arenas := deviceArenas(r, d.Device); arenas > 0 {

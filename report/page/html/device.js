@@ -270,7 +270,7 @@ class DeviceView {
       const name = this.colorName(group.holder, group.size);
       sums.set(name, (sums.get(name) || 0) + group.requested);
     }
-    const fixed = new Map([['weights', 0], ['gradients', 2], ['optimizer state', 3], ['activations', 1], ['inputs', 4], ['KV cache', 5], ['CUDA graphs', 6], ['temporary workspace', 8], ['other', 9]]);
+    const fixed = new Map([['weights', 0], ['gradients', 2], ['optimizer', 3], ['activations', 1], ['inputs', 4], ['kv_cache', 5], ['cuda_graphs', 6], ['workspace', 8], ['other', 9]]);
     const names = [...sums.entries()].sort((a, b) => b[1] - a[1]).map(([name]) => name);
     const of = new Map();
     const used = [];

@@ -1,0 +1,80 @@
+package plain
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+)
+
+// What a string may do to the terminal, the CI or the parser that reads it, and what becomes of it.
+func TestWriteJSONHostile(t *testing.T) {
+	for in, want := range map[string]string{
+		"reserved.peak < 40GiB & more > less": `"reserved.peak < 40GiB & more > less"`,
+		"层 é":                                 `"层 é"`,
+		"\x00\x1b[31m\x7f\r\n\t":              `"\u0000\u001b[31m\u007f\r\n\t"`,
+		"a\xffb\xc3":                          `"a\ufffdb\ufffd"`,
+		"\u0085\u2028\u2029":                  `"\u0085\u2028\u2029"`,
+		"\u202egnp.exe\u200b\ufeff":           `"\u202egnp.exe\u200b\ufeff"`,
+		"\U000e0001":                          `"\udb40\udc01"`,
+		"##[error]x ##vso[y]":                 `"\u0023#[error]x \u0023#vso[y]"`,
+		`"\`:                                  `"\"\\"`,
+		"</script><!--":                       `"</script><!--"`,
+	} {
+		var out bytes.Buffer
+		if err := WriteJSON(&out, in); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != want+"\n" {
+			t.Errorf("%q is written as %q, want %q and a line break", in, out.String(), want)
+		}
+		if line, err := JSON(in); err != nil || string(line) != want {
+			t.Errorf("%q is %q on one line (%v), want %q", in, line, err, want)
+		}
+	}
+}
+
+// Any text, as a value and as a key, is shown by a terminal as one line without effects, and a parser
+// reads what was written.
+func TestPropertyJSON(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := string(rapid.SliceOf(rapid.Byte()).Draw(t, "text"))
+		want := strings.ToValidUTF8(text, "\ufffd")
+		line, err := JSON(map[string]string{text: text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range string(line) {
+			if !unicode.IsPrint(r) && r != utf8.RuneError {
+				t.Fatalf("%q has %U", line, r)
+			}
+		}
+		var got map[string]string
+		if err := json.Unmarshal(line, &got); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		for key, value := range got {
+			if len(strings.ReplaceAll(value, "\ufffd", "")) != len(strings.ReplaceAll(want, "\ufffd", "")) || key != value {
+				t.Fatalf("%q was read as %q: %q", text, key, value)
+			}
+		}
+	})
+}
+
+func TestWriteJSONIndents(t *testing.T) {
+	var out bytes.Buffer
+	if err := WriteJSON(&out, map[string]any{"b": []int{1}, "a": nil}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "{\n  \"a\": null,\n  \"b\": [\n    1\n  ]\n}\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+	if err := WriteJSON(&out, math.NaN()); err == nil {
+		t.Error("NaN is written")
+	}
+}
