@@ -4,6 +4,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/report/units"
 )
@@ -47,28 +48,56 @@ func PolicyFlags(p bfc.Policy) string {
 	return strings.Join(best, " ")
 }
 
-// PolicyLine is the policy of a recording by its run.json, in words: "preset compact (growth
-// needed, split always, trim iteration, placement planned)". Values that are the default of their
-// dimension, other than growth, split and trim, are left out. Recordings that name no preset are
-// described by their values alone; for one without any it is "".
-func PolicyLine(settings map[string]string) string {
-	if settings["growth"] == "" {
+// allocatorLine says which allocator served a device, and under which policy: "Allocator: memprof's,
+// not PyTorch's; preset compact (growth needed, split always, trim iteration, placement planned)".
+// A policy that is no preset has its values only. It is "" where no arena is known.
+func allocatorLine(r *analysis.Result, d *analysis.DeviceResult) string {
+	var fields map[string]string // of the main arena, and the size below which arenas are small
+	below := ""
+	for i := range r.Arenas {
+		a := &r.Arenas[i]
+		if a.Device != d.Device {
+			continue
+		}
+		if a.Options["provided"] == "unknown" {
+			return "Allocator: PyTorch's own (" + a.Options["allocator"] + "), observed"
+		}
+		if a.Options["growth"] != "" && (fields == nil || a.Options["main"] == "1") {
+			fields = a.Options
+		}
+		if a.Options["below"] != "" {
+			below = a.Options["below"]
+		}
+	}
+	if fields == nil {
 		return ""
 	}
-	p, err := bfc.ParseSettings(settings)
+	p, err := bfc.ParseFields(func(name string) (string, bool) {
+		if name == "below" && below != "" {
+			return below, true
+		}
+		text, ok := fields[name]
+		return text, ok
+	})
 	if err != nil {
 		return ""
 	}
+	return "Allocator: memprof's, not PyTorch's; " + policyWords(p)
+}
+
+// policyWords are a policy's preset, if it is one, and its growth, split, trim, and what else is
+// not the default and `tune` tries.
+func policyWords(p bfc.Policy) string {
 	var words []string
 	classic := bfc.Classic()
 	for _, d := range bfc.Dimensions {
-		if always := d.Name == "growth" || d.Name == "split" || d.Name == "trim"; always || d.Differs(&p, &classic) {
+		if always := d.Name == "growth" || d.Name == "split" || d.Name == "trim"; always || d.Tune != nil && d.Differs(&p, &classic) {
 			words = append(words, d.Name+" "+d.Text(&p, PolicyUnits))
 		}
 	}
 	values := strings.Join(words, ", ")
-	if preset := settings["preset"]; preset != "" {
-		return "preset " + preset + " (" + values + ")"
+	if flags := PolicyFlags(p); strings.Count(flags, "--") == 1 {
+		return strings.TrimPrefix(flags, "--") + " (" + values + ")"
 	}
 	return values
 }

@@ -54,7 +54,7 @@ func reportSections(results []*analysis.Result) []layout.Section {
 		}
 		for i := range r.Devices {
 			d := &r.Devices[i]
-			sections = append(sections, layout.Section{Title: terms.DeviceTitle(r, d), Before: layout.Note(terms.DeviceLine(r, d)), After: warning, Heading: true})
+			sections = append(sections, layout.Section{Title: terms.DeviceTitle(r, d), Before: deviceNotes(r, d), After: warning, Heading: true})
 			sections = append(sections, deviceSections(d)...)
 		}
 	}
@@ -69,4 +69,13 @@ func HTML(w io.Writer, p page.Page) error {
 	}
 	p.Sections = deviceSections
 	return page.Write(w, p)
+}
+
+// deviceNotes are the lines below the heading of a device.
+func deviceNotes(r *analysis.Result, d *analysis.DeviceResult) []layout.Cell {
+	notes := layout.Note(terms.DeviceLine(r, d))
+	if line := allocatorLine(r, d); line != "" {
+		notes = append(notes, layout.Note(line)...)
+	}
+	return notes
 }
