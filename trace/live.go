@@ -1,202 +1,291 @@
 package trace
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
-	"io/fs"
-	"maps"
-	"os"
+	"iter"
 	"slices"
-
-	"golang.org/x/sys/unix"
 )
 
-// goesOn is the reason that a process which is still recorded has for its end.
-const goesOn = "the recording goes on"
+// Live is the memory of a process after the last event added: which chunks are live or pending free,
+// and what its arenas have mapped or paused. The opening rows of parts, exports and replays under
+// other policies follow it by this structure; package verify judges recordings and has its own.
+//
+// Live trusts its events: an event that does not fit the ones before changes as little as
+// possible. A reader that needs events to add up checks them first (package analysis).
+type Live struct {
+	totals Totals
 
-// OpenLive opens a run that is being recorded, as it is now: its complete parts, and behind them the
-// events that wait in the spool, which it brings into the form of parts in memory (about 4 bytes an
-// event). A process that is still recorded has [Process.Live] set, and an Ending that says so. It
-// writes nothing and holds no lock. Errors are those of [Open], and [ErrBusy] when the collector took
-// away again and again what was about to be read.
-func OpenLive(dir string) (*Run, error) {
-	const tries = 20
-	for range tries {
-		run, err := openLive(dir)
-		if !errors.Is(err, errMoved) {
-			return run, err
-		}
-	}
-	return nil, &PathError{Path: dir, Err: ErrBusy, Remedy: "try again"}
+	blocks   map[int64]int32 // of each live or pending chunk: its address, and index in slots
+	inRanges map[int64]int32 // likewise for arenas in ranges of graph memory: the chunks of a native allocator may lie at the same addresses
+	ranges   map[int32]bool  // these arenas
+	slots    []Block
+	vacant   []int32 // slots without a chunk; the last is used next
+
+	mapped   mappings        // maps, those of paused arenas included
+	aliases  mappings        // what ranges of graph memory show of their store
+	paused   map[int32]Event // the pause of each arena that has not resumed; requested is what a resume would map
+	reserved map[int32]int64 // bytes by device: mapped and not paused
+	others   map[int64]Event // allocations of other libraries, by address
 }
 
-// errMoved says that the collector completed a part meanwhile.
-var errMoved = errors.New("the spool has moved on")
-
-func openLive(dir string) (*Run, error) {
-	info, err := ReadInfo(dir)
-	if err != nil {
-		return nil, err
-	}
-	// The spool first: when a process is gone from it, the parts that are found after that are all.
-	spools, err := openSpools(dir)
-	defer func() {
-		for _, s := range spools {
-			s.Close()
-		}
-	}()
-	if err != nil {
-		return nil, err
-	}
-	parts, err := readParts(dir, func(file string) bool { return !isReadings(file) })
-	if err != nil {
-		return nil, err
-	}
-	processes, err := groupParts(dir, parts, true)
-	if err != nil {
-		return nil, err
-	}
-	run := &Run{Dir: dir, Info: *info, Live: true}
-	c := &Collector{dir: dir, opt: CollectorOptions{RunID: info.ID, ClockBase: info.ClockBase}, names: map[string]bool{}}
-	for _, p := range processes {
-		if p.RunID != info.ID {
-			return nil, &PathError{Path: p.Parts[0].Path, Err: ErrMixedRuns,
-				Detail: fmt.Sprintf("it belongs to run %s, %s to run %s", p.RunID, InfoName, info.ID), Remedy: "put each run into a directory of its own"}
-		}
-		c.names[p.Name] = true
-		spool := spools[p.Spool]
-		delete(spools, p.Spool)
-		if last := &p.Parts[len(p.Parts)-1]; !last.Last {
-			if spool == nil {
-				return nil, errMoved
-			}
-			if p, err = c.behind(spool, p.Parts); err != nil {
-				return nil, err
-			}
-		} else if spool != nil {
-			spool.Close()
-		}
-		run.Processes = append(run.Processes, p)
-	}
-	for _, name := range slices.Sorted(maps.Keys(spools)) {
-		p, err := c.behind(spools[name], nil)
-		if err != nil {
-			return nil, err
-		}
-		run.Processes = append(run.Processes, p)
-	}
-	if len(run.Processes) == 0 {
-		return nil, &PathError{Path: dir, Err: ErrEmpty, Detail: "no process of the job has used a GPU so far", Remedy: "try again later"}
-	}
-	slices.SortFunc(run.Processes, func(a, b *Process) int { return compareProcesses(&a.ProcessMeta, &b.ProcessMeta) })
-	run.takeReadings()
-	return run, nil
+// Block is a chunk from its alloc to its free, or free_done if it is pending.
+type Block struct {
+	Slot    int32   // small and unique among the blocks that are live or pending; used again later
+	Alloc   Event   // an alloc or a restore
+	Uses    []Event // the last stream_use of each stream, the last label
+	Free    Event   // if it is pending
+	Pending bool
 }
 
-// liveSpool is a process in a spool, and the segments it had before it was opened.
-type liveSpool struct {
-	*SpoolProcess
-	segments []int64
+// NewLive is the memory of a process before its first event.
+func NewLive() *Live {
+	return &Live{
+		blocks: map[int64]int32{}, inRanges: map[int64]int32{}, ranges: map[int32]bool{},
+		paused: map[int32]Event{}, reserved: map[int32]int64{}, others: map[int64]Event{},
+	}
 }
 
-// moved says whether segments are gone since then: their events are in a part that is complete, and
-// their strings elsewhere.
-func (s *liveSpool) moved() (bool, error) {
-	now, err := listSegments(s.root)
-	return len(s.segments) > 0 && (len(now) == 0 || now[0] != s.segments[0]), err
+// Totals are the sums over all devices.
+func (l *Live) Totals() Totals { return l.totals }
+
+// Outcome is what an event did to the block or the arena that it is about.
+type Outcome uint8
+
+const (
+	Unchanged Outcome = iota // also if the block or arena of the event is not known
+	Allocated
+	Replaced // allocated where another block was live, which is forgotten: the trace is damaged
+	Pended   // freed; another stream may still use it
+	Freed
+	Paused // the arena's memory is unmapped; its blocks stay
+	Resumed
+)
+
+// Add takes the next event. The block is the one that the event is about, nil if there is none or it is
+// not known; it is valid until the next call.
+func (l *Live) Add(e *Event) (Outcome, *Block) {
+	l.totals.Events++
+	outcome, block := l.change(e)
+	l.totals.PeakReserved = max(l.totals.PeakReserved, l.totals.Reserved)
+	return outcome, block
 }
 
-// openSpools opens what there is of the processes in the spool of the run in dir, by the names of their
-// directories. What cannot be understood is the collector's to complain of.
-func openSpools(dir string) (map[string]*liveSpool, error) {
-	spools := map[string]*liveSpool{}
-	place, err := openPlaceOf(dir)
-	if err != nil {
-		return spools, ignoreMissing(err)
-	}
-	defer place.close()
-	if place.root == nil {
-		return spools, nil
-	}
-	entries, err := entriesOf(place.root)
-	if err != nil {
-		return spools, err
-	}
-	for _, e := range entries {
-		p, err := openSpoolProcess(place.root, e.Name())
-		if err != nil || p == nil {
-			continue
+func (l *Live) change(e *Event) (Outcome, *Block) {
+	switch e.Kind {
+	case KindAlloc, KindRestore:
+		return l.alloc(e)
+	case KindFree:
+		return l.free(e)
+	case KindFreeDone:
+		return l.drop(e.Arena, e.Addr)
+	case KindStreamUse, KindLabel:
+		if i, ok := l.chunks(e.Arena)[e.Addr]; ok {
+			l.slots[i].use(e)
+			return Unchanged, &l.slots[i]
 		}
-		segments, err := listSegments(p.root)
-		if err != nil {
-			p.Close()
-			return spools, err
+	case KindMap:
+		l.unmap(e.Addr, e.Provided)
+		if l.mapped.insert(e) {
+			l.reserve(e.Device, e.Provided)
 		}
-		spools[e.Name()] = &liveSpool{p, segments}
+	case KindUnmap:
+		l.unmap(e.Addr, e.Provided)
+	case KindAlias:
+		l.ranges[e.Arena] = true
+		l.aliases.cut(e.Addr, e.Provided, nil)
+		l.aliases.insert(e)
+	case KindUnalias:
+		l.aliases.cut(e.Addr, e.Provided, nil)
+	case KindPause, KindResume:
+		return l.pause(e), nil
+	case KindPoolRelease:
+		l.release(e.Arena)
+	case KindExternalAlloc:
+		l.others[e.Addr] = *e
+	case KindExternalFree:
+		delete(l.others, e.Addr)
+	case KindOOM:
+		l.totals.OOMs++
 	}
-	return spools, nil
+	return Unchanged, nil
 }
 
-// behind is a process with its complete parts and what its spool has behind them, up to what the
-// process had claimed when the spool was opened. The spool is closed.
-func (c *Collector) behind(from *liveSpool, parts []Part) (*Process, error) {
-	defer from.Close()
-	opt := WriterOptions{create: createMemory}
-	p := &conversion{from: from.SpoolProcess, ids: map[uint32]int32{}}
-	if len(parts) == 0 {
-		p.to = NewWriter(c.dir, c.meta(from.SpoolProcess), opt)
+// chunks are those of an arena, among others.
+func (l *Live) chunks(arena int32) map[int64]int32 {
+	if len(l.ranges) > 0 && l.ranges[arena] {
+		return l.inRanges
+	}
+	return l.blocks
+}
+
+func (l *Live) alloc(e *Event) (Outcome, *Block) {
+	outcome := Allocated
+	if _, old := l.drop(e.Arena, e.Addr); old != nil {
+		outcome = Replaced
+	}
+	var i int32
+	if n := len(l.vacant); n > 0 {
+		i, l.vacant = l.vacant[n-1], l.vacant[:n-1]
+		l.slots[i] = Block{Slot: i, Alloc: *e, Uses: l.slots[i].Uses[:0]}
 	} else {
-		var err error
-		last := &parts[len(parts)-1]
-		if p.to, err = resumeWriter(c.dir, last.Process, opt, parts); err != nil {
-			return nil, err
-		}
-		if err := from.skipTo(max(last.NextSlot, 0)); err != nil {
-			return nil, err
-		}
+		i = int32(len(l.slots))
+		l.slots = append(l.slots, Block{Slot: i, Alloc: *e})
 	}
-	end := from.end()
-	_, err := from.read(false, func(spooled *Event, slot int64) error {
-		if slot >= end {
-			return errEnough
+	l.chunks(e.Arena)[e.Addr] = i
+	l.totals.Requested += e.Requested
+	l.totals.Provided += e.Provided
+	return outcome, &l.slots[i]
+}
+
+// use takes a stream_use or label. Some blocks get the same one in every iteration.
+func (b *Block) use(e *Event) {
+	same := func(u Event) bool { return u.Kind == e.Kind && (e.Kind == KindLabel || u.Stream == e.Stream) }
+	if i := slices.IndexFunc(b.Uses, same); i >= 0 {
+		b.Uses[i] = *e
+		return
+	}
+	b.Uses = append(b.Uses, *e)
+}
+
+// shared says whether another stream than the block's own has used it, so that a free is not final.
+func (b *Block) shared() bool {
+	return slices.ContainsFunc(b.Uses, func(u Event) bool { return u.Kind == KindStreamUse && u.Stream != b.Alloc.Stream })
+}
+
+func (l *Live) free(e *Event) (Outcome, *Block) {
+	i, ok := l.chunks(e.Arena)[e.Addr]
+	if !ok {
+		return Unchanged, nil
+	}
+	b := &l.slots[i]
+	if b.Pending {
+		return Unchanged, b
+	}
+	if !b.shared() {
+		return l.drop(e.Arena, e.Addr)
+	}
+	b.Pending, b.Free = true, *e
+	l.totals.Requested -= b.Alloc.Requested
+	l.totals.Provided -= b.Alloc.Provided
+	return Pended, b
+}
+
+// drop forgets a block.
+func (l *Live) drop(arena int32, addr int64) (Outcome, *Block) {
+	chunks := l.chunks(arena)
+	i, ok := chunks[addr]
+	if !ok {
+		return Unchanged, nil
+	}
+	b := &l.slots[i]
+	if !b.Pending {
+		l.totals.Requested -= b.Alloc.Requested
+		l.totals.Provided -= b.Alloc.Provided
+	}
+	delete(chunks, addr)
+	l.vacant = append(l.vacant, i)
+	return Freed, b
+}
+
+// reserve adds to what a device has mapped.
+func (l *Live) reserve(device int32, bytes int64) {
+	l.totals.Reserved += bytes
+	l.reserved[device] += bytes
+}
+
+// unmap forgets what is mapped in a range. A paused arena's memory left at the pause; what is cut from
+// it will not come back.
+func (l *Live) unmap(addr, bytes int64) {
+	l.mapped.cut(addr, bytes, func(m *Event, bytes int64) {
+		if p, paused := l.paused[m.Arena]; paused {
+			p.Requested -= bytes
+			l.paused[m.Arena] = p
+			return
 		}
-		e := *spooled
-		e.Seq = p.to.NextSeq()
-		e.Time = (e.Time - c.opt.ClockBase) &^ (TimeStep - 1)
-		e.Context = p.context(uint32(e.Context))
-		return p.to.appendSlot(&e, slot)
+		l.reserve(m.Device, -bytes)
 	})
-	if err != nil && !errors.Is(err, errEnough) {
-		p.to.Abandon()
-		return nil, err
-	}
-	if moved, err := from.moved(); moved || err != nil {
-		p.to.Abandon()
-		return nil, cmp.Or(err, errMoved)
-	}
-	if err := p.to.Finish(Ending{State: StateStopped, Reason: goesOn}); err != nil {
-		p.to.Abandon()
-		return nil, err
-	}
-	process := newProcess(p.to.Parts())
-	process.Live = true
-	return process, nil
 }
 
-// errEnough ends the reading of a spool that grows while it is read.
-var errEnough = errors.New("read to the end there was")
-
-// memoryFile is a part that has no name in any directory.
-type memoryFile struct{ *os.File }
-
-func createMemory(_ *os.Root, name string) (partFile, error) {
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, &fs.PathError{Op: "memfd_create", Path: name, Err: err}
+// pause takes a pause or a resume; one of 0 bytes failed.
+func (l *Live) pause(e *Event) Outcome {
+	before, paused := l.paused[e.Arena]
+	switch {
+	case e.PausedBytes() == 0:
+	case e.Kind == KindPause && !paused:
+		l.paused[e.Arena] = *e
+		l.reserve(e.Device, -e.PausedBytes())
+		return Paused
+	case e.Kind == KindResume && paused:
+		delete(l.paused, e.Arena)
+		l.reserve(e.Device, before.PausedBytes())
+		return Resumed
 	}
-	return memoryFile{os.NewFile(uintptr(fd), name)}, nil
+	return Unchanged
 }
 
-// name is a path under which this process, and no other, can open the file.
-func (f memoryFile) name() string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }
+// release ends an arena. Only in a range of graph memory blocks and aliases may be left, which end
+// with it.
+func (l *Live) release(arena int32) {
+	if !l.ranges[arena] {
+		return
+	}
+	for _, b := range l.BlocksOf(arena) {
+		l.drop(arena, b.Alloc.Addr)
+	}
+	l.aliases = slices.DeleteFunc(l.aliases, func(m Event) bool { return m.Arena == arena })
+	delete(l.ranges, arena)
+}
+
+// Blocks are the live and pending blocks, in no order.
+func (l *Live) Blocks() iter.Seq[*Block] {
+	return func(yield func(*Block) bool) {
+		for _, chunks := range []map[int64]int32{l.blocks, l.inRanges} {
+			for _, i := range chunks {
+				if !yield(&l.slots[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// BlocksOf are the live and pending blocks of an arena, by address. It looks at all blocks.
+func (l *Live) BlocksOf(arena int32) []*Block {
+	var blocks []*Block
+	for b := range l.Blocks() {
+		if b.Alloc.Arena == arena {
+			blocks = append(blocks, b)
+		}
+	}
+	slices.SortFunc(blocks, func(a, b *Block) int { return compareAddresses(&a.Alloc, &b.Alloc) })
+	return blocks
+}
+
+// Mapped are the maps and aliases of an arena, cut to what is left of them, by address. A paused arena
+// has those that a resume would map.
+func (l *Live) Mapped(arena int32) []Event {
+	var mapped []Event
+	for _, all := range []mappings{l.mapped, l.aliases} {
+		for i := range all {
+			if all[i].Arena == arena {
+				mapped = append(mapped, all[i])
+			}
+		}
+	}
+	slices.SortFunc(mapped, func(a, b Event) int { return compareAddresses(&a, &b) })
+	return mapped
+}
+
+// IsPaused says whether an arena is paused: nothing of it is mapped.
+func (l *Live) IsPaused(arena int32) bool {
+	_, paused := l.paused[arena]
+	return paused
+}
+
+// ReservedOn is how many bytes the arenas of a device have mapped.
+func (l *Live) ReservedOn(device int32) int64 { return l.reserved[device] }
+
+// Other is the allocation of another library at an address.
+func (l *Live) Other(addr int64) (alloc Event, ok bool) {
+	alloc, ok = l.others[addr]
+	return alloc, ok
+}

@@ -55,7 +55,7 @@ type Writer struct {
 	meta    ProcessMeta
 	opt     WriterOptions
 	strings *Strings
-	inforce *inForce
+	opening *opening
 	rolling *Rolling
 	nextSeq int64
 	slot    int64 // first spool slot behind the last event
@@ -79,7 +79,7 @@ func NewWriter(dir string, meta ProcessMeta, opt WriterOptions) *Writer {
 	texts := NewStrings()
 	return &Writer{
 		dir: dir, meta: meta, opt: opt, slot: -1,
-		strings: texts, inforce: newInForce(texts), rolling: NewRolling(),
+		strings: texts, opening: newOpening(texts), rolling: NewRolling(),
 	}
 }
 
@@ -89,7 +89,7 @@ func resumeWriter(dir string, meta ProcessMeta, opt WriterOptions, parts []Part)
 	last := parts[len(parts)-1]
 	p := &Process{ProcessMeta: meta, Parts: []Part{last}, strings: w.strings}
 	err := p.Each(func(e *Event) error {
-		w.inforce.add(e)
+		w.opening.add(e)
 		return nil
 	})
 	if err != nil {
@@ -97,7 +97,7 @@ func resumeWriter(dir string, meta ProcessMeta, opt WriterOptions, parts []Part)
 	}
 	w.done = parts
 	w.nextSeq = last.FirstSeq + last.Events
-	w.inforce.totals.Events = w.nextSeq
+	w.opening.live.totals.Events = w.nextSeq
 	w.rolling = resumeRolling(last.end, w.nextSeq)
 	w.slot = last.NextSlot
 	return w, nil
@@ -107,7 +107,7 @@ func resumeWriter(dir string, meta ProcessMeta, opt WriterOptions, parts []Part)
 func (w *Writer) Intern(text string) int32 { return w.strings.Intern(text) }
 
 // Totals are the process's numbers after the last event.
-func (w *Writer) Totals() Totals { return w.inforce.totals }
+func (w *Writer) Totals() Totals { return w.opening.live.Totals() }
 
 // Parts are those that are complete.
 func (w *Writer) Parts() []Part { return w.done }
@@ -148,7 +148,7 @@ func (w *Writer) Append(e *Event) error {
 	w.part.rows.add(e)
 	w.part.events++
 	w.nextSeq++
-	w.inforce.add(e)
+	w.opening.add(e)
 	w.rolling.add(e, w.strings.snapshot().hashes[e.Context])
 	return nil
 }
@@ -261,7 +261,7 @@ func (w *Writer) ensurePart() error {
 	part.info.FirstSeq = w.nextSeq
 	part.info.seed = w.rolling.state
 	if len(w.done) > 0 {
-		opening := w.inforce.rows()
+		opening := w.opening.rows()
 		part.info.OpeningRows = int64(len(opening))
 		for i := range opening {
 			if part.rows.len() >= w.opt.RowGroup {

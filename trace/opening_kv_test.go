@@ -8,12 +8,12 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestKVInForceIsSaidAgain: what a later part says at its start makes the same state, whenever
+// TestOpeningKVIsSaidAgain: what a later part says at its start makes the same state, whenever
 // it begins.
-func TestKVInForceIsSaidAgain(t *testing.T) {
+func TestOpeningKVIsSaidAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		texts := NewStrings()
-		f := newInForce(texts)
+		f := newOpening(texts)
 		seq := int64(0)
 		tell := func(kind Kind, cache, sequence, requested, provided int64, text string) {
 			f.add(&Event{Seq: seq, Kind: kind, Stream: cache, Addr: sequence, Requested: requested, Provided: provided, Context: texts.Intern(text)})
@@ -44,7 +44,7 @@ func TestKVInForceIsSaidAgain(t *testing.T) {
 				}
 			}
 		}
-		again := newInForce(texts)
+		again := newOpening(texts)
 		rows := f.rows()
 		for i := range rows {
 			if i > 0 && rows[i].Seq < rows[i-1].Seq {
@@ -53,11 +53,11 @@ func TestKVInForceIsSaidAgain(t *testing.T) {
 			again.add(&rows[i])
 		}
 		compare := cmp.Options{
-			cmp.AllowUnexported(kvCacheInForce{}, kvSequenceInForce{}),
-			cmpopts.IgnoreFields(kvSequenceInForce{}, "first"),
+			cmp.AllowUnexported(openingCache{}, openingSequence{}),
+			cmpopts.IgnoreFields(openingSequence{}, "first"),
 			cmpopts.EquateEmpty(),
 			// What holds nothing needs no event.
-			cmpopts.IgnoreMapEntries(func(_ int64, s *kvSequenceInForce) bool { return s.slots == 0 && len(s.table) == 0 }),
+			cmpopts.IgnoreMapEntries(func(_ int64, s *openingSequence) bool { return s.slots == 0 && len(s.table) == 0 }),
 			// A block that is both comes of marks that make no sense.
 			cmpopts.IgnoreMapEntries(func(_ int64, users int) bool { return users < 1 }),
 		}

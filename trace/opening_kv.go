@@ -6,22 +6,22 @@ import (
 	"slices"
 )
 
-// kvInForce is what engines hold for keys and values after the last event: enough to say it
+// openingKV is what engines hold for keys and values after the last event: enough to say it
 // again in few events. It believes what it is told; what makes no sense is passed over.
-type kvInForce struct {
+type openingKV struct {
 	text   func(int32) string
-	caches map[int64]*kvCacheInForce
+	caches map[int64]*openingCache
 }
 
-type kvCacheInForce struct {
+type openingCache struct {
 	cache     Event
 	block     int64 // slots; 0: contiguous
-	sequences map[int64]*kvSequenceInForce
+	sequences map[int64]*openingSequence
 	users     map[int64]int      // of blocks
 	kept      map[int64]struct{} // blocks that nobody uses, whose content is kept
 }
 
-type kvSequenceInForce struct {
+type openingSequence struct {
 	first          Event // its first
 	prompt         int32 // context that says the prompt
 	slots, padding int64 // contiguous
@@ -30,17 +30,17 @@ type kvSequenceInForce struct {
 	table          []int64
 }
 
-func (f *kvInForce) apply(e *Event) {
+func (f *openingKV) apply(e *Event) {
 	if e.Kind == KindKVCache {
 		if f.caches == nil {
-			f.caches = map[int64]*kvCacheInForce{}
+			f.caches = map[int64]*openingCache{}
 		}
 		if f.caches[e.Stream] != nil {
 			return // says again what is known
 		}
-		f.caches[e.Stream] = &kvCacheInForce{
+		f.caches[e.Stream] = &openingCache{
 			cache: *e, block: ParseContext(e.Kind, f.text(e.Context)).Count("block", 0),
-			sequences: map[int64]*kvSequenceInForce{}, users: map[int64]int{}, kept: map[int64]struct{}{},
+			sequences: map[int64]*openingSequence{}, users: map[int64]int{}, kept: map[int64]struct{}{},
 		}
 		return
 	}
@@ -64,17 +64,17 @@ func (f *kvInForce) apply(e *Event) {
 	}
 }
 
-func (c *kvCacheInForce) sequence(e *Event) *kvSequenceInForce {
+func (c *openingCache) sequence(e *Event) *openingSequence {
 	s := c.sequences[e.Addr]
 	if s == nil {
-		s = &kvSequenceInForce{first: *e}
+		s = &openingSequence{first: *e}
 		c.sequences[e.Addr] = s
 	}
 	return s
 }
 
 // count is how many blocks an event is about; none, if it is about more than there can be.
-func (c *kvCacheInForce) count(e *Event) int64 {
+func (c *openingCache) count(e *Event) int64 {
 	const most = 1 << 24
 	if c.block == 0 || e.Provided/c.block > most {
 		return 0
@@ -82,12 +82,12 @@ func (c *kvCacheInForce) count(e *Event) int64 {
 	return e.Provided / c.block
 }
 
-func (c *kvCacheInForce) use(block int64) {
+func (c *openingCache) use(block int64) {
 	c.users[block]++
 	delete(c.kept, block)
 }
 
-func (c *kvCacheInForce) leave(block int64, keep bool) {
+func (c *openingCache) leave(block int64, keep bool) {
 	if c.users[block]--; c.users[block] > 0 {
 		return
 	}
@@ -97,7 +97,7 @@ func (c *kvCacheInForce) leave(block int64, keep bool) {
 	}
 }
 
-func (c *kvCacheInForce) reserve(e *Event) {
+func (c *openingCache) reserve(e *Event) {
 	if e.Addr == -1 {
 		for _, s := range c.sequences {
 			s.slots += e.Provided
@@ -119,7 +119,7 @@ func (c *kvCacheInForce) reserve(e *Event) {
 	}
 }
 
-func (c *kvCacheInForce) share(e *Event, position int64) {
+func (c *openingCache) share(e *Event, position int64) {
 	if e.Addr == -1 {
 		for b := e.Requested; b < e.Requested+c.count(e); b++ {
 			if c.users[b] == 0 {
@@ -145,7 +145,7 @@ func (c *kvCacheInForce) share(e *Event, position int64) {
 	}
 }
 
-func (c *kvCacheInForce) append(e *Event) {
+func (c *openingCache) append(e *Event) {
 	if e.Addr == -1 {
 		for _, s := range c.sequences {
 			if s.tokens > 0 && !s.ended {
@@ -160,7 +160,7 @@ func (c *kvCacheInForce) append(e *Event) {
 	}
 }
 
-func (c *kvCacheInForce) free(e *Event) {
+func (c *openingCache) free(e *Event) {
 	if e.Addr == -1 {
 		for b := e.Requested; b < e.Requested+c.count(e); b++ {
 			delete(c.kept, b)
@@ -179,7 +179,7 @@ func (c *kvCacheInForce) free(e *Event) {
 
 // rows are events that make what is held, those of a cache in the order of their seq. A
 // sequence's have the seq of its first event, so that several have the same.
-func (f *kvInForce) rows() []Event {
+func (f *openingKV) rows() []Event {
 	var rows []Event
 	for _, c := range f.caches {
 		rows = append(rows, c.cache)
@@ -189,7 +189,7 @@ func (f *kvInForce) rows() []Event {
 			rows = append(rows, e)
 		}
 		named := map[int64]bool{}
-		ordered := slices.SortedFunc(maps.Values(c.sequences), func(a, b *kvSequenceInForce) int { return cmp.Compare(a.first.Seq, b.first.Seq) })
+		ordered := slices.SortedFunc(maps.Values(c.sequences), func(a, b *openingSequence) int { return cmp.Compare(a.first.Seq, b.first.Seq) })
 		for _, s := range ordered {
 			rows = append(rows, s.rows(c.block, named)...)
 		}
@@ -198,7 +198,7 @@ func (f *kvInForce) rows() []Event {
 }
 
 // rows of a sequence; named are the blocks that a sequence before it has reserved.
-func (s *kvSequenceInForce) rows(block int64, named map[int64]bool) []Event {
+func (s *openingSequence) rows(block int64, named map[int64]bool) []Event {
 	var rows []Event
 	add := func(kind Kind, requested, provided int64, context int32) {
 		e := s.first
