@@ -52,11 +52,10 @@ type shape struct {
 
 // feed turns events into steps. Host memory is bounded by what is live.
 type feed struct {
+	text   func(context int32) string
+	live   *trace.Live     // of the recording; a step names a block by its slot there
 	arenas map[int32]int32 // by the recording's number
 	count  int32           // of arenas
-	blocks map[blockKey]*blockState
-	free   []int32 // slots to be used again
-	slots  int32
 
 	// joined are arenas that are one under a policy: a watched allocator has two for a place, and
 	// ours has under a policy with small arenas.
@@ -75,90 +74,71 @@ type place struct {
 	pool   string
 }
 
-type blockKey struct {
-	arena int32
-	addr  int64
-}
-
-type blockState struct {
-	slot    int32
-	stream  int64
-	shared  bool // another stream uses it
-	pending bool // and it was freed
-}
-
-func newFeed() *feed {
-	return &feed{arenas: map[int32]int32{}, blocks: map[blockKey]*blockState{}, joined: map[place]int32{}, beside: newBeside()}
+func newFeed(text func(context int32) string) *feed {
+	return &feed{text: text, live: trace.NewLive(), arenas: map[int32]int32{}, joined: map[place]int32{}, beside: newBeside()}
 }
 
 // step appends what an event means to out. The error is of an event that cannot be.
-func (f *feed) step(e *trace.Event, text string, out []op) ([]op, error) {
+func (f *feed) step(e *trace.Event, out []op) ([]op, error) {
 	o := op{time: e.Time}
-	if e.Kind == trace.KindArena {
-		return f.begin(e, text, o, out)
+	if kind, bytes, changed := f.besideArenas(e); changed {
+		o.kind, o.arena, o.bytes = kind, e.Device, bytes
+		out = append(out, o)
 	}
+	outcome, block := f.live.Add(e)
 	switch e.Kind {
+	case trace.KindArena:
+		return f.begin(e, o, out)
 	case trace.KindIteration:
 		f.marks++
 		o.kind = opMark
 		return append(out, o), nil
 	case trace.KindReclaim:
-		if e.Arena == trace.NoArena && text == "empty_cache" {
+		if e.Arena == trace.NoArena && trace.ParseContext(e.Kind, f.text(e.Context)).Name() == "empty_cache" {
 			o.kind, o.arena, o.bytes = opGiveBack, e.Device, uint64(e.Requested)
 			return append(out, o), nil
 		}
 		return out, nil
-	}
-	if kind, bytes, changed := f.beside.event(e, text); changed {
-		o.kind, o.arena, o.bytes = kind, e.Device, bytes
-		return append(out, o), nil
 	}
 	arena, known := f.arenas[e.Arena]
 	if !known {
 		return out, nil
 	}
 	o.arena = arena
-	key := blockKey{e.Arena, e.Addr}
 	switch e.Kind {
-	case trace.KindAlloc, trace.KindRestore:
-		if f.blocks[key] != nil {
-			return out, fmt.Errorf("event %d: a block at %#x, where one is live", e.Seq, e.Addr)
-		}
-		block := &blockState{slot: f.slot(), stream: e.Stream}
-		f.blocks[key] = block
-		f.allocs++
-		o.kind, o.slot, o.bytes = opAlloc, block.slot, uint64(e.Requested)
-		return append(out, o), nil
 	case trace.KindOOM:
 		o.kind, o.bytes = opRefused, uint64(e.Requested)
 		return append(out, o), nil
-	case trace.KindStreamUse:
-		if block := f.blocks[key]; block != nil && e.Stream != block.stream {
-			block.shared = true
-		}
-		return out, nil
-	case trace.KindFree, trace.KindFreeDone:
-		return f.freed(e, key, o, out)
 	case trace.KindPoolRelease:
 		o.kind = opRelease
 		delete(f.arenas, e.Arena)
 		return append(out, o), nil
-	case trace.KindPause, trace.KindResume:
-		if e.Requested == 0 { // it failed
-			return out, nil
+	case trace.KindFree, trace.KindFreeDone:
+		if block == nil {
+			return out, fmt.Errorf("event %d: a free at %#x, where no block is live", e.Seq, e.Addr)
 		}
-		o.kind = opPause
-		if e.Kind == trace.KindResume {
-			o.kind = opResume
-		}
-		return append(out, o), nil
 	}
-	return out, nil
+	switch outcome {
+	case trace.Replaced:
+		return out, fmt.Errorf("event %d: a block at %#x, where one is live", e.Seq, e.Addr)
+	case trace.Allocated:
+		f.allocs++
+		o.kind, o.slot, o.bytes = opAlloc, block.Slot, uint64(e.Requested)
+	case trace.Freed:
+		o.kind, o.slot = opFree, block.Slot
+	case trace.Paused:
+		o.kind = opPause
+	case trace.Resumed:
+		o.kind = opResume
+	default:
+		return out, nil
+	}
+	return append(out, o), nil
 }
 
 // begin is a new arena. Ranges of graph memory are left out: they have no memory of their own.
-func (f *feed) begin(e *trace.Event, text string, o op, out []op) ([]op, error) {
-	words := trace.ParseContext(e.Kind, text).Map()
+func (f *feed) begin(e *trace.Event, o op, out []op) ([]op, error) {
+	words := trace.ParseContext(e.Kind, f.text(e.Context)).Map()
 	if words["graph_memory"] != "" {
 		f.leftOut++
 		return out, nil
@@ -181,32 +161,6 @@ func (f *feed) begin(e *trace.Event, text string, o op, out []op) ([]op, error) 
 	}
 	f.count++
 	return append(out, o), nil
-}
-
-// freed is a free, final or not.
-func (f *feed) freed(e *trace.Event, key blockKey, o op, out []op) ([]op, error) {
-	block := f.blocks[key]
-	if block == nil {
-		return out, fmt.Errorf("event %d: a free at %#x, where no block is live", e.Seq, e.Addr)
-	}
-	if e.Kind == trace.KindFree && block.shared && !block.pending {
-		block.pending = true
-		return out, nil
-	}
-	delete(f.blocks, key)
-	f.free = append(f.free, block.slot)
-	o.kind, o.slot = opFree, block.slot
-	return append(out, o), nil
-}
-
-func (f *feed) slot() int32 {
-	if n := len(f.free); n > 0 {
-		slot := f.free[n-1]
-		f.free = f.free[:n-1]
-		return slot
-	}
-	f.slots++
-	return f.slots - 1
 }
 
 // defaultGranularity is of arenas that do not say theirs: those of an allocator that was only

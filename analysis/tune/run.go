@@ -57,8 +57,8 @@ func Run(ctx context.Context, src Source, o Options) (*Result, error) {
 		replays[i] = newReplay(policy, &o.Costs, o.Limit)
 	}
 	crew := newCrew(replays, o.Workers)
-	f := newFeed()
-	err := crew.feed(ctx, src, f, o.Text)
+	f := newFeed(o.Text)
+	err := crew.feed(ctx, src, f)
 	crew.wait()
 	if err != nil {
 		return nil, err
@@ -123,7 +123,7 @@ func (c *crew) replay(replays []*replay, work chan *load) {
 }
 
 // feed reads all events and has each load replayed by all.
-func (c *crew) feed(ctx context.Context, src Source, f *feed, text func(int32) string) error {
+func (c *crew) feed(ctx context.Context, src Source, f *feed) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -139,7 +139,7 @@ func (c *crew) feed(ctx context.Context, src Source, f *feed, text func(int32) s
 		l.ops = l.ops[:0]
 		for i := range batch.Len() {
 			event := batch.Event(i)
-			if l.ops, err = f.step(&event, text(event.Context), l.ops); err != nil {
+			if l.ops, err = f.step(&event, l.ops); err != nil {
 				return fmt.Errorf("the trace cannot be replayed: %w", err)
 			}
 		}

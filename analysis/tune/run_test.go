@@ -81,14 +81,17 @@ func (j *job) arenaOf(stream int64, number int32, options string) *job {
 
 const mainArena = "growth=double headroom=0 granularity=2097152 pool=0.0 tag= main=1"
 
-// alloc is of a block that the recording knows by addr; in this package no placement of it counts.
-func (j *job) alloc(arena int32, addr, bytes int64) *job {
-	return j.event(trace.KindAlloc, arena, trace.Event{Addr: addr, Requested: bytes, Provided: bytes})
+// address is that of a numbered block of an arena; no two arenas have an address in common.
+func address(arena int32, number int64) int64 { return int64(arena)<<40 + number }
+
+// alloc is of a block with a number; in this package no placement of it counts.
+func (j *job) alloc(arena int32, number, bytes int64) *job {
+	return j.event(trace.KindAlloc, arena, trace.Event{Addr: address(arena, number), Requested: bytes, Provided: bytes})
 }
 
-func (j *job) free(arena int32, addrs ...int64) *job {
-	for _, addr := range addrs {
-		j.event(trace.KindFree, arena, trace.Event{Addr: addr})
+func (j *job) free(arena int32, numbers ...int64) *job {
+	for _, number := range numbers {
+		j.event(trace.KindFree, arena, trace.Event{Addr: address(arena, number)})
 	}
 	return j
 }
@@ -394,6 +397,12 @@ func textOf(p *bfc.Policy) string {
 	return strings.Join(words, " ")
 }
 
+// blockKey is a block of a made-up job.
+type blockKey struct {
+	arena int32
+	addr  int64
+}
+
 // Whatever the job and however many replay it, each policy holds all that is live.
 func TestAnyJob(t *testing.T) {
 	choices := Choices{Values: map[string][]string{
@@ -494,13 +503,24 @@ func TestSlotsAreUsedAgain(t *testing.T) {
 			j.free(0, i-3)
 		}
 	}
-	f := newFeed()
+	f := newFeed(j.text)
+	slots := map[int32]bool{}
 	for i := range j.events {
-		if _, err := f.step(&j.events[i], j.text(j.events[i].Context), nil); err != nil {
+		ops, err := f.step(&j.events[i], nil)
+		if err != nil {
 			t.Fatal(err)
 		}
+		for _, o := range ops {
+			if o.kind == opAlloc {
+				slots[o.slot] = true
+			}
+		}
 	}
-	if f.slots != 4 || len(f.blocks) != 3 || f.allocs != 10_000 {
-		t.Errorf("%d slots and %d blocks after %d requests, of which 4 were live at most and 3 in the end", f.slots, len(f.blocks), f.allocs)
+	live := 0
+	for range f.live.Blocks() {
+		live++
+	}
+	if len(slots) != 4 || live != 3 || f.allocs != 10_000 {
+		t.Errorf("%d slots and %d blocks after %d requests, of which 4 were live at most and 3 in the end", len(slots), live, f.allocs)
 	}
 }

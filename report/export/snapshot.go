@@ -16,7 +16,7 @@ import (
 // held is freed and unmapped at the pause, and comes back at the resume.
 func TorchSnapshot(w io.Writer, r *Recording, process *trace.Process) error {
 	out := &writer{to: w}
-	s := &snapshot{pickler: newPickler(out), process: process, frames: map[framesKey]uint32{}}
+	s := &snapshot{pickler: newPickler(out), process: process, frames: map[origin]uint32{}}
 	s.stacks.text = process.Strings().Text
 	if start := r.Run.Info.Start; !start.IsZero() {
 		s.epoch = start.UnixMicro()
@@ -55,11 +55,11 @@ type snapshot struct {
 	memories []*memory
 	stacks   stackTree
 	open     []int32 // contexts of the phases that are open in the process, the innermost last
-	frames   map[framesKey]uint32
+	frames   map[origin]uint32
 }
 
-// framesKey is what the frames of a block depend on.
-type framesKey struct{ context, phase int32 }
+// origin is what the frames of a block depend on: contexts of its request and of the phase around it.
+type origin struct{ context, phase int32 }
 
 // pass goes over the events and keeps what blocks are named by.
 func (s *snapshot) pass(visit func(*trace.Event) error) {
@@ -156,8 +156,8 @@ func (s *snapshot) deviceTraces() {
 func (s *snapshot) deviceTrace(device int32) {
 	item, end := s.list()
 	m := newMemory(device, s.process.Strings().Text)
-	t := &entries{snapshot: s, item: item, memory: m}
-	m.told = t
+	t := &entries{snapshot: s, item: item}
+	m.entries = t
 	s.pass(func(e *trace.Event) error {
 		t.now = e
 		m.event(e)
@@ -170,16 +170,26 @@ func (s *snapshot) deviceTrace(device int32) {
 	s.memories = append(s.memories, m)
 }
 
-// entries writes what a memory tells as entries of a trace.
+// entries writes the entries of a device's trace.
 type entries struct {
 	*snapshot
-	item   func()
-	memory *memory
-	now    *trace.Event // the event at hand
+	item func()
+	now  *trace.Event // the event at hand
 }
 
-// entry writes one with the frames of a block, or none.
-func (t *entries) entry(action string, addr, size, stream int64, b *liveBlock) {
+// noPhase is in place of a phase's context where there is none.
+const noPhase = -1
+
+// phase is the context of the innermost open phase, or noPhase.
+func (s *snapshot) phase() int32 {
+	if n := len(s.open); n > 0 {
+		return s.open[n-1]
+	}
+	return noPhase
+}
+
+// entry writes one with the frames of an origin; nil is none.
+func (t *entries) entry(action string, addr, size, stream int64, from *origin) {
 	t.item()
 	t.dict(func() {
 		t.textField("action", action)
@@ -192,35 +202,15 @@ func (t *entries) entry(action string, addr, size, stream int64, b *liveBlock) {
 		t.field("stream", stream)
 		t.field("time_us", t.micros(t.now))
 		t.text("frames")
-		if b == nil {
+		if from == nil {
 			t.ops(opEmptyList)
 			return
 		}
-		t.writeFrames(b)
-		if name, _ := analysis.RequesterOf(t.process.Strings().Text(b.context)); name != "" {
+		t.writeFrames(*from)
+		if name, _ := analysis.RequesterOf(t.process.Strings().Text(from.context)); name != "" {
 			t.textField("user_metadata", name)
 		}
 	})
-}
-
-func (t *entries) allocated(addr int64, b *liveBlock) {
-	b.phase = -1
-	if n := len(t.open); n > 0 {
-		b.phase = t.open[n-1]
-	}
-	t.entry("alloc", addr, b.requested, b.stream, b)
-}
-
-func (t *entries) returned(addr int64, b *liveBlock) {
-	t.entry("alloc", addr, b.requested, b.stream, b)
-}
-
-func (t *entries) freeRequested(addr int64, b *liveBlock) {
-	t.entry("free_requested", addr, b.requested, b.stream, b)
-}
-
-func (t *entries) freeCompleted(addr int64, b *liveBlock) {
-	t.entry("free_completed", addr, b.requested, b.stream, b)
 }
 
 func (t *entries) mapped(r mappedRange, a *arenaState) {
@@ -240,22 +230,17 @@ func (t *entries) unmapped(r mappedRange, a *arenaState) {
 }
 
 func (t *entries) failed(e *trace.Event, free int64) {
-	b := &liveBlock{context: e.Context, phase: -1}
-	if n := len(t.open); n > 0 {
-		b.phase = t.open[n-1]
-	}
-	t.entry("oom", free, e.Requested, e.Stream, b)
+	t.entry("oom", free, e.Requested, e.Stream, &origin{e.Context, t.phase()})
 }
 
-// writeFrames writes the frames of a block, which many blocks share, as one object.
-func (s *snapshot) writeFrames(b *liveBlock) {
-	key := framesKey{b.context, b.phase}
-	if n, known := s.frames[key]; known {
+// writeFrames writes the frames of an origin, which many blocks share, as one object.
+func (s *snapshot) writeFrames(from origin) {
+	if n, known := s.frames[from]; known {
 		s.get(n)
 		return
 	}
 	item, end := s.list()
-	for _, f := range s.framesOf(b) {
+	for _, f := range s.framesOf(from) {
 		item()
 		s.dict(func() {
 			s.textField("name", f.function)
@@ -264,21 +249,21 @@ func (s *snapshot) writeFrames(b *liveBlock) {
 		})
 	}
 	end()
-	s.frames[key] = s.put()
+	s.frames[from] = s.put()
 }
 
 // framesOf are those of the stack; without one the requester, and the phase around it.
-func (s *snapshot) framesOf(b *liveBlock) []frame {
+func (s *snapshot) framesOf(from origin) []frame {
 	text := s.process.Strings().Text
-	context := text(b.context)
+	context := text(from.context)
 	if stack := stackOf(context); stack != 0 {
 		if frames := s.stacks.frames(stack); len(frames) > 0 {
 			return frames
 		}
 	}
 	frames := []frame{{function: requesterName(context), file: "module"}}
-	if b.phase >= 0 {
-		frames = append(frames, frame{function: trace.ParseContext(trace.KindPhaseBegin, text(b.phase)).Name(), file: "phase"})
+	if from.phase != noPhase {
+		frames = append(frames, frame{function: trace.ParseContext(trace.KindPhaseBegin, text(from.phase)).Name(), file: "phase"})
 	}
 	return frames
 }

@@ -7,34 +7,22 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// memory follows what is mapped and live on one device, and tells of every change in terms of
-// torch's allocator: what a pause takes goes, what a resume brings back comes.
+// memory writes every change of what is mapped and live on one device in terms of torch's
+// allocator: what a pause unmaps is freed and unmapped, what a resume maps is mapped and allocated.
 type memory struct {
-	device int32
-	text   func(int32) string
-	told   *entries
+	device  int32
+	text    func(int32) string
+	entries *entries
 
-	arenas map[int32]*arenaState
-	live   map[int64]*liveBlock // by address; those freed and pending too
-	mapped []mappedRange        // by address, disjoint, adjacent ones of an arena that coalesces joined
-	free   int64                // what the device had left when it was last asked
+	live   *trace.Live
+	arenas map[int32]*arenaState // of the device, those that have ended included
+	phases []int32               // of a block by its slot: context of the innermost phase at its alloc, or noPhase
+	free   int64                 // what the device had left when it was last asked
 }
 
 type arenaState struct {
 	stream    int64
-	coalesces bool          // adjacent mappings are one segment
-	paused    bool          // its mapped ranges are in gone
-	gone      []mappedRange // to come back at the resume
-}
-
-type liveBlock struct {
-	requested, provided int64
-	stream              int64
-	arena               int32
-	context             int32
-	phase               int32 // context of the innermost phase, -1 for none
-	shared              bool  // another stream uses it: its free waits
-	pending             bool  // freed, and waiting
+	coalesces bool // adjacent mappings are one segment
 }
 
 // mappedRange is [from, to) of an arena.
@@ -44,194 +32,129 @@ type mappedRange struct {
 }
 
 func newMemory(device int32, text func(int32) string) *memory {
-	return &memory{device: device, text: text, arenas: map[int32]*arenaState{}, live: map[int64]*liveBlock{}}
+	return &memory{device: device, text: text, live: trace.NewLive(), arenas: map[int32]*arenaState{}}
 }
 
 func (m *memory) event(e *trace.Event) {
-	if e.Kind == trace.KindArena && e.Device == m.device {
-		if m.arenas[e.Arena] == nil {
-			m.arenas[e.Arena] = &arenaState{stream: e.Stream, coalesces: trace.ParseContext(e.Kind, m.text(e.Context)).Is("coalesces")}
-		}
-		return
-	}
-	if e.Kind == trace.KindDeviceUsed && e.Device == m.device && e.Arena != trace.NoArena { // else it is of some time before
+	switch {
+	case e.Kind == trace.KindArena && e.Device == m.device && m.arenas[e.Arena] == nil:
+		m.arenas[e.Arena] = &arenaState{stream: e.Stream, coalesces: trace.ParseContext(e.Kind, m.text(e.Context)).Is("coalesces")}
+	case e.Kind == trace.KindDeviceUsed && e.Device == m.device && e.Arena != trace.NoArena: // without an arena it is of some time before
 		total, used := e.DeviceMemory()
 		m.free = max(0, total-used)
-		return
+	case e.Kind == trace.KindOOM && (e.Device == m.device || m.arenas[e.Arena] != nil):
+		m.entries.failed(e, m.free)
 	}
 	a := m.arenas[e.Arena]
 	if a == nil {
-		if e.Kind == trace.KindOOM && e.Device == m.device {
-			m.told.failed(e, m.free)
+		return
+	}
+	if e.Kind.Changes()&trace.ChangesMapped != 0 {
+		m.mapping(e, a)
+		return
+	}
+	outcome, b := m.live.Add(e)
+	switch {
+	case outcome == trace.Allocated || outcome == trace.Replaced:
+		for len(m.phases) <= int(b.Slot) {
+			m.phases = append(m.phases, noPhase)
 		}
-		return
+		m.phases[b.Slot] = m.entries.phase()
+		m.block("alloc", b)
+	case m.live.IsPaused(e.Arena): // its blocks have left with the pause
+	case outcome == trace.Pended:
+		m.block("free_requested", b)
+	case outcome == trace.Freed:
+		m.freed(b)
 	}
-	switch e.Kind {
-	case trace.KindAlloc, trace.KindRestore:
-		b := &liveBlock{requested: e.Requested, provided: e.Provided, stream: e.Stream, arena: e.Arena, context: e.Context}
-		m.live[e.Addr] = b
-		m.told.allocated(e.Addr, b)
-	case trace.KindStreamUse:
-		if b := m.live[e.Addr]; b != nil && e.Stream != b.stream {
-			b.shared = true
+}
+
+// block writes what happens to a block.
+func (m *memory) block(action string, b *trace.Block) {
+	origin := m.originOf(b)
+	m.entries.entry(action, b.Alloc.Addr, b.Alloc.Requested, b.Alloc.Stream, &origin)
+}
+
+func (m *memory) freed(b *trace.Block) {
+	if !b.Pending {
+		m.block("free_requested", b)
+	}
+	m.block("free_completed", b)
+}
+
+func (m *memory) originOf(b *trace.Block) origin {
+	return origin{b.Alloc.Context, m.phases[b.Slot]}
+}
+
+// mapping takes an event that changes what an arena has mapped.
+func (m *memory) mapping(e *trace.Event, a *arenaState) {
+	paused := m.live.IsPaused(e.Arena)
+	if e.Kind == trace.KindPoolRelease && !paused { // what is left in an arena of graph memory ends with it
+		m.leave(e.Arena, a)
+	}
+	outcome, _ := m.live.Add(e)
+	switch {
+	case e.Kind == trace.KindMap || e.Kind == trace.KindAlias: // blocks of a graph memory lie where its store is seen
+		m.entries.mapped(rangeOf(e), a)
+	case (e.Kind == trace.KindUnmap || e.Kind == trace.KindUnalias) && !paused:
+		m.entries.unmapped(rangeOf(e), a)
+	case outcome == trace.Paused:
+		m.leave(e.Arena, a)
+	case outcome == trace.Resumed:
+		m.comeBack(e.Arena, a)
+	}
+}
+
+// leave writes that the blocks of an arena are freed and its memory is unmapped.
+func (m *memory) leave(arena int32, a *arenaState) {
+	for _, b := range m.live.BlocksOf(arena) {
+		m.freed(b)
+	}
+	for _, r := range joined(m.live.Mapped(arena), a) {
+		m.entries.unmapped(r, a)
+	}
+}
+
+// comeBack writes the opposite of leave.
+func (m *memory) comeBack(arena int32, a *arenaState) {
+	for _, r := range joined(m.live.Mapped(arena), a) {
+		m.entries.mapped(r, a)
+	}
+	for _, b := range m.live.BlocksOf(arena) {
+		m.block("alloc", b)
+		if b.Pending {
+			m.block("free_requested", b)
 		}
-	case trace.KindFree:
-		m.freed(e.Addr, a)
-	case trace.KindFreeDone:
-		m.freeDone(e.Addr, a)
-	case trace.KindMap, trace.KindAlias: // blocks of a graph memory lie where its store is seen
-		m.mapRange(mappedRange{e.Addr, e.Addr + e.Provided, e.Arena}, a)
-	case trace.KindUnmap, trace.KindUnalias:
-		m.unmapRange(mappedRange{e.Addr, e.Addr + e.Provided, e.Arena}, a)
-	case trace.KindPause:
-		m.pause(e, a)
-	case trace.KindResume:
-		m.resume(e, a)
-	case trace.KindPoolRelease:
-		m.release(e.Arena, a)
-	case trace.KindOOM:
-		m.told.failed(e, m.free)
 	}
 }
 
-// release ends an arena. One of a graph memory may leave ranges and blocks, which end with it.
-func (m *memory) release(arena int32, a *arenaState) {
-	for _, addr := range m.blocksOf(arena) {
-		b := m.live[addr]
-		if !b.pending && !a.paused {
-			m.told.freeRequested(addr, b)
-		}
-		m.gone(addr, b, a)
-	}
-	for _, r := range m.mapped {
-		if r.arena == arena {
-			m.told.unmapped(r, a)
-		}
-	}
-	m.mapped = slices.DeleteFunc(m.mapped, func(r mappedRange) bool { return r.arena == arena })
-	delete(m.arenas, arena)
+func rangeOf(e *trace.Event) mappedRange {
+	return mappedRange{e.Addr, e.Addr + e.Provided, e.Arena}
 }
 
-func (m *memory) freed(addr int64, a *arenaState) {
-	b := m.live[addr]
-	if b == nil || b.pending {
-		return
-	}
-	if !a.paused {
-		m.told.freeRequested(addr, b)
-	}
-	if b.shared {
-		b.pending = true
-		return
-	}
-	m.gone(addr, b, a)
-}
-
-func (m *memory) freeDone(addr int64, a *arenaState) {
-	if b := m.live[addr]; b != nil && b.pending {
-		m.gone(addr, b, a)
-	}
-}
-
-func (m *memory) gone(addr int64, b *liveBlock, a *arenaState) {
-	if !a.paused {
-		m.told.freeCompleted(addr, b)
-	}
-	delete(m.live, addr)
-}
-
-func (m *memory) mapRange(r mappedRange, a *arenaState) {
-	m.told.mapped(r, a)
-	at, _ := slices.BinarySearchFunc(m.mapped, r.from, func(have mappedRange, from int64) int { return cmp.Compare(have.from, from) })
-	m.mapped = slices.Insert(m.mapped, at, r)
-	if !a.coalesces {
-		return
-	}
-	if at+1 < len(m.mapped) && m.mapped[at+1].arena == r.arena && m.mapped[at+1].from == r.to {
-		m.mapped[at].to = m.mapped[at+1].to
-		m.mapped = slices.Delete(m.mapped, at+1, at+2)
-	}
-	if at > 0 && m.mapped[at-1].arena == r.arena && m.mapped[at-1].to == r.from {
-		m.mapped[at-1].to = m.mapped[at].to
-		m.mapped = slices.Delete(m.mapped, at, at+1)
-	}
-}
-
-func (m *memory) unmapRange(r mappedRange, a *arenaState) {
-	if a.paused {
-		a.gone = without(a.gone, r)
-		return
-	}
-	m.told.unmapped(r, a)
-	m.mapped = without(m.mapped, r)
-}
-
-// without is what is left of ranges without those in cut.
-func without(ranges []mappedRange, cut mappedRange) []mappedRange {
-	var left []mappedRange
-	for _, r := range ranges {
-		if r.to <= cut.from || r.from >= cut.to {
-			left = append(left, r)
+// joined are the ranges of an arena's mappings, by address; adjacent ones of an arena that coalesces
+// are one.
+func joined(mappings []trace.Event, a *arenaState) []mappedRange {
+	var ranges []mappedRange
+	for i := range mappings {
+		r := rangeOf(&mappings[i])
+		if n := len(ranges); a.coalesces && n > 0 && ranges[n-1].to == r.from {
+			ranges[n-1].to = r.to
 			continue
 		}
-		if r.from < cut.from {
-			left = append(left, mappedRange{r.from, cut.from, r.arena})
-		}
-		if r.to > cut.to {
-			left = append(left, mappedRange{cut.to, r.to, r.arena})
-		}
+		ranges = append(ranges, r)
 	}
-	return left
+	return ranges
 }
 
-// pause takes an arena's memory; one of 0 bytes failed.
-func (m *memory) pause(e *trace.Event, a *arenaState) {
-	if e.Requested == 0 || a.paused {
-		return
-	}
-	for _, addr := range m.blocksOf(e.Arena) {
-		b := m.live[addr]
-		if !b.pending {
-			m.told.freeRequested(addr, b)
-		}
-		m.told.freeCompleted(addr, b)
-	}
-	for _, r := range m.mapped {
-		if r.arena == e.Arena {
-			a.gone = append(a.gone, r)
-			m.told.unmapped(r, a)
+// segments are what is mapped now, by address.
+func (m *memory) segments() []mappedRange {
+	var ranges []mappedRange
+	for arena, a := range m.arenas {
+		if !m.live.IsPaused(arena) {
+			ranges = append(ranges, joined(m.live.Mapped(arena), a)...)
 		}
 	}
-	m.mapped = slices.DeleteFunc(m.mapped, func(r mappedRange) bool { return r.arena == e.Arena })
-	a.paused = true
-}
-
-func (m *memory) resume(e *trace.Event, a *arenaState) {
-	if e.Requested == 0 || !a.paused {
-		return
-	}
-	a.paused = false
-	for _, r := range a.gone {
-		m.mapRange(r, a)
-	}
-	a.gone = nil
-	for _, addr := range m.blocksOf(e.Arena) {
-		b := m.live[addr]
-		m.told.returned(addr, b)
-		if b.pending {
-			m.told.freeRequested(addr, b)
-		}
-	}
-}
-
-// blocksOf are the addresses of an arena's blocks, ascending.
-func (m *memory) blocksOf(arena int32) []int64 {
-	var addrs []int64
-	for addr, b := range m.live {
-		if b.arena == arena {
-			addrs = append(addrs, addr)
-		}
-	}
-	slices.Sort(addrs)
-	return addrs
+	slices.SortFunc(ranges, func(a, b mappedRange) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(a.arena, b.arena)) })
+	return ranges
 }

@@ -1,9 +1,11 @@
 package export
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/trace"
 )
 
 func stackOf(context string) int64 {
@@ -15,18 +17,21 @@ func stackOf(context string) int64 {
 func (s *snapshot) segments() {
 	item, end := s.list()
 	for _, m := range s.memories {
-		addrs := make([]int64, 0, len(m.live))
-		for addr, b := range m.live {
-			if a := m.arenas[b.arena]; a != nil && !a.paused {
-				addrs = append(addrs, addr)
-			}
+		blocks := map[int32][]*trace.Block{} // of each arena, by address
+		for b := range m.live.Blocks() {
+			blocks[b.Alloc.Arena] = append(blocks[b.Alloc.Arena], b)
 		}
-		slices.Sort(addrs)
-		for _, r := range m.mapped {
-			first, _ := slices.BinarySearch(addrs, r.from)
-			last, _ := slices.BinarySearch(addrs, r.to)
+		for _, of := range blocks {
+			slices.SortFunc(of, func(a, b *trace.Block) int { return cmp.Compare(a.Alloc.Addr, b.Alloc.Addr) })
+		}
+		for _, r := range m.segments() {
+			of := blocks[r.arena]
+			at := func(addr int64) int {
+				i, _ := slices.BinarySearchFunc(of, addr, func(b *trace.Block, addr int64) int { return cmp.Compare(b.Alloc.Addr, addr) })
+				return i
+			}
 			item()
-			s.segment(m, r, addrs[first:last])
+			s.segment(m, r, of[at(r.from):at(r.to)])
 		}
 	}
 	end()
@@ -35,20 +40,19 @@ func (s *snapshot) segments() {
 // piece is a block of a segment, live or free.
 type piece struct {
 	addr, size int64
-	block      *liveBlock // nil for a free one
+	block      *trace.Block // nil for a free one
 }
 
-// pieces tile a segment: its blocks and what is free between them.
-func (m *memory) pieces(r mappedRange, addrs []int64) []piece {
+// pieces tile a segment: its blocks, by address, and what is free between them.
+func pieces(r mappedRange, blocks []*trace.Block) []piece {
 	var pieces []piece
 	at := r.from
-	for _, addr := range addrs {
-		b := m.live[addr]
-		if addr > at {
-			pieces = append(pieces, piece{addr: at, size: addr - at})
+	for _, b := range blocks {
+		if b.Alloc.Addr > at {
+			pieces = append(pieces, piece{addr: at, size: b.Alloc.Addr - at})
 		}
-		pieces = append(pieces, piece{addr, b.provided, b})
-		at = addr + b.provided
+		pieces = append(pieces, piece{b.Alloc.Addr, b.Alloc.Provided, b})
+		at = b.Alloc.Addr + b.Alloc.Provided
 	}
 	if at < r.to {
 		pieces = append(pieces, piece{addr: at, size: r.to - at})
@@ -56,16 +60,15 @@ func (m *memory) pieces(r mappedRange, addrs []int64) []piece {
 	return pieces
 }
 
-func (s *snapshot) segment(m *memory, r mappedRange, addrs []int64) {
+func (s *snapshot) segment(m *memory, r mappedRange, blocks []*trace.Block) {
 	a := m.arenas[r.arena]
 	var allocated, active, requested int64
-	for _, addr := range addrs {
-		b := m.live[addr]
-		active += b.provided
-		if !b.pending {
-			allocated += b.provided
+	for _, b := range blocks {
+		active += b.Alloc.Provided
+		if !b.Pending {
+			allocated += b.Alloc.Provided
 		}
-		requested += b.requested
+		requested += b.Alloc.Requested
 	}
 	s.dict(func() {
 		s.field("device", int64(m.device))
@@ -86,15 +89,15 @@ func (s *snapshot) segment(m *memory, r mappedRange, addrs []int64) {
 		s.ops(opEmptyList)
 		s.text("blocks")
 		item, end := s.list()
-		for _, p := range m.pieces(r, addrs) {
+		for _, p := range pieces(r, blocks) {
 			item()
-			s.block(&p)
+			s.block(m, &p)
 		}
 		end()
 	})
 }
 
-func (s *snapshot) block(p *piece) {
+func (s *snapshot) block(m *memory, p *piece) {
 	s.dict(func() {
 		s.field("address", p.addr)
 		s.field("size", p.size)
@@ -105,13 +108,13 @@ func (s *snapshot) block(p *piece) {
 			s.ops(opEmptyList)
 			return
 		}
-		s.field("requested_size", p.block.requested)
+		s.field("requested_size", p.block.Alloc.Requested)
 		state := "active_allocated"
-		if p.block.pending {
+		if p.block.Pending {
 			state = "active_pending_free"
 		}
 		s.textField("state", state)
 		s.text("frames")
-		s.writeFrames(p.block)
+		s.writeFrames(m.originOf(p.block))
 	})
 }
