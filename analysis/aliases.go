@@ -5,6 +5,7 @@ import (
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/kv"
 	blocks "github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/trend"
 )
 
@@ -13,19 +14,27 @@ type block = blocks.Block
 
 // The results of the trackers, under one roof: what reads a [Result] needs no other package.
 type (
-	Attribution    = attribution.Result
-	Breakdown      = attribution.Breakdown
-	Group          = attribution.Group
-	Holder         = attribution.Holder
-	Owner          = attribution.Owner
-	Category       = attribution.Category
-	Iteration      = iterations.Iteration
-	Paper          = iterations.Paper
-	Leak           = trend.Leak
-	Trend          = trend.Trend
-	KeysValues     = kv.Result
-	PhaseUse       = attribution.PhaseUse
-	PhaseIteration = attribution.PhaseIteration
+	Attribution      = attribution.Result
+	Breakdown        = attribution.Breakdown
+	Group            = attribution.Group
+	Holder           = attribution.Holder
+	Owner            = attribution.Owner
+	Category         = attribution.Category
+	Iteration        = iterations.Iteration
+	Paper            = iterations.Paper
+	Leak             = trend.Leak
+	Pauses           = pause.Result
+	StageUse         = pause.StageUse
+	Transition       = pause.Transition
+	Residency        = pause.Residency
+	Mapped           = pause.Mapped
+	Untagged         = pause.Untagged
+	UntaggedGroup    = pause.UntaggedGroup
+	UntaggedCategory = pause.UntaggedCategory
+	Trend            = trend.Trend
+	KeysValues       = kv.Result
+	PhaseUse         = attribution.PhaseUse
+	PhaseIteration   = attribution.PhaseIteration
 )
 
 // Categories of blocks; see [attribution.Tracker.Category].

@@ -3,6 +3,7 @@ package analysis
 import (
 	"github.com/tidwall/btree"
 
+	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -19,10 +20,8 @@ type arena struct {
 	sampled   bool // served by an allocator that was only watched: see Sampled
 	pooled    bool // its options name a pool
 	released  bool // no event of it may follow
-	tag       int  // in sleeper.tags of its device, or noTag
 
-	freeBefore              int64 // this arena's part of sleeper.free, bytes
-	awakeBefore, awayBefore int64 // its parts of sleeper.awake and sleeper.away of its tag
+	tag *pause.Arena // nil while its device has no tags
 
 	store  *graphStore // that it is memory of
 	window *graphRange // it is a range of a graph memory, and nothing of it is mapped

@@ -6,6 +6,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/trend"
 )
 
@@ -33,8 +34,8 @@ type device struct {
 	tags    []*tagUse
 	samples *samples // nil without watched arenas
 	byPhase attribution.DevicePhases
-	sleep   *sleeper   // nil without tags
-	keys    *keyframes // nil unless they are wanted
+	pauses  *pause.Tracker // nil without tags
+	keys    *keyframes     // nil unless they are wanted
 }
 
 func newDevice(id int32, opt *Options) *device {

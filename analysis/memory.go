@@ -76,8 +76,8 @@ func (a *analyzer) handOut(ar *arena, e *trace.Event) error {
 	if a.attribution.Capturing() {
 		a.attribution.InCapture(ar.index)
 	}
-	if ar.tag != noTag {
-		ar.device.sleep.inPhase[a.attribution.Phases.Current] = true
+	if ar.tag != nil {
+		ar.device.pauses.Allocated(ar.tag)
 	}
 	if ar.pooled && (a.attribution.Capturing() || ar.over) && e.Kind == trace.KindAlloc {
 		a.graphAllocated(ar, e)
@@ -298,9 +298,7 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 func (a *analyzer) settle(ar *arena, e *trace.Event) error {
 	d := ar.device
 	ar.changed(e)
-	if d.sleep != nil {
-		d.sleep.settled(ar)
-	}
+	ar.followFree()
 	if !ar.split.holds() {
 		return fmt.Errorf("the arena does not add up: %s", ar.split.text())
 	}

@@ -85,7 +85,7 @@ var metrics = slices.Concat(
 		ofGrowths(ofRun("growth.fragmentation", Count, "extensions although as much was free as the request needed", func(d *DeviceResult) int64 { return d.FragmentationGrowths })),
 	},
 	booksMetrics,
-	sleepMetrics,
+	pauseMetrics,
 	kvMetrics,
 	graphMetrics,
 )

@@ -36,7 +36,7 @@ func (m *Metric) Unknown(d *DeviceResult) string {
 	case "used", "books":
 		return d.unknownBooks(m.Name)
 	case "sleep":
-		if d.Sleep == nil {
+		if d.Pauses == nil {
 			return "no memory has a tag"
 		}
 		return "the job had no stages"

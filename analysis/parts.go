@@ -68,7 +68,7 @@ func (r *Result) OfTag(d *DeviceResult, tag string) (*DeviceResult, bool) {
 		if a.Device != d.Device || a.Options["tag"] != tag {
 			continue
 		}
-		if !a.Asleep {
+		if !a.Paused {
 			of.Final.add(&a.Final)
 		}
 		for j := range d.Map.Arenas {

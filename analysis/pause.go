@@ -70,7 +70,8 @@ func (a *analyzer) pause(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
-	if a.transition(ar, e).Failed != "" {
+	t := a.transition(ar, e)
+	if t.Failed != "" {
 		return nil
 	}
 	if ar.paused() {
@@ -85,7 +86,7 @@ func (a *analyzer) pause(e *trace.Event) error {
 	ar.device.pausedT += ar.t
 	ar.total, ar.away = &ar.away, ar.split
 	ar.pauses = append(ar.pauses, pauseSpan{e.Seq, math.MaxInt64})
-	a.slept(ar, e)
+	a.transitioned(ar, t)
 	return a.settle(ar, e)
 }
 
@@ -94,7 +95,8 @@ func (a *analyzer) resume(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
-	if a.transition(ar, e).Failed != "" {
+	t := a.transition(ar, e)
+	if t.Failed != "" {
 		return nil
 	}
 	if !ar.paused() {
@@ -111,6 +113,6 @@ func (a *analyzer) resume(e *trace.Event) error {
 	ar.device.paused -= ar.r
 	ar.device.pausedT -= ar.t
 	ar.total = &ar.device.split
-	a.slept(ar, e)
+	a.transitioned(ar, t)
 	return a.settle(ar, e)
 }

@@ -12,7 +12,9 @@ func (a *analyzer) phase(e *trace.Event) {
 	ended := a.requests.Phase(e) && !a.opening
 	for _, d := range a.devices {
 		d.byPhase.Enter(current, e.Time, d.t, d.c)
-		a.enterStage(d, e.Time)
+		if d.pauses != nil {
+			d.pauses.Phase(e.Time)
+		}
 		if ended {
 			d.trend.RequestEnded(trace.ParseContext(e.Kind, a.opt.Text(e.Context)).Name(), e.Seq, e.Time, d.heldBytes())
 		}

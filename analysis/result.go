@@ -43,7 +43,7 @@ type DeviceResult struct {
 	TopContexts []Holder   // live at the peak, by bytes, greatest first
 	TopSizes    []Holder
 	Transitions []Transition // pauses and resumes in order; at most MaxGrowths are kept
-	Sleep       *Sleep       // what tags did; nil where no memory has one
+	Pauses      *Pauses      // what tags did; nil where no memory has one
 	LargestFree int64        // L at the peak instant: the largest free chunk, mapped bytes
 	External    External
 	Holdings    Holdings    // what the process has on the device, in and beside arenas
@@ -152,19 +152,6 @@ type OOM struct {
 	Held                                  *Attribution // who held what; of the first few only, else nil
 }
 
-// Transition is a pause or a resume of one arena of a tag.
-type Transition struct {
-	Seq, Time int64
-	Duration  int64 // ns, of the whole call, which may be about several arenas
-	Arena     int32
-	Tag       string
-	Resume    bool
-	Bytes     int64  // mapped bytes that went or came
-	Copied    int64  // bytes of blocks copied to or from the host
-	Reserved  int64  // R of the device afterwards
-	Failed    string // why nothing changed; empty if it did
-}
-
 // Series is the course of a device's numbers, reduced to at most MaxPoints intervals so
 // that no peak is lost: each point has the least and greatest value in its interval.
 //
@@ -233,7 +220,7 @@ type ArenaInfo struct {
 	Options     map[string]string // "growth", "headroom", "granularity", ...
 	MaxR        int64             // greatest reserved bytes of the arena
 	Final       Instant           // the arena's own part after the last event
-	Asleep      bool              // it is paused after the last event: Final is what it will be
+	Paused      bool              // it is paused after the last event: Final is what it will be once resumed
 }
 
 // External is device memory that other libraries took through the CUDA API, seen by the

@@ -359,7 +359,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 		coalesces: info.Options["coalesces"] == "1", pooled: attribution.Pooled(info.Options), head: none, tail: none,
 	}
 	ar.total = &ar.device.split
-	ar.tag = a.tagOf(ar.device, info.Options)
+	a.followTags(ar)
 	ar.watched()
 	ar.tagged()
 	if n := len(ar.device.tags); n > mostTags {
@@ -389,7 +389,7 @@ func (a *analyzer) finish() (*Result, error) {
 		if ar.sampled {
 			info.Final.C = -1
 		}
-		info.Asleep = ar.paused()
+		info.Paused = ar.paused()
 		r.Arenas = append(r.Arenas, info)
 	}
 	if err := a.kv.Finish(a.lastTime, func(id int32, r *kv.Result) { d := a.deviceOf(id); d.KV = append(d.KV, r) }); err != nil {
@@ -412,7 +412,9 @@ func (a *analyzer) finishDevice(d *device) error {
 	d.Final = d.instant(a.lastSeq, a.lastTime)
 	d.Iterations = d.log.List
 	d.Phases, d.PhaseIterations = d.byPhase.Finish(&a.attribution.Phases, a.lastTime, d.t, d.c)
-	a.finishSleep(d)
+	if d.pauses != nil {
+		d.Pauses = d.pauses.Finish(a.lastTime)
+	}
 	d.detectIterations(!a.opt.Recovered && a.lost == 0 && d.OOMCount == 0)
 	slices.SortFunc(d.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
 	d.Paper = d.log.Paper(d.MaxR)

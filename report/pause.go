@@ -84,7 +84,7 @@ func tagColor(tag int) color.NRGBA {
 
 // pauseFigures stack what was mapped by tag over time.
 func pauseFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
-	if d.Sleep == nil {
+	if d.Pauses == nil {
 		return nil
 	}
 	return []figure.Figure{pauseFigure(d)}
@@ -92,7 +92,7 @@ func pauseFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure 
 
 func pauseFigure(d *analysis.DeviceResult) figure.Figure {
 	f := figure.Figure{Name: "sleep", Title: "what was awake"}
-	sleep := d.Sleep
+	sleep := d.Pauses
 	if len(sleep.Series) == 0 || d.MaxR == 0 {
 		f.Subtitle = "no memory was mapped on this device"
 		f.Body = figure.Message("nothing to draw: no memory was mapped on this device")

@@ -18,15 +18,15 @@ const stagesShown, outsideShown = 24, 12
 
 // resumeSections are the stages of a job that pauses memory, and the orders in which it could resume it.
 func resumeSections(d *analysis.DeviceResult) []layout.Section {
-	if d.Sleep == nil {
+	if d.Pauses == nil {
 		return nil
 	}
-	sections := append(stageSections(d.Sleep), planSections(d)...)
-	return append(sections, outsideSections(d.Sleep)...)
+	sections := append(stageSections(d.Pauses), planSections(d)...)
+	return append(sections, outsideSections(d.Pauses)...)
 }
 
 // stageSections list the stages of a cycle and what each held that it did not need.
-func stageSections(sleep *analysis.Sleep) []layout.Section {
+func stageSections(sleep *analysis.Pauses) []layout.Section {
 	if len(sleep.Stages) == 0 {
 		return nil
 	}
@@ -42,7 +42,7 @@ func stageSections(sleep *analysis.Sleep) []layout.Section {
 		if vain := inVain(sleep, i); vain != "" && len(s.After) < stagesShown {
 			s.After = append(s.After, layout.Cell{Text: fmt.Sprintf("awake in %s in vain: %s", plain.Shorten(sleep.Cycle.Stages[i].Name, 20), plain.Shorten(vain, 60)), Tone: layout.Warned})
 		}
-		if !sleep.Stages[i].Told {
+		if !sleep.Stages[i].Given {
 			untold = append(untold, plain.Shorten(sleep.Cycle.Stages[i].Name, 24))
 		}
 	}
@@ -64,7 +64,7 @@ func stageSections(sleep *analysis.Sleep) []layout.Section {
 	return []layout.Section{s}
 }
 
-func stageRow(sleep *analysis.Sleep, at int) []layout.Cell {
+func stageRow(sleep *analysis.Pauses, at int) []layout.Cell {
 	stage, use := &sleep.Cycle.Stages[at], &sleep.Stages[at]
 	var needed int64
 	for t, size := range stage.Sizes {
@@ -84,7 +84,7 @@ func stageRow(sleep *analysis.Sleep, at int) []layout.Cell {
 }
 
 // inVain lists the tags that were awake in a stage without need.
-func inVain(sleep *analysis.Sleep, at int) string {
+func inVain(sleep *analysis.Pauses, at int) string {
 	var names []string
 	stage := &sleep.Cycle.Stages[at]
 	for t, size := range stage.Sizes {
@@ -101,7 +101,7 @@ type wakeVariant struct {
 	plan      *resumeplan.Plan
 }
 
-func wakeVariants(s *analysis.Sleep) []wakeVariant {
+func wakeVariants(s *analysis.Pauses) []wakeVariant {
 	return []wakeVariant{
 		{"as recorded", "recorded", &s.Recorded},
 		{"all resident", "resident", &s.NeverPaused},
@@ -119,7 +119,7 @@ type wakeFit struct {
 
 // fitOf holds a plan against the card of a device, of which others take a part.
 func fitOf(d *analysis.DeviceResult, p *resumeplan.Plan) wakeFit {
-	card := d.Sleep.Card
+	card := d.Pauses.Card
 	if card <= 0 {
 		return wakeFit{largestKV: -1}
 	}
@@ -145,7 +145,7 @@ func besideOf(d *analysis.DeviceResult) int64 {
 
 // planSections set the ways to run the cycle side by side.
 func planSections(d *analysis.DeviceResult) []layout.Section {
-	sleep := d.Sleep
+	sleep := d.Pauses
 	if len(sleep.Stages) == 0 {
 		return nil
 	}
@@ -169,7 +169,7 @@ func planSections(d *analysis.DeviceResult) []layout.Section {
 func planRow(d *analysis.DeviceResult, v wakeVariant) []layout.Cell {
 	where, fits, largest, fraction := "a switch", units.Absent, units.Absent, units.Absent
 	if v.plan.PeakStage >= 0 {
-		where = plain.Shorten(d.Sleep.Cycle.Stages[v.plan.PeakStage].Name, 24)
+		where = plain.Shorten(d.Pauses.Cycle.Stages[v.plan.PeakStage].Name, 24)
 	}
 	fit := fitOf(d, v.plan)
 	if fit.known {
@@ -210,8 +210,8 @@ func tagNames(c *resumeplan.Cycle, tags []int) string {
 }
 
 // outsideSections say what no region holds while others sleep.
-func outsideSections(sleep *analysis.Sleep) []layout.Section {
-	out := &sleep.Outside
+func outsideSections(sleep *analysis.Pauses) []layout.Section {
+	out := &sleep.Untagged
 	if out.Bytes == 0 {
 		return nil
 	}
@@ -236,7 +236,7 @@ func outsideSections(sleep *analysis.Sleep) []layout.Section {
 	if mixed {
 		s.After = layout.Note("*: the same phase allocated inside regions too")
 	}
-	for _, stray := range sleep.Strays {
+	for _, stray := range sleep.Categories {
 		s.After = append(s.After, strayText(&stray)...)
 	}
 	return []layout.Section{s}
@@ -249,7 +249,7 @@ func orDash(text string) string {
 	return plain.Shorten(text, 24)
 }
 
-func outsideHolder(g *analysis.OutsideGroup) string {
+func outsideHolder(g *analysis.UntaggedGroup) string {
 	switch {
 	case g.Owner != "":
 		return plain.Shorten(g.Owner, 48)
@@ -259,7 +259,7 @@ func outsideHolder(g *analysis.OutsideGroup) string {
 	return units.Absent
 }
 
-func strayText(s *analysis.Stray) []layout.Cell {
+func strayText(s *analysis.UntaggedCategory) []layout.Cell {
 	text := fmt.Sprintf("%s labelled %s (%s) lie outside every region, the tag %s has %s of them",
 		units.FormatSize(s.Bytes), s.Category, units.Counted(s.Blocks, "block"), plain.Shorten(s.Tag, 20), units.FormatSize(s.Inside))
 	cells := []layout.Cell{{Text: text, Tone: layout.Warned}}
@@ -364,13 +364,13 @@ type jsonResidency struct {
 }
 
 func newJSONSleep(d *analysis.DeviceResult) *jsonSleep {
-	s := d.Sleep
+	s := d.Pauses
 	if s == nil {
 		return nil
 	}
 	j := &jsonSleep{
 		StagesAre: "transitions", Tags: []jsonTag{}, Stages: []jsonStage{}, Beside: besideOf(d), Plans: []jsonPlan{},
-		Outside: newJSONOutside(&s.Outside), Strays: []jsonStray{}, Resident: []jsonResidency{},
+		Outside: newJSONOutside(&s.Untagged), Strays: []jsonStray{}, Resident: []jsonResidency{},
 	}
 	if s.Phases {
 		j.StagesAre = "phases"
@@ -389,7 +389,7 @@ func newJSONSleep(d *analysis.DeviceResult) *jsonSleep {
 			j.Plans = append(j.Plans, newJSONPlan(d, v))
 		}
 	}
-	for _, stray := range s.Strays {
+	for _, stray := range s.Categories {
 		j.Strays = append(j.Strays, jsonStray{stray.Category, stray.Tag, stray.Inside, stray.Bytes, stray.Blocks, stray.Owners})
 	}
 	for _, r := range s.Series {
@@ -400,10 +400,10 @@ func newJSONSleep(d *analysis.DeviceResult) *jsonSleep {
 	return j
 }
 
-func newJSONStage(s *analysis.Sleep, at int) jsonStage {
+func newJSONStage(s *analysis.Pauses, at int) jsonStage {
 	stage, use := &s.Cycle.Stages[at], &s.Stages[at]
 	j := jsonStage{
-		Name: stage.Name, Visits: use.Visits, DurationNS: use.Duration, Peak: use.Peak, Outside: stage.Base, Free: use.Free, Told: use.Told,
+		Name: stage.Name, Visits: use.Visits, DurationNS: use.Duration, Peak: use.Peak, Outside: stage.Base, Free: use.Free, Told: use.Given,
 		Tags: []jsonStageTag{}, Unneeded: s.Cycle.Unneeded(at),
 	}
 	for t, size := range stage.Sizes {
@@ -415,7 +415,7 @@ func newJSONStage(s *analysis.Sleep, at int) jsonStage {
 }
 
 func newJSONPlan(d *analysis.DeviceResult, v wakeVariant) jsonPlan {
-	c := &d.Sleep.Cycle
+	c := &d.Pauses.Cycle
 	j := jsonPlan{Name: v.key, Peak: v.plan.Peak, Copied: v.plan.Copied, Order: []jsonStep{}}
 	if v.plan.PeakStage >= 0 {
 		j.Stage = &c.Stages[v.plan.PeakStage].Name
@@ -448,7 +448,7 @@ func plainNames(c *resumeplan.Cycle, tags []int) []string {
 	return names
 }
 
-func newJSONOutside(o *analysis.Outside) jsonOutside {
+func newJSONOutside(o *analysis.Untagged) jsonOutside {
 	j := jsonOutside{Bytes: o.Bytes, Blocks: o.Blocks, Groups: []jsonOutsideGroup{}, Rest: o.Rest}
 	if o.Bytes > 0 {
 		j.Seq, j.TimeNS = &o.Seq, &o.Time

@@ -81,19 +81,19 @@ func asleep() *analysis.Result {
 	}
 	recorded := cycle.Together()
 	recorded.PeakStage, recorded.Steps = -1, nil
-	s := &analysis.Sleep{
+	s := &analysis.Pauses{
 		Cycle: cycle, Phases: true, Card: 1410 * tenth,
 		Stages: []analysis.StageUse{
-			{Visits: 3, Duration: 90e9, Peak: 480 * tenth, Told: true},
-			{Visits: 3, Duration: 1.5e9, Peak: 1228 * tenth, Free: 3 * tenth, Told: true},
+			{Visits: 3, Duration: 90e9, Peak: 480 * tenth, Given: true},
+			{Visits: 3, Duration: 1.5e9, Peak: 1228 * tenth, Free: 3 * tenth, Given: true},
 			{Visits: 3, Duration: 150e9, Peak: 1074 * tenth},
 		},
 		Recorded: recorded, NeverPaused: cycle.NeverPaused(), Together: cycle.Together(), OnUse: cycle.OnUse(),
-		Outside: analysis.Outside{Seq: 40, Time: 30e9, Bytes: 107 * tenth, Blocks: 14, Rest: tenth, Groups: []analysis.OutsideGroup{
+		Untagged: analysis.Untagged{Seq: 40, Time: 30e9, Bytes: 107 * tenth, Blocks: 14, Rest: tenth, Groups: []analysis.UntaggedGroup{
 			{Phase: "rollout", Category: "kv_cache", Owner: "engine.page_table", Blocks: 1, Bytes: 100 * tenth, Mixed: true},
 			{Phase: "other", Blocks: 12, Bytes: 6 * tenth, Frames: []string{"setup, engine.py:12"}},
 		}},
-		Strays: []analysis.Stray{{Category: "kv_cache", Tag: "kv_cache", Inside: 850 * tenth, Blocks: 1, Bytes: 100 * tenth, Owners: []string{"engine.page_table"}}},
+		Categories: []analysis.UntaggedCategory{{Category: "kv_cache", Tag: "kv_cache", Inside: 850 * tenth, Blocks: 1, Bytes: 100 * tenth, Owners: []string{"engine.page_table"}}},
 	}
 	var mapped int64
 	for step := range int64(3) {
@@ -112,7 +112,7 @@ func asleep() *analysis.Result {
 	return &analysis.Result{
 		Process: "rank0", Events: 4000, Duration: 241e9,
 		Devices: []analysis.DeviceResult{{
-			Peak: at, Final: at, MaxT: mapped, MaxC: mapped, MaxR: mapped, Allocs: 60, Total: 1410 * tenth, Sleep: s, External: analysis.External{Peak: 10 * tenth, Live: 10 * tenth, Calls: 2},
+			Peak: at, Final: at, MaxT: mapped, MaxC: mapped, MaxR: mapped, Allocs: 60, Total: 1410 * tenth, Pauses: s, External: analysis.External{Peak: 10 * tenth, Live: 10 * tenth, Calls: 2},
 			Transitions: []analysis.Transition{{Time: 31e9, Duration: 2e6, Tag: "kv_cache", Resume: true, Bytes: 850 * tenth, Reserved: mapped}},
 			Series: analysis.Series{Points: []analysis.Point{{
 				Start: 31e9, End: 31e9, At: at, Last: at,
@@ -126,15 +126,15 @@ func asleep() *analysis.Result {
 // What a device has beside arenas leaves less room for keys and values.
 func TestFit(t *testing.T) {
 	d := &asleep().Devices[0]
-	fit := fitOf(d, &d.Sleep.OnUse)
+	fit := fitOf(d, &d.Pauses.OnUse)
 	if want := int64(141e9 - 1e9 - 22.4e9); !fit.fits || fit.largestKV != want || fit.fraction != float64(want)/141e9 {
 		t.Errorf("staged: %+v, want %d bytes of KV", fit, want)
 	}
-	if fit := fitOf(d, &d.Sleep.NeverPaused); fit.fits || fit.largestKV != int64(141e9-1e9-70.4e9) {
+	if fit := fitOf(d, &d.Pauses.NeverPaused); fit.fits || fit.largestKV != int64(141e9-1e9-70.4e9) {
 		t.Errorf("resident: %+v", fit)
 	}
-	d.Sleep.Card = 0
-	if fit := fitOf(d, &d.Sleep.OnUse); fit.known || fit.largestKV != -1 {
+	d.Pauses.Card = 0
+	if fit := fitOf(d, &d.Pauses.OnUse); fit.known || fit.largestKV != -1 {
 		t.Errorf("without a card: %+v", fit)
 	}
 }

@@ -16,8 +16,8 @@ func nameCards(result *analysis.Result, info *trace.Info) {
 		}
 		gpu := &info.GPUs[card]
 		device.Total = gpu.Memory
-		if device.Sleep != nil {
-			device.Sleep.Card = gpu.Memory
+		if device.Pauses != nil {
+			device.Pauses.Card = gpu.Memory
 		}
 		if gpu.UUID != "" {
 			device.Card = info.ID + "/" + gpu.UUID

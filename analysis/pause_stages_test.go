@@ -120,8 +120,8 @@ func asleep(t *testing.T, train, sync, rollout string) *colocated {
 	return j
 }
 
-func TestSleepOfToldPhases(t *testing.T) {
-	s := asleep(t, "train\tuses=trainer", "sync\tuses=trainer rollout", "rollout\tuses=rollout kv_cache nobody").run().Sleep
+func TestSleepOfGivenPhases(t *testing.T) {
+	s := asleep(t, "train\tuses=trainer", "sync\tuses=trainer rollout", "rollout\tuses=rollout kv_cache nobody").run().Pauses
 	want := resumeplan.Cycle{
 		Tags: []resumeplan.Tag{{Name: "trainer", Bytes: 20 * mib, Copied: true}, {Name: "rollout", Bytes: 16 * mib}, {Name: "kv_cache", Bytes: 40 * mib, KV: true}},
 		Stages: []resumeplan.Stage{
@@ -134,9 +134,9 @@ func TestSleepOfToldPhases(t *testing.T) {
 		t.Errorf("cycle (-want +got):\n%s", diff)
 	}
 	uses := []StageUse{
-		{Visits: 2, Duration: 200e6, Peak: 30 * mib, Told: true},
-		{Visits: 2, Duration: 20e6, Peak: 86 * mib, Told: true},
-		{Visits: 2, Duration: 100e6, Peak: 66 * mib, Told: true},
+		{Visits: 2, Duration: 200e6, Peak: 30 * mib, Given: true},
+		{Visits: 2, Duration: 20e6, Peak: 86 * mib, Given: true},
+		{Visits: 2, Duration: 100e6, Peak: 66 * mib, Given: true},
 	}
 	if diff := cmp.Diff(uses, s.Stages); diff != "" {
 		t.Errorf("stages (-want +got):\n%s", diff)
@@ -168,16 +168,16 @@ func TestSleepOfToldPhases(t *testing.T) {
 func TestCopiedInACycle(t *testing.T) {
 	j := asleep(t, "train", "sync", "rollout")
 	j.phase("train", 100, nil)
-	if s := j.run().Sleep; s.Stages[0].Visits != 3 || s.Recorded.Copied != 40*mib {
+	if s := j.run().Pauses; s.Stages[0].Visits != 3 || s.Recorded.Copied != 40*mib {
 		t.Errorf("%d visits, %d copied", s.Stages[0].Visits, s.Recorded.Copied)
 	}
 }
 
 // Phases that do not say what they use need what was awake.
 func TestSleepOfPhases(t *testing.T) {
-	s := asleep(t, "train", "sync", "rollout").run().Sleep
-	if s.OnUse.Peak != 86*mib || s.Stages[1].Told || s.Cycle.Unneeded(1) != 0 {
-		t.Errorf("the plan's peak is %d, told %v, %d held in vain", s.OnUse.Peak, s.Stages[1].Told, s.Cycle.Unneeded(1))
+	s := asleep(t, "train", "sync", "rollout").run().Pauses
+	if s.OnUse.Peak != 86*mib || s.Stages[1].Given || s.Cycle.Unneeded(1) != 0 {
+		t.Errorf("the plan's peak is %d, told %v, %d held in vain", s.OnUse.Peak, s.Stages[1].Given, s.Cycle.Unneeded(1))
 	}
 }
 
@@ -192,7 +192,7 @@ func TestSleepThroughOneVisit(t *testing.T) {
 	j.phase("train", 10, nil)
 	j.wake(0, cacheArena)
 	j.phase("rollout", 10, nil)
-	s := j.run().Sleep
+	s := j.run().Pauses
 	if diff := cmp.Diff([]bool{true, false, false}, s.Cycle.Stages[0].Needs); diff != "" || s.Cycle.Unneeded(0) != 40*mib {
 		t.Errorf("train needs (-want +got):\n%s%d held in vain", diff, s.Cycle.Unneeded(0))
 	}
@@ -204,12 +204,12 @@ func TestSleepWithoutPhases(t *testing.T) {
 	j := asleep(t, "", "", "")
 	j.phase("forward", 1, nil)
 	j.phase("backward", 1, nil)
-	s := j.run().Sleep
+	s := j.run().Pauses
 	var names []string
 	for _, stage := range s.Cycle.Stages {
 		names = append(names, stage.Name)
 	}
-	want := []string{"trainer awake", "trainer + rollout + kv_cache awake", "rollout + kv_cache awake"}
+	want := []string{"trainer resident", "trainer + rollout + kv_cache resident", "rollout + kv_cache resident"}
 	if diff := cmp.Diff(want, names); diff != "" || s.Phases {
 		t.Errorf("stages (-want +got), phases %v:\n%s", s.Phases, diff)
 	}
@@ -219,7 +219,7 @@ func TestSleepWithoutPhases(t *testing.T) {
 }
 
 func TestResidencies(t *testing.T) {
-	s := asleep(t, "", "", "").run().Sleep
+	s := asleep(t, "", "", "").run().Pauses
 	type moment struct{ ms, base, trainer, rollout, cache int64 }
 	var got []moment
 	for _, p := range s.Series {
@@ -262,42 +262,16 @@ func TestResidenciesAddUp(t *testing.T) {
 		}
 		d := j.run()
 		var greatest int64
-		for _, p := range d.Sleep.Series {
+		for _, p := range d.Pauses.Series {
 			greatest = max(greatest, p.At.Sum())
 			if p.At.Base < 0 || p.Last.Sum() > p.At.Sum() {
 				rt.Fatalf("residency %+v", p)
 			}
 		}
-		if last := d.Sleep.Series[len(d.Sleep.Series)-1].Last; last.Sum() != d.Final.R || greatest != d.MaxR {
+		if last := d.Pauses.Series[len(d.Pauses.Series)-1].Last; last.Sum() != d.Final.R || greatest != d.MaxR {
 			rt.Fatalf("at the end %d of R %d, at most %d of %d", last.Sum(), d.Final.R, greatest, d.MaxR)
 		}
 	})
-}
-
-// However many changes there are, the greatest sum and the last state are kept.
-func TestResidenciesAreBounded(t *testing.T) {
-	rs := residencies{limit: 8}
-	for i := range int64(1000) {
-		rs.add(i*1000, i%7, []int64{i * 1103 % 509})
-	}
-	if len(rs.points) > 8 || len(rs.points) < 4 {
-		t.Fatalf("%d points", len(rs.points))
-	}
-	var greatest int64
-	for i, p := range rs.points {
-		greatest = max(greatest, p.At.Sum())
-		if i > 0 && p.Start <= rs.points[i-1].End {
-			t.Errorf("point %d starts at %d, the one before ends at %d", i, p.Start, rs.points[i-1].End)
-		}
-	}
-	var want int64
-	for i := range int64(1000) {
-		want = max(want, i%7+i*1103%509)
-	}
-	last := rs.points[len(rs.points)-1].Last
-	if greatest != want || last.Sum() != 999%7+999*1103%509 {
-		t.Errorf("greatest %d, want %d; the last is %+v", greatest, want, last)
-	}
 }
 
 func TestOutside(t *testing.T) {
@@ -315,19 +289,19 @@ func TestOutside(t *testing.T) {
 	j.sleep(0, trainerArena)              // with less outside
 	j.take(outsideArena, 100, "too late") // no pause sees it
 	d := j.run()
-	want := Outside{
+	want := Untagged{
 		Seq: d.Transitions[0].Seq, Time: 2e6, Bytes: 12 * mib, Blocks: 3,
-		Groups: []OutsideGroup{
+		Groups: []UntaggedGroup{
 			{Phase: "build", Category: "kv_cache", Owner: "engine.cache", Blocks: 1, Bytes: 6 * mib, Mixed: true},
 			{Phase: "build", Owner: "engine.pages", Blocks: 1, Bytes: 4 * mib, Mixed: true},
 			{Phase: "other", Blocks: 1, Bytes: 2 * mib},
 		},
 	}
-	if diff := cmp.Diff(want, d.Sleep.Outside); diff != "" {
+	if diff := cmp.Diff(want, d.Pauses.Untagged); diff != "" {
 		t.Errorf("outside (-want +got):\n%s", diff)
 	}
-	strays := []Stray{{Category: "kv_cache", Tag: "kv_cache", Inside: 40 * mib, Blocks: 1, Bytes: 6 * mib, Owners: []string{"engine.cache"}}}
-	if diff := cmp.Diff(strays, d.Sleep.Strays); diff != "" {
+	strays := []UntaggedCategory{{Category: "kv_cache", Tag: "kv_cache", Inside: 40 * mib, Blocks: 1, Bytes: 6 * mib, Owners: []string{"engine.cache"}}}
+	if diff := cmp.Diff(strays, d.Pauses.Categories); diff != "" {
 		t.Errorf("strays (-want +got):\n%s", diff)
 	}
 }
@@ -347,7 +321,7 @@ func TestFreeOutsideOfTags(t *testing.T) {
 	j.phase("train", 10, func() { free(work, 30); again(work, 24); free(more, 10) })
 	j.phase("rollout", 10, func() { free(work, 24); again(work, 6) })
 	j.phase("train", 10, func() { free(work, 6); again(work, 30) })
-	s := j.run().Sleep
+	s := j.run().Pauses
 	if s.Stages[0].Free != 10*mib || s.Stages[1].Free != 16*mib {
 		t.Errorf("free in train %d, want %d; in rollout %d, want %d", s.Stages[0].Free, 10*mib, s.Stages[1].Free, 16*mib)
 	}
@@ -357,7 +331,7 @@ func TestNoSleepWithoutTags(t *testing.T) {
 	j := newColocated(t)
 	j.events = j.events[:1]
 	j.take(outsideArena, 2, "")
-	if s := j.run().Sleep; s != nil {
+	if s := j.run().Pauses; s != nil {
 		t.Errorf("sleep %+v", s)
 	}
 }
@@ -394,7 +368,7 @@ func TestCycleOfStages(t *testing.T) {
 		j.phase(name, 10, nil)
 	}
 	var names []string
-	for _, stage := range j.run().Sleep.Cycle.Stages {
+	for _, stage := range j.run().Pauses.Cycle.Stages {
 		names = append(names, stage.Name)
 	}
 	if diff := cmp.Diff([]string{"train", "sync"}, names); diff != "" {

@@ -1,16 +1,16 @@
-package analysis
+package pause
 
 import "slices"
 
-// Residency is what was mapped on a device in [Start, End]: by tag, in the order of
-// Sleep.Cycle.Tags, and outside of tags. Of all moments within, At is that of the greatest
-// sum, and Last the last one, which holds until the next Residency.
+// Residency is what was mapped on a device in the time [Start, End]: by tag, in the order of
+// Result.Cycle.Tags, and untagged. Of all moments within, At is that of the greatest sum, and Last
+// the last one, which holds until the next Residency.
 type Residency struct {
 	Start, End int64
 	At, Last   Mapped
 }
 
-// Mapped is bytes outside of tags and by tag; tags that came later may be missing.
+// Mapped is untagged bytes, and bytes by tag; tags that came later may be missing.
 type Mapped struct {
 	Base int64
 	Tags []int64
@@ -25,8 +25,8 @@ func (m Mapped) Sum() int64 {
 	return sum
 }
 
-// residencies keeps at most limit points, as series does: in buckets of a width that doubles
-// when there are too many.
+// residencies keeps at most limit points, in buckets of time of one width, which doubles when there
+// are more.
 type residencies struct {
 	limit  int
 	shift  uint
