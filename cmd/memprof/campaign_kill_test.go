@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
@@ -162,7 +163,7 @@ func TestCampaignKilledRecorder(t *testing.T) {
 				where := fmt.Sprintf("killed at call %d of %s: %s", at, calls, said)
 				b.jobEnds("run")
 				if !b.exists("log") {
-					if _, err := newPlace(b.path("run"), "", "job", true); err != nil {
+					if _, err := recorder.NewPlace(b.path("run"), "", "job", true); err != nil {
 						t.Fatalf("%s: record again: %v", where, err)
 					}
 					if err := trace.RemoveSpool(b.path("run")); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
@@ -133,7 +134,7 @@ func TestCampaignLinks(t *testing.T) {
 			go func() {
 				var stdout, stderr strings.Builder
 				if args[0] == "record" {
-					_, err := newPlace(dir, "", "job", true)
+					_, err := recorder.NewPlace(dir, "", "job", true)
 					ended <- fmt.Sprint("3 ", err)
 					return
 				}

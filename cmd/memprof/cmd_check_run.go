@@ -10,6 +10,8 @@ import (
 
 	"github.com/memprof/memprof/analysis/gate"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/process"
+	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 )
 
@@ -50,13 +52,13 @@ func (o *checkOptions) checkRunUsage(flags *pflag.FlagSet, paths []string, dash 
 // is one before the job was started, or memprof's own: what cannot be recorded is not run either, since
 // it could not be checked.
 func (o *checkOptions) runJob(stderr io.Writer, command []string) (dir string, code int, err error) {
-	program, err := findCommand(command[0])
+	program, err := process.FindCommand(command[0])
 	if err != nil {
 		return "", 0, err
 	}
-	outlivePipe()
+	process.OutlivePipe()
 	err = o.Record.record(stderr, program, command)
-	var machine unrecordable
+	var machine recorder.Unrecordable
 	var coded *exit.Error
 	switch {
 	case errors.As(err, &machine):

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/hooks"
 )
 
@@ -25,7 +24,7 @@ func installHook() (*hooks.Installation, error) {
 	case errors.Is(err, hooks.ErrNotBuilt), os.Getenv("MEMPROF_CACHE") != "":
 		return nil, exit.Usagef("no place for the hook: %w (set MEMPROF_CACHE to a writable directory)", err)
 	}
-	return nil, unrecordable{fmt.Errorf("no place for the hook: %w (set MEMPROF_CACHE to a writable directory)", err)}
+	return nil, recorder.Unrecordable{Err: fmt.Errorf("no place for the hook: %w (set MEMPROF_CACHE to a writable directory)", err)}
 }
 
 func newHooksCommand() *cobra.Command {
@@ -106,9 +105,9 @@ func (o *hooksBuildOptions) run(stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	shim, err := buildShim(installed, o.Python, stderr)
+	shim, err := installed.BuildShim(o.Python, stderr)
 	if err != nil {
-		return err
+		return exit.Input(err)
 	}
 	if o.Output != "" {
 		data, err := os.ReadFile(shim)
@@ -122,21 +121,4 @@ func (o *hooksBuildOptions) run(stdout, stderr io.Writer) error {
 	}
 	_, err = fmt.Fprintln(stdout, shim)
 	return err
-}
-
-// buildShim has the Python package compile the shim, unless the cache has it, and returns
-// its path. What went wrong is on stderr by then.
-func buildShim(installed *hooks.Installation, python string, stderr io.Writer) (string, error) {
-	build := exec.Command(python, "-m", "memprof._shim")
-	build.Env = installed.ShimEnvironment(os.Environ())
-	build.Stderr = stderr
-	out, err := build.Output()
-	if err != nil {
-		var ended *exec.ExitError
-		if errors.As(err, &ended) {
-			return "", exit.Usagef("no torch shim for %s: see above", python)
-		}
-		return "", exit.Usagef("no torch shim: %w", err)
-	}
-	return strings.TrimSpace(string(out)), nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/snapshot"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/report/units"
@@ -75,13 +76,13 @@ func (o *importOptions) run(stdout io.Writer, format string, files []string) err
 			return exit.Input(err)
 		}
 	}
-	place, err := makePlace(o.Output, o.Force)
+	place, err := recorder.MakePlace(o.Output, o.Force)
 	if err != nil {
 		return err
 	}
-	made, err := snapshot.Import(place.dir, files, version)
+	made, err := snapshot.Import(place.Dir, files, version)
 	if err != nil {
-		place.abandon()
+		place.Abandon()
 		return importError(err)
 	}
 	if o.JSON {

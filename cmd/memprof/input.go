@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
@@ -103,4 +105,16 @@ func pickProcess(run *trace.Run, name string) (*trace.Process, error) {
 		names = append(names, plain.Text(process.Name))
 	}
 	return nil, exit.Usagef("%s: no process %q in it: want %s%s", run.Dir, name, spell.Alternatives(names), spell.DidYouMean(name, names...))
+}
+
+// existingFile returns the absolute path of a file.
+func existingFile(name string) (string, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return "", err
+	}
+	if info.IsDir() {
+		return "", fmt.Errorf("%s is a directory", name)
+	}
+	return filepath.Abs(name)
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
@@ -50,11 +51,11 @@ func TestPlaceForce(t *testing.T) {
 	for _, name := range []string{"notes.txt", "report.html", ".ballast." + runID, "pid1-0001." + runID + ".parquet.tmp", ".ballast", "theirs.parquet.tmp"} {
 		mustWrite(t, filepath.Join(dir, name), "")
 	}
-	_, err := newPlace(dir, "", "job", false)
+	_, err := recorder.NewPlace(dir, "", "job", false)
 	if err == nil || !strings.Contains(err.Error(), "holds a recording (run.json): choose another directory, or --force to replace it") {
 		t.Fatalf("without --force: %v, want that there is a recording", err)
 	}
-	if _, err := newPlace(dir, "", "job", true); err != nil {
+	if _, err := recorder.NewPlace(dir, "", "job", true); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{".ballast", "notes.txt", "report.html", "spool", "theirs.parquet.tmp"}
@@ -100,7 +101,7 @@ func TestPlaceOfOthers(t *testing.T) {
 			test.make(t, dir)
 			before := namesIn(t, dir)
 			for _, force := range []bool{false, true} {
-				_, err := newPlace(dir, "", "job", force)
+				_, err := recorder.NewPlace(dir, "", "job", force)
 				if err == nil || !strings.Contains(err.Error(), "none of memprof's ("+test.name+"): choose another directory") || strings.Contains(err.Error(), "--force") {
 					t.Errorf("%s, beside a recording %v, --force %v: %v", test.name, beside, force, err)
 				}
@@ -131,7 +132,7 @@ func TestForeignSpoolLink(t *testing.T) {
 		if err := os.Symlink(target, filepath.Join(dir, "spool")); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newPlace(dir, "", "job", true); err == nil {
+		if _, err := recorder.NewPlace(dir, "", "job", true); err == nil {
 			t.Errorf("record --force took a spool that is a link to %s", target)
 		}
 		message := memprofIn(t, exit.Usage, "recover", dir)
@@ -142,13 +143,13 @@ func TestForeignSpoolLink(t *testing.T) {
 			t.Errorf("what the spool is a link to was removed: %v", err)
 		}
 	}
-	if _, err := newPlace(victim, "", "job", true); err == nil {
+	if _, err := recorder.NewPlace(victim, "", "job", true); err == nil {
 		t.Error("a spool elsewhere with a file that is none of memprof's was removed")
 	}
 	if err := os.Remove(filepath.Join(theirs, "thesis")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := newPlace(victim, "", "job", true); err != nil {
+	if _, err := recorder.NewPlace(victim, "", "job", true); err != nil {
 		t.Error(err)
 	}
 	if left := namesIn(t, spools); len(left) > 0 {
@@ -159,15 +160,15 @@ func TestForeignSpoolLink(t *testing.T) {
 func TestAbandonLeavesNothing(t *testing.T) {
 	parent := t.TempDir()
 	spools := filepath.Join(parent, "spools")
-	p, err := newPlace(filepath.Join(parent, "run"), spools, "job", false)
+	p, err := recorder.NewPlace(filepath.Join(parent, "run"), spools, "job", false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if target, err := os.Readlink(p.spool); err != nil || filepath.Dir(target) != spools {
+	if target, err := os.Readlink(p.Spool); err != nil || filepath.Dir(target) != spools {
 		t.Fatalf("the spool is a link to %q, %v, want a folder in %s", target, err, spools)
 	}
-	p.abandon()
-	if _, err := os.Stat(p.dir); err == nil {
+	p.Abandon()
+	if _, err := os.Stat(p.Dir); err == nil {
 		t.Error("the directory made for a job that was not started is still there")
 	}
 	if left, _ := filepath.Glob(filepath.Join(spools, "*")); len(left) > 0 {

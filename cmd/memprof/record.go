@@ -13,7 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/cmd/memprof/internal/doctor"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/process"
+	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks"
 )
@@ -151,27 +154,27 @@ func (o *recordOptions) run(stderr io.Writer, command []string) error {
 	if o.Allocator == "native" && isRerun(command) {
 		return errNativeRerun
 	}
-	program, err := findCommand(command[0])
+	program, err := process.FindCommand(command[0])
 	if err != nil {
 		return err
 	}
-	outlivePipe()
+	process.OutlivePipe()
 	err = o.record(stderr, program, command)
-	var machine unrecordable
+	var machine recorder.Unrecordable
 	switch {
 	case !errors.As(err, &machine):
 		return err
 	case o.RequireTensors:
 		return refuse(fmt.Errorf("--require-tensors: %w", err))
 	}
-	return runUnrecorded(stderr, program, command, err)
+	return recorder.RunUnrecorded(stderr, program, command, err)
 }
 
-// record prepares a recording and runs the job in it. An unrecordable error comes before
+// record prepares a recording and runs the job in it. A recorder.Unrecordable error comes before
 // the job is started.
 func (o *recordOptions) record(stderr io.Writer, program string, command []string) error {
-	if err := tooTight(); err != nil {
-		return err
+	if err := doctor.TooTight(); err != nil {
+		return recorder.Unrecordable{Err: err}
 	}
 	missed, err := o.foresee(stderr, command)
 	if err != nil {
@@ -189,58 +192,57 @@ func (o *recordOptions) record(stderr io.Writer, program string, command []strin
 	if installed.PassedOver != "" && !o.Quiet {
 		fmt.Fprintf(stderr, "memprof: warning: MEMPROF_CACHE is not used: %s\n", installed.PassedOver)
 	}
-	device, err := chooseDevice(o.Device, int64(o.SimMemory), installed)
+	device, err := recorder.ChooseDevice(o.Device, int64(o.SimMemory), installed)
 	if err != nil {
 		return refuse(err)
 	}
 	if o.RequireTensors && o.Shim == "" {
-		if _, err := buildShim(installed, pythonOf(command[0]), stderr); err != nil {
-			return err
+		if _, err := installed.BuildShim(pythonOf(command[0]), stderr); err != nil {
+			return exit.Input(err)
 		}
 	}
 	if o.NoTrace {
 		return o.serveAlone(installed, device, program, command)
 	}
-	place, err := newPlace(o.Output, o.Spool, command[0], o.Force)
+	place, err := recorder.NewPlace(o.Output, o.Spool, command[0], o.Force)
 	if err != nil {
 		return err
 	}
-	o.placed = place.shown
-	options := o.hookOptions(place.spool, device.simulated)
-	rec := &recorder{place: place, device: device, stderr: stderr, quiet: o.Quiet, missed: missed, readable: readable,
-		set: hooks.FrameworkSettings(os.Environ(), options)}
+	o.placed = place.Shown
+	options := o.hookOptions(place.Spool, device.Simulated)
+	rec := &recorder.Recorder{Place: place, Device: device, Stderr: stderr, Quiet: o.Quiet, Version: version, Missed: missed, Readable: recorder.Readable,
+		Set: hooks.FrameworkSettings(os.Environ(), options)}
 	environment := func(base []string, readings bool) []string {
 		options.Readings = readings
 		return installed.Environment(base, options)
 	}
-	return rec.run(program, command, o.settings(), environment)
+	return rec.Run(program, command, o.settings(), environment)
 }
 
 // serveAlone makes this process the job, on memprof's allocator and unrecorded.
-func (o *recordOptions) serveAlone(installed *hooks.Installation, device *chosenDevice, program string, command []string) error {
-	options := o.hookOptions(hooks.NoSpool, device.simulated)
+func (o *recordOptions) serveAlone(installed *hooks.Installation, device *recorder.Device, program string, command []string) error {
+	options := o.hookOptions(hooks.NoSpool, device.Simulated)
 	options.Attribution = "none"
-	return startError(program, unix.Exec(program, command, installed.Environment(os.Environ(), options)))
+	return process.StartError(program, unix.Exec(program, command, installed.Environment(os.Environ(), options)))
 }
 
 // foresee tells what of the command will not be recorded, and returns it. It also tells of
 // settings that will not have their effect.
 func (o *recordOptions) foresee(stderr io.Writer, command []string) ([]string, error) {
-	for _, f := range examineSettings(os.Environ(), o.Allocator) {
-		if f.Health != healthOK && !o.Quiet {
+	for _, f := range doctor.Settings(os.Environ(), o.Allocator) {
+		if f.Health != doctor.OK && !o.Quiet {
 			screen.Remark(stderr, "warning", fmt.Sprintf("%s (%s)", f.Detail, f.Remedy))
 		}
 	}
-	look := commandLook{}
-	look.command(command, 0)
+	look := doctor.LookAt(command)
 	var missed []string
-	for _, f := range look.findings {
+	for _, f := range look.Findings {
 		missed = append(missed, f.Detail)
-		if o.RequireTensors && !look.launcher {
+		if o.RequireTensors && !look.Launcher {
 			return nil, refuse(fmt.Errorf("--require-tensors: %s (%s)", f.Detail, f.Remedy))
 		}
-		if look.foreign {
-			return nil, unrecordable{errors.New(f.Detail)}
+		if look.Foreign {
+			return nil, recorder.Unrecordable{Err: errors.New(f.Detail)}
 		}
 		screen.Remark(stderr, "warning", fmt.Sprintf("%s (%s)", f.Detail, f.Remedy))
 	}

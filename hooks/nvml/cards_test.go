@@ -66,3 +66,11 @@ func printCards() {
 	}
 	fmt.Println(text)
 }
+
+func TestReadWithoutLibrary(t *testing.T) {
+	if state, err := Read(); err == nil {
+		t.Skipf("this machine has NVML: %+v", state)
+	} else if err.Error() != "libnvidia-ml.so.1 is not on this machine" {
+		t.Errorf("without the library: %v", err)
+	}
+}

@@ -1,4 +1,6 @@
-package main
+// Package recorder records a job: it chooses the place and the device, runs the job with the hook in it, takes
+// over its events, and completes the recording.
+package recorder
 
 import (
 	"errors"
@@ -12,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/process"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks"
 	"github.com/memprof/memprof/hooks/nvml"
@@ -24,16 +27,17 @@ const (
 	lingers   = 2 * time.Second       // how long processes of the job may outlive it before they are cut off
 )
 
-// recorder is one run of `record` from the start of the job to the finished trace.
-type recorder struct {
-	place  *place
-	device *chosenDevice
-	stderr io.Writer
-	quiet  bool
-	missed []string // what will not be recorded, known beforehand
-	set    []hooks.FrameworkSetting
-	// readable opens the cards whose used memory is read; see the function.
-	readable func(*chosenDevice) (found nvml.Cards, readings string)
+// Recorder records one run of a job.
+type Recorder struct {
+	Place   *Place
+	Device  *Device
+	Stderr  io.Writer
+	Quiet   bool
+	Version string   // of memprof
+	Missed  []string // what will not be recorded, known beforehand
+	Set     []hooks.FrameworkSetting
+	// Readable opens the cards whose used memory is read; see the function.
+	Readable func(*Device) (found nvml.Cards, readings string)
 
 	info      *trace.Info
 	collector *trace.Collector
@@ -41,71 +45,74 @@ type recorder struct {
 	troubles  []string      // of the collector, each once
 }
 
-// run records the job. Once it is started its exit code is the result, whatever becomes
+// Run records the job. Once it is started its exit code is the result, whatever becomes
 // of the trace. The environment is asked for when it is known whether the job's processes
 // are to read the devices' used memory themselves.
-func (r *recorder) run(program string, command []string, settings map[string]string, environment func(base []string, readings bool) []string) error {
+func (r *Recorder) Run(program string, command []string, settings map[string]string, environment func(base []string, readings bool) []string) error {
 	if err := r.prepare(command, settings); err != nil {
-		r.place.abandon()
-		return unrecordable{err}
+		r.Place.Abandon()
+		return Unrecordable{err}
 	}
-	if r.device.why != "" {
-		r.say("no GPU here (%s): the job runs on the simulated one", r.device.why)
+	if r.Device.Why != "" {
+		r.say("no GPU here (%s): the job runs on the simulated one", r.Device.Why)
 	}
 	started := time.Now()
-	job, err := startJob(program, command, environment(os.Environ(), strings.HasPrefix(settings[trace.OptionReadings], trace.ReadingsOfDriver)))
+	job, err := process.Start(program, command, environment(os.Environ(), strings.HasPrefix(settings[trace.OptionReadings], trace.ReadingsOfDriver)))
 	if err != nil {
 		if r.sampler != nil {
 			r.sampler.Abandon()
 		}
 		r.collector.Finish() // of nothing
-		r.place.abandon()
+		r.Place.Abandon()
+		if process.Scarce(err) {
+			return Unrecordable{fmt.Errorf("starting it under the recorder: %w", err)}
+		}
 		return err
 	}
 	if r.sampler != nil {
-		r.sampler.Follow(job.process.Pid)
+		r.sampler.Follow(job.PID())
 	}
 	stop := r.follow()
-	ended, err := job.wait()
+	ended, err := job.Wait()
 	stop()
 	if err != nil {
 		return err
 	}
 	r.info.DurationNS = time.Since(started).Nanoseconds()
-	r.info.ExitStatus = &ended.code
+	r.info.ExitStatus = &ended.Code
 	r.conclude(ended)
-	return exit.With(ended.code)
+	return exit.With(ended.Code)
 }
 
 // prepare writes run.json, so that a recording that is cut short can be recovered, and
 // opens the collector.
-func (r *recorder) prepare(command []string, settings map[string]string) error {
+func (r *Recorder) prepare(command []string, settings map[string]string) error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
 		return err
 	}
 	host, _ := os.Hostname() // its name is a convenience
 	r.info = &trace.Info{
-		ID: trace.NewRunID(), Version: version, Command: command, Host: host, OS: osName(), Kernel: kernelName(),
-		GPUs: r.device.gpus, Frameworks: []string{}, Options: settings, Start: time.Now(), ClockBase: now.Nano(),
+		ID: trace.NewRunID(), Version: r.Version, Command: command, Host: host, OS: osName(), Kernel: kernelName(),
+		GPUs: r.Device.GPUs, Frameworks: []string{}, Options: settings, Start: time.Now(), ClockBase: now.Nano(),
 	}
-	if r.device.simulated {
+	if r.Device.Simulated {
 		settings["device"] = "sim"
 	} else {
 		settings["device"] = "real"
 	}
-	found, readings := r.readable(r.device)
+	found, readings := r.Readable(r.Device)
 	settings[trace.OptionReadings] = readings
-	for _, s := range r.set {
+	for _, s := range r.Set {
 		r.info.Environment = append(r.info.Environment, trace.Variable{Name: s.Name, Value: s.Value, Why: s.Why})
 	}
 	if visible, set := os.LookupEnv("CUDA_VISIBLE_DEVICES"); set {
 		settings[trace.OptionVisible] = visible
 	}
-	if err := trace.WriteInfo(r.place.dir, r.info); err != nil {
+	if err := trace.WriteInfo(r.Place.Dir, r.info); err != nil {
 		return err
 	}
-	collector, err := trace.NewCollector(r.place.dir, trace.CollectorOptions{RunID: r.info.ID, ClockBase: r.info.ClockBase})
+	collector, err := trace.NewCollector(r.Place.Dir, trace.CollectorOptions{RunID: r.info.ID, ClockBase: r.info.ClockBase})
 	if err != nil {
 		return err
 	}
@@ -113,16 +120,16 @@ func (r *recorder) prepare(command []string, settings map[string]string) error {
 	if found == nil {
 		return nil
 	}
-	if r.sampler, err = nvml.NewSampler(r.place.dir, r.info, found, nvml.AnswersWithin); err != nil {
+	if r.sampler, err = nvml.NewSampler(r.Place.Dir, r.info, found, nvml.AnswersWithin); err != nil {
 		settings[trace.OptionReadings] = trace.ReadingsOfDriver + err.Error() // run.json is written again at the end
 	}
 	return nil
 }
 
 // follow takes events over while the job runs, until the function it returns is called.
-func (r *recorder) follow() (stop func()) {
+func (r *Recorder) follow() (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
-	live := screen.NewLiveLine(r.stderr, r.quiet)
+	live := screen.NewLiveLine(r.Stderr, r.Quiet)
 	go func() {
 		defer close(ended)
 		defer live.Clear()
@@ -144,13 +151,13 @@ func (r *recorder) follow() (stop func()) {
 	}
 }
 
-func (r *recorder) poll() {
+func (r *Recorder) poll() {
 	if _, err := r.collector.Poll(); err != nil {
 		r.trouble(err)
 	}
 }
 
-func (r *recorder) trouble(err error) {
+func (r *Recorder) trouble(err error) {
 	if text := err.Error(); !slices.Contains(r.troubles, text) {
 		r.troubles = append(r.troubles, text)
 	}
@@ -158,7 +165,7 @@ func (r *recorder) trouble(err error) {
 
 // convert waits a little for processes that outlive the job and completes the trace. Whole says that
 // nothing is left in the spool.
-func (r *recorder) convert() (summary *trace.Summary, whole bool) {
+func (r *Recorder) convert() (summary *trace.Summary, whole bool) {
 	for deadline := time.Now().Add(lingers); time.Now().Before(deadline); time.Sleep(pollEvery) {
 		if alive, err := r.collector.Alive(); !alive || err != nil {
 			break
@@ -175,24 +182,24 @@ func (r *recorder) convert() (summary *trace.Summary, whole bool) {
 
 // conclude completes the recording: first the parts, then run.json, and only then is the spool removed, so that
 // a recorder that is killed here has recorded all, or leaves `memprof recover` what it needs to.
-func (r *recorder) conclude(ended outcome) {
+func (r *Recorder) conclude(ended process.Outcome) {
 	summary, whole := r.convert()
-	if ended.code != 0 {
+	if ended.Code != 0 {
 		r.say("the job ended with %s", ended)
 	}
 	r.saySettings(summary.Libraries)
-	r.info.Problems = slices.Concat(r.missed, summary.Problems, r.troubles)
+	r.info.Problems = slices.Concat(r.Missed, summary.Problems, r.troubles)
 	if r.sampler != nil { // as late as its processes are waited for
 		r.info.Problems = append(r.info.Problems, r.sampler.Stop()...)
 	}
-	run, err := trace.Open(r.place.dir)
+	run, err := trace.Open(r.Place.Dir)
 	if err == nil {
 		r.info.Frameworks = frameworks(run)
 		for _, process := range run.Processes {
 			r.info.Processes = append(r.info.Processes, process.Name)
 		}
 	}
-	if err := trace.WriteInfo(r.place.dir, r.info); err != nil {
+	if err := trace.WriteInfo(r.Place.Dir, r.info); err != nil {
 		r.trouble(err)
 		r.info.Problems = append(r.info.Problems, err.Error())
 	}
@@ -201,15 +208,15 @@ func (r *recorder) conclude(ended outcome) {
 			r.info.Problems = append(r.info.Problems, err.Error())
 		}
 	}
-	for _, problem := range r.info.Problems[len(r.missed):] { // those were printed before
-		screen.Remark(r.stderr, "problem", problem)
+	for _, problem := range r.info.Problems[len(r.Missed):] { // those were printed before
+		screen.Remark(r.Stderr, "problem", problem)
 	}
 	r.report(run, err, summary)
 }
 
 // saySettings prints what was set for a library, if the job has loaded it.
-func (r *recorder) saySettings(loaded []string) {
-	for _, s := range r.set {
+func (r *Recorder) saySettings(loaded []string) {
+	for _, s := range r.Set {
 		if slices.Contains(loaded, s.Library) {
 			r.say("the job loaded %s: memprof set %s=%s, because %s", s.Library, s.Name, s.Value, s.Why)
 		}
@@ -217,17 +224,17 @@ func (r *recorder) saySettings(loaded []string) {
 }
 
 // report prints what there is now and what to do with it.
-func (r *recorder) report(run *trace.Run, openErr error, summary *trace.Summary) {
-	next := "memprof report " + screen.ShellQuote(r.place.shown)
+func (r *Recorder) report(run *trace.Run, openErr error, summary *trace.Summary) {
+	next := "memprof report " + screen.ShellQuote(r.Place.Shown)
 	switch {
 	case errors.Is(openErr, trace.ErrUnfinished):
-		screen.Complain(r.stderr, fmt.Sprintf("the trace in %s is not complete; next: memprof recover %s", r.place.shown, screen.ShellQuote(r.place.shown)))
+		screen.Complain(r.Stderr, fmt.Sprintf("the trace in %s is not complete; next: memprof recover %s", r.Place.Shown, screen.ShellQuote(r.Place.Shown)))
 		return
 	case errors.Is(openErr, trace.ErrEmpty):
 		r.say("no event was recorded: the job never used a GPU through CUDA (`memprof doctor` shows what is there)")
 		return
 	case openErr != nil:
-		screen.Complain(r.stderr, fmt.Sprintf("the trace cannot be read: %v", openErr))
+		screen.Complain(r.Stderr, fmt.Sprintf("the trace cannot be read: %v", openErr))
 		return
 	}
 	bytes := int64(0)
@@ -235,7 +242,7 @@ func (r *recorder) report(run *trace.Run, openErr error, summary *trace.Summary)
 		bytes += process.Bytes()
 	}
 	totals := r.collector.Totals()
-	r.say("%s of %s in %s (%s), on %s", units.Counted(summary.Events, "event"), units.Counted(int64(len(summary.Processes)), "process"), r.place.shown, units.FormatSize(bytes), r.device)
+	r.say("%s of %s in %s (%s), on %s", units.Counted(summary.Events, "event"), units.Counted(int64(len(summary.Processes)), "process"), r.Place.Shown, units.FormatSize(bytes), r.Device)
 	if totals.PeakReserved == 0 && totals.Requested == 0 {
 		r.say("the job made no allocation through memprof (`memprof doctor` shows what may be missing)")
 	} else {
@@ -245,9 +252,9 @@ func (r *recorder) report(run *trace.Run, openErr error, summary *trace.Summary)
 }
 
 // say prints a line unless --quiet.
-func (r *recorder) say(format string, args ...any) {
-	if !r.quiet {
-		screen.Complain(r.stderr, fmt.Sprintf(format, args...))
+func (r *Recorder) say(format string, args ...any) {
+	if !r.Quiet {
+		screen.Complain(r.Stderr, fmt.Sprintf(format, args...))
 	}
 }
 

@@ -1,4 +1,4 @@
-package main
+package recorder
 
 import (
 	"fmt"
@@ -13,15 +13,15 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// chosenDevice is where a job will run.
-type chosenDevice struct {
-	simulated bool
-	why       string // for an automatic choice of the simulator: what is wrong with the real driver
-	gpus      []trace.GPU
+// Device is where a job will run.
+type Device struct {
+	Simulated bool
+	Why       string // for an automatic choice of the simulator: what is wrong with the real driver
+	GPUs      []trace.GPU
 }
 
-// chooseDevice settles --device. auto is the real driver if it has a device.
-func chooseDevice(wanted string, simMemory int64, installed *hooks.Installation) (*chosenDevice, error) {
+// ChooseDevice takes the value of --device: real, sim or auto. auto is the real driver if it has a device.
+func ChooseDevice(wanted string, simMemory int64, installed *hooks.Installation) (*Device, error) {
 	if wanted == "sim" {
 		return simulatedDevice(simMemory, installed, "")
 	}
@@ -31,7 +31,7 @@ func chooseDevice(wanted string, simMemory int64, installed *hooks.Installation)
 	}
 	switch {
 	case err == nil:
-		return &chosenDevice{gpus: realGPUs(devices)}, nil
+		return &Device{GPUs: realGPUs(devices)}, nil
 	case wanted == "real":
 		return nil, exit.Usagef("--device real: %w (see `memprof doctor`)", err)
 	}
@@ -54,7 +54,7 @@ func realGPUs(devices []rerun.Device) []trace.GPU {
 }
 
 // simulatedDevice asks the simulator itself, set up as the job will find it.
-func simulatedDevice(memory int64, installed *hooks.Installation, why string) (*chosenDevice, error) {
+func simulatedDevice(memory int64, installed *hooks.Installation, why string) (*Device, error) {
 	if memory > 0 {
 		if err := os.Setenv("MEMPROF_SIM_MEMORY", strconv.FormatInt(memory, 10)); err != nil {
 			return nil, err
@@ -64,30 +64,30 @@ func simulatedDevice(memory int64, installed *hooks.Installation, why string) (*
 	if err != nil {
 		return nil, fmt.Errorf("the simulated device: %w", err)
 	}
-	chosen := &chosenDevice{simulated: true, why: why}
+	chosen := &Device{Simulated: true, Why: why}
 	for i, device := range devices {
-		chosen.gpus = append(chosen.gpus, trace.GPU{Index: i, Name: device.Name, Memory: device.Total, Driver: "simulated, CUDA " + nvml.FormatCUDA(version)})
+		chosen.GPUs = append(chosen.GPUs, trace.GPU{Index: i, Name: device.Name, Memory: device.Total, Driver: "simulated, CUDA " + nvml.FormatCUDA(version)})
 	}
 	return chosen, nil
 }
 
-func (d *chosenDevice) String() string {
-	if len(d.gpus) == 0 {
+func (d *Device) String() string {
+	if len(d.GPUs) == 0 {
 		return "no device"
 	}
-	name := fmt.Sprintf("%s, %s", d.gpus[0].Name, units.FormatSize(d.gpus[0].Memory))
-	if len(d.gpus) > 1 {
-		name = fmt.Sprintf("%d × %s", len(d.gpus), name)
+	name := fmt.Sprintf("%s, %s", d.GPUs[0].Name, units.FormatSize(d.GPUs[0].Memory))
+	if len(d.GPUs) > 1 {
+		name = fmt.Sprintf("%d × %s", len(d.GPUs), name)
 	}
 	return name
 }
 
-// readable opens the cards that a job's books can be held against, and says where the
+// Readable opens the cards that a job's books can be held against, and says where the
 // readings come from. Without NVML those are the processes of the job, each of which reads
 // for itself. There will be none of the simulated device: its memory is its processes', and
 // nothing beside it could be found out.
-func readable(device *chosenDevice) (found nvml.Cards, readings string) {
-	if device.simulated {
+func Readable(device *Device) (found nvml.Cards, readings string) {
+	if device.Simulated {
 		return nil, "none: the device is simulated"
 	}
 	c, err := nvml.Open()

@@ -1,4 +1,4 @@
-package main
+package recorder
 
 import (
 	"errors"
@@ -15,34 +15,34 @@ import (
 	"github.com/memprof/memprof/trace/outfile"
 )
 
-// place is where a recording lies, both absolute and writable.
-type place struct {
-	shown   string // dir as the user wrote it
-	dir     string // run.json, the parts and, by default, the spool
-	spool   string
-	created bool // dir was not there before
+// Place is where a recording lies. Its paths are absolute, and can be written.
+type Place struct {
+	Shown   string // Dir as the user wrote it
+	Dir     string // of run.json, the parts and, by default, the spool
+	Spool   string
+	created bool // Dir was not there before
 }
 
-// newPlace creates the directory of a recording. A recording that is there already is an
+// NewPlace creates the directory of a recording. A recording that is there already is an
 // error, or with force removed; files that are not of a recording are left alone. Without
 // an output the directory gets a name of its own, here or, where that cannot be, among
 // temporary files. A directory that the user named and that cannot be had is a usage
 // error; a full disk is not, nor is it that there is no place at all.
-func newPlace(output, spool, command string, force bool) (*place, error) {
+func NewPlace(output, spool, command string, force bool) (*Place, error) {
 	p, err := choosePlace(output, command, force)
 	if err != nil {
 		return nil, err
 	}
 	if err := p.makeSpool(spool); err != nil {
-		p.abandon()
+		p.Abandon()
 		return nil, err
 	}
 	return p, nil
 }
 
-func choosePlace(output, command string, force bool) (*place, error) {
+func choosePlace(output, command string, force bool) (*Place, error) {
 	if output != "" {
-		return makePlace(output, force)
+		return MakePlace(output, force)
 	}
 	name := fmt.Sprintf("memprof-%s-%s", filepath.Base(command), time.Now().Format("20060102-150405"))
 	var failed []string
@@ -52,7 +52,7 @@ func choosePlace(output, command string, force bool) (*place, error) {
 			failed = append(failed, err.Error())
 			continue
 		}
-		p, err := makePlace(dir, force)
+		p, err := MakePlace(dir, force)
 		if err == nil {
 			p.created = true
 			return p, nil
@@ -60,7 +60,7 @@ func choosePlace(output, command string, force bool) (*place, error) {
 		os.Remove(dir)
 		failed = append(failed, err.Error())
 	}
-	return nil, unrecordable{errors.New(strings.Join(failed, "; "))}
+	return nil, Unrecordable{errors.New(strings.Join(failed, "; "))}
 }
 
 // freshDir makes a directory of that name, or with a number behind it: a script may well
@@ -80,13 +80,13 @@ func freshDir(name string) (string, error) {
 // and the collector's ballast.
 const roomToStart = 16 << 20
 
-// makePlace creates the directory, and no spool in it yet.
-func makePlace(output string, force bool) (*place, error) {
+// MakePlace creates the directory, and no spool in it yet.
+func MakePlace(output string, force bool) (*Place, error) {
 	dir, err := filepath.Abs(output)
 	if err != nil {
 		return nil, exit.Usagef("-o %s: %w", output, err)
 	}
-	p := &place{shown: output, dir: dir, spool: filepath.Join(dir, trace.SpoolName)}
+	p := &Place{Shown: output, Dir: dir, Spool: filepath.Join(dir, trace.SpoolName)}
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		p.created = true
 	}
@@ -97,7 +97,7 @@ func makePlace(output string, force bool) (*place, error) {
 		return nil, err
 	}
 	if err := writableDir(dir); err != nil {
-		p.abandon()
+		p.Abandon()
 		return nil, placeError(err, "-o %s cannot be written: %w", output, err)
 	}
 	return p, nil
@@ -106,7 +106,7 @@ func makePlace(output string, force bool) (*place, error) {
 // placeError is a usage error unless the cause is a lack of room.
 func placeError(cause error, format string, args ...any) error {
 	if errors.Is(cause, syscall.ENOSPC) || errors.Is(cause, syscall.EDQUOT) {
-		return unrecordable{fmt.Errorf(format, args...)}
+		return Unrecordable{fmt.Errorf(format, args...)}
 	}
 	return exit.Usagef(format, args...)
 }
@@ -114,15 +114,15 @@ func placeError(cause error, format string, args ...any) error {
 // clear makes sure that no other recording is in the directory, and nothing that a reader would take for a part
 // of this one. With force it removes a recording, by the names of its files, when all of them say that they are
 // memprof's and nobody is at work on it.
-func (p *place) clear(output string, force bool) error {
-	busy, err := trace.InProgress(p.dir)
+func (p *Place) clear(output string, force bool) error {
+	busy, err := trace.InProgress(p.Dir)
 	if err != nil {
 		return exit.Usagef("-o %s: %w", output, err)
 	}
 	if busy != "" {
 		return exit.Usagef("-o %s is being recorded (%s is still at work): choose another directory, or wait for it to end", output, busy)
 	}
-	old, err := trace.Occupy(p.dir)
+	old, err := trace.Occupy(p.Dir)
 	switch {
 	case err != nil:
 		return exit.Usagef("-o %s: %w", output, err)
@@ -151,9 +151,9 @@ func writableDir(dir string) error {
 
 // makeSpool creates the spool, with elsewhere as a fresh folder there that DIR/spool
 // links to: `memprof recover DIR` finds it in either case.
-func (p *place) makeSpool(elsewhere string) error {
+func (p *Place) makeSpool(elsewhere string) error {
 	if elsewhere == "" {
-		if err := trace.MakeSpool(p.dir, ""); err != nil {
+		if err := trace.MakeSpool(p.Dir, ""); err != nil {
 			return placeError(err, "the spool: %w", err)
 		}
 		return nil
@@ -165,28 +165,17 @@ func (p *place) makeSpool(elsewhere string) error {
 	if err := os.MkdirAll(parent, 0o700); err != nil {
 		return placeError(err, "--spool %s cannot be created: %w", elsewhere, err)
 	}
-	if err := trace.MakeSpool(p.dir, parent); err != nil {
+	if err := trace.MakeSpool(p.Dir, parent); err != nil {
 		return placeError(err, "--spool %s cannot be written: %w", elsewhere, err)
 	}
 	return nil
 }
 
-// abandon removes what was made for a job that was not started.
-func (p *place) abandon() {
-	trace.RemoveSpool(p.dir)
-	os.Remove(filepath.Join(p.dir, trace.InfoName))
+// Abandon removes what was made for a job that was not started.
+func (p *Place) Abandon() {
+	trace.RemoveSpool(p.Dir)
+	os.Remove(filepath.Join(p.Dir, trace.InfoName))
 	if p.created {
-		os.Remove(p.dir)
+		os.Remove(p.Dir)
 	}
-}
-
-func existingFile(name string) (string, error) {
-	info, err := os.Stat(name)
-	if err != nil {
-		return "", err
-	}
-	if info.IsDir() {
-		return "", fmt.Errorf("%s is a directory", name)
-	}
-	return filepath.Abs(name)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/recorder"
 	"github.com/memprof/memprof/hooks/nvml"
 	"github.com/memprof/memprof/hooks/nvml/nvmltest"
 	"github.com/memprof/memprof/trace"
@@ -17,11 +18,11 @@ import (
 // recordBeside records a job on the simulated device beside made-up cards.
 func recordBeside(t *testing.T, fake *nvmltest.Cards, command ...string) (dir string, err error) {
 	t.Helper()
-	return recordWith(t, func(*chosenDevice) (nvml.Cards, string) { return fake, trace.ReadingsOfNVML }, command...)
+	return recordWith(t, func(*recorder.Device) (nvml.Cards, string) { return fake, trace.ReadingsOfNVML }, command...)
 }
 
 // recordWith records a job on the simulated device, as if that were a real one.
-func recordWith(t *testing.T, readable func(*chosenDevice) (nvml.Cards, string), command ...string) (dir string, err error) {
+func recordWith(t *testing.T, readable func(*recorder.Device) (nvml.Cards, string), command ...string) (dir string, err error) {
 	t.Helper()
 	needHook(t)
 	t.Setenv("MEMPROF_CACHE", t.TempDir())
@@ -29,26 +30,23 @@ func recordWith(t *testing.T, readable func(*chosenDevice) (nvml.Cards, string),
 	if err != nil {
 		t.Fatal(err)
 	}
-	device, err := chooseDevice("sim", 1<<30, installed)
+	device, err := recorder.ChooseDevice("sim", 1<<30, installed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir = filepath.Join(t.TempDir(), "run")
-	place, err := newPlace(dir, "", "job", false)
+	place, err := recorder.NewPlace(dir, "", "job", false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	opts := recordOptions{Policy: policyFlags{Preset: "classic"}, Device: "sim", SimMemory: 1 << 30, Quiet: true}
-	rec := &recorder{
-		place: place, device: device, stderr: io.Discard, quiet: true,
-		readable: readable,
-	}
+	rec := &recorder.Recorder{Place: place, Device: device, Stderr: io.Discard, Quiet: true, Readable: readable}
 	environment := func(base []string, readings bool) []string {
-		options := opts.hookOptions(place.spool, true)
+		options := opts.hookOptions(place.Spool, true)
 		options.Readings = readings
 		return installed.Environment(base, options)
 	}
-	return dir, rec.run(command[0], command, opts.settings(), environment)
+	return dir, rec.Run(command[0], command, opts.settings(), environment)
 }
 
 func TestRecordTakesReadings(t *testing.T) {
@@ -88,7 +86,7 @@ func TestRecordHasProcessesRead(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.scope, func(t *testing.T) {
-			readable := func(*chosenDevice) (nvml.Cards, string) { return nil, test.readings }
+			readable := func(*recorder.Device) (nvml.Cards, string) { return nil, test.readings }
 			dir, err := recordWith(t, readable, job, "alloc", "a", "64M", "sleep", "400", "foreign", "16M", "sleep", "400")
 			if err != nil {
 				t.Fatal(err)

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"fmt"
@@ -19,12 +19,12 @@ const (
 
 // checkLimits is about ulimit -n, -l and -f: the hard limits, but for files, where the
 // soft one ends a process.
-func checkLimits() finding {
-	f := finding{Check: "limits", Health: healthOK}
+func checkLimits() Finding {
+	f := Finding{Check: "limits", Health: OK}
 	var files, locked, size unix.Rlimit
 	for resource, limit := range map[int]*unix.Rlimit{unix.RLIMIT_NOFILE: &files, unix.RLIMIT_MEMLOCK: &locked, unix.RLIMIT_FSIZE: &size} {
 		if err := unix.Getrlimit(resource, limit); err != nil {
-			f.Health, f.Detail = healthWarn, err.Error()
+			f.Health, f.Detail = Warn, err.Error()
 			return f
 		}
 	}
@@ -40,7 +40,7 @@ func checkLimits() finding {
 		remedies = append(remedies, "raise ulimit -l: NCCL over InfiniBand needs it, with memprof or without")
 	}
 	if len(remedies) > 0 {
-		f.Health, f.Remedy = healthWarn, strings.Join(remedies, "; ")
+		f.Health, f.Remedy = Warn, strings.Join(remedies, "; ")
 	}
 	return f
 }
@@ -52,38 +52,53 @@ func limitText(limit uint64) string {
 	return units.FormatSize(int64(limit))
 }
 
-func checkMapCount() finding {
+func checkMapCount() Finding {
 	const file, usual = "/proc/sys/vm/max_map_count", 65530
-	f := finding{Check: "mappings", Health: healthOK}
+	f := Finding{Check: "mappings", Health: OK}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		f.Health, f.Detail = healthWarn, err.Error()
+		f.Health, f.Detail = Warn, err.Error()
 		return f
 	}
 	count, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil {
-		f.Health, f.Detail = healthWarn, fmt.Sprintf("%s: %v", file, err)
+		f.Health, f.Detail = Warn, fmt.Sprintf("%s: %v", file, err)
 		return f
 	}
 	f.Detail = fmt.Sprintf("at most %d (vm.max_map_count)", count)
 	if count < usual {
-		f.Health, f.Remedy = healthWarn, fmt.Sprintf("sysctl vm.max_map_count=%d, or a larger --handle", usual)
+		f.Health, f.Remedy = Warn, fmt.Sprintf("sysctl vm.max_map_count=%d, or a larger --handle", usual)
 	}
 	return f
 }
 
-func checkSpace(check, dir string, wanted uint64) finding {
-	f := finding{Check: check, Health: healthOK}
+func checkSpace(check, dir string, wanted uint64) Finding {
+	f := Finding{Check: check, Health: OK}
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil {
-		f.Health, f.Detail = healthWarn, fmt.Sprintf("%s: %v", dir, err)
+		f.Health, f.Detail = Warn, fmt.Sprintf("%s: %v", dir, err)
 		return f
 	}
 	free := stat.Bavail * uint64(stat.Bsize)
 	f.Detail = fmt.Sprintf("%s free in %s", units.FormatSize(int64(free)), dir)
 	if free < wanted {
-		f.Health = healthWarn
+		f.Health = Warn
 		f.Remedy = fmt.Sprintf("less than %s: record to another place with -o or --spool", units.FormatSize(int64(wanted)))
 	}
 	return f
+}
+
+// recorderFiles are the descriptors that memprof and the hook need beside the job's.
+const recorderFiles = 32
+
+// TooTight says which limit leaves no room for recording. It opens no file.
+func TooTight() error {
+	var limit unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Max < recorderFiles {
+		return fmt.Errorf("only %d files may be open (raise ulimit -n to 4096)", limit.Max)
+	}
+	if unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil && limit.Cur < smallestFile {
+		return fmt.Errorf("files may have at most %s (raise ulimit -f: a recording needs %s)", units.FormatSize(int64(limit.Cur)), units.FormatSize(smallestFile))
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"bytes"
@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/memprof/memprof/cmd/memprof/internal/process"
 )
 
 // A job is recorded when the loader puts the hook into its process, and its tensors when
@@ -21,29 +23,36 @@ import (
 // either from happening, as far as the command line and the first bytes of the programs
 // on it tell. What a shell script starts in its turn is not looked at.
 
-// commandLook gathers what a command and those it wraps show.
-type commandLook struct {
-	findings []finding
+// Look gathers what a command and those it wraps show.
+type Look struct {
+	Findings []Finding
 	chain    []string // names of the programs, each started by the one before
-	python   string   // the Python it ends in, or empty
-	foreign  bool     // a loader that the hook would keep from starting the program
-	launcher bool     // what cannot be recorded itself may start what can
+	Python   string   // the Python it ends in, or empty
+	Foreign  bool     // a loader that the hook would keep from starting the program
+	Launcher bool     // what cannot be recorded itself may start what can
 }
 
-func (c *commandLook) add(h health, detail, remedy string) {
-	c.findings = append(c.findings, finding{Check: "command", Health: h, Detail: detail, Remedy: remedy})
+// LookAt follows a command and those it wraps.
+func LookAt(command []string) *Look {
+	look := &Look{}
+	look.command(command, 0)
+	return look
+}
+
+func (c *Look) add(h Health, detail, remedy string) {
+	c.Findings = append(c.Findings, Finding{Check: "command", Health: h, Detail: detail, Remedy: remedy})
 }
 
 // conclude has a line for each thing that matters: an ok one if nothing stands in the way.
-func (c *commandLook) conclude() []finding {
-	if len(c.findings) == 0 {
+func (c *Look) conclude() []Finding {
+	if len(c.Findings) == 0 {
 		detail := strings.Join(c.chain, " → ") + ": nothing in the way of recording it"
 		if name := c.chain[len(c.chain)-1]; slices.Contains(shells, name) {
 			detail += "; what " + name + " starts was not looked at"
 		}
-		c.add(healthOK, detail, "")
+		c.add(OK, detail, "")
 	}
-	return c.findings
+	return c.Findings
 }
 
 const mostWrappers = 8 // of each other; the kernel stops at fewer scripts
@@ -57,27 +66,27 @@ var (
 	pythons    = regexp.MustCompile(`^(python|pypy)[0-9.]*$`)
 )
 
-func (c *commandLook) command(argv []string, depth int) {
+func (c *Look) command(argv []string, depth int) {
 	if depth > mostWrappers || len(argv) == 0 {
 		return
 	}
-	path, err := findCommand(argv[0])
+	path, err := process.FindCommand(argv[0])
 	if err != nil {
-		c.add(healthFail, err.Error(), "check the name, and PATH")
+		c.add(Fail, err.Error(), "check the name, and PATH")
 		return
 	}
 	name := filepath.Base(argv[0])
 	c.chain = append(c.chain, name)
 	if pythons.MatchString(name) { // or a script in front of it, as pyenv has: the options are handed on
-		c.python = argv[0]
+		c.Python = argv[0]
 		c.interpreter(name, argv[1:])
 	}
 	switch {
 	case slices.Contains(elsewhere, name):
-		c.add(healthFail, name+" starts the job where the hook is not", "run memprof record there: "+name+" … memprof record -- COMMAND")
+		c.add(Fail, name+" starts the job where the hook is not", "run memprof record there: "+name+" … memprof record -- COMMAND")
 		return
 	case slices.Contains(privileged, name):
-		c.add(healthFail, name+" removes LD_PRELOAD from the job's environment", "put it before: "+name+" memprof record -- COMMAND")
+		c.add(Fail, name+" removes LD_PRELOAD from the job's environment", "put it before: "+name+" memprof record -- COMMAND")
 		return
 	}
 	if !c.program(path, argv, depth) {
@@ -91,7 +100,7 @@ func (c *commandLook) command(argv []string, depth int) {
 			if strings.HasPrefix(argv[i], "-") {
 				continue
 			}
-			if _, err := findCommand(argv[i]); err == nil {
+			if _, err := process.FindCommand(argv[i]); err == nil {
 				c.command(argv[i:], depth+1)
 				return
 			}
@@ -101,7 +110,7 @@ func (c *commandLook) command(argv []string, depth int) {
 
 // program looks at the file. It is false when there is nothing more to look at: a script
 // has been followed to its interpreter, or the program cannot be recorded at all.
-func (c *commandLook) program(path string, argv []string, depth int) bool {
+func (c *Look) program(path string, argv []string, depth int) bool {
 	file, err := os.Open(path)
 	if err != nil { // it may be executable and not readable
 		return true
@@ -116,14 +125,14 @@ func (c *commandLook) program(path string, argv []string, depth int) bool {
 		return false
 	}
 	if loadsNothing(file) {
-		c.add(healthFail, path+" has more rights than its user: the loader takes no LD_PRELOAD there", "run memprof record as the user it runs as")
+		c.add(Fail, path+" has more rights than its user: the loader takes no LD_PRELOAD there", "run memprof record as the user it runs as")
 		return false
 	}
 	return c.binary(path, file)
 }
 
 // script follows a first line, which the kernel splits once.
-func (c *commandLook) script(line, path string, argv []string, depth int) {
+func (c *Look) script(line, path string, argv []string, depth int) {
 	interpreter, argument, _ := strings.Cut(strings.TrimSpace(line), " ")
 	next := []string{interpreter}
 	if argument = strings.TrimSpace(argument); argument != "" {
@@ -147,18 +156,18 @@ func loadsNothing(file *os.File) bool {
 
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-func (c *commandLook) binary(path string, file *os.File) bool {
+func (c *Look) binary(path string, file *os.File) bool {
 	program, err := elf.NewFile(file)
 	if err != nil {
 		var format *elf.FormatError
 		if errors.As(err, &format) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			c.add(healthFail, path+": neither a program nor a script with a first line like #!/bin/sh", "")
+			c.add(Fail, path+": neither a program nor a script with a first line like #!/bin/sh", "")
 			return false
 		}
 		return true
 	}
 	if program.Class != elf.ELFCLASS64 || program.Machine != machines[runtime.GOARCH] {
-		c.add(healthFail, fmt.Sprintf("%s is a program for %s, %s: the hook is not", path, program.Machine, program.Class), "nothing of it is recorded; use a 64-bit build")
+		c.add(Fail, fmt.Sprintf("%s is a program for %s, %s: the hook is not", path, program.Machine, program.Class), "nothing of it is recorded; use a 64-bit build")
 		return false
 	}
 	loader := ""
@@ -170,25 +179,25 @@ func (c *commandLook) binary(path string, file *os.File) bool {
 	}
 	switch {
 	case loader == "":
-		c.launcher = true // uv, for one, which starts a Python
-		c.add(healthWarn, path+" is statically linked: no loader runs that could put the hook into it", "only programs that it starts are recorded; link it dynamically")
+		c.Launcher = true // uv, for one, which starts a Python
+		c.add(Warn, path+" is statically linked: no loader runs that could put the hook into it", "only programs that it starts are recorded; link it dynamically")
 		return false
 	case strings.Contains(filepath.Base(loader), "musl"):
-		c.foreign = true
-		c.add(healthFail, path+" is for musl's loader, the hook for glibc's", "nothing of it is recorded; use a build for glibc")
+		c.Foreign = true
+		c.add(Fail, path+" is for musl's loader, the hook for glibc's", "nothing of it is recorded; use a build for glibc")
 		return false
 	}
 	return true
 }
 
 // env follows env(1), which can take from the environment what record put there.
-func (c *commandLook) env(arguments []string, depth int) {
+func (c *Look) env(arguments []string, depth int) {
 	for i := 0; i < len(arguments); i++ {
 		word := arguments[i]
 		name, _, assigned := strings.Cut(word, "=")
 		switch {
 		case word == "-i" || word == "-" || word == "--ignore-environment":
-			c.add(healthFail, "env "+word+" empties the environment, and with it LD_PRELOAD and PYTHONPATH", "put memprof record behind it: env "+word+" … memprof record -- COMMAND")
+			c.add(Fail, "env "+word+" empties the environment, and with it LD_PRELOAD and PYTHONPATH", "put memprof record behind it: env "+word+" … memprof record -- COMMAND")
 		case word == "-u" && i+1 < len(arguments):
 			i++
 			c.lost("env -u "+arguments[i]+" removes", arguments[i])
@@ -211,17 +220,17 @@ func (c *commandLook) env(arguments []string, depth int) {
 }
 
 // lost is told a variable that does not come through.
-func (c *commandLook) lost(what, name string) {
+func (c *Look) lost(what, name string) {
 	switch name {
 	case "LD_PRELOAD":
-		c.add(healthFail, what+" what loads the hook", "set it before memprof record, which adds to it")
+		c.add(Fail, what+" what loads the hook", "set it before memprof record, which adds to it")
 	case "PYTHONPATH":
-		c.add(healthWarn, what+" what loads the torch shim: tensors are not recorded", "set it before memprof record, which adds to it")
+		c.add(Warn, what+" what loads the torch shim: tensors are not recorded", "set it before memprof record, which adds to it")
 	}
 }
 
 // interpreter looks for options of Python that keep it from running sitecustomize.
-func (c *commandLook) interpreter(name string, arguments []string) {
+func (c *Look) interpreter(name string, arguments []string) {
 	for i := 0; i < len(arguments); i++ {
 		word := arguments[i]
 		if len(word) < 2 || word[0] != '-' || strings.HasPrefix(word, "--") {
@@ -231,9 +240,9 @@ func (c *commandLook) interpreter(name string, arguments []string) {
 		for at, letter := range word[1:] {
 			switch letter {
 			case 'I', 'E':
-				c.add(healthWarn, fmt.Sprintf("%s -%c ignores PYTHONPATH, which loads the torch shim: tensors are not recorded, only what libraries take from CUDA", name, letter), "leave -"+string(letter)+" out")
+				c.add(Warn, fmt.Sprintf("%s -%c ignores PYTHONPATH, which loads the torch shim: tensors are not recorded, only what libraries take from CUDA", name, letter), "leave -"+string(letter)+" out")
 			case 'S':
-				c.add(healthWarn, name+" -S skips site, which loads the torch shim: tensors are not recorded, only what libraries take from CUDA", "leave -S out")
+				c.add(Warn, name+" -S skips site, which loads the torch shim: tensors are not recorded, only what libraries take from CUDA", "leave -S out")
 			case 'c', 'm':
 				return // the rest is the program's
 			case 'W', 'X':

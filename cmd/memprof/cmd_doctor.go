@@ -3,31 +3,14 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/fatih/color"
 	"github.com/spf13/cobra"
 
+	"github.com/memprof/memprof/cmd/memprof/internal/doctor"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 )
-
-// health is the verdict of one check.
-type health string
-
-const (
-	healthOK   health = "ok"
-	healthWarn health = "warn" // recording works, less well
-	healthFail health = "fail" // recording does not work, or not on the GPU
-)
-
-// finding is one line of doctor.
-type finding struct {
-	Check  string `json:"check"`
-	Health health `json:"status"`
-	Detail string `json:"detail"`
-	Remedy string `json:"remedy,omitempty"`
-}
 
 func newDoctorCommand() *cobra.Command {
 	var asJSON bool
@@ -45,7 +28,8 @@ torch, its options, and whether the loader can put the hook into it.`,
 			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
 				return exit.Usagef("doctor takes a command after -- (see `memprof doctor --help`)")
 			}
-			findings := examine(args)
+			installed, err := installHook()
+			findings := doctor.Examine(args, installed, err)
 			if asJSON {
 				return screen.JSON(cmd.OutOrStdout(), findings)
 			}
@@ -56,9 +40,9 @@ torch, its options, and whether the loader can put the hook into it.`,
 	return cmd
 }
 
-func printFindings(w io.Writer, findings []finding) error {
-	paint := map[health]*color.Color{
-		healthOK: color.New(color.FgGreen), healthWarn: color.New(color.FgYellow), healthFail: color.New(color.FgRed),
+func printFindings(w io.Writer, findings []doctor.Finding) error {
+	paint := map[doctor.Health]*color.Color{
+		doctor.OK: color.New(color.FgGreen), doctor.Warn: color.New(color.FgYellow), doctor.Fail: color.New(color.FgRed),
 	}
 	for _, c := range paint {
 		if !screen.Colored(w) {
@@ -79,30 +63,4 @@ func printFindings(w io.Writer, findings []finding) error {
 		}
 	}
 	return nil
-}
-
-// examine makes all checks, most basic first. The command may be empty.
-func examine(command []string) []finding {
-	var findings []finding
-	python := "python3"
-	if len(command) > 0 {
-		look := commandLook{}
-		look.command(command, 0)
-		findings = look.conclude()
-		if look.python != "" {
-			python = look.python
-		}
-	}
-	installed, err := installHook()
-	findings = append(findings, checkHook(installed, err))
-	findings = append(findings, checkDriver()...)
-	if installed != nil {
-		findings = append(findings, checkSimulator(installed))
-	}
-	findings = append(findings, checkNVML()...)
-	findings = append(findings, checkCompiler())
-	findings = append(findings, checkTorch(python, installed)...)
-	findings = append(findings,
-		checkSpace("shared memory", "/dev/shm", 1<<30), checkSpace("disk", ".", 10<<30), checkLimits(), checkMapCount())
-	return append(findings, examineEnvironment(os.Environ())...)
 }

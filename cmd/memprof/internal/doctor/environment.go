@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"debug/elf"
@@ -10,18 +10,18 @@ import (
 	"github.com/memprof/memprof/hooks"
 )
 
-// examineEnvironment looks at variables that change what is recorded, or that a recorded
+// environmentOf looks at variables that change what is recorded, or that a recorded
 // job does not heed.
-func examineEnvironment(environment []string) []finding {
+func environmentOf(environment []string) []Finding {
 	values := valuesOf(environment)
-	findings := examineSettings(environment, "bfc")
+	findings := Settings(environment, "bfc")
 	findings = append(findings, checkFrameworks(environment))
 	return append(append(findings, checkPython(values)...), checkCUDA(values)...)
 }
 
 // checkFrameworks says which variables record sets, and why: a job may run otherwise for them.
-func checkFrameworks(environment []string) finding {
-	f := finding{Check: "framework settings", Health: healthOK, Detail: "record sets none: all are set here"}
+func checkFrameworks(environment []string) Finding {
+	f := Finding{Check: "framework settings", Health: OK, Detail: "record sets none: all are set here"}
 	var set []string
 	for _, s := range hooks.FrameworkSettings(environment, hooks.Options{}) {
 		set = append(set, fmt.Sprintf("%s=%s (%s: %s)", s.Name, s.Value, s.Library, s.Why))
@@ -32,11 +32,11 @@ func checkFrameworks(environment []string) finding {
 	return f
 }
 
-// examineSettings is about those that take effect without the recording. torch's own
+// Settings is about those that take effect without the recording. torch's own
 // allocator, when it is only watched, heeds all of its.
-func examineSettings(environment []string, allocator string) []finding {
+func Settings(environment []string, allocator string) []Finding {
 	values := valuesOf(environment)
-	findings := []finding{checkPreload(values["LD_PRELOAD"])}
+	findings := []Finding{checkPreload(values["LD_PRELOAD"])}
 	if allocator == "native" {
 		return findings
 	}
@@ -55,19 +55,19 @@ func valuesOf(environment []string) map[string]string {
 
 // checkPreload looks into each preloaded library: what interposes CUDA itself stands
 // between the hook and the driver.
-func checkPreload(value string) finding {
-	f := finding{Check: "LD_PRELOAD", Health: healthOK, Detail: "not set"}
+func checkPreload(value string) Finding {
+	f := Finding{Check: "LD_PRELOAD", Health: OK, Detail: "not set"}
 	if value == "" {
 		return f
 	}
 	f.Detail = value
 	for _, path := range strings.FieldsFunc(value, func(r rune) bool { return r == ':' || r == ' ' }) {
 		if filepath.Base(path) == "libmemprof.so" {
-			f.Health, f.Remedy = healthWarn, "this shell is itself being recorded; the inner recording takes over"
+			f.Health, f.Remedy = Warn, "this shell is itself being recorded; the inner recording takes over"
 			continue
 		}
 		if call := interposedCall(path); call != "" {
-			f.Health = healthWarn
+			f.Health = Warn
 			f.Remedy = fmt.Sprintf("%s defines %s too: of two that stand before CUDA one may not see the other's calls; record without it", filepath.Base(path), call)
 		}
 	}
@@ -99,8 +99,8 @@ func interposedCall(path string) string {
 func hostSetting(key string) bool { return strings.HasPrefix(key, "pinned_") }
 
 // checkTorchConf: torch's settings are for the allocator that memprof's takes the place of.
-func checkTorchConf(values map[string]string) finding {
-	f := finding{Check: "torch settings", Health: healthOK, Detail: "no allocator settings"}
+func checkTorchConf(values map[string]string) Finding {
+	f := Finding{Check: "torch settings", Health: OK, Detail: "no allocator settings"}
 	var ignored []string
 	for _, name := range []string{"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"} {
 		if values[name] == "" {
@@ -114,13 +114,13 @@ func checkTorchConf(values map[string]string) finding {
 		}
 	}
 	if len(ignored) > 0 {
-		f.Health = healthWarn
+		f.Health = Warn
 		f.Remedy = strings.Join(ignored, ", ") + ": for torch's own allocator; without effect where memprof's serves (record --allocator native keeps them)"
 	}
 	if values["PYTORCH_NO_CUDA_MEMORY_CACHING"] == "" {
 		return f
 	}
-	f.Health = healthWarn
+	f.Health = Warn
 	if len(ignored) == 0 {
 		f.Detail = "PYTORCH_NO_CUDA_MEMORY_CACHING is set"
 	}
@@ -150,13 +150,13 @@ func splitSettings(text string) []string {
 }
 
 // checkPython: record loads the shim by PYTHONPATH, through the site module.
-func checkPython(values map[string]string) []finding {
-	f := finding{Check: "python", Health: healthOK, Detail: "nothing in the environment keeps sitecustomize from running"}
+func checkPython(values map[string]string) []Finding {
+	f := Finding{Check: "python", Health: OK, Detail: "nothing in the environment keeps sitecustomize from running"}
 	if home := values["PYTHONHOME"]; home != "" {
-		f.Health = healthWarn
+		f.Health = Warn
 		f.Detail = "PYTHONHOME=" + home
 		f.Remedy = "every Python of the job takes its library from there, the one that builds the torch shim too: unset it unless it is theirs"
-		return []finding{f}
+		return []Finding{f}
 	}
 	var harmless []string
 	for _, name := range []string{"PYTHONNOUSERSITE", "PYTHONSAFEPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH"} {
@@ -167,20 +167,20 @@ func checkPython(values map[string]string) []finding {
 	if len(harmless) > 0 {
 		f.Detail = strings.Join(harmless, ", ") + ": no hindrance (-I, -E and -S on a command line are: memprof doctor -- COMMAND)"
 	}
-	return []finding{f}
+	return []Finding{f}
 }
 
 // checkCUDA has a line only for what is set.
-func checkCUDA(values map[string]string) []finding {
-	var findings []finding
+func checkCUDA(values map[string]string) []Finding {
+	var findings []Finding
 	if value := values["CUDA_LAUNCH_BLOCKING"]; value != "" && value != "0" {
-		findings = append(findings, finding{Check: "CUDA settings", Health: healthWarn, Detail: "CUDA_LAUNCH_BLOCKING=" + value,
+		findings = append(findings, Finding{Check: "CUDA settings", Health: Warn, Detail: "CUDA_LAUNCH_BLOCKING=" + value,
 			Remedy: "memory is recorded all the same; times are not those of the job without it"})
 	}
 	if value, set := values["CUDA_VISIBLE_DEVICES"]; set {
-		f := finding{Check: "visible GPUs", Health: healthOK, Detail: "CUDA_VISIBLE_DEVICES=" + value}
+		f := Finding{Check: "visible GPUs", Health: OK, Detail: "CUDA_VISIBLE_DEVICES=" + value}
 		if value == "" || value == "-1" || value == "NoDevFiles" {
-			f.Health, f.Remedy = healthWarn, "it hides every GPU: record uses the simulated device"
+			f.Health, f.Remedy = Warn, "it hides every GPU: record uses the simulated device"
 		}
 		findings = append(findings, f)
 	}

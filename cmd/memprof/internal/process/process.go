@@ -1,4 +1,5 @@
-package main
+// Package process runs a command in the foreground: it has memprof's terminal, process group and files.
+package process
 
 import (
 	"errors"
@@ -21,9 +22,9 @@ var forwarded = []os.Signal{
 	unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGCONT, unix.SIGWINCH,
 }
 
-// findCommand looks a command up as execvp does. The error ends memprof with 127 when
+// FindCommand looks a command up as execvp does. The error ends memprof with 127 when
 // there is no such file and 126 when it is there and cannot be executed.
-func findCommand(name string) (string, error) {
+func FindCommand(name string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, executable(name)
 	}
@@ -66,24 +67,24 @@ func executable(path string) error {
 	return nil
 }
 
-// outlivePipe keeps a closed stderr from ending memprof before its job, and the job's
+// OutlivePipe keeps a closed stderr from ending memprof before its job, and the job's
 // SIGPIPE as it was.
-func outlivePipe() {
+func OutlivePipe() {
 	if !signal.Ignored(unix.SIGPIPE) {
 		signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	}
 }
 
-// job is a command in the foreground: it has memprof's terminal, process group and files.
-type job struct {
+// Process is a command in the foreground.
+type Process struct {
 	process *os.Process
 	signals chan os.Signal
 	ended   chan struct{}
 }
 
-// startJob starts argv with the program at path. The error ends memprof with 126 or 127, or
-// is an unrecordable.
-func startJob(path string, argv, env []string) (*job, error) {
+// Start starts argv with the program at path. The error ends memprof with 126 or 127,
+// unless it is Scarce.
+func Start(path string, argv, env []string) (*Process, error) {
 	signals := make(chan os.Signal, 64)
 	for _, sig := range forwarded {
 		if !signal.Ignored(sig) { // what was ignored stays so, here and in the job (nohup)
@@ -96,18 +97,18 @@ func startJob(path string, argv, env []string) (*job, error) {
 	})
 	if err != nil {
 		signal.Stop(signals)
-		if scarce(err) {
-			return nil, unrecordable{fmt.Errorf("starting it under the recorder: %w", err)}
+		if Scarce(err) {
+			return nil, err
 		}
-		return nil, startError(path, err)
+		return nil, StartError(path, err)
 	}
-	j := &job{process: process, signals: signals, ended: make(chan struct{})}
-	go j.forward()
-	return j, nil
+	p := &Process{process: process, signals: signals, ended: make(chan struct{})}
+	go p.forward()
+	return p, nil
 }
 
-// startError makes the error of starting a program one that ends memprof with 126 or 127.
-func startError(path string, err error) error {
+// StartError makes the error of starting a program one that ends memprof with 126 or 127.
+func StartError(path string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
 		return &exit.Error{Code: exit.NotRunnable, Err: fmt.Errorf("%s: exec format error (a script needs a first line like #!/bin/sh)", path)}
@@ -117,14 +118,14 @@ func startError(path string, err error) error {
 	return &exit.Error{Code: exit.NotRunnable, Err: fmt.Errorf("starting the job: %w", err)}
 }
 
-func (j *job) forward() {
+func (p *Process) forward() {
 	for {
 		select {
-		case sig := <-j.signals:
+		case sig := <-p.signals:
 			if !reachedByTerminal(sig) {
-				j.process.Signal(sig) // an error: it has ended, Wait will say so
+				p.process.Signal(sig) // an error: it has ended, Wait will say so
 			}
-		case <-j.ended:
+		case <-p.ended:
 			return
 		}
 	}
@@ -147,30 +148,44 @@ func reachedByTerminal(sig os.Signal) bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// outcome is how a job ended.
-type outcome struct {
-	code   int            // as a shell has it: 128+n for signal n
-	signal syscall.Signal // 0 unless a signal ended it
+// Outcome is how a job ended.
+type Outcome struct {
+	Code   int            // as a shell has it: 128+n for signal n
+	Signal syscall.Signal // 0 unless a signal ended it
 }
 
-func (o outcome) String() string {
-	if o.signal != 0 {
-		return fmt.Sprintf("signal %d (%s)", int(o.signal), unix.SignalName(o.signal))
+func (o Outcome) String() string {
+	if o.Signal != 0 {
+		return fmt.Sprintf("signal %d (%s)", int(o.Signal), unix.SignalName(o.Signal))
 	}
-	return fmt.Sprintf("exit code %d", o.code)
+	return fmt.Sprintf("exit code %d", o.Code)
 }
 
-// wait returns when the job has ended. Signals to memprof stay caught: what is left to
+// Wait returns when the job has ended. Signals to memprof stay caught: what is left to
 // do is finishing the trace.
-func (j *job) wait() (outcome, error) {
-	state, err := j.process.Wait()
-	close(j.ended)
+func (p *Process) Wait() (Outcome, error) {
+	state, err := p.process.Wait()
+	close(p.ended)
 	if err != nil {
-		return outcome{}, fmt.Errorf("waiting for the job: %w", err)
+		return Outcome{}, fmt.Errorf("waiting for the job: %w", err)
 	}
 	status := state.Sys().(syscall.WaitStatus)
 	if status.Signaled() {
-		return outcome{code: 128 + int(status.Signal()), signal: status.Signal()}, nil
+		return Outcome{Code: 128 + int(status.Signal()), Signal: status.Signal()}, nil
 	}
-	return outcome{code: status.ExitStatus()}, nil
+	return Outcome{Code: status.ExitStatus()}, nil
 }
+
+// Scarce says whether starting a process failed for want of something that memprof itself
+// uses up: descriptors, memory, room for the environment.
+func Scarce(err error) bool {
+	for _, errno := range []syscall.Errno{unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix.ENOMEM, unix.E2BIG} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// PID is the process's id.
+func (p *Process) PID() int { return p.process.Pid }

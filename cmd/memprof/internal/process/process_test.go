@@ -1,4 +1,4 @@
-package main
+package process
 
 import (
 	"errors"
@@ -40,13 +40,13 @@ func TestFindCommand(t *testing.T) {
 		{filepath.Join(first, "nothing"), "", 127},
 	}
 	for _, test := range tests {
-		got, err := findCommand(test.name)
+		got, err := FindCommand(test.name)
 		var coded *exit.Error
 		switch {
 		case test.code == 0 && (err != nil || got != test.want):
-			t.Errorf("findCommand(%q) = %q, %v; want %q", test.name, got, err, test.want)
+			t.Errorf("FindCommand(%q) = %q, %v; want %q", test.name, got, err, test.want)
 		case test.code != 0 && (!errors.As(err, &coded) || coded.Code != test.code):
-			t.Errorf("findCommand(%q) = %q, %v; want exit code %d", test.name, got, err, test.code)
+			t.Errorf("FindCommand(%q) = %q, %v; want exit code %d", test.name, got, err, test.code)
 		}
 	}
 }

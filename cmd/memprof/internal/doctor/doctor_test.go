@@ -1,7 +1,6 @@
-package main
+package doctor
 
 import (
-	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,23 +9,22 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/memprof/memprof/hooks/nvml"
 	"github.com/memprof/memprof/hooks/rerun"
 )
 
 func TestDescribeDevice(t *testing.T) {
 	tests := []struct {
 		device rerun.Device
-		want   finding
+		want   Finding
 	}{
 		{
 			rerun.Device{Name: "NVIDIA H200", Total: 140 << 30, Granularity: 2 << 20, VMM: true, RDMA: true},
-			finding{Check: "device 0", Health: healthOK, Detail: "NVIDIA H200, 140 GiB, granularity 2 MiB, GPUDirect RDMA"},
+			Finding{Check: "device 0", Health: OK, Detail: "NVIDIA H200, 140 GiB, granularity 2 MiB, GPUDirect RDMA"},
 		},
 		{
 			rerun.Device{Name: "Old", Total: 8 << 30, Granularity: -1},
-			finding{
-				Check: "device 0", Health: healthFail, Detail: "Old, 8 GiB, no virtual memory management",
+			Finding{
+				Check: "device 0", Health: Fail, Detail: "Old, 8 GiB, no virtual memory management",
 				Remedy: "the bfc allocator needs cuMemMap and its kin: a newer driver, or a GPU that is not a vGPU without them",
 			},
 		},
@@ -39,35 +37,14 @@ func TestDescribeDevice(t *testing.T) {
 }
 
 func TestCheckSpace(t *testing.T) {
-	if got := checkSpace("disk", t.TempDir(), 1); got.Health != healthOK {
+	if got := checkSpace("disk", t.TempDir(), 1); got.Health != OK {
 		t.Errorf("one byte wanted: %+v", got)
 	}
-	if got := checkSpace("disk", t.TempDir(), 1<<62); got.Health != healthWarn || got.Remedy == "" {
+	if got := checkSpace("disk", t.TempDir(), 1<<62); got.Health != Warn || got.Remedy == "" {
 		t.Errorf("4 EiB wanted: %+v", got)
 	}
-	if got := checkSpace("disk", "/nowhere", 1); got.Health != healthWarn {
+	if got := checkSpace("disk", "/nowhere", 1); got.Health != Warn {
 		t.Errorf("no such directory: %+v", got)
-	}
-}
-
-// TestPrintFindings: off a terminal there is no colour.
-func TestPrintFindings(t *testing.T) {
-	var out bytes.Buffer
-	findings := []finding{{Check: "driver", Health: healthOK, Detail: "CUDA 13.0"}, {Check: "disk", Health: healthWarn, Detail: "1 GiB free", Remedy: "make room"}}
-	if err := printFindings(&out, findings); err != nil {
-		t.Fatal(err)
-	}
-	const want = "ok    driver         CUDA 13.0\nwarn  disk           1 GiB free\n                     -> make room\n"
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func TestReadNVMLWithoutLibrary(t *testing.T) {
-	if state, err := nvml.Read(); err == nil {
-		t.Skipf("this machine has NVML: %+v", state)
-	} else if err.Error() != "libnvidia-ml.so.1 is not on this machine" {
-		t.Errorf("without the library: %v", err)
 	}
 }
 
@@ -91,7 +68,7 @@ func TestCheckTorch(t *testing.T) {
 	}
 	t.Setenv("PYTHONPATH", dir)
 	found := checkTorch("python3", nil)
-	if len(found) != 1 || found[0].Health != healthOK || !strings.HasPrefix(found[0].Detail, "2.11.0+cu130 of ") {
+	if len(found) != 1 || found[0].Health != OK || !strings.HasPrefix(found[0].Detail, "2.11.0+cu130 of ") {
 		t.Errorf("found %+v", found)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"bytes"
@@ -75,7 +75,7 @@ func TestExamineCommand(t *testing.T) {
 	}
 	t.Setenv("PATH", dir)
 	tests := []struct {
-		command, want string // health, and the start of the detail; several separated by |
+		command, want string // Health, and the start of the detail; several separated by |
 		python        string
 	}{
 		{"job --flag", "ok job: nothing in the way", ""},
@@ -109,7 +109,7 @@ func TestExamineCommand(t *testing.T) {
 		{"circle", "ok circle → circle", ""},
 	}
 	for _, test := range tests {
-		look := commandLook{}
+		look := Look{}
 		look.command(strings.Fields(test.command), 0)
 		findings := look.conclude()
 		wanted := strings.Split(test.want, "|")
@@ -121,12 +121,12 @@ func TestExamineCommand(t *testing.T) {
 			if got := string(f.Health) + " " + f.Detail; !strings.HasPrefix(got, wanted[i]) {
 				t.Errorf("%s: %q, want %q…", test.command, got, wanted[i])
 			}
-			if f.Health != healthOK && f.Remedy == "" && !strings.Contains(test.want, "neither") {
+			if f.Health != OK && f.Remedy == "" && !strings.Contains(test.want, "neither") {
 				t.Errorf("%s: no remedy for %q", test.command, f.Detail)
 			}
 		}
-		if look.python != test.python {
-			t.Errorf("%s: Python %q, want %q", test.command, look.python, test.python)
+		if look.Python != test.python {
+			t.Errorf("%s: Python %q, want %q", test.command, look.Python, test.python)
 		}
 	}
 }
@@ -155,40 +155,39 @@ func TestLoadsNothing(t *testing.T) {
 }
 
 func TestExamineEnvironment(t *testing.T) {
-	needHook(t)
-	interposer, err := filepath.Abs("../../hooks/dist/sim/libcuda.so.1")
+	interposer, err := filepath.Abs("../../../../hooks/dist/sim/libcuda.so.1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
 		variable string // NAME=value
 		check    string
-		health   health
+		health   Health
 		remedy   string // part of it
 	}{
-		{"A=b", "LD_PRELOAD", healthOK, ""},
-		{"LD_PRELOAD=/usr/lib/libjemalloc.so.2:/usr/lib/libtcmalloc.so.4", "LD_PRELOAD", healthOK, ""},
-		{"LD_PRELOAD=/c/libmemprof.so", "LD_PRELOAD", healthWarn, "itself being recorded"},
-		{"LD_PRELOAD=/usr/lib/libjemalloc.so.2 " + interposer, "LD_PRELOAD", healthWarn, "libcuda.so.1 defines cu"},
-		{"A=b", "torch settings", healthOK, ""},
-		{"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "torch settings", healthWarn, "expandable_segments: for torch's own allocator"},
-		{"PYTORCH_ALLOC_CONF=backend:native,roundup_power2_divisions:[256:1,512:2,>:8],pinned_num_register_threads:4,max_split_size_mb:64", "torch settings", healthWarn,
+		{"A=b", "LD_PRELOAD", OK, ""},
+		{"LD_PRELOAD=/usr/lib/libjemalloc.so.2:/usr/lib/libtcmalloc.so.4", "LD_PRELOAD", OK, ""},
+		{"LD_PRELOAD=/c/libmemprof.so", "LD_PRELOAD", Warn, "itself being recorded"},
+		{"LD_PRELOAD=/usr/lib/libjemalloc.so.2 " + interposer, "LD_PRELOAD", Warn, "libcuda.so.1 defines cu"},
+		{"A=b", "torch settings", OK, ""},
+		{"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "torch settings", Warn, "expandable_segments: for torch's own allocator"},
+		{"PYTORCH_ALLOC_CONF=backend:native,roundup_power2_divisions:[256:1,512:2,>:8],pinned_num_register_threads:4,max_split_size_mb:64", "torch settings", Warn,
 			"backend, roundup_power2_divisions, max_split_size_mb: for"},
-		{"PYTORCH_CUDA_ALLOC_CONF=pinned_use_cuda_host_register:True", "torch settings", healthOK, ""},
-		{"PYTORCH_NO_CUDA_MEMORY_CACHING=1", "torch settings", healthWarn, "PYTORCH_NO_CUDA_MEMORY_CACHING has no effect"},
-		{"A=b", "python", healthOK, ""},
-		{"PYTHONSAFEPATH=1", "python", healthOK, ""},
-		{"PYTHONNOUSERSITE=1", "python", healthOK, ""},
-		{"PYTHONHOME=/opt/python", "python", healthWarn, "unset it unless"},
-		{"CUDA_LAUNCH_BLOCKING=1", "CUDA settings", healthWarn, "times are not those"},
-		{"CUDA_VISIBLE_DEVICES=1,2", "visible GPUs", healthOK, ""},
-		{"CUDA_VISIBLE_DEVICES=", "visible GPUs", healthWarn, "hides every GPU"},
+		{"PYTORCH_CUDA_ALLOC_CONF=pinned_use_cuda_host_register:True", "torch settings", OK, ""},
+		{"PYTORCH_NO_CUDA_MEMORY_CACHING=1", "torch settings", Warn, "PYTORCH_NO_CUDA_MEMORY_CACHING has no effect"},
+		{"A=b", "python", OK, ""},
+		{"PYTHONSAFEPATH=1", "python", OK, ""},
+		{"PYTHONNOUSERSITE=1", "python", OK, ""},
+		{"PYTHONHOME=/opt/python", "python", Warn, "unset it unless"},
+		{"CUDA_LAUNCH_BLOCKING=1", "CUDA settings", Warn, "times are not those"},
+		{"CUDA_VISIBLE_DEVICES=1,2", "visible GPUs", OK, ""},
+		{"CUDA_VISIBLE_DEVICES=", "visible GPUs", Warn, "hides every GPU"},
 	}
 	for _, test := range tests {
 		found := false
-		for _, f := range examineEnvironment([]string{test.variable}) {
+		for _, f := range environmentOf([]string{test.variable}) {
 			if f.Check != test.check {
-				if f.Health != healthOK {
+				if f.Health != OK {
 					t.Errorf("%s: also %+v", test.variable, f)
 				}
 				continue
@@ -202,8 +201,8 @@ func TestExamineEnvironment(t *testing.T) {
 			t.Errorf("%s: nothing about %s", test.variable, test.check)
 		}
 	}
-	for _, f := range examineEnvironment([]string{"CUDA_LAUNCH_BLOCKING=0"}) {
-		if f.Health != healthOK {
+	for _, f := range environmentOf([]string{"CUDA_LAUNCH_BLOCKING=0"}) {
+		if f.Health != OK {
 			t.Errorf("CUDA_LAUNCH_BLOCKING=0: %+v", f)
 		}
 	}
@@ -221,12 +220,12 @@ func TestDescribeShim(t *testing.T) {
 	tests := []struct {
 		shims []string
 		build func() (string, error)
-		want  finding
+		want  Finding
 	}{
-		{[]string{missing, built}, fails, finding{Check: "torch shim", Health: healthOK, Detail: "built: " + built}},
-		{[]string{missing}, works, finding{Check: "torch shim", Health: healthOK, Detail: "built now: " + missing}},
-		{[]string{missing}, fails, finding{
-			Check: "torch shim", Health: healthWarn, Detail: "none for torch 2.11.0: shim.cpp:5: error: no such type",
+		{[]string{missing, built}, fails, Finding{Check: "torch shim", Health: OK, Detail: "built: " + built}},
+		{[]string{missing}, works, Finding{Check: "torch shim", Health: OK, Detail: "built now: " + missing}},
+		{[]string{missing}, fails, Finding{
+			Check: "torch shim", Health: Warn, Detail: "none for torch 2.11.0: shim.cpp:5: error: no such type",
 			Remedy: "tensors are not recorded without; `memprof hooks build` on a machine where it compiles, and record --shim FILE",
 		}},
 	}

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"bytes"
@@ -17,10 +17,10 @@ import (
 // torchVersions are those the torch shim has been run with, on a GPU.
 var torchVersions = []string{"2.11.0"}
 
-func checkHook(installed *hooks.Installation, err error) finding {
-	f := finding{Check: "hook", Health: healthOK}
+func checkHook(installed *hooks.Installation, err error) Finding {
+	f := Finding{Check: "hook", Health: OK}
 	if err != nil {
-		f.Health, f.Detail = healthFail, err.Error()
+		f.Health, f.Detail = Fail, err.Error()
 		f.Remedy = "record needs it; reports and replays work without"
 		return f
 	}
@@ -29,18 +29,18 @@ func checkHook(installed *hooks.Installation, err error) finding {
 }
 
 // checkCompiler is about the first of those that the shim is compiled with.
-func checkCompiler() finding {
+func checkCompiler() Finding {
 	candidates := []string{"c++", "g++", "clang++"}
 	if own := strings.Fields(os.Getenv("CXX")); len(own) > 0 {
 		candidates = own[:1]
 	}
 	for _, name := range candidates {
 		if path, err := exec.LookPath(name); err == nil {
-			return finding{Check: "compiler", Health: healthOK, Detail: path}
+			return Finding{Check: "compiler", Health: OK, Detail: path}
 		}
 	}
-	return finding{
-		Check: "compiler", Health: healthWarn, Detail: "none of " + strings.Join(candidates, ", "),
+	return Finding{
+		Check: "compiler", Health: Warn, Detail: "none of " + strings.Join(candidates, ", "),
 		Remedy: "torch jobs are watched at driver level only; install g++, or `memprof hooks build` elsewhere and record --shim FILE",
 	}
 }
@@ -61,8 +61,8 @@ for abi in (1, 0):
 
 // checkTorch has a line for the torch of a Python, and one for its shim. Without a hook
 // there is no shim to look for.
-func checkTorch(python string, installed *hooks.Installation) []finding {
-	f := finding{Check: "torch", Health: healthWarn}
+func checkTorch(python string, installed *hooks.Installation) []Finding {
+	f := Finding{Check: "torch", Health: Warn}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	ask := exec.CommandContext(ctx, python, "-c", torchProgram)
@@ -74,28 +74,28 @@ func checkTorch(python string, installed *hooks.Installation) []finding {
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
 		f.Detail, f.Remedy = "no "+python+" on PATH", "fine for jobs that are not Python"
-		return []finding{f}
+		return []Finding{f}
 	case len(lines) < 2:
 		f.Detail, f.Remedy = python+" has no torch", "fine for jobs without torch; else activate the environment that has it"
-		return []finding{f}
+		return []Finding{f}
 	}
 	f.Detail = fmt.Sprintf("%s of %s", lines[1], lines[0])
 	release, _, _ := strings.Cut(lines[1], "+")
 	if slices.Contains(torchVersions, release) {
-		f.Health = healthOK
+		f.Health = OK
 	} else {
 		f.Remedy = "the shim has been run with torch " + strings.Join(torchVersions, ", ") + "; with others it adapts to what their headers offer"
 	}
 	if err != nil || installed == nil {
-		return []finding{f}
+		return []Finding{f}
 	}
-	return []finding{f, describeShim(lines[1], lines[2:], func() (string, error) { return tryShim(installed, python) })}
+	return []Finding{f, describeShim(lines[1], lines[2:], func() (string, error) { return tryShim(installed, python) })}
 }
 
 // tryShim builds the shim as the first recorded job would. The error is the reason in one line.
 func tryShim(installed *hooks.Installation, python string) (string, error) {
 	var stderr bytes.Buffer
-	shim, err := buildShim(installed, python, &stderr)
+	shim, err := installed.BuildShim(python, &stderr)
 	if err == nil {
 		return shim, nil
 	}
@@ -107,8 +107,8 @@ func tryShim(installed *hooks.Installation, python string) (string, error) {
 }
 
 // describeShim says whether one of the shims that fit a torch is built, or can be.
-func describeShim(version string, shims []string, build func() (string, error)) finding {
-	f := finding{Check: "torch shim", Health: healthOK}
+func describeShim(version string, shims []string, build func() (string, error)) Finding {
+	f := Finding{Check: "torch shim", Health: OK}
 	for _, shim := range shims {
 		if _, err := os.Stat(shim); err == nil {
 			f.Detail = "built: " + shim
@@ -117,7 +117,7 @@ func describeShim(version string, shims []string, build func() (string, error)) 
 	}
 	shim, err := build()
 	if err != nil {
-		f.Health = healthWarn
+		f.Health = Warn
 		f.Detail = fmt.Sprintf("none for torch %s: %v", version, err)
 		f.Remedy = "tensors are not recorded without; `memprof hooks build` on a machine where it compiles, and record --shim FILE"
 		return f
