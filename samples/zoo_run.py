@@ -38,7 +38,7 @@ NEEDS = {
     "densenet121": 18, "mobilenet_v2": 10, "squeezenet1_1": 6, "vit_b_16": 18, "bert": 18, "gpt2": 34, "llama": 34, "moe": 34,
 }  # fmt: skip
 
-COMPACT = ["--growth", "needed", "--split", "always", "--trim", "iteration", "--placement", "planned"]
+COMPACT = ["--preset", "compact"]
 # What jobs have, in seconds, to come to their end once the budget is spent, and once they were told to.
 LAST_JOBS, LAST_WORDS = 60, 10
 

@@ -1,4 +1,4 @@
-"""The books: what the events explain of the memory that the driver says is used."""
+"""Device accounting: how much of the used memory that the driver reports is explained by events."""
 
 import json
 import os
@@ -11,12 +11,12 @@ UNEXPLAINED = 0.02  # of what is used, at most
 
 
 def books(suite, directory):
-    """The books of each device of each process that has used it, by process."""
+    """The device accounting of each process that reserved memory, by process."""
     found = {}
     for process in suite.report(directory)["processes"]:
         for device in process["devices"]:
             if device["books"] is None:
-                raise Failed(f"{process['process']}: the report has no books for device {device['device']}")
+                raise Failed(f"{process['process']}: the report has no accounting for device {device['device']}")
             if device["max_reserved"] > 0:
                 found[process["process"]] = device["books"]
     if not found:
@@ -29,14 +29,14 @@ def told(name, book):
 
 
 def demand(name, book):
-    """The parts and the rest add up; if the process itself was read, unexplained is known and small."""
+    """Checks that the parts add up to used, and, where the process itself was read, that unexplained is small."""
     peak = book["peak"]
     if book["missing"] is not None or peak["used"] is None:
         raise Failed(f"no reading of used memory ({book['missing']}); {told(name, book)}")
     if peak["context_is_all"]:
         raise Failed(f"the context was not measured by NVML; {told(name, book)}")
     if peak["explained"] + peak["rest"] != peak["used"]:
-        raise Failed(f"the books do not add up; {told(name, book)}")
+        raise Failed(f"the accounting does not add up; {told(name, book)}")
     if sum(library["bytes"] for library in peak["libraries"]) != peak["other_libraries"]:
         raise Failed(f"libraries by name are not their sum; {told(name, book)}")
     if book["scope"] != "process":
@@ -98,8 +98,8 @@ def accounting_gpt2(suite):
     accounting_of_sample(suite, "gpt2")
 
 
-# Takes memory behind every interposition: the driver's function is found in the file's own
-# table of symbols, and called at its address.
+# Allocates memory that no interposition sees: it finds the driver's function in the library's symbol
+# table and calls it at its address.
 HIDING = """
 import ctypes, struct, sys, time
 import torch
@@ -144,7 +144,7 @@ print("done")
 
 @alone
 def accounting_hidden(suite):
-    """64 MiB that no hook sees are 64 MiB more unexplained."""
+    """64 MiB that the hook does not see appear as 64 MiB more unexplained."""
     job = suite.script("hiding", HIDING)
     unexplained = {}
     for hidden in (0, 64 * MIB):
@@ -153,9 +153,9 @@ def accounting_hidden(suite):
         for instant in ("peak", "end"):
             if book[instant]["used"] is None:
                 raise Failed(f"no reading at the {instant}; {told(process, book)}")
-            unexplained[hidden, instant] = book[instant]["rest"]  # nobody else is there
+            unexplained[hidden, instant] = book[instant]["rest"]  # no other process uses the card
         if not book["peak"]["steady"]:
-            raise Failed(f"a second of silence after the peak, and no reading in it; {told(process, book)}")
+            raise Failed(f"no event for a second after the peak, and no reading in that second; {told(process, book)}")
     for instant in ("peak", "end"):
         appeared = unexplained[64 * MIB, instant] - unexplained[0, instant]
         suite.figure(f"hidden 64 MiB: more unexplained at the {instant}", f"{appeared / MIB:.1f} MiB", "64 ± 4 MiB")
@@ -175,15 +175,15 @@ if number > 1:
     subprocess.run([sys.executable, __file__, str(number - 1)], check=True)
 else:
     time.sleep(1)
-y = torch.ones(1000, device="cuda")  # an event after the other's, for which memory grows: the peak
-time.sleep(0.5)  # which is to be read
+y = torch.ones(1000, device="cuda")  # memory grows after the other process's last event: the peak
+time.sleep(0.5)  # NVML is read meanwhile
 print("done", number)
 """
 
 
 @alone
 def accounting_two_processes(suite):
-    """Two processes on one GPU: by themselves where the driver tells them apart, or their sum."""
+    """Two processes on one GPU: each by itself where the driver lists processes, else their sum."""
     job = suite.script("two", TWO)
     directory, _ = suite.record("two", [*job, "2"])
     found = books(suite, directory)
@@ -203,7 +203,7 @@ def accounting_two_processes(suite):
 
 @alone
 def accounting_without_cuda(suite):
-    """A job that never uses the GPU ends as it would, and leaves no readings that matter."""
+    """A job that never uses the GPU ends with its own code, and its recording has nothing to report."""
     directory = os.path.join(suite.work, "no-gpu")
     done = suite.run([suite.memprof, "record", "--force", "-o", directory, "--", PYTHON, "-c", "import sys; sys.exit(3)"], expect=3)
     if "no event was recorded" not in done.stderr:
@@ -211,7 +211,7 @@ def accounting_without_cuda(suite):
     suite.run([suite.memprof, "report", "--no-plots", directory], expect=2)
 
 
-# Takes 16 GiB in a second and a half and gives them back, and begins again.
+# Allocates 16 GiB within a second and a half, frees them, and begins again.
 RESTLESS = """
 import time
 import torch
@@ -236,7 +236,7 @@ print("done")
 
 
 def context_of(suite, name):
-    """The book at the peak of a process that has little but its context."""
+    """The accounting at the peak of a process that has little but its CUDA context."""
     directory, _ = suite.record(name, suite.script(name, QUIET))
     ((process, book),) = books(suite, directory).items()
     return book["scope"], book["peak"], told(process, book)
@@ -244,7 +244,7 @@ def context_of(suite, name):
 
 @alone
 def accounting_beside_other_process(suite):
-    """A context is as large as ever where another process takes memory while it is made."""
+    """The size of a context does not change when another process allocates while it is made."""
     scope, alone_peak, text = context_of(suite, "context-alone")
     other = subprocess.Popen(suite.script("restless", RESTLESS), stdout=subprocess.PIPE, text=True)
     try:
@@ -255,20 +255,20 @@ def accounting_beside_other_process(suite):
         other.kill()
         other.wait()
     sizes = [peak["context"] for _, peak, _ in found]
-    if scope != "process":  # ids are hidden: what the card's use grew by is no number
+    if scope != "process":  # the driver lists no processes, so the growth of the card's use is not the context's size
         for size, (_, _, text) in zip(sizes, found):
             if size is not None:
-                raise Failed(f"the driver does not tell processes apart, and a context is given; {text}")
+                raise Failed(f"the driver does not list processes, and a context size is given; {text}")
         return
     suite.figure(
         "context beside a process that takes 11 GiB a second",
-        ", ".join(f"{size / MIB:.0f}" for size in sizes) + f" MiB, {alone_peak['context'] / MIB:.0f} MiB before, told by {scope}",
+        ", ".join(f"{size / MIB:.0f}" for size in sizes) + f" MiB, {alone_peak['context'] / MIB:.0f} MiB alone, measured by {scope}",
         "16 MiB more or less",
     )
     for _, peak, text in [(scope, alone_peak, text), *found]:
         if peak["context_of_device"] or peak["context_is_all"] or peak["context_refuted"]:
-            raise Failed(f"the driver tells processes apart, and the context was measured by the device's use; {text}")
+            raise Failed(f"the driver lists processes, and the context was measured by the device's use; {text}")
         if peak["context_and_modules"] is None or abs(peak["context_and_modules"] - alone_peak["context_and_modules"]) > 16 * MIB:
-            raise Failed(f"driver overhead is not what it is beside nobody, {alone_peak['context_and_modules']}: {peak['context_and_modules']}; {text}")
+            raise Failed(f"driver overhead differs from that of the process alone, {alone_peak['context_and_modules']}: {peak['context_and_modules']}; {text}")
         if abs(peak["context"] - alone_peak["context"]) > 16 * MIB:
-            raise Failed(f"the context is {peak['context'] / MIB:.0f} MiB, beside nobody restless {alone_peak['context'] / MIB:.0f}; {text}")
+            raise Failed(f"the context is {peak['context'] / MIB:.0f} MiB, alone {alone_peak['context'] / MIB:.0f}; {text}")

@@ -1,4 +1,4 @@
-"""Iterations, phases, modules, labels and stacks: told rightly, for little, and without a trace in the job."""
+"""Iterations, phases, modules, labels and stacks: correct, and without effect on the job."""
 
 import json
 import re
@@ -191,7 +191,7 @@ def attribution_modules(suite):
         if "none" in flags or "phases" in flags:
             continue
         missing = {"weights", "gradients", "optimizer", "activations", "inputs"} - held_names(device, "categories")
-        # At the peak, in the first backward or later, all but the gradients are sure to be there.
+        # At the peak, in the first backward or later, every category exists, except perhaps gradients.
         if missing - {"gradients", "optimizer"}:
             raise Failed(f"{flags}: nothing at the peak is {sorted(missing)}; there are {sorted(held_names(device, 'categories'))}")
         modules = held_names(device, "modules")
@@ -204,8 +204,8 @@ def attribution_modules(suite):
 
 COMPILED = """
 import os, sys, tempfile, warnings
-os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp()  # what is cached warns no more
-os.environ["TORCHINDUCTOR_DETERMINISTIC"] = "1"  # kernels chosen by measuring them add up in another order
+os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp()  # cached graphs would not warn again
+os.environ["TORCHINDUCTOR_DETERMINISTIC"] = "1"  # kernels chosen by measurement add in different orders
 told = []
 warnings.simplefilter("always")
 warnings.showwarning = lambda message, category, *rest: told.append(f"{category.__name__}: {str(message).splitlines()[0]}")
@@ -247,7 +247,7 @@ for line in sorted(set(told)):
 
 @case
 def attribution_compile(suite):
-    """torch.compile: the same graphs, breaks and frames, and no warning more."""
+    """torch.compile: the same graphs, breaks and frames, and no further warnings."""
     for mode in ("default", "reduce-overhead"):
         directory, done = suite.same("compile_" + mode, MODEL + COMPILED.replace("MODE", repr(mode)))
         if re.search(r"^result warning .*hook", done.stdout, re.M):
@@ -309,7 +309,7 @@ print("result live", state() is None, weight() is None, torch.cuda.memory_stats(
 
 @case
 def attribution_lifetimes(suite):
-    """Every tensor dies where it dies without us, and the peaks do not depend on the level."""
+    """Every tensor is freed at the same moment as without memprof, and peaks do not depend on the level."""
     suite.same("lifetimes", MODEL + LIFETIMES.replace("RECORDED", "False"))
     found = {}
     for level in ("none", "phases", "modules"):

@@ -1,12 +1,12 @@
-"""What each level of attribution costs, beside torch's own memory history."""
+"""The cost of each level of attribution, compared with torch's own memory history."""
 
 import re
 
 from checks.suite import Failed, alone
 
-# Between two processes, or two seconds of a shared machine, a step differs by more than a
-# level costs. So each process takes the level off and puts it back, in blocks of a few steps,
-# and what counts is the median of the differences between neighbours.
+# Steps of two processes, or of two seconds on a shared machine, differ by more than a level
+# costs. So each process switches the level off and on, in blocks of a few steps, and the median
+# of the differences between neighbouring blocks counts.
 ALTERNATE = """
 import os, statistics, sys, time
 import torch
@@ -18,7 +18,7 @@ def alternate(name, switch, work, count, blocks):
         took = {}
         for on in ((True, False), (False, True))[block % 2]:
             switch(on)
-            work(2)  # what the switch has the interpreter forget is learned again
+            work(2)  # the interpreter's inline caches fill again after the switch
             took[on] = work(count)
         without.append(took[False])
         differences.append(took[True] - took[False])
@@ -92,13 +92,13 @@ LEVELS = {
 
 
 def costs(output):
-    """Of each kind of work: what is added, its standard error, and what it is added to, in ns."""
+    """For each kind of work: the added time, its standard error, and the time without it, in ns."""
     return {name: tuple(float(v) for v in values) for name, *values in re.findall(r"^cost (\S+) (\S+) (\S+) (\S+)$", output, re.M)}
 
 
 @alone
 def attribution_cost(suite):
-    """What each level costs, on a step of many small operations and on bare allocations."""
+    """The cost of each level, on a step of many small operations and on bare allocations."""
     job, jobs = suite.script("alternate", ALTERNATE), suite.jobs()
     theirs = costs(suite.run([*job, "history", jobs]).stdout)
     slow = []

@@ -1,4 +1,4 @@
-"""The first things a recording must do: the sample jobs, their budgets, torch's statistics, out of memory."""
+"""The basics of a recording: the sample jobs and their budgets, torch's statistics, out of memory."""
 
 import os
 import shutil
@@ -52,14 +52,14 @@ def sample_gpt2(suite):
 
 @alone
 def steps_that_wait_for_the_host(suite):
-    """Small kernels, and many of them: whatever recording adds to a launch or a request shows."""
+    """A job of many small kernels, where any time that recording adds to a launch or an allocation shows."""
     job = suite.job("zoo", "--model", "googlenet")
     suite.steps("googlenet", job, {"native": None, "recorded": (), "watched": ("--allocator", "native")}, "native", 5 << 30, "1.00 within noise", most=1.05)
 
 
 @case
 def readme_commands(suite):
-    """The four commands of the README on ResNet-50."""
+    """The README's record, report, verify and check on ResNet-50."""
     directory, _ = suite.record("gates", suite.job("resnet50", "--iterations", "20"))
     suite.run([suite.memprof, "report", directory])
     suite.run([suite.memprof, "verify", directory])
@@ -69,7 +69,7 @@ def readme_commands(suite):
 
 @alone
 def pair_cost(suite):
-    """What an alloc and free pair costs, in one run of each, alternating."""
+    """The cost of a malloc and free, in alternating runs."""
     native = [number(r"^pair (\S+) ns", suite.run(suite.job("pair")).stdout)]
     directory, ours = suite.record("pair", suite.job("pair"), "--force")
     recorded = [number(r"^pair (\S+) ns", ours.stdout)]
@@ -117,7 +117,7 @@ assert int(x[-1]) == 1
 
 @alone
 def memory_statistics(suite):
-    """torch.cuda's memory functions answer from our counters."""
+    """torch.cuda's memory functions answer from the hook's counters."""
     job = suite.script(
         "statistics",
         """
@@ -142,7 +142,7 @@ before = torch.cuda.memory_reserved()
 del y
 torch.cuda.empty_cache()
 assert torch.cuda.memory_reserved() == 0, torch.cuda.memory_reserved()
-z = torch.ones(4 * M, dtype=torch.uint8, device="cuda")  # on granules mapped again
+z = torch.ones(4 * M, dtype=torch.uint8, device="cuda")  # on pages that were unmapped and mapped again
 assert int(z.sum()) == 4 * M
 torch.cuda.memory_summary()
 assert torch.accelerator.memory_allocated() == torch.cuda.memory_allocated() > 0
@@ -160,7 +160,7 @@ def cudnn_benchmark(suite):
 
 @alone
 def ninety_percent(suite):
-    """A single request for 90 % of the card, under the classic doubling."""
+    """A single request for 90 % of the card, under preset classic."""
     job = suite.script(
         "ninety",
         """
@@ -180,14 +180,14 @@ print("done")
 
 @alone
 def foreign_allocation(suite):
-    """A cudaMalloc of another library that would have fitted still succeeds."""
+    """A cudaMalloc of another library that would succeed without memprof succeeds."""
     job = suite.script(
         "foreign",
         """
 import ctypes, torch
 x = torch.empty(2**30, dtype=torch.uint8, device="cuda")
 y = torch.empty(int(torch.cuda.mem_get_info()[0] * 0.6), dtype=torch.uint8, device="cuda")
-del y  # cached: its physical memory stays with the allocator
+del y  # the allocator keeps its physical memory
 free = torch.cuda.mem_get_info()[0]
 program = ctypes.CDLL(None)
 runtime = program if hasattr(program, "cudaMalloc") else ctypes.CDLL("libcudart.so.13")
@@ -203,7 +203,7 @@ print("done")
 
 @case
 def side_streams(suite):
-    """record_stream keeps a block until the other stream is done with it."""
+    """record_stream keeps memory from reuse until the other stream has finished with it."""
     job = suite.script(
         "streams",
         """
@@ -246,7 +246,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @alone
 def startup(suite):
-    """What the injection adds to the import of torch, with a warm cache."""
+    """The time that memprof adds to the import of torch, with the shim cached."""
     job = suite.script(
         "startup",
         """

@@ -9,7 +9,7 @@ FOUND = {}  # what each variant printed
 
 
 def line(output):
-    """What the job printed of itself."""
+    """The line of JSON that the job printed."""
     lines = [text for text in output.splitlines() if text.startswith('{"variant"')]
     if len(lines) != 1:
         raise Failed(f"one line of JSON was expected:\n{output[-2000:]}")
@@ -38,7 +38,7 @@ def tell(suite, name, found):
 
 @alone
 def colocated_variants(suite):
-    """All four generate the same; each later one needs less of the card."""
+    """All four variants generate the same; each reserves less at its peak than the one before."""
     found = {name: printed for name, (_, printed) in variants(suite).items()}
     for name, printed in found.items():
         tell(suite, name, printed)
@@ -69,7 +69,7 @@ def check_plans(suite, name, sleep, printed):
         raise Failed(f"{name}: {unneeded} bytes are resident in the sync and not needed; the KV cache has {kv}")
     plans = {plan["name"]: plan for plan in sleep["plans"]}
     recorded, least = plans["recorded"]["peak"], plans["staged"]["peak"]
-    # The plan adds up what each tag had at most, which may not have been together.
+    # The plan adds the greatest size of each tag, which may be of different moments.
     if recorded < 0.95 * least or (name == "on_use") != (recorded <= 1.05 * least):
         raise Failed(f"{name}: peak {recorded}, resumed on use it would be {least}")
     shares = [f"{100 * plan['kv_fraction']:.1f} %" if plan["kv_fraction"] else "none" for plan in plans.values()]

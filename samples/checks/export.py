@@ -1,4 +1,4 @@
-"""Recordings in the hands of other tools, and a recording that is watched while it is made."""
+"""Exports to other tools, and `memprof top` on a recording in progress."""
 
 import csv
 import io
@@ -36,7 +36,7 @@ def device_of(suite, directory):
 
 @case
 def export_snapshot(suite):
-    """Torch's own _memory_viz takes the exported snapshot, and its sums are the report's."""
+    """torch's own _memory_viz reads the exported snapshot, and its sums are those of the report."""
     directory, _ = suite.record("snapshot", suite.script("snapshot", JOB), "--stacks", "python")
     process, device = device_of(suite, directory)
     path = os.path.join(suite.work, "snapshot.pickle")
@@ -81,7 +81,7 @@ def export_formats(suite):
 
 
 def readme_lines():
-    """The lines of the README that read a recording with a library of Python, by the libraries they need."""
+    """The lines of the README that read a recording with pandas or Polars, each with the libraries it needs."""
     with open(os.path.join(os.path.dirname(HERE), "README.md")) as file:
         found = re.findall(r'^ {4}python3 -c "(.*)"$', file.read(), re.M)
     needed = {"pandas": ["pandas", "pyarrow"], "polars": ["polars"]}
@@ -93,7 +93,7 @@ def readme_lines():
 
 
 def sums_of(kinds, printed):
-    """The last number of the line of each kind in a table that was printed."""
+    """From a printed table: the last number of the line of each kind."""
     sums = {}
     for line in printed.splitlines():
         words = re.findall(r"[\w-]+", line)
@@ -104,7 +104,7 @@ def sums_of(kinds, printed):
 
 @case
 def readme_python(suite):
-    """The README's lines for pandas and Polars, as they stand there, sum up what the CSV does."""
+    """The README's lines for pandas and Polars give the same sums as the exported CSV."""
     ranked = ["env", "RANK=0", "WORLD_SIZE=1", *suite.script("ranked", JOB)]
     directory, _ = suite.record("run", ranked)
     sums = {}
@@ -118,7 +118,7 @@ def readme_python(suite):
         if missing:
             suite.lines.append(f"  left out, as there is no {' and no '.join(missing)} here: {line}")
             continue
-        # The line names the recording run, beside which it is called. A table is not cut short where it is wide or long.
+        # The line reads the folder run of the working directory. Polars is told not to shorten its tables.
         env = dict(os.environ, POLARS_FMT_MAX_ROWS="-1", POLARS_FMT_MAX_COLS="-1")
         done = subprocess.run([sys.executable, "-c", line], cwd=suite.work, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=120)
         found = sums_of(sums, done.stdout)
@@ -128,7 +128,7 @@ def readme_python(suite):
 
 @case
 def top_live(suite):
-    """top, from beside, sees the job's memory while it runs, and what NVML says of the card."""
+    """`memprof top`, in another process, shows the job's memory while it runs, and NVML's reading of the card."""
     script = suite.script("live", JOB + "\nimport sys, time\nprint('ready', flush=True)\ntime.sleep(8)\n")
     directory = os.path.join(suite.work, "live")
     record = subprocess.Popen(
@@ -157,7 +157,7 @@ def top_live(suite):
 
 @case
 def check_run(suite):
-    """Recording and checking in one go: the job's code, and the gates'."""
+    """`memprof check --run`: the job's exit code, and that of violated gates."""
     job = ["--", *suite.script("gated", JOB)]
     directory = os.path.join(suite.work, "gated")
     check = [suite.memprof, "check", "--run", "-q", "--force", "-o", directory]

@@ -1,4 +1,4 @@
-"""One memory for the graphs of many shapes: its size in any order, what is read and written."""
+"""Graph memory: its size in any order of captures, and the results of replays."""
 
 import re
 
@@ -45,7 +45,7 @@ def capture(pool, size, **options):
 
 
 def both_manners(suite, name, text):
-    """Runs a script with our allocator and with torch's own. Gives their outputs by manner."""
+    """Runs a script with memprof's allocator and with torch's own. Returns the outputs by allocator."""
     command = suite.script(name, MODEL + text)
     found = {}
     for manner, flags in (("bfc", []), ("native", ["--allocator", "native"])):
@@ -90,8 +90,8 @@ print("done")
 POOLS = """
 copies = torch.empty_like(inputs)
 def pools(order, shared, copied):
-    # What torch's pools take while all graphs are alive, by the first size in each: one for all, or one for each.
-    warm()  # the graphs of the set before took the workspaces with them
+    # Bytes of torch's pools while all graphs are alive: one pool for all sizes, or one for each.
+    warm()  # the workspaces were freed with the graphs before
     torch.cuda.empty_cache()
     kept, owners = [], {}
     for size in order:
@@ -124,7 +124,7 @@ print("done")
 
 
 def private_pools(suite, ours):
-    """Figures of torch's own pools beside ours. Gives what a private pool of each size takes, with its output."""
+    """Keeps figures of torch's own pools. Returns the bytes of a private pool of each size, with its output."""
     out = suite.run(suite.script("graph_memory_pools", MODEL + POOLS)).stdout
     private = {}
     for outputs in ("kept", "copied"):
@@ -246,7 +246,7 @@ print("done")
 
 @case
 def graph_memory_alias(suite):
-    """What a graph writes through its range another reads through another range."""
+    """Content that one graph writes through its range is read by another through another range."""
     for manner, out in both_manners(suite, "graph_memory_alias", ALIAS).items():
         physical = int(number(r"^one memory (\d+)$", out))
         if not 12 * 2**20 <= physical <= 20 * 2**20:
@@ -284,7 +284,7 @@ print("done")
 
 @case
 def graph_memory_side_by_side(suite):
-    """Two memories on each device, for shapes of their own: what one takes is not the other's, nor the device's beside."""
+    """Two graph memories on each device, each for its own shapes: none uses the memory of another."""
     gpus = suite.gpus()
     for manner, out in both_manners(suite, "graph_memory_side_by_side", SIDE_BY_SIDE).items():
         sizes = {int(index): (int(decode), int(prefill)) for index, decode, prefill in re.findall(r"^physical (\d+) (\d+) (\d+)$", out, re.M)}
@@ -311,7 +311,7 @@ want = model(inputs[:1024])
 graph.replay()
 torch.testing.assert_close(out, want, rtol=1e-2, atol=1e-2)
 
-# What lives in the range at the end of its shape is named.
+# The error names the tensors that are live in the range when its shape ends.
 graph = torch.cuda.CUDAGraph()
 try:
     with pool.shape("careless"):
@@ -343,7 +343,7 @@ assert logits.data_ptr() == buffers.logits.data_ptr() and bool((sliced.tokens[90
 first.replay(); second.replay()
 torch.testing.assert_close(logits[:90], model(data), rtol=1e-2, atol=1e-2)
 
-# One graph's reset clears cuBLAS's workspaces of its stream; what the others use stays theirs.
+# The reset of one graph frees cuBLAS's workspaces of its stream; those in use by other graphs must stay.
 for size in (8, 64):
     capture(pool, size)[1].reset()
 torch._C._cuda_clearCublasWorkspaces()
@@ -387,5 +387,5 @@ print("done")
 
 @alone
 def graph_memory_life(suite):
-    """Reset gives back; live tensors and overlapping replays are named; pieces, buffers, workspaces."""
+    """Reset releases memory; errors name live tensors and overlapping replays; pieces, buffers, workspaces."""
     both_manners(suite, "graph_memory_life", LIFE)

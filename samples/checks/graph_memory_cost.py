@@ -1,4 +1,4 @@
-"""What graph memory costs: replays, captures, resets."""
+"""The cost of graph memory: replays, captures, resets."""
 
 import re
 
@@ -130,7 +130,7 @@ if torch.cuda.get_allocator_backend() != "native":
     give_back(pool, graphs)
     graphs.clear()
 
-# Ranges until no addresses are left: an error, after which all goes on.
+# Ranges until no addresses are left: an error, after which the process continues.
 pool = memprof.GraphMemory()
 graph, shape, out = capture(pool, 64)
 start = time.perf_counter()
@@ -172,13 +172,13 @@ def graph_memory_cost(suite):
         replays_of_many(suite, manner, out)
         reset = number(r"^reset (\S+)$", out)
         suite.figure(f"graph memory, {manner}: to reset 500 graphs", f"{reset:.2f} s")
-        if manner == "bfc":  # ranges are mapped alike in both manners
+        if manner == "bfc":  # ranges are mapped in the same way with both allocators
             largest_last(suite, out, largest_first)
         exhausted(suite, manner, out)
 
 
 def linear_in_pages(suite, manner, out):
-    """A capture into pages that are there; a page costs no more in large memories than in small ones."""
+    """A capture into pages that exist; a page costs no more in large memories than in small ones."""
     rows = re.findall(r"^pages (\d+) (\S+) (\S+)$", out, re.M)
     took = {int(pages): 1000 * float(seconds) for pages, seconds, _ in rows}
     suite.figure(f"graph memory, {manner}: a capture of {', '.join(map(str, took))} pages, ms", " ".join(f"{ms:.2f}" for ms in took.values()))
@@ -191,7 +191,7 @@ def linear_in_pages(suite, manner, out):
 
 
 def linear_in_graphs(suite, manner, out):
-    """The 400th capture costs what the 50th does. Gives the seconds of all."""
+    """The 400th capture takes as long as the 50th. Returns the seconds of all captures."""
     marks = {int(count): float(seconds) for count, seconds in re.findall(r"^captures (\d+) (\S+)$", out, re.M)}
     suite.figure(f"graph memory, {manner}: captures of 1 GiB, ms each, of the first 10, 50, 100, 250, 500",
                  " ".join(f"{1000 * marks[n] / n:.1f}" for n in sorted(marks)))
@@ -216,14 +216,14 @@ def replays_of_many(suite, manner, out):
 
 
 def exhausted(suite, manner, out):
-    """How many ranges there were when the addresses ended."""
+    """The number of ranges when no addresses were left."""
     made, ended, addresses, seconds = re.search(r"^exhausted (\d+) (\d) (\d+) (\S+)$", out, re.M).groups()
     what = "ranges until the addresses ended" if ended == "1" else "ranges, and addresses left"
     suite.figure(f"graph memory, {manner}: {what}", f"{int(made) + 1}, {int(addresses) / 2**40:.1f} TiB, in {float(seconds):.2f} s")
 
 
 def largest_last(suite, out, largest_first):
-    """One growth maps into all ranges what captures would have mapped one by one."""
+    """One growth maps its pages into all ranges."""
     behind, total = (float(x) for x in re.search(r"^behind (\S+) (\S+)$", out, re.M).groups())
     suite.figure("graph memory, bfc: a capture of 1 GiB behind 499 of 2 MiB", f"{behind:.2f} s")
     suite.figure("graph memory, bfc: 500 captures, the largest last and first", f"{total:.2f} and {largest_first:.2f} s", "at most twice")

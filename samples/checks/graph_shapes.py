@@ -1,4 +1,4 @@
-"""Graphs of a small decoder at many shapes, under nine policies: what they take, compute and cost."""
+"""CUDA graphs of a small decoder at many shapes, under nine policies: memory, results and time."""
 
 import json
 import re
@@ -6,7 +6,7 @@ import re
 from checks.suite import Failed, alone, case
 
 KEPT = ("separate", "shared-largest", "shared-smallest")  # logits stay in the pool
-COPIED = tuple(policy + "-copied" for policy in KEPT)  # they go to a buffer beside it, as ours do
+COPIED = tuple(policy + "-copied" for policy in KEPT)  # logits are copied to a buffer outside of the pool, as with graph memory
 ORDINARY = KEPT + COPIED
 OURS = ("ours-largest", "ours-smallest", "ours-random")
 SIZES = {"decode": [2**k for k in range(8)], "prefill": list(range(128, 257, 16))}
@@ -35,12 +35,12 @@ def lines(output, policies):
 
 
 def results(output):
-    """What does not depend on the policies that ran."""
+    """Checks that hold whatever policies ran."""
     return sorted(re.findall(r"^result (?:decode|prefill) .*$", output, re.M))
 
 
 def sizes_hold(manner, output, table, family):
-    """The expected shape of the sizes of a family."""
+    """Checks how the sizes of a family of shapes compare."""
     physical = {policy: table[policy, family]["physical"] for policy in ORDINARY + OURS}
     largest = table["ours-largest", family]["max"]
     other = {policy: size for policy, size in physical.items() if policy in OURS and size != largest}
@@ -66,7 +66,7 @@ def sizes_hold(manner, output, table, family):
 
 @alone
 def graph_shapes(suite):
-    """Ours takes what the largest shape does, in every order; shared pools take more, separate ones the sum."""
+    """Graph memory is as large as the largest shape, in every order; shared pools are larger, separate ones the sum."""
     plain = suite.run(suite.job("graph_shapes")).stdout
     lines(plain, ORDINARY)
     for manner, flags in MANNERS:
@@ -97,7 +97,7 @@ def graph_shapes(suite):
 
 
 def reported(manner, report, table):
-    """The report's stores are what the job measured, and add up."""
+    """The report's stores have the sizes that the job measured, and add up."""
     stores = report["processes"][0]["devices"][0]["graphs"]["stores"]
     for store in stores:
         of = store["graph_memory"] or store["pool"]
@@ -121,7 +121,7 @@ def reported(manner, report, table):
 
 @case
 def graph_shapes_what_if(suite):
-    """What a recording of separate pools says of other policies is what those then take."""
+    """The replay of a recording with separate pools predicts the sizes of other policies."""
     for manner, flags in MANNERS:
         for family in FAMILIES:
             chosen = [word for policy in (*KEPT, "ours-largest") for word in ("--policy", policy)]
@@ -144,8 +144,8 @@ def graph_shapes_what_if(suite):
             }
             compared = ", ".join(f"{mib(a)} / {mib(b)}" for a, b in pairs.values())
             suite.figure(f"graph shapes, {manner}, {family}: replayed / measured, " + ", ".join(pairs), compared + " MiB")
-            # Of memprof's allocator the policy is replayed; of torch's, whose segments are what lies in a
-            # graph memory too, the sizes of segments, but not where they lie.
+            # With memprof's allocator the policy is replayed exactly. With torch's, graph memory holds segments:
+            # the replay has their sizes, not their addresses.
             room = 0 if manner == "bfc" else LARGE_SEGMENT
             off = {policy: pair for policy, pair in pairs.items() if abs(pair[0] - pair[1]) > room}
             if off:

@@ -1,4 +1,4 @@
-"""CUDA graphs: what is legal in a capture, private and shared pools, graphed callables, graph trees."""
+"""CUDA graphs: calls that are legal in a capture, private and shared pools, graphed callables, graph trees."""
 
 import re
 
@@ -98,7 +98,7 @@ def capture_legality(suite):
 
 @case
 def graph_pools(suite):
-    """Graphs with private and shared pools, replayed after other allocations; reset gives memory back."""
+    """Graphs with private and shared pools, replayed after other allocations; reset releases memory."""
     directory, _ = suite.same(
         "graph_pools",
         """
@@ -190,7 +190,7 @@ for i in range(10):
 
 @case
 def graph_trees(suite):
-    """torch.compile(mode="reduce-overhead"): paths that part after a common start, training and inference."""
+    """torch.compile(mode="reduce-overhead"): paths that diverge after a common start, training and inference."""
     directory, _ = suite.same(
         "graph_trees",
         """

@@ -1,4 +1,4 @@
-"""Memory of programs and libraries beside torch: watched by name, and served with --serve."""
+"""Memory of programs and libraries other than torch: observed by name, and served with --serve."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def device_of(suite, directory):
 
 
 def left(device):
-    """What the books say of the end: bytes of each library, and what is in no sum."""
+    """The device accounting at the end: bytes of each library, and what is in no sum."""
     end = device["books"]["end"]
     return {library["library"]: library["bytes"] for library in end["libraries"]}, end
 
@@ -47,14 +47,14 @@ def demand(what, found, expected):
 
 
 def demand_context(end):
-    """The context was measured, and by itself."""
+    """Checks that the size of the CUDA context was measured by itself."""
     if end["context"] < 50 * MIB or end["context"] > 2048 * MIB:
         raise Failed(f"a context of {end['context'] / MIB:.0f} MiB was measured: {json.dumps(end)}")
     if end["context_is_all"]:
-        raise Failed(f"the context was not told from the rest of the device's memory: {json.dumps(end)}")
+        raise Failed(f"the context was not measured apart from the rest of the device's memory: {json.dumps(end)}")
 
 
-# Leaves what it has at the end, so that the books of the end hold it.
+# Does not free its memory, so that the accounting at the end has it.
 RUNTIME = """
 #include <cstdio>
 #include <cstdlib>
@@ -105,7 +105,7 @@ def runtime_program(suite, name, cudart):
     demand(f"{name}: bytes by library at the end", libraries, {name: (64 + 32 + 10) * MIB + pitch * 1000 + 512 * 256 * 16})
     demand(f"{name}: host memory", end["host_pinned"], 20 * MIB)
     demand(f"{name}: managed memory", end["managed"], 8 * MIB)
-    # What the runtime allocates for itself may come on top.
+    # The runtime may allocate for itself, too.
     if not 11 + 3 <= device["external"]["calls"] <= 20:
         raise Failed(f"{name}: {device['external']['calls']} calls were seen, 11 allocations and 3 frees made")
     demand_context(end)
@@ -119,7 +119,7 @@ def watch_runtime_shared(suite):
 
 @case
 def watch_runtime_static(suite):
-    """The same with the runtime inside: only its calls of the driver can be seen."""
+    """The same with the runtime linked statically: only its calls of the driver can be observed."""
     runtime_program(suite, "runtime_static", "static")
 
 
@@ -242,14 +242,14 @@ os._exit(0)
 
 @case
 def watch_jax(suite):
-    """JAX, buffer by buffer: not one block of three quarters of the card."""
+    """JAX allocates buffer by buffer, not one block of three quarters of the card."""
     directory, done = suite.record("watched-jax", suite.script("jax_plain", JAX))
     for setting in ("XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async", "XLA_PYTHON_CLIENT_PREALLOCATE=false"):
         if setting not in done.stderr:
             raise Failed(f"record does not say that it sets {setting}:\n{done.stderr[-1000:]}")
     device = device_of(suite, directory)
     libraries, end = left(device)
-    # Constants and scratch of the compiled steps come on top.
+    # The compiled steps have constants and scratch memory, too.
     within(f"JAX's memory at the end, {libraries}", sum(libraries.values()), (8 + 16 + 32 + 32) * MIB, 160 * MIB)
     if device["external"]["calls"] < 5:
         raise Failed(f"{device['external']['calls']} calls were seen, of five buffers at least")
@@ -259,7 +259,7 @@ def watch_jax(suite):
 
 @case
 def serve_jax(suite):
-    """JAX's buffers out of our arenas."""
+    """JAX's buffers come from memprof's arenas."""
     directory, _ = suite.record("served-jax", suite.script("jax_plain", JAX), "--serve")
     suite.verified(directory)
     device = device_of(suite, directory)
@@ -270,7 +270,7 @@ def serve_jax(suite):
 
 @case
 def serve_cupy(suite):
-    """CuPy's pool and plain arrays out of our arenas."""
+    """CuPy's pool and plain arrays come from memprof's arenas."""
     directory, _ = suite.record("served-cupy", suite.script("cupy_served", CUPY % "cupy.cuda.set_allocator(None)"), "--serve")
     suite.verified(directory)
     device = device_of(suite, directory)

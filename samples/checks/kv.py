@@ -1,4 +1,4 @@
-"""Memory for keys and values: what is told of transformers' caches, against what the job knows."""
+"""KV caches of transformers: the recording compared with what the job knows."""
 
 import json
 import os
@@ -9,7 +9,7 @@ LENGTHS = os.path.join(HERE, "jobs", "azure_conv_2023.csv")
 
 
 def serve(suite, cache, *arguments):
-    """What the job printed, and what the report says of its only kind of cache."""
+    """What the job printed, and the report's account of its KV cache."""
     directory, done = suite.record("kv_" + cache, suite.job("kv_serving", "--cache", cache, "--lengths", LENGTHS, *arguments))
     lines = [line for line in done.stdout.splitlines() if line.startswith("kv_serving ")]
     if len(lines) != 1:
@@ -68,7 +68,7 @@ def batches(suite, cache, engine):
 
 @case
 def kv_static_cache(suite):
-    """StaticCache in generate, without a mark: the split by the recording is that of the lengths."""
+    """StaticCache in generate, without a mark: the recording divides the slots as the lengths of the sequences do."""
     job, kv, recorded = batches(suite, "static", "transformers StaticCache")
     if recorded["mean"]["external"] > 0.02:
         raise Failed(f"static: external is {recorded['mean']['external']} of caches that have a row for each sequence")
@@ -84,7 +84,7 @@ def kv_dynamic_cache(suite):
 
 @case
 def kv_continuous_batching(suite):
-    """Continuous batching, without a mark: blocks, and tokens that fill nearly all of what is held."""
+    """Continuous batching, without a mark: tokens fill nearly all blocks in use."""
     job, kv, recorded = serve(suite, "continuous")
     show(suite, "continuous", job, kv, recorded)
     if not kv["block"]:
@@ -103,7 +103,7 @@ def kv_continuous_batching(suite):
 
 @alone
 def kv_marks_cost(suite):
-    """What the adapter costs: the same batches, recorded with and without attribution."""
+    """The cost of the adapter: the same batches, recorded with and without attribution."""
     fast, slow = (
         number(r'"seconds": ([0-9.]+)', suite.record("kv_cost", suite.job("kv_serving", "--requests", "32", "--lengths", LENGTHS), "--attribution", level)[1].stdout)
         for level in ("none", "modules")

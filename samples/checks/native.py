@@ -1,7 +1,7 @@
-"""Torch's own allocator watched: `record --allocator native`.
+"""torch's own allocator, observed: `record --allocator native`.
 
-What a recording says is held against torch's own statistics, read in the job itself. The
-scripts here end with `tell()`, which prints them and marks the moment in the trace.
+The recording is compared with torch's own statistics, which the job reads. The scripts here end
+with `tell()`, which prints the statistics and marks the moment in the trace.
 """
 
 import json
@@ -54,7 +54,7 @@ def watched(suite, directory, shared=False):
     for book in ("peak", "end"):
         own = [x for x in ((device.get("books") or {}).get(book) or {}).get("libraries", []) if x["library"].startswith("libc10_cuda")]
         if own:
-            raise Failed(f"the allocator's own segments are in the books twice: {own}")
+            raise Failed(f"the allocator's own segments are in the accounting twice: {own}")
     refused = suite.run([suite.memprof, "verify", directory], expect=2)
     if "only watched" not in refused.stderr:
         raise Failed(f"verify does not say why not: {refused.stderr}")
@@ -69,7 +69,7 @@ def told(done):
 
 
 def agree(suite, directory, done, shared=False):
-    """The recording is what torch says of itself."""
+    """The recording agrees with torch's own statistics."""
     device, stats = watched(suite, directory, shared), told(done)
     last = device["iterations"][-1]
     found = {
@@ -91,7 +91,7 @@ def script(suite, name, text):
 
 
 def sample(suite, name):
-    """A sample job unrecorded and watched in turn: the same losses, and torch's numbers."""
+    """A sample job unrecorded and observed: the same losses, and torch's numbers."""
     plain, recorded = [], []
     wrapper = suite.script(
         f"native_{name}_job",
@@ -247,7 +247,7 @@ for i in range(200):
 
 @case
 def native_mark_between(suite):
-    """A mark while a free waits for another stream: the block is not requested any more."""
+    """A mark while a free waits for another stream: the block is no longer requested."""
     text = """
 import memprof, torch
 side = torch.cuda.Stream()
@@ -293,7 +293,7 @@ assert float(a) == 3.0 * 19 * (1 << 20), float(a)
 
 @case
 def native_graphs(suite):
-    """Private pools of graphs: their memory is an arena of its own until the graphs have gone."""
+    """Private pools of graphs: their memory has its own arena until the graphs are freed."""
     directory, done = script(suite, "native_graphs", GRAPHS + "\ndel a, b, c, d\nfirst.reset()\nsecond.reset()\ntorch.cuda.empty_cache()\n")
     agree(suite, directory, done, shared=True)
     pools = {a["options"]["pool"] for a in first_process(suite.report(directory))["arenas"]}
@@ -303,7 +303,7 @@ def native_graphs(suite):
 
 @case
 def native_compiled(suite):
-    """torch.compile with graph trees: checkpoints of pools put back come as requests."""
+    """torch.compile with graph trees: restored checkpoints of pools appear as requests."""
     text = """
 import torch
 layer = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 256)).cuda()
@@ -336,7 +336,7 @@ torch.cuda.empty_cache()
 
 @alone
 def native_out_of_memory(suite):
-    """A caught torch.OutOfMemoryError is an event with a verdict, and the job goes on."""
+    """A caught torch.OutOfMemoryError is an event with a verdict, and the job continues."""
     text = """
 import torch
 total = torch.cuda.mem_get_info()[1]
@@ -388,7 +388,7 @@ for t in threads: t.join()
 
 @case
 def native_memory_before(suite):
-    """Blocks from before torch's lazy initialisation in Python are restated."""
+    """Blocks from before torch's lazy initialisation in Python are recorded."""
     text = """
 import torch
 torch._C._cuda_init()  # as code that is not Python does
@@ -409,7 +409,7 @@ torch._C._cuda_cudaCachingAllocator_raw_delete(early[0])
 
 @case
 def native_without_compiler(suite):
-    """No compiler and no cached shim: the job runs, and memprof says what is missing."""
+    """No compiler and no cached shim: the job runs, and memprof reports what is missing."""
     directory = os.path.join(suite.work, "native_compiler")
     cache = os.path.join(suite.work, "native_compiler_cache")
     shutil.rmtree(directory, ignore_errors=True)
@@ -432,7 +432,7 @@ def native_other_backend(suite):
 
 @case
 def native_beside_history(suite):
-    """torch's own memory history goes on beside the watcher."""
+    """torch's own memory history works while its allocator is observed."""
     text = """
 import torch
 torch.cuda.memory._record_memory_history(stacks="python", max_entries=10000)

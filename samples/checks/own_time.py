@@ -1,8 +1,8 @@
-"""What a policy takes of the host, timed within the jobs: the part of a step that noise cannot hide.
+"""Host time of a policy, measured within the jobs.
 
-Steps of two processes of one kind differ by up to a tenth where the card waits for the host, so that medians of
-their ratios wander by some percent. Kernels are the same under each policy; what differs is the time in the
-hook's calls, and that is measured as it is: jobs/own_time.c stands before them.
+Where the card waits for the host, steps of two equal processes differ by up to a tenth, so medians of their
+ratios vary by some percent. Kernels are the same under each policy. What differs is the time in the hook's
+calls, and jobs/own_time.c measures exactly that: it is loaded in front of the hook.
 """
 
 import os
@@ -17,7 +17,7 @@ FIRST = 14  # iterations until plans are made and hold
 TURNS, OF_ITERATIONS = 4, 10
 ROOM = 124 * (1 << 30)
 MOST = 0.01  # of a step, by which compact may be longer
-UNDER = 'LD_PRELOAD="$0:$LD_PRELOAD" exec "$@"'  # of sh: what is loaded before the hook, then the job
+UNDER = 'LD_PRELOAD="$0:$LD_PRELOAD" exec "$@"'  # for sh: $0 is the library to load before the hook, "$@" the job
 
 
 def library(suite):
@@ -87,7 +87,7 @@ def train(suite, preload, models, card, names):
 
 
 def compared(suite, model, jobs):
-    """Keeps what a policy takes of the host; what is wrong when it is too much."""
+    """Keeps the host time of a policy as a figure. Returns what is wrong if it is above the bound."""
     own = {policy: job.own() for policy, job in jobs.items()}
     step = min(statistics.median(job.steps) for job in jobs.values())
     share = (own["compact"][0] - own["classic"][0]) / step

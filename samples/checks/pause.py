@@ -5,7 +5,7 @@ from checks.suite import Failed, alone, number
 
 @alone
 def pause_and_resume(suite):
-    """Same addresses, memory back to the device to the granule, content kept, graphs replay."""
+    """Addresses stay, all pages are released, content is kept, graphs replay."""
     job = suite.script(
         "pause",
         """
@@ -30,7 +30,7 @@ with torch.no_grad(), torch.cuda.graph(graph):
 graph.replay()
 torch.cuda.synchronize()
 before_y, pointers = y.clone(), [kv.data_ptr()] + [w.data_ptr() for w in weights]
-# The driver keeps tables on the device for the pinned memory of the first backup.
+# The driver allocates tables on the device for the pinned memory of the first backup.
 memprof.pause("weights")
 memprof.resume("weights")
 before = free()
@@ -125,7 +125,7 @@ def clear():
     mappings = sum(1 for line in open("/proc/self/maps"))
     return torch.cuda.mem_get_info()[0], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, mappings
 
-# Kernels are loaded, and pinned memory for the largest backup is had, before it counts.
+# Before counting begins, kernels are loaded and pinned memory for the largest backup is allocated.
 for number in range(500): step(number)
 start = clear()
 for number in range(500, 1500): step(number)
@@ -143,7 +143,7 @@ assert torch.cuda.memory_reserved() == 0
 
 @alone
 def pause_in_pieces(suite):
-    """Memory in many pieces is backed up within the limit; a resume takes back what lies idle, and says who has the rest."""
+    """Fragmented memory is backed up within the limit; a resume unmaps free memory elsewhere, and says what has the rest."""
     job = suite.script(
         "pieces",
         """
@@ -266,7 +266,7 @@ print(f"ours copy in {8 / min(t[1] for t in times):.2f} GiB/s first {8 / first[1
 
 @alone
 def pause_speed(suite):
-    """Pause and resume beside the bare calls of the driver, copies beside a bare pinned copy."""
+    """Pause and resume compared with bare driver calls, copies compared with a bare pinned copy."""
     bare = suite.run(suite.script("bare_pause", BARE)).stdout
     _, done = suite.record("pause_speed", suite.script("our_pause", OURS))
     ours, slow = done.stdout, []

@@ -1,12 +1,12 @@
-"""How the allocator grows, splits and trims: nothing of it may change what a job computes."""
+"""Allocator policies: none changes what a job computes."""
 
 import os
 import statistics
 
 from checks.suite import JOBS, Failed, alone, case, first_process, losses, number
 
-COMPACT = ("--growth", "needed", "--split", "always", "--trim", "iteration", "--placement", "planned")
-# The same by best fit alone, small requests apart.
+COMPACT = ("--preset", "compact")
+# The same with best fit in place of plans, and small requests in arenas of their own.
 FITTED = ("--growth", "needed", "--split", "always", "--small-arenas", "1MiB", "--trim", "iteration")
 
 POLICIES = {
@@ -17,13 +17,13 @@ POLICIES = {
     "fitted": FITTED,
     "fitted, large handles": (*FITTED, "--handle", "32MiB"),
     "idle": ("--growth", "needed", "--split", "always", "--trim", "idle:5ms"),
-    # A headroom that no card has: there is pressure all the time.
+    # No card has so much headroom, so the device always counts as short of memory.
     "pressure": ("--growth", "double", "--trim", "pressure", "--headroom", "900GiB"),
 }
 
 
 def policies(suite, name, iterations):
-    """Bit-identical losses under every policy, and every decision comes out again."""
+    """Losses are bit-identical under every policy, and every recording verifies."""
     job = suite.job(name, "--iterations", str(iterations))
     expected = losses(suite.run(job).stdout)
     peaks = {}
@@ -50,7 +50,7 @@ def policies_gpt2(suite):
     policies(suite, "gpt2", 8)
 
 
-# The job as it is, and what torch says of the driver's calls at each iteration.
+# Runs the job unchanged, and prints torch's counts of driver calls at each iteration.
 TOLD = """
 import runpy, sys
 sys.path.insert(0, {jobs!r})
@@ -72,7 +72,7 @@ def own_idle(iterations):
 
 
 def compare_presets(suite, name, bound):
-    """Presets classic and compact: idle shares, steps in turns, and nothing asked of the driver in the end."""
+    """Presets classic and compact: idle shares, steps in turns, and no driver calls in later iterations."""
     jobs = os.path.abspath(JOBS)
     job = suite.script(f"{name}-told", TOLD.format(jobs=jobs, job=os.path.join(jobs, name + ".py")))
     reserved, steady, idle, seen = {}, {}, {}, set()
@@ -104,7 +104,7 @@ def compare_presets(suite, name, bound):
 
 @alone
 def compact_alexnet(suite):
-    # Its plan is of 1,080 MiB, of which 1,020 are in use at a time, around weights that best fit has placed.
+    # Its plan has 1,080 MiB, of which at most 1,020 are in use, around weights that best fit placed before.
     compare_presets(suite, "alexnet", 0.06)
 
 
@@ -115,13 +115,13 @@ def compact_resnet50(suite):
 
 @alone
 def compact_gpt2(suite):
-    # As with AlexNet: what lives as long as the job lies where best fit has placed it.
+    # As with AlexNet: long-lived blocks lie where best fit placed them before there was a plan.
     compare_presets(suite, "gpt2", 0.045)
 
 
 @alone
 def trims_without_marks(suite):
-    """8 GiB that nobody uses go back: when the job is idle, and when the card is short."""
+    """8 GiB that are free are unmapped: when the job is idle, and when the card is short of memory."""
     job = suite.script(
         "trims",
         """

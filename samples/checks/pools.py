@@ -1,4 +1,4 @@
-"""Memory pools, torch's statistics and snapshots, and what another allocator serves."""
+"""Memory pools, torch's statistics and snapshots, and pools with an allocator of their own."""
 
 from checks.suite import case
 

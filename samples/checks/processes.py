@@ -104,7 +104,7 @@ print("done", rank)
 
 @case
 def spawned_workers(suite):
-    """multiprocessing with spawn: one part set for each process that uses the GPU."""
+    """multiprocessing with spawn: each process that uses the GPU has its own parts."""
     command = suite.script(
         "spawned",
         """
@@ -149,7 +149,7 @@ def script_of_two_jobs(suite):
 
 @case
 def exits_at_once(suite):
-    """os._exit runs no destructor: what was recorded is there all the same."""
+    """os._exit runs no destructor: the recording is complete all the same."""
     directory, _ = suite.record(
         "at_once", suite.script("at_once", "import os, torch\nx = [torch.ones(1000, device='cuda') for _ in range(500)]\nos._exit(3)"), expect=3
     )
@@ -159,7 +159,7 @@ def exits_at_once(suite):
 
 @case
 def isolated_python(suite):
-    """python -I loads no shim: libraries are watched where they call CUDA, and record says so."""
+    """python -I loads no shim: libraries are observed where they call CUDA, and record says so."""
     script = suite.script("isolated", "import torch\nx = torch.ones(1 << 26, device='cuda')\nprint('done', int(x[-1]))")
     directory, done = suite.record("isolated", [PYTHON, "-I", *script[1:]])
     expect("done 1" in done.stdout, "the job should have come to its end", stdout=done.stdout, stderr=done.stderr[-2000:])
@@ -188,7 +188,7 @@ def no_compiler(suite):
 
 @case
 def doctor_on_gpu(suite):
-    """doctor finds this machine fit, and the shim that the jobs before it have compiled."""
+    """doctor finds no problem here, and finds the shim that earlier jobs compiled."""
     script = suite.script("doctored", "import torch\ntorch.ones(1, device='cuda')")
     suite.record("doctored", script)
     found = json.loads(suite.run([suite.memprof, "doctor", "--json", "--", *script]).stdout)

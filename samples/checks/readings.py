@@ -1,4 +1,4 @@
-"""Used memory where NVML is not to be had: each process reads it itself."""
+"""Used memory without NVML: each process reads it by itself."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from checks.suite import Failed, alone
 
 MIB = 2**20
 
-# A capture of the strictest mode lasts for several readings, and memory is taken within it.
+# A capture in the strictest mode that lasts for several readings, and allocates.
 CAPTURE = '''
 import time, torch
 x = torch.arange(64 << 20, device="cuda", dtype=torch.float32)
@@ -28,7 +28,7 @@ print("result", z[5].item(), z[-1].item())
 
 
 def hide_nvml(suite):
-    """The start of a command in which a file that is no library is found in NVML's place."""
+    """The start of a command under which NVML cannot be loaded: the loader finds a text file in its place."""
     folder = os.path.join(suite.work, "no-nvml")
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, "libnvidia-ml.so.1"), "w") as f:
@@ -44,17 +44,17 @@ def record_without_nvml(suite, name, command, *flags):
         readings = json.load(f)["options"]["readings"]
     if not readings.startswith("cuMemGetInfo: "):
         raise Failed(f"{name}: NVML was not hidden: readings are {readings!r}")
-    if "native" not in flags:  # what is only watched cannot be verified
+    if "native" not in flags:  # recordings of torch's own allocator cannot be verified
         suite.verified(directory)
     found = books(suite, directory)
     if len(found) != 1:
-        raise Failed(f"{name}: one process uses the card, and there are books of {sorted(found)}")
+        raise Failed(f"{name}: one process uses the card, and there is an accounting of {sorted(found)}")
     book = next(iter(found.values()))
     peak = book["peak"]
     if book["scope"] != "card" or book["missing"] is not None or peak["used"] is None:
         raise Failed(f"the process did not read its card; {told(name, book)}")
     if peak["unexplained"] is not None or peak["explained"] + peak["rest"] != peak["used"]:
-        raise Failed(f"the books do not add up; {told(name, book)}")
+        raise Failed(f"the accounting does not add up; {told(name, book)}")
     return book, done
 
 

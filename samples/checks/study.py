@@ -1,4 +1,4 @@
-"""The zoo under four allocators, and how many jobs share a card: the BFC paper's study and its wish."""
+"""The zoo under four allocators, and how many jobs share a card: the BFC paper's study."""
 
 import json
 import os
@@ -14,7 +14,7 @@ LARGEST_RECORDING = 1 << 20
 
 
 def zoo(suite, name, *arguments, timeout=580):
-    """Runs zoo_run.py: its folder, the jobs that have figures, and what was wrong. A case says that last:
+    """Runs zoo_run.py. Returns its folder, the jobs that have figures, and what was wrong. A case raises that last:
     what the others found is on the table by then, and kept."""
     output = os.path.join(suite.keep or suite.work, name)
     shutil.rmtree(output, ignore_errors=True)
@@ -40,7 +40,7 @@ def zoo(suite, name, *arguments, timeout=580):
 
 
 def unverified(suite, recording):
-    """What verify finds wrong with a recording."""
+    """What `memprof verify` finds wrong with a recording, or None."""
     try:
         suite.verified(recording)
     except Failed as failed:
@@ -54,7 +54,7 @@ def conclude(wrong):
 
 
 def paper(suite, folder):
-    """Prints the paper's table, of the recordings that can be read, and says what is wrong; the figures lie in the folder."""
+    """Prints the paper's table of the recordings in the folder. Returns what is wrong, and the figures."""
     command = [suite.memprof, "report", "--table", "paper"]
     done = suite.run([*command, folder], expect=None)
     print(done.stdout, flush=True)
@@ -63,11 +63,11 @@ def paper(suite, folder):
 
 
 def judge(suite, runs):
-    """Which promised bounds compact does not keep, over the models that came through under all four."""
+    """Which promised bounds compact does not keep, over the models that ended well under all four."""
     of = {(r["model"], r["mode"]): r for r in runs}
     models = [n for n in sorted({model for model, _ in of}) if all((n, m) in of for m in zoo_run.MODES)]
     if not models:
-        return ["no model came through under all four allocators"]
+        return ["no model ended well under all four allocators"]
     mean = {m: [statistics.mean(zoo_run.idle(of[n, m])[i] for n in models) for i in range(3)] for m in zoo_run.MODES}
     for m in zoo_run.MODES:
         suite.figure(f"zoo: 1 - C/R, {m}, mean of {len(models)} models", f"{100 * mean[m][0]:.1f} % first, {100 * mean[m][1]:.1f} % later", "3 %" if m == "compact" else "")
@@ -95,14 +95,14 @@ def zoo_small(suite):
 
 @alone
 def zoo_classic(suite):
-    """The paper's table: every model, recorded under the classic policy."""
+    """The paper's table: every model, recorded with preset classic."""
     folder, _, wrong = zoo(suite, "zoo_classic", "--modes", "classic")
     conclude(wrong + paper(suite, os.path.join(folder, "classic"))[0])
 
 
 @alone
 def zoo_first_iterations(suite):
-    """Whether it is cudnn's search for algorithms that made the paper's first iterations the larger ones."""
+    """Whether cudnn's search for algorithms makes first iterations the larger ones, as in the paper."""
     found, wrong = {}, []
     for name, *flags in (("fixed",), ("searched", "--benchmark")):
         folder, _, failed = zoo(suite, "zoo_" + name, "--models", "alexnet", "vgg16", "inception_v3", "resnet50", "--modes", "classic", *flags)
@@ -123,7 +123,7 @@ def zoo_four_allocators(suite):
 
 @alone
 def zoo_steps(suite):
-    """Steps of the compact policy against the classic, in turns on one card. With one card: three models."""
+    """Steps of preset compact compared with classic, in turns on one card. With one card: three models."""
     several = suite.gpus() > 1
     chosen = [] if several else ["--models", "alexnet", "resnet50", "gpt2"]
     folder, runs, wrong = zoo(suite, "zoo_steps", "--modes", "classic", "compact", "--turns", "3", "--budget", "420", *chosen)
@@ -162,7 +162,7 @@ def how_many(suite, model, share, *arguments):
         found[policy] = int(together.group(1))
     suite.figure(f"jobs of {model} that train together in {share} GiB, classic / compact", f"{found['classic']} / {found['compact']}")
     if found["compact"] <= found["classic"]:
-        raise Failed(f"{model}: no more jobs fit under the compact policy: {found}")
+        raise Failed(f"{model}: no more jobs fit with preset compact: {found}")
 
 
 @alone

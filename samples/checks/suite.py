@@ -1,4 +1,4 @@
-"""What the acceptance cases share: a case is a function of a Suite that raises Failed."""
+"""The base of the acceptance cases. A case is a function of a Suite, and raises Failed."""
 
 import json
 import os
@@ -12,11 +12,11 @@ import sys
 import in_turns
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-# What a recording says of its command should mean something elsewhere.
+# A relative path, so that the command in a recording makes sense on another machine.
 JOBS = os.path.relpath(os.path.join(HERE, "jobs"))
 PYTHON = "python3" if shutil.which("python3") == sys.executable else sys.executable
 
-CONTEXT = 1 << 30  # bytes of the card that a context, its modules and libraries take, with room to spare
+CONTEXT = 1 << 30  # bytes of the card for a CUDA context, its modules and libraries, with room to spare
 
 CASES = {}
 ALONE = set()  # names of the cases that have the card to themselves
@@ -28,13 +28,13 @@ def case(function):
 
 
 def alone(function):
-    """A case that measures time, or how much of the card is in use, or takes most of it."""
+    """Marks a case that measures time or the use of the card, or uses most of it: it runs alone."""
     ALONE.add(function.__name__)
     return case(function)
 
 
 class Failed(Exception):
-    """A case found something wrong; the text says what."""
+    """A case has failed; the text says why."""
 
 
 class Suite:
@@ -43,7 +43,7 @@ class Suite:
         self.work = work
         self.keep = keep  # where recordings of the samples are left, or None
         self.figures = []  # (what, value, budget or "")
-        self.lines = []  # what is said of the case when it is through
+        self.lines = []  # printed when the case has ended
         os.makedirs(work, exist_ok=True)
         self.hooks = subprocess.run([memprof, "hooks", "path"], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
@@ -57,7 +57,7 @@ class Suite:
             try:
                 output, errors = process.communicate(timeout=timeout)
             except BaseException as error:
-                os.killpg(process.pid, signal.SIGKILL)  # a job that outlived its case would keep the card
+                os.killpg(process.pid, signal.SIGKILL)  # a job that outlives its case would keep using the card
                 if isinstance(error, subprocess.TimeoutExpired):
                     said = "\n".join((text or b"").decode(errors="replace")[-1500:] for text in (error.stdout, error.stderr))
                     raise Failed(f"{' '.join(command)}: not through after {timeout} s\n{said}") from None
@@ -88,9 +88,12 @@ class Suite:
         return directory, done
 
     def steps(self, name, job, kinds, base, memory, bound="", most=None, pairs=2, seconds=15):
-        """The steps of a job in turns, under each kind, {kind: flags of record, or None for unrecorded}, beside
-        those of `base`, one of them. A kind is above `most` when three quarters of the rounds are, or the
-        median is by more than jobs of one kind are apart. A job takes at most `memory` bytes of the card, and its context."""
+        """Compares the steps of a job of several kinds, in turns, with those of the kind `base`.
+
+        `kinds` is {kind: flags of record, or None for unrecorded}. A ratio counts as above `most` when three
+        quarters of the rounds are, or when the median is by more than jobs of one kind differ. A job uses at
+        most `memory` bytes of the card, and its context.
+        """
         pairs = min(pairs, int(self.free() / (len(kinds) * (memory + CONTEXT))))
         if pairs == 0:
             self.lines.append(f"  {name}: steps are not compared: the card has no room for {len(kinds)} such jobs at a time")
@@ -122,7 +125,7 @@ class Suite:
                 raise Failed(wrong)
 
     def compared(self, name, kind, base, rounds, bound="", most=None):
-        """Keeps the ratio of the steps of two kinds; what is wrong when it is above `most`."""
+        """Keeps the ratio of the steps of two kinds as a figure. Returns what is wrong if it is above `most`."""
         middle, low, high = in_turns.ratio(rounds[kind], rounds[base])
         told = " / ".join(f"{statistics.median(in_turns.steps(rounds[k])):.2f}" for k in (kind, base)) + " ms"
         known = [in_turns.apart(rounds[k]) for k in (kind, base)]
@@ -134,9 +137,9 @@ class Suite:
         return f"{name}: a step {kind} is {middle:.3f} of {base}, {low:.3f} to {high:.3f}, above {most}" if above else None
 
     def same(self, name, text, *flags, prefix=None):
-        """A script prints what it found as `result` lines: with and without us they must be equal.
+        """Runs a script recorded and unrecorded. The `result` lines that it prints must be equal.
 
-        `prefix` is what the command starts with in place of Python (torchrun, say).
+        `prefix` replaces Python at the start of the command, for instance by torchrun.
         """
         command = self.script(name, text)
         if prefix:
@@ -152,19 +155,19 @@ class Suite:
         return directory, recorded
 
     def torch(self, expression):
-        """What an expression says of torch, a whole number; it is imported in a process of its own."""
+        """The value of an expression about torch, a whole number, from a process of its own."""
         query = [PYTHON, "-c", f"import torch; print({expression})"]
         return int(subprocess.run(query, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
     def free(self):
-        """Bytes of the card that nobody has."""
+        """Free bytes of the card."""
         return self.torch("torch.cuda.mem_get_info()[0]")
 
     def gpus(self):
         return self.torch("torch.cuda.device_count()")
 
     def count(self, directory, kind):
-        """How many events of a kind are in the trace, or None where nothing reads Parquet here."""
+        """The number of events of a kind in the trace; None without pyarrow."""
         try:
             import pyarrow.compute as compute
             import pyarrow.parquet as parquet
