@@ -36,7 +36,7 @@ demo:
 	bin/memprof record --force -o $(DEMO) -- $(DEMO_JOB)
 	bin/memprof report $(DEMO)
 	bin/memprof verify $(DEMO)
-	bin/memprof check $(DEMO) --gate 'waste.external < 25%' --gate 'reserved.peak < 40GiB'
+	bin/memprof check $(DEMO) --gate 'waste.external < 5%' --gate 'reserved.peak < 40GiB'
 
 test: hook go-test c-test python-test
 	@if command -v c++ >/dev/null; then $(MAKE) duckdb-test; else echo "no c++ here: duckdb-test is left out"; fi

@@ -27,6 +27,11 @@ type arena struct {
 	window *graphRange // it is a range of a graph memory, and nothing of it is mapped
 	over   bool        // it lies over such a range: its terms are no device's
 
+	rank int32 // index in device.ranked, or none
+
+	chunks   freeChunks // none of an arena that was only watched
+	reusable int64      // bytes of the largest free chunk that were handed out before
+
 	head, tail int32 // segments, by address
 	segments   int   // how many
 	mapped     rangeTree
@@ -42,14 +47,15 @@ type arena struct {
 	use *tagUse // of its tag; nil without one
 
 	waiting []waitingGrowth // growths of a request whose end has not been seen
-	runs    int             // free chunks kept in them
+	runs    int             // sizes of free chunks kept in them
 }
 
 // waitingGrowth is a growth before the alloc that says what it was for.
 type waitingGrowth struct {
 	Growth
 	asked  int64   // what the memory was asked for
-	runs   []int64 // free chunks of the arena before, if they were looked at
+	own    int64   // F of the arena before
+	runs   []int64 // sizes of the arena's free chunks before, if they were looked at
 	walked bool
 }
 

@@ -33,8 +33,8 @@ type DeviceMoment struct {
 
 // Unserved is the request that last met too little free memory, up to the moment.
 type Unserved struct {
-	Seq, Request, Free, LargestFree int64
-	Failed                          bool // out of memory; otherwise the arena grew
+	Seq, Request, Free, LargestFree int64 // as in Growth and OOM
+	Failed                          bool  // out of memory; otherwise the arena grew
 	Verdict                         Verdict
 }
 
@@ -75,7 +75,7 @@ func RunTo(src Source, opt Options, seq int64) (*Moment, error) {
 func (a *analyzer) momentNow(e *trace.Event) (*Moment, error) {
 	m := &Moment{Process: a.opt.Process, Seq: e.Seq, Kind: e.Kind, Time: e.Time, Phase: a.attribution.Phases.Name(a.attribution.Phases.Current)}
 	for _, d := range a.devices {
-		dm := DeviceMoment{Device: d.Device, At: d.instant(e.Seq, e.Time)}
+		dm := DeviceMoment{Device: d.Device, At: d.instantSeenBy(a.viewAfter(d, e), e.Seq, e.Time)}
 		if d.samples != nil {
 			dm.At.C = d.samples.c
 		}
@@ -107,15 +107,24 @@ func (a *analyzer) momentNow(e *trace.Event) (*Moment, error) {
 	return m, nil
 }
 
+// viewAfter is the arena whose requests see a device after an event: that of a request that failed,
+// else the one with the most reserved.
+func (a *analyzer) viewAfter(d *device, e *trace.Event) *arena {
+	if ar := a.byID[e.Arena]; e.Kind == trace.KindOOM && ar != nil && ar.device == d {
+		return ar
+	}
+	return d.view()
+}
+
 // layoutNow lays out an arena as it is, and says how large its largest free chunk is.
 func (a *analyzer) layoutNow(ar *arena) (m ArenaMap, largest int64) {
 	m.Arena = ar.info.ID
-	ar.split.fill(&m.At)
+	ar.fill(&m.At)
 	if ar.head == none {
 		return m, 0
 	}
 	m.Base = a.ledger.segments[ar.head].addr
-	l := layout{m: &m, at: m.Base, largest: &largest}
+	l := layout{m: &m, at: m.Base}
 	for i := ar.head; i != none; i = a.ledger.segments[i].next {
 		s := &a.ledger.segments[i]
 		if s.addr != l.at || s.region {
@@ -123,7 +132,7 @@ func (a *analyzer) layoutNow(ar *arena) (m ArenaMap, largest int64) {
 			l.put(s.addr, SpanUnmapped)
 		}
 		switch s.kind {
-		case segmentHole:
+		case segmentTouched:
 			l.free(s.end())
 		case segmentUntouched:
 			l.untouched = append(l.untouched[:0], addressRange{s.addr, s.end()})
@@ -134,7 +143,8 @@ func (a *analyzer) layoutNow(ar *arena) (m ArenaMap, largest int64) {
 			l.block(&b)
 		}
 	}
-	l.endRun()
+	l.end()
+	largest = l.largest.bytes
 	m.Extent = l.at - m.Base
 	m.join()
 	if ar.sampled {
@@ -149,7 +159,7 @@ func (a *analyzer) layoutNow(ar *arena) (m ArenaMap, largest int64) {
 func (m *ArenaMap) join() {
 	spans := m.Spans[:0]
 	for _, s := range m.Spans {
-		if n := len(spans); n > 0 && spans[n-1].Kind == s.Kind && (s.Kind == SpanHole || s.Kind == SpanUntouched) {
+		if n := len(spans); n > 0 && spans[n-1].Kind == s.Kind && s.Kind.Free() {
 			spans[n-1].Bytes += s.Bytes
 			continue
 		}

@@ -344,7 +344,8 @@ func (h *Holding) plus(o *Holding) {
 		a.C += b.C
 	}
 	a.Rounding, a.Slack, a.Pending = a.Rounding+b.Rounding, a.Slack+b.Slack, a.Pending+b.Pending
-	a.Reserve, a.External, a.Live = a.Reserve+b.Reserve, a.External+b.External, a.Live+b.Live
+	a.Stranded, a.Reserve, a.Reusable, a.External = a.Stranded+b.Stranded, a.Reserve+b.Reserve, a.Reusable+b.Reusable, a.External+b.External
+	a.Live += b.Live
 	h.Context, h.Modules, h.Loads, h.Graphs = h.Context+o.Context, h.Modules+o.Modules, h.Loads+o.Loads, h.Graphs+o.Graphs
 	h.ContextOfDevice, h.ContextIsAll = h.ContextOfDevice || o.ContextOfDevice, h.ContextIsAll || o.ContextIsAll
 	h.Pools, h.ContextSince = h.Pools+o.Pools, max(h.ContextSince, o.ContextSince)

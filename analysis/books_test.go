@@ -128,7 +128,7 @@ func TestBooksOfProcess(t *testing.T) {
 	}
 	end := Instant{
 		Seq: 12, Time: 1500 * ms, T: 500*mib - 100, C: 500 * mib, R: 900 * mib, Rounding: 100,
-		Reserve: 170 * mib, External: 230 * mib, Live: 1, Iteration: 0,
+		Reserve: 170 * mib, Reusable: 230 * mib, Live: 1, Iteration: 0,
 	}
 	want := &Books{
 		Scope: ScopeProcess, Processes: []string{"rank0"}, UsedPeak: 1500 * mib,

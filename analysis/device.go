@@ -14,6 +14,7 @@ import (
 type device struct {
 	split
 	DeviceResult
+	ranked    byReserved
 	paused    int64 // bytes that paused arenas would have mapped
 	pausedT   int64 // requested by live allocations in paused arenas
 	iteration int   // marks seen so far
@@ -50,8 +51,13 @@ func newDevice(id int32, opt *Options) *device {
 
 // instant is the state after the event of seq.
 func (d *device) instant(seq, time int64) Instant {
+	return d.instantSeenBy(d.view(), seq, time)
+}
+
+// instantSeenBy is instant as requests of an arena see it.
+func (d *device) instantSeenBy(ar *arena, seq, time int64) Instant {
 	i := Instant{Seq: seq, Time: time, Iteration: d.iteration, Paused: d.paused}
-	d.split.fill(&i)
+	d.fill(&i, ar)
 	return i
 }
 

@@ -48,7 +48,7 @@ func TestGoldenSplit(t *testing.T) {
 	var got []Instant
 	step := func() {
 		i := run(t, r, Options{}).Devices[0].Final
-		got = append(got, Instant{T: i.T, C: i.C, R: i.R, Rounding: i.Rounding, Slack: i.Slack, Reserve: i.Reserve, External: i.External})
+		got = append(got, Instant{T: i.T, C: i.C, R: i.R, Rounding: i.Rounding, Slack: i.Slack, Stranded: i.Stranded, Reserve: i.Reserve, Reusable: i.Reusable, External: i.External})
 	}
 	allocate := func(size uint64) uint64 {
 		addr := alloc(t, a, size, "")
@@ -73,10 +73,10 @@ func TestGoldenSplit(t *testing.T) {
 		{T: 1501000, C: 2097152, R: 2097152, Rounding: 184, Slack: 595968},
 		{T: 2091000, C: 2687232, R: 6291456, Rounding: 264, Slack: 595968, Reserve: 3604224},
 		{T: 5236728, C: 6291456, R: 6291456, Rounding: 264, Slack: 1054464},
-		{T: 3736728, C: 4195328, R: 6291456, Rounding: 104, Slack: 458496, External: 2096128},
-		{T: 4636728, C: 5095424, R: 6291456, Rounding: 200, Slack: 458496, External: 1196032},
-		{T: 1491000, C: 1491200, R: 6291456, Rounding: 200, External: 3604224 + 1196032},
-		{T: 3588152, C: 5095424, R: 6291456, Rounding: 200, Slack: 1507072, External: 1196032},
+		{T: 3736728, C: 4195328, R: 6291456, Rounding: 104, Slack: 458496, Reusable: 2096128},
+		{T: 4636728, C: 5095424, R: 6291456, Rounding: 200, Slack: 458496, Reusable: 1196032},
+		{T: 1491000, C: 1491200, R: 6291456, Rounding: 200, Reusable: 3604224, External: 1196032},
+		{T: 3588152, C: 5095424, R: 6291456, Rounding: 200, Slack: 1507072, Reusable: 1196032},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -99,20 +99,20 @@ func TestGoldenSplit(t *testing.T) {
 	}
 }
 
-// What merging chunks would forget: of one free chunk, the part that was handed out is a
-// hole and the rest is not; unmapped and mapped again, memory is untouched again.
+// What merging chunks would forget: of one free chunk, the part that was handed out is
+// reusable and the rest is reserve; unmapped and mapped again, memory is untouched again.
 func TestTouchedBytesAreKept(t *testing.T) {
 	r := modeltest.New()
 	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit}, bfc.DeviceOptions{VMM: true, Granularity: 2 * mib})
 	x := alloc(t, a, 2*mib, "")
 	y := alloc(t, a, 2*mib, "")
 	a.Free(x, false)
-	a.Free(y, false) // 2+2 MiB of holes and, by the second growth of 4 MiB, 2 MiB untouched
-	check := func(reserve, external, reserved int64) {
+	a.Free(y, false) // 2+2 MiB that were handed out and, by the second growth of 4 MiB, 2 MiB untouched
+	check := func(reserve, reusable, reserved int64) {
 		t.Helper()
 		f := run(t, r, Options{}).Devices[0].Final
-		if f.Reserve != reserve || f.External != external || f.R != reserved || f.T != 0 {
-			t.Errorf("reserve %d, external %d, R %d, T %d; want %d, %d, %d, 0", f.Reserve, f.External, f.R, f.T, reserve, external, reserved)
+		if f.Reserve != reserve || f.Reusable != reusable || f.External != 0 || f.R != reserved || f.T != 0 {
+			t.Errorf("reserve %d, reusable %d, external %d, R %d, T %d; want %d, %d, 0, %d, 0", f.Reserve, f.Reusable, f.External, f.R, f.T, reserve, reusable, reserved)
 		}
 	}
 	check(2*mib, 4*mib, 6*mib)
@@ -142,12 +142,12 @@ func TestPending(t *testing.T) {
 	a.Free(x, true)
 	a.Free(y, false)
 	f := run(t, r, Options{}).Devices[0].Final
-	if f.Pending != 1024 || f.External != 1024 || f.T != 0 || f.C != 0 || f.Live != 0 {
+	if f.Pending != 1024 || f.Reusable != 1024 || f.T != 0 || f.C != 0 || f.Live != 0 {
 		t.Errorf("while pending: %+v", f)
 	}
 	a.FreeDone(x)
 	f = run(t, r, Options{}).Devices[0].Final
-	if f.Pending != 0 || f.External != 2048 || f.Reserve != 2*mib-2048 {
+	if f.Pending != 0 || f.Reusable != 2048 || f.Reserve != 2*mib-2048 {
 		t.Errorf("when done: %+v", f)
 	}
 }
@@ -174,7 +174,7 @@ func TestPeakIsRecovered(t *testing.T) {
 		{1024, 300_032, SpanPending},
 		{301_056, 300_000, SpanLive}, {601_056, 32, SpanSlack},
 		{601_088, 500_000, SpanLive}, {1_101_088, 224, SpanSlack},
-		{1_101_312, 2*mib - 1_101_312, SpanUntouched},
+		{1_101_312, 2*mib - 1_101_312, SpanReserve},
 	}
 	if diff := cmp.Diff(spans, d.Map.Arenas[0].Spans); diff != "" {
 		t.Error(diff)
@@ -260,11 +260,12 @@ func TestErrorsNameTheEvent(t *testing.T) {
 // A state that does not add up is an error, whatever led to it.
 func TestIdentityIsChecked(t *testing.T) {
 	for name, spoil := range map[string]func(*split){
-		"reserve":  func(s *split) { s.reserve++ },
-		"external": func(s *split) { s.external-- },
-		"rounding": func(s *split) { s.rounding++; s.reserve-- },
-		"pending":  func(s *split) { s.pending++ },
-		"reserved": func(s *split) { s.r++ },
+		"untouched":     func(s *split) { s.untouched++ },
+		"touched":       func(s *split) { s.touched-- },
+		"kinds of free": func(s *split) { s.touched -= 2048; s.untouched += 2048 },
+		"rounding":      func(s *split) { s.rounding++; s.untouched-- },
+		"pending":       func(s *split) { s.pending++ },
+		"reserved":      func(s *split) { s.r++ },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := modeltest.New()

@@ -244,7 +244,7 @@ func (a *analyzer) handedOut(w *graphRange, r addressRange, e *trace.Event) erro
 	return fmt.Errorf("%#x is not aliased", at)
 }
 
-// spend makes what is untouched of r, in a store, a hole.
+// spend makes what is untouched of r, in a store, touched.
 func (a *analyzer) spend(ar *arena, r addressRange, e *trace.Event) error {
 	i, untouched, _, err := a.ledger.occupy(ar, r.from, r.bytes())
 	if err != nil {
@@ -252,8 +252,8 @@ func (a *analyzer) spend(ar *arena, r addressRange, e *trace.Event) error {
 	}
 	a.ledger.vacate(ar, i)
 	for _, x := range [2]*split{&ar.split, ar.total} {
-		x.reserve -= untouched
-		x.external += untouched
+		x.untouched -= untouched
+		x.touched += untouched
 	}
 	return a.settle(ar, e)
 }
@@ -269,6 +269,7 @@ func (a *analyzer) lies(ar *arena, r addressRange, e *trace.Event) error {
 		return nil
 	}
 	ar.over, ar.total = true, &ar.away
+	ar.device.rerank(ar)
 	w.over = true
 	return a.handedOut(w, r, e)
 }

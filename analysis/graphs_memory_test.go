@@ -84,7 +84,7 @@ func TestGraphMemory(t *testing.T) {
 		t.Errorf("graphs (-want +got):\n%s", diff)
 	}
 	// Of the store 9 MiB were handed out, in whatever range, and nothing is T of the device.
-	final := Instant{Seq: d.Final.Seq, Time: d.Final.Time, R: 10 * mib, Reserve: mib, External: 9 * mib}
+	final := Instant{Seq: d.Final.Seq, Time: d.Final.Time, R: 10 * mib, Reserve: mib, Reusable: 9 * mib, View: 1}
 	if diff := cmp.Diff(final, d.Final); diff != "" {
 		t.Errorf("in the end (-want +got):\n%s", diff)
 	}
@@ -143,7 +143,7 @@ func TestGraphMemoryShrinks(t *testing.T) {
 	if s.Physical != 8*mib || s.Final != 6*mib || s.Distinct != 8*mib || s.Aliased != 8*mib {
 		t.Errorf("store %+v", s)
 	}
-	if d.Final.R != 6*mib || d.Final.External != 4*mib || d.Final.Reserve != 2*mib {
+	if d.Final.R != 6*mib || d.Final.Reusable != 4*mib || d.Final.Reserve != 2*mib {
 		t.Errorf("in the end %+v", d.Final)
 	}
 }

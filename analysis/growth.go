@@ -1,8 +1,6 @@
 package analysis
 
 import (
-	"slices"
-
 	"github.com/memprof/memprof/trace"
 )
 
@@ -21,7 +19,7 @@ const (
 )
 
 // walk says whether there is time for a look at so many segments, and counts it. What it denies
-// is not known: the sizes of free chunks at a growth or a failed request.
+// is not known: how much was free in chunks too small for a request.
 func (a *analyzer) walk(segments int) bool {
 	if a.walked+int64(segments) > freeSteps+stepsAnEvent*a.events {
 		a.unwalked++
@@ -38,7 +36,7 @@ func (a *analyzer) grew(ar *arena, e *trace.Event) {
 		a.resolve(ar, ar.waiting[0].asked, false)
 	}
 	if k := ar.device.keys; k != nil {
-		k.growth(ar.device, e.Seq, e.Time)
+		k.growth(ar, e.Seq, e.Time)
 	}
 	n := len(ar.waiting)
 	if n == cap(ar.waiting) {
@@ -48,21 +46,18 @@ func (a *analyzer) grew(ar *arena, e *trace.Event) {
 	}
 	w := &ar.waiting[n]
 	w.runs = w.runs[:0]
-	if w.walked = !ar.sampled && ar.runs < mostRuns && a.walk(ar.segments); w.walked {
-		w.runs = a.ledger.freeRuns(ar, w.runs)
+	if w.walked = !ar.sampled && ar.runs < mostRuns && a.walk(len(ar.chunks)); w.walked {
+		w.runs = ar.chunks.sizes(w.runs)
 		ar.runs += len(w.runs)
 	}
-	w.asked = e.Requested
+	w.asked, w.own = e.Requested, ar.free()
 	w.Growth = Growth{
 		Seq: e.Seq, Time: e.Time, Arena: ar.info.ID, Iteration: ar.device.iteration,
 		Grown: e.Provided, Reserved: ar.device.r + e.Provided,
-		Free: ar.reserve + ar.external, LargestFree: largest(w.runs),
+		Free: ar.device.free(), LargestFree: ar.largestFree(), Stranded: ar.device.seenBy(ar).stranded,
 	}
 	if ar.sampled {
 		w.Free = -1
-	}
-	if !w.walked {
-		w.LargestFree = -1
 	}
 }
 
@@ -79,13 +74,14 @@ func (a *analyzer) resolve(ar *arena, size int64, served bool) {
 		if ar.sampled {
 			d.samples.judge(w, size)
 		}
-		for _, run := range w.runs {
-			if run < size {
-				w.Stranded += run
-			}
-		}
-		if !w.walked {
-			w.Stranded = -1
+		switch {
+		case ar.sampled:
+		case w.LargestFree < size:
+			w.TooSmall = w.own
+		case w.walked:
+			w.TooSmall = tooSmall(w.runs, size)
+		default:
+			w.TooSmall = -1
 		}
 		d.GrowthCount++
 		if w.Verdict == Fragmentation {
@@ -109,15 +105,8 @@ func verdict(free, size int64) Verdict {
 	return Capacity
 }
 
-func largest(runs []int64) int64 {
-	if len(runs) == 0 {
-		return 0
-	}
-	return slices.Max(runs)
-}
-
-// oom is a request that failed for good. Of one that belongs to no arena the device as a
-// whole is judged.
+// oom is a request that failed for good. One that belongs to no arena is judged as if the arena
+// with the most reserved had asked.
 func (a *analyzer) oom(d *device, ar *arena, e *trace.Event) error {
 	d.OOMCount++
 	if a.opt.Owners && d.OOMCount == 1 {
@@ -127,9 +116,12 @@ func (a *analyzer) oom(d *device, ar *arena, e *trace.Event) error {
 	if len(d.OOMs) == a.opt.MaxGrowths {
 		return nil
 	}
+	if ar == nil {
+		ar = d.view()
+	}
 	o := OOM{
 		Seq: e.Seq, Time: e.Time, Request: e.Requested, Arena: e.Arena,
-		Context: a.opt.Text(e.Context), At: d.instant(e.Seq, e.Time),
+		Context: a.opt.Text(e.Context), At: d.instantSeenBy(ar, e.Seq, e.Time),
 	}
 	o.Requester, _ = RequesterOf(o.Context)
 	a.freeFor(&o, d, ar)
@@ -148,26 +140,22 @@ func (a *analyzer) oom(d *device, ar *arena, e *trace.Event) error {
 	return err
 }
 
-// freeFor says what was free for a request that failed: in its arena, or else in all of the device.
+// freeFor says what was free for a request of an arena that failed.
 func (a *analyzer) freeFor(o *OOM, d *device, ar *arena) {
-	arenas := []*arena{ar}
+	o.Stranded = d.seenBy(ar).stranded
+	o.Free = o.Stranded
 	if ar == nil {
-		arenas = a.arenas
-	}
-	if !a.walk(len(arenas)) {
-		o.Free, o.LargestFree = d.reserve+d.external, -1
 		return
 	}
-	for _, other := range arenas {
-		if other.device != d || other.paused() {
-			continue
-		}
-		o.Free += other.reserve + other.external
-		if o.LargestFree < 0 || !a.walk(other.segments) {
-			o.LargestFree = -1
-			continue
-		}
-		a.runs = a.ledger.freeRuns(other, a.runs[:0])
-		o.LargestFree = max(o.LargestFree, largest(a.runs))
+	o.Free += ar.free()
+	o.LargestFree = ar.largestFree()
+	switch {
+	case o.LargestFree < o.Request:
+		o.TooSmall = ar.free()
+	case a.walk(len(ar.chunks)):
+		a.runs = ar.chunks.sizes(a.runs[:0])
+		o.TooSmall = tooSmall(a.runs, o.Request)
+	default:
+		o.TooSmall = -1
 	}
 }

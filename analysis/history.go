@@ -198,7 +198,7 @@ func (a *analyzer) finishKeyframes(d *device) error {
 		return cmp.Or(cmp.Compare(x.Arena, y.Arena), cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Addr, y.Addr),
 			cmp.Compare(x.Bytes, y.Bytes), cmp.Compare(x.From, y.From))
 	})
-	return out.check(d.samples != nil)
+	return out.check(a.arenas, d.samples != nil)
 }
 
 // lifetimesNow are the stretches that the trace ends with.
@@ -314,34 +314,58 @@ func (b *keyBuilder) stack(node int64) int32 {
 	return parent
 }
 
-// check holds the sums of the stretches of each frame against its instant.
-func (k *Keyframes) check(sampled bool) error {
-	sums := make([]split, len(k.Frames)+1) // changes from frame to frame
+// keySums are the sums of the stretches at a frame: of all arenas, and of each by itself.
+type keySums struct {
+	all    split
+	arenas map[int32]split // by index into Result.Arenas
+}
+
+// part is what a stretch is of the sums.
+func (s *Stretch) part() (part split) {
+	switch s.Kind {
+	case StretchMapped:
+		part.r, part.touched = s.Bytes, s.Bytes
+	case StretchUntouched:
+		part.untouched, part.touched = s.Bytes, -s.Bytes
+	case StretchPending:
+		part.pending, part.touched = s.Bytes, -s.Bytes
+	case StretchLive:
+		part.t, part.c, part.live, part.touched = s.Requested, s.Bytes, 1, -s.Bytes
+		part.rounding = roundingOf(s.Requested, s.Bytes)
+		part.slack = s.Bytes - s.Requested - part.rounding
+	}
+	return part
+}
+
+// check holds the sums of the stretches of each frame against its instant. The largest free chunk,
+// which divides what was touched, is not looked for.
+func (k *Keyframes) check(arenas []*arena, sampled bool) error {
+	begin, end := make([][]int32, len(k.Frames)+1), make([][]int32, len(k.Frames)+1)
 	for i := range k.Stretches {
 		s := &k.Stretches[i]
-		var part split
-		switch s.Kind {
-		case StretchMapped:
-			part.r, part.external = s.Bytes, s.Bytes
-		case StretchUntouched:
-			part.reserve, part.external = s.Bytes, -s.Bytes
-		case StretchPending:
-			part.pending, part.external = s.Bytes, -s.Bytes
-		case StretchLive:
-			part.t, part.c, part.live, part.external = s.Requested, s.Bytes, 1, -s.Bytes
-			part.rounding = roundingOf(s.Requested, s.Bytes)
-			part.slack = s.Bytes - s.Requested - part.rounding
-		}
-		sums[s.From] = sums[s.From].plus(part)
-		sums[s.To] = sums[s.To].minus(part)
+		begin[s.From], end[s.To] = append(begin[s.From], int32(i)), append(end[s.To], int32(i))
 	}
-	now := split{}
+	index := map[int32]int32{} // of an arena by its ID
+	for _, ar := range arenas {
+		index[ar.info.ID] = ar.index
+	}
+	now := keySums{arenas: map[int32]split{}}
 	for i := range k.Frames {
-		now = now.plus(sums[i])
+		for _, at := range end[i] {
+			s := &k.Stretches[at]
+			now.all, now.arenas[s.Arena] = now.all.minus(s.part()), now.arenas[s.Arena].minus(s.part())
+		}
+		for _, at := range begin[i] {
+			s := &k.Stretches[at]
+			now.all, now.arenas[s.Arena] = now.all.plus(s.part()), now.arenas[s.Arena].plus(s.part())
+		}
 		at, found := k.Frames[i].At, k.Frames[i].At
-		now.fill(&found)
+		now.all.fill(&found)
+		view := now.arenas[index[at.View]]
+		freeTermsOf(&view, at.Reusable, now.all.free()).fill(&found)
 		if sampled { // C and the parts of what is free are not those of chunks
-			found.C, found.Reserve, found.External, found.Unsplit, found.Slack, found.Rounding = at.C, at.Reserve, at.External, at.Unsplit, at.Slack, at.Rounding
+			found.C, found.Slack, found.Rounding, found.Unsplit = at.C, at.Slack, at.Rounding, at.Unsplit
+			found.Stranded, found.Reserve, found.Reusable, found.External = at.Stranded, at.Reserve, at.Reusable, at.External
 		}
 		if found != at {
 			return fmt.Errorf("keyframe %d does not add up: %+v, stretches %+v", i, at, found)

@@ -67,7 +67,7 @@ const (
 )
 
 // Stretch is a range of addresses that was the same at Frames[From:To]. What is mapped and in
-// no other stretch of a frame is a hole; in an arena that was only watched, it and what is
+// no other stretch of a frame is free and was handed out before; in an arena that was only watched, it and what is
 // untouched are of no known kind.
 type Stretch struct {
 	Arena       int32 // index into Result.Arenas
@@ -221,12 +221,12 @@ func (k *keyframes) mark(d *device, seq, time int64) {
 	}
 }
 
-// growth takes the state before the event of a growth.
-func (k *keyframes) growth(d *device, seq, time int64) {
+// growth takes the state before the event of a growth of an arena.
+func (k *keyframes) growth(ar *arena, seq, time int64) {
 	if k.seen++; k.seen%k.each != 0 {
 		return
 	}
-	k.growths = append(k.growths, Keyframe{d.instant(seq-1, time), IsGrowth, seq})
+	k.growths = append(k.growths, Keyframe{ar.device.instantSeenBy(ar, seq-1, time), IsGrowth, seq})
 	k.latest = max(k.latest, seq-1)
 	if len(k.growths) > maxKeyGrowths {
 		k.halveGrowths()
@@ -292,7 +292,8 @@ func (k *keyframes) frames(d *device) []Keyframe {
 	return mergeFrames(slices.Concat(all, k.growths, k.ooms))
 }
 
-// mergeFrames orders keyframes and makes those of one seq one.
+// mergeFrames orders keyframes and makes those of one seq one. Where one of them is of a request,
+// the free memory is as that request sees it.
 func mergeFrames(all []Keyframe) []Keyframe {
 	slices.SortStableFunc(all, func(a, b Keyframe) int { return cmp.Compare(a.At.Seq, b.At.Seq) })
 	out := all[:0]
@@ -301,6 +302,9 @@ func mergeFrames(all []Keyframe) []Keyframe {
 		if n == 0 || out[n-1].At.Seq != f.At.Seq {
 			out = append(out, f)
 			continue
+		}
+		if f.Event > out[n-1].Event {
+			out[n-1].At = f.At
 		}
 		out[n-1].Why |= f.Why
 		out[n-1].Event = max(out[n-1].Event, f.Event)

@@ -55,24 +55,21 @@ func spansAt(k *Keyframes, frame int32) (spans []placed) {
 		if from >= to {
 			return
 		}
-		if n := len(spans); n > 0 && spans[n-1].Arena == arena && spans[n-1].Kind == kind && spans[n-1].Addr+spans[n-1].Bytes == from &&
-			(kind == SpanHole || kind == SpanUntouched) {
-			spans[n-1].Bytes += to - from
-			return
-		}
 		spans = append(spans, placed{arena, from, to - from, kind})
 	}
+	regions := map[int64]bool{}
 	next, at := 0, int64(0)
 	for i, m := range mapped {
 		if i == 0 || mapped[i-1].Arena != m.Arena {
 			at = m.Addr
 		}
 		put(m.Arena, at, m.Addr, SpanUnmapped)
+		regions[m.Addr] = m.Region
 		at = max(at, m.Addr)
 		end := m.Addr + m.Bytes
 		for ; next < len(within) && within[next].Arena == m.Arena && within[next].Addr < end; next++ {
 			w := within[next]
-			put(m.Arena, at, w.Addr, SpanHole)
+			put(m.Arena, at, w.Addr, SpanExternal)
 			at = w.Addr + w.Bytes
 			switch w.Kind {
 			case StretchLive:
@@ -81,13 +78,56 @@ func spansAt(k *Keyframes, frame int32) (spans []placed) {
 			case StretchPending:
 				put(m.Arena, w.Addr, at, SpanPending)
 			case StretchUntouched:
-				put(m.Arena, w.Addr, at, SpanUntouched)
+				put(m.Arena, w.Addr, at, SpanReserve)
 			}
 		}
-		put(m.Arena, at, end, SpanHole)
+		put(m.Arena, at, end, SpanExternal)
 		at = max(at, end)
 	}
+	return joinedSpans(withReusable(spans, regions))
+}
+
+// withReusable has what was handed out before of each arena's largest free chunk be reusable.
+func withReusable(spans []placed, regions map[int64]bool) []placed {
+	for begin := 0; begin < len(spans); {
+		end := begin
+		var most, from, to int64 // the largest chunk
+		var run, start int64
+		for ; end < len(spans) && spans[end].Arena == spans[begin].Arena; end++ {
+			s := spans[end]
+			if !s.Kind.Free() {
+				run = 0
+				continue
+			}
+			if regions[s.Addr] {
+				run = 0
+			}
+			if run == 0 {
+				start = s.Addr
+			}
+			if run += s.Bytes; run > most {
+				most, from, to = run, start, s.Addr+s.Bytes
+			}
+		}
+		for ; begin < end; begin++ {
+			if s := &spans[begin]; s.Kind == SpanExternal && s.Addr >= from && s.Addr < to {
+				s.Kind = SpanReusable
+			}
+		}
+	}
 	return spans
+}
+
+// joinedSpans has free spans of one kind that touch be one.
+func joinedSpans(spans []placed) (out []placed) {
+	for _, s := range spans {
+		if n := len(out); n > 0 && s.Kind.Free() && out[n-1].Arena == s.Arena && out[n-1].Kind == s.Kind && out[n-1].Addr+out[n-1].Bytes == s.Addr {
+			out[n-1].Bytes += s.Bytes
+			continue
+		}
+		out = append(out, s)
+	}
+	return out
 }
 
 func spansOf(m *AddressMap) (spans []placed) {
@@ -116,6 +156,12 @@ func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
 			}
 			want := m.Devices[0].At
 			want.Time, want.Iteration = f.At.Time, f.At.Iteration
+			if f.Why&IsGrowth != 0 && f.At.View != want.View { // as the request that is about to be made sees it
+				if f.At.Free() != want.Free() {
+					t.Fatalf("keyframe %d is %+v\nwant %+v", i, f.At, want)
+				}
+				want.Stranded, want.Reserve, want.Reusable, want.External, want.View = f.At.Stranded, f.At.Reserve, f.At.Reusable, f.At.External, f.At.View
+			}
 			if f.At != want {
 				t.Fatalf("keyframe %d is %+v\nwant %+v", i, f.At, want)
 			}

@@ -5,8 +5,9 @@ import "fmt"
 // A segment is a stretch of mapped addresses that is of one kind. The segments of an
 // arena tile its mapped ranges and form a list in the order of addresses.
 //
-// This is the allocator's view of chunks with one thing added: free memory is divided
-// into holes and untouched stretches, so merging chunks never loses what was touched.
+// This is the allocator's view of chunks with one thing added: free memory is divided into
+// what was handed out since it was mapped (touched) and what never was (untouched), so that
+// merging chunks does not lose which bytes were touched.
 // An alloc starts where a free chunk starts in every allocator that takes the low part
 // of a chunk, which makes the table lookup enough; others cost a search.
 type segment struct {
@@ -32,16 +33,17 @@ type segmentKind uint8
 const (
 	segmentLive segmentKind = iota
 	segmentPending
-	segmentHole
+	segmentTouched
 	segmentUntouched
 )
 
 func (s *segment) end() int64 { return s.addr + s.size }
-func (s *segment) free() bool { return s.kind >= segmentHole }
+func (s *segment) free() bool { return s.kind >= segmentTouched }
 
 // ledger holds the segments of all arenas of a process.
 type ledger struct {
 	segments []segment
+	nodes    []freeNode // of the free segments, by the same index; see freechunks.go
 	vacant   int32
 	table    addressTable // of all segments, by start
 }
@@ -99,7 +101,9 @@ func (l *ledger) splitAt(ar *arena, i int32, addr int64) int32 {
 	s := &l.segments[i]
 	upper := segment{addr: addr, size: s.end() - addr, seq: s.seq, arena: s.arena, kind: s.kind}
 	s.size = addr - s.addr
-	return l.insertBefore(ar, s.next, upper)
+	at := l.insertBefore(ar, s.next, upper)
+	l.cutFree(ar, i, at)
+	return at
 }
 
 // at returns the free segment that starts at addr, after cutting one that only contains
@@ -171,8 +175,8 @@ func (l *ledger) occupied(i int32) error {
 }
 
 // occupy makes [addr, addr+size) one segment, live from now on, and returns it with the
-// bytes of it that had never been handed out and those that had.
-func (l *ledger) occupy(ar *arena, addr, size int64) (i int32, untouched, holes int64, err error) {
+// free bytes of it that had never been handed out and those that had.
+func (l *ledger) occupy(ar *arena, addr, size int64) (i int32, untouched, touched int64, err error) {
 	if i, err = l.at(ar, addr); err != nil {
 		return none, 0, 0, err
 	}
@@ -186,8 +190,9 @@ func (l *ledger) occupy(ar *arena, addr, size int64) (i int32, untouched, holes 
 			untouched += s.size
 			ar.device.touch(ar.index, addressRange{s.addr, s.end()}, s.seq)
 		} else {
-			holes += s.size
+			touched += s.size
 		}
+		l.removeFree(ar, piece)
 		if piece != i {
 			l.absorb(ar, i, piece)
 		}
@@ -199,7 +204,7 @@ func (l *ledger) occupy(ar *arena, addr, size int64) (i int32, untouched, holes 
 		}
 	}
 	l.segments[i].kind = segmentLive
-	return i, untouched, holes, nil
+	return i, untouched, touched, nil
 }
 
 // absorb gives the bytes of next, which lies right behind i, to i.
@@ -212,24 +217,28 @@ func (l *ledger) absorb(ar *arena, i, next int32) {
 	l.drop(ar, next)
 }
 
-// vacate makes a segment a hole and merges it with the holes beside it, within its region.
+// vacate makes a segment free and merges it with the touched segments beside it, within its region.
 func (l *ledger) vacate(ar *arena, i int32) {
 	s := &l.segments[i]
-	s.kind, s.shared, s.within = segmentHole, false, false
+	s.kind, s.shared, s.within = segmentTouched, false, false
 	if next := s.next; next != none {
 		n := &l.segments[next]
-		if n.kind == segmentHole && !n.region && n.addr == s.end() {
+		if n.kind == segmentTouched && !n.region && n.addr == s.end() {
+			l.removeFree(ar, next)
 			s.size += n.size
 			l.drop(ar, next)
 		}
 	}
 	if prev := s.prev; prev != none && !s.region {
 		p := &l.segments[prev]
-		if p.kind == segmentHole && p.end() == s.addr {
+		if p.kind == segmentTouched && p.end() == s.addr {
+			l.removeFree(ar, prev)
 			p.size += s.size
 			l.drop(ar, i)
+			i = prev
 		}
 	}
+	l.addFree(ar, i)
 }
 
 // mapRange makes r untouched memory, which may start a region; nothing of it is mapped. Mapped ranges end at gaps and
@@ -240,15 +249,16 @@ func (l *ledger) mapRange(ar *arena, r addressRange, seq int64, region bool) {
 		next = l.table.find(above.from)
 		joins = !l.segments[next].region
 	}
-	l.insertBefore(ar, next, segment{
+	i := l.insertBefore(ar, next, segment{
 		addr: r.from, size: r.bytes(), seq: seq, arena: ar.index, kind: segmentUntouched, region: region,
 	})
 	ar.mapped.add(r, !region, joins)
+	l.addFree(ar, i)
 }
 
-// unmapRange takes r, all of it mapped and free, out. It returns what was untouched of it
-// and what were holes.
-func (l *ledger) unmapRange(ar *arena, r addressRange) (untouched, holes int64, err error) {
+// unmapRange takes r, all of it mapped and free, out. It returns how many bytes of it were
+// untouched and how many touched.
+func (l *ledger) unmapRange(ar *arena, r addressRange) (untouched, touched int64, err error) {
 	i, err := l.at(ar, r.from)
 	if err != nil {
 		return 0, 0, err
@@ -262,12 +272,13 @@ func (l *ledger) unmapRange(ar *arena, r addressRange) (untouched, holes int64, 
 			untouched += s.size
 			ar.device.touch(ar.index, addressRange{s.addr, s.end()}, s.seq)
 		} else {
-			holes += s.size
+			touched += s.size
 		}
+		l.removeFree(ar, i)
 		if s.end() == r.to {
 			l.drop(ar, i)
 			ar.mapped.remove(r)
-			return untouched, holes, nil
+			return untouched, touched, nil
 		}
 		next, err := l.following(i)
 		if err != nil {
@@ -276,25 +287,4 @@ func (l *ledger) unmapRange(ar *arena, r addressRange) (untouched, holes int64, 
 		l.drop(ar, i)
 		i = next
 	}
-}
-
-// freeRuns appends the sizes of an arena's free chunks to out: stretches of free mapped
-// memory that end at an occupied segment, a gap or a region's end.
-func (l *ledger) freeRuns(ar *arena, out []int64) []int64 {
-	run, end := int64(0), int64(-1)
-	for i := ar.head; i != none; i = l.segments[i].next {
-		s := &l.segments[i]
-		if run > 0 && (!s.free() || s.addr != end || s.region) {
-			out = append(out, run)
-			run = 0
-		}
-		if s.free() {
-			run += s.size
-		}
-		end = s.end()
-	}
-	if run > 0 {
-		out = append(out, run)
-	}
-	return out
 }

@@ -73,6 +73,18 @@ func patterns() []leavings {
 			}
 			return one(trace.Event{Kind: trace.KindAlloc, Addr: base + 1<<40 - i*4096, Requested: 256, Provided: 256})
 		}, ""},
+		{"a chunk of many pieces", func(i int64, text func(string) int32) []trace.Event {
+			if i == 0 {
+				return one(trace.Event{Kind: trace.KindArena, Addr: base, Requested: -1, Provided: 1 << 40, Context: text(plain)},
+					trace.Event{Kind: trace.KindMap, Addr: base, Provided: 1 << 40})
+			}
+			var out []trace.Event
+			for _, at := range []int64{i, (i + 1) / 2} { // touched and untouched in turns, and a block in the middle
+				out = append(out, trace.Event{Kind: trace.KindAlloc, Addr: base + at*4096, Requested: 256, Provided: 256},
+					trace.Event{Kind: trace.KindFree, Addr: base + at*4096})
+			}
+			return out
+		}, ""},
 		{"failed requests", func(i int64, text func(string) int32) []trace.Event {
 			return one(trace.Event{Kind: trace.KindOOM, Arena: trace.NoArena, Requested: i + 1})
 		}, ""},

@@ -39,7 +39,7 @@ type LiveDevice struct {
 	OOMs   int64
 }
 
-// LiveArena is an arena and its own part of its device's state.
+// LiveArena is an arena and its state, seen by its own requests: nothing of it is stranded.
 type LiveArena struct {
 	Info ArenaInfo
 	Now  Instant // of a paused one, as it will be when it resumes
@@ -70,7 +70,7 @@ func (l *Live) State() LiveState {
 			continue
 		}
 		now := Instant{Seq: a.lastSeq, Time: a.lastTime, Iteration: ar.device.iteration}
-		ar.split.fill(&now)
+		ar.fill(&now)
 		if ar.sampled {
 			now.C = -1
 		}

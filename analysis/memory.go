@@ -66,7 +66,7 @@ func (a *analyzer) handOut(ar *arena, e *trace.Event) error {
 	if ar.paused() {
 		return errPaused
 	}
-	i, untouched, holes, err := a.ledger.occupy(ar, e.Addr, e.Provided)
+	i, untouched, touched, err := a.ledger.occupy(ar, e.Addr, e.Provided)
 	if err != nil {
 		return err
 	}
@@ -88,8 +88,8 @@ func (a *analyzer) handOut(ar *arena, e *trace.Event) error {
 		x.c += e.Provided
 		x.rounding += rounding
 		x.slack += e.Provided - e.Requested - rounding
-		x.reserve -= untouched
-		x.external -= holes
+		x.untouched -= untouched
+		x.touched -= touched
 		x.live++
 	}
 	return nil
@@ -129,9 +129,9 @@ func (a *analyzer) free(e *trace.Event) error {
 	}
 	s := &a.ledger.segments[i]
 	rounding := roundingOf(s.requested, s.size)
-	pending, holes := int64(0), s.size
+	pending, freed := int64(0), s.size
 	if s.shared {
-		pending, holes = s.size, 0
+		pending, freed = s.size, 0
 	}
 	for _, x := range [2]*split{&ar.split, ar.total} {
 		x.t -= s.requested
@@ -139,7 +139,7 @@ func (a *analyzer) free(e *trace.Event) error {
 		x.rounding -= rounding
 		x.slack -= s.size - s.requested - rounding
 		x.pending += pending
-		x.external += holes
+		x.touched += freed
 		x.live--
 	}
 	if ar.paused() {
@@ -170,7 +170,7 @@ func (a *analyzer) freeDone(e *trace.Event) error {
 	s := &a.ledger.segments[i]
 	for _, x := range [2]*split{&ar.split, ar.total} {
 		x.pending -= s.size
-		x.external += s.size
+		x.touched += s.size
 	}
 	ar.leftPeak(s)
 	a.graphFreed(ar, e)
@@ -237,9 +237,10 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	ar.keepMapping(r, e.Seq, region)
 	for _, x := range [2]*split{&ar.split, ar.total} {
 		x.r += r.bytes()
-		x.reserve += r.bytes()
+		x.untouched += r.bytes()
 	}
 	ar.maxR = max(ar.maxR, ar.r)
+	ar.device.rerank(ar)
 	a.residency(ar, e.Time)
 	if ar.store != nil {
 		ar.store.grow(r.bytes())
@@ -268,7 +269,7 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 	}
 	ar.beforeMapping()
 	ar.device.changing(e.Time)
-	untouched, holes, err := a.ledger.unmapRange(ar, r)
+	untouched, touched, err := a.ledger.unmapRange(ar, r)
 	if err != nil {
 		return err
 	}
@@ -276,9 +277,10 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 	ar.forgetMapping(r)
 	for _, x := range [2]*split{&ar.split, ar.total} {
 		x.r -= r.bytes()
-		x.reserve -= untouched
-		x.external -= holes
+		x.untouched -= untouched
+		x.touched -= touched
 	}
+	ar.device.rerank(ar)
 	if ar.paused() {
 		ar.device.paused -= r.bytes()
 	}
@@ -298,9 +300,13 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 func (a *analyzer) settle(ar *arena, e *trace.Event) error {
 	d := ar.device
 	ar.changed(e)
+	ar.reusable = a.ledger.reusable(ar)
 	ar.followFree()
 	if !ar.split.holds() {
 		return fmt.Errorf("the arena does not add up: %s", ar.split.text())
+	}
+	if !ar.largestHolds() {
+		return fmt.Errorf("the largest free chunk of the arena has %d bytes, %d of them handed out before: %s", ar.largestFree(), ar.reusable, ar.split.text())
 	}
 	if !d.split.holds() {
 		return fmt.Errorf("device %d does not add up: %s", d.Device, d.split.text())
@@ -315,6 +321,6 @@ func (a *analyzer) settle(ar *arena, e *trace.Event) error {
 }
 
 func (s *split) text() string {
-	return fmt.Sprintf("R %d, T %d + rounding %d + slack %d + pending %d + reserve %d + external %d + unsplit %d; C %d",
-		s.r, s.t, s.rounding, s.slack, s.pending, s.reserve, s.external, s.unsplit, s.c)
+	return fmt.Sprintf("R %d, T %d + rounding %d + slack %d + pending %d + untouched %d + touched %d + unsplit %d; C %d",
+		s.r, s.t, s.rounding, s.slack, s.pending, s.untouched, s.touched, s.unsplit, s.c)
 }

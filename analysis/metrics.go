@@ -61,8 +61,10 @@ var metrics = slices.Concat(
 	waste("internal", "chunks beyond requests, rounding and slack", Instant.Internal),
 	ofChunks(waste("rounding", "requests rounded up to 256 bytes", func(i Instant) int64 { return i.Rounding })),
 	ofChunks(waste("slack", "chunks beyond rounded requests", func(i Instant) int64 { return i.Slack })),
+	ofChunks(waste("stranded", "free memory of arenas other than the one with the most reserved, whose requests cannot use it", func(i Instant) int64 { return i.Stranded })),
 	ofChunks(waste("reserve", "free memory never handed out since it was mapped", func(i Instant) int64 { return i.Reserve })),
-	ofChunks(waste("external", "free memory handed out before, now in holes", func(i Instant) int64 { return i.External })),
+	ofChunks(waste("reusable", "free memory handed out before, in the largest free chunk", func(i Instant) int64 { return i.Reusable })),
+	ofChunks(waste("external", "free memory handed out before, in smaller free chunks: fragmented", func(i Instant) int64 { return i.External })),
 	waste("total", "R - T, all that is reserved and not asked for", func(i Instant) int64 { return i.R - i.T }),
 	attributionMetrics,
 	[]Metric{

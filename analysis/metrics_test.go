@@ -30,6 +30,7 @@ func TestMetrics(t *testing.T) {
 		"waste.internal": 596_232. / reserved, "waste.internal.bytes": 596_232,
 		"waste.rounding": 264. / reserved, "waste.rounding.bytes": 264,
 		"waste.slack": 595_968. / reserved, "waste.slack.bytes": 595_968,
+		"waste.stranded": 0, "waste.stranded.bytes": 0, "waste.reusable": 0, "waste.reusable.bytes": 0,
 		"waste.reserve": 3_604_224. / reserved, "waste.reserve.bytes": 3_604_224,
 		"waste.external": 0, "waste.external.bytes": 0,
 		"waste.total": (reserved - requested) / reserved, "waste.total.bytes": reserved - requested,
@@ -84,6 +85,7 @@ func TestMetricsThatAreNotTold(t *testing.T) {
 	d := run(t, r, Options{}).Devices[0]
 	untold := map[string]bool{
 		"waste.internal": true, "waste.rounding": true, "waste.slack": true, "waste.reserve": true,
+		"waste.stranded": true, "waste.reusable": true,
 		"waste.external": true, "waste.total": true, "efficiency.requested": true, "efficiency.provided": true,
 		"iteration.first_excess": true, "iteration.steady_idle": true, "iteration.own_idle": true, "leak.slope": true, "leak.per_request": true, "leak.per_second": true,
 		"used.peak": true, "books.unexplained": true, "books.unexplained.bytes": true,

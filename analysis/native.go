@@ -13,10 +13,9 @@ import (
 //
 //   - every C of the device's results is that of a sample, -1 where there was none; greatest
 //     values are the greatest of the samples;
-//   - internal waste has no parts, and free memory no reserve and external: all of it is in
-//     Instant.Unsplit. Where C is known so are their sums, by [Instant.Internal] and
+//   - internal waste and free memory have no parts: all of both is in Instant.Unsplit. Where C is known so are their sums, by [Instant.Internal] and
 //     [Instant.Free];
-//   - L and what is stranded are not known, -1.
+//   - L, and how the free memory divides for a request that did not fit, are not known, -1.
 type Sampled struct {
 	Allocator string // "native"
 	Samples   int64  // of the allocator's sums, those that agreed
@@ -58,12 +57,12 @@ func (ar *arena) changed(e *trace.Event) {
 		return
 	}
 	if ar.sampled {
-		joined := ar.split.reserve + ar.split.external
-		ar.total.reserve -= ar.split.reserve
-		ar.total.external -= ar.split.external
+		joined := ar.split.free()
+		ar.total.untouched -= ar.split.untouched
+		ar.total.touched -= ar.split.touched
 		ar.total.unsplit += joined
 		ar.split.unsplit += joined
-		ar.split.reserve, ar.split.external = 0, 0
+		ar.split.untouched, ar.split.touched = 0, 0
 	}
 	d.samples.changed, d.samples.c = e.Seq, -1
 	if d.live == 0 {
@@ -127,7 +126,7 @@ func (a *analyzer) sampleGrowth(d *device) {
 
 // judge ends a growth of a watched arena: there are no chunks to look at.
 func (s *samples) judge(w *waitingGrowth, size int64) {
-	w.LargestFree, w.Stranded, w.Verdict = -1, -1, ""
+	w.LargestFree, w.TooSmall, w.Stranded, w.Verdict = -1, -1, -1, ""
 	if w.Free < 0 {
 		s.Unjudged++
 		return
@@ -138,7 +137,7 @@ func (s *samples) judge(w *waitingGrowth, size int64) {
 // oom is a failed request of a device with watched arenas.
 func (s *samples) oom(o *OOM) {
 	o.At.C = s.c
-	o.Free, o.LargestFree, o.Verdict = -1, -1, ""
+	o.Free, o.LargestFree, o.TooSmall, o.Stranded, o.Verdict = -1, -1, -1, -1, ""
 	if s.c >= 0 {
 		o.Free = o.At.Free()
 		o.Verdict = verdict(o.Free, o.Request)
@@ -239,7 +238,7 @@ func (s *series) sample(seq, c int64) {
 func (m *ArenaMap) unsplit(s split) split {
 	spans := m.Spans[:0]
 	for _, span := range m.Spans {
-		if span.Kind == SpanHole || span.Kind == SpanUntouched {
+		if span.Kind.Free() {
 			span.Kind = SpanUnsplit
 		}
 		if n := len(spans); n > 0 && span.Kind == SpanUnsplit && spans[n-1].Kind == SpanUnsplit {
@@ -249,8 +248,8 @@ func (m *ArenaMap) unsplit(s split) split {
 		spans = append(spans, span)
 	}
 	m.Spans = spans
-	s.unsplit += s.reserve + s.external
-	s.reserve, s.external = 0, 0
+	s.unsplit += s.free()
+	s.untouched, s.touched = 0, 0
 	return s
 }
 

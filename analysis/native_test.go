@@ -89,8 +89,8 @@ func TestSampledStep(t *testing.T) {
 		t.Errorf("iterations (-want +got):\n%s", diff)
 	}
 	growths := []Growth{
-		{Seq: 1, Time: 1000, Request: 1000, Grown: 4096, Reserved: 4096, Free: 0, LargestFree: -1, Stranded: -1, Verdict: Capacity},
-		{Seq: 9, Time: 9000, Iteration: 1, Request: 8000, Grown: 8192, Reserved: 12288, Free: 3072, LargestFree: -1, Stranded: -1, Verdict: Capacity},
+		{Seq: 1, Time: 1000, Request: 1000, Grown: 4096, Reserved: 4096, Free: 0, LargestFree: -1, TooSmall: -1, Stranded: -1, Verdict: Capacity},
+		{Seq: 9, Time: 9000, Iteration: 1, Request: 8000, Grown: 8192, Reserved: 12288, Free: 3072, LargestFree: -1, TooSmall: -1, Stranded: -1, Verdict: Capacity},
 	}
 	if diff := cmp.Diff(growths, d.Growths); diff != "" {
 		t.Errorf("growths (-want +got):\n%s", diff)
@@ -139,7 +139,7 @@ func TestSampledWithoutSamples(t *testing.T) {
 		t.Errorf("failed request %+v", o)
 	}
 	for _, name := range []string{
-		"waste.internal", "waste.rounding", "waste.slack", "waste.reserve", "waste.external", "waste.external.bytes", "fragmentation.peak",
+		"waste.internal", "waste.rounding", "waste.slack", "waste.stranded", "waste.reserve", "waste.reusable", "waste.external", "waste.external.bytes", "fragmentation.peak",
 		"provided.peak", "efficiency.provided", "iteration.first_excess", "iteration.steady_idle", "growth.fragmentation",
 	} {
 		metric, _ := LookupMetric(name)
@@ -190,7 +190,7 @@ func TestSampledBesideOurs(t *testing.T) {
 	d := run(t, r.Recorder, Options{}).Devices[0]
 	want := Instant{
 		Seq: 6, Time: 6000, T: 1100, C: 2048 + 512, R: 2*mib + 4096, Rounding: 24, Slack: 1024,
-		Reserve: 2*mib - 2048, Unsplit: 4096 - 100, Live: 2,
+		Reserve: 2*mib - 2048, Unsplit: 4096 - 100, Live: 2, View: 1,
 	}
 	if diff := cmp.Diff(want, d.Peak); diff != "" {
 		t.Errorf("peak (-want +got):\n%s", diff)
@@ -249,7 +249,7 @@ func TestSampledAgainstOurs(t *testing.T) {
 			if w.T != g.T || w.R != g.R || w.Live != g.Live || w.C != g.C || w.Internal() != g.Internal() {
 				rt.Fatalf("%+v\nwant %+v", g, w)
 			}
-			if g.R != g.T+g.Pending+g.Unsplit || g.Rounding+g.Slack+g.Reserve+g.External != 0 {
+			if g.R != g.T+g.Pending+g.Unsplit || g.Rounding+g.Slack+g.Stranded+g.Reserve+g.Reusable+g.External != 0 {
 				rt.Fatalf("does not add up: %+v", g)
 			}
 		}

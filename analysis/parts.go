@@ -48,12 +48,13 @@ func TagMetrics() []string { return slices.Clone(tagMetrics) }
 var tagMetrics = []string{
 	"reserved.peak", "reserved.final", "requested.peak", "requested.at_peak", "provided.peak", "pending.at_peak", "live.peak",
 	"waste.internal", "waste.internal.bytes", "waste.rounding", "waste.rounding.bytes", "waste.slack", "waste.slack.bytes",
-	"waste.reserve", "waste.reserve.bytes", "waste.external", "waste.external.bytes", "waste.total", "waste.total.bytes",
+	"waste.stranded", "waste.stranded.bytes", "waste.reserve", "waste.reserve.bytes", "waste.reusable", "waste.reusable.bytes", "waste.external", "waste.external.bytes", "waste.total", "waste.total.bytes",
 	"efficiency.requested", "efficiency.provided",
 }
 
 // OfTag is a device as far as the arenas of a tag go, for the metrics of [TagMetrics]; false if it
-// has none. Peak is the tag's part of the device's peak instant.
+// has none. Peak is the tag's part of the device's peak instant, its free memory as requests of the
+// tag's arena with the most reserved see it.
 func (r *Result) OfTag(d *DeviceResult, tag string) (*DeviceResult, bool) {
 	at := slices.IndexFunc(d.Tags, func(u TagUse) bool { return u.Tag == tag })
 	if at < 0 {
@@ -63,31 +64,46 @@ func (r *Result) OfTag(d *DeviceResult, tag string) (*DeviceResult, bool) {
 	of := &DeviceResult{Device: d.Device, Allocs: d.Allocs, MaxT: use.MaxT, MaxC: use.MaxC, MaxR: use.MaxR, Sampled: d.Sampled}
 	of.Peak = Instant{Seq: d.Peak.Seq, Time: d.Peak.Time, Iteration: d.Peak.Iteration}
 	of.Final = Instant{Seq: d.Final.Seq, Time: d.Final.Time, Iteration: d.Final.Iteration}
+	var final, peak []*Instant
 	for i := range r.Arenas {
 		a := &r.Arenas[i]
 		if a.Device != d.Device || a.Options["tag"] != tag {
 			continue
 		}
 		if !a.Paused {
-			of.Final.add(&a.Final)
+			final = append(final, &a.Final)
 		}
 		for j := range d.Map.Arenas {
 			if d.Map.Arenas[j].Arena == a.ID {
-				of.Peak.add(&d.Map.Arenas[j].At)
+				peak = append(peak, &d.Map.Arenas[j].At)
 			}
 		}
 	}
+	of.Final.sum(final)
+	of.Peak.sum(peak)
 	if d.Sampled != nil { // whose chunks are not told
 		of.MaxC, of.Peak.C, of.Final.C = -1, -1, -1
 	}
 	return of, true
 }
 
-// add sums the terms of two parts of a device.
-func (i *Instant) add(o *Instant) {
-	i.T, i.C, i.R = i.T+o.T, i.C+o.C, i.R+o.R
-	i.Rounding, i.Slack, i.Pending = i.Rounding+o.Rounding, i.Slack+o.Slack, i.Pending+o.Pending
-	i.Reserve, i.External, i.Unsplit, i.Live = i.Reserve+o.Reserve, i.External+o.External, i.Unsplit+o.Unsplit, i.Live+o.Live
+// sum adds up arenas, each seen by its own requests. Their free memory is as requests of the one
+// with the most reserved see it, of equal ones the first.
+func (i *Instant) sum(arenas []*Instant) {
+	var view *Instant
+	for _, o := range arenas {
+		i.T, i.C, i.R = i.T+o.T, i.C+o.C, i.R+o.R
+		i.Rounding, i.Slack, i.Pending = i.Rounding+o.Rounding, i.Slack+o.Slack, i.Pending+o.Pending
+		i.Unsplit, i.Live = i.Unsplit+o.Unsplit, i.Live+o.Live
+		i.Stranded += o.Reserve + o.Reusable + o.External
+		if view == nil || o.R > view.R {
+			view = o
+		}
+	}
+	if view != nil {
+		i.Reserve, i.Reusable, i.External, i.View = view.Reserve, view.Reusable, view.External, view.View
+		i.Stranded -= view.Reserve + view.Reusable + view.External
+	}
 }
 
 // PhaseMetrics are the names of the metrics that a phase has by itself; see [DeviceResult.OfPhase].

@@ -85,6 +85,7 @@ func (a *analyzer) pause(e *trace.Event) error {
 	ar.device.paused += ar.r
 	ar.device.pausedT += ar.t
 	ar.total, ar.away = &ar.away, ar.split
+	ar.device.rerank(ar)
 	ar.pauses = append(ar.pauses, pauseSpan{e.Seq, math.MaxInt64})
 	a.transitioned(ar, t)
 	return a.settle(ar, e)
@@ -113,6 +114,7 @@ func (a *analyzer) resume(e *trace.Event) error {
 	ar.device.paused -= ar.r
 	ar.device.pausedT -= ar.t
 	ar.total = &ar.device.split
+	ar.device.rerank(ar)
 	a.transitioned(ar, t)
 	return a.settle(ar, e)
 }

@@ -84,25 +84,33 @@ func (a *analyzer) finishPeak(d *device) error {
 	d.TopSizes = a.attribution.BySize(live)
 	d.Map.At = d.Peak
 	d.untouched = joined(d.untouched)
-	var sum split
+	var sum, view split
+	var reusable int64 // of the view
+	found := d.Peak
 	for _, ar := range a.arenas {
 		if ar.device != d || ar.pausedAt(d.Peak.Seq) {
 			continue
 		}
-		m, s := a.arenaMap(ar, blocks)
+		m, l := a.arenaMap(ar, blocks)
+		s := l.s
 		if ar.sampled {
-			s = m.unsplit(s)
+			s, l.reusable = m.unsplit(s), 0
 		}
 		if m.Extent == 0 {
 			continue
 		}
 		m.At.Seq, m.At.Time, m.At.Iteration = d.Peak.Seq, d.Peak.Time, d.Peak.Iteration
 		s.fill(&m.At)
+		freeTermsOf(&s, l.reusable, s.free()).fill(&m.At)
+		m.At.View = ar.info.ID
 		d.Map.Arenas = append(d.Map.Arenas, m)
 		sum = sum.plus(s)
+		if s.r > view.r {
+			view, reusable, found.View = s, l.reusable, ar.info.ID
+		}
 	}
-	found := d.Peak
 	sum.fill(&found)
+	freeTermsOf(&view, reusable, sum.free()).fill(&found)
 	if found != d.Peak {
 		return fmt.Errorf("the peak of device %d at seq %d is not what was recovered: %+v, recovered %+v", d.Device, d.Peak.Seq, d.Peak, found)
 	}
@@ -110,15 +118,15 @@ func (a *analyzer) finishPeak(d *device) error {
 }
 
 // arenaMap lays out an arena at its device's peak. The blocks are in order of address.
-func (a *analyzer) arenaMap(ar *arena, blocks []block) (ArenaMap, split) {
+func (a *analyzer) arenaMap(ar *arena, blocks []block) (ArenaMap, layout) {
 	m := ArenaMap{Arena: ar.info.ID}
 	mapped := ar.mappedAtPeak()
 	if len(mapped) == 0 {
-		return m, split{}
+		return m, layout{}
 	}
 	m.Base = mapped[0].from
 	m.Extent = mapped[len(mapped)-1].to - m.Base
-	l := layout{m: &m, untouched: a.untouchedAtPeak(ar, mapped), at: m.Base, largest: &ar.device.LargestFree}
+	l := layout{m: &m, untouched: a.untouchedAtPeak(ar, mapped), at: m.Base}
 	for _, r := range mapped {
 		l.put(r.from, SpanUnmapped)
 		l.s.r += r.bytes()
@@ -134,7 +142,9 @@ func (a *analyzer) arenaMap(ar *arena, blocks []block) (ArenaMap, split) {
 		l.free(r.to)
 		l.endRun()
 	}
-	return m, l.s
+	l.end()
+	ar.device.LargestFree = max(ar.device.LargestFree, l.largest.bytes)
+	return m, l
 }
 
 // untouchedAtPeak are what was untouched of an arena at the peak, in order of address; mapped is
@@ -162,8 +172,15 @@ type layout struct {
 	s         split
 	untouched []addressRange // ahead
 	at        int64          // drawn up to here
-	run       int64          // free bytes that end here
-	largest   *int64
+	run       freeRun        // the free chunk that ends here
+	largest   freeRun        // of equal ones the first
+	reusable  int64          // bytes of the largest that were handed out before, after end
+}
+
+// freeRun is a free chunk and its spans, by index.
+type freeRun struct {
+	bytes    int64
+	from, to int
 }
 
 // put draws a span up to an address.
@@ -174,24 +191,28 @@ func (l *layout) put(to int64, kind SpanKind) {
 	}
 }
 
-// free draws free memory up to an address.
+// free draws free memory up to an address. What was handed out before is external until the
+// largest chunk is known.
 func (l *layout) free(to int64) {
-	l.run += to - l.at
+	if l.run.bytes == 0 {
+		l.run.from = len(l.m.Spans)
+	}
+	l.run.bytes += to - l.at
 	for len(l.untouched) > 0 && l.untouched[0].from < to {
 		u := l.untouched[0]
-		l.s.external += u.from - l.at
-		l.put(u.from, SpanHole)
+		l.s.touched += u.from - l.at
+		l.put(u.from, SpanExternal)
 		end := min(u.to, to)
-		l.s.reserve += end - l.at
-		l.put(end, SpanUntouched)
+		l.s.untouched += end - l.at
+		l.put(end, SpanReserve)
 		if u.to > to {
 			l.untouched[0].from = to
 			return
 		}
 		l.untouched = l.untouched[1:]
 	}
-	l.s.external += to - l.at
-	l.put(to, SpanHole)
+	l.s.touched += to - l.at
+	l.put(to, SpanExternal)
 }
 
 func (l *layout) block(b *block) {
@@ -212,7 +233,22 @@ func (l *layout) block(b *block) {
 	l.put(end, SpanSlack)
 }
 
+// endRun ends a free chunk.
 func (l *layout) endRun() {
-	*l.largest = max(*l.largest, l.run)
-	l.run = 0
+	if l.run.bytes > l.largest.bytes {
+		l.run.to = len(l.m.Spans)
+		l.largest = l.run
+	}
+	l.run.bytes = 0
+}
+
+// end draws what was handed out before of the largest free chunk as reusable.
+func (l *layout) end() {
+	l.endRun()
+	for i := l.largest.from; i < l.largest.to; i++ {
+		if s := &l.m.Spans[i]; s.Kind == SpanExternal {
+			s.Kind = SpanReusable
+			l.reusable += s.Bytes
+		}
+	}
 }

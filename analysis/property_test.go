@@ -72,9 +72,9 @@ func (n *naive) count(arena int32) (s split) {
 		s.r += granule
 		switch {
 		case g.block == nil && g.touched:
-			s.external += granule
+			s.touched += granule
 		case g.block == nil:
-			s.reserve += granule
+			s.untouched += granule
 		case g.block.pending:
 			s.pending += granule
 		}
@@ -93,19 +93,88 @@ func (n *naive) count(arena int32) (s split) {
 	return s
 }
 
-// largestFree is the longest run of free granules. The regions of the scenarios never touch.
-func (n *naive) largestFree() (most int64) {
-	var run, next int64
+// chunk is a free chunk and what of it was handed out before.
+type chunk struct{ from, to, touched int64 }
+
+// largestFree is the longest run of free granules of an arena, of all for -1; of equal ones the
+// first. The regions of the scenarios never touch.
+func (n *naive) largestFree(arena int32) (most chunk) {
+	var run chunk
 	for _, at := range slices.Sorted(maps.Keys(n.granules)) {
-		if at != next {
-			run = 0
+		g := n.granules[at]
+		if arena >= 0 && g.arena != arena || g.block != nil {
+			continue
 		}
-		if run += granule; n.granules[at].block != nil {
-			run = 0
+		if at != run.to {
+			run = chunk{from: at}
 		}
-		most, next = max(most, run), at+granule
+		if run.to = at + granule; g.touched {
+			run.touched += granule
+		}
+		if run.to-run.from > most.to-most.from {
+			most = run
+		}
 	}
 	return most
+}
+
+// free gives every free granule its name, as requests of an arena see it.
+func (n *naive) free(view int32) (f freeTerms) {
+	most := n.largestFree(view)
+	for at, g := range n.granules {
+		switch {
+		case g.block != nil:
+		case g.arena != view:
+			f.stranded += granule
+		case !g.touched:
+			f.reserve += granule
+		case most.from <= at && at < most.to:
+			f.reusable += granule
+		default:
+			f.external += granule
+		}
+	}
+	return f
+}
+
+// view is the arena with the most reserved, of equal ones the first.
+func (n *naive) view() (view int32) {
+	mapped := map[int32]int64{}
+	for _, g := range n.granules {
+		mapped[g.arena] += granule
+	}
+	for _, arena := range slices.Sorted(maps.Keys(mapped)) {
+		if mapped[arena] > mapped[view] {
+			view = arena
+		}
+	}
+	return view
+}
+
+// tooSmall are the bytes of an arena's free chunks below a size.
+func (n *naive) tooSmall(arena int32, size int64) (bytes int64) {
+	var run int64
+	end := func() {
+		if run < size {
+			bytes += run
+		}
+		run = 0
+	}
+	next := int64(-1)
+	for _, at := range slices.Sorted(maps.Keys(n.granules)) {
+		g := n.granules[at]
+		if g.arena != arena {
+			continue
+		}
+		if at != next || g.block != nil {
+			end()
+		}
+		if next = at + granule; g.block == nil {
+			run += granule
+		}
+	}
+	end()
+	return bytes
 }
 
 // picture is the kind of every granule of an arena, and its blocks.
@@ -116,15 +185,18 @@ type picture struct {
 
 func (n *naive) picture(arena int32) picture {
 	p := picture{map[int64]SpanKind{}, map[int64]int64{}}
+	most := n.largestFree(arena)
 	for at, g := range n.granules {
 		if g.arena != arena {
 			continue
 		}
 		switch {
-		case g.block == nil && g.touched:
-			p.Kinds[at] = SpanHole
+		case g.block == nil && !g.touched:
+			p.Kinds[at] = SpanReserve
+		case g.block == nil && most.from <= at && at < most.to:
+			p.Kinds[at] = SpanReusable
 		case g.block == nil:
-			p.Kinds[at] = SpanUntouched
+			p.Kinds[at] = SpanExternal
 		case g.block.pending:
 			p.Kinds[at] = SpanPending
 		default:
@@ -246,7 +318,9 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 		var peakSeq int64 = -1
 		var pictures [2]picture
 		var contexts, sizes []Holder
-		var largestFree int64
+		var largestFree chunk
+		var free freeTerms
+		var view int32
 		for i := range r.Events {
 			e := &r.Events[i]
 			if err := a.event(e); err != nil {
@@ -254,20 +328,20 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 			}
 			n.apply(*e)
 			all := n.count(-1)
-			if len(a.devices) > 0 && a.devices[0].split != all {
-				t.Fatalf("seq %d %s: device %+v\nwant %+v", e.Seq, e.Kind, a.devices[0].split, all)
+			if len(a.devices) > 0 {
+				n.checkDevice(t, a.devices[0], e, all)
 			}
 			for _, ar := range a.arenas {
-				if want := n.count(ar.index); ar.split != want {
-					t.Fatalf("seq %d %s: arena %d %+v\nwant %+v", e.Seq, e.Kind, ar.index, ar.split, want)
-				}
+				n.checkArena(t, ar, e)
 			}
 			maxima.t, maxima.c, maxima.r = max(maxima.t, all.t), max(maxima.c, all.c), max(maxima.r, all.r)
 			if all.r > peak.r || all.r == peak.r && all.t > peak.t {
 				peak, peakSeq = all, e.Seq
 				pictures = [2]picture{n.picture(0), n.picture(1)}
 				contexts, sizes = n.holders(r)
-				largestFree = n.largestFree()
+				largestFree = n.largestFree(-1)
+				free = n.free(n.view())
+				view = n.view()
 			}
 		}
 		result, err := a.finish()
@@ -277,14 +351,16 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 		d := &result.Devices[0]
 		want := Instant{Seq: peakSeq, Time: d.Peak.Time, Iteration: d.Peak.Iteration}
 		peak.fill(&want)
+		free.fill(&want)
+		want.View = view
 		if d.Peak != want {
 			t.Fatalf("peak %+v\nwant %+v", d.Peak, want)
 		}
 		if d.MaxT != maxima.t || d.MaxC != maxima.c || d.MaxR != maxima.r {
 			t.Fatalf("maxima %d %d %d, want %+v", d.MaxT, d.MaxC, d.MaxR, maxima)
 		}
-		if d.LargestFree != largestFree {
-			t.Fatalf("largest free %d, want %d", d.LargestFree, largestFree)
+		if d.LargestFree != largestFree.to-largestFree.from {
+			t.Fatalf("largest free %d, want %+v", d.LargestFree, largestFree)
 		}
 		got := [2]picture{n.none(), n.none()}
 		for _, m := range d.Map.Arenas {
@@ -300,6 +376,52 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 			t.Fatal(diff)
 		}
 	})
+}
+
+// checkDevice holds the state of a device against the granules.
+func (n *naive) checkDevice(t *rapid.T, d *device, e *trace.Event, all split) {
+	t.Helper()
+	if d.split != all {
+		t.Fatalf("seq %d %s: device %+v\nwant %+v", e.Seq, e.Kind, d.split, all)
+	}
+	got := d.instant(e.Seq, e.Time)
+	want := got
+	n.free(n.view()).fill(&want)
+	want.View = n.view()
+	if got != want {
+		t.Fatalf("seq %d %s: device %+v\nwant %+v", e.Seq, e.Kind, got, want)
+	}
+	if sum := got.T + got.Internal() + got.Pending + got.Stranded + got.Reserve + got.Reusable + got.External; sum != got.R {
+		t.Fatalf("seq %d %s: the terms are %d bytes, R %d", e.Seq, e.Kind, sum, got.R)
+	}
+	for i := range d.OOMs {
+		o := &d.OOMs[i]
+		if o.Seq != e.Seq {
+			continue
+		}
+		free, small := n.free(o.Arena), n.tooSmall(o.Arena, o.Request)
+		n.free(o.Arena).fill(&want)
+		want.View = o.Arena
+		if o.At != want || o.TooSmall != small || o.Stranded != free.stranded || o.Free != all.free() {
+			t.Fatalf("OOM %+v\nwant %+v, too small %d", o, want, small)
+		}
+	}
+}
+
+// checkArena holds the state of an arena by itself against the granules.
+func (n *naive) checkArena(t *rapid.T, ar *arena, e *trace.Event) {
+	t.Helper()
+	if want := n.count(ar.index); ar.split != want {
+		t.Fatalf("seq %d %s: arena %d %+v\nwant %+v", e.Seq, e.Kind, ar.index, ar.split, want)
+	}
+	want := n.free(ar.index)
+	want.stranded = 0
+	if got := ar.ownTerms(); got != want {
+		t.Fatalf("seq %d %s: arena %d %+v\nwant %+v", e.Seq, e.Kind, ar.index, got, want)
+	}
+	if most := n.largestFree(ar.index); ar.largestFree() != most.to-most.from {
+		t.Fatalf("seq %d %s: arena %d: largest free chunk %d, want %+v", e.Seq, e.Kind, ar.index, ar.largestFree(), most)
+	}
 }
 
 func (n *naive) none() picture { return picture{map[int64]SpanKind{}, map[int64]int64{}} }

@@ -77,8 +77,8 @@ type DeviceResult struct {
 	Sampled *Sampled
 }
 
-// Instant is the state of a device after one event. R = T + Rounding + Slack + Pending
-// + Reserve + External + Unsplit holds at every event; the analyzer checks it.
+// Instant is the state of a device after one event. R = T + Rounding + Slack + Pending +
+// Stranded + Reserve + Reusable + External + Unsplit holds at every event; the analyzer checks it.
 type Instant struct {
 	Seq, Time int64
 	T         int64 // requested by live allocations
@@ -87,10 +87,15 @@ type Instant struct {
 	Rounding  int64 // internal: request rounded up to 256
 	Slack     int64 // internal: chunk larger than the rounded request
 	Pending   int64 // freed, waiting for other streams
-	Reserve   int64 // free, never handed out since it was mapped
-	External  int64 // free, handed out before: holes
-	Unsplit   int64 // internal, reserve and external in one, where chunks are not told: see Sampled
-	Live      int64 // live allocations
+	// Every free byte is in the first that applies of these four.
+	Stranded int64 // in an arena that requests of View cannot use
+	Reserve  int64 // never handed out since it was mapped
+	Reusable int64 // handed out before, in the arena's largest free chunk
+	External int64 // handed out before, in a smaller free chunk: fragmented
+	Unsplit  int64 // internal and free in one, where chunks are not told: see Sampled
+	Live     int64 // live allocations
+	// View is the ID of the arena whose requests the free memory is seen by; 0 where none has memory.
+	View      int32
 	Paused    int64 // bytes that paused tags gave back and will take again; in no other term
 	Iteration int   // index of the iteration it falls in, among all; see [DeviceResult.IterationNumber]
 }
@@ -114,7 +119,7 @@ func (i Instant) Free() int64 {
 	case i.Unsplit != 0:
 		return i.R - i.C - i.Pending
 	}
-	return i.Reserve + i.External
+	return i.Stranded + i.Reserve + i.Reusable + i.External
 }
 
 // Verdict says why a request needed new memory.
@@ -135,21 +140,25 @@ type Growth struct {
 	Request     int64 // the allocation that needed it, as asked; -1 if it then failed
 	Grown       int64 // bytes mapped
 	Reserved    int64 // R of the device afterwards
-	Free        int64 // F of the arena before
+	Free        int64 // F of the device before = Fits() + TooSmall + Stranded
 	LargestFree int64 // L of the arena before
-	Stranded    int64 // part of Free in chunks too small for the request
+	TooSmall    int64 // part of Free in chunks of the arena smaller than the request; -1 where it is not known
+	Stranded    int64 // part of Free in other arenas
 	Verdict     Verdict
 }
 
 // OOM is a request that failed for good.
 type OOM struct {
-	Seq, Time, Request, Free, LargestFree int64
-	Arena                                 int32
-	Verdict                               Verdict
-	Context                               string
-	Requester                             string // of Context: its module, or the text if it has no fields
-	At                                    Instant
-	Held                                  *Attribution // who held what; of the first few only, else nil
+	Seq, Time, Request int64
+	Arena              int32 // trace.NoArena if it was of none: it is judged as one of the arena with the most reserved
+	Free               int64 // F of the device, as for a Growth
+	LargestFree        int64 // L of the arena
+	TooSmall, Stranded int64 // as for a Growth
+	Verdict            Verdict
+	Context            string
+	Requester          string // of Context: its module, or the text if it has no fields
+	At                 Instant
+	Held               *Attribution // who held what; of the first few only, else nil
 }
 
 // Series is the course of a device's numbers, reduced to at most MaxPoints intervals so
@@ -186,7 +195,7 @@ type AddressMap struct {
 // ArenaMap lists spans in address order. They tile [Base, Base+Extent).
 type ArenaMap struct {
 	Arena        int32
-	At           Instant // the arena's own part of the device's instant
+	At           Instant // the arena's part of the device's instant, seen by its own requests: Stranded is 0
 	Base, Extent int64
 	Spans        []Span
 }
@@ -198,11 +207,15 @@ const (
 	SpanLive  SpanKind = iota // requested bytes of a live chunk
 	SpanSlack                 // rest of a live chunk
 	SpanPending
-	SpanHole      // free, handed out before
-	SpanUntouched // free, never handed out since mapped
-	SpanUnsplit   // free, or what a chunk has beyond its request: see Sampled
+	SpanReserve  // free, never handed out since it was mapped
+	SpanReusable // free, handed out before, in the largest free chunk of the arena
+	SpanExternal // free, handed out before, in a smaller free chunk
+	SpanUnsplit  // free, or what a chunk has beyond its request: see Sampled
 	SpanUnmapped
 )
+
+// Free says whether the span is free memory of an arena whose chunks are known.
+func (k SpanKind) Free() bool { return k >= SpanReserve && k <= SpanExternal }
 
 // Span is [Start, Start+Bytes) relative to the arena's base.
 type Span struct {
@@ -219,7 +232,7 @@ type ArenaInfo struct {
 	Limit       int64
 	Options     map[string]string // "growth", "headroom", "granularity", ...
 	MaxR        int64             // greatest reserved bytes of the arena
-	Final       Instant           // the arena's own part after the last event
+	Final       Instant           // the arena after the last event, seen by its own requests: Stranded is 0
 	Paused      bool              // it is paused after the last event: Final is what it will be once resumed
 }
 

@@ -356,7 +356,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 	}
 	ar := &arena{
 		info: info, index: int32(len(a.arenas)), device: a.deviceOf(e.Device),
-		coalesces: info.Options["coalesces"] == "1", pooled: attribution.Pooled(info.Options), head: none, tail: none,
+		coalesces: info.Options["coalesces"] == "1", pooled: attribution.Pooled(info.Options), head: none, tail: none, rank: none,
 	}
 	ar.total = &ar.device.split
 	a.followTags(ar)
@@ -385,7 +385,7 @@ func (a *analyzer) finish() (*Result, error) {
 		info := ar.info
 		info.MaxR = ar.maxR
 		info.Final = Instant{Seq: a.lastSeq, Time: a.lastTime, Iteration: ar.device.iteration}
-		ar.split.fill(&info.Final)
+		ar.fill(&info.Final)
 		if ar.sampled {
 			info.Final.C = -1
 		}

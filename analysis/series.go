@@ -44,7 +44,7 @@ func (s *series) add(d *device, seq, time int64) {
 	}
 	p.R.include(d.r)
 	p.Last.Seq, p.Last.Time, p.Last.Iteration = seq, time, d.iteration
-	d.split.fill(&p.Last)
+	d.fill(&p.Last, d.view())
 	if d.samples != nil {
 		p.Last.C = -1
 	}

@@ -81,7 +81,7 @@ func TestSeriesSilence(t *testing.T) {
 	seq := int64(0)
 	burst := func(start int64, values ...int64) {
 		for i, v := range values {
-			d.t, d.c, d.r, d.slack, d.split.external = v, v+10, 100, 10, 90-v
+			d.t, d.c, d.r, d.slack, d.touched = v, v+10, 100, 10, 90-v
 			d.series.add(d, seq, start+int64(i)*250)
 			seq++
 		}
@@ -89,7 +89,7 @@ func TestSeriesSilence(t *testing.T) {
 	burst(1<<20, 5, 70, 20, 30, 7)
 	burst(1<<20+20_000_000, 8, 60, 9)
 	at := func(seq, time, v int64) Instant {
-		return Instant{Seq: seq, Time: time, T: v, C: v + 10, R: 100, Slack: 10, External: 90 - v}
+		return Instant{Seq: seq, Time: time, T: v, C: v + 10, R: 100, Slack: 10, Stranded: 90 - v}
 	}
 	const first, second = 1 << 20, 1<<20 + 20_000_000
 	point := func(start, end, low, high int64, peak, last Instant) Point {
@@ -162,7 +162,7 @@ func TestGrowthVerdicts(t *testing.T) {
 	last := d.Growths[6]
 	want := Growth{
 		Seq: last.Seq, Time: last.Time, Request: 3 * mib, Grown: 3 * mib, Reserved: 9 * mib,
-		Free: 3 * mib, LargestFree: 2 * mib, Stranded: 3 * mib, Verdict: Fragmentation,
+		Free: 3 * mib, LargestFree: 2 * mib, TooSmall: 3 * mib, Verdict: Fragmentation,
 	}
 	if diff := cmp.Diff(want, last); diff != "" {
 		t.Error(diff)

@@ -72,6 +72,7 @@ type booksTerm struct {
 	unknown       func(*analysis.Book) bool // nil: never
 	tone          layout.Tone
 	ofChunks      bool // not told of a watched allocator
+	optional      bool // left out where it is 0
 }
 
 // booksTerms are the lines that add up to what is used, without their sum.
@@ -80,12 +81,15 @@ func booksTerms(b *analysis.Books) []booksTerm {
 		{name: "tensors", meaning: "asked for, live", bytes: func(b *analysis.Book) int64 { return b.At.T }},
 		{name: "internal", meaning: "rounding and slack", bytes: func(b *analysis.Book) int64 { return b.At.Rounding + b.At.Slack }, ofChunks: true},
 		{name: "pending", meaning: "freed, waiting", bytes: func(b *analysis.Book) int64 { return b.At.Pending }},
-		{name: "reserve", meaning: "mapped ahead of need", bytes: func(b *analysis.Book) int64 { return b.At.Reserve }, ofChunks: true},
-		{name: "external", meaning: "holes, free now", bytes: func(b *analysis.Book) int64 { return b.At.External }, tone: layout.Warned, ofChunks: true},
+		{name: "stranded", meaning: "free in other arenas", bytes: func(b *analysis.Book) int64 { return b.At.Stranded }, tone: layout.Warned, ofChunks: true, optional: true},
+		{name: "reserve", meaning: "never handed out", bytes: func(b *analysis.Book) int64 { return b.At.Reserve }, ofChunks: true},
+		{name: "reusable", meaning: "largest free chunk", bytes: func(b *analysis.Book) int64 { return b.At.Reusable }, ofChunks: true},
+		{name: "external", meaning: "smaller free chunks", bytes: func(b *analysis.Book) int64 { return b.At.External }, tone: layout.Warned, ofChunks: true},
 	}
+	terms = slices.DeleteFunc(terms, func(t booksTerm) bool { return t.optional && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
 	if b.Peak.At.Unsplit != 0 || b.End.At.Unsplit != 0 {
 		terms = slices.DeleteFunc(terms, func(t booksTerm) bool { return t.ofChunks && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
-		terms = append(terms, booksTerm{name: "not told apart", meaning: "internal, reserve, external", bytes: func(b *analysis.Book) int64 { return b.At.Unsplit }, tone: layout.Warned})
+		terms = append(terms, booksTerm{name: "not told apart", meaning: "internal, free", bytes: func(b *analysis.Book) int64 { return b.At.Unsplit }, tone: layout.Warned})
 	}
 	terms = append(terms, libraryTerms(b)...)
 	if b.Peak.Pools != 0 || b.End.Pools != 0 || (b.Peak.Unknown | b.End.Unknown).Has(analysis.PoolsPart) {
@@ -297,9 +301,11 @@ type jsonBook struct {
 	Tensors           int64         `json:"tensors"`
 	Internal          *int64        `json:"internal"`
 	Pending           int64         `json:"pending"`
+	Stranded          *int64        `json:"stranded"`
 	Reserve           *int64        `json:"reserve"`
+	Reusable          *int64        `json:"reusable"`
 	External          *int64        `json:"external"`
-	Unsplit           int64         `json:"unsplit,omitempty"` // internal, reserve and external of a watched allocator
+	Unsplit           int64         `json:"unsplit,omitempty"` // internal and free of a watched allocator
 	Libraries         []jsonLibrary `json:"libraries"`
 	OtherLibraries    int64         `json:"other_libraries"`
 	Context           *int64        `json:"context"`
@@ -354,7 +360,7 @@ func newJSONBook(b *analysis.Book) *jsonBook {
 		return &bytes
 	}
 	j := &jsonBook{
-		TimeNS: plain.Known(b.At.Time), Tensors: b.At.T, Internal: told(b.At.Rounding + b.At.Slack), Pending: b.At.Pending, Reserve: told(b.At.Reserve), External: told(b.At.External),
+		TimeNS: plain.Known(b.At.Time), Tensors: b.At.T, Internal: told(b.At.Rounding + b.At.Slack), Pending: b.At.Pending, Stranded: told(b.At.Stranded), Reserve: told(b.At.Reserve), Reusable: told(b.At.Reusable), External: told(b.At.External),
 		Unsplit:   b.At.Unsplit,
 		Libraries: []jsonLibrary{}, OtherLibraries: b.Other(),
 		Context: partOf(b, analysis.ContextPart, b.Context), Modules: partOf(b, analysis.ModulesPart, b.Modules),

@@ -31,13 +31,14 @@ const (
 
 // spanNames are by analysis.SpanKind.
 var spanNames = [...]string{
-	analysis.SpanLive:      "live (requested)",
-	analysis.SpanSlack:     "slack",
-	analysis.SpanPending:   "pending",
-	analysis.SpanHole:      "hole",
-	analysis.SpanUntouched: "never handed out",
-	analysis.SpanUnsplit:   "not requested",
-	analysis.SpanUnmapped:  "unmapped",
+	analysis.SpanLive:     "live (requested)",
+	analysis.SpanSlack:    "slack",
+	analysis.SpanPending:  "pending",
+	analysis.SpanReserve:  "reserve",
+	analysis.SpanReusable: "reusable",
+	analysis.SpanExternal: "external",
+	analysis.SpanUnsplit:  "not requested",
+	analysis.SpanUnmapped: "unmapped",
 }
 
 // addressFigures draws the addresses of each arena at the peak instant, to scale: every row of every
@@ -207,7 +208,7 @@ func arenaTitle(r *analysis.Result, a analysis.ArenaMap) string {
 	}
 	mapped := mappedBytes(a)
 	sums := kindBytes(a)
-	rest, of := "in holes", sums[analysis.SpanHole]
+	rest, of := "external", sums[analysis.SpanExternal]
 	if sums[analysis.SpanUnsplit] > 0 {
 		rest, of = "not requested", sums[analysis.SpanUnsplit]
 	}
@@ -337,11 +338,12 @@ func closedUp(m analysis.AddressMap) analysis.AddressMap {
 
 // spanColors are by analysis.SpanKind.
 var spanColors = [...]color.NRGBA{
-	analysis.SpanLive:      figure.RequestedColor,
-	analysis.SpanSlack:     figure.InternalColor,
-	analysis.SpanPending:   figure.PendingColor,
-	analysis.SpanHole:      figure.HoleColor,
-	analysis.SpanUntouched: figure.ReserveColor,
-	analysis.SpanUnsplit:   figure.HoleColor,
-	analysis.SpanUnmapped:  figure.UnmappedColor,
+	analysis.SpanLive:     figure.RequestedColor,
+	analysis.SpanSlack:    figure.InternalColor,
+	analysis.SpanPending:  figure.PendingColor,
+	analysis.SpanReserve:  figure.ReserveColor,
+	analysis.SpanReusable: figure.ReusableColor,
+	analysis.SpanExternal: figure.ExternalColor,
+	analysis.SpanUnsplit:  figure.ExternalColor,
+	analysis.SpanUnmapped: figure.UnmappedColor,
 }

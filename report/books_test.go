@@ -19,7 +19,7 @@ func booksResults() []*analysis.Result {
 		return analysis.Holding{
 			At: analysis.Instant{
 				Seq: 9, Time: time, T: 700 * mib, C: 730 * mib, R: gib, Rounding: mib, Slack: 29 * mib, Pending: 24 * mib,
-				Reserve: 70 * mib, External: 200 * mib, Live: 3,
+				Reserve: 70 * mib, Reusable: 140 * mib, External: 60 * mib, Live: 3,
 			},
 			Beside: analysis.Beside{Libraries: libraries, Context: 250 * mib, Modules: 40 * mib, Loads: 10 * mib, Graphs: 2 * mib, Pools: 3 * mib, Managed: 5 * mib, HostPinned: 64 * mib},
 		}

@@ -62,7 +62,7 @@ func oneEvent() *analysis.Result {
 			LargestFree: 2*mib - 1024,
 			Map: analysis.AddressMap{At: at, Arenas: []analysis.ArenaMap{{Base: 1 << 40, Extent: 16 * gib, Spans: []analysis.Span{
 				{Start: 0, Bytes: 1000, Kind: analysis.SpanLive}, {Start: 1000, Bytes: 24, Kind: analysis.SpanSlack},
-				{Start: 1024, Bytes: 2*mib - 1024, Kind: analysis.SpanUntouched},
+				{Start: 1024, Bytes: 2*mib - 1024, Kind: analysis.SpanReserve},
 			}}}},
 		}},
 	}
@@ -78,12 +78,12 @@ func troubled() *analysis.Result {
 	for i := range d.Series.Points {
 		p := &d.Series.Points[i]
 		for _, at := range []*analysis.Instant{&p.At, &p.Last} {
-			at.Pending = at.External / 3
-			at.External -= at.Pending
+			at.Pending, at.Stranded = at.External/3, at.External/8
+			at.External -= at.Pending + at.Stranded
 		}
 	}
-	d.Peak.Pending = d.Peak.External / 3
-	d.Peak.External -= d.Peak.Pending
+	d.Peak.Pending, d.Peak.Stranded = d.Peak.External/3, d.Peak.External/8
+	d.Peak.External -= d.Peak.Pending + d.Peak.Stranded
 	for i := range int64(40) {
 		verdict := analysis.Capacity
 		if i%3 == 0 {
@@ -91,15 +91,15 @@ func troubled() *analysis.Result {
 		}
 		d.Growths = append(d.Growths, analysis.Growth{
 			Seq: 1000 + i, Time: 200_000_000 + i*20_000_000, Arena: int32(i % 2), Iteration: int(i), Request: i*mib - 1,
-			Grown: 2 * mib, Reserved: d.MaxR, Free: i * mib, LargestFree: i * mib / 2, Stranded: i * mib / 3, Verdict: verdict,
+			Grown: 2 * mib, Reserved: d.MaxR, Free: i * mib, LargestFree: i * mib / 2, TooSmall: i * mib / 3, Stranded: i * mib / 6, Verdict: verdict,
 		})
 	}
 	d.GrowthCount = int64(len(d.Growths)) + 1234
 	last := d.Series.Points[len(d.Series.Points)-1]
 	d.OOMCount = 2
 	d.OOMs = []analysis.OOM{
-		{Seq: 1200, Time: last.Start / 2, Request: 3 * gib, Free: 4 * gib, LargestFree: gib, Verdict: analysis.Fragmentation, Context: "model.head", Requester: "model.head", At: last.At},
-		{Seq: 1300, Time: last.Start, Request: 30 * gib, Free: 4 * gib, LargestFree: gib, Verdict: analysis.Capacity, At: last.At},
+		{Seq: 1200, Time: last.Start / 2, Request: 3 * gib, Free: 4 * gib, LargestFree: gib, TooSmall: 3 * gib, Stranded: gib, Verdict: analysis.Fragmentation, Context: "model.head", Requester: "model.head", At: last.At},
+		{Seq: 1300, Time: last.Start, Request: 30 * gib, Free: 4 * gib, LargestFree: gib, TooSmall: 4 * gib, Verdict: analysis.Capacity, At: last.At},
 	}
 	d.Leak = analysis.Leak{Iterations: analysis.Trend{Valid: true, Points: 5, Slope: 1.5 * float64(mib), Rising: true}, Blocks: 251, Requested: 373*mib + 512, Provided: 374*mib + 512, Holders: []analysis.Holder{
 		{Context: "train.history", Blocks: 249, Requested: 373 * mib, Provided: 374 * mib}, {Blocks: 2, Requested: 512, Provided: 512},
@@ -109,7 +109,7 @@ func troubled() *analysis.Result {
 		d.Map.Arenas = append(d.Map.Arenas, analysis.ArenaMap{Arena: arena, Base: 0x7f00_0000_0000 + int64(arena)<<34, Extent: 16 * gib, Spans: []analysis.Span{
 			{Start: 0, Bytes: base / 4, Kind: analysis.SpanLive},
 			{Start: base / 4, Bytes: base / 8, Kind: analysis.SpanPending},
-			{Start: base / 2, Bytes: base / 4, Kind: analysis.SpanHole},
+			{Start: base / 2, Bytes: base / 4, Kind: analysis.SpanExternal},
 		}})
 		r.Arenas = append(r.Arenas, analysis.ArenaInfo{ID: arena, Device: 1, Stream: int64(arena) * 16, Limit: -1, Options: map[string]string{"pool": "3", "tag": "graph"}})
 	}

@@ -24,18 +24,20 @@ func growthSections(d *analysis.DeviceResult) []layout.Section {
 	arenas := growthArenas(d)
 	s.Columns = []layout.Column{
 		layout.Numbers("time"), layout.Numbers("iter"), layout.Numbers("request"), layout.Numbers("grown"), layout.Numbers("free"),
-		layout.Numbers("largest"), layout.Numbers("stranded"), layout.Words("verdict"),
+		layout.Numbers("largest"), layout.Numbers("too small"), layout.Words("verdict"),
 	}
 	if arenas > 1 {
 		s.Columns = append([]layout.Column{layout.Numbers("arena")}, s.Columns...)
+		s.Columns[len(s.Columns)-2] = layout.Numbers("stranded")
 	}
 	for _, g := range d.Growths {
 		line := layout.Row(units.FormatDuration(g.Time), terms.Iteration(d, g.Iteration), units.FormatKnown(g.Request), units.FormatSize(g.Grown),
-			units.FormatKnown(g.Free), units.FormatKnown(g.LargestFree), units.FormatKnown(g.Stranded), terms.Verdict(g.Verdict))
+			units.FormatKnown(g.Free), units.FormatKnown(g.LargestFree), units.FormatKnown(g.TooSmall), terms.Verdict(g.Verdict))
 		if g.Verdict == analysis.Fragmentation {
 			line[len(line)-1].Tone = layout.Warned
 		}
 		if arenas > 1 {
+			line[len(line)-2] = layout.Row(units.FormatKnown(g.Stranded))[0]
 			line = append(layout.Row(units.FormatCount(int64(g.Arena))), line...)
 		}
 		s.Rows = append(s.Rows, line)
@@ -50,7 +52,11 @@ func growthSections(d *analysis.DeviceResult) []layout.Section {
 			break
 		}
 	}
-	s.After = append(s.After, layout.Note("free, largest, stranded: bytes free before, the largest free chunk, bytes in chunks too small")...)
+	meaning := "free in chunks smaller than the request"
+	if arenas > 1 {
+		meaning = "free in other arenas"
+	}
+	s.After = append(s.After, layout.Note("before the growth: free, the arena's largest free chunk, "+meaning)...)
 	return []layout.Section{s}
 }
 
@@ -90,6 +96,7 @@ type jsonGrowth struct {
 	Reserved    int64  `json:"reserved"`
 	Free        *int64 `json:"free"`
 	LargestFree *int64 `json:"largest_free"`
+	TooSmall    *int64 `json:"too_small"`
 	Stranded    *int64 `json:"stranded"`
 	Verdict     string `json:"verdict"`
 }
@@ -105,7 +112,7 @@ func newJSONGrowths(d *analysis.DeviceResult) jsonGrowths {
 	for _, g := range d.Growths {
 		j.Growths = append(j.Growths, jsonGrowth{
 			Seq: g.Seq, TimeNS: g.Time, Arena: g.Arena, Iteration: jsonIterationNumber(d, g.Iteration), Request: plain.Known(g.Request),
-			Grown: g.Grown, Reserved: g.Reserved, Free: plain.Known(g.Free), LargestFree: plain.Known(g.LargestFree), Stranded: plain.Known(g.Stranded), Verdict: string(g.Verdict),
+			Grown: g.Grown, Reserved: g.Reserved, Free: plain.Known(g.Free), LargestFree: plain.Known(g.LargestFree), TooSmall: plain.Known(g.TooSmall), Stranded: plain.Known(g.Stranded), Verdict: string(g.Verdict),
 		})
 	}
 	return j

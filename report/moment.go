@@ -74,12 +74,12 @@ func momentSections(m *analysis.Moment, dm *analysis.DeviceMoment) []layout.Sect
 // arenasSection says how each arena is divided, and what its free memory was no use for.
 func arenasSection(dm *analysis.DeviceMoment) layout.Section {
 	s := layout.Section{Title: "Arenas", Columns: []layout.Column{
-		layout.Numbers("arena"), layout.Numbers("reserved"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("holes"), layout.Numbers("never handed out"), layout.Numbers("blocks"),
+		layout.Numbers("arena"), layout.Numbers("reserved"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("reserve"), layout.Numbers("reusable"), layout.Numbers("external"), layout.Numbers("blocks"),
 	}}
 	for i := range dm.Map.Arenas {
 		a := &dm.Map.Arenas[i]
 		s.Rows = append(s.Rows, layout.Row(units.FormatCount(int64(a.Arena)), units.FormatSize(a.At.R), units.FormatSize(a.At.T), units.FormatKnown(a.At.C),
-			units.FormatSize(a.At.External), units.FormatSize(a.At.Reserve), units.FormatCount(a.At.Live)))
+			units.FormatSize(a.At.Reserve), units.FormatSize(a.At.Reusable), units.FormatSize(a.At.External), units.FormatCount(a.At.Live)))
 	}
 	if len(s.Rows) == 0 {
 		s.Columns, s.Before = nil, layout.Toned(layout.Faint, layout.Note("no memory is mapped"))
@@ -144,8 +144,8 @@ type jsonUnserved struct {
 
 // spanKinds are stable: JSON has them.
 var spanKinds = [...]string{
-	analysis.SpanLive: "live", analysis.SpanSlack: "slack", analysis.SpanPending: "pending", analysis.SpanHole: "hole",
-	analysis.SpanUntouched: "untouched", analysis.SpanUnsplit: "unsplit", analysis.SpanUnmapped: "unmapped",
+	analysis.SpanLive: "live", analysis.SpanSlack: "slack", analysis.SpanPending: "pending", analysis.SpanReserve: "reserve",
+	analysis.SpanReusable: "reusable", analysis.SpanExternal: "external", analysis.SpanUnsplit: "unsplit", analysis.SpanUnmapped: "unmapped",
 }
 
 // MomentsJSON writes one JSON object, {"moments": [...]}, indented, under the rules of [JSON]. It has every

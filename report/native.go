@@ -24,7 +24,7 @@ func nativeSections(d *analysis.DeviceResult) []layout.Section {
 		Before: append(
 			layout.Note(fmt.Sprintf("torch's own allocator (%s) served the tensors: T, R and what is pending are exact", plain.Shorten(w.Allocator, 24))),
 			layout.Note("C is its own sum, read "+units.Counted(w.Samples, "time")+": where T peaks, at each segment and each mark")...),
-		After: layout.Toned(layout.Faint, layout.Note("not told, and shown as "+units.Absent+": rounding and slack, reserve and external, the largest free chunk, C of single blocks")),
+		After: layout.Toned(layout.Faint, layout.Note("not known, and shown as "+units.Absent+": rounding and slack, the parts of free memory, the largest free chunk, C of single blocks")),
 	}
 	if w.Odd > 0 {
 		s.After = append(s.After, layout.Toned(layout.Warned, layout.Note(units.Counted(w.Odd, "reading")+" did not fit the events around it and was left out"))...)

@@ -29,10 +29,10 @@ func watchedResult(c int64) *analysis.Result {
 			Valid: true, T1: 0.3, T2: 0.3, C1: math.NaN(), C2: math.NaN(), FirstExcess: math.NaN(), SteadyIdle: math.NaN(),
 		},
 		Growths: []analysis.Growth{
-			{Seq: 1, Time: 1000, Request: mib, Grown: 20 * mib, Reserved: 20 * mib, Free: -1, LargestFree: -1, Stranded: -1},
+			{Seq: 1, Time: 1000, Request: mib, Grown: 20 * mib, Reserved: 20 * mib, Free: -1, LargestFree: -1, TooSmall: -1, Stranded: -1},
 		},
 		GrowthCount: 1,
-		OOMs:        []analysis.OOM{{Seq: 8, Time: 8000, Request: 1 << 40, Free: -1, LargestFree: -1, At: peak}},
+		OOMs:        []analysis.OOM{{Seq: 8, Time: 8000, Request: 1 << 40, Free: -1, LargestFree: -1, TooSmall: -1, Stranded: -1, At: peak}},
 		TopSizes:    []analysis.Holder{{Size: 2 * mib, Blocks: 3, Requested: 6 * mib, Provided: 6 * mib}},
 		Map: analysis.AddressMap{At: peak, Arenas: []analysis.ArenaMap{{
 			Base: 1 << 40, Extent: 20 * mib, At: peak, Spans: []analysis.Span{
@@ -176,7 +176,7 @@ func TestWatchedFigures(t *testing.T) {
 		for _, f := range Plots(r) {
 			img := pngOf(t, f)
 			if f.Name == "map" || f.Name == "split" {
-				if colorPixels(img, figure.HoleColor) == 0 || colorPixels(img, figure.RequestedColor) == 0 {
+				if colorPixels(img, figure.ExternalColor) == 0 || colorPixels(img, figure.RequestedColor) == 0 {
 					t.Errorf("%s without what is requested or what is not", f.Name)
 				}
 				if n := colorPixels(img, figure.InternalColor); n > 0 {
@@ -211,7 +211,7 @@ func TestWatchedBooks(t *testing.T) {
 		}
 	}
 	book := newJSONBooks(d.Books).Peak
-	if book.Internal != nil || book.Reserve != nil || book.External != nil || book.Unsplit != 13<<20 {
+	if book.Internal != nil || book.Stranded != nil || book.Reserve != nil || book.Reusable != nil || book.External != nil || book.Unsplit != 13<<20 {
 		t.Errorf("%+v", book)
 	}
 }

@@ -126,6 +126,8 @@ type jsonOOM struct {
 	Request     int64       `json:"request"`
 	Free        *int64      `json:"free"`
 	LargestFree *int64      `json:"largest_free"`
+	TooSmall    *int64      `json:"too_small"`
+	Stranded    *int64      `json:"stranded"`
 	Verdict     string      `json:"verdict"`
 	Context     string      `json:"context"`
 	At          jsonInstant `json:"at"`
@@ -142,6 +144,7 @@ func newJSONOOMs(d *analysis.DeviceResult) jsonOOMs {
 	for _, o := range d.OOMs {
 		j.OOMs = append(j.OOMs, jsonOOM{
 			Seq: o.Seq, TimeNS: o.Time, Arena: o.Arena, Request: o.Request, Free: plain.Known(o.Free), LargestFree: plain.Known(o.LargestFree),
+			TooSmall: plain.Known(o.TooSmall), Stranded: plain.Known(o.Stranded),
 			Verdict: string(o.Verdict), Context: o.Context, At: newJSONInstant(d, o.At), Held: newJSONHeld(o.Held),
 		})
 	}

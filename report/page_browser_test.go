@@ -115,7 +115,7 @@ func TestPageInBrowser(t *testing.T) {
 		if got, want := b.Text(".pin strong"), "event "+units.FormatCount(peak.Seq); !strings.Contains(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
-		for _, want := range []string{units.FormatSize(peak.T), units.FormatSize(peak.R), units.FormatSize(peak.External)} {
+		for _, want := range []string{units.FormatSize(peak.T), units.FormatSize(peak.R), units.FormatSize(peak.Reusable), units.FormatSize(peak.External)} {
 			if got := b.Text(".split-list"); !strings.Contains(got, want) {
 				t.Errorf("the split %q has no %q", got, want)
 			}
@@ -150,7 +150,7 @@ func TestPageInBrowser(t *testing.T) {
 			b.Must("Input.dispatchKeyEvent", map[string]any{"type": "keyDown", "key": "ArrowRight"}, nil)
 			at := int(b.Eval(`Number(document.querySelector('.snap').textContent.match(/instant (\d+) of/)[1])`).(float64)) - 1
 			f := &k.Frames[at]
-			want := []string{units.FormatSize(f.At.T), units.FormatSize(f.At.R), units.FormatSize(f.At.External)}
+			want := []string{units.FormatSize(f.At.T), units.FormatSize(f.At.R), units.FormatSize(f.At.Reusable), units.FormatSize(f.At.External)}
 			for _, size := range want {
 				if got := b.Text(".split-list"); !strings.Contains(got, size) {
 					t.Errorf("keyframe %d: %q has no %s", at, got, size)
@@ -172,7 +172,7 @@ func TestPageInBrowser(t *testing.T) {
 			}
 			b.Mouse("canvas.arena", "mouseMoved", (float64(s.Start)+float64(s.Bytes)/2)/float64(arena.Extent), 0.3, nil)
 			b.Eval(reporttest.TwoFrames)
-			kind := map[analysis.SpanKind]string{analysis.SpanUntouched: "never handed out", analysis.SpanHole: "hole", analysis.SpanLive: "live", analysis.SpanSlack: "slack"}[s.Kind]
+			kind := map[analysis.SpanKind]string{analysis.SpanReserve: "reserve", analysis.SpanReusable: "reusable", analysis.SpanExternal: "external", analysis.SpanLive: "live", analysis.SpanSlack: "slack"}[s.Kind]
 			want := fmt.Sprintf("%s, %sfrom%#x", kind, units.FormatSize(s.Bytes), arena.Base+s.Start)
 			if got := b.Text(".tooltip"); !strings.HasPrefix(got, want) {
 				t.Errorf("at %d there is %q, want %q", s.Start, got, want)

@@ -71,7 +71,7 @@ func transitionRow(t analysis.Transition) []layout.Cell {
 // tagColors are of the first tags, from the palette of all figures; what is outside of tags is
 // grey, and so are further tags, each darker.
 var tagColors = []color.NRGBA{
-	figure.RequestedColor, figure.InternalColor, {0x00, 0x9e, 0x73, 0xff}, figure.HoleColor, figure.PendingColor, {0x56, 0xb4, 0xe9, 0xff}, {0xf0, 0xe4, 0x42, 0xff},
+	figure.RequestedColor, figure.InternalColor, {0x00, 0x9e, 0x73, 0xff}, figure.ExternalColor, figure.PendingColor, {0x56, 0xb4, 0xe9, 0xff}, {0xf0, 0xe4, 0x42, 0xff},
 }
 
 func tagColor(tag int) color.NRGBA {

@@ -47,7 +47,8 @@ func newJSONInstant(d *analysis.DeviceResult, i analysis.Instant) jsonInstant {
 		j.Unsplit = &i.Unsplit
 		return j
 	}
-	j.Rounding, j.Slack, j.Reserve, j.External = &i.Rounding, &i.Slack, &i.Reserve, &i.External
+	j.Rounding, j.Slack = &i.Rounding, &i.Slack
+	j.Stranded, j.Reserve, j.Reusable, j.External = &i.Stranded, &i.Reserve, &i.Reusable, &i.External
 	return j
 }
 
@@ -62,7 +63,8 @@ func newJSONWaste(d *analysis.DeviceResult) jsonWaste {
 	p := d.Peak
 	return jsonWaste{
 		Internal: plain.Finite(units.KnownRatio(p.Internal(), p.R)), Pending: plain.Finite(units.Ratio(p.Pending, p.R)),
-		Reserve: plain.Finite(chunkShare(d, p.Reserve)), External: plain.Finite(chunkShare(d, p.External)),
+		Stranded: plain.Finite(chunkShare(d, p.Stranded)), Reserve: plain.Finite(chunkShare(d, p.Reserve)),
+		Reusable: plain.Finite(chunkShare(d, p.Reusable)), External: plain.Finite(chunkShare(d, p.External)),
 		Unrequested: plain.Finite(1 - units.Ratio(d.MaxT, d.MaxR)), Unprovided: plain.Finite(1 - units.KnownRatio(d.MaxC, d.MaxR)),
 		LargestFree: plain.Known(d.LargestFree), Fragmentation: plain.Finite(peakFragmentation(d)),
 	}
@@ -85,7 +87,9 @@ type jsonInstant struct {
 	Rounding  *int64 `json:"rounding"`
 	Slack     *int64 `json:"slack"`
 	Pending   int64  `json:"pending"`
+	Stranded  *int64 `json:"stranded"`
 	Reserve   *int64 `json:"reserve"`
+	Reusable  *int64 `json:"reusable"`
 	External  *int64 `json:"external"`
 	Unsplit   *int64 `json:"unsplit,omitempty"`
 	Provided  *int64 `json:"provided"`
@@ -97,7 +101,9 @@ type jsonInstant struct {
 type jsonWaste struct {
 	Internal      *float64 `json:"internal"`
 	Pending       *float64 `json:"pending"`
+	Stranded      *float64 `json:"stranded"`
 	Reserve       *float64 `json:"reserve"`
+	Reusable      *float64 `json:"reusable"`
 	External      *float64 `json:"external"`
 	Unrequested   *float64 `json:"one_minus_max_requested_over_max_reserved"`
 	Unprovided    *float64 `json:"one_minus_max_provided_over_max_reserved"`

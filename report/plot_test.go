@@ -124,14 +124,14 @@ func TestMapToScale(t *testing.T) {
 	r := oneEvent()
 	r.Devices[0].Map.Arenas = []analysis.ArenaMap{{Extent: total, Spans: []analysis.Span{
 		{Start: 0, Bytes: 7 * mib, Kind: analysis.SpanLive}, {Start: 7 * mib, Bytes: 2 * mib, Kind: analysis.SpanSlack},
-		{Start: 9 * mib, Bytes: 3 * mib, Kind: analysis.SpanHole}, {Start: 13 * mib, Bytes: 3 * mib, Kind: analysis.SpanUntouched},
+		{Start: 9 * mib, Bytes: 3 * mib, Kind: analysis.SpanExternal}, {Start: 13 * mib, Bytes: 3 * mib, Kind: analysis.SpanReserve},
 	}}}
 	img := pngOf(t, Plots(r)[3])
 	unit := float64(colorPixels(img, figure.RequestedColor)) / 7 // pixels a MiB
 	for _, test := range []struct {
 		c   color.NRGBA
 		mib float64
-	}{{figure.InternalColor, 2}, {figure.HoleColor, 3}, {figure.ReserveColor, 3}, {figure.UnmappedColor, 1}} {
+	}{{figure.InternalColor, 2}, {figure.ExternalColor, 3}, {figure.ReserveColor, 3}, {figure.UnmappedColor, 1}} {
 		if got := float64(colorPixels(img, test.c)) / unit; got < test.mib*0.97 || got > test.mib*1.03 {
 			t.Errorf("%v has the area of %.3f MiB, want %v", test.c, got, test.mib)
 		}
@@ -140,11 +140,11 @@ func TestMapToScale(t *testing.T) {
 
 func TestMapColumns(t *testing.T) {
 	row := mapRow{start: 100, bytes: 40, spans: []analysis.Span{
-		{Start: 90, Bytes: 20, Kind: analysis.SpanLive}, {Start: 110, Bytes: 5, Kind: analysis.SpanSlack}, {Start: 115, Bytes: 5, Kind: analysis.SpanHole},
+		{Start: 90, Bytes: 20, Kind: analysis.SpanLive}, {Start: 110, Bytes: 5, Kind: analysis.SpanSlack}, {Start: 115, Bytes: 5, Kind: analysis.SpanExternal},
 		{Start: 130, Bytes: 100, Kind: analysis.SpanPending},
 	}}
 	got := row.colors(10, 100) // ten bytes a column
-	want := []color.NRGBA{figure.RequestedColor, mixed([len(spanColors)]float64{analysis.SpanSlack: 0.5, analysis.SpanHole: 0.5}), figure.UnmappedColor, figure.PendingColor}
+	want := []color.NRGBA{figure.RequestedColor, mixed([len(spanColors)]float64{analysis.SpanSlack: 0.5, analysis.SpanExternal: 0.5}), figure.UnmappedColor, figure.PendingColor}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -288,9 +288,9 @@ func TestSilence(t *testing.T) {
 		{"T in silence", silence, timeline(figure.CurveT), [][2]int64{{2 * gib, 2 * gib}, {2 * gib, 2 * gib}, {2 * gib, 2 * gib}}},
 		{"C in silence", silence, timeline(figure.CurveC), [][2]int64{{3 * gib, 3 * gib}, {3 * gib, 3 * gib}, {3 * gib, 3 * gib}}},
 		{"R in silence", silence, timeline(figure.CurveR), [][2]int64{{8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}}},
-		// From the top: reserve, the line of R, external, internal, requested; of areas the upper edge.
-		{"split at work", work, split, [][2]int64{{8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {7 * gib, 7 * gib}, {6 * gib, 6 * gib}}},
-		{"split in silence", silence, split, [][2]int64{{8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {3 * gib, 3 * gib}, {2 * gib, 2 * gib}}},
+		// From the top: reserve, the line of R, reusable, external, internal, requested; of areas the upper edge.
+		{"split at work", work, split, [][2]int64{{8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {7 * gib, 7 * gib}, {6 * gib, 6 * gib}}},
+		{"split in silence", silence, split, [][2]int64{{8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {8 * gib, 8 * gib}, {3 * gib, 3 * gib}, {2 * gib, 2 * gib}}},
 	} {
 		if diff := cmp.Diff(test.want, heights(t, d, test.at, test.plotter)); diff != "" {
 			t.Errorf("%s: %s", test.name, diff)

@@ -23,23 +23,28 @@ type layer struct {
 }
 
 // layers are the terms of the split from the bottom up, as far as any point has them; requested,
-// internal, reserve and external are always there, so that figures of several runs read alike.
+// internal, external, reusable and reserve are always there, so that figures of several runs read alike.
 func layers(d *analysis.DeviceResult, points []analysis.Point) []layer {
 	all := []layer{{"requested", figure.RequestedColor, func(i analysis.Instant) int64 { return i.T }}}
 	if d.Sampled == nil {
 		all = append(all, layer{"internal (rounding and slack)", figure.InternalColor, analysis.Instant.Internal})
 	}
-	for _, p := range points {
-		if p.At.Pending > 0 || p.Last.Pending > 0 {
-			all = append(all, layer{"pending", figure.PendingColor, func(i analysis.Instant) int64 { return i.Pending }})
-			break
+	some := func(l layer) {
+		for _, p := range points {
+			if l.bytes(p.At) > 0 || l.bytes(p.Last) > 0 {
+				all = append(all, l)
+				return
+			}
 		}
 	}
+	some(layer{"pending", figure.PendingColor, func(i analysis.Instant) int64 { return i.Pending }})
 	if d.Sampled != nil {
-		return append(all, layer{"not requested (in blocks, or free)", figure.HoleColor, unrequested})
+		return append(all, layer{"not requested (in blocks, or free)", figure.ExternalColor, unrequested})
 	}
+	all = append(all, layer{"external (fragmented)", figure.ExternalColor, func(i analysis.Instant) int64 { return i.External }})
+	some(layer{"stranded (in other arenas)", figure.StrandedColor, func(i analysis.Instant) int64 { return i.Stranded }})
 	return append(all,
-		layer{"external (holes)", figure.HoleColor, func(i analysis.Instant) int64 { return i.External }},
+		layer{"reusable (largest free chunk)", figure.ReusableColor, func(i analysis.Instant) int64 { return i.Reusable }},
 		layer{"reserve (never handed out)", figure.ReserveColor, func(i analysis.Instant) int64 { return i.Reserve }},
 	)
 }
@@ -80,9 +85,10 @@ func splitLine(d *analysis.DeviceResult) string {
 		return fmt.Sprintf("at the peak instant: requested %s, pending %s, not requested %s of %s reserved",
 			units.FormatPercent(units.Ratio(peak.T, peak.R)), units.FormatPercent(units.Ratio(peak.Pending, peak.R)), units.FormatPercent(units.Ratio(unrequested(peak), peak.R)), units.FormatSize(peak.R))
 	}
-	return fmt.Sprintf("at the peak instant: requested %s, internal %s, pending %s, external %s, reserve %s of %s reserved",
+	return fmt.Sprintf("at the peak instant: requested %s, internal %s, pending %s, external %s, stranded %s, reusable %s, reserve %s of %s reserved",
 		units.FormatPercent(units.Ratio(peak.T, peak.R)), units.FormatPercent(units.Ratio(peak.Internal(), peak.R)), units.FormatPercent(units.Ratio(peak.Pending, peak.R)),
-		units.FormatPercent(units.Ratio(peak.External, peak.R)), units.FormatPercent(units.Ratio(peak.Reserve, peak.R)), units.FormatSize(peak.R))
+		units.FormatPercent(units.Ratio(peak.External, peak.R)), units.FormatPercent(units.Ratio(peak.Stranded, peak.R)), units.FormatPercent(units.Ratio(peak.Reusable, peak.R)),
+		units.FormatPercent(units.Ratio(peak.Reserve, peak.R)), units.FormatSize(peak.R))
 }
 
 // stacked draws each point's split at its greatest R (then T), and while nothing happens the one
@@ -130,14 +136,15 @@ func splitParts(d *analysis.DeviceResult) []part {
 		parts[0],
 		{"internal", "blocks beyond requests: rounding and slack", analysis.Instant.Internal, layout.Plain},
 		parts[3],
-		{"free", "in holes, or never handed out: not told apart", analysis.Instant.Free, layout.Warned},
+		{"free", "the allocator does not say in which chunks", analysis.Instant.Free, layout.Warned},
 	}
 }
 
 // unrequested is what is reserved and neither asked for nor pending.
 func unrequested(i analysis.Instant) int64 { return i.R - i.T - i.Pending }
 
-// part is one term of the identity R = T + internal + pending + reserve + external.
+// part is one term of the identity R = T + internal + pending + stranded + reserve +
+// reusable + external.
 type part struct {
 	name    string // "internal: slack"
 	meaning string
@@ -151,8 +158,10 @@ var parts = []part{
 	{"internal: rounding", "requests rounded up to 256 B", func(i analysis.Instant) int64 { return i.Rounding }, layout.Plain},
 	{"internal: slack", "chunks larger than the rounded request", func(i analysis.Instant) int64 { return i.Slack }, layout.Plain},
 	{"pending", "freed, waiting for other streams", func(i analysis.Instant) int64 { return i.Pending }, layout.Plain},
-	{"reserve", "mapped ahead of need, never handed out", func(i analysis.Instant) int64 { return i.Reserve }, layout.Plain},
-	{"external", "holes: handed out before, free now", func(i analysis.Instant) int64 { return i.External }, layout.Warned},
+	{"stranded", "free in arenas the request cannot use", func(i analysis.Instant) int64 { return i.Stranded }, layout.Warned},
+	{"reserve", "free, never handed out since mapped", func(i analysis.Instant) int64 { return i.Reserve }, layout.Plain},
+	{"reusable", "free again, in the largest free chunk", func(i analysis.Instant) int64 { return i.Reusable }, layout.Plain},
+	{"external", "free again, in chunks smaller than the largest", func(i analysis.Instant) int64 { return i.External }, layout.Warned},
 }
 
 // splitSections show it with the text report.

@@ -130,7 +130,7 @@ func TestJSONExact(t *testing.T) {
 		Processes []struct {
 			Devices []struct {
 				Peak struct {
-					Requested, Rounding, Slack, Pending, Reserve, External, Reserved int64
+					Requested, Rounding, Slack, Pending, Stranded, Reserve, Reusable, External, Reserved int64
 				}
 			}
 		}
@@ -142,7 +142,7 @@ func TestJSONExact(t *testing.T) {
 	if got.Reserved != want.R || got.Requested != want.T || got.External != want.External {
 		t.Errorf("peak %+v, want %+v", got, want)
 	}
-	if sum := got.Requested + got.Rounding + got.Slack + got.Pending + got.Reserve + got.External; sum != got.Reserved {
+	if sum := got.Requested + got.Rounding + got.Slack + got.Pending + got.Stranded + got.Reserve + got.Reusable + got.External; sum != got.Reserved {
 		t.Errorf("the terms add up to %d of %d", sum, got.Reserved)
 	}
 }

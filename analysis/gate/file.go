@@ -26,7 +26,7 @@ const FileName = "memprof.yaml"
 //	aggregate: median                # of several runs: median, max or min
 //	baseline: memprof-baseline.json  # relative to this file
 //	gates:
-//	  - waste.external < 25%
+//	  - waste.external < 5%
 //	  - gate: reserved.peak < baseline + 2%
 //	    severity: warn               # error is the default
 //	    rank: all                    # worst, all, mean or a number, as --rank

@@ -17,7 +17,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// Gate is a condition on a metric: "waste.external < 25%".
+// Gate is a condition on a metric: "waste.external < 5%".
 type Gate struct {
 	Text     string // as it was written
 	Metric   analysis.Metric

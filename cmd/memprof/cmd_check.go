@@ -56,7 +56,7 @@ func newCheckCommand() *cobra.Command {
 
 		Short: "Hold recordings against limits, for CI",
 		Long: `Compares metrics of recordings with limits and exits with 1 if one is violated.
-A gate is METRIC OP LIMIT, like 'reserved.peak < 40GiB', 'waste.external < 25%'
+A gate is METRIC OP LIMIT, like 'reserved.peak < 40GiB', 'waste.external < 5%'
 or 'reserved.peak < baseline + 2%'; a selector narrows it to a tag, phase, rank
 or job, like 'reserved.peak{tag=kv} < 10GiB'. ` + "`memprof help gates`" + ` describes the
 language, baselines and memprof.yaml; --list defines the metrics.
@@ -72,7 +72,7 @@ Gate errors are reported, with line and column, before the job starts. If the
 job fails, its exit code is the result, after the gates.`,
 		Annotations: exitCodes(checkExits),
 		Example: `  memprof check run1 run2 run3
-  memprof check run --gate 'waste.external < 25%' --gate 'reserved.peak < 40GiB'
+  memprof check run --gate 'waste.external < 5%' --gate 'reserved.peak < 40GiB'
   memprof check --run --gate 'reserved.peak{tag=kv} < 10GiB' -- python3 train.py`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := opts.checkRunUsage(cmd.Flags(), args, cmd.ArgsLenAtDash()); err != nil {

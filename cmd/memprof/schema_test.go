@@ -132,7 +132,7 @@ func documents(t *testing.T) map[string][][]byte {
 	add("import", exit.Fine, "import", "--json", "-o", filepath.Join(t.TempDir(), "run"), "torch-snapshot", samples+"snapshots/native.pickle.gz")
 	add("report-at", exit.Fine, "report", "--json", "--at", "5000", samples+"gpt2")
 	docs["report-at"] = append(docs["report-at"], mustRead(t, "../../report/testdata/moments.json"))
-	add("check", exit.Violated, "check", "--json", samples+"alexnet", samples+"resnet50", "--gate", "waste.external < 1%", "--gate", "reserved.peak < 1TiB", "--gate", "oom.count == 0")
+	add("check", exit.Violated, "check", "--json", samples+"alexnet", samples+"resnet50", "--gate", "waste.internal < 1%", "--gate", "reserved.peak < 1TiB", "--gate", "oom.count == 0")
 	unended := t.TempDir()
 	tracetest.WriteRun(t, unended, tracetest.Process{Events: events, Texts: texts, Meta: trace.ProcessMeta{Name: "rank0", PID: 1, WorldSize: 1}})
 	if err := trace.WriteInfo(unended, &trace.Info{ID: tracetest.RunID, Command: []string{"job"}}); err != nil {

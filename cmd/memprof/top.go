@@ -175,7 +175,9 @@ type topMemory struct {
 	Provided     *int64 `json:"provided"` // null where chunks are not told
 	Reserved     int64  `json:"reserved"`
 	Pending      int64  `json:"pending"`
+	Stranded     int64  `json:"stranded"`
 	Reserve      int64  `json:"reserve"`
+	Reusable     int64  `json:"reusable"`
 	External     int64  `json:"external"`
 	Paused       int64  `json:"paused"`
 	Live         int64  `json:"live"`
@@ -288,7 +290,7 @@ func (l *liveProcess) see(p *trace.Followed) topProcess {
 
 func newTopMemory(device int32, at *analysis.Instant, maxReserved int64) topMemory {
 	m := topMemory{
-		Device: device, Requested: at.T, Reserved: at.R, Pending: at.Pending, Reserve: at.Reserve, External: at.External,
+		Device: device, Requested: at.T, Reserved: at.R, Pending: at.Pending, Stranded: at.Stranded, Reserve: at.Reserve, Reusable: at.Reusable, External: at.External,
 		Paused: at.Paused, Live: at.Live, MaxReserved: maxReserved,
 	}
 	if at.C >= 0 {

@@ -23,11 +23,11 @@ type counterTrack struct {
 }
 
 // counterNames are the terms of a device.
-var counterNames = [...]string{"requested", "provided", "reserved", "pending", "reserve", "external", "unsplit", "paused"}
+var counterNames = [...]string{"requested", "provided", "reserved", "pending", "stranded", "reserve", "reusable", "external", "unsplit", "paused"}
 
 // counterValues are in the order of counterNames; -1 where the recording does not tell.
 func counterValues(at *analysis.Instant) [len(counterNames)]int64 {
-	return [...]int64{at.T, at.C, at.R, at.Pending, at.Reserve, at.External, at.Unsplit, at.Paused}
+	return [...]int64{at.T, at.C, at.R, at.Pending, at.Stranded, at.Reserve, at.Reusable, at.External, at.Unsplit, at.Paused}
 }
 
 // alwaysShown is how many of the counters are there even if they stay 0.

@@ -29,7 +29,7 @@ var slotUses = []slotUse{
 	{"reserve", figure.PendingColor, func(s kvcache.Shares) int64 { return s.Reserve }, func(m kvcache.Shares64) float64 { return m.Reserve }},
 	{"internal", figure.InternalColor, func(s kvcache.Shares) int64 { return s.Internal }, func(m kvcache.Shares64) float64 { return m.Internal }},
 	{"external: rounding", roundingColor, func(s kvcache.Shares) int64 { return s.Rounding }, func(m kvcache.Shares64) float64 { return m.Rounding }},
-	{"external: stranded", figure.HoleColor, func(s kvcache.Shares) int64 { return s.Stranded }, func(m kvcache.Shares64) float64 { return m.Stranded }},
+	{"external: stranded", figure.ExternalColor, func(s kvcache.Shares) int64 { return s.Stranded }, func(m kvcache.Shares64) float64 { return m.Stranded }},
 	{"null block", figure.FaintInkColor, func(s kvcache.Shares) int64 { return s.Null }, func(m kvcache.Shares64) float64 { return m.Null }},
 	{"cached", cachedColor, func(s kvcache.Shares) int64 { return s.Cached }, func(m kvcache.Shares64) float64 { return m.Cached }},
 	{"external: idle", figure.ReserveColor, func(s kvcache.Shares) int64 { return s.Idle }, func(m kvcache.Shares64) float64 { return m.Idle }},
@@ -137,7 +137,7 @@ func (b kvBars) Plot(c draw.Canvas, p *plot.Plot) {
 			label := units.FormatPercent(share / 100)
 			if high-low > 14 && figure.BoldLetters.Width(label) < right-left {
 				sty := figure.Aligned(figure.BoldLetters, draw.XCenter, draw.YCenter)
-				if u.clr == figure.RequestedColor || u.clr == figure.HoleColor || u.clr == figure.FaintInkColor {
+				if u.clr == figure.RequestedColor || u.clr == figure.ExternalColor || u.clr == figure.FaintInkColor {
 					sty.Color = color.White
 				}
 				c.FillText(sty, vg.Point{X: (left + right) / 2, Y: (low + high) / 2}, label)

@@ -31,8 +31,10 @@ type pageLevel struct {
 	MaxR  packed `json:"maxR"`
 	R     packed `json:"r"`
 	// Of R and beside C, where chunks are known; as the last event left them.
-	Pending packed `json:"pending"`
-	Reserve packed `json:"reserve"`
+	Pending  packed `json:"pending"`
+	External packed `json:"external"`
+	Stranded packed `json:"stranded"`
+	Reserve  packed `json:"reserve"`
 }
 
 func newPageLevels(p *pack, points []analysis.Point) []pageLevel {
@@ -57,7 +59,8 @@ func newPageLevel(p *pack, points []analysis.Point) pageLevel {
 		of(func(o *analysis.Point) int64 { return o.Last.C }),
 		of(func(o *analysis.Point) int64 { return o.R.Min }), of(func(o *analysis.Point) int64 { return o.R.Max }),
 		of(func(o *analysis.Point) int64 { return o.Last.R }),
-		of(func(o *analysis.Point) int64 { return o.Last.Pending }), of(func(o *analysis.Point) int64 { return o.Last.Reserve }),
+		of(func(o *analysis.Point) int64 { return o.Last.Pending }), of(func(o *analysis.Point) int64 { return o.Last.External }),
+		of(func(o *analysis.Point) int64 { return o.Last.Stranded }), of(func(o *analysis.Point) int64 { return o.Last.Reserve }),
 	}
 }
 
@@ -246,6 +249,7 @@ type pageGrowths struct {
 	Reserved  packed   `json:"reserved"`
 	Free      packed   `json:"free"`
 	Largest   packed   `json:"largest"`
+	TooSmall  packed   `json:"tooSmall"`
 	Stranded  packed   `json:"stranded"`
 	Verdict   packed   `json:"verdict"`
 	Verdicts  []string `json:"verdicts"`
@@ -266,7 +270,8 @@ func newPageGrowths(p *pack, d *analysis.DeviceResult) pageGrowths {
 		}),
 		Request: of(func(g *analysis.Growth) int64 { return g.Request }), Grown: of(func(g *analysis.Growth) int64 { return g.Grown }),
 		Reserved: of(func(g *analysis.Growth) int64 { return g.Reserved }), Free: of(func(g *analysis.Growth) int64 { return g.Free }),
-		Largest: of(func(g *analysis.Growth) int64 { return g.LargestFree }), Stranded: of(func(g *analysis.Growth) int64 { return g.Stranded }),
+		Largest: of(func(g *analysis.Growth) int64 { return g.LargestFree }), TooSmall: of(func(g *analysis.Growth) int64 { return g.TooSmall }),
+		Stranded: of(func(g *analysis.Growth) int64 { return g.Stranded }),
 		Verdict:  of(func(g *analysis.Growth) int64 { return verdicts.of(plain.Shorten(terms.Verdict(g.Verdict), 40)) }),
 		Verdicts: verdicts.strings(),
 	}

@@ -198,9 +198,10 @@ func pageTiles(d *analysis.DeviceResult) []pageTile {
 		tiles = append(tiles, pageTile{Name: "Not requested", Value: units.FormatSize(d.Peak.R - d.Peak.T - d.Peak.Pending), Note: "the allocator was only watched"})
 	} else {
 		tiles = append(tiles,
-			pageTile{Name: "Holes", Value: units.FormatSize(d.Peak.External), Note: share(d.Peak.External), Tone: toneOf(units.Ratio(d.Peak.External, d.Peak.R))},
+			pageTile{Name: "External", Value: units.FormatSize(d.Peak.External), Note: share(d.Peak.External), Tone: toneOf(units.Ratio(d.Peak.External, d.Peak.R))},
 			pageTile{Name: "Internal", Value: units.FormatSize(d.Peak.Internal()), Note: share(d.Peak.Internal()), Tone: toneOf(units.Ratio(d.Peak.Internal(), d.Peak.R))},
-			pageTile{Name: "Never handed out", Value: units.FormatSize(d.Peak.Reserve), Note: share(d.Peak.Reserve)},
+			pageTile{Name: "Reusable", Value: units.FormatSize(d.Peak.Reusable), Note: share(d.Peak.Reusable)},
+			pageTile{Name: "Reserve", Value: units.FormatSize(d.Peak.Reserve), Note: share(d.Peak.Reserve)},
 		)
 	}
 	if b := d.Books; b != nil && b.UsedPeak >= 0 {

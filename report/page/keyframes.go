@@ -27,7 +27,9 @@ type pageKeyframes struct {
 	Rounding  packed `json:"rounding"`
 	Slack     packed `json:"slack"`
 	Pending   packed `json:"pending"`
+	Stranded  packed `json:"stranded"`
 	Reserve   packed `json:"reserve"`
+	Reusable  packed `json:"reusable"`
 	External  packed `json:"external"`
 	Unsplit   packed `json:"unsplit"`
 	Live      packed `json:"live"`
@@ -71,6 +73,7 @@ func newPageKeyframes(p *pack, k *analysis.Keyframes, r *analysis.Result, kept [
 		T: of(func(f *analysis.Keyframe) int64 { return f.At.T }), C: of(func(f *analysis.Keyframe) int64 { return f.At.C }),
 		R: of(func(f *analysis.Keyframe) int64 { return f.At.R }), Rounding: of(func(f *analysis.Keyframe) int64 { return f.At.Rounding }),
 		Slack: of(func(f *analysis.Keyframe) int64 { return f.At.Slack }), Pending: of(func(f *analysis.Keyframe) int64 { return f.At.Pending }),
+		Stranded: of(func(f *analysis.Keyframe) int64 { return f.At.Stranded }), Reusable: of(func(f *analysis.Keyframe) int64 { return f.At.Reusable }),
 		Reserve: of(func(f *analysis.Keyframe) int64 { return f.At.Reserve }), External: of(func(f *analysis.Keyframe) int64 { return f.At.External }),
 		Unsplit: of(func(f *analysis.Keyframe) int64 { return f.At.Unsplit }), Live: of(func(f *analysis.Keyframe) int64 { return f.At.Live }),
 		Paused: of(func(f *analysis.Keyframe) int64 { return f.At.Paused }),

@@ -98,7 +98,7 @@ func (s *simulator) grow(need, request int64) {
 			g.LargestFree = max(g.LargestFree, c.size)
 		}
 	}
-	g.Stranded = g.Free
+	g.TooSmall = g.Free
 	if g.Free >= request {
 		g.Verdict = analysis.Fragmentation
 	}
@@ -148,8 +148,25 @@ func (s *simulator) instant() analysis.Instant {
 		Seq: s.seq, Time: s.now, T: s.t, C: s.c, R: s.r, Rounding: s.rounds, Slack: s.c - s.t - s.rounds,
 		Live: s.live, Iteration: len(s.result.Iterations),
 	}
-	i.Reserve, i.External = s.reserve, s.r-s.c-s.reserve
+	i.Reserve, i.Reusable = s.reserve, s.reusable()
+	i.External = s.r - s.c - i.Reserve - i.Reusable
 	return i
+}
+
+// reusable are the bytes of the largest free chunk, of equal ones the first, that were handed out before.
+func (s *simulator) reusable() (bytes int64) {
+	var largest simChunk
+	for _, c := range s.chunks {
+		if c.request == 0 && c.size > largest.size {
+			largest = c
+		}
+	}
+	for g := largest.start; g < largest.start+largest.size; g += simGranule {
+		if s.touched[g/simGranule] {
+			bytes += simGranule
+		}
+	}
+	return bytes
 }
 
 // event is called after each change.
@@ -197,7 +214,7 @@ func (s *simulator) addressMap() analysis.AddressMap {
 		if bytes == 0 {
 			return
 		}
-		if n := len(a.Spans); n > 0 && a.Spans[n-1].Kind == kind && kind >= analysis.SpanHole {
+		if n := len(a.Spans); n > 0 && a.Spans[n-1].Kind == kind && kind.Free() {
 			a.Spans[n-1].Bytes += bytes
 			return
 		}
@@ -210,13 +227,14 @@ func (s *simulator) addressMap() analysis.AddressMap {
 			continue
 		}
 		for g := c.start; g < c.start+c.size; g += simGranule {
-			kind := analysis.SpanUntouched
+			kind := analysis.SpanReserve
 			if s.touched[g/simGranule] {
-				kind = analysis.SpanHole
+				kind = analysis.SpanExternal
 			}
 			add(g, simGranule, kind)
 		}
 	}
+	markReusable(&a)
 	return analysis.AddressMap{At: s.instant(), Arenas: []analysis.ArenaMap{a}}
 }
 
@@ -343,14 +361,34 @@ func Training(layers, iterations int, events int64) *analysis.Result {
 	return s.finish("rank0")
 }
 
-// longestFree is L of a map: the longest run of mapped free bytes without a gap. The map tells holes from
-// untouched bytes inside one free chunk, so neighbours are joined.
+// markReusable has what was handed out before of the largest free chunk of an arena be reusable.
+func markReusable(a *analysis.ArenaMap) {
+	var largest, run int64
+	first, from, to := 0, 0, 0
+	for i, span := range a.Spans {
+		if !span.Kind.Free() {
+			run, first = 0, i+1
+			continue
+		}
+		if run += span.Bytes; run > largest {
+			largest, from, to = run, first, i+1
+		}
+	}
+	for i := from; i < to; i++ {
+		if a.Spans[i].Kind == analysis.SpanExternal {
+			a.Spans[i].Kind = analysis.SpanReusable
+		}
+	}
+}
+
+// longestFree is L of a map: the longest run of mapped free bytes without a gap. The map tells kinds of
+// free bytes apart inside one free chunk, so neighbours are joined.
 func longestFree(m analysis.AddressMap) int64 {
 	var largest int64
 	for _, arena := range m.Arenas {
 		var run, end int64
 		for _, span := range arena.Spans {
-			free := span.Kind == analysis.SpanHole || span.Kind == analysis.SpanUntouched
+			free := span.Kind.Free()
 			if !free || span.Start != end {
 				run = 0
 			}

@@ -63,7 +63,7 @@ def readme_commands(suite):
     directory, _ = suite.record("gates", suite.job("resnet50", "--iterations", "20"))
     suite.run([suite.memprof, "report", directory])
     suite.run([suite.memprof, "verify", directory])
-    gates = ["--gate", "waste.external < 25%", "--gate", "reserved.peak < 40GiB"]
+    gates = ["--gate", "waste.external < 5%", "--gate", "reserved.peak < 40GiB"]
     suite.run([suite.memprof, "check", directory, *gates])
 
 

@@ -9,6 +9,7 @@ class DeviceView {
     this.device = device;
     this.frames = device.keyframes;
     this.pends = !device.sampled && device.levels[0].pending.some((bytes) => bytes > 0);
+    this.strands = !device.sampled && device.levels[0].stranded.some((bytes) => bytes > 0);
     this.frame = -1;
     this.coloring = 'category';
     this.classes = null;
@@ -46,7 +47,8 @@ class DeviceView {
       t.schedule();
     } });
     const button = (text, title, click) => element('button', { type: 'button', class: 'quiet', text, title, 'aria-label': title, click });
-    const legend = [['requested', 'requested'], ['internal', 'internal'], ['hole', 'holes'], ['reserve', 'never handed out'], ['reserved', 'reserved']];
+    const legend = [['requested', 'requested'], ['internal', 'internal'], ['external', 'external'], ['reusable', 'reusable'], ['reserve', 'reserve'], ['reserved', 'reserved']];
+    if (this.strands) legend.splice(3, 0, ['stranded', 'stranded']);
     if (this.pends) legend.splice(2, 0, ['pending', 'pending']);
     if (this.device.sampled) legend.splice(1, legend.length - 2, ['reserve', 'not requested']);
     if (this.device.used) legend.push(['used', 'device used, by all']);
@@ -215,21 +217,21 @@ class DeviceView {
 
   // unservedBy tells what the free memory of an arena was no use for.
   unservedBy(layout) {
-    if (layout.info.sampled) return 'Chunks are not told by an allocator that was only watched, so there are no holes to look at.';
+    if (layout.info.sampled) return 'The allocator was only watched: its chunks are not known.';
     const data = this.device.growths;
     const seq = this.frames.seq[this.frame];
     const oom = this.device.ooms.find((o) => o.seq >= seq && (o.arena === layout.info.id || o.arena < 0) && o.request > layout.largest);
     for (let i = Math.max(0, lastAtOrBefore(data.seq, seq)); i < data.seq.length; i++) {
       if (oom && data.seq[i] > oom.seq) break;
       if (data.seq[i] < seq || data.arena[i] !== layout.info.id || data.request[i] <= layout.largest) continue;
-      return 'The largest free piece, ' + formatSize(layout.largest) + ', was no use for ' + formatSize(data.request[i]) + ', ' + this.later(data.seq[i], data.time[i]) +
+      return 'A request of ' + formatSize(data.request[i]) + ' did not fit the largest free chunk (' + formatSize(layout.largest) + '), ' + this.later(data.seq[i], data.time[i]) +
         ': the arena grew by ' + formatSize(data.grown[i]) + ' (' + data.verdicts[data.verdict[i]] + ', ' + formatKnown(data.free[i]) + ' were free then).';
     }
     if (oom) {
-      return 'The largest free piece, ' + formatSize(layout.largest) + ', was no use for ' + formatSize(oom.request) + ', ' + this.later(oom.seq, oom.time) +
+      return 'A request of ' + formatSize(oom.request) + ' did not fit the largest free chunk (' + formatSize(layout.largest) + '), ' + this.later(oom.seq, oom.time) +
         ': the request failed (' + oom.verdict + ').';
     }
-    return layout.free === 0 ? 'Nothing is free here.' : 'No later request grew the arena or failed for want of a larger piece than ' + formatSize(layout.largest) + '.';
+    return layout.free === 0 ? 'Nothing is free here.' : 'No later request grew the arena or failed for want of a free chunk larger than ' + formatSize(layout.largest) + '.';
   }
 
   later(seq, time) {
@@ -284,7 +286,7 @@ class DeviceView {
     if (names.length > 8) used.push([(names.length - 8) + ' more', colors.series[9]]);
     this.classes = { of, used, palette: colors.series.concat([
       mix(colors.series[9], 0.25, colors.surface), // live, filtered out
-      colors.internal, colors.pending, colors.hole, colors.reserve, colors.hole, colors.unmapped]) };
+      colors.internal, colors.pending, colors.reserve, colors.reusable, colors.external, colors.external, colors.unmapped]) };
     return this.classes;
   }
 

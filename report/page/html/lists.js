@@ -52,8 +52,9 @@ function growthList(view) {
     { name: 'time', number: true, of: (i) => data.time[i], text: (i) => formatDuration(data.time[i]), width: 'minmax(54px, 1fr)' },
     { name: 'iter', number: true, of: (i) => data.iteration[i], text: (i) => (data.iteration[i] < 0 ? ABSENT : String(data.iteration[i])), width: 'minmax(40px, .6fr)' },
     size('request', 'request', 'the request that needed it; – if it then failed'), size('grown', 'grown', 'bytes mapped'),
-    size('reserved', 'reserved', 'reserved on the device afterwards'), size('free', 'free', 'free in the arena before'),
-    size('largest', 'largest', 'the largest free piece before'), size('stranded', 'stranded', 'free in pieces too small for the request'),
+    size('reserved', 'reserved', 'reserved on the device afterwards'), size('free', 'free', 'free on the device before'),
+    size('largest', 'largest', 'the largest free chunk of the arena before'),
+    size('too small', 'tooSmall', 'free in chunks of the arena too small for the request'), size('stranded', 'stranded', 'free in other arenas'),
     { name: 'verdict', of: verdict, text: verdict, tone: (i) => (verdict(i) === 'fragmentation' ? 'warned' : ''), width: 'minmax(98px, 1fr)' },
   ];
   if (view.device.arenas.length > 1) {

@@ -40,8 +40,8 @@ const theme = {
   read() {
     const style = getComputedStyle(document.documentElement);
     for (const name of [
-      'ink', 'faint', 'line', 'grid', 'surface', 'raised', 'accent', 'requested', 'internal', 'pending', 'hole',
-      'reserve', 'unmapped', 'reserved', 'used', 'failed', 'band', 'flame', 'match',
+      'ink', 'faint', 'line', 'grid', 'surface', 'raised', 'accent', 'requested', 'internal', 'pending', 'external',
+      'stranded', 'reusable', 'reserve', 'unmapped', 'reserved', 'used', 'failed', 'band', 'flame', 'match',
     ]) {
       this.colors[name] = style.getPropertyValue('--' + name).trim();
     }

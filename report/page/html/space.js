@@ -3,10 +3,11 @@
 const LIVE = 0;
 const SLACK = 1;
 const PENDING = 2;
-const HOLE = 3;
-const UNTOUCHED = 4;
-const UNSPLIT = 5;
-const UNMAPPED = 6;
+const RESERVE = 3;
+const REUSABLE = 4;
+const EXTERNAL = 5;
+const UNSPLIT = 6;
+const UNMAPPED = 7;
 
 // Space knows the stretches of all keyframes of a device.
 class Space {
@@ -55,7 +56,8 @@ class Space {
   }
 
   // layout makes spans of what is mapped of an arena, in the order of addresses. A span of a block
-  // has its shape; free spans that touch make a run, which is what a request can be served from.
+  // has its shape; free spans that touch make a free chunk. What was handed out before of the largest one
+  // is reusable, that of others external.
   layout(arena) {
     const k = this.frames;
     const info = this.device.arenas[arena.index];
@@ -69,7 +71,7 @@ class Space {
       if (to <= at) return;
       const spans = out.spans;
       const last = spans[spans.length - 1];
-      const free = kind === HOLE || kind === UNTOUCHED;
+      const free = kind === EXTERNAL || kind === RESERVE;
       const shown = free && info.sampled ? UNSPLIT : kind;
       if (last && shape < 0 && last.shape < 0 && last.kind === shown && last.at + last.bytes === at) last.bytes += to - at;
       else spans.push({ at, bytes: to - at, kind: shown, shape });
@@ -93,13 +95,36 @@ class Space {
       if (k.kind[mapping] === 4) run = 0; // chunks do not reach into a region from below
       for (; next < arena.within.length && k.addr[arena.within[next]] < end; next++) {
         const shape = arena.within[next];
-        put(k.addr[shape], HOLE, -1);
+        put(k.addr[shape], EXTERNAL, -1);
         this.block(out, put, shape);
       }
-      put(end, HOLE, -1);
+      put(end, EXTERNAL, -1);
       out.end = Math.max(out.end, end);
     }
+    this.reuse(out);
     return out;
+  }
+
+  // reuse has the external spans of the largest free chunk be reusable, and others that a region's start
+  // divides be two.
+  reuse(out) {
+    const from = out.largestAt;
+    const to = from + out.largest;
+    const spans = [];
+    for (const span of out.spans) {
+      const end = span.at + span.bytes;
+      if (span.kind !== EXTERNAL || end <= from || span.at >= to) {
+        spans.push(span);
+        continue;
+      }
+      const part = (at, until, kind) => {
+        if (until > at) spans.push({ at, bytes: until - at, kind, shape: -1 });
+      };
+      part(span.at, Math.max(span.at, from), EXTERNAL);
+      part(Math.max(span.at, from), Math.min(end, to), REUSABLE);
+      part(Math.min(end, to), end, EXTERNAL);
+    }
+    out.spans = spans;
   }
 
   block(out, put, shape) {
@@ -107,7 +132,7 @@ class Space {
     const end = k.addr[shape] + k.bytes[shape];
     switch (k.kind[shape]) {
       case 1:
-        put(end, UNTOUCHED, -1);
+        put(end, RESERVE, -1);
         return;
       case 2:
         put(end, PENDING, shape);

@@ -2,7 +2,7 @@
 // several kinds of memory lie is divided among them, so that what is finer than a pixel still counts.
 
 const MAP_HEIGHT = 44;
-const KIND_NAMES = ['live', 'slack', 'pending', 'hole', 'never handed out', 'not requested', 'unmapped'];
+const KIND_NAMES = ['live', 'slack', 'pending', 'reserve', 'reusable', 'external', 'not requested', 'unmapped'];
 
 class ArenaMap extends Chart {
   constructor(view) {
@@ -151,7 +151,7 @@ class ArenaMap extends Chart {
     }
   }
 
-  // ruler marks offsets and the largest free piece.
+  // ruler marks offsets and the largest free chunk.
   ruler() {
     const c = this.context;
     this.letters(10.5);
@@ -205,7 +205,7 @@ class SpaceMap {
       const number = (name, bytes) => element('span', {}, name + ' ', element('b', { text: formatSize(bytes) }));
       map.head.replaceChildren(element('strong', { text: layout.info.name }), number('reserved', layout.reserved),
         number(layout.info.sampled ? 'requested' : 'live', layout.info.sampled ? layout.requested : layout.live),
-        ...(layout.info.sampled ? [] : [number('free', layout.free), number('largest free piece', layout.largest)]),
+        ...(layout.info.sampled ? [] : [number('free', layout.free), number('largest free chunk', layout.largest)]),
         element('span', { text: plural(layout.blocks, 'block') }));
       map.story.textContent = this.view.unservedBy(layout);
       map.setLayout(layout);
@@ -220,13 +220,13 @@ class SpaceMap {
   colors() {
     const colors = theme.colors;
     const items = this.view.liveLegend().concat(this.view.device.sampled ?
-      [['not requested', colors.hole]] :
-      [['slack', colors.internal], ['pending', colors.pending], ['hole', colors.hole], ['never handed out', colors.reserve], ['unmapped', colors.unmapped]]);
+      [['not requested', colors.external]] :
+      [['slack', colors.internal], ['pending', colors.pending], ['external', colors.external], ['reusable', colors.reusable], ['reserve', colors.reserve], ['unmapped', colors.unmapped]]);
     this.legend.replaceChildren(...items.map(([name, color]) => {
       const swatch = element('i', { class: 'swatch' });
       swatch.style.background = color;
       return element('span', {}, swatch, name);
-    }), element('span', {}, element('i', { class: 'swatch outline' }), 'largest free piece'));
+    }), element('span', {}, element('i', { class: 'swatch outline' }), 'largest free chunk'));
     for (const map of this.maps.values()) map.schedule();
   }
 }

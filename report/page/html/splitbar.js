@@ -1,13 +1,16 @@
-// The split of reserved memory at the pinned instant: R = T + internal + pending + reserve + external.
+// The split of reserved memory at the pinned instant: R = T + internal + pending + stranded + reserve +
+// reusable + external.
 
 const PARTS = [
   ['t', 'Requested', 'asked for by live allocations', 'requested'],
   ['rounding', 'Rounding', 'internal: requests rounded up to 256 bytes', 'internal'],
   ['slack', 'Slack', 'internal: chunks larger than the rounded request', 'internal'],
   ['pending', 'Pending', 'freed, waiting for other streams', 'pending'],
-  ['external', 'Holes', 'external: free, handed out before', 'hole'],
-  ['reserve', 'Never handed out', 'reserve: growth ahead of need', 'reserve'],
-  ['unsplit', 'Not requested', 'the allocator was only watched: its chunks are not told', 'hole'],
+  ['external', 'External', 'free again, in chunks smaller than the largest: fragmented', 'external'],
+  ['stranded', 'Stranded', 'free in arenas that the request cannot use', 'stranded'],
+  ['reusable', 'Reusable', 'free again, in the largest free chunk', 'reusable'],
+  ['reserve', 'Reserve', 'free, never handed out since it was mapped', 'reserve'],
+  ['unsplit', 'Not requested', 'the allocator was only watched: its chunks are not known', 'external'],
 ];
 
 class SplitBar {
@@ -29,7 +32,7 @@ class SplitBar {
     };
     for (const [key, name, title, color] of PARTS) {
       const bytes = frames[key][at];
-      if (bytes === 0 && (key === 'unsplit' || key === 'pending')) continue;
+      if (bytes === 0 && (key === 'unsplit' || key === 'pending' || key === 'stranded')) continue;
       if (bytes > 0) {
         const part = element('span', { title: name + ': ' + formatSize(bytes) + ' — ' + title });
         part.style.flexGrow = bytes / whole;

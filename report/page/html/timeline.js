@@ -162,7 +162,9 @@ class Timeline extends Scene {
     const colors = theme.colors;
     this.area(this.curves.r, null, colors.reserve);
     if (!this.device.sampled) {
-      this.area(this.curves.touched, null, colors.hole);
+      this.area(this.curves.touched, null, colors.reusable);
+      if (this.view.strands) this.area(this.curves.beyond, null, colors.stranded);
+      this.area(this.curves.fragmented, null, colors.external);
       if (this.view.pends) this.area(this.curves.busy, null, colors.pending);
       this.area(this.curves.c, this.curves.t, colors.internal);
     }
@@ -224,7 +226,7 @@ class Timeline extends Scene {
       const fragmented = growths.verdicts[growths.verdict[i]] === 'fragmentation';
       if (x < LEFT || (x - drawn < 2 && !fragmented)) continue;
       drawn = x;
-      c.fillStyle = fragmented ? colors.hole : colors.faint;
+      c.fillStyle = fragmented ? colors.external : colors.faint;
       c.beginPath();
       c.moveTo(x, floor + 2);
       c.lineTo(x - 4, floor + 9);

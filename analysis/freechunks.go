@@ -1,0 +1,278 @@
+package analysis
+
+import "math/rand/v2"
+
+// A free chunk is a longest run of free segments that touch: it ends at a block, at memory that is
+// not mapped, and where a region starts. The ledger keeps the chunks of every arena while events
+// come, so that the largest one and the bytes of it that were handed out before are known after
+// each of them.
+//
+// A chunk is a treap of its segments in the order of addresses: each node has the sums of its
+// subtree, and a parent, so that the chunk of a segment, a cut and a join take logarithmic time
+// however many segments there are. Most chunks have one or two.
+
+// freeNode is what a free segment is in its chunk. It has the index of the segment.
+type freeNode struct {
+	bytes, touched  int64 // of the segments of the subtree; touched: handed out before
+	left, right, up int32
+	entry           int32  // of a root: index of the chunk in freeChunks of its arena
+	priority        uint32 // greater than those of the children
+}
+
+// freeChunk is the entry of a chunk in the heap of its arena.
+type freeChunk struct {
+	bytes, addr int64
+	root        int32
+}
+
+// before says whether x is the larger one; of equal ones the lower.
+func (x *freeChunk) before(y *freeChunk) bool {
+	return x.bytes > y.bytes || x.bytes == y.bytes && x.addr < y.addr
+}
+
+// freeChunks are the chunks of an arena, a binary heap with the largest one first.
+type freeChunks []freeChunk
+
+// chunkOf is the root of the chunk that free segment i is in.
+func (l *ledger) chunkOf(i int32) int32 {
+	for l.nodes[i].up != none {
+		i = l.nodes[i].up
+	}
+	return i
+}
+
+// sum computes the sums of a node from its segment and its children.
+func (l *ledger) sum(i int32) {
+	s, n := &l.segments[i], &l.nodes[i]
+	n.bytes, n.touched = s.size, 0
+	if s.kind == segmentTouched {
+		n.touched = s.size
+	}
+	if n.left != none {
+		n.bytes += l.nodes[n.left].bytes
+		n.touched += l.nodes[n.left].touched
+	}
+	if n.right != none {
+		n.bytes += l.nodes[n.right].bytes
+		n.touched += l.nodes[n.right].touched
+	}
+}
+
+// alone makes segment i a tree of one node.
+func (l *ledger) alone(i int32) {
+	for int(i) >= len(l.nodes) {
+		l.nodes = append(l.nodes, freeNode{priority: rand.Uint32()})
+	}
+	n := &l.nodes[i]
+	n.left, n.right, n.up = none, none, none
+	l.sum(i)
+}
+
+// cutBefore cuts the tree that segment i is in into what lies before i and the rest.
+func (l *ledger) cutBefore(i int32) (left, right int32) {
+	n := &l.nodes[i]
+	left, right = n.left, i
+	n.left = none
+	return l.cut(i, left, right)
+}
+
+// cutAfter cuts the tree that segment i is in into what ends with i and the rest.
+func (l *ledger) cutAfter(i int32) (left, right int32) {
+	n := &l.nodes[i]
+	left, right = i, n.right
+	n.right = none
+	return l.cut(i, left, right)
+}
+
+// cut goes up from i, whose subtree is cut already, and adds each ancestor with its other subtree
+// to the side that it is on.
+func (l *ledger) cut(i, left, right int32) (int32, int32) {
+	up := l.nodes[i].up
+	l.nodes[i].up = none
+	l.sum(i)
+	if left != none {
+		l.nodes[left].up = none
+	}
+	if right != none {
+		l.nodes[right].up = none
+	}
+	for from := i; up != none; {
+		n := &l.nodes[up]
+		next := n.up
+		n.up = none
+		if n.right == from {
+			if n.right = left; left != none {
+				l.nodes[left].up = up
+			}
+			left = up
+		} else {
+			if n.left = right; right != none {
+				l.nodes[right].up = up
+			}
+			right = up
+		}
+		l.sum(up)
+		from, up = up, next
+	}
+	return left, right
+}
+
+// join makes two trees one; all of left lies before right.
+func (l *ledger) join(left, right int32) int32 {
+	switch {
+	case left == none:
+		return right
+	case right == none:
+		return left
+	case l.nodes[left].priority > l.nodes[right].priority:
+		below := l.join(l.nodes[left].right, right)
+		l.nodes[left].right, l.nodes[below].up = below, left
+		l.sum(left)
+		return left
+	default:
+		below := l.join(left, l.nodes[right].left)
+		l.nodes[right].left, l.nodes[below].up = below, right
+		l.sum(right)
+		return right
+	}
+}
+
+// addFree puts segment i, which has become free, into a chunk: its own, or with the free segments
+// that it touches.
+func (l *ledger) addFree(ar *arena, i int32) {
+	if ar.sampled {
+		return
+	}
+	s := &l.segments[i]
+	l.alone(i)
+	root, entry, addr := i, none, s.addr
+	if p := s.prev; p != none && !s.region && l.segments[p].free() && l.segments[p].end() == s.addr {
+		left := l.chunkOf(p)
+		entry = l.nodes[left].entry
+		addr = ar.chunks[entry].addr
+		root = l.join(left, root)
+	}
+	if n := s.next; n != none && l.segments[n].free() && !l.segments[n].region && s.end() == l.segments[n].addr {
+		right := l.chunkOf(n)
+		if other := l.nodes[right].entry; entry == none {
+			entry = other
+		} else {
+			// The left chunk's entry may be the one that takes the place of the removed one.
+			left := ar.chunks[entry].root
+			l.removeChunk(ar, other)
+			entry = l.nodes[left].entry
+		}
+		root = l.join(root, right)
+	}
+	if entry == none {
+		l.addChunk(ar, root, addr)
+		return
+	}
+	l.setChunk(ar, entry, root, addr)
+}
+
+// removeFree takes segment i, which will not be free any more, out of its chunk: what lies before
+// it and what lies behind it are chunks of their own.
+func (l *ledger) removeFree(ar *arena, i int32) {
+	if ar.sampled {
+		return
+	}
+	chunk := l.chunkOf(i)
+	entry := l.nodes[chunk].entry
+	addr, end := ar.chunks[entry].addr, l.segments[i].end()
+	left, _ := l.cutBefore(i)
+	_, right := l.cutAfter(i)
+	switch {
+	case left == none && right == none:
+		l.removeChunk(ar, entry)
+	case left == none:
+		l.setChunk(ar, entry, right, end)
+	default:
+		l.setChunk(ar, entry, left, addr)
+		if right != none {
+			l.addChunk(ar, right, end)
+		}
+	}
+}
+
+// cutFree puts upper, the part that was cut from the end of the free segment i, into the chunk of i.
+func (l *ledger) cutFree(ar *arena, i, upper int32) {
+	if ar.sampled {
+		return
+	}
+	entry := l.nodes[l.chunkOf(i)].entry
+	left, right := l.cutAfter(i)
+	l.alone(upper)
+	root := l.join(l.join(left, upper), right)
+	ar.chunks[entry].root, l.nodes[root].entry = root, entry
+}
+
+// addChunk adds a chunk to the heap.
+func (l *ledger) addChunk(ar *arena, root int32, addr int64) {
+	ar.chunks = append(ar.chunks, freeChunk{})
+	l.raise(ar.chunks, len(ar.chunks)-1, freeChunk{l.nodes[root].bytes, addr, root})
+}
+
+// setChunk makes an entry of the heap another chunk.
+func (l *ledger) setChunk(ar *arena, entry, root int32, addr int64) {
+	c := freeChunk{l.nodes[root].bytes, addr, root}
+	if c.before(&ar.chunks[entry]) {
+		l.raise(ar.chunks, int(entry), c)
+	} else {
+		l.lower(ar.chunks, int(entry), c)
+	}
+}
+
+// removeChunk takes an entry out of the heap; the last one takes its place.
+func (l *ledger) removeChunk(ar *arena, entry int32) {
+	n := len(ar.chunks) - 1
+	last := ar.chunks[n]
+	ar.chunks = ar.chunks[:n]
+	if int(entry) < n {
+		l.setChunk(ar, entry, last.root, last.addr)
+	}
+}
+
+// raise puts a chunk at an index, or above it where it is larger.
+func (l *ledger) raise(h freeChunks, i int, c freeChunk) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !c.before(&h[parent]) {
+			break
+		}
+		h[i] = h[parent]
+		l.nodes[h[i].root].entry = int32(i)
+		i = parent
+	}
+	h[i] = c
+	l.nodes[c.root].entry = int32(i)
+}
+
+// lower puts a chunk at an index, or below it where others are larger.
+func (l *ledger) lower(h freeChunks, i int, c freeChunk) {
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			break
+		}
+		if right := child + 1; right < len(h) && h[right].before(&h[child]) {
+			child = right
+		}
+		if !h[child].before(&c) {
+			break
+		}
+		h[i] = h[child]
+		l.nodes[h[i].root].entry = int32(i)
+		i = child
+	}
+	h[i] = c
+	l.nodes[c.root].entry = int32(i)
+}
+
+// sizes appends the bytes of each chunk to out.
+func (h freeChunks) sizes(out []int64) []int64 {
+	for i := range h {
+		out = append(out, h[i].bytes)
+	}
+	return out
+}
