@@ -3,11 +3,10 @@
     python3 samples/how_many.py --model resnet50 --share 40
     python3 samples/how_many.py --model resnet50 --share 40 --under "bin/memprof record --no-trace --"
 
-A filler takes all of the card but the share, in one piece, and keeps it: what is left is
-physical memory that the jobs have to themselves, contexts, libraries and all. Jobs join one after
-another. Each must train on while the others do; when the newest has settled and all have gone
-on, it counts. The first failure of any of them ends the trial. Jobs train until then, with
-the same seed, so that their losses must agree however tight it was.
+A filler process allocates all of the card but the share. The jobs have the rest, with their contexts
+and libraries. Jobs start one after another. A job counts when it has trained a few iterations and all
+others have continued meanwhile. The first failure of any job ends the trial. All jobs have the same
+seed, so their losses must agree.
 """
 
 import argparse
@@ -24,8 +23,8 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = "python3" if shutil.which("python3") == sys.executable else sys.executable
 
-# Takes what is free but the share, by torch's own allocator, until its input ends. The
-# filler's context is there before it measures, so that it is no part of the share.
+# Allocates all free memory but the share, until its input ends. The filler makes its context
+# before it measures, so the context is not part of the share.
 FILLER = """
 import sys, torch
 share, kept = int(sys.argv[1]), []
@@ -41,7 +40,7 @@ sys.stdin.read()
 
 
 class Trouble(Exception):
-    """The trial itself could not be made."""
+    """The trial could not be run."""
 
 
 class Job:
@@ -68,11 +67,11 @@ class Job:
         return "ready\n" in self.output()
 
     def failed(self):
-        """Whether it has ended; while the trial goes on no job ends of itself."""
+        """Whether the job has ended. During the trial a job ends only by a failure."""
         return self.process.poll() is not None
 
     def why(self):
-        """The last line of its error that tells something."""
+        """The last line of its error output that names an error."""
         lines = [line.strip() for line in self.output("err").splitlines() if line.strip()]
         told = [line for line in lines if "memory" in line.lower() or "Error" in line] or lines or ["no word"]
         return f"exit {self.process.returncode}: {told[-1][:400]}"
@@ -99,7 +98,7 @@ class Trial:
         self.deadline = time.monotonic() + opts.timeout
 
     def fill(self):
-        """Has the filler take the rest of the card; gives what it left free, in bytes."""
+        """Starts the filler. Returns the bytes that it left free."""
         command = [PYTHON, "-c", FILLER, str(self.opts.share << 30)]
         self.filler = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         line = self.filler.stdout.readline()
@@ -115,12 +114,12 @@ class Trial:
             time.sleep(0.02)
 
     def prepare(self):
-        """Keeps a few jobs waiting: to get ready they need the host alone."""
+        """Starts jobs in advance; until they train they use only the host."""
         while len(self.waiting) < self.opts.ahead and len(self.waiting) + len(self.training) < self.opts.most:
             self.waiting.append(Job(self.opts, len(self.waiting) + len(self.training) + 1, self.work))
 
     def join(self):
-        """Lets one more job train. Gives the job that failed by that, or None when all go on."""
+        """Lets one more job train. Returns the job that then failed, or None if all continue."""
         self.prepare()
         job = self.waiting.pop(0)
         self.until(lambda: job.ready() or job.failed(), f"job {job.number} is not ready")
@@ -139,7 +138,7 @@ class Trial:
         return next((j for j in self.training if j.failed()), None)
 
     def run(self):
-        """Gives how many jobs trained together, and the one that failed then, if one did."""
+        """Returns how many jobs trained together, and the job that failed then, or None."""
         failed = None
         while failed is None and len(self.training) < self.opts.most:
             failed = self.join()

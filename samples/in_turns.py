@@ -1,11 +1,11 @@
-"""Steps of jobs against each other: all are alive at once, and train in turns.
+"""Compares the steps of jobs that are all alive and train in turns.
 
-Runs one after the other differ by what else their machine did meanwhile, by more than an allocator
-costs. Here one job trains for a third of a second while the others wait, then the next one does, round
-after round, forwards and backwards: a round sees one machine. What is compared are steps of the same
-round, so that the median over the rounds is left with what the jobs themselves differ by. Only one trains
-at a time, so all have the same few processors. Still one process and another of the same kind differ:
-there are several jobs of a kind, and apart() says by how much.
+Runs one after the other differ by more than an allocator costs, because of other work on the machine.
+Here one job trains for a third of a second while the others wait, then the next, round after round,
+forwards and backwards. Steps of the same round are compared, so that other work affects all jobs alike;
+the result is the median over the rounds. Only one job trains at a time, so all use the same few
+processors. Two processes of the same kind differ, too: there are several jobs of each kind, and apart()
+returns by how much they differ.
 
 A job is one of samples/jobs with --in-turns.
 """
@@ -21,8 +21,8 @@ import threading
 import time
 
 TURN = 0.33  # seconds of a turn, about
-LEAST = 4  # iterations of a turn; the first of them finds the caches cold, and is not counted
-LAST_WORDS = 10  # seconds that a job has to end in, once it was told to
+LEAST = 4  # iterations of a turn; the first, with cold caches, is not counted
+LAST_WORDS = 10  # seconds in which a job has to end after it was asked to
 PROCESSORS = 4  # that all jobs have in common, at most
 
 
@@ -32,7 +32,7 @@ class Stopped(Exception):
 
 @contextlib.contextmanager
 def processors(place, places):
-    """What this thread starts meanwhile runs on a few of its processors: of `places` such sets, the one at `place`."""
+    """Processes that this thread starts meanwhile run on a few processors: set number `place` of `places`."""
     before = os.sched_getaffinity(0)
     share = sorted(before)[place * len(before) // places : (place + 1) * len(before) // places]
     os.sched_setaffinity(0, share[-PROCESSORS:] or before)
@@ -43,8 +43,10 @@ def processors(place, places):
 
 
 def on_cards(cards, waiting, work, over=lambda: False):
-    """Every card takes one after another of what waits, and has work(it, card) done. Nothing is begun once over()
-    says so, and what was not is returned."""
+    """Calls work(item, card) for each item of `waiting`, one at a time on each card. Begins none once over() is true.
+
+    Returns the items that were not begun.
+    """
     waiting, lock = list(waiting), threading.Lock()
 
     def take():
@@ -56,7 +58,7 @@ def on_cards(cards, waiting, work, over=lambda: False):
             work(taken, card)
 
     with concurrent.futures.ThreadPoolExecutor(cards) as threads:
-        list(threads.map(serve, range(cards)))  # which raises what was raised
+        list(threads.map(serve, range(cards)))  # raises an exception of a thread
     return waiting
 
 
@@ -64,12 +66,12 @@ class Job:
     """A job that trains when it is asked to, on the processors at place[0] of place[1]."""
 
     def __init__(self, command, errors, env=None, place=(0, 1)):
-        env = dict(env or os.environ, PYTHONHASHSEED="0")  # one thing less that two jobs of a kind differ by
+        env = dict(env or os.environ, PYTHONHASHSEED="0")  # so that jobs of a kind do not differ by it
         with open(errors, "w") as err, processors(*place):
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, env=env, start_new_session=True)
         self.command, self.errors = command, errors
-        self.output = b""  # all that it printed
-        self.read = 0  # of it, what told() has seen
+        self.output = b""  # everything that the job printed
+        self.read = 0  # bytes of it that told() has read
 
     def ask(self, iterations):
         """Has it train for so many iterations."""
@@ -77,7 +79,7 @@ class Job:
             self.process.stdin.write(b"%d\n" % iterations)
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # told() says what became of it
+            pass  # told() raises why it ended
 
     def told(self, seconds):
         """The milliseconds of each step of the turn asked for."""

@@ -1,16 +1,16 @@
-"""Trains the zoo under several allocators, and says what each of them took of the card.
+"""Trains the zoo under several allocators, and compares the memory that each reserves.
 
     python3 samples/zoo_run.py -o DIR                        every model under every allocator
-    python3 samples/zoo_run.py -o DIR --modes classic        only memprof's, by the classic policy
+    python3 samples/zoo_run.py -o DIR --modes classic        memprof's only, with preset classic
     python3 samples/zoo_run.py -o DIR --turns 2 --modes classic compact    their steps, compared
     python3 samples/zoo_run.py --table DIR/results.json      the tables of a run before
 
-Jobs share the cards as far as memory allows, so that their steps tell nothing. With --turns N
-a model has a card to itself, with at most N of its jobs under each allocator: they train in
-turns (see in_turns.py), and their steps are compared. --workers 2 trains data-parallel, on two
-cards. DIR gets the recordings, MODE/MODEL (with turns, of the further jobs, turnN/MODE/MODEL), and
-results.json, written anew as each job ends; a job that failed, or found no more time, is named there
-and in the end, and the tables have the others.
+As many jobs as fit share a card, so their steps cannot be compared. With --turns N the jobs of one
+model have a card to themselves, at most N under each allocator; they train in turns (in_turns.py),
+and their steps are compared. --workers 2 trains data-parallel on two cards. DIR gets the recordings,
+MODE/MODEL (turnN/MODE/MODEL for further jobs with --turns), and results.json, which is rewritten as
+each job ends. Jobs that failed, or for which no time was left, are listed there and at the end; the
+tables have the others.
 """
 
 import argparse
@@ -30,16 +30,16 @@ import in_turns
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = "python3" if shutil.which("python3") == sys.executable else sys.executable
 
-# What the most lavish policy may take of a card for each model, in GiB: how many fit at a time. Regions that
-# double add up to a power of two, and where the card has no room for one of them the job still runs, but
-# tells of another allocator: so the next power above what a job may need, and its context.
+# The most GiB of a card that a job of each model may use under any policy; it decides how many run at a time.
+# Regions that double add up to a power of two. If the card has no room for one of them, growth backs off and the
+# result is of another policy. So this is the next power of two above the job's need, and its context.
 NEEDS = {
     "alexnet": 4, "vgg11": 18, "vgg16": 18, "vgg19": 18, "googlenet": 10, "inception_v3": 18, "resnet50": 10, "resnet101": 10, "resnet152": 18,
     "densenet121": 18, "mobilenet_v2": 10, "squeezenet1_1": 6, "vit_b_16": 18, "bert": 18, "gpt2": 34, "llama": 34, "moe": 34,
 }  # fmt: skip
 
 COMPACT = ["--preset", "compact"]
-# What jobs have, in seconds, to come to their end once the budget is spent, and once they were told to.
+# Seconds in which jobs have to end: after the budget is spent, and after they were asked to.
 LAST_JOBS, LAST_WORDS = 60, 10
 
 # Flags of `memprof record`, or None for torch's own allocator; and the environment.
@@ -52,7 +52,7 @@ MODES = {
 
 
 class Run:
-    """One job: what it is, and what came of it."""
+    """One job and its results."""
 
     def __init__(self, opts, model, mode, turn=0):
         self.model, self.mode, self.turn, self.names, self.memprof = model, mode, turn, opts.names, opts.memprof
@@ -76,7 +76,7 @@ class Run:
         return [opts.memprof, "record", "-q", "--force", "-o", self.recording, *flags, "--", *launch, *job]
 
     def environment(self, cards):
-        """What the job is started with; there are places for its recording and its logs then."""
+        """The command and environment of the job. Makes the folders for its recording and logs."""
         self.cards, self.began = cards, time.monotonic()
         os.makedirs(os.path.dirname(self.log), exist_ok=True)
         if self.recording:
@@ -96,7 +96,7 @@ class Run:
         self.job = in_turns.Job([*self.command, "--in-turns"], self.log + ".err", env, (card, cards))
 
     def ended(self, opts):
-        """Whether the job has ended; one that takes too long is ended."""
+        """Whether the job has ended. Ends it if it has taken too long."""
         if self.process.poll() is None:
             seconds = time.monotonic() - self.began
             if seconds < opts.timeout and opts.left() > -LAST_JOBS:
@@ -108,7 +108,7 @@ class Run:
         return True
 
     def came_to(self, status, output):
-        """Keeps what a job that is through printed."""
+        """Keeps what the job printed, once it has ended."""
         self.result.update(exit=status, seconds=round(time.monotonic() - self.began, 1), cards=self.cards, **parse(output))
         if status != 0:
             with open(self.log + ".err") as f:
@@ -119,7 +119,7 @@ class Run:
             self.result["recording_bytes"] = sum(os.path.getsize(os.path.join(self.recording, f)) for f in os.listdir(self.recording))
 
     def end(self):
-        """Ends the job. It is asked first: the workers of torchrun have groups of their own."""
+        """Ends the job, first by SIGTERM: torchrun's workers have process groups of their own."""
         os.killpg(self.process.pid, signal.SIGTERM)  # the group that start made
         try:
             self.process.wait(LAST_WORDS)
@@ -129,7 +129,7 @@ class Run:
 
 
 def parse(output):
-    """What a job of the zoo printed: losses, and bytes requested, allocated and reserved at most, by iteration."""
+    """From what a job of the zoo printed: losses, and peaks of bytes requested, allocated and reserved, by iteration."""
     memory = re.findall(r"^memory \d+ requested (\d+) allocated (\d+) reserved (\d+)$", output, re.M)
     step = re.search(r"^step (\S+) ms$", output, re.M)
     return {
@@ -140,7 +140,7 @@ def parse(output):
 
 
 def marked(memprof, recording):
-    """Provided and reserved bytes at most, by iteration as the recording has them, of the first process; or None."""
+    """Peaks of provided and reserved bytes by iteration, of the first process of the recording; or None."""
     told = subprocess.run([memprof, "report", "--json", "--no-plots", recording], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     if told.returncode != 0:
         return None
@@ -158,7 +158,7 @@ def names_of_cards():
 
 
 class Cards:
-    """The cards, and how much of each is not promised to a job."""
+    """The cards, and the memory of each that no job is assigned."""
 
     def __init__(self, count, memory):
         self.free = {i: memory for i in range(count)}
@@ -201,14 +201,14 @@ def share_cards(opts, pending):
 
 
 def take_turns(opts, models):
-    """Every card takes one model after another, whose jobs train on it in turns. Those that found no time are returned."""
+    """Runs the jobs of one model at a time on each card, in turns. Returns the models for which no time was left."""
     lock = threading.Lock()
     left = in_turns.on_cards(opts.cards, models, lambda runs, card: together(opts, runs, card, lock), lambda: opts.left() < 0)
     return [run for runs in left for run in runs]
 
 
 def together(opts, runs, card, lock):
-    """The jobs of a model, in turns on one card. The first of each mode keeps the rounds; the lock is of what is kept."""
+    """Runs the jobs of a model in turns on one card. The first job of each mode keeps the rounds, under the lock."""
     for run in runs:
         run.start_in_turns(card, opts.cards)
     kinds = {mode: [run.job for run in runs if run.mode == mode] for mode in opts.modes}
@@ -231,7 +231,7 @@ def together(opts, runs, card, lock):
 
 
 def tell(opts, run):
-    """Says what came of a job, and keeps it."""
+    """Prints the result of a job, and keeps it."""
     opts.save()
     r = run.result
     if trouble(r):
@@ -259,12 +259,12 @@ def good(results):
 
 
 def peak(result):
-    """The most that was reserved, in bytes."""
+    """Peak of reserved bytes."""
     return max(line[2] for line in result["memory"])
 
 
 def steady(result):
-    """The most that an iteration had reserved from the fifth on, or the last one."""
+    """Peak of reserved bytes from the fifth iteration on; with fewer iterations, of the last."""
     lines = result["memory"]
     return max(line[2] for line in lines[4:] or lines[-1:])
 
@@ -285,7 +285,7 @@ def idle(result):
 
 
 def tables(results):
-    """Tables in Markdown, and what was found wrong."""
+    """Prints tables in Markdown. Returns what was found wrong."""
     runs = good(results)
     modes = [m for m in MODES if any(r["mode"] == m for r in runs)]
     names = [n for n in NEEDS if any(r["model"] == n for r in runs)]

@@ -32,7 +32,7 @@ def variants(suite):
 
 def tell(suite, name, found):
     first, again = (a + b for a, b in zip(found["to_rollout_ms"][:2], found["to_training_ms"][:2]))
-    suite.figure(f"colocated, {name}: peak / beside it, GiB", f"{gib(found['peak'])} / {gib(found['beside'])}")
+    suite.figure(f"colocated, {name}: peak reserved / context and libraries, GiB", f"{gib(found['peak'])} / {gib(found['not_reserved'])}")
     suite.figure(f"colocated, {name}: to the rollout and back, the first / the next / median", f"{first:.0f} / {again:.0f} / {found['switch_ms']:.0f} ms")
 
 
@@ -103,7 +103,7 @@ def colocated_card(suite):
     """A card on which only the variant resumed on use fits: the others print where they fail."""
     known = {name: printed for name, (_, printed) in variants(suite).items()}
     on_use, next_best = known["on_use"], min(known[name]["peak"] for name in VARIANTS if name != "on_use")
-    card = max(printed["beside"] for printed in known.values()) + (on_use["peak"] + next_best) // 2
+    card = max(printed["not_reserved"] for printed in known.values()) + (on_use["peak"] + next_best) // 2
     suite.figure("colocated: a card of", gib(card) + " GiB")
     for name in VARIANTS:
         done = suite.run([suite.memprof, "record", "--no-trace", "--", *suite.job("rl_colocated", "--variant", name, "--card", str(card))])

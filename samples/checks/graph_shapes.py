@@ -8,7 +8,7 @@ from checks.suite import Failed, alone, case
 KEPT = ("separate", "shared-largest", "shared-smallest")  # logits stay in the pool
 COPIED = tuple(policy + "-copied" for policy in KEPT)  # logits are copied to a buffer outside of the pool, as with graph memory
 ORDINARY = KEPT + COPIED
-OURS = ("ours-largest", "ours-smallest", "ours-random")
+OURS = ("memprof-largest", "memprof-smallest", "memprof-random")
 SIZES = {"decode": [2**k for k in range(8)], "prefill": list(range(128, 257, 16))}
 FAMILIES = tuple(SIZES)
 MANNERS = (("bfc", []), ("native", ["--allocator", "native"]))
@@ -42,23 +42,23 @@ def results(output):
 def sizes_hold(manner, output, table, family):
     """Checks how the sizes of a family of shapes compare."""
     physical = {policy: table[policy, family]["physical"] for policy in ORDINARY + OURS}
-    largest = table["ours-largest", family]["max"]
+    largest = table["memprof-largest", family]["max"]
     other = {policy: size for policy, size in physical.items() if policy in OURS and size != largest}
     if other:
-        raise Failed(f"{manner}, {family}: ours takes {largest} bytes for the largest shape, and {other}")
-    steps = [int(size) for size in re.findall(rf"^step ours-largest {family} \d+ (\d+)$", output, re.M)]
-    if len(steps) != table["ours-largest", family]["graphs"] or set(steps[1:]) != {largest}:
+        raise Failed(f"{manner}, {family}: graph memory takes {largest} bytes for the largest shape, and {other}")
+    steps = [int(size) for size in re.findall(rf"^step memprof-largest {family} \d+ (\d+)$", output, re.M)]
+    if len(steps) != table["memprof-largest", family]["graphs"] or set(steps[1:]) != {largest}:
         raise Failed(f"{manner}, {family}: not constant from the second capture on, which follows the largest: {steps}")
     # Which order is the better one for a shared pool depends on torch's segments: by torch's
     # own allocator it is smallest first for the prefill shapes.
     shared = physical["shared-largest"], physical["shared-smallest"]
     if not physical["separate"] > max(shared) or not min(shared) >= largest:
-        raise Failed(f"{manner}, {family}: separate > shared >= ours was expected: {physical}")
+        raise Failed(f"{manner}, {family}: separate > shared >= graph memory was expected: {physical}")
     if not physical["separate-copied"] > max(physical["shared-largest-copied"], physical["shared-smallest-copied"]):
         raise Failed(f"{manner}, {family}: separate > shared was expected of those that copy their logits: {physical}")
     alone_largest = table["separate", family]["max"]
     if manner == "bfc" and largest > alone_largest:
-        raise Failed(f"{manner}, {family}: ours takes {largest} bytes, a private pool of the largest shape {alone_largest}")
+        raise Failed(f"{manner}, {family}: graph memory takes {largest} bytes, a private pool of the largest shape {alone_largest}")
     sums = {policy: table[policy, family]["sum"] for policy in OURS}
     if min(sums.values()) <= largest:
         raise Failed(f"{manner}, {family}: the shapes together take no more than the largest, {largest}: {sums}")
@@ -75,16 +75,16 @@ def graph_shapes(suite):
         table = lines(done.stdout, ORDINARY + OURS)
         for family in FAMILIES:
             policies = ", ".join(ORDINARY + OURS)
-            for what in ("physical", "beside", "together", "sum", "addresses"):
+            for what in ("physical", "buffers", "total", "sum", "addresses"):
                 sizes = ", ".join(mib(table[policy, family][what]) for policy in ORDINARY + OURS)
                 suite.figure(f"graph shapes, {manner}, {family}: {what} of {policies}", sizes + " MiB")
             for what in ("capture_ms", "replay_us"):
                 times = ", ".join(f"{table[policy, family][what]:.2f}" for policy in ORDINARY + OURS)
                 suite.figure(f"graph shapes, {manner}, {family}: {what} of {policies}", times)
-            together = {policy: table[policy, family]["together"] for policy in (*COPIED, "ours-largest")}
+            together = {policy: table[policy, family]["total"] for policy in (*COPIED, "memprof-largest")}
             for policy in COPIED:
-                suite.figure(f"graph shapes, {manner}, {family}: pool and buffers beside, ours / {policy}",
-                             f"{mib(together['ours-largest'])} / {mib(together[policy])} MiB = {together['ours-largest'] / together[policy]:.2f}")
+                suite.figure(f"graph shapes, {manner}, {family}: pool and buffers, memprof / {policy}",
+                             f"{mib(together['memprof-largest'])} / {mib(together[policy])} MiB = {together['memprof-largest'] / together[policy]:.2f}")
             sizes_hold(manner, done.stdout, table, family)
             ours = max(table[policy, family]["replay_us"] for policy in OURS)
             ordinary = table["separate-copied", family]["replay_us"]
@@ -124,7 +124,7 @@ def graph_shapes_what_if(suite):
     """The replay of a recording with separate pools predicts the sizes of other policies."""
     for manner, flags in MANNERS:
         for family in FAMILIES:
-            chosen = [word for policy in (*KEPT, "ours-largest") for word in ("--policy", policy)]
+            chosen = [word for policy in (*KEPT, "memprof-largest") for word in ("--policy", policy)]
             _, done = suite.record(f"graph_shapes-{manner}-{family}", suite.job("graph_shapes", "--family", family, "--replays", "0", *chosen), *flags)
             found = [json.loads(text)["policies"] for text in done.stdout.splitlines() if text.startswith('{"policies"')]
             if not found:
@@ -140,7 +140,7 @@ def graph_shapes_what_if(suite):
                 "separate": (said["recorded"], said["physical"]),
                 "shared-largest": (said["shared_largest_first"], measured["shared-largest"]),
                 "shared-smallest": (said["shared_smallest_first"], measured["shared-smallest"]),
-                "ours-largest": (said["aliased"], measured["ours-largest"]),
+                "memprof-largest": (said["aliased"], measured["memprof-largest"]),
             }
             compared = ", ".join(f"{mib(a)} / {mib(b)}" for a, b in pairs.values())
             suite.figure(f"graph shapes, {manner}, {family}: replayed / measured, " + ", ".join(pairs), compared + " MiB")

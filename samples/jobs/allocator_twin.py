@@ -1,4 +1,4 @@
-"""Drives torch's own allocator with random operations and writes down what it answers.
+"""Drives torch's own allocator with random operations and writes its answers to a file.
 
     python3 samples/jobs/allocator_twin.py --seed 1 --operations 100000 -o twin.txt
     go test ./analysis/caching -run TestTwin -twin twin.txt
@@ -11,13 +11,13 @@ torch's reserved, active, allocated and requested bytes afterwards:
     u SLOT STREAM                 record_stream
     f SLOT                        its free
     h STREAM                      from now on the stream waits
-    s                             no stream waits any more, and all is done
+    s                             streams stop waiting, and finish their work
     e                             empty_cache
     n POOL, d POOL                a MemPool is made, ends
     b POOL, c POOL                use_mem_pool begins, ends
 
-Requests that are made while other streams wait see their blocks pending: a stream waits for a
-word of host memory, so which events have passed is certain at every operation.
+A stream waits for a word of host memory, so it is known at every operation which events have
+completed, and which frees are pending.
 """
 
 import argparse
@@ -31,7 +31,7 @@ STREAMS = 4
 
 
 class Gate:
-    """Lets streams wait until it is opened."""
+    """A gate at which streams wait until it is opened."""
 
     def __init__(self):
         self.driver = ctypes.CDLL("libcuda.so.1")

@@ -1,4 +1,4 @@
-"""CUDA graphs of a small decoder at many shapes, and what they take of the card under nine policies.
+"""CUDA graphs of a small decoder at many shapes, and their memory under nine policies.
 
     python3 samples/jobs/graph_shapes.py
     memprof record -o shapes -- python3 samples/jobs/graph_shapes.py
@@ -7,20 +7,21 @@
 Two families of graphs, each with memory of its own: decode steps of 1, 2, 4, ... 128 sequences,
 and prefill of nine lengths from 256 down to 128 tokens by 16. The policies:
 
-    separate         a private pool for each graph, as torch does by itself
+    separate         a private pool for each graph, torch's default
     shared-largest   one pool for the family, captured largest first, as vLLM and SGLang do
     shared-smallest  one pool, smallest first
-    ours-largest     memprof.GraphMemory, largest first
-    ours-smallest    the same, smallest first
-    ours-random      the same, in random order
+    memprof-largest     memprof.GraphMemory, largest first
+    memprof-smallest    the same, smallest first
+    memprof-random      the same, in random order
 
 `separate-copied`, `shared-largest-copied` and `shared-smallest-copied` are those with each graph
-copying its logits to one buffer of the largest shape, as ours do. Those of memprof need `memprof record`, and are left out without it. Every graph is replayed in
-random alternation with the others of its family and compared, bit by bit, with the same work
-done eagerly. Prints a line `result` for what may be compared between runs, a table, and the
-table as one line of JSON. Logits that are not copied stay in the pool, where the graph made
-them. The column `beside` has the buffers of the largest shape that a family uses beside its
-pools, inputs too, and `together` both.
+copying its logits to one buffer of the largest shape, as the memprof policies do. Those run under
+`memprof record` only. Otherwise logits stay in the pool, where the graph computed them.
+
+The graphs of a family are replayed in random alternation, and each result is compared, bit by bit,
+with that of eager work. The job prints `result` lines, which are equal in all runs, a table, and the
+table as one line of JSON. The column `buffers` is the size of the input and output buffers outside of
+the pools, `total` that of pools and buffers.
 """
 
 import argparse
@@ -40,7 +41,7 @@ except ImportError:  # not under memprof record
 POLICIES = (
     *("separate", "shared-largest", "shared-smallest"),
     *("separate-copied", "shared-largest-copied", "shared-smallest-copied"),
-    *("ours-largest", "ours-smallest", "ours-random"),
+    *("memprof-largest", "memprof-smallest", "memprof-random"),
 )
 DECODE = (1, 2, 4, 8, 16, 32, 64, 128)
 PREFILL = tuple(range(256, 127, -16))
@@ -96,7 +97,7 @@ class Decoder(torch.nn.Module):
 
 def copies(policy):
     """Whether the graphs copy their logits to one buffer."""
-    return policy.startswith("ours") or policy.endswith("-copied")
+    return policy.startswith("memprof-") or policy.endswith("-copied")
 
 
 class Family:
@@ -110,7 +111,7 @@ class Family:
         self.expected = self.eager()
 
     def eager(self):
-        """On the stream of the captures: a workspace of cuBLAS belongs to a stream, and is there then."""
+        """Runs on the stream of the captures, so that cuBLAS's workspace of that stream exists."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             logits = {size: self.run(self.tokens[:size]) for size in self.sizes}
@@ -125,8 +126,8 @@ class Family:
             random.Random(seed).shuffle(order)
         return order
 
-    def bytes_beside(self, policy):
-        """Of buffers of the largest shape: inputs, and the outputs of those that copy them."""
+    def buffer_bytes(self, policy):
+        """Bytes of buffers of the largest shape: inputs, and outputs where the policy copies them."""
         inputs = self.tokens.numel() * self.tokens.element_size()
         if not copies(policy):
             return inputs
@@ -135,7 +136,7 @@ class Family:
 
 
 class Pools:
-    """Private pools of the framework's: one, or one for each graph. Logits stay there, or are copied to a buffer."""
+    """Private pools of torch: one, or one for each graph. Logits stay there, or are copied to a buffer."""
 
     def __init__(self, family, shared, buffer=None):
         self.family, self.shared, self.buffer, self.graphs, self.used = family, shared, buffer, {}, []
@@ -205,7 +206,7 @@ class Ours:
 
 
 def replays(family, graphs, count, seed):
-    """Replays in random alternation; how many gave something else than eager work."""
+    """Replays in random alternation. Returns how many results differ from eager work."""
     choice = random.Random(seed)
     wrong = torch.zeros((), dtype=torch.int64, device="cuda")
     for _ in range(count):
@@ -235,11 +236,11 @@ def replay_time(family, graphs, rounds=20):
 
 
 def measure(family, policy, opts):
-    """Captures a family under a policy; one line of the table."""
-    family.eager()  # graphs of the policy before took the workspaces with them
+    """Captures a family under a policy. Returns a line of the table."""
+    family.eager()  # the workspaces were freed with the graphs of the previous policy
     torch.cuda.empty_cache()
     largest = family.expected[max(family.sizes)]
-    if policy.startswith("ours"):
+    if policy.startswith("memprof-"):
         holder = Ours(family, largest)
     else:
         holder = Pools(family, policy.startswith("shared"), torch.empty_like(largest) if copies(policy) else None)
@@ -252,8 +253,8 @@ def measure(family, policy, opts):
     took = time.perf_counter() - start
     line = {"policy": policy, "family": family.name, "graphs": len(family.sizes), "sum": None, "max": None}
     line.update(holder.measures())
-    line["beside"] = family.bytes_beside(policy)
-    line["together"] = line["physical"] + line["beside"]
+    line["buffers"] = family.buffer_bytes(policy)
+    line["total"] = line["physical"] + line["buffers"]
     line["capture_ms"] = 1e3 * took / len(family.sizes)
     line["wrong"] = replays(family, holder.graphs, opts.replays, opts.seed)
     line["replay_us"] = replay_time(family, holder.graphs)
@@ -266,10 +267,10 @@ def table(lines):
     def mib(line, key):
         return "-" if line[key] is None else "%.0f" % (line[key] / 2**20)
 
-    head = ("policy", "family", "graphs", "physical", "sum", "max", "addresses", "beside", "together", "capture ms", "replay us")
+    head = ("policy", "family", "graphs", "physical", "sum", "max", "addresses", "buffers", "total", "capture ms", "replay us")
     rows = [head]
     for line in lines:
-        sizes = [mib(line, key) for key in ("physical", "sum", "max", "addresses", "beside", "together")]
+        sizes = [mib(line, key) for key in ("physical", "sum", "max", "addresses", "buffers", "total")]
         rows.append((line["policy"], line["family"], str(line["graphs"]), *sizes, "%.2f" % line["capture_ms"], "%.1f" % line["replay_us"]))
     widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
     for row in rows:
@@ -277,7 +278,7 @@ def table(lines):
 
 
 def checksum(logits):
-    """A whole number that any other bit changes."""
+    """A whole number that changes with any bit of the tensor."""
     bits = logits.contiguous().view(torch.int16).flatten().to(torch.int64)
     return int((bits * (torch.arange(len(bits), device=bits.device) % 65521 + 1)).sum())
 
@@ -293,11 +294,11 @@ def options():
 
 
 def policies(opts):
-    """Those asked for, or all that can be had here."""
+    """The policies of the command line, or all that can run here."""
     aliases = memprof is not None and memprof.recording()
     if opts.policy is None:
-        return [policy for policy in POLICIES if aliases or not policy.startswith("ours")]
-    if not aliases and any(policy.startswith("ours") for policy in opts.policy):
+        return [policy for policy in POLICIES if aliases or not policy.startswith("memprof-")]
+    if not aliases and any(policy.startswith("memprof-") for policy in opts.policy):
         raise SystemExit("the policies of memprof.GraphMemory need `memprof record`")
     return opts.policy
 

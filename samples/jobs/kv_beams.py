@@ -21,7 +21,7 @@ def models():
     )
     for config, kind in ((gpt2, transformers.GPT2LMHeadModel), (llama, transformers.LlamaForCausalLM)):
         model = kind(config).cuda().eval()
-        # Random weights end when they like; the length decides.
+        # With random weights the end of a sequence is random; its length is fixed instead.
         model.generation_config.eos_token_id = None
         model.generation_config.pad_token_id = 0
         yield model
@@ -47,7 +47,7 @@ def main():
                             raise SystemExit("generate returned %s" % (tuple(output.shape),))
                         del output
                         if hasattr(model, "_cache"):
-                            del model._cache  # a static one is kept for the next call
+                            del model._cache  # transformers keeps a static cache for the next call
                         sums = told.setdefault("%s %d" % (cache, beams), dict(caches=0, sequences=0, most=0))
                         rows = BATCH * max(beams, returned)
                         sums["caches"] += 1

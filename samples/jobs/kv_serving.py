@@ -1,11 +1,11 @@
-"""Serves requests of given lengths with a Llama of random weights, its keys and values kept one of three ways.
+"""Serves requests of given lengths with a Llama of random weights, its KV cache kept in one of three ways.
 
 static      transformers' StaticCache: every sequence of a batch has room for the longest request
 dynamic     transformers' DynamicCache: every sequence of a batch has the length of the longest so far
 continuous  transformers' continuous batching: blocks of a pool, requests come and go at every step
 
-All have the same memory for keys and values. In the first two a batch is served until its last
-sequence is through; the next has as many requests, first come first, as fit. Prints one line of JSON:
+All have the same memory for the KV cache. In the first two a batch is served until its last sequence
+has ended; the next batch has as many requests, in order of arrival, as fit. Prints one line of JSON:
 the requests, the batch that fitted, and, for the first two, the shares of the slots in the mean
 over time: the lengths say what each step holds, and the job's own clock how long it lasted.
 """
@@ -72,7 +72,7 @@ def llama(opts):
     )
     with torch.device("cuda"):
         model = transformers.LlamaForCausalLM(config).to(torch.bfloat16).eval()
-    # Random weights end when they like; a request's length decides.
+    # With random weights the end of a sequence is random; the request's length is used instead.
     model.generation_config.eos_token_id = None
     model.generation_config.pad_token_id = 0
     token_bytes = 2 * opts.layers * config.num_key_value_heads * (config.hidden_size // config.num_attention_heads) * 2

@@ -1,12 +1,12 @@
-// own_time.c - how long a job's calls into the hook take, by iteration.
+// own_time.c - measures the time of a job's calls into the hook, by iteration.
 //
-// Preloaded before the hook's library, it has the names of the functions that torch's allocator and
-// the marks of iterations come in by, and passes their calls on. Steps of two processes differ by
-// several percent whatever their policies are; what these calls take tells the policies apart.
+// It is preloaded before the hook. It defines the functions by which torch's allocator and the marks of
+// iterations call the hook, and passes the calls on. Whole steps of two processes differ by several
+// percent under the same policy; the time of these calls shows the difference between policies.
 //
-// When the process ends, a line for each iteration goes to the file that OWN_TIME names: nanoseconds in
-// requests, in frees and in the mark at its end, and the number of requests. Each call has some 25 ns
-// of the clock's in it, under any policy.
+// When the process ends, it writes a line for each iteration to the file $OWN_TIME: nanoseconds in
+// requests, in frees and in the mark at its end, and the number of requests. Each call includes about
+// 25 ns for reading the clock, under any policy.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdatomic.h>

@@ -1,5 +1,4 @@
-// What one allocation and its free cost in torch's current CUDA allocator, in C++.
-// Compiled and called by pair.py.
+// Measures an allocation and its free in torch's current CUDA allocator. pair.py compiles and calls it.
 #include <c10/cuda/CUDACachingAllocator.h>
 
 #include <chrono>
@@ -8,7 +7,7 @@
 #include <random>
 #include <vector>
 
-// Has torch tell of everything it does, and takes no notice: what watching costs at least.
+// Attaches a trace tracker that does nothing: the least cost of observing torch's allocator.
 extern "C" __attribute__((visibility("default"))) void attach_empty_tracker() {
   static int64_t told;
   c10::cuda::CUDACachingAllocator::get()->attachAllocatorTraceTracker([](const auto&) { told++; });

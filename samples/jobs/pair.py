@@ -1,8 +1,8 @@
-"""Prints what an alloc and free pair costs in torch's current allocator, in nanoseconds.
+"""Prints the time of a malloc and free in torch's current allocator, in nanoseconds.
 
-Five runs of a million pairs at 1,000 live blocks; the least is printed first, as the
-one the machine disturbed least, then all. With --again, and where something is attached to
-the allocator, `before` is what pairs cost in the same process before.
+Five runs of a million pairs at 1,000 live blocks. It prints the least first, since other work on
+the machine can only add time, then all. With --again, or when something is attached to the
+allocator, `before` is the time of pairs in the same process before that.
 """
 
 import argparse
@@ -30,7 +30,7 @@ def compiled():
         command += ["-isystem", folder]
     command += [source, "-L", os.path.join(root, "lib"), "-lc10", "-lc10_cuda"]
     environment = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
-    if not os.path.exists(output):  # compiling takes longer than all else
+    if not os.path.exists(output):  # compiling takes longer than the measurement
         os.makedirs(os.path.dirname(output), exist_ok=True)
         partial = f"{output}.{os.getpid()}"
         subprocess.run([*command, "-o", partial], check=True, env=environment)
@@ -71,7 +71,7 @@ def measure(name, library, opts):
 
 
 def put_off():
-    """Keeps memprof from watching when CUDA is initialised; the function returned has it watch."""
+    """Keeps memprof from observing the allocator when CUDA is initialised. Call the result to start observing."""
     from memprof import _watch
 
     waiting, attach = [], _watch._attach

@@ -1,10 +1,10 @@
 """Reinforcement learning with the trainer and the engine on one card, in four variants.
 
 A policy is trained on what an engine generates with the same weights; each step syncs the
-weights, generates, and trains. The variants differ in what is on the card when:
+weights, generates, and trains. The variants differ in what is resident on the card, and when:
 
     resident  both, always
-    restart   the engine is dropped for training, and made anew from weights on the disk
+    restart   the engine is destroyed for training, and built again from weights on the disk
     together  the engine is paused during training and resumed by one call; then the weights
               are synced, and the trainer is paused while the engine generates
     on_use    the engine's weights are resumed and synced, the trainer is paused, and only
@@ -38,7 +38,7 @@ import memprof
 import rl_model
 import smaller_card
 
-import training  # says what cuBLAS must know before CUDA starts
+import training  # sets what cuBLAS reads before CUDA starts
 import torch
 import torch.distributed as dist
 from torch.nn import functional as F
@@ -63,7 +63,7 @@ def options():
     parser.add_argument("--seed", type=int, default=1)
     opts = parser.parse_args()
     if opts.variant is None and "WORLD_SIZE" in os.environ:
-        parser.error("under torchrun there is one variant a call: say --variant")
+        parser.error("under torchrun a call runs one variant: give --variant")
     return opts
 
 
@@ -124,7 +124,7 @@ class Trainer:
         return ("trainer_weights", "optimizer") if self.trained else ("trainer_weights",)
 
     def train(self, sequences):
-        """One step of REINFORCE: an answer of greater token numbers is a better one."""
+        """One step of REINFORCE: the reward is the mean token number of an answer."""
         answers = sequences[:, self.opts.prompt :].float()
         reward = answers.mean(dim=1)
         advantage = (reward - reward.mean()) / (reward.std() + 1e-6)
@@ -165,7 +165,7 @@ def local(tensor):
 
 
 class Job:
-    """Trainer and engine on one card, and how a variant goes from one to the other."""
+    """Trainer and engine on one card, and how each variant switches between them."""
 
     def __init__(self, opts, ranks, disk):
         self.opts, self.ranks, self.variant = opts, ranks, opts.variant
@@ -175,7 +175,7 @@ class Job:
         warm_up_libraries(self.stream)
 
     def build(self):
-        """The engine first: the trainer is not needed to capture graphs."""
+        """Makes the engine first: the trainer is not needed to capture graphs."""
         if self.variant != "restart":
             self._make_engine()
         if self.backup:
@@ -257,7 +257,7 @@ class Job:
         }
 
     def timed(self, switch):
-        """Milliseconds, from all ranks at the one to all ranks at the other."""
+        """Milliseconds of a switch, from all ranks ready to all ranks done."""
         self.ranks.together()
         start = time.perf_counter()
         switch()
@@ -276,14 +276,14 @@ def warm_up_libraries(stream):
 
 
 def short_of_memory(error):
-    """Whether the card was too small, by the word of torch, of a library, or of memprof."""
+    """Whether the error is of torch, a library or memprof, and says that the card is too small."""
     if isinstance(error, memprof.PauseError):
         return error.code == memprof.PauseError.NO_MEMORY
     return isinstance(error, torch.OutOfMemoryError) or "out of memory" in str(error) or "ALLOC_FAILED" in str(error)
 
 
 def run(opts, ranks):
-    """One variant, in this process: what came of it."""
+    """Runs one variant in this process. Returns its results."""
     found = {"variant": opts.variant, "ranks": ranks.count, "card": opts.card, "kv": opts.kv, "fits": True}
     with smaller_card.of(opts.card, ranks.device) as others, tempfile.TemporaryDirectory() as disk:
         ranks.start()
@@ -298,7 +298,7 @@ def run(opts, ranks):
             found.update(fits=False, place=job.place if job else "starting", error=str(error).splitlines()[0])
         free, total = torch.cuda.mem_get_info()
         found["peak"] = torch.cuda.max_memory_reserved()
-        found["beside"] = total - free - torch.cuda.memory_reserved() - others  # context, code, libraries
+        found["not_reserved"] = total - free - torch.cuda.memory_reserved() - others  # CUDA context, code, libraries
         if ranks.count > 1:
             if not found["fits"]:  # the other ranks wait for this one
                 raise SystemExit(json.dumps(found))

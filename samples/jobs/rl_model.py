@@ -1,9 +1,8 @@
 """A small transformer, and an engine that generates with it: cache, CUDA graphs, buffers.
 
-The engine's memory is in four regions, so that each part can be paused by itself:
-rollout_weights, kv_cache, buffers (what is fed in and comes out, and working memory of the
-prefill), graphs (what the captured decoding steps use). Outside a recording regions do
-nothing.
+The engine's memory has four tags, so that each part can be paused by itself: rollout_weights,
+kv_cache, buffers (inputs, outputs, and working memory of the prefill), graphs (memory of the
+captured decoding steps). Without memprof, tags have no effect.
 """
 
 import contextlib
@@ -51,7 +50,7 @@ class Policy(nn.Module):
 
 
 def causal(layer, q, k, v):
-    """Attention to what came before, without a cache."""
+    """Causal attention, without a cache."""
     q, k, v = (part.transpose(1, 2) for part in (q, k, v))
     return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
 
@@ -114,7 +113,7 @@ class Engine:
 
     @torch.no_grad()
     def _warm_up(self):
-        """What libraries make at first use shall not be made in a capture."""
+        """Has libraries allocate now what they allocate at first use, so that they do not in a capture."""
         self.stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self.stream):
             for batch in self.batches:
@@ -124,7 +123,7 @@ class Engine:
 
     @torch.no_grad()
     def _capture(self):
-        """The largest first: the smaller ones then fit into its memory."""
+        """Captures the largest first, so that smaller ones fit into its memory."""
         pool = None
         for batch in sorted(self.batches, reverse=True):
             graph = torch.cuda.CUDAGraph()
@@ -173,7 +172,7 @@ class Engine:
 
     @torch.no_grad()
     def generate(self, prompts):
-        """Prompts, on the host, as far as the model's length goes."""
+        """Generates from prompts on the host, up to the model's length."""
         # After a resume without a backup the content is undefined, and masked values, too, must be numbers.
         used = max(self.batches) * self.shape.length
         self.keys[:, :used].zero_()

@@ -1,7 +1,7 @@
-"""A card with less memory: another process holds the rest of it.
+"""A card with less memory: another process, which is not recorded, allocates the rest.
 
-The driver then refuses what does not fit, to whoever asks: tensors, libraries, the context.
-A limit inside one allocator would bind nobody else. The other process is not recorded.
+The driver then refuses every allocation that does not fit: of tensors, libraries and contexts. A
+limit inside one allocator would not bind the others.
 
     with smaller_card.of(16 << 30):   # before this process first uses CUDA
         ...

@@ -1,9 +1,8 @@
-"""What the sample jobs share: options, determinism, the training loop, and its log.
+"""The common part of the sample jobs: options, determinism, the training loop, and its log.
 
-The jobs know nothing of memprof. Each prints one line an iteration with the loss in
-hexadecimal, so that two runs can be compared bit by bit, and what torch's own statistics
-say the iteration needed at most: bytes requested, allocated and reserved. Its step time
-and the peaks of the whole run come last.
+The jobs use nothing of memprof. For each iteration they print the loss in hexadecimal, so that two
+runs can be compared bit by bit, and the peaks of torch's own statistics: bytes requested, allocated
+and reserved. The step time and the peaks of the whole run come last.
 """
 
 import argparse
@@ -14,7 +13,7 @@ import sys
 import time
 import warnings
 
-# cuBLAS is deterministic only with a fixed workspace; it must be said before CUDA starts.
+# cuBLAS is deterministic only with a fixed workspace. It reads the setting when CUDA starts.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch
@@ -40,7 +39,7 @@ def deterministic(opts):
     torch.backends.cudnn.deterministic = not opts.benchmark
     warnings.filterwarnings("ignore", message=".*deterministic.*")
     torch.use_deterministic_algorithms(not opts.benchmark, warn_only=True)
-    # The backward pass of this attention adds up in whatever order its blocks finish.
+    # The backward pass of this attention adds in the order in which its blocks finish.
     torch.backends.cuda.enable_mem_efficient_sdp(False)
 
 
@@ -48,20 +47,23 @@ PEAKS = ("requested", "allocated", "reserved")
 
 
 def peaks():
-    """Torch's peaks since they were asked for last, in bytes, in the order of PEAKS."""
+    """torch's peaks since the last call, in bytes, in the order of PEAKS."""
     stats = torch.cuda.memory_stats()
     torch.cuda.reset_peak_memory_stats()
     return [stats[f"{name}_bytes.all.peak"] for name in PEAKS]
 
 
 def batch_of(opts, *tensors):
-    """The tensors that each step copies to the device. Where steps are compared they are pinned, as a loader does it:
-    the same copy out of pageable memory takes up to twice as long one time as another, which is more than is looked for."""
+    """The tensors that each step copies to the device.
+
+    Where steps are compared they are pinned, as a loader does it: the time of a copy out of pageable memory
+    varies by a factor of two, which is more than the differences to be measured.
+    """
     return [tensor.pin_memory() for tensor in tensors] if opts.in_turns else tensors
 
 
 def turns(seconds):
-    """An element for each iteration that standard input asks for; each turn's steps, in ms, are told when it is over."""
+    """Yields once for each iteration that standard input asks for. Prints the steps of each turn, in ms, at its end."""
     for line in sys.stdin:
         yield from range(int(line))
         print("turn " + " ".join(f"{1e3 * step:.4f}" for step in seconds[-int(line) :]), flush=True)

@@ -40,7 +40,7 @@ class Images:
 
 
 class Language:
-    """A language model: of the next tokens, or, masked, of those that were left out."""
+    """A language model: predicts the next tokens, or, if masked, the tokens that are left out."""
 
     def __init__(self, build, vocabulary, batch=32, tokens=256, masked=0.0, rate=1e-4):
         self.build, self.vocabulary, self.batch, self.tokens, self.rate = build, vocabulary, batch, tokens, rate
@@ -68,7 +68,7 @@ def vision(name, **options):
 
 
 def googlenet():
-    """With the pooling of the paper in its auxiliary heads: torchvision's adds up in any order."""
+    """GoogLeNet with the paper's pooling in its auxiliary heads: torchvision's is not deterministic."""
     import torchvision
     from torchvision.models.googlenet import BasicConv2d, Inception, InceptionAux
 
@@ -91,8 +91,8 @@ def gpt2():
     return transformers.GPT2LMHeadModel(transformers.GPT2Config(use_cache=False))
 
 
-# A decoder of about 130 million parameters. The one of experts has fewer layers: each expert
-# makes requests of its own, and 20 iterations are to stay a recording of less than 1 MiB.
+# A decoder of about 130 million parameters. The mixture of experts has fewer layers: each expert
+# allocates by itself, and a recording of 20 iterations should have less than 1 MiB.
 SMALL = dict(
     vocab_size=32000, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, num_key_value_heads=4, max_position_embeddings=2048, use_cache=False
 )
@@ -110,7 +110,7 @@ def moe():
     config = transformers.MixtralConfig(intermediate_size=1024, num_local_experts=8, num_experts_per_tok=2, **dict(SMALL, num_hidden_layers=8))
     model = transformers.MixtralForCausalLM(config)
     if hasattr(model, "set_experts_implementation"):
-        model.set_experts_implementation("eager")  # the grouped one counts tokens in any order
+        model.set_experts_implementation("eager")  # the grouped one is not deterministic
     return model
 
 
@@ -136,7 +136,7 @@ ZOO = {
 
 
 def await_file(path):
-    """Waits for a file to be there. Nothing of the card has been used so far."""
+    """Waits until a file exists. The job has not used the card yet."""
     print("ready", flush=True)
     while not os.path.exists(path):
         time.sleep(0.01)
@@ -167,7 +167,7 @@ def main():
     if opts.start_at:
         await_file(opts.start_at)
     model = parallel(network)
-    torch.manual_seed(opts.seed + int(os.environ.get("RANK", "0")))  # each worker its own data
+    torch.manual_seed(opts.seed + int(os.environ.get("RANK", "0")))  # each worker gets its own data
     inputs, labels = training.batch_of(opts, *kind.data(opts.batch or kind.batch))
     if kind.optimizer == "sgd":
         optimizer = torch.optim.SGD(model.parameters(), lr=kind.rate, momentum=0.9)
