@@ -60,7 +60,7 @@ func TestRecordedKV(t *testing.T) {
 	}
 	reporttest.Golden(t, "kv-recorded.txt", text.Bytes())
 	reporttest.Golden(t, "kv-recorded.json", object.Bytes())
-	if !strings.Contains(markdown.String(), "### Keys and values of decoder") {
+	if !strings.Contains(markdown.String(), "### KV cache of decoder") {
 		t.Errorf("no section in Markdown:\n%s", &markdown)
 	}
 	for i, line := range strings.Split(text.String(), "\n") {
@@ -83,7 +83,7 @@ func TestRecordedKV(t *testing.T) {
 		t.Fatalf("in JSON: %+v", kv)
 	}
 	m := kv[0].Policies[0].Mean
-	if sum := m.Token + m.Reserve + m.Internal + m.External + m.Cached + m.Null; math.Abs(sum-1) > 1e-12 {
+	if sum := m.Token + m.Reserve + m.Internal + m.External + m.Idle + m.Cached + m.Null; math.Abs(sum-1) > 1e-12 {
 		t.Errorf("the shares of what was recorded add up to %v", sum)
 	}
 	if kv[1].Policies[0].Mean != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// slotUse is one of the terms that a memory's slots add up to.
+// slotUse is one use of slots; the uses add up to the capacity.
 type slotUse struct {
 	name string
 	clr  color.NRGBA
@@ -23,16 +23,16 @@ type slotUse struct {
 	mean func(kvcache.Shares64) float64
 }
 
-// slotUses are the terms from the bottom up; each figure has those that occur.
+// slotUses are all uses, from the bottom of a figure to its top. A figure has those that occur.
 var slotUses = []slotUse{
 	{"token", figure.RequestedColor, func(s kvcache.Shares) int64 { return s.Token }, func(m kvcache.Shares64) float64 { return m.Token }},
 	{"reserve", figure.PendingColor, func(s kvcache.Shares) int64 { return s.Reserve }, func(m kvcache.Shares64) float64 { return m.Reserve }},
 	{"internal", figure.InternalColor, func(s kvcache.Shares) int64 { return s.Internal }, func(m kvcache.Shares64) float64 { return m.Internal }},
 	{"external: rounding", roundingColor, func(s kvcache.Shares) int64 { return s.Rounding }, func(m kvcache.Shares64) float64 { return m.Rounding }},
-	{"external: stranded", figure.ExternalColor, func(s kvcache.Shares) int64 { return s.Stranded }, func(m kvcache.Shares64) float64 { return m.Stranded }},
+	{"external: fragmented", figure.ExternalColor, func(s kvcache.Shares) int64 { return s.Stranded }, func(m kvcache.Shares64) float64 { return m.Stranded }},
 	{"null block", figure.FaintInkColor, func(s kvcache.Shares) int64 { return s.Null }, func(m kvcache.Shares64) float64 { return m.Null }},
 	{"cached", cachedColor, func(s kvcache.Shares) int64 { return s.Cached }, func(m kvcache.Shares64) float64 { return m.Cached }},
-	{"external: idle", figure.ReserveColor, func(s kvcache.Shares) int64 { return s.Idle }, func(m kvcache.Shares64) float64 { return m.Idle }},
+	{"idle", figure.ReserveColor, func(s kvcache.Shares) int64 { return s.Idle }, func(m kvcache.Shares64) float64 { return m.Idle }},
 }
 
 var (
@@ -40,13 +40,13 @@ var (
 	cachedColor   = color.NRGBA{0x56, 0xb4, 0xe9, 0xff} // sky blue
 )
 
-// WriteKVPlots draws the policies side by side, the course of each, and the block map of those
+// WritePlots draws the policies side by side, the course of each, and the block map of those
 // that have one, as PNG and SVG into a directory, which must exist, and returns the paths in the
 // order they were written: DIR/kv-policies.png, DIR/kv-max_2048.png and so on. Existing files are
 // replaced. After an error the paths are those of the files that are complete.
 func WritePlots(dir string, k *Simulation) ([]string, error) {
 	var paths []string
-	for _, f := range kvFigures(k) {
+	for _, f := range figures(k) {
 		for _, format := range []struct {
 			suffix string
 			write  func(io.Writer) error
@@ -61,20 +61,20 @@ func WritePlots(dir string, k *Simulation) ([]string, error) {
 	return paths, nil
 }
 
-func kvFigures(k *Simulation) []figure.Figure {
-	figures := []figure.Figure{kvBarsFigure(k)}
+func figures(k *Simulation) []figure.Figure {
+	figures := []figure.Figure{barsFigure(k)}
 	for _, r := range k.Results {
-		figures = append(figures, kvCourseFigure(k, r))
+		figures = append(figures, courseFigure(k, r))
 		if r.Map != nil {
-			figures = append(figures, kvMapFigure(k, r))
+			figures = append(figures, blockMapFigure(k, r))
 		}
 	}
 	return figures
 }
 
-// kvBarsFigure is the paper's figure 2: a bar of each policy.
-func kvBarsFigure(k *Simulation) figure.Figure {
-	f := figure.Figure{Name: "policies", Title: kvTitle(k), Subtitle: kvLine(k) + " · mean over steps"}
+// barsFigure is figure 2 of the vLLM paper: a bar for each policy.
+func barsFigure(k *Simulation) figure.Figure {
+	f := figure.Figure{Name: "policies", Title: titleOf(k), Subtitle: lineOf(k) + " · mean over steps"}
 	if len(k.Results) == 0 {
 		f.Body = figure.Message("nothing to draw: no policy was simulated")
 		return f
@@ -88,7 +88,7 @@ func kvBarsFigure(k *Simulation) figure.Figure {
 			}
 		}
 	}
-	f.Legend = kvLegend(uses)
+	f.Legend = slotsLegend(uses)
 	f.Body = func(c draw.Canvas) {
 		p := figure.NewAxes()
 		p.X.Min, p.X.Max = -0.5, float64(len(k.Results))-0.5
@@ -101,13 +101,13 @@ func kvBarsFigure(k *Simulation) figure.Figure {
 		p.Y.Min, p.Y.Max = 0, 100
 		p.Y.Tick.Marker = figure.NiceTicks(0, 100, 10, 1, figure.Fixed)
 		p.Y.Label.Text = "share of the slots (%)"
-		p.Add(figure.Grid{}, kvBars{k.Results, uses})
+		p.Add(figure.Grid{}, bars{k.Results, uses})
 		figure.DrawTimePlot(c, p)
 	}
 	return f
 }
 
-func kvLegend(uses []slotUse) []figure.LegendEntry {
+func slotsLegend(uses []slotUse) []figure.LegendEntry {
 	var entries []figure.LegendEntry
 	for _, u := range uses {
 		entries = append(entries, figure.Swatch(u.clr, u.name))
@@ -115,13 +115,13 @@ func kvLegend(uses []slotUse) []figure.LegendEntry {
 	return entries
 }
 
-// kvBars are the mean shares, with those written that have room.
-type kvBars struct {
+// bars draws the mean shares, and writes those that have room.
+type bars struct {
 	results []*kvcache.Result
 	uses    []slotUse
 }
 
-func (b kvBars) Plot(c draw.Canvas, p *plot.Plot) {
+func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	for i, r := range b.results {
 		left, right := x(float64(i)-0.35), x(float64(i)+0.35)
@@ -147,14 +147,14 @@ func (b kvBars) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// kvCourseFigure stacks what the slots of one policy were over time.
-func kvCourseFigure(k *Simulation, r *kvcache.Result) figure.Figure {
-	f := figure.Figure{Name: r.Policy, Title: r.Policy + " · " + kvTitle(k)}
+// courseFigure stacks the uses of the slots over time, under one policy.
+func courseFigure(k *Simulation, r *kvcache.Result) figure.Figure {
+	f := figure.Figure{Name: r.Policy, Title: r.Policy + " · " + titleOf(k)}
 	if len(r.Series) == 0 {
 		f.Body = figure.Message("nothing to draw: no request was served")
 		return f
 	}
-	f.Subtitle = fmt.Sprintf("tokens in %s of %s in the mean · batch %.2f, at most %d · %s",
+	f.Subtitle = fmt.Sprintf("mean share of slots with a token %s, of %s · mean batch %.2f, peak %d · %s",
 		units.FormatPercent(r.Mean.Token), units.Counted(r.Capacity, "slot"), r.Batch, r.Peak, units.Counted(r.Preemptions, "preemption"))
 	var uses []slotUse
 	for _, u := range slotUses {
@@ -165,7 +165,7 @@ func kvCourseFigure(k *Simulation, r *kvcache.Result) figure.Figure {
 			}
 		}
 	}
-	f.Legend = kvLegend(uses)
+	f.Legend = slotsLegend(uses)
 	f.Body = func(c draw.Canvas) {
 		p := figure.NewAxes()
 		last := r.Series[len(r.Series)-1]
@@ -184,21 +184,21 @@ func kvCourseFigure(k *Simulation, r *kvcache.Result) figure.Figure {
 		p.Y.Min, p.Y.Max = 0, float64(r.Capacity)
 		p.Y.Tick.Marker = figure.NiceTicks(0, p.Y.Max, 7, 1, figure.Fixed)
 		p.Y.Label.Text = "slots"
-		p.Add(figure.Grid{}, kvCourse{r.Series, uses, last.Time > 0})
+		p.Add(figure.Grid{}, course{r.Series, uses, last.Time > 0})
 		figure.DrawTimePlot(c, p)
 	}
 	return f
 }
 
-// kvCourse draws each point's shares up to the next point.
-type kvCourse struct {
+// course draws the shares of each point up to the next point.
+type course struct {
 	points []kvcache.Point
 	uses   []slotUse
 	timed  bool // by time, else by step
 }
 
-// Plot draws the sums from the top down, each to zero: bands that overlap leave no seam.
-func (k kvCourse) Plot(c draw.Canvas, p *plot.Plot) {
+// Plot draws each sum down to zero, the greatest first: overlapping areas leave no seam.
+func (k course) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	at := func(i int) vg.Length {
 		switch {

@@ -1,3 +1,5 @@
+// Package kv reports KV caches: what their slots hold, of a simulation under several policies and of
+// what an engine recorded.
 package kv
 
 import (
@@ -13,30 +15,30 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// KV is the memory of keys and values of one model and load, simulated under several policies.
+// Simulation is the KV cache of one model and load, served under several policies.
 type Simulation struct {
 	Model         string // empty if only BytesPerToken is known
 	Ranks         int    // GPUs that the heads are divided over, at least 1
-	Memory        int64  // bytes for keys and values on each rank
-	BytesPerToken int64  // on each rank
+	Memory        int64  // bytes of the cache on each rank
+	BytesPerToken int64  // on each rank; 0 if an engine did not report it
 	Card          *kvcache.Card
-	Load          string // one line on the requests
-	Sampling      string // greedy, parallel:4 and the like; empty where it is not known
-	Results       []*kvcache.Result
+	Load          string            // one line about the requests
+	Sampling      string            // greedy, parallel:4, ...; empty if not known
+	Results       []*kvcache.Result // one of each policy
 }
 
-// KVText writes the simulation for a terminal. It fails only where w does.
+// Text writes the simulation for a terminal. It fails only if w does.
 func Text(w io.Writer, k *Simulation, o layout.Options) error {
-	return layout.WriteText(w, o, kvSections(k)...)
+	return layout.WriteText(w, o, sections(k)...)
 }
 
-// KVMarkdown writes what KVText does as GitHub-flavoured Markdown.
+// Markdown writes what Text does as GitHub-flavoured Markdown. It fails only if w does.
 func Markdown(w io.Writer, k *Simulation) error {
-	return layout.WriteMarkdown(w, kvSections(k)...)
+	return layout.WriteMarkdown(w, sections(k)...)
 }
 
-func kvTitle(k *Simulation) string {
-	title := "Keys and values"
+func titleOf(k *Simulation) string {
+	title := "KV cache"
 	if k.Model != "" {
 		title += " of " + k.Model
 	}
@@ -46,11 +48,11 @@ func kvTitle(k *Simulation) string {
 	return title
 }
 
-func kvLine(k *Simulation) string {
-	if k.BytesPerToken == 0 { // an engine need not say
+func lineOf(k *Simulation) string {
+	if k.BytesPerToken == 0 { // not reported by the engine
 		return ""
 	}
-	line := fmt.Sprintf("%s · %s bytes a token · %s", units.FormatSize(k.Memory), units.FormatCount(k.BytesPerToken), units.Counted(k.Memory/k.BytesPerToken, "slot"))
+	line := fmt.Sprintf("%s · %s bytes per token · %s", units.FormatSize(k.Memory), units.FormatCount(k.BytesPerToken), units.Counted(k.Memory/k.BytesPerToken, "slot"))
 	if k.Ranks > 1 {
 		line += fmt.Sprintf(" · on each of %d GPUs", k.Ranks)
 	}
@@ -60,45 +62,45 @@ func kvLine(k *Simulation) string {
 	return line
 }
 
-func kvSections(k *Simulation) []layout.Section {
-	sections := []layout.Section{{Title: kvTitle(k), Before: layout.Note(kvLine(k)), Heading: true}}
+func sections(k *Simulation) []layout.Section {
+	sections := []layout.Section{{Title: titleOf(k), Before: layout.Note(lineOf(k)), Heading: true}}
 	if k.Card != nil {
-		sections = append(sections, kvCardSection(k))
+		sections = append(sections, cardSection(k))
 	}
 	if k.Ranks > 1 {
-		sections = append(sections, kvRanksSection(k))
+		sections = append(sections, ranksSection(k))
 	}
-	sections = append(sections, kvSplitSection(k), kvExternalSection(k), kvRequestsSection(k))
-	if s, any := kvSharingSection(k); any {
+	sections = append(sections, slotsSection(k), externalSection(k), requestsSection(k))
+	if s, any := sharingSection(k); any {
 		sections = append(sections, s)
 	}
 	for _, r := range k.Results {
 		if r.Map != nil {
-			sections = append(sections, kvMapSections(r)...)
+			sections = append(sections, blockMapSections(r)...)
 		}
 	}
 	return sections
 }
 
-func kvCardSection(k *Simulation) layout.Section {
+func cardSection(k *Simulation) layout.Section {
 	c := k.Card
-	s := layout.Section{Title: "The card", Columns: []layout.Column{layout.Words("what"), layout.Numbers("bytes"), layout.Numbers("share")}}
+	s := layout.Section{Title: "GPU memory", Columns: []layout.Column{layout.Words("part"), layout.Numbers("bytes"), layout.Numbers("share of the GPU")}}
 	for _, part := range []struct {
 		name  string
 		bytes int64
-	}{{"weights", c.Weights}, {"keys and values", c.KV}, {"rest", c.Rest}} {
+	}{{"weights", c.Weights}, {"KV cache", c.KV}, {"rest", c.Rest}} {
 		s.Rows = append(s.Rows, layout.Row(part.name, units.FormatSize(part.bytes), units.FormatPercent(units.Ratio(part.bytes, c.Total))))
 	}
-	s.Total = layout.Row("card", units.FormatSize(c.Total), units.FormatPercent(units.Ratio(c.Total, c.Total)))
+	s.Total = layout.Row("= GPU", units.FormatSize(c.Total), units.FormatPercent(units.Ratio(c.Total, c.Total)))
 	return s
 }
 
-// kvRanksSection has a row of each rank, the same in all: one block table steers them.
-func kvRanksSection(k *Simulation) layout.Section {
+// ranksSection has a row for each rank. All have the same numbers, because they share one block table.
+func ranksSection(k *Simulation) layout.Section {
 	s := layout.Section{
 		Title:   "GPUs",
-		Columns: []layout.Column{layout.Numbers("rank"), layout.Numbers("keys and values"), layout.Numbers("bytes a token"), layout.Numbers("slots")},
-		After:   layout.Note("one block table, broadcast; each rank holds its heads of every token"),
+		Columns: []layout.Column{layout.Numbers("rank"), layout.Numbers("KV cache"), layout.Numbers("bytes per token"), layout.Numbers("slots")},
+		After:   layout.Note("all ranks use the same block table; each stores its own heads of every token"),
 	}
 	for rank := range k.Ranks {
 		s.Rows = append(s.Rows, layout.Row(strconv.Itoa(rank), units.FormatSize(k.Memory), units.FormatCount(k.BytesPerToken), units.FormatCount(k.Memory/k.BytesPerToken)))
@@ -107,27 +109,30 @@ func kvRanksSection(k *Simulation) layout.Section {
 	return s
 }
 
-// kvSplitSection is the paper's figure 2 in numbers.
-func kvSplitSection(k *Simulation) layout.Section {
+// slotsSection says what the slots were used for: figure 2 of the vLLM paper, in numbers.
+func slotsSection(k *Simulation) layout.Section {
 	s := layout.Section{
-		Title: "Where the slots were, in the mean over steps",
+		Title: "Use of the slots, mean over steps",
 		Columns: []layout.Column{
-			layout.Words("policy"), layout.Numbers("token"), layout.Numbers("reserve"), layout.Numbers("internal"), layout.Numbers("external"), layout.Numbers("cached"), layout.Numbers("null"),
-			layout.Numbers("batch"), layout.Numbers("peak"),
+			layout.Words("policy"), layout.Numbers("token"), layout.Numbers("reserve"), layout.Numbers("internal"), layout.Numbers("external"), layout.Numbers("idle"), layout.Numbers("cached"), layout.Numbers("null"),
+			layout.Numbers("batch"), layout.Numbers("peak batch"),
 		},
 	}
 	for _, r := range k.Results {
-		m := kvMean(r)
+		m := meanOf(r)
 		s.Rows = append(s.Rows, layout.Row(r.Policy, units.FormatPercent(m.Token), units.FormatPercent(m.Reserve), units.FormatPercent(m.Internal),
-			units.FormatPercent(kvExternal(m)), units.FormatPercent(m.Cached), units.FormatPercent(m.Null),
+			units.FormatPercent(external(m)), units.FormatPercent(m.Idle), units.FormatPercent(m.Cached), units.FormatPercent(m.Null),
 			strconv.FormatFloat(r.Batch, 'f', 2, 64), units.FormatCount(r.Peak)))
 	}
-	s.After = layout.Note("reserve: will be filled; internal: never filled, of a reservation or block; batch: requests at once")
+	s.After = layout.Row(
+		"shares of all slots; token: holds a token (higher is better); reserve: reserved, filled later;",
+		"internal: reserved, never filled; external: lost to fragmentation; idle: free;",
+		"cached: prefixes of finished requests; null: the null block; batch: running requests")
 	return s
 }
 
-// kvMean are the mean shares; NaN, printed "–", where no step was counted.
-func kvMean(r *kvcache.Result) kvcache.Shares64 {
+// meanOf returns the mean shares, NaN (printed "–") if no step was counted.
+func meanOf(r *kvcache.Result) kvcache.Shares64 {
 	if r.Steps > 0 {
 		return r.Mean
 	}
@@ -135,29 +140,31 @@ func kvMean(r *kvcache.Result) kvcache.Shares64 {
 	return kvcache.Shares64{Token: no, Reserve: no, Internal: no, Rounding: no, Stranded: no, Idle: no, Cached: no, Null: no}
 }
 
-func kvExternal(m kvcache.Shares64) float64 { return m.Rounding + m.Stranded + m.Idle }
+// external is the share of the slots that fragmentation makes useless.
+func external(m kvcache.Shares64) float64 { return m.Rounding + m.Stranded }
 
-func kvExternalSection(k *Simulation) layout.Section {
+func externalSection(k *Simulation) layout.Section {
 	s := layout.Section{
-		Title:   "External: what belongs to no reservation",
-		Columns: []layout.Column{layout.Words("policy"), layout.Numbers("external"), layout.Numbers("rounding"), layout.Numbers("stranded"), layout.Numbers("idle")},
-		After:   layout.Note("stranded: free, but no piece serves the request that is next; idle: all else that is free"),
+		Title:   "External fragmentation",
+		Columns: []layout.Column{layout.Words("policy"), layout.Numbers("external"), layout.Numbers("rounding"), layout.Numbers("fragmented")},
+		After:   layout.Row("rounding: added to reservations by the allocator;", "fragmented: free, in pieces too small for the first waiting request"),
 	}
 	for _, r := range k.Results {
-		m := kvMean(r)
-		s.Rows = append(s.Rows, layout.Row(r.Policy, units.FormatPercent(kvExternal(m)), units.FormatPercent(m.Rounding), units.FormatPercent(m.Stranded), units.FormatPercent(m.Idle)))
+		m := meanOf(r)
+		s.Rows = append(s.Rows, layout.Row(r.Policy, units.FormatPercent(external(m)), units.FormatPercent(m.Rounding), units.FormatPercent(m.Stranded)))
 	}
 	return s
 }
 
-func kvRequestsSection(k *Simulation) layout.Section {
+func requestsSection(k *Simulation) layout.Section {
 	s := layout.Section{
 		Title: "Requests",
 		Columns: []layout.Column{
 			layout.Words("policy"), layout.Numbers("steps"), layout.Numbers("requests"), layout.Numbers("finished"), layout.Numbers("rejected"), layout.Numbers("preempted"),
-			layout.Numbers("recomputed"), layout.Numbers("swapped out"), layout.Numbers("in"),
+			layout.Numbers("recomputed"), layout.Numbers("swap out"), layout.Numbers("swap in"),
 		},
-		After: layout.Note("rejected: can never fit; recomputed: tokens; swapped: blocks, or under vmm rows of pages"),
+		After: layout.Row("rejected: larger than the whole cache; recomputed: tokens of preempted requests;",
+			"swap: blocks moved, under vmm rows of pages"),
 	}
 	for _, r := range k.Results {
 		line := layout.Row(r.Policy, units.FormatCount(r.Steps), units.FormatCount(r.Requests), units.FormatCount(r.Finished), units.FormatCount(r.Rejected),
@@ -170,35 +177,35 @@ func kvRequestsSection(k *Simulation) layout.Section {
 	return s
 }
 
-// kvSharingSection tells what sharing saved of the blocks that tables named.
-func kvSharingSection(k *Simulation) (layout.Section, bool) {
+// sharingSection says how many of the blocks that block tables name were shared.
+func sharingSection(k *Simulation) (layout.Section, bool) {
 	s := layout.Section{
-		Title: "Sharing, of the blocks that block tables name",
+		Title: "Shared blocks, as shares of the blocks that block tables name",
 		Columns: []layout.Column{
-			layout.Words("policy"), layout.Numbers("sequences"), layout.Numbers("prefixes"), layout.Numbers("equal"), layout.Numbers("copies"), layout.Numbers("prefix hits"), layout.Numbers("tokens"),
+			layout.Words("policy"), layout.Numbers("by sequences"), layout.Numbers("by prefixes"), layout.Numbers("equal"), layout.Numbers("copies"), layout.Numbers("prefix hits"), layout.Numbers("hit tokens"),
 		},
-		After: layout.Note("equal: at equal positions of unrelated requests, counted apart from what is saved"),
+		After: layout.Note("equal: equal blocks of unrelated requests, which are not shared; copies: blocks copied on write"),
 	}
 	for _, r := range k.Results {
 		if r.SavedBySequences == 0 && r.SavedByPrefix == 0 && r.SavedByEqual == 0 && r.Copies == 0 && r.PrefixHits == 0 {
 			continue
 		}
-		s.Rows = append(s.Rows, layout.Row(r.Policy, units.FormatPercent(kvShare(r.SavedBySequences, r)), units.FormatPercent(kvShare(r.SavedByPrefix, r)),
-			units.FormatPercent(kvShare(r.SavedByEqual, r)), units.FormatCount(r.Copies), units.FormatCount(r.PrefixHits), units.FormatCount(r.PrefixTokens)))
+		s.Rows = append(s.Rows, layout.Row(r.Policy, units.FormatPercent(shareOfBlocks(r.SavedBySequences, r)), units.FormatPercent(shareOfBlocks(r.SavedByPrefix, r)),
+			units.FormatPercent(shareOfBlocks(r.SavedByEqual, r)), units.FormatCount(r.Copies), units.FormatCount(r.PrefixHits), units.FormatCount(r.PrefixTokens)))
 	}
 	return s, len(s.Rows) > 0
 }
 
-// kvShare is a share of the blocks that tables name; NaN where they name none.
-func kvShare(blocks float64, r *kvcache.Result) float64 {
+// shareOfBlocks is the share of the blocks that block tables name; NaN if they name none.
+func shareOfBlocks(blocks float64, r *kvcache.Result) float64 {
 	if r.LogicalBlocks == 0 {
 		return math.NaN()
 	}
 	return blocks / r.LogicalBlocks
 }
 
-// kvMapSections are the sequences with their block tables, and the physical blocks in use.
-func kvMapSections(r *kvcache.Result) []layout.Section {
+// blockMapSections list the sequences with their block tables, and the physical blocks in use.
+func blockMapSections(r *kvcache.Result) []layout.Section {
 	m := r.Map
 	tables := layout.Section{
 		Title:   fmt.Sprintf("Block tables of %s after step %s", r.Policy, units.FormatCount(m.Step)),

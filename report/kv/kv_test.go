@@ -63,9 +63,9 @@ func TestGoldenKV(t *testing.T) {
 	reporttest.Golden(t, "kv.txt", text.Bytes())
 	reporttest.Golden(t, "kv.md", markdown.Bytes())
 	reporttest.Golden(t, "kv.json", object.Bytes())
-	reporttest.Golden(t, "kv.svg", []byte(reporttest.SVG(t, kvFigures(k)[0])))
-	reporttest.Golden(t, "kv-course.svg", []byte(reporttest.SVG(t, kvFigures(k)[2])))
-	reporttest.Golden(t, "kv-blocks.svg", []byte(reporttest.SVG(t, kvFigures(k)[3])))
+	reporttest.Golden(t, "kv.svg", []byte(reporttest.SVG(t, figures(k)[0])))
+	reporttest.Golden(t, "kv-course.svg", []byte(reporttest.SVG(t, figures(k)[2])))
+	reporttest.Golden(t, "kv-blocks.svg", []byte(reporttest.SVG(t, figures(k)[3])))
 	for i, line := range strings.Split(text.String(), "\n") {
 		if plain.Width(line) > 100 {
 			t.Errorf("line %d is %d wide", i+1, plain.Width(line))
@@ -103,16 +103,16 @@ func TestKVJSONAddsUp(t *testing.T) {
 	if err := JSON(&object, twoPolicies()); err != nil {
 		t.Fatal(err)
 	}
-	var got jsonKV
+	var got jsonSimulation
 	if err := json.Unmarshal(object.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range got.Policies {
 		m := p.Mean
-		if sum := m.Token + m.Reserve + m.Internal + m.External + m.Cached + m.Null; sum != 1 {
+		if sum := m.Token + m.Reserve + m.Internal + m.External + m.Idle + m.Cached + m.Null; sum != 1 {
 			t.Errorf("%s: the shares are %v in all", p.Policy, sum)
 		}
-		if m.External != m.Rounding+m.Stranded+m.Idle {
+		if m.External != m.Rounding+m.Stranded {
 			t.Errorf("%s: external is %v, its parts are not", p.Policy, m.External)
 		}
 	}

@@ -15,19 +15,19 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// What the map has room for: sequences, logical blocks of each, and physical blocks, of which
-// more would be smaller than a dot.
+// The most sequences, logical blocks of a sequence, and physical blocks that a figure has room for.
+// More physical blocks would be smaller than a pixel.
 const mapSequences, mapBlocks, mapPhysical = 13, 12, 8192
 
-// blockTint is the opacity of a block's colour, on which its number is read.
+// blockTint is the opacity of a block's colour, low enough for its number to be read.
 const blockTint = 0.55
 
-// kvMapFigure draws the block tables of an instant at the left, and the physical blocks that they
-// name at the right: how far each is filled, and how many tables name it.
-func kvMapFigure(k *Simulation, r *kvcache.Result) figure.Figure {
+// blockMapFigure draws the block tables after one step at the left. At the right it draws the physical
+// blocks: how far each is filled, and how many tables name it.
+func blockMapFigure(k *Simulation, r *kvcache.Result) figure.Figure {
 	m := r.Map
 	f := figure.Figure{
-		Name: r.Policy + "-blocks", Title: fmt.Sprintf("%s after step %s · %s", r.Policy, units.FormatCount(m.Step), kvTitle(k)),
+		Name: r.Policy + "-blocks", Title: fmt.Sprintf("%s after step %s · %s", r.Policy, units.FormatCount(m.Step), titleOf(k)),
 		Subtitle: fmt.Sprintf("%s · %s of %d slots",
 			units.Counted(int64(len(m.Sequences)), "sequence"), units.Counted(m.Count, "physical block"), m.BlockSize),
 		Legend: blockLegend(m),
@@ -42,10 +42,10 @@ func kvMapFigure(k *Simulation, r *kvcache.Result) figure.Figure {
 	return f
 }
 
-// blockLegend has what every map has, and what this one does.
+// blockLegend has the colours of this map.
 func blockLegend(m *kvcache.BlockMap) []figure.LegendEntry {
 	legend := []figure.LegendEntry{
-		figure.Swatch(figure.Tint(figure.RequestedColor, blockTint), "filled"), figure.Swatch(figure.Tint(figure.PendingColor, blockTint), "filled, named more than once"),
+		figure.Swatch(figure.Tint(figure.RequestedColor, blockTint), "filled"), figure.Swatch(figure.Tint(figure.PendingColor, blockTint), "filled, shared"),
 		figure.Swatch(figure.UnmappedColor, "not filled"),
 	}
 	if slices.ContainsFunc(m.Blocks, func(b kvcache.BlockState) bool { return b.Cached }) {
@@ -57,7 +57,7 @@ func blockLegend(m *kvcache.BlockMap) []figure.LegendEntry {
 	return legend
 }
 
-// blockColor is of what a block holds.
+// blockColor is the colour of a block's content.
 func blockColor(b kvcache.BlockState) color.NRGBA {
 	switch {
 	case b.Null:
@@ -72,8 +72,8 @@ func blockColor(b kvcache.BlockState) color.NRGBA {
 	return figure.UnmappedColor
 }
 
-// drawBlock fills a block from the left as far as it is filled, the null block as a whole, and
-// writes into it what has room.
+// drawBlock paints the filled part of a block from its left, or all of the null block, and writes the
+// label if it fits.
 func drawBlock(c draw.Canvas, at vg.Rectangle, b kvcache.BlockState, size int, label string) {
 	figure.FillRect(c, figure.UnmappedColor, at.Min.X, at.Min.Y, at.Max.X, at.Max.Y)
 	if b.References > 0 || b.Cached || b.Null {
@@ -94,7 +94,7 @@ func drawBlock(c draw.Canvas, at vg.Rectangle, b kvcache.BlockState, size int, l
 	}
 }
 
-// headLine is the height of a line above the tables and blocks.
+// headLine is the height of a line of text above the tables and blocks.
 const headLine = 15
 
 func drawBlockTables(c draw.Canvas, m *kvcache.BlockMap) {
@@ -117,7 +117,7 @@ func drawBlockTables(c draw.Canvas, m *kvcache.BlockMap) {
 	for _, q := range shown {
 		name := fmt.Sprintf("%d.%d: %d tokens", q.Request, q.Sequence, q.Tokens)
 		c.FillText(figure.Aligned(figure.SmallLetters, draw.XLeft, draw.YCenter), vg.Point{X: c.Min.X, Y: y - line/2}, figure.Fit(figure.SmallLetters, name, names-26))
-		// Of a long table the end is shown, which is where sequences part.
+		// A long table is cut at its start, because sequences differ at their ends.
 		first := max(0, len(q.Table)-mapBlocks)
 		x := c.Min.X + names
 		if first > 0 {
@@ -139,7 +139,7 @@ func drawBlockTables(c draw.Canvas, m *kvcache.BlockMap) {
 	}
 }
 
-// drawBlocks lays the physical blocks out in rows, as large as there is room.
+// drawBlocks draws the physical blocks in rows, as large as they fit.
 func drawBlocks(c draw.Canvas, m *kvcache.BlockMap) {
 	n, head := drawnBlocks(m)
 	if n == 0 {
@@ -163,8 +163,8 @@ func drawBlocks(c draw.Canvas, m *kvcache.BlockMap) {
 	}
 }
 
-// drawnBlocks is how many blocks are drawn, from the first, and what stands above them. Free ones
-// at the end are left out where they would make the others small.
+// drawnBlocks is how many blocks are drawn, from the first, and the text above them. Free blocks at the
+// end are left out if they would make the others small.
 func drawnBlocks(m *kvcache.BlockMap) (n int, head string) {
 	const few = 128 // have room for their numbers
 	n = len(m.Blocks)
@@ -182,10 +182,10 @@ func drawnBlocks(m *kvcache.BlockMap) (n int, head string) {
 	return n, head
 }
 
-// numbered is the width from which a block has room for its number.
+// numbered is the least width at which a block's number fits.
 const numbered = 34
 
-// blockLabel is the number of a physical block with its references, as far as a width has room.
+// blockLabel is the number of a physical block and its references, as far as they fit the width.
 func blockLabel(i int, b kvcache.BlockState, width vg.Length) string {
 	switch {
 	case b.Null && width > numbered:
