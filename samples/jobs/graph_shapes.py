@@ -10,9 +10,9 @@ and prefill of nine lengths from 256 down to 128 tokens by 16. The policies:
     separate         a private pool for each graph, torch's default
     shared-largest   one pool for the family, captured largest first, as vLLM and SGLang do
     shared-smallest  one pool, smallest first
-    memprof-largest     memprof.GraphMemory, largest first
-    memprof-smallest    the same, smallest first
-    memprof-random      the same, in random order
+    memprof-largest   memprof.GraphMemory, largest first
+    memprof-smallest  the same, smallest first
+    memprof-random    the same, in random order
 
 `separate-copied`, `shared-largest-copied` and `shared-smallest-copied` are those with each graph
 copying its logits to one buffer of the largest shape, as the memprof policies do. Those run under
