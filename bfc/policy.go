@@ -97,6 +97,7 @@ type Choice struct {
 	Zero    bool   // an amount of 0 is one, too
 	Example string // an amount, for completion
 	Note    string // for completion
+	Help    string // what it does, for `memprof help policies`
 	// NoTune and NoReplay say why `tune` and `replay` cannot have the value; "" where they can.
 	NoTune, NoReplay string
 }
@@ -107,7 +108,7 @@ type Dimension struct {
 	Name  string // of its flag; with _ for - in run.json
 	Key   string // in the hook's options
 	Field string // in arena events; "" where they do not have it
-	Help  string // of the flag
+	Help  string // what it decides, for its flag, which adds the choices
 	// Choices are its values, by Value.Choice: those of a Growth, say, are in the order of its
 	// constants.
 	Choices []Choice
@@ -126,19 +127,25 @@ type Dimension struct {
 var Dimensions = []*Dimension{
 	{
 		Name: "growth", Key: "growth", Field: "growth", Default: "double", Tune: []string{"double", "needed", "step:33554432"}, Replay: true, Served: true,
-		Help: "how the main arena grows: double (from 2 MiB), needed (what a request lacks), step:SIZE, or none (takes --limit at once)",
+		Help: "how the main arena grows when no free chunk fits",
 		Choices: []Choice{
-			Double: {Word: "double"}, Needed: {Word: "needed"},
-			None: {Word: "none", Note: "takes --limit at once", NoTune: "takes the whole limit, whatever the job does: there is nothing to tune"},
-			Step: {Word: "step", Amount: Bytes, Example: "32MiB", Note: "or another size"},
+			Double: {Word: "double", Help: "by regions that double, from 2 MiB"},
+			Needed: {Word: "needed", Help: "by what the request lacks; free pages elsewhere are unmapped first"},
+			None: {Word: "none", Note: "takes --limit at once", Help: "takes --limit at the first request",
+				NoTune: "takes the whole limit, whatever the job does: there is nothing to tune"},
+			Step: {Word: "step", Amount: Bytes, Example: "32MiB", Note: "or another size", Help: "by what the request lacks, rounded up to SIZE"},
 		},
 		get: func(p *Policy) Value { return Value{int(p.Growth), p.Step} },
 		set: func(p *Policy, v Value) { p.Growth, p.Step = Growth(v.Choice), v.Amount },
 	},
 	{
 		Name: "split", Key: "split", Field: "split", Default: "classic", Tune: []string{"classic", "always"}, Replay: true, Served: true,
-		Help:    "when a chunk is split: classic, always, or SIZE, where at least that much is left over",
-		Choices: []Choice{{Word: "classic"}, {Word: "always"}, {Amount: Bytes, Example: "1MiB", Note: "or another size, from which on chunks are split"}},
+		Help: "when a chunk larger than the request is split",
+		Choices: []Choice{
+			{Word: "classic", Help: "at twice the request, or 128 MiB more than it"},
+			{Word: "always", Help: "whenever anything is left over"},
+			{Amount: Bytes, Example: "1MiB", Note: "or another size, from which on chunks are split", Help: "when at least SIZE is left over"},
+		},
 		get: func(p *Policy) Value {
 			switch p.Split {
 			case SplitClassic:
@@ -152,18 +159,20 @@ var Dimensions = []*Dimension{
 	},
 	{
 		Name: "small-arenas", Key: "small", Field: "below", Default: "0", Tune: []string{"0", "1048576"}, Served: true,
-		Help:    "serve requests below this SIZE from arenas of their own; 0: none",
+		Help:    "serve requests below this size from arenas of their own; 0: none",
 		Choices: []Choice{{Amount: Bytes, Zero: true, Example: "1MiB", Note: "or another size; 0 for none"}},
 		get:     func(p *Policy) Value { return Value{Amount: p.SmallArenas} },
 		set:     func(p *Policy, v Value) { p.SmallArenas = v.Amount },
 	},
 	{
 		Name: "trim", Key: "trim", Field: "trim", Default: "never", Tune: []string{"never", "iteration"}, Replay: true,
-		Help: "when free memory is unmapped: never, iteration (at its end, what the next will not use), idle:DURATION, or pressure",
+		Help: "when free memory is unmapped",
 		Choices: []Choice{
-			TrimNever: {Word: "never"}, TrimIteration: {Word: "iteration"},
-			TrimIdle: {Word: "idle", Amount: Nanoseconds, Example: "500ms", Note: "or another time", NoReplay: "operations have no times"},
-			TrimPressure: {Word: "pressure", Note: "while others leave less than --headroom",
+			TrimNever:     {Word: "never", Help: "not at all, unless a request would fail"},
+			TrimIteration: {Word: "iteration", Help: "at the end of an iteration, what the next will not use"},
+			TrimIdle: {Word: "idle", Amount: Nanoseconds, Example: "500ms", Note: "or another time", NoReplay: "operations have no times",
+				Help: "all of it, when nothing was allocated or freed for DURATION"},
+			TrimPressure: {Word: "pressure", Note: "while others leave less than --headroom", Help: "while less than --headroom is free on the device",
 				NoTune: "depends on what other processes need, which a recording does not have", NoReplay: "operations have no other users of the device"},
 		},
 		get: func(p *Policy) Value { return Value{int(p.Trim.When), uint64(p.Trim.Idle)} },
@@ -171,10 +180,13 @@ var Dimensions = []*Dimension{
 	},
 	{
 		Name: "placement", Key: "placement", Field: "placement", Default: "best-fit", Tune: []string{"best-fit", "planned"}, Replay: true,
-		Help:    "where blocks go: best-fit, or planned, by a plan of iterations that repeat themselves (use with --trim iteration)",
-		Choices: []Choice{PlacementBestFit: {Word: "best-fit"}, PlacementPlanned: {Word: "planned"}},
-		get:     func(p *Policy) Value { return Value{Choice: int(p.Placement)} },
-		set:     func(p *Policy, v Value) { p.Placement = Placement(v.Choice) },
+		Help: "where an allocation goes",
+		Choices: []Choice{
+			PlacementBestFit: {Word: "best-fit", Help: "into the smallest free chunk that fits"},
+			PlacementPlanned: {Word: "planned", Help: "where an iteration repeats the one before, at a place computed from the lifetimes of all its allocations (use with --trim iteration)"},
+		},
+		get: func(p *Policy) Value { return Value{Choice: int(p.Placement)} },
+		set: func(p *Policy, v Value) { p.Placement = Placement(v.Choice) },
 	},
 	{
 		Name: "headroom", Key: "headroom", Field: "headroom", Default: "2147483648", Served: true,
@@ -207,8 +219,8 @@ type Preset struct {
 
 // Presets are all of them. The first is what a user gets who asks for none.
 var Presets = []Preset{
-	{Name: "classic", Help: "best fit with coalescing as TensorFlow has it"},
-	{Name: "compact", Help: "least memory: maps what is needed, unmaps what is not", Values: map[string]string{
+	{Name: "classic", Help: "the BFC allocator of TensorFlow and of the BFC paper; the default"},
+	{Name: "compact", Help: "maps no more than an iteration needs", Values: map[string]string{
 		"growth": "needed", "split": "always", "trim": "iteration", "placement": "planned",
 	}},
 }

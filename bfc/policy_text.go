@@ -76,8 +76,8 @@ func (u *Units) format(a Amount, amount uint64) string {
 	return u.FormatBytes(amount)
 }
 
-// pattern is a choice as help and errors show it: "double", "step:SIZE", "SIZE".
-func (c *Choice) pattern(u *Units) string {
+// Pattern is a choice as help and errors show it: "double", "step:SIZE", "SIZE".
+func (c *Choice) Pattern(u *Units) string {
 	switch {
 	case c.Amount == NoAmount:
 		return c.Word
@@ -121,23 +121,28 @@ func (d *Dimension) Set(p *Policy, text string, u *Units) error {
 			return fmt.Errorf("%s %q: %w", d.Name, text, err)
 		}
 		if c.Word != "" {
-			return fmt.Errorf("%s %q: want %s with a positive %s", d.Name, text, c.pattern(u), u.word(c.Amount))
+			return fmt.Errorf("%s %q: want %s with a positive %s", d.Name, text, c.Pattern(u), u.word(c.Amount))
 		}
 	}
 	return d.unknown(text, u)
 }
 
 func (d *Dimension) unknown(text string, u *Units) error {
+	return fmt.Errorf("unknown %s %q: use %s", d.Name, text, d.Patterns(u))
+}
+
+// Patterns are all choices: "double, needed, none or step:SIZE".
+func (d *Dimension) Patterns(u *Units) string {
 	var patterns []string
 	for i := range d.Choices {
-		patterns = append(patterns, d.Choices[i].pattern(u))
+		patterns = append(patterns, d.Choices[i].Pattern(u))
 	}
 	last := len(patterns) - 1
 	list := patterns[last]
 	if last > 0 {
 		list = strings.Join(patterns[:last], ", ") + " or " + list
 	}
-	return fmt.Errorf("unknown %s %q: use %s", d.Name, text, list)
+	return list
 }
 
 // mustSet is Set for texts of the tables of this package.

@@ -73,11 +73,12 @@ func TestTuneColors(t *testing.T) {
 	if err := TuneText(&out, tuned(), layout.Options{Color: true}); err != nil {
 		t.Fatal(err)
 	}
+	reserved := 2 + len(tunedDimensions()) // the column of R peak: the first is before the border
 	tones := map[string]string{}
 	for _, line := range strings.Split(out.String(), "\n") {
 		for _, mark := range []string{"1m", "1;31m"} {
-			if cells := strings.Split(line, "│"); len(cells) > 7 && strings.Contains(cells[1], "\x1b["+mark) && strings.Contains(cells[7], "\x1b["+mark) {
-				tones[mark] += strings.TrimSpace(strings.NewReplacer("\x1b["+mark, "", "\x1b[0m", "").Replace(cells[7])) + ";"
+			if cells := strings.Split(line, "│"); len(cells) > reserved && strings.Contains(cells[1], "\x1b["+mark) && strings.Contains(cells[reserved], "\x1b["+mark) {
+				tones[mark] += strings.TrimSpace(strings.NewReplacer("\x1b["+mark, "", "\x1b[0m", "").Replace(cells[reserved])) + ";"
 			}
 		}
 	}

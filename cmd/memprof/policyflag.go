@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -28,13 +29,21 @@ func (f *policyFlags) add(flags *pflag.FlagSet, takes func(d *bfc.Dimension) boo
 	flags.StringVar(&f.Preset, "preset", f.Preset, presetHelp())
 	for _, d := range bfc.Dimensions {
 		if takes(d) {
-			flags.Var(&dimensionFlag{dimension: d, of: f}, d.Name, d.Help)
+			flags.Var(&dimensionFlag{dimension: d, of: f}, d.Name, dimensionHelp(d))
 		}
 	}
 }
 
 func presetHelp() string {
-	return "policy of the allocator: classic, or compact (--growth needed --split always --trim iteration --placement planned); other flags override it"
+	return "policy of the allocator: " + spell.Alternatives(bfc.PresetNames()) + " (see memprof help policies); other flags override single values of it"
+}
+
+// dimensionHelp is the help of a dimension's flag: what it decides, and its choices.
+func dimensionHelp(d *bfc.Dimension) string {
+	if len(d.Choices) == 1 {
+		return d.Help
+	}
+	return d.Help + ": " + d.Patterns(report.PolicyUnits)
 }
 
 // policy is the preset with what the flags override. The error is of wrong usage.
@@ -129,7 +138,7 @@ func (f *policyFlags) addReplayed(flags *pflag.FlagSet) {
 	f.add(flags, func(*bfc.Dimension) bool { return false })
 	for _, d := range bfc.Dimensions {
 		if d.Replay {
-			help := d.Help
+			help := dimensionHelp(d)
 			if d.Name == "growth" {
 				help += "; true, or --growth without a value, is double, and false none"
 			}
@@ -147,7 +156,7 @@ type tuneFlags struct {
 
 func (f *tuneFlags) add(flags *pflag.FlagSet) {
 	f.flags, f.lists = flags, map[string]*[]string{}
-	flags.StringSliceVar(&f.Presets, "preset", nil, "try only these presets, with the values of other flags in place of theirs: classic, compact")
+	flags.StringSliceVar(&f.Presets, "preset", nil, "try only these presets, with the values of other flags in place of theirs: "+strings.Join(bfc.PresetNames(), ", "))
 	for _, d := range bfc.Dimensions {
 		if d.Tune == nil {
 			continue
@@ -160,7 +169,7 @@ func (f *tuneFlags) add(flags *pflag.FlagSet) {
 			}
 			tried = append(tried, d.Text(&p, report.PolicyUnits))
 		}
-		f.lists[d.Name] = flags.StringSlice(d.Name, tried, "values to try, a list: "+d.Help)
+		f.lists[d.Name] = flags.StringSlice(d.Name, tried, "values to try, a list: "+dimensionHelp(d))
 	}
 }
 

@@ -21,7 +21,7 @@ func newTopics() []*cobra.Command {
 	commands := []*cobra.Command{newJSONTopic()}
 	for _, name := range textNames(topics, "help") {
 		short, text, _ := strings.Cut(readText(topics, "help/"+name+".txt"), "\n\n")
-		commands = append(commands, newTopic(name, short, text))
+		commands = append(commands, newTopic(name, short, fillPolicies(text)))
 	}
 	return commands
 }

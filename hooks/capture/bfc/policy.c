@@ -8,7 +8,7 @@
 
 const struct bfc_policy bfc_policy_classic = {.growth = BFC_DOUBLE, .headroom = (uint64_t)2 << 30};
 
-enum { MOST_CHOICES = 4, NO_AMOUNT = 0, POSITIVE, ANY_AMOUNT };
+enum { MOST_CHOICES = 8, NO_AMOUNT = 0, POSITIVE, ANY_AMOUNT };
 
 // A value of a dimension: a word, a word with an amount behind a colon, or an amount alone.
 struct choice {

@@ -360,7 +360,15 @@ int main(int count, char **words) {
     uint64_t base = round_up((uint64_t)1 << 40, h.granularity);
     struct heap heap = {.device = {.h = h, .base = base, .next = base, .end = base}};
     struct bfc_options options = {
-        h.limit, h.headroom, h.fraction, (enum bfc_growth)h.growth, h.garbage_collection != 0, h.step, h.split, h.notes != 0, h.planned != 0,
+        .limit = h.limit,
+        .headroom = h.headroom,
+        .fragmentation_fraction = h.fraction,
+        .growth = (enum bfc_growth)h.growth,
+        .garbage_collection = h.garbage_collection != 0,
+        .step = h.step,
+        .split = h.split,
+        .notes = h.notes != 0,
+        .planned = h.planned != 0,
     };
     struct bfc_memory memory = {&heap.device, h.granularity, grow, release, map, unmap, device_free, h.vmm != 0, take};
     struct operation op;
