@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
 )
 
 // knownContext is a context of testdata/contexts.json, and how it has to be read.
@@ -41,6 +42,9 @@ func TestKnownContexts(t *testing.T) {
 		c := trace.ParseContext(kind, known.Context)
 		if c.Name() != known.Name {
 			t.Errorf("%s: name %q, want %q", known.Writer, c.Name(), known.Name)
+		}
+		if known.Writer != "a damaged trace" && known.Writer != "job: label of a request" {
+			tracetest.CheckContext(t, kind, known.Context)
 		}
 		fields := [][2]string{}
 		first := map[string]string{}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/trace"
+	"github.com/memprof/memprof/trace/tracetest"
 )
 
 // record runs memprof record on the simulated device, with further flags and a job.
@@ -62,6 +63,7 @@ func sayings(t *testing.T, path string) ([]saying, map[string]int) {
 		}
 		for i := range batch.Len() {
 			e := batch.Event(i)
+			tracetest.CheckContext(t, e.Kind, process.Strings().Text(e.Context))
 			if e.Kind == trace.KindOverhead {
 				continue
 			}

@@ -91,12 +91,13 @@ def phase(name, uses=()):
 
 
 def _phase_text(name, uses):
+    name = name.replace("\t", " ")  # a tab ends the name
     if not uses:
         return _hook.encoded(name)
     # A blank separates tags, so blanks within one become _. As in the trace, a tag has at most 100 bytes
     # and ends with a whole character.
     tags = ["".join("_" if c <= " " else c for c in str(tag)).encode(errors="replace")[:100].decode(errors="ignore").encode() for tag in uses]
-    return _hook.encoded(name.replace("\t", " ")) + b"\tuses=" + b" ".join(tags)
+    return _hook.encoded(name) + b"\tuses=" + b" ".join(tags)
 
 
 def stacks(wanted=True):

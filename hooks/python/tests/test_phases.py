@@ -38,7 +38,7 @@ class PhasesTest(pretend.ScriptTest):
             with memprof.phase("x\ty", uses=()): pass
             print(marks().encode().replace(b"x" * 100, b"[100]"))
             """,
-            r"b'<roll out\tuses=kv_cache [100] 7 >roll out\tuses=kv_cache [100] 7 <x\ty >x\ty'",
+            r"b'<roll out\tuses=kv_cache [100] 7 >roll out\tuses=kv_cache [100] 7 <x y >x y'",
         )
 
     def test_texts_of_any_kind(self):
