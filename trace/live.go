@@ -56,7 +56,9 @@ const (
 	Replaced // allocated where another block was live, which is forgotten: the trace is damaged
 	Pended   // freed; another stream may still use it
 	Freed
-	Paused // the arena's memory is unmapped; its blocks stay
+	Mapped   // Addr and Provided of the event are mapped, or show a store's memory
+	Unmapped // they no longer are; of a paused arena, whose memory is not mapped, Unchanged
+	Paused   // the arena's memory is unmapped; its blocks stay
 	Resumed
 )
 
@@ -87,14 +89,18 @@ func (l *Live) change(e *Event) (Outcome, *Block) {
 		if l.mapped.insert(e) {
 			l.reserve(e.Device, e.Provided)
 		}
+		return Mapped, nil
 	case KindUnmap:
 		l.unmap(e.Addr, e.Provided)
+		return l.unmapped(e), nil
 	case KindAlias:
 		l.ranges[e.Arena] = true
 		l.aliases.cut(e.Addr, e.Provided, nil)
 		l.aliases.insert(e)
+		return Mapped, nil
 	case KindUnalias:
 		l.aliases.cut(e.Addr, e.Provided, nil)
+		return l.unmapped(e), nil
 	case KindPause, KindResume:
 		return l.pause(e), nil
 	case KindPoolRelease:
@@ -203,6 +209,14 @@ func (l *Live) unmap(addr, bytes int64) {
 		}
 		l.reserve(m.Device, -bytes)
 	})
+}
+
+// unmapped is the outcome of an unmap or unalias.
+func (l *Live) unmapped(e *Event) Outcome {
+	if l.IsPaused(e.Arena) {
+		return Unchanged
+	}
+	return Unmapped
 }
 
 // pause takes a pause or a resume; one of 0 bytes failed.

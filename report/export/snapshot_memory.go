@@ -88,19 +88,17 @@ func (m *memory) originOf(b *trace.Block) origin {
 
 // mapping takes an event that changes what an arena has mapped.
 func (m *memory) mapping(e *trace.Event, a *arenaState) {
-	paused := m.live.IsPaused(e.Arena)
-	if e.Kind == trace.KindPoolRelease && !paused { // what is left in an arena of graph memory ends with it
+	if e.Kind == trace.KindPoolRelease && !m.live.IsPaused(e.Arena) { // what is left in an arena of graph memory ends with it
 		m.leave(e.Arena, a)
 	}
-	outcome, _ := m.live.Add(e)
-	switch {
-	case e.Kind == trace.KindMap || e.Kind == trace.KindAlias: // blocks of a graph memory lie where its store is seen
+	switch outcome, _ := m.live.Add(e); outcome {
+	case trace.Mapped:
 		m.entries.mapped(rangeOf(e), a)
-	case (e.Kind == trace.KindUnmap || e.Kind == trace.KindUnalias) && !paused:
+	case trace.Unmapped:
 		m.entries.unmapped(rangeOf(e), a)
-	case outcome == trace.Paused:
+	case trace.Paused:
 		m.leave(e.Arena, a)
-	case outcome == trace.Resumed:
+	case trace.Resumed:
 		m.comeBack(e.Arena, a)
 	}
 }

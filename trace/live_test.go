@@ -1,0 +1,226 @@
+package trace
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// naiveLive has what Live has byte by byte and block by block.
+type naiveLive struct {
+	mapped  map[int64]int32 // arena of each byte, of paused arenas too
+	paused  map[int32]bool
+	blocks  map[int64]*naiveBlock
+	aliased map[int64]int64 // offset in the store of each byte
+}
+
+type naiveBlock struct {
+	requested       int64
+	shared, pending bool
+}
+
+// state is what can be compared.
+type state struct {
+	Reserved, Requested int64
+	Blocks              map[int64]bool // pending, by address
+	Mapped              map[int32][]int64
+	Aliased             map[int64]int64
+	Paused              []int32
+}
+
+func (n *naiveLive) state() state {
+	s := state{Blocks: map[int64]bool{}, Mapped: map[int32][]int64{}, Aliased: n.aliased}
+	for b, arena := range n.mapped {
+		s.Mapped[arena] = append(s.Mapped[arena], b)
+		if !n.paused[arena] {
+			s.Reserved++
+		}
+	}
+	for arena, bytes := range s.Mapped {
+		slices.Sort(bytes)
+		if n.paused[arena] { // one of which nothing is left has nothing to resume
+			s.Paused = append(s.Paused, arena)
+		}
+	}
+	slices.Sort(s.Paused)
+	for addr, b := range n.blocks {
+		s.Blocks[addr] = b.pending
+		if !b.pending {
+			s.Requested += b.requested
+		}
+	}
+	return s
+}
+
+func stateOf(l *Live) state {
+	s := state{Reserved: l.totals.Reserved, Requested: l.totals.Requested, Blocks: map[int64]bool{}, Mapped: map[int32][]int64{}, Aliased: map[int64]int64{}}
+	for _, arena := range slices.Sorted(maps.Keys(l.paused)) {
+		if p := l.paused[arena]; p.PausedBytes() > 0 {
+			s.Paused = append(s.Paused, arena)
+		}
+	}
+	for b := range l.Blocks() {
+		s.Blocks[b.Alloc.Addr] = b.Pending
+	}
+	for arena := range int32(4) {
+		for _, e := range l.Mapped(arena) {
+			for i := range e.Provided {
+				if e.Kind == KindAlias {
+					s.Aliased[e.Addr+i] = e.Requested + i
+				} else {
+					s.Mapped[arena] = append(s.Mapped[arena], e.Addr+i)
+				}
+			}
+		}
+	}
+	return s
+}
+
+// drawEvent makes the next event of a process with arenas 0 and 1, and 3 in a range of graph memory.
+func (n *naiveLive) drawEvent(t *rapid.T, seq int64) (e Event, ok bool) {
+	arena := rapid.Int32Range(0, 1).Draw(t, "arena")
+	addr := int64(arena)*100 + rapid.Int64Range(0, 20).Draw(t, "addr")
+	bytes := rapid.Int64Range(1, 8).Draw(t, "bytes")
+	e = Event{Seq: seq, Device: 0, Arena: arena, Addr: addr, Provided: bytes}
+	block := n.blocks[addr]
+	switch rapid.SampledFrom([]Kind{KindMap, KindUnmap, KindAlloc, KindFree, KindFreeDone, KindStreamUse, KindPause, KindResume, KindAlias, KindUnalias}).Draw(t, "kind") {
+	case KindMap:
+		e.Kind = KindMap
+		for b := addr; b < addr+bytes; b++ {
+			if _, taken := n.mapped[b]; taken || n.paused[arena] {
+				return e, false
+			}
+		}
+		for b := addr; b < addr+bytes; b++ {
+			n.mapped[b] = arena
+		}
+	case KindUnmap:
+		e.Kind = KindUnmap
+		for b := addr; b < addr+bytes; b++ {
+			delete(n.mapped, b)
+		}
+	case KindAlloc:
+		e.Kind, e.Requested = KindAlloc, bytes
+		if block != nil {
+			return e, false
+		}
+		n.blocks[addr] = &naiveBlock{requested: bytes}
+	case KindFree:
+		e.Kind = KindFree
+		if block == nil || block.pending {
+			return e, false
+		}
+		if block.pending = block.shared; !block.shared {
+			delete(n.blocks, addr)
+		}
+	case KindFreeDone:
+		e.Kind = KindFreeDone
+		if block == nil || !block.pending {
+			return e, false
+		}
+		delete(n.blocks, addr)
+	case KindStreamUse:
+		e.Kind, e.Stream = KindStreamUse, rapid.Int64Range(0, 1).Draw(t, "stream")
+		if block == nil || block.pending {
+			return e, false
+		}
+		block.shared = block.shared || e.Stream != 0
+	case KindPause, KindResume:
+		e.Kind, e.Addr, e.Provided = KindPause, 0, 0
+		for _, of := range n.mapped {
+			if of == arena {
+				e.Requested++
+			}
+		}
+		if e.Requested == 0 {
+			return e, false
+		}
+		if n.paused[arena] {
+			e.Kind = KindResume
+			delete(n.paused, arena)
+		} else {
+			n.paused[arena] = true
+		}
+	case KindAlias, KindUnalias:
+		e.Kind, e.Arena, e.Addr, e.Requested = KindAlias, 3, 1000+addr, addr
+		if rapid.Bool().Draw(t, "unalias") {
+			e.Kind = KindUnalias
+		}
+		for b := e.Addr; b < e.Addr+bytes; b++ {
+			delete(n.aliased, b)
+			if e.Kind == KindAlias {
+				n.aliased[b] = b - 1000
+			}
+		}
+	}
+	return e, true
+}
+
+// TestLiveIsWhatEachByteIs: after each event Live has what a model of single bytes has, and so has a Live
+// that only had the opening rows.
+func TestLiveIsWhatEachByteIs(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := &naiveLive{mapped: map[int64]int32{}, paused: map[int32]bool{}, blocks: map[int64]*naiveBlock{}, aliased: map[int64]int64{}}
+		o := newOpening(NewStrings())
+		for seq := range rapid.Int64Range(0, 40).Draw(t, "events") {
+			e, ok := n.drawEvent(t, seq)
+			if !ok {
+				continue
+			}
+			o.add(&e)
+			if diff := cmp.Diff(n.state(), stateOf(o.live)); diff != "" {
+				t.Fatalf("after %v of %d bytes at %d of arena %d (-want +got):\n%s", e.Kind, e.Provided, e.Addr, e.Arena, diff)
+			}
+			if got, want := o.live.ReservedOn(0), n.state().Reserved; got != want {
+				t.Fatalf("%d bytes reserved on the device, want %d", got, want)
+			}
+		}
+		again := newOpening(NewStrings())
+		for _, e := range o.rows() {
+			again.add(&e)
+		}
+		if diff := cmp.Diff(n.state(), stateOf(again.live)); diff != "" {
+			t.Fatalf("restated (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// TestSlotsOfBlocksAreUsedAgain: what a reader keeps by slot is bounded by what is live.
+func TestSlotsOfBlocksAreUsedAgain(t *testing.T) {
+	l := NewLive()
+	for i := range int64(1000) {
+		outcome, b := l.Add(&Event{Kind: KindAlloc, Addr: i, Requested: 1, Provided: 1})
+		if outcome != Allocated || b.Slot > 3 {
+			t.Fatalf("alloc %d: outcome %d, slot %d", i, outcome, b.Slot)
+		}
+		if outcome, freed := l.Add(&Event{Kind: KindFree, Addr: i - 3}); i >= 3 && (outcome != Freed || freed.Alloc.Addr != i-3) {
+			t.Fatalf("free %d: outcome %d, %+v", i-3, outcome, freed)
+		}
+	}
+	if outcome, b := l.Add(&Event{Kind: KindAlloc, Addr: 999}); outcome != Replaced || b.Alloc.Requested != 0 {
+		t.Errorf("alloc over a live block: outcome %d, %+v", outcome, b)
+	}
+	if outcome, b := l.Add(&Event{Kind: KindFree, Addr: 5}); outcome != Unchanged || b != nil {
+		t.Errorf("free of no block: outcome %d, %+v", outcome, b)
+	}
+}
+
+// TestReleaseOfARange: what is left in a range of graph memory ends with its arena, and is not restated.
+func TestReleaseOfARange(t *testing.T) {
+	o := newOpening(NewStrings())
+	o.add(&Event{Kind: KindArena, Arena: 1})
+	o.add(&Event{Kind: KindAlias, Arena: 1, Addr: 100, Provided: 10})
+	o.add(&Event{Kind: KindAlloc, Arena: 1, Addr: 100, Requested: 5, Provided: 5})
+	o.add(&Event{Kind: KindAlloc, Arena: 0, Addr: 100, Requested: 3, Provided: 3}) // of a native allocator, in the same place
+	o.add(&Event{Kind: KindPoolRelease, Arena: 1})
+	rows := o.rows()
+	if len(rows) != 1 || rows[0].Requested != 3 {
+		t.Errorf("restated: %+v", rows)
+	}
+	if got := o.live.Totals().Requested; got != 3 {
+		t.Errorf("%d bytes requested, want 3", got)
+	}
+}
