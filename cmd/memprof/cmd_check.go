@@ -18,6 +18,7 @@ import (
 	"github.com/memprof/memprof/analysis/gate"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/output"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/hooks/trust"
 	"github.com/memprof/memprof/report/ci"
@@ -156,7 +157,7 @@ func (o *checkOptions) prepare() ([]gate.Gate, *gate.Judge, error) {
 		if path == "" {
 			continue
 		}
-		if err := canWrite(path); err != nil {
+		if err := output.Possible(path); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -178,7 +179,7 @@ func (o *checkOptions) judge(stdout, stderr io.Writer, judge *gate.Judge, gates 
 		return exit.Input(err)
 	}
 	if o.Update {
-		if err := replaceWithJSON(judge.Baseline.Path, judge.Baseline.Document()); err != nil {
+		if err := output.ReplaceWithJSON(judge.Baseline.Path, judge.Baseline.Document()); err != nil {
 			return err
 		}
 	}
@@ -302,12 +303,12 @@ func (o *checkOptions) print(stdout io.Writer, results *gate.Results) error {
 // publish writes the results to where a CI shows them.
 func (o *checkOptions) publish(stdout io.Writer, results *gate.Results) error {
 	if o.Markdown != "" {
-		if err := replaceFile(o.Markdown, ci.Markdown(results)); err != nil {
+		if err := output.Replace(o.Markdown, ci.Markdown(results)); err != nil {
 			return err
 		}
 	}
 	if path := os.Getenv("GITHUB_STEP_SUMMARY"); path != "" {
-		if err := appendFile(path, ci.Markdown(results)); err != nil {
+		if err := output.Append(path, ci.Markdown(results)); err != nil {
 			return err
 		}
 	}
@@ -316,17 +317,17 @@ func (o *checkOptions) publish(stdout io.Writer, results *gate.Results) error {
 		if err != nil {
 			return err
 		}
-		if err := replaceFile(o.JUnit, text); err != nil {
+		if err := output.Replace(o.JUnit, text); err != nil {
 			return err
 		}
 	}
 	if o.CodeQuality != "" {
-		if err := replaceWithJSON(o.CodeQuality, ci.CodeQuality(results)); err != nil {
+		if err := output.ReplaceWithJSON(o.CodeQuality, ci.CodeQuality(results)); err != nil {
 			return err
 		}
 	}
 	if o.OpenMetrics != "" {
-		if err := replaceFile(o.OpenMetrics, ci.OpenMetrics(results)); err != nil {
+		if err := output.Replace(o.OpenMetrics, ci.OpenMetrics(results)); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -117,4 +118,18 @@ func existingFile(name string) (string, error) {
 		return "", fmt.Errorf("%s is a directory", name)
 	}
 	return filepath.Abs(name)
+}
+
+// simulateKV finds out what other policies would have done with the requests of the recordings.
+func simulateKV(results []*analysis.Result) error {
+	for _, result := range results {
+		for i := range result.Devices {
+			for _, kv := range result.Devices[i].KV {
+				if err := kv.Simulate(context.Background()); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/top"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
@@ -178,9 +179,9 @@ func documents(t *testing.T) map[string][][]byte {
 
 	one, name := int64(1), int32(1)
 	rate := 0.5
-	memory := topMemory{Arena: &name, Stream: &one, Pool: "1", Tag: "kv", Asleep: true, MaxRequested: &one, OOMs: &one}
-	busy := topProcess{Rate: &rate, Problem: "none", Devices: []topMemory{memory}, Arenas: []topMemory{memory}}
-	docs["top"] = append(docs["top"], mustMarshal(t, topLook{Command: []string{}, Processes: []topProcess{busy}, Cards: []topCard{{Used: &one}, {}}}))
+	memory := top.Memory{Arena: &name, Stream: &one, Pool: "1", Tag: "kv", Asleep: true, MaxRequested: &one, OOMs: &one}
+	busy := top.Process{Rate: &rate, Problem: "none", Devices: []top.Memory{memory}, Arenas: []top.Memory{memory}}
+	docs["top"] = append(docs["top"], mustMarshal(t, top.View{Command: []string{}, Processes: []top.Process{busy}, Cards: []top.Card{{Used: &one}, {}}}))
 	docs["rerun"] = [][]byte{mustMarshal(t, madeAgain{})} // what rerun prints needs CUDA
 	return docs
 }

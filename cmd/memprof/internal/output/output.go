@@ -1,4 +1,6 @@
-package main
+// Package output writes the files that verbs make: whole or not at all, and a file whose name memprof made
+// up never through a link.
+package output
 
 import (
 	"bytes"
@@ -15,13 +17,13 @@ import (
 // Modes of what memprof writes, less the umask. What is made of a recording has names of the job's
 // modules and its command line: it is the user's alone. The files of check are for a CI server.
 const (
-	private = outfile.Private
-	public  = outfile.Public
+	Private = outfile.Private
+	Public  = outfile.Public
 )
 
-// writeWhole has a file that the user named written whole or not at all: what is there under that
+// Whole has a file that the user named written whole or not at all: what is there under that
 // name stays until the new one is complete. Devices and pipes are written to as they are.
-func writeWhole(path string, mode fs.FileMode, write func(io.Writer) error) error {
+func Whole(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	if stat, err := os.Stat(path); err == nil && !stat.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
@@ -29,12 +31,12 @@ func writeWhole(path string, mode fs.FileMode, write func(io.Writer) error) erro
 		}
 		return errors.Join(write(f), f.Close())
 	}
-	return writeBeside(path, mode, write)
+	return Beside(path, mode, write)
 }
 
-// writeBeside is writeWhole for a file whose name memprof made up: a link of that name is replaced,
+// Beside is Whole for a file whose name memprof made up: a link of that name is replaced,
 // wherever it leads. An error is one of the input unless it is write's own.
-func writeBeside(path string, mode fs.FileMode, write func(io.Writer) error) error {
+func Beside(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	var own error
 	err := outfile.Write(path, mode, func(w io.Writer) error {
 		own = write(w)
@@ -46,25 +48,25 @@ func writeBeside(path string, mode fs.FileMode, write func(io.Writer) error) err
 	return exit.Input(err)
 }
 
-// replaceFile writes a file of check whole or not at all.
-func replaceFile(path string, text []byte) error {
-	return writeWhole(path, public, func(w io.Writer) error {
+// Replace writes a file of check whole or not at all.
+func Replace(path string, text []byte) error {
+	return Whole(path, Public, func(w io.Writer) error {
 		_, err := w.Write(text)
 		return err
 	})
 }
 
-// replaceWithJSON is replaceFile with a value as JSON.
-func replaceWithJSON(path string, value any) error {
+// ReplaceWithJSON is Replace with a value as JSON.
+func ReplaceWithJSON(path string, value any) error {
 	var text bytes.Buffer
 	if err := screen.JSON(&text, value); err != nil {
 		return err
 	}
-	return replaceFile(path, text.Bytes())
+	return Replace(path, text.Bytes())
 }
 
-func appendFile(path string, text []byte) error {
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, public)
+func Append(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, Public)
 	if err != nil {
 		return exit.Input(err)
 	}
@@ -72,8 +74,8 @@ func appendFile(path string, text []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// canWrite fails where writeWhole could not even begin: better before a job is run than after it.
-func canWrite(path string) error {
+// Possible fails where Whole could not even begin: better before a job is run than after it.
+func Possible(path string) error {
 	stat, err := os.Stat(path)
 	switch {
 	case err == nil && stat.IsDir():

@@ -11,6 +11,7 @@ import (
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/output"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/export"
 	"github.com/memprof/memprof/trace"
@@ -174,7 +175,7 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 		buffered := bufio.NewWriter(stdout)
 		return exportError(errors.Join(write(buffered), buffered.Flush()))
 	}
-	return exportError(writeWhole(o.Output, private, write))
+	return exportError(output.Whole(o.Output, output.Private, write))
 }
 
 // exportError says whose error it is: that of a damaged trace is the input's.

@@ -1,4 +1,4 @@
-package main
+package requests
 
 import (
 	"fmt"
@@ -8,10 +8,10 @@ import (
 )
 
 // mark takes what moves no memory of an arena.
-func (r *requests) mark(event *trace.Event, context string) error {
+func (r *Requests) mark(event *trace.Event, context string) error {
 	switch event.Kind {
 	case trace.KindIteration:
-		r.marks++
+		r.Iterations++
 		r.requester.Iteration(context)
 	case trace.KindPhaseBegin:
 		r.requester.PhaseBegin(context)
@@ -21,7 +21,7 @@ func (r *requests) mark(event *trace.Event, context string) error {
 		r.texts.stack(event)
 	case trace.KindLabel:
 		if b, ok := r.live[block{event.Arena, event.Addr}]; ok {
-			r.labels++
+			r.Labels++
 			r.requester.Label(b, r.texts.context(event.Context))
 		}
 	case trace.KindStreamUse:
@@ -49,7 +49,7 @@ func (r *requests) mark(event *trace.Event, context string) error {
 const hookLibrary = "libmemprof.so"
 
 // take takes memory that another library had.
-func (r *requests) take(event *trace.Event, context string) {
+func (r *Requests) take(event *trace.Event, context string) {
 	fields := trace.ParseContext(event.Kind, context)
 	if fields.Get("library") == hookLibrary {
 		return
@@ -68,11 +68,11 @@ func (r *requests) take(event *trace.Event, context string) {
 		r.refuse(event, err)
 		return
 	}
-	r.taken++
+	r.Others++
 	r.foreign[event.Addr] = taken
 }
 
-func (r *requests) give(event *trace.Event, context string) error {
+func (r *Requests) give(event *trace.Event, context string) error {
 	taken, ok := r.foreign[event.Addr]
 	if !ok {
 		return nil // it was refused
@@ -85,7 +85,7 @@ func (r *requests) give(event *trace.Event, context string) error {
 }
 
 // keysValues takes an event of a cache of keys and values.
-func (r *requests) keysValues(event *trace.Event, context string) {
+func (r *Requests) keysValues(event *trace.Event, context string) {
 	if event.Kind == trace.KindKVCache {
 		r.caches[event.KVCache()] = r.requester.KVCache(event.Device, event.KVSlots(), event.KVTokenBytes(), context)
 		return

@@ -1,4 +1,5 @@
-package main
+// Package replay keeps and prints the results of operations that were replayed in the model of the allocator.
+package replay
 
 import (
 	"bufio"
@@ -17,9 +18,9 @@ import (
 // inMemory is how many bytes of results are kept in memory; what is more goes to a temporary file.
 const inMemory = 8 << 20
 
-// replayResults keeps what came of each operation until the last one made sense. It takes 10 to 30
+// Results keeps what came of each operation until the last one made sense. It takes 10 to 30
 // bytes an operation beside the name, on the disk, and memory for none of them.
-type replayResults struct {
+type Results struct {
 	kept  []byte
 	file  *os.File // nil while kept is enough
 	count int
@@ -28,8 +29,8 @@ type replayResults struct {
 	verbs, names int // the longest of each, in characters
 }
 
-// add keeps a result.
-func (k *replayResults) add(r *ops.Result) error {
+// Add keeps a result.
+func (k *Results) Add(r *ops.Result) error {
 	k.count++
 	k.verbs = max(k.verbs, len(r.Verb))
 	k.names = max(k.names, utf8.RuneCountInString(plain.Text(r.Name)))
@@ -55,7 +56,7 @@ func (k *replayResults) add(r *ops.Result) error {
 }
 
 // spill writes what is kept in memory to the file, which has no name any more.
-func (k *replayResults) spill() (err error) {
+func (k *Results) spill() (err error) {
 	if k.file == nil {
 		if k.file, err = os.CreateTemp("", "memprof-replay-*"); err != nil {
 			return fmt.Errorf("results of the replay: %w", err)
@@ -69,14 +70,15 @@ func (k *replayResults) spill() (err error) {
 	return nil
 }
 
-func (k *replayResults) close() {
+// Close removes what is kept on the disk.
+func (k *Results) Close() {
 	if k.file != nil {
 		k.file.Close()
 	}
 }
 
 // each visits the results in their order.
-func (k *replayResults) each(visit func(i int, r *ops.Result) error) error {
+func (k *Results) each(visit func(i int, r *ops.Result) error) error {
 	in := bufio.NewReader(bytes.NewReader(k.kept))
 	if k.file != nil {
 		if err := k.spill(); err != nil {

@@ -2,10 +2,13 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -13,8 +16,10 @@ import (
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/output"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report"
+	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -232,4 +237,138 @@ func drawProcess(stderr io.Writer, dir, prefix string, result *analysis.Result) 
 		screen.Complain(stderr, "wrote "+file)
 	}
 	return err
+}
+
+// at reports what the devices of each process looked like right after an event of it.
+func (o *reportOptions) at(stdout, stderr io.Writer, paths []string) error {
+	var moments []*analysis.Moment
+	var missing error
+	for _, path := range paths {
+		run, err := openRun(path)
+		if err != nil {
+			return err
+		}
+		warn(stderr, run)
+		for _, process := range run.Processes {
+			moment, err := momentOf(process, o.At.seq)
+			var none *analysis.NoEventError
+			if errors.As(err, &none) {
+				missing = exit.Usagef("--at: %w", err)
+				continue
+			}
+			if err != nil {
+				return exit.Input(err)
+			}
+			moments = append(moments, moment)
+		}
+	}
+	if len(moments) == 0 && missing != nil {
+		return missing
+	}
+	switch o.Format {
+	case "json":
+		return report.MomentsJSON(stdout, moments)
+	case "markdown":
+		return report.MomentsMarkdown(stdout, moments)
+	}
+	return report.MomentsText(stdout, moments, screen.Options(stdout))
+}
+
+func momentOf(process *trace.Process, seq int64) (*analysis.Moment, error) {
+	reader, err := process.NewReader()
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	moment, err := analysis.RunTo(reader, recording.OptionsOf(process), seq)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", process.Name, err)
+	}
+	return moment, nil
+}
+
+// eventFlag is the number of an event, from 0, if one is given.
+type eventFlag struct {
+	seq   int64
+	given bool
+}
+
+func (f *eventFlag) Set(text string) error {
+	seq, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || seq < 0 {
+		return fmt.Errorf("want the number of an event, from 0")
+	}
+	f.seq, f.given = seq, true
+	return nil
+}
+
+func (f *eventFlag) String() string {
+	if !f.given {
+		return ""
+	}
+	return strconv.FormatInt(f.seq, 10)
+}
+
+func (*eventFlag) Type() string { return "event" }
+
+// pagePoints is how finely a page tells the course of a device: so many stretches of time.
+const pagePoints = 16384
+
+// page writes the page of one or several recordings and names it.
+func (o *reportOptions) page(stderr io.Writer, paths []string) error {
+	runs, err := analyzeWith(paths, analysis.Options{Explore: true, MaxPoints: pagePoints, Top: 64})
+	if err != nil {
+		return err
+	}
+	p := page.Page{Used: map[*analysis.DeviceResult]analysis.Course{}, Path: strings.Join(paths, " "), Paths: map[*analysis.Result]string{}}
+	for _, run := range runs {
+		warn(stderr, run.Run)
+		p.Results = append(p.Results, run.Results...)
+		for _, result := range run.Results {
+			p.Paths[result] = run.Path
+		}
+		if run.Readings == nil {
+			continue
+		}
+		for _, result := range run.Results {
+			for i := range result.Devices {
+				d := &result.Devices[i]
+				if card := recording.CardOf(result, d.Device, &run.Run.Info); card >= 0 && card < len(run.Readings.GPUs) {
+					p.Used[d] = run.Readings.GPUs[card].All
+				}
+			}
+		}
+	}
+	o.chooseCard(stderr, p.Results)
+	if err := simulateKV(p.Results); err != nil {
+		return err
+	}
+	file, named, err := o.pageFile(runs)
+	if err != nil {
+		return err
+	}
+	write := output.Beside
+	if named {
+		write = output.Whole
+	}
+	if err := write(file, output.Private, func(w io.Writer) error { return report.HTML(w, p) }); err != nil {
+		return fmt.Errorf("%w (-o names another place)", err)
+	}
+	screen.Complain(stderr, "wrote "+file)
+	return nil
+}
+
+// pageFile is where the page goes: -o, a file if it ends like one, or else into the directory it
+// names; otherwise beside the first recording. Named says that the user gave the file's whole name.
+func (o *reportOptions) pageFile(runs []recording.Recording) (path string, named bool, err error) {
+	if strings.HasSuffix(o.Output, ".html") || strings.HasSuffix(o.Output, ".htm") {
+		return o.Output, true, nil
+	}
+	if o.Output == "" {
+		return filepath.Join(runs[0].Run.Dir, "report.html"), false, nil
+	}
+	if err := os.MkdirAll(o.Output, 0o755); err != nil {
+		return "", false, exit.Usagef("-o %s cannot be created: %w", o.Output, err)
+	}
+	return filepath.Join(o.Output, "report.html"), false, nil
 }

@@ -1,4 +1,4 @@
-package main
+package requests
 
 import (
 	"fmt"
@@ -24,7 +24,7 @@ type recordedArena struct {
 }
 
 // describe takes an arena event.
-func (r *requests) describe(event *trace.Event, options string) {
+func (r *Requests) describe(event *trace.Event, options string) {
 	if r.arenas[event.Arena] != nil {
 		return // a further reservation of the same arena
 	}
@@ -64,7 +64,7 @@ func parsePool(text string) rerun.Pool {
 }
 
 // arena is that of an event's arena.
-func (r *requests) arena(event *trace.Event) *recordedArena {
+func (r *Requests) arena(event *trace.Event) *recordedArena {
 	if event.Arena == r.lastArena && r.last != nil {
 		return r.last
 	}
@@ -78,7 +78,7 @@ func (r *requests) arena(event *trace.Event) *recordedArena {
 }
 
 // arenaOf is where requests to a recorded arena go.
-func (r *requests) arenaOf(p *recordedArena) (*rerun.Arena, error) {
+func (r *Requests) arenaOf(p *recordedArena) (*rerun.Arena, error) {
 	if p.arena == nil {
 		arena, err := r.requester.Arena(p.device, p.stream, p.pool, p.tag)
 		if err != nil {
@@ -90,7 +90,7 @@ func (r *requests) arenaOf(p *recordedArena) (*rerun.Arena, error) {
 }
 
 // release takes the end of an arena. Who held its pool is not recorded, but that nobody does.
-func (r *requests) release(event *trace.Event) {
+func (r *Requests) release(event *trace.Event) {
 	p := r.arenas[event.Arena]
 	if p == nil {
 		return

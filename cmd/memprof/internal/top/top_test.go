@@ -1,4 +1,4 @@
-package main
+package top
 
 import (
 	"strings"
@@ -13,17 +13,17 @@ func TestTopTable(t *testing.T) {
 	number := func(n int64) *int64 { return &n }
 	arena := func(n int32) *int32 { return &n }
 	rate := 1234567.0
-	look := &topLook{
+	look := &View{
 		Time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Command: []string{"python3", "train\x1b[2J.py"},
-		Processes: []topProcess{{
+		Processes: []Process{{
 			Process: "rank0", Events: 1234, Rate: &rate, Iteration: number(17), Phase: "forward",
-			Devices: []topMemory{{Device: 0, Requested: 70 << 30, Provided: number(71 << 30), Reserved: 72 << 30, MaxReserved: 73 << 30, Live: 123456, Paused: 1 << 30, OOMs: number(2)}},
-			Arenas: []topMemory{
+			Devices: []Memory{{Device: 0, Requested: 70 << 30, Provided: number(71 << 30), Reserved: 72 << 30, MaxReserved: 73 << 30, Live: 123456, Paused: 1 << 30, OOMs: number(2)}},
+			Arenas: []Memory{
 				{Arena: arena(0), Stream: number(0), Requested: 1, Provided: nil, Reserved: 2 << 20, MaxReserved: 2 << 20, Live: 1},
 				{Arena: arena(1), Stream: number(0), Tag: "a tag with a long name", Asleep: true, Reserved: 4 << 20, MaxReserved: 4 << 20},
 			},
 		}},
-		Cards: []topCard{{Index: 0, Name: "NVIDIA H200", Used: number(80 << 30), Total: 140 << 30}, {Index: 1, Name: "unknown"}},
+		Cards: []Card{{Index: 0, Name: "NVIDIA H200", Used: number(80 << 30), Total: 140 << 30}, {Index: 1, Name: "unknown"}},
 	}
 	want := []string{
 		`memprof top  03:04:05  recording  python3 train\x1b[2J.py`,
@@ -36,7 +36,7 @@ func TestTopTable(t *testing.T) {
 		`    arena 1 tag a tag wi       0 B         -     4 MiB     4 MiB           0`,
 		`    arena 0                    1 B         -     2 MiB     2 MiB           1`,
 	}
-	got := topTable(look, 80, 0)
+	got := table(look, 80, 0)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
 	}
@@ -46,13 +46,13 @@ func TestTopTable(t *testing.T) {
 		}
 	}
 	look.Command = []string{"python3", strings.Repeat("x", 57_000)}
-	if line := topTable(look, 0, 0)[0]; line != "memprof top  03:04:05  recording  python3 "+strings.Repeat("x", 191)+"…" {
+	if line := table(look, 0, 0)[0]; line != "memprof top  03:04:05  recording  python3 "+strings.Repeat("x", 191)+"…" {
 		t.Errorf("a long command line, not on a terminal: %d bytes: %.300s", len(line), line)
 	}
-	if line := topTable(look, 80, 0)[0]; line != "memprof top  03:04:05  recording  python3 "+strings.Repeat("x", 38) {
+	if line := table(look, 80, 0)[0]; line != "memprof top  03:04:05  recording  python3 "+strings.Repeat("x", 38) {
 		t.Errorf("a long command line, of 80 columns: %s", line)
 	}
-	few := topTable(look, 80, 5)
+	few := table(look, 80, 5)
 	if len(few) != 5 || !strings.HasPrefix(few[4], "… 5 more lines") {
 		t.Errorf("in 5 rows: %q", few)
 	}

@@ -1,4 +1,4 @@
-package main
+package requests
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 )
 
 // pooled takes events of pools, tags and captures.
-func (r *requests) pooled(event *trace.Event, context string) error {
+func (r *Requests) pooled(event *trace.Event, context string) error {
 	switch event.Kind {
 	case trace.KindArena:
 		r.describe(event, context)
@@ -37,7 +37,7 @@ func (r *requests) pooled(event *trace.Event, context string) error {
 }
 
 // pause takes a pause or a resume, which has an event for each arena of its tag: the first does it.
-func (r *requests) pause(event *trace.Event, context string) {
+func (r *Requests) pause(event *trace.Event, context string) {
 	fields := trace.ParseContext(event.Kind, context)
 	tag, pauses := fields.Get("tag"), event.Kind == trace.KindPause
 	if fields.Get("failed") != "" || r.paused[tag] == pauses {
@@ -61,7 +61,7 @@ type captured struct {
 	stream int64
 }
 
-func (r *requests) captureBegin(event *trace.Event, context string) {
+func (r *Requests) captureBegin(event *trace.Event, context string) {
 	fields := trace.ParseContext(event.Kind, context)
 	capture, err := r.requester.CaptureBegin(event.Device, event.Stream, fields.Get("name"), parsePool(fields.Get("pool")), fields.Int("inputs", 0))
 	r.failed(event, err)
@@ -77,7 +77,7 @@ type chunk struct {
 }
 
 // checkpoint notes the live blocks of a pool by their recorded places.
-func (r *requests) checkpoint(event *trace.Event) {
+func (r *Requests) checkpoint(event *trace.Event) {
 	p := r.arena(event)
 	r.requester.Checkpoint(p.device, p.pool, event.Requested, event.Provided)
 	pool := devicePool{p.device, p.pool}
@@ -98,7 +98,7 @@ type restoring struct {
 	requested []int64
 }
 
-func (r *requests) restored(event *trace.Event) {
+func (r *Requests) restored(event *trace.Event) {
 	p := r.arena(event)
 	if now := r.restore.arena; now != nil && (now.device != p.device || now.pool != p.pool) {
 		r.finishRestore()
@@ -125,7 +125,7 @@ func (now *restoring) among(noted map[block]rerun.Restored) ([]rerun.Restored, b
 }
 
 // finishRestore makes the blocks of a checkpoint live: of the last that had them.
-func (r *requests) finishRestore() {
+func (r *Requests) finishRestore() {
 	now := r.restore
 	if len(now.keys) == 0 {
 		return
@@ -149,12 +149,12 @@ func (r *requests) finishRestore() {
 }
 
 // failed notes a call other than a request that the recording made and that failed now.
-func (r *requests) failed(event *trace.Event, err error) {
+func (r *Requests) failed(event *trace.Event, err error) {
 	if err == nil {
 		return
 	}
-	if r.failures == 0 {
+	if r.Failures == 0 {
 		screen.Complain(r.stderr, fmt.Sprintf("event %d: %s, which the recording did, failed: %v", event.Seq, event.Kind, err))
 	}
-	r.failures++
+	r.Failures++
 }

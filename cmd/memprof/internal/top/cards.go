@@ -1,4 +1,4 @@
-package main
+package top
 
 import (
 	"sync"
@@ -58,12 +58,12 @@ func (w *cardWatch) ask() {
 }
 
 // used are the cards of the run; what was last heard long ago is not known.
-func (w *cardWatch) used() []topCard {
+func (w *cardWatch) used() []Card {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	cards := []topCard{}
+	cards := []Card{}
 	for _, gpu := range w.gpus {
-		card := topCard{Index: gpu.Index, Name: gpu.Name, Total: gpu.Memory}
+		card := Card{Index: gpu.Index, Name: gpu.Name, Total: gpu.Memory}
 		if used, known := w.byUUID[gpu.UUID]; known && time.Since(w.at) < w.stale {
 			card.Used = &used
 		}

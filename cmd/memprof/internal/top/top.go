@@ -1,4 +1,5 @@
-package main
+// Package top watches a recording in progress without touching it, and shows what its job has on the GPU.
+package top
 
 import (
 	"context"
@@ -7,8 +8,6 @@ import (
 	"os/signal"
 	"time"
 
-	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
 	"github.com/memprof/memprof/analysis"
@@ -16,60 +15,25 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-type topOptions struct {
-	Interval time.Duration
-	Once     bool
-	JSON     bool
+// Options are how a recording is watched.
+type Options struct {
+	Interval time.Duration // between two looks
+	Once     bool          // look once and end
+	JSON     bool          // print an object for each look
 }
 
-func newTopCommand() *cobra.Command {
-	var opts topOptions
-	cmd := &cobra.Command{
-		Use:   "top PATH",
-		Short: "Watch a recording in progress",
-		Long: `Shows from a second terminal what a job that is being recorded has on the GPU:
-requested, provided and reserved bytes of each device and arena, the phase and
-iteration it is in (counted from 0; of a process that ended, its last one), how
-many events it makes a second, and what NVML says the cards have in use. It
-reads the recording and changes nothing about it. It ends when the recording
-does, or by Ctrl-C.
-
-On a terminal the screen is drawn anew at each interval; elsewhere each interval
-is a line for each process, or with --json an object on a line.`,
-		Annotations: exitCodes(topExits),
-		Example: `  memprof top run
-  memprof top run --once --json | jq '.processes[].devices[].reserved'`,
-		Args: exactArgs("the directory of a recording"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return opts.run(cmd.Context(), cmd.OutOrStdout(), args[0])
-		},
-	}
-	opts.addFlags(cmd.Flags())
-	cmd.ValidArgsFunction = completeDirectories
-	return cmd
-}
-
-func (o *topOptions) addFlags(flags *pflag.FlagSet) {
-	flags.DurationVar(&o.Interval, "interval", time.Second, "`time` between two looks, like 500ms")
-	flags.BoolVar(&o.Once, "once", false, "look once, print, and end")
-	flags.BoolVar(&o.JSON, "json", false, "print JSON, an object for each look")
-}
-
-// shortestInterval keeps top from costing the job anything.
-const shortestInterval = 50 * time.Millisecond
+// ShortestInterval keeps top from costing the job anything.
+const ShortestInterval = 50 * time.Millisecond
 
 // endsWithin is how long a look that goes on has after a signal to come to its end.
 const endsWithin = 300 * time.Millisecond
 
-// run watches until the recording ends, or a signal comes. The signal counts whatever is being read or
+// Run watches until the recording ends, or a signal comes. The signal counts whatever is being read or
 // written then: a recording that grows faster than it is read, a file that is a pipe, a terminal that stands.
-func (o *topOptions) run(ctx context.Context, stdout io.Writer, path string) error {
-	if o.Interval < shortestInterval {
-		return exit.Usagef("--interval %v: want at least %v", o.Interval, shortestInterval)
-	}
+func Run(ctx context.Context, stdout io.Writer, path string, o Options) error {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
-	screen := newTopScreen(stdout, o)
+	screen := newDisplay(stdout, &o)
 	watched := make(chan error, 1)
 	go func() { watched <- o.watch(ctx, screen, path) }()
 	select {
@@ -87,7 +51,7 @@ func (o *topOptions) run(ctx context.Context, stdout io.Writer, path string) err
 }
 
 // watch looks at the recording at each interval until it ends, or ctx does.
-func (o *topOptions) watch(ctx context.Context, screen *topScreen, path string) error {
+func (o *Options) watch(ctx context.Context, screen *display, path string) error {
 	follower, err := trace.Follow(path)
 	if err != nil {
 		return exit.Input(err)
@@ -135,36 +99,36 @@ type liveProcess struct {
 	events int64 // at the last look
 }
 
-// topLook is what one look sees. It is what --json prints: bytes, events a second, nanoseconds.
-type topLook struct {
-	Version   int          `json:"version"`
-	Time      time.Time    `json:"time"`
-	Ended     bool         `json:"ended"`
-	Abandoned bool         `json:"abandoned"` // neither the recorder nor a process of the job lives any more
-	Command   []string     `json:"command"`
-	Host      string       `json:"host"`
-	Processes []topProcess `json:"processes"`
-	Cards     []topCard    `json:"cards"`
+// View is what one look sees. It is what --json prints: bytes, events a second, nanoseconds.
+type View struct {
+	Version   int       `json:"version"`
+	Time      time.Time `json:"time"`
+	Ended     bool      `json:"ended"`
+	Abandoned bool      `json:"abandoned"` // neither the recorder nor a process of the job lives any more
+	Command   []string  `json:"command"`
+	Host      string    `json:"host"`
+	Processes []Process `json:"processes"`
+	Cards     []Card    `json:"cards"`
 
 	path string // of the run
 }
 
-type topProcess struct {
-	Process   string      `json:"process"`
-	PID       int         `json:"pid"`
-	Ended     bool        `json:"ended"`
-	Events    int64       `json:"events"`
-	Rate      *float64    `json:"events_per_second"` // null at the first look
-	TimeNS    int64       `json:"time_ns"`
-	Iteration *int64      `json:"iteration"`
-	Phase     string      `json:"phase"`
-	Problem   string      `json:"problem,omitempty"`
-	Devices   []topMemory `json:"devices"`
-	Arenas    []topMemory `json:"arenas"`
+type Process struct {
+	Process   string   `json:"process"`
+	PID       int      `json:"pid"`
+	Ended     bool     `json:"ended"`
+	Events    int64    `json:"events"`
+	Rate      *float64 `json:"events_per_second"` // null at the first look
+	TimeNS    int64    `json:"time_ns"`
+	Iteration *int64   `json:"iteration"`
+	Phase     string   `json:"phase"`
+	Problem   string   `json:"problem,omitempty"`
+	Devices   []Memory `json:"devices"`
+	Arenas    []Memory `json:"arenas"`
 }
 
-// topMemory is a device, or an arena and the device it is on.
-type topMemory struct {
+// Memory is a device, or an arena and the device it is on.
+type Memory struct {
 	Device       int32  `json:"device"`
 	Arena        *int32 `json:"arena,omitempty"`
 	Stream       *int64 `json:"stream,omitempty"`
@@ -186,19 +150,19 @@ type topMemory struct {
 	OOMs         *int64 `json:"ooms,omitempty"`
 }
 
-// topCard is a card as NVML has it.
-type topCard struct {
+// Card is a card as NVML has it.
+type Card struct {
 	Index int    `json:"index"`
 	Name  string `json:"name"`
 	Used  *int64 `json:"used"` // null where it cannot be asked
 	Total int64  `json:"total"`
 }
 
-// topVersion is that of the JSON: names may be added in one.
-const topVersion = 1
+// jsonVersion is that of the JSON: names may be added in one.
+const jsonVersion = 1
 
-func (t *top) look() (topLook, error) {
-	look := topLook{Version: topVersion, Time: time.Now(), Command: t.follower.Info.Command, Host: t.follower.Info.Host, Processes: []topProcess{}}
+func (t *top) look() (View, error) {
+	look := View{Version: jsonVersion, Time: time.Now(), Command: t.follower.Info.Command, Host: t.follower.Info.Host, Processes: []Process{}}
 	// Before the events: if it is over by now, they are all there.
 	ended, err := t.follower.Ended()
 	if err != nil {
@@ -256,11 +220,11 @@ func (l *liveProcess) follow(p *trace.Followed) error {
 	return err
 }
 
-func (l *liveProcess) see(p *trace.Followed) topProcess {
+func (l *liveProcess) see(p *trace.Followed) Process {
 	state := l.live.State()
-	seen := topProcess{
+	seen := Process{
 		Process: p.Name, PID: p.PID, Ended: p.Ended(), Events: state.Seq + 1, TimeNS: state.Time, Phase: state.Phase,
-		Devices: []topMemory{}, Arenas: []topMemory{},
+		Devices: []Memory{}, Arenas: []Memory{},
 	}
 	if number := state.Iteration; number >= 0 {
 		if !seen.Ended { // it is in the one after the last mark
@@ -272,12 +236,12 @@ func (l *liveProcess) see(p *trace.Followed) topProcess {
 		seen.Problem = l.failed.Error()
 	}
 	for _, d := range state.Devices {
-		m := newTopMemory(d.Device, &d.Now, d.MaxR)
+		m := newMemory(d.Device, &d.Now, d.MaxR)
 		m.MaxRequested, m.OOMs = &d.MaxT, &d.OOMs
 		seen.Devices = append(seen.Devices, m)
 	}
 	for _, a := range state.Arenas {
-		m := newTopMemory(a.Info.Device, &a.Now, a.MaxR)
+		m := newMemory(a.Info.Device, &a.Now, a.MaxR)
 		m.Arena, m.Stream = &a.Info.ID, &a.Info.Stream
 		m.Tag, m.Asleep = a.Info.Options["tag"], a.Paused
 		if pool := a.Info.Options["pool"]; pool != "0" && pool != "0.0" {
@@ -288,8 +252,8 @@ func (l *liveProcess) see(p *trace.Followed) topProcess {
 	return seen
 }
 
-func newTopMemory(device int32, at *analysis.Instant, maxReserved int64) topMemory {
-	m := topMemory{
+func newMemory(device int32, at *analysis.Instant, maxReserved int64) Memory {
+	m := Memory{
 		Device: device, Requested: at.T, Reserved: at.R, Pending: at.Pending, Stranded: at.Stranded, Reserve: at.Reserve, Reusable: at.Reusable, External: at.External,
 		Paused: at.Paused, Live: at.Live, MaxReserved: maxReserved,
 	}
@@ -300,7 +264,7 @@ func newTopMemory(device int32, at *analysis.Instant, maxReserved int64) topMemo
 }
 
 // name is what a row of memory is called.
-func (m *topMemory) name() string {
+func (m *Memory) name() string {
 	if m.Arena == nil {
 		return fmt.Sprintf("GPU %d", m.Device)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/kvcache"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/kvload"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/kv"
 	"github.com/memprof/memprof/report/spell"
@@ -24,7 +25,7 @@ import (
 const kvExits = "0 simulated; 2 wrong usage, or requests that make no sense; 3 memprof failed"
 
 type kvOptions struct {
-	Load kvLoad
+	Load kvload.Load
 
 	Model         string
 	BytesPerToken sizeFlag
@@ -105,7 +106,7 @@ empty.`,
 }
 
 func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
-	o.Load.addFlags(flags)
+	o.Load.AddFlags(flags)
 	flags.StringVar(&o.Model, "model", "", "shape of the model, by `name`; an unknown one lists them")
 	flags.Var(&o.BytesPerToken, "bytes-per-token", "instead of --model: keys and values of a token on each GPU")
 	flags.IntVar(&o.MaxLength, "max-length", 0, "longest sequence in `tokens` (default: the model's)")
@@ -153,11 +154,11 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 			return exit.Usagef("-o %s cannot be created: %w", o.Output, err)
 		}
 	}
-	if err := o.Load.prepare(cmd.InOrStdin(), base.MaxLength, o.Steps); err != nil {
+	if err := o.Load.Prepare(cmd.InOrStdin(), base.MaxLength, o.Steps); err != nil {
 		return err
 	}
-	k.Load, k.Sampling = o.Load.line(), o.Sampling
-	if o.Load.saturated {
+	k.Load, k.Sampling = o.Load.Line(), o.Sampling
+	if o.Load.Infinite {
 		base.StepTime = 0
 	}
 	for _, p := range policies {
@@ -315,7 +316,7 @@ func (o *kvOptions) swapBlocks(p kvcache.Policy, bytesPerToken int64) int64 {
 }
 
 func (o *kvOptions) simulate(ctx context.Context, options kvcache.Options) (*kvcache.Result, error) {
-	src, done, err := o.Load.open()
+	src, done, err := o.Load.Open()
 	if err != nil {
 		return nil, err
 	}
@@ -328,7 +329,7 @@ func (o *kvOptions) simulate(ctx context.Context, options kvcache.Options) (*kvc
 	case errors.As(err, &fault), ctx.Err() != nil:
 		return nil, fmt.Errorf("%s: %w", options.Policy, err)
 	}
-	return nil, o.Load.fault(err)
+	return nil, o.Load.Fault(err)
 }
 
 func (o *kvOptions) print(stdout io.Writer, k *kv.Simulation) error {

@@ -1,4 +1,4 @@
-package main
+package top
 
 import (
 	"bytes"
@@ -18,24 +18,24 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// topScreen shows looks: on a terminal as a screen of its own, which it leaves as it was, and
+// display shows looks: on a terminal as a screen of its own, which it leaves as it was, and
 // elsewhere as lines.
-type topScreen struct {
+type display struct {
 	w       io.Writer
 	json    bool
 	once    bool
 	drawing atomic.Bool // the terminal shows our screen
 }
 
-func newTopScreen(w io.Writer, o *topOptions) *topScreen {
-	return &topScreen{w: w, json: o.JSON, once: o.Once}
+func newDisplay(w io.Writer, o *Options) *display {
+	return &display{w: w, json: o.JSON, once: o.Once}
 }
 
-func (s *topScreen) drawn() bool {
+func (s *display) drawn() bool {
 	return !s.json && !s.once && screen.Terminal(s.w) && os.Getenv("TERM") != "dumb"
 }
 
-func (s *topScreen) show(look *topLook) error {
+func (s *display) show(look *View) error {
 	switch {
 	case s.json:
 		text, err := plain.JSON(look)
@@ -47,7 +47,7 @@ func (s *topScreen) show(look *topLook) error {
 	case s.once:
 		return nil // last prints it
 	case !s.drawn():
-		_, err := io.WriteString(s.w, topLines(look))
+		_, err := io.WriteString(s.w, plainLines(look))
 		return err
 	}
 	columns, rows, err := term.GetSize(int(s.w.(*os.File).Fd()))
@@ -59,7 +59,7 @@ func (s *topScreen) show(look *topLook) error {
 		out.WriteString("\x1b[?1049h\x1b[?25l") // a screen of our own, without a cursor
 	}
 	out.WriteString("\x1b[H")
-	for _, line := range topTable(look, columns, rows-1) {
+	for _, line := range table(look, columns, rows-1) {
 		out.WriteString(line + "\x1b[K\n")
 	}
 	out.WriteString("\x1b[J")
@@ -68,14 +68,14 @@ func (s *topScreen) show(look *topLook) error {
 }
 
 // leave gives the terminal back.
-func (s *topScreen) leave() {
+func (s *display) leave() {
 	if s.drawing.Swap(false) {
 		io.WriteString(s.w, "\x1b[?25h\x1b[?1049l")
 	}
 }
 
 // abandon gives the terminal back if it takes that at once.
-func (s *topScreen) abandon() {
+func (s *display) abandon() {
 	left := make(chan struct{})
 	go func() {
 		defer close(left)
@@ -88,17 +88,17 @@ func (s *topScreen) abandon() {
 }
 
 // last leaves on the terminal what was seen last.
-func (s *topScreen) last(look *topLook) error {
+func (s *display) last(look *View) error {
 	if s.json || !s.once && !s.drawing.Load() {
 		return nil
 	}
 	s.leave()
-	_, err := io.WriteString(s.w, strings.Join(topTable(look, screen.Width(s.w), 0), "\n")+"\n")
+	_, err := io.WriteString(s.w, strings.Join(table(look, screen.Width(s.w), 0), "\n")+"\n")
 	return err
 }
 
-// topLines is a look where nothing can be drawn over: a line for each process.
-func topLines(look *topLook) string {
+// plainLines is a look where nothing can be drawn over: a line for each process.
+func plainLines(look *View) string {
 	var out strings.Builder
 	stamp := look.Time.Format(time.RFC3339)
 	for i := range look.Processes {
@@ -123,12 +123,12 @@ func topLines(look *topLook) string {
 }
 
 // abandonedNote is for a recording that nobody goes on with.
-func (l *topLook) abandonedNote() string {
+func (l *View) abandonedNote() string {
 	return "the recorder is gone, and so is the job: `memprof recover " + plain.Text(screen.ShellQuote(l.path)) + "` finishes the recording"
 }
 
 // headline says how far a process is.
-func (p *topProcess) headline() string {
+func (p *Process) headline() string {
 	text := fmt.Sprintf("%s: %s", p.Process, units.Counted(p.Events, "event"))
 	if p.Rate != nil {
 		text += fmt.Sprintf(", %s/s", units.FormatCount(int64(max(0, *p.Rate))))
@@ -152,8 +152,8 @@ func orDash(bytes *int64) string {
 	return units.FormatSize(*bytes)
 }
 
-// topTable is a look as lines of at most so many columns, and if rows is not 0 at most so many.
-func topTable(look *topLook, columns, rows int) []string {
+// table is a look as lines of at most so many columns, and if rows is not 0 at most so many.
+func table(look *View, columns, rows int) []string {
 	state := "recording"
 	switch {
 	case look.Ended:
@@ -181,16 +181,16 @@ func topTable(look *topLook, columns, rows int) []string {
 		}
 		lines = append(lines, fmt.Sprintf("  %-22s %9s %9s %9s %9s %11s", "", "requested", "provided", "reserved", "largest R", "allocations"))
 		for j := range p.Devices {
-			lines = append(lines, topRow(&p.Devices[j], "  "))
+			lines = append(lines, row(&p.Devices[j], "  "))
 			if note := p.Devices[j].note(); note != "" {
 				lines = append(lines, "    "+note)
 			}
 		}
 		arenas := slices.Clone(p.Arenas)
-		slices.SortStableFunc(arenas, func(a, b topMemory) int { return cmp.Compare(b.Reserved, a.Reserved) })
+		slices.SortStableFunc(arenas, func(a, b Memory) int { return cmp.Compare(b.Reserved, a.Reserved) })
 		if len(arenas) > 1 {
 			for j := range arenas {
-				lines = append(lines, topRow(&arenas[j], "    "))
+				lines = append(lines, row(&arenas[j], "    "))
 			}
 		}
 	}
@@ -219,13 +219,13 @@ func shortCommand(command []string, columns int) string {
 	return text
 }
 
-func topRow(m *topMemory, indent string) string {
+func row(m *Memory, indent string) string {
 	name := screen.Cut(indent+m.name(), 24)
 	return fmt.Sprintf("%-24s %9s %9s %9s %9s %11s", name, units.FormatSize(m.Requested), orDash(m.Provided), units.FormatSize(m.Reserved), units.FormatSize(m.MaxReserved), units.FormatCount(m.Live))
 }
 
 // note says of a device what few have.
-func (m *topMemory) note() string {
+func (m *Memory) note() string {
 	var notes []string
 	if m.Paused > 0 {
 		notes = append(notes, units.FormatSize(m.Paused)+" paused")

@@ -1,4 +1,5 @@
-package main
+// Package kvload reads the requests that memprof kv serves, from its flags.
+package kvload
 
 import (
 	"bufio"
@@ -19,8 +20,8 @@ import (
 	"github.com/memprof/memprof/report/spell"
 )
 
-// kvLoad is the requests that are served. Every policy serves the same, read anew.
-type kvLoad struct {
+// Load is the requests that are served. Every policy serves the same, read anew.
+type Load struct {
 	Requests  string
 	Synthetic string
 	Rate      float64
@@ -30,14 +31,15 @@ type kvLoad struct {
 	Bounds    kvrequests.Bounds
 	Seed      uint64
 
-	// What prepare finds out.
-	saturated bool
-	stdin     []byte            // all of it, where Requests is -
-	all       []kvcache.Request // where Draw is set
-	limit     int               // tokens of a prompt; 0: none
+	// What Prepare finds out.
+	Infinite bool              // requests wait at any time
+	stdin    []byte            // all of it, where Requests is -
+	all      []kvcache.Request // where Draw is set
+	limit    int               // tokens of a prompt; 0: none
 }
 
-func (l *kvLoad) addFlags(flags *pflag.FlagSet) {
+// AddFlags adds the flags that choose the requests.
+func (l *Load) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&l.Requests, "requests", "", "`file` of requests, CSV or JSONL; - for stdin")
 	flags.StringVar(&l.Synthetic, "synthetic", "", "make requests like those of this `name`: sharegpt, alpaca, azure-conv or azure-code")
 	flags.Float64Var(&l.Rate, "rate", 0, "`N` requests a second, of a Poisson process, whatever the file says")
@@ -50,14 +52,14 @@ func (l *kvLoad) addFlags(flags *pflag.FlagSet) {
 	flags.Uint64Var(&l.Seed, "seed", 1, "of everything that is left to chance")
 }
 
-// prepare checks the flags and looks at the first request. limit is the model's; steps of 0 go on
+// Prepare checks the flags and looks at the first request. limit is the model's; steps of 0 go on
 // to the last request.
-func (l *kvLoad) prepare(stdin io.Reader, limit int, steps int64) error {
+func (l *Load) Prepare(stdin io.Reader, limit int, steps int64) error {
 	if err := l.check(steps); err != nil {
 		return err
 	}
 	l.limit = limit
-	l.saturated = l.Saturated || l.Rate == 0
+	l.Infinite = l.Saturated || l.Rate == 0
 	if l.Requests == "" {
 		_, err := kvrequests.Synthetic(l.Synthetic, kvrequests.Pace{})
 		if err != nil {
@@ -82,30 +84,30 @@ func (l *kvLoad) prepare(stdin io.Reader, limit int, steps int64) error {
 		return exit.Usagef("%s has no requests to serve", l.name())
 	}
 	if err != nil {
-		return l.fault(err)
+		return l.Fault(err)
 	}
 	if file.Timed() && l.Rate == 0 && !l.Draw {
-		l.saturated = l.Saturated
+		l.Infinite = l.Saturated
 	}
 	if l.Draw {
 		rest, err := kvrequests.ReadAll(src)
 		if err != nil {
-			return l.fault(err)
+			return l.Fault(err)
 		}
 		l.all = append([]kvcache.Request{first}, rest...)
 	}
 	return nil
 }
 
-// fault is an error of the requests, and what can be done about it.
-func (l *kvLoad) fault(err error) error {
+// Fault is an error of the requests, and what can be done about it.
+func (l *Load) Fault(err error) error {
 	if errors.Is(err, kvrequests.ErrTooLong) {
 		return exit.Usagef("%w (--longest-prompt %d leaves such out)", err, l.limit)
 	}
 	return exit.Input(err)
 }
 
-func (l *kvLoad) check(steps int64) error {
+func (l *Load) check(steps int64) error {
 	endless := l.Draw || l.Synthetic != ""
 	switch {
 	case (l.Requests == "") == (l.Synthetic == ""):
@@ -126,15 +128,15 @@ func (l *kvLoad) check(steps int64) error {
 	return nil
 }
 
-func (l *kvLoad) name() string {
+func (l *Load) name() string {
 	if l.Requests == "-" {
 		return "stdin"
 	}
 	return l.Requests
 }
 
-// line says what the requests are, for the report.
-func (l *kvLoad) line() string {
+// Line says what the requests are, for the report.
+func (l *Load) Line() string {
 	text := l.Synthetic
 	if l.Requests != "" {
 		text = filepath.Base(l.name())
@@ -148,18 +150,18 @@ func (l *kvLoad) line() string {
 	if l.Rate > 0 {
 		text += fmt.Sprintf(", %v requests/s", l.Rate)
 	}
-	if l.saturated {
+	if l.Infinite {
 		text += ", saturated queue"
 	}
 	return text
 }
 
-func (l *kvLoad) pace() kvrequests.Pace {
+func (l *Load) pace() kvrequests.Pace {
 	return kvrequests.Pace{Rate: l.Rate, Duration: int64(l.Duration), Seed: l.Seed}
 }
 
-// open starts the requests from the first; done is called after the last.
-func (l *kvLoad) open() (src kvcache.Source, done func() error, err error) {
+// Open starts the requests from the first; done is called after the last.
+func (l *Load) Open() (src kvcache.Source, done func() error, err error) {
 	nothing := func() error { return nil }
 	switch {
 	case l.Synthetic != "":
@@ -181,7 +183,7 @@ func (l *kvLoad) open() (src kvcache.Source, done func() error, err error) {
 }
 
 // bounded is the file without what is left out, and with an error for what the model cannot serve.
-func (l *kvLoad) bounded(file kvcache.Source) kvcache.Source {
+func (l *Load) bounded(file kvcache.Source) kvcache.Source {
 	src := kvrequests.Bounded(file, l.Bounds)
 	if l.limit > 0 {
 		src = kvrequests.Limited(src, l.name(), l.limit)
@@ -191,7 +193,7 @@ func (l *kvLoad) bounded(file kvcache.Source) kvcache.Source {
 
 // file opens the requests; JSONL begins with a brace, and CSV with a name. A bracket is taken for
 // JSON too, whose reader says what is wrong with it.
-func (l *kvLoad) file() (kvrequests.Reader, func() error, error) {
+func (l *Load) file() (kvrequests.Reader, func() error, error) {
 	var in io.Reader = bytes.NewReader(l.stdin)
 	done := func() error { return nil }
 	if l.Requests != "-" {

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bufio"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/memprof/memprof/bfc"
+	"github.com/memprof/memprof/bfc/ops"
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/replay"
+)
+
+const replayExits = `0 replayed, whatever was refused; 2 wrong usage, or an operation that makes no
+  sense; 3 memprof failed`
+
+type replayOptions struct {
+	Ops         string
+	Limit       sizeFlag
+	Headroom    sizeFlag
+	Policy      policyFlags
+	GC          bool
+	Fraction    float64
+	Memory      string
+	Physical    sizeFlag // 0: no end
+	Granularity sizeFlag
+	JSON        bool
+}
+
+// growthWithValue gives a --growth of replay that no value follows the value true, as TensorFlow's
+// allow_growth has it. It is for whole command lines: pflag cannot have a flag whose value may be
+// left out and may be a word of its own.
+func growthWithValue(args []string) []string {
+	verb := slices.IndexFunc(args, func(arg string) bool { return !strings.HasPrefix(arg, "-") })
+	if verb < 0 || args[verb] != "replay" {
+		return args
+	}
+	args = slices.Clone(args)
+	for i := verb + 1; i < len(args) && args[i] != "--"; i++ {
+		if args[i] == "--growth" && (i+1 == len(args) || strings.HasPrefix(args[i+1], "-")) {
+			args[i] = "--growth=true"
+		}
+	}
+	return args
+}
+
+func newReplayCommand() *cobra.Command {
+	opts := replayOptions{Memory: "vmm", Granularity: 2 << 20}
+	cmd := &cobra.Command{
+		Use:   "replay --ops FILE --limit SIZE",
+		Short: "Run hand-written requests through the model of the allocator",
+		Long: `Runs a sequence of requests through the model of the allocator, without any GPU,
+and shows where each block would lie. The operations are one a line:
+
+  alloc NAME SIZE   ask for SIZE bytes, like 2.5M (K, M, G: powers of 1024)
+  free NAME         free that block
+  gc                release all idle regions
+  iteration         end an iteration, for --trim and --placement
+  # comment         to the end of the line
+
+Memory is bounded by the blocks in use, whose names may take 256 MiB; results
+wait among temporary files until the last operation made sense.
+
+It models one heap. Arenas for small requests are for the hook and tune: see
+--small-arenas of record and of tune.`,
+		Annotations: exitCodes(replayExits),
+		Example: `  memprof replay --ops requests.ops --limit 80GiB
+  printf 'alloc a 3M\nfree a\n' | memprof replay --ops - --limit 1GiB --json`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return exit.Usagef("replay takes no arguments, got %q (see `memprof replay --help`)", args[0])
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range []string{"ops", "limit"} {
+				if !cmd.Flags().Changed(name) {
+					return exit.Usagef("replay needs --%s (see `memprof replay --help`)", name)
+				}
+			}
+			if cmd.Flags().Changed("physical") && opts.Physical == 0 {
+				return exit.Usagef("--physical 0: a device without memory refuses all; leave it out for one without end")
+			}
+			return runReplay(cmd.OutOrStdout(), cmd.InOrStdin(), opts)
+		},
+	}
+	opts.addFlags(cmd.Flags())
+	return completedReplay(cmd)
+}
+
+func (o *replayOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Ops, "ops", "", "`file` of operations; - for stdin")
+	flags.Var(&o.Limit, "limit", "most that the allocator reserves (required)")
+	o.Policy.addReplayed(flags)
+	flags.BoolVar(&o.GC, "gc", false, "release idle regions before a request fails")
+	flags.Float64Var(&o.Fraction, "fragmentation-fraction", 0, "split where more than this share of the limit would be left, not 128 MiB")
+	flags.Var(&o.Headroom, "headroom", "growth beyond a request leaves this much of --physical free")
+	flags.StringVar(&o.Memory, "memory", o.Memory, "vmm (growths coalesce) or separate (each growth a region of its own)")
+	flags.Var(&o.Physical, "physical", "what the device has, and refuses beyond (default no end)")
+	flags.Var(&o.Granularity, "granularity", "what vmm pads growths to")
+	flags.BoolVar(&o.JSON, "json", false, "print JSON")
+}
+
+func (o *replayOptions) allocator() (*bfc.Allocator, error) {
+	device := bfc.DeviceOptions{Physical: uint64(o.Physical)}
+	if err := oneOf("memory", o.Memory, "vmm", "separate"); err != nil {
+		return nil, err
+	}
+	if o.Memory == "vmm" {
+		device.VMM = true
+		device.Granularity = uint64(o.Granularity)
+		if g := device.Granularity; g < bfc.Granule || g&(g-1) != 0 {
+			return nil, exit.Usagef("--granularity %d: want a power of two from 256", g)
+		}
+	}
+	if math.IsNaN(o.Fraction) {
+		return nil, exit.Usagef("--fragmentation-fraction %v: want a number", o.Fraction)
+	}
+	policy, err := o.Policy.policy()
+	if err != nil {
+		return nil, exit.Usagef("%w", err)
+	}
+	policy.Limit, policy.Headroom = uint64(o.Limit), uint64(o.Headroom)
+	options := policy.Heap()
+	options.FragmentationFraction, options.GarbageCollection = o.Fraction, o.GC
+	return bfc.New(options, bfc.NewDevice(device))
+}
+
+// runReplay prints nothing before the whole file made sense.
+func runReplay(stdout io.Writer, stdin io.Reader, o replayOptions) error {
+	allocator, err := o.allocator()
+	if err != nil {
+		return err
+	}
+	file, name := stdin, "stdin"
+	if o.Ops != "-" {
+		opened, err := os.Open(o.Ops)
+		if err != nil {
+			return exit.Input(err)
+		}
+		defer opened.Close()
+		file, name = opened, o.Ops
+	}
+	results := &replay.Results{}
+	defer results.Close()
+	var kept error
+	err = ops.Run(allocator, ops.NewReader(file, name), func(r *ops.Result) error {
+		kept = results.Add(r)
+		return kept
+	})
+	if kept != nil {
+		return kept
+	}
+	if err != nil {
+		return exit.Input(err)
+	}
+	out := bufio.NewWriter(stdout)
+	if o.JSON {
+		err = replay.JSON(out, allocator, results)
+	} else {
+		err = replay.Text(out, allocator, results)
+	}
+	if err != nil {
+		return err
+	}
+	return out.Flush()
+}

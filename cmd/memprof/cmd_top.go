@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/top"
+)
+
+type topOptions struct {
+	Interval time.Duration
+	Once     bool
+	JSON     bool
+}
+
+func newTopCommand() *cobra.Command {
+	var opts topOptions
+	cmd := &cobra.Command{
+		Use:   "top PATH",
+		Short: "Watch a recording in progress",
+		Long: `Shows from a second terminal what a job that is being recorded has on the GPU:
+requested, provided and reserved bytes of each device and arena, the phase and
+iteration it is in (counted from 0; of a process that ended, its last one), how
+many events it makes a second, and what NVML says the cards have in use. It
+reads the recording and changes nothing about it. It ends when the recording
+does, or by Ctrl-C.
+
+On a terminal the screen is drawn anew at each interval; elsewhere each interval
+is a line for each process, or with --json an object on a line.`,
+		Annotations: exitCodes(topExits),
+		Example: `  memprof top run
+  memprof top run --once --json | jq '.processes[].devices[].reserved'`,
+		Args: exactArgs("the directory of a recording"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return opts.run(cmd.Context(), cmd.OutOrStdout(), args[0])
+		},
+	}
+	opts.addFlags(cmd.Flags())
+	cmd.ValidArgsFunction = completeDirectories
+	return cmd
+}
+
+func (o *topOptions) addFlags(flags *pflag.FlagSet) {
+	flags.DurationVar(&o.Interval, "interval", time.Second, "`time` between two looks, like 500ms")
+	flags.BoolVar(&o.Once, "once", false, "look once, print, and end")
+	flags.BoolVar(&o.JSON, "json", false, "print JSON, an object for each look")
+}
+
+// run watches a recording.
+func (o *topOptions) run(ctx context.Context, stdout io.Writer, path string) error {
+	if o.Interval < top.ShortestInterval {
+		return exit.Usagef("--interval %v: want at least %v", o.Interval, top.ShortestInterval)
+	}
+	return top.Run(ctx, stdout, path, top.Options{Interval: o.Interval, Once: o.Once, JSON: o.JSON})
+}

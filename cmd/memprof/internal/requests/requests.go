@@ -1,0 +1,196 @@
+// Package requests makes the requests of a recorded process again, in order and as fast as they are answered.
+package requests
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/memprof/memprof/cmd/memprof/internal/exit"
+	"github.com/memprof/memprof/cmd/memprof/internal/screen"
+	"github.com/memprof/memprof/hooks/rerun"
+	"github.com/memprof/memprof/report/units"
+	"github.com/memprof/memprof/trace"
+)
+
+// Counts are what became of the requests.
+type Counts struct {
+	Allocs, Frees int64
+	Refused       int64 // allocations that the recording got and this run did not
+	Iterations    int64
+	Labels        int64
+	Others        int64 // allocations of other libraries
+	Failures      int64 // calls other than requests that failed
+}
+
+// block is a live allocation as the recording knows it.
+type block struct {
+	arena int32
+	addr  int64
+}
+
+// Requests makes the requests of a recording again.
+type Requests struct {
+	requester  *rerun.Requester
+	devices    int32 // that there are
+	texts      texts
+	Log        io.Writer // takes a line, address and size, for each allocation; nil for none
+	stderr     io.Writer
+	iterations int64 // to make; 0 is all
+
+	live        map[block]uintptr // by the recording's address: where it lies here
+	chunks      map[block]chunk   // likewise, of pools
+	restore     restoring
+	checkpoints map[devicePool][]map[block]rerun.Restored
+	arenas      map[int32]*recordedArena // by arena
+	foreign     map[int64]*rerun.Foreign
+	captures    map[captured]*rerun.Capture
+	memories    map[graphMemory]rerun.GraphMemory
+	shaped      map[devicePool]bool // has a range of a graph memory
+	paused      map[string]bool     // tags
+	caches      map[int64]rerun.KVCache
+
+	lastArena int32 // that an event named, and that arena
+	last      *recordedArena
+
+	Counts
+}
+
+// New prepares the requests of a process; of iterations, if not 0, it stops after that many.
+func New(requester *rerun.Requester, process *trace.Process, stderr io.Writer, iterations int64) *Requests {
+	return &Requests{
+		requester: requester, devices: int32(requester.Devices()), stderr: stderr, iterations: iterations,
+		texts: texts{requester: requester, of: func(context int32) string { return process.Strings().Text(context) }, numbers: map[int32]rerun.Context{}, nodes: map[int64]uint32{}},
+		live:  map[block]uintptr{}, chunks: map[block]chunk{}, checkpoints: map[devicePool][]map[block]rerun.Restored{}, arenas: map[int32]*recordedArena{}, foreign: map[int64]*rerun.Foreign{},
+		captures: map[captured]*rerun.Capture{}, memories: map[graphMemory]rerun.GraphMemory{}, shaped: map[devicePool]bool{},
+		paused: map[string]bool{}, caches: map[int64]rerun.KVCache{},
+	}
+}
+
+// All makes the requests of a process. The events of its iterations beyond the wanted
+// ones are left out.
+func (r *Requests) All(process *trace.Process) error {
+	reader, err := process.NewReader()
+	if err != nil {
+		return exit.Input(err)
+	}
+	defer reader.Close()
+	defer r.finishRestore()
+	for {
+		batch, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return exit.Input(err)
+		}
+		for i := range batch.Len() {
+			event := batch.Event(i)
+			if err := r.one(&event); err != nil {
+				return err
+			}
+			if r.iterations > 0 && r.Iterations == r.iterations {
+				return nil
+			}
+		}
+	}
+}
+
+func (r *Requests) one(event *trace.Event) error {
+	if event.Device < trace.NoDevice || event.Device >= r.devices {
+		return exit.Usagef("event %d: %s on device %d, and this machine has %s", event.Seq, event.Kind, event.Device, units.Counted(int64(r.devices), "device"))
+	}
+	if event.Kind == trace.KindRestore {
+		r.restored(event)
+		return nil
+	}
+	r.finishRestore()
+	switch event.Kind {
+	case trace.KindAlloc:
+		return r.alloc(event)
+	case trace.KindFree:
+		return r.free(event)
+	case trace.KindOOM:
+		return r.oom(event)
+	}
+	return r.mark(event, r.texts.of(event.Context))
+}
+
+func (r *Requests) malloc(event *trace.Event) (uintptr, *recordedArena, error) {
+	p := r.arena(event)
+	arena, err := r.arenaOf(p)
+	if err != nil {
+		return 0, p, err
+	}
+	address, err := r.requester.Malloc(arena, event.Requested, r.texts.context(event.Context))
+	return address, p, err
+}
+
+// alloc keeps going when a request is refused: what the rest of the job would have done
+// is what there is to learn.
+func (r *Requests) alloc(event *trace.Event) error {
+	if r.arena(event).segments {
+		return nil
+	}
+	address, p, err := r.malloc(event)
+	if err != nil {
+		r.refuse(event, err)
+		return nil
+	}
+	r.Allocs++
+	key := block{event.Arena, event.Addr}
+	r.live[key] = address
+	if p.pool != (rerun.Pool{}) {
+		r.chunks[key] = chunk{
+			rerun.Restored{Arena: p.arena, Address: address, Provided: r.requester.Provided(address), Requested: event.Requested},
+			devicePool{p.device, p.pool},
+		}
+	}
+	if r.Log == nil {
+		return nil
+	}
+	// One write: a line is whole or not there when the process is killed.
+	if _, err := fmt.Fprintf(r.Log, "%d %d\n", address, event.Requested); err != nil {
+		return fmt.Errorf("--log: %w", err)
+	}
+	return nil
+}
+
+func (r *Requests) refuse(event *trace.Event, err error) {
+	if r.Refused == 0 {
+		screen.Complain(r.stderr, fmt.Sprintf("event %d: %d bytes, which the recording got, were refused: %v", event.Seq, event.Requested, err))
+	}
+	r.Refused++
+}
+
+// oom makes a request that the recording did not get. Its answer decides which blocks outlive
+// the phases that it cuts off.
+func (r *Requests) oom(event *trace.Event) error {
+	if event.Requested <= 0 || r.arena(event).segments {
+		return nil
+	}
+	address, p, err := r.malloc(event)
+	if err != nil {
+		return nil
+	}
+	return r.requester.Free(p.arena, address)
+}
+
+func (r *Requests) free(event *trace.Event) error {
+	key := block{event.Arena, event.Addr}
+	address, ok := r.live[key]
+	if !ok {
+		return nil // its allocation was refused
+	}
+	delete(r.live, key)
+	delete(r.chunks, key)
+	r.Frees++
+	arena, err := r.arenaOf(r.arena(event))
+	if err == nil {
+		err = r.requester.Free(arena, address)
+	}
+	if err != nil {
+		return fmt.Errorf("event %d: free: %w", event.Seq, err)
+	}
+	return nil
+}
