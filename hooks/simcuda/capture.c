@@ -1,10 +1,10 @@
 // capture.c - streams being captured into graphs.
 //
-// Nothing is captured; a graph is an empty object. What counts is the state: which streams
-// are in capture, and what that forbids. As on a card, a capture in global mode forbids
-// calls that may wait or free from every thread, one in thread-local mode from its own
-// thread, a relaxed one none; a thread may ask for less by its interaction mode. A call
-// that is forbidden fails and spoils the capture, whose end then fails, too.
+// No work is captured; a graph is an empty object. Only the state is simulated: which streams
+// are in capture, and which calls that forbids. As on a card, a capture in global mode forbids
+// calls that may wait or free on every thread, one in thread-local mode on its own thread, and
+// one in relaxed mode none. A thread may relax this for itself by its interaction mode. A
+// forbidden call fails and invalidates the capture, whose end then fails, too.
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -72,7 +72,7 @@ SIM_API CUresult cuStreamBeginCapture_v2(CUstream stream, int mode) {
 
 SIM_API CUresult cuStreamBeginCapture(CUstream stream) { return cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL); }
 
-// The thread's own default stream where none is named.
+// The default stream of the calling thread, if `stream` names none.
 SIM_API CUresult cuStreamBeginCapture_v2_ptsz(CUstream stream, int mode) {
   return cuStreamBeginCapture_v2(stream == NULL ? (CUstream)2 : stream, mode);
 }
@@ -110,7 +110,7 @@ SIM_API CUresult cuGraphDestroy(CUgraph graph) {
   return sim_leave("cuGraphDestroy", result, "%s", "");
 }
 
-// An executable graph takes memory when it is made, and more when it is first launched.
+// An executable graph uses device memory when it is made, and more at its first launch.
 enum { MADE_BYTES = 65536, LAUNCHED_BYTES = 131072 };
 
 struct CUgraphExec_st {

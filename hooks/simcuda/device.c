@@ -1,6 +1,6 @@
-// device.c - settings, the frame of every call, devices and their primary contexts.
+// device.c - settings, the beginning and end of every call, devices and their primary contexts.
 //
-// A forked child has no GPU, as with the real driver: its calls answer "not initialised".
+// A forked child has no GPU, as with the real driver: its calls return "not initialised".
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -22,8 +22,8 @@ static bool configured, initialised, forked;
 static _Thread_local struct CUctx_st *contexts[CONTEXT_DEPTH];
 static _Thread_local int context_count;
 
-// A size with an optional k, m, g or t suffix (binary); fallback when the variable is
-// unset or makes no sense.
+// The size in an environment variable: a number with an optional binary suffix k, m, g or t.
+// `fallback` if the variable is unset or has no such value.
 static uint64_t size_from(const char *variable, uint64_t fallback) {
   const char *text = getenv(variable);
   if (text == NULL || *text == '\0') return fallback;
@@ -120,7 +120,7 @@ SIM_API CUresult cuDeviceGetCount(int *count) {
   return sim_leave("cuDeviceGetCount", result, "count=%d", settings.devices);
 }
 
-// The answer to a call about a device that is given by number.
+// The result of a call that takes a device by its number.
 static CUresult device_call(const char *name, CUdevice device, const void *out) {
   CUresult result = sim_enter(name, true);
   if (result == CUDA_SUCCESS && out == NULL) result = CUDA_ERROR_INVALID_VALUE;
@@ -161,7 +161,7 @@ SIM_API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device) {
 
 SIM_API CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device) { return cuDeviceTotalMem_v2(bytes, device); }
 
-// Attributes end at about 150 in CUDA 13; of those, what is not named here reads as 0.
+// CUDA 13 has about 150 attributes. Those not named here are 0.
 static int attribute_value(int attribute) {
   switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return 132;
@@ -249,7 +249,7 @@ SIM_API CUresult cuCtxSetCurrent(CUcontext context) {
   CUresult result = sim_enter("cuCtxSetCurrent", true);
   if (result == CUDA_SUCCESS && context != NULL && !is_context(context)) result = CUDA_ERROR_INVALID_CONTEXT;
   if (result == CUDA_SUCCESS) {
-    // The top of the stack is replaced; NULL takes it off.
+    // Replaces the top of the stack; NULL removes it.
     if (context_count > 0) context_count--;
     if (context != NULL) contexts[context_count++] = context;
   }
@@ -278,7 +278,7 @@ SIM_API CUresult cuCtxPopCurrent_v2(CUcontext *context) {
 
 SIM_API CUresult cuCtxPopCurrent(CUcontext *context) { return cuCtxPopCurrent_v2(context); }
 
-// A context of one's own is the device's primary one here.
+// Here a context that a program creates is the device's primary context.
 SIM_API CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice device) {
   CUresult result = device_call("cuCtxCreate", device, context);
   if (result == CUDA_SUCCESS && context_count == CONTEXT_DEPTH) result = CUDA_ERROR_OUT_OF_MEMORY;

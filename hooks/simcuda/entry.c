@@ -1,8 +1,8 @@
 // entry.c - names: of errors, and of the driver's own functions (cuGetProcAddress).
 //
-// The library is linked with -Bsymbolic-functions, so the addresses below are this
-// library's even when a preloaded hook defines the same names; a hook that asks for the
-// real function must not be given itself.
+// The library is linked with -Bsymbolic-functions, so the addresses below are those of this
+// library even when a preloaded hook defines the same names. A hook that asks for the driver's
+// function must not get its own.
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -63,8 +63,8 @@ SIM_API CUresult cuGetErrorString(CUresult error, const char **out) {
   return found != NULL ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// Only the address of these matters here, so they are all declared alike; the linker does
-// not look at types.
+// Only their addresses are needed here, so all have the same declaration; the linker ignores
+// types.
 typedef void entry(void);
 SIM_API CUresult cuGetProcAddress_v2(const char *symbol, void **out, int version, uint64_t flags, int *status);
 SIM_API CUresult cuGetProcAddress(const char *symbol, void **out, int version, uint64_t flags);
@@ -96,7 +96,7 @@ struct named {
   entry *function;
 };
 
-// By the name without the ABI's version, which is how cuGetProcAddress is asked.
+// Names are without the ABI's version, as callers of cuGetProcAddress give them.
 static const struct named entries[] = {
     {"cuArray3DCreate", cuArray3DCreate_v2},
     {"cuArrayCreate", cuArrayCreate_v2},
@@ -204,7 +204,7 @@ static const struct named entries[] = {
     {"cuThreadExchangeStreamCaptureMode", cuThreadExchangeStreamCaptureMode},
 };
 
-// Those that take stream 0 for the calling thread's own.
+// Variants for which stream 0 is the calling thread's default stream.
 static const struct named of_threads[] = {
     {"cuMemAllocAsync", cuMemAllocAsync_ptsz},
     {"cuMemAllocFromPoolAsync", cuMemAllocFromPoolAsync_ptsz},
@@ -219,7 +219,7 @@ static entry *find(const struct named *names, size_t count, const char *name) {
   return NULL;
 }
 
-// Its own second version takes one argument more, and is what programs of CUDA 12 mean.
+// The second version of cuGetProcAddress itself has one argument more; programs for CUDA 12 ask for it.
 static entry *find_for(const char *name, int version, uint64_t flags) {
   entry *found = NULL;
   if (strcmp(name, "cuGetProcAddress") == 0) return version < 12000 ? (entry *)cuGetProcAddress : (entry *)cuGetProcAddress_v2;

@@ -1,11 +1,10 @@
 // extent.c - physical device memory: extents of one sparse memfd for each device.
 //
-// A handle is not a file: thousands of handles cost no descriptors, and neighbours mapped
-// side by side are one mapping to the kernel. Offsets are never reused (a 63-bit file
-// outlasts any run); the pages of an extent are punched out when the last handle and the
-// last mapping of it are gone, which is also when its bytes stop counting against the
-// device, as on a card. Handle numbers carry the generation of their slot, so a stale one
-// is told from its successor.
+// A handle is not a file, so thousands of handles need no descriptors, and extents mapped side
+// by side are one mapping to the kernel. Offsets in the memfd are never reused: 63 bits are
+// enough for any run. When the last handle and the last mapping of an extent are gone, its
+// pages are punched out of the memfd and its bytes are free on the device, as on a card.
+// A handle's number contains the generation of its slot, so a stale number is detected.
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -15,8 +14,8 @@
 #include <unistd.h>
 
 struct slot {
-  struct sim_extent *extent;  // NULL: free
-  uint32_t generation;        // of the extent in it, or of the last one
+  struct sim_extent *extent;  // NULL if the slot is free
+  uint32_t generation;        // of the slot's extent, or of its last one
   uint32_t next_free;
 };
 
@@ -68,7 +67,7 @@ CUresult sim_extent_create(struct CUctx_st *device, uint64_t size, struct sim_ex
 void sim_extent_release(struct sim_extent *extent) {
   if (extent->handles != 0 || extent->mappings != 0) return;
   struct CUctx_st *device = sim_device(extent->device);
-  // Should punching fail, the host keeps pages that nobody can reach: no harm to the simulation.
+  // If punching fails, the host keeps unreachable pages, which does not affect the simulation.
   (void)fallocate(sim_memfd(device), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)extent->offset, (off_t)extent->size);
   device->used -= extent->size;
   slots[extent->slot].extent = NULL;

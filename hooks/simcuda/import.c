@@ -1,8 +1,8 @@
-// import.c - memory that came in as a file descriptor.
+// import.c - imports memory that was exported as a file descriptor.
 //
-// A descriptor names an extent of some device's memfd by its position. Only this process's
-// own memory can be told by it: that of another process is a memfd of its own, of which the
-// simulation knows nothing, and is refused as a driver refuses a peer it cannot reach.
+// The position of a descriptor names an extent of a device's memfd. Only memory of this process
+// can be imported. Another process has memfds of its own; its descriptors are refused, as a
+// driver refuses memory of a peer that it cannot reach.
 #define _GNU_SOURCE
 #include "internal.h"
 

@@ -1,14 +1,14 @@
-// internal.h - what the files of the simulated GPU share.
+// internal.h - declarations for the files of the simulated GPU.
 //
-// One mutex guards everything. A call of the API has always the same frame:
+// One mutex guards all state. Every function of the API has this form:
 //
 //   CUresult result = sim_enter("cuMemRelease", true);
 //   if (result == CUDA_SUCCESS) result = release(handle);
 //   return sim_leave("cuMemRelease", result, "handle=%llu", handle);
 //
-// sim_enter takes the lock, counts the call and may answer for it with an injected
-// failure; sim_leave writes the log line and gives the lock back, so that the log is in
-// the order in which calls took effect.
+// sim_enter takes the lock, counts the call, and returns an injected failure if there is one.
+// sim_leave writes the log line and releases the lock, so that log lines are in the order in
+// which calls took effect.
 #ifndef SIMCUDA_INTERNAL_H
 #define SIMCUDA_INTERNAL_H
 
@@ -27,7 +27,7 @@ struct sim_extent {
   uint64_t offset, size;
   uint32_t handles;   // references by cuMemCreate and cuMemRetainAllocationHandle
   uint32_t mappings;  // places where it is mapped
-  uint32_t slot;      // its place in the handle table
+  uint32_t slot;      // index in the handle table
   int handle_types;   // how it may be exported
   bool gpu_direct;
 };
@@ -36,13 +36,13 @@ struct sim_extent {
 struct CUctx_st {
   int ordinal;
   int memfd;           // of sim_memfd; -1 until the first extent
-  dev_t file_system;   // what it is
-  ino_t inode;         // 0 until the first extent
+  dev_t file_system;   // of the memfd
+  ino_t inode;         // of the memfd; 0 until the first extent
   uint64_t end;        // where the next extent of the memfd starts
-  uint64_t used;       // bytes of the extents alive
+  uint64_t used;       // bytes of live extents
   uint32_t retained;   // references to the primary context
-  uint32_t peers;      // devices whose memory this one was given access to, a bit each
-  struct sim_extent *context;  // what the context itself takes (MEMPROF_SIM_CONTEXT), or NULL
+  uint32_t peers;      // devices whose memory this one can access, a bit each
+  struct sim_extent *context;  // memory of the context itself (MEMPROF_SIM_CONTEXT), or NULL
 };
 
 struct sim_settings {
@@ -56,16 +56,16 @@ CUresult sim_leave(const char *name, CUresult result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 void sim_lock(void);
 void sim_unlock(void);
-void sim_wait(void);  // until sim_wake; the lock is given up meanwhile
+void sim_wait(void);  // until sim_wake; releases the lock meanwhile
 void sim_wake(void);
 const struct sim_settings *sim_settings(void);
 struct CUctx_st *sim_device(int ordinal);  // NULL when there is none of that number
 struct CUctx_st *sim_current(void);        // of the calling thread, or NULL
 
-// memory.c: plain memory, for other kinds of it.
+// memory.c: plain memory, also for pools and arrays.
 CUresult sim_allocate(uint64_t size, uint64_t *addr);  // on the current device
 void sim_free_all(int device);
-bool sim_plain(uint64_t addr);                         // the start of a plain allocation
+bool sim_plain(uint64_t addr);                         // whether addr is the start of a plain allocation
 
 // stream.c
 bool sim_is_stream(CUstream stream);
@@ -75,16 +75,16 @@ CUresult sim_allocate_pooled(uint64_t size, uint64_t *addr);  // from the curren
 void sim_freed(uint64_t addr);                                // of any plain allocation
 
 // capture.c: streams being captured into graphs.
-CUresult sim_forbidden(void);  // the answer to a call that a capture in progress forbids; spoils that capture
+CUresult sim_forbidden(void);  // the result of a call that a capture in progress forbids; invalidates that capture
 bool sim_in_capture(CUstream stream);
 void sim_forget_capture(CUstream stream);
 
-// module.c: what contexts and code take of a device's memory.
+// module.c: device memory of contexts and code.
 CUresult sim_charge(struct CUctx_st *device, uint64_t bytes, struct sim_extent **extent);
 void sim_uncharge(struct sim_extent **extent);
 
-// runtime.c: the frame of a runtime call, as sim_enter and sim_leave are of a driver call,
-// and the driver's functions by name.
+// runtime.c: beginning and end of a runtime call, like sim_enter and sim_leave, and the driver's
+// functions by name.
 CUresult sim_runtime_begin(const char *name);            // with a current context
 CUresult sim_runtime_end(const char *name, CUresult result, uint64_t pointer, uint64_t value);
 void sim_runtime_driver(const char *name, void *target);  // stores the function at target
@@ -97,7 +97,7 @@ CUresult sim_inject(const char *name);
 void sim_log_init(const char *path);
 void sim_log(const char *name, CUresult result, const char *arguments);
 
-// vault.c: the file of a device's memory, or -1 if the program has closed it for good.
+// vault.c: the memfd of a device, or -1 if the program has closed it and it cannot be opened again.
 int sim_memfd(struct CUctx_st *device);
 
 // extent.c: physical memory.
@@ -107,13 +107,13 @@ CUmemGenericAllocationHandle sim_handle(const struct sim_extent *extent);
 struct sim_extent *sim_extent_of(CUmemGenericAllocationHandle handle);  // NULL: no such handle
 struct sim_extent *sim_extent_at(int device, uint64_t offset);          // NULL: none alive starts there
 
-// space.c: address space, reservations and what is mapped in them.
+// space.c: address reservations and mappings.
 CUresult sim_reserve(uint64_t size, uint64_t alignment, uint64_t hint, uint64_t *addr);
 CUresult sim_unreserve(uint64_t addr, uint64_t size);
 CUresult sim_map(uint64_t addr, struct sim_extent *extent);
 CUresult sim_unmap(uint64_t addr, uint64_t size);
 CUresult sim_protect(uint64_t addr, uint64_t size, int device, int flags);
-bool sim_accessible(uint64_t addr, uint64_t size, bool write);  // by some device
+bool sim_accessible(uint64_t addr, uint64_t size, bool write);  // to any device
 bool sim_reserved(uint64_t addr);                               // addr lies in a reservation
 struct sim_extent *sim_mapping(uint64_t addr, uint64_t *start, uint64_t *size);
 int sim_access_of(uint64_t addr, int device);  // CUmemAccess_flags, or -1: not mapped

@@ -27,7 +27,7 @@ void sim_log(const char *name, CUresult result, const char *arguments) {
   int length = snprintf(line, sizeof line, "%d %s%s%s = %d\n", (int)getpid(), name, *arguments != '\0' ? " " : "",
                         arguments, (int)result);
   if (length >= (int)sizeof line) length = (int)sizeof line - 1;
-  // A log that cannot be written must not change what the program under test sees.
+  // Errors of writing the log are ignored: they must not affect the program under test.
   ssize_t written = write(log_file, line, (size_t)length);
   (void)written;
 }

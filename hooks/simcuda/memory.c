@@ -1,9 +1,9 @@
 // memory.c - plain device memory (cuMemAlloc and its kin), host memory, copies and fills.
 //
-// A plain allocation has a reservation, an extent and a mapping of its own, open to every
-// device. Below one granularity its size is rounded to 64 KiB, above to the granularity.
-// Copies and fills happen at once, on any stream. As on a card, a copy that touches device
-// memory which is not there, or not yet accessible, is refused, not a crash.
+// A plain allocation has a reservation, an extent and a mapping of its own, accessible to every
+// device. Its size is rounded up to 64 KiB if it is below the granularity, else to the
+// granularity. Copies and fills are done immediately, on any stream. As on a card, a copy from or
+// to device memory that is not mapped, or not accessible, returns an error and does not crash.
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -17,7 +17,7 @@ static uint64_t round_up(uint64_t size) {
   return (size + unit - 1) / unit * unit;
 }
 
-// Addresses of plain allocations, to tell them from mappings that cuMemFree must not touch.
+// Addresses of plain allocations. cuMemFree refuses other mappings.
 static uint64_t *plain;
 static size_t plain_count, plain_capacity;
 
@@ -62,7 +62,7 @@ static CUresult allocate(uint64_t size, uint64_t *addr) {
       sim_unreserve(*addr, size);
     }
   }
-  extent->handles = 0;  // only the mapping holds it
+  extent->handles = 0;  // only the mapping refers to it
   if (result != CUDA_SUCCESS) {
     sim_extent_release(extent);
     return result;
@@ -88,7 +88,7 @@ static CUresult deallocate(uint64_t addr) {
   return sim_unreserve(start, size);
 }
 
-// A reset of a device takes all its plain memory.
+// A reset of a device frees all its plain allocations.
 void sim_free_all(int device) {
   for (size_t i = plain_count; i-- > 0;) {
     uint64_t start, size;
@@ -109,7 +109,7 @@ bool sim_plain(uint64_t addr) {
   return at < plain_count && plain[at] == addr;
 }
 
-// A call that is not in stream order is forbidden during a capture.
+// Calls that are not in stream order are forbidden during a capture.
 static CUresult allocate_call(const char *name, CUdeviceptr *addr, size_t size, bool ordered) {
   CUresult result = sim_enter(name, true);
   if (result == CUDA_SUCCESS && !ordered) result = sim_forbidden();
@@ -190,7 +190,7 @@ SIM_API CUresult cuMemFreeHost(void *pointer) {
 
 enum side { HOST, DEVICE, EITHER };
 
-// EITHER is unified addressing: an address inside a reservation is the device's.
+// EITHER is unified addressing: an address inside a reservation is of the device.
 static bool usable(uint64_t addr, size_t size, enum side side, bool write) {
   if (side == HOST || (side == EITHER && !sim_reserved(addr))) return addr != 0 || size == 0;
   return sim_accessible(addr, size, write);
@@ -201,7 +201,7 @@ static CUresult copy(const char *name, uint64_t to, enum side to_side, uint64_t 
   if (result == CUDA_SUCCESS && sim_current() == NULL) result = CUDA_ERROR_INVALID_CONTEXT;
   if (result == CUDA_SUCCESS && !(usable(to, size, to_side, true) && usable(from, size, from_side, false)))
     result = CUDA_ERROR_INVALID_VALUE;
-  // The lock is kept: an unmapping by another thread waits for the copy, as it would for the device.
+  // The lock is held during the copy: another thread's unmap waits for it, as it would for the device.
   if (result == CUDA_SUCCESS && size > 0) memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, size);
   return sim_leave(name, result, "to=0x%llx from=0x%llx size=%zu", (unsigned long long)to, (unsigned long long)from, size);
 }

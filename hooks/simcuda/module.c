@@ -1,10 +1,9 @@
-// module.c - code, as far as it takes memory.
+// module.c - the device memory of code.
 //
-// An image is the text "simcuda:BYTES+LAZY": loading a module takes BYTES of its context's
-// device, and the first use of one of its functions LAZY more, as lazy loading does. A
-// library takes the same of each device on which it is used: BYTES of the one that is current
-// when it is loaded, and of others, as LAZY of all, at the first use there. Any other image takes
-// nothing.
+// An image is the text "simcuda:BYTES+LAZY". Loading a module uses BYTES of its context's device,
+// and the first use of one of its functions LAZY more, as with lazy loading. A library uses the
+// same on each device: BYTES on the current device when it is loaded, BYTES on another device at
+// the first use there, and LAZY at the first use on each. Any other image uses no memory.
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -17,11 +16,11 @@ struct CUfunc_st {
 };
 
 struct CUmod_st {
-  struct CUctx_st *device;  // that it was loaded into; NULL: a library before there was a context
+  struct CUctx_st *device;  // into which it was loaded; NULL for a library loaded before there was a context
   bool library;
   uint64_t bytes, lazy;
   struct sim_extent *loaded, *used[SIM_MAX_DEVICES];
-  struct CUfunc_st function;  // all its functions
+  struct CUfunc_st function;  // stands for every function of the module
 };
 
 CUresult sim_charge(struct CUctx_st *device, uint64_t bytes, struct sim_extent **extent) {
@@ -121,7 +120,7 @@ SIM_API CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library) {
   return result;
 }
 
-// A kernel of a library is not loaded before it is used.
+// A kernel of a library is loaded at its first use.
 SIM_API CUresult cuLibraryGetKernel(CUfunction *kernel, CUlibrary library, const char *name) {
   CUresult result = sim_enter("cuLibraryGetKernel", true);
   if (result == CUDA_SUCCESS && (kernel == NULL || library == NULL || name == NULL)) result = CUDA_ERROR_INVALID_VALUE;
@@ -137,7 +136,7 @@ SIM_API CUresult cuKernelGetFunction(CUfunction *function, CUfunction kernel) {
 
 SIM_API CUresult cuFuncLoad(CUfunction function) { return use_call("cuFuncLoad", function != NULL ? function->module : NULL, ""); }
 
-// Runs nothing.
+// Launches run nothing.
 SIM_API CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, unsigned int block_x,
                                 unsigned int block_y, unsigned int block_z, unsigned int shared, CUstream stream, void **parameters,
                                 void **extra) {
@@ -146,7 +145,7 @@ SIM_API CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsign
   return use_call("cuLaunchKernel", function != NULL ? function->module : NULL, "");
 }
 
-// The heap that kernels allocate from is taken when its size is set.
+// The heap for kernels is allocated when its size is set.
 SIM_API CUresult cuCtxSetLimit(int limit, size_t value) {
   static struct sim_extent *heaps[SIM_MAX_DEVICES];
   CUresult result = sim_enter("cuCtxSetLimit", true);

@@ -1,5 +1,5 @@
-// pointer.c - what the driver says of an address. Mapped memory belongs to no context, and
-// its range is the whole mapping.
+// pointer.c - attributes of an address. Mapped memory belongs to no context, and its range is
+// the whole mapping.
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -8,7 +8,7 @@
 enum { CONTEXT = 1, MEMORY_TYPE = 2, DEVICE_POINTER = 3, IS_MANAGED = 8, DEVICE_ORDINAL = 9, RANGE_START = 11, RANGE_SIZE = 12, MAPPED = 13 };
 enum { TYPE_DEVICE = 2 };
 
-// Of an attribute's value: 0 where there is no such attribute.
+// The size of an attribute's value in bytes; 0 if there is no such attribute.
 static size_t value_of(uint64_t addr, int attribute, uint64_t *value) {
   uint64_t start, size;
   const struct sim_extent *extent = sim_mapping(addr, &start, &size);
@@ -35,7 +35,7 @@ SIM_API CUresult cuPointerGetAttribute(void *out, int attribute, CUdeviceptr add
   return sim_leave("cuPointerGetAttribute", result, "attribute=%d addr=0x%llx", attribute, addr);
 }
 
-// An address of the host has no attributes, which is no error here.
+// A host address has no attributes; asking is not an error.
 SIM_API CUresult cuPointerGetAttributes(unsigned int count, const int *attributes, void **out, CUdeviceptr addr) {
   CUresult result = sim_enter("cuPointerGetAttributes", true);
   if (result == CUDA_SUCCESS && (attributes == NULL || out == NULL)) result = CUDA_ERROR_INVALID_VALUE;

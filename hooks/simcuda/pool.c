@@ -1,7 +1,7 @@
 // pool.c - memory pools and arrays.
 //
-// A pool keeps up to its release threshold of what is freed: as bytes only, which the next
-// allocation takes again. Arrays take their bytes of the device and have no address.
+// A pool keeps freed memory up to its release threshold, as a number of bytes that the next
+// allocations use first. Arrays use bytes of the device and have no address.
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -32,7 +32,7 @@ static void keep(CUmemoryPool pool, uint64_t bytes) {
   if (sim_charge(sim_device(pool->device), bytes, &pool->idle) != CUDA_SUCCESS) pool->kept = 0;
 }
 
-// Takes from what is kept first. The size is that of the mapping.
+// Allocates, from the kept bytes first. The size is that of the mapping.
 static CUresult allocate(CUmemoryPool pool, size_t size, uint64_t *addr) {
   uint64_t start, taken = 0;
   struct pooled *entry = calloc(1, sizeof *entry);
@@ -115,7 +115,7 @@ SIM_API CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *props
   return sim_leave("cuMemPoolCreate", result, "%s", "");
 }
 
-// Plain memory is open to every device as it is.
+// Plain memory is accessible to every device already.
 SIM_API CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *access, size_t count) {
   CUresult result = sim_enter("cuMemPoolSetAccess", true);
   if (result == CUDA_SUCCESS && (pool == NULL || (access == NULL && count > 0))) result = CUDA_ERROR_INVALID_VALUE;
@@ -127,7 +127,7 @@ SIM_API CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *ac
 SIM_API CUresult cuMemPoolDestroy(CUmemoryPool pool) {
   CUresult result = sim_enter("cuMemPoolDestroy", true);
   if (result == CUDA_SUCCESS && (pool == NULL || !pool->made)) result = CUDA_ERROR_INVALID_VALUE;
-  if (result == CUDA_SUCCESS && pool->used > 0) result = CUDA_ERROR_NOT_SUPPORTED;  // a card would wait for the frees
+  if (result == CUDA_SUCCESS && pool->used > 0) result = CUDA_ERROR_NOT_SUPPORTED;  // a card would wait for the frees to complete
   if (result == CUDA_SUCCESS) {
     keep(pool, 0);
     free(pool);

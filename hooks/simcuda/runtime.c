@@ -1,8 +1,8 @@
 // runtime.c - the CUDA runtime over the driver.
 //
-// As the real libcudart does, it looks the driver's functions up in libcuda at run time and
-// calls them through pointers: an interposer sees a driver call inside each runtime call,
-// if it answers dlsym. Results are the driver's numbers, which cudaError_t shares.
+// Like the real libcudart, it looks the driver's functions up in libcuda at run time and calls
+// them through pointers. So a hook that interposes dlsym sees a driver call inside each runtime
+// call. Results are the driver's numbers, which cudaError_t shares.
 //
 // The first call that needs a device initialises the driver and makes the primary context
 // of the thread's device current.
@@ -310,7 +310,7 @@ SIM_API cudaError_t cudaMemsetAsync(void *pointer, int value, size_t size, CUstr
   return end("cudaMemsetAsync", result, number(pointer), size);
 }
 
-// Kinds 0 to 4 (host to host, ..., default): with unified addressing the pointers say it.
+// The kind (0 to 4: host to host, ..., default) is ignored: with unified addressing the pointers decide.
 SIM_API cudaError_t cudaMemcpy(void *to, const void *from, size_t size, int kind) {
   cudaError_t result = begin_on_device("cudaMemcpy");
   if (result == CUDA_SUCCESS && (kind < 0 || kind > 4)) result = CUDA_ERROR_INVALID_VALUE;
@@ -431,7 +431,7 @@ SIM_API const char *cudaGetErrorString(cudaError_t error) {
   return driver.cuGetErrorString(error, &text) == CUDA_SUCCESS ? text : "unrecognized error code";
 }
 
-// The names that occur here; the runtime's differ from the driver's.
+// Names of the errors that occur here. The runtime's names differ from the driver's.
 SIM_API const char *cudaGetErrorName(cudaError_t error) {
   switch (error) {
     case CUDA_SUCCESS: return "cudaSuccess";

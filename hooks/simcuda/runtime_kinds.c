@@ -92,7 +92,7 @@ SIM_API cudaError_t cudaMalloc3D(struct pitched *out, struct extent extent) {
   return sim_runtime_end("cudaMalloc3D", result, addr, pitch);
 }
 
-// The driver's formats for channels of so many bits; one is as good as the other here.
+// The driver's format for channels of `bits` bits. Which of several it is makes no difference here.
 static int format_of(int bits) { return bits == 32 ? 3 : bits == 16 ? 2 : 1; }
 
 SIM_API cudaError_t cudaMalloc3DArray(CUarray *array, const struct channels *channels, struct extent extent, unsigned int flags) {
@@ -120,7 +120,7 @@ SIM_API cudaError_t cudaFreeArray(CUarray array) {
   return sim_runtime_end("cudaFreeArray", result, number(array), 0);
 }
 
-// An address that is not the device's is unregistered host memory: type 0.
+// An address outside of device memory is unregistered host memory: type 0.
 SIM_API cudaError_t cudaPointerGetAttributes(struct pointer_attributes *out, const void *pointer) {
   CUresult (*get)(void *, int, CUdeviceptr);
   cudaError_t result = sim_runtime_begin("cudaPointerGetAttributes");

@@ -1,15 +1,14 @@
 // simcuda.h - the part of the CUDA driver's and runtime's ABI that the simulated GPU
-// speaks, and the two calls it adds for tests.
+// implements, and two functions for tests.
 //
-// Values and layouts are those of NVIDIA's cuda.h: a program built against the real
-// header, or one that looks symbols up at run time, cannot tell the difference. Names are
-// kept, so that code here reads like code against the real driver.
+// Values, layouts and names are those of NVIDIA's cuda.h, so programs built against the real
+// header, and programs that look symbols up at run time, work unchanged.
 //
 // Environment, read at the first call of the process:
 //   MEMPROF_SIM_MEMORY       bytes of device memory, default 80 GiB; k, m, g suffixes are binary
 //   MEMPROF_SIM_DEVICES      number of devices, default 1, at most 16
 //   MEMPROF_SIM_GRANULARITY  bytes, a power of two of at least 64 KiB, default 2 MiB
-//   MEMPROF_SIM_CONTEXT      bytes that a device's context takes of its memory, default 0; as above
+//   MEMPROF_SIM_CONTEXT      bytes of device memory that a context uses, default 0; suffixes as above
 //   MEMPROF_SIM_FAIL         "cuMemCreate:3,cuMemMap:7+,cuInit:1=100": see inject.c
 //   MEMPROF_SIM_LOG          file that gets one line for each call: see log.c
 #ifndef SIMCUDA_H
@@ -149,11 +148,11 @@ _Static_assert(offsetof(CUmemAllocationProp, win32HandleMetaData) == 16, "layout
 _Static_assert(offsetof(CUmemAllocationProp, allocFlags) == 24, "layout of cuda.h");
 _Static_assert(sizeof(CUmemAccessDesc) == 12, "layout of cuda.h");
 
-// What is queued on `stream` from now on stays unfinished: events recorded there are "not
-// ready" and synchronising waits. 0, or -1 when 64 streams are held already.
+// Holds `stream`: work queued there from now on does not finish, events recorded there are "not
+// ready", and synchronising waits. Returns 0, or -1 if 64 streams are held already.
 int simcuda_hold_stream(CUstream stream);
 
-// Everything held back on `stream` finishes. 0, or -1 when it was not held.
+// Releases `stream`: all work queued there finishes. Returns 0, or -1 if it was not held.
 int simcuda_release_stream(CUstream stream);
 
 #endif

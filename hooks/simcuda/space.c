@@ -1,9 +1,9 @@
 // space.c - the devices' address space: reservations, and the mappings in them.
 //
-// A reservation is a range of our own address space that nobody can touch (PROT_NONE); a
-// mapping replaces part of it by pages of the device's memfd, so that two mappings of one
-// extent show the same bytes, and a pointer that a program uses too early or too late
-// faults as it would on a card. Both lists are arrays sorted by address.
+// A reservation is a range of this process's addresses without access (PROT_NONE). A mapping
+// replaces a part of it by pages of the device's memfd. So two mappings of one extent show the
+// same bytes, and an access before the mapping or after it faults, as on a card. Both lists are
+// arrays sorted by address.
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -15,7 +15,7 @@
 struct range {
   uint64_t addr, size;
   struct sim_extent *extent;  // of a mapping; NULL for a reservation
-  uint32_t readers, writers;  // devices that may, a bit each
+  uint32_t readers, writers;  // devices with access, a bit each
 };
 
 struct ranges {
@@ -61,7 +61,7 @@ static void insert(struct ranges *list, struct range range) {
 }
 
 static void erase(struct ranges *list, size_t first, size_t count) {
-  if (count == 0) return;  // there may be no items so far
+  if (count == 0) return;  // `items` may be NULL
   memmove(list->items + first, list->items + first + count, (list->count - first - count) * sizeof *list->items);
   list->count -= count;
 }
@@ -112,7 +112,7 @@ CUresult sim_map(uint64_t addr, struct sim_extent *extent) {
   return CUDA_SUCCESS;
 }
 
-// The mappings of [addr, addr+size), none cut. Holes between them do not matter.
+// The mappings within [addr, addr+size), which must not cut one. There may be gaps between them.
 static bool whole_mappings(uint64_t addr, uint64_t size, size_t *first, size_t *count) {
   *first = before(&mappings, addr);
   size_t end = *first;
@@ -150,7 +150,7 @@ CUresult sim_protect(uint64_t addr, uint64_t size, int device, int flags) {
     struct range *range = &mappings.items[i];
     range->readers = (flags & CU_MEM_ACCESS_FLAGS_PROT_READ) != 0 ? range->readers | bit : range->readers & ~bit;
     range->writers = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? range->writers | bit : range->writers & ~bit;
-    // The host stands in for every device, so a page is open when it is to one of them.
+    // The host accesses memory for every device, so a page is accessible if it is to one device.
     int protection = range->writers != 0 ? PROT_READ | PROT_WRITE : range->readers != 0 ? PROT_READ : PROT_NONE;
     if (mprotect((void *)(uintptr_t)range->addr, range->size, protection) != 0) return CUDA_ERROR_OUT_OF_MEMORY;
   }

@@ -1,10 +1,10 @@
 // stream.c - streams and events.
 //
-// Work finishes as soon as it is queued, unless a test holds the stream: then what is
-// recorded there stays "not ready" until the stream is released. A hold has one of 64
-// bits; a stream carries the bits of what it waits for (its own hold, and those that came
-// with cuStreamWaitEvent), an event those its stream had when it was recorded. Releasing
-// clears the bit everywhere. The legacy default stream does not wait for other streams.
+// Work finishes as soon as it is queued, unless a test holds the stream: then events recorded
+// there are "not ready" until the stream is released. Each hold has one of 64 bits. A stream has
+// the bits of all holds that it waits for: its own, and those of events by cuStreamWaitEvent. An
+// event has the bits that its stream had when it was recorded. Releasing a hold clears its bit in
+// all streams and events. The legacy default stream does not wait for other streams.
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -14,7 +14,7 @@
 struct CUstream_st {
   struct CUstream_st *next;
   uint64_t blocked_by;
-  int hold;  // the bit of its own hold, or -1
+  int hold;  // number of the bit of its own hold, or -1
   struct CUctx_st *device;
 };
 
@@ -25,8 +25,8 @@ struct CUevent_st {
   bool timing, ever_recorded;
 };
 
-// Streams that are not created: the default of each context (NULL or 1) and the
-// per-thread one (2). Those of all devices share one hold.
+// Default streams: that of a context (NULL or 1) and the per-thread one (2). Those of all devices
+// share one hold.
 static struct CUstream_st legacy = {.hold = -1}, per_thread = {.next = &legacy, .hold = -1};
 static struct CUstream_st *streams = &per_thread;
 static struct CUevent_st *events;

@@ -1,10 +1,10 @@
-// vault.c - the devices' memfds, where the program cannot close them.
+// vault.c - keeps the devices' memfds where the program cannot close them.
 //
-// A program may close every descriptor it does not know, or give its number to a file of its
-// own. Drivers do not survive the former; this one does, so that what is tested with it may. A
-// thread with a table of descriptors of its own holds the memfds, and they are opened again
-// from there. Where there is no such thread to be had, a memfd that was closed is gone: what
-// needs it fails, and no other file is taken for it.
+// Some programs close all descriptors that they do not know, or reuse their numbers. A real
+// driver does not survive that; the simulation must, to test that the hook does. A thread with a
+// descriptor table of its own holds the memfds, and they are opened again through that thread.
+// Without such a thread a closed memfd is lost: calls that need it fail, and never use another
+// file in its place.
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -27,8 +27,8 @@ static struct {
   pthread_mutex_t lock;
   pthread_cond_t ready;
   bool started, answered;
-  pid_t thread;                // 0: there is none
-  int numbers[SIM_MAX_DEVICES];  // in the thread's table
+  pid_t thread;                // 0 if there is none
+  int numbers[SIM_MAX_DEVICES];  // descriptors in the thread's table
 } vault = {.lock = PTHREAD_MUTEX_INITIALIZER, .ready = PTHREAD_COND_INITIALIZER};
 
 static void *hold(void *nothing) {

@@ -1,9 +1,8 @@
-// vmm.c - virtual memory management: reserve, create, map, set access, and back.
+// vmm.c - virtual memory management: reserve, create, map, set access, and their opposites.
 //
-// The rules are the driver's, result codes included (test/codes.c holds the same table
-// against a real one): a handle is mapped as a whole at offset 0; an unmapping or an access
-// change never cuts a mapping; a range to unmap may have holes; memory is freed when the
-// handle is released and the last mapping gone, whichever comes last.
+// The rules and result codes are the driver's (test/codes.c compares both): a handle is mapped as
+// a whole, at offset 0; an unmap or a change of access never cuts a mapping; a range to unmap may
+// have gaps; memory is freed when the handle is released and the last mapping is gone.
 #define _GNU_SOURCE
 #include "internal.h"
 
@@ -154,8 +153,8 @@ SIM_API CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handl
   return sim_leave("cuMemRetainAllocationHandle", result, "addr=0x%llx", (unsigned long long)(uintptr_t)addr);
 }
 
-// A descriptor of the memfd of its own, positioned at the extent: whoever receives it can
-// map size bytes from lseek(fd, 0, SEEK_CUR). It does not keep the extent alive.
+// A new descriptor of the memfd, positioned at the extent: its receiver can map `size` bytes from
+// lseek(fd, 0, SEEK_CUR). It does not keep the extent alive.
 static CUresult export_extent(const struct sim_extent *extent, int *descriptor) {
   char path[64];
   snprintf(path, sizeof path, "/proc/self/fd/%d", sim_memfd(sim_device(extent->device)));
