@@ -173,7 +173,7 @@ void memprof_set_mapping_observer(void (*wanted)(int device, void *stream, uint6
 }
 
 // The event of a change that has been accounted for.
-static void tell_mapping(const struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t provided) {
+static void write_mapping(const struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t provided) {
   arena_event(arena, kind, addr, requested, provided, 0);
   void (*told)(int, void *, uint64_t, uint64_t, int) = atomic_load_explicit(&observer, memory_order_acquire);
   if (told == NULL) return;
@@ -204,7 +204,7 @@ static const struct graph_range *range_of(const struct arena *arena) { return ar
 void arena_mapping(struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t bytes, int64_t handles) {
   const int64_t sign = kind == MEMPROF_MAP ? 1 : -1;
   count_mapped(arena, sign * (int64_t)bytes, sign * handles);
-  tell_mapping(arena, kind, addr, requested, bytes);
+  write_mapping(arena, kind, addr, requested, bytes);
 }
 
 static bool has_source(const struct arena *arena) { return arena->home != NULL && arena->home->source.allocate != NULL; }

@@ -200,7 +200,7 @@ static void event(const struct arena *arena, enum memprof_kind kind, uint64_t st
   arena_event(arena, kind, clock_now() - started, bytes, arena->backup.bytes, spool_string(text));
 }
 
-static void tell_failure(const struct selection *selection, enum memprof_kind kind, uint64_t started) {
+static void write_failures(const struct selection *selection, enum memprof_kind kind, uint64_t started) {
   for (size_t i = 0; i < selection->count; i++) event(selection->arenas[i], kind, started, 0, said);
 }
 
@@ -320,7 +320,7 @@ int memprof_pause(const char *const *names, size_t count, int unchanged) {
   const uint64_t started = clock_now();
   said[0] = '\0';
   int result = select_arenas(&selection, names, count, false);
-  if (result == MEMPROF_OK && (result = pause_selected(&selection, unchanged != 0)) != MEMPROF_OK) tell_failure(&selection, MEMPROF_PAUSE, started);
+  if (result == MEMPROF_OK && (result = pause_selected(&selection, unchanged != 0)) != MEMPROF_OK) write_failures(&selection, MEMPROF_PAUSE, started);
   const uint64_t free_before = result == MEMPROF_OK ? free_memory(&selection) : 0;
   uint64_t leaked = 0, total = 0;
   for (size_t i = 0; result == MEMPROF_OK && i < selection.count; i++) {
@@ -489,7 +489,7 @@ int memprof_resume(const char *const *names, size_t count, int keep) {
   const uint64_t started = clock_now();
   said[0] = '\0';
   int result = select_arenas(&selection, names, count, true);
-  if (result == MEMPROF_OK && (result = resume_selected(&selection)) != MEMPROF_OK) tell_failure(&selection, MEMPROF_RESUME, started);
+  if (result == MEMPROF_OK && (result = resume_selected(&selection)) != MEMPROF_OK) write_failures(&selection, MEMPROF_RESUME, started);
   for (size_t i = 0; result == MEMPROF_OK && i < selection.count; i++) {
     struct arena *arena = selection.arenas[i];
     event(arena, MEMPROF_RESUME, started, paused_bytes(arena), NULL);

@@ -127,7 +127,7 @@ uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint6
   return given;
 }
 
-bool reclaim_for_foreign(int device, uint64_t bytes) {
+bool reclaim_for_other_library(int device, uint64_t bytes) {
   struct gpu *gpu = gpu_existing(device);
   if (gpu == NULL) return false;
   uint64_t free_bytes, total;

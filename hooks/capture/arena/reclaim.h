@@ -27,6 +27,6 @@ uint64_t reclaimable_within(const struct arena *arena, uint64_t addr, uint64_t b
 uint64_t reclaim_range(struct arena *arena, uint64_t addr, uint64_t bytes, uint64_t wanted);
 
 // Somebody else's allocation of `bytes` on `device` failed. True if memory was given back.
-bool reclaim_for_foreign(int device, uint64_t bytes);
+bool reclaim_for_other_library(int device, uint64_t bytes);
 
 #endif

@@ -24,9 +24,9 @@
 #include <unistd.h>
 
 #include "arena/arena.h"
+#include "base/hook.h"
 #include "base/own_file.h"
 #include "base/problem.h"
-#include "base/hook.h"
 #include "memprof.h"
 
 enum { POSIX_FD = 1, READ_AND_WRITE = 3, ON_DEVICE = 1, SOCKET_NAME = 40, TRIES = 20 };

@@ -13,8 +13,8 @@ static uint64_t system_now(void) {
 #if defined(__x86_64__)
 
 enum {
-  // Time after which two readings are far enough apart to tell the rate to a millionth.
-  SETTLED_NS = 20000000,
+  // Two readings that are so far apart give the rate to a millionth.
+  RATE_AFTER_NS = 20000000,
 };
 
 _Atomic(uint64_t) clock_rate;
@@ -29,10 +29,10 @@ uint64_t clock_anchored(uint64_t tick) {
     uint64_t unset = 0;
     if (atomic_compare_exchange_strong(&first_ns, &unset, now)) {
       atomic_store(&first_tick, tick);
-    } else if (now - unset > SETTLED_NS && atomic_load(&first_tick) != 0 && tick > atomic_load(&first_tick)) {
+    } else if (now - unset > RATE_AFTER_NS && atomic_load(&first_tick) != 0 && tick > atomic_load(&first_tick)) {
       const double slope = (double)(now - unset) / (double)(tick - atomic_load(&first_tick));
-      // A counter that stops while the processor sleeps, or runs at a changing rate, shows
-      // as an absurd one.
+      // A counter that stops while the processor sleeps, or changes its rate, gives a rate that
+      // no processor has.
       if (slope > 0.05 && slope < 20) atomic_store(&clock_rate, (uint64_t)(slope * ((uint64_t)1 << CLOCK_FRACTION)));
     }
   }

@@ -1,10 +1,10 @@
-// clock.h - monotonic time for every event, at a third of the price of the system call.
+// clock.h - monotonic time for every event, at a third of the cost of clock_gettime.
 //
-// clock_gettime costs some 24 ns even without entering the kernel, twice in every
-// allocation and free. Between two of its readings, at most some microseconds apart,
-// this clock adds what the processor's time stamp counter has advanced, at a rate measured
-// against the same clock since the start. Where there is no such counter, or until the
-// rate is known, each reading is the system's.
+// clock_gettime costs some 24 ns even without entering the kernel, twice in every allocation and
+// free. So each thread calls it once in some 20 microseconds. In between it adds what the
+// processor's time stamp counter has advanced, at a rate that is measured against clock_gettime
+// since the start. Where there is no such counter, or until the rate is known, every reading is
+// clock_gettime's.
 #ifndef MEMPROF_CLOCK_H
 #define MEMPROF_CLOCK_H
 
@@ -14,26 +14,27 @@
 #if defined(__x86_64__)
 
 enum {
-  // Ticks for which one reading of the system's clock serves: some 20 microseconds, in which
-  // a rate that is wrong by a thousandth errs by 20 ns.
+  // Ticks for which a thread uses one reading of clock_gettime: some 20 microseconds. A rate that
+  // is wrong by a thousandth errs by 20 ns in them.
   CLOCK_SERVES = 1 << 16,
   CLOCK_FRACTION = 32,
 };
 
-// Nanoseconds a tick, times 2^32; 0 until it is known.
+// Nanoseconds a tick, times 2^CLOCK_FRACTION; 0 until it is known. Set once.
 extern _Atomic(uint64_t) clock_rate;
 
-// The thread's reading of the system's clock, and what it was last told.
+// The thread's last reading of clock_gettime, `ns` at `tick`, and the last time in nanoseconds that
+// clock_of_tick returned to the thread.
 struct clock_anchor {
   uint64_t tick, ns, last;
 };
 extern __thread struct clock_anchor clock_anchor;
 
-// Reads the system's clock at a tick.
+// Calls clock_gettime for a tick that was just read, and keeps both as the thread's anchor.
 uint64_t clock_anchored(uint64_t tick);
 
 static inline uint64_t clock_of_tick(uint64_t tick) {
-  const uint64_t ticks = tick - clock_anchor.tick;  // huge where the counter went back
+  const uint64_t ticks = tick - clock_anchor.tick;  // huge if the counter went back
   const uint64_t rate = atomic_load_explicit(&clock_rate, memory_order_relaxed);
   if (ticks >= CLOCK_SERVES || rate == 0) return clock_anchored(tick);
   const uint64_t now = clock_anchor.ns + (ticks * rate >> CLOCK_FRACTION);
@@ -44,8 +45,7 @@ static inline uint64_t clock_of_tick(uint64_t tick) {
 // CLOCK_MONOTONIC in nanoseconds. It never goes back within a thread.
 static inline uint64_t clock_now(void) { return clock_of_tick(__builtin_ia32_rdtsc()); }
 
-// The same for a moment whose time stamp counter the caller has read already, a little
-// before. 0, and where there is no such counter: now.
+// The same for a moment at which the caller has read the time stamp counter. Tick 0: now.
 static inline uint64_t clock_at(uint64_t tick) { return clock_of_tick(tick != 0 ? tick : __builtin_ia32_rdtsc()); }
 
 #else

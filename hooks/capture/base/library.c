@@ -1,6 +1,5 @@
-// library.c - see library.h. The linker's own question, dladdr, looks through all symbols of
-// the library for the nearest one: milliseconds in the large ones. Here only the segments of
-// each library are looked at.
+// library.c - see library.h. dladdr would search all symbols of the library for the nearest one,
+// which takes milliseconds in large libraries. This compares the segments of each library.
 #define _GNU_SOURCE
 #include "base/library.h"
 
@@ -12,7 +11,7 @@
 
 #include "base/text.h"
 
-// The linker knows the program by no name.
+// The path of the program, which dl_iterate_phdr gives no name.
 static char program[512];
 
 static void read_program(void) {

@@ -1,4 +1,4 @@
-// library.h - which library an address lies in.
+// library.h - the name of the library that an address lies in.
 #ifndef MEMPROF_LIBRARY_H
 #define MEMPROF_LIBRARY_H
 
@@ -7,11 +7,11 @@
 
 enum { LIBRARY_NAME = 256 };
 
-// The file name, without its folder, of the library or program at `address`, as a value of
-// an event's context. False if there is none.
+// Writes the file name, without its folder, of the library or program that has `address`, as a value
+// of an event's context: tabs and newlines are blanks. False: no library has it.
 bool library_name(const void *address, char name[LIBRARY_NAME]);
 
-// The last part of a path, as such a value.
+// Writes the last part of a path, as such a value.
 void library_last_part(const char *path, char name[LIBRARY_NAME]);
 
 #endif

@@ -1,8 +1,8 @@
-// lock.h - a mutex of one word, for sections of some tens of nanoseconds.
+// lock.h - a mutex of one word, for critical sections of some tens of nanoseconds.
 //
-// Taken and given back without contention it costs two atomic exchanges, half of what a
-// pthread mutex does; with contention a thread sleeps in the kernel. States: 0 free,
-// 1 held, 2 held and somebody sleeps.
+// Without contention, taking and giving back cost two atomic exchanges, half of what a pthread
+// mutex costs. With contention a thread spins shortly, then sleeps in the kernel. A lock that is
+// zero is free, and a forked child frees a lock by making it zero.
 #ifndef MEMPROF_LOCK_H
 #define MEMPROF_LOCK_H
 
@@ -10,10 +10,10 @@
 #include <stdbool.h>
 
 struct lock {
-  _Atomic(int) state;
+  _Atomic(int) state;  // 0: free; 1: held; 2: held, and a thread may sleep on it
 };
 
-// The slow halves; see lock.c.
+// What lock_take and lock_give do under contention.
 void lock_wait(struct lock *lock);
 void lock_wake(struct lock *lock);
 
@@ -22,6 +22,7 @@ static inline void lock_take(struct lock *lock) {
   if (!atomic_compare_exchange_strong_explicit(&lock->state, &free, 1, memory_order_acquire, memory_order_relaxed)) lock_wait(lock);
 }
 
+// False: another thread holds it.
 static inline bool lock_try(struct lock *lock) {
   int free = 0;
   return atomic_compare_exchange_strong_explicit(&lock->state, &free, 1, memory_order_acquire, memory_order_relaxed);

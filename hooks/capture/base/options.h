@@ -1,8 +1,8 @@
-// options.h - what `memprof record` asked for, as it reached this process.
+// options.h - the options of `memprof record` that concern the hook.
 //
-// MEMPROF_OPTIONS is a list of key=value separated by commas; sizes are bytes as decimal
-// integers. A key that is unknown or a value that does not parse is a problem line, and
-// the default stays: the job runs either way.
+// `record` sets MEMPROF_OPTIONS to a list of key=value separated by commas; sizes are bytes as
+// decimal integers, times nanoseconds. An unknown key or a value that does not parse becomes a
+// line of the problems file and leaves the default, so that the job runs either way.
 #ifndef MEMPROF_OPTIONS_H
 #define MEMPROF_OPTIONS_H
 
@@ -11,15 +11,15 @@
 struct options {
   struct bfc_policy policy;  // its keys and values are those of bfc/policy.c; the default is preset classic
   uint64_t backup_limit;     // backup_limit=BYTES of pinned host memory for copies; 0 = no limit
-  bool serve;                // serve=1: other libraries' memory comes from our arenas, too
-  bool readings;             // readings=1: the process reads its devices' used memory; see device/readings.c
-  bool stacks;               // stacks=1: requests carry the Python stack they are made from
+  bool serve;                // serve=1: cudaMalloc of the job and its libraries is served from arenas, too
+  bool readings;             // readings=1: a thread reads the devices' used memory; see device/readings.c
+  bool stacks;               // stacks=1: each allocation's Python stack is recorded
 };
 
-// Parsed at the first call.
+// The options of this process; parsed at the first call, and the same from then on.
 const struct options *options_get(void);
 
-// For tests: parses `text` into *out; false, with the offending piece in `wrong`.
+// For tests: parses `text` into *out. False: the first part that does not parse is in `wrong`.
 bool options_parse(const char *text, struct options *out, char *wrong, size_t wrong_size);
 
 #endif

@@ -1,21 +1,23 @@
 // text.h - text as it enters the recording: UTF-8, and nothing else.
 //
-// What the hook is given (a command line, names of modules, messages of a library) may be in
-// any encoding, and readers of the recording refuse what is not UTF-8. So whatever is recorded
-// was copied by text_copy, or went through spool_string.
+// The hook gets text in any encoding: a command line, names of modules, messages of a library.
+// Readers refuse a recording that is not UTF-8. So every text that is recorded is copied by
+// text_copy or goes through spool_string.
 #ifndef MEMPROF_TEXT_H
 #define MEMPROF_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
+// Whether the `length` bytes are UTF-8.
 bool text_is_valid(const char *text, size_t length);
 
-// Copies text of `length` bytes, cut at the end of a character to fit into `size` bytes with the
-// zero behind it; each run of bytes that are not UTF-8 becomes U+FFFD. Returns its length.
+// Copies text of `length` bytes into `size` bytes of `out`, and ends it with a zero. What does not
+// fit is cut off after a whole character; each run of bytes that are not UTF-8 becomes U+FFFD.
+// Returns the bytes written, without the zero.
 size_t text_copy(char *out, size_t size, const char *text, size_t length);
 
-// Takes the part of a character from the end of a text that was cut; returns its length.
+// The length of a text that was cut anywhere, without the part of a character at its end.
 size_t text_trim(const char *text, size_t length);
 
 #endif

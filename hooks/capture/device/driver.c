@@ -14,7 +14,7 @@
 #include "device/vendor.h"
 
 static struct driver table;
-static bool usable;
+static bool usable;  // the table is complete and the driver initialised
 static void *contexts[MOST_DEVICES];  // primary contexts, retained for good
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct driver_observer *_Atomic observers;

@@ -1,9 +1,8 @@
-// driver.h - the few calls of the CUDA driver that the hook needs, as one table.
+// driver.h - the calls of the GPU driver that the hook makes, as one table of functions.
 //
-// The driver is found with dlopen at the first use, so that the hook loads in processes
-// and on machines without CUDA, and builds without its headers. The types below are those
-// of cuda.h, which is a stable ABI. Another vendor's virtual memory management fills the same
-// table: see vendor.h.
+// The driver is loaded with dlopen at the first use, so that the hook loads on machines without a
+// GPU and builds without the vendor's headers. The types below have the layout of cuda.h, which is a
+// stable ABI. Another vendor fills the same table: see vendor.h.
 #ifndef MEMPROF_DRIVER_H
 #define MEMPROF_DRIVER_H
 
@@ -53,6 +52,8 @@ struct driver_access {
   int flags;  // 3 = read and write
 };
 
+// Sizes are bytes. A `device` is the driver's handle, which device_get returns for an ordinal.
+
 struct driver {
   driver_result (*init)(unsigned flags);
   driver_result (*device_get)(int *device, int ordinal);
@@ -82,14 +83,15 @@ struct driver {
   driver_result (*stream_capturing)(void *stream, int *status);
   driver_result (*stream_context)(void *stream, void **context);
 
-  // NULL where the driver does not have them: its name for the device, whether there is a
-  // primary context, and what it takes to share memory with another process.
+  // All below are NULL if the driver does not have them.
+
+  // The device's unique id; whether its primary context exists; memory shared with other processes.
   driver_result (*device_uuid)(unsigned char uuid[16], int device);
   driver_result (*primary_state)(int device, unsigned *flags, int *active);
   driver_result (*export_handle)(void *shareable, driver_handle handle, int type, unsigned long long flags);
   driver_result (*import_handle)(driver_handle *handle, void *shareable, int type);
 
-  // NULL where the driver does not have them: copies to and from the host.
+  // Pinned host memory, and copies of device memory to it and back.
   driver_result (*host_alloc)(void **ptr, size_t bytes, unsigned flags);
   driver_result (*host_free)(void *ptr);
   driver_result (*copy_out)(void *to, uint64_t from, size_t bytes, void *stream);
@@ -98,43 +100,45 @@ struct driver {
   driver_result (*stream_synchronize)(void *stream);
   driver_result (*stream_destroy)(void *stream);
 
-  // NULL where the driver does not have them: its memory pools.
+  // The driver's own memory pools.
   driver_result (*default_pool)(void **pool, int device);
   driver_result (*pool_attribute)(void *pool, int attribute, void *value);
 
   struct driver_attributes attributes;
 };
 
-// The table, complete and initialised, or NULL: no driver, or one too old to map memory.
+// The table, after the driver was initialised. NULL, with a line of the problems file: no driver, or
+// one too old to map physical memory at reserved addresses.
 const struct driver *driver_get(void);
 
-// Makes `device`'s primary context current if no context of that device is; driver_leave
-// undoes it. They nest. False when the device has none to give.
+// Between driver_enter and driver_leave a context of the device with ordinal `device` is current: the
+// one that was, if it is the device's, or else its primary context. They nest. driver_enter returns
+// 0 if the device has no context to give; then driver_leave is not called.
 struct driver_scope {
-  int pushed;
+  int pushed;  // 1: driver_leave has to pop a context
 };
 int driver_enter(int device, struct driver_scope *scope);
 void driver_leave(const struct driver_scope *scope);
 
-// Called around the making of a primary context that the hook needs, on one thread. `end` follows
-// where `begin` returned true.
+// The observer is called before and after the hook makes a device's primary context, on the thread
+// that makes it. `end` is called only if `begin` returned true.
 struct driver_observer {
   bool (*begin)(int device);
   void (*end)(int device, bool made);
 };
 void driver_observe(const struct driver_observer *observer);
 
-// "GPU-8-4-4-4-12" hexadecimal digits of 16 bytes; and those of a device. False: the driver does
-// not tell them, and the text is of zeros.
+// The id of a device as text: "GPU-" and groups of 8, 4, 4, 4 and 12 hexadecimal digits. False: the
+// driver does not have it, and the digits are zeros.
 enum { DRIVER_UUID_TEXT = 48 };
 void driver_uuid_write(const unsigned char uuid[16], char text[DRIVER_UUID_TEXT]);
 bool driver_uuid_text(int device, char text[DRIVER_UUID_TEXT]);
 
-// What the device has free and in all, bytes; 0 on error.
+// Free and total bytes of the device, whoever uses the rest. Returns 0, and sets both to 0, on error.
 int driver_memory(int device, uint64_t *free_bytes, uint64_t *total);
 
-// Waits for all work of the device. 0: it has not been waited for, and memory that work may
-// still use must be left alone.
+// Waits until all work queued on the device has finished. Returns 0 if the wait failed: then work may
+// still use any memory, and none may be unmapped.
 int driver_synchronize(int device);
 
 #endif

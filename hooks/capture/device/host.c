@@ -9,7 +9,7 @@
 #include "device/driver.h"
 
 static struct lock lock;
-static void **idle;  // slabs that nobody uses
+static void **idle;  // pinned slabs that are not in use
 static size_t idle_count, idle_room;
 static uint64_t slabs_in_use;
 

@@ -1,7 +1,7 @@
-// host.h - pinned host memory for copies of device memory.
+// host.h - pinned host memory for copies of paused memory.
 //
-// Pinning memory is slow, and copies from memory that is not pinned are, too. So it is taken
-// in slabs that are kept for the next time, up to a limit.
+// Copies to memory that is not pinned are slow, and so is pinning. So memory is pinned in slabs of
+// HOST_SLAB bytes, which are kept for later pauses. backup_limit of the options bounds their sum.
 #ifndef MEMPROF_HOST_H
 #define MEMPROF_HOST_H
 
@@ -9,27 +9,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { HOST_SLAB = 64 << 20 };
+enum { HOST_SLAB = 64 << 20 };  // bytes
 
-// Room for copies of device memory, in slabs of which the last may be used in part.
+// Room for copies, as consecutive bytes from 0 that lie in `count` slabs, one after the other.
 struct host_room {
   void **slabs;
   size_t count;
 };
 
-// Room for `bytes`. False, with nothing taken: the limit, or no host memory.
+// Takes room for `bytes`. False, with nothing taken: the limit is reached, or the system pins no more.
 bool host_take(struct host_room *room, uint64_t bytes);
-void host_give(struct host_room *room);
+void host_give(struct host_room *room);  // back; its slabs are kept for others
 
-// Queues the copy of device memory to the room's bytes from `place`, or from there back, on a
-// stream of the device that is current.
+// Queues a copy of [addr, addr+bytes) of device memory to the room's bytes from `place` on, or back,
+// on a stream of the current device. False: the driver refused.
 bool host_copy_out(const struct host_room *room, uint64_t place, uint64_t addr, uint64_t bytes, void *stream);
 bool host_copy_in(const struct host_room *room, uint64_t place, uint64_t addr, uint64_t bytes, void *stream);
 
-// Has slabs for `bytes` more ready, as far as the limit goes.
+// Pins slabs for `bytes` more, so that a later host_take need not. Does nothing beyond the limit.
 void host_prepare(uint64_t bytes);
 
-// Bytes of all slabs, and of those in use.
+// Bytes of all slabs that are pinned, and of those that are in use.
 void host_usage(uint64_t *kept, uint64_t *used);
 
 #endif

@@ -12,7 +12,7 @@
 #include "device/devices.h"
 #include "device/driver.h"
 #include "device/driver_pools.h"
-#include "device/outside.h"
+#include "device/otherlib.h"
 #include "device/own_calls.h"
 #include "spool/spool.h"
 
@@ -81,13 +81,13 @@ static bool try_unaccounted(bool process, int device, int64_t *bytes) {
   struct lock *held = NULL;
   overhead_mapped *arenas = atomic_load_explicit(&left_out, memory_order_acquire);
   if (arenas != NULL && !arenas(device, &held, &mapped)) return false;
-  const unsigned turn = outside_turn(&quiet);
+  const unsigned turn = otherlib_calls(&quiet);
   bool told = quiet && used_by(process, device, &used);
   if (told) {
-    if (!driver_pools_reserved(device, &pools)) pools = outside_pooled_bytes(device);
-    const int64_t others = outside_bytes(device) + pools + atomic_load(&noted[device]) - pools_noted[device];
+    if (!driver_pools_reserved(device, &pools)) pools = otherlib_pooled_bytes(device);
+    const int64_t others = otherlib_bytes(device) + pools + atomic_load(&noted[device]) - pools_noted[device];
     *bytes = used - mapped - others;
-    told = outside_turn(&still) == turn;
+    told = otherlib_calls(&still) == turn;
   }
   if (held != NULL) lock_give(held);
   return told;
@@ -150,7 +150,7 @@ void overhead_pools(int device) {
   int64_t reserved;
   if (!driver_pools_reserved(device, &reserved)) return;
   lock_take(&lock);
-  const int64_t idle = reserved - outside_pooled_bytes(device);
+  const int64_t idle = reserved - otherlib_pooled_bytes(device);
   if (much(idle - pools_noted[device], reserved)) {
     overhead_note(device, idle - pools_noted[device], spool_string("what=pool\tname=driver's memory pools"));
     pools_noted[device] = idle;

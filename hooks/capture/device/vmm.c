@@ -50,8 +50,8 @@ static bool reserve(struct vmm *vmm, uint64_t bytes) {
   const uint64_t last = vmm->limit;
   uint64_t addr;
   bytes = round_up(bytes, vmm->device->granularity);
-  // Room for a gap. Without one, a range just behind the last would be the same region to
-  // the BFC, and what crosses the border of two reservations cannot be mapped again.
+  // A granule more, for a gap. If the driver returns addresses right behind the last reservation, the
+  // allocator would take both for one region, but no handle can be mapped across their border.
   if (last != 0) bytes += vmm->device->granularity;
   if (!array_reserve(&vmm->reservations, &vmm->reservation_room, vmm->reservation_count + 1, sizeof *vmm->reservations)) return false;
   if (driver_get()->reserve(&addr, bytes, 0, 0, 0) != DRIVER_OK) return false;
@@ -99,7 +99,7 @@ bool vmm_allow(const struct vmm_device *device, uint64_t addr, uint64_t bytes) {
   return driver_get()->set_access(addr, bytes, access, count) == DRIVER_OK;
 }
 
-// Takes away what is good to have but not needed, one thing at a time.
+// Drops one property that is good to have but not needed. False: none is left.
 static bool make_plainer(struct driver_properties *properties) {
   if (properties->flags.gpu_direct_rdma != 0) {
     properties->flags.gpu_direct_rdma = 0;
@@ -110,8 +110,8 @@ static bool make_plainer(struct driver_properties *properties) {
   return exportable;
 }
 
-// A system may refuse flags that the device claims to support; a plainer handle that it
-// grants is what it is asked for from then on.
+// A system may refuse properties that the device claims to support. The first handle that it creates
+// decides which are asked for from then on.
 bool vmm_create(struct vmm_device *device, uint64_t bytes, driver_handle *handle) {
   struct driver_properties properties = device->properties;
   for (;;) {
@@ -122,7 +122,7 @@ bool vmm_create(struct vmm_device *device, uint64_t bytes, driver_handle *handle
   }
 }
 
-// One handle, created and mapped.
+// Creates a handle and maps it. False: neither is left.
 static bool map_handle(struct vmm *vmm, uint64_t addr, uint64_t bytes, driver_handle *handle) {
   const struct driver *driver = driver_get();
   if (!vmm_create(vmm->device, bytes, handle)) return false;
@@ -132,13 +132,14 @@ static bool map_handle(struct vmm *vmm, uint64_t addr, uint64_t bytes, driver_ha
 }
 
 static void note_stuck(struct vmm *vmm, const struct vmm_mapping *mapping) {
-  if (!array_reserve(&vmm->stuck, &vmm->stuck_room, vmm->stuck_count + 1, sizeof *vmm->stuck)) return;  // it stays so for good
+  if (!array_reserve(&vmm->stuck, &vmm->stuck_room, vmm->stuck_count + 1, sizeof *vmm->stuck)) return;  // it is never unmapped
   vmm->stuck[vmm->stuck_count++] = (struct vmm_reservation){mapping->addr, mapping->bytes};
 }
 
-// What the driver refused to unmap lies in the way of all that is to be mapped there: every
-// request would fail that is placed there. So it is asked again; the device was waited for the
-// first time, and nothing has been there since. To unmap is legal while a stream is captured.
+// Tries again to unmap ranges that the driver refused to unmap, before new memory is mapped there:
+// otherwise every request that is placed there would fail. The device need not be waited for: that
+// was done at the first attempt, and nothing has used the range since. Unmapping is legal while a
+// stream is captured.
 static void clear(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
   for (size_t i = vmm->stuck_count; i-- > 0;) {
     const struct vmm_reservation stuck = vmm->stuck[i];
@@ -147,10 +148,11 @@ static void clear(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
   }
 }
 
-static void tell_lost(const struct vmm *vmm, uint64_t bytes) {
+static void report_lost(const struct vmm *vmm, uint64_t bytes) {
   if (bytes > 0) problem("GPU %d: the driver did not take back %.2f GiB, which are lost to the job", vmm->device->device, (double)bytes / (1 << 30));
 }
 
+// Unmaps mappings and releases their handles.
 static void drop(struct vmm *vmm, const struct vmm_mapping *mappings, size_t count) {
   const struct driver *driver = driver_get();
   uint64_t lost = 0;
@@ -159,7 +161,7 @@ static void drop(struct vmm *vmm, const struct vmm_mapping *mappings, size_t cou
     if (driver->release(mappings[i].handle) != DRIVER_OK || !unmapped) lost += mappings[i].bytes;
     if (!unmapped) note_stuck(vmm, &mappings[i]);
   }
-  tell_lost(vmm, lost);
+  report_lost(vmm, lost);
 }
 
 bool vmm_map(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
@@ -188,7 +190,7 @@ bool vmm_map(struct vmm *vmm, uint64_t addr, uint64_t bytes) {
 }
 
 bool vmm_grow(struct vmm *vmm, uint64_t bytes, uint64_t *addr) {
-  // What is left of the old range is address space without cost.
+  // The rest of the old reservation stays unused: addresses cost nothing.
   if (bytes > vmm->limit - vmm->end && !reserve(vmm, bytes > vmm->reservation_bytes ? bytes : vmm->reservation_bytes)) return false;
   if (!vmm_map(vmm, vmm->end, bytes)) return false;
   *addr = vmm->end;
@@ -196,14 +198,14 @@ bool vmm_grow(struct vmm *vmm, uint64_t bytes, uint64_t *addr) {
   return true;
 }
 
-// Of those that are detached only the handle is left.
+// Releases the handles of detached mappings [first, last).
 static void release_detached(struct vmm *vmm, size_t first, size_t last) {
   uint64_t lost = 0;
   for (size_t i = first; i < last; i++) {
     if (driver_get()->release(vmm->mappings[i].handle) != DRIVER_OK) lost += vmm->mappings[i].bytes;
   }
   vmm->detached -= last - first;
-  tell_lost(vmm, lost);
+  report_lost(vmm, lost);
 }
 
 void vmm_release(struct vmm *vmm, size_t first, size_t last) {

@@ -15,7 +15,7 @@
 #include "base/hook.h"
 #include "base/library.h"
 #include "device/driver_pools.h"
-#include "device/outside.h"
+#include "device/otherlib.h"
 #include "device/overhead.h"
 #include "device/own_calls.h"
 #include "memprof.h"
@@ -26,12 +26,12 @@ static __thread int depth;  // of wrappers
 
 void *call_enter(struct call *call) {
   call->outermost = depth++ == 0 && !own_calls();
-  if (depth == 1) outside_enter();
+  if (depth == 1) otherlib_call_begin();
   return call_real(call);
 }
 
 void call_leave(void) {
-  if (--depth == 0) outside_leave();
+  if (--depth == 0) otherlib_call_end();
 }
 
 int call_device(void) {
@@ -146,7 +146,7 @@ void call_allocated(const struct call *call, enum call_memory memory, const void
   if (!call->outermost || ptr == NULL || !hook_on()) return;
   if (device < 0) device = call_stream_device(stream);
   note(call, MEMPROF_EXTERNAL_ALLOC, memory, ptr, bytes, device, stream);
-  if (memory == MEMORY_DEVICE || memory == MEMORY_POOL) outside_add((uintptr_t)ptr, bytes, device, memory == MEMORY_POOL);
+  if (memory == MEMORY_DEVICE || memory == MEMORY_POOL) otherlib_add((uintptr_t)ptr, bytes, device, memory == MEMORY_POOL);
   if (memory == MEMORY_POOL) {
     driver_pools_used(device);
     overhead_pools(device);
@@ -156,7 +156,7 @@ void call_allocated(const struct call *call, enum call_memory memory, const void
 void call_freed(const struct call *call, enum call_memory memory, const void *ptr, int device, const void *stream) {
   if (!call->outermost || ptr == NULL || !hook_on()) return;
   note(call, MEMPROF_EXTERNAL_FREE, memory, ptr, 0, device < 0 ? call_stream_device(stream) : device, stream);
-  outside_remove((uintptr_t)ptr);
+  otherlib_remove((uintptr_t)ptr);
 }
 
 void call_ended(const struct call *call, const void *ptr, int device) {
@@ -171,7 +171,7 @@ static void forget_error(const struct call *call) {
 }
 
 bool call_again(const struct call *call, cuda_error error, size_t bytes) {
-  if (error != CUDA_OUT_OF_MEMORY || !call->outermost || !hook_on() || !reclaim_for_foreign(call_device(), bytes)) return false;
+  if (error != CUDA_OUT_OF_MEMORY || !call->outermost || !hook_on() || !reclaim_for_other_library(call_device(), bytes)) return false;
   if (call->entry->asked == NULL) forget_error(call);
   return true;
 }
@@ -189,10 +189,10 @@ static void *fall_back_malloc(size_t bytes, int device) {
   if (set == NULL || real == NULL) return NULL;
   const int before = call_device();
   void *ptr = NULL;
-  if (depth++ == 0) outside_enter();
+  if (depth++ == 0) otherlib_call_begin();
   if (set(device) == CUDA_OK && real(&ptr, bytes) == CUDA_OK) {
     note(&call, MEMPROF_EXTERNAL_ALLOC, MEMORY_DEVICE, ptr, bytes, device, NULL);
-    outside_add((uintptr_t)ptr, bytes, device, false);
+    otherlib_add((uintptr_t)ptr, bytes, device, false);
     atomic_store(&handed_out, true);
   }
   if (before != device) set(before);
@@ -206,9 +206,9 @@ static bool fall_back_free(void *ptr) {
   if (!atomic_load(&handed_out)) return false;
   cuda_error (*real)(void *) = entry_real(&entry);
   if (real == NULL) return false;
-  if (depth++ == 0) outside_enter();
+  if (depth++ == 0) otherlib_call_begin();
   note(&call, MEMPROF_EXTERNAL_FREE, MEMORY_DEVICE, ptr, 0, call_device(), NULL);
-  outside_remove((uintptr_t)ptr);
+  otherlib_remove((uintptr_t)ptr);
   real(ptr);
   call_leave();
   return true;

@@ -4,7 +4,7 @@
 // allocated is gone without having been freed. The release of the last reference would, too,
 // but is only made when the process ends, with all it has.
 #include "base/hook.h"
-#include "device/outside.h"
+#include "device/otherlib.h"
 #include "device/overhead.h"
 #include "interpose/interpose.h"
 #include "watch/code.h"
@@ -63,7 +63,7 @@ static cuda_error reset(struct call *call, int device) {
   const bool before = hook_on() && active(device);
   const cuda_error error = real == NULL ? CUDA_NOT_FOUND : real(device);
   if (before && error == CUDA_OK && !active(device)) {
-    outside_end_all(device, call, ended);
+    otherlib_end_all(device, call, ended);
     overhead_gone(device);
     code_lost();
   }

@@ -5,9 +5,9 @@
 // address and size, and the context it was made in. Libraries that map memory into other
 // processes need the truth: where the mapping starts, there the memory of its handle does.
 // Also here: access from other devices, which for mapped memory is a matter of each mapping.
+#include "base/hook.h"
 #include "base/options.h"
 #include "device/driver.h"
-#include "base/hook.h"
 #include "interpose/interpose.h"
 #include "interpose/serve.h"
 #include "memprof.h"

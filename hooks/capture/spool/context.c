@@ -1,9 +1,9 @@
-// context.c - what the allocations of a thread belong to.
+// context.c - see context.h.
 //
-// A context is a text, and goes by its number. Who changes it often (each module of a
-// network, at its call and its return) has the number once and then stores it into the
-// thread's own cell: no call, no lock. A stack, where stacks are recorded, is a second
-// number beside it; the pair becomes one text at its first use and is looked up after.
+// A context is a text that has a number. Python code that changes it often (at each call and return
+// of a module) gets the number once and then stores it into the thread's cell, without a call or a
+// lock. The number of a stack stands beside it. A pair of both becomes one text at its first use; a
+// table of the thread remembers the pair's number.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -19,8 +19,8 @@ enum { PAIRS = 1024, LONGEST = 4096 };
 
 __thread struct context_current context_current;
 
-// The pairs that this thread used last; a slot is found by both numbers. Not in the thread's
-// own block: only threads that record stacks have them.
+// The pairs that this thread used last, by a hash of both numbers. Allocated, since only threads
+// that record stacks need it.
 struct pair {
   uint32_t context, stack, both;
 };

@@ -1,4 +1,7 @@
 // context.h - what the allocations of a thread belong to: a context and a call stack.
+//
+// A context is the text of fields that an event carries, such as "module=layer1". Python stores its
+// number into the cell of the thread (memprof_context_cell), so a change costs no call.
 #ifndef MEMPROF_CONTEXT_H
 #define MEMPROF_CONTEXT_H
 
@@ -10,7 +13,7 @@ struct context_current {
 };
 extern __thread struct context_current context_current;
 
-// Both as one string id.
+// The string id of a context with the field stack= added.
 uint32_t context_joined(uint32_t context, uint32_t stack);
 
 // What an allocation of the calling thread belongs to, as a string id, 0 for none.

@@ -1,7 +1,7 @@
-// internal.h - the path of an event into its slot, for the files that fill records.
+// internal.h - how an event gets into its slot.
 //
-// It is in a header because it is all that most events cost: claimed and filled in place,
-// an event of a watched allocator has no call left in it and no copy.
+// The functions are inline because they are most of an event's cost. An event of a watched
+// allocator is filled in place, without a call and without a copy.
 #ifndef MEMPROF_SPOOL_INTERNAL_H
 #define MEMPROF_SPOOL_INTERNAL_H
 
@@ -14,32 +14,32 @@
 #include "spool/spool.h"
 
 enum {
-  SPOOL_WINDOW = 8,
-  // Records that are made ready ahead: by the time their slots are claimed they have come
-  // from memory, or from the cache of whoever wrote the zeros.
+  SPOOL_WINDOW = 8,  // segments that are mapped at a time, at most
+  // A writer prefetches the record that many slots ahead, so that it is in the cache when a slot
+  // there is claimed.
   SPOOL_AHEAD = 32,
 };
 
-// The segments in use: segment i is in window[i % SPOOL_WINDOW]. One that is committed to the
-// last record is unmapped, so that the hook's own memory stays flat.
+// A mapped segment: segment i is window[i % SPOOL_WINDOW]. The keeper unmaps a segment when all its
+// records are committed, so that the hook's host memory does not grow.
 struct spool_window {
-  _Atomic(uint64_t) index;  // UINT64_MAX when empty
+  _Atomic(uint64_t) index;  // of the segment; UINT64_MAX: empty
   _Atomic(struct memprof_record *) records;
 };
 
-// What each writer reads, and none writes but for `process->claimed`.
+// Writers read it and change only process->claimed. spool.c changes the rest under its lock.
 struct spool {
-  _Atomic bool recording;
-  struct memprof_process *process;  // the mapped process page
+  _Atomic bool recording;           // events are written
+  struct memprof_process *process;  // the mapped process page; NULL if nothing was ever recorded
   struct spool_window window[SPOOL_WINDOW];
 };
 extern struct spool spool;
 
-// A slot of a segment that is not in the window was claimed, or the first of a segment: has
-// it, and the next one, made. False when recording has ended.
+// A writer has claimed a slot of a segment that is not mapped yet, or the `first` slot of one: waits
+// until the segment is mapped, and has the next one made ahead. False: recording has stopped.
 __attribute__((cold)) bool spool_turn(uint64_t segment, bool first);
 
-// The next record to fill, or NULL when nothing is recorded (any more).
+// Claims the next record. NULL: nothing is recorded (any more).
 static inline struct memprof_record *spool_claim(void) {
   if (!atomic_load_explicit(&spool.recording, memory_order_acquire)) return NULL;
   const uint64_t slot = __atomic_fetch_add(&spool.process->claimed, 1, __ATOMIC_RELAXED);
@@ -54,15 +54,16 @@ static inline struct memprof_record *spool_claim(void) {
   return &records[at];
 }
 
+// Makes a filled record valid for readers.
 static inline void spool_commit(struct memprof_record *record, enum memprof_kind kind) {
   __atomic_store_n(&record->commit, MEMPROF_COMMITTED | (uint32_t)kind, __ATOMIC_RELEASE);
 }
 
-// The thread's kernel id, 0 until it is asked for.
+// The kernel's id of the calling thread, 0 until spool_ask_thread has set it.
 extern __thread uint32_t spool_thread;
 __attribute__((cold)) uint32_t spool_ask_thread(void);
 
-// Writes an event in place.
+// Writes an event of time `time_ns` in place.
 static inline void spool_put(const struct spool_event *event, uint64_t time_ns) {
   struct memprof_record *record = spool_claim();
   if (record == NULL) return;
@@ -78,7 +79,7 @@ static inline void spool_put(const struct spool_event *event, uint64_t time_ns) 
   spool_commit(record, event->kind);
 }
 
-// Writes the strings interned before there was a spool.
+// Writes the strings that were numbered before there was a spool, and from then on each at once.
 void spool_write_strings(void);
 
 #endif

@@ -1,10 +1,9 @@
-// spool.h - events leave the process: the writer of the format in record.h.
+// spool.h - writes events to the process's directory, in the format of record.h.
 //
-// The directory is made at spool_start, which the first CUDA allocation of the process
-// calls. Everything after that is lock-free but for the change of segments: a slot is
-// claimed by an atomic add, filled, and committed by its last word. No call fails the
-// caller. When a segment cannot be had (a full disk), recording ends at a slot that the
-// process page names, and later events are dropped.
+// spool_start makes the directory at the first use of CUDA. From then on a writer claims a slot by
+// an atomic add, fills it, and commits it by storing its last word; only the change from one
+// segment to the next takes a lock. No call fails the caller. If a segment cannot be made (a full
+// disk), recording stops at a slot that the process page names, and later events are dropped.
 #ifndef MEMPROF_SPOOL_H
 #define MEMPROF_SPOOL_H
 
@@ -14,38 +13,40 @@
 
 #include "spool/record.h"
 
-// What an event says beside its time and thread, which the spool adds.
+// An event. The spool adds its time and its thread.
 struct spool_event {
   enum memprof_kind kind;
-  int device;       // CUDA ordinal, or -1
+  int device;       // ordinal, or -1: no device
   uint32_t arena;   // id, or MEMPROF_NO_ARENA
   int64_t stream;
   uint64_t addr, requested, provided;
   uint32_t context;  // string id, 0 = none
 };
 
-// Makes the process's directory and first segment, once; later calls return at once.
-// True while events are recorded.
+// Makes the process's directory and first segment, once; later calls return at once. True while
+// events are recorded. spool_started: whether that was done, successfully or not.
 bool spool_start(void);
 bool spool_started(void);
 
+// Writes an event of now.
 void spool_write(const struct spool_event *event);
 
-// The same for an event that was at `time_ns`, by clock.h.
+// The same for an event of time `time_ns`, nanoseconds of clock_now.
 void spool_write_at(const struct spool_event *event, uint64_t time_ns);
 
-// The string's id, for spool_event.context: the same text gets the same id. NULL and ""
-// are 0, and so is any string once host memory or recording has ended. Texts are cut at
-// 4,096 bytes, and made valid (text.h).
+// The string's id, for spool_event.context; equal texts have one id. 0 for NULL and "", and for a
+// new text if there is no host memory or there are 2^20 texts. Texts are cut at 4,096 bytes and
+// made UTF-8 (text.h).
 uint32_t spool_string(const char *text);
 
-// Copies the text of a string, cut to fit, and returns its length; 0 when there is none.
+// Copies the text of an id, cut to fit into `size` bytes with a zero, and returns its length; 0 if
+// there is no such id.
 size_t spool_string_text(uint32_t id, char *text, size_t size);
 
-// Adds to the frameworks line of the process page; kept until there is one.
+// Adds a text to the frameworks of the process page, or keeps it until there is a page.
 void spool_note_framework(const char *text);
 
-// Notes in the process page which libraries are loaded by now, of those that readers ask for.
+// Sets in the process page which libraries of enum memprof_library are loaded by now.
 void spool_note_libraries(void);
 
 #endif

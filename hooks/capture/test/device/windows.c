@@ -3,7 +3,7 @@
 #define _GNU_SOURCE
 #include "arena/arena.h"
 #include "base/real_dlsym.h"
-#include "device/outside.h"
+#include "device/otherlib.h"
 #include "device/overhead.h"
 #include "device/own_calls.h"
 #include "gpu.h"
@@ -70,11 +70,11 @@ static void test_others_memory_is_no_overhead(void) {
 static void test_code_within_an_allocation(void) {
   struct overhead window;
   gpu_start();
-  outside_enter();
+  otherlib_call_begin();
   overhead_begin(&window);
   load_code(6 * MiB);
   overhead_end(&window, 0);
-  outside_leave();
+  otherlib_call_end();
   check_overheads(1, 6 * MiB);
 }
 
@@ -140,7 +140,7 @@ static void test_threads(void) {
   for (uint64_t i = 0; i < trail.count; i++)
     if (trail_kind(&trail.records[i]) == MEMPROF_OVERHEAD) sum += (int64_t)trail.records[i].provided;
   memprof_get_stats(0, &stats);
-  CHECK_EQUAL(outside_bytes(0), 4 * 100 * 65536);
+  CHECK_EQUAL(otherlib_bytes(0), 4 * 100 * 65536);
   CHECK_EQUAL(all - gpu_free(), stats.reserved_bytes.current + 4 * 100 * 65536 + 4 * 200 * 65536);
   // A window that never finds the others quiet is not measured: less may be told, never more.
   CHECK(sum <= 4 * 200 * 65536);
@@ -196,22 +196,22 @@ static void test_outside(void) {
     // Far apart, side by side, and in the same place again.
     const uint64_t addr = at % 3 == 0 ? 0x7f0000000000 + at * 512 : 0x100000000 * (at + 1);
     if (sizes[at] != 0 && (state >> 60) != 0) {
-      outside_remove(addr);
+      otherlib_remove(addr);
       *(pooled[at] ? &pooled_sum : &plain_sum) -= (int64_t)sizes[at];
       sizes[at] = 0;
     } else {
       if (sizes[at] != 0) *(pooled[at] ? &pooled_sum : &plain_sum) -= (int64_t)sizes[at];
       sizes[at] = 1 + (state >> 40) % 5000;
       pooled[at] = (state >> 50) % 2 == 0;
-      outside_add(addr, sizes[at], 5, pooled[at]);
+      otherlib_add(addr, sizes[at], 5, pooled[at]);
       *(pooled[at] ? &pooled_sum : &plain_sum) += (int64_t)sizes[at];
     }
-    CHECK_EQUAL(outside_bytes(5), plain_sum);
-    CHECK_EQUAL(outside_pooled_bytes(5), pooled_sum);
+    CHECK_EQUAL(otherlib_bytes(5), plain_sum);
+    CHECK_EQUAL(otherlib_pooled_bytes(5), pooled_sum);
   }
-  outside_remove(12345);
-  CHECK_EQUAL(outside_bytes(5), plain_sum);
-  CHECK_EQUAL(outside_bytes(4), 0);
+  otherlib_remove(12345);
+  CHECK_EQUAL(otherlib_bytes(5), plain_sum);
+  CHECK_EQUAL(otherlib_bytes(4), 0);
 }
 
 int main(int argc, char **argv) {

@@ -1,4 +1,4 @@
-// books.c - what a program's events say adds up to what its device has in use.
+// accounting.c - what a program's events say adds up to what its device has in use.
 #include "program.h"
 
 static const char *const IMAGE = "simcuda:4194304+2097152";

@@ -1,6 +1,6 @@
-// outside.c - see outside.h. Live blocks in a hash table with linear probing; taking one out
-// moves up those that were pushed past it, so that the table needs no marks.
-#include "device/outside.h"
+// otherlib.c - see otherlib.h. Live blocks are in a hash table with linear probing. Removing a block
+// moves those behind it into the hole, so that the table needs no marks for removed blocks.
+#include "device/otherlib.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static void take_out(size_t at) {
   count_bytes(&blocks[at], -1);
   count--;
   for (size_t next = (at + 1) & (capacity - 1); blocks[next].addr != 0; next = (next + 1) & (capacity - 1)) {
-    // A block stays where its way from home does not lead over the hole.
+    // A block stays if the way from its home slot to it does not pass the hole.
     const size_t way = (next - home(blocks[next].addr, capacity)) & (capacity - 1);
     if (way < ((next - at) & (capacity - 1))) continue;
     blocks[at] = blocks[next];
@@ -61,7 +61,7 @@ static void take_out(size_t at) {
   blocks[at].addr = 0;
 }
 
-void outside_add(uint64_t addr, size_t bytes, int device, bool pooled) {
+void otherlib_add(uint64_t addr, size_t bytes, int device, bool pooled) {
   if (addr == 0) return;
   lock_take(&lock);
   if (make_room()) {
@@ -76,7 +76,7 @@ void outside_add(uint64_t addr, size_t bytes, int device, bool pooled) {
   lock_give(&lock);
 }
 
-void outside_remove(uint64_t addr) {
+void otherlib_remove(uint64_t addr) {
   lock_take(&lock);
   if (capacity > 0) {
     const size_t at = find(addr);
@@ -85,7 +85,7 @@ void outside_remove(uint64_t addr) {
   lock_give(&lock);
 }
 
-void outside_end_all(int device, void *self, void (*ended)(void *self, uint64_t addr, int device)) {
+void otherlib_end_all(int device, void *self, void (*ended)(void *self, uint64_t addr, int device)) {
   lock_take(&lock);
   for (size_t i = 0; i < capacity;) {
     if (blocks[i].addr == 0 || blocks[i].device != device) {
@@ -98,23 +98,23 @@ void outside_end_all(int device, void *self, void (*ended)(void *self, uint64_t 
   lock_give(&lock);
 }
 
-static _Atomic int under_way;
-static _Atomic unsigned turn;
-static __thread int mine;  // of those under way: 0 or 1
+static _Atomic int under_way;   // calls
+static _Atomic unsigned begun;  // calls so far
+static __thread int mine;       // calls under way of this thread: 0 or 1
 
-void outside_enter(void) {
+void otherlib_call_begin(void) {
   mine++;
   atomic_fetch_add(&under_way, 1);
-  atomic_fetch_add(&turn, 1);
+  atomic_fetch_add(&begun, 1);
 }
 
-void outside_leave(void) {
+void otherlib_call_end(void) {
   mine--;
   atomic_fetch_sub(&under_way, 1);
 }
 
-unsigned outside_turn(bool *quiet) {
-  const unsigned now = atomic_load(&turn);
+unsigned otherlib_calls(bool *quiet) {
+  const unsigned now = atomic_load(&begun);
   *quiet = atomic_load(&under_way) == mine;
   return now;
 }
@@ -127,8 +127,8 @@ static int64_t sum(const int64_t *sums, int device) {
   return bytes;
 }
 
-int64_t outside_bytes(int device) { return sum(plain, device); }
-int64_t outside_pooled_bytes(int device) { return sum(pooled_sum, device); }
+int64_t otherlib_bytes(int device) { return sum(plain, device); }
+int64_t otherlib_pooled_bytes(int device) { return sum(pooled_sum, device); }
 
 static void forget(void) {
   lock = (struct lock){0};
