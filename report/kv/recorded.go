@@ -55,7 +55,7 @@ func RecordedSections(d *analysis.DeviceResult) []layout.Section {
 		}
 		if kv.Fault != "" {
 			place, why, _ := strings.Cut(kv.Fault, ": ")
-			fault := append(layout.Note("the engine's marks contradict each other from "+place+" on; the report ends there:"), layout.Note(plain.Shorten(why, 98))...)
+			fault := append(layout.Note("the engine's marks contradict each other from "+place+" on:"), layout.Note(plain.Shorten(why, 98))...)
 			head.Before = append(head.Before, layout.Toned(layout.Warned, fault)...)
 		}
 		if kv.Recorded.Capacity == 0 {
