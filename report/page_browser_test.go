@@ -213,18 +213,18 @@ func TestPageInBrowser(t *testing.T) {
 	t.Run("search and filter", func(t *testing.T) {
 		// What it made lives on to the peak.
 		b.Eval(`[...document.querySelectorAll('#pin button')].find((button) => button.textContent === 'Peak').click()`)
-		b.Eval(`(() => { const input = document.querySelector('#holders input'); input.value = 'onerror'; input.dispatchEvent(new Event('input')); })()`)
+		b.Eval(`(() => { const input = document.querySelector('#allocations input'); input.value = 'onerror'; input.dispatchEvent(new Event('input')); })()`)
 		b.Eval(reporttest.TwoFrames)
-		if got := b.Text("#holders .long-space"); !strings.Contains(got, hostileModule) {
+		if got := b.Text("#allocations .long-space"); !strings.Contains(got, hostileModule) {
 			t.Errorf("the table is %q", got)
 		}
-		b.Click("#holders .long-row", 0.1, 0.5)
-		if got := b.Text("#holders .chips"); !strings.Contains(got, "Module: <img src=x") {
+		b.Click("#allocations .long-row", 0.1, 0.5)
+		if got := b.Text("#allocations .chips"); !strings.Contains(got, "Module: <img src=x") {
 			t.Errorf("the filters are %q", got)
 		}
-		b.Eval(`document.querySelector('#holders .chip').click()`)
-		b.Eval(`(() => { const input = document.querySelector('#holders input'); input.value = 'nothing is called this'; input.dispatchEvent(new Event('input')); })()`)
-		if got := b.Text("#holders .note"); !strings.Contains(got, "Nothing that is live at this instant matches") {
+		b.Eval(`document.querySelector('#allocations .chip').click()`)
+		b.Eval(`(() => { const input = document.querySelector('#allocations input'); input.value = 'nothing is called this'; input.dispatchEvent(new Event('input')); })()`)
+		if got := b.Text("#allocations .note"); !strings.Contains(got, "No live allocation matches") {
 			t.Errorf("it says %q", got)
 		}
 	})

@@ -12,7 +12,6 @@ import (
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
-	"github.com/memprof/memprof/report/terms"
 	"github.com/memprof/memprof/report/units"
 )
 
@@ -30,7 +29,7 @@ func pauseSections(d *analysis.DeviceResult) []layout.Section {
 	}
 	var failures []layout.Cell
 	said := ""
-	for _, t := range terms.Calls(d.Transitions) {
+	for _, t := range byCall(d.Transitions) {
 		s.Rows = append(s.Rows, transitionRow(t))
 		// The tags of one call fail with one text.
 		if t.Failed != said && plain.Width(t.Failed) > resultWidth && len(failures) < failuresShown {
@@ -204,4 +203,58 @@ func newJSONPauses(d *analysis.DeviceResult) jsonPauses {
 		j.Transitions = append(j.Transitions, jsonTransition{t.Seq, t.Time, t.Duration, t.Arena, t.Tag, t.Resume, t.Bytes, t.Copied, t.Reserved, t.Failed})
 	}
 	return j
+}
+
+// sameCall is the most by which the starts of two transitions of one call differ, in nanoseconds: each
+// is computed from an end and a duration.
+const sameCall = 10_000
+
+// byCall joins the transitions that one call of pause or resume made in the arenas of a tag.
+func byCall(transitions []analysis.Transition) []analysis.Transition {
+	var calls []analysis.Transition
+	for _, t := range transitions {
+		if n := len(calls); n > 0 {
+			last := &calls[n-1]
+			apart := (t.Time - t.Duration) - (last.Time - last.Duration)
+			if last.Tag == t.Tag && last.Resume == t.Resume && last.Failed == t.Failed && apart < sameCall {
+				last.Bytes += t.Bytes
+				last.Copied += t.Copied
+				last.Time, last.Duration = t.Time, max(last.Duration, t.Duration)
+				last.Reserved = t.Reserved
+				continue
+			}
+		}
+		calls = append(calls, t)
+	}
+	return calls
+}
+
+// pagePause is a time for which the memory of a tag was unmapped.
+type pagePause struct {
+	Start int64  `json:"start"`
+	End   int64  `json:"end"` // -1 if the recording ends first
+	Tag   string `json:"tag"`
+	Bytes int64  `json:"bytes"`
+}
+
+// pausesShown is the most pauses that the timeline of a page marks.
+const pausesShown = 1024
+
+// pagePauses pairs each pause with its resume, for the timeline of a page.
+func pagePauses(d *analysis.DeviceResult) any {
+	pauses := []pagePause{}
+	open := map[string]int{} // by tag: index of the pause without a resume
+	for _, t := range byCall(d.Transitions) {
+		at, paused := open[t.Tag]
+		switch {
+		case t.Failed != "" || len(pauses) == pausesShown:
+		case !t.Resume && !paused:
+			open[t.Tag] = len(pauses)
+			pauses = append(pauses, pagePause{t.Time, -1, plain.Shorten(t.Tag, 40), t.Bytes})
+		case t.Resume && paused:
+			pauses[at].End = t.Time
+			delete(open, t.Tag)
+		}
+	}
+	return pauses
 }

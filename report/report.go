@@ -67,7 +67,7 @@ func HTML(w io.Writer, p page.Page) error {
 	if s, several := ranksSection(p.Results); several {
 		p.Ranks = &s
 	}
-	p.Sections = deviceSections
+	p.Sections, p.Subjects = deviceSections, pageData
 	return page.Write(w, p)
 }
 

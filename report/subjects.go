@@ -139,6 +139,10 @@ type subject struct {
 	sections func(*analysis.DeviceResult) []layout.Section // nil for one that is only drawn
 	figures  func(*analysis.Result, *analysis.DeviceResult) []figure.Figure
 	unused   bool // has sections also for a device on which nothing was allocated
+
+	// Data for the scripts of a page, by a name of the subject; nil if its sections are enough.
+	name string
+	page func(*analysis.DeviceResult) any
 }
 
 // subjects are all, in reading order.
@@ -152,7 +156,7 @@ var subjects = []subject{
 	{sections: attributionSections},
 	{sections: iterationSections, figures: iterationFigures},
 	{sections: phaseSections},
-	{sections: pauseSections, figures: pauseFigures},
+	{sections: pauseSections, figures: pauseFigures, name: "pauses", page: pagePauses},
 	{sections: resumeSections},
 	{sections: graphSections},
 	{sections: growthSections},
@@ -176,4 +180,15 @@ func deviceSections(d *analysis.DeviceResult) []layout.Section {
 		}
 	}
 	return sections
+}
+
+// pageData is what the scripts of a page read of each subject.
+func pageData(d *analysis.DeviceResult) map[string]any {
+	data := map[string]any{}
+	for _, s := range subjects {
+		if s.page != nil {
+			data[s.name] = s.page(d)
+		}
+	}
+	return data
 }

@@ -95,7 +95,7 @@ type (
 		Growths    pageGrowths    `json:"growths"`
 		OOMs       []pageOOM      `json:"ooms"`
 		OOMCount   int64          `json:"oomCount"` // more than are listed
-		Pauses     []pagePause    `json:"pauses"`
+		Subjects   map[string]any `json:"subjects"`
 		Arenas     []pageArena    `json:"arenas"`
 		Keyframes  *pageKeyframes `json:"keyframes"` // null without any
 		Sections   []pageSection  `json:"sections"`
@@ -116,12 +116,6 @@ type (
 		Arena       int32  `json:"arena"`
 		Verdict     string `json:"verdict"`
 		Requester   string `json:"requester"`
-	}
-	pagePause struct {
-		Start int64  `json:"start"`
-		End   int64  `json:"end"` // -1 for a pause that the trace does not see the end of
-		Tag   string `json:"tag"`
-		Bytes int64  `json:"bytes"`
 	}
 	pageArena struct {
 		ID        int32  `json:"id"`
@@ -162,7 +156,7 @@ func (b *pageBuilder) device(p *pack, r *analysis.Result, d *analysis.DeviceResu
 		Sampled: d.Sampled != nil, Period: d.Period, Tiles: pageTiles(d),
 		Levels: newPageLevels(p, d.Series.Points), Used: newPageUsed(p, b.page.Used[d]),
 		Bands: newPageBands(p, r.Bands), Iterations: newPageIterations(p, d), Growths: newPageGrowths(p, d),
-		OOMs: []pageOOM{}, OOMCount: d.OOMCount, Pauses: newPagePauses(d), Arenas: newPageArenas(r), Sections: []pageSection{},
+		OOMs: []pageOOM{}, OOMCount: d.OOMCount, Subjects: b.page.Subjects(d), Arenas: newPageArenas(r), Sections: []pageSection{},
 	}
 	for i := range d.OOMs[:min(len(d.OOMs), storyOOMs)] {
 		o := &d.OOMs[i]
@@ -260,23 +254,4 @@ func arenaName(a *analysis.ArenaInfo) string {
 		parts = append(parts, plain.Shorten(allocator, 16)+" allocator")
 	}
 	return strings.Join(parts, " · ")
-}
-
-// newPagePauses are the times for which memory of a tag was away.
-func newPagePauses(d *analysis.DeviceResult) []pagePause {
-	pauses := []pagePause{}
-	open := map[string]int{}
-	for _, t := range terms.Calls(d.Transitions) {
-		at, asleep := open[t.Tag]
-		switch {
-		case t.Failed != "" || len(pauses) == 1024:
-		case !t.Resume && !asleep:
-			open[t.Tag] = len(pauses)
-			pauses = append(pauses, pagePause{t.Time, -1, plain.Shorten(t.Tag, 40), t.Bytes})
-		case t.Resume && asleep:
-			pauses[at].End = t.Time
-			delete(open, t.Tag)
-		}
-	}
-	return pauses
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/memprof/memprof/report/layout"
 )
 
-//go:embed html/*.css html/*.js
+//go:embed html/*.css html/*.js html/parts/*.js
 var pageFiles embed.FS
 
 // Page is what [HTML] draws.
@@ -33,6 +33,8 @@ type Page struct {
 	// Ranks compares the processes, nil where there is one. Sections are those of the text report on a device.
 	Ranks    *layout.Section
 	Sections func(d *analysis.DeviceResult) []layout.Section
+	// Subjects are data of a device for the page's scripts, by name: any value that JSON can hold.
+	Subjects func(d *analysis.DeviceResult) map[string]any
 	// MaxBytes bounds the page by giving up keyframes, never what makes up the other parts; 3 MB if it is 0.
 	MaxBytes int
 }
@@ -63,25 +65,35 @@ func Write(w io.Writer, p Page) error {
 	}
 }
 
-// scripts are the parts of the page's script in their order; each page ends with its own.
+// scripts are the files of each page's script, in their order: a file may use those before it when it
+// is loaded, and any other when a function of it is called. "parts" stands for all files in html/parts.
 var scripts = map[string][]string{
 	"report": {
-		"format", "data", "page", "table", "sections", "chart", "levels", "scene", "overview", "timeline", "splitbar", "space",
-		"spacemap", "holders", "flame", "lists", "device", "report",
+		"format", "data", "page", "table", "sections", "chart", "levels", "scene", "overview", "timeline", "space", "parts", "device", "report",
 	},
 	"diff": {"format", "data", "page", "table", "sections", "diff"},
 }
 
-// script is one text, so that the policy can name it by its hash. The parts share one scope.
+// script joins the files of a page's script, which share one scope, so that the page's security policy
+// can name the script by one hash.
 func script(page string) (string, error) {
 	var out strings.Builder
 	out.WriteString("(() => {\n'use strict';\n")
 	for _, name := range scripts[page] {
-		part, err := pageFiles.ReadFile("html/" + name + ".js")
-		if err != nil {
-			return "", err
+		files := []string{"html/" + name + ".js"}
+		if name == "parts" {
+			var err error
+			if files, err = fs.Glob(pageFiles, "html/parts/*.js"); err != nil {
+				return "", err
+			}
 		}
-		out.Write(part)
+		for _, file := range files {
+			part, err := pageFiles.ReadFile(file)
+			if err != nil {
+				return "", err
+			}
+			out.Write(part)
+		}
 	}
 	out.WriteString("})();\n")
 	return out.String(), nil

@@ -41,12 +41,12 @@ func TestPageNames(t *testing.T) {
 const mix = (color) => color, hashOf = () => 0.5;
 `
 	const after = `
-const holders = { groups: ['constructor', '__proto__', 'toString', 'weights'].map((name, i) => ({ holder: i, size: 1, requested: 4 - i, name })) };
-const view = { holders, coloring: 'category', colorName: (holder) => holders.groups[holder].name };
+const allocations = { groups: ['constructor', '__proto__', 'toString', 'weights'].map((name, i) => ({ holder: i, size: 1, requested: 4 - i, name })) };
+const view = { allocations, coloring: 'category', colorName: (holder) => allocations.groups[holder].name };
 for (const name of ['forward', 'other', 'constructor', '__proto__', 'toString', 'mine']) console.log(name, DeviceView.prototype.phaseColor(name));
 const space = SPACE;
 const assigned = space.prototype.assign.call(view);
-for (const group of holders.groups) console.log(group.name, assigned.of.get(group.name));
+for (const group of allocations.groups) console.log(group.name, assigned.of.get(group.name));
 `
 	cmd := exec.Command(node, "-")
 	cmd.Stdin = strings.NewReader(before + string(code) + strings.Replace(after, "SPACE", classWith(t, string(code), "  assign() {"), 1))

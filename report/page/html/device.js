@@ -78,11 +78,12 @@ class DeviceView {
     this.reasons = element('span', { class: 'chips' });
     this.snap = element('p', { class: 'note snap' });
     this.command = element('code', {});
-    this.split = new SplitBar();
     const differ = (column) => this.frames[column].some((name, _, all) => name !== all[0]);
     this.coloring = differ('category') ? 'category' : differ('owner') ? 'owner' : 'size';
     this.map = new SpaceMap(this);
-    this.holders = new Holders(this);
+    this.allocations = new Allocations(this);
+    // Parts that follow the pin: each has a root element, and show(at) draws the stored instant of an index.
+    this.parts = [new SplitBar(this), this.map, this.allocations];
     const button = (text, title, click) => element('button', { type: 'button', class: 'quiet', text, title, 'aria-label': title, click });
     const bar = element('div', { class: 'pin', id: 'pin', role: 'status' },
       element('div', { class: 'pin-line' }, element('i', { class: 'pin-dot' }), this.title, this.reasons,
@@ -90,7 +91,7 @@ class DeviceView {
           button('Peak', 'Pin the peak of the run', () => this.pin(this.frames.why.findIndex((why) => why & 4))))),
       this.snap,
       element('p', { class: 'note exact' }, 'Any instant, exactly: ', this.command, copyButton(() => this.command.textContent)));
-    this.root.append(bar, card('At this instant', 'split', this.split.root), this.map.root, this.holders.root);
+    this.root.append(bar, ...this.parts.map((part) => part.root));
   }
 
   // pinNear pins the stored instant that is nearest to a time, counted in events, as between two of
@@ -140,9 +141,7 @@ class DeviceView {
     }
     this.command.textContent = 'memprof report --at ' + wanted + ' ' + shellQuote(this.process.path);
     this.layouts = this.space.at(at);
-    this.split.show(f, at);
-    this.map.show(this.layouts);
-    this.holders.show(at);
+    for (const part of this.parts) part.show(at);
     this.timeline.schedule();
     if (this.iterations) this.iterations.show(f.time[at]);
   }
@@ -268,7 +267,7 @@ class DeviceView {
     if (this.classes) return this.classes;
     const colors = theme.colors;
     const sums = new Map();
-    for (const group of this.holders ? this.holders.groups : []) {
+    for (const group of this.allocations ? this.allocations.groups : []) {
       const name = this.colorName(group.holder, group.size);
       sums.set(name, (sums.get(name) || 0) + group.requested);
     }
@@ -300,7 +299,7 @@ class DeviceView {
 
   classOf(span) {
     if (span.kind !== LIVE) return 10 + span.kind;
-    if (!this.holders.wanted(span.shape)) return 10;
+    if (!this.allocations.wanted(span.shape)) return 10;
     const k = this.frames;
     return this.assign().of.get(this.colorName(k.holder[span.shape], k.bytes[span.shape] - k.excess[span.shape])) ?? 9;
   }
@@ -323,7 +322,7 @@ class DeviceView {
     const k = this.frames;
     if (k.holder[shape] < 0) return;
     const owner = k.strings[k.owner[k.holder[shape]]];
-    this.holders.filter('owner', owner, owner === '' ? '(no module)' : owner);
+    this.allocations.filter('owner', owner, owner === '' ? '(no module)' : owner);
   }
 }
 

@@ -198,7 +198,7 @@ class Timeline extends Scene {
   // drawPauses shades the times for which memory of a tag was given back.
   drawPauses() {
     const c = this.context;
-    for (const pause of this.device.pauses) {
+    for (const pause of this.device.subjects.pauses) {
       const x0 = Math.max(LEFT, this.xAt(pause.start));
       const x1 = Math.min(this.width - RIGHT, pause.end < 0 ? this.width : this.xAt(pause.end));
       if (x1 < x0) continue;

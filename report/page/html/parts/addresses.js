@@ -191,7 +191,8 @@ class SpaceMap {
       this.list);
   }
 
-  show(layouts) {
+  show() {
+    const layouts = this.view.layouts;
     const parts = [];
     for (const layout of layouts) {
       let map = this.maps.get(layout.index);

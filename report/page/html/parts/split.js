@@ -2,25 +2,27 @@
 // reusable + external.
 
 const PARTS = [
-  ['t', 'Requested', 'asked for by live allocations', 'requested'],
-  ['rounding', 'Rounding', 'internal: requests rounded up to 256 bytes', 'internal'],
+  ['t', 'Requested', 'bytes that live allocations asked for', 'requested'],
+  ['rounding', 'Rounding', 'internal: requests rounded up to multiples of 256 B', 'internal'],
   ['slack', 'Slack', 'internal: chunks larger than the rounded request', 'internal'],
-  ['pending', 'Pending', 'freed, waiting for other streams', 'pending'],
+  ['pending', 'Pending', 'freed; another stream may still use it', 'pending'],
   ['external', 'External', 'free again, in chunks smaller than the largest: fragmented', 'external'],
   ['stranded', 'Stranded', 'free in arenas that the request cannot use', 'stranded'],
   ['reusable', 'Reusable', 'free again, in the largest free chunk', 'reusable'],
   ['reserve', 'Reserve', 'free, never handed out since it was mapped', 'reserve'],
-  ['unsplit', 'Not requested', 'the allocator was only watched: its chunks are not known', 'external'],
+  ['unsplit', 'Not requested', 'pending aside, all that is not requested: chunks of the native allocator are not known', 'external'],
 ];
 
 class SplitBar {
-  constructor() {
+  constructor(view) {
+    this.view = view;
     this.bar = element('div', { class: 'split-bar' });
     this.list = element('dl', { class: 'split-list' });
-    this.root = element('div', { class: 'split' }, this.bar, this.list);
+    this.root = card('At this instant', 'split', element('div', { class: 'split' }, this.bar, this.list));
   }
 
-  show(frames, at) {
+  show(at) {
+    const frames = this.view.frames;
     const whole = frames.r[at];
     const bars = [];
     const items = [];
@@ -43,7 +45,7 @@ class SplitBar {
       item(name, bytes, color, title);
     }
     item('= Reserved', whole, '', 'physical memory mapped');
-    if (frames.paused[at] > 0) item('Asleep', frames.paused[at], '', 'given back by paused tags, in no other number');
+    if (frames.paused[at] > 0) item('Paused', frames.paused[at], '', 'unmapped while its tag is paused; in no other number');
     if (whole === 0) bars.push(element('span', { class: 'empty', text: 'nothing is mapped at this instant' }));
     this.bar.replaceChildren(...bars);
     this.list.replaceChildren(...items);

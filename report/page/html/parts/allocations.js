@@ -1,11 +1,11 @@
-// Who holds memory at the pinned instant: the live blocks by category, phase, module and more, as a
-// table and as a flame graph, both under the same filters.
+// Live allocations at the pinned instant by category, phase, module and more, as a table and as a flame
+// graph, both under the same filters.
 
 const FACETS = [
   ['category', 'Category'], ['phase', 'Phase'], ['owner', 'Module'], ['repeated', 'Layers as one'], ['stack', 'Stack'], ['size', 'Size'], ['tag', 'Tag'],
 ];
 
-class Holders {
+class Allocations {
   constructor(view) {
     this.view = view;
     this.space = view.space;
@@ -14,7 +14,7 @@ class Holders {
     this.search = '';
     this.facet = this.varies('owner') ? 'owner' : this.varies('category') ? 'category' : 'size';
     this.input = element('input', {
-      type: 'search', placeholder: 'Search modules, frames, categories…', 'aria-label': 'Search holders', spellcheck: 'false',
+      type: 'search', placeholder: 'Search modules, frames, categories…', 'aria-label': 'Search live allocations', spellcheck: 'false',
       input: () => {
         this.search = this.input.value.trim().toLowerCase();
         this.refresh();
@@ -23,22 +23,22 @@ class Holders {
     this.chips = element('div', { class: 'chips' });
     this.sum = element('p', { class: 'note' });
     this.table = new LongTable([
-      { name: 'holder', of: (r) => r.name, text: (r) => r.name, width: 'minmax(120px, 1fr)' },
+      { name: 'allocated by', of: (r) => r.name, text: (r) => r.name, width: 'minmax(120px, 1fr)' },
       { name: 'share', number: true, of: (r) => r.requested, text: (r) => this.share(r), width: '112px' },
       { name: 'requested', number: true, of: (r) => r.requested, text: (r) => formatSize(r.requested), width: '76px' },
       { name: 'provided', number: true, of: (r) => r.provided, text: (r) => (view.device.sampled ? ABSENT : formatSize(r.provided)), width: '76px' },
-      { name: 'blocks', number: true, of: (r) => r.blocks, text: (r) => formatCount(r.blocks), width: '56px' },
+      { name: 'allocations', number: true, of: (r) => r.blocks, text: (r) => formatCount(r.blocks), width: '86px' },
     ], { height: 330, onClick: (row) => this.filter(this.facet, row.key, row.name) });
     this.table.sorted = { column: 2, down: true };
     this.flame = new Flame(view, this);
     this.facets = element('div');
-    this.root = card('Who holds memory', 'holders',
+    this.root = card('Live allocations', 'allocations',
       element('div', { class: 'tools' }, this.facets, this.input), this.chips, this.sum,
       element('div', { class: 'halves' }, this.table.root, this.flame.root));
     this.chooseFacet(this.facet);
   }
 
-  // varies says whether the recording tells holders apart by a column.
+  // varies reports whether live allocations differ in a column.
   varies(column) {
     return this.space.frames[column].some((name, _, all) => name !== all[0]);
   }
@@ -57,7 +57,7 @@ class Holders {
     return element('span', { class: 'share-cell' }, bar, formatPercent(row.requested / this.whole));
   }
 
-  // keyOf is what a group of blocks counts for under a facet, and its name for people.
+  // keyOf returns the value of a facet that a group of allocations has, and its display text.
   keyOf(group, facet) {
     const k = this.space.frames;
     const text = (column, none) => {
@@ -81,7 +81,7 @@ class Holders {
     }
   }
 
-  // texts are all names that a search looks at.
+  // matches reports whether one of a group's names contains the search text.
   matches(group) {
     if (this.search === '') return true;
     const k = this.space.frames;
@@ -94,7 +94,7 @@ class Holders {
     return this.filters.every((f) => this.keyOf(group, f.facet)[0] === f.value);
   }
 
-  // wanted says whether the block of a shape is under the filters and the search.
+  // wanted reports whether the allocation of a shape passes the filters and the search.
   wanted(shape) {
     if (this.filters.length === 0 && this.search === '') return true;
     const k = this.space.frames;
@@ -133,10 +133,10 @@ class Holders {
     const list = [...rows.values()];
     this.most = list.reduce((most, row) => Math.max(most, row.requested), 1);
     this.table.setRows(list);
-    this.sum.textContent = this.groups.length === 0 ? 'No block is live at this instant.' :
-      chosen.length === 0 ? 'Nothing that is live at this instant matches.' :
-        plural(blocks, 'block') + ', ' + formatSize(requested) + ' requested, ' + formatPercent(requested / this.whole) + ' of what is live · ' +
-        plural(list.length, 'line') + '; click one to look only at it';
+    this.sum.textContent = this.groups.length === 0 ? 'No allocation is live at this instant.' :
+      chosen.length === 0 ? 'No live allocation matches.' :
+        plural(blocks, 'allocation') + ', ' + formatSize(requested) + ' requested, ' + formatPercent(requested / this.whole) + ' of all requested · ' +
+        plural(list.length, 'line') + '; click one to show it alone';
     this.chips.replaceChildren(...this.filters.map((f) => {
       const name = FACETS.find(([facet]) => facet === f.facet)[1];
       return element('button', { type: 'button', class: 'chip', title: 'Remove this filter', click: () => {

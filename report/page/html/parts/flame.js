@@ -4,10 +4,10 @@ const FLAME_ROW = 19;
 const FLAME_DEPTH = 40;
 
 class Flame extends Chart {
-  constructor(view, holders) {
+  constructor(view, allocations) {
     super('flame', 330, 'Flame graph of live bytes');
     this.view = view;
-    this.holders = holders;
+    this.allocations = allocations;
     const frames = view.space.frames;
     const stacks = frames.stack.some((node) => node >= 0);
     this.by = stacks ? 'stack' : 'owner';
@@ -115,7 +115,7 @@ class Flame extends Chart {
   box(node, names, x, width, row, above) {
     const c = this.context;
     const y = row * FLAME_ROW;
-    const search = this.holders.search;
+    const search = this.allocations.search;
     const found = search !== '' && names.length > 0 && node.name.toLowerCase().includes(search);
     c.fillStyle = found ? theme.colors.match : theme.colors.flame;
     c.globalAlpha = above ? 0.35 : found ? 1 : 0.55 + 0.4 * hashOf(node.name);
