@@ -31,7 +31,7 @@ using Context = std::shared_ptr<c10::GatheredContext>;
 class History {
  public:
   bool on() const { return on_.load(std::memory_order_relaxed); }
-  bool watched() const { return watched_.load(std::memory_order_relaxed); }
+  bool tracked() const { return tracked_.load(std::memory_order_relaxed); }
 
   // `when` is what torch wants stacks of: nothing, live allocations, allocations, or all entries.
   void set(bool on, torch_cuda::CreateContextFn gather, size_t most, torch_cuda::RecordContext when, bool clear,
@@ -51,7 +51,7 @@ class History {
   void attach(torch_cuda::AllocatorTraceTracker tracker) {
     std::lock_guard<std::mutex> guard(mutex_);
     trackers_.push_back(std::move(tracker));
-    watched_ = true;
+    tracked_ = true;
   }
 
   // Gathers the stack; null if torch wants none. Call it before the hook: gathering needs the
@@ -133,7 +133,7 @@ class History {
     if (entries_.size() > most_) entries_.pop_front();
   }
 
-  std::atomic<bool> on_{false}, watched_{false};
+  std::atomic<bool> on_{false}, tracked_{false};
   std::atomic<torch_cuda::CreateContextFn> gather_{nullptr};
   std::atomic<torch_cuda::RecordContext> when_{torch_cuda::RecordContext::NEVER};
   std::mutex mutex_;  // guards all members below

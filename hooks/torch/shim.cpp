@@ -56,7 +56,7 @@ History& history = *new History;
 
 void free_block(void* ptr) {
   // Before memprof_free, after which the hook may give the address to another thread.
-  if (history.on() || history.watched()) history.freed(ptr, history.gather(torch_cuda::RecordContext::ALL));
+  if (history.on() || history.tracked()) history.freed(ptr, history.gather(torch_cuda::RecordContext::ALL));
   memprof_free(ptr, 0, 0, nullptr);
 }
 
@@ -95,7 +95,7 @@ int run_free_memory_callbacks() {
 void* allocate_or_throw(size_t size, DeviceIndex device, cudaStream_t stream) {
   if (size == 0) return nullptr;
   const PoolId pool = open_pools.find(device, stream);
-  if (!history.on() && !history.watched()) {
+  if (!history.on() && !history.tracked()) {
     void* ptr = memprof_malloc_in_pool(size, device, stream, pool.first, pool.second);
     if (ptr == nullptr) out_of_memory(size, device, stream);
     return ptr;
@@ -328,7 +328,7 @@ class Allocator final : public Base {
     const auto observe = [](int device, void* stream, uint64_t addr, uint64_t bytes, int mapped) {
       history.mapped(static_cast<DeviceIndex>(device), reinterpret_cast<void*>(addr), bytes, static_cast<cudaStream_t>(stream), mapped != 0);
     };
-    memprof_set_mapping_observer(history.on() || history.watched() ? +observe : nullptr);
+    memprof_set_mapping_observer(history.on() || history.tracked() ? +observe : nullptr);
   }
 
   static void empty_all() {

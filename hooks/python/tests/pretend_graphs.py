@@ -155,7 +155,7 @@ class Pool:
     def __init__(self, id): self.id = id
 
 class Captured:
-    """What a graph has captured: as in torch it goes after whatever refers to the graph weakly was told."""
+    """The captured part of a graph. As in torch, it is destroyed after the callbacks of weak references to the graph."""
     id = None
     def reset(self):
         if self.id is None: return

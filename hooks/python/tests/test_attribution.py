@@ -1,4 +1,4 @@
-"""Iterations, phases, modules and labels together: how much of them is told, and when nothing is."""
+"""Iterations, phases, modules and labels together: which of them each level records."""
 
 import os
 import sys

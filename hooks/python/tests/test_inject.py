@@ -36,7 +36,7 @@ class InjectTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0)
         return done.stdout
 
-    def watched(self, script):
+    def run_hooked(self, script):
         return self.run_python(textwrap.dedent(pretend.HOOK) + textwrap.dedent(script))
 
     def test_shadowed_sitecustomize_runs(self):
@@ -50,7 +50,7 @@ class InjectTest(unittest.TestCase):
 
     def test_installs_after_torch_has_run(self):
         pretend.write_torch(self.folder.name)
-        out = self.watched(
+        out = self.run_hooked(
             """
             import torch
             print(torch.executed, calls[0])
@@ -60,7 +60,7 @@ class InjectTest(unittest.TestCase):
 
     def test_asking_for_the_spec_does_not_lose_torch(self):
         pretend.write_torch(self.folder.name)
-        out = self.watched(
+        out = self.run_hooked(
             """
             import importlib.util
             importlib.util.find_spec("torch")
@@ -88,7 +88,7 @@ class InjectTest(unittest.TestCase):
 
     def test_a_failing_shim_does_not_fail_the_import(self):
         pretend.write_torch(self.folder.name)
-        out = self.watched(
+        out = self.run_hooked(
             """
             def broken(torch): raise RuntimeError("no compiler")
             shim.install = broken
