@@ -40,7 +40,7 @@ func (c *capturing) arena(base int64, options string) int32 {
 func (c *capturing) pool(name string) *heap {
 	h := &heap{c: c}
 	h.id = c.arena(int64(c.arenas+1)<<40, "pool="+name)
-	a, err := bfc.New(bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed}, &overheard{bfc.NewDevice(bfc.DeviceOptions{Base: uint64(h.id) << 40, VMM: true, Granularity: 2 << 20, RefuseTake: refuse}), h})
+	a, err := bfc.New(bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed}, &overheard{bfc.NewDevice(bfc.DeviceOptions{Base: uint64(h.id) << 40, VMM: true, Granularity: 2 << 20, RefuseUnmap: refuse}), h})
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -148,7 +148,7 @@ func TestSeriesIterations(t *testing.T) {
 func TestGrowthVerdicts(t *testing.T) {
 	r := modeltest.New()
 	a := newArena(t, r, bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed}, bfc.DeviceOptions{
-		VMM: true, Granularity: mib, RefuseTake: func(int, uint64, uint64) bool { return true },
+		VMM: true, Granularity: mib, RefuseUnmap: func(int, uint64, uint64) bool { return true },
 	})
 	var blocks []uint64
 	for range 6 {

@@ -12,10 +12,10 @@ const (
 	// NoLimit as Options.Limit is no limit at all.
 	NoLimit = math.MaxUint64
 
-	granuleBits      = 8
-	defaultMaxExcess = 128 << 20
-	// greatestSize is the greatest size that is a multiple of the granule.
-	greatestSize = math.MaxUint64 &^ (Granule - 1)
+	granuleBits     = 8
+	defaultMaxSlack = 128 << 20
+	// maxSize is the greatest size that is a multiple of the granule.
+	maxSize = math.MaxUint64 &^ (Granule - 1)
 )
 
 var (
@@ -23,8 +23,8 @@ var (
 	ErrNotInUse = errors.New("no chunk in use starts there")
 	// ErrNotFree is of a range that cannot be unmapped.
 	ErrNotFree = errors.New("not aligned, mapped bytes of one free chunk")
-	// ErrNotGivenBack is of a range that cannot be mapped ahead of need.
-	ErrNotGivenBack = errors.New("not aligned bytes that were given back, or beyond the limit")
+	// ErrNotUnmapped is of a range that cannot be mapped ahead of need.
+	ErrNotUnmapped = errors.New("not aligned bytes that were given back, or beyond the limit")
 )
 
 // Options are the parameters of the policy. The zero value has a limit of 0, under which
@@ -44,7 +44,7 @@ type Options struct {
 	Step uint64
 	// Split says when a chunk is split.
 	Split Split
-	// Trim says when the owner calls EndIteration, Trim and GiveBack. The allocator notes
+	// Trim says when the owner calls EndIteration, Trim and UnmapFree. The allocator notes
 	// which granules each iteration uses unless that is never.
 	Trim Trim
 	// Placement says where a request that something fits goes.
@@ -68,7 +68,7 @@ type chunk struct {
 	addr, size uint64
 	requested  uint64 // 0 while free
 	id         int64  // of the block while in use; freeID, or wallID
-	prev, next int32  // in the ring; next also links handles to be used again
+	prev, next int32  // in the ring; next also links slots to be used again
 }
 
 const (
@@ -89,10 +89,10 @@ type Allocator struct {
 	options     Options
 	memory      Memory
 	granularity uint64
-	maxExcess   uint64
+	maxSlack    uint64
 
-	chunks   []chunk // by handle; 0 is not used
-	recycled int32   // handles to be used again, linked by next
+	chunks   []chunk // by index; 0 is not used
+	recycled int32   // slots to be used again, linked by next
 	free     freeSet
 	live     liveTable
 	regions  []region // by address
@@ -123,7 +123,7 @@ func New(options Options, memory Memory) (*Allocator, error) {
 	if options.Growth == Step && options.Step == 0 {
 		return nil, errors.New("bfc: growth step needs a step")
 	}
-	a := &Allocator{options: options, memory: memory, granularity: granularity, maxExcess: maxExcess(options)}
+	a := &Allocator{options: options, memory: memory, granularity: granularity, maxSlack: maxSlack(options)}
 	var err error
 	if a.nextRegion, err = firstRegion(options); err != nil {
 		return nil, err
@@ -136,15 +136,15 @@ func New(options Options, memory Memory) (*Allocator, error) {
 	return a, nil
 }
 
-// maxExcess is the excess in bytes from which a chunk is split.
-func maxExcess(options Options) uint64 {
+// maxSlack is the excess in bytes from which a chunk is split.
+func maxSlack(options Options) uint64 {
 	switch {
 	case options.Split != SplitClassic:
 		return uint64(options.Split)
 	case options.FragmentationFraction > 0:
 		return truncate(options.FragmentationFraction * float64(options.Limit))
 	}
-	return defaultMaxExcess
+	return defaultMaxSlack
 }
 
 // truncate is the integral part of a product that is not negative, as far as 64 bits go.
@@ -159,24 +159,24 @@ func truncate(x float64) uint64 {
 // up to the granule, and where there is no memory. A failure may leave regions, and the
 // size of the next one, grown; nothing else has changed.
 func (a *Allocator) Alloc(size uint64) (Block, bool) {
-	if size == 0 || size > greatestSize {
+	if size == 0 || size > maxSize {
 		return Block{}, false
 	}
 	rounded := (size + Granule - 1) &^ (Granule - 1)
 	if a.planner != nil {
 		return a.allocPlanned(rounded, size)
 	}
-	handle := a.find(rounded)
-	if handle == none {
+	index := a.find(rounded)
+	if index == none {
 		return Block{}, false
 	}
-	return a.handOut(a.cut(handle, rounded), size), true
+	return a.handOut(a.cut(index, rounded), size), true
 }
 
 // find is a free chunk for a request, by best fit or else by growth, or none.
 func (a *Allocator) find(rounded uint64) int32 {
-	if handle := a.search(rounded); handle != none {
-		return handle
+	if index := a.search(rounded); index != none {
+		return index
 	}
 	return a.makeRoom(rounded)
 }
@@ -184,17 +184,17 @@ func (a *Allocator) find(rounded uint64) int32 {
 // search finds the free chunk to take for a request, with what is to be handed out of it
 // mapped, or none.
 func (a *Allocator) search(rounded uint64) int32 {
-	handle := a.free.first(rounded, 0)
-	if handle == none || a.unmapped.empty() {
-		return handle
+	index := a.free.first(rounded, 0)
+	if index == none || a.unmapped.empty() {
+		return index
 	}
-	return a.searchMapped(handle, rounded)
+	return a.searchMapped(index, rounded)
 }
 
 // makeRoom is for requests that nothing fits: it has the memory grow, and idle regions released.
 func (a *Allocator) makeRoom(rounded uint64) int32 {
-	if handle := a.extendAndSearch(rounded); handle != none {
-		return handle
+	if index := a.extendAndSearch(rounded); index != none {
+		return index
 	}
 	if !a.options.GarbageCollection || !a.worthCollecting(rounded) {
 		return none
@@ -206,59 +206,59 @@ func (a *Allocator) makeRoom(rounded uint64) int32 {
 // handedOut is how much of a free chunk of size bytes a request gets.
 func (a *Allocator) handedOut(size, rounded uint64) uint64 {
 	excess := size - rounded
-	if excess >= a.maxExcess || excess >= rounded && a.options.Split == SplitClassic {
+	if excess >= a.maxSlack || excess >= rounded && a.options.Split == SplitClassic {
 		return rounded
 	}
 	return size
 }
 
 // cut takes what a request gets of a free chunk out of it.
-func (a *Allocator) cut(handle int32, rounded uint64) int32 {
-	c := &a.chunks[handle]
-	return a.carve(handle, c.addr, a.handedOut(c.size, rounded))
+func (a *Allocator) cut(index int32, rounded uint64) int32 {
+	c := &a.chunks[index]
+	return a.carve(index, c.addr, a.handedOut(c.size, rounded))
 }
 
 // carve takes [addr, addr+size) out of a free chunk that has all of it, and returns the chunk
 // of just that, in no bin. What is left on either side stays free; on one side only, it is the
 // chunk that was.
-func (a *Allocator) carve(handle int32, addr, size uint64) int32 {
-	c := &a.chunks[handle]
+func (a *Allocator) carve(index int32, addr, size uint64) int32 {
+	c := &a.chunks[index]
 	low, high := addr-c.addr, c.addr+c.size-addr-size
-	a.free.remove(handle)
+	a.free.remove(index)
 	if low == 0 && high == 0 {
-		a.removeEnd(handle)
-		return handle
+		a.removeEnd(index)
+		return index
 	}
 	taken := none
 	if low == 0 {
-		taken = a.splitFront(handle, size)
+		taken = a.splitFront(index, size)
 	} else {
-		taken = a.splitBack(handle, size+high)
-		a.moveEnd(handle)
+		taken = a.splitBack(index, size+high)
+		a.moveEnd(index)
 		if high > 0 {
 			rest := a.splitBack(taken, high)
 			a.insertFree(rest)
 			a.insertEnd(rest)
 		}
 	}
-	a.insertFree(handle)
+	a.insertFree(index)
 	return taken
 }
 
-func (a *Allocator) insertFree(handle int32) {
-	c := &a.chunks[handle]
-	a.free.insert(handle, c.size, c.addr)
+func (a *Allocator) insertFree(index int32) {
+	c := &a.chunks[index]
+	a.free.insert(index, c.size, c.addr)
 }
 
 // handOut makes a chunk that is in no bin one in use.
-func (a *Allocator) handOut(handle int32, requested uint64) Block {
-	c := &a.chunks[handle]
+func (a *Allocator) handOut(index int32, requested uint64) Block {
+	c := &a.chunks[index]
 	a.lastID++
 	c.requested, c.id = requested, a.lastID
-	a.live.insert(c.addr, handle)
+	a.live.insert(c.addr, index)
 	a.noteUse(c.addr, c.size)
 	if a.planner != nil {
-		a.planner.origins[handle] = origin{}
+		a.planner.origins[index] = origin{}
 	}
 
 	a.stats.NumAllocs++
@@ -269,20 +269,20 @@ func (a *Allocator) handOut(handle int32, requested uint64) Block {
 }
 
 // splitFront divides a chunk that is in no bin: a new one has its first size bytes.
-func (a *Allocator) splitFront(handle int32, size uint64) int32 {
-	front := a.newHandle()
-	low, high := &a.chunks[front], &a.chunks[handle]
-	*low = chunk{addr: high.addr, size: size, id: freeID, prev: high.prev, next: handle}
+func (a *Allocator) splitFront(index int32, size uint64) int32 {
+	front := a.takeSlot()
+	low, high := &a.chunks[front], &a.chunks[index]
+	*low = chunk{addr: high.addr, size: size, id: freeID, prev: high.prev, next: index}
 	a.chunks[low.prev].next = front
 	high.addr, high.size, high.prev = high.addr+size, high.size-size, front
 	return front
 }
 
 // splitBack divides a chunk that is in no bin: a new one has its last size bytes.
-func (a *Allocator) splitBack(handle int32, size uint64) int32 {
-	back := a.newHandle()
-	low, high := &a.chunks[handle], &a.chunks[back]
-	*high = chunk{addr: low.addr + low.size - size, size: size, id: freeID, prev: handle, next: low.next}
+func (a *Allocator) splitBack(index int32, size uint64) int32 {
+	back := a.takeSlot()
+	low, high := &a.chunks[index], &a.chunks[back]
+	*high = chunk{addr: low.addr + low.size - size, size: size, id: freeID, prev: index, next: low.next}
 	a.chunks[high.next].prev = back
 	low.size, low.next = low.size-size, back
 	return back
@@ -291,27 +291,27 @@ func (a *Allocator) splitBack(handle int32, size uint64) int32 {
 // Free takes the block at addr back and merges it with its free neighbours. It returns
 // the block as Alloc did, or ErrNotInUse.
 func (a *Allocator) Free(addr uint64) (Block, error) {
-	slot, handle := a.live.find(a.chunks, addr)
-	if handle == none {
+	slot, index := a.live.find(a.chunks, addr)
+	if index == none {
 		return Block{}, fmt.Errorf("bfc: free of %#x: %w", addr, ErrNotInUse)
 	}
 	a.live.remove(slot)
-	c := &a.chunks[handle]
+	c := &a.chunks[index]
 	block := Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}
 	a.stats.BytesInUse -= c.size
 	c.requested, c.id = 0, freeID
 	if a.planner != nil {
-		a.planner.freed(a.planner.origins[handle], a.ended)
+		a.planner.freed(a.planner.origins[index], a.ended)
 	}
 	a.noteUse(c.addr, c.size)
-	a.merge(handle)
+	a.merge(index)
 	return block, nil
 }
 
 // merge joins a free chunk that is in no bin with its free neighbours, which take it up, and
 // puts the result into its bin.
-func (a *Allocator) merge(handle int32) {
-	previous, next := a.chunks[handle].prev, a.chunks[handle].next
+func (a *Allocator) merge(index int32) {
+	previous, next := a.chunks[index].prev, a.chunks[index].next
 	before, behind := a.chunks[previous].id == freeID, a.chunks[next].id == freeID
 	if before {
 		a.free.remove(previous)
@@ -325,64 +325,64 @@ func (a *Allocator) merge(handle int32) {
 		a.absorbNext(previous)
 		a.absorbNext(previous)
 		a.moveEnd(previous)
-		handle = previous
+		index = previous
 	case before:
 		a.absorbNext(previous)
 		a.moveEnd(previous)
-		handle = previous
+		index = previous
 	case behind:
 		a.absorbPrevious(next)
-		handle = next
+		index = next
 	default:
-		a.insertEnd(handle)
+		a.insertEnd(index)
 	}
-	a.insertFree(handle)
+	a.insertFree(index)
 }
 
 // absorbNext adds the next chunk, which is in no bin, to a chunk.
-func (a *Allocator) absorbNext(handle int32) {
-	c := &a.chunks[handle]
+func (a *Allocator) absorbNext(index int32) {
+	c := &a.chunks[index]
 	gone := c.next
 	c.size += a.chunks[gone].size
 	c.next = a.chunks[gone].next
-	a.chunks[c.next].prev = handle
+	a.chunks[c.next].prev = index
 	a.recycle(gone)
 }
 
-func (a *Allocator) absorbPrevious(handle int32) {
-	c := &a.chunks[handle]
+func (a *Allocator) absorbPrevious(index int32) {
+	c := &a.chunks[index]
 	gone := c.prev
 	c.addr = a.chunks[gone].addr
 	c.size += a.chunks[gone].size
 	c.prev = a.chunks[gone].prev
-	a.chunks[c.prev].next = handle
+	a.chunks[c.prev].next = index
 	a.recycle(gone)
 }
 
-func (a *Allocator) newHandle() int32 {
-	if handle := a.recycled; handle != none {
-		a.recycled = a.chunks[handle].next
-		return handle
+func (a *Allocator) takeSlot() int32 {
+	if index := a.recycled; index != none {
+		a.recycled = a.chunks[index].next
+		return index
 	}
 	a.chunks = append(a.chunks, chunk{})
-	a.free.addHandle()
+	a.free.addSlot()
 	if a.planner != nil {
-		a.planner.addHandle()
+		a.planner.addSlot()
 	}
 	return int32(len(a.chunks) - 1)
 }
 
-func (a *Allocator) recycle(handle int32) {
-	a.chunks[handle] = chunk{next: a.recycled}
-	a.recycled = handle
+func (a *Allocator) recycle(index int32) {
+	a.chunks[index] = chunk{next: a.recycled}
+	a.recycled = index
 }
 
 // Find returns the block in use that starts at addr.
 func (a *Allocator) Find(addr uint64) (Block, bool) {
-	_, handle := a.live.find(a.chunks, addr)
-	if handle == none {
+	_, index := a.live.find(a.chunks, addr)
+	if index == none {
 		return Block{}, false
 	}
-	c := &a.chunks[handle]
+	c := &a.chunks[index]
 	return Block{Addr: c.addr, Size: c.size, Requested: c.requested, ID: c.id}, true
 }

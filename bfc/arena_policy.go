@@ -15,7 +15,7 @@ type Arena struct {
 type ArenaPolicy struct {
 	Policy             // Limit is NoLimit for none, and Handle is positive
 	Reservation uint64 // bytes of addresses that it reserves at a time
-	Unmaps      bool   // it unmaps free pages before it grows: Memory.Take may succeed for a request
+	Unmaps      bool   // it unmaps free pages before it grows: Memory.TryUnmap may succeed for a request
 }
 
 const (

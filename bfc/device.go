@@ -23,8 +23,8 @@ type DeviceOptions struct {
 	// returning true; RefuseMap likewise at each Map.
 	RefuseGrow func(call int, bytes uint64) bool
 	RefuseMap  func(call int, addr, bytes uint64) bool
-	// RefuseTake is asked likewise at each Take.
-	RefuseTake func(call int, addr, bytes uint64) bool
+	// RefuseUnmap is asked likewise at each Take.
+	RefuseUnmap func(call int, addr, bytes uint64) bool
 }
 
 // Device is a Memory that models a device: it has addresses, but nothing behind them.
@@ -141,9 +141,9 @@ func (d *Device) Map(addr, bytes uint64) bool {
 }
 
 // Take takes physical memory back. It refuses when told to.
-func (d *Device) Take(addr, bytes uint64) bool {
+func (d *Device) TryUnmap(addr, bytes uint64) bool {
 	d.takes++
-	if d.options.RefuseTake != nil && d.options.RefuseTake(d.takes, addr, bytes) {
+	if d.options.RefuseUnmap != nil && d.options.RefuseUnmap(d.takes, addr, bytes) {
 		return false
 	}
 	d.Unmap(addr, bytes)

@@ -6,25 +6,25 @@ package bfc
 // only what comes to be free by itself is inserted.
 
 // insertEnd is for a free chunk that no other has become.
-func (a *Allocator) insertEnd(handle int32) {
+func (a *Allocator) insertEnd(index int32) {
 	if a.planner != nil {
-		c := &a.chunks[handle]
-		a.planner.ends.insert(handle, Granule, c.addr+c.size)
+		c := &a.chunks[index]
+		a.planner.ends.insert(index, Granule, c.addr+c.size)
 	}
 }
 
 // moveEnd is for a free chunk that ends elsewhere, behind the same chunks as before.
-func (a *Allocator) moveEnd(handle int32) {
+func (a *Allocator) moveEnd(index int32) {
 	if a.planner != nil {
-		c := &a.chunks[handle]
-		a.planner.ends.nodes[handle].addr = c.addr + c.size
+		c := &a.chunks[index]
+		a.planner.ends.nodes[index].addr = c.addr + c.size
 	}
 }
 
 // removeEnd is for a chunk that is free no more, or part of another.
-func (a *Allocator) removeEnd(handle int32) {
+func (a *Allocator) removeEnd(index int32) {
 	if a.planner != nil {
-		a.planner.ends.remove(handle)
+		a.planner.ends.remove(index)
 	}
 }
 

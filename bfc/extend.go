@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	leastRegion = 2 << 20
+	firstRegionSize = 2 << 20
 	// backoff is what is asked of the memory after a refusal, as a share of what was
 	// refused. It is a float32 because the reference's is, and the products are too.
 	backoff float32 = 0.9
@@ -19,7 +19,7 @@ func firstRegion(options Options) (uint64, error) {
 	limit := roundUp(options.Limit, Granule)
 	switch options.Growth {
 	case Double, Needed, Step:
-		return min(leastRegion, limit), nil
+		return min(firstRegionSize, limit), nil
 	case None:
 		if options.Limit == NoLimit {
 			return 0, errors.New("bfc: growth none takes the whole limit at once and needs one")
@@ -60,14 +60,14 @@ func (a *Allocator) extendAndSearch(rounded uint64) int32 {
 		credit = a.chunks[tail].size
 	}
 	if a.options.Growth == Needed {
-		a.take(rounded-credit, tail)
+		a.unmapElsewhere(rounded-credit, tail)
 	}
 	if !a.extendBy(rounded - credit) {
 		return none
 	}
-	handle := a.search(rounded)
-	if handle != none || credit == 0 {
-		return handle
+	index := a.search(rounded)
+	if index != none || credit == 0 {
+		return index
 	}
 	// The grant was not adjacent to the tail it should have completed.
 	if !a.extendBy(rounded) {
@@ -104,8 +104,8 @@ func (a *Allocator) extend(rounded uint64) bool {
 }
 
 func (a *Allocator) doubleNextRegion() {
-	if a.nextRegion > greatestSize/2 {
-		a.nextRegion = greatestSize
+	if a.nextRegion > maxSize/2 {
+		a.nextRegion = maxSize
 		return
 	}
 	a.nextRegion *= 2
@@ -149,11 +149,11 @@ func (a *Allocator) freeTail(rounded uint64) int32 {
 	if a.lastGrown == none || !a.memory.Coalesces() {
 		return none
 	}
-	handle := a.chunks[a.lastGrown].prev
-	if tail := &a.chunks[handle]; tail.id != freeID || tail.size >= rounded {
+	index := a.chunks[a.lastGrown].prev
+	if tail := &a.chunks[index]; tail.id != freeID || tail.size >= rounded {
 		return none
 	}
-	return handle
+	return index
 }
 
 // extendBy grows by lack bytes, for growth Needed and Step. A step more is asked for first,
@@ -177,8 +177,8 @@ func (a *Allocator) extendBy(lack uint64) bool {
 // granule.
 func stepsOver(bytes, step uint64) uint64 {
 	steps := (bytes-1)/step + 1
-	if steps > greatestSize/step {
-		return greatestSize
+	if steps > maxSize/step {
+		return maxSize
 	}
 	return roundUp(steps*step, Granule)
 }
@@ -195,7 +195,7 @@ func (a *Allocator) grow(bytes uint64) bool {
 		}
 		return 1
 	})
-	if !a.sound(addr, granted, bytes, at) {
+	if !a.validGrant(addr, granted, bytes, at) {
 		return false
 	}
 	a.stats.Reserved += granted
@@ -210,7 +210,7 @@ func (a *Allocator) grow(bytes uint64) bool {
 
 // sound says whether a grant is one: a memory that replays a damaged recording may give
 // anything, and what does not keep to the contract of Memory counts as a refusal.
-func (a *Allocator) sound(addr, granted, asked uint64, at int) bool {
+func (a *Allocator) validGrant(addr, granted, asked uint64, at int) bool {
 	switch {
 	case granted < asked, (addr|granted)%Granule != 0, addr > math.MaxUint64-granted:
 		return false
@@ -226,7 +226,7 @@ func (r *region) end() uint64 { return r.addr + r.size }
 
 // addRegion makes a grant the region at an index: one free chunk and the wall.
 func (a *Allocator) addRegion(at int, addr, bytes uint64) {
-	wall, all := a.newHandle(), a.newHandle()
+	wall, all := a.takeSlot(), a.takeSlot()
 	a.chunks[wall] = chunk{addr: addr + bytes, id: wallID, prev: all, next: all}
 	a.chunks[all] = chunk{addr: addr, size: bytes, id: freeID, prev: wall, next: wall}
 	a.insertFree(all)
@@ -238,7 +238,7 @@ func (a *Allocator) addRegion(at int, addr, bytes uint64) {
 
 // lengthen adds a grant to the end of a region.
 func (a *Allocator) lengthen(r *region, bytes uint64) {
-	added := a.newHandle()
+	added := a.takeSlot()
 	wall := &a.chunks[r.wall]
 	a.chunks[added] = chunk{addr: r.end(), size: bytes, id: freeID, prev: wall.prev, next: r.wall}
 	a.chunks[wall.prev].next = added

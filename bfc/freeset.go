@@ -13,19 +13,19 @@ const (
 	classWords = (classCount + 63) / 64
 )
 
-// none is no chunk: handle 0 is never given out.
+// none is no chunk: index 0 is never given out.
 const none int32 = 0
 
 // freeNode is a chunk's place in its class. While the chunk is in use it means nothing.
 type freeNode struct {
 	size, addr uint64
 	child      [2]int32 // lesser and greater keys; none where there are none
-	priority   uint32   // no child has a greater one; fixed for the life of the handle
+	priority   uint32   // no child has a greater one; fixed for the life of the index
 }
 
-// freeSet is the free chunks in the order (size, address), by handle.
+// freeSet is the free chunks in the order (size, address), by index.
 type freeSet struct {
-	nodes   []freeNode // by handle; 0 is not used
+	nodes   []freeNode // by index; 0 is not used
 	roots   [classCount]int32
 	words   [classWords]uint64 // bit c: class c holds something
 	summary uint64             // bit w: words[w] is not zero
@@ -42,8 +42,8 @@ func classOf(size uint64) uint {
 	return shift<<classBits + uint(granules>>shift)
 }
 
-// addHandle makes room for the next handle.
-func (s *freeSet) addHandle() {
+// addSlot makes room for the next index.
+func (s *freeSet) addSlot() {
 	// The finalizer of a multiplicative hash: priorities only have to look random, and
 	// fixed ones make a run repeatable to the last pointer.
 	mixed := uint32(len(s.nodes))
@@ -61,13 +61,13 @@ func (n *freeNode) side(size, addr uint64) uint64 {
 	return borrow
 }
 
-func (s *freeSet) insert(handle int32, size, addr uint64) {
-	node := &s.nodes[handle]
+func (s *freeSet) insert(index int32, size, addr uint64) {
+	node := &s.nodes[index]
 	node.size, node.addr = size, addr
 	class := classOf(size)
 	link := &s.roots[class]
 	if *link == none {
-		*link = handle
+		*link = index
 		node.child = [2]int32{}
 		s.words[class/64] |= 1 << (class % 64)
 		s.summary |= 1 << (class / 64)
@@ -82,7 +82,7 @@ func (s *freeSet) insert(handle int32, size, addr uint64) {
 	}
 	// What hung here is divided by the new key and hangs below it.
 	at := *link
-	*link = handle
+	*link = index
 	lesser, greater := &node.child[0], &node.child[1]
 	for at != none {
 		next := &s.nodes[at]
@@ -99,11 +99,11 @@ func (s *freeSet) insert(handle int32, size, addr uint64) {
 	*lesser, *greater = none, none
 }
 
-func (s *freeSet) remove(handle int32) {
-	node := &s.nodes[handle]
+func (s *freeSet) remove(index int32) {
+	node := &s.nodes[index]
 	class := classOf(node.size)
 	link := &s.roots[class]
-	for *link != handle {
+	for *link != index {
 		next := &s.nodes[*link]
 		link = &next.child[next.side(node.size, node.addr)&1]
 	}
@@ -154,8 +154,8 @@ func (s *freeSet) first(size, addr uint64) int32 {
 }
 
 // after is the next free chunk in the order, or none.
-func (s *freeSet) after(handle int32) int32 {
-	node := &s.nodes[handle]
+func (s *freeSet) after(index int32) int32 {
+	node := &s.nodes[index]
 	return s.first(node.size, node.addr+1)
 }
 

@@ -128,7 +128,7 @@ func TestBins(t *testing.T) {
 	}{
 		{256, 0}, {511, 0}, {512, 1}, {1023, 1}, {4 * kib, 4}, {64 * kib, 8}, {mib, 12}, {2 * mib, 13}, {4 * mib, 14},
 		{8 * mib, 15}, {16 * mib, 16}, {32 * mib, 17}, {64 * mib, 18}, {128 * mib, 19}, {256*mib - 256, 19},
-		{256 * mib, 20}, {512 * mib, 20}, {greatestSize, 20},
+		{256 * mib, 20}, {512 * mib, 20}, {maxSize, 20},
 	} {
 		if got := BinOf(c.size); got != c.want {
 			t.Errorf("BinOf(%d) = %d, want %d", c.size, got, c.want)
@@ -167,8 +167,8 @@ func TestClassesAreMonotone(t *testing.T) {
 			check(1<<shift + part<<(shift-5))
 		}
 	}
-	if classOf(greatestSize) != classCount-1 {
-		t.Errorf("the last class is %d, of %d", classOf(greatestSize), classCount)
+	if classOf(maxSize) != classCount-1 {
+		t.Errorf("the last class is %d, of %d", classOf(maxSize), classCount)
 	}
 }
 

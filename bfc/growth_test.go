@@ -154,7 +154,7 @@ func TestBackoff(t *testing.T) {
 func TestRequestsNear64Bits(t *testing.T) {
 	memory := &asked{Device: NewDevice(DeviceOptions{Physical: gib})}
 	a := mustNew(t, Options{Limit: NoLimit}, memory)
-	for _, size := range []uint64{math.MaxUint64, math.MaxUint64 - 1, greatestSize + 1} {
+	for _, size := range []uint64{math.MaxUint64, math.MaxUint64 - 1, maxSize + 1} {
 		if _, ok := a.Alloc(size); ok {
 			t.Errorf("Alloc(%d) succeeded", size)
 		}
@@ -162,13 +162,13 @@ func TestRequestsNear64Bits(t *testing.T) {
 	if memory.grows != nil || a.NextRegion() != 2*mib {
 		t.Errorf("sizes that cannot be rounded asked for %v, next region %d", memory.grows, a.NextRegion())
 	}
-	if _, ok := a.Alloc(greatestSize); ok {
+	if _, ok := a.Alloc(maxSize); ok {
 		t.Error("2^64-256 succeeded")
 	}
-	if a.NextRegion() != greatestSize {
+	if a.NextRegion() != maxSize {
 		t.Errorf("next region %d does not saturate", a.NextRegion())
 	}
-	if memory.grows[0] != greatestSize {
+	if memory.grows[0] != maxSize {
 		t.Errorf("asked for %d, want 2^64-256", memory.grows[0])
 	}
 	// One huge failure has made all later growth start huge, and it backs off to what there is.
@@ -306,13 +306,13 @@ type scripted struct {
 	asked  []uint64
 }
 
-func (s *scripted) Granularity() uint64     { return Granule }
-func (s *scripted) Coalesces() bool         { return true }
-func (s *scripted) Release(uint64, uint64)  {}
-func (s *scripted) Map(uint64, uint64) bool { return true }
-func (s *scripted) Unmap(uint64, uint64)    {}
-func (s *scripted) Take(_, _ uint64) bool   { return false }
-func (s *scripted) Free() uint64            { return NoLimit }
+func (s *scripted) Granularity() uint64       { return Granule }
+func (s *scripted) Coalesces() bool           { return true }
+func (s *scripted) Release(uint64, uint64)    {}
+func (s *scripted) Map(uint64, uint64) bool   { return true }
+func (s *scripted) Unmap(uint64, uint64)      {}
+func (s *scripted) TryUnmap(_, _ uint64) bool { return false }
+func (s *scripted) Free() uint64              { return NoLimit }
 func (s *scripted) Grow(bytes uint64) (uint64, uint64, bool) {
 	s.asked = append(s.asked, bytes)
 	if len(s.grants) == 0 {
@@ -351,7 +351,7 @@ func TestNeededCreditsTheRegionGrownLast(t *testing.T) {
 	wantShape(t, a, [][]int64{{mib, mib, 1536 * kib}, {mib}})
 }
 
-// Once the region grown last is released there is no tail to credit, though the handle of
+// Once the region grown last is released there is no tail to credit, though the index of
 // its wall is now a chunk behind a free one.
 func TestNeededCreditsNoReleasedRegion(t *testing.T) {
 	memory := &asked{Device: NewDevice(DeviceOptions{VMM: true, Reservation: 4 * mib})}

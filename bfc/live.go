@@ -2,7 +2,7 @@ package bfc
 
 import "math/bits"
 
-// liveTable finds the handle of a chunk in use by its address: open addressing with linear
+// liveTable finds the chunk of a chunk in use by its address: open addressing with linear
 // probing, and removal that shifts back what had been displaced, so that it never needs
 // cleaning. A slot is 8 bytes; host memory is proportional to the chunks in use, whatever
 // the device has. The zero value is empty.
@@ -13,11 +13,11 @@ type liveTable struct {
 }
 
 type liveSlot struct {
-	tag    uint32 // upper half of the address's hash: its home, and a first comparison
-	handle int32  // none: the slot is empty
+	tag   uint32 // upper half of the address's hash: its home, and a first comparison
+	chunk int32  // none: the slot is empty
 }
 
-const leastLiveSlots = 64
+const minLiveSlots = 64
 
 // tagOf spreads addresses, which differ in few bits, by Fibonacci hashing.
 func tagOf(addr uint64) uint32 {
@@ -25,18 +25,18 @@ func tagOf(addr uint64) uint32 {
 }
 
 // insert adds a chunk whose address is not in the table.
-func (t *liveTable) insert(addr uint64, handle int32) {
+func (t *liveTable) insert(addr uint64, chunk int32) {
 	if t.count >= len(t.slots)/4*3 {
 		t.grow()
 	}
 	t.count++
-	t.put(liveSlot{tagOf(addr), handle})
+	t.put(liveSlot{tagOf(addr), chunk})
 }
 
 func (t *liveTable) put(slot liveSlot) {
 	mask := uint32(len(t.slots) - 1)
 	at := slot.tag >> t.shift
-	for t.slots[at&mask].handle != none {
+	for t.slots[at&mask].chunk != none {
 		at++
 	}
 	t.slots[at&mask] = slot
@@ -44,17 +44,17 @@ func (t *liveTable) put(slot liveSlot) {
 
 func (t *liveTable) grow() {
 	old := t.slots
-	t.slots = make([]liveSlot, max(leastLiveSlots, 2*len(old)))
+	t.slots = make([]liveSlot, max(minLiveSlots, 2*len(old)))
 	t.shift = 32 - uint(bits.TrailingZeros(uint(len(t.slots))))
 	for _, slot := range old {
-		if slot.handle != none {
+		if slot.chunk != none {
 			t.put(slot)
 		}
 	}
 }
 
-// find returns the slot and handle of the chunk at addr; handle none if there is none.
-func (t *liveTable) find(chunks []chunk, addr uint64) (slot uint32, handle int32) {
+// find returns the slot and chunk of the chunk at addr; chunk none if there is none.
+func (t *liveTable) find(chunks []chunk, addr uint64) (slot uint32, chunk int32) {
 	if len(t.slots) == 0 {
 		return 0, none
 	}
@@ -62,11 +62,11 @@ func (t *liveTable) find(chunks []chunk, addr uint64) (slot uint32, handle int32
 	tag := tagOf(addr)
 	for at := tag >> t.shift & mask; ; at = (at + 1) & mask {
 		slot := t.slots[at]
-		if slot.handle == none {
+		if slot.chunk == none {
 			return at, none
 		}
-		if slot.tag == tag && chunks[slot.handle].addr == addr {
-			return at, slot.handle
+		if slot.tag == tag && chunks[slot.chunk].addr == addr {
+			return at, slot.chunk
 		}
 	}
 }
@@ -77,7 +77,7 @@ func (t *liveTable) remove(slot uint32) {
 	hole := slot
 	for at := (hole + 1) & mask; ; at = (at + 1) & mask {
 		next := t.slots[at&mask]
-		if next.handle == none {
+		if next.chunk == none {
 			break
 		}
 		// next may move to the hole if its home is not between the hole and itself.

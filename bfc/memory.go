@@ -19,8 +19,8 @@ type Memory interface {
 	Map(addr, bytes uint64) bool
 
 	// Take takes back granules of free chunks, or refuses, which changes nothing. Where
-	// grants do not coalesce it is called by Trim and GiveBack only.
-	Take(addr, bytes uint64) bool
+	// grants do not coalesce it is called by Trim and UnmapFree only.
+	TryUnmap(addr, bytes uint64) bool
 
 	// Unmap undoes a Map of the same request after a later one failed.
 	Unmap(addr, bytes uint64)

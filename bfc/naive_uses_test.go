@@ -27,7 +27,7 @@ func (n *naive) take(lack uint64, keep span) {
 					part = low
 				}
 			}
-			if !n.memory.Take(part, at-part) {
+			if !n.memory.TryUnmap(part, at-part) {
 				at = low
 				continue
 			}
@@ -80,7 +80,7 @@ func (n *naive) ranges(wanted func(at uint64) bool) (out []Range) {
 func (n *naive) trim() {
 	noted := n.options.Trim.When != TrimNever
 	for _, r := range n.ranges(func(at uint64) bool { return noted && n.iteration > 1 && !n.gone[at] && !n.expected(at) }) {
-		if n.memory.Take(r.Addr, r.Bytes) {
+		if n.memory.TryUnmap(r.Addr, r.Bytes) {
 			n.lose(r.Addr, r.Bytes)
 		}
 	}
@@ -98,7 +98,7 @@ func (n *naive) giveBack(bytes uint64) {
 	unit := n.memory.Granularity()
 	for _, r := range slices.Backward(n.ranges(func(at uint64) bool { return !n.gone[at] })) {
 		part := min(r.Bytes, (bytes+unit-1)/unit*unit)
-		if part > 0 && n.memory.Take(r.Addr+r.Bytes-part, part) {
+		if part > 0 && n.memory.TryUnmap(r.Addr+r.Bytes-part, part) {
 			n.lose(r.Addr+r.Bytes-part, part)
 			bytes -= min(bytes, part)
 		}

@@ -65,22 +65,22 @@ func (p *plan) misses(k int, iteration uint32) bool {
 func (a *Allocator) allocPlanned(rounded, size uint64) (Block, bool) {
 	p := a.planner
 	k := p.plan.match(rounded, a.ended)
-	handle := none
+	index := none
 	if k >= 0 {
-		handle = a.takePlace(p.plan.place(k, a.ended), rounded)
+		index = a.takePlace(p.plan.place(k, a.ended), rounded)
 	}
-	if handle == none {
-		if handle = a.find(rounded); handle == none {
+	if index == none {
+		if index = a.find(rounded); index == none {
 			return Block{}, false
 		}
-		handle = a.cut(handle, rounded)
+		index = a.cut(index, rounded)
 		p.missed[0] = p.missed[0] || k < 0 || p.plan.misses(k, a.ended)
 	}
 	if k >= 0 {
 		p.plan.serve(k, a.ended)
 	}
-	block := a.handOut(handle, size)
-	p.origins[handle] = p.requested(rounded, a.ended)
+	block := a.handOut(index, size)
+	p.origins[index] = p.requested(rounded, a.ended)
 	return block, true
 }
 
@@ -92,17 +92,17 @@ func (a *Allocator) takePlace(addr, rounded uint64) int32 {
 	}
 	if last := a.growing(); last != nil && addr+rounded > last.end() && a.freeTo(last, addr) {
 		lack := addr + rounded - last.end()
-		a.take(lack, a.chunks[last.wall].prev)
+		a.unmapElsewhere(lack, a.chunks[last.wall].prev)
 		a.extendBy(lack)
 	}
-	handle := a.endingAfter(addr + rounded)
-	if handle == none || a.chunks[handle].addr > addr {
+	index := a.endingAfter(addr + rounded)
+	if index == none || a.chunks[index].addr > addr {
 		return none
 	}
-	if !a.unmapped.empty() && !a.mapFor(handle, byteRange{addr &^ (a.granularity - 1), roundUp(addr+rounded, a.granularity)}) {
+	if !a.unmapped.empty() && !a.mapFor(index, byteRange{addr &^ (a.granularity - 1), roundUp(addr+rounded, a.granularity)}) {
 		return none
 	}
-	return a.carve(handle, addr, rounded)
+	return a.carve(index, addr, rounded)
 }
 
 // growing is the last region, if a growth of any size lengthens it: a plan can have places
@@ -127,7 +127,7 @@ func (a *Allocator) makePlan(lifetimes []lifetime) bool {
 	p := &a.planner.plan
 	length := a.planner.position
 	obstacles, leaving := a.obstacles(lifetimes)
-	if pairs(lifetimes, length)+uint64(len(lifetimes)*len(obstacles)/passedByMeeting) > mostMeetings {
+	if pairs(lifetimes, length)+uint64(len(lifetimes)*len(obstacles)/obstaclesPerPair) > maxPlanWork {
 		return false
 	}
 	p.first = a.ended
@@ -181,8 +181,8 @@ func (a *Allocator) expectPlan() {
 	a.forgotten = a.ended
 	for i := range a.regions {
 		wall := a.regions[i].wall
-		for handle := a.chunks[wall].next; handle != wall; handle = a.chunks[handle].next {
-			if c := &a.chunks[handle]; c.id != freeID {
+		for index := a.chunks[wall].next; index != wall; index = a.chunks[index].next {
+			if c := &a.chunks[index]; c.id != freeID {
 				a.noteUse(c.addr, c.size)
 			}
 		}
@@ -218,12 +218,12 @@ func (a *Allocator) obstacles(lifetimes []lifetime) (out []byteRange, leaving []
 	for i := range a.regions {
 		r := &a.regions[i]
 		out = append(out, byteRange{end, r.addr})
-		for handle := a.chunks[r.wall].next; handle != r.wall; handle = a.chunks[handle].next {
-			c := &a.chunks[handle]
+		for index := a.chunks[r.wall].next; index != r.wall; index = a.chunks[index].next {
+			c := &a.chunks[index]
 			if c.id == freeID {
 				continue
 			}
-			if o := a.planner.origins[handle]; o.request > 0 && o.iteration+1 == a.ended && lifetimes[o.request-1].end == endsNext {
+			if o := a.planner.origins[index]; o.request > 0 && o.iteration+1 == a.ended && lifetimes[o.request-1].end == endsNext {
 				leaving = append(leaving, leaver{byteRange{c.addr, c.addr + c.size}, lifetimes[o.request-1].to})
 			} else if last := &out[len(out)-1]; last.to == c.addr {
 				last.to += c.size

@@ -153,7 +153,7 @@ func TestNothingAheadOfAPlan(t *testing.T) {
 	for i, reserved := range []uint64{10, 0, 10, 10} {
 		j.run(steps)
 		if i > 0 {
-			j.GiveBack(gib)
+			j.UnmapFree(gib)
 		}
 		j.end()
 		if got := j.Stats().Reserved / mib; got != reserved {
@@ -254,7 +254,7 @@ func TestPlanIsRefused(t *testing.T) {
 		j.run(steps)
 		j.end()
 	}
-	j.GiveBack(gib)
+	j.UnmapFree(gib)
 	refusals = 1
 	j.expect(steps, "a@0 b@8 c@6 d@0", 10) // best fit asks again
 	if !j.planner.missed[1] {
@@ -270,9 +270,9 @@ func TestPlanIsRefused(t *testing.T) {
 func TestNoPlanOfEndlessIterations(t *testing.T) {
 	a := mustNew(t, Options{Limit: gib, Growth: Needed, Placement: PlacementPlanned}, NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib}))
 	for range 4 {
-		a.planner.position = longestIteration - 1
+		a.planner.position = maxPositions - 1
 		mustFree(t, a, mustAlloc(t, a, 256).Addr)
-		if a.planner.position != longestIteration {
+		if a.planner.position != maxPositions {
 			t.Errorf("position %d", a.planner.position)
 		}
 		a.EndIteration()
@@ -300,7 +300,7 @@ func TestNoPlanOfWhatDiffers(t *testing.T) {
 }
 
 func TestNoPlanOfTooMany(t *testing.T) {
-	for requests, plans := range map[int]uint32{mostPlanned: 1, mostPlanned + 1: 0} {
+	for requests, plans := range map[int]uint32{maxRequests: 1, maxRequests + 1: 0} {
 		a := mustNew(t, Options{Limit: gib, Growth: Needed, Placement: PlacementPlanned}, NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib}))
 		for range 3 {
 			for range requests {
@@ -308,7 +308,7 @@ func TestNoPlanOfTooMany(t *testing.T) {
 			}
 			a.EndIteration()
 		}
-		if got := a.planner.made; got != plans || len(a.planner.previous) != mostPlanned {
+		if got := a.planner.made; got != plans || len(a.planner.previous) != maxRequests {
 			t.Errorf("%d plans of %d requests, want %d; %d are noted", got, requests, plans, len(a.planner.previous))
 		}
 	}
@@ -327,7 +327,7 @@ func TestNoPlanAroundTooMany(t *testing.T) {
 			mustFree(t, a, b.Addr)
 		}
 		for range 3 {
-			for range mostPlanned {
+			for range maxRequests {
 				mustFree(t, a, mustAlloc(t, a, 256).Addr)
 			}
 			a.EndIteration()
@@ -442,7 +442,7 @@ func TestPlansHold(t *testing.T) {
 // forward to backward, the others are freed soon.
 func BenchmarkPlan(b *testing.B) {
 	for _, batches := range []int{1, 8} {
-		for requests := 1 << 10; requests <= mostPlanned; requests *= 4 {
+		for requests := 1 << 10; requests <= maxRequests; requests *= 4 {
 			b.Run(fmt.Sprintf("batches=%d/requests=%d", batches, requests), func(b *testing.B) {
 				a, err := New(Options{Limit: NoLimit, Growth: Needed, Placement: PlacementPlanned}, NewDevice(DeviceOptions{VMM: true, Granularity: 2 << 20}))
 				if err != nil {

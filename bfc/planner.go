@@ -6,19 +6,19 @@ import (
 )
 
 const (
-	// mostPlanned bounds the requests of an iteration that is planned.
-	mostPlanned = 1 << 16
-	// mostMeetings bounds the time that a plan takes, to about three seconds: in pairs of blocks that
-	// are live together, and in requests times obstacles, passedByMeeting of which take as long.
-	mostMeetings    = 1 << 26
-	passedByMeeting = 16
-	// longestIteration bounds the positions of an iteration that is planned.
-	longestIteration = 4 * mostPlanned
-	// alikeSizes is how many requests in a row have to be of the same sizes for one to be the
+	// maxRequests bounds the requests of an iteration that is planned.
+	maxRequests = 1 << 16
+	// maxPlanWork bounds the time that a plan takes, to about three seconds: in pairs of blocks that
+	// are live together, and in requests times obstacles, obstaclesPerPair of which take as long.
+	maxPlanWork      = 1 << 26
+	obstaclesPerPair = 16
+	// maxPositions bounds the positions of an iteration that is planned.
+	maxPositions = 4 * maxRequests
+	// likeContext is how many requests in a row have to be of the same sizes for one to be the
 	// like of another.
-	alikeSizes = 4
-	// mostWaits bounds the powers of two that are iterations between two tries to make a plan.
-	mostWaits = 16
+	likeContext = 4
+	// maxWaitBits bounds the powers of two that are iterations between two tries to make a plan.
+	maxWaitBits = 16
 )
 
 // origin is the request that a block was handed out for.
@@ -47,7 +47,7 @@ type lifetime struct {
 // planner notes the requests and frees of iterations, and decides when to make a plan.
 type planner struct {
 	ends    freeSet  // the free chunks by where they end, all as if of the size of a granule
-	origins []origin // by handle, of the chunks in use
+	origins []origin // by index, of the chunks in use
 
 	current, previous []lifetime // by request, of this iteration and the one before
 	position          uint32     // of the next request or free
@@ -66,16 +66,16 @@ func newPlanner() *planner {
 	return p
 }
 
-// addHandle makes room for the next handle.
-func (p *planner) addHandle() {
-	p.ends.addHandle()
+// addSlot makes room for the next index.
+func (p *planner) addSlot() {
+	p.ends.addSlot()
 	p.origins = append(p.origins, origin{})
 }
 
 // requested notes a request that was served.
 func (p *planner) requested(rounded uint64, iteration uint32) origin {
 	at := p.advance()
-	if len(p.current) == mostPlanned {
+	if len(p.current) == maxRequests {
 		p.partial[0] = true
 		return origin{}
 	}
@@ -99,7 +99,7 @@ func (p *planner) freed(o origin, iteration uint32) {
 
 // advance returns the position and goes on to the next.
 func (p *planner) advance() uint32 {
-	if p.position == longestIteration {
+	if p.position == maxPositions {
 		p.partial[0] = true
 		return p.position
 	}
@@ -113,10 +113,10 @@ func (p *planner) due(ended uint32) bool {
 	return p.missed == [2]bool{true, true} && len(p.current) > 0 && ended >= p.next && p.partial == [2]bool{}
 }
 
-// foresee returns the lifetimes of the iteration that has just ended. Of blocks that are still
+// predictLifetimes returns the lifetimes of the iteration that has just ended. Of blocks that are still
 // live they are those of their likes of the iteration before. It returns nil if too many
 // requests have no like there: the job does not repeat itself.
-func (p *planner) foresee() []lifetime {
+func (p *planner) predictLifetimes() []lifetime {
 	like := make([]int, len(p.current)) // 1 + index in previous
 	taken := make([]bool, len(p.previous))
 	found := p.matchLikes(like, taken, -1) + p.matchLikes(like, taken, 1)
@@ -189,7 +189,7 @@ func contexts(l []lifetime, step int) []context {
 	all := make([]context, len(l))
 	for i := range l {
 		key := uint64(0)
-		for at, n := i, 0; n < alikeSizes && at >= 0 && at < len(l); at, n = at+step, n+1 {
+		for at, n := i, 0; n < likeContext && at >= 0 && at < len(l); at, n = at+step, n+1 {
 			key = (key + l[at].size) * 0x9e3779b97f4a7c15
 		}
 		all[i] = context{key, i}
@@ -214,8 +214,8 @@ func (a *Allocator) endPlanned() {
 	var lifetimes []lifetime
 	if p.due(a.ended) {
 		p.tries++
-		p.next = a.ended + 1<<min(p.tries, mostWaits)
-		lifetimes = p.foresee()
+		p.next = a.ended + 1<<min(p.tries, maxWaitBits)
+		lifetimes = p.predictLifetimes()
 	}
 	switch {
 	case lifetimes != nil && a.makePlan(lifetimes):

@@ -74,10 +74,10 @@ func TestTakeBeforeGrowth(t *testing.T) {
 	}{
 		{"the last first", Needed, nil, []mapCall{{"take", 26, 2}, {"take", 6, 6}}, 38},
 		{"a refusal goes on", Needed, func(call int, _, _ uint64) bool { return call == 1 }, []mapCall{{"take", 4, 8}}, 38},
-		{"all refused", Needed, refuseTake, nil, 46},
+		{"all refused", Needed, refuseUnmap, nil, 46},
 		{"a step takes nothing", Step, nil, nil, 46},
 	} {
-		a, memory := newMapped(t, Options{Limit: gib, Growth: c.growth, Step: 2 * mib, Split: SplitAlways}, DeviceOptions{RefuseTake: c.refuse})
+		a, memory := newMapped(t, Options{Limit: gib, Growth: c.growth, Step: 2 * mib, Split: SplitAlways}, DeviceOptions{RefuseUnmap: c.refuse})
 		var blocks []Block
 		for _, size := range []uint64{2, 10, 13, 3, 2, 8} { // at 0, 2, 12, 25, 28, 30; ends at 38
 			blocks = append(blocks, mustAlloc(t, a, size*mib))
@@ -96,4 +96,4 @@ func TestTakeBeforeGrowth(t *testing.T) {
 	}
 }
 
-func refuseTake(int, uint64, uint64) bool { return true }
+func refuseUnmap(int, uint64, uint64) bool { return true }

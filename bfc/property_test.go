@@ -44,7 +44,7 @@ func drawOptions(t *rapid.T) (Options, DeviceOptions) {
 		Physical:    rapid.Uint64Range(1, 300*mib).Draw(t, "physical"),
 		RefuseGrow:  func(call int, _ uint64) bool { return refused(call) },
 		RefuseMap:   func(call int, _, _ uint64) bool { return refused(-call) },
-		RefuseTake:  func(call int, _, _ uint64) bool { return refused(call << 20) },
+		RefuseUnmap: func(call int, _, _ uint64) bool { return refused(call << 20) },
 	}
 	if rapid.Bool().Draw(t, "noted") {
 		options.Trim.When = TrimIteration
@@ -161,7 +161,7 @@ func (p *pair) trim(*rapid.T) {
 
 func (p *pair) giveBack(t *rapid.T) {
 	bytes := rapid.Uint64Range(0, 32*mib).Draw(t, "bytes")
-	p.a.GiveBack(bytes)
+	p.a.UnmapFree(bytes)
 	p.n.giveBack(bytes)
 }
 
@@ -234,10 +234,10 @@ func invariants(a *Allocator, regions []Region) error {
 // freeOrder walks the free chunks in their order, which must have all of them.
 func freeOrder(a *Allocator, bytes uint64) error {
 	var last freeNode
-	for handle := a.free.first(Granule, 0); handle != none; handle = a.free.after(handle) {
-		c, node := &a.chunks[handle], a.free.nodes[handle]
+	for index := a.free.first(Granule, 0); index != none; index = a.free.after(index) {
+		c, node := &a.chunks[index], a.free.nodes[index]
 		if c.id != freeID || node.size != c.size || node.addr != c.addr {
-			return fmt.Errorf("free chunk %d is %+v in the order, and %+v", handle, node, *c)
+			return fmt.Errorf("free chunk %d is %+v in the order, and %+v", index, node, *c)
 		}
 		if last.size > node.size || last.size == node.size && last.addr >= node.addr {
 			return fmt.Errorf("%d at %#x comes after %d at %#x", node.size, node.addr, last.size, last.addr)

@@ -17,12 +17,12 @@ var ErrNotRestorable = errors.New("not whole granules that are mapped and of one
 // Since free chunks always merge, a heap is told by its regions and blocks: freeing all
 // blocks and restoring those of a checkpoint gives the very heap that was checked.
 func (a *Allocator) Restore(addr, size, requested uint64) (Block, error) {
-	handle := a.freeOver(addr, size)
-	if handle == none || requested == 0 || requested > size || a.unmapped.within(addr, addr+size) != 0 {
+	index := a.freeOver(addr, size)
+	if index == none || requested == 0 || requested > size || a.unmapped.within(addr, addr+size) != 0 {
 		return Block{}, fmt.Errorf("bfc: restore of %d bytes at %#x: %w", size, addr, ErrNotRestorable)
 	}
-	handle = a.carve(handle, addr, size)
-	return a.handOut(handle, requested), nil
+	index = a.carve(index, addr, size)
+	return a.handOut(index, requested), nil
 }
 
 // freeOver is the free chunk that has all of [addr, addr+size), or none.
@@ -41,13 +41,13 @@ func (a *Allocator) freeOver(addr, size uint64) int32 {
 		return none
 	}
 	wall := a.regions[at].wall
-	for handle := a.chunks[wall].next; handle != wall; handle = a.chunks[handle].next {
-		c := &a.chunks[handle]
+	for index := a.chunks[wall].next; index != wall; index = a.chunks[index].next {
+		c := &a.chunks[index]
 		if c.addr+c.size < end {
 			continue
 		}
 		if c.id == freeID && c.addr <= addr {
-			return handle
+			return index
 		}
 		return none
 	}

@@ -32,11 +32,11 @@ func (a *Allocator) ClearPeaks() {
 
 // LargestFree is the size of the largest free chunk in bytes, 0 without any.
 func (a *Allocator) LargestFree() uint64 {
-	handle := a.free.largest()
-	if handle == none {
+	index := a.free.largest()
+	if index == none {
 		return 0
 	}
-	return a.chunks[handle].size
+	return a.chunks[index].size
 }
 
 // FreeBytes is the size of all free chunks, mapped or not.
@@ -75,12 +75,12 @@ func (a *Allocator) Regions() []Region {
 	out := make([]Region, len(a.regions))
 	for i, r := range a.regions {
 		out[i] = Region{Addr: r.addr, Size: r.size}
-		for handle := a.chunks[r.wall].next; handle != r.wall; {
-			c := &a.chunks[handle]
+		for index := a.chunks[r.wall].next; index != r.wall; {
+			c := &a.chunks[index]
 			out[i].Chunks = append(out[i].Chunks, Chunk{
 				Offset: c.addr - r.addr, Size: c.size, Requested: c.requested, ID: c.id,
 			})
-			handle = c.next
+			index = c.next
 		}
 	}
 	return out

@@ -88,7 +88,7 @@ func (s *rangeSet) within(from, to uint64) uint64 {
 // Placement goes on as if nothing had been given back; what is handed out is mapped again.
 func (a *Allocator) Unmap(addr, bytes uint64) error {
 	r := byteRange{addr, addr + bytes}
-	if !a.givable(r) {
+	if !a.unmappable(r) {
 		return fmt.Errorf("bfc: unmap of %d bytes at %#x: %w", bytes, addr, ErrNotFree)
 	}
 	a.unmapped.add(r)
@@ -98,11 +98,11 @@ func (a *Allocator) Unmap(addr, bytes uint64) error {
 
 // Remap notes that the owner has mapped [addr, addr+bytes) again, ahead of need. The range is
 // of whole granules, and all of it had been given back; for any other, and beyond the limit, it
-// returns ErrNotGivenBack and nothing has changed.
+// returns ErrNotUnmapped and nothing has changed.
 func (a *Allocator) Remap(addr, bytes uint64) error {
 	r := byteRange{addr, addr + bytes}
-	if !a.givenBack(r) || bytes > a.room() {
-		return fmt.Errorf("bfc: remap of %d bytes at %#x: %w", bytes, addr, ErrNotGivenBack)
+	if !a.isUnmapped(r) || bytes > a.room() {
+		return fmt.Errorf("bfc: remap of %d bytes at %#x: %w", bytes, addr, ErrNotUnmapped)
 	}
 	a.unmapped.remove(r)
 	a.stats.Reserved += bytes
@@ -110,27 +110,27 @@ func (a *Allocator) Remap(addr, bytes uint64) error {
 	return nil
 }
 
-// givable says whether r is of whole granules, all mapped and in one free chunk.
-func (a *Allocator) givable(r byteRange) bool {
-	return a.wholly(r) && a.freeAround(r) != none && a.unmapped.within(r.from, r.to) == 0
+// unmappable says whether r is of whole granules, all mapped and in one free chunk.
+func (a *Allocator) unmappable(r byteRange) bool {
+	return a.isPages(r) && a.freeAround(r) != none && a.unmapped.within(r.from, r.to) == 0
 }
 
-// givenBack says whether r is of whole granules that were all given back.
-func (a *Allocator) givenBack(r byteRange) bool {
-	return a.wholly(r) && a.unmapped.within(r.from, r.to) == r.bytes()
+// isUnmapped says whether r is of whole granules that were all given back.
+func (a *Allocator) isUnmapped(r byteRange) bool {
+	return a.isPages(r) && a.unmapped.within(r.from, r.to) == r.bytes()
 }
 
-// wholly says whether r is of whole granules, and not empty.
-func (a *Allocator) wholly(r byteRange) bool {
+// isPages says whether r is of whole granules, and not empty.
+func (a *Allocator) isPages(r byteRange) bool {
 	return r.to > r.from && (r.from|r.to)&(a.granularity-1) == 0
 }
 
 // freeAround finds the free chunk that has all of r. It looks at free chunks of that size
 // and larger only, which are few where r is worth to be unmapped.
 func (a *Allocator) freeAround(r byteRange) int32 {
-	for handle := a.free.first(r.bytes(), 0); handle != none; handle = a.free.after(handle) {
-		if c := &a.chunks[handle]; c.addr <= r.from && r.to <= c.addr+c.size {
-			return handle
+	for index := a.free.first(r.bytes(), 0); index != none; index = a.free.after(index) {
+		if c := &a.chunks[index]; c.addr <= r.from && r.to <= c.addr+c.size {
+			return index
 		}
 	}
 	return none
@@ -142,9 +142,9 @@ func (a *Allocator) searchMapped(best int32, rounded uint64) int32 {
 	if a.mapFor(best, a.reach(best, rounded)) {
 		return best
 	}
-	for handle := a.free.after(best); handle != none; handle = a.free.after(handle) {
-		if r := a.reach(handle, rounded); a.unmapped.within(r.from, r.to) == 0 {
-			return handle
+	for index := a.free.after(best); index != none; index = a.free.after(index) {
+		if r := a.reach(index, rounded); a.unmapped.within(r.from, r.to) == 0 {
+			return index
 		}
 	}
 	return none
@@ -152,16 +152,16 @@ func (a *Allocator) searchMapped(best int32, rounded uint64) int32 {
 
 // mapFor maps what is missing of r, which a request gets of a free chunk. Needed takes as much
 // elsewhere first, where uses are noted.
-func (a *Allocator) mapFor(handle int32, r byteRange) bool {
+func (a *Allocator) mapFor(index int32, r byteRange) bool {
 	if lack := a.unmapped.within(r.from, r.to); lack > 0 && a.options.Growth == Needed && a.notes() {
-		a.take(lack, handle)
+		a.unmapElsewhere(lack, index)
 	}
 	return a.mapRange(r)
 }
 
 // reach is what a request would get of a free chunk, widened to the granularity.
-func (a *Allocator) reach(handle int32, rounded uint64) byteRange {
-	c := &a.chunks[handle]
+func (a *Allocator) reach(index int32, rounded uint64) byteRange {
+	c := &a.chunks[index]
 	return byteRange{
 		c.addr &^ (a.granularity - 1),
 		roundUp(c.addr+a.handedOut(c.size, rounded), a.granularity),

@@ -48,8 +48,8 @@ func (m *mapLog) Unmap(addr, bytes uint64) {
 	m.Device.Unmap(addr, bytes)
 }
 
-func (m *mapLog) Take(addr, bytes uint64) bool {
-	ok := m.Device.Take(addr, bytes)
+func (m *mapLog) TryUnmap(addr, bytes uint64) bool {
+	ok := m.Device.TryUnmap(addr, bytes)
 	if ok {
 		m.note("take", addr, bytes)
 	}

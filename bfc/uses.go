@@ -6,9 +6,9 @@ import "slices"
 // used again.
 const keptIterations = 2
 
-// mostNoted is the most granules of a region of which uses are noted, a gigabyte of notes;
+// maxNotedPages is the most granules of a region of which uses are noted, a gigabyte of notes;
 // those beyond are always expected to be used.
-const mostNoted = 1 << 28
+const maxNotedPages = 1 << 28
 
 // notes says whether the uses of granules are noted.
 func (a *Allocator) notes() bool { return a.options.Trim.When != TrimNever }
@@ -20,21 +20,21 @@ func (a *Allocator) noteUse(addr, size uint64) {
 	}
 	at, _, _ := a.Locate(addr)
 	r := &a.regions[at]
-	first, last := a.granuleOf(r, addr), a.granuleOf(r, addr+size-1)
+	first, last := a.pageOf(r, addr), a.pageOf(r, addr+size-1)
 	for i := first; i <= last && i < uint64(len(r.uses)); i++ {
 		r.uses[i] = a.ended + 1
 	}
 }
 
-// granuleOf is the index of an address in the uses of its region.
-func (a *Allocator) granuleOf(r *region, addr uint64) uint64 {
+// pageOf is the index of an address in the uses of its region.
+func (a *Allocator) pageOf(r *region, addr uint64) uint64 {
 	return (addr - r.addr&^(a.granularity-1)) / a.granularity
 }
 
 // noteRegion makes room for the uses of a region that has come to its size.
 func (a *Allocator) noteRegion(r *region) {
 	if a.notes() {
-		granules := min(a.granuleOf(r, r.end()-1)+1, mostNoted)
+		granules := min(a.pageOf(r, r.end()-1)+1, maxNotedPages)
 		r.uses = slices.Grow(r.uses, int(granules)-len(r.uses))[:granules]
 	}
 }
@@ -42,7 +42,7 @@ func (a *Allocator) noteRegion(r *region) {
 // expected says whether a granule of a region will be used in this iteration or the next, as
 // far as those before tell. The first iteration expects nothing.
 func (a *Allocator) expected(r *region, addr uint64) bool {
-	at := a.granuleOf(r, addr)
+	at := a.pageOf(r, addr)
 	if at >= uint64(len(r.uses)) {
 		return true
 	}
@@ -94,13 +94,13 @@ func (a *Allocator) Ahead(out []Range) []Range {
 // It looks at these granules only, so that each of an owner's many slices can be judged.
 func (a *Allocator) InExcess(addr, bytes uint64) bool {
 	r := byteRange{addr, addr + bytes}
-	return a.notes() && a.ended >= 2 && a.givable(r) && a.allNoted(r, false)
+	return a.notes() && a.ended >= 2 && a.unmappable(r) && a.allNoted(r, false)
 }
 
 // InAhead says the same of a range of Ahead.
 func (a *Allocator) InAhead(addr, bytes uint64) bool {
 	r := byteRange{addr, addr + bytes}
-	return a.notes() && !a.planBegins() && a.givenBack(r) && a.allNoted(r, true)
+	return a.notes() && !a.planBegins() && a.isUnmapped(r) && a.allNoted(r, true)
 }
 
 // allNoted says whether r, which is free, is of granules of one region that are all expected to
@@ -137,12 +137,12 @@ type Range struct{ Addr, Bytes uint64 }
 func (a *Allocator) eachFree(visit func(r *region, part byteRange, mapped bool)) {
 	for i := range a.regions {
 		r := &a.regions[i]
-		for handle := a.chunks[r.wall].next; handle != r.wall; handle = a.chunks[handle].next {
-			c := &a.chunks[handle]
+		for index := a.chunks[r.wall].next; index != r.wall; index = a.chunks[index].next {
+			c := &a.chunks[index]
 			if c.id != freeID {
 				continue
 			}
-			at, to := a.wholeGranules(c)
+			at, to := a.wholePages(c)
 			for next := a.unmapped.from(at); at < to; next++ {
 				hole := byteRange{to, to}
 				if next < len(a.unmapped.ranges) {
@@ -162,7 +162,7 @@ func (a *Allocator) eachFree(visit func(r *region, part byteRange, mapped bool))
 func (a *Allocator) appendRuns(out []Range, r *region, part byteRange, expected bool) []Range {
 	run := part.from
 	for at := part.from; at < part.to; at += a.granularity {
-		if a.granuleOf(r, at) >= uint64(len(r.uses)) { // from here on all are
+		if a.pageOf(r, at) >= uint64(len(r.uses)) { // from here on all are
 			if expected {
 				break
 			}
@@ -183,9 +183,9 @@ func appendRange(out []Range, from, to uint64) []Range {
 	return out
 }
 
-// wholeGranules is the range of the memory's granules that lie in a chunk; to is not above
+// wholePages is the range of the memory's granules that lie in a chunk; to is not above
 // from if there are none.
-func (a *Allocator) wholeGranules(c *chunk) (from, to uint64) {
+func (a *Allocator) wholePages(c *chunk) (from, to uint64) {
 	return roundUp(c.addr, a.granularity), (c.addr + c.size) &^ (a.granularity - 1)
 }
 
@@ -198,7 +198,7 @@ const aheadSlice = 16 << 20
 // left as it is, and of what is Ahead all behind it.
 func (a *Allocator) Trim() (given, mapped uint64) {
 	for _, r := range a.Excess(nil) {
-		given += a.giveBack(r)
+		given += a.unmapRange(r)
 	}
 	for _, r := range a.Ahead(nil) {
 		for r.Bytes > 0 {
@@ -218,23 +218,23 @@ func (a *Allocator) belowPeak() uint64 {
 	return (a.stats.PeakReserved - a.stats.Reserved) &^ (a.granularity - 1)
 }
 
-// GiveBack has the memory take up to bytes of what is free, from the last address down, and
+// UnmapFree has the memory take up to bytes of what is free, from the last address down, and
 // returns how much that is: what an owner does when its job is idle or others need memory.
-func (a *Allocator) GiveBack(bytes uint64) uint64 {
+func (a *Allocator) UnmapFree(bytes uint64) uint64 {
 	given := uint64(0)
 	for _, r := range slices.Backward(a.Idle(nil)) {
 		if given >= bytes {
 			break
 		}
 		part := min(r.Bytes, roundUp(bytes-given, a.granularity))
-		given += a.giveBack(Range{r.Addr + r.Bytes - part, part})
+		given += a.unmapRange(Range{r.Addr + r.Bytes - part, part})
 	}
 	return given
 }
 
-// giveBack has the memory take a range of free granules.
-func (a *Allocator) giveBack(r Range) uint64 {
-	if !a.memory.Take(r.Addr, r.Bytes) {
+// unmapRange has the memory take a range of free granules.
+func (a *Allocator) unmapRange(r Range) uint64 {
+	if !a.memory.TryUnmap(r.Addr, r.Bytes) {
 		return 0
 	}
 	a.unmapped.add(byteRange{r.Addr, r.Addr + r.Bytes})
@@ -245,31 +245,31 @@ func (a *Allocator) giveBack(r Range) uint64 {
 // take has the memory take back granules of free chunks but keep, up to bytes in all, which
 // are about to be mapped elsewhere. Granules that are expected to be used stay; in the first
 // iteration, and where no uses are noted, none are.
-func (a *Allocator) take(bytes uint64, keep int32) {
+func (a *Allocator) unmapElsewhere(bytes uint64, keep int32) {
 	if !a.memory.Coalesces() {
 		return
 	}
 	need := roundUp(bytes, a.granularity)
 	for _, r := range slices.Backward(a.regions) {
-		for handle := a.chunks[r.wall].prev; handle != r.wall && need > 0; handle = a.chunks[handle].prev {
-			if c := &a.chunks[handle]; c.id == freeID && handle != keep {
-				need -= a.takeOf(&r, c, need)
+		for index := a.chunks[r.wall].prev; index != r.wall && need > 0; index = a.chunks[index].prev {
+			if c := &a.chunks[index]; c.id == freeID && index != keep {
+				need -= a.unmapPagesOf(&r, c, need)
 			}
 		}
 	}
 }
 
-// takeOf takes granules of one free chunk, from its end, and returns their bytes.
-func (a *Allocator) takeOf(r *region, c *chunk, need uint64) uint64 {
+// unmapPagesOf takes granules of one free chunk, from its end, and returns their bytes.
+func (a *Allocator) unmapPagesOf(r *region, c *chunk, need uint64) uint64 {
 	taken := uint64(0)
-	from, to := a.wholeGranules(c)
+	from, to := a.wholePages(c)
 	for to > from && taken < need {
-		start := a.takeable(r, from, &to)
+		start := a.lastToUnmap(r, from, &to)
 		if start == to {
 			break
 		}
 		part := min(to-start, need-taken)
-		if bytes := a.giveBack(Range{to - part, part}); bytes > 0 {
+		if bytes := a.unmapRange(Range{to - part, part}); bytes > 0 {
 			taken += bytes
 			to -= part
 			continue
@@ -279,9 +279,9 @@ func (a *Allocator) takeOf(r *region, c *chunk, need uint64) uint64 {
 	return taken
 }
 
-// takeable finds the last range in [from, *to) that is mapped and not expected to be used: it
+// lastToUnmap finds the last range in [from, *to) that is mapped and not expected to be used: it
 // lowers *to to its end and returns its start, or *to where there is none.
-func (a *Allocator) takeable(r *region, from uint64, to *uint64) uint64 {
+func (a *Allocator) lastToUnmap(r *region, from uint64, to *uint64) uint64 {
 	wanted := func(addr uint64) bool { return !a.notes() || !a.expected(r, addr) || a.planBegins() }
 	for *to > from {
 		start := from

@@ -111,11 +111,11 @@ func TestAheadMakesNoPeak(t *testing.T) {
 	j := newIterations(t, DeviceOptions{})
 	j.run(30)
 	j.run(30)
-	given := j.GiveBack(gib)
+	given := j.UnmapFree(gib)
 	low := mustAlloc(t, j.Allocator, 30*mib) // where all was given back: 30 MiB, and 20 more
 	high := mustAlloc(t, j.Allocator, 20*mib)
 	mustFree(t, j.Allocator, low.Addr)
-	j.GiveBack(24 * mib)
+	j.UnmapFree(24 * mib)
 	mustFree(t, j.Allocator, high.Addr)
 	if got := j.Stats(); given != 30*mib || got.PeakReserved != 50*mib || got.Reserved != 26*mib {
 		t.Fatalf("%d given back, then %+v", given, got)
@@ -130,7 +130,7 @@ func TestAheadMakesNoPeak(t *testing.T) {
 func TestAheadIsRefused(t *testing.T) {
 	j := newIterations(t, DeviceOptions{RefuseMap: func(call int, _, _ uint64) bool { return call == 1 }})
 	j.run(8)
-	if given := j.GiveBack(3 * mib); given != 4*mib {
+	if given := j.UnmapFree(3 * mib); given != 4*mib {
 		t.Errorf("%d given back", given)
 	}
 	if diff := cmp.Diff([]mapCall{{"refused", 4, 4}}, j.run()); diff != "" {
@@ -158,7 +158,7 @@ func TestRemapRefuses(t *testing.T) {
 		"past the end":   {tail, 1 << 63},
 		"around the end": {1<<64 - 2*mib, 4 * mib},
 	} {
-		if err := a.Remap(r[0], r[1]); !errors.Is(err, ErrNotGivenBack) || a.Stats() != before {
+		if err := a.Remap(r[0], r[1]); !errors.Is(err, ErrNotUnmapped) || a.Stats() != before {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -166,7 +166,7 @@ func TestRemapRefuses(t *testing.T) {
 		t.Errorf("%v, %d reserved", err, a.Stats().Reserved)
 	}
 	a.options.Limit = 14 * mib
-	if err := a.Remap(block.Addr, 4*mib); !errors.Is(err, ErrNotGivenBack) {
+	if err := a.Remap(block.Addr, 4*mib); !errors.Is(err, ErrNotUnmapped) {
 		t.Errorf("beyond the limit: %v", err)
 	}
 }

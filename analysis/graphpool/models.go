@@ -15,7 +15,7 @@ func BFC(granularity int64, policy bfc.Options) Model {
 	policy.Limit, policy.Headroom = bfc.NoLimit, 0
 	return func() Heap {
 		device := bfc.NewDevice(bfc.DeviceOptions{
-			VMM: true, Granularity: uint64(granularity), RefuseTake: func(int, uint64, uint64) bool { return true },
+			VMM: true, Granularity: uint64(granularity), RefuseUnmap: func(int, uint64, uint64) bool { return true },
 		})
 		a, err := bfc.New(policy, device)
 		if err != nil {

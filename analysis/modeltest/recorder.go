@@ -185,8 +185,8 @@ func (m *memoryOf) Unmap(addr, bytes uint64) {
 	m.took(addr, bytes, 0)
 }
 
-func (m *memoryOf) Take(addr, bytes uint64) bool {
-	if !m.Device.Take(addr, bytes) {
+func (m *memoryOf) TryUnmap(addr, bytes uint64) bool {
+	if !m.Device.TryUnmap(addr, bytes) {
 		return false
 	}
 	m.took(addr, bytes, int64(bytes))

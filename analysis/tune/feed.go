@@ -19,10 +19,10 @@ const (
 	opMark
 	opPause
 	opResume
-	opGiveBack // of the device: what the program asked for
-	opOthers   // of the device: bytes that others than the arenas have in use, who asked for more
-	opMeasured // the same, found out or less than before
-	opRefused  // a request that the recorded allocator refused
+	opUnmapFree // of the device: what the program asked for
+	opOthers    // of the device: bytes that others than the arenas have in use, who asked for more
+	opMeasured  // the same, found out or less than before
+	opRefused   // a request that the recorded allocator refused
 )
 
 // op is one step of a replay. Blocks are numbered by slots that are used again, so that a
@@ -95,7 +95,7 @@ func (f *feed) step(e *trace.Event, out []op) ([]op, error) {
 		return append(out, o), nil
 	case trace.KindReclaim:
 		if e.Arena == trace.NoArena && trace.ParseContext(e.Kind, f.text(e.Context)).Name() == "empty_cache" {
-			o.kind, o.arena, o.bytes = opGiveBack, e.Device, uint64(e.Requested)
+			o.kind, o.arena, o.bytes = opUnmapFree, e.Device, uint64(e.Requested)
 			return append(out, o), nil
 		}
 		return out, nil

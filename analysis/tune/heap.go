@@ -99,10 +99,10 @@ func (h *heap) Unmap(addr, bytes uint64) {
 }
 
 // Take unmaps pages; for a request only where the policy of the arena says so.
-func (h *heap) Take(addr, bytes uint64) bool {
+func (h *heap) TryUnmap(addr, bytes uint64) bool {
 	p := h.replay
 	taking := p.inRequest && !p.reclaiming
-	if taking && !h.unmaps || !h.Device.Take(addr, bytes) {
+	if taking && !h.unmaps || !h.Device.TryUnmap(addr, bytes) {
 		return false
 	}
 	p.took = p.took || p.inRequest

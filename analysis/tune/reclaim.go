@@ -13,7 +13,7 @@ func (p *replay) reclaim(device int32, wanted uint64) (given uint64) {
 	p.reclaiming = true
 	for _, h := range p.newestFirst() {
 		if given < wanted && h.shape.device == device && !h.shape.pool && !h.paused {
-			given += h.giveBack(wanted - given)
+			given += h.unmapFree(wanted - given)
 		}
 	}
 	p.reclaiming = false
@@ -55,11 +55,11 @@ func (p *replay) mostOf(device int32) uint64 {
 	return total - min(total, p.beside[device])
 }
 
-// giveBack gives back whole handles of what is free, from the last address down, until it is at
+// unmapFree gives back whole handles of what is free, from the last address down, until it is at
 // least wanted bytes, and returns how many.
-func (h *heap) giveBack(wanted uint64) (given uint64) {
+func (h *heap) unmapFree(wanted uint64) (given uint64) {
 	if h.handles.size == 0 {
-		return h.bfc.GiveBack(wanted)
+		return h.bfc.UnmapFree(wanted)
 	}
 	for _, r := range slices.Backward(h.bfc.Idle(nil)) {
 		if given >= wanted {

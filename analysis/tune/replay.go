@@ -99,7 +99,7 @@ func (p *replay) step(o *op) {
 		p.pause(p.arenas[o.arena].usual)
 	case opResume:
 		p.resume(p.arenas[o.arena].usual)
-	case opGiveBack:
+	case opUnmapFree:
 		p.reclaim(o.arena, math.MaxInt64)
 	case opOthers:
 		p.others(o.arena, o.bytes)

@@ -116,7 +116,7 @@ func (a *arena) unmap(e *trace.Event, reclaiming bool) *Mismatch {
 			return wrong
 		}
 	}
-	return a.giveBack(e)
+	return a.unmapFree(e)
 }
 
 // trimmed judges an unmap that is for no request and of no reclaim. Only a trim by iterations
@@ -134,7 +134,7 @@ func (a *arena) trimmed(e *trace.Event) *Mismatch {
 	return nil
 }
 
-func (a *arena) giveBack(e *trace.Event) *Mismatch {
+func (a *arena) unmapFree(e *trace.Event) *Mismatch {
 	if err := a.heap.Unmap(uint64(e.Addr), uint64(e.Provided)); err != nil {
 		return atEvent(e, "an unmap of granules that are mapped and in one free chunk", describe(e))
 	}

@@ -28,7 +28,7 @@ func trimmed(t testing.TB) *job {
 		if i == 3 {
 			h.add(trace.Event{Kind: trace.KindReclaim, Context: j.text("request")})
 			h.trimming = true
-			h.a.GiveBack(4 * mib)
+			h.a.UnmapFree(4 * mib)
 			h.trimming = false
 		}
 		j.iterate()
@@ -99,8 +99,8 @@ func (o *owned) reclaim(device int32, why string) {
 	o.job.add(trace.Event{Kind: trace.KindReclaim, Arena: trace.NoArena, Device: device, Context: o.job.text(why)})
 }
 
-// giveBack is of 2 MiB at an offset from the start.
-func (o *owned) giveBack(offset uint64) {
+// unmapFree is of 2 MiB at an offset from the start.
+func (o *owned) unmapFree(offset uint64) {
 	o.t.Helper()
 	if err := o.a.Unmap(o.base+offset, 2*mib); err != nil {
 		o.t.Fatal(err)
@@ -132,52 +132,52 @@ func TestTrims(t *testing.T) {
 		do   func(o *owned) // what comes last is wrong
 		want string         // the mismatch expects, "" for none
 	}{
-		{"excess", iteration, func(o *owned) { o.iterate(); o.iterate(); o.giveBack(6 * mib) }, ""},
+		{"excess", iteration, func(o *owned) { o.iterate(); o.iterate(); o.unmapFree(6 * mib) }, ""},
 		{"excess in slices", iteration, func(o *owned) {
 			o.iterate()
 			o.iterate()
-			o.giveBack(6 * mib)
+			o.unmapFree(6 * mib)
 			block := o.alloc(4 * mib)
-			o.giveBack(4 * mib)
+			o.unmapFree(4 * mib)
 			o.free(block)
 		}, ""},
-		{"excess of an iteration long ago", iteration, func(o *owned) { o.iterate(); o.iterate(); o.iterate(); o.iterate(); o.giveBack(6 * mib) }, ""},
-		{"expected", iteration, func(o *owned) { o.iterate(); o.iterate(); o.giveBack(2 * mib) }, notExcess},
-		{"expected for another iteration", iteration, func(o *owned) { o.iterate(); o.giveBack(6 * mib) }, notExcess},
+		{"excess of an iteration long ago", iteration, func(o *owned) { o.iterate(); o.iterate(); o.iterate(); o.iterate(); o.unmapFree(6 * mib) }, ""},
+		{"expected", iteration, func(o *owned) { o.iterate(); o.iterate(); o.unmapFree(2 * mib) }, notExcess},
+		{"expected for another iteration", iteration, func(o *owned) { o.iterate(); o.unmapFree(6 * mib) }, notExcess},
 		{"used since the mark", iteration, func(o *owned) {
 			o.iterate()
 			o.iterate()
 			o.free(o.alloc(6 * mib))
-			o.giveBack(6 * mib)
-			o.giveBack(4 * mib)
+			o.unmapFree(6 * mib)
+			o.unmapFree(4 * mib)
 		}, notExcess},
-		{"the first iteration ended", iteration, func(o *owned) { o.giveBack(6 * mib) }, notExcess},
-		{"a reclaim", iteration, func(o *owned) { o.reclaim(0, "empty_cache"); o.giveBack(6 * mib); o.giveBack(0) }, ""},
+		{"the first iteration ended", iteration, func(o *owned) { o.unmapFree(6 * mib) }, notExcess},
+		{"a reclaim", iteration, func(o *owned) { o.reclaim(0, "empty_cache"); o.unmapFree(6 * mib); o.unmapFree(0) }, ""},
 		{"a reclaim that ends what was pending", iteration, func(o *owned) {
 			block := o.alloc(2 * mib)
 			o.use(block, o.stream+1)
 			o.freeLater(block)
 			o.reclaim(0, "request")
 			o.done(block)
-			o.giveBack(0)
+			o.unmapFree(0)
 		}, ""},
-		{"a reclaim of another device", iteration, func(o *owned) { o.reclaim(1, "empty_cache"); o.giveBack(0) }, notExcess},
-		{"a reclaim by the framework", iteration, func(o *owned) { o.reclaim(0, "framework"); o.giveBack(0) }, notExcess},
+		{"a reclaim of another device", iteration, func(o *owned) { o.reclaim(1, "empty_cache"); o.unmapFree(0) }, notExcess},
+		{"a reclaim by the framework", iteration, func(o *owned) { o.reclaim(0, "framework"); o.unmapFree(0) }, notExcess},
 		{"a reclaim before a request", iteration, func(o *owned) {
 			o.reclaim(0, "empty_cache")
-			o.giveBack(6 * mib)
+			o.unmapFree(6 * mib)
 			o.free(o.alloc(4 * mib))
-			o.giveBack(0)
+			o.unmapFree(0)
 		}, notExcess},
-		{"a reclaim before a mark", iteration, func(o *owned) { o.reclaim(0, "empty_cache"); o.mark(); o.giveBack(0) }, notExcess},
-		{"idleness that reclaims", idle, func(o *owned) { o.reclaim(0, "idle"); o.giveBack(0) }, ""},
-		{"idleness by itself", idle, func(o *owned) { o.iterate(); o.iterate(); o.giveBack(6 * mib) }, noReclaim},
-		{"pressure by itself", bfc.Trim{When: bfc.TrimPressure}, func(o *owned) { o.iterate(); o.iterate(); o.giveBack(6 * mib) }, noReclaim},
-		{"no trim, as a pool that ends", bfc.Trim{}, func(o *owned) { o.giveBack(0) }, ""},
-		{"ahead", iteration, func(o *owned) { o.reclaim(0, "empty_cache"); o.giveBack(0); o.ahead(0) }, ""},
-		{"ahead of what is not expected", iteration, func(o *owned) { o.iterate(); o.iterate(); o.giveBack(6 * mib); o.ahead(6 * mib) }, notAhead},
-		{"ahead with idleness", idle, func(o *owned) { o.reclaim(0, "idle"); o.giveBack(0); o.ahead(0) }, notAhead},
-		{"ahead without a trim", bfc.Trim{}, func(o *owned) { o.giveBack(0); o.ahead(0) }, notAhead},
+		{"a reclaim before a mark", iteration, func(o *owned) { o.reclaim(0, "empty_cache"); o.mark(); o.unmapFree(0) }, notExcess},
+		{"idleness that reclaims", idle, func(o *owned) { o.reclaim(0, "idle"); o.unmapFree(0) }, ""},
+		{"idleness by itself", idle, func(o *owned) { o.iterate(); o.iterate(); o.unmapFree(6 * mib) }, noReclaim},
+		{"pressure by itself", bfc.Trim{When: bfc.TrimPressure}, func(o *owned) { o.iterate(); o.iterate(); o.unmapFree(6 * mib) }, noReclaim},
+		{"no trim, as a pool that ends", bfc.Trim{}, func(o *owned) { o.unmapFree(0) }, ""},
+		{"ahead", iteration, func(o *owned) { o.reclaim(0, "empty_cache"); o.unmapFree(0); o.ahead(0) }, ""},
+		{"ahead of what is not expected", iteration, func(o *owned) { o.iterate(); o.iterate(); o.unmapFree(6 * mib); o.ahead(6 * mib) }, notAhead},
+		{"ahead with idleness", idle, func(o *owned) { o.reclaim(0, "idle"); o.unmapFree(0); o.ahead(0) }, notAhead},
+		{"ahead without a trim", bfc.Trim{}, func(o *owned) { o.unmapFree(0); o.ahead(0) }, notAhead},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := newOwned(t, c.trim)

@@ -42,7 +42,7 @@ func drawJob(t *rapid.T, tb testing.TB) *job {
 			Reservation: rapid.SampledFrom([]uint64{16 * mib, 1 << 40}).Draw(t, "reservation"),
 			RefuseGrow:  func(int, uint64) bool { return r.IntN(16) < often },
 			RefuseMap:   func(int, uint64, uint64) bool { return r.IntN(16) < often },
-			RefuseTake:  func(int, uint64, uint64) bool { return r.IntN(16) < often },
+			RefuseUnmap: func(int, uint64, uint64) bool { return r.IntN(16) < often },
 		})
 	}
 	for range rapid.IntRange(1, 6).Draw(t, "turns") {

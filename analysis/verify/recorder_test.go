@@ -116,8 +116,8 @@ func (h *heap) Unmap(addr, bytes uint64) {
 	h.add(trace.Event{Kind: trace.KindUnmap, Addr: int64(addr), Provided: int64(bytes)})
 }
 
-func (h *heap) Take(addr, bytes uint64) bool {
-	if !h.Device.Take(addr, bytes) {
+func (h *heap) TryUnmap(addr, bytes uint64) bool {
+	if !h.Device.TryUnmap(addr, bytes) {
 		return false
 	}
 	h.mark(addr, bytes, true)
@@ -168,7 +168,7 @@ func (h *heap) alloc(size uint64) uint64 {
 		if attempt == 0 {
 			h.add(trace.Event{Kind: trace.KindReclaim, Requested: int64(size)})
 			for _, other := range h.job.heaps {
-				other.giveBack(1)
+				other.unmapFree(1)
 			}
 		}
 	}
@@ -176,9 +176,9 @@ func (h *heap) alloc(size uint64) uint64 {
 	return 0
 }
 
-// giveBack unmaps every third of the first granules that are free, from the n-th on, unless
+// unmapFree unmaps every third of the first granules that are free, from the n-th on, unless
 // the arena collects garbage instead.
-func (h *heap) giveBack(n int) {
+func (h *heap) unmapFree(n int) {
 	if h.collects {
 		return
 	}
@@ -268,7 +268,7 @@ func (h *heap) churn(r *rand.Rand, n int, most uint64) {
 			if h.trims || r.IntN(2) == 0 {
 				h.job.add(trace.Event{Kind: trace.KindReclaim, Arena: trace.NoArena})
 			}
-			h.giveBack(r.IntN(3))
+			h.unmapFree(r.IntN(3))
 		case x < 62:
 			h.job.iterate()
 		case h.trims && x < 64: // late, while the next iteration goes on

@@ -138,7 +138,7 @@ func (s *script) Map(addr, bytes uint64) bool {
 
 // Take takes the unmap event that is next, if it is of that range and for a request. Whatever
 // else is next, the memory refused.
-func (s *script) Take(addr, bytes uint64) bool {
+func (s *script) TryUnmap(addr, bytes uint64) bool {
 	if s.wrong != nil || s.at == len(s.events) {
 		return false
 	}

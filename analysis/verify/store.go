@@ -138,7 +138,7 @@ func (r *replayer) alias(e *trace.Event, context string) *Mismatch {
 		return atEvent(e, "an arena of a range that sees this place of the store at its address", describe(e))
 	}
 	if e.Kind == trace.KindUnalias {
-		return a.giveBack(e)
+		return a.unmapFree(e)
 	}
 	if offset != a.shape.extent || bytes > a.shape.size-offset {
 		return atEvent(e, fmt.Sprintf("an alias at %#x, behind the last one of its range", a.shape.base+a.shape.extent), describe(e))

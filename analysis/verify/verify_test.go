@@ -41,7 +41,7 @@ func story(t testing.TB) *job {
 	for i := range 3 {
 		main.free(blocks[i])
 	}
-	main.giveBack(1)
+	main.unmapFree(1)
 	blocks = append(blocks[3:], main.alloc(2*mib), main.alloc(4*mib), main.alloc(60*mib))
 	main.use(blocks[0], 99)
 	main.freeLater(blocks[0])

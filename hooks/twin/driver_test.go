@@ -175,7 +175,7 @@ func (d *driver) newHeap(planned bool) {
 		options.Limit, device.Physical, device.Reservation = 1<<32, 1<<33, 0
 		device.Granularity = max(device.Granularity, 1<<20)
 	}
-	refuseGrow, refuseMap, refuseTake := d.maybe(1+d.random.Uint64N(12)), d.maybe(2+d.random.Uint64N(9)), d.maybe(1+d.random.Uint64N(5))
+	refuseGrow, refuseMap, refuseUnmap := d.maybe(1+d.random.Uint64N(12)), d.maybe(2+d.random.Uint64N(9)), d.maybe(1+d.random.Uint64N(5))
 	m := &memory{granularity: device.Granularity, record: d.record}
 	device.RefuseGrow = func(call int, bytes uint64) bool {
 		granted := (bytes + device.Granularity - 1) &^ (device.Granularity - 1)
@@ -184,7 +184,7 @@ func (d *driver) newHeap(planned bool) {
 	device.RefuseMap = func(call int, _, bytes uint64) bool {
 		return refuseMap != 0 && uint64(call)%refuseMap == 0 || bytes > m.spare()
 	}
-	device.RefuseTake = func(call int, _, _ uint64) bool { return refuseTake != 0 && uint64(call)%refuseTake == 0 }
+	device.RefuseUnmap = func(call int, _, _ uint64) bool { return refuseUnmap != 0 && uint64(call)%refuseUnmap == 0 }
 	m.Device = bfc.NewDevice(device)
 	heap, err := bfc.New(options, m)
 	if err != nil {
@@ -199,7 +199,7 @@ func (d *driver) newHeap(planned bool) {
 	}
 	d.send(options.Limit, options.Headroom, uint64(options.Growth), truth(options.GarbageCollection),
 		math.Float64bits(options.FragmentationFraction), truth(device.VMM), device.Granularity, device.Physical,
-		device.Reservation, refuseGrow, refuseMap, options.Step, uint64(options.Split), truth(options.Trim.When != bfc.TrimNever), refuseTake, truth(options.Placement == bfc.PlacementPlanned))
+		device.Reservation, refuseGrow, refuseMap, options.Step, uint64(options.Split), truth(options.Trim.When != bfc.TrimNever), refuseUnmap, truth(options.Placement == bfc.PlacementPlanned))
 }
 
 func (d *driver) step() {
@@ -215,7 +215,7 @@ func (d *driver) step() {
 	case d.oneIn(200):
 		d.do(opTrim, 0, 0)
 	case d.oneIn(500):
-		d.do(opGiveBack, d.logUniform(8, 34), 0)
+		d.do(opUnmapFree, d.logUniform(8, 34), 0)
 	case d.oneIn(400):
 		d.restore()
 	case d.oneIn(1000):
@@ -421,8 +421,8 @@ func (d *driver) do(kind, a, b uint64) {
 	case opTrim:
 		given, mapped := d.heap.Trim()
 		d.record(didTrim, given, mapped)
-	case opGiveBack:
-		d.record(didTrim, d.heap.GiveBack(a), 0)
+	case opUnmapFree:
+		d.record(didTrim, d.heap.UnmapFree(a), 0)
 	case opHeld:
 		d.memory.held = a
 	case opContaining:

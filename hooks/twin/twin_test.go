@@ -37,7 +37,7 @@ const (
 	opRestore
 	opIteration
 	opTrim
-	opGiveBack
+	opUnmapFree
 )
 
 const (
@@ -58,7 +58,7 @@ const (
 	memoryMap
 	memoryUnmap
 	memoryFree
-	memoryTake
+	memoryTryUnmap
 )
 
 // record is one line of what a twin did: its kind and five values.
@@ -108,7 +108,7 @@ func TestTwins(t *testing.T) {
 	}
 	t.Logf("seed %d: %d operations, %d records agree: %v", seed, *twinOps, compared, tally)
 	for _, what := range []string{"alloc 0", "alloc 1", "free 0", "free 1", "unmap 0", "unmap 1", "restore 0", "restore 1", "containing 0", "containing 1",
-		"memory grow 0", "memory grow 1", "memory map 0", "memory map 1", "memory take 0", "memory take 1", "trim", "memory release", "memory unmap", "memory free", "chunk"} {
+		"memory grow 0", "memory grow 1", "memory map 0", "memory map 1", "memory try unmap 0", "memory try unmap 1", "trim", "memory release", "memory unmap", "memory free", "chunk"} {
 		if tally[what] == 0 && *twinOps >= 300_000 {
 			t.Errorf("-twin.seed=%d -twin.ops=%d: no %s among the operations: nothing was compared of it", seed, *twinOps, what)
 		}
@@ -163,7 +163,7 @@ func compare(in io.Reader, expected <-chan []record) (compared int, err error) {
 var kindNames = map[uint64]string{
 	didAlloc: "alloc", didFree: "free", didUnmap: "unmap", didRestore: "restore", didContaining: "containing", didStats: "stats",
 	didStatsMore: "more stats", didChunk: "chunk", memoryGrow: "memory grow", memoryRelease: "memory release",
-	memoryTake: "memory take", didTrim: "trim",
+	memoryTryUnmap: "memory try unmap", didTrim: "trim",
 	memoryMap: "memory map", memoryUnmap: "memory unmap", memoryFree: "memory free",
 }
 
@@ -174,7 +174,7 @@ func (r record) outcome() string {
 		return fmt.Sprint(kindNames[r[0]], " ", r[1])
 	case memoryGrow:
 		return fmt.Sprint(kindNames[r[0]], " ", r[2])
-	case memoryMap, memoryTake:
+	case memoryMap, memoryTryUnmap:
 		return fmt.Sprint(kindNames[r[0]], " ", r[3])
 	}
 	return kindNames[r[0]]
@@ -226,12 +226,12 @@ func (m *memory) Unmap(addr, bytes uint64) {
 	m.record(memoryUnmap, addr, bytes, m.used)
 }
 
-func (m *memory) Take(addr, bytes uint64) bool {
-	ok := m.Device.Take(addr, bytes)
+func (m *memory) TryUnmap(addr, bytes uint64) bool {
+	ok := m.Device.TryUnmap(addr, bytes)
 	if ok {
 		m.used -= bytes
 	}
-	m.record(memoryTake, addr, bytes, truth(ok), m.used)
+	m.record(memoryTryUnmap, addr, bytes, truth(ok), m.used)
 	return ok
 }
 

@@ -324,7 +324,7 @@ static bool make_heap(struct arena *arena, const struct bfc_arena_policy *policy
       .unmap = unmap,
       .device_free = device_free,
       .coalesces = !has_source(arena),
-      .take = policy_take(policy),
+      .try_unmap = policy_try_unmap(policy),
   };
   if (range_of(arena) != NULL) graph_heap(&memory);
   const struct bfc_options options = bfc_policy_heap(&policy->policy);

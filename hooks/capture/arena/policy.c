@@ -20,7 +20,7 @@ void policy_of(const struct arena *arena, struct bfc_arena_policy *out) {
 
 // Kernels may still be running on what was freed in stream order, so the device is waited for,
 // once a request.
-static bool take(void *self, uint64_t addr, uint64_t bytes) {
+static bool try_unmap(void *self, uint64_t addr, uint64_t bytes) {
   struct arena *arena = self;
   struct gpu *gpu = arena->gpu;
   if (capturing() || reclaimable_within(arena, addr, bytes) != bytes) return false;
@@ -35,4 +35,4 @@ static bool take(void *self, uint64_t addr, uint64_t bytes) {
   return true;
 }
 
-bool (*policy_take(const struct bfc_arena_policy *policy))(void *, uint64_t, uint64_t) { return policy->unmaps ? take : NULL; }
+bool (*policy_try_unmap(const struct bfc_arena_policy *policy))(void *, uint64_t, uint64_t) { return policy->unmaps ? try_unmap : NULL; }

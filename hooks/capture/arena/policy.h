@@ -10,7 +10,7 @@
 // The policy of an arena whose key is filled in.
 void policy_of(const struct arena *arena, struct bfc_arena_policy *out);
 
-// bfc_memory.take of an arena that may unmap free pages before it grows; NULL for others.
-bool (*policy_take(const struct bfc_arena_policy *policy))(void *self, uint64_t addr, uint64_t bytes);
+// bfc_memory.try_unmap of an arena that may unmap free pages before it grows; NULL for others.
+bool (*policy_try_unmap(const struct bfc_arena_policy *policy))(void *self, uint64_t addr, uint64_t bytes);
 
 #endif

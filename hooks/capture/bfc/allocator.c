@@ -29,11 +29,11 @@ struct bfc *bfc_new(const struct bfc_options *options, const struct bfc_memory *
   if (bfc == NULL) return NULL;
   bfc->options = *options;
   bfc->memory = *memory;
-  bfc->max_excess = BFC_MAX_EXCESS;
+  bfc->max_slack = BFC_MAX_SLACK;
   if (options->split != 0)
-    bfc->max_excess = options->split;
+    bfc->max_slack = options->split;
   else if (options->fragmentation_fraction > 0)
-    bfc->max_excess = truncate_product(options->fragmentation_fraction * (double)options->limit);
+    bfc->max_slack = truncate_product(options->fragmentation_fraction * (double)options->limit);
   bfc->next_region = bfc_first_region(options);
   bfc->used = 1;
   bfc->snapshot.stale = true;
@@ -147,7 +147,7 @@ void bfc_merge(struct bfc *bfc, uint32_t index) {
 uint64_t bfc_handed_out(const struct bfc *bfc, uint64_t size, uint64_t rounded) {
   uint64_t excess = size - rounded;
   const bool twice = bfc->options.split == 0 && excess >= rounded;
-  return twice || excess >= bfc->max_excess ? rounded : size;
+  return twice || excess >= bfc->max_slack ? rounded : size;
 }
 
 uint32_t bfc_search(struct bfc *bfc, uint64_t rounded) {
@@ -270,7 +270,7 @@ static uint32_t serve(struct bfc *bfc, uint64_t rounded, uint64_t size) {
 }
 
 bool bfc_alloc(struct bfc *bfc, uint64_t size, struct bfc_block *out) {
-  if (size == 0 || size > BFC_GREATEST || !bfc_reserve(bfc)) return false;
+  if (size == 0 || size > BFC_MAX_SIZE || !bfc_reserve(bfc)) return false;
   const uint32_t found = serve(bfc, (size + BFC_GRANULE - 1) & ~(uint64_t)(BFC_GRANULE - 1), size);
   if (found != 0) bfc_describe(bfc, found, out);
   return found != 0;

@@ -26,7 +26,7 @@
 
 enum { BFC_GRANULE = 256, BFC_BINS = 21 };
 #define BFC_FIRST_REGION ((uint64_t)2 << 20)
-#define BFC_MAX_EXCESS ((uint64_t)128 << 20)
+#define BFC_MAX_SLACK ((uint64_t)128 << 20)
 
 enum bfc_growth {
   BFC_DOUBLE,  // classic: 2 MiB, then doubling
@@ -65,7 +65,7 @@ struct bfc_memory {
   bool coalesces;        // adjacent grants become one region
   // Takes back granules of a free chunk, which are mapped, for a request under way: what they
   // have serves elsewhere. false: nothing has changed. Only where grants coalesce.
-  bool (*take)(void *self, uint64_t addr, uint64_t bytes);
+  bool (*try_unmap)(void *self, uint64_t addr, uint64_t bytes);
 };
 
 struct bfc;  // opaque

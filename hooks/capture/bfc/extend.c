@@ -10,7 +10,7 @@ uint64_t bfc_first_region(const struct bfc_options *options) {
 }
 
 static void double_next_region(struct bfc *bfc) {
-  bfc->next_region = bfc->next_region > BFC_GREATEST / 2 ? BFC_GREATEST : 2 * bfc->next_region;
+  bfc->next_region = bfc->next_region > BFC_MAX_SIZE / 2 ? BFC_MAX_SIZE : 2 * bfc->next_region;
 }
 
 static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
@@ -41,7 +41,7 @@ size_t bfc_region_at(const struct bfc *bfc, uint64_t addr) {
 }
 
 // A grant that does not keep to the contract of bfc_memory counts as a refusal.
-static bool sound(const struct bfc *bfc, uint64_t addr, uint64_t granted, uint64_t asked, size_t at) {
+static bool valid_grant(const struct bfc *bfc, uint64_t addr, uint64_t granted, uint64_t asked, size_t at) {
   if (granted < asked || (addr | granted) % BFC_GRANULE != 0 || addr > UINT64_MAX - granted) return false;
   if (at > 0 && end_of(&bfc->regions[at - 1]) > addr) return false;
   if (at < bfc->region_count && addr + granted > bfc->regions[at].addr) return false;
@@ -85,7 +85,7 @@ static bool grow(struct bfc *bfc, uint64_t bytes) {
   uint64_t addr, granted;
   if (!memory->grow(memory->self, bytes, &addr, &granted)) return false;
   size_t at = region_from(bfc, addr);
-  if (!sound(bfc, addr, granted, bytes, at)) return false;
+  if (!valid_grant(bfc, addr, granted, bytes, at)) return false;
   bfc->stats.reserved += granted;
   bfc->stats.peak_reserved = bfc_greatest(bfc->stats.peak_reserved, bfc->stats.reserved);
   if (at > 0 && memory->coalesces && end_of(&bfc->regions[at - 1]) == addr)
@@ -140,7 +140,7 @@ static bool extend(struct bfc *bfc, uint64_t rounded) {
 // The least multiple of the step that is at least bytes, rounded up to the granule.
 static uint64_t steps_over(uint64_t bytes, uint64_t step) {
   uint64_t steps = (bytes - 1) / step + 1;
-  return steps > BFC_GREATEST / step ? BFC_GREATEST : bfc_round_up(steps * step, BFC_GRANULE);
+  return steps > BFC_MAX_SIZE / step ? BFC_MAX_SIZE : bfc_round_up(steps * step, BFC_GRANULE);
 }
 
 // Grows by lack bytes, for growth needed and step. A step more is asked for first, and where
@@ -169,7 +169,7 @@ uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded) {
   if (bfc->options.growth == BFC_DOUBLE || bfc->options.growth == BFC_NONE) return extend(bfc, rounded) ? bfc_search(bfc, rounded) : 0;
   uint32_t tail = free_tail(bfc, rounded);
   uint64_t credit = tail == 0 ? 0 : bfc->chunks[tail].size;
-  if (bfc->options.growth == BFC_NEEDED) bfc_take(bfc, rounded - credit, tail);
+  if (bfc->options.growth == BFC_NEEDED) bfc_unmap_elsewhere(bfc, rounded - credit, tail);
   if (!bfc_extend_by(bfc, rounded - credit)) return 0;
   uint32_t found = bfc_search(bfc, rounded);
   if (found != 0 || credit == 0) return found;

@@ -37,7 +37,7 @@ enum {
 };
 
 // The greatest size that is a multiple of the granule.
-#define BFC_GREATEST (UINT64_MAX - (BFC_GRANULE - 1))
+#define BFC_MAX_SIZE (UINT64_MAX - (BFC_GRANULE - 1))
 
 enum bfc_state { BFC_UNUSED, BFC_FREE, BFC_IN_USE, BFC_WALL };
 
@@ -174,7 +174,7 @@ struct bfc_planner {
 struct bfc {
   struct bfc_options options;
   struct bfc_memory memory;
-  uint64_t max_excess;
+  uint64_t max_slack;
   struct bfc_stats stats;
 
   struct bfc_chunk *chunks;
@@ -251,7 +251,7 @@ void bfc_collect_garbage(struct bfc *bfc);
 // uses.c
 void bfc_note_use(struct bfc *bfc, uint64_t addr, uint64_t size);
 void bfc_note_region(struct bfc *bfc, struct bfc_region *region);  // that has come to its size
-void bfc_take(struct bfc *bfc, uint64_t bytes, uint32_t keep);      // from all free chunks but that one
+void bfc_unmap_elsewhere(struct bfc *bfc, uint64_t bytes, uint32_t keep);      // from all free chunks but that one
 
 // unmapped.c
 void bfc_unmapped_add(struct bfc *bfc, uint64_t from, uint64_t to);  // room for one range is there

@@ -12,8 +12,8 @@
 
 enum {
   LOOKAHEAD = 32,          // requests of a plan that may be left out, and half of it how far one may be late
-  MOST_MEETINGS = 1 << 26,  // pairs of blocks that are live together: a plan takes about three seconds then
-  PASSED_BY_MEETING = 16,   // obstacles that take as long as one
+  MAX_PLAN_WORK = 1 << 26,  // pairs of blocks that are live together: a plan takes about three seconds then
+  OBSTACLES_PER_PAIR = 16,   // obstacles that take as long as one
 };
 
 static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
@@ -89,7 +89,7 @@ static uint32_t take_place(struct bfc *bfc, uint64_t addr, uint64_t rounded, uin
   const struct bfc_region *last = growing(bfc);
   if (last != NULL && end > end_of(last) && free_to(bfc, last, addr)) {
     const uint64_t lack = end - end_of(last);
-    bfc_take(bfc, lack, bfc->chunks[last->wall].prev);
+    bfc_unmap_elsewhere(bfc, lack, bfc->chunks[last->wall].prev);
     bfc_extend_by(bfc, lack);
   }
   const uint32_t found = find_place(bfc, (struct bfc_range){addr, end}, before);
@@ -285,8 +285,8 @@ bool bfc_plan_make(struct bfc *bfc, const struct bfc_lifetimes *lifetimes) {
   bool ok = begin(&making);
   if (ok) {
     look(&making);
-    const uint64_t count = pairs(&making), passed = (uint64_t)lifetimes->count * making.obstacle_count / PASSED_BY_MEETING;
-    ok = count <= MOST_MEETINGS && passed <= MOST_MEETINGS - count && begin_plan(&making);
+    const uint64_t count = pairs(&making), passed = (uint64_t)lifetimes->count * making.obstacle_count / OBSTACLES_PER_PAIR;
+    ok = count <= MAX_PLAN_WORK && passed <= MAX_PLAN_WORK - count && begin_plan(&making);
   }
   if (ok) make(&making);
   free(making.order);

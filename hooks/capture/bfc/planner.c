@@ -11,15 +11,15 @@
 #include <string.h>
 
 enum {
-  MOST_PLANNED = 1 << 16,                // requests of an iteration
-  LONGEST_ITERATION = 4 * MOST_PLANNED,  // positions
-  ALIKE_SIZES = 4,                       // requests in a row
-  MOST_WAITS = 16,                       // powers of two that are iterations between two tries
+  MAX_REQUESTS = 1 << 16,                // requests of an iteration
+  MAX_POSITIONS = 4 * MAX_REQUESTS,  // positions
+  LIKE_CONTEXT = 4,                       // requests in a row
+  MAX_WAIT_BITS = 16,                       // powers of two that are iterations between two tries
 };
 
 // The position, which goes on to the next.
 static uint32_t advance(struct bfc_planner *planner) {
-  if (planner->position < LONGEST_ITERATION) return planner->position++;
+  if (planner->position < MAX_POSITIONS) return planner->position++;
   planner->current.partial = true;
   return planner->position;
 }
@@ -27,7 +27,7 @@ static uint32_t advance(struct bfc_planner *planner) {
 void bfc_planner_requested(struct bfc *bfc, uint32_t chunk, uint64_t rounded) {
   struct bfc_lifetimes *current = &bfc->planner.current;
   const uint32_t at = advance(&bfc->planner);
-  if (current->count == MOST_PLANNED || !array_reserve(&current->items, &current->capacity, current->count + 1, sizeof *current->items)) {
+  if (current->count == MAX_REQUESTS || !array_reserve(&current->items, &current->capacity, current->count + 1, sizeof *current->items)) {
     current->partial = true;
     return;
   }
@@ -55,7 +55,7 @@ static void rank_contexts(const struct bfc_lifetimes *of, int step, struct bfc_r
   for (size_t i = 0; i < of->count; i++) {
     uint64_t key = 0;
     int64_t at = (int64_t)i;
-    for (int n = 0; n < ALIKE_SIZES && at >= 0 && at < (int64_t)of->count; n++, at += step)
+    for (int n = 0; n < LIKE_CONTEXT && at >= 0 && at < (int64_t)of->count; n++, at += step)
       key = (key + of->items[at].size) * UINT64_C(0x9e3779b97f4a7c15);
     out[i] = (struct bfc_rank){key, i};
   }
@@ -88,7 +88,7 @@ static size_t match(const struct bfc_planner *planner, struct likes *likes, int 
 
 // Gives the lifetimes whose end is not known those of their likes. False: too many requests have
 // none, the job does not repeat itself.
-static bool foresee(const struct bfc_planner *planner, struct likes *likes, struct bfc_lifetimes *out) {
+static bool predict_lifetimes(const struct bfc_planner *planner, struct likes *likes, struct bfc_lifetimes *out) {
   const size_t found = match(planner, likes, -1) + match(planner, likes, 1);
   if (8 * found < 7 * planner->current.count) return false;
   memcpy(out->items, planner->current.items, planner->current.count * sizeof *out->items);
@@ -110,8 +110,8 @@ static bool plan(struct bfc *bfc) {
   struct bfc_lifetimes lifetimes = {.items = calloc(after, sizeof(struct bfc_lifetime))};
   bool ok = likes.like != NULL && likes.taken != NULL && likes.before != NULL && likes.after != NULL && lifetimes.items != NULL;
   planner->tries++;
-  planner->next = bfc->ended + (UINT32_C(1) << bfc_least(planner->tries, MOST_WAITS));
-  ok = ok && foresee(planner, &likes, &lifetimes) && bfc_plan_make(bfc, &lifetimes);
+  planner->next = bfc->ended + (UINT32_C(1) << bfc_least(planner->tries, MAX_WAIT_BITS));
+  ok = ok && predict_lifetimes(planner, &likes, &lifetimes) && bfc_plan_make(bfc, &lifetimes);
   if (ok) planner->made++;
   free(likes.like);
   free(likes.taken);

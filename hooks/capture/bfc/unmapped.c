@@ -99,7 +99,7 @@ static bool map_range(struct bfc *bfc, struct bfc_range range) {
 bool bfc_map_for(struct bfc *bfc, uint32_t chunk, struct bfc_range range) {
   if (bfc->options.growth == BFC_NEEDED && bfc->options.notes) {
     const uint64_t lack = bfc_unmapped_within(bfc, range.from, range.to);
-    if (lack > 0) bfc_take(bfc, lack, chunk);
+    if (lack > 0) bfc_unmap_elsewhere(bfc, lack, chunk);
   }
   return map_range(bfc, range);
 }

@@ -16,20 +16,20 @@ enum { KEPT_ITERATIONS = 2 };
 static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
 
 // Shifts, as it is asked twice in each request and free.
-static size_t granule_of(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
+static size_t page_of(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
   const int bits = __builtin_ctzll(bfc->memory.granularity);
   return (size_t)((addr >> bits) - (region->addr >> bits));
 }
 
 void bfc_note_use(struct bfc *bfc, uint64_t addr, uint64_t size) {
   struct bfc_region *region = &bfc->regions[bfc_region_at(bfc, addr)];
-  const size_t last = granule_of(bfc, region, addr + size - 1);
-  for (size_t i = granule_of(bfc, region, addr); i <= last && i < region->use_count; i++) region->uses[i] = bfc->ended + 1;
+  const size_t last = page_of(bfc, region, addr + size - 1);
+  for (size_t i = page_of(bfc, region, addr); i <= last && i < region->use_count; i++) region->uses[i] = bfc->ended + 1;
 }
 
 void bfc_note_region(struct bfc *bfc, struct bfc_region *region) {
   if (!bfc->options.notes) return;
-  const size_t count = granule_of(bfc, region, end_of(region) - 1) + 1;
+  const size_t count = page_of(bfc, region, end_of(region) - 1) + 1;
   uint32_t *grown = realloc(region->uses, count * sizeof *grown);
   if (grown == NULL) return;
   memset(grown + region->use_count, 0, (count - region->use_count) * sizeof *grown);
@@ -39,7 +39,7 @@ void bfc_note_region(struct bfc *bfc, struct bfc_region *region) {
 
 // In the first iteration nothing is expected.
 static bool expected(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
-  const size_t at = granule_of(bfc, region, addr);
+  const size_t at = page_of(bfc, region, addr);
   if (at >= region->use_count) return true;
   return bfc->ended > 0 && region->uses[at] > bfc->forgotten && region->uses[at] + KEPT_ITERATIONS > bfc->ended;
 }
@@ -52,7 +52,7 @@ void bfc_end_iteration(struct bfc *bfc) {
 uint32_t bfc_ended(const struct bfc *bfc) { return bfc->ended; }
 
 // The whole granules in a chunk; to is not above from if there are none.
-static struct bfc_range whole_granules(const struct bfc *bfc, const struct bfc_chunk *chunk) {
+static struct bfc_range whole_pages(const struct bfc *bfc, const struct bfc_chunk *chunk) {
   const uint64_t granularity = bfc->memory.granularity;
   return (struct bfc_range){bfc_round_up(chunk->addr, granularity), (chunk->addr + chunk->size) & ~(granularity - 1)};
 }
@@ -80,7 +80,7 @@ static void idle_part(const struct bfc *bfc, const struct bfc_region *region, st
 }
 
 static bool is_excess(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr, uint32_t ended) {
-  return !expected(bfc, region, addr) && region->uses[granule_of(bfc, region, addr)] <= ended;
+  return !expected(bfc, region, addr) && region->uses[page_of(bfc, region, addr)] <= ended;
 }
 
 // Visits the maximal runs of granules of the part that are expected or, where what is mapped
@@ -89,7 +89,7 @@ static void noted_part(const struct bfc *bfc, const struct bfc_region *region, s
   const uint64_t granularity = bfc->memory.granularity;
   uint64_t run = part.from;
   for (uint64_t at = part.from; at < part.to; at += granularity) {
-    if (granule_of(bfc, region, at) >= region->use_count) {
+    if (page_of(bfc, region, at) >= region->use_count) {
       visit_run(search, run, search->mapped ? at : part.to);
       return;
     }
@@ -104,7 +104,7 @@ static void noted_part(const struct bfc *bfc, const struct bfc_region *region, s
 static void visit_chunk(const struct bfc *bfc, const struct bfc_region *region, const struct bfc_chunk *chunk, part_visitor *visit,
                         const struct search *search) {
   const struct bfc_ranges *set = &bfc->unmapped;
-  const struct bfc_range whole = whole_granules(bfc, chunk);
+  const struct bfc_range whole = whole_pages(bfc, chunk);
   uint64_t at = whole.from;
   for (size_t next = bfc_unmapped_from(bfc, at); at < whole.to; next++) {
     struct bfc_range hole = {whole.to, whole.to};
@@ -136,12 +136,12 @@ void bfc_ahead(const struct bfc *bfc, void *self, visitor *visit) {
 
 void bfc_idle(const struct bfc *bfc, void *self, visitor *visit) { visit_free(bfc, idle_part, &(struct search){true, 0, self, visit}); }
 
-static bool may_go(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
+static bool may_unmap(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
   return !bfc->options.notes || !expected(bfc, region, addr) || bfc_plan_begins(bfc);
 }
 
 // The last run in a range that is mapped and may go; empty where there is none.
-static struct bfc_range takeable(const struct bfc *bfc, const struct bfc_region *region, struct bfc_range within) {
+static struct bfc_range last_to_unmap(const struct bfc *bfc, const struct bfc_region *region, struct bfc_range within) {
   const struct bfc_ranges *set = &bfc->unmapped;
   const uint64_t granularity = bfc->memory.granularity;
   while (within.to > within.from) {
@@ -150,14 +150,14 @@ static struct bfc_range takeable(const struct bfc *bfc, const struct bfc_region 
       within.to = bfc_greatest(within.from, set->items[at].from);
       continue;
     }
-    if (!may_go(bfc, region, within.to - granularity)) {
+    if (!may_unmap(bfc, region, within.to - granularity)) {
       within.to -= granularity;
       continue;
     }
     const uint64_t start = at > 0 ? bfc_greatest(within.from, set->items[at - 1].to) : within.from;
     if (!bfc->options.notes) return (struct bfc_range){start, within.to};
     uint64_t first = within.to - granularity;
-    while (first > start && may_go(bfc, region, first - granularity)) first -= granularity;
+    while (first > start && may_unmap(bfc, region, first - granularity)) first -= granularity;
     return (struct bfc_range){first, within.to};
   }
   return (struct bfc_range){within.to, within.to};
@@ -165,15 +165,15 @@ static struct bfc_range takeable(const struct bfc *bfc, const struct bfc_region 
 
 // Takes granules of one free chunk, from its end, and returns their bytes. Of a run that is
 // refused nothing more is asked. The map that follows may leave one range more.
-static uint64_t take_of(struct bfc *bfc, const struct bfc_region *region, const struct bfc_chunk *chunk, uint64_t need) {
+static uint64_t unmap_pages_of(struct bfc *bfc, const struct bfc_region *region, const struct bfc_chunk *chunk, uint64_t need) {
   uint64_t taken = 0;
-  struct bfc_range whole = whole_granules(bfc, chunk);
+  struct bfc_range whole = whole_pages(bfc, chunk);
   while (taken < need && bfc_unmapped_reserve(bfc, 2)) {
-    const struct bfc_range run = takeable(bfc, region, whole);
+    const struct bfc_range run = last_to_unmap(bfc, region, whole);
     if (run.from == run.to) break;
     const uint64_t part = bfc_least(run.to - run.from, need - taken);
     whole.to = run.from;
-    if (!bfc->memory.take(bfc->memory.self, run.to - part, part)) continue;
+    if (!bfc->memory.try_unmap(bfc->memory.self, run.to - part, part)) continue;
     whole.to = run.to - part;
     bfc_unmapped_add(bfc, run.to - part, run.to);
     bfc->stats.reserved -= part;
@@ -182,13 +182,13 @@ static uint64_t take_of(struct bfc *bfc, const struct bfc_region *region, const 
   return taken;
 }
 
-void bfc_take(struct bfc *bfc, uint64_t bytes, uint32_t keep) {
-  if (bfc->memory.take == NULL || !bfc->memory.coalesces) return;
+void bfc_unmap_elsewhere(struct bfc *bfc, uint64_t bytes, uint32_t keep) {
+  if (bfc->memory.try_unmap == NULL || !bfc->memory.coalesces) return;
   uint64_t need = bfc_round_up(bytes, bfc->memory.granularity);
   for (size_t i = bfc->region_count; i-- > 0;) {
     const struct bfc_region *region = &bfc->regions[i];
     for (uint32_t at = bfc->chunks[region->wall].prev; at != region->wall && need > 0; at = bfc->chunks[at].prev) {
-      if (bfc->chunks[at].state == BFC_FREE && at != keep) need -= take_of(bfc, region, &bfc->chunks[at], need);
+      if (bfc->chunks[at].state == BFC_FREE && at != keep) need -= unmap_pages_of(bfc, region, &bfc->chunks[at], need);
     }
   }
 }

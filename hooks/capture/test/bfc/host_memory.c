@@ -161,13 +161,13 @@ static bool map_again(void *self, uint64_t addr, uint64_t bytes) {
   return true;
 }
 
-static bool take(void *self, uint64_t addr, uint64_t bytes) {
+static bool try_unmap(void *self, uint64_t addr, uint64_t bytes) {
   (void)addr;
   ((struct device *)self)->mapped -= bytes;
   return true;
 }
 
-static void undo_map(void *self, uint64_t addr, uint64_t bytes) { take(self, addr, bytes); }
+static void undo_map(void *self, uint64_t addr, uint64_t bytes) { try_unmap(self, addr, bytes); }
 
 // Free granules that are mapped, every other of them.
 struct granules {
@@ -218,7 +218,7 @@ static uint64_t run_planned(long fail_at) {
   struct device device = {.next = (uint64_t)1 << 40};
   struct bfc_block blocks[REQUESTS] = {{0}};
   struct bfc_options options = {.limit = UINT64_MAX, .growth = BFC_NEEDED, .split = BFC_GRANULE, .notes = true, .planned = true};
-  struct bfc_memory memory = {.self = &device, .granularity = GRANULARITY, .grow = grow_on, .map = map_again, .unmap = undo_map, .device_free = device_free, .coalesces = true, .take = take};
+  struct bfc_memory memory = {.self = &device, .granularity = GRANULARITY, .grow = grow_on, .map = map_again, .unmap = undo_map, .device_free = device_free, .coalesces = true, .try_unmap = try_unmap};
   struct bfc_stats stats;
   failing_call = fail_at;
   calls = 0;

@@ -16,17 +16,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_CLEAR, OP_RESTORE, OP_ITERATION, OP_TRIM, OP_GIVE_BACK };
+enum operation_kind { OP_END, OP_ALLOC, OP_FREE, OP_FREE_ADDRESS, OP_UNMAP, OP_HELD, OP_CONTAINING, OP_STATS, OP_WALK, OP_CLEAR, OP_RESTORE, OP_ITERATION, OP_TRIM, OP_UNMAP_FREE };
 
 enum record_kind {
   DID_ALLOC = 100, DID_FREE, DID_UNMAP, DID_CONTAINING, DID_STATS, DID_STATS_MORE, DID_CHUNK, DID_RESTORE, DID_TRIM,
-  MEMORY_GROW = 200, MEMORY_RELEASE, MEMORY_MAP, MEMORY_UNMAP, MEMORY_FREE, MEMORY_TAKE,
+  MEMORY_GROW = 200, MEMORY_RELEASE, MEMORY_MAP, MEMORY_UNMAP, MEMORY_FREE, MEMORY_TRY_UNMAP,
 };
 
 struct header {
   uint64_t limit, headroom, growth, garbage_collection;
   double fraction;
-  uint64_t vmm, granularity, physical, reservation, refuse_grow, refuse_map, step, split, notes, refuse_take, planned;
+  uint64_t vmm, granularity, physical, reservation, refuse_grow, refuse_map, step, split, notes, refuse_unmap, planned;
 };
 
 struct operation {
@@ -154,14 +154,14 @@ static void unmap(void *self, uint64_t addr, uint64_t bytes) {
   put(MEMORY_UNMAP, addr, bytes, d->used, 0, 0);
 }
 
-static bool take(void *self, uint64_t addr, uint64_t bytes) {
+static bool try_unmap(void *self, uint64_t addr, uint64_t bytes) {
   struct device *d = self;
-  bool ok = !refuses(d->h.refuse_take, ++d->takes);
+  bool ok = !refuses(d->h.refuse_unmap, ++d->takes);
   if (ok) {
     d->used -= bytes;
     add_unmapped(d, addr, addr + bytes);
   }
-  put(MEMORY_TAKE, addr, bytes, ok, d->used, 0);
+  put(MEMORY_TRY_UNMAP, addr, bytes, ok, d->used, 0);
   return ok;
 }
 
@@ -238,7 +238,7 @@ static void collect(void *self, uint64_t addr, uint64_t bytes) {
 }
 
 static uint64_t give_back(struct heap *heap, uint64_t addr, uint64_t bytes) {
-  if (!take(&heap->device, addr, bytes)) return 0;
+  if (!try_unmap(&heap->device, addr, bytes)) return 0;
   if (bfc_unmap(heap->bfc, addr, bytes)) return bytes;
   fprintf(stderr, "twin: what was listed cannot be unmapped\n");
   exit(2);
@@ -319,7 +319,7 @@ static void run(struct heap *heap, struct operation op) {
     case OP_CLEAR: bfc_clear_peaks(heap->bfc); return;
     case OP_ITERATION: bfc_end_iteration(heap->bfc); return;
     case OP_TRIM: trim(heap); return;
-    case OP_GIVE_BACK: give_back_idle(heap, op.a); return;
+    case OP_UNMAP_FREE: give_back_idle(heap, op.a); return;
     case OP_END: break;
   }
   fprintf(stderr, "twin: operation %llu\n", (unsigned long long)op.kind);
@@ -370,7 +370,7 @@ int main(int count, char **words) {
         .notes = h.notes != 0,
         .planned = h.planned != 0,
     };
-    struct bfc_memory memory = {&heap.device, h.granularity, grow, release, map, unmap, device_free, h.vmm != 0, take};
+    struct bfc_memory memory = {&heap.device, h.granularity, grow, release, map, unmap, device_free, h.vmm != 0, try_unmap};
     struct operation op;
     heap.bfc = must(bfc_new(&options, &memory));
     while (fread(&op, sizeof op, 1, stdin) == 1 && op.kind != OP_END) run(&heap, op);
