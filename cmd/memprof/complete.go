@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -101,8 +103,15 @@ func lists(choices ...cobra.Completion) cobra.CompletionFunc {
 	}
 }
 
-// mustComplete registers a completion. A flag that does not exist is a mistake of ours.
+// mustComplete registers a completion, if a shell asks this process for one: cobra keeps what is registered, and with
+// it the whole tree of commands, for as long as the process lives. A flag that does not exist is a mistake of ours.
 func mustComplete(cmd *cobra.Command, flag string, of cobra.CompletionFunc) {
+	if cmd.Flag(flag) == nil {
+		panic(fmt.Sprintf("%s has no --%s to complete", cmd.Name(), flag))
+	}
+	if len(os.Args) < 2 || !strings.HasPrefix(os.Args[1], cobra.ShellCompRequestCmd) {
+		return
+	}
 	if err := cmd.RegisterFlagCompletionFunc(flag, of); err != nil {
 		panic(err)
 	}
