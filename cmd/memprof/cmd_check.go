@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/analysis/gate"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
@@ -83,7 +84,7 @@ job fails, its exit code is the result, after the gates.`,
 		},
 	}
 	opts.addFlags(cmd.Flags())
-	return opts.completed(cmd)
+	return completedCheck(cmd)
 }
 
 func (o *checkOptions) addFlags(flags *pflag.FlagSet) {
@@ -392,4 +393,47 @@ func broken(text string, columns int) []string {
 		lines = append(lines, word)
 	}
 	return lines
+}
+
+// completedCheck adds what the flags of check can be.
+func completedCheck(cmd *cobra.Command) *cobra.Command {
+	cmd.ValidArgsFunction = completeDirectories
+	completeFlags(cmd, map[string]cobra.CompletionFunc{
+		"gate":      completeGate,
+		"aggregate": words("median", "max", "min"),
+		"rank":      words("worst", "all", "mean"),
+		"config":    files("yaml", "yml"),
+		"baseline":  files("json"),
+		"without":   words(gate.AlwaysNames()...),
+	})
+	return completedRecord(cmd)
+}
+
+// completeGate offers metrics, each with what it is, and behind a metric the operators.
+func completeGate(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	const stay = cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+	name := strings.TrimRight(begun, " ")
+	if metric, ok := gate.LookupMetric(name); ok && name != begun {
+		return operators(begun, metric.Unit), stay
+	}
+	var offers []cobra.Completion
+	offer := func(name, help string) {
+		if strings.HasPrefix(name, begun) {
+			offers = append(offers, cobra.CompletionWithDesc(name, help))
+		}
+	}
+	for _, m := range gate.Metrics() {
+		offer(m.Name, m.Help)
+	}
+	return offers, stay
+}
+
+// operators are gates to go on with behind a metric.
+func operators(begun string, unit analysis.Unit) []cobra.Completion {
+	example := map[analysis.Unit]string{analysis.Bytes: "40GiB", analysis.Share: "25%", analysis.Count: "0"}[unit]
+	var offers []cobra.Completion
+	for _, op := range []string{"<", "<=", ">", ">=", "=="} {
+		offers = append(offers, cobra.CompletionWithDesc(begun+op+" ", "a limit like "+example))
+	}
+	return append(offers, cobra.CompletionWithDesc(begun+"< baseline + 2%", "no more than the baseline has, and so much"))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis/kvcache"
+	kvrequests "github.com/memprof/memprof/analysis/kvcache/requests"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/kvload"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
@@ -351,4 +352,19 @@ func (o *kvOptions) draw(stderr io.Writer, k *kv.Simulation) error {
 		screen.Complain(stderr, "wrote "+file)
 	}
 	return err
+}
+
+// completedKV adds what the flags of kv can be.
+func completedKV(cmd *cobra.Command) *cobra.Command {
+	completeFlags(cmd, map[string]cobra.CompletionFunc{
+		"model":     words(kvcache.ModelNames()...),
+		"policy":    lists("max", "pow2", "oracle", "paged:16\tor another number of tokens", "vmm:2MiB\tor another page"),
+		"sampling":  words("greedy", "parallel:4\tor another number", "beam:4\tor another number"),
+		"preempt":   words("recompute", "swap"),
+		"synthetic": words(kvrequests.Names()...),
+		"requests":  files("csv", "jsonl"),
+		"output":    completeDirectories,
+		"format":    words("text", "markdown", "json"),
+	})
+	return cmd
 }

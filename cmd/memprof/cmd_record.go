@@ -295,3 +295,18 @@ func pythonOf(command string) string {
 	}
 	return "python3"
 }
+
+// completedRecord adds what the flags of record can be.
+func completedRecord(cmd *cobra.Command) *cobra.Command {
+	completeFlags(cmd, map[string]cobra.CompletionFunc{
+		"allocator":   words("bfc\tmemprof's allocator", "native\tPyTorch's own, observed"),
+		"device":      words("auto", "real", "sim"),
+		"attribution": words("modules", "phases", "none"),
+		"stacks":      words("python", "none"),
+	})
+	for _, flag := range []string{"output", "spool"} {
+		mustComplete(cmd, flag, completeDirectories)
+	}
+	completePolicy(cmd, words, func(*bfc.Choice) bool { return false })
+	return cmd
+}

@@ -171,3 +171,10 @@ func runReplay(stdout io.Writer, stdin io.Reader, o replayOptions) error {
 	}
 	return out.Flush()
 }
+
+// completedReplay adds what the flags of replay can be.
+func completedReplay(cmd *cobra.Command) *cobra.Command {
+	mustComplete(cmd, "memory", words("vmm", "separate"))
+	completePolicy(cmd, words, func(c *bfc.Choice) bool { return c.NoReplay != "" })
+	return cmd
+}

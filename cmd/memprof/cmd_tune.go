@@ -133,3 +133,14 @@ func (o *tuneOptions) settle() ([]bfc.Policy, error) {
 	}
 	return policies, nil
 }
+
+// completedTune adds what the flags of tune can be.
+func completedTune(cmd *cobra.Command) *cobra.Command {
+	cmd.ValidArgsFunction = completeDirectories
+	completeFlags(cmd, map[string]cobra.CompletionFunc{
+		"process": completeProcesses,
+		"format":  words("text", "markdown", "json"),
+	})
+	completePolicy(cmd, lists, func(c *bfc.Choice) bool { return c.NoTune != "" })
+	return cmd
+}

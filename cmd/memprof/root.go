@@ -13,9 +13,6 @@ import (
 	"github.com/memprof/memprof/report/spell"
 )
 
-// version is set by the linker (make build).
-var version = "devel"
-
 // run is the whole command but for the process around it.
 func run(stdout, stderr io.Writer, args []string) int {
 	root := newRootCommand()

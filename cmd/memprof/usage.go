@@ -9,6 +9,9 @@ import (
 	"github.com/memprof/memprof/report/spell"
 )
 
+// version is set by the linker (make build).
+var version = "devel"
+
 // What the exit codes of each verb mean, for the end of its help.
 const (
 	recordExits = `the job's own code; 128+n when signal n ended it; 126 not executable;
