@@ -8,30 +8,29 @@ import (
 	"strings"
 )
 
-// NoSpool as Options.Spool has processes served and not recorded.
+// NoSpool as Options.Spool: the hook serves processes and does not record them.
 const NoSpool = "-"
 
 // Options is what `memprof record` tells the hook. Sizes are in bytes.
 type Options struct {
-	// Spool is the directory that recorded processes write into, absolute; [NoSpool] for
-	// processes that are served and not recorded.
+	// Spool is the absolute path of the directory that recorded processes write into, or [NoSpool].
 	Spool string
-	// Allocator serves torch's tensors: "bfc", ours, or "native", torch's own, which is
-	// watched and left as it is. Empty is "bfc".
+	// Allocator serves torch's tensors: "bfc" is memprof's; "native" is torch's own, which the hook
+	// observes. Empty is "bfc".
 	Allocator string
 	// Policy of memprof's allocator, as HookOptions of package bfc writes it; empty is the hook's
 	// default.
 	Policy string
 	// BackupLimit bounds the pinned host memory for the content of paused tags; 0 is none.
 	BackupLimit uint64
-	// Serve answers cudaMalloc and cuMemAlloc of any library from our arenas.
+	// Serve has memprof's arenas serve cudaMalloc and cuMemAlloc of every library.
 	Serve bool
-	// Attribution is how much the Python package tells of each request: "modules", "phases"
-	// or "none"; empty is "modules".
+	// Attribution is what the Python package records about each allocation: "modules" (and phases
+	// and labels), "phases" or "none". Empty is "modules".
 	Attribution string
-	// Stacks has each request's Python stack recorded.
+	// Stacks records the Python stack of each allocation.
 	Stacks bool
-	// Readings has each process read what its devices have in use, where nobody else can.
+	// Readings has each process read the used memory of its devices. It is for machines without NVML.
 	Readings bool
 
 	// Simulate puts the simulated driver in front of a real one.
@@ -39,7 +38,7 @@ type Options struct {
 	// SimMemory is the memory of each simulated device; 0 leaves the simulator's default.
 	SimMemory uint64
 
-	// Shim is a torch shim compiled elsewhere; empty to compile or take it from the cache.
+	// Shim is the file of a compiled torch shim. Empty: it is taken from the cache, or compiled.
 	Shim string
 }
 
@@ -65,14 +64,14 @@ func (o Options) String() string {
 	return text
 }
 
-// Environment is base, a list of NAME=value, with what a job needs to be recorded. Lists
-// of paths are prepended to. [FrameworkSettings] are added.
-// ASAN_OPTIONS gets what a sanitized job needs with anything preloaded.
+// Environment returns base, a list of NAME=value, with the variables by which a job is recorded.
+// Lists of paths get a further first element. [FrameworkSettings] are added, and the setting in
+// ASAN_OPTIONS without which a sanitized job refuses preloaded libraries.
 func (i *Installation) Environment(base []string, o Options) []string {
 	env := slices.Clone(base)
 	env = set(env, "MEMPROF_SPOOL", o.Spool)
 	env = set(env, "MEMPROF_OPTIONS", o.String())
-	env = unset(env, "MEMPROF_ALLOCATOR") // of an outer recording
+	env = unset(env, "MEMPROF_ALLOCATOR") // an outer recording may have set it
 	if o.Allocator == "native" {
 		env = set(env, "MEMPROF_ALLOCATOR", o.Allocator)
 	}
@@ -98,9 +97,9 @@ func (i *Installation) Environment(base []string, o Options) []string {
 	return tolerateASan(env)
 }
 
-// tolerateASan lets programs run that are built with AddressSanitizer: its runtime ends a
-// process in which another library comes before it. The hook defines none of the functions
-// that the order matters for.
+// tolerateASan lets programs run that are built with AddressSanitizer. Its runtime ends a process
+// in which another library is loaded before it, because of functions that both may define. The
+// hook defines none of these.
 func tolerateASan(env []string) []string {
 	const name, key = "ASAN_OPTIONS", "verify_asan_link_order"
 	old, _ := lookup(env, name)
@@ -113,8 +112,8 @@ func tolerateASan(env []string) []string {
 	return set(env, name, old+key+"=0")
 }
 
-// ShimEnvironment is base with what the Python package needs to find and compile the shim,
-// without recording the process that does it.
+// ShimEnvironment returns base with the variables by which the Python package finds and compiles the
+// shim. The process is not recorded.
 func (i *Installation) ShimEnvironment(base []string) []string {
 	env := slices.DeleteFunc(slices.Clone(base), func(entry string) bool { return strings.HasPrefix(entry, "MEMPROF_SPOOL=") })
 	env = set(env, "MEMPROF_HOOKS", i.Dir)
@@ -150,7 +149,7 @@ func prepend(env []string, name, entry string) []string {
 	return set(env, name, entry+":"+old)
 }
 
-// preload puts library first in LD_PRELOAD. That of an outer recording gives way.
+// preload puts library first in LD_PRELOAD, and removes that of an outer recording.
 func preload(env []string, library string) []string {
 	old, _ := lookup(env, "LD_PRELOAD")
 	list := []string{library}

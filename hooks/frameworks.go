@@ -1,27 +1,27 @@
 package hooks
 
-// A FrameworkSetting is an environment variable that a framework must have for a recording of it
-// to work, or to show more than one large block.
+// A FrameworkSetting is an environment variable without which a framework cannot be recorded, or its
+// recording shows one large block.
 type FrameworkSetting struct {
 	Name, Value string
-	// Library is what reads it: "NCCL" or "XLA".
+	// Library reads the variable: "NCCL" or "XLA".
 	Library string
-	// Why it is set, to be read after "because".
+	// Why it is set, a text that follows "because".
 	Why string
 
-	// wanted says whether a recording with these options needs it.
+	// wanted returns whether a recording with these options needs it.
 	wanted func(base []string, o Options) bool
 }
 
 var frameworkSettings = []FrameworkSetting{
 	{"NCCL_GRAPH_REGISTER", "0", "NCCL",
-		"it registers the buffers of CUDA graphs otherwise, which hangs or fails on memory that memprof maps",
+		"NCCL would register the buffers of CUDA graphs, which hangs or fails on memory that memprof maps",
 		func(_ []string, o Options) bool { return o.Allocator != "native" }},
-	// Who has chosen an allocator of JAX's keeps it.
+	// An allocator of JAX that the user has chosen stays.
 	{"XLA_PYTHON_CLIENT_PREALLOCATE", "false", "XLA",
-		"JAX takes three quarters of the device in one piece otherwise, and divides it where memprof cannot look", withoutJAXAllocator},
+		"JAX would allocate three quarters of the device as one block, and divide it where memprof cannot see", withoutJAXAllocator},
 	{"XLA_PYTHON_CLIENT_ALLOCATOR", "cuda_async", "XLA",
-		"with this allocator JAX asks the driver for each buffer, which memprof records", withoutJAXAllocator},
+		"with this allocator JAX allocates each buffer from the driver, which memprof records", withoutJAXAllocator},
 }
 
 func withoutJAXAllocator(base []string, _ Options) bool {
@@ -29,8 +29,8 @@ func withoutJAXAllocator(base []string, _ Options) bool {
 	return !chosen
 }
 
-// FrameworkSettings are what [Installation.Environment] adds for the sake of frameworks: what
-// changes how a job runs, and should be reported. What base sets is not in it.
+// FrameworkSettings returns the settings that [Installation.Environment] adds for frameworks. They
+// change how a job runs, so `record` reports them. A variable that base sets is left as it is.
 func FrameworkSettings(base []string, o Options) []FrameworkSetting {
 	var added []FrameworkSetting
 	for _, s := range frameworkSettings {

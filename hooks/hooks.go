@@ -1,20 +1,19 @@
-// Package hooks holds what runs inside a profiled process, and puts it there.
+// Package hooks has the files that run inside a profiled process, and installs them.
 //
-// The hook is four things, all built or written beside this file and embedded in the
-// memprof binary, so that one file is all a user copies:
+// The files are embedded in the memprof binary, so that a user copies one file:
 //
 //	dist/libmemprof.so   the capture hook, loaded by LD_PRELOAD
 //	dist/sim/            a simulated CUDA driver and runtime, found by LD_LIBRARY_PATH
 //	torch/               the source of the torch shim, compiled on the user's machine
-//	capture/memprof.h    what the shim needs to know of the hook
+//	capture/memprof.h    the hook's functions, for the shim
 //	python/              sitecustomize.py and the memprof package, found by PYTHONPATH
 //
-// A process can load only files, so Install writes them into a folder named after their
-// content. Folders of several versions live side by side; a folder is renamed into place
-// when it is complete, so that any number of processes may install at once.
+// Install writes them into a folder whose name is a digest of their content, so folders of several
+// versions may exist. A folder gets its name when it is complete, so several processes may install
+// at the same time.
 //
-// The Go in this package only carries files and environment variables. It knows nothing
-// of what the hook records: that is trace's subject.
+// The Go of this package handles files and environment variables only. Package trace knows what
+// the hook records.
 package hooks
 
 import (
@@ -37,24 +36,24 @@ import (
 //go:embed all:dist torch/*.cpp torch/*.h python/*.py python/memprof/*.py python/memprof/*/*.py capture/memprof.h
 var embedded embed.FS
 
-// ErrNotBuilt says that this binary was compiled without `make -C hooks dist` before it:
-// it can read traces but record none.
+// ErrNotBuilt: this binary was compiled without `make -C hooks dist` before. It can read traces,
+// but record none.
 var ErrNotBuilt = errors.New("this memprof was built without its capture hook (build it with `make build`)")
 
 const library = "libmemprof.so"
 
-// simLibrary is the simulated driver; the other names a program may ask for are links to it.
+// simLibrary is the simulated driver. simLinks, other names that programs load, are links to it.
 const simLibrary = "sim/libcuda.so.1"
 
 var simLinks = []string{"libcuda.so", "libcudart.so", "libcudart.so.11.0", "libcudart.so.12", "libcudart.so.13"}
 
-// Installation is a folder with the hook's files, complete and ready to be loaded.
+// Installation is a complete folder with the hook's files.
 type Installation struct {
-	// Dir is absolute and named after the content of the files.
+	// Dir is the absolute path of the folder.
 	Dir string
-	// ShimCache is where compiled shims are kept; versions of memprof share it.
+	// ShimCache is the folder of compiled shims, which all versions of memprof share.
 	ShimCache string
-	// PassedOver says why this is not in $MEMPROF_CACHE; empty if that is not set or has it.
+	// PassedOver is the reason why $MEMPROF_CACHE is not used; empty if it is used, or not set.
 	PassedOver string
 }
 
@@ -70,8 +69,8 @@ func (i *Installation) SimDriver() string { return filepath.Join(i.Dir, simLibra
 // PythonDir is the folder to put on PYTHONPATH.
 func (i *Installation) PythonDir() string { return filepath.Join(i.Dir, "python") }
 
-// content maps paths below Installation.Dir to what they hold. dist/ is flattened into
-// the folder itself.
+// content returns the content of each file by its path below Installation.Dir. Files of dist/ go
+// into the folder itself.
 func content() (map[string][]byte, error) {
 	files := map[string][]byte{}
 	err := fs.WalkDir(embedded, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -94,7 +93,7 @@ func content() (map[string][]byte, error) {
 	return files, nil
 }
 
-// version is the content's name: 16 hexadecimal digits that change with any byte of the hook.
+// version returns the first 16 hexadecimal digits of a digest of all files.
 func version(files map[string][]byte) string {
 	hash := sha256.New()
 	for _, name := range sortedNames(files) {
@@ -113,8 +112,8 @@ func sortedNames(files map[string][]byte) []string {
 	return names
 }
 
-// Install makes sure that the hook's files lie in cache, a folder that is there, and
-// returns where. Files that were damaged or removed since are put back.
+// Install installs the hook's files in cache, an existing folder, unless they are there already.
+// Damaged or removed files are replaced.
 func Install(cache string) (*Installation, error) {
 	files, err := content()
 	if err != nil {
@@ -138,7 +137,7 @@ func Install(cache string) (*Installation, error) {
 	return installed, nil
 }
 
-// installation is where files belong in a cache.
+// installation returns where the files belong in a cache.
 func installation(cache string, files map[string][]byte) *Installation {
 	return &Installation{
 		Dir:       filepath.Join(cache, version(files)),
@@ -146,8 +145,8 @@ func installation(cache string, files map[string][]byte) *Installation {
 	}
 }
 
-// complete says whether the files are in dir, byte by byte, and nobody else can change them: all that is there may be loaded
-// into the user's processes. It takes some milliseconds before every recording.
+// complete returns whether dir has exactly these files, and no other user can change them: whatever is there may be
+// loaded into the user's processes. It takes some milliseconds before every recording.
 func complete(dir string, files map[string][]byte) bool {
 	dropCompiled(dir, files)
 	if err := trust.Tree(dir); err != nil {
@@ -168,8 +167,8 @@ func complete(dir string, files map[string][]byte) bool {
 	return true
 }
 
-// dropCompiled removes what Python has compiled of the package where others can change it: a umask that is wide makes
-// it so, and Python loads it in place of the source.
+// dropCompiled removes files that Python has compiled of the package, if other users can change them. Python would load
+// them in place of the sources, and writes them so under a wide umask.
 func dropCompiled(dir string, files map[string][]byte) {
 	folders := map[string]bool{}
 	for name := range files {
@@ -191,7 +190,7 @@ func write(dir string, files map[string][]byte) error {
 		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 			return err
 		}
-		if err := os.WriteFile(target, data, 0o644); err != nil { // in a folder that was made for it
+		if err := os.WriteFile(target, data, 0o644); err != nil { // the folder was made for it
 			return err
 		}
 	}
@@ -204,12 +203,12 @@ func write(dir string, files map[string][]byte) error {
 	return os.Chmod(dir, 0o755)
 }
 
-// replace moves fresh to dir. A damaged folder is moved out of the way first, never
-// emptied: processes may have its library mapped.
+// replace moves fresh to dir. A damaged folder is first moved aside as a whole, since processes may
+// have its library mapped.
 func replace(dir, fresh string, files map[string][]byte) error {
 	for attempt := 0; ; attempt++ {
 		err := os.Rename(fresh, dir)
-		if err == nil || complete(dir, files) { // complete: another process was faster
+		if err == nil || complete(dir, files) { // complete: another process has installed it meanwhile
 			return nil
 		}
 		if attempt == 3 {

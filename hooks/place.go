@@ -13,11 +13,11 @@ import (
 	"github.com/memprof/memprof/trace/outfile"
 )
 
-// InstallAnywhere installs the hook in $MEMPROF_CACHE, which need not be writable if the
-// hook is there; or, where that is not set or other users can change it, in the first folder that will do: memprof/ in
-// the user's cache directory, or one of the user's own in the temporary directory, in
-// /dev/shm or /var/tmp. A folder will not do where it cannot be written (a read-only
-// home), where other users can change it or a folder above it, where nothing may be executed, or where there is no room.
+// InstallAnywhere installs the hook in $MEMPROF_CACHE, which need not be writable if it has the hook.
+// If that is not set, or other users can change it, it takes the first suitable folder of: memprof/ in
+// the user's cache directory, and a folder of the user's in the temporary directory, /dev/shm and
+// /var/tmp. A folder is unsuitable if it cannot be written (a read-only home), if other users can
+// change it or a folder above it, if files there cannot be executed, or if there is no space.
 func InstallAnywhere() (*Installation, error) {
 	dir := os.Getenv("MEMPROF_CACHE")
 	if dir == "" {
@@ -87,7 +87,7 @@ func installGiven(dir string) (*Installation, error) {
 	return Install(dir)
 }
 
-// existing is a complete installation in dir, or nil.
+// existing returns the complete installation in dir, or nil.
 func existing(dir string) *Installation {
 	files, err := content()
 	if err != nil {
@@ -103,9 +103,9 @@ func existing(dir string) *Installation {
 	return installed
 }
 
-// installIn installs in dir, or fails where others can change what is there.
+// installIn installs in dir. It fails if other users can change dir.
 func installIn(dir string) (*Installation, error) {
-	dir, err := filepath.Abs(dir) // jobs change their directory
+	dir, err := filepath.Abs(dir) // absolute, since jobs change their directory
 	if err != nil {
 		return nil, err
 	}
@@ -121,9 +121,8 @@ func installIn(dir string) (*Installation, error) {
 	return Install(dir)
 }
 
-// makeOwn creates dir where it is not there, in a folder that nobody else can change, and returns it without links: a
-// link in the way may belong to anybody, if what it leads to does not. The error of what others can change is
-// [trust.ErrOthers].
+// makeOwn creates dir if it is missing, and returns its path without links. No other user may be able to change dir or a
+// folder above it, else the error is [trust.ErrOthers]. A link on the way may belong to anybody.
 func makeOwn(dir string) (string, error) {
 	above := dir
 	for {
@@ -137,7 +136,7 @@ func makeOwn(dir string) (string, error) {
 		return "", err
 	}
 	if above != dir {
-		// What is made there is this user's, as it would be below a sticky directory.
+		// A folder made there belongs to this user, as one below a sticky directory does.
 		if err := trust.Path(filepath.Join(real, ".")); err != nil && !sticky(real) {
 			return "", notOwn(err)
 		}
@@ -166,7 +165,7 @@ func sticky(dir string) bool {
 	return err == nil && stat.Mode()&fs.ModeSticky != 0
 }
 
-// loadable refuses a path that LD_PRELOAD or PYTHONPATH would take for several.
+// loadable refuses a path with characters that separate paths in LD_PRELOAD or PYTHONPATH.
 func loadable(dir string) error {
 	if strings.ContainsAny(dir, ": ;\t\n") {
 		return fmt.Errorf("%s: a path with a blank, a colon or a semicolon cannot be in LD_PRELOAD", dir)
@@ -174,7 +173,7 @@ func loadable(dir string) error {
 	return nil
 }
 
-// writable sees that files may be made in dir, and libraries loaded from there.
+// writable returns an error unless files can be made in dir, and libraries loaded from there.
 func writable(dir string) error {
 	const noExec = 0x8 // ST_NOEXEC of statfs(2)
 	if err := outfile.Possible(dir); err != nil {

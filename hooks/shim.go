@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// BuildShim has the Python package compile the shim, unless the cache has it, and returns
-// its path. What went wrong is on stderr by then.
+// BuildShim has the Python package compile the shim, unless the cache has it, and returns its path.
+// The package has printed errors to stderr.
 func (i *Installation) BuildShim(python string, stderr io.Writer) (string, error) {
 	build := exec.Command(python, "-m", "memprof._shim")
 	build.Env = i.ShimEnvironment(os.Environ())

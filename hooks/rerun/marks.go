@@ -8,10 +8,10 @@ import "C"
 
 import "unsafe"
 
-// Context is what requests belong to or blocks hold: a text, by the hook's number for it. 0 is none.
+// Context is the hook's number of a text: the origin of requests, or the label of a block. 0 is none.
 type Context uint32
 
-// Context is the number of a text; 0 for "" and without a hook.
+// Context returns the number of a text; 0 for "", and without a hook.
 func (s *Requester) Context(text string) Context {
 	if s.hook == nil || text == "" {
 		return 0
@@ -21,8 +21,8 @@ func (s *Requester) Context(text string) Context {
 	return Context(C.rerun_hook_context(s.hook, cText))
 }
 
-// StackNode is the number of the call stack with a frame called from the stack `parent`, 0
-// for an outermost one; 0 without a hook.
+// StackNode returns the number of the call stack whose innermost frame is called from the stack `parent`,
+// which is 0 for an outermost frame. Without a hook it returns 0.
 func (s *Requester) StackNode(parent uint32, frame string) uint32 {
 	if s.hook == nil {
 		return 0
@@ -32,28 +32,28 @@ func (s *Requester) StackNode(parent uint32, frame string) uint32 {
 	return uint32(C.rerun_hook_stack_node(s.hook, C.uint32_t(parent), text))
 }
 
-// Label says what the block at an address turned out to hold, if a hook listens.
+// Label labels the block at an address. Without a hook it does nothing.
 func (s *Requester) Label(address uintptr, context Context) {
 	if s.hook != nil {
 		C.rerun_hook_label(s.hook, C.uint64_t(address), C.uint32_t(context))
 	}
 }
 
-// Iteration marks the end of an iteration, if a hook listens.
+// Iteration marks the end of an iteration. Without a hook it does nothing.
 func (s *Requester) Iteration(label string) {
 	if s.hook != nil {
 		C.rerun_hook_iteration(s.hook, s.name(label))
 	}
 }
 
-// PhaseBegin marks the beginning of a phase, if a hook listens.
+// PhaseBegin marks the beginning of a phase. Without a hook it does nothing.
 func (s *Requester) PhaseBegin(name string) {
 	if s.hook != nil {
 		C.rerun_hook_phase_begin(s.hook, s.name(name))
 	}
 }
 
-// PhaseEnd marks the end of a phase, if a hook listens.
+// PhaseEnd marks the end of a phase. Without a hook it does nothing.
 func (s *Requester) PhaseEnd(name string) {
 	if s.hook != nil {
 		C.rerun_hook_phase_end(s.hook, s.name(name))
@@ -69,10 +69,10 @@ func (s *Requester) name(value string) *C.char {
 	return text
 }
 
-// KVCache is a cache of keys and values, by the hook's number for it; 0 is none.
+// KVCache is the hook's number of a KV cache; 0 is none.
 type KVCache uint64
 
-// KVCache describes a cache of slots, 0 if it has what is reserved, of so many bytes a token.
+// KVCache describes a cache. Its slots are 0 if it has as many as are reserved; a slot has tokenBytes bytes.
 func (s *Requester) KVCache(device int32, slots, tokenBytes int64, fields string) KVCache {
 	if s.hook == nil {
 		return 0
@@ -90,21 +90,21 @@ func (s *Requester) KVReserve(cache KVCache, sequence, first, slots, prompt int6
 	}
 }
 
-// KVShare has a sequence use blocks too, in place of its block at position, or behind its last for -1.
+// KVShare: the sequence uses blocks that others use, in place of its own at position, or with -1 behind its last.
 func (s *Requester) KVShare(cache KVCache, sequence, first, slots, position int64) {
 	if s.hook != nil {
 		C.rerun_hook_kv_share(s.hook, C.uint64_t(cache), C.int64_t(sequence), C.uint64_t(first), C.uint64_t(slots), C.int64_t(position))
 	}
 }
 
-// KVAppend puts tokens into a sequence.
+// KVAppend: tokens fill the next slots of a sequence.
 func (s *Requester) KVAppend(cache KVCache, sequence, tokens int64) {
 	if s.hook != nil {
 		C.rerun_hook_kv_append(s.hook, C.uint64_t(cache), C.int64_t(sequence), C.uint64_t(tokens))
 	}
 }
 
-// KVFree ends a sequence, whose first slots keep their content.
+// KVFree ends a sequence. Its first `kept` slots keep their content.
 func (s *Requester) KVFree(cache KVCache, sequence, kept int64) {
 	if s.hook != nil {
 		C.rerun_hook_kv_free(s.hook, C.uint64_t(cache), C.int64_t(sequence), C.uint64_t(kept))

@@ -16,7 +16,7 @@ import (
 // Pool names a private pool of memory as a framework does; the zero Pool is none.
 type Pool [2]uint64
 
-// Arena is where requests go: a recorded arena as this process knows it.
+// Arena identifies a recorded arena in this process. Requests go to arenas.
 type Arena struct {
 	device int32
 	stream uintptr
@@ -24,9 +24,8 @@ type Arena struct {
 	tag    string
 }
 
-// Arena is the place for requests on a device, for the stream the recording knew by that
-// number: 0 is the default stream, each other number gets a stream of its own. Pools and tags
-// are the hook's; without it they are not kept apart.
+// Arena returns the arena of a device, a stream, a pool and a tag. Stream 0 is the default stream; each
+// other number of the recording gets a new stream. Without the hook, pools and tags have no effect.
 func (s *Requester) Arena(device int32, stream int64, pool Pool, tag string) (*Arena, error) {
 	handle, err := s.stream(device, stream)
 	if err != nil {
@@ -35,7 +34,7 @@ func (s *Requester) Arena(device int32, stream int64, pool Pool, tag string) (*A
 	return &Arena{device, handle, pool, tag}, nil
 }
 
-// Malloc asks for bytes. The error says why the request was refused.
+// Malloc allocates bytes. The error says why that failed.
 func (s *Requester) Malloc(a *Arena, bytes int64, context Context) (uintptr, error) {
 	if s.hook == nil {
 		var address C.uintptr_t
@@ -70,7 +69,7 @@ func (s *Requester) Free(a *Arena, address uintptr) error {
 	return nil
 }
 
-// Provided is the size in bytes of the chunk at an address that Malloc returned; 0 without a hook.
+// Provided returns the size in bytes of the chunk at an address that Malloc returned; 0 without a hook.
 func (s *Requester) Provided(address uintptr) int64 {
 	if s.hook == nil {
 		return 0
@@ -78,7 +77,7 @@ func (s *Requester) Provided(address uintptr) int64 {
 	return int64(C.rerun_hook_provided(s.hook, C.uint64_t(address)))
 }
 
-// UseOn says that a block is also used on a recorded stream.
+// UseOn: the block is also used on a recorded stream.
 func (s *Requester) UseOn(device int32, address uintptr, stream int64) error {
 	if s.hook == nil {
 		return nil
@@ -90,14 +89,14 @@ func (s *Requester) UseOn(device int32, address uintptr, stream int64) error {
 	return err
 }
 
-// EmptyCache returns the free memory of its arenas to a device, as a job may ask for.
+// EmptyCache unmaps the free memory of a device's arenas, like torch.cuda.empty_cache.
 func (s *Requester) EmptyCache(device int32) {
 	if s.hook != nil {
 		C.rerun_hook_empty_cache(s.hook, C.int(device))
 	}
 }
 
-// enter makes the context of a device current, once until another one is.
+// enter makes the context of a device current, unless it is.
 func (s *Requester) enter(device int32) error {
 	if s.cuda.current == C.int(device) {
 		return nil
@@ -129,10 +128,10 @@ func (s *Requester) stream(device int32, number int64) (uintptr, error) {
 	return uintptr(handle), nil
 }
 
-// Memory is a kind of memory that a library takes from the driver.
+// Memory is a kind of memory that libraries allocate from the driver.
 type Memory int
 
-// Kinds of Memory, by the call that takes it.
+// Kinds of Memory, by the call that allocates them.
 const (
 	DeviceMemory  Memory = C.RERUN_DEVICE  // cuMemAlloc
 	ManagedMemory Memory = C.RERUN_MANAGED // cuMemAllocManaged
@@ -140,22 +139,22 @@ const (
 	PoolMemory    Memory = C.RERUN_POOL    // cuMemAllocAsync
 )
 
-// Foreign is memory that a library took from the driver.
-type Foreign struct {
+// LibraryMemory is memory that a library allocated from the driver.
+type LibraryMemory struct {
 	device  int32
 	memory  Memory
 	stream  uintptr
 	address C.uintptr_t
 }
 
-// Take takes memory as a library did. A hook records it with the given context (call=,
-// library=), and not as the call of this program.
-func (s *Requester) Take(device int32, memory Memory, stream, bytes int64, context string) (*Foreign, error) {
+// Take allocates memory as a library did. The hook records it with the given context (call=,
+// library=) in place of this program's.
+func (s *Requester) Take(device int32, memory Memory, stream, bytes int64, context string) (*LibraryMemory, error) {
 	handle, err := s.streamOfOthers(device, stream)
 	if err != nil {
 		return nil, err
 	}
-	f := &Foreign{device: device, memory: memory, stream: handle}
+	f := &LibraryMemory{device: device, memory: memory, stream: handle}
 	defer s.callAs(context)()
 	var address C.uintptr_t
 	if code := C.rerun_take(s.cuda, C.int(device), uint32(memory), C.uintptr_t(handle), C.size_t(bytes), &address); code != 0 {
@@ -165,8 +164,8 @@ func (s *Requester) Take(device int32, memory Memory, stream, bytes int64, conte
 	return f, nil
 }
 
-// Give returns what Take took to the driver.
-func (s *Requester) Give(f *Foreign, context string) error {
+// Give frees what Take allocated.
+func (s *Requester) Give(f *LibraryMemory, context string) error {
 	defer s.callAs(context)()
 	if code := C.rerun_give(s.cuda, C.int(f.device), uint32(f.memory), C.uintptr_t(f.stream), f.address); code != 0 {
 		return errors.New(errorName(s.cuda, code))
@@ -174,7 +173,7 @@ func (s *Requester) Give(f *Foreign, context string) error {
 	return nil
 }
 
-// streamOfOthers passes on the handles that mean the same stream in every process.
+// streamOfOthers keeps handles that mean the same stream in every process.
 func (s *Requester) streamOfOthers(device int32, number int64) (uintptr, error) {
 	const perThread = 2
 	if number >= 0 && number <= perThread {
@@ -183,8 +182,8 @@ func (s *Requester) streamOfOthers(device int32, number int64) (uintptr, error) 
 	return s.stream(device, number)
 }
 
-// callAs has the hook record the calls of this thread with a context, until the function
-// that it returns is called.
+// callAs has the hook record CUDA calls of this thread with a context, until the returned function is
+// called.
 func (s *Requester) callAs(context string) func() {
 	if s.hook == nil {
 		return func() {}

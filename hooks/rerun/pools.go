@@ -13,7 +13,7 @@ import (
 	"unsafe"
 )
 
-// belong has requests belong to a tag, "" for none, from now on.
+// belong sets the tag of requests from now on; "" is none.
 func (s *Requester) belong(tag string) {
 	if s.tag == tag {
 		return
@@ -26,7 +26,8 @@ func (s *Requester) belong(tag string) {
 	}
 }
 
-// Pause unmaps the memory of a tag, with a copy of its content on the host if it is backed up. Without a hook there are no tags.
+// Pause unmaps the memory of a tag, and copies its content to the host if the tag has a backup. Without a
+// hook it does nothing.
 func (s *Requester) Pause(tag string, backedUp bool) error {
 	if s.hook == nil {
 		return nil
@@ -41,7 +42,7 @@ func (s *Requester) Pause(tag string, backedUp bool) error {
 	return nil
 }
 
-// Resume takes memory for a tag again.
+// Resume maps memory for a tag again.
 func (s *Requester) Resume(tag string) error {
 	if s.hook != nil && C.rerun_hook_resume(s.hook, s.name(tag)) != 0 {
 		return errors.New(C.GoString(C.rerun_hook_pause_message(s.hook)))
@@ -49,42 +50,42 @@ func (s *Requester) Resume(tag string) error {
 	return nil
 }
 
-// PoolBegin holds a pool, from where a stretch of the program allocates.
+// PoolBegin holds a pool, and marks that the program allocates from it from now on.
 func (s *Requester) PoolBegin(device int32, pool Pool) {
 	if s.hook != nil {
 		C.rerun_hook_pool_begin(s.hook, C.int(device), C.uint64_t(pool[0]), C.uint64_t(pool[1]))
 	}
 }
 
-// PoolEnd ends the stretch; the pool is still held.
+// PoolEnd marks the end of that. The pool is still held.
 func (s *Requester) PoolEnd(device int32, pool Pool) {
 	if s.hook != nil {
 		C.rerun_hook_pool_end(s.hook, C.int(device), C.uint64_t(pool[0]), C.uint64_t(pool[1]))
 	}
 }
 
-// ReleasePool ends a pool, whoever holds it.
+// ReleasePool ends a pool, however often it is held.
 func (s *Requester) ReleasePool(device int32, pool Pool) {
 	if s.hook != nil {
 		C.rerun_hook_release_pool(s.hook, C.int(device), C.uint64_t(pool[0]), C.uint64_t(pool[1]))
 	}
 }
 
-// Checkpoint notes the live blocks of a pool, how many and their bytes.
+// Checkpoint records the number of live blocks of a pool and their bytes.
 func (s *Requester) Checkpoint(device int32, pool Pool, blocks, bytes int64) {
 	if s.hook != nil {
 		C.rerun_hook_checkpoint(s.hook, C.int(device), C.uint64_t(pool[0]), C.uint64_t(pool[1]), C.uint64_t(blocks), C.uint64_t(bytes))
 	}
 }
 
-// Restored is a block of a checkpoint: what Malloc and Provided returned for it.
+// Restored is a block of a checkpoint, by what Malloc and Provided returned for it.
 type Restored struct {
 	Arena               *Arena
 	Address             uintptr
 	Provided, Requested int64
 }
 
-// Restore makes blocks of a pool live at their places again, after all of its blocks were freed.
+// Restore frees all blocks of a pool, and makes these live again at their addresses.
 func (s *Requester) Restore(device int32, pool Pool, blocks []Restored) error {
 	if s.hook == nil || len(blocks) == 0 {
 		return nil
@@ -107,8 +108,8 @@ type Capture struct {
 	stream uintptr
 }
 
-// CaptureBegin begins a capture on a recorded stream, of nothing: what matters is when it is.
-// It allocates from the pool; inputs are bytes of persistent inputs, 0 if that is not known.
+// CaptureBegin begins a capture on a recorded stream, in which no work is captured. Allocations meanwhile
+// come from the pool. inputs are bytes of persistent inputs, 0 if unknown.
 func (s *Requester) CaptureBegin(device int32, stream int64, name string, pool Pool, inputs int64) (*Capture, error) {
 	if stream == 0 { // the default stream of another thread
 		stream = -1
@@ -137,10 +138,10 @@ func (s *Requester) CaptureEnd(c *Capture) error {
 	return nil
 }
 
-// GraphMemory is one physical memory for the graphs of many shapes, by the hook's number for it.
+// GraphMemory is the hook's number of a physical memory for the graphs of many shapes.
 type GraphMemory uint32
 
-// GraphMemoryOpen makes one, each of whose ranges has so many bytes of addresses.
+// GraphMemoryOpen makes one. Each of its ranges has `reservation` bytes of addresses.
 func (s *Requester) GraphMemoryOpen(device int32, reservation int64) (GraphMemory, error) {
 	if s.hook == nil {
 		return 0, nil
@@ -152,14 +153,14 @@ func (s *Requester) GraphMemoryOpen(device int32, reservation int64) (GraphMemor
 	return GraphMemory(number), nil
 }
 
-// GraphMemoryClose ends one, with its last range.
+// GraphMemoryClose closes one. It ends with its last range.
 func (s *Requester) GraphMemoryClose(device int32, memory GraphMemory) {
 	if s.hook != nil && memory != 0 {
 		C.rerun_hook_graph_memory_close(s.hook, C.int(device), C.uint32_t(memory))
 	}
 }
 
-// GraphShape gives a pool a range of a graph memory, before its first request.
+// GraphShape gives a pool a range of a graph memory. The pool must have had no request yet.
 func (s *Requester) GraphShape(device int32, memory GraphMemory, name string, pool Pool) error {
 	if s.hook != nil && C.rerun_hook_graph_shape(s.hook, C.int(device), C.uint32_t(memory), s.name(name), C.uint64_t(pool[0]), C.uint64_t(pool[1])) != 0 {
 		return errors.New(C.GoString(C.rerun_hook_graph_message(s.hook)))

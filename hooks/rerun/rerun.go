@@ -1,9 +1,9 @@
-// Package rerun makes a recording's requests again, through the CUDA API of the machine
-// or, inside `memprof record`, through the capture hook that serves the process.
+// Package rerun repeats the allocations of a recording, through the CUDA API of the machine or,
+// under `memprof record`, through the capture hook that serves the process.
 //
-// It also asks a driver what it can do, for `memprof doctor` and for the choice between
-// the real and the simulated driver. CUDA is opened at run time and never linked: the
-// same binary runs where there is none.
+// It also reads the properties of a driver, for `memprof doctor` and for the choice between the
+// real and the simulated driver. CUDA is loaded at run time and never linked, so the same binary
+// runs on machines without CUDA.
 package rerun
 
 /*
@@ -22,14 +22,14 @@ import (
 	"unsafe"
 )
 
-// DriverName is what the dynamic linker looks for: the installed driver, or under
+// DriverName is the library that the dynamic linker finds: the installed driver, or under
 // `record --device sim` the simulated one.
 const DriverName = "libcuda.so.1"
 
-// ErrNoDriver is wrapped by errors that say a machine has no usable CUDA driver.
+// ErrNoDriver: the machine has no usable CUDA driver.
 var ErrNoDriver = errors.New("no usable CUDA driver")
 
-// Device is what a driver says of one GPU. Sizes are bytes; -1 stands for "would not say".
+// Device has the properties of one GPU. Sizes are bytes; -1 if the driver does not give one.
 type Device struct {
 	Name        string
 	Total       int64
@@ -86,15 +86,14 @@ func errorName(cuda *C.struct_rerun_cuda, code C.int) string {
 	return fmt.Sprintf("%s (%d)", C.GoString(C.rerun_error_name(cuda, code)), int(code))
 }
 
-// Requester makes requests. CUDA contexts belong to threads: the caller locks its goroutine
-// to one (runtime.LockOSThread) for its life. It is never closed; its
-// memory is the process's.
+// Requester makes requests. CUDA contexts belong to threads, so the caller must lock its goroutine to
+// one (runtime.LockOSThread) for good. A Requester is never closed.
 type Requester struct {
 	cuda    *C.struct_rerun_cuda
 	hook    *C.struct_rerun_hook // nil: no hook serves this process
 	streams map[streamKey]uintptr
-	tag     string             // that requests belong to now
-	names   map[string]*C.char // names of phases and tags, kept: there are few
+	tag     string             // the tag of requests now
+	names   map[string]*C.char // C strings of phases and tags, kept, since there are few
 }
 
 // Open finds the driver, the runtime ($MEMPROF_CUDART, or libcudart under its usual names)
@@ -109,7 +108,7 @@ func Open() (*Requester, error) {
 		names = []string{own}
 	}
 	list := (**C.char)(C.calloc(C.size_t(len(names)+1), C.size_t(unsafe.Sizeof(uintptr(0)))))
-	for i, name := range names { // never freed: the requester keeps the one that opened
+	for i, name := range names { // never freed: the requester keeps the name that was opened
 		*(**C.char)(unsafe.Add(unsafe.Pointer(list), i*int(unsafe.Sizeof(uintptr(0))))) = C.CString(name)
 	}
 	C.rerun_open_runtime(cuda, list)
@@ -122,7 +121,7 @@ func Open() (*Requester, error) {
 	return s, nil
 }
 
-// Through names what answers the requests.
+// Through returns the name of what serves the requests.
 func (s *Requester) Through() string {
 	switch {
 	case s.Hooked():
@@ -133,11 +132,11 @@ func (s *Requester) Through() string {
 	return "cuMemAlloc of " + DriverName
 }
 
-// Exit ends the process as a C program does. Under the hook this tells it that the process
-// came to its end; Go's own exit looks to it like a kill.
+// Exit ends the process as a C program does, so that the hook records a regular end. Go's own exit
+// would look like a kill.
 func (s *Requester) Exit(code int) { C.exit(C.int(code)) }
 
-// Devices is how many devices the driver has; their ordinals are 0 to Devices-1.
+// Devices returns the number of devices. Their ordinals are 0 to Devices-1.
 func (s *Requester) Devices() int {
 	var count, version C.int
 	if code := C.rerun_count(s.cuda, &version, &count); code != 0 {
@@ -146,5 +145,5 @@ func (s *Requester) Devices() int {
 	return int(count)
 }
 
-// Hooked says whether the capture hook answers the requests.
+// Hooked returns whether the capture hook serves the requests.
 func (s *Requester) Hooked() bool { return s.hook != nil }

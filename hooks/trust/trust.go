@@ -1,5 +1,5 @@
-// Package trust says whether anybody else could have put there what lies at a path: what is loaded into the
-// user's processes must be the user's own.
+// Package trust checks whether other users can change a file. Code that is loaded into a user's processes must be
+// of files that only this user or root can change.
 package trust
 
 import (
@@ -12,12 +12,13 @@ import (
 	"syscall"
 )
 
-// ErrOthers says that other users can change what lies at a path.
+// ErrOthers: other users can change a file or a folder above it.
 var ErrOthers = errors.New("other users can change it")
 
-// Path checks a file or directory that exists, and every directory above it: each must belong to this user, to root or
-// to the owner of /, and must not be writable for others, nor for its group unless that is one of groups. A sticky directory such as /tmp
-// may be above the path, as it keeps what is in it for its owners. The path has no links; see [filepath.EvalSymlinks].
+// Path checks an existing file or directory, and every directory above it. Each must belong to this user, to root or to
+// the owner of /, and must not be writable by others, nor by its group unless that is one of groups. A directory above
+// may be sticky, like /tmp, where only owners can remove or rename. The path must have no links: see
+// [filepath.EvalSymlinks].
 func Path(path string, groups ...int) error {
 	for at := path; ; at = filepath.Dir(at) {
 		stat, err := os.Lstat(at)
@@ -50,7 +51,7 @@ func Tree(dir string) error {
 	})
 }
 
-// entry checks one file. Above says that it is a directory on the way to what is to be trusted.
+// entry checks one file. above: it is a directory above the path to be checked.
 func entry(path string, stat fs.FileInfo, above bool, groups []int) error {
 	sys, ok := stat.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -72,7 +73,7 @@ func entry(path string, stat fs.FileInfo, above bool, groups []int) error {
 	return nil
 }
 
-// owners are the users whose files are trusted. In a container / may belong to whoever set it up.
+// owners returns the users whose files are trusted. In a container, / may belong to the user who made it.
 func owners() []int {
 	trusted := []int{os.Geteuid(), 0}
 	if stat, err := os.Lstat("/"); err == nil {
