@@ -136,7 +136,7 @@ func TestPageInBrowser(t *testing.T) {
 		if after := b.Text(".pin strong"); after == before {
 			t.Errorf("still %q", after)
 		}
-		if got := b.Text(".snap"); !regexp.MustCompile(`^You clicked at \S+ m?s: (since this stored instant, .* no event has come|the nearest stored instant is .* \(about [\d,]+ events?\) (earlier|later)), \d+ of \d+\.$`).MatchString(got) {
+		if got := b.Text(".snap"); !regexp.MustCompile(`^You clicked at \S+ m?s: (no event lies between it and this stored instant, .* away|the nearest stored instant is .* \(about [\d,]+ events?\) (earlier|later)), \d+ of \d+\.$`).MatchString(got) {
 			t.Errorf("the snap says %q", got)
 		}
 		if got := b.Text(".exact code"); !regexp.MustCompile(`^memprof report --at \d+ runs/mine$`).MatchString(got) {
@@ -157,8 +157,8 @@ func TestPageInBrowser(t *testing.T) {
 				}
 			}
 			blocks, _ := b.Eval(`document.querySelector('.arena-head').textContent`).(string)
-			if !strings.Contains(blocks, units.Counted(f.At.Live, "block")) {
-				t.Errorf("keyframe %d: %q, want %d blocks", at, blocks, f.At.Live)
+			if !strings.Contains(blocks, units.Counted(f.At.Live, "allocation")) {
+				t.Errorf("keyframe %d: %q, want %d allocations", at, blocks, f.At.Live)
 			}
 		}
 	})
@@ -286,7 +286,7 @@ func TestPageOfRegionsThatTouch(t *testing.T) {
 	}
 	b := reporttest.NewBrowser(t)
 	b.Open(pageOf(t, page.Page{Results: []*analysis.Result{result}}))
-	if got := b.Text(".arena-head"); !strings.Contains(got, "free 3 MiBlargest free piece 2 MiB") {
+	if got := b.Text(".arena-head"); !strings.Contains(got, "free 3 MiBlargest free chunk 2 MiB") {
 		t.Errorf("the arena is %q", got)
 	}
 	b.Quiet()

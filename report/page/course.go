@@ -237,16 +237,15 @@ func newPageIterations(p *pack, d *analysis.DeviceResult) pageIterations {
 	}
 }
 
-// pageGrowths is the log of growths; numbers are -1 where they are not known.
+// pageGrowths are the growths; numbers are -1 where they are not known.
 type pageGrowths struct {
-	Total     int64    `json:"total"` // more than are listed, where the analysis kept fewer
+	Total     int64    `json:"total"` // the analysis may have kept fewer
 	Seq       packed   `json:"seq"`
 	Time      packed   `json:"time"`
 	Arena     packed   `json:"arena"` // id
 	Iteration packed   `json:"iteration"`
 	Request   packed   `json:"request"`
 	Grown     packed   `json:"grown"`
-	Reserved  packed   `json:"reserved"`
 	Free      packed   `json:"free"`
 	Largest   packed   `json:"largest"`
 	TooSmall  packed   `json:"tooSmall"`
@@ -269,7 +268,7 @@ func newPageGrowths(p *pack, d *analysis.DeviceResult) pageGrowths {
 			return -1
 		}),
 		Request: of(func(g *analysis.Growth) int64 { return g.Request }), Grown: of(func(g *analysis.Growth) int64 { return g.Grown }),
-		Reserved: of(func(g *analysis.Growth) int64 { return g.Reserved }), Free: of(func(g *analysis.Growth) int64 { return g.Free }),
+		Free: of(func(g *analysis.Growth) int64 { return g.Free }),
 		Largest: of(func(g *analysis.Growth) int64 { return g.LargestFree }), TooSmall: of(func(g *analysis.Growth) int64 { return g.TooSmall }),
 		Stranded: of(func(g *analysis.Growth) int64 { return g.Stranded }),
 		Verdict:  of(func(g *analysis.Growth) int64 { return verdicts.of(plain.Shorten(terms.Verdict(g.Verdict), 40)) }),

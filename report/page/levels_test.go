@@ -64,7 +64,7 @@ func courseInts(points []analysis.Point) map[string][]int64 {
 	for _, p := range points {
 		for name, value := range map[string]int64{
 			"start": p.Start, "end": p.End, "minT": p.T.Min, "maxT": p.T.Max, "t": p.Last.T, "minC": p.C.Min, "maxC": p.C.Max, "c": p.Last.C,
-			"minR": p.R.Min, "maxR": p.R.Max, "r": p.Last.R, "pending": p.Last.Pending, "reserve": p.Last.Reserve,
+			"minR": p.R.Min, "maxR": p.R.Max, "r": p.Last.R, "pending": p.Last.Pending, "external": p.Last.External, "stranded": p.Last.Stranded, "reserve": p.Last.Reserve,
 		} {
 			out[name] = append(out[name], value)
 		}

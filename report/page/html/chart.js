@@ -1,4 +1,4 @@
-// A canvas that is as sharp as the screen, drawn at most once a frame.
+// Chart is a canvas with the resolution of the screen, drawn at most once a frame.
 
 class Chart {
   constructor(name, height, label) {
@@ -51,7 +51,7 @@ class Chart {
     this.context.font = (weight || 400) + ' ' + size + 'px ' + theme.font;
   }
 
-  // label writes text cut to a width, and nothing where not even a few letters have room.
+  // label writes text shortened to a width, and nothing if not even a few letters fit.
   label(text, x, y, room) {
     const c = this.context;
     if (room < 8) return;
@@ -70,8 +70,8 @@ class Chart {
   }
 }
 
-// dragging tells of drags and clicks: onMove(dx, event) while the button is down, onClick(event)
-// where the pointer stayed.
+// dragging reports drags and clicks: onMove(dx, event) while the button is down, onClick(event)
+// if the pointer did not move.
 function dragging(canvas, handlers) {
   let from = null;
   let moved = false;

@@ -1,4 +1,4 @@
-// The page's data: see pack in page_pack.go for how it is written.
+// The page's data: pack in page/pack.go writes it.
 
 async function loadData() {
   const element = document.getElementById('data');
@@ -17,8 +17,8 @@ async function loadData() {
   });
 }
 
-// readColumn undoes the differences, the zigzag code and the varints. Numbers above 32 bits are
-// put together by multiplication, as shifts have no more.
+// readColumn decodes varints, the zigzag code and the differences. It multiplies instead of shifting,
+// because shifts keep only 32 bits.
 function readColumn(bytes, at, count) {
   const out = new Float64Array(count);
   let last = 0;
@@ -49,7 +49,7 @@ function lastAtOrBefore(column, what) {
   return low - 1;
 }
 
-// nearest is the index of the value closest to what in an ascending column; it has some.
+// nearest is the index of the value closest to what in an ascending column that is not empty.
 function nearest(column, what) {
   const at = lastAtOrBefore(column, what);
   if (at < 0) return 0;

@@ -1,6 +1,6 @@
-// A device of a process: what is pinned drives every part of the view.
+// DeviceView is a device of a process: its parts show the pinned instant.
 
-const REASONS = ['first event', 'last event', 'peak of the run', 'iteration peak', 'iteration trough', 'just before a growth', 'request failed', 'local high', 'local low'];
+const REASONS = ['first event', 'last event', 'peak of the run', 'iteration peak', 'iteration trough', 'before a growth', 'request failed', 'local maximum', 'local minimum'];
 
 class DeviceView {
   constructor(report, process, device) {
@@ -51,7 +51,7 @@ class DeviceView {
     if (this.strands) legend.splice(3, 0, ['stranded', 'stranded']);
     if (this.pends) legend.splice(2, 0, ['pending', 'pending']);
     if (this.device.sampled) legend.splice(1, legend.length - 2, ['reserve', 'not requested']);
-    if (this.device.used) legend.push(['used', 'device used, by all']);
+    if (this.device.used) legend.push(['used', 'device used, all processes']);
     const swatches = legend.map(([color, name]) => {
       const swatch = element('i', { class: 'swatch' });
       swatch.style.background = 'var(--' + color + ')';
@@ -63,7 +63,7 @@ class DeviceView {
       this.inView, element('div', { class: 'buttons' }, fit, button('−', 'Zoom out', () => t.zoom(2, middle())), button('+', 'Zoom in', () => t.zoom(0.5, middle())),
         button('All', 'Show all of the recording', () => t.show(t.start, t.end)))),
     t.canvas, t.overview.canvas,
-    element('p', { class: 'hint', text: 'Click to pin an instant · wheel to zoom, drag to pan, shift and drag to choose a stretch · ← and → go from pin to pin' }));
+    element('p', { class: 'hint', text: 'Click: pin an instant · wheel: zoom · drag: pan · shift and drag: zoom to a span of time · ← and →: previous and next stored instant' }));
   }
 
   viewChanged() {
@@ -87,21 +87,21 @@ class DeviceView {
     const button = (text, title, click) => element('button', { type: 'button', class: 'quiet', text, title, 'aria-label': title, click });
     const bar = element('div', { class: 'pin', id: 'pin', role: 'status' },
       element('div', { class: 'pin-line' }, element('i', { class: 'pin-dot' }), this.title, this.reasons,
-        element('div', { class: 'buttons' }, button('←', 'Earlier pin', () => this.step(-1)), button('→', 'Later pin', () => this.step(1)),
+        element('div', { class: 'buttons' }, button('←', 'Previous stored instant', () => this.step(-1)), button('→', 'Next stored instant', () => this.step(1)),
           button('Peak', 'Pin the peak of the run', () => this.pin(this.frames.why.findIndex((why) => why & 4))))),
       this.snap,
-      element('p', { class: 'note exact' }, 'Any instant, exactly: ', this.command, copyButton(() => this.command.textContent)));
+      element('p', { class: 'note exact' }, 'Exact report on any event: ', this.command, copyButton(() => this.command.textContent)));
     this.root.append(bar, ...this.parts.map((part) => part.root));
   }
 
-  // pinNear pins the stored instant that is nearest to a time, counted in events, as between two of
-  // them nothing changes, and says how far that is.
+  // pinNear pins the stored instant nearest to a time and says how far away it is. Nearest is counted in
+  // events, because nothing changes between two events.
   pinNear(time) {
     if (!this.frames) return;
     this.pin(nearest(this.frames.seq, this.seqAt(time)), time);
   }
 
-  // pinEvent pins the stored instant of an event, or the nearest one.
+  // pinEvent pins the stored instant of an event, or the one nearest to it.
   pinEvent(seq, time) {
     if (!this.frames) return;
     const at = nearest(this.frames.seq, seq);
@@ -135,7 +135,7 @@ class DeviceView {
       const away = f.time[at] - clicked;
       const events = Math.abs(f.seq[at] - wanted);
       this.snap.textContent = 'You clicked at ' + formatTime(clicked, Math.max(1, Math.abs(away) / 2)) + ': ' +
-        (events === 0 ? 'since this stored instant, ' + formatDuration(Math.abs(away)) + ' away, no event has come' :
+        (events === 0 ? 'no event lies between it and this stored instant, ' + formatDuration(Math.abs(away)) + ' away' :
           'the nearest stored instant is ' + formatDuration(Math.abs(away)) + ' (about ' + plural(events, 'event') + ') ' + (away < 0 ? 'earlier' : 'later')) +
         ', ' + (at + 1) + ' of ' + formatCount(f.seq.length) + '.' + this.storedNote();
     }
@@ -148,7 +148,7 @@ class DeviceView {
 
   storedNote() {
     const f = this.frames;
-    return f.of > f.seq.length ? ' ' + formatCount(f.of - f.seq.length) + ' more were left out to keep this page small.' : '';
+    return f.of > f.seq.length ? ' ' + formatCount(f.of - f.seq.length) + ' more are left out to keep this page small.' : '';
   }
 
   reasonsOf(at) {
@@ -156,7 +156,7 @@ class DeviceView {
     const names = [];
     REASONS.forEach((name, bit) => {
       if (!(f.why[at] >> bit & 1)) return;
-      if (bit >= 7 && f.why[at] & 127) return; // said better already
+      if (bit >= 7 && f.why[at] & 127) return; // a better reason is listed
       if (bit === 3 || bit === 4) names.push(f.iterationsEach > 1 ? name + ' of ' + f.iterationsEach : name);
       else if (bit >= 7) names.push(f.eventsEach > 1 ? name + ' of ' + formatCount(f.eventsEach) + ' events' : 'one of the events');
       else names.push(name);
@@ -179,7 +179,7 @@ class DeviceView {
     return name === '' ? 'several phases' : name;
   }
 
-  // seqAt is about which event was the last at a time: that of the finest level of detail.
+  // seqAt estimates which event was the last at a time, from the finest level of detail.
   seqAt(time) {
     const finest = this.device.levels[0];
     const i = lastAtOrBefore(finest.start, time);
@@ -196,7 +196,7 @@ class DeviceView {
     this.timeline.show(data.start[i] - room, data.end[i] + room);
     this.timeline.canvas.scrollIntoView({ block: 'nearest' });
     if (!this.frames) return;
-    // Its greatest stored instant, or where none of it was kept the nearest.
+    // Pin the stored instant of the iteration with most requested, or the nearest one if it has none.
     const f = this.frames;
     let best = -1;
     for (let at = 0; at < f.seq.length; at++) {
@@ -207,16 +207,16 @@ class DeviceView {
   }
 
   phaseColor(name) {
-    // A Map, as a phase may be named like a property that every object has: constructor, __proto__.
+    // A Map: a phase may have the name of a property of every object, such as constructor or __proto__.
     const known = new Map([['data', 4], ['forward', 0], ['backward', 3], ['optimizer', 1]]);
     if (name === 'other' || name === '') return theme.colors.grid;
     const index = known.get(name) ?? 3 + Math.floor(hashOf(name) * 7);
     return mix(theme.colors.series[index % 10], 0.38, theme.colors.surface);
   }
 
-  // unservedBy tells what the free memory of an arena was no use for.
+  // unservedBy names the next request that did not fit the free memory of an arena.
   unservedBy(layout) {
-    if (layout.info.sampled) return 'The allocator was only watched: its chunks are not known.';
+    if (layout.info.sampled) return 'Chunks of the native allocator are not known.';
     const data = this.device.growths;
     const seq = this.frames.seq[this.frame];
     const oom = this.device.ooms.find((o) => o.seq >= seq && (o.arena === layout.info.id || o.arena < 0) && o.request > layout.largest);
@@ -224,22 +224,22 @@ class DeviceView {
       if (oom && data.seq[i] > oom.seq) break;
       if (data.seq[i] < seq || data.arena[i] !== layout.info.id || data.request[i] <= layout.largest) continue;
       return 'A request of ' + formatSize(data.request[i]) + ' did not fit the largest free chunk (' + formatSize(layout.largest) + '), ' + this.later(data.seq[i], data.time[i]) +
-        ': the arena grew by ' + formatSize(data.grown[i]) + ' (' + data.verdicts[data.verdict[i]] + ', ' + formatKnown(data.free[i]) + ' were free then).';
+        ': the arena grew by ' + formatSize(data.grown[i]) + ' (' + data.verdicts[data.verdict[i]] + ', ' + formatKnown(data.free[i]) + ' were free).';
     }
     if (oom) {
       return 'A request of ' + formatSize(oom.request) + ' did not fit the largest free chunk (' + formatSize(layout.largest) + '), ' + this.later(oom.seq, oom.time) +
         ': the request failed (' + oom.verdict + ').';
     }
-    return layout.free === 0 ? 'Nothing is free here.' : 'No later request grew the arena or failed for want of a free chunk larger than ' + formatSize(layout.largest) + '.';
+    return layout.free === 0 ? 'No memory is free here.' : 'No later request was larger than the largest free chunk (' + formatSize(layout.largest) + ').';
   }
 
   later(seq, time) {
     const f = this.frames;
-    if (seq <= f.seq[this.frame] + 1) return 'asked for right then';
-    return 'asked for ' + formatDuration(Math.max(0, time - f.time[this.frame])) + ' later (event ' + formatCount(seq) + ')';
+    if (seq <= f.seq[this.frame] + 1) return 'at the next event';
+    return formatDuration(Math.max(0, time - f.time[this.frame])) + ' later (event ' + formatCount(seq) + ')';
   }
 
-  // Colours of live memory: the greatest groups have one each, and what is left shares one.
+  // Colours of live allocations: the largest groups have one each, the others share one.
 
   setColoring(coloring) {
     this.coloring = coloring;
@@ -255,7 +255,7 @@ class DeviceView {
     this.recolor();
   }
 
-  // colorName is what blocks of one colour have in common.
+  // colorName is the value that allocations of one colour share.
   colorName(holder, size) {
     const k = this.frames;
     if (this.coloring === 'none') return '';
@@ -304,7 +304,7 @@ class DeviceView {
     return this.assign().of.get(this.colorName(k.holder[span.shape], k.bytes[span.shape] - k.excess[span.shape])) ?? 9;
   }
 
-  // blockLines describe the block of a shape.
+  // blockLines describe the allocation of a shape.
   blockLines(shape) {
     const k = this.frames;
     const lines = [['requested', formatSize(k.bytes[shape] - k.excess[shape])], ['chunk', formatSize(k.bytes[shape])]];
@@ -314,7 +314,7 @@ class DeviceView {
     lines.push(['module', owner === '' ? '(no module)' : owner], ['category', k.strings[k.category[holder]]], ['phase', k.strings[k.phase[holder]]]);
     const stack = this.space.stack(k.stack[holder]);
     for (const frame of stack.slice(-4).reverse()) lines.push(['↳', frame]);
-    lines.push(['click', 'shows only its module']);
+    lines.push(['click', 'show its module alone']);
     return lines;
   }
 

@@ -1,4 +1,4 @@
-// The page of memprof diff --html: what changed, line by line, with a bar from the middle.
+// The page of memprof diff --html: each line that changed, with a bar that grows from the middle.
 
 function changeBar(share, outcome) {
   const bar = element('i', { class: 'change ' + (outcome === 'within noise' ? 'noise' : share > 0 ? 'grew' : 'shrank') });
@@ -21,7 +21,7 @@ function partCard(part) {
     });
     children.push(scroll);
   } else {
-    children.push(element('p', { class: 'empty', text: 'Nothing differs.' }));
+    children.push(element('p', { class: 'empty', text: 'No line changed.' }));
   }
   children.push(...noteLines(part.after));
   const root = card(part.title, null, ...children);
@@ -49,8 +49,8 @@ async function main() {
   });
   page.replaceChildren(
     element('header', { class: 'top' }, element('h1', {}, element('b', { text: 'memprof' }), element('span', { class: 'path', text: 'diff' })), theme.button()),
-    card(data.head.title, 'head', ...noteLines(data.head.before)), element('div', { class: 'tools loose' }, outcomes, input), parts);
-  if (data.parts.length === 0) page.append(element('p', { class: 'empty', text: 'There is nothing to compare.' }));
+    card(data.head.title, 'head', ...noteLines(data.head.before.concat(data.head.after))), element('div', { class: 'tools loose' }, outcomes, input), parts);
+  if (data.parts.length === 0) page.append(element('p', { class: 'empty', text: 'The runs have nothing in common to compare.' }));
   page.setAttribute('aria-busy', 'false');
 }
 

@@ -1,4 +1,4 @@
-// Numbers for people, written the way memprof's terminal reports write them.
+// Numbers as memprof's terminal reports write them.
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB'];
 const ABSENT = '–';
@@ -8,7 +8,7 @@ function threeDigits(value) {
   const digits = Math.log10(scale);
   const scaled = value * scale;
   const floor = Math.floor(scaled);
-  // What lies in the middle goes to the even neighbour, as in Go.
+  // Halves are rounded to the even neighbour, as Go does.
   return scaled - floor === 0.5 ? ((floor + floor % 2) / scale).toFixed(digits) : value.toFixed(digits);
 }
 
@@ -26,7 +26,7 @@ function formatSize(bytes) {
   return text === '1024' ? '1.00 ' + UNITS[unit + 1] : text + ' ' + UNITS[unit];
 }
 
-// formatKnown is formatSize of a number that is -1 where it is not known.
+// formatKnown is formatSize for a number that is -1 if it is not known.
 function formatKnown(bytes) {
   return bytes < 0 ? ABSENT : formatSize(bytes);
 }
@@ -53,7 +53,7 @@ function formatDuration(ns) {
   return Math.floor(seconds / 3600) + 'h' + two(Math.floor(seconds / 60) % 60) + 'm';
 }
 
-// formatTime is a moment of the recording, told apart from others that are `apart` ns away.
+// formatTime is a time of the recording, precise enough to differ from one `apart` ns away.
 function formatTime(ns, apart) {
   const small = Math.abs(ns) < 1e9 && apart < 1e6;
   const scale = small ? 1e6 : 1e9;

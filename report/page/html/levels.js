@@ -1,8 +1,8 @@
-// Levels of detail: which points of a course are drawn, and what they come to by columns of pixels.
+// Levels of detail: which points of a series are drawn, and their values by columns of pixels.
 
-const LEVEL_JOIN = 4; // points of a level are one of the next: levelJoin of page_course.go
+const LEVEL_JOIN = 4; // points of a level are one of the next: levelJoin of page/course.go
 
-// Curve is one number by columns of pixels.
+// Curve is the minimum and maximum of one value in each column of pixels.
 class Curve {
   constructor(size) {
     this.least = new Float64Array(size);
@@ -41,7 +41,7 @@ class Course {
     eachPoint(this.device.levels, from, to, columns, (level, i) => {
       const first = column(level.start[i]);
       const last = column(level.end[i]);
-      // Until the next point begins the last values hold.
+      // The last values hold until the next point begins.
       const until = i + 1 < level.start.length ? column(level.start[i + 1]) : columns - 1;
       if (level.end[i] >= from) {
         t.put(first, last, level.minT[i], level.maxT[i]);
@@ -62,7 +62,7 @@ class Course {
     const read = this.device.used;
     if (!read) return;
     for (let i = Math.max(0, lastAtOrBefore(read.start, from)); i < read.start.length && read.start[i] <= to; i++) {
-      // Readings are taken now and then: one holds until the next.
+      // A reading holds until the next one.
       const next = i + 1 < read.start.length ? read.start[i + 1] : read.end[i];
       if (next < from) continue;
       used.put(column(read.start[i]), column(next), read.min[i], read.max[i]);
@@ -70,9 +70,9 @@ class Course {
   }
 }
 
-// eachPoint visits the points of a stretch of time that holds all of them but those that nothing of is to be seen:
-// of the finest level that has no more than a few in a column, and for one that is wider than two columns those that
-// it was joined from. So a quiet time is as sharp as a busy one.
+// eachPoint visits the points of a span of time: those of the finest level with at most four points to a column. Instead
+// of a point that is wider than two columns it visits those that the point was joined from, so that times with few
+// events are drawn as sharply as busy ones.
 function eachPoint(levels, from, to, columns, visit) {
   const wide = 2 * (to - from) / columns;
   const see = (depth, i) => {

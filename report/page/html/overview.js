@@ -1,7 +1,7 @@
-// Overview is all of the recording, and what part of it is in view.
+// Overview draws the whole recording and marks the part that the timeline shows.
 class Overview extends Chart {
   constructor(timeline) {
-    super('overview', 40, 'The whole recording; drag to move the view');
+    super('overview', 40, 'The whole recording: drag to move the view');
     this.timeline = timeline;
     const move = (event) => {
       const t = this.timeline;

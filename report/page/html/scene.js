@@ -1,4 +1,4 @@
-// What the timeline is drawn with: its scales, areas and edges of curves, strips of bands, marks.
+// The drawing of a timeline: scales, areas and edges of curves, bands, marks.
 
 const LEFT = 66;
 const RIGHT = 14;
@@ -6,8 +6,8 @@ const BAND = 16;
 const TOP = 2 * BAND + 10;
 const BOTTOM = 40;
 
-// Scene is the part of a timeline that knows how to draw, and not what: times from this.from to
-// this.to in this.columns columns of pixels, bytes up to this.top.
+// Scene draws what a timeline tells it to: times from this.from to this.to in this.columns columns of
+// pixels, bytes up to this.top.
 class Scene extends Chart {
   timeAt(x) {
     return this.from + (x - LEFT) / (this.width - LEFT - RIGHT) * (this.to - this.from);
@@ -21,8 +21,8 @@ class Scene extends Chart {
     return this.height - BOTTOM - bytes / this.top * (this.height - TOP - BOTTOM);
   }
 
-  // area fills what is surely there from a floor (a curve whose greatest values count, or 0) up to the
-  // least values, and palely on to the greatest, whatever is below. Columns of one height are one piece of the outline.
+  // area fills from a floor (the maxima of a curve, or 0) up to a curve's minima, and in a paler colour on to
+  // its maxima. Columns of equal height are one piece of the outline.
   area(curve, floor, color) {
     const c = this.context;
     const zero = this.yAt(0);
@@ -43,7 +43,7 @@ class Scene extends Chart {
     c.globalAlpha = 1;
   }
 
-  // outline goes along columns, level within a column.
+  // outline follows columns from left to right or back, horizontally within a column.
   outline(from, to, step, height) {
     const c = this.context;
     const enter = step > 0 ? 0 : 1; // the side that a column is entered from
@@ -59,8 +59,8 @@ class Scene extends Chart {
     c.lineTo(LEFT + to + enter, y);
   }
 
-  // edge draws the line of the greatest values, down to the least of each column; columns that are
-  // alike are one piece. A dashed one leaves out three columns of eight.
+  // edge draws the line of a curve's maxima, down to the minimum of each column; equal columns are one
+  // piece. A dashed line leaves out three columns of eight.
   edge(curve, color, dashed) {
     const c = this.context;
     c.fillStyle = color;
@@ -70,7 +70,7 @@ class Scene extends Chart {
       let end = i + 1;
       while (end < this.columns && curve.most[end] === most && curve.least[end] === least && !(dashed && end % 8 === 0)) end++;
       if (most >= 0) {
-        // The line spans the step from the column before, too.
+        // The line also spans the step from the column before.
         const before = i > 0 && curve.most[i - 1] >= 0 ? i - 1 : i;
         const high = this.yAt(Math.max(most, curve.least[before]));
         const low = this.yAt(Math.max(0, Math.min(least, curve.most[before])));
@@ -118,7 +118,7 @@ class Scene extends Chart {
     }
   }
 
-  // strip draws bands from start to end; where they are finer than a pixel, one of them a pixel.
+  // strip draws bands from start to end. Of bands narrower than a pixel it draws one for each pixel.
   strip(bands, y, look) {
     const c = this.context;
     const right = this.width - RIGHT;

@@ -1,4 +1,4 @@
-// The address space at a keyframe, put together from stretches: see pageKeyframes in page_keyframes.go.
+// The address space at a stored instant, put together from stretches: see pageKeyframes in page/keyframes.go.
 
 const LIVE = 0;
 const SLACK = 1;
@@ -9,7 +9,7 @@ const EXTERNAL = 5;
 const UNSPLIT = 6;
 const UNMAPPED = 7;
 
-// Space knows the stretches of all keyframes of a device.
+// Space has the stretches of all stored instants of a device.
 class Space {
   constructor(device) {
     const k = device.keyframes;
@@ -32,7 +32,7 @@ class Space {
     this.stacks = [];
   }
 
-  // at lays out each arena that has memory at a frame.
+  // at lays out each arena that has mapped memory at a stored instant.
   at(frame) {
     const k = this.frames;
     const arenas = new Map();
@@ -55,9 +55,9 @@ class Space {
     return layouts.sort((a, b) => a.index - b.index);
   }
 
-  // layout makes spans of what is mapped of an arena, in the order of addresses. A span of a block
-  // has its shape; free spans that touch make a free chunk. What was handed out before of the largest one
-  // is reusable, that of others external.
+  // layout divides the mapped memory of an arena into spans, in the order of addresses. A span of an allocation
+  // has its shape. Adjacent free spans are one free chunk. Of the largest free chunk, what was handed out before
+  // is reusable; of the others it is external.
   layout(arena) {
     const k = this.frames;
     const info = this.device.arenas[arena.index];
@@ -92,7 +92,7 @@ class Space {
       const end = k.addr[mapping] + k.bytes[mapping];
       out.reserved += k.bytes[mapping];
       put(k.addr[mapping], UNMAPPED, -1);
-      if (k.kind[mapping] === 4) run = 0; // chunks do not reach into a region from below
+      if (k.kind[mapping] === 4) run = 0; // a chunk does not cross the start of a region
       for (; next < arena.within.length && k.addr[arena.within[next]] < end; next++) {
         const shape = arena.within[next];
         put(k.addr[shape], EXTERNAL, -1);
@@ -145,7 +145,7 @@ class Space {
     put(end, out.info.sampled ? UNSPLIT : SLACK, shape);
   }
 
-  // stack is the frames of a node, the outermost first.
+  // stack returns the frames of a node, outermost first.
   stack(node) {
     if (node < 0) return [];
     if (!this.stacks[node]) {
@@ -155,7 +155,7 @@ class Space {
     return this.stacks[node];
   }
 
-  // holders are the live blocks of a frame by holder, size and arena.
+  // holders groups the live allocations of a stored instant by origin (holder), size and arena.
   holders(frame) {
     const k = this.frames;
     const found = new Map();

@@ -1,5 +1,5 @@
-// A table of any number of rows: only those in sight are elements. Columns are
-// {name, number, of, text, width, tone}: `of` gives what a row is sorted by, `text` what is shown.
+// LongTable is a table of any number of rows: only visible rows have elements. Columns are
+// {name, number, of, text, width, tone}: `of` returns what a row is sorted by, `text` what is shown.
 
 const ROW_HEIGHT = 27;
 
@@ -10,7 +10,7 @@ class LongTable {
     this.rows = [];
     this.order = [];
     this.sorted = null; // {column, down}
-    this.current = -1; // index of the row that is chosen
+    this.current = -1; // index of the chosen row
     this.head = element('div', { class: 'long-head', role: 'row' });
     this.space = element('div', { class: 'long-space' });
     this.body = element('div', { class: 'long-body', role: 'rowgroup', tabindex: '0', scroll: () => this.schedule() }, this.space);
@@ -60,7 +60,7 @@ class LongTable {
     this.schedule();
   }
 
-  // choose marks a row, and brings it into sight.
+  // choose marks a row and scrolls to it.
   choose(row, reveal) {
     this.current = row;
     const at = this.order.indexOf(row);

@@ -1,10 +1,10 @@
-// The timeline: requested, provided, reserved and device-used bytes over time. Levels of detail come
-// ready from memprof; each column of pixels shows the least and the greatest value within it, so
-// that no peak is lost at any zoom.
+// Timeline draws requested, provided, reserved and device-used bytes over time. memprof has computed the
+// levels of detail; each column of pixels shows the minimum and maximum within it, so that no peak is
+// lost at any zoom.
 
 class Timeline extends Scene {
   constructor(view) {
-    super('timeline', 330, 'Memory over time. Arrow keys step from pin to pin, plus and minus zoom, 0 shows all.');
+    super('timeline', 330, 'Memory over time. Arrow keys pin the previous and next stored instant, plus and minus zoom, 0 shows all.');
     this.view = view;
     this.device = view.device;
     this.canvas.tabIndex = 0;
@@ -17,7 +17,7 @@ class Timeline extends Scene {
     this.listen();
   }
 
-  // span is the time that the recording has something to show of.
+  // span is the time from the first to the last event.
   span() {
     const finest = this.device.levels[0];
     const n = finest.start.length;
@@ -68,7 +68,7 @@ class Timeline extends Scene {
         this.show(this.from + shift, this.to + shift);
         return;
       }
-      // Where there is no more to see the page scrolls on.
+      // At the least zoom the page scrolls instead.
       if (event.deltaY > 0 && this.from <= this.start && this.to >= this.end) return;
       event.preventDefault();
       this.zoom(Math.exp(Math.max(-120, Math.min(120, event.deltaY)) * 0.004), this.timeAt(event.offsetX));
@@ -93,7 +93,7 @@ class Timeline extends Scene {
     this.show(around - (around - this.from) * factor, around + (this.to - around) * factor);
   }
 
-  // show brings a span of time into view, held within the recording.
+  // show brings a span of time into view, limited to the recording.
   show(from, to) {
     const all = this.end - this.start;
     const span = Math.max(Math.min(to - from, all), Math.min(100, all));
@@ -128,11 +128,11 @@ class Timeline extends Scene {
     lines.push(['reserved', range(at.r), colors.reserved], ['provided', range(at.c), colors.internal], ['requested', range(at.t), colors.requested]);
     if (this.device.used) lines.push(['device used', range(at.used), colors.used]);
     if (at.seq >= 0) lines.push(['event', formatCount(at.seq)]);
-    lines.push(['click', 'pins this instant']);
+    lines.push(['click', 'pin this instant']);
     tooltip.show(event, lines);
   }
 
-  // numbersAt are the least and the greatest values in the column of pixels at x.
+  // numbersAt returns the minimum and maximum values in the column of pixels at x.
   numbersAt(x) {
     const i = Math.max(0, Math.min(this.columns - 1, Math.floor(x - LEFT)));
     const range = (curve) => (curve.most[i] === -Infinity || curve.most[i] < 0 ? null : [Math.max(0, curve.least[i]), curve.most[i]]);
@@ -195,7 +195,7 @@ class Timeline extends Scene {
     });
   }
 
-  // drawPauses shades the times for which memory of a tag was given back.
+  // drawPauses shades the times for which the memory of a tag was paused.
   drawPauses() {
     const c = this.context;
     for (const pause of this.device.subjects.pauses) {
@@ -210,11 +210,11 @@ class Timeline extends Scene {
       this.letters(10.5);
       c.textAlign = 'left';
       c.textBaseline = 'top';
-      this.label('asleep: ' + pause.tag, x0 + 4, TOP + 3, x1 - x0 - 8);
+      this.label('paused: ' + pause.tag, x0 + 4, TOP + 3, x1 - x0 - 8);
     }
   }
 
-  // drawMarks draws growths, failed requests, the rail of pins, the pin and the pointer.
+  // drawMarks draws growths, failed requests, the stored instants, the pin and the pointer.
   drawMarks() {
     const c = this.context;
     const colors = theme.colors;
@@ -265,7 +265,7 @@ class Timeline extends Scene {
     if (this.view.frame >= 0) this.drawPin(this.view.frames.time[this.view.frame]);
   }
 
-  // drawPin draws the pin, or where it is out of view an arrow that way.
+  // drawPin draws the pin, or an arrow towards it if it is out of view.
   drawPin(time) {
     const c = this.context;
     const away = time < this.from ? -1 : time > this.to ? 1 : 0;

@@ -177,7 +177,7 @@ class ArenaMap extends Chart {
   }
 }
 
-// SpaceMap is the card of all arenas.
+// SpaceMap is the card of the address spaces of all arenas.
 class SpaceMap {
   constructor(view) {
     this.view = view;
@@ -186,8 +186,8 @@ class SpaceMap {
     this.legend = element('div', { class: 'legend' });
     const colorings = [['category', 'Category'], ['owner', 'Module'], ['phase', 'Phase'], ['size', 'Size'], ['none', 'Plain']];
     this.root = card('Address space', 'space',
-      element('div', { class: 'tools' }, element('span', { class: 'faint', text: 'Colour live memory by' }),
-        choice('Colour live memory by', colorings, view.coloring, (value) => view.setColoring(value)), this.legend),
+      element('div', { class: 'tools' }, element('span', { class: 'faint', text: 'Colour live allocations by' }),
+        choice('Colour live allocations by', colorings, view.coloring, (value) => view.setColoring(value)), this.legend),
       this.list);
   }
 
@@ -207,7 +207,7 @@ class SpaceMap {
       map.head.replaceChildren(element('strong', { text: layout.info.name }), number('reserved', layout.reserved),
         number(layout.info.sampled ? 'requested' : 'live', layout.info.sampled ? layout.requested : layout.live),
         ...(layout.info.sampled ? [] : [number('free', layout.free), number('largest free chunk', layout.largest)]),
-        element('span', { text: plural(layout.blocks, 'block') }));
+        element('span', { text: plural(layout.blocks, 'allocation') }));
       map.story.textContent = this.view.unservedBy(layout);
       map.setLayout(layout);
       parts.push(map.root);
@@ -217,7 +217,7 @@ class SpaceMap {
     this.colors();
   }
 
-  // colors draws again, after another colouring or filter.
+  // colors draws the maps and the legend again, after a change of colouring or filter.
   colors() {
     const colors = theme.colors;
     const items = this.view.liveLegend().concat(this.view.device.sampled ?

@@ -1,17 +1,17 @@
-// The flame graph of live bytes: by call stack, outermost frame on top, or by module path.
+// Flame is the flame graph of the requested bytes of live allocations: by call stack, outermost frame on top, or by module path.
 
 const FLAME_ROW = 19;
 const FLAME_DEPTH = 40;
 
 class Flame extends Chart {
   constructor(view, allocations) {
-    super('flame', 330, 'Flame graph of live bytes');
+    super('flame', 330, 'Flame graph of live allocations');
     this.view = view;
     this.allocations = allocations;
     const frames = view.space.frames;
     const stacks = frames.stack.some((node) => node >= 0);
     this.by = stacks ? 'stack' : 'owner';
-    this.focus = []; // names from the root to the frame that fills the width
+    this.focus = []; // names from the root to the frame that is as wide as the graph
     this.path = element('span', { class: 'faint flame-path' });
     this.root = element('div', { class: 'flame-box' },
       element('div', { class: 'tools' },
@@ -32,7 +32,7 @@ class Flame extends Chart {
     });
   }
 
-  // names are those of a group from the outermost in.
+  // names returns the names of a group, outermost first.
   names(group) {
     const k = this.view.space.frames;
     const owner = k.strings[k.owner[group.holder]];
@@ -51,7 +51,7 @@ class Flame extends Chart {
   show(groups) {
     this.groups = groups;
     const node = (name) => ({ name, requested: 0, blocks: 0, inside: new Map() });
-    this.tree = node('all that is live');
+    this.tree = node('all live allocations');
     let depth = 0;
     for (const group of groups) {
       const names = this.names(group).slice(0, FLAME_DEPTH);
@@ -80,10 +80,10 @@ class Flame extends Chart {
       this.context.fillStyle = theme.colors.faint;
       this.context.textAlign = 'center';
       this.context.textBaseline = 'middle';
-      this.context.fillText('nothing to draw', this.width / 2, this.height / 2);
+      this.context.fillText('no live allocations', this.width / 2, this.height / 2);
       return;
     }
-    // The focused frame and all above it fill the width.
+    // The focused frame and its callers are as wide as the graph.
     let node = this.tree;
     const path = [];
     this.context.textBaseline = 'middle';
@@ -97,7 +97,7 @@ class Flame extends Chart {
       node = next;
     }
     this.focus = path;
-    this.path.textContent = path.length > 0 ? 'looking into ' + path[path.length - 1] + '; click the top to go back' : '';
+    this.path.textContent = path.length > 0 ? 'only ' + path[path.length - 1] + ': click the top frame to go back' : '';
     this.place(node, path.slice(), 0, this.width);
   }
 
@@ -106,7 +106,7 @@ class Flame extends Chart {
     const inside = [...node.inside.values()].sort((a, b) => b.requested - a.requested || (a.name < b.name ? -1 : 1));
     for (const child of inside) {
       const part = width * child.requested / node.requested;
-      if (part < 0.4) continue; // its bytes are the gap that is left in its caller
+      if (part < 0.4) continue; // too narrow to draw: its bytes are a gap below its caller
       this.place(child, names.concat(child.name), x, part);
       x += part;
     }
@@ -139,11 +139,11 @@ class Flame extends Chart {
       return;
     }
     tooltip.show(event, [[box.node.name], ['requested', formatSize(box.node.requested)],
-      ['of what is drawn', formatPercent(box.node.requested / this.tree.requested)], ['blocks', formatCount(box.node.blocks)]]);
+      ['share of the graph', formatPercent(box.node.requested / this.tree.requested)], ['allocations', formatCount(box.node.blocks)]]);
   }
 }
 
-// hashOf spreads names over [0, 1), so that neighbours differ a little.
+// hashOf maps names to [0, 1), so that the colours of neighbours differ a little.
 function hashOf(name) {
   let hash = 2166136261;
   for (let i = 0; i < name.length; i++) hash = Math.imul(hash ^ name.charCodeAt(i), 16777619);

@@ -1,13 +1,13 @@
-// The iterations, the log of growths, and the requests that failed.
+// The iterations, the growths of arenas, and the requests that failed.
 
 const MARKED = ['duration', 'peakT', 'peakC', 'peakR', 'endT', 'allocs', 'bytes'];
 
-// iterationList is a table; those that stand apart from the others are marked, and counted.
+// iterationList is the table of iterations. Outliers are marked and counted.
 function iterationList(view) {
   const device = view.device;
   const data = device.iterations;
   if (data.number.length === 0) {
-    return { root: card('Iterations', 'iterations', element('p', { class: 'empty', text: 'None were marked, and the requests have no period: call memprof.iteration() after each step to get peaks by iteration.' })), show() {} };
+    return { root: card('Iterations', 'iterations', element('p', { class: 'empty', text: 'No iterations were marked, and the requests do not repeat: call memprof.iteration() after each step to get peaks by iteration.' })), show() {} };
   }
   const rows = Array.from(data.number, (_, i) => i);
   const apart = (bit) => (i) => (data.marks[i] >> bit & 1 ? 'apart' : '');
@@ -17,21 +17,21 @@ function iterationList(view) {
   const table = new LongTable([
     { name: 'iteration', number: true, of: (i) => data.number[i], text: (i) => (data.count[i] > 1 ? data.number[i] + '–' + data.last[i] : String(data.number[i])) },
     column('duration', 'duration', (i) => formatDuration(data.end[i] - data.start[i]), 0),
-    column('peak T', 'peakT', (i) => formatSize(data.peakT[i]), 1, 'greatest requested bytes'),
-    column('peak C', 'peakC', (i) => formatKnown(data.peakC[i]), 2, 'greatest provided bytes'),
-    column('peak R', 'peakR', (i) => formatSize(data.peakR[i]), 3, 'greatest reserved bytes'),
-    column('T at end', 'endT', (i) => formatSize(data.endT[i]), 4, 'requested bytes live at its end'),
+    column('peak T', 'peakT', (i) => formatSize(data.peakT[i]), 1, 'most bytes requested at once'),
+    column('peak C', 'peakC', (i) => formatKnown(data.peakC[i]), 2, 'most bytes of handed-out chunks at once'),
+    column('peak R', 'peakR', (i) => formatSize(data.peakR[i]), 3, 'most bytes mapped at once'),
+    column('T at end', 'endT', (i) => formatSize(data.endT[i]), 4, 'bytes requested by allocations that are live at its end'),
     column('allocs', 'allocs', (i) => formatCount(data.allocs[i]), 5),
     column('allocated', 'bytes', (i) => formatSize(data.bytes[i]), 6),
   ], { onClick: (i) => view.toIteration(i) });
   table.setRows(rows);
   const marked = rows.filter((i) => data.marks[i] & ~1).length;
   const notes = [plural(data.total, 'iteration') + (device.period > 0 ? ', found in the sequence of requests, which repeats after ' + formatCount(device.period) : '')];
-  if (data.total > rows.length) notes.push('neighbours that are alike share a line');
-  notes.push(marked === 0 ? 'none stands apart from the others in memory' : plural(marked, 'line') + (marked === 1 ? ' stands' : ' stand') + ' apart in memory; marked are numbers that are away from the median by more than 3.5 scaled median deviations, and by more than 1 %');
+  if (data.total > rows.length) notes.push('similar neighbours share a line');
+  notes.push(marked === 0 ? 'no outliers' : plural(marked, 'line') + ' with outliers, which are marked: more than 3.5 scaled median deviations, and more than 1 %, from the median');
   return {
     root: card('Iterations', 'iterations', element('p', { class: 'note', text: notes.join(' · ') }), table.root),
-    // show marks the iteration that a time is in.
+    // show marks the iteration at a time.
     show(time) {
       const i = lastAtOrBefore(data.start, time);
       table.choose(i >= 0 && data.end[i] >= time ? i : -1, false);
@@ -42,7 +42,7 @@ function iterationList(view) {
 function growthList(view) {
   const data = view.device.growths;
   if (data.seq.length === 0) {
-    return { root: card('Growth log', 'growths', element('p', { class: 'empty', text: 'No arena grew while it was recorded.' })), show() {} };
+    return { root: card('Growths', 'growths', element('p', { class: 'empty', text: 'No arena grew.' })), show() {} };
   }
   const rows = Array.from(data.seq, (_, i) => i);
   const verdict = (i) => data.verdicts[data.verdict[i]];
@@ -51,8 +51,8 @@ function growthList(view) {
     { name: 'event', number: true, of: (i) => data.seq[i], text: (i) => formatCount(data.seq[i]), width: 'minmax(80px, 1fr)' },
     { name: 'time', number: true, of: (i) => data.time[i], text: (i) => formatDuration(data.time[i]), width: 'minmax(54px, 1fr)' },
     { name: 'iter', number: true, of: (i) => data.iteration[i], text: (i) => (data.iteration[i] < 0 ? ABSENT : String(data.iteration[i])), width: 'minmax(40px, .6fr)' },
-    size('request', 'request', 'the request that needed it; – if it then failed'), size('grown', 'grown', 'bytes mapped'),
-    size('reserved', 'reserved', 'reserved on the device afterwards'), size('free', 'free', 'free on the device before'),
+    size('request', 'request', 'the request that the arena grew for; – if the request failed'), size('grown', 'grown', 'bytes mapped'),
+    size('free', 'free', 'free on the device before'),
     size('largest', 'largest', 'the largest free chunk of the arena before'),
     size('too small', 'tooSmall', 'free in chunks of the arena too small for the request'), size('stranded', 'stranded', 'free in other arenas'),
     { name: 'verdict', of: verdict, text: verdict, tone: (i) => (verdict(i) === 'fragmentation' ? 'warned' : ''), width: 'minmax(98px, 1fr)' },
@@ -62,31 +62,31 @@ function growthList(view) {
   }
   const table = new LongTable(columns, { onClick: (i) => view.pinEvent(data.seq[i] - 1, data.time[i]) });
   table.setRows(rows);
-  const notes = ['click a line to see the memory that its request met'];
-  if (data.total > rows.length) notes.push(formatCount(data.total - rows.length) + ' after these are counted but not kept');
-  if (rows.some((i) => verdict(i) === 'fragmentation')) notes.push('fragmentation: enough bytes were free, but in no piece that was large enough');
+  const notes = ['click a line to pin the instant before its request'];
+  if (data.total > rows.length) notes.push(formatCount(data.total - rows.length) + ' later growths are counted but not listed');
+  if (rows.some((i) => verdict(i) === 'fragmentation')) notes.push('fragmentation: enough bytes were free, but no free chunk was large enough');
   return {
-    root: card('Growth log', 'growths', element('p', { class: 'note', text: notes.join(' · ') }), table.root),
+    root: card('Growths', 'growths', element('p', { class: 'note', text: notes.join(' · ') }), table.root),
     show() {},
   };
 }
 
-// oomStory is the failed requests, each to be looked at.
+// oomStory lists the failed requests, each with a button that pins its instant.
 function oomStory(view) {
   const device = view.device;
   if (device.ooms.length === 0) return null;
   const lines = device.ooms.map((oom) => {
-    const largest = oom.largest < 0 ? '' : ', the largest piece ' + formatSize(oom.largest);
-    const free = oom.free < 0 ? 'how much was free is not known' : formatSize(oom.free) + ' were free in the arena' + largest;
+    const largest = oom.largest < 0 ? '' : ', the largest free chunk had ' + formatSize(oom.largest);
+    const free = oom.free < 0 ? 'free bytes are not known' : formatSize(oom.free) + ' were free' + largest;
     return element('li', {},
       element('button', { type: 'button', class: 'quiet', text: 'Pin', click: () => view.pinEvent(oom.seq, oom.time) }),
       element('strong', { text: formatSize(oom.request) + ' failed ' }),
-      element('span', { text: formatDuration(oom.time) + ' after the start, event ' + formatCount(oom.seq) + ', asked for by ' + oom.requester + ': ' + free + '. ' }),
+      element('span', { text: formatDuration(oom.time) + ' after the start, event ' + formatCount(oom.seq) + ', requested by ' + oom.requester + ': ' + free + '. ' }),
       element('em', { class: 'tone-failed', text: oom.verdict }));
   });
   const root = card('Out of memory', 'ooms', element('ol', { class: 'ooms' }, ...lines));
   if (device.oomCount > lines.length) {
-    root.append(element('p', { class: 'note', text: formatCount(device.oomCount - lines.length) + ' more failed after these' }));
+    root.append(element('p', { class: 'note', text: formatCount(device.oomCount - lines.length) + ' more requests failed later' }));
   }
   root.classList.add('trouble');
   return root;
