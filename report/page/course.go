@@ -268,7 +268,7 @@ func newPageGrowths(p *pack, d *analysis.DeviceResult) pageGrowths {
 			return -1
 		}),
 		Request: of(func(g *analysis.Growth) int64 { return g.Request }), Grown: of(func(g *analysis.Growth) int64 { return g.Grown }),
-		Free: of(func(g *analysis.Growth) int64 { return g.Free }),
+		Free:    of(func(g *analysis.Growth) int64 { return g.Free }),
 		Largest: of(func(g *analysis.Growth) int64 { return g.LargestFree }), TooSmall: of(func(g *analysis.Growth) int64 { return g.TooSmall }),
 		Stranded: of(func(g *analysis.Growth) int64 { return g.Stranded }),
 		Verdict:  of(func(g *analysis.Growth) int64 { return verdicts.of(plain.Shorten(terms.Verdict(g.Verdict), 40)) }),
