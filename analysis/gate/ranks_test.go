@@ -29,6 +29,21 @@ func recordingOf(path string, world int, reserved map[string]int64) recording.Re
 	return run
 }
 
+// judged holds a gate against the median of recordings.
+func judged(t *testing.T, ranks, text string, recordings []recording.Recording) ([]Verdict, error) {
+	t.Helper()
+	choice, err := ParseRanks(ranks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdicts, _, err := (&Judge{Ranks: choice, Aggregate: "median"}).one(&g, recording.Jobs(recordings))
+	return verdicts, err
+}
+
 func TestCheckRanks(t *testing.T) {
 	world := recordingOf("run", 3, map[string]int64{"rank0": 100, "rank1": 300, "rank1-pid9": 500, "rank2": 300})
 	again := recordingOf("again", 3, map[string]int64{"rank0": 150, "rank1": 200, "rank2": 250})
@@ -64,15 +79,7 @@ func TestCheckRanks(t *testing.T) {
 		{"and again, as others", "all", "reserved.peak < 35B", []recording.Recording{jobs, rerun}, []string{"20 rerun: pid7, device 0 true", "40 rerun: pid8, device 0 false"}},
 	}
 	for _, test := range tests {
-		choice, err := ParseRanks(test.rank)
-		if err != nil {
-			t.Fatal(err)
-		}
-		g, err := Parse(test.gate)
-		if err != nil {
-			t.Fatal(err)
-		}
-		verdicts, _, err := (&Judge{Ranks: choice, Aggregate: "median"}).one(&g, recording.Jobs(test.runs))
+		verdicts, err := judged(t, test.rank, test.gate, test.runs)
 		if err != nil {
 			t.Errorf("%s: %v", test.name, err)
 			continue
@@ -102,15 +109,7 @@ func TestCheckRanksWithoutValue(t *testing.T) {
 		{"1", "imbalance.reserved < 110%", world, `gate "imbalance.reserved < 110%": imbalance.reserved compares all ranks: it has no value with --rank 1`},
 	}
 	for _, test := range tests {
-		choice, err := ParseRanks(test.rank)
-		if err != nil {
-			t.Fatal(err)
-		}
-		g, err := Parse(test.gate)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, _, err := (&Judge{Ranks: choice, Aggregate: "median"}).one(&g, recording.Jobs(test.runs)); err == nil || err.Error() != test.want {
+		if _, err := judged(t, test.rank, test.gate, test.runs); err == nil || err.Error() != test.want {
 			t.Errorf("%s --rank %s: %v\nwant: %s", test.gate, test.rank, err, test.want)
 		}
 	}

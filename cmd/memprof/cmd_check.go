@@ -25,6 +25,9 @@ import (
 	"github.com/memprof/memprof/report/ci"
 )
 
+const checkExits = `0 all gates hold; 1 one is violated; 2 a gate or trace that cannot be judged;
+  3 memprof failed; with --run, the code of a job that failed`
+
 type checkOptions struct {
 	Gates     []string
 	Without   []string

@@ -15,6 +15,9 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
+const diffExits = `0 compared, whatever changed; 2 wrong usage, no such trace, or nothing to
+  compare; 3 memprof failed`
+
 type diffOptions struct {
 	Base, New []string
 	Format    string

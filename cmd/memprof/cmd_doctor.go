@@ -12,6 +12,8 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 )
 
+const doctorExits = "0 always, whatever it found; 2 wrong usage; 3 memprof failed"
+
 func newDoctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{

@@ -17,6 +17,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
+const exportExits = "0 written; 2 wrong usage, no such trace, or a damaged one; 3 memprof failed"
+
 type exportOptions struct {
 	Output    string
 	Processes []string

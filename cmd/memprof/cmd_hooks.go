@@ -14,6 +14,8 @@ import (
 	"github.com/memprof/memprof/hooks"
 )
 
+const hooksExits = "0 done; 2 no compiler, torch or place to write; 3 memprof failed"
+
 // installHook puts the hook's files where processes can load them. A folder that the user
 // named must do; that none of the usual ones does is the machine's trouble.
 func installHook() (*hooks.Installation, error) {

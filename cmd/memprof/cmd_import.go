@@ -18,6 +18,9 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
+const importExits = `0 imported; 2 wrong usage, no such file, or one that is damaged, hostile or
+  empty; 3 memprof failed`
+
 type importOptions struct {
 	Output string
 	Force  bool

@@ -21,6 +21,9 @@ import (
 	"github.com/memprof/memprof/hooks"
 )
 
+const recordExits = `the job's own code; 128+n when signal n ended it; 126 not executable;
+  127 not found; 2 memprof refused before the job was started`
+
 type recordOptions struct {
 	Output         string
 	Force          bool

@@ -17,6 +17,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
+const recoverExits = "0 recovered, or nothing was left to do; 2 no recording there; 3 memprof failed"
+
 type recoverOptions struct {
 	Wait bool
 	Now  bool

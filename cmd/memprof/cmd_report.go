@@ -23,6 +23,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
+const reportExits = "0 reported; 2 no such trace, or a damaged one; 3 memprof failed"
+
 type reportOptions struct {
 	formatFlags
 	NoPlots bool

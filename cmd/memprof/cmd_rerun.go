@@ -19,6 +19,10 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
+const rerunExits = `0 all requests were answered; 1 some were refused that the recording got,
+  or calls failed that it made; 2 no trace, no CUDA, or not its devices;
+  3 memprof failed`
+
 type rerunOptions struct {
 	Process    string
 	Iterations int64
@@ -69,11 +73,7 @@ func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 	if os.Getenv("MEMPROF_ALLOCATOR") == "native" {
 		return errNativeRerun
 	}
-	run, err := openRun(path)
-	if err != nil {
-		return err
-	}
-	process, err := pickProcess(run, o.Process)
+	_, process, err := openProcess(path, o.Process)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,9 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/top"
 )
 
+const topExits = `0 the recording ended, or Ctrl-C; 2 wrong usage or no recording there;
+  3 memprof failed`
+
 type topOptions struct {
 	Interval time.Duration
 	Once     bool

@@ -17,6 +17,9 @@ import (
 	"github.com/memprof/memprof/report"
 )
 
+const tuneExits = `0 replayed, whatever it recommends; 2 wrong usage, no such trace, or nothing
+  to replay; 3 memprof failed`
+
 type tuneOptions struct {
 	Process       string
 	Tried         tuneFlags
@@ -77,11 +80,7 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 	if err != nil {
 		return err
 	}
-	run, err := openRun(path)
-	if err != nil {
-		return err
-	}
-	process, err := pickProcess(run, o.Process)
+	run, process, err := openProcess(path, o.Process)
 	if err != nil {
 		return err
 	}

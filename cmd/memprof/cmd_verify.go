@@ -16,6 +16,9 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
+const verifyExits = `0 verified (of a recovered trace: up to its end); 1 not; 2 no trace, or
+  nothing to replay; 3 memprof failed`
+
 func newVerifyCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{

@@ -349,37 +349,29 @@ func recordedOnce(f *testing.F) string {
 	return dir
 }
 
-// FuzzGates: any file of gates, and any gate.
-func FuzzGates(f *testing.F) {
+// FuzzCheck: any gate, file of gates and baseline. What these packages take is fuzzed in analysis/gate;
+// here is what check makes of it.
+func FuzzCheck(f *testing.F) {
 	dir := recordedOnce(f)
-	f.Add("gates:\n  - waste.external < 25%\n  - gate: reserved.peak < baseline + 2%\n    severity: warn\n    rank: all\nbaseline: b.json\n", "reserved.peak{tag=kv} < 10GiB")
-	f.Add("aggregate: max\ngates: [{gate: 'reserved.peak < 1', job: '*'}]", "oom.count == 0")
-	f.Add("&a [*a, *a]", "iteration.steady_idle >= nan")
-	f.Fuzz(func(t *testing.T, text, gate string) {
+	f.Add("reserved.peak{tag=kv} < 10GiB", "gates:\n  - waste.external < 25%\n  - gate: reserved.peak < baseline + 2%\n    rank: all\nbaseline: b.json\n", `{"version": 1, "values": []}`)
+	f.Add("oom.count == 0", "&a [*a, *a]", `{"version": 1, "values": [{"metric": "reserved.peak", "value": 1e308}, null, {}]}`)
+	f.Fuzz(func(t *testing.T, gate, config, baseline string) {
 		if strings.ContainsRune(gate, 0) {
 			t.Skip("no command line has a NUL")
 		}
-		file := filepath.Join(t.TempDir(), "memprof.yaml")
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
+		out := t.TempDir()
+		file := func(name, text string) string {
+			path := filepath.Join(out, name)
+			if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			return path
 		}
-		demandEnd(t, "check", dir, "--config", file)
 		demandEnd(t, "check", dir, "--annotations", "--gate="+gate)
-	})
-}
-
-// FuzzBaseline: any baseline.
-func FuzzBaseline(f *testing.F) {
-	dir := recordedOnce(f)
-	f.Add(`{"version": 1, "values": [{"metric": "reserved.peak", "rank": "worst", "worst": "max", "aggregate": "median", "unit": "bytes", "value": 9223372036854775808, "spread": -1, "runs": 1}]}`)
-	f.Add(`{"version": 1, "values": [{"metric": "reserved.peak", "value": 1e308}, null, {}]}`)
-	f.Fuzz(func(t *testing.T, text string) {
-		file := filepath.Join(t.TempDir(), "baseline.json")
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		demandEnd(t, "check", dir, "--gate", "reserved.peak < baseline + 2%", "--gate", "waste.external < baseline + 1GiB", "--baseline", file, "--annotations")
-		demandEnd(t, "check", dir, "--gate", "reserved.peak < baseline + 2%", "--baseline", file, "--update-baseline")
+		demandEnd(t, "check", dir, "--config", file("memprof.yaml", config))
+		relative := []string{"check", dir, "--gate", "reserved.peak < baseline + 2%", "--gate", "waste.external < baseline + 1%", "--baseline", file("baseline.json", baseline)}
+		demandEnd(t, append(relative, "--annotations")...)
+		demandEnd(t, append(relative, "--update-baseline")...)
 	})
 }
 

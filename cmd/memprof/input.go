@@ -92,6 +92,16 @@ func processNames(run *trace.Run) string {
 	return strings.Join(names, ", ")
 }
 
+// openProcess opens a recording and picks a process of it, the first if name is "".
+func openProcess(path, name string) (*trace.Run, *trace.Process, error) {
+	run, err := openRun(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	process, err := pickProcess(run, name)
+	return run, process, err
+}
+
 func pickProcess(run *trace.Run, name string) (*trace.Process, error) {
 	for _, process := range run.Processes {
 		if name == "" || process.Name == name {
