@@ -1,140 +1,264 @@
-// Package bfc is the best-fit-with-coalescing allocator of memprof: the specification of
-// its policy, written to be read, and a model fast enough to replay recordings with. The
-// recorder's own allocator (hooks/capture/bfc/*.c) is its twin in C; both place every block
-// at the same address. This package knows nothing of traces, devices or commands.
+// Package bfc is memprof's best-fit-with-coalescing allocator: its specification, and a model that
+// replays recordings. The allocator in the hook (hooks/capture/bfc/*.c) is its twin in C; given the
+// same calls both return the same addresses and sizes. This comment says all that an allocator has
+// to do to be a third one. The package knows nothing of traces, devices or commands.
 //
-// # Regions, chunks, bins
+// # Terms
 //
-// Memory comes in regions from a Memory. A region is tiled without gaps by chunks, each
-// wholly free or wholly in use. Chunks are multiples of the granule, 256 bytes, and two
-// free chunks never touch inside a region, because a freed chunk merges with its free
-// neighbours at once:
+//	granule         256 bytes. Addresses and sizes of chunks are multiples of it.
+//	page            the unit in which the memory maps and unmaps, Memory.Granularity: a power of
+//	                two of at least 256 bytes; 2 MiB on a GPU. Pages begin at its multiples.
+//	region          a range of addresses that one grant of the memory, or several adjacent ones,
+//	                brought. Regions do not overlap.
+//	chunk           a part of a region. Chunks tile their region without gaps; each is free or in
+//	                use. Between any two calls no two free chunks of a region touch.
+//	block           what a request gets: a chunk in use.
+//	request         a call of Alloc; size is the bytes it asks for.
+//	rounded         size rounded up to a granule.
+//	slack           chunk minus rounded.
+//	mapped          backed by physical memory. Bytes of a region are mapped when it is granted;
+//	                pages of free chunks can be unmapped and mapped again. Blocks are mapped.
+//	reserved        the bytes of all regions that are mapped; peak reserved is its maximum so far.
+//	room            limit minus reserved, or 0 where reserved is more.
+//	memory          where regions come from, an interface: a device, a model, or a recording.
+//	owner           whoever calls the allocator: the arena of the hook, or a replay.
+//	iteration       one step of the job, from 0. EndIteration ends the one under way. "Ended" is
+//	                how many have ended, and so the number of the one under way.
 //
-//	region 0, 2 MiB                                  region 1, 4 MiB
-//	┌────────┬──────────────┬─────┬──────────────┐   ┌──────────────────┬───────────┐
-//	│ in use │     free     │ use │     free     │   │      in use      │   free    │
-//	└────────┴──────────────┴─────┴──────────────┘   └──────────────────┴───────────┘
-//	           │              ****x    │                                  │
-//	           │   payload ───┘  └─── rounding and slack                  │
-//	bin 12 ◀───┘ [1 MiB, 2 MiB)        │                                  │
-//	bin 11 ◀───────────────────────────┘ [512 KiB, 1 MiB)                 │
-//	bin 12 ◀──────────────────────────────────────────────────────────────┘
+// All sizes and addresses are unsigned 64-bit integers in bytes; MiB is 2^20. down(x, u) is x
+// rounded down to a multiple of u, a power of two; up(x, u) is x rounded up, and where that passes
+// 2^64 it is 2^64-u. A range [a, b) has the bytes from a up to but not including b. Two orders are
+// used: addresses ascending, and (size, address), which is size ascending and at equal sizes
+// address ascending.
 //
-// Bin k holds the free chunks of [256·2^k, 256·2^(k+1)) bytes, k = 0..20; the last has no
-// upper end. All bins together are one order over the free chunks, by (size, address), and
-// that order is all the policy needs: the implementation divides it more finely.
+// # Parameters
+//
+// They are fixed when an allocator is made:
+//
+//	limit           bytes that may be mapped at a time; 2^64-1 is no limit
+//	headroom        bytes of the device that a growth beyond the request leaves free; 0: any
+//	growth          double, needed, step (with a step in bytes, at least 1), or none
+//	split           classic, or a number of bytes, at least 1; "always" is 256
+//	fraction        a number; if above 0 it sets max slack for the classic split (below)
+//	trim            never, or any other: whether uses of pages are noted (see Iterations)
+//	placement       best-fit or planned (see Plans)
+//	gc              whether idle regions are released before a request fails
+//
+// Growth none with no limit is an error. Which arena of a job has which values is at the end.
+//
+//	max slack       split bytes:                   that many bytes
+//	                split classic, fraction > 0:   fraction times limit in 64-bit floating point,
+//	                                               without its fractional part; at most 2^64-1
+//	                split classic otherwise:       128 MiB
+//	next region     (state) at first min(2 MiB, up(limit, 256)); with growth none up(limit, 256)
+//
+// # Memory
+//
+// The allocator calls the memory, and only at the places that this comment names, since a recording
+// has each call as an event:
+//
+//	Grow(bytes)            grants up(bytes, page) bytes at an address, all mapped, or refuses
+//	Map(addr, bytes)       maps unmapped pages, or refuses
+//	Unmap(addr, bytes)     undoes a Map of the same request
+//	TryUnmap(addr, bytes)  unmaps pages of free chunks, or refuses and changes nothing
+//	Release(addr, bytes)   ends a whole region
+//	Free()                 the bytes of the device that nobody has
+//
+// A memory coalesces or does not. If it does, a grant that begins where the region before it ends
+// (by address) lengthens that region. A grant counts as a refusal unless its bytes are at least
+// those asked for and at most room, its address and bytes are multiples of 256, and it neither
+// passes 2^64 nor overlaps a region.
 //
 // # Alloc
 //
-// A request of 0 bytes fails, and so does one above 2^64-256, which could not be rounded.
-// Any other is rounded up to the granule. It takes the best fit: the least free chunk in
-// the order (size, address) that is at least the rounded size; equals go by the lowest
-// address. The chunk is split if
+//	Alloc(size):
+//	    if size is 0 or above 2^64-256: fail
+//	    rounded = up(size, 256)
+//	    chunk = search(rounded)
+//	    if none: chunk = growAndSearch(rounded)
+//	    if none, gc, and collecting is worth it: collect garbage; chunk = growAndSearch(rounded)
+//	    if none: fail
+//	    hand out the first taken(chunk, rounded) bytes of chunk
 //
-//	size >= 2·rounded   or   size - rounded >= the greatest excess
+// With placement planned a place of the plan is tried before the search: see Plans. A request that
+// fails leaves regions that have grown, the size of the next region, and pages that were unmapped
+// as they then are; nothing else has changed.
 //
-// and anything is left over. The low part is handed out and the rest is a new free chunk.
-// Otherwise the whole chunk is handed out, and what it has above the rounded size is
-// slack. The greatest excess is 128 MiB, or the integral part of the option
-// FragmentationFraction times the limit. With another Split than SplitClassic a chunk is split
-// if what is left over is at least that many bytes. Blocks are numbered from 1 in the order they are
-// handed out; a failed request takes no number.
+//	taken(chunk, rounded):                    # bytes of a free chunk that a request gets
+//	    rest = chunk.size - rounded
+//	    if rest >= max slack: return rounded
+//	    if split is classic and rest >= rounded: return rounded
+//	    return chunk.size
 //
-// If no chunk fits, these are tried in order, each followed by another search:
+// What is not taken stays a free chunk behind the block. Blocks are numbered from 1 in the order in
+// which they are handed out; a request that fails takes no number.
 //
-//  1. growth;
-//  2. with the option GarbageCollection, the release of all idle regions and growth again.
+//	search(rounded):
+//	    best = the first free chunk in (size, address) with size >= rounded; if none: none
+//	    if no byte of any region is unmapped: return best
+//	    if mapFor(best, reach(best)): return best
+//	    for chunk in the free chunks behind best in (size, address):
+//	        if all of reach(chunk) is mapped: return chunk
+//	    return none
+//
+// reach(chunk) is the range that the request would get of a chunk, widened to whole pages:
+// [down(chunk.addr, page), up(chunk.addr + taken(chunk, rounded), page)). So unmapped memory does
+// not decide where a block goes, unless mapping it is refused.
+//
+//	mapFor(chunk, range):
+//	    lack = unmapped bytes of range
+//	    if lack > 0, growth is needed and uses are noted: unmapElsewhere(lack, chunk)
+//	    for gap in the maximal unmapped ranges within range, addresses ascending:
+//	        if gap.bytes > room, or Map(gap) refuses:
+//	            Unmap the gaps mapped by this call, last first; reserved is as before them
+//	            return false
+//	        reserved += gap.bytes             # peak reserved follows when all are mapped
+//	    return true
+//
+// The reference keeps free chunks in bins: bin k has sizes of [256*2^k, 256*2^(k+1)) bytes, k = 0
+// to 20, the last without an upper end. They only speed up the search for the first chunk in (size,
+// address), and are used here for statistics.
+//
+// # Free
+//
+// Free(addr) fails unless a block starts at addr. Its chunk becomes free and is joined with the
+// free chunks next to it in the region. A block that other streams may still use is the owner's
+// affair: it calls Free only when their work is done ("pending" until then).
 //
 // # Growth
 //
-// The memory is asked for a region. With available = the limit less what is reserved,
-// rounded down to the granule, a rounded request above it fails without any effect. The
-// size of the next region starts at 2 MiB, or the limit rounded up to the granule if that
-// is less. Double, the classic policy, then goes on:
+//	growAndSearch(rounded), growth double or none:
+//	    available = down(room, 256)
+//	    if rounded > available: return none
+//	    doubled = false
+//	    while next region < rounded: double next region; doubled = true
+//	    bytes = keepHeadroom(min(next region, available), rounded)
+//	    bytes = fitLimit(bytes, rounded); if it fails: return none
+//	    while not grow(bytes):
+//	        bytes = backOff(bytes)
+//	        if bytes < rounded: return none
+//	    if not doubled: double next region
+//	    return search(rounded)
 //
-//	next region:   doubled until it is at least the rounded request; this stays, even if
-//	               all that follows fails; it saturates at 2^64-256
-//	bytes:         min(next region, available)
-//	headroom:      asked for more than the request, bytes is cut so that the memory keeps
-//	               Headroom bytes free: to the free bytes above it, rounded down to the
-//	               granularity, but not below the request
-//	padding:       if bytes rounded up to the granularity pass the limit, the room below the
-//	               limit rounded down to the granularity; less than the request is failure
-//	refused:       bytes·0.9 in float32, rounded up to the granule (256 less where that did
-//	               not shrink), and asked again until it would be less than the request
-//	granted:       next region doubles, unless it had been doubled for this request
+// Next region is doubled to at most 2^64-256, and keeps its size where the request then fails.
+// First requests of 1 MiB lead to regions of 2, 4, 8, 16 MiB; of 4 MiB, to 4, 4, 8, 16.
 //
-// The sequence is 2, 4, 8, 16 MiB; where the first request is of 4 MiB, it is 4, 4, 8, 16.
-// None is the same with a next region that starts as the whole limit. Needed asks once for
-// what the request lacks: if memory coalesces and the last chunk of the region grown last is
-// free (and too small, or it would have been found), its size is credited. It has no headroom and
-// no second try, and leaves the size of the next region alone. If the grant came to lie
-// elsewhere and the credit was vain, the whole rounded request is asked for. Step is the same,
-// but asks first for what lacks rounded up to a multiple of Options.Step, within the limit and
-// the headroom.
+//	keepHeadroom(bytes, wanted):
+//	    if headroom is 0 or bytes <= wanted: return bytes       # without a call of Free()
+//	    spare = down(Free() - headroom, page), or 0 if headroom >= Free()
+//	    return max(wanted, min(bytes, spare))
 //
-// Before Needed grows, where memory coalesces, it has the memory take back whole granules of
-// free chunks other than the credited tail, as many as it will ask for: from the last address
-// down, in runs that are mapped; where the memory refuses a run, on with the next. Their
-// addresses stay, and what they had serves elsewhere. (See below for those that are not taken.)
+//	fitLimit(bytes, wanted):                  # the memory rounds up to pages: stay in the limit
+//	    fits = down(room, page)
+//	    if bytes <= fits: return bytes
+//	    if fits >= wanted: return fits, else fail
 //
-// A grant that begins where the region before it ends extends that region, if the memory
-// coalesces, and merges with its free tail; else it is a region of its own.
+//	backOff(bytes):
+//	    less = up(integer part of float32(bytes) * float32(0.9), 256)   # product is a float32, too
+//	    return less if less < bytes, else bytes - 256
 //
-//	before      ┌────────┬──────┐            a grant of 4 MiB ▶ ┌───────────────────────┐
-//	            │ in use │ free │                              │          free         │
-//	            └────────┴──────┘                              └───────────────────────┘
-//	after       ┌────────┬──────────────────────────────┐
-//	            │ in use │             free             │   one region, one free chunk
-//	            └────────┴──────────────────────────────┘
+//	growAndSearch(rounded), growth needed or step:
+//	    tail = the last chunk of the region that was granted or lengthened last, if the memory
+//	           coalesces, that region was not released since, and the chunk is free and smaller
+//	           than rounded; else none
+//	    credit = tail.size, or 0
+//	    if growth is needed: unmapElsewhere(rounded - credit, tail)
+//	    if not growBy(rounded - credit): return none
+//	    chunk = search(rounded)
+//	    if one is found or credit is 0: return it
+//	    if not growBy(rounded): return none     # the grant was not adjacent to the tail
+//	    return search(rounded)
 //
-// # Idle regions
+//	growBy(lack):
+//	    available = down(room, 256)
+//	    if lack > available: return false
+//	    if growth is step:
+//	        steps = up(the least multiple of step that is at least lack, 256); at most 2^64-256
+//	        bytes = fitLimit(keepHeadroom(min(steps, available), lack), lack)
+//	        if that did not fail, bytes > lack, and grow(bytes): return true
+//	    bytes = fitLimit(lack, lack); return false if that fails
+//	    return grow(bytes)
 //
-// A region without any chunk in use is idle. Garbage collection releases all idle regions,
-// in the order of their addresses, if they have anything mapped and the request would then
-// stay within the limit. The size of the next region is not reset.
+// Needed and step leave next region alone, and needed has no headroom and no back-off.
 //
-// # Memory given back inside a chunk
+// grow(bytes) calls Grow. The granted range becomes a free chunk of a new region, or of the region
+// that it lengthens, where it is joined with a free chunk before it. Reserved rises by the grant.
 //
-// The owner may give back the physical memory of granules (now in the memory's own
-// granularity, 2 MiB on a GPU) inside a free chunk: see Allocator.Unmap. Placement never looks
-// at that. When a range that was given back is about to be handed out, each maximal missing
-// interval of it is mapped again, in the order of addresses and within the limit. (Needed takes as
-// much back elsewhere first, where uses are noted.) If one is refused,
-// those mapped for this request are given back in reverse order, and the first chunk of
-// the order (size, address) whose range to be handed out has nothing missing is taken
-// instead. If there is none, the search has failed, and growth is next.
+//	unmapElsewhere(bytes, keep):              # pages that are free elsewhere pay for a growth
+//	    if the memory does not coalesce: return
+//	    need = up(bytes, page)
+//	    for each free chunk other than keep, last region first, last chunk first, while need > 0:
+//	        for each run of pages in it, last first, while need > 0:
+//	            part = the last min(run.bytes, need) bytes of run
+//	            if TryUnmap(part): need -= part.bytes; reserved -= part.bytes
+//	            # where it is refused: on with the run before it
 //
-//	           ┌────────┬─────────────────────────────────────┬────────┐
-//	chunks     │ in use │                free                 │ in use │
-//	           └────────┴─────────────────────────────────────┴────────┘
-//	mapped     ████████████████░░░░░░░░░░░░████████░░░░░░░░████████████
-//	           alloc ───▶       ├──────────┤ is mapped again, the rest is not
-//	                    ├──── handed out ──┤
+// A run is a maximal range of whole pages in one chunk that are mapped and, where uses are noted,
+// not expected (below; in the first iteration of a plan all pages count as not expected).
+//
+// # Garbage collection
+//
+// A region is idle if no chunk of it is in use. Collecting is worth it if the mapped bytes of idle
+// regions are more than 0, and rounded <= room plus these bytes. It calls Release for each idle
+// region, addresses ascending; reserved falls by the mapped bytes. Next region stays.
+//
+// # Unmap, Remap and Restore by the owner
+//
+// Unmap(addr, bytes) says that the owner unmaps these pages. They have to be whole pages, at least
+// one, all mapped and within one free chunk; else nothing changes. Remap says that the owner has
+// mapped pages again: whole pages, all unmapped, of no more bytes than room.
+//
+// Restore(addr, size, requested) makes a block at a place that no policy chose, to go back to a
+// checkpoint: free all blocks, restore those of the checkpoint, and chunks are as they were, since
+// free chunks are always joined. addr and size are multiples of 256, 1 <= requested <= size, and
+// the range is mapped and within one free chunk. The rest of that chunk on either side stays free.
 //
 // # Iterations
 //
-// Training repeats itself, and a granule that was in use in one iteration will be in the next.
-// With any Trim but never, the last use of each granule is noted. A granule is expected to be
-// used if it was in the iteration under way or the two before; in the first iteration nothing
-// is. Once two have ended, EndIteration leaves an Excess: what is free, mapped and not expected,
-// for the owner to give back when the device has done with it; and what was given back and is
-// expected is to be mapped Ahead of need, from the lowest address up, while Reserved stays within
-// its peak so far. Needed never takes what is expected. So the excess of
-// the first iterations goes for good, and a job that repeats itself comes to rest: nothing is
-// given back or mapped any more.
+// Training repeats itself: a page that was used in one iteration will be in the next. With any trim
+// but never, each hand-out and each Free notes the iteration under way with every page that the
+// chunk touches, whole or in part. (Of a region, the first 2^28 pages; those beyond always count as
+// expected.) Mapped or not, a page is expected
+//
+//	if ended > 0, and its last noted use was in iteration ended, ended-1 or ended-2,
+//	and not before iteration "forgotten", which is 0 until a plan is made (see Plans).
+//
+//	Excess   the whole pages of free chunks that are mapped and not expected; none before two
+//	         iterations have ended
+//	Ahead    the whole pages of free chunks that are unmapped and expected; none in the first
+//	         iteration of a plan
+//
+// Both are lists of maximal ranges, a range within one chunk, addresses ascending. The owner calls
+// Trim after EndIteration, with trim iteration; the hook does the same in slices, beside the job:
+//
+//	Trim:
+//	    for range in Excess: if TryUnmap(range): reserved -= range.bytes
+//	    for range in Ahead:
+//	        while range is not empty:
+//	            slice = its first min(range.bytes, down(peak reserved - reserved, page),
+//	                                  max(16 MiB, page)) bytes
+//	            if slice is 0 or > room, or Map(slice) refuses: return
+//	            reserved += slice
+//
+// So mapping ahead never makes a peak: only requests do. A job that repeats itself calls the driver
+// no more after the first iterations:
 //
 //	iteration    0         1     2     3
-//	granule a    used      used  used  used    stays
-//	granule b    used      ·     ·   ▲         given back at the end of 2
-//	granule c    used ▲  ▼ used  used  used    taken for growth in 0, mapped ahead of 1
+//	page a       used      used  used  used    stays
+//	page b       used      ·     ·   ▲         unmapped at the end of 2
+//	page c       used ▲  ▼ used  used  used    unmapped for a growth in 0, mapped ahead of 1
+//
+// With trim idle or pressure the owner calls UnmapFree(bytes) when the job does nothing, or others
+// need memory: of the maximal ranges of whole, mapped pages of free chunks, last first, TryUnmap of
+// the last up(bytes still wanted, page) bytes of each, or all of it, until it is enough. A refusal
+// goes on to the next range.
 //
 // # Plans
 //
-// An iteration that repeats the one before has no unknowns: when each block will be freed is
-// known when it is asked for. With PlacementPlanned the requests and frees of iterations are
-// noted, and a plan says where each block of the coming ones is to be. Best fit, which cannot
-// know, puts c where a was, and d does not fit there any more:
+// Best fit cannot know when a block will be freed. An iteration that repeats the one before has no
+// such unknowns. Here c, placed where a was, leaves no room for d:
+//
+//	alloc a 6 MiB, alloc b 1 MiB, free a, alloc c 2 MiB, alloc d 6 MiB, free b, free c, free d
 //
 //	MiB   best fit          planned
 //	12    · · · · d d d     · · · · · · ·
@@ -150,48 +274,161 @@
 //	 2    a a · · · · ·     a a · · d d d
 //	 1    a a · c c c ·     a a · · d d d
 //	 0    a a · c c c ·     a a · · d d d
-//	      time ▶
+//	      0 1 2 3 4 5 6     position
 //
-// Time is counted in requests and frees. A plan covers two iterations that follow each other in
-// a circle, since a block that is asked for before its like of the iteration before is freed
-// needs two places in turn. Their blocks are placed one by one, the largest first and equals in
-// the order of requests, in the first and then in the second of the two iterations, each at the
-// lowest address at which nothing is live while it is. Always live, and in the way, is what is in
-// use and not foreseen to be freed in the coming iteration: those blocks stay.
+// Noting. With placement planned, the requests that succeed and the frees of an iteration are
+// numbered from 0 by one counter: these numbers are positions. Of each request are noted: rounded;
+// from, its position; and where its block is freed in the same iteration or in the next one: which
+// of the two, and to, the position of the free in that iteration. A block that is freed still later
+// "ends later". Restored blocks are no requests and take no position; the free of any block takes
+// one. An iteration of more than 65,536 requests or 262,144 positions is incomplete.
 //
-// The free of a block of the last iteration that is still live at its end is foreseen if its like
-// of the iteration before was freed in the last: at the same time. Otherwise it ends later, and
-// has no place. Two requests are alike, in order, if they and the three before them, as far as
-// there are so many, have the same sizes, or else they and the three after. A plan is tried at
-// the end of an iteration if there was none, or it has not held, twice running. It is made if 7
-// of 8 requests have a like. The next try is two iterations later at the least, then four, and so
-// on up to 65,536. None is made of more than 65,536 requests, nor of more than 262,144 requests and
-// frees, nor if it would take too long: for more than 2^26 in sum of the blocks that have a place
-// and are live when another is asked for, over all such requests, and of a sixteenth of all requests
-// times the ranges of addresses where nothing can be placed.
+// When. EndIteration first adds 1 to ended; all that follows sees that. A plan is tried if
 //
-// A request is the first one of the plan that is of its rounded size and has not been served,
-// among the 32 from the first that has not; those more than 16 before the last that was served
-// are given up. It gets just its place, cut out of the free chunk that has it; what was given
-// back of that is mapped as above. With Needed, where the memory coalesces, places may lie
-// behind the last region, which grows as far as they do unless something is in the way. A request
-// that the plan does not have, or whose place is in use or not to be had, is placed as without a
-// plan. Then, and where an iteration has more requests than the plan or fewer, it has not held.
-// It has where that block ends later, or has a place in the plan but, for what is in the way, none
-// in its first iteration.
+//	the iteration that just ended and the one before it were both missed and are both complete,
+//	it had a request, and ended >= next try, which is 0 at first.
 //
-// When a plan begins, blocks of the iteration before are where no plan had put them. What would
-// meet them is placed elsewhere in this iteration: around them, its other places, and those of
-// the next iteration. Where uses are noted, what is in use and the plan's granules are all that
-// is expected from now on, so that the rest is Excess at once; but in this first iteration
-// Needed may take any, and nothing is mapped Ahead. What the first iteration used elsewhere is
-// forgotten in the same way when it ends, and when the second does.
+// An iteration is missed if it has not as many requests as the plan (0 where there is none), or if
+// a request missed (see Serving). Try number n, counted from 1, sets next try to ended + 2^min(n,
+// 16), whatever comes of it. So the first plan can be made at the end of iteration 1.
+//
+// Likes. For each request of the iteration that just ended, a like is sought in the iteration
+// before it, in two passes. In the first pass the key of a request is its rounded size, then those
+// of the up to three requests before it, the nearest first; in the second, of the up to three
+// requests behind it. In each pass and for each key: the requests of the ended iteration that have
+// the key and no like yet, in order, get those of the iteration before that have the key and are
+// nobody's like yet, in order, one each. (Keys are equal if their hashes are: h = 0; for each size
+// h = (h + size) * 0x9e3779b97f4a7c15 mod 2^64.) If 8 * likes < 7 * requests, no plan is made.
+//
+// A block of the ended iteration that is still live is predicted to be freed in the next iteration,
+// at position p, if its like was freed in the next one (seen from its own) at position p. Otherwise
+// it ends later.
+//
+// Places. Let length be the number of positions of the ended iteration. Time is a circle of
+// 2*length positions, an even iteration (i = 0) and an odd one (i = 1), since a block that is
+// requested before its like of the iteration before is freed needs another place than that. A
+// request has a block in each:
+//
+//	freed in the same iteration    live at [i*length + from, i*length + to)
+//	freed in the next              live at [i*length + from, (i+1)*length + to), around the circle
+//	ends later                     has no place
+//
+// Obstacles, at all positions, are the addresses outside of regions, and the blocks in use, but for
+// those of the ended iteration that are predicted to be freed in the next ("leaving"). The
+// addresses behind the last region (by address) are no obstacle if it can lengthen: growth is
+// needed, the memory coalesces, and that region was granted or lengthened last. Blocks are placed
+// in the order (rounded descending, request ascending), the even one of a request before its odd
+// one, each at the lowest address at which it shares no address with an obstacle, nor with a block
+// placed before while both are live; or nowhere, if there is none.
+//
+// First iteration. The plan begins with the coming iteration, in which leaving blocks are where no
+// plan put them, each from position 0 up to that of its predicted free. The coming iteration has
+// first places, found on a circle of its own, on which positions [0, length) are the coming
+// iteration and [length, 2*length) the one after it:
+//
+//	for each request, in order:
+//	    now, then = its places for the coming iteration and the one after (even or odd)
+//	    if now exists and meets no leaving block while both are live:
+//	        first place = now; put it on the circle
+//	    if then exists: put it on the circle, up to the circle's end
+//	for each request without a first place, in the order in which blocks are placed:
+//	    first place = the lowest address at which it meets no obstacle, nothing on the circle and
+//	                  no leaving block while both are live; put it on the circle
+//
+// Bounds. No plan is made, and the one there is stays, if pairs + requests*obstacles/16 (integer
+// division) exceeds 2^26. Pairs: in an iteration that follows one like it, for each request whose
+// block has a place, the number of blocks with a place that are live when it is made, summed.
+// Obstacles: one before each region, even if empty; one behind the last; and one for each block
+// that is one, unless it begins where the obstacle before it ends.
+//
+// Serving. Each request is matched with one of the plan: the first of the same rounded size that
+// has not been served in this iteration, among the 32 from cursor on. cursor is 0 when an iteration
+// begins. When request k of the plan has been served, cursor becomes max(cursor, k-16), and then
+// goes on over all that have been served.
+//
+//	place(request k, rounded):
+//	    addr = first place of k in the plan's first iteration, else its place for even or odd ended
+//	    if there is none: not placed
+//	    if addr + rounded is behind the last region, which may grow (as above), and that region is
+//	       free from addr on or ends before addr:
+//	        lack = addr + rounded - end of the region
+//	        unmapElsewhere(lack, the region's last chunk); growBy(lack), whatever it returns
+//	    chunk = the free chunk that has all of [addr, addr + rounded); if none: not placed
+//	    if any byte of any region is unmapped, and not
+//	       mapFor(chunk, [down(addr, page), up(addr + rounded, page))): not placed
+//	    hand out just that range; the rest of chunk on either side stays free
+//
+// A request that is matched and placed gets exactly rounded bytes. Any other is served by search
+// and growth as without a plan; if it was matched, k counts as served, too. Such a request missed,
+// unless it was matched and k ends later, or this is the plan's first iteration and k has no first
+// place though it has one for iterations like this one. A request that fails is not noted.
+//
+// Uses. Where uses are noted, a plan says what is expected. When one is made, and at the end of
+// each of its first two iterations: forgotten = ended; then all blocks in use, and the places of
+// all requests, even and odd (and when it is made the first places), are noted as used in iteration
+// ended, as far as they begin in a region and up to its end. So the rest is Excess at once. In the
+// plan's first iteration unmapElsewhere may unmap any page and nothing is Ahead, since its blocks
+// come one by one while others leave.
+//
+// # Which arena gets what
+//
+// A user chooses one Policy; an arena is an allocator for one device, stream, pool, tag and size
+// class. Policy.ForArena says what it gets of it:
+//
+//	                 default stream  other stream  pool      graph memory  tag
+//	growth           chosen          needed        needed    needed        needed
+//	headroom         chosen          0             0         0             0
+//	limit            chosen (1)      none          none      none          none
+//	split            chosen          chosen        chosen    always        chosen
+//	trim             chosen          chosen        never     never         never
+//	placement        chosen          chosen        best-fit  best-fit      best-fit
+//	unmapElsewhere   growth needed   growth needed no        no            no
+//	handle           chosen (2)      chosen (2)    chosen (3) chosen (3)   max(chosen, 256 MiB)
+//	addresses        device's total  16 GiB (4)    16 GiB    16 GiB        16 GiB
+//
+//	(1) none chosen: the device's memory
+//	(2) none chosen: a page if the chosen growth is needed or the chosen trim is not never, else 32 MiB
+//	(3) none chosen: 32 MiB
+//	(4) or the device's memory, if that is less; reserved at a time
+//
+// Requests below small-arenas bytes that are in no pool and under no tag have arenas of their own,
+// one for each stream, which get the same as the others of their stream.
+//
+// # Example
+//
+// Pages are 2 MiB, the limit is 1 GiB, headroom 0, trim never, the memory coalesces, and its first
+// grant is at 0. Columns: the call with the block, reserved after it, and the calls of the memory.
+// Preset classic (growth double, split classic):
+//
+//	alloc a   3145728  [0, 4194304)             4194304  Grow(4194304) grants [0, 4194304)
+//	alloc b   1572864  [4194304, 5767168)       8388608  Grow(4194304) grants [4194304, 8388608)
+//	alloc c    700000  [5767168, 6467328)       8388608
+//	free  a                                     8388608
+//	alloc d   9437184  [6467328, 25165824)     25165824  Grow(16777216) grants [8388608, 25165824)
+//	alloc e   2097152  [0, 2097152)            25165824
+//
+// Next region is doubled to 4 MiB for a, and to 8 MiB after b's growth. a gets all 4 MiB: 1 MiB
+// left over is neither 128 MiB nor as much as a. b and c are cut out of larger chunks. For d next
+// region becomes 16 MiB, the grant joins the free chunk behind c, and d gets all 17.8 MiB of it,
+// which is less than twice d. e is half of the chunk that a had.
+//
+// Preset compact, without its trim and its plans (growth needed, split always):
+//
+//	alloc a   3145728  [0, 3145728)             4194304  Grow(3145728) grants [0, 4194304)
+//	alloc b   1572864  [3145728, 4718592)       6291456  Grow(524288) grants [4194304, 6291456)
+//	alloc c    700000  [4718592, 5418752)       6291456
+//	free  a                                     6291456
+//	alloc d   9437184  [5418752, 14855936)     14680064  TryUnmap(0, 2097152), Grow(8564480) grants [6291456, 16777216)
+//	alloc e   2097152  [0, 2097152)            16777216  Map(0, 2097152)
+//
+// b lacks 524288 bytes, since the tail has 1 MiB. For d the one whole page of the chunk that a had
+// is unmapped before the growth. e is placed there all the same, so that it is mapped again.
 //
 // # Deviations from the reference
 //
-// The policy is that of TensorFlow and XLA. Not reproduced are: requests near 2^64 that
-// wrap to nothing; a limit that padded grants can overrun; a fragmentation of 0/0; a
-// backoff that never ends. Requests have no alignment beyond the granule, and frees no
-// timestamps. That Double ignores a free tail, and that its next region stays large after
-// one huge failure, is classic and kept: Needed does neither.
+// The policy with growth double or none and split classic is that of TensorFlow and XLA. Not
+// reproduced are: requests near 2^64 that wrap to nothing; a limit that padded grants can exceed; a
+// fragmentation of 0/0; a back-off that never ends. Requests have no alignment beyond the granule,
+// and frees no timestamps. That double ignores a free tail, and that next region stays large after
+// one huge failure, is as in the reference.
 package bfc

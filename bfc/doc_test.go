@@ -1,0 +1,99 @@
+package bfc
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// told records what an allocator asks of a device.
+type told struct {
+	*Device
+	calls []string
+}
+
+func (m *told) say(format string, values ...any) {
+	m.calls = append(m.calls, fmt.Sprintf(format, values...))
+}
+
+func (m *told) Grow(bytes uint64) (addr, granted uint64, ok bool) {
+	addr, granted, ok = m.Device.Grow(bytes)
+	m.say("Grow(%d) grants [%d, %d)", bytes, addr-exampleBase, addr-exampleBase+granted)
+	return addr, granted, ok
+}
+
+func (m *told) Map(addr, bytes uint64) bool {
+	m.say("Map(%d, %d)", addr-exampleBase, bytes)
+	return m.Device.Map(addr, bytes)
+}
+
+func (m *told) TryUnmap(addr, bytes uint64) bool {
+	m.say("TryUnmap(%d, %d)", addr-exampleBase, bytes)
+	return m.Device.TryUnmap(addr, bytes)
+}
+
+const exampleBase = 1 << 40
+
+// TestDocExample runs the worked example of the package comment, whose lines it has to be.
+func TestDocExample(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, preset := range PresetNames() {
+		p, _ := PresetNamed(preset)
+		options := p.ForArena(Arena{Total: 1 << 30, Granularity: 2 * mib})
+		options.Headroom, options.Trim = 0, Trim{}
+		memory := &told{Device: NewDevice(DeviceOptions{VMM: true, Granularity: 2 * mib, Base: exampleBase, Physical: 1 << 30})}
+		a := mustNew(t, options.Heap(), memory)
+		blocks := map[string]Block{}
+		for _, step := range []struct {
+			name string
+			size uint64
+		}{{"a", 3 * mib}, {"b", 3 * mib / 2}, {"c", 700_000}, {"a", 0}, {"d", 9 * mib}, {"e", 2 * mib}} {
+			memory.calls = nil
+			line := "free  " + step.name
+			if step.size > 0 {
+				b := mustAlloc(t, a, step.size)
+				blocks[step.name] = b
+				line = fmt.Sprintf("alloc %s %9d  [%d, %d)", step.name, step.size, b.Addr-exampleBase, b.Addr-exampleBase+b.Size)
+			} else {
+				mustFree(t, a, blocks[step.name].Addr)
+			}
+			line = strings.TrimRight(fmt.Sprintf("%-40s  %9d  %s", line, a.Stats().Reserved, strings.Join(memory.calls, ", ")), " ")
+			if !strings.Contains(string(doc), "\n//\t"+line+"\n") {
+				t.Errorf("%s: doc.go lacks\n//\t%s", preset, line)
+			}
+		}
+	}
+}
+
+// TestDocPicture runs the iteration that the package comment draws, by best fit and by a plan.
+func TestDocPicture(t *testing.T) {
+	for placement, want := range map[Placement]string{
+		PlacementBestFit: "a 0 b 6 c 0 d 7",
+		PlacementPlanned: "a 0 b 8 c 6 d 0",
+	} {
+		a := mustNew(t, Options{Limit: 1 << 30, Growth: Needed, Split: SplitAlways, Placement: placement}, NewDevice(DeviceOptions{VMM: true, Granularity: mib}))
+		var got []string
+		for range 4 { // a plan is made at the end of the second
+			got = nil
+			at := map[string]uint64{}
+			for _, op := range []string{"+a", "+b", "-a", "+c", "+d", "-b", "-c", "-d"} {
+				name := op[1:]
+				if op[0] == '-' {
+					mustFree(t, a, at[name])
+					continue
+				}
+				b := mustAlloc(t, a, map[string]uint64{"a": 6, "b": 1, "c": 2, "d": 6}[name]*mib)
+				at[name] = b.Addr
+				got = append(got, fmt.Sprintf("%s %d", name, (b.Addr-exampleBase)/mib))
+			}
+			a.EndIteration()
+		}
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("%v: %s, want %s", placement, text, want)
+		}
+	}
+}
