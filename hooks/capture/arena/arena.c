@@ -19,19 +19,19 @@
 
 enum { MOST_RANGES = 8192 };
 
-// The note of a chunk whose block is pending: freed, and not to be freed again. Other
-// notes are pointers to stream_uses, or 0.
+// The note of a chunk whose block is pending: it was freed, and another free of it is an error. Other
+// notes are pointers to struct stream_uses, or 0.
 #define FREED ((uint64_t)1)
 
 static struct gpu *_Atomic gpus[MOST_DEVICES];
-static _Atomic bool unusable[MOST_DEVICES];  // asked once, and told why in the problems
-static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;    // of ranges
-static pthread_mutex_t arriving = PTHREAD_MUTEX_INITIALIZER;  // of devices; taken before any device's lock
+static _Atomic bool unusable[MOST_DEVICES];  // the driver was asked once, and the reason is in the problems file
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;    // held while `ranges` changes
+static pthread_mutex_t arriving = PTHREAD_MUTEX_INITIALIZER;  // held while a device is made; taken before any device's lock
 static _Atomic(uint32_t) arena_count;
 
-// Addresses of arenas, so that a pointer finds its own without a lock. A place in the list is
-// used again when its arena has ended; a live pointer is never in that arena, and whoever
-// holds a pointer into the next one has seen the change.
+// Addresses of arenas, so that a pointer finds its arena without a lock. An entry is reused when its
+// arena has ended: no live block lies in an ended arena, and a thread that has a pointer into the next
+// arena has seen the entry change.
 struct range {
   _Atomic(uint64_t) from, to;  // to = 0: the place is empty
   struct arena *_Atomic arena;
@@ -172,17 +172,18 @@ void memprof_set_mapping_observer(void (*wanted)(int device, void *stream, uint6
   atomic_store(&observer, wanted);
 }
 
-// The event of a change that has been accounted for.
+// Writes the event of a mapping that has been counted, and calls the observer.
 static void write_mapping(const struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t provided) {
   arena_event(arena, kind, addr, requested, provided, 0);
-  void (*told)(int, void *, uint64_t, uint64_t, int) = atomic_load_explicit(&observer, memory_order_acquire);
-  if (told == NULL) return;
-  own_calls_begin();  // what it does with CUDA is not the job's, and must not come back for the lock
-  told(arena->gpu->vmm.device, arena->stream, addr, provided, kind == MEMPROF_MAP);
+  void (*observe)(int, void *, uint64_t, uint64_t, int) = atomic_load_explicit(&observer, memory_order_acquire);
+  if (observe == NULL) return;
+  own_calls_begin();  // its CUDA calls are not the job's, and must not wait for the lock held here
+  observe(arena->gpu->vmm.device, arena->stream, addr, provided, kind == MEMPROF_MAP);
   own_calls_end();
 }
 
-// Creating handles one by one until the driver refuses would be slow; ask first.
+// Whether the device has so much free. Asked first, since creating handles until the driver refuses
+// would be slow.
 static bool device_has(const struct gpu *gpu, uint64_t bytes) {
   uint64_t free_bytes, total;
   return !driver_memory(gpu->vmm.device, &free_bytes, &total) || free_bytes >= bytes;
@@ -260,7 +261,7 @@ bool arena_map_ahead(struct arena *arena, uint64_t addr, uint64_t bytes) {
   return true;
 }
 
-// Garbage collection is off in the hook: idle granules are given back by reclaim instead.
+// Does nothing: the hook's allocators collect no garbage; reclaim.c unmaps idle memory instead.
 static void release(void *self, uint64_t addr, uint64_t bytes) {
   (void)self, (void)addr, (void)bytes;
 }
@@ -288,7 +289,7 @@ static void describe(const struct arena *arena, const struct bfc_policy *policy,
   arena_event(arena, MEMPROF_ARENA, base, policy->limit, bytes, spool_string(text));
 }
 
-// A place for an arena: that of one that has ended, or a new one.
+// Memory for an arena: of one that has ended, or new.
 static struct arena *take_place(struct gpu *gpu) {
   struct arena *arena = gpu->ended;
   if (arena == NULL) return calloc(1, sizeof *arena);
@@ -339,11 +340,11 @@ static bool make_heap(struct arena *arena, const struct bfc_arena_policy *policy
 static struct arena *make_arena(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag, bool small) {
   pool_sweep(gpu);
   const bool pooled = pool0 != 0 || pool1 != 0;
-  // Whoever asks in a pool that was never opened holds it.
+  // The first request in a pool that was never opened holds the pool.
   struct pool *home = pooled ? pool_get(gpu, pool0, pool1, 1) : NULL;
   struct arena *arena = pooled && home == NULL ? NULL : take_place(gpu);
   if (arena == NULL) return NULL;
-  // Graph memory is never paused: what one range sees, all do.
+  // Graph memory is never paused: all ranges map the same pages.
   if (home != NULL && home->range != NULL) tag = NULL;
   *arena = (struct arena){.gpu = gpu, .stream = stream, .pool = {pool0, pool1}, .home = home, .tag = tag, .small = small};
   arena->main = stream == NULL && !pooled && tag == NULL && !small;
@@ -367,7 +368,8 @@ static bool serves(struct arena *arena, void *stream, uint64_t pool0, uint64_t p
          (arena->tag == tag || range_of(arena) != NULL) && arena_whole(arena);
 }
 
-// Hundreds of graphs have arenas before the one that serves all else.
+// Tries the last arena first: hundreds of graphs may have arenas before the one in the list that
+// serves all other requests.
 static struct arena *find_or_make(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag, bool small) {
   if (gpu->last != NULL && serves(gpu->last, stream, pool0, pool1, tag, small)) return gpu->last;
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
@@ -411,7 +413,7 @@ bool arena_restore(struct arena *arena, uint64_t addr, uint64_t size, uint64_t r
   return true;
 }
 
-// The chunk can be reused: the end of a free, at once or later.
+// Counts that a chunk can be reused: at its free, or later if it was pending.
 static void count_reusable(struct arena *arena, const struct bfc_block *block) {
   if (arena->paused) return;
   struct memprof_stats *stats = &arena->gpu->stats;

@@ -1,14 +1,14 @@
-// arena.h - one BFC over one stretch of device memory, and who may use it.
+// arena.h - an arena: one allocator and the device memory it hands out, for requests of one kind.
 //
-// An arena is keyed by (device, stream, pool, tag, small or not): a freed block is reused at once only by
-// work of the stream it was allocated on, where the order of the stream protects it. The
-// first arena of a device's default stream is its *main* arena: it reserves as much as the
-// device has and grows by the policy of the options. Others are small until proven large,
-// and grow by what is needed.
+// The key of an arena is (device, stream, pool, tag, small or not). A freed block is reused at once
+// only by requests with the same key: work on the same stream runs in order, so the block's last use
+// is over by then. The *main* arena of a device is that of its default stream, without pool, tag or
+// size class. It reserves as many addresses as the device has memory, and grows by the policy of the
+// options; bfc/policy.h says which part of the policy other arenas get.
 //
-// All arenas of a device share one lock. Their decisions share the device's memory, its
-// limit and torch's view of it, and torch's own allocator has one lock a device as well.
-// Every event is written under it, in the order trace/event.go prescribes.
+// All arenas of a device share one lock, since they share its memory, its limit and its statistics;
+// torch's own allocator has one lock a device, too. Every event of an arena is written under the
+// lock, in the order that trace/event.go prescribes.
 //
 //   device 0 ── lock, limit, statistics
 //     ├── arena 0: stream 0, main     bfc ── vmm      pending frees
@@ -33,119 +33,124 @@
 struct gpu;
 struct graph_memory;
 
+// Fields change under gpu->lock; the key, id, bfc and vmm.device never change while the arena lives.
 struct arena {
   struct gpu *gpu;
-  uint32_t id;  // of the process, in order of creation
-  void *stream;
-  uint64_t pool[2];  // 0, 0: none
+  uint32_t id;        // unique in the process, in the order of making
+  void *stream;       // the driver's handle, NULL: the default stream
+  uint64_t pool[2];   // 0, 0: none
   struct pool *home;  // the pool of that name, or NULL
-  struct tag *tag;    // of the regions that allocate here, or NULL
+  struct tag *tag;    // of the regions whose requests it serves, or NULL
   bool main;
-  bool small;         // of requests below the option's size
-  struct bfc *bfc;
-  struct vmm vmm;             // unused where the pool has a source of its own
-  struct pool_grant *grants;  // of that source
+  bool small;         // it serves requests below the size of --small-arenas
+  struct bfc *bfc;    // the allocator; NULL: the arena has ended
+  struct vmm vmm;             // its mapped memory; unused if the pool has a source or a range
+  struct pool_grant *grants;  // memory of the pool's source
   size_t grant_count, grant_room;
-  bool paused;                  // nothing is mapped, and nothing is allocated here
-  struct stretch *ranges;  // while paused: what resume maps
+  bool paused;              // nothing is mapped, and no request is served
+  struct stretch *ranges;   // while paused: what resume maps
   size_t range_count;
-  struct backup backup;      // of the blocks, while paused or kept
-  struct pending pending;
-  bool trimming;            // excess waits for the event, recorded when that many iterations had ended
-  uint32_t trim_ended;
+  struct backup backup;     // copies of the blocks: while paused, or kept by resume
+  struct pending pending;   // freed blocks that other streams may still use
+  bool trimming;            // pages to unmap wait for trim_event
+  uint32_t trim_ended;      // iterations that had ended when trim_event was recorded
   driver_event trim_event;
-  uint64_t noted;      // chunks with a note: used on other streams, or freed and pending
-  struct arena *next;  // of the device, newest first
+  uint64_t noted;           // chunks whose note is not 0: used on other streams, or freed and pending
+  struct arena *next;       // of the device, newest first
 };
 
-// A device with its arenas. Made at the first use, never destroyed.
+// A device with its arenas. Made at the first use, never freed. All but `lock` is under `lock`.
 struct gpu {
   struct lock lock;
   struct vmm_device vmm;
-  struct arena *arenas;
-  struct arena *last;   // that was asked for, or NULL
-  struct arena *ended;  // arenas that are no more, to be used again: a stray pointer may still find one
+  struct arena *arenas;  // newest first
+  struct arena *last;    // the arena that served the last request, or NULL: most requests repeat it
+  struct arena *ended;   // ended arenas, for reuse; never freed, since a wrong pointer of the job's may still find one
   struct pool *pools;
   struct graph_memory *graph_memories;
-  uint64_t entered[2];  // the pool of a graph memory that a thread entered last
-  uint64_t limit;   // of all arenas together, bytes; 0 = none
-  uint64_t mapped;  // by all arenas
-  uint64_t most_mapped;  // ever
-  bool waited;      // for the device, since the request under way began
+  uint64_t entered[2];   // the pool of a graph memory that a thread entered last; 0, 0: none
+  uint64_t limit;        // bytes that all arenas together may map; 0 = no limit
+  uint64_t mapped;       // bytes that all arenas have mapped
+  uint64_t most_mapped;  // the greatest `mapped` so far
+  bool waited;           // the request under way has waited for the device
   struct memprof_stats stats;
 };
 
-// The device's state, or NULL: no such device, no virtual memory management, no driver.
+// The state of the device with that ordinal, made now if this is its first use. NULL: no such device,
+// no virtual memory management, or no driver.
 struct gpu *gpu_get(int device);
-// The same, but NULL unless something has used it.
+// The same, but NULL before the first use.
 struct gpu *gpu_existing(int device);
-// Between these no device is used for the first time. Not with a gpu->lock.
+// Between these two no device gets its first use. The caller holds no gpu->lock at gpus_hold.
 void gpus_hold(void);
 void gpus_let(void);
 
 // All below need gpu->lock.
 
-// The arena of the key that is whole and not paused, made now if there is none; NULL: no address
-// space or host memory.
+// The arena with that key that is not paused and has all its memory mapped (arena_whole), made now if
+// there is none. NULL: no address space, or no host memory.
 struct arena *arena_get(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag);
 
-// The same for a request of that size, which may be served apart from larger ones.
+// The same for a request of `size` bytes, which may belong to an arena of small requests.
 struct arena *arena_for(struct gpu *gpu, void *stream, uint64_t pool0, uint64_t pool1, struct tag *tag, uint64_t size);
 
-// A block, its events written but for the failure: false when nothing could be found.
+// Allocates a block and writes its events. False: neither the arena nor the device has room; the event
+// of the failure is left to the caller.
 bool arena_alloc(struct arena *arena, uint64_t size, uint32_t context, struct bfc_block *out);
 
-// Whether a chunk in use is a live block, not one that was freed and is pending.
+// Whether a chunk in use is a live block; false: it was freed and is pending.
 bool arena_live(const struct arena *arena, const struct bfc_block *block);
 
-// Ends the life of a block. A block that other streams use becomes pending.
+// Frees the block at `addr`. If other streams use it, it becomes pending. False: no live block is there.
 bool arena_free(struct arena *arena, uint64_t addr);
 
-// The same for a block of which it is known that no stream uses it any more.
+// The same if the caller knows that no stream uses the block any more: it does not become pending.
 bool arena_free_now(struct arena *arena, uint64_t addr);
 
-// Ends the wait of a pending block: its chunk can be reused.
+// Frees the chunk of a pending block for reuse.
 void arena_free_done(struct arena *arena, uint64_t addr);
 
-// Makes a block live where a checkpoint had it. False: the place is not free, or not mapped.
+// Makes the block of a checkpoint live again at its address. False: the place is not free, or not
+// mapped.
 bool arena_restore(struct arena *arena, uint64_t addr, uint64_t size, uint64_t requested);
 
-// Whether all that the arena has is mapped. After a pause that the driver let neither finish nor be
-// undone some is not: that is tried again here. Until it succeeds nothing is handed out of the arena.
+// Whether all mappings of the arena are mapped. They are not after a pause that failed halfway and
+// could not be undone; then this tries again to map the rest. Until that succeeds no request is
+// served from the arena.
 bool arena_whole(struct arena *arena);
 
-// Notes addresses of the arena, so that pointers find it. False: there are too many pieces of
-// addresses.
+// Adds addresses of the arena, so that arena_of finds it by a pointer. False: too many ranges.
 bool arena_add_range(struct arena *arena, uint64_t addr, uint64_t bytes);
 
-// Accounts for memory that was mapped or unmapped as `handles` handles, with its event.
+// Counts `bytes` that were mapped (MEMPROF_MAP) or unmapped (MEMPROF_UNMAP) as `handles` handles, and
+// writes the event.
 void arena_mapping(struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t bytes, int64_t handles);
 
-// Maps free granules that had been given back, ahead of need. False: the memory is not to be had.
+// Maps unmapped free pages before a request needs them. False: the device or the limit has no room.
 bool arena_map_ahead(struct arena *arena, uint64_t addr, uint64_t bytes);
 
-// Accounts for free granules that were given back as `handles` handles, with their event.
+// Counts free pages that the caller has unmapped as `handles` handles, and writes the event.
 void arena_unmapped(struct arena *arena, uint64_t addr, uint64_t bytes, int64_t handles);
 
-// The end of an arena that was taken out of its device's list, with nothing in use or mapped.
+// Ends an arena that is out of its device's list and has nothing in use or mapped.
 void arena_end(struct arena *arena);
 
 // Writes an event of the arena.
 void arena_event(const struct arena *arena, enum memprof_kind kind, uint64_t addr, uint64_t requested, uint64_t provided, uint32_t context);
 
-// Notes that arenas of the device have mapped so many bytes more; amount may be negative.
+// Adds `amount` bytes, which may be negative, to what the device's arenas have mapped.
 void gpu_mapped(struct gpu *gpu, int64_t amount);
 
-// Whether the limit leaves room for as many bytes.
+// Whether the device's limit lets arenas map `bytes` more.
 bool gpu_allows(const struct gpu *gpu, uint64_t bytes);
 
-// The number of a further arena of the process, whoever serves it.
+// A new id for an arena. Other allocators' arenas get theirs here, too.
 uint32_t arena_next_id(void);
 
-// Adds to the statistics: amount may be negative.
+// Adds `amount`, which may be negative, to a counter.
 void gpu_count(struct memprof_stat *stat, int64_t amount);
 
-// Without the lock: the arena whose reservation has the address, or NULL.
+// Without the lock: the arena whose addresses include `addr`, or NULL.
 struct arena *arena_of(uint64_t addr);
 
 // Without the lock: the live block that contains the address, and its arena; or NULL.

@@ -38,10 +38,10 @@ void backup_drop(struct arena *arena) {
   arena->backup = (struct backup){0};
 }
 
-// Copies stretches of device memory, or what of them is live, on a stream.
+// Queues copies of a backup on a stream; with `live`, only of the parts that are live. False: refused.
 typedef bool copier(const struct backup *backup, const struct stretches *live, void *stream);
 
-// A stream of our own in the device's context, so that copies do not queue behind the job's.
+// Copies on a new stream of the device, so that the copies do not wait for the job's work.
 static bool with_stream(const struct arena *arena, const struct stretches *live, copier *copy) {
   const struct driver *driver = driver_get();
   struct driver_scope scope;
@@ -68,7 +68,8 @@ static bool copy_out(const struct backup *backup, const struct stretches *live, 
   return true;
 }
 
-// Only to blocks that are still there. Both lists are in the order of addresses.
+// Copies back only to live blocks. Both lists are in the order of addresses, so one pass finds the
+// parts that they share.
 static bool copy_in(const struct backup *backup, const struct stretches *live, void *stream) {
   size_t at = 0;
   uint64_t place = 0;
@@ -86,7 +87,7 @@ static bool copy_in(const struct backup *backup, const struct stretches *live, v
   return true;
 }
 
-// Takes over the list.
+// Makes the copies; the list becomes the backup's.
 static enum backup_result make(struct arena *arena, struct stretches *live) {
   struct backup *backup = &arena->backup;
   *backup = (struct backup){.copies = live->list, .count = live->count, .fresh = true};

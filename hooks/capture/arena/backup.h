@@ -1,8 +1,8 @@
-// backup.h - the content of a paused arena on the host.
+// backup.h - copies of a paused arena's live blocks in host memory.
 //
-// Copies are made of stretches of live blocks, which lie one behind the other in pinned slabs
-// (host.h), and may be kept after the content is back: then a next pause of the same blocks
-// needs none.
+// Neighbouring live blocks are copied as one stretch; the copies of all stretches lie one behind the
+// other in pinned slabs (device/host.h). Resume may keep the copies: a later pause of the same blocks
+// with unchanged content needs no new ones.
 #ifndef MEMPROF_BACKUP_H
 #define MEMPROF_BACKUP_H
 
@@ -14,37 +14,38 @@
 
 struct arena;
 
-// Ranges of addresses, neighbours joined.
+// A list of address ranges, in the order of addresses; adjacent ranges are joined.
 struct stretch {
   uint64_t addr, bytes;
 };
 struct stretches {
-  struct stretch *list;
+  struct stretch *list;  // freed by the owner
   size_t count, room;
-  bool short_of_memory;  // something was left out
+  bool short_of_memory;  // a range is missing for want of host memory
 };
 
-// To be called in the order of addresses.
+// Adds a range that lies behind all others.
 void stretches_append(struct stretches *to, uint64_t addr, uint64_t bytes);
 
+// The copies of one arena. Under its device's lock.
 struct backup {
-  struct stretch *copies;  // NULL: there are none
+  struct stretch *copies;  // the stretches that were copied; NULL: none
   size_t count;
-  uint64_t bytes;
-  struct host_room room;  // where they lie, from the start
-  bool fresh;             // made by the pause that is under way
+  uint64_t bytes;          // of all copies
+  struct host_room room;   // where they lie, from byte 0 on
+  bool fresh;              // made by the pause under way, so its failure drops them
 };
 
 enum backup_result { BACKUP_OK, BACKUP_NO_HOST_MEMORY, BACKUP_FAILED };
 
-// Copies the live blocks of an arena, and waits for that. Copies that were kept are taken for the
-// content if the caller says that it is unchanged, and the blocks are the same. On failure there
-// is no copy.
+// Copies the live blocks of an arena and waits for the copies. If `unchanged`, and the kept copies are of
+// exactly these blocks, they are used instead. On failure the arena has no copies.
 enum backup_result backup_take(struct arena *arena, bool unchanged);
 
-// Copies back what is still live. False: the driver refused.
+// Copies back the blocks that are still live, and waits for that. False: the driver refused.
 bool backup_restore(struct arena *arena);
 
+// Releases the copies.
 void backup_drop(struct arena *arena);
 
 #endif

@@ -1,7 +1,7 @@
-// capture_name.c - what the captures of a thread are called, and the pool they allocate from.
+// capture_name.c - see capture_name.h.
 //
-// A framework opens the pool on the capturing thread just before the capture, so the pool that
-// was begun last and is not ended is the capture's.
+// A framework opens the pool on the capturing thread just before it begins the capture. So the pool
+// that was begun last and has not ended is the pool of the capture.
 #include "arena/capture_name.h"
 
 #include <stdio.h>

@@ -9,8 +9,10 @@
 #include "base/problem.h"
 #include "device/captures.h"
 
-// How far behind a slow stream a poll looks: requests must not pay for a long queue.
-enum { DISABLE_TIMING = 2, LOOK_AHEAD = 64 };
+enum {
+  DISABLE_TIMING = 2,
+  LOOK_AHEAD = 64,  // entries that a poll leaves waiting, at most: a request must not pay for a long queue
+};
 
 static bool in_capture(void *stream) {
   int status = 0;
@@ -71,7 +73,7 @@ static bool record_on(void *stream, driver_event *event) {
   return ok;
 }
 
-// Records the entry's events; false where it has to be tried again. The device is current.
+// Records the entry's events. False: it has to be tried again later. The device is current.
 static bool record(struct pending_entry *entry) {
   if (any_capturing(entry)) return false;
   driver_event *events = calloc(entry->uses->count, sizeof *events);
@@ -115,7 +117,7 @@ bool pending_add(struct arena *arena, uint64_t addr, struct stream_uses *uses) {
   return true;
 }
 
-// The streams found at work during one poll.
+// Streams that one poll has found to be still working, so that each is queried once.
 struct busy {
   size_t count;
   void *streams[LOOK_AHEAD];
@@ -128,8 +130,8 @@ static bool is_busy(const struct busy *busy, void *stream) {
   return false;
 }
 
-// Anything but "not ready" means that there is nothing to wait for any more: a stream that
-// was destroyed with its work done, say. The device is current.
+// Whether all streams of an entry are done. Any answer but "not ready" means that nothing is left to wait
+// for: the stream may have been destroyed with its work done, say. The device is current.
 static bool complete(struct pending_entry *entry, struct busy *busy, bool waited) {
   if (entry->events == NULL && !record(entry)) return waited && !any_capturing(entry);
   for (uint32_t i = 0; i < entry->uses->count; i++) {

@@ -1,10 +1,10 @@
 // pending.h - blocks that were freed while other streams may still use them.
 //
-// torch's record_stream says that a block is also used on another stream. When it is freed,
-// an event is recorded on each such stream, and the chunk stays in use until all have
-// completed. Entries are looked at when their arena is next asked for memory, oldest
-// first; where one stream is slow, the blocks of others behind it do not wait for it. While a stream is being captured into a graph no event may be queried or
-// recorded, so entries wait without events until the capture has ended.
+// torch's record_stream says that a block is also used on another stream. When the block is freed, an
+// event is recorded on each such stream, and the chunk stays in use until all events have completed.
+// The events are queried when the arena gets its next request, oldest entry first; an entry behind
+// one that waits for a slow stream is freed as soon as its own streams are done. While a stream is
+// captured, events may be neither recorded nor queried, so entries wait without events.
 #ifndef MEMPROF_PENDING_H
 #define MEMPROF_PENDING_H
 
@@ -16,34 +16,36 @@
 
 struct arena;
 
-// The other streams of a live block; hangs on the chunk's note.
+// The other streams that use a live block. The note of its chunk points to it.
 struct stream_uses {
   uint32_t count, capacity;
   void *streams[];
 };
 
+// A pending block.
 struct pending_entry {
   uint64_t addr;
-  struct stream_uses *uses;  // owned; events[i] belongs to streams[i]
-  driver_event *events;      // owned; NULL until recorded
+  struct stream_uses *uses;  // freed with the entry; events[i] is of streams[i]
+  driver_event *events;      // freed with the entry; NULL: not recorded yet
 };
 
-// First in, first out.
+// The pending blocks of an arena, oldest first. Under its device's lock.
 struct pending {
-  struct pending_entry *entries;  // [first, first + count) are in use
+  struct pending_entry *entries;  // those in use are [first, first + count)
   size_t first, count, room;
 };
 
-// Notes that the live block at `addr` is used on `stream`. False: it is no live block, that
-// was known or needs no care, or host memory is short.
+// Notes that the live block at `addr` is used on `stream`. False, with nothing noted: no live block is
+// there, the stream is the arena's own or is noted already, or there is no host memory.
 bool pending_use(struct arena *arena, uint64_t addr, void *stream);
 
-// Takes a freed block with its uses. False when host memory is short: then the device has
-// been waited for, and the block may be freed at once. If that was not possible either, the
-// block is never reused.
+// Adds a freed block. False: there was no host memory for an entry, the device has been waited for
+// instead, and the caller may free the chunk at once. If that wait fails too, the result is true and
+// the chunk is never reused.
 bool pending_add(struct arena *arena, uint64_t addr, struct stream_uses *uses);
 
-// Frees what has become reusable. `waited`: the device has just been waited for.
+// Frees the chunks whose streams are done. `waited`: the caller has just waited for the device, so all
+// are, unless a stream is captured.
 void pending_poll(struct arena *arena, bool waited);
 
 #endif

@@ -34,8 +34,8 @@ struct pool *pool_get(struct gpu *gpu, uint64_t pool0, uint64_t pool1, int64_t u
 
 bool pool_pins(const struct arena *arena) { return arena->home != NULL && arena->home->uses > 0 && !arena->home->spare; }
 
-// The grant's granules start at a border of one, which an allocator need not keep to: then a
-// granule more is asked for.
+// Asks a source for `bytes` that start at a page. A source may return any address; then it is asked for
+// a page more.
 static bool take(const struct pool_source *source, uint64_t bytes, uint64_t unit, struct pool_grant *out) {
   void *ptr = source->allocate(source->self, bytes);
   if (ptr != NULL && ((uintptr_t)ptr & (unit - 1)) != 0) {
@@ -49,7 +49,7 @@ static bool take(const struct pool_source *source, uint64_t bytes, uint64_t unit
 bool pool_grow(struct arena *arena, uint64_t bytes, uint64_t *addr) {
   if (!array_reserve(&arena->grants, &arena->grant_room, arena->grant_count + 1, sizeof *arena->grants)) return false;
   struct pool_grant *more = arena->grants;
-  // The source's calls of CUDA are part of this growth, and must not come back for the lock.
+  // The source's CUDA calls are part of this growth: they must not be recorded, nor wait for the lock.
   own_calls_begin();
   const struct pool_source *source = &arena->home->source;
   bool ok = take(source, bytes, arena->gpu->vmm.granularity, &more[arena->grant_count]);

@@ -1,13 +1,13 @@
-// pool.h - memory that is kept apart: what graphs are captured into, and MemPools.
+// pool.h - private pools: memory of CUDA graphs and of MemPools, kept apart from all other.
 //
-// A pool is named by two numbers, as torch does. It has an arena for each stream that asked
-// in it. As long as something holds the pool (a graph captured into it, a MemPool object, a
-// scope that allocates from it) nothing of its arenas is given back, since a replayed graph
-// uses what is free there without asking. When the last holder has gone and the last block
-// is freed, its arenas end: what they had mapped is unmapped, and their addresses return.
+// A pool is named by two numbers, as torch names it. It has an arena for each stream that requests
+// memory in it. Whoever uses the pool holds it: a graph captured into it, a MemPool object, a scope
+// that allocates from it. While it is held, nothing of its arenas is unmapped, since a replayed graph
+// uses free memory of the pool without a request. When nobody holds it and its last block is freed,
+// its arenas end, and their mappings and addresses are released.
 //
-// A pool may have a source of its own, an allocator of the framework's: then its arenas grow
-// by what that allocator gives, and no virtual memory management is in it.
+// A pool may have a source, an allocator of the framework's. Then its arenas grow by what the source
+// returns, and virtual memory management is not used.
 #ifndef MEMPROF_POOL_H
 #define MEMPROF_POOL_H
 
@@ -25,37 +25,38 @@ struct pool_source {
   void (*release)(void *self, void *ptr);
 };
 
+// Under its device's lock.
 struct pool {
-  uint64_t id[2];  // not 0, 0
-  int64_t uses;    // holders; at 0 the pool ends when it is empty
-  bool spare;      // its free memory may be given back while it is held
+  uint64_t id[2];             // not 0, 0
+  int64_t uses;               // how many hold it; at 0 it ends when it is empty
+  bool spare;                 // its free memory may be unmapped while it is held
   struct pool_source source;
-  struct graph_range *range;  // of a graph memory, that its arenas grow out of, or NULL
-  struct pool *next;  // of the device
+  struct graph_range *range;  // the range of a graph memory that its arenas grow in, or NULL
+  struct pool *next;          // of the device
 };
 
-// What a source gave.
+// What a source returned for a growth.
 struct pool_grant {
-  void *ptr;             // as the source knows it
-  uint64_t addr, bytes;  // the granules in it
+  void *ptr;             // as the source returned it
+  uint64_t addr, bytes;  // the whole pages in it, which the arena uses
 };
 
 // All below need gpu->lock.
 
-// The pool of that name, made with `uses` holders if there is none. NULL: no host memory.
+// The pool of that name. If there is none, it is made, held `uses` times. NULL: no host memory.
 struct pool *pool_get(struct gpu *gpu, uint64_t pool0, uint64_t pool1, int64_t uses);
 
-// Whether nothing of the arena may be given back.
+// Whether nothing of the arena may be unmapped: its pool is held and not spare.
 bool pool_pins(const struct arena *arena);
 
-// Memory for an arena from its pool's source: `bytes` at *addr, both whole granules.
+// Memory for an arena from its pool's source: `bytes` at *addr, whole pages. False: the source has none.
 bool pool_grow(struct arena *arena, uint64_t bytes, uint64_t *addr);
 
-// Whether the range of a pool is there to be returned by a sweep.
+// Whether pool_sweep could return the range of a pool, or a closed graph memory.
 bool pool_waits(const struct gpu *gpu);
 
-// Ends the arenas of pools that nobody holds, where nothing is in use any more. Waits for the
-// device before the first; does nothing during a capture.
+// Ends arenas without blocks of pools that nobody holds, and then such pools. Waits for the device
+// before it unmaps. Does nothing while a stream is captured.
 void pool_sweep(struct gpu *gpu);
 
 #endif

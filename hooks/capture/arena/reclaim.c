@@ -17,7 +17,7 @@ struct ranges {
 
 static void collect(void *self, uint64_t addr, uint64_t bytes) {
   struct ranges *ranges = self;
-  if (!array_reserve(&ranges->list, &ranges->room, ranges->count + 1, sizeof *ranges->list)) return;  // less is given back
+  if (!array_reserve(&ranges->list, &ranges->room, ranges->count + 1, sizeof *ranges->list)) return;  // less is unmapped
   ranges->list[ranges->count].addr = addr;
   ranges->list[ranges->count++].bytes = bytes;
 }
@@ -59,8 +59,8 @@ static bool anything_pending(const struct gpu *gpu) {
   return false;
 }
 
-// Gives back whole handles of one range, from its end, and adds their bytes to *given.
-static void give_back(struct arena *arena, uint64_t addr, uint64_t bytes, uint64_t wanted, uint64_t *given) {
+// Releases handles that lie completely in one free range, from its end on, and adds their bytes to *given.
+static void release_in(struct arena *arena, uint64_t addr, uint64_t bytes, uint64_t wanted, uint64_t *given) {
   size_t first, last;
   whole_handles(&arena->vmm, addr, bytes, &first, &last);
   size_t from = last;
@@ -69,18 +69,18 @@ static void give_back(struct arena *arena, uint64_t addr, uint64_t bytes, uint64
   if (from == last) return;
   const uint64_t start = arena->vmm.mappings[from].addr;
   const int64_t handles = (int64_t)(last - from);
-  // Mappings are adjacent where a whole range is mapped, so this is one range of granules.
+  // All of the free range is mapped, so these mappings are adjacent.
   if (!bfc_unmap(arena->bfc, start, sum)) return;
   vmm_release(&arena->vmm, from, last);
   arena_unmapped(arena, start, sum, handles);
   *given += sum;
 }
 
-static void give_back_of(struct arena *arena, uint64_t wanted, uint64_t *given) {
+static void release_from(struct arena *arena, uint64_t wanted, uint64_t *given) {
   struct ranges ranges = {0};
   bfc_free_mapped(arena->bfc, &ranges, collect);
   for (size_t i = ranges.count; i > 0 && *given < wanted; i--) {
-    give_back(arena, ranges.list[i - 1].addr, ranges.list[i - 1].bytes, wanted, given);
+    release_in(arena, ranges.list[i - 1].addr, ranges.list[i - 1].bytes, wanted, given);
   }
   free(ranges.list);
 }
@@ -92,21 +92,21 @@ uint64_t reclaimable_within(const struct arena *arena, uint64_t addr, uint64_t b
 
 uint64_t reclaim_range(struct arena *arena, uint64_t addr, uint64_t bytes, uint64_t wanted) {
   uint64_t given = 0;
-  give_back(arena, addr, bytes, wanted, &given);
+  release_in(arena, addr, bytes, wanted, &given);
   return given;
 }
 
 void reclaim_all(struct arena *arena) {
   uint64_t given = 0;
-  give_back_of(arena, UINT64_MAX, &given);
+  release_from(arena, UINT64_MAX, &given);
 }
 
 uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint64_t wanted, const char *why, bool *retry) {
   const bool pending = anything_pending(gpu);
   *retry = !capturing() && (pending || reclaimable(gpu) > 0 || pool_waits(gpu));
   if (!*retry) return 0;
-  // Kernels may still be running on what was freed in stream order. Before the event: if
-  // this fails there is no second attempt, and the trace must not announce one.
+  // Kernels may still use what was freed in stream order. This comes before the event, which announces
+  // a second attempt: there is none if the wait fails.
   gpu->stats.syncs++;
   *retry = driver_synchronize(gpu->vmm.device);
   if (!*retry) return 0;
@@ -122,7 +122,7 @@ uint64_t reclaim(struct gpu *gpu, struct arena *arena, uint64_t requested, uint6
   pool_sweep(gpu);
   uint64_t given = 0;
   for (struct arena *each = gpu->arenas; each != NULL && given < wanted; each = each->next) {
-    if (!pool_pins(each)) give_back_of(each, wanted, &given);
+    if (!pool_pins(each)) release_from(each, wanted, &given);
   }
   return given;
 }
@@ -134,7 +134,7 @@ bool reclaim_for_other_library(int device, uint64_t bytes) {
   driver_memory(device, &free_bytes, &total);
   bool retry;
   lock_take(&gpu->lock);
-  // What the device lacks, and a granule for its own rounding.
+  // A page more than the device lacks, since the driver rounds the other library's request up.
   const uint64_t lack = (bytes > free_bytes ? bytes - free_bytes : 0) + gpu->vmm.granularity;
   const uint64_t given = reclaim(gpu, NULL, bytes, lack, "foreign", &retry);
   lock_give(&gpu->lock);

@@ -23,13 +23,13 @@ enum {
   PRESSURE_US = 100000,  // between two readings of the device's memory
 };
 
-#define SLICE ((uint64_t)16 << 20)  // bytes that are mapped or unmapped under one lock; bfc/uses.go has the same
+#define SLICE ((uint64_t)16 << 20)  // bytes that are mapped or unmapped while the lock is held once; bfc/uses.go has the same
 
 static _Atomic(uint32_t) wakes;
 static _Atomic bool running;
-static struct lock working;  // held while the trimmer uses the driver; for good once the process exits
+static struct lock working;  // held while the trimmer calls the driver; from the exit of the process on it stays held
 
-// Of bfc_excess and bfc_ahead: the first range. It is asked again after each slice.
+// The first range that bfc_excess or bfc_ahead finds. They are called again after each slice.
 struct first {
   uint64_t addr, bytes;
 };
@@ -39,7 +39,7 @@ static void note_first(void *self, uint64_t addr, uint64_t bytes) {
   if (first->bytes == 0) *first = (struct first){addr, bytes};
 }
 
-// The first excess of which a handle can be given back.
+// The first range to unmap that contains a whole handle.
 struct excess {
   const struct arena *arena;
   struct first first;
@@ -69,8 +69,9 @@ static bool record_event(const struct arena *arena, driver_event *event) {
   return ok;
 }
 
-// With the device's lock, at the end of an iteration. What no iteration of the last used has
-// been done with when the event completes, and so has all that was freed before it.
+// Ends an iteration in one arena, under the device's lock, and records an event if there are pages to
+// unmap: when it completes, all work on what was freed before it is done. True: the trimmer has
+// something to do.
 static bool end_iteration(struct arena *arena) {
   bfc_end_iteration(arena->bfc);
   if (options_get()->policy.trim != BFC_TRIM_ITERATION || arena->home != NULL || arena->tag != NULL) return false;
@@ -90,7 +91,7 @@ static void start_trimmer(void);
 void trim_iteration(void (*mark)(void *self), void *self) {
   struct gpu *gpus[MOST_DEVICES];
   bool wanted = false;
-  gpus_hold();  // one that came now would have the mark, and not know of it
+  gpus_hold();  // a device that was made now would miss the mark that its recording has
   for (int device = 0; device < MOST_DEVICES; device++) {
     gpus[device] = gpu_existing(device);
     if (gpus[device] != NULL) lock_take(&gpus[device]->lock);
@@ -108,8 +109,9 @@ void trim_iteration(void (*mark)(void *self), void *self) {
   syscall(SYS_futex, &wakes, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, 1, NULL, NULL, 0);
 }
 
-// Maps one slice of what is to be mapped ahead, within the peaks of arena and device so far: a guess
-// at the coming iteration never makes a peak that its requests would not. False: nothing was mapped.
+// Maps one slice of the pages that the next iteration is predicted to use. Neither the arena nor the
+// device goes beyond its peak so far, since a wrong prediction must not raise the job's peak. False:
+// nothing was mapped.
 static bool map_slice(struct arena *arena) {
   struct first ahead = {0};
   struct bfc_stats stats;
@@ -128,14 +130,15 @@ static void map_ahead(struct arena *arena) {
   while (!capturing() && map_slice(arena)) continue;
 }
 
-// The event is of no more use. With the device's lock.
+// Destroys the arena's event, under the device's lock.
 static void end_trimming(struct arena *arena) {
   driver_get()->event_destroy(arena->trim_event);
   arena->trimming = false;
 }
 
-// One slice of the excess. What is in use again by now is none.
-static bool give_slice(struct arena *arena) {
+// Unmaps one slice of the pages that are still free and still not predicted to be used. False: none is
+// left.
+static bool unmap_slice(struct arena *arena) {
   lock_take(&arena->gpu->lock);
   const struct first excess = arena->paused ? (struct first){0} : excess_of(arena, arena->trim_ended);
   const bool done = excess.bytes > 0 && reclaim_range(arena, excess.addr, excess.bytes, SLICE) > 0;
@@ -144,7 +147,8 @@ static bool give_slice(struct arena *arena) {
   return done;
 }
 
-// True while there is something to come back for.
+// Maps and unmaps what an arena needs. True: its event has not completed, or a capture has begun, and
+// the trimmer has to come back.
 static bool trim_arena(struct arena *arena) {
   map_ahead(arena);
   lock_take(&arena->gpu->lock);
@@ -154,21 +158,22 @@ static bool trim_arena(struct arena *arena) {
   if (!trimming) return false;
   const driver_result result = driver_get()->event_query(event);
   if (result == DRIVER_NOT_READY) return true;
-  if (result != DRIVER_OK) {  // nobody knows what is still at work: nothing is unmapped
+  if (result != DRIVER_OK) {  // it is not known which work is done, so nothing is unmapped
     lock_take(&arena->gpu->lock);
     end_trimming(arena);
     lock_give(&arena->gpu->lock);
     return false;
   }
   while (!capturing()) {
-    if (give_slice(arena)) continue;
+    if (unmap_slice(arena)) continue;
     map_ahead(arena);
     return false;
   }
   return true;
 }
 
-// The next arena that is trimmed, after one or from the first. Those outside pools never end.
+// The next arena to trim, after one or from the first. Arenas without a pool never end, so `after` is
+// valid without the lock.
 static struct arena *next_arena(struct gpu *gpu, const struct arena *after) {
   lock_take(&gpu->lock);
   struct arena *arena = after == NULL ? gpu->arenas : after->next;
@@ -194,11 +199,11 @@ static bool reclaim_some(struct gpu *gpu, uint64_t wanted, const char *why) {
   return given > 0;
 }
 
-// What has happened on a device, and since when nothing has.
+// Since when a device has had no request and no free.
 struct activity {
-  int64_t count;
-  uint64_t since;
-  bool given;
+  int64_t count;   // requests and frees so far
+  uint64_t since;  // when the count last changed, in nanoseconds of clock_now; 0: not known
+  bool trimmed;    // the free memory was unmapped since
 };
 
 static int64_t activity_of(struct gpu *gpu) {
@@ -208,16 +213,16 @@ static int64_t activity_of(struct gpu *gpu) {
   return count;
 }
 
-// Returns the nanoseconds after which to look again.
+// Unmaps all free memory of a device that is idle. Returns the nanoseconds after which to look again.
 static uint64_t trim_idle(struct gpu *gpu, struct activity *activity) {
   const uint64_t now = clock_now(), idle = options_get()->policy.idle_ns;
   const int64_t count = activity_of(gpu);
   if (activity->since == 0 || count != activity->count) *activity = (struct activity){.count = count, .since = now};
-  if (activity->given) return idle;
+  if (activity->trimmed) return idle;
   const uint64_t passed = now - activity->since;
   if (passed < idle) return idle - passed;
   reclaim_some(gpu, UINT64_MAX, "idle");
-  activity->given = true;
+  activity->trimmed = true;
   return idle;
 }
 
@@ -229,8 +234,8 @@ static void trim_pressure(struct gpu *gpu) {
 
 static struct activity activities[MOST_DEVICES];
 
-// Sees to all devices. Returns the microseconds until it is to be done again; 0: when woken.
-static uint64_t see_to_all(void) {
+// Trims all devices. Returns the microseconds after which to do so again; 0: when an iteration ends.
+static uint64_t trim_all(void) {
   const enum bfc_trim trim = options_get()->policy.trim;
   uint64_t next_ns = options_get()->policy.idle_ns;
   bool more = false;
@@ -253,7 +258,7 @@ static void *trim(void *nothing) {
     uint64_t wait_us = RETRY_US;
     lock_take(&working);
     if (captures_hold()) {
-      wait_us = see_to_all();
+      wait_us = trim_all();
       captures_let();
     }
     lock_give(&working);
@@ -266,7 +271,8 @@ static void *trim(void *nothing) {
   return nothing;
 }
 
-// The driver is about to be taken down: the trimmer is not to be inside of it.
+// The process exits, and the driver is about to be destroyed: waits until the trimmer is not inside it,
+// and keeps it out.
 static void stop(void) {
   if (atomic_load(&running)) lock_take(&working);
 }
@@ -279,7 +285,7 @@ static void start_trimmer(void) {
   atexit(stop);
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  sigfillset(&all);  // the job's signals are the job's threads' business
+  sigfillset(&all);  // the job's threads handle the job's signals
   pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_create(&thread, &attributes, trim, NULL);
   pthread_sigmask(SIG_SETMASK, &before, NULL);

@@ -1,23 +1,23 @@
-// trim.h - physical memory of free granules goes back to the device without anybody asking.
+// trim.h - unmaps free memory without being asked, by --trim.
 //
-//   iteration  when an iteration has ended: what the coming one will not need, as far as the
-//              last ones tell (bfc_excess), once an event recorded at the end has completed.
-//              What was given back and will be needed is mapped ahead (bfc_ahead).
-//   idle       everything that is free, once nothing was asked or freed for a while
-//   pressure   as much as the device lacks of the headroom, whoever took it
+//   iteration  at the end of an iteration: free pages that the next one will not use, as predicted
+//              from the last ones (bfc_excess), when the work queued so far has finished. Unmapped
+//              pages that it will use are mapped ahead (bfc_ahead).
+//   idle       all free memory, once there was no request or free for a while
+//   pressure   as many bytes as the device lacks of the headroom, whoever uses the memory
 //
-// A thread of the hook's own does that, the trimmer, in slices of a few handles: a request waits
-// for one slice at most. An iteration that repeats the one before leaves it nothing to do, and
-// then nothing is asked of the driver at all. Nothing is done while a stream is being captured,
-// and never to the memory of graphs: no arena of a pool or a region is trimmed by iterations,
-// and reclaim, which does the rest, leaves pools alone that are held.
+// A thread of the hook, the trimmer, does that in slices of a few handles, so that a request waits
+// for one slice at most. If iterations repeat, nothing is left to do after the first ones, and the
+// trimmer makes no call of the driver. It does nothing while a stream is captured, and never unmaps
+// memory of graphs: arenas of pools and tags are not trimmed by iterations, and reclaim, which does
+// the rest, skips pools that are held.
 #ifndef MEMPROF_TRIM_H
 #define MEMPROF_TRIM_H
 
 #include "arena/arena.h"
 
-// An iteration has ended: writes its event and tells all arenas, at one instant. The mark is
-// written by `mark` with all devices locked.
+// An iteration has ended. With all devices locked, so that no other event comes between: calls `mark`,
+// which writes the event, and ends the iteration in all arenas.
 void trim_iteration(void (*mark)(void *self), void *self);
 
 #endif

@@ -1,14 +1,15 @@
 // captures.h - how many streams are being captured into graphs, in the whole process.
 //
-// While there is one, no thread may wait for the device, query an event or unmap memory: that
-// would end the capture. Who wants to do so asks `capturing` first. Another thread may begin a
-// capture right after the answer; who needs certainty holds captures back.
+// While one is captured, no thread may wait for the device or query an event: that would end the
+// capture. Unmapping needs such a wait, so nothing is unmapped either. A caller asks `capturing`
+// first. Another thread may begin a capture right after the answer; to exclude that, a caller holds
+// captures back.
 #ifndef MEMPROF_CAPTURES_H
 #define MEMPROF_CAPTURES_H
 
 #include <stdbool.h>
 
-// Whether a stream is being captured, as far as the calls tell that interpose/ sees.
+// Whether a stream is being captured, by the calls that interpose/ sees.
 bool capturing(void);
 
 // A capture is about to begin: counts it, and waits while captures are held back.
@@ -18,9 +19,9 @@ void captures_begin(void);
 int captures_end(void);
 int captures_count(void);
 
-// Between the two no capture begins: the job's thread that wants to begin one waits. So the
-// holder asks `capturing` now and then, which counts those that wait, and lets go soon after.
-// False: a capture is under way, and nothing is held.
+// Between the two no capture begins: a thread that wants to begin one waits in captures_begin, where
+// `capturing` counts it already. So the holder asks `capturing` every few handles and lets go if it
+// is true. captures_hold returns false, and holds nothing, if a stream is being captured.
 bool captures_hold(void);
 void captures_let(void);
 

@@ -18,16 +18,18 @@
 
 enum { TRIES = 20, PAUSE_US = 50 };
 
-// Held while the readings of one instant are taken, never across a call that may wait for
-// the device. Taken before a device's lock.
+// Held while the numbers of one instant are read, never across a call that may wait for the device.
+// Taken before a device's lock.
 static struct lock lock;
-static _Atomic int64_t noted[MOST_DEVICES];  // in events so far
-static _Atomic int first_seen = -1;     // device
-static _Atomic bool several;            // another was seen
-static int64_t pools_noted[MOST_DEVICES];    // of that, idle in pools
+static _Atomic int64_t noted[MOST_DEVICES];  // bytes, the sum of the events so far
+static _Atomic int first_seen = -1;          // the first device with a context; -1: none
+static _Atomic bool several;                 // another device has one, too
+
+// Under the lock.
+static int64_t pools_noted[MOST_DEVICES];  // bytes of `noted` that are idle in the driver's pools
 static int open_windows[MOST_DEVICES];
-static int64_t before[MOST_DEVICES];         // what no event accounted for before the first of them
-static bool of_process[MOST_DEVICES];        // they measure this process's own use, not the device's
+static int64_t before[MOST_DEVICES];   // unaccounted bytes before the first of the open windows
+static bool of_process[MOST_DEVICES];  // the open windows measure this process, not the device
 
 static overhead_mapped *_Atomic left_out;
 
@@ -67,30 +69,30 @@ void overhead_gone(int device) {
 static bool used_by(bool process, int device, int64_t *bytes) {
   size_t free_bytes, total;
   if (process) return (*bytes = overhead_own(device)) >= 0;
-  const bool told = driver_get()->memory_info(&free_bytes, &total) == DRIVER_OK;
-  if (told) *bytes = (int64_t)(total - free_bytes);
-  return told;
+  const bool known = driver_get()->memory_info(&free_bytes, &total) == DRIVER_OK;
+  if (known) *bytes = (int64_t)(total - free_bytes);
+  return known;
 }
 
-// Used bytes that no event accounts for, read while nobody takes or gives any. False: it was
-// not possible at once, because somebody does or holds the device's lock. Neither is waited
-// for: the caller may be inside a library whose own lock the other waits for.
+// Used bytes that no event accounts for, read while no other thread allocates or frees. False: another
+// thread does, or holds the device's lock. It is not waited for: the caller may be inside a library
+// and hold a lock that the other thread waits for.
 static bool try_unaccounted(bool process, int device, int64_t *bytes) {
   int64_t used = 0, mapped = 0, pools = 0;
-  bool quiet, still;
+  bool quiet, still_quiet;
   struct lock *held = NULL;
   overhead_mapped *arenas = atomic_load_explicit(&left_out, memory_order_acquire);
   if (arenas != NULL && !arenas(device, &held, &mapped)) return false;
-  const unsigned turn = otherlib_calls(&quiet);
-  bool told = quiet && used_by(process, device, &used);
-  if (told) {
+  const unsigned calls = otherlib_calls(&quiet);
+  bool known = quiet && used_by(process, device, &used);
+  if (known) {
     if (!driver_pools_reserved(device, &pools)) pools = otherlib_pooled_bytes(device);
     const int64_t others = otherlib_bytes(device) + pools + atomic_load(&noted[device]) - pools_noted[device];
     *bytes = used - mapped - others;
-    told = otherlib_calls(&still) == turn;
+    known = otherlib_calls(&still_quiet) == calls;
   }
   if (held != NULL) lock_give(held);
-  return told;
+  return known;
 }
 
 static bool unaccounted(bool process, int device, int64_t *bytes) {
@@ -118,7 +120,7 @@ void overhead_begin(struct overhead *window) {
   lock_give(&lock);
 }
 
-// The context of an event with how it was measured.
+// The string id of a context with how=process added.
 static uint32_t measured(uint32_t context) {
   static const char HOW[] = "\thow=process";
   char text[1024];
@@ -138,7 +140,7 @@ void overhead_end(const struct overhead *window, uint32_t context) {
   lock_give(&lock);
 }
 
-// Idle bytes follow each request and free; what is noted need not, to the byte.
+// Idle bytes change with each request and free; an event for each change would be too many.
 static bool much(int64_t difference, int64_t reserved) {
   const int64_t least = (int64_t)2 << 20, share = reserved / 256;
   const int64_t size = difference < 0 ? -difference : difference;

@@ -1,32 +1,33 @@
-// overhead.h - memory that the driver takes for itself: contexts, code, graphs, pools.
+// overhead.h - driver overhead: device memory that the driver takes for contexts, code and graphs.
 //
-// Nobody allocates it, so it is measured: what used memory grows by across a call that may
-// take some, less what our arenas and other libraries took or gave meanwhile.
-// Windows may overlap, in one thread or in several. Then growth is counted once, by the
-// window that ends first after it: as long as any is open, the end of each brings what no
-// event accounts for back to what it was before the first.
+// No call allocates it, so it is measured: the growth of used memory across a call that may take
+// some, less what arenas and other libraries took in between. The time from overhead_begin to
+// overhead_end is a *window*. Windows may overlap, in one thread or in several. To count growth
+// once, the end of each window assigns it all bytes that no event accounts for and that were not
+// there before the first of the overlapping windows began:
 //
 //   unaccounted    ┌───┐  ┌──┐
-//               ───┘   └──┘  └───── always the same outside of windows
+//               ───┘   └──┘  └───── the same at every time outside of windows
 //   one          begin end
 //   two             begin    end
 //
-// Nothing is measured while a stream is captured, and nothing about a device that has no
-// current context.
+// While a stream is captured, nothing is measured: the driver must not be asked then. Nor is a device
+// measured that has no current context.
 //
-// Whose used memory: that which NVML lists for this process, if it lists it since a context
-// was made. Other processes on the device do not change it, and the event says `how=process`.
-// Otherwise it is that of the whole device. Then a window counts what other processes take or
-// return within it as ours; the event has no `how`, and whoever reads it must doubt the number.
+// Which used memory is compared depends on NVML, and the event says so:
 //
-// A context is measured by NVML, since the driver tells nothing of a device without one: by
-// how much the memory grows that is listed for this process, which nobody else can disturb.
-// Where the list does not have us, as in containers that hide processes or list them by
-// their ids outside, the growth of the device's used memory stands for it. What others took
-// or gave within that window is in it, and the event says `how=device`, and `others=` with the
-// number of other processes that were listed; where that did not grow at all, nothing is said.
-// Where NVML does not know the device, everything in use after the context was made stands for
-// it, and the event says `how=total`.
+//   how=process   what NVML lists for this process. Other processes do not change it. This is used
+//                 if NVML was seen to list this process when a context was made.
+//   (no how)      all used memory of the device. What other processes take or return within the
+//                 window is counted as overhead, so readers must doubt the number.
+//
+// A context is measured by NVML, since the driver answers no question about a device without one:
+//
+//   (no how)      growth of what NVML lists for this process
+//   how=device    growth of all used memory, because NVML does not list this process: containers may
+//                 hide processes, or list them by ids from outside. others=N other processes were
+//                 listed. No event is written if used memory did not grow.
+//   how=total     all used memory after the context was made, because NVML does not know the device
 #ifndef MEMPROF_OVERHEAD_H
 #define MEMPROF_OVERHEAD_H
 
@@ -35,48 +36,53 @@
 
 #include "base/lock.h"
 
+// A window, on the stack of the thread that opened it.
 struct overhead {
-  int device;  // -1: nothing is measured
+  int device;  // ordinal; -1: nothing is measured
 };
 
-// Around a call that may take memory of the current context's device. The context of the
-// event is made by the caller: what=, name=.
+// Before and after a call that may take memory of the current context's device. `context` is the
+// string id of the event's fields what= and name=. overhead_end writes an event if bytes were taken
+// or returned.
 void overhead_begin(struct overhead *window);
 void overhead_end(const struct overhead *window, uint32_t context);
 
-// Around the making of a context on `device`: its primary one, which may be there already,
-// or another.
+// Before and after a context is made on `device`: its primary one (`primary`), which may exist
+// already, or another. `made`: the call succeeded.
 struct overhead_context {
-  int device;  // -1: nothing is made
-  void *nvml;  // the device there, which has `used` bytes in use; NULL: it cannot tell
-  uint64_t used;
-  int64_t own;  // of them by this process, 0 if it is not listed; -1: not told
+  int device;     // ordinal; -1: no context is made, or another thread is measuring one there
+  void *nvml;     // the device in NVML; NULL: NVML does not know it
+  uint64_t used;  // bytes in use on the device before, by NVML
+  int64_t own;    // of them by this process, 0 if it is not listed; -1: NVML does not say
 };
 void overhead_context_begin(struct overhead_context *making, int device, bool primary);
 void overhead_context_end(const struct overhead_context *making, bool made);
 
-// What arenas have mapped is no overhead. `mapped` returns its bytes on a device, and the lock
-// under which they change, held, or NULL if nothing has to be held. False: another thread holds
-// it; it is not waited for.
+// Sets how measurements learn what arenas have mapped. The function sets *mapped to its bytes on a
+// device, and *held to the lock under which they change, now held by the caller (NULL: there is
+// none). False: another thread holds the lock, which is not waited for.
 typedef bool overhead_mapped(int device, struct lock **held, int64_t *mapped);
 void overhead_leave_out(overhead_mapped *mapped);
 
-// Bytes of the device that NVML lists for this process; -1 if it was not seen to list it.
+// Bytes of the device that NVML lists for this process; -1 if it was not seen to list this process.
 int64_t overhead_own(int device);
 
-// Writes an event, if there is anything to tell; and whether one was written.
+// Writes an event that the driver took `bytes` (negative: returned); none for 0.
 void overhead_note(int device, int64_t bytes, uint32_t context);
+
+// Whether the events so far leave overhead on the device.
 bool overhead_noted(int device);
 
-// A device has a context, or a window; and whether there was more than one.
+// The device has a context. overhead_of_several: more than one device was seen to have one.
 void overhead_seen(int device);
 bool overhead_of_several(void);
 
-// The last context of the device is gone, and all that was noted with it.
+// The device was reset: its contexts are gone, and the driver has returned all overhead.
 void overhead_gone(int device);
 
-// What the driver's pools of the device hold beyond what was asked of them, noted when it
-// has changed by much.
+// Memory came from a pool of the driver, or was freed into one: writes an event if the bytes that
+// the pools hold beyond what is allocated from them have changed by 1/256 of what they hold, or by
+// 2 MiB.
 void overhead_pools(int device);
 
 #endif

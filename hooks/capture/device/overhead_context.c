@@ -1,6 +1,5 @@
-// overhead_context.c - what a context takes. The driver has a context's memory told only by
-// a context, so NVML is asked before and after, once for each context of the process: what
-// this process uses of the device, and for want of that what is used of it.
+// overhead_context.c - what a context takes: see overhead.h. NVML is asked before and after a context
+// is made.
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdio.h>
@@ -22,10 +21,11 @@ static bool active(int device) {
   return driver->primary_state == NULL || driver->device_get(&handle, device) != DRIVER_OK || driver->primary_state(handle, &flags, &yes) != DRIVER_OK || yes;
 }
 
-// One at a time on a device: the growth would be told by each.
+// A thread is measuring a context on the device. Others do not: each would count the same growth.
 static _Atomic bool making_on[MOST_DEVICES];
 
-// The devices in NVML that list this process; each has NVML initialised once.
+// The device in NVML, if NVML was seen to list this process on it; else NULL. NVML stays initialised
+// for each.
 static void *_Atomic listing[MOST_DEVICES];
 
 int64_t overhead_own(int device) {
@@ -35,7 +35,7 @@ int64_t overhead_own(int device) {
   return own > 0 ? own : -1;  // 0: not listed, though it has a context there
 }
 
-// Whether NVML stays initialised for the device from now on.
+// Keeps NVML initialised for a device that lists this process. False: it is kept already.
 static bool keep(int device, void *found) {
   void *none = NULL;
   return atomic_compare_exchange_strong(&listing[device], &none, found);
@@ -61,9 +61,10 @@ void overhead_context_begin(struct overhead_context *making, int device, bool pr
   making->nvml = NULL;
 }
 
-// By how much use grew, and whose. A context takes something: where this process's use is not
-// seen to grow it is hidden, or what is listed by its id is another one outside of our
-// container; and where the device's did not, others gave back meanwhile.
+// By how many bytes use grew, by the event's fields in `text`. *own_use: the process's own use did,
+// which is preferred. A context always takes memory. So if the process's use did not grow, NVML does
+// not list this process, or lists another one by its id, from outside of this container. If the
+// device's use did not grow either, other processes returned memory meanwhile: false.
 static bool growth(const struct overhead_context *making, int64_t *bytes, bool *own_use, char text[64]) {
   unsigned others = 0;
   const int64_t own = making->own >= 0 ? nvml_own(making->nvml, &others) : -1;
@@ -74,9 +75,9 @@ static bool growth(const struct overhead_context *making, int64_t *bytes, bool *
   if (*own_use) return true;
   strcpy(text, "what=context\thow=device");
   if (others > 0) snprintf(text, 64, "what=context\thow=device\tothers=%u", others);
-  const bool told = nvml_used(making->nvml, &used);
+  const bool known = nvml_used(making->nvml, &used);
   *bytes = (int64_t)(used - making->used);
-  return told && *bytes > 0;
+  return known && *bytes > 0;
 }
 
 void overhead_context_end(const struct overhead_context *making, bool made) {
@@ -91,23 +92,26 @@ void overhead_context_end(const struct overhead_context *making, bool made) {
   if (!made) return;
   overhead_seen(making->device);
   if (measured) overhead_note(making->device, bytes, spool_string(text));
-  // A second context is within what stands for the first.
+  // how=total, for the first context only: the number includes what later ones take.
   if (making->nvml != NULL || overhead_noted(making->device) || !driver_memory(making->device, &free_bytes, &total)) return;
   overhead_note(making->device, (int64_t)(total - free_bytes), spool_string("what=context\thow=total"));
 }
 
-// Contexts that the hook itself needs, by the driver's observer.
-
+// Primary contexts that the hook itself makes, seen by the driver's observer. Of one that is being
+// made on each device; only the thread that has set making_on uses it.
 static struct overhead_context primaries[MOST_DEVICES];
 
 static bool begin(int device) {
   struct overhead_context making;
   overhead_context_begin(&making, device, true);
-  if (making.device >= 0) primaries[device] = making;  // the only one on the device
+  if (making.device >= 0) primaries[device] = making;
   return making.device >= 0;
 }
 
-static void end(int device, bool made) { overhead_context_end(&primaries[device], made); }
+static void end(int device, bool made) {
+  const struct overhead_context making = primaries[device];
+  overhead_context_end(&making, made);
+}
 
 static void observe(void) {
   static const struct driver_observer observer = {begin, end};

@@ -1,25 +1,23 @@
-// readings.c - what the devices have in use, read from within the process.
+// readings.c - a thread reads the used memory of the devices, in each process of the job.
 //
-// The books of a run hold what its events explain against what a card has in use. NVML tells
-// that from outside, whoever uses the card; where there is no NVML only the driver can be
-// asked, by cuMemGetInfo, and only by a process that has a context on the device. So
-// `memprof record` then has each process ask for itself (readings=1): a thread of the hook's
-// own reads every 100 ms and writes device_used events without an arena.
+// Device accounting compares what the events explain with what a card has in use. `memprof record`
+// asks NVML for the latter. Where there is no NVML, only the driver knows it, and it answers only a
+// process that has a context on the device. Then `record` sets readings=1, and a thread of the hook
+// asks the driver every 100 ms and writes device_used events without an arena.
 //
 //   time      0    100    200    300    400  ...
 //   used     5 G   5 G    5 G    7 G    7 G
 //   written   x            x,     x                 5 G at 0 and at 200, 7 G at 300
 //
-// A number is written when it differs from the one before, and so is the time of the last
-// reading at which it was still the old one: between the two events of a stretch every
-// reading gave that number. A stretch that lasts is told of again every 10 s, and once more
-// when the process exits, so that a killed one loses no more than that.
+// When the number changes, two events are written: the old number with the time of its last
+// reading, then the new one. So between two events with the same number every reading gave that
+// number. An unchanged number is written again every 10 s and when the process exits, so a killed
+// process loses at most 10 s.
 //
-// The number is that of all who use the card, and has in it what the driver keeps for itself.
-// No context is made to learn it: a device is read once memory was asked for on it, or a
-// context of it was seen, and as long as its primary context is there. cuMemGetInfo neither
-// waits for the device nor belongs to a stream, so it is allowed while graphs are captured,
-// in every mode.
+// The number includes all processes that use the card, and what the driver keeps for itself. The
+// thread makes no context: it reads a device once the job has used it (devices.h), and as long as
+// its primary context is active. cuMemGetInfo neither waits for the device nor belongs to a stream,
+// so it is legal while graphs are captured, in every mode.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -39,24 +37,25 @@
 #include "spool/spool.h"
 
 enum {
-  STACK_BYTES = 512 << 10,  // the driver is called on it
-  BUSY_SHARE = 20,          // the thread rests this many times as long as a round took
-  TRIES = 1000,             // of a millisecond each, for the thread to come out of the driver
+  STACK_BYTES = 512 << 10,  // of the thread, which calls the driver
+  BUSY_SHARE = 20,          // the thread sleeps this many times as long as a round took
+  TRIES = 1000,             // of a millisecond each, to wait at exit until the thread has left the driver
 };
 
-static const uint64_t INTERVAL_NS = 100000000, LONGEST_NS = 2000000000;  // of a rest
+static const uint64_t INTERVAL_NS = 100000000, LONGEST_NS = 2000000000;  // bounds of the sleep
 static const uint64_t HEARTBEAT_NS = 10000000000;                         // an unchanged number is written again after this
 
-// One device's number over time. Times are 0 for never.
+// One device's last number: bytes, and when it was last read and last written, in nanoseconds of
+// clock_now; 0: never. Under `working`.
 struct course {
   uint64_t used, total;
   uint64_t read, written;
 };
 
 static struct course courses[MOST_DEVICES];
-static struct lock working;  // held while the thread reads and writes; for good once the process exits
-static _Atomic bool running;
-static uint32_t everybody;  // string id of "all=1"
+static struct lock working;  // held while the thread reads and writes; from the exit of the process on it stays held
+static _Atomic bool running;  // there is a thread
+static uint32_t everybody;     // string id of "all=1"
 
 static void write_reading(int device, struct course *course, uint64_t time_ns) {
   course->written = time_ns;
@@ -72,22 +71,22 @@ static void write_reading(int device, struct course *course, uint64_t time_ns) {
       time_ns);
 }
 
-// Writes when the number was last read.
-static void settle(int device, struct course *course) {
+// Writes the number once more, with the time of its last reading, unless that event exists.
+static void write_last(int device, struct course *course) {
   if (course->read > course->written) write_reading(device, course, course->read);
 }
 
 static void take(int device, struct course *course, uint64_t now, uint64_t used, uint64_t total) {
   const bool changed = course->written == 0 || used != course->used;
-  if (changed) settle(device, course);
+  if (changed) write_last(device, course);
   course->used = used;
   course->total = total;
   course->read = now;
   if (changed || now - course->written >= HEARTBEAT_NS) write_reading(device, course, now);
 }
 
-// Whether the device has a context that is not of our making. The driver is not asked before
-// the process has used the device: it would be initialised by that.
+// Whether the device has an active primary context. The driver is asked only if the job has used the
+// device: the question would initialise the driver.
 static bool has_context(int device) {
   if (!device_used(device)) return false;
   const struct driver *driver = driver_get();
@@ -97,22 +96,22 @@ static bool has_context(int device) {
          driver->primary_state(handle, &flags, &active) == DRIVER_OK && active != 0;
 }
 
-// The process exits, and the driver is about to be taken down: the thread is not to be inside
-// of it. A driver that does not answer keeps no process from ending.
+// The process exits, and the driver is about to be destroyed while the thread may be inside it: waits
+// until the thread is out, at most TRIES milliseconds, and keeps it out. Then writes the last numbers.
 static void stop(void) {
   if (!atomic_load(&running)) return;
   for (int i = 0; !lock_try(&working); i++) {
     if (i == TRIES) return;
     usleep(1000);
   }
-  for (int device = 0; device < MOST_DEVICES; device++) settle(device, &courses[device]);
+  for (int device = 0; device < MOST_DEVICES; device++) write_last(device, &courses[device]);
 }
 
 static void read_device(int device) {
   static bool registered;
   uint64_t free_bytes, total;
   if (!has_context(device)) return;
-  // Only now, since what is registered last is called first: before the driver's own.
+  // Registered only now: exit handlers run in reverse order, so this runs before the driver's own.
   if (!registered) registered = atexit(stop) == 0;
   const uint64_t now = clock_now();
   if (driver_memory(device, &free_bytes, &total)) take(device, &courses[device], now, total - free_bytes, total);
@@ -141,7 +140,7 @@ static void readings_start(void) {
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attributes, STACK_BYTES);
-  sigfillset(&all);  // the job's signals are the job's threads' business
+  sigfillset(&all);  // the job's threads handle the job's signals
   pthread_sigmask(SIG_SETMASK, &all, &before);
   atomic_store(&running, true);
   if (pthread_create(&thread, &attributes, read_devices, NULL) != 0) atomic_store(&running, false);

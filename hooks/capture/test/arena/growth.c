@@ -49,7 +49,9 @@ static void test_doubling(void) {
   CHECK_EQUAL(arena->requested, 8 * GiB);
   char text[4097];
   trail_text(&trail, arena->context, (uint64_t)(arena - trail.records), text);
-  CHECK(strstr(text, "growth=double headroom=2147483648 fraction=0 gc=0 granularity=2097152 coalesces=1") == text);
+  CHECK(strstr(text, "growth=double ") == text);
+  CHECK(strstr(text, " headroom=2147483648 ") != NULL);
+  CHECK(strstr(text, " fraction=0 gc=0 granularity=2097152 coalesces=1 ") != NULL);
   CHECK(strstr(text, " main=1") != NULL);
   CHECK_EQUAL(trail_event(&trail, MEMPROF_MAP, 0)->provided, 2 * MiB);
   CHECK_EQUAL(trail_event(&trail, MEMPROF_MAP, 1)->provided, 4 * MiB);
