@@ -4,13 +4,13 @@ import (
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/kv"
-	blocks "github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/trend"
 )
 
 // block is an allocation that breakdowns divide by.
-type block = blocks.Block
+type block = ledger.Block
 
 // The results of the trackers, under one roof: what reads a [Result] needs no other package.
 type (
@@ -20,6 +20,13 @@ type (
 	Holder           = attribution.Holder
 	Owner            = attribution.Owner
 	Category         = attribution.Category
+	Instant          = ledger.Instant
+	ArenaInfo        = ledger.Info
+	AddressMap       = ledger.AddressMap
+	ArenaMap         = ledger.ArenaMap
+	SpanKind         = ledger.SpanKind
+	Span             = ledger.Span
+	EventError       = ledger.EventError
 	Iteration        = iterations.Iteration
 	Paper            = iterations.Paper
 	Leak             = trend.Leak
@@ -55,3 +62,15 @@ func RequesterOf(context string) (name string, stack int64) { return attribution
 
 // KVRequests is the name of requests that are sequences in a KV cache; see [Leak].
 const KVRequests = trend.KVRequests
+
+// Kinds of spans; see [SpanKind].
+const (
+	SpanLive     = ledger.SpanLive
+	SpanSlack    = ledger.SpanSlack
+	SpanPending  = ledger.SpanPending
+	SpanReserve  = ledger.SpanReserve
+	SpanReusable = ledger.SpanReusable
+	SpanExternal = ledger.SpanExternal
+	SpanUnsplit  = ledger.SpanUnsplit
+	SpanUnmapped = ledger.SpanUnmapped
+)

@@ -3,6 +3,7 @@ package analysis
 import (
 	"errors"
 	"fmt"
+	"github.com/memprof/memprof/analysis/ledger"
 	"io"
 	"slices"
 
@@ -75,23 +76,23 @@ func RunTo(src Source, opt Options, seq int64) (*Moment, error) {
 func (a *analyzer) momentNow(e *trace.Event) (*Moment, error) {
 	m := &Moment{Process: a.opt.Process, Seq: e.Seq, Kind: e.Kind, Time: e.Time, Phase: a.attribution.Phases.Name(a.attribution.Phases.Current)}
 	for _, d := range a.devices {
-		dm := DeviceMoment{Device: d.Device, At: d.instantSeenBy(a.viewAfter(d, e), e.Seq, e.Time)}
+		dm := DeviceMoment{Device: d.ID, At: d.InstantSeenBy(a.viewAfter(d, e), e.Seq, e.Time)}
 		if d.samples != nil {
 			dm.At.C = d.samples.c
 		}
 		dm.Map.At = dm.At
 		for _, ar := range a.arenas {
-			if ar.device != d || ar.paused() {
+			if ar.device != d || ar.Paused() {
 				continue
 			}
-			layout, largest := a.layoutNow(ar)
+			layout, largest := a.ledger.Layout(ar.Arena)
 			dm.LargestFree = max(dm.LargestFree, largest)
 			if layout.Extent > 0 {
-				layout.At.Seq, layout.At.Time, layout.At.Iteration = e.Seq, e.Time, d.iteration
+				layout.At.Seq, layout.At.Time, layout.At.Iteration = e.Seq, e.Time, d.Iteration
 				dm.Map.Arenas = append(dm.Map.Arenas, layout)
 			}
 		}
-		live := slices.DeleteFunc(a.occupiedBlocks(d, e.Seq), func(b block) bool { return b.Pending })
+		live := a.ledger.Live(d.Device, e.Seq)
 		var err error
 		if dm.Held, err = a.attribute(d, live, dm.At); err != nil && d.samples == nil {
 			return nil, err
@@ -109,76 +110,24 @@ func (a *analyzer) momentNow(e *trace.Event) (*Moment, error) {
 
 // viewAfter is the arena whose requests see a device after an event: that of a request that failed,
 // else the one with the most reserved.
-func (a *analyzer) viewAfter(d *device, e *trace.Event) *arena {
-	if ar := a.byID[e.Arena]; e.Kind == trace.KindOOM && ar != nil && ar.device == d {
+func (a *analyzer) viewAfter(d *device, e *trace.Event) *ledger.Arena {
+	if ar := a.ledger.Lookup(e.Arena); e.Kind == trace.KindOOM && ar != nil && ar.Device == d.Device {
 		return ar
 	}
-	return d.view()
-}
-
-// layoutNow lays out an arena as it is, and says how large its largest free chunk is.
-func (a *analyzer) layoutNow(ar *arena) (m ArenaMap, largest int64) {
-	m.Arena = ar.info.ID
-	ar.fill(&m.At)
-	if ar.head == none {
-		return m, 0
-	}
-	m.Base = a.ledger.segments[ar.head].addr
-	l := layout{m: &m, at: m.Base}
-	for i := ar.head; i != none; i = a.ledger.segments[i].next {
-		s := &a.ledger.segments[i]
-		if s.addr != l.at || s.region {
-			l.endRun()
-			l.put(s.addr, SpanUnmapped)
-		}
-		switch s.kind {
-		case segmentTouched:
-			l.free(s.end())
-		case segmentUntouched:
-			l.untouched = append(l.untouched[:0], addressRange{s.addr, s.end()})
-			l.free(s.end())
-		default:
-			b := blockOf(s)
-			b.Pending = s.kind == segmentPending
-			l.block(&b)
-		}
-	}
-	l.end()
-	largest = l.largest.bytes
-	m.Extent = l.at - m.Base
-	m.join()
-	if ar.sampled {
-		m.unsplit(split{})
-		m.At.C = -1
-	}
-	return m, largest
-}
-
-// join makes spans of one free kind that touch one span: segments of a mapping are apart
-// where they were mapped apart.
-func (m *ArenaMap) join() {
-	spans := m.Spans[:0]
-	for _, s := range m.Spans {
-		if n := len(spans); n > 0 && spans[n-1].Kind == s.Kind && s.Kind.Free() {
-			spans[n-1].Bytes += s.Bytes
-			continue
-		}
-		spans = append(spans, s)
-	}
-	m.Spans = spans
+	return d.View()
 }
 
 // lastUnserved is the last growth or failed request so far.
 func (d *device) lastUnserved() *Unserved {
 	var last *Unserved
-	for i := range d.Growths {
-		g := &d.Growths[i]
+	for i := range d.result.Growths {
+		g := &d.result.Growths[i]
 		if last == nil || g.Seq > last.Seq {
 			last = &Unserved{g.Seq, g.Request, g.Free, g.LargestFree, false, g.Verdict}
 		}
 	}
-	if n := len(d.OOMs); n > 0 && (last == nil || d.OOMs[n-1].Seq > last.Seq) {
-		o := &d.OOMs[n-1]
+	if n := len(d.result.OOMs); n > 0 && (last == nil || d.result.OOMs[n-1].Seq > last.Seq) {
+		o := &d.result.OOMs[n-1]
 		last = &Unserved{o.Seq, o.Request, o.Free, o.LargestFree, true, o.Verdict}
 	}
 	return last

@@ -61,7 +61,7 @@ func random(n int) []trace.Event {
 			e.Kind, e.Requested = trace.KindAlloc, live[slot]
 			e.Context = int32(slot % 300)
 		}
-		e.Provided = (e.Requested + granule - 1) &^ (granule - 1)
+		e.Provided = (e.Requested + 256 - 1) &^ (256 - 1)
 		if e.Kind == trace.KindFree {
 			live[slot] = 0
 		}

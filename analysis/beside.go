@@ -151,8 +151,8 @@ type besideState struct {
 // changing is told, before it happens, that R or what is beside the arenas will change.
 func (d *device) changing(time int64) {
 	s := &d.beside
-	if s.peakOf != d.peaks {
-		s.peakOf = d.peaks
+	if s.peakOf != d.AtPeak() {
+		s.peakOf = d.AtPeak()
 		s.peak = d.holding(d.Peak, time)
 	}
 	for ; s.open < len(s.moments); s.open++ {
@@ -169,7 +169,7 @@ func (d *device) changed(e *trace.Event) {
 	if d.MaxR > 0 {
 		return
 	}
-	h, greatest := d.holding(d.instant(e.Seq, e.Time), -1), &d.beside.greatest
+	h, greatest := d.holding(d.Instant(e.Seq, e.Time), -1), &d.beside.greatest
 	if c := cmp.Compare(h.Sum(), greatest.Sum()); c > 0 || c == 0 && h.OnCard.sum() > greatest.OnCard.sum() {
 		*greatest = h
 	}
@@ -231,7 +231,7 @@ func (a *analyzer) external(e *trace.Event) {
 		delete(a.foreign, e.Addr)
 	}
 	d := a.deviceOf(e.Device)
-	d.External.Calls++
+	d.result.External.Calls++
 	if e.Kind == trace.KindExternalFree {
 		return
 	}
@@ -251,8 +251,8 @@ func (d *device) takeForeign(t *taker, bytes int64, e *trace.Event) {
 	d.changing(e.Time)
 	d.beside.now.add(t, bytes)
 	d.changed(e)
-	d.External.Live += bytes
-	d.External.Peak = max(d.External.Peak, d.External.Live)
+	d.result.External.Live += bytes
+	d.result.External.Peak = max(d.result.External.Peak, d.result.External.Live)
 }
 
 // nextMoment is the first of Options.Moments that has not been passed.
@@ -272,7 +272,7 @@ func (a *analyzer) passMoments(time int64) {
 		}
 		for _, d := range a.devices {
 			moment := a.opt.Moments[a.momentsPast]
-			d.beside.moments = append(d.beside.moments, d.holding(d.instant(a.lastSeq, moment), -1))
+			d.beside.moments = append(d.beside.moments, d.holding(d.Instant(a.lastSeq, moment), -1))
 		}
 	}
 	a.moment = a.nextMoment()
@@ -281,15 +281,15 @@ func (a *analyzer) passMoments(time int64) {
 // finishBeside closes the holdings of a device.
 func (a *analyzer) finishBeside(d *device) {
 	s := &d.beside
-	d.Holdings = Holdings{Final: d.holding(d.Final, -1), Moments: s.moments, Read: s.read, ReadPeak: s.readPeak}
+	d.result.Holdings = Holdings{Final: d.holding(d.result.Final, -1), Moments: s.moments, Read: s.read, ReadPeak: s.readPeak}
 	switch {
 	case d.MaxR == 0:
-		d.Holdings.Peak = s.greatest
+		d.result.Holdings.Peak = s.greatest
 		return
-	case s.peakOf == d.peaks:
-		d.Holdings.Peak = s.peak
+	case s.peakOf == d.AtPeak():
+		d.result.Holdings.Peak = s.peak
 	default:
-		d.Holdings.Peak = d.holding(d.Peak, -1)
+		d.result.Holdings.Peak = d.holding(d.Peak, -1)
 	}
-	d.Holdings.Peak.At = d.Peak // its iteration may have been found since
+	d.result.Holdings.Peak.At = d.result.Peak // its iteration may have been found since
 }

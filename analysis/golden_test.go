@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"github.com/memprof/memprof/analysis/ledger"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -170,11 +171,11 @@ func TestPeakIsRecovered(t *testing.T) {
 
 	d := run(t, r, Options{}).Devices[0]
 	spans := []Span{
-		{0, 1000, SpanLive}, {1000, 24, SpanSlack},
-		{1024, 300_032, SpanPending},
-		{301_056, 300_000, SpanLive}, {601_056, 32, SpanSlack},
-		{601_088, 500_000, SpanLive}, {1_101_088, 224, SpanSlack},
-		{1_101_312, 2*mib - 1_101_312, SpanReserve},
+		spanOf(0, 1000, SpanLive), spanOf(1000, 24, SpanSlack),
+		spanOf(1024, 300_032, SpanPending),
+		spanOf(301_056, 300_000, SpanLive), spanOf(601_056, 32, SpanSlack),
+		spanOf(601_088, 500_000, SpanLive), spanOf(1_101_088, 224, SpanSlack),
+		spanOf(1_101_312, 2*mib-1_101_312, SpanReserve),
 	}
 	if diff := cmp.Diff(spans, d.Map.Arenas[0].Spans); diff != "" {
 		t.Error(diff)
@@ -259,13 +260,13 @@ func TestErrorsNameTheEvent(t *testing.T) {
 
 // A state that does not add up is an error, whatever led to it.
 func TestIdentityIsChecked(t *testing.T) {
-	for name, spoil := range map[string]func(*split){
-		"untouched":     func(s *split) { s.untouched++ },
-		"touched":       func(s *split) { s.touched-- },
-		"kinds of free": func(s *split) { s.touched -= 2048; s.untouched += 2048 },
-		"rounding":      func(s *split) { s.rounding++; s.untouched-- },
-		"pending":       func(s *split) { s.pending++ },
-		"reserved":      func(s *split) { s.r++ },
+	for name, spoil := range map[string]func(*ledger.Split){
+		"untouched":     func(s *ledger.Split) { s.Untouched++ },
+		"touched":       func(s *ledger.Split) { s.Touched-- },
+		"kinds of free": func(s *ledger.Split) { s.Touched -= 2048; s.Untouched += 2048 },
+		"rounding":      func(s *ledger.Split) { s.Rounding++; s.Untouched-- },
+		"pending":       func(s *ledger.Split) { s.Pending++ },
+		"reserved":      func(s *ledger.Split) { s.R++ },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := modeltest.New()
@@ -277,11 +278,15 @@ func TestIdentityIsChecked(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			spoil(&a.arenas[0].split)
+			spoil(&a.arenas[0].Split)
 			model.Free(x, false)
 			if err := a.event(&r.Events[len(r.Events)-1]); err == nil {
 				t.Error("a spoilt state passed")
 			}
 		})
 	}
+}
+
+func spanOf(start, bytes int64, kind SpanKind) Span {
+	return Span{Start: start, Bytes: bytes, Kind: kind}
 }

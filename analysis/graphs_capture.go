@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"fmt"
+	"github.com/memprof/memprof/analysis/ledger"
 	"slices"
 
 	"github.com/memprof/memprof/analysis/graphpool"
@@ -66,9 +67,9 @@ type graphShape struct {
 	index int // among the shapes of pools of the device
 
 	t, c    int64
-	pages   map[int32]rangeSet // that it was handed, by index of the arena
-	recent  addressRange       // the pages it was handed last
-	within  int32              // of that arena
+	pages   map[int32]ledger.RangeSet // that it was handed, by index of the arena
+	recent  ledger.Range              // the pages it was handed last
+	within  int32                     // of that arena
 	ops     []graphpool.Op
 	late    []lateFree
 	blocks  int32
@@ -165,12 +166,12 @@ func (a *analyzer) captureEnds(e *trace.Event) {
 // captureOf is the capture that an allocation in a pool's arena is part of, or nil: that of its
 // pool, or, of those whose pool is not known, the one on its stream or the only one.
 func (g *graphs) captureOf(ar *arena, stream int64) *capture {
-	pool := ar.info.Options["pool"]
+	pool := ar.Info.Options["pool"]
 	var only *capture
 	n := 0
 	for i := len(g.open) - 1; i >= 0; i-- {
 		c := g.open[i]
-		if c.device != ar.info.Device && c.device != trace.NoDevice {
+		if c.device != ar.Info.Device && c.device != trace.NoDevice {
 			continue
 		}
 		if c.pool == pool || c.pool == "" && c.stream == stream {
@@ -190,8 +191,8 @@ func (g *graphs) captureOf(ar *arena, stream int64) *capture {
 // graphAllocated is told of a block that was handed out in the arena of a pool while something was
 // captured.
 func (a *analyzer) graphAllocated(ar *arena, e *trace.Event) {
-	d := a.graphs.of(ar.info.Device)
-	if w := d.rangeAt(e.Addr); ar.over && w != nil {
+	d := a.graphs.of(ar.Info.Device)
+	if w := d.rangeAt(e.Addr); ar.Over && w != nil {
 		d.overlaid(w, ar, e)
 		a.graphs.joins(w)
 		return
@@ -200,15 +201,15 @@ func (a *analyzer) graphAllocated(ar *arena, e *trace.Event) {
 	if c == nil {
 		return
 	}
-	c.device = ar.info.Device
+	c.device = ar.Info.Device
 	if c.pool == "" {
-		c.pool = ar.info.Options["pool"]
+		c.pool = ar.Info.Options["pool"]
 	}
-	store := d.pool(ar.info.Options["pool"])
+	store := d.pool(ar.Info.Options["pool"])
 	store.has(ar)
 	s := d.shapeIn(store, c)
-	s.touch(ar, addressRange{e.Addr, e.Addr + e.Provided})
-	s.takes(e.Requested, e.Provided, ar.sampled)
+	s.touch(ar, ledger.Range{From: e.Addr, To: e.Addr + e.Provided})
+	s.takes(e.Requested, e.Provided, ar.Sampled)
 	b := graphBlock{
 		shape: s, requested: e.Requested, provided: e.Provided, number: -1,
 		stream: number(&s.streams, e.Stream), on: number(&store.streams, e.Stream),
@@ -220,11 +221,11 @@ func (a *analyzer) graphAllocated(ar *arena, e *trace.Event) {
 // graphFreed is told of a free in the arena of a pool that was captured in, or of the free_done
 // of one that waited.
 func (a *analyzer) graphFreed(ar *arena, e *trace.Event) {
-	d := a.graphs.byDevice[ar.info.Device]
+	d := a.graphs.byDevice[ar.Info.Device]
 	if d == nil || !ar.pooled {
 		return
 	}
-	if ar.over {
+	if ar.Over {
 		d.bare(e.Addr)
 		return
 	}
@@ -249,7 +250,7 @@ func (a *analyzer) graphFreed(ar *arena, e *trace.Event) {
 
 // graphWaits is told of a free that waits for a stream.
 func (a *analyzer) graphWaits(ar *arena, e *trace.Event) {
-	if d := a.graphs.byDevice[ar.info.Device]; d != nil && ar.pooled {
+	if d := a.graphs.byDevice[ar.Info.Device]; d != nil && ar.pooled {
 		if b, ok := d.blocks[e.Addr]; ok && a.graphs.capturing(b.shape) {
 			b.let = true
 			d.blocks[e.Addr] = b
@@ -265,8 +266,8 @@ func (g *graphs) capturing(s *graphShape) bool {
 // graphRestored is told that a checkpoint of a pool was restored: its blocks are not those of
 // requests any more.
 func (a *analyzer) graphRestored(ar *arena) {
-	if d := a.graphs.byDevice[ar.info.Device]; d != nil && ar.pooled {
-		d.pool(ar.info.Options["pool"]).why = "a checkpoint of the pool was restored"
+	if d := a.graphs.byDevice[ar.Info.Device]; d != nil && ar.pooled {
+		d.pool(ar.Info.Options["pool"]).why = "a checkpoint of the pool was restored"
 	}
 }
 
@@ -289,7 +290,7 @@ func (s *graphStore) has(ar *arena) {
 	}
 	ar.store = s
 	s.arenas = append(s.arenas, ar)
-	s.grow(ar.r)
+	s.grow(ar.R)
 }
 
 // grow follows what is mapped.
@@ -321,7 +322,7 @@ func (d *deviceGraphs) shapeIn(store *graphStore, c *capture) *graphShape {
 }
 
 func (d *deviceGraphs) newShape(store *graphStore, name string, seq, time int64) *graphShape {
-	s := &graphShape{GraphShape: GraphShape{Name: name, Seq: seq, Start: time}, store: store, within: -1, pages: map[int32]rangeSet{}}
+	s := &graphShape{GraphShape: GraphShape{Name: name, Seq: seq, Start: time}, store: store, within: -1, pages: map[int32]ledger.RangeSet{}}
 	store.shapes = append(store.shapes, s)
 	if store.Memory == "" {
 		s.index = d.pooled
@@ -342,37 +343,31 @@ func (s *graphShape) takes(requested, provided int64, untold bool) {
 }
 
 // touch has the shape have been handed the pages of r.
-func (s *graphShape) touch(ar *arena, r addressRange) {
-	if s.within == ar.index && r.from >= s.recent.from && r.to <= s.recent.to {
+func (s *graphShape) touch(ar *arena, r ledger.Range) {
+	if s.within == ar.Index && r.From >= s.recent.From && r.To <= s.recent.To {
 		return
 	}
 	pages := ar.pagesOf(r)
-	set := s.pages[ar.index]
-	set.cover(pages)
-	s.pages[ar.index] = set
-	s.within, s.recent = ar.index, pages
-}
-
-// cover adds what is not in the set of r, and joins what touches.
-func (s *rangeSet) cover(r addressRange) {
-	s.remove(r)
-	s.add(r, true, true)
+	set := s.pages[ar.Index]
+	set.Cover(pages)
+	s.pages[ar.Index] = set
+	s.within, s.recent = ar.Index, pages
 }
 
 // pagesOf are the pages that have a byte of r, which is mapped: the device's granules, or the
 // segments of an allocator that tells no more.
-func (ar *arena) pagesOf(r addressRange) addressRange {
-	unit := ar.granularity()
-	pages := addressRange{r.from / unit * unit, (r.to + unit - 1) / unit * unit}
-	last, mapped := ar.mapped.after(r.to - 1)
+func (ar *arena) pagesOf(r ledger.Range) ledger.Range {
+	unit := ar.Granularity()
+	pages := ledger.Range{From: r.From / unit * unit, To: (r.To + unit - 1) / unit * unit}
+	last, mapped := ar.Mapped().After(r.To - 1)
 	if !mapped {
 		return pages
 	}
-	first, _ := ar.mapped.after(r.from)
-	if ar.sampled && !ar.coalesces {
-		return addressRange{first.from, last.to}
+	first, _ := ar.Mapped().After(r.From)
+	if ar.Sampled && !ar.Coalesces {
+		return ledger.Range{From: first.From, To: last.To}
 	}
-	return addressRange{max(pages.from, first.from), min(pages.to, last.to)}
+	return ledger.Range{From: max(pages.From, first.From), To: min(pages.To, last.To)}
 }
 
 // keep keeps the request of a block to be replayed.

@@ -10,7 +10,7 @@ import (
 
 // finishGraphs sums up the captures of a device; nil where there were none.
 func (a *analyzer) finishGraphs(d *device) {
-	g := a.graphs.byDevice[d.Device]
+	g := a.graphs.byDevice[d.ID]
 	if g == nil || g.captures == 0 && len(g.stores) == 0 {
 		return
 	}
@@ -36,17 +36,17 @@ func (a *analyzer) finishGraphs(d *device) {
 	for _, s := range several {
 		out.WhatIfs = append(out.WhatIfs, whatIf(s.Pool, s))
 	}
-	d.Graphs = out
+	d.result.Graphs = out
 }
 
 // mostEver is more than the process had on the device at any time, as its events tell: what
 // arenas and other libraries had, each at its own peak.
-func (d *device) mostEver() int64 { return d.MaxR + d.External.Peak }
+func (d *device) mostEver() int64 { return d.MaxR + d.result.External.Peak }
 
 // finish sums up a store of a device on which the process had so many bytes at most.
 func (s *graphStore) finish(most int64) {
 	s.Final = s.r
-	s.Released = len(s.arenas) > 0 && !slices.ContainsFunc(s.arenas, func(ar *arena) bool { return !ar.released })
+	s.Released = len(s.arenas) > 0 && !slices.ContainsFunc(s.arenas, func(ar *arena) bool { return !ar.Released })
 	s.divide()
 	for _, shape := range s.shapes {
 		g := &shape.GraphShape
@@ -79,9 +79,9 @@ func (s *graphStore) divide() {
 	for _, ar := range s.arenas {
 		var borders []border
 		for i, shape := range s.shapes {
-			for _, r := range shape.pages[ar.index] {
-				borders = append(borders, border{r.from, i, 1}, border{r.to, i, -1})
-				shape.Shared += r.bytes()
+			for _, r := range shape.pages[ar.Index] {
+				borders = append(borders, border{r.From, i, 1}, border{r.To, i, -1})
+				shape.Shared += r.Bytes()
 			}
 		}
 		slices.SortFunc(borders, func(x, y border) int { return cmp.Compare(x.at, y.at) })
@@ -122,7 +122,7 @@ func whatIf(pool string, stores ...*graphStore) GraphWhatIf {
 	if len(all) < 2 {
 		w.Why = cmp.Or(w.Why, "fewer than two shapes asked for memory")
 	}
-	if w.Why == "" && all[0].arena.sampled && all[0].arena.coalesces {
+	if w.Why == "" && all[0].arena.Sampled && all[0].arena.Coalesces {
 		w.Why = "torch's expandable segments are not modelled"
 	}
 	if w.Why != "" {
@@ -151,17 +151,17 @@ func whatIf(pool string, stores ...*graphStore) GraphWhatIf {
 // beside it, which leaves nothing of a chunk unused: what is handed out in excess in the largest
 // range counts for all.
 func (ar *arena) models() (name string, pool, memory graphpool.Model) {
-	if ar.sampled {
+	if ar.Sampled {
 		return "torch", graphpool.Torch, graphpool.Torch
 	}
 	options := bfc.Options{Growth: bfc.Needed}
-	if policy, err := bfc.ParseFields(func(name string) (string, bool) { text, ok := ar.info.Options[name]; return text, ok }); err == nil {
-		if policy.Growth != bfc.None && ar.info.Options["growth"] != "" {
+	if policy, err := bfc.ParseFields(func(name string) (string, bool) { text, ok := ar.Info.Options[name]; return text, ok }); err == nil {
+		if policy.Growth != bfc.None && ar.Info.Options["growth"] != "" {
 			options.Growth, options.Step = policy.Growth, policy.Step
 		}
 		options.Split = policy.Split
 	}
-	unit := ar.granularity()
+	unit := ar.Granularity()
 	return "bfc", graphpool.BFC(unit, options), graphpool.BFC(unit, bfc.Options{Growth: bfc.Needed, Split: bfc.SplitAlways})
 }
 

@@ -3,6 +3,7 @@ package analysis
 import (
 	"cmp"
 	"fmt"
+	"github.com/memprof/memprof/analysis/ledger"
 	"slices"
 	"strconv"
 
@@ -34,32 +35,32 @@ type graphRange struct {
 
 // graphAlias is a stretch of a range and where in the store it is.
 type graphAlias struct {
-	addressRange
+	ledger.Range
 	offset int64
 }
 
 // describeGraphMemory is told of a new arena whose options may name a graph memory.
 func (a *analyzer) describeGraphMemory(ar *arena, e *trace.Event) {
-	number := ar.info.Options["graph_memory"]
+	number := ar.Info.Options["graph_memory"]
 	if number == "" {
 		return
 	}
-	d := a.graphs.of(ar.info.Device)
+	d := a.graphs.of(ar.Info.Device)
 	store := d.memory(number)
-	if ar.info.Options["store"] != "" {
+	if ar.Info.Options["store"] != "" {
 		store.has(ar)
 		return
 	}
-	at, there := slices.BinarySearchFunc(d.ranges, ar.info.Base, byBase)
+	at, there := slices.BinarySearchFunc(d.ranges, ar.Info.Base, byBase)
 	if there {
 		ar.window = d.ranges[at]
 		ar.window.arenas++
 		return
 	}
-	shape := d.newShape(store, ar.info.Options["shape"], e.Seq, e.Time)
-	shape.Address = ar.info.Reservation
+	shape := d.newShape(store, ar.Info.Options["shape"], e.Seq, e.Time)
+	shape.Address = ar.Info.Reservation
 	ar.window = &graphRange{
-		device: ar.info.Device, base: ar.info.Base, to: ar.info.Base + ar.info.Reservation, pool: ar.info.Options["pool"],
+		device: ar.Info.Device, base: ar.Info.Base, to: ar.Info.Base + ar.Info.Reservation, pool: ar.Info.Options["pool"],
 		shape: shape, arenas: 1, blocks: map[int64]graphBlock{},
 	}
 	d.ranges = slices.Insert(d.ranges, at, ar.window)
@@ -96,7 +97,7 @@ func (a *analyzer) aliased(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
-	r, err := mappingOf(e)
+	r, err := ledger.RangeOf(e)
 	if err != nil {
 		return err
 	}
@@ -104,58 +105,58 @@ func (a *analyzer) aliased(e *trace.Event) error {
 	if w == nil {
 		return fmt.Errorf("arena %d is no range of a graph memory", e.Arena)
 	}
-	at, there := slices.BinarySearchFunc(w.aliases, r.from, func(x graphAlias, addr int64) int { return cmp.Compare(x.from, addr) })
+	at, there := slices.BinarySearchFunc(w.aliases, r.From, func(x graphAlias, addr int64) int { return cmp.Compare(x.From, addr) })
 	if e.Kind == trace.KindUnalias {
 		return w.unalias(r)
 	}
-	if there || at > 0 && w.aliases[at-1].to > r.from || at < len(w.aliases) && w.aliases[at].from < r.to {
-		return fmt.Errorf("%#x to %#x is aliased already", r.from, r.to)
+	if there || at > 0 && w.aliases[at-1].To > r.From || at < len(w.aliases) && w.aliases[at].From < r.To {
+		return fmt.Errorf("%#x to %#x is aliased already", r.From, r.To)
 	}
 	store := w.shape.store
 	if len(store.arenas) == 0 {
 		return fmt.Errorf("graph memory %s has no store", store.Memory)
 	}
 	backing := store.arenas[0]
-	pages := addressRange{backing.info.Base + e.Requested, backing.info.Base + e.Requested + r.bytes()}
-	if in, ok := backing.mapped.overlapping(pages); !ok || in.from > pages.from || in.to < pages.to {
-		return fmt.Errorf("the store has no memory at %#x to %#x", pages.from, pages.to)
+	pages := ledger.Range{From: backing.Info.Base + e.Requested, To: backing.Info.Base + e.Requested + r.Bytes()}
+	if in, ok := backing.Mapped().Overlapping(pages); !ok || in.From > pages.From || in.To < pages.To {
+		return fmt.Errorf("the store has no memory at %#x to %#x", pages.From, pages.To)
 	}
 	w.shape.touch(backing, pages)
 	w.aliases = slices.Insert(w.aliases, at, graphAlias{r, e.Requested})
 	if at > 0 && w.aliases[at-1].joins(w.aliases[at]) {
-		w.aliases[at-1].to = r.to
+		w.aliases[at-1].To = r.To
 		w.aliases = slices.Delete(w.aliases, at, at+1)
 	}
-	store.aliased += r.bytes()
+	store.aliased += r.Bytes()
 	store.Aliased = max(store.Aliased, store.aliased)
 	return nil
 }
 
 // joins says whether next goes on where x ends, in the range and in the store.
 func (x graphAlias) joins(next graphAlias) bool {
-	return x.to == next.from && x.offset+x.bytes() == next.offset
+	return x.To == next.From && x.offset+x.Bytes() == next.offset
 }
 
 // unalias takes away what is seen in r.
-func (w *graphRange) unalias(r addressRange) error {
+func (w *graphRange) unalias(r ledger.Range) error {
 	kept := make([]graphAlias, 0, len(w.aliases))
 	gone := int64(0)
 	for _, x := range w.aliases {
-		from, to := max(x.from, r.from), min(x.to, r.to)
+		from, to := max(x.From, r.From), min(x.To, r.To)
 		if from >= to {
 			kept = append(kept, x)
 			continue
 		}
 		gone += to - from
-		if x.from < from {
-			kept = append(kept, graphAlias{addressRange{x.from, from}, x.offset})
+		if x.From < from {
+			kept = append(kept, graphAlias{ledger.Range{From: x.From, To: from}, x.offset})
 		}
-		if x.to > to {
-			kept = append(kept, graphAlias{addressRange{to, x.to}, x.offset + to - x.from})
+		if x.To > to {
+			kept = append(kept, graphAlias{ledger.Range{From: to, To: x.To}, x.offset + to - x.From})
 		}
 	}
-	if gone != r.bytes() {
-		return fmt.Errorf("%d bytes of %#x to %#x are aliased", gone, r.from, r.to)
+	if gone != r.Bytes() {
+		return fmt.Errorf("%d bytes of %#x to %#x are aliased", gone, r.From, r.To)
 	}
 	w.aliases = kept
 	w.shape.store.aliased -= gone
@@ -174,7 +175,7 @@ func (a *analyzer) rangeAlloc(ar *arena, e *trace.Event) error {
 	w.blocks[e.Addr] = graphBlock{shape: w.shape, requested: e.Requested, provided: e.Provided, number: -1}
 	w.shape.takes(e.Requested, e.Provided, false)
 	a.graphs.joins(w)
-	return a.handedOut(w, addressRange{e.Addr, e.Addr + e.Provided}, e)
+	return a.handedOut(w, ledger.Range{From: e.Addr, To: e.Addr + e.Provided}, e)
 }
 
 // rangeFreed takes a free in a range. Whether it waits for a stream makes no difference here.
@@ -226,18 +227,18 @@ func (c *capture) in(s *graphShape) {
 
 // handedOut is told that bytes of a range were handed out: none of those bytes of the store are
 // untouched any more.
-func (a *analyzer) handedOut(w *graphRange, r addressRange, e *trace.Event) error {
-	at := r.from
+func (a *analyzer) handedOut(w *graphRange, r ledger.Range, e *trace.Event) error {
+	at := r.From
 	for _, x := range w.aliases {
-		if x.to <= at || x.from > at {
+		if x.To <= at || x.From > at {
 			continue
 		}
 		backing := w.shape.store.arenas[0]
-		from, to := x.offset+at-x.from, x.offset+min(x.to, r.to)-x.from
-		if err := a.spend(backing, addressRange{backing.info.Base + from, backing.info.Base + to}, e); err != nil {
+		from, to := x.offset+at-x.From, x.offset+min(x.To, r.To)-x.From
+		if err := a.spend(backing, ledger.Range{From: backing.Info.Base + from, To: backing.Info.Base + to}, e); err != nil {
 			return err
 		}
-		if at = min(x.to, r.to); at == r.to {
+		if at = min(x.To, r.To); at == r.To {
 			return nil
 		}
 	}
@@ -245,31 +246,24 @@ func (a *analyzer) handedOut(w *graphRange, r addressRange, e *trace.Event) erro
 }
 
 // spend makes what is untouched of r, in a store, touched.
-func (a *analyzer) spend(ar *arena, r addressRange, e *trace.Event) error {
-	i, untouched, _, err := a.ledger.occupy(ar, r.from, r.bytes())
-	if err != nil {
+func (a *analyzer) spend(ar *arena, r ledger.Range, e *trace.Event) error {
+	if err := a.ledger.Spend(ar.Arena, r); err != nil {
 		return err
-	}
-	a.ledger.vacate(ar, i)
-	for _, x := range [2]*split{&ar.split, ar.total} {
-		x.untouched -= untouched
-		x.touched += untouched
 	}
 	return a.settle(ar, e)
 }
 
 // lies has an arena be over a range, if its first memory is in one.
-func (a *analyzer) lies(ar *arena, r addressRange, e *trace.Event) error {
-	d := a.graphs.byDevice[ar.info.Device]
-	if d == nil || ar.r > 0 && !ar.over {
+func (a *analyzer) lies(ar *arena, r ledger.Range, e *trace.Event) error {
+	d := a.graphs.byDevice[ar.Info.Device]
+	if d == nil || ar.R > 0 && !ar.Over {
 		return nil
 	}
-	w := d.rangeAt(r.from)
+	w := d.rangeAt(r.From)
 	if w == nil {
 		return nil
 	}
-	ar.over, ar.total = true, &ar.away
-	ar.device.rerank(ar)
+	ar.LieOver()
 	w.over = true
 	return a.handedOut(w, r, e)
 }
@@ -279,7 +273,7 @@ func (d *deviceGraphs) overlaid(w *graphRange, ar *arena, e *trace.Event) {
 	w.overT += e.Requested
 	w.overC += e.Provided
 	w.mostT, w.mostC = max(w.mostT, w.overT), max(w.mostC, w.overC)
-	w.untold = w.untold || ar.sampled
+	w.untold = w.untold || ar.Sampled
 	d.blocks[e.Addr] = graphBlock{shape: w.shape, requested: e.Requested, provided: e.Provided, number: -1}
 }
 
@@ -296,19 +290,22 @@ func (d *deviceGraphs) bare(addr int64) {
 }
 
 // rangeReleased ends an arena of a range, and the range with the last one.
-func (a *analyzer) rangeReleased(ar *arena) {
-	ar.released, a.last = true, nil
+func (a *analyzer) rangeReleased(ar *arena) error {
+	if err := a.ledger.Release(ar.Arena); err != nil {
+		return err
+	}
 	w := ar.window
 	if w.arenas--; w.arenas > 0 {
-		return
+		return nil
 	}
 	w.settle()
 	w.shape.Released = true
 	for _, x := range w.aliases {
-		w.shape.store.aliased -= x.bytes()
+		w.shape.store.aliased -= x.Bytes()
 	}
 	d := a.graphs.of(w.device)
 	d.ranges = slices.DeleteFunc(d.ranges, func(r *graphRange) bool { return r == w })
+	return nil
 }
 
 // settle gives the shape what was requested in what lies over its range.
@@ -335,16 +332,3 @@ func bytesField(text string) int64 {
 // backs says whether the arena is the store of a graph memory. What is free of it is free in the
 // range at hand too, so that no growth of it is for fragmentation or shows a growth of a heap.
 func (ar *arena) backs() bool { return ar.store != nil && ar.store.Memory != "" }
-
-// leftMark and leftPeak tell the device of a block that goes; one over a range was never its.
-func (ar *arena) leftMark(s *segment) {
-	if !ar.over {
-		ar.device.leftMark(s)
-	}
-}
-
-func (ar *arena) leftPeak(s *segment) {
-	if !ar.over {
-		ar.device.leftPeak(s)
-	}
-}

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -29,6 +30,15 @@ func (a *analyzer) walk(segments int) bool {
 	return true
 }
 
+// waitingGrowth is a growth before the alloc that says what it was for.
+type waitingGrowth struct {
+	Growth
+	asked  int64   // what the memory was asked for
+	own    int64   // F of the arena before
+	runs   []int64 // sizes of the arena's free chunks before, if they were looked at
+	walked bool
+}
+
 // grew remembers a growth, seen before the memory is mapped, until the end of the request
 // says what it was for.
 func (a *analyzer) grew(ar *arena, e *trace.Event) {
@@ -46,17 +56,17 @@ func (a *analyzer) grew(ar *arena, e *trace.Event) {
 	}
 	w := &ar.waiting[n]
 	w.runs = w.runs[:0]
-	if w.walked = !ar.sampled && ar.runs < mostRuns && a.walk(len(ar.chunks)); w.walked {
-		w.runs = ar.chunks.sizes(w.runs)
+	if w.walked = !ar.Sampled && ar.runs < mostRuns && a.walk(ar.Chunks()); w.walked {
+		w.runs = ar.ChunkSizes(w.runs)
 		ar.runs += len(w.runs)
 	}
-	w.asked, w.own = e.Requested, ar.free()
+	w.asked, w.own = e.Requested, ar.Split.Free()
 	w.Growth = Growth{
-		Seq: e.Seq, Time: e.Time, Arena: ar.info.ID, Iteration: ar.device.iteration,
-		Grown: e.Provided, Reserved: ar.device.r + e.Provided,
-		Free: ar.device.free(), LargestFree: ar.largestFree(), Stranded: ar.device.seenBy(ar).stranded,
+		Seq: e.Seq, Time: e.Time, Arena: ar.Info.ID, Iteration: ar.device.Iteration,
+		Grown: e.Provided, Reserved: ar.device.R + e.Provided,
+		Free: ar.device.Split.Free(), LargestFree: ar.LargestFree(), Stranded: ar.device.SeenBy(ar.Arena).Stranded,
 	}
-	if ar.sampled {
+	if ar.Sampled {
 		w.Free = -1
 	}
 }
@@ -71,24 +81,24 @@ func (a *analyzer) resolve(ar *arena, size int64, served bool) {
 			w.Request = size
 		}
 		w.Verdict = verdict(w.Free, size)
-		if ar.sampled {
+		if ar.Sampled {
 			d.samples.judge(w, size)
 		}
 		switch {
-		case ar.sampled:
+		case ar.Sampled:
 		case w.LargestFree < size:
 			w.TooSmall = w.own
 		case w.walked:
-			w.TooSmall = tooSmall(w.runs, size)
+			w.TooSmall = ledger.TooSmall(w.runs, size)
 		default:
 			w.TooSmall = -1
 		}
-		d.GrowthCount++
+		d.result.GrowthCount++
 		if w.Verdict == Fragmentation {
-			d.FragmentationGrowths++
+			d.result.FragmentationGrowths++
 		}
-		if len(d.Growths) < a.opt.MaxGrowths {
-			d.Growths = append(d.Growths, w.Growth)
+		if len(d.result.Growths) < a.opt.MaxGrowths {
+			d.result.Growths = append(d.result.Growths, w.Growth)
 		}
 	}
 	ar.waiting, ar.runs = ar.waiting[:0], 0
@@ -107,21 +117,21 @@ func verdict(free, size int64) Verdict {
 
 // oom is a request that failed for good. One that belongs to no arena is judged as if the arena
 // with the most reserved had asked.
-func (a *analyzer) oom(d *device, ar *arena, e *trace.Event) error {
-	d.OOMCount++
-	if a.opt.Owners && d.OOMCount == 1 {
-		d.OOMOwners = a.attribution.Owners(a.liveNow(d))
+func (a *analyzer) oom(d *device, ar *ledger.Arena, e *trace.Event) error {
+	d.result.OOMCount++
+	if a.opt.Owners && d.result.OOMCount == 1 {
+		d.result.OOMOwners = a.attribution.Owners(a.liveNow(d))
 	}
 	a.attribution.Phases.Cut()
-	if len(d.OOMs) == a.opt.MaxGrowths {
+	if len(d.result.OOMs) == a.opt.MaxGrowths {
 		return nil
 	}
 	if ar == nil {
-		ar = d.view()
+		ar = d.View()
 	}
 	o := OOM{
 		Seq: e.Seq, Time: e.Time, Request: e.Requested, Arena: e.Arena,
-		Context: a.opt.Text(e.Context), At: d.instantSeenBy(ar, e.Seq, e.Time),
+		Context: a.opt.Text(e.Context), At: d.InstantSeenBy(ar, e.Seq, e.Time),
 	}
 	o.Requester, _ = RequesterOf(o.Context)
 	a.freeFor(&o, d, ar)
@@ -130,31 +140,31 @@ func (a *analyzer) oom(d *device, ar *arena, e *trace.Event) error {
 		d.keys.oom(o.At)
 	}
 	var err error
-	if len(d.OOMs) < heldOOMs {
+	if len(d.result.OOMs) < heldOOMs {
 		o.Held, err = a.heldNow(d, o.At)
 	}
 	if d.samples != nil {
 		d.samples.oom(&o)
 	}
-	d.OOMs = append(d.OOMs, o)
+	d.result.OOMs = append(d.result.OOMs, o)
 	return err
 }
 
 // freeFor says what was free for a request of an arena that failed.
-func (a *analyzer) freeFor(o *OOM, d *device, ar *arena) {
-	o.Stranded = d.seenBy(ar).stranded
+func (a *analyzer) freeFor(o *OOM, d *device, ar *ledger.Arena) {
+	o.Stranded = d.SeenBy(ar).Stranded
 	o.Free = o.Stranded
 	if ar == nil {
 		return
 	}
-	o.Free += ar.free()
-	o.LargestFree = ar.largestFree()
+	o.Free += ar.Split.Free()
+	o.LargestFree = ar.LargestFree()
 	switch {
 	case o.LargestFree < o.Request:
-		o.TooSmall = ar.free()
-	case a.walk(len(ar.chunks)):
-		a.runs = ar.chunks.sizes(a.runs[:0])
-		o.TooSmall = tooSmall(a.runs, o.Request)
+		o.TooSmall = ar.Split.Free()
+	case a.walk(ar.Chunks()):
+		a.runs = ar.ChunkSizes(a.runs[:0])
+		o.TooSmall = ledger.TooSmall(a.runs, o.Request)
 	default:
 		o.TooSmall = -1
 	}

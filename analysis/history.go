@@ -3,6 +3,7 @@ package analysis
 import (
 	"cmp"
 	"fmt"
+	"github.com/memprof/memprof/analysis/ledger"
 	"math"
 	"slices"
 )
@@ -78,9 +79,9 @@ func (k *keyframes) seqs() []int64 {
 	return out
 }
 
-// blockGone is told of a block, live or pending, that is neither from now on.
-func (k *keyframes) blockGone(s *segment) {
-	if k.latest < s.seq {
+// Gone remembers a block, live or pending, that becomes free.
+func (k *keyframes) Gone(s *ledger.Segment) {
+	if k.latest < s.Seq {
 		return
 	}
 	for _, l := range k.lifetimes(s, k.history.now) {
@@ -90,26 +91,26 @@ func (k *keyframes) blockGone(s *segment) {
 
 // lifetimes are those of a live or pending block up to an event. A pending one was live before. What is told
 // of it while it is pending is told of both.
-func (k *keyframes) lifetimes(s *segment, to int64) []lifetime {
-	l := lifetime{block: blockOf(s), from: s.seq, to: to, kind: StretchLive, keys: k}
-	if s.kind != segmentPending {
+func (k *keyframes) lifetimes(s *ledger.Segment, to int64) []lifetime {
+	l := lifetime{block: s.Block(), from: s.Seq, to: to, kind: StretchLive, keys: k}
+	if s.Kind != ledger.PendingSegment {
 		return []lifetime{l}
 	}
 	pending := l
-	pending.kind, pending.from, l.to = StretchPending, s.freed, s.freed
+	pending.kind, pending.from, l.to = StretchPending, s.Freed, s.Freed
 	return []lifetime{l, pending}
 }
 
-// touched is told that r, mapped by the event of seq, is not untouched any more.
-func (k *keyframes) touched(arena int32, r addressRange, seq int64) {
+// Touched remembers r, mapped by the event seq, which is not untouched any more.
+func (k *keyframes) Touched(arena int32, r ledger.Range, seq int64) {
 	k.history.add(lifetime{
-		block: block{Addr: r.from, Size: r.bytes(), Arena: arena}, from: seq, to: k.history.now, kind: StretchUntouched, keys: k,
+		block: block{Addr: r.From, Size: r.Bytes(), Arena: arena}, from: seq, to: k.history.now, kind: StretchUntouched, keys: k,
 	})
 }
 
 // mapping is a range of an arena and the event that mapped it.
 type mapping struct {
-	addressRange
+	ledger.Range
 	seq    int64
 	region bool
 }
@@ -117,26 +118,26 @@ type mapping struct {
 // map and unmap follow what is mapped of an arena, range by range: a keyframe may lie between
 // two of them.
 
-func (ar *arena) keepMapping(r addressRange, seq int64, region bool) {
+func (ar *arena) keepMapping(r ledger.Range, seq int64, region bool) {
 	if ar.device.keys == nil {
 		return
 	}
-	ar.mappings.Set(r.from, mapping{r, seq, region})
+	ar.mappings.Set(r.From, mapping{r, seq, region})
 }
 
 // mappingIn is the first of an arena's mappings that has an address of r.
-func (ar *arena) mappingIn(r addressRange) (found mapping, ok bool) {
+func (ar *arena) mappingIn(r ledger.Range) (found mapping, ok bool) {
 	look := func(_ int64, m mapping) bool {
-		found, ok = m, m.to > r.from && m.from < r.to
+		found, ok = m, m.To > r.From && m.From < r.To
 		return false
 	}
-	if ar.mappings.Descend(r.from, look); !ok {
-		ar.mappings.Ascend(r.from, look)
+	if ar.mappings.Descend(r.From, look); !ok {
+		ar.mappings.Ascend(r.From, look)
 	}
 	return found, ok
 }
 
-func (ar *arena) forgetMapping(r addressRange) {
+func (ar *arena) forgetMapping(r ledger.Range) {
 	k := ar.device.keys
 	if k == nil {
 		return
@@ -146,22 +147,22 @@ func (ar *arena) forgetMapping(r addressRange) {
 		if !ok {
 			return
 		}
-		k.history.add(m.lifetime(ar.index, addressRange{max(m.from, r.from), min(m.to, r.to)}, k.history.now, k))
-		ar.mappings.Delete(m.from)
-		if m.from < r.from {
-			ar.mappings.Set(m.from, mapping{addressRange{m.from, r.from}, m.seq, m.region})
+		k.history.add(m.lifetime(ar.Index, ledger.Range{From: max(m.From, r.From), To: min(m.To, r.To)}, k.history.now, k))
+		ar.mappings.Delete(m.From)
+		if m.From < r.From {
+			ar.mappings.Set(m.From, mapping{ledger.Range{From: m.From, To: r.From}, m.seq, m.region})
 		}
-		if m.to > r.to {
-			ar.mappings.Set(r.to, mapping{addressRange{r.to, m.to}, m.seq, false})
+		if m.To > r.To {
+			ar.mappings.Set(r.To, mapping{ledger.Range{From: r.To, To: m.To}, m.seq, false})
 		}
 	}
 }
 
 // lifetime is the part r of a mapping, up to an event.
-func (m *mapping) lifetime(arena int32, r addressRange, to int64, k *keyframes) lifetime {
+func (m *mapping) lifetime(arena int32, r ledger.Range, to int64, k *keyframes) lifetime {
 	return lifetime{
-		block: block{Addr: r.from, Size: r.bytes(), Arena: arena}, from: m.seq, to: to, kind: StretchMapped,
-		region: m.region && r.from == m.from, keys: k,
+		block: block{Addr: r.From, Size: r.Bytes(), Arena: arena}, from: m.seq, to: to, kind: StretchMapped,
+		region: m.region && r.From == m.From, keys: k,
 	}
 }
 
@@ -172,15 +173,15 @@ func (a *analyzer) finishKeyframes(d *device) error {
 		return nil
 	}
 	out := &Keyframes{IterationsEach: k.iterations.size, EventsEach: k.events.size, GrowthsEach: k.each}
-	d.Keyframes = out
+	d.result.Keyframes = out
 	out.Frames = k.frames(d)
 	if len(out.Frames) > 0 && a.lastSeq >= out.Frames[len(out.Frames)-1].At.Seq {
-		out.Frames = mergeFrames(append(out.Frames, Keyframe{d.instant(a.lastSeq, a.lastTime), IsLast, -1}))
+		out.Frames = mergeFrames(append(out.Frames, Keyframe{d.Instant(a.lastSeq, a.lastTime), IsLast, -1}))
 	}
 	at := d.log.IndexAt
 	for i := range out.Frames {
 		f := &out.Frames[i].At
-		if d.Period > 0 { // iterations were found at the end
+		if d.result.Period > 0 { // iterations were found at the end
 			f.Iteration = at(f.Seq)
 		}
 		if d.samples != nil {
@@ -208,23 +209,22 @@ func (a *analyzer) lifetimesNow(d *device, add func(*lifetime)) {
 			continue
 		}
 		ar.mappings.Scan(func(_ int64, m mapping) bool {
-			l := m.lifetime(ar.index, m.addressRange, math.MaxInt64, d.keys)
+			l := m.lifetime(ar.Index, m.Range, math.MaxInt64, d.keys)
 			add(&l)
 			return true
 		})
-		for i := ar.head; i != none; i = a.ledger.segments[i].next {
-			s := &a.ledger.segments[i]
-			switch s.kind {
-			case segmentLive, segmentPending:
+		a.ledger.Each(ar.Arena, func(s *ledger.Segment) {
+			switch s.Kind {
+			case ledger.LiveSegment, ledger.PendingSegment:
 				for _, l := range d.keys.lifetimes(s, math.MaxInt64) {
 					add(&l)
 				}
-			case segmentUntouched:
+			case ledger.UntouchedSegment:
 				add(&lifetime{
-					block: block{Addr: s.addr, Size: s.size, Arena: ar.index}, from: s.seq, to: math.MaxInt64, kind: StretchUntouched, keys: d.keys,
+					block: block{Addr: s.Addr, Size: s.Size, Arena: ar.Index}, from: s.Seq, to: math.MaxInt64, kind: StretchUntouched, keys: d.keys,
 				})
 			}
-		}
+		})
 	}
 }
 
@@ -246,7 +246,7 @@ type keyBuilder struct {
 // add makes a stretch of a lifetime, or several where its arena was paused in between. An arena that lies
 // over a range of a graph memory has none of the device's memory.
 func (b *keyBuilder) add(l *lifetime) {
-	if b.a.arenas[l.Arena].over {
+	if b.a.arenas[l.Arena].Over {
 		return
 	}
 	frames := b.out.Frames
@@ -266,11 +266,11 @@ func (b *keyBuilder) add(l *lifetime) {
 		s.Holder = b.holder(&l.block)
 	}
 	end := s.To
-	for _, pause := range b.a.arenas[l.Arena].pauses {
-		if s.To = min(end, after(pause.from)); s.From < s.To {
+	for _, pause := range b.a.arenas[l.Arena].Pauses() {
+		if s.To = min(end, after(pause.From)); s.From < s.To {
 			b.out.Stretches = append(b.out.Stretches, s)
 		}
-		s.From = max(s.From, after(pause.to))
+		s.From = max(s.From, after(pause.To))
 	}
 	if s.To = end; s.From < s.To {
 		b.out.Stretches = append(b.out.Stretches, s)
@@ -316,23 +316,23 @@ func (b *keyBuilder) stack(node int64) int32 {
 
 // keySums are the sums of the stretches at a frame: of all arenas, and of each by itself.
 type keySums struct {
-	all    split
-	arenas map[int32]split // by index into Result.Arenas
+	all    ledger.Split
+	arenas map[int32]ledger.Split // by index into Result.Arenas
 }
 
 // part is what a stretch is of the sums.
-func (s *Stretch) part() (part split) {
+func (s *Stretch) part() (part ledger.Split) {
 	switch s.Kind {
 	case StretchMapped:
-		part.r, part.touched = s.Bytes, s.Bytes
+		part.R, part.Touched = s.Bytes, s.Bytes
 	case StretchUntouched:
-		part.untouched, part.touched = s.Bytes, -s.Bytes
+		part.Untouched, part.Touched = s.Bytes, -s.Bytes
 	case StretchPending:
-		part.pending, part.touched = s.Bytes, -s.Bytes
+		part.Pending, part.Touched = s.Bytes, -s.Bytes
 	case StretchLive:
-		part.t, part.c, part.live, part.touched = s.Requested, s.Bytes, 1, -s.Bytes
-		part.rounding = roundingOf(s.Requested, s.Bytes)
-		part.slack = s.Bytes - s.Requested - part.rounding
+		part.T, part.C, part.Live, part.Touched = s.Requested, s.Bytes, 1, -s.Bytes
+		part.Rounding = ledger.RoundingOf(s.Requested, s.Bytes)
+		part.Slack = s.Bytes - s.Requested - part.Rounding
 	}
 	return part
 }
@@ -347,22 +347,22 @@ func (k *Keyframes) check(arenas []*arena, sampled bool) error {
 	}
 	index := map[int32]int32{} // of an arena by its ID
 	for _, ar := range arenas {
-		index[ar.info.ID] = ar.index
+		index[ar.Info.ID] = ar.Index
 	}
-	now := keySums{arenas: map[int32]split{}}
+	now := keySums{arenas: map[int32]ledger.Split{}}
 	for i := range k.Frames {
 		for _, at := range end[i] {
 			s := &k.Stretches[at]
-			now.all, now.arenas[s.Arena] = now.all.minus(s.part()), now.arenas[s.Arena].minus(s.part())
+			now.all, now.arenas[s.Arena] = now.all.Minus(s.part()), now.arenas[s.Arena].Minus(s.part())
 		}
 		for _, at := range begin[i] {
 			s := &k.Stretches[at]
-			now.all, now.arenas[s.Arena] = now.all.plus(s.part()), now.arenas[s.Arena].plus(s.part())
+			now.all, now.arenas[s.Arena] = now.all.Plus(s.part()), now.arenas[s.Arena].Plus(s.part())
 		}
 		at, found := k.Frames[i].At, k.Frames[i].At
-		now.all.fill(&found)
+		now.all.Fill(&found)
 		view := now.arenas[index[at.View]]
-		freeTermsOf(&view, at.Reusable, now.all.free()).fill(&found)
+		ledger.FreeTermsOf(&view, at.Reusable, now.all.Free()).Fill(&found)
 		if sampled { // C and the parts of what is free are not those of chunks
 			found.C, found.Slack, found.Rounding, found.Unsplit = at.C, at.Slack, at.Rounding, at.Unsplit
 			found.Stranded, found.Reserve, found.Reusable, found.External = at.Stranded, at.Reserve, at.Reusable, at.External

@@ -16,22 +16,22 @@ func (a *analyzer) mark(e *trace.Event) {
 	a.start = Iteration{StartSeq: e.Seq + 1, Start: e.Time}
 	for _, d := range a.devices {
 		d.mark(m, a.start)
-		d.byPhase.EndIteration(&a.attribution.Phases, d.log.Count-1, e.Time, d.t, d.c)
+		d.byPhase.EndIteration(&a.attribution.Phases, d.log.Count-1, e.Time, d.T, d.C)
 	}
 }
 
 func (d *device) mark(m, next Iteration) {
 	it := d.current
 	it.Number, it.EndSeq, it.End = m.Number, m.EndSeq, m.End
-	it.EndT, it.EndC, it.EndPaused = d.t, d.c, d.pausedT
+	it.EndT, it.EndC, it.EndPaused = d.T, d.C, d.PausedT
 	if d.samples != nil {
 		d.samples.mark(&it)
 	}
 	d.log.Add(it)
-	d.iteration = d.log.Count
+	d.Iteration = d.log.Count
 	d.current = next
 	// What is live when an iteration begins is live in it.
-	d.current.PeakT, d.current.PeakC, d.current.PeakR = d.t, d.c, d.r
+	d.current.PeakT, d.current.PeakC, d.current.PeakR = d.T, d.C, d.R
 	d.trend.Mark(m.EndSeq)
 	d.period = nil
 	if d.keys != nil {
@@ -46,16 +46,16 @@ func (d *device) detectIterations(ended bool) {
 	if d.period == nil {
 		return
 	}
-	d.log, d.Period = d.period.Finish(d.Final.Seq, d.Final.Time, d.Final.T, d.Final.C, d.pausedT, ended)
-	d.Iterations, d.period = d.log.List, nil
+	d.log, d.result.Period = d.period.Finish(d.result.Final.Seq, d.result.Final.Time, d.result.Final.T, d.result.Final.C, d.PausedT, ended)
+	d.result.Iterations, d.period = d.log.List, nil
 	at := d.log.IndexAt
-	d.Peak.Iteration = at(d.Peak.Seq)
-	d.Final.Iteration = at(d.Final.Seq)
-	for i := range d.Growths {
-		d.Growths[i].Iteration = at(d.Growths[i].Seq)
+	d.result.Peak.Iteration = at(d.Peak.Seq)
+	d.result.Final.Iteration = at(d.result.Final.Seq)
+	for i := range d.result.Growths {
+		d.result.Growths[i].Iteration = at(d.result.Growths[i].Seq)
 	}
-	for i := range d.OOMs {
-		d.OOMs[i].At.Iteration = at(d.OOMs[i].Seq)
+	for i := range d.result.OOMs {
+		d.result.OOMs[i].At.Iteration = at(d.result.OOMs[i].Seq)
 	}
 	for i := range d.series.points {
 		p := &d.series.points[i]

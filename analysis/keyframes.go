@@ -127,16 +127,16 @@ type windows struct {
 // observe takes a state of the unit at hand. It says whether the state is an extreme.
 func (w *windows) observe(d *device, seq, time int64) bool {
 	if !w.open {
-		i := d.instant(seq, time)
+		i := d.Instant(seq, time)
 		w.all, w.open = append(w.all, window{i, i}), true
 		return true
 	}
 	last := &w.all[len(w.all)-1]
 	switch {
-	case d.t > last.peak.T:
-		last.peak = d.instant(seq, time)
-	case d.t < last.trough.T:
-		last.trough = d.instant(seq, time)
+	case d.T > last.peak.T:
+		last.peak = d.Instant(seq, time)
+	case d.T < last.trough.T:
+		last.trough = d.Instant(seq, time)
 	default:
 		return false
 	}
@@ -203,7 +203,7 @@ func newKeyframes(d *device, h *history) *keyframes {
 // peak instant so far.
 func (k *keyframes) observe(d *device, seq, time int64, peak bool) {
 	if !k.begun {
-		k.begun, k.first = true, d.instant(seq, time)
+		k.begun, k.first = true, d.Instant(seq, time)
 	}
 	high := k.events.observe(d, seq, time)
 	k.events.end()
@@ -226,7 +226,7 @@ func (k *keyframes) growth(ar *arena, seq, time int64) {
 	if k.seen++; k.seen%k.each != 0 {
 		return
 	}
-	k.growths = append(k.growths, Keyframe{ar.device.instantSeenBy(ar, seq-1, time), IsGrowth, seq})
+	k.growths = append(k.growths, Keyframe{ar.device.InstantSeenBy(ar.Arena, seq-1, time), IsGrowth, seq})
 	k.latest = max(k.latest, seq-1)
 	if len(k.growths) > maxKeyGrowths {
 		k.halveGrowths()

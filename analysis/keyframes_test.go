@@ -3,6 +3,7 @@ package analysis
 import (
 	"cmp"
 	"errors"
+	"github.com/memprof/memprof/analysis/ledger"
 	"slices"
 	"testing"
 
@@ -384,7 +385,7 @@ func TestWindowsKeepExtremes(t *testing.T) {
 			for range 1 + len(states)%2 {
 				s := state{int64(len(states)), rapid.Int64Range(0, 1000).Draw(t, "T")}
 				states = append(states, s)
-				w.observe(&device{split: split{t: s.t}}, s.seq, 0)
+				w.observe(&device{Device: &ledger.Device{Split: ledger.Split{T: s.t}}}, s.seq, 0)
 			}
 			w.end()
 			if rapid.IntRange(0, 300).Draw(t, "thin") == 0 && len(w.all) > 1 {

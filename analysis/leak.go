@@ -1,10 +1,13 @@
 package analysis
 
-import "github.com/memprof/memprof/analysis/trend"
+import (
+	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/trend"
+)
 
 // leak is the trend of held bytes, and the blocks that leak.
 func (a *analyzer) leak(d *device) Leak {
-	l, which, found := d.trend.Finish(d.Iterations, len(d.Iterations) > 0 && d.Period == 0, a.lastTime)
+	l, which, found := d.trend.Finish(d.result.Iterations, len(d.result.Iterations) > 0 && d.result.Period == 0, a.lastTime)
 	if !found {
 		return l
 	}
@@ -24,15 +27,15 @@ func (a *analyzer) leak(d *device) Leak {
 func (a *analyzer) leaked(d *device, which trend.Blocks) []block {
 	blocks := which.Freed
 	for _, ar := range a.arenas {
-		if ar.device != d || ar.over {
+		if ar.device != d || ar.Over {
 			continue
 		}
-		for i := ar.head; i != none; i = a.ledger.segments[i].next {
+		a.ledger.Each(ar.Arena, func(s *ledger.Segment) {
 			// A pending block was live at the bound if it was freed since: then it is among which.Freed.
-			if s := &a.ledger.segments[i]; s.kind == segmentLive && which.Since < s.seq && s.seq <= which.Until {
-				blocks = append(blocks, blockOf(s))
+			if s.Kind == ledger.LiveSegment && which.Since < s.Seq && s.Seq <= which.Until {
+				blocks = append(blocks, s.Block())
 			}
-		}
+		})
 	}
 	return blocks
 }

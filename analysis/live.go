@@ -59,22 +59,22 @@ func (l *Live) State() LiveState {
 		state.Iteration = number
 	}
 	for _, d := range a.devices {
-		if d.MaxR == 0 && d.r == 0 && d.OOMCount == 0 {
+		if d.MaxR == 0 && d.R == 0 && d.result.OOMCount == 0 {
 			continue // other libraries alone use it
 		}
-		state.Devices = append(state.Devices, LiveDevice{d.Device, d.now(a.lastSeq, a.lastTime), max(d.MaxT, d.t), max(d.MaxR, d.r), d.OOMCount})
+		state.Devices = append(state.Devices, LiveDevice{d.ID, d.now(a.lastSeq, a.lastTime), max(d.MaxT, d.T), max(d.MaxR, d.R), d.result.OOMCount})
 	}
 	slices.SortFunc(state.Devices, func(x, y LiveDevice) int { return int(x.Device - y.Device) })
 	for _, ar := range a.arenas {
-		if ar.released {
+		if ar.Released {
 			continue
 		}
-		now := Instant{Seq: a.lastSeq, Time: a.lastTime, Iteration: ar.device.iteration}
-		ar.fill(&now)
-		if ar.sampled {
+		now := Instant{Seq: a.lastSeq, Time: a.lastTime, Iteration: ar.device.Iteration}
+		ar.Fill(&now)
+		if ar.Sampled {
 			now.C = -1
 		}
-		state.Arenas = append(state.Arenas, LiveArena{ar.info, now, ar.maxR, ar.paused()})
+		state.Arenas = append(state.Arenas, LiveArena{ar.Info, now, ar.MaxR, ar.Paused()})
 	}
 	return state
 }

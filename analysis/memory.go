@@ -1,16 +1,32 @@
 package analysis
 
 import (
-	"errors"
 	"fmt"
-	"math"
 
 	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 )
 
-// alloc, free, freeDone, mapped and unmapped keep the ledger and the terms; each ends
-// with settle.
+// Each kind of event that changes memory is handed to the ledger, and to the trackers in their order
+// before and after; each ends with settle.
+
+// arenaOf is the arena of an event, which must have been described.
+func (a *analyzer) arenaOf(e *trace.Event) (*arena, error) {
+	ar, err := a.ledger.ArenaOf(e)
+	if err != nil {
+		return nil, err
+	}
+	return a.arenas[ar.Index], nil
+}
+
+// lookup is the arena with an ID, released ones too, or nil.
+func (a *analyzer) lookup(id int32) *arena {
+	if ar := a.ledger.Lookup(id); ar != nil {
+		return a.arenas[ar.Index]
+	}
+	return nil
+}
 
 func (a *analyzer) alloc(e *trace.Event) error {
 	ar, err := a.arenaOf(e)
@@ -28,13 +44,13 @@ func (a *analyzer) alloc(e *trace.Event) error {
 	}
 	d := ar.device
 	if !a.opening {
-		d.Allocs++
+		d.result.Allocs++
 		d.current.Allocs++
 		d.current.AllocBytes += e.Requested
 		d.byPhase.Alloc(e.Requested)
 		if d.period != nil {
 			d.period.Add(iterations.Request{
-				Requested: e.Requested, Provided: e.Provided, Seq: e.Seq, Time: e.Time, T: d.t, C: d.c, R: d.r, Live: d.live, Paused: d.pausedT,
+				Requested: e.Requested, Provided: e.Provided, Seq: e.Seq, Time: e.Time, T: d.T, C: d.C, R: d.R, Live: d.Live, Paused: d.PausedT,
 			})
 		}
 	}
@@ -60,141 +76,77 @@ func (a *analyzer) restore(e *trace.Event) error {
 
 // handOut makes the block of an event live.
 func (a *analyzer) handOut(ar *arena, e *trace.Event) error {
-	if e.Requested < 0 || e.Provided <= 0 || e.Requested > e.Provided || e.Addr < 0 || e.Addr > math.MaxInt64-e.Provided {
-		return fmt.Errorf("%d bytes asked for, %d provided", e.Requested, e.Provided)
-	}
-	if ar.paused() {
-		return errPaused
-	}
-	i, untouched, touched, err := a.ledger.occupy(ar, e.Addr, e.Provided)
+	s, err := a.ledger.Alloc(ar.Arena, e)
 	if err != nil {
 		return err
 	}
-	s := &a.ledger.segments[i]
-	s.requested, s.seq, s.context, s.stream = e.Requested, e.Seq, e.Context, e.Stream
-	s.label, s.visit, s.phase = 0, a.attribution.Phases.Visit, a.attribution.Phases.Current
+	s.Label, s.Visit, s.Phase = 0, a.attribution.Phases.Visit, a.attribution.Phases.Current
 	if a.attribution.Capturing() {
-		a.attribution.InCapture(ar.index)
+		a.attribution.InCapture(ar.Index)
 	}
 	if ar.tag != nil {
 		ar.device.pauses.Allocated(ar.tag)
 	}
-	if ar.pooled && (a.attribution.Capturing() || ar.over) && e.Kind == trace.KindAlloc {
+	if ar.pooled && (a.attribution.Capturing() || ar.Over) && e.Kind == trace.KindAlloc {
 		a.graphAllocated(ar, e)
-	}
-	rounding := roundingOf(e.Requested, e.Provided)
-	for _, x := range [2]*split{&ar.split, ar.total} {
-		x.t += e.Requested
-		x.c += e.Provided
-		x.rounding += rounding
-		x.slack += e.Provided - e.Requested - rounding
-		x.untouched -= untouched
-		x.touched -= touched
-		x.live++
 	}
 	return nil
 }
 
-// occupied is the segment of a block that is live or pending.
-func (a *analyzer) occupied(e *trace.Event, kind segmentKind) (*arena, int32, error) {
-	ar, err := a.arenaOf(e)
-	if err != nil {
-		return nil, none, err
-	}
-	if ar.window != nil {
-		return ar, none, nil // its blocks are not in the ledger
-	}
-	i := a.ledger.table.find(e.Addr)
-	if i == none || a.ledger.segments[i].arena != ar.index || a.ledger.segments[i].kind != kind {
-		if kind == segmentPending {
-			return nil, none, errors.New("no chunk that starts there is pending")
-		}
-		return nil, none, errors.New("no chunk that starts there is live")
-	}
-	s := &a.ledger.segments[i]
-	if e.Provided != 0 && e.Provided != s.size || e.Requested != 0 && e.Requested != s.requested {
-		return nil, none, fmt.Errorf("%d bytes in a chunk of %d, but seq %d handed out %d in %d",
-			e.Requested, e.Provided, s.seq, s.requested, s.size)
-	}
-	return ar, i, nil
-}
-
 func (a *analyzer) free(e *trace.Event) error {
-	ar, i, err := a.occupied(e, segmentLive)
+	ar, err := a.arenaOf(e)
 	if err != nil {
 		return err
 	}
-	if i == none {
+	if ar.window != nil {
 		return a.rangeFreed(ar, e)
 	}
-	s := &a.ledger.segments[i]
-	rounding := roundingOf(s.requested, s.size)
-	pending, freed := int64(0), s.size
-	if s.shared {
-		pending, freed = s.size, 0
+	i, err := a.ledger.Occupied(ar.Arena, e, ledger.LiveSegment)
+	if err != nil {
+		return err
 	}
-	for _, x := range [2]*split{&ar.split, ar.total} {
-		x.t -= s.requested
-		x.c -= s.size
-		x.rounding -= rounding
-		x.slack -= s.size - s.requested - rounding
-		x.pending += pending
-		x.touched += freed
-		x.live--
-	}
-	if ar.paused() {
-		ar.device.pausedT -= s.requested
-	}
+	d, s := ar.device, a.ledger.Segment(i)
 	if !a.opening {
-		ar.device.Frees++
+		d.result.Frees++
 	}
-	s.within = s.visit != 0 && a.attribution.Phases.Open(s.visit)
-	if s.shared {
-		ar.leftMark(s)
-		s.kind, s.freed = segmentPending, e.Seq
+	s.Within = s.Visit != 0 && a.attribution.Phases.Open(s.Visit)
+	if s.Seq <= d.trend.Bound && !ar.Over {
+		d.trend.Freed(s.Block())
+	}
+	if a.ledger.Free(ar.Arena, i, e.Seq) {
 		a.graphWaits(ar, e)
-		return a.settle(ar, e)
+	} else {
+		a.graphFreed(ar, e)
 	}
-	ar.leftMark(s)
-	ar.leftPeak(s)
-	a.graphFreed(ar, e)
-	a.ledger.vacate(ar, i)
 	return a.settle(ar, e)
 }
 
 func (a *analyzer) freeDone(e *trace.Event) error {
-	ar, i, err := a.occupied(e, segmentPending)
-	if err != nil || i == none {
+	ar, err := a.arenaOf(e)
+	if err != nil || ar.window != nil {
 		return err
 	}
-	s := &a.ledger.segments[i]
-	for _, x := range [2]*split{&ar.split, ar.total} {
-		x.pending -= s.size
-		x.touched += s.size
+	i, err := a.ledger.Occupied(ar.Arena, e, ledger.PendingSegment)
+	if err != nil {
+		return err
 	}
-	ar.leftPeak(s)
+	a.ledger.FreeDone(ar.Arena, i)
 	a.graphFreed(ar, e)
-	a.ledger.vacate(ar, i)
 	return a.settle(ar, e)
 }
 
 // streamUse makes the coming free of a block pending, if the stream is not its own.
 func (a *analyzer) streamUse(e *trace.Event) error {
-	_, i, err := a.occupied(e, segmentLive)
-	if err != nil || i == none {
+	ar, err := a.arenaOf(e)
+	if err != nil || ar.window != nil {
 		return err
 	}
-	s := &a.ledger.segments[i]
-	s.shared = s.shared || s.stream != e.Stream
-	return nil
-}
-
-// mappingOf is the range of a map or unmap.
-func mappingOf(e *trace.Event) (addressRange, error) {
-	if e.Provided <= 0 || e.Addr < 0 || e.Addr > math.MaxInt64-e.Provided {
-		return addressRange{}, fmt.Errorf("%d bytes is no range of memory", e.Provided)
+	i, err := a.ledger.Occupied(ar.Arena, e, ledger.LiveSegment)
+	if err != nil {
+		return err
 	}
-	return addressRange{e.Addr, e.Addr + e.Provided}, nil
+	a.ledger.Segment(i).Use(e.Stream)
+	return nil
 }
 
 func (a *analyzer) mapped(e *trace.Event) error {
@@ -202,15 +154,12 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
-	r, err := mappingOf(e)
+	r, err := ledger.RangeOf(e)
 	if err != nil {
 		return err
 	}
-	if _, ok := a.mappings.overlapping(r); ok {
-		return a.overlap(r)
-	}
-	if ar.paused() {
-		return errPaused
+	if err := a.ledger.CanMap(ar.Arena, r); err != nil {
+		return err
 	}
 	if ar.window != nil {
 		return fmt.Errorf("arena %d is a range of a graph memory, which maps nothing", e.Arena)
@@ -218,44 +167,22 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	if err := a.lies(ar, r, e); err != nil {
 		return err
 	}
-	whole, again := ar.extents.overlapping(r)
+	_, again := ar.Extent(r)
 	switch {
-	case a.opening, ar.over, ar.backs():
+	case a.opening, ar.Over, ar.backs():
 	case again:
-		ar.device.Remaps++
+		ar.device.result.Remaps++
 	default:
 		a.grew(ar, e)
 	}
-	if !again {
-		ar.extents.add(r, ar.coalesces, ar.coalesces)
-	}
-	ar.beforeMapping()
 	ar.device.changing(e.Time)
-	a.mappings.add(r, true, true)
-	region := !ar.coalesces && (!again || r.from == whole.from)
-	a.ledger.mapRange(ar, r, e.Seq, region)
+	region := a.ledger.Map(ar.Arena, r, e.Seq)
 	ar.keepMapping(r, e.Seq, region)
-	for _, x := range [2]*split{&ar.split, ar.total} {
-		x.r += r.bytes()
-		x.untouched += r.bytes()
-	}
-	ar.maxR = max(ar.maxR, ar.r)
-	ar.device.rerank(ar)
 	a.residency(ar, e.Time)
 	if ar.store != nil {
-		ar.store.grow(r.bytes())
+		ar.store.grow(r.Bytes())
 	}
 	return a.settle(ar, e)
-}
-
-// overlap says what r, which is to be mapped, overlaps.
-func (a *analyzer) overlap(r addressRange) error {
-	for _, other := range a.arenas {
-		if old, ok := other.mapped.overlapping(r); ok {
-			return fmt.Errorf("%#x to %#x overlaps %#x to %#x, mapped in arena %d", r.from, r.to, old.from, old.to, other.info.ID)
-		}
-	}
-	return fmt.Errorf("%#x to %#x overlaps what is mapped", r.from, r.to)
 }
 
 func (a *analyzer) unmapped(e *trace.Event) error {
@@ -263,54 +190,30 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
-	r, err := mappingOf(e)
+	r, err := ledger.RangeOf(e)
 	if err != nil {
 		return err
 	}
-	ar.beforeMapping()
 	ar.device.changing(e.Time)
-	untouched, touched, err := a.ledger.unmapRange(ar, r)
-	if err != nil {
+	if err := a.ledger.Unmap(ar.Arena, r); err != nil {
 		return err
 	}
-	a.mappings.remove(r)
 	ar.forgetMapping(r)
-	for _, x := range [2]*split{&ar.split, ar.total} {
-		x.r -= r.bytes()
-		x.untouched -= untouched
-		x.touched -= touched
-	}
-	ar.device.rerank(ar)
-	if ar.paused() {
-		ar.device.paused -= r.bytes()
-	}
 	if ar.store != nil {
-		ar.store.grow(-r.bytes())
-	}
-	if whole, ok := ar.extents.overlapping(r); ok {
-		if _, some := ar.mapped.overlapping(whole); !some {
-			ar.extents.remove(whole)
-		}
+		ar.store.grow(-r.Bytes())
 	}
 	a.residency(ar, e.Time)
 	return a.settle(ar, e)
 }
 
-// settle checks the identity, and has the device take note.
+// settle has the ledger check the terms, and hands the state to the trackers.
 func (a *analyzer) settle(ar *arena, e *trace.Event) error {
 	d := ar.device
-	ar.changed(e)
-	ar.reusable = a.ledger.reusable(ar)
+	if err := a.ledger.Settle(ar.Arena); err != nil {
+		return err
+	}
+	d.changedAt(e.Seq)
 	ar.followFree()
-	if !ar.split.holds() {
-		return fmt.Errorf("the arena does not add up: %s", ar.split.text())
-	}
-	if !ar.largestHolds() {
-		return fmt.Errorf("the largest free chunk of the arena has %d bytes, %d of them handed out before: %s", ar.largestFree(), ar.reusable, ar.split.text())
-	}
-	if !d.split.holds() {
-		return fmt.Errorf("device %d does not add up: %s", d.Device, d.split.text())
-	}
 	if ar.use != nil {
 		ar.use.observe()
 	}
@@ -318,9 +221,4 @@ func (a *analyzer) settle(ar *arena, e *trace.Event) error {
 		d.observe(e.Seq, e.Time)
 	}
 	return nil
-}
-
-func (s *split) text() string {
-	return fmt.Sprintf("R %d, T %d + rounding %d + slack %d + pending %d + untouched %d + touched %d + unsplit %d; C %d",
-		s.r, s.t, s.rounding, s.slack, s.pending, s.untouched, s.touched, s.unsplit, s.c)
 }

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"github.com/memprof/memprof/analysis/ledger"
 	"slices"
 
 	"github.com/memprof/memprof/trace"
@@ -36,46 +37,35 @@ type samples struct {
 
 // watched starts the samples of a device with its first watched arena.
 func (ar *arena) watched() {
-	if ar.info.Options["provided"] != "unknown" {
+	if !ar.Sampled {
 		return
 	}
-	ar.sampled = true
 	d := ar.device
 	if d.samples == nil {
 		d.samples = &samples{
-			Sampled: Sampled{Allocator: ar.info.Options["allocator"]}, changed: -1, c: d.c, peakSeq: -1, peakC: -1, maxC: -1, iterationC: d.current.PeakC,
+			Sampled: Sampled{Allocator: ar.Info.Options["allocator"]}, changed: -1, c: d.C, peakSeq: -1, peakC: -1, maxC: -1, iterationC: d.current.PeakC,
 		}
-		d.Sampled = &d.samples.Sampled
+		d.result.Sampled = &d.samples.Sampled
 	}
 }
 
-// changed is told of an event of an arena, before its state is checked. What is free in a
-// watched arena is not told apart from what its chunks have beyond requests.
-func (ar *arena) changed(e *trace.Event) {
-	d := ar.device
+// changedAt takes note that an event changed the device: C is not known until it is read again.
+func (d *device) changedAt(seq int64) {
 	if d.samples == nil {
 		return
 	}
-	if ar.sampled {
-		joined := ar.split.free()
-		ar.total.untouched -= ar.split.untouched
-		ar.total.touched -= ar.split.touched
-		ar.total.unsplit += joined
-		ar.split.unsplit += joined
-		ar.split.untouched, ar.split.touched = 0, 0
-	}
-	d.samples.changed, d.samples.c = e.Seq, -1
-	if d.live == 0 {
+	d.samples.changed, d.samples.c = seq, -1
+	if d.Live == 0 {
 		d.samples.c = 0
 	}
 }
 
 // watchedSums are those of a device's watched arenas.
-func (a *analyzer) watchedSums(d *device) split {
-	var sum split
+func (a *analyzer) watchedSums(d *device) ledger.Split {
+	var sum ledger.Split
 	for _, ar := range a.arenas {
-		if ar.sampled && ar.device == d {
-			sum = sum.plus(ar.split)
+		if ar.Sampled && ar.device == d {
+			sum = sum.Plus(ar.Split)
 		}
 	}
 	return sum
@@ -85,7 +75,7 @@ func (a *analyzer) watchedSums(d *device) split {
 // greatest C it has had. They are read on the allocator's threads, so that now and then an
 // event lies between; such a sample says nothing of a moment.
 func (a *analyzer) statistics(e *trace.Event) {
-	at := slices.IndexFunc(a.devices, func(d *device) bool { return d.Device == e.Device && d.samples != nil })
+	at := slices.IndexFunc(a.devices, func(d *device) bool { return d.ID == e.Device && d.samples != nil })
 	if at < 0 || a.opening {
 		return
 	}
@@ -93,16 +83,16 @@ func (a *analyzer) statistics(e *trace.Event) {
 	s := d.samples
 	own := a.watchedSums(d)
 	reserved, provided, mostProvided := e.Statistics()
-	if reserved != own.r || provided < own.t || provided > own.r {
+	if reserved != own.R || provided < own.T || provided > own.R {
 		s.Odd++
 		return
 	}
 	s.Samples++
-	s.c = provided + d.c - own.c
+	s.c = provided + d.C - own.C
 	s.maxC = max(s.maxC, s.c)
 	// Above the greatest R it is of a time before the recording, or of one when the arenas that are
 	// not watched held less than now.
-	if most := mostProvided + d.c - own.c; most <= d.MaxR {
+	if most := mostProvided + d.C - own.C; most <= d.MaxR {
 		s.maxC = max(s.maxC, most)
 	}
 	s.iterationC = max(s.iterationC, s.c)
@@ -117,9 +107,9 @@ func (a *analyzer) statistics(e *trace.Event) {
 // has not been served yet, so C is what it was.
 func (a *analyzer) sampleGrowth(d *device) {
 	for _, ar := range a.arenas {
-		if n := len(ar.waiting); ar.sampled && ar.device == d && n > 0 && ar.waiting[n-1].Seq == d.samples.changed {
+		if n := len(ar.waiting); ar.Sampled && ar.device == d && n > 0 && ar.waiting[n-1].Seq == d.samples.changed {
 			w := &ar.waiting[n-1]
-			w.Free = w.Reserved - w.Grown - d.samples.c - d.pending
+			w.Free = w.Reserved - w.Grown - d.samples.c - d.Pending
 		}
 	}
 }
@@ -167,42 +157,42 @@ func (d *device) finishSampled() {
 	if s == nil {
 		return
 	}
-	d.MaxC = notBelow(s.maxC, d.MaxT)
-	d.Final.C = s.c
+	d.result.MaxC = notBelow(s.maxC, d.MaxT)
+	d.result.Final.C = s.c
 	switch {
 	case d.Peak.T == 0:
-		d.Peak.C = 0
+		d.result.Peak.C = 0
 	case s.peakSeq == d.Peak.Seq:
-		d.Peak.C = s.peakC
+		d.result.Peak.C = s.peakC
 	default:
-		d.Peak.C = -1
+		d.result.Peak.C = -1
 	}
-	d.Map.At, d.Holdings.Peak.At = unless(d.Map.At, d.Peak), unless(d.Holdings.Peak.At, d.Peak)
-	d.Holdings.Final.At.C = d.Final.C
-	for i := range d.Holdings.Moments {
-		d.Holdings.Moments[i].At.C = -1
+	d.result.Map.At, d.result.Holdings.Peak.At = unless(d.result.Map.At, d.result.Peak), unless(d.result.Holdings.Peak.At, d.result.Peak)
+	d.result.Holdings.Final.At.C = d.result.Final.C
+	for i := range d.result.Holdings.Moments {
+		d.result.Holdings.Moments[i].At.C = -1
 	}
-	for i := range d.Map.Arenas {
-		d.Map.Arenas[i].At.C = -1
+	for i := range d.result.Map.Arenas {
+		d.result.Map.Arenas[i].At.C = -1
 	}
-	d.LargestFree = -1
-	if d.Period > 0 {
-		for i := range d.Iterations {
-			d.Iterations[i].PeakC, d.Iterations[i].EndC = -1, -1
+	d.result.LargestFree = -1
+	if d.result.Period > 0 {
+		for i := range d.result.Iterations {
+			d.result.Iterations[i].PeakC, d.result.Iterations[i].EndC = -1, -1
 		}
 	}
-	for i := range d.Phases {
-		d.Phases[i].PeakC = -1
+	for i := range d.result.Phases {
+		d.result.Phases[i].PeakC = -1
 	}
-	for i := range d.PhaseIterations {
-		for k := range d.PhaseIterations[i].Uses {
-			d.PhaseIterations[i].Uses[k].PeakC = -1
+	for i := range d.result.PhaseIterations {
+		for k := range d.result.PhaseIterations[i].Uses {
+			d.result.PhaseIterations[i].Uses[k].PeakC = -1
 		}
 	}
-	d.Paper = d.log.Paper(d.MaxR)
-	for i := range d.Iterations {
-		if d.Iterations[i].PeakC < 0 {
-			d.Paper.ForgetC()
+	d.result.Paper = d.log.Paper(d.MaxR)
+	for i := range d.result.Iterations {
+		if d.result.Iterations[i].PeakC < 0 {
+			d.result.Paper.ForgetC()
 		}
 	}
 }
@@ -231,26 +221,6 @@ func (s *series) sample(seq, c int64) {
 	if p.At.Seq == seq {
 		p.At.C = c
 	}
-}
-
-// unsplit draws what is free in a watched arena as what it is known to be: not requested. s
-// is what was drawn.
-func (m *ArenaMap) unsplit(s split) split {
-	spans := m.Spans[:0]
-	for _, span := range m.Spans {
-		if span.Kind.Free() {
-			span.Kind = SpanUnsplit
-		}
-		if n := len(spans); n > 0 && span.Kind == SpanUnsplit && spans[n-1].Kind == SpanUnsplit {
-			spans[n-1].Bytes += span.Bytes
-			continue
-		}
-		spans = append(spans, span)
-	}
-	m.Spans = spans
-	s.unsplit += s.free()
-	s.untouched, s.touched = 0, 0
-	return s
 }
 
 // ofC is a metric of the greatest C, which is not told where it was not sampled.

@@ -102,8 +102,8 @@ func TestSampledStep(t *testing.T) {
 		t.Errorf("%+v, want %+v", d.Sampled, want)
 	}
 	spans := [][]Span{{
-		{0, 1024, SpanUnsplit}, {1024, 600, SpanLive}, {1624, 4096 - 1624, SpanUnsplit}, {4096, 4096, SpanUnmapped},
-		{8192, 8000, SpanLive}, {16192, 192, SpanUnsplit},
+		spanOf(0, 1024, SpanUnsplit), spanOf(1024, 600, SpanLive), spanOf(1624, 4096-1624, SpanUnsplit), spanOf(4096, 4096, SpanUnmapped),
+		spanOf(8192, 8000, SpanLive), spanOf(16192, 192, SpanUnsplit),
 	}}
 	if diff := cmp.Diff(spans[0], d.Map.Arenas[0].Spans); diff != "" {
 		t.Errorf("map (-want +got):\n%s", diff)

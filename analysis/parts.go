@@ -17,8 +17,8 @@ type tagUse struct {
 
 // tagged joins an arena to those of its tag on its device.
 func (ar *arena) tagged() {
-	tag := ar.info.Options["tag"]
-	if tag == "" || ar.over {
+	tag := ar.Info.Options["tag"]
+	if tag == "" || ar.Over {
 		return
 	}
 	d := ar.device
@@ -35,8 +35,8 @@ func (ar *arena) tagged() {
 func (u *tagUse) observe() {
 	var t, c, r int64
 	for _, ar := range u.arenas {
-		if !ar.paused() {
-			t, c, r = t+ar.t, c+ar.c, r+ar.r
+		if !ar.Paused() {
+			t, c, r = t+ar.T, c+ar.C, r+ar.R
 		}
 	}
 	u.MaxT, u.MaxC, u.MaxR = max(u.MaxT, t), max(u.MaxC, c), max(u.MaxR, r)
@@ -79,31 +79,12 @@ func (r *Result) OfTag(d *DeviceResult, tag string) (*DeviceResult, bool) {
 			}
 		}
 	}
-	of.Final.sum(final)
-	of.Peak.sum(peak)
+	of.Final.Sum(final)
+	of.Peak.Sum(peak)
 	if d.Sampled != nil { // whose chunks are not told
 		of.MaxC, of.Peak.C, of.Final.C = -1, -1, -1
 	}
 	return of, true
-}
-
-// sum adds up arenas, each seen by its own requests. Their free memory is as requests of the one
-// with the most reserved see it, of equal ones the first.
-func (i *Instant) sum(arenas []*Instant) {
-	var view *Instant
-	for _, o := range arenas {
-		i.T, i.C, i.R = i.T+o.T, i.C+o.C, i.R+o.R
-		i.Rounding, i.Slack, i.Pending = i.Rounding+o.Rounding, i.Slack+o.Slack, i.Pending+o.Pending
-		i.Unsplit, i.Live = i.Unsplit+o.Unsplit, i.Live+o.Live
-		i.Stranded += o.Reserve + o.Reusable + o.External
-		if view == nil || o.R > view.R {
-			view = o
-		}
-	}
-	if view != nil {
-		i.Reserve, i.Reusable, i.External, i.View = view.Reserve, view.Reusable, view.External, view.View
-		i.Stranded -= view.Reserve + view.Reusable + view.External
-	}
 }
 
 // PhaseMetrics are the names of the metrics that a phase has by itself; see [DeviceResult.OfPhase].

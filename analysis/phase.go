@@ -11,12 +11,12 @@ func (a *analyzer) phase(e *trace.Event) {
 	}
 	ended := a.requests.Phase(e) && !a.opening
 	for _, d := range a.devices {
-		d.byPhase.Enter(current, e.Time, d.t, d.c)
+		d.byPhase.Enter(current, e.Time, d.T, d.C)
 		if d.pauses != nil {
 			d.pauses.Phase(e.Time)
 		}
 		if ended {
-			d.trend.RequestEnded(trace.ParseContext(e.Kind, a.opt.Text(e.Context)).Name(), e.Seq, e.Time, d.heldBytes())
+			d.trend.RequestEnded(trace.ParseContext(e.Kind, a.opt.Text(e.Context)).Name(), e.Seq, e.Time, d.HeldBytes())
 		}
 	}
 }
@@ -28,8 +28,8 @@ func (a *analyzer) kvEvent(e *trace.Event) {
 		return
 	}
 	for _, d := range a.devices {
-		if d.Device == id {
-			d.trend.RequestEnded(KVRequests, e.Seq, e.Time, d.heldBytes())
+		if d.ID == id {
+			d.trend.RequestEnded(KVRequests, e.Seq, e.Time, d.HeldBytes())
 		}
 	}
 }

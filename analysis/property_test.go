@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"cmp"
+	"github.com/memprof/memprof/analysis/ledger"
 	"maps"
 	"slices"
 	"testing"
@@ -33,7 +34,7 @@ type naiveBlock struct {
 }
 
 func (n *naive) each(e *trace.Event, do func(addr int64)) {
-	for at := e.Addr; at < e.Addr+e.Provided; at += granule {
+	for at := e.Addr; at < e.Addr+e.Provided; at += 256 {
 		do(at)
 	}
 }
@@ -64,19 +65,19 @@ func (n *naive) apply(e trace.Event) {
 }
 
 // count is the state of an arena, or of all for -1.
-func (n *naive) count(arena int32) (s split) {
+func (n *naive) count(arena int32) (s ledger.Split) {
 	for _, g := range n.granules {
 		if arena >= 0 && g.arena != arena {
 			continue
 		}
-		s.r += granule
+		s.R += 256
 		switch {
 		case g.block == nil && g.touched:
-			s.touched += granule
+			s.Touched += 256
 		case g.block == nil:
-			s.untouched += granule
+			s.Untouched += 256
 		case g.block.pending:
-			s.pending += granule
+			s.Pending += 256
 		}
 	}
 	for _, b := range n.blocks {
@@ -84,11 +85,11 @@ func (n *naive) count(arena int32) (s split) {
 			continue
 		}
 		rounded := (b.e.Requested + 255) / 256 * 256
-		s.live++
-		s.t += b.e.Requested
-		s.c += b.e.Provided
-		s.rounding += rounded - b.e.Requested
-		s.slack += b.e.Provided - rounded
+		s.Live++
+		s.T += b.e.Requested
+		s.C += b.e.Provided
+		s.Rounding += rounded - b.e.Requested
+		s.Slack += b.e.Provided - rounded
 	}
 	return s
 }
@@ -108,8 +109,8 @@ func (n *naive) largestFree(arena int32) (most chunk) {
 		if at != run.to {
 			run = chunk{from: at}
 		}
-		if run.to = at + granule; g.touched {
-			run.touched += granule
+		if run.to = at + 256; g.touched {
+			run.touched += 256
 		}
 		if run.to-run.from > most.to-most.from {
 			most = run
@@ -119,19 +120,19 @@ func (n *naive) largestFree(arena int32) (most chunk) {
 }
 
 // free gives every free granule its name, as requests of an arena see it.
-func (n *naive) free(view int32) (f freeTerms) {
+func (n *naive) free(view int32) (f ledger.FreeTerms) {
 	most := n.largestFree(view)
 	for at, g := range n.granules {
 		switch {
 		case g.block != nil:
 		case g.arena != view:
-			f.stranded += granule
+			f.Stranded += 256
 		case !g.touched:
-			f.reserve += granule
+			f.Reserve += 256
 		case most.from <= at && at < most.to:
-			f.reusable += granule
+			f.Reusable += 256
 		default:
-			f.external += granule
+			f.External += 256
 		}
 	}
 	return f
@@ -141,7 +142,7 @@ func (n *naive) free(view int32) (f freeTerms) {
 func (n *naive) view() (view int32) {
 	mapped := map[int32]int64{}
 	for _, g := range n.granules {
-		mapped[g.arena] += granule
+		mapped[g.arena] += 256
 	}
 	for _, arena := range slices.Sorted(maps.Keys(mapped)) {
 		if mapped[arena] > mapped[view] {
@@ -169,8 +170,8 @@ func (n *naive) tooSmall(arena int32, size int64) (bytes int64) {
 		if at != next || g.block != nil {
 			end()
 		}
-		if next = at + granule; g.block == nil {
-			run += granule
+		if next = at + 256; g.block == nil {
+			run += 256
 		}
 	}
 	end()
@@ -227,7 +228,7 @@ func drawn(m ArenaMap) picture {
 		if s.Kind == SpanLive {
 			p.Requested[m.Base+s.Start] = s.Bytes
 		}
-		for x := (m.Base + s.Start + 255) / 256 * 256; x < m.Base+s.Start+s.Bytes; x += granule {
+		for x := (m.Base + s.Start + 255) / 256 * 256; x < m.Base+s.Start+s.Bytes; x += 256 {
 			p.Kinds[x] = kind
 		}
 	}
@@ -314,12 +315,12 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 		r := scenario(t)
 		a := newAnalyzer(Options{Text: r.Strings.Text})
 		n := &naive{map[int64]*naiveGranule{}, map[int64]*naiveBlock{}}
-		var peak, maxima split
+		var peak, maxima ledger.Split
 		var peakSeq int64 = -1
 		var pictures [2]picture
 		var contexts, sizes []Holder
 		var largestFree chunk
-		var free freeTerms
+		var free ledger.FreeTerms
 		var view int32
 		for i := range r.Events {
 			e := &r.Events[i]
@@ -334,8 +335,8 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 			for _, ar := range a.arenas {
 				n.checkArena(t, ar, e)
 			}
-			maxima.t, maxima.c, maxima.r = max(maxima.t, all.t), max(maxima.c, all.c), max(maxima.r, all.r)
-			if all.r > peak.r || all.r == peak.r && all.t > peak.t {
+			maxima.T, maxima.C, maxima.R = max(maxima.T, all.T), max(maxima.C, all.C), max(maxima.R, all.R)
+			if all.R > peak.R || all.R == peak.R && all.T > peak.T {
 				peak, peakSeq = all, e.Seq
 				pictures = [2]picture{n.picture(0), n.picture(1)}
 				contexts, sizes = n.holders(r)
@@ -350,13 +351,13 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 		}
 		d := &result.Devices[0]
 		want := Instant{Seq: peakSeq, Time: d.Peak.Time, Iteration: d.Peak.Iteration}
-		peak.fill(&want)
-		free.fill(&want)
+		peak.Fill(&want)
+		free.Fill(&want)
 		want.View = view
 		if d.Peak != want {
 			t.Fatalf("peak %+v\nwant %+v", d.Peak, want)
 		}
-		if d.MaxT != maxima.t || d.MaxC != maxima.c || d.MaxR != maxima.r {
+		if d.MaxT != maxima.T || d.MaxC != maxima.C || d.MaxR != maxima.R {
 			t.Fatalf("maxima %d %d %d, want %+v", d.MaxT, d.MaxC, d.MaxR, maxima)
 		}
 		if d.LargestFree != largestFree.to-largestFree.from {
@@ -379,14 +380,14 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 }
 
 // checkDevice holds the state of a device against the granules.
-func (n *naive) checkDevice(t *rapid.T, d *device, e *trace.Event, all split) {
+func (n *naive) checkDevice(t *rapid.T, d *device, e *trace.Event, all ledger.Split) {
 	t.Helper()
-	if d.split != all {
-		t.Fatalf("seq %d %s: device %+v\nwant %+v", e.Seq, e.Kind, d.split, all)
+	if d.Split != all {
+		t.Fatalf("seq %d %s: device %+v\nwant %+v", e.Seq, e.Kind, d.Split, all)
 	}
-	got := d.instant(e.Seq, e.Time)
+	got := d.Instant(e.Seq, e.Time)
 	want := got
-	n.free(n.view()).fill(&want)
+	n.free(n.view()).Fill(&want)
 	want.View = n.view()
 	if got != want {
 		t.Fatalf("seq %d %s: device %+v\nwant %+v", e.Seq, e.Kind, got, want)
@@ -394,15 +395,15 @@ func (n *naive) checkDevice(t *rapid.T, d *device, e *trace.Event, all split) {
 	if sum := got.T + got.Internal() + got.Pending + got.Stranded + got.Reserve + got.Reusable + got.External; sum != got.R {
 		t.Fatalf("seq %d %s: the terms are %d bytes, R %d", e.Seq, e.Kind, sum, got.R)
 	}
-	for i := range d.OOMs {
-		o := &d.OOMs[i]
+	for i := range d.result.OOMs {
+		o := &d.result.OOMs[i]
 		if o.Seq != e.Seq {
 			continue
 		}
 		free, small := n.free(o.Arena), n.tooSmall(o.Arena, o.Request)
-		n.free(o.Arena).fill(&want)
+		n.free(o.Arena).Fill(&want)
 		want.View = o.Arena
-		if o.At != want || o.TooSmall != small || o.Stranded != free.stranded || o.Free != all.free() {
+		if o.At != want || o.TooSmall != small || o.Stranded != free.Stranded || o.Free != all.Free() {
 			t.Fatalf("OOM %+v\nwant %+v, too small %d", o, want, small)
 		}
 	}
@@ -411,16 +412,16 @@ func (n *naive) checkDevice(t *rapid.T, d *device, e *trace.Event, all split) {
 // checkArena holds the state of an arena by itself against the granules.
 func (n *naive) checkArena(t *rapid.T, ar *arena, e *trace.Event) {
 	t.Helper()
-	if want := n.count(ar.index); ar.split != want {
-		t.Fatalf("seq %d %s: arena %d %+v\nwant %+v", e.Seq, e.Kind, ar.index, ar.split, want)
+	if want := n.count(ar.Index); ar.Split != want {
+		t.Fatalf("seq %d %s: arena %d %+v\nwant %+v", e.Seq, e.Kind, ar.Index, ar.Split, want)
 	}
-	want := n.free(ar.index)
-	want.stranded = 0
-	if got := ar.ownTerms(); got != want {
-		t.Fatalf("seq %d %s: arena %d %+v\nwant %+v", e.Seq, e.Kind, ar.index, got, want)
+	want := n.free(ar.Index)
+	want.Stranded = 0
+	if got := ar.OwnTerms(); got != want {
+		t.Fatalf("seq %d %s: arena %d %+v\nwant %+v", e.Seq, e.Kind, ar.Index, got, want)
 	}
-	if most := n.largestFree(ar.index); ar.largestFree() != most.to-most.from {
-		t.Fatalf("seq %d %s: arena %d: largest free chunk %d, want %+v", e.Seq, e.Kind, ar.index, ar.largestFree(), most)
+	if most := n.largestFree(ar.Index); ar.LargestFree() != most.to-most.from {
+		t.Fatalf("seq %d %s: arena %d: largest free chunk %d, want %+v", e.Seq, e.Kind, ar.Index, ar.LargestFree(), most)
 	}
 }
 

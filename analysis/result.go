@@ -77,51 +77,6 @@ type DeviceResult struct {
 	Sampled *Sampled
 }
 
-// Instant is the state of a device after one event. R = T + Rounding + Slack + Pending +
-// Stranded + Reserve + Reusable + External + Unsplit holds at every event; the analyzer checks it.
-type Instant struct {
-	Seq, Time int64
-	T         int64 // requested by live allocations
-	C         int64 // chunks of live allocations; -1 where it is not known, see Sampled
-	R         int64 // physically mapped
-	Rounding  int64 // internal: request rounded up to 256
-	Slack     int64 // internal: chunk larger than the rounded request
-	Pending   int64 // freed, waiting for other streams
-	// Every free byte is in the first that applies of these four.
-	Stranded int64 // in an arena that requests of View cannot use
-	Reserve  int64 // never handed out since it was mapped
-	Reusable int64 // handed out before, in the arena's largest free chunk
-	External int64 // handed out before, in a smaller free chunk: fragmented
-	Unsplit  int64 // internal and free in one, where chunks are not told: see Sampled
-	Live     int64 // live allocations
-	// View is the ID of the arena whose requests the free memory is seen by; 0 where none has memory.
-	View      int32
-	Paused    int64 // bytes that paused tags gave back and will take again; in no other term
-	Iteration int   // index of the iteration it falls in, among all; see [DeviceResult.IterationNumber]
-}
-
-// Internal is C - T; -1 where C is not known.
-func (i Instant) Internal() int64 {
-	switch {
-	case i.C < 0:
-		return -1
-	case i.Unsplit != 0:
-		return i.C - i.T
-	}
-	return i.Rounding + i.Slack
-}
-
-// Free is F = R - C - pending; -1 where C is not known.
-func (i Instant) Free() int64 {
-	switch {
-	case i.C < 0:
-		return -1
-	case i.Unsplit != 0:
-		return i.R - i.C - i.Pending
-	}
-	return i.Stranded + i.Reserve + i.Reusable + i.External
-}
-
 // Verdict says why a request needed new memory.
 type Verdict string
 
@@ -185,56 +140,6 @@ type Point struct {
 
 // Range is the least and greatest value in an interval.
 type Range struct{ Min, Max int64 }
-
-// AddressMap is the layout of each arena of a device at one instant, to scale.
-type AddressMap struct {
-	At     Instant
-	Arenas []ArenaMap
-}
-
-// ArenaMap lists spans in address order. They tile [Base, Base+Extent).
-type ArenaMap struct {
-	Arena        int32
-	At           Instant // the arena's part of the device's instant, seen by its own requests: Stranded is 0
-	Base, Extent int64
-	Spans        []Span
-}
-
-// SpanKind says what a span of addresses is.
-type SpanKind uint8
-
-const (
-	SpanLive  SpanKind = iota // requested bytes of a live chunk
-	SpanSlack                 // rest of a live chunk
-	SpanPending
-	SpanReserve  // free, never handed out since it was mapped
-	SpanReusable // free, handed out before, in the largest free chunk of the arena
-	SpanExternal // free, handed out before, in a smaller free chunk
-	SpanUnsplit  // free, or what a chunk has beyond its request: see Sampled
-	SpanUnmapped
-)
-
-// Free says whether the span is free memory of an arena whose chunks are known.
-func (k SpanKind) Free() bool { return k >= SpanReserve && k <= SpanExternal }
-
-// Span is [Start, Start+Bytes) relative to the arena's base.
-type Span struct {
-	Start, Bytes int64
-	Kind         SpanKind
-}
-
-// ArenaInfo is an `arena` event, parsed.
-type ArenaInfo struct {
-	ID, Device  int32
-	Stream      int64
-	Base        int64
-	Reservation int64
-	Limit       int64
-	Options     map[string]string // "growth", "headroom", "granularity", ...
-	MaxR        int64             // greatest reserved bytes of the arena
-	Final       Instant           // the arena after the last event, seen by its own requests: Stranded is 0
-	Paused      bool              // it is paused after the last event: Final is what it will be once resumed
-}
 
 // External is device memory that other libraries took through the CUDA API, seen by the
 // hook; neither managed memory nor the host's is in it. Calls are all of theirs.

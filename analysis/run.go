@@ -10,6 +10,7 @@ import (
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/kv"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/trend"
 	"github.com/memprof/memprof/trace"
 )
@@ -85,7 +86,7 @@ func Run(src Source, opt Options) (*Result, error) {
 }
 
 func newAnalyzer(opt Options) *analyzer {
-	a := &analyzer{opt: opt.withDefaults(), ledger: newLedger(), byID: map[int32]*arena{}}
+	a := &analyzer{opt: opt.withDefaults(), ledger: ledger.New()}
 	a.attribution = attribution.New(attribution.Options{Text: a.opt.Text, Top: a.opt.Top, Groups: a.opt.Groups})
 	a.kv = kv.New(a.opt.Text)
 	a.moment = a.nextMoment()
@@ -97,16 +98,13 @@ func newAnalyzer(opt Options) *analyzer {
 
 // analyzer is the state of one pass.
 type analyzer struct {
-	opt      Options
-	ledger   ledger
-	arenas   []*arena  // in order of creation
-	mappings rangeTree // what is mapped in all arenas
-	byID     map[int32]*arena
-	last     *arena    // the arena of the event before
-	devices  []*device // in order of appearance
-	marks    iterations.Log
-	start    Iteration // where the current iteration started
-	runs     []int64   // scratch
+	opt     Options
+	ledger  *ledger.Ledger
+	arenas  []*arena  // those of the ledger, by Index
+	devices []*device // in order of appearance
+	marks   iterations.Log
+	start   Iteration // where the current iteration started
+	runs    []int64   // scratch
 
 	kv          *kv.Tracker
 	attribution *attribution.Tracker
@@ -146,11 +144,11 @@ func (a *analyzer) batch(b *trace.Batch) error {
 // observe tells of an event, and what its device is like now.
 func (a *analyzer) observe(e *trace.Event) {
 	id := e.Device
-	if ar := a.byID[e.Arena]; ar != nil {
-		id = ar.info.Device
+	if ar := a.lookup(e.Arena); ar != nil {
+		id = ar.Info.Device
 	}
 	for _, d := range a.devices {
-		if d.Device == id {
+		if d.ID == id {
 			now := d.now(e.Seq, e.Time)
 			a.opt.Observe(e, id, &now)
 			return
@@ -174,7 +172,7 @@ func (a *analyzer) event(e *trace.Event) error {
 		a.history.now = e.Seq
 	}
 	if e.Device < trace.NoDevice || e.Device >= maxDevices {
-		return newEventError(e, fmt.Errorf("device %d is not one of 0 to %d", e.Device, maxDevices-1))
+		return ledger.NewEventError(e, fmt.Errorf("device %d is not one of 0 to %d", e.Device, maxDevices-1))
 	}
 	var err error
 	switch e.Kind {
@@ -194,7 +192,7 @@ func (a *analyzer) event(e *trace.Event) error {
 		err = a.rare(e)
 	}
 	if err != nil {
-		return newEventError(e, err)
+		return ledger.NewEventError(e, err)
 	}
 	return nil
 }
@@ -205,11 +203,11 @@ func (a *analyzer) begin(e *trace.Event) {
 	a.kv.Begin(e.Time)
 	for _, d := range a.devices {
 		d.current = a.start
-		d.byPhase.Start(a.attribution.Phases.Current, e.Time, d.t, d.c)
+		d.byPhase.Start(a.attribution.Phases.Current, e.Time, d.T, d.C)
 		if d.samples != nil {
 			d.samples.iterationC = d.samples.c
 		}
-		if d.r > 0 {
+		if d.R > 0 {
 			d.observe(e.Seq-1, e.Time)
 		}
 	}
@@ -241,17 +239,15 @@ func (a *analyzer) rare(e *trace.Event) error {
 	case trace.KindResume:
 		return a.resume(e)
 	case trace.KindReclaim:
-		if ar := a.byID[e.Arena]; ar != nil {
+		if ar := a.lookup(e.Arena); ar != nil {
 			a.resolve(ar, e.Requested, false)
 		}
 	case trace.KindOOM:
-		ar := a.byID[e.Arena]
-		d := a.deviceOf(e.Device)
-		if ar != nil {
+		if ar := a.lookup(e.Arena); ar != nil {
 			a.resolve(ar, e.Requested, false)
-			d = ar.device
+			return a.oom(ar.device, ar.Arena, e)
 		}
-		return a.oom(d, ar, e)
+		return a.oom(a.deviceOf(e.Device), nil, e)
 	case trace.KindExternalAlloc, trace.KindExternalFree:
 		a.external(e)
 	case trace.KindStatistics:
@@ -275,48 +271,32 @@ func (a *analyzer) rare(e *trace.Event) error {
 // What a process has at most. No job comes near these; where all of them are looked at again and
 // again, they keep the pass linear in events.
 const (
-	maxDevices   = 1024    // ordinals are below
-	mostArenas   = 1 << 20 // that ever were
-	mostTags     = 1024    // of arenas, on a device
-	mostCaptures = 1024    // open at once
+	maxDevices   = 1024 // ordinals are below
+	mostTags     = 1024 // of arenas, on a device
+	mostCaptures = 1024 // open at once
 )
 
 func (a *analyzer) deviceOf(id int32) *device {
 	for _, d := range a.devices {
-		if d.Device == id {
+		if d.ID == id {
 			return d
 		}
 	}
 	d := newDevice(id, &a.opt)
 	if a.history != nil {
 		d.keys = newKeyframes(d, a.history)
+		d.Keeper = d.keys
 	}
 	d.log = a.marks.Clone() // those before it was used
-	d.iteration = d.log.Count
+	d.Iteration = d.log.Count
 	d.current = a.start
-	d.byPhase.Start(a.attribution.Phases.Current, a.lastTime, d.t, d.c)
+	d.byPhase.Start(a.attribution.Phases.Current, a.lastTime, d.T, d.C)
 	d.trend = trend.New(d.log.Count > 0)
 	if d.log.Count > 0 {
 		d.period = nil
 	}
 	a.devices = append(a.devices, d)
 	return d
-}
-
-// arenaOf is the arena of an event, which must have been described.
-func (a *analyzer) arenaOf(e *trace.Event) (*arena, error) {
-	if ar := a.last; ar != nil && ar.info.ID == e.Arena {
-		return ar, nil
-	}
-	ar := a.byID[e.Arena]
-	if ar == nil {
-		return nil, fmt.Errorf("no arena event describes arena %d", e.Arena)
-	}
-	if ar.released {
-		return nil, fmt.Errorf("arena %d was released with its pool", e.Arena)
-	}
-	a.last = ar
-	return ar, nil
 }
 
 // release takes the last event of an arena, or passes over the release of a pool that has
@@ -330,44 +310,25 @@ func (a *analyzer) release(e *trace.Event) error {
 		return err
 	}
 	if ar.window != nil {
-		a.rangeReleased(ar)
-		return nil
+		return a.rangeReleased(ar)
 	}
-	if ar.live > 0 || ar.pending > 0 || ar.r > 0 {
-		return fmt.Errorf("the pool has %d live chunks, %d bytes pending, %d mapped", ar.live, ar.pending, ar.r)
-	}
-	ar.released, a.last = true, nil
-	return nil
+	return a.ledger.Release(ar.Arena)
 }
 
 func (a *analyzer) arena(e *trace.Event) error {
-	info := arenaInfo(e, a.opt.Text(e.Context))
-	if ar := a.byID[e.Arena]; ar != nil {
-		if ar.released {
-			return fmt.Errorf("arena %d was released with its pool", e.Arena)
-		}
-		if ar.info.Device != info.Device {
-			return fmt.Errorf("arena %d is on device %d, and now on %d", e.Arena, ar.info.Device, info.Device)
-		}
-		return nil // a further reservation of the same arena
+	made, err := a.ledger.Describe(e, a.opt.Text(e.Context), func(id int32) *ledger.Device { return a.deviceOf(id).Device })
+	if err != nil || made == nil {
+		return err
 	}
-	if len(a.arenas) == mostArenas {
-		return fmt.Errorf("there are more than %d arenas", mostArenas)
-	}
-	ar := &arena{
-		info: info, index: int32(len(a.arenas)), device: a.deviceOf(e.Device),
-		coalesces: info.Options["coalesces"] == "1", pooled: attribution.Pooled(info.Options), head: none, tail: none, rank: none,
-	}
-	ar.total = &ar.device.split
+	ar := &arena{Arena: made, device: a.deviceOf(e.Device), pooled: attribution.Pooled(made.Info.Options)}
 	a.followTags(ar)
 	ar.watched()
 	ar.tagged()
 	if n := len(ar.device.tags); n > mostTags {
-		return fmt.Errorf("device %d has more than %d tags", ar.info.Device, mostTags)
+		return fmt.Errorf("device %d has more than %d tags", ar.Info.Device, mostTags)
 	}
 	a.arenas = append(a.arenas, ar)
-	a.attribution.Arena(info.Options)
-	a.byID[e.Arena] = ar
+	a.attribution.Arena(made.Info.Options)
 	a.describeGraphMemory(ar, e)
 	return nil
 }
@@ -382,45 +343,46 @@ func (a *analyzer) finish() (*Result, error) {
 		if len(ar.waiting) > 0 { // the end of the trace cut the request off
 			a.resolve(ar, ar.waiting[0].asked, false)
 		}
-		info := ar.info
-		info.MaxR = ar.maxR
-		info.Final = Instant{Seq: a.lastSeq, Time: a.lastTime, Iteration: ar.device.iteration}
-		ar.fill(&info.Final)
-		if ar.sampled {
+		info := ar.Info
+		info.MaxR = ar.MaxR
+		info.Final = Instant{Seq: a.lastSeq, Time: a.lastTime, Iteration: ar.device.Iteration}
+		ar.Fill(&info.Final)
+		if ar.Sampled {
 			info.Final.C = -1
 		}
-		info.Paused = ar.paused()
+		info.Paused = ar.Paused()
 		r.Arenas = append(r.Arenas, info)
 	}
-	if err := a.kv.Finish(a.lastTime, func(id int32, r *kv.Result) { d := a.deviceOf(id); d.KV = append(d.KV, r) }); err != nil {
+	if err := a.kv.Finish(a.lastTime, func(id int32, r *kv.Result) { d := a.deviceOf(id); d.result.KV = append(d.result.KV, r) }); err != nil {
 		return nil, err
 	}
 	if a.bands != nil {
 		r.Bands = a.bands.finish(a.lastTime)
 	}
-	slices.SortFunc(a.devices, func(x, y *device) int { return cmp.Compare(x.Device, y.Device) })
+	slices.SortFunc(a.devices, func(x, y *device) int { return cmp.Compare(x.ID, y.ID) })
 	for _, d := range a.devices {
 		if err := a.finishDevice(d); err != nil {
 			return nil, err
 		}
-		r.Devices = append(r.Devices, d.DeviceResult)
+		r.Devices = append(r.Devices, d.result)
 	}
 	return r, nil
 }
 
 func (a *analyzer) finishDevice(d *device) error {
-	d.Final = d.instant(a.lastSeq, a.lastTime)
-	d.Iterations = d.log.List
-	d.Phases, d.PhaseIterations = d.byPhase.Finish(&a.attribution.Phases, a.lastTime, d.t, d.c)
+	d.result.Peak, d.result.MaxT, d.result.MaxC, d.result.MaxR = d.Peak, d.MaxT, d.MaxC, d.MaxR
+	d.result.Final = d.Instant(a.lastSeq, a.lastTime)
+	d.result.Iterations = d.log.List
+	d.result.Phases, d.result.PhaseIterations = d.byPhase.Finish(&a.attribution.Phases, a.lastTime, d.T, d.C)
 	if d.pauses != nil {
-		d.Pauses = d.pauses.Finish(a.lastTime)
+		d.result.Pauses = d.pauses.Finish(a.lastTime)
 	}
-	d.detectIterations(!a.opt.Recovered && a.lost == 0 && d.OOMCount == 0)
-	slices.SortFunc(d.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
-	d.Paper = d.log.Paper(d.MaxR)
-	d.Leak = a.leak(d)
+	d.detectIterations(!a.opt.Recovered && a.lost == 0 && d.result.OOMCount == 0)
+	slices.SortFunc(d.result.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
+	d.result.Paper = d.log.Paper(d.MaxR)
+	d.result.Leak = a.leak(d)
 	for _, p := range d.series.points {
-		d.Series.Points = append(d.Series.Points, p.Point)
+		d.result.Series.Points = append(d.result.Series.Points, p.Point)
 	}
 	a.finishBeside(d)
 	if err := a.finishPeak(d); err != nil {
@@ -428,19 +390,8 @@ func (a *analyzer) finishDevice(d *device) error {
 	}
 	d.finishSampled()
 	for _, u := range d.tags {
-		d.Tags = append(d.Tags, u.TagUse)
+		d.result.Tags = append(d.result.Tags, u.TagUse)
 	}
 	a.finishGraphs(d)
 	return a.finishKeyframes(d)
-}
-
-func eventText(seq int64, kind trace.Kind, addr int64, arena int32) string {
-	text := fmt.Sprintf("event seq %d, %s", seq, kind)
-	if addr != 0 {
-		text += fmt.Sprintf(" at %#x", addr)
-	}
-	if arena != trace.NoArena {
-		text += fmt.Sprintf(" in arena %d", arena)
-	}
-	return text
 }

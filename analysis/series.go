@@ -38,17 +38,17 @@ func (s *series) add(d *device, seq, time int64) {
 	}
 	p := &s.points[len(s.points)-1]
 	p.End = moment
-	p.T.include(d.t)
+	p.T.include(d.T)
 	if d.samples == nil {
-		p.C.include(d.c)
+		p.C.include(d.C)
 	}
-	p.R.include(d.r)
-	p.Last.Seq, p.Last.Time, p.Last.Iteration = seq, time, d.iteration
-	d.fill(&p.Last, d.view())
+	p.R.include(d.R)
+	p.Last.Seq, p.Last.Time, p.Last.Iteration = seq, time, d.Iteration
+	d.Fill(&p.Last, d.View())
 	if d.samples != nil {
 		p.Last.C = -1
 	}
-	if d.r > p.At.R || d.r == p.At.R && d.t > p.At.T {
+	if d.R > p.At.R || d.R == p.At.R && d.T > p.At.T {
 		p.At = p.Last
 	}
 }
@@ -61,8 +61,8 @@ func (s *series) reaches(moment int64) bool {
 
 // begin appends a point; add fills in the rest, At among it: any R is greater.
 func (s *series) begin(d *device, seq, moment int64) {
-	p := Point{Start: moment, Iteration: d.iteration, At: Instant{R: -1}}
-	p.T, p.C, p.R = Range{d.t, d.t}, Range{d.c, d.c}, Range{d.r, d.r}
+	p := Point{Start: moment, Iteration: d.Iteration, At: Instant{R: -1}}
+	p.T, p.C, p.R = Range{d.T, d.T}, Range{d.C, d.C}, Range{d.R, d.R}
 	if d.samples != nil {
 		p.C = Range{-1, -1}
 	}

@@ -23,8 +23,8 @@ func TestSeriesLosesNoPeak(t *testing.T) {
 		steps := rapid.OneOf(rapid.Int64Range(0, 300), rapid.Int64Range(0, 1e4), rapid.Int64Range(0, 1e10), rapid.Int64Range(-100, 0))
 		var times []int64
 		for i, v := range values {
-			d.t, d.c, d.r = v, 2*v, v/10
-			d.iteration = i / 7
+			d.T, d.C, d.R = v, 2*v, v/10
+			d.Iteration = i / 7
 			own := now + steps.Draw(t, "step")
 			d.series.add(d, int64(i), own)
 			now = max(now, own)
@@ -81,7 +81,7 @@ func TestSeriesSilence(t *testing.T) {
 	seq := int64(0)
 	burst := func(start int64, values ...int64) {
 		for i, v := range values {
-			d.t, d.c, d.r, d.slack, d.touched = v, v+10, 100, 10, 90-v
+			d.T, d.C, d.R, d.Slack, d.Touched = v, v+10, 100, 10, 90-v
 			d.series.add(d, seq, start+int64(i)*250)
 			seq++
 		}
@@ -112,7 +112,7 @@ func TestSeriesSilence(t *testing.T) {
 func TestSeriesWidensBoundedly(t *testing.T) {
 	d := newDevice(0, &Options{MaxPoints: 2})
 	for i, time := range []int64{math.MinInt64, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64} {
-		d.t = int64(i)
+		d.T = int64(i)
 		d.series.add(d, int64(i), time)
 	}
 	points := d.series.points

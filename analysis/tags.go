@@ -1,12 +1,13 @@
 package analysis
 
 import (
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
 )
 
 // followTags joins a new arena to the tags of its device, which are followed from the first one on.
 func (a *analyzer) followTags(ar *arena) {
-	d, tag := ar.device, ar.info.Options["tag"]
+	d, tag := ar.device, ar.Info.Options["tag"]
 	if tag != "" && d.pauses == nil {
 		d.pauses = pause.New(pause.Options{MaxPoints: a.opt.MaxPoints, Top: a.opt.Top}, a.attribution)
 		for _, other := range a.arenas {
@@ -25,14 +26,14 @@ func (a *analyzer) followTags(ar *arena) {
 // followFree hands on what is free in an arena after an event.
 func (ar *arena) followFree() {
 	if d := ar.device; d.pauses != nil {
-		d.pauses.Free(ar.tag, ar.r-ar.c-ar.pending)
+		d.pauses.Free(ar.tag, ar.R-ar.C-ar.Pending)
 	}
 }
 
 // residency hands on that something of an arena was mapped, unmapped, paused or resumed.
 func (a *analyzer) residency(ar *arena, time int64) {
 	if d := ar.device; d.pauses != nil {
-		d.pauses.Mapped(ar.tag, ar.r, ar.paused(), d.r, time, !a.opening)
+		d.pauses.Mapped(ar.tag, ar.R, ar.Paused(), d.R, time, !a.opening)
 	}
 }
 
@@ -55,12 +56,12 @@ func (a *analyzer) lookUntagged(d *device, t *pause.Transition) {
 	var live int64
 	segments := len(a.arenas)
 	for _, ar := range a.arenas {
-		if ar.device != d || ar.released {
+		if ar.device != d || ar.Released {
 			continue
 		}
-		segments += ar.segments
+		segments += ar.Segments()
 		if !ar.tag.Tagged() {
-			live += ar.t
+			live += ar.T
 		}
 	}
 	look := d.pauses.Look(live)
@@ -68,15 +69,15 @@ func (a *analyzer) lookUntagged(d *device, t *pause.Transition) {
 		return
 	}
 	for _, ar := range a.arenas {
-		if ar.device != d || ar.released {
+		if ar.device != d || ar.Released {
 			continue
 		}
-		for i := ar.head; i != none; i = a.ledger.segments[i].next {
-			if s := &a.ledger.segments[i]; s.kind == segmentLive {
-				b := blockOf(s)
+		a.ledger.Each(ar.Arena, func(s *ledger.Segment) {
+			if s.Kind == ledger.LiveSegment {
+				b := s.Block()
 				look.Add(ar.tag, &b)
 			}
-		}
+		})
 	}
 	look.Done(t.Seq, t.Time, live)
 }

@@ -1,4 +1,4 @@
-package analysis
+package ledger
 
 import "github.com/tidwall/btree"
 

@@ -1,4 +1,4 @@
-package analysis
+package ledger
 
 import "math/rand/v2"
 
@@ -34,7 +34,7 @@ func (x *freeChunk) before(y *freeChunk) bool {
 type freeChunks []freeChunk
 
 // chunkOf is the root of the chunk that free segment i is in.
-func (l *ledger) chunkOf(i int32) int32 {
+func (l *Ledger) chunkOf(i int32) int32 {
 	for l.nodes[i].up != none {
 		i = l.nodes[i].up
 	}
@@ -42,11 +42,11 @@ func (l *ledger) chunkOf(i int32) int32 {
 }
 
 // sum computes the sums of a node from its segment and its children.
-func (l *ledger) sum(i int32) {
+func (l *Ledger) sum(i int32) {
 	s, n := &l.segments[i], &l.nodes[i]
-	n.bytes, n.touched = s.size, 0
-	if s.kind == segmentTouched {
-		n.touched = s.size
+	n.bytes, n.touched = s.Size, 0
+	if s.Kind == TouchedSegment {
+		n.touched = s.Size
 	}
 	if n.left != none {
 		n.bytes += l.nodes[n.left].bytes
@@ -59,7 +59,7 @@ func (l *ledger) sum(i int32) {
 }
 
 // alone makes segment i a tree of one node.
-func (l *ledger) alone(i int32) {
+func (l *Ledger) alone(i int32) {
 	for int(i) >= len(l.nodes) {
 		l.nodes = append(l.nodes, freeNode{priority: rand.Uint32()})
 	}
@@ -69,7 +69,7 @@ func (l *ledger) alone(i int32) {
 }
 
 // cutBefore cuts the tree that segment i is in into what lies before i and the rest.
-func (l *ledger) cutBefore(i int32) (left, right int32) {
+func (l *Ledger) cutBefore(i int32) (left, right int32) {
 	n := &l.nodes[i]
 	left, right = n.left, i
 	n.left = none
@@ -77,7 +77,7 @@ func (l *ledger) cutBefore(i int32) (left, right int32) {
 }
 
 // cutAfter cuts the tree that segment i is in into what ends with i and the rest.
-func (l *ledger) cutAfter(i int32) (left, right int32) {
+func (l *Ledger) cutAfter(i int32) (left, right int32) {
 	n := &l.nodes[i]
 	left, right = i, n.right
 	n.right = none
@@ -86,7 +86,7 @@ func (l *ledger) cutAfter(i int32) (left, right int32) {
 
 // cut goes up from i, whose subtree is cut already, and adds each ancestor with its other subtree
 // to the side that it is on.
-func (l *ledger) cut(i, left, right int32) (int32, int32) {
+func (l *Ledger) cut(i, left, right int32) (int32, int32) {
 	up := l.nodes[i].up
 	l.nodes[i].up = none
 	l.sum(i)
@@ -118,7 +118,7 @@ func (l *ledger) cut(i, left, right int32) (int32, int32) {
 }
 
 // join makes two trees one; all of left lies before right.
-func (l *ledger) join(left, right int32) int32 {
+func (l *Ledger) join(left, right int32) int32 {
 	switch {
 	case left == none:
 		return right
@@ -139,20 +139,20 @@ func (l *ledger) join(left, right int32) int32 {
 
 // addFree puts segment i, which has become free, into a chunk: its own, or with the free segments
 // that it touches.
-func (l *ledger) addFree(ar *arena, i int32) {
-	if ar.sampled {
+func (l *Ledger) addFree(ar *Arena, i int32) {
+	if ar.Sampled {
 		return
 	}
 	s := &l.segments[i]
 	l.alone(i)
-	root, entry, addr := i, none, s.addr
-	if p := s.prev; p != none && !s.region && l.segments[p].free() && l.segments[p].end() == s.addr {
+	root, entry, addr := i, none, s.Addr
+	if p := s.prev; p != none && !s.Region && l.segments[p].Free() && l.segments[p].End() == s.Addr {
 		left := l.chunkOf(p)
 		entry = l.nodes[left].entry
 		addr = ar.chunks[entry].addr
 		root = l.join(left, root)
 	}
-	if n := s.next; n != none && l.segments[n].free() && !l.segments[n].region && s.end() == l.segments[n].addr {
+	if n := s.next; n != none && l.segments[n].Free() && !l.segments[n].Region && s.End() == l.segments[n].Addr {
 		right := l.chunkOf(n)
 		if other := l.nodes[right].entry; entry == none {
 			entry = other
@@ -173,13 +173,13 @@ func (l *ledger) addFree(ar *arena, i int32) {
 
 // removeFree takes segment i, which will not be free any more, out of its chunk: what lies before
 // it and what lies behind it are chunks of their own.
-func (l *ledger) removeFree(ar *arena, i int32) {
-	if ar.sampled {
+func (l *Ledger) removeFree(ar *Arena, i int32) {
+	if ar.Sampled {
 		return
 	}
 	chunk := l.chunkOf(i)
 	entry := l.nodes[chunk].entry
-	addr, end := ar.chunks[entry].addr, l.segments[i].end()
+	addr, end := ar.chunks[entry].addr, l.segments[i].End()
 	left, _ := l.cutBefore(i)
 	_, right := l.cutAfter(i)
 	switch {
@@ -196,8 +196,8 @@ func (l *ledger) removeFree(ar *arena, i int32) {
 }
 
 // cutFree puts upper, the part that was cut from the end of the free segment i, into the chunk of i.
-func (l *ledger) cutFree(ar *arena, i, upper int32) {
-	if ar.sampled {
+func (l *Ledger) cutFree(ar *Arena, i, upper int32) {
+	if ar.Sampled {
 		return
 	}
 	entry := l.nodes[l.chunkOf(i)].entry
@@ -208,13 +208,13 @@ func (l *ledger) cutFree(ar *arena, i, upper int32) {
 }
 
 // addChunk adds a chunk to the heap.
-func (l *ledger) addChunk(ar *arena, root int32, addr int64) {
+func (l *Ledger) addChunk(ar *Arena, root int32, addr int64) {
 	ar.chunks = append(ar.chunks, freeChunk{})
 	l.raise(ar.chunks, len(ar.chunks)-1, freeChunk{l.nodes[root].bytes, addr, root})
 }
 
 // setChunk makes an entry of the heap another chunk.
-func (l *ledger) setChunk(ar *arena, entry, root int32, addr int64) {
+func (l *Ledger) setChunk(ar *Arena, entry, root int32, addr int64) {
 	c := freeChunk{l.nodes[root].bytes, addr, root}
 	if c.before(&ar.chunks[entry]) {
 		l.raise(ar.chunks, int(entry), c)
@@ -224,7 +224,7 @@ func (l *ledger) setChunk(ar *arena, entry, root int32, addr int64) {
 }
 
 // removeChunk takes an entry out of the heap; the last one takes its place.
-func (l *ledger) removeChunk(ar *arena, entry int32) {
+func (l *Ledger) removeChunk(ar *Arena, entry int32) {
 	n := len(ar.chunks) - 1
 	last := ar.chunks[n]
 	ar.chunks = ar.chunks[:n]
@@ -234,7 +234,7 @@ func (l *ledger) removeChunk(ar *arena, entry int32) {
 }
 
 // raise puts a chunk at an index, or above it where it is larger.
-func (l *ledger) raise(h freeChunks, i int, c freeChunk) {
+func (l *Ledger) raise(h freeChunks, i int, c freeChunk) {
 	for i > 0 {
 		parent := (i - 1) / 2
 		if !c.before(&h[parent]) {
@@ -249,7 +249,7 @@ func (l *ledger) raise(h freeChunks, i int, c freeChunk) {
 }
 
 // lower puts a chunk at an index, or below it where others are larger.
-func (l *ledger) lower(h freeChunks, i int, c freeChunk) {
+func (l *Ledger) lower(h freeChunks, i int, c freeChunk) {
 	for {
 		child := 2*i + 1
 		if child >= len(h) {

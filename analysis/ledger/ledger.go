@@ -1,0 +1,315 @@
+package ledger
+
+import "fmt"
+
+// Segment is a stretch of mapped addresses that is of one kind. The segments of an
+// arena tile its mapped ranges and form a list in the order of addresses.
+//
+// This is the allocator's view of chunks with one thing added: free memory is divided into
+// what was handed out since it was mapped (touched) and what never was (untouched), so that
+// merging chunks does not lose which bytes were touched.
+// An alloc starts where a free chunk starts in every allocator that takes the low part
+// of a chunk, which makes the table lookup enough; others cost a search.
+type Segment struct {
+	Addr, Size int64
+	Requested  int64 // live, pending
+	Seq        int64 // live, pending: of the alloc; untouched: of the map
+	Freed      int64 // pending: seq of the free
+	stream     int64 // live, pending: the requester's
+	prev, next int32 // neighbours in the arena, none at the ends; next links vacant slots
+	arena      int32 // index into Ledger.Arenas
+	Context    int32
+	Label      int32 // live, pending: context of the last label event; 0 for none
+	Visit      int32 // live, pending: of the phase that the alloc was in; 0 for none
+	Phase      uint8 // live, pending: the number of that phase
+	Kind       SegmentKind
+	Region     bool // starts a region that does not coalesce with what is before it
+	shared     bool // live: used by another stream, so its free will be pending
+	Within     bool // pending: the visit was open when it was freed
+}
+
+// SegmentKind is the state of the bytes of a segment.
+type SegmentKind uint8
+
+const (
+	LiveSegment SegmentKind = iota
+	PendingSegment
+	TouchedSegment
+	UntouchedSegment
+)
+
+// End is the address behind the segment.
+func (s *Segment) End() int64 { return s.Addr + s.Size }
+
+// Free says whether the segment is free memory.
+func (s *Segment) Free() bool { return s.Kind >= TouchedSegment }
+
+// Ledger holds the segments of all arenas of a process.
+type Ledger struct {
+	segments []Segment
+	nodes    []freeNode // of the free segments, by the same index; see freechunks.go
+	vacant   int32
+	table    addressTable // of all segments, by start
+
+	Arenas   []*Arena // in order of creation
+	byID     map[int32]*Arena
+	last     *Arena    // the arena of the event before
+	mappings RangeTree // what is mapped in all arenas
+}
+
+// New is a ledger without arenas.
+func New() *Ledger {
+	return &Ledger{vacant: none, table: newAddressTable(), byID: map[int32]*Arena{}}
+}
+
+// Block is the block of a live or pending segment. Pending is left to the caller, who knows the moment.
+func (s *Segment) Block() Block {
+	return Block{
+		Addr: s.Addr, Size: s.Size, Requested: s.Requested, Seq: s.Seq, Arena: s.arena, Context: s.Context,
+		Label: s.Label, Phase: s.Phase, Within: s.Within,
+	}
+}
+
+// Each calls f with the segments of an arena in the order of addresses.
+func (l *Ledger) Each(ar *Arena, f func(*Segment)) {
+	for i := ar.head; i != none; i = l.segments[i].next {
+		f(&l.segments[i])
+	}
+}
+
+// insertBefore puts a segment into its arena's list in front of next (none: at the end).
+func (l *Ledger) insertBefore(ar *Arena, next int32, s Segment) int32 {
+	i := l.vacant
+	if i != none {
+		l.vacant = l.segments[i].next
+	} else {
+		i = int32(len(l.segments))
+		l.segments = append(l.segments, Segment{})
+	}
+	s.next = next
+	if next == none {
+		s.prev, ar.tail = ar.tail, i
+	} else {
+		s.prev, l.segments[next].prev = l.segments[next].prev, i
+	}
+	if s.prev == none {
+		ar.head = i
+	} else {
+		l.segments[s.prev].next = i
+	}
+	l.segments[i] = s
+	l.table.insert(s.Addr, i)
+	ar.segments++
+	return i
+}
+
+// drop takes a segment out.
+func (l *Ledger) drop(ar *Arena, i int32) {
+	s := &l.segments[i]
+	l.table.remove(s.Addr)
+	ar.segments--
+	if s.prev == none {
+		ar.head = s.next
+	} else {
+		l.segments[s.prev].next = s.next
+	}
+	if s.next == none {
+		ar.tail = s.prev
+	} else {
+		l.segments[s.next].prev = s.prev
+	}
+	s.next, l.vacant = l.vacant, i
+}
+
+// splitAt cuts a free segment; addr lies inside it. It returns the upper part.
+func (l *Ledger) splitAt(ar *Arena, i int32, addr int64) int32 {
+	s := &l.segments[i]
+	upper := Segment{Addr: addr, Size: s.End() - addr, Seq: s.Seq, arena: s.arena, Kind: s.Kind}
+	s.Size = addr - s.Addr
+	at := l.insertBefore(ar, s.next, upper)
+	l.cutFree(ar, i, at)
+	return at
+}
+
+// at returns the free segment that starts at addr, after cutting one that only contains
+// it. The error says what is there instead.
+func (l *Ledger) at(ar *Arena, addr int64) (int32, error) {
+	i := l.table.find(addr)
+	if i == none {
+		if i = l.containing(ar, addr); i != none && l.segments[i].Free() {
+			return l.splitAt(ar, i, addr), nil
+		}
+	}
+	if i == none {
+		return none, fmt.Errorf("%#x is not in mapped memory of the arena", addr)
+	}
+	s := &l.segments[i]
+	if s.arena != ar.Index {
+		return none, fmt.Errorf("%#x is mapped for another arena", addr)
+	}
+	if !s.Free() {
+		return none, l.occupied(i)
+	}
+	return i, nil
+}
+
+// containing is the segment that has addr, or none.
+func (l *Ledger) containing(ar *Arena, addr int64) int32 {
+	mapped, ok := ar.mapped.After(addr)
+	if !ok || mapped.From > addr {
+		return none
+	}
+	i := ar.waypoints.below(addr, func(start int64) int32 {
+		if i := l.table.find(start); i != none && l.segments[i].arena == ar.Index {
+			return i
+		}
+		return none
+	})
+	if i == none || l.segments[i].Addr < mapped.From {
+		i = l.table.find(mapped.From)
+	}
+	for steps := 1; l.segments[i].End() <= addr; steps++ {
+		i = l.segments[i].next
+		if steps%waypointSteps == 0 {
+			ar.waypoints.note(l.segments[i].Addr, ar.segments)
+		}
+	}
+	return i
+}
+
+// following returns the free segment that starts where i ends.
+func (l *Ledger) following(i int32) (int32, error) {
+	s := &l.segments[i]
+	next := s.next
+	if next == none || l.segments[next].Addr != s.End() {
+		return none, fmt.Errorf("mapped memory of the arena ends at %#x", s.End())
+	}
+	if !l.segments[next].Free() {
+		return none, l.occupied(next)
+	}
+	return next, nil
+}
+
+func (l *Ledger) occupied(i int32) error {
+	s := &l.segments[i]
+	state := "live"
+	if s.Kind == PendingSegment {
+		state = "pending"
+	}
+	return fmt.Errorf("%#x to %#x is a %s chunk, handed out by seq %d", s.Addr, s.End(), state, s.Seq)
+}
+
+// occupy makes [addr, addr+size) one segment, live from now on, and returns it with the
+// free bytes of it that had never been handed out and those that had.
+func (l *Ledger) occupy(ar *Arena, addr, size int64) (i int32, untouched, touched int64, err error) {
+	if i, err = l.at(ar, addr); err != nil {
+		return none, 0, 0, err
+	}
+	end := addr + size
+	for piece := i; ; {
+		if l.segments[piece].End() > end {
+			l.splitAt(ar, piece, end)
+		}
+		s := &l.segments[piece]
+		if s.Kind == UntouchedSegment {
+			untouched += s.Size
+			ar.Device.touch(ar.Index, Range{s.Addr, s.End()}, s.Seq)
+		} else {
+			touched += s.Size
+		}
+		l.removeFree(ar, piece)
+		if piece != i {
+			l.absorb(ar, i, piece)
+		}
+		if l.segments[i].End() == end {
+			break
+		}
+		if piece, err = l.following(i); err != nil {
+			return none, 0, 0, err
+		}
+	}
+	l.segments[i].Kind = LiveSegment
+	return i, untouched, touched, nil
+}
+
+// absorb gives the bytes of next, which lies right behind i, to i.
+func (l *Ledger) absorb(ar *Arena, i, next int32) {
+	if l.segments[next].Region {
+		ar.beforeMapping()
+		ar.mapped.JoinAt(l.segments[next].Addr)
+	}
+	l.segments[i].Size += l.segments[next].Size
+	l.drop(ar, next)
+}
+
+// vacate makes a segment free and merges it with the touched segments beside it, within its region.
+func (l *Ledger) vacate(ar *Arena, i int32) {
+	s := &l.segments[i]
+	s.Kind, s.shared, s.Within = TouchedSegment, false, false
+	if next := s.next; next != none {
+		n := &l.segments[next]
+		if n.Kind == TouchedSegment && !n.Region && n.Addr == s.End() {
+			l.removeFree(ar, next)
+			s.Size += n.Size
+			l.drop(ar, next)
+		}
+	}
+	if prev := s.prev; prev != none && !s.Region {
+		p := &l.segments[prev]
+		if p.Kind == TouchedSegment && p.End() == s.Addr {
+			l.removeFree(ar, prev)
+			p.Size += s.Size
+			l.drop(ar, i)
+			i = prev
+		}
+	}
+	l.addFree(ar, i)
+}
+
+// mapRange makes r untouched memory, which may start a region; nothing of it is mapped. Mapped ranges end at gaps and
+// where regions start, so that every one starts with a segment.
+func (l *Ledger) mapRange(ar *Arena, r Range, seq int64, region bool) {
+	next, joins := none, false
+	if above, ok := ar.mapped.After(r.From); ok {
+		next = l.table.find(above.From)
+		joins = !l.segments[next].Region
+	}
+	i := l.insertBefore(ar, next, Segment{
+		Addr: r.From, Size: r.Bytes(), Seq: seq, arena: ar.Index, Kind: UntouchedSegment, Region: region,
+	})
+	ar.mapped.Add(r, !region, joins)
+	l.addFree(ar, i)
+}
+
+// unmapRange takes r, all of it mapped and free, out. It returns how many bytes of it were
+// untouched and how many touched.
+func (l *Ledger) unmapRange(ar *Arena, r Range) (untouched, touched int64, err error) {
+	i, err := l.at(ar, r.From)
+	if err != nil {
+		return 0, 0, err
+	}
+	for {
+		if l.segments[i].End() > r.To {
+			l.splitAt(ar, i, r.To)
+		}
+		s := &l.segments[i]
+		if s.Kind == UntouchedSegment {
+			untouched += s.Size
+			ar.Device.touch(ar.Index, Range{s.Addr, s.End()}, s.Seq)
+		} else {
+			touched += s.Size
+		}
+		l.removeFree(ar, i)
+		if s.End() == r.To {
+			l.drop(ar, i)
+			ar.mapped.Remove(r)
+			return untouched, touched, nil
+		}
+		next, err := l.following(i)
+		if err != nil {
+			return 0, 0, err
+		}
+		l.drop(ar, i)
+		i = next
+	}
+}

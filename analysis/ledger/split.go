@@ -1,0 +1,99 @@
+package ledger
+
+import (
+	"fmt"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// granule is what requests are rounded up to: 256 bytes, as in the allocator's policy.
+const granule = 256
+
+// Split is the state of an arena or a device, each term kept by itself: none is derived
+// from the others, so that the identity says something. Free memory is divided further by who
+// asks: see views.go.
+type Split struct {
+	T, C, R         int64
+	Rounding, Slack int64
+	Pending         int64
+	Untouched       int64 // free, never handed out since it was mapped
+	Touched         int64 // free, handed out before
+	Unsplit         int64
+	Live            int64 // live allocations, a count
+}
+
+// Free is F, in bytes. What is free in an arena that was only watched is in unsplit.
+func (s *Split) Free() int64 { return s.Untouched + s.Touched }
+
+// holds is the identity, and that internal waste is what chunks have beyond requests.
+func (s *Split) holds() bool {
+	internal := s.Rounding + s.Slack
+	return s.R == s.T+internal+s.Pending+s.Untouched+s.Touched+s.Unsplit && s.C-s.T == internal
+}
+
+// Plus is the sum, term by term.
+func (s Split) Plus(o Split) Split {
+	return Split{
+		T: s.T + o.T, C: s.C + o.C, R: s.R + o.R,
+		Rounding: s.Rounding + o.Rounding, Slack: s.Slack + o.Slack,
+		Pending: s.Pending + o.Pending, Untouched: s.Untouched + o.Untouched, Touched: s.Touched + o.Touched,
+		Unsplit: s.Unsplit + o.Unsplit, Live: s.Live + o.Live,
+	}
+}
+
+// Minus is the difference, term by term.
+func (s Split) Minus(o Split) Split {
+	return Split{
+		T: s.T - o.T, C: s.C - o.C, R: s.R - o.R,
+		Rounding: s.Rounding - o.Rounding, Slack: s.Slack - o.Slack,
+		Pending: s.Pending - o.Pending, Untouched: s.Untouched - o.Untouched, Touched: s.Touched - o.Touched,
+		Unsplit: s.Unsplit - o.Unsplit, Live: s.Live - o.Live,
+	}
+}
+
+// Fill writes the terms into an Instant, all but those of free memory.
+func (s *Split) Fill(i *Instant) {
+	i.T, i.C, i.R = s.T, s.C, s.R
+	i.Rounding, i.Slack, i.Pending = s.Rounding, s.Slack, s.Pending
+	i.Unsplit, i.Live = s.Unsplit, s.Live
+}
+
+// RoundingOf is what a request rounded up to the granule has beyond it, at most what the
+// chunk has: allocators that do not round have no rounding.
+func RoundingOf(requested, provided int64) int64 {
+	return min((requested+granule-1)&^(granule-1), provided) - requested
+}
+
+// EventError is of an event that cannot be, in the state that the events before it led to.
+type EventError struct {
+	Seq    int64
+	Kind   trace.Kind
+	Addr   int64
+	Arena  int32
+	Reason string
+}
+
+// NewEventError says why an event cannot be.
+func NewEventError(e *trace.Event, reason error) *EventError {
+	return &EventError{Seq: e.Seq, Kind: e.Kind, Addr: e.Addr, Arena: e.Arena, Reason: reason.Error()}
+}
+
+func (e *EventError) Error() string {
+	return eventText(e.Seq, e.Kind, e.Addr, e.Arena) + ": " + e.Reason
+}
+
+func eventText(seq int64, kind trace.Kind, addr int64, arena int32) string {
+	text := fmt.Sprintf("event seq %d, %s", seq, kind)
+	if addr != 0 {
+		text += fmt.Sprintf(" at %#x", addr)
+	}
+	if arena != trace.NoArena {
+		text += fmt.Sprintf(" in arena %d", arena)
+	}
+	return text
+}
+
+func (s *Split) text() string {
+	return fmt.Sprintf("R %d, T %d + rounding %d + slack %d + pending %d + untouched %d + touched %d + unsplit %d; C %d",
+		s.R, s.T, s.Rounding, s.Slack, s.Pending, s.Untouched, s.Touched, s.Unsplit, s.C)
+}
