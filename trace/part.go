@@ -11,6 +11,8 @@ import (
 
 	"github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/apache/arrow-go/v18/parquet/metadata"
+
+	"github.com/memprof/memprof/trace/columns"
 )
 
 // The keys of a part's file metadata. See the package comment for what they mean.
@@ -166,6 +168,47 @@ func openParquet(path string, f *os.File) (r *file.Reader, err error) {
 	return r, nil
 }
 
+// checkFooter checks the footer of a part before the Parquet library parses it: a damaged or hostile one must not make
+// the library allocate or read by counts, sizes and offsets that the file does not have. A Parquet file that
+// is no part is ErrNotTrace, a part of a newer schema ErrNewerSchema, anything else wrong ErrDamaged
+// or ErrTruncated.
+func checkFooter(path string, f *os.File, size int64) error {
+	footer, err := columns.ReadFooter(f, size)
+	if err != nil {
+		return footerError(path, err)
+	}
+	version, isTrace := footer.Metadata(keySchema)
+	if !isTrace {
+		return notTrace(path, "no "+keySchema+" in its metadata")
+	}
+	if version, err := strconv.Atoi(version); err == nil && version > SchemaVersion {
+		return newerSchema(path, version)
+	}
+	if err := footer.CheckSchema(numColumns); err != nil {
+		return notTrace(path, err.Error())
+	}
+	// Only now it is known to be ours, so that its row groups must be, too.
+	if err := footer.CheckRowGroups(schemaColumns); err != nil {
+		return footerError(path, err)
+	}
+	return nil
+}
+
+func footerError(path string, err error) error {
+	var wrong *columns.Error
+	switch {
+	case !errors.As(err, &wrong):
+		return fmt.Errorf("%s: %w", path, err)
+	case wrong.Truncated:
+		return truncatedPart(path, wrong.Detail)
+	}
+	return &PathError{Path: path, Err: ErrDamaged, Detail: wrong.Detail, Remedy: "copy the part again"}
+}
+
+func notTrace(path, detail string) error {
+	return &PathError{Path: path, Err: ErrNotTrace, Detail: detail, Remedy: "give the directory of a run, or one of its .parquet parts"}
+}
+
 func truncatedPart(path, detail string) error {
 	return &PathError{Path: path, Err: ErrTruncated, Detail: detail,
 		Remedy: "copy the part again, or run `memprof recover` on the run's directory if its spool is still there"}
@@ -288,10 +331,10 @@ func checkColumns(md *metadata.FileMetaData) error {
 	if n := md.Schema.NumColumns(); n != numColumns {
 		return fmt.Errorf("%d columns, not %d", n, numColumns)
 	}
-	for i, want := range columns {
+	for i, want := range schemaColumns {
 		c := md.Schema.Column(i)
-		if c.Name() != want.name || c.PhysicalType() != want.typ || c.MaxDefinitionLevel() != 0 || c.MaxRepetitionLevel() != 0 {
-			return fmt.Errorf("column %d is %s %v, not a required %s %v", i, c.Name(), c.PhysicalType(), want.name, want.typ)
+		if c.Name() != want.Name || c.PhysicalType() != want.Type || c.MaxDefinitionLevel() != 0 || c.MaxRepetitionLevel() != 0 {
+			return fmt.Errorf("column %d is %s %v, not a required %s %v", i, c.Name(), c.PhysicalType(), want.Name, want.Type)
 		}
 	}
 	return nil

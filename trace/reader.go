@@ -10,6 +10,8 @@ import (
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/file"
 	"github.com/apache/arrow-go/v18/parquet/metadata"
+
+	"github.com/memprof/memprof/trace/columns"
 )
 
 // batchRows is the most rows of a batch: its columns, 2 MiB, stay in the cache of a core.
@@ -268,44 +270,43 @@ func (b *batchBuffer) slice(from, n int) {
 // groupReader reads the columns of one row group side by side.
 type groupReader struct {
 	left    int64 // rows
-	long    [numColumns]*numberColumn[int64]
-	short   [numColumns]*numberColumn[int32]
-	kind    textColumn
-	context textColumn
+	long    [numColumns]*columns.Numbers[int64]
+	short   [numColumns]*columns.Numbers[int32]
+	kind    columns.Texts
+	context columns.Texts
 }
 
 func openGroup(f io.ReaderAt, group *metadata.RowGroupMetaData, s *Strings) (*groupReader, error) {
 	g := &groupReader{left: group.NumRows()}
-	for i, c := range columns {
-		pages, err := openChunk(f, group, i)
+	for i, c := range schemaColumns {
+		chunk, err := openChunk(f, group, i)
 		if err != nil {
-			return nil, fmt.Errorf("column %s: %w", c.name, err)
+			return nil, fmt.Errorf("column %s: %w", c.Name, err)
 		}
 		switch {
 		case i == colKind:
-			g.kind = textColumn{pages: pages, number: kindNumber}
+			g.kind = columns.Texts{Chunk: chunk, Number: kindNumber}
 		case i == colContext:
-			g.context = textColumn{pages: pages, number: s.internWithin}
-		case c.typ == parquet.Types.Int64:
-			g.long[i] = &numberColumn[int64]{pages: pages}
+			g.context = columns.Texts{Chunk: chunk, Number: s.internWithin}
+		case c.Type == parquet.Types.Int64:
+			g.long[i] = &columns.Numbers[int64]{Chunk: chunk}
 		default:
-			g.short[i] = &numberColumn[int32]{pages: pages}
+			g.short[i] = &columns.Numbers[int32]{Chunk: chunk}
 		}
 	}
 	return g, nil
 }
 
-func openChunk(f io.ReaderAt, group *metadata.RowGroupMetaData, column int) (columnChunk, error) {
+func openChunk(f io.ReaderAt, group *metadata.RowGroupMetaData, column int) (columns.Chunk, error) {
 	chunk, err := group.ColumnChunk(column)
 	if err != nil {
-		return columnChunk{}, err
+		return columns.Chunk{}, err
 	}
 	start := chunk.DataPageOffset()
 	if chunk.HasDictionaryPage() && chunk.DictionaryPageOffset() > 0 {
 		start = min(start, chunk.DictionaryPageOffset())
 	}
-	rows := group.NumRows()
-	return columnChunk{file: f, column: column, at: start, end: start + chunk.TotalCompressedSize(), rows: rows, left: rows}, nil
+	return columns.NewChunk(f, &schemaColumns[column], start, start+chunk.TotalCompressedSize(), group.NumRows()), nil
 }
 
 func kindNumber(text string) (int32, error) {
@@ -318,9 +319,9 @@ func kindNumber(text string) (int32, error) {
 
 // read decodes the next n rows into the arrays of b.
 func (g *groupReader) read(b *batchBuffer, n int) error {
-	for i := range columns {
+	for i := range schemaColumns {
 		if err := g.readColumn(i, b, n); err != nil {
-			return fmt.Errorf("column %s: %w", columns[i].name, err)
+			return fmt.Errorf("column %s: %w", schemaColumns[i].Name, err)
 		}
 	}
 	g.left -= int64(n)
@@ -330,11 +331,11 @@ func (g *groupReader) read(b *batchBuffer, n int) error {
 func (g *groupReader) readColumn(i int, b *batchBuffer, n int) error {
 	switch i {
 	case colSeq:
-		return g.long[i].read(b.seq[:n])
+		return g.long[i].Read(b.seq[:n])
 	case colTime:
-		return g.long[i].read(b.time[:n])
+		return g.long[i].Read(b.time[:n])
 	case colKind:
-		if err := g.kind.read(b.scratch[:n]); err != nil {
+		if err := g.kind.Read(b.scratch[:n]); err != nil {
 			return err
 		}
 		for j, k := range b.scratch[:n] {
@@ -342,21 +343,21 @@ func (g *groupReader) readColumn(i int, b *batchBuffer, n int) error {
 		}
 		return nil
 	case colDevice:
-		return g.short[i].read(b.device[:n])
+		return g.short[i].Read(b.device[:n])
 	case colArena:
-		return g.short[i].read(b.arena[:n])
+		return g.short[i].Read(b.arena[:n])
 	case colStream:
-		return g.long[i].read(b.stream[:n])
+		return g.long[i].Read(b.stream[:n])
 	case colAddr:
-		return g.long[i].read(b.addr[:n])
+		return g.long[i].Read(b.addr[:n])
 	case colRequested:
-		return g.long[i].read(b.requested[:n])
+		return g.long[i].Read(b.requested[:n])
 	case colProvided:
-		return g.long[i].read(b.provided[:n])
+		return g.long[i].Read(b.provided[:n])
 	case colContext:
-		return g.context.read(b.context[:n])
+		return g.context.Read(b.context[:n])
 	case colThread:
-		return g.short[i].read(b.thread[:n])
+		return g.short[i].Read(b.thread[:n])
 	}
 	return nil
 }

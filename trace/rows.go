@@ -39,7 +39,7 @@ func (r *rowBuffer) reset() {
 
 func (r *rowBuffer) write(group file.SerialRowGroupWriter, s *Strings) error {
 	b := &r.batch
-	for i := range columns {
+	for i := range schemaColumns {
 		c, err := group.NextColumn()
 		if err != nil {
 			return err
@@ -72,7 +72,7 @@ func (r *rowBuffer) write(group file.SerialRowGroupWriter, s *Strings) error {
 			err = c.Close()
 		}
 		if err != nil {
-			return fmt.Errorf("column %s: %w", columns[i].name, err)
+			return fmt.Errorf("column %s: %w", schemaColumns[i].Name, err)
 		}
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"github.com/apache/arrow-go/v18/parquet"
 	"github.com/apache/arrow-go/v18/parquet/compress"
 	"github.com/apache/arrow-go/v18/parquet/schema"
+
+	"github.com/memprof/memprof/trace/columns"
 )
 
 // TimeStep is the resolution of recorded times, in nanoseconds. The low bits of a clock are
@@ -30,34 +32,31 @@ const (
 	numColumns
 )
 
-type column struct {
-	name string
-	typ  parquet.Type
-	text bool
-}
+// maxTextPage is the most bytes of a page of contexts before compression.
+const maxTextPage = 256 << 20
 
-var columns = [numColumns]column{
-	colSeq:       {name: "seq", typ: parquet.Types.Int64},
-	colTime:      {name: "time_ns", typ: parquet.Types.Int64},
-	colKind:      {name: "kind", typ: parquet.Types.ByteArray, text: true},
-	colDevice:    {name: "device", typ: parquet.Types.Int32},
-	colArena:     {name: "arena", typ: parquet.Types.Int32},
-	colStream:    {name: "stream", typ: parquet.Types.Int64},
-	colAddr:      {name: "addr", typ: parquet.Types.Int64},
-	colRequested: {name: "requested", typ: parquet.Types.Int64},
-	colProvided:  {name: "provided", typ: parquet.Types.Int64},
-	colContext:   {name: "context", typ: parquet.Types.ByteArray, text: true},
-	colThread:    {name: "thread", typ: parquet.Types.Int32},
+var schemaColumns = []columns.Column{
+	colSeq:       {Name: "seq", Type: parquet.Types.Int64, Encoding: columns.Delta},
+	colTime:      {Name: "time_ns", Type: parquet.Types.Int64, Encoding: columns.Delta},
+	colKind:      {Name: "kind", Type: parquet.Types.ByteArray, PageBytes: func(values int64) int64 { return 64*values + 1024 }},
+	colDevice:    {Name: "device", Type: parquet.Types.Int32},
+	colArena:     {Name: "arena", Type: parquet.Types.Int32},
+	colStream:    {Name: "stream", Type: parquet.Types.Int64},
+	colAddr:      {Name: "addr", Type: parquet.Types.Int64, Encoding: columns.Plain},
+	colRequested: {Name: "requested", Type: parquet.Types.Int64},
+	colProvided:  {Name: "provided", Type: parquet.Types.Int64},
+	colContext:   {Name: "context", Type: parquet.Types.ByteArray, PageBytes: func(int64) int64 { return maxTextPage }},
+	colThread:    {Name: "thread", Type: parquet.Types.Int32},
 }
 
 func newSchema() *schema.GroupNode {
 	fields := make(schema.FieldList, 0, numColumns)
-	for _, c := range columns {
-		if c.text {
-			fields = append(fields, schema.Must(schema.NewPrimitiveNodeLogical(c.name, parquet.Repetitions.Required, schema.StringLogicalType{}, c.typ, -1, -1)))
+	for _, c := range schemaColumns {
+		if c.Type == parquet.Types.ByteArray {
+			fields = append(fields, schema.Must(schema.NewPrimitiveNodeLogical(c.Name, parquet.Repetitions.Required, schema.StringLogicalType{}, c.Type, -1, -1)))
 			continue
 		}
-		fields = append(fields, schema.Must(schema.NewPrimitiveNode(c.name, parquet.Repetitions.Required, c.typ, -1, -1)))
+		fields = append(fields, schema.Must(schema.NewPrimitiveNode(c.Name, parquet.Repetitions.Required, c.Type, -1, -1)))
 	}
 	return schema.MustGroup(schema.NewGroupNode("event", parquet.Repetitions.Required, fields, -1))
 }

@@ -1,9 +1,6 @@
-package trace
+package columns
 
-import (
-	"encoding/binary"
-	"errors"
-)
+import "encoding/binary"
 
 // The field types of Thrift's compact protocol.
 const (
@@ -23,17 +20,16 @@ const (
 	thriftUUID   = 13
 )
 
-var errThrift = errors.New("its metadata is cut or malformed")
+var errThrift = damaged("its metadata is cut or malformed")
 
-// thriftDepth is how deep structs and lists may lie in each other; Parquet needs 8.
+// thriftDepth is how deep structs and lists may nest; Parquet needs 8.
 const thriftDepth = 24
 
-// thriftReader walks bytes in Thrift's compact protocol and makes nothing of them but what is
-// asked for. Whatever the bytes say, it reads none beyond their end, allocates nothing by a count
-// of theirs, and ends: every step takes a byte at least. The first error sticks, after which
-// everything read is zero and structs and lists are at their end.
+// thriftReader reads bytes in Thrift's compact protocol. Whatever the bytes are, it reads none beyond
+// their end, allocates nothing, and terminates, because each step consumes at least one byte.
+// After the first error every read returns zero, and structs and lists are at their end.
 type thriftReader struct {
-	data  []byte // what is left
+	data  []byte // not read yet
 	depth int
 	err   error
 }
@@ -80,8 +76,8 @@ func (r *thriftReader) bytes() []byte {
 	return b
 }
 
-// fields visits the fields of a struct. The visitor returns true if it has read the value, which
-// must be of the type that it is given; the others are passed over.
+// fields calls visit with each field of a struct. visit either reads the value, which has the type `typ`,
+// and returns true, or returns false to have it skipped.
 func (r *thriftReader) fields(visit func(id int16, typ byte) bool) {
 	if r.depth++; r.depth > thriftDepth {
 		r.fail()
@@ -105,8 +101,8 @@ func (r *thriftReader) fields(visit func(id int16, typ byte) bool) {
 	r.depth--
 }
 
-// list reads the head of a list or set: how many elements follow, which are no more than there
-// are bytes, and of what type.
+// list reads the head of a list or set: the number of its elements, at most that of the bytes that
+// follow, and their type.
 func (r *thriftReader) list() (n int, typ byte) {
 	head := r.byte()
 	count := uint64(head >> 4)
@@ -120,7 +116,7 @@ func (r *thriftReader) list() (n int, typ byte) {
 	return int(count), head & 0x0f
 }
 
-// each visits the elements of a list of structs. Lists of anything else are malformed.
+// each calls visit for each element of a list of structs. A list of another type is malformed.
 func (r *thriftReader) each(visit func(i int)) (n int) {
 	n, typ := r.list()
 	if typ != thriftStruct && n > 0 {
@@ -132,7 +128,7 @@ func (r *thriftReader) each(visit func(i int)) (n int) {
 	return n
 }
 
-// skip passes over a value; a boolean field has none.
+// skip passes over a value. A boolean field has no bytes besides its type.
 func (r *thriftReader) skip(typ byte) {
 	if r.depth++; r.depth > thriftDepth {
 		r.fail()
@@ -164,7 +160,7 @@ func (r *thriftReader) skip(typ byte) {
 	r.depth--
 }
 
-// skipElement is skip in a list or map, where a boolean has a byte.
+// skipElement skips a value in a list or map, where a boolean has a byte.
 func (r *thriftReader) skipElement(typ byte) {
 	if typ == thriftTrue || typ == thriftFalse {
 		typ = thriftByte

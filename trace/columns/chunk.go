@@ -1,4 +1,4 @@
-package trace
+package columns
 
 import (
 	"errors"
@@ -10,18 +10,17 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
+// errPage is the error of a page that no writer of the declared columns produces.
 var errPage = errors.New("damaged page")
 
 const (
-	// maxPageHeader is what is read to find a page's header; those of a Writer have 50 bytes.
+	// maxPageHeader is the most bytes read to find the end of a page's header. Headers have about 50.
 	maxPageHeader = 16 << 10
-	// maxTextPage is the most bytes of a page of contexts before compression.
-	maxTextPage = 256 << 20
 	// zstdRatio is more than zstd can make of a byte: a block of 128 KiB takes four.
 	zstdRatio = 1 << 16
 )
 
-// decompressor is shared by all columns of all readers. It writes no more than there is room for.
+// decompressor is shared by all columns. It writes at most as many bytes as its destination has room for.
 var decompressor = sync.OnceValue(func() *zstd.Decoder {
 	d, err := zstd.NewReader(nil, zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
@@ -30,23 +29,27 @@ var decompressor = sync.OnceValue(func() *zstd.Decoder {
 	return d
 })
 
-// columnChunk gives the pages of one column of a row group one by one. It reads within the
-// chunk's bytes only, and takes no page that a [Writer] would not have made: at most one
-// dictionary, before the data; encodings that the column is written in; no more values than the
-// row group has, and no more bytes than those values can take.
-type columnChunk struct {
+// Chunk reads the pages of one column of a row group one after the other, within the chunk's bytes
+// only. A page is damaged unless it is at most one dictionary before the data or data, has
+// an encoding of the column, no more values than the row group still lacks, and no more bytes than these values need.
+type Chunk struct {
 	file    io.ReaderAt
-	column  int
-	at, end int64
+	column  *Column
+	at, end int64 // bytes of the file that are not read yet
 	rows    int64 // of the row group
-	left    int64 // rows that are in no page so far
-	dict    bool  // the dictionary was seen
-	started bool  // a data page was seen
+	left    int64 // rows whose page is not read yet
+	dict    bool  // the dictionary was read
+	started bool  // a data page was read
 
-	packed, data []byte // memory of the page at hand
+	packed, data []byte // buffers of the current page: compressed and not
 }
 
-// pageHeader is what is taken of Parquet's PageHeader.
+// NewChunk reads the chunk of a column that lies in bytes [start, end) of the file.
+func NewChunk(file io.ReaderAt, column *Column, start, end, rows int64) Chunk {
+	return Chunk{file: file, column: column, at: start, end: end, rows: rows, left: rows}
+}
+
+// pageHeader has the fields of Parquet's PageHeader that are needed.
 type pageHeader struct {
 	typ                      int64 // of the page
 	uncompressed, compressed int64 // bytes
@@ -88,7 +91,7 @@ func readPageHeader(r *thriftReader) pageHeader {
 	return h
 }
 
-// page is one page, decompressed; its data are valid until the next.
+// page is one page, decompressed; data is valid until the next page is read.
 type page struct {
 	dictionary bool
 	values     int
@@ -96,8 +99,8 @@ type page struct {
 	data       []byte
 }
 
-// next gives the next page. The error is errPage where the file is at fault.
-func (c *columnChunk) next() (page, error) {
+// next reads the next page.
+func (c *Chunk) next() (page, error) {
 	if c.left == 0 {
 		return page{}, fmt.Errorf("%w: fewer values than the footer says", errPage)
 	}
@@ -131,9 +134,9 @@ func (c *columnChunk) next() (page, error) {
 	return p, nil
 }
 
-// header reads the header at c.at and its size.
-func (c *columnChunk) header() (h pageHeader, size int64, err error) {
-	// Most headers fit into the first piece.
+// header reads the page header at c.at; size is its length in bytes.
+func (c *Chunk) header() (h pageHeader, size int64, err error) {
+	// Nearly every header fits into 256 bytes.
 	for _, most := range []int64{256, maxPageHeader} {
 		piece := make([]byte, max(min(most, c.end-c.at), 0))
 		if _, err := c.file.ReadAt(piece, c.at); err != nil && !errors.Is(err, io.EOF) {
@@ -148,7 +151,7 @@ func (c *columnChunk) header() (h pageHeader, size int64, err error) {
 	return h, 0, fmt.Errorf("%w: its header is cut or malformed", errPage)
 }
 
-func (c *columnChunk) check(h pageHeader) error {
+func (c *Chunk) check(h pageHeader) error {
 	encoding := parquet.Encoding(h.encoding)
 	switch {
 	case h.typ != pageData && h.typ != pageDictionary:
@@ -157,46 +160,18 @@ func (c *columnChunk) check(h pageHeader) error {
 		return fmt.Errorf("%w: a second dictionary", errPage)
 	case h.values < 0 || h.values > c.rows || h.typ == pageData && (h.values == 0 || h.values > c.left):
 		return fmt.Errorf("%w: %d values, of %d rows that are left", errPage, h.values, c.left)
-	case !c.written(h.typ, encoding):
-		return fmt.Errorf("%w: %s in encoding %v, which memprof does not write", errPage, columns[c.column].name, encoding)
+	case !c.column.allows(h.typ, encoding, c.dict):
+		return fmt.Errorf("%w: %s in encoding %v, which memprof does not write", errPage, c.column.Name, encoding)
 	case h.compressed < 0 || h.compressed > c.end-c.at:
 		return fmt.Errorf("%w: %d bytes, more than are left of the column", errPage, h.compressed)
-	case h.uncompressed < 0 || h.uncompressed > c.most(h.values) || h.uncompressed > h.compressed*zstdRatio:
+	case h.uncompressed < 0 || h.uncompressed > c.column.pageBytes(h.values) || h.uncompressed > h.compressed*zstdRatio:
 		return fmt.Errorf("%w: %d bytes for %d values", errPage, h.uncompressed, h.values)
 	}
 	return nil
 }
 
-// written says whether a page like this may have come from a Writer; see writerProperties.
-func (c *columnChunk) written(typ int64, e parquet.Encoding) bool {
-	switch c.column {
-	case colSeq, colTime:
-		return typ == pageData && e == parquet.Encodings.DeltaBinaryPacked
-	case colAddr:
-		return typ == pageData && e == parquet.Encodings.Plain
-	}
-	if typ == pageDictionary {
-		return e == parquet.Encodings.Plain || e == parquet.Encodings.PlainDict
-	}
-	if e == parquet.Encodings.RLEDict || e == parquet.Encodings.PlainDict {
-		return c.dict
-	}
-	return e == parquet.Encodings.Plain // what the library falls back to
-}
-
-// most is how many bytes a page of so many values has at most.
-func (c *columnChunk) most(values int64) int64 {
-	switch c.column {
-	case colContext:
-		return maxTextPage
-	case colKind:
-		return 64*values + 1024
-	}
-	return 16*values + 4096 // whole blocks of a delta-packed page, indices of a dictionary
-}
-
-// readPages fills dst with the next rows of a column. left is how many values the page at hand still has,
-// and stays 0 where the next one is a dictionary.
+// readPages fills dst with the next rows of a column. left is how many values of the current page are
+// not decoded yet; nextPage sets it, and leaves it 0 after a dictionary.
 func readPages[T any](dst []T, left *int, nextPage func() error, decode func(dst []T) error) error {
 	for len(dst) > 0 {
 		if *left == 0 {
@@ -215,7 +190,7 @@ func readPages[T any](dst []T, left *int, nextPage func() error, decode func(dst
 	return nil
 }
 
-// resized is b with n bytes, of the same memory if they fit.
+// resized returns a slice of n bytes, in the memory of b if that is large enough.
 func resized(b []byte, n int64) []byte {
 	if int64(cap(b)) >= n {
 		return b[:n]

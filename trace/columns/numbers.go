@@ -1,4 +1,4 @@
-package trace
+package columns
 
 import (
 	"encoding/binary"
@@ -7,26 +7,26 @@ import (
 	"github.com/apache/arrow-go/v18/parquet"
 )
 
-// numberColumn reads a column of int32 or int64.
-type numberColumn[T int32 | int64] struct {
-	pages columnChunk
+// Numbers decodes a column of int32 or int64.
+type Numbers[T int32 | int64] struct {
+	Chunk Chunk
 
 	dict    []T
-	left    int // values left in the page
-	how     parquet.Encoding
+	left    int              // values of the current page that are not decoded yet
+	how     parquet.Encoding // of the current page; one of packed, plain and delta decodes it
 	packed  indexDecoder
 	plain   []byte
 	delta   deltaDecoder
 	indices [1024]int32
 }
 
-// read fills dst with the next len(dst) rows.
-func (c *numberColumn[T]) read(dst []T) error {
+// Read fills dst with the next len(dst) rows.
+func (c *Numbers[T]) Read(dst []T) error {
 	return readPages(dst, &c.left, c.nextPage, c.decode)
 }
 
-func (c *numberColumn[T]) nextPage() error {
-	p, err := c.pages.next()
+func (c *Numbers[T]) nextPage() error {
+	p, err := c.Chunk.next()
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (c *numberColumn[T]) nextPage() error {
 	return err
 }
 
-func (c *numberColumn[T]) decode(dst []T) (err error) {
+func (c *Numbers[T]) decode(dst []T) (err error) {
 	switch c.how {
 	case parquet.Encodings.Plain:
 		c.plain, err = plainNumbers(dst, c.plain)
@@ -71,7 +71,7 @@ func (c *numberColumn[T]) decode(dst []T) (err error) {
 	return nil
 }
 
-// plainNumbers fills dst from little-endian bytes and gives those left.
+// plainNumbers fills dst from little-endian bytes and returns the bytes behind them.
 func plainNumbers[T int32 | int64](dst []T, data []byte) ([]byte, error) {
 	switch dst := any(dst).(type) {
 	case []int32:
@@ -94,21 +94,21 @@ func plainNumbers[T int32 | int64](dst []T, data []byte) ([]byte, error) {
 	return nil, errPage
 }
 
-// maxMiniblock is the most values of a miniblock, and the most miniblocks of a block, that are
-// read; a Writer makes 4 of 32.
+// maxMiniblock is the most values that a miniblock may have, and the most miniblocks of a block. The
+// Parquet library writes 4 miniblocks of 32 values.
 const maxMiniblock = 4096
 
-// deltaDecoder reads Parquet's DELTA_BINARY_PACKED: blocks of differences less the smallest of
-// the block, in miniblocks that each have a width in bits.
+// deltaDecoder reads Parquet's DELTA_BINARY_PACKED. A block stores the differences of successive values,
+// each minus the block's smallest difference, in miniblocks that each have their own width in bits.
 type deltaDecoder struct {
 	data   []byte
-	first  bool // the first value, which is in the header, comes next
+	first  bool // the next value is the first, which the header holds
 	last   int64
-	size   int // values of a miniblock
-	minis  int // miniblocks of a block
-	least  int64
-	widths []byte // of the miniblocks of this block that are still to come
-	values []int64
+	size   int     // values in a miniblock
+	minis  int     // miniblocks in a block
+	least  int64   // smallest difference of the block
+	widths []byte  // bits of a value, by miniblock of the block that is not decoded yet
+	values []int64 // decoded and not read yet, in buffer
 	buffer []int64
 }
 
@@ -179,7 +179,7 @@ func (d *deltaDecoder) miniblock() error {
 	return nil
 }
 
-// unpackDeltas reads numbers of width bits, at most 64, from the lowest bit on.
+// unpackDeltas reads numbers of `width` bits, 0 to 64, packed from the lowest bit of each byte.
 func unpackDeltas(dst []int64, data []byte, width uint) {
 	if width == 0 {
 		clear(dst)
