@@ -73,14 +73,14 @@ class Job:
     def why(self):
         """The last line of its error output that names an error."""
         lines = [line.strip() for line in self.output("err").splitlines() if line.strip()]
-        told = [line for line in lines if "memory" in line.lower() or "Error" in line] or lines or ["no word"]
-        return f"exit {self.process.returncode}: {told[-1][:400]}"
+        telling = [line for line in lines if "memory" in line.lower() or "Error" in line] or lines or ["no output"]
+        return f"exit {self.process.returncode}: {telling[-1][:400]}"
 
     def losses(self):
         return re.findall(r"^iteration \d+ loss (\S+)\n", self.output(), re.M)
 
     def reserved(self):
-        """The most it had reserved, in bytes."""
+        """Peak of reserved bytes."""
         return max((int(r) for r in re.findall(r"^memory \d+ .* reserved (\d+)\n", self.output(), re.M)), default=0)
 
     def end(self):
@@ -129,9 +129,9 @@ class Trial:
             pass
         before = [len(j.losses()) for j in self.training]
         self.training.append(job)
-        wanted = [b + self.opts.settle for b in before] + [self.opts.settle]
+        wanted = [b + self.opts.steps for b in before] + [self.opts.steps]
         # A failure of any shows before all have gone on, or never.
-        self.until(lambda: self.failure() or all(len(j.losses()) >= n for j, n in zip(self.training, wanted)), f"{len(self.training)} jobs do not settle")
+        self.until(lambda: self.failure() or all(len(j.losses()) >= n for j, n in zip(self.training, wanted)), f"{len(self.training)} jobs did not all continue")
         return self.failure()
 
     def failure(self):
@@ -172,7 +172,7 @@ def options():
     parser.add_argument("--share", type=int, required=True, help="GiB of the card that the jobs have to themselves")
     parser.add_argument("--under", default="", help="what each job is run under")
     parser.add_argument("--expandable", action="store_true", help="torch's own allocator with expandable segments")
-    parser.add_argument("--settle", type=int, default=8, help="iterations that all must go on for (default 8)")
+    parser.add_argument("--steps", type=int, default=8, help="iterations that every job must train while the newest does (default 8)")
     parser.add_argument("--most", type=int, default=24, help="jobs to try at most")
     parser.add_argument("--ahead", type=int, default=4, help="jobs kept ready")
     parser.add_argument("--timeout", type=float, default=240, help="seconds for the whole trial")

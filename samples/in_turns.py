@@ -71,7 +71,7 @@ class Job:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, env=env, start_new_session=True)
         self.command, self.errors = command, errors
         self.output = b""  # everything that the job printed
-        self.read = 0  # bytes of it that told() has read
+        self.read = 0  # bytes of it that steps_of_turn() has read
 
     def ask(self, iterations):
         """Has it train for so many iterations."""
@@ -79,9 +79,9 @@ class Job:
             self.process.stdin.write(b"%d\n" % iterations)
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # told() raises why it ended
+            pass  # steps_of_turn() raises why it ended
 
-    def told(self, seconds):
+    def steps_of_turn(self, seconds):
         """The milliseconds of each step of the turn asked for."""
         deadline = time.monotonic() + seconds
         while True:
@@ -123,11 +123,11 @@ def measure(kinds, first, seconds, patience=120):
     for job in jobs:
         job.ask(first)
     for job in jobs:
-        job.told(patience)
+        job.steps_of_turn(patience)
     alone = []
     for job in jobs:
         job.ask(LEAST)
-        alone += job.told(patience)[1:]
+        alone += job.steps_of_turn(patience)[1:]
     iterations = max(LEAST, round(1e3 * TURN / statistics.median(alone)))
     rounds = {kind: [] for kind in kinds}
     began = time.monotonic()
@@ -135,7 +135,7 @@ def measure(kinds, first, seconds, patience=120):
         found = {}
         for job in jobs:
             job.ask(iterations)
-            found[job] = statistics.median(job.told(patience)[1:])
+            found[job] = statistics.median(job.steps_of_turn(patience)[1:])
         for kind, of in kinds.items():
             rounds[kind].append([found[job] for job in of])
         jobs.reverse()

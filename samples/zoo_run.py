@@ -141,10 +141,10 @@ def parse(output):
 
 def marked(memprof, recording):
     """Peaks of provided and reserved bytes by iteration, of the first process of the recording; or None."""
-    told = subprocess.run([memprof, "report", "--json", "--no-plots", recording], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    if told.returncode != 0:
+    report = subprocess.run([memprof, "report", "--json", "--no-plots", recording], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    if report.returncode != 0:
         return None
-    iterations = json.loads(told.stdout)["processes"][0]["devices"][0]["iterations"]
+    iterations = json.loads(report.stdout)["processes"][0]["devices"][0]["iterations"]
     return [[i["peak_provided"], i["peak_reserved"]] for i in iterations]
 
 
@@ -185,7 +185,7 @@ def share_cards(opts, pending):
         for run in [r for r in running if r.ended(opts)]:
             running.remove(run)
             room.give_back(run)
-            tell(opts, run)
+            print_result(opts, run)
         for run in list(pending):
             if opts.left() < 0:
                 break
@@ -227,10 +227,10 @@ def together(opts, runs, card, lock):
                 run.result["why"] = why
             elif run.turn == 0:
                 run.result["rounds"] = rounds[run.mode]
-            tell(opts, run)
+            print_result(opts, run)
 
 
-def tell(opts, run):
+def print_result(opts, run):
     """Prints the result of a job, and keeps it."""
     opts.save()
     r = run.result

@@ -10,7 +10,7 @@ MIB = 2**20
 UNEXPLAINED = 0.02  # of what is used, at most
 
 
-def books(suite, directory):
+def accounts(suite, directory):
     """The device accounting of each process that reserved memory, by process."""
     found = {}
     for process in suite.report(directory)["processes"]:
@@ -24,43 +24,43 @@ def books(suite, directory):
     return found
 
 
-def told(name, book):
-    return f"{name}: {json.dumps(book)}"
+def shown(name, account):
+    return f"{name}: {json.dumps(account)}"
 
 
-def demand(name, book):
+def demand(name, account):
     """Checks that the parts add up to used, and, where the process itself was read, that unexplained is small."""
-    peak = book["peak"]
-    if book["missing"] is not None or peak["used"] is None:
-        raise Failed(f"no reading of used memory ({book['missing']}); {told(name, book)}")
+    peak = account["peak"]
+    if account["missing"] is not None or peak["used"] is None:
+        raise Failed(f"no reading of used memory ({account['missing']}); {shown(name, account)}")
     if peak["context_is_all"]:
-        raise Failed(f"the context was not measured by NVML; {told(name, book)}")
+        raise Failed(f"the context was not measured by NVML; {shown(name, account)}")
     if peak["explained"] + peak["rest"] != peak["used"]:
-        raise Failed(f"the accounting does not add up; {told(name, book)}")
+        raise Failed(f"the accounting does not add up; {shown(name, account)}")
     if sum(library["bytes"] for library in peak["libraries"]) != peak["other_libraries"]:
-        raise Failed(f"libraries by name are not their sum; {told(name, book)}")
-    if book["scope"] != "process":
+        raise Failed(f"libraries by name are not their sum; {shown(name, account)}")
+    if account["scope"] != "process":
         if peak["unexplained"] is not None:
-            raise Failed(f"the whole card was read, and the unexplained memory of one process is given; {told(name, book)}")
+            raise Failed(f"the whole card was read, and the unexplained memory of one process is given; {shown(name, account)}")
         return
     if peak["unexplained"] is None:
-        raise Failed(f"unexplained is unknown: {peak['unexplained_unknown']}; {told(name, book)}")
+        raise Failed(f"unexplained is unknown: {peak['unexplained_unknown']}; {shown(name, account)}")
     terms = ["tensors", "internal", "pending", "reserve", "external", "other_libraries", "context_and_modules", "pools", "unexplained"]
     if sum(peak[term] for term in terms) != peak["used"]:
-        raise Failed(f"the parts do not add up; {told(name, book)}")
+        raise Failed(f"the parts do not add up; {shown(name, account)}")
     if peak["context"] <= 0:
-        raise Failed(f"no context was measured; {told(name, book)}")
+        raise Failed(f"no context was measured; {shown(name, account)}")
     if peak["unexplained_share"] > UNEXPLAINED:
-        raise Failed(f"{peak['unexplained_share']:.1%} of used is unexplained, at most {UNEXPLAINED:.0%} may be; {told(name, book)}")
+        raise Failed(f"{peak['unexplained_share']:.1%} of used is unexplained, at most {UNEXPLAINED:.0%} may be; {shown(name, account)}")
 
 
-def figure(suite, name, book):
-    peak = book["peak"]
+def figure(suite, name, account):
+    peak = account["peak"]
     if peak["unexplained"] is None or peak["context_and_modules"] is None:
-        suite.figure(f"{name}: unexplained of used at the peak ({book['scope']})", f"unknown: {peak['unexplained_unknown']}", f"{UNEXPLAINED:.0%}")
+        suite.figure(f"{name}: unexplained of used at the peak ({account['scope']})", f"unknown: {peak['unexplained_unknown']}", f"{UNEXPLAINED:.0%}")
         return
     suite.figure(
-        f"{name}: unexplained of used at the peak ({book['scope']})",
+        f"{name}: unexplained of used at the peak ({account['scope']})",
         f"{peak['unexplained_share']:.2%} ({peak['unexplained'] / MIB:.1f} of {peak['used'] / MIB:.0f} MiB), "
         f"driver overhead {peak['context_and_modules'] / MIB:.0f} MiB, other libraries {peak['other_libraries'] / MIB:.0f} MiB, "
         f"read {peak['read_after_ns'] / 1e6:.0f} ms after" + ("" if peak["steady"] else ", not steady"),
@@ -70,11 +70,11 @@ def figure(suite, name, book):
 
 def accounting_of_sample(suite, name):
     directory, _ = suite.record("accounting-" + name, suite.job(name))
-    for process, book in books(suite, directory).items():
-        if book["peak"]["used"] is not None:
-            figure(suite, name, book)
-        demand(f"{name}, {process}", book)
-    own = book["scope"] == "process"
+    for process, account in accounts(suite, directory).items():
+        if account["peak"]["used"] is not None:
+            figure(suite, name, account)
+        demand(f"{name}, {process}", account)
+    own = account["scope"] == "process"
     suite.run([suite.memprof, "check", directory, "--gate", "used.peak > 512MiB"])
     suite.run([suite.memprof, "check", directory, "--gate", "books.unexplained <= 2%"], expect=0 if own else 2)
     suite.run([suite.memprof, "check", directory, "--gate", "books.context < 1MiB"], expect=1 if own else 2)
@@ -149,13 +149,13 @@ def accounting_hidden(suite):
     unexplained = {}
     for hidden in (0, 64 * MIB):
         directory, _ = suite.record(f"hidden-{hidden}", [*job, str(hidden)])
-        ((process, book),) = books(suite, directory).items()
+        ((process, account),) = accounts(suite, directory).items()
         for instant in ("peak", "end"):
-            if book[instant]["used"] is None:
-                raise Failed(f"no reading at the {instant}; {told(process, book)}")
-            unexplained[hidden, instant] = book[instant]["rest"]  # no other process uses the card
-        if not book["peak"]["steady"]:
-            raise Failed(f"no event for a second after the peak, and no reading in that second; {told(process, book)}")
+            if account[instant]["used"] is None:
+                raise Failed(f"no reading at the {instant}; {shown(process, account)}")
+            unexplained[hidden, instant] = account[instant]["rest"]  # no other process uses the card
+        if not account["peak"]["steady"]:
+            raise Failed(f"no event for a second after the peak, and no reading in that second; {shown(process, account)}")
     for instant in ("peak", "end"):
         appeared = unexplained[64 * MIB, instant] - unexplained[0, instant]
         suite.figure(f"hidden 64 MiB: more unexplained at the {instant}", f"{appeared / MIB:.1f} MiB", "64 ± 4 MiB")
@@ -186,19 +186,19 @@ def accounting_two_processes(suite):
     """Two processes on one GPU: each by itself where the driver lists processes, else their sum."""
     job = suite.script("two", TWO)
     directory, _ = suite.record("two", [*job, "2"])
-    found = books(suite, directory)
+    found = accounts(suite, directory)
     if len(found) != 2:
         raise Failed(f"two processes expected, found {sorted(found)}")
-    for process, book in found.items():
-        if book["peak"]["used"] is not None:
-            figure(suite, f"two processes, {process}", book)
-        demand(process, book)
-        shared = book["scope"] == "device"
-        if shared != (len(book["processes"]) == 2):
-            raise Failed(f"the scope and the processes disagree; {told(process, book)}")
+    for process, account in found.items():
+        if account["peak"]["used"] is not None:
+            figure(suite, f"two processes, {process}", account)
+        demand(process, account)
+        shared = account["scope"] == "device"
+        if shared != (len(account["processes"]) == 2):
+            raise Failed(f"the scope and the processes disagree; {shown(process, account)}")
         at_least = 512 * MIB * (2 if shared else 1)
-        if book["peak"]["tensors"] < at_least:
-            raise Failed(f"tensors are less than {at_least} bytes; {told(process, book)}")
+        if account["peak"]["tensors"] < at_least:
+            raise Failed(f"tensors are less than {at_least} bytes; {shown(process, account)}")
 
 
 @alone
@@ -238,8 +238,8 @@ print("done")
 def context_of(suite, name):
     """The accounting at the peak of a process that has little but its CUDA context."""
     directory, _ = suite.record(name, suite.script(name, QUIET))
-    ((process, book),) = books(suite, directory).items()
-    return book["scope"], book["peak"], told(process, book)
+    ((process, account),) = accounts(suite, directory).items()
+    return account["scope"], account["peak"], shown(process, account)
 
 
 @alone

@@ -54,7 +54,7 @@ def sample_gpt2(suite):
 def steps_that_wait_for_the_host(suite):
     """A job of many small kernels, where any time that recording adds to a launch or an allocation shows."""
     job = suite.job("zoo", "--model", "googlenet")
-    suite.steps("googlenet", job, {"native": None, "recorded": (), "watched": ("--allocator", "native")}, "native", 5 << 30, "1.00 within noise", most=1.05)
+    suite.steps("googlenet", job, {"native": None, "recorded": (), "observed": ("--allocator", "native")}, "native", 5 << 30, "1.00 within noise", most=1.05)
 
 
 @case

@@ -30,7 +30,7 @@ def variants(suite):
     return FOUND
 
 
-def tell(suite, name, found):
+def keep_figures(suite, name, found):
     first, again = (a + b for a, b in zip(found["to_rollout_ms"][:2], found["to_training_ms"][:2]))
     suite.figure(f"colocated, {name}: peak reserved / context and libraries, GiB", f"{gib(found['peak'])} / {gib(found['not_reserved'])}")
     suite.figure(f"colocated, {name}: to the rollout and back, the first / the next / median", f"{first:.0f} / {again:.0f} / {found['switch_ms']:.0f} ms")
@@ -41,7 +41,7 @@ def colocated_variants(suite):
     """All four variants generate the same; each reserves less at its peak than the one before."""
     found = {name: printed for name, (_, printed) in variants(suite).items()}
     for name, printed in found.items():
-        tell(suite, name, printed)
+        keep_figures(suite, name, printed)
     sizes = found["on_use"]["sizes"]
     suite.figure("colocated, GiB of " + ", ".join(sizes), ", ".join(gib(size) for size in sizes.values()))
     want = found["resident"]["generated"]
@@ -130,7 +130,7 @@ def colocated_ranks(suite):
         if processes != ["rank0", "rank1"]:
             raise Failed(f"{name}: processes {processes}")
         found[name] = line(done.stdout)
-        tell(suite, f"two ranks, {name}", found[name])
+        keep_figures(suite, f"two ranks, {name}", found[name])
     resident, on_use = found["resident"], found["on_use"]
     if resident["generated"] != on_use["generated"] or len(on_use["generated"]) != 2:
         raise Failed(f"resident generated {resident['generated']}, on use {on_use['generated']}")

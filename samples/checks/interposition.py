@@ -98,7 +98,7 @@ int main() {
 
 def runtime_program(suite, name, cudart):
     program = compiled(suite, name, RUNTIME, "-cudart", cudart)
-    directory, done = suite.record("watched-" + name, [program])
+    directory, done = suite.record("observed-" + name, [program])
     pitch = int(done.stdout.split("pitch ")[1])
     device = device_of(suite, directory)
     libraries, end = left(device)
@@ -183,7 +183,7 @@ int main() {
 def watch_driver_program(suite):
     """A program on the driver API: linked, dlsym, cuGetProcAddress, and memory management of its own."""
     program = compiled(suite, "driver_program", DRIVER, "-lcuda", "-ldl")
-    directory, _ = suite.record("watched-driver", [program])
+    directory, _ = suite.record("observed-driver", [program])
     device = device_of(suite, directory)
     libraries, end = left(device)
     demand("bytes by library at the end", libraries, {"driver_program": (64 + 32 + 16 + 8 + 4 + 20 + 40) * MIB})
@@ -214,7 +214,7 @@ def within(what, found, least, most):
 def watch_cupy(suite):
     """CuPy without its pool: each array is a cudaMalloc."""
     job = suite.script("cupy_plain", CUPY % "cupy.cuda.set_allocator(None)")
-    directory, _ = suite.record("watched-cupy", job)
+    directory, _ = suite.record("observed-cupy", job)
     device = device_of(suite, directory)
     libraries, end = left(device)
     within("CuPy's memory at the end", sum(libraries.values()), 50 * MIB, 51 * MIB)
@@ -243,7 +243,7 @@ os._exit(0)
 @case
 def watch_jax(suite):
     """JAX allocates buffer by buffer, not one block of three quarters of the card."""
-    directory, done = suite.record("watched-jax", suite.script("jax_plain", JAX))
+    directory, done = suite.record("observed-jax", suite.script("jax_plain", JAX))
     for setting in ("XLA_PYTHON_CLIENT_ALLOCATOR=cuda_async", "XLA_PYTHON_CLIENT_PREALLOCATE=false"):
         if setting not in done.stderr:
             raise Failed(f"record does not say that it sets {setting}:\n{done.stderr[-1000:]}")

@@ -1,7 +1,7 @@
 """torch's own allocator, observed: `record --allocator native`.
 
 The recording is compared with torch's own statistics, which the job reads. The scripts here end
-with `tell()`, which prints the statistics and marks the moment in the trace.
+with `print_statistics()`, which prints the statistics and marks the moment in the trace.
 """
 
 import json
@@ -13,13 +13,13 @@ import statistics
 from checks.suite import PYTHON, Failed, alone, case, first_process, losses, number, parquet_bytes
 
 TELL = """
-def tell():
+def print_statistics():
     import json, memprof, torch
     torch.cuda.synchronize()
     torch.empty(1, device="cuda")  # blocks that waited for other streams are given back now
     stats = torch.cuda.memory_stats()
-    memprof.iteration("told")
-    print("told", json.dumps({
+    memprof.iteration("statistics")
+    print("statistics", json.dumps({
         "requested": stats["requested_bytes.all.current"], "provided": stats["allocated_bytes.all.current"],
         "pending": stats["active_bytes.all.current"] - stats["allocated_bytes.all.current"],
         "max_provided": stats["allocated_bytes.all.peak"], "reserved": stats["reserved_bytes.all.current"],
@@ -36,14 +36,14 @@ def record(suite, name, command):
     return directory, done
 
 
-def watched(suite, directory, shared=False):
+def observed(suite, directory, shared=False):
     """The device of a recording, after what holds for every one of them.
 
     `shared`: blocks were used on other streams. Torch counts what is pending as requested.
     """
     device = first_process(suite.report(directory))["devices"][0]
     if device.get("watched", {}).get("allocator") != "native":
-        raise Failed(f"the report knows of no watched allocator: {device.get('watched')}")
+        raise Failed(f"the report has no observed allocator: {device.get('watched')}")
     if not device["watched"]["samples"]:
         raise Failed("the allocator's sums were never read")
     if device["watched"]["odd"] and not shared:
@@ -61,16 +61,16 @@ def watched(suite, directory, shared=False):
     return device
 
 
-def told(done):
-    match = re.search(r"^told (\{.*\})$", done.stdout, re.M)
+def statistics_of(done):
+    match = re.search(r"^statistics (\{.*\})$", done.stdout, re.M)
     if not match:
-        raise Failed("the job told no statistics:\n" + done.stdout[-1000:] + done.stderr[-2000:])
+        raise Failed("the job printed no statistics:\n" + done.stdout[-1000:] + done.stderr[-2000:])
     return json.loads(match.group(1))
 
 
 def agree(suite, directory, done, shared=False):
     """The recording agrees with torch's own statistics."""
-    device, stats = watched(suite, directory, shared), told(done)
+    device, stats = observed(suite, directory, shared), statistics_of(done)
     last = device["iterations"][-1]
     found = {
         "requested": last["end_requested"], "provided": last["end_provided"], "reserved": device["final"]["reserved"],
@@ -98,13 +98,13 @@ def sample(suite, name):
         TELL
         + f"""
 import os, runpy, sys, torch
-torch.cuda.reset_peak_memory_stats = lambda device=None: None  # the job's, between iterations; tell() wants the whole run's
+torch.cuda.reset_peak_memory_stats = lambda device=None: None  # the job's, between iterations; print_statistics() wants the whole run's
 job = {os.path.abspath(suite.job(name)[1])!r}
 sys.argv[0] = job
 sys.path.insert(0, os.path.dirname(job))
 runpy.run_path(job, run_name="__main__")
 if os.environ.get("MEMPROF_SPOOL"):
-    tell()
+    print_statistics()
 """,
     )
     native = suite.run(wrapper)
@@ -114,10 +114,10 @@ if os.environ.get("MEMPROF_SPOOL"):
     agree(suite, directory, ours)
     native_peak, our_peak = (number(r"^memory peak \d+ allocated (\d+) reserved$", done.stdout) for done in (native, ours))
     if native_peak != our_peak:
-        raise Failed(f"{name}: reserved peak {our_peak} watched, {native_peak} alone")
-    suite.steps(f"native_{name}", suite.job(name), {"native": None, "watched": ("--allocator", "native")}, "native", native_peak)
+        raise Failed(f"{name}: reserved peak {our_peak} observed, {native_peak} alone")
+    suite.steps(f"native_{name}", suite.job(name), {"native": None, "observed": ("--allocator", "native")}, "native", native_peak)
     events = first_process(suite.report(directory))["events"]
-    suite.figure(f"{name}: trace of the watched allocator", f"{parquet_bytes(directory) / events:.2f} bytes an event, {events} events", "4")
+    suite.figure(f"{name}: trace of the observed allocator", f"{parquet_bytes(directory) / events:.2f} bytes an event, {events} events", "4")
     suite.run([suite.memprof, "report", directory])
     suite.run([suite.memprof, "check", directory, "--gate", "reserved.peak < 40GiB"])
     suite.run([suite.memprof, "check", directory, "--gate", "reserved.peak < 1MiB"], expect=1)
@@ -136,36 +136,35 @@ def native_gpt2(suite):
 
 @alone
 def native_pair_cost(suite):
-    """What watching adds to an alloc and free pair of torch's allocator.
+    """The time that observing adds to a malloc and free of torch's allocator.
 
-    The same loop takes up to a fifth longer in one process than in the next, so that each is
-    measured before it is watched, too. The second measurement of a process differs from the
-    first with nothing attached as well: watched, it is held against that. What counts are the
-    medians of five processes, in turns.
+    The same loop takes up to a fifth longer in one process than in another, so each process is also
+    measured before it is observed. A second measurement differs from the first even with nothing
+    attached, so the result is compared with that. The medians of five processes, in turns, count.
     """
-    job, found = suite.job("pair", "--pairs", "300000"), {"again": [], "empty": [], "watched": []}
+    job, found = suite.job("pair", "--pairs", "300000"), {"again": [], "empty": [], "observed": []}
     for _ in range(5):
         found["again"].append(added(suite.run([*job, "--again"]).stdout))
         found["empty"].append(added(suite.run([*job, "--empty-tracker"]).stdout))
-        directory, done = record(suite, "native_pair", [*job, "--watch-later"])
-        found["watched"].append(added(done.stdout))
-    device = watched(suite, directory)
+        directory, done = record(suite, "native_pair", [*job, "--observe-later"])
+        found["observed"].append(added(done.stdout))
+    device = observed(suite, directory)
     if device["allocs"] < 1_500_000:
         raise Failed(f"{device['allocs']} allocations recorded, 5 runs of 300,000 made")
     ratio = {}
-    named = {"again": "once more", "empty": "told to a tracker that does nothing", "watched": "watched"}
+    named = {"again": "once more", "empty": "a tracker that does nothing", "observed": "observed"}
     for name, what in named.items():
         ratios, before = (sorted(column) for column in zip(*found[name]))
         ratio[name] = statistics.median(ratios)
         suite.figure(f"pair: native, {what} / before", f"{ratio[name]:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}), of {statistics.median(before):.0f} ns")
-    for name in "empty", "watched":
-        suite.figure(f"pair: native, {named[name]} / once more", f"{ratio[name] / ratio['again']:.2f}", "1.20" if name == "watched" else "")
-    if ratio["watched"] / ratio["again"] > 1.20:
+    for name in "empty", "observed":
+        suite.figure(f"pair: native, {named[name]} / once more", f"{ratio[name] / ratio['again']:.2f}", "1.20" if name == "observed" else "")
+    if ratio["observed"] / ratio["again"] > 1.20:
         raise Failed(f"over budget: {found}")
 
 
 def added(output):
-    """What pairs cost in the end over what they cost before, and that, by medians of the runs."""
+    """(ratio of the time of a pair at the end to that before, time before in ns), by medians of the runs."""
     before, after = (statistics.median(float(ns) for ns in re.search(rf"^{name} .* of (.*)$", output, re.M)[1].split()) for name in ("before", "pair"))
     return after / before, before
 
@@ -399,7 +398,7 @@ later = torch.empty(5000, dtype=torch.uint8, device="cuda")
 torch._C._cuda_cudaCachingAllocator_raw_delete(early[0])
 """
     directory, done = script(suite, "native_before", text)
-    device, stats = watched(suite, directory), told(done)
+    device, stats = observed(suite, directory), statistics_of(done)
     last = device["iterations"][-1]
     if last["end_requested"] != 5700 or stats["requested"] != 5700:
         raise Failed(f"{last['end_requested']} bytes recorded, torch says {stats['requested']}; 5700 were asked for")
@@ -452,7 +451,7 @@ import os, torch
 rank = int(os.environ["RANK"])
 torch.cuda.set_device(0)
 keep = torch.empty(1_000_000 * (1 + rank), dtype=torch.uint8, device="cuda")
-tell()
+print_statistics()
 """
     command = suite.script("native_ranks", text)
     run = [PYTHON, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", command[1]]

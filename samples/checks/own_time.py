@@ -55,7 +55,7 @@ class Trained:
 
     def turn(self):
         self.job.ask(OF_ITERATIONS)
-        self.steps += self.job.told(120)[1:]
+        self.steps += self.job.steps_of_turn(120)[1:]
 
     def own(self):
         """Milliseconds of an iteration in the hook, the median of those in turns; and its requests."""
@@ -74,7 +74,7 @@ def train(suite, preload, models, card, names):
         for job in trained:
             job.job.ask(FIRST)
         for job in trained:
-            job.job.told(180)
+            job.job.steps_of_turn(180)
         for _ in range(TURNS):
             for job in trained:
                 job.turn()

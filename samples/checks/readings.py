@@ -3,7 +3,7 @@
 import json
 import os
 
-from checks.accounting import books, told
+from checks.accounting import accounts, shown
 from checks.suite import Failed, alone
 
 MIB = 2**20
@@ -46,22 +46,22 @@ def record_without_nvml(suite, name, command, *flags):
         raise Failed(f"{name}: NVML was not hidden: readings are {readings!r}")
     if "native" not in flags:  # recordings of torch's own allocator cannot be verified
         suite.verified(directory)
-    found = books(suite, directory)
+    found = accounts(suite, directory)
     if len(found) != 1:
         raise Failed(f"{name}: one process uses the card, and there is an accounting of {sorted(found)}")
-    book = next(iter(found.values()))
-    peak = book["peak"]
-    if book["scope"] != "card" or book["missing"] is not None or peak["used"] is None:
-        raise Failed(f"the process did not read its card; {told(name, book)}")
+    account = next(iter(found.values()))
+    peak = account["peak"]
+    if account["scope"] != "card" or account["missing"] is not None or peak["used"] is None:
+        raise Failed(f"the process did not read its card; {shown(name, account)}")
     if peak["unexplained"] is not None or peak["explained"] + peak["rest"] != peak["used"]:
-        raise Failed(f"the accounting does not add up; {told(name, book)}")
-    return book, done
+        raise Failed(f"the accounting does not add up; {shown(name, account)}")
+    return account, done
 
 
 @alone
 def readings_without_nvml(suite):
-    book, _ = record_without_nvml(suite, "readings-alexnet", suite.job("alexnet"))
-    peak = book["peak"]
+    account, _ = record_without_nvml(suite, "readings-alexnet", suite.job("alexnet"))
+    peak = account["peak"]
     suite.figure(
         "alexnet, read by the process: rest of used at the peak",
         f"{peak['rest'] / peak['used']:.2%} ({peak['rest'] / MIB:.1f} of {peak['used'] / MIB:.0f} MiB)",
@@ -75,9 +75,9 @@ def readings_during_captures(suite):
     command = suite.script("readings-capture", CAPTURE)
     for allocator in "bfc", "native":
         name = "readings-capture-" + allocator
-        book, done = record_without_nvml(suite, name, command, "--allocator", allocator)
+        account, done = record_without_nvml(suite, name, command, "--allocator", allocator)
         if expected not in done.stdout:
             raise Failed(f"{name}: printed {done.stdout!r}, want {expected!r}\n{done.stderr[-2000:]}")
         # x, y, what is repeated and what is added to it: 256, 256, 512 and 512 MiB.
-        if book["used_peak"] < 1536 * MIB:
-            raise Failed(f"no reading saw what was taken during the capture; {told(name, book)}")
+        if account["used_peak"] < 1536 * MIB:
+            raise Failed(f"no reading saw what was taken during the capture; {shown(name, account)}")

@@ -46,18 +46,18 @@ def main():
     parser.add_argument("--history", action="store_true", help="torch's own memory history, Python stacks")
     parser.add_argument("--empty-tracker", action="store_true", help="torch tells a tracker that does nothing")
     parser.add_argument("--again", action="store_true", help="nothing is attached after a first measurement: what that alone changes")
-    parser.add_argument("--watch-later", action="store_true", help="under memprof record --allocator native: watched after a first measurement")
+    parser.add_argument("--observe-later", action="store_true", help="under memprof record --allocator native: watched after a first measurement")
     parser.add_argument("--live", type=int, default=1000)
     parser.add_argument("--pairs", type=int, default=1_000_000)
     opts = parser.parse_args()
     attach = lambda: None
-    if opts.watch_later:
+    if opts.observe_later:
         attach = put_off()
     torch.zeros(1, device="cuda")
     if opts.history:
         torch.cuda.memory._record_memory_history(stacks="python", max_entries=1_000_000)
     library = compiled()
-    if opts.again or opts.empty_tracker or opts.watch_later:
+    if opts.again or opts.empty_tracker or opts.observe_later:
         measure("before", library, opts)
     attach()
     if opts.empty_tracker:
