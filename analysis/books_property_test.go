@@ -51,7 +51,7 @@ func TestPropertyBooksAddUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, b := range map[string]*Book{"peak": &r.Peak, "end": &r.End} {
-			terms := b.At.T + b.At.Rounding + b.At.Slack + b.At.Pending + b.At.Reserve + b.At.External
+			terms := b.At.T + b.At.Rounding + b.At.Slack + b.At.Pending + b.At.Free()
 			for _, l := range b.Libraries {
 				terms += l.Bytes
 			}

@@ -157,7 +157,7 @@ func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
 			}
 			want := m.Devices[0].At
 			want.Time, want.Iteration = f.At.Time, f.At.Iteration
-			if f.Why&IsGrowth != 0 && f.At.View != want.View { // as the request that is about to be made sees it
+			if (f.Why&IsGrowth != 0 || m.Kind == trace.KindOOM) && f.At.View != want.View { // as seen by that request
 				if f.At.Free() != want.Free() {
 					t.Fatalf("keyframe %d is %+v\nwant %+v", i, f.At, want)
 				}

@@ -60,12 +60,17 @@ func (l *Ledger) sum(i int32) {
 
 // alone makes segment i a tree of one node.
 func (l *Ledger) alone(i int32) {
+	n := l.node(i)
+	n.left, n.right, n.up = none, none, none
+	l.sum(i)
+}
+
+// node is the node of segment i, which may be a new one.
+func (l *Ledger) node(i int32) *freeNode {
 	for int(i) >= len(l.nodes) {
 		l.nodes = append(l.nodes, freeNode{priority: rand.Uint32()})
 	}
-	n := &l.nodes[i]
-	n.left, n.right, n.up = none, none, none
-	l.sum(i)
+	return &l.nodes[i]
 }
 
 // cutBefore cuts the tree that segment i is in into what lies before i and the rest.
@@ -143,17 +148,16 @@ func (l *Ledger) addFree(ar *Arena, i int32) {
 	if ar.Sampled {
 		return
 	}
-	s := &l.segments[i]
 	l.alone(i)
-	root, entry, addr := i, none, s.Addr
-	if p := s.prev; p != none && !s.Region && l.segments[p].Free() && l.segments[p].End() == s.Addr {
-		left := l.chunkOf(p)
+	root, entry, addr := i, none, l.segments[i].Addr
+	if prev := l.freeBefore(i); prev != none {
+		left := l.chunkOf(prev)
 		entry = l.nodes[left].entry
 		addr = ar.chunks[entry].addr
 		root = l.join(left, root)
 	}
-	if n := s.next; n != none && l.segments[n].Free() && !l.segments[n].Region && s.End() == l.segments[n].Addr {
-		right := l.chunkOf(n)
+	if next := l.freeBehind(i); next != none {
+		right := l.chunkOf(next)
 		if other := l.nodes[right].entry; entry == none {
 			entry = other
 		} else {
@@ -171,28 +175,142 @@ func (l *Ledger) addFree(ar *Arena, i int32) {
 	l.setChunk(ar, entry, root, addr)
 }
 
+// single says whether the free segment i is all of its chunk.
+func (l *Ledger) single(ar *Arena, i int32) bool {
+	if ar.Sampled {
+		return true
+	}
+	n := &l.nodes[i]
+	return n.left == none && n.right == none && n.up == none
+}
+
+// becomes has the free segment i be a chunk by itself, in the place of an entry or, of none, as
+// a further one.
+func (l *Ledger) becomes(ar *Arena, i, entry int32) {
+	if ar.Sampled {
+		return
+	}
+	l.alone(i)
+	if entry == none {
+		l.addChunk(ar, i, l.segments[i].Addr)
+	} else {
+		l.setChunk(ar, entry, i, l.segments[i].Addr)
+	}
+}
+
+// grewFree takes note that the last segment of a chunk has become larger.
+func (l *Ledger) grewFree(ar *Arena, i int32) {
+	if ar.Sampled {
+		return
+	}
+	root := l.resum(i)
+	entry := l.nodes[root].entry
+	l.setChunk(ar, entry, root, ar.chunks[entry].addr)
+}
+
+// replaceFree puts i, which has become free and has taken over the bytes of the free segment next
+// behind it, into the place of next: the first one of a chunk.
+func (l *Ledger) replaceFree(ar *Arena, next, i int32) {
+	if ar.Sampled {
+		return
+	}
+	root := l.replace(next, i)
+	l.setChunk(ar, l.nodes[root].entry, root, l.segments[i].Addr)
+}
+
+// replace puts segment i into the place of node old of a tree, and returns the root.
+func (l *Ledger) replace(old, i int32) int32 {
+	y := l.node(i)
+	x := &l.nodes[old]
+	y.left, y.right, y.up, y.entry = x.left, x.right, x.up, x.entry
+	x.priority, y.priority = y.priority, x.priority
+	if y.left != none {
+		l.nodes[y.left].up = i
+	}
+	if y.right != none {
+		l.nodes[y.right].up = i
+	}
+	if y.up != none {
+		if up := &l.nodes[y.up]; up.left == old {
+			up.left = i
+		} else {
+			up.right = i
+		}
+	}
+	return l.resum(i)
+}
+
+// resum computes the sums of i and of all above it, and returns the root.
+func (l *Ledger) resum(i int32) int32 {
+	for {
+		l.sum(i)
+		if l.nodes[i].up == none {
+			return i
+		}
+		i = l.nodes[i].up
+	}
+}
+
 // removeFree takes segment i, which will not be free any more, out of its chunk: what lies before
 // it and what lies behind it are chunks of their own.
 func (l *Ledger) removeFree(ar *Arena, i int32) {
 	if ar.Sampled {
 		return
 	}
-	chunk := l.chunkOf(i)
-	entry := l.nodes[chunk].entry
+	entry := l.nodes[l.chunkOf(i)].entry
 	addr, end := ar.chunks[entry].addr, l.segments[i].End()
-	left, _ := l.cutBefore(i)
-	_, right := l.cutAfter(i)
+	first, last := addr == l.segments[i].Addr, addr+ar.chunks[entry].bytes == end
 	switch {
-	case left == none && right == none:
+	case first && last:
 		l.removeChunk(ar, entry)
-	case left == none:
-		l.setChunk(ar, entry, right, end)
+	case first:
+		l.setChunk(ar, entry, l.removeEnd(i, l.nodes[i].right), end)
+	case last:
+		l.setChunk(ar, entry, l.removeEnd(i, l.nodes[i].left), addr)
 	default:
+		left, _ := l.cutBefore(i)
+		_, right := l.cutAfter(i)
 		l.setChunk(ar, entry, left, addr)
-		if right != none {
-			l.addChunk(ar, right, end)
-		}
+		l.addChunk(ar, right, end)
 	}
+}
+
+// removeEnd takes the first or last node out of its tree, child its only one, and returns the root.
+func (l *Ledger) removeEnd(i, child int32) int32 {
+	up := l.nodes[i].up
+	if child != none {
+		l.nodes[child].up = up
+	}
+	if up == none {
+		return child
+	}
+	if n := &l.nodes[up]; n.left == i {
+		n.left = child
+	} else {
+		n.right = child
+	}
+	return l.resum(up)
+}
+
+// takeFront takes the front of the free segment i, up to addr, out of its chunk, and returns the
+// segment that is left.
+func (l *Ledger) takeFront(ar *Arena, i int32, addr int64) (rest int32) {
+	rest = l.cutSegment(ar, i, addr)
+	if ar.Sampled {
+		return rest
+	}
+	root := l.replace(i, rest)
+	entry := l.nodes[root].entry
+	c := &ar.chunks[entry]
+	if c.addr == l.segments[i].Addr {
+		l.setChunk(ar, entry, root, addr)
+		return rest
+	}
+	from := c.addr
+	left, right := l.cutBefore(rest)
+	l.setChunk(ar, entry, left, from)
+	l.addChunk(ar, right, addr)
+	return rest
 }
 
 // cutFree puts upper, the part that was cut from the end of the free segment i, into the chunk of i.

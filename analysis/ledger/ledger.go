@@ -123,22 +123,37 @@ func (l *Ledger) drop(ar *Arena, i int32) {
 
 // splitAt cuts a free segment; addr lies inside it. It returns the upper part.
 func (l *Ledger) splitAt(ar *Arena, i int32, addr int64) int32 {
+	at := l.cutSegment(ar, i, addr)
+	l.cutFree(ar, i, at)
+	return at
+}
+
+// cutSegment is splitAt without the chunks.
+func (l *Ledger) cutSegment(ar *Arena, i int32, addr int64) int32 {
 	s := &l.segments[i]
 	upper := Segment{Addr: addr, Size: s.End() - addr, Seq: s.Seq, arena: s.arena, Kind: s.Kind}
 	s.Size = addr - s.Addr
-	at := l.insertBefore(ar, s.next, upper)
-	l.cutFree(ar, i, at)
-	return at
+	return l.insertBefore(ar, s.next, upper)
+}
+
+// find is the segment of an arena that has addr, or one of another arena that starts there, or none.
+func (l *Ledger) find(ar *Arena, addr int64) int32 {
+	if i := l.table.find(addr); i != none {
+		return i
+	}
+	return l.containing(ar, addr)
 }
 
 // at returns the free segment that starts at addr, after cutting one that only contains
 // it. The error says what is there instead.
 func (l *Ledger) at(ar *Arena, addr int64) (int32, error) {
-	i := l.table.find(addr)
-	if i == none {
-		if i = l.containing(ar, addr); i != none && l.segments[i].Free() {
-			return l.splitAt(ar, i, addr), nil
-		}
+	return l.startAt(ar, l.find(ar, addr), addr)
+}
+
+// startAt is at for the segment that find returned.
+func (l *Ledger) startAt(ar *Arena, i int32, addr int64) (int32, error) {
+	if i != none && l.segments[i].Addr != addr && l.segments[i].Free() {
+		return l.splitAt(ar, i, addr), nil
 	}
 	if i == none {
 		return none, fmt.Errorf("%#x is not in mapped memory of the arena", addr)
@@ -202,13 +217,20 @@ func (l *Ledger) occupied(i int32) error {
 // occupy makes [addr, addr+size) one segment, live from now on, and returns it with the
 // free bytes of it that had never been handed out and those that had.
 func (l *Ledger) occupy(ar *Arena, addr, size int64) (i int32, untouched, touched int64, err error) {
-	if i, err = l.at(ar, addr); err != nil {
+	end := addr + size
+	i = l.find(ar, addr)
+	if i != none && l.segments[i].arena == ar.Index && l.segments[i].Free() && end <= l.segments[i].End() && l.single(ar, i) {
+		i, untouched, touched = l.occupyPart(ar, i, addr, end)
+		return i, untouched, touched, nil
+	}
+	if i, err = l.startAt(ar, i, addr); err != nil {
 		return none, 0, 0, err
 	}
-	end := addr + size
 	for piece := i; ; {
 		if l.segments[piece].End() > end {
-			l.splitAt(ar, piece, end)
+			l.takeFront(ar, piece, end)
+		} else {
+			l.removeFree(ar, piece)
 		}
 		s := &l.segments[piece]
 		if s.Kind == UntouchedSegment {
@@ -217,7 +239,6 @@ func (l *Ledger) occupy(ar *Arena, addr, size int64) (i int32, untouched, touche
 		} else {
 			touched += s.Size
 		}
-		l.removeFree(ar, piece)
 		if piece != i {
 			l.absorb(ar, i, piece)
 		}
@@ -230,6 +251,36 @@ func (l *Ledger) occupy(ar *Arena, addr, size int64) (i int32, untouched, touche
 	}
 	l.segments[i].Kind = LiveSegment
 	return i, untouched, touched, nil
+}
+
+// occupyPart occupies a part of the free segment i, which is all of its chunk.
+func (l *Ledger) occupyPart(ar *Arena, i int32, addr, end int64) (live int32, untouched, touched int64) {
+	entry := none
+	if !ar.Sampled {
+		entry = l.nodes[i].entry
+	}
+	if s := &l.segments[i]; s.Kind == UntouchedSegment {
+		untouched = end - addr
+		ar.Device.touch(ar.Index, Range{addr, end}, s.Seq)
+	} else {
+		touched = end - addr
+	}
+	live = i
+	if addr > l.segments[i].Addr { // what is below stays
+		live = l.cutSegment(ar, i, addr)
+		l.becomes(ar, i, entry)
+		entry = none
+	}
+	if end < l.segments[live].End() {
+		upper := l.cutSegment(ar, live, end)
+		l.becomes(ar, upper, entry)
+		entry = none
+	}
+	if entry != none {
+		l.removeChunk(ar, entry)
+	}
+	l.segments[live].Kind = LiveSegment
+	return live, untouched, touched
 }
 
 // absorb gives the bytes of next, which lies right behind i, to i.
@@ -246,24 +297,49 @@ func (l *Ledger) absorb(ar *Arena, i, next int32) {
 func (l *Ledger) vacate(ar *Arena, i int32) {
 	s := &l.segments[i]
 	s.Kind, s.shared, s.Within = TouchedSegment, false, false
-	if next := s.next; next != none {
-		n := &l.segments[next]
-		if n.Kind == TouchedSegment && !n.Region && n.Addr == s.End() {
-			l.removeFree(ar, next)
-			s.Size += n.Size
+	prev, next := l.freeBefore(i), l.freeBehind(i)
+	if next != none && l.segments[next].Kind == TouchedSegment {
+		s.Size += l.segments[next].Size
+		if prev == none {
+			l.replaceFree(ar, next, i)
 			l.drop(ar, next)
+			return
 		}
+		l.removeFree(ar, next)
+		l.drop(ar, next)
+		next = l.freeBehind(i)
 	}
-	if prev := s.prev; prev != none && !s.Region {
-		p := &l.segments[prev]
-		if p.Kind == TouchedSegment && p.End() == s.Addr {
-			l.removeFree(ar, prev)
-			p.Size += s.Size
+	if prev != none && l.segments[prev].Kind == TouchedSegment {
+		if next == none {
+			l.segments[prev].Size += s.Size
 			l.drop(ar, i)
-			i = prev
+			l.grewFree(ar, prev)
+			return
 		}
+		l.removeFree(ar, prev)
+		l.segments[prev].Size += s.Size
+		l.drop(ar, i)
+		i = prev
 	}
 	l.addFree(ar, i)
+}
+
+// freeBefore is the free segment of the region that ends where i starts, or none.
+func (l *Ledger) freeBefore(i int32) int32 {
+	s := &l.segments[i]
+	if p := s.prev; p != none && !s.Region && l.segments[p].Free() && l.segments[p].End() == s.Addr {
+		return p
+	}
+	return none
+}
+
+// freeBehind is the free segment of the region that starts where i ends, or none.
+func (l *Ledger) freeBehind(i int32) int32 {
+	s := &l.segments[i]
+	if n := s.next; n != none && l.segments[n].Free() && !l.segments[n].Region && s.End() == l.segments[n].Addr {
+		return n
+	}
+	return none
 }
 
 // mapRange makes r untouched memory, which may start a region; nothing of it is mapped. Mapped ranges end at gaps and
