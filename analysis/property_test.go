@@ -5,6 +5,7 @@ import (
 	"github.com/memprof/memprof/analysis/ledger"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
@@ -17,14 +18,18 @@ import (
 // naive is the definition, executed: the state of every granule of 256 bytes, from which
 // each term is counted anew.
 type naive struct {
+	text     func(context int32) string
 	granules map[int64]*naiveGranule // mapped
 	blocks   map[int64]*naiveBlock   // live or pending
+	separate map[int32]bool          // arenas whose regions do not coalesce
+	regions  []chunk                 // those that something is mapped of
 }
 
 type naiveGranule struct {
 	arena   int32
 	touched bool
 	block   *naiveBlock
+	start   bool // of a region, which no chunk reaches into from below
 }
 
 type naiveBlock struct {
@@ -41,14 +46,28 @@ func (n *naive) each(e *trace.Event, do func(addr int64)) {
 
 func (n *naive) apply(e trace.Event) {
 	switch e.Kind {
+	case trace.KindArena:
+		n.separate[e.Arena] = !strings.Contains(n.text(e.Context), "coalesces=1")
 	case trace.KindMap:
 		n.each(&e, func(at int64) { n.granules[at] = &naiveGranule{arena: e.Arena} })
+		n.granules[e.Addr].start = n.separate[e.Arena] && n.startsRegion(&e)
 	case trace.KindUnmap:
 		n.each(&e, func(at int64) { delete(n.granules, at) })
+		n.regions = slices.DeleteFunc(n.regions, func(r chunk) bool {
+			for at := range n.granules {
+				if r.from <= at && at < r.to {
+					return false
+				}
+			}
+			return true
+		})
 	case trace.KindAlloc:
 		b := &naiveBlock{e: e}
 		n.blocks[e.Addr] = b
-		n.each(&e, func(at int64) { n.granules[at].block, n.granules[at].touched = b, true })
+		n.each(&e, func(at int64) {
+			n.granules[at].block, n.granules[at].touched = b, true
+			n.granules[at].start = n.granules[at].start && at == e.Addr // a block that reaches over the start joins the two
+		})
 	case trace.KindStreamUse:
 		if b := n.blocks[e.Addr]; b.e.Stream != e.Stream {
 			b.shared = true
@@ -97,8 +116,18 @@ func (n *naive) count(arena int32) (s ledger.Split) {
 // chunk is a free chunk and what of it was handed out before.
 type chunk struct{ from, to, touched int64 }
 
-// largestFree is the longest run of free granules of an arena, of all for -1; of equal ones the
-// first. The regions of the scenarios never touch.
+// startsRegion says whether a mapping is the first of a region, or at the start of one.
+func (n *naive) startsRegion(e *trace.Event) bool {
+	for _, r := range n.regions {
+		if e.Addr < r.to && r.from < e.Addr+e.Provided {
+			return e.Addr == r.from
+		}
+	}
+	n.regions = append(n.regions, chunk{from: e.Addr, to: e.Addr + e.Provided})
+	return true
+}
+
+// largestFree is the longest run of free granules of an arena, of all for -1; of equal ones the first.
 func (n *naive) largestFree(arena int32) (most chunk) {
 	var run chunk
 	for _, at := range slices.Sorted(maps.Keys(n.granules)) {
@@ -106,7 +135,7 @@ func (n *naive) largestFree(arena int32) (most chunk) {
 		if arena >= 0 && g.arena != arena || g.block != nil {
 			continue
 		}
-		if at != run.to {
+		if at != run.to || g.start {
 			run = chunk{from: at}
 		}
 		if run.to = at + 256; g.touched {
@@ -167,7 +196,7 @@ func (n *naive) tooSmall(arena int32, size int64) (bytes int64) {
 		if g.arena != arena {
 			continue
 		}
-		if at != next || g.block != nil {
+		if at != next || g.block != nil || g.start {
 			end()
 		}
 		if next = at + 256; g.block == nil {
@@ -314,7 +343,9 @@ func TestEveryTermIsWhatItsDefinitionCounts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := scenario(t)
 		a := newAnalyzer(Options{Text: r.Strings.Text})
-		n := &naive{map[int64]*naiveGranule{}, map[int64]*naiveBlock{}}
+		n := &naive{
+			text: r.Strings.Text, granules: map[int64]*naiveGranule{}, blocks: map[int64]*naiveBlock{}, separate: map[int32]bool{},
+		}
 		var peak, maxima ledger.Split
 		var peakSeq int64 = -1
 		var pictures [2]picture
