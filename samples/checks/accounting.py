@@ -45,7 +45,7 @@ def demand(name, account):
         return
     if peak["unexplained"] is None:
         raise Failed(f"unexplained is unknown: {peak['unexplained_unknown']}; {shown(name, account)}")
-    terms = ["tensors", "internal", "pending", "reserve", "external", "other_libraries", "context_and_modules", "pools", "unexplained"]
+    terms = ["tensors", "internal", "pending", "stranded", "reserve", "reusable", "external", "other_libraries", "context_and_modules", "pools", "unexplained"]
     if sum(peak[term] for term in terms) != peak["used"]:
         raise Failed(f"the parts do not add up; {shown(name, account)}")
     if peak["context"] <= 0:

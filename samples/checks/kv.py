@@ -18,12 +18,12 @@ def serve(suite, cache, *arguments):
         raise Failed(f"{cache}: the adapter gave up: {[line for line in done.stderr.splitlines() if 'KV cache of' in line]}")
     suite.verified(directory)
     device = first_process(suite.report(directory))["devices"][0]
-    told = device.get("keys_and_values") or []
-    if len(told) != 1:
-        raise Failed(f"{cache}: {len(told)} memories for keys and values are reported, want 1: {[(k['engine'], k['caches']) for k in told]}")
-    if told[0]["fault"]:
-        raise Failed(f"{cache}: {told[0]['fault']}")
-    return json.loads(lines[0].split(" ", 1)[1]), told[0], told[0]["policies"][0]
+    reported = device.get("keys_and_values") or []
+    if len(reported) != 1:
+        raise Failed(f"{cache}: {len(reported)} KV caches are reported, want 1: {[(k['engine'], k['caches']) for k in reported]}")
+    if reported[0]["fault"]:
+        raise Failed(f"{cache}: {reported[0]['fault']}")
+    return json.loads(lines[0].split(" ", 1)[1]), reported[0], reported[0]["policies"][0]
 
 
 def check_sum(cache, mean):
@@ -43,9 +43,9 @@ def show(suite, cache, job, kv, recorded):
         suite.figure(f"{cache}: the same requests under {policy['policy']}: token %, batch", f"{100 * policy['mean']['token']:.1f}, {policy['batch']:.2f}")
 
 
-def near(cache, what, told, known, within):
-    if abs(told - known) > within:
-        raise Failed(f"{cache}: {what} is {told:.4f} by the recording, and {known:.4f} by the lengths")
+def near(cache, what, found, known, within):
+    if abs(found - known) > within:
+        raise Failed(f"{cache}: {what} is {found:.4f} by the recording, and {known:.4f} by the lengths")
 
 
 def batches(suite, cache, engine):
@@ -54,12 +54,12 @@ def batches(suite, cache, engine):
     if kv["engine"] != engine:
         raise Failed(f"{cache}: the engine is {kv['engine']!r}, want {engine!r}")
     if kv["bytes_per_token"] != job["token_bytes"]:
-        raise Failed(f"{cache}: {kv['bytes_per_token']} bytes a token are told, and it has {job['token_bytes']}")
+        raise Failed(f"{cache}: {kv['bytes_per_token']} bytes a token are recorded, and it has {job['token_bytes']}")
     if (recorded["requests"], recorded["finished"]) != (job["requests"], job["requests"]):
-        raise Failed(f"{cache}: {recorded['requests']} sequences came and {recorded['finished']} went of {job['requests']}")
+        raise Failed(f"{cache}: {recorded['requests']} sequences began and {recorded['finished']} ended of {job['requests']}")
     # One step is counted for each token but the first of a batch, whose keys come with the prompt.
     if not job["steps"] - 2 * kv["caches"] <= recorded["steps"] <= job["steps"] + 2 * kv["caches"]:
-        raise Failed(f"{cache}: {recorded['steps']} steps are told, and the lengths have {job['steps']}")
+        raise Failed(f"{cache}: {recorded['steps']} steps are recorded, and the lengths have {job['steps']}")
     near(cache, "the token share", recorded["mean"]["token"], job["split"]["token"], 0.01)
     near(cache, "the internal share", recorded["mean"]["internal"], job["split"]["internal"], 0.01)
     near(cache, "the batch", recorded["batch"], job["running"], 0.05 * job["batch"] + 0.2)
@@ -79,7 +79,7 @@ def kv_dynamic_cache(suite):
     """DynamicCache in generate, likewise."""
     job, kv, recorded = batches(suite, "dynamic", "transformers DynamicCache")
     if kv["slots"] > job["slots"]:
-        raise Failed(f"dynamic: {kv['slots']} slots are told, and {job['slots']} are the most that a batch may have")
+        raise Failed(f"dynamic: {kv['slots']} slots are recorded, and {job['slots']} are the most that a batch may have")
 
 
 @case
@@ -90,7 +90,7 @@ def kv_continuous_batching(suite):
     if not kv["block"]:
         raise Failed(f"continuous: no blocks are told: {kv['engine']}")
     if kv["bytes_per_token"] != job["token_bytes"]:
-        raise Failed(f"continuous: {kv['bytes_per_token']} bytes a token are told, and it has {job['token_bytes']}")
+        raise Failed(f"continuous: {kv['bytes_per_token']} bytes a token are recorded, and it has {job['token_bytes']}")
     if recorded["finished"] < job["requests"]:
         raise Failed(f"continuous: {recorded['finished']} sequences went of {job['requests']}")
     mean = recorded["mean"]

@@ -48,7 +48,7 @@ def observed(suite, directory, shared=False):
         raise Failed("the allocator's sums were never read")
     if device["watched"]["odd"] and not shared:
         raise Failed(f"sums that do not fit the events: {device['watched']}")
-    for name in ("rounding", "slack", "reserve", "external"):
+    for name in ("rounding", "slack", "stranded", "reserve", "reusable", "external"):
         if device["peak"][name] is not None:
             raise Failed(f"{name} cannot be known, but is {device['peak'][name]}")
     for book in ("peak", "end"):

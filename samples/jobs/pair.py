@@ -44,9 +44,9 @@ def compiled():
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--history", action="store_true", help="torch's own memory history, Python stacks")
-    parser.add_argument("--empty-tracker", action="store_true", help="torch tells a tracker that does nothing")
-    parser.add_argument("--again", action="store_true", help="nothing is attached after a first measurement: what that alone changes")
-    parser.add_argument("--observe-later", action="store_true", help="under memprof record --allocator native: watched after a first measurement")
+    parser.add_argument("--empty-tracker", action="store_true", help="attach a trace tracker that does nothing")
+    parser.add_argument("--again", action="store_true", help="measure twice and attach nothing: how much a second measurement differs")
+    parser.add_argument("--observe-later", action="store_true", help="under memprof record --allocator native: observed after a first measurement")
     parser.add_argument("--live", type=int, default=1000)
     parser.add_argument("--pairs", type=int, default=1_000_000)
     opts = parser.parse_args()
