@@ -13,9 +13,10 @@
 #include "memprof.h"
 #include "spool/spool.h"
 
-static __thread char said[256];
+// Why the last call of the thread failed.
+static __thread char message[256];
 
-const char *memprof_graph_message(void) { return said; }
+const char *memprof_graph_message(void) { return message; }
 
 static double gib(uint64_t bytes) { return (double)bytes / (double)((uint64_t)1 << 30); }
 
@@ -50,12 +51,12 @@ uint32_t memprof_graph_memory_open(int device, uint64_t reservation) {
   static _Atomic(uint32_t) numbers;
   struct gpu *gpu = device_state(device);
   if (gpu == NULL) {
-    snprintf(said, sizeof said, "memprof's hook has no memory of GPU %d to give", device);
+    snprintf(message, sizeof message, "memprof's hook does not serve GPU %d", device);
     return 0;
   }
   struct graph_memory *memory = malloc(sizeof *memory);
   if (memory == NULL) {
-    snprintf(said, sizeof said, "no host memory");
+    snprintf(message, sizeof message, "no host memory");
     return 0;
   }
   if (reservation == 0 || reservation > gpu->vmm.total) reservation = gpu->vmm.total;
@@ -71,7 +72,7 @@ uint32_t memprof_graph_memory_open(int device, uint64_t reservation) {
   lock_give(&gpu->lock);
   if (ok) return memory->number;
   free(memory);
-  snprintf(said, sizeof said, "GPU %d: no %.2f GiB of addresses for a graph memory", device, gib(reservation));
+  snprintf(message, sizeof message, "GPU %d: no %.2f GiB of addresses for a graph memory", device, gib(reservation));
   return 0;
 }
 
@@ -94,7 +95,7 @@ static bool has_memory(const struct gpu *gpu, const struct pool *pool) {
   return arena != NULL || pool->range != NULL || pool->source.allocate != NULL;
 }
 
-// In the trace fields stand between blanks.
+// The name as a field of an event: blanks separate fields, so they become underscores.
 static void set_name(struct graph_range *range, const char *name) {
   if (name == NULL || *name == '\0') name = "unnamed";
   text_copy(range->name, sizeof range->name, name, strlen(name));
@@ -109,13 +110,13 @@ static int explain(const struct graph_memory *memory, enum graph_result result) 
   switch (result) {
     case GRAPH_OK: return MEMPROF_OK;
     case GRAPH_NO_ADDRESSES:
-      snprintf(said, sizeof said, "no address space for another range of %.2f GiB: the graph memory has %llu; release shapes, or reserve less for each",
+      snprintf(message, sizeof message, "no address space for another range of %.2f GiB: the graph memory has %llu; release shapes, or reserve less for each",
                gib(memory->reservation), (unsigned long long)ranges);
       return MEMPROF_NO_MEMORY;
-    case GRAPH_NO_HOST_MEMORY: snprintf(said, sizeof said, "no host memory"); return MEMPROF_NO_HOST_MEMORY;
-    case GRAPH_NO_MEMORY: snprintf(said, sizeof said, "no device memory"); return MEMPROF_NO_MEMORY;
+    case GRAPH_NO_HOST_MEMORY: snprintf(message, sizeof message, "no host memory"); return MEMPROF_NO_HOST_MEMORY;
+    case GRAPH_NO_MEMORY: snprintf(message, sizeof message, "no device memory"); return MEMPROF_NO_MEMORY;
     case GRAPH_DRIVER_FAILED:
-      snprintf(said, sizeof said, "the driver refused to map %.2f GiB into a new range", gib(graph_memory_bytes(memory)));
+      snprintf(message, sizeof message, "the driver refused to map %.2f GiB into a new range", gib(graph_memory_bytes(memory)));
       return MEMPROF_DEVICE_FAILED;
   }
   return MEMPROF_DEVICE_FAILED;
@@ -124,12 +125,12 @@ static int explain(const struct graph_memory *memory, enum graph_result result) 
 static int open_shape(struct gpu *gpu, uint32_t number, const char *name, uint64_t pool0, uint64_t pool1, int segments) {
   struct graph_memory *memory = find(gpu, number);
   if (memory == NULL || memory->closed) {
-    snprintf(said, sizeof said, "the graph memory is closed");
+    snprintf(message, sizeof message, "the graph memory is closed");
     return MEMPROF_WRONG_STATE;
   }
   struct pool *pool = pool0 == 0 && pool1 == 0 ? NULL : pool_get(gpu, pool0, pool1, 0);
   if (pool == NULL || has_memory(gpu, pool)) {
-    snprintf(said, sizeof said, "the pool of the shape has memory already");
+    snprintf(message, sizeof message, "the pool of the shape has memory already");
     return pool == NULL ? MEMPROF_NO_HOST_MEMORY : MEMPROF_WRONG_STATE;
   }
   const int result = explain(memory, graph_range_open(memory, &pool->range));
@@ -143,17 +144,17 @@ static int open_shape(struct gpu *gpu, uint32_t number, const char *name, uint64
 int memprof_graph_shape(int device, uint32_t number, const char *name, uint64_t pool0, uint64_t pool1, int segments) {
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) {
-    snprintf(said, sizeof said, "memprof's hook is not at work in this process");
+    snprintf(message, sizeof message, "memprof's hook does not serve this process: run it under `memprof record`");
     return MEMPROF_NOT_ACTIVE;
   }
   lock_take(&gpu->lock);
-  pool_sweep(gpu);  // addresses of shapes that have gone meanwhile
+  pool_sweep(gpu);  // frees the addresses of shapes that have ended
   const int result = open_shape(gpu, number, name, pool0, pool1, segments);
   lock_give(&gpu->lock);
   return result;
 }
 
-// The pool whose range segments come from, of the thread, and of the device (`gpu->entered`).
+// The pool that the thread has entered, on a device; gpu->entered is the last of any thread.
 static __thread int entered_device;
 static __thread uint64_t entered[2];
 
@@ -168,7 +169,7 @@ void memprof_graph_enter(int device, uint64_t pool0, uint64_t pool1) {
 }
 
 void *memprof_graph_segment(size_t size, int device, void *stream) {
-  (void)stream;  // torch's allocator keeps streams apart itself
+  (void)stream;  // torch's allocator separates streams itself
   struct gpu *gpu = hook_on() ? gpu_existing(device) : NULL;
   if (gpu == NULL) return NULL;
   uint64_t pool[2] = {entered[0], entered[1]};
@@ -178,7 +179,7 @@ void *memprof_graph_segment(size_t size, int device, void *stream) {
     lock_give(&gpu->lock);
   }
   if (pool[0] == 0 && pool[1] == 0) {
-    problem("GPU %d: a segment of a graph memory was asked for outside of its shapes", device);
+    problem("GPU %d: torch asked for a segment of a graph memory outside of its shapes", device);
     return NULL;
   }
   return memprof_malloc_in_pool(size, device, NULL, pool[0], pool[1]);

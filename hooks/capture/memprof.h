@@ -90,8 +90,8 @@ struct memprof_segment {
   uint64_t addr;
   void *stream;
   uint64_t pool[2];
-  int foreign;   // 1: memory of the pool's own source
-  int32_t number;  // within the arena, in the order of getting
+  int from_source;  // 1: memory of the pool's source (memprof_pool_source)
+  int32_t number;   // within the arena: by address, or in the order in which the source returned it
 };
 struct memprof_chunk {
   uint64_t addr, size, requested;

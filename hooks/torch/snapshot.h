@@ -46,7 +46,7 @@ inline void list_segments(DeviceIndex device, PoolId only, std::vector<SegmentIn
     segment.stream = static_cast<cudaStream_t>(found->stream);
     segment.is_large = true;
     set_number(segment, found->number, 0);
-    segment.is_expandable = found->foreign == 0;
+    segment.is_expandable = found->from_source == 0;
     segment.owner_private_pool_id = {found->pool[0], found->pool[1]};
     to.segments->push_back(std::move(segment));
   };

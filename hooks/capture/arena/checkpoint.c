@@ -1,9 +1,9 @@
-// checkpoint.c - what lies where, told and put back.
+// checkpoint.c - lists the chunks of all arenas, and restores the live blocks of a pool.
 //
-// Torch's graph trees note which blocks of a pool are live after a capture, and go back to
-// that before they capture another continuation. Free chunks always merge, so the blocks say
-// it all: freeing every block of the pool and putting the noted ones back at their places
-// gives the very heap that was noted.
+// Torch's graph trees note which blocks of a pool are live after a capture, and restore them before they
+// capture another continuation. Free chunks always merge, so the live blocks determine all chunks:
+// freeing every block of the pool and allocating the noted ones at their addresses gives the chunks that
+// were there.
 #include <stdlib.h>
 
 #include "arena/arena.h"
@@ -13,38 +13,39 @@
 #include "memprof.h"
 #include "spool/spool.h"
 
-struct telling {
+// A walk over the chunks of one arena.
+struct walk {
   const struct memprof_visitor *visitor;
   struct arena *arena;
-  uint64_t end;  // of the chunk told last
-  int32_t segments;
+  uint64_t end;      // of the chunk before
+  int32_t segments;  // so far
 };
 
-// Regions come by address; those of a source are known by the order in which it gave them.
-static int32_t number_of(const struct telling *telling, uint64_t addr) {
-  const struct arena *arena = telling->arena;
+// The number of a segment: by address, but for memory of a source by the order in which it was returned.
+static int32_t number_of(const struct walk *walk, uint64_t addr) {
+  const struct arena *arena = walk->arena;
   for (size_t i = 0; i < arena->grant_count; i++) {
     if (arena->grants[i].addr == addr) return (int32_t)i;
   }
-  return telling->segments;
+  return walk->segments;
 }
 
-static void tell(void *self, const struct bfc_chunk_info *info) {
-  struct telling *telling = self;
-  const struct arena *arena = telling->arena;
-  const struct memprof_visitor *visitor = telling->visitor;
-  if (info->region_start || info->addr != telling->end) {
+static void visit(void *self, const struct bfc_chunk_info *info) {
+  struct walk *walk = self;
+  const struct arena *arena = walk->arena;
+  const struct memprof_visitor *visitor = walk->visitor;
+  if (info->region_start || info->addr != walk->end) {
     const struct memprof_segment segment = {
         .addr = info->addr,
         .stream = arena->stream,
         .pool = {arena->pool[0], arena->pool[1]},
-        .foreign = arena->grant_count > 0,
-        .number = number_of(telling, info->addr),
+        .from_source = arena->grant_count > 0,
+        .number = number_of(walk, info->addr),
     };
-    telling->segments++;
+    walk->segments++;
     visitor->segment(visitor->self, &segment);
   }
-  telling->end = info->addr + info->size;
+  walk->end = info->addr + info->size;
   struct memprof_chunk chunk = {info->addr, info->size, info->requested, MEMPROF_CHUNK_FREE};
   struct bfc_block block;
   if (!info->free && bfc_find(arena->bfc, info->addr, &block)) {
@@ -58,8 +59,8 @@ void memprof_walk(int device, const struct memprof_visitor *visitor) {
   if (gpu == NULL) return;
   lock_take(&gpu->lock);
   for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
-    struct telling telling = {.visitor = visitor, .arena = arena};
-    bfc_walk_mapped(arena->bfc, &telling, tell);
+    struct walk walk = {.visitor = visitor, .arena = arena};
+    bfc_walk_mapped(arena->bfc, &walk, visit);
   }
   lock_give(&gpu->lock);
 }
@@ -90,14 +91,15 @@ static void note_used(void *self, const struct bfc_chunk_info *chunk) {
   }
 }
 
-// Frees all blocks of an arena, telling of each that was live.
+// Frees all blocks of an arena and calls `freed` for each live one. False: no host memory, or a block is
+// pending on work that could not be waited for.
 static bool clear(struct arena *arena, void *self, void (*freed)(void *self, void *ptr)) {
   struct addresses used = {0};
   if (arena->pending.count > 0) pending_poll(arena, driver_synchronize(arena->gpu->vmm.device));
   bfc_walk(arena->bfc, &used, note_used);
   bool ok = !used.short_of_memory && arena->pending.count == 0;
   for (size_t i = 0; ok && i < used.count; i++) {
-    // Graphs order their own work: what other streams did with the block is behind it.
+    // Graphs order their own work, so what other streams did with the block is over.
     ok = arena_free_now(arena, used.list[i]);
     if (ok) freed(self, (void *)(uintptr_t)used.list[i]);
   }

@@ -1,4 +1,4 @@
-// counters.c - the statistics of memprof.h, and the limit.
+// counters.c - the functions of memprof.h for statistics and the limit.
 #include <string.h>
 
 #include "arena/arena.h"

@@ -12,11 +12,11 @@ static uint64_t page_bytes(const struct graph_memory *memory) { return memory->d
 uint64_t graph_memory_bytes(const struct graph_memory *memory) { return memory->count * page_bytes(memory); }
 
 uint64_t graph_memory_extent(const struct graph_memory *memory) {
-  uint64_t greatest = 0;
+  uint64_t largest = 0;
   for (const struct graph_range *range = memory->ranges; range != NULL; range = range->next) {
-    if (range->extent > greatest) greatest = range->extent;
+    if (range->extent > largest) largest = range->extent;
   }
-  return greatest;
+  return largest;
 }
 
 static bool reserve(const struct graph_memory *memory, uint64_t *addr) {
@@ -34,8 +34,8 @@ void graph_memory_end(struct graph_memory *memory) {
   free(memory->pages);
 }
 
-// Unmaps what lies behind the first `pages` of a range; in one call, which may take several
-// mappings but none in part.
+// Unmaps what lies behind the first `pages` of a range, in one call: the driver unmaps several whole
+// mappings at once.
 static bool trim(struct graph_range *range, size_t pages) {
   if (range->mapped <= pages) return true;
   const uint64_t unit = page_bytes(range->memory);
@@ -44,7 +44,7 @@ static bool trim(struct graph_range *range, size_t pages) {
   return true;
 }
 
-// Maps pages up to `pages` into a range. All or nothing.
+// Maps the store's first `pages` into a range. False: nothing has changed.
 static bool extend(struct graph_range *range, size_t pages) {
   const struct graph_memory *memory = range->memory;
   const uint64_t unit = page_bytes(memory);
@@ -70,7 +70,7 @@ enum graph_result graph_range_open(struct graph_memory *memory, struct graph_ran
     free(range);
     return GRAPH_NO_ADDRESSES;
   }
-  // Linked first: should neither the mapping nor its undoing succeed, it is closed later.
+  // Linked first: if the mapping fails and cannot be undone, a sweep closes the range.
   range->next = memory->ranges;
   memory->ranges = range;
   if (extend(range, memory->count)) {
@@ -97,8 +97,8 @@ static void release_pages(struct graph_memory *memory, size_t first, size_t last
   for (size_t i = first; i < last; i++) driver_get()->release(memory->pages[i]);
 }
 
-// Whether all ranges see exactly the first `pages`, or could be made to.
-static bool all_see(struct graph_memory *memory, size_t pages) {
+// Makes all ranges map exactly the first `pages`. False: the driver refused.
+static bool map_everywhere(struct graph_memory *memory, size_t pages) {
   for (struct graph_range *range = memory->ranges; range != NULL; range = range->next) {
     if (!trim(range, pages) || !extend(range, pages)) return false;
   }
@@ -109,12 +109,11 @@ enum graph_result graph_memory_grow(struct graph_memory *memory, uint64_t bytes)
   const size_t before = memory->count, wanted = (size_t)(bytes / page_bytes(memory));
   if (wanted <= before) return GRAPH_OK;
   if (!array_reserve(&memory->pages, &memory->room, wanted, sizeof *memory->pages)) return GRAPH_NO_HOST_MEMORY;
-  // A page of a growth that could not be undone may be left behind the last; no new one has a
-  // place there.
-  if (!all_see(memory, before)) return GRAPH_DRIVER_FAILED;
+  // A page of an earlier growth that could not be undone may still be mapped where a new one belongs.
+  if (!map_everywhere(memory, before)) return GRAPH_DRIVER_FAILED;
   size_t created = before;
   while (created < wanted && vmm_create(memory->device, page_bytes(memory), &memory->pages[created])) created++;
-  if (created == wanted && all_see(memory, wanted)) {
+  if (created == wanted && map_everywhere(memory, wanted)) {
     memory->count = wanted;
     return GRAPH_OK;
   }
@@ -132,7 +131,7 @@ bool graph_memory_shrink(struct graph_memory *memory) {
   bool ok = true;
   for (struct graph_range *range = memory->ranges; ok && range != NULL; range = range->next) ok = trim(range, wanted);
   if (!ok) {
-    all_see(memory, before);
+    map_everywhere(memory, before);
     return false;
   }
   release_pages(memory, wanted, before);

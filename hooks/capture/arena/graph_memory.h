@@ -1,23 +1,23 @@
-// graph_memory.h - one physical memory, seen by many address ranges.
+// graph_memory.h - graph memory: one physical memory that many address ranges map.
 //
-// A graph replays at the addresses that it was captured with. Graphs that never replay at the
-// same time can do with one memory nevertheless: each shape gets a *range* of addresses of its
-// own, and all ranges see the same pages of a *store*.
+// A graph replays at the addresses that it was captured with. Graphs that never replay at the same
+// time can share physical memory nevertheless: each shape gets a *range* of addresses, and all ranges
+// map the same pages, those of the *store*:
 //
-//   store     page 0 │ page 1 │ page 2 │ page 3          created: the largest extent
+//   store     page 0 │ page 1 │ page 2 │ page 3          as many as the largest extent needs
 //               ▲ ▲ ▲    ▲ ▲ ▲
-//   range "8" ──┘─┼─┼────┘─┼─┼── ...   extent 1 page     every range sees all four
+//   range "8" ──┘─┼─┼────┘─┼─┼── ...   extent 1 page     every range maps all four
 //   range "64" ───┘─┼──────┘─┼── ...   extent 4 pages
 //   range "16" ─────┘────────┘── ...   extent 2 pages
 //
-// A range hands out its addresses from its start; what was handed out is its *extent*. A page
-// that the store lacks is created and mapped into every range, so the store is as large as the
-// greatest extent, to the page, whatever the order of the captures. When a range is closed the
-// store shrinks to the greatest extent of those that are left.
+// A range hands out its addresses from its start; the part handed out is its *extent*. A page that the
+// store lacks is created and mapped into every range. So the store is as large as the largest extent,
+// rounded up to pages, whatever the order of the captures. When a range is closed, the store shrinks to
+// the largest extent that is left.
 //
-// graph_memory.c knows the driver only; graph_memory_heap.c puts a BFC into each range and
-// writes the events; api_graph_memory.c has the functions of memprof.h. Everything needs the
-// device's lock. Callers have waited for the device before anything is unmapped.
+// graph_memory.c knows the driver only; graph_memory_heap.c puts an allocator into each range and writes
+// the events; api_graph_memory.c has the functions of memprof.h. All need the device's lock, and callers
+// have waited for the device before anything is unmapped.
 #ifndef MEMPROF_GRAPH_MEMORY_H
 #define MEMPROF_GRAPH_MEMORY_H
 
@@ -32,7 +32,7 @@ struct arena;
 struct gpu;
 struct pool;
 
-// What an arena was granted of its range.
+// A part of a range that an arena has.
 struct graph_grant {
   const struct arena *arena;
   uint64_t addr, bytes;
@@ -40,77 +40,78 @@ struct graph_grant {
 
 struct graph_range {
   struct graph_memory *memory;
-  char name[104];    // without blanks, cut where it is long
-  uint64_t base;     // as many addresses as the memory's reservation has
-  size_t mapped;     // pages that are mapped, from the first
-  uint64_t extent;   // bytes handed out to arenas, from the start; whole pages, at most mapped
-  bool abandoned;    // nobody has it: it is there until the driver lets it go
-  bool segments;     // its blocks are segments of a watched allocator, which tells what is in them
-  struct graph_grant *grants;  // by address
+  char name[104];    // of the shape: its blanks are underscores, cut to fit
+  uint64_t base;     // of memory->reservation bytes of addresses
+  size_t mapped;     // pages of the store that are mapped, from the first
+  uint64_t extent;   // bytes handed out to arenas, from the start: whole pages, at most those mapped
+  bool abandoned;    // its opening failed, and the driver refused to undo it; closed by the next sweep
+  bool segments;     // its blocks are segments of a watched allocator, which reports what is in them
+  struct graph_grant *grants;  // by address; together they are the extent
   size_t grant_count, grant_room;
   struct graph_range *next;  // of the memory, newest first
 };
 
 struct graph_memory {
   struct vmm_device *device;
-  uint32_t number;       // of the process, from 1
-  uint32_t arena;        // the number under which events tell of the store
-  uint64_t base;         // addresses that name the pages in events; nothing is mapped there
-  uint64_t reservation;  // bytes, of each range
-  driver_handle *pages;
-  size_t count, room;  // of pages, each of the device's granularity
+  uint32_t number;       // unique in the process, from 1
+  uint32_t arena;        // the id of the store in events
+  uint64_t base;         // reserved addresses that name the pages in events; nothing is mapped there
+  uint64_t reservation;  // bytes of addresses of each range
+  driver_handle *pages;  // each of the device's granularity
+  size_t count, room;    // of pages
   struct graph_range *ranges;
-  bool closed;                // ends with its last range
+  bool closed;                // it ends when its last range does
   struct graph_memory *next;  // of the device
 };
 
-// Why something could not be had.
+// Why a call failed.
 enum graph_result { GRAPH_OK, GRAPH_NO_ADDRESSES, GRAPH_NO_HOST_MEMORY, GRAPH_NO_MEMORY, GRAPH_DRIVER_FAILED };
 
-// On every failure below, all is as it was before the call. Should the driver refuse to undo
-// what it has just done, the next call that needs the place tries again.
+// A call that fails leaves everything as it was before. If the driver refuses to undo what it has just
+// done, the next call that needs the addresses tries again.
 
 // Reserves the addresses that name the store. `reservation` is rounded up to whole pages.
 enum graph_result graph_memory_init(struct graph_memory *memory, struct vmm_device *device, uint64_t reservation);
 
-// Returns them, and the memory's own parts. It has no range and no page any more.
+// Frees the addresses and the lists of a memory without ranges and pages.
 void graph_memory_end(struct graph_memory *memory);
 
-// A range that sees every page of the store.
+// Reserves a range and maps every page of the store into it.
 enum graph_result graph_range_open(struct graph_memory *memory, struct graph_range **out);
 
-// Unmaps a range and returns its addresses. False: the driver refused, and the range is there.
+// Unmaps a range, frees its addresses and the range. False: the driver refused, and the range stays.
 bool graph_range_close(struct graph_range *range);
 
 // Creates pages until the store has `bytes`, and maps them into every range.
 enum graph_result graph_memory_grow(struct graph_memory *memory, uint64_t bytes);
 
-// Releases the pages behind the greatest extent. False: the driver refused.
+// Releases the pages behind the largest extent. False: the driver refused.
 bool graph_memory_shrink(struct graph_memory *memory);
 
-// Has the range see at least `bytes` of the store, which has them.
+// Maps the store's first `bytes`, which it has, into the range if they are not mapped yet.
 enum graph_result graph_range_see(struct graph_range *range, uint64_t bytes);
 
 uint64_t graph_memory_bytes(const struct graph_memory *memory);
-uint64_t graph_memory_extent(const struct graph_memory *memory);  // the greatest of a range
+uint64_t graph_memory_extent(const struct graph_memory *memory);  // the largest of its ranges
 
-// Whoever maps later is let in by vmm_device.peers; this is for what is mapped already.
+// Lets device `peer` read and write what is mapped already; vmm_device.peers does so for what is mapped
+// later. False: the driver refused.
 bool graph_memory_allow_peer(const struct graph_memory *memory, int peer);
 
 // Of graph_memory_heap.c.
 
-// Has a heap grow out of its arena's range.
+// Has an allocator grow in its arena's range.
 void graph_heap(struct bfc_memory *memory);
 
-// Takes back what an arena had of its range; nothing of it is in use.
+// Returns to the range what an arena had of it; no block is left in it.
 void graph_heap_leave(struct arena *arena);
 
-// Ends a pool's range, of which no arena is left, and the memory if it was closed and this was
-// its last one. Waits for the device. False: the driver refused, and the range is there.
+// Closes a pool's range that no arena uses any more, after waiting for the device. False: the driver
+// refused, and the range stays.
 bool graph_range_end(struct gpu *gpu, struct graph_range *range);
 
 // Closes abandoned ranges, and ends closed memories without ranges.
 void graph_memory_sweep(struct gpu *gpu);
-bool graph_memory_waits(const struct gpu *gpu);  // for a sweep: it was closed in a capture
+bool graph_memory_waits(const struct gpu *gpu);  // whether a sweep would end a memory: it was closed during a capture
 
 #endif

@@ -1,9 +1,9 @@
-// graph_memory_heap.c - the heap in each range of a graph memory, and its events.
+// graph_memory_heap.c - the arenas in each range of a graph memory, and their events.
 //
-// The arenas of a pool that has a range grow out of it: there is one for each stream, as in
-// any pool, so what is freed on one stream serves only that one. A growth takes the next
-// addresses of the range. What the store lacks for it is a `map` of the store's arena, and the
-// growth an `alias` of the range's: the first are bytes of the device, the second are not.
+// A pool that has a range has an arena for each stream, as any pool, and its arenas grow in the range: a
+// growth takes the next addresses. If the store lacks pages for it, that is a `map` event of the store,
+// whose bytes are the device's. The growth itself is an `alias` event of the arena, which takes no bytes
+// of the device.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static void count_pages(struct gpu *gpu, int64_t bytes) {
   if (pages < 0) gpu->stats.device_frees -= pages;
 }
 
-// The store's pages up to `bytes`.
+// Has the store grow to `bytes`. False: the device or the limit has no room.
 static bool have_pages(struct gpu *gpu, struct graph_memory *memory, uint64_t bytes) {
   const uint64_t before = graph_memory_bytes(memory);
   if (bytes <= before) return true;
@@ -57,7 +57,7 @@ static bool have_pages(struct gpu *gpu, struct graph_memory *memory, uint64_t by
   return true;
 }
 
-// Gives back the pages behind the greatest extent.
+// Releases the pages behind the largest extent.
 static void shrink(struct gpu *gpu, struct graph_memory *memory) {
   const uint64_t before = graph_memory_bytes(memory);
   if (!graph_memory_shrink(memory)) problem("GPU %d: the driver refused to unmap pages of a graph memory", gpu->vmm.device);
@@ -78,11 +78,11 @@ static bool take(struct arena *arena, uint64_t bytes, uint64_t *addr) {
   *addr = range->base + range->extent;
   if (!have_pages(arena->gpu, memory, range->extent + bytes)) return false;
   if (graph_range_see(range, range->extent + bytes) == GRAPH_OK && arena_add_range(arena, *addr, bytes)) return true;
-  shrink(arena->gpu, memory);  // nothing has used what was new
+  shrink(arena->gpu, memory);  // the new pages are not in use yet
   return false;
 }
 
-// Joined with the grant before if that is the arena's too.
+// Adds a grant to the range, joined with the one before if that is the same arena's.
 static void note(struct graph_range *range, const struct arena *arena, uint64_t addr, uint64_t bytes) {
   struct graph_grant *last = range->grant_count == 0 ? NULL : &range->grants[range->grant_count - 1];
   if (last != NULL && last->arena == arena && last->addr + last->bytes == addr) {
@@ -107,7 +107,7 @@ static bool grow(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted) 
   return true;
 }
 
-// What is free in a range is given back with the range only.
+// Free memory of a range is unmapped with the range only, so the allocator has nothing to remap.
 static bool map(void *self, uint64_t addr, uint64_t bytes) {
   (void)self, (void)addr, (void)bytes;
   return false;
@@ -143,7 +143,7 @@ bool graph_range_end(struct gpu *gpu, struct graph_range *range) {
   return true;
 }
 
-// A memory that has been closed, and of which nothing is left but its addresses.
+// Whether a memory was closed and has neither ranges nor pages left.
 static bool over(const struct graph_memory *memory) { return memory->closed && memory->ranges == NULL && memory->count == 0; }
 
 bool graph_memory_waits(const struct gpu *gpu) {

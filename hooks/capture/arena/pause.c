@@ -29,29 +29,31 @@ static bool other_allocator_serves(void) {
   return serves != NULL && serves();
 }
 
-static __thread char said[768];
+// Why the last call of the thread failed; "" if it did not.
+static __thread char message[768];
 
-const char *memprof_pause_message(void) { return said; }
+const char *memprof_pause_message(void) { return message; }
 
 static double gib(uint64_t bytes) { return (double)bytes / (double)((uint64_t)1 << 30); }
 
-__attribute__((format(printf, 2, 3))) static int say(int result, const char *format, ...) {
+// Sets the message and returns `result`.
+__attribute__((format(printf, 2, 3))) static int set_message(int result, const char *format, ...) {
   va_list values;
   va_start(values, format);
-  vsnprintf(said, sizeof said, format, values);
+  vsnprintf(message, sizeof message, format, values);
   va_end(values);
   return result;
 }
 
-__attribute__((format(printf, 1, 2))) static void say_more(const char *format, ...) {
-  const size_t length = strlen(said);
+__attribute__((format(printf, 1, 2))) static void add_message(const char *format, ...) {
+  const size_t length = strlen(message);
   va_list values;
   va_start(values, format);
-  vsnprintf(said + length, sizeof said - length, format, values);
+  vsnprintf(message + length, sizeof message - length, format, values);
   va_end(values);
 }
 
-// What one call is about: the arenas of its tags, by address, with their devices locked.
+// The arenas of one call's tags, by address, with the locks of all devices held.
 struct selection {
   struct arena **arenas;
   size_t count, room;
@@ -73,7 +75,7 @@ static bool add(struct selection *selection, struct arena *arena) {
   return true;
 }
 
-// Where memory is not memprof's there is no reservation.
+// The first address of an arena, 0 if its pool has a source.
 static uint64_t address_of(const struct arena *arena) { return arena->vmm.reservation_count == 0 ? 0 : arena->vmm.reservations[0].addr; }
 
 static int by_address(const void *left, const void *right) {
@@ -81,7 +83,8 @@ static int by_address(const void *left, const void *right) {
   return (a > b) - (a < b);
 }
 
-static void give_up(struct selection *selection) {
+// Gives the locks back.
+static void end_selection(struct selection *selection) {
   for (int i = selection->gpu_count; i-- > 0;) lock_give(&selection->gpus[i]->lock);
   free(selection->arenas);
 }
@@ -96,20 +99,21 @@ static bool has_arenas(const struct selection *selection, const char *name, bool
 }
 
 static int no_arenas(const struct selection *selection, const char *name, bool paused) {
-  if (has_arenas(selection, name, !paused)) return say(MEMPROF_WRONG_STATE, "the tag \"%s\" is %s", name, paused ? "not paused" : "paused already");
+  if (has_arenas(selection, name, !paused)) return set_message(MEMPROF_WRONG_STATE, "the tag \"%s\" is %s", name, paused ? "not paused" : "paused already");
   if (other_allocator_serves()) {
-    return say(MEMPROF_NOT_ACTIVE, "the tag \"%s\" has no memory of memprof's, which alone can be paused: this process has another allocator (--allocator native)", name);
+    return set_message(MEMPROF_NOT_ACTIVE, "the tag \"%s\" has no memory of memprof's, which alone can be paused: this process has another allocator (--allocator native)", name);
   }
-  if (!tag_known(name)) return say(MEMPROF_UNKNOWN_TAG, "no region was ever opened with the tag \"%s\"", name);
-  return say(MEMPROF_WRONG_STATE, paused ? "the tag \"%s\" is not paused: it has no memory" : "the tag \"%s\" has no memory", name);
+  if (!tag_known(name)) return set_message(MEMPROF_UNKNOWN_TAG, "no region was ever opened with the tag \"%s\"", name);
+  return set_message(MEMPROF_WRONG_STATE, paused ? "the tag \"%s\" is not paused: it has no memory" : "the tag \"%s\" has no memory", name);
 }
 
 static int nothing_to_do(bool paused) {
-  if (other_allocator_serves()) return say(MEMPROF_NOT_ACTIVE, "this process has another allocator (--allocator native), and only memprof's memory can be paused");
-  return say(MEMPROF_WRONG_STATE, paused ? "nothing is paused" : "no tag has anything to pause");
+  if (other_allocator_serves()) return set_message(MEMPROF_NOT_ACTIVE, "this process has another allocator (--allocator native), and only memprof's memory can be paused");
+  return set_message(MEMPROF_WRONG_STATE, paused ? "nothing is paused" : "no tag has anything to pause");
 }
 
-// The arenas of the tags that are paused, or that are not; every name must have one.
+// Locks all devices, and selects the arenas of the named tags (all if `count` is 0) that are paused, or
+// that are not. An error if a name has none.
 static int select_arenas(struct selection *selection, const char *const *names, size_t count, bool paused) {
   memset(selection, 0, sizeof *selection);
   for (int device = 0; device < MOST_DEVICES; device++) {
@@ -120,7 +124,7 @@ static int select_arenas(struct selection *selection, const char *const *names, 
     tag_drop_spares(gpu);
     for (struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
       if (arena->paused != paused || !wanted(arena->tag, names, count)) continue;
-      if (!add(selection, arena)) return say(MEMPROF_NO_HOST_MEMORY, "no host memory for the list of arenas");
+      if (!add(selection, arena)) return set_message(MEMPROF_NO_HOST_MEMORY, "no host memory for the list of arenas");
     }
   }
   for (size_t i = 0; i < count; i++) {
@@ -140,7 +144,7 @@ static bool wait_for_device(const struct selection *selection) {
   return true;
 }
 
-// Undoes what this call has copied; copies that had been kept before stay.
+// Drops the copies that this call has made; copies that an earlier resume has kept stay.
 static void drop_fresh(const struct selection *selection) {
   for (size_t i = 0; i < selection->count; i++) {
     if (selection->arenas[i]->backup.fresh) backup_drop(selection->arenas[i]);
@@ -166,9 +170,9 @@ static int no_host_memory(const struct selection *selection) {
     if (arena->tag->backed_up && arena->backup.count == 0) bytes += bfc.bytes_in_use;
   }
   host_usage(&kept, &used);
-  say(MEMPROF_NO_HOST_MEMORY, "no host memory for copies of %.2f GiB: %.2f GiB are pinned, %.2f GiB of them in use, and ", gib(bytes), gib(kept), gib(used));
-  if (limit == 0) say_more("the system gives no more");
-  if (limit != 0) say_more("the backup limit is %.2f GiB", gib(limit));
+  set_message(MEMPROF_NO_HOST_MEMORY, "no host memory for copies of %.2f GiB: %.2f GiB are pinned, %.2f GiB of them in use, and ", gib(bytes), gib(kept), gib(used));
+  if (limit == 0) add_message("the system gives no more");
+  if (limit != 0) add_message("the backup limit is %.2f GiB", gib(limit));
   return MEMPROF_NO_HOST_MEMORY;
 }
 
@@ -179,7 +183,8 @@ static bool unmap_all(const struct selection *selection, size_t *arenas) {
   return true;
 }
 
-// What resume has to map. Noted before anything is unmapped, since it must not fail behind that.
+// Notes the ranges that a resume has to map. Before anything is unmapped: this may fail for want of host
+// memory, and a failure after the unmapping could not be undone.
 static bool note_ranges(struct arena *arena) {
   struct stretches ranges = {0};
   for (size_t i = 0; i < arena->vmm.count; i++) stretches_append(&ranges, arena->vmm.mappings[i].addr, arena->vmm.mappings[i].bytes);
@@ -195,16 +200,16 @@ static void forget_ranges(struct arena *arena) {
 }
 
 static void event(const struct arena *arena, enum memprof_kind kind, uint64_t started, uint64_t bytes, const char *problem) {
-  char text[sizeof said + 128];
+  char text[sizeof message + 128];
   snprintf(text, sizeof text, "tag=%s%s%s", arena->tag->label, problem == NULL ? "" : "\tfailed=", problem == NULL ? "" : problem);
   arena_event(arena, kind, clock_now() - started, bytes, arena->backup.bytes, spool_string(text));
 }
 
 static void write_failures(const struct selection *selection, enum memprof_kind kind, uint64_t started) {
-  for (size_t i = 0; i < selection->count; i++) event(selection->arenas[i], kind, started, 0, said);
+  for (size_t i = 0; i < selection->count; i++) event(selection->arenas[i], kind, started, 0, message);
 }
 
-// Paused memory and its blocks leave the accounts: the device has it back.
+// Statistics count neither paused memory nor its blocks: a pause subtracts them, a resume adds them.
 
 struct sums {
   int64_t blocks, requested, provided;
@@ -223,7 +228,8 @@ static void move(struct memprof_stat *stat, int64_t amount) {
   if (stat->current > stat->peak) stat->peak = stat->current;
 }
 
-static void account(struct arena *arena, int64_t sign) {
+// Adds (1) or subtracts (-1) all that the arena has.
+static void count_arena(struct arena *arena, int64_t sign) {
   struct memprof_stats *stats = &arena->gpu->stats;
   struct sums sums = {0};
   bfc_walk(arena->bfc, &sums, add_block);
@@ -245,12 +251,12 @@ static int check_pausable(const struct selection *selection) {
   for (size_t i = 0; i < selection->count; i++) {
     struct arena *arena = selection->arenas[i];
     if (arena->tag->backed_up && !arena_whole(arena)) {
-      return say(MEMPROF_DEVICE_FAILED, "%.2f GiB of the tag \"%s\" are not mapped since a pause failed, and cannot be copied: nothing was paused",
+      return set_message(MEMPROF_DEVICE_FAILED, "%.2f GiB of the tag \"%s\" are not mapped since a pause failed, and cannot be copied: nothing was paused",
                  gib(vmm_detached_bytes(&arena->vmm)), arena->tag->name);
     }
-    if (arena->grant_count > 0) return say(MEMPROF_WRONG_STATE, "the tag \"%s\" has memory of an allocator that is not memprof's", arena->tag->name);
+    if (arena->grant_count > 0) return set_message(MEMPROF_WRONG_STATE, "the tag \"%s\" has memory of an allocator that is not memprof's, which cannot be paused", arena->tag->name);
     if (arena->home != NULL && !arena->tag->backed_up) {
-      return say(MEMPROF_NO_BACKUP, "the tag \"%s\" has memory of CUDA graphs, which would replay garbage: give it a backup", arena->tag->name);
+      return set_message(MEMPROF_NO_BACKUP, "the tag \"%s\" has memory of CUDA graphs, which would replay garbage: give it a backup", arena->tag->name);
     }
   }
   return MEMPROF_OK;
@@ -261,7 +267,7 @@ static void undo_notes(const struct selection *selection) {
   for (size_t i = 0; i < selection->count; i++) forget_ranges(selection->arenas[i]);
 }
 
-// Maps again what was unmapped of the arenas before one refused.
+// The driver refused to unmap one arena: maps the first `arenas` arenas again.
 static int undo_unmapping(const struct selection *selection, size_t arenas) {
   uint64_t lost = 0;
   for (size_t i = 0; i < arenas; i++) {
@@ -269,25 +275,25 @@ static int undo_unmapping(const struct selection *selection, size_t arenas) {
     if (!vmm_attach(vmm)) lost += vmm_detached_bytes(vmm);
   }
   undo_notes(selection);
-  if (lost == 0) return say(MEMPROF_DEVICE_FAILED, "the driver refused to unmap: nothing was paused");
-  say(MEMPROF_DEVICE_FAILED, "the driver refused to unmap, and %.2f GiB that were unmapped could not be mapped again: blocks there cannot be used, and new ones get other memory", gib(lost));
-  problem("pause: %s", said);
+  if (lost == 0) return set_message(MEMPROF_DEVICE_FAILED, "the driver refused to unmap: nothing was paused");
+  set_message(MEMPROF_DEVICE_FAILED, "the driver refused to unmap, and %.2f GiB that were unmapped could not be mapped again: blocks there cannot be used, and new ones get other memory", gib(lost));
+  problem("pause: %s", message);
   return MEMPROF_DEVICE_FAILED;
 }
 
 static int pause_selected(const struct selection *selection, bool unchanged) {
   int result = check_pausable(selection);
   if (result != MEMPROF_OK) return result;
-  if (!wait_for_device(selection)) return say(MEMPROF_DEVICE_FAILED, "the device could not be waited for: nothing was paused");
+  if (!wait_for_device(selection)) return set_message(MEMPROF_DEVICE_FAILED, "the device could not be waited for: nothing was paused");
   switch (back_up_all(selection, unchanged)) {
     case BACKUP_NO_HOST_MEMORY: return no_host_memory(selection);
-    case BACKUP_FAILED: return say(MEMPROF_DEVICE_FAILED, "the content could not be copied to the host: nothing was paused");
+    case BACKUP_FAILED: return set_message(MEMPROF_DEVICE_FAILED, "the content could not be copied to the host: nothing was paused");
     case BACKUP_OK: break;
   }
   for (size_t i = 0; i < selection->count; i++) {
     if (note_ranges(selection->arenas[i])) continue;
     undo_notes(selection);
-    return say(MEMPROF_NO_HOST_MEMORY, "no host memory for the list of what is mapped: nothing was paused");
+    return set_message(MEMPROF_NO_HOST_MEMORY, "no host memory for the list of what is mapped: nothing was paused");
   }
   size_t arenas;
   return unmap_all(selection, &arenas) ? MEMPROF_OK : undo_unmapping(selection, arenas + 1);
@@ -303,22 +309,22 @@ static uint64_t free_memory(const struct selection *selection) {
   return sum;
 }
 
-// Released memory stays with the device's users as long as anybody else maps it: a process that
-// was given a block, say.
-static void compare(const struct selection *selection, uint64_t free_before, uint64_t released) {
+// Reports if less memory has become free than was released: a process that opened a shared block still
+// maps it, or another process has taken it at once.
+static void check_freed(const struct selection *selection, uint64_t free_before, uint64_t released) {
   const uint64_t now = free_memory(selection), more = now > free_before ? now - free_before : 0;
   if (more >= released) return;
-  say(MEMPROF_OK, "the pause of \"%s\"%s released %.2f GiB, yet only %.2f GiB more are free: somebody still maps the rest, or took it at once",
+  set_message(MEMPROF_OK, "the pause of \"%s\"%s released %.2f GiB, yet only %.2f GiB more are free: somebody still maps the rest, or took it at once",
       selection->arenas[0]->tag->name, selection->count > 1 ? " and others" : "", gib(released), gib(more));
-  problem("%s", said);
+  problem("%s", message);
 }
 
 int memprof_pause(const char *const *names, size_t count, int unchanged) {
-  if (!hook_on()) return say(MEMPROF_NOT_ACTIVE, "memprof's allocator is not at work in this process");
-  if (capturing()) return say(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
+  if (!hook_on()) return set_message(MEMPROF_NOT_ACTIVE, "memprof's allocator does not serve this process: run it under `memprof record`");
+  if (capturing()) return set_message(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
   struct selection selection;
   const uint64_t started = clock_now();
-  said[0] = '\0';
+  message[0] = '\0';
   int result = select_arenas(&selection, names, count, false);
   if (result == MEMPROF_OK && (result = pause_selected(&selection, unchanged != 0)) != MEMPROF_OK) write_failures(&selection, MEMPROF_PAUSE, started);
   const uint64_t free_before = result == MEMPROF_OK ? free_memory(&selection) : 0;
@@ -326,28 +332,29 @@ int memprof_pause(const char *const *names, size_t count, int unchanged) {
   for (size_t i = 0; result == MEMPROF_OK && i < selection.count; i++) {
     struct arena *arena = selection.arenas[i];
     const uint64_t bytes = arena->vmm.mapped;
-    account(arena, -1);
+    count_arena(arena, -1);
     arena->paused = true;
     arena->backup.fresh = false;
-    leaked += vmm_drop_detached(&arena->vmm);  // what the driver keeps now cannot be undone by anybody
+    leaked += vmm_drop_detached(&arena->vmm);  // from here on the pause cannot be undone
     total += bytes;
     event(arena, MEMPROF_PAUSE, started, bytes, NULL);
   }
-  if (result == MEMPROF_OK) compare(&selection, free_before, total);
-  give_up(&selection);
+  if (result == MEMPROF_OK) check_freed(&selection, free_before, total);
+  end_selection(&selection);
   if (leaked == 0) return result;
   problem("%llu bytes of paused memory could not be released and are lost to the device", (unsigned long long)leaked);
-  return say(MEMPROF_LEAKED, "paused, but of %.2f GiB the driver did not take back %.2f GiB", gib(total), gib(leaked));
+  return set_message(MEMPROF_LEAKED, "paused, but of %.2f GiB the driver did not take back %.2f GiB", gib(total), gib(leaked));
 }
 
-// Granules that are free in the heap are not taken again. Their addresses come back with the
-// next request that needs them.
+// Resume leaves out pages that hold no block: they are unmapped pages from then on, which the allocator
+// maps when a request needs them.
 struct search {
-  struct stretch within, found;  // found.bytes = 0: nothing yet
-  uint64_t unit;
+  struct stretch within;  // searched for free pages
+  struct stretch found;   // bytes = 0: none yet
+  uint64_t unit;          // bytes of a page
 };
 
-static void find_granules(void *self, uint64_t addr, uint64_t bytes) {
+static void find_pages(void *self, uint64_t addr, uint64_t bytes) {
   struct search *search = self;
   const uint64_t end = search->within.addr + search->within.bytes, last = addr + bytes < end ? addr + bytes : end;
   const uint64_t first = addr > search->within.addr ? addr : search->within.addr;
@@ -361,17 +368,17 @@ static void count_one(void *self, uint64_t addr, uint64_t bytes) {
 }
 
 static void leave_out_free(struct arena *arena) {
-  if (pool_pins(arena)) return;  // graphs write there when they are replayed
-  // Each range that is free divides one stretch at most.
+  if (pool_pins(arena)) return;  // replayed graphs use free memory of the pool
+  // Room for the ranges that are left: each free range divides one of them at most.
   struct stretches left = {.room = arena->range_count};
   bfc_free_mapped(arena->bfc, &left.room, count_one);
   left.list = left.room == 0 ? NULL : malloc(left.room * sizeof *left.list);
-  if (left.list == NULL) return;  // then it is taken as well
+  if (left.list == NULL) return;  // all is mapped then
   for (size_t i = 0; i < arena->range_count; i++) {
     struct search search = {.within = arena->ranges[i], .unit = arena->gpu->vmm.granularity};
     for (;;) {
       search.found.bytes = 0;
-      bfc_free_mapped(arena->bfc, &search, find_granules);
+      bfc_free_mapped(arena->bfc, &search, find_pages);
       if (search.found.bytes == 0 || !bfc_unmap(arena->bfc, search.found.addr, search.found.bytes)) break;
       arena_event(arena, MEMPROF_UNMAP, search.found.addr, 0, search.found.bytes, 0);
       const uint64_t before = search.found.addr - search.within.addr;
@@ -411,7 +418,7 @@ static uint64_t needed_on(const struct selection *selection, const struct gpu *g
   return bytes;
 }
 
-// The device on which not all can be mapped, with nothing mapped; or NULL.
+// Maps all selected arenas. Returns NULL, or the device that lacks memory; then nothing is mapped.
 static struct gpu *map_all(const struct selection *selection) {
   struct gpu *lacking = NULL;
   for (int i = 0; lacking == NULL && i < selection->gpu_count; i++) {
@@ -424,7 +431,7 @@ static struct gpu *map_all(const struct selection *selection) {
   return lacking;
 }
 
-// What is mapped and free elsewhere is given back for it, as for a request. False: there is none.
+// Releases free memory of other arenas of the device, as a request would. True: mapping may succeed now.
 static bool make_way(const struct selection *selection, struct gpu *gpu) {
   const uint64_t needed = needed_on(selection, gpu);
   uint64_t free_bytes, total, lack = 0;
@@ -436,20 +443,20 @@ static bool make_way(const struct selection *selection, struct gpu *gpu) {
   return retry;
 }
 
-// Adds who has the memory of a device: other programs, and the tags that are awake.
-static void say_who_has_it(const struct gpu *gpu, uint64_t used) {
+// Adds to the message who uses the memory of a device: others, and each resident tag.
+static void add_users(const struct gpu *gpu, uint64_t used) {
   uint64_t tagged = 0;
-  say_more("; others use %.2f GiB", gib(used > gpu->mapped ? used - gpu->mapped : 0));
+  add_message("; others use %.2f GiB", gib(used > gpu->mapped ? used - gpu->mapped : 0));
   for (const struct arena *arena = gpu->arenas; arena != NULL; arena = arena->next) {
     uint64_t bytes = 0;
     const struct arena *same = gpu->arenas;
     while (same != arena && same->tag != arena->tag) same = same->next;
     if (arena->tag == NULL || same != arena) continue;  // each tag once
     for (; same != NULL; same = same->next) bytes += same->tag == arena->tag ? same->vmm.mapped : 0;
-    if (bytes > 0) say_more(", the tag %s %.2f GiB", arena->tag->label, gib(bytes));
+    if (bytes > 0) add_message(", the tag %s %.2f GiB", arena->tag->label, gib(bytes));
     tagged += bytes;
   }
-  say_more(", requests of no tag %.2f GiB", gib(gpu->mapped > tagged ? gpu->mapped - tagged : 0));
+  add_message(", requests of no tag %.2f GiB", gib(gpu->mapped > tagged ? gpu->mapped - tagged : 0));
 }
 
 static int missing_memory(const struct selection *selection, const struct gpu *gpu) {
@@ -457,15 +464,15 @@ static int missing_memory(const struct selection *selection, const struct gpu *g
   uint64_t free_bytes, total;
   driver_memory(gpu->vmm.device, &free_bytes, &total);
   if (!gpu_allows(gpu, needed)) {
-    say(MEMPROF_NO_MEMORY, "no memory to resume on GPU %d: %.2f GiB are needed, and of the limit of %.2f GiB that was set %.2f GiB are left", gpu->vmm.device,
+    set_message(MEMPROF_NO_MEMORY, "no memory to resume on GPU %d: %.2f GiB are needed, and of the limit of %.2f GiB that was set %.2f GiB are left", gpu->vmm.device,
         gib(needed), gib(gpu->limit), gib(gpu->limit > gpu->mapped ? gpu->limit - gpu->mapped : 0));
   } else if (free_bytes >= needed) {
-    return say(MEMPROF_DEVICE_FAILED, "the driver refused to map %.2f GiB on GPU %d, which has %.2f GiB free: nothing was resumed", gib(needed),
+    return set_message(MEMPROF_DEVICE_FAILED, "the driver refused to map %.2f GiB on GPU %d, which has %.2f GiB free: nothing was resumed", gib(needed),
                gpu->vmm.device, gib(free_bytes));
   } else {
-    say(MEMPROF_NO_MEMORY, "no memory to resume on GPU %d: %.2f GiB are needed and %.2f GiB free", gpu->vmm.device, gib(needed), gib(free_bytes));
+    set_message(MEMPROF_NO_MEMORY, "no memory to resume on GPU %d: %.2f GiB are needed and %.2f GiB free", gpu->vmm.device, gib(needed), gib(free_bytes));
   }
-  say_who_has_it(gpu, total - free_bytes);
+  add_users(gpu, total - free_bytes);
   return MEMPROF_NO_MEMORY;
 }
 
@@ -477,28 +484,28 @@ static int resume_selected(const struct selection *selection) {
   for (size_t i = 0; i < selection->count; i++) {
     if (backup_restore(selection->arenas[i])) continue;
     unmap_again(selection);
-    return say(MEMPROF_DEVICE_FAILED, "the content could not be copied back: nothing was resumed");
+    return set_message(MEMPROF_DEVICE_FAILED, "the content could not be copied back: nothing was resumed");
   }
   return MEMPROF_OK;
 }
 
 int memprof_resume(const char *const *names, size_t count, int keep) {
-  if (!hook_on()) return say(MEMPROF_NOT_ACTIVE, "memprof's allocator is not at work in this process");
-  if (capturing()) return say(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
+  if (!hook_on()) return set_message(MEMPROF_NOT_ACTIVE, "memprof's allocator is not at work in this process");
+  if (capturing()) return set_message(MEMPROF_IN_CAPTURE, "a CUDA graph is being captured");
   struct selection selection;
   const uint64_t started = clock_now();
-  said[0] = '\0';
+  message[0] = '\0';
   int result = select_arenas(&selection, names, count, true);
   if (result == MEMPROF_OK && (result = resume_selected(&selection)) != MEMPROF_OK) write_failures(&selection, MEMPROF_RESUME, started);
   for (size_t i = 0; result == MEMPROF_OK && i < selection.count; i++) {
     struct arena *arena = selection.arenas[i];
     event(arena, MEMPROF_RESUME, started, paused_bytes(arena), NULL);
     arena->paused = false;
-    account(arena, 1);
+    count_arena(arena, 1);
     if (keep == 0) backup_drop(arena);
     forget_ranges(arena);
   }
   for (int i = 0; result == MEMPROF_OK && i < selection.gpu_count; i++) tag_drop_spares(selection.gpus[i]);
-  give_up(&selection);
+  end_selection(&selection);
   return result;
 }

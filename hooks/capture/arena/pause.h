@@ -1,16 +1,16 @@
-// pause.h - memory of a tag, given back and taken again at the same addresses.
+// pause.h - pauses: the memory of a tag is unmapped, and later mapped again at the same addresses.
 //
-// What a thread allocates inside a region belongs to the region's tag, which has arenas of its
-// own: no handle holds blocks of two tags. Pausing a tag gives its physical memory back to
-// the device; the addresses, and the blocks as far as anybody can tell, stay. Resuming maps
-// new memory there. All or nothing, in the order of addresses:
+// What a thread allocates inside a region belongs to the region's tag, which has arenas of its own,
+// so no handle holds blocks of two tags. A pause releases the tag's physical memory; its addresses
+// stay reserved and its blocks stay allocated. A resume maps new memory there. Each is done for all
+// named tags or for none:
 //
-//   pause    copy what is backed up to the host ▸ unmap all ▸ release the handles
-//   resume   create and map all ▸ copy back ▸ let go of the copies
-//                                └ before this point a failure restores what was
+//   pause    copy the content of backed-up tags to the host ▸ unmap all ▸ release the handles
+//   resume   create and map all handles ▸ copy the content back ▸ release the copies
+//                                       └ a failure before this point undoes what was done
 //
-// While a tag is paused its blocks may be freed, and requests under it are served from a new
-// arena. What was freed meanwhile is not mapped again by resume.
+// While a tag is paused its blocks may be freed; requests under it get memory of a new arena. A resume
+// does not map pages in which no block is left.
 #ifndef MEMPROF_PAUSE_H
 #define MEMPROF_PAUSE_H
 
@@ -20,22 +20,23 @@
 
 struct gpu;
 
+// Made at the first region with the name, never freed.
 struct tag {
   const char *name;
-  const char *label;  // the name as it stands in the trace: without blanks
-  _Atomic bool backed_up;  // pause copies the content to the host; never taken back
-  struct tag *next;
+  const char *label;       // the name in the trace: its blanks are underscores, 100 bytes at most
+  _Atomic bool backed_up;  // pauses copy the content to the host; once true it stays so
+  struct tag *next;        // in the list of all tags, newest first
 };
 
-// The tag of the innermost region of the calling thread, or of the region that lends itself to
-// threads without one; NULL: none.
+// The tag of the calling thread's innermost region. A thread without a region gets the tag that another
+// thread lends (memprof_region_lend). NULL: none.
 struct tag *tag_current(void);
 
-// Whether a region with that tag was ever opened.
+// Whether a region with that tag was ever begun.
 bool tag_known(const char *name);
 
-// Ends arenas of tags that have nothing in use where another arena is there for the same: what was
-// asked for under a sleeping tag has one of its own. The device's lock is held.
+// Ends arenas of tags that have no block and whose key another arena has, too: such an arena was made
+// for requests while the tag was paused. The device's lock is held.
 void tag_drop_spares(struct gpu *gpu);
 
 // Has messages say that torch's allocations are served by another allocator while `serves`

@@ -1,11 +1,10 @@
-// share.c - blocks, and all of a tag, in other processes.
+// share.c - shares a block, or all memory of a tag, with other processes.
 //
-// A block lies in one or more physical handles. The process that owns it serves their file
-// descriptors over a Unix socket; another one that was given the block's name fetches them,
-// maps them as they lie, and finds the block at its offset. The same is done for all that an
-// arena has mapped. The physical memory lives until both have let go of it. The socket has no
-// place in the file system (its name begins with a zero byte), and serves processes of the
-// same user only.
+// A block lies in one or more physical handles. Its owner, the process that allocated it, sends file
+// descriptors of the handles over a Unix socket. A peer, a process that got the block's name, maps them
+// in the same order and finds the block at its offset. An arena is shared in the same way, with all its
+// handles. The physical memory exists until both have unmapped it. The socket is not in the file system
+// (its name begins with a zero byte), and only processes of the same user are served.
 //
 //   name     memprof-block|memprof-arena <socket> <address>
 //   request  struct request
@@ -31,7 +30,8 @@
 
 enum { POSIX_FD = 1, READ_AND_WRITE = 3, ON_DEVICE = 1, SOCKET_NAME = 40, TRIES = 20 };
 
-// Seconds. Who connects asks at once; the owner may have to finish a pause before it answers.
+// Seconds that each side waits for the other. A peer sends its request at once; the owner may have to
+// finish a pause before it answers.
 enum { OWNER_WAITS = 2, PEER_WAITS = 60 };
 
 struct request {
@@ -98,14 +98,14 @@ static int receive_descriptor(const struct own_file *socket, struct piece *piece
   return descriptor;
 }
 
-// Nobody waits longer for a peer that has stopped.
+// Bounds each wait for the other side, which may have stopped.
 static void limit_waiting(const struct own_file *socket, time_t seconds) {
   const struct timeval limit = {.tv_sec = seconds};
   setsockopt(socket->number, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   setsockopt(socket->number, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
-// The owner's side.
+// The owner.
 
 // The mappings [*first, *first + out->handles) of a block, or of all its arena.
 static bool find_handles(struct arena *arena, struct request request, struct answer *out, size_t *first) {
@@ -125,9 +125,9 @@ static bool find_handles(struct arena *arena, struct request request, struct ans
   return out->handles > 0;
 }
 
-// What is shared is live, so its handles do not change between two looks; the lock is not held
-// while a slow peer reads. If they do change after all, the peer gets less than it was promised,
-// and gives up.
+// Answers a request. The lock is not held while a slow peer reads. A shared block is live, so its handles
+// do not change meanwhile. If they do nevertheless, the peer gets fewer handles than the answer said, and
+// fails.
 static void serve(const struct own_file *socket, struct request request) {
   struct arena *arena = arena_of(request.addr);
   struct answer answer = {0};
@@ -178,11 +178,11 @@ static bool open_listener(const char *name) {
   return false;
 }
 
-// The job has closed the listener. The names that peers have been given stay good.
+// The job has closed the listener: opens it again under the same name, which peers may have.
 static bool open_again(void) {
-  static bool said;
-  if (!said) problem("the job closed the socket by which memprof shares tensors; it is opened again");
-  said = true;
+  static bool reported;
+  if (!reported) problem("the job closed the socket by which memprof shares tensors; it is opened again");
+  reported = true;
   if (open_listener(own_name)) return true;
   problem("tensors cannot be shared with other processes any more: %s", strerror(errno));
   return false;
@@ -199,7 +199,7 @@ static void *listen_for_peers(void *nothing) {
       if (!own_file_is_there(&listener)) continue;  // it was the job's file that could not accept
       return NULL;
     }
-    if (!own_file_is_there(&listener)) open_again();  // before one peer is served, which others do not wait for
+    if (!own_file_is_there(&listener)) open_again();  // at once, so that other peers need not wait until this one is served
     limit_waiting(&peer, OWNER_WAITS);
     if (same_user(&peer) && read_all(&peer, &request, sizeof request)) serve(&peer, request);
     own_file_close(&peer);
@@ -214,7 +214,7 @@ static void start_listener(void) {
   snprintf(name, sizeof name, "memprof-%d-%016llx", (int)getpid(), (unsigned long long)secret);
   sigset_t all, before;
   sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);  // signals are the job's
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // the job's threads handle its signals
   pthread_t thread;
   memcpy(own_name, name, sizeof own_name);
   const bool ok = open_listener(name) && pthread_create(&thread, NULL, listen_for_peers, NULL) == 0;
@@ -264,7 +264,7 @@ int memprof_share_tag(const char *tag, int device, void *self, void (*each)(void
   return count;
 }
 
-// The other side.
+// The peer.
 
 struct opened {
   uint64_t base, total;
@@ -281,7 +281,8 @@ static bool connect_to(const char *name, struct own_file *peer) {
   return connect(peer->number, (struct sockaddr *)&address, length) == 0;
 }
 
-// A job that has just closed the listener's descriptor makes peers fail until there is another.
+// Sends the request and reads the answer. Tries again if the connection is refused: the owner's job may
+// have closed the listener, which is opened again shortly after.
 static bool ask(const char *name, const struct request *request, struct own_file *owner, struct answer *answer) {
   for (int i = 0; i < TRIES; i++) {
     errno = 0;
@@ -294,7 +295,7 @@ static bool ask(const char *name, const struct request *request, struct own_file
   return false;
 }
 
-// Maps the next handle that comes in to its place; its bytes, 0 on failure.
+// Receives the next handle and maps it at its place. Returns its bytes, 0 on failure.
 static uint64_t map_next(const struct own_file *socket, uint64_t base, uint64_t span, int device) {
   const struct driver *driver = driver_get();
   struct piece piece = {0};
@@ -361,7 +362,7 @@ void memprof_close_shared(void *ptr, int device) {
   if (opened != NULL) *link = opened->next;
   pthread_mutex_unlock(&lock);
   if (opened == NULL) return;
-  // Kernels may still be reading; without the device's word the mapping stays.
+  // Kernels may still read it: if the device cannot be waited for, the mapping stays.
   const struct driver *driver = driver_get();
   if (driver_synchronize(device) && driver->unmap(opened->base, opened->total) == DRIVER_OK) {
     driver->unreserve(opened->base, opened->total);

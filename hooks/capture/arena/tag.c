@@ -1,8 +1,8 @@
 // tag.c - regions: which tag a thread's requests belong to.
 //
-// Regions nest, and each thread has its own. Autograd runs backward functions on threads of
-// its own, which belong to no region: while a thread waits for them inside one, its tag is
-// lent to every thread that has none; where several wait, that of the last to begin.
+// Regions nest, and each thread has its own. Autograd runs backward functions on threads of its own,
+// which have no region. While a thread waits for them inside a region, it lends its tag to all threads
+// without a region. If several threads lend, the last one to begin counts.
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -24,17 +24,17 @@ enum { DEEPEST = 64, LONGEST_LABEL = 100 };
 static struct tag *_Atomic tags;  // only added to
 static struct lock lock;
 
-// A thread that lends, in the list as long as it does.
+// A thread that lends its tag; in the list while it does. Under `lock`.
 struct lender {
   struct tag *tag;
   int times;
   struct lender *next;
 };
-static struct lender *lenders;     // the last to begin first
+static struct lender *lenders;    // the last one to begin first
 static struct tag *_Atomic lent;  // the tag of the first
 
 static __thread struct tag *regions[DEEPEST];
-static __thread int depth;  // may pass DEEPEST: regions deeper than that count as the last
+static __thread int depth;  // of regions; those deeper than DEEPEST have the tag of the last one that fits
 static __thread struct lender lending;
 
 static struct tag *find(const char *name) {
@@ -45,7 +45,7 @@ static struct tag *find(const char *name) {
 
 bool tag_known(const char *name) { return find(name) != NULL; }
 
-// In the trace fields stand between blanks, so a name has none, and is cut where it is long.
+// A name as a field of an event: blanks separate fields, so they become underscores, and it is cut.
 static char *label_of(const char *name) {
   char *label = malloc(LONGEST_LABEL + 1);
   if (label != NULL) text_copy(label, LONGEST_LABEL + 1, name, strlen(name));
@@ -137,7 +137,7 @@ void tag_drop_spares(struct gpu *gpu) {
       link = &arena->next;
       continue;
     }
-    // Kernels may still be running on what was freed in stream order.
+    // Kernels may still use what was freed in stream order.
     if (arena->vmm.mapped > 0 && !waited) {
       gpu->stats.syncs++;
       if (!driver_synchronize(gpu->vmm.device)) return;
@@ -168,11 +168,11 @@ void memprof_tag_usage(const char *name, struct memprof_tag_usage *usage) {
   }
 }
 
-// Not while a graph is captured: pinning memory waits for the device, which ends a capture.
+// Does nothing while a stream is captured: pinning memory waits for the device, which ends the capture.
 void memprof_prepare_backup(const char *name) {
   struct memprof_tag_usage usage;
   if (capturing()) return;
   memprof_tag_usage(name, &usage);
-  // The copies of each arena begin a slab, which takes some more.
+  // A slab more, since the copies of each arena begin in a slab of their own.
   if (usage.live > usage.copied && driver_get() != NULL) host_prepare(usage.live - usage.copied + HOST_SLAB);
 }
