@@ -206,9 +206,9 @@ COMPILED = """
 import os, sys, tempfile, warnings
 os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp()  # cached graphs would not warn again
 os.environ["TORCHINDUCTOR_DETERMINISTIC"] = "1"  # kernels chosen by measurement add in different orders
-told = []
+warned = []
 warnings.simplefilter("always")
-warnings.showwarning = lambda message, category, *rest: told.append(f"{category.__name__}: {str(message).splitlines()[0]}")
+warnings.showwarning = lambda message, category, *rest: warned.append(f"{category.__name__}: {str(message).splitlines()[0]}")
 
 class Blocks(nn.Module):
     def __init__(self):
@@ -240,7 +240,7 @@ for broken in (False, True):
 def function(x):
     return net(x).square().sum()
 for i in range(4): print("result function", float(function(batch(i)[0])).hex())
-for line in sorted(set(told)):
+for line in sorted(set(warned)):
     print("result warning", line)
 """
 

@@ -88,7 +88,7 @@ def kv_continuous_batching(suite):
     job, kv, recorded = serve(suite, "continuous")
     show(suite, "continuous", job, kv, recorded)
     if not kv["block"]:
-        raise Failed(f"continuous: no blocks are told: {kv['engine']}")
+        raise Failed(f"continuous: no blocks are recorded: {kv['engine']}")
     if kv["bytes_per_token"] != job["token_bytes"]:
         raise Failed(f"continuous: {kv['bytes_per_token']} bytes a token are recorded, and it has {job['token_bytes']}")
     if recorded["finished"] < job["requests"]:
@@ -108,7 +108,7 @@ def kv_marks_cost(suite):
         number(r'"seconds": ([0-9.]+)', suite.record("kv_cost", suite.job("kv_serving", "--requests", "32", "--lengths", LENGTHS), "--attribution", level)[1].stdout)
         for level in ("none", "modules")
     )
-    suite.figure("32 requests in a StaticCache: seconds with all that is told / without", f"{slow / fast:.3f} ({slow:.2f} / {fast:.2f})")
+    suite.figure("32 requests in a StaticCache: seconds with attribution / without", f"{slow / fast:.3f} ({slow:.2f} / {fast:.2f})")
 
 
 @case
@@ -119,15 +119,15 @@ def kv_beams(suite):
         raise Failed(f"the adapter gave up: {[line for line in done.stderr.splitlines() if 'KV cache of' in line]}")
     suite.verified(directory)
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("kv_beams ")]
-    known, told = json.loads(line.split(" ", 1)[1]), {}
+    known, of_kind = json.loads(line.split(" ", 1)[1]), {}
     for kv in first_process(suite.report(directory))["devices"][0].get("keys_and_values") or []:
         if kv["fault"]:
             raise Failed(f"{kv['engine']} of {kv['beams'] or 1} beams: {kv['fault']}")
         recorded = kv["policies"][0]
-        sums = told.setdefault("%s %d" % ("static" if "Static" in kv["engine"] else "dynamic", kv["beams"] or 1), dict(caches=0, sequences=0, most=0))
+        sums = of_kind.setdefault("%s %d" % ("static" if "Static" in kv["engine"] else "dynamic", kv["beams"] or 1), dict(caches=0, sequences=0, most=0))
         sums["caches"] += kv["caches"]
         sums["sequences"] += recorded["finished"]
         sums["most"] = max(sums["most"], recorded["peak_batch"])
-    if told != known:
-        raise Failed(f"of caches and beams the recording says\n{json.dumps(told, sort_keys=True)}\nand the job\n{json.dumps(known, sort_keys=True)}")
-    suite.figure("beams: caches, sequences that went through", ", ".join(f"{name}: {sums['caches']}, {sums['sequences']}" for name, sums in sorted(told.items())))
+    if of_kind != known:
+        raise Failed(f"for caches and beams the recording has\n{json.dumps(of_kind, sort_keys=True)}\nand the job\n{json.dumps(known, sort_keys=True)}")
+    suite.figure("beams: caches, sequences", ", ".join(f"{name}: {sums['caches']}, {sums['sequences']}" for name, sums in sorted(of_kind.items())))

@@ -91,8 +91,8 @@ def compared(suite, model, jobs):
     own = {policy: job.own() for policy, job in jobs.items()}
     step = min(statistics.median(job.steps) for job in jobs.values())
     share = (own["compact"][0] - own["classic"][0]) / step
-    told = f"{own['classic'][0]:.3f} / {own['compact'][0]:.3f} ms of {step:.2f}: {100 * share:+.2f} % of a step, {own['compact'][1]:.0f} requests"
-    suite.figure(f"zoo: {model}: in the hook's calls, classic / compact", told, f"{100 * MOST:.0f} %")
+    text = f"{own['classic'][0]:.3f} / {own['compact'][0]:.3f} ms of {step:.2f}: {100 * share:+.2f} % of a step, {own['compact'][1]:.0f} requests"
+    suite.figure(f"zoo: {model}: in the hook's calls, classic / compact", text, f"{100 * MOST:.0f} %")
     return [f"{model}: compact takes {100 * share:.2f} % of a step more of the host"] if share > MOST else []
 
 

@@ -51,16 +51,16 @@ def policies_gpt2(suite):
 
 
 # Runs the job unchanged, and prints torch's counts of driver calls at each iteration.
-TOLD = """
+PRINT_CALLS = """
 import runpy, sys
 sys.path.insert(0, {jobs!r})
 import torch, training
 peaks = training.peaks
-def told():
+def peaks_and_calls():
     stats = torch.cuda.memory_stats()
     print("driver", stats["num_device_alloc"], stats["num_device_free"], stats["num_sync_all_streams"])
     return peaks()
-training.peaks = told
+training.peaks = peaks_and_calls
 runpy.run_path({job!r}, run_name="__main__")
 """
 
@@ -74,7 +74,7 @@ def own_idle(iterations):
 def compare_presets(suite, name, bound):
     """Presets classic and compact: idle shares, steps in turns, and no driver calls in later iterations."""
     jobs = os.path.abspath(JOBS)
-    job = suite.script(f"{name}-told", TOLD.format(jobs=jobs, job=os.path.join(jobs, name + ".py")))
+    job = suite.script(f"{name}-calls", PRINT_CALLS.format(jobs=jobs, job=os.path.join(jobs, name + ".py")))
     reserved, steady, idle, seen = {}, {}, {}, set()
     for policy, flags in (("classic", ()), ("compact", COMPACT)):
         directory, done = suite.record(f"{name}-{policy}", job, *flags)

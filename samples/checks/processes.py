@@ -197,4 +197,4 @@ def doctor_on_gpu(suite):
     expect(by_name["torch shim"]["detail"].startswith("built: "), "the shim should be found built", found=by_name["torch shim"])
     expect(by_name["driver"]["status"] == "ok" and by_name["device 0"]["status"] == "ok", "driver and device should be fine", found=found)
     isolated = json.loads(suite.run([suite.memprof, "doctor", "--json", "--", PYTHON, "-I", *script[1:]]).stdout)
-    expect([f for f in isolated if f["check"] == "command"][0]["status"] == "warn", "-I should be told of", found=isolated[:2])
+    expect([f for f in isolated if f["check"] == "command"][0]["status"] == "warn", "doctor should warn of -I", found=isolated[:2])

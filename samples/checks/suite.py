@@ -127,12 +127,12 @@ class Suite:
     def compared(self, name, kind, base, rounds, bound="", most=None):
         """Keeps the ratio of the steps of two kinds as a figure. Returns what is wrong if it is above `most`."""
         middle, low, high = in_turns.ratio(rounds[kind], rounds[base])
-        told = " / ".join(f"{statistics.median(in_turns.steps(rounds[k])):.2f}" for k in (kind, base)) + " ms"
+        text = " / ".join(f"{statistics.median(in_turns.steps(rounds[k])):.2f}" for k in (kind, base)) + " ms"
         known = [in_turns.apart(rounds[k]) for k in (kind, base)]
         apart = high - low if None in known else max(known)
         if None not in known:
-            told += f"; jobs of a kind {apart:.3f} apart"
-        self.figure(f"{name}: step, {kind} / {base}, median and quartiles of {len(rounds[kind])} rounds", f"{middle:.3f}, {low:.3f} to {high:.3f} ({told})", bound)
+            text += f"; jobs of a kind {apart:.3f} apart"
+        self.figure(f"{name}: step, {kind} / {base}, median and quartiles of {len(rounds[kind])} rounds", f"{middle:.3f}, {low:.3f} to {high:.3f} ({text})", bound)
         above = most is not None and (low > most or middle > most + apart)
         return f"{name}: a step {kind} is {middle:.3f} of {base}, {low:.3f} to {high:.3f}, above {most}" if above else None
 
