@@ -9,51 +9,51 @@ import (
 const (
 	// Granule is the unit of chunks and of rounding, in bytes.
 	Granule = 1 << granuleBits
-	// NoLimit as Options.Limit is no limit at all.
+	// NoLimit is the Options.Limit of an allocator without a limit.
 	NoLimit = math.MaxUint64
 
 	granuleBits     = 8
 	defaultMaxSlack = 128 << 20
-	// maxSize is the greatest size that is a multiple of the granule.
+	// maxSize is the largest multiple of the granule below 2^64.
 	maxSize = math.MaxUint64 &^ (Granule - 1)
 )
 
 var (
-	// ErrNotInUse is of an address that is not the start of a chunk in use.
+	// ErrNotInUse says that no block starts at an address.
 	ErrNotInUse = errors.New("no chunk in use starts there")
-	// ErrNotFree is of a range that cannot be unmapped.
+	// ErrNotFree says that a range cannot be unmapped.
 	ErrNotFree = errors.New("not aligned, mapped bytes of one free chunk")
-	// ErrNotUnmapped is of a range that cannot be mapped ahead of need.
-	ErrNotUnmapped = errors.New("not aligned bytes that were given back, or beyond the limit")
+	// ErrNotUnmapped says that a range cannot be mapped again.
+	ErrNotUnmapped = errors.New("not aligned, unmapped bytes, or beyond the limit")
 )
 
 // Options are the parameters of the policy. The zero value has a limit of 0, under which
 // every request fails.
 type Options struct {
-	// Limit is the most that is ever mapped, in bytes; NoLimit for none.
+	// Limit is the most bytes that may be mapped at a time; NoLimit: any.
 	Limit uint64
-	// Headroom is what a growth beyond the request leaves free of the device, in bytes;
-	// 0 never asks what is free.
+	// Headroom is how many bytes of the device a growth beyond the request leaves free. With 0
+	// the memory is never asked what is free.
 	Headroom uint64
-	// FragmentationFraction, if positive, makes the greatest excess this share of Limit
-	// instead of 128 MiB, with SplitClassic.
+	// FragmentationFraction, if positive and with SplitClassic, makes the slack from which a
+	// chunk is split this share of Limit instead of 128 MiB.
 	FragmentationFraction float64
-	// Growth says how much is asked of the memory at a time.
+	// Growth says how much the memory is asked for at a time.
 	Growth Growth
 	// Step is the unit of growth Step, in bytes; positive there.
 	Step uint64
 	// Split says when a chunk is split.
 	Split Split
-	// Trim says when the owner calls EndIteration, Trim and UnmapFree. The allocator notes
-	// which granules each iteration uses unless that is never.
+	// Trim says when the owner unmaps free pages. Unless that is never, the allocator notes which
+	// pages each iteration uses.
 	Trim Trim
-	// Placement says where a request that something fits goes.
+	// Placement says where blocks go.
 	Placement Placement
 	// GarbageCollection releases idle regions before a request fails.
 	GarbageCollection bool
 }
 
-// Block is what a request got.
+// Block is what a request gets: a chunk in use.
 type Block struct {
 	Addr      uint64 // a multiple of Granule
 	Size      uint64 // bytes of the chunk, a multiple of Granule, at least Requested
@@ -61,14 +61,14 @@ type Block struct {
 	ID        int64  // counts successful requests from 1
 }
 
-// chunk is a piece of a region. Chunks of a region and its wall form a ring in the order
-// of addresses. The wall is a chunk of no bytes at the region's end that counts as in use:
-// it ends every merge, and saves all code a look whether there is a neighbour.
+// chunk is a part of a region. The chunks of a region and its wall form a ring in the order of
+// addresses. The wall is a chunk of 0 bytes at the region's end that counts as in use, so that each
+// chunk has neighbours and a merge ends there.
 type chunk struct {
 	addr, size uint64
 	requested  uint64 // 0 while free
 	id         int64  // of the block while in use; freeID, or wallID
-	prev, next int32  // in the ring; next also links slots to be used again
+	prev, next int32  // indices of the neighbours; of an unused slot, next is the next unused one
 }
 
 const (
@@ -76,42 +76,41 @@ const (
 	wallID int64 = 0
 )
 
-// region is what one grant, or several adjacent ones, brought.
+// region is a range of addresses that one grant, or several adjacent ones, brought.
 type region struct {
 	addr, size uint64
 	wall       int32    // its next is the first chunk, its prev the last
-	uses       []uint32 // by granule of the memory, if uses are noted: see uses.go
+	uses       []uint32 // by page, where uses are noted: 1 + the iteration of its last use, 0 for none
 }
 
-// Allocator is one heap under the policy of the package comment. It is not safe for
-// concurrent use.
+// Allocator is one allocator of the package comment. It is not safe for concurrent use.
 type Allocator struct {
 	options     Options
 	memory      Memory
 	granularity uint64
 	maxSlack    uint64
 
-	chunks   []chunk // by index; 0 is not used
-	recycled int32   // slots to be used again, linked by next
+	chunks   []chunk // by index; slot 0 is never a chunk, so that index 0 says "none"
+	recycled int32   // the first unused slot, or none
 	free     freeSet
 	live     liveTable
 	regions  []region // by address
 
 	unmapped   rangeSet
-	missing    []byteRange // scratch of mapRange
+	missing    []byteRange // scratch of mapRange, kept between calls
 	nextRegion uint64
-	lastGrown  int32    // wall of the region grown last, or none once it was released
-	ended      uint32   // iterations
-	forgotten  uint32   // of so many, from the first on, no use makes another one expected
+	lastGrown  int32    // wall of the region that was granted or lengthened last; none once it is released
+	ended      uint32   // how many iterations have ended: the number of the one under way
+	forgotten  uint32   // uses in iterations [0, forgotten) do not make a page expected
 	planner    *planner // nil with PlacementBestFit
 
 	lastID int64
 	stats  Stats
 }
 
-// New returns an empty allocator over memory. It does not call memory but for its
-// constants. Errors are of options: a fraction that is not a number, growth None without a
-// limit, growth Step without a step; or of a granularity that is not a power of two of at least Granule.
+// New returns an empty allocator over memory, of which it calls only Granularity. It fails for a
+// FragmentationFraction that is not a number, for growth None without a limit, for growth Step
+// without a step, and for a granularity that is not a power of two of at least Granule.
 func New(options Options, memory Memory) (*Allocator, error) {
 	granularity := memory.Granularity()
 	if granularity < Granule || granularity&(granularity-1) != 0 {
@@ -136,7 +135,7 @@ func New(options Options, memory Memory) (*Allocator, error) {
 	return a, nil
 }
 
-// maxSlack is the excess in bytes from which a chunk is split.
+// maxSlack is how many bytes left over make a request split a chunk, whatever its size.
 func maxSlack(options Options) uint64 {
 	switch {
 	case options.Split != SplitClassic:
@@ -147,7 +146,7 @@ func maxSlack(options Options) uint64 {
 	return defaultMaxSlack
 }
 
-// truncate is the integral part of a product that is not negative, as far as 64 bits go.
+// truncate returns the integer part of x, which is not negative; at most 2^64-1.
 func truncate(x float64) uint64 {
 	if x >= 1<<64 {
 		return math.MaxUint64
@@ -155,9 +154,9 @@ func truncate(x float64) uint64 {
 	return uint64(x)
 }
 
-// Alloc hands out at least size bytes. It fails for size 0, for sizes that cannot be rounded
-// up to the granule, and where there is no memory. A failure may leave regions, and the
-// size of the next one, grown; nothing else has changed.
+// Alloc hands out a block of at least size bytes. It fails for size 0, for sizes above 2^64-256,
+// and where there is no memory. A failure may leave regions and the size of the next one grown, and
+// free pages unmapped; nothing else has changed.
 func (a *Allocator) Alloc(size uint64) (Block, bool) {
 	if size == 0 || size > maxSize {
 		return Block{}, false
@@ -173,7 +172,7 @@ func (a *Allocator) Alloc(size uint64) (Block, bool) {
 	return a.handOut(a.cut(index, rounded), size), true
 }
 
-// find is a free chunk for a request, by best fit or else by growth, or none.
+// find returns a free chunk for a request, by best fit or else by growth; or none.
 func (a *Allocator) find(rounded uint64) int32 {
 	if index := a.search(rounded); index != none {
 		return index
@@ -181,8 +180,8 @@ func (a *Allocator) find(rounded uint64) int32 {
 	return a.makeRoom(rounded)
 }
 
-// search finds the free chunk to take for a request, with what is to be handed out of it
-// mapped, or none.
+// search returns the free chunk that a request gets, after mapping the part that is handed out; or
+// none.
 func (a *Allocator) search(rounded uint64) int32 {
 	index := a.free.first(rounded, 0)
 	if index == none || a.unmapped.empty() {
@@ -191,7 +190,8 @@ func (a *Allocator) search(rounded uint64) int32 {
 	return a.searchMapped(index, rounded)
 }
 
-// makeRoom is for requests that nothing fits: it has the memory grow, and idle regions released.
+// makeRoom serves a request for which no chunk is large enough: it grows, then releases idle
+// regions and grows again.
 func (a *Allocator) makeRoom(rounded uint64) int32 {
 	if index := a.extendAndSearch(rounded); index != none {
 		return index
@@ -203,24 +203,24 @@ func (a *Allocator) makeRoom(rounded uint64) int32 {
 	return a.extendAndSearch(rounded)
 }
 
-// handedOut is how much of a free chunk of size bytes a request gets.
+// handedOut returns how many bytes of a free chunk of size bytes a request gets.
 func (a *Allocator) handedOut(size, rounded uint64) uint64 {
-	excess := size - rounded
-	if excess >= a.maxSlack || excess >= rounded && a.options.Split == SplitClassic {
+	rest := size - rounded
+	if rest >= a.maxSlack || rest >= rounded && a.options.Split == SplitClassic {
 		return rounded
 	}
 	return size
 }
 
-// cut takes what a request gets of a free chunk out of it.
+// cut takes the part that a request gets out of a free chunk, and returns the chunk of that part.
 func (a *Allocator) cut(index int32, rounded uint64) int32 {
 	c := &a.chunks[index]
 	return a.carve(index, c.addr, a.handedOut(c.size, rounded))
 }
 
-// carve takes [addr, addr+size) out of a free chunk that has all of it, and returns the chunk
-// of just that, in no bin. What is left on either side stays free; on one side only, it is the
-// chunk that was.
+// carve takes [addr, addr+size) out of a free chunk that has all of it, and returns the chunk of
+// just that range, which is in no free set. The rest on either side stays free. Where there is rest on one
+// side only, it keeps the chunk's index, and so its place in the order of ends.
 func (a *Allocator) carve(index int32, addr, size uint64) int32 {
 	c := &a.chunks[index]
 	low, high := addr-c.addr, c.addr+c.size-addr-size
@@ -250,7 +250,7 @@ func (a *Allocator) insertFree(index int32) {
 	a.free.insert(index, c.size, c.addr)
 }
 
-// handOut makes a chunk that is in no bin one in use.
+// handOut makes a chunk that is in no free set a block.
 func (a *Allocator) handOut(index int32, requested uint64) Block {
 	c := &a.chunks[index]
 	a.lastID++
@@ -268,7 +268,7 @@ func (a *Allocator) handOut(index int32, requested uint64) Block {
 	return Block{Addr: c.addr, Size: c.size, Requested: requested, ID: c.id}
 }
 
-// splitFront divides a chunk that is in no bin: a new one has its first size bytes.
+// splitFront makes a new chunk of the first size bytes of a chunk that is in no free set.
 func (a *Allocator) splitFront(index int32, size uint64) int32 {
 	front := a.takeSlot()
 	low, high := &a.chunks[front], &a.chunks[index]
@@ -278,7 +278,7 @@ func (a *Allocator) splitFront(index int32, size uint64) int32 {
 	return front
 }
 
-// splitBack divides a chunk that is in no bin: a new one has its last size bytes.
+// splitBack makes a new chunk of the last size bytes of a chunk that is in no free set.
 func (a *Allocator) splitBack(index int32, size uint64) int32 {
 	back := a.takeSlot()
 	low, high := &a.chunks[index], &a.chunks[back]
@@ -288,8 +288,8 @@ func (a *Allocator) splitBack(index int32, size uint64) int32 {
 	return back
 }
 
-// Free takes the block at addr back and merges it with its free neighbours. It returns
-// the block as Alloc did, or ErrNotInUse.
+// Free ends the block at addr, whose chunk merges with its free neighbours. It returns the block as
+// Alloc did, or ErrNotInUse.
 func (a *Allocator) Free(addr uint64) (Block, error) {
 	slot, index := a.live.find(a.chunks, addr)
 	if index == none {
@@ -308,8 +308,8 @@ func (a *Allocator) Free(addr uint64) (Block, error) {
 	return block, nil
 }
 
-// merge joins a free chunk that is in no bin with its free neighbours, which take it up, and
-// puts the result into its bin.
+// merge joins a free chunk that is in no free set with its free neighbours, and puts the result into
+// the free set. A neighbour keeps its index, and so its place in the order of ends.
 func (a *Allocator) merge(index int32) {
 	previous, next := a.chunks[index].prev, a.chunks[index].next
 	before, behind := a.chunks[previous].id == freeID, a.chunks[next].id == freeID
@@ -339,7 +339,7 @@ func (a *Allocator) merge(index int32) {
 	a.insertFree(index)
 }
 
-// absorbNext adds the next chunk, which is in no bin, to a chunk.
+// absorbNext adds the next chunk, which is in no free set, to a chunk.
 func (a *Allocator) absorbNext(index int32) {
 	c := &a.chunks[index]
 	gone := c.next
@@ -377,7 +377,7 @@ func (a *Allocator) recycle(index int32) {
 	a.recycled = index
 }
 
-// Find returns the block in use that starts at addr.
+// Find returns the block that starts at addr.
 func (a *Allocator) Find(addr uint64) (Block, bool) {
 	_, index := a.live.find(a.chunks, addr)
 	if index == none {

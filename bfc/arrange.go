@@ -7,16 +7,15 @@ import (
 	"slices"
 )
 
-// positions are some of the circle of two iterations, from included, to not; none where they are
-// equal. Those that go on behind the end of the circle are the first ones again. The circle is of
-// two since a block that is asked for before its like of the iteration before is freed cannot have
-// the same place.
+// positions are the positions [from, to) on the circle of two iterations; none where they are equal.
+// Behind the end of the circle they go on at its beginning. The circle has two iterations, since a
+// block that is requested before its like of the iteration before is freed needs another place.
 type positions struct{ from, to uint32 }
 
 func (p positions) none() bool { return p.from == p.to }
 
-// span is the positions at which a block is live whose request is in the first (0) or the second
-// (1) iteration of the circle; none for one that ends later.
+// span returns the positions at which a block is live that is requested in the first (0) or the second
+// (1) iteration of the circle; none for a block that ends later.
 func (l *lifetime) span(length, iteration uint32) positions {
 	start := iteration * length
 	switch l.end {
@@ -28,30 +27,31 @@ func (l *lifetime) span(length, iteration uint32) positions {
 	return positions{}
 }
 
-// leaver is a block that is live at the first positions of the circle, up to a position.
+// leaver is a block of the iteration before the plan, live at the positions [0, until).
 type leaver struct {
 	byteRange
 	until uint32
 }
 
-// meets says whether a block would have an address of it while it is live.
+// meets says whether the block shares an address with a block at r while both are live.
 func (l *leaver) meets(r byteRange, p positions) bool {
 	return p.from < l.until && r.from < l.to && l.from < r.to
 }
 
-// arrangement is blocks that do not meet: no two have an address in common while both are live.
-// At most one begins to be live at a position.
+// arrangement is blocks on a circle of positions. No two of them share an address while both are live,
+// and at most one begins to be live at a position.
 type arrangement struct {
-	obstacles []byteRange // always live; in the order of addresses from 0 to noPlace
-	leaving   []leaver    // they meet nothing that is put anywhere
-	circle    uint32      // positions
-	// ends is a tree of maxima over the positions of the circle, the first of which is at leaves: where
-	// the block that begins to be live there ends, and 0 if there is none.
+	obstacles []byteRange // live at all positions; addresses ascending, the last ends at noPlace
+	leaving   []leaver    // also avoided by what is placed
+	circle    uint32      // number of positions
+	// ends is a binary tree of maxima, from index 1. Its leaves, from index leaves on, are the
+	// positions: where the block ends that begins there, 0 if none does. So a search for the blocks
+	// that are live at some positions skips those that have ended.
 	ends   []uint32
 	leaves uint32
 	places []byteRange // by position, of the blocks that begin there
-	met    []byteRange // what the block that is being placed meets in time
-	spare  []byteRange // as long as met
+	met    []byteRange // scratch: the blocks that are live together with the one being placed
+	spare  []byteRange // scratch of sortMet, as long as met
 }
 
 func newArrangement(obstacles []byteRange, leaving []leaver, circle uint32) *arrangement {
@@ -62,7 +62,7 @@ func newArrangement(obstacles []byteRange, leaving []leaver, circle uint32) *arr
 	}
 }
 
-// put puts a block where it is.
+// put adds a block at a range that is known to be free of others.
 func (a *arrangement) put(r byteRange, p positions) {
 	a.places[p.from] = r
 	for node := a.leaves + p.from; node > 0 && a.ends[node] < p.to; node /= 2 {
@@ -70,8 +70,8 @@ func (a *arrangement) put(r byteRange, p positions) {
 	}
 }
 
-// visit adds to met the blocks that begin before p ends, and end behind its beginning. Node is of
-// width positions from first on.
+// visit adds to met the blocks below a node of the tree that begin before p.to and end behind p.from.
+// The node has width positions from first on.
 func (a *arrangement) visit(node, first, width uint32, p positions) {
 	switch {
 	case first >= p.to || a.ends[node] <= p.from:
@@ -84,8 +84,9 @@ func (a *arrangement) visit(node, first, width uint32, p positions) {
 	}
 }
 
-// meet makes met the blocks that are live at some of the positions, in the order of addresses.
-// Some may be there twice.
+// meet sets met to the blocks that are live at some of the positions, addresses ascending. A block may
+// be there more than once: the circle is searched as a line, at the positions, at the positions one
+// circle later for blocks that go on around its end, and where the positions do so, at its beginning.
 func (a *arrangement) meet(p positions) {
 	a.met = a.met[:0]
 	a.visit(1, 0, a.leaves, p)
@@ -101,8 +102,8 @@ func (a *arrangement) meet(p positions) {
 	a.sortMet()
 }
 
-// sortMet puts what is met in the order of addresses: digit by digit of their distance from the
-// first, since most of the time that a plan takes is spent here.
+// sortMet sorts met by address. Many blocks are sorted by radix, digit by digit of their distance from
+// the lowest address, since making a plan spends most of its time here.
 func (a *arrangement) sortMet() {
 	const digit, few = 11, 64
 	if len(a.met) < few {
@@ -133,13 +134,15 @@ func (a *arrangement) sortMet() {
 	}
 }
 
-// place puts a block at the lowest address where it meets nothing, and returns that; noPlace if
-// there is none, or if the block is never live.
+// place adds a block at the lowest address where it shares none with another while both are live, and
+// returns the address; noPlace if there is none, or if the block is live at no position.
 func (a *arrangement) place(size uint64, p positions) uint64 {
 	if p.none() {
 		return noPlace
 	}
 	a.meet(p)
+	// Merge the two sorted lists; at is the end of all ranges so far. The first gap that is large
+	// enough is the place.
 	at, met, obstacles := uint64(0), a.met, a.obstacles
 	for at != noPlace { // the last obstacle ends there
 		var next byteRange
@@ -159,8 +162,8 @@ func (a *arrangement) place(size uint64, p positions) uint64 {
 	return at
 }
 
-// bySize is the indices of lifetimes in the order in which their blocks are placed: greedily, the
-// largest first, as the offline planners of inference engines do it.
+// bySize returns the indices of lifetimes in the order in which their blocks are placed: the largest
+// first, equal ones in order. Offline planners of inference engines place greedily in the same way.
 func bySize(lifetimes []lifetime) []int {
 	order := make([]int, len(lifetimes))
 	for i := range order {

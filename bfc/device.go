@@ -2,52 +2,51 @@ package bfc
 
 import "math"
 
-// DeviceOptions describe a model of a device. The zero value is a device without end that
-// gives each grant a place of its own.
+// DeviceOptions describe a model of a device. The zero value is a device with unlimited memory,
+// whose grants are not adjacent.
 type DeviceOptions struct {
-	// VMM makes it a device with virtual memory management: grants lie one behind the
-	// other in a reservation of addresses and coalesce. Without it each grant lies apart,
-	// at a greater address than those before.
+	// VMM makes it a device with virtual memory management: grants are adjacent within an address
+	// reservation, and coalesce. Without it they are not adjacent, and each has a higher address
+	// than those before.
 	VMM bool
-	// Granularity is the unit of grants in bytes: a power of two of at least Granule, and
-	// 0 for Granule.
+	// Granularity is the size of a page in bytes: a power of two of at least Granule; 0 for
+	// Granule.
 	Granularity uint64
-	// Physical is what the device has, in bytes; 0 for no end.
+	// Physical is the device's memory in bytes; 0: unlimited.
 	Physical uint64
 	// Base is the address of the first grant, a multiple of Granularity; 0 for a default.
 	Base uint64
-	// Reservation is how many bytes of addresses are reserved at a time with VMM, after
-	// which a grant begins a new reservation apart; 0 for no end.
+	// Reservation is how many bytes of addresses are reserved at a time with VMM. A grant that
+	// does not fit begins a new reservation, not adjacent to the last; 0: one for all addresses.
 	Reservation uint64
-	// RefuseGrow, if it is set, is asked at each growth, counted from 1, and refuses it by
-	// returning true; RefuseMap likewise at each Map.
-	RefuseGrow func(call int, bytes uint64) bool
-	RefuseMap  func(call int, addr, bytes uint64) bool
-	// RefuseUnmap is asked likewise at each Take.
+	// RefuseGrow, if set, is called at each Grow with its number, from 1. If it returns true, Grow
+	// refuses. RefuseMap and RefuseUnmap do the same for Map and TryUnmap.
+	RefuseGrow  func(call int, bytes uint64) bool
+	RefuseMap   func(call int, addr, bytes uint64) bool
 	RefuseUnmap func(call int, addr, bytes uint64) bool
 }
 
-// Device is a Memory that models a device: it has addresses, but nothing behind them.
+// Device is a Memory that models a device: it counts bytes, and has no memory.
 type Device struct {
 	options  DeviceOptions
 	next     uint64 // where the next grant goes
 	end      uint64 // of the addresses reserved there
-	used     uint64 // physical bytes
+	used     uint64 // bytes mapped
 	unmapped rangeSet
 	grows    int
 	maps     int
-	takes    int
+	unmaps   int // calls of TryUnmap
 }
 
 var _ Memory = (*Device)(nil)
 
 const (
 	defaultBase = 1 << 40
-	// apart is the least distance of grants and reservations that are not to be adjacent.
+	// apart is the smallest distance in bytes of grants or reservations that are not adjacent.
 	apart = 2 << 20
 )
 
-// NewDevice returns a device of which nothing is used.
+// NewDevice returns a device of which nothing is mapped.
 func NewDevice(options DeviceOptions) *Device {
 	options.Granularity = max(options.Granularity, Granule)
 	if options.Base == 0 {
@@ -56,14 +55,14 @@ func NewDevice(options DeviceOptions) *Device {
 	return &Device{options: options, next: options.Base, end: options.Base}
 }
 
-// Granularity is the unit of grants in bytes.
+// Granularity returns the size of a page in bytes.
 func (d *Device) Granularity() uint64 { return d.options.Granularity }
 
 // Coalesces says whether grants are adjacent.
 func (d *Device) Coalesces() bool { return d.options.VMM }
 
-// Grow grants bytes rounded up to the granularity. It refuses when told to, when the
-// device or its addresses are used up, and for 0 bytes.
+// Grow maps bytes, rounded up to whole pages. It refuses where RefuseGrow does, where memory or
+// addresses are short, and for 0 bytes.
 func (d *Device) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 	d.grows++
 	if d.options.RefuseGrow != nil && d.options.RefuseGrow(d.grows, bytes) {
@@ -79,8 +78,8 @@ func (d *Device) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 	return addr, granted, true
 }
 
-// reserve sees to it that the next bytes of addresses are reserved, in a new place if they
-// would not fit where the last grant was. It is false when there are no addresses left.
+// reserve makes sure that bytes of addresses are reserved from d.next on, in a new reservation if they
+// do not fit into the last one. It returns false where no addresses are left.
 func (d *Device) reserve(bytes uint64) bool {
 	if bytes <= d.end-d.next {
 		return true
@@ -94,7 +93,7 @@ func (d *Device) reserve(bytes uint64) bool {
 		}
 		base += unit
 	}
-	last := -d.options.Granularity // the last address of a whole granule
+	last := -d.options.Granularity // the address of the last page
 	if base > last || bytes > last-base {
 		return false
 	}
@@ -103,7 +102,8 @@ func (d *Device) reserve(bytes uint64) bool {
 	return true
 }
 
-// reservation is how many addresses to reserve for a grant of bytes, with left of them left.
+// reservation returns how many bytes of addresses to reserve for a grant, where left bytes of addresses
+// remain.
 func (d *Device) reservation(bytes, left uint64) uint64 {
 	switch {
 	case !d.options.VMM:
@@ -114,8 +114,8 @@ func (d *Device) reservation(bytes, left uint64) uint64 {
 	return min(left, max(bytes, roundUp(d.options.Reservation, d.options.Granularity)))
 }
 
-// Release takes a region back. The addresses at the end of a reservation are used again;
-// those before remain a hole.
+// Release unmaps a region. Addresses at the end of the reservation are granted again, others are
+// not.
 func (d *Device) Release(addr, bytes uint64) {
 	end := addr + bytes
 	d.used -= bytes - d.unmapped.within(addr, end)
@@ -125,8 +125,7 @@ func (d *Device) Release(addr, bytes uint64) {
 	}
 }
 
-// Map backs granules again that were unmapped. It refuses when told to, and when the
-// device is used up.
+// Map maps pages that were unmapped. It refuses where RefuseMap does, and where memory is short.
 func (d *Device) Map(addr, bytes uint64) bool {
 	d.maps++
 	if d.options.RefuseMap != nil && d.options.RefuseMap(d.maps, addr, bytes) {
@@ -140,24 +139,23 @@ func (d *Device) Map(addr, bytes uint64) bool {
 	return true
 }
 
-// Take takes physical memory back. It refuses when told to.
+// TryUnmap unmaps pages. It refuses where RefuseUnmap does.
 func (d *Device) TryUnmap(addr, bytes uint64) bool {
-	d.takes++
-	if d.options.RefuseUnmap != nil && d.options.RefuseUnmap(d.takes, addr, bytes) {
+	d.unmaps++
+	if d.options.RefuseUnmap != nil && d.options.RefuseUnmap(d.unmaps, addr, bytes) {
 		return false
 	}
 	d.Unmap(addr, bytes)
 	return true
 }
 
-// Unmap gives physical memory back; whoever calls it on their own account tells the
-// Allocator.
+// Unmap unmaps pages. A caller other than the Allocator has to call Allocator.Unmap as well.
 func (d *Device) Unmap(addr, bytes uint64) {
 	d.used -= bytes
 	d.unmapped.add(byteRange{addr, addr + bytes})
 }
 
-// Free is the physical memory nobody has, in bytes.
+// Free returns how many bytes of the device are not mapped.
 func (d *Device) Free() uint64 {
 	if d.options.Physical == 0 {
 		return math.MaxUint64

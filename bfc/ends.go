@@ -1,11 +1,11 @@
 package bfc
 
-// Where plans are made, planner.ends has the free chunks by where they end: a place is asked for
-// by its address, and the free chunk around it is the first that does not end before it, or none.
-// Free chunks lie apart. So one that becomes longer or shorter stays where it is in the order, and
-// only what comes to be free by itself is inserted.
+// With plans, planner.ends orders the free chunks by the address at which they end, to find the free
+// chunk around a place: it is the first that ends at or behind the place's end, if it begins early enough.
+// Free chunks of a region do not touch. So one that becomes longer or shorter keeps its position in the order,
+// and only a chunk that is not merged into another is inserted.
 
-// insertEnd is for a free chunk that no other has become.
+// insertEnd adds a free chunk that was not merged into another.
 func (a *Allocator) insertEnd(index int32) {
 	if a.planner != nil {
 		c := &a.chunks[index]
@@ -13,7 +13,7 @@ func (a *Allocator) insertEnd(index int32) {
 	}
 }
 
-// moveEnd is for a free chunk that ends elsewhere, behind the same chunks as before.
+// moveEnd notes the new end of a free chunk, whose position in the order is the same.
 func (a *Allocator) moveEnd(index int32) {
 	if a.planner != nil {
 		c := &a.chunks[index]
@@ -21,14 +21,14 @@ func (a *Allocator) moveEnd(index int32) {
 	}
 }
 
-// removeEnd is for a chunk that is free no more, or part of another.
+// removeEnd removes a chunk that is no longer free, or was merged into another.
 func (a *Allocator) removeEnd(index int32) {
 	if a.planner != nil {
 		a.planner.ends.remove(index)
 	}
 }
 
-// endingAfter is the first free chunk that does not end before addr, or none.
+// endingAfter returns the first free chunk that ends at or behind addr; or none.
 func (a *Allocator) endingAfter(addr uint64) int32 {
 	return a.planner.ends.first(Granule, addr)
 }

@@ -9,12 +9,12 @@ import (
 
 const (
 	firstRegionSize = 2 << 20
-	// backoff is what is asked of the memory after a refusal, as a share of what was
-	// refused. It is a float32 because the reference's is, and the products are too.
+	// backoff is the share of a refused growth that is requested next. It is a float32, as in the
+	// reference, and so are products with it.
 	backoff float32 = 0.9
 )
 
-// firstRegion is the size of the first region, in bytes.
+// firstRegion returns the size of the first region in bytes.
 func firstRegion(options Options) (uint64, error) {
 	limit := roundUp(options.Limit, Granule)
 	switch options.Growth {
@@ -29,7 +29,7 @@ func firstRegion(options Options) (uint64, error) {
 	return 0, fmt.Errorf("bfc: unknown growth %d", int(options.Growth))
 }
 
-// roundUp rounds up to a multiple of unit, a power of two; past 2^64, to the last
+// roundUp returns x rounded up to a multiple of unit, a power of two; where that passes 2^64, the last
 // multiple below it.
 func roundUp(x, unit uint64) uint64 {
 	if x > -unit {
@@ -38,7 +38,7 @@ func roundUp(x, unit uint64) uint64 {
 	return (x + unit - 1) &^ (unit - 1)
 }
 
-// room is how much of the limit is left.
+// room returns how many bytes may still be mapped under the limit.
 func (a *Allocator) room() uint64 {
 	if a.stats.Reserved >= a.options.Limit {
 		return 0
@@ -46,7 +46,7 @@ func (a *Allocator) room() uint64 {
 	return a.options.Limit - a.stats.Reserved
 }
 
-// extendAndSearch has the memory grow and looks for a fit again.
+// extendAndSearch grows and searches again.
 func (a *Allocator) extendAndSearch(rounded uint64) int32 {
 	if a.options.Growth == Double || a.options.Growth == None {
 		if !a.extend(rounded) {
@@ -69,14 +69,14 @@ func (a *Allocator) extendAndSearch(rounded uint64) int32 {
 	if index != none || credit == 0 {
 		return index
 	}
-	// The grant was not adjacent to the tail it should have completed.
+	// The grant is not adjacent to the tail, so that the credit was wrong: grow by the whole request.
 	if !a.extendBy(rounded) {
 		return none
 	}
 	return a.search(rounded)
 }
 
-// extend grows by the next region, for growth Double and None.
+// extend grows by the next region: growth Double and None.
 func (a *Allocator) extend(rounded uint64) bool {
 	available := a.room() &^ (Granule - 1)
 	if rounded > available {
@@ -111,7 +111,8 @@ func (a *Allocator) doubleNextRegion() {
 	a.nextRegion *= 2
 }
 
-// keepHeadroom cuts a growth beyond the request so that the device keeps its headroom.
+// keepHeadroom returns bytes, a growth for a request of rounded, cut so that the headroom stays free on
+// the device; but not below rounded.
 func (a *Allocator) keepHeadroom(bytes, rounded uint64) uint64 {
 	if a.options.Headroom == 0 || bytes <= rounded {
 		return bytes
@@ -123,17 +124,18 @@ func (a *Allocator) keepHeadroom(bytes, rounded uint64) uint64 {
 	return max(rounded, min(bytes, spare))
 }
 
-// fitPadding cuts bytes so that what the memory pads them to stays within the limit.
+// fitPadding returns bytes, cut so that they stay within the limit when the memory rounds them up to
+// pages. It is false where less than rounded is left.
 func (a *Allocator) fitPadding(bytes, rounded uint64) (uint64, bool) {
 	room := a.room()
 	fits := room &^ (a.granularity - 1)
 	if bytes <= fits {
-		return bytes, true // a multiple of the granularity lies between bytes and room
+		return bytes, true // a multiple of the page lies between bytes and room
 	}
 	return fits, fits >= rounded
 }
 
-// lessThan is what to ask for after bytes were refused.
+// lessThan returns how many bytes to request after bytes were refused.
 func lessThan(bytes uint64) uint64 {
 	less := (uint64(float32(bytes)*backoff) + Granule - 1) &^ (Granule - 1)
 	if less >= bytes {
@@ -142,9 +144,9 @@ func lessThan(bytes uint64) uint64 {
 	return less
 }
 
-// freeTail is the free chunk that a grant would join, for growth Needed and Step, or none. A
-// tail that is large enough by itself has not been taken because it cannot be mapped; it is
-// worth nothing.
+// freeTail returns the free chunk that a grant would join: growth Needed and Step; or none. A tail that
+// is large enough for the request counts as none: the search did not use it, since the memory refused
+// to map its unmapped part.
 func (a *Allocator) freeTail(rounded uint64) int32 {
 	if a.lastGrown == none || !a.memory.Coalesces() {
 		return none
@@ -156,8 +158,8 @@ func (a *Allocator) freeTail(rounded uint64) int32 {
 	return index
 }
 
-// extendBy grows by lack bytes, for growth Needed and Step. A step more is asked for first,
-// and where that is refused no more than what lacks.
+// extendBy grows by lack bytes: growth Needed and Step. Step requests whole steps first, and where
+// that is refused no more than lack.
 func (a *Allocator) extendBy(lack uint64) bool {
 	available := a.room() &^ (Granule - 1)
 	if lack > available {
@@ -173,8 +175,7 @@ func (a *Allocator) extendBy(lack uint64) bool {
 	return ok && a.grow(bytes)
 }
 
-// stepsOver is the least multiple of a step that is at least bytes, rounded up to the
-// granule.
+// stepsOver returns the smallest multiple of step that is at least bytes, rounded up to a granule.
 func stepsOver(bytes, step uint64) uint64 {
 	steps := (bytes-1)/step + 1
 	if steps > maxSize/step {
@@ -183,7 +184,7 @@ func stepsOver(bytes, step uint64) uint64 {
 	return roundUp(steps*step, Granule)
 }
 
-// grow asks the memory for bytes and adds what it grants.
+// grow requests bytes from the memory and adds the grant to the regions.
 func (a *Allocator) grow(bytes uint64) bool {
 	addr, granted, ok := a.memory.Grow(bytes)
 	if !ok {
@@ -208,8 +209,8 @@ func (a *Allocator) grow(bytes uint64) bool {
 	return true
 }
 
-// sound says whether a grant is one: a memory that replays a damaged recording may give
-// anything, and what does not keep to the contract of Memory counts as a refusal.
+// validGrant says whether a grant keeps to the contract of Memory. A memory that replays a damaged
+// recording may grant anything; what is not valid counts as a refusal.
 func (a *Allocator) validGrant(addr, granted, asked uint64, at int) bool {
 	switch {
 	case granted < asked, (addr|granted)%Granule != 0, addr > math.MaxUint64-granted:
@@ -224,7 +225,7 @@ func (a *Allocator) validGrant(addr, granted, asked uint64, at int) bool {
 
 func (r *region) end() uint64 { return r.addr + r.size }
 
-// addRegion makes a grant the region at an index: one free chunk and the wall.
+// addRegion makes a grant the region at index at: one free chunk and the wall.
 func (a *Allocator) addRegion(at int, addr, bytes uint64) {
 	wall, all := a.takeSlot(), a.takeSlot()
 	a.chunks[wall] = chunk{addr: addr + bytes, id: wallID, prev: all, next: all}
@@ -250,6 +251,5 @@ func (a *Allocator) lengthen(r *region, bytes uint64) {
 	a.merge(added)
 }
 
-// NextRegion is the size of the region the next growth would ask for, in bytes, were the
-// request no larger.
+// NextRegion returns the size of the next region in bytes, for a request that is no larger.
 func (a *Allocator) NextRegion() uint64 { return a.nextRegion }

@@ -13,14 +13,14 @@ const (
 	classWords = (classCount + 63) / 64
 )
 
-// none is no chunk: index 0 is never given out.
+// none is the index of no chunk.
 const none int32 = 0
 
-// freeNode is a chunk's place in its class. While the chunk is in use it means nothing.
+// freeNode is the place of a free chunk in its class; undefined while the chunk is in use.
 type freeNode struct {
 	size, addr uint64
 	child      [2]int32 // lesser and greater keys; none where there are none
-	priority   uint32   // no child has a greater one; fixed for the life of the index
+	priority   uint32   // no child has a greater one; fixed for the life of the slot
 }
 
 // freeSet is the free chunks in the order (size, address), by index.
@@ -42,7 +42,7 @@ func classOf(size uint64) uint {
 	return shift<<classBits + uint(granules>>shift)
 }
 
-// addSlot makes room for the next index.
+// addSlot makes room for one more slot.
 func (s *freeSet) addSlot() {
 	// The finalizer of a multiplicative hash: priorities only have to look random, and
 	// fixed ones make a run repeatable to the last pointer.
@@ -52,9 +52,8 @@ func (s *freeSet) addSlot() {
 	s.nodes = append(s.nodes, freeNode{priority: mixed ^ mixed>>16})
 }
 
-// side is 1 if the node's key is less than (size, addr), so that the key is to be sought
-// among its greater children, and else 0. It does without branches, which would be
-// mispredicted half of the time.
+// side returns 1 if the node's key is less than (size, addr), so that the search goes on with its
+// greater child, else 0. It has no branch, since that would be mispredicted half of the time.
 func (n *freeNode) side(size, addr uint64) uint64 {
 	_, borrow := bits.Sub64(n.addr, addr, 0)
 	_, borrow = bits.Sub64(n.size, size, borrow)
@@ -80,7 +79,7 @@ func (s *freeSet) insert(index int32, size, addr uint64) {
 		}
 		link = &next.child[next.side(size, addr)&1]
 	}
-	// What hung here is divided by the new key and hangs below it.
+	// The subtree that was here is split at the new key and becomes its two children.
 	at := *link
 	*link = index
 	lesser, greater := &node.child[0], &node.child[1]
@@ -130,7 +129,7 @@ func (s *freeSet) remove(index int32) {
 	}
 }
 
-// first is the least free chunk at or after (size, addr) in the order, or none.
+// first returns the first free chunk at or after (size, addr) in the order (size, address); or none.
 func (s *freeSet) first(size, addr uint64) int32 {
 	class := classOf(size)
 	found := none
@@ -153,13 +152,13 @@ func (s *freeSet) first(size, addr uint64) int32 {
 	return found
 }
 
-// after is the next free chunk in the order, or none.
+// after returns the next free chunk in the order; or none.
 func (s *freeSet) after(index int32) int32 {
 	node := &s.nodes[index]
 	return s.first(node.size, node.addr+1)
 }
 
-// largest is the last free chunk in the order, or none.
+// largest returns the last free chunk in the order; or none.
 func (s *freeSet) largest() int32 {
 	if s.summary == 0 {
 		return none
@@ -173,7 +172,7 @@ func (s *freeSet) largest() int32 {
 	return found
 }
 
-// nextRoot is the root of the first class after class that holds anything, or none.
+// nextRoot returns the root of the first class behind class that is not empty; or none.
 func (s *freeSet) nextRoot(class uint) int32 {
 	word := class / 64
 	rest := s.words[word] &^ (2<<(class%64) - 1)

@@ -1,6 +1,6 @@
 package bfc
 
-// idle returns the one free chunk of a region without a chunk in use, or none.
+// idle returns the one chunk of a region without a block; none for other regions.
 func (a *Allocator) idle(r *region) int32 {
 	wall := &a.chunks[r.wall]
 	if wall.next != wall.prev || a.chunks[wall.next].id != freeID {
@@ -9,8 +9,8 @@ func (a *Allocator) idle(r *region) int32 {
 	return wall.next
 }
 
-// worthCollecting says whether there is anything to collect, and whether the request would
-// then be within the limit.
+// worthCollecting says whether idle regions have mapped bytes, and the request would be within the
+// limit without them.
 func (a *Allocator) worthCollecting(rounded uint64) bool {
 	mapped := uint64(0)
 	for i := range a.regions {
@@ -21,9 +21,8 @@ func (a *Allocator) worthCollecting(rounded uint64) bool {
 	return mapped > 0 && rounded <= a.room()+mapped
 }
 
-// CollectGarbage releases every region that has no chunk in use, in the order of their
-// addresses, and returns the bytes that were mapped in them. The size of the next region
-// stays as it is.
+// CollectGarbage releases each region without a block, addresses ascending, and returns how many
+// bytes were mapped in them. The size of the next region stays.
 func (a *Allocator) CollectGarbage() uint64 {
 	released := uint64(0)
 	kept := a.regions[:0]
@@ -39,8 +38,8 @@ func (a *Allocator) CollectGarbage() uint64 {
 	return released
 }
 
-// release gives an idle region to the memory and forgets its chunks. It returns the bytes
-// that were mapped.
+// release removes an idle region and calls Memory.Release for it. It returns how many bytes were
+// mapped.
 func (a *Allocator) release(r *region) uint64 {
 	all := a.chunks[r.wall].next
 	a.free.remove(all)

@@ -88,7 +88,7 @@ func TestGrowth(t *testing.T) {
 		{"padding leaves too little", Options{Limit: 5 * mib}, DeviceOptions{VMM: true, Granularity: 2 * mib},
 			[]int64{-(4*mib + 1), 4 * mib}, []uint64{4 * mib}, 16 * mib},
 
-		{"headroom clips to granules", Options{Limit: gib, Headroom: 10 * mib}, DeviceOptions{VMM: true, Granularity: 2 * mib, Physical: 17 * mib},
+		{"headroom clips to pages", Options{Limit: gib, Headroom: 10 * mib}, DeviceOptions{VMM: true, Granularity: 2 * mib, Physical: 17 * mib},
 			[]int64{2 * mib, 4 * mib, 1}, []uint64{2 * mib, 4 * mib, 256}, 16 * mib},
 		{"headroom never clips the request", Options{Limit: gib, Headroom: gib}, DeviceOptions{Physical: 64 * mib},
 			[]int64{1000, 30 * mib}, []uint64{1024, 30 * mib}, 32 * mib},

@@ -2,10 +2,10 @@ package bfc
 
 import "math/bits"
 
-// liveTable finds the chunk of a chunk in use by its address: open addressing with linear
+// liveTable finds the index of a chunk in use by its address: open addressing with linear
 // probing, and removal that shifts back what had been displaced, so that it never needs
 // cleaning. A slot is 8 bytes; host memory is proportional to the chunks in use, whatever
-// the device has. The zero value is empty.
+// the size of the device. The zero value is empty.
 type liveTable struct {
 	slots []liveSlot // a power of two of them, at most 3/4 in use
 	shift uint       // home of a tag = tag >> shift
@@ -14,7 +14,7 @@ type liveTable struct {
 
 type liveSlot struct {
 	tag   uint32 // upper half of the address's hash: its home, and a first comparison
-	chunk int32  // none: the slot is empty
+	chunk int32  // index; none: the slot is empty
 }
 
 const minLiveSlots = 64
@@ -53,7 +53,7 @@ func (t *liveTable) grow() {
 	}
 }
 
-// find returns the slot and chunk of the chunk at addr; chunk none if there is none.
+// find returns the slot and the index of the chunk in use at addr; index none if there is none.
 func (t *liveTable) find(chunks []chunk, addr uint64) (slot uint32, chunk int32) {
 	if len(t.slots) == 0 {
 		return 0, none
@@ -71,7 +71,7 @@ func (t *liveTable) find(chunks []chunk, addr uint64) (slot uint32, chunk int32)
 	}
 }
 
-// remove empties a slot and moves those after it, which it had displaced, nearer home.
+// remove empties a slot, and moves entries behind it that it had displaced nearer to their home.
 func (t *liveTable) remove(slot uint32) {
 	mask := uint32(len(t.slots) - 1)
 	hole := slot

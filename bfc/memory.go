@@ -3,29 +3,29 @@ package bfc
 // Memory is where an Allocator's regions come from: a device, a model of one, or the
 // script of a recording. The calls mirror struct bfc_memory of hooks/capture/bfc/bfc.h.
 type Memory interface {
-	// Granularity is the unit of grants in bytes, a power of two of at least 256.
+	// Granularity is the size of a page in bytes, a power of two of at least 256.
 	Granularity() uint64
 
-	// Coalesces says whether a grant that starts where the last one ended joins its region.
+	// Coalesces says whether a grant that begins where a region ends lengthens it.
 	Coalesces() bool
 
-	// Grow grants exactly bytes rounded up to the granularity, or refuses.
+	// Grow maps bytes, rounded up to whole pages, at addresses of its choice; or refuses.
 	Grow(bytes uint64) (addr, granted uint64, ok bool)
 
-	// Release takes back a whole region (garbage collection).
+	// Release unmaps a whole region and ends its addresses (garbage collection).
 	Release(addr, bytes uint64)
 
-	// Map backs granules again that Allocator.Unmap gave back.
+	// Map maps pages that were unmapped, or refuses.
 	Map(addr, bytes uint64) bool
 
-	// Take takes back granules of free chunks, or refuses, which changes nothing. Where
-	// grants do not coalesce it is called by Trim and UnmapFree only.
+	// TryUnmap unmaps pages of free chunks; or refuses, which changes nothing. Where grants do
+	// not coalesce only Trim and UnmapFree call it.
 	TryUnmap(addr, bytes uint64) bool
 
-	// Unmap undoes a Map of the same request after a later one failed.
+	// Unmap undoes a Map of the same request after a later one was refused.
 	Unmap(addr, bytes uint64)
 
-	// Free is what nobody has of the device, in bytes. It is asked only when the
-	// headroom could clip a growth.
+	// Free returns how many bytes of the device nobody has. It is called only when the headroom
+	// could clip a growth.
 	Free() uint64
 }

@@ -13,8 +13,8 @@ type naive struct {
 	memory    Memory
 	spans     []span          // by address, of all regions
 	regions   []uint64        // start addresses, ascending
-	gone      map[uint64]bool // granules given back, by address
-	used      map[uint64]int  // the iteration of the last use, by address of the granule
+	gone      map[uint64]bool // pages unmapped, by address
+	used      map[uint64]int  // the iteration of the last use, by address of the page
 	iteration int
 	next      uint64
 	credit    uint64 // what the last growth asked for less than the request
@@ -113,7 +113,7 @@ func (n *naive) candidate(rounded uint64) (span, bool) {
 	return span{}, false
 }
 
-// lost is how many bytes of the granules that [from, to) touches are given back.
+// lost is how many bytes of the pages that [from, to) touches are unmapped.
 func (n *naive) lost(from, to uint64) (bytes uint64) {
 	unit := n.memory.Granularity()
 	for at := from / unit * unit; len(n.gone) > 0 && at < to; at += unit {
@@ -124,7 +124,7 @@ func (n *naive) lost(from, to uint64) (bytes uint64) {
 	return bytes
 }
 
-// restore maps every run of lost granules that [from, to) touches, or none of them.
+// restore maps every run of lost pages that [from, to) touches, or none of them.
 func (n *naive) restore(from, to uint64) bool {
 	unit := n.memory.Granularity()
 	type run struct{ addr, bytes uint64 }

@@ -2,7 +2,7 @@ package bfc
 
 import "slices"
 
-// take gives back granules from the last address down, but of one span.
+// take unmaps pages from the last address down, but of one span.
 func (n *naive) take(lack uint64, keep span) {
 	unit := n.memory.Granularity()
 	if !n.memory.Coalesces() {
@@ -45,7 +45,7 @@ func (n *naive) lose(addr, bytes uint64) {
 	n.stats.Reserved -= bytes
 }
 
-// use notes the iteration in which granules were used last.
+// use notes the iteration in which pages were used last.
 func (n *naive) use(addr, size uint64) {
 	unit := n.memory.Granularity()
 	for at := addr / unit * unit; n.options.Trim.When != TrimNever && at < addr+size; at += unit {
@@ -58,7 +58,7 @@ func (n *naive) expected(at uint64) bool {
 	return used && n.iteration > 0 && last >= n.iteration-2
 }
 
-// ranges lists the whole free granules of which wanted says so, neighbours joined in a span.
+// ranges lists the whole free pages of which wanted says so, neighbours joined in a span.
 func (n *naive) ranges(wanted func(at uint64) bool) (out []Range) {
 	unit := n.memory.Granularity()
 	for _, s := range n.spans {
@@ -94,7 +94,7 @@ func (n *naive) trim() {
 	}
 }
 
-func (n *naive) giveBack(bytes uint64) {
+func (n *naive) unmapFree(bytes uint64) {
 	unit := n.memory.Granularity()
 	for _, r := range slices.Backward(n.ranges(func(at uint64) bool { return !n.gone[at] })) {
 		part := min(r.Bytes, (bytes+unit-1)/unit*unit)

@@ -6,29 +6,30 @@ import (
 )
 
 const (
-	// noPlace is the place of a request that has none in a plan.
+	// noPlace is the address of a request that has no place in a plan.
 	noPlace = math.MaxUint64
-	// lookahead is how many requests of a plan may be left out, and half of it how far one may be late.
+	// lookahead is how many requests of a plan are compared with a request of the job. A request of
+	// the plan is no longer looked for when one lookahead/2 behind it was served.
 	lookahead = 32
 )
 
-// plan is where the blocks of an iteration are to be.
+// plan says where the blocks of an iteration are placed.
 type plan struct {
 	requests []planned // in order
-	cursor   int       // the first that has not been served in this iteration, or is not looked for any more
-	first    uint32    // the iteration it begins with, as Allocator.ended counts them
+	cursor   int       // the first request that is looked for in this iteration
+	first    uint32    // the plan's first iteration
 }
 
 // planned is a request of a plan.
 type planned struct {
 	size   uint64    // bytes, a multiple of the granule
-	places [2]uint64 // addresses in even and odd iterations
-	first  uint64    // address in the plan's first iteration
-	later  bool      // its block ends later: it has no place, and best fit finds it one
+	places [2]uint64 // addresses in even and odd iterations, or noPlace
+	first  uint64    // address in the plan's first iteration, or noPlace
+	later  bool      // its block ends later: it has no place, and is placed by best fit
 	served uint32    // 1 + the last iteration in which it was served
 }
 
-// match finds the request of the plan that a request of an iteration is, or -1.
+// match returns the index of the plan's request that a request is taken for; -1: none.
 func (p *plan) match(rounded uint64, iteration uint32) int {
 	for k := p.cursor; k < len(p.requests) && k < p.cursor+lookahead; k++ {
 		if r := &p.requests[k]; r.size == rounded && r.served != iteration+1 {
@@ -38,7 +39,7 @@ func (p *plan) match(rounded uint64, iteration uint32) int {
 	return -1
 }
 
-// serve notes that a request of the plan was served.
+// serve notes that request k of the plan was served.
 func (p *plan) serve(k int, iteration uint32) {
 	p.requests[k].served = iteration + 1
 	p.cursor = max(p.cursor, k-lookahead/2)
@@ -47,7 +48,7 @@ func (p *plan) serve(k int, iteration uint32) {
 	}
 }
 
-// place is where request k is to be in an iteration, or noPlace.
+// place returns the address of request k in an iteration, or noPlace.
 func (p *plan) place(k int, iteration uint32) uint64 {
 	if iteration == p.first {
 		return p.requests[k].first
@@ -55,13 +56,13 @@ func (p *plan) place(k int, iteration uint32) uint64 {
 	return p.requests[k].places[iteration&1]
 }
 
-// misses says whether it is against the plan that request k got no place of it in an iteration.
+// misses says whether an iteration counts as missed where request k is served outside of its place.
 func (p *plan) misses(k int, iteration uint32) bool {
 	r := &p.requests[k]
 	return !r.later && (iteration != p.first || r.first != noPlace || r.places[iteration&1] == noPlace)
 }
 
-// allocPlanned is Alloc where plans are made.
+// allocPlanned is Alloc with PlacementPlanned.
 func (a *Allocator) allocPlanned(rounded, size uint64) (Block, bool) {
 	p := a.planner
 	k := p.plan.match(rounded, a.ended)
@@ -84,8 +85,8 @@ func (a *Allocator) allocPlanned(rounded, size uint64) (Block, bool) {
 	return block, true
 }
 
-// takePlace is the chunk of just a place, in no bin, or none: something else is there, or it
-// cannot be mapped.
+// takePlace returns the chunk of just a place, in no free set; or none, if a block is in the way or the
+// memory refuses to map it.
 func (a *Allocator) takePlace(addr, rounded uint64) int32 {
 	if addr == noPlace {
 		return none
@@ -105,8 +106,8 @@ func (a *Allocator) takePlace(addr, rounded uint64) int32 {
 	return a.carve(index, addr, rounded)
 }
 
-// growing is the last region, if a growth of any size lengthens it: a plan can have places
-// behind it. Else it is nil.
+// growing returns the last region if growths lengthen it by what is needed, so that a plan can have
+// places behind it; else nil.
 func (a *Allocator) growing() *region {
 	last := len(a.regions) - 1
 	if a.options.Growth != Needed || !a.memory.Coalesces() || last < 0 || a.regions[last].wall != a.lastGrown {
@@ -115,14 +116,14 @@ func (a *Allocator) growing() *region {
 	return &a.regions[last]
 }
 
-// freeTo says whether the end of a region is free from addr on, which may be behind it.
+// freeTo says whether a region has no block from addr on; addr may be behind its end.
 func (a *Allocator) freeTo(r *region, addr uint64) bool {
 	tail := &a.chunks[a.chunks[r.wall].prev]
 	return addr >= r.end() || tail.id == freeID && addr >= tail.addr
 }
 
-// makePlan plans the coming iterations like one that has just ended, whose lifetimes are given. It
-// returns false, and leaves the plan there was, if that would take too long.
+// makePlan makes a plan for iterations with the given lifetimes, which are those of the iteration that
+// just ended. It returns false, and keeps the plan there is, if that would take too long.
 func (a *Allocator) makePlan(lifetimes []lifetime) bool {
 	p := &a.planner.plan
 	length := a.planner.position
@@ -147,11 +148,12 @@ func (a *Allocator) makePlan(lifetimes []lifetime) bool {
 	return true
 }
 
-// placeFirst finds the places of the plan's first iteration, in which blocks of the iteration
-// before it are where no plan put them: what would meet one of those goes elsewhere, where it
-// meets nothing in this iteration nor the next.
+// placeFirst finds the places of the plan's first iteration, in which blocks of the iteration before
+// it are where no plan put them, until they are freed. A request whose place would overlap one of them
+// gets another for this iteration, which overlaps no block of it nor of the next.
 func (p *plan) placeFirst(lifetimes []lifetime, order []int, around *arrangement) {
 	length := around.circle / 2
+	// Keep the places that overlap no leaving block, and note those of the iteration behind this one.
 	for i := range lifetimes {
 		r, l := &p.requests[i], &lifetimes[i]
 		now, then := r.places[p.first&1], r.places[(p.first+1)&1]
@@ -165,6 +167,7 @@ func (p *plan) placeFirst(lifetimes []lifetime, order []int, around *arrangement
 			around.put(byteRange{then, then + r.size}, positions{next.from, min(next.to, around.circle)})
 		}
 	}
+	// Find other places for the rest.
 	for _, i := range order {
 		if r := &p.requests[i]; r.first == noPlace {
 			r.first = around.place(r.size, lifetimes[i].span(length, 0))
@@ -172,8 +175,8 @@ func (p *plan) placeFirst(lifetimes []lifetime, order []int, around *arrangement
 	}
 }
 
-// expectPlan makes what is in use, and the plan's places in the iterations to come, all that is
-// expected to be used.
+// expectPlan notes blocks in use and the plan's places as used now, and makes earlier uses count no
+// more: they are all that is expected to be used.
 func (a *Allocator) expectPlan() {
 	if !a.notes() {
 		return
@@ -197,22 +200,23 @@ func (a *Allocator) expectPlan() {
 	}
 }
 
-// expectPlace expects a place to be used, as far as its region goes by now.
+// expectPlace notes a place as used now, up to the end of its region; not one that begins in none.
 func (a *Allocator) expectPlace(addr, size uint64) {
 	if at, _, ok := a.Locate(addr); ok {
 		a.noteUse(addr, min(size, a.regions[at].end()-addr))
 	}
 }
 
-// planBegins says whether this is a plan's first iteration. Its blocks come to be one by one,
-// while others leave: what it expects to use is free for others to take until then, and not
-// mapped ahead.
+// planBegins says whether this is a plan's first iteration. In it blocks come one by one while those of
+// the iteration before are freed. So pages that the plan expects may still be unmapped elsewhere, and
+// are not mapped ahead.
 func (a *Allocator) planBegins() bool {
 	return a.planner != nil && a.planner.made > 0 && a.planner.plan.first == a.ended
 }
 
-// obstacles are where nothing can be placed, in the order of addresses: what lies outside of
-// regions, and blocks that stay. Leaving are the others of those in use.
+// obstacles returns the ranges where nothing can be placed, addresses ascending: all that is outside
+// of regions, and blocks that are not predicted to be freed in the coming iteration. leaving are the
+// other blocks.
 func (a *Allocator) obstacles(lifetimes []lifetime) (out []byteRange, leaving []leaver) {
 	end := uint64(0)
 	for i := range a.regions {

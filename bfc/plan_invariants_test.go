@@ -161,7 +161,7 @@ func TestPlansKeepTheHeapWhole(t *testing.T) {
 			"collect":    func(*rapid.T) { h.a.CollectGarbage() },
 			"iterate":    func(*rapid.T) { h.a.EndIteration() },
 			"trim":       func(*rapid.T) { h.a.Trim() },
-			"give back":  func(t *rapid.T) { h.a.UnmapFree(rapid.Uint64Range(0, 32*mib).Draw(t, "bytes")) },
+			"unmap free": func(t *rapid.T) { h.a.UnmapFree(rapid.Uint64Range(0, 32*mib).Draw(t, "bytes")) },
 			"":           h.check,
 		})
 	})

@@ -146,7 +146,7 @@ func TestPlanBeginsWithinThePeak(t *testing.T) {
 	}
 }
 
-// Nothing is mapped ahead of a plan's first iteration, and what was given back is of the later ones.
+// Nothing is mapped ahead of a plan's first iteration, and what was unmapped is of the later ones.
 func TestNothingAheadOfAPlan(t *testing.T) {
 	j := newPlanJob(t, Options{}, DeviceOptions{})
 	const steps = "a=6 b=1 -a c=2 d=6 -b -c -d"
@@ -237,8 +237,8 @@ func TestPlanInTheWayOfGrowth(t *testing.T) {
 	below := mustAlloc(t, a, 15*mib)
 	mustAlloc(t, a, mib)
 	mustFree(t, a, below.Addr)
-	if got := mustAlloc(t, a, 6*mib).Addr - base; got != 0 || device.grows != 1 || device.takes > 0 {
-		t.Errorf("at %d MiB, %d growths, %d taken, want at 0 with one and none", got/mib, device.grows, device.takes)
+	if got := mustAlloc(t, a, 6*mib).Addr - base; got != 0 || device.grows != 1 || device.unmaps > 0 {
+		t.Errorf("at %d MiB, %d growths, %d taken, want at 0 with one and none", got/mib, device.grows, device.unmaps)
 	}
 }
 
@@ -424,7 +424,7 @@ func TestPlansHold(t *testing.T) {
 			places = append(places, at)
 			a.EndIteration()
 			if given, mapped := a.Trim(); iteration > 4 && given+mapped > 0 {
-				t.Fatalf("behind iteration %d %d bytes were given back and %d mapped", iteration, given, mapped)
+				t.Fatalf("behind iteration %d %d bytes were unmapped and %d mapped", iteration, given, mapped)
 			}
 		}
 		for i := 5; i < len(places); i++ {

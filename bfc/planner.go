@@ -6,58 +6,58 @@ import (
 )
 
 const (
-	// maxRequests bounds the requests of an iteration that is planned.
+	// maxRequests is the most requests of an iteration that can be planned.
 	maxRequests = 1 << 16
-	// maxPlanWork bounds the time that a plan takes, to about three seconds: in pairs of blocks that
-	// are live together, and in requests times obstacles, obstaclesPerPair of which take as long.
+	// maxPlanWork bounds the time of making a plan, to about three seconds. It is in pairs of blocks
+	// that are live together; a request that passes obstaclesPerPair obstacles takes as long as a pair.
 	maxPlanWork      = 1 << 26
 	obstaclesPerPair = 16
-	// maxPositions bounds the positions of an iteration that is planned.
+	// maxPositions is the most positions of an iteration that can be planned.
 	maxPositions = 4 * maxRequests
-	// likeContext is how many requests in a row have to be of the same sizes for one to be the
-	// like of another.
+	// likeContext is how many requests in a row must have the same sizes in two iterations for one to
+	// be the like of the other.
 	likeContext = 4
-	// maxWaitBits bounds the powers of two that are iterations between two tries to make a plan.
+	// maxWaitBits: try number n waits for 2^n iterations, at most 2^maxWaitBits.
 	maxWaitBits = 16
 )
 
-// origin is the request that a block was handed out for.
+// origin is the request that a block was handed out for, where that is noted.
 type origin struct {
-	request   int32  // 1 + its index among the requests of its iteration; 0 where it is not noted
-	iteration uint32 // as Allocator.ended counts them
+	request   int32  // 1 + its index among the requests of its iteration; 0: not noted
+	iteration uint32 // from 0
 }
 
 // ending says when the block of a request is freed.
 type ending uint8
 
 const (
-	endsLater ending = iota // after the next iteration, or nobody knows yet
+	endsLater ending = iota // after the next iteration, or not known
 	endsSame                // in the iteration of its request
 	endsNext                // in the one after it
 )
 
-// lifetime is what is known of the block of a request. Positions count the requests and frees
-// of an iteration from 0.
+// lifetime is when the block of a request is live, as far as it is known. Positions number the requests
+// and frees of an iteration from 0.
 type lifetime struct {
 	size     uint64 // bytes, a multiple of the granule
 	from, to uint32 // positions of the request and, in the iteration of the free, of the free
 	end      ending
 }
 
-// planner notes the requests and frees of iterations, and decides when to make a plan.
+// planner notes the requests and frees of iterations, decides when to make a plan, and has the plan.
 type planner struct {
-	ends    freeSet  // the free chunks by where they end, all as if of the size of a granule
-	origins []origin // by index, of the chunks in use
+	ends    freeSet  // the free chunks by the address of their end; the set has 1 granule as the size of all
+	origins []origin // by index, of chunks in use
 
 	current, previous []lifetime // by request, of this iteration and the one before
 	position          uint32     // of the next request or free
-	partial           [2]bool    // not all of this iteration, or the one before, is noted
+	partial           [2]bool    // this iteration, and the one before: more requests or positions than are noted
 
 	plan   plan
-	missed [2]bool // the plan did not hold in this iteration, or the one before, as far as they went
-	made   uint32  // plans
-	tries  uint32  // to make one
-	next   uint32  // ended iterations from which on another one is tried
+	missed [2]bool // this iteration, and the one before: a request missed, or their number differs from the plan's
+	made   uint32  // how many plans were made
+	tries  uint32  // how many times making one was tried
+	next   uint32  // the next try is when ended is at least this
 }
 
 func newPlanner() *planner {
@@ -66,13 +66,13 @@ func newPlanner() *planner {
 	return p
 }
 
-// addSlot makes room for the next index.
+// addSlot makes room for one more slot.
 func (p *planner) addSlot() {
 	p.ends.addSlot()
 	p.origins = append(p.origins, origin{})
 }
 
-// requested notes a request that was served.
+// requested notes a request that succeeded, and returns the origin of its block.
 func (p *planner) requested(rounded uint64, iteration uint32) origin {
 	at := p.advance()
 	if len(p.current) == maxRequests {
@@ -97,7 +97,7 @@ func (p *planner) freed(o origin, iteration uint32) {
 	}
 }
 
-// advance returns the position and goes on to the next.
+// advance returns the position of a request or free, and counts it.
 func (p *planner) advance() uint32 {
 	if p.position == maxPositions {
 		p.partial[0] = true
@@ -107,15 +107,15 @@ func (p *planner) advance() uint32 {
 	return p.position - 1
 }
 
-// due says whether a plan is wanted at the end of an iteration: there is none, or it has not
-// held twice running.
+// due says whether to try a plan at the end of an iteration: two iterations running were missed, and
+// are completely noted.
 func (p *planner) due(ended uint32) bool {
 	return p.missed == [2]bool{true, true} && len(p.current) > 0 && ended >= p.next && p.partial == [2]bool{}
 }
 
-// predictLifetimes returns the lifetimes of the iteration that has just ended. Of blocks that are still
-// live they are those of their likes of the iteration before. It returns nil if too many
-// requests have no like there: the job does not repeat itself.
+// predictLifetimes returns the lifetimes of the iteration that just ended. Blocks that are still live
+// have the end of their likes of the iteration before. It returns nil if fewer than 7 of 8 requests
+// have a like: the job does not repeat itself.
 func (p *planner) predictLifetimes() []lifetime {
 	like := make([]int, len(p.current)) // 1 + index in previous
 	taken := make([]bool, len(p.previous))
@@ -132,8 +132,8 @@ func (p *planner) predictLifetimes() []lifetime {
 	return lifetimes
 }
 
-// pairs counts, over an iteration of many alike, the blocks with a place that are live when another
-// is asked for.
+// pairs returns, summed over the requests whose block has a place, how many other blocks with a place
+// are live when the request is made, in an iteration that follows one like it.
 func pairs(lifetimes []lifetime, length uint32) uint64 {
 	freed := make([]bool, length)
 	live, count := uint64(0), uint64(0)
@@ -160,8 +160,9 @@ func pairs(lifetimes []lifetime, length uint32) uint64 {
 	return count
 }
 
-// matchLikes finds likes for requests that have none, in order among those that are alike: that
-// and the requests before them (step -1) or after (1) are of the same sizes. It returns how many.
+// matchLikes finds likes for requests that have none, and returns how many it finds. Two requests are
+// alike if they and the requests before them (step -1) or behind them (step 1) have the same sizes;
+// among those that are, they are paired in order.
 func (p *planner) matchLikes(like []int, taken []bool, step int) int {
 	found := 0
 	before := contexts(p.previous, step)
@@ -178,13 +179,13 @@ func (p *planner) matchLikes(like []int, taken []bool, step int) int {
 	return found
 }
 
-// context is a request with a hash of its size and of those before or after it.
+// context is a request with a hash of its size and of those before or behind it.
 type context struct {
 	key     uint64
 	request int
 }
 
-// contexts are those of all requests, in the order of keys and then of requests.
+// contexts returns the contexts of all requests, by key and then by request.
 func contexts(l []lifetime, step int) []context {
 	all := make([]context, len(l))
 	for i := range l {
@@ -198,7 +199,7 @@ func contexts(l []lifetime, step int) []context {
 	return all
 }
 
-// endIteration makes this iteration the one before.
+// endIteration makes this iteration the one before it, and begins a new one.
 func (p *planner) endIteration() {
 	p.current, p.previous = p.previous[:0], p.current
 	p.position = 0
@@ -207,7 +208,7 @@ func (p *planner) endIteration() {
 	p.plan.cursor = 0
 }
 
-// endPlanned is what the end of an iteration is to plans.
+// endPlanned ends an iteration: it may make a plan, and notes what the plan expects to be used.
 func (a *Allocator) endPlanned() {
 	p := a.planner
 	p.missed[0] = p.missed[0] || len(p.current) != len(p.plan.requests)
@@ -221,7 +222,7 @@ func (a *Allocator) endPlanned() {
 	case lifetimes != nil && a.makePlan(lifetimes):
 		p.made++
 		a.expectPlan()
-	case p.made > 0 && a.ended-p.plan.first <= 2: // blocks of the first iteration were in the second, too
+	case p.made > 0 && a.ended-p.plan.first <= 2: // blocks of the plan's first iteration can live in its second
 		a.expectPlan()
 	}
 	p.endIteration()

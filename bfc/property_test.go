@@ -97,7 +97,7 @@ func (p *pair) free(t *rapid.T) {
 	p.n.free(block.Addr)
 }
 
-// unmap gives back granules in a free chunk, or tries to near any.
+// unmap unmaps pages in a free chunk, or tries to near any.
 func (p *pair) unmap(t *rapid.T) {
 	if len(p.n.spans) == 0 {
 		t.Skip("nothing to unmap")
@@ -159,10 +159,10 @@ func (p *pair) trim(*rapid.T) {
 	p.n.trim()
 }
 
-func (p *pair) giveBack(t *rapid.T) {
+func (p *pair) unmapFree(t *rapid.T) {
 	bytes := rapid.Uint64Range(0, 32*mib).Draw(t, "bytes")
 	p.a.UnmapFree(bytes)
-	p.n.giveBack(bytes)
+	p.n.unmapFree(bytes)
 }
 
 func (p *pair) check(t *rapid.T) {
@@ -174,8 +174,8 @@ func (p *pair) check(t *rapid.T) {
 		t.Fatalf("stats (-want +got):\n%s", diff)
 	}
 	lost := uint64(len(p.n.gone)) * p.device.Granularity()
-	if p.a.unmapped.bytes != lost || p.aDevice.takes != p.device.takes || p.aDevice.maps != p.device.maps {
-		t.Fatalf("%d bytes given back, %d taken, %d mapped; want %d, %d, %d", p.a.unmapped.bytes, p.aDevice.takes, p.aDevice.maps, lost, p.device.takes, p.device.maps)
+	if p.a.unmapped.bytes != lost || p.aDevice.unmaps != p.device.unmaps || p.aDevice.maps != p.device.maps {
+		t.Fatalf("%d bytes unmapped, %d taken, %d mapped; want %d, %d, %d", p.a.unmapped.bytes, p.aDevice.unmaps, p.aDevice.maps, lost, p.device.unmaps, p.device.maps)
 	}
 	if p.a.NextRegion() != p.n.next {
 		t.Fatalf("next region %d, want %d", p.a.NextRegion(), p.n.next)
@@ -265,7 +265,7 @@ func TestAgreesWithNaive(t *testing.T) {
 			"iterate":    p.iterate,
 			"again":      p.iterate,
 			"trim":       p.trim,
-			"give back":  p.giveBack,
+			"unmap free": p.unmapFree,
 			"":           p.check,
 		})
 	})

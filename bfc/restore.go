@@ -6,16 +6,15 @@ import (
 	"slices"
 )
 
-// ErrNotRestorable is of a range that cannot be made a block again.
-var ErrNotRestorable = errors.New("not whole granules that are mapped and of one free chunk")
+// ErrNotRestorable says that a range cannot be made a block.
+var ErrNotRestorable = errors.New("not whole granules that are mapped and within one free chunk")
 
-// Restore makes [addr, addr+size) a block in use at a place no policy chose: a checkpoint
-// of the heap had it there. size is a multiple of Granule, of which requested bytes were
-// asked for. What is left of the free chunk on either side stays free. The error is
-// ErrNotRestorable, and then nothing has changed.
+// Restore makes [addr, addr+size) a block: a checkpoint of the allocator had it there. addr and size
+// are multiples of Granule, and requested is the bytes that it was requested with. The rest of the
+// free chunk on either side stays free. After ErrNotRestorable nothing has changed.
 //
-// Since free chunks always merge, a heap is told by its regions and blocks: freeing all
-// blocks and restoring those of a checkpoint gives the very heap that was checked.
+// Since free chunks always merge, regions and blocks determine all chunks: freeing all blocks and
+// restoring those of a checkpoint gives the chunks of the checkpoint.
 func (a *Allocator) Restore(addr, size, requested uint64) (Block, error) {
 	index := a.freeOver(addr, size)
 	if index == none || requested == 0 || requested > size || a.unmapped.within(addr, addr+size) != 0 {
@@ -25,7 +24,7 @@ func (a *Allocator) Restore(addr, size, requested uint64) (Block, error) {
 	return a.handOut(index, requested), nil
 }
 
-// freeOver is the free chunk that has all of [addr, addr+size), or none.
+// freeOver returns the free chunk that has all of [addr, addr+size); or none.
 func (a *Allocator) freeOver(addr, size uint64) int32 {
 	end := addr + size
 	if end <= addr || (addr|size)&(Granule-1) != 0 {

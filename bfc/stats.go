@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// Bins is how many bins the free chunks are reported in.
+// Bins is how many bins chunks are counted in, by size.
 const Bins = 21
 
-// Stats are counters; sizes are in bytes, of chunks, not of requests.
+// Stats are counters. Sizes are bytes of chunks, not of requests.
 type Stats struct {
 	NumAllocs      uint64 // successful requests
 	BytesInUse     uint64
@@ -22,15 +22,14 @@ type Stats struct {
 // Stats returns the counters since New or ClearPeaks.
 func (a *Allocator) Stats() Stats { return a.stats }
 
-// ClearPeaks makes the peaks what there is now, and forgets the requests counted and the
-// largest of them.
+// ClearPeaks sets the peaks to the current values, and NumAllocs and LargestAlloc to 0.
 func (a *Allocator) ClearPeaks() {
 	a.stats.NumAllocs, a.stats.LargestAlloc = 0, 0
 	a.stats.PeakBytesInUse = a.stats.BytesInUse
 	a.stats.PeakReserved = a.stats.Reserved
 }
 
-// LargestFree is the size of the largest free chunk in bytes, 0 without any.
+// LargestFree returns the size of the largest free chunk in bytes; 0 if there is none.
 func (a *Allocator) LargestFree() uint64 {
 	index := a.free.largest()
 	if index == none {
@@ -39,13 +38,13 @@ func (a *Allocator) LargestFree() uint64 {
 	return a.chunks[index].size
 }
 
-// FreeBytes is the size of all free chunks, mapped or not.
+// FreeBytes returns the bytes of all free chunks, mapped or not.
 func (a *Allocator) FreeBytes() uint64 {
 	return a.stats.Reserved + a.unmapped.bytes - a.stats.BytesInUse
 }
 
-// Fragmentation is (F-L)/F for F free bytes, the largest chunk of which has L: at least 0,
-// less than 1, and 0 where nothing is free.
+// Fragmentation returns (F-L)/F, where F is FreeBytes and L is LargestFree: from 0 to below 1, and 0
+// where nothing is free.
 func (a *Allocator) Fragmentation() float64 {
 	free := a.FreeBytes()
 	if free == 0 {
@@ -86,8 +85,8 @@ func (a *Allocator) Regions() []Region {
 	return out
 }
 
-// Locate returns the index, in the order of addresses, of the region that has addr, and
-// the offset in it. It is false if there is none.
+// Locate returns the index, addresses ascending, of the region that has addr, and the offset in it. ok
+// is false if there is none.
 func (a *Allocator) Locate(addr uint64) (index int, offset uint64, ok bool) {
 	at, found := slices.BinarySearchFunc(a.regions, addr, func(r region, addr uint64) int {
 		switch {
@@ -104,9 +103,9 @@ func (a *Allocator) Locate(addr uint64) (index int, offset uint64, ok bool) {
 	return at, addr - a.regions[at].addr, true
 }
 
-// Bin sums up the chunks of one bin's sizes, free and in use. Sizes are in bytes.
+// Bin counts the chunks of one bin, free and in use. Sizes are in bytes.
 type Bin struct {
-	LowerBound     uint64 // the least size of the bin
+	LowerBound     uint64 // smallest size of the bin
 	Chunks         int
 	ChunksInUse    int
 	Bytes          uint64
@@ -114,13 +113,13 @@ type Bin struct {
 	RequestedInUse uint64
 }
 
-// BinOf is the bin of a chunk of size bytes: bin k has the sizes from 256·2^k to below
-// twice that, and the last one all above.
+// BinOf returns the bin of a chunk of size bytes. Bin k has the sizes from 256·2^k to below twice that,
+// and the last bin all above.
 func BinOf(size uint64) int {
 	return min(Bins-1, bits.Len64(max(size, Granule)>>granuleBits)-1)
 }
 
-// BinSummary sums up the chunks of regions by bin.
+// BinSummary counts the chunks of regions by bin.
 func BinSummary(regions []Region) [Bins]Bin {
 	var bins [Bins]Bin
 	for k := range bins {
@@ -142,8 +141,8 @@ func BinSummary(regions []Region) [Bins]Bin {
 	return bins
 }
 
-// Picture draws the chunks of regions, laid end to end, in width cells: '*' holds bytes
-// that were asked for; else 'x' holds what blocks have beyond them; else '_' is free.
+// Picture draws the chunks of regions, one region behind the other, in width characters: '*' where a
+// requested byte is, else 'x' where rounding or slack is, else '_' for free.
 func Picture(regions []Region, width int) string {
 	total := uint64(0)
 	for _, r := range regions {

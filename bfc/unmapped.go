@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// byteRange is [from, to).
+// byteRange is the bytes [from, to).
 type byteRange struct{ from, to uint64 }
 
 func (r byteRange) bytes() uint64 { return r.to - r.from }
 
-// rangeSet is a set of bytes, as its maximal ranges in the order of addresses. The zero
-// value is empty.
+// rangeSet is a set of bytes, kept as its maximal ranges, addresses ascending. The zero value is
+// empty.
 type rangeSet struct {
 	ranges []byteRange
 	bytes  uint64 // in all of them
@@ -19,7 +19,7 @@ type rangeSet struct {
 
 func (s *rangeSet) empty() bool { return len(s.ranges) == 0 }
 
-// from is the index of the first range that ends after addr.
+// from returns the index of the first range that ends behind addr.
 func (s *rangeSet) from(addr uint64) int {
 	at, _ := slices.BinarySearchFunc(s.ranges, addr, func(r byteRange, addr uint64) int {
 		if r.to <= addr {
@@ -30,7 +30,7 @@ func (s *rangeSet) from(addr uint64) int {
 	return at
 }
 
-// add adds a range of which no byte is in the set.
+// add adds a range, no byte of which is in the set.
 func (s *rangeSet) add(r byteRange) {
 	s.bytes += r.bytes()
 	at := s.from(r.from)
@@ -46,7 +46,7 @@ func (s *rangeSet) add(r byteRange) {
 	s.ranges = slices.Replace(s.ranges, at, end, r)
 }
 
-// remove takes the bytes of a range out of the set, those that are in it.
+// remove removes the bytes of a range that are in the set.
 func (s *rangeSet) remove(r byteRange) {
 	at := s.from(r.from)
 	end := at
@@ -73,7 +73,7 @@ func (s *rangeSet) cut(out []byteRange, from, to uint64) []byteRange {
 	return out
 }
 
-// within is how many bytes of [from, to) are in the set.
+// within returns how many bytes of [from, to) are in the set.
 func (s *rangeSet) within(from, to uint64) uint64 {
 	bytes := uint64(0)
 	for at := s.from(from); at < len(s.ranges) && s.ranges[at].from < to; at++ {
@@ -82,10 +82,9 @@ func (s *rangeSet) within(from, to uint64) uint64 {
 	return bytes
 }
 
-// Unmap notes that the physical memory of [addr, addr+bytes) was given back: whoever calls
-// it does that. The range is of whole granules of the memory's granularity, mapped, and
-// inside one free chunk; for any other it returns ErrNotFree and nothing has changed.
-// Placement goes on as if nothing had been given back; what is handed out is mapped again.
+// Unmap notes that the caller has unmapped [addr, addr+bytes): whole pages, mapped, and within one
+// free chunk. For any other range it returns ErrNotFree, and nothing has changed. Placement does not
+// look at unmapped pages; they are mapped again before they are handed out.
 func (a *Allocator) Unmap(addr, bytes uint64) error {
 	r := byteRange{addr, addr + bytes}
 	if !a.unmappable(r) {
@@ -96,9 +95,9 @@ func (a *Allocator) Unmap(addr, bytes uint64) error {
 	return nil
 }
 
-// Remap notes that the owner has mapped [addr, addr+bytes) again, ahead of need. The range is
-// of whole granules, and all of it had been given back; for any other, and beyond the limit, it
-// returns ErrNotUnmapped and nothing has changed.
+// Remap notes that the caller has mapped [addr, addr+bytes) ahead of a request: whole pages, all
+// unmapped. For any other range, and beyond the limit, it returns ErrNotUnmapped, and nothing has
+// changed.
 func (a *Allocator) Remap(addr, bytes uint64) error {
 	r := byteRange{addr, addr + bytes}
 	if !a.isUnmapped(r) || bytes > a.room() {
@@ -110,23 +109,23 @@ func (a *Allocator) Remap(addr, bytes uint64) error {
 	return nil
 }
 
-// unmappable says whether r is of whole granules, all mapped and in one free chunk.
+// unmappable says whether r is whole pages, all mapped and within one free chunk.
 func (a *Allocator) unmappable(r byteRange) bool {
 	return a.isPages(r) && a.freeAround(r) != none && a.unmapped.within(r.from, r.to) == 0
 }
 
-// isUnmapped says whether r is of whole granules that were all given back.
+// isUnmapped says whether r is whole pages, all unmapped.
 func (a *Allocator) isUnmapped(r byteRange) bool {
 	return a.isPages(r) && a.unmapped.within(r.from, r.to) == r.bytes()
 }
 
-// isPages says whether r is of whole granules, and not empty.
+// isPages says whether r is whole pages, at least one.
 func (a *Allocator) isPages(r byteRange) bool {
 	return r.to > r.from && (r.from|r.to)&(a.granularity-1) == 0
 }
 
-// freeAround finds the free chunk that has all of r. It looks at free chunks of that size
-// and larger only, which are few where r is worth to be unmapped.
+// freeAround returns the free chunk that has all of r; or none. It looks at free chunks of that size
+// and larger, which are few where r is pages.
 func (a *Allocator) freeAround(r byteRange) int32 {
 	for index := a.free.first(r.bytes(), 0); index != none; index = a.free.after(index) {
 		if c := &a.chunks[index]; c.addr <= r.from && r.to <= c.addr+c.size {
@@ -136,8 +135,8 @@ func (a *Allocator) freeAround(r byteRange) int32 {
 	return none
 }
 
-// searchMapped maps what is missing of the best fit, or else finds the first candidate of
-// which nothing is missing.
+// searchMapped returns best, after mapping the part that a request gets of it; or, where the memory
+// refuses, the first larger chunk whose part is mapped; or none.
 func (a *Allocator) searchMapped(best int32, rounded uint64) int32 {
 	if a.mapFor(best, a.reach(best, rounded)) {
 		return best
@@ -150,8 +149,8 @@ func (a *Allocator) searchMapped(best int32, rounded uint64) int32 {
 	return none
 }
 
-// mapFor maps what is missing of r, which a request gets of a free chunk. Needed takes as much
-// elsewhere first, where uses are noted.
+// mapFor maps the unmapped part of r, which a request gets of a free chunk. Growth Needed first unmaps
+// as many bytes elsewhere, where uses are noted.
 func (a *Allocator) mapFor(index int32, r byteRange) bool {
 	if lack := a.unmapped.within(r.from, r.to); lack > 0 && a.options.Growth == Needed && a.notes() {
 		a.unmapElsewhere(lack, index)
@@ -159,7 +158,7 @@ func (a *Allocator) mapFor(index int32, r byteRange) bool {
 	return a.mapRange(r)
 }
 
-// reach is what a request would get of a free chunk, widened to the granularity.
+// reach returns the range that a request would get of a free chunk, widened to whole pages.
 func (a *Allocator) reach(index int32, rounded uint64) byteRange {
 	c := &a.chunks[index]
 	return byteRange{
@@ -168,7 +167,7 @@ func (a *Allocator) reach(index int32, rounded uint64) byteRange {
 	}
 }
 
-// mapRange maps what is missing of r, all or nothing.
+// mapRange maps the unmapped part of r, all of it or nothing.
 func (a *Allocator) mapRange(r byteRange) bool {
 	a.missing = a.unmapped.cut(a.missing[:0], r.from, r.to)
 	reserved := a.stats.Reserved

@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// giveBack unmaps on the device and tells the allocator, as the owner of both does.
-func giveBack(t *testing.T, a *Allocator, d *Device, addr, bytes uint64) {
+// unmapFree unmaps on the device and tells the allocator, as the owner of both does.
+func unmapFree(t *testing.T, a *Allocator, d *Device, addr, bytes uint64) {
 	t.Helper()
 	if err := a.Unmap(addr, bytes); err != nil {
 		t.Fatal(err)
@@ -69,13 +69,13 @@ func TestRemapWhatIsHandedOut(t *testing.T) {
 	base := block.Addr
 	mustFree(t, a, base)
 	for _, r := range [][2]uint64{{8, 2}, {2, 2}, {6, 2}, {20, 20}, {4, 2}} { // 2..10 and 20..40 MiB
-		giveBack(t, a, memory.Device, base+r[0]*mib, r[1]*mib)
+		unmapFree(t, a, memory.Device, base+r[0]*mib, r[1]*mib)
 	}
 	memory.calls = nil
 	if got, want := a.Stats().Reserved, uint64(gib-28*mib); got != want || memory.used != want {
 		t.Errorf("reserved %d, device says %d, want %d", got, memory.used, want)
 	}
-	mustAlloc(t, a, 21*mib+1) // ends in the granule from 20 to 22
+	mustAlloc(t, a, 21*mib+1) // ends in the page from 20 to 22
 	want := []mapCall{{"map", 2, 8}, {"map", 20, 2}}
 	if diff := cmp.Diff(want, memory.calls); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -84,12 +84,12 @@ func TestRemapWhatIsHandedOut(t *testing.T) {
 		t.Errorf("reserved %d, device says %d, want %d", got, memory.used, want)
 	}
 	if got, want := a.FreeBytes(), uint64(gib-21*mib-256); got != want {
-		t.Errorf("%d free bytes, want %d: those given back are counted", got, want)
+		t.Errorf("%d free bytes, want %d: those unmapped are counted", got, want)
 	}
 }
 
 // hole makes a heap of 4 chunks in use with free ones of 10 and 12 MiB between them, and
-// gives back 2 MiB of the start, the middle and the end of the smaller.
+// unmaps 2 MiB of the start, the middle and the end of the smaller.
 func hole(t *testing.T, a *Allocator, memory *mapLog) (small, large Block) {
 	t.Helper()
 	mustAlloc(t, a, 2*mib)
@@ -99,9 +99,9 @@ func hole(t *testing.T, a *Allocator, memory *mapLog) (small, large Block) {
 	mustAlloc(t, a, 2*mib)
 	mustFree(t, a, small.Addr)
 	mustFree(t, a, large.Addr)
-	giveBack(t, a, memory.Device, small.Addr, 2*mib)
-	giveBack(t, a, memory.Device, small.Addr+8*mib, 2*mib)
-	giveBack(t, a, memory.Device, small.Addr+4*mib, 2*mib)
+	unmapFree(t, a, memory.Device, small.Addr, 2*mib)
+	unmapFree(t, a, memory.Device, small.Addr+8*mib, 2*mib)
+	unmapFree(t, a, memory.Device, small.Addr+4*mib, 2*mib)
 	memory.calls = nil
 	return small, large
 }
@@ -131,7 +131,7 @@ func TestWhollyMappedIsWhatIsHandedOut(t *testing.T) {
 		RefuseMap: func(int, uint64, uint64) bool { return true },
 	})
 	small, large := hole(t, a, memory)
-	giveBack(t, a, memory.Device, large.Addr+6*mib, 2*mib)
+	unmapFree(t, a, memory.Device, large.Addr+6*mib, 2*mib)
 	if got := mustAlloc(t, a, 4*mib); got.Addr != large.Addr || got.Size != 4*mib {
 		t.Errorf("got %+v, want 4 MiB at %#x", got, large.Addr)
 	}
@@ -159,7 +159,7 @@ func TestRefusedRemapGrows(t *testing.T) {
 		first := mustAlloc(t, a, 4*mib)
 		keep := mustAlloc(t, a, 2*mib)
 		mustFree(t, a, first.Addr)
-		giveBack(t, a, memory.Device, first.Addr, 4*mib)
+		unmapFree(t, a, memory.Device, first.Addr, 4*mib)
 		memory.calls = nil
 		before := a.Stats()
 		block, ok := a.Alloc(4 * mib)
@@ -182,7 +182,7 @@ func TestUnmappableTailIsNoCredit(t *testing.T) {
 	})
 	first := mustAlloc(t, a, 4*mib)
 	mustFree(t, a, first.Addr)
-	giveBack(t, a, memory.Device, first.Addr, 2*mib)
+	unmapFree(t, a, memory.Device, first.Addr, 2*mib)
 	// The grant merges with the tail, and the joined chunk starts with what is missing.
 	if block, ok := a.Alloc(4 * mib); ok {
 		t.Errorf("got %+v", block)
@@ -190,17 +190,17 @@ func TestUnmappableTailIsNoCredit(t *testing.T) {
 	wantShape(t, a, [][]int64{{-8 * mib}})
 }
 
-// What was given back may have been used up by growth: the limit holds for remaps too.
+// What was unmapped may have been used up by growth: the limit holds for remaps too.
 func TestRemapWithinTheLimit(t *testing.T) {
 	a, memory := newMapped(t, Options{Limit: 10 * mib}, DeviceOptions{})
 	first := mustAlloc(t, a, 4*mib)
 	mustAlloc(t, a, 4*mib)
 	mustFree(t, a, first.Addr)
-	giveBack(t, a, memory.Device, first.Addr, 4*mib)
+	unmapFree(t, a, memory.Device, first.Addr, 4*mib)
 	mustAlloc(t, a, 2*mib) // of the freed chunk
 	tail := mustAlloc(t, a, 4*mib)
 	if a.Stats().Reserved != 10*mib || a.unmapped.bytes != 2*mib {
-		t.Fatalf("%d reserved, %d given back", a.Stats().Reserved, a.unmapped.bytes)
+		t.Fatalf("%d reserved, %d unmapped", a.Stats().Reserved, a.unmapped.bytes)
 	}
 	memory.calls = nil
 	if block, ok := a.Alloc(2 * mib); ok || len(memory.calls) > 0 {
@@ -215,14 +215,14 @@ func TestRemapWithinTheLimit(t *testing.T) {
 func giveBackAll(t *testing.T, a *Allocator, d *Device, block Block) {
 	t.Helper()
 	mustFree(t, a, block.Addr)
-	giveBack(t, a, d, block.Addr, block.Size)
+	unmapFree(t, a, d, block.Addr, block.Size)
 }
 
 func TestUnmapRefuses(t *testing.T) {
 	a, memory := newMapped(t, Options{Limit: gib, Growth: None}, DeviceOptions{})
 	used := mustAlloc(t, a, 3*mib)
 	free := used.Addr + 4*mib
-	giveBack(t, a, memory.Device, free+4*mib, 2*mib)
+	unmapFree(t, a, memory.Device, free+4*mib, 2*mib)
 	before := a.Stats()
 	for name, r := range map[string][2]uint64{
 		"nothing":               {free, 0},
@@ -230,8 +230,8 @@ func TestUnmapRefuses(t *testing.T) {
 		"not whole granules":    {free, 3 * mib},
 		"in use":                {used.Addr, 2 * mib},
 		"partly in use":         {used.Addr + 2*mib, 2 * mib},
-		"given back already":    {free + 4*mib, 2 * mib},
-		"partly given back":     {free, 6 * mib},
+		"unmapped already":      {free + 4*mib, 2 * mib},
+		"partly unmapped":       {free, 6 * mib},
 		"outside":               {free + gib, 2 * mib},
 		"past the end":          {free, gib},
 		"past the last address": {math.MaxUint64 &^ (2*mib - 1), 2 * mib},
@@ -250,7 +250,7 @@ func TestCollectPartlyUnmapped(t *testing.T) {
 	a, memory := newMapped(t, Options{Limit: 8 * mib, GarbageCollection: true, Growth: None}, DeviceOptions{Physical: 8 * mib})
 	block := mustAlloc(t, a, 8*mib)
 	mustFree(t, a, block.Addr)
-	giveBack(t, a, memory.Device, block.Addr+2*mib, 4*mib)
+	unmapFree(t, a, memory.Device, block.Addr+2*mib, 4*mib)
 	if got := a.CollectGarbage(); got != 4*mib || a.Stats().Reserved != 0 || memory.used != 0 {
 		t.Errorf("collected %d, reserved %d, device says %d", got, a.Stats().Reserved, memory.used)
 	}
@@ -285,7 +285,7 @@ func TestRangeSet(t *testing.T) {
 	}
 }
 
-// An idle region of which everything was given back already brings nothing, and is kept.
+// An idle region of which everything was unmapped already brings nothing, and is kept.
 func TestNothingToCollect(t *testing.T) {
 	a, memory := newMapped(t, Options{Limit: gib, Growth: Needed, GarbageCollection: true}, DeviceOptions{
 		RefuseGrow: refuse(2, 3),

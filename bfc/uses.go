@@ -2,18 +2,18 @@ package bfc
 
 import "slices"
 
-// keptIterations is for how many iterations after its last use a granule is expected to be
+// keptIterations is for how many further iterations a page that was used in one is expected to be
 // used again.
 const keptIterations = 2
 
-// maxNotedPages is the most granules of a region of which uses are noted, a gigabyte of notes;
-// those beyond are always expected to be used.
+// maxNotedPages is for how many pages of a region uses are noted, in 1 GiB of notes. Pages beyond them
+// are always expected to be used.
 const maxNotedPages = 1 << 28
 
-// notes says whether the uses of granules are noted.
+// notes says whether uses of pages are noted.
 func (a *Allocator) notes() bool { return a.options.Trim.When != TrimNever }
 
-// noteUse notes that [addr, addr+size), a chunk, is in use in this iteration.
+// noteUse notes that the pages of [addr, addr+size), which lies in a region, are used in this iteration.
 func (a *Allocator) noteUse(addr, size uint64) {
 	if !a.notes() {
 		return
@@ -26,21 +26,21 @@ func (a *Allocator) noteUse(addr, size uint64) {
 	}
 }
 
-// pageOf is the index of an address in the uses of its region.
+// pageOf returns the index of the page of an address in the uses of its region.
 func (a *Allocator) pageOf(r *region, addr uint64) uint64 {
 	return (addr - r.addr&^(a.granularity-1)) / a.granularity
 }
 
-// noteRegion makes room for the uses of a region that has come to its size.
+// noteRegion makes room for the uses of a region that is new or has become longer.
 func (a *Allocator) noteRegion(r *region) {
 	if a.notes() {
-		granules := min(a.pageOf(r, r.end()-1)+1, maxNotedPages)
-		r.uses = slices.Grow(r.uses, int(granules)-len(r.uses))[:granules]
+		pages := min(a.pageOf(r, r.end()-1)+1, maxNotedPages)
+		r.uses = slices.Grow(r.uses, int(pages)-len(r.uses))[:pages]
 	}
 }
 
-// expected says whether a granule of a region will be used in this iteration or the next, as
-// far as those before tell. The first iteration expects nothing.
+// expected says whether a page is expected to be used: it was used in this iteration or one of the
+// two before. In the first iteration no page is.
 func (a *Allocator) expected(r *region, addr uint64) bool {
 	at := a.pageOf(r, addr)
 	if at >= uint64(len(r.uses)) {
@@ -50,7 +50,7 @@ func (a *Allocator) expected(r *region, addr uint64) bool {
 	return a.ended > 0 && used > a.forgotten && used+keptIterations > a.ended
 }
 
-// EndIteration notes that an iteration has ended.
+// EndIteration ends the iteration under way. With PlacementPlanned it may make a plan.
 func (a *Allocator) EndIteration() {
 	a.ended++
 	if a.planner != nil {
@@ -58,12 +58,11 @@ func (a *Allocator) EndIteration() {
 	}
 }
 
-// Ended is how many iterations have ended.
+// Ended returns how many iterations have ended.
 func (a *Allocator) Ended() int { return int(a.ended) }
 
-// Excess appends to out the ranges of whole granules, in the order of addresses, that are free
-// and mapped and that no iteration of the last ones used. Before two iterations have ended
-// there is nothing to tell that by.
+// Excess appends to out the ranges of pages that are free, mapped and not expected to be used,
+// addresses ascending. Before two iterations have ended it appends none, since too few uses are noted.
 func (a *Allocator) Excess(out []Range) []Range {
 	if !a.notes() || a.ended < 2 {
 		return out
@@ -76,8 +75,8 @@ func (a *Allocator) Excess(out []Range) []Range {
 	return out
 }
 
-// Ahead appends to out the ranges that were given back though the coming iteration will use
-// them; none in the first iteration of a plan.
+// Ahead appends to out the ranges of pages that are unmapped and expected to be used, addresses
+// ascending; none in the first iteration of a plan.
 func (a *Allocator) Ahead(out []Range) []Range {
 	if !a.notes() || a.unmapped.empty() || a.planBegins() {
 		return out
@@ -90,21 +89,21 @@ func (a *Allocator) Ahead(out []Range) []Range {
 	return out
 }
 
-// InExcess says whether [addr, addr+bytes) is of whole granules and lies in a range of Excess.
-// It looks at these granules only, so that each of an owner's many slices can be judged.
+// InExcess says whether [addr, addr+bytes) is whole pages within a range of Excess. It looks at these
+// pages only, so that verify can check each slice that an owner unmaps.
 func (a *Allocator) InExcess(addr, bytes uint64) bool {
 	r := byteRange{addr, addr + bytes}
 	return a.notes() && a.ended >= 2 && a.unmappable(r) && a.allNoted(r, false)
 }
 
-// InAhead says the same of a range of Ahead.
+// InAhead says whether [addr, addr+bytes) is whole pages within a range of Ahead.
 func (a *Allocator) InAhead(addr, bytes uint64) bool {
 	r := byteRange{addr, addr + bytes}
 	return a.notes() && !a.planBegins() && a.isUnmapped(r) && a.allNoted(r, true)
 }
 
-// allNoted says whether r, which is free, is of granules of one region that are all expected to
-// be used, or all not.
+// allNoted says whether r, which is free, lies in one region, and the answer of expected is the same
+// for all of its pages: the one given.
 func (a *Allocator) allNoted(r byteRange, expected bool) bool {
 	index, _, ok := a.Locate(r.from)
 	if !ok || r.to > a.regions[index].end() {
@@ -118,7 +117,7 @@ func (a *Allocator) allNoted(r byteRange, expected bool) bool {
 	return true
 }
 
-// Idle appends to out all ranges of whole granules that are free and mapped.
+// Idle appends to out the ranges of pages that are free and mapped, addresses ascending.
 func (a *Allocator) Idle(out []Range) []Range {
 	a.eachFree(func(_ *region, part byteRange, mapped bool) {
 		if mapped {
@@ -128,12 +127,12 @@ func (a *Allocator) Idle(out []Range) []Range {
 	return out
 }
 
-// Range is [Addr, Addr+Bytes).
+// Range is the bytes [Addr, Addr+Bytes).
 type Range struct{ Addr, Bytes uint64 }
 
-// eachFree visits the whole granules of free chunks, in the order of addresses: ranges that
-// are all mapped or all given back. However large a free chunk is, it is as many steps as
-// ranges of it were given back.
+// eachFree visits the whole pages of free chunks, addresses ascending, in ranges that are all mapped
+// or all unmapped; a range may be empty. It takes a step for each unmapped range of a chunk, however
+// large the chunk is.
 func (a *Allocator) eachFree(visit func(r *region, part byteRange, mapped bool)) {
 	for i := range a.regions {
 		r := &a.regions[i]
@@ -157,8 +156,8 @@ func (a *Allocator) eachFree(visit func(r *region, part byteRange, mapped bool))
 	}
 }
 
-// appendRuns appends the maximal runs of granules of part, which may be empty, that are
-// expected to be used, or are not.
+// appendRuns appends the maximal ranges of pages of part for which expected returns what is given.
+// part may be empty.
 func (a *Allocator) appendRuns(out []Range, r *region, part byteRange, expected bool) []Range {
 	run := part.from
 	for at := part.from; at < part.to; at += a.granularity {
@@ -183,56 +182,55 @@ func appendRange(out []Range, from, to uint64) []Range {
 	return out
 }
 
-// wholePages is the range of the memory's granules that lie in a chunk; to is not above
-// from if there are none.
+// wholePages returns the range of the pages that lie in a chunk as a whole; where there are none, to
+// is not above from.
 func (a *Allocator) wholePages(c *chunk) (from, to uint64) {
 	return roundUp(c.addr, a.granularity), (c.addr + c.size) &^ (a.granularity - 1)
 }
 
-// aheadSlice is how much is mapped ahead at a time, in bytes, or a granule where that is more.
+// aheadSlice is how many bytes are mapped ahead at a time; a page where that is more.
 const aheadSlice = 16 << 20
 
-// Trim has the memory take Excess and then map Ahead, in slices from the lowest address up and only
-// as far as Reserved stays within PeakReserved: a guess at the coming iteration never makes a peak
-// that its requests would not. It returns the bytes of both; what the limit or the memory refuses is
-// left as it is, and of what is Ahead all behind it.
-func (a *Allocator) Trim() (given, mapped uint64) {
+// Trim unmaps Excess and then maps Ahead, in slices, addresses ascending, while Reserved stays within
+// PeakReserved: mapping ahead must not make a peak. It returns the bytes that it unmapped and mapped.
+// An unmap that the memory refuses is left out; a map that the limit or the memory refuses ends Trim.
+func (a *Allocator) Trim() (unmapped, mapped uint64) {
 	for _, r := range a.Excess(nil) {
-		given += a.unmapRange(r)
+		unmapped += a.unmapRange(r)
 	}
 	for _, r := range a.Ahead(nil) {
 		for r.Bytes > 0 {
 			slice := min(r.Bytes, a.belowPeak(), max(aheadSlice, a.granularity))
 			if slice == 0 || slice > a.room() || !a.memory.Map(r.Addr, slice) || a.Remap(r.Addr, slice) != nil {
-				return given, mapped
+				return unmapped, mapped
 			}
 			mapped += slice
 			r.Addr, r.Bytes = r.Addr+slice, r.Bytes-slice
 		}
 	}
-	return given, mapped
+	return unmapped, mapped
 }
 
-// belowPeak is how many bytes of whole granules can be mapped before Reserved passes its peak.
+// belowPeak returns how many bytes of whole pages can be mapped before Reserved passes its peak.
 func (a *Allocator) belowPeak() uint64 {
 	return (a.stats.PeakReserved - a.stats.Reserved) &^ (a.granularity - 1)
 }
 
-// UnmapFree has the memory take up to bytes of what is free, from the last address down, and
-// returns how much that is: what an owner does when its job is idle or others need memory.
+// UnmapFree unmaps free pages, last first, until it is at least bytes, and returns how many bytes
+// that is. An owner calls it when its job is idle or others need memory.
 func (a *Allocator) UnmapFree(bytes uint64) uint64 {
-	given := uint64(0)
+	unmapped := uint64(0)
 	for _, r := range slices.Backward(a.Idle(nil)) {
-		if given >= bytes {
+		if unmapped >= bytes {
 			break
 		}
-		part := min(r.Bytes, roundUp(bytes-given, a.granularity))
-		given += a.unmapRange(Range{r.Addr + r.Bytes - part, part})
+		part := min(r.Bytes, roundUp(bytes-unmapped, a.granularity))
+		unmapped += a.unmapRange(Range{r.Addr + r.Bytes - part, part})
 	}
-	return given
+	return unmapped
 }
 
-// unmapRange has the memory take a range of free granules.
+// unmapRange unmaps a range of free pages, and returns its bytes; 0 where the memory refuses.
 func (a *Allocator) unmapRange(r Range) uint64 {
 	if !a.memory.TryUnmap(r.Addr, r.Bytes) {
 		return 0
@@ -242,9 +240,9 @@ func (a *Allocator) unmapRange(r Range) uint64 {
 	return r.Bytes
 }
 
-// take has the memory take back granules of free chunks but keep, up to bytes in all, which
-// are about to be mapped elsewhere. Granules that are expected to be used stay; in the first
-// iteration, and where no uses are noted, none are.
+// unmapElsewhere unmaps free pages, up to bytes, before as many are mapped elsewhere; none of the chunk
+// keep. Pages that are expected to be used stay mapped; in the first iteration, and where no uses are
+// noted, there are none.
 func (a *Allocator) unmapElsewhere(bytes uint64, keep int32) {
 	if !a.memory.Coalesces() {
 		return
@@ -259,30 +257,30 @@ func (a *Allocator) unmapElsewhere(bytes uint64, keep int32) {
 	}
 }
 
-// unmapPagesOf takes granules of one free chunk, from its end, and returns their bytes.
+// unmapPagesOf unmaps pages of one free chunk, last first, and returns their bytes.
 func (a *Allocator) unmapPagesOf(r *region, c *chunk, need uint64) uint64 {
-	taken := uint64(0)
+	unmapped := uint64(0)
 	from, to := a.wholePages(c)
-	for to > from && taken < need {
+	for to > from && unmapped < need {
 		start := a.lastToUnmap(r, from, &to)
 		if start == to {
 			break
 		}
-		part := min(to-start, need-taken)
+		part := min(to-start, need-unmapped)
 		if bytes := a.unmapRange(Range{to - part, part}); bytes > 0 {
-			taken += bytes
+			unmapped += bytes
 			to -= part
 			continue
 		}
 		to = start
 	}
-	return taken
+	return unmapped
 }
 
-// lastToUnmap finds the last range in [from, *to) that is mapped and not expected to be used: it
-// lowers *to to its end and returns its start, or *to where there is none.
+// lastToUnmap finds the last range in [from, *to) whose pages are mapped and may be unmapped. It lowers
+// *to to the end of that range and returns its start; *to where there is none.
 func (a *Allocator) lastToUnmap(r *region, from uint64, to *uint64) uint64 {
-	wanted := func(addr uint64) bool { return !a.notes() || !a.expected(r, addr) || a.planBegins() }
+	may := func(addr uint64) bool { return !a.notes() || !a.expected(r, addr) || a.planBegins() }
 	for *to > from {
 		start := from
 		if at := a.unmapped.from(*to - 1); at < len(a.unmapped.ranges) && a.unmapped.ranges[at].from < *to {
@@ -291,7 +289,7 @@ func (a *Allocator) lastToUnmap(r *region, from uint64, to *uint64) uint64 {
 		} else if at > 0 {
 			start = max(from, a.unmapped.ranges[at-1].to)
 		}
-		if !wanted(*to - a.granularity) {
+		if !may(*to - a.granularity) {
 			*to -= a.granularity
 			continue
 		}
@@ -299,7 +297,7 @@ func (a *Allocator) lastToUnmap(r *region, from uint64, to *uint64) uint64 {
 			return start
 		}
 		first := *to - a.granularity
-		for first > start && wanted(first-a.granularity) {
+		for first > start && may(first-a.granularity) {
 			first -= a.granularity
 		}
 		return first

@@ -70,7 +70,7 @@ func TestWhatWasNeverUsed(t *testing.T) {
 	}
 }
 
-// In the first iteration granules are taken for growth, and again for what was taken. To map them
+// In the first iteration pages are taken for growth, and again for what was taken. To map them
 // ahead of the next would be a new peak, so a request of that does it, and from then on nothing
 // happens.
 func TestTakenIsMappedOnce(t *testing.T) {
@@ -112,13 +112,13 @@ func TestAheadMakesNoPeak(t *testing.T) {
 	j.run(30)
 	j.run(30)
 	given := j.UnmapFree(gib)
-	low := mustAlloc(t, j.Allocator, 30*mib) // where all was given back: 30 MiB, and 20 more
+	low := mustAlloc(t, j.Allocator, 30*mib) // where all was unmapped: 30 MiB, and 20 more
 	high := mustAlloc(t, j.Allocator, 20*mib)
 	mustFree(t, j.Allocator, low.Addr)
 	j.UnmapFree(24 * mib)
 	mustFree(t, j.Allocator, high.Addr)
 	if got := j.Stats(); given != 30*mib || got.PeakReserved != 50*mib || got.Reserved != 26*mib {
-		t.Fatalf("%d given back, then %+v", given, got)
+		t.Fatalf("%d unmapped, then %+v", given, got)
 	}
 	j.stats.PeakReserved = 36 * mib
 	if diff := cmp.Diff([]mapCall{{"map", 6, 10}}, j.run()); diff != "" {
@@ -126,12 +126,12 @@ func TestAheadMakesNoPeak(t *testing.T) {
 	}
 }
 
-// Where the device refuses, what was given back stays so, and a request maps it.
+// Where the device refuses, what was unmapped stays so, and a request maps it.
 func TestAheadIsRefused(t *testing.T) {
 	j := newIterations(t, DeviceOptions{RefuseMap: func(call int, _, _ uint64) bool { return call == 1 }})
 	j.run(8)
 	if given := j.UnmapFree(3 * mib); given != 4*mib {
-		t.Errorf("%d given back", given)
+		t.Errorf("%d unmapped", given)
 	}
 	if diff := cmp.Diff([]mapCall{{"refused", 4, 4}}, j.run()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -145,8 +145,8 @@ func TestRemapRefuses(t *testing.T) {
 	a, memory := newMapped(t, Options{Limit: 16 * mib, Growth: Needed}, DeviceOptions{})
 	block := mustAlloc(t, a, 16*mib)
 	mustFree(t, a, block.Addr)
-	giveBack(t, a, memory.Device, block.Addr, 4*mib)
-	giveBack(t, a, memory.Device, block.Addr+8*mib, 8*mib)
+	unmapFree(t, a, memory.Device, block.Addr, 4*mib)
+	unmapFree(t, a, memory.Device, block.Addr+8*mib, 8*mib)
 	tail := block.Addr + 8*mib
 	before := a.Stats()
 	for name, r := range map[string][2]uint64{
@@ -171,8 +171,8 @@ func TestRemapRefuses(t *testing.T) {
 	}
 }
 
-// insideAgrees holds InExcess and InAhead to the lists, for each granule, each range, and each
-// range with the granule behind it.
+// insideAgrees holds InExcess and InAhead to the lists, for each page, each range, and each
+// range with the page behind it.
 func insideAgrees(a *Allocator, regions []Region) error {
 	if !a.notes() {
 		return nil
@@ -191,7 +191,7 @@ func insideAgrees(a *Allocator, regions []Region) error {
 			for at := r.Addr; at < r.Addr+r.Size; at += a.granularity {
 				listed := slices.ContainsFunc(list.ranges, func(l Range) bool { return l.Addr <= at && at-l.Addr < l.Bytes })
 				if list.in(at, a.granularity) != listed {
-					return fmt.Errorf("the granule at %#x is in %s: %v, but listed: %v", at, list.name, !listed, listed)
+					return fmt.Errorf("the page at %#x is in %s: %v, but listed: %v", at, list.name, !listed, listed)
 				}
 			}
 		}
@@ -199,7 +199,7 @@ func insideAgrees(a *Allocator, regions []Region) error {
 	return nil
 }
 
-// Nothing that the owner may be said to have given back or mapped is in a range that is none.
+// Nothing that the owner may be said to have unmapped or mapped is in a range that is none.
 func TestInsideOfNothing(t *testing.T) {
 	a, memory := newMapped(t, Options{Limit: gib, Growth: Needed, Trim: Trim{When: TrimIteration}}, DeviceOptions{})
 	j := &iterations{a, memory, t}
