@@ -3,6 +3,7 @@ package analysis
 import (
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
@@ -20,6 +21,13 @@ type (
 	Holder           = attribution.Holder
 	Owner            = attribution.Owner
 	Category         = attribution.Category
+	Keyframes        = keyframes.Result
+	Keyframe         = keyframes.Frame
+	KeyHolder        = keyframes.Holder
+	Stretch          = keyframes.Stretch
+	StackFrame       = keyframes.StackFrame
+	Reason           = keyframes.Reason
+	Band             = keyframes.Band
 	Instant          = ledger.Instant
 	ArenaInfo        = ledger.Info
 	AddressMap       = ledger.AddressMap

@@ -1,8 +1,6 @@
 package analysis
 
 import (
-	"github.com/tidwall/btree"
-
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
 )
@@ -17,8 +15,6 @@ type arena struct {
 
 	store  *graphStore // that it is memory of
 	window *graphRange // it is a range of a graph memory, and nothing of it is mapped
-
-	mappings btree.Map[int64, mapping] // what is mapped, by address, each as it was asked for; only for keyframes
 
 	waiting []waitingGrowth // growths of a request whose end has not been seen
 	runs    int             // sizes of free chunks kept in them

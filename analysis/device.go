@@ -3,6 +3,7 @@ package analysis
 import (
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/trend"
@@ -22,8 +23,8 @@ type device struct {
 	tags    []*tagUse
 	samples *samples // nil without watched arenas
 	byPhase attribution.DevicePhases
-	pauses  *pause.Tracker // nil without tags
-	keys    *keyframes     // nil unless they are wanted
+	pauses  *pause.Tracker     // nil without tags
+	keys    *keyframes.Tracker // nil unless they are wanted
 }
 
 func newDevice(id int32, opt *Options) *device {
@@ -56,6 +57,6 @@ func (d *device) observe(seq, time int64) {
 	d.series.add(d, seq, time)
 	d.trend.Observe(seq, time, d.HeldBytes(), d.result.Allocs)
 	if d.keys != nil {
-		d.keys.observe(d, seq, time, peak)
+		d.keys.Observe(seq, time, peak)
 	}
 }

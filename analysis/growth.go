@@ -46,7 +46,7 @@ func (a *analyzer) grew(ar *arena, e *trace.Event) {
 		a.resolve(ar, ar.waiting[0].asked, false)
 	}
 	if k := ar.device.keys; k != nil {
-		k.growth(ar, e.Seq, e.Time)
+		k.Growth(ar.Arena, e.Seq, e.Time)
 	}
 	n := len(ar.waiting)
 	if n == cap(ar.waiting) {
@@ -137,7 +137,7 @@ func (a *analyzer) oom(d *device, ar *ledger.Arena, e *trace.Event) error {
 	a.freeFor(&o, d, ar)
 	o.Verdict = verdict(o.Free, e.Requested)
 	if d.keys != nil {
-		d.keys.oom(o.At)
+		d.keys.OOM(o.At)
 	}
 	var err error
 	if len(d.result.OOMs) < heldOOMs {

@@ -35,7 +35,7 @@ func (d *device) mark(m, next Iteration) {
 	d.trend.Mark(m.EndSeq)
 	d.period = nil
 	if d.keys != nil {
-		d.keys.mark(d, m.EndSeq, m.End)
+		d.keys.Mark(m.EndSeq, m.End)
 	}
 }
 

@@ -3,11 +3,11 @@ package analysis
 import (
 	"cmp"
 	"errors"
-	"github.com/memprof/memprof/analysis/ledger"
 	"slices"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/bfc"
 	"github.com/memprof/memprof/trace"
@@ -17,7 +17,7 @@ import (
 // explore runs with keyframes of which so many stretches are remembered at a time.
 func explore(t interface{ Fatal(...any) }, r *modeltest.Recorder, limit int) *Result {
 	a := newAnalyzer(Options{Text: r.Strings.Text, Explore: true})
-	a.history.limit = limit
+	a.history = keyframes.NewHistory(limit)
 	for i := range r.Events {
 		if err := a.event(&r.Events[i]); err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func spansAt(k *Keyframes, frame int32) (spans []placed) {
 	for _, s := range k.Stretches {
 		switch {
 		case frame < s.From || frame >= s.To:
-		case s.Kind == StretchMapped:
+		case s.Kind == keyframes.StretchMapped:
 			mapped = append(mapped, s)
 		default:
 			within = append(within, s)
@@ -73,12 +73,12 @@ func spansAt(k *Keyframes, frame int32) (spans []placed) {
 			put(m.Arena, at, w.Addr, SpanExternal)
 			at = w.Addr + w.Bytes
 			switch w.Kind {
-			case StretchLive:
+			case keyframes.StretchLive:
 				put(m.Arena, w.Addr, w.Addr+w.Requested, SpanLive)
 				put(m.Arena, w.Addr+w.Requested, at, SpanSlack)
-			case StretchPending:
+			case keyframes.StretchPending:
 				put(m.Arena, w.Addr, at, SpanPending)
-			case StretchUntouched:
+			case keyframes.StretchUntouched:
 				put(m.Arena, w.Addr, at, SpanReserve)
 			}
 		}
@@ -144,7 +144,7 @@ func spansOf(m *AddressMap) (spans []placed) {
 func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := attributedScenario(t)
-		result := explore(t, r, rapid.SampledFrom([]int{8, 64, defaultHistory}).Draw(t, "limit"))
+		result := explore(t, r, rapid.SampledFrom([]int{8, 64, keyframes.DefaultHistory}).Draw(t, "limit"))
 		if len(result.Devices) == 0 {
 			return
 		}
@@ -157,7 +157,7 @@ func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
 			}
 			want := m.Devices[0].At
 			want.Time, want.Iteration = f.At.Time, f.At.Iteration
-			if (f.Why&IsGrowth != 0 || m.Kind == trace.KindOOM) && f.At.View != want.View { // as seen by that request
+			if (f.Why&keyframes.IsGrowth != 0 || m.Kind == trace.KindOOM) && f.At.View != want.View { // as seen by that request
 				if f.At.Free() != want.Free() {
 					t.Fatalf("keyframe %d is %+v\nwant %+v", i, f.At, want)
 				}
@@ -169,7 +169,7 @@ func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
 			if diff := gocmp.Diff(spansOf(&m.Devices[0].Map), spansAt(d.Keyframes, int32(i))); diff != "" {
 				t.Fatalf("keyframe %d, seq %d (-stopped +kept):\n%s", i, f.At.Seq, diff)
 			}
-			if f.Why&IsPeak == 0 {
+			if f.Why&keyframes.IsPeak == 0 {
 				continue
 			}
 			sums, wanted := heldAt(d.Keyframes, int32(i)), map[string]int64{}
@@ -189,7 +189,7 @@ func TestKeyframesAreWhatAPassThatStopsThereFinds(t *testing.T) {
 func heldAt(k *Keyframes, frame int32) map[string]int64 {
 	sums := map[string]int64{}
 	for _, s := range k.Stretches {
-		if s.Kind == StretchLive && s.From <= frame && frame < s.To {
+		if s.Kind == keyframes.StretchLive && s.From <= frame && frame < s.To {
 			h := &k.Holders[s.Holder]
 			for _, name := range []string{"owner " + h.Owner, "kind " + h.Kind, "category " + h.Category.String(), "phase " + h.Phase} {
 				sums[name] += s.Requested
@@ -216,7 +216,7 @@ func marked(t testing.TB, n int) *modeltest.Recorder {
 
 func TestKeyframesOfEachIteration(t *testing.T) {
 	r := marked(t, 3)
-	k := explore(t, r, defaultHistory).Devices[0].Keyframes
+	k := explore(t, r, keyframes.DefaultHistory).Devices[0].Keyframes
 	type frame struct {
 		Seq, T int64
 		Why    Reason
@@ -228,24 +228,24 @@ func TestKeyframesOfEachIteration(t *testing.T) {
 	}
 	// 0 arena, 1 map, 2 weights; then steps of alloc x, alloc y, free x, free y, mark.
 	want := []frame{
-		{0, 0, IsGrowth, 1},
-		{1, 0, IsFirst | IsIterationTrough | IsHigh | IsLow, -1},
-		{2, mib, IsHigh | IsLow, -1},
-		{3, mib + 256, IsHigh | IsLow, -1},
-		{4, mib + 4352, IsIterationPeak | IsHigh | IsLow, -1},
-		{5, mib + 4096, IsHigh | IsLow, -1},
-		{6, mib, IsHigh | IsLow, -1},
-		{7, mib, IsIterationTrough, -1}, // what the second begins with
-		{8, mib + 512, IsHigh | IsLow, -1},
-		{9, mib + 4608, IsIterationPeak | IsHigh | IsLow, -1},
-		{10, mib + 4096, IsHigh | IsLow, -1},
-		{11, mib, IsHigh | IsLow, -1},
-		{12, mib, IsIterationTrough, -1},
-		{13, mib + 768, IsHigh | IsLow, -1},
-		{14, mib + 4864, IsPeak | IsIterationPeak | IsHigh | IsLow, -1},
-		{15, mib + 4096, IsHigh | IsLow, -1},
-		{16, mib, IsHigh | IsLow, -1},
-		{17, mib, IsLast | IsIterationPeak | IsIterationTrough, -1},
+		{0, 0, keyframes.IsGrowth, 1},
+		{1, 0, keyframes.IsFirst | keyframes.IsIterationTrough | keyframes.IsHigh | keyframes.IsLow, -1},
+		{2, mib, keyframes.IsHigh | keyframes.IsLow, -1},
+		{3, mib + 256, keyframes.IsHigh | keyframes.IsLow, -1},
+		{4, mib + 4352, keyframes.IsIterationPeak | keyframes.IsHigh | keyframes.IsLow, -1},
+		{5, mib + 4096, keyframes.IsHigh | keyframes.IsLow, -1},
+		{6, mib, keyframes.IsHigh | keyframes.IsLow, -1},
+		{7, mib, keyframes.IsIterationTrough, -1}, // what the second begins with
+		{8, mib + 512, keyframes.IsHigh | keyframes.IsLow, -1},
+		{9, mib + 4608, keyframes.IsIterationPeak | keyframes.IsHigh | keyframes.IsLow, -1},
+		{10, mib + 4096, keyframes.IsHigh | keyframes.IsLow, -1},
+		{11, mib, keyframes.IsHigh | keyframes.IsLow, -1},
+		{12, mib, keyframes.IsIterationTrough, -1},
+		{13, mib + 768, keyframes.IsHigh | keyframes.IsLow, -1},
+		{14, mib + 4864, keyframes.IsPeak | keyframes.IsIterationPeak | keyframes.IsHigh | keyframes.IsLow, -1},
+		{15, mib + 4096, keyframes.IsHigh | keyframes.IsLow, -1},
+		{16, mib, keyframes.IsHigh | keyframes.IsLow, -1},
+		{17, mib, keyframes.IsLast | keyframes.IsIterationPeak | keyframes.IsIterationTrough, -1},
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -256,7 +256,7 @@ func TestKeyframesOfEachIteration(t *testing.T) {
 	// The weights are one stretch, for as long as they live.
 	var live []Stretch
 	for _, s := range k.Stretches {
-		if s.Kind == StretchLive && s.Bytes >= mib {
+		if s.Kind == keyframes.StretchLive && s.Bytes >= mib {
 			live = append(live, s)
 		}
 	}
@@ -266,6 +266,7 @@ func TestKeyframesOfEachIteration(t *testing.T) {
 }
 
 // Of many iterations neighbours share a pair: the extremes stay, and memory does not grow.
+
 func TestKeyframesAreBounded(t *testing.T) {
 	r := marked(t, 5000)
 	result := explore(t, r, 3000)
@@ -274,7 +275,7 @@ func TestKeyframesAreBounded(t *testing.T) {
 	if k.IterationsEach < 8 || k.EventsEach < 32 {
 		t.Errorf("a pair for each %d iterations, %d events", k.IterationsEach, k.EventsEach)
 	}
-	if n := len(k.Frames); n < 200 || n > 4*maxWindows+maxKeyGrowths {
+	if n := len(k.Frames); n < 200 || n > 4*keyframes.MaxWindows+keyframes.MaxGrowths {
 		t.Errorf("%d keyframes", n)
 	}
 	most, least := int64(0), int64(1)<<40
@@ -290,7 +291,7 @@ func TestKeyframesAreBounded(t *testing.T) {
 	// In each run of iterations is one with the greatest x.
 	for i := int64(0); i+k.IterationsEach <= 5000; i += k.IterationsEach {
 		found := slices.ContainsFunc(k.Frames, func(f Keyframe) bool {
-			return f.Why&IsIterationPeak != 0 && f.At.T == mib+4096+7*256 && int64(f.At.Iteration)/k.IterationsEach == i/k.IterationsEach
+			return f.Why&keyframes.IsIterationPeak != 0 && f.At.T == mib+4096+7*256 && int64(f.At.Iteration)/k.IterationsEach == i/k.IterationsEach
 		})
 		if !found {
 			t.Fatalf("iterations from %d on have no peak", i)
@@ -308,7 +309,7 @@ func TestKeyframesOfPausedArenas(t *testing.T) {
 	p.tagged.Free(gone, false)
 	p.tagged.Unmap(gone, 8*mib)
 	p.transition(trace.KindResume, 4*mib, "tag=kv")
-	d := explore(t, p.Recorder, defaultHistory).Devices[0]
+	d := explore(t, p.Recorder, keyframes.DefaultHistory).Devices[0]
 	for i := range d.Keyframes.Frames {
 		m, err := RunTo(modeltest.Source(p.Events, 3), Options{Text: p.Strings.Text}, d.Keyframes.Frames[i].At.Seq)
 		if err != nil {
@@ -343,76 +344,6 @@ func TestRunTo(t *testing.T) {
 	}
 }
 
-func TestBands(t *testing.T) {
-	b := bands{limit: 8}
-	b.enter("data", 0)
-	b.enter("forward", 100_000)
-	for i := range int64(20) { // short turns
-		b.enter("backward", 200_000+100*i)
-		b.enter("optimizer", 200_050+100*i)
-	}
-	b.enter("data", 500_000)
-	want := []Band{{0, 100_000, "data"}, {100_000, 200_000, "forward"}}
-	got := b.finish(600_000)
-	if diff := gocmp.Diff(want, got[:2]); diff != "" {
-		t.Error(diff)
-	}
-	if last := got[len(got)-1]; last != (Band{500_000, 600_000, "data"}) {
-		t.Errorf("the last is %+v", last)
-	}
-	several := false
-	for i, band := range got[1:] {
-		if band.Start != got[i].End {
-			t.Errorf("a gap before %+v", band)
-		}
-		several = several || band.Phase == ""
-	}
-	if len(got) >= 8 || !several {
-		t.Errorf("%d bands, %+v", len(got), got)
-	}
-}
-
 // Each window has the first greatest and the first least T of its units, however often neighbours
+
 // were joined.
-func TestWindowsKeepExtremes(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		type state struct{ seq, t int64 }
-		var states []state // of each unit one or two
-		var units []int    // the first state of each
-		w := windows{size: 1}
-		for range rapid.IntRange(1, 4*maxWindows).Draw(t, "units") {
-			units = append(units, len(states))
-			for range 1 + len(states)%2 {
-				s := state{int64(len(states)), rapid.Int64Range(0, 1000).Draw(t, "T")}
-				states = append(states, s)
-				w.observe(&device{Device: &ledger.Device{Split: ledger.Split{T: s.t}}}, s.seq, 0)
-			}
-			w.end()
-			if rapid.IntRange(0, 300).Draw(t, "thin") == 0 && len(w.all) > 1 {
-				w.halve()
-			}
-		}
-		if len(w.all) > maxWindows {
-			t.Fatalf("%d windows", len(w.all))
-		}
-		for i := range w.all {
-			from, to := units[int64(i)*w.size], len(states)
-			if next := int64(i+1) * w.size; next < int64(len(units)) {
-				to = units[next]
-			}
-			high, low := states[from], states[from]
-			for _, s := range states[from:to] {
-				if s.t > high.t {
-					high = s
-				}
-				if s.t < low.t {
-					low = s
-				}
-			}
-			got := w.all[i]
-			if (state{got.peak.Seq, got.peak.T}) != high || (state{got.trough.Seq, got.trough.T}) != low {
-				t.Fatalf("window %d of %d units each: from %+v to %+v, want %+v to %+v", i, w.size, got.trough, got.peak, low, high)
-			}
-		}
-	})
-}

@@ -177,7 +177,9 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	}
 	ar.device.changing(e.Time)
 	region := a.ledger.Map(ar.Arena, r, e.Seq)
-	ar.keepMapping(r, e.Seq, region)
+	if ar.device.keys != nil {
+		ar.device.keys.Map(ar.Index, r, e.Seq, region)
+	}
 	a.residency(ar, e.Time)
 	if ar.store != nil {
 		ar.store.grow(r.Bytes())
@@ -198,7 +200,9 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 	if err := a.ledger.Unmap(ar.Arena, r); err != nil {
 		return err
 	}
-	ar.forgetMapping(r)
+	if ar.device.keys != nil {
+		ar.device.keys.Unmap(ar.Index, r)
+	}
 	if ar.store != nil {
 		ar.store.grow(-r.Bytes())
 	}

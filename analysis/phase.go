@@ -7,7 +7,7 @@ func (a *analyzer) phase(e *trace.Event) {
 	a.attribution.Phase(e)
 	current := a.attribution.Phases.Current
 	if a.bands != nil && !a.opening {
-		a.bands.enter(a.attribution.Phases.Name(current), e.Time)
+		a.bands.Enter(a.attribution.Phases.Name(current), e.Time)
 	}
 	ended := a.requests.Phase(e) && !a.opening
 	for _, d := range a.devices {

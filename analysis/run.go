@@ -9,6 +9,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/iterations"
+	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/trend"
@@ -91,7 +92,7 @@ func newAnalyzer(opt Options) *analyzer {
 	a.kv = kv.New(a.opt.Text)
 	a.moment = a.nextMoment()
 	if a.opt.Explore {
-		a.history, a.bands = &history{limit: defaultHistory}, &bands{limit: maxBands}
+		a.history, a.bands = keyframes.NewHistory(keyframes.DefaultHistory), keyframes.NewBands()
 	}
 	return a
 }
@@ -109,12 +110,12 @@ type analyzer struct {
 	kv          *kv.Tracker
 	attribution *attribution.Tracker
 	requests    trend.Requests
-	takers      map[int32]*taker  // likewise
-	history     *history          // nil unless Options.Explore
-	bands       *bands            // likewise
-	foreign     map[int64]foreign // blocks that no arena served, by address
-	moment      int64             // the next of Options.Moments
-	momentsPast int               // how many of them lie behind
+	takers      map[int32]*taker   // likewise
+	history     *keyframes.History // nil unless Options.Explore
+	bands       *keyframes.Bands   // likewise
+	foreign     map[int64]foreign  // blocks that no arena served, by address
+	moment      int64              // the next of Options.Moments
+	momentsPast int                // how many of them lie behind
 	graphs      graphs
 
 	walked   int64 // segments, by looks at all of an arena
@@ -169,7 +170,7 @@ func (a *analyzer) event(e *trace.Event) error {
 	}
 	a.lastSeq, a.lastTime = e.Seq, e.Time
 	if a.history != nil {
-		a.history.now = e.Seq
+		a.history.Now = e.Seq
 	}
 	if e.Device < trace.NoDevice || e.Device >= maxDevices {
 		return ledger.NewEventError(e, fmt.Errorf("device %d is not one of 0 to %d", e.Device, maxDevices-1))
@@ -284,8 +285,7 @@ func (a *analyzer) deviceOf(id int32) *device {
 	}
 	d := newDevice(id, &a.opt)
 	if a.history != nil {
-		d.keys = newKeyframes(d, a.history)
-		d.Keeper = d.keys
+		d.keys = keyframes.New(d.Device, a.history)
 	}
 	d.log = a.marks.Clone() // those before it was used
 	d.Iteration = d.log.Count
@@ -357,7 +357,7 @@ func (a *analyzer) finish() (*Result, error) {
 		return nil, err
 	}
 	if a.bands != nil {
-		r.Bands = a.bands.finish(a.lastTime)
+		r.Bands = a.bands.Finish(a.lastTime)
 	}
 	slices.SortFunc(a.devices, func(x, y *device) int { return cmp.Compare(x.ID, y.ID) })
 	for _, d := range a.devices {
@@ -394,4 +394,17 @@ func (a *analyzer) finishDevice(d *device) error {
 	}
 	a.finishGraphs(d)
 	return a.finishKeyframes(d)
+}
+
+// finishKeyframes fills in the keyframes of a device, if they were asked for.
+func (a *analyzer) finishKeyframes(d *device) (err error) {
+	if d.keys == nil {
+		return nil
+	}
+	end := keyframes.End{Ledger: a.ledger, Attribution: a.attribution, Last: d.Instant(a.lastSeq, a.lastTime), Sampled: d.samples != nil}
+	if d.result.Period > 0 {
+		end.IterationAt = d.log.IndexAt
+	}
+	d.result.Keyframes, err = d.keys.Finish(end)
+	return err
 }

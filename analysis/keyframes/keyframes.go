@@ -1,11 +1,21 @@
-package analysis
+// Package keyframes keeps the whole address space of a device at chosen instants, for a page that shows
+// any of them, and the phases of the process over time.
+//
+// It knows the ledger, which tells it what is gone ([ledger.Keeper]), and who holds blocks, from
+// package attribution.
+package keyframes
 
 import (
 	"cmp"
 	"slices"
+
+	"github.com/tidwall/btree"
+
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
 )
 
-// Keyframes are instants of a device of which the whole address space is kept: what was live,
+// Result is the keyframes of a device: instants of a device of which the whole address space is kept: what was live,
 // for whom, what was pending, mapped and untouched. They are chosen in the one pass, without
 // knowing what comes: the last and the first event, the peak instant, just before each growth,
 // each failed request, and of each marked iteration and of each run of so many events the greatest
@@ -14,10 +24,10 @@ import (
 //
 // Nothing is kept for a keyframe by itself. A block is remembered when it goes if a keyframe lies in
 // its life, and once: what lives through all of the recording costs one [Stretch].
-type Keyframes struct {
-	Frames    []Keyframe // ascending by Seq, no two alike
-	Stretches []Stretch  // by arena, kind and address
-	Holders   []KeyHolder
+type Result struct {
+	Frames    []Frame   // ascending by Seq, no two alike
+	Stretches []Stretch // by arena, kind and address
+	Holders   []Holder
 	Stacks    []StackFrame
 	// IterationsEach and EventsEach are how many iterations, and events that changed the device, a
 	// pair of peak and trough stands for: 1, or a power of two where there were too many.
@@ -26,9 +36,9 @@ type Keyframes struct {
 	GrowthsEach int64
 }
 
-// Keyframe is one of [Keyframes]. At is the state after the event At.Seq.
-type Keyframe struct {
-	At  Instant
+// Frame is one of [Result]. At is the state after the event At.Seq.
+type Frame struct {
+	At  ledger.Instant
 	Why Reason // all that apply
 	// Event is that of the growth which the state is just before, or of the failed request; -1
 	// for neither.
@@ -36,7 +46,7 @@ type Keyframe struct {
 }
 
 // Essential says that the keyframe is never given up for room.
-func (f *Keyframe) Essential() bool { return f.Why&essential != 0 }
+func (f *Frame) Essential() bool { return f.Why&essential != 0 }
 
 // Reason says what makes an instant a keyframe. Reasons are bits.
 type Reason uint16
@@ -79,12 +89,12 @@ type Stretch struct {
 	Holder      int32 // live: index into Holders, else -1
 }
 
-// KeyHolder is what is told of a block's requester; it stands for all blocks of which the same is told.
-type KeyHolder struct {
+// Holder is what is told of a block's requester; it stands for all blocks of which the same is told.
+type Holder struct {
 	Owner    string // see [Attribution].Modules
 	Kind     string // the owner, numbers in a module's path taken for the same
 	Module   bool   // the owner is the dotted path of a module
-	Category Category
+	Category attribution.Category
 	Phase    string
 	Stack    int32 // index into Stacks of the innermost frame; -1 for none
 }
@@ -97,15 +107,15 @@ type StackFrame struct {
 
 // Bounds of what is kept, each reached by joining neighbours.
 const (
-	maxWindows     = 384 // of iterations, and of runs of events
+	MaxWindows     = 384 // of iterations, and of runs of events
 	fewestWindows  = 100 // of both together, that are kept for want of room for stretches: 200 instants
-	maxKeyGrowths  = 512
-	maxKeyOOMs     = 64
-	defaultHistory = 400_000 // stretches remembered at a time
+	MaxGrowths     = 512
+	maxOOMs        = 64
+	DefaultHistory = 400_000 // stretches remembered at a time
 )
 
 // window is a run of iterations or events and its extremes of T, of equal ones the first.
-type window struct{ peak, trough Instant }
+type window struct{ peak, trough ledger.Instant }
 
 func (w *window) join(o *window) {
 	if o.peak.T > w.peak.T {
@@ -125,7 +135,7 @@ type windows struct {
 }
 
 // observe takes a state of the unit at hand. It says whether the state is an extreme.
-func (w *windows) observe(d *device, seq, time int64) bool {
+func (w *windows) observe(d *ledger.Device, seq, time int64) bool {
 	if !w.open {
 		i := d.Instant(seq, time)
 		w.all, w.open = append(w.all, window{i, i}), true
@@ -149,7 +159,7 @@ func (w *windows) end() {
 		return
 	}
 	w.units, w.open = 0, false
-	if len(w.all) >= maxWindows {
+	if len(w.all) >= MaxWindows {
 		w.halve()
 	}
 }
@@ -174,34 +184,38 @@ func (w *windows) halve() {
 	w.size *= 2
 }
 
-// keyframes choose the instants of one device.
-type keyframes struct {
-	device     *device
-	history    *history
+// Tracker chooses the instants of one device.
+type Tracker struct {
+	device     *ledger.Device
+	history    *History
 	iterations windows
 	events     windows
 	marked     bool
 	begun      bool
-	first      Instant
-	growths    []Keyframe
+	first      ledger.Instant
+	growths    []Frame
 	seen       int64 // growths so far
 	each       int64 // of so many growths one is kept
-	ooms       []Keyframe
-	latest     int64 // the greatest seq that was ever chosen
+	ooms       []Frame
+	latest     int64                                // the greatest seq that was ever chosen
+	mappings   map[int32]*btree.Map[int64, mapping] // by arena and address, each as it was mapped
 }
 
-func newKeyframes(d *device, h *history) *keyframes {
-	k := &keyframes{
-		device: d, history: h, each: 1, latest: -1,
+// New is a Tracker of a device, whose Keeper it becomes.
+func New(d *ledger.Device, h *History) *Tracker {
+	k := &Tracker{
+		device: d, history: h, each: 1, latest: -1, mappings: map[int32]*btree.Map[int64, mapping]{},
 		iterations: windows{size: 1}, events: windows{size: 1},
 	}
 	h.devices = append(h.devices, k)
+	d.Keeper = k
 	return k
 }
 
-// observe takes the state after an event that changed the device; peak says that it is the
+// Observe takes the state after an event that changed the device; peak says that it is the
 // peak instant so far.
-func (k *keyframes) observe(d *device, seq, time int64, peak bool) {
+func (k *Tracker) Observe(seq, time int64, peak bool) {
+	d := k.device
 	if !k.begun {
 		k.begun, k.first = true, d.Instant(seq, time)
 	}
@@ -212,8 +226,9 @@ func (k *keyframes) observe(d *device, seq, time int64, peak bool) {
 	}
 }
 
-// mark ends an iteration. What it ends with the next one begins with.
-func (k *keyframes) mark(d *device, seq, time int64) {
+// Mark ends an iteration. What it ends with the next one begins with.
+func (k *Tracker) Mark(seq, time int64) {
+	d := k.device
 	k.marked = true
 	k.iterations.end()
 	if k.iterations.observe(d, seq, time) {
@@ -221,19 +236,19 @@ func (k *keyframes) mark(d *device, seq, time int64) {
 	}
 }
 
-// growth takes the state before the event of a growth of an arena.
-func (k *keyframes) growth(ar *arena, seq, time int64) {
+// Growth takes the state before the event of a growth of an arena.
+func (k *Tracker) Growth(ar *ledger.Arena, seq, time int64) {
 	if k.seen++; k.seen%k.each != 0 {
 		return
 	}
-	k.growths = append(k.growths, Keyframe{ar.device.InstantSeenBy(ar.Arena, seq-1, time), IsGrowth, seq})
+	k.growths = append(k.growths, Frame{k.device.InstantSeenBy(ar, seq-1, time), IsGrowth, seq})
 	k.latest = max(k.latest, seq-1)
-	if len(k.growths) > maxKeyGrowths {
+	if len(k.growths) > MaxGrowths {
 		k.halveGrowths()
 	}
 }
 
-func (k *keyframes) halveGrowths() {
+func (k *Tracker) halveGrowths() {
 	for i := 1; i < len(k.growths); i += 2 {
 		k.growths[i/2] = k.growths[i]
 	}
@@ -241,15 +256,16 @@ func (k *keyframes) halveGrowths() {
 	k.each *= 2
 }
 
-func (k *keyframes) oom(at Instant) {
-	if len(k.ooms) < maxKeyOOMs {
-		k.ooms = append(k.ooms, Keyframe{at, IsOOM, at.Seq})
+// OOM takes the state after a request that failed.
+func (k *Tracker) OOM(at ledger.Instant) {
+	if len(k.ooms) < maxOOMs {
+		k.ooms = append(k.ooms, Frame{at, IsOOM, at.Seq})
 		k.latest = max(k.latest, at.Seq)
 	}
 }
 
 // thin gives up some keyframes, if enough are left. It says whether it did.
-func (k *keyframes) thin() bool {
+func (k *Tracker) thin() bool {
 	most, other := &k.events, &k.iterations
 	if k.marked && len(other.all) > len(most.all) {
 		most, other = other, most
@@ -261,7 +277,7 @@ func (k *keyframes) thin() bool {
 	switch {
 	case windows >= fewestWindows:
 		most.halve()
-	case len(k.growths) > maxKeyGrowths/8:
+	case len(k.growths) > MaxGrowths/8:
 		k.halveGrowths()
 	default:
 		return false
@@ -270,9 +286,10 @@ func (k *keyframes) thin() bool {
 }
 
 // frames are those chosen so far, in order.
-func (k *keyframes) frames(d *device) []Keyframe {
-	var all []Keyframe
-	add := func(at Instant, why Reason) { all = append(all, Keyframe{at, why, -1}) }
+func (k *Tracker) frames() []Frame {
+	d := k.device
+	var all []Frame
+	add := func(at ledger.Instant, why Reason) { all = append(all, Frame{at, why, -1}) }
 	if k.begun {
 		add(k.first, IsFirst)
 	}
@@ -294,8 +311,8 @@ func (k *keyframes) frames(d *device) []Keyframe {
 
 // mergeFrames orders keyframes and makes those of one seq one. Where one of them is of a request,
 // the free memory is as that request sees it.
-func mergeFrames(all []Keyframe) []Keyframe {
-	slices.SortStableFunc(all, func(a, b Keyframe) int { return cmp.Compare(a.At.Seq, b.At.Seq) })
+func mergeFrames(all []Frame) []Frame {
+	slices.SortStableFunc(all, func(a, b Frame) int { return cmp.Compare(a.At.Seq, b.At.Seq) })
 	out := all[:0]
 	for _, f := range all {
 		n := len(out)

@@ -1,4 +1,4 @@
-package analysis
+package keyframes
 
 // Band is a stretch of time in which one phase was the innermost.
 type Band struct {
@@ -11,16 +11,19 @@ type Band struct {
 // maxBands bounds how many bands are kept.
 const maxBands = 8192
 
-// bands follow the phases over time. When there are too many, neighbours that are both
+// Bands follows the phases over time. When there are too many, neighbours that are both
 // shorter than a width become one band of several phases; the width doubles until that is enough.
-type bands struct {
+type Bands struct {
 	limit int
 	width int64
 	all   []Band // the last one is on
 }
 
-// enter makes a phase the innermost one.
-func (b *bands) enter(phase string, time int64) {
+// NewBands is a Bands without phases.
+func NewBands() *Bands { return &Bands{limit: maxBands} }
+
+// Enter makes a phase the innermost one.
+func (b *Bands) Enter(phase string, time int64) {
 	if n := len(b.all); n > 0 {
 		last := &b.all[n-1]
 		last.End = max(last.Start, time)
@@ -41,7 +44,7 @@ func (b *bands) enter(phase string, time int64) {
 }
 
 // join makes neighbours that are shorter than the width one; the band that is on stays.
-func (b *bands) join() {
+func (b *Bands) join() {
 	n, last := 0, len(b.all)-1
 	for i := 1; i < last; i++ {
 		p, o := &b.all[n], &b.all[i]
@@ -56,8 +59,8 @@ func (b *bands) join() {
 	b.all = b.all[:n+2]
 }
 
-// finish ends the last band.
-func (b *bands) finish(time int64) []Band {
+// Finish ends the last band.
+func (b *Bands) Finish(time int64) []Band {
 	if n := len(b.all); n > 0 {
 		b.all[n-1].End = max(b.all[n-1].Start, time)
 	}

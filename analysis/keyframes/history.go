@@ -1,36 +1,43 @@
-package analysis
+package keyframes
 
 import (
 	"cmp"
 	"fmt"
-	"github.com/memprof/memprof/analysis/ledger"
 	"math"
 	"slices"
+
+	"github.com/tidwall/btree"
+
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
 )
 
-// history remembers stretches of addresses that have gone and were there at a keyframe, of all
+// History remembers stretches of addresses that have gone and were there at a keyframe, of all
 // devices of a process. The keyframes chosen so far decide; when many stretches are
 // remembered, those of keyframes that were given up since are forgotten, and when that
 // does not help, keyframes are given up. So memory is bounded by what was live at the fewest
 // keyframes that are kept.
-type history struct {
-	now     int64 // seq of the event at hand
+type History struct {
+	Now     int64 // seq of the event at hand
 	limit   int
 	gone    []lifetime
-	devices []*keyframes
+	devices []*Tracker
 }
 
 // lifetime is a stretch that was there after the events [from, to).
 type lifetime struct {
-	block
+	ledger.Block
 	from, to int64
 	kind     StretchKind
 	region   bool
-	keys     *keyframes
+	keys     *Tracker
 }
 
+// NewHistory is a History that remembers so many stretches at a time, before it gives keyframes up.
+func NewHistory(limit int) *History { return &History{limit: limit} }
+
 // add remembers a stretch, unless no keyframe is in its life.
-func (h *history) add(l lifetime) {
+func (h *History) add(l lifetime) {
 	if l.keys.latest < l.from || l.from >= l.to {
 		return
 	}
@@ -41,7 +48,7 @@ func (h *history) add(l lifetime) {
 }
 
 // prune forgets what no keyframe needs any more.
-func (h *history) prune() {
+func (h *History) prune() {
 	for {
 		h.forget()
 		if len(h.gone) <= h.limit/2 {
@@ -58,8 +65,8 @@ func (h *history) prune() {
 	}
 }
 
-func (h *history) forget() {
-	seqs := map[*keyframes][]int64{}
+func (h *History) forget() {
+	seqs := map[*Tracker][]int64{}
 	for _, k := range h.devices {
 		seqs[k] = k.seqs()
 	}
@@ -70,8 +77,8 @@ func (h *history) forget() {
 }
 
 // seqs are those of the keyframes chosen so far, ascending.
-func (k *keyframes) seqs() []int64 {
-	frames := k.frames(k.device)
+func (k *Tracker) seqs() []int64 {
+	frames := k.frames()
 	out := make([]int64, len(frames))
 	for i := range frames {
 		out[i] = frames[i].At.Seq
@@ -80,19 +87,19 @@ func (k *keyframes) seqs() []int64 {
 }
 
 // Gone remembers a block, live or pending, that becomes free.
-func (k *keyframes) Gone(s *ledger.Segment) {
+func (k *Tracker) Gone(s *ledger.Segment) {
 	if k.latest < s.Seq {
 		return
 	}
-	for _, l := range k.lifetimes(s, k.history.now) {
+	for _, l := range k.lifetimes(s, k.history.Now) {
 		k.history.add(l)
 	}
 }
 
 // lifetimes are those of a live or pending block up to an event. A pending one was live before. What is told
 // of it while it is pending is told of both.
-func (k *keyframes) lifetimes(s *ledger.Segment, to int64) []lifetime {
-	l := lifetime{block: s.Block(), from: s.Seq, to: to, kind: StretchLive, keys: k}
+func (k *Tracker) lifetimes(s *ledger.Segment, to int64) []lifetime {
+	l := lifetime{Block: s.Block(), from: s.Seq, to: to, kind: StretchLive, keys: k}
 	if s.Kind != ledger.PendingSegment {
 		return []lifetime{l}
 	}
@@ -102,9 +109,9 @@ func (k *keyframes) lifetimes(s *ledger.Segment, to int64) []lifetime {
 }
 
 // Touched remembers r, mapped by the event seq, which is not untouched any more.
-func (k *keyframes) Touched(arena int32, r ledger.Range, seq int64) {
+func (k *Tracker) Touched(arena int32, r ledger.Range, seq int64) {
 	k.history.add(lifetime{
-		block: block{Addr: r.From, Size: r.Bytes(), Arena: arena}, from: seq, to: k.history.now, kind: StretchUntouched, keys: k,
+		Block: ledger.Block{Addr: r.From, Size: r.Bytes(), Arena: arena}, from: seq, to: k.history.Now, kind: StretchUntouched, keys: k,
 	})
 }
 
@@ -118,110 +125,121 @@ type mapping struct {
 // map and unmap follow what is mapped of an arena, range by range: a keyframe may lie between
 // two of them.
 
-func (ar *arena) keepMapping(r ledger.Range, seq int64, region bool) {
-	if ar.device.keys == nil {
-		return
+// Map takes a mapping of an arena by the event seq, which may start a region.
+func (k *Tracker) Map(arena int32, r ledger.Range, seq int64, region bool) {
+	mapped := k.mappings[arena]
+	if mapped == nil {
+		mapped = &btree.Map[int64, mapping]{}
+		k.mappings[arena] = mapped
 	}
-	ar.mappings.Set(r.From, mapping{r, seq, region})
+	mapped.Set(r.From, mapping{r, seq, region})
 }
 
-// mappingIn is the first of an arena's mappings that has an address of r.
-func (ar *arena) mappingIn(r ledger.Range) (found mapping, ok bool) {
+// mappingIn is the first of the mappings that has an address of r.
+func mappingIn(mapped *btree.Map[int64, mapping], r ledger.Range) (found mapping, ok bool) {
 	look := func(_ int64, m mapping) bool {
 		found, ok = m, m.To > r.From && m.From < r.To
 		return false
 	}
-	if ar.mappings.Descend(r.From, look); !ok {
-		ar.mappings.Ascend(r.From, look)
+	if mapped.Descend(r.From, look); !ok {
+		mapped.Ascend(r.From, look)
 	}
 	return found, ok
 }
 
-func (ar *arena) forgetMapping(r ledger.Range) {
-	k := ar.device.keys
-	if k == nil {
+// Unmap takes an unmapping of an arena.
+func (k *Tracker) Unmap(arena int32, r ledger.Range) {
+	mapped := k.mappings[arena]
+	if mapped == nil {
 		return
 	}
 	for {
-		m, ok := ar.mappingIn(r)
+		m, ok := mappingIn(mapped, r)
 		if !ok {
 			return
 		}
-		k.history.add(m.lifetime(ar.Index, ledger.Range{From: max(m.From, r.From), To: min(m.To, r.To)}, k.history.now, k))
-		ar.mappings.Delete(m.From)
+		k.history.add(m.lifetime(arena, ledger.Range{From: max(m.From, r.From), To: min(m.To, r.To)}, k.history.Now, k))
+		mapped.Delete(m.From)
 		if m.From < r.From {
-			ar.mappings.Set(m.From, mapping{ledger.Range{From: m.From, To: r.From}, m.seq, m.region})
+			mapped.Set(m.From, mapping{ledger.Range{From: m.From, To: r.From}, m.seq, m.region})
 		}
 		if m.To > r.To {
-			ar.mappings.Set(r.To, mapping{ledger.Range{From: r.To, To: m.To}, m.seq, false})
+			mapped.Set(r.To, mapping{ledger.Range{From: r.To, To: m.To}, m.seq, false})
 		}
 	}
 }
 
 // lifetime is the part r of a mapping, up to an event.
-func (m *mapping) lifetime(arena int32, r ledger.Range, to int64, k *keyframes) lifetime {
+func (m *mapping) lifetime(arena int32, r ledger.Range, to int64, k *Tracker) lifetime {
 	return lifetime{
-		block: block{Addr: r.From, Size: r.Bytes(), Arena: arena}, from: m.seq, to: to, kind: StretchMapped,
+		Block: ledger.Block{Addr: r.From, Size: r.Bytes(), Arena: arena}, from: m.seq, to: to, kind: StretchMapped,
 		region: m.region && r.From == m.From, keys: k,
 	}
 }
 
-// finishKeyframes says what the address space of a device was at its keyframes.
-func (a *analyzer) finishKeyframes(d *device) error {
-	k := d.keys
-	if k == nil {
-		return nil
+// End is what Finish needs of the end of the pass.
+type End struct {
+	Ledger      *ledger.Ledger
+	Attribution *attribution.Tracker
+	Last        ledger.Instant // the state after the last event
+	// IterationAt, unless nil, gives the iteration of a seq: iterations were found at the end only.
+	IterationAt func(seq int64) int
+	Sampled     bool // an allocator that was only observed serves the device
+}
+
+// Finish says what the address space of the device was at its keyframes. An error is one that does not
+// add up.
+func (k *Tracker) Finish(end End) (*Result, error) {
+	out := &Result{IterationsEach: k.iterations.size, EventsEach: k.events.size, GrowthsEach: k.each}
+	out.Frames = k.frames()
+	if n := len(out.Frames); n > 0 && end.Last.Seq >= out.Frames[n-1].At.Seq {
+		out.Frames = mergeFrames(append(out.Frames, Frame{end.Last, IsLast, -1}))
 	}
-	out := &Keyframes{IterationsEach: k.iterations.size, EventsEach: k.events.size, GrowthsEach: k.each}
-	d.result.Keyframes = out
-	out.Frames = k.frames(d)
-	if len(out.Frames) > 0 && a.lastSeq >= out.Frames[len(out.Frames)-1].At.Seq {
-		out.Frames = mergeFrames(append(out.Frames, Keyframe{d.Instant(a.lastSeq, a.lastTime), IsLast, -1}))
-	}
-	at := d.log.IndexAt
 	for i := range out.Frames {
 		f := &out.Frames[i].At
-		if d.result.Period > 0 { // iterations were found at the end
-			f.Iteration = at(f.Seq)
+		if end.IterationAt != nil {
+			f.Iteration = end.IterationAt(f.Seq)
 		}
-		if d.samples != nil {
+		if end.Sampled {
 			f.C = -1
 		}
 	}
-	b := keyBuilder{a: a, out: out, holders: map[heldAs]int32{}, stacks: map[int64]int32{}}
-	for i := range a.history.gone {
-		if l := &a.history.gone[i]; l.keys == k {
+	b := builder{ledger: end.Ledger, who: end.Attribution, out: out, holders: map[heldAs]int32{}, stacks: map[int64]int32{}}
+	for i := range k.history.gone {
+		if l := &k.history.gone[i]; l.keys == k {
 			b.add(l)
 		}
 	}
-	a.lifetimesNow(d, b.add)
+	k.lifetimesNow(end.Ledger, b.add)
 	slices.SortFunc(out.Stretches, func(x, y Stretch) int {
 		return cmp.Or(cmp.Compare(x.Arena, y.Arena), cmp.Compare(x.Kind, y.Kind), cmp.Compare(x.Addr, y.Addr),
 			cmp.Compare(x.Bytes, y.Bytes), cmp.Compare(x.From, y.From))
 	})
-	return out.check(a.arenas, d.samples != nil)
+	return out, out.check(end.Ledger.Arenas, end.Sampled)
 }
 
 // lifetimesNow are the stretches that the trace ends with.
-func (a *analyzer) lifetimesNow(d *device, add func(*lifetime)) {
-	for _, ar := range a.arenas {
-		if ar.device != d {
+func (k *Tracker) lifetimesNow(of *ledger.Ledger, add func(*lifetime)) {
+	for _, ar := range of.Arenas {
+		if ar.Device != k.device {
 			continue
 		}
-		ar.mappings.Scan(func(_ int64, m mapping) bool {
-			l := m.lifetime(ar.Index, m.Range, math.MaxInt64, d.keys)
-			add(&l)
-			return true
-		})
-		a.ledger.Each(ar.Arena, func(s *ledger.Segment) {
+		if mapped := k.mappings[ar.Index]; mapped != nil {
+			mapped.Scan(func(_ int64, m mapping) bool {
+				l := m.lifetime(ar.Index, m.Range, math.MaxInt64, k)
+				add(&l)
+				return true
+			})
+		}
+		of.Each(ar, func(s *ledger.Segment) {
 			switch s.Kind {
 			case ledger.LiveSegment, ledger.PendingSegment:
-				for _, l := range d.keys.lifetimes(s, math.MaxInt64) {
+				for _, l := range k.lifetimes(s, math.MaxInt64) {
 					add(&l)
 				}
 			case ledger.UntouchedSegment:
 				add(&lifetime{
-					block: block{Addr: s.Addr, Size: s.Size, Arena: ar.Index}, from: s.Seq, to: math.MaxInt64, kind: StretchUntouched, keys: d.keys,
+					Block: ledger.Block{Addr: s.Addr, Size: s.Size, Arena: ar.Index}, from: s.Seq, to: math.MaxInt64, kind: StretchUntouched, keys: k,
 				})
 			}
 		})
@@ -231,27 +249,28 @@ func (a *analyzer) lifetimesNow(d *device, add func(*lifetime)) {
 // heldAs is what is told of a block.
 type heldAs struct {
 	context, label int32
-	category       Category
+	category       attribution.Category
 	phase          uint8
 }
 
-// keyBuilder turns lifetimes into stretches.
-type keyBuilder struct {
-	a       *analyzer
-	out     *Keyframes
+// builder turns lifetimes into stretches.
+type builder struct {
+	ledger  *ledger.Ledger
+	who     *attribution.Tracker
+	out     *Result
 	holders map[heldAs]int32
 	stacks  map[int64]int32
 }
 
 // add makes a stretch of a lifetime, or several where its arena was paused in between. An arena that lies
 // over a range of a graph memory has none of the device's memory.
-func (b *keyBuilder) add(l *lifetime) {
-	if b.a.arenas[l.Arena].Over {
+func (b *builder) add(l *lifetime) {
+	if b.ledger.Arenas[l.Arena].Over {
 		return
 	}
 	frames := b.out.Frames
 	after := func(seq int64) int32 {
-		at, _ := slices.BinarySearchFunc(frames, seq, func(f Keyframe, seq int64) int { return cmp.Compare(f.At.Seq, seq) })
+		at, _ := slices.BinarySearchFunc(frames, seq, func(f Frame, seq int64) int { return cmp.Compare(f.At.Seq, seq) })
 		return int32(at)
 	}
 	s := Stretch{
@@ -263,10 +282,10 @@ func (b *keyBuilder) add(l *lifetime) {
 	}
 	if l.kind == StretchLive {
 		s.Requested = l.Requested
-		s.Holder = b.holder(&l.block)
+		s.Holder = b.holder(&l.Block)
 	}
 	end := s.To
-	for _, pause := range b.a.arenas[l.Arena].Pauses() {
+	for _, pause := range b.ledger.Arenas[l.Arena].Pauses() {
 		if s.To = min(end, after(pause.From)); s.From < s.To {
 			b.out.Stretches = append(b.out.Stretches, s)
 		}
@@ -277,24 +296,24 @@ func (b *keyBuilder) add(l *lifetime) {
 	}
 }
 
-func (b *keyBuilder) holder(of *block) int32 {
-	key := heldAs{of.Context, of.Label, b.a.attribution.Category(of), of.Phase}
+func (b *builder) holder(of *ledger.Block) int32 {
+	key := heldAs{of.Context, of.Label, b.who.Category(of), of.Phase}
 	at, known := b.holders[key]
 	if known {
 		return at
 	}
-	origin := b.a.attribution.OriginOf(of.Context, of.Label)
+	origin := b.who.OriginOf(of.Context, of.Label)
 	at = int32(len(b.out.Holders))
 	b.holders[key] = at
-	b.out.Holders = append(b.out.Holders, KeyHolder{
+	b.out.Holders = append(b.out.Holders, Holder{
 		Owner: origin.Name, Kind: origin.Kind(), Module: origin.Module, Category: key.category,
-		Phase: b.a.attribution.Phases.Name(of.Phase), Stack: b.stack(b.a.attribution.StackOf(of.Context)),
+		Phase: b.who.Phases.Name(of.Phase), Stack: b.stack(b.who.StackOf(of.Context)),
 	})
 	return at
 }
 
 // stack is the index of a node, its callers listed before it.
-func (b *keyBuilder) stack(node int64) int32 {
+func (b *builder) stack(node int64) int32 {
 	var chain []int64
 	parent := int32(-1)
 	for node != 0 {
@@ -303,10 +322,10 @@ func (b *keyBuilder) stack(node int64) int32 {
 			break
 		}
 		chain = append(chain, node)
-		_, node = b.a.attribution.Caller(node)
+		_, node = b.who.Caller(node)
 	}
 	for _, node := range slices.Backward(chain) {
-		frame, _ := b.a.attribution.Caller(node)
+		frame, _ := b.who.Caller(node)
 		b.out.Stacks = append(b.out.Stacks, StackFrame{frame, parent})
 		parent = int32(len(b.out.Stacks) - 1)
 		b.stacks[node] = parent
@@ -339,7 +358,7 @@ func (s *Stretch) part() (part ledger.Split) {
 
 // check holds the sums of the stretches of each frame against its instant. The largest free chunk,
 // which divides what was touched, is not looked for.
-func (k *Keyframes) check(arenas []*arena, sampled bool) error {
+func (k *Result) check(arenas []*ledger.Arena, sampled bool) error {
 	begin, end := make([][]int32, len(k.Frames)+1), make([][]int32, len(k.Frames)+1)
 	for i := range k.Stretches {
 		s := &k.Stretches[i]
