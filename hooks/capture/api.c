@@ -1,4 +1,4 @@
-// api.c - the functions of memprof.h that serve memory.
+// api.c - the functions of memprof.h that allocate and free.
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -29,8 +29,8 @@ const char *memprof_oom_message(void) {
 
 static double gib(uint64_t bytes) { return (double)bytes / (double)((uint64_t)1 << 30); }
 
-// One line that answers what is asked after an out-of-memory: how much was wanted, how
-// much is free and in what pieces, and who has the rest.
+// Writes the thread's message for a failed request of `size` bytes: how much is free, the largest free chunk,
+// and who uses the rest. The device's lock is held.
 static void explain(const struct arena *arena, uint64_t size) {
   struct bfc_stats bfc;
   bfc_get_stats(arena->bfc, &bfc);
@@ -74,8 +74,9 @@ static int (*_Atomic last_resort)(void);
 
 void memprof_set_last_resort(int (*give_up)(void)) { atomic_store(&last_resort, give_up); }
 
-// Asks the framework to free what it keeps without need. The lock is given up meanwhile: it
-// frees through us. The attempt before is closed by an event, as another one follows.
+// Asks the framework to free what it keeps without need. The lock is released meanwhile, since the framework
+// frees through memprof_free. Readers expect an event between two attempts of a request, so one is
+// written. False: there is no such function, or a stream is captured.
 static bool ask_framework(struct arena *arena, uint64_t size) {
   int (*give_up)(void) = atomic_load(&last_resort);
   if (give_up == NULL || capturing()) return false;
@@ -86,6 +87,7 @@ static bool ask_framework(struct arena *arena, uint64_t size) {
   return true;
 }
 
+// Allocates; after a failure again when memory was reclaimed, and again after the framework freed some.
 static bool allocate(struct arena *arena, uint64_t size, struct bfc_block *block) {
   const uint32_t context = context_get();
   if (arena_alloc(arena, size, context, block)) return true;
@@ -178,7 +180,7 @@ int memprof_enable_peer(int device, int peer) {
   int can = 0;
   if (gpu == NULL || !device_valid(peer)) return 0;
   if (peer == device) return 1;
-  // A peer that cannot would make every later mapping fail.
+  // With a peer that has no access to the device, every later mapping would fail.
   if (driver_get()->can_access(&can, peer, device) != DRIVER_OK || !can) return 0;
   bool ok = true;
   lock_take(&gpu->lock);
