@@ -1,9 +1,8 @@
 // callers.c - see callers.h.
 //
-// An allocation's stack is nearly that of the allocation before it: each thread keeps its
-// last stack with the node of every frame, and only what is inside the first difference is
-// looked up, in a small table of the thread's own, and at the first sight of a frame in the
-// table of all threads, which has the frame's text.
+// The stack of an allocation is nearly that of the allocation before. So each thread keeps its last stack
+// with the node of every frame, and looks up only the frames inside the first difference: in a small
+// table of the thread, and if a frame is not there, in the table of all threads, which has its text.
 #define _GNU_SOURCE
 #include "watch/callers.h"
 
@@ -22,7 +21,7 @@ enum { DEEPEST = 256, STEPS = 1024, LONGEST = 1400 };
 
 _Atomic(enum callers) callers_state;
 
-// From a stack to the one with another frame called from it.
+// The stack `to` is `frame` called from the stack `from`.
 struct step {
   struct python_frame frame;
   uint32_t from, to;
@@ -61,7 +60,7 @@ static struct text *find(const struct python_frame *frame) {
 
 static bool ours(const char *text) { return strstr(text, "/python/memprof/_") != NULL; }
 
-// The text of a frame in *text, which stays; false when there is none to be had.
+// Sets *text to the text of a frame, which is never freed. False: there is none.
 static bool text_of(const struct python_frame *frame, const char **text) {
   pthread_mutex_lock(&lock);
   const struct text *known = find(frame);
@@ -85,7 +84,7 @@ static bool text_of(const struct python_frame *frame, const char **text) {
   return found;
 }
 
-// The stack with `frame` called from `from`; `from` itself for frames that are left out.
+// The number of the stack in which `frame` is called from `from`; `from` itself if the frame is left out.
 static uint32_t step(struct thread *thread, uint32_t from, const struct python_frame *frame) {
   struct step *known = &thread->steps[hash(frame, from) % STEPS];
   if (known->from == from && same(&known->frame, frame)) return known->to;
@@ -98,7 +97,7 @@ static uint32_t step(struct thread *thread, uint32_t from, const struct python_f
 }
 
 static void end_thread(void *thread) {
-  this_thread = NULL;  // what allocates after this begins anew
+  this_thread = NULL;  // a later destructor of the thread that allocates makes a new one
   free(thread);
 }
 

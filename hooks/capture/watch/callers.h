@@ -1,4 +1,4 @@
-// callers.h - the Python stack that an allocation is made from.
+// callers.h - records the Python stack that an allocation is made from, by --stacks python.
 #ifndef MEMPROF_CALLERS_H
 #define MEMPROF_CALLERS_H
 
@@ -10,10 +10,11 @@ enum callers { CALLERS_NEVER_WANTED, CALLERS_WANTED, CALLERS_NO_LONGER_WANTED };
 // Set by the options and by memprof_stacks.
 extern _Atomic(enum callers) callers_state;
 
-// Sets the thread's stack for its next allocation, or clears it when stacks are no longer wanted. No lock may be held: a frame that was
-// never seen before is turned into text, which waits for the interpreter's lock.
+// Sets the stack of the calling thread's next allocation, or clears it if stacks are no longer wanted. The
+// caller holds no lock: to turn a new frame into text, this waits for the interpreter's lock.
 void callers_take(void);
 
+// The same, at no cost in a job that never wanted stacks.
 static inline void callers_note(void) {
   if (atomic_load_explicit(&callers_state, memory_order_relaxed) != CALLERS_NEVER_WANTED) callers_take();
 }

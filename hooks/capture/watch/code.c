@@ -1,6 +1,6 @@
-// code.c - see code.h. A table that only grows, read without a lock: kernels are launched
-// often and loaded seldom. What is unloaded stays, and a handle that comes again is taken
-// for the old one until it is remembered anew. Full, it learns nothing more.
+// code.c - see code.h. The table only grows and is read without a lock: kernels are launched often and
+// loaded seldom. Handles of unloaded code stay; a handle that the driver returns again is taken for the
+// old one until code_remember. When the table is full, new handles are unknown.
 #include "watch/code.h"
 
 #include <stdatomic.h>
@@ -15,12 +15,12 @@ enum { HANDLES = 1 << 17, PROBES = 64 };
 struct handle {
   _Atomic uintptr_t key;
   _Atomic uint32_t context;
-  _Atomic uint32_t loaded;  // number of the load that it came with; 0: it was not seen
-  _Atomic uint64_t used;    // the stamp of its first use; 0: none
+  _Atomic uint32_t loaded;  // the number of the load that returned it; 0: not seen
+  _Atomic uint64_t used;    // the stamp of its first use, of load and loss; 0: none
 };
-// And uses that are not of the handle alone, each by the mix of all that makes it one.
+// Uses with a device or a name have entries of their own, by a hash of handle, device and name.
 static struct handle handles[HANDLES];
-static _Atomic uint32_t loads, losses;
+static _Atomic uint32_t loads, losses;  // so far
 
 static const uint64_t SPREAD = 0x9e3779b97f4a7c15u;
 
@@ -70,7 +70,7 @@ uint32_t code_of(const void *handle) {
   return found != NULL ? atomic_load_explicit(&found->context, memory_order_relaxed) : 0;
 }
 
-// The entry of a use: that of the handle, or one of its own.
+// The entry of a use: the handle's, or its own if it has a device or a name.
 static struct handle *entry_of(const struct code_use *use) {
   if (use->device < 0 && use->name == NULL) return find(use->handle, true);
   if (use->handle == NULL) return NULL;

@@ -1,37 +1,41 @@
-// code.h - whose code a handle of the driver stands for, and what has been done with it.
+// code.h - which library a handle of loaded code came from, and what was done with it.
 //
-// Growth at the first use of a kernel should be told by the library that the kernel came
-// from, long after it was loaded. Handles of modules, libraries, kernels and functions are
-// kept with the context of their overhead events. A handle may come again for something else
-// that was loaded later: then everything is done with it for the first time again.
+// The driver may take memory at the first use of a kernel, long after its library was loaded; the event
+// names the library. So handles of modules, libraries, kernels and functions are kept with the context of
+// their overhead events. The driver may return the same handle for code that is loaded later: then each
+// use counts as the first again.
 #ifndef MEMPROF_CODE_H
 #define MEMPROF_CODE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-// The context of code whose image lies at `image`, or was loaded from the file `path`, or
-// else by a call from `caller`. `what` is "module" or "library".
+// The string id of "what=<what>\tname=<library>" for code: the library is the file `path`, or that in which
+// the image lies, or else that of the caller. `what` is "module" or "library".
 uint32_t code_context(const char *what, const void *image, const char *path, const void *caller);
 
-// Remembers a handle that was just made, with its context; that it stands for a part of what
-// another one does, whenever it is told; and asks for the context: 0 if it is not known.
+// A handle was just made by a load; notes its context.
 void code_remember(const void *handle, uint32_t context);
+
+// A handle is a part of the code of another one, and has its context. May be called repeatedly.
 void code_derive(const void *handle, const void *of);
+
+// The context of a handle; 0: not known.
 uint32_t code_of(const void *handle);
 
-// Something that is done with a handle, on a device (-1: whichever), by a name or NULL.
+// A use of a handle: on a device (-1: any), and of a part of it by a name (NULL: none).
 struct code_use {
   const void *handle;
   int device;
   const char *name;
 };
 
-// True the first time, as long as it is not undone: it may have failed.
+// Whether this is the first such use; from then on it is not. code_undo makes it the first again, if it
+// failed.
 bool code_first(const struct code_use *use);
 void code_undo(const struct code_use *use);
 
-// A device has lost all that was loaded: everything is done for the first time again.
+// A device was reset and has lost all loaded code: every use is the first again.
 void code_lost(void);
 
 #endif

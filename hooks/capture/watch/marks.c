@@ -1,8 +1,8 @@
-// marks.c - iterations, phases and what blocks hold, as the job or its optimizer announces them.
+// marks.c - iterations, phases and labels, as events.
 //
-// A mark is an event like any other, so its place among the allocations is exact. Marks
-// of a process that has not used CUDA yet are dropped, as there is nothing they could divide,
-// but for phases that are open when it does: the first allocation is in them.
+// A mark is an event among the allocations, so which of them came before it is exact. Before the first use
+// of CUDA there are no allocations, and marks are dropped. But phases that are open at the first use are
+// written then, since the first allocation is in them.
 #define _GNU_SOURCE
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -39,10 +39,10 @@ void memprof_iteration(const char *label) {
 
 enum { MOST_OPEN = 64 };
 static struct lock lock;
-static char *waiting[MOST_OPEN];  // names of the phases open before there is a spool
+static char *waiting[MOST_OPEN];  // names of phases that are open before there is a spool; under `lock`
 static int waiting_count;
 
-// True if the phase's begin, or its end, was before the spool.
+// The phase begins, or ends, before there is a spool: keeps or drops its name. False: there is one now.
 static bool begun_early(const char *name) {
   lock_take(&lock);
   const bool early = !spool_started();
@@ -87,7 +87,7 @@ void memprof_phase_end(const char *name) {
   if (spool_started() || !ended_early(name)) mark(MEMPROF_PHASE_END, 0, name);
 }
 
-// Under the lock, so that the label lies within the life of its block.
+// Labels the live block at an address, under the lock: the event must come before the block's free.
 static void label(uint64_t addr, uint32_t context) {
   struct arena *arena = arena_of(addr);
   const struct graph_range *range = arena == NULL || arena->home == NULL ? NULL : arena->home->range;

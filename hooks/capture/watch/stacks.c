@@ -1,8 +1,8 @@
-// stacks.c - call stacks as a tree, each node spooled once.
+// stacks.c - call stacks as a tree of frames, each node written once.
 //
-// A stack is the number of its innermost frame's node; a node knows its parent and the
-// text of its frame. Ten thousand stacks of a job share most of their outer frames, and an
-// allocation names its whole stack by one number.
+// A node is a frame and its parent, the stack that the frame was called from. The number of the innermost
+// frame's node is the number of the stack. So an event names a whole stack by one number, and ten thousand
+// stacks of a job share their outer frames.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdbool.h>
@@ -47,7 +47,7 @@ static uint32_t add(const struct node *wanted) {
 
 uint32_t memprof_stack_node(uint32_t parent, const char *frame) {
   if (!hook_on()) return 0;
-  hook_start();  // a node told before there is a spool would be lost
+  hook_start();  // without a spool the node's event would be lost
   const struct node wanted = {parent, spool_string(frame)};
   pthread_mutex_lock(&lock);
   uint32_t number = 0;

@@ -1,25 +1,24 @@
-// watch.c - the decisions of somebody else's allocator as events of the trace.
+// watch.c - the decisions of another allocator as events of the trace.
 //
-// What comes in is what torch's trace tracker tells: requests, not blocks; both halves of a
-// free; segments. What goes out keeps the order of trace/event.go:
+// torch's trace tracker reports requests (not the chunks that serve them), both halves of a free, and
+// segments. They become events in the order that trace/event.go prescribes:
 //
-//   told                                  written
+//   reported                              written
 //   segment_alloc, segment_map            map, statistics
 //   segment_free, segment_unmap           unmap, statistics
-//   alloc                                 alloc, provided = requested: the block is not told
+//   alloc                                 alloc, provided = requested: the chunk's size is not reported
 //   free_requested, free_completed        free
 //   free_requested, ..., free_completed   stream_use, free, ..., free_done
 //
-// Whether a free is final shows in the event that follows it, so a free is held back until
-// then. In its place may come a mark, which is not the allocator's: see watch_mark.
+// Whether other streams use a freed block shows only in the next event. So a free is held until then.
+// If a mark comes first, it has to decide: see mark_device.
 //
-// The calls about one device are made under a lock of the allocator, which makes one thread
-// at a time the owner of its `struct memprof_watch`. The path of an alloc and free pair is
-// two records and no lock of ours.
+// The allocator reports the events of a device under a lock of its own, so one thread at a time uses the
+// device's `struct memprof_watch`. An alloc and a free write two records and take no lock of the hook.
 //
-// Statistics are the allocator's own sums. They are read where they tell most: at each
-// segment, at each mark, and at the end of each climb to more requested bytes than the
-// iteration has seen, so that C is known where the peaks are.
+// Statistics are the allocator's own sums. Reading them is slow, so they are read where they say most: at
+// each segment, at each mark, and when requested bytes fall for the first time after a new maximum of
+// the iteration. So C is known at the peaks.
 #include "watch/watch.h"
 
 #include <stdatomic.h>
@@ -44,61 +43,65 @@
 
 enum { UNKNOWN_STREAM = -1 };
 
-// Where segments do not join, each keeps its own free memory; memory mapped page by page
-// into one reservation is another arena, even of the same stream and pool.
+// How the segments of an arena lie. SEPARATE: no block spans two segments. JOINED: blocks may span adjacent
+// ones, which the allocator maps page by page into one reservation. A stream and pool with segments of
+// both kinds has two arenas.
 enum { SEPARATE, JOINED, MANNERS };
 
 struct extent {
   uint64_t from, to;
 };
 
-// What belongs to one stream and pool.
+// The arenas of one stream and pool.
 struct place {
   int64_t stream;
   uint64_t pool[2];
   uint32_t arena[MANNERS];  // MEMPROF_NO_ARENA until there is a segment
-  struct extent *separate;  // segments, in no order
+  struct extent *separate;  // the SEPARATE segments, in no order
   size_t separate_count, separate_room;
 };
 
+// A watched device. Only the thread that holds the allocator's lock of the device uses it, but for the atomic
+// members, and for `free` under `lock`.
 struct memprof_watch {
   int device;
-  uint32_t name;  // string id
+  uint32_t name;           // string id of `allocator`
   const char *allocator;
   memprof_watch_read *read;
-  bool broken;        // out of host memory: nothing more is written of the device
-  _Atomic bool used;  // it has, or had, a segment
+  bool broken;             // there was no host memory: nothing more is written about the device
+  _Atomic bool used;       // it has, or had, a segment
 
   struct place *places;
   size_t place_count, place_room;
-  struct place *last;  // of places: that of the event before; NULL at first
+  struct place *last;      // the place of the last event; NULL before the first
 
-  // The free that is held back. `held` numbers it, 0: none. A mark says in `examined`
-  // which one it is looking at; from then on both sides take it under `lock` only.
+  // The free that is held until the next event. `held` is its number, 0: none. A mark sets `examined` to the
+  // number of the free that it looks at; from then on both sides take that free under `lock` only.
   _Atomic(uint64_t) held, examined;
   struct lock lock;
-  uint64_t frees;
+  uint64_t frees;          // so far: the number of the last free
   struct {
     uint64_t addr, size, time_ns;
     const struct place *place;
   } free;
-  _Atomic(int64_t) pending;  // frees written that have not been done
+  _Atomic(int64_t) pending;  // frees written whose blocks other streams may still use
 
-  uint64_t requested, reserved;  // T and R
-  uint64_t marks;                // those seen by `climbed`
-  uint64_t iteration_top;        // greatest T of the iteration
-  uint64_t top_reserved, top;    // greatest R, and greatest T at it
-  bool climbing;                 // the last event took T to a new top
+  uint64_t requested, reserved;  // bytes: T and R
+  uint64_t marks;                // `marks` of the process when iteration_top was last reset
+  uint64_t iteration_top;        // the greatest T since the last mark
+  uint64_t top_reserved, top;    // the greatest R, and the greatest T at that R
+  bool climbing;                 // the last event raised T to a new maximum
 };
 
 static struct memprof_watch *_Atomic watches[MOST_DEVICES];
-static _Atomic bool watching;  // there is one
+static _Atomic bool watching;  // a device is watched
 static struct lock making;
-static _Atomic(uint64_t) marks;
+static _Atomic(uint64_t) marks;  // so far
 
+// Ends the watch for want of host memory.
 static void give_up(struct memprof_watch *watch) {
   watch->broken = true;
-  problem("watching device %d ends: no host memory", watch->device);
+  problem("GPU %d is not recorded any more: no host memory for the list of its segments", watch->device);
 }
 
 struct memprof_watch *memprof_watch_device(int device, const char *allocator, memprof_watch_read *read) {
@@ -165,8 +168,8 @@ __attribute__((noinline)) static bool is_separate(const struct place *place, uin
   return false;
 }
 
-// The arena of a block. A place has segments of both manners only when the job has switched
-// between them.
+// The arena of a block. A place has both arenas only if the job has switched the allocator between the two
+// kinds of segments.
 static inline uint32_t arena_at(const struct place *place, uint64_t addr) {
   if (place->arena[JOINED] == MEMPROF_NO_ARENA) return place->arena[SEPARATE];
   if (place->arena[SEPARATE] == MEMPROF_NO_ARENA) return place->arena[JOINED];
@@ -185,6 +188,7 @@ static void write_sums(const struct memprof_watch *watch, const struct memprof_w
   });
 }
 
+// Reads and writes the sums.
 static void sample(struct memprof_watch *watch) {
   struct memprof_watch_sums sums;
   watch->read(watch->device, &sums);
@@ -192,8 +196,9 @@ static void sample(struct memprof_watch *watch) {
   write_sums(watch, &sums, sums.provided);
 }
 
-// T has come down for the first time since a new top, by a free that the sums say already
-// in part: C before it is what is active still, unless frees are pending.
+// T falls for the first time after a new maximum, by a free that the allocator has only begun: its block is
+// no longer in the sum `provided`, but still in `active`. So `active` is C before the free, unless
+// other blocks are pending.
 static void sample_top(struct memprof_watch *watch) {
   struct memprof_watch_sums sums;
   watch->climbing = false;
@@ -202,6 +207,7 @@ static void sample_top(struct memprof_watch *watch) {
   write_sums(watch, &sums, sums.active);
 }
 
+// T has grown: notes whether it is a new maximum of the iteration, or at the greatest R.
 static void climb(struct memprof_watch *watch) {
   const uint64_t now = atomic_load_explicit(&marks, memory_order_relaxed);
   if (watch->marks != now) {
@@ -218,7 +224,7 @@ static void climb(struct memprof_watch *watch) {
   }
 }
 
-// A mark is looking at the free that is held back.
+// Takes the held free while a mark may take it, too. False: the mark has taken it.
 __attribute__((cold)) static bool take_examined(struct memprof_watch *watch, uint64_t number) {
   lock_take(&watch->lock);
   const bool there = atomic_load_explicit(&watch->held, memory_order_relaxed) == number;
@@ -227,7 +233,7 @@ __attribute__((cold)) static bool take_examined(struct memprof_watch *watch, uin
   return there;
 }
 
-// Takes the free that is held back, if there is one: false when there is none (any more).
+// Takes the held free. False: there is none, or a mark has taken it.
 static inline bool take_free(struct memprof_watch *watch) {
   const uint64_t number = atomic_load_explicit(&watch->held, memory_order_acquire);
   if (number == 0) return false;
@@ -236,7 +242,7 @@ static inline bool take_free(struct memprof_watch *watch) {
   return true;
 }
 
-// Writes the free that has been taken.
+// Writes the free that was taken.
 static inline void write_free(const struct memprof_watch *watch) {
   spool_put(
       &(struct spool_event){
@@ -251,6 +257,7 @@ static inline void write_free(const struct memprof_watch *watch) {
       watch->free.time_ns);
 }
 
+// Writes the free as one whose block other streams may still use.
 static void write_pending(struct memprof_watch *watch) {
   struct spool_event use = event_of(watch, watch->free.place, MEMPROF_STREAM_USE, arena_at(watch->free.place, watch->free.addr));
   use.stream = UNKNOWN_STREAM;
@@ -260,16 +267,16 @@ static void write_pending(struct memprof_watch *watch) {
   atomic_fetch_add_explicit(&watch->pending, 1, memory_order_relaxed);
 }
 
-// Another event has come: the free that is held back waits for other streams.
-static inline void settle(struct memprof_watch *watch) {
+// Another event follows the held free, so the free waits for other streams: writes it.
+static inline void flush_free(struct memprof_watch *watch) {
   if (take_free(watch)) write_pending(watch);
 }
 
 void memprof_watch_alloc(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1) {
   if (watch->broken) return;
-  settle(watch);
+  flush_free(watch);
   struct place *place = find_place(watch, stream, pool0, pool1);
-  if (place == NULL) return;  // its segment has not been told either
+  if (place == NULL) return;  // its segment was not reported either
   watch->requested += size;
   climb(watch);
   struct spool_event event = event_of(watch, place, MEMPROF_ALLOC, arena_at(place, addr));
@@ -281,7 +288,7 @@ void memprof_watch_alloc(struct memprof_watch *watch, uint64_t tick, uint64_t ad
 
 void memprof_watch_free(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1) {
   if (watch->broken) return;
-  settle(watch);
+  flush_free(watch);
   struct place *place = find_place(watch, stream, pool0, pool1);
   if (place == NULL) return;
   if (watch->climbing) sample_top(watch);
@@ -299,7 +306,7 @@ void memprof_watch_free_done(struct memprof_watch *watch, uint64_t tick, uint64_
     write_free(watch);
     return;
   }
-  settle(watch);
+  flush_free(watch);
   struct place *place = find_place(watch, stream, pool0, pool1);
   if (place == NULL) return;
   atomic_fetch_sub_explicit(&watch->pending, 1, memory_order_relaxed);
@@ -334,7 +341,7 @@ void memprof_watch_adopt(struct memprof_watch *watch, uint64_t addr) {
 
 void memprof_watch_map(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1, int joins) {
   if (watch->broken) return;
-  settle(watch);
+  flush_free(watch);
   struct place *place = find_place(watch, stream, pool0, pool1);
   if (place == NULL) place = make_place(watch, stream, pool0, pool1);
   if (place == NULL || (!joins && !add_separate(place, addr, size))) {
@@ -362,7 +369,7 @@ void memprof_watch_map(struct memprof_watch *watch, uint64_t tick, uint64_t addr
 
 void memprof_watch_unmap(struct memprof_watch *watch, uint64_t tick, uint64_t addr, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1, int joins) {
   if (watch->broken) return;
-  settle(watch);
+  flush_free(watch);
   struct place *place = find_place(watch, stream, pool0, pool1);
   if (place == NULL) return;
   if (!joins) sample(watch);
@@ -377,7 +384,7 @@ void memprof_watch_unmap(struct memprof_watch *watch, uint64_t tick, uint64_t ad
 
 void memprof_watch_oom(struct memprof_watch *watch, uint64_t tick, uint64_t size, void *stream, uint64_t pool0, uint64_t pool1) {
   if (watch->broken) return;
-  settle(watch);
+  flush_free(watch);
   sample(watch);
   const struct place *place = find_place(watch, stream, pool0, pool1);
   spool_write_at(
@@ -392,10 +399,10 @@ void memprof_watch_oom(struct memprof_watch *watch, uint64_t tick, uint64_t size
       clock_at(tick));
 }
 
-// A free that is held back may be one whose second half is just coming, on another thread, or
-// one that waits. The allocator's lock tells them apart: reading the sums takes it, so when
-// they have been read whoever held it is through, and a free that is still held back waits.
-// Everyone who gets the lock later sees what is being examined and takes it by our lock.
+// A mark comes while a free may be held. Its second half may be about to come on another thread, or the
+// free waits for other streams. Reading the sums takes the allocator's lock: afterwards the thread that
+// held the lock before is done, so a free that is still held waits for other streams, and is written
+// here. A thread that gets the allocator's lock later sees `examined` and takes the free under `lock`.
 static void mark_device(struct memprof_watch *watch) {
   struct memprof_watch_sums sums;
   if (!atomic_load_explicit(&watch->used, memory_order_relaxed)) return;
@@ -405,14 +412,14 @@ static void mark_device(struct memprof_watch *watch) {
   lock_take(&watch->lock);
   if (number != 0 && atomic_load_explicit(&watch->held, memory_order_relaxed) == number) {
     write_pending(watch);
-    atomic_store_explicit(&watch->held, 0, memory_order_release);  // only now: until then others wait for the lock
+    atomic_store_explicit(&watch->held, 0, memory_order_release);  // only now: another thread that needs the free waits for the lock
   }
   write_sums(watch, &sums, sums.provided);
   lock_give(&watch->lock);
 }
 
 void memprof_watch_sample(void) {
-  static struct lock marking;  // one at a time: there is one `examined`
+  static struct lock marking;  // one mark at a time: a device has one `examined`
   if (!hook_on() || !atomic_load_explicit(&watching, memory_order_relaxed)) return;
   lock_take(&marking);
   for (int i = 0; i < MOST_DEVICES; i++) {
@@ -429,7 +436,7 @@ void watch_mark(void) {
 
 bool watch_is_of(const char *library) { return strncmp(library, "libc10_cuda.", 12) == 0; }
 
-// Torch has a switch that makes each tensor a cudaMalloc, of which its tracker is not told.
+// PYTORCH_NO_CUDA_MEMORY_CACHING makes each tensor a cudaMalloc, which torch's tracker does not report.
 bool watch_tells(void) { return atomic_load_explicit(&watching, memory_order_relaxed) && getenv("PYTORCH_NO_CUDA_MEMORY_CACHING") == NULL; }
 
 void watch_label(uint64_t addr, uint32_t context) {

@@ -1,20 +1,20 @@
-// watch.h - marks among the events of a watched allocator; see watch.c.
+// watch.h - what other files need of watched allocators: marks, labels, and whether there is one.
 #ifndef MEMPROF_WATCH_H
 #define MEMPROF_WATCH_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-// A mark is about to be written: what the watched devices have freed until now comes before
-// it, and so do their sums. Not to be called under a watched allocator's lock.
+// To be called before a mark is written: first writes the frees that the watched devices have reported so
+// far, and their sums. The caller does not hold a watched allocator's lock.
 void watch_mark(void);
 
-// Whether calls from a library are those of an allocator that may be watched, and whether it
-// is and so tells of its segments itself.
+// Whether a library has an allocator that can be watched, and whether that allocator is watched and so
+// reports its segments itself: then its CUDA calls are not recorded a second time.
 bool watch_is_of(const char *library);
 bool watch_tells(void);
 
-// A label of a block that is none of ours. Whoever labels it holds it.
+// Labels a block of a watched allocator. The caller holds the block, so it is live.
 void watch_label(uint64_t addr, uint32_t context);
 
 #endif
