@@ -29,7 +29,7 @@ const (
 	arenasDrawn = 6
 )
 
-// spanNames are by analysis.SpanKind.
+// spanNames are the names in the legend, by analysis.SpanKind.
 var spanNames = [...]string{
 	analysis.SpanLive:     "live (requested)",
 	analysis.SpanSlack:    "slack",
@@ -41,14 +41,14 @@ var spanNames = [...]string{
 	analysis.SpanUnmapped: "unmapped",
 }
 
-// addressFigures draws the addresses of each arena at the peak instant, to scale: every row of every
-// arena is the same number of bytes.
+// addressFigures draw the addresses of each arena at the peak, to scale: every row of every arena has the
+// same number of bytes.
 func addressFigures(r *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
 	return []figure.Figure{mapFigure(r, d)}
 }
 
 func mapFigure(r *analysis.Result, d *analysis.DeviceResult) figure.Figure {
-	f := figure.Figure{Name: "map", Title: "addresses at the peak instant"}
+	f := figure.Figure{Name: "map", Title: "addresses at the peak"}
 	layout := d.Map
 	if d.Sampled != nil {
 		layout = closedUp(layout)
@@ -59,7 +59,7 @@ func mapFigure(r *analysis.Result, d *analysis.DeviceResult) figure.Figure {
 		f.Body = figure.Message("nothing to draw: no memory was mapped on this device")
 		return f
 	}
-	f.Subtitle = terms.Instant(d, d.Map.At) + "; colours mix where pieces are finer than a pixel"
+	f.Subtitle = terms.Instant(d, d.Map.At) + "; colours of spans narrower than a pixel are mixed"
 	if d.Sampled != nil {
 		f.Subtitle += "; gaps between segments are drawn short"
 	}
@@ -71,8 +71,8 @@ func mapFigure(r *analysis.Result, d *analysis.DeviceResult) figure.Figure {
 	return f
 }
 
-// drawnArenas are the arenas with mapped memory, in order, cut at their last mapped byte. Where
-// there are too many for a figure the largest stay; how many went and their mapped bytes follow.
+// drawnArenas returns the arenas with mapped memory, in order, cut at their last mapped byte. If they are
+// too many for a figure, the largest stay; dropped and droppedBytes count the others.
 func drawnArenas(m analysis.AddressMap) (drawn []analysis.ArenaMap, dropped int, droppedBytes int64) {
 	for _, a := range m.Arenas {
 		a.Extent = 0
@@ -105,7 +105,7 @@ func drawnArenas(m analysis.AddressMap) (drawn []analysis.ArenaMap, dropped int,
 	return kept, dropped, droppedBytes
 }
 
-// kindBytes sums the spans of an arena by kind; what no span covers is unmapped.
+// kindBytes sums the spans of an arena by kind. Bytes in no span are unmapped.
 func kindBytes(a analysis.ArenaMap) (sums [len(spanNames)]int64) {
 	rest := a.Extent
 	for _, s := range a.Spans {
@@ -123,8 +123,8 @@ func mappedBytes(a analysis.ArenaMap) int64 {
 	return a.Extent - sums[analysis.SpanUnmapped]
 }
 
-// mapLegend names the colours with the bytes that have them; pending and unmapped only if any
-// do, and of watched arenas so too what is not told of them.
+// mapLegend names the colours and how many bytes have them. Pending and unmapped, and for the native
+// allocator also terms that are not known, are left out if they have no bytes.
 func mapLegend(arenas []analysis.ArenaMap, watched bool) []figure.LegendEntry {
 	var total [len(spanNames)]int64
 	for _, a := range arenas {
@@ -150,7 +150,7 @@ func mapLegend(arenas []analysis.ArenaMap, watched bool) []figure.LegendEntry {
 	return entries
 }
 
-// rowBytes is the shortest row, a power of two, with which the arenas fit a height.
+// rowBytes is the smallest number of bytes of a row, a power of two, for which the arenas fit a height.
 func rowBytes(arenas []analysis.ArenaMap, height vg.Length) (bytes, rows int64) {
 	height -= vg.Length(len(arenas)) * (mapHeading + mapBetween)
 	for bytes = mapLeastByte; ; bytes *= 2 {
@@ -191,7 +191,7 @@ func drawMap(c draw.Canvas, r *analysis.Result, arenas []analysis.ArenaMap) {
 	drawMapScale(rowsRoom, y+mapBetween, columns, bytes)
 }
 
-// arenaTitle names an arena and sums it up.
+// arenaTitle names an arena and gives its sums.
 func arenaTitle(r *analysis.Result, a analysis.ArenaMap) string {
 	title := fmt.Sprintf("arena %d", a.Arena)
 	for _, info := range r.Arenas {
@@ -241,7 +241,7 @@ type mapRow struct {
 	spans        []analysis.Span // from the first that may reach into the row on
 }
 
-// draw fills the row as runs of columns of one colour; full is the bytes of a whole row.
+// draw fills the row as runs of columns of equal colour; full is the bytes of a whole row.
 func (r mapRow) draw(c draw.Canvas, top, height vg.Length, columns int, full int64) {
 	colors := r.colors(columns, full)
 	for i := 0; i < len(colors); {
@@ -255,7 +255,7 @@ func (r mapRow) draw(c draw.Canvas, top, height vg.Length, columns int, full int
 	figure.StrokeRect(c, draw.LineStyle{Color: figure.Tint(figure.InkColor, 0.45), Width: 0.5}, c.Min.X, top-height, c.Min.X+vg.Length(len(colors))*figure.Pixel, top)
 }
 
-// colors are those of the row's columns, each the mean of the colours of its bytes.
+// colors returns a colour for each column of the row: the mean of the colours of its bytes.
 func (r mapRow) colors(columns int, full int64) []color.NRGBA {
 	perColumn := float64(full) / float64(columns)
 	used := max(int(float64(r.bytes)/perColumn+0.5), 1)
@@ -280,8 +280,8 @@ func (r mapRow) colors(columns int, full int64) []color.NRGBA {
 	return colors
 }
 
-// mixed is the mean of the span colours by weight; weights that miss 1 are unmapped. Mixtures are
-// rounded so that neighbours of nearly one colour become one rectangle.
+// mixed is the weighted mean of the span colours; what the weights lack to 1 is unmapped. Mixtures are
+// rounded, so that neighbours of similar colour become one rectangle.
 func mixed(weights [len(spanColors)]float64) color.NRGBA {
 	var sum float64
 	for _, w := range weights {
@@ -306,9 +306,9 @@ func mixed(weights [len(spanColors)]float64) color.NRGBA {
 // rounded is the nearest of 32 steps of a colour channel.
 func rounded(channel float64) uint8 { return uint8(min(int(channel+4)/8*8, 0xff)) }
 
-// closedUp is a layout with short gaps. The segments of a watched allocator lie where the driver
-// puts them, hundreds of GiB apart: drawn to scale there would be nothing to see but gaps.
-// A gap takes at most a 64th of what is mapped in its arena, and all of them a quarter.
+// closedUp shortens the gaps of a map. The driver places the segments of the native allocator hundreds
+// of GiB apart: a figure to scale would show gaps alone. A gap gets at most a 64th of the bytes mapped in
+// its arena, and all gaps together a quarter.
 func closedUp(m analysis.AddressMap) analysis.AddressMap {
 	arenas := make([]analysis.ArenaMap, len(m.Arenas))
 	for i, a := range m.Arenas {
@@ -336,7 +336,7 @@ func closedUp(m analysis.AddressMap) analysis.AddressMap {
 	return m
 }
 
-// spanColors are by analysis.SpanKind.
+// spanColors are the colours, by analysis.SpanKind.
 var spanColors = [...]color.NRGBA{
 	analysis.SpanLive:     figure.RequestedColor,
 	analysis.SpanSlack:    figure.InternalColor,

@@ -7,22 +7,22 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// holdersShown is how many groups of live blocks a table lists.
+// holdersShown is the most groups of live allocations that a table lists.
 const holdersShown = 12
 
-// contextWidth is the room for a context in a table of 100 columns.
-const contextWidth = 46
+// contextWidth is the most columns of a context, in a table of 100 columns.
+const contextWidth = 45
 
-// allocationSections say who held the memory at the peak: by context, and by size of the request.
+// allocationSections list the live allocations at the peak, by context and by size of the request.
 func allocationSections(d *analysis.DeviceResult) []layout.Section {
 	var sections []layout.Section
-	if len(d.TopContexts) > 0 && len(d.Held.Depths) == 0 { // else there is a table by module
-		sections = append(sections, holderTable("Holders at the peak, by context", d.TopContexts, d.Peak.R))
+	if len(d.TopContexts) > 0 && len(d.Held.Depths) == 0 { // else attributionSections have a table by module
+		sections = append(sections, holderTable("Live allocations at the peak, by context", d.TopContexts, d.Peak.R))
 	}
 	if len(d.TopSizes) > 0 {
 		s := layout.Section{
-			Title:   "Holders at the peak, by size",
-			Columns: []layout.Column{layout.Numbers("request"), layout.Numbers("blocks"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("share of R")},
+			Title:   "Live allocations at the peak, by size",
+			Columns: []layout.Column{layout.Numbers("request"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("of reserved")},
 		}
 		for _, h := range d.TopSizes {
 			s.Rows = append(s.Rows, layout.Row(units.FormatSize(h.Size), units.FormatCount(h.Blocks), units.FormatSize(h.Requested), units.FormatSize(h.Provided), units.FormatPercent(units.Ratio(h.Provided, d.Peak.R))))
@@ -37,11 +37,11 @@ func allocationSections(d *analysis.DeviceResult) []layout.Section {
 	return sections
 }
 
-// holderTable lists groups by context, with what they provide as shares of whole.
+// holderTable lists groups by context, with their chunks as shares of whole, in bytes.
 func holderTable(title string, holders []analysis.Holder, whole int64) layout.Section {
 	s := layout.Section{
 		Title:   title,
-		Columns: []layout.Column{layout.Words("context"), layout.Numbers("blocks"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("share of R")},
+		Columns: []layout.Column{layout.Words("context"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("of reserved")},
 	}
 	for _, h := range holders {
 		s.Rows = append(s.Rows, layout.Row(terms.Context(h.Context, contextWidth), units.FormatCount(h.Blocks), units.FormatSize(h.Requested), units.FormatSize(h.Provided), units.FormatPercent(units.Ratio(h.Provided, whole))))
@@ -62,6 +62,7 @@ func newJSONHolders(d *analysis.DeviceResult, holders []analysis.Holder) []jsonH
 	return out
 }
 
+// jsonHolder is a group of live allocations, by context or by size.
 type jsonHolder struct {
 	Context   string `json:"context,omitempty"`
 	Size      int64  `json:"size,omitempty"`

@@ -10,7 +10,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// How much of a breakdown a table shows; JSON has more.
+// Rows and columns of the tables; JSON has more.
 const (
 	modulesShown  = 12
 	depthsShown   = 3
@@ -21,28 +21,29 @@ const (
 	phasesShown   = 6 // as columns
 )
 
-// attributionSections say who held the memory at the peak, as far as the recording tells it.
+// attributionSections divide the live allocations at the peak by category, phase, module and stack, if the
+// recording has these.
 func attributionSections(d *analysis.DeviceResult) []layout.Section {
 	held := &d.Held
 	if !held.Known {
 		return nil
 	}
-	t := heldTable{d.Peak.T, "share of T", held.Sampled}
+	t := heldTable{d.Peak.T, "of requested", held.Sampled}
 	sections := []layout.Section{t.categories(held)}
 	if len(d.Phases) > 0 {
-		sections = append(sections, t.section("Held at the peak, by phase of the allocation", "phase", &held.Phases, terms.Phase))
+		sections = append(sections, t.section("Live allocations at the peak, by phase", "phase", &held.Phases, terms.Phase))
 	}
 	if len(held.Depths) > 0 {
-		sections = append(sections, t.section("Held at the peak, by module", "module", &held.Modules, terms.Module))
+		sections = append(sections, t.section("Live allocations at the peak, by module", "module", &held.Modules, terms.Module))
 		if groups(&held.Kinds) < groups(&held.Modules) {
-			sections = append(sections, t.section("Held at the peak, by module, repeated layers as one", "module", &held.Kinds, terms.Module))
+			sections = append(sections, t.section("Live allocations at the peak, by module, repeated layers as one", "module", &held.Kinds, terms.Module))
 		}
 		if len(held.Depths) > 1 {
 			sections = append(sections, t.tree(held))
 		}
 	}
 	if told(&held.Stacks) {
-		s := t.stacks("Held at the peak, by stack", &held.Stacks)
+		s := t.stacks("Live allocations at the peak, by stack", &held.Stacks)
 		s.Before = layout.Note("innermost frame first")
 		sections = append(sections, s)
 	}
@@ -51,20 +52,20 @@ func attributionSections(d *analysis.DeviceResult) []layout.Section {
 
 func groups(b *analysis.Breakdown) int64 { return int64(len(b.Groups)) + b.RestGroups }
 
-// told says whether any group of stacks has frames.
+// told reports whether any group of stacks has frames.
 func told(stacks *analysis.Breakdown) bool {
 	return len(stacks.Groups) > 1 || len(stacks.Groups) == 1 && len(stacks.Groups[0].Frames) > 0
 }
 
-// heldTable makes tables of groups of blocks.
+// heldTable makes tables of groups of live allocations.
 type heldTable struct {
 	whole   int64  // bytes that shares are of
-	share   string // what they are
-	sampled bool   // what was provided is not known
+	share   string // head of their column
+	sampled bool   // of the native allocator: provided is not known
 }
 
 func (t heldTable) categories(held *analysis.Attribution) layout.Section {
-	s := t.section("Held at the peak, by category", "category", &held.Categories, strings.Clone)
+	s := t.section("Live allocations at the peak, by category", "category", &held.Categories, strings.Clone)
 	for i, g := range held.Categories.Groups {
 		if g.Name == analysis.Other.String() {
 			layout.Toned(layout.Faint, s.Rows[i])
@@ -74,16 +75,16 @@ func (t heldTable) categories(held *analysis.Attribution) layout.Section {
 	return s
 }
 
-// columns are those of a table of groups.
+// columns are the columns of a table of groups.
 func (t heldTable) columns(what string) []layout.Column {
-	columns := []layout.Column{layout.Words(what), layout.Numbers("blocks"), layout.Numbers("requested"), layout.Numbers(t.share)}
+	columns := []layout.Column{layout.Words(what), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers(t.share)}
 	if t.sampled {
 		return columns
 	}
 	return append(columns, layout.Numbers("provided"))
 }
 
-// row is a group as a line of such a table.
+// row is a group as a row of such a table.
 func (t heldTable) row(text string, g *analysis.Group) []layout.Cell {
 	line := layout.Row(text, units.FormatCount(g.Blocks), units.FormatSize(g.Requested), units.FormatPercent(units.Ratio(g.Requested, t.whole)))
 	if t.sampled {
@@ -92,7 +93,7 @@ func (t heldTable) row(text string, g *analysis.Group) []layout.Cell {
 	return append(line, layout.Cell{Text: units.FormatSize(g.Provided)})
 }
 
-// section lists the groups of a breakdown; its lines add up to the whole.
+// section lists the groups of a breakdown; its rows add up to its total.
 func (t heldTable) section(title, what string, b *analysis.Breakdown, text func(string) string) layout.Section {
 	s := layout.Section{Title: title, Columns: t.columns(what)}
 	rest, more := b.Rest, b.RestGroups
@@ -120,9 +121,9 @@ func plus(sum analysis.Group, g *analysis.Group) analysis.Group {
 	return sum
 }
 
-// tree shows modules with all that is below them.
+// tree lists modules, each with the sum of its submodules.
 func (t heldTable) tree(held *analysis.Attribution) layout.Section {
-	s := layout.Section{Title: "Held at the peak, by module and all below it", Columns: t.columns("module")}
+	s := layout.Section{Title: "Live allocations at the peak, by module and its submodules", Columns: t.columns("module")}
 	depths := held.Depths[:min(depthsShown, len(held.Depths))]
 	var list func(depth int, parent string)
 	list = func(depth int, parent string) {
@@ -147,7 +148,7 @@ func (t heldTable) tree(held *analysis.Attribution) layout.Section {
 	return s
 }
 
-// inside are the groups of a depth, from 0, that lie below a module of the depth above.
+// inside returns the groups at a depth, from 0, that are submodules of a parent.
 func inside(b *analysis.Breakdown, parent string, depth int) []*analysis.Group {
 	var children []*analysis.Group
 	for i := range b.Groups {
@@ -159,7 +160,7 @@ func inside(b *analysis.Breakdown, parent string, depth int) []*analysis.Group {
 	return children
 }
 
-// stacks lists those that allocated most, the innermost frame first.
+// stacks lists the stacks with most requested bytes, innermost frame first.
 func (t heldTable) stacks(title string, b *analysis.Breakdown) layout.Section {
 	s := layout.Section{Title: title, Columns: t.columns("stack")}
 	rest, more := b.Rest, b.RestGroups
@@ -188,7 +189,7 @@ func innermost(g *analysis.Group) string {
 	return terms.Named(g.Frames[0], "(no name)")
 }
 
-// callers are lines for the frames that called the innermost one, in the first of so many columns.
+// callers are rows for the callers of the innermost frame, in the first of the columns.
 func callers(g *analysis.Group, shown, columns int) [][]layout.Cell {
 	var rows [][]layout.Cell
 	line := func(text string) {

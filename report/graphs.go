@@ -9,7 +9,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// graphSections are what CUDA graphs hold memory for; none where nothing was captured.
+// graphSections say what memory CUDA graphs use. There are none if nothing was captured.
 func graphSections(d *analysis.DeviceResult) []layout.Section {
 	g := d.Graphs
 	if g == nil {
@@ -22,12 +22,12 @@ func graphSections(d *analysis.DeviceResult) []layout.Section {
 	return sections
 }
 
-// graphKind is a line of the stores: one of them, or all pools with one shape.
+// graphKind is a row of the table of stores: one store, or all pools that have one shape.
 type graphKind struct {
 	name                                                              string
 	shapes                                                            int64
 	sum, most, distinct, saved, untouched, physical, aliased, outputs int64
-	inputs                                                            analysis.GraphInputs // Sum and Max of those that are known
+	inputs                                                            analysis.GraphInputs // sums of the known Sum and Max
 }
 
 func (k *graphKind) add(s *analysis.GraphStore) {
@@ -52,7 +52,7 @@ func (k *graphKind) row() []layout.Cell {
 		units.FormatSize(k.distinct), units.FormatSize(k.untouched), units.FormatSize(k.saved))
 }
 
-// graphKinds are the lines, and their sum.
+// graphKinds are the rows, and their sum.
 func graphKinds(g *analysis.Graphs) (kinds []graphKind, total graphKind) {
 	apart := graphKind{}
 	for i := range g.Stores {
@@ -74,7 +74,7 @@ func graphKinds(g *analysis.Graphs) (kinds []graphKind, total graphKind) {
 	return kinds, total
 }
 
-const apartName = "a pool each"
+const apartName = "pools of one shape"
 
 func storeName(s *analysis.GraphStore) string {
 	if s.Memory != "" {
@@ -89,8 +89,8 @@ func graphStoreSection(g *analysis.Graphs) layout.Section {
 		Title:  "CUDA graphs",
 		Before: layout.Note(fmt.Sprintf("%s of %s", units.Counted(g.Captures, "capture"), units.Counted(total.shapes, "shape"))),
 		Columns: []layout.Column{
-			layout.Words("store"), layout.Numbers("shapes"), layout.Numbers("Σ shapes"), layout.Numbers("max shape"), layout.Numbers("actual"),
-			layout.Numbers("touched"), layout.Numbers("untouched"), layout.Numbers("saved"),
+			layout.Words("store"), layout.Numbers("shapes"), layout.Numbers("Σ shapes"), layout.Numbers("max shape"), layout.Numbers("mapped"),
+			layout.Numbers("used"), layout.Numbers("unused"), layout.Numbers("saved"),
 		},
 	}
 	for i := range kinds {
@@ -99,25 +99,24 @@ func graphStoreSection(g *analysis.Graphs) layout.Section {
 	if len(kinds) > 1 {
 		s.Total = layout.Toned(layout.Strong, total.row())
 	}
-	s.After = layout.Note("Σ shapes = touched + saved; actual, the most that was mapped, = touched + untouched; saved is by reuse or")
-	s.After = append(s.After, layout.Note("aliasing and in no term of waste")...)
+	s.After = layout.Row("Σ shapes = used + saved; mapped (maximum) = used + unused;", "saved: pages that several shapes use, in no term of waste")
 	if total.aliased > 0 {
-		s.After = append(s.After, layout.Note(fmt.Sprintf("ranges of graph memories saw at most %s of addresses at once", units.FormatSize(total.aliased)))...)
+		s.After = append(s.After, layout.Note(fmt.Sprintf("address ranges of graph memories: at most %s at once", units.FormatSize(total.aliased)))...)
 	}
 	if total.outputs > 0 {
-		s.After = append(s.After, layout.Note(units.FormatSize(total.outputs)+" were still live when their shapes' last captures ended")...)
+		s.After = append(s.After, layout.Note(units.FormatSize(total.outputs)+" were live after the last capture of their shape")...)
 	}
 	switch in := total.inputs; {
 	case in.Unknown > 0:
-		s.After = append(s.After, layout.Toned(layout.Warned, layout.Note("persistent inputs: unknown, since "+units.Counted(int64(in.Unknown), "shape")+" reported more than the process ever had on the device"))...)
+		s.After = append(s.After, layout.Toned(layout.Warned, layout.Note("persistent inputs: not known, "+units.Counted(int64(in.Unknown), "shape")+" reported more bytes than the process ever used on the device"))...)
 	case in.Sum > 0:
-		s.After = append(s.After, layout.Note(fmt.Sprintf("persistent inputs: %s for the largest shape of each store, Σ shapes %s", units.FormatSize(in.Max), units.FormatSize(in.Sum)))...)
+		s.After = append(s.After, layout.Note(fmt.Sprintf("persistent inputs: %s for the largest shape of each store, %s for all shapes", units.FormatSize(in.Max), units.FormatSize(in.Sum)))...)
 	}
 	return s
 }
 
-// graphShapeSections list the shapes: one list of those that have a pool each, and one of each
-// other store.
+// graphShapeSections list the shapes: those of pools of one shape in one table, and those of each other
+// store in a table of its own.
 func graphShapeSections(d *analysis.DeviceResult, g *analysis.Graphs) []layout.Section {
 	var apart layout.Section
 	var others []layout.Section
@@ -148,9 +147,9 @@ func graphShapeSections(d *analysis.DeviceResult, g *analysis.Graphs) []layout.S
 			layout.Numbers("own"), layout.Numbers("shared"), layout.Numbers("addresses"),
 		}
 		s.Elide(24, 8)
-		s.After = layout.Note("own and shared: physical pages that it alone, or others too, were handed; took: from begin to end of its captures")
+		s.After = layout.Note("own, shared: pages that this shape alone, or others too, use; took: duration of its captures")
 		if d.Sampled != nil {
-			s.After = append(s.After, layout.Note("sizes are to the segment of "+plain.Shorten(d.Sampled.Allocator, 24)+", whose chunks are not told")...)
+			s.After = append(s.After, layout.Note("sizes are of whole segments: chunks of "+plain.Shorten(d.Sampled.Allocator, 24)+" are not known")...)
 		}
 	}
 	return sections
@@ -170,7 +169,7 @@ func graphShapeRow(store *analysis.GraphStore, k int, unnamed string) []layout.C
 	return line
 }
 
-// whatIfSection compares what was recorded with the replay of other policies.
+// whatIfSection replays the requests of the captures in other pools.
 func whatIfSection(w *analysis.GraphWhatIf) layout.Section {
 	s := layout.Section{Title: "CUDA graphs in other pools · " + apartName}
 	if w.Pool != "" {
@@ -180,15 +179,15 @@ func whatIfSection(w *analysis.GraphWhatIf) layout.Section {
 		s.Before = layout.Toned(layout.Faint, layout.Note("not replayed: "+w.Why))
 		return s
 	}
-	s.Before = layout.Note(fmt.Sprintf("the requests of %s, replayed by the policy of %s", units.Counted(int64(w.Shapes), "shape"), modelName(w.Model)))
-	s.Columns = []layout.Column{layout.Words("policy"), layout.Numbers("physical"), layout.Numbers("saves"), layout.Words("what it is")}
+	s.Before = layout.Note(fmt.Sprintf("requests of %s, replayed under the policy of %s", units.Counted(int64(w.Shapes), "shape"), modelName(w.Model)))
+	s.Columns = []layout.Column{layout.Words("policy"), layout.Numbers("physical"), layout.Numbers("saves"), layout.Words("meaning")}
 	for _, line := range []struct {
 		name, meaning string
 		bytes         int64
 		tone          layout.Tone
 	}{
-		{"as recorded", "the replay of " + units.FormatSize(w.Physical) + " measured", w.Recorded, layout.Faint},
-		{"separate pools", "each shape by itself, Σ", w.Separate, layout.Plain},
+		{"as recorded", "replayed; mapped were " + units.FormatSize(w.Physical), w.Recorded, layout.Faint},
+		{"separate pools", "a pool for each shape", w.Separate, layout.Plain},
 		{"shared, smallest first", "one pool, ascending", w.Ascended, layout.Plain},
 		{"shared, largest first", "one pool, descending (vLLM, SGLang)", w.Descended, layout.Plain},
 		{"aliased", "memprof.GraphMemory, in any order", w.Aliased, layout.Strong},
@@ -197,10 +196,10 @@ func whatIfSection(w *analysis.GraphWhatIf) layout.Section {
 		s.Rows = append(s.Rows, layout.Toned(line.tone, saved))
 	}
 	if w.Outlive > 0 {
-		s.After = layout.Note(fmt.Sprintf("%s outlive their shapes: aliased, they are declared outputs, copied or placed outside", units.FormatSize(w.Outlive)))
+		s.After = layout.Note(fmt.Sprintf("%s outlive their shapes: with aliasing they must be declared outputs, copied, or placed outside", units.FormatSize(w.Outlive)))
 	}
 	if w.Unnamed > 0 {
-		s.After = append(s.After, layout.Note(fmt.Sprintf("captures without a name count as shapes of their own (%s here); memprof.phase(name) joins pieces in one pool", units.FormatCount(int64(w.Unnamed))))...)
+		s.After = append(s.After, layout.Note(fmt.Sprintf("each capture without a name counts as a shape (%s here): memprof.phase(name) joins them", units.FormatCount(int64(w.Unnamed))))...)
 	}
 	return s
 }
@@ -212,9 +211,8 @@ func modelName(model string) string {
 	return "memprof's allocator"
 }
 
-// jsonGraphs are analysis.Graphs; there only where something was captured. In each store
-// sum = distinct + saved and physical = distinct + untouched; in each shape
-// footprint = own + shared.
+// jsonGraphs is there only if something was captured. In each store sum = distinct + saved and
+// physical = distinct + untouched; in each shape footprint = own + shared.
 type jsonGraphs struct {
 	Captures int64            `json:"captures"`
 	Stores   []jsonGraphStore `json:"stores"`
@@ -233,7 +231,7 @@ type jsonGraphStore struct {
 	Saved       int64            `json:"saved"` // in no term of waste
 	Untouched   int64            `json:"untouched"`
 	Aliased     int64            `json:"aliased"`
-	InputsSum   *int64           `json:"inputs_sum"` // null where a shape reported more than there can be
+	InputsSum   *int64           `json:"inputs_sum"` // null if a shape reported more than is possible
 	InputsMax   *int64           `json:"inputs_max"`
 	Shapes      []jsonGraphShape `json:"shapes"`
 }

@@ -143,7 +143,7 @@ func TestUnnamedCapturesAreTold(t *testing.T) {
 		return map[string]string{"text": text.String(), "markdown": markdown.String(), "page": string(page)}
 	}
 	told := func(forms map[string]string, form string) bool {
-		return strings.Contains(forms[form], "captures without a name count as shapes of their own (3 here)")
+		return strings.Contains(forms[form], "each capture without a name counts as a shape (3 here)")
 	}
 	some, none := forms(3), forms(0)
 	for _, form := range []string{"text", "markdown", "page"} {

@@ -10,21 +10,21 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// Rows of the growth log that are shown before and after the gap.
+// Rows of the table of growths before and after the gap.
 const growthHead, growthTail = 12, 6
 
-// growthSections list what made the arenas grow.
+// growthSections list the requests that made arenas grow.
 func growthSections(d *analysis.DeviceResult) []layout.Section {
-	s := layout.Section{Title: "Growth", Listed: true}
+	s := layout.Section{Title: "Growths", Listed: true}
 	if d.GrowthCount == 0 && len(d.Growths) == 0 {
-		s.Before = layout.Toned(layout.Faint, layout.Note("no arena grew while it was recorded"))
+		s.Before = layout.Toned(layout.Faint, layout.Note("no arena grew"))
 		return []layout.Section{s}
 	}
 	s.Before = layout.Note(growthSummary(d))
 	arenas := growthArenas(d)
 	s.Columns = []layout.Column{
 		layout.Numbers("time"), layout.Numbers("iter"), layout.Numbers("request"), layout.Numbers("grown"), layout.Numbers("free"),
-		layout.Numbers("largest"), layout.Numbers("too small"), layout.Words("verdict"),
+		layout.Numbers("largest free"), layout.Numbers("too small"), layout.Words("verdict"),
 	}
 	if arenas > 1 {
 		s.Columns = append([]layout.Column{layout.Numbers("arena")}, s.Columns...)
@@ -44,7 +44,7 @@ func growthSections(d *analysis.DeviceResult) []layout.Section {
 	}
 	s.Elide(growthHead, growthTail)
 	if dropped := d.GrowthCount - int64(len(d.Growths)); dropped > 0 {
-		s.After = append(s.After, layout.Toned(layout.Faint, layout.Note(fmt.Sprintf("%s after these are counted but not kept", units.Counted(dropped, "growth"))))...)
+		s.After = append(s.After, layout.Toned(layout.Faint, layout.Note(fmt.Sprintf("%s after these are counted but not listed", units.Counted(dropped, "growth"))))...)
 	}
 	for _, g := range d.Growths {
 		if g.Verdict == analysis.Fragmentation {
@@ -52,14 +52,15 @@ func growthSections(d *analysis.DeviceResult) []layout.Section {
 			break
 		}
 	}
-	meaning := "free in chunks smaller than the request"
+	meaning := "too small: free in chunks smaller than the request"
 	if arenas > 1 {
-		meaning = "free in other arenas"
+		meaning = "stranded: free in other arenas"
 	}
-	s.After = append(s.After, layout.Note("before the growth: free, the arena's largest free chunk, "+meaning)...)
+	s.After = append(s.After, layout.Row("grown: bytes mapped; before the growth: free bytes, the largest free chunk of the arena;", meaning)...)
 	return []layout.Section{s}
 }
 
+// growthSummary counts the growths and sums their bytes.
 func growthSummary(d *analysis.DeviceResult) string {
 	var fragmented, grown int64
 	for _, g := range d.Growths {
@@ -73,8 +74,8 @@ func growthSummary(d *analysis.DeviceResult) string {
 	if kept := int64(len(d.Growths)); kept < total {
 		of = "the first " + units.FormatCount(kept) + ": "
 	}
-	return fmt.Sprintf("%s; %s%s mapped, %s for fragmentation",
-		units.Counted(total, "extension"), of, units.FormatSize(grown), units.FormatCount(fragmented))
+	return fmt.Sprintf("%s; %s%s mapped, %s because of fragmentation",
+		units.Counted(total, "growth"), of, units.FormatSize(grown), units.FormatCount(fragmented))
 }
 
 // growthArenas counts the arenas that grew.
@@ -84,6 +85,12 @@ func growthArenas(d *analysis.DeviceResult) int {
 		seen[g.Arena] = true
 	}
 	return len(seen)
+}
+
+// jsonGrowths are the growths that were kept, and how many there were.
+type jsonGrowths struct {
+	GrowthCount int64        `json:"growth_count"`
+	Growths     []jsonGrowth `json:"growths"`
 }
 
 type jsonGrowth struct {
@@ -99,12 +106,6 @@ type jsonGrowth struct {
 	TooSmall    *int64 `json:"too_small"`
 	Stranded    *int64 `json:"stranded"`
 	Verdict     string `json:"verdict"`
-}
-
-// jsonGrowths are the growths that were kept, and how many there were.
-type jsonGrowths struct {
-	GrowthCount int64        `json:"growth_count"`
-	Growths     []jsonGrowth `json:"growths"`
 }
 
 func newJSONGrowths(d *analysis.DeviceResult) jsonGrowths {

@@ -17,16 +17,16 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// Rows of the table of iterations that are shown before and after the gap. The start is where
-// iterations differ, so it gets more.
+// Rows of the table of iterations before and after the gap. The first iterations differ most, so more of
+// them are shown.
 const iterationsHead, iterationsTail = 8, 4
 
-// iterationSections are the table of iterations and the BFC paper's table.
+// iterationSections are the table of iterations and the BFC paper's comparison of the first with later ones.
 func iterationSections(d *analysis.DeviceResult) []layout.Section {
 	if len(d.Iterations) == 0 {
 		return []layout.Section{{
 			Title:  "Iterations",
-			Before: layout.Toned(layout.Faint, layout.Note("none were marked: call memprof.iteration() after each step to get peaks by iteration")),
+			Before: layout.Toned(layout.Faint, layout.Note("no iterations were marked: call memprof.iteration() after each step to get peaks by iteration")),
 		}}
 	}
 	several := len(d.Iterations) > 1
@@ -34,7 +34,7 @@ func iterationSections(d *analysis.DeviceResult) []layout.Section {
 		Title: "Iterations",
 		Columns: []layout.Column{
 			layout.Numbers("iteration"), layout.Numbers("duration"), layout.Numbers("peak T"), layout.Numbers("peak C"), layout.Numbers("peak R"),
-			layout.Numbers("T at end"), layout.Numbers("allocs"), layout.Numbers("allocated"),
+			layout.Numbers("T at end"), layout.Numbers("allocations"), layout.Numbers("allocated"),
 		},
 	}
 	for _, it := range d.Iterations {
@@ -54,7 +54,7 @@ func iterationSections(d *analysis.DeviceResult) []layout.Section {
 // paperSection is the BFC paper's comparison of the first iteration with the later ones.
 func paperSection(d *analysis.DeviceResult) layout.Section {
 	p := d.Paper
-	s := layout.Section{Title: "First iteration against the later ones"}
+	s := layout.Section{Title: "First iteration and later ones"}
 	if !p.Valid {
 		s.Before = layout.Toned(layout.Faint, layout.Note("no shares: no memory was reserved"))
 		return s
@@ -62,26 +62,26 @@ func paperSection(d *analysis.DeviceResult) layout.Section {
 	s.Before = layout.Note("peaks as shares of " + paperWhole(d))
 	s.Columns = []layout.Column{layout.Words("iterations"), layout.Numbers("requested (T)"), layout.Numbers("provided (C)"), layout.Numbers("internal (C − T)")}
 	s.Rows = [][]layout.Cell{
-		layout.Row("the first", "T1 "+units.FormatPercent(p.T1), "C1 "+units.FormatPercent(p.C1), units.FormatPercent(p.C1-p.T1)),
-		layout.Row("mean of the "+units.Counted(d.IterationCount()-1, "later one"), "T2 "+units.FormatPercent(p.T2), "C2 "+units.FormatPercent(p.C2), units.FormatPercent(p.C2-p.T2)),
+		layout.Row("first", "T1 "+units.FormatPercent(p.T1), "C1 "+units.FormatPercent(p.C1), units.FormatPercent(p.C1-p.T1)),
+		layout.Row("mean of "+units.Counted(d.IterationCount()-1, "later iteration"), "T2 "+units.FormatPercent(p.T2), "C2 "+units.FormatPercent(p.C2), units.FormatPercent(p.C2-p.T2)),
 	}
 	if p.Of > d.Final.R {
 		s.Rows = append(s.Rows,
-			layout.Row("the first, of its own peak R", units.FormatPercent(p.OwnT1), units.FormatPercent(p.OwnC1), units.FormatPercent(p.OwnC1-p.OwnT1)),
-			layout.Row("later ones, each of its own peak R", units.FormatPercent(p.OwnT2), units.FormatPercent(p.OwnC2), units.FormatPercent(p.OwnC2-p.OwnT2)))
+			layout.Row("first, of its own peak R", units.FormatPercent(p.OwnT1), units.FormatPercent(p.OwnC1), units.FormatPercent(p.OwnC1-p.OwnT1)),
+			layout.Row("later, each of its own peak R", units.FormatPercent(p.OwnT2), units.FormatPercent(p.OwnC2), units.FormatPercent(p.OwnC2-p.OwnT2)))
 	}
-	s.After = layout.Note(fmt.Sprintf("first-iteration excess C1/C2 − 1 = %s · idle in steady state 1 − C2 = %s",
+	s.After = layout.Note(fmt.Sprintf("first-iteration excess C1/C2 − 1 = %s · idle in later ones 1 − C2 = %s (lower is better)",
 		units.FormatPercent(p.FirstExcess), units.FormatPercent(p.SteadyIdle)))
 	return s
 }
 
-// paperWhole names what the shares of the paper's table are of, and says why where that is not the
-// final R.
+// paperWhole names the bytes that the shares of the paper's table are of: the final R, or the greatest R
+// if R shrank.
 func paperWhole(d *analysis.DeviceResult) string {
 	if d.Paper.Of > d.Final.R {
-		return fmt.Sprintf("the greatest reserved bytes, %s: only %s were reserved at the end", units.FormatSize(d.Paper.Of), units.FormatSize(d.Final.R))
+		return fmt.Sprintf("the most bytes ever reserved, %s (%s at the end)", units.FormatSize(d.Paper.Of), units.FormatSize(d.Final.R))
 	}
-	return "the final reserved bytes, " + units.FormatSize(d.Paper.Of)
+	return "the bytes reserved at the end, " + units.FormatSize(d.Paper.Of)
 }
 
 type jsonIteration struct {
@@ -98,12 +98,12 @@ type jsonIteration struct {
 	EndPaused     int64  `json:"end_paused,omitempty"` // requested by allocations of paused tags
 	Allocs        int64  `json:"allocs"`
 	AllocBytes    int64  `json:"alloc_bytes"`
-	More          int64  `json:"more,omitempty"` // iterations after this that it stands for, too
+	More          int64  `json:"more,omitempty"` // further iterations that this row stands for
 }
 
-// jsonPaper holds the peaks of the first iteration (1) and the means of the later ones (2) as shares
-// of reserved bytes: the greatest, which are the final ones unless R shrank; and as shares of each
-// iteration's own peak R.
+// jsonPaper holds the peaks of the first iteration (1) and the means of the later ones (2), as shares of
+// "reserved", which is the final R, or the greatest R if R shrank. own_... are shares of each iteration's
+// own peak R.
 type jsonPaper struct {
 	Reserved    int64    `json:"reserved"`
 	T1          *float64 `json:"t1"`
@@ -118,7 +118,7 @@ type jsonPaper struct {
 	OwnC2       *float64 `json:"own_c2"`
 }
 
-// jsonIterations are the iterations, and the BFC paper's comparison of the first with the later ones.
+// jsonIterations are the iterations, and the comparison of the first with the later ones.
 type jsonIterations struct {
 	Iterations []jsonIteration `json:"iterations"`
 	Paper      *jsonPaper      `json:"paper"`
@@ -143,8 +143,8 @@ func newJSONIterations(d *analysis.DeviceResult) jsonIterations {
 	return j
 }
 
-// iterationFigures has two panels: the BFC paper's figure 3 (the first iteration against the later
-// ones, as shares of R), and the peaks of every iteration.
+// iterationFigures have two panels: figure 3 of the BFC paper (the first iteration and later ones, as
+// shares of R), and the peaks of every iteration.
 func iterationFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
 	return []figure.Figure{iterationsFigure(d)}
 }
@@ -159,7 +159,7 @@ func iterationsFigure(d *analysis.DeviceResult) figure.Figure {
 	f.Subtitle = units.Counted(d.IterationCount(), "iteration") + "; " + paperLine(d)
 	f.Legend = []figure.LegendEntry{
 		figure.Swatch(figure.RequestedColor, "requested (T)"),
-		figure.Swatch(figure.InternalColor, "provided (C): chunks handed out"),
+		figure.Swatch(figure.InternalColor, "provided (C): chunks of live allocations"),
 		figure.Stroke(draw.LineStyle{Color: figure.ReservedColor, Width: 2.25}, "reserved (R)"),
 	}
 	f.Body = func(c draw.Canvas) {
@@ -172,12 +172,12 @@ func iterationsFigure(d *analysis.DeviceResult) figure.Figure {
 	return f
 }
 
-// paperLine sums the paper's table up.
+// paperLine gives the results of the paper's comparison.
 func paperLine(d *analysis.DeviceResult) string {
 	if !d.Paper.Valid {
-		return "two are needed to compare the first with the later ones"
+		return "two iterations are needed to compare the first with later ones"
 	}
-	return fmt.Sprintf("first-iteration excess C1/C2 − 1 = %s, idle in steady state 1 − C2 = %s",
+	return fmt.Sprintf("first-iteration excess C1/C2 − 1 = %s, idle in later ones 1 − C2 = %s",
 		units.FormatPercent(d.Paper.FirstExcess), units.FormatPercent(d.Paper.SteadyIdle))
 }
 
@@ -190,15 +190,15 @@ func panelTitle(c draw.Canvas, title string) draw.Canvas {
 // drawPaper draws T1, C1, T2, C2 as bars.
 func drawPaper(c draw.Canvas, d *analysis.DeviceResult) {
 	if !d.Paper.Valid {
-		c = panelTitle(c, "shares of the reserved memory")
+		c = panelTitle(c, "shares of reserved memory")
 		figure.Message("needs two iterations and", "reserved memory")(c)
 		return
 	}
-	which := "final"
+	which := "reserved at the end"
 	if d.Paper.Of > d.Final.R {
-		which = "greatest"
+		which = "most ever reserved"
 	}
-	c = panelTitle(c, "shares of the "+which+" reserved memory, "+units.FormatSize(d.Paper.Of))
+	c = panelTitle(c, "shares of "+units.FormatSize(d.Paper.Of)+", "+which)
 	values := []float64{d.Paper.T1, d.Paper.C1, d.Paper.T2, d.Paper.C2}
 	p := figure.NewAxes()
 	p.X.Min, p.X.Max = 0, 5.5
@@ -206,14 +206,14 @@ func drawPaper(c draw.Canvas, d *analysis.DeviceResult) {
 	p.X.Tick.Marker = plot.ConstantTicks{
 		{Value: 1, Label: "T1"}, {Value: 2, Label: "C1"}, {Value: 3.5, Label: "T2"}, {Value: 4.5, Label: "C2"},
 	}
-	p.X.Label.Text = fmt.Sprintf("T1, C1: first iteration    T2, C2: mean of the %s", units.Counted(d.IterationCount()-1, "later one"))
+	p.X.Label.Text = fmt.Sprintf("T1, C1: first iteration    T2, C2: mean of %s", units.Counted(d.IterationCount()-1, "later iteration"))
 	p.Y.Min, p.Y.Max = 0, 1.1
 	p.Y.Tick.Marker = figure.NiceTicks(0, p.Y.Max, 7, 0.01, func(v float64, decimals int) string { return figure.Fixed(v, decimals) + "%" })
 	p.Add(figure.Grid{}, bars{p.X.Tick.Marker.(plot.ConstantTicks), values})
 	p.Draw(c)
 }
 
-// bars draws one bar a tick with its value above it, and the line of 100 %.
+// bars draws a bar at each tick with its value, and the line of 100 %.
 type bars struct {
 	at     plot.ConstantTicks
 	values []float64
@@ -229,7 +229,7 @@ func (b bars) Plot(c draw.Canvas, p *plot.Plot) {
 		clr := []color.NRGBA{figure.RequestedColor, figure.InternalColor}[i%2]
 		center := b.at[i].Value
 		figure.FillRect(c, clr, x(center-0.4), c.Min.Y, x(center+0.4), y(v))
-		// Inside the bar where it is tall enough: a label above could lie on the line of 100 %.
+		// The label is inside the bar if that is tall enough: above it, the line of 100 % could cross it.
 		label, at := figure.Aligned(figure.BoldLetters, draw.XCenter, draw.YTop), vg.Point{X: x(center), Y: y(v) - 5}
 		label.Color = []color.Color{color.White, figure.InkColor}[i%2]
 		if y(v)-c.Min.Y < 24 {
@@ -256,7 +256,7 @@ func drawIterationPeaks(c draw.Canvas, d *analysis.DeviceResult) {
 	p.Draw(draw.Crop(c, 0, -4, 0, 0))
 }
 
-// iterationTicks labels every so many iterations, the first one among them, by number.
+// iterationTicks labels the first iteration, and every n-th after it, by number.
 func iterationTicks(iterations []analysis.Iteration) plot.ConstantTicks {
 	step := figure.IterationStep(len(iterations), 20)
 	var ticks plot.ConstantTicks
@@ -271,8 +271,8 @@ func iterationTicks(iterations []analysis.Iteration) plot.ConstantTicks {
 // iterationPeaks draws C and, inside it, T as bars, and R as a line over them.
 type iterationPeaks struct{ iterations []analysis.Iteration }
 
-// Bars of more iterations than barsDrawn touch: they become an area, in which the neighbours that
-// share one of areaSteps steps are as tall as the tallest.
+// barsDrawn is the most iterations that are drawn as bars. More of them become an area of at most
+// areaSteps steps, each as tall as the tallest of its iterations.
 const barsDrawn, areaSteps = 100, 400
 
 func (b iterationPeaks) Plot(c draw.Canvas, p *plot.Plot) {
@@ -282,7 +282,7 @@ func (b iterationPeaks) Plot(c draw.Canvas, p *plot.Plot) {
 	var requested, provided, reserved []vg.Point
 	for i := 0; i < n; i += group {
 		end := min(i+group, n)
-		var t, cc, r int64 // a C that is not known draws nothing
+		var t, cc, r int64 // a C that is not known is -1 and draws nothing
 		for _, it := range b.iterations[i:end] {
 			t, cc, r = max(t, it.PeakT), max(cc, it.PeakC), max(r, it.PeakR)
 		}

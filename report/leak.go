@@ -10,7 +10,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// leakSections are the trend of the live bytes, and the stacks of what leaks.
+// leakSections say whether live bytes keep rising, and which allocations they are.
 func leakSections(d *analysis.DeviceResult) []layout.Section {
 	sections := []layout.Section{leakSection(d)}
 	if d.Sampled != nil {
@@ -19,13 +19,13 @@ func leakSections(d *analysis.DeviceResult) []layout.Section {
 	return append(sections, leakStacks(d)...)
 }
 
-// leakSection says whether held bytes keep rising, and who holds them.
+// leakSection gives the trend, and the contexts of what leaks.
 func leakSection(d *analysis.DeviceResult) layout.Section {
 	s := layout.Section{Title: "Leaks"}
 	leak := &d.Leak
 	trend, per := leak.Trend()
 	if !trend.Valid {
-		s.Before = layout.Toned(layout.Faint, layout.Note("too little to tell a trend: six iterations are needed, or six requests, or more time"))
+		s.Before = layout.Toned(layout.Faint, layout.Note("not known: a trend needs six iterations, six requests, or a longer recording"))
 		return s
 	}
 	at := map[string]string{
@@ -33,15 +33,15 @@ func leakSection(d *analysis.DeviceResult) layout.Section {
 		"request":   "at the ends of requests (" + leakRequest(leak) + ")",
 		"second":    "over time",
 	}[per]
-	slope := formatSlope(trend.Slope) + " " + articled(per)
+	slope := formatSlope(trend.Slope) + " per " + per
 	if per == "request" && leak.Seconds.Valid {
-		slope += ", " + formatSlope(leak.Seconds.Slope) + " a second"
+		slope += ", " + formatSlope(leak.Seconds.Slope) + " per second"
 	}
 	if !trend.Rising {
-		s.Before = layout.Note(fmt.Sprintf("none: held bytes do not keep rising %s (%s)", at, slope))
+		s.Before = layout.Note(fmt.Sprintf("none: live bytes do not keep rising %s (%s)", at, slope))
 		return s
 	}
-	s.Before = layout.Toned(layout.Warned, layout.Note(fmt.Sprintf("held bytes keep rising %s: %s", at, slope)))
+	s.Before = layout.Toned(layout.Warned, layout.Note(fmt.Sprintf("live bytes keep rising %s: %s", at, slope)))
 	if len(leak.Holders) == 0 {
 		return s
 	}
@@ -49,15 +49,15 @@ func leakSection(d *analysis.DeviceResult) layout.Section {
 	holders.Columns[len(holders.Columns)-1].Name = "share"
 	s.Columns, s.Rows = holders.Columns, holders.Rows
 	after := map[string]string{
-		"iteration": "blocks made after the first iteration, and live at the end of the last",
-		"request":   "blocks made after the first request, and live at the end of the last",
-		"second":    "blocks made after the first quarter of the time, and live at the end",
+		"iteration": "allocations made after the first iteration and live at the end of the last",
+		"request":   "allocations made after the first request and live at the end of the last",
+		"second":    "allocations made after the first quarter of the time and live at the end",
 	}[per]
-	s.After = append(layout.Note(after), layout.Note("shares of what all of these provide, "+units.FormatSize(leak.Provided))...)
+	s.After = append(layout.Note(after), layout.Note("shares of their chunks, "+units.FormatSize(leak.Provided))...)
 	return s
 }
 
-// leakRequest says what a request is.
+// leakRequest says what counts as a request.
 func leakRequest(l *analysis.Leak) string {
 	if l.Request == analysis.KVRequests {
 		return "sequences in a KV cache"
@@ -65,14 +65,7 @@ func leakRequest(l *analysis.Leak) string {
 	return "phase " + plain.Shorten(l.Request, 28)
 }
 
-func articled(unit string) string {
-	if unit == "iteration" {
-		return "an " + unit
-	}
-	return "a " + unit
-}
-
-// formatSlope is a slope without what it is by.
+// formatSlope is the bytes of a slope, with a sign.
 func formatSlope(slope float64) string {
 	switch {
 	case math.IsNaN(slope) || math.IsInf(slope, 0):
@@ -85,7 +78,7 @@ func formatSlope(slope float64) string {
 	return units.FormatSize(int64(math.Round(slope)))
 }
 
-// leakStacks say by what code the blocks that leak were made.
+// leakStacks are the stacks of the allocations that leak.
 func leakStacks(d *analysis.DeviceResult) []layout.Section {
 	stacks := &d.Leak.Stacks
 	if trend, _ := d.Leak.Trend(); !trend.Rising || !told(stacks) {
@@ -123,14 +116,14 @@ func newJSONTrend(t analysis.Trend, of string) *jsonTrend {
 	return &jsonTrend{of, plain.Finite(t.Slope), t.Rising, t.Points}
 }
 
-// jsonLeak has the trend by iterations in itself, and is there if any of the trends is valid.
+// jsonLeak has the trend by iterations in its own fields. It is there if any trend is known.
 type jsonLeak struct {
-	Slope      *float64   `json:"slope"` // bytes an iteration
+	Slope      *float64   `json:"slope"` // bytes per iteration
 	Rising     bool       `json:"rising"`
 	Points     int        `json:"points"`
 	PerRequest *jsonTrend `json:"per_request"`
 	PerSecond  *jsonTrend `json:"per_second"`
-	// The blocks of the trend that By names: those made after its first point and live at its last.
+	// The allocations of the trend that By names: made after its first point and live at its last.
 	By        string        `json:"by"` // "iteration", "request" or "second"
 	Blocks    int64         `json:"blocks"`
 	Requested int64         `json:"requested"`
@@ -139,15 +132,15 @@ type jsonLeak struct {
 	Stacks    jsonBreakdown `json:"stacks"`
 }
 
-// jsonTrend is bytes a request or a second.
+// jsonTrend has its slope in bytes per request or per second.
 type jsonTrend struct {
-	Of     string   `json:"of,omitempty"` // what a request is
+	Of     string   `json:"of,omitempty"` // what counts as a request
 	Slope  *float64 `json:"slope"`
 	Rising bool     `json:"rising"`
 	Points int      `json:"points"`
 }
 
-// jsonLeaks is null where there are too few points for a trend.
+// jsonLeaks is null if there are too few points for a trend.
 type jsonLeaks struct {
 	Leak *jsonLeak `json:"leak"`
 }

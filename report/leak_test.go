@@ -21,19 +21,19 @@ func TestLeakSection(t *testing.T) {
 		leak  analysis.Leak
 		wants []string
 	}{
-		"nothing":       {analysis.Leak{Iterations: analysis.Trend{Points: 4}}, []string{"too little to tell a trend"}},
-		"no iterations": {analysis.Leak{Iterations: flat, Requests: rising}, []string{"none: held bytes do not keep rising at iteration ends (0 B an iteration)"}},
-		"iterations":    {analysis.Leak{Iterations: rising}, []string{"held bytes keep rising at iteration ends: +10 MiB an iteration"}},
+		"nothing":       {analysis.Leak{Iterations: analysis.Trend{Points: 4}}, []string{"not known: a trend needs"}},
+		"no iterations": {analysis.Leak{Iterations: flat, Requests: rising}, []string{"none: live bytes do not keep rising at iteration ends (0 B per iteration)"}},
+		"iterations":    {analysis.Leak{Iterations: rising}, []string{"live bytes keep rising at iteration ends: +10 MiB per iteration"}},
 		"requests": {
 			analysis.Leak{Requests: rising, Request: "answer", Seconds: flat, Holders: holders, Provided: 40 * mib},
 			[]string{
-				"held bytes keep rising at the ends of requests (phase answer): +10 MiB a request, 0 B a second", "75.0%",
-				"blocks made after the first request, and live at the end of the last\nshares of what all of these provide, 40 MiB",
+				"live bytes keep rising at the ends of requests (phase answer): +10 MiB per request, 0 B per second", "75.0%",
+				"allocations made after the first request and live at the end of the last\nshares of their chunks, 40 MiB",
 			},
 		},
-		"sequences": {analysis.Leak{Requests: rising, Request: analysis.KVRequests}, []string{"at the ends of requests (sequences in a KV cache): +10 MiB a request"}},
-		"time":      {analysis.Leak{Seconds: rising}, []string{"held bytes keep rising over time: +10 MiB a second"}},
-		"no time":   {analysis.Leak{Seconds: flat}, []string{"none: held bytes do not keep rising over time (0 B a second)"}},
+		"sequences": {analysis.Leak{Requests: rising, Request: analysis.KVRequests}, []string{"at the ends of requests (sequences in a KV cache): +10 MiB per request"}},
+		"time":      {analysis.Leak{Seconds: rising}, []string{"live bytes keep rising over time: +10 MiB per second"}},
+		"no time":   {analysis.Leak{Seconds: flat}, []string{"none: live bytes do not keep rising over time (0 B per second)"}},
 	} {
 		d := analysis.DeviceResult{Allocs: 1, MaxR: 64 * mib, Leak: test.leak}
 		results := []*analysis.Result{{Process: "rank0", Devices: []analysis.DeviceResult{d}}}

@@ -12,8 +12,8 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// MomentsText writes what processes looked like right after one event, for a terminal of at least 100
-// columns. It fails only where w does.
+// MomentsText writes the state of processes right after one event, for a terminal of at least 100
+// columns. It fails only if w does.
 func MomentsText(w io.Writer, moments []*analysis.Moment, o layout.Options) error {
 	return layout.WriteText(w, o, momentsSections(moments)...)
 }
@@ -31,7 +31,7 @@ func momentsSections(moments []*analysis.Moment) []layout.Section {
 		if len(m.Devices) == 0 {
 			sections = append(sections,
 				layout.Section{Title: plain.Shorten(m.Process, 60), Before: layout.Note(momentLine(m)), Heading: true},
-				layout.Section{Before: layout.Note("no memory of any device is used yet")})
+				layout.Section{Before: layout.Note("no memory of any device was used until then")})
 		}
 		for i := range m.Devices {
 			title := fmt.Sprintf("%s · GPU %d", plain.Shorten(m.Process, 60), m.Devices[i].Device)
@@ -46,13 +46,13 @@ func momentLine(m *analysis.Moment) string {
 	return fmt.Sprintf("right after event %s (%s), %s after the start · phase %s", units.FormatCount(m.Seq), m.Kind, units.FormatDuration(m.Time), terms.Phase(m.Phase))
 }
 
-// momentSections are those that tell of the peak instant, of another one.
+// momentSections are the sections about the peak, for another instant.
 func momentSections(m *analysis.Moment, dm *analysis.DeviceMoment) []layout.Section {
 	d := &analysis.DeviceResult{
 		Device: dm.Device, Peak: dm.At, Held: dm.Held, Map: dm.Map, LargestFree: dm.LargestFree, TopSizes: dm.TopSizes,
 	}
 	if len(dm.Held.Phases.Groups) > 1 {
-		d.Phases = make([]analysis.PhaseUse, 1) // there is something to tell
+		d.Phases = make([]analysis.PhaseUse, 1) // attributionSections list phases if there is any
 	}
 	if dm.At.C < 0 || dm.At.Unsplit != 0 {
 		d.Sampled = &analysis.Sampled{}
@@ -71,10 +71,10 @@ func momentSections(m *analysis.Moment, dm *analysis.DeviceMoment) []layout.Sect
 	return sections
 }
 
-// arenasSection says how each arena is divided, and what its free memory was no use for.
+// arenasSection says how each arena is divided, and which earlier request did not fit its free memory.
 func arenasSection(dm *analysis.DeviceMoment) layout.Section {
 	s := layout.Section{Title: "Arenas", Columns: []layout.Column{
-		layout.Numbers("arena"), layout.Numbers("reserved"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("reserve"), layout.Numbers("reusable"), layout.Numbers("external"), layout.Numbers("blocks"),
+		layout.Numbers("arena"), layout.Numbers("reserved"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("reserve"), layout.Numbers("reusable"), layout.Numbers("external"), layout.Numbers("allocations"),
 	}}
 	for i := range dm.Map.Arenas {
 		a := &dm.Map.Arenas[i]
@@ -92,8 +92,8 @@ func arenasSection(dm *analysis.DeviceMoment) layout.Section {
 		if u.Failed {
 			what = "the request failed"
 		}
-		s.After = append(s.After, layout.Note(fmt.Sprintf("the last request before that met too little: %s at event %s, with %s free, %s in one piece; %s (%s)",
-			units.FormatKnown(u.Request), units.FormatCount(u.Seq), units.FormatKnown(u.Free), units.FormatKnown(u.LargestFree), what, terms.Verdict(u.Verdict)))...)
+		s.After = append(s.After, layout.Note(fmt.Sprintf("last request that did not fit: %s at event %s; %s (%s); free %s, largest free chunk %s",
+			units.FormatKnown(u.Request), units.FormatCount(u.Seq), what, terms.Verdict(u.Verdict), units.FormatKnown(u.Free), units.FormatKnown(u.LargestFree)))...)
 	}
 	return s
 }
@@ -142,7 +142,7 @@ type jsonUnserved struct {
 	Verdict     string `json:"verdict"`
 }
 
-// spanKinds are stable: JSON has them.
+// spanKinds are names in JSON, which never change.
 var spanKinds = [...]string{
 	analysis.SpanLive: "live", analysis.SpanSlack: "slack", analysis.SpanPending: "pending", analysis.SpanReserve: "reserve",
 	analysis.SpanReusable: "reusable", analysis.SpanExternal: "external", analysis.SpanUnsplit: "unsplit", analysis.SpanUnmapped: "unmapped",

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/layout"
@@ -10,43 +9,35 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// What of a device with a watched allocator is told, and what is not, has one place: here. A
-// number that is not known is -1 in the results and absent in every table.
-
-// nativeSections say first which columns to look at.
+// nativeSections say which numbers are known of torch's own allocator, which memprof observes. A number
+// that is not known is -1 in the results and "–" in every table.
 func nativeSections(d *analysis.DeviceResult) []layout.Section {
 	w := d.Sampled
 	if w == nil {
 		return nil
 	}
 	s := layout.Section{
-		Title: "Watched, not served",
+		Title: "Native allocator",
 		Before: append(
-			layout.Note(fmt.Sprintf("torch's own allocator (%s) served the tensors: T, R and what is pending are exact", plain.Shorten(w.Allocator, 24))),
-			layout.Note("C is its own sum, read "+units.Counted(w.Samples, "time")+": where T peaks, at each segment and each mark")...),
-		After: layout.Toned(layout.Faint, layout.Note("not known, and shown as "+units.Absent+": rounding and slack, the parts of free memory, the largest free chunk, C of single blocks")),
+			layout.Note(fmt.Sprintf("memprof observed torch's own allocator (%s): requested, reserved and pending are exact", plain.Shorten(w.Allocator, 24))),
+			layout.Note("provided is the allocator's own sum, read "+units.Counted(w.Samples, "time")+": at peaks of requested, new segments and marks")...),
+		After: layout.Toned(layout.Faint, layout.Note("not known, shown as "+units.Absent+": rounding, slack, the parts of free memory, the largest free chunk, chunks of single allocations")),
 	}
 	if w.Odd > 0 {
-		s.After = append(s.After, layout.Toned(layout.Warned, layout.Note(units.Counted(w.Odd, "reading")+" did not fit the events around it and was left out"))...)
+		s.After = append(s.After, layout.Toned(layout.Warned, layout.Note(units.Counted(w.Odd, "reading")+" contradicted the events around it and is left out"))...)
 	}
 	return []layout.Section{s}
 }
 
-// knownRatio is ratio for a part of which -1 says that it is not known.
-func knownRatio(part, whole int64) float64 {
-	if part < 0 {
-		return math.NaN()
-	}
-	return units.Ratio(part, whole)
-}
-
+// jsonWatched says how often the sums of the native allocator were read, and how many readings
+// contradicted the events.
 type jsonWatched struct {
 	Allocator string `json:"allocator"`
 	Samples   int64  `json:"samples"`
 	Odd       int64  `json:"odd"`
 }
 
-// jsonNative is there only where torch's own allocator was observed: its chunks are null everywhere.
+// jsonNative is there only if memprof observed torch's own allocator.
 type jsonNative struct {
 	Watched *jsonWatched `json:"watched,omitempty"`
 }

@@ -70,13 +70,13 @@ func TestWatchedText(t *testing.T) {
 	}
 	text := out.String()
 	for title, lines := range map[string][]string{
-		"Watched, not served": {"(native) served the tensors", "read 4 times", "1 reading did not fit"},
-		"At the peak instant": {
+		"Native allocator": {"torch's own allocator (native)", "read 4 times", "1 reading contradicted"},
+		"Reserved memory at the peak": {
 			"requested │  6 MiB │  30.0%", "internal │  2 MiB │  10.0%", "pending │  1 MiB │   5.0%", "free │ 11 MiB │  55.0%", "= reserved │ 20 MiB │ 100.0%",
 		},
 		"Peaks":                                  {"requested (T)          │ 6 MiB", "provided (C)           │ 8 MiB", "1 − max C / max R       │ 60.0%", "(F − L) / F at the peak │ –"},
-		"Growth":                                 {"1 MiB │ 20 MiB │ – │ – │ – │ –"},
-		"First iteration against the later ones": {"T1 30.0% │ C1 – │ –", "first-iteration excess C1/C2 − 1 = – · idle in steady state 1 − C2 = –"},
+		"Growths":                                 {"1 MiB │ 20 MiB │ – │ – │ – │ –"},
+		"First iteration and later ones": {"T1 30.0% │ C1 – │ –", "first-iteration excess C1/C2 − 1 = – · idle in later ones 1 − C2 = –"},
 	} {
 		section := squeezed(table(t, text, title))
 		for _, line := range lines {
@@ -86,11 +86,11 @@ func TestWatchedText(t *testing.T) {
 		}
 	}
 	for _, unknown := range []string{"│ internal: ", "│ reserve │", "│ external │"} {
-		if section := squeezed(table(t, text, "At the peak instant")); strings.Contains(section, unknown) {
+		if section := squeezed(table(t, text, "Reserved memory at the peak")); strings.Contains(section, unknown) {
 			t.Errorf("%q in\n%s", unknown, section)
 		}
 	}
-	if section := table(t, text, "Holders at the peak, by size"); strings.Contains(section, "provided") {
+	if section := table(t, text, "Live allocations at the peak, by size"); strings.Contains(section, "provided") {
 		t.Errorf("chunks of holders in\n%s", section)
 	}
 	if strings.Contains(text, "NaN") || strings.Contains(text, "-1") {
@@ -107,7 +107,7 @@ func TestWatchedTextWithoutC(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := out.String()
-	if section := squeezed(table(t, text, "At the peak instant")); !strings.Contains(section, "not requested │ 13 MiB │ 65.0%") {
+	if section := squeezed(table(t, text, "Reserved memory at the peak")); !strings.Contains(section, "not requested │ 13 MiB │ 65.0%") {
 		t.Error(section)
 	}
 	if section := squeezed(table(t, text, "Peaks")); !strings.Contains(section, "provided (C) │ – │ – │ 1 − max C / max R │ –") {

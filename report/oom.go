@@ -10,7 +10,47 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// How much of a failed request's story is told.
+// oomSections list the requests that failed, and what was live when the first of them did.
+func oomSections(d *analysis.DeviceResult) []layout.Section {
+	if len(d.OOMs) == 0 {
+		return nil
+	}
+	s := layout.Section{
+		Title:  "Out of memory",
+		Listed: true,
+		Before: layout.Toned(layout.Failed, layout.Note(fmt.Sprintf("%s failed", units.Counted(int64(len(d.OOMs)), "request")))),
+		Columns: []layout.Column{
+			layout.Numbers("time"), layout.Numbers("request"), layout.Numbers("free"), layout.Numbers("largest free"), layout.Numbers("reserved"), layout.Words("verdict"), layout.Words("context"),
+		},
+	}
+	for _, o := range d.OOMs {
+		line := layout.Row(units.FormatDuration(o.Time), units.FormatKnown(o.Request), units.FormatKnown(o.Free), units.FormatKnown(o.LargestFree),
+			units.FormatSize(o.At.R), terms.Verdict(o.Verdict), terms.Context(o.Requester, 24))
+		line[5].Tone = layout.Failed
+		s.Rows = append(s.Rows, line)
+	}
+	s.Elide(8, 4)
+	s.After = verdictNotes(d.OOMs)
+	return append([]layout.Section{s}, oomStories(d)...)
+}
+
+// verdictNotes explain the verdicts that occur.
+func verdictNotes(ooms []analysis.OOM) []layout.Cell {
+	has := make(map[analysis.Verdict]bool)
+	for _, o := range ooms {
+		has[o.Verdict] = true
+	}
+	var notes []layout.Cell
+	if has[analysis.Fragmentation] {
+		notes = append(notes, layout.Note(terms.FragmentationMeans)...)
+	}
+	if has[analysis.Capacity] {
+		notes = append(notes, layout.Note("capacity: fewer bytes were free than requested")...)
+	}
+	return notes
+}
+
+// How many failed requests have a table of live allocations, and how many lines it has.
 const (
 	storiesShown      = 3
 	storyModulesShown = 6
@@ -18,10 +58,10 @@ const (
 	storyFramesShown  = 3
 )
 
-// storyWidth is the room for a name in the story.
+// storyWidth is the most columns of a name in such a table.
 const storyWidth = 44
 
-// oomStories say who held what when a request failed, for the first that did.
+// oomStories list the live allocations when a request failed, for the first of them.
 func oomStories(d *analysis.DeviceResult) []layout.Section {
 	var sections []layout.Section
 	for i := range d.OOMs {
@@ -32,11 +72,12 @@ func oomStories(d *analysis.DeviceResult) []layout.Section {
 	return sections
 }
 
+// oomStory is a table of live allocations by category, phase, module and stack: each of these has all.
 func oomStory(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 	s := layout.Section{
-		Title:   "Who held what when the request at event " + units.FormatCount(o.Seq) + " failed",
-		Before:  append(layout.Note(units.FormatKnown(o.Request)+" asked for by "+terms.Context(o.Requester, storyWidth)), layout.Note(terms.Instant(d, o.At))...),
-		Columns: []layout.Column{layout.Words("by"), layout.Words("who"), layout.Numbers("blocks"), layout.Numbers("requested"), layout.Numbers("share of T")},
+		Title:   "Live allocations when the request at event " + units.FormatCount(o.Seq) + " failed",
+		Before:  append(layout.Note(units.FormatKnown(o.Request)+" requested by "+terms.Context(o.Requester, storyWidth)), layout.Note(terms.Instant(d, o.At))...),
+		Columns: []layout.Column{layout.Words("by"), layout.Words("name"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("share of T")},
 	}
 	line := func(by, who string, g *analysis.Group) {
 		s.Rows = append(s.Rows, layout.Row(by, who, units.FormatCount(g.Blocks), units.FormatSize(g.Requested), units.FormatPercent(units.Ratio(g.Requested, o.At.T))))
@@ -79,46 +120,12 @@ func oomStory(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 	return s
 }
 
-// oomSections lists the requests that failed for good; it comes first where there are any.
-func oomSections(d *analysis.DeviceResult) []layout.Section {
-	if len(d.OOMs) == 0 {
-		return nil
-	}
-	s := layout.Section{
-		Title:  "Out of memory",
-		Listed: true,
-		Before: layout.Toned(layout.Failed, layout.Note(fmt.Sprintf("%s failed for good", units.Counted(int64(len(d.OOMs)), "request")))),
-		Columns: []layout.Column{
-			layout.Numbers("time"), layout.Numbers("request"), layout.Numbers("free"), layout.Numbers("largest"), layout.Numbers("reserved"), layout.Words("verdict"), layout.Words("context"),
-		},
-	}
-	for _, o := range d.OOMs {
-		line := layout.Row(units.FormatDuration(o.Time), units.FormatKnown(o.Request), units.FormatKnown(o.Free), units.FormatKnown(o.LargestFree),
-			units.FormatSize(o.At.R), terms.Verdict(o.Verdict), terms.Context(o.Requester, 24))
-		line[5].Tone = layout.Failed
-		s.Rows = append(s.Rows, line)
-	}
-	s.Elide(8, 4)
-	s.After = verdictNotes(d.OOMs)
-	return append([]layout.Section{s}, oomStories(d)...)
+// jsonOOMs are the requests that failed.
+type jsonOOMs struct {
+	OOMs []jsonOOM `json:"ooms"`
 }
 
-// verdictNotes say what the verdicts that occur mean.
-func verdictNotes(ooms []analysis.OOM) []layout.Cell {
-	has := make(map[analysis.Verdict]bool)
-	for _, o := range ooms {
-		has[o.Verdict] = true
-	}
-	var notes []layout.Cell
-	if has[analysis.Fragmentation] {
-		notes = append(notes, layout.Note(terms.FragmentationMeans)...)
-	}
-	if has[analysis.Capacity] {
-		notes = append(notes, layout.Note("capacity: fewer bytes were free than asked for")...)
-	}
-	return notes
-}
-
+// jsonOOM is a failed request: free bytes and chunks of its arena, and what was live.
 type jsonOOM struct {
 	Seq         int64       `json:"seq"`
 	TimeNS      int64       `json:"time_ns"`
@@ -132,11 +139,6 @@ type jsonOOM struct {
 	Context     string      `json:"context"`
 	At          jsonInstant `json:"at"`
 	Held        *jsonHeld   `json:"held"`
-}
-
-// jsonOOMs are the requests that failed and were not served by another attempt.
-type jsonOOMs struct {
-	OOMs []jsonOOM `json:"ooms"`
 }
 
 func newJSONOOMs(d *analysis.DeviceResult) jsonOOMs {

@@ -8,7 +8,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// otherLibrarySections say what other libraries took beside the arenas.
+// otherLibrarySections sum the CUDA memory that is not from memprof's arenas.
 func otherLibrarySections(d *analysis.DeviceResult) []layout.Section {
 	s := layout.Section{Title: "Other libraries"}
 	e := d.External
@@ -17,10 +17,10 @@ func otherLibrarySections(d *analysis.DeviceResult) []layout.Section {
 	case d.Allocs == 0 && d.MaxR == 0: // nothing happened on the device
 		return nil
 	default:
-		s.Before = layout.Toned(layout.Faint, layout.Note("no memory taken through the CUDA API beside the arenas"))
+		s.Before = layout.Toned(layout.Faint, layout.Note("no other library allocated memory through the CUDA API"))
 		return []layout.Section{s}
 	}
-	s.Before = layout.Note(fmt.Sprintf("%s at most, %s at the end, through the CUDA API (%s)",
+	s.Before = layout.Note(fmt.Sprintf("maximum %s, at the end %s, allocated through the CUDA API (%s)",
 		units.FormatSize(e.Peak), units.FormatSize(e.Live), units.Counted(e.Calls, "call")))
 	return []layout.Section{s}
 }
@@ -31,7 +31,7 @@ type jsonExternal struct {
 	Calls int64 `json:"calls"`
 }
 
-// jsonOtherLibraries is what libraries took through the CUDA API.
+// jsonOtherLibraries is what other libraries allocated through the CUDA API.
 type jsonOtherLibraries struct {
 	External jsonExternal `json:"external"`
 }

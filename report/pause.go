@@ -15,35 +15,35 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// Columns for the result of a transition, and how many texts that are longer are below the table.
+// resultWidth is the most columns of a result. failuresShown longer results are listed below the table.
 const resultWidth, failuresShown = 40, 4
 
-// pauseSections list the transitions: a line for each tag of a call.
+// pauseSections list the pauses and resumes: a row for each tag of a call.
 func pauseSections(d *analysis.DeviceResult) []layout.Section {
 	if len(d.Transitions) == 0 {
 		return nil
 	}
 	s := layout.Section{
-		Title:   "Sleep and wake",
-		Columns: []layout.Column{layout.Numbers("time"), layout.Words("what"), layout.Words("tag"), layout.Numbers("memory"), layout.Numbers("peak"), layout.Numbers("copied"), layout.Numbers("took"), layout.Numbers("copied/s"), layout.Words("result")},
+		Title:   "Pauses and resumes",
+		Columns: []layout.Column{layout.Numbers("time"), layout.Words("call"), layout.Words("tag"), layout.Numbers("memory"), layout.Numbers("reserved"), layout.Numbers("copied"), layout.Numbers("took"), layout.Numbers("copied/s"), layout.Words("result")},
 	}
 	var failures []layout.Cell
-	said := ""
+	last := ""
 	for _, t := range byCall(d.Transitions) {
 		s.Rows = append(s.Rows, transitionRow(t))
-		// The tags of one call fail with one text.
-		if t.Failed != said && plain.Width(t.Failed) > resultWidth && len(failures) < failuresShown {
+		// All tags of one call fail with the same text: show it once.
+		if t.Failed != last && plain.Width(t.Failed) > resultWidth && len(failures) < failuresShown {
 			failures = append(failures, layout.Cell{Text: "at " + units.FormatDuration(t.Time) + ": " + plain.Shorten(t.Failed, 400), Tone: layout.Failed})
 		}
-		said = t.Failed
+		last = t.Failed
 	}
 	s.Elide(16, 8)
 	if d.Peak.Paused > 0 || d.Final.Paused > 0 {
-		s.Before = layout.Note(fmt.Sprintf("asleep at the peak: %s; at the end: %s", units.FormatSize(d.Peak.Paused), units.FormatSize(d.Final.Paused)))
+		s.Before = layout.Note(fmt.Sprintf("paused at the peak: %s; at the end: %s", units.FormatSize(d.Peak.Paused), units.FormatSize(d.Final.Paused)))
 	}
 	s.After = layout.Row(
-		"memory: physical bytes given back or taken; peak: reserved before a pause, after a resume",
-		"copied: content kept on the host; paused memory is in no other number",
+		"memory: bytes that the call unmapped or mapped; reserved: before a pause, after a resume;",
+		"copied: bytes kept in host memory; paused memory is in no other number of this report",
 	)
 	s.After = append(s.After, failures...)
 	return []layout.Section{s}
@@ -67,8 +67,8 @@ func transitionRow(t analysis.Transition) []layout.Cell {
 	return line
 }
 
-// tagColors are of the first tags, from the palette of all figures; what is outside of tags is
-// grey, and so are further tags, each darker.
+// tagColors are the colours of the first tags. Untagged memory is grey; further tags are greys, each
+// darker than the one before.
 var tagColors = []color.NRGBA{
 	figure.RequestedColor, figure.InternalColor, {0x00, 0x9e, 0x73, 0xff}, figure.ExternalColor, figure.PendingColor, {0x56, 0xb4, 0xe9, 0xff}, {0xf0, 0xe4, 0x42, 0xff},
 }
@@ -81,7 +81,7 @@ func tagColor(tag int) color.NRGBA {
 	return color.NRGBA{level, level, level, 0xff}
 }
 
-// pauseFigures stack what was mapped by tag over time.
+// pauseFigures stack the mapped memory of each tag over time.
 func pauseFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
 	if d.Pauses == nil {
 		return nil
@@ -90,16 +90,16 @@ func pauseFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure 
 }
 
 func pauseFigure(d *analysis.DeviceResult) figure.Figure {
-	f := figure.Figure{Name: "sleep", Title: "what was awake"}
+	f := figure.Figure{Name: "pause", Title: "mapped memory by tag"}
 	sleep := d.Pauses
 	if len(sleep.Series) == 0 || d.MaxR == 0 {
 		f.Subtitle = "no memory was mapped on this device"
 		f.Body = figure.Message("nothing to draw: no memory was mapped on this device")
 		return f
 	}
-	f.Subtitle = "greatest of a tag:"
-	bands := awake{points: sleep.Series, tags: len(sleep.Cycle.Tags)}
-	f.Legend = append(f.Legend, figure.Swatch(figure.ReserveColor, "outside of tags"))
+	f.Subtitle = "maximum of each tag:"
+	bands := resident{points: sleep.Series, tags: len(sleep.Cycle.Tags)}
+	f.Legend = append(f.Legend, figure.Swatch(figure.ReserveColor, "untagged"))
 	for i, t := range sleep.Cycle.Tags {
 		f.Subtitle += fmt.Sprintf(" %s %s,", t.Name, units.FormatSize(t.Bytes))
 		f.Legend = append(f.Legend, figure.Swatch(tagColor(i), plain.Shorten(t.Name, 32)))
@@ -109,7 +109,7 @@ func pauseFigure(d *analysis.DeviceResult) figure.Figure {
 	var plans []planLine
 	if len(sleep.Stages) > 0 && sleep.OnUse.Peak < sleep.Recorded.Peak {
 		plans = append(plans, planLine{sleep.OnUse.Peak})
-		f.Legend = append(f.Legend, figure.Stroke(planStyle(), "peak of waking in stages"))
+		f.Legend = append(f.Legend, figure.Stroke(planStyle(), "peak if resumed on use"))
 	}
 	marks := figure.NewTimeMarks(d)
 	f.Legend = append(f.Legend, marks.Legend()...)
@@ -126,14 +126,14 @@ func pauseFigure(d *analysis.DeviceResult) figure.Figure {
 	return f
 }
 
-// awake draws each stretch at its greatest sum, and while nothing changes what it left behind.
-type awake struct {
+// resident draws each span of time at its greatest sum, and up to the next one the values at its end.
+type resident struct {
 	points []analysis.Residency
 	tags   int
 }
 
-// Plot draws the sums from the top down, each to zero: bands that overlap leave no seam.
-func (a awake) Plot(c draw.Canvas, p *plot.Plot) {
+// Plot draws each sum down to zero, the greatest first: overlapping areas leave no seam.
+func (a resident) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	for n := a.tags; n >= 0; n-- {
 		sum := func(m analysis.Mapped) vg.Length {
@@ -165,7 +165,7 @@ func (a awake) Plot(c draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// planLine is a level in bytes.
+// planLine draws the peak of a resume plan, in bytes.
 type planLine struct{ bytes int64 }
 
 func planStyle() draw.LineStyle {
@@ -188,11 +188,11 @@ type jsonTransition struct {
 	Resume     bool   `json:"resume"`
 	Bytes      int64  `json:"bytes"`
 	Copied     int64  `json:"copied"`
-	Reserved   int64  `json:"reserved"` // afterwards
+	Reserved   int64  `json:"reserved"` // on the device, afterwards
 	Failed     string `json:"failed"`
 }
 
-// jsonPauses are there only where something was paused.
+// jsonPauses are there only if the job paused memory.
 type jsonPauses struct {
 	Transitions []jsonTransition `json:"transitions,omitempty"`
 }

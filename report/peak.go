@@ -9,28 +9,22 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// iterationNumber is the number of the iteration with an index, if there is one: events after the
-// last mark belong to none.
-func iterationNumber(d *analysis.DeviceResult, index int) (int64, bool) {
-	return d.IterationNumber(index)
-}
-
-// peakSections shows the greatest values, each at its own moment, and the shares the literature
-// and the frameworks derive from them.
+// peakSections show the maxima of requested, provided and reserved, each at its own time, and the
+// measures of waste that papers and frameworks derive from them.
 func peakSections(d *analysis.DeviceResult) []layout.Section {
 	return []layout.Section{{
 		Title:   "Peaks",
-		Columns: []layout.Column{layout.Words("each at its own moment"), layout.Numbers("greatest"), layout.Numbers("at the end"), layout.Words("waste measure"), layout.Numbers("share")},
+		Columns: []layout.Column{layout.Words("bytes"), layout.Numbers("maximum"), layout.Numbers("at the end"), layout.Words("waste (lower is better)"), layout.Numbers("value")},
 		Rows: [][]layout.Cell{
 			layout.Row("requested (T)", units.FormatSize(d.MaxT), units.FormatSize(d.Final.T), "1 − max T / max R", units.FormatPercent(1-units.Ratio(d.MaxT, d.MaxR))),
 			layout.Row("provided (C)", units.FormatKnown(d.MaxC), units.FormatKnown(d.Final.C), "1 − max C / max R", units.FormatPercent(1-units.KnownRatio(d.MaxC, d.MaxR))),
 			layout.Row("reserved (R)", units.FormatSize(d.MaxR), units.FormatSize(d.Final.R), "(F − L) / F at the peak", units.FormatPercent(peakFragmentation(d))),
 		},
-		After: layout.Note("F: free bytes (reserved, in no chunk that is handed out); L: the largest free chunk"),
+		After: layout.Note("each maximum at its own time; F: free bytes of the arenas; L: bytes of the largest free chunk"),
 	}}
 }
 
-// peakFragmentation is the frameworks' measure at the peak instant, NaN where it is not known.
+// peakFragmentation is (F - L)/F at the peak, from 0 to 1; NaN if it is not known.
 func peakFragmentation(d *analysis.DeviceResult) float64 {
 	if value, ok := d.Fragmentation(); ok {
 		return value
@@ -38,39 +32,8 @@ func peakFragmentation(d *analysis.DeviceResult) float64 {
 	return math.NaN()
 }
 
-func newJSONInstant(d *analysis.DeviceResult, i analysis.Instant) jsonInstant {
-	j := jsonInstant{
-		Seq: plain.Known(i.Seq), TimeNS: plain.Known(i.Time), Iteration: jsonIterationNumber(d, i.Iteration), Live: i.Live,
-		Requested: i.T, Pending: i.Pending, Provided: plain.Known(i.C), Reserved: i.R, Paused: i.Paused,
-	}
-	if d.Sampled != nil {
-		j.Unsplit = &i.Unsplit
-		return j
-	}
-	j.Rounding, j.Slack = &i.Rounding, &i.Slack
-	j.Stranded, j.Reserve, j.Reusable, j.External = &i.Stranded, &i.Reserve, &i.Reusable, &i.External
-	return j
-}
-
-func jsonIterationNumber(d *analysis.DeviceResult, index int) *int64 {
-	if number, ok := iterationNumber(d, index); ok {
-		return &number
-	}
-	return nil
-}
-
-func newJSONWaste(d *analysis.DeviceResult) jsonWaste {
-	p := d.Peak
-	return jsonWaste{
-		Internal: plain.Finite(units.KnownRatio(p.Internal(), p.R)), Pending: plain.Finite(units.Ratio(p.Pending, p.R)),
-		Stranded: plain.Finite(chunkShare(d, p.Stranded)), Reserve: plain.Finite(chunkShare(d, p.Reserve)),
-		Reusable: plain.Finite(chunkShare(d, p.Reusable)), External: plain.Finite(chunkShare(d, p.External)),
-		Unrequested: plain.Finite(1 - units.Ratio(d.MaxT, d.MaxR)), Unprovided: plain.Finite(1 - units.KnownRatio(d.MaxC, d.MaxR)),
-		LargestFree: plain.Known(d.LargestFree), Fragmentation: plain.Finite(peakFragmentation(d)),
-	}
-}
-
-// chunkShare is the share of a term that a watched allocator does not tell.
+// chunkShare is bytes of chunks as a share of reserved at the peak; NaN for the native allocator, whose
+// chunks are not known.
 func chunkShare(d *analysis.DeviceResult, part int64) float64 {
 	if d.Sampled != nil {
 		return math.NaN()
@@ -78,6 +41,25 @@ func chunkShare(d *analysis.DeviceResult, part int64) float64 {
 	return units.Ratio(part, d.Peak.R)
 }
 
+// jsonPeaks are the maxima, the instants of the peak and of the last event, and the waste at the peak.
+type jsonPeaks struct {
+	Peak         jsonInstant `json:"peak"`
+	Final        jsonInstant `json:"final"`
+	MaxRequested int64       `json:"max_requested"`
+	MaxProvided  *int64      `json:"max_provided"`
+	MaxReserved  int64       `json:"max_reserved"`
+	Waste        jsonWaste   `json:"waste"`
+}
+
+func newJSONPeaks(d *analysis.DeviceResult) jsonPeaks {
+	return jsonPeaks{
+		Peak: newJSONInstant(d, d.Peak), Final: newJSONInstant(d, d.Final),
+		MaxRequested: d.MaxT, MaxProvided: plain.Known(d.MaxC), MaxReserved: d.MaxR, Waste: newJSONWaste(d),
+	}
+}
+
+// jsonInstant is the state of a device right after an event, in bytes. Terms of chunks are null for the
+// native allocator, which has unsplit instead: all that is neither requested nor pending.
 type jsonInstant struct {
 	Seq       *int64 `json:"seq"`
 	TimeNS    *int64 `json:"time_ns"`
@@ -97,7 +79,29 @@ type jsonInstant struct {
 	Paused    int64  `json:"paused,omitempty"`
 }
 
-// jsonWaste holds the shares of reserved at the peak instant, and the literature's measures.
+func newJSONInstant(d *analysis.DeviceResult, i analysis.Instant) jsonInstant {
+	j := jsonInstant{
+		Seq: plain.Known(i.Seq), TimeNS: plain.Known(i.Time), Iteration: jsonIterationNumber(d, i.Iteration), Live: i.Live,
+		Requested: i.T, Pending: i.Pending, Provided: plain.Known(i.C), Reserved: i.R, Paused: i.Paused,
+	}
+	if d.Sampled != nil {
+		j.Unsplit = &i.Unsplit
+		return j
+	}
+	j.Rounding, j.Slack = &i.Rounding, &i.Slack
+	j.Stranded, j.Reserve, j.Reusable, j.External = &i.Stranded, &i.Reserve, &i.Reusable, &i.External
+	return j
+}
+
+// jsonIterationNumber is null for events after the last iteration's end.
+func jsonIterationNumber(d *analysis.DeviceResult, index int) *int64 {
+	if number, ok := d.IterationNumber(index); ok {
+		return &number
+	}
+	return nil
+}
+
+// jsonWaste holds shares of reserved at the peak, from 0 to 1, and the measures of papers and frameworks.
 type jsonWaste struct {
 	Internal      *float64 `json:"internal"`
 	Pending       *float64 `json:"pending"`
@@ -111,19 +115,13 @@ type jsonWaste struct {
 	Fragmentation *float64 `json:"fragmentation"`
 }
 
-// jsonPeaks are the greatest values, and the instants of the peak and of the end.
-type jsonPeaks struct {
-	Peak         jsonInstant `json:"peak"`
-	Final        jsonInstant `json:"final"`
-	MaxRequested int64       `json:"max_requested"`
-	MaxProvided  *int64      `json:"max_provided"`
-	MaxReserved  int64       `json:"max_reserved"`
-	Waste        jsonWaste   `json:"waste"`
-}
-
-func newJSONPeaks(d *analysis.DeviceResult) jsonPeaks {
-	return jsonPeaks{
-		Peak: newJSONInstant(d, d.Peak), Final: newJSONInstant(d, d.Final),
-		MaxRequested: d.MaxT, MaxProvided: plain.Known(d.MaxC), MaxReserved: d.MaxR, Waste: newJSONWaste(d),
+func newJSONWaste(d *analysis.DeviceResult) jsonWaste {
+	p := d.Peak
+	return jsonWaste{
+		Internal: plain.Finite(units.KnownRatio(p.Internal(), p.R)), Pending: plain.Finite(units.Ratio(p.Pending, p.R)),
+		Stranded: plain.Finite(chunkShare(d, p.Stranded)), Reserve: plain.Finite(chunkShare(d, p.Reserve)),
+		Reusable: plain.Finite(chunkShare(d, p.Reusable)), External: plain.Finite(chunkShare(d, p.External)),
+		Unrequested: plain.Finite(1 - units.Ratio(d.MaxT, d.MaxR)), Unprovided: plain.Finite(1 - units.KnownRatio(d.MaxC, d.MaxR)),
+		LargestFree: plain.Known(d.LargestFree), Fragmentation: plain.Finite(peakFragmentation(d)),
 	}
 }

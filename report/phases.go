@@ -8,7 +8,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// phaseSections say what each phase did in each iteration.
+// phaseSections give the peak and the allocated bytes of each phase in each iteration.
 func phaseSections(d *analysis.DeviceResult) []layout.Section {
 	if len(d.Phases) == 0 {
 		return nil
@@ -19,7 +19,7 @@ func phaseSections(d *analysis.DeviceResult) []layout.Section {
 		after = layout.Toned(layout.Faint, layout.Note(units.Counted(int64(len(phases)-phasesShown), "more phase")+" not shown"))
 		phases = phases[:phasesShown]
 	}
-	peaks := layout.Section{Title: "Peak T, by iteration and phase", Columns: []layout.Column{layout.Numbers("iteration")}, After: after}
+	peaks := layout.Section{Title: "Peak of requested, by iteration and phase", Columns: []layout.Column{layout.Numbers("iteration")}, After: after}
 	bytes := layout.Section{Title: "Allocated, by iteration and phase", Columns: []layout.Column{layout.Numbers("iteration")}, After: after}
 	for _, p := range phases {
 		name := layout.Numbers(plain.Shorten(terms.Phase(p.Phase), 10))
@@ -34,12 +34,12 @@ func phaseSections(d *analysis.DeviceResult) []layout.Section {
 	}
 	peaks.Elide(iterationsHead, iterationsTail)
 	bytes.Elide(iterationsHead, iterationsTail)
-	peaks.Total = layout.Toned(layout.Strong, phaseRow("greatest", phases, phases, func(u *analysis.PhaseUse) int64 { return u.PeakT }))
-	bytes.Total = layout.Toned(layout.Strong, phaseRow("all", phases, phases, func(u *analysis.PhaseUse) int64 { return u.AllocBytes }))
+	peaks.Total = layout.Toned(layout.Strong, phaseRow("maximum", phases, phases, func(u *analysis.PhaseUse) int64 { return u.PeakT }))
+	bytes.Total = layout.Toned(layout.Strong, phaseRow("sum", phases, phases, func(u *analysis.PhaseUse) int64 { return u.AllocBytes }))
 	return []layout.Section{peaks, bytes}
 }
 
-// phaseRow is a line with a number of each phase, where the phase was on.
+// phaseRow has a number for each phase, "–" if the phase was not entered.
 func phaseRow(first string, phases, uses []analysis.PhaseUse, of func(*analysis.PhaseUse) int64) []layout.Cell {
 	line := layout.Row(first)
 	for _, p := range phases {
@@ -85,7 +85,7 @@ func newJSONByPhase(d *analysis.DeviceResult) []jsonByPhase {
 	return out
 }
 
-// jsonPhases are what each phase did, over all and by iteration.
+// jsonPhases are the uses of each phase, of the whole run and by iteration.
 type jsonPhases struct {
 	Phases  []jsonPhase   `json:"phases"`
 	ByPhase []jsonByPhase `json:"phase_iterations"`

@@ -10,16 +10,16 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// ranksSection sets processes and their devices side by side where there are several.
+// ranksSection compares the devices of several processes. There is none for one device.
 func ranksSection(results []*analysis.Result) (layout.Section, bool) {
 	ranks := analysis.CompareRanks(results)
 	s := layout.Section{
-		Title: "Side by side",
+		Title: "Ranks",
 		Columns: []layout.Column{
 			layout.Words("process"), layout.Numbers("GPU"), layout.Numbers("requested"), layout.Numbers("reserved"), layout.Numbers("internal"),
 			layout.Numbers("reserve"), layout.Numbers("external"), layout.Numbers("left"), layout.Numbers("failed"),
 		},
-		After: layout.Note("at each device's peak instant; internal, reserve and external as shares of reserved"),
+		After: layout.Note("at the peak of each device; internal, reserve and external are shares of reserved; failed: requests"),
 	}
 	for i := range ranks.Rows {
 		line := rankRow(&ranks.Rows[i])
@@ -44,7 +44,7 @@ func rankRow(rank *analysis.Rank) []layout.Cell {
 		units.FormatPercent(chunkShare(d, d.Peak.External)), left, units.FormatCount(d.OOMCount))
 }
 
-// ranksNotes are what the rows amount to.
+// ranksNotes give the imbalance and the device that runs out of memory first.
 func ranksNotes(ranks *analysis.Ranks) []layout.Cell {
 	var notes []layout.Cell
 	for _, part := range []struct {
@@ -52,19 +52,19 @@ func ranksNotes(ranks *analysis.Ranks) []layout.Cell {
 		of   analysis.Imbalance
 	}{{"reserved", ranks.Reserved}, {"requested", ranks.Requested}} {
 		if text, ok := imbalanceText(ranks, part.of); ok {
-			notes = append(notes, layout.Cell{Text: fmt.Sprintf("imbalance of %s (greatest ÷ mean): %s", part.name, text)})
+			notes = append(notes, layout.Cell{Text: fmt.Sprintf("imbalance of %s (max / mean, lower is better): %s", part.name, text)})
 		}
 	}
 	if ranks.First >= 0 && len(ranks.Rows) > 1 {
 		first := &ranks.Rows[ranks.First]
 		notes = append(notes,
-			layout.Cell{Text: fmt.Sprintf("out first: %s, with %s of %s left on GPU %d", plain.Shorten(first.Process, 24), units.FormatSize(first.Left), units.FormatSize(first.Device.Total), first.Device.Device), Tone: layout.Strong},
-			layout.Cell{Text: "left: of the card, beside the most in use: what the driver told, else reserved and other libraries"})
+			layout.Cell{Text: fmt.Sprintf("first to run out: %s, with %s of %s left on GPU %d", plain.Shorten(first.Process, 24), units.FormatSize(first.Left), units.FormatSize(first.Device.Total), first.Device.Device), Tone: layout.Strong},
+			layout.Cell{Text: "left: GPU memory minus the most used, as the driver reports it, else reserved and other libraries"})
 	}
 	return notes
 }
 
-// imbalanceText is like "1.25 over 4 ranks, rank3 has 12 GiB".
+// imbalanceText is like "1.25 over 4, rank3 has 12 GiB".
 func imbalanceText(ranks *analysis.Ranks, of analysis.Imbalance) (string, bool) {
 	value, ok := of.Ratio()
 	if !ok {
@@ -73,8 +73,8 @@ func imbalanceText(ranks *analysis.Ranks, of analysis.Imbalance) (string, bool) 
 	return fmt.Sprintf("%.2f over %d, %s has %s", value, of.Ranks, plain.Shorten(ranks.Rows[of.Row].Process, 24), units.FormatSize(of.Most)), true
 }
 
-// jsonRanks is the comparison of all processes; its imbalances are null with fewer than
-// two ranks, first_out where no card's memory is known.
+// jsonRanks compares all processes. Imbalances are null for fewer than two ranks, first_out if the memory
+// of no GPU is known.
 type jsonRanks struct {
 	Rows      []jsonRank     `json:"rows"`
 	Reserved  *jsonImbalance `json:"imbalance_reserved"`
@@ -89,7 +89,7 @@ type jsonRank struct {
 	Requested int64     `json:"max_requested"`
 	Reserved  int64     `json:"max_reserved"`
 	Waste     jsonWaste `json:"waste"`
-	Used      int64     `json:"used"` // of the card, by all processes on it at the time
+	Used      int64     `json:"used"` // on the GPU at the time, by all processes
 	Total     *int64    `json:"total"`
 	Left      *int64    `json:"left"`
 	OOMs      int64     `json:"ooms"`

@@ -13,19 +13,20 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// Rows of the tables of stages and of memory outside of regions.
+// Rows of the tables of stages and of untagged memory.
 const stagesShown, outsideShown = 24, 12
 
-// resumeSections are the stages of a job that pauses memory, and the orders in which it could resume it.
+// resumeSections are the stages of a job that pauses memory, the orders in which it could resume tags, and
+// untagged memory.
 func resumeSections(d *analysis.DeviceResult) []layout.Section {
 	if d.Pauses == nil {
 		return nil
 	}
 	sections := append(stageSections(d.Pauses), planSections(d)...)
-	return append(sections, outsideSections(d.Pauses)...)
+	return append(sections, untaggedSections(d.Pauses)...)
 }
 
-// stageSections list the stages of a cycle and what each held that it did not need.
+// stageSections list the stages, and the memory that was resident in a stage without being needed.
 func stageSections(sleep *analysis.Pauses) []layout.Section {
 	if len(sleep.Stages) == 0 {
 		return nil
@@ -33,32 +34,32 @@ func stageSections(sleep *analysis.Pauses) []layout.Section {
 	s := layout.Section{
 		Title: "Stages",
 		Columns: []layout.Column{
-			layout.Words("stage"), layout.Numbers("visits"), layout.Numbers("took"), layout.Numbers("peak"), layout.Numbers("outside tags"), layout.Numbers("free there"), layout.Numbers("needed"), layout.Numbers("not needed"),
+			layout.Words("stage"), layout.Numbers("visits"), layout.Numbers("took"), layout.Numbers("peak"), layout.Numbers("untagged"), layout.Numbers("untagged free"), layout.Numbers("needed"), layout.Numbers("not needed"),
 		},
 	}
 	var untold []string
 	for i := range sleep.Stages {
 		s.Rows = append(s.Rows, stageRow(sleep, i))
-		if vain := inVain(sleep, i); vain != "" && len(s.After) < stagesShown {
-			s.After = append(s.After, layout.Cell{Text: fmt.Sprintf("awake in %s in vain: %s", plain.Shorten(sleep.Cycle.Stages[i].Name, 20), plain.Shorten(vain, 60)), Tone: layout.Warned})
+		if vain := notNeeded(sleep, i); vain != "" && len(s.After) < stagesShown {
+			s.After = append(s.After, layout.Cell{Text: fmt.Sprintf("not needed in %s: %s", plain.Shorten(sleep.Cycle.Stages[i].Name, 20), plain.Shorten(vain, 60)), Tone: layout.Warned})
 		}
 		if !sleep.Stages[i].Given {
 			untold = append(untold, plain.Shorten(sleep.Cycle.Stages[i].Name, 24))
 		}
 	}
 	s.Elide(stagesShown, 4)
-	s.Before = layout.Note("outermost phases of the job, from the first one that came again")
+	s.Before = layout.Note("stages: outermost phases of the job, from the first one that repeats")
 	if !sleep.Phases {
-		s.Before = layout.Note("the job has no phases of its own: stretches between transitions in which the same tags were awake")
+		s.Before = layout.Note("stages: times between pauses and resumes in which the same tags were resident, as the job has no phases")
 	}
 	if slices.ContainsFunc(sleep.Stages, func(use analysis.StageUse) bool { return use.Free > 0 }) {
-		s.After = append(s.After, layout.Note("free there: outside of tags and in no chunk all the while; an emptied cache gives it back")...)
+		s.After = append(s.After, layout.Note("untagged free: untagged bytes that were free all the time; torch.cuda.empty_cache() would unmap them")...)
 	}
 	if len(untold) > 0 {
 		s.After = append(s.After, layout.Row(
-			"not told what it uses: "+plain.Shorten(strings.Join(untold, ", "), 70),
-			"what was awake at every visit counts as needed there, as no recording sees what kernels read;",
-			"memprof.phase(name, uses=[tags]) tells it",
+			"without uses=: "+plain.Shorten(strings.Join(untold, ", "), 70),
+			"without uses=, a tag resident in all visits counts as needed, since kernels' reads are not recorded:",
+			"memprof.phase(name, uses=[tags]) names the tags that a stage needs",
 		)...)
 	}
 	return []layout.Section{s}
@@ -83,8 +84,8 @@ func stageRow(sleep *analysis.Pauses, at int) []layout.Cell {
 	return line
 }
 
-// inVain lists the tags that were awake in a stage without need.
-func inVain(sleep *analysis.Pauses, at int) string {
+// notNeeded lists the tags that were resident in a stage and not needed.
+func notNeeded(sleep *analysis.Pauses, at int) string {
 	var names []string
 	stage := &sleep.Cycle.Stages[at]
 	for t, size := range stage.Sizes {
@@ -95,47 +96,47 @@ func inVain(sleep *analysis.Pauses, at int) string {
 	return strings.Join(names, ", ")
 }
 
-// wakeVariant is a plan with its name.
-type wakeVariant struct {
+// resumeVariant is a resume plan with its name.
+type resumeVariant struct {
 	name, key string // in tables and in JSON
 	plan      *resumeplan.Plan
 }
 
-func wakeVariants(s *analysis.Pauses) []wakeVariant {
-	return []wakeVariant{
+func resumeVariants(s *analysis.Pauses) []resumeVariant {
+	return []resumeVariant{
 		{"as recorded", "recorded", &s.Recorded},
-		{"all resident", "resident", &s.NeverPaused},
-		{"woken at once", "at_once", &s.Together},
-		{"woken in stages", "staged", &s.OnUse},
+		{"never paused", "resident", &s.NeverPaused},
+		{"together", "at_once", &s.Together},
+		{"on use", "staged", &s.OnUse},
 	}
 }
 
-// wakeFit is how a plan fits a card.
-type wakeFit struct {
+// planFit says whether a plan fits into the memory of the GPU.
+type planFit struct {
 	known, fits bool
-	largestKV   int64 // -1 where there is none that fits, or no cache
+	largestKV   int64 // largest KV cache with which it fits, -1 if none does or there is no cache
 	fraction    float64
 }
 
-// fitOf holds a plan against the card of a device, of which others take a part.
-func fitOf(d *analysis.DeviceResult, p *resumeplan.Plan) wakeFit {
+// fitOf compares the peak of a plan with the memory that the GPU has for arenas.
+func fitOf(d *analysis.DeviceResult, p *resumeplan.Plan) planFit {
 	card := d.Pauses.Card
 	if card <= 0 {
-		return wakeFit{largestKV: -1}
+		return planFit{largestKV: -1}
 	}
 	room := card - besideOf(d)
-	if d.Books != nil && d.Books.Peak.Unknown.Has(analysis.AllOverhead) { // less is left than that
-		return wakeFit{largestKV: -1}
+	if d.Books != nil && d.Books.Peak.Unknown.Has(analysis.AllOverhead) { // the room for arenas is not known
+		return planFit{largestKV: -1}
 	}
-	fit := wakeFit{known: true, fits: p.Peak <= room, largestKV: -1}
+	fit := planFit{known: true, fits: p.Peak <= room, largestKV: -1}
 	if kv, ok := p.LargestKV(room); ok {
 		fit.largestKV, fit.fraction = kv, units.Ratio(kv, card)
 	}
 	return fit
 }
 
-// besideOf is what the process has on the card beside its arenas: what was measured, or what
-// libraries were seen to take.
+// besideOf is what the process uses on the GPU outside of arenas, in bytes: other libraries and driver
+// overhead as measured, else what other libraries allocated.
 func besideOf(d *analysis.DeviceResult) int64 {
 	if d.Books != nil {
 		return d.Books.Peak.Other() + d.Books.Peak.Overhead()
@@ -143,31 +144,31 @@ func besideOf(d *analysis.DeviceResult) int64 {
 	return d.External.Peak
 }
 
-// planSections set the ways to run the cycle side by side.
+// planSections compare the orders in which the tags could be resumed.
 func planSections(d *analysis.DeviceResult) []layout.Section {
 	sleep := d.Pauses
 	if len(sleep.Stages) == 0 {
 		return nil
 	}
 	s := layout.Section{
-		Title:   "Wake plan",
-		Columns: []layout.Column{layout.Words("order"), layout.Numbers("peak"), layout.Words("in"), layout.Numbers("copied a cycle"), layout.Words("fits"), layout.Numbers("largest KV"), layout.Numbers("of the card")},
+		Title:   "Resume plan",
+		Columns: []layout.Column{layout.Words("resume"), layout.Numbers("peak"), layout.Words("peak in"), layout.Numbers("copied per cycle"), layout.Words("fits"), layout.Numbers("largest KV"), layout.Numbers("of the GPU")},
 	}
-	for _, v := range wakeVariants(sleep) {
+	for _, v := range resumeVariants(sleep) {
 		s.Rows = append(s.Rows, planRow(d, v))
 	}
 	if sleep.Card > 0 {
-		s.Before = layout.Note(fmt.Sprintf("card of %s, of which %s are used beside arenas", units.FormatSize(sleep.Card), units.FormatSize(besideOf(d))))
+		s.Before = layout.Note(fmt.Sprintf("GPU memory %s, used outside of arenas %s", units.FormatSize(sleep.Card), units.FormatSize(besideOf(d))))
 	}
-	s.After = append(layout.Row("largest KV: of the cache, with which the order would fit the card", "a cycle in stages; what has room stays awake:"), orderNotes(&sleep.Cycle, &sleep.OnUse)...)
+	s.After = append(layout.Row("largest KV: the largest KV cache with which the order fits the GPU", "a cycle, resumed on use; tags that have room stay resident:"), orderNotes(&sleep.Cycle, &sleep.OnUse)...)
 	if saved := sleep.Recorded.Peak - sleep.OnUse.Peak; saved > 0 {
-		s.After = append(s.After, layout.Cell{Text: fmt.Sprintf("as recorded the cycle takes %s more than its stages need", units.FormatSize(saved)), Tone: layout.Warned})
+		s.After = append(s.After, layout.Cell{Text: fmt.Sprintf("the recorded order needs %s more than resuming on use", units.FormatSize(saved)), Tone: layout.Warned})
 	}
 	return []layout.Section{s}
 }
 
-func planRow(d *analysis.DeviceResult, v wakeVariant) []layout.Cell {
-	where, fits, largest, fraction := "a switch", units.Absent, units.Absent, units.Absent
+func planRow(d *analysis.DeviceResult, v resumeVariant) []layout.Cell {
+	where, fits, largest, fraction := "a transition", units.Absent, units.Absent, units.Absent
 	if v.plan.PeakStage >= 0 {
 		where = plain.Shorten(d.Pauses.Cycle.Stages[v.plan.PeakStage].Name, 24)
 	}
@@ -185,7 +186,7 @@ func planRow(d *analysis.DeviceResult, v wakeVariant) []layout.Cell {
 	return line
 }
 
-// orderNotes say what a plan does before each stage.
+// orderNotes list the pauses and resumes of a plan before each stage.
 func orderNotes(c *resumeplan.Cycle, p *resumeplan.Plan) []layout.Cell {
 	var lines []layout.Cell
 	for _, step := range p.Steps {
@@ -209,16 +210,16 @@ func tagNames(c *resumeplan.Cycle, tags []int) string {
 	return plain.Shorten(strings.Join(names, ", "), 80)
 }
 
-// outsideSections say what no region holds while others sleep.
-func outsideSections(sleep *analysis.Pauses) []layout.Section {
+// untaggedSections list the untagged memory that stayed mapped during a pause.
+func untaggedSections(sleep *analysis.Pauses) []layout.Section {
 	out := &sleep.Untagged
 	if out.Bytes == 0 {
 		return nil
 	}
 	s := layout.Section{
-		Title:   "Outside every region",
-		Before:  layout.Note(fmt.Sprintf("%s in %s stayed awake at the pause at %s, of all pauses the most", units.FormatSize(out.Bytes), units.Counted(out.Blocks, "block"), units.FormatDuration(out.Time))),
-		Columns: []layout.Column{layout.Numbers("memory"), layout.Numbers("blocks"), layout.Words("category"), layout.Words("allocated in"), layout.Words("by")},
+		Title:   "Untagged memory",
+		Before:  layout.Note(fmt.Sprintf("%s in %s stayed mapped at the pause at %s, the most of all pauses", units.FormatSize(out.Bytes), units.Counted(out.Blocks, "allocation"), units.FormatDuration(out.Time))),
+		Columns: []layout.Column{layout.Numbers("memory"), layout.Numbers("allocations"), layout.Words("category"), layout.Words("phase"), layout.Words("allocated by")},
 	}
 	mixed := false
 	for _, g := range out.Groups {
@@ -231,10 +232,10 @@ func outsideSections(sleep *analysis.Pauses) []layout.Section {
 	}
 	s.Elide(outsideShown, 0)
 	if out.Rest > 0 {
-		s.Rows = append(s.Rows, layout.Toned(layout.Faint, layout.Row(units.FormatSize(out.Rest), "", "", "", "the rest")))
+		s.Rows = append(s.Rows, layout.Toned(layout.Faint, layout.Row(units.FormatSize(out.Rest), "", "", "", "others")))
 	}
 	if mixed {
-		s.After = layout.Note("*: the same phase allocated inside regions too")
+		s.After = layout.Note("*: this phase also allocated inside memprof.region()")
 	}
 	for _, stray := range sleep.Categories {
 		s.After = append(s.After, strayText(&stray)...)
@@ -260,8 +261,8 @@ func outsideHolder(g *analysis.UntaggedGroup) string {
 }
 
 func strayText(s *analysis.UntaggedCategory) []layout.Cell {
-	text := fmt.Sprintf("%s labelled %s (%s) lie outside every region, the tag %s has %s of them",
-		units.FormatSize(s.Bytes), s.Category, units.Counted(s.Blocks, "block"), plain.Shorten(s.Tag, 20), units.FormatSize(s.Inside))
+	text := fmt.Sprintf("%s of %s (%s) are untagged, while tag %s has %s",
+		units.FormatSize(s.Bytes), s.Category, units.Counted(s.Blocks, "allocation"), plain.Shorten(s.Tag, 20), units.FormatSize(s.Inside))
 	cells := []layout.Cell{{Text: text, Tone: layout.Warned}}
 	if len(s.Owners) > 0 {
 		cells = append(cells, layout.Cell{Text: "  held by " + plain.Shorten(strings.Join(s.Owners, ", "), 80), Tone: layout.Warned})
@@ -269,9 +270,9 @@ func strayText(s *analysis.UntaggedCategory) []layout.Cell {
 	return cells
 }
 
-// jsonSleep is there only where memory has tags.
+// jsonSleep has the stages, the resume plans and the untagged memory. It is there only if memory has tags.
 type jsonSleep struct {
-	// Stages are "phases" of the job, or "transitions": stretches between these.
+	// StagesAre says what stages are: "phases" of the job, or times between "transitions".
 	StagesAre string          `json:"stages_are"`
 	Tags      []jsonTag       `json:"tags"`
 	Stages    []jsonStage     `json:"stages"`
@@ -298,20 +299,20 @@ type jsonStage struct {
 	Outside    int64          `json:"outside"`
 	Free       int64          `json:"outside_free"`
 	Told       bool           `json:"told"`
-	Tags       []jsonStageTag `json:"tags"` // those that were awake, or are needed
+	Tags       []jsonStageTag `json:"tags"` // resident or needed ones
 	Unneeded   int64          `json:"unneeded"`
 }
 
 type jsonStageTag struct {
 	Tag    string `json:"tag"`
-	Bytes  *int64 `json:"bytes"` // null where it slept
+	Bytes  *int64 `json:"bytes"` // null if it was paused
 	Needed bool   `json:"needed"`
 }
 
 type jsonPlan struct {
 	Name       string     `json:"name"`
 	Peak       int64      `json:"peak"`
-	Stage      *string    `json:"stage"` // null for a switch
+	Stage      *string    `json:"stage"` // null for a transition
 	Copied     int64      `json:"copied"`
 	Order      []jsonStep `json:"order"`
 	Fits       *bool      `json:"fits"`
@@ -354,8 +355,8 @@ type jsonStray struct {
 	Owners   []string `json:"owners,omitempty"`
 }
 
-// jsonResidency is what was mapped at the greatest moment of a stretch: by tag, in the order of
-// tags, and outside of them.
+// jsonResidency is the memory that was mapped when a span of time had most: of each tag, in the order of
+// "tags", and untagged ("outside").
 type jsonResidency struct {
 	StartNS int64   `json:"start_ns"`
 	EndNS   int64   `json:"end_ns"`
@@ -384,7 +385,7 @@ func newJSONSleep(d *analysis.DeviceResult) *jsonSleep {
 	for i := range s.Stages {
 		j.Stages = append(j.Stages, newJSONStage(s, i))
 	}
-	for _, v := range wakeVariants(s) {
+	for _, v := range resumeVariants(s) {
 		if len(s.Stages) > 0 {
 			j.Plans = append(j.Plans, newJSONPlan(d, v))
 		}
@@ -414,7 +415,7 @@ func newJSONStage(s *analysis.Pauses, at int) jsonStage {
 	return j
 }
 
-func newJSONPlan(d *analysis.DeviceResult, v wakeVariant) jsonPlan {
+func newJSONPlan(d *analysis.DeviceResult, v resumeVariant) jsonPlan {
 	c := &d.Pauses.Cycle
 	j := jsonPlan{Name: v.key, Peak: v.plan.Peak, Copied: v.plan.Copied, Order: []jsonStep{}}
 	if v.plan.PeakStage >= 0 {
@@ -459,7 +460,7 @@ func newJSONOutside(o *analysis.Untagged) jsonOutside {
 	return j
 }
 
-// jsonResume is there only where memory has tags.
+// jsonResume is there only if memory has tags.
 type jsonResume struct {
 	Sleep *jsonSleep `json:"sleep,omitempty"`
 }

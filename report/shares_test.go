@@ -206,17 +206,17 @@ func TestPaperOfShrunkMemory(t *testing.T) {
 	}
 	text := textOf()
 	for _, want := range []string{
-		"peaks as shares of the greatest reserved bytes, 64 MiB: only 16 MiB were reserved at the end",
-		"the first                          ", "T1 50.0%", "C2 37.5%",
-		"later ones, each of its own peak R", "80.0%", "90.0%",
-		"first-iteration excess C1/C2 − 1 = 100.0% · idle in steady state 1 − C2 = 62.5%",
+		"peaks as shares of the most bytes ever reserved, 64 MiB (16 MiB at the end)",
+		"first                        ", "T1 50.0%", "C2 37.5%",
+		"later, each of its own peak R", "80.0%", "90.0%",
+		"first-iteration excess C1/C2 − 1 = 100.0% · idle in later ones 1 − C2 = 62.5% (lower is better)",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
 	}
 	d.Final.R = 64 * mib
-	if text := textOf(); !strings.Contains(text, "peaks as shares of the final reserved bytes, 64 MiB\n") || strings.Contains(text, "own peak R") {
+	if text := textOf(); !strings.Contains(text, "peaks as shares of the bytes reserved at the end, 64 MiB\n") || strings.Contains(text, "own peak R") {
 		t.Error(text)
 	}
 }

@@ -142,7 +142,7 @@ func TestFit(t *testing.T) {
 func TestSleepFigure(t *testing.T) {
 	r := asleep()
 	figures := Plots(r)
-	at := slices.IndexFunc(figures, func(f figure.Figure) bool { return f.Name == "sleep" })
+	at := slices.IndexFunc(figures, func(f figure.Figure) bool { return f.Name == "pause" })
 	if at < 0 {
 		t.Fatal("no figure of what was paused")
 	}

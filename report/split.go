@@ -15,47 +15,77 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// layer is one band of the stacked figure.
-type layer struct {
-	name  string
-	clr   color.NRGBA
-	bytes func(analysis.Instant) int64
+// splitSections say what each byte that was reserved at the peak was used for.
+func splitSections(d *analysis.DeviceResult) []layout.Section {
+	return layout.ShownAtPins(splitSection(d))
 }
 
-// layers are the terms of the split from the bottom up, as far as any point has them; requested,
-// internal, external, reusable and reserve are always there, so that figures of several runs read alike.
-func layers(d *analysis.DeviceResult, points []analysis.Point) []layer {
-	all := []layer{{"requested", figure.RequestedColor, func(i analysis.Instant) int64 { return i.T }}}
-	if d.Sampled == nil {
-		all = append(all, layer{"internal (rounding and slack)", figure.InternalColor, analysis.Instant.Internal})
+func splitSection(d *analysis.DeviceResult) layout.Section {
+	s := layout.Section{
+		Title:   "Reserved memory at the peak",
+		Before:  layout.Note(terms.Instant(d, d.Peak)),
+		Columns: []layout.Column{layout.Words("part"), layout.Numbers("bytes"), layout.Numbers("of reserved"), layout.Words("meaning")},
 	}
-	some := func(l layer) {
-		for _, p := range points {
-			if l.bytes(p.At) > 0 || l.bytes(p.Last) > 0 {
-				all = append(all, l)
-				return
-			}
+	for _, p := range splitParts(d) {
+		bytes := p.bytes(d.Peak)
+		line := layout.Row(p.name, units.FormatSize(bytes), units.FormatPercent(units.Ratio(bytes, d.Peak.R)), p.meaning)
+		if bytes == 0 {
+			layout.Toned(layout.Faint, line)
+		} else if p.tone != layout.Plain {
+			line[2].Tone = p.tone
 		}
+		s.Rows = append(s.Rows, line)
 	}
-	some(layer{"pending", figure.PendingColor, func(i analysis.Instant) int64 { return i.Pending }})
-	if d.Sampled != nil {
-		return append(all, layer{"not requested (in blocks, or free)", figure.ExternalColor, unrequested})
-	}
-	all = append(all, layer{"external (fragmented)", figure.ExternalColor, func(i analysis.Instant) int64 { return i.External }})
-	some(layer{"stranded (in other arenas)", figure.StrandedColor, func(i analysis.Instant) int64 { return i.Stranded }})
-	return append(all,
-		layer{"reusable (largest free chunk)", figure.ReusableColor, func(i analysis.Instant) int64 { return i.Reusable }},
-		layer{"reserve (never handed out)", figure.ReserveColor, func(i analysis.Instant) int64 { return i.Reserve }},
-	)
+	s.Total = layout.Toned(layout.Strong, layout.Row("= reserved", units.FormatSize(d.Peak.R), units.FormatPercent(units.Ratio(d.Peak.R, d.Peak.R)), "physical memory mapped by the arenas"))
+	return s
 }
 
-// splitFigures stacks where the reserved bytes were over time.
+// part is one term of R = T + rounding + slack + pending + stranded + reserve + reusable + external.
+type part struct {
+	name    string // "internal: slack"
+	meaning string
+	bytes   func(analysis.Instant) int64
+	tone    layout.Tone
+}
+
+// parts are all terms, in the order of the sum.
+var parts = []part{
+	{"requested", "bytes that live allocations asked for", func(i analysis.Instant) int64 { return i.T }, layout.Plain},
+	{"internal: rounding", "requests rounded up to 256 B", func(i analysis.Instant) int64 { return i.Rounding }, layout.Plain},
+	{"internal: slack", "chunks larger than the rounded request", func(i analysis.Instant) int64 { return i.Slack }, layout.Plain},
+	{"pending", "freed; another stream may still use it", func(i analysis.Instant) int64 { return i.Pending }, layout.Plain},
+	{"stranded", "free, in arenas the request cannot use", func(i analysis.Instant) int64 { return i.Stranded }, layout.Warned},
+	{"reserve", "free, not handed out since it was mapped", func(i analysis.Instant) int64 { return i.Reserve }, layout.Plain},
+	{"reusable", "free again, in the largest free chunk", func(i analysis.Instant) int64 { return i.Reusable }, layout.Plain},
+	{"external", "free again, in chunks smaller than the largest", func(i analysis.Instant) int64 { return i.External }, layout.Warned},
+}
+
+// splitParts are the terms whose sum is R at the peak. Of the native allocator fewer are known.
+func splitParts(d *analysis.DeviceResult) []part {
+	switch {
+	case d.Sampled == nil:
+		return parts
+	case d.Peak.C < 0:
+		return []part{parts[0], parts[3], {"not requested", "in chunks beyond the requests, or free: not known", unrequested, layout.Warned}}
+	}
+	return []part{
+		parts[0],
+		{"internal", "rounding and slack", analysis.Instant.Internal, layout.Plain},
+		parts[3],
+		{"free", "in chunks that are not known", analysis.Instant.Free, layout.Warned},
+	}
+}
+
+// unrequested is what is reserved and neither requested nor pending.
+func unrequested(i analysis.Instant) int64 { return i.R - i.T - i.Pending }
+
+// splitFigures stack the terms of reserved memory over time.
 func splitFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
 	return []figure.Figure{splitFigure(d)}
 }
 
 func splitFigure(d *analysis.DeviceResult) figure.Figure {
-	f := figure.Figure{Name: "split", Title: "where the reserved memory was"}
+	f := figure.Figure{Name: "split", Title: "reserved memory over time"}
 	if len(d.Series.Points) == 0 || d.MaxR == 0 {
 		f.Subtitle = "no memory was mapped on this device"
 		f.Body = figure.Message("nothing to draw: no memory was mapped on this device")
@@ -78,27 +108,61 @@ func splitFigure(d *analysis.DeviceResult) figure.Figure {
 	return f
 }
 
-// splitLine is the split at the peak instant.
+// splitLine gives the terms at the peak as shares of reserved.
 func splitLine(d *analysis.DeviceResult) string {
 	peak := d.Peak
 	if d.Sampled != nil {
-		return fmt.Sprintf("at the peak instant: requested %s, pending %s, not requested %s of %s reserved",
+		return fmt.Sprintf("at the peak: requested %s, pending %s, not requested %s of %s reserved",
 			units.FormatPercent(units.Ratio(peak.T, peak.R)), units.FormatPercent(units.Ratio(peak.Pending, peak.R)), units.FormatPercent(units.Ratio(unrequested(peak), peak.R)), units.FormatSize(peak.R))
 	}
-	return fmt.Sprintf("at the peak instant: requested %s, internal %s, pending %s, external %s, stranded %s, reusable %s, reserve %s of %s reserved",
+	return fmt.Sprintf("at the peak: requested %s, internal %s, pending %s, external %s, stranded %s, reusable %s, reserve %s of %s reserved",
 		units.FormatPercent(units.Ratio(peak.T, peak.R)), units.FormatPercent(units.Ratio(peak.Internal(), peak.R)), units.FormatPercent(units.Ratio(peak.Pending, peak.R)),
 		units.FormatPercent(units.Ratio(peak.External, peak.R)), units.FormatPercent(units.Ratio(peak.Stranded, peak.R)), units.FormatPercent(units.Ratio(peak.Reusable, peak.R)),
 		units.FormatPercent(units.Ratio(peak.Reserve, peak.R)), units.FormatSize(peak.R))
 }
 
-// stacked draws each point's split at its greatest R (then T), and while nothing happens the one
-// it left behind.
+// layer is one area of the stacked figure.
+type layer struct {
+	name  string
+	clr   color.NRGBA
+	bytes func(analysis.Instant) int64
+}
+
+// layers are the terms of the figure, from the bottom up. Pending and stranded are left out if they are
+// 0 all the time; the others are always there, so that figures of several runs look alike.
+func layers(d *analysis.DeviceResult, points []analysis.Point) []layer {
+	all := []layer{{"requested", figure.RequestedColor, func(i analysis.Instant) int64 { return i.T }}}
+	if d.Sampled == nil {
+		all = append(all, layer{"internal (rounding and slack)", figure.InternalColor, analysis.Instant.Internal})
+	}
+	some := func(l layer) {
+		for _, p := range points {
+			if l.bytes(p.At) > 0 || l.bytes(p.Last) > 0 {
+				all = append(all, l)
+				return
+			}
+		}
+	}
+	some(layer{"pending", figure.PendingColor, func(i analysis.Instant) int64 { return i.Pending }})
+	if d.Sampled != nil {
+		return append(all, layer{"not requested (in chunks, or free)", figure.ExternalColor, unrequested})
+	}
+	all = append(all, layer{"external (fragmented)", figure.ExternalColor, func(i analysis.Instant) int64 { return i.External }})
+	some(layer{"stranded (in other arenas)", figure.StrandedColor, func(i analysis.Instant) int64 { return i.Stranded }})
+	return append(all,
+		layer{"reusable (largest free chunk)", figure.ReusableColor, func(i analysis.Instant) int64 { return i.Reusable }},
+		layer{"reserve (never handed out)", figure.ReserveColor, func(i analysis.Instant) int64 { return i.Reserve }},
+	)
+}
+
+// stacked draws the terms of each point at its greatest R (then T), and between points those after its
+// last event.
 type stacked struct {
 	points []analysis.Point
 	layers []layer
 }
 
-// Plot draws the sums from the top down, each to zero: bands that overlap leave no seam.
+// Plot draws each sum down to zero, the greatest first: overlapping areas leave no seam.
 func (s stacked) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	places := figure.Strips(s.points, x, c.Max.X)
@@ -122,72 +186,4 @@ func (s stacked) Plot(c draw.Canvas, p *plot.Plot) {
 			c.StrokeLines(draw.LineStyle{Color: figure.ReservedColor, Width: 2}, edge)
 		}
 	}
-}
-
-// splitParts are the terms whose sum is R at the peak instant, as far as they are told apart.
-func splitParts(d *analysis.DeviceResult) []part {
-	switch {
-	case d.Sampled == nil:
-		return parts
-	case d.Peak.C < 0:
-		return []part{parts[0], parts[3], {"not requested", "blocks beyond requests, and free: not told apart", unrequested, layout.Warned}}
-	}
-	return []part{
-		parts[0],
-		{"internal", "blocks beyond requests: rounding and slack", analysis.Instant.Internal, layout.Plain},
-		parts[3],
-		{"free", "the allocator does not say in which chunks", analysis.Instant.Free, layout.Warned},
-	}
-}
-
-// unrequested is what is reserved and neither asked for nor pending.
-func unrequested(i analysis.Instant) int64 { return i.R - i.T - i.Pending }
-
-// part is one term of the identity R = T + internal + pending + stranded + reserve +
-// reusable + external.
-type part struct {
-	name    string // "internal: slack"
-	meaning string
-	bytes   func(analysis.Instant) int64
-	tone    layout.Tone
-}
-
-// parts are the terms in the order of the identity; they add up to R.
-var parts = []part{
-	{"requested", "asked for by live allocations", func(i analysis.Instant) int64 { return i.T }, layout.Plain},
-	{"internal: rounding", "requests rounded up to 256 B", func(i analysis.Instant) int64 { return i.Rounding }, layout.Plain},
-	{"internal: slack", "chunks larger than the rounded request", func(i analysis.Instant) int64 { return i.Slack }, layout.Plain},
-	{"pending", "freed, waiting for other streams", func(i analysis.Instant) int64 { return i.Pending }, layout.Plain},
-	{"stranded", "free in arenas the request cannot use", func(i analysis.Instant) int64 { return i.Stranded }, layout.Warned},
-	{"reserve", "free, never handed out since mapped", func(i analysis.Instant) int64 { return i.Reserve }, layout.Plain},
-	{"reusable", "free again, in the largest free chunk", func(i analysis.Instant) int64 { return i.Reusable }, layout.Plain},
-	{"external", "free again, in chunks smaller than the largest", func(i analysis.Instant) int64 { return i.External }, layout.Warned},
-}
-
-// splitSections show it with the text report.
-func splitSections(d *analysis.DeviceResult) []layout.Section {
-	s := splitSection(d)
-	s.AtPins = true
-	return []layout.Section{s}
-}
-
-// splitSection shows where each byte reserved at the peak instant was.
-func splitSection(d *analysis.DeviceResult) layout.Section {
-	s := layout.Section{
-		Title:   "At the peak instant",
-		Before:  layout.Note(terms.Instant(d, d.Peak)),
-		Columns: []layout.Column{layout.Words("part"), layout.Numbers("bytes"), layout.Numbers("share"), layout.Words("what it is")},
-	}
-	for _, p := range splitParts(d) {
-		bytes := p.bytes(d.Peak)
-		line := layout.Row(p.name, units.FormatSize(bytes), units.FormatPercent(units.Ratio(bytes, d.Peak.R)), p.meaning)
-		if bytes == 0 {
-			layout.Toned(layout.Faint, line)
-		} else if p.tone != layout.Plain {
-			line[2].Tone = p.tone
-		}
-		s.Rows = append(s.Rows, line)
-	}
-	s.Total = layout.Toned(layout.Strong, layout.Row("= reserved", units.FormatSize(d.Peak.R), units.FormatPercent(units.Ratio(d.Peak.R, d.Peak.R)), "physical memory mapped"))
-	return s
 }

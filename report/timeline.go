@@ -12,7 +12,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// timelineFigures draws reserved, provided and requested bytes over time: the BFC paper's figure 2.
+// timelineFigures draw reserved, provided and requested bytes over time: figure 2 of the BFC paper.
 func timelineFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure {
 	return []figure.Figure{timelineFigure(d)}
 }
@@ -24,18 +24,18 @@ func timelineFigure(d *analysis.DeviceResult) figure.Figure {
 		f.Body = figure.Message("nothing to draw: no memory was mapped on this device")
 		return f
 	}
-	f.Subtitle = fmt.Sprintf("greatest reserved %s, provided %s, requested %s; at the peak instant %s of reserved is not requested",
+	f.Subtitle = fmt.Sprintf("maximum of reserved %s, provided %s, requested %s; at the peak %s of reserved is not requested",
 		units.FormatSize(d.MaxR), units.FormatKnown(d.MaxC), units.FormatSize(d.MaxT), units.FormatPercent(1-units.Ratio(d.Peak.T, d.Peak.R)))
 	points := figure.DrawnCourse(d)
 	curves := []figure.Envelope{
 		{Points: points, Curve: figure.CurveC, Clr: figure.InternalColor},
 		{Points: points, Curve: figure.CurveT, Clr: figure.RequestedColor, Below: 0.13},
-		// R moves rarely: fine slices draw its steps, wide ones would draw blocks.
+		// R changes rarely: short points show its steps, long ones would draw rectangles.
 		{Points: figure.ReducePoints(d.Series.Points, figure.DrawnPoints), Curve: figure.CurveR, Clr: figure.ReservedColor, Width: 2},
 	}
 	f.Legend = []figure.LegendEntry{
 		figure.Stroke(draw.LineStyle{Color: figure.ReservedColor, Width: 2.25}, "reserved (R): mapped"),
-		figure.Swatch(figure.InternalColor, "provided (C): chunks handed out"),
+		figure.Swatch(figure.InternalColor, "provided (C): chunks of live allocations"),
 		figure.Swatch(figure.RequestedColor, "requested (T)"),
 		figure.PeakLegend(),
 	}
@@ -60,10 +60,11 @@ func timelineFigure(d *analysis.DeviceResult) figure.Figure {
 	return f
 }
 
-// sampledProvided draws C where a watched allocator's sums were read: a dot at the greatest of
-// each point that has any. Between them nothing is known of it.
+// sampledProvided draws a dot for each point in which the sums of the native allocator were read, at the
+// greatest reading. Between readings C is not known.
 type sampledProvided struct{ points []analysis.Point }
 
+// Plot implements plot.Plotter.
 func (s sampledProvided) Plot(c draw.Canvas, p *plot.Plot) {
 	x, y := p.Transforms(&c)
 	for _, point := range s.points {
@@ -78,5 +79,5 @@ func sampledDot() draw.GlyphStyle {
 }
 
 func sampledLegend() figure.LegendEntry {
-	return figure.LegendEntry{Label: "provided (C), where it was read", Sample: func(c draw.Canvas) { c.DrawGlyphNoClip(sampledDot(), c.Center()) }}
+	return figure.LegendEntry{Label: "provided (C), as read", Sample: func(c draw.Canvas) { c.DrawGlyphNoClip(sampledDot(), c.Center()) }}
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// Tuned is what a recorded job would have taken under several policies.
+// Tuned is the memory that a recorded job needs under several policies.
 type Tuned struct {
 	*tune.Result
 	Process string
 	Costs   tune.Costs
-	// MaxSlowdown is the greatest share of a step that a recommended policy may cost.
+	// MaxSlowdown is the most that a recommended policy may lengthen an iteration, as a share of it.
 	MaxSlowdown float64
 }
 
-// TuneText writes the policies for a terminal, the recommended one emphasized. It fails only where w does.
+// TuneText writes the policies for a terminal, the recommended one in bold. It fails only if w does.
 func TuneText(w io.Writer, t *Tuned, o layout.Options) error {
 	return layout.WriteText(w, o, tuneSection(t))
 }
@@ -37,15 +37,15 @@ func tuneSection(t *Tuned) layout.Section {
 	first := &t.Outcomes[0]
 	s := layout.Section{
 		Title: "Policies for " + plain.Shorten(t.Process, 60),
-		Before: layout.Note(fmt.Sprintf("%s replayed under each; at most %s were requested at a time; %s",
+		Before: layout.Note(fmt.Sprintf("%s, replayed under each policy; at most %s requested at once; %s",
 			units.Counted(t.Allocs, "request"), units.FormatSize(first.PeakT), tunedSteps(first))),
 	}
 	s.Columns = append(s.Columns, layout.Numbers("#"))
 	for _, d := range tunedDimensions() {
 		s.Columns = append(s.Columns, layout.Words(d.Key))
 	}
-	s.Columns = append(s.Columns, layout.Numbers("R peak"), layout.Numbers("R steady"), layout.Numbers("idle, first"), layout.Numbers("idle, later"),
-		layout.Numbers("remaps"), layout.Numbers("waits"), layout.Numbers("cost"), layout.Numbers("step"))
+	s.Columns = append(s.Columns, layout.Numbers("peak R"), layout.Numbers("later R"), layout.Numbers("first idle"), layout.Numbers("later idle"),
+		layout.Numbers("remaps"), layout.Numbers("waits"), layout.Numbers("cost"), layout.Numbers("slowdown"))
 	best := t.Recommend(t.MaxSlowdown)
 	for i := range t.Outcomes {
 		o := &t.Outcomes[i]
@@ -62,15 +62,15 @@ func tuneSection(t *Tuned) layout.Section {
 	return s
 }
 
-// tunedSteps says what a steady step is.
+// tunedSteps says how many iterations there are, and how long a later one lasts.
 func tunedSteps(o *tune.Outcome) string {
 	if o.Iterations == 0 {
-		return "no iterations are marked: steady is the end, and nothing is trimmed by iteration or planned"
+		return "no iterations are marked: \"later\" is the end, and policies that trim by iteration or plan do nothing"
 	}
-	return fmt.Sprintf("%s, a steady one of %s", units.Counted(o.Iterations, "iteration"), units.FormatDuration(o.Step.Nanoseconds()))
+	return fmt.Sprintf("%s, later ones last %s", units.Counted(o.Iterations, "iteration"), units.FormatDuration(o.Step.Nanoseconds()))
 }
 
-// tuneRow begins with a number: where the table is divided, that says which policy a line is of.
+// tuneRow begins with the number of the policy, which identifies the row if the table is divided.
 func tuneRow(number int, o *tune.Outcome) []layout.Cell {
 	first, later := units.Absent, units.Absent
 	if o.Iterations > 0 {
@@ -81,7 +81,7 @@ func tuneRow(number int, o *tune.Outcome) []layout.Cell {
 	}
 	step := units.Absent
 	if o.Step > 0 {
-		step = strconv.FormatFloat(1+o.Slowdown(), 'f', 3, 64)
+		step = strconv.FormatFloat(1+o.Slowdown(), 'f', 3, 64) + "x"
 	}
 	cells := layout.Row(strconv.Itoa(number))
 	for _, d := range tunedDimensions() {
@@ -91,7 +91,7 @@ func tuneRow(number int, o *tune.Outcome) []layout.Cell {
 	cells = append(cells, layout.Row(units.FormatSize(o.PeakR), units.FormatSize(o.SteadyR), first, later,
 		tenths(o.Remaps), tenths(o.Waits), units.FormatDuration(o.Cost.Nanoseconds()), step)...)
 	if o.Refused > 0 {
-		cells[reserved].Text = "refused " + units.FormatCount(o.Refused)
+		cells[reserved].Text = units.FormatCount(o.Refused) + " failed"
 	}
 	return cells
 }
@@ -115,7 +115,7 @@ func tunedValue(d *bfc.Dimension, p *bfc.Policy) string {
 	return d.Text(p, PolicyUnits)
 }
 
-// tenths is a count in the mean.
+// tenths is a mean count with one decimal, or none if that is 0.
 func tenths(n float64) string {
 	text := strconv.FormatFloat(n, 'f', 1, 64)
 	return strings.TrimSuffix(text, ".0")
@@ -123,24 +123,26 @@ func tenths(n float64) string {
 
 func tuneNotes(t *Tuned, best int) []layout.Cell {
 	c := &t.Costs
-	notes := layout.Note("of a steady iteration in the mean: ranges mapped again for a request, requests that wait for the device, the cost of driver calls that requests wait for, and how long a step is with it, 1 as recorded")
-	notes = append(notes, layout.Note(fmt.Sprintf("cost model: a handle of %s: create %s, map %s, set access %s, unmap %s, release %s",
+	notes := layout.Row(
+		"R: reserved; idle: 1 − provided / reserved (lower is better); first, later: iterations",
+		"per later iteration: remaps, address ranges mapped again for a request; waits, requests that wait for the device;",
+		"cost, time of driver calls that requests wait for; slowdown, predicted / recorded iteration time (lower is better)")
+	notes = append(notes, layout.Note(fmt.Sprintf("time of driver calls for a handle of %s: create %s, map %s, set access %s, unmap %s, release %s",
 		units.FormatSize(int64(c.Handle)), short(c.Create), short(c.Map), short(c.Access), short(c.Unmap), short(c.Release)))...)
 	if t.LeftOut > 0 {
 		notes = append(notes, layout.Cell{Text: units.Counted(t.LeftOut, "arena") + " of graph memory left out", Tone: layout.Faint})
 	}
 	if best < 0 {
-		return append(notes, layout.Cell{Text: fmt.Sprintf("none serves all requests at no more than %s of a step", units.FormatPercent(t.MaxSlowdown)), Tone: layout.Warned})
+		return append(notes, layout.Cell{Text: fmt.Sprintf("no policy serves all requests with a slowdown of at most %s: raise --max-slowdown", units.FormatPercent(t.MaxSlowdown)), Tone: layout.Warned})
 	}
 	return append(notes, layout.Cell{Text: "recommended: memprof record " + PolicyFlags(t.Outcomes[best].Policy), Tone: layout.Strong})
 }
 
 func short(d time.Duration) string { return units.FormatDuration(d.Nanoseconds()) }
 
-// TuneJSON writes the policies as one JSON object, indented. Bytes and counts are integers, times
-// integers of nanoseconds, shares and means numbers; what does not exist is null. Policies are in
-// the words of the hook: bytes, nanoseconds. It fails only
-// where w does.
+// TuneJSON writes the policies as one indented JSON object. Bytes and counts are integers, times integers
+// of nanoseconds, shares and means numbers; what does not exist is null. Policies have the form that the
+// hook reads: bytes and nanoseconds. It fails only if w does.
 func TuneJSON(w io.Writer, t *Tuned) error {
 	out := jsonTuned{
 		Process: t.Process, Requests: t.Allocs, LeftOut: t.LeftOut, MaxSlowdown: t.MaxSlowdown, Policies: []jsonOutcome{},

@@ -82,7 +82,7 @@ func TestTuneColors(t *testing.T) {
 			}
 		}
 	}
-	if want := map[string]string{"1m": "R peak;6 GiB;", "1;31m": "refused 1,234;"}; !cmp.Equal(want, tones) {
+	if want := map[string]string{"1m": "peak R;6 GiB;", "1;31m": "1,234 failed;"}; !cmp.Equal(want, tones) {
 		t.Error(cmp.Diff(want, tones))
 	}
 }

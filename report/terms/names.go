@@ -18,7 +18,7 @@ func Context(context string, width int) string {
 }
 
 // NameWidth is the most columns that a module's path or a frame takes in a table.
-const NameWidth = 50
+const NameWidth = 44
 
 // OtherMeans explains the category "other".
 const OtherMeans = "other: no label; phase and lifetime do not decide"
