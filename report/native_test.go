@@ -74,8 +74,8 @@ func TestWatchedText(t *testing.T) {
 		"Reserved memory at the peak": {
 			"requested │  6 MiB │  30.0%", "internal │  2 MiB │  10.0%", "pending │  1 MiB │   5.0%", "free │ 11 MiB │  55.0%", "= reserved │ 20 MiB │ 100.0%",
 		},
-		"Peaks":                                  {"requested (T)          │ 6 MiB", "provided (C)           │ 8 MiB", "1 − max C / max R       │ 60.0%", "(F − L) / F at the peak │ –"},
-		"Growths":                                 {"1 MiB │ 20 MiB │ – │ – │ – │ –"},
+		"Peaks":                          {"requested (T)          │ 6 MiB", "provided (C)           │ 8 MiB", "1 − max C / max R       │ 60.0%", "(F − L) / F at the peak │ –"},
+		"Growths":                        {"1 MiB │ 20 MiB │ – │ – │ – │ –"},
 		"First iteration and later ones": {"T1 30.0% │ C1 – │ –", "first-iteration excess C1/C2 − 1 = – · idle in later ones 1 − C2 = –"},
 	} {
 		section := squeezed(table(t, text, title))
