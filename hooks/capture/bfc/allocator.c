@@ -1,8 +1,8 @@
 // allocator.c - best-fit with coalescing: requests and frees.
 //
-// The least free chunk that fits, at the lowest address among equals, is taken; it is split
-// unless that would leave little; a freed chunk merges with its free neighbours at once.
-// See bfc.h for the rules in short and the package comment of bfc/ (Go) for all of them.
+// A request takes the smallest free chunk that fits, at the lowest address among equals, and splits it
+// unless little is left over; a freed chunk merges with its free neighbours at once. bfc.h has the
+// rules in short, the package comment of bfc/ (Go) all of them.
 #define _GNU_SOURCE
 #include "base/array.h"
 #include "bfc/internal.h"
@@ -12,7 +12,7 @@
 
 enum { CACHE_LINE = 64, LEAST_CHUNKS = 256 };
 
-// The integral part of a product that is not negative, as far as 64 bits go.
+// The integer part of x, which is not negative; at most 2^64-1.
 static uint64_t truncate_product(double x) { return x >= 18446744073709551616.0 ? UINT64_MAX : (uint64_t)x; }
 
 static bool sensible(const struct bfc_options *options, const struct bfc_memory *memory) {
@@ -53,7 +53,7 @@ void bfc_delete(struct bfc *bfc) {
   free(bfc);
 }
 
-// Room for each slot to wait for its places in the orders, which it does with plans.
+// With plans: room for each slot in the list of those that wait to be linked.
 static bool reserve_waiting(struct bfc *bfc, uint32_t slots) {
   if (!bfc->options.planned) return true;
   uint32_t *grown = realloc(bfc->waiting.items, slots * sizeof *grown);
@@ -105,7 +105,7 @@ void bfc_recycle(struct bfc *bfc, uint32_t index) {
   bfc->recycled_count++;
 }
 
-// Adds the next chunk, which is in no class, to `chunk`.
+// Adds the next chunk, which is linked into no order by size, to a chunk.
 static void absorb_next(struct bfc *bfc, uint32_t index) {
   struct bfc_chunk *chunk = &bfc->chunks[index];
   uint32_t gone = chunk->next;
@@ -125,7 +125,7 @@ static void absorb_previous(struct bfc *bfc, uint32_t index) {
   bfc_recycle(bfc, gone);
 }
 
-// A free neighbour takes the chunk up: it stays where it is in the order of ends.
+// A free neighbour absorbs the chunk, and keeps its position in the order by end.
 void bfc_merge(struct bfc *bfc, uint32_t index) {
   const uint32_t previous = bfc->chunks[index].prev, next = bfc->chunks[index].next;
   const bool before = bfc->chunks[previous].state == BFC_FREE, behind = bfc->chunks[next].state == BFC_FREE;
@@ -145,9 +145,9 @@ void bfc_merge(struct bfc *bfc, uint32_t index) {
 }
 
 uint64_t bfc_handed_out(const struct bfc *bfc, uint64_t size, uint64_t rounded) {
-  uint64_t excess = size - rounded;
-  const bool twice = bfc->options.split == 0 && excess >= rounded;
-  return twice || excess >= bfc->max_slack ? rounded : size;
+  uint64_t rest = size - rounded;
+  const bool twice = bfc->options.split == 0 && rest >= rounded;
+  return twice || rest >= bfc->max_slack ? rounded : size;
 }
 
 uint32_t bfc_search(struct bfc *bfc, uint64_t rounded) {
@@ -155,7 +155,7 @@ uint32_t bfc_search(struct bfc *bfc, uint64_t rounded) {
   return best == 0 || bfc->unmapped.count == 0 ? best : bfc_search_mapped(bfc, best, rounded);
 }
 
-// Divides a chunk that is in no class: a new one has its first `size` bytes.
+// Makes a new chunk of the first `size` bytes of a chunk that is linked into no order by size.
 static uint32_t split_front(struct bfc *bfc, uint32_t index, uint64_t size) {
   const uint32_t front = bfc_take_slot(bfc);
   struct bfc_chunk *low = &bfc->chunks[front], *high = &bfc->chunks[index];
@@ -210,7 +210,8 @@ void bfc_hand_out(struct bfc *bfc, uint32_t index, uint64_t requested) {
   stats->largest_alloc = bfc_greatest(stats->largest_alloc, size);
 }
 
-// What is left on one side is the chunk that was: it stays where it is in the order of ends.
+// Where there is rest on one side only, it keeps the chunk's index, and its position in the order by
+// end.
 uint32_t bfc_carve(struct bfc *bfc, uint32_t index, uint64_t addr, uint64_t size) {
   const uint64_t low = addr - bfc->chunks[index].addr, high = bfc->chunks[index].size - low - size;
   uint32_t taken = index;
@@ -239,8 +240,8 @@ bool bfc_reserve(struct bfc *bfc) {
          (bfc->unmapped.count == 0 || bfc_unmapped_reserve(bfc, 1));
 }
 
-// Host memory for growth, and for the release of regions: one in the middle of a range
-// that was given back leaves one range more.
+// Host memory for growth, and for the release of regions: a region in the middle of an unmapped range
+// leaves one range more.
 static bool reserve_growth(struct bfc *bfc) {
   return array_reserve(&bfc->regions, &bfc->region_capacity, bfc->region_count + BFC_GROWTHS_A_REQUEST,
                        sizeof *bfc->regions) &&
@@ -252,7 +253,7 @@ uint32_t bfc_find_chunk(struct bfc *bfc, uint64_t rounded) {
   if (found == 0 && !reserve_growth(bfc)) return 0;
   if (found == 0) found = bfc_extend_and_search(bfc, rounded);
   if (found == 0 && bfc->options.garbage_collection && bfc_worth_collecting(bfc, rounded)) {
-    if (!reserve_growth(bfc)) return 0;  // what was taken may have used it up
+    if (!reserve_growth(bfc)) return 0;  // pages unmapped for the first growth may have used it up
     bfc_collect_garbage(bfc);
     found = bfc_extend_and_search(bfc, rounded);
   }
@@ -261,7 +262,7 @@ uint32_t bfc_find_chunk(struct bfc *bfc, uint64_t rounded) {
   return bfc_carve(bfc, found, chunk->addr, bfc_handed_out(bfc, chunk->size, rounded));
 }
 
-// The chunk for a request, handed out, or 0.
+// The chunk for a request, handed out; 0: no memory.
 static uint32_t serve(struct bfc *bfc, uint64_t rounded, uint64_t size) {
   if (bfc->options.planned) return reserve_growth(bfc) ? bfc_plan_place(bfc, rounded, size) : 0;
   const uint32_t found = bfc_find_chunk(bfc, rounded);

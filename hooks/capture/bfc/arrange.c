@@ -1,17 +1,17 @@
-// arrange.c - the places of a plan: blocks that are not live together overlap.
+// arrange.c - the places of a plan: blocks that are not live together may overlap.
 //
-// A plan is of two iterations that follow each other in a circle, since a block that is asked
-// for before its like of the iteration before is freed cannot have the same place. Each block
-// is put at the lowest address where nothing is live while it is.
+// A plan covers two iterations on a circle, since a block that is requested before its like of the
+// iteration before is freed needs another place. Each block gets the lowest address at which no other
+// shares one while both are live.
 //
-// What is live meanwhile is found by time: at most one block begins at a position, and a tree of
-// maxima over the positions has where they end, so that only what begins before a block ends and
-// ends behind its beginning is visited. The gaps then show in the order of addresses.
+// The blocks that are live together with one are found by time: at most one block begins at a position,
+// and a tree of maxima over the positions has where they end, so that a search skips those that have
+// ended. Sorted by address, the gaps between them show.
 #include "bfc/internal.h"
 
 #include <stdlib.h>
 
-enum { DIGIT = 11, DIGITS = 1 << DIGIT, FEW = 64 };  // bits and values of a digit; how many are sorted without
+enum { DIGIT = 11, DIGITS = 1 << DIGIT, FEW = 64 };  // bits and values of a digit; fewer blocks than FEW are sorted by insertion
 
 static int compare_ranks(const void *left, const void *right) {
   const struct bfc_rank *a = left, *b = right;
@@ -54,8 +54,8 @@ void bfc_arrange_put(struct bfc_arrangement *arrangement, struct bfc_range range
   for (uint32_t node = arrangement->leaves + span.from; node > 0 && arrangement->ends[node] < span.to; node /= 2) arrangement->ends[node] = span.to;
 }
 
-// Meets the blocks that begin before a span ends, and end behind its beginning. Node is of width
-// positions from first on.
+// Adds to `met` the blocks below a node of the tree that begin before span.to and end behind span.from.
+// The node has `width` positions from `first` on.
 static void visit(struct bfc_arrangement *arrangement, uint32_t node, uint32_t first, uint32_t width, struct bfc_positions span) {
   if (first >= span.to || arrangement->ends[node] <= span.from) return;
   if (width == 1) {
@@ -66,15 +66,15 @@ static void visit(struct bfc_arrangement *arrangement, uint32_t node, uint32_t f
   visit(arrangement, 2 * node + 1, first + width / 2, width / 2, span);
 }
 
-// A digit of how many granules behind the first address a range begins.
+// A digit of the distance of a range from the first address, in granules.
 static uint64_t digit(const struct bfc_range *range, uint64_t first, uint32_t shift) {
   return (range->from - first) / BFC_GRANULE >> shift & (DIGITS - 1);
 }
 
-// Sorts what is met by one digit of its distance from the first address.
+// Sorts `met` by one digit of the distance from the first address.
 static void sort_by_digit(struct bfc_arrangement *arrangement, uint64_t first, uint32_t shift) {
   struct bfc_range *met = arrangement->met, *sorted = arrangement->spare;
-  uint32_t next[DIGITS] = {0}, sum = 0;  // where one of the digit goes
+  uint32_t next[DIGITS] = {0}, sum = 0;  // index of the next range with that digit
   for (size_t i = 0; i < arrangement->met_count; i++) next[digit(&met[i], first, shift)]++;
   for (int i = 0; i < DIGITS; i++) {
     const uint32_t count = next[i];
@@ -95,7 +95,7 @@ static void insert_in_order(struct bfc_range *met, size_t count) {
   }
 }
 
-// By address: most of the time that a plan takes is spent here.
+// Sorts `met` by address. Making a plan spends most of its time here.
 static void sort_met(struct bfc_arrangement *arrangement) {
   uint64_t first = UINT64_MAX, last = 0;
   if (arrangement->met_count < FEW) {
@@ -109,8 +109,9 @@ static void sort_met(struct bfc_arrangement *arrangement) {
   for (uint32_t shift = 0; shift < 64 && (last - first) / BFC_GRANULE >> shift > 0; shift += DIGIT) sort_by_digit(arrangement, first, shift);
 }
 
-// Meets all that is live at some of the positions of a span, in the order of addresses; some of
-// it twice.
+// Sets `met` to the blocks that are live at some positions of a span, addresses ascending; a block may be
+// there more than once. The circle is searched as a line: at the span, one circle later for blocks that
+// go on around its end, and where the span does so, at its beginning.
 static void meet(struct bfc_arrangement *arrangement, struct bfc_positions span) {
   const uint32_t circle = arrangement->circle, leaves = arrangement->leaves;
   arrangement->met_count = 0;

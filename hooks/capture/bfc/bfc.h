@@ -8,11 +8,11 @@
 // chunk merges with its free neighbours at once. When nothing fits, the memory is
 // asked for a region that doubles each time.
 //
-// Physical memory inside a free chunk may be given back and is mapped again when
-// the chunk is handed out: placement never looks at what is mapped.
+// Pages inside a free chunk can be unmapped, and are mapped again before the chunk is handed out:
+// placement does not look at what is mapped.
 //
-// With the option `planned`, requests and frees of iterations are noted, and those of one that
-// repeats itself get places in which all lifetimes are known: see plan.c.
+// With the option `planned`, the requests and frees of iterations are noted. Blocks of an iteration that
+// repeats the one before get places computed from all their lifetimes: see plan.c.
 //
 // The rules are written down in the package comment of bfc/ (Go); a differential
 // test drives both with the same operations and compares every placement. Not
@@ -30,41 +30,41 @@ enum { BFC_GRANULE = 256, BFC_BINS = 21 };
 
 enum bfc_growth {
   BFC_DOUBLE,  // classic: 2 MiB, then doubling
-  BFC_NEEDED,  // only what the request lacks, a free tail credited; takes free granules first
+  BFC_NEEDED,  // what the request lacks beyond a free tail; free pages elsewhere are unmapped first
   BFC_NONE,    // the whole limit at the first request
   BFC_STEP,    // what the request lacks, rounded up to a multiple of the step
 };
 
 struct bfc_options {
-  uint64_t limit;            // most bytes ever mapped; UINT64_MAX = no limit
-  uint64_t headroom;         // growth beyond the request leaves this much of the device free; 0 = off
-  double fragmentation_fraction;  // > 0: max excess = fraction * limit instead of 128 MiB
+  uint64_t limit;            // most bytes mapped at a time; UINT64_MAX = no limit
+  uint64_t headroom;         // bytes of the device that growth beyond the request leaves free; 0 = off
+  double fragmentation_fraction;  // > 0: max slack = fraction * limit instead of 128 MiB
   enum bfc_growth growth;
-  bool garbage_collection;   // release wholly idle regions before giving up
+  bool garbage_collection;   // release idle regions before a request fails
   uint64_t step;             // of BFC_STEP, bytes
   uint64_t split;            // split where at least this is left over; 0 = the classic rule
-  bool notes;                // note which granules each iteration uses: for bfc_excess and bfc_ahead
+  bool notes;                // note which pages each iteration uses: for bfc_excess and bfc_ahead
   bool planned;              // place the blocks of an iteration like the one before by a plan
 };
 
-// Where regions come from. Every call is made under the owner's lock.
+// Where regions come from. Each call is made under the owner's lock.
 struct bfc_memory {
   void *self;
   uint64_t granularity;  // grants are multiples of it; a power of two >= 256
-  // A grant of exactly round_up(bytes, granularity) at *addr, or false. With `coalesces`
-  // it lies right behind the last one unless the reservation is used up.
+  // Maps round_up(bytes, granularity) at *addr; false: refused. With `coalesces` the grant is right
+  // behind the last one, unless the address reservation is used up.
   bool (*grow)(void *self, uint64_t bytes, uint64_t *addr, uint64_t *granted);
-  // Gives a whole region back (garbage collection).
+  // Unmaps a whole region and ends its addresses (garbage collection).
   void (*release)(void *self, uint64_t addr, uint64_t bytes);
-  // Maps granules that bfc_unmap gave back; [addr, addr+bytes) is granularity-aligned.
+  // Maps pages that were unmapped.
   bool (*map)(void *self, uint64_t addr, uint64_t bytes);
-  // Undoes a map of the same call that failed later.
+  // Undoes a map of the same request after a later one was refused.
   void (*unmap)(void *self, uint64_t addr, uint64_t bytes);
-  // Bytes of the device nobody has; asked only when headroom could clip a growth.
+  // Bytes of the device that nobody has; called only when the headroom could clip a growth.
   uint64_t (*device_free)(void *self);
   bool coalesces;        // adjacent grants become one region
-  // Takes back granules of a free chunk, which are mapped, for a request under way: what they
-  // have serves elsewhere. false: nothing has changed. Only where grants coalesce.
+  // Unmaps pages of a free chunk, since a request maps as many elsewhere. false: refused, nothing has
+  // changed. Called only where grants coalesce.
   bool (*try_unmap)(void *self, uint64_t addr, uint64_t bytes);
 };
 
@@ -74,7 +74,7 @@ struct bfc_block {
   uint64_t addr;
   uint64_t size;       // bytes of the chunk handed out
   uint64_t requested;  // bytes asked for
-  uint32_t chunk;      // handle of the chunk, for bfc_tag
+  uint32_t chunk;      // index of the chunk, for bfc_set_note
 };
 
 struct bfc_stats {
@@ -88,54 +88,52 @@ struct bfc_stats {
 struct bfc *bfc_new(const struct bfc_options *options, const struct bfc_memory *memory);
 void bfc_delete(struct bfc *bfc);  // does not call memory
 
-// false: size 0, or no memory. On failure growth state may have advanced (the
-// doubling persists, as in the reference), nothing else.
+// false: size 0, or no memory. Then regions and the size of the next one may have grown (as in the
+// reference), and free pages may be unmapped; nothing else has changed.
 bool bfc_alloc(struct bfc *bfc, uint64_t size, struct bfc_block *out);
 
 // false: `addr` is not the start of a chunk in use; nothing changes.
 bool bfc_free(struct bfc *bfc, uint64_t addr, struct bfc_block *out);
 
-// Makes [addr, addr+size) a block in use at a place that no policy chose: a checkpoint of the
-// heap had it there. Since free chunks always merge, a heap is told by its regions and
-// blocks: freeing all blocks and restoring those of a checkpoint gives the very heap that was
-// checked. false: not whole granules, not mapped, not of one free chunk, or host memory is
-// short; nothing has changed.
+// Makes [addr, addr+size) a block: a checkpoint of the allocator had it there. Since free chunks
+// always merge, regions and blocks determine all chunks: freeing all blocks and restoring those of a
+// checkpoint gives the chunks of the checkpoint. false: not whole granules, not mapped, not within one
+// free chunk, or host memory is short; nothing has changed.
 bool bfc_restore(struct bfc *bfc, uint64_t addr, uint64_t size, uint64_t requested, struct bfc_block *out);
 
-// The chunk in use that starts at / contains addr. `containing` walks nothing: it is
-// O(log n) in the number of chunks or better.
+// The block that starts at addr, and the one that contains it; false: there is none. `containing` is
+// O(log n) in the number of chunks, but O(n) at its first call after a change.
 bool bfc_find(const struct bfc *bfc, uint64_t addr, struct bfc_block *out);
 bool bfc_containing(struct bfc *bfc, uint64_t addr, struct bfc_block *out);
 
-// A 64-bit note of the owner's on a chunk in use (arena.c keeps its pending list there).
+// A 64-bit value of the owner's with a chunk in use (arena.c keeps its pending list there).
 void bfc_set_note(struct bfc *bfc, uint32_t chunk, uint64_t note);
 uint64_t bfc_note(const struct bfc *bfc, uint32_t chunk);
 
-// Marks free granules as given back: [addr, addr+bytes) is granularity-aligned, inside one
-// free chunk and mapped. The caller has unmapped, or will before any other call. false: it
-// was not so, nothing changed.
+// Notes that the caller has unmapped [addr, addr+bytes), or will before any other call: whole pages,
+// mapped, and within one free chunk. false: they are not; nothing has changed.
 bool bfc_unmap(struct bfc *bfc, uint64_t addr, uint64_t bytes);
 
-// The owner has mapped [addr, addr+bytes) again ahead of need: whole granules that had been
-// given back. false: they had not, or the limit forbids it; nothing changed.
+// Notes that the caller has mapped [addr, addr+bytes) ahead of a request: whole pages, all unmapped.
+// false: they are not, or they exceed the limit; nothing has changed.
 bool bfc_remap(struct bfc *bfc, uint64_t addr, uint64_t bytes);
 
-// An iteration has ended. A granule is expected to be used that was in the iteration under way
-// or the two before; in the first nothing is. This is where plans are made, which takes milliseconds
-// for a thousand requests, and up to about three seconds for those that are live together most.
+// Ends the iteration under way. A page is expected to be used if it was in the iteration under way or the
+// two before; in the first iteration no page is. Plans are made here, which takes milliseconds for a
+// thousand requests, and at most about three seconds.
 void bfc_end_iteration(struct bfc *bfc);
 uint32_t bfc_ended(const struct bfc *bfc);  // how many have
 
-// Call visit, in address order, for ranges of whole granules of free chunks: those that are
-// mapped and not expected (none before two iterations have ended), those that were given back
-// and are expected (none in the first iteration of a plan), and all that are mapped. Of the excess comes only what was last used in one
-// of the first `ended` iterations. `visit` must not call back into bfc.
+// Call visit for ranges of whole pages of free chunks, addresses ascending. bfc_excess: pages that are
+// mapped, not expected, and were last used in one of the first `ended` iterations; none before two
+// iterations have ended. bfc_ahead: pages that are unmapped and expected; none in the first iteration of
+// a plan. bfc_idle: all that are mapped. `visit` must not call back into bfc.
 void bfc_excess(const struct bfc *bfc, uint32_t ended, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
 void bfc_ahead(const struct bfc *bfc, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
 void bfc_idle(const struct bfc *bfc, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
 
-// Calls visit for each free range that is mapped, in address order (for reclaim).
-// `visit` must not call back into bfc.
+// Calls visit for each range of free bytes that is mapped, addresses ascending (for reclaim). `visit`
+// must not call back into bfc.
 void bfc_free_mapped(const struct bfc *bfc, void *self, void (*visit)(void *self, uint64_t addr, uint64_t bytes));
 
 void bfc_get_stats(const struct bfc *bfc, struct bfc_stats *out);
@@ -150,7 +148,7 @@ struct bfc_chunk_info {
 };
 void bfc_walk(const struct bfc *bfc, void *self, void (*visit)(void *self, const struct bfc_chunk_info *chunk));
 
-// The same without what was given back: of free chunks come the pieces that are mapped.
+// The same without unmapped bytes: of free chunks it visits the mapped parts.
 void bfc_walk_mapped(const struct bfc *bfc, void *self, void (*visit)(void *self, const struct bfc_chunk_info *chunk));
 
 #endif

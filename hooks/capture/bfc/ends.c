@@ -1,9 +1,9 @@
 // ends.c - the free chunks by where they end, with the option `planned`.
 //
-// Where the guess of plan.c fails, the free chunk around a place is found here: the first that
-// does not end before the place does, if it begins early enough.
-// The treap is that of freeset.c in small, with the same priorities. Free chunks lie apart: one
-// that becomes longer or shorter stays where it is in the order, and so in the treap.
+// plan.c guesses which free chunk has a place. Where the guess is wrong, the chunk is found here: the
+// first that ends at or behind the place's end, if it begins early enough. The treap is that of
+// freeset.c without its classes, with the same priorities. Free chunks of a region do not touch, so that
+// one that becomes longer or shorter keeps its position in the order, and so in the treap.
 #include "bfc/internal.h"
 
 static uint64_t end_of(const struct bfc_chunk *chunk) { return chunk->addr + chunk->size; }
@@ -17,7 +17,7 @@ void bfc_ends_place(struct bfc *bfc, uint32_t index) {
   const uint64_t end = end_of(chunk);
   uint32_t *link = &bfc->planner.ends_root;
   while (*link != 0 && chunks[*link].priority >= chunk->priority) link = &chunks[*link].near[end_of(&chunks[*link]) < end];
-  // What hung here is divided by the new end and hangs below it.
+  // The subtree that was here is split at the new end and becomes its two children.
   uint32_t at = *link, *lesser = &chunk->near[0], *greater = &chunk->near[1];
   *link = index;
   while (at != 0) {

@@ -40,7 +40,7 @@ size_t bfc_region_at(const struct bfc *bfc, uint64_t addr) {
   return low;
 }
 
-// A grant that does not keep to the contract of bfc_memory counts as a refusal.
+// Whether a grant keeps to the contract of bfc_memory. What does not counts as a refusal.
 static bool valid_grant(const struct bfc *bfc, uint64_t addr, uint64_t granted, uint64_t asked, size_t at) {
   if (granted < asked || (addr | granted) % BFC_GRANULE != 0 || addr > UINT64_MAX - granted) return false;
   if (at > 0 && end_of(&bfc->regions[at - 1]) > addr) return false;
@@ -79,7 +79,7 @@ static void lengthen(struct bfc *bfc, struct bfc_region *region, uint64_t bytes)
   bfc_merge(bfc, added);
 }
 
-// Asks the memory for bytes and adds what it grants.
+// Requests bytes from the memory and adds the grant to the regions.
 static bool grow(struct bfc *bfc, uint64_t bytes) {
   const struct bfc_memory *memory = &bfc->memory;
   uint64_t addr, granted;
@@ -95,7 +95,8 @@ static bool grow(struct bfc *bfc, uint64_t bytes) {
   return true;
 }
 
-// Cuts a growth beyond the request so that the device keeps its headroom.
+// bytes, a growth for a request of `rounded`, cut so that the headroom stays free on the device; but
+// not below `rounded`.
 static uint64_t keep_headroom(const struct bfc *bfc, uint64_t bytes, uint64_t rounded) {
   uint64_t headroom = bfc->options.headroom;
   if (headroom == 0 || bytes <= rounded) return bytes;
@@ -104,23 +105,23 @@ static uint64_t keep_headroom(const struct bfc *bfc, uint64_t bytes, uint64_t ro
   return bfc_greatest(rounded, bfc_least(bytes, spare));
 }
 
-// Cuts bytes so that what the memory pads them to stays within the limit; 0 if that would
-// be less than the request.
+// bytes, cut so that they stay within the limit when the memory rounds them up to pages; 0 where less
+// than the request is left.
 static uint64_t fit_padding(const struct bfc *bfc, uint64_t bytes, uint64_t rounded) {
   uint64_t fits = bfc_room(bfc) & ~(bfc->memory.granularity - 1);
-  if (bytes <= fits) return bytes;  // a multiple of the granularity lies between bytes and the room
+  if (bytes <= fits) return bytes;  // a multiple of the page lies between bytes and the room
   return fits >= rounded ? fits : 0;
 }
 
-// What to ask for after bytes were refused. The reference's factor is a 32-bit float, and
-// so is the product.
+// How many bytes to request after bytes were refused. The factor is a 32-bit float, as in the
+// reference, and so is the product.
 static uint64_t less_than(uint64_t bytes) {
   float product = (float)bytes * 0.9F;
   uint64_t less = bfc_round_up((uint64_t)product, BFC_GRANULE);
   return less >= bytes ? bytes - BFC_GRANULE : less;
 }
 
-// Grows by the next region, for growth double and none.
+// Grows by the next region: growth double and none.
 static bool extend(struct bfc *bfc, uint64_t rounded) {
   uint64_t available = bfc_room(bfc) & ~(uint64_t)(BFC_GRANULE - 1);
   if (rounded > available) return false;
@@ -137,14 +138,14 @@ static bool extend(struct bfc *bfc, uint64_t rounded) {
   return true;
 }
 
-// The least multiple of the step that is at least bytes, rounded up to the granule.
+// The smallest multiple of the step that is at least bytes, rounded up to a granule.
 static uint64_t steps_over(uint64_t bytes, uint64_t step) {
   uint64_t steps = (bytes - 1) / step + 1;
   return steps > BFC_MAX_SIZE / step ? BFC_MAX_SIZE : bfc_round_up(steps * step, BFC_GRANULE);
 }
 
-// Grows by lack bytes, for growth needed and step. A step more is asked for first, and where
-// that is refused no more than what lacks.
+// Grows by lack bytes: growth needed and step. Step requests whole steps first, and where that is
+// refused no more than lack.
 bool bfc_extend_by(struct bfc *bfc, uint64_t lack) {
   uint64_t available = bfc_room(bfc) & ~(uint64_t)(BFC_GRANULE - 1);
   if (lack > available) return false;
@@ -157,8 +158,9 @@ bool bfc_extend_by(struct bfc *bfc, uint64_t lack) {
   return bytes != 0 && grow(bfc, bytes);
 }
 
-// The free chunk that a grant would join, for growth needed and step, or 0. A tail that is
-// large enough by itself has not been taken because it cannot be mapped: it is worth nothing.
+// The free chunk that a grant would join: growth needed and step; or 0. A tail that is large enough for
+// the request counts as none: the search did not use it, since the memory refused to map its unmapped
+// part.
 static uint32_t free_tail(const struct bfc *bfc, uint64_t rounded) {
   if (bfc->last_grown == 0 || !bfc->memory.coalesces) return 0;
   uint32_t tail = bfc->chunks[bfc->last_grown].prev;
@@ -173,6 +175,6 @@ uint32_t bfc_extend_and_search(struct bfc *bfc, uint64_t rounded) {
   if (!bfc_extend_by(bfc, rounded - credit)) return 0;
   uint32_t found = bfc_search(bfc, rounded);
   if (found != 0 || credit == 0) return found;
-  // The grant was not adjacent to the tail it should have completed.
+  // The grant is not adjacent to the tail, so that the credit was wrong: grow by the whole request.
   return bfc_extend_by(bfc, rounded) ? bfc_search(bfc, rounded) : 0;
 }

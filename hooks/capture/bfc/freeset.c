@@ -6,8 +6,8 @@
 // hold anything; inside a class a treap keeps the order. With the usual few chunks in a
 // class an operation costs some instructions, and it is O(log n) whatever the sizes are.
 //
-// With plans, chunks wait for their places here and in ends.c until something asks for an
-// order. Requests of a plan that holds do not, and most chunks are gone before something does.
+// With plans, chunks wait to be linked into this order and that of ends.c until an order is needed.
+// Requests that are served by a plan do not need one, and most chunks are gone before one is.
 #include "bfc/internal.h"
 
 // Monotone: a greater size never has a lesser class. Size is a positive multiple of the granule.
@@ -18,8 +18,8 @@ static unsigned class_of(uint64_t size) {
   return (shift << BFC_CLASS_BITS) + (unsigned)(granules >> shift);
 }
 
-// 1 if the chunk's key is less than (size, addr), so that the key is to be sought among its
-// greater children, else 0. Without branches, which would be mispredicted half of the time.
+// 1 if the chunk's key is less than (size, addr), so that the search goes on with its greater child,
+// else 0. It has no branch, since that would be mispredicted half of the time.
 static unsigned side(const struct bfc_chunk *chunk, uint64_t size, uint64_t addr) {
   return (unsigned)(chunk->size < size) | ((unsigned)(chunk->size == size) & (unsigned)(chunk->addr < addr));
 }
@@ -37,7 +37,7 @@ static void insert(struct bfc *bfc, uint32_t index) {
   }
   while (*link != 0 && chunks[*link].priority >= chunk->priority)
     link = &chunks[*link].child[side(&chunks[*link], chunk->size, chunk->addr)];
-  // What hung here is divided by the new key and hangs below it.
+  // The subtree that was here is split at the new key and becomes its two children.
   uint32_t at = *link;
   *link = index;
   uint32_t *lesser = &chunk->child[0], *greater = &chunk->child[1];
@@ -110,7 +110,7 @@ void bfc_freeset_remove(struct bfc *bfc, uint32_t index) {
   if (bfc->free.words[class / 64] == 0) bfc->free.summary &= ~((uint64_t)1 << class / 64);
 }
 
-// The root of the first class after `class` that holds anything, or 0.
+// The root of the first class behind `class` that is not empty, or 0.
 static uint32_t next_root(const struct bfc_freeset *free, unsigned class) {
   unsigned word = class / 64;
   uint64_t rest = free->words[word] & ~(((uint64_t)2 << class % 64) - 1);

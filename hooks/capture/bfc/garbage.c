@@ -5,7 +5,7 @@
 
 static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
 
-// The one free chunk of a region without a chunk in use, or 0.
+// The one chunk of a region without a block; 0 for other regions.
 static uint32_t idle(const struct bfc *bfc, const struct bfc_region *region) {
   const struct bfc_chunk *wall = &bfc->chunks[region->wall];
   return wall->next == wall->prev && bfc->chunks[wall->next].state == BFC_FREE ? wall->next : 0;

@@ -16,9 +16,9 @@
 //
 // Each is the twin of the file of that name in bfc/ (Go).
 //
-// Chunks are slots of one array and are named by their index; slot 0 is never a chunk, so
-// index 0 says "none". Host memory that a request may need is had before anything is
-// changed: a failed malloc leaves the allocator as it was.
+// Chunks are slots of one array, named by their index. Slot 0 is never a chunk, so that index 0 says
+// "none". A request allocates the host memory that it may need before it changes anything, so that a
+// failed malloc leaves the allocator as it was.
 #ifndef MEMPROF_BFC_INTERNAL_H
 #define MEMPROF_BFC_INTERNAL_H
 
@@ -30,53 +30,53 @@ enum {
   BFC_CLASS_BITS = 4,
   BFC_CLASSES = (64 - BFC_GRANULE_BITS - BFC_CLASS_BITS + 1) << BFC_CLASS_BITS,
   BFC_CLASS_WORDS = (BFC_CLASSES + 63) / 64,
-  // Slots that one request can take: a chunk and a wall for each of five growths (one as far
-  // as a plan, two before and two after garbage collection), and the rests of a split.
+  // The most slots that one request takes: a chunk and a wall for each of five growths (one for a
+  // place of a plan, two before and two after garbage collection), and the rest of a split.
   BFC_SLOTS_A_REQUEST = 11,
   BFC_GROWTHS_A_REQUEST = 5,
 };
 
-// The greatest size that is a multiple of the granule.
+// The largest multiple of the granule below 2^64.
 #define BFC_MAX_SIZE (UINT64_MAX - (BFC_GRANULE - 1))
 
 enum bfc_state { BFC_UNUSED, BFC_FREE, BFC_IN_USE, BFC_WALL };
 
-// The orders of the free chunks, of freeset.c and ends.c.
+// The orders that free chunks are linked into: by freeset.c and ends.c.
 enum bfc_order { BFC_BY_SIZE = 1, BFC_BY_END = 2 };
 
-// The request that a block was handed out for.
+// The request that a block was handed out for, where that is noted.
 struct bfc_origin {
-  uint32_t request;    // 1 + its index among the requests of its iteration; 0: it is not noted
-  uint32_t iteration;  // as bfc.ended counts them
+  uint32_t request;    // 1 + its index among the requests of its iteration; 0: not noted
+  uint32_t iteration;  // from 0
 };
 
-// A piece of a region. The chunks of a region and its wall form a ring in address order;
-// the wall is a chunk of no bytes at the region's end that counts as in use, so that no
-// merge has to ask whether there is a neighbour. One cache line.
+// A part of a region. The chunks of a region and its wall form a ring in address order. The wall is
+// a chunk of 0 bytes at the region's end that counts as in use, so that each chunk has neighbours
+// and a merge ends there. One cache line.
 struct bfc_chunk {
   uint64_t addr, size;
   uint64_t requested;  // 0 while free
-  uint64_t note;       // of the owner, while in use
-  uint32_t prev, next;  // in the ring; next also links the slots to be used again
+  uint64_t note;       // the owner's, while in use
+  uint32_t prev, next;  // indices of the neighbours; of an unused slot, next is the next unused one
   union {
-    uint32_t child[2];         // while free: lesser and greater keys of the treap
+    uint32_t child[2];         // while free: children in the treap of its class, with lesser and greater keys
     struct bfc_origin origin;  // while in use
   };
   uint32_t priority;    // no child has a greater one; fixed for the life of the slot
   uint16_t state;       // enum bfc_state
-  uint8_t waits;        // while free: a set of enum bfc_order that it has no place in so far; child, or near, say nothing then
-  bool listed;          // among the slots of bfc_waiting
-  uint32_t near[2];     // while free, where plans are made: chunks that end before and after it
+  uint8_t waits;        // while free: bitset of the orders it is not yet linked into; child (size) or near (end) is undefined until it is
+  bool listed;          // in bfc_waiting
+  uint32_t near[2];     // while free, with plans: children in the treap by end, which end before and behind it
 };
 
 _Static_assert(sizeof(struct bfc_chunk) == 64, "a chunk is a cache line");
 
-// What one grant, or several adjacent ones, brought.
+// A range of addresses that one grant, or several adjacent ones, brought.
 struct bfc_region {
   uint64_t addr, size;
   uint32_t wall;   // its next is the first chunk, its prev the last
-  uint32_t *uses;  // by granule of the memory, if they are noted: 1 + the iteration of the last use, 0 for none
-  size_t use_count;  // granules without a place here are always expected to be used
+  uint32_t *uses;    // by page, where uses are noted: 1 + the iteration of its last use, 0 for none
+  size_t use_count;  // pages beyond these are always expected to be used
 };
 
 // The free chunks, by class of size.
@@ -86,14 +86,14 @@ struct bfc_freeset {
   uint32_t roots[BFC_CLASSES];
 };
 
-// With plans, the slots that bfc_freeset_link_waiting is to look at, each once: those of all chunks that wait, and of
-// some that do so no more, whatever became of them.
+// With plans: the slots of all chunks that wait to be linked into an order, each once. A slot stays
+// here when its chunk no longer waits, until bfc_freeset_link_waiting has looked at it.
 struct bfc_waiting {
   uint32_t *items;  // room for each slot there is
   uint32_t count;
 };
 
-// Open addressing: the upper half of the address's hash, and the chunk (0: empty slot).
+// An entry of the table: the upper half of the address's hash, and the chunk's index (0: empty).
 struct bfc_live_slot {
   uint32_t tag, chunk;
 };
@@ -114,7 +114,7 @@ struct bfc_ranges {
   size_t count, capacity;
 };
 
-// The chunks in use by address, for bfc_containing; made when asked for.
+// The chunks in use by address, for bfc_containing; made at its first call after a change.
 struct bfc_snapshot {
   uint32_t *chunks;
   size_t count, capacity;
@@ -122,24 +122,24 @@ struct bfc_snapshot {
 };
 
 enum bfc_ending {
-  BFC_ENDS_LATER,  // after the next iteration, or nobody knows yet
+  BFC_ENDS_LATER,  // after the next iteration, or not known
   BFC_ENDS_SAME,   // in the iteration of the request
   BFC_ENDS_NEXT,   // in the one after it
 };
 
-// What is known of the block of a request. Positions count the requests and frees of an
-// iteration from 0.
+// When the block of a request is live, as far as it is known. Positions number the requests and
+// frees of an iteration from 0.
 struct bfc_lifetime {
   uint64_t size;      // bytes, a multiple of the granule
   uint32_t from, to;  // positions of the request and, in the iteration of the free, of the free
   uint32_t end;       // enum bfc_ending
 };
 
-// Those of an iteration, by request.
+// The lifetimes of an iteration, by request.
 struct bfc_lifetimes {
   struct bfc_lifetime *items;
   size_t count, capacity;
-  bool partial;  // not all of it is noted
+  bool partial;  // the iteration has more requests or positions than are noted
 };
 
 #define BFC_NO_PLACE UINT64_MAX
@@ -149,26 +149,29 @@ struct bfc_planned {
   uint64_t size;       // bytes, a multiple of the granule
   uint64_t places[2];  // addresses in even and odd iterations, or BFC_NO_PLACE
   uint64_t first;      // in the plan's first iteration
-  uint64_t before[2];  // the block before the free chunk that had the place, by its address; 0: it began a region, or nobody knows yet
+  uint64_t before[2];  // address of the block before the free chunk that had the place, in even and odd iterations; 0: the chunk began its region, or not known
   uint32_t served;     // 1 + the last iteration in which it was served
-  bool later;          // its block ends later: it has no place, and best fit finds it one
+  bool later;          // its block ends later: it has no place, and is placed by best fit
 };
 
-// Iterations as they are noted, and the plan that was made of one.
-struct bfc_planner {
-  uint32_t ends_root;                      // of ends.c
-  struct bfc_lifetimes current, previous;  // of this iteration and the one before
-  uint32_t position;                       // of the next request or free
-
-  struct bfc_planned *requests;  // of the plan, in order
+// Where the blocks of an iteration are placed.
+struct bfc_plan {
+  struct bfc_planned *requests;  // in order
   size_t count, capacity;
-  size_t cursor;   // the first that has not been served in this iteration, or is not looked for any more
-  uint32_t first;  // the iteration it begins with, as bfc.ended counts them
+  size_t cursor;   // the first request that is looked for in this iteration
+  uint32_t first;  // the plan's first iteration
+};
 
-  bool missed[2];  // the plan did not hold in this iteration, or the one before
-  uint32_t made;   // plans
-  uint32_t tries;  // to make one
-  uint32_t next;   // ended iterations from which on another one is tried
+// Notes the requests and frees of iterations, decides when to make a plan, and has the plan.
+struct bfc_planner {
+  uint32_t ends_root;                      // of the treap by end: see ends.c
+  struct bfc_lifetimes current, previous;  // of this iteration, and of the one before
+  uint32_t position;                       // of the next request or free
+  struct bfc_plan plan;
+  bool missed[2];  // this iteration, and the one before: a request missed, or their number differs from the plan's
+  uint32_t made;   // how many plans were made
+  uint32_t tries;  // how many times making one was tried
+  uint32_t next;   // the next try is when ended is at least this
 };
 
 struct bfc {
@@ -178,7 +181,7 @@ struct bfc {
   struct bfc_stats stats;
 
   struct bfc_chunk *chunks;
-  uint32_t used, capacity;  // slots ever taken (slot 0 with them), and there
+  uint32_t used, capacity;  // slots that were ever taken, slot 0 included; slots that there is room for
   uint32_t recycled, recycled_count;
 
   struct bfc_live live;
@@ -188,9 +191,9 @@ struct bfc {
   struct bfc_snapshot snapshot;
 
   uint64_t next_region;
-  uint32_t last_grown;  // wall of the region grown last, 0 once that was released
-  uint32_t ended;       // iterations
-  uint32_t forgotten;   // of so many, from the first on, no use makes another one expected
+  uint32_t last_grown;  // wall of the region that was granted or lengthened last; 0 once it is released
+  uint32_t ended;       // how many iterations have ended: the number of the one under way
+  uint32_t forgotten;   // uses in iterations [0, forgotten) do not make a page expected
   struct bfc_planner planner;
 
   struct bfc_freeset free;
@@ -205,7 +208,7 @@ static inline uint64_t bfc_round_up(uint64_t x, uint64_t unit) {
 static inline uint64_t bfc_least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline uint64_t bfc_greatest(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-// How much of the limit is left.
+// How many bytes may still be mapped under the limit.
 static inline uint64_t bfc_room(const struct bfc *bfc) {
   return bfc->stats.reserved >= bfc->options.limit ? 0 : bfc->options.limit - bfc->stats.reserved;
 }
@@ -213,20 +216,20 @@ static inline uint64_t bfc_room(const struct bfc *bfc) {
 // allocator.c
 bool bfc_reserve(struct bfc *bfc);  // host memory for one request or restore; false: there is none
 void bfc_describe(const struct bfc *bfc, uint32_t chunk, struct bfc_block *out);
-uint32_t bfc_take_slot(struct bfc *bfc);  // bfc_alloc has seen to it that there is one
+uint32_t bfc_take_slot(struct bfc *bfc);  // bfc_reserve has made sure that there is one
 void bfc_recycle(struct bfc *bfc, uint32_t chunk);
-void bfc_merge(struct bfc *bfc, uint32_t chunk);      // a free chunk that is in no class, nor among the ends
-uint32_t bfc_find_chunk(struct bfc *bfc, uint64_t rounded);  // by best fit or growth, and cut to what a request gets; 0: none
-// Takes [addr, addr+size) out of a free chunk that has all of it: the chunk of just that, in no class.
+void bfc_merge(struct bfc *bfc, uint32_t chunk);      // a free chunk that is linked into no order
+uint32_t bfc_find_chunk(struct bfc *bfc, uint64_t rounded);  // by best fit or growth, cut to what a request gets; 0: none
+// Takes [addr, addr+size) out of a free chunk that has all of it. Returns the chunk of just that range, linked into no order.
 uint32_t bfc_carve(struct bfc *bfc, uint32_t chunk, uint64_t addr, uint64_t size);
-void bfc_hand_out(struct bfc *bfc, uint32_t chunk, uint64_t requested);  // a chunk that is in no class
+void bfc_hand_out(struct bfc *bfc, uint32_t chunk, uint64_t requested);  // a chunk that is linked into no order
 uint32_t bfc_search(struct bfc *bfc, uint64_t rounded);  // 0: nothing fits
 uint64_t bfc_handed_out(const struct bfc *bfc, uint64_t size, uint64_t rounded);
 
 // freeset.c
-void bfc_freeset_wait(struct bfc *bfc, uint32_t chunk, enum bfc_order order);  // for its place in it
-void bfc_freeset_link_waiting(struct bfc *bfc);  // gives what waits its places
-void bfc_freeset_insert(struct bfc *bfc, uint32_t chunk);  // with plans it waits
+void bfc_freeset_wait(struct bfc *bfc, uint32_t chunk, enum bfc_order order);  // to be linked into that order
+void bfc_freeset_link_waiting(struct bfc *bfc);  // links all waiting chunks into their orders
+void bfc_freeset_insert(struct bfc *bfc, uint32_t chunk);  // with plans the chunk waits
 void bfc_freeset_remove(struct bfc *bfc, uint32_t chunk);
 uint32_t bfc_freeset_first(struct bfc *bfc, uint64_t size, uint64_t addr);  // at or after; 0: none
 uint32_t bfc_freeset_after(struct bfc *bfc, uint32_t chunk);
@@ -250,12 +253,12 @@ void bfc_collect_garbage(struct bfc *bfc);
 
 // uses.c
 void bfc_note_use(struct bfc *bfc, uint64_t addr, uint64_t size);
-void bfc_note_region(struct bfc *bfc, struct bfc_region *region);  // that has come to its size
-void bfc_unmap_elsewhere(struct bfc *bfc, uint64_t bytes, uint32_t keep);      // from all free chunks but that one
+void bfc_note_region(struct bfc *bfc, struct bfc_region *region);  // that is new or has become longer
+void bfc_unmap_elsewhere(struct bfc *bfc, uint64_t bytes, uint32_t keep);      // of all free chunks but `keep`
 
 // unmapped.c
 void bfc_unmapped_add(struct bfc *bfc, uint64_t from, uint64_t to);  // room for one range is there
-// Maps what is missing of a range that a request gets of a free chunk.
+// Maps the unmapped part of a range that a request gets of a free chunk. False: it is refused, nothing is mapped.
 bool bfc_map_for(struct bfc *bfc, uint32_t chunk, struct bfc_range range);
 uint32_t bfc_search_mapped(struct bfc *bfc, uint32_t best, uint64_t rounded);
 uint64_t bfc_unmapped_within(const struct bfc *bfc, uint64_t from, uint64_t to);
@@ -264,10 +267,10 @@ bool bfc_unmapped_reserve(struct bfc *bfc, size_t more);  // room for more range
 size_t bfc_unmapped_from(const struct bfc *bfc, uint64_t addr);        // first range ending after addr
 
 // ends.c
-void bfc_ends_insert(struct bfc *bfc, uint32_t chunk);  // one that is free by itself, and was part of no other; it waits
-void bfc_ends_place(struct bfc *bfc, uint32_t chunk);  // gives one that waits its place
-void bfc_ends_remove(struct bfc *bfc, uint32_t chunk);  // one that is free no more, or part of another
-uint32_t bfc_ends_first(struct bfc *bfc, uint64_t end);  // the first that ends there or behind; 0: none
+void bfc_ends_insert(struct bfc *bfc, uint32_t chunk);  // one that was not merged into another; it waits
+void bfc_ends_place(struct bfc *bfc, uint32_t chunk);  // links one that waits
+void bfc_ends_remove(struct bfc *bfc, uint32_t chunk);  // one that is no longer free, or was merged into another
+uint32_t bfc_ends_first(struct bfc *bfc, uint64_t end);  // the first that ends at or behind it; 0: none
 
 // planner.c
 void bfc_planner_requested(struct bfc *bfc, uint32_t chunk, uint64_t rounded);
@@ -276,40 +279,40 @@ void bfc_planner_end(struct bfc *bfc);  // of an iteration
 void bfc_planner_delete(struct bfc *bfc);
 
 // plan.c
-uint32_t bfc_plan_place(struct bfc *bfc, uint64_t rounded, uint64_t requested);  // what bfc_alloc does with plans; 0: no memory
-// False, and the plan is what it was: it would take too long, or host memory is short.
+uint32_t bfc_plan_place(struct bfc *bfc, uint64_t rounded, uint64_t requested);  // a request with plans, handed out; 0: no memory
+// False: it would take too long, or host memory is short; the plan is as it was.
 bool bfc_plan_make(struct bfc *bfc, const struct bfc_lifetimes *lifetimes);
-void bfc_plan_expect(struct bfc *bfc);  // its places to be used, and what is in use, and nothing else
-bool bfc_plan_begins(const struct bfc *bfc);  // whether this is a plan's first iteration
+void bfc_plan_expect(struct bfc *bfc);  // notes blocks in use and the places as used now, and makes earlier uses count no more
+bool bfc_plan_begins(const struct bfc *bfc);  // whether this is the plan's first iteration
 
 // arrange.c
 
-// Some positions of the circle of two iterations, from included, to not; none where they are equal.
-// Those that go on behind the end of the circle are the first ones again.
+// The positions [from, to) on the circle of two iterations; none where they are equal. Behind the end
+// of the circle they go on at its beginning.
 struct bfc_positions {
   uint32_t from, to;
 };
 
-// A block that is live at the first positions of the circle, up to a position.
+// A block of the iteration before the plan, live at the positions [0, until).
 struct bfc_leaver {
   struct bfc_range range;
   uint32_t until;
 };
 
-// Blocks of which no two have an address in common while both are live. At most one begins to be
-// live at a position.
+// Blocks on a circle of positions. No two of them share an address while both are live, and at most
+// one begins to be live at a position.
 struct bfc_arrangement {
-  struct bfc_range *obstacles;  // always live; in the order of addresses, the first from 0, the last to BFC_NO_PLACE
-  struct bfc_leaver *leaving;   // they meet nothing that is put anywhere
+  struct bfc_range *obstacles;  // live at all positions; addresses ascending, the last ends at BFC_NO_PLACE
+  struct bfc_leaver *leaving;   // also avoided by what is placed
   size_t leaving_count;
-  uint32_t circle;            // positions
-  uint32_t *ends, leaves;     // a tree of maxima from [1], over positions from [leaves]: where what begins there ends, or 0
+  uint32_t circle;            // number of positions
+  uint32_t *ends, leaves;     // a tree of maxima from [1], its leaves, the positions, from [leaves]: where the block ends that begins there, or 0
   struct bfc_range *places;   // by position, of the blocks that begin there
-  struct bfc_range *met, *spare;  // what the block that is being placed meets in time; as much room
+  struct bfc_range *met, *spare;  // scratch: the blocks live together with the one being placed; as much room, to sort
   size_t met_count;
 };
 
-// An item of an order by keys and then indices.
+// An item to be sorted by key, then by index.
 struct bfc_rank {
   uint64_t key, index;
 };
@@ -317,12 +320,12 @@ struct bfc_rank {
 void bfc_ranks_sort(struct bfc_rank *ranks, size_t count);
 // The positions of a block whose request is in the first (0) or second (1) of the two iterations.
 struct bfc_positions bfc_span(const struct bfc_lifetime *lifetime, uint32_t length, uint32_t iteration);
-// With room for `most` to be met by one block. False: no host memory.
+// With room for `most` blocks that are live together with one. False: no host memory.
 bool bfc_arrange_begin(struct bfc_arrangement *arrangement, uint32_t circle, size_t most);
-void bfc_arrange_clear(struct bfc_arrangement *arrangement);  // of what was put
-void bfc_arrange_end(struct bfc_arrangement *arrangement);    // after begin, whatever it said
+void bfc_arrange_clear(struct bfc_arrangement *arrangement);  // removes all blocks
+void bfc_arrange_end(struct bfc_arrangement *arrangement);    // after begin, whatever that returned
 void bfc_arrange_put(struct bfc_arrangement *arrangement, struct bfc_range range, struct bfc_positions span);
-// Puts a block at the lowest address where it meets nothing, or nowhere: BFC_NO_PLACE.
+// Adds a block at the lowest address where it shares none with another while both are live. Returns the address; BFC_NO_PLACE: there is none.
 uint64_t bfc_arrange_place(struct bfc_arrangement *arrangement, uint64_t size, struct bfc_positions span);
 
 #endif

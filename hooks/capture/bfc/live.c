@@ -1,8 +1,8 @@
 // live.c - chunks in use, by the address of their start.
 //
 // Open addressing with linear probing, and a removal that shifts back what had been
-// displaced, so that the table never needs cleaning. Eight bytes a slot: host memory is
-// proportional to the chunks in use, whatever the device has.
+// displaced, so that the table never needs cleaning. A slot is 8 bytes: host memory is proportional to
+// the chunks in use, whatever the size of the device.
 #include "bfc/internal.h"
 
 #include <stdlib.h>
@@ -61,7 +61,7 @@ uint32_t bfc_live_remove(struct bfc *bfc, uint64_t addr) {
   if (hole == UINT32_MAX) return 0;
   uint32_t mask = table->capacity - 1, chunk = table->slots[hole].chunk;
   for (uint32_t at = (hole + 1) & mask; table->slots[at].chunk != 0; at = (at + 1) & mask) {
-    // What is here may move to the hole unless its home lies between the two.
+    // The entry here moves to the hole unless its home lies between the hole and here.
     uint32_t home = table->slots[at].tag >> table->shift;
     if (((at - home) & mask) < ((at - hole) & mask)) continue;
     table->slots[hole] = table->slots[at];

@@ -1,26 +1,26 @@
-// plan.c - where the blocks of the coming iterations are to be, and how they get there.
+// plan.c - where the blocks of the coming iterations are placed.
 //
-// The plan is of one iteration, whose lifetimes planner.c knows. A request is the next one of
-// the plan that is of its size; it gets just its place there. What the plan does not have, or
-// whose place is in use or not to be had, is placed by best fit. In the first iteration of a
-// plan, blocks of the one before are where no plan had put them, and what would meet them goes
-// elsewhere, once.
+// A plan is made of one iteration, whose lifetimes planner.c knows. A request is taken for the next one
+// of the plan that has its size, and gets just that one's place. A request that the plan does not have,
+// or whose place has a block or cannot be mapped, is placed by best fit. In the first iteration of a plan,
+// blocks of the one before are where no plan put them; requests whose place would overlap one of them
+// get another place for that iteration.
 #include "base/array.h"
 #include "bfc/internal.h"
 
 #include <stdlib.h>
 
 enum {
-  LOOKAHEAD = 32,          // requests of a plan that may be left out, and half of it how far one may be late
-  MAX_PLAN_WORK = 1 << 26,  // pairs of blocks that are live together: a plan takes about three seconds then
-  OBSTACLES_PER_PAIR = 16,   // obstacles that take as long as one
+  LOOKAHEAD = 32,           // requests of the plan that a request is compared with; half of it: how far behind the last one served a request is given up
+  MAX_PLAN_WORK = 1 << 26,  // in pairs of blocks that are live together: about three seconds
+  OBSTACLES_PER_PAIR = 16,  // obstacles that a request passes in the time of a pair
 };
 
 static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
 
-// The request of the plan that a request of this iteration is, or -1.
+// The index of the plan's request that a request is taken for; -1: none.
 static int64_t match(const struct bfc *bfc, uint64_t rounded) {
-  const struct bfc_planner *plan = &bfc->planner;
+  const struct bfc_plan *plan = &bfc->planner.plan;
   for (size_t k = plan->cursor; k < plan->count && k < plan->cursor + LOOKAHEAD; k++) {
     if (plan->requests[k].size == rounded && plan->requests[k].served != bfc->ended + 1) return (int64_t)k;
   }
@@ -28,36 +28,37 @@ static int64_t match(const struct bfc *bfc, uint64_t rounded) {
 }
 
 static void serve(struct bfc *bfc, size_t k) {
-  struct bfc_planner *plan = &bfc->planner;
+  struct bfc_plan *plan = &bfc->planner.plan;
   plan->requests[k].served = bfc->ended + 1;
   if (k > LOOKAHEAD / 2) plan->cursor = bfc_greatest(plan->cursor, k - LOOKAHEAD / 2);
   while (plan->cursor < plan->count && plan->requests[plan->cursor].served == bfc->ended + 1) plan->cursor++;
 }
 
 static uint64_t place_of(const struct bfc *bfc, const struct bfc_planned *planned) {
-  return bfc->ended == bfc->planner.first ? planned->first : planned->places[bfc->ended & 1];
+  return bfc->ended == bfc->planner.plan.first ? planned->first : planned->places[bfc->ended & 1];
 }
 
-// Whether it is against the plan that a request of it got no place of it.
+// Whether the iteration counts as missed where a request of the plan is served outside of its place.
 static bool misses(const struct bfc *bfc, const struct bfc_planned *planned) {
   if (planned->later) return false;
-  return bfc->ended != bfc->planner.first || planned->first != BFC_NO_PLACE || planned->places[bfc->ended & 1] == BFC_NO_PLACE;
+  return bfc->ended != bfc->planner.plan.first || planned->first != BFC_NO_PLACE || planned->places[bfc->ended & 1] == BFC_NO_PLACE;
 }
 
-// The last region, if a growth of any size lengthens it: a plan can have places behind it.
+// The last region if growths lengthen it by what is needed, so that a plan can have places behind it;
+// else NULL.
 static const struct bfc_region *growing(const struct bfc *bfc) {
   if (bfc->options.growth != BFC_NEEDED || !bfc->memory.coalesces || bfc->region_count == 0) return NULL;
   const struct bfc_region *last = &bfc->regions[bfc->region_count - 1];
   return last->wall == bfc->last_grown ? last : NULL;
 }
 
-// Whether the end of a region is free from addr on, which may be behind it.
+// Whether a region has no block from addr on; addr may be behind its end.
 static bool free_to(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
   const struct bfc_chunk *tail = &bfc->chunks[bfc->chunks[region->wall].prev];
   return addr >= end_of(region) || (tail->state == BFC_FREE && addr >= tail->addr);
 }
 
-// The block at the address `before`, or, where that is 0, the wall of addr's region. Returns 0 if there is none.
+// The block at the address `before`, or the wall of addr's region where that is 0; 0: there is none.
 static uint32_t neighbour(const struct bfc *bfc, uint64_t before, uint64_t addr) {
   if (before != 0) return bfc_live_find(bfc, before);
   const size_t region = bfc_region_at(bfc, addr);
@@ -69,8 +70,8 @@ static bool has(const struct bfc_chunk *chunk, struct bfc_range place) {
   return chunk->state == BFC_FREE && chunk->addr <= place.from && place.to <= chunk->addr + chunk->size;
 }
 
-// The free chunk that has all of a place, or 0. Where a plan holds it lies behind the same block each
-// time, which costs less to find than a way through the order.
+// The free chunk that has all of a place, or 0. In iterations that follow the plan it is behind the same
+// block each time, which is quicker to find than the chunk in the order by end.
 static uint32_t find_place(struct bfc *bfc, struct bfc_range place, uint64_t *before) {
   const struct bfc_chunk *chunks = bfc->chunks;
   const uint32_t guess = neighbour(bfc, *before, place.from);
@@ -82,7 +83,8 @@ static uint32_t find_place(struct bfc *bfc, struct bfc_range place, uint64_t *be
   return found;
 }
 
-// The chunk of just a place, in no class, or 0: something else is there, or it cannot be mapped.
+// The chunk of just a place, linked into no order by size; 0: a block is in the way, or the memory
+// refuses to map it.
 static uint32_t take_place(struct bfc *bfc, uint64_t addr, uint64_t rounded, uint64_t *before) {
   if (addr == BFC_NO_PLACE) return 0;
   const uint64_t granularity = bfc->memory.granularity, end = addr + rounded;
@@ -101,7 +103,7 @@ static uint32_t take_place(struct bfc *bfc, uint64_t addr, uint64_t rounded, uin
 
 uint32_t bfc_plan_place(struct bfc *bfc, uint64_t rounded, uint64_t requested) {
   const int64_t k = match(bfc, rounded);
-  struct bfc_planned *planned = k < 0 ? NULL : &bfc->planner.requests[k];
+  struct bfc_planned *planned = k < 0 ? NULL : &bfc->planner.plan.requests[k];
   uint32_t found = planned == NULL ? 0 : take_place(bfc, place_of(bfc, planned), rounded, &planned->before[bfc->ended & 1]);
   if (found == 0) {
     found = bfc_find_chunk(bfc, rounded);
@@ -114,19 +116,19 @@ uint32_t bfc_plan_place(struct bfc *bfc, uint64_t rounded, uint64_t requested) {
   return found;
 }
 
-// What a plan is made with.
+// All that making a plan needs.
 struct making {
   struct bfc *bfc;
   const struct bfc_lifetimes *lifetimes;
   uint32_t length;         // positions of the iteration
   struct bfc_rank *order;  // the requests, the largest first
   struct bfc_range *obstacles;
-  struct bfc_leaver *leaving;  // blocks in use that are freed in the coming iteration
+  struct bfc_leaver *leaving;  // blocks in use that are predicted to be freed in the coming iteration
   size_t obstacle_count, leaving_count;
   struct bfc_arrangement around;
 };
 
-// When a block in use is freed, as far as that is in the coming iteration; else NULL.
+// The lifetime of a block in use that is predicted to be freed in the coming iteration; else NULL.
 static const struct bfc_lifetime *leaves(const struct making *making, const struct bfc_chunk *chunk) {
   const struct bfc_origin origin = chunk->origin;
   if (origin.request == 0 || origin.iteration + 1 != making->bfc->ended) return NULL;
@@ -152,8 +154,8 @@ static void sort_block(struct making *making, const struct bfc_chunk *chunk) {
     add_obstacle(making, chunk->addr, end);
 }
 
-// Finds where nothing can be placed, which is what lies outside of regions and blocks that stay,
-// and what is leaving.
+// Lists the ranges where nothing can be placed, which are all that is outside of regions and the blocks
+// that stay, and the blocks that are leaving.
 static void look(struct making *making) {
   const struct bfc *bfc = making->bfc;
   uint64_t end = 0;
@@ -180,7 +182,7 @@ static uint64_t place(struct making *making, size_t i, uint32_t iteration) {
 static void place_all(struct making *making) {
   for (size_t o = 0; o < making->lifetimes->count; o++) {
     const size_t i = making->order[o].index;
-    struct bfc_planned *planned = &making->bfc->planner.requests[i];
+    struct bfc_planned *planned = &making->bfc->planner.plan.requests[i];
     for (uint32_t parity = 0; parity < 2; parity++) planned->places[parity] = place(making, i, parity);
   }
 }
@@ -193,12 +195,12 @@ static bool meets_leaving(const struct making *making, struct bfc_range range, s
   return false;
 }
 
-// Finds the places of the first iteration: what would meet a block that is leaving goes where it
-// meets nothing in this iteration nor the next.
+// Finds the places of the first iteration. A request whose place would overlap a leaving block gets
+// another for it, which overlaps no block of this iteration nor of the next.
 static void place_first(struct making *making) {
   struct bfc_arrangement *around = &making->around;
-  struct bfc_planned *requests = making->bfc->planner.requests;
-  const uint32_t first = making->bfc->planner.first;
+  struct bfc_planned *requests = making->bfc->planner.plan.requests;
+  const uint32_t first = making->bfc->planner.plan.first;
   bfc_arrange_clear(around);
   around->leaving = making->leaving;
   around->leaving_count = making->leaving_count;
@@ -220,8 +222,8 @@ static void place_first(struct making *making) {
   }
 }
 
-// Counts, over an iteration of many alike, the blocks with a place that are live when another is
-// asked for; too many where host memory is short.
+// Summed over the requests whose block has a place, how many other blocks with a place are live when the
+// request is made, in an iteration that follows one like it; UINT64_MAX where host memory is short.
 static uint64_t pairs(const struct making *making) {
   const struct bfc_lifetimes *lifetimes = making->lifetimes;
   const uint32_t length = making->length;
@@ -247,7 +249,7 @@ static uint64_t pairs(const struct making *making) {
   return count;
 }
 
-// Host memory for what is looked at.
+// Host memory for the lists of obstacles and leaving blocks.
 static bool begin(struct making *making) {
   const size_t blocks = making->bfc->live.count;
   making->obstacles = calloc(blocks + making->bfc->region_count + 1, sizeof *making->obstacles);
@@ -255,19 +257,19 @@ static bool begin(struct making *making) {
   return making->obstacles != NULL && making->leaving != NULL;
 }
 
-// And for what is planned.
+// Host memory for the plan.
 static bool begin_plan(struct making *making) {
-  struct bfc_planner *plan = &making->bfc->planner;
+  struct bfc_plan *plan = &making->bfc->planner.plan;
   const size_t requests = making->lifetimes->count;
   making->order = calloc(requests, sizeof *making->order);
-  // Of each request there are two blocks, which are met at three times of the circle at most.
+  // Each request has two blocks, and the circle is searched up to three times.
   return making->order != NULL && bfc_arrange_begin(&making->around, 2 * making->length, 6 * requests + making->leaving_count) &&
          array_reserve(&plan->requests, &plan->capacity, requests, sizeof *plan->requests);
 }
 
 static void make(struct making *making) {
   const struct bfc_lifetimes *lifetimes = making->lifetimes;
-  struct bfc_planner *plan = &making->bfc->planner;
+  struct bfc_plan *plan = &making->bfc->planner.plan;
   plan->first = making->bfc->ended;
   plan->count = lifetimes->count;
   for (size_t i = 0; i < plan->count; i++) {
@@ -296,7 +298,7 @@ bool bfc_plan_make(struct bfc *bfc, const struct bfc_lifetimes *lifetimes) {
   return ok;
 }
 
-// Expects a place to be used, as far as its region goes by now.
+// Notes a place as used now, up to the end of its region; not one that begins in none.
 static void expect_place(struct bfc *bfc, uint64_t addr, uint64_t size) {
   const size_t at = bfc_region_at(bfc, addr);
   if (at == bfc->region_count || bfc->regions[at].addr > addr) return;
@@ -312,8 +314,8 @@ void bfc_plan_expect(struct bfc *bfc) {
       if (bfc->chunks[at].state == BFC_IN_USE) bfc_note_use(bfc, bfc->chunks[at].addr, bfc->chunks[at].size);
     }
   }
-  for (size_t i = 0; i < bfc->planner.count; i++) {
-    const struct bfc_planned *planned = &bfc->planner.requests[i];
+  for (size_t i = 0; i < bfc->planner.plan.count; i++) {
+    const struct bfc_planned *planned = &bfc->planner.plan.requests[i];
     expect_place(bfc, planned->places[0], planned->size);
     expect_place(bfc, planned->places[1], planned->size);
     if (bfc_plan_begins(bfc)) expect_place(bfc, planned->first, planned->size);
@@ -321,5 +323,5 @@ void bfc_plan_expect(struct bfc *bfc) {
 }
 
 bool bfc_plan_begins(const struct bfc *bfc) {
-  return bfc->options.planned && bfc->planner.made > 0 && bfc->planner.first == bfc->ended;
+  return bfc->options.planned && bfc->planner.made > 0 && bfc->planner.plan.first == bfc->ended;
 }

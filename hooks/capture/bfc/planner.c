@@ -1,9 +1,9 @@
-// planner.c - which blocks an iteration asks for and when it frees them; when to plan.
+// planner.c - which blocks an iteration requests and when it frees them; when to make a plan.
 //
-// Of a block that is still live when its iteration has ended the free is foreseen: its like of
-// the iteration before tells it. Two requests are alike, in order, if they and the three before
-// them, or the three after, have the same sizes. What a block is asked for with stays the same
-// from one iteration to the next even where the first of all does more than the others.
+// A block that is still live at the end of its iteration is predicted to be freed when its like of the
+// iteration before was. Two requests are alike if they and the three requests before them, or the three
+// behind them, have the same sizes. Sizes of neighbours stay the same from one iteration to the next even
+// where the first one does more than the others.
 #include "base/array.h"
 #include "bfc/internal.h"
 
@@ -14,10 +14,10 @@ enum {
   MAX_REQUESTS = 1 << 16,                // requests of an iteration
   MAX_POSITIONS = 4 * MAX_REQUESTS,  // positions
   LIKE_CONTEXT = 4,                       // requests in a row
-  MAX_WAIT_BITS = 16,                       // powers of two that are iterations between two tries
+  MAX_WAIT_BITS = 16,                    // try number n waits for 2^n iterations, at most 2^this
 };
 
-// The position, which goes on to the next.
+// The position of a request or free, which it counts.
 static uint32_t advance(struct bfc_planner *planner) {
   if (planner->position < MAX_POSITIONS) return planner->position++;
   planner->current.partial = true;
@@ -50,7 +50,7 @@ void bfc_planner_freed(struct bfc *bfc, struct bfc_origin origin) {
   if (lifetime != NULL) lifetime->to = at;
 }
 
-// Ranks requests by a hash of their sizes and of those before (step -1) or after (1) them.
+// Sorts requests by a hash of their size and those of the requests before (step -1) or behind (1) them.
 static void rank_contexts(const struct bfc_lifetimes *of, int step, struct bfc_rank *out) {
   for (size_t i = 0; i < of->count; i++) {
     uint64_t key = 0;
@@ -62,14 +62,14 @@ static void rank_contexts(const struct bfc_lifetimes *of, int step, struct bfc_r
   bfc_ranks_sort(out, of->count);
 }
 
-// Scratch memory to find likes with.
+// Scratch memory to find likes.
 struct likes {
-  uint32_t *like;  // by request of this iteration: 1 + that of the one before, 0 for none
-  bool *taken;     // by request of the one before
+  uint32_t *like;  // by request of this iteration: 1 + its like of the one before; 0: none
+  bool *taken;     // by request of the iteration before: it is the like of one
   struct bfc_rank *before, *after;
 };
 
-// Finds likes for requests that have none, and returns how many.
+// Finds likes for requests that have none, in order, and returns how many it finds.
 static size_t match(const struct bfc_planner *planner, struct likes *likes, int step) {
   const size_t count = planner->previous.count;
   size_t found = 0, b = 0;
@@ -86,8 +86,8 @@ static size_t match(const struct bfc_planner *planner, struct likes *likes, int 
   return found;
 }
 
-// Gives the lifetimes whose end is not known those of their likes. False: too many requests have
-// none, the job does not repeat itself.
+// The lifetimes of this iteration; blocks that are still live have the end of their likes. False: fewer
+// than 7 of 8 requests have a like, the job does not repeat itself.
 static bool predict_lifetimes(const struct bfc_planner *planner, struct likes *likes, struct bfc_lifetimes *out) {
   const size_t found = match(planner, likes, -1) + match(planner, likes, 1);
   if (8 * found < 7 * planner->current.count) return false;
@@ -101,7 +101,7 @@ static bool predict_lifetimes(const struct bfc_planner *planner, struct likes *l
   return true;
 }
 
-// Makes a plan if the job repeats itself.
+// Makes a plan, if the job repeats itself.
 static bool plan(struct bfc *bfc) {
   struct bfc_planner *planner = &bfc->planner;
   const size_t after = planner->current.count, before = planner->previous.count + 1;
@@ -121,7 +121,7 @@ static bool plan(struct bfc *bfc) {
   return ok;
 }
 
-// Whether a plan is wanted: there is none, or it has not held twice running.
+// Whether to try a plan: two iterations running were missed, and are completely noted.
 static bool due(const struct bfc *bfc) {
   const struct bfc_planner *planner = &bfc->planner;
   return planner->missed[0] && planner->missed[1] && planner->current.count > 0 && bfc->ended >= planner->next &&
@@ -130,21 +130,21 @@ static bool due(const struct bfc *bfc) {
 
 void bfc_planner_end(struct bfc *bfc) {
   struct bfc_planner *planner = &bfc->planner;
-  planner->missed[0] |= planner->current.count != planner->count;
+  planner->missed[0] |= planner->current.count != planner->plan.count;
   const bool made = due(bfc) && plan(bfc);
-  // Blocks of a plan's first iteration were in the second, too.
-  if (made || (planner->made > 0 && bfc->ended - planner->first <= 2)) bfc_plan_expect(bfc);
+  // Blocks of the plan's first iteration can live in its second.
+  if (made || (planner->made > 0 && bfc->ended - planner->plan.first <= 2)) bfc_plan_expect(bfc);
   const struct bfc_lifetimes over = planner->previous;
   planner->previous = planner->current;
   planner->current = (struct bfc_lifetimes){.items = over.items, .capacity = over.capacity};
   planner->missed[1] = planner->missed[0];
   planner->missed[0] = false;
   planner->position = 0;
-  planner->cursor = 0;
+  planner->plan.cursor = 0;
 }
 
 void bfc_planner_delete(struct bfc *bfc) {
   free(bfc->planner.current.items);
   free(bfc->planner.previous.items);
-  free(bfc->planner.requests);
+  free(bfc->planner.plan.requests);
 }

@@ -1,4 +1,4 @@
-// stats.c - what can be asked of a heap: counters, listings, the chunk around an address.
+// stats.c - counters, listings, and the chunk around an address.
 #include "base/array.h"
 #include "bfc/internal.h"
 
@@ -41,7 +41,7 @@ static void visit_piece(const struct mapped_visit *to, const struct bfc_chunk_in
   if (from < end) to->visit(to->self, &piece);
 }
 
-// Visits what lies between the ranges that were given back.
+// Visits the parts of a chunk between its unmapped ranges.
 static void visit_mapped(void *context, const struct bfc_chunk_info *chunk) {
   const struct mapped_visit *to = context;
   const struct bfc_ranges *unmapped = &to->bfc->unmapped;
@@ -88,8 +88,8 @@ static bool take_snapshot(struct bfc *bfc) {
   return true;
 }
 
-// The list is made again at the first question after a change, so that requests do not pay
-// for it; without host memory for it, nothing is found.
+// The list is made at the first call after a change, so that requests do not take the time. Without
+// host memory for it no chunk is found.
 bool bfc_containing(struct bfc *bfc, uint64_t addr, struct bfc_block *out) {
   if (bfc_find(bfc, addr, out)) return true;
   if (!take_snapshot(bfc)) return false;

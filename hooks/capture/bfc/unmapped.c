@@ -1,9 +1,8 @@
-// unmapped.c - ranges of free chunks whose physical memory was given back.
+// unmapped.c - the ranges of free chunks that are unmapped.
 //
-// Placement does not look at them. When a range is about to be handed out, each maximal
-// interval of it that is missing is mapped again, in address order and within the limit,
-// all or nothing; where that is refused, the first candidate of which nothing is missing
-// is taken instead.
+// Placement does not look at them. When a range is about to be handed out, each maximal unmapped range
+// within it is mapped, addresses ascending and within the limit, all or nothing. Where that is refused,
+// the first larger chunk whose part is mapped is taken instead.
 #include "base/array.h"
 #include "bfc/internal.h"
 
@@ -29,7 +28,7 @@ uint64_t bfc_unmapped_within(const struct bfc *bfc, uint64_t from, uint64_t to) 
   return bytes;
 }
 
-// Puts `count` ranges in the place of those from `at` to before `end`.
+// Replaces the ranges with index [at, end) by `count` others.
 static void replace(struct bfc_ranges *set, size_t at, size_t end, const struct bfc_range *ranges, size_t count) {
   memmove(set->items + at + count, set->items + end, (set->count - end) * sizeof *set->items);
   memcpy(set->items + at, ranges, count * sizeof *ranges);
@@ -61,7 +60,7 @@ void bfc_unmapped_remove(struct bfc *bfc, uint64_t from, uint64_t to) {
   if (end > at) replace(set, at, end, rest, count);
 }
 
-// What a request would get of a free chunk, widened to the granularity.
+// The range that a request would get of a free chunk, widened to whole pages.
 static struct bfc_range reach(const struct bfc *bfc, uint32_t chunk, uint64_t rounded) {
   const struct bfc_chunk *c = &bfc->chunks[chunk];
   uint64_t granularity = bfc->memory.granularity;
@@ -69,7 +68,7 @@ static struct bfc_range reach(const struct bfc *bfc, uint32_t chunk, uint64_t ro
                             bfc_round_up(c->addr + bfc_handed_out(bfc, c->size, rounded), granularity)};
 }
 
-// The i-th range of the set, cut to `within`.
+// Range i of the set, cut to `within`.
 static struct bfc_range missing(const struct bfc *bfc, size_t i, struct bfc_range within) {
   struct bfc_range range = bfc->unmapped.items[i];
   return (struct bfc_range){bfc_greatest(range.from, within.from), bfc_least(range.to, within.to)};
@@ -123,8 +122,8 @@ bool bfc_remap(struct bfc *bfc, uint64_t addr, uint64_t bytes) {
   return true;
 }
 
-// Whether one free chunk has all of [from, to). Only free chunks of that size and larger
-// are looked at, which are few where a range is worth to be unmapped.
+// Whether one free chunk has all of [from, to). Looks at free chunks of that size and larger only, which
+// are few where the range is pages.
 static bool is_free(struct bfc *bfc, uint64_t from, uint64_t to) {
   for (uint32_t i = bfc_freeset_first(bfc, to - from, 0); i != 0; i = bfc_freeset_after(bfc, i)) {
     const struct bfc_chunk *chunk = &bfc->chunks[i];

@@ -1,21 +1,19 @@
-// uses.c - which granules of the memory each iteration uses, and what is taken or given
-// back for it.
+// uses.c - which pages each iteration uses, and which are unmapped or mapped for that.
 //
-// Training repeats itself: a granule that was in use in one iteration will be in the next.
-// With the option `notes` each hand-out and each free leaves the number of the iteration with
-// the granules of the chunk. From that follow what a trim may give back and has to map ahead,
-// and what a growth must not take.
+// Training repeats itself: a page that was used in one iteration will be in the next. With the option
+// `notes`, each hand-out and each free notes the number of the iteration with the pages of the chunk.
+// From that follow what a trim may unmap and has to map ahead, and what a growth must not unmap.
 #include "bfc/internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-// For how many iterations after its last use a granule is expected to be used again.
+// For how many further iterations a page that was used in one is expected to be used again.
 enum { KEPT_ITERATIONS = 2 };
 
 static uint64_t end_of(const struct bfc_region *region) { return region->addr + region->size; }
 
-// Shifts, as it is asked twice in each request and free.
+// By shifts, since each request and each free calls it twice.
 static size_t page_of(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
   const int bits = __builtin_ctzll(bfc->memory.granularity);
   return (size_t)((addr >> bits) - (region->addr >> bits));
@@ -37,7 +35,8 @@ void bfc_note_region(struct bfc *bfc, struct bfc_region *region) {
   region->use_count = count;
 }
 
-// In the first iteration nothing is expected.
+// Whether a page is expected to be used: it was used in this iteration or one of the two before. In the
+// first iteration no page is.
 static bool expected(const struct bfc *bfc, const struct bfc_region *region, uint64_t addr) {
   const size_t at = page_of(bfc, region, addr);
   if (at >= region->use_count) return true;
@@ -51,7 +50,7 @@ void bfc_end_iteration(struct bfc *bfc) {
 
 uint32_t bfc_ended(const struct bfc *bfc) { return bfc->ended; }
 
-// The whole granules in a chunk; to is not above from if there are none.
+// The pages that lie in a chunk as a whole; where there are none, to is not above from.
 static struct bfc_range whole_pages(const struct bfc *bfc, const struct bfc_chunk *chunk) {
   const uint64_t granularity = bfc->memory.granularity;
   return (struct bfc_range){bfc_round_up(chunk->addr, granularity), (chunk->addr + chunk->size) & ~(granularity - 1)};
@@ -59,10 +58,10 @@ static struct bfc_range whole_pages(const struct bfc *bfc, const struct bfc_chun
 
 typedef void visitor(void *self, uint64_t addr, uint64_t bytes);
 
-// What is looked for in free chunks, and for whom.
+// Which ranges of free chunks to visit, and with what.
 struct search {
-  bool mapped;     // what is mapped, or what was given back
-  uint32_t ended;  // of bfc_excess
+  bool mapped;     // mapped ranges, else unmapped ones
+  uint32_t ended;  // the parameter of bfc_excess
   void *self;
   visitor *visit;
 };
@@ -71,7 +70,7 @@ static void visit_run(const struct search *search, uint64_t from, uint64_t to) {
   if (to > from) search->visit(search->self, from, to - from);
 }
 
-// A part of a free chunk, whole granules that are all mapped or all given back.
+// Called with a part of a free chunk: whole pages that are all mapped or all unmapped.
 typedef void part_visitor(const struct bfc *bfc, const struct bfc_region *region, struct bfc_range part, const struct search *search);
 
 static void idle_part(const struct bfc *bfc, const struct bfc_region *region, struct bfc_range part, const struct search *search) {
@@ -83,8 +82,8 @@ static bool is_excess(const struct bfc *bfc, const struct bfc_region *region, ui
   return !expected(bfc, region, addr) && region->uses[page_of(bfc, region, addr)] <= ended;
 }
 
-// Visits the maximal runs of granules of the part that are expected or, where what is mapped
-// is looked for, are excess. All beyond the noted ones are expected.
+// Visits the maximal ranges of pages of the part that are excess, where it is mapped; that are expected,
+// where it is unmapped. Pages beyond the noted ones are expected.
 static void noted_part(const struct bfc *bfc, const struct bfc_region *region, struct bfc_range part, const struct search *search) {
   const uint64_t granularity = bfc->memory.granularity;
   uint64_t run = part.from;
@@ -100,7 +99,7 @@ static void noted_part(const struct bfc *bfc, const struct bfc_region *region, s
   visit_run(search, run, part.to);
 }
 
-// However large a chunk is, it is as many steps as ranges of it were given back.
+// Takes a step for each unmapped range of the chunk, however large the chunk is.
 static void visit_chunk(const struct bfc *bfc, const struct bfc_region *region, const struct bfc_chunk *chunk, part_visitor *visit,
                         const struct search *search) {
   const struct bfc_ranges *set = &bfc->unmapped;
@@ -140,7 +139,7 @@ static bool may_unmap(const struct bfc *bfc, const struct bfc_region *region, ui
   return !bfc->options.notes || !expected(bfc, region, addr) || bfc_plan_begins(bfc);
 }
 
-// The last run in a range that is mapped and may go; empty where there is none.
+// The last range within a range whose pages are mapped and may be unmapped; empty where there is none.
 static struct bfc_range last_to_unmap(const struct bfc *bfc, const struct bfc_region *region, struct bfc_range within) {
   const struct bfc_ranges *set = &bfc->unmapped;
   const uint64_t granularity = bfc->memory.granularity;
@@ -163,8 +162,8 @@ static struct bfc_range last_to_unmap(const struct bfc *bfc, const struct bfc_re
   return (struct bfc_range){within.to, within.to};
 }
 
-// Takes granules of one free chunk, from its end, and returns their bytes. Of a run that is
-// refused nothing more is asked. The map that follows may leave one range more.
+// Unmaps pages of one free chunk, last first, and returns their bytes. Where the memory refuses, on with
+// the range before. Reserves host memory for two ranges, since the map that follows may leave one more.
 static uint64_t unmap_pages_of(struct bfc *bfc, const struct bfc_region *region, const struct bfc_chunk *chunk, uint64_t need) {
   uint64_t taken = 0;
   struct bfc_range whole = whole_pages(bfc, chunk);
