@@ -1,7 +1,7 @@
-// arrays.c - pitched memory and arrays, counted as the bytes of their elements.
+// arrays.c - pitched memory and arrays, recorded with the bytes of their elements.
 //
-// What the driver adds for alignment is not told by the calls (but for the pitch). An array
-// has no address that a program sees: its handle stands for it.
+// What the driver adds for alignment is not known, but for the pitch. An array has no address that a program
+// sees: its handle stands for it in the trace.
 #include "interpose/interpose.h"
 
 enum {

@@ -1,8 +1,7 @@
-// call.c - what all wrappers do: nest, name the caller, record, try again.
+// call.c - what all wrappers share: nesting, the caller's name, events, and a second attempt.
 //
-// When the device is out of memory for somebody else, what our arenas hold without need is
-// given back and the call is made once more: a job that fits on the card without memprof
-// must fit with it.
+// If another library's allocation fails for want of memory, free memory of the arenas is unmapped and the
+// call is made once more: a job that fits on the card without memprof must fit with it.
 #define _GNU_SOURCE
 #include "interpose/interpose.h"
 
@@ -56,9 +55,9 @@ int call_stream_device(const void *stream) {
   return device;
 }
 
-// Callers, by return address and entry: their context in the trace and whether their memory
-// may be served. A slot is written once. A library that is loaded where another one was is
-// taken for that.
+// Callers, by return address, entry and kind of memory: the context of their events, and whether their memory
+// may be served. A slot is written once and read without a lock. A library that is loaded where another
+// one was unloaded is taken for the old one.
 enum { CALLERS = 4096, PROBES = 16 };
 struct caller {
   _Atomic uintptr_t key;
@@ -77,6 +76,7 @@ static bool communicates(const char *library) {
   return false;
 }
 
+// What is known of a caller: flags and the string id of its context.
 static uint32_t describe(const struct call *call, enum call_memory memory) {
   static const char *const fields[] = {
       [MEMORY_DEVICE] = "", [MEMORY_MANAGED] = "\tmanaged=1", [MEMORY_HOST] = "\thost=1", [MEMORY_POOL] = "\tpool=1"};
@@ -90,10 +90,10 @@ static uint32_t describe(const struct call *call, enum call_memory memory) {
   return KNOWN | (communicates(library) ? COMMUNICATION : 0) | (watch_is_of(library) ? WATCHED : 0) | spool_string(text);
 }
 
-// In place of every caller of this thread, as `known` of a caller; 0: none.
+// Set by memprof_call_as: replaces what is known of every caller of this thread; 0: not set.
 static __thread uint32_t repeated;
 
-// True if the context names a library whose memory is never served.
+// Whether the context names a communication library.
 static bool names_communication(const char *context) {
   const char *library = strstr(context, "library=");
   return library != NULL && communicates(library + strlen("library="));
@@ -125,6 +125,7 @@ static uint32_t caller_of(const struct call *call, enum call_memory memory) {
 
 bool call_from_communication(const struct call *call) { return (caller_of(call, MEMORY_DEVICE) & COMMUNICATION) != 0; }
 
+// Writes an event of a call, unless a watched allocator made it, which reports its segments itself.
 static void note(const struct call *call, enum memprof_kind kind, enum call_memory memory, const void *ptr, size_t bytes, int device,
                  const void *stream) {
   hook_start();
@@ -163,8 +164,8 @@ void call_ended(const struct call *call, const void *ptr, int device) {
   note(call, MEMPROF_EXTERNAL_FREE, MEMORY_DEVICE, ptr, 0, device, NULL);
 }
 
-// The runtime remembers the first try's failure, and a framework that asks after its next
-// kernel would take it for its own. The driver remembers no errors.
+// Clears the error of the first attempt, which the runtime remembers: a framework that asks for errors after
+// its next kernel would take it for the kernel's. The driver remembers no errors.
 static void forget_error(const struct call *call) {
   cuda_error (*last)(void) = call_sibling(call, "cudaGetLastError");
   if (last != NULL) last();
@@ -176,7 +177,7 @@ bool call_again(const struct call *call, cuda_error error, size_t bytes) {
   return true;
 }
 
-// The runtime's memory for devices that api.c cannot serve.
+// Memory of the runtime for devices that api.c cannot serve. It is recorded as another library's.
 
 static _Atomic bool handed_out;
 

@@ -1,8 +1,8 @@
-// captures.c - how many streams are being captured into graphs.
+// captures.c - the job begins and ends captures of streams into graphs.
 //
-// While there is one, nothing may be waited for, queried or unmapped by any thread. The
-// runtime's calls lead to the driver's, so the outermost of a thread counts. A capture ends
-// with its end call, even a failed one once the stream is out of capture, or with its stream.
+// device/captures.c counts them, since no thread may wait, query or unmap during a capture. The runtime's
+// calls lead to the driver's, so only the outermost call of a thread counts. A capture ends with its end
+// call, even with a failed one if the stream is not captured any more, or when its stream is destroyed.
 #include <stdbool.h>
 
 #include "arena/capture_name.h"
@@ -39,8 +39,8 @@ enum { MOST_CAPTURES = 256 };
 
 static struct lock lock;
 struct begun {
-  const void *stream;  // a thread's default stream once for each thread
-  uint32_t context;    // what the capture is called
+  const void *stream;  // the default stream of a thread may be here once for each thread
+  uint32_t context;    // string id: name, pool and inputs of the capture
 };
 static struct begun begun[MOST_CAPTURES];
 static int begun_count;
@@ -83,7 +83,7 @@ static cuda_error began(const struct call *call, const void *stream, cuda_error 
   return error;
 }
 
-// Whatever its end call said: a stream that is not in capture any more has ended it.
+// Whether the stream's capture has ended, even though its end call may have failed.
 static bool out_of_capture(const void *stream, cuda_error error) {
   int status = 0;
   const struct driver *driver = driver_get();
@@ -91,7 +91,7 @@ static bool out_of_capture(const void *stream, cuda_error error) {
   return driver->stream_capturing((void *)(uintptr_t)stream, &status) == DRIVER_OK && status == 0;
 }
 
-// One that was begun by a call not seen here was not counted.
+// The capture of a stream has ended. One that was begun by a call that was not seen was not counted.
 static void end(const void *stream) {
   lock_take(&lock);
   for (int i = begun_count; i-- > 0;) {

@@ -1,8 +1,8 @@
-// contexts.c - contexts come, with memory of their own, and go, with all memory.
+// contexts.c - the job makes and resets contexts.
 //
-// Runtimes make the primary context; few programs make others. A reset ends it: what was
-// allocated is gone without having been freed. The release of the last reference would, too,
-// but is only made when the process ends, with all it has.
+// A context takes memory of the device, which overhead.c measures. Runtimes make the primary context; few
+// programs make others. A reset frees all memory of the device without a call for each block. The release
+// of the last reference would do so, too, but programs do that only when they exit.
 #include "base/hook.h"
 #include "device/otherlib.h"
 #include "device/overhead.h"

@@ -1,11 +1,10 @@
-// dlsym.c - dlsym, seen on its way.
+// dlsym.c - dlsym, as the hook exports it.
 //
-// Libraries that look CUDA up at run time (CuPy, JAX, the runtime itself) get our wrappers
-// from here. Two kinds of request depend on who asks: RTLD_NEXT searches behind the caller,
-// RTLD_DEFAULT in the caller's scope, and the C library tells the caller by the return
-// address. They must reach it with the caller's own, so the exported function is a jump. It
-// may be called before any constructor has run, by an allocator that is starting up, say:
-// nothing here allocates or waits.
+// Libraries that look up CUDA at run time (CuPy, JAX, the runtime itself) get the wrappers here. Two requests
+// depend on the caller: RTLD_NEXT searches behind the caller, RTLD_DEFAULT in the caller's scope, and the C
+// library finds the caller by the return address. So for these the exported function jumps to the C library's
+// dlsym with the caller's own return address. The function may be called before any constructor has run, by
+// an allocator that starts up, say, so nothing here allocates or waits.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
@@ -18,7 +17,7 @@ __attribute__((used, visibility("hidden"))) void *interpose_dlsym(void *library,
   void *found = real_dlsym(library, name);
   if (found == NULL || name[0] != 'c' || name[1] != 'u' || !hook_on()) return found;
   void *answer = entry_exchange(name, found);
-  dlerror();  // of lookups on the way; the program's own has succeeded
+  dlerror();  // clears the error of lookups made here; the program's own has succeeded
   return answer;
 }
 

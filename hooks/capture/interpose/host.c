@@ -1,5 +1,5 @@
-// host.c - page-locked host memory. It is no device memory, but a job that takes
-// the host's last gigabyte for it should see that somewhere.
+// host.c - page-locked host memory. It is not device memory, but a recording shows it: a job may exhaust the
+// host's memory by it.
 #include "interpose/interpose.h"
 
 enum { MALLOC_HOST, HOST_ALLOC, CU_ALLOC_HOST, CU_HOST_ALLOC, FREE_HOST, CU_FREE_HOST };

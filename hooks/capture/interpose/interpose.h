@@ -1,16 +1,15 @@
-// interpose.h - what the files of the interposition share.
+// interpose.h - interposition: the hook's wrappers around CUDA functions, and what they share.
 //
-// Every wrapped CUDA function is an exported function of ours with the same name and an
-// `entry` in the table of its file. A program comes to it in one of three ways: it is
-// linked against the name, it asks dlsym, or it asks cuGetProcAddress. The entry knows the
-// real function, which is whichever was found first:
+// For every CUDA function that is wrapped, the hook exports a function with the same name, which has an
+// `entry` in the table of its file. A program reaches it in one of three ways: it is linked against the
+// name, it asks dlsym, or it asks cuGetProcAddress. The entry has the real function:
 //
-//   program ──linked──────────────▶ cudaMalloc (ours) ──entry──▶ cudaMalloc (libcudart)
-//           ──dlsym───────────────▶       ▲  the answer is exchanged
+//   program ──linked──────────────▶ cudaMalloc (hook) ──entry──▶ cudaMalloc (libcudart)
+//           ──dlsym───────────────▶       ▲  the hook replaces the answer
 //           ──cuGetProcAddress────▶       │
 //
-// Calls nest: the runtime's cudaMalloc calls the driver's cuMemAlloc, which is wrapped, too.
-// Only the outermost call of a thread is recorded, served or tried again.
+// Calls nest: the runtime's cudaMalloc calls the driver's cuMemAlloc, which is wrapped, too. Only the
+// outermost call of a thread is recorded, served or repeated.
 #ifndef MEMPROF_INTERPOSE_H
 #define MEMPROF_INTERPOSE_H
 
@@ -30,70 +29,73 @@ enum {
   CUDA_CAPTURE_UNSUPPORTED = 900,
 };
 
-// Stream handles with a meaning of their own.
+// Stream handles that CUDA defines: the legacy default stream, and the default stream of each thread.
 enum { STREAM_LEGACY = 1, STREAM_PER_THREAD = 2 };
 
+// A wrapped function. `real` and `looked_up` are set once.
 struct entry {
   const char *name;   // of the exported symbol
-  void *ours;
-  const char *asked;  // the name that cuGetProcAddress is asked for; NULL: a runtime function
-  int since;          // the CUDA version whose program means this variant, 1000 * major + 10 * minor
-  bool per_thread;    // stream 0 is the calling thread's own
-  bool exact;         // a wrong guess at the variant would pass wrong arguments
-  void *_Atomic real;       // for all callers
-  void *_Atomic looked_up;  // where there is none for all: what a dlsym was answered
+  void *ours;         // the wrapper
+  const char *asked;  // the name by which cuGetProcAddress finds it; NULL: a function of the runtime
+  int since;          // the first CUDA version whose programs get this variant, 1000 * major + 10 * minor
+  bool per_thread;    // stream 0 means the calling thread's default stream
+  bool exact;         // variants differ in their arguments, so the variant must not be guessed
+  void *_Atomic real;       // the real function for all callers; NULL: not known, or callers differ
+  void *_Atomic looked_up;  // if callers differ: the answer of the first dlsym
 };
 
-// The tables, one a file; each ends with an entry without a name.
+// The tables of the files; each ends with an entry without a name.
 extern struct entry interpose_lookups[], interpose_memory[], interpose_arrays[], interpose_host[], interpose_vmm[],
     interpose_captures[], interpose_pools[], interpose_pointers[], interpose_loads[],
     interpose_launches[], interpose_contexts[];
 
-// The real function behind an entry; NULL when no loaded library has it.
+// The real function of an entry, searched at the first call; NULL: no loaded library has it.
 void *entry_real(struct entry *entry);
 
-// What dlsym should answer for `name` when the answer was `found`: ours, or `found` itself.
+// What dlsym returns for `name` if the C library's dlsym returned `found`: the wrapper, or `found`.
 void *entry_exchange(const char *name, void *found);
 
 // The same for cuGetProcAddress with its version and flags.
 void *entry_exchange_asked(const char *asked, int version, uint64_t flags, void *found);
 
-// A call on its way through a wrapper.
+// A call of a wrapper, on its stack.
 struct call {
   struct entry *entry;
-  const void *from;  // return address into the caller
-  bool outermost;
+  const void *from;  // return address: where the caller is
+  bool outermost;    // no other wrapper of the thread is under way, nor is it a call of the hook
 };
 
-// The real function for this caller, and another of the same library.
+// The real function for this caller, which may have a runtime of its own; and another function, by name,
+// of the library that has it. NULL: there is none.
 void *call_real(const struct call *call);
 void *call_sibling(const struct call *call, const char *name);
 
-// The first and the last thing a wrapper does; returns the real function.
+// Every wrapper calls call_enter first, which returns the real function, and call_leave last.
 void *call_enter(struct call *call);
 void call_leave(void);
 
-// What kind of memory an event is about: the fields after call= and library=.
+// The kind of memory, which decides the fields of the event behind call= and library=.
 enum call_memory { MEMORY_DEVICE, MEMORY_MANAGED, MEMORY_HOST, MEMORY_POOL };
 
-// Writes an event of the outermost call, if the process is recorded. A device of -1 is that
-// of the stream.
+// Writes the event of an allocation, or of a free, if the process is recorded and the call is the outermost.
+// `device` -1: the stream's.
 void call_allocated(const struct call *call, enum call_memory memory, const void *ptr, size_t bytes, int device, const void *stream);
 void call_freed(const struct call *call, enum call_memory memory, const void *ptr, int device, const void *stream);
 
-// The same for memory that went with its context.
+// Writes the event of a free for memory that a reset of its device has freed.
 void call_ended(const struct call *call, const void *ptr, int device);
 
-// Whether the call comes from a library whose memory is never served.
+// Whether the caller is a communication library (NCCL, NVSHMEM, UCX), whose memory is never served.
 bool call_from_communication(const struct call *call);
 
-// The call ran out of memory: true when memory was given back and it should be made again.
+// Releases free memory of the arenas if the call's error is out of memory. True: the wrapper makes the real
+// call once more.
 bool call_again(const struct call *call, cuda_error error, size_t bytes);
 
-// The device that the call would use: that of the current context, or else the one chosen
-// for a context to come.
+// The ordinal of the device that a call uses: of the current context, or if there is none, the one chosen by
+// cudaSetDevice.
 int call_device(void);
-// The device of a stream.
+// The ordinal of the device of a stream.
 int call_stream_device(const void *stream);
 
 #endif

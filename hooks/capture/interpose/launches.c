@@ -1,8 +1,8 @@
-// launches.c - kernels and graphs on their first way to the device.
+// launches.c - first launches of kernels and graphs, at which the driver takes memory.
 //
-// A kernel that is loaded lazily takes its memory when it is first launched, and so does
-// the stack of a kernel that needs more than any before it. Later launches are only passed
-// on: they are frequent, and asking the driver for its memory is not free.
+// A kernel that is loaded lazily takes memory when it is first launched; so does the stack of a kernel that
+// needs more than any before it. Only first launches are measured: launches are frequent, and asking the
+// driver how much is in use takes microseconds.
 #include "base/hook.h"
 #include "device/captures.h"
 #include "device/driver.h"
@@ -29,8 +29,8 @@ enum {
 };
 #define ENTRY(which) (&interpose_launches[which])
 
-// Whether a handle is launched for the first time. Each device loads a library's kernel for itself;
-// to ask which one it is takes time that a process with one device need not spend.
+// Whether a handle is launched for the first time. Each device loads a kernel for itself, so with several
+// devices the current one matters; with one device it is not asked for, which saves time.
 static bool first(const void *handle, struct code_use *use) {
   if (!hook_on() || capturing()) return false;
   *use = (struct code_use){handle, -1, NULL};
@@ -40,7 +40,7 @@ static bool first(const void *handle, struct code_use *use) {
   return driver != NULL && driver->context_device(&use->device) == DRIVER_OK && code_first(use);
 }
 
-// The end of a first launch. One that failed may have loaded nothing, for want of memory.
+// Ends a first launch. If it failed, for want of memory say, the next launch is the first again.
 static cuda_error launched(const struct overhead *window, const struct code_use *use, cuda_error error, uint32_t context) {
   if (error != CUDA_OK) code_undo(use);
   overhead_end(window, context);
@@ -116,7 +116,7 @@ EXPORT cuda_error cuLaunchCooperativeKernel_ptsz(void *function, unsigned grid_x
   return cooperate(ENTRY(COOPERATIVE_PTSZ), function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared, stream, parameters);
 }
 
-// An executable graph is made. It may be where one was that has been launched.
+// An executable graph was made. It may have the handle of one that was launched and destroyed.
 static cuda_error made_graph(const struct overhead *window, cuda_error error, void *const *made) {
   const uint32_t context = spool_string("what=graph");
   overhead_end(window, context);

@@ -1,9 +1,9 @@
-// loads.c - modules, libraries and limits: calls by which the driver takes memory
-// of the device for itself. See overhead.h.
+// loads.c - calls by which the driver loads code or sets limits, and takes memory of the device for it: see
+// device/overhead.h.
 //
-// Modules may be loaded lazily: then the memory is taken when a function is first asked
-// for or launched. Libraries ask for the same function before each of its launches: later
-// calls are only passed on, since reading how much is in use takes the driver microseconds.
+// Modules may be loaded lazily: then memory is taken when a function is first looked up or launched.
+// Libraries look up the same function before each of its launches. Only the first lookup is measured:
+// asking the driver how much is in use takes microseconds.
 #include "base/hook.h"
 #include "device/captures.h"
 #include "device/driver.h"
@@ -31,7 +31,7 @@ enum {
 };
 #define CALL(which) (&(struct call){.entry = &interpose_loads[which], .from = __builtin_return_address(0)})
 
-// A call in its window. It is no allocation, and those within it are seen.
+// A call and its window. It is no allocation itself, so allocations within it are recorded.
 struct load {
   const struct call *call;
   struct overhead window;
@@ -59,14 +59,14 @@ static cuda_error loaded(const struct load *load, cuda_error error, const char *
   return load_end(load, error, context);
 }
 
-// Whether a call asks for something of a handle that it may have to load. In a capture nothing
-// can be read, and the next one is the first.
+// Whether a lookup is the first one of a handle and may load code. During a capture nothing can be measured,
+// so the first lookup after it counts.
 static bool may_load(struct code_use *use) {
   const struct driver *driver = hook_on() && !own_calls() && !capturing() ? driver_get() : NULL;
   return driver != NULL && driver->context_device(&use->device) == DRIVER_OK && code_first(use);
 }
 
-// A call that asks for something of a handle; in a window if it may load that.
+// A call that looks something up in a handle, and its window if it may load code.
 struct ask {
   struct code_use use;
   bool first;

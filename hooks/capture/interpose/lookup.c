@@ -1,7 +1,7 @@
-// lookup.c - the ways to the driver's functions that lead past dlsym.
+// lookup.c - functions by which programs look up functions of the driver without dlsym.
 //
-// cuGetProcAddress takes a name without its ABI version and the CUDA version the caller was
-// written for; together they say which variant is meant.
+// cuGetProcAddress takes a name without the suffix of its variant, and the CUDA version that the caller was
+// written for. Both together determine the variant.
 #include "base/hook.h"
 #include "interpose/interpose.h"
 

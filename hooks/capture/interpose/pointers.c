@@ -1,10 +1,10 @@
-// pointers.c - what the driver says of served pointers.
+// pointers.c - questions about served pointers, and access from other devices.
 //
-// Served blocks are pieces of mapped memory: to the driver an address range is the whole
-// mapping, and the memory belongs to no context. Who asked for the block wants its own
-// address and size, and the context it was made in. Libraries that map memory into other
-// processes need the truth: where the mapping starts, there the memory of its handle does.
-// Also here: access from other devices, which for mapped memory is a matter of each mapping.
+// A served block is a part of mapped memory. To the driver, an address range is the whole mapping, and mapped
+// memory belongs to no context. The job, which allocated the block by cudaMalloc, expects the block's address
+// and size, and a context. So the wrappers answer for served blocks. Communication libraries get the driver's
+// own answer: they map memory into other processes, and need to know where the mapping starts. Peer access
+// has to be set for each mapping, so it is passed on to the arenas.
 #include "base/hook.h"
 #include "base/options.h"
 #include "device/driver.h"
@@ -19,6 +19,7 @@ enum { RANGE, ATTRIBUTE, ATTRIBUTES, RUNTIME_ATTRIBUTES, PEER, CU_PEER };
 enum { CONTEXT = 1, MEMORY_TYPE = 2, DEVICE_POINTER = 3, IS_MANAGED = 8, DEVICE_ORDINAL = 9, RANGE_START = 11, RANGE_SIZE = 12, MAPPED = 13 };
 enum { TYPE_DEVICE = 2 };
 
+// Whether the call is about a served block, and the wrapper answers it.
 static bool corrected(const struct call *call, uint64_t addr, struct served_block *block) {
   return call->outermost && serve_block(addr, block) && !call_from_communication(call);
 }
@@ -48,7 +49,7 @@ static void *context_of(int device) {
   return context;
 }
 
-// Answers an attribute of a served block. False: what the driver says is right.
+// Answers an attribute of a served block. False: the driver's answer is right.
 static bool answer(const struct served_block *block, uint64_t addr, int attribute, void *out) {
   switch (attribute) {
     case CONTEXT: *(void **)out = context_of(block->device); return true;

@@ -1,9 +1,9 @@
 // serve.c - see serve.h.
 //
-// Memory of cudaMalloc may be used on any stream at once, so its free waits for the device,
-// as the real one does. Memory in stream order is reused in that order; for the default
-// stream it has an arena apart from cudaMalloc's, named by the handle of the legacy stream.
-// The default stream of a thread has one handle for many streams, and is not served.
+// Memory of cudaMalloc may be used on any stream at once, so its free waits for the device, as the real
+// cudaFree does. Memory in stream order is reused in the order of its stream. For the default stream it has
+// an arena apart from cudaMalloc's, under the handle of the legacy stream. The default streams of threads
+// share one handle, and are not served.
 #include "interpose/serve.h"
 
 #include "arena/arena.h"
@@ -20,8 +20,8 @@ static bool wants(const struct call *call, void *const *ptr, size_t bytes) {
   return serving() && call->outermost && ptr != NULL && bytes > 0 && !capturing() && !call_from_communication(call);
 }
 
-// A driver call fails without a context; a runtime call makes one, which what follows it
-// may rely on.
+// Whether a context is current. If none is, a call of the runtime makes one, as the real call would: later
+// calls rely on it. A call of the driver fails without one.
 static bool has_context(const struct call *call) {
   static struct entry free_entry = {.name = "cudaFree"};
   const struct driver *driver = driver_get();
@@ -37,7 +37,7 @@ bool serve_alloc(const struct call *call, void **ptr, size_t bytes) {
   if (!wants(call, ptr, bytes) || !has_context(call)) return false;
   void *block = memprof_malloc(bytes, call_device(), NULL);
   if (block != NULL) *ptr = block;
-  return block != NULL;  // or the real call fails as it would have, and says so its own way
+  return block != NULL;  // otherwise the real call fails as it would without memprof
 }
 
 static void *arena_stream(void *stream) { return stream == NULL ? (void *)STREAM_LEGACY : stream; }
@@ -51,7 +51,7 @@ bool serve_alloc_async(const struct call *call, void **ptr, size_t bytes, void *
   return block != NULL;
 }
 
-// The arena of a served pointer. *error is set where the pointer is ours but no block.
+// The arena of a served pointer, or NULL. *error is set to an error if no live block begins there.
 static struct arena *served(const struct call *call, void *ptr, cuda_error *error) {
   size_t provided;
   struct arena *arena = ptr != NULL && call->outermost && serving() ? arena_of((uintptr_t)ptr) : NULL;
@@ -59,8 +59,8 @@ static struct arena *served(const struct call *call, void *ptr, cuda_error *erro
   return arena;
 }
 
-// Waits until nothing uses the block, and gives it back. Where the device cannot be waited
-// for, because it has failed, the block stays and the caller is told what failed.
+// Frees the block after waiting for the device. If that fails, the block stays allocated, and *error is the
+// error of a real wait.
 static void free_after_device(const struct call *call, const struct arena *arena, void *ptr, cuda_error *error) {
   if (driver_synchronize(arena->gpu->vmm.device)) {
     memprof_free(ptr, 0, 0, NULL);
@@ -71,7 +71,8 @@ static void free_after_device(const struct call *call, const struct arena *arena
   *error = again != NULL ? again() : CUDA_NOT_FOUND;
 }
 
-// A capture forbids to wait: reuse does, for what the legacy stream has queued by its end.
+// Frees the block during a capture, when the device must not be waited for: the block becomes pending until
+// the legacy stream has finished what is queued on it when the capture ends.
 static void free_after_capture(const struct arena *arena, void *ptr) {
   memprof_record_stream(ptr, arena->stream == (void *)STREAM_LEGACY ? NULL : (void *)STREAM_LEGACY);
   memprof_free(ptr, 0, 0, NULL);
@@ -98,7 +99,7 @@ bool serve_free_async(const struct call *call, void *ptr, void *stream, cuda_err
   if (arena == NULL) return false;
   if (*error != CUDA_OK) return true;
   if (in_capture(stream)) {
-    // The graph frees it, each time it is launched and not before.
+    // The free is part of the graph: it happens at each launch, not now.
     problem("block %p was freed inside a captured graph and is kept", ptr);
   } else if (arena->main) {
     if (capturing())
@@ -112,8 +113,7 @@ bool serve_free_async(const struct call *call, void *ptr, void *stream, cuda_err
   return true;
 }
 
-// A later stream may get the same handle, and with it the arena, while work of this one
-// still runs.
+// A later stream may get the same handle, and with it the arena, while work of this stream still runs.
 void serve_stream_ends(void *stream) {
   static struct entry entry = {.name = "cuStreamSynchronize"};
   if (!serving() || capturing()) return;

@@ -1,4 +1,4 @@
-// table.c - the wrapped functions by name, and the real ones behind them.
+// table.c - finds wrapped functions by name, and the real function behind each.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <limits.h>
@@ -42,14 +42,14 @@ static struct entry *exported_at(const char *asked, const void *function) {
   return NULL;
 }
 
-// The newest variant that a program of `version` means.
+// The newest variant that a program built for CUDA `version` gets.
 static struct entry *meant(const char *asked, int version, bool per_thread) {
   struct entry *best = NULL;
   for (int i = 0; i < TABLES; i++) {
     for (struct entry *entry = tables[i]; entry->name != NULL; entry++) {
       if (entry->asked == NULL || strcmp(entry->asked, asked) != 0 || entry->since > version) continue;
       if (entry->exact || (entry->per_thread && !per_thread)) continue;
-      // Few functions have a variant for threads: the common one stands in.
+      // If a function has no variant for the threads' default streams, the common one is used.
       const bool better = best == NULL || (entry->per_thread == best->per_thread ? entry->since > best->since : entry->per_thread);
       if (better) best = entry;
     }
@@ -66,7 +66,7 @@ static bool is_ours(const void *function) {
   return false;
 }
 
-// The definition after ours on the way that the linker looks for everybody.
+// The definition that the linker would use for all callers without the hook.
 static void *next(const struct entry *entry) {
   void *function = real_dlsym(RTLD_NEXT, entry->name);
   return function == entry->ours ? NULL : function;
@@ -80,7 +80,7 @@ static void *in_library(const char *library, const struct entry *entry) {
   return function == entry->ours ? NULL : function;
 }
 
-// Libraries that were loaded privately are not on everybody's way, so they are asked by name.
+// The linker does not search libraries that were loaded privately (RTLD_LOCAL), so they are asked by name.
 static void *by_name(const struct entry *entry) {
   static const char *const libraries[] = {"libcudart.so.13", "libcudart.so.12", "libcudart.so.11.0", "libcuda.so.1"};
   void *function = NULL;
@@ -101,7 +101,7 @@ void *entry_real(struct entry *entry) {
   return remember(entry, found != NULL ? found : by_name(entry));
 }
 
-// The linker would have looked further in what the caller was loaded with.
+// The definition in the scope of the caller's library, where the linker would search next.
 static void *of_caller(const struct call *call) {
   static __thread struct call last;
   static __thread void *function;
@@ -112,8 +112,8 @@ static void *of_caller(const struct call *call) {
   return function;
 }
 
-// A process may have several runtimes, each with a state of its own: a call must reach the
-// one it was meant for.
+// A process may have several runtimes, each with a state of its own, and a call must reach the one that it
+// was meant for.
 void *call_real(const struct call *call) {
   struct entry *entry = call->entry;
   void *known = atomic_load_explicit(&entry->real, memory_order_acquire);
@@ -125,8 +125,8 @@ void *call_real(const struct call *call) {
   return found != NULL ? found : by_name(entry);
 }
 
-// There is one driver. Of several runtimes the one that everybody's calls reach is wrapped,
-// or else the first that was looked up; what others do is seen where they call the driver.
+// There is one driver. Of several runtimes one is wrapped: the one that the linker uses for all callers, or
+// else the first that was looked up. The others are seen where they call the driver.
 static void *exchange(struct entry *entry, void *found) {
   if (entry->asked != NULL) return entry_real(entry) != NULL ? entry->ours : found;
   void *common = atomic_load_explicit(&entry->real, memory_order_acquire), *first = NULL;

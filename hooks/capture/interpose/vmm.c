@@ -1,9 +1,9 @@
-// vmm.c - physical memory that others create by virtual memory management.
+// vmm.c - physical memory that the job creates by virtual memory management.
 //
-// Our own never comes by here: device/driver.c holds the real functions. Memory is gone when its
-// handle was released as often as it was taken and its last mapping is gone, whichever
-// comes last; many programs release a handle as soon as it is mapped. In the trace the
-// handle stands for the address.
+// The hook's own handles never come by here: device/driver.c calls the real functions. Memory is freed when
+// its handle was released as often as it was retained and its last mapping is unmapped, whichever comes
+// last; many programs release a handle as soon as it is mapped. In the trace the handle stands for the
+// address.
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
