@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/kv"
@@ -28,6 +29,11 @@ type (
 	StackFrame       = keyframes.StackFrame
 	Reason           = keyframes.Reason
 	Band             = keyframes.Band
+	Graphs           = graphs.Result
+	GraphStore       = graphs.Store
+	GraphShape       = graphs.Shape
+	GraphInputs      = graphs.Inputs
+	GraphWhatIf      = graphs.WhatIf
 	Instant          = ledger.Instant
 	ArenaInfo        = ledger.Info
 	AddressMap       = ledger.AddressMap

@@ -33,8 +33,8 @@ func (a *analyzer) alloc(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
-	if ar.window != nil {
-		return a.rangeAlloc(ar, e)
+	if ar.graphs.InRange() {
+		return a.graphs.RangeAlloc(ar.graphs, e)
 	}
 	if len(ar.waiting) > 0 {
 		a.resolve(ar, e.Requested, true)
@@ -64,13 +64,13 @@ func (a *analyzer) restore(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
-	if ar.window != nil {
-		return a.rangeAlloc(ar, e)
+	if ar.graphs.InRange() {
+		return a.graphs.RangeAlloc(ar.graphs, e)
 	}
 	if err := a.handOut(ar, e); err != nil {
 		return err
 	}
-	a.graphRestored(ar)
+	a.graphs.Restored(ar.graphs)
 	return a.settle(ar, e)
 }
 
@@ -87,8 +87,8 @@ func (a *analyzer) handOut(ar *arena, e *trace.Event) error {
 	if ar.tag != nil {
 		ar.device.pauses.Allocated(ar.tag)
 	}
-	if ar.pooled && (a.attribution.Capturing() || ar.Over) && e.Kind == trace.KindAlloc {
-		a.graphAllocated(ar, e)
+	if e.Kind == trace.KindAlloc {
+		a.graphs.Allocated(ar.graphs, e)
 	}
 	return nil
 }
@@ -98,8 +98,8 @@ func (a *analyzer) free(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
-	if ar.window != nil {
-		return a.rangeFreed(ar, e)
+	if ar.graphs.InRange() {
+		return a.graphs.RangeFreed(ar.graphs, e)
 	}
 	i, err := a.ledger.Occupied(ar.Arena, e, ledger.LiveSegment)
 	if err != nil {
@@ -114,16 +114,16 @@ func (a *analyzer) free(e *trace.Event) error {
 		d.trend.Freed(s.Block())
 	}
 	if a.ledger.Free(ar.Arena, i, e.Seq) {
-		a.graphWaits(ar, e)
+		a.graphs.Waits(ar.graphs, e)
 	} else {
-		a.graphFreed(ar, e)
+		a.graphs.Freed(ar.graphs, e)
 	}
 	return a.settle(ar, e)
 }
 
 func (a *analyzer) freeDone(e *trace.Event) error {
 	ar, err := a.arenaOf(e)
-	if err != nil || ar.window != nil {
+	if err != nil || ar.graphs.InRange() {
 		return err
 	}
 	i, err := a.ledger.Occupied(ar.Arena, e, ledger.PendingSegment)
@@ -131,14 +131,14 @@ func (a *analyzer) freeDone(e *trace.Event) error {
 		return err
 	}
 	a.ledger.FreeDone(ar.Arena, i)
-	a.graphFreed(ar, e)
+	a.graphs.Freed(ar.graphs, e)
 	return a.settle(ar, e)
 }
 
 // streamUse makes the coming free of a block pending, if the stream is not its own.
 func (a *analyzer) streamUse(e *trace.Event) error {
 	ar, err := a.arenaOf(e)
-	if err != nil || ar.window != nil {
+	if err != nil || ar.graphs.InRange() {
 		return err
 	}
 	i, err := a.ledger.Occupied(ar.Arena, e, ledger.LiveSegment)
@@ -161,15 +161,15 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	if err := a.ledger.CanMap(ar.Arena, r); err != nil {
 		return err
 	}
-	if ar.window != nil {
+	if ar.graphs.InRange() {
 		return fmt.Errorf("arena %d is a range of a graph memory, which maps nothing", e.Arena)
 	}
-	if err := a.lies(ar, r, e); err != nil {
+	if err := a.graphs.Mapping(ar.graphs, r, e); err != nil {
 		return err
 	}
 	_, again := ar.Extent(r)
 	switch {
-	case a.opening, ar.Over, ar.backs():
+	case a.opening, ar.Over, ar.graphs.Backs():
 	case again:
 		ar.device.result.Remaps++
 	default:
@@ -181,9 +181,7 @@ func (a *analyzer) mapped(e *trace.Event) error {
 		ar.device.keys.Map(ar.Index, r, e.Seq, region)
 	}
 	a.residency(ar, e.Time)
-	if ar.store != nil {
-		ar.store.grow(r.Bytes())
-	}
+	ar.graphs.Grew(r.Bytes())
 	return a.settle(ar, e)
 }
 
@@ -203,9 +201,7 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 	if ar.device.keys != nil {
 		ar.device.keys.Unmap(ar.Index, r)
 	}
-	if ar.store != nil {
-		ar.store.grow(-r.Bytes())
-	}
+	ar.graphs.Grew(-r.Bytes())
 	a.residency(ar, e.Time)
 	return a.settle(ar, e)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/kv"
@@ -90,6 +91,7 @@ func newAnalyzer(opt Options) *analyzer {
 	a := &analyzer{opt: opt.withDefaults(), ledger: ledger.New()}
 	a.attribution = attribution.New(attribution.Options{Text: a.opt.Text, Top: a.opt.Top, Groups: a.opt.Groups})
 	a.kv = kv.New(a.opt.Text)
+	a.graphs = graphs.New(a.ledger, a.attribution, a.opt.Text, func(index int32, e *trace.Event) error { return a.settle(a.arenas[index], e) })
 	a.moment = a.nextMoment()
 	if a.opt.Explore {
 		a.history, a.bands = keyframes.NewHistory(keyframes.DefaultHistory), keyframes.NewBands()
@@ -116,7 +118,7 @@ type analyzer struct {
 	foreign     map[int64]foreign  // blocks that no arena served, by address
 	moment      int64              // the next of Options.Moments
 	momentsPast int                // how many of them lie behind
-	graphs      graphs
+	graphs      *graphs.Tracker
 
 	walked   int64 // segments, by looks at all of an arena
 	unwalked int64 // such looks that there was no time for
@@ -230,9 +232,13 @@ func (a *analyzer) rare(e *trace.Event) error {
 	case trace.KindLabel:
 		a.label(e)
 	case trace.KindCaptureBegin, trace.KindCaptureEnd:
-		return a.capture(e)
+		return a.graphs.Capture(e)
 	case trace.KindAlias, trace.KindUnalias:
-		return a.aliased(e)
+		ar, err := a.arenaOf(e)
+		if err != nil {
+			return err
+		}
+		return a.graphs.Alias(ar.graphs, e)
 	case trace.KindPoolRelease:
 		return a.release(e)
 	case trace.KindPause:
@@ -272,9 +278,8 @@ func (a *analyzer) rare(e *trace.Event) error {
 // What a process has at most. No job comes near these; where all of them are looked at again and
 // again, they keep the pass linear in events.
 const (
-	maxDevices   = 1024 // ordinals are below
-	mostTags     = 1024 // of arenas, on a device
-	mostCaptures = 1024 // open at once
+	maxDevices = 1024 // ordinals are below
+	mostTags   = 1024 // of arenas, on a device
 )
 
 func (a *analyzer) deviceOf(id int32) *device {
@@ -309,8 +314,8 @@ func (a *analyzer) release(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
-	if ar.window != nil {
-		return a.rangeReleased(ar)
+	if ar.graphs.InRange() {
+		return a.graphs.RangeReleased(ar.graphs)
 	}
 	return a.ledger.Release(ar.Arena)
 }
@@ -320,7 +325,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 	if err != nil || made == nil {
 		return err
 	}
-	ar := &arena{Arena: made, device: a.deviceOf(e.Device), pooled: attribution.Pooled(made.Info.Options)}
+	ar := &arena{Arena: made, device: a.deviceOf(e.Device)}
 	a.followTags(ar)
 	ar.watched()
 	ar.tagged()
@@ -329,7 +334,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 	}
 	a.arenas = append(a.arenas, ar)
 	a.attribution.Arena(made.Info.Options)
-	a.describeGraphMemory(ar, e)
+	ar.graphs = a.graphs.Arena(made, e)
 	return nil
 }
 
@@ -392,7 +397,7 @@ func (a *analyzer) finishDevice(d *device) error {
 	for _, u := range d.tags {
 		d.result.Tags = append(d.result.Tags, u.TagUse)
 	}
-	a.finishGraphs(d)
+	d.result.Graphs = a.graphs.Finish(d.ID, d.MaxR+d.result.External.Peak) // each at its own moment
 	return a.finishKeyframes(d)
 }
 

@@ -1,6 +1,12 @@
-package analysis
+// Package graphs follows what the CUDA graphs of a process hold memory for: the captures in private
+// pools, and the ranges of graph memories. At the end of the pass it replays the requests of captures
+// in other pools, by package graphpool.
+//
+// It knows the ledger, in which the store of a graph memory is an arena like any other. Blocks in ranges
+// of a graph memory share physical memory: they are kept here and not in the ledger.
+package graphs
 
-// Graphs is what CUDA graphs of a device hold memory for.
+// Result is what the CUDA graphs of a device hold memory for.
 //
 // A shape is what replays at one time: the captures of one range of a graph memory, or those of
 // one pool that have one name, or a capture without a name. A store is physical memory that
@@ -22,20 +28,20 @@ package analysis
 // Blocks in a range of a graph memory are in no T or C of the device: their addresses are
 // others' memory too. The store's bytes are in R once; what has been handed out of them is
 // external, as in a pool whose graph has been captured.
-type Graphs struct {
-	Captures int64        // that ended
-	Stores   []GraphStore // in the order they were first used in
+type Result struct {
+	Captures int64   // that ended
+	Stores   []Store // in the order they were first used in
 	// WhatIfs are of the captures in pools: first of those that have a pool to themselves,
 	// then of each pool with several shapes.
-	WhatIfs []GraphWhatIf
+	WhatIfs []WhatIf
 }
 
-// GraphStore is a private pool that was captured in, or a graph memory.
-type GraphStore struct {
+// Store is a private pool that was captured in, or a graph memory.
+type Store struct {
 	Memory   string // the number of the graph memory; "" for a pool
 	Pool     string // the pool's name; "" for a graph memory
 	Released bool   // before the end of the trace
-	Shapes   []GraphShape
+	Shapes   []Shape
 
 	Physical, Final int64 // greatest R, and R after the last event
 	Sum             int64 // Σ footprint
@@ -44,19 +50,19 @@ type GraphStore struct {
 	Saved           int64 // Sum - Distinct
 	Untouched       int64 // Physical - Distinct
 	Aliased         int64 // greatest sum of bytes mapped in ranges; 0 for a pool
-	Inputs          GraphInputs
+	Inputs          Inputs
 }
 
-// GraphInputs are the persistent inputs of a store's shapes, as far as captures told of them.
+// Inputs are the persistent inputs of a store's shapes, as far as captures told of them.
 // They are the caller's word. Inputs lie on the device, so that more than the process ever had
 // there is no number: then both are -1.
-type GraphInputs struct {
+type Inputs struct {
 	Sum     int64 // bytes that each shape used of them, summed
 	Max     int64 // the most that a shape used: what one set of buffers for all takes
 	Unknown int   // shapes that reported more than there can be
 }
 
-func (in *GraphInputs) add(bytes int64) {
+func (in *Inputs) add(bytes int64) {
 	if bytes < 0 {
 		in.Unknown++
 	}
@@ -67,8 +73,8 @@ func (in *GraphInputs) add(bytes int64) {
 	in.Sum, in.Max = in.Sum+bytes, max(in.Max, bytes)
 }
 
-// GraphShape is one shape of a store.
-type GraphShape struct {
+// Shape is one shape of a store.
+type Shape struct {
 	Name       string
 	Seq, Start int64 // of its first capture, or of its range
 	Captures   int64
@@ -84,18 +90,18 @@ type GraphShape struct {
 }
 
 // Footprint is the physical memory of the shape.
-func (s *GraphShape) Footprint() int64 { return s.Own + s.Shared }
+func (s *Shape) Footprint() int64 { return s.Own + s.Shared }
 
-// GraphWhatIf is what the captures of pools would have used under other policies: their
+// WhatIf is what the captures of pools would have used under other policies: their
 // requests replayed, by the allocator's own policy; see package graphpool.
-type GraphWhatIf struct {
+type WhatIf struct {
 	Pool    string // of the captures; "" for those that have a pool each
 	Shapes  int
 	Unnamed int    // shapes that are a capture without a name: it may be a piece of a larger one
 	Model   string // "bfc", "torch": whose policy was replayed
 	Why     string // nothing was replayed; "" if it was
 
-	Physical  int64 // what was recorded, for comparison: as GraphStore.Physical, summed
+	Physical  int64 // what was recorded, for comparison: as Store.Physical, summed
 	Recorded  int64 // replayed as recorded; the same as Physical if the model is right
 	Separate  int64
 	Largest   int64 // the greatest alone

@@ -1,4 +1,4 @@
-package analysis
+package graphs
 
 import (
 	"cmp"
@@ -8,20 +8,21 @@ import (
 	"github.com/memprof/memprof/bfc"
 )
 
-// finishGraphs sums up the captures of a device; nil where there were none.
-func (a *analyzer) finishGraphs(d *device) {
-	g := a.graphs.byDevice[d.ID]
-	if g == nil || g.captures == 0 && len(g.stores) == 0 {
-		return
+// Finish sums up the captures of a device; nil where there were none. most is at least what the process
+// ever had on the device, in bytes.
+func (g *Tracker) Finish(device int32, most int64) *Result {
+	d := g.byDevice[device]
+	if d == nil || d.captures == 0 && len(d.stores) == 0 {
+		return nil
 	}
-	for _, w := range g.ranges {
+	for _, w := range d.ranges {
 		w.settle()
 	}
-	out := &Graphs{Captures: g.captures}
-	var alone, several []*graphStore
-	for _, s := range g.stores {
-		s.finish(d.mostEver())
-		out.Stores = append(out.Stores, s.GraphStore)
+	out := &Result{Captures: d.captures}
+	var alone, several []*storeState
+	for _, s := range d.stores {
+		s.finish(most)
+		out.Stores = append(out.Stores, s.Store)
 		switch {
 		case s.Memory != "":
 		case len(s.shapes) == 1:
@@ -36,20 +37,16 @@ func (a *analyzer) finishGraphs(d *device) {
 	for _, s := range several {
 		out.WhatIfs = append(out.WhatIfs, whatIf(s.Pool, s))
 	}
-	d.result.Graphs = out
+	return out
 }
 
-// mostEver is more than the process had on the device at any time, as its events tell: what
-// arenas and other libraries had, each at its own peak.
-func (d *device) mostEver() int64 { return d.MaxR + d.result.External.Peak }
-
 // finish sums up a store of a device on which the process had so many bytes at most.
-func (s *graphStore) finish(most int64) {
+func (s *storeState) finish(most int64) {
 	s.Final = s.r
-	s.Released = len(s.arenas) > 0 && !slices.ContainsFunc(s.arenas, func(ar *arena) bool { return !ar.Released })
+	s.Released = len(s.arenas) > 0 && !slices.ContainsFunc(s.arenas, func(ar *Arena) bool { return !ar.Released })
 	s.divide()
 	for _, shape := range s.shapes {
-		g := &shape.GraphShape
+		g := &shape.Shape
 		if s.Memory == "" {
 			g.Address = g.Footprint()
 		}
@@ -75,7 +72,7 @@ type border struct {
 // divide tells own pages from shared ones: it goes through the addresses in order and knows how
 // many shapes have the pages there, and the sum of their numbers, which is the number of the
 // only one.
-func (s *graphStore) divide() {
+func (s *storeState) divide() {
 	for _, ar := range s.arenas {
 		var borders []border
 		for i, shape := range s.shapes {
@@ -102,9 +99,9 @@ func (s *graphStore) divide() {
 }
 
 // whatIf replays the shapes of stores: of one pool, or of several that have one shape each.
-func whatIf(pool string, stores ...*graphStore) GraphWhatIf {
-	w := GraphWhatIf{Pool: pool}
-	var all []*graphShape
+func whatIf(pool string, stores ...*storeState) WhatIf {
+	w := WhatIf{Pool: pool}
+	var all []*shapeState
 	for _, s := range stores {
 		w.Physical += s.Physical
 		w.Why = cmp.Or(w.Why, s.why)
@@ -150,7 +147,7 @@ func whatIf(pool string, stores ...*graphStore) GraphWhatIf {
 // models are that of the allocator that served an arena, its name, and that of a graph memory
 // beside it, which leaves nothing of a chunk unused: what is handed out in excess in the largest
 // range counts for all.
-func (ar *arena) models() (name string, pool, memory graphpool.Model) {
+func (ar *Arena) models() (name string, pool, memory graphpool.Model) {
 	if ar.Sampled {
 		return "torch", graphpool.Torch, graphpool.Torch
 	}
@@ -166,8 +163,8 @@ func (ar *arena) models() (name string, pool, memory graphpool.Model) {
 }
 
 // sequences are the requests of shapes in the order they began, ready to be made in another one.
-func sequences(all []*graphShape) (shapes []*graphpool.Shape) {
-	slices.SortFunc(all, func(x, y *graphShape) int { return cmp.Compare(x.index, y.index) })
+func sequences(all []*shapeState) (shapes []*graphpool.Shape) {
+	slices.SortFunc(all, func(x, y *shapeState) int { return cmp.Compare(x.index, y.index) })
 	end := all[len(all)-1].index
 	for i, s := range all {
 		ops, late := s.ops, []graphpool.Late(nil)

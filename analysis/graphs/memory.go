@@ -1,12 +1,12 @@
-package analysis
+package graphs
 
 import (
 	"cmp"
 	"fmt"
-	"github.com/memprof/memprof/analysis/ledger"
 	"slices"
-	"strconv"
 
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -17,15 +17,15 @@ import (
 // from a range and divide them by itself: its arena lies over the range, and none of its memory
 // is the device's a second time.
 
-// graphRange is one range while an arena is in it.
-type graphRange struct {
+// memoryRange is one range while an arena is in it.
+type memoryRange struct {
 	device   int32
 	base, to int64  // its addresses
 	pool     string // of its arenas
-	shape    *graphShape
+	shape    *shapeState
 	arenas   int
-	aliases  []graphAlias         // by address
-	blocks   map[int64]graphBlock // by address
+	aliases  []alias              // by address
+	blocks   map[int64]blockState // by address
 
 	// T and C of the arenas that lie over it, and the greatest they were.
 	over                       bool // one did
@@ -33,19 +33,25 @@ type graphRange struct {
 	untold                     bool // the chunks of what lies over it are not told
 }
 
-// graphAlias is a stretch of a range and where in the store it is.
-type graphAlias struct {
+// alias is a stretch of a range and where in the store it is.
+type alias struct {
 	ledger.Range
 	offset int64
 }
 
-// describeGraphMemory is told of a new arena whose options may name a graph memory.
-func (a *analyzer) describeGraphMemory(ar *arena, e *trace.Event) {
+// Arena adds a new arena, described by an event. Its options may name a graph memory.
+func (g *Tracker) Arena(of *ledger.Arena, e *trace.Event) *Arena {
+	ar := &Arena{Arena: of, pooled: attribution.Pooled(of.Info.Options)}
+	g.describe(ar, e)
+	return ar
+}
+
+func (g *Tracker) describe(ar *Arena, e *trace.Event) {
 	number := ar.Info.Options["graph_memory"]
 	if number == "" {
 		return
 	}
-	d := a.graphs.of(ar.Info.Device)
+	d := g.of(ar.Info.Device)
 	store := d.memory(number)
 	if ar.Info.Options["store"] != "" {
 		store.has(ar)
@@ -59,28 +65,28 @@ func (a *analyzer) describeGraphMemory(ar *arena, e *trace.Event) {
 	}
 	shape := d.newShape(store, ar.Info.Options["shape"], e.Seq, e.Time)
 	shape.Address = ar.Info.Reservation
-	ar.window = &graphRange{
+	ar.window = &memoryRange{
 		device: ar.Info.Device, base: ar.Info.Base, to: ar.Info.Base + ar.Info.Reservation, pool: ar.Info.Options["pool"],
-		shape: shape, arenas: 1, blocks: map[int64]graphBlock{},
+		shape: shape, arenas: 1, blocks: map[int64]blockState{},
 	}
 	d.ranges = slices.Insert(d.ranges, at, ar.window)
 }
 
-func byBase(r *graphRange, base int64) int { return cmp.Compare(r.base, base) }
+func byBase(r *memoryRange, base int64) int { return cmp.Compare(r.base, base) }
 
 // memory is the store of a graph memory.
-func (d *deviceGraphs) memory(number string) *graphStore {
-	at := slices.IndexFunc(d.stores, func(s *graphStore) bool { return s.Memory == number })
+func (d *deviceState) memory(number string) *storeState {
+	at := slices.IndexFunc(d.stores, func(s *storeState) bool { return s.Memory == number })
 	if at >= 0 {
 		return d.stores[at]
 	}
-	s := &graphStore{GraphStore: GraphStore{Memory: number}}
+	s := &storeState{Store: Store{Memory: number}}
 	d.stores = append(d.stores, s)
 	return s
 }
 
 // rangeAt is the range that an address lies in, or nil.
-func (d *deviceGraphs) rangeAt(addr int64) *graphRange {
+func (d *deviceState) rangeAt(addr int64) *memoryRange {
 	at, exact := slices.BinarySearchFunc(d.ranges, addr, byBase)
 	if !exact {
 		at--
@@ -91,12 +97,8 @@ func (d *deviceGraphs) rangeAt(addr int64) *graphRange {
 	return d.ranges[at]
 }
 
-// aliased takes an alias or an unalias.
-func (a *analyzer) aliased(e *trace.Event) error {
-	ar, err := a.arenaOf(e)
-	if err != nil {
-		return err
-	}
+// Alias takes an alias or an unalias event of an arena.
+func (g *Tracker) Alias(ar *Arena, e *trace.Event) error {
 	r, err := ledger.RangeOf(e)
 	if err != nil {
 		return err
@@ -105,7 +107,7 @@ func (a *analyzer) aliased(e *trace.Event) error {
 	if w == nil {
 		return fmt.Errorf("arena %d is no range of a graph memory", e.Arena)
 	}
-	at, there := slices.BinarySearchFunc(w.aliases, r.From, func(x graphAlias, addr int64) int { return cmp.Compare(x.From, addr) })
+	at, there := slices.BinarySearchFunc(w.aliases, r.From, func(x alias, addr int64) int { return cmp.Compare(x.From, addr) })
 	if e.Kind == trace.KindUnalias {
 		return w.unalias(r)
 	}
@@ -122,7 +124,7 @@ func (a *analyzer) aliased(e *trace.Event) error {
 		return fmt.Errorf("the store has no memory at %#x to %#x", pages.From, pages.To)
 	}
 	w.shape.touch(backing, pages)
-	w.aliases = slices.Insert(w.aliases, at, graphAlias{r, e.Requested})
+	w.aliases = slices.Insert(w.aliases, at, alias{r, e.Requested})
 	if at > 0 && w.aliases[at-1].joins(w.aliases[at]) {
 		w.aliases[at-1].To = r.To
 		w.aliases = slices.Delete(w.aliases, at, at+1)
@@ -133,13 +135,13 @@ func (a *analyzer) aliased(e *trace.Event) error {
 }
 
 // joins says whether next goes on where x ends, in the range and in the store.
-func (x graphAlias) joins(next graphAlias) bool {
+func (x alias) joins(next alias) bool {
 	return x.To == next.From && x.offset+x.Bytes() == next.offset
 }
 
 // unalias takes away what is seen in r.
-func (w *graphRange) unalias(r ledger.Range) error {
-	kept := make([]graphAlias, 0, len(w.aliases))
+func (w *memoryRange) unalias(r ledger.Range) error {
+	kept := make([]alias, 0, len(w.aliases))
 	gone := int64(0)
 	for _, x := range w.aliases {
 		from, to := max(x.From, r.From), min(x.To, r.To)
@@ -149,10 +151,10 @@ func (w *graphRange) unalias(r ledger.Range) error {
 		}
 		gone += to - from
 		if x.From < from {
-			kept = append(kept, graphAlias{ledger.Range{From: x.From, To: from}, x.offset})
+			kept = append(kept, alias{ledger.Range{From: x.From, To: from}, x.offset})
 		}
 		if x.To > to {
-			kept = append(kept, graphAlias{ledger.Range{From: to, To: x.To}, x.offset + to - x.From})
+			kept = append(kept, alias{ledger.Range{From: to, To: x.To}, x.offset + to - x.From})
 		}
 	}
 	if gone != r.Bytes() {
@@ -163,8 +165,8 @@ func (w *graphRange) unalias(r ledger.Range) error {
 	return nil
 }
 
-// rangeAlloc takes a block that was handed out in a range.
-func (a *analyzer) rangeAlloc(ar *arena, e *trace.Event) error {
+// RangeAlloc takes a block that was handed out in a range.
+func (g *Tracker) RangeAlloc(ar *Arena, e *trace.Event) error {
 	w := ar.window
 	if e.Requested < 0 || e.Provided <= 0 || e.Requested > e.Provided || e.Addr < w.base || e.Addr > w.to-e.Provided {
 		return fmt.Errorf("%d bytes asked for, %d provided", e.Requested, e.Provided)
@@ -172,14 +174,14 @@ func (a *analyzer) rangeAlloc(ar *arena, e *trace.Event) error {
 	if old, ok := w.blocks[e.Addr]; ok {
 		return fmt.Errorf("a block of %d bytes there is live", old.provided)
 	}
-	w.blocks[e.Addr] = graphBlock{shape: w.shape, requested: e.Requested, provided: e.Provided, number: -1}
+	w.blocks[e.Addr] = blockState{shape: w.shape, requested: e.Requested, provided: e.Provided, number: -1}
 	w.shape.takes(e.Requested, e.Provided, false)
-	a.graphs.joins(w)
-	return a.handedOut(w, ledger.Range{From: e.Addr, To: e.Addr + e.Provided}, e)
+	g.joins(w)
+	return g.handedOut(w, ledger.Range{From: e.Addr, To: e.Addr + e.Provided}, e)
 }
 
-// rangeFreed takes a free in a range. Whether it waits for a stream makes no difference here.
-func (a *analyzer) rangeFreed(ar *arena, e *trace.Event) error {
+// RangeFreed takes a free in a range. Whether it waits for a stream makes no difference here.
+func (g *Tracker) RangeFreed(ar *Arena, e *trace.Event) error {
 	w := ar.window
 	b, ok := w.blocks[e.Addr]
 	if e.Kind == trace.KindFreeDone {
@@ -195,7 +197,7 @@ func (a *analyzer) rangeFreed(ar *arena, e *trace.Event) error {
 }
 
 // joins has the capture at hand be one of the range: that of its pool, or the only one.
-func (g *graphs) joins(w *graphRange) {
+func (g *Tracker) joins(w *memoryRange) {
 	var found *capture
 	n := 0
 	for _, c := range g.open {
@@ -215,7 +217,7 @@ func (g *graphs) joins(w *graphRange) {
 }
 
 // in has a capture be one of a shape, which is called as the capture is.
-func (c *capture) in(s *graphShape) {
+func (c *capture) in(s *shapeState) {
 	if slices.Contains(c.shapes, s) {
 		return
 	}
@@ -227,7 +229,7 @@ func (c *capture) in(s *graphShape) {
 
 // handedOut is told that bytes of a range were handed out: none of those bytes of the store are
 // untouched any more.
-func (a *analyzer) handedOut(w *graphRange, r ledger.Range, e *trace.Event) error {
+func (g *Tracker) handedOut(w *memoryRange, r ledger.Range, e *trace.Event) error {
 	at := r.From
 	for _, x := range w.aliases {
 		if x.To <= at || x.From > at {
@@ -235,7 +237,7 @@ func (a *analyzer) handedOut(w *graphRange, r ledger.Range, e *trace.Event) erro
 		}
 		backing := w.shape.store.arenas[0]
 		from, to := x.offset+at-x.From, x.offset+min(x.To, r.To)-x.From
-		if err := a.spend(backing, ledger.Range{From: backing.Info.Base + from, To: backing.Info.Base + to}, e); err != nil {
+		if err := g.spend(backing, ledger.Range{From: backing.Info.Base + from, To: backing.Info.Base + to}, e); err != nil {
 			return err
 		}
 		if at = min(x.To, r.To); at == r.To {
@@ -246,16 +248,16 @@ func (a *analyzer) handedOut(w *graphRange, r ledger.Range, e *trace.Event) erro
 }
 
 // spend makes what is untouched of r, in a store, touched.
-func (a *analyzer) spend(ar *arena, r ledger.Range, e *trace.Event) error {
-	if err := a.ledger.Spend(ar.Arena, r); err != nil {
+func (g *Tracker) spend(ar *Arena, r ledger.Range, e *trace.Event) error {
+	if err := g.ledger.Spend(ar.Arena, r); err != nil {
 		return err
 	}
-	return a.settle(ar, e)
+	return g.settle(ar.Index, e)
 }
 
-// lies has an arena be over a range, if its first memory is in one.
-func (a *analyzer) lies(ar *arena, r ledger.Range, e *trace.Event) error {
-	d := a.graphs.byDevice[ar.Info.Device]
+// Mapping takes r, which is to be mapped: an arena whose first memory is in a range lies over it.
+func (g *Tracker) Mapping(ar *Arena, r ledger.Range, e *trace.Event) error {
+	d := g.byDevice[ar.Info.Device]
 	if d == nil || ar.R > 0 && !ar.Over {
 		return nil
 	}
@@ -265,20 +267,20 @@ func (a *analyzer) lies(ar *arena, r ledger.Range, e *trace.Event) error {
 	}
 	ar.LieOver()
 	w.over = true
-	return a.handedOut(w, r, e)
+	return g.handedOut(w, r, e)
 }
 
 // overlaid takes a block of an arena that lies over a range.
-func (d *deviceGraphs) overlaid(w *graphRange, ar *arena, e *trace.Event) {
+func (d *deviceState) overlaid(w *memoryRange, ar *Arena, e *trace.Event) {
 	w.overT += e.Requested
 	w.overC += e.Provided
 	w.mostT, w.mostC = max(w.mostT, w.overT), max(w.mostC, w.overC)
 	w.untold = w.untold || ar.Sampled
-	d.blocks[e.Addr] = graphBlock{shape: w.shape, requested: e.Requested, provided: e.Provided, number: -1}
+	d.blocks[e.Addr] = blockState{shape: w.shape, requested: e.Requested, provided: e.Provided, number: -1}
 }
 
 // bare gives back a block of an arena that lies over a range.
-func (d *deviceGraphs) bare(addr int64) {
+func (d *deviceState) bare(addr int64) {
 	b, ok := d.blocks[addr]
 	w := d.rangeAt(addr)
 	if !ok || w == nil {
@@ -289,9 +291,9 @@ func (d *deviceGraphs) bare(addr int64) {
 	w.overC -= b.provided
 }
 
-// rangeReleased ends an arena of a range, and the range with the last one.
-func (a *analyzer) rangeReleased(ar *arena) error {
-	if err := a.ledger.Release(ar.Arena); err != nil {
+// RangeReleased ends an arena of a range, and the range with the last one.
+func (g *Tracker) RangeReleased(ar *Arena) error {
+	if err := g.ledger.Release(ar.Arena); err != nil {
 		return err
 	}
 	w := ar.window
@@ -303,13 +305,13 @@ func (a *analyzer) rangeReleased(ar *arena) error {
 	for _, x := range w.aliases {
 		w.shape.store.aliased -= x.Bytes()
 	}
-	d := a.graphs.of(w.device)
-	d.ranges = slices.DeleteFunc(d.ranges, func(r *graphRange) bool { return r == w })
+	d := g.of(w.device)
+	d.ranges = slices.DeleteFunc(d.ranges, func(r *memoryRange) bool { return r == w })
 	return nil
 }
 
 // settle gives the shape what was requested in what lies over its range.
-func (w *graphRange) settle() {
+func (w *memoryRange) settle() {
 	if !w.over || w.mostT == 0 {
 		return
 	}
@@ -319,16 +321,3 @@ func (w *graphRange) settle() {
 	}
 	w.over = false
 }
-
-// bytesField is a field that holds bytes, 0 if there is none.
-func bytesField(text string) int64 {
-	n, err := strconv.ParseInt(text, 10, 64)
-	if err != nil || n < 0 {
-		return 0
-	}
-	return n
-}
-
-// backs says whether the arena is the store of a graph memory. What is free of it is free in the
-// range at hand too, so that no growth of it is for fragmentation or shows a growth of a heap.
-func (ar *arena) backs() bool { return ar.store != nil && ar.store.Memory != "" }

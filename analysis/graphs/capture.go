@@ -1,26 +1,31 @@
-package analysis
+package graphs
 
 import (
 	"fmt"
-	"github.com/memprof/memprof/analysis/ledger"
 	"slices"
 
+	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/graphpool"
+	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/trace"
 )
 
 const (
-	// maxGraphOps bounds the requests of captures that are kept to be replayed, of a device.
-	maxGraphOps = 1 << 20
-	// maxGraphBytes is the most that they ask for in all: no device has so many addresses.
-	maxGraphBytes = 1 << 56
+	// maxOps bounds the requests of captures that are kept to be replayed, of a device.
+	maxOps = 1 << 20
+	// maxBytes is the most that they ask for in all: no device has so many addresses.
+	maxBytes = 1 << 56
 )
 
-// graphs follows the captures of a process. Only what is allocated during one is looked at,
+// Tracker follows the captures of a process. Only what is allocated during one is looked at,
 // and what of that is freed.
-type graphs struct {
+type Tracker struct {
+	ledger   *ledger.Ledger
+	who      *attribution.Tracker
+	text     func(context int32) string
+	settle   func(index int32, e *trace.Event) error
 	open     []*capture
-	byDevice map[int32]*deviceGraphs
+	byDevice map[int32]*deviceState
 }
 
 // capture is one that has begun.
@@ -32,25 +37,25 @@ type capture struct {
 	seq    int64
 	begun  int64 // time
 	inputs int64
-	shapes []*graphShape // that have memory of it
+	shapes []*shapeState // that have memory of it
 }
 
-// deviceGraphs is the state of a device.
-type deviceGraphs struct {
+// deviceState is the state of a device.
+type deviceState struct {
 	captures int64
-	stores   []*graphStore
+	stores   []*storeState
 	pooled   int                  // shapes of pools so far
 	ops      int                  // kept
 	asked    int64                // bytes in them
-	blocks   map[int64]graphBlock // live or pending ones of shapes in pools, by address
-	ranges   []*graphRange
+	blocks   map[int64]blockState // live or pending ones of shapes in pools, by address
+	ranges   []*memoryRange
 }
 
-// graphStore is a GraphStore in the making.
-type graphStore struct {
-	GraphStore
-	arenas  []*arena // that make up its memory
-	shapes  []*graphShape
+// storeState is a Store in the making.
+type storeState struct {
+	Store
+	arenas  []*Arena // that make up its memory
+	shapes  []*shapeState
 	r       int64  // mapped now
 	aliased int64  // bytes mapped in ranges now
 	why     string // its requests cannot be replayed, "" if they can
@@ -60,10 +65,10 @@ type graphStore struct {
 	streams []int64
 }
 
-// graphShape is a GraphShape in the making.
-type graphShape struct {
-	GraphShape
-	store *graphStore
+// shapeState is a Shape in the making.
+type shapeState struct {
+	Shape
+	store *storeState
 	index int // among the shapes of pools of the device
 
 	t, c    int64
@@ -74,7 +79,7 @@ type graphShape struct {
 	late    []lateFree
 	blocks  int32
 	streams []int64
-	arena   *arena // one of those it was handed memory of: whose policy is replayed
+	arena   *Arena // one of those it was handed memory of: whose policy is replayed
 }
 
 // lateFree is a free, outside of captures of the block's shape.
@@ -84,50 +89,78 @@ type lateFree struct {
 	own   bool // the shape let go of it, and it waited for a stream
 }
 
-// graphBlock is a block that a capture made.
-type graphBlock struct {
-	shape               *graphShape
+// blockState is a block that a capture made.
+type blockState struct {
+	shape               *shapeState
 	requested, provided int64
 	number, logged      int32 // among the blocks of the shape and of the store; -1: not kept for replay
 	stream, on          int32 // as the shape and the store number it
 	let                 bool  // go of by its shape, and waiting for a stream
 }
 
-func (g *graphs) of(device int32) *deviceGraphs {
+func (g *Tracker) of(device int32) *deviceState {
 	d := g.byDevice[device]
 	if d == nil {
-		if g.byDevice == nil {
-			g.byDevice = map[int32]*deviceGraphs{}
-		}
-		d = &deviceGraphs{blocks: map[int64]graphBlock{}}
+		d = &deviceState{blocks: map[int64]blockState{}}
 		g.byDevice[device] = d
 	}
 	return d
 }
 
-// capture takes the begin or the end of one.
-func (a *analyzer) capture(e *trace.Event) error {
-	a.attribution.Capture(e.OpenCaptures())
+// New is a Tracker of a process without events. text gives the text of a context. settle is called with
+// an arena whose terms the tracker has changed, during an event.
+func New(of *ledger.Ledger, who *attribution.Tracker, text func(int32) string, settle func(index int32, e *trace.Event) error) *Tracker {
+	return &Tracker{ledger: of, who: who, text: text, settle: settle, byDevice: map[int32]*deviceState{}}
+}
+
+// Arena is what the tracker keeps of an arena.
+type Arena struct {
+	*ledger.Arena
+	pooled bool         // its options name a pool
+	store  *storeState  // that it is memory of
+	window *memoryRange // it is a range of a graph memory, and nothing of it is mapped
+}
+
+// InRange says whether the arena is a range of a graph memory: its blocks are not in the ledger.
+func (ar *Arena) InRange() bool { return ar.window != nil }
+
+// Backs says whether the arena is the store of a graph memory. What is free of it is free in the
+// ranges too, so none of its growths has a verdict.
+func (ar *Arena) Backs() bool { return ar.store != nil && ar.store.Memory != "" }
+
+// Grew takes a change of the mapped bytes of an arena.
+func (ar *Arena) Grew(bytes int64) {
+	if ar.store != nil {
+		ar.store.grow(bytes)
+	}
+}
+
+// maxOpen bounds the captures that are open at once, so that the pass stays linear in events.
+const maxOpen = 1024
+
+// Capture takes the begin or the end of a capture.
+func (g *Tracker) Capture(e *trace.Event) error {
+	g.who.Capture(e.OpenCaptures())
 	if e.Kind == trace.KindCaptureBegin {
-		if len(a.graphs.open) == mostCaptures {
-			return fmt.Errorf("more than %d captures at once", mostCaptures)
+		if len(g.open) == maxOpen {
+			return fmt.Errorf("more than %d captures at once", maxOpen)
 		}
-		a.captureBegins(e)
+		g.begins(e)
 	} else {
-		a.captureEnds(e)
+		g.ends(e)
 	}
 	return nil
 }
 
-// captureBegins takes a capture_begin.
-func (a *analyzer) captureBegins(e *trace.Event) {
-	fields := trace.ParseContext(e.Kind, a.opt.Text(e.Context))
+// begins takes a capture_begin.
+func (g *Tracker) begins(e *trace.Event) {
+	fields := trace.ParseContext(e.Kind, g.text(e.Context))
 	c := &capture{device: e.Device, stream: e.Stream, pool: fields.Get("pool"), name: fields.Get("name"), seq: e.Seq, begun: e.Time, inputs: fields.Count("inputs", 0)}
 	if c.name == "" {
-		c.name = a.attribution.Own()
+		c.name = g.who.Own()
 	}
-	a.graphs.open = append(a.graphs.open, c)
-	if d := a.graphs.byDevice[e.Device]; d != nil && c.pool != "" {
+	g.open = append(g.open, c)
+	if d := g.byDevice[e.Device]; d != nil && c.pool != "" {
 		for _, w := range d.ranges {
 			if w.pool == c.pool {
 				c.in(w.shape)
@@ -136,9 +169,8 @@ func (a *analyzer) captureBegins(e *trace.Event) {
 	}
 }
 
-// captureEnds takes a capture_end: the newest capture of its stream ends.
-func (a *analyzer) captureEnds(e *trace.Event) {
-	g := &a.graphs
+// ends takes a capture_end: the newest capture of its stream ends.
+func (g *Tracker) ends(e *trace.Event) {
 	for i := len(g.open) - 1; i >= 0; i-- {
 		c := g.open[i]
 		if c.stream != e.Stream || c.device != e.Device && c.device != trace.NoDevice && e.Device != trace.NoDevice {
@@ -165,7 +197,7 @@ func (a *analyzer) captureEnds(e *trace.Event) {
 
 // captureOf is the capture that an allocation in a pool's arena is part of, or nil: that of its
 // pool, or, of those whose pool is not known, the one on its stream or the only one.
-func (g *graphs) captureOf(ar *arena, stream int64) *capture {
+func (g *Tracker) captureOf(ar *Arena, stream int64) *capture {
 	pool := ar.Info.Options["pool"]
 	var only *capture
 	n := 0
@@ -188,16 +220,19 @@ func (g *graphs) captureOf(ar *arena, stream int64) *capture {
 	return nil
 }
 
-// graphAllocated is told of a block that was handed out in the arena of a pool while something was
-// captured.
-func (a *analyzer) graphAllocated(ar *arena, e *trace.Event) {
-	d := a.graphs.of(ar.Info.Device)
-	if w := d.rangeAt(e.Addr); ar.Over && w != nil {
-		d.overlaid(w, ar, e)
-		a.graphs.joins(w)
+// Allocated takes an alloc event, after it. Only blocks in the arena of a pool count, that are allocated
+// during a capture or lie over a range of a graph memory.
+func (g *Tracker) Allocated(ar *Arena, e *trace.Event) {
+	if !ar.pooled || !g.who.Capturing() && !ar.Over {
 		return
 	}
-	c := a.graphs.captureOf(ar, e.Stream)
+	d := g.of(ar.Info.Device)
+	if w := d.rangeAt(e.Addr); ar.Over && w != nil {
+		d.overlaid(w, ar, e)
+		g.joins(w)
+		return
+	}
+	c := g.captureOf(ar, e.Stream)
 	if c == nil {
 		return
 	}
@@ -210,7 +245,7 @@ func (a *analyzer) graphAllocated(ar *arena, e *trace.Event) {
 	s := d.shapeIn(store, c)
 	s.touch(ar, ledger.Range{From: e.Addr, To: e.Addr + e.Provided})
 	s.takes(e.Requested, e.Provided, ar.Sampled)
-	b := graphBlock{
+	b := blockState{
 		shape: s, requested: e.Requested, provided: e.Provided, number: -1,
 		stream: number(&s.streams, e.Stream), on: number(&store.streams, e.Stream),
 	}
@@ -218,11 +253,13 @@ func (a *analyzer) graphAllocated(ar *arena, e *trace.Event) {
 	d.blocks[e.Addr] = b
 }
 
-// graphFreed is told of a free in the arena of a pool that was captured in, or of the free_done
-// of one that waited.
-func (a *analyzer) graphFreed(ar *arena, e *trace.Event) {
-	d := a.graphs.byDevice[ar.Info.Device]
-	if d == nil || !ar.pooled {
+// Freed takes a free event that left nothing pending, or a free_done event.
+func (g *Tracker) Freed(ar *Arena, e *trace.Event) {
+	if !ar.pooled {
+		return
+	}
+	d := g.byDevice[ar.Info.Device]
+	if d == nil {
 		return
 	}
 	if ar.Over {
@@ -241,17 +278,20 @@ func (a *analyzer) graphFreed(ar *arena, e *trace.Event) {
 		return
 	}
 	s.store.log = append(s.store.log, graphpool.Op{Block: b.logged, Stream: b.on})
-	if a.graphs.capturing(s) {
+	if g.capturing(s) {
 		s.ops = append(s.ops, graphpool.Op{Block: b.number, Stream: b.stream})
 		return
 	}
 	s.late = append(s.late, lateFree{b.number, d.pooled - 1, b.let})
 }
 
-// graphWaits is told of a free that waits for a stream.
-func (a *analyzer) graphWaits(ar *arena, e *trace.Event) {
-	if d := a.graphs.byDevice[ar.Info.Device]; d != nil && ar.pooled {
-		if b, ok := d.blocks[e.Addr]; ok && a.graphs.capturing(b.shape) {
+// Waits takes a free event that left its block pending.
+func (g *Tracker) Waits(ar *Arena, e *trace.Event) {
+	if !ar.pooled {
+		return
+	}
+	if d := g.byDevice[ar.Info.Device]; d != nil {
+		if b, ok := d.blocks[e.Addr]; ok && g.capturing(b.shape) {
 			b.let = true
 			d.blocks[e.Addr] = b
 		}
@@ -259,32 +299,31 @@ func (a *analyzer) graphWaits(ar *arena, e *trace.Event) {
 }
 
 // capturing says whether a shape is being captured.
-func (g *graphs) capturing(s *graphShape) bool {
+func (g *Tracker) capturing(s *shapeState) bool {
 	return slices.ContainsFunc(g.open, func(c *capture) bool { return slices.Contains(c.shapes, s) })
 }
 
-// graphRestored is told that a checkpoint of a pool was restored: its blocks are not those of
-// requests any more.
-func (a *analyzer) graphRestored(ar *arena) {
-	if d := a.graphs.byDevice[ar.Info.Device]; d != nil && ar.pooled {
+// Restored takes a restore event: the blocks of a pool are not those of requests any more.
+func (g *Tracker) Restored(ar *Arena) {
+	if d := g.byDevice[ar.Info.Device]; d != nil && ar.pooled {
 		d.pool(ar.Info.Options["pool"]).why = "a checkpoint of the pool was restored"
 	}
 }
 
 // pool is the store of a pool.
-func (d *deviceGraphs) pool(name string) *graphStore {
+func (d *deviceState) pool(name string) *storeState {
 	for i := len(d.stores) - 1; i >= 0; i-- {
 		if s := d.stores[i]; s.Memory == "" && s.Pool == name {
 			return s
 		}
 	}
-	s := &graphStore{GraphStore: GraphStore{Pool: name}}
+	s := &storeState{Store: Store{Pool: name}}
 	d.stores = append(d.stores, s)
 	return s
 }
 
 // has makes an arena part of the store.
-func (s *graphStore) has(ar *arena) {
+func (s *storeState) has(ar *Arena) {
 	if ar.store == s {
 		return
 	}
@@ -294,14 +333,14 @@ func (s *graphStore) has(ar *arena) {
 }
 
 // grow follows what is mapped.
-func (s *graphStore) grow(bytes int64) {
+func (s *storeState) grow(bytes int64) {
 	s.r += bytes
 	s.Physical = max(s.Physical, s.r)
 }
 
 // shapeIn is the shape of a store that a capture is part of: the one that it has there already,
 // else that of its name, else a new one.
-func (d *deviceGraphs) shapeIn(store *graphStore, c *capture) *graphShape {
+func (d *deviceState) shapeIn(store *storeState, c *capture) *shapeState {
 	for _, s := range c.shapes {
 		if s.store == store {
 			return s
@@ -309,9 +348,9 @@ func (d *deviceGraphs) shapeIn(store *graphStore, c *capture) *graphShape {
 	}
 	at := -1
 	if c.name != "" {
-		at = slices.IndexFunc(store.shapes, func(s *graphShape) bool { return s.Name == c.name })
+		at = slices.IndexFunc(store.shapes, func(s *shapeState) bool { return s.Name == c.name })
 	}
-	var s *graphShape
+	var s *shapeState
 	if at >= 0 {
 		s = store.shapes[at]
 	} else {
@@ -321,8 +360,8 @@ func (d *deviceGraphs) shapeIn(store *graphStore, c *capture) *graphShape {
 	return s
 }
 
-func (d *deviceGraphs) newShape(store *graphStore, name string, seq, time int64) *graphShape {
-	s := &graphShape{GraphShape: GraphShape{Name: name, Seq: seq, Start: time}, store: store, within: -1, pages: map[int32]ledger.RangeSet{}}
+func (d *deviceState) newShape(store *storeState, name string, seq, time int64) *shapeState {
+	s := &shapeState{Shape: Shape{Name: name, Seq: seq, Start: time}, store: store, within: -1, pages: map[int32]ledger.RangeSet{}}
 	store.shapes = append(store.shapes, s)
 	if store.Memory == "" {
 		s.index = d.pooled
@@ -332,7 +371,7 @@ func (d *deviceGraphs) newShape(store *graphStore, name string, seq, time int64)
 }
 
 // takes is told of a new block.
-func (s *graphShape) takes(requested, provided int64, untold bool) {
+func (s *shapeState) takes(requested, provided int64, untold bool) {
 	s.t += requested
 	s.c += provided
 	s.Requested = max(s.Requested, s.t)
@@ -343,7 +382,7 @@ func (s *graphShape) takes(requested, provided int64, untold bool) {
 }
 
 // touch has the shape have been handed the pages of r.
-func (s *graphShape) touch(ar *arena, r ledger.Range) {
+func (s *shapeState) touch(ar *Arena, r ledger.Range) {
 	if s.within == ar.Index && r.From >= s.recent.From && r.To <= s.recent.To {
 		return
 	}
@@ -356,7 +395,7 @@ func (s *graphShape) touch(ar *arena, r ledger.Range) {
 
 // pagesOf are the pages that have a byte of r, which is mapped: the device's granules, or the
 // segments of an allocator that tells no more.
-func (ar *arena) pagesOf(r ledger.Range) ledger.Range {
+func (ar *Arena) pagesOf(r ledger.Range) ledger.Range {
 	unit := ar.Granularity()
 	pages := ledger.Range{From: r.From / unit * unit, To: (r.To + unit - 1) / unit * unit}
 	last, mapped := ar.Mapped().After(r.To - 1)
@@ -371,12 +410,12 @@ func (ar *arena) pagesOf(r ledger.Range) ledger.Range {
 }
 
 // keep keeps the request of a block to be replayed.
-func (d *deviceGraphs) keep(b *graphBlock, ar *arena) {
+func (d *deviceState) keep(b *blockState, ar *Arena) {
 	s := b.shape
 	if b.requested == 0 {
 		return
 	}
-	if d.ops >= maxGraphOps || b.requested > maxGraphBytes-d.asked {
+	if d.ops >= maxOps || b.requested > maxBytes-d.asked {
 		s.store.why = "there are more requests than are kept"
 		return
 	}
