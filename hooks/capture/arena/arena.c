@@ -155,7 +155,7 @@ void arena_event(const struct arena *arena, enum memprof_kind kind, uint64_t add
   });
 }
 
-// What the BFC asks of its memory. Each answer is an event.
+// What the allocator asks its memory (struct bfc_memory). Each answer is an event.
 
 void gpu_mapped(struct gpu *gpu, int64_t amount) {
   gpu->mapped += (uint64_t)amount;

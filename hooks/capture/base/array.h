@@ -5,7 +5,7 @@
 //   if (!array_reserve(&entries, &room, count + 1, sizeof *entries)) return false;
 //   entries[count++] = ...;
 //
-// Both begin as zeros. The elements are given back with free.
+// Both begin as zeros. The elements are freed with free.
 #ifndef MEMPROF_ARRAY_H
 #define MEMPROF_ARRAY_H
 

@@ -22,7 +22,7 @@ bool directory_make(struct directory *directory, const char *path) {
     return false;
   }
   if (mkdir(path, 0700) != 0) return false;
-  if (path[0] == '/' || realpath(path, directory->path) == NULL) strcpy(directory->path, path);  // the job may go elsewhere
+  if (path[0] == '/' || realpath(path, directory->path) == NULL) strcpy(directory->path, path);  // absolute: the job may change its working directory
   directory->apart = false;
   directory->opened = NO_FILE;
   return true;
@@ -34,8 +34,8 @@ void directory_apart(struct directory *mine, const struct directory *directory) 
   mine->apart = own_file_take(&mine->opened, open(mine->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
-// Whether a refusal says nothing of the disk: not every file system knows the call, nor lets
-// every sandbox make it, nor does a signal let every call through.
+// Whether an error does not mean that the disk is full: the file system lacks the call, a sandbox forbids
+// it, or a signal interrupted it.
 static bool is_of_the_call(int error) {
   return error == EOPNOTSUPP || error == EINVAL || error == ENOSYS || error == EPERM || error == EINTR;
 }
@@ -53,7 +53,7 @@ bool directory_create(const struct directory *directory, const char *name, size_
   const bool taken = own_file_take(file, number);
   const bool sized = taken && (directory->apart ? ftruncate(file->number, (off_t)bytes) : truncate(path, (off_t)bytes)) == 0;
   if (sized && allocate(file->number, bytes)) return true;
-  const int error = taken && !own_file_is_there(file) ? EBADF : errno;  // the job was faster
+  const int error = taken && !own_file_is_there(file) ? EBADF : errno;  // the job has closed the descriptor
   own_file_close(file);
   directory_remove(directory, name);
   errno = error;

@@ -8,10 +8,10 @@
 
 enum wanted { NOT_KNOWN, WANTED, UNWANTED };
 
-static _Atomic int wanted;   // enum wanted: whether this process is to be recorded
-static _Atomic bool used;    // CUDA was used: all parts have started
-static _Atomic bool begun;   // the same, from before the first has
-static _Atomic bool forked;  // this is a child of a process that had used it
+static _Atomic int wanted;   // enum wanted: whether `memprof record` wants this process served
+static _Atomic bool used;    // CUDA was used, and all parts have started
+static _Atomic bool begun;   // CUDA was used, and parts are starting or have started
+static _Atomic bool forked;  // this is a forked child of a process that had used CUDA
 static char spool[4096];
 
 // The bounds of the section that HOOK_PART fills, which the linker defines.
@@ -77,7 +77,7 @@ static void start(void) {
       if ((int)(*part)->order == order && (*part)->start != NULL) (*part)->start();
     }
   }
-  // Last: who sees it writes events at once, and must not do so before there is a spool.
+  // Last: a thread that sees it writes events at once, and must not do so before there is a spool.
   atomic_store_explicit(&used, true, memory_order_release);
 }
 

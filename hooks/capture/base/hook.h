@@ -20,7 +20,7 @@ bool hook_on(void);
 void hook_start(void);
 
 // $MEMPROF_SPOOL as it was when the hook was loaded, since the job may change its environment
-// later. It is the directory to record into, which nobody has checked; "-" if the process is
+// later. It is the directory to record into, which need not exist; "-" if the process is
 // served without being recorded; "" if it was not set.
 const char *hook_spool(void);
 

@@ -11,8 +11,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// Where the numbers of the job's own files do not come, since a new file has the lowest that
-// is free. Few descriptors are allowed? Then it keeps the number it has.
+// A number that the job's own files rarely reach, since a new file gets the lowest free one. If the limit of
+// descriptors is lower, the file keeps its number.
 enum { OUT_OF_THE_WAY = 500 };
 
 enum { POPULATE_WRITE = 23, SMALLEST_PAGE = 4096 };  // MADV_POPULATE_WRITE is newer than some headers
@@ -44,8 +44,8 @@ void *own_file_map(const struct own_file *file, size_t bytes) {
   if (start == MAP_FAILED) return NULL;
   struct stat about;
   const bool open = fstat(file->number, &about) == 0;
-  // Not the file: then it may not have been when it was mapped. Of another size: the job had given
-  // the number to a file of its own before it was taken.
+  // If the number is another file's now, it may have been so when it was mapped. If the size differs, the
+  // job gave the number to a file of its own before own_file_take.
   if (!open || about.st_dev != file->device || about.st_ino != file->inode || about.st_size != (off_t)bytes) {
     munmap(start, bytes);
     errno = open ? ESTALE : EBADF;
@@ -58,8 +58,8 @@ void *own_file_map(const struct own_file *file, size_t bytes) {
 int own_file_populate(void *start, size_t bytes) {
   if (madvise(start, bytes, POPULATE_WRITE) == 0) return 0;
   if (errno == EFAULT) return ENOSPC;
-  // A kernel before 5.14. It fails a system call that writes (the signal mask, say) where a store
-  // would be a SIGBUS.
+  // A kernel before 5.14. A system call that writes into the page, as that of the signal mask does, fails
+  // where a store would be a SIGBUS.
   enum { MASK = 8 };
   for (char *at = (char *)start + SMALLEST_PAGE - MASK; at < (char *)start + bytes; at += SMALLEST_PAGE) {
     if (syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, at, MASK) != 0) return ENOSPC;

@@ -14,7 +14,7 @@ static size_t bytes_of(uint8_t first) {
   return first >= 0xf0 && first < 0xf5 ? 4 : 0;
 }
 
-// Overlong forms, surrogates and what is beyond Unicode show in the second byte.
+// Overlong forms, surrogates and numbers beyond Unicode are recognised by the second byte.
 static bool may_follow(uint8_t first, uint8_t second) {
   if (first == 0xe0) return second >= 0xa0 && second < 0xc0;
   if (first == 0xed) return second >= 0x80 && second < 0xa0;

@@ -50,7 +50,7 @@ static bool reserve(struct vmm *vmm, uint64_t bytes) {
   const uint64_t last = vmm->limit;
   uint64_t addr;
   bytes = round_up(bytes, vmm->device->granularity);
-  // A granule more, for a gap. If the driver returns addresses right behind the last reservation, the
+  // A page more, for a gap. If the driver returns addresses right behind the last reservation, the
   // allocator would take both for one region, but no handle can be mapped across their border.
   if (last != 0) bytes += vmm->device->granularity;
   if (!array_reserve(&vmm->reservations, &vmm->reservation_room, vmm->reservation_count + 1, sizeof *vmm->reservations)) return false;

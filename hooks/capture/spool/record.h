@@ -7,7 +7,7 @@
 //     process       one page: who is recording, and how far it has come (struct memprof_process)
 //     000000.seg    65,536 records of 64 bytes, preallocated before it is mapped
 //     000001.seg    the next 65,536 ...
-//     problems      text, one line for each trouble of the hook's own, then zeros
+//     problems      text, one line for each error of the hook, then zeros
 //     strings       written by the collector: texts of segments it has deleted
 //
 // A slot is claimed by an atomic add on process.claimed; slot s lives in segment
@@ -21,9 +21,9 @@
 // `process` is locked for as long as the process lives: by F_OFD_SETLK (F_WRLCK, the whole
 // file), or by flock where the kernel has no such locks. The lock belongs to the open file,
 // which the process's mapping of the page keeps open: descriptors that the job closes do not
-// matter, and forked children have no part in it. F_GETLK, which sees POSIX locks (of hooks
-// before) as well, and a flock that does not wait tell a reader of it, in any PID namespace. A
-// reader that finds the file unlocked knows that no further slot will be committed.
+// matter, and forked children do not hold the lock. A reader tests it by F_GETLK, which also sees the
+// POSIX locks of older hooks, and by a flock that does not wait; both work in any PID namespace. If the
+// file is unlocked, no further slot will be committed.
 //
 // All numbers are little-endian. This header is the only description of the
 // format in C; trace/spool.go is its only other reader, and a test compares both.
@@ -38,15 +38,15 @@ enum { MEMPROF_RECORD_BYTES = 64, MEMPROF_SEGMENT_RECORDS = 65536 };
 // What happened. The numbers are part of the format; names are those of the
 // trace's `kind` column (trace/kind.go says what each column holds for each kind).
 enum memprof_kind {
-  MEMPROF_ARENA = 1,         // an arena came to be: addr, provided = reservation; requested = limit
+  MEMPROF_ARENA = 1,         // an arena was made: addr, provided = reservation; requested = limit
   MEMPROF_ALLOC = 2,         // a chunk was handed out
-  MEMPROF_FREE = 3,          // its owner gave it back
+  MEMPROF_FREE = 3,          // the job freed it
   MEMPROF_FREE_DONE = 4,     // a freed chunk that other streams used became reusable
-  MEMPROF_MAP = 5,           // physical memory was mapped: growth at the arena's end, or a remap inside it; requested = 0: ahead of need
-  MEMPROF_UNMAP = 6,         // physical memory of free granules was given back; requested > 0: taken for the request under way
+  MEMPROF_MAP = 5,           // physical memory was mapped: a growth at the arena's end, or a remap inside it; requested = 0: before a request needs it
+  MEMPROF_UNMAP = 6,         // free pages were unmapped; requested > 0: for the request under way
   MEMPROF_GROW_FAILED = 7,   // the device refused a growth of `requested` bytes
-  MEMPROF_RECLAIM = 8,       // an attempt failed (arena) or someone else needs memory (no arena): unmaps follow
-  MEMPROF_OOM = 9,           // the request failed for good
+  MEMPROF_RECLAIM = 8,       // an attempt failed (arena), or another library needs memory (no arena): unmaps follow
+  MEMPROF_OOM = 9,           // the request failed
   MEMPROF_ITERATION = 10,    // an iteration ended; requested = its number, from 0
   MEMPROF_PHASE_BEGIN = 11,
   MEMPROF_PHASE_END = 12,
@@ -60,21 +60,21 @@ enum memprof_kind {
   MEMPROF_RESUME = 20,
   MEMPROF_CAPTURE_BEGIN = 21,
   MEMPROF_CAPTURE_END = 22,
-  MEMPROF_EXTERNAL_ALLOC = 23, // memory taken outside our arenas; context = the call
+  MEMPROF_EXTERNAL_ALLOC = 23, // another library allocated memory; context = the call
   MEMPROF_EXTERNAL_FREE = 24,
   MEMPROF_DEVICE_USED = 25,  // the device's memory: provided = used bytes, requested = total bytes
   MEMPROF_MAP_FAILED = 26,   // the device refused to remap [addr, addr+requested)
   MEMPROF_STACK = 27,        // a node of the tree of call stacks: requested = its number, provided = its parent's, context = the frame
-  MEMPROF_LABEL = 28,        // what the live chunk at addr turned out to hold; context = fields
+  MEMPROF_LABEL = 28,        // what the live chunk at addr holds; context = fields
   MEMPROF_STATISTICS = 29,   // another allocator's own sums: provided = C, requested = R, addr = its greatest C
   MEMPROF_OVERHEAD = 30,     // provided = bytes, signed, that the device's use grew by; context = what was loaded
   MEMPROF_ALIAS = 31,        // an arena of a graph memory's range took `provided` bytes of its store at offset `requested`, seen at addr
-  MEMPROF_UNALIAS = 32,      // it gave them back
-  MEMPROF_KV_RESERVE = 40,   // slots of a cache of keys and values became a sequence's
-  MEMPROF_KV_APPEND = 41,    // tokens of a sequence were put into its slots
-  MEMPROF_KV_SHARE = 42,     // a sequence uses blocks that others use, or used, too
+  MEMPROF_UNALIAS = 32,      // it returned them
+  MEMPROF_KV_RESERVE = 40,   // a sequence got slots of a KV cache
+  MEMPROF_KV_APPEND = 41,    // tokens filled slots of a sequence
+  MEMPROF_KV_SHARE = 42,     // a sequence uses blocks of other sequences, or kept ones
   MEMPROF_KV_FREE = 43,      // a sequence gave up its slots
-  MEMPROF_KV_CACHE = 44,     // what a cache of keys and values is
+  MEMPROF_KV_CACHE = 44,     // describes a KV cache
   MEMPROF_LOST = 63,         // written by readers only: a slot claimed by a process that died
   MEMPROF_STRING = 255,      // not an event: a piece of a string (struct memprof_string)
 };
@@ -114,7 +114,7 @@ struct memprof_string {
 enum memprof_state {
   MEMPROF_RECORDING = 0,
   MEMPROF_CLOSED = 1,   // the process exited in order
-  MEMPROF_STOPPED = 2,  // the hook gave up (stop_errno, stop_reason); the job went on
+  MEMPROF_STOPPED = 2,  // the hook stopped recording (stop_errno, stop_reason); the job continues
 };
 
 // Libraries that `memprof record` sets environment variables for.

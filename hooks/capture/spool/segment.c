@@ -1,9 +1,8 @@
 // segment.c - see segment.h.
 //
-// Most of what a segment costs is the faulting in of its pages, so the order of calls
-// matters: a page that holds data when it is first stored into is only mapped, one that is a
-// hole or merely allocated is a transaction of the file system each. Zeros written in one
-// call besides let the file system take pages larger than 4 KiB.
+// Most of the cost of a segment are its page faults. A page that holds data is only mapped at its fault; a
+// page that is a hole, or only allocated, costs a transaction of the file system. So zeros are written
+// first, in one call, which also lets the file system use pages larger than 4 KiB.
 #define _GNU_SOURCE
 #include "spool/segment.h"
 
@@ -14,7 +13,8 @@
 
 enum { ZEROS = 65536, PIECES = SEGMENT_BYTES / ZEROS };
 
-// By descriptor, which only a thread may do whose descriptors are out of the job's reach.
+// Writes zeros through the descriptor. Only a thread with its own table of descriptors may do that: elsewhere
+// the job may have given the number to a file of its own.
 static int write_zeros(const struct own_file *file) {
   static char zeros[ZEROS];
   struct iovec pieces[PIECES];
@@ -32,8 +32,9 @@ static struct memprof_record *map(const struct own_file *file, int *error) {
   return NULL;
 }
 
-// Blocks for the whole file are had before it is mapped: a store into a hole on a full disk
-// would be a SIGBUS in the job. Asking for them is not enough where blocks are found later.
+// All blocks of the file exist before it is mapped: a store into a hole on a full disk would be a SIGBUS in
+// the job. Allocating them is not enough on file systems that choose blocks later, so all pages are
+// faulted in as well.
 static struct memprof_record *create(const struct directory *directory, const char *name, int *error) {
   struct own_file file;
   if (!directory_create(directory, name, SEGMENT_BYTES, &file)) {
@@ -51,7 +52,7 @@ struct memprof_record *segment_create(const struct directory *directory, uint64_
   enum { MOST_OTHERS = 100 };
   char name[32];
   struct memprof_record *records;
-  int others = 0;  // files under the number: rarely the job's, always where a file system changes what a file is
+  int others = 0;  // attempts at which the number was another file's: the job's, or on file systems that change the inode always
   snprintf(name, sizeof name, "%06llu.seg", (unsigned long long)index);
   do {
     records = create(directory, name, error);

@@ -33,19 +33,19 @@
 struct spool spool;
 __thread uint32_t spool_thread;
 
-static _Atomic(uint32_t) requests;  // counts what the keeper was asked; it waits for the next
-static _Atomic(uint32_t) answers;   // counts what it did; writers wait for that
-static _Atomic(uint64_t) ahead;     // a segment that will be needed
-static _Atomic(uint64_t) needed;    // segments that are needed now
+static _Atomic(uint32_t) requests;  // to the keeper, so far; it sleeps on this word
+static _Atomic(uint32_t) answers;   // of the keeper, so far; writers sleep on this word
+static _Atomic(uint64_t) ahead;     // index of a segment that is needed soon
+static _Atomic(uint64_t) needed;    // segments [0, needed) are needed now
 static _Atomic bool keeping;        // there is a keeper
-static _Atomic bool started;
-static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;  // segments, stop, frameworks
+static _Atomic bool started;        // spool_start has run, successfully or not
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;  // held while spool_start runs
+static pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;  // held while segments, the stop or frameworks change
 static struct directory directory;
 static struct own_file process_file = {.number = -1};  // open while the process page is made
-static pid_t owner;            // the process that is recorded
-static uint64_t limit;         // bytes of segments in all; a full disk for tests
-static _Atomic(uint64_t) next_segment;  // the first that does not exist yet
+static pid_t owner;                     // the process that is recorded
+static uint64_t limit;                  // bytes of all segments, a full disk for tests; 0 = no limit
+static _Atomic(uint64_t) next_segment;  // index of the first segment that does not exist yet
 static char frameworks[sizeof((struct memprof_process *)0)->frameworks];
 
 static uint64_t wall_clock(void) {
@@ -58,8 +58,8 @@ uint32_t spool_ask_thread(void) { return spool_thread = (uint32_t)syscall(SYS_ge
 
 bool spool_started(void) { return atomic_load_explicit(&started, memory_order_acquire); }
 
-// Recording ends before segment `segment`, which the process page says to whoever reads it.
-// Called with `changing` held.
+// Stops recording before segment `segment`, and writes that and why into the process page. The caller holds
+// `changing`.
 static void stop(uint64_t segment, int error, const char *what) {
   if (!atomic_load(&spool.recording)) return;
   atomic_store(&spool.recording, false);
@@ -71,20 +71,20 @@ static void stop(uint64_t segment, int error, const char *what) {
   __atomic_store_n(&spool.process->state, MEMPROF_STOPPED, __ATOMIC_RELEASE);
 }
 
-// A file beyond RLIMIT_FSIZE would be answered with a signal that ends the job.
+// Whether a file of `bytes` exceeds RLIMIT_FSIZE: the kernel would send a signal that ends the job.
 static bool too_large(size_t bytes) {
   struct rlimit size;
   return getrlimit(RLIMIT_FSIZE, &size) == 0 && size.rlim_cur < bytes;
 }
 
-// What forbids a segment before the file system is asked.
+// The errno with which a segment fails before the file system is asked; 0: it may be made.
 static int forbidden(uint64_t index) {
   if (limit != 0 && (index + 1) * SEGMENT_BYTES > limit) return ENOSPC;
   return too_large(SEGMENT_BYTES) ? EFBIG : 0;
 }
 
-// Unmaps the segment if its last record is committed. A writer that was interrupted
-// between claim and commit holds it back, however long.
+// Unmaps a segment if all its records are committed. A writer that is interrupted between claim and commit
+// keeps it mapped until it continues.
 static void retire(struct spool_window *place) {
   const struct memprof_record *records = atomic_load(&place->records);
   if (records == NULL) return;
@@ -96,9 +96,8 @@ static void retire(struct spool_window *place) {
   segment_unmap(records);
 }
 
-// Makes sure that segment `index` exists, or recording has ended. Ahead of need a failure
-// means nothing yet: what is left of the segment before can be filled, and when that is
-// done there may be room again.
+// Makes all segments up to `index`; if that fails, stops recording. If `early`, a failure is ignored: the
+// segment before is not full yet, and when it is, the disk may have room again.
 static void prepare(const struct directory *in, uint64_t index, bool early) {
   pthread_mutex_lock(&changing);
   for (uint64_t next; atomic_load(&spool.recording) && (next = atomic_load(&next_segment)) <= index;) {
@@ -109,8 +108,8 @@ static void prepare(const struct directory *in, uint64_t index, bool early) {
       break;
     }
     struct spool_window *place = &spool.window[next % SPOOL_WINDOW];
-    // Should a writer have kept the old segment here from being retired, it stays mapped
-    // for good: 4 MiB, against a store into nowhere.
+    // An old segment that is still here has a writer inside. It stays mapped for good: 4 MiB are lost, but
+    // the writer's store finds its page.
     atomic_store(&place->index, NOWHERE);
     atomic_store(&place->records, records);
     atomic_store_explicit(&place->index, next, memory_order_release);
@@ -130,9 +129,9 @@ void spool_note_libraries(void) {
   if (atomic_load(&spool.recording)) __atomic_fetch_or(&spool.process->libraries, libraries_loaded(), __ATOMIC_RELAXED);
 }
 
-// The keeper: one thread that makes segments ahead of need and retires full ones, so that
-// creating files and faulting pages in is nobody's wait. Its descriptors are its own. Without
-// it (no thread to be had) the writers do the first part themselves.
+// The keeper: a thread with its own table of descriptors, which makes segments before they are needed and
+// unmaps full ones. So no thread of the job waits for a file or for page faults. If the thread cannot be
+// made, writers make segments themselves.
 static void *keep(void *nothing) {
   struct directory mine;
   directory_apart(&mine, &directory);
@@ -161,7 +160,7 @@ static void start_keeper(void) {
   sigset_t all, before;
   pthread_attr_init(&attributes);
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-  sigfillset(&all);  // the job's signals are the job's threads' business
+  sigfillset(&all);  // the job's threads handle the job's signals
   pthread_sigmask(SIG_SETMASK, &all, &before);
   atomic_store(&keeping, pthread_create(&thread, &attributes, keep, NULL) == 0);
   pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -174,7 +173,7 @@ static void raise_to(_Atomic(uint64_t) *number, uint64_t value) {
   }
 }
 
-// Returns when segment `index` exists, or recording has ended.
+// Waits until segment `index` exists or recording has stopped.
 static void have(uint64_t index) {
   if (!atomic_load(&keeping)) {
     prepare(&directory, index, false);
@@ -226,9 +225,10 @@ static void read_command(char *out, size_t size) {
   if (n > 0) text_copy(out, size, given, (size_t)n);
 }
 
-// The lock tells readers that this process lives. It belongs to what was opened, not to the
-// process or a descriptor, and the mapping keeps that open: the job may close what it likes, and
-// forked children have neither. Not every kernel (gVisor) has locks of fcntl that are so.
+// Locks the process file, so that readers know that this process lives. The lock belongs to the open file,
+// not to the process or a descriptor, and the mapping keeps the file open. So the job may close any
+// descriptor, and forked children, which have no mapping, do not hold the lock. Kernels without such
+// locks (gVisor) have flock.
 static bool hold_lock(int file) {
   struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
   return fcntl(file, F_OFD_SETLK, &whole) == 0 || (errno == EINVAL && flock(file, LOCK_EX) == 0);

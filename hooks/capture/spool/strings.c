@@ -1,8 +1,8 @@
-// strings.c - texts of events, interned and spooled once.
+// strings.c - texts of events, numbered and written once.
 //
-// A text gets the next number at its first use and is written into the spool before any
-// event can name it. The table only grows; it is bounded, since a job that makes up
-// endless texts must not eat the host's memory: past the bound every new text is id 0.
+// A text gets the next id at its first use, and is written before any event can name it. The table never
+// shrinks. It holds 2^20 texts at most, so that a job with ever new texts does not exhaust the host's
+// memory: later ones get id 0.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>
@@ -23,8 +23,8 @@ struct entry {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct intern entries = {.item_bytes = sizeof(struct entry)};  // an id is a number of it
-static bool spooling;  // the spool exists: new texts are written at once
+static struct intern entries = {.item_bytes = sizeof(struct entry)};  // the ids are its numbers
+static bool spooling;  // there is a spool: new texts are written at once
 
 static uint32_t hash_of(const char *text, uint32_t length) {
   uint32_t hash = 2166136261u;  // FNV-1a
