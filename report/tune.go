@@ -201,10 +201,10 @@ type jsonOutcome struct {
 	LaterIdle      *float64 `json:"later_idle"`
 	Remaps         float64  `json:"remaps_per_iteration"`
 	RemapsAhead    float64  `json:"remaps_ahead_per_iteration"`
-	Gives          float64  `json:"given_back_per_iteration"`
+	Unmaps         float64  `json:"given_back_per_iteration"`
 	Waits          float64  `json:"waits_per_iteration"`
 	CostNS         int64    `json:"cost_per_iteration_ns"`
-	BesideNS       int64    `json:"beside_per_iteration_ns"`
+	BackgroundNS   int64    `json:"beside_per_iteration_ns"`
 	StepNS         *int64   `json:"step_ns"`
 	Slowdown       *float64 `json:"slowdown"`
 	TotalCostNS    int64    `json:"total_cost_ns"`
@@ -213,8 +213,8 @@ type jsonOutcome struct {
 func newJSONOutcome(o *tune.Outcome) jsonOutcome {
 	out := jsonOutcome{
 		jsonPolicy: newJSONPolicy(&o.Policy), PeakReserved: o.PeakR, PeakProvided: o.PeakC, PeakRequested: o.PeakT, SteadyReserved: o.SteadyR,
-		Refused: o.Refused, Iterations: o.Iterations, Remaps: o.Remaps, RemapsAhead: o.RemapsAhead, Gives: o.Gives, Waits: o.Waits,
-		CostNS: o.Cost.Nanoseconds(), BesideNS: o.Beside.Nanoseconds(), TotalCostNS: o.TotalCost.Nanoseconds(),
+		Refused: o.Refused, Iterations: o.Iterations, Remaps: o.Remaps, RemapsAhead: o.RemapsAhead, Unmaps: o.Unmaps, Waits: o.Waits,
+		CostNS: o.Cost.Nanoseconds(), BackgroundNS: o.Background.Nanoseconds(), TotalCostNS: o.TotalCost.Nanoseconds(),
 	}
 	if o.Iterations > 0 {
 		out.FirstIdle = plain.Finite(o.FirstIdle)

@@ -2,7 +2,7 @@ package tune
 
 import "time"
 
-// Costs are what driver calls cost on one handle, and how large a handle is.
+// Costs are the time of driver calls on one handle, and the size of a handle.
 type Costs struct {
 	Handle  uint64 // bytes; positive
 	Create  time.Duration
@@ -20,26 +20,26 @@ func DefaultCosts() Costs {
 	}
 }
 
-// calls are what was asked of the driver.
+// calls counts driver calls.
 type calls struct {
-	grows, remaps, gives    int64 // ranges: new ones, those that had been given back, those given back
-	mapHandles, giveHandles int64
-	waits                   int64 // requests that waited for the device
+	grows, remaps, unmaps    int64 // ranges that were granted, mapped again, unmapped
+	mapHandles, unmapHandles int64
+	waits                    int64 // requests that waited for the device
 }
 
 func (c *calls) add(d calls) {
 	c.grows += d.grows
 	c.remaps += d.remaps
-	c.gives += d.gives
+	c.unmaps += d.unmaps
 	c.mapHandles += d.mapHandles
-	c.giveHandles += d.giveHandles
+	c.unmapHandles += d.unmapHandles
 	c.waits += d.waits
 }
 
-// handles is how many handles back so many bytes.
+// handles returns how many handles so many bytes have.
 func (c *Costs) handles(bytes uint64) int64 { return int64((bytes + c.Handle - 1) / c.Handle) }
 
-// of is what calls take.
+// of returns the time that calls take.
 func (c *Costs) of(d calls) time.Duration {
-	return time.Duration(d.mapHandles)*(c.Create+c.Map+c.Access) + time.Duration(d.giveHandles)*(c.Unmap+c.Release)
+	return time.Duration(d.mapHandles)*(c.Create+c.Map+c.Access) + time.Duration(d.unmapHandles)*(c.Unmap+c.Release)
 }

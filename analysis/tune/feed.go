@@ -8,7 +8,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// opKind is what a replay is to do.
+// opKind is the kind of a step.
 type opKind uint8
 
 const (
@@ -19,55 +19,55 @@ const (
 	opMark
 	opPause
 	opResume
-	opUnmapFree // of the device: what the program asked for
-	opOthers    // of the device: bytes that others than the arenas have in use, who asked for more
-	opMeasured  // the same, found out or less than before
+	opUnmapFree // of the device: unmap free memory, as the program requested (empty_cache)
+	opOthers    // of the device: another library allocates; bytes are all that others than the arenas use
+	opMeasured  // of the device: the same bytes were measured, or became less
 	opRefused   // a request that the recorded allocator refused
 )
 
-// op is one step of a replay. Blocks are numbered by slots that are used again, so that a
-// replay finds them without a map.
+// op is one step of a replay. Blocks are numbered by slots, which are reused, so that a replay finds
+// them in an array.
 type op struct {
 	kind  opKind
-	arena int32 // number of the arena in this process, from 0; of those of a device, the device
+	arena int32 // number of the arena in this process, from 0; of a step of a device, the device
 	slot  int32
 	time  int64 // ns
 	bytes uint64
 	shape *shape // of opArena
 }
 
-// shape is what a replay must know of an arena.
+// shape is what a replay needs to know of an arena.
 type shape struct {
 	device      int32
 	main        bool
-	pool        bool // of captured graphs or a MemPool: nothing of it is given back
+	pool        bool // of CUDA graphs or a MemPool: nothing of it is unmapped
 	tag         bool
-	apart       bool // of a pool or a tag: never trimmed nor planned, and small requests stay in it
+	apart       bool // of a pool or a tag: it has no arena for small requests
 	granularity uint64
-	reservation uint64 // bytes of addresses at a time; 0 is all there are
-	total       uint64 // bytes of the device, as a main arena reports it; 0 is not known
-	limit       uint64 // of what a main arena may map, as recorded; 0 is not known
+	reservation uint64 // bytes of addresses reserved at a time; 0: all
+	total       uint64 // bytes of the device, as a main arena has it; 0: not known
+	limit       uint64 // bytes that a main arena may map, as recorded; 0: not known
 	headroom    uint64
 }
 
-// feed turns events into steps. Host memory is bounded by what is live.
+// feed makes steps of events. Host memory is proportional to live blocks.
 type feed struct {
 	text   func(context int32) string
 	live   *trace.Live     // of the recording; a step names a block by its slot there
 	arenas map[int32]int32 // by the recording's number
 	count  int32           // of arenas
 
-	// joined are arenas that are one under a policy: a watched allocator has two for a place, and
-	// ours has under a policy with small arenas.
+	// joined are recorded arenas that are one in a replay: torch's allocator has two for a place, and so has
+	// ours under a policy with small arenas.
 	joined map[place]int32
 
-	beside beside
+	others otherMemory
 
 	allocs, marks int64
 	leftOut       int64 // arenas
 }
 
-// place is what blocks may share an arena by.
+// place is what blocks of one arena have in common.
 type place struct {
 	device int32
 	stream int64
@@ -75,13 +75,13 @@ type place struct {
 }
 
 func newFeed(text func(context int32) string) *feed {
-	return &feed{text: text, live: trace.NewLive(), arenas: map[int32]int32{}, joined: map[place]int32{}, beside: newBeside()}
+	return &feed{text: text, live: trace.NewLive(), arenas: map[int32]int32{}, joined: map[place]int32{}, others: newOtherUse()}
 }
 
-// step appends what an event means to out. The error is of an event that cannot be.
+// step appends the steps of an event to out. The error is of an event that contradicts those before.
 func (f *feed) step(e *trace.Event, out []op) ([]op, error) {
 	o := op{time: e.Time}
-	if kind, bytes, changed := f.besideArenas(e); changed {
+	if kind, bytes, changed := f.otherUse(e); changed {
 		o.kind, o.arena, o.bytes = kind, e.Device, bytes
 		out = append(out, o)
 	}
@@ -136,7 +136,7 @@ func (f *feed) step(e *trace.Event, out []op) ([]op, error) {
 	return append(out, o), nil
 }
 
-// begin is a new arena. Ranges of graph memory are left out: they have no memory of their own.
+// begin adds an arena. Ranges of graph memory are left out: they have no memory of their own.
 func (f *feed) begin(e *trace.Event, o op, out []op) ([]op, error) {
 	words := trace.ParseContext(e.Kind, f.text(e.Context)).Map()
 	if words["graph_memory"] != "" {
@@ -163,13 +163,12 @@ func (f *feed) begin(e *trace.Event, o op, out []op) ([]op, error) {
 	return append(out, o), nil
 }
 
-// defaultGranularity is of arenas that do not say theirs: those of an allocator that was only
-// watched.
+// defaultGranularity is the page of arenas that do not have theirs: those of torch's own allocator.
 const defaultGranularity = 2 << 20
 
 func newShape(e *trace.Event, words map[string]string) (*shape, error) {
 	s := &shape{device: e.Device, granularity: defaultGranularity}
-	// The arena for small requests beside the main one grows as that does.
+	// The arena for small requests of the default stream grows like the main one.
 	s.main = words["main"] == "1" || words["below"] != "" && e.Stream == 0
 	s.pool = words["pool"] != "" && words["pool"] != "0.0"
 	s.tag = words["tag"] != ""

@@ -2,17 +2,17 @@ package tune
 
 import "slices"
 
-// handles are what is mapped of a heap, in the pieces that can be given back: whole handles only.
-// A heap whose handles are of one granule each needs none of this; its size is 0.
+// handles are the handles that are mapped in a heap, since only whole handles can be unmapped. A heap
+// whose handles are one page each does not need this; its size is 0.
 type handles struct {
-	size  uint64 // bytes of the greatest, a multiple of the granularity
+	size  uint64 // bytes of a full handle, a multiple of the page
 	spans []span // by address
 }
 
-// span is [from, to).
+// span is the bytes [from, to).
 type span struct{ from, to uint64 }
 
-// find is the index of the first span that ends after addr.
+// find returns the index of the first span that ends behind addr.
 func (h *handles) find(addr uint64) int {
 	at, _ := slices.BinarySearchFunc(h.spans, addr, func(s span, addr uint64) int {
 		if s.to <= addr {
@@ -23,7 +23,7 @@ func (h *handles) find(addr uint64) int {
 	return at
 }
 
-// add is a range that was mapped: cut into handles from its start.
+// add adds a range that was mapped, cut into handles from its start.
 func (h *handles) add(addr, bytes uint64) {
 	if h.size == 0 {
 		return
@@ -35,15 +35,14 @@ func (h *handles) add(addr, bytes uint64) {
 	h.spans = slices.Insert(h.spans, h.find(addr), pieces...)
 }
 
-// remove is a range of whole handles that was given back.
+// remove removes a range of whole handles that was unmapped.
 func (h *handles) remove(addr, bytes uint64) {
 	if h.size > 0 {
 		h.spans = slices.Delete(h.spans, h.find(addr), h.find(addr+bytes))
 	}
 }
 
-// last is the part of a mapped range that whole handles at its end make up, as few as have wanted
-// bytes, or all there are.
+// last returns the last whole handles within a mapped range: as few as have wanted bytes, or all.
 func (h *handles) last(addr, bytes, wanted uint64) (from, size uint64) {
 	first, end := h.find(addr), h.find(addr)
 	if first < len(h.spans) && h.spans[first].from < addr {

@@ -4,16 +4,16 @@ import (
 	"github.com/memprof/memprof/bfc"
 )
 
-// heap is one arena under the policy. It is its allocator's Memory: a device of its own for the
-// addresses, and the replay's for what is mapped.
+// heap is one arena under a policy. It is its allocator's Memory: addresses come from a device of its
+// own, and mapped bytes are counted on the replay's devices.
 type heap struct {
 	*bfc.Device
 	bfc     *bfc.Allocator
 	replay  *replay
 	shape   *shape
 	handles handles
-	born    int64 // in which order of all heaps it served its first request; 0 if it has not
-	trimmed bool  // the policy's trim is for it
+	born    int64 // number of its first request among those of all heaps, from 1; 0: it has served none
+	trimmed bool  // its arena has the policy's trim
 	unmaps  bool  // it unmaps free pages before it grows
 	paused  bool
 }
@@ -38,7 +38,7 @@ func newHeap(p *replay, s *shape, small bool) *heap {
 	return h
 }
 
-// count changes what is mapped on the heap's device.
+// count adds to the bytes mapped on the heap's device.
 func (h *heap) count(bytes int64) {
 	p := h.replay
 	used := p.used[h.shape.device] + uint64(bytes)
@@ -50,22 +50,22 @@ func (h *heap) count(bytes int64) {
 	}
 }
 
-// calls are where a call of now is counted.
+// calls returns the counters for a driver call made now.
 func (h *heap) calls() *calls {
 	if h.replay.inRequest {
 		return &h.replay.current.path
 	}
-	return &h.replay.current.beside
+	return &h.replay.current.background
 }
 
-// mapped notes a range that was mapped just now.
+// mapped counts a range that was mapped.
 func (h *heap) mapped(addr, bytes uint64) {
 	h.handles.add(addr, bytes)
 	h.calls().mapHandles += h.replay.costs.handles(bytes)
 	h.count(int64(bytes))
 }
 
-// Grow grants what the device has room for.
+// Grow refuses where the device has too little free.
 func (h *heap) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 	if bytes > h.Free() {
 		return 0, 0, false
@@ -77,7 +77,8 @@ func (h *heap) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 	return addr, granted, ok
 }
 
-// Map maps again what was given back. What no request waits for makes no peak of the device.
+// Map maps pages that were unmapped. Outside of a request it refuses what would make a peak of the
+// device.
 func (h *heap) Map(addr, bytes uint64) bool {
 	p, device := h.replay, h.shape.device
 	if !p.inRequest && bytes > p.most[device]-p.used[device] {
@@ -91,14 +92,14 @@ func (h *heap) Map(addr, bytes uint64) bool {
 	return true
 }
 
-// Unmap undoes a Map, or gives back whole handles.
+// Unmap unmaps pages: to undo a Map, or whole handles.
 func (h *heap) Unmap(addr, bytes uint64) {
 	h.Device.Unmap(addr, bytes)
 	h.handles.remove(addr, bytes)
-	h.given(bytes)
+	h.uncount(bytes)
 }
 
-// Take unmaps pages; for a request only where the policy of the arena says so.
+// TryUnmap unmaps pages; for a request only where the policy of the arena says so.
 func (h *heap) TryUnmap(addr, bytes uint64) bool {
 	p := h.replay
 	taking := p.inRequest && !p.reclaiming
@@ -106,18 +107,18 @@ func (h *heap) TryUnmap(addr, bytes uint64) bool {
 		return false
 	}
 	p.took = p.took || p.inRequest
-	h.given(bytes)
+	h.uncount(bytes)
 	return true
 }
 
-func (h *heap) given(bytes uint64) {
+func (h *heap) uncount(bytes uint64) {
 	c := h.calls()
-	c.gives++
-	c.giveHandles += h.replay.costs.handles(bytes)
+	c.unmaps++
+	c.unmapHandles += h.replay.costs.handles(bytes)
 	h.count(-int64(bytes))
 }
 
-// Free is what nobody has of the device, in bytes.
+// Free returns how many bytes of the device nobody uses.
 func (h *heap) Free() uint64 {
 	p, device := h.replay, h.shape.device
 	most := p.mostOf(device)

@@ -6,32 +6,32 @@ import (
 	"github.com/memprof/memprof/bfc"
 )
 
-// Outcome is what a job would have taken under a policy. Sizes are bytes.
+// Outcome is the memory and time of a job under a policy. Sizes are bytes.
 type Outcome struct {
 	Policy              bfc.Policy
-	PeakR, PeakC, PeakT int64 // greatest of the whole job, each at its own moment
-	// Refused are requests that found no memory. What came after them is then not the job's.
+	PeakR, PeakC, PeakT int64 // maxima of the whole job, each at its own time
+	// Refused counts requests that failed. What came after them is not what the job would do.
 	Refused int64
 
 	Iterations int64
-	SteadyR    int64   // greatest of the steady iterations; without iterations, R at the end
+	SteadyR    int64   // maximum of the steady iterations; without iterations, R at the end
 	FirstIdle  float64 // 1 - C/R of the first iteration, by its own peaks
 	LaterIdle  float64 // the mean of those of the others
 
-	// Of a steady iteration, in the mean.
+	// Means over the steady iterations.
 	Remaps      float64       // ranges mapped again while a request waited
-	RemapsAhead float64       // and beside the job
-	Gives       float64       // ranges given back
+	RemapsAhead float64       // ranges mapped again in the background
+	Unmaps      float64       // ranges unmapped
 	Waits       float64       // requests that waited for the device
 	Cost        time.Duration // driver calls that requests waited for
-	Beside      time.Duration // driver calls beside the job
-	Step        time.Duration // as recorded; 0 if that is not known
+	Background  time.Duration // driver calls in the background
+	Step        time.Duration // as recorded; 0: not known
 
-	TotalCost time.Duration // what requests waited for in the whole job, the first iteration too
+	TotalCost time.Duration // driver calls that requests waited for in the whole job
 }
 
-// Slowdown is how much longer a steady iteration takes by the cost model, 0.01 is by a hundredth;
-// 0 where no step is known.
+// Slowdown returns by which share of its recorded time a steady iteration is longer: 0.01 is 1 %; 0
+// where the time is not known.
 func (o *Outcome) Slowdown() float64 {
 	if o.Step <= 0 {
 		return 0
@@ -39,13 +39,13 @@ func (o *Outcome) Slowdown() float64 {
 	return float64(o.Cost) / float64(o.Step)
 }
 
-// figures are the greatest values of an iteration, and what was asked of the driver in it.
+// figures are the maxima of an iteration and its driver calls: path are those that requests wait for.
 type figures struct {
-	t, c, r      uint64
-	path, beside calls
+	t, c, r          uint64
+	path, background calls
 }
 
-// idle is 1 - C/R.
+// idle returns 1 - C/R.
 func (f *figures) idle() float64 {
 	if f.r == 0 {
 		return 0
@@ -53,7 +53,7 @@ func (f *figures) idle() float64 {
 	return 1 - float64(f.c)/float64(f.r)
 }
 
-// trail sums up iterations as they end.
+// trail sums figures of iterations as they end.
 type trail struct {
 	ended      int64
 	peak       figures // of all: greatest values, sums of calls
@@ -66,11 +66,11 @@ type trail struct {
 	lastMark   int64
 }
 
-// join takes greatest values, and adds calls.
+// join takes the maxima, and adds the calls.
 func (f *figures) join(g figures) {
 	f.t, f.c, f.r = max(f.t, g.t), max(f.c, g.c), max(f.r, g.r)
 	f.path.add(g.path)
-	f.beside.add(g.beside)
+	f.background.add(g.background)
 }
 
 func (t *trail) add(f figures, now int64) {
@@ -110,9 +110,9 @@ func (p *replay) finish() Outcome {
 	}
 	mean := func(count int64) float64 { return float64(count) / float64(n) }
 	o.SteadyR = int64(steady.r)
-	o.Remaps, o.RemapsAhead = mean(steady.path.remaps), mean(steady.beside.remaps)
-	o.Gives, o.Waits = mean(steady.path.gives+steady.beside.gives), mean(steady.path.waits)
-	o.Cost, o.Beside = p.costs.of(steady.path)/time.Duration(n), p.costs.of(steady.beside)/time.Duration(n)
+	o.Remaps, o.RemapsAhead = mean(steady.path.remaps), mean(steady.background.remaps)
+	o.Unmaps, o.Waits = mean(steady.path.unmaps+steady.background.unmaps), mean(steady.path.waits)
+	o.Cost, o.Background = p.costs.of(steady.path)/time.Duration(n), p.costs.of(steady.background)/time.Duration(n)
 	o.Step = time.Duration(step / n)
 	return o
 }

@@ -6,21 +6,22 @@ import (
 	"slices"
 )
 
-// reclaim is what the hook does where a device lacks memory: what is free in all arenas, pools
-// aside, goes back in whole handles, the newest arena first, until it is at least wanted bytes. It
-// returns how many went.
-func (p *replay) reclaim(device int32, wanted uint64) (given uint64) {
+// reclaim unmaps free memory of a device when a request lacks memory, as the hook does: whole handles
+// of all arenas but those of pools, the newest arena first, until it is at least wanted bytes. It
+// returns how many bytes it unmapped.
+func (p *replay) reclaim(device int32, wanted uint64) (unmapped uint64) {
 	p.reclaiming = true
 	for _, h := range p.newestFirst() {
-		if given < wanted && h.shape.device == device && !h.shape.pool && !h.paused {
-			given += h.unmapFree(wanted - given)
+		if unmapped < wanted && h.shape.device == device && !h.shape.pool && !h.paused {
+			unmapped += h.unmapFree(wanted - unmapped)
 		}
 	}
 	p.reclaiming = false
-	return given
+	return unmapped
 }
 
-// newestFirst are the heaps in the order in which the hook visits arenas: by their first request.
+// newestFirst returns the heaps in the order in which the hook visits arenas: the one whose first
+// request was last comes first.
 func (p *replay) newestFirst() []*heap {
 	var heaps []*heap
 	p.each(func(h *heap) {
@@ -32,18 +33,18 @@ func (p *replay) newestFirst() []*heap {
 	return heaps
 }
 
-// others has somebody else allocate: bytes are what the device then has in use that is none of the
-// arenas'. Where there is too little room the hook gives back what lacks, and a granule for the
-// device's rounding.
+// others notes that another library allocates: bytes are all that others than the arenas then use.
+// Where the device has too little, the hook unmaps what lacks, and one page for the rounding of the
+// device.
 func (p *replay) others(device int32, bytes uint64) {
-	p.beside[device] = bytes
+	p.otherUsed[device] = bytes
 	if used, most := p.used[device], p.mostOf(device); used > most {
 		p.reclaim(device, used-most+p.granularity)
 	}
 }
 
-// mostOf is the most that arenas can have mapped on a device: what was asked for, or else what others
-// leave of all it has.
+// mostOf returns the most bytes that arenas can have mapped on a device: --limit, or else what others do
+// not use of the device.
 func (p *replay) mostOf(device int32) uint64 {
 	if p.limited {
 		return p.limit
@@ -52,25 +53,25 @@ func (p *replay) mostOf(device int32) uint64 {
 	if total == 0 {
 		return math.MaxInt64
 	}
-	return total - min(total, p.beside[device])
+	return total - min(total, p.otherUsed[device])
 }
 
-// unmapFree gives back whole handles of what is free, from the last address down, until it is at
-// least wanted bytes, and returns how many.
-func (h *heap) unmapFree(wanted uint64) (given uint64) {
+// unmapFree unmaps free whole handles, last first, until it is at least wanted bytes, and returns how
+// many bytes.
+func (h *heap) unmapFree(wanted uint64) (unmapped uint64) {
 	if h.handles.size == 0 {
 		return h.bfc.UnmapFree(wanted)
 	}
 	for _, r := range slices.Backward(h.bfc.Idle(nil)) {
-		if given >= wanted {
+		if unmapped >= wanted {
 			break
 		}
-		addr, bytes := h.handles.last(r.Addr, r.Bytes, wanted-given)
+		addr, bytes := h.handles.last(r.Addr, r.Bytes, wanted-unmapped)
 		if bytes == 0 || h.bfc.Unmap(addr, bytes) != nil {
 			continue
 		}
 		h.Unmap(addr, bytes)
-		given += bytes
+		unmapped += bytes
 	}
-	return given
+	return unmapped
 }

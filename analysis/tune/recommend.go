@@ -19,7 +19,7 @@ func (r *Result) Recommend(maxSlowdown float64) int {
 	left = r.least(left, func(o *Outcome) float64 { return float64(o.SteadyR) }, alike)
 	left = r.least(left, func(o *Outcome) float64 { return o.Waits }, 0)
 	left = r.least(left, func(o *Outcome) float64 { return float64(o.Cost) }, 0)
-	left = r.least(left, func(o *Outcome) float64 { return float64(o.Beside) }, 0)
+	left = r.least(left, func(o *Outcome) float64 { return float64(o.Background) }, 0)
 	if len(left) == 0 {
 		return -1
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/memprof/memprof/bfc"
 )
 
-// steadyFrom is the first iteration, counted from 0, that is steady: by then the state of
-// optimizers is there, and trim knows what an iteration uses.
+// steadyFrom is the first steady iteration, counted from 0: by then the optimizer's state is allocated,
+// and trim knows what an iteration uses.
 const steadyFrom = 4
 
 // replay is a job under one policy.
@@ -15,33 +15,33 @@ type replay struct {
 	policy  bfc.Policy
 	costs   *Costs
 	limit   uint64 // most that may be mapped on a device, in bytes
-	limited bool   // it was asked for; else it is what others leave of what the device has
+	limited bool   // limit is --limit; else the limit is what others do not use of the device
 
 	arenas []arena  // by number
 	blocks []placed // by slot
 	births int64    // heaps that have served a request
 
-	// Of devices, in bytes: what they have as far as that is known, what is mapped, the most that
-	// was, and what others than the arenas have in use.
-	totals, used, most, beside map[int32]uint64
-	granularity                uint64
+	// By device, in bytes: its memory, 0 if not known; what arenas have mapped; the maximum of that;
+	// what others than the arenas use.
+	totals, used, most, otherUsed map[int32]uint64
+	granularity                   uint64
 
 	t, c, r  uint64 // now, of all devices
 	lastTime int64
 
-	inRequest  bool // what is asked of the driver is waited for
-	reclaiming bool // because memory lacked
-	took       bool // by this request, from a hole
+	inRequest  bool // a request is under way: it waits for driver calls
+	reclaiming bool // it unmaps free memory because it lacks memory
+	took       bool // it has unmapped pages, so that it waits for the device
 
-	current figures // since the mark before
+	current figures // of the iteration under way
 	trail   trail
 	refused int64
 }
 
-// arena is the heaps of a recorded arena: one, or under policies with small arenas two.
+// arena is the heaps of a recorded arena: one, or two with small arenas.
 type arena struct{ usual, small *heap } // nil once it ended
 
-// heapFor is where a request goes.
+// heapFor returns the heap that serves a request.
 func (a *arena) heapFor(bytes uint64, p *bfc.Policy) *heap {
 	if a.small != nil && p.InSmallArena(bytes, false, false) {
 		return a.small
@@ -49,7 +49,7 @@ func (a *arena) heapFor(bytes uint64, p *bfc.Policy) *heap {
 	return a.usual
 }
 
-// each calls f with all heaps.
+// each calls f for each heap.
 func (p *replay) each(f func(*heap)) {
 	for i := range p.arenas {
 		if a := &p.arenas[i]; a.usual != nil {
@@ -71,7 +71,7 @@ type placed struct {
 func newReplay(policy bfc.Policy, costs *Costs, limit uint64) *replay {
 	return &replay{
 		policy: policy, costs: costs, limit: limit, limited: limit > 0,
-		totals: map[int32]uint64{}, used: map[int32]uint64{}, most: map[int32]uint64{}, beside: map[int32]uint64{}, lastTime: -1,
+		totals: map[int32]uint64{}, used: map[int32]uint64{}, most: map[int32]uint64{}, otherUsed: map[int32]uint64{}, lastTime: -1,
 	}
 }
 
@@ -104,7 +104,7 @@ func (p *replay) step(o *op) {
 	case opOthers:
 		p.others(o.arena, o.bytes)
 	case opMeasured:
-		p.beside[o.arena] = o.bytes
+		p.otherUsed[o.arena] = o.bytes
 	case opRefused:
 		p.refusedThen(o)
 	}
@@ -131,7 +131,7 @@ func (p *replay) alloc(o *op) {
 		p.blocks = append(p.blocks, placed{})
 	}
 	p.blocks[o.slot] = placed{}
-	if o.bytes == 0 { // no policy has anything to do
+	if o.bytes == 0 { // no allocator serves it
 		return
 	}
 	h := p.arenas[o.arena].heapFor(o.bytes, &p.policy)
@@ -146,7 +146,7 @@ func (p *replay) alloc(o *op) {
 	p.peak()
 }
 
-// request asks a heap for a block, and once more where other memory could be given back.
+// request makes a request of a heap, and makes it once more if free memory could be unmapped for it.
 func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 	if h.born == 0 {
 		p.births++
@@ -165,8 +165,8 @@ func (p *replay) request(h *heap, bytes uint64) (bfc.Block, bool) {
 	return block, ok
 }
 
-// refusedThen makes a request again that the recorded allocator refused. The job went on without
-// its block, or ended, so one that is served now ends at once.
+// refusedThen makes a request that the recorded allocator refused. The job went on without the block,
+// or ended, so that the block is freed at once.
 func (p *replay) refusedThen(o *op) {
 	if o.bytes == 0 {
 		return
@@ -177,7 +177,7 @@ func (p *replay) refusedThen(o *op) {
 	}
 }
 
-// peak takes the greatest values after something has come to be.
+// peak updates the maxima of the iteration.
 func (p *replay) peak() {
 	f := &p.current
 	f.t, f.c, f.r = max(f.t, p.t), max(f.c, p.c), max(f.r, p.r)
@@ -191,13 +191,13 @@ func (p *replay) free(o *op) {
 	}
 	// It cannot fail: the slot held a block of the heap.
 	_, _ = block.heap.bfc.Free(block.addr)
-	if !block.heap.paused { // then it is in neither sum
+	if !block.heap.paused { // the blocks of a paused heap are in neither sum
 		p.t -= block.requested
 		p.c -= block.size
 	}
 }
 
-// mark ends an iteration. What is given back then counted in it, and is no part of the next.
+// mark ends an iteration. What a trim unmaps then still counts as mapped in the iteration that ends.
 func (p *replay) mark(now int64) {
 	ended := p.current
 	p.each(func(h *heap) { h.bfc.EndIteration() })
@@ -206,13 +206,12 @@ func (p *replay) mark(now int64) {
 			h.bfc.Trim()
 		}
 	}
-	ended.beside = p.current.beside
+	ended.background = p.current.background
 	p.trail.add(ended, now)
 	p.current = figures{t: p.t, c: p.c, r: p.r}
 }
 
-// idle gives back all that is free, where nothing was asked or freed for so long as the policy
-// says.
+// idle unmaps all free memory where nothing was requested or freed for as long as the policy says.
 func (p *replay) idle(now int64) {
 	last := p.lastTime
 	p.lastTime = now
@@ -235,7 +234,7 @@ func (p *replay) release(number int32) {
 	*a = arena{}
 }
 
-// pause takes an arena's memory out of what is mapped, and its blocks out of what is live.
+// pause subtracts a heap's memory from what is mapped, and its blocks from what is live.
 func (p *replay) pause(h *heap) {
 	if h == nil || h.paused {
 		return
@@ -246,7 +245,7 @@ func (p *replay) pause(h *heap) {
 	h.paused = true
 }
 
-// resume brings back what is left of them.
+// resume adds what is left of them.
 func (p *replay) resume(h *heap) {
 	if h == nil || !h.paused {
 		return
@@ -257,7 +256,7 @@ func (p *replay) resume(h *heap) {
 	h.count(int64(h.bfc.Stats().Reserved))
 }
 
-// liveIn sums the live blocks of a heap: pauses are rare.
+// liveIn sums the live blocks of a heap. It visits all blocks, since pauses are rare.
 func (p *replay) liveIn(h *heap) (t, c uint64) {
 	for i := range p.blocks {
 		if b := &p.blocks[i]; b.heap == h {

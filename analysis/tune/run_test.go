@@ -168,7 +168,7 @@ func TestSamplesAsRecorded(t *testing.T) {
 				t.Errorf("%s: %s iterations idle by %v, recorded %v", name, what, pair[0], pair[1])
 			}
 		}
-		if o.Remaps+o.RemapsAhead+o.Gives+o.Waits != 0 || o.Cost != 0 {
+		if o.Remaps+o.RemapsAhead+o.Unmaps+o.Waits != 0 || o.Cost != 0 {
 			t.Errorf("%s: the classic policy remaps in steady state: %+v", name, *o)
 		}
 	}
@@ -210,7 +210,7 @@ func TestFiguresByHand(t *testing.T) {
 	}
 }
 
-// An iteration of every third needs what was given back: it is mapped again, and costs.
+// An iteration of every third uses unmapped pages: they are mapped again, which has a cost.
 func TestRemaps(t *testing.T) {
 	j := newJob().arena(0, 1<<40, mainArena)
 	for i := range 5 + 12 {
@@ -221,10 +221,10 @@ func TestRemaps(t *testing.T) {
 		j.free(0, 1).mark()
 	}
 	o := j.tune(t, 0, "needed always iteration")[0]
-	// 13 steady iterations: the fifth grows by 20 MiB, twice they are mapped again, twice given back.
+	// 13 steady iterations: the fifth grows by 20 MiB, twice they are mapped again, twice unmapped.
 	costs := DefaultCosts()
-	if o.Remaps != 2./13 || o.Gives != 2./13 {
-		t.Errorf("remaps %v, given back %v an iteration; want 2 of 13 both", o.Remaps, o.Gives)
+	if o.Remaps != 2./13 || o.Unmaps != 2./13 {
+		t.Errorf("remaps %v, unmaps %v an iteration; want 2 of 13 both", o.Remaps, o.Unmaps)
 	}
 	if want := 30 * (costs.Create + costs.Map + costs.Access) / 13; o.Cost != want {
 		t.Errorf("cost %v, want %v", o.Cost, want)

@@ -10,26 +10,25 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// longestAttempt bounds the memory events kept for one attempt, in events. A growth gives
-// up after a few hundred refusals, and a request maps at most a map for each hole it spans.
+// longestAttempt is the most events of the memory that one attempt may have. A growth is refused at
+// most a few hundred times, and a request maps each unmapped range of its chunk once.
 const longestAttempt = 1 << 20
 
-// arena is one recorded heap and its replay.
+// arena is one recorded arena and its replay.
 type arena struct {
-	stream   int64 // of the arena; of a block, unless streams says otherwise
-	collects bool
-	trim     bfc.TrimWhen // of pools and tags it is never
+	stream   int64 // of the arena, and of its blocks that are not in streams
+	collects bool  // it has garbage collection
+	trim     bfc.TrimWhen
 	heap     *bfc.Allocator
 	script   script
-	shape    *shape // of a graph memory, whose range it grows out of, or nil
+	shape    *shape // the range of a graph memory that it grows in, or nil
 	paused   bool
 
-	streams map[uint64]int64 // blocks in use by address, whose stream is not the arena's
-	shared  map[uint64]bool  // blocks that another stream used; true once they were freed
+	streams map[uint64]int64 // by address: the stream of a block, where it is not the arena's
+	shared  map[uint64]bool  // by address: a block that another stream used; true once it was freed
 }
 
-// parseArena makes the arena of an arena event with its options, or nil if it is not one
-// of our allocator.
+// parseArena makes an arena of an arena event; nil for one of another allocator.
 func parseArena(e *trace.Event, text string) (*arena, error) {
 	words := &words{of: trace.ParseContext(e.Kind, text).Map()}
 	if _, ours := words.of["growth"]; !ours {
@@ -53,15 +52,14 @@ func parseArena(e *trace.Event, text string) (*arena, error) {
 	return a, err
 }
 
-// words are the options in the context of an arena event, and the first mistake in those that
-// were read.
+// words are the fields of an arena event, and the first error in those that were read.
 type words struct {
 	of  map[string]string
 	err error
 }
 
-// options are those of the allocator. Recordings that say nothing of a split, a trim or a
-// placement are of the classic split, no trim and best fit.
+// options returns the options of the arena's allocator. Older recordings have no split, trim or
+// placement field: those are classic, never and best-fit.
 func (w *words) options(limit uint64) bfc.Options {
 	policy, err := bfc.ParseFields(func(name string) (string, bool) { text, said := w.of[name]; return text, said })
 	w.keep(err)
@@ -96,7 +94,7 @@ func (w *words) flag(key string) bool {
 	return value == "1"
 }
 
-// memory keeps an event of the memory for the end of the attempt.
+// memory keeps an event of the memory until the attempt ends.
 func (a *arena) memory(e *trace.Event) *Mismatch {
 	if len(a.script.events) == longestAttempt {
 		return atEvent(e, fmt.Sprintf("an alloc, reclaim or oom within %d events of the memory", longestAttempt), describe(e))
@@ -105,8 +103,8 @@ func (a *arena) memory(e *trace.Event) *Mismatch {
 	return nil
 }
 
-// unmap is of an attempt under way, or a give-back. Where garbage is collected, that is what
-// every unmap is for, and so it is of one that says so.
+// unmap takes an unmap event: of an attempt under way, or of free pages for no request. In an arena with
+// garbage collection, and where the event has requested bytes, it belongs to an attempt.
 func (a *arena) unmap(e *trace.Event, reclaiming bool) *Mismatch {
 	if len(a.script.events) > 0 || a.collects || e.Requested > 0 {
 		return a.memory(e)
@@ -119,15 +117,14 @@ func (a *arena) unmap(e *trace.Event, reclaiming bool) *Mismatch {
 	return a.unmapFree(e)
 }
 
-// trimmed judges an unmap that is for no request and of no reclaim. Only a trim by iterations
-// gives back so: idleness and pressure reclaim. It gives back what was excess when an iteration
-// ended, but in slices, later, and then only what still is. Which mark a slice is of, and whether
-// the device has done with what was freed before it, is in no event: so the slice has to be
-// excess now, and that is all that can be demanded.
+// trimmed checks an unmap outside of requests and reclaims. Only trim iteration unmaps so; idle and
+// pressure reclaim. The hook unmaps what was excess when an iteration ended, later and in slices, if it
+// is still excess then. Which iteration a slice belongs to, and whether the device had finished with the
+// pages, is in no event. So all that can be checked is that the slice is excess now.
 func (a *arena) trimmed(e *trace.Event) *Mismatch {
 	switch {
 	case a.trim != bfc.TrimIteration:
-		return atEvent(e, "a reclaim before it, as nothing else gives back", describe(e))
+		return atEvent(e, "a reclaim before it, as nothing else unmaps", describe(e))
 	case !a.heap.InExcess(uint64(e.Addr), uint64(e.Provided)):
 		return atEvent(e, "a reclaim before it, or an unmap of what is free and not expected to be used", describe(e))
 	}
@@ -136,26 +133,25 @@ func (a *arena) trimmed(e *trace.Event) *Mismatch {
 
 func (a *arena) unmapFree(e *trace.Event) *Mismatch {
 	if err := a.heap.Unmap(uint64(e.Addr), uint64(e.Provided)); err != nil {
-		return atEvent(e, "an unmap of granules that are mapped and in one free chunk", describe(e))
+		return atEvent(e, "an unmap of pages that are mapped and within one free chunk", describe(e))
 	}
 	a.script.mapped -= uint64(e.Provided)
 	return nil
 }
 
-// ahead maps granules that nobody asked for, between attempts: what was given back though the
-// coming iteration will use it.
+// ahead takes a map event for no request: of unmapped pages that the coming iteration is expected to use.
 func (a *arena) ahead(e *trace.Event) *Mismatch {
 	if len(a.script.events) > 0 {
 		return atEvent(e, "a map ahead between requests", describe(e))
 	}
 	if a.trim != bfc.TrimIteration || !a.heap.InAhead(uint64(e.Addr), uint64(e.Provided)) || a.heap.Remap(uint64(e.Addr), uint64(e.Provided)) != nil {
-		return atEvent(e, "a map ahead of what was given back and is expected to be used", describe(e))
+		return atEvent(e, "a map ahead of what is unmapped and expected to be used", describe(e))
 	}
 	a.script.mapped += uint64(e.Provided)
 	return nil
 }
 
-// attempt replays the attempt that ends with e: an alloc, or a request that failed.
+// attempt replays the attempt that ends with e, which is an alloc or a request that failed.
 func (a *arena) attempt(e *trace.Event) *Mismatch {
 	if a.paused {
 		return atEvent(e, "no request in an arena that is paused", describe(e))
@@ -185,14 +181,14 @@ func (a *arena) attempt(e *trace.Event) *Mismatch {
 	return nil
 }
 
-// restore makes a block live at the place where a checkpoint had it.
+// restore replays a restore event.
 func (a *arena) restore(e *trace.Event) *Mismatch {
 	if len(a.script.events) > 0 {
 		return atEvent(e, "the end of the request under way", "a restore")
 	}
 	block, err := a.heap.Restore(uint64(e.Addr), uint64(e.Provided), uint64(e.Requested))
 	if err != nil {
-		return atEvent(e, "a place that is mapped and of one free chunk", place(uint64(e.Provided), uint64(e.Addr)))
+		return atEvent(e, "a place that is mapped and within one free chunk", place(uint64(e.Provided), uint64(e.Addr)))
 	}
 	if e.Stream != a.stream {
 		a.streams[block.Addr] = e.Stream
@@ -200,8 +196,8 @@ func (a *arena) restore(e *trace.Event) *Mismatch {
 	return nil
 }
 
-// pause takes an arena's memory away until resume, unless the call failed. Both say how much
-// that is.
+// pause takes a pause or resume event, both of which have the bytes that are mapped. A call that failed
+// changed nothing.
 func (a *arena) pause(e *trace.Event, text string) *Mismatch {
 	if strings.Contains(text, "\tfailed=") {
 		return nil
@@ -216,7 +212,7 @@ func (a *arena) pause(e *trace.Event, text string) *Mismatch {
 	return nil
 }
 
-// outcome is what a replayed attempt came to, in words.
+// outcome is the result of a replayed attempt in words.
 func outcome(block bfc.Block, ok bool) string {
 	if !ok {
 		return "the request to fail"
@@ -224,7 +220,7 @@ func outcome(block bfc.Block, ok bool) string {
 	return place(block.Size, block.Addr)
 }
 
-// use notes a stream that uses a block.
+// use notes that a stream uses a block.
 func (a *arena) use(e *trace.Event) *Mismatch {
 	addr := uint64(e.Addr)
 	if _, live := a.heap.Find(addr); !live || a.shared[addr] {
@@ -240,7 +236,7 @@ func (a *arena) use(e *trace.Event) *Mismatch {
 	return nil
 }
 
-// free ends a block, or makes it pending if other streams used it.
+// free takes a free event: the block ends, or is pending if another stream used it.
 func (a *arena) free(e *trace.Event) *Mismatch {
 	addr := uint64(e.Addr)
 	freed, shared := a.shared[addr]
@@ -248,14 +244,14 @@ func (a *arena) free(e *trace.Event) *Mismatch {
 		return a.release(e)
 	}
 	if freed {
-		return atEvent(e, "no second free of a block that waits for its free_done", fmt.Sprintf("a free of %#x", addr))
+		return atEvent(e, "no second free of a block whose free_done is pending", fmt.Sprintf("a free of %#x", addr))
 	}
 	a.shared[addr] = true
 	block, _ := a.heap.Find(addr)
 	return agree(e, block)
 }
 
-// freeDone ends a pending block.
+// freeDone takes the free_done event of a pending block.
 func (a *arena) freeDone(e *trace.Event) *Mismatch {
 	addr := uint64(e.Addr)
 	if !a.shared[addr] {
@@ -276,7 +272,7 @@ func (a *arena) release(e *trace.Event) *Mismatch {
 	return agree(e, block)
 }
 
-// agree compares a free with the block it ends.
+// agree checks that a free event has the bytes of the block that it ends.
 func agree(e *trace.Event, block bfc.Block) *Mismatch {
 	if block.Requested == uint64(e.Requested) && block.Size == uint64(e.Provided) {
 		return nil

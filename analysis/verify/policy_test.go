@@ -10,8 +10,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// trimmed is a job of which the first growths take granules back, whose excess is given back at the
-// end of the third iteration, and which gives back memory itself, that is mapped ahead of the fifth.
+// trimmed is a job whose first growths unmap free pages, whose excess is unmapped at the end of the
+// third iteration, and which calls empty_cache, whose pages are mapped ahead of the fifth.
 func trimmed(t testing.TB) *job {
 	j := newJob()
 	h := j.heap(t, bfc.Options{Limit: bfc.NoLimit, Growth: bfc.Needed, Split: bfc.SplitAlways, Trim: bfc.Trim{When: bfc.TrimIteration}},
@@ -67,7 +67,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// owned is a heap of which the test is the owner: what it gives back or maps is in the recording,
+// owned is a heap of which the test is the owner: what it unmaps or maps is in the recording,
 // right or wrong. Of its first 8 MiB each iteration uses the first 4, and the first alone the rest.
 type owned struct {
 	*heap
@@ -118,14 +118,14 @@ func (o *owned) ahead(offset uint64) {
 	o.trimming = false
 }
 
-// TestTrims: what is given back by no request is excess at that moment, or of a reclaim that has
+// TestTrims: what is unmapped for no request is excess at that moment, or of a reclaim that has
 // not ended yet; what is mapped by none is ahead of need.
 func TestTrims(t *testing.T) {
 	iteration := bfc.Trim{When: bfc.TrimIteration}
 	idle := bfc.Trim{When: bfc.TrimIdle, Idle: time.Second}
 	const notExcess = "a reclaim before it, or an unmap of what is free and not expected to be used"
-	const noReclaim = "a reclaim before it, as nothing else gives back"
-	const notAhead = "a map ahead of what was given back and is expected to be used"
+	const noReclaim = "a reclaim before it, as nothing else unmaps"
+	const notAhead = "a map ahead of what is unmapped and expected to be used"
 	for _, c := range []struct {
 		name string
 		trim bfc.Trim

@@ -47,7 +47,7 @@ type heap struct {
 	physical uint64
 	collects bool
 	trims    bool
-	missing  map[uint64]bool // granules given back
+	missing  map[uint64]bool // pages that are unmapped
 	trimming bool            // what it does is for no request
 }
 
@@ -176,7 +176,7 @@ func (h *heap) alloc(size uint64) uint64 {
 	return 0
 }
 
-// unmapFree unmaps every third of the first granules that are free, from the n-th on, unless
+// unmapFree unmaps every third of the first free pages, from the n-th on, unless
 // the arena collects garbage instead.
 func (h *heap) unmapFree(n int) {
 	if h.collects {
@@ -205,7 +205,7 @@ func (j *job) iterate() {
 	}
 }
 
-// trim gives back and maps ahead what is to be now, unless the arena collects garbage.
+// trim unmaps and maps ahead what it should now, unless the arena collects garbage.
 func (h *heap) trim() {
 	if h.collects {
 		return

@@ -8,22 +8,22 @@ import (
 
 // replayer replays the events of one process, arena by arena.
 type replayer struct {
-	arenas map[int32]*arena // nil for those that are not of our allocator
+	arenas map[int32]*arena // nil for arenas of other allocators
 	stores map[int32]*store // of graph memories, by their arena
 	lastID int32            // of last
 	last   *arena           // the arena of the event before, or nil
 
 	ours, allocs, frees int64
 	released            int64          // growths of arenas that have ended
-	reclaiming          map[int32]bool // devices of which a reclaim is under way
-	watched             bool           // there are arenas of an allocator that was only watched
+	reclaiming          map[int32]bool // devices on which a reclaim is under way
+	observed            bool           // there are arenas of an allocator that was only observed
 }
 
 func newReplayer() *replayer {
 	return &replayer{arenas: map[int32]*arena{}, stores: map[int32]*store{}, reclaiming: map[int32]bool{}}
 }
 
-// step replays one event. After a mismatch the replayer is not to be used again.
+// step replays one event. After a mismatch the replayer must not be used again.
 func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 	switch e.Kind {
 	case trace.KindArena:
@@ -89,7 +89,7 @@ func (r *replayer) step(e *trace.Event, strings *trace.Strings) *Mismatch {
 	return a.memory(e)
 }
 
-// count counts what was no mismatch.
+// count adds 1 to n if there is no mismatch.
 func count(n *int64, wrong *Mismatch) *Mismatch {
 	if wrong == nil {
 		*n++
@@ -97,7 +97,7 @@ func count(n *int64, wrong *Mismatch) *Mismatch {
 	return wrong
 }
 
-// arena is the arena of an event; nil for none of ours.
+// arena returns the arena of an event; nil for one of another allocator.
 func (r *replayer) arena(e *trace.Event) (*arena, *Mismatch) {
 	if r.last != nil && r.lastID == e.Arena {
 		return r.last, nil
@@ -128,18 +128,18 @@ func (r *replayer) begin(e *trace.Event, options string) *Mismatch {
 	if a != nil {
 		r.ours++
 	}
-	r.watched = r.watched || a == nil && trace.ParseContext(e.Kind, options).Get("allocator") != ""
+	r.observed = r.observed || a == nil && trace.ParseContext(e.Kind, options).Get("allocator") != ""
 	return nil
 }
 
-// releaseArena ends an arena. Nothing of it is left, and its id is never used again.
+// releaseArena ends an arena, which may have no block and nothing mapped. Its id is not used again.
 func (r *replayer) releaseArena(e *trace.Event) *Mismatch {
 	a, wrong := r.arena(e)
 	if a == nil {
 		return wrong
 	}
 	if stats := a.heap.Stats(); stats.BytesInUse != 0 || stats.Reserved != 0 {
-		return atEvent(e, "the end of an arena of which nothing is in use or mapped",
+		return atEvent(e, "the end of an arena without blocks and mapped bytes",
 			fmt.Sprintf("one with %d bytes in use and %d mapped", stats.BytesInUse, stats.Reserved))
 	}
 	r.released += a.script.growths
@@ -149,11 +149,11 @@ func (r *replayer) releaseArena(e *trace.Event) *Mismatch {
 	return nil
 }
 
-// reclaim ends the attempt of its arena, if it has one. Unmaps of any arena of the device may
-// follow, and the ends of blocks that were pending. The lock of the device is held meanwhile, so
-// any other event of ours there comes behind it. Its end is no event itself: a trim of what is
-// not excess, right behind it, cannot be told from it. That the framework is asked to free is
-// called a reclaim, too, but gives nothing back by itself.
+// reclaim ends the attempt of its arena, if it has one. Unmaps of any arena of the device may follow,
+// and ends of pending blocks. The hook holds the device's lock until the reclaim ends, so that any
+// other event of ours there comes behind it. Its end is no event: a wrong trim right behind it cannot be
+// distinguished from it. A reclaim event is also written when the framework is asked to free memory; that
+// unmaps nothing by itself.
 func (r *replayer) reclaim(e *trace.Event, why string) *Mismatch {
 	delete(r.reclaiming, e.Device)
 	if why != "framework" {
@@ -166,7 +166,7 @@ func (r *replayer) reclaim(e *trace.Event, why string) *Mismatch {
 	return a.attempt(e)
 }
 
-// growths is how many growths the memory granted, in all arenas.
+// growths returns how many growths the memory granted in all arenas.
 func (r *replayer) growths() int64 {
 	n := r.released
 	for _, a := range r.arenas {
@@ -177,7 +177,7 @@ func (r *replayer) growths() int64 {
 	return n
 }
 
-// unfinished is the first event of a request that has no end, or nil.
+// unfinished returns the first event of a request that has no end, or nil.
 func (r *replayer) unfinished() *trace.Event {
 	var first *trace.Event
 	for _, a := range r.arenas {

@@ -7,48 +7,47 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// script is the memory of a replayed arena: it answers from the events of one attempt at a
-// time, and notes the first question that the recording does not answer. From then on it
-// refuses everything.
+// script is the memory of a replayed arena. It answers calls from the events of one attempt at a time,
+// and notes the first call that the events do not answer. From then on it refuses all calls.
 type script struct {
 	granularity uint64
 	coalesces   bool
-	aliases     bool // it grows out of a range of a graph memory
+	aliases     bool // it grows in a range of a graph memory, by alias events
 
 	events []trace.Event // of the attempt, in order
-	at     int           // the next one to be asked for
-	end    *trace.Event  // what the attempt ends with
+	at     int           // index of the next event
+	end    *trace.Event  // the event that ends the attempt
 	wrong  *Mismatch
 
 	growths int64
-	mapped  uint64 // bytes, by the events taken
+	mapped  uint64 // bytes that are mapped by the events so far
 	room    reservation
 }
 
 var _ bfc.Memory = (*script)(nil)
 
-// reservation is the range of addresses that an arena's growths fill from its start. What
-// comes after it is not recorded, so no place is known once it is left.
+// reservation is the first address reservation of an arena, which growths fill from its start. Further
+// ones are not recorded, so that known is false once a growth did not fit.
 type reservation struct {
 	next, end uint64
 	known     bool
 }
 
-// leaveFor notes that the memory may have gone on to another reservation, if a growth by
-// bytes does not fit this one: it does so before it knows whether it can grant it.
+// leaveFor notes that a growth by bytes does not fit into the reservation, so that the memory made another
+// one. It does that before it knows whether it can grant the growth.
 func (r *reservation) leaveFor(bytes uint64) {
 	if bytes > r.end-r.next {
 		r.known = false
 	}
 }
 
-// Granularity is that of the arena's options.
+// Granularity returns that of the arena event.
 func (s *script) Granularity() uint64 { return s.granularity }
 
-// Coalesces is that of the arena's options.
+// Coalesces returns that of the arena event.
 func (s *script) Coalesces() bool { return s.coalesces }
 
-// next is the event that answers the next question, if it is of one of two kinds.
+// next returns the next event of the attempt, which has to be of one of two kinds; else nil.
 func (s *script) next(question string, kind, or trace.Kind) *trace.Event {
 	if s.wrong != nil {
 		return nil
@@ -93,7 +92,7 @@ func (s *script) Grow(bytes uint64) (addr, granted uint64, ok bool) {
 	if e == nil {
 		return 0, 0, false
 	}
-	// In place of the bytes asked, an alias says where in its store it lies.
+	// An alias has its offset in the store in place of the requested bytes.
 	if e.Kind != trace.KindAlias && uint64(e.Requested) != bytes {
 		s.wrong = atEvent(e, question, describe(e))
 		return 0, 0, false
@@ -136,8 +135,8 @@ func (s *script) Map(addr, bytes uint64) bool {
 	return true
 }
 
-// Take takes the unmap event that is next, if it is of that range and for a request. Whatever
-// else is next, the memory refused.
+// TryUnmap succeeds if the next event is an unmap of that range with its bytes as requested ones;
+// otherwise the memory refused.
 func (s *script) TryUnmap(addr, bytes uint64) bool {
 	if s.wrong != nil || s.at == len(s.events) {
 		return false
@@ -151,7 +150,7 @@ func (s *script) TryUnmap(addr, bytes uint64) bool {
 	return true
 }
 
-// Unmap takes the unmap event that undoes a map of the same attempt.
+// Unmap takes the next event, which has to be the unmap that undoes a map of the same attempt.
 func (s *script) Unmap(addr, bytes uint64) {
 	question := "an unmap of " + place(bytes, addr)
 	e := s.next(question, trace.KindUnmap, trace.KindUnmap)
@@ -165,8 +164,8 @@ func (s *script) Unmap(addr, bytes uint64) {
 	s.mapped -= bytes
 }
 
-// Release takes the unmaps of what was mapped of a region, in the order of addresses. That
-// they are all there shows in the bytes mapped after the attempt.
+// Release takes the unmap events of the mapped parts of a region, addresses ascending. That none is missing is
+// checked by the bytes mapped after the attempt.
 func (s *script) Release(addr, bytes uint64) {
 	for s.wrong == nil && s.at < len(s.events) {
 		e := &s.events[s.at]
@@ -179,6 +178,6 @@ func (s *script) Release(addr, bytes uint64) {
 		bytes -= from - addr + size
 		addr = from + size
 	}
-	// The memory may grow again behind or in place of what it took back.
+	// The memory may grow at addresses of the region again, or elsewhere.
 	s.room.known = false
 }

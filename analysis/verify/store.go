@@ -13,20 +13,20 @@ type store struct {
 	granularity uint64
 	base        uint64
 	mapped      uint64            // bytes, from its start
-	lacking     *trace.Event      // the map that the next alias is the reason of, or nil
-	shapes      map[uint64]*shape // by the start of their ranges
+	lacking     *trace.Event      // the last map, for which an alias has to follow; or nil
+	shapes      map[uint64]*shape // by the address of their ranges
 }
 
-// shape is a range of a graph memory: addresses that see its store.
+// shape is a range of a graph memory: addresses at which its store is mapped.
 type shape struct {
 	store  *store
 	base   uint64
 	size   uint64 // of the range
-	extent uint64 // bytes taken from the start by its arenas
+	extent uint64 // bytes from the start that its arenas use
 	arenas int
 }
 
-// graphMemory takes the arena event of a store, or of an arena in a range.
+// graphMemory takes the arena event of a store, or of an arena in a range of one.
 func (r *replayer) graphMemory(e *trace.Event, options string, a *arena) *Mismatch {
 	fields := trace.ParseContext(e.Kind, options)
 	number, ok := fields.Lookup("graph_memory")
@@ -53,7 +53,7 @@ func (r *replayer) graphMemory(e *trace.Event, options string, a *arena) *Mismat
 	return atEvent(e, "the store of graph memory "+number+" before it", "none")
 }
 
-// join makes an arena one of the range that its event names.
+// join adds an arena to the range that its event names.
 func (a *arena) join(s *store, e *trace.Event) {
 	base := uint64(e.Addr)
 	of := s.shapes[base]
@@ -63,10 +63,10 @@ func (a *arena) join(s *store, e *trace.Event) {
 	}
 	of.arenas++
 	a.shape = of
-	a.script.aliases, a.script.room.known = true, false // the range says where growths lie
+	a.script.aliases, a.script.room.known = true, false // growths are where the range has its aliases
 }
 
-// leave is of an arena that ends, of which nothing is left. A range ends with its last one.
+// leave removes an arena that ended from its range. A range ends with its last arena.
 func (s *shape) leave() {
 	if s == nil {
 		return
@@ -81,7 +81,7 @@ func (s *store) step(e *trace.Event) *Mismatch {
 	bytes := uint64(e.Provided)
 	at := uint64(e.Addr) - s.base
 	if e.Kind != trace.KindMap && e.Kind != trace.KindUnmap || bytes == 0 || bytes%s.granularity != 0 {
-		return atEvent(e, fmt.Sprintf("a map or an unmap of granules of %d bytes in a store", s.granularity), describe(e))
+		return atEvent(e, fmt.Sprintf("a map or an unmap of pages of %d bytes in a store", s.granularity), describe(e))
 	}
 	if e.Kind == trace.KindMap {
 		if at != s.mapped {
@@ -97,7 +97,7 @@ func (s *store) step(e *trace.Event) *Mismatch {
 	}
 	for _, of := range s.shapes {
 		if of.extent > at {
-			return atEvent(e, fmt.Sprintf("%d bytes of the store to stay, which the range at %#x has taken", of.extent, of.base), describe(e))
+			return atEvent(e, fmt.Sprintf("%d bytes of the store to stay mapped, which the range at %#x uses", of.extent, of.base), describe(e))
 		}
 	}
 	s.mapped, s.lacking = at, nil
@@ -107,7 +107,7 @@ func (s *store) step(e *trace.Event) *Mismatch {
 // end takes the last event of a store.
 func (s *store) end(e *trace.Event) *Mismatch {
 	if s.mapped != 0 || len(s.shapes) > 0 {
-		return atEvent(e, "the end of a store of which nothing is mapped and no range is left",
+		return atEvent(e, "the end of a store without mapped bytes and without ranges",
 			fmt.Sprintf("one with %d bytes mapped and %d ranges", s.mapped, len(s.shapes)))
 	}
 	return nil
@@ -135,7 +135,7 @@ func (r *replayer) alias(e *trace.Event, context string) *Mismatch {
 		s.lacking = nil
 	}
 	if a == nil || a.shape == nil || a.shape.store != s || uint64(e.Addr) != a.shape.base+offset {
-		return atEvent(e, "an arena of a range that sees this place of the store at its address", describe(e))
+		return atEvent(e, "an arena of a range that has this part of the store at that address", describe(e))
 	}
 	if e.Kind == trace.KindUnalias {
 		return a.unmapFree(e)

@@ -134,21 +134,21 @@ func TestGraphMemoryMutations(t *testing.T) {
 		"store larger than any range": {func(j *job) { find(j, trace.KindMap, 1).Provided += 2 * mib }, "which the alias behind it needs"},
 		"store smaller than a range":  {func(j *job) { find(j, trace.KindMap, 2).Provided -= 2 * mib }, "a part of the store"},
 		"store not at its end":        {func(j *job) { find(j, trace.KindMap, 1).Addr += 2 * mib }, "the end of the store"},
-		"part of a granule":           {func(j *job) { find(j, trace.KindMap, 0).Provided -= 4096 }, "granules of 2097152 bytes"},
-		"alias elsewhere":             {func(j *job) { find(j, trace.KindAlias, 1).Addr += 2 * mib }, "at its address"},
+		"part of a page":              {func(j *job) { find(j, trace.KindMap, 0).Provided -= 4096 }, "pages of 2097152 bytes"},
+		"alias elsewhere":             {func(j *job) { find(j, trace.KindAlias, 1).Addr += 2 * mib }, "at that address"},
 		"alias beside the last one": {func(j *job) {
 			e := find(j, trace.KindAlias, 2)
 			e.Addr -= 2 * mib
 			e.Requested -= 2 * mib
 			e.Provided += 2 * mib
 		}, "behind the last one of its range"},
-		"alias of no store":           {func(j *job) { find(j, trace.KindAlias, 0).Context = j.text("store=1") }, "the arena of a store"},
-		"a page given back too early": {func(j *job) { e := find(j, trace.KindUnmap, 0); e.Addr -= 2 * mib; e.Provided += 2 * mib }, "to stay, which the range"},
-		"a growth that was a map":     {func(j *job) { e := find(j, trace.KindAlias, 0); e.Kind, e.Requested = trace.KindMap, 3*mib }, "a growth by"},
-		"a block still in the range":  {func(j *job) { find(j, trace.KindFree, 0).Kind = trace.KindCheckpoint }, "mapped and in one free chunk"},
-		"unalias of less":             {func(j *job) { find(j, trace.KindUnalias, 0).Provided -= 2 * mib }, "2097152 mapped"},
-		"end of a mapped store":       {func(j *job) { find(j, trace.KindUnmap, 1).Kind = trace.KindCheckpoint }, "nothing is mapped and no range is left"},
-		"a range without a store":     {func(j *job) { find(j, trace.KindArena, 0).Kind = trace.KindCheckpoint }, "the store of graph memory 1 before it"},
+		"alias of no store":          {func(j *job) { find(j, trace.KindAlias, 0).Context = j.text("store=1") }, "the arena of a store"},
+		"a page unmapped too early":  {func(j *job) { e := find(j, trace.KindUnmap, 0); e.Addr -= 2 * mib; e.Provided += 2 * mib }, "to stay mapped, which the range"},
+		"a growth that was a map":    {func(j *job) { e := find(j, trace.KindAlias, 0); e.Kind, e.Requested = trace.KindMap, 3*mib }, "a growth by"},
+		"a block still in the range": {func(j *job) { find(j, trace.KindFree, 0).Kind = trace.KindCheckpoint }, "mapped and within one free chunk"},
+		"unalias of less":            {func(j *job) { find(j, trace.KindUnalias, 0).Provided -= 2 * mib }, "2097152 mapped"},
+		"end of a mapped store":      {func(j *job) { find(j, trace.KindUnmap, 1).Kind = trace.KindCheckpoint }, "without mapped bytes and without ranges"},
+		"a range without a store":    {func(j *job) { find(j, trace.KindArena, 0).Kind = trace.KindCheckpoint }, "the store of graph memory 1 before it"},
 	} {
 		j := captured(t)
 		c.change(j)

@@ -9,41 +9,40 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// LostTail is within how many events of the first lost one a contradiction is still put
-// down to the loss. What is lost is at most one event for each thread that was in the hook
-// when the process died, and a thread cannot go on past its own; the threads of a job that
-// are in its allocator at one moment are fewer than this.
+// LostTail is how many events behind the first lost one a contradiction may be and still count as an effect
+// of the loss. At most one event is lost for each thread that was in the hook when the process died,
+// and a thread writes nothing behind its own lost event. Fewer threads than this are in an allocator at a time.
 const LostTail = 64
 
 var (
-	// ErrNothingToVerify is of a trace without any block of our allocator.
+	// ErrNothingToVerify says that a trace has no block of our allocator.
 	ErrNothingToVerify = errors.New("nothing to verify: no allocation of memprof's own allocator was recorded")
-	// ErrWatched is of a trace of an allocator that is none of ours, and was only watched.
-	ErrWatched = errors.New("nothing to verify: another allocator served and was only watched; a replay can judge memprof's own alone")
-	// ErrNotFromStart is of parts that do not begin with the process's first event.
+	// ErrObserved says that a trace is of an allocator that memprof only observed.
+	ErrObserved = errors.New("nothing to verify: memprof only observed the job's own allocator (record --allocator native), and can replay none but its own")
+	// ErrNotFromStart says that parts do not begin with the process's first event.
 	ErrNotFromStart = errors.New("cannot be verified without the parts before it: a replay starts at a process's first event")
 )
 
-// Result is what a verified trace proves.
+// Result is what was verified of a trace.
 type Result struct {
 	Process string // "rank0"
 	Events  int64  // of all kinds
-	Allocs  int64  // blocks that came out at the same address and size
-	Frees   int64  // of blocks; those that became pending count once
+	Allocs  int64  // blocks that the replay placed at the same address with the same size
+	Frees   int64  // a pending free counts once
 	Growths int64  // that the memory granted
 	Arenas  int64  // of our allocator
 
-	// Complete says that the process was recorded to its end, and all of that was proved.
+	// Complete says that the process was recorded to its end, and all of that was verified.
 	Complete bool
-	// EndsAt says where the proof ends, and why there, if it is not Complete.
+	// EndsAt says up to which event the trace was verified, and why, if it is not Complete.
 	EndsAt string
-	// EndSeq is the last event proved, -1 for none.
+	// EndSeq is the last event that was verified, -1 for none.
 	EndSeq int64
 }
 
 // Process verifies all events of a process in one pass. The error is a *[Mismatch] if the
-// trace is not what the allocator did, [ErrNothingToVerify], [ErrWatched] or
-// [ErrNotFromStart] if that cannot be told, and otherwise of the reading.
+// trace is not what the allocator did; [ErrNothingToVerify], [ErrObserved] or [ErrNotFromStart] if it
+// cannot be verified; else of reading the trace.
 func Process(ctx context.Context, p *trace.Process) (*Result, error) {
 	if len(p.Parts) == 0 || p.Parts[0].Number != 0 || p.Parts[0].FirstSeq != 0 {
 		return nil, fmt.Errorf("%s: %w", p.Name, ErrNotFromStart)
@@ -52,8 +51,8 @@ func Process(ctx context.Context, p *trace.Process) (*Result, error) {
 	if err := j.all(ctx); err != nil {
 		return nil, err
 	}
-	if j.replay.allocs == 0 && j.replay.watched {
-		return nil, fmt.Errorf("%s: %w", p.Name, ErrWatched)
+	if j.replay.allocs == 0 && j.replay.observed {
+		return nil, fmt.Errorf("%s: %w", p.Name, ErrObserved)
 	}
 	if j.replay.ours == 0 || j.replay.allocs == 0 {
 		return nil, fmt.Errorf("%s: %w", p.Name, ErrNothingToVerify)
@@ -61,7 +60,7 @@ func Process(ctx context.Context, p *trace.Process) (*Result, error) {
 	return j.result(), nil
 }
 
-// all judges every event of the process. The error is a *Mismatch, or of the reading.
+// all checks each event of the process. The error is a *Mismatch, or of reading the trace.
 func (j *judge) all(ctx context.Context) error {
 	reader, err := j.process.NewReader()
 	if err != nil {
@@ -94,20 +93,20 @@ func (m *Mismatch) of(p *trace.Process) *Mismatch {
 	return m
 }
 
-// judge compares checksums and replays side by side. An event that cannot be is reported
-// once the checksum of its block is known, because the block may have been changed earlier.
+// judge compares checksums and replays in one pass. A wrong event is reported when the checksum of its
+// block is known, since the block may have been changed at an event before it.
 type judge struct {
 	process *trace.Process
 	sums    *trace.Rolling
-	want    []uint64  // the checksums recorded
-	agreed  int       // blocks whose checksums are right, from the first
-	replay  *replayer // nil for readings, which no allocator has made
+	want    []uint64  // the recorded checksums
+	agreed  int       // how many blocks, from the first, have the recorded checksum
+	replay  *replayer // nil for readings of devices
 
-	current   trace.Event // here, so that events need no memory of their own
+	current   trace.Event // here, so that no event is allocated
 	next      int64       // position of the next event
 	wrong     *Mismatch   // the first wrong event
-	firstLost int64       // seq, -1 for none
-	afterLost int64       // events after it that are not lost
+	firstLost int64       // seq of the first lost event, -1 for none
+	afterLost int64       // events behind it that are not lost
 }
 
 func newJudge(p *trace.Process) *judge {
@@ -135,7 +134,7 @@ func (j *judge) batch(b *trace.Batch) *Mismatch {
 	return j.wrong
 }
 
-// event is the replay of one event. A seq out of order is never excused by a loss.
+// event checks one event. A wrong seq is never excused by lost events.
 func (j *judge) event(e *trace.Event, strings *trace.Strings) *Mismatch {
 	var wrong *Mismatch
 	switch {
@@ -163,12 +162,12 @@ func (j *judge) event(e *trace.Event, strings *trace.Strings) *Mismatch {
 	return wrong
 }
 
-// excused says whether a contradiction may be due to what was lost.
+// excused says whether a contradiction may be an effect of lost events.
 func (j *judge) excused() bool {
 	return j.firstLost >= 0 && j.afterLost <= LostTail
 }
 
-// compare demands that checksums are those recorded, as far as both go.
+// compare checks the checksums that are known on both sides.
 func (j *judge) compare(sums []uint64) *Mismatch {
 	for ; j.agreed < min(len(sums), len(j.want)); j.agreed++ {
 		if sums[j.agreed] != j.want[j.agreed] {
@@ -178,8 +177,8 @@ func (j *judge) compare(sums []uint64) *Mismatch {
 	return nil
 }
 
-// changed is the mismatch of the first block that does not agree, unless an event before
-// it is wrong already.
+// changed returns the mismatch of the first block whose checksum is wrong, unless an event before it is
+// wrong.
 func (j *judge) changed() *Mismatch {
 	first := int64(j.agreed) * trace.BlockEvents
 	if j.wrong != nil && j.wrong.position < first && !j.excused() {
@@ -194,7 +193,7 @@ func (j *judge) changed() *Mismatch {
 	return m
 }
 
-// end judges what only the last event settles.
+// end checks what is known only behind the last event.
 func (j *judge) end() *Mismatch {
 	sums := j.sums.Checksums()
 	if j.process.Whole {

@@ -96,7 +96,7 @@ func verifyAll(ctx context.Context, run *trace.Run) ([]verified, error) {
 			judged = append(judged, verified{Process: process.Name, Mismatch: mismatch})
 		case errors.Is(err, verify.ErrNothingToVerify):
 			nothing = cmp.Or(nothing, err)
-		case errors.Is(err, verify.ErrWatched):
+		case errors.Is(err, verify.ErrObserved):
 			nothing = err
 		case err != nil:
 			return nil, exit.Input(err)

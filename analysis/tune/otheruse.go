@@ -2,24 +2,23 @@ package tune
 
 import "github.com/memprof/memprof/trace"
 
-// beside is what devices have in use that is none of the recorded arenas': memory of other
-// libraries, contexts, other processes. The events name allocations of libraries one by one, as
-// many bytes as they asked for; the rest is known where the recorded allocator asked the device
-// what is in use. Bytes by device.
-type beside struct {
-	library map[int32]int64 // allocations of other libraries in device memory
-	rest    map[int32]int64 // all else, as it was measured last
+// otherMemory is the bytes of devices that are in use by others than the recorded arenas: other
+// libraries, CUDA contexts, other processes. Each allocation of a library has an event, with its requested
+// bytes; the rest is known when the recorded allocator asked the device how much is in use.
+type otherMemory struct {
+	library map[int32]int64 // by device: allocations of other libraries in device memory
+	rest    map[int32]int64 // by device: all else, as last measured
 }
 
-func newBeside() beside {
-	return beside{library: map[int32]int64{}, rest: map[int32]int64{}}
+func newOtherUse() otherMemory {
+	return otherMemory{library: map[int32]int64{}, rest: map[int32]int64{}}
 }
 
-// besideArenas returns what the event's device has in use beside the arenas, if the event is about
-// that. The kind of the step says whether somebody asked for more, or it was measured or freed. The event
-// has not been added to f.live.
-func (f *feed) besideArenas(e *trace.Event) (kind opKind, bytes uint64, changed bool) {
-	b := &f.beside
+// otherUse returns how many bytes others than the arenas use on the event's device; changed is false if
+// the event does not change that. kind is opOthers where another library allocates, opMeasured where
+// it frees or the device was measured. The event is not yet in f.live.
+func (f *feed) otherUse(e *trace.Event) (kind opKind, bytes uint64, changed bool) {
+	b := &f.others
 	switch e.Kind {
 	case trace.KindDeviceUsed:
 		_, used := e.DeviceMemory()
@@ -51,8 +50,10 @@ func (f *feed) otherFreed(addr int64) bool {
 	if !ok || !f.onDevice(&alloc) {
 		return false
 	}
-	f.beside.library[alloc.Device] -= alloc.Requested
+	f.others.library[alloc.Device] -= alloc.Requested
 	return true
 }
 
-func (b *beside) sum(device int32) uint64 { return uint64(max(0, b.library[device]+b.rest[device])) }
+func (b *otherMemory) sum(device int32) uint64 {
+	return uint64(max(0, b.library[device]+b.rest[device]))
+}
