@@ -8,17 +8,16 @@ const checksumStart uint64 = 0x6d656d70726f6601
 
 // Rolling is the running checksum of a process's events.
 //
-// The state starts at 0x6d656d70726f6601. For every event the columns are taken in the
-// order seq, time_ns, kind (its number), device, arena, stream, addr, requested,
-// provided, context (FNV-1a-64 of its text), thread, each sign-extended to 64 bits, and
-// for each value v
+// The state starts at 0x6d656d70726f6601. Each event changes it by its columns in the order seq, time_ns, kind (its number), device, arena, stream, addr, requested,
+// provided, context (FNV-1a-64 of its text), thread, each sign-extended to 64 bits. Each value v
+// changes the state by
 //
 //	state = (state ^ v) * 0x9e3779b97f4a7c15   (mod 2^64)
 //	state = state ^ (state >> 32)
 //
-// Both steps are bijections, so a change of one value always changes the state. The
-// state after the events 4095, 8191, ... (counted from the start of the process) and
-// after its last event are the process's checksums: each is chained on the one before.
+// Both steps are bijections, so a change of one value always changes the state. The checksums of
+// a process are the states after its events 4095, 8191, ... and after its last event. Each depends
+// on all events before it.
 type Rolling struct {
 	state    uint64
 	position int64 // events added since the start of the process
@@ -28,7 +27,7 @@ type Rolling struct {
 // NewRolling starts at the first event of a process.
 func NewRolling() *Rolling { return &Rolling{state: checksumStart} }
 
-// resumeRolling goes on after `position` events that led to `state`.
+// resumeRolling continues after the first `position` events of a process, with the state after them.
 func resumeRolling(state uint64, position int64) *Rolling {
 	return &Rolling{state: state, position: position}
 }
@@ -60,8 +59,8 @@ func mixEvent(s uint64, e *Event, text uint64) uint64 {
 	return mix(s, uint64(e.Thread))
 }
 
-// Add takes one event whose context reads text. It returns true when the event was the
-// last of its block, whose checksum [Rolling.Sum] then is.
+// Add takes one event and the text of its context. It returns true if the event was the last of its
+// block; [Rolling.Sum] is then the checksum of the block.
 func (r *Rolling) Add(e *Event, text string) bool {
 	return r.add(e, textHash(text))
 }
@@ -76,7 +75,7 @@ func (r *Rolling) add(e *Event, text uint64) bool {
 	return true
 }
 
-// AddBatch takes all events of a batch of the process whose strings are s.
+// AddBatch takes all events of a batch; s are the strings of its process.
 func (r *Rolling) AddBatch(b *Batch, s *Strings) {
 	hashes := s.snapshot().hashes
 	for i := range b.Seq {
@@ -91,10 +90,10 @@ func (r *Rolling) Sum() uint64 { return r.state }
 // Position is the number of events since the start of the process.
 func (r *Rolling) Position() int64 { return r.position }
 
-// Checksums are those of the blocks completed since the start of this Rolling.
+// Checksums are those of the blocks completed since this Rolling was made.
 func (r *Rolling) Checksums() []uint64 { return r.blocks }
 
-// Finish is Checksums with that of the block that the last event left incomplete.
+// Finish is Checksums and, if the last block is incomplete, its checksum.
 func (r *Rolling) Finish() []uint64 {
 	if r.position%BlockEvents == 0 {
 		return r.blocks

@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	ballastPrefix = ".ballast." // and the run's ID
-	ballastBytes  = 8 << 20     // the greatest part seen, with room
+	ballastPrefix = ".ballast." // followed by the run's ID
+	ballastBytes  = 8 << 20     // more than any part that was seen
 )
 
 // CollectorOptions describe the run that is collected.
@@ -27,36 +27,36 @@ type CollectorOptions struct {
 	Writer    WriterOptions
 }
 
-// Collector turns a spool into the parts of a run: `memprof record` polls one while the
-// job runs, `memprof recover` one that another memprof left. Its methods may be called
-// from several goroutines.
+// Collector converts a spool to the parts of a run. `memprof record` polls it while the job runs,
+// `memprof recover` converts what a killed collector left. Its methods may be called from
+// several goroutines.
 //
-// A segment of the spool is deleted when the part with all its events is complete, so the
-// spool and the complete parts together always hold every event.
+// It deletes a segment of the spool only after the part with the last of its events is complete. So
+// the spool and the complete parts together always hold every event.
 type Collector struct {
 	dir   string
 	place *spoolPlace
 	spool *Spool
 	opt   CollectorOptions
-	lock  *os.File // nil once it is given back
+	lock  *os.File // holds the lock of the spool; nil after close
 
 	mu        sync.Mutex
 	processes []*conversion
 	finished  Totals
-	names     map[string]bool   // in use
-	resumable map[string][]Part // complete parts by name of the spool directory, of processes that go on
-	ended     map[string]bool   // those of processes that are in complete parts to their end
+	names     map[string]bool   // of processes, those in use
+	resumable map[string][]Part // by name of the spool directory: complete parts of processes that have no last part yet
+	ended     map[string]bool   // names of the spool directories of processes that have their last part
 	before    []string          // problems of processes that an earlier collector completed
 	summary   Summary
-	full      error // set when the disk stayed full
+	full      error // an ErrDiskFull: the disk stayed full after the ballast was removed
 }
 
-// Summary is what a Collector made.
+// Summary is what a Collector converted.
 type Summary struct {
 	Processes []ProcessSummary
 	Events    int64
-	Problems  []string // troubles of the hook's and of ours, each with the process's name
-	Libraries []string // seen in some process, of those that variables are set for: "NCCL", "XLA"
+	Problems  []string // of the hook and of the collector, one line each, with the process's name
+	Libraries []string // loaded by a process, of those for which record sets environment variables: "NCCL", "XLA"
 }
 
 // ProcessSummary is one process of a Summary.
@@ -67,10 +67,10 @@ type ProcessSummary struct {
 	Ending Ending
 }
 
-// NewCollector collects the spool of the run in runDir, an [fs.ErrNotExist] if it has none. Parts that
-// an earlier collector completed are kept; what it left incomplete is removed. Errors:
-// [ErrBusy] when another one is at work on the spool, [ErrDiskFull] when there is not even
-// room for the ballast, and those of [Open] for parts that are there.
+// NewCollector opens the spool of the run in runDir. It keeps the parts that an earlier collector
+// completed and removes incomplete ones. Errors: [fs.ErrNotExist] if the run has no spool, [ErrBusy] if another
+// collector holds the spool, [ErrDiskFull] if the disk has no room for the ballast, and those
+// of [Open] for the parts that exist.
 func NewCollector(runDir string, opt CollectorOptions) (*Collector, error) {
 	place, err := openPlaceOf(runDir)
 	if err != nil {
@@ -78,7 +78,7 @@ func NewCollector(runDir string, opt CollectorOptions) (*Collector, error) {
 	}
 	if place.root == nil {
 		defer place.close()
-		if err := place.lost(); err != nil {
+		if err := place.checkPresent(); err != nil {
 			return nil, err
 		}
 		return nil, cmp.Or(place.remove(), fs.ErrNotExist)
@@ -88,7 +88,7 @@ func NewCollector(runDir string, opt CollectorOptions) (*Collector, error) {
 		names: map[string]bool{}, resumable: map[string][]Part{}, ended: map[string]bool{},
 	}
 	if c.lock, err = lockSpool(place); err == nil {
-		err = c.takeStock()
+		err = c.readEarlierParts()
 	}
 	if err != nil {
 		c.close()
@@ -97,7 +97,7 @@ func NewCollector(runDir string, opt CollectorOptions) (*Collector, error) {
 	return c, nil
 }
 
-// close gives the files back, and with them the spool.
+// close closes all files, which also releases the lock of the spool.
 func (c *Collector) close() {
 	if c.lock != nil {
 		c.lock.Close()
@@ -106,13 +106,13 @@ func (c *Collector) close() {
 	c.place.close()
 }
 
-// Whoever asks with [collecting] has a spool for a moment; a collector waits so long for it.
+// [collecting] holds the lock for a moment. A collector therefore tries for 100 ms.
 const (
 	lockTries = 20
 	lockPause = 5 * time.Millisecond
 )
 
-// lockSpool makes a spool ours, for as long as the file is open.
+// lockSpool takes the lock of a spool. It is held while the returned file is open.
 func lockSpool(place *spoolPlace) (*os.File, error) {
 	f, err := place.root.Open(".")
 	if err != nil {
@@ -131,13 +131,13 @@ func lockSpool(place *spoolPlace) (*os.File, error) {
 	return f, nil
 }
 
-// collecting says whether a collector is at work on a spool.
+// collecting says whether a collector holds the lock of a spool.
 func collecting(place *spoolPlace) (bool, error) {
 	f, err := place.root.Open(".")
 	if err != nil {
 		return false, err
 	}
-	defer f.Close() // gives the lock back
+	defer f.Close() // releases the lock
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return true, nil
@@ -145,8 +145,8 @@ func collecting(place *spoolPlace) (bool, error) {
 	return false, err
 }
 
-// takeStock looks at what an earlier collector left in the run directory.
-func (c *Collector) takeStock() error {
+// readEarlierParts removes the temporary files of an earlier collector and reads the parts that it completed.
+func (c *Collector) readEarlierParts() error {
 	if err := removeTemporary(c.place.run, c.opt.RunID); err != nil {
 		return err
 	}
@@ -177,16 +177,16 @@ func (c *Collector) takeStock() error {
 			c.resumable[p.Spool] = p.Parts
 		}
 	}
-	return c.layBallast()
+	return c.reserveBallast()
 }
 
-// temporaryOf says whether a name is that of a file in the making of a run. Such names have the run's
-// ID in them, so that they are nobody else's.
+// temporaryOf says whether a name is that of a temporary file of the run. Such names contain the run's
+// ID, so that no other file has them.
 func temporaryOf(runID, name string) bool {
 	return runID != "" && (strings.HasSuffix(name, tempSuffix(runID)) || name == ballastPrefix+runID || name == infoTemp(runID))
 }
 
-// removeTemporary removes what a collector of the run that was killed leaves behind.
+// removeTemporary removes the temporary files that a killed collector of the run left.
 func removeTemporary(dir *os.Root, runID string) error {
 	entries, err := entriesOf(dir)
 	if err != nil {
@@ -203,8 +203,8 @@ func removeTemporary(dir *os.Root, runID string) error {
 	return nil
 }
 
-// layBallast reserves the room that a part needs when the disk fills up.
-func (c *Collector) layBallast() error {
+// reserveBallast allocates a file of the size of a part, whose room completes a part when the disk is full.
+func (c *Collector) reserveBallast() error {
 	name := ballastPrefix + c.opt.RunID
 	path := filepath.Join(c.dir, name)
 	f, err := outfile.Create(c.place.run, name)
@@ -222,12 +222,12 @@ func (c *Collector) layBallast() error {
 	return diskError(path, err)
 }
 
-// dropBallast says whether there was any.
-func (c *Collector) dropBallast() bool {
+// removeBallast makes its room free; false if there was none.
+func (c *Collector) removeBallast() bool {
 	return c.place.run.Remove(ballastPrefix+c.opt.RunID) == nil
 }
 
-// Totals are the numbers of all processes together.
+// Totals are the sums over all processes.
 func (c *Collector) Totals() Totals {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,7 +238,7 @@ func (c *Collector) Totals() Totals {
 	return t
 }
 
-// Alive says whether any process of the spool lives.
+// Alive says whether any process of the spool is alive.
 func (c *Collector) Alive() (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -253,10 +253,10 @@ func (c *Collector) Alive() (bool, error) {
 	return false, nil
 }
 
-// Poll takes what all processes have written since the last call; progress is false when
-// that was nothing. A full disk is an [ErrDiskFull], once: the events then wait in the
-// spool for Finish, or for `memprof recover`. Other errors are about one process or file,
-// and do not keep the rest from being taken.
+// Poll converts what all processes have written since the last call; progress is false if that
+// is nothing. A full disk is an [ErrDiskFull], reported once: the events then stay in the
+// spool until Convert or `memprof recover`. Other errors concern one process or file; Poll
+// converts the others.
 func (c *Collector) Poll() (progress bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -282,7 +282,7 @@ func (c *Collector) Poll() (progress bool, err error) {
 	return progress, errors.Join(failed...)
 }
 
-// discover starts the conversion of processes that have appeared.
+// discover starts to convert the processes that are new in the spool.
 func (c *Collector) discover() error {
 	found, err := c.spool.Processes()
 	for _, from := range found {
@@ -300,7 +300,7 @@ func (c *Collector) discover() error {
 }
 
 func (c *Collector) start(from *SpoolProcess) (*conversion, error) {
-	if c.ended[from.Name] { // an earlier collector had only the directory left to remove
+	if c.ended[from.Name] { // an earlier collector converted it and was killed before it removed the directory
 		from.Close()
 		return nil, c.place.root.RemoveAll(from.Name)
 	}
@@ -322,7 +322,7 @@ func (c *Collector) start(from *SpoolProcess) (*conversion, error) {
 	return p, nil
 }
 
-// Finish is Convert and, if that went well, Remove.
+// Finish is Convert and, after its success, Remove.
 func (c *Collector) Finish() (*Summary, error) {
 	summary, err := c.Convert()
 	if err != nil {
@@ -331,24 +331,24 @@ func (c *Collector) Finish() (*Summary, error) {
 	return summary, c.Remove()
 }
 
-// Convert takes the rest and completes all parts. It is for after the job: a process that
-// still runs is cut off where it is, and none begins to record any more. Events that a full disk keeps
-// from being converted stay in the spool; the error is then an [ErrDiskFull] that names
-// the point up to which the trace is complete. After an error the Collector is of no use; otherwise the spool
-// is still there, for Remove, once the Summary is kept.
+// Convert converts the rest of the spool and completes all parts. Call it after the job: the events of a
+// process that still runs end here, and no further process can start to record. On a full
+// disk the remaining events stay in the spool, and the error is an [ErrDiskFull] that names the last
+// converted event. After an error the Collector cannot be used. After success the spool still exists: call
+// Remove when the Summary has been stored.
 func (c *Collector) Convert() (*Summary, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.full = nil
 	lines, err := c.convertAll()
 	if err == nil {
-		// No process finds the spool from here on. One that came before that is still converted.
+		// From here on no process finds the spool. One that found it before is converted below.
 		err = c.place.finish()
 	}
 	if err == nil {
 		lines, err = c.convertAll()
 	}
-	c.dropBallast()
+	c.removeBallast()
 	if err != nil {
 		c.close()
 	}
@@ -356,8 +356,8 @@ func (c *Collector) Convert() (*Summary, error) {
 	return &c.summary, err
 }
 
-// convertAll completes all processes that there are, those too that appear meanwhile, and returns the lines of
-// neverRecorded.
+// convertAll completes all processes, including those that appear while it works, and returns the lines
+// of neverRecorded.
 func (c *Collector) convertAll() (lines []string, err error) {
 	var failed []error
 	for {
@@ -379,8 +379,8 @@ func (c *Collector) convertAll() (lines []string, err error) {
 	}
 }
 
-// Remove removes the spool after Convert. Whenever it is killed, what is left is nothing that
-// [Open] misses, and `memprof recover` removes it.
+// Remove removes the spool after Convert. If it is killed, [Open] still reads the whole run, and `memprof
+// recover` removes the rest.
 func (c *Collector) Remove() error {
 	defer c.close()
 	return c.place.remove()
@@ -402,15 +402,16 @@ func (c *Collector) finishProcess(p *conversion) error {
 	return c.end(p)
 }
 
-// neverRecorded are lines about the processes that are left in a spool whose others are converted: those
-// that recorded nothing. Records without a process are an [ErrDamaged].
+// neverRecorded returns lines about the processes that made a directory in the spool and recorded
+// nothing. Call it when all others are converted. A directory with records and without a process
+// file is an [ErrDamaged].
 func (c *Collector) neverRecorded() (lines []string, err error) {
 	entries, err := entriesOf(c.place.root)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range entries {
-		if !e.IsDir() || c.ended[e.Name()] { // of one that has ended, what an earlier collector did not come to remove
+		if !e.IsDir() || c.ended[e.Name()] { // converted, and not removed by an earlier collector
 			continue
 		}
 		dir, err := c.place.root.OpenRoot(e.Name())
@@ -421,14 +422,14 @@ func (c *Collector) neverRecorded() (lines []string, err error) {
 		lines = append(lines, whyNotRecorded(dir, e.Name())...)
 		dir.Close()
 		if records {
-			return nil, &PathError{Path: filepath.Join(c.place.path(), e.Name(), processName), Err: ErrDamaged, Detail: "missing, or cut, beside segments with records",
-				Remedy: "delete the directory if its process does not matter"}
+			return nil, &PathError{Path: filepath.Join(c.place.path(), e.Name(), processName), Err: ErrDamaged, Detail: "missing or truncated, although there are segments with records",
+				Remedy: "delete the directory to give up the events of its process"}
 		}
 	}
 	return lines, nil
 }
 
-// whyNotRecorded are lines about a process that made its directory and nothing to record in.
+// whyNotRecorded returns the problems of a process that made its directory but no segment.
 func whyNotRecorded(dir *os.Root, name string) []string {
 	name, _, _ = strings.Cut(name, ".")
 	name = "pid" + strings.TrimPrefix(name, "p")

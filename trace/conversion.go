@@ -10,28 +10,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conversion is one process on its way from spool to parts.
+// conversion converts one process from its spool directory to parts.
 type conversion struct {
 	from    *SpoolProcess
 	to      *Writer
-	ids     map[uint32]int32 // spool string id -> the writer's
-	silent  int              // polls in a row that found it dead and had no events
-	deleted int64            // segments below are gone
-	alive   int64            // CLOCK_MONOTONIC when it was last seen alive, 0 for never
+	ids     map[uint32]int32 // number of a string in the spool -> its number in the writer
+	silent  int              // number of last polls that found it dead and without new events
+	deleted int64            // segments with smaller indices are deleted
+	alive   int64            // CLOCK_MONOTONIC, ns, when it was last seen alive; 0 for never
 }
 
 func (c *Collector) meta(from *SpoolProcess) ProcessMeta {
 	h := &from.header
 	return ProcessMeta{
-		RunID: c.opt.RunID, Name: c.freeName(h), Spool: from.Name, PID: int(h.PID),
+		RunID: c.opt.RunID, Name: c.unusedName(h), Spool: from.Name, PID: int(h.PID),
 		Rank: int(h.Rank), LocalRank: int(h.LocalRank), WorldSize: int(h.WorldSize), LocalWorldSize: max(int(h.LocalWorldSize), 0),
 		Command: h.Command, Frameworks: h.Frameworks,
 	}
 }
 
-// freeName is rankN or pidN; of several processes with one rank (a launcher's children)
-// the later ones get their pid behind it.
-func (c *Collector) freeName(h *processHeader) string {
+// unusedName is rankN or pidN. If several processes have one rank (children of a launcher), the pid
+// follows in the names of all but the first.
+func (c *Collector) unusedName(h *processHeader) string {
 	pid := fmt.Sprintf("pid%d", h.PID)
 	name := pid
 	if h.Rank >= 0 {
@@ -51,9 +51,10 @@ func (c *Collector) freeName(h *processHeader) string {
 	return name
 }
 
-// follow takes what one process has written; ended when it is converted to its end.
+// follow converts what one process has written since the last call. ended: the process has ended and is
+// converted completely.
 func (c *Collector) follow(p *conversion) (progress, ended bool, err error) {
-	// The order matters: what a process wrote before it was found dead is seen below.
+	// Ask first whether it is alive: all that it wrote before it was found dead is read below.
 	alive, err := p.from.Alive()
 	if err != nil {
 		return false, false, err
@@ -75,7 +76,7 @@ func (c *Collector) follow(p *conversion) (progress, ended bool, err error) {
 		p.silent = 0
 		return progress, false, nil
 	}
-	// A process that has just made its directory may not hold its lock yet.
+	// A process that has just made its directory may not hold its lock yet, so one poll is not enough.
 	if p.silent++; p.silent < 2 {
 		return progress, false, nil
 	}
@@ -86,7 +87,7 @@ func (c *Collector) follow(p *conversion) (progress, ended bool, err error) {
 }
 
 func (c *Collector) drain(p *conversion, final bool) (progress bool, err error) {
-	var trouble error // of deleting; the events are safe all the same
+	var deleting error // not fatal: the events are in complete parts
 	progress, err = p.from.read(final, func(spooled *Event, slot int64) error {
 		e := *spooled
 		e.Seq = p.to.NextSeq()
@@ -94,28 +95,28 @@ func (c *Collector) drain(p *conversion, final bool) (progress bool, err error) 
 		e.Context = p.context(uint32(e.Context))
 		parts := len(p.to.Parts())
 		err := p.to.appendSlot(&e, slot)
-		if errors.Is(err, ErrDiskFull) && c.dropBallast() {
+		if errors.Is(err, ErrDiskFull) && c.removeBallast() {
 			err = c.completeEarly(p, &e, slot)
 		}
 		if err == nil && len(p.to.Parts()) != parts {
-			trouble = errors.Join(trouble, c.release(p))
+			deleting = errors.Join(deleting, c.deleteSegments(p))
 		}
 		return err
 	})
 	if errors.Is(err, ErrDiskFull) {
-		err = c.stayedFull(p, err)
+		err = c.diskStaysFull(p, err)
 	}
-	return progress, errors.Join(err, trouble)
+	return progress, errors.Join(err, deleting)
 }
 
-// completeEarly uses the room of the ballast: a part that is complete lets go of its
-// segments, which makes more room than it took.
+// completeEarly completes the current part in the room of the ballast, so that the segments of its events
+// can be deleted: they are larger than the part.
 func (c *Collector) completeEarly(p *conversion, e *Event, slot int64) error {
 	if err := p.to.CompletePart(); err != nil {
 		return err
 	}
 	if len(p.to.Parts()) > 0 {
-		if err := c.release(p); err != nil {
+		if err := c.deleteSegments(p); err != nil {
 			return err
 		}
 	}
@@ -134,15 +135,15 @@ func (p *conversion) context(spoolID uint32) int32 {
 	return id
 }
 
-// release deletes the segments whose events are all in complete parts.
-func (c *Collector) release(p *conversion) error {
+// deleteSegments deletes the segments whose events are all in complete parts.
+func (c *Collector) deleteSegments(p *conversion) error {
 	parts := p.to.Parts()
 	limit := p.from.strings.firstNeeded(max(parts[len(parts)-1].NextSlot, 0)) / segmentRecords
 	if limit <= p.deleted {
 		return nil
 	}
 	if err := p.from.strings.save(p.from.root); err != nil {
-		return nil // without it the segments stay, which costs room and loses nothing
+		return nil // the segments stay, with the only copy of their strings: this costs room and no event
 	}
 	present, err := listSegments(p.from.root)
 	if err != nil {
@@ -157,13 +158,13 @@ func (c *Collector) release(p *conversion) error {
 		}
 	}
 	p.deleted = limit
-	// Without ballast the next full disk may cost a `memprof recover`, nothing else.
-	_ = c.layBallast()
+	// If this fails, a full disk leaves the rest to `memprof recover`; no event is lost.
+	_ = c.reserveBallast()
 	return nil
 }
 
-// stayedFull notes that the disk is full and nothing of ours is left to give up.
-func (c *Collector) stayedFull(p *conversion, err error) error {
+// diskStaysFull records that the disk is full and no ballast is left. The error says which events are converted.
+func (c *Collector) diskStaysFull(p *conversion, err error) error {
 	parts := p.to.Parts()
 	valid := "no event of it is converted"
 	if len(parts) > 0 {
@@ -176,13 +177,13 @@ func (c *Collector) stayedFull(p *conversion, err error) error {
 	}
 	c.full = &PathError{
 		Path: c.dir, Err: ErrDiskFull,
-		Detail: fmt.Sprintf("%s; %s: %s, the rest waits in %s", what, p.to.meta.Name, valid, p.from.Dir),
+		Detail: fmt.Sprintf("%s; %s: %s, the rest is in %s", what, p.to.meta.Name, valid, p.from.Dir),
 		Remedy: fmt.Sprintf("make room and run `memprof recover %s`", c.dir),
 	}
 	return c.full
 }
 
-// end completes a process that is read to its end and removes its spool.
+// end completes the parts of a process whose events are all read, and removes its spool directory.
 func (c *Collector) end(p *conversion) error {
 	ending := p.ending()
 	if p.alive > 0 {
@@ -190,11 +191,11 @@ func (c *Collector) end(p *conversion) error {
 	}
 	p.to.SetFrameworks(p.from.header.Frameworks)
 	err := p.to.Finish(ending)
-	if errors.Is(err, ErrDiskFull) && c.dropBallast() {
+	if errors.Is(err, ErrDiskFull) && c.removeBallast() {
 		err = p.to.Finish(ending)
 	}
 	if errors.Is(err, ErrDiskFull) {
-		err = c.stayedFull(p, err)
+		err = c.diskStaysFull(p, err)
 	}
 	if err != nil {
 		p.to.Abandon()
@@ -246,7 +247,7 @@ func (c *Collector) summarize(p *conversion, ending Ending) {
 	c.summary.Problems = append(c.summary.Problems, problemsOf(name, t.Events, &ending)...)
 }
 
-// problemsOf are lines for people about how the recording of a process ended.
+// problemsOf returns lines for the user about how the recording of a process ended.
 func problemsOf(name string, events int64, ending *Ending) []string {
 	var lines []string
 	for _, line := range ending.Problems {
@@ -262,7 +263,7 @@ func problemsOf(name string, events int64, ending *Ending) []string {
 	return lines
 }
 
-// monotonic is the clock that events are timed by.
+// monotonic reads the clock of event times, CLOCK_MONOTONIC, in nanoseconds.
 func monotonic() int64 {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) != nil {

@@ -152,7 +152,7 @@ func TestOpenErrors(t *testing.T) {
 				t.Fatal(err)
 			}
 			return dir
-		}, trace.ErrMissingPart, "rank0-0001.parquet starts at seq 900, the one before it ends at 1000"},
+		}, trace.ErrMissingPart, "rank0-0001.parquet starts at seq 900, but the part before it ends at 1000"},
 		{"two runs mixed", func(t *testing.T, dir string) string {
 			if err := trace.WriteInfo(dir, &trace.Info{ID: "feedfeedfeedfeed"}); err != nil {
 				t.Fatal(err)

@@ -1,6 +1,6 @@
-// Package trace keeps what a profiled process did: the event model, the dataset users
-// keep, the spool a capture hook writes, and the collector that makes one of the other.
-// It knows nothing of allocators, analysis or the command line.
+// Package trace has the event model, the dataset that users keep, the spool that a capture hook writes, and
+// the collector that converts the spool to the dataset. It knows nothing of allocators, analysis or
+// the command line.
 //
 // # The way of an event
 //
@@ -20,12 +20,12 @@
 //	  rank0-0000.parquet    the first part of rank 0: at most 2,097,152 events
 //	  rank0-0001.parquet    the next
 //	  pid4711-0000.parquet  a process without a rank
-//	  device-0000.parquet   no process: what the devices had in use, read beside the job
-//	  spool/                only while recording, or after a collector died
-//	  spool-finished/       the spool when the job has ended: its last events are converted,
-//	                        run.json lists the processes, and it is removed
-//	  *.ID.parquet.tmp      a part in the making, with the run's ID in its name;
-//	  .ballast.ID           the room kept for it
+//	  device-0000.parquet   readings: the devices' used memory while the job ran, no process
+//	  spool/                only while recording, or after a collector was killed
+//	  spool-finished/       the spool after the job: the collector converts the last events,
+//	                        writes the processes to run.json, and removes it
+//	  *.ID.parquet.tmp      an incomplete part; ID is the run's
+//	  .ballast.ID           disk space reserved for it
 //
 // A part is a Parquet file with the columns
 //
@@ -35,25 +35,24 @@
 //	device     int32   CUDA ordinal, -1 for none
 //	arena      int32   -1 for none
 //	stream     int64   stream handle, 0 the default stream
-//	addr       int64   bytes
+//	addr       int64   bytes; these three columns depend on the kind ([Kinds])
 //	requested  int64   bytes
 //	provided   int64   bytes
-//	context    string  who asked, or what the kind says
+//	context    string  depends on the kind ([Context])
 //	thread     int32   kernel thread id
 //
-// all required, compressed with zstd; seq and time_ns delta-packed, addr plain, the others
-// through a dictionary for each row group, or plain where that is shorter. A reader takes no
-// other encoding, and nothing by which it would have to trust a file: a footer has at most 16 MiB,
-// a row group 4,194,304 rows, a page of contexts 256 MiB before compression, and the different
-// contexts of a process 512 MiB together. What says more is [ErrDamaged].
+// All columns are required and compressed with zstd; seq and time_ns are delta-packed, addr is plain, the
+// others have a dictionary for each row group, or are plain where that is shorter. A reader takes no
+// other encoding. It does not trust sizes in the file: a footer may have 16 MiB, a row group 4,194,304
+// rows, a page of contexts 256 MiB before compression, and the different contexts of a process
+// 512 MiB together. A file that exceeds these is [ErrDamaged].
 //
-// A part can be understood alone: the rows of any but the first part begin with the
-// events before it that are still in force, verbatim, in order of seq: the arenas, the
-// maps (cut to what is still mapped), the allocations not yet freed with their last label
-// and the last use by each stream, the pending frees of those, open phases, external
-// allocations, stacks, overheads, the last statistics. A [Reader] of several parts passes
-// over them; one of a single later part gives them first, with their own seq, which is below
-// the part's first.
+// Each part can be read alone. A part but the first begins with opening rows: earlier events that still
+// hold, unchanged, in order of seq. These are the arenas, the maps (cut to what is still mapped), the live and
+// pending allocations with their last label, the last use by each stream and their frees, open
+// phases, allocations of other libraries, stacks, overheads, the last statistics, KV caches. A [Reader] of
+// several parts skips opening rows. A Reader of a single later part returns them first, with
+// their own seq, which is below the part's first.
 //
 // The file metadata of a part:
 //
@@ -65,14 +64,14 @@
 //	memprof.local_world_size  ranks on this host, only where that is known
 //	memprof.command, .frameworks                   text
 //	memprof.part            number within the process, from 0
-//	memprof.first_seq       seq of the first row behind the opening rows
-//	memprof.events          rows behind the opening rows
-//	memprof.opening_rows    rows that restate earlier events
-//	memprof.next_slot       first spool slot behind its events, -1 without a spool
+//	memprof.first_seq       seq of the first row after the opening rows
+//	memprof.events          rows after the opening rows
+//	memprof.opening_rows    number of opening rows
+//	memprof.next_slot       spool slot after that of its last event, -1 without a spool
 //	memprof.checksum_seed   state of the rolling checksum before first_seq
 //	memprof.checksums       states at the end of each block that ends in the part
 //	memprof.checksum_end    state after the last event
-//	memprof.last            "true" in a process's last part, which also has:
+//	memprof.last            "true" in a process's last part, which also has
 //	memprof.state           "closed", "killed" or "stopped"
 //	memprof.state_reason    text
 //	memprof.lost            slots claimed and never filled
@@ -80,10 +79,10 @@
 //	memprof.last_alive_ns   when the collector last saw the process alive, 0 for never
 //
 // Checksums are 16 hexadecimal digits each, separated by blanks; [Rolling] defines them.
-// They cover the rows behind the opening rows, in blocks of 4,096 events counted from the
-// start of the process, so that a cut, changed or swapped event is pinned to its block.
+// They cover the rows after the opening rows, in blocks of 4,096 events counted from the start of the
+// process, so that a removed, changed or swapped event is located to its block.
 //
-// A reader takes every schema version up to its own; a newer one is [ErrNewerSchema].
+// A reader reads every schema version up to its own; a newer one is [ErrNewerSchema].
 //
 // # The spool
 //
@@ -93,23 +92,25 @@
 //	  process      one page: identity, slots claimed, state
 //	  000000.seg   65,536 records of 64 bytes
 //	  problems     text, then zeros
-//	  strings      written by the Collector: strings of segments that are gone
+//	  strings      written by the Collector: strings of deleted segments
 //
-// and its process file is locked while it lives. The lock belongs to the open file, which a
-// mapping keeps open, so a job that closes its descriptors keeps it ([SpoolProcess.Alive]).
+// Its process file is locked while it is alive. The lock belongs to the open file, which a mapping
+// keeps open, so that a job that closes its descriptors keeps the lock ([SpoolProcess.Alive]).
 //
-// A record counts once its commit word is stored. A slot that a dead process had claimed and
-// not filled becomes a lost event, so that nothing is missing silently. Everything is read with
-// pread, never mapped: a file that is cut while it is read must not be a fault.
+// A record is valid once its commit word is stored. A slot that a dead process claimed and did not
+// fill becomes a lost event, so that no loss is silent. Readers use pread and never map the files: a
+// file that is truncated while it is read must not raise SIGBUS.
 //
-// # What survives what
+// # Crash safety
 //
-// SIGKILL of the profiled process loses what was not committed, at most one record for
-// each thread inside an arena. SIGKILL of the collector loses nothing: a segment is
-// deleted only when all its events are in complete parts, a part appears under its name
-// only when it is complete, and [Recover] goes on from the part's next_slot. The directory of a
-// process whose last part is there only remains to be removed, as does a spool-finished once
-// run.json lists the processes: so a removal can be cut off anywhere and ended by the next
-// recovery. On a full disk the collector gives up its ballast to complete the part at hand, whose segments
-// then make room; if that is not enough, the events stay in the spool.
+// SIGKILL of the profiled process loses the records that are not committed: at most one for each
+// thread that is inside an arena. SIGKILL of the collector loses nothing: it deletes a segment only when
+// all its events are in complete parts, gives a part its name only when it is complete, and [Recover]
+// continues at the part's next_slot.
+//
+// When the last part of a process exists, its spool directory only has to be removed; likewise
+// spool-finished, when run.json lists the processes. So a removal may be killed at any point, and the
+// next recovery completes it. On a full disk the collector removes its ballast to complete the current
+// part, and then deletes the part's segments; if that is not enough, the events stay in the
+// spool.
 package trace

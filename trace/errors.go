@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// What can be wrong with a dataset or a spool. Every error of this package that says so
-// is a *[PathError] around one of these.
+// Errors of a dataset or a spool. This package returns each wrapped in a *[PathError].
 var (
 	ErrNotParquet   = errors.New("not a Parquet file")
 	ErrNotTrace     = errors.New("a Parquet file, but not a part of a memprof trace")
@@ -23,13 +22,12 @@ var (
 	ErrUnknownEvent = errors.New("unknown kind of event")
 )
 
-// PathError is an error about one file or directory: which, what is wrong with it, and
-// what to do.
+// PathError is an error of one file or directory, with what the user can do.
 type PathError struct {
 	Path   string
 	Err    error  // one of the sentinels above, or an error of the operating system
-	Detail string // more about what is wrong, may be empty
-	Remedy string // what to do, may be empty
+	Detail string // what exactly is wrong; may be empty
+	Remedy string // what to do; may be empty
 }
 
 func (e *PathError) Error() string {

@@ -9,15 +9,15 @@ import (
 	"strconv"
 )
 
-// Follower watches a run that is being recorded, by reading what its recorder and its processes
-// write. It writes nothing, holds no lock and waits for nobody, so that neither can tell.
+// Follower reads a run while it is recorded: complete parts, and the spool after them. It writes
+// nothing, holds no lock and waits for no process, so that it cannot disturb the recording.
 type Follower struct {
 	dir       string
 	Info      Info
 	processes []*Followed
 }
 
-// Follow watches the run in dir, which need not have recorded anything yet.
+// Follow opens the run in dir, which may have no events yet.
 func Follow(dir string) (*Follower, error) {
 	info, err := ReadInfo(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -29,7 +29,7 @@ func Follow(dir string) (*Follower, error) {
 	return &Follower{dir: dir, Info: *info}, nil
 }
 
-// Ended says whether the recording is over: its spool is gone.
+// Ended says whether the recording has ended: it has no spool any more.
 func (f *Follower) Ended() (bool, error) {
 	_, err := os.Stat(filepath.Join(f.dir, SpoolName))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -38,8 +38,8 @@ func (f *Follower) Ended() (bool, error) {
 	return false, err
 }
 
-// Abandoned says whether the recording stands still for good: its spool is there, but no collector is at
-// work on it and none of its processes lives. It may be so for a moment while a recording begins.
+// Abandoned says whether the recording will not continue: it has a spool, but no collector and
+// no living process. This may also hold for a moment while a recording begins.
 func (f *Follower) Abandoned() (bool, error) {
 	place, err := openPlaceOf(f.dir)
 	if err != nil {
@@ -63,7 +63,7 @@ func (f *Follower) Abandoned() (bool, error) {
 		}
 		spool, err := openSpoolProcess(place.root, e.Name())
 		if err != nil || spool == nil {
-			continue // nothing is known of it; what is wrong with it is for recover to say
+			continue // unreadable; `memprof recover` reports the error
 		}
 		alive, err := spool.Alive()
 		spool.Close()
@@ -74,7 +74,7 @@ func (f *Follower) Abandoned() (bool, error) {
 	return true, nil
 }
 
-// ignoreMissing is for what a collector may take away at any time.
+// ignoreMissing turns fs.ErrNotExist into nil: a collector may remove files of the spool at any time.
 func ignoreMissing(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -82,7 +82,7 @@ func ignoreMissing(err error) error {
 	return err
 }
 
-// Processes are those that have appeared so far, in order of appearance.
+// Processes are those that have recorded so far, in order of appearance.
 func (f *Follower) Processes() ([]*Followed, error) {
 	parts, err := readParts(f.dir, func(file string) bool { return !isReadings(file) })
 	if err != nil {
@@ -95,7 +95,7 @@ func (f *Follower) Processes() ([]*Followed, error) {
 			p = &Followed{run: f}
 			f.processes = append(f.processes, p)
 		}
-		p.ProcessMeta = *meta // its name is certain now
+		p.ProcessMeta = *meta // with its final name
 	}
 	place, err := openPlaceOf(f.dir)
 	if err != nil {
@@ -115,7 +115,7 @@ func (f *Follower) Processes() ([]*Followed, error) {
 		}
 		spool, err := openSpoolProcess(place.root, e.Name())
 		if err != nil || spool == nil {
-			continue // not there yet, or gone again; what is wrong with it is the collector's to say
+			continue // incomplete, removed or unreadable; the collector reports the error
 		}
 		h := &spool.header
 		f.processes = append(f.processes, &Followed{run: f, ProcessMeta: ProcessMeta{
@@ -126,7 +126,7 @@ func (f *Follower) Processes() ([]*Followed, error) {
 	return f.processes, nil
 }
 
-// liveName is what a process is called that has no part yet: most likely its name in the end.
+// liveName is the name of a process that has no part yet. Its final name differs if another process has the same.
 func liveName(h *processHeader) string {
 	if h.Rank >= 0 {
 		return "rank" + strconv.Itoa(int(h.Rank))
@@ -142,7 +142,7 @@ func (f *Follower) find(meta *ProcessMeta) *Followed {
 	return f.processes[at]
 }
 
-// Close gives the files back.
+// Close closes all files.
 func (f *Follower) Close() {
 	for _, p := range f.processes {
 		p.closeSpool()
@@ -153,14 +153,14 @@ func (f *Follower) Close() {
 type Followed struct {
 	ProcessMeta
 	run     *Follower
-	spool   *SpoolProcess // nil before the first poll, and when the process is converted to its end
+	spool   *SpoolProcess // nil before the first poll, and when the process is completely converted
 	strings *Strings
-	ids     map[uint32]int32 // spool string id -> ours
+	ids     map[uint32]int32 // number of a string in the spool -> its number in strings
 	seq     int64            // of the next event
 	ended   bool
 }
 
-// same says whether a part, or a spool's directory, is of this process.
+// same says whether meta, of a part or of a spool directory, is of this process.
 func (p *Followed) same(meta *ProcessMeta) bool {
 	if p.Spool == "" || meta.Spool == "" {
 		return p.Name == meta.Name
@@ -168,21 +168,22 @@ func (p *Followed) same(meta *ProcessMeta) bool {
 	return p.Spool == meta.Spool
 }
 
-// Strings are the texts of the events' contexts since the last begin.
+// Strings are the context texts of the events since the last call of begin (see Poll).
 func (p *Followed) Strings() *Strings { return p.strings }
 
-// Ended says whether the process is converted to its end, and read.
+// Ended says whether all events of the process are converted and were visited.
 func (p *Followed) Ended() bool { return p.ended }
 
-// Poll visits the events since the last call, up to what the process had claimed when it was called:
-// one that writes faster than it is read does not keep Poll from its end. It begins, and begins again when the collector has
-// meanwhile taken away what was to be read next, with the last complete part: first begin is
-// called with the first seq that counts, then come the events in force before that.
+// Poll calls visit with the events since the last call, up to the slots that the process had claimed when Poll
+// was called, so that it returns even if the process writes faster than Poll reads. The first
+// call starts with the last complete part: it calls begin with the part's first seq, then visit with
+// the part's opening rows and events. It starts again in this way after the collector has deleted a
+// segment that was to be read next.
 func (p *Followed) Poll(begin func(firstSeq int64), visit func(*Event) error) error {
 	if p.ended {
 		return nil
 	}
-	if p.spool == nil || p.behind() {
+	if p.spool == nil || p.overtaken() {
 		if err := p.begin(begin, visit); err != nil || p.ended {
 			return err
 		}
@@ -208,23 +209,23 @@ func (p *Followed) Poll(begin func(firstSeq int64), visit func(*Event) error) er
 	return err
 }
 
-// behind says whether the segment that is read next is gone: its events are in a part.
-func (p *Followed) behind() bool {
+// overtaken says whether the collector has deleted the segment that is to be read next; its events are in a part.
+func (p *Followed) overtaken() bool {
 	present, err := listSegments(p.spool.root)
 	if err != nil {
 		return false
 	}
 	if len(present) == 0 {
-		return p.spool.gone()
+		return p.spool.removed()
 	}
 	return present[0] > p.spool.slot/segmentRecords
 }
 
-// begin reads the last complete part and opens the spool behind it. A process without a spool
-// has ended: the part has all there is.
+// begin reads the last complete part and opens the spool at the slot after its events. A process without
+// a spool directory has ended: its parts hold all events.
 func (p *Followed) begin(begin func(int64), visit func(*Event) error) error {
 	p.closeSpool()
-	// The spool first: when it is gone, the parts that are found after that are all.
+	// Open the spool first: if it is removed, the parts that are found afterwards are complete.
 	spool, err := p.openSpool()
 	if err != nil {
 		return err
@@ -255,7 +256,7 @@ func (p *Followed) begin(begin func(int64), visit func(*Event) error) error {
 	return spool.skipTo(max(last.NextSlot, 0))
 }
 
-// openSpool opens the process's directory in the spool; nil without an error when it is gone.
+// openSpool opens the process's directory in the spool; nil without an error if it is removed.
 func (p *Followed) openSpool() (*SpoolProcess, error) {
 	place, err := openPlaceOf(p.run.dir)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/memprof/memprof/trace/outfile"
 )
 
-// InfoName is the file in a run's directory that [Info] is kept in.
+// InfoName is the file in a run's directory that holds [Info].
 const InfoName = "run.json"
 
-// Info is what is known of a run as a whole: the contents of run.json.
+// Info describes a run as a whole. It is the content of run.json.
 type Info struct {
 	SchemaVersion int               `json:"schema_version"`
-	ID            string            `json:"id"` // random; every part carries it too
+	ID            string            `json:"id"` // random; in every part too
 	Version       string            `json:"memprof_version"`
 	Command       []string          `json:"command"`
 	Host          string            `json:"host"`
@@ -29,25 +29,25 @@ type Info struct {
 	Kernel        string            `json:"kernel"` // "6.1.0-18-amd64"
 	GPUs          []GPU             `json:"gpus"`
 	Frameworks    []string          `json:"frameworks"`            // "torch 2.11.0+cu130"
-	Options       map[string]string `json:"options"`               // of record, by name
-	Environment   []Variable        `json:"environment,omitempty"` // set by record for the sake of frameworks
+	Options       map[string]string `json:"options"`               // of `memprof record`, by name
+	Environment   []Variable        `json:"environment,omitempty"` // set by `memprof record` for frameworks
 	Start         time.Time         `json:"start"`
 	ClockBase     int64             `json:"clock_base_ns"`         // CLOCK_MONOTONIC at time 0 of the events
-	ExitStatus    *int              `json:"exit_status,omitempty"` // of the command, 128+n for a signal; nil while it runs or when not known
-	Problems      []string          `json:"problems,omitempty"`    // troubles of memprof's own, one a line
-	Recovered     bool              `json:"recovered,omitempty"`   // finished by `memprof recover`
+	ExitStatus    *int              `json:"exit_status,omitempty"` // of the command, 128+n for signal n; nil while it runs, or if unknown
+	Problems      []string          `json:"problems,omitempty"`    // of memprof itself, one line each
+	Recovered     bool              `json:"recovered,omitempty"`   // completed by `memprof recover`
 	DurationNS    int64             `json:"duration_ns,omitempty"` // of the command
-	Processes     []string          `json:"processes,omitempty"`   // names of those that were recorded; nil while they are, and from an older memprof
+	Processes     []string          `json:"processes,omitempty"`   // names of those that were recorded; nil while they are recorded, and in runs of older versions
 }
 
-// Variable is an environment variable that record set for the job, which had none of that name.
+// Variable is an environment variable that `memprof record` set for the job because it was not set.
 type Variable struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	Why   string `json:"why"` // to be read after "because"
+	Why   string `json:"why"` // reads on after "because"
 }
 
-// GPU is one device as NVML names it.
+// GPU is a device as NVML describes it.
 type GPU struct {
 	Index  int    `json:"index"`
 	Name   string `json:"name"`
@@ -63,11 +63,10 @@ func NewRunID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// infoTemp is the name of a run.json in the making.
+// infoTemp is the name under which a new run.json is written.
 func infoTemp(runID string) string { return "." + InfoName + "." + runID + ".tmp" }
 
-// WriteInfo writes run.json of the run in dir at once: a reader sees the old one or the
-// new one, whole.
+// WriteInfo replaces run.json of the run in dir atomically.
 func WriteInfo(dir string, info *Info) error {
 	out := *info
 	out.SchemaVersion = SchemaVersion
@@ -97,8 +96,8 @@ func WriteInfo(dir string, info *Info) error {
 	return nil
 }
 
-// ReadInfo reads run.json of the run in dir. Fields it does not know are passed over; a
-// file of a newer schema is an [ErrNewerSchema], a missing one an [fs.ErrNotExist].
+// ReadInfo reads run.json of the run in dir and ignores unknown fields. Errors: [ErrNewerSchema],
+// [ErrDamaged], and [fs.ErrNotExist] if there is none.
 func ReadInfo(dir string) (*Info, error) {
 	path := filepath.Join(dir, InfoName)
 	text, err := readInfoFile(path)
@@ -109,19 +108,19 @@ func ReadInfo(dir string) (*Info, error) {
 		SchemaVersion int `json:"schema_version"`
 	}
 	if err := json.Unmarshal(text, &version); err != nil {
-		return nil, &PathError{Path: path, Err: ErrDamaged, Detail: err.Error(), Remedy: "restore it from a copy, or delete it: the parts can be read without"}
+		return nil, &PathError{Path: path, Err: ErrDamaged, Detail: err.Error(), Remedy: "restore it from a copy, or delete it: the parts can be read without it"}
 	}
 	if version.SchemaVersion > SchemaVersion {
 		return nil, newerSchema(path, version.SchemaVersion)
 	}
 	info := new(Info)
 	if err := json.Unmarshal(text, info); err != nil {
-		return nil, &PathError{Path: path, Err: ErrDamaged, Detail: err.Error(), Remedy: "restore it from a copy, or delete it: the parts can be read without"}
+		return nil, &PathError{Path: path, Err: ErrDamaged, Detail: err.Error(), Remedy: "restore it from a copy, or delete it: the parts can be read without it"}
 	}
 	return info, nil
 }
 
-// infoBytes is more than any run.json has.
+// infoBytes is the largest run.json that is read.
 const infoBytes = 64 << 20
 
 func readInfoFile(path string) ([]byte, error) {
@@ -135,12 +134,12 @@ func readInfoFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !stat.Mode().IsRegular() || stat.Size() > infoBytes {
-		return nil, &PathError{Path: path, Err: ErrDamaged, Detail: fmt.Sprintf("it is no regular file of at most %d bytes", infoBytes), Remedy: "restore it from a copy, or delete it: the parts can be read without"}
+		return nil, &PathError{Path: path, Err: ErrDamaged, Detail: fmt.Sprintf("it is not a regular file of at most %d bytes", infoBytes), Remedy: "restore it from a copy, or delete it: the parts can be read without it"}
 	}
 	return io.ReadAll(io.LimitReader(f, infoBytes))
 }
 
-// readInfoIfAny is ReadInfo with nil for a missing file.
+// readInfoIfAny is ReadInfo, but returns nil for a missing file.
 func readInfoIfAny(dir string) (*Info, error) {
 	info, err := ReadInfo(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,14 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// goesOn is the reason that a process which is still recorded has for its end.
-const goesOn = "the recording goes on"
+// stillRecording is Ending.Reason of a process whose recording has not ended.
+const stillRecording = "the recording goes on"
 
-// OpenLive opens a run that is being recorded, as it is now: its complete parts, and behind them the
-// events that wait in the spool, which it brings into the form of parts in memory (about 4 bytes an
-// event). A process that is still recorded has [Process.Live] set, and an Ending that says so. It
-// writes nothing and holds no lock. Errors are those of [Open], and [ErrBusy] when the collector took
-// away again and again what was about to be read.
+// OpenLive opens a run that is being recorded, with its events up to now. It converts the events in the spool to
+// parts in memory, about 4 bytes an event. A process that is still recorded has [Process.Live] set and
+// the Ending.State StateStopped. OpenLive writes no file and holds no lock. Errors are those of [Open], and [ErrBusy]
+// if the collector deleted what was to be read in each of 20 tries.
 func OpenLive(dir string) (*Run, error) {
 	const tries = 20
 	for range tries {
@@ -31,15 +30,15 @@ func OpenLive(dir string) (*Run, error) {
 	return nil, &PathError{Path: dir, Err: ErrBusy, Remedy: "try again"}
 }
 
-// errMoved says that the collector completed a part meanwhile.
-var errMoved = errors.New("the spool has moved on")
+// errMoved: the collector completed a part while the spool was read.
+var errMoved = errors.New("the collector has deleted segments of the spool")
 
 func openLive(dir string) (*Run, error) {
 	info, err := ReadInfo(dir)
 	if err != nil {
 		return nil, err
 	}
-	// The spool first: when a process is gone from it, the parts that are found after that are all.
+	// Open the spool first: if it lacks a process, the parts that are found afterwards are complete.
 	spools, err := openSpools(dir)
 	defer func() {
 		for _, s := range spools {
@@ -71,7 +70,7 @@ func openLive(dir string) (*Run, error) {
 			if spool == nil {
 				return nil, errMoved
 			}
-			if p, err = c.behind(spool, p.Parts); err != nil {
+			if p, err = c.fromSpool(spool, p.Parts); err != nil {
 				return nil, err
 			}
 		} else if spool != nil {
@@ -80,35 +79,34 @@ func openLive(dir string) (*Run, error) {
 		run.Processes = append(run.Processes, p)
 	}
 	for _, name := range slices.Sorted(maps.Keys(spools)) {
-		p, err := c.behind(spools[name], nil)
+		p, err := c.fromSpool(spools[name], nil)
 		if err != nil {
 			return nil, err
 		}
 		run.Processes = append(run.Processes, p)
 	}
 	if len(run.Processes) == 0 {
-		return nil, &PathError{Path: dir, Err: ErrEmpty, Detail: "no process of the job has used a GPU so far", Remedy: "try again later"}
+		return nil, &PathError{Path: dir, Err: ErrEmpty, Detail: "no process of the job has used a GPU yet", Remedy: "try again later"}
 	}
 	slices.SortFunc(run.Processes, func(a, b *Process) int { return compareProcesses(&a.ProcessMeta, &b.ProcessMeta) })
-	run.takeReadings()
+	run.addReadings()
 	return run, nil
 }
 
-// liveSpool is a process in a spool, and the segments it had before it was opened.
+// liveSpool is a process in a spool, with the segments that it had when it was opened.
 type liveSpool struct {
 	*SpoolProcess
 	segments []int64
 }
 
-// moved says whether segments are gone since then: their events are in a part that is complete, and
-// their strings elsewhere.
+// moved says whether the collector has deleted segments since then, whose events are in a complete part.
 func (s *liveSpool) moved() (bool, error) {
 	now, err := listSegments(s.root)
 	return len(s.segments) > 0 && (len(now) == 0 || now[0] != s.segments[0]), err
 }
 
-// openSpools opens what there is of the processes in the spool of the run in dir, by the names of their
-// directories. What cannot be understood is the collector's to complain of.
+// openSpools opens the processes in the spool of the run in dir, by the names of their directories. It skips
+// unreadable ones, which the collector reports.
 func openSpools(dir string) (map[string]*liveSpool, error) {
 	spools := map[string]*liveSpool{}
 	place, err := openPlaceOf(dir)
@@ -138,9 +136,9 @@ func openSpools(dir string) (map[string]*liveSpool, error) {
 	return spools, nil
 }
 
-// behind is a process with its complete parts and what its spool has behind them, up to what the
-// process had claimed when the spool was opened. The spool is closed.
-func (c *Collector) behind(from *liveSpool, parts []Part) (*Process, error) {
+// fromSpool returns a process with its complete parts and further parts in memory, for the events in its spool
+// up to the slots that the process had claimed when the spool was opened. It closes the spool.
+func (c *Collector) fromSpool(from *liveSpool, parts []Part) (*Process, error) {
 	defer from.Close()
 	opt := WriterOptions{create: createMemory}
 	p := &conversion{from: from.SpoolProcess, ids: map[uint32]int32{}}
@@ -175,7 +173,7 @@ func (c *Collector) behind(from *liveSpool, parts []Part) (*Process, error) {
 		p.to.Abandon()
 		return nil, cmp.Or(err, errMoved)
 	}
-	if err := p.to.Finish(Ending{State: StateStopped, Reason: goesOn}); err != nil {
+	if err := p.to.Finish(Ending{State: StateStopped, Reason: stillRecording}); err != nil {
 		p.to.Abandon()
 		return nil, err
 	}
@@ -185,9 +183,9 @@ func (c *Collector) behind(from *liveSpool, parts []Part) (*Process, error) {
 }
 
 // errEnough ends the reading of a spool that grows while it is read.
-var errEnough = errors.New("read to the end there was")
+var errEnough = errors.New("read up to the slots claimed at the start")
 
-// memoryFile is a part that has no name in any directory.
+// memoryFile is a part in memory.
 type memoryFile struct{ *os.File }
 
 func createMemory(_ *os.Root, name string) (partFile, error) {
@@ -198,5 +196,5 @@ func createMemory(_ *os.Root, name string) (partFile, error) {
 	return memoryFile{os.NewFile(uintptr(fd), name)}, nil
 }
 
-// name is a path under which this process, and no other, can open the file.
+// name is a path by which only this process can open the file.
 func (f memoryFile) name() string { return fmt.Sprintf("/proc/self/fd/%d", f.Fd()) }

@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// Missing is a process that a run had and its directory has not.
+// Missing is a process of a run whose parts are not in the run's directory.
 type Missing struct {
 	Process string // its name
-	Why     string // what says that there was one
+	Why     string // how it is known that there was one
 }
 
 func (m Missing) String() string { return fmt.Sprintf("%s is missing: %s", m.Process, m.Why) }
 
-// Missing are the processes that should be in the run's directory and are not: those that run.json lists, and ranks of this
-// host by what the other ranks recorded of it. A part alone misses nothing. Ranks on other hosts are not missed; see
-// [Run.Absent].
+// Missing returns the processes whose parts should be in the run's directory and are not: those that run.json
+// lists, and the ranks of this host that follow from what other ranks recorded (local rank and local world size). It is
+// empty for a single part. For ranks on other hosts see [Run.Absent].
 func (r *Run) Missing() []Missing {
 	if r.onePart {
 		return nil
@@ -35,7 +35,7 @@ func (r *Run) Missing() []Missing {
 	}
 	for _, p := range r.Processes {
 		if p.Rank < p.LocalRank || p.LocalRank < 0 || p.LocalWorldSize <= p.LocalRank || p.LocalWorldSize > min(p.WorldSize, mostLocalRanks) {
-			continue // it does not know, or contradicts itself
+			continue // unknown, or contradictory
 		}
 		first := p.Rank - p.LocalRank
 		for rank := first; rank < first+p.LocalWorldSize; rank++ {
@@ -49,8 +49,8 @@ func (r *Run) Missing() []Missing {
 	return missing
 }
 
-// Absent are the ranks of the run's world that are neither in its directory nor missing there, ascending: those that
-// other hosts recorded, or nobody.
+// Absent returns the ranks of the run's world that have no parts in its directory and are not in [Run.Missing],
+// ascending: other hosts recorded them, or no host did.
 func (r *Run) Absent() []int {
 	if r.onePart {
 		return nil
@@ -75,7 +75,7 @@ func (r *Run) Absent() []int {
 	return slices.Clip(absent)
 }
 
-// These are more than any world and any host has; a damaged part may claim any number.
+// Upper limits for what a damaged part may claim.
 const (
 	mostRanks      = 1 << 20
 	mostLocalRanks = 1 << 12

@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// Occupied is what lies in a directory where the files of a new run would.
+// Occupied lists what a directory holds under the names that the files of a new run will have.
 type Occupied struct {
-	Ours    []string // names of files whose content says that they are of a run, and of its spool
-	Foreign []string // names that a run needs, of files that do not say so
+	Ours    []string // files whose content shows that memprof wrote them, and the spool
+	Foreign []string // all others
 
-	temporary []string // of the runs above
+	temporary []string // temporary files of the runs in Ours
 	dir       string
 }
 
-// Occupy looks at a directory where a run is to be recorded. Links are foreign, wherever they lead, but for that
-// to a spool elsewhere.
+// Occupy lists what is in a directory where a run is to be recorded. Links are foreign, except the link to the run's
+// spool elsewhere.
 func Occupy(dir string) (*Occupied, error) {
 	run, err := os.OpenRoot(dir)
 	if err != nil {
@@ -49,7 +49,7 @@ func Occupy(dir string) (*Occupied, error) {
 		switch {
 		case !ours:
 			o.Foreign = append(o.Foreign, e.Name())
-		case e.Name() == InfoName: // the best known
+		case e.Name() == InfoName: // first, since users know it best
 			o.Ours = slices.Insert(o.Ours, 0, e.Name())
 		default:
 			o.Ours = append(o.Ours, e.Name())
@@ -65,8 +65,8 @@ func Occupy(dir string) (*Occupied, error) {
 	return o, nil
 }
 
-// runOf is the ID of the run that a part or a run.json says it belongs to; ours is false if it says none. The ID of
-// one that a newer memprof wrote is "".
+// runOf reads the ID of the run from a part or a run.json; ours is false if it is neither. The ID is "" if a newer
+// memprof wrote the file.
 func runOf(dir string, e fs.DirEntry) (id string, ours bool) {
 	if !e.Type().IsRegular() {
 		return "", false
@@ -86,13 +86,14 @@ func runOf(dir string, e fs.DirEntry) (id string, ours bool) {
 	return "", errors.Is(err, ErrNewerSchema)
 }
 
-// What stands in a spool: directories of processes, and in these the files of record.h.
+// Names in a spool: directories of processes, and in these the files that record.h describes.
 var (
 	processDirName  = regexp.MustCompile(`^p\d+\.\d+$`)
 	processFileName = regexp.MustCompile(`^(process|problems|strings|strings\.tmp|\d{6,}\.seg)$`)
 )
 
-// ourSpool says whether a spool, in the run's directory or elsewhere, is the run's and holds nothing else.
+// ourSpool says whether a spool, in the run's directory or elsewhere, belongs to the run and holds only
+// files of a spool.
 func ourSpool(run *os.Root, name string) bool {
 	place := &spoolPlace{run: run, name: name}
 	stat, err := run.Lstat(name)
@@ -109,7 +110,7 @@ func ourSpool(run *os.Root, name string) bool {
 	if err != nil {
 		return false
 	}
-	if place.root == nil { // the folder elsewhere is removed already
+	if place.root == nil { // the directory elsewhere has been removed
 		return true
 	}
 	defer place.root.Close()
@@ -135,8 +136,8 @@ func onlyProcessFiles(spool *os.Root, name string) bool {
 	return err == nil
 }
 
-// Remove removes what is ours. It is for a directory in which nothing is foreign, and nobody at work. Run.json goes
-// last: as long as anything is there, the rest is still known.
+// Remove removes the files in Ours. Call it only if Foreign is empty and no process works on the run. It removes
+// run.json last, so that another call can identify what a killed one left.
 func (o *Occupied) Remove() error {
 	run, err := os.OpenRoot(o.dir)
 	if err != nil {
@@ -163,7 +164,7 @@ func (o *Occupied) Remove() error {
 	return nil
 }
 
-// removeSpool removes the spool of a run with all it holds.
+// removeSpool removes the spool of a run and its content.
 func removeSpool(run *os.Root) error {
 	place, err := openPlace(run)
 	if err != nil {
@@ -178,7 +179,7 @@ func removeSpool(run *os.Root) error {
 	return place.remove()
 }
 
-// RemoveSpool removes the spool of the run in dir with all it holds, if there is one.
+// RemoveSpool removes the spool of the run in dir and its content, if there is one.
 func RemoveSpool(dir string) error {
 	run, err := os.OpenRoot(dir)
 	if err != nil {

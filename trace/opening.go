@@ -6,17 +6,17 @@ import (
 	"slices"
 )
 
-// Totals are the numbers of a process, all devices summed, after the last event. Bytes.
+// Totals are sums over all devices of a process, after its last event. Sizes are in bytes.
 type Totals struct {
 	Events       int64
-	Requested    int64 // T: asked for by live allocations
-	Provided     int64 // C: chunks of live allocations
-	Reserved     int64 // R: mapped
+	Requested    int64 // T: requested by live allocations
+	Provided     int64 // C: in their chunks
+	Reserved     int64 // R: mapped by arenas that are not paused
 	PeakReserved int64
 	OOMs         int64
 }
 
-// Add sums two processes; the peak becomes the sum of the peaks.
+// Add adds the totals of another process. PeakReserved becomes the sum of both peaks.
 func (t *Totals) Add(o Totals) {
 	t.Events += o.Events
 	t.Requested += o.Requested
@@ -97,7 +97,7 @@ func (o *opening) rows() []Event {
 	rows = append(rows, o.kv.rows()...)
 	slices.SortStableFunc(rows, func(a, b Event) int {
 		if a.Kind >= KindKVReserve && a.Kind <= KindKVCache && a.Seq == b.Seq {
-			return 0 // of one sequence, in the order that they need
+			return 0 // rows of one sequence are in order
 		}
 		return cmp.Or(cmp.Compare(a.Seq, b.Seq), cmp.Compare(a.Addr, b.Addr))
 	})

@@ -6,28 +6,28 @@ import (
 	"slices"
 )
 
-// openingKV is what engines hold for keys and values after the last event: enough to say it
-// again in few events. It believes what it is told; what makes no sense is passed over.
+// openingKV follows the KV caches of a process, so that opening rows can restate them in few events. It ignores
+// events that do not fit the ones before.
 type openingKV struct {
 	text   func(int32) string
 	caches map[int64]*openingCache
 }
 
 type openingCache struct {
-	cache     Event
-	block     int64 // slots; 0: contiguous
+	cache     Event // its kv_cache
+	block     int64 // slots of a block; 0: the cache is contiguous
 	sequences map[int64]*openingSequence
-	users     map[int64]int      // of blocks
-	kept      map[int64]struct{} // blocks that nobody uses, whose content is kept
+	users     map[int64]int      // by block: the number of sequences that use it
+	kept      map[int64]struct{} // blocks that no sequence uses and whose content is kept
 }
 
 type openingSequence struct {
-	first          Event // its first
-	prompt         int32 // context that says the prompt
-	slots, padding int64 // contiguous
-	tokens         int64
-	ended          bool
-	table          []int64
+	first          Event   // its first event
+	prompt         int32   // the context with prompt=
+	slots, padding int64   // of a contiguous cache
+	tokens         int64   // in its slots
+	ended          bool    // it keeps its slots and gets no more tokens
+	table          []int64 // its blocks, in the order of its tokens
 }
 
 func (f *openingKV) apply(e *Event) {
@@ -35,16 +35,16 @@ func (f *openingKV) apply(e *Event) {
 		if f.caches == nil {
 			f.caches = map[int64]*openingCache{}
 		}
-		if f.caches[e.Stream] != nil {
-			return // says again what is known
+		if f.caches[e.KVCache()] != nil {
+			return // the opening rows of a part restate it
 		}
-		f.caches[e.Stream] = &openingCache{
+		f.caches[e.KVCache()] = &openingCache{
 			cache: *e, block: ParseContext(e.Kind, f.text(e.Context)).Count("block", 0),
 			sequences: map[int64]*openingSequence{}, users: map[int64]int{}, kept: map[int64]struct{}{},
 		}
 		return
 	}
-	c := f.caches[e.Stream]
+	c := f.caches[e.KVCache()]
 	if c == nil {
 		return
 	}
@@ -56,8 +56,8 @@ func (f *openingKV) apply(e *Event) {
 	case KindKVAppend:
 		c.append(e)
 	case KindKVFree:
-		if e.Addr == -1 && e.Provided == 0 {
-			delete(f.caches, e.Stream)
+		if e.KVSequence() == AllSequences && e.KVSlots() == 0 {
+			delete(f.caches, e.KVCache())
 			return
 		}
 		c.free(e)
@@ -65,28 +65,30 @@ func (f *openingKV) apply(e *Event) {
 }
 
 func (c *openingCache) sequence(e *Event) *openingSequence {
-	s := c.sequences[e.Addr]
+	s := c.sequences[e.KVSequence()]
 	if s == nil {
 		s = &openingSequence{first: *e}
-		c.sequences[e.Addr] = s
+		c.sequences[e.KVSequence()] = s
 	}
 	return s
 }
 
-// count is how many blocks an event is about; none, if it is about more than there can be.
+// count is the number of blocks that an event is about; 0 if that is more than a cache can have.
 func (c *openingCache) count(e *Event) int64 {
 	const most = 1 << 24
-	if c.block == 0 || e.Provided/c.block > most {
+	if c.block == 0 || e.KVSlots()/c.block > most {
 		return 0
 	}
-	return e.Provided / c.block
+	return e.KVSlots() / c.block
 }
 
+// use: one more sequence uses a block.
 func (c *openingCache) use(block int64) {
 	c.users[block]++
 	delete(c.kept, block)
 }
 
+// leave: one sequence less uses a block. keep: its content is kept after the last one.
 func (c *openingCache) leave(block int64, keep bool) {
 	if c.users[block]--; c.users[block] > 0 {
 		return
@@ -98,9 +100,9 @@ func (c *openingCache) leave(block int64, keep bool) {
 }
 
 func (c *openingCache) reserve(e *Event) {
-	if e.Addr == -1 {
+	if e.KVSequence() == AllSequences {
 		for _, s := range c.sequences {
-			s.slots += e.Provided
+			s.slots += e.KVSlots()
 		}
 		return
 	}
@@ -109,19 +111,19 @@ func (c *openingCache) reserve(e *Event) {
 		s.prompt = e.Context
 	}
 	if c.block == 0 {
-		s.slots += e.Provided
-		s.padding += e.Requested
+		s.slots += e.KVSlots()
+		s.padding += e.KVPadding()
 		return
 	}
-	for b := e.Requested; b < e.Requested+c.count(e); b++ {
+	for b := e.KVFirstBlock(); b < e.KVFirstBlock()+c.count(e); b++ {
 		c.use(b)
 		s.table = append(s.table, b)
 	}
 }
 
 func (c *openingCache) share(e *Event, position int64) {
-	if e.Addr == -1 {
-		for b := e.Requested; b < e.Requested+c.count(e); b++ {
+	if e.KVSequence() == AllSequences {
+		for b := e.KVFirstBlock(); b < e.KVFirstBlock()+c.count(e); b++ {
 			if c.users[b] == 0 {
 				c.kept[b] = struct{}{}
 			}
@@ -134,51 +136,51 @@ func (c *openingCache) share(e *Event, position int64) {
 	}
 	if position >= 0 && position < int64(len(s.table)) {
 		old := s.table[position]
-		s.table[position] = e.Requested
-		c.use(e.Requested)
+		s.table[position] = e.KVFirstBlock()
+		c.use(e.KVFirstBlock())
 		c.leave(old, false)
 		return
 	}
-	for b := e.Requested; b < e.Requested+c.count(e); b++ {
+	for b := e.KVFirstBlock(); b < e.KVFirstBlock()+c.count(e); b++ {
 		c.use(b)
 		s.table = append(s.table, b)
 	}
 }
 
 func (c *openingCache) append(e *Event) {
-	if e.Addr == -1 {
+	if e.KVSequence() == AllSequences {
 		for _, s := range c.sequences {
 			if s.tokens > 0 && !s.ended {
-				s.tokens += e.Requested
+				s.tokens += e.KVTokens()
 			}
 		}
 		return
 	}
-	if s := c.sequences[e.Addr]; s != nil {
-		s.tokens += e.Requested
-		s.ended = s.ended || e.Requested == 0
+	if s := c.sequences[e.KVSequence()]; s != nil {
+		s.tokens += e.KVTokens()
+		s.ended = s.ended || e.KVTokens() == 0
 	}
 }
 
 func (c *openingCache) free(e *Event) {
-	if e.Addr == -1 {
-		for b := e.Requested; b < e.Requested+c.count(e); b++ {
+	if e.KVSequence() == AllSequences {
+		for b := e.KVFirstBlock(); b < e.KVFirstBlock()+c.count(e); b++ {
 			delete(c.kept, b)
 		}
 		return
 	}
-	s := c.sequences[e.Addr]
+	s := c.sequences[e.KVSequence()]
 	if s == nil {
 		return
 	}
-	delete(c.sequences, e.Addr)
+	delete(c.sequences, e.KVSequence())
 	for i, b := range s.table {
-		c.leave(b, (int64(i)+1)*c.block <= e.Requested)
+		c.leave(b, (int64(i)+1)*c.block <= e.KVKept())
 	}
 }
 
-// rows are events that make what is held, those of a cache in the order of their seq. A
-// sequence's have the seq of its first event, so that several have the same.
+// rows returns events that restate the caches, ordered by seq within a cache. All rows of a sequence have the seq
+// of its first event.
 func (f *openingKV) rows() []Event {
 	var rows []Event
 	for _, c := range f.caches {
@@ -197,7 +199,8 @@ func (f *openingKV) rows() []Event {
 	return rows
 }
 
-// rows of a sequence; named are the blocks that a sequence before it has reserved.
+// rows returns events that restate a sequence. named has the blocks that rows of earlier sequences reserve; they are
+// shared.
 func (s *openingSequence) rows(block int64, named map[int64]bool) []Event {
 	var rows []Event
 	add := func(kind Kind, requested, provided int64, context int32) {
@@ -232,7 +235,7 @@ type blockRun struct {
 	marked       bool
 }
 
-// blockRuns joins blocks with numbers in a row, as long as all or none are marked.
+// blockRuns groups blocks with consecutive numbers, of which all or none are marked.
 func blockRuns(blocks []int64, marked func(int64) bool) []blockRun {
 	var runs []blockRun
 	for _, b := range blocks {

@@ -8,8 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestOpeningKVIsSaidAgain: what a later part says at its start makes the same state, whenever
-// it begins.
+// TestOpeningKVIsSaidAgain: the opening rows of a part make the same state, wherever the part begins.
 func TestOpeningKVIsSaidAgain(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		texts := NewStrings()

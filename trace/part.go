@@ -25,7 +25,7 @@ const (
 	keyRank       = "memprof.rank"
 	keyLocalRank  = "memprof.local_rank"
 	keyWorldSize  = "memprof.world_size"
-	keyLocalWorld = "memprof.local_world_size" // only where it is known
+	keyLocalWorld = "memprof.local_world_size" // only if it is known
 	keyCommand    = "memprof.command"
 	keyFrameworks = "memprof.frameworks"
 	keyPart       = "memprof.part"
@@ -44,39 +44,39 @@ const (
 	keyAlive      = "memprof.last_alive_ns" // not in traces of older versions
 )
 
-// ProcessMeta says whose events a part holds.
+// ProcessMeta describes the process whose events a part holds.
 type ProcessMeta struct {
 	RunID     string
 	Name      string // "rank0", "pid4711": the start of the parts' file names
-	Spool     string // name of the process's spool directory, "" if there was none
+	Spool     string // name of its spool directory; "" if there was none
 	PID       int
-	Rank      int // -1 when there is none, as LocalRank and WorldSize
+	Rank      int // -1 if it has none; likewise LocalRank and WorldSize
 	LocalRank int
 	WorldSize int
 
-	LocalWorldSize int // ranks on this host, 0 when that is not known
+	LocalWorldSize int // ranks on this host; 0 if that is unknown
 
 	Command    string
 	Frameworks string
 }
 
-// State says how the recording of a process came to its end.
+// State says how the recording of a process ended.
 type State string
 
 const (
-	StateClosed  State = "closed"  // the process exited in order
-	StateKilled  State = "killed"  // it died; everything it had committed is there
+	StateClosed  State = "closed"  // the process exited normally
+	StateKilled  State = "killed"  // it was killed; all records that it had committed are there
 	StateStopped State = "stopped" // recording ended before the process did
 )
 
-// Ending is what the last part of a process says about its end.
+// Ending describes how the recording of a process ended; the last part of a process has it.
 type Ending struct {
 	State    State
-	Reason   string   // for StateStopped, and where the spool was damaged
-	Lost     int64    // slots that the process had claimed and not filled
-	Problems []string // troubles of the hook's own, one line each
-	// LastAlive is when the collector last saw the process alive, in nanoseconds since the
-	// run's clock base; 0 if it never did, as in a recovery. It may be after the last event.
+	Reason   string   // of StateStopped, or what is wrong with a damaged spool
+	Lost     int64    // spool slots that the process claimed and did not fill
+	Problems []string // of the hook, one line each
+	// LastAlive is when the collector last saw the process alive, in nanoseconds since the run's
+	// clock base; 0 if it never did, as in a recovery. It may be after the last event.
 	LastAlive int64
 }
 
@@ -87,17 +87,17 @@ type Part struct {
 	FirstSeq    int64 // seq of its first event, opening rows not counted
 	Events      int64 // rows after the opening rows
 	OpeningRows int64
-	NextSlot    int64 // first spool slot behind its events, -1 if there was no spool
-	Last        bool  // the process's last one; Ending is valid
+	NextSlot    int64 // spool slot after that of its last event; -1 if there was no spool
+	Last        bool  // the last part of the process; Ending is valid
 	Ending      Ending
 	Bytes       int64 // of the file
 	Process     ProcessMeta
 
-	written int64 // events that the writer says it wrote; differs from Events after tampering
+	written int64 // events by the part's metadata; differs from Events if rows were removed or added
 	seed    uint64
 	sums    []uint64
 	end     uint64
-	held    *os.File // keeps a part that is in memory alone
+	held    *os.File // keeps a part open that exists in memory only
 }
 
 // readPart reads the metadata of one part.
@@ -123,13 +123,13 @@ func readPart(path string) (*Part, error) {
 	return p, nil
 }
 
-// openFile opens a file of a run for reading, by whatever links. A pipe that nobody writes to is not waited for.
+// openFile opens a file of a run for reading and follows links. It does not block on a pipe.
 func openFile(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
-// openParquet tells apart what the Parquet library reports as one kind of error: no
-// Parquet file at all, and one whose end is missing.
+// openParquet opens a part. It distinguishes what the Parquet library reports as one error: a file that
+// is not Parquet, and one whose end is missing.
 func openParquet(path string, f *os.File) (r *file.Reader, err error) {
 	const magic = "PAR1"
 	var head, tail [4]byte
@@ -141,7 +141,7 @@ func openParquet(path string, f *os.File) (r *file.Reader, err error) {
 	case stat.IsDir():
 		return nil, &PathError{Path: path, Err: ErrNotParquet, Detail: "it is a directory"}
 	case !stat.Mode().IsRegular():
-		return nil, &PathError{Path: path, Err: ErrNotParquet, Detail: "it is a pipe or a device"}
+		return nil, &PathError{Path: path, Err: ErrNotParquet, Detail: "it is not a regular file"}
 	}
 	if _, err := f.ReadAt(head[:], 0); err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -214,8 +214,7 @@ func truncatedPart(path, detail string) error {
 		Remedy: "copy the part again, or run `memprof recover` on the run's directory if its spool is still there"}
 }
 
-// fields reads typed values out of file metadata and remembers the first that is missing
-// or malformed.
+// fields reads typed values from file metadata. bad is the first key that is missing or malformed.
 type fields struct {
 	kv  metadata.KeyValueMetadata
 	bad string
@@ -300,7 +299,7 @@ func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
 	}
 	if !validName(p.Process.Name) {
 		return nil, &PathError{Path: path, Err: ErrDamaged, Remedy: "copy the part again",
-			Detail: fmt.Sprintf("it is of a process named %.200q; names have letters, digits, -, _ and dots", p.Process.Name)}
+			Detail: fmt.Sprintf("its process is named %.200q; names consist of letters, digits, -, _ and dots", p.Process.Name)}
 	}
 	if err := checkColumns(md); err != nil {
 		return nil, notTrace(path, err.Error())
@@ -312,13 +311,13 @@ func parsePart(path string, md *metadata.FileMetaData) (*Part, error) {
 	p.Events = rows - p.OpeningRows
 	if p.OpeningRows < 0 || p.Events < 0 || p.FirstSeq < 0 || p.Number < 0 || p.written < 0 {
 		return nil, &PathError{Path: path, Err: ErrDamaged, Remedy: "copy the part again",
-			Detail: fmt.Sprintf("%d rows, of which its metadata calls %d opening rows", rows, p.OpeningRows)}
+			Detail: fmt.Sprintf("%d rows, and %d opening rows by its metadata", rows, p.OpeningRows)}
 	}
 	return p, nil
 }
 
-// validName says whether a process may have the name, which is the start of the names of its parts
-// and of other files that are written of it: nothing in it leads to another directory.
+// validName says whether a process may have this name. Names of files begin with it, so it must not lead
+// to another directory.
 func validName(name string) bool {
 	const most = 128 // bytes
 	letters := func(r rune) bool {
@@ -340,7 +339,7 @@ func checkColumns(md *metadata.FileMetaData) error {
 	return nil
 }
 
-// keyValues is the inverse of parsePart.
+// keyValues is the file metadata that parsePart reads.
 func (p *Part) keyValues() [][2]string {
 	integer := func(n int64) string { return strconv.FormatInt(n, 10) }
 	hex := func(n uint64) string { return fmt.Sprintf("%016x", n) }

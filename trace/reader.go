@@ -14,20 +14,20 @@ import (
 	"github.com/memprof/memprof/trace/columns"
 )
 
-// batchRows is the most rows of a batch: its columns, 2 MiB, stay in the cache of a core.
+// batchRows is the most rows of a batch. Its columns, 2 MiB, fit into the cache of a core.
 const batchRows = 32 << 10
 
 func isEOF(err error) bool { return errors.Is(err, io.EOF) }
 
-// Reader gives the events of one process in order, a batch at a time, decoding the next
-// one while the last one is worked on. It is for one goroutine.
+// Reader reads the events of one process in order, batch by batch. A goroutine decodes the next batch while the
+// caller uses the current one. It is not safe for concurrent use.
 type Reader struct {
 	free, full chan *batchBuffer
 	stop       chan struct{}
 	done       sync.WaitGroup
 	held       *batchBuffer
 	advance    func(events int)
-	err        error // sticky; io.EOF at the end
+	err        error // the first one, which Next returns from then on; io.EOF at the end
 }
 
 // batchBuffer is the memory behind one Batch.
@@ -50,9 +50,8 @@ func newBatchBuffer() *batchBuffer {
 	}
 }
 
-// NewReader starts at the process's first event; when its first part is not part 0 of the
-// recording, with the events in force before it (seq below Parts[0].FirstSeq). Close the
-// Reader when done.
+// NewReader starts at the process's first event. If Parts does not begin with part 0, it starts with the
+// opening rows of the first part, whose seq is below Parts[0].FirstSeq. Close the Reader after use.
 func (p *Process) NewReader() (*Reader, error) {
 	if len(p.Parts) == 0 {
 		return nil, &PathError{Path: p.Name, Err: ErrEmpty}
@@ -100,8 +99,8 @@ func (r *Reader) produce(d *decoder) {
 	}
 }
 
-// Next is the next batch, of at least one event, valid until the next call; io.EOF after
-// the last. Other errors name the part.
+// Next returns the next batch, of at least one event, which is valid until the next call; io.EOF after the
+// last. Other errors name the part.
 func (r *Reader) Next() (*Batch, error) {
 	if r.err != nil {
 		return nil, r.err
@@ -119,9 +118,8 @@ func (r *Reader) Next() (*Batch, error) {
 	return &b.batch, nil
 }
 
-// Each calls visit with the events of the process in order, those that open its first part
-// included. An event is valid until visit returns. The error is visit's, which ends the pass,
-// or the reader's.
+// Each calls visit with the events that [Process.NewReader] reads, in order. An event is valid until visit
+// returns. An error of visit ends the pass and is returned; other errors are those of reading.
 func (p *Process) Each(visit func(*Event) error) error {
 	r, err := p.NewReader()
 	if err != nil {
@@ -162,16 +160,16 @@ func (r *Reader) Close() error {
 	return nil
 }
 
-// decoder goes through parts and row groups.
+// decoder decodes parts one after the other, each by row groups.
 type decoder struct {
 	parts       []Part
 	strings     *Strings
 	firstNumber int
 
-	part  *os.File // of parts[0]; nil before it is opened
+	part  *os.File // parts[0]; nil before it is opened
 	pq    *file.Reader
-	group int // next row group
-	skip  int64
+	group int   // next row group
+	skip  int64 // opening rows still to be skipped
 	cols  *groupReader
 }
 
@@ -201,9 +199,9 @@ func (d *decoder) openPart() error {
 	return nil
 }
 
-// fill decodes the next batch, or returns io.EOF.
+// fill decodes the next batch into b, or returns io.EOF.
 func (d *decoder) fill(b *batchBuffer) (err error) {
-	// The Parquet library panics on some kinds of damaged metadata.
+	// The Parquet library panics at some damaged metadata.
 	defer func() {
 		if p := recover(); p != nil {
 			err = d.damaged(fmt.Errorf("%v", p))
@@ -257,7 +255,7 @@ func (d *decoder) damaged(err error) error {
 	}
 }
 
-// slice makes the batch the rows from to n of the arrays.
+// slice sets the batch to rows [from, n) of the arrays.
 func (b *batchBuffer) slice(from, n int) {
 	b.batch = Batch{
 		Seq: b.seq[from:n], Time: b.time[from:n], Kind: b.kind[from:n],
@@ -267,7 +265,7 @@ func (b *batchBuffer) slice(from, n int) {
 	}
 }
 
-// groupReader reads the columns of one row group side by side.
+// groupReader decodes the columns of one row group, each time the same rows of all.
 type groupReader struct {
 	left    int64 // rows
 	long    [numColumns]*columns.Numbers[int64]

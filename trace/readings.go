@@ -7,29 +7,28 @@ import (
 	"time"
 )
 
-// ReadingsName is the name of what is no process of the job: the readings of the devices'
-// used memory that `memprof record` took beside it, as device_used events. Their parts,
-// device-0000.parquet and so on, are written by a [Writer] like those of a process;
-// [Open] keeps them out of [Run.Processes].
+// ReadingsName is the process name of the readings: device_used events with the used memory of the devices,
+// which `memprof record` reads while the job runs. A [Writer] writes their parts, device-0000.parquet
+// and so on. [Open] stores them in [Run.Readings], not among [Run.Processes].
 const ReadingsName = "device"
 
-// Keys of [Info.Options] that say how devices were read and seen.
+// Keys of [Info.Options] about devices.
 const (
-	OptionReadings = "readings"             // ReadingsOfNVML, ReadingsOfDriver and why, or why there are none
-	OptionVisible  = "cuda_visible_devices" // CUDA_VISIBLE_DEVICES of the job, where it was set
+	OptionReadings = "readings"             // the source of the readings: ReadingsOfNVML, or ReadingsOfDriver and why not NVML; or why there are none
+	OptionVisible  = "cuda_visible_devices" // the job's CUDA_VISIBLE_DEVICES, if it was set
 )
 
-// ReadingInterval is how often the devices' used memory is read while a job runs.
+// ReadingInterval is the time from one reading of the devices' used memory to the next.
 const ReadingInterval = 100 * time.Millisecond
 
 // Values of [OptionReadings].
 const (
 	ReadingsOfNVML   = "nvml"
-	ReadingsOfDriver = "cuMemGetInfo: " // and why not NVML
+	ReadingsOfDriver = "cuMemGetInfo: " // followed by the reason why not NVML
 )
 
-// isReadings says whether a file is named like a part of the readings. The name must do:
-// a damaged part does not tell whose it is, and is no reason to refuse the others.
+// isReadings says by its name whether a file is a part of the readings. Its content may be damaged, which
+// must not prevent reading the processes.
 func isReadings(file string) bool {
 	number, ok := strings.CutPrefix(filepath.Base(file), ReadingsName+"-")
 	if !ok {
@@ -39,9 +38,8 @@ func isReadings(file string) bool {
 	return ok && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// openReadings finds the readings of a run in its directory; nil without an error where
-// there are none. When the recorder was killed their last part is missing, which is no
-// error either: they end early then, and say so in their Ending.
+// openReadings opens the readings of a run; nil without an error if there are none. If the recorder was
+// killed, their last part is missing. That is no error: their Ending is then StateKilled.
 func openReadings(dir, runID string) (*Process, error) {
 	parts, err := readParts(dir, isReadings)
 	if err != nil || len(parts) == 0 {
@@ -53,7 +51,7 @@ func openReadings(dir, runID string) (*Process, error) {
 			return nil, &PathError{Path: p.Path, Err: ErrMixedRuns, Detail: "it belongs to run " + p.Process.RunID, Remedy: "put each run into a directory of its own"}
 		}
 		if p.Process.Name != ReadingsName {
-			return nil, &PathError{Path: p.Path, Err: ErrNotTrace, Detail: "its metadata calls it a part of " + p.Process.Name}
+			return nil, &PathError{Path: p.Path, Err: ErrNotTrace, Detail: "by its metadata it is a part of " + p.Process.Name}
 		}
 	}
 	slices.SortFunc(parts, func(a, b Part) int { return a.Number - b.Number })
@@ -62,21 +60,21 @@ func openReadings(dir, runID string) (*Process, error) {
 	}
 	readings := newProcess(parts)
 	if last := &parts[len(parts)-1]; !last.Last {
-		readings.Ending = Ending{State: StateKilled, Reason: "the recorder died"}
+		readings.Ending = Ending{State: StateKilled, Reason: "memprof record was killed"}
 	}
 	return readings, nil
 }
 
-// takeReadings adds the readings to a run. Trouble with them hinders nothing else.
-func (r *Run) takeReadings() {
+// addReadings opens the readings of a run. An error of theirs becomes a warning.
+func (r *Run) addReadings() {
 	r.Readings, r.ReadingsErr = openReadings(r.Dir, r.Info.ID)
 	if r.ReadingsErr != nil {
-		r.Warnings = append(r.Warnings, "the readings of the devices' used memory: "+r.ReadingsErr.Error())
+		r.Warnings = append(r.Warnings, "cannot read the readings of the devices' used memory: "+r.ReadingsErr.Error())
 	}
 }
 
-// onlyReadings is the error for a part that holds readings where one of a process is wanted.
+// onlyReadings is the error of a part that holds readings instead of the events of a process.
 func onlyReadings(path string) error {
-	return &PathError{Path: path, Err: ErrEmpty, Detail: "it holds the readings of the devices' used memory, and no events of a process",
+	return &PathError{Path: path, Err: ErrEmpty, Detail: "it holds readings of the devices' used memory, not events of a process",
 		Remedy: "give the run's directory"}
 }

@@ -11,29 +11,29 @@ import (
 	"time"
 )
 
-// recoverPoll is how often Recover looks at processes it waits for.
+// recoverPoll is the time between two polls while Recover waits for processes.
 const recoverPoll = 200 * time.Millisecond
 
-// Recover finishes the run in dir whose collector died: what was converted is kept, the
-// rest of the spool is, and the trace becomes the one the collector would have made. One that is killed
-// is finished by the next.
+// Recover completes the run in dir whose collector was killed: it keeps the complete parts and converts the rest of
+// the spool. The trace becomes the one that the collector would have written. If Recover is killed, another
+// call completes the run.
 //
-// While a process of the run lives, also one that has not begun to record, it returns [ErrAlive], or, with wait,
-// collects until all have ended. A run that needs no recovery is left as it is; its Summary is empty.
+// If a process of the run is alive, even one that has not begun to record, Recover returns [ErrAlive]; with wait, it
+// polls until all have ended. It does not change a run that is complete, and returns an empty Summary.
 func Recover(ctx context.Context, dir string, wait bool) (*Summary, error) {
 	return recoverAfter(dir, func(c *Collector) error { return c.waitForDead(ctx, wait) })
 }
 
-// RecoverNow is Recover that takes no notice of processes that live: they are cut off where they are, and what they
-// would record from now on is lost.
+// RecoverNow is Recover without regard to living processes: their recording ends here, and their later events
+// are lost.
 func RecoverNow(dir string) (*Summary, error) {
 	return recoverAfter(dir, func(c *Collector) error {
-		_, err := c.Alive() // which finds what there is to convert
+		_, err := c.Alive() // also starts to convert the processes in the spool
 		return err
 	})
 }
 
-// recoverAfter converts the spool of the run in dir once ready has returned without an error.
+// recoverAfter converts the spool of the run in dir if ready returns no error.
 func recoverAfter(dir string, ready func(*Collector) error) (*Summary, error) {
 	info, err := ReadInfo(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -44,24 +44,24 @@ func recoverAfter(dir string, ready func(*Collector) error) (*Summary, error) {
 	}
 	c, err := NewCollector(dir, CollectorOptions{RunID: info.ID, ClockBase: info.ClockBase})
 	if errors.Is(err, fs.ErrNotExist) {
-		return &Summary{}, tidy(dir, info.ID)
+		return &Summary{}, removeTemporaryIn(dir, info.ID)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if c.place.name == finishedName && info.Processes != nil { // written once all is converted
-		c.dropBallast()
+	if c.place.name == finishedName && info.Processes != nil { // written only after all is converted
+		c.removeBallast()
 		return &Summary{}, c.Remove()
 	}
 	if err := ready(c); err != nil {
-		c.leave()
+		c.cancel()
 		return nil, err
 	}
-	// Before the first part, so that it is known when this is killed and the next has nothing to do.
+	// Write this before the first part: if this call is killed later, the next may find nothing to convert.
 	if info.ExitStatus == nil || c.pending() {
 		info.Recovered = true
 		if err := WriteInfo(dir, info); err != nil {
-			c.leave()
+			c.cancel()
 			return nil, err
 		}
 	}
@@ -82,8 +82,8 @@ func recoverAfter(dir string, ready func(*Collector) error) (*Summary, error) {
 	return summary, c.Remove()
 }
 
-// tidy removes what a collector that was killed left in a directory without a spool.
-func tidy(dir, runID string) error {
+// removeTemporaryIn is removeTemporary of the run in dir.
+func removeTemporaryIn(dir, runID string) error {
 	run, err := os.OpenRoot(dir)
 	if err != nil {
 		return err
@@ -92,10 +92,11 @@ func tidy(dir, runID string) error {
 	return removeTemporary(run, runID)
 }
 
-// waitForDead returns when no process of the run lives, and an [ErrAlive] at once without wait.
+// waitForDead returns nil if no process of the run is alive. If one is, it returns [ErrAlive] or, with wait,
+// polls until all have ended.
 func (c *Collector) waitForDead(ctx context.Context, wait bool) error {
 	for {
-		// In this order: who has not begun to record may in between.
+		// List these first: one of them may begin to record before c.Alive.
 		waiting := c.place.starters()
 		alive, err := c.Alive()
 		if err != nil || !alive && len(waiting) == 0 {
@@ -104,8 +105,8 @@ func (c *Collector) waitForDead(ctx context.Context, wait bool) error {
 		if !wait {
 			about := &PathError{Path: c.dir, Err: ErrAlive, Remedy: "wait for it to end, or run `memprof recover --wait`"}
 			if !alive {
-				about.Detail = waiting[0].String() + " may yet begin to record"
-				about.Remedy += "; if it is none of the job, `memprof recover --now`"
+				about.Detail = waiting[0].String() + " may still begin to record"
+				about.Remedy += "; if it does not belong to the job, run `memprof recover --now`"
 			}
 			return about
 		}
@@ -120,7 +121,7 @@ func (c *Collector) waitForDead(ctx context.Context, wait bool) error {
 	}
 }
 
-// processNames are those of all processes of the run, sorted.
+// processNames returns the names of all processes of the run, sorted.
 func (c *Collector) processNames() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,8 +135,8 @@ func (c *Collector) pending() bool {
 	return len(c.processes) > 0
 }
 
-// leave gives up without converting: what is incomplete is removed, the spool stays.
-func (c *Collector) leave() {
+// cancel removes incomplete parts and keeps the spool.
+func (c *Collector) cancel() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, p := range c.processes {
@@ -143,6 +144,6 @@ func (c *Collector) leave() {
 		p.from.Close()
 	}
 	c.processes = nil
-	c.dropBallast()
+	c.removeBallast()
 	c.close()
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/file"
 )
 
-// RewritePart replaces the rows of the part at path, opening rows first, by what change
-// makes of them, and keeps its metadata, checksums too, as they are. It exists so that
-// tests can make the damage that `memprof verify` has to find.
+// RewritePart replaces the rows of the part at path, opening rows included, by those that change returns. It
+// keeps the metadata with the checksums. Tests make damage with it that `memprof verify` has to find.
 func RewritePart(path string, change func(rows []Event, s *Strings) []Event) error {
 	part, err := readPart(path)
 	if err != nil {
@@ -44,8 +43,8 @@ func RewritePart(path string, change func(rows []Event, s *Strings) []Event) err
 	return nil
 }
 
-// ReadAll is all events of the process, with the opening rows of its first part; for
-// tests and small traces.
+// ReadAll returns all events of the process, the opening rows of its first part included. It is for tests
+// and small traces.
 func (p *Process) ReadAll() ([]Event, error) {
 	var rows []Event
 	err := p.Each(func(e *Event) error {

@@ -7,7 +7,7 @@ import (
 	"github.com/apache/arrow-go/v18/parquet/file"
 )
 
-// rowBuffer gathers rows by column.
+// rowBuffer collects rows by column until they are encoded.
 type rowBuffer struct {
 	batch Batch
 	texts []parquet.ByteArray

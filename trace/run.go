@@ -14,17 +14,17 @@ import (
 // Run is a recorded run, or one part of one.
 type Run struct {
 	Dir       string
-	Info      Info       // empty but for ID when the run has no run.json
+	Info      Info       // if the run has no run.json, only ID is set
 	Processes []*Process // by rank, then by name
-	Warnings  []string   // what is odd and does not hinder reading
-	Live      bool       // it is being recorded; see [OpenLive]
+	Warnings  []string   // one line each; they do not prevent reading
+	Live      bool       // the run is being recorded; see [OpenLive]
 
-	// Readings are those of the devices' used memory, nil if there are none, or none that
-	// can be read: ReadingsErr then says what is wrong with them. With a part alone come none.
+	// Readings holds the device_used events that `memprof record` wrote. It is nil if there are none, if they
+	// cannot be read (ReadingsErr), and if a single part was opened.
 	Readings    *Process
 	ReadingsErr error
 
-	onePart bool // it is one part of a run
+	onePart bool // a single part was opened
 }
 
 // Process is one recorded process and its parts in order.
@@ -33,22 +33,22 @@ type Process struct {
 	Parts  []Part
 	Events int64 // opening rows not counted
 	Ending Ending
-	Whole  bool // Parts are all there are: the first to the last
-	Live   bool // it is being recorded: Parts are what there was when it was opened
+	Whole  bool // Parts are complete, from part 0 to the last
+	Live   bool // it is being recorded; Parts hold the events up to the moment of opening
 
-	// Advance, if set, gets the number of events of each batch that a Reader of the process gives,
-	// and 0 when the Reader is closed. Readers in several goroutines call it from each.
+	// Advance, if set, is called by each Reader of the process with the number of events of each batch,
+	// and with 0 when the Reader is closed. Several Readers may call it concurrently.
 	Advance func(events int)
 
 	strings *Strings
 }
 
-// Strings are the process's context texts, filled as its events are read. The numbers
-// stay the same in all parts and for all Readers of the Process.
+// Strings holds the process's context texts; Readers add those that they come to. A text has the same number
+// in all parts and for all Readers of the Process.
 func (p *Process) Strings() *Strings { return p.strings }
 
-// Checksums are those recorded for the process, one for each [BlockEvents] events and one
-// for the rest; see [Rolling].
+// Checksums returns the recorded checksums of the process: one for each [BlockEvents] events and one for
+// the rest; see [Rolling].
 func (p *Process) Checksums() []uint64 {
 	var sums []uint64
 	for i := range p.Parts {
@@ -57,14 +57,14 @@ func (p *Process) Checksums() []uint64 {
 	return sums
 }
 
-// Rolling is a running checksum for the process's events from Parts[0].FirstSeq on (not
-// for the opening rows before them), to be compared with [Process.Checksums].
+// Rolling returns the state of the running checksum before the event Parts[0].FirstSeq. Add the events from
+// there on, not the opening rows, to compare with [Process.Checksums].
 func (p *Process) Rolling() *Rolling {
 	return resumeRolling(p.Parts[0].seed, p.Parts[0].FirstSeq)
 }
 
-// Recorded is how many events the collector wrote, by the parts' metadata. It differs
-// from Events in a trace that was tampered with.
+// Recorded is the number of events that the collector wrote, by the parts' metadata. It differs from Events
+// if rows were removed or added.
 func (p *Process) Recorded() int64 {
 	n := int64(0)
 	for i := range p.Parts {
@@ -73,7 +73,7 @@ func (p *Process) Recorded() int64 {
 	return n
 }
 
-// Bytes is the size of the process's parts.
+// Bytes is the size of the process's parts on disk.
 func (p *Process) Bytes() int64 {
 	n := int64(0)
 	for i := range p.Parts {
@@ -82,9 +82,9 @@ func (p *Process) Bytes() int64 {
 	return n
 }
 
-// Open reads what a run's directory holds, or one part of a run, without its events. The
-// error is a *[PathError] around one of this package's sentinels when it is about the
-// trace and not about the file system.
+// Open opens a run's directory, or a single part of a run, and reads everything but the events. An error of
+// the trace is a *[PathError] around an error of this package; other errors are those of the file
+// system.
 func Open(path string) (*Run, error) {
 	stat, err := os.Stat(path)
 	if err != nil {
@@ -111,7 +111,7 @@ func openOne(path string) (*Run, error) {
 		run.Info = *info
 	default:
 		run.Info.ID = part.Process.RunID
-		run.Warnings = append(run.Warnings, fmt.Sprintf("%s: no %s of this run beside it: host, devices and command are not known", path, InfoName))
+		run.Warnings = append(run.Warnings, fmt.Sprintf("%s: no %s of this run in its directory: host, devices and command are unknown", path, InfoName))
 	}
 	run.Processes = []*Process{newProcess([]Part{*part})}
 	return run, nil
@@ -145,7 +145,7 @@ func openDir(dir string) (*Run, error) {
 		run.Info = *info
 	} else {
 		run.Info.ID = parts[0].Process.RunID
-		run.Warnings = append(run.Warnings, fmt.Sprintf("%s: no %s: host, devices and command are not known", dir, InfoName))
+		run.Warnings = append(run.Warnings, fmt.Sprintf("%s: no %s: host, devices and command are unknown", dir, InfoName))
 	}
 	for i := range parts {
 		if id := parts[i].Process.RunID; id != run.Info.ID {
@@ -164,11 +164,11 @@ func openDir(dir string) (*Run, error) {
 	for _, m := range run.Missing() {
 		run.Warnings = append(run.Warnings, dir+": "+m.String())
 	}
-	run.takeReadings()
+	run.addReadings()
 	return run, nil
 }
 
-// readParts reads the metadata of the complete parts in dir whose file names are wanted.
+// readParts reads the metadata of the complete parts in dir for whose file names wanted returns true.
 func readParts(dir string, wanted func(file string) bool) ([]Part, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -188,8 +188,8 @@ func readParts(dir string, wanted func(file string) bool) ([]Part, error) {
 	return parts, nil
 }
 
-// spoolSegments counts the segment files that wait in the spool of the run in dir, whose complete parts these
-// are; 0 when there is none. Those of a process that is in the parts to its end wait for nothing but their removal.
+// spoolSegments counts the segments in the spool of the run in dir that are not converted; parts are the run's
+// complete parts. The segments of a process whose last part exists do not count: they only have not been removed.
 func spoolSegments(dir string, parts []Part) (int, error) {
 	place, err := openPlaceOf(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -200,7 +200,7 @@ func spoolSegments(dir string, parts []Part) (int, error) {
 	}
 	defer place.close()
 	if place.root == nil {
-		return 0, place.lost()
+		return 0, place.checkPresent()
 	}
 	ended := map[string]bool{}
 	for i := range parts {
@@ -244,8 +244,8 @@ func newProcess(parts []Part) *Process {
 	return p
 }
 
-// groupParts sorts parts by process and demands that none is missing; the last one may be
-// when more are to come.
+// groupParts sorts parts by process. It fails if one is missing; with more, the last ones of a process
+// may be missing.
 func groupParts(dir string, parts []Part, more bool) ([]*Process, error) {
 	slices.SortFunc(parts, func(a, b Part) int {
 		return cmp.Or(compareProcesses(&a.Process, &b.Process), cmp.Compare(a.Number, b.Number))
@@ -265,7 +265,7 @@ func groupParts(dir string, parts []Part, more bool) ([]*Process, error) {
 	return processes, nil
 }
 
-// compareProcesses puts ranks in their order, and processes without one behind them.
+// compareProcesses sorts by rank; processes without a rank come last.
 func compareProcesses(a, b *ProcessMeta) int {
 	return cmp.Or(cmp.Compare(uint(a.Rank), uint(b.Rank)), cmp.Compare(a.Name, b.Name))
 }
@@ -274,7 +274,7 @@ func checkSequence(dir string, parts []Part, more bool) error {
 	name := parts[0].Process.Name
 	missing := func(number int, why string) error {
 		return &PathError{Path: filepath.Join(dir, fmt.Sprintf("%s-%04d%s", name, number, partSuffix)), Err: ErrMissingPart,
-			Detail: why, Remedy: "copy it from where the run was recorded, or give single parts instead of the directory"}
+			Detail: why, Remedy: "copy it from the machine of the recording, or give single parts instead of the directory"}
 	}
 	next := int64(0)
 	for i := range parts {
@@ -283,12 +283,12 @@ func checkSequence(dir string, parts []Part, more bool) error {
 			return missing(i, "found "+filepath.Base(p.Path))
 		}
 		if p.FirstSeq != next {
-			return missing(i, fmt.Sprintf("%s starts at seq %d, the one before it ends at %d", filepath.Base(p.Path), p.FirstSeq, next))
+			return missing(i, fmt.Sprintf("%s starts at seq %d, but the part before it ends at %d", filepath.Base(p.Path), p.FirstSeq, next))
 		}
 		next += p.written
 	}
 	if last := &parts[len(parts)-1]; !last.Last && !more {
-		return missing(len(parts), filepath.Base(last.Path)+" is not the last")
+		return missing(len(parts), filepath.Base(last.Path)+" is not the last part of its process")
 	}
 	return nil
 }

@@ -43,14 +43,14 @@ const (
 	segSuffix    = ".seg"
 )
 
-// blockRecords is how many records one read takes.
+// blockRecords is the most records that one read returns.
 const blockRecords = 4096
 
-// maxLostTail bounds the lost events made for slots behind the last committed one. The
-// hook leaves one for each thread that was inside an arena; only a damaged header claims more.
+// maxLostTail is the most lost events that are made for slots after the last committed one. A killed process
+// leaves one such slot for each thread that was writing; only a damaged header claims more.
 const maxLostTail = 1024
 
-// Spool is the directory a hook writes into: one directory in it for each process.
+// Spool is the directory into which hooks write. It has a directory for each process.
 type Spool struct {
 	place *spoolPlace
 	known map[string]bool
@@ -58,9 +58,9 @@ type Spool struct {
 
 func newSpool(place *spoolPlace) *Spool { return &Spool{place: place, known: map[string]bool{}} }
 
-// Processes are those that have appeared since the last call, by name. A directory whose
-// process file is not written yet is left for a later call; one that cannot be understood
-// is reported once, in the error, beside the good ones.
+// Processes returns the processes that are new since the last call, by name. A directory without a complete
+// process file is left for a later call. An unreadable one is reported once, in the error; the
+// readable ones are returned all the same.
 func (s *Spool) Processes() ([]*SpoolProcess, error) {
 	entries, err := entriesOf(s.place.root)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Spool) Processes() ([]*SpoolProcess, error) {
 	return found, errors.Join(bad...)
 }
 
-// processHeader is struct memprof_process, as far as readers need it.
+// processHeader has the fields of struct memprof_process that readers need.
 type processHeader struct {
 	PID                  uint32
 	Start                uint64 // CLOCK_MONOTONIC, ns
@@ -96,7 +96,7 @@ type processHeader struct {
 	StopSlot             uint64
 	Rank, LocalRank      int32
 	WorldSize            int32
-	LocalWorldSize       int32  // 0 or -1 when it is not known
+	LocalWorldSize       int32  // 0 or -1 if unknown
 	Libraries            uint32 // set of enum memprof_library
 	StopReason           string
 	Command, Frameworks  string
@@ -104,7 +104,7 @@ type processHeader struct {
 	version              uint32
 }
 
-// parseProcess returns ok = false while the magic is not there yet.
+// parseProcess returns ok = false while the hook has not written the magic bytes.
 func parseProcess(b []byte) (h processHeader, ok bool) {
 	if len(b) < processBytes || !bytes.Equal(b[:8], spoolMagic[:]) {
 		return h, false
@@ -126,18 +126,18 @@ func parseProcess(b []byte) (h processHeader, ok bool) {
 	}, true
 }
 
-// libraryNames are those of the bits of enum memprof_library.
+// libraryNames has the name of each bit of enum memprof_library.
 var libraryNames = []string{"NCCL", "XLA"}
 
-// SpoolProcess follows the records of one process.
+// SpoolProcess reads the records of one process while the process writes them.
 type SpoolProcess struct {
-	Dir  string // its path, for people
-	Name string // of the directory
+	Dir  string // path of its directory, for messages
+	Name string // of that directory
 	root *os.Root
 
 	header processHeader
 	file   *os.File // "process"
-	slot   int64    // next to read
+	slot   int64    // next slot to read
 
 	seg      *os.File
 	segIndex int64
@@ -145,17 +145,17 @@ type SpoolProcess struct {
 
 	strings spoolStrings
 	lost    int64  // slots lost so far
-	run     int64  // lost slots seen and not given out yet
+	run     int64  // unfilled slots just before slot that were not visited as lost events yet
 	lastNS  uint64 // time of the last event
-	damage  string // why reading ended before the process did, "" if it did not
-	ended   bool
+	damage  string // why the rest of the spool cannot be read; "" if it can
+	ended   bool   // all records are read, and no further ones can come
 }
 
-// openSpoolProcess opens a process's directory in the spool; nil without an error if it has no process
-// file that is complete.
+// openSpoolProcess opens a process's directory in the spool; nil without an error if its process file is
+// missing or incomplete.
 func openSpoolProcess(spool *os.Root, name string) (*SpoolProcess, error) {
 	stat, err := spool.Lstat(name)
-	if err != nil || !stat.IsDir() { // a pipe would be waited for
+	if err != nil || !stat.IsDir() { // opening a pipe would block
 		return nil, ignoreMissing(err)
 	}
 	root, err := spool.OpenRoot(name)
@@ -189,17 +189,17 @@ func (h *processHeader) check(path string) error {
 	if h.version > spoolVersion {
 		return &PathError{Path: path, Err: ErrNewerSchema,
 			Detail: fmt.Sprintf("spool version %d, this memprof knows up to %d", h.version, spoolVersion),
-			Remedy: "use the memprof that recorded it, or a newer one"}
+			Remedy: "use the memprof that recorded it, or a newer version"}
 	}
 	if h.version == 0 || h.recordSize != recordBytes || h.segments != segmentRecords {
 		return &PathError{Path: path, Err: ErrDamaged,
 			Detail: fmt.Sprintf("version %d, records of %d bytes, segments of %d records", h.version, h.recordSize, h.segments),
-			Remedy: "this process cannot be recovered; delete its directory to recover the others"}
+			Remedy: "this process cannot be recovered; delete its directory, then recover the others"}
 	}
 	return nil
 }
 
-// refresh reads the process file again; ok is false while it is not complete.
+// refresh reads the process file again; ok is false while it is incomplete.
 func (p *SpoolProcess) refresh() (ok bool, err error) {
 	var b [processBytes]byte
 	if _, err := p.file.ReadAt(b[:], 0); err != nil {
@@ -215,14 +215,14 @@ func (p *SpoolProcess) refresh() (ok bool, err error) {
 	return ok, nil
 }
 
-// Alive says whether the process lives: whether the lock on its process file is held. The
-// hook's is one of an open file description, which F_GETLK sees as it sees that of a process,
-// which older hooks have. On kernels without (gVisor) the hook's is one of flock.
+// Alive says whether the process is alive, by the lock on its process file. The hook takes a lock of the open
+// file description (F_OFD_SETLK); older hooks took a POSIX lock. F_GETLK reports both. On kernels without
+// F_OFD_SETLK (gVisor) the hook takes a lock by flock.
 func (p *SpoolProcess) Alive() (bool, error) {
 	lock := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart}
 	fd := p.file.Fd()
 	if err := syscall.FcntlFlock(fd, syscall.F_GETLK, &lock); err != nil {
-		return false, fmt.Errorf("%s: ask for the lock: %w", p.file.Name(), err)
+		return false, fmt.Errorf("%s: read its lock: %w", p.file.Name(), err)
 	}
 	if lock.Type != syscall.F_UNLCK {
 		return true, nil
@@ -235,21 +235,21 @@ func (p *SpoolProcess) Alive() (bool, error) {
 		err = syscall.Flock(int(fd), syscall.LOCK_UN)
 	}
 	if errors.Is(err, syscall.ENOLCK) || errors.Is(err, syscall.ENOSYS) || errors.Is(err, syscall.EOPNOTSUPP) {
-		err = nil // a file system without: the hook has none either
+		err = nil // the file system has no such locks, so the hook has none either
 	}
 	if err != nil {
-		return false, fmt.Errorf("%s: ask for the lock: %w", p.file.Name(), err)
+		return false, fmt.Errorf("%s: read its lock: %w", p.file.Name(), err)
 	}
 	return false, nil
 }
 
-// gone says whether the directory is removed; it may be open longer than it is there.
-func (p *SpoolProcess) gone() bool {
+// removed says whether the directory has been removed while it was open.
+func (p *SpoolProcess) removed() bool {
 	_, err := p.root.Lstat(processName)
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// Close gives the files back.
+// Close closes all files.
 func (p *SpoolProcess) Close() {
 	p.file.Close()
 	p.closeSegment()
@@ -263,7 +263,7 @@ func (p *SpoolProcess) closeSegment() {
 	}
 }
 
-// Problems are the lines of the hook's problems file.
+// Problems returns the lines of the hook's problems file.
 func (p *SpoolProcess) Problems() []string { return problemLines(p.root) }
 
 func problemLines(dir *os.Root) []string {
@@ -277,7 +277,7 @@ func problemLines(dir *os.Root) []string {
 		return nil
 	}
 	var lines []string
-	for line := range strings.Lines(validText(string(bytes.TrimRight(text, "\x00")))) { // the hook has the file mapped, with room
+	for line := range strings.Lines(validText(string(bytes.TrimRight(text, "\x00")))) { // the hook maps the file, and leaves zeros at its end
 		if line = strings.TrimSpace(line); line != "" {
 			lines = append(lines, line)
 		}
@@ -289,7 +289,7 @@ func segmentName(index int64) string { return fmt.Sprintf("%06d%s", index, segSu
 
 func segmentPath(dir string, index int64) string { return filepath.Join(dir, segmentName(index)) }
 
-// listSegments are the indices of the segment files of a process, ascending.
+// listSegments returns the indices of the segment files in a process's directory, ascending.
 func listSegments(dir *os.Root) ([]int64, error) {
 	entries, err := entriesOf(dir)
 	if errors.Is(err, fs.ErrNotExist) {

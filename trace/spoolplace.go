@@ -12,28 +12,29 @@ import (
 	"syscall"
 )
 
-// SpoolName is the directory inside a run's directory that holds the spool while the run
-// is recorded.
+// SpoolName is the name of the spool in a run's directory while the run is recorded: a directory, or a link to
+// one elsewhere.
 const SpoolName = "spool"
 
-// finishedName is what the spool is renamed to when the job has ended, so that no process finds it any
-// more. Processes that came before that are still converted; then run.json gets Info.Processes, and
-// from there on the spool only remains to be removed.
+// finishedName is the name of the spool after the job has ended: renamed, so that no further process finds it.
+// The collector then converts the remaining processes, writes Info.Processes to run.json, and
+// removes the spool.
 const finishedName = "spool-finished"
 
 const (
-	spoolPrefix = "memprof-spool-" // starts the name of every folder that MakeSpool makes elsewhere
-	ownerName   = "owner"          // in such a folder a link whose text says whose it is
+	spoolPrefix = "memprof-spool-" // of the name of each directory that MakeSpool makes outside the run's
+	ownerName   = "owner"          // in such a directory: a link whose text names the run's directory
 )
 
-// MakeSpool makes the spool of the run in dir, which has none: the directory dir/spool, or, with a
-// parent, an absolute path, a new folder in it that the link dir/spool leads to. The folder says which run it
-// belongs to: a run's directory may come from somebody else, with a link to what is not its own.
+// MakeSpool makes the spool of the run in dir, which has none. With parent "" it makes the directory dir/spool.
+// Otherwise parent is an absolute path: MakeSpool makes a directory in it, and a link dir/spool to that. The
+// new directory names its run, because a run's directory may come from somebody else and contain a link to
+// a directory that is not the run's.
 func MakeSpool(dir, parent string) error {
 	if parent == "" {
 		return os.Mkdir(filepath.Join(dir, SpoolName), 0o700)
 	}
-	// The link first: a folder is never without one.
+	// The link first, so that no directory is left without one.
 	target := filepath.Join(parent, spoolPrefix+rand.Text())
 	link := filepath.Join(dir, SpoolName)
 	if err := os.Symlink(target, link); err != nil {
@@ -51,8 +52,8 @@ func MakeSpool(dir, parent string) error {
 	return err
 }
 
-// writeOwner has the folder target say that it belongs to the run in dir. A link is there with all its text or not at
-// all; nobody follows it.
+// writeOwner notes in the directory target that it belongs to the run in dir. It uses the text of a link, which
+// is written atomically; the link is never followed.
 func writeOwner(target, dir string) error {
 	stat, err := os.Stat(dir)
 	if err != nil {
@@ -61,7 +62,7 @@ func writeOwner(target, dir string) error {
 	return os.Symlink(fileID(stat)+" "+dir, filepath.Join(target, ownerName))
 }
 
-// fileID is the same for two names of one file.
+// fileID identifies a file by device and inode, so that it is equal for all its names.
 func fileID(stat fs.FileInfo) string {
 	if sys, ok := stat.Sys().(*syscall.Stat_t); ok {
 		return fmt.Sprintf("%d:%d", sys.Dev, sys.Ino)
@@ -69,16 +70,16 @@ func fileID(stat fs.FileInfo) string {
 	return "-"
 }
 
-// spoolPlace is where the spool of a run lies.
+// spoolPlace is the spool of a run: its name in the run's directory, and the directory itself.
 type spoolPlace struct {
 	run    *os.Root // the run's directory
 	name   string   // in it: SpoolName or finishedName
-	target string   // the folder elsewhere that it is a link to, "" for none
-	root   *os.Root // the spool, nil if the link leads nowhere
+	target string   // the directory elsewhere, if the spool is a link; else ""
+	root   *os.Root // the spool; nil if the directory elsewhere does not exist
 }
 
-// openPlace finds the spool of a run, finished or not; an [fs.ErrNotExist] without one. A link that
-// leads to anything but a folder of this run's is an [ErrDamaged].
+// openPlace opens the spool of a run, under either name. Errors: [fs.ErrNotExist] if the run has no spool,
+// [ErrDamaged] if the spool is a link to anything but a directory of this run.
 func openPlace(run *os.Root) (*spoolPlace, error) {
 	for _, name := range []string{SpoolName, finishedName} {
 		stat, err := run.Lstat(name)
@@ -118,7 +119,7 @@ func openPlaceOf(dir string) (*spoolPlace, error) {
 	return place, err
 }
 
-// path is the spool's path for people.
+// path is the path of the spool, for messages.
 func (p *spoolPlace) path() string { return filepath.Join(p.run.Name(), p.name) }
 
 func (p *spoolPlace) close() {
@@ -128,14 +129,14 @@ func (p *spoolPlace) close() {
 	p.run.Close()
 }
 
-// followLink opens the folder that the spool is a link to, if it is this run's.
+// followLink opens the directory that the spool is a link to, if it belongs to this run.
 func (p *spoolPlace) followLink() error {
 	target, err := p.run.Readlink(p.name)
 	if err != nil {
 		return err
 	}
 	if !filepath.IsAbs(target) || !strings.HasPrefix(filepath.Base(target), spoolPrefix) {
-		return p.notOurs(target, "which is no folder that memprof makes for a spool")
+		return p.notOurs(target, "which is not a directory that memprof made for a spool")
 	}
 	stat, err := os.Lstat(target)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -146,7 +147,7 @@ func (p *spoolPlace) followLink() error {
 		return err
 	}
 	if !stat.IsDir() {
-		return p.notOurs(target, "which is no directory")
+		return p.notOurs(target, "which is not a directory")
 	}
 	root, err := os.OpenRoot(target)
 	if err != nil {
@@ -160,7 +161,7 @@ func (p *spoolPlace) followLink() error {
 	return nil
 }
 
-// checkOwner demands that a folder says that it belongs to this run, or is empty.
+// checkOwner fails unless the directory names this run as its owner or is empty.
 func (p *spoolPlace) checkOwner(folder *os.Root, target string) error {
 	text, err := folder.Readlink(ownerName)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -168,7 +169,7 @@ func (p *spoolPlace) checkOwner(folder *os.Root, target string) error {
 		if err != nil || len(entries) == 0 {
 			return err
 		}
-		return p.notOurs(target, "which does not say whose spool it is")
+		return p.notOurs(target, "which does not name the run that it belongs to")
 	}
 	if err != nil {
 		return err
@@ -181,29 +182,29 @@ func (p *spoolPlace) checkOwner(folder *os.Root, target string) error {
 	if id == fileID(mine) {
 		return nil
 	}
-	// A recording that was copied and put back lies where it did and is another file.
+	// A recording that was copied and put back has another inode and the same path.
 	if stat, err := os.Stat(dir); err == nil && os.SameFile(stat, mine) {
 		return nil
 	}
 	return p.notOurs(target, "which belongs to the recording in "+dir)
 }
 
-// lost is an [ErrUnfinished] if the spool is a link whose folder is not there and has not been removed by
-// memprof, which renames the link first: it may be on a disk that is not mounted.
-func (p *spoolPlace) lost() error {
+// checkPresent is an [ErrUnfinished] if the spool is a link to a directory that does not exist and that memprof did
+// not remove (it renames the link first). The directory may be on a disk that is not mounted.
+func (p *spoolPlace) checkPresent() error {
 	if p.root != nil || p.name == finishedName {
 		return nil
 	}
-	return &PathError{Path: p.run.Name(), Err: ErrUnfinished, Detail: "its spool is in " + p.target + ", which is not there",
-		Remedy: "mount it and run `memprof recover`; if it is lost, delete the link " + p.path()}
+	return &PathError{Path: p.run.Name(), Err: ErrUnfinished, Detail: "its spool is in " + p.target + ", which does not exist",
+		Remedy: "mount its disk and run `memprof recover`; if the spool is lost, delete the link " + p.path()}
 }
 
 func (p *spoolPlace) notOurs(target, why string) error {
 	return &PathError{Path: p.path(), Err: ErrDamaged, Detail: "it is a link to " + target + ", " + why,
-		Remedy: "if that is the recording's spool, put the folder itself in the place of the link"}
+		Remedy: "if that is the recording's spool, replace the link by the directory itself"}
 }
 
-// finish says that the spool only remains to be removed.
+// finish renames the spool, so that no process finds it any more.
 func (p *spoolPlace) finish() error {
 	if p.name == finishedName {
 		return nil
@@ -215,8 +216,8 @@ func (p *spoolPlace) finish() error {
 	return nil
 }
 
-// remove removes a finished spool. Whenever it is killed, the next one ends what it began. No link in the spool is
-// followed, and elsewhere only the content of a folder is removed that is the run's own.
+// remove removes a finished spool. If it is killed, another call removes the rest. It follows no link in the
+// spool, and outside the run's directory removes only a directory that belongs to the run.
 func (p *spoolPlace) remove() error {
 	if p.target == "" {
 		return p.run.RemoveAll(p.name)
@@ -228,7 +229,7 @@ func (p *spoolPlace) remove() error {
 		}
 		for _, e := range entries {
 			if e.Name() == ownerName {
-				continue // last: without it the folder would be nobody's
+				continue // removed last: it names the run that the directory belongs to
 			}
 			if err := p.root.RemoveAll(e.Name()); err != nil {
 				return err
@@ -237,7 +238,7 @@ func (p *spoolPlace) remove() error {
 		if err := p.root.Remove(ownerName); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		// Not os.Remove, which would remove a file that has taken the folder's name.
+		// os.Remove would also remove a file that has replaced the directory.
 		if err := syscall.Rmdir(p.target); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return &fs.PathError{Op: "rmdir", Path: p.target, Err: err}
 		}
@@ -248,8 +249,8 @@ func (p *spoolPlace) remove() error {
 // entriesOf lists an open directory, sorted by name.
 func entriesOf(dir *os.Root) ([]fs.DirEntry, error) { return fs.ReadDir(dir.FS(), ".") }
 
-// openRegular opens a file for reading that is one: a pipe in its place would be waited for, and a link leads to
-// what is not the directory's.
+// openRegular opens a regular file for reading. It refuses a pipe, which would block, and a link, which may
+// lead out of the directory.
 func openRegular(dir *os.Root, name string) (*os.File, error) {
 	notRegular := func() error {
 		return &PathError{Path: filepath.Join(dir.Name(), name), Err: ErrDamaged, Detail: "it is not a regular file"}
@@ -272,7 +273,7 @@ func openRegular(dir *os.Root, name string) (*os.File, error) {
 	return f, nil
 }
 
-// readRegular reads a file that has at most so many bytes.
+// readRegular reads a file of at most `most` bytes.
 func readRegular(dir *os.Root, name string, most int64) ([]byte, error) {
 	f, err := openRegular(dir, name)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/memprof/memprof/trace/outfile"
 )
 
-// end is the first slot that no record can come from any more, for a process that is dead.
+// end is the first slot that a dead process did not claim, or that the hook gave up.
 func (p *SpoolProcess) end() int64 {
 	end := p.header.Claimed
 	if p.header.State == stateStopped {
@@ -21,21 +21,20 @@ func (p *SpoolProcess) end() int64 {
 	return int64(min(end, 1<<50))
 }
 
-// stoppedAndDrained says that a hook that has given up can have no more records for us.
+// stoppedAndDrained says whether the hook has stopped recording and all its records are read.
 func (p *SpoolProcess) stoppedAndDrained() bool {
 	return p.header.State == stateStopped && p.slot >= int64(min(p.header.StopSlot, 1<<50))
 }
 
-// visitor takes one event, whose Context is a spool string id and whose Seq is not set,
-// with its slot. After an error the same event comes again at the next read.
+// visitor takes one event and its slot. The event's Context is the number of a string in the spool; its Seq is
+// not set. After an error the next read begins with the same event.
 type visitor func(e *Event, slot int64) error
 
-// read visits the events committed since the last call. With final, which is for a process
-// that is dead, slots it had claimed and not filled become lost events, and ended is set
-// when there is nothing more.
+// read visits the events committed since the last call. With final, which is for a dead process, it visits a lost
+// event for each slot that the process claimed and did not fill, and sets p.ended after the last one.
 //
-// Nothing in the files is trusted: reads are bounded by the buffer, whatever sizes the
-// header or the strings claim.
+// It trusts nothing in the files: the size of its buffer bounds each read, whatever the header or a
+// string claims.
 func (p *SpoolProcess) read(final bool, visit visitor) (progress bool, err error) {
 	for !p.ended {
 		block, err := p.load(p.slot, len(p.buf)/recordBytes)
@@ -45,9 +44,8 @@ func (p *SpoolProcess) read(final bool, visit visitor) (progress bool, err error
 		n := len(block) / recordBytes
 		if !final {
 			n = committedPrefix(block)
-			// A record is complete when its commit word is seen. The bytes behind a commit
-			// word that was just seen may have been copied before it was stored, so they are
-			// read again.
+			// A record is complete once its commit word is stored. The read that returned the commit
+			// word may have copied the other bytes before that, so read the records again.
 			if block, err = p.load(p.slot, n); err != nil {
 				return progress, err
 			}
@@ -84,7 +82,7 @@ func (p *SpoolProcess) read(final bool, visit visitor) (progress bool, err error
 	return progress, nil
 }
 
-// take handles the record at p.slot; false if it is not committed.
+// take takes the record at p.slot; false if it is not committed.
 func (p *SpoolProcess) take(rec []byte, visit visitor) (bool, error) {
 	commit := binary.LittleEndian.Uint32(rec)
 	if commit&commitMask != committed {
@@ -96,7 +94,7 @@ func (p *SpoolProcess) take(rec []byte, visit visitor) (bool, error) {
 		return true, nil
 	}
 	if number > 255 || !Kind(number).Valid() || Kind(number) == KindLost {
-		return false, nil // no hook writes this
+		return false, nil // no hook writes such a record
 	}
 	if err := p.flushRun(p.run, visit); err != nil {
 		return false, err
@@ -109,7 +107,7 @@ func (p *SpoolProcess) take(rec []byte, visit visitor) (bool, error) {
 	return true, nil
 }
 
-// decodeRecord leaves Time on the hook's clock and Context as a spool string id.
+// decodeRecord decodes a record. Time is that of the hook's clock, Context the number of a string in the spool.
 func decodeRecord(rec []byte, kind Kind) Event {
 	u32, u64 := binary.LittleEndian.Uint32, binary.LittleEndian.Uint64
 	e := Event{
@@ -127,7 +125,7 @@ func decodeRecord(rec []byte, kind Kind) Event {
 	return e
 }
 
-// flushRun gives out the first n of the lost slots that lie just before p.slot.
+// flushRun visits lost events for the first n of the p.run unfilled slots before p.slot.
 func (p *SpoolProcess) flushRun(n int64, visit visitor) error {
 	for ; n > 0; n-- {
 		e := Event{Kind: KindLost, Time: int64(p.lastNS), Device: NoDevice, Arena: NoArena}
@@ -140,17 +138,17 @@ func (p *SpoolProcess) flushRun(n int64, visit visitor) error {
 	return nil
 }
 
-// flushTail gives out the lost slots behind the last committed one.
+// flushTail visits lost events for the unfilled slots after the last committed one.
 func (p *SpoolProcess) flushTail(visit visitor) error {
 	if p.run > maxLostTail {
-		p.damage = fmt.Sprintf("the process file claims %d slots behind the last record", p.run)
+		p.damage = fmt.Sprintf("the process file claims %d slots after the last record", p.run)
 		p.slot -= p.run - maxLostTail
 		p.run = maxLostTail
 	}
 	return p.flushRun(p.run, visit)
 }
 
-// pastSegment is called where a dead process's segment has no further bytes.
+// pastSegment goes on after the last byte of a segment of a dead process.
 func (p *SpoolProcess) pastSegment() error {
 	end := p.end()
 	if p.slot >= end {
@@ -163,18 +161,18 @@ func (p *SpoolProcess) pastSegment() error {
 		return err
 	}
 	if len(present) == 0 || present[len(present)-1] <= index {
-		p.run += end - p.slot // claimed, and the segment was never made, or is cut
+		p.run += end - p.slot // claimed; the segment was never made, or is truncated
 		p.slot = end
 		p.ended = true
 		return nil
 	}
 	if _, err := p.root.Lstat(segmentName(index)); errors.Is(err, fs.ErrNotExist) {
-		p.damage = fmt.Sprintf("%s is missing: the events from slot %d on cannot be ordered", segmentPath(p.Dir, index), p.slot)
+		p.damage = fmt.Sprintf("%s is missing: the events from slot %d on cannot be put in order", segmentPath(p.Dir, index), p.slot)
 		p.ended = true
 		return nil
 	}
 	next := min((index+1)*segmentRecords, end)
-	p.run += next - p.slot // the segment is cut
+	p.run += next - p.slot // the segment is truncated
 	p.slot = next
 	return nil
 }
@@ -191,8 +189,8 @@ func committedPrefix(block []byte) int {
 	return n
 }
 
-// load reads up to n whole records from slot on, all of one segment; none where the
-// segment does not exist or ends.
+// load reads up to n whole records of one segment, from slot on; none if the segment does not exist or
+// has no more.
 func (p *SpoolProcess) load(slot int64, n int) ([]byte, error) {
 	index, at := slot/segmentRecords, slot%segmentRecords
 	if p.segIndex != index {
@@ -214,8 +212,8 @@ func (p *SpoolProcess) load(slot int64, n int) ([]byte, error) {
 	return p.buf[:got/recordBytes*recordBytes], nil
 }
 
-// skipTo makes slot the next one. The events before it are in complete parts already, but
-// strings that later events name may stand in the segments that are still there.
+// skipTo makes slot the next one to read. The events before it are in complete parts; of the remaining segments
+// it reads the strings, which later events may name.
 func (p *SpoolProcess) skipTo(slot int64) error {
 	present, err := listSegments(p.root)
 	if err != nil {
@@ -241,7 +239,7 @@ func (p *SpoolProcess) skipTo(slot int64) error {
 	return nil
 }
 
-// spoolStrings puts the strings of a process together.
+// spoolStrings assembles the strings of a process from their pieces.
 type spoolStrings struct {
 	texts   map[uint32]string
 	partial map[uint32]*partialString
@@ -250,7 +248,7 @@ type spoolStrings struct {
 
 type partialString struct {
 	text  []byte
-	got   int
+	got   int   // bytes of text that are filled
 	first int64 // slot of the first piece
 }
 
@@ -282,7 +280,7 @@ func (s *spoolStrings) add(rec []byte, slot int64) {
 	}
 }
 
-// text is the string with the given id; a damaged spool may lack it.
+// text returns the string with a number. If a damaged spool lacks it, the text says so.
 func (s *spoolStrings) text(id uint32) string {
 	if id == 0 {
 		return ""
@@ -293,7 +291,7 @@ func (s *spoolStrings) text(id uint32) string {
 	return fmt.Sprintf("<string %d is not in the spool>", id)
 }
 
-// firstNeeded is the slot of the oldest piece of a string that is not complete, or limit.
+// firstNeeded is the slot of the oldest piece of an incomplete string, at most limit.
 func (s *spoolStrings) firstNeeded(limit int64) int64 {
 	for _, p := range s.partial {
 		limit = min(limit, p.first)
@@ -301,8 +299,8 @@ func (s *spoolStrings) firstNeeded(limit int64) int64 {
 	return limit
 }
 
-// save writes the complete strings into the process's directory, so that the segments that hold them can go:
-// for each its id, its length (both as varints) and its bytes.
+// save writes the complete strings to a file in the process's directory, so that the segments with them can be
+// deleted. The file has the number and the length of each string, both as varints, and its bytes.
 func (s *spoolStrings) save(dir *os.Root) error {
 	var out []byte
 	for id, text := range s.texts {
@@ -323,10 +321,10 @@ func (s *spoolStrings) save(dir *os.Root) error {
 	return diskError(path, dir.Rename(temp, stringsName))
 }
 
-// mostStringBytes is the longest strings file that is read: no job comes near it.
+// mostStringBytes is the largest strings file that is read.
 const mostStringBytes = 1 << 30
 
-// loadStrings is the inverse of save; a missing file is no strings.
+// loadStrings reads the file that save wrote. Without a file there are no strings.
 func loadStrings(dir *os.Root) (spoolStrings, error) {
 	s := spoolStrings{texts: map[uint32]string{}, partial: map[uint32]*partialString{}}
 	path := filepath.Join(dir.Name(), stringsName)
@@ -338,12 +336,12 @@ func loadStrings(dir *os.Root) (spoolStrings, error) {
 		return s, err
 	}
 	for at := 0; at < len(in); {
-		id, n := binary.Uvarint(in[at:]) // a text that was made valid may be longer than it was in the spool
+		id, n := binary.Uvarint(in[at:]) // the text has been made valid UTF-8, which may have made it longer
 		length, m := binary.Uvarint(in[at+max(n, 0):])
 		start := at + n + m
 		if n <= 0 || m <= 0 || length > 3*maxStringBytes || start+int(length) > len(in) {
 			return s, &PathError{Path: path, Err: ErrDamaged, Detail: fmt.Sprintf("at byte %d", at),
-				Remedy: "delete it: contexts of the converted segments will be missing"}
+				Remedy: "delete it: contexts that were in deleted segments will be missing"}
 		}
 		s.texts[uint32(id)] = validText(string(in[start : start+int(length)]))
 		at = start + int(length)

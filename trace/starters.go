@@ -9,10 +9,10 @@ import (
 	"strconv"
 )
 
-// spoolVariable has the path of the spool in a process's environment; see package hooks.
+// spoolVariable begins the environment entry of a process with the path of the spool; see package hooks.
 const spoolVariable = "MEMPROF_SPOOL="
 
-// starter is a process that has not begun to record, as it has made no CUDA call, and may at any time.
+// starter is a process that has not begun to record, because it has made no CUDA call, and may do so later.
 type starter struct {
 	pid  int
 	name string // of its program
@@ -20,11 +20,11 @@ type starter struct {
 
 func (s starter) String() string { return fmt.Sprintf("process %d (%s)", s.pid, s.name) }
 
-// starters are the processes on this machine with the spool in their environment, apart from the caller. What started
-// them may be dead. Not seen are processes of other users and those that write over their environment.
+// starters returns the processes on this machine that have the spool in their environment, except the caller. It does not
+// find processes of other users, nor those that overwrote their environment.
 func (p *spoolPlace) starters() []starter {
 	if p.root == nil || p.name != SpoolName {
-		return nil // nobody finds it any more
+		return nil // no process can find the spool any more
 	}
 	spool, err := p.root.Stat(".")
 	if err != nil {
@@ -49,7 +49,7 @@ func (p *spoolPlace) starters() []starter {
 	return found
 }
 
-// spoolOf is the spool in the environment of the process in dir, a folder of /proc; "" for none.
+// spoolOf returns the spool in the environment of the process in dir, a directory of /proc; "" for none.
 func spoolOf(dir string) string {
 	environment, err := os.ReadFile(filepath.Join(dir, "environ"))
 	if err != nil {
@@ -63,7 +63,8 @@ func spoolOf(dir string) string {
 	return ""
 }
 
-// leadsTo says whether a path leads the process in dir to the spool. A container may have other paths.
+// leadsTo says whether a path of the process in dir names the spool. The process may be in a container with other
+// paths.
 func leadsTo(dir, path string, spool fs.FileInfo) bool {
 	if !filepath.IsAbs(path) {
 		return false
@@ -75,7 +76,8 @@ func leadsTo(dir, path string, spool fs.FileInfo) bool {
 	return err == nil && os.SameFile(stat, spool)
 }
 
-// InProgress says what still works on the recording in dir, as in "its recorder"; "" for nothing.
+// InProgress names a process that still works on the recording in dir: "its recorder" or "process 4711"; "" if there is
+// none.
 func InProgress(dir string) (string, error) {
 	place, err := openPlaceOf(dir)
 	if err != nil {
@@ -102,7 +104,7 @@ func InProgress(dir string) (string, error) {
 		}
 		p, err := openSpoolProcess(place.root, e.Name())
 		if err != nil || p == nil {
-			continue // whatever is wrong with it does not live
+			continue // unreadable, so no process can be writing it
 		}
 		alive, err := p.Alive()
 		pid := p.header.PID

@@ -6,9 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// Strings are the context texts of one process, by number. Number 0 is the empty text;
-// a text keeps its number for as long as the Strings live, whatever part it came from.
-// They may be used from several goroutines.
+// Strings numbers the context texts of one process. Number 0 is the empty text. A text keeps its number, in
+// whatever part it is met. Strings are safe for concurrent use.
 type Strings struct {
 	mu    sync.Mutex
 	ids   map[string]int32
@@ -16,13 +15,13 @@ type Strings struct {
 	view  atomic.Pointer[stringView]
 }
 
-// stringView is never changed once published; a longer one replaces it.
+// stringView is immutable; Intern replaces it by a longer one.
 type stringView struct {
 	texts  []string
-	hashes []uint64 // textHash of each
+	hashes []uint64 // of each text, by textHash
 }
 
-// NewStrings has the empty text only.
+// NewStrings returns Strings with the empty text only.
 func NewStrings() *Strings {
 	s := &Strings{ids: map[string]int32{"": 0}}
 	s.view.Store(&stringView{texts: []string{""}, hashes: []uint64{textHash("")}})
@@ -31,7 +30,7 @@ func NewStrings() *Strings {
 
 func (s *Strings) snapshot() *stringView { return s.view.Load() }
 
-// Text is the text with the given number, "" for a number not given out.
+// Text returns the text with a number; "" if no text has it.
 func (s *Strings) Text(id int32) string {
 	v := s.view.Load()
 	if id < 0 || int(id) >= len(v.texts) {
@@ -40,10 +39,10 @@ func (s *Strings) Text(id int32) string {
 	return v.texts[id]
 }
 
-// Len is how many numbers have been given out; they are 0 to Len-1.
+// Len is the number of texts; their numbers are 0 to Len-1.
 func (s *Strings) Len() int { return len(s.view.Load().texts) }
 
-// Intern is the number of text, a new one if it has none yet.
+// Intern returns the number of a text, and gives it the next number if it has none.
 func (s *Strings) Intern(text string) int32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,21 +53,21 @@ func (s *Strings) Intern(text string) int32 {
 	id := int32(len(old.texts))
 	s.ids[text] = id
 	s.bytes += int64(len(text))
-	// Appending never changes what a holder of the old view can see.
+	// Readers of the old view see only its length, which appending does not change.
 	s.view.Store(&stringView{texts: append(old.texts, text), hashes: append(old.hashes, textHash(text))})
 	return id
 }
 
-// maxContextBytes is the most that the different contexts of a process may take together.
+// maxContextBytes is the most bytes of all different contexts of a process.
 const maxContextBytes = 512 << 20
 
-// internWithin is Intern of a text from a file, for which there is a limit.
+// internWithin is Intern of a text from a file, which fails beyond maxContextBytes.
 func (s *Strings) internWithin(text string) (int32, error) {
 	id := s.Intern(text)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.bytes > maxContextBytes {
-		return 0, fmt.Errorf("contexts of more than %d bytes in one process", maxContextBytes)
+		return 0, fmt.Errorf("the different contexts of the process have more than %d bytes", maxContextBytes)
 	}
 	return id, nil
 }

@@ -2,7 +2,6 @@ package trace
 
 import "strings"
 
-// validText is s with U+FFFD for each run of bytes that are not UTF-8: what other programs wrote
-// becomes a part of the trace, whose text is UTF-8. Hooks before 2026-11 passed on what they were
-// given, and cut it anywhere.
+// validText replaces each run of bytes that is not UTF-8 by U+FFFD, because text of a trace is UTF-8. Hooks before
+// 2026-11 did not check the text that they were given, and cut it within characters.
 func validText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -13,20 +13,20 @@ import (
 	"github.com/memprof/memprof/trace/outfile"
 )
 
-// MaxPartEvents is the most events a part holds, its opening rows not counted.
+// MaxPartEvents is the most events of a part, opening rows not counted.
 const MaxPartEvents = 2 << 20
 
-// rowGroupRows is how many rows a writer gathers before it encodes them: 18 MiB of
-// columns, and a dictionary for each.
+// rowGroupRows is the number of rows that a Writer collects before it encodes them: 18 MiB of columns, and
+// their dictionaries.
 const rowGroupRows = 1 << 18
 
 const partSuffix = ".parquet"
 
-// tempSuffix ends the names of the parts in the making of a run: its ID is in them, so that they are
-// taken for nobody else's.
+// tempSuffix ends the names of incomplete parts of a run. It contains the run's ID, so that no other run removes
+// them.
 func tempSuffix(runID string) string { return "." + runID + partSuffix + ".tmp" }
 
-// WriterOptions are the sizes a Writer works with; zero values mean the constants above.
+// WriterOptions are the sizes that a Writer uses; 0 means the constants above.
 type WriterOptions struct {
 	PartEvents int // most events in a part, 1 to MaxPartEvents
 	RowGroup   int // rows encoded at a time
@@ -34,7 +34,7 @@ type WriterOptions struct {
 	create func(dir *os.Root, name string) (partFile, error) // tests put a full disk here
 }
 
-// partFile is what a part is written to.
+// partFile is the file of a part.
 type partFile interface {
 	Write(b []byte) (int, error)
 	Sync() error
@@ -43,29 +43,28 @@ type partFile interface {
 
 func createFile(dir *os.Root, name string) (partFile, error) { return outfile.Create(dir, name) }
 
-// Writer turns the events of one process into parts in a run's directory. A part appears
-// under its name when it is complete; until then it has a name that ends in .RUNID.parquet.tmp.
+// Writer writes the events of one process to parts in a run's directory. A part gets its name when it is
+// complete; until then its name ends in .RUNID.parquet.tmp.
 //
-// A Writer that returned an error has not taken the event; the call may be made again,
-// for example after room was made on a full disk ([ErrDiskFull]). It is not safe for
-// concurrent use.
+// If a call returns an error, the Writer has not taken the event. The call may be repeated, for example
+// after room has been made on a full disk ([ErrDiskFull]). A Writer is not safe for concurrent use.
 type Writer struct {
 	dir     string
-	root    *os.Root // of dir, nil before the first part and after the last
+	root    *os.Root // of dir; nil before the first part and after the last
 	meta    ProcessMeta
 	opt     WriterOptions
 	strings *Strings
 	opening *opening
 	rolling *Rolling
 	nextSeq int64
-	slot    int64 // first spool slot behind the last event
+	slot    int64 // spool slot after that of the last event; -1 if events have no slots
 
 	part *openPart
 	done []Part
 }
 
-// NewWriter starts a process named meta.Name in the run directory dir. Nothing is written
-// before the first event, or Finish.
+// NewWriter writes a process named meta.Name to the run directory dir. It creates no file before the first
+// event, or Finish.
 func NewWriter(dir string, meta ProcessMeta, opt WriterOptions) *Writer {
 	if opt.PartEvents <= 0 || opt.PartEvents > MaxPartEvents {
 		opt.PartEvents = MaxPartEvents
@@ -83,7 +82,7 @@ func NewWriter(dir string, meta ProcessMeta, opt WriterOptions) *Writer {
 	}
 }
 
-// resumeWriter goes on after the part `last` of the process that meta describes.
+// resumeWriter continues after the complete parts of the process that meta describes.
 func resumeWriter(dir string, meta ProcessMeta, opt WriterOptions, parts []Part) (*Writer, error) {
 	w := NewWriter(dir, meta, opt)
 	last := parts[len(parts)-1]
@@ -103,22 +102,22 @@ func resumeWriter(dir string, meta ProcessMeta, opt WriterOptions, parts []Part)
 	return w, nil
 }
 
-// Intern is the number of a context text, for Event.Context of the events given to Append.
+// Intern returns the number of a context text, for Event.Context of appended events.
 func (w *Writer) Intern(text string) int32 { return w.strings.Intern(text) }
 
-// Totals are the process's numbers after the last event.
+// Totals are the process's sums after the last event.
 func (w *Writer) Totals() Totals { return w.opening.live.Totals() }
 
-// Parts are those that are complete.
+// Parts returns the complete parts.
 func (w *Writer) Parts() []Part { return w.done }
 
 // NextSeq is the seq of the next event.
 func (w *Writer) NextSeq() int64 { return w.nextSeq }
 
-// SetFrameworks replaces what the parts still to be completed say of the process.
+// SetFrameworks replaces the frameworks of the process in the metadata of parts that are not complete yet.
 func (w *Writer) SetFrameworks(text string) { w.meta.Frameworks = text }
 
-// Append takes one event; its Seq must be that of [Writer.NextSeq].
+// Append writes one event, whose Seq must be [Writer.NextSeq].
 func (w *Writer) Append(e *Event) error {
 	if e.Seq != w.nextSeq {
 		return fmt.Errorf("append to %s: event has seq %d, expected %d", w.meta.Name, e.Seq, w.nextSeq)
@@ -126,7 +125,7 @@ func (w *Writer) Append(e *Event) error {
 	if e.Context < 0 || int(e.Context) >= w.strings.Len() {
 		return fmt.Errorf("append to %s: event %d has context %d of %d", w.meta.Name, e.Seq, e.Context, w.strings.Len())
 	}
-	if err := w.settle(); err != nil {
+	if err := w.finishClosed(); err != nil {
 		return err
 	}
 	if w.part != nil && w.part.events >= int64(w.opt.PartEvents) {
@@ -153,7 +152,7 @@ func (w *Writer) Append(e *Event) error {
 	return nil
 }
 
-// appendSlot is Append of the event that came from a spool slot.
+// appendSlot is Append of an event from a spool slot.
 func (w *Writer) appendSlot(e *Event, slot int64) error {
 	if err := w.Append(e); err != nil {
 		return err
@@ -162,8 +161,8 @@ func (w *Writer) appendSlot(e *Event, slot int64) error {
 	return nil
 }
 
-// settle brings a part to the disk that was complete but for its last bytes.
-func (w *Writer) settle() error {
+// finishClosed writes the last bytes of a part whose footer is encoded. An earlier call failed to write them.
+func (w *Writer) finishClosed() error {
 	if w.part == nil || !w.part.closed {
 		return nil
 	}
@@ -177,9 +176,9 @@ func (p *openPart) lastEnding() *Ending {
 	return &p.info.Ending
 }
 
-// CompletePart ends the current part early, if it has events.
+// CompletePart completes the current part early, if it has events.
 func (w *Writer) CompletePart() error {
-	if err := w.settle(); err != nil {
+	if err := w.finishClosed(); err != nil {
 		return err
 	}
 	if w.part == nil || w.part.events == 0 {
@@ -188,10 +187,9 @@ func (w *Writer) CompletePart() error {
 	return w.completePart(nil)
 }
 
-// Finish completes the last part and says in it how the recording ended. A process
-// without any events gets one part without rows.
+// Finish completes the last part, with end in its metadata. A process without events gets one part without rows.
 func (w *Writer) Finish(end Ending) error {
-	if err := w.settle(); err != nil {
+	if err := w.finishClosed(); err != nil {
 		return err
 	}
 	if n := len(w.done); n > 0 && w.done[n-1].Last {
@@ -207,7 +205,7 @@ func (w *Writer) Finish(end Ending) error {
 	return nil
 }
 
-// Abandon removes the part that is not complete.
+// Abandon removes the incomplete part.
 func (w *Writer) Abandon() {
 	if w.part != nil {
 		w.part.remove()
@@ -216,8 +214,8 @@ func (w *Writer) Abandon() {
 	w.closeDir()
 }
 
-// RemoveTemporary removes the parts in the making of the process. Unlike Abandon it may be called while another
-// call does not return.
+// RemoveTemporary removes incomplete parts of the process. Unlike Abandon, it may be called while another call
+// has not returned.
 func (w *Writer) RemoveTemporary() error {
 	dir, err := os.OpenRoot(w.dir)
 	if err != nil {
@@ -297,19 +295,19 @@ func (w *Writer) completePart(end *Ending) error {
 	return nil
 }
 
-// openPart is a part under construction. What is encoded waits in memory until it is in
-// the file, so that a full disk loses nothing.
+// openPart is an incomplete part. It keeps encoded bytes in memory until they are in the file, so that a full
+// disk loses none.
 type openPart struct {
 	info    Part
 	dir     *os.Root
-	temp    string // its name
+	temp    string // name while it is incomplete
 	file    partFile
-	bytes   int64 // written
+	bytes   int64 // in the file
 	out     *file.Writer
 	pending []byte // encoded, not in the file yet
 	rows    rowBuffer
-	events  int64 // rows without the opening rows
-	closed  bool  // the footer is encoded
+	events  int64 // rows, opening rows not counted
+	closed  bool  // the footer is encoded; no row can be added
 }
 
 func createPart(dir *os.Root, meta *ProcessMeta, number int, opt WriterOptions) (*openPart, error) {
@@ -331,13 +329,13 @@ func createPart(dir *os.Root, meta *ProcessMeta, number int, opt WriterOptions) 
 	return p, nil
 }
 
-// Write collects what the Parquet library puts out; it never fails.
+// Write collects the bytes that the Parquet library encodes; it never fails.
 func (p *openPart) Write(b []byte) (int, error) {
 	p.pending = append(p.pending, b...)
 	return len(b), nil
 }
 
-// encode turns the gathered rows into a row group.
+// encode encodes the collected rows as a row group.
 func (p *openPart) encode(s *Strings) error {
 	if p.rows.len() == 0 {
 		return nil
@@ -356,7 +354,7 @@ func (p *openPart) encode(s *Strings) error {
 	return nil
 }
 
-// flush writes what is encoded; what does not fit stays for the next call.
+// flush writes encoded bytes to the file and keeps those that the disk has no room for.
 func (p *openPart) flush() error {
 	if len(p.pending) == 0 {
 		return nil
@@ -399,7 +397,7 @@ func (p *openPart) complete(s *Strings) error {
 	return p.file.Close()
 }
 
-// path is that of the file in the making, for people.
+// path is the path of the incomplete part, for messages.
 func (p *openPart) path() string { return filepath.Join(p.dir.Name(), p.temp) }
 
 func (p *openPart) remove() {

@@ -36,7 +36,7 @@ func TestRecoverBeforeFirstCall(t *testing.T) {
 			job, name = []string{"sh", "-c", script}, "(sh)"
 		}
 		b.startAndKill(job...)
-		if message := b.mustExit(2, "recover", b.path("run")); !strings.Contains(message, "a recorded process is still running (process ") || !strings.Contains(message, name+" may yet begin to record)") {
+		if message := b.mustExit(2, "recover", b.path("run")); !strings.Contains(message, "a recorded process is still running (process ") || !strings.Contains(message, name+" may still begin to record)") {
 			t.Errorf("recover says %q", message)
 		}
 		if message := b.mustExit(2, "record", "--device", "sim", "--force", "-o", b.path("run"), "--", "true"); !strings.Contains(message, name+" is still at work): choose another directory") {

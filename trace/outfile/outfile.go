@@ -1,6 +1,5 @@
-// Package outfile makes the files that memprof leaves behind. A file appears under its name when it
-// is complete, readable by its owner alone, and no link that somebody planted in the directory leads
-// it anywhere else.
+// Package outfile creates the files that memprof writes. A file gets its name when it is complete, only its owner
+// can read it, and a link under its name is replaced, not followed.
 package outfile
 
 import (
@@ -15,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Modes of files, before the umask. What is made of a recording has names of the job's modules and
-// its command line: it is for its owner alone.
+// Modes of files, before the umask. Output of a recording is private: it contains names of the job's modules and
+// its command line.
 const (
 	Private fs.FileMode = 0o600
 	Public  fs.FileMode = 0o644
 )
 
-// Create makes the file name in an open directory. Whatever has that name is removed first, a link
-// itself and not what it leads to; the caller knows that it is the caller's own. Names with a slash may
-// not leave the directory.
+// Create creates the file name in an open directory. It first removes the file or link of that name, without
+// following the link; the caller must know that it may be removed. A name with slashes cannot leave
+// the directory.
 func Create(dir *os.Root, name string) (*os.File, error) {
 	if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -32,12 +31,12 @@ func Create(dir *os.Root, name string) (*os.File, error) {
 	return dir.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, Private)
 }
 
-// Write has a file written whole or not at all: what has its name stays until the new one is
-// complete, and is then replaced, a link itself and not what it leads to.
+// Write writes a file atomically: the file or link of that name stays until the new file is complete, which then
+// replaces it. A link is not followed.
 func Write(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	if stat, err := os.Stat(filepath.Dir(path)); err != nil {
 		return about(path, "create", err)
-	} else if !stat.IsDir() { // a pipe would be waited for
+	} else if !stat.IsDir() { // opening a pipe would block
 		return &fs.PathError{Op: "create", Path: path, Err: unix.ENOTDIR}
 	}
 	dir, err := os.OpenRoot(filepath.Dir(path))
@@ -63,8 +62,8 @@ func Write(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	return nil
 }
 
-// Possible says what keeps files from being made in a directory. Nothing is left behind, not even by a kill, where
-// the file system knows files without a name.
+// Possible returns the error that creating a file in the directory would give, or nil. It leaves no file, even if it is
+// killed, on file systems with O_TMPFILE.
 func Possible(dir string) error {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, uint32(Private))
 	if err == nil {
@@ -80,7 +79,7 @@ func Possible(dir string) error {
 	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
-// Writable says what keeps [Write] from making a file at path, as Possible does.
+// Writable returns the error that [Write] would give for path, or nil.
 func Writable(path string) error {
 	if err := Possible(filepath.Dir(path)); err != nil {
 		return about(path, "create", err)
@@ -88,7 +87,7 @@ func Writable(path string) error {
 	return nil
 }
 
-// about is an error on the way to path as one that names path and no temporary file.
+// about turns an error into one that names path instead of a temporary file.
 func about(path, op string, err error) error {
 	var of *fs.PathError
 	if errors.As(err, &of) {

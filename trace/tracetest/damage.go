@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Number is one number in a struct of Thrift's compact protocol, of those that Parquet's footers
-// and page headers consist of.
+// Number is a number in a struct of Thrift's compact protocol, in which Parquet encodes footers and page
+// headers.
 type Number struct {
 	Path string // ids of fields and indices of elements on the way to it, "/4/0/3"
 	at   int
@@ -29,7 +29,7 @@ func Numbers(data []byte) (found []Number, size int, err error) {
 	return w.found, w.at, nil
 }
 
-// With is data with another value for the number.
+// With returns data with another value of the number.
 func (n Number) With(data []byte, value int64) []byte {
 	var with []byte
 	switch {
@@ -43,7 +43,7 @@ func (n Number) With(data []byte, value int64) []byte {
 	return slices.Concat(data[:n.at], with, data[n.at+n.len:])
 }
 
-// Footer divides a part into what comes before the footer, the footer, and Sealed's bytes.
+// Footer splits a part into the bytes before its footer and the footer; Sealed joins them.
 func Footer(part []byte) (before, footer []byte, err error) {
 	if len(part) < 12 {
 		return nil, nil, errors.New("no Parquet file")
@@ -61,7 +61,7 @@ func Sealed(before, footer []byte) []byte {
 	return slices.Concat(before, footer, append(tail, "PAR1"...))
 }
 
-// PageHeaders are the offsets of the headers of the part's pages, which lie one behind the other.
+// PageHeaders returns the offsets of the page headers of a part; its pages are adjacent.
 func PageHeaders(before []byte) (offsets []int, err error) {
 	for at := 4; at < len(before); {
 		numbers, size, err := Numbers(before[at:])
@@ -82,7 +82,7 @@ func PageHeaders(before []byte) (offsets []int, err error) {
 	return offsets, nil
 }
 
-// thriftWalk panics where the data end.
+// thriftWalk reads Thrift data and panics at their end.
 type thriftWalk struct {
 	data  []byte
 	at    int

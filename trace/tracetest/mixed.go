@@ -6,10 +6,10 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Mixed is a short process that has an event of nearly every kind: an arena that grows, with phases,
-// stacks and labels; one under a tag that is paused; one of a pool that graphs are captured in; a
-// graph memory with two shapes; a cache of keys and values; memory of other libraries, and what the
-// device had in use. The events add up. Texts have NAME where a job's own words stand.
+// Mixed returns a short process with an event of nearly every kind: an arena that grows, with phases, stacks
+// and labels; one of a tag, which is paused; one of a pool for captures; a graph memory with
+// two shapes; a KV cache; memory of other libraries; readings of the device. The events fit each
+// other. Texts have NAME in place of a job's own words.
 func Mixed() Process {
 	m := &mixed{texts: []string{""}, ids: map[string]int32{"": 0}}
 	const base, tagged, pool, store, first, second = 1 << 40, 2 << 40, 3 << 40, 4 << 40, 5 << 40, 6 << 40
@@ -104,7 +104,7 @@ func (m *mixed) memory(kind trace.Kind, arena int32, addr, bytes int64) {
 	m.add(trace.Event{Kind: kind, Arena: arena, Addr: addr, Requested: bytes, Provided: bytes}, "")
 }
 
-// block has what is asked for rounded up to 256 bytes.
+// block adds an event of a block of `requested` bytes, rounded up to 256.
 func (m *mixed) block(kind trace.Kind, arena int32, addr, requested int64, context string) {
 	m.add(trace.Event{Kind: kind, Arena: arena, Addr: addr, Requested: requested, Provided: (requested + 255) &^ 255}, context)
 }

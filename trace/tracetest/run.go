@@ -1,5 +1,5 @@
-// Package tracetest makes traces and spools for tests: runs from lists of events, parts
-// that were tampered with, and spool directories as the capture hook writes them.
+// Package tracetest makes traces and spools for tests: runs of lists of events, damaged parts, and spool
+// directories as the capture hook writes them.
 package tracetest
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// RunID is the id of the runs that WriteRun makes.
+// RunID is the ID of the runs that WriteRun writes.
 const RunID = "0123456789abcdef"
 
 // Process is what WriteRun writes as one process.
@@ -59,8 +59,8 @@ func writeProcess(t testing.TB, dir string, p Process) {
 	}
 }
 
-// Rewrite changes the rows of a part, opening rows first, and keeps its metadata and
-// checksums: what somebody who tampers with a trace, or a bad disk, does.
+// Rewrite replaces the rows of a part, opening rows included, and keeps its metadata and checksums, as damage or
+// manipulation of a trace does.
 func Rewrite(t testing.TB, part string, change func(rows []trace.Event) []trace.Event) {
 	t.Helper()
 	err := trace.RewritePart(part, func(rows []trace.Event, _ *trace.Strings) []trace.Event { return change(rows) })
@@ -69,9 +69,8 @@ func Rewrite(t testing.TB, part string, change func(rows []trace.Event) []trace.
 	}
 }
 
-// Training is a trace of n events shaped like those of a training job: an arena, growth in
-// the first of iterations that then repeat, weights that stay, activations that go in
-// reverse order, and times that jitter. Contexts index the texts.
+// Training returns n events like those of a training job: one arena, which grows in the first iteration, weights that
+// stay, activations that are freed in reverse order, and times that jitter. Contexts index texts.
 func Training(n int) (events []trace.Event, texts []string) {
 	const (
 		layers    = 120

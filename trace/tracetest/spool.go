@@ -12,8 +12,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// The layout of hooks/capture/spool/record.h, written down a second time on purpose: a test of
-// package trace compares both with what a C compiler says.
+// The layout of hooks/capture/spool/record.h, a second time on purpose: a test of package trace compares both with the
+// C compiler's.
 const (
 	RecordBytes    = 64
 	SegmentRecords = 65536
@@ -117,7 +117,7 @@ func (s *Spool) SetLibraries(set uint32) { s.put32("libraries", set) }
 // SetState sets the process's state.
 func (s *Spool) SetState(state uint32) { s.put32("state", state) }
 
-// Stop says that the hook gave up: slots from now on have no segment.
+// Stop marks that the hook stopped recording: later slots have no segment.
 func (s *Spool) Stop(errno syscall.Errno, reason string) {
 	s.put64("stop_slot", uint64(s.slot))
 	s.put32("stop_errno", uint32(errno))
@@ -125,7 +125,7 @@ func (s *Spool) Stop(errno syscall.Errno, reason string) {
 	s.SetState(Stopped)
 }
 
-// SetClaimed overrides the number of slots that the process file says are claimed.
+// SetClaimed overrides the number of claimed slots in the process file.
 func (s *Spool) SetClaimed(n uint64) { s.put64("claimed", n) }
 
 // Problem adds a line to the problems file.
@@ -140,7 +140,7 @@ func (s *Spool) Problem(line string) {
 	}
 }
 
-// Lock takes the lock that says that the process lives; this process itself cannot see it.
+// Lock takes the lock of a living process. F_GETLK in this process does not report it.
 func (s *Spool) Lock() {
 	lock := syscall.Flock_t{Type: syscall.F_WRLCK, Whence: io.SeekStart}
 	if err := syscall.FcntlFlock(s.process.Fd(), syscall.F_SETLK, &lock); err != nil {
@@ -234,7 +234,7 @@ func (s *Spool) Piece(slot int64, id uint32, text string, offset, length int) {
 	s.Raw(slot, b[:])
 }
 
-// Close lets go of the files, and with them of the lock.
+// Close closes the files, which also releases the lock.
 func (s *Spool) Close() {
 	s.process.Close()
 	for _, f := range s.segs {
