@@ -12,27 +12,27 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// Other libraries that have a row of their own; the rest share one.
+// booksLibraries is the most rows for other libraries; the last of them may stand for several.
 const booksLibraries = 8
 
-// accountingSections is what the process, or all of them, had in use of the device and what for;
-// none for a result that no books were made of.
+// accountingSections say what the used memory of the device was used for, at the peak and at the end.
+// There are none if used memory was not asked for.
 func accountingSections(d *analysis.DeviceResult) []layout.Section {
 	b := d.Books
 	if b == nil {
 		return nil
 	}
-	s := layout.Section{Title: "The books"}
+	s := layout.Section{Title: "Device accounting"}
 	if b.Missing != "" {
-		s.Before = layout.Toned(layout.Faint, layout.Note("how much of the device was in use is unknown: "+plain.Shorten(b.Missing, 160)))
-		if b.Peak.Sum() == b.Peak.At.R && b.End.Sum() == b.End.At.R { // the split tells as much
+		s.Before = layout.Toned(layout.Faint, layout.Note("used memory of the device is not known: "+plain.Shorten(b.Missing, 160)))
+		if b.Peak.Sum() == b.Peak.At.R && b.End.Sum() == b.End.At.R { // no term besides those of the arenas
 			return []layout.Section{s}
 		}
 	} else {
 		s.Before = layout.Note(booksScope(b))
 	}
 	s.Columns = []layout.Column{
-		layout.Words("part"), layout.Numbers("peak"), layout.Numbers("share"), layout.Numbers("end"), layout.Numbers("share"), layout.Words("what it is"),
+		layout.Words("part"), layout.Numbers("peak"), layout.Numbers("of used"), layout.Numbers("end"), layout.Numbers("of used"), layout.Words("meaning"),
 	}
 	for _, term := range booksTerms(b) {
 		s.Rows = append(s.Rows, booksRow(b, term))
@@ -42,13 +42,13 @@ func accountingSections(d *analysis.DeviceResult) []layout.Section {
 	return []layout.Section{s}
 }
 
-// booksScope says whose use it is.
+// booksScope says what used memory counts.
 func booksScope(b *analysis.Books) string {
 	if b.Scope == analysis.ScopeProcess {
-		return fmt.Sprintf("used: what the driver says this process uses of GPU %d, at most %s", b.GPU, units.FormatSize(b.UsedPeak))
+		return fmt.Sprintf("used: GPU %d, this process, as the driver reports it; maximum %s", b.GPU, units.FormatSize(b.UsedPeak))
 	}
 	if b.Scope == analysis.ScopeCard {
-		return fmt.Sprintf("used: the whole card as this process read it (cuMemGetInfo), other processes included, at most %s", units.FormatSize(b.UsedPeak))
+		return fmt.Sprintf("used: the whole GPU, other processes included, as this process read it (cuMemGetInfo); maximum %s", units.FormatSize(b.UsedPeak))
 	}
 	of := ""
 	if n := len(b.Processes); n > 1 {
@@ -56,31 +56,31 @@ func booksScope(b *analysis.Books) string {
 		for _, name := range b.Processes[:min(n, 4)] {
 			names = append(names, plain.Shorten(name, 16))
 		}
-		of = "; the sum of " + strings.Join(names, ", ")
+		of = "; terms are sums of " + strings.Join(names, ", ")
 		if n > 4 {
 			of += fmt.Sprintf(" and %d more", n-4)
 		}
 	}
-	return fmt.Sprintf("used: the whole card, GPU %d, other processes included, at most %s; before the job it was %s%s",
+	return fmt.Sprintf("used: all of GPU %d, other processes included; maximum %s, before the job %s%s",
 		b.GPU, units.FormatSize(b.UsedPeak), units.FormatSize(b.Baseline), of)
 }
 
-// booksTerm is a line of the books.
+// booksTerm is one term of the device accounting.
 type booksTerm struct {
 	name, meaning string
 	bytes         func(*analysis.Book) int64
 	unknown       func(*analysis.Book) bool // nil: never
 	tone          layout.Tone
-	ofChunks      bool // not told of a watched allocator
+	ofChunks      bool // not known of the native allocator
 	optional      bool // left out where it is 0
 }
 
-// booksTerms are the lines that add up to what is used, without their sum.
+// booksTerms are the terms that add up to used.
 func booksTerms(b *analysis.Books) []booksTerm {
 	terms := []booksTerm{
-		{name: "tensors", meaning: "asked for, live", bytes: func(b *analysis.Book) int64 { return b.At.T }},
+		{name: "requested", meaning: "by live allocations", bytes: func(b *analysis.Book) int64 { return b.At.T }},
 		{name: "internal", meaning: "rounding and slack", bytes: func(b *analysis.Book) int64 { return b.At.Rounding + b.At.Slack }, ofChunks: true},
-		{name: "pending", meaning: "freed, waiting", bytes: func(b *analysis.Book) int64 { return b.At.Pending }},
+		{name: "pending", meaning: "freed, not reusable yet", bytes: func(b *analysis.Book) int64 { return b.At.Pending }},
 		{name: "stranded", meaning: "free in other arenas", bytes: func(b *analysis.Book) int64 { return b.At.Stranded }, tone: layout.Warned, ofChunks: true, optional: true},
 		{name: "reserve", meaning: "never handed out", bytes: func(b *analysis.Book) int64 { return b.At.Reserve }, ofChunks: true},
 		{name: "reusable", meaning: "largest free chunk", bytes: func(b *analysis.Book) int64 { return b.At.Reusable }, ofChunks: true},
@@ -89,29 +89,28 @@ func booksTerms(b *analysis.Books) []booksTerm {
 	terms = slices.DeleteFunc(terms, func(t booksTerm) bool { return t.optional && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
 	if b.Peak.At.Unsplit != 0 || b.End.At.Unsplit != 0 {
 		terms = slices.DeleteFunc(terms, func(t booksTerm) bool { return t.ofChunks && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
-		terms = append(terms, booksTerm{name: "not told apart", meaning: "internal, free", bytes: func(b *analysis.Book) int64 { return b.At.Unsplit }, tone: layout.Warned})
+		terms = append(terms, booksTerm{name: "not requested", meaning: "internal, free", bytes: func(b *analysis.Book) int64 { return b.At.Unsplit }, tone: layout.Warned})
 	}
 	terms = append(terms, libraryTerms(b)...)
 	if b.Peak.Pools != 0 || b.End.Pools != 0 || (b.Peak.Unknown | b.End.Unknown).Has(analysis.PoolsPart) {
-		terms = append(terms, booksTerm{name: "idle in pools", meaning: "kept by the driver", bytes: func(b *analysis.Book) int64 { return b.Pools }, unknown: lacks(analysis.PoolsPart)})
+		terms = append(terms, booksTerm{name: "idle in pools", meaning: "kept by driver pools", bytes: func(b *analysis.Book) int64 { return b.Pools }, unknown: lacks(analysis.PoolsPart)})
 	}
 	terms = append(terms, overheadTerms(b)...)
 	terms = append(terms, booksTerm{
-		name: "unexplained", meaning: "used, in none of these", bytes: func(b *analysis.Book) int64 { return b.Unexplained },
+		name: "unexplained", meaning: "used, in no other term", bytes: func(b *analysis.Book) int64 { return b.Unexplained },
 		unknown: func(b *analysis.Book) bool { return b.UnexplainedUnknown != "" },
 	})
 	if b.Missing == "" && (b.Peak.UnexplainedUnknown != "" || b.End.UnexplainedUnknown != "") {
-		meaning := "unknown parts, together"
+		meaning := "sum of unknown terms"
 		if b.Scope != analysis.ScopeProcess {
-			meaning = "with other processes"
+			meaning = "and other processes"
 		}
 		terms = append(terms, booksTerm{name: "rest", meaning: meaning, bytes: restOf, unknown: usedUnknown})
 	}
 	return terms
 }
 
-// overheadTerms are the lines of driver overhead: one, or where some of it is unknown what is
-// known and the rest.
+// overheadTerms are the terms of driver overhead: one, or two if a part is not known.
 func overheadTerms(b *analysis.Books) []booksTerm {
 	known := func(b *analysis.Book) int64 { return b.Overhead() }
 	if !(b.Peak.Unknown | b.End.Unknown).Has(analysis.AllOverhead) {
@@ -119,17 +118,17 @@ func overheadTerms(b *analysis.Books) []booksTerm {
 	}
 	var terms []booksTerm
 	if b.Peak.Overhead() != 0 || b.End.Overhead() != 0 {
-		terms = append(terms, booksTerm{name: "driver overhead", meaning: "as far as it is known", bytes: known})
+		terms = append(terms, booksTerm{name: "driver overhead", meaning: "known parts", bytes: known})
 	}
 	return append(terms, booksTerm{name: "more driver overhead", meaning: "see below", bytes: func(*analysis.Book) int64 { return 0 }, unknown: lacks(analysis.AllOverhead)})
 }
 
-// lacks says whether one of some parts is unknown.
+// lacks returns a function that reports whether one of some parts is unknown.
 func lacks(parts analysis.OverheadParts) func(*analysis.Book) bool {
 	return func(b *analysis.Book) bool { return b.Unknown.Has(parts) }
 }
 
-// restOf is what unknown parts have together; nothing where none is unknown.
+// restOf is the sum of the unknown parts, 0 if all are known.
 func restOf(b *analysis.Book) int64 {
 	if b.UnexplainedUnknown == "" {
 		return 0
@@ -141,12 +140,12 @@ func usedUnknown(b *analysis.Book) bool { return b.UsedUnknown != "" }
 
 func booksTotal(b *analysis.Books) booksTerm {
 	if b.Missing != "" {
-		return booksTerm{name: "= explained", meaning: "used memory was not read", bytes: func(b *analysis.Book) int64 { return b.Sum() }}
+		return booksTerm{name: "= explained", meaning: "used was not read", bytes: func(b *analysis.Book) int64 { return b.Sum() }}
 	}
-	return booksTerm{name: "= used", meaning: "as the driver says", bytes: func(b *analysis.Book) int64 { return b.Read.Used }, unknown: usedUnknown}
+	return booksTerm{name: "= used", meaning: "as the driver reports", bytes: func(b *analysis.Book) int64 { return b.Read.Used }, unknown: usedUnknown}
 }
 
-// libraryTerms are the other libraries at the peak or the end, the greatest first.
+// libraryTerms are the other libraries at the peak or the end, those with most bytes first.
 func libraryTerms(b *analysis.Books) []booksTerm {
 	most := map[string]int64{}
 	for _, book := range []*analysis.Book{&b.Peak, &b.End} {
@@ -167,9 +166,9 @@ func libraryTerms(b *analysis.Books) []booksTerm {
 	for _, name := range shown {
 		title := plain.Shorten(name, 24)
 		if name == "" {
-			title = "a library without a name"
+			title = "unnamed library"
 		}
-		terms = append(terms, booksTerm{name: title, meaning: "another library", bytes: bytesOf(name)})
+		terms = append(terms, booksTerm{name: title, meaning: "other library", bytes: bytesOf(name)})
 	}
 	if rest := names[len(shown):]; len(rest) > 0 {
 		terms = append(terms, booksTerm{
@@ -179,7 +178,7 @@ func libraryTerms(b *analysis.Books) []booksTerm {
 	return terms
 }
 
-// bytesOf sums up what some libraries have.
+// bytesOf sums the bytes of some libraries.
 func bytesOf(names ...string) func(*analysis.Book) int64 {
 	return func(b *analysis.Book) (sum int64) {
 		for _, l := range b.Libraries {
@@ -191,7 +190,7 @@ func bytesOf(names ...string) func(*analysis.Book) int64 {
 	}
 }
 
-// booksRow is a line at the peak and at the end. Shares are of what was used.
+// booksRow is a term at the peak and at the end, with its shares of used.
 func booksRow(b *analysis.Books, term booksTerm) []layout.Cell {
 	line := layout.Row(term.name)
 	zero := true
@@ -220,7 +219,7 @@ func booksRow(b *analysis.Books, term booksTerm) []layout.Cell {
 	return line
 }
 
-// booksNotes say when the readings were taken and what is in no sum.
+// booksNotes say when used was read, what driver overhead consists of, and which bytes are in no term.
 func booksNotes(b *analysis.Books) []layout.Cell {
 	var notes []layout.Cell
 	for _, at := range []struct {
@@ -230,11 +229,11 @@ func booksNotes(b *analysis.Books) []layout.Cell {
 		if !at.book.Read.Valid {
 			continue
 		}
-		text := at.name + ", " + units.FormatDuration(at.book.At.Time) + " after the start: read " + readingDistance(at.book.Read.After)
+		text := at.name + ", " + units.FormatDuration(at.book.At.Time) + " after the start: used was read " + readingDistance(at.book.Read.After)
 		if at.book.UsedUnknown == "" {
 			notes = append(notes, layout.Note(text)...)
 		} else {
-			notes = append(notes, layout.Toned(layout.Warned, layout.Note(at.name+", "+units.FormatDuration(at.book.At.Time)+" after the start: used is unknown: "+at.book.UsedUnknown+
+			notes = append(notes, layout.Toned(layout.Warned, layout.Note(at.name+", "+units.FormatDuration(at.book.At.Time)+" after the start: used is not known: "+at.book.UsedUnknown+
 				"; the nearest reading, "+readingDistance(at.book.Read.After)+", is "+units.FormatSize(at.book.Read.Used)))...)
 		}
 	}
@@ -250,41 +249,42 @@ func booksNotes(b *analysis.Books) []layout.Cell {
 	}
 	notes = append(notes, unknownNotes(b)...)
 	if p := &b.Peak; p.Managed != 0 || p.HostPinned != 0 {
-		notes = append(notes, layout.Note(fmt.Sprintf("in no sum, at the peak: %s managed, %s of the host's pinned", units.FormatSize(p.Managed), units.FormatSize(p.HostPinned)))...)
+		notes = append(notes, layout.Note(fmt.Sprintf("in no term, at the peak: managed memory %s, pinned host memory %s", units.FormatSize(p.Managed), units.FormatSize(p.HostPinned)))...)
 	}
 	return notes
 }
 
-// unknownNotes say why parts are unknown.
+// unknownNotes say why terms are not known.
 func unknownNotes(b *analysis.Books) []layout.Cell {
 	var notes []layout.Cell
 	if why := cmp.Or(b.Peak.UnknownWhy, b.End.UnknownWhy); why != "" {
-		text := "unknown driver overhead: " + why
+		text := "driver overhead not known: " + why
 		if refuted := max(b.Peak.ContextRefuted, b.End.ContextRefuted); refuted != 0 {
-			text += " (a context, as " + units.FormatSize(refuted) + ")"
+			text = "driver overhead not known: the CUDA context measured " + units.FormatSize(refuted) + ", more than was in use: other processes are included, so it is left out"
 		}
 		notes = append(notes, layout.Toned(layout.Warned, layout.Note(text))...)
 	}
 	for _, book := range []*analysis.Book{&b.Peak, &b.End} {
 		if b.Missing == "" && book.UsedUnknown == "" && book.UnexplainedUnknown != "" {
-			return append(notes, layout.Note("unexplained is unknown: "+book.UnexplainedUnknown)...)
+			return append(notes, layout.Note("unexplained is not known: "+book.UnexplainedUnknown)...)
 		}
 	}
 	return notes
 }
 
+// readingDistance says how long before or after an instant a reading was taken, in nanoseconds.
 func readingDistance(after int64) string {
 	switch {
 	case after == 0:
-		return "then, or the same before and after"
+		return "at that time, or equally before and after"
 	case after < 0:
 		return units.FormatDuration(-after) + " before"
 	}
 	return units.FormatDuration(after) + " later"
 }
 
-// jsonBooks are analysis.Books. Where no reading was taken, missing says why. What is unknown
-// is null, and used_unknown, overhead_unknown and unexplained_unknown say why.
+// jsonBooks is the device accounting. If no reading was taken, missing says why. What is not known is
+// null, and used_unknown, overhead_unknown and unexplained_unknown say why.
 type jsonBooks struct {
 	Scope     string    `json:"scope"`
 	Processes []string  `json:"processes"`
@@ -315,19 +315,19 @@ type jsonBook struct {
 	ContextAndModules *int64        `json:"context_and_modules"`
 	OverheadUnknown   *string       `json:"overhead_unknown"`
 	ContextOfDevice   bool          `json:"context_of_device"` // measured by the whole card's use
-	ContextIsAll      bool          `json:"context_is_all"`    // all in use then stood for the context
-	ContextRefuted    int64         `json:"context_refuted"`   // measured, more than was used, and in no part
+	ContextIsAll      bool          `json:"context_is_all"`    // all used memory was taken for the context
+	ContextRefuted    int64         `json:"context_refuted"`   // measured, but more than was used: in no term
 	Pools             *int64        `json:"pools"`
 	Managed           int64         `json:"managed"`     // in no sum
 	HostPinned        int64         `json:"host_pinned"` // in no sum
-	Explained         int64         `json:"explained"`   // the known parts together
+	Explained         int64         `json:"explained"`   // sum of the known terms
 	Used              *int64        `json:"used"`
 	UsedUnknown       *string       `json:"used_unknown"`
-	Rest              *int64        `json:"rest"` // used beyond the known parts
+	Rest              *int64        `json:"rest"` // used minus the known terms
 	Unexplained       *int64        `json:"unexplained"`
 	UnexplainedShare  *float64      `json:"unexplained_share"`
 	UnexplainedWhy    *string       `json:"unexplained_unknown"`
-	Read              *int64        `json:"read"`          // the reading, also one of another state
+	Read              *int64        `json:"read"`          // the nearest reading, also if memory changed between
 	ReadAfterNS       *int64        `json:"read_after_ns"` // negative: read before
 	Steady            *bool         `json:"steady"`
 }
@@ -387,7 +387,7 @@ func newJSONBook(b *analysis.Book) *jsonBook {
 	return j
 }
 
-// partOf is nil where one of some parts is unknown.
+// partOf is nil if one of some parts is unknown.
 func partOf(b *analysis.Book, parts analysis.OverheadParts, bytes int64) *int64 {
 	if b.Unknown.Has(parts) {
 		return nil
@@ -395,7 +395,7 @@ func partOf(b *analysis.Book, parts analysis.OverheadParts, bytes int64) *int64 
 	return &bytes
 }
 
-// jsonAccounting is null where the use of the device was not asked for.
+// jsonAccounting is null if used memory was not asked for.
 type jsonAccounting struct {
 	Books *jsonBooks `json:"books"`
 }

@@ -91,7 +91,7 @@ func booksResults() []*analysis.Result {
 	}
 }
 
-// The books alone, of all these processes, in each form.
+// Device accounting alone, of all these processes, in each form.
 func TestBooks(t *testing.T) {
 	var text, markdown bytes.Buffer
 	var sections []layout.Section
@@ -125,8 +125,8 @@ func TestBooksAreReported(t *testing.T) {
 		}
 	}
 	for name, got := range map[string]int{
-		"text":     strings.Count(text.String(), "\nThe books\n"),
-		"markdown": strings.Count(markdown.String(), "\n### The books\n"),
+		"text":     strings.Count(text.String(), "\nDevice accounting\n"),
+		"markdown": strings.Count(markdown.String(), "\n### Device accounting\n"),
 		"json":     strings.Count(structured.String(), `"books": {`),
 	} {
 		if got != len(results) {

@@ -201,8 +201,8 @@ func TestWatchedBooks(t *testing.T) {
 	if err := Text(&out, []*analysis.Result{r}, layout.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	section := squeezed(table(t, out.String(), "The books"))
-	if !strings.Contains(section, "│ not told apart │ 13 MiB │") || !strings.Contains(section, "│ tensors │ 6 MiB │") {
+	section := squeezed(table(t, out.String(), "Device accounting"))
+	if !strings.Contains(section, "│ not requested │ 13 MiB │") || !strings.Contains(section, "│ requested │ 6 MiB │") {
 		t.Error(section)
 	}
 	for _, name := range []string{"│ internal │", "│ reserve │", "│ external │"} {
