@@ -3,10 +3,12 @@ package analysis
 import (
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/graphs"
+	"github.com/memprof/memprof/analysis/growth"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/kv"
 	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/native"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/trend"
 )
@@ -34,6 +36,10 @@ type (
 	GraphShape       = graphs.Shape
 	GraphInputs      = graphs.Inputs
 	GraphWhatIf      = graphs.WhatIf
+	Growth           = growth.Growth
+	OOM              = growth.OOM
+	Verdict          = growth.Verdict
+	Sampled          = native.Result
 	Instant          = ledger.Instant
 	ArenaInfo        = ledger.Info
 	AddressMap       = ledger.AddressMap
@@ -87,4 +93,10 @@ const (
 	SpanExternal = ledger.SpanExternal
 	SpanUnsplit  = ledger.SpanUnsplit
 	SpanUnmapped = ledger.SpanUnmapped
+)
+
+// Verdicts; see [Verdict].
+const (
+	Fragmentation = growth.Fragmentation
+	Capacity      = growth.Capacity
 )

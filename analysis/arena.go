@@ -2,6 +2,7 @@ package analysis
 
 import (
 	"github.com/memprof/memprof/analysis/graphs"
+	"github.com/memprof/memprof/analysis/growth"
 	"github.com/memprof/memprof/analysis/ledger"
 	"github.com/memprof/memprof/analysis/pause"
 )
@@ -15,6 +16,5 @@ type arena struct {
 
 	graphs *graphs.Arena
 
-	waiting []waitingGrowth // growths of a request whose end has not been seen
-	runs    int             // sizes of free chunks kept in them
+	growth growth.Arena
 }

@@ -77,9 +77,7 @@ func (a *analyzer) momentNow(e *trace.Event) (*Moment, error) {
 	m := &Moment{Process: a.opt.Process, Seq: e.Seq, Kind: e.Kind, Time: e.Time, Phase: a.attribution.Phases.Name(a.attribution.Phases.Current)}
 	for _, d := range a.devices {
 		dm := DeviceMoment{Device: d.ID, At: d.InstantSeenBy(a.viewAfter(d, e), e.Seq, e.Time)}
-		if d.samples != nil {
-			dm.At.C = d.samples.c
-		}
+		dm.At.C = d.readC()
 		dm.Map.At = dm.At
 		for _, ar := range a.arenas {
 			if ar.device != d || ar.Paused() {
@@ -94,12 +92,12 @@ func (a *analyzer) momentNow(e *trace.Event) (*Moment, error) {
 		}
 		live := a.ledger.Live(d.Device, e.Seq)
 		var err error
-		if dm.Held, err = a.attribute(d, live, dm.At); err != nil && d.samples == nil {
+		if dm.Held, err = a.attribute(d, live, dm.At); err != nil && d.native == nil {
 			return nil, err
 		}
 		dm.TopSizes = a.attribution.BySize(live)
 		dm.Next = d.lastUnserved()
-		if d.samples != nil {
+		if d.native != nil {
 			dm.LargestFree = -1
 		}
 		m.Devices = append(m.Devices, dm)
@@ -120,8 +118,8 @@ func (a *analyzer) viewAfter(d *device, e *trace.Event) *ledger.Arena {
 // lastUnserved is the last growth or failed request so far.
 func (d *device) lastUnserved() *Unserved {
 	var last *Unserved
-	for i := range d.result.Growths {
-		g := &d.result.Growths[i]
+	for i := range d.growths.Growths {
+		g := &d.growths.Growths[i]
 		if last == nil || g.Seq > last.Seq {
 			last = &Unserved{g.Seq, g.Request, g.Free, g.LargestFree, false, g.Verdict}
 		}

@@ -2,9 +2,11 @@ package analysis
 
 import (
 	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/growth"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/analysis/native"
 	"github.com/memprof/memprof/analysis/pause"
 	"github.com/memprof/memprof/analysis/trend"
 )
@@ -21,7 +23,8 @@ type device struct {
 	period  *iterations.Finder // nil once there is a mark
 	beside  besideState
 	tags    []*tagUse
-	samples *samples // nil without watched arenas
+	growths *growth.Tracker
+	native  *native.Tracker // nil unless an allocator is only observed
 	byPhase attribution.DevicePhases
 	pauses  *pause.Tracker     // nil without tags
 	keys    *keyframes.Tracker // nil unless they are wanted
@@ -40,9 +43,7 @@ func newDevice(id int32, opt *Options) *device {
 // now is the state after the event of seq, with the C that was read where chunks are not told.
 func (d *device) now(seq, time int64) Instant {
 	i := d.Instant(seq, time)
-	if d.samples != nil {
-		i.C = d.samples.c
-	}
+	i.C = d.readC()
 	return i
 }
 
@@ -54,9 +55,17 @@ func (d *device) observe(seq, time int64) {
 	it.PeakC = max(it.PeakC, d.C)
 	it.PeakR = max(it.PeakR, d.R)
 	d.byPhase.Observe(d.T, d.C)
-	d.series.add(d, seq, time)
+	d.series.add(d.Device, d.native != nil, seq, time)
 	d.trend.Observe(seq, time, d.HeldBytes(), d.result.Allocs)
 	if d.keys != nil {
 		d.keys.Observe(seq, time, peak)
 	}
+}
+
+// readC is C at the event at hand, or -1 where it was not read; C itself where chunks are known.
+func (d *device) readC() int64 {
+	if d.native == nil {
+		return d.C
+	}
+	return d.native.C
 }

@@ -24,8 +24,8 @@ func (d *device) mark(m, next Iteration) {
 	it := d.current
 	it.Number, it.EndSeq, it.End = m.Number, m.EndSeq, m.End
 	it.EndT, it.EndC, it.EndPaused = d.T, d.C, d.PausedT
-	if d.samples != nil {
-		d.samples.mark(&it)
+	if d.native != nil {
+		it.PeakC, it.EndC = d.native.Mark(it.PeakT)
 	}
 	d.log.Add(it)
 	d.Iteration = d.log.Count

@@ -36,8 +36,8 @@ func (a *analyzer) alloc(e *trace.Event) error {
 	if ar.graphs.InRange() {
 		return a.graphs.RangeAlloc(ar.graphs, e)
 	}
-	if len(ar.waiting) > 0 {
-		a.resolve(ar, e.Requested, true)
+	if ar.growth.Waiting() {
+		ar.device.growths.Resolve(&ar.growth, ar.Arena, e.Requested, true)
 	}
 	if err := a.handOut(ar, e); err != nil {
 		return err
@@ -173,7 +173,10 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	case again:
 		ar.device.result.Remaps++
 	default:
-		a.grew(ar, e)
+		if k := ar.device.keys; k != nil {
+			k.Growth(ar.Arena, e.Seq, e.Time)
+		}
+		ar.device.growths.Grew(&ar.growth, ar.Arena, e)
 	}
 	ar.device.changing(e.Time)
 	region := a.ledger.Map(ar.Arena, r, e.Seq)
@@ -212,7 +215,9 @@ func (a *analyzer) settle(ar *arena, e *trace.Event) error {
 	if err := a.ledger.Settle(ar.Arena); err != nil {
 		return err
 	}
-	d.changedAt(e.Seq)
+	if d.native != nil {
+		d.native.Change(d.Device, e.Seq)
+	}
 	ar.followFree()
 	if ar.use != nil {
 		ar.use.observe()

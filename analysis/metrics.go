@@ -165,3 +165,30 @@ func share(part, whole int64) float64 {
 	}
 	return float64(part) / float64(whole)
 }
+
+// ofC is a metric of the greatest C, which is not told where it was not sampled.
+func ofC(m Metric) Metric {
+	return onlyIf(m, func(d *DeviceResult) bool { return d.MaxC >= 0 })
+}
+
+// ofChunks are metrics of what a watched allocator does not tell.
+func ofChunks(metrics []Metric) []Metric {
+	for i := range metrics {
+		metrics[i] = onlyIf(metrics[i], func(d *DeviceResult) bool { return d.Sampled == nil })
+	}
+	return metrics
+}
+
+// ofGrowths is a metric of the verdicts of all growths.
+func ofGrowths(m Metric) Metric {
+	return onlyIf(m, func(d *DeviceResult) bool { return d.Sampled == nil || d.Sampled.Unjudged == 0 })
+}
+
+func onlyIf(m Metric, known func(*DeviceResult) bool) Metric {
+	of := m.Value
+	m.Value = func(d *DeviceResult) (float64, int64, bool) {
+		value, seq, ok := of(d)
+		return value, seq, ok && known(d)
+	}
+	return m
+}

@@ -1,6 +1,9 @@
 package analysis
 
-import "github.com/memprof/memprof/trace"
+import (
+	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/trace"
+)
 
 // liveNow are the blocks of a device that are live after the last event.
 func (a *analyzer) liveNow(d *device) []block {
@@ -9,7 +12,7 @@ func (a *analyzer) liveNow(d *device) []block {
 
 // attribute divides blocks of a device that were live at an instant.
 func (a *analyzer) attribute(d *device, blocks []block, at Instant) (Attribution, error) {
-	held := a.attribution.Attribute(blocks, d.samples != nil)
+	held := a.attribution.Attribute(blocks, d.native != nil)
 	return held, held.Check(at.Seq, at.Live, at.T, at.C)
 }
 
@@ -48,4 +51,38 @@ func (a *analyzer) finishPeak(d *device) error {
 	r.TopSizes = a.attribution.BySize(live)
 	r.Map, r.LargestFree = layout, largest
 	return recalled
+}
+
+// oom is a request that failed for good. One that belongs to no arena is judged as if the arena
+// with the most reserved had asked.
+func (a *analyzer) oom(d *device, ar *ledger.Arena, e *trace.Event) error {
+	d.result.OOMCount++
+	if a.opt.Owners && d.result.OOMCount == 1 {
+		d.result.OOMOwners = a.attribution.Owners(a.liveNow(d))
+	}
+	a.attribution.Phases.Cut()
+	if len(d.result.OOMs) == a.opt.MaxGrowths {
+		return nil
+	}
+	if ar == nil {
+		ar = d.View()
+	}
+	o := OOM{
+		Seq: e.Seq, Time: e.Time, Request: e.Requested, Arena: e.Arena,
+		Context: a.opt.Text(e.Context), At: d.InstantSeenBy(ar, e.Seq, e.Time),
+	}
+	o.Requester, _ = RequesterOf(o.Context)
+	d.growths.Judge(&o, d.Device, ar)
+	if d.keys != nil {
+		d.keys.OOM(o.At)
+	}
+	var err error
+	if len(d.result.OOMs) < heldOOMs {
+		o.Held, err = a.heldNow(d, o.At)
+	}
+	if d.native != nil {
+		o.JudgeSampled(d.native.C)
+	}
+	d.result.OOMs = append(d.result.OOMs, o)
+	return err
 }

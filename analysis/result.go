@@ -77,45 +77,6 @@ type DeviceResult struct {
 	Sampled *Sampled
 }
 
-// Verdict says why a request needed new memory.
-type Verdict string
-
-const (
-	// Fragmentation: free bytes would have sufficed, in one piece.
-	Fragmentation Verdict = "fragmentation"
-	// Capacity: fewer bytes were free than asked for.
-	Capacity Verdict = "capacity"
-)
-
-// Growth is one extension of an arena, seen from the request that caused it.
-type Growth struct {
-	Seq, Time   int64
-	Arena       int32
-	Iteration   int
-	Request     int64 // the allocation that needed it, as asked; -1 if it then failed
-	Grown       int64 // bytes mapped
-	Reserved    int64 // R of the device afterwards
-	Free        int64 // F of the device before = Fits() + TooSmall + Stranded
-	LargestFree int64 // L of the arena before
-	TooSmall    int64 // part of Free in chunks of the arena smaller than the request; -1 where it is not known
-	Stranded    int64 // part of Free in other arenas
-	Verdict     Verdict
-}
-
-// OOM is a request that failed for good.
-type OOM struct {
-	Seq, Time, Request int64
-	Arena              int32 // trace.NoArena if it was of none: it is judged as one of the arena with the most reserved
-	Free               int64 // F of the device, as for a Growth
-	LargestFree        int64 // L of the arena
-	TooSmall, Stranded int64 // as for a Growth
-	Verdict            Verdict
-	Context            string
-	Requester          string // of Context: its module, or the text if it has no fields
-	At                 Instant
-	Held               *Attribution // who held what; of the first few only, else nil
-}
-
 // Series is the course of a device's numbers, reduced to at most MaxPoints intervals so
 // that no peak is lost: each point has the least and greatest value in its interval.
 //

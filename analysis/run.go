@@ -9,6 +9,7 @@ import (
 
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/graphs"
+	"github.com/memprof/memprof/analysis/growth"
 	"github.com/memprof/memprof/analysis/iterations"
 	"github.com/memprof/memprof/analysis/keyframes"
 	"github.com/memprof/memprof/analysis/kv"
@@ -120,9 +121,8 @@ type analyzer struct {
 	momentsPast int                // how many of them lie behind
 	graphs      *graphs.Tracker
 
-	walked   int64 // segments, by looks at all of an arena
-	unwalked int64 // such looks that there was no time for
-	opening  bool  // the event at hand restates
+	budget   growth.Budget
+	opening  bool // the event at hand restates
 	events   int64
 	unknown  int64
 	lost     int64
@@ -169,6 +169,7 @@ func (a *analyzer) event(e *trace.Event) error {
 			a.begin(e)
 		}
 		a.events++
+		a.budget.Events = a.events
 	}
 	a.lastSeq, a.lastTime = e.Seq, e.Time
 	if a.history != nil {
@@ -207,8 +208,8 @@ func (a *analyzer) begin(e *trace.Event) {
 	for _, d := range a.devices {
 		d.current = a.start
 		d.byPhase.Start(a.attribution.Phases.Current, e.Time, d.T, d.C)
-		if d.samples != nil {
-			d.samples.iterationC = d.samples.c
+		if d.native != nil {
+			d.native.Begin()
 		}
 		if d.R > 0 {
 			d.observe(e.Seq-1, e.Time)
@@ -247,11 +248,11 @@ func (a *analyzer) rare(e *trace.Event) error {
 		return a.resume(e)
 	case trace.KindReclaim:
 		if ar := a.lookup(e.Arena); ar != nil {
-			a.resolve(ar, e.Requested, false)
+			ar.device.growths.Resolve(&ar.growth, ar.Arena, e.Requested, false)
 		}
 	case trace.KindOOM:
 		if ar := a.lookup(e.Arena); ar != nil {
-			a.resolve(ar, e.Requested, false)
+			ar.device.growths.Resolve(&ar.growth, ar.Arena, e.Requested, false)
 			return a.oom(ar.device, ar.Arena, e)
 		}
 		return a.oom(a.deviceOf(e.Device), nil, e)
@@ -289,6 +290,7 @@ func (a *analyzer) deviceOf(id int32) *device {
 		}
 	}
 	d := newDevice(id, &a.opt)
+	d.growths = growth.New(a.opt.MaxGrowths, &a.budget)
 	if a.history != nil {
 		d.keys = keyframes.New(d.Device, a.history)
 	}
@@ -327,7 +329,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 	}
 	ar := &arena{Arena: made, device: a.deviceOf(e.Device)}
 	a.followTags(ar)
-	ar.watched()
+	ar.observed()
 	ar.tagged()
 	if n := len(ar.device.tags); n > mostTags {
 		return fmt.Errorf("device %d has more than %d tags", ar.Info.Device, mostTags)
@@ -345,9 +347,7 @@ func (a *analyzer) finish() (*Result, error) {
 		Recovered: a.opt.Recovered || a.lost > 0, Live: a.opt.Live, LastSeq: a.lastSeq,
 	}
 	for _, ar := range a.arenas {
-		if len(ar.waiting) > 0 { // the end of the trace cut the request off
-			a.resolve(ar, ar.waiting[0].asked, false)
-		}
+		ar.device.growths.CutOff(&ar.growth, ar.Arena)
 		info := ar.Info
 		info.MaxR = ar.MaxR
 		info.Final = Instant{Seq: a.lastSeq, Time: a.lastTime, Iteration: ar.device.Iteration}
@@ -383,7 +383,9 @@ func (a *analyzer) finishDevice(d *device) error {
 		d.result.Pauses = d.pauses.Finish(a.lastTime)
 	}
 	d.detectIterations(!a.opt.Recovered && a.lost == 0 && d.result.OOMCount == 0)
-	slices.SortFunc(d.result.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
+	r := &d.result
+	r.Growths, r.GrowthCount, r.FragmentationGrowths = d.growths.Growths, d.growths.Count, d.growths.Fragmentation
+	slices.SortFunc(r.Growths, func(x, y Growth) int { return cmp.Compare(x.Seq, y.Seq) })
 	d.result.Paper = d.log.Paper(d.MaxR)
 	d.result.Leak = a.leak(d)
 	for _, p := range d.series.points {
@@ -393,7 +395,7 @@ func (a *analyzer) finishDevice(d *device) error {
 	if err := a.finishPeak(d); err != nil {
 		return err
 	}
-	d.finishSampled()
+	d.finishNative()
 	for _, u := range d.tags {
 		d.result.Tags = append(d.result.Tags, u.TagUse)
 	}
@@ -406,7 +408,7 @@ func (a *analyzer) finishKeyframes(d *device) (err error) {
 	if d.keys == nil {
 		return nil
 	}
-	end := keyframes.End{Ledger: a.ledger, Attribution: a.attribution, Last: d.Instant(a.lastSeq, a.lastTime), Sampled: d.samples != nil}
+	end := keyframes.End{Ledger: a.ledger, Attribution: a.attribution, Last: d.Instant(a.lastSeq, a.lastTime), Sampled: d.native != nil}
 	if d.result.Period > 0 {
 		end.IterationAt = d.log.IndexAt
 	}

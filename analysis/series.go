@@ -1,5 +1,7 @@
 package analysis
 
+import "github.com/memprof/memprof/analysis/ledger"
+
 // series reduces the course of a device to at most limit points. Time is cut into buckets of
 // one width, a power of two of nanoseconds, at multiples of it; a bucket with events is a
 // point, and one without takes no room. When there are too many, the width doubles and the
@@ -21,9 +23,9 @@ type seriesPoint struct {
 	seq int64 // of the first event
 }
 
-// add takes the state after an event. A time may lie before that of the event in front, as
+// add takes the state after an event; C is not known if it is sampled. A time may lie before that of the event in front, as
 // threads read the clock on their own; such an event counts at the end of the last point.
-func (s *series) add(d *device, seq, time int64) {
+func (s *series) add(d *ledger.Device, sampled bool, seq, time int64) {
 	moment := time
 	if n := len(s.points); n > 0 {
 		moment = max(time, s.points[n-1].End)
@@ -34,18 +36,18 @@ func (s *series) add(d *device, seq, time int64) {
 		s.widen()
 	}
 	if !s.reaches(moment) {
-		s.begin(d, seq, moment)
+		s.begin(d, sampled, seq, moment)
 	}
 	p := &s.points[len(s.points)-1]
 	p.End = moment
 	p.T.include(d.T)
-	if d.samples == nil {
+	if !sampled {
 		p.C.include(d.C)
 	}
 	p.R.include(d.R)
 	p.Last.Seq, p.Last.Time, p.Last.Iteration = seq, time, d.Iteration
 	d.Fill(&p.Last, d.View())
-	if d.samples != nil {
+	if sampled {
 		p.Last.C = -1
 	}
 	if d.R > p.At.R || d.R == p.At.R && d.T > p.At.T {
@@ -60,10 +62,10 @@ func (s *series) reaches(moment int64) bool {
 }
 
 // begin appends a point; add fills in the rest, At among it: any R is greater.
-func (s *series) begin(d *device, seq, moment int64) {
+func (s *series) begin(d *ledger.Device, sampled bool, seq, moment int64) {
 	p := Point{Start: moment, Iteration: d.Iteration, At: Instant{R: -1}}
 	p.T, p.C, p.R = Range{d.T, d.T}, Range{d.C, d.C}, Range{d.R, d.R}
-	if d.samples != nil {
+	if sampled {
 		p.C = Range{-1, -1}
 	}
 	s.points = append(s.points, seriesPoint{Point: p, seq: seq})
@@ -109,4 +111,21 @@ func (r *Range) include(v int64) {
 func (r *Range) join(o Range) {
 	r.Min = min(r.Min, o.Min)
 	r.Max = max(r.Max, o.Max)
+}
+
+// sample gives the last point the C after its last event.
+func (s *series) sample(seq, c int64) {
+	n := len(s.points)
+	if n == 0 || s.points[n-1].Last.Seq != seq {
+		return
+	}
+	p := &s.points[n-1]
+	if p.C.Max < 0 {
+		p.C = Range{c, c}
+	}
+	p.C.include(c)
+	p.Last.C = c
+	if p.At.Seq == seq {
+		p.At.C = c
+	}
 }

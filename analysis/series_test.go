@@ -26,7 +26,7 @@ func TestSeriesLosesNoPeak(t *testing.T) {
 			d.T, d.C, d.R = v, 2*v, v/10
 			d.Iteration = i / 7
 			own := now + steps.Draw(t, "step")
-			d.series.add(d, int64(i), own)
+			d.series.add(d.Device, false, int64(i), own)
 			now = max(now, own)
 			if i == 0 {
 				now = own
@@ -82,7 +82,7 @@ func TestSeriesSilence(t *testing.T) {
 	burst := func(start int64, values ...int64) {
 		for i, v := range values {
 			d.T, d.C, d.R, d.Slack, d.Touched = v, v+10, 100, 10, 90-v
-			d.series.add(d, seq, start+int64(i)*250)
+			d.series.add(d.Device, false, seq, start+int64(i)*250)
 			seq++
 		}
 	}
@@ -113,7 +113,7 @@ func TestSeriesWidensBoundedly(t *testing.T) {
 	d := newDevice(0, &Options{MaxPoints: 2})
 	for i, time := range []int64{math.MinInt64, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64} {
 		d.T = int64(i)
-		d.series.add(d, int64(i), time)
+		d.series.add(d.Device, false, int64(i), time)
 	}
 	points := d.series.points
 	if len(points) != 2 || d.series.shift != 63 || points[0].T != (Range{0, 1}) || points[1].T != (Range{2, 5}) {

@@ -65,7 +65,7 @@ func (a *analyzer) lookUntagged(d *device, t *pause.Transition) {
 		}
 	}
 	look := d.pauses.Look(live)
-	if look == nil || !a.walk(segments) {
+	if look == nil || !a.budget.Spend(segments) {
 		return
 	}
 	for _, ar := range a.arenas {

@@ -1,0 +1,244 @@
+// Package growth judges the requests that found too little free memory: those that made an arena grow,
+// and those that failed. It knows the ledger, and who held memory at a failed request.
+package growth
+
+import (
+	"github.com/memprof/memprof/analysis/attribution"
+	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/trace"
+)
+
+// Verdict says why a request needed new memory.
+type Verdict string
+
+const (
+	// Fragmentation: as many bytes were free as the request needed.
+	Fragmentation Verdict = "fragmentation"
+	// Capacity: fewer bytes were free than the request needed.
+	Capacity Verdict = "capacity"
+)
+
+// Growth is one extension of an arena, seen from the request that caused it. Sizes are bytes.
+type Growth struct {
+	Seq, Time   int64
+	Arena       int32
+	Iteration   int
+	Request     int64 // requested bytes of the allocation that needed it; -1 if that failed
+	Grown       int64 // bytes mapped
+	Reserved    int64 // R of the device afterwards
+	Free        int64 // F of the device before: what fits the request, TooSmall and Stranded
+	LargestFree int64 // L of the arena before
+	TooSmall    int64 // part of Free in chunks of the arena smaller than the request; -1 where it is not known
+	Stranded    int64 // part of Free in other arenas
+	Verdict     Verdict
+}
+
+// OOM is a request that failed for good. Sizes are bytes.
+type OOM struct {
+	Seq, Time, Request int64
+	Arena              int32 // trace.NoArena if it has none: it is judged as one of the arena with the most reserved
+	Free               int64 // F of the device, as for a Growth
+	LargestFree        int64 // L of the arena
+	TooSmall, Stranded int64 // as for a Growth
+	Verdict            Verdict
+	Context            string
+	Requester          string // of Context: its module, or the text if it has no fields
+	At                 ledger.Instant
+	Held               *attribution.Result // who held what; of the first few only, else nil
+}
+
+const (
+	// mostWaiting bounds the growths of an arena in a row whose request has not ended. When there are
+	// more, their request counts as failed.
+	mostWaiting = 10_000
+	// mostSizes bounds the sizes of free chunks that are kept for these.
+	mostSizes = 1 << 20
+)
+
+// Budget bounds the looks at all free chunks or segments of arenas, so that the pass stays linear in
+// events: in all, fixedSteps and stepsAnEvent for each event so far.
+type Budget struct {
+	Events int64 // so far
+	spent  int64
+}
+
+const (
+	fixedSteps   = 1 << 24
+	stepsAnEvent = 64
+)
+
+// Spend says whether a look of so many steps is within the budget, and counts it if so.
+func (b *Budget) Spend(steps int) bool {
+	if b.spent+int64(steps) > fixedSteps+stepsAnEvent*b.Events {
+		return false
+	}
+	b.spent += int64(steps)
+	return true
+}
+
+// Tracker follows the growths of one device.
+type Tracker struct {
+	Growths       []Growth // in the order in which their requests ended; at most `most`
+	Count         int64    // all of them
+	Fragmentation int64    // those of all whose verdict is Fragmentation
+	Unjudged      int64    // those without a verdict: an allocator that was only observed, whose free bytes were not read
+
+	budget *Budget
+	most   int
+	sizes  []int64 // scratch
+}
+
+// New is a Tracker that keeps at most so many growths.
+func New(most int, budget *Budget) *Tracker { return &Tracker{most: most, budget: budget} }
+
+// Arena has the growths of an arena whose request has not ended.
+type Arena struct {
+	waiting []waiting
+	sizes   int // of free chunks, kept in them
+}
+
+// waiting is a growth before the event that ends its request.
+type waiting struct {
+	Growth
+	asked  int64   // what the memory was asked for
+	own    int64   // F of the arena before
+	sizes  []int64 // of the arena's free chunks before, if looked
+	looked bool
+}
+
+// Waiting says whether a growth waits for the end of its request.
+func (a *Arena) Waiting() bool { return len(a.waiting) > 0 }
+
+// Grew takes the map event of a growth, before the memory is mapped.
+func (t *Tracker) Grew(a *Arena, ar *ledger.Arena, e *trace.Event) {
+	if len(a.waiting) == mostWaiting {
+		t.CutOff(a, ar)
+	}
+	n := len(a.waiting)
+	if n == cap(a.waiting) {
+		a.waiting = append(a.waiting, waiting{})
+	} else {
+		a.waiting = a.waiting[:n+1] // with the sizes slice of an earlier growth
+	}
+	d, w := ar.Device, &a.waiting[n]
+	w.sizes = w.sizes[:0]
+	if w.looked = !ar.Sampled && a.sizes < mostSizes && t.budget.Spend(ar.Chunks()); w.looked {
+		w.sizes = ar.ChunkSizes(w.sizes)
+		a.sizes += len(w.sizes)
+	}
+	w.asked, w.own = e.Requested, ar.Split.Free()
+	w.Growth = Growth{
+		Seq: e.Seq, Time: e.Time, Arena: ar.Info.ID, Iteration: d.Iteration,
+		Grown: e.Provided, Reserved: d.R + e.Provided,
+		Free: d.Split.Free(), LargestFree: ar.LargestFree(), Stranded: d.SeenBy(ar).Stranded,
+	}
+	if ar.Sampled {
+		w.Free = -1
+	}
+}
+
+// Sampled takes C of the device, read by an allocator that was only observed after the event seq: it
+// says what was free before a growth by that event. The request has not been served yet, so C is what
+// it was.
+func (a *Arena) Sampled(d *ledger.Device, seq, c int64) {
+	if n := len(a.waiting); n > 0 && a.waiting[n-1].Seq == seq {
+		w := &a.waiting[n-1]
+		w.Free = w.Reserved - w.Grown - c - d.Pending
+	}
+}
+
+// CutOff ends the growths of a request that has no end event: it counts as failed.
+func (t *Tracker) CutOff(a *Arena, ar *ledger.Arena) {
+	if len(a.waiting) > 0 {
+		t.Resolve(a, ar, a.waiting[0].asked, false)
+	}
+}
+
+// Resolve ends the growths of a request of size bytes, which was served or failed.
+func (t *Tracker) Resolve(a *Arena, ar *ledger.Arena, size int64, served bool) {
+	for i := range a.waiting {
+		w := &a.waiting[i]
+		w.Request = -1
+		if served {
+			w.Request = size
+		}
+		if ar.Sampled {
+			t.judgeSampled(w, size)
+		} else {
+			w.judge(size)
+		}
+		t.Count++
+		if w.Verdict == Fragmentation {
+			t.Fragmentation++
+		}
+		if len(t.Growths) < t.most {
+			t.Growths = append(t.Growths, w.Growth)
+		}
+	}
+	a.waiting, a.sizes = a.waiting[:0], 0
+	if cap(a.waiting) > 64 { // a request takes one or two: what these had is not kept
+		a.waiting = nil
+	}
+}
+
+func (w *waiting) judge(size int64) {
+	w.Verdict = verdict(w.Free, size)
+	switch {
+	case w.LargestFree < size:
+		w.TooSmall = w.own
+	case w.looked:
+		w.TooSmall = ledger.TooSmall(w.sizes, size)
+	default:
+		w.TooSmall = -1
+	}
+}
+
+// judgeSampled judges a growth of an allocator that was only observed: there are no chunks to look at.
+func (t *Tracker) judgeSampled(w *waiting, size int64) {
+	w.LargestFree, w.TooSmall, w.Stranded, w.Verdict = -1, -1, -1, ""
+	if w.Free < 0 {
+		t.Unjudged++
+		return
+	}
+	w.Verdict = verdict(w.Free, size)
+}
+
+// verdict is why a request of size bytes did not fit into free bytes.
+func verdict(free, size int64) Verdict {
+	if free >= size {
+		return Fragmentation
+	}
+	return Capacity
+}
+
+// Judge fills in what was free for a request of an arena that failed, and the verdict; ar is nil where
+// nothing is reserved on the device.
+func (t *Tracker) Judge(o *OOM, d *ledger.Device, ar *ledger.Arena) {
+	o.Stranded = d.SeenBy(ar).Stranded
+	o.Free = o.Stranded
+	if ar != nil {
+		o.Free += ar.Split.Free()
+		o.LargestFree = ar.LargestFree()
+		switch {
+		case o.LargestFree < o.Request:
+			o.TooSmall = ar.Split.Free()
+		case t.budget.Spend(ar.Chunks()):
+			t.sizes = ar.ChunkSizes(t.sizes[:0])
+			o.TooSmall = ledger.TooSmall(t.sizes, o.Request)
+		default:
+			o.TooSmall = -1
+		}
+	}
+	o.Verdict = verdict(o.Free, o.Request)
+}
+
+// JudgeSampled fills in the same on a device with an allocator that was only observed, where C is c, or
+// -1 if it was not read.
+func (o *OOM) JudgeSampled(c int64) {
+	o.At.C = c
+	o.Free, o.LargestFree, o.TooSmall, o.Stranded, o.Verdict = -1, -1, -1, -1, ""
+	if c >= 0 {
+		o.Free = o.At.Free()
+		o.Verdict = verdict(o.Free, o.Request)
+	}
+}

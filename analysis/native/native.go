@@ -1,0 +1,109 @@
+// Package native follows an allocator that memprof only observes, torch's own: of its chunks the trace
+// has not the sizes, only sums that the allocator reports now and then.
+//
+// It knows the ledger, whose arenas of such an allocator say provided=unknown.
+package native
+
+import (
+	"github.com/memprof/memprof/analysis/ledger"
+	"github.com/memprof/memprof/trace"
+)
+
+// Result is of a device whose tensors an allocator serves that was only observed. The trace has its
+// requests and segments exactly, so T, R and pending bytes (as requested) are as exact as ever. C is
+// known where the allocator's own sums were read: at the peaks of T, at each segment and at marks. So
+//
+//   - every C of the device's results is that of a sample, -1 where there was none; greatest
+//     values are the greatest of the samples;
+//   - internal waste and free memory have no parts: all of both is in Instant.Unsplit. Where C is
+//     known so are their sums, by [ledger.Instant.Internal] and [ledger.Instant.Free];
+//   - L, and how the free memory divides for a request that did not fit, are not known, -1.
+type Result struct {
+	Allocator string // "native"
+	Samples   int64  // of the allocator's sums, those that agreed with the events
+	Odd       int64  // whose R, or whose C against T, is not that of the events before
+	Unjudged  int64  // growths without a verdict
+}
+
+// Tracker follows the sums of one device.
+type Tracker struct {
+	Result
+	C       int64 // now; -1 when it has not been read since the last change
+	Changed int64 // seq of the last event that changed the device
+
+	peakSeq, peakC int64 // C at the peak instant of that seq
+	maxC           int64
+	iterationC     int64 // greatest of the iteration
+}
+
+// New is a Tracker of a device where C is c so far, and was at most iterationC in this iteration.
+func New(allocator string, c, iterationC int64) *Tracker {
+	return &Tracker{Result: Result{Allocator: allocator}, Changed: -1, C: c, peakSeq: -1, peakC: -1, maxC: -1, iterationC: iterationC}
+}
+
+// Change takes note that the event seq changed the device: C is not known until it is read again.
+func (t *Tracker) Change(d *ledger.Device, seq int64) {
+	t.Changed, t.C = seq, -1
+	if d.Live == 0 {
+		t.C = 0
+	}
+}
+
+// Begin starts the trace after its opening rows.
+func (t *Tracker) Begin() { t.iterationC = t.C }
+
+// Statistics takes the sums of the allocator: C and R after the events before, and the greatest C it
+// has had. own are the terms of its arenas. The sums are read on the allocator's threads, so an event
+// may lie between; such a sample is odd and says nothing of a moment.
+func (t *Tracker) Statistics(e *trace.Event, d *ledger.Device, own ledger.Split) (agrees bool) {
+	reserved, provided, mostProvided := e.Statistics()
+	if reserved != own.R || provided < own.T || provided > own.R {
+		t.Odd++
+		return false
+	}
+	t.Samples++
+	t.C = provided + d.C - own.C
+	t.maxC = max(t.maxC, t.C)
+	// A C above the greatest R is of a time before the recording, or of one when the other arenas held
+	// less than now.
+	if most := mostProvided + d.C - own.C; most <= d.MaxR {
+		t.maxC = max(t.maxC, most)
+	}
+	t.iterationC = max(t.iterationC, t.C)
+	if d.Peak.Seq == t.Changed {
+		t.peakSeq, t.peakC = t.Changed, t.C
+	}
+	return true
+}
+
+// Mark ends an iteration with a greatest T: it returns its greatest C, and C at its end.
+func (t *Tracker) Mark(peakT int64) (peakC, endC int64) {
+	peakC, endC = notBelow(t.iterationC, peakT), t.C
+	t.iterationC = t.C
+	return peakC, endC
+}
+
+// MaxC is the greatest C, where the greatest T is maxT; -1 if it is not known.
+func (t *Tracker) MaxC(maxT int64) int64 { return notBelow(t.maxC, maxT) }
+
+// PeakC is C at the peak instant; -1 if it is not known.
+func (t *Tracker) PeakC(peak *ledger.Instant) int64 {
+	switch {
+	case peak.T == 0:
+		return 0
+	case t.peakSeq == peak.Seq:
+		return t.peakC
+	}
+	return -1
+}
+
+// notBelow is a greatest C, or -1: one that is less than the greatest T has missed the peak.
+func notBelow(c, t int64) int64 {
+	switch {
+	case t == 0:
+		return max(c, 0)
+	case c < t:
+		return -1
+	}
+	return c
+}
