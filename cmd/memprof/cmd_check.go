@@ -25,8 +25,8 @@ import (
 	"github.com/memprof/memprof/report/ci"
 )
 
-const checkExits = `0 all gates hold; 1 one is violated; 2 a gate or trace that cannot be judged;
-  3 memprof failed; with --run, the code of a job that failed`
+const checkExits = `0 all gates hold; 1 a gate is violated; 2 a gate or recording that cannot be
+  judged; 3 memprof failed; with --run, the code of a job that failed`
 
 type checkOptions struct {
 	Gates     []string
@@ -59,7 +59,7 @@ func newCheckCommand() *cobra.Command {
 
 		DisableFlagsInUseLine: true,
 
-		Short: "Hold recordings against limits, for CI",
+		Short: "Compare metrics with limits, for CI",
 		Long: `Compares metrics of recordings with limits and exits with 1 if one is violated.
 A gate is METRIC OP LIMIT, like 'reserved.peak < 40GiB', 'waste.external < 5%'
 or 'reserved.peak < baseline + 2%'; a selector narrows it to a tag, phase, rank
@@ -91,37 +91,37 @@ job fails, its exit code is the result, after the gates.`,
 }
 
 func (o *checkOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringArrayVarP(&o.Gates, "gate", "g", nil, "demand that `'METRIC OP LIMIT'` holds; may be given several times")
-	flags.StringSliceVar(&o.Without, "without", nil, "do not judge the gate job.exit == 0 or oom.count == 0, by the `name` of its metric")
-	flags.StringVar(&o.Config, "config", "", "take gates from this `file` too (default: without --gate, the nearest memprof.yaml)")
-	flags.StringVar(&o.Baseline, "baseline", "", "`file` of the values that limits relative to the baseline are about")
-	flags.BoolVar(&o.Update, "update-baseline", false, "write the values found to that file first")
-	flags.StringVar(&o.Aggregate, "aggregate", "", "of several runs take the `median`, max or min (default median)")
-	flags.StringVar(&o.Rank, "rank", "worst", "hold the gates against `which` rank: worst, all (each by itself), mean, or a number")
-	flags.BoolVar(&o.AllowMissing, "allow-missing-ranks", false, "judge recordings too that processes are missing from")
-	flags.StringVar(&o.Markdown, "markdown", "", "write a summary as Markdown to this `file`; always added to $GITHUB_STEP_SUMMARY where that is set")
+	flags.StringArrayVarP(&o.Gates, "gate", "g", nil, "check that `'METRIC OP LIMIT'` holds; may be given several times")
+	flags.StringSliceVar(&o.Without, "without", nil, "leave out the gate job.exit == 0 or oom.count == 0, by the `name` of its metric")
+	flags.StringVar(&o.Config, "config", "", "also take gates from this `file` (default: the nearest memprof.yaml, if there is no --gate)")
+	flags.StringVar(&o.Baseline, "baseline", "", "`file` of accepted values, for limits relative to the baseline")
+	flags.BoolVar(&o.Update, "update-baseline", false, "accept the values found: write them to the baseline first")
+	flags.StringVar(&o.Aggregate, "aggregate", "", "which `value` of several recordings counts: median, max or min (default median)")
+	flags.StringVar(&o.Rank, "rank", "worst", "which `ranks` count: worst, all (each by itself), mean, or the number of one")
+	flags.BoolVar(&o.AllowMissing, "allow-missing-ranks", false, "judge a recording even if processes are missing from it")
+	flags.StringVar(&o.Markdown, "markdown", "", "write a summary as Markdown to this `file`; where $GITHUB_STEP_SUMMARY is set, the summary is also added to that file")
 	flags.StringVar(&o.JUnit, "junit", "", "write JUnit XML to this `file`, a test case for each gate")
-	flags.StringVar(&o.CodeQuality, "code-quality", "", "write GitLab's code-quality JSON to this `file`: what does not hold")
-	flags.StringVar(&o.OpenMetrics, "openmetrics", "", "write the values found as OpenMetrics text to this `file`, for GitLab's metrics reports")
-	flags.BoolVar(&o.Annotations, "annotations", false, "print annotations for GitHub Actions, at most 10, the worst first")
-	flags.BoolVar(&o.List, "list", false, "print the metrics there are")
+	flags.StringVar(&o.CodeQuality, "code-quality", "", "write the gates that do not hold to this `file`, as code-quality JSON for GitLab")
+	flags.StringVar(&o.OpenMetrics, "openmetrics", "", "write the values found to this `file`, as OpenMetrics text for GitLab's metrics reports")
+	flags.BoolVar(&o.Annotations, "annotations", false, "print annotations for GitHub Actions, at most 10, worst first")
+	flags.BoolVar(&o.List, "list", false, "print all metrics: name, unit and meaning")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON")
-	flags.BoolVar(&o.Run, "run", false, "record the command after -- first, with the flags of record, and check that")
+	flags.BoolVar(&o.Run, "run", false, "record the command after -- first, with the flags of record, and check that recording")
 	o.addRecordFlags(flags)
 	flags.SetInterspersed(true)
 }
 
-// run judges the recordings in paths, or with --run the one that the command in paths makes. All that
-// can be wrong with gates and baselines is reported before a job is run.
+// run judges the recordings in paths, or with --run the recording of the command in paths. Mistakes in
+// gates and baselines are reported before a job is started.
 func (o *checkOptions) run(stdout, stderr io.Writer, paths []string) error {
 	if o.List {
 		return o.list(stdout)
 	}
 	if len(paths) == 0 {
-		return exit.Usagef("check needs a trace (see `memprof check --help`)")
+		return exit.Usagef("check needs a recording (see `memprof check --help`)")
 	}
 	if o.JSON && o.Annotations {
-		return exit.Usagef("--json and --annotations both want standard output: give one of them")
+		return exit.Usagef("--json and --annotations both print on standard output: choose one")
 	}
 	gates, judge, err := o.prepare()
 	if err != nil {
@@ -279,9 +279,9 @@ func (o *checkOptions) gateFile() (*gate.File, error) {
 	return file, exit.Input(err)
 }
 
-// trustGateFile refuses a file of gates that was found, not named, where another user may have put it, when a job is to be
-// run by it. The group of a repository may be the user's own. In CI, where checkouts belong to anybody and may be
-// written by all, nobody else is on the machine.
+// trustGateFile refuses a file of gates that the user did not name, if another user could have put it there and
+// --run is to start a job because of it. The user's own group may write to it, as in a shared repository.
+// In CI the check is left out: checkouts there often have other owners and modes, and no other users.
 func (o *checkOptions) trustGateFile(path string) error {
 	if path == "" || !o.Run || os.Getenv("CI") != "" {
 		return nil
@@ -291,7 +291,7 @@ func (o *checkOptions) trustGateFile(path string) error {
 		return exit.Input(err)
 	}
 	if err := trust.Path(real, os.Getegid()); err != nil {
-		return exit.Usagef("%s was found and not named: %w (--config %s uses it all the same)", path, err, screen.ShellQuote(path))
+		return exit.Usagef("%s is not used: %w (--config %s uses it)", path, err, screen.ShellQuote(path))
 	}
 	return nil
 }

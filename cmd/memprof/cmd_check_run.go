@@ -15,7 +15,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 )
 
-// addRecordFlags takes the flags of record, for --run. Help leaves them to record's.
+// addRecordFlags adds the flags of record, for --run. The help of check does not list them.
 func (o *checkOptions) addRecordFlags(flags *pflag.FlagSet) {
 	of := pflag.NewFlagSet("record", pflag.ContinueOnError)
 	o.Record.addFlags(of)
@@ -26,8 +26,8 @@ func (o *checkOptions) addRecordFlags(flags *pflag.FlagSet) {
 	flags.AddFlagSet(of)
 }
 
-// checkRunUsage looks at how --run was called; dash is how many arguments came before the --, -1
-// without one.
+// checkRunUsage refuses wrong combinations of --run, its command and other flags. dash is the number of
+// arguments before the --, or -1 without one.
 func (o *checkOptions) checkRunUsage(flags *pflag.FlagSet, paths []string, dash int) error {
 	if !o.Run {
 		for _, name := range o.recordFlags {
@@ -39,18 +39,18 @@ func (o *checkOptions) checkRunUsage(flags *pflag.FlagSet, paths []string, dash 
 	}
 	switch {
 	case dash != 0 || len(paths) == 0:
-		return exit.Usagef("--run wants a command after --, and no recordings: memprof check --run -- COMMAND [ARGUMENT]...")
+		return exit.Usagef("--run needs a command after -- and takes no recordings: memprof check --run -- COMMAND [ARGUMENT]...")
 	case o.List:
-		return exit.Usagef("--list prints the metrics: it has nothing to do with --run")
+		return exit.Usagef("--list and --run: choose one")
 	case o.Record.NoTrace:
-		return exit.Usagef("--no-trace records nothing that could be checked")
+		return exit.Usagef("--no-trace records nothing that --run could check: remove one")
 	}
 	return o.Record.validate()
 }
 
-// runJob records a command. It gives the recording's directory and the job's exit code. An error
-// is one before the job was started, or memprof's own: what cannot be recorded is not run either, since
-// it could not be checked.
+// runJob records a command and returns the recording's directory and the job's exit code. An error comes
+// from before the start of the job, or is memprof's own. A job that cannot be recorded is not run: there
+// would be nothing to check.
 func (o *checkOptions) runJob(stderr io.Writer, command []string) (dir string, code int, err error) {
 	program, err := process.FindCommand(command[0])
 	if err != nil {
@@ -62,7 +62,7 @@ func (o *checkOptions) runJob(stderr io.Writer, command []string) (dir string, c
 	var coded *exit.Error
 	switch {
 	case errors.As(err, &machine):
-		return "", 0, refuse(fmt.Errorf("the job was not run, since it cannot be recorded: %w", err))
+		return "", 0, refuse(fmt.Errorf("the job was not started, since it cannot be recorded: %w", err))
 	case o.Record.placed == "": // never started
 		return "", 0, err
 	case errors.As(err, &coded) && coded.Err == nil: // the job's own code
@@ -71,8 +71,8 @@ func (o *checkOptions) runJob(stderr io.Writer, command []string) (dir string, c
 	return o.Record.placed, 0, err
 }
 
-// withJob runs the command and holds its recording against the gates. The job's code is the
-// result if it failed; the gates are judged and printed all the same, as far as there is a recording.
+// withJob records the command and judges the recording. If the job failed, its exit code is the result; the
+// gates are judged and printed first, as far as there is a recording.
 func (o *checkOptions) withJob(stdout, stderr io.Writer, judge *gate.Judge, gates []gate.Gate, command []string) error {
 	if err := gate.PrecheckJob(gates, o.Record.Output, command); err != nil {
 		return exit.Input(err)
@@ -98,8 +98,8 @@ func (o *checkOptions) withJob(stdout, stderr io.Writer, judge *gate.Judge, gate
 	return exit.With(code)
 }
 
-// silence keeps the runner of GitHub Actions from obeying commands in what the job prints, where
-// memprof's own are wanted there: until resume is called it obeys none but a word the job cannot know.
+// silence keeps the runner of GitHub Actions from obeying commands in the job's output, which memprof's
+// annotations share. Until resume is called, the runner obeys only a random word that the job cannot know.
 func (o *checkOptions) silence(stdout io.Writer) (resume func() error, err error) {
 	if !o.Annotations {
 		return func() error { return nil }, nil

@@ -43,7 +43,7 @@ func TestGateFileOfOthers(t *testing.T) {
 		if (err == nil) != test.ok || err == nil && len(found.Gates) != 1 {
 			t.Errorf("%s: %+v, %v, want it taken %v", test.what, found, err, test.ok)
 		}
-		if err != nil && !strings.Contains(err.Error(), dir+" has mode 0777: other users can change it (--config "+file+" uses it all the same)") {
+		if err != nil && !strings.Contains(err.Error(), dir+" has mode 0777: other users can change it (--config "+file+" uses it)") {
 			t.Errorf("%s: %v", test.what, err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-const diffExits = `0 compared, whatever changed; 2 wrong usage, no such trace, or nothing to
+const diffExits = `0 compared, whatever changed; 2 wrong usage, no such recording, or nothing to
   compare; 3 memprof failed`
 
 type diffOptions struct {
@@ -30,14 +30,14 @@ func newDiffCommand() *cobra.Command {
 	var opts diffOptions
 	cmd := &cobra.Command{
 		Use:   "diff [BASE NEW]",
-		Short: "Say what grew between two runs, or two sets of runs",
-		Long: `Compares recordings: metrics (those of memprof check --list), iterations,
-phases, modules, categories and sizes of requests. BASE and NEW are one
-recording each; for repetitions of the same job, give each recording with --base
-or --new. Of repetitions the median counts, and a change no greater than the
-spread of either set is shown as within noise. In a recording the worst process
-and device counts. Recordings that hold different ranks of one world are the
-nodes of one job, and count as one run.`,
+		Short: "Compare two runs, or two sets of repeated runs",
+		Long: `Compares recordings: their metrics (defined by memprof check --list),
+iterations, phases, modules, categories and sizes of requests. BASE and NEW are
+one recording each; repeated runs are given one by one with --base and --new.
+The median of repeated runs is compared, and a change no greater than the spread
+within either set is marked as noise. In a recording the worst process and
+device count. Recordings that hold different ranks of one world count as one
+run.`,
 		Annotations: exitCodes(diffExits),
 		Example: `  memprof diff before after
   memprof diff --base main1 --base main2 --base main3 --new mine1 --new mine2
@@ -57,20 +57,20 @@ nodes of one job, and count as one run.`,
 }
 
 func (o *diffOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&o.Base, "base", nil, "a recording to compare with, `path`; may be given several times")
-	flags.StringArrayVar(&o.New, "new", nil, "a recording to compare, `path`; may be given several times")
-	flags.StringVar(&o.Format, "format", "text", "text, markdown, json or html")
+	flags.StringArrayVar(&o.Base, "base", nil, "`recording` to compare with; may be given several times")
+	flags.StringArrayVar(&o.New, "new", nil, "`recording` to compare; may be given several times")
+	flags.StringVar(&o.Format, "format", "text", "`format`: text, markdown, json or html")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON, the same as --format json")
-	flags.BoolVar(&o.HTML, "html", false, "print one page that needs nothing beside itself, the same as --format html")
-	flags.IntVar(&o.Top, "top", 10, "print so `many` lines of modules, sizes and the like; JSON has all")
+	flags.BoolVar(&o.HTML, "html", false, "print one page, the same as --format html")
+	flags.IntVar(&o.Top, "top", 10, "print the `N` largest changes of each table; JSON has all")
 }
 
 func (o *diffOptions) run(stdout, stderr io.Writer, args []string) error {
-	if err := o.settle(args); err != nil {
+	if err := o.validate(args); err != nil {
 		return err
 	}
 	if o.Format == "html" && screen.Terminal(stdout) {
-		return exit.Usagef("a page is not for a terminal: send it to a file, with > diff.html")
+		return exit.Usagef("--html prints a page, not for a terminal: send it to a file, as in > diff.html")
 	}
 	base, err := o.analyzeSet(stderr, o.Base)
 	if err != nil {
@@ -92,20 +92,20 @@ func (o *diffOptions) run(stdout, stderr io.Writer, args []string) error {
 	return report.DiffText(stdout, compared, screen.Options(stdout))
 }
 
-// settle works out the two sets, and refuses what makes no sense.
-func (o *diffOptions) settle(args []string) error {
+// validate sets Base, New and Format from the arguments and flags. An error is one of wrong usage.
+func (o *diffOptions) validate(args []string) error {
 	flags := len(o.Base) + len(o.New)
 	switch {
 	case flags == 0 && len(args) == 2:
 		o.Base, o.New = args[:1], args[1:]
 	case flags > 0 && len(args) > 0:
-		return exit.Usagef("diff takes BASE and NEW, or --base and --new, not both: %q is neither (several recordings of a set are --base A --base B)", args[0])
+		return exit.Usagef("diff takes BASE and NEW, or --base and --new, not both: got also %q (repeat a flag for each recording: --base A --base B)", args[0])
 	case flags == 0:
-		return exit.Usagef("diff takes BASE and NEW, got %s; for sets of runs give --base and --new (see `memprof diff --help`)", units.Counted(int64(len(args)), "argument"))
+		return exit.Usagef("diff takes BASE and NEW, got %s; for repeated runs use --base and --new (see `memprof diff --help`)", units.Counted(int64(len(args)), "argument"))
 	case len(o.New) == 0:
-		return exit.Usagef("diff has --base and no --new: there is nothing to compare")
+		return exit.Usagef("--base needs --new: a recording to compare")
 	case len(o.Base) == 0:
-		return exit.Usagef("diff has --new and no --base: there is nothing to compare with")
+		return exit.Usagef("--new needs --base: a recording to compare with")
 	}
 	switch {
 	case o.JSON && o.HTML:
@@ -124,8 +124,7 @@ func (o *diffOptions) settle(args []string) error {
 	return nil
 }
 
-// analyzeSet gives the results of each run of a set. A run without allocations has nothing
-// to compare.
+// analyzeSet returns the results of each run of a set. A run without allocations is an error.
 func (o *diffOptions) analyzeSet(stderr io.Writer, paths []string) ([][]*analysis.Result, error) {
 	recordings, err := analyzeAll(paths)
 	if err != nil {
@@ -147,7 +146,7 @@ func (o *diffOptions) analyzeSet(stderr io.Writer, paths []string) ([][]*analysi
 			}
 		}
 		if allocs == 0 {
-			return nil, exit.Usagef("%s: no allocation in it: there is nothing to compare", nodes[0].Path)
+			return nil, exit.Usagef("%s: the recording has no allocation: there is nothing to compare", nodes[0].Path)
 		}
 		runs = append(runs, run)
 	}

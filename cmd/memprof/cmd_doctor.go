@@ -18,10 +18,10 @@ func newDoctorCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor [flags] [-- COMMAND [ARGUMENT]...]",
-		Short: "Show what will not be recorded here, and what to do about it",
-		Long: `Looks at the driver, its devices and their virtual memory calls, the management
-library, limits, space, and settings that matter, and builds the torch shim
-unless that was done. With a command it also looks at that: its Python and
+		Short: "Check whether this machine and a command can be recorded",
+		Long: `Checks the driver, the GPUs and their virtual memory calls, NVML, limits, disk
+space and environment variables, and builds the torch shim if there is none yet.
+Each warning says what to do. With a command it also checks that: its Python and
 torch, its options, and whether the loader can put the hook into it.`,
 		Annotations: exitCodes(doctorExits),
 		Example: `  memprof doctor -- python3 train.py

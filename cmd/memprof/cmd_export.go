@@ -17,7 +17,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-const exportExits = "0 written; 2 wrong usage, no such trace, or a damaged one; 3 memprof failed"
+const exportExits = "0 written; 2 wrong usage, or a missing or damaged recording; 3 memprof failed"
 
 type exportOptions struct {
 	Output    string
@@ -32,7 +32,7 @@ type exportFormat struct {
 	name, short, example string
 	binary               bool // not for a terminal
 	flags                func(*exportOptions, *pflag.FlagSet)
-	passes               func(*trace.Run) int64 // events read, of all passes
+	passes               func(*trace.Run) int64 // events that are read, over all passes
 	write                func(*exportOptions, io.Writer, *export.Recording) error
 }
 
@@ -42,7 +42,7 @@ func exportFormats() []exportFormat {
 			name: "perfetto", short: "A trace for ui.perfetto.dev: counters, phases, allocations", binary: true,
 			example: "  memprof export perfetto run -o run.pftrace\n  memprof export perfetto run --min-size 1MiB -o run.pftrace",
 			flags: func(o *exportOptions, flags *pflag.FlagSet) {
-				flags.Var(&o.MinSize, "min-size", "draw no slices of allocations below this size; counters have them all")
+				flags.Var(&o.MinSize, "min-size", "leave out slices of allocations below this size; counters include all")
 			},
 			passes: eventsOf,
 			write: func(o *exportOptions, w io.Writer, r *export.Recording) error {
@@ -58,26 +58,26 @@ func exportFormats() []exportFormat {
 			},
 		},
 		{
-			name: "csv", short: "The events as comma-separated values", passes: eventsOf,
+			name: "csv", short: "All events as comma-separated values", passes: eventsOf,
 			example: "  memprof export csv run -o run.csv\n  memprof export csv run --process rank0 | head",
 			write:   func(_ *exportOptions, w io.Writer, r *export.Recording) error { return export.CSV(w, r) },
 		},
 		{
-			name: "json", short: "The events as one JSON document, an event a line", passes: eventsOf,
+			name: "json", short: "All events as one JSON document, one event a line", passes: eventsOf,
 			example: "  memprof export json run -o run.json\n  memprof export json run | jq '.processes[0].events | length'",
 			write: func(_ *exportOptions, w io.Writer, r *export.Recording) error {
 				return export.JSON(w, r)
 			},
 		},
 		{
-			name: "torch-snapshot", short: "A snapshot of torch's, for pytorch.org/memory_viz, mosaic", binary: true,
+			name: "torch-snapshot", short: "A PyTorch snapshot, for pytorch.org/memory_viz and mosaic", binary: true,
 			example: "  memprof export torch-snapshot run -o run.pickle\n  memprof export torch-snapshot run --process rank3 -o rank3.pickle",
 			passes: func(run *trace.Run) int64 {
 				return eventsOf(run) * int64(export.SnapshotPasses(1))
 			},
 			write: func(_ *exportOptions, w io.Writer, r *export.Recording) error {
 				if n := len(r.Run.Processes); n != 1 {
-					return exit.Usagef("a snapshot is of one process, and %s has %d: choose one with --process (%s)", r.Run.Dir, n, processNames(r.Run))
+					return exit.Usagef("a snapshot holds one process, and %s has %d: choose one with --process (%s)", r.Run.Dir, n, processNames(r.Run))
 				}
 				return export.TorchSnapshot(w, r, r.Run.Processes[0])
 			},
@@ -89,8 +89,8 @@ func newExportCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export",
 		Short: "Write a recording in the format of another tool",
-		Long: `Writes a recording in the format of another tool. What is exported is streamed:
-host memory is bounded by what was live on the device. The recording itself is
+		Long: `Writes a recording in the format of another tool. Events are streamed: host
+memory is bounded by what was live on the device. The recording itself is
 Parquet, which DuckDB, pandas and Polars read without any export.`,
 		Annotations: exitCodes(exportExits),
 		Example: `  memprof export perfetto run -o run.pftrace
@@ -109,7 +109,7 @@ func (f exportFormat) command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: f.name + " PATH", Short: f.short, Long: f.short + ".",
 		Annotations: exitCodes(exportExits), Example: f.example,
-		Args: exactArgs("a trace"),
+		Args: exactArgs("a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), f, args[0])
 		},
@@ -128,13 +128,13 @@ func (f exportFormat) command() *cobra.Command {
 }
 
 func (o *exportOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringVarP(&o.Output, "output", "o", "", "write to this `file`, whole or not at all (default: standard output)")
-	flags.StringArrayVar(&o.Processes, "process", nil, "only the process of this `name`, as the report has it (rank0, pid4711); may be given several times")
+	flags.StringVarP(&o.Output, "output", "o", "", "write to this `file` (default: standard output)")
+	flags.StringArrayVar(&o.Processes, "process", nil, "export only the process of this `name`, as in the report (rank0, pid4711); may be given several times")
 }
 
 func (o *exportOptions) addPprofFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.At, "at", export.AtPeak, "when: at the peak instant of each device, at its first request that failed, or at the end: peak, oom or end")
-	flags.StringVar(&o.By, "by", "", "frames: stack or module (default: stack where stacks were recorded)")
+	flags.StringVar(&o.At, "at", export.AtPeak, "`instant` of each device: its peak, its first failed request (oom), or the end")
+	flags.StringVar(&o.By, "by", "", "`frames`: stack or module (default: stack, if stacks were recorded)")
 }
 
 func (o *exportOptions) validate() error {
@@ -154,7 +154,7 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 		return err
 	}
 	if f.binary && o.Output == "" && screen.Terminal(stdout) {
-		return exit.Usagef("the format is not for a terminal: give a file with -o")
+		return exit.Usagef("%s is a binary format, not for a terminal: name a file with -o", f.name)
 	}
 	run, err := openRun(path)
 	if err != nil {
@@ -180,7 +180,7 @@ func (o *exportOptions) run(stdout, stderr io.Writer, f exportFormat, path strin
 	return exportError(output.Whole(o.Output, output.Private, write))
 }
 
-// exportError says whose error it is: that of a damaged trace is the input's.
+// exportError makes an error about a damaged recording one of the input.
 func exportError(err error) error {
 	if errors.Is(err, export.ErrNoOOM) {
 		return exit.Input(err)
@@ -194,14 +194,14 @@ func exportError(err error) error {
 	return exit.Input(err)
 }
 
-// choose leaves the processes that --process names.
+// choose keeps the processes that --process names.
 func (o *exportOptions) choose(run *trace.Run) error {
 	if len(o.Processes) == 0 {
 		return nil
 	}
 	for _, name := range o.Processes {
 		if !slices.ContainsFunc(run.Processes, func(p *trace.Process) bool { return p.Name == name }) {
-			return exit.Usagef("--process %q: %s has %s", name, run.Dir, processNames(run))
+			return exit.Usagef("--process %q: no such process in %s: want %s", name, run.Dir, processNames(run))
 		}
 	}
 	run.Processes = slices.DeleteFunc(run.Processes, func(p *trace.Process) bool { return !slices.Contains(o.Processes, p.Name) })

@@ -16,26 +16,26 @@ import (
 
 const hooksExits = "0 done; 2 no compiler, torch or place to write; 3 memprof failed"
 
-// installHook puts the hook's files where processes can load them. A folder that the user
-// named must do; that none of the usual ones does is the machine's trouble.
+// installHook writes the hook's files where processes can load them. If the directory that the user named
+// cannot be used, the error is one of usage; if none of the usual ones can, it is Unrecordable.
 func installHook() (*hooks.Installation, error) {
 	installed, err := hooks.InstallAnywhere()
 	switch {
 	case err == nil:
 		return installed, nil
 	case errors.Is(err, hooks.ErrNotBuilt), os.Getenv("MEMPROF_CACHE") != "":
-		return nil, exit.Usagef("no place for the hook: %w (set MEMPROF_CACHE to a writable directory)", err)
+		return nil, exit.Usagef("the hook cannot be installed: %w (set MEMPROF_CACHE to a directory that you can write)", err)
 	}
-	return nil, recorder.Unrecordable{Err: fmt.Errorf("no place for the hook: %w (set MEMPROF_CACHE to a writable directory)", err)}
+	return nil, recorder.Unrecordable{Err: fmt.Errorf("the hook cannot be installed: %w (set MEMPROF_CACHE to a directory that you can write)", err)}
 }
 
 func newHooksCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "hooks",
-		Short: "Show where the capture hook lies, or compile the torch shim",
-		Long: `The capture hook, the simulated driver, the source of the torch shim and the
-Python package are carried inside memprof and written to a cache directory when
-needed.`,
+		Short: "Print where the capture hook is, or compile the torch shim",
+		Long: `The memprof binary contains the capture hook, the simulated driver, the source
+of the torch shim and the Python package. They are written to a cache directory
+when they are needed.`,
 		Annotations: exitCodes(hooksExits),
 		Example: `  memprof hooks path
   memprof hooks build --python /opt/venv/bin/python3`,
@@ -43,7 +43,7 @@ needed.`,
 			if len(args) == 0 {
 				return nil
 			}
-			return exit.Usagef("hooks has no command %q: path or build", args[0])
+			return exit.Usagef("hooks has no command %q: want path or build", args[0])
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -54,9 +54,9 @@ needed.`,
 func newHooksPathCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "path",
-		Short: "Install the hook if it is not there and print its directory",
-		Long: `Prints the directory that holds libmemprof.so, its functions for other programs
-(capture/memprof.h), sim/, torch/ and the Python package.`,
+		Short: "Install the hook if needed, and print its directory",
+		Long: `Prints the directory with libmemprof.so, capture/memprof.h (functions for other
+programs), sim/, torch/ and the Python package.`,
 		Annotations: exitCodes(hooksExits),
 		Example: `  memprof hooks path
   LD_LIBRARY_PATH=$(memprof hooks path)/sim ./my-cuda-program`,
@@ -82,9 +82,9 @@ func newHooksBuildCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Compile the torch shim for an installed torch",
-		Long: `Compiles the shim against the torch of a Python and prints the file. record does
-this by itself at first use; build it here for machines without a compiler, and
-pass the file to them with record --shim.`,
+		Long: `Compiles the torch shim for the torch of a Python and prints the file's path.
+memprof record does this at first use; build it here for machines without a
+compiler, and give it to them with record --shim.`,
 		Annotations: exitCodes(hooksExits),
 		Example: `  memprof hooks build
   memprof hooks build --python /opt/venv/bin/python3 -o shim.so`,
@@ -98,7 +98,7 @@ pass the file to them with record --shim.`,
 }
 
 func (o *hooksBuildOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Python, "python", "python3", "the Python `program` whose torch to build for")
+	flags.StringVar(&o.Python, "python", "python3", "build for the torch of this Python `program`")
 	flags.StringVarP(&o.Output, "output", "o", "", "copy the shim to this `file`")
 }
 

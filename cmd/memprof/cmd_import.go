@@ -18,8 +18,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-const importExits = `0 imported; 2 wrong usage, no such file, or one that is damaged, hostile or
-  empty; 3 memprof failed`
+const importExits = `0 imported; 2 wrong usage, or a file that is missing, damaged or empty;
+  3 memprof failed`
 
 type importOptions struct {
 	Output string
@@ -31,16 +31,17 @@ func newImportCommand() *cobra.Command {
 	var opts importOptions
 	cmd := &cobra.Command{
 		Use:   "import FORMAT FILE...",
-		Short: "Make a recording of another tool's file",
-		Long: `Turns what another tool recorded into a recording, which report, check, diff,
-tune and export read as any other.
+		Short: "Make a recording from a PyTorch memory snapshot",
+		Long: `Makes a recording from a file of another tool. report, check, diff, tune and
+export read it as any other.
 
 Formats:
-  torch-snapshot  what torch.cuda.memory._dump_snapshot wrote, gzipped or not.
-                  Several files are ranks, in their order. No code in it runs.
+  torch-snapshot  a file of torch.cuda.memory._dump_snapshot, gzipped or not.
+                  Several files are ranks, in their order. No code in a file
+                  is run.
 
-Torch keeps its newest events only. What the snapshot has no begin of was there
-before its first event; the import says how much that is.`,
+PyTorch keeps only its newest events. Memory that was allocated before the first
+of them is in the recording from its beginning; import prints how much.`,
 		Annotations: exitCodes(importExits),
 		Example: `  memprof import torch-snapshot snapshot.pickle -o run && memprof report run
   memprof import torch-snapshot rank0.pickle rank1.pickle -o run`,
@@ -60,8 +61,8 @@ before its first event; the import says how much that is.`,
 }
 
 func (o *importOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringVarP(&o.Output, "output", "o", "", "the `directory` of the recording (required)")
-	flags.BoolVar(&o.Force, "force", false, "replace a recording in the output directory")
+	flags.StringVarP(&o.Output, "output", "o", "", "write the recording to this `directory` (required)")
+	flags.BoolVar(&o.Force, "force", false, "replace the recording in the output directory")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON")
 }
 
@@ -72,7 +73,7 @@ func (o *importOptions) run(stdout io.Writer, format string, files []string) err
 	case len(files) == 0:
 		return exit.Usagef("import %s needs a file", format)
 	case o.Output == "":
-		return exit.Usagef("import needs -o: the directory of the recording")
+		return exit.Usagef("import needs -o DIRECTORY, for the recording")
 	}
 	for _, file := range files { // before anything is made or removed
 		if _, err := existingFile(file); err != nil {
@@ -94,7 +95,7 @@ func (o *importOptions) run(stdout io.Writer, format string, files []string) err
 	return o.print(stdout, made)
 }
 
-// importError is of the input, but for a disk that is full.
+// importError makes an error one of the input, except for a full disk and other failures of files.
 func importError(err error) error {
 	var about *fs.PathError
 	if errors.Is(err, trace.ErrDiskFull) || errors.As(err, &about) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {

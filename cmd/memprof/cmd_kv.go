@@ -23,7 +23,7 @@ import (
 	"github.com/memprof/memprof/report/spell"
 )
 
-const kvExits = "0 simulated; 2 wrong usage, or requests that make no sense; 3 memprof failed"
+const kvExits = "0 simulated; 2 wrong usage, or invalid requests; 3 memprof failed"
 
 type kvOptions struct {
 	Load kvload.Load
@@ -55,38 +55,40 @@ func newKVCommand() *cobra.Command {
 	opts := kvOptions{Ranks: 1, Policies: []string{"max", "pow2", "oracle", "paged:16"}}
 	cmd := &cobra.Command{
 		Use:   "kv (--requests FILE | --synthetic NAME) --model NAME",
-		Short: "Simulate where memory of keys and values goes, by policy",
-		Long: `Serves requests from a simulated memory of keys and values, without any GPU, and
-shows for each policy what its slots, of one token each, were used for. At every
-step they add up:
+		Short: "Simulate KV-cache policies on a stream of requests",
+		Long: `Serves requests from a simulated KV cache, without a GPU, and prints for each
+policy what its slots, of one token each, were used for. At every step these add
+up to all slots:
 
-  token     holds the keys and values of a running request
-  reserve   will hold those of a running request before it ends
-  internal  is of a reservation or a block, and never filled
-  external  is of neither: rounding of the allocator; stranded, free but in no
-            piece that serves the request that waits first; and idle
-  cached    of prompts that have gone, kept until the block is needed (paged)
+  token     hold the keys and values of running requests
+  reserve   will hold those of running requests before they end
+  internal  in a reservation or block, and never filled
+  external  in no reservation or block: rounding of the allocator, stranded
+            (free slots in pieces too small for the first waiting request), and
+            idle
+  cached    of prompts that have ended, kept until the block is needed (paged)
   null      the block of --null-block (paged)
 
 Policies:
 
-  max:L     reserve L tokens for every sequence; max alone, as --max-length has
+  max:L     reserve L tokens for every sequence; max alone takes --max-length
   pow2      reserve the prompt and the output rounded up to a power of two
   oracle    reserve exactly what will be needed
   paged:B   take blocks of B tokens as they are needed
   vmm:PAGE  map pages behind contiguous addresses as they are needed
 
-The first three place their reservations with a buddy allocator, or as in
-max/firstfit or max:2048/bestfit.
+The first three place reservations with a buddy allocator; a suffix chooses
+another, as in max/firstfit or max:2048/bestfit.
 
-In a step every running request gets a token. Requests are admitted in their
-order: behind one that finds no room all wait. Where a running one finds none,
-the latest gives up all it has, and nothing new is admitted before it is back.
-What fits into no empty memory is rejected.
+In a step every running request gets a token. Requests are admitted in order: if
+the first waiting one does not fit, all wait. If a running request needs memory
+and there is none, the request that was admitted last is preempted and loses its
+memory, and nothing new is admitted before it is back. A request that does not
+fit into the empty cache is rejected.
 
 Requests are CSV with named columns (prompt and output lengths; Azure's names
-are known) or JSONL (Mooncake's). Those without times meet a queue that is never
-empty.`,
+are known) or JSONL (Mooncake's). Requests without arrival times wait in a queue
+that is never empty.`,
 		Annotations: exitCodes(kvExits),
 		Example: `  memprof kv --requests trace.csv --model opt-13b --memory 12GiB -o plots
   memprof kv --synthetic sharegpt --rate 2 --duration 1h --sampling parallel:4 \
@@ -108,30 +110,30 @@ empty.`,
 
 func (o *kvOptions) addFlags(flags *pflag.FlagSet) {
 	o.Load.AddFlags(flags)
-	flags.StringVar(&o.Model, "model", "", "shape of the model, by `name`; an unknown one lists them")
-	flags.Var(&o.BytesPerToken, "bytes-per-token", "instead of --model: keys and values of a token on each GPU")
-	flags.IntVar(&o.MaxLength, "max-length", 0, "longest sequence in `tokens` (default: the model's)")
-	flags.Var(&o.Memory, "memory", "for keys and values on each GPU")
-	flags.Var(&o.Card, "card", "memory of each GPU: its division is shown, and what weights and rest leave is --memory's default")
-	flags.Var(&o.Rest, "rest", "with --card: what neither weights nor keys and values take, at least")
-	flags.IntVar(&o.Ranks, "tensor-parallel", o.Ranks, "divide the heads over `N` GPUs")
-	flags.StringSliceVar(&o.Policies, "policy", o.Policies, "what to simulate, a `list` with commas")
-	flags.StringVar(&o.Sampling, "sampling", "greedy", "sequences of a prompt, and `how` they go on: greedy, parallel:N or beam:N")
-	flags.StringVar(&o.Preempt, "preempt", "recompute", "`what` becomes of the preempted: recompute drops them, swap copies them to the host (not under contiguous policies)")
-	flags.Var(&o.Swap, "swap-memory", "of the host, for --preempt swap (default: as much as the GPU has)")
-	flags.Float64Var(&o.Watermark, "watermark", 0.01, "`share` of blocks or pages that admission leaves free (paged, vmm)")
-	flags.BoolVar(&o.NullBlock, "null-block", false, "set aside a block that is never handed out, as vLLM does")
-	flags.DurationVar(&o.StepTime, "step-time", 25*time.Millisecond, "how long a step of all that run takes, in which each gets a token")
-	flags.Int64Var(&o.Steps, "steps", 0, "end after `N` steps (default: when all requests are through)")
-	flags.Int64Var(&o.Warmup, "warmup", 0, "leave the first `N` steps out of means")
-	flags.Int64Var(&o.At, "at", 0, "show block tables and blocks after step `N` (paged); with -o, draw them")
+	flags.StringVar(&o.Model, "model", "", "`name` of the model; an unknown name lists them")
+	flags.Var(&o.BytesPerToken, "bytes-per-token", "bytes of keys and values per token on each GPU, instead of --model")
+	flags.IntVar(&o.MaxLength, "max-length", 0, "most `tokens` in a sequence (default: the model's)")
+	flags.Var(&o.Memory, "memory", "memory of the KV cache on each GPU")
+	flags.Var(&o.Card, "card", "memory of each GPU: the report shows its division, and --memory is by default what weights and --rest leave")
+	flags.Var(&o.Rest, "rest", "with --card: memory for neither weights nor KV cache")
+	flags.IntVar(&o.Ranks, "tensor-parallel", o.Ranks, "divide the attention heads over `N` GPUs")
+	flags.StringSliceVar(&o.Policies, "policy", o.Policies, "policies to simulate, a `list` with commas")
+	flags.StringVar(&o.Sampling, "sampling", "greedy", "`sampling` of each prompt: greedy, parallel:N or beam:N (N sequences)")
+	flags.StringVar(&o.Preempt, "preempt", "recompute", "what `happens` to preempted requests: recompute drops their cache, swap copies it to the host (paged and vmm only)")
+	flags.Var(&o.Swap, "swap-memory", "host memory for --preempt swap (default: as much as --memory)")
+	flags.Float64Var(&o.Watermark, "watermark", 0.01, "`share` of blocks or pages that stay free when requests are admitted (paged, vmm)")
+	flags.BoolVar(&o.NullBlock, "null-block", false, "keep one block unused, as vLLM does")
+	flags.DurationVar(&o.StepTime, "step-time", 25*time.Millisecond, "`time` of a step, in which every running request gets a token")
+	flags.Int64Var(&o.Steps, "steps", 0, "end after `N` steps (default: when all requests are done)")
+	flags.Int64Var(&o.Warmup, "warmup", 0, "leave the first `N` steps out of the means")
+	flags.Int64Var(&o.At, "at", 0, "print block tables and blocks after step `N` (paged); with -o, also draw them")
 	o.formatFlags.add(flags)
 	flags.StringVarP(&o.Output, "output", "o", "", "draw plots into this `directory`")
 }
 
-// run prints nothing before every policy is through.
+// run simulates every policy before it prints anything.
 func (o *kvOptions) run(cmd *cobra.Command) error {
-	if err := o.formatFlags.settle(); err != nil {
+	if err := o.formatFlags.validate(); err != nil {
 		return err
 	}
 	k, model, err := o.memory()
@@ -148,7 +150,7 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 	}
 	paged := func(p kvcache.Policy) bool { return p.Kind == kvcache.Paged }
 	if o.At > 0 && !slices.ContainsFunc(policies, paged) {
-		return exit.Usagef("--at shows blocks, and no policy has any: want paged:B")
+		return exit.Usagef("--at prints blocks, and no policy here has any: add paged:B to --policy")
 	}
 	if o.Output != "" {
 		if err := os.MkdirAll(o.Output, 0o755); err != nil {
@@ -171,7 +173,7 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 		}
 		k.Results = append(k.Results, result)
 		if o.At > 0 && paged(p) && result.Map == nil {
-			screen.Complain(cmd.ErrOrStderr(), fmt.Sprintf("%s ended before step %d, so its blocks are not shown", p, o.At))
+			screen.Complain(cmd.ErrOrStderr(), fmt.Sprintf("no blocks of %s: it ended before step %d (--at)", p, o.At))
 		}
 	}
 	if err := o.print(cmd.OutOrStdout(), k); err != nil {
@@ -180,7 +182,8 @@ func (o *kvOptions) run(cmd *cobra.Command) error {
 	return o.draw(cmd.ErrOrStderr(), k)
 }
 
-// memory is what of the flags is about the model and its card; the model is nil if unknown.
+// memory reads the flags about the model and the memory of its GPUs. The model is nil if only
+// --bytes-per-token is known.
 func (o *kvOptions) memory() (*kv.Simulation, *kvcache.Model, error) {
 	k := &kv.Simulation{Ranks: o.Ranks, Memory: int64(o.Memory), BytesPerToken: int64(o.BytesPerToken)}
 	if (o.Model == "") == (o.BytesPerToken == 0) {
@@ -202,9 +205,9 @@ func (o *kvOptions) memory() (*kv.Simulation, *kvcache.Model, error) {
 	}
 	switch {
 	case o.Card > 0 && model == nil:
-		return nil, nil, exit.Usagef("--card needs --model, whose weights it holds")
+		return nil, nil, exit.Usagef("--card needs --model, for the size of the weights")
 	case o.Rest > 0 && o.Card == 0:
-		return nil, nil, exit.Usagef("--rest needs --card, of which it is a part")
+		return nil, nil, exit.Usagef("--rest needs --card: it is a part of that memory")
 	case o.Card > 0:
 		card, err := model.Split(int64(o.Card), o.Ranks, k.Memory, int64(o.Rest))
 		if err != nil {
@@ -212,15 +215,15 @@ func (o *kvOptions) memory() (*kv.Simulation, *kvcache.Model, error) {
 		}
 		k.Card, k.Memory = &card, card.KV
 	case o.Memory == 0:
-		return nil, nil, exit.Usagef("kv needs memory for keys and values: --memory or --card, of more than 0 bytes")
+		return nil, nil, exit.Usagef("kv needs memory for the KV cache: --memory or --card, more than 0 bytes")
 	}
 	if k.Memory < k.BytesPerToken {
-		return nil, nil, exit.Usagef("--memory %d: not enough for one token of %d bytes", k.Memory, k.BytesPerToken)
+		return nil, nil, exit.Usagef("--memory %d: less than one token of %d bytes", k.Memory, k.BytesPerToken)
 	}
 	return k, model, nil
 }
 
-// simulation is what all policies have in common.
+// simulation returns the options that all policies share.
 func (o *kvOptions) simulation(k *kv.Simulation) (kvcache.Options, error) {
 	base := kvcache.Options{
 		Capacity: k.Memory / k.BytesPerToken, MaxLength: o.MaxLength, Watermark: o.Watermark, NullBlock: o.NullBlock,
@@ -234,9 +237,9 @@ func (o *kvOptions) simulation(k *kv.Simulation) (kvcache.Options, error) {
 	}
 	switch {
 	case o.MaxLength < 0 || o.Steps < 0 || o.Warmup < 0 || o.At < 0:
-		return base, exit.Usagef("--max-length, --steps, --warmup and --at are not negative")
+		return base, exit.Usagef("--max-length, --steps, --warmup and --at: want 0 or more")
 	case o.Swap > 0 && o.Preempt != "swap":
-		return base, exit.Usagef("--swap-memory needs --preempt swap, whose blocks it holds")
+		return base, exit.Usagef("--swap-memory needs --preempt swap")
 	case o.StepTime <= 0:
 		return base, exit.Usagef("--step-time %v: want more than 0", o.StepTime)
 	case !(o.Watermark >= 0 && o.Watermark < 1):
@@ -275,7 +278,7 @@ func parseSampling(text string) (kvcache.Sampling, error) {
 	return s, nil
 }
 
-// policies are those of the flag; limit is what max reserves that says no length.
+// policies parses --policy. limit is the length that max reserves if it names none; 0 if unknown.
 func (o *kvOptions) policies(model *kvcache.Model, limit int) ([]kvcache.Policy, error) {
 	if len(o.Policies) == 0 {
 		return nil, exit.Usagef("--policy names no policy")
@@ -284,7 +287,7 @@ func (o *kvOptions) policies(model *kvcache.Model, limit int) ([]kvcache.Policy,
 	for _, text := range o.Policies {
 		if allocator, ok := strings.CutPrefix(text, "max"); ok && (allocator == "" || allocator[0] == '/') {
 			if limit == 0 {
-				return nil, exit.Usagef("--policy %s reserves as much as a sequence can have, and nothing says how much: want --max-length, or max:LENGTH%s", text, allocator)
+				return nil, exit.Usagef("--policy %s reserves the longest sequence, which is not known: give --max-length, or max:LENGTH%s", text, allocator)
 			}
 			text = fmt.Sprintf("max:%d%s", limit, allocator)
 		}
@@ -295,7 +298,7 @@ func (o *kvOptions) policies(model *kvcache.Model, limit int) ([]kvcache.Policy,
 		}
 		if p.Kind == kvcache.VMM {
 			if model == nil {
-				return nil, exit.Usagef("--policy %s needs --model, whose layers have pages of their own", text)
+				return nil, exit.Usagef("--policy %s needs --model, since each layer has its own pages", text)
 			}
 			p.TokenSize, p.Tensors = model.TensorTokenBytes(o.Ranks), model.Tensors()
 		}
@@ -304,7 +307,7 @@ func (o *kvOptions) policies(model *kvcache.Model, limit int) ([]kvcache.Policy,
 	return policies, nil
 }
 
-// swapBlocks is what --swap-memory holds in the policy's unit: blocks, or rows of pages.
+// swapBlocks returns how many of the policy's units --swap-memory holds: blocks, or rows of pages.
 func (o *kvOptions) swapBlocks(p kvcache.Policy, bytesPerToken int64) int64 {
 	unit := int64(p.Block) * bytesPerToken
 	if p.Kind == kvcache.VMM {

@@ -21,8 +21,8 @@ import (
 	"github.com/memprof/memprof/hooks"
 )
 
-const recordExits = `the job's own code; 128+n when signal n ended it; 126 not executable;
-  127 not found; 2 memprof refused before the job was started`
+const recordExits = `the job's own code; 128+n if signal n ended it; 126 not executable;
+  127 not found; 2 wrong usage: the job was not started`
 
 type recordOptions struct {
 	Output         string
@@ -49,16 +49,17 @@ func newRecordCommand() *cobra.Command {
 	var opts recordOptions
 	cmd := &cobra.Command{
 		Use:   "record [flags] -- COMMAND [ARGUMENT]...",
-		Short: "Run a job and record its GPU memory",
-		Long: `Runs a command in the foreground with memprof's allocator under it and writes
-every allocation, free and growth to a directory. The job needs no change: torch
-is served through a shim, other libraries are watched where they call CUDA.
-Signals are handed on, and trouble of memprof's own ends the recording, never
-the job.
+		Short: "Run a job and record its GPU memory allocations",
+		Long: `Runs a command in the foreground and writes every GPU memory allocation, free
+and growth to a directory. The job's code does not change: a shim gives PyTorch
+memprof's allocator (--allocator native keeps PyTorch's own and observes it),
+and other libraries' calls of the CUDA API are seen and recorded. Signals are
+passed on to the job. If memprof itself fails, the recording ends and the job
+goes on.
 
-How much memory the job takes is decided by the allocator's policy: --preset,
-and flags that override single values of it. memprof tune says which suit a
-recorded job. With --no-trace the job runs under the policy unrecorded.`,
+--preset, and flags that override single values of it, choose the allocator's
+policy, which decides how much memory the job takes. memprof tune recommends one
+for a recorded job; --no-trace uses it without recording.`,
 		Annotations: exitCodes(recordExits),
 		Example: `  memprof record -o run -- python3 train.py --iterations 20
   memprof record --device sim --sim-memory 16GiB -- ./my-cuda-program`,
@@ -75,20 +76,20 @@ func (o *recordOptions) addFlags(flags *pflag.FlagSet) {
 	o.flags = flags
 	flags.SetInterspersed(false) // flags behind the command are the command's, with or without --
 	flags.StringVarP(&o.Output, "output", "o", "", "write the recording to this `directory` (default memprof-COMMAND-TIME)")
-	flags.BoolVar(&o.Force, "force", false, "replace the recording that is in the directory")
-	flags.StringVar(&o.Allocator, "allocator", "bfc", "who serves tensors: bfc, memprof's allocator; or native, torch's own, which is only watched")
-	flags.StringVar(&o.Device, "device", "auto", "real, sim, or auto: real where there is a GPU, else the simulated one")
+	flags.BoolVar(&o.Force, "force", false, "replace the recording in the output directory")
+	flags.StringVar(&o.Allocator, "allocator", "bfc", "`allocator` of tensors: bfc is memprof's; native is PyTorch's own, which memprof observes")
+	flags.StringVar(&o.Device, "device", "auto", "`device`: real, sim, or auto, which is real where there is a GPU and else sim")
 	flags.Var(&o.SimMemory, "sim-memory", "memory of each simulated device (default 80GiB)")
 	o.Policy.add(flags, func(*bfc.Dimension) bool { return true })
 	flags.Var(&o.BackupLimit, "backup-limit", "most pinned host memory for the content of paused tags (default: no limit)")
-	flags.BoolVar(&o.NoTrace, "no-trace", false, "run the job on memprof's allocator without recording it")
-	flags.BoolVar(&o.Serve, "serve", false, "serve other programs and libraries too (CUDA, CuPy, JAX; not NCCL, NVSHMEM, UCX)")
-	flags.StringVar(&o.Attribution, "attribution", "modules", "what is told of each request: modules (with phases and labels), phases, or none")
-	flags.StringVar(&o.Stacks, "stacks", "none", "call stacks of requests: python, or none")
-	flags.BoolVar(&o.RequireTensors, "require-tensors", false, "refuse to start when the torch shim cannot be built")
-	flags.StringVar(&o.Shim, "shim", "", "use the torch shim in this `file`, as memprof hooks build makes it")
-	flags.StringVar(&o.Spool, "spool", "", "keep unfinished events in this `directory` (default: in the recording)")
-	flags.BoolVarP(&o.Quiet, "quiet", "q", false, "print only what went wrong")
+	flags.BoolVar(&o.NoTrace, "no-trace", false, "run the job on memprof's allocator and record nothing")
+	flags.BoolVar(&o.Serve, "serve", false, "also serve cudaMalloc and other calls of the CUDA API (CuPy, JAX, CUDA programs; not NCCL, NVSHMEM, UCX)")
+	flags.StringVar(&o.Attribution, "attribution", "modules", "`what` to record about each allocation: modules (with phases and labels), phases, or none")
+	flags.StringVar(&o.Stacks, "stacks", "none", "call `stacks` to record with each allocation: python or none")
+	flags.BoolVar(&o.RequireTensors, "require-tensors", false, "do not start the job if the torch shim cannot be built")
+	flags.StringVar(&o.Shim, "shim", "", "use the torch shim in this `file`, built by memprof hooks build")
+	flags.StringVar(&o.Spool, "spool", "", "keep events that are not yet in the recording in this `directory` (default: in the recording)")
+	flags.BoolVarP(&o.Quiet, "quiet", "q", false, "print problems only")
 }
 
 func (o *recordOptions) validate() error {
@@ -109,16 +110,16 @@ func (o *recordOptions) validate() error {
 		return exit.Usagef("%w", err)
 	}
 	if policy.Growth == bfc.None && policy.Limit == 0 {
-		return exit.Usagef("--growth none takes all memory at once: it needs a --limit")
+		return exit.Usagef("--growth none reserves the whole limit at once: give --limit")
 	}
 	if err := o.validateNative(); err != nil {
 		return err
 	}
 	if o.NoTrace && (o.Output != "" || o.Spool != "" || o.Allocator != "bfc" || o.Stacks != "none") {
-		return exit.Usagef("--no-trace records nothing: --output, --spool, --stacks and --allocator native are for recordings")
+		return exit.Usagef("--no-trace records nothing: remove --output, --spool, --stacks and --allocator native")
 	}
 	if o.SimMemory != 0 && o.Device == "real" {
-		return exit.Usagef("--sim-memory is for --device sim")
+		return exit.Usagef("--sim-memory needs --device sim or auto")
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-const recoverExits = "0 recovered, or nothing was left to do; 2 no recording there; 3 memprof failed"
+const recoverExits = "0 recovered, or nothing left to do; 2 no recording there; 3 memprof failed"
 
 type recoverOptions struct {
 	Wait bool
@@ -29,10 +29,10 @@ func newRecoverCommand() *cobra.Command {
 	var opts recoverOptions
 	cmd := &cobra.Command{
 		Use:   "recover DIR",
-		Short: "Finish a recording whose recorder was killed or ran out of disk",
-		Long: `Turns what is left in the spool of a recording into the rest of its trace.
-Everything that the job had been given is there, whatever ended memprof or the
-job.`,
+		Short: "Complete a recording after a crash or a full disk",
+		Long: `Completes a recording whose recorder was killed or ran out of disk, from the
+events in its spool. Every event that the job wrote is in it, whether memprof or
+the job ended first.`,
 		Annotations: exitCodes(recoverExits),
 		Example: `  memprof recover run
   memprof recover --wait run`,
@@ -49,8 +49,8 @@ job.`,
 }
 
 func (o *recoverOptions) addFlags(flags *pflag.FlagSet) {
-	flags.BoolVar(&o.Wait, "wait", false, "collect until the processes of the recording that still run have ended")
-	flags.BoolVar(&o.Now, "now", false, "cut off the processes of the recording that still run: what they do from now on is not recorded")
+	flags.BoolVar(&o.Wait, "wait", false, "go on recording until the job's remaining processes have ended")
+	flags.BoolVar(&o.Now, "now", false, "stop recording the job's remaining processes now; they go on unrecorded")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON")
 }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/replay"
 )
 
-const replayExits = `0 replayed, whatever was refused; 2 wrong usage, or an operation that makes no
-  sense; 3 memprof failed`
+const replayExits = `0 replayed, even if requests failed; 2 wrong usage, or an invalid operation;
+  3 memprof failed`
 
 type replayOptions struct {
 	Ops         string
@@ -54,21 +54,19 @@ func newReplayCommand() *cobra.Command {
 	opts := replayOptions{Memory: "vmm", Granularity: 2 << 20}
 	cmd := &cobra.Command{
 		Use:   "replay --ops FILE --limit SIZE",
-		Short: "Run hand-written requests through the model of the allocator",
-		Long: `Runs a sequence of requests through the model of the allocator, without any GPU,
-and shows where each block would lie. The operations are one a line:
+		Short: "Run hand-written requests through the allocator's model",
+		Long: `Runs a sequence of requests through the model of the allocator, without a GPU,
+and prints where each block lies. One operation a line:
 
-  alloc NAME SIZE   ask for SIZE bytes, like 2.5M (K, M, G: powers of 1024)
+  alloc NAME SIZE   request SIZE bytes, like 2.5M (K, M, G: powers of 1024)
   free NAME         free that block
   gc                release all idle regions
   iteration         end an iteration, for --trim and --placement
   # comment         to the end of the line
 
-Memory is bounded by the blocks in use, whose names may take 256 MiB; results
-wait among temporary files until the last operation made sense.
-
-It models one heap. Arenas for small requests are for the hook and tune: see
---small-arenas of record and of tune.`,
+The model has one heap. Arenas for small requests exist in record and tune (see
+--small-arenas there). Memory grows with the blocks in use, whose names may take
+256 MiB; results are kept in a temporary file until the last operation is read.`,
 		Annotations: exitCodes(replayExits),
 		Example: `  memprof replay --ops requests.ops --limit 80GiB
   printf 'alloc a 3M\nfree a\n' | memprof replay --ops - --limit 1GiB --json`,
@@ -85,7 +83,7 @@ It models one heap. Arenas for small requests are for the hook and tune: see
 				}
 			}
 			if cmd.Flags().Changed("physical") && opts.Physical == 0 {
-				return exit.Usagef("--physical 0: a device without memory refuses all; leave it out for one without end")
+				return exit.Usagef("--physical 0: want more than 0 bytes; without the flag the device is unlimited")
 			}
 			return runReplay(cmd.OutOrStdout(), cmd.InOrStdin(), opts)
 		},
@@ -96,14 +94,14 @@ It models one heap. Arenas for small requests are for the hook and tune: see
 
 func (o *replayOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Ops, "ops", "", "`file` of operations; - for stdin")
-	flags.Var(&o.Limit, "limit", "most that the allocator reserves (required)")
+	flags.Var(&o.Limit, "limit", "most bytes that the allocator may reserve (required)")
 	o.Policy.addReplayed(flags)
 	flags.BoolVar(&o.GC, "gc", false, "release idle regions before a request fails")
-	flags.Float64Var(&o.Fraction, "fragmentation-fraction", 0, "split where more than this share of the limit would be left, not 128 MiB")
-	flags.Var(&o.Headroom, "headroom", "growth beyond a request leaves this much of --physical free")
-	flags.StringVar(&o.Memory, "memory", o.Memory, "vmm (growths coalesce) or separate (each growth a region of its own)")
-	flags.Var(&o.Physical, "physical", "what the device has, and refuses beyond (default no end)")
-	flags.Var(&o.Granularity, "granularity", "what vmm pads growths to")
+	flags.Float64Var(&o.Fraction, "fragmentation-fraction", 0, "split a chunk if more than this `share` of the limit would be left over (default: 128 MiB)")
+	flags.Var(&o.Headroom, "headroom", "bytes of --physical that a growth beyond the request leaves free")
+	flags.StringVar(&o.Memory, "memory", o.Memory, "`kind` of memory: vmm, where growths join, or separate, where each growth is a region")
+	flags.Var(&o.Physical, "physical", "memory of the device (default: unlimited)")
+	flags.Var(&o.Granularity, "granularity", "unit that vmm rounds growths up to")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON")
 }
 

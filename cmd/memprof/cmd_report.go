@@ -23,7 +23,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-const reportExits = "0 reported; 2 no such trace, or a damaged one; 3 memprof failed"
+const reportExits = "0 reported; 2 wrong usage, or a missing or damaged recording; 3 memprof failed"
 
 type reportOptions struct {
 	formatFlags
@@ -40,20 +40,21 @@ func newReportCommand() *cobra.Command {
 	var opts reportOptions
 	cmd := &cobra.Command{
 		Use:   "report PATH...",
-		Short: "Say where the memory of a recording went",
-		Long: `Prints, for each process and device of a recording, where its memory went: the
-peak, who held it, growths, iterations, leaks. With the text come plots as PNG
-and SVG beside the trace, where it can be written. JSON, Markdown and --table
-come without, unless --plots says where plots go. With --html it writes one page
-instead, to look at any instant; it needs no network and nothing beside itself.
-Of a recording in progress it reports what there is so far.`,
+		Short: "Print where the memory of a recording went",
+		Long: `Prints, for each process and device of a recording, where its memory went:
+findings first, then tables of the peak, of live allocations by module, category
+and phase, of growths, iterations and leaks. The text comes with plots (PNG and
+SVG), written into the recording where that is possible; JSON and Markdown come
+without, unless --plots names a directory. --html writes one page instead, which
+shows memory at any instant and needs no network and no other file. A recording
+in progress is reported up to now.`,
 		Annotations: exitCodes(reportExits),
 		Example: `  memprof report run
   memprof report --format markdown run > summary.md
   memprof report --html run
   memprof report --at 48213 run
   memprof report --table paper zoo/*`,
-		Args: someArgs("a trace"),
+		Args: someArgs("a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args)
 		},
@@ -69,30 +70,30 @@ Of a recording in progress it reports what there is so far.`,
 func (o *reportOptions) addFlags(flags *pflag.FlagSet) {
 	o.formatFlags.add(flags)
 	flags.BoolVar(&o.NoPlots, "no-plots", false, "draw no plots")
-	flags.Var(&o.Card, "card", "hold plans of sleep and wake against a card of this size (default: the recorded one)")
-	flags.StringVar(&o.Plots, "plots", "", "draw plots into this `directory` (default: with text beside the trace, else none)")
-	flags.StringVarP(&o.Output, "output", "o", "", "as --plots; or write the page into this `directory`, or to a file that ends in .html (default: beside the trace)")
-	flags.BoolVar(&o.HTML, "html", false, "write report.html, a page of its own, in place of text and plots")
-	flags.Var(&o.At, "at", "what memory was like right after the event `SEQ` of each process, exactly")
-	flags.StringVar(&o.Table, "table", "", "instead, one table over all recordings: paper, the BFC paper's; a PATH may be a folder of recordings")
+	flags.Var(&o.Card, "card", "plan pauses and resumes for a GPU of this size (default: the recorded one)")
+	flags.StringVar(&o.Plots, "plots", "", "draw plots into this `directory` (default: with text, into the recording; else none)")
+	flags.StringVarP(&o.Output, "output", "o", "", "as --plots; with --html, write the page into this `directory`, or to a file that ends in .html (default: into the recording)")
+	flags.BoolVar(&o.HTML, "html", false, "write the report as one page, report.html, instead of text and plots")
+	flags.Var(&o.At, "at", "report memory as it was right after event `SEQ` of each process")
+	flags.StringVar(&o.Table, "table", "", "print one table over all recordings instead: `paper` is the BFC paper's; PATH may be a folder of recordings")
 }
 
-// settle works out the format, and refuses what makes no sense together.
-func (o *reportOptions) settle() error {
-	if err := o.formatFlags.settle(); err != nil {
+// validate sets the format and refuses flags that contradict each other.
+func (o *reportOptions) validate() error {
+	if err := o.formatFlags.validate(); err != nil {
 		return err
 	}
 	switch {
 	case o.HTML && o.Format != "text":
 		return exit.Usagef("--html and %s: choose one", o.Format)
 	case o.At.given && (o.HTML || o.Table != ""):
-		return exit.Usagef("--at goes with text, markdown and JSON")
+		return exit.Usagef("--at prints text, markdown or JSON: remove --html or --table")
 	case o.HTML && o.Table != "":
-		return exit.Usagef("--table goes with text, markdown and JSON")
+		return exit.Usagef("--table prints text, markdown or JSON: remove --html")
 	case o.Card != 0 && (o.At.given || o.Table != ""):
-		return exit.Usagef("--card: --at and --table have no plans to hold against a card")
+		return exit.Usagef("--card: --at and --table print no resume plan: remove one")
 	case o.Plots != "" && (o.HTML || o.At.given):
-		return exit.Usagef("--plots: --html and --at draw none")
+		return exit.Usagef("--plots: --html and --at draw no plots: remove one")
 	case o.Plots != "" && o.NoPlots:
 		return exit.Usagef("--plots and --no-plots: choose one")
 	case o.Plots != "" && o.Output != "":
@@ -101,23 +102,23 @@ func (o *reportOptions) settle() error {
 	return nil
 }
 
-// plotsDir is where the user wants plots; "" is nowhere said.
+// plotsDir is the directory for plots that the user named, or "".
 func (o *reportOptions) plotsDir() string { return cmp.Or(o.Plots, o.Output) }
 
-// makePlotsDir makes the directory that plots are wanted in.
+// makePlotsDir creates the directory that the user named for plots.
 func (o *reportOptions) makePlotsDir() error {
 	dir := o.plotsDir()
 	if dir == "" || o.NoPlots {
 		return nil
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return exit.Usagef("%s, for plots, cannot be created: %w", dir, err)
+		return exit.Usagef("plots: directory %s cannot be created: %w", dir, err)
 	}
 	return nil
 }
 
 func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
-	if err := o.settle(); err != nil {
+	if err := o.validate(); err != nil {
 		return err
 	}
 	switch {
@@ -163,7 +164,7 @@ func (o *reportOptions) run(stdout, stderr io.Writer, paths []string) error {
 	return nil
 }
 
-// chooseCard has plans held against the card that was asked for, and says where there is no plan.
+// chooseCard sets the size of the GPU that resume plans are for, and warns if there is no plan.
 func (o *reportOptions) chooseCard(stderr io.Writer, results []*analysis.Result) {
 	if o.Card == 0 {
 		return
@@ -178,17 +179,17 @@ func (o *reportOptions) chooseCard(stderr io.Writer, results []*analysis.Result)
 		}
 	}
 	if plans == 0 {
-		fmt.Fprintln(stderr, "memprof: warning: --card has no effect: no memory of these recordings has a tag that can be paused")
+		fmt.Fprintln(stderr, "memprof: warning: --card has no effect: these recordings have no tagged memory that could be paused")
 	}
 }
 
-// warn says what is odd about a recording.
+// warn prints the warnings about a recording, and the problems while it was recorded.
 func warn(stderr io.Writer, run *trace.Run) {
 	for _, warning := range run.Warnings {
 		screen.Remark(stderr, "warning", warning)
 	}
 	for _, problem := range run.Info.Problems {
-		screen.Remark(stderr, "problem of the recording", problem)
+		screen.Remark(stderr, "problem while recording", problem)
 	}
 }
 
@@ -202,8 +203,8 @@ func (o *reportOptions) print(stdout io.Writer, results []*analysis.Result) erro
 	return report.Text(stdout, results, screen.Options(stdout))
 }
 
-// draw makes the plots of every process where they are wanted. Of several recordings the names
-// start with the recording's.
+// draw writes the plots of every process into the directory that the user named. With several recordings,
+// file names begin with the recording's name.
 func (o *reportOptions) draw(stderr io.Writer, runs []recording.Recording) error {
 	for _, run := range runs {
 		for _, result := range run.Results {
@@ -219,20 +220,20 @@ func (o *reportOptions) draw(stderr io.Writer, runs []recording.Recording) error
 	return nil
 }
 
-// drawBeside makes the plots of every process beside its trace. Nobody asked for them: where they
-// cannot be written, it says so and the report stands.
+// drawBeside writes the plots of every process into its recording. The user did not ask for them, so if they
+// cannot be written it only says so.
 func drawBeside(stderr io.Writer, runs []recording.Recording) {
 	for _, run := range runs {
 		for _, result := range run.Results {
 			if err := drawProcess(stderr, run.Run.Dir, result.Process, result); err != nil {
-				screen.Complain(stderr, fmt.Sprintf("no plots of %s: %v (--plots DIR draws them elsewhere)", run.Path, err))
+				screen.Complain(stderr, fmt.Sprintf("no plots of %s: %v (--plots DIR writes them elsewhere)", run.Path, err))
 				break
 			}
 		}
 	}
 }
 
-// drawProcess makes the plots of a process and names the files.
+// drawProcess writes the plots of a process and prints the names of the files.
 func drawProcess(stderr io.Writer, dir, prefix string, result *analysis.Result) error {
 	files, err := report.WritePlots(dir, prefix, result)
 	for _, file := range files {
@@ -298,7 +299,7 @@ type eventFlag struct {
 func (f *eventFlag) Set(text string) error {
 	seq, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || seq < 0 {
-		return fmt.Errorf("want the number of an event, from 0")
+		return fmt.Errorf("want the number of an event, 0 or more")
 	}
 	f.seq, f.given = seq, true
 	return nil
@@ -313,10 +314,10 @@ func (f *eventFlag) String() string {
 
 func (*eventFlag) Type() string { return "event" }
 
-// pagePoints is how finely a page tells the course of a device: so many stretches of time.
+// pagePoints is the number of intervals of time that a page divides a device's curves into.
 const pagePoints = 16384
 
-// page writes the page of one or several recordings and names it.
+// page writes the page of one or several recordings and prints its name.
 func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 	runs, err := analyzeWith(paths, analysis.Options{Explore: true, MaxPoints: pagePoints, Top: 64})
 	if err != nil {
@@ -354,14 +355,14 @@ func (o *reportOptions) page(stderr io.Writer, paths []string) error {
 		write = output.Whole
 	}
 	if err := write(file, output.Private, func(w io.Writer) error { return report.HTML(w, p) }); err != nil {
-		return fmt.Errorf("%w (-o names another place)", err)
+		return fmt.Errorf("%w (-o DIR writes it elsewhere)", err)
 	}
 	screen.Complain(stderr, "wrote "+file)
 	return nil
 }
 
-// pageFile is where the page goes: -o, a file if it ends like one, or else into the directory it
-// names; otherwise beside the first recording. Named says that the user gave the file's whole name.
+// pageFile returns the path of the page: -o itself if it ends in .html, else report.html in the directory of -o,
+// or without -o in the first recording. named says that the user gave the name of the file.
 func (o *reportOptions) pageFile(runs []recording.Recording) (path string, named bool, err error) {
 	if strings.HasSuffix(o.Output, ".html") || strings.HasSuffix(o.Output, ".htm") {
 		return o.Output, true, nil

@@ -15,8 +15,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// paper prints the BFC paper's table over all recordings, and draws its figures where they are wanted.
-// Recordings that cannot be read are left out of it, and are an error in the end.
+// paper prints the BFC paper's table over all recordings, and draws its figures if a directory was named.
+// Recordings that cannot be read are left out of the table, and their errors are returned at the end.
 func (o *reportOptions) paper(stdout, stderr io.Writer, paths []string) error {
 	paths, err := recordingsIn(paths)
 	if err != nil {
@@ -29,19 +29,19 @@ func (o *reportOptions) paper(stdout, stderr io.Writer, paths []string) error {
 	return cmp.Or(o.writePaper(stdout, stderr, study), unread)
 }
 
-// studyOf analyzes recordings. Errors are those of all that could not be read.
+// studyOf analyzes recordings. The error joins those of all that could not be read.
 func studyOf(stderr io.Writer, paths []string) (*analysis.Study, error) {
 	study := &analysis.Study{}
 	var unread []error
 	for _, path := range paths {
 		name := filepath.Base(filepath.Clean(path))
 		run, err := analyze(path, analysis.Options{})
-		if errors.Is(err, trace.ErrEmpty) { // whole, but of a job that failed early, say
-			study.LeftOut = append(study.LeftOut, analysis.StudyGap{Name: name, Why: "no process of it used a GPU"})
+		if errors.Is(err, trace.ErrEmpty) { // the recording is whole, but its job may have failed early
+			study.LeftOut = append(study.LeftOut, analysis.StudyGap{Name: name, Why: "no process used a GPU"})
 			continue
 		}
 		if err != nil {
-			study.LeftOut = append(study.LeftOut, analysis.StudyGap{Name: name, Why: "it cannot be read"})
+			study.LeftOut = append(study.LeftOut, analysis.StudyGap{Name: name, Why: "the recording cannot be read"})
 			unread = append(unread, err)
 			continue
 		}
@@ -53,7 +53,7 @@ func studyOf(stderr io.Writer, paths []string) (*analysis.Study, error) {
 	return study, exit.Input(errors.Join(unread...))
 }
 
-// writePaper prints the table, and draws the figures into the directory that was named, if one was.
+// writePaper prints the table, and draws the figures if a directory was named.
 func (o *reportOptions) writePaper(stdout, stderr io.Writer, jobs *analysis.Study) error {
 	if err := o.printPaper(stdout, jobs); err != nil || o.NoPlots || o.plotsDir() == "" {
 		return err
@@ -78,12 +78,12 @@ func (o *reportOptions) printPaper(stdout io.Writer, jobs *analysis.Study) error
 	return study.Text(stdout, jobs, screen.Options(stdout))
 }
 
-// recordingsIn replaces each folder of recordings by those in it, in the order of their names.
+// recordingsIn replaces each folder of recordings by the recordings in it, in order of their names.
 func recordingsIn(paths []string) ([]string, error) {
 	var all []string
 	for _, path := range paths {
 		entries, err := os.ReadDir(path)
-		if err != nil || isRecording(path) { // a part, or nothing: opening it says what is wrong
+		if err != nil || isRecording(path) { // a part, or no recording: opening it returns the error
 			all = append(all, path)
 			continue
 		}
@@ -100,7 +100,7 @@ func recordingsIn(paths []string) ([]string, error) {
 	return all, nil
 }
 
-// isRecording says whether a directory holds a recording, whole or not.
+// isRecording says whether a directory holds a recording, complete or not.
 func isRecording(dir string) bool {
 	if _, err := os.Stat(filepath.Join(dir, trace.InfoName)); err == nil {
 		return true

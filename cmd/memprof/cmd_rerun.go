@@ -19,9 +19,8 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-const rerunExits = `0 all requests were answered; 1 some were refused that the recording got,
-  or calls failed that it made; 2 no trace, no CUDA, or not its devices;
-  3 memprof failed`
+const rerunExits = `0 all requests succeeded; 1 allocations or calls failed that succeeded in the
+  recording; 2 no recording, no CUDA, or too few devices; 3 memprof failed`
 
 type rerunOptions struct {
 	Process    string
@@ -33,22 +32,22 @@ type rerunOptions struct {
 func newRerunCommand() *cobra.Command {
 	var opts rerunOptions
 	cmd := &cobra.Command{
-		Use:   "rerun TRACE",
-		Short: "Make a recording's requests again on this machine",
-		Long: `Makes the allocations, frees and marks of one recorded process again, in order
-and as fast as they are answered. Under memprof record they go through its
-allocator, so that a trace can be recorded anew with other options or on the
-simulated device; otherwise through cudaMalloc. The library is $MEMPROF_CUDART,
-or libcudart where the loader finds it.
+		Use:   "rerun PATH",
+		Short: "Repeat a recording's requests on this machine",
+		Long: `Repeats the allocations, frees and marks of one recorded process, in order and
+as fast as they are answered. Under memprof record they go through its
+allocator, so a job can be recorded again with other options or on the simulated
+device; otherwise they go through cudaMalloc of $MEMPROF_CUDART, or of the
+libcudart that the loader finds.
 
-The new recording has what the old one knew: modules, call stacks, labels,
-phases, iterations, pools, captures, pauses, key-value caches, and the memory
-of other libraries by their names. A request that failed is made again, and
-freed at once if it succeeds. The overhead of the driver is measured anew.`,
+The new recording has modules, call stacks, labels, phases, iterations, pools,
+captures, pauses, KV caches and the memory of other libraries from the old one.
+A request that failed is made again, and freed at once if it succeeds. Driver
+overhead is measured anew.`,
 		Annotations: exitCodes(rerunExits),
 		Example: `  memprof record -o again --device sim -- memprof rerun run
   memprof record -o tight --limit 4GiB --growth needed -- memprof rerun run`,
-		Args: exactArgs("a trace"),
+		Args: exactArgs("a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
@@ -60,15 +59,15 @@ freed at once if it succeeds. The overhead of the driver is measured anew.`,
 }
 
 func (o *rerunOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Process, "process", "", "`name` of the process in the trace, as report shows it (default: the first)")
-	flags.Int64Var(&o.Iterations, "iterations", 0, "stop after `n` iterations (default: all)")
-	flags.StringVar(&o.Log, "log", "", "write a line, address and size, to this `file` after each allocation that succeeded")
+	flags.StringVar(&o.Process, "process", "", "`name` of the process to repeat, as in the report (default: the first)")
+	flags.Int64Var(&o.Iterations, "iterations", 0, "stop after `N` iterations (default: all)")
+	flags.StringVar(&o.Log, "log", "", "write a line (address and size) to this `file` after each allocation that succeeded")
 	flags.BoolVar(&o.JSON, "json", false, "print JSON")
 }
 
 func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 	if o.Iterations < 0 {
-		return exit.Usagef("--iterations %d: want a positive number", o.Iterations)
+		return exit.Usagef("--iterations %d: want 0 (all) or more", o.Iterations)
 	}
 	if os.Getenv("MEMPROF_ALLOCATOR") == "native" {
 		return errNativeRerun
@@ -81,7 +80,7 @@ func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 	defer runtime.UnlockOSThread()
 	requester, err := rerun.Open()
 	if err != nil {
-		return exit.Usagef("%w (on a machine without one: memprof record --device sim -- memprof rerun %s)", err, path)
+		return exit.Usagef("%w (without a GPU: memprof record --device sim -- memprof rerun %s)", err, path)
 	}
 	again := requests.New(requester, process, stderr, o.Iterations)
 	if o.Log != "" {
@@ -102,11 +101,11 @@ func (o *rerunOptions) run(stdout, stderr io.Writer, path string) error {
 	return err
 }
 
-// errNativeRerun is of a rerun below record --allocator native, which sets MEMPROF_ALLOCATOR. The hook would
-// serve its requests all the same, and the recording say that another allocator did.
-var errNativeRerun = exit.Usagef("rerun has no allocator of its own that --allocator native could observe: record it with --allocator bfc")
+// errNativeRerun refuses a rerun under record --allocator native, which sets MEMPROF_ALLOCATOR: the hook would
+// serve the requests, and the recording would claim that another allocator did.
+var errNativeRerun = exit.Usagef("memprof rerun has no allocator that --allocator native could observe: use --allocator bfc")
 
-// isRerun says whether a command is a rerun of this program, or of one of its name.
+// isRerun says whether a command is `memprof rerun`, by the program's name.
 func isRerun(command []string) bool {
 	if filepath.Base(command[0]) != "memprof" {
 		return false
@@ -115,16 +114,16 @@ func isRerun(command []string) bool {
 	return verb >= 0 && command[1+verb] == "rerun"
 }
 
-// conclude prints what became of the requests. A request that was refused, or a call that failed, is an error.
+// conclude prints the counts. A request or call that failed, and did not in the recording, is an error.
 func (o *rerunOptions) conclude(stdout io.Writer, through string, c *requests.Counts) error {
 	if err := o.print(stdout, through, c); err != nil {
 		return err
 	}
 	if c.Refused > 0 {
-		return &exit.Error{Code: exit.Violated, Err: fmt.Errorf("%d of %d allocations were refused", c.Refused, c.Refused+c.Allocs+c.Others)}
+		return &exit.Error{Code: exit.Violated, Err: fmt.Errorf("%d of %d allocations failed", c.Refused, c.Refused+c.Allocs+c.Others)}
 	}
 	if c.Failures > 0 {
-		return &exit.Error{Code: exit.Violated, Err: fmt.Errorf("%s of the recording failed", units.Counted(c.Failures, "call"))}
+		return &exit.Error{Code: exit.Violated, Err: fmt.Errorf("%s failed that succeeded in the recording", units.Counted(c.Failures, "call"))}
 	}
 	return nil
 }
@@ -145,6 +144,6 @@ func (o *rerunOptions) print(stdout io.Writer, through string, c *requests.Count
 	if o.JSON {
 		return screen.JSON(stdout, madeAgain{through, c.Allocs, c.Frees, c.Refused, c.Iterations, c.Labels, c.Others, c.Failures})
 	}
-	_, err := fmt.Fprintf(stdout, "made again through %s: %s, %s, %s\n", through, units.Counted(c.Allocs, "allocation"), units.Counted(c.Frees, "free"), units.Counted(c.Iterations, "iteration"))
+	_, err := fmt.Fprintf(stdout, "repeated through %s: %s, %s, %s\n", through, units.Counted(c.Allocs, "allocation"), units.Counted(c.Frees, "free"), units.Counted(c.Iterations, "iteration"))
 	return err
 }

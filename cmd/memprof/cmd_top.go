@@ -12,7 +12,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/top"
 )
 
-const topExits = `0 the recording ended, or Ctrl-C; 2 wrong usage or no recording there;
+const topExits = `0 the recording ended, or Ctrl-C; 2 wrong usage, or no recording there;
   3 memprof failed`
 
 type topOptions struct {
@@ -25,16 +25,15 @@ func newTopCommand() *cobra.Command {
 	var opts topOptions
 	cmd := &cobra.Command{
 		Use:   "top PATH",
-		Short: "Watch a recording in progress",
-		Long: `Shows from a second terminal what a job that is being recorded has on the GPU:
-requested, provided and reserved bytes of each device and arena, the phase and
-iteration it is in (counted from 0; of a process that ended, its last one), how
-many events it makes a second, and what NVML says the cards have in use. It
-reads the recording and changes nothing about it. It ends when the recording
-does, or by Ctrl-C.
+		Short: "Show the memory of a job while it is being recorded",
+		Long: `Shows, from a second terminal, the GPU memory of a job that is being recorded:
+requested, provided and reserved bytes of each device and arena, the current
+phase and iteration (counted from 0; of a process that has ended, its last),
+events a second, and what NVML says the cards have in use. It only reads the
+recording. It ends when the recording does, or at Ctrl-C.
 
-On a terminal the screen is drawn anew at each interval; elsewhere each interval
-is a line for each process, or with --json an object on a line.`,
+On a terminal the screen is redrawn at each interval. Elsewhere top prints a
+line for each process, or with --json one object a line.`,
 		Annotations: exitCodes(topExits),
 		Example: `  memprof top run
   memprof top run --once --json | jq '.processes[].devices[].reserved'`,
@@ -49,9 +48,9 @@ is a line for each process, or with --json an object on a line.`,
 }
 
 func (o *topOptions) addFlags(flags *pflag.FlagSet) {
-	flags.DurationVar(&o.Interval, "interval", time.Second, "`time` between two looks, like 500ms")
-	flags.BoolVar(&o.Once, "once", false, "look once, print, and end")
-	flags.BoolVar(&o.JSON, "json", false, "print JSON, an object for each look")
+	flags.DurationVar(&o.Interval, "interval", time.Second, "`time` between two updates, like 500ms")
+	flags.BoolVar(&o.Once, "once", false, "print once and end")
+	flags.BoolVar(&o.JSON, "json", false, "print JSON, one object for each update")
 }
 
 // run watches a recording.

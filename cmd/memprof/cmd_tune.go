@@ -17,8 +17,8 @@ import (
 	"github.com/memprof/memprof/report"
 )
 
-const tuneExits = `0 replayed, whatever it recommends; 2 wrong usage, no such trace, or nothing
-  to replay; 3 memprof failed`
+const tuneExits = `0 replayed, whatever it recommends; 2 wrong usage, no such recording, or
+  nothing in it to replay; 3 memprof failed`
 
 type tuneOptions struct {
 	Process       string
@@ -32,26 +32,25 @@ type tuneOptions struct {
 func newTuneCommand() *cobra.Command {
 	opts := tuneOptions{Costs: tune.DefaultCosts()}
 	cmd := &cobra.Command{
-		Use:   "tune TRACE",
-		Short: "Say which policy of the allocator would have suited a recorded job",
-		Long: `Says under which policy a job would take the least memory. Replays the requests
-of its recording under every combination of growths, splits, small arenas, trims
-and placements, and ends with the flags of record of the one that has, at no
-more than --max-slowdown, the least peak R, then the least steady R. Of each it
-prints
+		Use:   "tune PATH",
+		Short: "Find the allocator policy with the lowest peak for a recorded job",
+		Long: `Replays the requests of a recording under every combination of growths, splits,
+small arenas, trims and placements, and recommends flags for memprof record: of
+the policies within --max-slowdown, the one with the least peak R, then the
+least steady R. For each policy it prints
 
-  R peak    the most memory that was reserved
-  R steady  the same in the steady iterations: number 4, counted from 0, and on
-  idle      the share of R that an iteration left unused, 1 - C/R by its own
-            peaks: of the first, and of the later ones in the mean
-  remaps    ranges that an iteration maps again for its requests
-  waits     requests of an iteration that wait for the device
-  cost      how long an iteration waits for the driver, by the --cost- flags
-  step      how long a step is with that, 1 as recorded`,
+  R peak    peak reserved memory
+  R steady  peak reserved memory from iteration 4 on, iterations counted from 0
+  idle      1 - provided/reserved at the peaks of an iteration: the first's, and
+            the mean of the steady ones (lower is better)
+  remaps    ranges mapped again for requests, per steady iteration
+  waits     requests that wait for the device, per steady iteration
+  cost      time that an iteration waits for the driver, by the --cost- flags
+  slowdown  predicted / recorded iteration time (lower is better)`,
 		Annotations: exitCodes(tuneExits),
 		Example: `  memprof tune run
   memprof tune --growth needed,step:64MiB --trim iteration,idle:50ms --json run`,
-		Args: exactArgs("a trace"),
+		Args: exactArgs("a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return opts.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0])
 		},
@@ -61,22 +60,22 @@ prints
 }
 
 func (o *tuneOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.Process, "process", "", "tune this process of the recording (default: the first)")
+	flags.StringVar(&o.Process, "process", "", "`name` of the process to replay, as in the report (default: the first)")
 	o.Tried.add(flags)
-	flags.Var(&o.Limit, "limit", "most memory that a device has for the job (default: as recorded)")
-	flags.Float64Var(&o.MaxSlowdown, "max-slowdown", 0.01, "most that the recommended policy may cost, as a share of a step")
+	flags.Var(&o.Limit, "limit", "most memory that the job may reserve on a device (default: as recorded)")
+	flags.Float64Var(&o.MaxSlowdown, "max-slowdown", 0.01, "most that the recommended policy may slow an iteration down, as a `share` of it")
 	o.Handle = sizeFlag(o.Costs.Handle)
-	flags.Var(&o.Handle, "cost-handle", "bytes that a handle of physical memory backs")
-	flags.DurationVar(&o.Costs.Create, "cost-create", o.Costs.Create, "what creating a handle costs")
-	flags.DurationVar(&o.Costs.Map, "cost-map", o.Costs.Map, "what mapping a handle costs")
-	flags.DurationVar(&o.Costs.Access, "cost-access", o.Costs.Access, "what setting access to a mapped handle costs")
-	flags.DurationVar(&o.Costs.Unmap, "cost-unmap", o.Costs.Unmap, "what unmapping a handle costs")
-	flags.DurationVar(&o.Costs.Release, "cost-release", o.Costs.Release, "what releasing a handle costs")
+	flags.Var(&o.Handle, "cost-handle", "bytes per CUDA handle")
+	flags.DurationVar(&o.Costs.Create, "cost-create", o.Costs.Create, "`time` to create a handle")
+	flags.DurationVar(&o.Costs.Map, "cost-map", o.Costs.Map, "`time` to map a handle")
+	flags.DurationVar(&o.Costs.Access, "cost-access", o.Costs.Access, "`time` to set access to a mapped handle")
+	flags.DurationVar(&o.Costs.Unmap, "cost-unmap", o.Costs.Unmap, "`time` to unmap a handle")
+	flags.DurationVar(&o.Costs.Release, "cost-release", o.Costs.Release, "`time` to release a handle")
 	o.formatFlags.add(flags)
 }
 
 func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path string) error {
-	policies, err := o.settle()
+	policies, err := o.validate()
 	if err != nil {
 		return err
 	}
@@ -85,7 +84,7 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 		return err
 	}
 	if o.Process == "" && len(run.Processes) > 1 {
-		screen.Complain(stderr, fmt.Sprintf("%s of %d processes; --process picks another", process.Name, len(run.Processes)))
+		screen.Complain(stderr, fmt.Sprintf("replaying %s, one of %d processes (--process NAME chooses another)", process.Name, len(run.Processes)))
 	}
 	reader, err := process.NewReader()
 	if err != nil {
@@ -109,13 +108,13 @@ func (o *tuneOptions) run(ctx context.Context, stdout, stderr io.Writer, path st
 	return report.TuneText(stdout, tuned, screen.Options(stdout))
 }
 
-// settle reads the flags, and gives the policies to try.
-func (o *tuneOptions) settle() ([]bfc.Policy, error) {
-	if err := o.formatFlags.settle(); err != nil {
+// validate checks the flags and returns the policies to try.
+func (o *tuneOptions) validate() ([]bfc.Policy, error) {
+	if err := o.formatFlags.validate(); err != nil {
 		return nil, err
 	}
 	if o.Handle <= 0 {
-		return nil, exit.Usagef("--cost-handle: want a positive size")
+		return nil, exit.Usagef("--cost-handle: want more than 0 bytes")
 	}
 	o.Costs.Handle = uint64(o.Handle)
 	for name, cost := range map[string]time.Duration{"create": o.Costs.Create, "map": o.Costs.Map, "access": o.Costs.Access, "unmap": o.Costs.Unmap, "release": o.Costs.Release} {

@@ -16,22 +16,23 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-const verifyExits = `0 verified (of a recovered trace: up to its end); 1 not; 2 no trace, or
-  nothing to replay; 3 memprof failed`
+const verifyExits = `0 verified (a recovered recording: up to its end); 1 not; 2 no recording, or
+  nothing in it to replay; 3 memprof failed`
 
 func newVerifyCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "verify PATH",
-		Short: "Replay a recording and demand every address, size and growth again",
-		Long: `Checks that a recording is whole and unchanged (processes, numbers, checksums,
-pairs of allocation and free) and replays it through memprof's model of the
-allocator, which must take every decision again. What passes has lost no event.
-Of a recording that ends early, what there is must pass, and the end is named.`,
+		Short: "Check that a recording is complete and unchanged",
+		Long: `Checks that a recording is whole and unchanged (its processes, sequence numbers,
+checksums, and that frees match allocations), and replays it through a second
+implementation of the allocator, which must come to the same addresses, sizes
+and growths. A recording that passes has lost no event. A recording that ends
+early is checked up to its end, which is printed.`,
 		Annotations: exitCodes(verifyExits),
 		Example: `  memprof verify run
   memprof verify --json run`,
-		Args: exactArgs("a trace"),
+		Args: exactArgs("a recording"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runVerify(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), args[0], asJSON)
 		},
@@ -41,7 +42,7 @@ Of a recording that ends early, what there is must pass, and the end is named.`,
 	return cmd
 }
 
-// verified is the judgement on one process: of Result and Mismatch one is there.
+// verified is the result of one process: either Result or Mismatch is set.
 type verified struct {
 	Process  string
 	Result   *verify.Result
@@ -83,8 +84,8 @@ func runVerify(ctx context.Context, stdout, stderr io.Writer, path string, asJSO
 	return nil
 }
 
-// verifyAll judges every process. One without allocations (a launcher that only looked at
-// the GPU) has nothing to judge, and is an error when the others have nothing either.
+// verifyAll verifies every process. A process without allocations, such as a launcher that only queried the
+// GPU, is skipped; if every process is, that is an error.
 func verifyAll(ctx context.Context, run *trace.Run) ([]verified, error) {
 	var judged []verified
 	var nothing error
@@ -110,13 +111,13 @@ func verifyAll(ctx context.Context, run *trace.Run) ([]verified, error) {
 	return judged, nil
 }
 
-// absentRanks says of ranks of the world which no recording here has.
+// absentRanks says which ranks of the world are in no recording.
 func absentRanks(absent []int) string {
 	first := fmt.Sprintf("rank %d of its world is", absent[0])
 	if n := len(absent); n > 1 {
 		first = fmt.Sprintf("%d ranks of its world, the first of them rank %d, are", n, absent[0])
 	}
-	return first + " not in it: they are in the recordings of other hosts, or in none"
+	return first + " not in it: other hosts may have recorded them"
 }
 
 func printVerified(stdout io.Writer, judged []verified, missing []trace.Missing, readings *verifiedReadings, asJSON bool) error {
@@ -199,14 +200,14 @@ func printVerifiedJSON(stdout io.Writer, judged []verified, missing []trace.Miss
 	return screen.JSON(stdout, out)
 }
 
-// verifiedReadings is the judgement on the readings of a run's devices.
+// verifiedReadings is the result for the readings of the devices' used memory.
 type verifiedReadings struct {
 	Events   int64
 	Mismatch *verify.Mismatch
 }
 
-// verifyReadings judges the readings of a run; nil if it has none. Readings that cannot be
-// opened are an error here, though reports do without: they are a part of the recording.
+// verifyReadings verifies the readings of a run; nil if it has none. Reports do without readings that cannot be
+// opened; here that is an error, since they are a part of the recording.
 func verifyReadings(ctx context.Context, run *trace.Run) (*verifiedReadings, error) {
 	if run.ReadingsErr != nil {
 		return nil, exit.Input(run.ReadingsErr)

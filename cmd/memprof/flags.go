@@ -10,27 +10,27 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// formatFlags are those of the verbs that print text, Markdown or JSON.
+// formatFlags are the flags of verbs that print text, Markdown or JSON.
 type formatFlags struct {
-	Format string // "text", "markdown" or "json", once settled
+	Format string // "text", "markdown" or "json" after validate
 	JSON   bool
 }
 
 func (f *formatFlags) add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.Format, "format", "text", "text, markdown or json")
+	flags.StringVar(&f.Format, "format", "text", "`format`: text, markdown or json")
 	flags.BoolVar(&f.JSON, "json", false, "print JSON, the same as --format json")
 }
 
-// settle works out the format. The error is of wrong usage.
-func (f *formatFlags) settle() error {
+// validate sets Format. An error is one of wrong usage.
+func (f *formatFlags) validate() error {
 	if f.JSON {
 		f.Format = "json"
 	}
 	return oneOf("format", f.Format, "text", "markdown", "json")
 }
 
-// oneOf fails with the nearest choice if the value of a flag is none of the choices. The last ones
-// are joined by "or": "want a, b or c".
+// oneOf fails if the value of a flag is none of the choices: "--flag \"valeu\": want value or other, did you
+// mean value?".
 func oneOf(flag, value string, choices ...string) error {
 	if slices.Contains(choices, value) {
 		return nil
@@ -38,7 +38,7 @@ func oneOf(flag, value string, choices ...string) error {
 	return exit.Usagef("--%s %q: want %s%s", flag, value, spell.Alternatives(choices), spell.DidYouMean(value, choices...))
 }
 
-// sizeFlag is a flag in bytes, given as people write sizes.
+// sizeFlag is a number of bytes, given as people write sizes: 40GiB.
 type sizeFlag int64
 
 func (s *sizeFlag) String() string {

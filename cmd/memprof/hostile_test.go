@@ -301,7 +301,7 @@ func TestArgumentsUpToTheLimit(t *testing.T) {
 		fits = middle
 	}
 	os.RemoveAll(b.path("run"))
-	if _, stderr, err := run(fits); err != nil || !strings.Contains(stderr, "the job runs unrecorded: starting it under the recorder: ") {
+	if _, stderr, err := run(fits); err != nil || !strings.Contains(stderr, "the job runs unrecorded: starting the job under the recorder: ") {
 		t.Errorf("%d bytes of arguments: %v, and stderr does not say why it is not recorded:\n%s", fits, err, stderr)
 	}
 }

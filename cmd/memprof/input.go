@@ -16,17 +16,15 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// openRun opens the recording at path, a directory or one of its parts. What reads it for more than
-// a second shows on a terminal how far it is.
-//
-// A recording in progress is opened as it is now, and stderr says so.
+// openRun opens the recording at path, a directory or one of its parts. Reading it shows a progress bar on a
+// terminal after a second. A recording in progress is opened as it is now, and stderr says so.
 func openRun(path string) (*trace.Run, error) {
 	run, err := openAny(path)
 	if err != nil {
 		return nil, exit.Input(err)
 	}
 	if run.Live {
-		screen.Complain(os.Stderr, path+" is being recorded: this is what there is so far")
+		screen.Complain(os.Stderr, path+" is still being recorded: this covers it up to now")
 	}
 	screen.NewProgress(os.Stderr, "reading "+plain.Text(path), eventsOf(run)).Follow(run)
 	return run, nil
@@ -45,7 +43,7 @@ func openAny(path string) (*trace.Run, error) {
 		if still, _ := trace.InProgress(path); err == nil || still != "" {
 			return run, err
 		}
-		// It ended meanwhile.
+		// the recording ended between the two calls
 	}
 	return trace.Open(path)
 }
@@ -109,13 +107,13 @@ func pickProcess(run *trace.Run, name string) (*trace.Process, error) {
 		}
 	}
 	if name == "" {
-		return nil, exit.Usagef("%s: no process in it", run.Dir)
+		return nil, exit.Usagef("%s: the recording has no process", run.Dir)
 	}
 	var names []string
 	for _, process := range run.Processes {
 		names = append(names, plain.Text(process.Name))
 	}
-	return nil, exit.Usagef("%s: no process %q in it: want %s%s", run.Dir, name, spell.Alternatives(names), spell.DidYouMean(name, names...))
+	return nil, exit.Usagef("%s: no process %q: want %s%s", run.Dir, name, spell.Alternatives(names), spell.DidYouMean(name, names...))
 }
 
 // existingFile returns the absolute path of a file.
@@ -130,7 +128,7 @@ func existingFile(name string) (string, error) {
 	return filepath.Abs(name)
 }
 
-// simulateKV finds out what other policies would have done with the requests of the recordings.
+// simulateKV replays the sequences of recorded KV caches under other policies.
 func simulateKV(results []*analysis.Result) error {
 	for _, result := range results {
 		for i := range result.Devices {

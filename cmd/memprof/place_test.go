@@ -102,7 +102,7 @@ func TestPlaceOfOthers(t *testing.T) {
 			before := namesIn(t, dir)
 			for _, force := range []bool{false, true} {
 				_, err := recorder.NewPlace(dir, "", "job", force)
-				if err == nil || !strings.Contains(err.Error(), "none of memprof's ("+test.name+"): choose another directory") || strings.Contains(err.Error(), "--force") {
+				if err == nil || !strings.Contains(err.Error(), "have the names of a recording ("+test.name+"): choose another directory") || strings.Contains(err.Error(), "--force") {
 					t.Errorf("%s, beside a recording %v, --force %v: %v", test.name, beside, force, err)
 				}
 			}

@@ -16,8 +16,8 @@ func TestRerunOnMissingDevice(t *testing.T) {
 		kind trace.Kind
 		says string
 	}{
-		{"allocation", trace.KindAlloc, "alloc on device 9, and this machine has 1 device"},
-		{"free", trace.KindFree, "free on device 9, and this machine has 1 device"},
+		{"allocation", trace.KindAlloc, "alloc on device 9, but this machine has 1 device"},
+		{"free", trace.KindFree, "free on device 9, but this machine has 1 device"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

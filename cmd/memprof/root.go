@@ -13,7 +13,7 @@ import (
 	"github.com/memprof/memprof/report/spell"
 )
 
-// run is the whole command but for the process around it.
+// run is the whole command line without the process around it.
 func run(stdout, stderr io.Writer, args []string) int {
 	root := newRootCommand()
 	root.SetOut(stdout)
@@ -22,14 +22,16 @@ func run(stdout, stderr io.Writer, args []string) int {
 	return screen.End(stderr, root.ExecuteContext(context.Background()))
 }
 
+func init() { cobra.EnableCommandSorting = false } // help lists verbs in the order of addGroup
+
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "memprof",
-		Short: "Say where every byte of GPU memory went while a job ran",
-		Long: `memprof records the GPU memory of a job, from the first allocation to the last:
-what tensors asked for, what the allocator padded, held in reserve or left in
-holes, and what other libraries took. It reports, verifies and checks such
-recordings.`,
+		Short: "Record where the GPU memory of a job goes",
+		Long: `memprof records every GPU memory allocation of a job and reports where the bytes
+went: requested by tensors, lost inside chunks, free, or taken by other
+libraries. It finds the allocator settings with the lowest peak and fails CI
+when memory grows. The job's code does not change.`,
 		Example: `  memprof record -o run -- python3 train.py
   memprof report run`,
 		Version:       version,
@@ -42,16 +44,27 @@ recordings.`,
 		return exit.Usagef("%w%s (see `%s --help`)", err, flagMeant(cmd, err), cmd.CommandPath())
 	})
 	root.SetUsageTemplate(usageTemplate)
-	root.AddCommand(
-		newRecordCommand(), newImportCommand(), newReportCommand(), newVerifyCommand(), newCheckCommand(), newDiffCommand(), newExportCommand(), newTopCommand(), newRecoverCommand(),
-		newReplayCommand(), newKVCommand(), newRerunCommand(), newTuneCommand(), newDoctorCommand(), newHooksCommand(),
-	)
+	addGroup(root, "Record", newRecordCommand(), newTopCommand(), newRecoverCommand(), newImportCommand())
+	addGroup(root, "Read", newReportCommand(), newVerifyCommand(), newDiffCommand(), newCheckCommand(), newExportCommand())
+	addGroup(root, "Try other settings", newTuneCommand(), newRerunCommand(), newReplayCommand(), newKVCommand())
+	addGroup(root, "Set up", newDoctorCommand(), newHooksCommand())
+	root.SetHelpCommandGroupID("Set up")
+	root.SetCompletionCommandGroupID("Set up")
 	root.AddCommand(newTopics()...)
 	completeTopics(root)
 	return root
 }
 
-// flagMeant suggests flags where err is of one that does not exist.
+// addGroup adds verbs that the help lists under a title.
+func addGroup(root *cobra.Command, title string, verbs ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, verb := range verbs {
+		verb.GroupID = title
+		root.AddCommand(verb)
+	}
+}
+
+// flagMeant suggests the nearest flag if err is about one that does not exist.
 func flagMeant(cmd *cobra.Command, err error) string {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -62,7 +75,7 @@ func flagMeant(cmd *cobra.Command, err error) string {
 	return spell.DidYouMean("--"+unknown.GetSpecifiedName(), names...)
 }
 
-// completeTopics has the verbs that cobra makes refuse what they do not know, as the others do.
+// completeTopics makes cobra's own verbs, help and completion, refuse unknown arguments as the others do.
 func completeTopics(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -79,7 +92,7 @@ func completeTopics(root *cobra.Command) {
 				if err := knownVerb(topic, rest); err != nil {
 					return err
 				}
-				topic.InitDefaultHelpFlag() // is in what is printed
+				topic.InitDefaultHelpFlag() // cobra lists --help in the text only after this
 				return topic.Help()
 			}
 		}

@@ -15,14 +15,17 @@ var version = "devel"
 // exitCodes makes text the "Exit codes:" of a command's help.
 func exitCodes(text string) map[string]string { return map[string]string{"exit": text} }
 
-// usageTemplate is cobra's own with the exit codes and examples at the end, where the eye
-// is after a long list of flags.
+// usageTemplate is cobra's own with commands in groups, and exit codes and examples at the end, where the
+// eye is after a long list of flags.
 const usageTemplate = `Usage:{{if .Runnable}}
   {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
-  {{.CommandPath}} COMMAND
+  {{.CommandPath}} COMMAND{{if .Groups}}{{$all := .Commands}}{{range $group := .Groups}}
+
+{{$group.Title}}:{{range $all}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{else}}
 
 Commands:{{range .Commands}}{{if .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
 
 Flags:
 {{.LocalFlags.FlagUsagesWrapped 80 | trimTrailingWhitespaces}}{{end}}{{with index .Annotations "exit"}}
@@ -49,7 +52,7 @@ func knownVerb(cmd *cobra.Command, args []string) error {
 	return exit.Usagef("unknown command %q%s (see `%s --help`)", args[0], spell.DidYouMean(args[0], names...), cmd.CommandPath())
 }
 
-// exactArgs is cobra.ExactArgs with an exit code and the name of what is missing.
+// exactArgs is cobra.ExactArgs with exit code 2 and the names of the arguments.
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == len(names) {
@@ -63,7 +66,7 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// someArgs wants at least one argument.
+// someArgs demands at least one argument.
 func someArgs(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {

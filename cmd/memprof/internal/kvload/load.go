@@ -41,15 +41,15 @@ type Load struct {
 // AddFlags adds the flags that choose the requests.
 func (l *Load) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&l.Requests, "requests", "", "`file` of requests, CSV or JSONL; - for stdin")
-	flags.StringVar(&l.Synthetic, "synthetic", "", "make requests like those of this `name`: sharegpt, alpaca, azure-conv or azure-code")
-	flags.Float64Var(&l.Rate, "rate", 0, "`N` requests a second, of a Poisson process, whatever the file says")
-	flags.DurationVar(&l.Duration, "duration", 0, "with --rate: how long requests arrive")
-	flags.BoolVar(&l.Draw, "draw", false, "draw from the file with replacement, without end")
-	flags.BoolVar(&l.Saturated, "saturated", false, "requests wait at any time, whatever the file says")
-	flags.IntVar(&l.Bounds.Prompt, "longest-prompt", 0, "leave out requests of the file with a prompt of more `tokens`")
-	flags.IntVar(&l.Bounds.Length, "longest", 0, "leave out requests of the file with more `tokens` in all")
-	flags.BoolVar(&l.Bounds.FirstTurns, "first-turns", false, "leave out requests of the file whose prompt has all of the one above: later turns of a conversation")
-	flags.Uint64Var(&l.Seed, "seed", 1, "of everything that is left to chance")
+	flags.StringVar(&l.Synthetic, "synthetic", "", "generate requests like those of a data set, by `name`: sharegpt, alpaca, azure-conv or azure-code")
+	flags.Float64Var(&l.Rate, "rate", 0, "`N` requests a second, a Poisson process, in place of the file's times")
+	flags.DurationVar(&l.Duration, "duration", 0, "with --rate: for how long requests arrive")
+	flags.BoolVar(&l.Draw, "draw", false, "draw requests from the file at random, without end")
+	flags.BoolVar(&l.Saturated, "saturated", false, "keep the queue of waiting requests full, in place of the file's times")
+	flags.IntVar(&l.Bounds.Prompt, "longest-prompt", 0, "leave out requests with a prompt of more `tokens`")
+	flags.IntVar(&l.Bounds.Length, "longest", 0, "leave out requests with more `tokens` in prompt and output")
+	flags.BoolVar(&l.Bounds.FirstTurns, "first-turns", false, "leave out later turns of conversations: requests whose prompt contains the prompt before")
+	flags.Uint64Var(&l.Seed, "seed", 1, "seed of random draws")
 }
 
 // Prepare checks the flags and looks at the first request. limit is the model's; steps of 0 go on
@@ -102,7 +102,7 @@ func (l *Load) Prepare(stdin io.Reader, limit int, steps int64) error {
 // Fault is an error of the requests, and what can be done about it.
 func (l *Load) Fault(err error) error {
 	if errors.Is(err, kvrequests.ErrTooLong) {
-		return exit.Usagef("%w (--longest-prompt %d leaves such out)", err, l.limit)
+		return exit.Usagef("%w (--longest-prompt %d leaves such requests out)", err, l.limit)
 	}
 	return exit.Input(err)
 }
@@ -115,15 +115,15 @@ func (l *Load) check(steps int64) error {
 	case !(l.Rate >= 0) || math.IsInf(l.Rate, 0):
 		return exit.Usagef("--rate %v: want requests a second, from 0", l.Rate)
 	case l.Duration < 0 || l.Duration > 0 && l.Rate == 0:
-		return exit.Usagef("--duration %v: it is not negative, and needs --rate", l.Duration)
+		return exit.Usagef("--duration %v: want 0 or more, and --rate", l.Duration)
 	case l.Bounds.Prompt < 0 || l.Bounds.Length < 0:
-		return exit.Usagef("--longest-prompt and --longest are not negative")
+		return exit.Usagef("--longest-prompt and --longest: want 0 or more")
 	case l.Bounds != kvrequests.Bounds{} && l.Requests == "":
-		return exit.Usagef("--longest-prompt, --longest and --first-turns choose from --requests")
+		return exit.Usagef("--longest-prompt, --longest and --first-turns need --requests")
 	case l.Draw && l.Requests == "":
-		return exit.Usagef("--draw draws from --requests")
+		return exit.Usagef("--draw needs --requests")
 	case endless && steps == 0 && l.Duration == 0:
-		return exit.Usagef("requests without end need --rate and --duration, or --steps")
+		return exit.Usagef("these requests have no end: give --rate and --duration, or --steps")
 	}
 	return nil
 }

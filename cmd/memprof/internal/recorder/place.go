@@ -120,14 +120,14 @@ func (p *Place) clear(output string, force bool) error {
 		return exit.Usagef("-o %s: %w", output, err)
 	}
 	if busy != "" {
-		return exit.Usagef("-o %s is being recorded (%s is still at work): choose another directory, or wait for it to end", output, busy)
+		return exit.Usagef("-o %s is being recorded (%s is still at work): choose another directory, or wait until it ends", output, busy)
 	}
 	old, err := trace.Occupy(p.Dir)
 	switch {
 	case err != nil:
 		return exit.Usagef("-o %s: %w", output, err)
 	case len(old.Foreign) > 0:
-		return exit.Usagef("-o %s holds files with names of a recording that are none of memprof's (%s): choose another directory",
+		return exit.Usagef("-o %s holds files that are not memprof's but have the names of a recording (%s): choose another directory",
 			output, strings.Join(old.Foreign, ", "))
 	case len(old.Ours) == 0:
 		return nil

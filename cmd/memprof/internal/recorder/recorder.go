@@ -54,7 +54,7 @@ func (r *Recorder) Run(program string, command []string, settings map[string]str
 		return Unrecordable{err}
 	}
 	if r.Device.Why != "" {
-		r.say("no GPU here (%s): the job runs on the simulated one", r.Device.Why)
+		r.say("no GPU here (%s): the job runs on the simulated device", r.Device.Why)
 	}
 	started := time.Now()
 	job, err := process.Start(program, command, environment(os.Environ(), strings.HasPrefix(settings[trace.OptionReadings], trace.ReadingsOfDriver)))
@@ -65,7 +65,7 @@ func (r *Recorder) Run(program string, command []string, settings map[string]str
 		r.collector.Finish() // of nothing
 		r.Place.Abandon()
 		if process.Scarce(err) {
-			return Unrecordable{fmt.Errorf("starting it under the recorder: %w", err)}
+			return Unrecordable{fmt.Errorf("starting the job under the recorder: %w", err)}
 		}
 		return err
 	}
@@ -228,13 +228,13 @@ func (r *Recorder) report(run *trace.Run, openErr error, summary *trace.Summary)
 	next := "memprof report " + screen.ShellQuote(r.Place.Shown)
 	switch {
 	case errors.Is(openErr, trace.ErrUnfinished):
-		screen.Complain(r.Stderr, fmt.Sprintf("the trace in %s is not complete; next: memprof recover %s", r.Place.Shown, screen.ShellQuote(r.Place.Shown)))
+		screen.Complain(r.Stderr, fmt.Sprintf("the recording in %s is not complete; next: memprof recover %s", r.Place.Shown, screen.ShellQuote(r.Place.Shown)))
 		return
 	case errors.Is(openErr, trace.ErrEmpty):
 		r.say("no event was recorded: the job never used a GPU through CUDA (`memprof doctor` shows what is there)")
 		return
 	case openErr != nil:
-		screen.Complain(r.Stderr, fmt.Sprintf("the trace cannot be read: %v", openErr))
+		screen.Complain(r.Stderr, fmt.Sprintf("the recording cannot be read: %v", openErr))
 		return
 	}
 	bytes := int64(0)

@@ -154,7 +154,7 @@ func (r *Requests) failed(event *trace.Event, err error) {
 		return
 	}
 	if r.Failures == 0 {
-		screen.Complain(r.stderr, fmt.Sprintf("event %d: %s, which the recording did, failed: %v", event.Seq, event.Kind, err))
+		screen.Complain(r.stderr, fmt.Sprintf("event %d: %s, which succeeded in the recording, failed: %v", event.Seq, event.Kind, err))
 	}
 	r.Failures++
 }

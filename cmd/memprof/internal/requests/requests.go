@@ -98,7 +98,7 @@ func (r *Requests) All(process *trace.Process) error {
 
 func (r *Requests) one(event *trace.Event) error {
 	if event.Device < trace.NoDevice || event.Device >= r.devices {
-		return exit.Usagef("event %d: %s on device %d, and this machine has %s", event.Seq, event.Kind, event.Device, units.Counted(int64(r.devices), "device"))
+		return exit.Usagef("event %d: %s on device %d, but this machine has %s", event.Seq, event.Kind, event.Device, units.Counted(int64(r.devices), "device"))
 	}
 	if event.Kind == trace.KindRestore {
 		r.restored(event)
@@ -158,7 +158,7 @@ func (r *Requests) alloc(event *trace.Event) error {
 
 func (r *Requests) refuse(event *trace.Event, err error) {
 	if r.Refused == 0 {
-		screen.Complain(r.stderr, fmt.Sprintf("event %d: %d bytes, which the recording got, were refused: %v", event.Seq, event.Requested, err))
+		screen.Complain(r.stderr, fmt.Sprintf("event %d: an allocation of %d bytes, which succeeded in the recording, failed: %v", event.Seq, event.Requested, err))
 	}
 	r.Refused++
 }
