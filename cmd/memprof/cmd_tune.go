@@ -37,16 +37,18 @@ func newTuneCommand() *cobra.Command {
 		Long: `Replays the requests of a recording under every combination of growths, splits,
 small arenas, trims and placements, and recommends flags for memprof record: of
 the policies within --max-slowdown, the one with the least peak R, then the
-least steady R. For each policy it prints
+least later R. For each policy it prints
 
-  R peak    peak reserved memory
-  R steady  peak reserved memory from iteration 4 on, iterations counted from 0
-  idle      1 - provided/reserved at the peaks of an iteration: the first's, and
-            the mean of the steady ones (lower is better)
-  remaps    ranges mapped again for requests, per steady iteration
-  waits     requests that wait for the device, per steady iteration
-  cost      time that an iteration waits for the driver, by the --cost- flags
-  slowdown  predicted / recorded iteration time (lower is better)`,
+  peak R      peak reserved memory
+  later R     the same in the steady iterations, from iteration 4 on (iterations
+              count from 0)
+  first idle  1 - provided/reserved at the peaks of the first iteration (lower
+              is better)
+  later idle  the same, as the mean of the steady iterations
+  remaps      address ranges mapped again for requests, per steady iteration
+  waits       requests that wait for the device, per steady iteration
+  cost        time that requests of an iteration wait for driver calls
+  slowdown    predicted / recorded iteration time (lower is better)`,
 		Annotations: exitCodes(tuneExits),
 		Example: `  memprof tune run
   memprof tune --growth needed,step:64MiB --trim iteration,idle:50ms --json run`,
