@@ -171,7 +171,7 @@ func (c *contiguous) shares(head *Request) Shares {
 	s := Shares{Token: c.token, Reserve: c.reserve, Internal: c.internal, Rounding: c.rounding}
 	free := c.pieces.available()
 	if head != nil && !c.pieces.serves(c.rows(head)*c.columns(head, int64(head.Prompt)+1)) {
-		s.Stranded = free
+		s.Fragmented = free
 	} else {
 		s.Idle = free
 	}

@@ -184,7 +184,7 @@ func (r recounting) release(g *group) {
 
 func (r recounting) shares(head *Request) Shares {
 	got := r.contiguous.shares(head)
-	want := Shares{Stranded: got.Stranded, Idle: got.Idle}
+	want := Shares{Fragmented: got.Fragmented, Idle: got.Idle}
 	given := int64(0)
 	for _, g := range r.running {
 		v := g.private.(*reservation)
@@ -195,7 +195,7 @@ func (r recounting) shares(head *Request) Shares {
 		want.Rounding += v.piece.size - rows*v.columns
 		given += v.piece.size
 	}
-	if got != want || got.Stranded+got.Idle != r.capacity-given || got.Stranded > 0 && head == nil {
+	if got != want || got.Fragmented+got.Idle != r.capacity-given || got.Fragmented > 0 && head == nil {
 		r.fail("shares %+v, counted request by request %+v", got, want)
 	}
 	return got
@@ -243,7 +243,7 @@ func TestSharesAddUpOverAnyWorkload(t *testing.T) {
 			t.Fatalf("of %d requests %d ended and %d were rejected", n, r.Finished, r.Rejected)
 		}
 		m := r.Mean
-		if sum := m.Token + m.Reserve + m.Internal + m.Rounding + m.Stranded + m.Idle; r.Steps > 0 && fmt.Sprintf("%.12f", sum) != "1.000000000000" {
+		if sum := m.Token + m.Reserve + m.Internal + m.Rounding + m.Fragmented + m.Idle; r.Steps > 0 && fmt.Sprintf("%.12f", sum) != "1.000000000000" {
 			t.Fatalf("the mean shares are %v in all, want 1", sum)
 		}
 	})

@@ -1,57 +1,64 @@
-// Package kvcache simulates the memory of keys and values in a language model's server, under
-// contiguous and paged allocation, and says what each slot was used for at every step. It knows
-// nothing of traces or reports; package requests reads and makes what is served.
+// Package kvcache simulates the KV cache of a language model's server under contiguous and paged
+// allocation, and reports what each slot was used for at every step. It knows nothing of traces or
+// reports; package requests reads and generates the requests.
 //
-// # The identity
+// # Slots
 //
-// A slot holds the keys and values of one token in all layers. At every step, checked,
+// A slot holds the keys and values of one token in all layers. After every step, checked,
 //
-//	token + reserve + internal + external + cached + null = capacity
+//	token + reserve + internal + rounding + fragmented + idle + cached + null = capacity
 //
-// where external is rounding, what an allocator gave beyond what was asked for; stranded, free
-// while a request waits that no free piece serves; and idle, free otherwise. Reserve and internal
-// look ahead: a request brings the length that it will have in the end.
+//	token       holds a token of a running request
+//	reserve     will hold a future token of a running request
+//	internal    of a reservation or block, and will never hold a token
+//	rounding    allocated beyond the reservation, or in no whole block
+//	fragmented  free, but in pieces too small for the first waiting request
+//	idle        free otherwise
+//	cached      holds content of requests that have ended, and can be reused or evicted
+//	null        the null block
+//
+// External is rounding + fragmented. Reserve and internal know the future: a request has the length
+// that it will have in the end.
 //
 // # Policies
 //
-// Under max, pow2 and oracle a request reserves one piece for all its sequences: for each the
-// longest that may be, the prompt and the output rounded up to a power of two, or what it will
-// need. A buddy allocator, first fit or the best fit of package bfc places it. Of a sequence with c tokens so
-// far, F in the end and R reserved, c slots are token, F-c reserve and R-F internal; what the
-// allocator gave beyond the rows of R is rounding. See contiguous.go and, for each allocator,
-// buddy.go, firstfit.go and bestfit.go.
+// Under max, pow2 and oracle a request reserves one contiguous piece for all its sequences. Per
+// sequence that is: the longest possible one; the prompt plus the output rounded up to a power of two;
+// or what it will need. A buddy allocator, first fit, or the best fit of package bfc places it. A
+// sequence with c tokens so far, F in the end and R reserved has c slots of token, F-c of reserve and
+// R-F of internal; what the allocator adds to the reservation is rounding. See contiguous.go, and for each
+// allocator buddy.go, firstfit.go and bestfit.go.
 //
-// Under paged a sequence takes blocks of B slots as its tokens come. A block with f slots filled,
-// of which F will be filled while it is in use, counts f as token, F-f as reserve and B-F as
-// internal, once, however many sequences share it. Blocks nobody uses are cached, if what they
-// hold can still be found, or else free. See paged.go.
+// Under paged a sequence gets blocks of B slots as its tokens come. A block with f slots filled, F of
+// which will be filled while it is in use, has f slots of token, F-f of reserve and B-F of internal,
+// counted once, however many sequences share it. Blocks of no sequence are cached if their content
+// can still be found, else free. See paged.go.
 //
-// Under vmm each sequence has contiguous addresses in every layer, and pages are mapped behind
-// them as its tokens come; the slots of its pages count as those of a block do. See vmm.go.
+// Under vmm each sequence has contiguous addresses in each layer, and pages are mapped as its tokens
+// come. The slots of its pages count like those of a block. See vmm.go.
 //
 // # Sharing
 //
-// Blocks are shared, by reference count, by the samples or beams of one prompt, which copy a block
-// before they write into one that others name (paged_sharing.go), and by requests whose prompts
-// begin with the same content, also after the first of them has gone, until its blocks are
-// taken, the ones longest unused first (paged_prefix.go). Equal blocks at equal positions of
-// requests that begin differently are counted and not shared. Contiguous reservations and mapped
-// pages share nothing.
+// Blocks are shared, with reference counts, by the samples or beams of one prompt, which copy a block
+// before they write into one that others use (paged_sharing.go); and by requests whose prompts begin
+// with the same content, also after the first of them has ended, until its blocks are evicted, the
+// least recently used first (paged_prefix.go). Equal blocks at equal positions of requests that begin
+// differently are counted and not shared. Contiguous reservations and mapped pages are not shared.
 //
 // # Scheduling
 //
-// Simulate goes step by step: first come, first served, nobody overtakes. Where a running request
-// finds no room the latest arrival loses all it has, to be computed again or copied to the host
-// and back (paged_swap.go), and nothing new is admitted before it is back. Steps and their order
-// are described at Simulate.
+// Simulate goes step by step: first come, first served, without overtaking. Where a running request
+// finds no room, the latest arrival is preempted: its memory is dropped and computed again, or copied
+// to the host and back (paged_swap.go). Nothing new is admitted before it is back. The comment of
+// Simulate has the parts of a step and their order.
 //
 // # Models and GPUs
 //
-// Model has the shapes that sizes follow from. With tensor parallelism each GPU holds its heads of
-// every token: one block table steers all, their simulations are the same, and only the bytes of
-// a slot are divided.
+// Model has the shapes that sizes follow from. With tensor parallelism each GPU has its heads of every
+// token. One block table is used by all, so that their simulations are equal, and only the bytes of a
+// slot are divided.
 //
 // # Recordings
 //
-// Recorded keeps the same account of what an engine's marks tell, in place of simulating it.
+// Recorded computes the same shares from the marks of an engine, without a simulation.
 package kvcache

@@ -9,26 +9,26 @@ import (
 type Request struct {
 	Arrival int64 // ns since the first
 	Prompt  int   // tokens, at least 1
-	Output  int   // tokens that will be generated, at least 1; the truth, which only oracle reads
+	Output  int   // tokens that will be generated, at least 1; no policy but oracle uses it
 	// Prompts is how many prompts of equal length the request brings; under the contiguous
 	// policies it reserves (prompts, length) rectangles. 0 is 1.
 	Prompts int
-	// Hashes name the prompt's content by pieces of HashTokens tokens, the last one perhaps not
-	// full; equal names are equal content. Empty: nothing is known to be shared.
+	// Hashes are one for each HashTokens tokens of the prompt, the last of them perhaps fewer;
+	// equal hashes are equal content. Empty: nothing is shared.
 	Hashes     []uint64
 	HashTokens int
 	Line       int // of the input, for errors; 0: none
 }
 
-// Length is the final length of each sequence, in tokens.
+// Length returns the final length of each sequence in tokens.
 func (r *Request) Length() int { return r.Prompt + r.Output }
 
-// Source yields requests in order of arrival, and io.EOF after the last.
+// Source returns requests in the order of arrival, and io.EOF behind the last.
 type Source interface {
 	Next() (Request, error)
 }
 
-// Sampling is how many sequences a prompt becomes, and how they go on.
+// Sampling is how many sequences a prompt has, and how they are generated.
 type Sampling struct {
 	Kind  SamplingKind
 	Width int // sequences of a prompt, at least 1; 1 for Greedy
@@ -46,56 +46,56 @@ const (
 	Beam
 )
 
-// Preemption is what becomes of a request whose blocks are taken away.
+// Preemption is what happens to the content of a request that is preempted.
 type Preemption uint8
 
 const (
-	// Recompute drops them: what was generated joins the prompt and is computed again.
+	// Recompute drops it: prompt and generated tokens are computed again.
 	Recompute Preemption = iota
-	// Swap copies them to the host and back. Contiguous policies, under which only a reservation
-	// that is outgrown preempts, always recompute.
+	// Swap copies it to the host and back. Contiguous policies always recompute; under them only a
+	// sequence that outgrows its reservation is preempted.
 	Swap
 )
 
-// Shares are slots, each able to hold the keys and values of one token, by what they are
-// used for at one instant. Their sum is the capacity, at every step.
+// Shares are slots, by what they are used for after a step: see the package comment. Their sum is the
+// capacity.
 type Shares struct {
-	Token    int64 // hold the keys and values of a token of a running request
-	Reserve  int64 // will be filled by future tokens of running requests
-	Internal int64 // of a reservation or block, and never filled
-	Rounding int64 // external: what the allocator gave beyond the reservation; what is no whole block
-	Stranded int64 // external: free, but no piece serves the request at the head of the queue
-	Idle     int64 // external: free, and nobody needs it or it would serve
-	Cached   int64 // paged: hold the content of requests that have gone, and can be taken
-	Null     int64 // paged: the null block
+	Token      int64 // hold the keys and values of a token of a running request
+	Reserve    int64 // will be filled by future tokens of running requests
+	Internal   int64 // of a reservation or block, and never filled
+	Rounding   int64 // allocated beyond the reservation; in no whole block
+	Fragmented int64 // free, in pieces too small for the first waiting request
+	Idle       int64 // free otherwise
+	Cached     int64 // paged: hold content of requests that have ended
+	Null       int64 // paged: the null block
 }
 
-// External is what belongs to no reservation.
-func (s Shares) External() int64 { return s.Rounding + s.Stranded + s.Idle }
+// External returns the external fragmentation.
+func (s Shares) External() int64 { return s.Rounding + s.Fragmented }
 
-// Sum is all of them: the capacity.
+// Sum returns the sum of all: the capacity.
 func (s Shares) Sum() int64 {
-	return s.Token + s.Reserve + s.Internal + s.External() + s.Cached + s.Null
+	return s.Token + s.Reserve + s.Internal + s.External() + s.Idle + s.Cached + s.Null
 }
 
-// Add adds an instant's shares, weighted by the steps it stands for.
+// Add adds shares, weighted by the number of steps that they hold for.
 func (m *Means) Add(s Shares, steps int64) {
 	n := float64(steps)
 	m.Token += n * float64(s.Token)
 	m.Reserve += n * float64(s.Reserve)
 	m.Internal += n * float64(s.Internal)
 	m.Rounding += n * float64(s.Rounding)
-	m.Stranded += n * float64(s.Stranded)
+	m.Fragmented += n * float64(s.Fragmented)
 	m.Idle += n * float64(s.Idle)
 	m.Cached += n * float64(s.Cached)
 	m.Null += n * float64(s.Null)
 	m.Steps += steps
 }
 
-// Means are Shares averaged over steps, as sums until divided by Steps.
+// Means are sums of Shares over steps, to be divided by Steps.
 type Means struct {
-	Token, Reserve, Internal, Rounding, Stranded, Idle, Cached, Null float64
-	Steps                                                            int64
+	Token, Reserve, Internal, Rounding, Fragmented, Idle, Cached, Null float64
+	Steps                                                              int64
 }
 
 // Options of a simulation.
@@ -116,12 +116,12 @@ type Options struct {
 	// StepTime is how long one step of all running requests takes, ns; it paces arrivals. 0:
 	// the queue is always full, whatever the arrivals say.
 	StepTime int64
-	// Steps ends the simulation; 0 is when all requests are through. Warmup steps are left out of means.
+	// Steps ends the simulation; 0: when all requests have ended. Warmup steps are not in means.
 	Steps, Warmup int64
-	Seed          uint64 // of beam's candidates and of nothing else
+	Seed          uint64 // for beam's candidates only
 	// MaxPoints bounds the series; default 2,048.
 	MaxPoints int
-	// At asks for the block map after that step (paged); negative is none.
+	// At is the step after which the block map is kept (paged); negative: none.
 	At int64
 }
 
@@ -158,20 +158,20 @@ type Allocator uint8
 const (
 	// Buddy rounds up to powers of two and splits in halves.
 	Buddy Allocator = iota
-	// FirstFit takes the first hole that is large enough.
+	// FirstFit takes the first free piece that is large enough.
 	FirstFit
-	// BestFit is the policy of package bfc with a granule of one slot.
+	// BestFit is package bfc with a granule of one slot.
 	BestFit
 )
 
-// Result is what a simulation found out.
+// Result is the result of a simulation.
 type Result struct {
 	Policy   string
 	Capacity int64
 	Steps    int64 // after the warm-up
 	Mean     Shares64
 	Batch    float64 // mean running requests
-	Peak     int64   // greatest running requests
+	Peak     int64   // maximum of running requests
 
 	// Requests are those that came to the head of the queue: more may wait where the steps end.
 	Requests, Finished, Rejected int64
@@ -192,15 +192,15 @@ type Result struct {
 }
 
 // Shares64 are mean shares, as fractions of the capacity that sum to 1.
-type Shares64 struct{ Token, Reserve, Internal, Rounding, Stranded, Idle, Cached, Null float64 }
+type Shares64 struct{ Token, Reserve, Internal, Rounding, Fragmented, Idle, Cached, Null float64 }
 
-// Of divides means in the making.
+// Of returns means as shares of a capacity.
 func (m *Means) Of(capacity int64) Shares64 {
 	if m.Steps == 0 || capacity == 0 {
 		return Shares64{}
 	}
 	d := float64(m.Steps) * float64(capacity)
-	return Shares64{m.Token / d, m.Reserve / d, m.Internal / d, m.Rounding / d, m.Stranded / d, m.Idle / d, m.Cached / d, m.Null / d}
+	return Shares64{m.Token / d, m.Reserve / d, m.Internal / d, m.Rounding / d, m.Fragmented / d, m.Idle / d, m.Cached / d, m.Null / d}
 }
 
 // Point is the state after a step, one of those kept.
@@ -211,7 +211,7 @@ type Point struct {
 	Shares     Shares
 }
 
-// BlockMap is a paged memory at an instant.
+// BlockMap is a paged memory after a step.
 type BlockMap struct {
 	Step      int64
 	BlockSize int
@@ -231,11 +231,11 @@ type SequenceMap struct {
 type BlockState struct {
 	References int32 // entries of block tables that name it
 	Filled     int32 // slots that hold a token
-	Cached     bool  // nobody uses it, and what it holds can still be found
+	Cached     bool  // no sequence uses it, and its content can still be found
 	Null       bool  // set aside, never handed out
 }
 
-// StepError is of a state that does not add up: a fault of the simulation, never of its input.
+// StepError says that shares do not sum to the capacity: an error of the simulation, never of its input.
 type StepError struct {
 	Step     int64
 	Shares   Shares
@@ -249,18 +249,18 @@ func (e *StepError) Error() string {
 // store is the memory under one policy, as the scheduler drives it. A group is a running
 // request with all its sequences.
 type store interface {
-	// possible says whether the request would fit into an empty memory.
+	// possible says whether the request fits into an empty memory.
 	possible(r *Request) bool
-	// admit places a request that waited, or was preempted and comes back; false: not now.
+	// admit places a request that waits, or was preempted; false: there is no room.
 	admit(g *group) bool
 	// grow makes room for one more token of each sequence of the group, and fills it; false: no
 	// room, and nothing has changed.
 	grow(g *group) bool
-	// release takes the memory of a group that is through, or dropped for recomputation.
+	// release frees the memory of a group that has ended, or is dropped to be computed again.
 	release(g *group)
 	// swapOut moves the group to the host; false: the host is full. Only Paged and VMM have it.
 	swapOut(g *group) bool
-	// shares are those of now; head is the first request that waits, or nil.
+	// shares returns the current shares; head is the first waiting request, or nil.
 	shares(head *Request) Shares
 }
 
@@ -268,20 +268,20 @@ type store interface {
 type group struct {
 	id        int64
 	request   Request
-	sequences int // that it has now
+	sequences int // at present
 	generated int // tokens of each sequence so far
 	swapped   bool
 	admitted  int64 // step in which it was admitted last
 	private   any   // of the store
 }
 
-// length is the tokens of each sequence of the group now.
+// length returns the current tokens of each sequence of the group.
 func (g *group) length() int { return g.request.Prompt + g.generated }
 
-// roundUp is x rounded up to a multiple of unit.
+// roundUp returns x rounded up to a multiple of unit.
 func roundUp(x, unit int64) int64 { return (x + unit - 1) / unit * unit }
 
-// powerOfTwo is the least power of two not below x; x is at least 1.
+// powerOfTwo returns the smallest power of two that is at least x; x is at least 1.
 func powerOfTwo(x int64) int64 {
 	p := int64(1)
 	for p < x && p <= math.MaxInt64/2 {

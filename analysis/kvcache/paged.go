@@ -201,7 +201,7 @@ func (s *paged) shares(head *Request) Shares {
 	}
 	t := &tables{group: &group{request: *head}, length: head.Prompt}
 	if _, _, ok := s.room(t); !ok {
-		out.Stranded, out.Idle = out.Idle, 0
+		out.Fragmented, out.Idle = out.Idle, 0
 	}
 	return out
 }

@@ -105,7 +105,7 @@ func TestPagedBounds(t *testing.T) {
 	}
 	for prompt, want := range map[int]Shares{
 		16: {Token: 8, Rounding: 5, Idle: 32},
-		17: {Token: 8, Rounding: 5, Stranded: 32},
+		17: {Token: 8, Rounding: 5, Fragmented: 32},
 	} {
 		if got := s.shares(&Request{Prompt: prompt, Output: 1}); got != want {
 			t.Errorf("with a prompt of %d waiting: %+v, want %+v", prompt, got, want)

@@ -241,7 +241,7 @@ func TestRecordedIsTheSimulation(t *testing.T) {
 			t.Fatalf("mean (-want +got):\n%s", diff)
 		}
 		m := got.Mean
-		if sum := m.Token + m.Reserve + m.Internal + m.Rounding + m.Stranded + m.Idle + m.Cached + m.Null; want.Steps > 0 && math.Abs(sum-1) > 1e-9 {
+		if sum := m.Token + m.Reserve + m.Internal + m.Rounding + m.Fragmented + m.Idle + m.Cached + m.Null; want.Steps > 0 && math.Abs(sum-1) > 1e-9 {
 			t.Fatalf("the means add up to %v", sum)
 		}
 		if int(r.Sessions) != len(requests) {

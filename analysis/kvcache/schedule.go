@@ -426,5 +426,5 @@ func (s *simulation) finish() *Result {
 
 // negative says whether a share is below zero, which a sum that is right can hide.
 func (s Shares) negative() bool {
-	return min(s.Token, s.Reserve, s.Internal, s.Rounding, s.Stranded, s.Idle, s.Cached, s.Null) < 0
+	return min(s.Token, s.Reserve, s.Internal, s.Rounding, s.Fragmented, s.Idle, s.Cached, s.Null) < 0
 }

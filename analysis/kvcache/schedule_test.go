@@ -52,7 +52,7 @@ func TestNineFreeCellsCannotServeEight(t *testing.T) {
 	for _, allocator := range []Allocator{FirstFit, BestFit} {
 		o := Options{Policy: Policy{Kind: Oracle, Allocator: allocator}, Capacity: 33}
 		r := simulate(t, o, short, long, short, long, short, long, Request{Prompt: 4, Output: 4})
-		want := Point{Step: 2, Running: 3, Waiting: 1, Shares: Shares{Token: 15, Reserve: 9, Stranded: 9}}
+		want := Point{Step: 2, Running: 3, Waiting: 1, Shares: Shares{Token: 15, Reserve: 9, Fragmented: 9}}
 		if diff := cmp.Diff(want, at(t, r, 2)); diff != "" {
 			t.Errorf("%v: (-want +got):\n%s", o.Policy, diff)
 		}
@@ -73,9 +73,9 @@ func TestWhoWaitsBehindTheHeadWaitsToo(t *testing.T) {
 		Request{Prompt: 7, Output: 1}, // no room until then
 		Request{Prompt: 1, Output: 1}) // would fit at once
 	want := []Point{
-		{Step: 1, Time: 0, Running: 1, Waiting: 1, Shares: Shares{Token: 5, Reserve: 2, Stranded: 3}},
-		{Step: 2, Time: 10, Running: 1, Waiting: 1, Shares: Shares{Token: 6, Reserve: 1, Stranded: 3}},
-		{Step: 3, Time: 20, Running: 1, Waiting: 1, Shares: Shares{Token: 7, Stranded: 3}},
+		{Step: 1, Time: 0, Running: 1, Waiting: 1, Shares: Shares{Token: 5, Reserve: 2, Fragmented: 3}},
+		{Step: 2, Time: 10, Running: 1, Waiting: 1, Shares: Shares{Token: 6, Reserve: 1, Fragmented: 3}},
+		{Step: 3, Time: 20, Running: 1, Waiting: 1, Shares: Shares{Token: 7, Fragmented: 3}},
 		{Step: 4, Time: 30, Running: 2, Shares: Shares{Token: 10}},
 	}
 	if diff := cmp.Diff(want, r.Series); diff != "" {
@@ -112,10 +112,10 @@ func TestTheLatestArrivalIsPreemptedAndComesBackFirst(t *testing.T) {
 	r := simulate(t, o, Request{Prompt: 3, Output: 5}, Request{Prompt: 3, Output: 3}, Request{Arrival: 2, Prompt: 1, Output: 1})
 	want := []Point{
 		{Step: 1, Time: 0, Running: 2, Shares: Shares{Token: 8, Idle: 4}},
-		{Step: 2, Time: 1, Running: 1, Waiting: 1, Shares: Shares{Token: 5, Reserve: 3, Stranded: 4}},
-		{Step: 3, Time: 2, Running: 1, Waiting: 2, Shares: Shares{Token: 6, Reserve: 2, Stranded: 4}},
-		{Step: 4, Time: 3, Running: 1, Waiting: 2, Shares: Shares{Token: 7, Reserve: 1, Stranded: 4}},
-		{Step: 5, Time: 4, Running: 1, Waiting: 2, Shares: Shares{Token: 8, Stranded: 4}},
+		{Step: 2, Time: 1, Running: 1, Waiting: 1, Shares: Shares{Token: 5, Reserve: 3, Fragmented: 4}},
+		{Step: 3, Time: 2, Running: 1, Waiting: 2, Shares: Shares{Token: 6, Reserve: 2, Fragmented: 4}},
+		{Step: 4, Time: 3, Running: 1, Waiting: 2, Shares: Shares{Token: 7, Reserve: 1, Fragmented: 4}},
+		{Step: 5, Time: 4, Running: 1, Waiting: 2, Shares: Shares{Token: 8, Fragmented: 4}},
 		{Step: 6, Time: 5, Running: 2, Shares: Shares{Token: 7, Reserve: 1, Internal: 4}},
 		{Step: 7, Time: 6, Running: 1, Shares: Shares{Token: 6, Internal: 2, Idle: 4}},
 	}

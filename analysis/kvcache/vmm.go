@@ -148,7 +148,7 @@ func (s *vmm) shares(head *Request) Shares {
 		Idle:     free,
 	}
 	if head != nil && !s.allows(s.rowsOf(int64(head.Prompt))*s.sequencesOf(head)) {
-		out.Stranded, out.Idle = out.Idle, 0
+		out.Fragmented, out.Idle = out.Idle, 0
 	}
 	return out
 }

@@ -22,7 +22,7 @@ func TestVMMRows(t *testing.T) {
 	checkPaged(t, s, 5000, Shares{Token: 3024, Reserve: 20, Internal: 28, Rounding: 904, Idle: 1024})
 	for prompt, want := range map[int]Shares{
 		1024: {Token: 3024, Reserve: 20, Internal: 28, Rounding: 904, Idle: 1024},
-		1025: {Token: 3024, Reserve: 20, Internal: 28, Rounding: 904, Stranded: 1024},
+		1025: {Token: 3024, Reserve: 20, Internal: 28, Rounding: 904, Fragmented: 1024},
 	} {
 		if got := s.shares(&Request{Prompt: prompt, Output: 1}); got != want {
 			t.Errorf("with a prompt of %d waiting: %+v, want %+v", prompt, got, want)
@@ -81,7 +81,7 @@ func TestVMMWatermark(t *testing.T) {
 	}
 	for prompt, want := range map[int]Shares{
 		20: {Token: 12, Idle: 28},
-		21: {Token: 12, Stranded: 28},
+		21: {Token: 12, Fragmented: 28},
 	} {
 		if got := s.shares(&Request{Prompt: prompt, Output: 1}); got != want {
 			t.Errorf("with a prompt of %d waiting: %+v, want %+v", prompt, got, want)

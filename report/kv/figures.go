@@ -29,7 +29,7 @@ var slotUses = []slotUse{
 	{"reserve", figure.PendingColor, func(s kvcache.Shares) int64 { return s.Reserve }, func(m kvcache.Shares64) float64 { return m.Reserve }},
 	{"internal", figure.InternalColor, func(s kvcache.Shares) int64 { return s.Internal }, func(m kvcache.Shares64) float64 { return m.Internal }},
 	{"external: rounding", roundingColor, func(s kvcache.Shares) int64 { return s.Rounding }, func(m kvcache.Shares64) float64 { return m.Rounding }},
-	{"external: fragmented", figure.ExternalColor, func(s kvcache.Shares) int64 { return s.Stranded }, func(m kvcache.Shares64) float64 { return m.Stranded }},
+	{"external: fragmented", figure.ExternalColor, func(s kvcache.Shares) int64 { return s.Fragmented }, func(m kvcache.Shares64) float64 { return m.Fragmented }},
 	{"null block", figure.FaintInkColor, func(s kvcache.Shares) int64 { return s.Null }, func(m kvcache.Shares64) float64 { return m.Null }},
 	{"cached", cachedColor, func(s kvcache.Shares) int64 { return s.Cached }, func(m kvcache.Shares64) float64 { return m.Cached }},
 	{"idle", figure.ReserveColor, func(s kvcache.Shares) int64 { return s.Idle }, func(m kvcache.Shares64) float64 { return m.Idle }},

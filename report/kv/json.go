@@ -55,15 +55,15 @@ type jsonCard struct {
 }
 
 type jsonShares struct {
-	Token    float64 `json:"token"`
-	Reserve  float64 `json:"reserve"`
-	Internal float64 `json:"internal"`
-	External float64 `json:"external"`
-	Rounding float64 `json:"external_rounding"`
-	Stranded float64 `json:"external_fragmented"`
-	Idle     float64 `json:"idle"`
-	Cached   float64 `json:"cached"`
-	Null     float64 `json:"null"`
+	Token      float64 `json:"token"`
+	Reserve    float64 `json:"reserve"`
+	Internal   float64 `json:"internal"`
+	External   float64 `json:"external"`
+	Rounding   float64 `json:"external_rounding"`
+	Fragmented float64 `json:"external_fragmented"`
+	Idle       float64 `json:"idle"`
+	Cached     float64 `json:"cached"`
+	Null       float64 `json:"null"`
 }
 
 type jsonSharing struct {
@@ -127,7 +127,7 @@ func newJSONPolicy(r *kvcache.Result) jsonPolicy {
 		},
 	}
 	if r.Steps > 0 {
-		out.Mean = &jsonShares{m.Token, m.Reserve, m.Internal, external(m), m.Rounding, m.Stranded, m.Idle, m.Cached, m.Null}
+		out.Mean = &jsonShares{m.Token, m.Reserve, m.Internal, external(m), m.Rounding, m.Fragmented, m.Idle, m.Cached, m.Null}
 	}
 	if r.Map == nil {
 		return out

@@ -137,11 +137,11 @@ func meanOf(r *kvcache.Result) kvcache.Shares64 {
 		return r.Mean
 	}
 	no := math.NaN()
-	return kvcache.Shares64{Token: no, Reserve: no, Internal: no, Rounding: no, Stranded: no, Idle: no, Cached: no, Null: no}
+	return kvcache.Shares64{Token: no, Reserve: no, Internal: no, Rounding: no, Fragmented: no, Idle: no, Cached: no, Null: no}
 }
 
 // external is the share of the slots that fragmentation makes useless.
-func external(m kvcache.Shares64) float64 { return m.Rounding + m.Stranded }
+func external(m kvcache.Shares64) float64 { return m.Rounding + m.Fragmented }
 
 func externalSection(k *Simulation) layout.Section {
 	s := layout.Section{
@@ -151,7 +151,7 @@ func externalSection(k *Simulation) layout.Section {
 	}
 	for _, r := range k.Results {
 		m := meanOf(r)
-		s.Rows = append(s.Rows, layout.Row(r.Policy, units.FormatPercent(external(m)), units.FormatPercent(m.Rounding), units.FormatPercent(m.Stranded)))
+		s.Rows = append(s.Rows, layout.Row(r.Policy, units.FormatPercent(external(m)), units.FormatPercent(m.Rounding), units.FormatPercent(m.Fragmented)))
 	}
 	return s
 }

@@ -63,7 +63,7 @@ func TestFigureOfThePaper(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := r.Mean
-		external := m.Rounding + m.Stranded + m.Idle
+		external := m.Rounding + m.Fragmented + m.Idle
 		t.Logf("%v: token %.1f, reserve %.1f, internal %.1f, external %.1f; %.2f run", test.policy,
 			100*m.Token, 100*m.Reserve, 100*m.Internal, 100*external, r.Batch)
 		for _, share := range []struct {
