@@ -9,39 +9,6 @@ type TagUse struct {
 	MaxT, MaxC, MaxR int64
 }
 
-// tagUse follows the arenas of a tag.
-type tagUse struct {
-	TagUse
-	arenas []*arena
-}
-
-// tagged joins an arena to those of its tag on its device.
-func (ar *arena) tagged() {
-	tag := ar.Info.Options["tag"]
-	if tag == "" || ar.Over {
-		return
-	}
-	d := ar.device
-	at := slices.IndexFunc(d.tags, func(u *tagUse) bool { return u.Tag == tag })
-	if at < 0 {
-		at = len(d.tags)
-		d.tags = append(d.tags, &tagUse{TagUse: TagUse{Tag: tag}})
-	}
-	ar.use = d.tags[at]
-	ar.use.arenas = append(ar.use.arenas, ar)
-}
-
-// observe takes note of the state after an event of one of the arenas.
-func (u *tagUse) observe() {
-	var t, c, r int64
-	for _, ar := range u.arenas {
-		if !ar.Paused() {
-			t, c, r = t+ar.T, c+ar.C, r+ar.R
-		}
-	}
-	u.MaxT, u.MaxC, u.MaxR = max(u.MaxT, t), max(u.MaxC, c), max(u.MaxR, r)
-}
-
 // TagMetrics are the names of the metrics that a tag has by itself; see [Result.OfTag].
 func TagMetrics() []string { return slices.Clone(tagMetrics) }
 

@@ -1,83 +1,36 @@
 package analysis
 
-import (
-	"github.com/memprof/memprof/analysis/ledger"
-	"github.com/memprof/memprof/analysis/pause"
-)
+import "slices"
 
-// followTags joins a new arena to the tags of its device, which are followed from the first one on.
-func (a *analyzer) followTags(ar *arena) {
-	d, tag := ar.device, ar.Info.Options["tag"]
-	if tag != "" && d.pauses == nil {
-		d.pauses = pause.New(pause.Options{MaxPoints: a.opt.MaxPoints, Top: a.opt.Top}, a.attribution)
-		for _, other := range a.arenas {
-			if other.device == d {
-				other.tag = d.pauses.Arena("")
-				other.followFree()
-			}
-		}
-		d.pauses.Phase(a.lastTime)
-	}
-	if d.pauses != nil {
-		ar.tag = d.pauses.Arena(tag)
-	}
+// tagUse follows the arenas of a tag.
+type tagUse struct {
+	TagUse
+	arenas []*arena
 }
 
-// followFree hands on what is free in an arena after an event.
-func (ar *arena) followFree() {
-	if d := ar.device; d.pauses != nil {
-		d.pauses.Free(ar.tag, ar.R-ar.C-ar.Pending)
+// tagged joins an arena to those of its tag on its device.
+func (ar *arena) tagged() {
+	tag := ar.Info.Options["tag"]
+	if tag == "" || ar.Over {
+		return
 	}
-}
-
-// residency hands on that something of an arena was mapped, unmapped, paused or resumed.
-func (a *analyzer) residency(ar *arena, time int64) {
-	if d := ar.device; d.pauses != nil {
-		d.pauses.Mapped(ar.tag, ar.R, ar.Paused(), d.R, time, !a.opening)
-	}
-}
-
-// transitioned hands on a pause or resume that succeeded, after it.
-func (a *analyzer) transitioned(ar *arena, t *pause.Transition) {
 	d := ar.device
-	if d.pauses == nil || !ar.tag.Tagged() {
-		return
+	at := slices.IndexFunc(d.tags, func(u *tagUse) bool { return u.Tag == tag })
+	if at < 0 {
+		at = len(d.tags)
+		d.tags = append(d.tags, &tagUse{TagUse: TagUse{Tag: tag}})
 	}
-	d.pauses.Transition(ar.tag, t)
-	a.residency(ar, t.Time)
-	d.pauses.Resumed(t.Time)
-	if !t.Resume && !a.opening {
-		a.lookUntagged(d, t)
-	}
+	ar.use = d.tags[at]
+	ar.use.arenas = append(ar.use.arenas, ar)
 }
 
-// lookUntagged has the untagged blocks divided, after a pause that left more of them than any before.
-func (a *analyzer) lookUntagged(d *device, t *pause.Transition) {
-	var live int64
-	segments := len(a.arenas)
-	for _, ar := range a.arenas {
-		if ar.device != d || ar.Released {
-			continue
-		}
-		segments += ar.Segments()
-		if !ar.tag.Tagged() {
-			live += ar.T
+// observe takes note of the state after an event of one of the arenas.
+func (u *tagUse) observe() {
+	var t, c, r int64
+	for _, ar := range u.arenas {
+		if !ar.Paused() {
+			t, c, r = t+ar.T, c+ar.C, r+ar.R
 		}
 	}
-	look := d.pauses.Look(live)
-	if look == nil || !a.budget.Spend(segments) {
-		return
-	}
-	for _, ar := range a.arenas {
-		if ar.device != d || ar.Released {
-			continue
-		}
-		a.ledger.Each(ar.Arena, func(s *ledger.Segment) {
-			if s.Kind == ledger.LiveSegment {
-				b := s.Block()
-				look.Add(ar.tag, &b)
-			}
-		})
-	}
-	look.Done(t.Seq, t.Time, live)
+	u.MaxT, u.MaxC, u.MaxR = max(u.MaxT, t), max(u.MaxC, c), max(u.MaxR, r)
 }
