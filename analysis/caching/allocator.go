@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// Options are what an Allocator is made with.
+// Options of an Allocator.
 type Options struct {
 	Settings
 	Version Version
-	Total   uint64 // bytes of the device; reservations and Fraction are of it
+	Total   uint64 // bytes of the device; reservations and Fraction refer to it
 	// Fraction is what torch.cuda.set_per_process_memory_fraction was given, in (0, 1]; 0 where
 	// it was not called. 1 is a limit in torch 2.6 and none later.
 	Fraction float64
 }
 
-// rules are what differs between versions.
+// rules are the differences between versions.
 type rules struct {
 	fullFraction  bool // a fraction of 1 is a limit
 	oldestScope   bool // the oldest scope that accepts a stream wins; else the newest
@@ -42,7 +42,7 @@ type Allocator struct {
 
 	small, large *pool
 	private      map[PoolID]*privatePool
-	unused       []*privatePool // that nobody uses any more, in the order of their end
+	unused       []*privatePool // without a use, in the order in which the last use ended
 	scopes       []scope        // open, the oldest first
 	pending      []*Block       // in the order of their frees
 	deferred     []*Block
@@ -69,11 +69,11 @@ func New(options Options, device Device) *Allocator {
 	return a
 }
 
-// OutOfMemory is the error of a request that failed for good.
+// OutOfMemory is the error of a request that failed after all releases.
 type OutOfMemory struct {
-	Requested uint64 // bytes asked for
+	Requested uint64 // bytes
 	Segment   uint64 // bytes that the device or the limit refused
-	Reserved  uint64 // bytes held when it was refused
+	Reserved  uint64 // bytes reserved when it was refused
 	Limit     uint64 // of reserved bytes; all bits set where there is none
 }
 
@@ -81,7 +81,7 @@ func (e *OutOfMemory) Error() string {
 	return fmt.Sprintf("out of memory: %d bytes asked for, a segment of %d refused with %d reserved", e.Requested, e.Segment, e.Reserved)
 }
 
-// largestRequest keeps sums of sizes in range.
+// largestRequest is the largest request, so that sums of sizes do not overflow.
 const largestRequest = 1 << 56
 
 // Malloc serves a request of n > 0 bytes from a stream. The error is an *OutOfMemory.
@@ -113,7 +113,7 @@ func (a *Allocator) Malloc(n, stream uint64) (*Block, error) {
 	return b, nil
 }
 
-// poolOf is the pool that serves a rounded size.
+// poolOf returns the pool that serves a rounded size.
 func (a *Allocator) poolOf(size, stream uint64) *pool {
 	small, large := a.small, a.large
 	for i := range a.scopes {
@@ -132,7 +132,7 @@ func (a *Allocator) poolOf(size, stream uint64) *pool {
 	return large
 }
 
-// search takes the free block that serves a request out of its pool; nil where there is none.
+// search removes the free block that serves a request from its pool and returns it; nil: there is none.
 func (a *Allocator) search(p *pool, size, stream uint64) *Block {
 	if a.collects() {
 		p.searches++
@@ -165,7 +165,7 @@ func (a *Allocator) search(p *pool, size, stream uint64) *Block {
 	return found
 }
 
-// splits says whether what a block has beyond a rounded size becomes a block of its own.
+// splits says whether the rest of a block beyond a rounded size becomes a block.
 func (a *Allocator) splits(p *pool, size, rest uint64) bool {
 	if p.small || a.settings.Expandable {
 		return rest >= unit
@@ -173,8 +173,8 @@ func (a *Allocator) splits(p *pool, size, rest uint64) bool {
 	return size < a.settings.MaxSplit && rest > smallLimit
 }
 
-// obtain gets a block of at least size from new memory, which may cost others theirs; nil where
-// nothing helped.
+// obtain returns a block of at least size from new memory, after releasing free blocks where memory is
+// refused; nil: it is still refused.
 func (a *Allocator) obtain(p *pool, size, stream uint64) *Block {
 	if a.collects() {
 		a.collectGarbage()
@@ -195,7 +195,7 @@ func (a *Allocator) obtain(p *pool, size, stream uint64) *Block {
 	return a.grow(p, size, stream)
 }
 
-// grow gets new memory once; nil where the limit or the device refuses.
+// grow requests new memory once; nil: the limit or the device refuses.
 func (a *Allocator) grow(p *pool, size, stream uint64) *Block {
 	bytes := a.settings.segment(size)
 	if a.stats.Reserved.Now+bytes > a.limit {
@@ -213,8 +213,8 @@ func (a *Allocator) grow(p *pool, size, stream uint64) *Block {
 	return a.newSegment(p, addr, bytes, stream, 0)
 }
 
-// newSegment is the only block of a new segment; page is 0 of one that is not expandable. The
-// block is in no order.
+// newSegment returns the only block of a new segment. page is 0 for one that is not expandable. The
+// block is in no pool's order.
 func (a *Allocator) newSegment(p *pool, addr, bytes, stream, page uint64) *Block {
 	a.segments++
 	s := &segment{addr: addr, size: bytes, number: a.segments, expandable: page > 0, page: page}
@@ -227,7 +227,7 @@ func (a *Allocator) newSegment(p *pool, addr, bytes, stream, page uint64) *Block
 	return b
 }
 
-// closeSegment forgets a segment that was given back.
+// closeSegment removes a segment that was released.
 func (a *Allocator) closeSegment(b *Block) {
 	delete(a.open, b.segment)
 	if b.pool.owner != nil {
@@ -249,8 +249,8 @@ func (a *Allocator) RecordStream(b *Block, stream uint64) {
 	b.streams[at].captured = b.streams[at].captured || len(a.scopes) > 0
 }
 
-// Free ends an allocation. It says whether the block is pending: then Complete has to follow,
-// or a release of everything will complete it.
+// Free ends an allocation and returns whether its block is pending: until Complete, or until a release
+// of everything completes it.
 func (a *Allocator) Free(b *Block) (pending bool) {
 	b.allocated = false
 	a.stats.freed(b)
@@ -278,7 +278,7 @@ func (a *Allocator) Complete(b *Block) {
 	a.complete(b)
 }
 
-// Pending are the blocks that wait for events, in the order of their frees.
+// Pending returns the blocks that wait for events, in the order of their frees.
 func (a *Allocator) Pending() []*Block { return slices.Clone(a.pending) }
 
 func (a *Allocator) complete(b *Block) {
@@ -286,7 +286,7 @@ func (a *Allocator) complete(b *Block) {
 	a.free(b)
 }
 
-// freeDeferred handles the frees of scopes that have ended.
+// freeDeferred frees the blocks whose free was deferred in scopes that have ended.
 func (a *Allocator) freeDeferred() {
 	for _, b := range a.deferred {
 		b.deferred = false
@@ -301,7 +301,7 @@ func (a *Allocator) freeDeferred() {
 	a.deferred = nil
 }
 
-// free makes a block one that serves requests.
+// free makes a block available to requests.
 func (a *Allocator) free(b *Block) {
 	a.stats.idle(b)
 	b.pool.merge(b)

@@ -4,7 +4,7 @@ package caching
 // Malloc returns to name the allocation; it is theirs until Free.
 type Block struct {
 	addr, size uint64
-	requested  uint64 // by its last owner, bytes
+	requested  uint64 // bytes of its last allocation
 	stream     uint64
 
 	allocated bool
@@ -40,13 +40,13 @@ func (b *Block) idle() bool {
 	return !b.allocated && !b.pending && !b.deferred && len(b.streams) == 0
 }
 
-// whole says whether the block is all of its segment.
+// whole says whether the block is its whole segment.
 func (b *Block) whole() bool { return b.prev == nil && b.next == nil }
 
 // expandable says whether the block is of an expandable segment.
 func (b *Block) expandable() bool { return b.segment.expandable }
 
-// grown is the size with what could be mapped right behind.
+// grown returns the size plus that of an unmapped block right behind.
 func (b *Block) grown() uint64 {
 	if b.next != nil && !b.next.mapped {
 		return b.size + b.next.size
@@ -54,7 +54,7 @@ func (b *Block) grown() uint64 {
 	return b.size
 }
 
-// segment is what the device gave in one piece.
+// segment is what one call of the device returned.
 type segment struct {
 	addr, size uint64
 	number     uint64 // of its creation, from 1

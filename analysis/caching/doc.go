@@ -1,5 +1,5 @@
 // Package caching is a model of PyTorch's CUDA caching allocator: fed with the requests of a
-// job, it comes to the same segments, blocks and reserved bytes as torch itself. It knows
+// job, it has the same segments, blocks and reserved bytes as torch itself. It knows
 // nothing of traces, files or GPUs; a [Device] gives it addresses and memory.
 //
 // What follows is the specification. It was read from the sources of torch 2.6 and 2.11 and
@@ -70,15 +70,15 @@
 // # Releasing
 //
 //   - Everything (empty_cache, a retry): pending blocks are completed. Then the large pool and
-//     the small one: each free block that is a whole segment goes back, and expandable blocks
-//     unmap the pages that lie wholly inside them. Then the private pools that nobody uses any
-//     more. In a scope only the latter; 2.6 refuses.
+//     the small one: each free block that is a whole segment is released, and expandable
+//     blocks unmap the pages that lie wholly inside them. Then the same for unused private pools.
+//     In a scope only the latter; 2.6 refuses.
 //   - Oversize: want is the greater of the rounded size and S. The first free block of the
-//     stream of at least want goes back. Where there is none, smaller ones go, the largest
+//     stream of at least want is released. Where there is none, smaller ones are, the largest
 //     first, while they have at least S and their sum is less than want; it succeeds where the
 //     sum reaches want.
 //   - Garbage: while more than threshold x limit is reserved, whole free segments of the large
-//     default pool go back in rounds, in the order of the pool: those whose age is at least the
+//     default pool are released in rounds, in the order of the pool: those whose age is at least the
 //     mean. The age is the number of searches in the pool since the block became free.
 //
 // # Expandable segments

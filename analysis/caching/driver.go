@@ -15,12 +15,12 @@ import (
 //   - The newest span that has a hole for a segment serves it, from its smallest hole, the lowest
 //     of equal ones.
 //   - A new span lies at the upper end of the highest gap that is larger than it.
-//   - A span without segments is gone.
+//   - A span ends with its last segment.
 //   - Without such a gap a segment is refused: the addresses do not suffice.
 //
 // Reservations lie one behind the other from 0x302000000 on, at multiples of 32 MiB.
 type Driver struct {
-	room  uint64  // bytes that nobody has
+	room  uint64  // bytes that are free
 	spans []*span // in the order of their making
 	next  uint64  // reservation
 }
@@ -84,7 +84,7 @@ func (d *Driver) Alloc(bytes uint64) (addr uint64, ok bool) {
 	return addr, d.take(bytes)
 }
 
-// hole is the smallest one of at least bytes, the lowest of equal ones.
+// hole returns the smallest hole of at least bytes, the lowest of equal ones.
 func (s *span) hole(bytes uint64) (best extent, found bool) {
 	at := s.addr
 	for i := 0; i <= len(s.segments); i++ {
@@ -107,7 +107,7 @@ func (s *span) insert(e extent) {
 	s.segments = slices.Insert(s.segments, at, e)
 }
 
-// place is the address of a new span; not ok where no gap is large enough.
+// place returns the address of a new span; ok is false where no gap is large enough.
 func (d *Driver) place(size uint64) (addr uint64, ok bool) {
 	spans := slices.Clone(d.spans)
 	slices.SortFunc(spans, func(a, b *span) int { return cmp.Compare(b.addr, a.addr) })
@@ -127,7 +127,7 @@ func (d *Driver) place(size uint64) (addr uint64, ok bool) {
 	return at - size, true
 }
 
-// Free gives a segment back, and its span if it was the last.
+// Free releases a segment, and its span with the last one.
 func (d *Driver) Free(addr, bytes uint64) {
 	d.room += bytes
 	for i, s := range d.spans {
@@ -150,11 +150,11 @@ func (d *Driver) Reserve(bytes uint64) (addr uint64, ok bool) {
 	return addr, true
 }
 
-// Unreserve does nothing: addresses are not used again.
+// Unreserve does nothing: addresses are not reused.
 func (d *Driver) Unreserve(addr, bytes uint64) {}
 
-// Map takes memory for a part of a reservation.
+// Map uses memory for a part of a reservation.
 func (d *Driver) Map(addr, bytes uint64) bool { return d.take(bytes) }
 
-// Unmap gives it back.
+// Unmap frees that memory.
 func (d *Driver) Unmap(addr, bytes uint64) { d.room += bytes }

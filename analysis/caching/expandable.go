@@ -1,7 +1,7 @@
 package caching
 
-// expand gets a block of at least size by mapping pages; nil where the device refuses. What
-// was mapped before the refusal stays, free.
+// expand returns a block of at least size by mapping pages; nil: the device refuses. What was mapped
+// before the refusal stays mapped and free.
 func (a *Allocator) expand(p *pool, size, stream uint64) *Block {
 	b := a.room(p, size, stream)
 	if b == nil {
@@ -21,7 +21,7 @@ func (a *Allocator) expand(p *pool, size, stream uint64) *Block {
 	return b
 }
 
-// room is the first of neighbouring idle blocks, mapped or not, that add up to size.
+// room returns the first of adjacent idle blocks, mapped or not, whose sizes add up to size.
 func (a *Allocator) room(p *pool, size, stream uint64) *Block {
 	var found *Block
 	p.unmapped.Ascend(&Block{stream: stream}, func(b *Block) bool {
@@ -52,7 +52,7 @@ func (a *Allocator) room(p *pool, size, stream uint64) *Block {
 	return b
 }
 
-// roomy says whether idle blocks from b on add up to size.
+// roomy says whether the sizes of idle blocks from b on add up to size.
 func roomy(b *Block, size uint64) bool {
 	var sum uint64
 	for ; sum < size && b != nil && b.idle(); b = b.next {
@@ -61,8 +61,8 @@ func roomy(b *Block, size uint64) bool {
 	return sum >= size
 }
 
-// mapBlock backs the first bytes of an unmapped block, up to whole pages, and makes it a free
-// block, merged with its neighbours.
+// mapBlock maps the first bytes of an unmapped block, rounded up to pages, and makes a free block of them,
+// merged with its neighbours.
 func (a *Allocator) mapBlock(b *Block, bytes uint64) bool {
 	page := b.segment.page
 	bytes = (bytes + page - 1) / page * page
@@ -83,8 +83,8 @@ func (a *Allocator) mapBlock(b *Block, bytes uint64) bool {
 	return true
 }
 
-// unmap takes the pages away that lie wholly inside a free block. The bytes before and behind
-// them stay free blocks. A reservation without memory is given back.
+// unmap unmaps the pages that lie wholly inside a free block. The bytes before and behind them stay free
+// blocks. A reservation without mapped memory is released.
 func (a *Allocator) unmap(b *Block) {
 	s, p := b.segment, b.pool
 	from := s.addr + (b.addr-s.addr+s.page-1)/s.page*s.page

@@ -9,7 +9,7 @@ import (
 // pool is the blocks of one size class.
 type pool struct {
 	small    bool
-	owner    *privatePool          // nil of the default pair
+	owner    *privatePool          // nil: the default pair
 	free     *btree.BTreeG[*Block] // idle and mapped, in the order of the search
 	unmapped *btree.BTreeG[*Block] // by (stream, address)
 	searches uint64                // for the ages of blocks; counted while garbage is collected
@@ -47,13 +47,13 @@ func (b *Block) number() uint64 {
 	return b.segment.number
 }
 
-// insert makes an idle, mapped block one that serves requests.
+// insert makes an idle, mapped block available to requests.
 func (p *pool) insert(b *Block) {
 	b.since = p.searches
 	p.free.Set(b)
 }
 
-// remove takes an idle block out of the order that it is in.
+// remove removes an idle block from the order that it is in.
 func (p *pool) remove(b *Block) {
 	if b.mapped {
 		p.free.Delete(b)
@@ -62,7 +62,7 @@ func (p *pool) remove(b *Block) {
 	}
 }
 
-// blocks are the free blocks in order, as they are now: the caller may release them.
+// blocks returns a copy of the list of free blocks, in order, so that the caller may release them.
 func (p *pool) blocks() []*Block { return p.free.Items() }
 
 // merge makes idle neighbours of the same kind part of b, which is in no order.
@@ -83,7 +83,7 @@ type privatePool struct {
 	id           PoolID
 	small, large *pool
 	uses         int // BeginPool less ReleasePool
-	segments     int // that are not given back
+	segments     int // not yet released
 }
 
 // scope routes requests to a private pool.

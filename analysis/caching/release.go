@@ -8,7 +8,7 @@ import (
 // ErrInScope is the error of a release that torch 2.6 refuses while a scope is open.
 var ErrInScope = errors.New("torch 2.6 releases nothing in a scope")
 
-// EmptyCache gives back what is free, as torch.cuda.empty_cache does.
+// EmptyCache releases free memory, as torch.cuda.empty_cache does.
 func (a *Allocator) EmptyCache() error {
 	if len(a.scopes) > 0 && !a.rules.scopeRelease {
 		return ErrInScope
@@ -17,8 +17,7 @@ func (a *Allocator) EmptyCache() error {
 	return nil
 }
 
-// releaseAll gives back whole free segments and free pages; in a scope only those of private
-// pools that nobody uses.
+// releaseAll releases whole free segments and free pages; in a scope only those of unused private pools.
 func (a *Allocator) releaseAll() {
 	if len(a.scopes) == 0 {
 		a.freeDeferred()
@@ -46,7 +45,7 @@ func (a *Allocator) releasePool(p *pool) {
 	}
 }
 
-// release gives a whole free segment back to the device.
+// release releases a whole free segment.
 func (a *Allocator) release(b *Block) {
 	b.pool.free.Delete(b)
 	a.device.Free(b.addr, b.size)
@@ -55,8 +54,8 @@ func (a *Allocator) release(b *Block) {
 	a.closeSegment(b)
 }
 
-// releaseOversize gives back free blocks of at least S until a rounded size has room; false
-// where they do not suffice, or S is off.
+// releaseOversize releases free blocks of at least S until they have a rounded size; false: they do not,
+// or S is off.
 func (a *Allocator) releaseOversize(p *pool, size, stream uint64) bool {
 	s := a.settings.MaxSplit
 	if s == unlimited {
@@ -93,12 +92,12 @@ func (a *Allocator) releaseOversize(p *pool, size, stream uint64) bool {
 	return sum >= want
 }
 
-// collects says whether garbage is collected at all.
+// collects says whether garbage collection is on.
 func (a *Allocator) collects() bool {
 	return a.limit != unlimited && a.settings.GarbageCollection > 0
 }
 
-// collectGarbage gives back old whole segments while more than the threshold is reserved.
+// collectGarbage releases old whole segments while more than the threshold is reserved.
 func (a *Allocator) collectGarbage() {
 	threshold := uint64(a.settings.GarbageCollection * float64(a.limit))
 	if a.stats.Reserved.Now <= threshold {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// UsePool makes a private pool where there is none of that name, and counts a use of it, as
-// the making of a MemPool does.
+// UsePool makes a private pool if there is none of that id, and adds a use of it, as creating a MemPool
+// does.
 func (a *Allocator) UsePool(id PoolID) {
 	p := a.private[id]
 	if p == nil {
@@ -21,8 +21,8 @@ func (a *Allocator) UsePool(id PoolID) {
 	p.uses++
 }
 
-// BeginPool sends the requests of the streams that accept says to a private pool, until
-// EndPool. It counts as a use of the pool.
+// BeginPool sends requests of the streams that accept returns true for to a private pool, until EndPool.
+// It counts as a use of the pool.
 func (a *Allocator) BeginPool(id PoolID, accept func(stream uint64) bool) {
 	a.UsePool(id)
 	a.scopes = append(a.scopes, scope{a.private[id], accept})
@@ -39,8 +39,8 @@ func (a *Allocator) EndPool(id PoolID) error {
 	return fmt.Errorf("pool %d.%d has no open scope", id[0], id[1])
 }
 
-// ReleasePool ends one use of a pool. Behind the last one its free memory goes back at the
-// next release of everything.
+// ReleasePool ends one use of a pool. After the last one its free memory is released at the next release
+// of everything.
 func (a *Allocator) ReleasePool(id PoolID) error {
 	p := a.private[id]
 	if p == nil || p.uses == 0 {
@@ -53,8 +53,8 @@ func (a *Allocator) ReleasePool(id PoolID) error {
 	return nil
 }
 
-// EmptyPool gives back what is free in a pool that nobody uses any more, as the end of a
-// MemPool does. Its pending blocks are completed.
+// EmptyPool releases the free memory of an unused pool, as the end of a MemPool does. Its pending blocks
+// are completed.
 func (a *Allocator) EmptyPool(id PoolID) {
 	p := a.private[id]
 	if p == nil || p.uses > 0 {
@@ -68,7 +68,7 @@ func (a *Allocator) EmptyPool(id PoolID) {
 	a.unused = slices.DeleteFunc(a.unused, func(u *privatePool) bool { return u == p && a.releasePrivate(u) })
 }
 
-// releasePrivate gives back what is free in an unused pool, and says whether that was all.
+// releasePrivate releases the free memory of an unused pool, and returns whether that was all of it.
 func (a *Allocator) releasePrivate(p *privatePool) bool {
 	a.releasePool(p.small)
 	a.releasePool(p.large)

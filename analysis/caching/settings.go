@@ -29,7 +29,7 @@ const (
 	Torch213                // from 2.13 on, after its sources; not run
 )
 
-// ParseVersion finds the rules of a torch by its version, such as "2.11.0+cu130".
+// ParseVersion returns the rules for a version of torch, such as "2.11.0+cu130".
 func ParseVersion(text string) (Version, error) {
 	major, rest, _ := strings.Cut(text, ".")
 	minor, _, _ := strings.Cut(rest, ".")
@@ -47,8 +47,8 @@ func ParseVersion(text string) (Version, error) {
 	return Torch213, nil
 }
 
-// Settings are what PYTORCH_CUDA_ALLOC_CONF sets of placement. DefaultSettings are those
-// without the variable; the zero value is no valid Settings.
+// Settings are the parts of PYTORCH_CUDA_ALLOC_CONF that concern placement. The zero value is not
+// valid; DefaultSettings returns those without the variable.
 type Settings struct {
 	Expandable          bool       // expandable_segments
 	MaxSplit            uint64     // S in bytes; all bits set is off
@@ -59,12 +59,12 @@ type Settings struct {
 	Fraction            float64    // per_process_memory_fraction; 0 where it is not set
 }
 
-// DefaultSettings are torch's without PYTORCH_CUDA_ALLOC_CONF.
+// DefaultSettings returns torch's settings without PYTORCH_CUDA_ALLOC_CONF.
 func DefaultSettings() Settings {
 	return Settings{MaxSplit: unlimited, MaxNonSplitRounding: largeSegment, LargeSegment: largeSegment}
 }
 
-// unplaced are keys that torch knows and that place nothing on the device.
+// unplaced are keys of torch that have no effect on the device's memory.
 var unplaced = map[string]bool{
 	"backend": true, "release_lock_on_cudamalloc": true, "release_lock_on_hipmalloc": true,
 	"pinned_use_cuda_host_register": true, "pinned_num_register_threads": true,
@@ -74,7 +74,7 @@ var unplaced = map[string]bool{
 }
 
 // ParseSettings reads the text of PYTORCH_CUDA_ALLOC_CONF by the rules of a version. An error
-// names the entry and what torch would have taken.
+// names the entry and the values that torch accepts.
 func ParseSettings(text string, v Version) (Settings, error) {
 	s := DefaultSettings()
 	entries, err := splitEntries(text)
@@ -93,7 +93,7 @@ func ParseSettings(text string, v Version) (Settings, error) {
 	return s, nil
 }
 
-// splitEntries cuts text at commas outside of brackets. Blanks do not count.
+// splitEntries splits text at commas outside of brackets, without blanks.
 func splitEntries(text string) ([]string, error) {
 	var entries []string
 	depth, from := 0, 0
@@ -242,7 +242,7 @@ func btoi(b bool) int {
 	return 0
 }
 
-// Round is the size of a block that serves n bytes, n > 0.
+// Round returns the size of a block for a request of n bytes, n > 0.
 func (s *Settings) Round(n uint64) uint64 {
 	if n < unit {
 		return unit
@@ -255,7 +255,7 @@ func (s *Settings) Round(n uint64) uint64 {
 	return roundUp(n, unit)
 }
 
-// segment is the size of the segment for a rounded size.
+// segment returns the size of the segment for a rounded size.
 func (s *Settings) segment(rounded uint64) uint64 {
 	switch {
 	case rounded <= smallLimit:
@@ -266,5 +266,5 @@ func (s *Settings) segment(rounded uint64) uint64 {
 	return roundUp(rounded, segmentUnit)
 }
 
-// roundUp rounds n up to a multiple of a power of two.
+// roundUp returns n rounded up to a multiple of a power of two.
 func roundUp(n, to uint64) uint64 { return (n + to - 1) &^ (to - 1) }

@@ -17,13 +17,13 @@ func (l *Level) add(bytes uint64) {
 // torch.cuda.memory_stats: requested_bytes, allocated_bytes, active_bytes and reserved_bytes,
 // each "all".
 type Stats struct {
-	Requested Level // asked for, until the block is idle again
+	Requested Level // requested bytes, until the block is idle again
 	Allocated Level // blocks of live allocations
-	Active    Level // and of pending ones
-	Reserved  Level // taken from the device
+	Active    Level // blocks of live and pending allocations
+	Reserved  Level // segments and mapped pages
 
 	Retries       uint64 // releases of everything for a request
-	OOMs          uint64 // requests that failed for good
+	OOMs          uint64 // requests that failed
 	DeviceAllocs  uint64 // cudaMalloc
 	DeviceFrees   uint64 // cudaFree
 	Maps, Unmaps  uint64 // calls for one run of pages
@@ -31,7 +31,7 @@ type Stats struct {
 	PagesUnmapped uint64
 }
 
-// Stats are the sums now.
+// Stats returns the current sums.
 func (a *Allocator) Stats() Stats { return a.stats }
 
 func (s *Stats) served(b *Block) {
@@ -50,17 +50,17 @@ func (s *Stats) idle(b *Block) {
 func (s *Stats) reserve(bytes uint64)   { s.Reserved.add(bytes) }
 func (s *Stats) unreserve(bytes uint64) { s.Reserved.Now -= bytes }
 
-// BlockState is what a block is.
+// BlockState is the state of a block.
 type BlockState uint8
 
 const (
 	Free      BlockState = iota
 	Allocated            // live
-	Waiting              // freed; events or a scope keep it
+	Waiting              // freed, and not reusable before events or the end of a scope
 	Unmapped             // addresses only
 )
 
-// State is what the block is now.
+// State returns the current state of the block.
 func (b *Block) State() BlockState {
 	switch {
 	case b.allocated:
@@ -78,11 +78,11 @@ type Segment struct {
 	Addr, Size uint64
 	Expandable bool
 	Small      bool   // of a small pool
-	Pool       PoolID // zero of the default pair
+	Pool       PoolID // zero: the default pair
 	Blocks     []*Block
 }
 
-// Segments are all segments in the order of addresses.
+// Segments returns all segments, addresses ascending.
 func (a *Allocator) Segments() []Segment {
 	all := make([]Segment, 0, len(a.open))
 	for s := range a.open {

@@ -3,7 +3,7 @@
 //
 // A file is lines of UTF-8 text, ended by LF or CRLF:
 //
-//	alloc NAME SIZE    ask for SIZE bytes and call the block NAME
+//	alloc NAME SIZE    request SIZE bytes; the block is called NAME
 //	free NAME          free the block of that name
 //	gc                 release all idle regions
 //	iteration          end an iteration, and trim as the allocator's options say
@@ -11,7 +11,8 @@
 //
 // Words are divided by blanks, and lines without any are skipped. A name is any word that
 // can be printed. A size is a whole number from 0 to 2^64-1, or one with K, M or G behind it for
-// 2^10, 2^20 or 2^30 bytes, which may have a fraction (2.5M). A size that cannot be had is a result, not an error.
+// 2^10, 2^20 or 2^30 bytes, which may have a fraction (2.5M). A request that is refused is a result, not an
+// error.
 //
 // A name is taken while its block is in use, and free again when the block was freed or
 // was refused. To free a name whose request was refused does nothing, once. All else about
@@ -50,7 +51,7 @@ type Op struct {
 	Size uint64 // of Alloc, in bytes
 }
 
-// Error is what is wrong with a line.
+// Error says what is wrong with a line.
 type Error struct {
 	File string
 	Line int // from 1
@@ -61,7 +62,7 @@ func (e *Error) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.Line,
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// maxLine is the most that is read of a line, in bytes, but for comments.
+// maxLine is the longest line in bytes, not counting a comment.
 const maxLine = 64 << 10
 
 // Reader reads the operations of a file.
@@ -99,7 +100,7 @@ func (r *Reader) errorAt(line int, err error) error {
 	return &Error{File: r.file, Line: line, Err: err}
 }
 
-// words returns those of the next line, without comments.
+// words returns the words of the next line, without comments.
 func (r *Reader) words() ([]string, error) {
 	text, err := r.lines.ReadSlice('\n')
 	if len(text) == 0 && err == io.EOF {

@@ -7,11 +7,11 @@ import (
 	"github.com/memprof/memprof/bfc"
 )
 
-// Result is what came of an operation. Sizes and offsets are in bytes.
+// Result is the result of an operation. Sizes and offsets are in bytes.
 type Result struct {
 	Verb      Verb
 	Name      string // "" for GC and Iteration
-	OK        bool   // false: a request was refused, or a name freed whose request was
+	OK        bool   // false: a request was refused, or the free of one that was refused
 	Region    int    // index by address, at that time; of Alloc and Free that are OK
 	Offset    uint64 // in the region; of Alloc and Free that are OK
 	Requested uint64 // of Alloc, and Free that is OK
@@ -20,7 +20,7 @@ type Result struct {
 	Mapped    uint64 // of Iteration: bytes mapped ahead
 }
 
-// name is what was last done to a name, and on which line.
+// name is the state of a name, and the line of the last operation on it.
 type name struct {
 	refused bool
 	line    int
@@ -28,12 +28,12 @@ type name struct {
 }
 
 const (
-	// maxNames is the most memory for names that are in use or were refused and not freed since,
-	// in bytes: 2.5 million short ones.
+	// maxNames is the most memory in bytes for names that are in use, or were refused and not freed
+	// since: 2.5 million short ones.
 	maxNames = 256 << 20
-	// nameCost is what a name takes beside its own bytes.
+	// nameCost is the memory of a name without its own bytes.
 	nameCost = 96
-	// freedKept is how many of the names freed last are known with their lines.
+	// freedKept is how many of the last freed names are kept with their lines, for errors.
 	freedKept = 1 << 16
 )
 
@@ -41,18 +41,18 @@ const (
 type heap struct {
 	*bfc.Allocator
 	names map[string]name
-	bytes int64 // that names take
+	bytes int64 // of the names
 
 	freed     map[string]int // the line of each of those freed last
 	order     []string       // of freed, from next on
 	next      int
-	forgotten bool // some that were freed are not in freed any more
+	forgotten bool // more names were freed than are in freed
 }
 
-// Run has a do all operations of a file, and visits what came of each, which is the visitor's to
-// keep. An error is that of the file, as Reader.Read returns it, or the visitor's: what was done
-// until then remains done. Memory is bounded by the blocks in use, not by the number of operations;
-// names in use, or refused and not freed since, may take 256 MiB, which is an error beyond.
+// Run runs all operations of a file on a, and calls visit with the result of each. It returns the error
+// of Reader.Read or of visit; operations before that have been done. Host memory is proportional to the
+// blocks in use, not to the number of operations; it is an error if names that are in use, or were
+// refused and not freed since, have more than 256 MiB.
 func Run(a *bfc.Allocator, file *Reader, visit func(*Result) error) error {
 	h := &heap{Allocator: a, names: map[string]name{}, freed: map[string]int{}}
 	for {
@@ -144,7 +144,7 @@ func (h *heap) notInUse(name string) error {
 	return fmt.Errorf("free of %q, which was never allocated", name)
 }
 
-// placed says where a block is, or was until now.
+// placed returns the result of an operation on a block, with the place of the block.
 func (h *heap) placed(op Op, block bfc.Block) Result {
 	region, offset, _ := h.Locate(block.Addr)
 	return Result{
