@@ -94,8 +94,8 @@ def colocated_transitions(suite):
         if resumed != {"rollout_weights", "kv_cache", "buffers", "graphs", "trainer_weights", "optimizer"}:
             raise Failed(f"{name}: resumed {resumed}")
     again = suite.run([suite.memprof, "report", "--no-plots", directory]).stdout
-    if "Sleep and wake" not in again:
-        raise Failed("the report says nothing of sleep:\n" + again[-2000:])
+    if "Pauses and resumes" not in again:
+        raise Failed("the report has no section on pauses:\n" + again[-2000:])
 
 
 @alone

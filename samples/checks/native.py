@@ -56,7 +56,7 @@ def observed(suite, directory, shared=False):
         if own:
             raise Failed(f"the allocator's own segments are in the accounting twice: {own}")
     refused = suite.run([suite.memprof, "verify", directory], expect=2)
-    if "only watched" not in refused.stderr:
+    if "only observed" not in refused.stderr:
         raise Failed(f"verify does not say why not: {refused.stderr}")
     return device
 
