@@ -107,7 +107,7 @@ static inline uint64_t trail_number(const struct trail *trail, enum memprof_kind
 struct audit_range {
   uint64_t addr, bytes, requested;
   uint32_t arena;
-  bool elsewhere, freed;  // of blocks: used on another stream; given back
+  bool elsewhere, freed;  // of blocks: used on another stream; freed
 };
 
 struct audit {

@@ -1,5 +1,5 @@
 // graph_memory.c - one memory for many shapes: as large as the largest in whatever order,
-// shared in fact, and given back.
+// shared in fact, and released.
 #define _GNU_SOURCE
 #include "shapes.h"
 

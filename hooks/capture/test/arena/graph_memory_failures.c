@@ -51,7 +51,7 @@ static void scenario(void) {
   memprof_empty_cache(0);
   agree(exact);
   if (onwards) return;
-  // The failure is over: shapes are served, and what could not be given back is given back.
+  // The failure is over: shapes are served, and what could not be released is released.
   const uint64_t before = usage().ranges;
   if (try_shape(1) != 0) open_shape(1);
   void *ptr = memprof_malloc_in_pool(4 * MiB, 0, NULL, 0, 1);

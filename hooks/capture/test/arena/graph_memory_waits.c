@@ -21,8 +21,8 @@ static uint64_t number(enum memprof_kind kind) {
   return trail_number(&trail, kind);
 }
 
-// A shape that goes, or comes, while another stream is captured leaves that capture alone: what
-// has gone is given back later.
+// A shape that ends, or begins, while another stream is captured does not end that capture: the memory of an
+// ended shape is released later.
 static void test_a_release_spoils_no_capture(void) {
   begin(0);
   void *stream = gpu_stream();
@@ -60,7 +60,7 @@ static void test_a_closing_spoils_no_capture(void) {
   CHECK_EQUAL(gpu_free(), GiB);
 }
 
-// One without a shape, on a device without pools, is given back by the next sweep.
+// One without a shape, on a device without pools, is freed by the next sweep.
 static void test_a_closing_in_a_capture_is_made_up_for(void) {
   begin(0);
   void *stream = gpu_stream();

@@ -65,7 +65,7 @@ static void test_doubling(void) {
   memset(a, 1, 1000), memset(b, 2, 3 * MiB), memset(c, 3, 4 * MiB);
 }
 
-static void test_give_back_and_map_again(void) {
+static void test_unmap_and_map_again(void) {
   gpu_start();
   char *low = allocate(64 * MiB), *high = allocate(100 * MiB);
   memset(high, 7, 100 * MiB);
@@ -118,19 +118,19 @@ static void test_nine_tenths_at_once(void) {
   CHECK_EQUAL(trail_event(&trail, MEMPROF_MAP, 0)->provided, (bytes + 2 * MiB - 1) & ~(2 * MiB - 1));
 }
 
-static void test_foreign_allocation_fits(void) {
+static void test_allocation_of_another_library_fits(void) {
   gpu_start();
   release(allocate(5 * GiB));
   CHECK(gpu_free() < 4 * GiB);
-  void *foreign = NULL;
-  CHECK(cudaMalloc(&foreign, 6 * GiB) == 0);
+  void *other = NULL;
+  CHECK(cudaMalloc(&other, 6 * GiB) == 0);
   // The runtime's own memory of the first, failed try must not surface in the job.
   int (*last)(void);
   GPU_CALL(last, "cudaGetLastError");
   CHECK_EQUAL(last(), 0);
   const struct trail trail = audited(6 * GiB);
   const struct memprof_record *event = trail_event(&trail, MEMPROF_EXTERNAL_ALLOC, 0);
-  CHECK_EQUAL(event->addr, (uintptr_t)foreign);
+  CHECK_EQUAL(event->addr, (uintptr_t)other);
   CHECK_EQUAL(event->requested, 6 * GiB);
   CHECK_EQUAL(event->arena, MEMPROF_NO_ARENA);
   const struct memprof_record *reclaim = trail_event(&trail, MEMPROF_RECLAIM, 0);
@@ -139,9 +139,9 @@ static void test_foreign_allocation_fits(void) {
   // More than there is fails as it does without us, and costs nobody his memory.
   void *too_much = NULL;
   CHECK_EQUAL(cudaMalloc(&too_much, 9 * GiB), 2);
-  CHECK_EQUAL(cudaFree(foreign), 0);
+  CHECK_EQUAL(cudaFree(other), 0);
   const struct trail after = audited(0);
-  CHECK_EQUAL(trail_event(&after, MEMPROF_EXTERNAL_FREE, 0)->addr, (uintptr_t)foreign);
+  CHECK_EQUAL(trail_event(&after, MEMPROF_EXTERNAL_FREE, 0)->addr, (uintptr_t)other);
 }
 
 static void test_driver_calls_are_watched(void) {
@@ -274,10 +274,10 @@ static void test_further_reservations(void) {
 int main(int argc, char **argv) {
   static const struct test tests[] = {
       {"doubling", test_doubling, {SMALL_CARD}},
-      {"give back and map again", test_give_back_and_map_again, {SMALL_CARD}},
+      {"unmap and map again", test_unmap_and_map_again, {SMALL_CARD}},
       {"headroom is recorded", test_headroom_is_recorded, {SMALL_CARD, "MEMPROF_OPTIONS", "headroom=8053063680"}},
       {"nine tenths at once", test_nine_tenths_at_once, {SMALL_CARD}},
-      {"foreign allocation fits", test_foreign_allocation_fits, {SMALL_CARD}},
+      {"another library's allocation fits", test_allocation_of_another_library_fits, {SMALL_CARD}},
       {"driver calls are watched", test_driver_calls_are_watched, {SMALL_CARD}},
       {"serving", test_serving, {SMALL_CARD, "MEMPROF_OPTIONS", "serve=1"}},
       {"reclaims from other arenas", test_reclaims_from_other_arenas, {SMALL_CARD}},

@@ -201,7 +201,7 @@ static void test_regions_nest(void) {
   CHECK_EQUAL(stats().allocation.current, 4);
 }
 
-// Memory that another mapping keeps does not come back, which is told.
+// Memory that another mapping keeps does not become free, and the pause says so.
 static void test_memory_that_stays(void) {
   gpu_start();
   char *a = take("cache", 0, LARGE, NULL), name[128], path[600], text[1024] = "";
@@ -319,11 +319,11 @@ static void test_one_failure(void) {
     CHECK_EQUAL(memprof_pause(both, 2, 0), MEMPROF_OK);
     status = PAUSE_FAILED;
   }
-  const uint64_t asleep = gpu_free();
+  const uint64_t paused = gpu_free();
   result = memprof_resume(both, 2, 0);
   if (result != MEMPROF_OK) {
     CHECK(!try_fill(a, 1, 0) && !try_fill(b, 1, 0) && !try_fill(c, 1, 0));
-    CHECK_EQUAL(gpu_free(), asleep);
+    CHECK_EQUAL(gpu_free(), paused);
     CHECK_EQUAL(memprof_resume(both, 2, 0), MEMPROF_OK);
     status = RESUME_FAILED;
   }

@@ -43,7 +43,7 @@ static struct memprof_tag_usage usage(const char *tag) {
   return usage;
 }
 
-static void check_said(const char *wanted) {
+static void check_message(const char *wanted) {
   if (strstr(memprof_pause_message(), wanted) == NULL) fprintf(stderr, "it says: %s\n", memprof_pause_message());
   CHECK(strstr(memprof_pause_message(), wanted) != NULL);
 }
@@ -72,7 +72,7 @@ static void test_backup_limit(void) {
   take("cache", 1, 100 * MiB);
   const uint64_t before = gpu_free();
   CHECK_EQUAL(memprof_pause(both, 2, 1), MEMPROF_NO_HOST_MEMORY);
-  check_said("copies of 0.11 GiB: 0.12 GiB are pinned, 0.12 GiB of them in use, and the backup limit is 0.12 GiB");
+  check_message("copies of 0.11 GiB: 0.12 GiB are pinned, 0.12 GiB of them in use, and the backup limit is 0.12 GiB");
   CHECK_EQUAL(gpu_free(), before);
   CHECK_EQUAL(at(a, 100 * MiB - 1), 1);
   CHECK_EQUAL(usage("weights").copied, 100 * MiB);  // what was kept before is kept
@@ -86,7 +86,7 @@ static void test_copy_fails(void) {
   gpu_start();
   fill(take("weights", 1, MiB), MiB, 1);
   CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_DEVICE_FAILED);
-  check_said("could not be copied to the host: nothing was paused");
+  check_message("could not be copied to the host: nothing was paused");
 }
 
 // An unmapping that is refused undoes what was unmapped, and leaves kept copies.
@@ -96,7 +96,7 @@ static void test_kept_copies_stay(void) {
   CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
   CHECK_EQUAL(memprof_resume(weights, 1, 1), MEMPROF_OK);
   CHECK_EQUAL(memprof_pause(weights, 1, 1), MEMPROF_DEVICE_FAILED);
-  check_said("nothing was paused");
+  check_message("nothing was paused");
   CHECK(usage("weights").copied > 0);
 }
 
@@ -108,7 +108,7 @@ static void test_cannot_be_undone(void) {
   fill(a, 300 * MiB, 1), fill(b, 20 * MiB, 2);
   memprof_free(a, 0, 0, NULL);
   CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_DEVICE_FAILED);
-  check_said("0.25 GiB that were unmapped could not be mapped again");
+  check_message("0.25 GiB that were unmapped could not be mapped again");
   const uint64_t before = gpu_free();
   char *c = take("weights", 0, 100 * MiB);
   CHECK(c < a || c >= a + 320 * MiB);
@@ -133,14 +133,14 @@ static void test_not_undone_is_not_copied(void) {
   fill(a, 300 * MiB, 1);
   CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_DEVICE_FAILED);
   CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_DEVICE_FAILED);
-  check_said("0.25 GiB of the tag \"weights\" are not mapped since a pause failed");
+  check_message("0.25 GiB of the tag \"weights\" are not mapped since a pause failed");
   CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
   CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_OK);
   CHECK_EQUAL(at(a, 0), 1);
   CHECK_EQUAL(at(a, 300 * MiB - 1), 1);
 }
 
-// A block that other streams used is free at once when it is freed asleep, and is counted once.
+// A block that other streams used is free at once if it is freed while paused, and is counted once.
 static void test_other_streams(void) {
   gpu_start();
   void *side = gpu_stream();
@@ -161,7 +161,7 @@ static void test_other_streams(void) {
   CHECK_EQUAL(stats().reserved_bytes.current, 0);
 }
 
-// Arenas for what is asked under sleeping tags do not become more and more.
+// The number of arenas for requests under paused tags stays bounded.
 static void test_many_naps(void) {
   gpu_start();
   char *a = take("cache", 0, 10 * MiB);
@@ -199,13 +199,13 @@ static void test_states(void) {
   memprof_region_begin("cache", 0);
   memprof_region_end();
   CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_WRONG_STATE);
-  check_said("the tag \"cache\" has no memory");
+  check_message("the tag \"cache\" has no memory");
   CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_WRONG_STATE);
-  check_said("the tag \"cache\" is not paused");
+  check_message("the tag \"cache\" is not paused");
   take("cache", 0, MiB);
   CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_OK);
   CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_WRONG_STATE);
-  check_said("the tag \"cache\" is paused already");
+  check_message("the tag \"cache\" is paused already");
 }
 
 // The message counts what is free without what the resume had taken before it failed.
@@ -221,7 +221,7 @@ static void test_who_has_the_rest(void) {
   char wanted[300];
   snprintf(wanted, sizeof wanted, "on GPU 0: 0.68 GiB are needed and %.2f GiB free; others use %.2f GiB, the tag gradients 0.25 GiB, requests of no tag 0.12 GiB",
            (double)before / GiB, (double)(GiB - before - 384 * MiB) / GiB);
-  check_said(wanted);
+  check_message(wanted);
   CHECK_EQUAL(gpu_free(), before);
   CHECK_EQUAL(stats().reserved_bytes.current, reserved);
 }
@@ -237,14 +237,14 @@ static void test_second_card(void) {
   CHECK(others != NULL);
   const uint64_t before = gpu_free();
   CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_NO_MEMORY);
-  check_said("on GPU 1: 0.20 GiB are needed and 0.12 GiB free");
+  check_message("on GPU 1: 0.20 GiB are needed and 0.12 GiB free");
   CHECK_EQUAL(gpu_free(), before);
   memprof_free(others, 0, 1, NULL);
   CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_OK);
   CHECK_EQUAL(usage("weights").mapped, 500 * MiB);
 }
 
-// What is mapped and free elsewhere is given back before a resume fails.
+// Free memory of other arenas is unmapped before a resume fails.
 static void test_idle_memory_gives_way(void) {
   gpu_start();
   char *a = take("weights", 1, 300 * MiB);
@@ -263,7 +263,7 @@ static void test_limit_of_the_device(void) {
   char *other = memprof_malloc(300 * MiB, 0, NULL);
   memprof_set_limit(0, 500 * MiB);
   CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_NO_MEMORY);
-  check_said("0.29 GiB are needed, and of the limit of 0.49 GiB that was set 0.20 GiB are left");
+  check_message("0.29 GiB are needed, and of the limit of 0.49 GiB that was set 0.20 GiB are left");
   memprof_free(other, 0, 0, NULL);
   CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_OK);
 }
@@ -273,14 +273,14 @@ static void test_driver_refuses(void) {
   take("weights", 0, MiB);
   CHECK_EQUAL(memprof_pause(weights, 1, 0), MEMPROF_OK);
   CHECK_EQUAL(memprof_resume(weights, 1, 0), MEMPROF_DEVICE_FAILED);
-  check_said("the driver refused to map");
+  check_message("the driver refused to map");
 }
 
-static void *foreign_allocate(void *self, size_t bytes) { return bytes <= 64 * MiB ? *(void **)self : NULL; }
-static void foreign_release(void *self, void *ptr) { (void)self, (void)ptr; }
+static void *source_allocate(void *self, size_t bytes) { return bytes <= 64 * MiB ? *(void **)self : NULL; }
+static void source_release(void *self, void *ptr) { (void)self, (void)ptr; }
 
 // Memory of a framework's allocator has no reservation of ours, and is nothing to pause.
-static void test_foreign_memory(void) {
+static void test_memory_of_a_source(void) {
   gpu_start();
   int (*get)(uint64_t *, size_t);
   GPU_CALL(get, "cuMemAlloc_v2");
@@ -288,13 +288,13 @@ static void test_foreign_memory(void) {
   for (int i = 0; i < 2; i++) {
     CHECK(get(&places[i], 64 * MiB) == 0);
     memprof_pool_hold(0, 5, i);
-    CHECK(memprof_pool_source(0, 5, i, &places[i], foreign_allocate, foreign_release));
+    CHECK(memprof_pool_source(0, 5, i, &places[i], source_allocate, source_release));
     memprof_region_begin("cache", 0);
     CHECK(memprof_malloc_in_pool(MiB, 0, NULL, 5, i) != NULL);
     memprof_region_end();
   }
   CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_WRONG_STATE);
-  check_said("an allocator that is not memprof's");
+  check_message("an allocator that is not memprof's");
 }
 
 // Pinning memory would end a capture.
@@ -326,7 +326,7 @@ static void test_forked_child(void) {
     CHECK_EQUAL(usage("cache").live, 0);
     CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_NOT_ACTIVE);
     CHECK_EQUAL(memprof_resume(cache, 1, 0), MEMPROF_NOT_ACTIVE);
-    check_said("not at work in this process");
+    check_message("not at work in this process");
     _exit(0);
   }
   int status;
@@ -431,7 +431,7 @@ static void test_watched(void) {
   memprof_region_begin("cache", 0);
   memprof_region_end();
   CHECK_EQUAL(memprof_pause(cache, 1, 0), MEMPROF_NOT_ACTIVE);
-  check_said("--allocator native");
+  check_message("--allocator native");
   CHECK_EQUAL(memprof_pause(NULL, 0, 0), MEMPROF_NOT_ACTIVE);
 }
 
@@ -458,7 +458,7 @@ int main(int argc, char **argv) {
       {"threads", test_threads, {NULL}},
       {"lenders", test_lenders, {NULL}},
       {"lost handle", test_lost_handle, {"MEMPROF_SIM_FAIL", "cuMemRelease:2=999", NULL}},
-      {"foreign", test_foreign_memory, {NULL}},
+      {"memory of a source", test_memory_of_a_source, {NULL}},
       {"capture", test_region_in_a_capture, {NULL}},
       {"watched", test_watched, {NULL}},
   };

@@ -1,4 +1,4 @@
-// pools.c - private pools: held, released and given back; checkpoints; memory of the caller's.
+// pools.c - private pools: held, released and unmapped; checkpoints; memory of a source.
 #define _GNU_SOURCE
 #include "gpu.h"
 #include "memprof.h"

@@ -57,7 +57,7 @@ static void keep_name(void *self, const char *name, uint64_t base, uint64_t span
   shared->span[shared->count++] = span;
 }
 
-// All of a tag, with a hole where memory was given back.
+// All of a tag, with a hole where memory was unmapped.
 static void test_tag(void) {
   gpu_start();
   memprof_region_begin("weights", 0);
@@ -85,7 +85,7 @@ static void test_tag(void) {
   CHECK_EQUAL(gpu_free(), before);
   static const char *const tag[] = {"weights"};
   CHECK_EQUAL(memprof_pause(tag, 1, 0), MEMPROF_OK);
-  CHECK_EQUAL(memprof_share_tag("weights", 0, &shared, keep_name), 0);  // asleep
+  CHECK_EQUAL(memprof_share_tag("weights", 0, &shared, keep_name), 0);  // paused
   CHECK(memprof_open_shared(shared.name[0], 0) == NULL);
 }
 

@@ -1,7 +1,7 @@
 // stress.c - eight threads with a stream each, and one that empties the cache all the time.
 //
 // Every block carries a pattern at both ends, in the simulated device's real pages: two
-// owners of one byte, or a block on pages that were given back, show at once.
+// owners of one byte, or a block on pages that were unmapped, show at once.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdatomic.h>

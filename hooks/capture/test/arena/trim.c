@@ -68,9 +68,9 @@ static void test_growth_takes_holes(void) {
   end(&again), end(&blocks[0]), end(&blocks[2]), end(&blocks[4]), end(&blocks[5]);
 }
 
-// The first iteration's excess goes once two others had no use for it. Then there is rest: no
+// Pages that only the first iteration used are unmapped after two others. Then nothing happens: no
 // call of the driver, no event of memory, no waiting.
-static void test_excess_goes_for_good(void) {
+static void test_unused_pages_go_for_good(void) {
   gpu_start();
   ITERATE(NULL, 4 * MiB, 36 * MiB);
   rest();
@@ -94,7 +94,7 @@ static void test_excess_goes_for_good(void) {
 }
 
 // What growth took in the first iteration a request of the second maps: the trimmer makes no peak.
-// What was given back below the peak is there before the next iteration asks for it.
+// Pages unmapped below the peak are mapped before the next iteration requests them.
 static void test_mapped_ahead_below_the_peak(void) {
   gpu_start();
   for (int i = 0; i < 4; i++) {
@@ -343,7 +343,7 @@ int main(int argc, char **argv) {
       {"scenario", scenario, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", CURED ",small=65536", "MEMPROF_SIM_FAIL", "none:1"}},
       {"options in the arena", test_options_in_the_arena, {"MEMPROF_OPTIONS", "growth=step:4194304,split=always,small=65536,trim=idle:5000000000,placement=planned"}},
       {"growth takes holes", test_growth_takes_holes, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED}},
-      {"excess goes for good", test_excess_goes_for_good, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED}},
+      {"unused pages go for good", test_unused_pages_go_for_good, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED}},
       {"mapped ahead below the peak", test_mapped_ahead_below_the_peak, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED}},
       {"plan", test_plan, {"MEMPROF_SIM_MEMORY", "8g", "MEMPROF_OPTIONS", CURED ",placement=planned"}},
       {"plan waits for the stream", test_plan_waits_for_the_stream, {"MEMPROF_OPTIONS", CURED ",placement=planned"}},

@@ -71,7 +71,7 @@ static void capture(struct job *job, uint64_t random) {
   CHECK(graph != NULL);
 }
 
-// Half of the device is taken by somebody else, as far as that is to be had, or given back.
+// Another user takes half of the device, as far as it is free, or returns it.
 static void disturb(struct job *job) {
   int (*take)(uint64_t *, size_t), (*give)(uint64_t);
   GPU_CALL(take, "cuMemAlloc_v2");

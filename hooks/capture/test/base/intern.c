@@ -31,7 +31,7 @@ static void test_array_that_cannot_grow(void) {
 
 static bool same(const void *item, const void *key) { return *(const uint64_t *)item == *(const uint64_t *)key; }
 
-// Items that share a hash are told apart by `same`.
+// `same` distinguishes items that share a hash.
 static void test_items_are_numbered(void) {
   enum { COUNT = 5000, HASHES = 100 };
   struct intern table = {.item_bytes = sizeof(uint64_t)};

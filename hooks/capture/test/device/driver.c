@@ -1,6 +1,6 @@
 // driver.c - no call of the driver table comes back into the hook: what the hook exports under
 // the names of CUDA takes locks that the caller of the table may hold, and would book the
-// hook's own memory as somebody's.
+// hook's own memory as another library's.
 #define _GNU_SOURCE
 #include "device/driver.h"
 

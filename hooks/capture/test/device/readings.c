@@ -87,7 +87,7 @@ static void test_changes(void) {
   for (int i = before + 1; i < after; i++) CHECK(list[i].used > was && list[i].time > list[i - 1].time);
 }
 
-// An unchanged number is told again, by which it is known to have stayed.
+// An unchanged number is written again, so that readers know that it stayed.
 static void test_heartbeat(void) {
   struct reading list[MOST];
   gpu_start();
@@ -114,8 +114,8 @@ static void no_sums(int device, struct memprof_watch_sums *out) {
   memset(out, 0, sizeof *out);
 }
 
-// A device that has no context gets none, and is read when it has: here one of which a watched
-// allocator has told.
+// Readings make no context: a device is read once it has one. Here a watched allocator has reported the
+// device.
 static void test_no_context_is_made(void) {
   int (*state)(int, unsigned *, int *), (*reset)(int), active = 1;
   unsigned flags;

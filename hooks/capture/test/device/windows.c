@@ -1,5 +1,5 @@
-// windows.c - growth of used memory is told once and by the right one, whoever else takes
-// memory meanwhile; and the hook's own calls pass unseen.
+// windows.c - growth of used memory becomes one event, of the right window, even if other threads allocate
+// meanwhile; and the hook's own calls are not recorded.
 #define _GNU_SOURCE
 #include "arena/arena.h"
 #include "base/real_dlsym.h"
@@ -142,7 +142,7 @@ static void test_threads(void) {
   memprof_get_stats(0, &stats);
   CHECK_EQUAL(otherlib_bytes(0), 4 * 100 * 65536);
   CHECK_EQUAL(all - gpu_free(), stats.reserved_bytes.current + 4 * 100 * 65536 + 4 * 200 * 65536);
-  // A window that never finds the others quiet is not measured: less may be told, never more.
+  // A window during which other threads never pause is not measured: events may show less, never more.
   CHECK(sum <= 4 * 200 * 65536);
   CHECK(sum >= 4 * 100 * 65536);
 }
@@ -185,7 +185,7 @@ static void test_own_calls_pass_unseen(void) {
 }
 
 // Random blocks, against sums that are kept apart.
-static void test_outside(void) {
+static void test_other_libraries(void) {
   enum { BLOCKS = 700 };
   uint64_t sizes[BLOCKS] = {0}, state = 7;
   bool pooled[BLOCKS] = {false};
@@ -224,7 +224,7 @@ int main(int argc, char **argv) {
       {"threads", test_threads, {"MEMPROF_SIM_MEMORY", "4g"}},
       {"lock is not waited for", test_lock_is_not_waited_for, {"MEMPROF_SIM_MEMORY", "1g"}},
       {"own calls pass unseen", test_own_calls_pass_unseen, {"MEMPROF_SIM_MEMORY", "1g", "MEMPROF_OPTIONS", "growth=needed"}},
-      {"outside", test_outside, {NULL}},
+      {"other libraries", test_other_libraries, {NULL}},
   };
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);
 }

@@ -88,7 +88,7 @@ static void test_graphs(void) {
 }
 
 // What all events together say is in use.
-static int64_t told(void) {
+static int64_t explained(void) {
   const struct trail trail = so_far();
   int64_t sum = 0;
   for (uint64_t i = 0; i < trail.count; i++) {
@@ -119,13 +119,13 @@ static void test_idle_in_pools(void) {
   start();
   CHECK(cudaMemPoolCreate(&pool, &plain) == 0 && cuMemPoolSetAttribute(pool, 4, &threshold) == 0);
   CHECK(cudaMallocFromPoolAsync(&ptr, 64 * MiB, pool, NULL) == 0);
-  CHECK_EQUAL(told(), GiB - free_now());
+  CHECK_EQUAL(explained(), GiB - free_now());
   CHECK(cudaFreeAsync(ptr, NULL) == 0);
   CHECK_EQUAL(GiB - free_now(), 348 * MiB);
-  CHECK_EQUAL(told(), GiB - free_now());
+  CHECK_EQUAL(explained(), GiB - free_now());
   CHECK_EQUAL(overhead(1, "what=pool\tname=driver's memory pools"), 48 * MiB);
   CHECK(cudaMallocFromPoolAsync(&next, 20 * MiB, pool, NULL) == 0 && cuModuleLoadData(&module, IMAGE) == 0);
-  CHECK_EQUAL(told(), GiB - free_now());
+  CHECK_EQUAL(explained(), GiB - free_now());
 }
 
 // A reset takes everything, and nobody frees it.
@@ -135,18 +135,18 @@ static void test_reset(void) {
   start();
   CHECK(cudaMalloc(&ptr, 32 * MiB) == 0 && cuMemAlloc_v2(&addr, MiB) == 0 && cuModuleLoadData(&module, "an image without bytes") == 0);
   for (int i = 0; i < 300; i++) CHECK(cuMemAlloc_v2(&addr, 65536) == 0);
-  CHECK_EQUAL(told(), GiB - free_now());
+  CHECK_EQUAL(explained(), GiB - free_now());
   CHECK(cuDevicePrimaryCtxRetain(&context, 0) == 0 && cuDevicePrimaryCtxRelease_v2(0) == 0);
-  CHECK_EQUAL(told(), GiB - free_now());
+  CHECK_EQUAL(explained(), GiB - free_now());
   CHECK(cuDevicePrimaryCtxReset_v2(0) == 0);
-  CHECK_EQUAL(told(), 0);
+  CHECK_EQUAL(explained(), 0);
   start();
   CHECK(cudaMalloc(&ptr, 32 * MiB) == 0);
-  CHECK_EQUAL(told(), 332 * MiB);
-  CHECK_EQUAL(told(), GiB - free_now());
+  CHECK_EQUAL(explained(), 332 * MiB);
+  CHECK_EQUAL(explained(), GiB - free_now());
 }
 
-// Memory that no call has shown is in use and told by nothing.
+// Memory that no call has shown is in use, and no event explains it.
 static void test_hidden_memory(void) {
   typedef void *lookup(void *, const char *);
   const struct pool plain = {.type = 1, .location = {1, 0}};
@@ -157,16 +157,16 @@ static void test_hidden_memory(void) {
   CHECK(cudaMallocHost(&host, 3 * MiB) == 0 && cudaMemPoolCreate(&pool, &plain) == 0);
   CHECK(cudaMallocFromPoolAsync(&ptr, 2 * MiB, pool, NULL) == 0 && cudaMallocAsync(&served, 4 * MiB, NULL) == 0);
   CHECK(cuMemFree_v2(addr) == 0);
-  CHECK_EQUAL(told(), GiB - free_now());
+  CHECK_EQUAL(explained(), GiB - free_now());
   lookup *unseen = (lookup *)dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
   if (unseen == NULL) unseen = (lookup *)dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
   CHECK(unseen != NULL);
   int (*allocate)(device_address *, size_t) = (int (*)(device_address *, size_t))unseen(dlopen("libcuda.so.1", RTLD_NOW), "cuMemAlloc_v2");
   CHECK(allocate(&hidden, 64 * MiB) == 0);
-  CHECK_EQUAL(GiB - free_now() - (uint64_t)told(), 64 * MiB);
+  CHECK_EQUAL(GiB - free_now() - (uint64_t)explained(), 64 * MiB);
   // And it stays out of what is measured afterwards.
   CHECK(cuModuleLoadData(&module, IMAGE) == 0);
-  CHECK_EQUAL(GiB - free_now() - (uint64_t)told(), 64 * MiB);
+  CHECK_EQUAL(GiB - free_now() - (uint64_t)explained(), 64 * MiB);
 }
 
 // Where a library was loaded says whose kernels they are, even before there is a context.

@@ -32,7 +32,7 @@ static void check_in(const char *folder, const struct nvml_scene *scene, uint64_
   int (*users)(void) = (int (*)(void))dlsym(library, "nvml_users"), (*asked)(void) = (int (*)(void))dlsym(library, "nvml_asked");
   play(scene);
   start();
-  CHECK(cudaMalloc(&ptr, MiB) == 0);  // so that something is told in any case
+  CHECK(cudaMalloc(&ptr, MiB) == 0);  // so that there is an event in any case
   const struct trail trail = so_far();
   CHECK_EQUAL(trail_number(&trail, MEMPROF_OVERHEAD), bytes != 0);
   if (bytes != 0) {
@@ -84,14 +84,14 @@ static void test_parts(void) {
   check_scene(&scene, 300 * MiB, OURS, 3);
 }
 
-// In a container that hides processes, or gives their ids as they are outside.
+// In a container that hides processes, or lists them by their ids outside of it.
 static void test_not_listed(void) {
   struct nvml_scene scene = disturbed();
   scene.count[1] = 1;
   check_scene(&scene, 3 * GiB + 400 * MiB, SHARED, 4);
 }
 
-// The id of ours is another one's, outside.
+// Our id is another process's, outside of the container.
 static void test_listed_is_another(void) {
   struct nvml_scene scene = disturbed();
   const struct nvml_entry stranger = {(unsigned)getpid(), 2 * GiB, -1, -1};
@@ -99,7 +99,7 @@ static void test_listed_is_another(void) {
   check_scene(&scene, 3 * GiB + 400 * MiB, DEVICES, 4);
 }
 
-static void test_not_told(void) {
+static void test_not_known(void) {
   struct nvml_scene scene = disturbed();
   const unsigned ours = (unsigned)getpid();
   const struct nvml_entry after[] = {{ours, NOT_TOLD, 1, 0}, {ours, 300 * MiB, 2, 0}};
@@ -214,7 +214,7 @@ int main(int argc, char **argv) {
       {"parts of a card", test_parts, {NULL}},
       {"not listed", test_not_listed, {NULL}},
       {"listed is another", test_listed_is_another, {NULL}},
-      {"not told", test_not_told, {NULL}},
+      {"not known", test_not_known, {NULL}},
       {"too many to list", test_too_many, {NULL}},
       {"no list", test_no_list, {NULL}},
       {"wide entries", test_wide_entries, {NULL}},

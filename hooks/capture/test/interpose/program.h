@@ -154,7 +154,7 @@ static inline size_t free_now(void) {
   return bytes;
 }
 
-// A device of which the books are looked at.
+// A device whose accounting is tested.
 #define CARD "MEMPROF_SIM_MEMORY", "1g", "MEMPROF_SIM_CONTEXT", "300m"
 
 // The n-th overhead event, whose bytes are signed.

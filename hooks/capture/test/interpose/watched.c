@@ -355,7 +355,7 @@ static void test_captures(void) {
   check_captures(4, 4, 0);
 }
 
-// Where a pool is the host's the simulation has no such memory; what is told is by the pool.
+// The simulation has no pools of host memory; the event's kind of memory follows from the pool.
 static void test_pool_of_the_host(void) {
   static const struct pool of_host = {.type = 1, .location = {2, 0}};
   void *pool = NULL, *ptr = NULL;

@@ -25,7 +25,7 @@ static void test_no_file_may_have_a_byte(void) {
   say_much();
   spool_write(&(struct spool_event){.kind = MEMPROF_ITERATION, .device = -1});
   char directory[512];
-  CHECK(trail_find(getpid(), directory, sizeof directory));  // it tells that there was a process
+  CHECK(trail_find(getpid(), directory, sizeof directory));  // it says that there was a process
 }
 
 static void test_files_are_too_small_for_a_page(void) {

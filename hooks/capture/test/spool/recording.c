@@ -18,7 +18,7 @@ static uint64_t next_random(uint64_t *state) {
   return *state >> 33;
 }
 
-// Random allocations and frees; each allocation that returned is told to `log`.
+// Random allocations and frees; each allocation that returned is written to `log`.
 static void churn(uint64_t seed, long count, int log) {
   void *blocks[LIVE] = {0};
   for (long i = 0; i < count; i++) {
@@ -150,7 +150,7 @@ static void test_child_is_off(void) {
   const pid_t child = fork();
   if (child == 0) {
     size_t provided;
-    void *foreign = NULL;
+    void *other = NULL;
     struct memprof_stats stats;
     CHECK(memprof_active() == 0);
     CHECK(memprof_malloc(MiB, 0, NULL) == NULL);
@@ -163,7 +163,7 @@ static void test_child_is_off(void) {
     memprof_problem("child"), memprof_note_framework("child 1.0");
     memprof_get_stats(0, &stats);
     CHECK_EQUAL(stats.reserved_bytes.current, 0);
-    cudaMalloc(&foreign, MiB);
+    cudaMalloc(&other, MiB);
     exit(0);  // with the destructor
   }
   int status = -1;
@@ -286,7 +286,7 @@ static void test_options(void) {
   CHECK_EQUAL(options.policy.handle, 0);
 }
 
-static void test_wrong_option_is_told(void) {
+static void test_wrong_option_is_reported(void) {
   gpu_start();
   CHECK(memprof_malloc(1, 0, NULL) != NULL);
   const struct trail trail = trail_read(getpid(), 0);
@@ -310,7 +310,7 @@ int main(int argc, char **argv) {
       {"child of idle process records", test_child_of_idle_process_records, {NULL}},
       {"killed", test_killed, {NULL}},
       {"options", test_options, {NULL}},
-      {"wrong option is told", test_wrong_option_is_told, {"MEMPROF_OPTIONS", "growth=triple"}},
+      {"wrong option is reported", test_wrong_option_is_reported, {"MEMPROF_OPTIONS", "growth=triple"}},
   };
   _Static_assert(SEGMENT_BYTES == 4194304, "the limits above are in segments");
   return run_tests(argc, argv, tests, sizeof tests / sizeof *tests);

@@ -164,7 +164,7 @@ static void test_free_that_waits(void) {
   CHECK(trail_event(&trail, MEMPROF_STREAM_USE, 0)->stream != trail_event(&trail, MEMPROF_ALLOC, 0)->stream);
 }
 
-// What was freed before a mark is told before it, and so are the sums.
+// Frees before a mark are written before it, and so are the sums.
 static void test_mark_after_a_free_that_waits(void) {
   start();
   segment(BASE, 2 * MiB, NULL, 0, 0);
@@ -348,7 +348,7 @@ static void test_forked_child(void) {
 }
 
 // Threads allocate and free under the allocator's lock, now and then blocks that wait, while
-// another marks all the time: every free is told once and in its place.
+// another marks all the time: every free is written once and in its place.
 enum { THREADS = 4, ROUNDS = 4000, SLOTS = 64 };
 static _Atomic int working = THREADS;
 
