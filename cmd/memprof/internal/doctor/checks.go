@@ -14,21 +14,21 @@ import (
 	"github.com/memprof/memprof/hooks"
 )
 
-// torchVersions are those the torch shim has been run with, on a GPU.
+// torchVersions are the versions of torch that the shim was tested with, on a GPU.
 var torchVersions = []string{"2.11.0"}
 
 func checkHook(installed *hooks.Installation, err error) Finding {
 	f := Finding{Check: "hook", Health: OK}
 	if err != nil {
 		f.Health, f.Detail = Fail, err.Error()
-		f.Remedy = "record needs it; reports and replays work without"
+		f.Remedy = "record needs the hook; verbs that read recordings work without it"
 		return f
 	}
 	f.Detail = installed.Dir
 	return f
 }
 
-// checkCompiler is about the first of those that the shim is compiled with.
+// checkCompiler looks for the compilers of the torch shim, in the order in which they are tried.
 func checkCompiler() Finding {
 	candidates := []string{"c++", "g++", "clang++"}
 	if own := strings.Fields(os.Getenv("CXX")); len(own) > 0 {
@@ -41,13 +41,13 @@ func checkCompiler() Finding {
 	}
 	return Finding{
 		Check: "compiler", Health: Warn, Detail: "none of " + strings.Join(candidates, ", "),
-		Remedy: "torch jobs are watched at driver level only; install g++, or `memprof hooks build` elsewhere and record --shim FILE",
+		Remedy: "tensors of PyTorch jobs are not recorded without the torch shim; install g++, or run `memprof hooks build` elsewhere and use record --shim FILE",
 	}
 }
 
-// torchProgram prints the interpreter, torch's version and the shims that would fit it,
-// one for each C++ ABI. It does not import torch, which takes seconds; the version that torch
-// itself tells is in a file of its own ("2.11.0+cu130", where the package's may be "2.11.0").
+// torchProgram prints the interpreter, torch's version and the paths of shims for it, one for each C++ ABI. It
+// does not import torch, which takes seconds, but runs the file with torch's own version ("2.11.0+cu130", where
+// the package's may be "2.11.0").
 const torchProgram = `
 import importlib.util, os, runpy, sys, types
 folder = importlib.util.find_spec("torch").submodule_search_locations[0]
@@ -59,8 +59,7 @@ for abi in (1, 0):
     print(_shim.cached_path(types.SimpleNamespace(__version__=version, _C=types.SimpleNamespace(_GLIBCXX_USE_CXX11_ABI=abi))))
 `
 
-// checkTorch has a line for the torch of a Python, and one for its shim. Without a hook
-// there is no shim to look for.
+// checkTorch returns a finding about the torch of a Python, and one about its shim if there is a hook.
 func checkTorch(python string, installed *hooks.Installation) []Finding {
 	f := Finding{Check: "torch", Health: Warn}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -73,10 +72,10 @@ func checkTorch(python string, installed *hooks.Installation) []Finding {
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 	switch {
 	case errors.Is(err, exec.ErrNotFound):
-		f.Detail, f.Remedy = "no "+python+" on PATH", "fine for jobs that are not Python"
+		f.Detail, f.Remedy = "no "+python+" on PATH", "needed only for Python jobs"
 		return []Finding{f}
 	case len(lines) < 2:
-		f.Detail, f.Remedy = python+" has no torch", "fine for jobs without torch; else activate the environment that has it"
+		f.Detail, f.Remedy = python+" has no torch", "needed only for PyTorch jobs: activate the environment that has torch"
 		return []Finding{f}
 	}
 	f.Detail = fmt.Sprintf("%s of %s", lines[1], lines[0])
@@ -84,7 +83,7 @@ func checkTorch(python string, installed *hooks.Installation) []Finding {
 	if slices.Contains(torchVersions, release) {
 		f.Health = OK
 	} else {
-		f.Remedy = "the shim has been run with torch " + strings.Join(torchVersions, ", ") + "; with others it adapts to what their headers offer"
+		f.Remedy = "the torch shim was tested with torch " + strings.Join(torchVersions, ", ") + "; it adapts to the headers of other versions"
 	}
 	if err != nil || installed == nil {
 		return []Finding{f}
@@ -92,7 +91,7 @@ func checkTorch(python string, installed *hooks.Installation) []Finding {
 	return []Finding{f, describeShim(lines[1], lines[2:], func() (string, error) { return tryShim(installed, python) })}
 }
 
-// tryShim builds the shim as the first recorded job would. The error is the reason in one line.
+// tryShim builds the shim as the first recorded job would. The error is one line.
 func tryShim(installed *hooks.Installation, python string) (string, error) {
 	var stderr bytes.Buffer
 	shim, err := installed.BuildShim(python, &stderr)
@@ -106,7 +105,7 @@ func tryShim(installed *hooks.Installation, python string) (string, error) {
 	return "", err
 }
 
-// describeShim says whether one of the shims that fit a torch is built, or can be.
+// describeShim returns the finding about the shims that fit a torch: one is built, or can be, or neither.
 func describeShim(version string, shims []string, build func() (string, error)) Finding {
 	f := Finding{Check: "torch shim", Health: OK}
 	for _, shim := range shims {
@@ -119,7 +118,7 @@ func describeShim(version string, shims []string, build func() (string, error)) 
 	if err != nil {
 		f.Health = Warn
 		f.Detail = fmt.Sprintf("none for torch %s: %v", version, err)
-		f.Remedy = "tensors are not recorded without; `memprof hooks build` on a machine where it compiles, and record --shim FILE"
+		f.Remedy = "tensors are not recorded without it; run `memprof hooks build` on a machine where it compiles, and use record --shim FILE"
 		return f
 	}
 	f.Detail = "built now: " + shim

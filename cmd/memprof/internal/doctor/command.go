@@ -18,18 +18,17 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/process"
 )
 
-// A job is recorded when the loader puts the hook into its process, and its tensors when
-// its Python runs the sitecustomize on PYTHONPATH. What is looked at here is what keeps
-// either from happening, as far as the command line and the first bytes of the programs
-// on it tell. What a shell script starts in its turn is not looked at.
+// A job is recorded if the loader puts the hook into its process, and its tensors if its Python runs
+// sitecustomize from PYTHONPATH. This file looks for what prevents either, in the command line and in the first
+// bytes of its programs. Commands inside shell scripts are not examined.
 
-// Look gathers what a command and those it wraps show.
+// Look is what was found out about a command and those it wraps.
 type Look struct {
 	Findings []Finding
-	chain    []string // names of the programs, each started by the one before
-	Python   string   // the Python it ends in, or empty
-	Foreign  bool     // a loader that the hook would keep from starting the program
-	Launcher bool     // what cannot be recorded itself may start what can
+	chain    []string // names of the programs; each starts the next
+	Python   string   // the Python that is started last, or ""
+	Foreign  bool     // the program has a loader that fails with the hook
+	Launcher bool     // the program cannot be recorded, but may start programs that can
 }
 
 // LookAt follows a command and those it wraps.
@@ -43,19 +42,19 @@ func (c *Look) add(h Health, detail, remedy string) {
 	c.Findings = append(c.Findings, Finding{Check: "command", Health: h, Detail: detail, Remedy: remedy})
 }
 
-// conclude has a line for each thing that matters: an ok one if nothing stands in the way.
+// conclude returns the findings, or one that is OK if nothing prevents recording.
 func (c *Look) conclude() []Finding {
 	if len(c.Findings) == 0 {
-		detail := strings.Join(c.chain, " → ") + ": nothing in the way of recording it"
+		detail := strings.Join(c.chain, " → ") + ": nothing prevents recording it"
 		if name := c.chain[len(c.chain)-1]; slices.Contains(shells, name) {
-			detail += "; what " + name + " starts was not looked at"
+			detail += "; commands that " + name + " starts were not examined"
 		}
 		c.add(OK, detail, "")
 	}
 	return c.Findings
 }
 
-const mostWrappers = 8 // of each other; the kernel stops at fewer scripts
+const mostWrappers = 8 // nested; the kernel stops at fewer scripts
 
 // Programs that start another one from their own arguments.
 var (
@@ -83,10 +82,10 @@ func (c *Look) command(argv []string, depth int) {
 	}
 	switch {
 	case slices.Contains(elsewhere, name):
-		c.add(Fail, name+" starts the job where the hook is not", "run memprof record there: "+name+" … memprof record -- COMMAND")
+		c.add(Fail, name+" starts the job where the hook is not installed", "run memprof record there: "+name+" … memprof record -- COMMAND")
 		return
 	case slices.Contains(privileged, name):
-		c.add(Fail, name+" removes LD_PRELOAD from the job's environment", "put it before: "+name+" memprof record -- COMMAND")
+		c.add(Fail, name+" removes LD_PRELOAD from the job's environment", "put "+name+" first: "+name+" memprof record -- COMMAND")
 		return
 	}
 	if !c.program(path, argv, depth) {
@@ -108,8 +107,8 @@ func (c *Look) command(argv []string, depth int) {
 	}
 }
 
-// program looks at the file. It is false when there is nothing more to look at: a script
-// has been followed to its interpreter, or the program cannot be recorded at all.
+// program examines the file. It returns false if there is nothing more to examine: a script was followed to its
+// interpreter, or the program cannot be recorded.
 func (c *Look) program(path string, argv []string, depth int) bool {
 	file, err := os.Open(path)
 	if err != nil { // it may be executable and not readable
@@ -125,13 +124,13 @@ func (c *Look) program(path string, argv []string, depth int) bool {
 		return false
 	}
 	if loadsNothing(file) {
-		c.add(Fail, path+" has more rights than its user: the loader takes no LD_PRELOAD there", "run memprof record as the user it runs as")
+		c.add(Fail, path+" has more rights than its user, so the loader ignores LD_PRELOAD", "run memprof record as the user that owns those rights")
 		return false
 	}
 	return c.binary(path, file)
 }
 
-// script follows a first line, which the kernel splits once.
+// script follows a #! line, which the kernel splits at the first blank only.
 func (c *Look) script(line, path string, argv []string, depth int) {
 	interpreter, argument, _ := strings.Cut(strings.TrimSpace(line), " ")
 	next := []string{interpreter}
@@ -141,7 +140,7 @@ func (c *Look) script(line, path string, argv []string, depth int) {
 	c.command(append(append(next, path), argv[1:]...), depth+1)
 }
 
-// loadsNothing says whether the kernel will start the program in secure mode.
+// loadsNothing says whether the kernel starts the program in secure mode, without LD_PRELOAD.
 func loadsNothing(file *os.File) bool {
 	if os.Geteuid() == 0 {
 		return false
@@ -167,7 +166,7 @@ func (c *Look) binary(path string, file *os.File) bool {
 		return true
 	}
 	if program.Class != elf.ELFCLASS64 || program.Machine != machines[runtime.GOARCH] {
-		c.add(Fail, fmt.Sprintf("%s is a program for %s, %s: the hook is not", path, program.Machine, program.Class), "nothing of it is recorded; use a 64-bit build")
+		c.add(Fail, fmt.Sprintf("%s is a program for %s, %s, and the hook is not", path, program.Machine, program.Class), "the program is not recorded; use a 64-bit build for this machine")
 		return false
 	}
 	loader := ""
@@ -180,24 +179,24 @@ func (c *Look) binary(path string, file *os.File) bool {
 	switch {
 	case loader == "":
 		c.Launcher = true // uv, for one, which starts a Python
-		c.add(Warn, path+" is statically linked: no loader runs that could put the hook into it", "only programs that it starts are recorded; link it dynamically")
+		c.add(Warn, path+" is statically linked: no loader can put the hook into it", "only programs that it starts are recorded; link it dynamically")
 		return false
 	case strings.Contains(filepath.Base(loader), "musl"):
 		c.Foreign = true
-		c.add(Fail, path+" is for musl's loader, the hook for glibc's", "nothing of it is recorded; use a build for glibc")
+		c.add(Fail, path+" uses musl's loader, and the hook needs glibc's", "the program is not recorded; use a build for glibc")
 		return false
 	}
 	return true
 }
 
-// env follows env(1), which can take from the environment what record put there.
+// env follows env(1), which can remove variables that record sets.
 func (c *Look) env(arguments []string, depth int) {
 	for i := 0; i < len(arguments); i++ {
 		word := arguments[i]
 		name, _, assigned := strings.Cut(word, "=")
 		switch {
 		case word == "-i" || word == "-" || word == "--ignore-environment":
-			c.add(Fail, "env "+word+" empties the environment, and with it LD_PRELOAD and PYTHONPATH", "put memprof record behind it: env "+word+" … memprof record -- COMMAND")
+			c.add(Fail, "env "+word+" empties the environment, and with it LD_PRELOAD and PYTHONPATH", "put memprof record after it: env "+word+" … memprof record -- COMMAND")
 		case word == "-u" && i+1 < len(arguments):
 			i++
 			c.lost("env -u "+arguments[i]+" removes", arguments[i])
@@ -219,17 +218,17 @@ func (c *Look) env(arguments []string, depth int) {
 	}
 }
 
-// lost is told a variable that does not come through.
+// lost adds a finding if a variable that does not reach the program is one that record sets.
 func (c *Look) lost(what, name string) {
 	switch name {
 	case "LD_PRELOAD":
-		c.add(Fail, what+" what loads the hook", "set it before memprof record, which adds to it")
+		c.add(Fail, what+" the variable that loads the hook", "set it before memprof record, which adds to it")
 	case "PYTHONPATH":
-		c.add(Warn, what+" what loads the torch shim: tensors are not recorded", "set it before memprof record, which adds to it")
+		c.add(Warn, what+" the variable that loads the torch shim: tensors are not recorded", "set it before memprof record, which adds to it")
 	}
 }
 
-// interpreter looks for options of Python that keep it from running sitecustomize.
+// interpreter looks for options that keep Python from running sitecustomize.
 func (c *Look) interpreter(name string, arguments []string) {
 	for i := 0; i < len(arguments); i++ {
 		word := arguments[i]
@@ -240,9 +239,9 @@ func (c *Look) interpreter(name string, arguments []string) {
 		for at, letter := range word[1:] {
 			switch letter {
 			case 'I', 'E':
-				c.add(Warn, fmt.Sprintf("%s -%c ignores PYTHONPATH, which loads the torch shim: tensors are not recorded, only what libraries take from CUDA", name, letter), "leave -"+string(letter)+" out")
+				c.add(Warn, fmt.Sprintf("%s -%c ignores PYTHONPATH, which loads the torch shim: tensors are not recorded, only CUDA calls of libraries", name, letter), "remove -"+string(letter))
 			case 'S':
-				c.add(Warn, name+" -S skips site, which loads the torch shim: tensors are not recorded, only what libraries take from CUDA", "leave -S out")
+				c.add(Warn, name+" -S skips site, which loads the torch shim: tensors are not recorded, only CUDA calls of libraries", "remove -S")
 			case 'c', 'm':
 				return // the rest is the program's
 			case 'W', 'X':

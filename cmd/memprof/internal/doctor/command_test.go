@@ -78,8 +78,8 @@ func TestExamineCommand(t *testing.T) {
 		command, want string // Health, and the start of the detail; several separated by |
 		python        string
 	}{
-		{"job --flag", "ok job: nothing in the way", ""},
-		{"run.sh", "ok run.sh → bash: nothing in the way of recording it; what bash starts was not looked at", ""},
+		{"job --flag", "ok job: nothing prevents recording it", ""},
+		{"run.sh", "ok run.sh → bash: nothing prevents recording it; commands that bash starts were not examined", ""},
 		{"python3 train.py -I", "ok python3: nothing", "python3"},
 		{"python3 -u -m train -E", "ok python3: nothing", "python3"},
 		{"python3 -c pass -S", "ok python3: nothing", "python3"},
@@ -93,17 +93,17 @@ func TestExamineCommand(t *testing.T) {
 		{"split", "warn python3 -E ignores", "python3"},
 		{"env A=1 python3 -I x", "warn python3 -I ignores", "python3"},
 		{"env -i job", "fail env -i empties the environment", ""},
-		{"env -u LD_PRELOAD job", "fail env -u LD_PRELOAD removes what loads the hook", ""},
-		{"env LD_PRELOAD=/x.so job", "fail env LD_PRELOAD=… replaces what loads the hook", ""},
-		{"env PYTHONPATH=/x python3 x", "warn env PYTHONPATH=… replaces what loads the torch shim", "python3"},
+		{"env -u LD_PRELOAD job", "fail env -u LD_PRELOAD removes the variable that loads the hook", ""},
+		{"env LD_PRELOAD=/x.so job", "fail env LD_PRELOAD=… replaces the variable that loads the hook", ""},
+		{"env PYTHONPATH=/x python3 x", "warn env PYTHONPATH=… replaces the variable that loads the torch shim", "python3"},
 		{"nice -n 5 timeout 10 python3 -S x", "warn python3 -S skips", "python3"},
 		{"static", "warn " + dir + "/static is statically linked", ""},
 		{"old", "fail " + dir + "/old is a program for EM_386, ELFCLASS32", ""},
-		{"musl", "fail " + dir + "/musl is for musl's loader", ""},
+		{"musl", "fail " + dir + "/musl uses musl's loader", ""},
 		{"words", "fail " + dir + "/words: neither a program nor a script", ""},
 		{"empty", "fail " + dir + "/empty: neither a program nor a script", ""},
 		{"sudo job", "fail sudo removes LD_PRELOAD", ""},
-		{"docker run job", "fail docker starts the job where the hook is not", ""},
+		{"docker run job", "fail docker starts the job where the hook is not installed", ""},
 		{"lost", "fail /no/such/interpreter: command not found", ""},
 		{"nothing", "fail nothing: command not found", ""},
 		{"circle", "ok circle → circle", ""},
@@ -170,18 +170,18 @@ func TestExamineEnvironment(t *testing.T) {
 		{"LD_PRELOAD=/c/libmemprof.so", "LD_PRELOAD", Warn, "itself being recorded"},
 		{"LD_PRELOAD=/usr/lib/libjemalloc.so.2 " + interposer, "LD_PRELOAD", Warn, "libcuda.so.1 defines cu"},
 		{"A=b", "torch settings", OK, ""},
-		{"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "torch settings", Warn, "expandable_segments: for torch's own allocator"},
+		{"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "torch settings", Warn, "expandable_segments: no effect on memprof's allocator"},
 		{"PYTORCH_ALLOC_CONF=backend:native,roundup_power2_divisions:[256:1,512:2,>:8],pinned_num_register_threads:4,max_split_size_mb:64", "torch settings", Warn,
-			"backend, roundup_power2_divisions, max_split_size_mb: for"},
+			"backend, roundup_power2_divisions, max_split_size_mb: no effect"},
 		{"PYTORCH_CUDA_ALLOC_CONF=pinned_use_cuda_host_register:True", "torch settings", OK, ""},
 		{"PYTORCH_NO_CUDA_MEMORY_CACHING=1", "torch settings", Warn, "PYTORCH_NO_CUDA_MEMORY_CACHING has no effect"},
 		{"A=b", "python", OK, ""},
 		{"PYTHONSAFEPATH=1", "python", OK, ""},
 		{"PYTHONNOUSERSITE=1", "python", OK, ""},
 		{"PYTHONHOME=/opt/python", "python", Warn, "unset it unless"},
-		{"CUDA_LAUNCH_BLOCKING=1", "CUDA settings", Warn, "times are not those"},
+		{"CUDA_LAUNCH_BLOCKING=1", "CUDA settings", Warn, "times are longer"},
 		{"CUDA_VISIBLE_DEVICES=1,2", "visible GPUs", OK, ""},
-		{"CUDA_VISIBLE_DEVICES=", "visible GPUs", Warn, "hides every GPU"},
+		{"CUDA_VISIBLE_DEVICES=", "visible GPUs", Warn, "every GPU is hidden"},
 	}
 	for _, test := range tests {
 		found := false
@@ -226,7 +226,7 @@ func TestDescribeShim(t *testing.T) {
 		{[]string{missing}, works, Finding{Check: "torch shim", Health: OK, Detail: "built now: " + missing}},
 		{[]string{missing}, fails, Finding{
 			Check: "torch shim", Health: Warn, Detail: "none for torch 2.11.0: shim.cpp:5: error: no such type",
-			Remedy: "tensors are not recorded without; `memprof hooks build` on a machine where it compiles, and record --shim FILE",
+			Remedy: "tensors are not recorded without it; run `memprof hooks build` on a machine where it compiles, and use record --shim FILE",
 		}},
 	}
 	for _, test := range tests {

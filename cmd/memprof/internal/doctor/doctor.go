@@ -8,12 +8,12 @@ import (
 	"github.com/memprof/memprof/hooks"
 )
 
-// Health is the verdict of one check.
+// Health is the result of one check.
 type Health string
 
 const (
 	OK   Health = "ok"
-	Warn Health = "warn" // recording works, less well
+	Warn Health = "warn" // recording works, but not for everything
 	Fail Health = "fail" // recording does not work, or not on the GPU
 )
 

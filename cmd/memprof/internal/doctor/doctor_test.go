@@ -25,7 +25,7 @@ func TestDescribeDevice(t *testing.T) {
 			rerun.Device{Name: "Old", Total: 8 << 30, Granularity: -1},
 			Finding{
 				Check: "device 0", Health: Fail, Detail: "Old, 8 GiB, no virtual memory management",
-				Remedy: "the bfc allocator needs cuMemMap and its kin: a newer driver, or a GPU that is not a vGPU without them",
+				Remedy: "memprof's allocator needs cuMemMap: use a newer driver, or a GPU that is no vGPU without it",
 			},
 		},
 	}

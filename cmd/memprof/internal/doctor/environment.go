@@ -10,8 +10,7 @@ import (
 	"github.com/memprof/memprof/hooks"
 )
 
-// environmentOf looks at variables that change what is recorded, or that a recorded
-// job does not heed.
+// environmentOf examines variables that change what is recorded, or that have no effect on a recorded job.
 func environmentOf(environment []string) []Finding {
 	values := valuesOf(environment)
 	findings := Settings(environment, "bfc")
@@ -19,9 +18,9 @@ func environmentOf(environment []string) []Finding {
 	return append(append(findings, checkPython(values)...), checkCUDA(values)...)
 }
 
-// checkFrameworks says which variables record sets, and why: a job may run otherwise for them.
+// checkFrameworks says which variables record sets for a job, and why.
 func checkFrameworks(environment []string) Finding {
-	f := Finding{Check: "framework settings", Health: OK, Detail: "record sets none: all are set here"}
+	f := Finding{Check: "framework settings", Health: OK, Detail: "record sets none: all are already set"}
 	var set []string
 	for _, s := range hooks.FrameworkSettings(environment, hooks.Options{}) {
 		set = append(set, fmt.Sprintf("%s=%s (%s: %s)", s.Name, s.Value, s.Library, s.Why))
@@ -32,8 +31,8 @@ func checkFrameworks(environment []string) Finding {
 	return f
 }
 
-// Settings is about those that take effect without the recording. torch's own
-// allocator, when it is only watched, heeds all of its.
+// Settings examines variables that have another effect, or none, in a recorded job. With --allocator native
+// PyTorch's settings keep their effect.
 func Settings(environment []string, allocator string) []Finding {
 	values := valuesOf(environment)
 	findings := []Finding{checkPreload(values["LD_PRELOAD"])}
@@ -53,8 +52,8 @@ func valuesOf(environment []string) map[string]string {
 	return values
 }
 
-// checkPreload looks into each preloaded library: what interposes CUDA itself stands
-// between the hook and the driver.
+// checkPreload looks into each preloaded library for functions of CUDA, which would come between the hook and the
+// driver.
 func checkPreload(value string) Finding {
 	f := Finding{Check: "LD_PRELOAD", Health: OK, Detail: "not set"}
 	if value == "" {
@@ -63,19 +62,19 @@ func checkPreload(value string) Finding {
 	f.Detail = value
 	for _, path := range strings.FieldsFunc(value, func(r rune) bool { return r == ':' || r == ' ' }) {
 		if filepath.Base(path) == "libmemprof.so" {
-			f.Health, f.Remedy = Warn, "this shell is itself being recorded; the inner recording takes over"
+			f.Health, f.Remedy = Warn, "this shell is itself being recorded; the inner recording replaces that one for the job"
 			continue
 		}
 		if call := interposedCall(path); call != "" {
 			f.Health = Warn
-			f.Remedy = fmt.Sprintf("%s defines %s too: of two that stand before CUDA one may not see the other's calls; record without it", filepath.Base(path), call)
+			f.Remedy = fmt.Sprintf("%s defines %s too, so the hook may not see all calls; record without it", filepath.Base(path), call)
 		}
 	}
 	return f
 }
 
-// interposedCall is a CUDA allocation call that a library defines; empty for jemalloc,
-// tcmalloc, sanitizers and whatever cannot be read.
+// interposedCall returns a CUDA allocation call that a library defines; "" for jemalloc, tcmalloc, sanitizers and
+// files that cannot be read.
 func interposedCall(path string) string {
 	library, err := elf.Open(path)
 	if err != nil {
@@ -94,11 +93,11 @@ func interposedCall(path string) string {
 	return ""
 }
 
-// hostSetting says whether one of torch's allocator settings is about pinned memory of the
-// host, which stays torch's.
+// hostSetting says whether one of PyTorch's allocator settings is about pinned host memory, which PyTorch still
+// allocates.
 func hostSetting(key string) bool { return strings.HasPrefix(key, "pinned_") }
 
-// checkTorchConf: torch's settings are for the allocator that memprof's takes the place of.
+// checkTorchConf finds settings of PyTorch's allocator, which memprof's replaces.
 func checkTorchConf(values map[string]string) Finding {
 	f := Finding{Check: "torch settings", Health: OK, Detail: "no allocator settings"}
 	var ignored []string
@@ -115,7 +114,7 @@ func checkTorchConf(values map[string]string) Finding {
 	}
 	if len(ignored) > 0 {
 		f.Health = Warn
-		f.Remedy = strings.Join(ignored, ", ") + ": for torch's own allocator; without effect where memprof's serves (record --allocator native keeps them)"
+		f.Remedy = strings.Join(ignored, ", ") + ": no effect on memprof's allocator (record --allocator native uses PyTorch's, with these settings)"
 	}
 	if values["PYTORCH_NO_CUDA_MEMORY_CACHING"] == "" {
 		return f
@@ -127,11 +126,11 @@ func checkTorchConf(values map[string]string) Finding {
 	if f.Remedy != "" {
 		f.Remedy += "; "
 	}
-	f.Remedy += "PYTORCH_NO_CUDA_MEMORY_CACHING has no effect on memory that memprof serves: it is cached"
+	f.Remedy += "PYTORCH_NO_CUDA_MEMORY_CACHING has no effect on memprof's allocator: it caches"
 	return f
 }
 
-// splitSettings splits at commas that are in no brackets: roundup_power2_divisions:[256:1,512:2].
+// splitSettings splits at commas outside of brackets: roundup_power2_divisions:[256:1,512:2].
 func splitSettings(text string) []string {
 	var settings []string
 	depth, from := 0, 0
@@ -149,13 +148,13 @@ func splitSettings(text string) []string {
 	return append(settings, strings.TrimSpace(text[from:]))
 }
 
-// checkPython: record loads the shim by PYTHONPATH, through the site module.
+// checkPython finds variables that keep Python from loading the torch shim, which is on PYTHONPATH.
 func checkPython(values map[string]string) []Finding {
-	f := Finding{Check: "python", Health: OK, Detail: "nothing in the environment keeps sitecustomize from running"}
+	f := Finding{Check: "python", Health: OK, Detail: "no variable keeps the torch shim from loading"}
 	if home := values["PYTHONHOME"]; home != "" {
 		f.Health = Warn
 		f.Detail = "PYTHONHOME=" + home
-		f.Remedy = "every Python of the job takes its library from there, the one that builds the torch shim too: unset it unless it is theirs"
+		f.Remedy = "every Python of the job loads its library from there, also the one that builds the torch shim: unset it unless it is theirs"
 		return []Finding{f}
 	}
 	var harmless []string
@@ -165,22 +164,22 @@ func checkPython(values map[string]string) []Finding {
 		}
 	}
 	if len(harmless) > 0 {
-		f.Detail = strings.Join(harmless, ", ") + ": no hindrance (-I, -E and -S on a command line are: memprof doctor -- COMMAND)"
+		f.Detail = strings.Join(harmless, ", ") + ": harmless (options -I, -E and -S are not: memprof doctor -- COMMAND)"
 	}
 	return []Finding{f}
 }
 
-// checkCUDA has a line only for what is set.
+// checkCUDA returns findings about the variables that are set.
 func checkCUDA(values map[string]string) []Finding {
 	var findings []Finding
 	if value := values["CUDA_LAUNCH_BLOCKING"]; value != "" && value != "0" {
 		findings = append(findings, Finding{Check: "CUDA settings", Health: Warn, Detail: "CUDA_LAUNCH_BLOCKING=" + value,
-			Remedy: "memory is recorded all the same; times are not those of the job without it"})
+			Remedy: "memory is recorded; times are longer than without it"})
 	}
 	if value, set := values["CUDA_VISIBLE_DEVICES"]; set {
 		f := Finding{Check: "visible GPUs", Health: OK, Detail: "CUDA_VISIBLE_DEVICES=" + value}
 		if value == "" || value == "-1" || value == "NoDevFiles" {
-			f.Health, f.Remedy = Warn, "it hides every GPU: record uses the simulated device"
+			f.Health, f.Remedy = Warn, "every GPU is hidden: record uses the simulated device"
 		}
 		findings = append(findings, f)
 	}

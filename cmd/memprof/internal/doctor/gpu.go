@@ -12,13 +12,13 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// checkDriver has a line for the driver and one for each device.
+// checkDriver returns a finding about the driver and one for each device.
 func checkDriver() []Finding {
 	version, devices, err := rerun.Probe(rerun.DriverName)
 	if err != nil {
 		return []Finding{{
 			Check: "driver", Health: Warn, Detail: err.Error(),
-			Remedy: "record uses the simulated device here; install the NVIDIA driver for a real one",
+			Remedy: "record uses the simulated device; install the NVIDIA driver for a real one",
 		}}
 	}
 	findings := []Finding{{Check: "driver", Health: OK, Detail: fmt.Sprintf("CUDA %s, %s", nvml.FormatCUDA(version), units.Counted(int64(len(devices)), "device"))}}
@@ -38,7 +38,7 @@ func describeDevice(check string, device rerun.Device) Finding {
 	if !device.VMM {
 		f.Health = Fail
 		f.Detail += ", no virtual memory management"
-		f.Remedy = "the bfc allocator needs cuMemMap and its kin: a newer driver, or a GPU that is not a vGPU without them"
+		f.Remedy = "memprof's allocator needs cuMemMap: use a newer driver, or a GPU that is no vGPU without it"
 		return f
 	}
 	f.Detail += fmt.Sprintf(", granularity %s", units.FormatSize(device.Granularity))
@@ -54,7 +54,7 @@ func checkSimulator(installed *hooks.Installation) Finding {
 	switch {
 	case err != nil:
 		f.Health, f.Detail = Fail, err.Error()
-		f.Remedy = "record --device sim will not work: is the cache on a file system mounted noexec? Set MEMPROF_CACHE"
+		f.Remedy = "record --device sim will fail; if the cache is on a file system mounted noexec, set MEMPROF_CACHE"
 	case len(devices) == 0:
 		f.Health, f.Detail = Fail, "no simulated device"
 		f.Remedy = "unset MEMPROF_SIM_DEVICES"
@@ -64,13 +64,13 @@ func checkSimulator(installed *hooks.Installation) Finding {
 	return f
 }
 
-// checkNVML has a line for the library, and others for what of it will not do.
+// checkNVML returns a finding about the library, and others about what it cannot tell here.
 func checkNVML() []Finding {
 	f := Finding{Check: "NVML", Health: OK}
 	state, err := nvml.Read()
 	if err != nil {
 		f.Health, f.Detail = Warn, err.Error()
-		f.Remedy = "traces name the GPU as the driver does, and used memory is read from within the job, for the whole card"
+		f.Remedy = "the GPU's name comes from the driver, and used memory is read by the job, for the whole card"
 		return []Finding{f}
 	}
 	f.Detail = fmt.Sprintf("driver %s, %s", state.Driver, units.Counted(int64(len(state.GPUs)), "GPU"))
@@ -83,17 +83,17 @@ func checkNVML() []Finding {
 	}
 	if len(sliced) > 0 {
 		findings = append(findings, Finding{Check: "MIG", Health: Warn, Detail: "on, for GPU " + strings.Join(sliced, ", "),
-			Remedy: "a job sees one slice of a card: give it by CUDA_VISIBLE_DEVICES=MIG-…; used memory is read for the whole card"})
+			Remedy: "choose a slice with CUDA_VISIBLE_DEVICES=MIG-…; used memory is read for the whole card"})
 	}
 	if inContainer() {
-		findings = append(findings, Finding{Check: "container", Health: Warn, Detail: "NVML tells processes by their number outside of this container",
-			Remedy: "the job's part of used memory is the card's, if nobody else is on it; start the container with --pid=host for exact books"})
+		findings = append(findings, Finding{Check: "container", Health: Warn, Detail: "NVML knows processes by their ids outside of this container",
+			Remedy: "used memory of the whole card is taken as the job's; start the container with --pid=host to tell processes apart"})
 	}
 	return findings
 }
 
-// inContainer says whether processes here have other numbers than on the host. The first
-// namespace of process numbers has the same inode on every Linux.
+// inContainer says whether processes have other ids here than on the host. The first PID namespace has the same
+// inode on every Linux.
 func inContainer() bool {
 	const first = "pid:[4026531836]"
 	name, err := os.Readlink("/proc/self/ns/pid")

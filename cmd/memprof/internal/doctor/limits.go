@@ -13,12 +13,12 @@ import (
 
 // What recording needs of a process's limits.
 const (
-	fewestFiles  = 256     // of the job and of the recorder, beside the job's own
+	fewestFiles  = 256     // for the hook and the recorder, besides the job's own
 	smallestFile = 8 << 20 // a segment of the spool has 4 MiB, a part of a trace up to 8 MiB
 )
 
-// checkLimits is about ulimit -n, -l and -f: the hard limits, but for files, where the
-// soft one ends a process.
+// checkLimits examines ulimit -n, -l and -f: hard limits, except for the size of files, where exceeding the soft
+// limit ends a process.
 func checkLimits() Finding {
 	f := Finding{Check: "limits", Health: OK}
 	var files, locked, size unix.Rlimit
@@ -34,10 +34,10 @@ func checkLimits() Finding {
 		remedies = append(remedies, "raise ulimit -n to 4096")
 	}
 	if size.Cur < smallestFile {
-		remedies = append(remedies, fmt.Sprintf("raise ulimit -f: recording writes files of up to %s, and stops where it cannot", units.FormatSize(smallestFile)))
+		remedies = append(remedies, fmt.Sprintf("raise ulimit -f: a recording has files of up to %s, and stops at the limit", units.FormatSize(smallestFile)))
 	}
 	if locked.Cur < 64<<10 {
-		remedies = append(remedies, "raise ulimit -l: NCCL over InfiniBand needs it, with memprof or without")
+		remedies = append(remedies, "raise ulimit -l: NCCL over InfiniBand needs it, with or without memprof")
 	}
 	if len(remedies) > 0 {
 		f.Health, f.Remedy = Warn, strings.Join(remedies, "; ")
@@ -83,15 +83,15 @@ func checkSpace(check, dir string, wanted uint64) Finding {
 	f.Detail = fmt.Sprintf("%s free in %s", units.FormatSize(int64(free)), dir)
 	if free < wanted {
 		f.Health = Warn
-		f.Remedy = fmt.Sprintf("less than %s: record to another place with -o or --spool", units.FormatSize(int64(wanted)))
+		f.Remedy = fmt.Sprintf("less than %s: record to another file system with -o or --spool", units.FormatSize(int64(wanted)))
 	}
 	return f
 }
 
-// recorderFiles are the descriptors that memprof and the hook need beside the job's.
+// recorderFiles is how many descriptors memprof and the hook need besides the job's.
 const recorderFiles = 32
 
-// TooTight says which limit leaves no room for recording. It opens no file.
+// TooTight returns an error if a limit leaves no room for recording. It opens no file.
 func TooTight() error {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) == nil && limit.Max < recorderFiles {
