@@ -14,29 +14,26 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// Compared is two sets of runs and what they are called.
+// Compared is two sets of runs and their names.
 type Compared struct {
 	*analysis.Diff
 	BaseNames, NewNames []string
-	// Top is how many lines the tables of Text and Markdown have of each part, at least 1;
-	// JSON has all.
+	// Top is the most rows of a table in text and Markdown, at least 1. JSON and metrics have all.
 	Top int
 }
 
-// DiffText writes what changed between two sets of runs for a terminal.
-// It fails only where w does.
+// DiffText writes what changed between two sets of runs, for a terminal. It fails only if w does.
 func DiffText(w io.Writer, c Compared, o layout.Options) error {
 	return layout.WriteText(w, o, diffSections(c)...)
 }
 
 // DiffMarkdown writes the sections and numbers of DiffText as GitHub-flavoured Markdown.
-// It fails only where w does.
+// It fails only if w does.
 func DiffMarkdown(w io.Writer, c Compared) error {
 	return layout.WriteMarkdown(w, diffSections(c)...)
 }
 
-// diffSections is the comparison in reading order: what it is of, metrics, and the parts
-// of which anything is told.
+// diffSections are the sets, the changed metrics, and the changed groups of each part that has any.
 func diffSections(c Compared) []layout.Section {
 	sections := []layout.Section{diffHead(c)}
 	for _, part := range diffParts(c.Diff) {
@@ -47,12 +44,12 @@ func diffSections(c Compared) []layout.Section {
 	return sections
 }
 
-// diffPart is a list of changes: all metrics, or one kind of groups.
+// diffPart is a list of changes: of all metrics, or of one kind of groups.
 type diffPart struct {
 	title   string
-	column  string // what the lines are
+	column  string // head of the names
 	changes []analysis.Change
-	name    func(string) string // of a line, for people
+	name    func(string) string // display text of a name
 	whole   bool                // Top does not apply
 }
 
@@ -62,15 +59,15 @@ func diffParts(d *analysis.Diff) []diffPart {
 		{"Requested at the peak, by module", "module", d.Modules, moduleName, false},
 		{"Requested at the peak, by category", "category", d.Categories, shortName, false},
 		{"Requested at the peak, by size of the request", "size", d.Sizes, sizeName, false},
-		{"Greatest requested, by phase", "phase", d.Phases, shortName, false},
-		{"Greatest requested, by iteration", "iteration", d.Requested, shortName, false},
-		{"Greatest reserved, by iteration", "iteration", d.Reserved, shortName, false},
+		{"Peak of requested, by phase", "phase", d.Phases, shortName, false},
+		{"Peak of requested, by iteration", "iteration", d.Requested, shortName, false},
+		{"Peak of reserved, by iteration", "iteration", d.Reserved, shortName, false},
 	}
 }
 
 func shortName(name string) string { return plain.Shorten(name, 28) }
 
-// moduleName names what has no module.
+// moduleName is the display text of a module; "" stands for none.
 func moduleName(name string) string {
 	if name == "" {
 		return "(none)"
@@ -78,7 +75,7 @@ func moduleName(name string) string {
 	return shortName(name)
 }
 
-// sizeName is the size that the name of a group is in bytes.
+// sizeName is the display text of a size, whose name is a number of bytes.
 func sizeName(name string) string {
 	bytes, err := strconv.ParseInt(name, 10, 64)
 	if err != nil {
@@ -93,12 +90,12 @@ func diffHead(c Compared) layout.Section {
 		{Text: setLine("new", c.NewNames, c.New)},
 	}}
 	if c.Base < 2 && c.New < 2 {
-		s.After = append(s.After, layout.Cell{Text: "one run of each: how much repetitions differ is not known, so every change is shown as one", Tone: layout.Warned})
+		s.After = append(s.After, layout.Cell{Text: "one run of each: noise is not known, so every difference counts as a change; add runs of each", Tone: layout.Warned})
 	}
 	return s
 }
 
-// setLine names the recordings of a set, of which several may be one run.
+// setLine names the recordings of a set. Several recordings may be of one run.
 func setLine(set string, names []string, runs int) string {
 	const most = 3
 	shown := make([]string, 0, most)
@@ -112,7 +109,7 @@ func setLine(set string, names []string, runs int) string {
 	return line
 }
 
-// diffSection lists what is not the same, and counts the rest.
+// diffSection lists the changes and counts the rest.
 func diffSection(part diffPart, top int) layout.Section {
 	s := layout.Section{Title: part.title, Columns: []layout.Column{
 		layout.Words(part.column), layout.Numbers("base"), layout.Numbers("new"), layout.Numbers("change"), {Name: "%", Number: true, Implied: true}, layout.Numbers("noise"), layout.Words("outcome"),
@@ -133,7 +130,7 @@ func diffSection(part diffPart, top int) layout.Section {
 		s.Columns = nil
 	}
 	if left > 0 {
-		s.After = append(s.After, layout.Cell{Text: units.FormatCount(left) + " more changed by less, or are told by one side only", Tone: layout.Faint})
+		s.After = append(s.After, layout.Cell{Text: units.FormatCount(left) + " more changed less, or are known of one side only", Tone: layout.Faint})
 	}
 	if same > 0 {
 		s.After = append(s.After, layout.Cell{Text: units.FormatCount(same) + " the same", Tone: layout.Faint})
@@ -161,8 +158,8 @@ func changeRow(name string, c *analysis.Change) []layout.Cell {
 	return cells
 }
 
-// outcomeText says of what is one-sided which side lacks it: it tells nothing, or lists only what is
-// greater.
+// outcomeText names the side on which a value is not known: it does not record the value, or lists only
+// greater ones.
 func outcomeText(c *analysis.Change) string {
 	switch {
 	case c.Base.Runs == 0:
@@ -180,7 +177,7 @@ func spreadText(unit analysis.Unit, s analysis.Spread) string {
 	return valueText(unit, s.Median)
 }
 
-// valueText writes a value in its unit.
+// valueText is a value with its unit.
 func valueText(unit analysis.Unit, value float64) string {
 	switch unit {
 	case analysis.Share:
@@ -191,7 +188,7 @@ func valueText(unit analysis.Unit, value float64) string {
 	return units.FormatCount(int64(math.Round(value)))
 }
 
-// changeText is a change in its unit.
+// changeText is a change with its sign and unit.
 func changeText(unit analysis.Unit, delta float64) string {
 	if delta < 0 {
 		return "-" + distanceText(unit, -delta)
@@ -199,8 +196,7 @@ func changeText(unit analysis.Unit, delta float64) string {
 	return "+" + distanceText(unit, delta)
 }
 
-// distanceText is how far apart two values are, in their unit; of shares, which are percentages
-// already, in points.
+// distanceText is a difference with its unit. Shares, which are percentages, differ by points.
 func distanceText(unit analysis.Unit, distance float64) string {
 	if unit == analysis.Share {
 		return strings.TrimSuffix(units.FormatPercent(distance), "%") + " pt"
@@ -208,7 +204,7 @@ func distanceText(unit analysis.Unit, distance float64) string {
 	return valueText(unit, distance)
 }
 
-// signed puts a plus before what has no sign.
+// signed puts "+" before a number without a sign.
 func signed(text string) string {
 	if strings.HasPrefix(text, "-") || text == units.Absent {
 		return text
@@ -309,7 +305,7 @@ func DiffHTML(w io.Writer, c Compared) error {
 	return page.WriteDiff(w, diffHead(c), pageParts(c))
 }
 
-// pageParts are the tables of a comparison with how far each of their lines changed, for its bar.
+// pageParts are the tables of a page, with how far each row changed, for its bar.
 func pageParts(c Compared) []page.Part {
 	var parts []page.Part
 	for _, part := range diffParts(c.Diff) {
@@ -330,7 +326,8 @@ func pageParts(c Compared) []page.Part {
 	return parts
 }
 
-// changeShare is from -1, what went, to 1, what is new; 0 for what one side does not tell.
+// changeShare is a change relative to the greater value: -1 if the value is gone, 1 if it is new, 0 if it
+// is not known of one side.
 func changeShare(c *analysis.Change) float64 {
 	delta, ok := c.Delta()
 	greater := max(c.Base.Median, c.New.Median, -c.Base.Median, -c.New.Median)

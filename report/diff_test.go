@@ -132,7 +132,7 @@ func TestDiffOneRunEach(t *testing.T) {
 		if err := DiffText(&out, Compared{Diff: &analysis.Diff{Base: test.base, New: test.new}, Top: 1}, layout.Options{}); err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(out.String(), "how much repetitions differ is not known"); got != test.warned {
+		if got := strings.Contains(out.String(), "noise is not known"); got != test.warned {
 			t.Errorf("%d and %d runs: warned %v, want %v", test.base, test.new, got, test.warned)
 		}
 	}

@@ -10,17 +10,15 @@ import (
 	"github.com/memprof/memprof/report/terms"
 )
 
-// Markdown writes the report as GitHub-flavoured Markdown, for a pull request or a CI summary: the
-// sections and numbers of Text, tables as Markdown tables. It fails only where w does.
+// Markdown writes what [Text] does as GitHub-flavoured Markdown, for a pull request or the summary of a CI job. It fails only if w does.
 func Markdown(w io.Writer, results []*analysis.Result) error {
 	return layout.WriteMarkdown(w, reportSections(results)...)
 }
 
-// JSON writes the results as one JSON object, {"processes": [...], "ranks": {...}}, indented. Names are stable:
-// they are added to, never changed. Bytes and counts are integers, times integers of nanoseconds
-// ("_ns"), shares numbers of which 1 is all; what does not exist is null; lists are never null.
-// The course over time and the spans of the address map are for the plots and are left out.
-// Context names are as they were recorded, JSON-escaped. It fails only where w does.
+// JSON writes the results as one indented JSON object, {"processes": [...], "ranks": {...}}. Bytes and
+// counts are integers, times integers of nanoseconds ("_ns"), shares numbers from 0 to 1; what is not known
+// or does not exist is null; lists are never null. Names of contexts are as recorded. The series over time
+// and the spans of the address map, which plots show, are left out. It fails only if w does.
 func JSON(w io.Writer, results []*analysis.Result) error {
 	out := jsonReport{Processes: []jsonProcess{}, Ranks: newJSONRanks(results)}
 	for _, r := range results {
@@ -30,13 +28,13 @@ func JSON(w io.Writer, results []*analysis.Result) error {
 }
 
 // Text writes a report on each process, device by device.
-// It fails only where w does.
+// It fails only if w does.
 func Text(w io.Writer, results []*analysis.Result, o layout.Options) error {
 	return layout.WriteText(w, o, reportSections(results)...)
 }
 
-// reportSections are the comparison of ranks, where there are several, and a heading and its
-// sections for each device of each process.
+// reportSections compare the ranks, if there are several devices, and have a heading and its sections for
+// each device of each process.
 func reportSections(results []*analysis.Result) []layout.Section {
 	var sections []layout.Section
 	if s, several := ranksSection(results); several {
@@ -61,8 +59,7 @@ func reportSections(results []*analysis.Result) []layout.Section {
 	return sections
 }
 
-// HTML writes one page that needs nothing beside itself: it shows a recording at any of its
-// keyframes. It fails only where w does.
+// HTML writes one page that loads nothing: it shows a recording at any stored instant. It fails only if w does.
 func HTML(w io.Writer, p page.Page) error {
 	if s, several := ranksSection(p.Results); several {
 		p.Ranks = &s

@@ -26,7 +26,7 @@ type jsonProcess struct {
 	Arenas     []jsonArena  `json:"arenas"`
 }
 
-// jsonDevice has the fields of each subject, as if they were its own.
+// jsonDevice has the fields of all subjects: JSON shows those of an embedded struct as its own.
 type jsonDevice struct {
 	Device int32 `json:"device"`
 	Allocs int64 `json:"allocs"`
@@ -60,7 +60,7 @@ func newJSONDevice(d *analysis.DeviceResult) jsonDevice {
 	}
 }
 
-// jsonKV is there only where an engine reported its KV cache.
+// jsonKV is there only if an engine reported its KV cache.
 type jsonKV struct {
 	KV []kv.JSONRecorded `json:"keys_and_values,omitempty"`
 }
@@ -75,8 +75,8 @@ type jsonArena struct {
 	Options     map[string]string `json:"options"`
 }
 
-// Plots returns the figures of each device of a result, in order. A device on which nothing
-// happened has the same figures, each saying what is missing.
+// Plots returns the figures of each device of a result. Figures of a device on which nothing happened say
+// so.
 func Plots(r *analysis.Result) []figure.Figure {
 	var figures []figure.Figure
 	for i := range r.Devices {
@@ -96,10 +96,10 @@ func Plots(r *analysis.Result) []figure.Figure {
 	return figures
 }
 
-// WritePlots draws the figures of a result as PNG and SVG into a directory, which must exist, and
-// returns the paths in the order they were written: DIR/PREFIX-gpu0-timeline.png and so on. With
-// an empty prefix the name of the process takes its place. Existing files and links are replaced; no
-// link is followed. After an error the paths are those of the files that are complete.
+// WritePlots draws the figures of a result as PNG and SVG into a directory, which must exist:
+// DIR/PREFIX-gpu0-timeline.png and so on. An empty prefix stands for the name of the process. Existing files
+// and links are replaced; no link is followed. It returns the paths in the order they were written, after an
+// error those of the files that are complete.
 func WritePlots(dir, prefix string, r *analysis.Result) ([]string, error) {
 	if prefix == "" {
 		prefix = r.Process

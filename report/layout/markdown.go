@@ -8,7 +8,7 @@ import (
 )
 
 // WriteMarkdown writes sections as GitHub-flavoured Markdown, those below a heading one level deeper
-// than it. It fails only where w does.
+// than it. It fails only if w does.
 func WriteMarkdown(w io.Writer, sections ...Section) error {
 	var out bytes.Buffer
 	level := "## "
@@ -68,7 +68,7 @@ func markdownTable(out *bytes.Buffer, s Section) {
 	out.WriteByte('\n')
 }
 
-// markdownCell keeps the emphasis that tells something without colour.
+// markdownCell shows strong and failed cells in bold.
 func markdownCell(c Cell) string {
 	text := plain.Markdown(c.Text)
 	if text != "" && (c.Tone == Strong || c.Tone == Failed) {

@@ -1,3 +1,5 @@
+// Package layout prints sections of a report: titles, notes and tables, as text for a terminal of any width
+// and as Markdown.
 package layout
 
 import (
@@ -6,50 +8,52 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// Tone says how a cell, or a note, is meant; Text colours it where colours are wanted.
+// Tone is the emphasis of a cell or a note. Text shows it as a colour, Markdown partly in bold.
 type Tone uint8
 
 const (
 	Plain  Tone = iota
-	Faint       // there to be complete
-	Strong      // the line the others add up to
-	Warned      // memory that could be had back
-	Failed      // the job was hurt
+	Faint       // of little interest, such as zeros
+	Strong      // sums and headings
+	Warned      // waste that settings can avoid, or a doubt about the numbers
+	Failed      // the job lost something
 )
 
-// Cell is one field of a table. Its text is ready for one line of a terminal.
+// Cell is one field of a table, or one note: a single line.
 type Cell struct {
 	Text string
 	Tone Tone
 }
 
-// Column is the head of a column; numbers stand at its right edge.
+// Column is a column of a table. Numbers are aligned to the right.
 type Column struct {
 	Name    string
 	Number  bool
-	Implied bool // by other columns: where there is no room for all, it is left out
+	Implied bool // follows from other columns: left out first if the table is too wide
 }
 
-func Words(name string) Column   { return Column{Name: name} }
+// Words is a column of text.
+func Words(name string) Column { return Column{Name: name} }
+
+// Numbers is a column of numbers.
 func Numbers(name string) Column { return Column{Name: name, Number: true} }
 
-// Section is one titled part of a report: notes, a table (when it has columns), more notes. It is
-// what Text and Markdown render, each in its own way.
+// Section is one titled part of a report: notes, a table if it has columns, more notes.
 type Section struct {
 	Title   string
 	Before  []Cell // lines between title and table
 	Columns []Column
 	Rows    [][]Cell // each as long as columns
-	Total   []Cell   // nil, or a last line set apart
+	Total   []Cell   // nil, or a last row below a rule
 	After   []Cell   // lines below the table
 
-	Heading bool // of all sections up to the next heading: title and lines, no table
+	Heading bool // heads the sections up to the next heading: a title and notes, no table
 
-	AtPins bool // a page shows the same for any instant that is pinned
-	Listed bool // a page has the whole list
+	AtPins bool // a page shows this for the pinned instant in a way of its own
+	Listed bool // a page shows the whole list in a way of its own
 }
 
-// Row makes plain cells.
+// Row returns plain cells with texts.
 func Row(texts ...string) []Cell {
 	cells := make([]Cell, len(texts))
 	for i, text := range texts {
@@ -58,7 +62,7 @@ func Row(texts ...string) []Cell {
 	return cells
 }
 
-// Toned sets the tone of whole rows.
+// Toned sets the tone of cells and returns them.
 func Toned(t Tone, cells []Cell) []Cell {
 	for i := range cells {
 		cells[i].Tone = t
@@ -66,11 +70,12 @@ func Toned(t Tone, cells []Cell) []Cell {
 	return cells
 }
 
+// Note returns one line for the notes of a section.
 func Note(text string) []Cell { return Row(text) }
 
-// Elide keeps the first head and the last tail rows of a table, and puts one line between them that
-// says how many are left out: in the first column of words, which has room, or else in the first.
-// One row is never elided: the line would take its place.
+// Elide keeps the first head and the last tail rows of a table. A row between them says how many are left
+// out, in the first column of words, or else in the first column. A single row is never left out, because
+// that row would take its place.
 func (s *Section) Elide(head, tail int) {
 	left := len(s.Rows) - head - tail
 	if left <= 1 {
@@ -84,7 +89,7 @@ func (s *Section) Elide(head, tail int) {
 	s.Rows = append(rows, s.Rows[len(s.Rows)-tail:]...)
 }
 
-// Without takes the column of a name out of sections that have one.
+// Without removes the column with a name from sections that have it, and returns them.
 func Without(name string, sections []Section) []Section {
 	for i := range sections {
 		s := &sections[i]
@@ -102,7 +107,7 @@ func Without(name string, sections []Section) []Section {
 	return sections
 }
 
-// ShownAtPins marks sections that a page with pins shows for any instant.
+// ShownAtPins sets AtPins of sections and returns them.
 func ShownAtPins(sections ...Section) []Section {
 	for i := range sections {
 		sections[i].AtPins = true

@@ -3,7 +3,6 @@ package layout
 import (
 	"bytes"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/olekukonko/tablewriter"
@@ -13,141 +12,17 @@ import (
 	"github.com/memprof/memprof/report/plain"
 )
 
-// fits says whether a table with its frame is within the width that is asked for, if any.
-func (p printer) fits(s Section) bool {
-	if p.Width <= 0 {
-		return true
-	}
-	total := 1
-	for _, w := range columnWidths(s) {
-		total += w + 3
-	}
-	return total <= max(p.Width, narrowest)
-}
-
-// narrow renders a table that is too wide for its frame: without one, then without columns that are
-// implied, then with shorter names, and at last as several tables, one below the other, each of which begins with the first column.
-func (p printer) narrow(s Section) {
-	width := max(p.Width, narrowest)
-	widths := columnWidths(s)
-	room := func(columns []int) int {
-		total := -2
-		for _, i := range columns {
-			total += widths[i] + 2
-		}
-		return total
-	}
-	all := make([]int, len(widths))
-	for i := range all {
-		all[i] = i
-	}
-	if room(all) > width {
-		all = slices.DeleteFunc(all, func(i int) bool { return s.Columns[i].Implied })
-	}
-	for over := room(all) - width; over > 0; over = room(all) - width {
-		widest := -1
-		for _, i := range all {
-			if !s.Columns[i].Number && widths[i] > textLeft && (widest < 0 || widths[i] > widths[widest]) {
-				widest = i
-			}
-		}
-		if widest < 0 {
-			break
-		}
-		widths[widest] = max(textLeft, plain.Width(s.Columns[widest].Name), widths[widest]-over)
-		if plain.Width(s.Columns[widest].Name) >= widths[widest] {
-			break
-		}
-	}
-	for rest := all[1:]; len(rest) > 0; {
-		columns := []int{0}
-		for len(rest) > 0 && (len(columns) == 1 || room(append(slices.Clone(columns), rest[0])) <= width) {
-			columns, rest = append(columns, rest[0]), rest[1:]
-		}
-		p.columns(s, columns, widths)
-		if len(rest) > 0 {
-			p.w.WriteByte('\n')
-		}
-	}
-}
-
-// columns writes some columns of a table, each as wide as it is told.
-func (p printer) columns(s Section, columns, widths []int) {
-	line := func(cells []Cell) {
-		var out strings.Builder
-		for k, i := range columns {
-			text := cells[i].Text
-			if plain.Width(text) > widths[i] {
-				text = plain.Shorten(text, widths[i])
-			}
-			pad := strings.Repeat(" ", max(0, widths[i]-plain.Width(text)))
-			text = p.paint(text, cells[i].Tone)
-			switch {
-			case s.Columns[i].Number:
-				text = pad + text
-			case k < len(columns)-1:
-				text += pad
-			}
-			if k > 0 {
-				out.WriteString("  ")
-			}
-			out.WriteString(text)
-		}
-		p.w.WriteString(strings.TrimRight(out.String(), " ") + "\n")
-	}
-	head := make([]Cell, len(s.Columns))
-	rule := make([]Cell, len(s.Columns))
-	for i, c := range s.Columns {
-		head[i] = Cell{c.Name, Strong}
-		rule[i] = Cell{strings.Repeat("─", widths[i]), Faint}
-	}
-	line(head)
-	line(rule)
-	for _, r := range s.Rows {
-		line(r)
-	}
-	if s.Total != nil {
-		line(rule)
-		line(s.Total)
-	}
-}
-
-// wrapped breaks a line at blanks where it is wider than is asked for. What follows is indented as
-// the line is, and by two more.
-func (p printer) wrapped(text string) []string {
-	width := max(p.Width, narrowest)
-	if p.Width <= 0 || plain.Width(text) <= width {
-		return []string{text}
-	}
-	indent := text[:len(text)-len(strings.TrimLeft(text, " "))] + "  "
-	var lines []string
-	current := text[:len(indent)-2]
-	for i, word := range strings.Fields(text) {
-		if i > 0 && plain.Width(current)+1+plain.Width(word) > width {
-			lines = append(lines, current)
-			current = indent + word
-			continue
-		}
-		if i > 0 {
-			current += " "
-		}
-		current += word
-	}
-	return append(lines, current)
-}
-
-// Options say how a text report looks.
+// Options are the colours and the width of a text report.
 type Options struct {
-	// Color allows terminal escape sequences for emphasis. The caller turns it off for a file, a
-	// pipe, or where NO_COLOR is set; without it the report has no escape sequence at all.
+	// Color allows terminal escape sequences for emphasis. The caller turns it off for a file, a pipe, or
+	// if NO_COLOR is set. Without it the report has no escape sequences.
 	Color bool
-	// Width is how many columns there are, at least 80; 0 is as many as are needed. A table that is
-	// wider loses its frame, then columns that others imply, then the middle of names, and is divided
-	// at last; no number is cut.
+	// Width is the number of columns of the terminal, at least 80; 0 means any number. A wider table loses
+	// its frame, then implied columns, then the middle of names, and is divided at last. No number is cut.
 	Width int
 }
 
-// WriteText writes sections for a terminal. It fails only where w does.
+// WriteText writes sections for a terminal. It fails only if w does.
 func WriteText(w io.Writer, o Options, sections ...Section) error {
 	var out bytes.Buffer
 	p := printer{&out, o}
@@ -158,14 +33,14 @@ func WriteText(w io.Writer, o Options, sections ...Section) error {
 	return err
 }
 
-// printer renders sections for a terminal.
+// printer writes sections for a terminal.
 type printer struct {
 	w *bytes.Buffer
 	Options
 }
 
-// section writes one section and a blank line. A heading has a rule below its lines, and then what
-// warns of all that follows.
+// section writes one section and a blank line. A heading has a rule below its first notes, and below the
+// rule its warnings about all sections that follow.
 func (p printer) section(s Section) {
 	if s.Title != "" {
 		p.line(Cell{s.Title, Strong})
@@ -190,7 +65,7 @@ func (p printer) section(s Section) {
 	}
 }
 
-// rule underlines a heading, as far as its widest line reaches.
+// rule underlines a heading, as wide as its widest line.
 func (p printer) rule(s Section) {
 	width := plain.Width(s.Title)
 	for _, c := range s.Before {
@@ -210,8 +85,8 @@ func (p printer) line(c Cell) {
 	}
 }
 
-// table renders the table of a section. The widths are what the cells need: cells are short by
-// construction, and a table that wraps inside a cell cannot be read by eye or by grep.
+// table writes a table with a frame. Columns are as wide as their cells: text that wraps inside a cell can
+// neither be read nor searched with grep.
 func (p printer) table(s Section) {
 	aligns := make([]tw.Align, len(s.Columns))
 	names := make([]string, len(s.Columns))
@@ -258,8 +133,8 @@ func (p printer) texts(cells []Cell) []string {
 	return out
 }
 
-// paint makes text safe to show and wraps it in the escape sequence of its tone. All text of a report
-// comes by here.
+// paint makes text safe to show and adds the escape sequence of its tone. All text of a report passes
+// through it.
 func (p printer) paint(text string, t Tone) string {
 	text = plain.Text(text)
 	if !p.Color || text == "" || t == Plain {

@@ -15,15 +15,15 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// StudyFigures are the BFC paper's figures over several jobs: "figure2", the courses of T, C and R,
-// and "figure3", T1, C1, T2 and C2 of each job and in the mean.
+// Figures are the figures of the BFC paper over several jobs: "figure2", T, C and R over time, and
+// "figure3", T1, C1, T2 and C2 of each job and their means.
 func Figures(s *analysis.Study) []figure.Figure {
 	return []figure.Figure{coursesFigure(s), barsFigure(s)}
 }
 
-// WriteStudyPlots draws the figures of a study as PNG and SVG into a directory, which must exist:
-// DIR/paper-figure2.png and so on. It returns the paths in the order they were written; after an error
-// those of the files that are complete.
+// WritePlots draws the figures as PNG and SVG into a directory, which must exist: DIR/paper-figure2.png
+// and so on. It returns the paths in the order they were written, after an error those of the files that
+// are complete.
 func WritePlots(dir string, s *analysis.Study) ([]string, error) {
 	var paths []string
 	for _, f := range Figures(s) {
@@ -36,10 +36,10 @@ func WritePlots(dir string, s *analysis.Study) ([]string, error) {
 	return paths, nil
 }
 
-// coursesDrawn is how many courses a figure has room for.
+// coursesDrawn is the most jobs that fit a figure.
 const coursesDrawn = 24
 
-// coursesFigure has a small plot of each job's memory over time.
+// coursesFigure has a small plot of the memory over time of each job.
 func coursesFigure(s *analysis.Study) figure.Figure {
 	f := figure.Figure{Name: "figure2", Title: "memory over time, " + units.Counted(int64(len(s.Jobs)), "job")}
 	if len(s.Jobs) == 0 {
@@ -47,14 +47,14 @@ func coursesFigure(s *analysis.Study) figure.Figure {
 		return f
 	}
 	jobs := s.Jobs
-	f.Subtitle = "each from the start of its run to the end, up to its own greatest reserved memory"
+	f.Subtitle = "x: from the start to the end of each run; y: up to the most memory that it reserved"
 	if len(jobs) > coursesDrawn {
 		f.Subtitle += fmt.Sprintf("; the first %d of %d", coursesDrawn, len(jobs))
 		jobs = jobs[:coursesDrawn]
 	}
 	f.Legend = []figure.LegendEntry{
 		figure.Stroke(draw.LineStyle{Color: figure.ReservedColor, Width: 1.5}, "reserved (R): mapped"),
-		figure.Swatch(figure.InternalColor, "provided (C): chunks handed out"),
+		figure.Swatch(figure.InternalColor, "provided (C): chunks of live allocations"),
 		figure.Swatch(figure.RequestedColor, "requested (T)"),
 	}
 	columns := int(math.Ceil(math.Sqrt(float64(len(jobs)) * 1.4)))
@@ -88,7 +88,7 @@ func drawCourse(c draw.Canvas, job *analysis.StudyJob) {
 	p.Y.Min, p.Y.Max = 0, 1.06*float64(max(d.MaxR, 1))
 	p.Y.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: float64(d.MaxR), Label: units.FormatSize(d.MaxR)}}
 	p.Y.Tick.Label.Font = figure.SmallLetters.Font
-	// A slice is at least a pixel wide, and the labels at the left take room.
+	// A point is at least a pixel wide, and the labels at the left take 64.
 	points := figure.ReducePoints(d.Series.Points, max(20, int((c.Max.X-c.Min.X-64)/figure.Pixel)))
 	p.Add(figure.Grid{},
 		figure.Envelope{Points: points, Curve: figure.CurveC, Clr: figure.InternalColor, Width: 0.6},
@@ -97,9 +97,9 @@ func drawCourse(c draw.Canvas, job *analysis.StudyJob) {
 	p.Draw(c)
 }
 
-// barsFigure has four bars for each job, and the mean last.
+// barsFigure has four bars for each job, and the means last.
 func barsFigure(s *analysis.Study) figure.Figure {
-	f := figure.Figure{Name: "figure3", Title: "peaks as shares of the reserved memory, " + units.Counted(int64(len(s.Jobs)), "job")}
+	f := figure.Figure{Name: "figure3", Title: "peaks as shares of reserved memory, " + units.Counted(int64(len(s.Jobs)), "job")}
 	if len(s.Jobs) == 0 {
 		f.Body = figure.Message("no job has two iterations or more")
 		return f
@@ -118,7 +118,7 @@ func barsFigure(s *analysis.Study) figure.Figure {
 	}
 	groups = append(groups, mean)
 	first, later := studyMeasure("idle_first"), studyMeasure("idle_later")
-	f.Subtitle = fmt.Sprintf("in the mean idle: %s in the first iteration (1 − C1), %s in later ones (1 − C2); the BFC paper: %s, %s",
+	f.Subtitle = fmt.Sprintf("mean idle: %s in the first iteration (1 − C1), %s in later ones (1 − C2); BFC paper: %s, %s; lower is better",
 		units.FormatPercent(s.Mean(first)), units.FormatPercent(s.Mean(later)), units.FormatPercent(first.PaperMean), units.FormatPercent(later.PaperMean))
 	f.Legend = make([]figure.LegendEntry, len(barColors))
 	for k, label := range [...]string{"T1: requested, first iteration", "C1: provided, first iteration", "T2: requested, later ones", "C2: provided, later ones"} {
@@ -145,10 +145,10 @@ func barsFigure(s *analysis.Study) figure.Figure {
 	return f
 }
 
-// namesAcross is how many names have room side by side; more of them stand aslant.
+// namesAcross is the most names that fit side by side; more names are drawn at an angle.
 const namesAcross = 8
 
-// barColors are of T1, C1, T2, C2: the colours of T and C, those of the first iteration paler.
+// barColors are the colours of T1, C1, T2, C2: those of T and C, paler for the first iteration.
 var barColors = [4]color.NRGBA{paler(figure.RequestedColor), paler(figure.InternalColor), figure.RequestedColor, figure.InternalColor}
 
 // paler is a colour halfway to white.
@@ -157,7 +157,7 @@ func paler(c color.NRGBA) color.NRGBA {
 	return color.NRGBA{half(c.R), half(c.G), half(c.B), c.A}
 }
 
-// barGroup is the four bars of a job; a value that is not known has none.
+// barGroup is the four bars of a job; a value that is not known (NaN) has no bar.
 type barGroup struct {
 	name   string
 	values [4]float64

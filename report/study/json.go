@@ -7,9 +7,9 @@ import (
 	"github.com/memprof/memprof/report/plain"
 )
 
-// StudyJSON writes the table of the BFC paper over several jobs as one JSON object, indented.
-// Measures are shares of which 1 is all, by the names of [analysis.StudyMeasures]; what does not
-// exist is null; lists are never null. It fails only where w does.
+// JSON writes the tables of the BFC paper over several jobs as one indented JSON object. Measures are
+// shares from 0 to 1, by the names of [analysis.StudyMeasures]; what does not exist is null; lists are
+// never null. It fails only if w does.
 func JSON(w io.Writer, s *analysis.Study) error {
 	measures := analysis.StudyMeasures()
 	values := func(value func(*analysis.StudyMeasure) float64) map[string]*float64 {

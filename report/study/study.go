@@ -1,3 +1,4 @@
+// Package study reports several jobs at once: the tables and figures of the BFC paper.
 package study
 
 import (
@@ -11,29 +12,27 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// StudyText writes the table of the BFC paper over several jobs for a terminal. It fails only
-// where w does.
+// Text writes the tables of the BFC paper over several jobs for a terminal. It fails only if w does.
 func Text(w io.Writer, s *analysis.Study, o layout.Options) error {
 	return layout.WriteText(w, o, studySections(s)...)
 }
 
-// StudyMarkdown writes what StudyText does as Markdown. It fails only where w does.
+// Markdown writes what [Text] does as Markdown. It fails only if w does.
 func Markdown(w io.Writer, s *analysis.Study) error {
 	return layout.WriteMarkdown(w, studySections(s)...)
 }
 
-// studyTables are the measures by name, as they stand beside each other: one table of all
-// would be wider than a terminal.
+// studyTables are the measures of each table. A single table would be wider than a terminal.
 var studyTables = []struct {
 	title    string
 	before   string
 	measures []string
 }{
-	{"Peaks as shares of R", "T: requested, C: chunks handed out; 1: the first iteration, 2: mean of the later ones",
+	{"Peaks as shares of R", "T: requested, C: provided (chunks); 1: first iteration, 2: mean of the later ones; idle: lower is better",
 		[]string{"t1", "c1", "t2", "c2", "idle_first", "idle_later"}},
-	{"Differences", "in points of R, and relative to C: the paper does not say which of the two it printed for C − T",
+	{"Differences", "in points of R, and relative to C: the paper does not say which of the two its C − T is",
 		[]string{"internal_first", "internal_first_of_c", "internal_later", "internal_later_of_c", "excess", "excess_of_c"}},
-	{"Idle, by each iteration's own R", "where reserved memory can shrink, each iteration's C is held against its own R",
+	{"Idle, by each iteration's own R (lower is better)", "for jobs whose reserved memory shrinks: 1 − C/R, with the R of each iteration",
 		[]string{"own_idle_first", "own_idle_later"}},
 }
 
@@ -47,10 +46,10 @@ func studySections(s *analysis.Study) []layout.Section {
 		sections = append(sections, studySection(s, measures, i == 0))
 		sections[i].Title, sections[i].Before = table.title, layout.Note(table.before)
 	}
-	sections[0].Before = append(sections[0].Before, layout.Note("R: the final reserved bytes; where R shrank, the greatest")...)
+	sections[0].Before = append(sections[0].Before, layout.Note("R: reserved at the end, or the most ever reserved if R shrank")...)
 	last := &sections[len(sections)-1]
 	if slices.ContainsFunc(s.Jobs, func(job analysis.StudyJob) bool { return math.IsNaN(job.Result.Paper.C1) }) {
-		last.After = layout.Note("C is not known of every job: mean and maximum of what follows from it are of the others")
+		last.After = layout.Note("C is not known of every job: mean and maximum of measures that need it are of the others")
 	}
 	for _, gap := range s.LeftOut {
 		last.After = append(last.After, layout.Cell{Text: "left out: " + plain.Shorten(gap.Name, 60) + ": " + gap.Why, Tone: layout.Faint})
@@ -58,8 +57,8 @@ func studySections(s *analysis.Study) []layout.Section {
 	return sections
 }
 
-// studySection has a row for each job, then mean and maximum, and the paper's below them. The
-// first one also tells what the shares are of.
+// studySection has a row for each job, then mean and maximum, and below them those of the paper. With
+// reserved it has columns for the number of iterations and R.
 func studySection(s *analysis.Study, measures []*analysis.StudyMeasure, reserved bool) layout.Section {
 	out := layout.Section{Columns: []layout.Column{layout.Words("job")}}
 	if reserved {
@@ -100,12 +99,12 @@ func studySection(s *analysis.Study, measures []*analysis.StudyMeasure, reserved
 	return out
 }
 
-// printed says whether the paper has a figure for any of the measures.
+// printed reports whether the paper has a number for any of the measures.
 func printed(measures []*analysis.StudyMeasure, figure func(*analysis.StudyMeasure) float64) bool {
 	return slices.ContainsFunc(measures, func(m *analysis.StudyMeasure) bool { return !math.IsNaN(figure(m)) })
 }
 
-// studyMeasure is the measure of a name, which must be one of analysis.StudyMeasures.
+// studyMeasure is the measure with a name of [analysis.StudyMeasures].
 func studyMeasure(name string) *analysis.StudyMeasure {
 	all := analysis.StudyMeasures()
 	return &all[slices.IndexFunc(all, func(m analysis.StudyMeasure) bool { return m.Name == name })]
