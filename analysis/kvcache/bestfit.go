@@ -6,10 +6,9 @@ import (
 	"github.com/memprof/memprof/bfc"
 )
 
-// bestFit is the policy of package bfc over one region of the whole memory, in which a slot is a
-// granule. A chunk that is less than twice the request is handed out whole, if what it has above
-// the request is less than bfc's greatest excess, 128 MiB there and so 524,288 slots here: that
-// is its rounding.
+// bestFit is an allocator of package bfc with one region of the whole memory, in which a slot is a
+// granule. A chunk of less than twice the request is handed out whole, if less than 524,288 slots
+// (128 MiB in granules) are left over: the rest is rounding.
 type bestFit struct {
 	heap     *bfc.Allocator
 	base     uint64 // address of the first slot

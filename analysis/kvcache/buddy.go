@@ -10,10 +10,10 @@ import (
 //
 //	15,728 = 8192 + 4096 + 2048 + 1024 + 256 + 64 + 32 + 16
 //
-// A request takes the least free block that serves it, of equals the one at the lowest address,
-// and halves it, keeping the lower half, until it is no larger than need be. A block that is
-// freed merges with its buddy, the other half of what both came from, as long as that is free.
-// The blocks of the start are halves of nothing, and merge with nothing.
+// A request takes the smallest free block that is large enough, at the lowest address among equals, and
+// halves it, keeping the lower half, while a half is large enough. A freed block merges with its buddy,
+// the other half of the block that both came from, while that is free. The first blocks have no
+// buddy.
 type buddy struct {
 	blocks  [63][]int64 // starts of the free blocks of 2^k slots, ascending
 	slots   int64       // in free blocks

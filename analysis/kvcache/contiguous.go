@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// contiguous is the memory under Max, Pow2 and Oracle: each request reserves one piece, a
-// rectangle of as many rows as it has sequences and as many columns as the policy says,
+// contiguous is the memory under Max, Pow2 and Oracle. Each request reserves one piece: a row for each
+// of its sequences, of as many slots as the policy says,
 //
 //	          c tokens so far    F in the end          R reserved
 //	┌────────────────────────┬──────────────────────┬─────────────────────┐
@@ -14,13 +14,13 @@ import (
 //	│         token          │       reserve        │      internal       │
 //	└────────────────────────┴──────────────────────┴─────────────────────┘
 //
-// and an allocator gives it a piece that may be larger, by the rounding. What is shared between
-// sequences is there once for each of them.
+// and an allocator returns a piece that may be larger: the difference is rounding. Each sequence has
+// its own copy of a common prompt.
 //
-// Max reserves the length it is given; Pow2 the prompt and the output rounded up to a power of
-// two; Oracle what will be needed. None is more than the model's limit. A request that outgrows
-// its reservation reserves twice as much, in a new piece, to which it moves; only then the old
-// one is free. Until that happens its reserve is what the reservation can take.
+// Max reserves a fixed length, Pow2 the prompt plus the output rounded up to a power of two, Oracle the
+// length that will be needed; none reserves more than the model's limit. A request that outgrows its
+// reservation moves to a new one of twice the size, and the old one is freed after that. Until
+// then its reserve ends at the end of the reservation.
 type contiguous struct {
 	policy    Policy
 	maxLength int64 // 0: no limit
@@ -35,20 +35,20 @@ type contiguous struct {
 type allocator interface {
 	// alloc places size slots, at least 1.
 	alloc(size int64) (piece, bool)
-	// free takes back what alloc returned.
+	// free frees a piece that alloc returned.
 	free(p piece)
-	// serves says whether alloc would find a place now.
+	// serves says whether alloc would succeed now.
 	serves(size int64) bool
-	// available is how many slots are in no piece.
+	// available returns how many slots are in no piece.
 	available() int64
-	// most is the largest size that an empty memory serves.
+	// most returns the largest size that an empty memory serves.
 	most() int64
 }
 
 // piece is a range of slots that were handed out.
 type piece struct {
 	start int64
-	size  int64 // at least what was asked for
+	size  int64 // at least the requested size
 }
 
 // reservation is the memory of a running request.

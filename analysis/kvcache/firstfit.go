@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// firstFit takes the hole at the lowest address of those that are large enough, and exactly what
-// was asked for from its low end. Holes that touch are one.
+// firstFit takes exactly the requested slots from the low end of the first free piece that is large
+// enough. Adjacent free pieces are one.
 type firstFit struct {
 	holes    []piece // by start; no two touch
 	slots    int64   // in holes

@@ -6,14 +6,12 @@ import (
 	"slices"
 )
 
-// paged is the store of policy Paged: a table for each sequence names the blocks that hold its
-// tokens, block by block, wherever they lie. A block is taken when its first token is written,
-// so that nothing is external but the rest of the capacity that is no whole block (rounding),
-// and no more than a block's rest is internal in a sequence.
+// paged is the store of policy Paged: each sequence has a block table, which lists the blocks that hold
+// its tokens, in order. A block is taken when its first token is written. So rounding is only the
+// part of the capacity that is no whole block, and internal at most part of one block a sequence.
 //
-// Sequences share blocks, see paged_sharing.go and paged_prefix.go. A block counts once:
-// what is filled of it is token, what its users will fill is reserve, the rest internal. Blocks
-// taken later are in no share of the request before they are taken.
+// Sequences share blocks: see paged_sharing.go and paged_prefix.go. A block counts once: its filled
+// slots are token, those that its sequences will fill are reserve, the rest is internal.
 //
 // A request is admitted if its blocks leave the watermark free; while nothing runs, if there
 // are enough.
@@ -25,7 +23,7 @@ type paged struct {
 	running   int64             // groups that have blocks
 	tables    map[int64]*tables // of the groups that have blocks, by id
 
-	host                  int64 // free blocks there
+	host                  int64 // free blocks of the host
 	swappedOut, swappedIn int64 // blocks
 	copies                int64 // on write, blocks
 
@@ -128,7 +126,7 @@ func (s *paged) room(t *tables) (n *names, found []int32, ok bool) {
 	return n, found, s.allows(need)
 }
 
-// fill goes on with a table until it holds the tokens of t.
+// fill adds blocks to a table until it holds the tokens of t.
 func (s *paged) fill(table []int32, t *tables) []int32 {
 	for j := len(table); int64(j) < s.blocksOf(t.length); j++ {
 		table = append(table, s.take(s.finalOf(j, t.length), s.finalOf(j, t.final)))
@@ -169,8 +167,8 @@ func (s *paged) extend(table *[]int32, t *tables) {
 	}
 }
 
-// release gives the blocks back, the last of each sequence first: what follows a lost block
-// cannot be used again, so that the end of a prompt is lost before its beginning.
+// release frees the blocks of a group, the last of each sequence first, so that the end of a prompt is
+// evicted before its beginning: blocks behind an evicted one cannot be found.
 func (s *paged) release(g *group) {
 	t := s.tables[g.id]
 	for _, table := range t.of {
@@ -183,8 +181,8 @@ func (s *paged) release(g *group) {
 	s.running--
 }
 
-// shares calls what is free stranded while it is too little for the request that waits first,
-// the watermark included; of one on the host, as if it were computed again.
+// shares counts free slots as fragmented while they are too few for the first waiting request and the
+// watermark; for a request on the host, as if it were computed again.
 func (s *paged) shares(head *Request) Shares {
 	size := int64(s.size)
 	out := Shares{

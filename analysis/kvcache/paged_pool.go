@@ -12,11 +12,11 @@ type block struct {
 	prev, next int32 // in the free list
 }
 
-// pool is all blocks of one size. Those free form a list: the head is taken next, what is given
-// back joins at the tail, so that the content of what was left longest is lost first.
+// pool is all blocks, which have one size. Free blocks form a list: the head is taken next and freed
+// blocks are added at the tail, so that the least recently used content is evicted first.
 //
-// The sums over blocks in use are kept as they change: shares cost the same however many blocks
-// there are.
+// Sums over blocks in use are updated at each change, so that shares take the same time for any
+// number of blocks.
 type pool struct {
 	size       int32 // tokens of a block
 	blocks     []block
@@ -63,7 +63,7 @@ func (p *pool) push(i int32) {
 	}
 }
 
-// unlink takes a block out of the free list.
+// unlink removes a block from the free list.
 func (p *pool) unlink(i int32) {
 	b := &p.blocks[i]
 	if b.prev == none {
@@ -105,7 +105,7 @@ func (p *pool) enter(i int32) {
 	p.enterPlace(i)
 }
 
-// share adds a reference to a block in use, or takes back one whose content is still known.
+// share adds a reference to a block in use, or to a cached one, which is then in use.
 func (p *pool) share(i int32) {
 	if p.blocks[i].references == 0 {
 		p.unlink(i)
@@ -116,7 +116,7 @@ func (p *pool) share(i int32) {
 	p.references++
 }
 
-// drop takes a reference away; with the last the block is free.
+// drop removes a reference; without any the block is free.
 func (p *pool) drop(i int32) {
 	b := &p.blocks[i]
 	b.references--
@@ -142,7 +142,7 @@ func (p *pool) write(i int32) {
 	p.filled++
 }
 
-// forget drops what is known of a free block's content.
+// forget evicts the content of a free block.
 func (p *pool) forget(i int32) {
 	if p.keys.number(i) != 0 {
 		p.keys.remove(i)

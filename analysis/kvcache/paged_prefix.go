@@ -1,14 +1,13 @@
 package kvcache
 
-// Full blocks of a prompt whose content is known are found by requests that come later, while
-// they are in use and, with their users gone, until they are taken for something else: those
-// given back longest ago first. The name of a block is made of its content and the name of the
-// block before it, so that equal names are equal prompts up to there. At least the last token
-// of a request is always computed, so a prompt that is known as a whole takes a new last block
-// all the same; that has the same name, and both stay. What is generated has no name.
+// Later requests find the full blocks of a prompt whose content is known: while they are in use, and
+// after that until they are evicted, the least recently used first. The name of a block is a hash of its
+// content and of the name of the block before it, so that equal names are equal prompts up to there. At
+// least the last token of a request is always computed. So a prompt that is found as a whole takes a
+// new last block, which has the same name as the found one. Generated tokens have no name.
 //
 // Blocks of equal content at the same position behind different beginnings are counted and not
-// shared: their keys and values differ beyond the first layer.
+// shared: their keys and values differ in all layers but the first.
 
 // names are those of the full blocks of a prompt, as far as they are known.
 type names struct {

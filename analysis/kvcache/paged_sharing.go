@@ -2,26 +2,25 @@ package kvcache
 
 import "slices"
 
-// Sequences of one prompt share its blocks: the others' tables name the blocks of the first. A
-// sequence that writes into a block which others name as well gets a copy of its own first; the
-// last that names it writes in place.
+// Sequences of one prompt share its blocks: the tables of all have the blocks of the first. A sequence
+// that writes into a block of several tables gets a copy first; the last one writes in place.
 //
-// Under beam search the next candidates of a prompt each go on from one of the present, drawn
-// uniformly and independently: what nobody goes on from is dropped, its blocks' references with
-// it, and what several go on from is shared. The draws depend on the seed, the request, the
-// prompt and the length alone, so that a step that found no room is the same when tried again.
-// What a candidate would fill if it were kept is reserve: nobody knows who will be dropped.
+// Under beam search each next candidate of a prompt continues one of the current ones, drawn uniformly
+// and independently. A candidate that none continues is dropped with the references to its blocks;
+// the blocks of one that several continue are shared. The draws depend only on the seed, the request,
+// the prompt and the length, so that a step that found no room is the same when it is tried again. All
+// slots that a candidate would fill if it were kept are reserve.
 //
-// Drawn this way the candidates of a prompt differ in their last few tokens alone, about twice as
-// many as there are candidates. A model's scores let more of them go on side by side, so that beams
-// save more here than the vLLM paper measured, by 5 points for two and 15 for six; what samples
-// save depends on lengths alone. TestSharingBesideThePaper has both.
+// Drawn so, the candidates of a prompt differ only in their last few tokens, about twice as many as
+// there are candidates. With a model's scores they differ in more. So beams save more here than the
+// vLLM paper measured: 5 percentage points for two beams, 15 for six. What parallel samples save
+// depends on lengths only. TestSharingBesideThePaper has both.
 //
-// A request that was dropped and is computed again shares what its prompts fill, no more: the
-// common past of sequences beyond it is not stored.
+// A preempted request that is computed again shares only what its prompts fill, since the common
+// tokens of its sequences behind the prompt are not stored.
 
-// fork makes the sequences of one prompt, the first of which has the blocks given and takes the
-// others. They share what the prompt fills; while nothing else is generated, its last block too.
+// fork makes the sequences of one prompt. The first has the given blocks and takes the others that it
+// needs. All share the blocks that the prompt fills, and before anything is generated its last block, too.
 func (s *paged) fork(first []int32, t *tables) {
 	t.of = append(t.of, s.fill(first, t))
 	shared := t.group.request.Prompt / int(s.size)
@@ -38,7 +37,7 @@ func (s *paged) fork(first []int32, t *tables) {
 	}
 }
 
-// need is how many blocks one prompt with its sequences takes when t is admitted.
+// need returns how many blocks one prompt with its sequences takes when t is admitted.
 func (s *paged) need(t *tables) int64 {
 	if t.length == t.group.request.Prompt {
 		return s.blocksOf(t.length)

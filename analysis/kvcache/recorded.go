@@ -2,32 +2,31 @@ package kvcache
 
 import "fmt"
 
-// Description is what an engine says of a cache that it has.
+// Description is how an engine describes one of its caches.
 type Description struct {
 	Engine, Name string
 	Device       int32
-	TokenBytes   int64 // of the keys and values of a token
+	TokenBytes   int64 // bytes of a slot
 	Block        int64 // slots of a block; 0: contiguous
 	Beams        int64 // sequences for each prompt, each with its own keys and values; 0: one
 }
 
-// Recorded are the caches of one description that there were in a recording, one after the
-// other or together, as their engine told of them. It is the same account as that of a
-// simulation, taken of what happened: time stands where a simulation has steps, as long as a
-// sequence was in a cache.
+// Recorded is the caches of one description in a recording, one after the other or together, by the marks
+// of their engine. It has the shares that a simulation has, over time in place of steps, while a
+// sequence is in a cache.
 //
-// What a slot is used for is known when it is told, but for one thing: whether a slot that
-// is reserved and empty will ever be filled. That is known when it is given up; until then it
-// counts as reserve, and if it then was never filled, it is put under internal from the moment
-// on at which it was reserved. Slots of a sequence that has ended, and padding, are internal at
-// once. Free slots are idle: an engine does not say what it would have liked to place.
+// A mark says what a slot is used for, but not whether a reserved, empty slot will ever be filled. That is
+// known when the slot is freed: until then it counts as reserve, and if it was never filled, it is
+// counted as internal from the time on at which it was reserved. Slots of a sequence that has ended,
+// and padding, are internal at once. Free slots are idle, since an engine does not report waiting
+// requests.
 type Recorded struct {
 	Description
 	Caches   int64     // that there were
 	Requests []Request // that went through, in order of their ends; at most MostRequests are kept
 	Sessions int64     // all sequences that had a token and ended
 
-	from, at int64 // the account is of [from, at)
+	from, at int64 // shares are of the time [from, at), ns
 	now      tally
 	sum      integral
 	series   series

@@ -7,18 +7,18 @@ import (
 	"slices"
 )
 
-// All is the number of a sequence that stands for all of a cache.
+// All, as the number of a sequence, means all sequences of a cache.
 const All = -1
 
-// RecordedCache is one cache of a Recorded, moved by what its engine tells. Errors are of marks
-// that cannot be, in words that name the sequence or the block; the state is then as before.
+// RecordedCache is one cache of a Recorded, changed by the marks of its engine. A mark that contradicts the
+// state is an error that names the sequence or the block, and changes nothing.
 type RecordedCache struct {
 	of        *Recorded
 	slots     int64 // 0: as many as are reserved
 	null      int64 // slots of blocks that are never handed out
 	sequences map[int64]*recordedSequence
 	blocks    map[int64]*recordedBlock // by physical number, those in use
-	kept      map[int64]int64          // blocks that nobody uses, whose content is kept: slots filled
+	kept      map[int64]int64          // filled slots of blocks in no table whose content is kept
 }
 
 type recordedSequence struct {
@@ -34,7 +34,7 @@ type recordedSequence struct {
 	table        []*recordedBlock // paged
 }
 
-// stretch is slots in a row that were reserved at a time.
+// stretch is adjacent slots that were reserved together.
 type stretch struct{ start, slots, filled int64 }
 
 type recordedBlock struct {
@@ -102,13 +102,13 @@ func (c *RecordedCache) Reserve(time, sequence, first, slots, prompt int64) erro
 	return c.fits()
 }
 
-// mostSlots and mostBlocks are more than any memory has: numbers beyond are not believed.
+// mostSlots and mostBlocks are more than any memory has; larger numbers are errors.
 const (
 	mostSlots  = 1 << 40
 	mostBlocks = 1 << 24
 )
 
-// most is how many slots a mark can be about.
+// most returns how many slots a mark may name.
 func (c *RecordedCache) most() int64 {
 	most := int64(mostSlots)
 	if c.slots > 0 {
@@ -120,7 +120,7 @@ func (c *RecordedCache) most() int64 {
 	return most
 }
 
-// sequence is the sequence of a number, a new one if there is none.
+// sequence returns the sequence of a number, a new one if there is none.
 func (c *RecordedCache) sequence(number, prompt int64) *recordedSequence {
 	s := c.sequences[number]
 	if s == nil {
@@ -133,7 +133,7 @@ func (c *RecordedCache) sequence(number, prompt int64) *recordedSequence {
 	return s
 }
 
-// extend gives a sequence slots of its own.
+// extend adds slots of its own to a sequence.
 func (c *RecordedCache) extend(s *recordedSequence, slots, padding int64) {
 	now := &c.of.now
 	if c.slots == 0 {
@@ -151,7 +151,7 @@ func (c *RecordedCache) extend(s *recordedSequence, slots, padding int64) {
 	}
 }
 
-// use makes a block that nobody uses one of a table.
+// use adds a block that is in no table to one.
 func (c *RecordedCache) use(number, filled int64) *recordedBlock {
 	b := &recordedBlock{number: number, references: 1, start: c.of.at, filled: filled}
 	c.blocks[number] = b
@@ -186,9 +186,9 @@ func (c *RecordedCache) fits() error {
 	return nil
 }
 
-// Share has a sequence use blocks in a row that others use, or that were kept. They come behind
-// its own, or, if position is not negative, in the place of that one. Of sequence All it says
-// that the content of blocks is kept that nobody uses.
+// Share adds adjacent blocks, of other tables or kept, to the table of a sequence: at its end, or in place
+// of the block at position if that is not negative. For sequence All it says that the content of blocks
+// in no table is kept.
 func (c *RecordedCache) Share(time, sequence, first, slots, position int64) error {
 	if err := c.of.Advance(time); err != nil {
 		return err
@@ -245,7 +245,7 @@ func (c *RecordedCache) share(sequence, number, position int64) error {
 	return nil
 }
 
-// keep says that the content of a block that nobody uses stays.
+// keep keeps the content of a block that is in no table.
 func (c *RecordedCache) keep(number, filled int64) {
 	if _, was := c.kept[number]; !was {
 		c.of.now.cached += c.of.Block
@@ -256,7 +256,7 @@ func (c *RecordedCache) keep(number, filled int64) {
 	c.kept[number] = filled
 }
 
-// leave takes a block out of a table.
+// leave removes a block from a table.
 func (c *RecordedCache) leave(b *recordedBlock, keep bool) {
 	now := &c.of.now
 	now.logical--
@@ -348,7 +348,7 @@ func (c *RecordedCache) fill(s *recordedSequence, tokens int64) error {
 	return nil
 }
 
-// end says that a sequence has its last token. Contiguous slots are then of no use any more.
+// end notes that a sequence has its last token. Its empty contiguous slots are internal from then on.
 func (c *RecordedCache) end(s *recordedSequence) {
 	if s.ended {
 		return
@@ -369,8 +369,8 @@ func (c *RecordedCache) end(s *recordedSequence) {
 	}
 }
 
-// Free takes the slots of a sequence; blocks that lie wholly in the first `kept` of them keep
-// their content, if nobody else uses them.
+// Free frees the slots of a sequence. Blocks that lie wholly in the first `kept` of them keep their
+// content, if they are in no other table.
 func (c *RecordedCache) Free(time, sequence, kept int64) error {
 	if err := c.of.Advance(time); err != nil {
 		return err
@@ -415,7 +415,7 @@ func (c *RecordedCache) Drop(time, first, slots int64) error {
 	return nil
 }
 
-// End takes the cache away with all that is in it.
+// End ends the cache.
 func (c *RecordedCache) End(time int64) error {
 	if err := c.of.Advance(time); err != nil {
 		return err
@@ -433,8 +433,8 @@ func (c *RecordedCache) End(time int64) error {
 	return nil
 }
 
-// drawBefore keeps the block map before a sequence goes, if it has more tokens than the last
-// that was kept, by a fiftieth at least.
+// drawBefore keeps the block map before a sequence ends, if the cache has at least 2 % more tokens than
+// in the map kept last.
 func (c *RecordedCache) drawBefore() {
 	r := c.of
 	if r.Block == 0 || r.now.token == 0 || r.now.token <= r.mapAt+r.mapAt/50 {

@@ -17,22 +17,20 @@ import (
 //  2. preempted requests come back, the earliest arrival first;
 //  3. if none is left that is preempted, the queue is served in its order, up to the first
 //     request that finds no room: whatever is behind it waits too;
-//  4. every running request, the earliest arrival first, gets one more token a sequence. One
-//     that finds no room takes it from the latest arrival that runs, all its memory at once,
-//     until it has room or was the latest itself;
+//  4. every running request, the earliest arrival first, gets one more token a sequence. While one
+//     finds no room, the latest arrival that runs is preempted, which may be itself;
 //  5. the slots are counted, and the identity of the package comment is checked;
 //  6. requests that have their last token leave.
 //
-// The prompt's keys and values are there as soon as the request is admitted. Steps are numbered
-// from 1, and step k starts at (k-1)·StepTime. Steps in which nothing runs or waits are counted
-// like all others, but not gone through.
+// A prompt is in the KV cache as soon as its request is admitted. Steps are numbered from 1, and step k
+// starts at (k-1)·StepTime. Steps in which nothing runs or waits are counted without being simulated.
 //
-// A source that goes on without end while nothing it has ever fits would be read for ever: after
-// mostRejected requests in a row that do not fit, the simulation ends with an error.
+// After mostRejected requests in a row that never fit, the simulation ends with an error, since a
+// source may have no end.
 //
-// Of the requests only those that run, are preempted, or are at the head of the queue are kept:
-// what is behind the head is read when its turn comes, and counted then. Errors are of options, of
-// a request that is out of range or out of order, of src, of ctx, and StepError.
+// Requests are kept in host memory while they run, are preempted, or are at the head of the queue; those
+// behind it are read and counted when they get there. Errors are of options, of a request that is out of
+// range or out of order, of src, of ctx, and StepError.
 func Simulate(ctx context.Context, src Source, o Options) (*Result, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -47,7 +45,7 @@ func Simulate(ctx context.Context, src Source, o Options) (*Result, error) {
 // mostRejected is how many requests in a row may be rejected.
 const mostRejected = 1 << 20
 
-// run goes through all steps.
+// run simulates all steps.
 func (s *simulation) run(ctx context.Context) (*Result, error) {
 	for limit := s.options.Steps; limit == 0 || s.step < limit; {
 		if s.step%1024 == 0 {
@@ -137,7 +135,7 @@ type simulation struct {
 	preempted []*group // by id, the earliest first
 	running   []*group // by id
 
-	step    int64 // steps gone through
+	step    int64 // steps so far
 	groups  int64 // ids given
 	refused int64 // requests in a row that were rejected
 	means   Means
@@ -242,7 +240,7 @@ func (s *simulation) fits(r *Request) bool {
 	return s.memory.possible(r)
 }
 
-// skip goes on to the step in which the next request arrives. Nothing runs or waits.
+// skip skips to the step in which the next request arrives. Nothing runs or waits.
 func (s *simulation) skip() error {
 	behind := s.next.Arrival - s.clock()
 	steps := (behind + s.options.StepTime - 1) / s.options.StepTime
@@ -252,7 +250,7 @@ func (s *simulation) skip() error {
 	return s.count(steps)
 }
 
-// advance goes through one step.
+// advance simulates one step.
 func (s *simulation) advance(ctx context.Context) error {
 	s.restore()
 	if len(s.preempted) == 0 {
@@ -317,7 +315,7 @@ func (s *simulation) start(g *group) {
 
 func byID(g *group, id int64) int { return int(g.id - id) }
 
-// grow gives every running group a token a sequence, and preempts where there is no room.
+// grow adds a token to each sequence of each running group, and preempts where there is no room.
 func (s *simulation) grow() error {
 	for i := 0; i < len(s.running); i++ {
 		g := s.running[i]
@@ -336,7 +334,7 @@ func (s *simulation) grow() error {
 	return nil
 }
 
-// preempt takes all memory of the group that arrived last of those that run.
+// preempt frees all memory of the running group that arrived last.
 func (s *simulation) preempt(g *group) {
 	s.result.Preemptions++
 	s.running = s.running[:len(s.running)-1]
@@ -349,7 +347,7 @@ func (s *simulation) preempt(g *group) {
 	s.preempted = slices.Insert(s.preempted, i, g)
 }
 
-// leave releases what is through.
+// leave releases the groups that have ended.
 func (s *simulation) leave() {
 	s.running = slices.DeleteFunc(s.running, func(g *group) bool {
 		if g.generated < g.request.Output {

@@ -2,34 +2,31 @@ package kvcache
 
 import "math"
 
-// vmm is the store of policy VMM, as vAttention does it: each sequence has its own range of
-// addresses in each tensor, large enough for the model's longest, and pages are mapped behind
-// it as tokens come. A sequence of c tokens has ⌈c·τ/g⌉ rows mapped, τ bytes being a token in
-// one tensor, g a page, and a row one page in every tensor. Address space costs nothing and is
-// in no share.
+// vmm is the store of policy VMM, as in vAttention: each sequence has its own range of addresses in each
+// tensor, long enough for the model's limit, in which pages are mapped as tokens come. A sequence of c tokens has ⌈c·τ/g⌉ rows mapped, τ bytes being a token in
+// one tensor, g a page, and a row one page in every tensor. Unmapped addresses are in no share.
 //
-// Of the slots of a sequence's rows those that hold a token are token, those that will in the
-// end are reserve, the others internal. A row may hold a fraction of a slot: the slots of a
-// sequence's rows, and those of the free rows, are rounded down, and what that leaves, with
-// the bytes that are no whole row, is rounding.
+// The slots of a sequence's rows that hold a token are token, those that will hold one are reserve, the
+// others internal. A row may have a fraction of a slot: the slots of a sequence's rows, and of the free
+// rows, are rounded down. The rest, and the bytes that are no whole row, are rounding.
 //
 // A request is admitted if its rows leave the watermark free; while nothing runs, if there are
-// enough. Sequences share nothing: pages of different ranges are different pages. The host has
+// enough. Sequences share no pages. The host has
 // room for SwapBlocks rows.
 type vmm struct {
 	options   Options
 	rows      int64 // of the memory
 	free      int64 // rows not mapped
 	watermark int64 // rows
-	host      int64 // free rows there
+	host      int64 // free rows of the host
 	width     int
 	mapped    map[int64]*mapping // of the groups that run, by id
 
-	token, final, slots   int64 // of all sequences; what they fill in the end of the rows they have; of their rows
+	token, final, slots   int64 // of all sequences: tokens; tokens that their rows will hold in the end; slots of their rows
 	swappedOut, swappedIn int64 // rows
 }
 
-// mapping is what a group has; all its sequences have the same.
+// mapping is the memory of a group. All its sequences have the same.
 type mapping struct {
 	sequences     int64
 	length, final int64 // tokens of a sequence, now and in the end
@@ -64,7 +61,7 @@ func (s *vmm) slotsOf(rows int64) int64 {
 	return rows * s.options.Policy.Page / s.options.Policy.TokenSize
 }
 
-// sequencesOf is how many sequences a request becomes.
+// sequencesOf returns how many sequences a request has.
 func (s *vmm) sequencesOf(r *Request) int64 { return int64(r.prompts()) * int64(s.width) }
 
 func (s *vmm) possible(r *Request) bool {
@@ -136,7 +133,7 @@ func (s *vmm) swapOut(g *group) bool {
 	return true
 }
 
-// shares calls what is free stranded while it is too little for the request that waits first,
+// shares counts free slots as fragmented while they are too few for the first waiting request,
 // the watermark included.
 func (s *vmm) shares(head *Request) Shares {
 	free := s.slotsOf(s.free)
@@ -153,7 +150,7 @@ func (s *vmm) shares(head *Request) Shares {
 	return out
 }
 
-// addCounters adds what was swapped so far to r, in rows.
+// addCounters adds the rows swapped so far to r.
 func (s *vmm) addCounters(r *Result) {
 	r.SwappedOut += s.swappedOut
 	r.SwappedIn += s.swappedIn
