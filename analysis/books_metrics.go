@@ -11,28 +11,28 @@ var booksMetrics = []Metric{
 		}
 		return float64(d.Books.UsedPeak), -1, true
 	}},
-	{"books.unexplained", Share, "used and in no part of the device accounting; share of used at the peak", func(d *DeviceResult) (float64, int64, bool) {
+	{"accounting.unexplained", Share, "used and in no part of the device accounting; share of used at the peak", func(d *DeviceResult) (float64, int64, bool) {
 		b, ok := d.closed()
 		if !ok || b.Read.Used <= 0 || b.Unexplained < 0 { // no share of used, where the terms exceed it
 			return 0, -1, false
 		}
 		return share(b.Unexplained, b.Read.Used), b.At.Seq, true
 	}},
-	{"books.unexplained.bytes", Bytes, "used and in no part of the device accounting, at the peak", func(d *DeviceResult) (float64, int64, bool) {
+	{"accounting.unexplained.bytes", Bytes, "used and in no part of the device accounting, at the peak", func(d *DeviceResult) (float64, int64, bool) {
 		b, ok := d.closed()
 		if !ok {
 			return 0, -1, false
 		}
 		return float64(b.Unexplained), b.At.Seq, true
 	}},
-	{"books.other_libraries", Bytes, "device memory of other libraries at the peak, without managed memory", func(d *DeviceResult) (float64, int64, bool) {
+	{"accounting.other_libraries", Bytes, "device memory of other libraries at the peak, without managed memory", func(d *DeviceResult) (float64, int64, bool) {
 		if d.Books == nil {
 			return 0, -1, false
 		}
 		b := &d.Books.Peak
 		return float64(b.Other()), b.At.Seq, true
 	}},
-	{"books.context", Bytes, "driver overhead at the peak: context, modules, libraries and graphs, as measured", func(d *DeviceResult) (float64, int64, bool) {
+	{"accounting.driver_overhead", Bytes, "driver overhead at the peak: context, modules, libraries and graphs, as measured", func(d *DeviceResult) (float64, int64, bool) {
 		if d.Books == nil || d.Books.Peak.Overhead() == 0 || d.Books.Peak.Unknown.Has(AllOverhead) {
 			return 0, -1, false
 		}

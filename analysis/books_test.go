@@ -255,7 +255,7 @@ func TestBooksMetrics(t *testing.T) {
 	refuted := newLedgerJob()
 	refuted.loads(10, 4000*mib, "what=context")
 	refuted.loads(700, 0, "what=module")
-	noReading := map[string]string{"used.peak": "no card", "books.unexplained": "no card", "books.unexplained.bytes": "no card"}
+	noReading := map[string]string{"used.peak": "no card", "accounting.unexplained": "no card", "accounting.unexplained.bytes": "no card"}
 	tests := []struct {
 		name     string
 		job      *ledgerJob
@@ -264,17 +264,17 @@ func TestBooksMetrics(t *testing.T) {
 		why      map[string]string // of those that have no value
 	}{
 		{"all known", ledgerTraining(), read, map[string]float64{
-			"used.peak": 1700 * mib, "books.unexplained": 100. / 1600, "books.unexplained.bytes": 100 * mib,
-			"books.other_libraries": 200 * mib, "books.context": 300 * mib,
+			"used.peak": 1700 * mib, "accounting.unexplained": 100. / 1600, "accounting.unexplained.bytes": 100 * mib,
+			"accounting.other_libraries": 200 * mib, "accounting.driver_overhead": 300 * mib,
 		}, map[string]string{}},
-		{"nothing read", ledgerTraining(), nil, map[string]float64{"books.other_libraries": 200 * mib, "books.context": 300 * mib}, noReading},
-		{"nothing measured", bare, nil, map[string]float64{"books.other_libraries": 0}, noReading},
+		{"nothing read", ledgerTraining(), nil, map[string]float64{"accounting.other_libraries": 200 * mib, "accounting.driver_overhead": 300 * mib}, noReading},
+		{"nothing measured", bare, nil, map[string]float64{"accounting.other_libraries": 0}, noReading},
 		{"refuted", refuted, read, map[string]float64{
-			"used.peak": 1700 * mib, "books.other_libraries": 0,
-		}, map[string]string{"books.context": whyRefuted, "books.unexplained": whyOverhead, "books.unexplained.bytes": whyOverhead}},
+			"used.peak": 1700 * mib, "accounting.other_libraries": 0,
+		}, map[string]string{"accounting.driver_overhead": whyRefuted, "accounting.unexplained": whyOverhead, "accounting.unexplained.bytes": whyOverhead}},
 		{"the whole card", ledgerTraining(), readingsOf(t, "0 all=1 0 0", "0 all=1 350 1600", "0 all=1 850 1600"), map[string]float64{
-			"used.peak": 1600 * mib, "books.other_libraries": 200 * mib, "books.context": 300 * mib,
-		}, map[string]string{"books.unexplained": whyNotOurs, "books.unexplained.bytes": whyNotOurs}},
+			"used.peak": 1600 * mib, "accounting.other_libraries": 200 * mib, "accounting.driver_overhead": 300 * mib,
+		}, map[string]string{"accounting.unexplained": whyNotOurs, "accounting.unexplained.bytes": whyNotOurs}},
 	}
 	for _, test := range tests {
 		r := test.job.analyze(t, "p", test.readings)

@@ -8,7 +8,8 @@ var kvMetrics = []Metric{
 	kvShare("kv.token", "slots for keys and values that hold a token, in the mean over time", func(m *kvcache.Shares64) float64 { return m.Token }),
 	kvShare("kv.reserve", "slots that are reserved and will be filled", func(m *kvcache.Shares64) float64 { return m.Reserve }),
 	kvShare("kv.internal", "slots of reservations and blocks that are never filled", func(m *kvcache.Shares64) float64 { return m.Internal }),
-	kvShare("kv.external", "slots that belong to no reservation", func(m *kvcache.Shares64) float64 { return m.Rounding + m.Fragmented + m.Idle }),
+	kvShare("kv.external", "slots that no sequence can use: lost by rounding, or free in pieces too small", func(m *kvcache.Shares64) float64 { return m.Rounding + m.Fragmented }),
+	kvShare("kv.idle", "free slots that a sequence could use", func(m *kvcache.Shares64) float64 { return m.Idle }),
 	kvShare("kv.cached", "slots that keep the content of sequences that have gone", func(m *kvcache.Shares64) float64 { return m.Cached }),
 	{"kv.batch", Count, "sequences at once, in the mean over time", func(d *DeviceResult) (float64, int64, bool) {
 		if kv := greatestKV(d); kv != nil {

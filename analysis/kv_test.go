@@ -118,7 +118,7 @@ func TestKeysValues(t *testing.T) {
 	}
 	for name, want := range map[string]float64{
 		"kv.token": r.Mean.Token, "kv.internal": r.Mean.Internal, "kv.reserve": r.Mean.Reserve,
-		"kv.external": 1 - r.Mean.Token - r.Mean.Internal - r.Mean.Reserve - 16./1024, "kv.cached": 0, "kv.batch": r.Batch, "kv.batch.peak": 8,
+		"kv.external": 0, "kv.idle": 1 - r.Mean.Token - r.Mean.Internal - r.Mean.Reserve - 16./1024, "kv.cached": 0, "kv.batch": r.Batch, "kv.batch.peak": 8,
 	} {
 		m, found := LookupMetric(name)
 		if !found {

@@ -56,7 +56,7 @@ var metrics = slices.Concat(
 		{"live.peak", Count, "live allocations at the peak instant", func(d *DeviceResult) (float64, int64, bool) {
 			return float64(d.Peak.Live), d.Peak.Seq, true
 		}},
-		ofRun("external.peak", Bytes, "greatest sum of what other libraries took through the CUDA API", func(d *DeviceResult) int64 { return d.External.Peak }),
+		ofRun("other_libraries.peak", Bytes, "greatest sum of what other libraries took through the CUDA API", func(d *DeviceResult) int64 { return d.External.Peak }),
 	},
 	waste("internal", "chunks beyond requests, rounding and slack", Instant.Internal),
 	ofChunks(waste("rounding", "requests rounded up to 256 bytes", func(i Instant) int64 { return i.Rounding })),
@@ -69,8 +69,8 @@ var metrics = slices.Concat(
 	attributionMetrics,
 	[]Metric{
 		{"fragmentation.peak", Share, "(F - L)/F at the peak instant, L the largest free chunk; 0 when nothing is free", peakFragmentation},
-		{"efficiency.requested", Share, "1 - max T / max R", unused(func(d *DeviceResult) int64 { return d.MaxT })},
-		ofC(Metric{"efficiency.provided", Share, "1 - max C / max R", unused(func(d *DeviceResult) int64 { return d.MaxC })}),
+		{"idle.requested", Share, "1 - max T / max R", unused(func(d *DeviceResult) int64 { return d.MaxT })},
+		ofC(Metric{"idle.provided", Share, "1 - max C / max R", unused(func(d *DeviceResult) int64 { return d.MaxC })}),
 		{"iteration.first_excess", Share, "C1/C2 - 1, what the first iteration needs beyond the mean of the later ones; a ratio, which may exceed 100%", ofPaper(func(p *Paper) float64 { return p.FirstExcess })},
 		{"iteration.steady_idle", Share, "1 - C2/R, what the later iterations leave of the final R, or of the greatest R where R shrank", ofPaper(func(p *Paper) float64 { return p.SteadyIdle })},
 		{"iteration.own_idle", Share, "1 - C/R in the mean over the later iterations, each by its own peak R; for allocators that unmap", ofPaper(func(p *Paper) float64 { return 1 - p.OwnC2 })},

@@ -26,7 +26,7 @@ func TestMetrics(t *testing.T) {
 	want := map[string]float64{
 		"reserved.peak": reserved, "reserved.final": reserved,
 		"requested.peak": requested, "requested.at_peak": requested, "provided.peak": provided,
-		"pending.at_peak": 0, "live.peak": 3, "external.peak": 0,
+		"pending.at_peak": 0, "live.peak": 3, "other_libraries.peak": 0,
 		"waste.internal": 596_232. / reserved, "waste.internal.bytes": 596_232,
 		"waste.rounding": 264. / reserved, "waste.rounding.bytes": 264,
 		"waste.slack": 595_968. / reserved, "waste.slack.bytes": 595_968,
@@ -34,8 +34,8 @@ func TestMetrics(t *testing.T) {
 		"waste.reserve": 3_604_224. / reserved, "waste.reserve.bytes": 3_604_224,
 		"waste.external": 0, "waste.external.bytes": 0,
 		"waste.total": (reserved - requested) / reserved, "waste.total.bytes": reserved - requested,
-		"fragmentation.peak":   0,
-		"efficiency.requested": 1 - requested/reserved, "efficiency.provided": 1 - provided/reserved,
+		"fragmentation.peak": 0,
+		"idle.requested":     1 - requested/reserved, "idle.provided": 1 - provided/reserved,
 		"iteration.first_excess": 2_097_152/provided - 1, "iteration.steady_idle": 1 - provided/reserved,
 		"iteration.own_idle": 1 - provided/reserved,
 		"oom.count":          0, "growth.count": 2, "growth.fragmentation": 0,
@@ -71,12 +71,20 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("%s is not found", name)
 		}
 	}
+	for _, r := range renamedMetrics {
+		if _, ok := LookupMetric(r.New); !ok {
+			t.Errorf("%s became %s, which is no metric", r.Old, r.New)
+		}
+		if _, ok := LookupMetric(r.Old); ok && r.Old != r.New {
+			t.Errorf("%s is a metric, and became %s", r.Old, r.New)
+		}
+	}
 	if _, ok := LookupMetric("waste"); ok {
 		t.Error("waste is found")
 	}
 }
 
-func ofTags(m Metric) bool { return strings.HasPrefix(m.Name, "sleep.") }
+func ofTags(m Metric) bool { return strings.HasPrefix(m.Name, "pause.") }
 
 // A number that the trace does not tell is not 0: a gate on it must not pass.
 func TestMetricsThatAreNotTold(t *testing.T) {
@@ -86,10 +94,10 @@ func TestMetricsThatAreNotTold(t *testing.T) {
 	untold := map[string]bool{
 		"waste.internal": true, "waste.rounding": true, "waste.slack": true, "waste.reserve": true,
 		"waste.stranded": true, "waste.reusable": true,
-		"waste.external": true, "waste.total": true, "efficiency.requested": true, "efficiency.provided": true,
+		"waste.external": true, "waste.total": true, "idle.requested": true, "idle.provided": true,
 		"iteration.first_excess": true, "iteration.steady_idle": true, "iteration.own_idle": true, "leak.slope": true, "leak.per_request": true, "leak.per_second": true,
-		"used.peak": true, "books.unexplained": true, "books.unexplained.bytes": true,
-		"books.other_libraries": true, "books.context": true,
+		"used.peak": true, "accounting.unexplained": true, "accounting.unexplained.bytes": true,
+		"accounting.other_libraries": true, "accounting.driver_overhead": true,
 	}
 	for _, m := range Metrics() {
 		if ofAttribution(m) || ofTags(m) || ofCaptures(m) {

@@ -16,7 +16,7 @@ func (m *Metric) Unknown(d *DeviceResult) string {
 		return d.unknownIterations(m.Name)
 	case "leak":
 		return d.unknownLeak(m.Name)
-	case "waste", "efficiency", "fragmentation", "provided", "growth":
+	case "waste", "idle", "fragmentation", "provided", "growth":
 		switch {
 		case d.Sampled != nil:
 			return "the allocator was only watched, which does not tell its chunks"
@@ -33,9 +33,9 @@ func (m *Metric) Unknown(d *DeviceResult) string {
 			return "there are no iterations"
 		}
 		return "there was no such phase"
-	case "used", "books":
+	case "used", "accounting":
 		return d.unknownBooks(m.Name)
-	case "sleep":
+	case "pause":
 		if d.Pauses == nil {
 			return "no memory has a tag"
 		}
@@ -71,11 +71,11 @@ func (d *DeviceResult) unknownBooks(name string) string {
 	switch b := d.Books; {
 	case b == nil:
 		return "the device's used memory was not read at the peak"
-	case name == "used.peak", strings.HasPrefix(name, "books.unexplained") && b.Missing != "":
+	case name == "used.peak", strings.HasPrefix(name, "accounting.unexplained") && b.Missing != "":
 		return b.Missing
-	case strings.HasPrefix(name, "books.unexplained"):
+	case strings.HasPrefix(name, "accounting.unexplained"):
 		return b.Peak.UnexplainedUnknown
-	case name == "books.context" && b.Peak.Unknown.Has(AllOverhead):
+	case name == "accounting.driver_overhead" && b.Peak.Unknown.Has(AllOverhead):
 		return b.Peak.UnknownWhy
 	}
 	return ""

@@ -140,14 +140,14 @@ func TestSampledWithoutSamples(t *testing.T) {
 	}
 	for _, name := range []string{
 		"waste.internal", "waste.rounding", "waste.slack", "waste.stranded", "waste.reserve", "waste.reusable", "waste.external", "waste.external.bytes", "fragmentation.peak",
-		"provided.peak", "efficiency.provided", "iteration.first_excess", "iteration.steady_idle", "growth.fragmentation",
+		"provided.peak", "idle.provided", "iteration.first_excess", "iteration.steady_idle", "growth.fragmentation",
 	} {
 		metric, _ := LookupMetric(name)
 		if value, _, ok := metric.Value(&d); ok {
 			t.Errorf("%s is %v, but cannot be known", name, value)
 		}
 	}
-	for _, name := range []string{"reserved.peak", "requested.peak", "waste.total", "efficiency.requested", "oom.count", "growth.count"} {
+	for _, name := range []string{"reserved.peak", "requested.peak", "waste.total", "idle.requested", "oom.count", "growth.count"} {
 		metric, _ := LookupMetric(name)
 		if _, _, ok := metric.Value(&d); !ok {
 			t.Errorf("%s is known", name)

@@ -16,7 +16,7 @@ var tagMetrics = []string{
 	"reserved.peak", "reserved.final", "requested.peak", "requested.at_peak", "provided.peak", "pending.at_peak", "live.peak",
 	"waste.internal", "waste.internal.bytes", "waste.rounding", "waste.rounding.bytes", "waste.slack", "waste.slack.bytes",
 	"waste.stranded", "waste.stranded.bytes", "waste.reserve", "waste.reserve.bytes", "waste.reusable", "waste.reusable.bytes", "waste.external", "waste.external.bytes", "waste.total", "waste.total.bytes",
-	"efficiency.requested", "efficiency.provided",
+	"idle.requested", "idle.provided",
 }
 
 // OfTag is a device as far as the arenas of a tag go, for the metrics of [TagMetrics]; false if it

@@ -2,36 +2,36 @@ package analysis
 
 // pauseMetrics are of devices whose memory has tags.
 var pauseMetrics = []Metric{
-	ofPauses("sleep.outside.bytes", Bytes, "greatest sum of live requests outside every region at a pause", func(d *DeviceResult) (float64, int64, bool) {
+	ofPauses("pause.untagged.bytes", Bytes, "greatest sum of live requests outside every region at a pause", func(d *DeviceResult) (float64, int64, bool) {
 		return float64(d.Pauses.Untagged.Bytes), d.Pauses.Untagged.Seq, d.Pauses.Untagged.Bytes > 0 || len(d.Transitions) > 0
 	}),
-	ofPauses("sleep.stray.bytes", Bytes, "labelled as most of a tag is, and outside every region", func(d *DeviceResult) (float64, int64, bool) {
+	ofPauses("pause.untagged.alike.bytes", Bytes, "labelled as most of a tag is, and outside every region", func(d *DeviceResult) (float64, int64, bool) {
 		var sum int64
 		for _, s := range d.Pauses.Categories {
 			sum += s.Bytes
 		}
 		return float64(sum), -1, true
 	}),
-	ofCycle("sleep.unneeded.bytes", Bytes, "greatest sum of tags that were awake in a stage that did not need them", func(s *Pauses) float64 {
+	ofCycle("pause.unneeded.bytes", Bytes, "greatest sum of tags that were awake in a stage that did not need them", func(s *Pauses) float64 {
 		var most int64
 		for stage := range s.Cycle.Stages {
 			most = max(most, s.Cycle.Unneeded(stage))
 		}
 		return float64(most)
 	}),
-	ofCycle("sleep.free.bytes", Bytes, "greatest sum outside of tags that was free during a whole visit of a stage", func(s *Pauses) float64 {
+	ofCycle("pause.untagged.free.bytes", Bytes, "greatest sum outside of tags that was free during a whole visit of a stage", func(s *Pauses) float64 {
 		var most int64
 		for i := range s.Stages {
 			most = max(most, s.Stages[i].Free)
 		}
 		return float64(most)
 	}),
-	ofCycle("sleep.recorded.peak", Bytes, "greatest R from the start of the first stage on", func(s *Pauses) float64 { return float64(s.Recorded.Peak) }),
-	ofCycle("sleep.staged.peak", Bytes, "least peak that the stages allow: of waking each tag when it is needed", func(s *Pauses) float64 { return float64(s.OnUse.Peak) }),
-	ofCycle("sleep.excess", Share, "recorded peak beyond the staged one; share of the staged one, a ratio, which may exceed 100%", func(s *Pauses) float64 {
+	ofCycle("pause.recorded.peak", Bytes, "greatest R from the start of the first stage on", func(s *Pauses) float64 { return float64(s.Recorded.Peak) }),
+	ofCycle("pause.on_use.peak", Bytes, "least peak that the stages allow: of waking each tag when it is needed", func(s *Pauses) float64 { return float64(s.OnUse.Peak) }),
+	ofCycle("pause.excess", Share, "recorded peak beyond the staged one; share of the staged one, a ratio, which may exceed 100%", func(s *Pauses) float64 {
 		return share(s.Recorded.Peak-s.OnUse.Peak, s.OnUse.Peak)
 	}),
-	ofPauses("sleep.failed.count", Count, "pauses and resumes of an arena that failed", func(d *DeviceResult) (float64, int64, bool) {
+	ofPauses("pause.failed.count", Count, "pauses and resumes of an arena that failed", func(d *DeviceResult) (float64, int64, bool) {
 		seq, failed := int64(-1), 0
 		for _, t := range d.Transitions {
 			if t.Failed == "" {

@@ -343,8 +343,8 @@ func TestSleepMetrics(t *testing.T) {
 	j.events[len(j.events)-1].Context = j.strings.Intern("tag=kv_cache\tfailed=no memory")
 	d := j.run()
 	for name, want := range map[string]float64{
-		"sleep.outside.bytes": 10 * mib, "sleep.stray.bytes": 0, "sleep.unneeded.bytes": 40 * mib, "sleep.recorded.peak": 86 * mib,
-		"sleep.free.bytes": 0, "sleep.staged.peak": 66 * mib, "sleep.excess": 20.0 / 66, "sleep.failed.count": 1,
+		"pause.untagged.bytes": 10 * mib, "pause.untagged.alike.bytes": 0, "pause.unneeded.bytes": 40 * mib, "pause.recorded.peak": 86 * mib,
+		"pause.untagged.free.bytes": 0, "pause.on_use.peak": 66 * mib, "pause.excess": 20.0 / 66, "pause.failed.count": 1,
 	} {
 		m, ok := LookupMetric(name)
 		if !ok {

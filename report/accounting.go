@@ -289,7 +289,7 @@ type jsonBooks struct {
 	Scope     string    `json:"scope"`
 	Processes []string  `json:"processes"`
 	GPU       *int64    `json:"gpu"`
-	Baseline  int64     `json:"baseline"`
+	Baseline  int64     `json:"used_before_job"`
 	UsedPeak  *int64    `json:"used_peak"`
 	Missing   *string   `json:"missing"`
 	Peak      *jsonBook `json:"peak"`
@@ -298,7 +298,7 @@ type jsonBooks struct {
 
 type jsonBook struct {
 	TimeNS            *int64        `json:"time_ns"`
-	Tensors           int64         `json:"tensors"`
+	Tensors           int64         `json:"requested"`
 	Internal          *int64        `json:"internal"`
 	Pending           int64         `json:"pending"`
 	Stranded          *int64        `json:"stranded"`
@@ -312,7 +312,7 @@ type jsonBook struct {
 	Modules           *int64        `json:"modules"`
 	Loads             *int64        `json:"loads"`
 	Graphs            *int64        `json:"graphs"`
-	ContextAndModules *int64        `json:"context_and_modules"`
+	ContextAndModules *int64        `json:"driver_overhead"`
 	OverheadUnknown   *string       `json:"overhead_unknown"`
 	ContextOfDevice   bool          `json:"context_of_device"` // measured by the whole card's use
 	ContextIsAll      bool          `json:"context_is_all"`    // all used memory was taken for the context
@@ -397,7 +397,7 @@ func partOf(b *analysis.Book, parts analysis.OverheadParts, bytes int64) *int64 
 
 // jsonAccounting is null if used memory was not asked for.
 type jsonAccounting struct {
-	Books *jsonBooks `json:"books"`
+	Books *jsonBooks `json:"accounting"`
 }
 
 func newJSONAccounting(d *analysis.DeviceResult) jsonAccounting {

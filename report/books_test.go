@@ -127,7 +127,7 @@ func TestBooksAreReported(t *testing.T) {
 	for name, got := range map[string]int{
 		"text":     strings.Count(text.String(), "\nDevice accounting\n"),
 		"markdown": strings.Count(markdown.String(), "\n### Device accounting\n"),
-		"json":     strings.Count(structured.String(), `"books": {`),
+		"json":     strings.Count(structured.String(), `"accounting": {`),
 	} {
 		if got != len(results) {
 			t.Errorf("%s: %d books, want %d", name, got, len(results))

@@ -112,7 +112,7 @@ func setLine(set string, names []string, runs int) string {
 // diffSection lists the changes and counts the rest.
 func diffSection(part diffPart, top int) layout.Section {
 	s := layout.Section{Title: part.title, Columns: []layout.Column{
-		layout.Words(part.column), layout.Numbers("base"), layout.Numbers("new"), layout.Numbers("change"), {Name: "%", Number: true, Implied: true}, layout.Numbers("noise"), layout.Words("outcome"),
+		layout.Words(part.column), layout.Numbers("base"), layout.Numbers("new"), layout.Numbers("change"), {Name: "%", Number: true, Implied: true}, {Name: "noise", Number: true, Implied: true}, layout.Words("outcome"),
 	}}
 	same, left := int64(0), int64(0)
 	for i := range part.changes {

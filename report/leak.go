@@ -128,7 +128,7 @@ type jsonLeak struct {
 	Blocks    int64         `json:"blocks"`
 	Requested int64         `json:"requested"`
 	Provided  *int64        `json:"provided"`
-	Holders   []jsonHolder  `json:"holders"`
+	Holders   []jsonHolder  `json:"allocations"`
 	Stacks    jsonBreakdown `json:"stacks"`
 }
 

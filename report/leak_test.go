@@ -88,7 +88,7 @@ func TestLeakJSON(t *testing.T) {
 		if err := json.Compact(&compact, document.Processes[0].Devices[0].Leak); err != nil {
 			t.Fatal(err)
 		}
-		text, _, _ := strings.Cut(compact.String(), `,"holders"`)
+		text, _, _ := strings.Cut(compact.String(), `,"allocations"`)
 		return text
 	}
 	for want, leak := range map[string]analysis.Leak{

@@ -33,7 +33,7 @@ type jsonExternal struct {
 
 // jsonOtherLibraries is what other libraries allocated through the CUDA API.
 type jsonOtherLibraries struct {
-	External jsonExternal `json:"external"`
+	External jsonExternal `json:"other_libraries"`
 }
 
 func newJSONOtherLibraries(d *analysis.DeviceResult) jsonOtherLibraries {

@@ -277,10 +277,10 @@ type jsonSleep struct {
 	Tags      []jsonTag       `json:"tags"`
 	Stages    []jsonStage     `json:"stages"`
 	Card      *int64          `json:"card"`
-	Beside    int64           `json:"beside"`
+	Beside    int64           `json:"other_libraries"`
 	Plans     []jsonPlan      `json:"plans"`
-	Outside   jsonOutside     `json:"outside"`
-	Strays    []jsonStray     `json:"strays"`
+	Outside   jsonOutside     `json:"untagged"`
+	Strays    []jsonStray     `json:"same_category"`
 	Resident  []jsonResidency `json:"resident"`
 }
 
@@ -296,8 +296,8 @@ type jsonStage struct {
 	Visits     int64          `json:"visits"`
 	DurationNS int64          `json:"duration_ns"`
 	Peak       int64          `json:"peak"`
-	Outside    int64          `json:"outside"`
-	Free       int64          `json:"outside_free"`
+	Outside    int64          `json:"untagged"`
+	Free       int64          `json:"untagged_free"`
 	Told       bool           `json:"told"`
 	Tags       []jsonStageTag `json:"tags"` // resident or needed ones
 	Unneeded   int64          `json:"unneeded"`
@@ -360,7 +360,7 @@ type jsonStray struct {
 type jsonResidency struct {
 	StartNS int64   `json:"start_ns"`
 	EndNS   int64   `json:"end_ns"`
-	Outside int64   `json:"outside"`
+	Outside int64   `json:"untagged"`
 	Tags    []int64 `json:"tags"`
 }
 
@@ -462,7 +462,7 @@ func newJSONOutside(o *analysis.Untagged) jsonOutside {
 
 // jsonResume is there only if memory has tags.
 type jsonResume struct {
-	Sleep *jsonSleep `json:"sleep,omitempty"`
+	Sleep *jsonSleep `json:"pause,omitempty"`
 }
 
 func newJSONResume(d *analysis.DeviceResult) jsonResume { return jsonResume{newJSONSleep(d)} }

@@ -82,7 +82,7 @@ func giving(t *rapid.T) *modeltest.Recorder {
 // ratios are metrics and fields that are no shares of a whole: what something has beyond something
 // else may be more than all of it.
 var ratios = map[string]bool{
-	"iteration.first_excess": true, "sleep.excess": true, "FirstExcess": true, "first_excess": true,
+	"iteration.first_excess": true, "pause.excess": true, "FirstExcess": true, "first_excess": true,
 }
 
 func isShare(v float64) bool { return v >= 0 && v <= 1 }

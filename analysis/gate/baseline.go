@@ -11,13 +11,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/memprof/memprof/report/spell"
+	"github.com/memprof/memprof/analysis"
 	"github.com/memprof/memprof/report/units"
 )
 
-// baselineVersion is the version of the file that this memprof writes and the only one it
+// baselineVersion is the version of the file that this memprof writes and the newest one it
 // reads.
-const baselineVersion = 1
+//
+// Version 2 has the metrics of free memory by its four names. In a file of version 1 a metric that meant
+// something else then is an error; others have the names of then.
+const baselineVersion = 2
 
 // Baseline is the values that gates relative to it are held against: `reserved.peak <
 // baseline + 2%`. It is a small JSON file to be reviewed and committed.
@@ -91,6 +94,9 @@ func ReadBaseline(path string) (*Baseline, error) {
 			err = io.ErrUnexpectedEOF
 		}
 		line := 1 + bytes.Count(text[:min(at, int64(len(text)))], []byte("\n"))
+		if meaning := (*meaningError)(nil); errors.As(err, &meaning) {
+			return nil, fmt.Errorf("%s:%d: %w; remove the file and write it anew with memprof check --update-baseline RUN...", path, line, err)
+		}
 		return nil, fmt.Errorf("%s:%d: damaged baseline: %w; restore it, or remove it and run memprof check --update-baseline", path, line, err)
 	}
 	return b, nil
@@ -105,7 +111,7 @@ func (b *Baseline) parse(text []byte) (int64, error) {
 	if at, err := strictJSON(text, &file); err != nil {
 		return at, err
 	}
-	if file.Version == nil || *file.Version != baselineVersion {
+	if file.Version == nil || *file.Version < 1 || *file.Version > baselineVersion {
 		return 0, fmt.Errorf("want \"version\": %d", baselineVersion)
 	}
 	if n := len(file.Values); n > mostBaselineValues {
@@ -118,6 +124,11 @@ func (b *Baseline) parse(text []byte) (int64, error) {
 		var value Value
 		if inner, err := strictJSON(raw, &value); err != nil {
 			return start + inner, err
+		}
+		if *file.Version < baselineVersion {
+			if err := value.rename(); err != nil {
+				return start, err
+			}
 		}
 		if err := b.add(value); err != nil {
 			return start, err
@@ -151,12 +162,35 @@ func strictJSON(text []byte, into any) (int64, error) {
 	return 0, nil
 }
 
+// meaningError says that a value of a baseline is of a metric that means something else now.
+type meaningError struct{ metric analysis.RenamedMetric }
+
+func (e *meaningError) Error() string {
+	text := fmt.Sprintf("the value of %s was accepted when it %s", e.metric.Old, e.metric.Changed)
+	if e.metric.New != e.metric.Old {
+		text = fmt.Sprintf("%s is %s now: it %s", e.metric.Old, e.metric.New, e.metric.Changed)
+	}
+	return text
+}
+
+// rename gives a value of an earlier version the metric's name of today.
+func (v *Value) rename() error {
+	renamed, ok := analysis.LookupRenamedMetric(v.Metric)
+	if ok && renamed.Changed != "" {
+		return &meaningError{renamed}
+	}
+	if ok {
+		v.Metric = renamed.New
+	}
+	return nil
+}
+
 // add takes a value that was read.
 func (b *Baseline) add(value Value) error {
 	metric, ok := LookupMetric(value.Metric)
 	switch {
 	case !ok:
-		return fmt.Errorf("there is no metric %q%s (memprof check --list names them)", value.Metric, spell.DidYouMean(value.Metric, metricNames()...))
+		return unknownMetric(value.Metric)
 	case value.Unit != metric.Unit.String():
 		return fmt.Errorf("%s is in %s, not %q", value.Metric, metric.Unit, value.Unit)
 	case math.Abs(value.Value) > mostBaseline || value.Spread < 0 || value.Spread > mostBaseline:

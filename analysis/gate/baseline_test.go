@@ -120,7 +120,7 @@ func TestBaselineOfGates(t *testing.T) {
 // TestDamagedBaseline: each is exit code 2, with its line.
 func TestDamagedBaseline(t *testing.T) {
 	const good = `{
-  "version": 1,
+  "version": 2,
   "values": [
     {"metric": "oom.count", "rank": "worst", "worst": "max", "aggregate": "median", "unit": "count", "value": 0, "spread": 0, "runs": 1},
     {"metric": "reserved.peak", "rank": "worst", "worst": "max", "aggregate": "median", "unit": "bytes", "value": 5, "spread": 0, "runs": 1}
@@ -134,8 +134,8 @@ func TestDamagedBaseline(t *testing.T) {
 	}
 	tests := []struct{ old, new, want string }{
 		{good, "", ":1: damaged baseline: unexpected EOF"},
-		{`"version": 1`, `"version": 2`, `:1: damaged baseline: want "version": 1`},
-		{`"version": 1`, `"versions": 1`, `:1: damaged baseline: json: unknown field "versions"`},
+		{`"version": 2`, `"version": 3`, `:1: damaged baseline: want "version": 2`},
+		{`"version": 2`, `"versions": 2`, `:1: damaged baseline: json: unknown field "versions"`},
 		{"  ]\n}\n", "  ]\n", ":6: damaged baseline: unexpected EOF"},
 		{"  ]\n}\n", "  ]\n}\n}\n", ":8: damaged baseline: more text behind its end"},
 		{`"value": 5,`, `"value": 5`, ":5: damaged baseline: invalid character"},
@@ -158,6 +158,41 @@ func TestDamagedBaseline(t *testing.T) {
 	}
 	if _, err := ReadBaseline(path); err == nil || !strings.HasSuffix(err.Error(), "write it with memprof check --update-baseline") {
 		t.Errorf("a missing one: %v", err)
+	}
+}
+
+// TestEarlierBaseline: a file of version 1 has the metrics by the names and meanings of then.
+func TestEarlierBaseline(t *testing.T) {
+	file := func(version int, metric, unit string) string {
+		return fmt.Sprintf(`{"version": %d, "values": [
+{"metric": %q, "rank": "worst", "worst": "max", "aggregate": "median", "unit": %q, "value": 5, "spread": 0, "runs": 1}]}`, version, metric, unit)
+	}
+	const rewrite = "; remove the file and write it anew with memprof check --update-baseline RUN..."
+	path := filepath.Join(t.TempDir(), "baseline.json")
+	for _, test := range []struct {
+		version            int
+		metric, unit, want string
+		fails              string
+	}{
+		{1, "reserved.peak", "bytes", "reserved.peak", ""},
+		{1, "external.peak", "bytes", "other_libraries.peak", ""},
+		{1, "books.context", "bytes", "accounting.driver_overhead", ""},
+		{1, "sleep.excess", "share", "pause.excess", ""},
+		{2, "waste.external", "share", "waste.external", ""},
+		{2, "growth.fragmentation", "count", "growth.fragmentation", ""},
+		{1, "waste.external", "share", "", ":2: the value of waste.external was accepted when it counted all free memory handed out before, also the largest free chunk, which is waste.reusable now" + rewrite},
+		{1, "growth.fragmentation", "count", "", ":2: the value of growth.fragmentation was accepted when it compared a request with the free memory of its arena, and now with that of the device" + rewrite},
+		{1, "kv.external", "share", "", ":2: the value of kv.external was accepted when it counted free slots that a sequence could use, too, which are kv.idle now" + rewrite},
+		{1, "efficiency.provided", "share", "", ":2: efficiency.provided is idle.provided now: it was named for the part in use and had the value of the part that is not" + rewrite},
+	} {
+		writeFile(t, path, file(test.version, test.metric, test.unit))
+		b, err := ReadBaseline(path)
+		switch {
+		case test.fails != "" && (err == nil || err.Error() != path+test.fails):
+			t.Errorf("%s of version %d: %v\nwant %s", test.metric, test.version, err, path+test.fails)
+		case test.fails == "" && (err != nil || b.values[0].Metric != test.want):
+			t.Errorf("%s of version %d: %+v, %v", test.metric, test.version, b, err)
+		}
 	}
 }
 

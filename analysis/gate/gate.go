@@ -73,7 +73,7 @@ func parse(text string) (Gate, error) {
 	name, selector, op, limit := parts[1], parts[2], parts[3], parts[4]
 	g, ok := gateOn(name)
 	if !ok {
-		return Gate{}, fmt.Errorf("gate %q: there is no metric %q%s (memprof check --list names them)", text, name, spell.DidYouMean(name, metricNames()...))
+		return Gate{}, fmt.Errorf("gate %q: %w", text, unknownMetric(name))
 	}
 	g.Text, g.Op, g.Severity = strings.TrimSpace(text), op, SeverityError
 	err := g.parseLimit(limit)

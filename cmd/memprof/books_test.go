@@ -90,16 +90,16 @@ type bookOf struct {
 		Processes []string `json:"processes"`
 		Missing   string   `json:"missing"`
 		Peak      struct {
-			Tensors     int64  `json:"tensors"`
+			Tensors     int64  `json:"requested"`
 			Reserve     int64  `json:"reserve"`
 			Other       int64  `json:"other_libraries"`
-			Context     int64  `json:"context_and_modules"`
+			Context     int64  `json:"driver_overhead"`
 			Used        *int64 `json:"used"`
 			Rest        *int64 `json:"rest"`
 			Unexplained *int64 `json:"unexplained"`
 			Why         string `json:"unexplained_unknown"`
 		} `json:"peak"`
-	}
+	} `json:"accounting"`
 }
 
 func reportBooks(t *testing.T, dir string) (found []bookOf, stderr string) {
@@ -212,7 +212,7 @@ func TestBooksWithoutGoodReadings(t *testing.T) {
 			if len(books) != 1 || !strings.Contains(b.Missing, test.says) || b.Peak.Used != nil || b.Peak.Unexplained != nil {
 				t.Errorf("books %s, want %q missing", jsonText(books), test.says)
 			}
-			if code, _, stderr := memprof("check", "--gate", "books.unexplained < 2%", dir); code != exit.Usage || !strings.Contains(stderr, "no value for books.unexplained") {
+			if code, _, stderr := memprof("check", "--gate", "accounting.unexplained < 2%", dir); code != exit.Usage || !strings.Contains(stderr, "no value for accounting.unexplained") {
 				t.Errorf("check ended with %d: %s", code, stderr)
 			}
 			if code, out, stderr := memprof("verify", dir); test.verify != 0 && code != test.verify {
@@ -242,17 +242,17 @@ func TestCheckGatesBooks(t *testing.T) {
 		want      int
 		says      string
 	}{
-		{own, "books.unexplained < 20.1%", 0, ""},
-		{own, "books.unexplained < 19.9%", exit.Violated, ""},
-		{own, "books.unexplained.bytes == 104MiB", 0, ""},
-		{own, "books.other_libraries == 16MiB", 0, ""},
-		{own, "books.context == 300MiB", 0, ""},
+		{own, "accounting.unexplained < 20.1%", 0, ""},
+		{own, "accounting.unexplained < 19.9%", exit.Violated, ""},
+		{own, "accounting.unexplained.bytes == 104MiB", 0, ""},
+		{own, "accounting.other_libraries == 16MiB", 0, ""},
+		{own, "accounting.driver_overhead == 300MiB", 0, ""},
 		{own, "used.peak == 520MiB", 0, ""},
 		{card, "used.peak == 1520MiB", 0, ""},
-		{card, "books.context == 300MiB", 0, ""},
-		{card, "books.unexplained < 99%", exit.Usage, "no value for books.unexplained: the whole card was read"},
-		{shared, "books.unexplained < 99%", exit.Usage, "no value for books.unexplained: driver overhead is not known"},
-		{shared, "books.context < 99GiB", exit.Usage, "no value for books.context: it was measured by the use of the whole card"},
+		{card, "accounting.driver_overhead == 300MiB", 0, ""},
+		{card, "accounting.unexplained < 99%", exit.Usage, "no value for accounting.unexplained: the whole card was read"},
+		{shared, "accounting.unexplained < 99%", exit.Usage, "no value for accounting.unexplained: driver overhead is not known"},
+		{shared, "accounting.driver_overhead < 99GiB", exit.Usage, "no value for accounting.driver_overhead: it was measured by the use of the whole card"},
 		{shared, "used.peak == 520MiB", 0, ""},
 	}
 	for _, test := range tests {
@@ -274,7 +274,7 @@ func TestSharedSamples(t *testing.T) {
 		if regexp.MustCompile(`│ +-[0-9]`).MatchString(out) {
 			t.Errorf("%s: a negative number:\n%s", model, out)
 		}
-		if code, _, stderr := memprof("check", "--gate", "books.context < 99GiB", dir); code != exit.Usage || !strings.Contains(stderr, "other processes may have taken") {
+		if code, _, stderr := memprof("check", "--gate", "accounting.driver_overhead < 99GiB", dir); code != exit.Usage || !strings.Contains(stderr, "other processes may have taken") {
 			t.Errorf("%s: check ended with %d: %s", model, code, stderr)
 		}
 	}

@@ -42,8 +42,12 @@ func (p printer) narrow(s Section) {
 	for i := range all {
 		all[i] = i
 	}
-	if room(all) > width {
-		all = slices.DeleteFunc(all, func(i int) bool { return s.Columns[i].Implied })
+	for room(all) > width {
+		at := slices.IndexFunc(all, func(i int) bool { return s.Columns[i].Implied })
+		if at < 0 {
+			break
+		}
+		all = slices.Delete(all, at, at+1)
 	}
 	for over := room(all) - width; over > 0; over = room(all) - width {
 		widest := -1

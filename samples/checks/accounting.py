@@ -15,10 +15,10 @@ def accounts(suite, directory):
     found = {}
     for process in suite.report(directory)["processes"]:
         for device in process["devices"]:
-            if device["books"] is None:
+            if device["accounting"] is None:
                 raise Failed(f"{process['process']}: the report has no accounting for device {device['device']}")
             if device["max_reserved"] > 0:
-                found[process["process"]] = device["books"]
+                found[process["process"]] = device["accounting"]
     if not found:
         raise Failed(f"no process of {directory} has reserved memory")
     return found
@@ -45,7 +45,7 @@ def demand(name, account):
         return
     if peak["unexplained"] is None:
         raise Failed(f"unexplained is unknown: {peak['unexplained_unknown']}; {shown(name, account)}")
-    terms = ["tensors", "internal", "pending", "stranded", "reserve", "reusable", "external", "other_libraries", "context_and_modules", "pools", "unexplained"]
+    terms = ["requested", "internal", "pending", "stranded", "reserve", "reusable", "external", "other_libraries", "driver_overhead", "pools", "unexplained"]
     if sum(peak[term] for term in terms) != peak["used"]:
         raise Failed(f"the parts do not add up; {shown(name, account)}")
     if peak["context"] <= 0:
@@ -56,13 +56,13 @@ def demand(name, account):
 
 def figure(suite, name, account):
     peak = account["peak"]
-    if peak["unexplained"] is None or peak["context_and_modules"] is None:
+    if peak["unexplained"] is None or peak["driver_overhead"] is None:
         suite.figure(f"{name}: unexplained of used at the peak ({account['scope']})", f"unknown: {peak['unexplained_unknown']}", f"{UNEXPLAINED:.0%}")
         return
     suite.figure(
         f"{name}: unexplained of used at the peak ({account['scope']})",
         f"{peak['unexplained_share']:.2%} ({peak['unexplained'] / MIB:.1f} of {peak['used'] / MIB:.0f} MiB), "
-        f"driver overhead {peak['context_and_modules'] / MIB:.0f} MiB, other libraries {peak['other_libraries'] / MIB:.0f} MiB, "
+        f"driver overhead {peak['driver_overhead'] / MIB:.0f} MiB, other libraries {peak['other_libraries'] / MIB:.0f} MiB, "
         f"read {peak['read_after_ns'] / 1e6:.0f} ms after" + ("" if peak["steady"] else ", not steady"),
         f"{UNEXPLAINED:.0%}",
     )
@@ -76,8 +76,8 @@ def accounting_of_sample(suite, name):
         demand(f"{name}, {process}", account)
     own = account["scope"] == "process"
     suite.run([suite.memprof, "check", directory, "--gate", "used.peak > 512MiB"])
-    suite.run([suite.memprof, "check", directory, "--gate", "books.unexplained <= 2%"], expect=0 if own else 2)
-    suite.run([suite.memprof, "check", directory, "--gate", "books.context < 1MiB"], expect=1 if own else 2)
+    suite.run([suite.memprof, "check", directory, "--gate", "accounting.unexplained <= 2%"], expect=0 if own else 2)
+    suite.run([suite.memprof, "check", directory, "--gate", "accounting.driver_overhead < 1MiB"], expect=1 if own else 2)
     readings = suite.verified(directory)["readings"]
     if readings is None or not readings["ok"] or readings["events"] < 4:
         raise Failed(f"{name}: the readings do not verify: {readings}")
@@ -197,7 +197,7 @@ def accounting_two_processes(suite):
         if shared != (len(account["processes"]) == 2):
             raise Failed(f"the scope and the processes disagree; {shown(process, account)}")
         at_least = 512 * MIB * (2 if shared else 1)
-        if account["peak"]["tensors"] < at_least:
+        if account["peak"]["requested"] < at_least:
             raise Failed(f"tensors are less than {at_least} bytes; {shown(process, account)}")
 
 
@@ -268,7 +268,7 @@ def accounting_beside_other_process(suite):
     for _, peak, text in [(scope, alone_peak, text), *found]:
         if peak["context_of_device"] or peak["context_is_all"] or peak["context_refuted"]:
             raise Failed(f"the driver lists processes, and the context was measured by the device's use; {text}")
-        if peak["context_and_modules"] is None or abs(peak["context_and_modules"] - alone_peak["context_and_modules"]) > 16 * MIB:
-            raise Failed(f"driver overhead differs from that of the process alone, {alone_peak['context_and_modules']}: {peak['context_and_modules']}; {text}")
+        if peak["driver_overhead"] is None or abs(peak["driver_overhead"] - alone_peak["driver_overhead"]) > 16 * MIB:
+            raise Failed(f"driver overhead differs from that of the process alone, {alone_peak['driver_overhead']}: {peak['driver_overhead']}; {text}")
         if abs(peak["context"] - alone_peak["context"]) > 16 * MIB:
             raise Failed(f"the context is {peak['context'] / MIB:.0f} MiB, alone {alone_peak['context'] / MIB:.0f}; {text}")

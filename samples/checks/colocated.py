@@ -89,7 +89,7 @@ def colocated_transitions(suite):
         # Resumed together, the engine and the trainer's weights are resident before there is an optimizer to pause.
         if name == "on_use" and not device["peak"].get("paused"):
             raise Failed(f"{name}: nothing is paused at the peak, {device['peak']}")
-        check_plans(suite, name, device["sleep"], printed)
+        check_plans(suite, name, device["pause"], printed)
         resumed = {t["tag"] for t in transitions if t["resume"]}
         if resumed != {"rollout_weights", "kv_cache", "buffers", "graphs", "trainer_weights", "optimizer"}:
             raise Failed(f"{name}: resumed {resumed}")

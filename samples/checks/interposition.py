@@ -37,7 +37,7 @@ def device_of(suite, directory):
 
 def left(device):
     """The device accounting at the end: bytes of each library, and what is in no sum."""
-    end = device["books"]["end"]
+    end = device["accounting"]["end"]
     return {library["library"]: library["bytes"] for library in end["libraries"]}, end
 
 
@@ -106,8 +106,8 @@ def runtime_program(suite, name, cudart):
     demand(f"{name}: host memory", end["host_pinned"], 20 * MIB)
     demand(f"{name}: managed memory", end["managed"], 8 * MIB)
     # The runtime may allocate for itself, too.
-    if not 11 + 3 <= device["external"]["calls"] <= 20:
-        raise Failed(f"{name}: {device['external']['calls']} calls were seen, 11 allocations and 3 frees made")
+    if not 11 + 3 <= device["other_libraries"]["calls"] <= 20:
+        raise Failed(f"{name}: {device['other_libraries']['calls']} calls were seen, 11 allocations and 3 frees made")
     demand_context(end)
 
 
@@ -218,8 +218,8 @@ def watch_cupy(suite):
     device = device_of(suite, directory)
     libraries, end = left(device)
     within("CuPy's memory at the end", sum(libraries.values()), 50 * MIB, 51 * MIB)
-    if device["external"]["calls"] < 6:
-        raise Failed(f"{device['external']['calls']} calls were seen, at least 6 made")
+    if device["other_libraries"]["calls"] < 6:
+        raise Failed(f"{device['other_libraries']['calls']} calls were seen, at least 6 made")
     demand_context(end)
 
 
@@ -251,8 +251,8 @@ def watch_jax(suite):
     libraries, end = left(device)
     # The compiled steps have constants and scratch memory, too.
     within(f"JAX's memory at the end, {libraries}", sum(libraries.values()), (8 + 16 + 32 + 32) * MIB, 160 * MIB)
-    if device["external"]["calls"] < 5:
-        raise Failed(f"{device['external']['calls']} calls were seen, of five buffers at least")
+    if device["other_libraries"]["calls"] < 5:
+        raise Failed(f"{device['other_libraries']['calls']} calls were seen, of five buffers at least")
     suite.figure("JAX: idle in the driver's pools at the end", f"{end['pools'] / MIB:.1f} MiB")
     demand_context(end)
 
@@ -264,7 +264,7 @@ def serve_jax(suite):
     suite.verified(directory)
     device = device_of(suite, directory)
     if device["allocs"] < 5:
-        raise Failed(f"{device['allocs']} buffers were served, at least 5 expected; {device['external']} came from elsewhere")
+        raise Failed(f"{device['allocs']} buffers were served, at least 5 expected; {device['other_libraries']} came from elsewhere")
     within("JAX's memory at most", device["max_requested"], (8 + 16 + 32 + 64) * MIB, 240 * MIB)
 
 
@@ -397,5 +397,5 @@ print("done")
     suite.verified(directory)
     device = device_of(suite, directory)
     within("memory at most", device["max_requested"], (40 + 33) * MIB, (40 + 33 + 100) * MIB)
-    if device["external"]["live"] >= 33 * MIB:
-        raise Failed(f"the library's memory was not served: {device['external']}")
+    if device["other_libraries"]["live"] >= 33 * MIB:
+        raise Failed(f"the library's memory was not served: {device['other_libraries']}")

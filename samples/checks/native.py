@@ -52,7 +52,7 @@ def observed(suite, directory, shared=False):
         if device["peak"][name] is not None:
             raise Failed(f"{name} cannot be known, but is {device['peak'][name]}")
     for book in ("peak", "end"):
-        own = [x for x in ((device.get("books") or {}).get(book) or {}).get("libraries", []) if x["library"].startswith("libc10_cuda")]
+        own = [x for x in ((device.get("accounting") or {}).get(book) or {}).get("libraries", []) if x["library"].startswith("libc10_cuda")]
         if own:
             raise Failed(f"the allocator's own segments are in the accounting twice: {own}")
     refused = suite.run([suite.memprof, "verify", directory], expect=2)

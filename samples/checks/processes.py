@@ -166,7 +166,7 @@ def isolated_python(suite):
     expect("-I ignores PYTHONPATH" in done.stderr, "record should say that tensors are not recorded", stderr=done.stderr[-2000:])
     report = suite.report(directory)
     devices = report["processes"][0]["devices"]
-    external = sum(device["external"]["peak"] for device in devices)
+    external = sum(device["other_libraries"]["peak"] for device in devices)
     expect(external >= 2**28 and sum(device["allocs"] for device in devices) == 0, "torch's own cudaMalloc should be seen as another library's", found=devices)
     suite.run([suite.memprof, "check", directory, "--gate", "reserved.peak < 1TiB"], expect=2)
     with open(os.path.join(directory, "run.json")) as f:

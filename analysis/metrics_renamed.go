@@ -1,0 +1,47 @@
+package analysis
+
+import "slices"
+
+// RenamedMetric is a name that a metric had in an earlier version of memprof.
+type RenamedMetric struct {
+	Old, New string
+	// Changed says what Old meant, where New does not mean the same. A limit or an accepted value of
+	// Old is then not one of New, and whoever has it must choose another. It is "" for a mere alias.
+	Changed string
+}
+
+// renamedMetrics is the one table of old names. Where Old is New, the name stayed and its meaning changed:
+// values accepted by an earlier version do not count, gates are read as they are.
+var renamedMetrics = []RenamedMetric{
+	{"external.peak", "other_libraries.peak", ""},
+	{"books.unexplained", "accounting.unexplained", ""},
+	{"books.unexplained.bytes", "accounting.unexplained.bytes", ""},
+	{"books.other_libraries", "accounting.other_libraries", ""},
+	{"books.context", "accounting.driver_overhead", ""},
+	{"sleep.outside.bytes", "pause.untagged.bytes", ""},
+	{"sleep.stray.bytes", "pause.untagged.alike.bytes", ""},
+	{"sleep.free.bytes", "pause.untagged.free.bytes", ""},
+	{"sleep.unneeded.bytes", "pause.unneeded.bytes", ""},
+	{"sleep.recorded.peak", "pause.recorded.peak", ""},
+	{"sleep.staged.peak", "pause.on_use.peak", ""},
+	{"sleep.excess", "pause.excess", ""},
+	{"sleep.failed.count", "pause.failed.count", ""},
+
+	{"efficiency.requested", "idle.requested", "was named for the part in use and had the value of the part that is not"},
+	{"efficiency.provided", "idle.provided", "was named for the part in use and had the value of the part that is not"},
+	{"waste.external", "waste.external", "counted all free memory handed out before, also the largest free chunk, which is waste.reusable now"},
+	{"waste.external.bytes", "waste.external.bytes", "counted all free memory handed out before, also the largest free chunk, which is waste.reusable.bytes now"},
+	{"waste.reserve", "waste.reserve", "counted all arenas; that of arenas other than the one with the most reserved is in waste.stranded now"},
+	{"waste.reserve.bytes", "waste.reserve.bytes", "counted all arenas; that of arenas other than the one with the most reserved is in waste.stranded.bytes now"},
+	{"growth.fragmentation", "growth.fragmentation", "compared a request with the free memory of its arena, and now with that of the device"},
+	{"kv.external", "kv.external", "counted free slots that a sequence could use, too, which are kv.idle now"},
+}
+
+// LookupRenamedMetric finds what became of a name of an earlier version.
+func LookupRenamedMetric(old string) (RenamedMetric, bool) {
+	at := slices.IndexFunc(renamedMetrics, func(r RenamedMetric) bool { return r.Old == old })
+	if at < 0 {
+		return RenamedMetric{}, false
+	}
+	return renamedMetrics[at], true
+}
