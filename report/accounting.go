@@ -305,7 +305,7 @@ type jsonBook struct {
 	Reserve           *int64        `json:"reserve"`
 	Reusable          *int64        `json:"reusable"`
 	External          *int64        `json:"external"`
-	Unsplit           int64         `json:"unsplit,omitempty"` // internal and free of a watched allocator
+	Unsplit           int64         `json:"unsplit,omitempty"` // all that is neither requested nor pending, of the native allocator
 	Libraries         []jsonLibrary `json:"libraries"`
 	OtherLibraries    int64         `json:"other_libraries"`
 	Context           *int64        `json:"context"`
@@ -354,7 +354,7 @@ func newJSONBooks(b *analysis.Books) *jsonBooks {
 
 func newJSONBook(b *analysis.Book) *jsonBook {
 	told := func(bytes int64) *int64 {
-		if b.At.Unsplit != 0 && bytes == 0 { // all of it is a watched allocator's
+		if b.At.Unsplit != 0 && bytes == 0 { // the native allocator: chunks are not known
 			return nil
 		}
 		return &bytes

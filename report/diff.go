@@ -215,7 +215,7 @@ func signed(text string) string {
 // DiffJSON writes what changed between two sets of runs as one JSON object, indented: the
 // sets, and each part of the comparison as a list with all its lines, unchanged ones too.
 // Bytes and counts are integers, rounded where they are a trend or a mean; shares are numbers
-// of which 1 is all; what does not exist is null; lists are never null. It fails only where w
+// of which 1 is all; what does not exist is null; lists are never null. It fails only if w
 // does.
 func DiffJSON(w io.Writer, c Compared) error {
 	out := jsonDiff{Base: jsonSet{c.Base, names(c.BaseNames)}, New: jsonSet{c.New, names(c.NewNames)}}
@@ -298,8 +298,8 @@ func jsonNumber(unit analysis.Unit, value float64) any {
 	return int64(math.Round(value))
 }
 
-// DiffHTML writes the sections and numbers of [DiffText] as one page that needs nothing
-// beside itself. It fails only where w does.
+// DiffHTML writes the sections and numbers of [DiffText] as one page that loads nothing
+// else. It fails only if w does.
 func DiffHTML(w io.Writer, c Compared) error {
 	c.Top = max(c.Top, 1000)
 	return page.WriteDiff(w, diffHead(c), pageParts(c))

@@ -223,7 +223,7 @@ type jsonGraphStore struct {
 	GraphMemory *string          `json:"graph_memory"` // null for a pool
 	Pool        *string          `json:"pool"`         // null for a graph memory
 	Released    bool             `json:"released"`
-	Physical    int64            `json:"physical"` // greatest
+	Physical    int64            `json:"physical"` // maximum
 	Final       int64            `json:"final"`
 	Sum         int64            `json:"sum"`
 	Max         int64            `json:"max"`

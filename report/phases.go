@@ -63,7 +63,7 @@ type jsonPhase struct {
 	AllocBytes    int64  `json:"alloc_bytes"`
 }
 
-// jsonByPhase is an iteration by phase; of many the first and the last are told.
+// jsonByPhase is an iteration by phase; of many iterations the first and the last are listed.
 type jsonByPhase struct {
 	Iteration *int64      `json:"iteration"`
 	Phases    []jsonPhase `json:"phases"`

@@ -29,8 +29,8 @@ func NewAxes() *plot.Plot {
 	return p
 }
 
-// NiceTicks returns at most n+1 labelled ticks in [low, high] at multiples of 1, 2 or 5 times a
-// power of ten; scale is what one unit of the labels is in the axis's units.
+// NiceTicks returns at most n+1 labelled ticks in [low, high], at multiples of 1, 2 or 5 times a power of
+// ten. Scale is the length of one unit of the labels in units of the axis.
 func NiceTicks(low, high float64, n int, scale float64, label func(float64, int) string) plot.ConstantTicks {
 	span := (high - low) / scale
 	if !(span > 0) || math.IsInf(span, 0) {
@@ -46,19 +46,19 @@ func NiceTicks(low, high float64, n int, scale float64, label func(float64, int)
 	}
 	decimals := max(0, -int(math.Floor(math.Log10(step)+1e-9)))
 	var ticks plot.ConstantTicks
-	// The slack takes up rounding, so that a tick on the end is not lost.
+	// 1e-9 allows for rounding, so that a tick at the end is not lost.
 	for k := math.Ceil(low/scale/step-1e-9) + 0; k*step <= high/scale+step*1e-9; k++ {
 		ticks = append(ticks, plot.Tick{Value: k * step * scale, Label: label(k*step, decimals)})
 	}
 	return ticks
 }
 
-// Fixed formats a tick; adding 0 makes a negative zero positive.
+// Fixed formats a tick. Adding 0 turns a negative zero into a positive one.
 func Fixed(value float64, decimals int) string {
 	return strconv.FormatFloat(value+0, 'f', decimals, 64)
 }
 
-// ByteAxis gives the y axis [0, top] bytes, with ticks in the unit that suits greatest.
+// ByteAxis sets a y axis to [0, top] bytes, with ticks in the unit of greatest.
 func ByteAxis(a *plot.Axis, greatest int64, top float64) {
 	scale, unit := units.Unit(greatest)
 	a.Min, a.Max = 0, max(top, 1)
@@ -66,8 +66,8 @@ func ByteAxis(a *plot.Axis, greatest int64, top float64) {
 	a.Label.Text = "memory (" + unit + ")"
 }
 
-// TimeAxis gives the x axis [start, end] nanoseconds; it begins at 0 where that costs little room,
-// and lasts a millisecond where a single event would not last at all.
+// TimeAxis sets an x axis to [start, end] nanoseconds. It begins at 0 if start is less than a tenth of the
+// length, and is at least a millisecond long.
 func TimeAxis(a *plot.Axis, start, end int64) {
 	if end <= start {
 		end = start + 1_000_000
@@ -112,8 +112,8 @@ func TimeAxes(d *analysis.DeviceResult) *plot.Plot {
 	return p
 }
 
-// DrawTimePlot draws a plot with room for the iteration numbers above it and for half a tick
-// label at its right.
+// DrawTimePlot draws a plot, with a margin for the iteration numbers above it and for half a tick label at
+// its right.
 func DrawTimePlot(c draw.Canvas, p *plot.Plot) {
 	p.Draw(draw.Crop(c, 0, -8, 0, -16))
 }

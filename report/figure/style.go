@@ -13,9 +13,9 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// The colours of the parts of reserved memory, the same in every figure: Okabe and Ito's palette,
-// which readers with the common colour-vision deficiencies tell apart; what is merely unused is
-// grey, from dark to nothing.
+// The colours of the terms of reserved memory, equal in every figure: Okabe and Ito's palette, which readers
+// with the common colour-vision deficiencies can tell apart. Reusable memory, reserve and unmapped
+// addresses are greys.
 var (
 	RequestedColor = color.NRGBA{0x00, 0x72, 0xb2, 0xff} // blue
 	InternalColor  = color.NRGBA{0xe6, 0x9f, 0x00, 0xff} // orange
@@ -30,7 +30,7 @@ var (
 	InkColor      = color.NRGBA{0x1f, 0x26, 0x30, 0xff}
 	FaintInkColor = color.NRGBA{0x5b, 0x66, 0x75, 0xff}
 	gridColor     = color.NRGBA{0xe3, 0xe6, 0xea, 0xff}
-	MarkColor     = color.NRGBA{0x00, 0x00, 0x00, 0xff} // the peak instant
+	MarkColor     = color.NRGBA{0x00, 0x00, 0x00, 0xff} // the peak
 	failedColor   = color.NRGBA{0xb0, 0x00, 0x20, 0xff} // out of memory
 )
 
@@ -48,7 +48,7 @@ const (
 	Margin = 18 * Pixel
 )
 
-// letters is a text style of the figures' font.
+// letters is a text style in the font of the figures.
 func letters(size vg.Length, bold bool, c color.Color) text.Style {
 	f := font.Font{Typeface: "Liberation", Variant: "Sans", Size: size}
 	if bold {
@@ -71,7 +71,7 @@ func Aligned(s text.Style, x text.XAlignment, y text.YAlignment) text.Style {
 	return s
 }
 
-// Fit is as much of a text as has room in a width, with "…" where it was cut.
+// Fit shortens a text to a width, with "…" at its end.
 func Fit(sty text.Style, s string, width vg.Length) string {
 	if sty.Width(s) <= width {
 		return s
@@ -86,7 +86,7 @@ func FillRect(c draw.Canvas, clr color.Color, x0, y0, x1, y1 vg.Length) {
 	c.FillPolygon(clr, []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}})
 }
 
-// StrokeRect outlines it.
+// StrokeRect outlines a rectangle given by its corners.
 func StrokeRect(c draw.Canvas, sty draw.LineStyle, x0, y0, x1, y1 vg.Length) {
 	c.StrokeLines(sty, []vg.Point{{X: x0, Y: y0}, {X: x1, Y: y0}, {X: x1, Y: y1}, {X: x0, Y: y1}, {X: x0, Y: y0}})
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/memprof/memprof/report/terms"
 )
 
-// levelJoin is how many points of a level are one of the next, which levels.js counts on; coarsestLevel
-// how few points need no coarser one.
+// levelJoin is the number of points of a level that are one point of the next; levels.js has the same
+// number. A level of at most coarsestLevel points is the coarsest.
 const (
 	levelJoin     = 4
 	coarsestLevel = 512
@@ -15,32 +15,32 @@ const (
 	mostRows      = 4096 // of the table of iterations
 )
 
-// pageLevel is the course of a device at one level of detail. A point has the least and the
-// greatest value in [start, end], and the last; until the next one begins the last one holds.
-type pageLevel struct {
+// levelData is the series of a device at one level of detail. A point has the minimum, the maximum and the
+// last value in [start, end]; the last value holds until the next point begins.
+type levelData struct {
 	Start packed `json:"start"`
 	End   packed `json:"end"`
 	Seq   packed `json:"seq"` // of the last event
 	MinT  packed `json:"minT"`
 	MaxT  packed `json:"maxT"`
 	T     packed `json:"t"`
-	MinC  packed `json:"minC"` // -1 where C is not known
+	MinC  packed `json:"minC"` // -1 if C is not known
 	MaxC  packed `json:"maxC"`
 	C     packed `json:"c"`
 	MinR  packed `json:"minR"`
 	MaxR  packed `json:"maxR"`
 	R     packed `json:"r"`
-	// Of R and beside C, where chunks are known; as the last event left them.
+	// Terms of R that are not in C, after the last event, if chunks are known.
 	Pending  packed `json:"pending"`
 	External packed `json:"external"`
 	Stranded packed `json:"stranded"`
 	Reserve  packed `json:"reserve"`
 }
 
-func newPageLevels(p *pack, points []analysis.Point) []pageLevel {
-	levels := []pageLevel{}
+func newLevels(p *pack, points []analysis.Point) []levelData {
+	levels := []levelData{}
 	for {
-		levels = append(levels, newPageLevel(p, points))
+		levels = append(levels, newLevel(p, points))
 		if len(points) <= coarsestLevel {
 			return levels
 		}
@@ -48,9 +48,9 @@ func newPageLevels(p *pack, points []analysis.Point) []pageLevel {
 	}
 }
 
-func newPageLevel(p *pack, points []analysis.Point) pageLevel {
+func newLevel(p *pack, points []analysis.Point) levelData {
 	of := func(value func(*analysis.Point) int64) packed { return columnOf(p, points, value) }
-	return pageLevel{
+	return levelData{
 		of(func(o *analysis.Point) int64 { return o.Start }), of(func(o *analysis.Point) int64 { return o.End }),
 		of(func(o *analysis.Point) int64 { return o.Last.Seq }),
 		of(func(o *analysis.Point) int64 { return o.T.Min }), of(func(o *analysis.Point) int64 { return o.T.Max }),
@@ -64,7 +64,7 @@ func newPageLevel(p *pack, points []analysis.Point) pageLevel {
 	}
 }
 
-// coarser joins each few points to one. What held between two of them was in the first one's range.
+// coarser joins each levelJoin points to one. The value between two points is in the range of the first.
 func coarser(points []analysis.Point) []analysis.Point {
 	joined := make([]analysis.Point, 0, (len(points)+levelJoin-1)/levelJoin)
 	for len(points) > 0 {
@@ -90,15 +90,15 @@ func widest(a, b analysis.Range) analysis.Range {
 	return analysis.Range{Min: min(a.Min, b.Min), Max: max(a.Max, b.Max)}
 }
 
-// pageUsed is what was read of the device: between Start and End from Min to Max bytes.
-type pageUsed struct {
+// usedData are readings of used memory: between Start and End from Min to Max bytes.
+type usedData struct {
 	Start packed `json:"start"`
 	End   packed `json:"end"`
 	Min   packed `json:"min"`
 	Max   packed `json:"max"`
 }
 
-func newPageUsed(p *pack, course analysis.Course) *pageUsed {
+func newUsed(p *pack, course analysis.Course) *usedData {
 	if len(course) == 0 {
 		return nil
 	}
@@ -113,20 +113,20 @@ func newPageUsed(p *pack, course analysis.Course) *pageUsed {
 		n := len(starts) - 1
 		ends[n], least[n], most[n] = s.Last, min(least[n], s.Used), max(most[n], s.Used)
 	}
-	return &pageUsed{p.column(starts), p.column(ends), p.column(least), p.column(most)}
+	return &usedData{p.column(starts), p.column(ends), p.column(least), p.column(most)}
 }
 
-// pageBands are the phases over time; a name of "" is of several that took turns.
-type pageBands struct {
+// bandsData are the phases over time; the name "" stands for several that alternate.
+type bandsData struct {
 	Names []string `json:"names"`
 	Start packed   `json:"start"`
 	End   packed   `json:"end"`
 	Name  packed   `json:"name"`
 }
 
-func newPageBands(p *pack, bands []analysis.Band) pageBands {
+func newBands(p *pack, bands []analysis.Band) bandsData {
 	var names texts
-	return pageBands{
+	return bandsData{
 		Start: columnOf(p, bands, func(b *analysis.Band) int64 { return b.Start }),
 		End:   columnOf(p, bands, func(b *analysis.Band) int64 { return b.End }),
 		Name:  columnOf(p, bands, func(b *analysis.Band) int64 { return names.of(plain.Shorten(b.Phase, 40)) }),
@@ -134,9 +134,9 @@ func newPageBands(p *pack, bands []analysis.Band) pageBands {
 	}
 }
 
-// pageIterations are rows of one iteration or, where there are many, of as many neighbours
-// that are no outliers: then a peak is the greatest of them, all else their sum, T at the end the last one's.
-type pageIterations struct {
+// iterationsData are rows of one iteration, or of several neighbours without outliers if there are many. Such a
+// row has the greatest of the peaks, T at the end of the last iteration, and sums of the rest.
+type iterationsData struct {
 	Total    int    `json:"total"`
 	Count    packed `json:"count"`
 	Number   packed `json:"number"` // of the first
@@ -146,21 +146,21 @@ type pageIterations struct {
 	StartSeq packed `json:"startSeq"`
 	EndSeq   packed `json:"endSeq"`
 	PeakT    packed `json:"peakT"`
-	PeakC    packed `json:"peakC"` // -1 where it is not known
+	PeakC    packed `json:"peakC"` // -1 if it is not known
 	PeakR    packed `json:"peakR"`
 	EndT     packed `json:"endT"`
 	Allocs   packed `json:"allocs"`
 	Bytes    packed `json:"bytes"`
-	Marks    packed `json:"marks"` // bits: duration, peakT, peakC, peakR, endT, allocs, bytes stand apart
+	Marks    packed `json:"marks"` // bits: outliers in duration, peakT, peakC, peakR, endT, allocs, bytes
 }
 
-// iterationRow is a line of the table of iterations.
+// iterationRow is a row of the table of iterations.
 type iterationRow struct {
 	analysis.Iteration
 	last, count, marks int64
 }
 
-// iterationNumbers are what outliers are looked for in, in the order of the bits of Marks.
+// iterationNumbers are the values in which outliers are searched, in the order of the bits of Marks.
 var iterationNumbers = []func(*analysis.Iteration) int64{
 	func(it *analysis.Iteration) int64 { return it.End - it.Start },
 	func(it *analysis.Iteration) int64 { return it.PeakT },
@@ -171,7 +171,7 @@ var iterationNumbers = []func(*analysis.Iteration) int64{
 	func(it *analysis.Iteration) int64 { return it.AllocBytes },
 }
 
-// iterationMarks say of each iteration in what it stands apart.
+// iterationMarks returns the bits of each iteration: the values in which it is an outlier.
 func iterationMarks(iterations []analysis.Iteration) []int64 {
 	marks := make([]int64, len(iterations))
 	values := make([]int64, len(iterations))
@@ -188,13 +188,13 @@ func iterationMarks(iterations []analysis.Iteration) []int64 {
 	return marks
 }
 
-// iterationRows are at most about twice mostRows lines.
+// iterationRows returns at most about twice most rows.
 func iterationRows(iterations []analysis.Iteration, most int) []iterationRow {
 	marks := iterationMarks(iterations)
 	each := int64((len(iterations) + most - 1) / most)
 	apart := 0
 	for _, m := range marks {
-		if m&^1 != 0 { // how long it took varies
+		if m&^1 != 0 { // other than in duration, which varies
 			apart++
 		}
 	}
@@ -221,10 +221,10 @@ func (r *iterationRow) join(it *analysis.Iteration, marks int64) {
 	r.AllocBytes += it.AllocBytes
 }
 
-func newPageIterations(p *pack, d *analysis.DeviceResult) pageIterations {
+func newIterations(p *pack, d *analysis.DeviceResult) iterationsData {
 	rows := iterationRows(d.Iterations, mostRows)
 	of := func(value func(*iterationRow) int64) packed { return columnOf(p, rows, value) }
-	return pageIterations{
+	return iterationsData{
 		Total: int(d.IterationCount()),
 		Count: of(func(r *iterationRow) int64 { return r.count }), Number: of(func(r *iterationRow) int64 { return r.Number }),
 		Last:  of(func(r *iterationRow) int64 { return r.last }),
@@ -237,8 +237,8 @@ func newPageIterations(p *pack, d *analysis.DeviceResult) pageIterations {
 	}
 }
 
-// pageGrowths are the growths; numbers are -1 where they are not known.
-type pageGrowths struct {
+// growthsData are the growths; numbers are -1 if they are not known.
+type growthsData struct {
 	Total     int64    `json:"total"` // the analysis may have kept fewer
 	Seq       packed   `json:"seq"`
 	Time      packed   `json:"time"`
@@ -254,10 +254,10 @@ type pageGrowths struct {
 	Verdicts  []string `json:"verdicts"`
 }
 
-func newPageGrowths(p *pack, d *analysis.DeviceResult) pageGrowths {
+func newGrowths(p *pack, d *analysis.DeviceResult) growthsData {
 	of := func(value func(*analysis.Growth) int64) packed { return columnOf(p, d.Growths, value) }
 	var verdicts texts
-	return pageGrowths{
+	return growthsData{
 		Total: d.GrowthCount,
 		Seq:   of(func(g *analysis.Growth) int64 { return g.Seq }), Time: of(func(g *analysis.Growth) int64 { return g.Time }),
 		Arena: of(func(g *analysis.Growth) int64 { return int64(g.Arena) }),

@@ -37,7 +37,7 @@ func TestPageLevels(t *testing.T) {
 	points[7777].T = analysis.Range{Min: -1, Max: 1 << 40}
 	var p pack
 	var counts []int
-	for _, level := range newPageLevels(&p, points) {
+	for _, level := range newLevels(&p, points) {
 		counts = append(counts, level.Start.count)
 		numbers := func(c packed) []int64 {
 			return reporttest.WithColumns(t, map[string]any{"$": []any{float64(c.start), float64(c.count)}}, p.columns).([]int64)

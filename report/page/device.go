@@ -11,14 +11,14 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// pageBuilder makes the data of a page, again with fewer keyframes if it came out too long.
-type pageBuilder struct {
+// builder makes the data of a page, again with fewer keyframes if the page is too long.
+type builder struct {
 	page   *Page
-	frames map[*analysis.DeviceResult][]int // kept keyframes, indices
+	frames map[*analysis.DeviceResult][]int // indices of the kept keyframes
 }
 
-func newPageBuilder(p *Page) *pageBuilder {
-	b := &pageBuilder{page: p, frames: map[*analysis.DeviceResult][]int{}}
+func newBuilder(p *Page) *builder {
+	b := &builder{page: p, frames: map[*analysis.DeviceResult][]int{}}
 	for _, r := range p.Results {
 		for i := range r.Devices {
 			d := &r.Devices[i]
@@ -33,9 +33,9 @@ func newPageBuilder(p *Page) *pageBuilder {
 	return b
 }
 
-// thin gives up every second keyframe of those that may go, on each device that has more than
-// the fewest. It says whether there were any.
-func (b *pageBuilder) thin() bool {
+// thin drops every second of the keyframes that are not essential, on each device with more than
+// fewestFrames, and reports whether it dropped any.
+func (b *builder) thin() bool {
 	thinned := false
 	for _, r := range b.page.Results {
 		for i := range r.Devices {
@@ -51,7 +51,7 @@ func (b *pageBuilder) thin() bool {
 	return thinned
 }
 
-// everySecond leaves out half of the frames at some places, but none that is essential.
+// everySecond drops every second of the frames at some places that are not essential.
 func everySecond(frames []analysis.Keyframe, places []int) []int {
 	var kept []int
 	spare := 0
@@ -66,48 +66,48 @@ func everySecond(frames []analysis.Keyframe, places []int) []int {
 	return kept
 }
 
-// The data of the page. Sizes are bytes, times nanoseconds; names are clean and short.
+// The data of the page. Sizes are bytes, times nanoseconds; names are cleaned and shortened.
 type (
-	pageReport struct {
+	reportData struct {
 		Path      string        `json:"path"`
-		Ranks     *pageSection  `json:"ranks"`
-		Processes []pageProcess `json:"processes"`
+		Ranks     *sectionData  `json:"ranks"`
+		Processes []processData `json:"processes"`
 	}
-	pageProcess struct {
+	processData struct {
 		Name    string       `json:"name"`
 		Path    string       `json:"path"` // of its recording
 		Line    string       `json:"line"`
 		Warning string       `json:"warning"` // "" for none
-		Devices []pageDevice `json:"devices"`
+		Devices []deviceData `json:"devices"`
 	}
-	pageDevice struct {
+	deviceData struct {
 		Device     int32          `json:"device"`
 		Line       string         `json:"line"`
 		Total      int64          `json:"total"` // memory of the card, 0 if not known
 		Empty      bool           `json:"empty"` // nothing was allocated
 		Sampled    bool           `json:"sampled"`
 		Period     int64          `json:"period"`
-		Tiles      []pageTile     `json:"tiles"`
-		Levels     []pageLevel    `json:"levels"` // of detail, the finest first
-		Used       *pageUsed      `json:"used"`   // null where it was not read
-		Bands      pageBands      `json:"bands"`
-		Iterations pageIterations `json:"iterations"`
-		Growths    pageGrowths    `json:"growths"`
-		OOMs       []pageOOM      `json:"ooms"`
-		OOMCount   int64          `json:"oomCount"` // more than are listed
+		Tiles      []tile         `json:"tiles"`
+		Levels     []levelData    `json:"levels"` // of detail, the finest first
+		Used       *usedData      `json:"used"`   // null if it was not read
+		Bands      bandsData      `json:"bands"`
+		Iterations iterationsData `json:"iterations"`
+		Growths    growthsData    `json:"growths"`
+		OOMs       []oomData      `json:"ooms"`
+		OOMCount   int64          `json:"oomCount"` // ooms may list fewer
 		Subjects   map[string]any `json:"subjects"`
-		Arenas     []pageArena    `json:"arenas"`
-		Keyframes  *pageKeyframes `json:"keyframes"` // null without any
-		Sections   []pageSection  `json:"sections"`
+		Arenas     []arenaData    `json:"arenas"`
+		Keyframes  *keyframesData `json:"keyframes"` // null if there are none
+		Sections   []sectionData  `json:"sections"`
 	}
-	// pageTile is a number to see first.
-	pageTile struct {
+	// tile is one of the numbers at the top.
+	tile struct {
 		Name  string `json:"name"`
 		Value string `json:"value"`
 		Note  string `json:"note"`
 		Tone  string `json:"tone"`
 	}
-	pageOOM struct {
+	oomData struct {
 		Seq         int64  `json:"seq"`
 		Time        int64  `json:"time"`
 		Request     int64  `json:"request"`
@@ -117,7 +117,7 @@ type (
 		Verdict     string `json:"verdict"`
 		Requester   string `json:"requester"`
 	}
-	pageArena struct {
+	arenaData struct {
 		ID        int32  `json:"id"`
 		Name      string `json:"name"`
 		Tag       string `json:"tag"`
@@ -127,20 +127,20 @@ type (
 	}
 )
 
-// build makes the data with the keyframes that are kept.
-func (b *pageBuilder) build() []byte {
+// build makes the data with the kept keyframes.
+func (b *builder) build() []byte {
 	var p pack
 	return p.finish(b.describe(&p))
 }
 
-func (b *pageBuilder) describe(p *pack) pageReport {
-	out := pageReport{Path: plain.Shorten(b.page.Path, 200), Processes: []pageProcess{}}
+func (b *builder) describe(p *pack) reportData {
+	out := reportData{Path: plain.Shorten(b.page.Path, 200), Processes: []processData{}}
 	if b.page.Ranks != nil {
-		ranks := newPageSection(*b.page.Ranks)
+		ranks := newSection(*b.page.Ranks)
 		out.Ranks = &ranks
 	}
 	for _, r := range b.page.Results {
-		process := pageProcess{Name: plain.Shorten(r.Process, 60), Path: plain.Shorten(cmp.Or(b.page.Paths[r], b.page.Path), 200), Line: terms.ProcessLine(r), Devices: []pageDevice{}}
+		process := processData{Name: plain.Shorten(r.Process, 60), Path: plain.Shorten(cmp.Or(b.page.Paths[r], b.page.Path), 200), Line: terms.ProcessLine(r), Devices: []deviceData{}}
 		process.Warning = terms.EndNote(r)
 		for i := range r.Devices {
 			process.Devices = append(process.Devices, b.device(p, r, &r.Devices[i]))
@@ -150,73 +150,73 @@ func (b *pageBuilder) describe(p *pack) pageReport {
 	return out
 }
 
-func (b *pageBuilder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) pageDevice {
-	out := pageDevice{
+func (b *builder) device(p *pack, r *analysis.Result, d *analysis.DeviceResult) deviceData {
+	out := deviceData{
 		Device: d.Device, Line: terms.DeviceLine(r, d), Total: d.Total, Empty: d.Allocs == 0 && d.MaxR == 0,
-		Sampled: d.Sampled != nil, Period: d.Period, Tiles: pageTiles(d),
-		Levels: newPageLevels(p, d.Series.Points), Used: newPageUsed(p, b.page.Used[d]),
-		Bands: newPageBands(p, r.Bands), Iterations: newPageIterations(p, d), Growths: newPageGrowths(p, d),
-		OOMs: []pageOOM{}, OOMCount: d.OOMCount, Subjects: b.page.Subjects(d), Arenas: newPageArenas(r), Sections: []pageSection{},
+		Sampled: d.Sampled != nil, Period: d.Period, Tiles: tilesOf(d),
+		Levels: newLevels(p, d.Series.Points), Used: newUsed(p, b.page.Used[d]),
+		Bands: newBands(p, r.Bands), Iterations: newIterations(p, d), Growths: newGrowths(p, d),
+		OOMs: []oomData{}, OOMCount: d.OOMCount, Subjects: b.page.Subjects(d), Arenas: newArenas(r), Sections: []sectionData{},
 	}
-	for i := range d.OOMs[:min(len(d.OOMs), storyOOMs)] {
+	for i := range d.OOMs[:min(len(d.OOMs), oomsShown)] {
 		o := &d.OOMs[i]
-		out.OOMs = append(out.OOMs, pageOOM{
+		out.OOMs = append(out.OOMs, oomData{
 			o.Seq, o.Time, o.Request, o.Free, o.LargestFree, o.Arena, plain.Shorten(terms.Verdict(o.Verdict), 40), terms.Context(o.Requester, terms.NameWidth),
 		})
 	}
 	if d.Keyframes != nil && len(d.Keyframes.Frames) > 0 {
-		out.Keyframes = newPageKeyframes(p, d.Keyframes, r, b.frames[d])
+		out.Keyframes = newKeyframes(p, d.Keyframes, r, b.frames[d])
 	}
 	for _, s := range b.page.Sections(d) {
 		if s.AtPins && out.Keyframes != nil || s.Listed {
 			continue
 		}
-		out.Sections = append(out.Sections, newPageSection(s))
+		out.Sections = append(out.Sections, newSection(s))
 	}
 	return out
 }
 
-// storyOOMs is how many failed requests the page lists.
-const storyOOMs = 64
+// oomsShown is the most failed requests that the page lists.
+const oomsShown = 64
 
-// pageTiles are the numbers to see first.
-func pageTiles(d *analysis.DeviceResult) []pageTile {
+// tilesOf returns the numbers at the top.
+func tilesOf(d *analysis.DeviceResult) []tile {
 	share := func(bytes int64) string {
 		return units.FormatPercent(units.Ratio(bytes, d.Peak.R)) + " of reserved"
 	}
-	tiles := []pageTile{
+	tiles := []tile{
 		{Name: "Reserved at the peak", Value: units.FormatSize(d.Peak.R), Note: "physical memory"},
 		{Name: "Requested at the peak", Value: units.FormatSize(d.Peak.T), Note: share(d.Peak.T)},
 	}
 	if d.Sampled != nil {
-		tiles = append(tiles, pageTile{Name: "Not requested", Value: units.FormatSize(d.Peak.R - d.Peak.T - d.Peak.Pending), Note: "the allocator was only watched"})
+		tiles = append(tiles, tile{Name: "Not requested", Value: units.FormatSize(d.Peak.R - d.Peak.T - d.Peak.Pending), Note: "native allocator"})
 	} else {
 		tiles = append(tiles,
-			pageTile{Name: "External", Value: units.FormatSize(d.Peak.External), Note: share(d.Peak.External), Tone: toneOf(units.Ratio(d.Peak.External, d.Peak.R))},
-			pageTile{Name: "Internal", Value: units.FormatSize(d.Peak.Internal()), Note: share(d.Peak.Internal()), Tone: toneOf(units.Ratio(d.Peak.Internal(), d.Peak.R))},
-			pageTile{Name: "Reusable", Value: units.FormatSize(d.Peak.Reusable), Note: share(d.Peak.Reusable)},
-			pageTile{Name: "Reserve", Value: units.FormatSize(d.Peak.Reserve), Note: share(d.Peak.Reserve)},
+			tile{Name: "External", Value: units.FormatSize(d.Peak.External), Note: share(d.Peak.External), Tone: toneOf(units.Ratio(d.Peak.External, d.Peak.R))},
+			tile{Name: "Internal", Value: units.FormatSize(d.Peak.Internal()), Note: share(d.Peak.Internal()), Tone: toneOf(units.Ratio(d.Peak.Internal(), d.Peak.R))},
+			tile{Name: "Reusable", Value: units.FormatSize(d.Peak.Reusable), Note: share(d.Peak.Reusable)},
+			tile{Name: "Reserve", Value: units.FormatSize(d.Peak.Reserve), Note: share(d.Peak.Reserve)},
 		)
 	}
 	if b := d.Books; b != nil && b.UsedPeak >= 0 {
-		note := "greatest reading of the job"
+		note := "maximum while the job ran"
 		if d.Total > 0 {
-			note = "greatest reading, of " + units.FormatSize(d.Total)
+			note = "maximum, of " + units.FormatSize(d.Total)
 		}
-		tiles = append(tiles, pageTile{Name: "Device used", Value: units.FormatSize(b.UsedPeak), Note: note})
+		tiles = append(tiles, tile{Name: "Device used", Value: units.FormatSize(b.UsedPeak), Note: note})
 	}
-	growth := pageTile{Name: "Growths", Value: units.FormatCount(d.GrowthCount), Note: "none for fragmentation"}
+	growth := tile{Name: "Growths", Value: units.FormatCount(d.GrowthCount), Note: "none for fragmentation"}
 	if d.FragmentationGrowths > 0 {
 		growth.Note, growth.Tone = units.FormatCount(d.FragmentationGrowths)+" for fragmentation", "warned"
 	}
 	tiles = append(tiles, growth)
 	if d.OOMCount > 0 {
-		tiles = append(tiles, pageTile{Name: "Failed requests", Value: units.FormatCount(d.OOMCount), Note: "out of memory", Tone: "failed"})
+		tiles = append(tiles, tile{Name: "Failed requests", Value: units.FormatCount(d.OOMCount), Note: "out of memory", Tone: "failed"})
 	}
 	return tiles
 }
 
-// toneOf marks a share of waste that is worth a look.
+// toneOf marks a share of waste from 10 % up.
 func toneOf(share float64) string {
 	if share >= 0.1 {
 		return "warned"
@@ -224,11 +224,11 @@ func toneOf(share float64) string {
 	return ""
 }
 
-func newPageArenas(r *analysis.Result) []pageArena {
-	arenas := []pageArena{}
+func newArenas(r *analysis.Result) []arenaData {
+	arenas := []arenaData{}
 	for i := range r.Arenas {
 		a := &r.Arenas[i]
-		arenas = append(arenas, pageArena{
+		arenas = append(arenas, arenaData{
 			ID: a.ID, Name: arenaName(a), Tag: plain.Shorten(a.Options["tag"], 40), Base: fmt.Sprintf("%#x", a.Base),
 			Coalesces: a.Options["coalesces"] == "1", Sampled: a.Options["provided"] == "unknown",
 		})
@@ -236,7 +236,7 @@ func newPageArenas(r *analysis.Result) []pageArena {
 	return arenas
 }
 
-// arenaName tells an arena from the others of its device.
+// arenaName distinguishes an arena from the others of its device.
 func arenaName(a *analysis.ArenaInfo) string {
 	parts := []string{fmt.Sprintf("arena %d", a.ID)}
 	if a.Stream != 0 {

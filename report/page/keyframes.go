@@ -5,21 +5,21 @@ import (
 	"github.com/memprof/memprof/report/plain"
 )
 
-// pageKeyframes are the instants that a pin can be at, and all stretches of addresses there.
+// keyframesData are the stored instants, and the stretches of addresses at each.
 //
-// A shape is a stretch without its time; as jobs repeat themselves, one shape comes and goes many
-// times. Shape i was there in Times[i] spans of frames, which lie one behind the other in From
-// and To: From counts from the To before it, To from its From.
-type pageKeyframes struct {
+// A shape is a stretch without its time. Jobs repeat themselves, so one shape appears and disappears many
+// times. Shape i exists in Times[i] spans of frames, which follow each other in From and To. From is
+// relative to the To before it, To to its From.
+type keyframesData struct {
 	IterationsEach int64 `json:"iterationsEach"`
 	EventsEach     int64 `json:"eventsEach"`
 	GrowthsEach    int64 `json:"growthsEach"`
-	Of             int   `json:"of"` // how many there were before some were given up for room
+	Of             int   `json:"of"` // keyframes of the analysis; the page may have fewer
 
 	Seq       packed `json:"seq"`
 	Time      packed `json:"time"`
 	Why       packed `json:"why"`   // bits: analysis.Reason
-	Event     packed `json:"event"` // of the growth or the failed request, -1
+	Event     packed `json:"event"` // of the growth or the failed request, -1 for none
 	Iteration packed `json:"iteration"`
 	T         packed `json:"t"`
 	C         packed `json:"c"`
@@ -36,17 +36,17 @@ type pageKeyframes struct {
 	Paused    packed `json:"paused"`
 
 	Arena  packed `json:"arena"` // index
-	Kind   packed `json:"kind"`  // 0 mapped, 1 untouched, 2 pending, 3 live, 4 mapped where a region starts
+	Kind   packed `json:"kind"`  // 0 mapped, 1 reserve, 2 pending, 3 live, 4 mapped where a region starts
 	Addr   packed `json:"addr"`  // from the arena's base
 	Bytes  packed `json:"bytes"`
-	Excess packed `json:"excess"` // bytes less those requested
-	Holder packed `json:"holder"` // index, -1
+	Excess packed `json:"excess"` // bytes minus requested bytes
+	Holder packed `json:"holder"` // index, -1 for none
 	Times  packed `json:"times"`
 	From   packed `json:"from"`
 	To     packed `json:"to"`
 
 	Strings  []string `json:"strings"`
-	Owner    packed   `json:"owner"` // of a holder: index into Strings, as are kind and phase
+	Owner    packed   `json:"owner"` // origin of a holder: index into Strings, as are kind and phase
 	Repeated packed   `json:"repeated"`
 	Module   packed   `json:"module"` // 1: the owner is the path of a module
 	Category packed   `json:"category"`
@@ -56,16 +56,16 @@ type pageKeyframes struct {
 	Parent   packed   `json:"parent"`
 }
 
-// frameWidth is the room for a frame's text or a module's path.
+// frameWidth is the most columns of a frame or of a module's path.
 const frameWidth = 160
 
-func newPageKeyframes(p *pack, k *analysis.Keyframes, r *analysis.Result, kept []int) *pageKeyframes {
+func newKeyframes(p *pack, k *analysis.Keyframes, r *analysis.Result, kept []int) *keyframesData {
 	frames := make([]analysis.Keyframe, len(kept))
 	for i, at := range kept {
 		frames[i] = k.Frames[at]
 	}
 	of := func(value func(*analysis.Keyframe) int64) packed { return columnOf(p, frames, value) }
-	out := &pageKeyframes{
+	out := &keyframesData{
 		IterationsEach: k.IterationsEach, EventsEach: k.EventsEach, GrowthsEach: k.GrowthsEach, Of: len(k.Frames),
 		Seq:  of(func(f *analysis.Keyframe) int64 { return f.At.Seq }),
 		Time: of(func(f *analysis.Keyframe) int64 { return f.At.Time }), Why: of(func(f *analysis.Keyframe) int64 { return int64(f.Why) }),
@@ -83,9 +83,9 @@ func newPageKeyframes(p *pack, k *analysis.Keyframes, r *analysis.Result, kept [
 	return out
 }
 
-// keptStretches are those at kept frames, with their times counted in these.
+// keptStretches returns the stretches at kept frames, with their times counted in kept frames.
 func keptStretches(k *analysis.Keyframes, kept []int) []analysis.Stretch {
-	before := make([]int32, len(k.Frames)+1) // how many of the frames before one are kept
+	before := make([]int32, len(k.Frames)+1) // kept frames before each frame
 	for _, at := range kept {
 		before[at+1] = 1
 	}
@@ -108,8 +108,8 @@ func shapeOf(s *analysis.Stretch) analysis.Stretch {
 	return shape
 }
 
-// stretches takes those of one shape together; they are in order of time.
-func (out *pageKeyframes) stretches(p *pack, all []analysis.Stretch, r *analysis.Result) {
+// stretches joins stretches of equal shape, which are in order of time.
+func (out *keyframesData) stretches(p *pack, all []analysis.Stretch, r *analysis.Result) {
 	index := map[analysis.Stretch]int{}
 	var shapes []analysis.Stretch
 	var spans [][]int64 // of each shape: from, to, from, to
@@ -147,7 +147,7 @@ func (out *pageKeyframes) stretches(p *pack, all []analysis.Stretch, r *analysis
 	out.Times, out.From, out.To = p.column(times), p.column(from), p.column(to)
 }
 
-func (out *pageKeyframes) holders(p *pack, k *analysis.Keyframes) {
+func (out *keyframesData) holders(p *pack, k *analysis.Keyframes) {
 	var names texts
 	of := func(value func(*analysis.KeyHolder) int64) packed { return columnOf(p, k.Holders, value) }
 	out.Owner = of(func(h *analysis.KeyHolder) int64 { return names.of(plain.Shorten(h.Owner, frameWidth)) })

@@ -23,7 +23,7 @@ func pageCode(t *testing.T, expression string, parts ...string) string {
 	t.Helper()
 	code := ""
 	for _, name := range parts {
-		text, err := pageFiles.ReadFile("html/" + name + ".js")
+		text, err := content.ReadFile("html/" + name + ".js")
 		if err != nil {
 			t.Fatal(err)
 		}

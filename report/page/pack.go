@@ -9,15 +9,15 @@ import (
 	"github.com/memprof/memprof/report/plain"
 )
 
-// pack is the data of a page: a JSON text, and behind it columns of integers that it refers to.
-// The whole is compressed with zlib, which browsers can undo (DecompressionStream "deflate").
+// pack is the data of a page: a JSON text, followed by columns of integers that it refers to. All is
+// compressed with zlib, which browsers decompress (DecompressionStream "deflate").
 //
 //	bytes 0-3   length of the JSON text, little-endian
 //	            the JSON text; {"$":[start,count]} stands for a column
 //	            the columns, start counted from here
 //
-// A column is a run of varints (7 bits a byte, the lowest first, the top bit on all but the
-// last): the difference from the value before, the first one from 0, zigzag-coded so that small
+// A column is a sequence of varints: 7 bits per byte, the lowest first, with the top bit set in all bytes
+// but the last. Each is the difference from the value before, the first from 0, zigzag-coded so that small
 // negative differences are short too.
 type pack struct{ columns []byte }
 
@@ -28,7 +28,7 @@ func (c packed) MarshalJSON() ([]byte, error) {
 	return []byte(`{"$":[` + strconv.Itoa(c.start) + "," + strconv.Itoa(c.count) + "]}"), nil
 }
 
-// column adds one.
+// column appends a column and returns its reference.
 func (p *pack) column(values []int64) packed {
 	c := packed{len(p.columns), len(values)}
 	last := int64(0)
@@ -39,7 +39,7 @@ func (p *pack) column(values []int64) packed {
 	return c
 }
 
-// columnOf adds the column of one number of each of many things.
+// columnOf appends a column with one number of each thing.
 func columnOf[T any](p *pack, things []T, of func(*T) int64) packed {
 	values := make([]int64, len(things))
 	for i := range things {
@@ -48,8 +48,7 @@ func columnOf[T any](p *pack, things []T, of func(*T) int64) packed {
 	return p.column(values)
 }
 
-// finish is the data as it stands in the page, before base64. What describes it is of our own types, which
-// all can be JSON.
+// finish returns the data for the page, before base64. The description must be a value that JSON can hold.
 func (p *pack) finish(description any) []byte {
 	text := mustJSON(description)
 	var out bytes.Buffer
@@ -62,7 +61,7 @@ func (p *pack) finish(description any) []byte {
 	return out.Bytes()
 }
 
-// mustJSON is the JSON of a value of the page's own types. Strings in them are clean, numbers finite.
+// mustJSON is the JSON of a value of this package's types, whose numbers are finite.
 func mustJSON(value any) []byte {
 	text, err := plain.JSON(value)
 	if err != nil {

@@ -1,3 +1,11 @@
+// Package page makes the HTML pages of reports. A page loads nothing: its scripts and style stand in it and
+// are named by their hashes in a security policy that forbids all else, and its data is compressed. The
+// series of a device comes at several levels of detail; the address space and the live allocations at the
+// keyframes of package analysis, which the page calls stored instants. A click pins the nearest of them. If
+// a page would be too long, keyframes are left out, and the page says how many.
+//
+// The scripts are in html/: plain files that share one scope. Whatever comes from a recording reaches the
+// page as data and is shown as text.
 package page
 
 import (
@@ -17,42 +25,40 @@ import (
 )
 
 //go:embed html/*.css html/*.js html/parts/*.js
-var pageFiles embed.FS
+var content embed.FS
 
-// Page is what [HTML] draws.
+// Page is the input of [Write].
 type Page struct {
-	// Results are of analysis.Run with Options.Explore; without it the page has no pins, and what
-	// holds memory is told in tables of the peak instant only.
+	// Results come from analysis.Run with Options.Explore. Without it the page has no stored instants, and
+	// tables of live allocations are of the peak alone.
 	Results []*analysis.Result
-	// Used is what was read of a device's used memory while the job ran, by all who used it.
+	// Used are the readings of a device's used memory, of all processes.
 	Used map[*analysis.DeviceResult]analysis.Course
-	// Path names what the page is of, and the recording in the commands that the page offers,
-	// unless Paths has another for a result.
+	// Path is the title of the page, and the recording in commands that the page shows, unless Paths has
+	// another for a result.
 	Path  string
 	Paths map[*analysis.Result]string
-	// Ranks compares the processes, nil where there is one. Sections are those of the text report on a device.
+	// Ranks compares the devices, nil if there is one. Sections are the sections of the report on a device.
 	Ranks    *layout.Section
 	Sections func(d *analysis.DeviceResult) []layout.Section
 	// Subjects are data of a device for the page's scripts, by name: any value that JSON can hold.
 	Subjects func(d *analysis.DeviceResult) map[string]any
-	// MaxBytes bounds the page by giving up keyframes, never what makes up the other parts; 3 MB if it is 0.
+	// MaxBytes limits the length of the page: keyframes are left out, but nothing else. 0 stands for 3 MB.
 	MaxBytes int
 }
 
-const defaultPageBytes = 3_000_000
+const defaultBytes = 3_000_000
 
-// fewestFrames is how many keyframes of a device are kept for want of room, and the essential ones.
+// fewestFrames is the number of keyframes of a device from which on no more are left out.
 const fewestFrames = 32
 
-// writePage writes the page of a recording. Names from the job reach it as data, and it shows them as
-// text. What it may load or run is told to the browser in a policy: the script and the style with
-// these hashes. It fails only where w does.
+// Write writes the page of a recording. It fails only if w does.
 func Write(w io.Writer, p Page) error {
 	limit := p.MaxBytes
 	if limit == 0 {
-		limit = defaultPageBytes
+		limit = defaultBytes
 	}
-	b := newPageBuilder(&p)
+	b := newBuilder(&p)
 	for {
 		page, err := renderPage("memprof report", "report", b.build())
 		if err != nil {
@@ -83,12 +89,12 @@ func script(page string) (string, error) {
 		files := []string{"html/" + name + ".js"}
 		if name == "parts" {
 			var err error
-			if files, err = fs.Glob(pageFiles, "html/parts/*.js"); err != nil {
+			if files, err = fs.Glob(content, "html/parts/*.js"); err != nil {
 				return "", err
 			}
 		}
 		for _, file := range files {
-			part, err := pageFiles.ReadFile(file)
+			part, err := content.ReadFile(file)
 			if err != nil {
 				return "", err
 			}
@@ -99,13 +105,13 @@ func script(page string) (string, error) {
 	return out.String(), nil
 }
 
-// renderPage puts a page together; data is what finish of a pack returned.
+// renderPage joins script, style and data into a page. Data is the result of pack.finish.
 func renderPage(title, page string, data []byte) ([]byte, error) {
 	code, err := script(page)
 	if err != nil {
 		return nil, err
 	}
-	style, err := fs.ReadFile(pageFiles, "html/style.css")
+	style, err := fs.ReadFile(content, "html/style.css")
 	if err != nil {
 		return nil, err
 	}

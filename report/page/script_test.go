@@ -33,7 +33,7 @@ func TestPageNames(t *testing.T) {
 	if err != nil {
 		t.Skip("no node on this machine: the scripts are not run")
 	}
-	code, err := pageFiles.ReadFile("html/device.js")
+	code, err := content.ReadFile("html/device.js")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,28 +6,28 @@ import (
 	"github.com/memprof/memprof/report/layout"
 )
 
-// pageSection is a section of the other reports, as it is there.
-type pageSection struct {
+// sectionData is a section of the report.
+type sectionData struct {
 	Title   string       `json:"title"`
-	Before  []pageCell   `json:"before"`
-	Columns []pageColumn `json:"columns"`
-	Rows    [][]pageCell `json:"rows"`
-	Total   []pageCell   `json:"total"`
-	After   []pageCell   `json:"after"`
+	Before  []cellData   `json:"before"`
+	Columns []columnData `json:"columns"`
+	Rows    [][]cellData `json:"rows"`
+	Total   []cellData   `json:"total"`
+	After   []cellData   `json:"after"`
 }
 
-type pageColumn struct {
+type columnData struct {
 	Name   string `json:"name"`
 	Number bool   `json:"number"`
 }
 
-// pageCell is a text, or a text and its tone.
-type pageCell struct {
+// cellData is in JSON a text, or a list of a text and its tone.
+type cellData struct {
 	Text string
 	Tone string
 }
 
-func (c pageCell) MarshalJSON() ([]byte, error) {
+func (c cellData) MarshalJSON() ([]byte, error) {
 	if c.Tone == "" {
 		return mustJSON(c.Text), nil
 	}
@@ -36,29 +36,29 @@ func (c pageCell) MarshalJSON() ([]byte, error) {
 
 var toneNames = map[layout.Tone]string{layout.Faint: "faint", layout.Strong: "strong", layout.Warned: "warned", layout.Failed: "failed"}
 
-func newPageCells(cells []layout.Cell) []pageCell {
-	out := make([]pageCell, len(cells))
+func newCells(cells []layout.Cell) []cellData {
+	out := make([]cellData, len(cells))
 	for i, c := range cells {
-		out[i] = pageCell{c.Text, toneNames[c.Tone]}
+		out[i] = cellData{c.Text, toneNames[c.Tone]}
 	}
 	return out
 }
 
-func newPageSection(s layout.Section) pageSection {
-	out := pageSection{
-		Title: s.Title, Before: newPageCells(s.Before), Columns: []pageColumn{}, Rows: [][]pageCell{},
-		Total: newPageCells(s.Total), After: newPageCells(s.After),
+func newSection(s layout.Section) sectionData {
+	out := sectionData{
+		Title: s.Title, Before: newCells(s.Before), Columns: []columnData{}, Rows: [][]cellData{},
+		Total: newCells(s.Total), After: newCells(s.After),
 	}
 	for _, c := range s.Columns {
-		out.Columns = append(out.Columns, pageColumn{c.Name, c.Number})
+		out.Columns = append(out.Columns, columnData{c.Name, c.Number})
 	}
 	for _, r := range s.Rows {
-		out.Rows = append(out.Rows, newPageCells(r))
+		out.Rows = append(out.Rows, newCells(r))
 	}
 	return out
 }
 
-// texts are strings that are stored once.
+// texts stores equal strings once.
 type texts struct {
 	list  []string
 	index map[string]int64
@@ -77,5 +77,5 @@ func (t *texts) of(s string) int64 {
 	return at
 }
 
-// strings are all, never nil.
+// strings returns all strings, never nil.
 func (t *texts) strings() []string { return slices.Concat([]string{}, t.list) }

@@ -1,4 +1,4 @@
-// The address space at a stored instant, put together from stretches: see pageKeyframes in page/keyframes.go.
+// The address space at a stored instant, put together from stretches: see keyframesData in page/keyframes.go.
 
 const LIVE = 0;
 const SLACK = 1;
