@@ -1,160 +1,182 @@
-// Package analysis turns the events of a process into the numbers that memprof reports: one
-// pass, in host memory bounded by what is live on the device. It knows package trace, and
-// nothing of files, tables or commands.
+// Package analysis turns the events of a process into the numbers that memprof reports. It makes one
+// pass; the host memory that it needs is bounded by what is live on the device, not by the number of
+// events. It knows package trace, and nothing of files, tables or commands.
 //
-// # The terms
+// # Terms
 //
-// A request of r bytes, rounded up to ρ (a multiple of 256), gets a chunk of c bytes. Over
-// the live allocations of an arena, or of a device:
+// A request of r bytes is rounded up to ρ, a multiple of 256, and gets a chunk of c bytes. Over the
+// live allocations of an arena, or of all arenas of a device:
 //
-//	T = Σ r             requested
-//	C = Σ c             provided
-//	pending             chunks freed that wait for other streams
-//	R                   reserved: bytes physically mapped
-//	F = R - C - pending free
-//	L                   the largest free chunk, in mapped bytes
+//	T = Σ r              requested
+//	C = Σ c              provided
+//	pending              chunks that are freed and may still be used by another stream
+//	R                    reserved: bytes of physical memory that is mapped
+//	F = R - C - pending  free
+//	L                    the largest free chunk of an arena
 //
-// After every event, in every arena and device,
+// After every event, in every arena and on every device,
 //
-//	R = T + internal + pending + reserve + external
+//	R = T + internal + pending + stranded + reserve + reusable + external
+//	internal = C - T = rounding + slack
+//	rounding = Σ (ρ-r)
+//	slack    = Σ (c-ρ)
 //
-//	internal  C - T = rounding Σ (ρ-r) + slack Σ (c-ρ)
-//	reserve   free bytes never handed out since they were mapped: growth ahead of need
-//	external  free bytes that were handed out before, now in holes
+// The last four terms of R divide the free bytes. Each free byte has the first of these names that
+// applies to it:
 //
-// Each term is kept by itself, from the addresses of the events and what is known of the
-// bytes there; none is the rest of the others. An event after which they do not add up is
-// an [EventError], as is one that cannot be at its addresses.
+//	stranded  it is in an arena that the request cannot use
+//	reserve   it was never handed out since it was mapped
+//	reusable  it was handed out before, and is in the largest free chunk of its arena
+//	external  it was handed out before, and is in a smaller free chunk: fragmented
 //
-// Reserve and external are kept as stretches of addresses, not of chunks: when a chunk that
-// was handed out merges with memory that never was, both stay what they are. A byte that
-// is unmapped and mapped again is untouched again.
+// A request can use the free memory of one arena only: that of its stream, pool, tag and size class.
+// So the terms of a device depend on which arena asks, its view ([Instant].View). At a growth and at
+// a failed request that is the arena of the request. At every other instant it is the arena with the
+// most reserved; of several with equally much, the first made. An arena by itself is always seen by
+// its own requests, so nothing of it is stranded. Of several arenas together (the arenas of a tag) the
+// one with the most reserved is the view.
 //
-//	          ┌────────┬──────────────────────────┬──────┬──────────────┐
-//	chunks    │ in use │           free           │ use  │     free     │
-//	          └────────┴──────────────────────────┴──────┴──────────────┘
-//	bytes     live  sl   hole   hole   untouched    live    untouched
+// F, L and the four terms count mapped bytes only. A free chunk ends at a block, at memory that is
+// not mapped, and where a region starts that does not coalesce with the one below. Of several largest
+// chunks the one with the lowest address is L. Whether a byte was handed out is kept by address and
+// not by chunk: when a chunk that was in use merges with memory that never was, both parts keep their
+// names. A byte that is unmapped and mapped again counts as never handed out.
+//
+//	          ┌────────┬────────────────────────────┬──────┬────────┬───────┐
+//	chunks    │ in use │      free, the largest     │ use  │  free  │  use  │
+//	          └────────┴────────────────────────────┴──────┴────────┴───────┘
+//	bytes     live  sl   reusable       reserve       live  external  live
 //	                └ slack and rounding
 //
-// # The peak instant
+// What is never handed out and what was are kept by themselves, from the addresses of the events; so are
+// T, rounding, slack, pending and R. An event after which they do not add up is an [EventError], as is
+// one that cannot be at its addresses.
 //
-// It is the first moment of greatest T among those of greatest R. Shares are of R there. Who
-// held memory at it, and where, is recovered at the end of the pass: from what is still as
-// it was, and a log of the blocks and stretches that have gone since. The log holds nothing
-// that came after the peak, so it is never longer than what was live at it.
+// # The peak
 //
-// # The books
+// The peak is the first moment of greatest T among those of greatest R. Shares are shares of R there.
+// Who held memory at it, and where, is recovered at the end of the pass, from what is unchanged
+// since and from a log of the blocks and ranges that have changed. The log has nothing that came
+// after the peak, so it is never longer than what was live there.
 //
-// What a process has on a device beside the arenas is kept by name of the library that took
-// it ([Beside]); driver overhead is measured, never the rest of something, and is unknown where
-// other processes may have disturbed that ([OverheadParts]). [CloseBooks]
-// holds the sum against readings of the device's used memory, which were taken by the clock
-// and not by events: a reading belongs to an instant if what the events tell of did not
-// change between the two. What is used and in no part is unexplained, if the reading is of the
-// process alone.
+// # Device accounting
 //
-// # Who holds what
+//	used = R + other libraries + driver overhead + driver pools + unexplained
 //
-// A block has a requester, its context: the dotted path of a module, a call stack, or a text
-// of the requester's own. What was made outside of modules, and is labelled as a parameter,
-// its gradient or its optimizer's state, counts for the module of that parameter. Its phase
-// is the innermost one that is open in the process when it is allocated, whatever the
-// thread; "other" is outside of all. Its category is that of its last label; where it has
-// none it is told from where it lies, its phase and its lifetime:
+// Other libraries is what the process allocated on the device beside its arenas, by the name of the
+// library that called CUDA ([Beside]). Driver overhead is measured ([OverheadParts]). It is unknown
+// where other processes may have changed the device's memory during the measurement. [CloseBooks]
+// compares the sum with readings of the device's used memory. Readings are taken by the clock and not
+// by events, so a reading counts for an instant only if no event between the two changed the terms.
+// Unexplained is what is used and in no term. It is known only if the reading is of this process alone.
+//
+// # Origins
+//
+// The origin of a block is its context: the dotted path of a module, a call stack, or a text that the
+// requester gave. A block that was allocated outside of modules and is labelled as a parameter, its
+// gradient or its optimizer state belongs to the module of that parameter. The phase of a block is the
+// innermost one that is open in the process when it is allocated, on whatever thread; "other" where
+// none is open. The category is that of the block's last label. Without a label it follows from the
+// block's pool, phase and lifetime:
 //
 //	in a pool of CUDA graphs                          cuda_graphs
-//	allocated in a phase, freed before that ended     workspace
-//	allocated in forward, alive when that ended       activations
-//	allocated in data, alive when that ended          inputs
+//	allocated in a phase, freed before it ended       workspace
+//	allocated in forward, alive when it ended         activations
+//	allocated in data, alive when it ended            inputs
 //	all else                                          other
 //
-// Labels may come and lifetimes may end after the peak: both are followed to the end of the
-// trace. A failed request, and the end of the trace, end the phases that are open as far as
-// lifetimes go: what an exception lets go of was not temporary. Of the first failed requests
-// it is told who held what at that moment, by what was known then. Every breakdown adds up
-// to T, C and the live blocks of its instant; one that does not is an error.
+// Labels may come after the peak, and lifetimes may end after it; both are followed to the end of the
+// trace. A failed request, and the end of the trace, end the open phases for this purpose: blocks that
+// an exception frees are no workspace. For the first failed requests the holders of memory are kept, as
+// known at that moment. Every breakdown adds up to T, C and the number of live blocks of its instant; one
+// that does not is an error.
 //
-// An iteration by phase: the greatest T and C while a phase is the innermost, its first moment
-// included, and what was requested in it. The first and the last 1,024 iterations are kept.
+// For each iteration and phase the result has the greatest T and C while the phase is the innermost one,
+// its first moment included, and the bytes requested in it. The first and the last 1,024 iterations are
+// kept.
 //
 // # Keyframes
 //
-// With Options.Explore the whole address space is kept at chosen instants, [Keyframes], for a page that shows any
-// of them: memory is then bounded by what was live at these. [RunTo] tells of any instant exactly, by a
-// pass that stops there.
+// With Options.Explore the pass keeps the whole address space at chosen instants, [Keyframes], so that a
+// page can show any of them. Memory is then bounded by what was live at these. [RunTo] computes any
+// instant exactly, by a pass that stops there.
 //
 // # Growths
 //
-// A growth is a mapping that extends an arena; mapping again what was unmapped inside one is a
-// remap, and counted apart. The request that caused it, of s bytes, is the one that ends the attempt. Of F and
-// L of the arena before the growth, stranded is the part of F in chunks smaller than s,
-// and the verdict is fragmentation if F >= s and capacity if not. A failed request (OOM) is
-// judged likewise.
+// A growth is a mapping that extends an arena. To map again what was unmapped inside an arena is a
+// remap, which is counted apart. The request that ends the attempt, of s bytes, caused the growth. Before it
+//
+//	F = fits + too small + stranded
+//	too small  free in chunks of its arena that have less than s bytes
+//	fits       free in other chunks of its arena
+//
+// The verdict is fragmentation if F >= s: as much was free on the device, but in no chunk that could
+// serve the request. It is capacity if F < s. A failed request (OOM) is judged alike; one without an
+// arena is judged as a request of the arena with the most reserved.
 //
 // # Iterations
 //
-// An iteration ends at each mark, on all devices. Iterations are counted from 0 everywhere. Their
-// peaks T_i, C_i, R_i include the state that they begin with. T1, C1 are those of the first, T2, C2
-// means over the later ones, all as shares of the final R (the BFC paper's table). Where R shrank,
-// by a trim, a pause or a reclaim, the final R is less than the peaks: then the shares are of the
-// greatest R, so that each is from 0 to 1. The same is also given as shares of each iteration's own R_i.
-// First-iteration excess is C1/C2 - 1, a ratio that may exceed 1; steady idle is 1 - C2. Without marks, the
-// iterations of a device come from the period of its sequence of requested sizes, cut where
-// the fewest blocks are live. The cuts lie between the same requests as marks behind the
-// optimizer's step would, but for jobs that load inputs before they drop gradients and do not
-// come to their own end, or make more requests than a period is looked for in: there they lie
-// behind the loading.
+// Each mark ends an iteration, on all devices. Iterations are counted from 0. The peaks T_i, C_i, R_i of
+// iteration i include the state that it starts with. T1, C1 are those of the first iteration, T2, C2 the
+// means over the later ones. All four are shares of the final R, as in the BFC paper's table. Where R
+// shrank (by a trim, a pause or a reclaim) they are shares of the greatest R instead, so that each is
+// from 0 to 1. They are also given as shares of each iteration's own R_i. First-iteration excess is
+// C1/C2 - 1, a ratio that may exceed 1; steady idle is 1 - C2.
 //
-// # Sleep
+// Without marks, the iterations of a device come from the period of its sequence of requested sizes, cut
+// where the fewest bytes are live. These cuts lie between the same requests as marks after the
+// optimizer's step would. Exceptions are jobs that load inputs before they free gradients, and that did not
+// end by themselves or made more requests than are searched: there the cuts lie after the loading.
 //
-// Of memory with tags it is told what was awake when, and what of it the stages of the job
-// needed: see [Sleep]. What no region holds can not sleep; the pause that left the most of that
-// says who holds it ([Outside], [Stray]).
+// # Pauses
 //
-// # Watched allocators
+// [Pauses] has which tags were resident in which stage of the job, and which of them the stage needed.
+// Untagged memory cannot be paused; its breakdown is kept at the pause that left the most of it.
 //
-// Of an allocator that was only watched the chunks are not told: C is known where its own sums
-// were read, and what is free cannot be divided. See [Sampled].
+// # Native allocators
+//
+// memprof only observes a native allocator, so its chunks are not known. C is known where the allocator's own
+// sums were read, and free memory cannot be divided. See [Sampled].
 //
 // # CUDA graphs
 //
-// What captures hold, by shape and store, and what they would hold in other pools: see [Graphs].
+// [Graphs] has the memory of captures, by shape and store, and what they would need in other pools.
 //
-// # Keys and values
+// # KV caches
 //
-// An engine that serves a language model divides a cache of keys and values among its sequences,
-// inside a block of memory that these numbers take for live. What its marks tell is a ledger of its own, in slots,
-// with the identity of package kvcache: token + reserve + internal + external + cached + null =
-// capacity at every moment. See [KeysValues].
+// An engine that serves a language model divides a KV cache among its sequences, inside a block that is
+// live in all numbers above. Its marks are accounted separately, in slots: token + reserve + internal +
+// external + idle + cached + null = capacity at every moment. See [KeysValues] and package kvcache.
 //
 // # Leaks
 //
-// A leak is a lasting rise of the bytes held: what live allocations requested, T, and what those of
-// paused tags requested. A pause is no release, and a resume no rise. There are three trends, each
-// over points of its own ([Leak]):
+// A leak is a lasting rise of the bytes held: T, and what the allocations of paused tags requested. A
+// pause frees nothing, and a resume allocates nothing. There are three trends, each over its own
+// points ([Leak]):
 //
-//	leak.slope        bytes an iteration: held at iteration ends, without the first
-//	leak.per_request  bytes a request: held at the ends of requests, without the first. A request
-//	                  is an instance of a phase that is the outermost one of its thread, or a
-//	                  sequence in a KV cache. Where there are several kinds, the one with the
-//	                  steepest rise counts, of those that came in the second half of the trace.
-//	                  Of more than 2,048 requests the least of neighbours is one point.
-//	leak.per_second   bytes a second: the points of leak.slope by their times; where no iterations
-//	                  were marked, and fewer than six found by their period, the least held in each
-//	                  of 33 to 64 windows of time, all of one width, without the first quarter of
-//	                  them and the last. Something must have been allocated in 12 of them.
+//	leak.slope        bytes per iteration: held at the ends of iterations, without the first
+//	leak.per_request  bytes per request: held at the ends of requests, without the first. A request
+//	                  is an instance of a phase that is the outermost of its thread, or a sequence
+//	                  of a KV cache. Of several kinds that occur in the second half of the trace, the
+//	                  one with the steepest rise counts. Beyond 2,048 requests, neighbours
+//	                  become one point: the least of them.
+//	leak.per_second   bytes per second: the points of leak.slope by their times. Where no iterations
+//	                  are marked and fewer than six are found by their period, the points are the least
+//	                  bytes held in each of 33 to 64 time windows of one width, without the
+//	                  first quarter of the windows and the last. In at least 12 of them something must
+//	                  have been allocated.
 //
-// The slope is the median of the slopes between all pairs of points (Theil and Sen): outliers, like
-// an evaluation now and then, do not move it. A trend needs five points, so six iterations or
-// requests; with fewer the slope is unknown. It is called a leak where it is rising ([Trend]): the
-// slope is positive, also over the later half of the points, and more pairs of points rise than chance
-// explains (Mann and Kendall, one-sided, 2 %). The metrics leak.per_request and leak.per_second are 0
-// where it is not. The report judges by iterations, where there are not enough by requests, and else
-// by time. A job that keeps loading rises over time as well. The report lists the blocks that were made after the first point
-// and are live at the last: of iterations the last mark (without marks the end of the trace), of requests
-// the end of the last one, of time the end of the last window that counts.
+// The slope is the median of the slopes between all pairs of points (Theil and Sen), which outliers such as
+// an occasional evaluation do not move. A trend needs five points, so six iterations or requests;
+// otherwise the slope is unknown. A trend is rising, and called a leak, if the slope is positive,
+// also over the later half of the points, and more pairs of points rise than by chance (Mann and
+// Kendall, one-sided, 2 %). leak.per_request and leak.per_second are 0 if theirs is not rising. The
+// report uses iterations; with too few of them requests; with too few of both, time. A job that keeps
+// loading rises over time as well. The report lists the blocks that were allocated after the
+// first point and are live at the last one: the last mark (without marks the end of the trace), the
+// end of the last request, or the end of the last window.
 //
 // # Comparisons
 //
-// Of two sets of runs, see [Diff].
+// [Diff] compares two sets of runs, and separates changes from run-to-run noise.
 package analysis
