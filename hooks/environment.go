@@ -11,7 +11,7 @@ import (
 // NoSpool as Options.Spool: the hook serves processes and does not record them.
 const NoSpool = "-"
 
-// Options is what `memprof record` tells the hook. Sizes are in bytes.
+// Options are what `memprof record` passes to the hook. Sizes are in bytes.
 type Options struct {
 	// Spool is the absolute path of the directory that recorded processes write into, or [NoSpool].
 	Spool string

@@ -423,7 +423,7 @@ func (c *Collector) neverRecorded() (lines []string, err error) {
 		dir.Close()
 		if records {
 			return nil, &PathError{Path: filepath.Join(c.place.path(), e.Name(), processName), Err: ErrDamaged, Detail: "missing or truncated, although there are segments with records",
-				Remedy: "delete the directory to give up the events of its process"}
+				Remedy: "delete the directory if the events of its process are not needed"}
 		}
 	}
 	return lines, nil

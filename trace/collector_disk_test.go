@@ -121,7 +121,7 @@ func TestBallastIsEnough(t *testing.T) {
 	}
 }
 
-// ballastFile gives the room of the ballast to its disk once the ballast is gone.
+// ballastFile gives the room of the ballast to its disk once the ballast is removed.
 type ballastFile struct {
 	trace.PartFile
 	path string

@@ -107,7 +107,7 @@ func segments(t testing.TB, s *tracetest.Spool) int {
 	return len(found)
 }
 
-// A process that could make its directory and nothing in it is told of.
+// A process that could make its directory and nothing in it is reported.
 func TestCollectOfProcessThatCouldNotRecord(t *testing.T) {
 	dir, spool := newRun(t)
 	for name, problems := range map[string]string{"p4711.100": "", "p4712.200": "cannot record: File too large\n\nno shim\n"} {

@@ -20,7 +20,7 @@ import (
 // What a context is depends on the kind of its event ([KindInfo.Context]):
 //
 //	fields   most kinds.
-//	named    phases: a name up to the first TAB, behind it fields. The name may contain "=".
+//	named    phases: a name up to the first TAB, then fields. The name may contain "=".
 //	origin   requests: fields, of which at least one is module, stack, category or name.
 //	         Any other text is a label that the job gave to the request.
 //	options  arenas: fields. Here a blank (%x20) separates parts too, because the hook writes an
@@ -34,8 +34,8 @@ import (
 // no field is skipped, as is a field whose name the reader does not know. A number is decimal
 // ASCII with an optional "-"; a value that is no number counts as missing where a number is wanted.
 type Context struct {
-	text string // of named: what is behind the name
-	name string // of named and text
+	text string // the fields, or an origin's label
+	name string // of the forms named and text
 	form contextForm
 }
 
@@ -92,7 +92,7 @@ func (c Context) Fields() iter.Seq2[string, string] {
 	}
 }
 
-// cut is the first part of a text, and what is behind its separator.
+// cut splits a text at the first separator.
 func (c Context) cut(text string) (part, rest string) {
 	separators := "\t"
 	if c.form == formOptions && !strings.HasPrefix(text, "shape=") {
@@ -194,17 +194,17 @@ func FormatContext(fields ...Field) string {
 // cleanValue has blanks for what would end a value.
 var cleanValue = strings.NewReplacer("\t", " ", "\n", " ", "\r", " ").Replace
 
-// With is the text of a context of fields with the value of the field `name` replaced, wherever it stands.
-// The text is unchanged if it has no such field.
+// With returns the text of a context of fields with another value of its first field `name`. Without such a
+// field the text is unchanged.
 func (c Context) With(name, value string) string {
 	rest := c.text
 	for rest != "" {
-		part, behind := c.cut(rest)
+		part, next := c.cut(rest)
 		if n, _, ok := parseField(part); ok && n == name {
 			at := len(c.text) - len(rest)
 			return c.text[:at] + name + "=" + cleanValue(value) + c.text[at+len(part):]
 		}
-		rest = behind
+		rest = next
 	}
 	return c.text
 }

@@ -341,7 +341,7 @@ func TestOpeningStateOfLabels(t *testing.T) {
 	}
 }
 
-// An arena that sleeps across a part's border is asleep in the later part, with what is left to
+// An arena that is paused across a part's border is paused in the later part, with what is left to
 // take; one that has woken is not, and a pause that failed is forgotten.
 func TestOpeningStateOfPauses(t *testing.T) {
 	first := []trace.Event{
@@ -430,7 +430,7 @@ func TestTotals(t *testing.T) {
 	}
 }
 
-// Each batch and the end of a Reader are told.
+// Process.Advance is called for each batch and at the end of a Reader.
 func TestReaderAdvance(t *testing.T) {
 	dir := t.TempDir()
 	events, texts := tracetest.Training(70_000)

@@ -54,7 +54,7 @@ const AllSequences int64 = -1
 //
 // # Graph memory
 //
-// The graphs of many shapes, of which one replays at a time, share the physical memory of a store.
+// Graphs of many shapes share the physical memory of a store; one of them replays at a time.
 // A store is an arena with graph_memory=, its number, and store=1. It maps and unmaps at its end
 // only. No block lies at its addresses; they name its pages. Each shape has an address range: the
 // arenas with graph_memory= and shape=, one for each stream, have the range in addr and provided,
@@ -69,11 +69,11 @@ const AllSequences int64 = -1
 // The kv_ events describe a cache in slots; a slot holds the keys and values of one token. Their
 // stream is the number of the cache, and the cache's kv_cache event comes first. layout= is
 // contiguous or paged. A cache of 0 slots has as many as are reserved at any time. Slots that a
-// sequence reserves lie behind those that it has, and its tokens fill them in order.
+// sequence reserves follow those that it has, and its tokens fill them in order.
 //
 // A paged cache consists of blocks of block= slots. Blocks have numbers; an event names blocks
-// with consecutive numbers by the first one. null= blocks are never handed out. Each beams= sequences share a
-// prompt, of which each has a copy. In a contiguous cache, requested of a kv_reserve is how many of the
+// with consecutive numbers by the first one. null= blocks are never handed out. beams= sequences share a
+// prompt, and each has a copy of it. In a contiguous cache, requested of a kv_reserve is how many of the
 // slots are padding.
 //
 //   - A kv_reserve of [AllSequences] reserves for each sequence of the cache, a kv_append of

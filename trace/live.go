@@ -236,8 +236,8 @@ func (l *Live) pause(e *Event) Outcome {
 	return Unchanged
 }
 
-// release ends an arena. Only in a range of graph memory blocks and aliases may be left, which end
-// with it.
+// release ends an arena. An arena in a range of graph memory may still have blocks and aliases, which end with
+// it; others have none.
 func (l *Live) release(arena int32) {
 	if !l.ranges[arena] {
 		return

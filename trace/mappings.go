@@ -10,7 +10,7 @@ type mappings []Event
 
 func compareAddresses(a, b *Event) int { return cmp.Compare(a.Addr, b.Addr) }
 
-// firstEndingAfter is the index of the first one that ends behind addr.
+// firstEndingAfter is the index of the first mapping that ends after addr.
 func (m mappings) firstEndingAfter(addr int64) int {
 	i, _ := slices.BinarySearchFunc(m, addr, func(e Event, addr int64) int {
 		if e.Addr+e.Provided <= addr {

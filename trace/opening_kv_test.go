@@ -14,32 +14,32 @@ func TestOpeningKVIsSaidAgain(t *testing.T) {
 		texts := NewStrings()
 		f := newOpening(texts)
 		seq := int64(0)
-		tell := func(kind Kind, cache, sequence, requested, provided int64, text string) {
+		add := func(kind Kind, cache, sequence, requested, provided int64, text string) {
 			f.add(&Event{Seq: seq, Kind: kind, Stream: cache, Addr: sequence, Requested: requested, Provided: provided, Context: texts.Intern(text)})
 			seq++
 		}
-		tell(KindKVCache, 1, 0, 64, 8, "layout=paged\tblock=4")
-		tell(KindKVCache, 2, 0, 0, 8, "layout=contiguous")
-		tell(KindKVCache, 3, 0, 64, 8, "layout=contiguous")
+		add(KindKVCache, 1, 0, 64, 8, "layout=paged\tblock=4")
+		add(KindKVCache, 2, 0, 0, 8, "layout=contiguous")
+		add(KindKVCache, 3, 0, 64, 8, "layout=contiguous")
 		small := rapid.Int64Range(0, 5)
 		for range rapid.IntRange(0, 60).Draw(t, "marks") {
 			cache, sequence, n := rapid.Int64Range(1, 3).Draw(t, "cache"), rapid.Int64Range(-1, 4).Draw(t, "sequence"), small.Draw(t, "n")
 			switch rapid.IntRange(0, 9).Draw(t, "what") {
 			case 0, 1, 2:
 				if cache > 1 || sequence >= 0 {
-					tell(KindKVReserve, cache, sequence, n*int64(cache&1), 4*(n+1), rapid.SampledFrom([]string{"", "prompt=7"}).Draw(t, "prompt"))
+					add(KindKVReserve, cache, sequence, n*int64(cache&1), 4*(n+1), rapid.SampledFrom([]string{"", "prompt=7"}).Draw(t, "prompt"))
 				}
 			case 3, 4, 5:
-				tell(KindKVAppend, cache, sequence, n, 0, "")
+				add(KindKVAppend, cache, sequence, n, 0, "")
 			case 6:
 				if cache == 1 {
-					tell(KindKVShare, cache, sequence, n, 4, rapid.SampledFrom([]string{"", "position=0", "position=1"}).Draw(t, "position"))
+					add(KindKVShare, cache, sequence, n, 4, rapid.SampledFrom([]string{"", "position=0", "position=1"}).Draw(t, "position"))
 				}
 			case 7, 8:
-				tell(KindKVFree, cache, sequence, 4*n, 4, "")
+				add(KindKVFree, cache, sequence, 4*n, 4, "")
 			case 9:
 				if cache == 2 {
-					tell(KindKVFree, cache, -1, 0, 0, "")
+					add(KindKVFree, cache, -1, 0, 0, "")
 				}
 			}
 		}

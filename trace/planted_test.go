@@ -82,7 +82,7 @@ func TestPipesInPlace(t *testing.T) {
 	}
 }
 
-// TestPipeInPlaceOfProcess: whoever follows a recording does not wait for a pipe either.
+// TestPipeInPlaceOfProcess: a Follower does not block on a pipe either.
 func TestPipeInPlaceOfProcess(t *testing.T) {
 	dir, spool := newRun(t)
 	s := tracetest.NewSpool(t, spool, 4711, 0)

@@ -30,7 +30,7 @@ type Reader struct {
 	err        error // the first one, which Next returns from then on; io.EOF at the end
 }
 
-// batchBuffer is the memory behind one Batch.
+// batchBuffer is the memory of one Batch.
 type batchBuffer struct {
 	batch Batch // slices of the arrays below
 	err   error

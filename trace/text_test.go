@@ -45,7 +45,7 @@ func TestTextOfAnyEncoding(t *testing.T) {
 	}
 }
 
-// The strings of segments that are gone are kept, longer than the hook could make them.
+// The strings of deleted segments are kept, even if they became longer than the hook could make them.
 func TestValidTextsAreKept(t *testing.T) {
 	dir, spool := newRun(t)
 	s := tracetest.NewSpool(t, spool, 4711, 0)

@@ -37,7 +37,7 @@ func ReadFooter(f io.ReaderAt, size int64) (*Footer, error) {
 	}
 	n := int64(binary.LittleEndian.Uint32(tail[:]))
 	if n > size-12 {
-		return nil, &Error{true, fmt.Sprintf("%d bytes, of which the footer would be %d", size, n)}
+		return nil, &Error{true, fmt.Sprintf("%d bytes, and %d in its footer alone", size, n)}
 	}
 	if n > maxFooterBytes {
 		return nil, damaged("a footer of %d bytes, more than %d", n, maxFooterBytes)

@@ -71,7 +71,7 @@ func (c *Numbers[T]) decode(dst []T) (err error) {
 	return nil
 }
 
-// plainNumbers fills dst from little-endian bytes and returns the bytes behind them.
+// plainNumbers fills dst from little-endian bytes and returns the rest of them.
 func plainNumbers[T int32 | int64](dst []T, data []byte) ([]byte, error) {
 	switch dst := any(dst).(type) {
 	case []int32:
