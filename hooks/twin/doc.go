@@ -1,5 +1,5 @@
-// Package twin holds the allocator in C (hooks/capture/bfc/*.c) against the one in Go
-// (package bfc): its test drives both with the same random operations and compares every
-// placement. There is nothing in it but that test. It has a folder of its own because Go
-// allows no C sources beside a package without cgo, which memprof does not use for the hook.
+// Package twin tests that the allocator in C (hooks/capture/bfc/*.c) and the one in Go (package bfc) are
+// equal: it runs both with the same random operations and compares each placement, each call of the
+// memory and all statistics; and it compares their policy tables. It has no code but tests. It is a
+// package of its own because Go allows no C sources in a package without cgo.
 package twin

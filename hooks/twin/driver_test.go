@@ -10,8 +10,8 @@ import (
 	"github.com/memprof/memprof/bfc"
 )
 
-// driver makes up operations, sends them to the C twin, runs them in Go, and sends what
-// that did to be compared.
+// driver generates operations, sends them to the C twin, runs them in Go, and sends the records of
+// that to be compared.
 type driver struct {
 	random   *rand.Rand
 	ops      *bufio.Writer
@@ -19,7 +19,7 @@ type driver struct {
 	done     <-chan struct{}
 	batch    []record
 	tally    map[string]int // of outcomes
-	broken   bool           // the C twin takes no more
+	broken   bool           // the C twin no longer reads operations
 
 	heap     *bfc.Allocator
 	memory   *memory
@@ -41,7 +41,7 @@ func (d *driver) run(operations int) {
 		}
 		n = min(n, operations)
 		d.oneHeap(n, d.oneIn(3))
-		for range 4 { // jobs from the start
+		for range 4 { // short jobs with plans
 			d.oneHeap(d.random.IntN(20), true)
 		}
 		operations -= n
@@ -51,7 +51,7 @@ func (d *driver) run(operations int) {
 	d.ops.Flush()
 }
 
-// crowd has so many blocks live together in each of some iterations.
+// crowd runs iterations in each of which so many blocks are live together.
 func (d *driver) crowd(blocks int) {
 	d.newHeap(true)
 	for range 4 {
@@ -68,7 +68,7 @@ func (d *driver) crowd(blocks int) {
 	d.flush()
 }
 
-// oneHeap does n operations in a new heap, and then what repeats itself.
+// oneHeap runs n operations in a new heap, and then iterations that repeat themselves.
 func (d *driver) oneHeap(n int, planned bool) {
 	d.newHeap(planned)
 	for range n {
@@ -102,8 +102,9 @@ func (d *driver) record(kind uint64, values ...uint64) {
 	}
 }
 
-// flush hands the batch over, and only then the operations that it is of: while the C twin
-// is given more than a pipe holds, its answers must be wanted already, or both would wait.
+// flush sends the expected records, and then the operations. In the other order both sides could wait
+// for each other: the C twin for a reader of its records, while the driver waits for the pipe to have
+// room for operations.
 func (d *driver) flush() {
 	select {
 	case d.expected <- d.batch:
@@ -116,14 +117,14 @@ func (d *driver) flush() {
 	}
 }
 
-// logUniform is a size of which the number of digits is uniform.
+// logUniform returns a size whose logarithm is uniform.
 func (d *driver) logUniform(least, greatest float64) uint64 {
 	return uint64(math.Exp2(least + d.random.Float64()*(greatest-least)))
 }
 
 func (d *driver) oneIn(n int) bool { return d.random.IntN(n) == 0 }
 
-// maybe is a value half of the time, else 0.
+// maybe returns value half of the time, else 0.
 func (d *driver) maybe(value uint64) uint64 {
 	if d.oneIn(2) {
 		return value
@@ -131,7 +132,7 @@ func (d *driver) maybe(value uint64) uint64 {
 	return 0
 }
 
-// plenty is more memory than any heap here could use.
+// plenty is more memory than any heap here uses.
 const plenty = 1 << 62
 
 func (d *driver) newHeap(planned bool) {
@@ -163,14 +164,14 @@ func (d *driver) newHeap(planned bool) {
 	}
 	if d.oneIn(2) {
 		options.Trim.When = bfc.TrimIteration
-		// Each granule of a block is noted: there must not be millions.
+		// Uses are noted by page: a block must not have millions.
 		device.Granularity = max(device.Granularity, 1<<20)
 		options.Limit = min(options.Limit, 1<<32)
 	}
 	if device.Physical == 0 {
 		device.Physical = plenty
 	}
-	if planned && d.oneIn(2) { // the whole cure, and nothing in its way
+	if planned && d.oneIn(2) { // preset compact, with memory that refuses nothing
 		options.Growth, options.Trim.When, device.VMM = bfc.Needed, bfc.TrimIteration, true
 		options.Limit, device.Physical, device.Reservation = 1<<32, 1<<33, 0
 		device.Granularity = max(device.Granularity, 1<<20)
@@ -231,7 +232,7 @@ func (d *driver) step() {
 	default:
 		d.do(opAlloc, d.size(), 0)
 	}
-	if d.oneIn(2000) { // everything goes, in random order, and much is asked of idle regions
+	if d.oneIn(2000) { // free all blocks in random order, then request much, so that idle regions are released
 		for len(d.live) > 0 {
 			d.do(opFree, d.random.Uint64N(uint64(len(d.live))), 0)
 		}
@@ -241,8 +242,8 @@ func (d *driver) step() {
 	}
 }
 
-// repeat asks for the same blocks in every one of some iterations, and frees them at the same
-// places in this or the next, now and then with something else in between: what is planned.
+// repeat runs iterations that make the same requests and free their blocks at the same positions, in the
+// same iteration or the next, sometimes with other operations between: jobs for which plans are made.
 func (d *driver) repeat() {
 	type step struct {
 		size  uint64 // of a request; 0 for a free
@@ -290,7 +291,7 @@ func (d *driver) repeat() {
 				delete(of, s.of)
 			}
 		}
-		if d.oneIn(stays) { // in the way of the coming plan
+		if d.oneIn(stays) { // a block that stays, an obstacle for the plan
 			d.do(opAlloc, 1+d.random.Uint64N(1<<greatest), 0)
 		}
 		d.do(opIteration, 0, 0)
@@ -300,7 +301,7 @@ func (d *driver) repeat() {
 	}
 }
 
-// excess frees a chunk and asks for 128 MiB less, or nearly: where splitting begins.
+// excess frees a chunk and requests about 128 MiB less: where splitting begins.
 func (d *driver) excess() {
 	size := 128<<20 + d.logUniform(8, 27)&^255
 	d.do(opAlloc, size+128<<20+256*d.random.Uint64N(3)-256, 0)
@@ -312,7 +313,7 @@ func (d *driver) excess() {
 	d.do(opAlloc, size, 0)
 }
 
-// freeSize is the size of a free chunk, or a granule more or less.
+// freeSize returns the size of a free chunk, or a granule more or less.
 func (d *driver) freeSize() uint64 {
 	for _, r := range d.heap.Regions() {
 		for _, c := range r.Chunks {
@@ -339,7 +340,7 @@ func (d *driver) size() uint64 {
 	return d.logUniform(0, d.greatest)
 }
 
-// strayAddress is not, or no longer, the start of a block.
+// strayAddress returns an address at which no block starts.
 func (d *driver) strayAddress() uint64 {
 	addr := d.someAddress()
 	if _, ok := d.heap.Find(addr); ok {
@@ -358,8 +359,7 @@ func (d *driver) someAddress() uint64 {
 	return r.Addr + c.Offset + d.maybe(d.random.Uint64N(c.Size+1))
 }
 
-// unmap gives back whole granules of a few free chunks; now and then it asks for what is
-// not to be had.
+// unmap unmaps pages of a few free chunks; sometimes a range that cannot be unmapped.
 func (d *driver) unmap() {
 	unit := d.memory.granularity
 	for _, r := range d.heap.Regions() {
