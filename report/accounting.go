@@ -12,8 +12,8 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// booksLibraries is the most rows for other libraries; the last of them may stand for several.
-const booksLibraries = 8
+// librariesShown is the most rows for other libraries; the last of them may stand for several.
+const librariesShown = 8
 
 // accountingSections say what the used memory of the device was used for, at the peak and at the end.
 // There are none if used memory was not asked for.
@@ -29,21 +29,21 @@ func accountingSections(d *analysis.DeviceResult) []layout.Section {
 			return []layout.Section{s}
 		}
 	} else {
-		s.Before = layout.Note(booksScope(b))
+		s.Before = layout.Note(usedLine(b))
 	}
 	s.Columns = []layout.Column{
 		layout.Words("part"), layout.Numbers("peak"), layout.Numbers("of used"), layout.Numbers("end"), layout.Numbers("of used"), layout.Words("meaning"),
 	}
-	for _, term := range booksTerms(b) {
-		s.Rows = append(s.Rows, booksRow(b, term))
+	for _, term := range accountingTerms(b) {
+		s.Rows = append(s.Rows, accountingRow(b, term))
 	}
-	s.Total = layout.Toned(layout.Strong, booksRow(b, booksTotal(b)))
-	s.After = booksNotes(b)
+	s.Total = layout.Toned(layout.Strong, accountingRow(b, usedTerm(b)))
+	s.After = accountingNotes(b)
 	return []layout.Section{s}
 }
 
-// booksScope says what used memory counts.
-func booksScope(b *analysis.Books) string {
+// usedLine says what used memory counts.
+func usedLine(b *analysis.Books) string {
 	if b.Scope == analysis.ScopeProcess {
 		return fmt.Sprintf("used: GPU %d, this process, as the driver reports it; maximum %s", b.GPU, units.FormatSize(b.UsedPeak))
 	}
@@ -65,8 +65,8 @@ func booksScope(b *analysis.Books) string {
 		b.GPU, units.FormatSize(b.UsedPeak), units.FormatSize(b.Baseline), of)
 }
 
-// booksTerm is one term of the device accounting.
-type booksTerm struct {
+// accountingTerm is one term of the device accounting.
+type accountingTerm struct {
 	name, meaning string
 	bytes         func(*analysis.Book) int64
 	unknown       func(*analysis.Book) bool // nil: never
@@ -75,9 +75,9 @@ type booksTerm struct {
 	optional      bool // left out where it is 0
 }
 
-// booksTerms are the terms that add up to used.
-func booksTerms(b *analysis.Books) []booksTerm {
-	terms := []booksTerm{
+// accountingTerms are the terms that add up to used.
+func accountingTerms(b *analysis.Books) []accountingTerm {
+	terms := []accountingTerm{
 		{name: "requested", meaning: "by live allocations", bytes: func(b *analysis.Book) int64 { return b.At.T }},
 		{name: "internal", meaning: "rounding and slack", bytes: func(b *analysis.Book) int64 { return b.At.Rounding + b.At.Slack }, ofChunks: true},
 		{name: "pending", meaning: "freed, not reusable yet", bytes: func(b *analysis.Book) int64 { return b.At.Pending }},
@@ -86,17 +86,17 @@ func booksTerms(b *analysis.Books) []booksTerm {
 		{name: "reusable", meaning: "largest free chunk", bytes: func(b *analysis.Book) int64 { return b.At.Reusable }, ofChunks: true},
 		{name: "external", meaning: "smaller free chunks", bytes: func(b *analysis.Book) int64 { return b.At.External }, tone: layout.Warned, ofChunks: true},
 	}
-	terms = slices.DeleteFunc(terms, func(t booksTerm) bool { return t.optional && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
+	terms = slices.DeleteFunc(terms, func(t accountingTerm) bool { return t.optional && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
 	if b.Peak.At.Unsplit != 0 || b.End.At.Unsplit != 0 {
-		terms = slices.DeleteFunc(terms, func(t booksTerm) bool { return t.ofChunks && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
-		terms = append(terms, booksTerm{name: "not requested", meaning: "internal, free", bytes: func(b *analysis.Book) int64 { return b.At.Unsplit }, tone: layout.Warned})
+		terms = slices.DeleteFunc(terms, func(t accountingTerm) bool { return t.ofChunks && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
+		terms = append(terms, accountingTerm{name: "not requested", meaning: "internal, free", bytes: func(b *analysis.Book) int64 { return b.At.Unsplit }, tone: layout.Warned})
 	}
 	terms = append(terms, libraryTerms(b)...)
 	if b.Peak.Pools != 0 || b.End.Pools != 0 || (b.Peak.Unknown | b.End.Unknown).Has(analysis.PoolsPart) {
-		terms = append(terms, booksTerm{name: "idle in pools", meaning: "kept by driver pools", bytes: func(b *analysis.Book) int64 { return b.Pools }, unknown: lacks(analysis.PoolsPart)})
+		terms = append(terms, accountingTerm{name: "idle in pools", meaning: "kept by driver pools", bytes: func(b *analysis.Book) int64 { return b.Pools }, unknown: lacks(analysis.PoolsPart)})
 	}
 	terms = append(terms, overheadTerms(b)...)
-	terms = append(terms, booksTerm{
+	terms = append(terms, accountingTerm{
 		name: "unexplained", meaning: "used, in no other term", bytes: func(b *analysis.Book) int64 { return b.Unexplained },
 		unknown: func(b *analysis.Book) bool { return b.UnexplainedUnknown != "" },
 	})
@@ -105,22 +105,22 @@ func booksTerms(b *analysis.Books) []booksTerm {
 		if b.Scope != analysis.ScopeProcess {
 			meaning = "and other processes"
 		}
-		terms = append(terms, booksTerm{name: "rest", meaning: meaning, bytes: restOf, unknown: usedUnknown})
+		terms = append(terms, accountingTerm{name: "rest", meaning: meaning, bytes: restOf, unknown: usedUnknown})
 	}
 	return terms
 }
 
 // overheadTerms are the terms of driver overhead: one, or two if a part is not known.
-func overheadTerms(b *analysis.Books) []booksTerm {
+func overheadTerms(b *analysis.Books) []accountingTerm {
 	known := func(b *analysis.Book) int64 { return b.Overhead() }
 	if !(b.Peak.Unknown | b.End.Unknown).Has(analysis.AllOverhead) {
-		return []booksTerm{{name: "driver overhead", meaning: "context, code, graphs", bytes: known}}
+		return []accountingTerm{{name: "driver overhead", meaning: "context, code, graphs", bytes: known}}
 	}
-	var terms []booksTerm
+	var terms []accountingTerm
 	if b.Peak.Overhead() != 0 || b.End.Overhead() != 0 {
-		terms = append(terms, booksTerm{name: "driver overhead", meaning: "known parts", bytes: known})
+		terms = append(terms, accountingTerm{name: "driver overhead", meaning: "known parts", bytes: known})
 	}
-	return append(terms, booksTerm{name: "more driver overhead", meaning: "see below", bytes: func(*analysis.Book) int64 { return 0 }, unknown: lacks(analysis.AllOverhead)})
+	return append(terms, accountingTerm{name: "more driver overhead", meaning: "see below", bytes: func(*analysis.Book) int64 { return 0 }, unknown: lacks(analysis.AllOverhead)})
 }
 
 // lacks returns a function that reports whether one of some parts is unknown.
@@ -138,15 +138,15 @@ func restOf(b *analysis.Book) int64 {
 
 func usedUnknown(b *analysis.Book) bool { return b.UsedUnknown != "" }
 
-func booksTotal(b *analysis.Books) booksTerm {
+func usedTerm(b *analysis.Books) accountingTerm {
 	if b.Missing != "" {
-		return booksTerm{name: "= explained", meaning: "used was not read", bytes: func(b *analysis.Book) int64 { return b.Sum() }}
+		return accountingTerm{name: "= explained", meaning: "used was not read", bytes: func(b *analysis.Book) int64 { return b.Sum() }}
 	}
-	return booksTerm{name: "= used", meaning: "as the driver reports", bytes: func(b *analysis.Book) int64 { return b.Read.Used }, unknown: usedUnknown}
+	return accountingTerm{name: "= used", meaning: "as the driver reports", bytes: func(b *analysis.Book) int64 { return b.Read.Used }, unknown: usedUnknown}
 }
 
 // libraryTerms are the other libraries at the peak or the end, those with most bytes first.
-func libraryTerms(b *analysis.Books) []booksTerm {
+func libraryTerms(b *analysis.Books) []accountingTerm {
 	most := map[string]int64{}
 	for _, book := range []*analysis.Book{&b.Peak, &b.End} {
 		for _, l := range book.Libraries {
@@ -159,19 +159,19 @@ func libraryTerms(b *analysis.Books) []booksTerm {
 	}
 	slices.SortFunc(names, func(x, y string) int { return cmp.Or(cmp.Compare(most[y], most[x]), cmp.Compare(x, y)) })
 	shown := names
-	if len(names) > booksLibraries {
-		shown = names[:booksLibraries-1]
+	if len(names) > librariesShown {
+		shown = names[:librariesShown-1]
 	}
-	var terms []booksTerm
+	var terms []accountingTerm
 	for _, name := range shown {
 		title := plain.Shorten(name, 24)
 		if name == "" {
 			title = "unnamed library"
 		}
-		terms = append(terms, booksTerm{name: title, meaning: "other library", bytes: bytesOf(name)})
+		terms = append(terms, accountingTerm{name: title, meaning: "other library", bytes: bytesOf(name)})
 	}
 	if rest := names[len(shown):]; len(rest) > 0 {
-		terms = append(terms, booksTerm{
+		terms = append(terms, accountingTerm{
 			name: "… " + units.FormatCount(int64(len(rest))) + " more", meaning: "other libraries", bytes: bytesOf(rest...), tone: layout.Faint,
 		})
 	}
@@ -190,8 +190,8 @@ func bytesOf(names ...string) func(*analysis.Book) int64 {
 	}
 }
 
-// booksRow is a term at the peak and at the end, with its shares of used.
-func booksRow(b *analysis.Books, term booksTerm) []layout.Cell {
+// accountingRow is a term at the peak and at the end, with its shares of used.
+func accountingRow(b *analysis.Books, term accountingTerm) []layout.Cell {
 	line := layout.Row(term.name)
 	zero := true
 	for _, book := range []*analysis.Book{&b.Peak, &b.End} {
@@ -219,8 +219,8 @@ func booksRow(b *analysis.Books, term booksTerm) []layout.Cell {
 	return line
 }
 
-// booksNotes say when used was read, what driver overhead consists of, and which bytes are in no term.
-func booksNotes(b *analysis.Books) []layout.Cell {
+// accountingNotes say when used was read, what driver overhead consists of, and which bytes are in no term.
+func accountingNotes(b *analysis.Books) []layout.Cell {
 	var notes []layout.Cell
 	for _, at := range []struct {
 		name string
@@ -283,20 +283,20 @@ func readingDistance(after int64) string {
 	return units.FormatDuration(after) + " later"
 }
 
-// jsonBooks is the device accounting. If no reading was taken, missing says why. What is not known is
+// jsonDeviceAccounting is the device accounting. If no reading was taken, missing says why. What is not known is
 // null, and used_unknown, overhead_unknown and unexplained_unknown say why.
-type jsonBooks struct {
-	Scope     string    `json:"scope"`
-	Processes []string  `json:"processes"`
-	GPU       *int64    `json:"gpu"`
-	Baseline  int64     `json:"used_before_job"`
-	UsedPeak  *int64    `json:"used_peak"`
-	Missing   *string   `json:"missing"`
-	Peak      *jsonBook `json:"peak"`
-	End       *jsonBook `json:"end"`
+type jsonDeviceAccounting struct {
+	Scope     string            `json:"scope"`
+	Processes []string          `json:"processes"`
+	GPU       *int64            `json:"gpu"`
+	Baseline  int64             `json:"used_before_job"`
+	UsedPeak  *int64            `json:"used_peak"`
+	Missing   *string           `json:"missing"`
+	Peak      *jsonAccountingAt `json:"peak"`
+	End       *jsonAccountingAt `json:"end"`
 }
 
-type jsonBook struct {
+type jsonAccountingAt struct {
 	TimeNS            *int64        `json:"time_ns"`
 	Tensors           int64         `json:"requested"`
 	Internal          *int64        `json:"internal"`
@@ -337,13 +337,13 @@ type jsonLibrary struct {
 	Bytes   int64  `json:"bytes"`
 }
 
-func newJSONBooks(b *analysis.Books) *jsonBooks {
+func newJSONDeviceAccounting(b *analysis.Books) *jsonDeviceAccounting {
 	if b == nil {
 		return nil
 	}
-	j := &jsonBooks{
+	j := &jsonDeviceAccounting{
 		Scope: string(b.Scope), Processes: append([]string{}, b.Processes...), GPU: plain.Known(int64(b.GPU)), Baseline: b.Baseline,
-		UsedPeak: plain.Known(b.UsedPeak), Peak: newJSONBook(&b.Peak), End: newJSONBook(&b.End),
+		UsedPeak: plain.Known(b.UsedPeak), Peak: newJSONAccountingAt(&b.Peak), End: newJSONAccountingAt(&b.End),
 	}
 	if b.Missing != "" {
 		missing := b.Missing
@@ -352,14 +352,14 @@ func newJSONBooks(b *analysis.Books) *jsonBooks {
 	return j
 }
 
-func newJSONBook(b *analysis.Book) *jsonBook {
+func newJSONAccountingAt(b *analysis.Book) *jsonAccountingAt {
 	told := func(bytes int64) *int64 {
 		if b.At.Unsplit != 0 && bytes == 0 { // the native allocator: chunks are not known
 			return nil
 		}
 		return &bytes
 	}
-	j := &jsonBook{
+	j := &jsonAccountingAt{
 		TimeNS: plain.Known(b.At.Time), Tensors: b.At.T, Internal: told(b.At.Rounding + b.At.Slack), Pending: b.At.Pending, Stranded: told(b.At.Stranded), Reserve: told(b.At.Reserve), Reusable: told(b.At.Reusable), External: told(b.At.External),
 		Unsplit:   b.At.Unsplit,
 		Libraries: []jsonLibrary{}, OtherLibraries: b.Other(),
@@ -397,9 +397,9 @@ func partOf(b *analysis.Book, parts analysis.OverheadParts, bytes int64) *int64 
 
 // jsonAccounting is null if used memory was not asked for.
 type jsonAccounting struct {
-	Books *jsonBooks `json:"accounting"`
+	Books *jsonDeviceAccounting `json:"accounting"`
 }
 
 func newJSONAccounting(d *analysis.DeviceResult) jsonAccounting {
-	return jsonAccounting{newJSONBooks(d.Books)}
+	return jsonAccounting{newJSONDeviceAccounting(d.Books)}
 }

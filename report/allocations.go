@@ -7,8 +7,8 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// holdersShown is the most groups of live allocations that a table lists.
-const holdersShown = 12
+// groupsShown is the most groups of live allocations that a table lists.
+const groupsShown = 12
 
 // contextWidth is the most columns of a context, in a table of 100 columns.
 const contextWidth = 45
@@ -17,7 +17,7 @@ const contextWidth = 45
 func allocationSections(d *analysis.DeviceResult) []layout.Section {
 	var sections []layout.Section
 	if len(d.TopContexts) > 0 && len(d.Held.Depths) == 0 { // else attributionSections have a table by module
-		sections = append(sections, holderTable("Live allocations at the peak, by context", d.TopContexts, d.Peak.R))
+		sections = append(sections, contextTable("Live allocations at the peak, by context", d.TopContexts, d.Peak.R))
 	}
 	if len(d.TopSizes) > 0 {
 		s := layout.Section{
@@ -27,7 +27,7 @@ func allocationSections(d *analysis.DeviceResult) []layout.Section {
 		for _, h := range d.TopSizes {
 			s.Rows = append(s.Rows, layout.Row(units.FormatSize(h.Size), units.FormatCount(h.Blocks), units.FormatSize(h.Requested), units.FormatSize(h.Provided), units.FormatPercent(units.Ratio(h.Provided, d.Peak.R))))
 		}
-		s.Elide(holdersShown, 0)
+		s.Elide(groupsShown, 0)
 		sections = append(sections, s)
 	}
 	layout.ShownAtPins(sections...)
@@ -37,8 +37,8 @@ func allocationSections(d *analysis.DeviceResult) []layout.Section {
 	return sections
 }
 
-// holderTable lists groups by context, with their chunks as shares of whole, in bytes.
-func holderTable(title string, holders []analysis.Holder, whole int64) layout.Section {
+// contextTable lists groups by context, with their chunks as shares of whole, in bytes.
+func contextTable(title string, holders []analysis.Holder, whole int64) layout.Section {
 	s := layout.Section{
 		Title:   title,
 		Columns: []layout.Column{layout.Words("context"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("provided"), layout.Numbers("of reserved")},
@@ -46,14 +46,14 @@ func holderTable(title string, holders []analysis.Holder, whole int64) layout.Se
 	for _, h := range holders {
 		s.Rows = append(s.Rows, layout.Row(terms.Context(h.Context, contextWidth), units.FormatCount(h.Blocks), units.FormatSize(h.Requested), units.FormatSize(h.Provided), units.FormatPercent(units.Ratio(h.Provided, whole))))
 	}
-	s.Elide(holdersShown, 0)
+	s.Elide(groupsShown, 0)
 	return s
 }
 
-func newJSONHolders(d *analysis.DeviceResult, holders []analysis.Holder) []jsonHolder {
-	out := []jsonHolder{}
+func newJSONAllocationGroups(d *analysis.DeviceResult, holders []analysis.Holder) []jsonAllocationGroup {
+	out := []jsonAllocationGroup{}
 	for _, h := range holders {
-		j := jsonHolder{h.Context, h.Size, h.Blocks, h.Requested, &h.Provided}
+		j := jsonAllocationGroup{h.Context, h.Size, h.Blocks, h.Requested, &h.Provided}
 		if d.Sampled != nil {
 			j.Provided = nil
 		}
@@ -62,8 +62,8 @@ func newJSONHolders(d *analysis.DeviceResult, holders []analysis.Holder) []jsonH
 	return out
 }
 
-// jsonHolder is a group of live allocations, by context or by size.
-type jsonHolder struct {
+// jsonAllocationGroup is a group of live allocations, by context or by size.
+type jsonAllocationGroup struct {
 	Context   string `json:"context,omitempty"`
 	Size      int64  `json:"size,omitempty"`
 	Blocks    int64  `json:"blocks"`
@@ -73,10 +73,10 @@ type jsonHolder struct {
 
 // jsonAllocations are the live allocations at the peak by context and by size.
 type jsonAllocations struct {
-	TopContexts []jsonHolder `json:"top_contexts"`
-	TopSizes    []jsonHolder `json:"top_sizes"`
+	TopContexts []jsonAllocationGroup `json:"top_contexts"`
+	TopSizes    []jsonAllocationGroup `json:"top_sizes"`
 }
 
 func newJSONAllocations(d *analysis.DeviceResult) jsonAllocations {
-	return jsonAllocations{newJSONHolders(d, d.TopContexts), newJSONHolders(d, d.TopSizes)}
+	return jsonAllocations{newJSONAllocationGroups(d, d.TopContexts), newJSONAllocationGroups(d, d.TopSizes)}
 }

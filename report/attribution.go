@@ -28,7 +28,7 @@ func attributionSections(d *analysis.DeviceResult) []layout.Section {
 	if !held.Known {
 		return nil
 	}
-	t := heldTable{d.Peak.T, "of requested", held.Sampled}
+	t := groupTable{d.Peak.T, "of requested", held.Sampled}
 	sections := []layout.Section{t.categories(held)}
 	if len(d.Phases) > 0 {
 		sections = append(sections, t.section("Live allocations at the peak, by phase", "phase", &held.Phases, terms.Phase))
@@ -42,7 +42,7 @@ func attributionSections(d *analysis.DeviceResult) []layout.Section {
 			sections = append(sections, t.tree(held))
 		}
 	}
-	if told(&held.Stacks) {
+	if hasFrames(&held.Stacks) {
 		s := t.stacks("Live allocations at the peak, by stack", &held.Stacks)
 		s.Before = layout.Note("innermost frame first")
 		sections = append(sections, s)
@@ -52,19 +52,19 @@ func attributionSections(d *analysis.DeviceResult) []layout.Section {
 
 func groups(b *analysis.Breakdown) int64 { return int64(len(b.Groups)) + b.RestGroups }
 
-// told reports whether any group of stacks has frames.
-func told(stacks *analysis.Breakdown) bool {
+// hasFrames reports whether any group of stacks has frames.
+func hasFrames(stacks *analysis.Breakdown) bool {
 	return len(stacks.Groups) > 1 || len(stacks.Groups) == 1 && len(stacks.Groups[0].Frames) > 0
 }
 
-// heldTable makes tables of groups of live allocations.
-type heldTable struct {
+// groupTable makes tables of groups of live allocations.
+type groupTable struct {
 	whole   int64  // bytes that shares are of
 	share   string // head of their column
 	sampled bool   // of the native allocator: provided is not known
 }
 
-func (t heldTable) categories(held *analysis.Attribution) layout.Section {
+func (t groupTable) categories(held *analysis.Attribution) layout.Section {
 	s := t.section("Live allocations at the peak, by category", "category", &held.Categories, strings.Clone)
 	for i, g := range held.Categories.Groups {
 		if g.Name == analysis.Other.String() {
@@ -76,7 +76,7 @@ func (t heldTable) categories(held *analysis.Attribution) layout.Section {
 }
 
 // columns are the columns of a table of groups.
-func (t heldTable) columns(what string) []layout.Column {
+func (t groupTable) columns(what string) []layout.Column {
 	columns := []layout.Column{layout.Words(what), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers(t.share)}
 	if t.sampled {
 		return columns
@@ -85,7 +85,7 @@ func (t heldTable) columns(what string) []layout.Column {
 }
 
 // row is a group as a row of such a table.
-func (t heldTable) row(text string, g *analysis.Group) []layout.Cell {
+func (t groupTable) row(text string, g *analysis.Group) []layout.Cell {
 	line := layout.Row(text, units.FormatCount(g.Blocks), units.FormatSize(g.Requested), units.FormatPercent(units.Ratio(g.Requested, t.whole)))
 	if t.sampled {
 		return line
@@ -94,7 +94,7 @@ func (t heldTable) row(text string, g *analysis.Group) []layout.Cell {
 }
 
 // section lists the groups of a breakdown; its rows add up to its total.
-func (t heldTable) section(title, what string, b *analysis.Breakdown, text func(string) string) layout.Section {
+func (t groupTable) section(title, what string, b *analysis.Breakdown, text func(string) string) layout.Section {
 	s := layout.Section{Title: title, Columns: t.columns(what)}
 	rest, more := b.Rest, b.RestGroups
 	for i := range b.Groups {
@@ -122,7 +122,7 @@ func plus(sum analysis.Group, g *analysis.Group) analysis.Group {
 }
 
 // tree lists modules, each with the sum of its submodules.
-func (t heldTable) tree(held *analysis.Attribution) layout.Section {
+func (t groupTable) tree(held *analysis.Attribution) layout.Section {
 	s := layout.Section{Title: "Live allocations at the peak, by module and its submodules", Columns: t.columns("module")}
 	depths := held.Depths[:min(depthsShown, len(held.Depths))]
 	var list func(depth int, parent string)
@@ -161,7 +161,7 @@ func inside(b *analysis.Breakdown, parent string, depth int) []*analysis.Group {
 }
 
 // stacks lists the stacks with most requested bytes, innermost frame first.
-func (t heldTable) stacks(title string, b *analysis.Breakdown) layout.Section {
+func (t groupTable) stacks(title string, b *analysis.Breakdown) layout.Section {
 	s := layout.Section{Title: title, Columns: t.columns("stack")}
 	rest, more := b.Rest, b.RestGroups
 	for i := range b.Groups {
@@ -207,8 +207,8 @@ func callers(g *analysis.Group, shown, columns int) [][]layout.Cell {
 	return rows
 }
 
-// jsonHeld is who held what at an instant; null where the recording tells nothing of it.
-type jsonHeld struct {
+// jsonLive is who held what at an instant; null where the recording tells nothing of it.
+type jsonLive struct {
 	Categories jsonBreakdown   `json:"categories"`
 	Phases     jsonBreakdown   `json:"phases"`
 	Modules    jsonBreakdown   `json:"modules"`
@@ -232,11 +232,11 @@ type jsonGroup struct {
 	Provided  *int64   `json:"provided"`
 }
 
-func newJSONHeld(held *analysis.Attribution) *jsonHeld {
+func newJSONLive(held *analysis.Attribution) *jsonLive {
 	if held == nil || !held.Known {
 		return nil
 	}
-	j := &jsonHeld{
+	j := &jsonLive{
 		Categories: newJSONBreakdown(held, &held.Categories), Phases: newJSONBreakdown(held, &held.Phases),
 		Modules: newJSONBreakdown(held, &held.Modules), Kinds: newJSONBreakdown(held, &held.Kinds), Depths: []jsonBreakdown{}, Stacks: newJSONBreakdown(held, &held.Stacks),
 	}
@@ -264,9 +264,9 @@ func newJSONGroup(held *analysis.Attribution, g *analysis.Group) jsonGroup {
 
 // jsonAttribution is the breakdown of what was live at the peak.
 type jsonAttribution struct {
-	Held *jsonHeld `json:"held_at_peak"`
+	Held *jsonLive `json:"held_at_peak"`
 }
 
 func newJSONAttribution(d *analysis.DeviceResult) jsonAttribution {
-	return jsonAttribution{newJSONHeld(&d.Held)}
+	return jsonAttribution{newJSONLive(&d.Held)}
 }

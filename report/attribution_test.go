@@ -145,7 +145,7 @@ func TestHeldTablesAddUp(t *testing.T) {
 	for _, result := range []*analysis.Result{attributed(strings.Clone, false), attributed(strings.Clone, true), spoiled()} {
 		d := &result.Devices[0]
 		for _, b := range []*analysis.Breakdown{&d.Held.Categories, &d.Held.Phases, &d.Held.Modules} {
-			s := heldTable{d.Peak.T, "share of T", false}.section("", "", b, strings.Clone)
+			s := groupTable{d.Peak.T, "share of T", false}.section("", "", b, strings.Clone)
 			blocks := 0
 			for _, r := range s.Rows {
 				n := 0
@@ -247,7 +247,7 @@ func TestHeldOfAWatchedAllocator(t *testing.T) {
 				}
 			}
 		}
-		if g := newJSONHeld(&d.Held).Categories.Groups[0]; (g.Provided == nil) != sampled {
+		if g := newJSONLive(&d.Held).Categories.Groups[0]; (g.Provided == nil) != sampled {
 			t.Errorf("sampled %v: provided %v", sampled, g.Provided)
 		}
 	}

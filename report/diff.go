@@ -212,11 +212,9 @@ func signed(text string) string {
 	return "+" + text
 }
 
-// DiffJSON writes what changed between two sets of runs as one JSON object, indented: the
-// sets, and each part of the comparison as a list with all its lines, unchanged ones too.
-// Bytes and counts are integers, rounded where they are a trend or a mean; shares are numbers
-// of which 1 is all; what does not exist is null; lists are never null. It fails only if w
-// does.
+// DiffJSON writes a comparison as one indented JSON object: the two sets, and a list for each part with all
+// its rows, also unchanged ones. Bytes and counts are integers, rounded if they are trends or means; shares
+// are numbers from 0 to 1; what does not exist is null; lists are never null. It fails only if w does.
 func DiffJSON(w io.Writer, c Compared) error {
 	out := jsonDiff{Base: jsonSet{c.Base, names(c.BaseNames)}, New: jsonSet{c.New, names(c.NewNames)}}
 	for _, part := range []struct {

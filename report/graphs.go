@@ -67,14 +67,14 @@ func graphKinds(g *analysis.Graphs) (kinds []graphKind, total graphKind) {
 		kinds = append(kinds, k)
 	}
 	if apart.shapes > 0 {
-		apart.name = apartName
+		apart.name = singlesName
 		kinds = append([]graphKind{apart}, kinds...)
 	}
 	total.name = "= all"
 	return kinds, total
 }
 
-const apartName = "pools of one shape"
+const singlesName = "pools of one shape"
 
 func storeName(s *analysis.GraphStore) string {
 	if s.Memory != "" {
@@ -136,7 +136,7 @@ func graphShapeSections(d *analysis.DeviceResult, g *analysis.Graphs) []layout.S
 	}
 	sections := others
 	if len(apart.Rows) > 0 {
-		apart.Title = apartName
+		apart.Title = singlesName
 		sections = append([]layout.Section{apart}, others...)
 	}
 	for i := range sections {
@@ -171,7 +171,7 @@ func graphShapeRow(store *analysis.GraphStore, k int, unnamed string) []layout.C
 
 // whatIfSection replays the requests of the captures in other pools.
 func whatIfSection(w *analysis.GraphWhatIf) layout.Section {
-	s := layout.Section{Title: "CUDA graphs in other pools · " + apartName}
+	s := layout.Section{Title: "CUDA graphs in other pools · " + singlesName}
 	if w.Pool != "" {
 		s.Title = "CUDA graphs in other pools · pool " + plain.Shorten(w.Pool, 12)
 	}

@@ -45,7 +45,7 @@ func leakSection(d *analysis.DeviceResult) layout.Section {
 	if len(leak.Holders) == 0 {
 		return s
 	}
-	holders := holderTable("", leak.Holders, leak.Provided)
+	holders := contextTable("", leak.Holders, leak.Provided)
 	holders.Columns[len(holders.Columns)-1].Name = "share"
 	s.Columns, s.Rows = holders.Columns, holders.Rows
 	after := map[string]string{
@@ -81,11 +81,11 @@ func formatSlope(slope float64) string {
 // leakStacks are the stacks of the allocations that leak.
 func leakStacks(d *analysis.DeviceResult) []layout.Section {
 	stacks := &d.Leak.Stacks
-	if trend, _ := d.Leak.Trend(); !trend.Rising || !told(stacks) {
+	if trend, _ := d.Leak.Trend(); !trend.Rising || !hasFrames(stacks) {
 		return nil
 	}
 	all := stacks.Sum()
-	return []layout.Section{heldTable{all.Requested, "share", d.Held.Sampled}.stacks("Leaks, by stack", stacks)}
+	return []layout.Section{groupTable{all.Requested, "share", d.Held.Sampled}.stacks("Leaks, by stack", stacks)}
 }
 
 func newJSONLeak(d *analysis.DeviceResult) *jsonLeak {
@@ -98,7 +98,7 @@ func newJSONLeak(d *analysis.DeviceResult) *jsonLeak {
 		Rising: l.Iterations.Rising, Points: l.Iterations.Points,
 		PerRequest: newJSONTrend(l.Requests, l.Request), PerSecond: newJSONTrend(l.Seconds, ""),
 		By: by, Blocks: l.Blocks, Requested: l.Requested, Provided: &l.Provided,
-		Holders: newJSONHolders(d, l.Holders), Stacks: newJSONBreakdown(&d.Held, &l.Stacks),
+		Holders: newJSONAllocationGroups(d, l.Holders), Stacks: newJSONBreakdown(&d.Held, &l.Stacks),
 	}
 	if l.Iterations.Valid {
 		j.Slope = plain.Finite(l.Iterations.Slope)
@@ -124,12 +124,12 @@ type jsonLeak struct {
 	PerRequest *jsonTrend `json:"per_request"`
 	PerSecond  *jsonTrend `json:"per_second"`
 	// The allocations of the trend that By names: made after its first point and live at its last.
-	By        string        `json:"by"` // "iteration", "request" or "second"
-	Blocks    int64         `json:"blocks"`
-	Requested int64         `json:"requested"`
-	Provided  *int64        `json:"provided"`
-	Holders   []jsonHolder  `json:"allocations"`
-	Stacks    jsonBreakdown `json:"stacks"`
+	By        string                `json:"by"` // "iteration", "request" or "second"
+	Blocks    int64                 `json:"blocks"`
+	Requested int64                 `json:"requested"`
+	Provided  *int64                `json:"provided"`
+	Holders   []jsonAllocationGroup `json:"allocations"`
+	Stacks    jsonBreakdown         `json:"stacks"`
 }
 
 // jsonTrend has its slope in bytes per request or per second.

@@ -108,14 +108,14 @@ type jsonMoment struct {
 }
 
 type jsonDeviceMoment struct {
-	Iterations  int           `json:"iterations_before"` // marked ones; the instant's own has no number yet
-	Device      int32         `json:"device"`
-	At          jsonInstant   `json:"at"`
-	LargestFree *int64        `json:"largest_free"`
-	Arenas      []jsonArenaAt `json:"arenas"`
-	Held        *jsonHeld     `json:"held"`
-	TopSizes    []jsonHolder  `json:"top_sizes"`
-	Unserved    *jsonUnserved `json:"last_unserved"` // null if no request met too little yet
+	Iterations  int                   `json:"iterations_before"` // marked ones; the instant's own has no number yet
+	Device      int32                 `json:"device"`
+	At          jsonInstant           `json:"at"`
+	LargestFree *int64                `json:"largest_free"`
+	Arenas      []jsonArenaAt         `json:"arenas"`
+	Held        *jsonLive             `json:"held"`
+	TopSizes    []jsonAllocationGroup `json:"top_sizes"`
+	Unserved    *jsonUnserved         `json:"last_unserved"` // null if no request met too little yet
 }
 
 type jsonArenaAt struct {
@@ -149,7 +149,7 @@ var spanKinds = [...]string{
 }
 
 // MomentsJSON writes one JSON object, {"moments": [...]}, indented, under the rules of [JSON]. It has every
-// span of every arena. It fails only where w does.
+// span of every arena. It fails only if w does.
 func MomentsJSON(w io.Writer, moments []*analysis.Moment) error {
 	out := struct {
 		Moments []jsonMoment `json:"moments"`
@@ -168,7 +168,7 @@ func newJSONDeviceMoment(dm *analysis.DeviceMoment) jsonDeviceMoment {
 	d := &analysis.DeviceResult{Device: dm.Device, Peak: dm.At}
 	out := jsonDeviceMoment{
 		Iterations: dm.At.Iteration, Device: dm.Device, At: newJSONInstant(d, dm.At), LargestFree: plain.Known(dm.LargestFree), Arenas: []jsonArenaAt{},
-		Held: newJSONHeld(&dm.Held), TopSizes: newJSONHolders(d, dm.TopSizes),
+		Held: newJSONLive(&dm.Held), TopSizes: newJSONAllocationGroups(d, dm.TopSizes),
 	}
 	for i := range dm.Map.Arenas {
 		a := &dm.Map.Arenas[i]

@@ -29,9 +29,9 @@ func nativeSections(d *analysis.DeviceResult) []layout.Section {
 	return []layout.Section{s}
 }
 
-// jsonWatched says how often the sums of the native allocator were read, and how many readings
+// jsonNativeSums says how often the sums of the native allocator were read, and how many readings
 // contradicted the events.
-type jsonWatched struct {
+type jsonNativeSums struct {
 	Allocator string `json:"allocator"`
 	Samples   int64  `json:"samples"`
 	Odd       int64  `json:"odd"`
@@ -39,7 +39,7 @@ type jsonWatched struct {
 
 // jsonNative is there only if memprof observed torch's own allocator.
 type jsonNative struct {
-	Watched *jsonWatched `json:"watched,omitempty"`
+	Watched *jsonNativeSums `json:"watched,omitempty"`
 }
 
 func newJSONNative(d *analysis.DeviceResult) jsonNative {
@@ -47,5 +47,5 @@ func newJSONNative(d *analysis.DeviceResult) jsonNative {
 	if w == nil {
 		return jsonNative{}
 	}
-	return jsonNative{&jsonWatched{w.Allocator, w.Samples, w.Odd}}
+	return jsonNative{&jsonNativeSums{w.Allocator, w.Samples, w.Odd}}
 }

@@ -210,7 +210,7 @@ func TestWatchedBooks(t *testing.T) {
 			t.Errorf("%s in %s", name, section)
 		}
 	}
-	book := newJSONBooks(d.Books).Peak
+	book := newJSONDeviceAccounting(d.Books).Peak
 	if book.Internal != nil || book.Stranded != nil || book.Reserve != nil || book.Reusable != nil || book.External != nil || book.Unsplit != 13<<20 {
 		t.Errorf("%+v", book)
 	}

@@ -31,7 +31,7 @@ func oomSections(d *analysis.DeviceResult) []layout.Section {
 	}
 	s.Elide(8, 4)
 	s.After = verdictNotes(d.OOMs)
-	return append([]layout.Section{s}, oomStories(d)...)
+	return append([]layout.Section{s}, oomTables(d)...)
 }
 
 // verdictNotes explain the verdicts that occur.
@@ -52,31 +52,31 @@ func verdictNotes(ooms []analysis.OOM) []layout.Cell {
 
 // How many failed requests have a table of live allocations, and how many lines it has.
 const (
-	storiesShown      = 3
-	storyModulesShown = 6
-	storyStacksShown  = 3
-	storyFramesShown  = 3
+	oomTablesShown  = 3
+	oomModulesShown = 6
+	oomStacksShown  = 3
+	oomFramesShown  = 3
 )
 
-// storyWidth is the most columns of a name in such a table.
-const storyWidth = 44
+// oomNameWidth is the most columns of a name in such a table.
+const oomNameWidth = 44
 
-// oomStories list the live allocations when a request failed, for the first of them.
-func oomStories(d *analysis.DeviceResult) []layout.Section {
+// oomTables list the live allocations when a request failed, for the first of them.
+func oomTables(d *analysis.DeviceResult) []layout.Section {
 	var sections []layout.Section
 	for i := range d.OOMs {
-		if o := &d.OOMs[i]; o.Held != nil && o.At.Live > 0 && len(sections) < storiesShown {
-			sections = append(sections, oomStory(d, o))
+		if o := &d.OOMs[i]; o.Held != nil && o.At.Live > 0 && len(sections) < oomTablesShown {
+			sections = append(sections, oomTable(d, o))
 		}
 	}
 	return sections
 }
 
-// oomStory is a table of live allocations by category, phase, module and stack: each of these has all.
-func oomStory(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
+// oomTable is a table of live allocations by category, phase, module and stack: each of these has all.
+func oomTable(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 	s := layout.Section{
 		Title:   "Live allocations when the request at event " + units.FormatCount(o.Seq) + " failed",
-		Before:  append(layout.Note(units.FormatKnown(o.Request)+" requested by "+terms.Context(o.Requester, storyWidth)), layout.Note(terms.Instant(d, o.At))...),
+		Before:  append(layout.Note(units.FormatKnown(o.Request)+" requested by "+terms.Context(o.Requester, oomNameWidth)), layout.Note(terms.Instant(d, o.At))...),
 		Columns: []layout.Column{layout.Words("by"), layout.Words("name"), layout.Numbers("allocations"), layout.Numbers("requested"), layout.Numbers("share of T")},
 	}
 	line := func(by, who string, g *analysis.Group) {
@@ -92,8 +92,8 @@ func oomStory(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 				continue
 			}
 			line(by, text(g), g)
-			for _, caller := range callers(g, storyFramesShown, 1) {
-				s.Rows = append(s.Rows, layout.Toned(layout.Faint, layout.Row("", plain.Shorten(caller[0].Text, storyWidth), "", "", "")))
+			for _, caller := range callers(g, oomFramesShown, 1) {
+				s.Rows = append(s.Rows, layout.Toned(layout.Faint, layout.Row("", plain.Shorten(caller[0].Text, oomNameWidth), "", "", "")))
 			}
 			by = ""
 		}
@@ -107,13 +107,13 @@ func oomStory(d *analysis.DeviceResult, o *analysis.OOM) layout.Section {
 		list("category", &held.Categories, len(held.Categories.Groups), func(g *analysis.Group) string { return g.Name })
 	}
 	if len(d.Phases) > 0 {
-		list("phase", &held.Phases, phasesShown, func(g *analysis.Group) string { return plain.Shorten(terms.Phase(g.Name), storyWidth) })
+		list("phase", &held.Phases, phasesShown, func(g *analysis.Group) string { return plain.Shorten(terms.Phase(g.Name), oomNameWidth) })
 	}
 	if len(held.Kinds.Groups) > 1 || held.Kinds.Groups[0].Name != "" {
-		list("module", &held.Kinds, storyModulesShown, func(g *analysis.Group) string { return plain.Shorten(terms.Module(g.Name), storyWidth) })
+		list("module", &held.Kinds, oomModulesShown, func(g *analysis.Group) string { return plain.Shorten(terms.Module(g.Name), oomNameWidth) })
 	}
-	if told(&held.Stacks) {
-		list("stack", &held.Stacks, storyStacksShown, func(g *analysis.Group) string { return plain.Shorten(innermost(g), storyWidth) })
+	if hasFrames(&held.Stacks) {
+		list("stack", &held.Stacks, oomStacksShown, func(g *analysis.Group) string { return plain.Shorten(innermost(g), oomNameWidth) })
 	}
 	all := held.Categories.Sum()
 	s.Total = layout.Toned(layout.Strong, layout.Row("", "= requested", units.FormatCount(all.Blocks), units.FormatSize(all.Requested), units.FormatPercent(units.Ratio(all.Requested, o.At.T))))
@@ -138,7 +138,7 @@ type jsonOOM struct {
 	Verdict     string      `json:"verdict"`
 	Context     string      `json:"context"`
 	At          jsonInstant `json:"at"`
-	Held        *jsonHeld   `json:"held"`
+	Held        *jsonLive   `json:"held"`
 }
 
 func newJSONOOMs(d *analysis.DeviceResult) jsonOOMs {
@@ -147,7 +147,7 @@ func newJSONOOMs(d *analysis.DeviceResult) jsonOOMs {
 		j.OOMs = append(j.OOMs, jsonOOM{
 			Seq: o.Seq, TimeNS: o.Time, Arena: o.Arena, Request: o.Request, Free: plain.Known(o.Free), LargestFree: plain.Known(o.LargestFree),
 			TooSmall: plain.Known(o.TooSmall), Stranded: plain.Known(o.Stranded),
-			Verdict: string(o.Verdict), Context: o.Context, At: newJSONInstant(d, o.At), Held: newJSONHeld(o.Held),
+			Verdict: string(o.Verdict), Context: o.Context, At: newJSONInstant(d, o.At), Held: newJSONLive(o.Held),
 		})
 	}
 	return j

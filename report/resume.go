@@ -14,7 +14,7 @@ import (
 )
 
 // Rows of the tables of stages and of untagged memory.
-const stagesShown, outsideShown = 24, 12
+const stagesShown, untaggedShown = 24, 12
 
 // resumeSections are the stages of a job that pauses memory, the orders in which it could resume tags, and
 // untagged memory.
@@ -223,14 +223,14 @@ func untaggedSections(sleep *analysis.Pauses) []layout.Section {
 	}
 	mixed := false
 	for _, g := range out.Groups {
-		line := layout.Row(units.FormatSize(g.Bytes), units.FormatCount(g.Blocks), orDash(g.Category), terms.Phase(g.Phase), outsideHolder(&g))
+		line := layout.Row(units.FormatSize(g.Bytes), units.FormatCount(g.Blocks), orDash(g.Category), terms.Phase(g.Phase), untaggedOrigin(&g))
 		if mixed = mixed || g.Mixed; g.Mixed {
 			line = layout.Toned(layout.Warned, line)
 			line[3].Text += " *"
 		}
 		s.Rows = append(s.Rows, line)
 	}
-	s.Elide(outsideShown, 0)
+	s.Elide(untaggedShown, 0)
 	if out.Rest > 0 {
 		s.Rows = append(s.Rows, layout.Toned(layout.Faint, layout.Row(units.FormatSize(out.Rest), "", "", "", "others")))
 	}
@@ -250,7 +250,7 @@ func orDash(text string) string {
 	return plain.Shorten(text, 24)
 }
 
-func outsideHolder(g *analysis.UntaggedGroup) string {
+func untaggedOrigin(g *analysis.UntaggedGroup) string {
 	switch {
 	case g.Owner != "":
 		return plain.Shorten(g.Owner, 48)
@@ -270,8 +270,8 @@ func strayText(s *analysis.UntaggedCategory) []layout.Cell {
 	return cells
 }
 
-// jsonSleep has the stages, the resume plans and the untagged memory. It is there only if memory has tags.
-type jsonSleep struct {
+// jsonResumePlans has the stages, the resume plans and the untagged memory. It is there only if memory has tags.
+type jsonResumePlans struct {
 	// StagesAre says what stages are: "phases" of the job, or times between "transitions".
 	StagesAre string          `json:"stages_are"`
 	Tags      []jsonTag       `json:"tags"`
@@ -279,7 +279,7 @@ type jsonSleep struct {
 	Card      *int64          `json:"card"`
 	Beside    int64           `json:"other_libraries"`
 	Plans     []jsonPlan      `json:"plans"`
-	Outside   jsonOutside     `json:"untagged"`
+	Outside   jsonUntagged    `json:"untagged"`
 	Strays    []jsonStray     `json:"same_category"`
 	Resident  []jsonResidency `json:"resident"`
 }
@@ -327,16 +327,16 @@ type jsonStep struct {
 	Stage  string   `json:"stage,omitempty"`
 }
 
-type jsonOutside struct {
-	Seq    *int64             `json:"seq"`
-	TimeNS *int64             `json:"time_ns"`
-	Bytes  int64              `json:"bytes"`
-	Blocks int64              `json:"blocks"`
-	Groups []jsonOutsideGroup `json:"groups"`
-	Rest   int64              `json:"rest"`
+type jsonUntagged struct {
+	Seq    *int64              `json:"seq"`
+	TimeNS *int64              `json:"time_ns"`
+	Bytes  int64               `json:"bytes"`
+	Blocks int64               `json:"blocks"`
+	Groups []jsonUntaggedGroup `json:"groups"`
+	Rest   int64               `json:"rest"`
 }
 
-type jsonOutsideGroup struct {
+type jsonUntaggedGroup struct {
 	Bytes    int64    `json:"bytes"`
 	Blocks   int64    `json:"blocks"`
 	Category string   `json:"category,omitempty"`
@@ -364,14 +364,14 @@ type jsonResidency struct {
 	Tags    []int64 `json:"tags"`
 }
 
-func newJSONSleep(d *analysis.DeviceResult) *jsonSleep {
+func newJSONResumePlans(d *analysis.DeviceResult) *jsonResumePlans {
 	s := d.Pauses
 	if s == nil {
 		return nil
 	}
-	j := &jsonSleep{
+	j := &jsonResumePlans{
 		StagesAre: "transitions", Tags: []jsonTag{}, Stages: []jsonStage{}, Beside: besideOf(d), Plans: []jsonPlan{},
-		Outside: newJSONOutside(&s.Untagged), Strays: []jsonStray{}, Resident: []jsonResidency{},
+		Outside: newJSONUntagged(&s.Untagged), Strays: []jsonStray{}, Resident: []jsonResidency{},
 	}
 	if s.Phases {
 		j.StagesAre = "phases"
@@ -449,20 +449,20 @@ func plainNames(c *resumeplan.Cycle, tags []int) []string {
 	return names
 }
 
-func newJSONOutside(o *analysis.Untagged) jsonOutside {
-	j := jsonOutside{Bytes: o.Bytes, Blocks: o.Blocks, Groups: []jsonOutsideGroup{}, Rest: o.Rest}
+func newJSONUntagged(o *analysis.Untagged) jsonUntagged {
+	j := jsonUntagged{Bytes: o.Bytes, Blocks: o.Blocks, Groups: []jsonUntaggedGroup{}, Rest: o.Rest}
 	if o.Bytes > 0 {
 		j.Seq, j.TimeNS = &o.Seq, &o.Time
 	}
 	for _, g := range o.Groups {
-		j.Groups = append(j.Groups, jsonOutsideGroup{g.Bytes, g.Blocks, g.Category, g.Phase, g.Owner, g.Frames, g.Mixed})
+		j.Groups = append(j.Groups, jsonUntaggedGroup{g.Bytes, g.Blocks, g.Category, g.Phase, g.Owner, g.Frames, g.Mixed})
 	}
 	return j
 }
 
 // jsonResume is there only if memory has tags.
 type jsonResume struct {
-	Sleep *jsonSleep `json:"pause,omitempty"`
+	Sleep *jsonResumePlans `json:"pause,omitempty"`
 }
 
-func newJSONResume(d *analysis.DeviceResult) jsonResume { return jsonResume{newJSONSleep(d)} }
+func newJSONResume(d *analysis.DeviceResult) jsonResume { return jsonResume{newJSONResumePlans(d)} }

@@ -28,7 +28,7 @@ func TuneText(w io.Writer, t *Tuned, o layout.Options) error {
 	return layout.WriteText(w, o, tuneSection(t))
 }
 
-// TuneMarkdown writes what TuneText does as Markdown. It fails only where w does.
+// TuneMarkdown writes what TuneText does as Markdown. It fails only if w does.
 func TuneMarkdown(w io.Writer, t *Tuned) error {
 	return layout.WriteMarkdown(w, tuneSection(t))
 }

@@ -95,10 +95,10 @@ func booksResults() []*analysis.Result {
 func TestBooks(t *testing.T) {
 	var text, markdown bytes.Buffer
 	var sections []layout.Section
-	var all []*jsonBooks
+	var all []*jsonDeviceAccounting
 	for _, r := range booksResults() {
 		sections = append(sections, accountingSections(&r.Devices[0])...)
-		all = append(all, newJSONBooks(r.Devices[0].Books))
+		all = append(all, newJSONDeviceAccounting(r.Devices[0].Books))
 	}
 	if err := layout.WriteText(&text, layout.Options{}, sections...); err != nil {
 		t.Fatal(err)
