@@ -12,11 +12,10 @@ import (
 // Cards answers for the GPUs of the machine, in the order of run.json's list.
 type Cards interface {
 	Count() int
-	// Memory is what a GPU has in use, whoever uses it, and its size, in bytes.
+	// Memory returns the bytes in use on a GPU, by all processes, and its size.
 	Memory(gpu int) (used, total int64, err error)
-	// Processes are the bytes of each process on a GPU by its id, as far as the driver
-	// shows any: in a container it may show none, or ids that mean nothing there. It is nil
-	// if they could not be listed.
+	// Processes returns the bytes of each process on a GPU, by process id. In a container the driver may list
+	// none, or ids from outside. It is nil if the driver does not list them.
 	Processes(gpu int) map[int]int64
 	Close()
 }

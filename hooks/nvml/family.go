@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// family knows the processes of a job: the one that was started and what it started in turn.
+// family is the processes of a job: the one that was started, and its descendants.
 type family struct {
 	proc string // where processes are listed: /proc
 	root int
-	// known are those that belonged once: a process whose parent has died still does.
+	// known are processes found to belong: after the death of its parent a process no longer descends from root
 	known map[int]bool
 }
 
 func newFamily(root int) *family { return &family{proc: "/proc", root: root, known: map[int]bool{}} }
 
-// has says whether a process that the driver names is one of the job's. In a container
-// the driver may give ids as they are outside, and one of those may happen to be that of
-// some other process of the job in here: so the process must have the driver open.
+// has says whether a process id of the driver is one of the job's. In a container the driver may use ids from
+// outside, which could be those of other processes of the job inside. So the process must also have the driver
+// open.
 func (f *family) has(pid int) bool {
 	if !f.known[pid] && f.descends(pid) && f.usesDriver(pid) {
 		f.known[pid] = true
@@ -37,7 +37,7 @@ func (f *family) descends(pid int) bool {
 	return false
 }
 
-// parent is 0 for a process that is not there.
+// parent returns the id of a process's parent; 0 if there is no such process.
 func (f *family) parent(pid int) int {
 	stat, err := os.ReadFile(filepath.Join(f.proc, strconv.Itoa(pid), "stat"))
 	if err != nil {

@@ -25,12 +25,9 @@ const (
 // AnswersWithin is how long to wait for the cards: a driver in trouble may never return.
 const AnswersWithin = 5 * time.Second
 
-// Sampler reads what the devices have in use while a job runs, and writes it beside the
-// job's trace: the books are held against it.
-//
-// A number is written when it differs from the one before, and so is the time of the last
-// reading at which it was still the old one: between the two events of a stretch of equal
-// numbers, every reading gave that number.
+// Sampler reads what the devices have in use while a job runs, and writes it beside the job's recording, for
+// the device accounting. A number is written when it changes, together with the time of the last reading of
+// the old number. So between two events with the same number, every reading gave that number.
 type Sampler struct {
 	cards Cards
 	dir   string
@@ -50,7 +47,7 @@ type Sampler struct {
 // ErrNoAnswer is that of a driver that does not answer in time.
 var ErrNoAnswer = errors.New("the driver does not answer")
 
-// readGPU is what is known of one GPU.
+// readGPU is the state of one GPU.
 type readGPU struct {
 	whole     course
 	processes map[int]*course
@@ -65,8 +62,8 @@ type course struct {
 	context       int32
 }
 
-// NewSampler takes the readings of the time before the job; an error if the cards do not
-// answer within patience. The job must not wait for them.
+// NewSampler takes the readings before the job. It fails with ErrNoAnswer if the cards do not answer within
+// patience, so that the job need not wait.
 func NewSampler(dir string, info *trace.Info, cards Cards, patience time.Duration) (*Sampler, error) {
 	meta := trace.ProcessMeta{RunID: info.ID, Name: trace.ReadingsName, Rank: -1, LocalRank: -1, WorldSize: -1}
 	s := &Sampler{
@@ -92,7 +89,7 @@ func NewSampler(dir string, info *trace.Info, cards Cards, patience time.Duratio
 	return s, nil
 }
 
-// answered waits for what the cards are asked for.
+// answered waits for the cards, for at most s.patience.
 func (s *Sampler) answered(done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -109,7 +106,7 @@ func monotonic() int64 {
 	return now.Nano()
 }
 
-// Follow reads until stop, the job's process and what it starts apart from all others.
+// Follow reads until Stop. pid is the job's process: its descendants are told apart from other processes.
 func (s *Sampler) Follow(pid int) {
 	s.job = newFamily(pid)
 	go func() {
@@ -128,8 +125,7 @@ func (s *Sampler) Follow(pid int) {
 	}()
 }
 
-// Stop takes the last readings and completes the trace of them. It returns the troubles
-// there were, for people.
+// Stop takes the last readings and completes their parts. It returns problems, for people.
 func (s *Sampler) Stop() []string {
 	close(s.end)
 	if !s.answered(s.done) {
@@ -137,9 +133,9 @@ func (s *Sampler) Stop() []string {
 		return []string{"the devices' used memory is not in the recording to its end: " + ErrNoAnswer.Error()}
 	}
 	for i := range s.gpus {
-		s.settle(i, &s.gpus[i].whole)
+		s.writeLast(i, &s.gpus[i].whole)
 		for _, c := range s.gpus[i].processes {
-			s.settle(i, c)
+			s.writeLast(i, c)
 		}
 	}
 	if s.err == nil {
@@ -153,7 +149,7 @@ func (s *Sampler) Stop() []string {
 	return s.failed
 }
 
-// Abandon is Stop for a job that was never started: nothing is kept.
+// Abandon discards everything, for a job that was not started.
 func (s *Sampler) Abandon() {
 	s.to.Abandon()
 	s.cards.Close()
@@ -199,7 +195,7 @@ func (s *Sampler) read(gpu int) {
 	}
 }
 
-// readProcesses takes over a list of the processes on a GPU. One that is gone uses nothing.
+// readProcesses takes a list of the processes on a GPU. A process that is no longer in it uses nothing.
 func (s *Sampler) readProcesses(gpu int, used map[int]int64) {
 	g := &s.gpus[gpu]
 	now := s.now()
@@ -217,7 +213,7 @@ func (s *Sampler) readProcesses(gpu int, used map[int]int64) {
 	}
 }
 
-// pids are the processes known on a GPU in order, so that the trace does not depend on chance.
+// pids returns the known processes in order, so that the order of events does not depend on the map.
 func (g *readGPU) pids() []int {
 	var pids []int
 	for pid := range g.processes {
@@ -227,13 +223,13 @@ func (g *readGPU) pids() []int {
 	return pids
 }
 
-// take notes a reading.
+// take records one reading of a number.
 func (s *Sampler) take(gpu int, c *course, now, used int64) {
 	switch {
 	case c.written < 0:
 		s.write(gpu, c, now, used)
 	case used != c.used:
-		s.settle(gpu, c)
+		s.writeLast(gpu, c)
 		s.write(gpu, c, now, used)
 	case now-c.written >= heartbeat.Nanoseconds():
 		s.write(gpu, c, now, used)
@@ -241,8 +237,8 @@ func (s *Sampler) take(gpu int, c *course, now, used int64) {
 	c.read = now
 }
 
-// settle writes when the number was last read.
-func (s *Sampler) settle(gpu int, c *course) {
+// writeLast writes the time at which the number was last read.
+func (s *Sampler) writeLast(gpu int, c *course) {
 	if c.read > c.written {
 		s.write(gpu, c, c.read, c.used)
 	}

@@ -20,7 +20,7 @@ import (
 	"github.com/memprof/memprof/report/spell"
 )
 
-// Load is the requests that are served. Every policy serves the same, read anew.
+// Load is the requests that every policy serves; each reads them from the first.
 type Load struct {
 	Requests  string
 	Synthetic string
@@ -52,8 +52,8 @@ func (l *Load) AddFlags(flags *pflag.FlagSet) {
 	flags.Uint64Var(&l.Seed, "seed", 1, "seed of random draws")
 }
 
-// Prepare checks the flags and looks at the first request. limit is the model's; steps of 0 go on
-// to the last request.
+// Prepare checks the flags and reads the first request. limit is the longest sequence of the model, in tokens;
+// steps of 0 mean all requests.
 func (l *Load) Prepare(stdin io.Reader, limit int, steps int64) error {
 	if err := l.check(steps); err != nil {
 		return err
@@ -99,7 +99,7 @@ func (l *Load) Prepare(stdin io.Reader, limit int, steps int64) error {
 	return nil
 }
 
-// Fault is an error of the requests, and what can be done about it.
+// Fault adds to an error of the requests what can be done about it.
 func (l *Load) Fault(err error) error {
 	if errors.Is(err, kvrequests.ErrTooLong) {
 		return exit.Usagef("%w (--longest-prompt %d leaves such requests out)", err, l.limit)
@@ -135,7 +135,7 @@ func (l *Load) name() string {
 	return l.Requests
 }
 
-// Line says what the requests are, for the report.
+// Line describes the requests, for the report.
 func (l *Load) Line() string {
 	text := l.Synthetic
 	if l.Requests != "" {
@@ -160,7 +160,7 @@ func (l *Load) pace() kvrequests.Pace {
 	return kvrequests.Pace{Rate: l.Rate, Duration: int64(l.Duration), Seed: l.Seed}
 }
 
-// Open starts the requests from the first; done is called after the last.
+// Open starts the requests from the first. done is to be called after the last.
 func (l *Load) Open() (src kvcache.Source, done func() error, err error) {
 	nothing := func() error { return nil }
 	switch {
@@ -182,7 +182,7 @@ func (l *Load) Open() (src kvcache.Source, done func() error, err error) {
 	return src, done, nil
 }
 
-// bounded is the file without what is left out, and with an error for what the model cannot serve.
+// bounded leaves out the requests that flags exclude. A request that is too long for the model is an error.
 func (l *Load) bounded(file kvcache.Source) kvcache.Source {
 	src := kvrequests.Bounded(file, l.Bounds)
 	if l.limit > 0 {
@@ -191,8 +191,7 @@ func (l *Load) bounded(file kvcache.Source) kvcache.Source {
 	return src
 }
 
-// file opens the requests; JSONL begins with a brace, and CSV with a name. A bracket is taken for
-// JSON too, whose reader says what is wrong with it.
+// file opens the requests as CSV, or as JSONL if the text begins with a brace or bracket.
 func (l *Load) file() (kvrequests.Reader, func() error, error) {
 	var in io.Reader = bytes.NewReader(l.stdin)
 	done := func() error { return nil }

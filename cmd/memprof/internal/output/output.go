@@ -21,8 +21,8 @@ const (
 	Public  = outfile.Public
 )
 
-// Whole has a file that the user named written whole or not at all: what is there under that
-// name stays until the new one is complete. Devices and pipes are written to as they are.
+// Whole writes a file that the user named, whole or not at all: an old file of that name stays until the new
+// one is complete. Devices and pipes are written to directly.
 func Whole(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	if stat, err := os.Stat(path); err == nil && !stat.Mode().IsRegular() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
@@ -34,8 +34,8 @@ func Whole(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	return Beside(path, mode, write)
 }
 
-// Beside is Whole for a file whose name memprof made up: a link of that name is replaced,
-// wherever it leads. An error is one of the input unless it is write's own.
+// Beside is Whole for a file whose name memprof chose: a link of that name is replaced, not followed. An error
+// is one of the input unless it is write's own.
 func Beside(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	var own error
 	err := outfile.Write(path, mode, func(w io.Writer) error {
@@ -48,7 +48,7 @@ func Beside(path string, mode fs.FileMode, write func(io.Writer) error) error {
 	return exit.Input(err)
 }
 
-// Replace writes a file of check whole or not at all.
+// Replace writes a file with this text, whole or not at all, readable by others.
 func Replace(path string, text []byte) error {
 	return Whole(path, Public, func(w io.Writer) error {
 		_, err := w.Write(text)
@@ -74,7 +74,7 @@ func Append(path string, text []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// Possible fails where Whole could not even begin: better before a job is run than after it.
+// Possible fails if Whole could not even begin, so that a job is not run for a result that cannot be written.
 func Possible(path string) error {
 	stat, err := os.Stat(path)
 	switch {

@@ -16,14 +16,13 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 )
 
-// forwarded are the signals that a job may expect from whoever started it. memprof hands
-// them on and lives until the job ends.
+// forwarded are the signals that memprof passes on to the job, and survives itself until the job ends.
 var forwarded = []os.Signal{
 	unix.SIGTERM, unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2, unix.SIGCONT, unix.SIGWINCH,
 }
 
-// FindCommand looks a command up as execvp does. The error ends memprof with 127 when
-// there is no such file and 126 when it is there and cannot be executed.
+// FindCommand looks a command up as execvp does. The error ends memprof with 127 if there is no such file, and
+// with 126 if it cannot be executed.
 func FindCommand(name string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, executable(name)
@@ -67,8 +66,8 @@ func executable(path string) error {
 	return nil
 }
 
-// OutlivePipe keeps a closed stderr from ending memprof before its job, and the job's
-// SIGPIPE as it was.
+// OutlivePipe keeps a closed stderr from ending memprof before its job. The job inherits the default for
+// SIGPIPE, unless it was ignored.
 func OutlivePipe() {
 	if !signal.Ignored(unix.SIGPIPE) {
 		signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
@@ -82,8 +81,8 @@ type Process struct {
 	ended   chan struct{}
 }
 
-// Start starts argv with the program at path. The error ends memprof with 126 or 127,
-// unless it is Scarce.
+// Start starts argv with the program at path. The error ends memprof with 126 or 127, unless Scarce says that
+// memprof itself used up a resource.
 func Start(path string, argv, env []string) (*Process, error) {
 	signals := make(chan os.Signal, 64)
 	for _, sig := range forwarded {
@@ -107,7 +106,7 @@ func Start(path string, argv, env []string) (*Process, error) {
 	return p, nil
 }
 
-// StartError makes the error of starting a program one that ends memprof with 126 or 127.
+// StartError gives the error of starting a program the exit code 126 or 127.
 func StartError(path string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
@@ -131,10 +130,9 @@ func (p *Process) forward() {
 	}
 }
 
-// reachedByTerminal says whether a keyboard signal came from the terminal, which sent it
-// to the job as well: a second SIGINT would break what the first one set going. It cannot
-// be told from one sent by kill, so in a terminal's foreground keyboard signals are the
-// terminal's.
+// reachedByTerminal says whether a keyboard signal also reached the job: the terminal sends it to every
+// process in the foreground. A second SIGINT would interrupt the job's handling of the first. A signal by kill
+// looks the same, so in the foreground of a terminal all keyboard signals are taken for the terminal's.
 func reachedByTerminal(sig os.Signal) bool {
 	if sig != unix.SIGINT && sig != unix.SIGQUIT && sig != unix.SIGWINCH {
 		return false
@@ -148,7 +146,7 @@ func reachedByTerminal(sig os.Signal) bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// Outcome is how a job ended.
+// Outcome is how a process ended.
 type Outcome struct {
 	Code   int            // as a shell has it: 128+n for signal n
 	Signal syscall.Signal // 0 unless a signal ended it
@@ -161,8 +159,8 @@ func (o Outcome) String() string {
 	return fmt.Sprintf("exit code %d", o.Code)
 }
 
-// Wait returns when the job has ended. Signals to memprof stay caught: what is left to
-// do is finishing the trace.
+// Wait returns when the process has ended. Signals to memprof stay caught: the recording is still to be
+// completed.
 func (p *Process) Wait() (Outcome, error) {
 	state, err := p.process.Wait()
 	close(p.ended)
@@ -176,8 +174,8 @@ func (p *Process) Wait() (Outcome, error) {
 	return Outcome{Code: status.ExitStatus()}, nil
 }
 
-// Scarce says whether starting a process failed for want of something that memprof itself
-// uses up: descriptors, memory, room for the environment.
+// Scarce says whether a process could not be started for want of something that memprof itself takes:
+// descriptors, memory, or room for the environment.
 func Scarce(err error) bool {
 	for _, errno := range []syscall.Errno{unix.EMFILE, unix.ENFILE, unix.EAGAIN, unix.ENOMEM, unix.E2BIG} {
 		if errors.Is(err, errno) {

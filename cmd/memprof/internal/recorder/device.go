@@ -38,7 +38,7 @@ func ChooseDevice(wanted string, simMemory int64, installed *hooks.Installation)
 	return simulatedDevice(simMemory, installed, err.Error())
 }
 
-// realGPUs takes names from NVML, which knows more, or else from the driver.
+// realGPUs describes the GPUs by NVML, or by the driver where there is no NVML.
 func realGPUs(devices []rerun.Device) []trace.GPU {
 	var gpus []trace.GPU
 	if state, err := nvml.Read(); err == nil {
@@ -53,7 +53,8 @@ func realGPUs(devices []rerun.Device) []trace.GPU {
 	return gpus
 }
 
-// simulatedDevice asks the simulator itself, set up as the job will find it.
+// simulatedDevice probes the simulator with the memory that the job will have. why says what is wrong with the
+// real driver, if it was tried.
 func simulatedDevice(memory int64, installed *hooks.Installation, why string) (*Device, error) {
 	if memory > 0 {
 		if err := os.Setenv("MEMPROF_SIM_MEMORY", strconv.FormatInt(memory, 10)); err != nil {
@@ -82,10 +83,9 @@ func (d *Device) String() string {
 	return name
 }
 
-// Readable opens the cards that a job's books can be held against, and says where the
-// readings come from. Without NVML those are the processes of the job, each of which reads
-// for itself. There will be none of the simulated device: its memory is its processes', and
-// nothing beside it could be found out.
+// Readable opens the cards whose used memory is to be read, and says where readings come from, for run.json.
+// Without NVML the job's processes read for themselves, and found is nil. There are no readings of the
+// simulated device: its memory is that of its processes.
 func Readable(device *Device) (found nvml.Cards, readings string) {
 	if device.Simulated {
 		return nil, "none: the device is simulated"

@@ -15,7 +15,7 @@ import (
 	"github.com/memprof/memprof/trace/outfile"
 )
 
-// Place is where a recording lies. Its paths are absolute, and can be written.
+// Place is the directory of a recording. Its paths are absolute, and memprof can write there.
 type Place struct {
 	Shown   string // Dir as the user wrote it
 	Dir     string // of run.json, the parts and, by default, the spool
@@ -23,11 +23,10 @@ type Place struct {
 	created bool // Dir was not there before
 }
 
-// NewPlace creates the directory of a recording. A recording that is there already is an
-// error, or with force removed; files that are not of a recording are left alone. Without
-// an output the directory gets a name of its own, here or, where that cannot be, among
-// temporary files. A directory that the user named and that cannot be had is a usage
-// error; a full disk is not, nor is it that there is no place at all.
+// NewPlace creates the directory of a recording and its spool. A recording that is already there is an error,
+// or is removed with force; other files are left alone. Without an output the directory gets a new name in the
+// working directory or, if that cannot be written, in a directory for temporary files. If the directory that
+// the user named cannot be used, the error is one of usage. A full disk, or no place at all, is Unrecordable.
 func NewPlace(output, spool, command string, force bool) (*Place, error) {
 	p, err := choosePlace(output, command, force)
 	if err != nil {
@@ -63,8 +62,8 @@ func choosePlace(output, command string, force bool) (*Place, error) {
 	return nil, Unrecordable{errors.New(strings.Join(failed, "; "))}
 }
 
-// freshDir makes a directory of that name, or with a number behind it: a script may well
-// start several recordings in one second.
+// freshDir creates a directory of that name, or with a number after it: a script may start several recordings
+// in one second.
 func freshDir(name string) (string, error) {
 	dir := name
 	for n := 2; ; n++ {
@@ -76,11 +75,11 @@ func freshDir(name string) (string, error) {
 	}
 }
 
-// roomToStart is what a recording needs before it has one event: a segment of the spool
-// and the collector's ballast.
+// roomToStart is how many bytes a recording needs before its first event: a segment of the spool and the
+// collector's ballast.
 const roomToStart = 16 << 20
 
-// MakePlace creates the directory, and no spool in it yet.
+// MakePlace creates the directory of a recording, without a spool.
 func MakePlace(output string, force bool) (*Place, error) {
 	dir, err := filepath.Abs(output)
 	if err != nil {
@@ -103,7 +102,7 @@ func MakePlace(output string, force bool) (*Place, error) {
 	return p, nil
 }
 
-// placeError is a usage error unless the cause is a lack of room.
+// placeError is an error of usage, or Unrecordable if the disk is full.
 func placeError(cause error, format string, args ...any) error {
 	if errors.Is(cause, syscall.ENOSPC) || errors.Is(cause, syscall.EDQUOT) {
 		return Unrecordable{fmt.Errorf(format, args...)}
@@ -111,9 +110,9 @@ func placeError(cause error, format string, args ...any) error {
 	return exit.Usagef(format, args...)
 }
 
-// clear makes sure that no other recording is in the directory, and nothing that a reader would take for a part
-// of this one. With force it removes a recording, by the names of its files, when all of them say that they are
-// memprof's and nobody is at work on it.
+// clear makes sure that the directory has no other recording, and no file that a reader would take for a part
+// of this one. With force it removes an old recording by the names of its files, if each of them says that it
+// is memprof's and nobody is recording there.
 func (p *Place) clear(output string, force bool) error {
 	busy, err := trace.InProgress(p.Dir)
 	if err != nil {
@@ -140,7 +139,7 @@ func (p *Place) clear(output string, force bool) error {
 	return nil
 }
 
-// writableDir says what keeps files from being made in dir.
+// writableDir returns why no file can be created in dir, or nil.
 func writableDir(dir string) error {
 	var stat syscall.Statfs_t
 	if err := syscall.Statfs(dir, &stat); err == nil && stat.Blocks > 0 && stat.Bavail*uint64(stat.Bsize) < roomToStart {
@@ -149,8 +148,8 @@ func writableDir(dir string) error {
 	return outfile.Possible(dir)
 }
 
-// makeSpool creates the spool, with elsewhere as a fresh folder there that DIR/spool
-// links to: `memprof recover DIR` finds it in either case.
+// makeSpool creates the spool in the recording. With elsewhere it is a new folder there that the recording
+// links to, so that `memprof recover` finds it in both cases.
 func (p *Place) makeSpool(elsewhere string) error {
 	if elsewhere == "" {
 		if err := trace.MakeSpool(p.Dir, ""); err != nil {
@@ -171,7 +170,7 @@ func (p *Place) makeSpool(elsewhere string) error {
 	return nil
 }
 
-// Abandon removes what was made for a job that was not started.
+// Abandon removes what was created for a job that was not started.
 func (p *Place) Abandon() {
 	trace.RemoveSpool(p.Dir)
 	os.Remove(filepath.Join(p.Dir, trace.InfoName))

@@ -36,7 +36,7 @@ type Recorder struct {
 	Version string   // of memprof
 	Missed  []string // what will not be recorded, known beforehand
 	Set     []hooks.FrameworkSetting
-	// Readable opens the cards whose used memory is read; see the function.
+	// Readable opens the cards whose used memory is read: [Readable], or a test's
 	Readable func(*Device) (found nvml.Cards, readings string)
 
 	info      *trace.Info
@@ -45,9 +45,9 @@ type Recorder struct {
 	troubles  []string      // of the collector, each once
 }
 
-// Run records the job. Once it is started its exit code is the result, whatever becomes
-// of the trace. The environment is asked for when it is known whether the job's processes
-// are to read the devices' used memory themselves.
+// Run records the job. After the job was started its exit code is the result, even if the recording fails.
+// environment is called when it is known whether the job's processes have to read the devices' used memory
+// themselves.
 func (r *Recorder) Run(program string, command []string, settings map[string]string, environment func(base []string, readings bool) []string) error {
 	if err := r.prepare(command, settings); err != nil {
 		r.Place.Abandon()
@@ -84,8 +84,8 @@ func (r *Recorder) Run(program string, command []string, settings map[string]str
 	return exit.With(ended.Code)
 }
 
-// prepare writes run.json, so that a recording that is cut short can be recovered, and
-// opens the collector.
+// prepare writes run.json, so that an interrupted recording can be recovered, and opens the collector and the
+// sampler.
 func (r *Recorder) prepare(command []string, settings map[string]string) error {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
@@ -126,7 +126,7 @@ func (r *Recorder) prepare(command []string, settings map[string]string) error {
 	return nil
 }
 
-// follow takes events over while the job runs, until the function it returns is called.
+// follow collects events while the job runs, until the returned function is called.
 func (r *Recorder) follow() (stop func()) {
 	end, ended := make(chan struct{}), make(chan struct{})
 	live := screen.NewLiveLine(r.Stderr, r.Quiet)
@@ -163,8 +163,8 @@ func (r *Recorder) trouble(err error) {
 	}
 }
 
-// convert waits a little for processes that outlive the job and completes the trace. Whole says that
-// nothing is left in the spool.
+// convert waits a little for processes that outlive the job, and completes the parts. whole says that nothing
+// is left in the spool.
 func (r *Recorder) convert() (summary *trace.Summary, whole bool) {
 	for deadline := time.Now().Add(lingers); time.Now().Before(deadline); time.Sleep(pollEvery) {
 		if alive, err := r.collector.Alive(); !alive || err != nil {
@@ -180,8 +180,8 @@ func (r *Recorder) convert() (summary *trace.Summary, whole bool) {
 	return summary, err == nil
 }
 
-// conclude completes the recording: first the parts, then run.json, and only then is the spool removed, so that
-// a recorder that is killed here has recorded all, or leaves `memprof recover` what it needs to.
+// conclude completes the recording in an order that survives a kill at any point: first the parts, then
+// run.json, then it removes the spool. Until the last step `memprof recover` can complete the recording.
 func (r *Recorder) conclude(ended process.Outcome) {
 	summary, whole := r.convert()
 	if ended.Code != 0 {
@@ -214,7 +214,7 @@ func (r *Recorder) conclude(ended process.Outcome) {
 	r.report(run, err, summary)
 }
 
-// saySettings prints what was set for a library, if the job has loaded it.
+// saySettings prints the variables that were set for a library, if the job has loaded the library.
 func (r *Recorder) saySettings(loaded []string) {
 	for _, s := range r.Set {
 		if slices.Contains(loaded, s.Library) {
@@ -223,7 +223,7 @@ func (r *Recorder) saySettings(loaded []string) {
 	}
 }
 
-// report prints what there is now and what to do with it.
+// report prints what was recorded, and the next command.
 func (r *Recorder) report(run *trace.Run, openErr error, summary *trace.Summary) {
 	next := "memprof report " + screen.ShellQuote(r.Place.Shown)
 	switch {
@@ -258,7 +258,7 @@ func (r *Recorder) say(format string, args ...any) {
 	}
 }
 
-// frameworks are those that the processes of a run named, each once.
+// frameworks returns the names of frameworks that the processes reported, each once.
 func frameworks(run *trace.Run) []string {
 	all := []string{} // not nil: run.json has a list in any case
 	for _, process := range run.Processes {
@@ -271,7 +271,7 @@ func frameworks(run *trace.Run) []string {
 	return all
 }
 
-// osName is what the distribution calls itself.
+// osName returns the name of the Linux distribution.
 func osName() string {
 	text, err := os.ReadFile("/etc/os-release")
 	if err != nil {

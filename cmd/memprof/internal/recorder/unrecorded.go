@@ -19,8 +19,7 @@ func (u Unrecordable) Error() string { return u.Err.Error() }
 
 func (u Unrecordable) Unwrap() error { return u.Err }
 
-// RunUnrecorded makes this process the job, as if it had been started without memprof, and
-// returns only when that is impossible.
+// RunUnrecorded replaces this process by the job, without the hook. It returns only if that fails.
 func RunUnrecorded(stderr io.Writer, program string, command []string, why error) error {
 	screen.Remark(stderr, "warning", fmt.Sprintf("the job runs unrecorded: %v", why))
 	return process.StartError(program, unix.Exec(program, command, os.Environ()))

@@ -15,11 +15,11 @@ import (
 	"github.com/memprof/memprof/report/plain"
 )
 
-// inMemory is how many bytes of results are kept in memory; what is more goes to a temporary file.
+// inMemory is how many bytes of results are kept in memory; the rest goes to a temporary file.
 const inMemory = 8 << 20
 
-// Results keeps what came of each operation until the last one made sense. It takes 10 to 30
-// bytes an operation beside the name, on the disk, and memory for none of them.
+// Results keeps the results of operations until the last one was valid. It takes 10 to 30 bytes an operation
+// besides the name, on disk after the first inMemory bytes.
 type Results struct {
 	kept  []byte
 	file  *os.File // nil while kept is enough
@@ -55,7 +55,7 @@ func (k *Results) Add(r *ops.Result) error {
 	return nil
 }
 
-// spill writes what is kept in memory to the file, which has no name any more.
+// spill writes the results in memory to the temporary file, which has no name.
 func (k *Results) spill() (err error) {
 	if k.file == nil {
 		if k.file, err = os.CreateTemp("", "memprof-replay-*"); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Counts are what became of the requests.
+// Counts are how many requests were made, and how they ended.
 type Counts struct {
 	Allocs, Frees int64
 	Refused       int64 // allocations that the recording got and this run did not
@@ -67,8 +67,7 @@ func New(requester *rerun.Requester, process *trace.Process, stderr io.Writer, i
 	}
 }
 
-// All makes the requests of a process. The events of its iterations beyond the wanted
-// ones are left out.
+// All makes the requests of a process, up to the last iteration that is wanted.
 func (r *Requests) All(process *trace.Process) error {
 	reader, err := process.NewReader()
 	if err != nil {
@@ -126,8 +125,7 @@ func (r *Requests) malloc(event *trace.Event) (uintptr, *recordedArena, error) {
 	return address, p, err
 }
 
-// alloc keeps going when a request is refused: what the rest of the job would have done
-// is what there is to learn.
+// alloc goes on after a request that fails: the rest of the job is still to be learned from.
 func (r *Requests) alloc(event *trace.Event) error {
 	if r.arena(event).segments {
 		return nil
@@ -163,8 +161,8 @@ func (r *Requests) refuse(event *trace.Event, err error) {
 	r.Refused++
 }
 
-// oom makes a request that the recording did not get. Its answer decides which blocks outlive
-// the phases that it cuts off.
+// oom makes a request that failed in the recording. Whether it succeeds now decides which blocks live after
+// the phases that it ends.
 func (r *Requests) oom(event *trace.Event) error {
 	if event.Requested <= 0 || r.arena(event).segments {
 		return nil

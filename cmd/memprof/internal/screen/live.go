@@ -9,11 +9,10 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// DrawEvery is how often the live line is drawn at most.
+// DrawEvery is the least time between two drawings of a line on the terminal.
 const DrawEvery = 200 * time.Millisecond
 
-// LiveLine is the one line on a terminal that shows how a recording goes. Off a terminal
-// it draws nothing.
+// LiveLine is the line on a terminal that shows the progress of a recording. Elsewhere nothing is drawn.
 type LiveLine struct {
 	w     io.Writer
 	off   bool
@@ -25,7 +24,7 @@ func NewLiveLine(w io.Writer, quiet bool) *LiveLine {
 	return &LiveLine{w: w, off: quiet || !Terminal(w)}
 }
 
-// Draw shows the numbers in place of the last ones.
+// Draw replaces the line, unless it was drawn a moment ago.
 func (l *LiveLine) Draw(totals trace.Totals) {
 	if l.off || totals.Events == 0 || time.Since(l.drawn) < DrawEvery {
 		return
@@ -34,7 +33,7 @@ func (l *LiveLine) Draw(totals trace.Totals) {
 	fmt.Fprintf(l.w, "\r%s\x1b[K", Cut(liveText(totals), Width(l.w)-1))
 }
 
-// Clear leaves the line to whoever prints next.
+// Clear removes the line.
 func (l *LiveLine) Clear() {
 	if !l.drawn.IsZero() {
 		fmt.Fprint(l.w, "\r\x1b[K")

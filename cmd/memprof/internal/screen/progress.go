@@ -11,11 +11,10 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// progressAfter is how long something takes before it shows how far it is.
+// progressAfter is how long reading takes before a bar is shown.
 const progressAfter = time.Second
 
-// Progress is a bar on a terminal for what takes longer than a second. Elsewhere it draws
-// nothing. A nil one does nothing.
+// Progress is a bar on a terminal for reading that takes longer than a second. A nil Progress draws nothing.
 type Progress struct {
 	w       io.Writer
 	what    string
@@ -27,7 +26,7 @@ type Progress struct {
 	bar  *progressbar.ProgressBar // nil while nothing is drawn
 }
 
-// NewProgress is for what has so many events to go; nil where w is no terminal.
+// NewProgress returns a bar for so many events; nil if w is no terminal.
 func NewProgress(w io.Writer, what string, total int64) *Progress {
 	if !Terminal(w) || os.Getenv("TERM") == "dumb" || total == 0 {
 		return nil
@@ -35,15 +34,14 @@ func NewProgress(w io.Writer, what string, total int64) *Progress {
 	return &Progress{w: w, what: what, total: total, started: time.Now()}
 }
 
-// Follow has the readers of a run's processes move the bar.
+// Follow makes the readers of a run's processes move the bar.
 func (p *Progress) Follow(run *trace.Run) {
 	for _, process := range run.Processes {
 		process.Advance = p.advance
 	}
 }
 
-// advance says that so many more events are done; 0 that for now there are no more, which leaves
-// the line to whoever prints next.
+// advance moves the bar by so many events. 0 events mean that there are no more for now: the bar is removed.
 func (p *Progress) advance(events int) {
 	if p == nil {
 		return

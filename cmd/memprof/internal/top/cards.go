@@ -8,8 +8,8 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// cardWatch asks NVML what the run's cards have in use, beside everything else: on a card in
-// trouble it may hang.
+// cardWatch asks NVML what the recording's GPUs have in use, on a goroutine of its own: NVML may hang if a
+// card is in trouble.
 type cardWatch struct {
 	gpus  []trace.GPU
 	stale time.Duration // how old an answer may be
@@ -19,7 +19,7 @@ type cardWatch struct {
 	at     time.Time
 }
 
-// newCardWatch starts to ask; of simulated cards there is nothing to ask.
+// newCardWatch starts to ask. Simulated GPUs are not asked about.
 func newCardWatch(info *trace.Info, interval time.Duration) *cardWatch {
 	w := &cardWatch{gpus: info.GPUs, stale: 3*interval + time.Second}
 	if info.Options["device"] == "sim" || len(info.GPUs) == 0 {
@@ -34,7 +34,7 @@ func newCardWatch(info *trace.Info, interval time.Duration) *cardWatch {
 	return w
 }
 
-// ask waits for an answer, but not for long.
+// ask waits for an answer for at most w.stale.
 func (w *cardWatch) ask() {
 	answered := make(chan struct{})
 	go func() {
@@ -57,7 +57,7 @@ func (w *cardWatch) ask() {
 	}
 }
 
-// used are the cards of the run; what was last heard long ago is not known.
+// used returns the recording's GPUs. An answer older than w.stale counts as unknown.
 func (w *cardWatch) used() []Card {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,8 +18,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// display shows looks: on a terminal as a screen of its own, which it leaves as it was, and
-// elsewhere as lines.
+// display prints updates: on a terminal on an alternate screen, elsewhere as lines.
 type display struct {
 	w       io.Writer
 	json    bool
@@ -67,14 +66,14 @@ func (s *display) show(look *View) error {
 	return err
 }
 
-// leave gives the terminal back.
+// leave restores the terminal's own screen.
 func (s *display) leave() {
 	if s.drawing.Swap(false) {
 		io.WriteString(s.w, "\x1b[?25h\x1b[?1049l")
 	}
 }
 
-// abandon gives the terminal back if it takes that at once.
+// abandon restores the terminal, if it takes output within endsWithin.
 func (s *display) abandon() {
 	left := make(chan struct{})
 	go func() {
@@ -87,7 +86,7 @@ func (s *display) abandon() {
 	}
 }
 
-// last leaves on the terminal what was seen last.
+// last prints the last update on the terminal's own screen.
 func (s *display) last(look *View) error {
 	if s.json || !s.once && !s.drawing.Load() {
 		return nil
@@ -97,7 +96,7 @@ func (s *display) last(look *View) error {
 	return err
 }
 
-// plainLines is a look where nothing can be drawn over: a line for each process.
+// plainLines is an update as one line for each process, for output that is no terminal.
 func plainLines(look *View) string {
 	var out strings.Builder
 	stamp := look.Time.Format(time.RFC3339)
@@ -122,12 +121,12 @@ func plainLines(look *View) string {
 	return out.String()
 }
 
-// abandonedNote is for a recording that nobody goes on with.
+// abandonedNote says that nobody records any more, and what to do.
 func (l *View) abandonedNote() string {
 	return "the recorder is gone, and so is the job: `memprof recover " + plain.Text(screen.ShellQuote(l.path)) + "` finishes the recording"
 }
 
-// headline says how far a process is.
+// headline is the line above a process's table: events, rate, iteration and phase.
 func (p *Process) headline() string {
 	text := fmt.Sprintf("%s: %s", p.Process, units.Counted(p.Events, "event"))
 	if p.Rate != nil {
@@ -152,7 +151,7 @@ func orDash(bytes *int64) string {
 	return units.FormatSize(*bytes)
 }
 
-// table is a look as lines of at most so many columns, and if rows is not 0 at most so many.
+// table is an update as lines of at most so many columns, and at most so many rows if rows is not 0.
 func table(look *View, columns, rows int) []string {
 	state := "recording"
 	switch {
@@ -204,10 +203,10 @@ func table(look *View, columns, rows int) []string {
 	return lines
 }
 
-// mostOfCommand is how many characters of a command line are shown where nothing says how wide a line is.
+// mostOfCommand is how many characters of a command line are printed if the width is unknown.
 const mostOfCommand = 200
 
-// shortCommand is a command line as far as it has room in so many columns, 0 for a line without end.
+// shortCommand is a command line cut to so many columns; 0 columns stand for an unknown width.
 func shortCommand(command []string, columns int) string {
 	text, most := strings.Join(command, " "), mostOfCommand
 	if columns > 0 {
@@ -224,7 +223,7 @@ func row(m *Memory, indent string) string {
 	return fmt.Sprintf("%-24s %9s %9s %9s %9s %11s", name, units.FormatSize(m.Requested), orDash(m.Provided), units.FormatSize(m.Reserved), units.FormatSize(m.MaxReserved), units.FormatCount(m.Live))
 }
 
-// note says of a device what few have.
+// note is the line below a device: paused memory and failed requests, if any.
 func (m *Memory) note() string {
 	var notes []string
 	if m.Paused > 0 {

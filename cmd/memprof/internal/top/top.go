@@ -22,14 +22,15 @@ type Options struct {
 	JSON     bool          // print an object for each look
 }
 
-// ShortestInterval keeps top from costing the job anything.
+// ShortestInterval keeps top from slowing the job down.
 const ShortestInterval = 50 * time.Millisecond
 
-// endsWithin is how long a look that goes on has after a signal to come to its end.
+// endsWithin is how long an update may go on after a signal.
 const endsWithin = 300 * time.Millisecond
 
-// Run watches until the recording ends, or a signal comes. The signal counts whatever is being read or
-// written then: a recording that grows faster than it is read, a file that is a pipe, a terminal that stands.
+// Run shows the recording until it ends or a signal comes. The signal ends it whatever is being read or
+// written: a recording that grows faster than it is read, a file that is a pipe, a terminal that does not take
+// output.
 func Run(ctx context.Context, stdout io.Writer, path string, o Options) error {
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 	defer stop()
@@ -50,7 +51,7 @@ func Run(ctx context.Context, stdout io.Writer, path string, o Options) error {
 	}
 }
 
-// watch looks at the recording at each interval until it ends, or ctx does.
+// watch prints an update at each interval until the recording ends, or ctx is done.
 func (o *Options) watch(ctx context.Context, screen *display, path string) error {
 	follower, err := trace.Follow(path)
 	if err != nil {
@@ -78,7 +79,7 @@ func (o *Options) watch(ctx context.Context, screen *display, path string) error
 	}
 }
 
-// top is the state between two looks.
+// top is the state between two updates.
 type top struct {
 	follower *trace.Follower
 	path     string
@@ -89,17 +90,18 @@ type top struct {
 	abandoned int // looks in a row at which nobody recorded
 }
 
-// abandonedLooks in a row are taken for a recording that is only just beginning.
+// abandonedLooks is how many updates in a row without a recorder or job end top. Fewer may be a recording that
+// is only just beginning.
 const abandonedLooks = 3
 
-// liveProcess is a process that is followed.
+// liveProcess is a process whose events are followed.
 type liveProcess struct {
 	live   *analysis.Live
 	failed error // its events cannot be: what is shown of it is of before
 	events int64 // at the last look
 }
 
-// View is what one look sees. It is what --json prints: bytes, events a second, nanoseconds.
+// View is the content of one update, and what --json prints. Units: bytes, events a second, nanoseconds.
 type View struct {
 	Version   int       `json:"version"`
 	Time      time.Time `json:"time"`
@@ -206,7 +208,7 @@ func (t *top) look() (View, error) {
 	return look, nil
 }
 
-// follow takes the events since the last look.
+// follow reads the events since the last update.
 func (l *liveProcess) follow(p *trace.Followed) error {
 	begin := func(firstSeq int64) {
 		l.live = analysis.NewLive(analysis.Options{Process: p.Name, Text: p.Strings().Text, FirstSeq: firstSeq})
