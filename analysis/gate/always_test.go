@@ -24,10 +24,10 @@ func TestExitStatusOf(t *testing.T) {
 		unknown string
 	}{
 		"ended":         {trace.Run{Info: trace.Info{Command: command, ExitStatus: &ten}}, 10, ""},
-		"recovered":     {trace.Run{Info: trace.Info{Command: command, Recovered: true}}, 0, "the recording was recovered: how the job ended is not known"},
+		"recovered":     {trace.Run{Info: trace.Info{Command: command, Recovered: true}}, 0, "the recording was recovered: the job's exit status is not known"},
 		"running":       {trace.Run{Dir: spooling, Info: trace.Info{Command: command}}, 0, "the recording has not ended"},
 		"not there":     {trace.Run{Dir: t.TempDir(), Info: trace.Info{Command: command}}, 0, "run.json has no exit status"},
-		"no run.json":   {trace.Run{Info: trace.Info{ID: "1"}}, 0, "there is no run.json, which has the job's exit status"},
+		"no run.json":   {trace.Run{Info: trace.Info{ID: "1"}}, 0, "there is no run.json with the job's exit status"},
 		"recovered, it": {trace.Run{Info: trace.Info{Recovered: true, ExitStatus: &ten}}, 10, ""},
 	} {
 		if value, unknown := exitStatusOf(&test.run); value != test.value || unknown != test.unknown {

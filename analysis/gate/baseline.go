@@ -15,15 +15,14 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// baselineVersion is the version of the file that this memprof writes and the newest one it
-// reads.
+// baselineVersion is the version of the file that is written, and the newest that is read.
 //
-// Version 2 has the metrics of free memory by its four names. In a file of version 1 a metric that meant
-// something else then is an error; others have the names of then.
+// Version 2 has the metrics of free memory by its four names. In a file of version 1 a metric whose meaning
+// has changed since is an error, and other renamed metrics have their old names.
 const baselineVersion = 2
 
-// Baseline is the values that gates relative to it are held against: `reserved.peak <
-// baseline + 2%`. It is a small JSON file to be reviewed and committed.
+// Baseline is the values that relative gates are compared with: `reserved.peak < baseline + 2%`. Its file is
+// small JSON, to be reviewed and committed.
 type Baseline struct {
 	Path   string
 	values []Value
@@ -37,7 +36,8 @@ const (
 	mostBaseline       = 1 << 53
 )
 
-// Value is one number that was once accepted.
+// Value is one accepted number. Its other fields say what was measured: two values with the same are of one
+// question.
 type Value struct {
 	Metric    string  `json:"metric"`
 	Rank      string  `json:"rank"`      // worst, mean, a number, or of "all" the name of each
@@ -50,7 +50,7 @@ type Value struct {
 	Selector  string  `json:"selector,omitempty"` // of the gate, like {tag=kv}
 }
 
-// sameKey says whether two values are of the same question.
+// sameKey says whether two values answer the same question.
 func (v *Value) sameKey(other *Value) bool {
 	return v.Metric == other.Metric && v.Selector == other.Selector && v.Rank == other.Rank && v.Worst == other.Worst && v.Aggregate == other.Aggregate
 }
@@ -60,8 +60,8 @@ func (v *Value) key() string {
 	return fmt.Sprintf("%s%s (rank %s, worst %s, %s)", v.Metric, v.Selector, v.Rank, v.Worst, v.Aggregate)
 }
 
-// OpenBaseline reads the baseline that gates are relative to; nil where none is. With update it is to be
-// written: the gates have to be relative to it, and the file need not exist.
+// OpenBaseline reads the baseline if a gate is relative to it, and else returns nil. With update it is to be
+// written: then a gate has to be relative to it, and the file need not exist.
 func OpenBaseline(path string, gates []Gate, update bool) (*Baseline, error) {
 	at := slices.IndexFunc(gates, func(g Gate) bool { return g.Relative != nil })
 	switch {
@@ -70,7 +70,7 @@ func OpenBaseline(path string, gates []Gate, update bool) (*Baseline, error) {
 	case at < 0:
 		return nil, nil
 	case path == "":
-		return nil, gates[at].mistake("gate %q: which baseline? give its file with --baseline, or as the key baseline in %s", gates[at].Text, FileName)
+		return nil, gates[at].mistake("gate %q needs a baseline: name its file with --baseline, or with the key baseline in %s", gates[at].Text, FileName)
 	}
 	if found, err := exists(path); err != nil || !found && update {
 		return &Baseline{Path: path}, err
@@ -102,7 +102,7 @@ func ReadBaseline(path string) (*Baseline, error) {
 	return b, nil
 }
 
-// parse fills b from text. The offset is that of the mistake.
+// parse fills b from text. On an error it returns the offset of the mistake.
 func (b *Baseline) parse(text []byte) (int64, error) {
 	var file struct {
 		Version *int              `json:"version"`
@@ -138,8 +138,8 @@ func (b *Baseline) parse(text []byte) (int64, error) {
 	return 0, nil
 }
 
-// strictJSON reads one JSON value without unknown keys and with nothing behind it. The offset
-// is that of the mistake, as near as the decoder tells.
+// strictJSON reads one JSON value without unknown keys and without text after it. On an error it returns the
+// offset of the mistake, as exactly as the decoder knows it.
 func strictJSON(text []byte, into any) (int64, error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
@@ -157,12 +157,12 @@ func strictJSON(text []byte, into any) (int64, error) {
 		return 0, err
 	}
 	if rest := bytes.TrimSpace(text[decoder.InputOffset():]); len(rest) > 0 {
-		return int64(len(text) - len(rest)), fmt.Errorf("more text behind its end")
+		return int64(len(text) - len(rest)), fmt.Errorf("text after the end of the document")
 	}
 	return 0, nil
 }
 
-// meaningError says that a value of a baseline is of a metric that means something else now.
+// meaningError says that the metric of a baseline's value has another meaning now.
 type meaningError struct{ metric analysis.RenamedMetric }
 
 func (e *meaningError) Error() string {
@@ -173,7 +173,7 @@ func (e *meaningError) Error() string {
 	return text
 }
 
-// rename gives a value of an earlier version the metric's name of today.
+// rename replaces an old name of the metric, in a file of an earlier version.
 func (v *Value) rename() error {
 	renamed, ok := analysis.LookupRenamedMetric(v.Metric)
 	if ok && renamed.Changed != "" {
@@ -185,7 +185,7 @@ func (v *Value) rename() error {
 	return nil
 }
 
-// add takes a value that was read.
+// add checks a value that was read, and keeps it.
 func (b *Baseline) add(value Value) error {
 	metric, ok := LookupMetric(value.Metric)
 	switch {
@@ -209,14 +209,14 @@ func (b *Baseline) add(value Value) error {
 	return nil
 }
 
-// set puts a value in the place of that of the same question, or adds it in order.
+// set replaces the value of the same question, or adds one, in order of keys.
 func (b *Baseline) set(value Value) {
 	b.values = slices.DeleteFunc(b.values, func(v Value) bool { return v.sameKey(&value) })
 	b.values = append(b.values, value)
 	slices.SortFunc(b.values, func(v, w Value) int { return strings.Compare(v.key(), w.key()) })
 }
 
-// limit is what a gate means with the value of its question.
+// limit returns the limit that the baseline's value makes of a relative gate.
 func (b *Baseline) limit(g *Gate, question *Value) (float64, error) {
 	for i := range b.values {
 		if b.values[i].sameKey(question) {
@@ -234,8 +234,8 @@ func (b *Baseline) Document() any {
 	}{baselineVersion, b.values}
 }
 
-// question is what a gate asks of recordings, without a value. name is that of the rank
-// where each is judged by itself.
+// question is the key of a gate's value in the baseline. name is the rank's where each rank is judged by
+// itself, and else "".
 func (g *Gate) question(choice RankChoice, name, aggregate string) *Value {
 	rank := choice.kind
 	switch {

@@ -45,7 +45,7 @@ func TestRelativeLimits(t *testing.T) {
 		"reserved.peak < baseline * 2":      "want baseline, baseline + AMOUNT",
 		"reserved.peak < baselines":         "want baseline, baseline + AMOUNT",
 		"reserved.peak < baseline + much":   "much",
-		"reserved.peak < baseline + -2%":    "a sign of its own",
+		"reserved.peak < baseline + -2%":    "has a sign",
 		"waste.external < baseline + 10MiB": "needs a %",
 		"oom.count < baseline + 1MiB":       "not a whole number",
 	} {
@@ -137,7 +137,7 @@ func TestDamagedBaseline(t *testing.T) {
 		{`"version": 2`, `"version": 3`, `:1: damaged baseline: want "version": 2`},
 		{`"version": 2`, `"versions": 2`, `:1: damaged baseline: json: unknown field "versions"`},
 		{"  ]\n}\n", "  ]\n", ":6: damaged baseline: unexpected EOF"},
-		{"  ]\n}\n", "  ]\n}\n}\n", ":8: damaged baseline: more text behind its end"},
+		{"  ]\n}\n", "  ]\n}\n}\n", ":8: damaged baseline: text after the end of the document"},
 		{`"value": 5,`, `"value": 5`, ":5: damaged baseline: invalid character"},
 		{`"value": 5`, `"value": "5"`, ":5: damaged baseline: json: cannot unmarshal string"},
 		{`"unit": "bytes"`, `"unit": "count"`, `:5: damaged baseline: reserved.peak is in bytes, not "count"`},

@@ -8,8 +8,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// readBounded reads a whole file of at most so many bytes: a regular one, or a pipe. An error names
-// the bound, and is one of the input.
+// readBounded reads a regular file or a pipe of at most so many bytes. The error names the bound.
 func readBounded(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -28,12 +27,12 @@ func readBounded(path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	if int64(len(text)) > most {
-		return nil, fmt.Errorf("%s: longer than %s, the most that such a file may have", path, units.FormatSize(most))
+		return nil, fmt.Errorf("%s: longer than %s, the limit for such a file", path, units.FormatSize(most))
 	}
 	return text, nil
 }
 
-// kindOfFile is what a file is that is neither regular nor a pipe.
+// kindOfFile describes a file that is neither regular nor a pipe.
 func kindOfFile(mode os.FileMode) string {
 	switch {
 	case mode.IsDir():

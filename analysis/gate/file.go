@@ -44,8 +44,8 @@ type File struct {
 	BaselineAt string // where the file says it, as FILE:LINE:COLUMN
 }
 
-// FindFile looks for memprof.yaml from dir upward to the root of the repository, which
-// has a .git. Outside of a repository it looks in dir only. It is "" when there is none.
+// FindFile looks for memprof.yaml from dir upward to the root of the repository, which has a .git; outside of
+// a repository only in dir. It returns "" if there is none.
 func FindFile(dir string) (string, error) {
 	nearest := ""
 	for at := dir; ; at = filepath.Dir(at) {
@@ -82,7 +82,7 @@ func exists(path string) (bool, error) {
 	return err == nil, err
 }
 
-// ReadFile reads a file of gates. The error has every mistake in it, one a line.
+// ReadFile reads a file of gates. The error lists every mistake, one a line.
 func ReadFile(path string) (*File, error) {
 	text, err := readBounded(path, mostFileBytes)
 	if err != nil {
@@ -112,25 +112,25 @@ func ReadFile(path string) (*File, error) {
 		return nil, err
 	}
 	if len(file.Gates) == 0 && len(file.Without) == 0 {
-		return nil, file.errorAt(root, "there are no gates in it: list them under the key gates")
+		return nil, file.errorAt(root, "the file has no gates: list them under the key gates")
 	}
 	return file, nil
 }
 
-// document is what stands in the one document of a file.
+// document returns the root of the file's only document.
 func (f *File) document(parsed *ast.File) (ast.Node, error) {
 	var root ast.Node
 	for _, doc := range parsed.Docs {
 		switch {
 		case doc.Body == nil || doc.Body.Type() == ast.CommentType:
 		case root != nil:
-			return nil, f.errorAt(doc.Body, "a second document: want one with the key gates")
+			return nil, f.errorAt(doc.Body, "a second document: want one document")
 		default:
 			root = doc.Body
 		}
 	}
 	if root == nil {
-		return nil, fmt.Errorf("%s:1:1: want a document with the key gates", f.path)
+		return nil, fmt.Errorf("%s:1:1: want a mapping with the key gates", f.path)
 	}
 	return root, nil
 }
@@ -152,7 +152,7 @@ func (f *File) readGates(n ast.Node) error {
 	return errors.Join(mistakes...)
 }
 
-// readGate understands `- METRIC OP LIMIT` and the mapping with a severity and a rank.
+// readGate reads `- METRIC OP LIMIT`, or a mapping with the key gate and others.
 func (f *File) readGate(n ast.Node) (Gate, error) {
 	at, text, severity, beside := n, "", SeverityError, Selector{}
 	keys := map[string]func(ast.Node) error{
@@ -178,7 +178,7 @@ func (f *File) readGate(n ast.Node) (Gate, error) {
 			return Gate{}, errors.Join(err, f.alsoWrong(at, text))
 		}
 		if text == "" {
-			return Gate{}, f.errorAt(n, "a gate without the key gate: want `gate: METRIC OP LIMIT`")
+			return Gate{}, f.errorAt(n, "the key gate is missing: want `gate: METRIC OP LIMIT`")
 		}
 	}
 	g, err := parse(text)
@@ -202,8 +202,8 @@ func (f *File) readGate(n ast.Node) (Gate, error) {
 	return g, nil
 }
 
-// alsoWrong is what is wrong with a gate by itself, beside mistakes in other keys of its mapping; text is
-// "" where it could not be read.
+// alsoWrong returns the mistake in the text of a gate that has mistakes in other keys, too. text is "" if it
+// could not be read.
 func (f *File) alsoWrong(at ast.Node, text string) error {
 	if text == "" {
 		return nil
@@ -214,7 +214,7 @@ func (f *File) alsoWrong(at ast.Node, text string) error {
 	return nil
 }
 
-// readWithout understands a name, or a list of names.
+// readWithout reads a name or a list of names.
 func (f *File) readWithout(n ast.Node) error {
 	items := []ast.Node{n}
 	if list, ok := n.(*ast.SequenceNode); ok {
@@ -242,8 +242,8 @@ func (f *File) readBaseline(n ast.Node) error {
 	return nil
 }
 
-// mapping calls what is to be done with the value of each key, and goes on after a mistake. A key that
-// is not known is one; one that comes twice is already an error of the parser.
+// mapping calls the reader of each key and goes on after a mistake. Unknown keys are mistakes; a key that
+// comes twice is an error of the parser.
 func (f *File) mapping(n ast.Node, want string, keys map[string]func(ast.Node) error) error {
 	m, ok := n.(*ast.MappingNode)
 	if !ok {
@@ -262,11 +262,11 @@ func (f *File) mapping(n ast.Node, want string, keys map[string]func(ast.Node) e
 	return errors.Join(mistakes...)
 }
 
-// oneWord takes a scalar that is not empty, and that check, if any, has nothing against.
+// oneWord reads a scalar that is not empty and passes check, if there is one.
 func (f *File) oneWord(n ast.Node, into *string, check func(string) error) error {
 	text, ok := scalar(n)
 	if !ok || text == "" {
-		return f.errorAt(n, "want text here, in one piece")
+		return f.errorAt(n, "want one text, not empty")
 	}
 	if check != nil {
 		if err := check(text); err != nil {
@@ -277,7 +277,7 @@ func (f *File) oneWord(n ast.Node, into *string, check func(string) error) error
 	return nil
 }
 
-// scalar is the text of a node that is no list, mapping, anchor, alias or null.
+// scalar returns the text of a string or an integer.
 func scalar(n ast.Node) (string, bool) {
 	switch n := n.(type) {
 	case *ast.StringNode:
@@ -293,7 +293,7 @@ func (f *File) errorAt(n ast.Node, format string, args ...any) error {
 	return fmt.Errorf("%s:%d:%d: %w", f.path, at.Line, at.Column, fmt.Errorf(format, args...))
 }
 
-// positionOf is where a node begins.
+// positionOf returns the place of a node's first character.
 func positionOf(n ast.Node) *token.Position {
 	if m, ok := n.(*ast.MappingNode); ok && len(m.Values) > 0 {
 		return m.Values[0].Key.GetToken().Position // its own token is the first colon
@@ -301,7 +301,7 @@ func positionOf(n ast.Node) *token.Position {
 	return n.GetToken().Position
 }
 
-// yamlError is an error of the parser in one line.
+// yamlError makes an error of the parser one line with its place.
 func yamlError(path string, err error) error {
 	var at interface {
 		GetMessage() string
@@ -314,7 +314,7 @@ func yamlError(path string, err error) error {
 	return fmt.Errorf("%s:%d:%d: %s", path, position.Line, position.Column, at.GetMessage())
 }
 
-// listed names keys in order: "baseline, gates".
+// listed joins the keys in order: "baseline, gates".
 func listed[V any](keys map[string]V) string {
 	return strings.Join(slices.Sorted(maps.Keys(keys)), ", ")
 }

@@ -68,10 +68,10 @@ gates:
 // TestGateFileMistakes: each is exit code 2, with its line and column.
 func TestGateFileMistakes(t *testing.T) {
 	tests := []struct{ text, want string }{
-		{"", ":1:1: want a document with the key gates"},
-		{"# nothing\n", ":1:1: want a document with the key gates"},
-		{"gates: []\n", ":1:1: there are no gates in it: list them under the key gates"},
-		{"aggregate: max\n", ":1:1: there are no gates in it: list them under the key gates"},
+		{"", ":1:1: want a mapping with the key gates"},
+		{"# nothing\n", ":1:1: want a mapping with the key gates"},
+		{"gates: []\n", ":1:1: the file has no gates: list them under the key gates"},
+		{"aggregate: max\n", ":1:1: the file has no gates: list them under the key gates"},
 		{"- oom.count == 0\n", ":1:1: want a mapping with the key gates"},
 		{"gates: oom.count == 0\n", ":1:8: gates: want a list of gates, each like `- reserved.peak < 40GiB`"},
 		{"gates:\n  - oom.count == 0\ngate: x\n", `:3:1: unknown key "gate": want aggregate, baseline, gates, without, did you mean gates?`},
@@ -79,22 +79,22 @@ func TestGateFileMistakes(t *testing.T) {
 		{"gates:\n  - gate: oom.count == 0\n    severity: fatal\n", `:3:15: severity "fatal": want error or warn`},
 		{"gates:\n  - gate: oom.count == 0\n    rank: best\n", `:3:11: rank "best": want worst, all, mean or the number of a rank`},
 		{"gates:\n  - gate: imbalance.reserved < 120%\n    rank: 1\n", `:2:5: gate "imbalance.reserved < 120%": imbalance.reserved compares all ranks: it has no value of one rank`},
-		{"gates:\n  - gate: oom.count == 0\n    tag: kv\n", `:2:5: oom.count has no value of a tag; these have: ` + strings.Join(analysis.TagMetrics(), ", ")},
-		{"gates:\n  - gate: reserved.peak < 1GiB\n    phase: x\n", ":2:5: reserved.peak has no value of a phase; these have: requested.peak, provided.peak, requested.at_peak, live.peak"},
-		{"gates:\n  - gate: requested.peak < 1GiB\n    phase: x\n    tag: y\n", ":2:5: a tag and a phase: a gate is about one of them"},
+		{"gates:\n  - gate: oom.count == 0\n    tag: kv\n", `:2:5: oom.count has no value of a tag; these metrics have one: ` + strings.Join(analysis.TagMetrics(), ", ")},
+		{"gates:\n  - gate: reserved.peak < 1GiB\n    phase: x\n", ":2:5: reserved.peak has no value of a phase; these metrics have one: requested.peak, provided.peak, requested.at_peak, live.peak"},
+		{"gates:\n  - gate: requested.peak < 1GiB\n    phase: x\n    tag: y\n", ":2:5: a gate takes a tag or a phase, not both"},
 		{"gates:\n  - gate: reserved.peak{tag=kv} < 1GiB\n    tag: kv\n", ":2:5: tag is given twice"},
 		{"gates:\n  - gate: reserved.peak < 1GiB\n    job: '[a'\n", `:3:10: job "[a": syntax error in pattern`},
 		{"gates:\n  - reserved.peak{tga=kv} < 1GiB\n", `:2:5: gate "reserved.peak{tga=kv} < 1GiB": unknown key "tga" in a selector: want one of job, phase, rank, tag, did you mean tag?`},
 		{"gates:\n  - reserved.peak{} < 1GiB\n", `:2:5: gate "reserved.peak{} < 1GiB": {}: want KEY=VALUE, with commas between, KEY one of job, phase, rank, tag`},
-		{"gates:\n  - severity: warn\n", ":2:5: a gate without the key gate: want `gate: METRIC OP LIMIT`"},
+		{"gates:\n  - severity: warn\n", ":2:5: the key gate is missing: want `gate: METRIC OP LIMIT`"},
 		{"gates:\n  - oom.count == 0\n  - reserved.peek < 1GiB\n", `:3:5: gate "reserved.peek < 1GiB": there is no metric "reserved.peek", did you mean reserved.peak? (memprof check --list names them)`},
 		{"gates:\n  - gate: reserved.peak < 25%\n", `:2:11: gate "reserved.peak < 25%": the metric is a size, not a share: "25%"`},
 		{"gates:\n  -\n", ":2:5: want METRIC OP LIMIT, or a mapping with the key gate"},
 		{"aggregate: mean\ngates:\n  - oom.count == 0\n", `:1:12: aggregate "mean": want median, max or min`},
 		{"gates:\n  - oom.count == 0\ngates:\n", `:3:1: mapping key "gates" already defined at [1:1]`},
 		{"gates: [oom.count == 0\n", ":1:8: sequence end token ']' not found"},
-		{"baseline: &x a.json\ngates:\n  - oom.count == 0\n", ":1:11: want text here, in one piece"},
-		{"gates:\n  - oom.count == 0\n---\ngates:\n  - oom.count == 0\n", ":4:1: a second document: want one with the key gates"},
+		{"baseline: &x a.json\ngates:\n  - oom.count == 0\n", ":1:11: want one text, not empty"},
+		{"gates:\n  - oom.count == 0\n---\ngates:\n  - oom.count == 0\n", ":4:1: a second document: want one document"},
 	}
 	for _, test := range tests {
 		path := filepath.Join(t.TempDir(), "memprof.yaml")
@@ -121,11 +121,11 @@ gates:
 `)
 	_, err := ReadFile(path)
 	want := strings.ReplaceAll(`P:1:1: unknown key "agregate": want aggregate, baseline, gates, without, did you mean aggregate?
-P:2:11: want text here, in one piece
+P:2:11: want one text, not empty
 P:4:5: gate "reserved.peak < 40": the metric is a size: "40" needs a unit, like 40GiB or 40B
 P:6:15: severity "warm": want error or warn, did you mean warn?
 P:5:11: gate "waste.extrenal < 5%": there is no metric "waste.extrenal", did you mean waste.external? (memprof check --list names them)
-P:9:5: reserved.peak has no value of a phase; these have: requested.peak, provided.peak, requested.at_peak, live.peak`, "P:", path+":")
+P:9:5: reserved.peak has no value of a phase; these metrics have one: requested.peak, provided.peak, requested.at_peak, live.peak`, "P:", path+":")
 	if err == nil || err.Error() != want {
 		t.Errorf("%v\nwant\n%s", err, want)
 	}

@@ -18,8 +18,8 @@ const (
 	mostFileMarks   = 16     // anchors, aliases and tags, which no gate needs
 )
 
-// checkFileBounds fails where a text is nested too deeply, or has too many entries, to be given to
-// the parser. It looks at tokens alone, in time linear in the text.
+// checkFileBounds refuses a text that is too deep or has too many entries for the parser. It reads tokens
+// only, in time linear in the text.
 func checkFileBounds(path, text string) error {
 	var b fileBounds
 	for _, at := range lexer.Tokenize(text) {
@@ -36,12 +36,12 @@ func checkFileBounds(path, text string) error {
 		default:
 			continue
 		}
-		return fmt.Errorf("%s:%d:%d: more than %s %s, the most that a file of gates may have", path, at.Position.Line, at.Position.Column, units.FormatCount(int64(most)), what)
+		return fmt.Errorf("%s:%d:%d: more than %s %s, the limit for a file of gates", path, at.Position.Line, at.Position.Column, units.FormatCount(int64(most)), what)
 	}
 	return nil
 }
 
-// fileBounds is what the tokens so far come to.
+// fileBounds counts over the tokens so far.
 type fileBounds struct {
 	columns []int // at which the lists and mappings begin that an indent makes
 	flow    int   // [ and { that are open
@@ -76,7 +76,7 @@ func (b *fileBounds) take(at *token.Token) {
 	b.last = at
 }
 
-// entry takes what begins an entry of a list or mapping. Between brackets indents mean nothing.
+// entry counts the first token of an entry of a list or mapping. Inside brackets indentation means nothing.
 func (b *fileBounds) entry(at *token.Token) {
 	b.entries++
 	if b.flow > 0 {

@@ -54,7 +54,7 @@ func PrecheckJob(gates []Gate, dir string, command []string) error {
 	r := recording.Recording{Path: dir, Run: &trace.Run{Info: trace.Info{Command: command}}}
 	for i := range gates {
 		if g := &gates[i]; !g.Selector.matches(&r) {
-			return g.mistake("gate %q: the command is no job like %q", g.Text, g.Selector.Job)
+			return g.mistake("gate %q: the command is not like %q", g.Text, g.Selector.Job)
 		}
 	}
 	return nil
@@ -97,7 +97,7 @@ func (j *Judge) All(gates []Gate, jobs []recording.Job) (*Results, error) {
 // Always the recording is skipped instead.
 func (j *Judge) one(g *Gate, jobs []recording.Job) ([]Verdict, []Skip, error) {
 	if jobs = g.Selector.ofJob(jobs); len(jobs) == 0 {
-		return nil, nil, g.mistake("no recording here is of a job like %q, by its directory or command", g.Selector.Job)
+		return nil, nil, g.mistake("no recording has a directory or command like %q", g.Selector.Job)
 	}
 	values, skips, err := j.measure(g, jobs)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// rankName is what a process is counted as: its rank, or itself.
+// rankName is the name that values of a process are grouped by: its rank, or its own name without one.
 func rankName(process string) string {
 	if rank, ok := analysis.RankOf(process); ok {
 		return fmt.Sprintf("rank%d", rank)
@@ -18,8 +18,8 @@ func rankName(process string) string {
 	return process
 }
 
-// measure returns the values that a gate is held against in one job: one, or with "all" one for each
-// rank, in order of ranks.
+// measure returns the values of a gate in one job: one value, or with "all" one for each rank, in order of
+// ranks.
 func (c RankChoice) measure(g *Gate, job recording.Job) ([]Measured, error) {
 	if g.job != nil {
 		m, err := g.measureJob(job)
@@ -42,8 +42,8 @@ func (c RankChoice) measure(g *Gate, job recording.Job) ([]Measured, error) {
 	return []Measured{slices.MinFunc(worst, func(a, b Measured) int { return cmp.Compare(g.Margin(a.Value), g.Margin(b.Value)) })}, nil
 }
 
-// worstOfRanks is the value with the least margin of each rank, with all its processes and
-// devices. A metric that no process and device of the job has is an error, never a pass.
+// worstOfRanks returns, for each rank, the value with the least margin over its processes and devices. A
+// metric that no process and device has is an error, never a pass.
 func (c RankChoice) worstOfRanks(g *Gate, job recording.Job) ([]Measured, error) {
 	var worst []Measured
 	unknown := "" // why the first device without a value has none
@@ -76,9 +76,9 @@ func (c RankChoice) worstOfRanks(g *Gate, job recording.Job) ([]Measured, error)
 	}
 	switch {
 	case allocs == 0 && c.kind == "one":
-		return nil, g.mistake("%s: no allocation of rank %d in it: there is nothing to check", job[0].Path, c.rank)
+		return nil, g.mistake("%s: the recording has no allocation of rank %d", job[0].Path, c.rank)
 	case allocs == 0:
-		return nil, fmt.Errorf("%s: no allocation in it: there is nothing to check", job[0].Path)
+		return nil, fmt.Errorf("%s: the recording has no allocation", job[0].Path)
 	case len(worst) == 0 && unknown == "" && g.Selector.String() != "":
 		return nil, g.mistake("gate %q: %s has %s", g.Text, job[0].Path, g.Selector.missing(job))
 	case len(worst) == 0:
@@ -87,7 +87,7 @@ func (c RankChoice) worstOfRanks(g *Gate, job recording.Job) ([]Measured, error)
 	return worst, nil
 }
 
-// keepWorse puts a value to those of its rank, of which the worst stays.
+// keepWorse adds a value to the worst of each rank.
 func (g *Gate) keepWorse(worst []Measured, m Measured) []Measured {
 	name := rankName(m.Where.Process)
 	at := slices.IndexFunc(worst, func(other Measured) bool { return rankName(other.Where.Process) == name })
@@ -100,7 +100,7 @@ func (g *Gate) keepWorse(worst []Measured, m Measured) []Measured {
 	return worst
 }
 
-// mean is the mean over ranks; it was found nowhere in particular.
+// mean is the mean over ranks. It has no device and no event.
 func mean(of []Measured) Measured {
 	sum := 0.0
 	for _, m := range of {
@@ -113,7 +113,7 @@ func mean(of []Measured) Measured {
 	return Measured{sum / float64(len(of)), where}
 }
 
-// comparable fails for a metric about all ranks together that only one of them is chosen of.
+// comparable fails if the metric compares all ranks and a single rank is chosen.
 func (g *Gate) comparable(c RankChoice) error {
 	if g.ranks != nil && c.kind == "one" {
 		return g.mistake("gate %q: %s compares all ranks: it has no value with --rank %d", g.Text, g.Metric.Name, c.rank)
@@ -121,7 +121,7 @@ func (g *Gate) comparable(c RankChoice) error {
 	return nil
 }
 
-// compareRanks is the value of a metric that is about all ranks together.
+// compareRanks returns the value of a metric that compares all ranks.
 func (g *Gate) compareRanks(c RankChoice, job recording.Job) (Measured, error) {
 	if err := g.comparable(c); err != nil {
 		return Measured{}, err
@@ -135,7 +135,7 @@ func (g *Gate) compareRanks(c RankChoice, job recording.Job) (Measured, error) {
 	}
 	ranks := analysis.CompareRanks(results)
 	if len(ranks.Rows) == 0 {
-		return Measured{}, fmt.Errorf("%s: no allocation in it: there is nothing to check", job[0].Path)
+		return Measured{}, fmt.Errorf("%s: the recording has no allocation", job[0].Path)
 	}
 	imbalance := g.ranks(ranks)
 	ratio, ok := imbalance.Ratio()
@@ -154,13 +154,13 @@ func (g *Gate) compareRanks(c RankChoice, job recording.Job) (Measured, error) {
 	return Measured{ratio, Location{Path: paths[at], Process: row.Process, Device: row.Device.Device, Seq: -1}}, nil
 }
 
-// unknownError is that a recording does not have the value that a gate is about.
+// unknownError says why a recording does not have the value that a gate is about.
 type unknownError struct{ path, why string }
 
 func (e *unknownError) Error() string { return e.path + ": " + e.why }
 
-// measureJob is the worst value of a metric of runs in the recordings of one job. A value that is unknown is an
-// unknownError, unless another one violates the gate by itself.
+// measureJob returns the worst value of a job metric over the job's recordings. An unknown value is an
+// unknownError, unless another value violates the gate anyway.
 func (g *Gate) measureJob(job recording.Job) (Measured, error) {
 	var worst *Measured
 	var without *unknownError // of the first recording without a value

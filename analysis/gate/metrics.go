@@ -74,7 +74,7 @@ type jobMetric struct {
 }
 
 var jobMetrics = []jobMetric{{
-	analysis.Metric{Name: jobExit, Unit: analysis.Count, Help: "exit status of the recorded command, 128 + n for signal n"}, exitStatusOf,
+	analysis.Metric{Name: jobExit, Unit: analysis.Count, Help: "exit status of the recorded command; 128 + n for signal n"}, exitStatusOf,
 }}
 
 func exitStatusOf(run *trace.Run) (float64, string) {
@@ -83,9 +83,9 @@ func exitStatusOf(run *trace.Run) (float64, string) {
 	}
 	switch spooling, err := exists(filepath.Join(run.Dir, trace.SpoolName)); {
 	case run.Info.Version == "" && len(run.Info.Command) == 0:
-		return 0, "there is no run.json, which has the job's exit status"
+		return 0, "there is no run.json with the job's exit status"
 	case run.Info.Recovered:
-		return 0, "the recording was recovered: how the job ended is not known"
+		return 0, "the recording was recovered: the job's exit status is not known"
 	case err == nil && spooling:
 		return 0, "the recording has not ended"
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/memprof/memprof/report/spell"
 )
 
-// RankChoice says which ranks a gate is held against.
+// RankChoice says which ranks a gate is judged by.
 type RankChoice struct {
 	kind string // "worst", "mean", "all", or "one"
 	rank int    // of "one"

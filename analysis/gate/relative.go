@@ -50,7 +50,7 @@ func parseRelative(text string, unit analysis.Unit) (relative *Relative, ok bool
 		return nil, true, err
 	}
 	if value < 0 {
-		return nil, true, fmt.Errorf("%q: the amount has a sign of its own", text)
+		return nil, true, fmt.Errorf("%q: the amount after + or - has a sign", text)
 	}
 	if sign == '-' {
 		value = 0 - value

@@ -13,8 +13,8 @@ import (
 	"github.com/memprof/memprof/report/spell"
 )
 
-// Selector narrows what a gate is about: `reserved.peak{tag=kv} < 10GiB`. In a file of gates its
-// keys can also stand beside the gate.
+// Selector narrows what a gate is about: `reserved.peak{tag=kv} < 10GiB`. In a file of gates its keys can also
+// be keys of the gate.
 type Selector struct {
 	Tag   string // only the arenas of this tag
 	Phase string // only this phase
@@ -25,7 +25,7 @@ type Selector struct {
 // selectorKeys are in the order in which they are written.
 var selectorKeys = []string{"job", "phase", "rank", "tag"}
 
-// key is where the value of a key is kept; nil for no such key.
+// key returns the field of a key, or nil if there is no such key.
 func (s *Selector) key(name string) *string {
 	switch name {
 	case "tag":
@@ -40,7 +40,7 @@ func (s *Selector) key(name string) *string {
 	return nil
 }
 
-// parseSelector understands what stands between braces: KEY=VALUE, with commas between.
+// parseSelector reads the text between braces: KEY=VALUE, separated by commas.
 func parseSelector(text string) (Selector, error) {
 	var s Selector
 	for field := range strings.SplitSeq(text, ",") {
@@ -73,8 +73,7 @@ func (s *Selector) set(name, value string) error {
 	return nil
 }
 
-// String is the selector as it is written after a metric; "" for none. The rank is left out: it is
-// told as the rank of the Verdict.
+// String is the selector as written after a metric, or "". The rank is left out: a verdict has it in Rank.
 func (s *Selector) String() string {
 	var fields []string
 	for _, name := range selectorKeys {
@@ -92,18 +91,18 @@ func (s *Selector) String() string {
 func (s *Selector) suits(metric *analysis.Metric, ranks bool) error {
 	switch {
 	case s.Tag != "" && s.Phase != "":
-		return fmt.Errorf("a tag and a phase: a gate is about one of them")
+		return fmt.Errorf("a gate takes a tag or a phase, not both")
 	case ranks && (s.Tag != "" || s.Phase != ""):
 		return fmt.Errorf("%s compares all ranks: it has no value of a tag or phase", metric.Name)
 	case s.Tag != "" && !slices.Contains(analysis.TagMetrics(), metric.Name):
-		return fmt.Errorf("%s has no value of a tag; these have: %s", metric.Name, strings.Join(analysis.TagMetrics(), ", "))
+		return fmt.Errorf("%s has no value of a tag; these metrics have one: %s", metric.Name, strings.Join(analysis.TagMetrics(), ", "))
 	case s.Phase != "" && !slices.Contains(analysis.PhaseMetrics(), metric.Name):
-		return fmt.Errorf("%s has no value of a phase; these have: %s", metric.Name, strings.Join(analysis.PhaseMetrics(), ", "))
+		return fmt.Errorf("%s has no value of a phase; these metrics have one: %s", metric.Name, strings.Join(analysis.PhaseMetrics(), ", "))
 	}
 	return nil
 }
 
-// of is the device of a process as far as the gate is about it; nil if the selector finds nothing.
+// of returns the part of a device that the gate is about, or nil if the device has no such part.
 func (s *Selector) of(result *analysis.Result, device *analysis.DeviceResult) *analysis.DeviceResult {
 	part, ok := device, true
 	switch {
@@ -118,7 +117,7 @@ func (s *Selector) of(result *analysis.Result, device *analysis.DeviceResult) *a
 	return part
 }
 
-// missing says what of the selector a job does not have, and what it has instead.
+// missing says what the job does not have, and what it has instead.
 func (s *Selector) missing(job recording.Job) string {
 	kind, wanted, have := "phase", s.Phase, map[string]bool{}
 	if s.Tag != "" {
@@ -150,7 +149,7 @@ func (s *Selector) missing(job recording.Job) string {
 	return fmt.Sprintf("no %s %q: want %s%s", kind, wanted, spell.Alternatives(names), spell.DidYouMean(wanted, names...))
 }
 
-// matches says whether a recording is of the job: by the name of its directory or by its command.
+// matches says whether a recording is of the selected job: by the name of its directory, or by its command.
 func (s *Selector) matches(run *recording.Recording) bool {
 	if s.Job == "" {
 		return true
@@ -158,14 +157,14 @@ func (s *Selector) matches(run *recording.Recording) bool {
 	return s.names(filepath.Base(filepath.Clean(run.Path))) || run.Run != nil && s.names(strings.Join(run.Run.Info.Command, " "))
 }
 
-// names says whether a text is what the job's pattern means. A * also stands for slashes.
+// names matches a text with the job's pattern. Unlike in paths, * also matches slashes.
 func (s *Selector) names(text string) bool {
 	flat := func(text string) string { return strings.ReplaceAll(text, "/", "\x00") }
 	matched, err := path.Match(flat(s.Job), flat(text))
 	return matched && err == nil
 }
 
-// ofJob leaves the recordings that a gate is about.
+// ofJob returns the recordings that the gate is about.
 func (s *Selector) ofJob(jobs []recording.Job) []recording.Job {
 	var chosen []recording.Job
 	for _, job := range jobs {

@@ -9,10 +9,10 @@ import (
 	"github.com/memprof/memprof/report/plain"
 )
 
-// mostAnnotations is how many of a kind GitHub shows for a step; it drops others without a word.
+// mostAnnotations is how many annotations of a kind GitHub shows for a step. It drops others silently.
 const mostAnnotations = 10
 
-// Annotations are commands to the runner of GitHub Actions, at most 10, the worst first.
+// Annotations are commands to the runner of GitHub Actions: at most 10, the worst first.
 func Annotations(results *gate.Results) []byte {
 	var out bytes.Buffer
 	left := mostAnnotations

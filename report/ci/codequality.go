@@ -11,8 +11,8 @@ import (
 	"github.com/memprof/memprof/analysis/gate"
 )
 
-// qualityIssue is an entry of GitLab's code-quality report: the part of Code Climate's format
-// that GitLab reads. It tells issues by their fingerprint, which stays the same from run to run.
+// qualityIssue is an entry of GitLab's code-quality report, the part of Code Climate's format that GitLab
+// reads. GitLab recognizes an issue by its fingerprint, which is the same in every run.
 type qualityIssue struct {
 	Description string          `json:"description"`
 	CheckName   string          `json:"check_name"`
@@ -28,8 +28,8 @@ type qualityLocation struct {
 	} `json:"lines"`
 }
 
-// CodeQuality are the verdicts that do not hold, or are not trustworthy, the worst first. Gates of the
-// command line stand nowhere; they are shown at the top of the file where gates are looked for.
+// CodeQuality returns the verdicts that do not hold or are not trustworthy, the worst first. Gates of the
+// command line have no place; they get the first line of memprof.yaml.
 func CodeQuality(results *gate.Results) any {
 	issues := []qualityIssue{}
 	seen := map[string]int{}
@@ -57,7 +57,7 @@ func CodeQuality(results *gate.Results) any {
 	return issues
 }
 
-// repositoryPath is a file as seen from the root of its repository, or as it is where there is none.
+// repositoryPath is a path from the root of its repository, or the path as it is if there is no repository.
 func repositoryPath(path string) string {
 	whole, err := filepath.Abs(path)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/memprof/memprof/report/plain"
 )
 
-// What JUnit's readers agree on; there is no schema.
+// junitSuites has the elements that readers of JUnit XML agree on; there is no schema.
 type junitSuites struct {
 	XMLName  xml.Name `xml:"testsuites"`
 	Name     string   `xml:"name,attr"`
@@ -48,8 +48,7 @@ type junitFailure struct {
 	Text    string `xml:",chardata"`
 }
 
-// JUnit is a test case for each verdict. One that only warns passes: JUnit knows no
-// warnings.
+// JUnit is a test case for each verdict. A gate that only warns passes, since JUnit has no warnings.
 func JUnit(results *gate.Results) ([]byte, error) {
 	suite := junitSuite{Name: "memprof check", Tests: len(results.Verdicts) + len(results.Skips), Skipped: len(results.Skips)}
 	for i := range results.Verdicts {

@@ -9,8 +9,8 @@ import (
 	"github.com/memprof/memprof/report/units"
 )
 
-// mostMarkdown leaves room for the line that counts what is left out: GitHub drops a summary above 1 MiB
-// without a word.
+// mostMarkdown is the most bytes of a summary. GitHub drops one above 1 MiB silently; this leaves room for the
+// line that counts what is left out.
 const mostMarkdown = 1<<20 - 4096
 
 // Markdown is a summary for a pull request, below GitHub's limit.

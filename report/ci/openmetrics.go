@@ -13,9 +13,9 @@ import (
 	"github.com/memprof/memprof/report/plain"
 )
 
-// OpenMetrics writes the values found and whether each gate holds, in OpenMetrics' text format.
-// Labels are the same from run to run, so that a value can be compared with that of another
-// pipeline; a value that several gates ask for is there once.
+// OpenMetrics is the values found, and whether each gate holds, in OpenMetrics' text format. Labels are the
+// same in every run, so that values of different pipelines can be compared. A value that several gates ask for
+// is written once.
 func OpenMetrics(results *gate.Results) []byte {
 	var out bytes.Buffer
 	families := map[string][]*gate.Verdict{}
@@ -61,7 +61,7 @@ func OpenMetrics(results *gate.Results) []byte {
 	return out.Bytes()
 }
 
-// writeFamily writes what is said of a family before its samples. A unit is the end of its name.
+// writeFamily writes the lines before a family's samples. The family's name ends with its unit.
 func writeFamily(out *bytes.Buffer, name, unit, help string) {
 	fmt.Fprintf(out, "# TYPE %s gauge\n", name)
 	if unit != "" {
@@ -80,8 +80,8 @@ func unitName(unit analysis.Unit) string {
 	return ""
 }
 
-// familyName is memprof_reserved_peak_bytes of reserved.peak. The end _count belongs to
-// other types than a gauge: memprof_ooms of oom.count.
+// familyName is the name of a metric as OpenMetrics has it: reserved.peak becomes memprof_reserved_peak_bytes.
+// OpenMetrics reserves _count for other types than gauges, so oom.count becomes memprof_ooms.
 func familyName(metric *analysis.Metric) string {
 	name := "memprof_" + strings.NewReplacer(".", "_", "-", "_").Replace(strings.TrimSuffix(metric.Name, ".bytes"))
 	if unit := unitName(metric.Unit); unit != "" {
@@ -93,13 +93,13 @@ func familyName(metric *analysis.Metric) string {
 	return name
 }
 
-// labels are those of a value: the question it answers.
+// labels are those of a value: the question that it answers.
 func labels(v *gate.Verdict) string {
 	s := &v.Gate.Selector
 	return labelsOf("aggregate", v.Aggregate, "job", s.Job, "phase", s.Phase, "rank", cmp.Or(v.Rank, s.Rank, "default"), "tag", s.Tag, "worst", v.Gate.WorstEnd())
 }
 
-// labelsOf writes names and values in turn; one without a value is left out.
+// labelsOf takes names and values in turn. A label without a value is left out.
 func labelsOf(pairs ...string) string {
 	var fields []string
 	for pair := range slices.Chunk(pairs, 2) {

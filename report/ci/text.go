@@ -15,8 +15,7 @@ import (
 	"github.com/memprof/memprof/report/plain"
 )
 
-// Text prints a table of verdicts, and below it which of them are not to be trusted and which gates were
-// skipped.
+// Text prints a table of verdicts, then those that are not trustworthy, then the gates that were skipped.
 func Text(w io.Writer, results *gate.Results, opt layout.Options) error {
 	good, warned, bad := color.New(color.FgGreen), color.New(color.FgYellow), color.New(color.FgRed)
 	for _, c := range []*color.Color{good, warned, bad} {
@@ -53,9 +52,8 @@ func Text(w io.Writer, results *gate.Results, opt layout.Options) error {
 	return nil
 }
 
-// printTable writes verdicts, one a line. On a terminal that has too few columns for all of it,
-// where a value was found stands on a line of its own below, and if that is not enough the spread,
-// too, which is for several runs.
+// printTable prints verdicts, one a line. If the terminal has too few columns, the place of each value goes to
+// a line below, and if that is not enough also the spread (of several runs).
 func printTable(w io.Writer, lines [][]string, several bool, columns int) error {
 	const spread, where = 4, 5
 	render := func(left ...int) ([]string, error) {
@@ -105,7 +103,7 @@ func printTable(w io.Writer, lines [][]string, several bool, columns int) error 
 	}
 }
 
-// writeTable writes lines, each with what is to stand below it.
+// writeTable prints lines, each followed by its text below.
 func writeTable(w io.Writer, lines []string, below func(i int) string) error {
 	for i, line := range lines {
 		if _, err := fmt.Fprintln(w, line+below(i)); err != nil {

@@ -35,7 +35,7 @@ func Headline(results *gate.Results) string {
 	return fmt.Sprintf("%d of %d gates violated", violated, gates)
 }
 
-// title names what is judged: the gate, and the rank where each is judged by itself.
+// title is the gate's text, with the rank if each rank is judged by itself.
 func title(v *gate.Verdict) string {
 	text := v.Written.Text
 	if v.Rank != "" {
@@ -44,7 +44,7 @@ func title(v *gate.Verdict) string {
 	return plain.Text(text)
 }
 
-// sentence says what was found, on one line.
+// sentence is the verdict on one line.
 func sentence(v *gate.Verdict) string {
 	cells := cells(v, "")
 	text := fmt.Sprintf("expected %s, found %s, margin %s, in %s", cells[1], cells[2], cells[3], cells[5])
@@ -54,7 +54,7 @@ func sentence(v *gate.Verdict) string {
 	return text
 }
 
-// cells are those of a verdict's row, with word as the last.
+// cells are the cells of a verdict's row; the last one is word.
 func cells(v *gate.Verdict, word string) []string {
 	g := v.Gate
 	where := plain.Text(v.Found.Where.String())
@@ -64,17 +64,17 @@ func cells(v *gate.Verdict, word string) []string {
 	return []string{plain.Text(g.Metric.Name + g.Selector.String()), expected(g), format(g, v.Found.Value), format(g, g.Margin(v.Found.Value)), format(g, v.Spread), where, word}
 }
 
-// distrust says why a verdict is not to be trusted; it is "" for others.
+// distrust says why a verdict is not trustworthy, or "".
 func distrust(v *gate.Verdict) string {
 	if v.Trustworthy() {
 		return ""
 	}
 	g := v.Gate
-	return plain.Text(fmt.Sprintf("%s: not trustworthy: %s spread over %s, more than the margin of %s; take more runs or another limit",
+	return plain.Text(fmt.Sprintf("%s: not trustworthy: %s differ by up to %s, more than the margin of %s; use more runs or another limit",
 		g.Text, units.Counted(int64(v.Runs), "run"), format(g, v.Spread), format(g, math.Abs(g.Margin(v.Found.Value)))))
 }
 
-// expected is what the gate demands: "< 40.8 GiB (baseline + 2%)".
+// expected is the gate's condition: "< 40.8 GiB (baseline + 2%)".
 func expected(g *gate.Gate) string {
 	text := g.Op + " " + format(g, g.Limit)
 	if g.Relative != nil {
@@ -94,7 +94,7 @@ func format(g *gate.Gate, value float64) string {
 	return strconv.FormatFloat(value, 'f', -1, 64)
 }
 
-// number is a value for JSON: bytes and counts are integers.
+// number is a value for JSON: bytes and counts are integers, shares are not.
 func number(g *gate.Gate, value float64) any {
 	if g.Metric.Unit == analysis.Share {
 		return value
@@ -102,7 +102,7 @@ func number(g *gate.Gate, value float64) any {
 	return saturated(value)
 }
 
-// saturated is a value as an integer, the nearest one if it is beyond all.
+// saturated is a value as an integer, or the nearest integer there is.
 func saturated(value float64) int64 {
 	switch {
 	case value >= math.MaxInt64:
@@ -113,8 +113,8 @@ func saturated(value float64) int64 {
 	return int64(value)
 }
 
-// worstFirst orders verdicts for those who read only the top: violations, warnings, what is not
-// trustworthy, the rest; among equals the one that is further beyond its limit.
+// worstFirst orders verdicts for readers of the first lines: violated, warnings, not trustworthy, others;
+// within each, first those that are furthest beyond their limits.
 func worstFirst(verdicts []gate.Verdict) []*gate.Verdict {
 	class := func(v *gate.Verdict) int {
 		switch {
