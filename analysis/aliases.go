@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/analysis/growth"
@@ -40,6 +41,20 @@ type (
 	OOM              = growth.OOM
 	Verdict          = growth.Verdict
 	Sampled          = native.Result
+	External         = accounting.External
+	LibraryUse       = accounting.LibraryUse
+	OtherMemory      = accounting.OtherMemory
+	Holding          = accounting.Holding
+	Holdings         = accounting.Holdings
+	OverheadParts    = accounting.OverheadParts
+	CardGrowth       = accounting.CardGrowth
+	Course           = accounting.Course
+	Readings         = accounting.Readings
+	GPUReadings      = accounting.GPUReadings
+	Reading          = accounting.Reading
+	Books            = accounting.Books
+	Book             = accounting.Book
+	Scope            = accounting.Scope
 	Instant          = ledger.Instant
 	ArenaInfo        = ledger.Info
 	AddressMap       = ledger.AddressMap
@@ -99,4 +114,21 @@ const (
 const (
 	Fragmentation = growth.Fragmentation
 	Capacity      = growth.Capacity
+)
+
+// Whose use of a GPU was read; see [Scope].
+const (
+	ScopeProcess = accounting.ScopeProcess
+	ScopeDevice  = accounting.ScopeDevice
+	ScopeCard    = accounting.ScopeCard
+)
+
+// Parts of the driver overhead; see [OverheadParts].
+const (
+	ContextPart = accounting.ContextPart
+	ModulesPart = accounting.ModulesPart
+	LoadsPart   = accounting.LoadsPart
+	GraphsPart  = accounting.GraphsPart
+	PoolsPart   = accounting.PoolsPart
+	AllOverhead = accounting.AllOverhead
 )

@@ -1,6 +1,10 @@
 package analysis
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/memprof/memprof/analysis/accounting"
+)
 
 // contextJob is a process with a context, 60 MiB of a library and nothing else.
 func contextJob(mibs int64, text string) *ledgerJob {
@@ -31,21 +35,21 @@ func TestBooksOfAContext(t *testing.T) {
 		why      string
 	}{
 		{"of the process", 580, own, []string{others, of + "50 646", of + "900 646"}, 580, 0, 6, 6, ""},
-		{"others took 3 GiB", 3721, device, []string{others, of + "50 646", of + "900 646"}, unknown, 0, 586, unknown, whyWholeCard},
-		{"others may have taken some", 580, device, []string{others, of + "50 646", of + "900 646"}, unknown, 0, 586, unknown, whyWholeCard},
+		{"others took 3 GiB", 3721, device, []string{others, of + "50 646", of + "900 646"}, unknown, 0, 586, unknown, accounting.WhyWholeCard},
+		{"others may have taken some", 580, device, []string{others, of + "50 646", of + "900 646"}, unknown, 0, 586, unknown, accounting.WhyWholeCard},
 		{"nobody else was there", 580, device, alone, 580, 0, 6, 6, ""},
-		{"somebody was listed", 580, device + "\tothers=2", alone, unknown, 0, 586, unknown, whyOthers},
-		{"somebody came", 580, device, append([]string{nobody, "0 all=1 50 855"}, alone[2:]...), unknown, 0, 586, unknown, whyOthers},
-		{"no other number", 655, "what=context\thow=total", alone, unknown, 0, 586, unknown, whyTotal},
-		{"more than was used with it", 3721, own, []string{others, of + "50 646", of + "900 646"}, unknown, 3721, 586, unknown, whyRefuted},
-		{"only the end was read with it", 3721, own, []string{others, of + "1 0", of + "900 646"}, unknown, 3721, 586, unknown, whyRefuted},
+		{"somebody was listed", 580, device + "\tothers=2", alone, unknown, 0, 586, unknown, accounting.WhyOthers},
+		{"somebody came", 580, device, append([]string{nobody, "0 all=1 50 855"}, alone[2:]...), unknown, 0, 586, unknown, accounting.WhyOthers},
+		{"no other number", 655, "what=context\thow=total", alone, unknown, 0, 586, unknown, accounting.WhyTotal},
+		{"more than was used with it", 3721, own, []string{others, of + "50 646", of + "900 646"}, unknown, 3721, 586, unknown, accounting.WhyRefuted},
+		{"only the end was read with it", 3721, own, []string{others, of + "1 0", of + "900 646"}, unknown, 3721, 586, unknown, accounting.WhyRefuted},
 		{"not counted alike to the byte", 600, own, []string{others, of + "50 646", of + "900 646"}, 600, 0, 0, unknown, ""},
-		{"more than the reading leaves", 640, own, []string{others, of + "50 646", of + "900 646"}, unknown, 0, 586, unknown, whyExceeds},
+		{"more than the reading leaves", 640, own, []string{others, of + "50 646", of + "900 646"}, unknown, 0, 586, unknown, accounting.WhyExceeds},
 		{"read before it was there", 500, own, []string{others, of + "1 0", of + "12 100"}, 500, 0, unknown, unknown, ""},
 		{"less than a library has", 30, own, []string{others, of + "50 59", of + "900 59"}, 30, 0, unknown, unknown, ""},
 		{"the whole card", 500, own, []string{others, "0 all=1 50 2600", "0 all=1 900 2600"}, 500, 0, 2040, unknown, ""},
 		{"of which others gave back", 500, own, []string{others, "0 all=1 50 1900", "0 all=1 900 1900"}, 500, 0, 1340, unknown, ""},
-		{"more than the whole card has", 3721, own, []string{others, "0 all=1 50 2646", "0 all=1 900 2646"}, unknown, 3721, 2586, unknown, whyRefuted},
+		{"more than the whole card has", 3721, own, []string{others, "0 all=1 50 2646", "0 all=1 900 2646"}, unknown, 3721, 2586, unknown, accounting.WhyRefuted},
 	}
 	inMiB := func(bytes int64, why string) int64 {
 		if why != "" {
@@ -72,7 +76,7 @@ func TestBooksOfAPrivateCard(t *testing.T) {
 	j.loads(50, 8*mib, "what=module\tname=m")
 	r := j.analyze(t, "rank0", nil)
 	CloseBooks([]Member{{Result: r, Device: &r.Devices[0], Private: true}}, nil, "simulated")
-	if b := r.Devices[0].Books.End; b.Context != 300*mib || b.Modules != 8*mib || b.Unknown != 0 || b.UnexplainedUnknown != whyUnread {
+	if b := r.Devices[0].Books.End; b.Context != 300*mib || b.Modules != 8*mib || b.Unknown != 0 || b.UnexplainedUnknown != accounting.WhyUnread {
 		t.Errorf("%+v", b)
 	}
 }
@@ -91,7 +95,7 @@ func TestBooksOfDriverOverheadThatGoes(t *testing.T) {
 	r := j.analyze(t, "rank0", nil)
 	CloseBooks([]Member{{Result: r, Device: &r.Devices[0]}}, nil, "")
 	b := r.Devices[0].Books.End
-	if b.Context != 200*mib || b.Loads != 0 || b.Pools != 0 || b.Graphs != 0 || b.Unknown != GraphsPart || b.UnknownWhy != whyReturned || b.Other() != 60*mib {
+	if b.Context != 200*mib || b.Loads != 0 || b.Pools != 0 || b.Graphs != 0 || b.Unknown != GraphsPart || b.UnknownWhy != accounting.WhyReturned || b.Other() != 60*mib {
 		t.Errorf("%+v", b)
 	}
 }
@@ -123,7 +127,7 @@ func TestBooksRefuteContextsTogether(t *testing.T) {
 			{Result: a, Device: &a.Devices[0], PID: 71}, {Result: b, Device: &b.Devices[0], PID: 72},
 		}, readings, "")
 		peak := a.Devices[0].Books.Peak
-		if want := 3000*mib - 120*mib - (2*context-refuted)*mib; peak.ContextRefuted != refuted*mib || peak.Rest != want || peak.UnexplainedUnknown != whyNotOurs {
+		if want := 3000*mib - 120*mib - (2*context-refuted)*mib; peak.ContextRefuted != refuted*mib || peak.Rest != want || peak.UnexplainedUnknown != accounting.WhyNotOurs {
 			t.Errorf("%d MiB: refuted %d, rest %d, want %d and %d: %+v", context, peak.ContextRefuted/mib, peak.Rest, refuted, want/mib, peak)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
 	"pgregory.net/rapid"
@@ -56,7 +57,7 @@ func TestPropertyBooksAddUp(t *testing.T) {
 				terms += l.Bytes
 			}
 			terms += b.Context + b.Modules + b.Loads + b.Graphs + b.Pools
-			if b.UsedUnknown == "" && b.UnexplainedUnknown != whyBeyond && terms+b.Rest != b.Read.Used {
+			if b.UsedUnknown == "" && b.UnexplainedUnknown != accounting.WhyBeyond && terms+b.Rest != b.Read.Used {
 				t.Fatalf("%s: parts %d + rest %d is not used %d", name, terms, b.Rest, b.Read.Used)
 			}
 			if b.At.Seq >= 0 && !b.Read.Valid {

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis/accounting"
 )
 
 // The sum of processes is held against readings no less carefully than one.
@@ -76,11 +78,11 @@ func TestBooksOfTwoProcessesTogether(t *testing.T) {
 		if diff := cmp.Diff(want, peak.At); diff != "" {
 			t.Errorf("%s: peak (-want +got):\n%s", name, diff)
 		}
-		libraries := []LibraryUse{{"libnccl.so.2", 130 * mib}, {"libcublas.so.13", 80 * mib}}
+		libraries := []LibraryUse{{Name: "libnccl.so.2", Bytes: 130 * mib}, {Name: "libcublas.so.13", Bytes: 80 * mib}}
 		if diff := cmp.Diff(libraries, peak.Libraries); diff != "" {
 			t.Errorf("%s: libraries (-want +got):\n%s", name, diff)
 		}
-		if peak.Overhead() != 400*mib || !peak.Read.Steady || peak.Rest != 2004*mib || peak.UnexplainedUnknown != whyNotOurs {
+		if peak.Overhead() != 400*mib || !peak.Read.Steady || peak.Rest != 2004*mib || peak.UnexplainedUnknown != accounting.WhyNotOurs {
 			t.Errorf("%s: peak %+v", name, peak)
 		}
 		if end := a.End; end.At.Time != 600*ms || end.Rest != 2004*mib {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/modeltest"
 	"github.com/memprof/memprof/trace"
 )
@@ -122,8 +123,8 @@ func TestBooksOfProcess(t *testing.T) {
 		Seq: 9, Time: 320 * ms, T: 700*mib - 100, C: 730 * mib, R: 1000 * mib, Rounding: 100, Slack: 30 * mib,
 		Reserve: 270 * mib, Live: 3, Iteration: 0,
 	}
-	beside := Beside{
-		Libraries: []LibraryUse{{"libnccl.so.2", 120 * mib}, {"libcublas.so.13", 80 * mib}},
+	beside := OtherMemory{
+		Libraries: []LibraryUse{{Name: "libnccl.so.2", Bytes: 120 * mib}, {Name: "libcublas.so.13", Bytes: 80 * mib}},
 		Context:   250 * mib, Modules: 50 * mib, ContextSince: 10 * ms,
 	}
 	end := Instant{
@@ -133,12 +134,12 @@ func TestBooksOfProcess(t *testing.T) {
 	want := &Books{
 		Scope: ScopeProcess, Processes: []string{"rank0"}, UsedPeak: 1500 * mib,
 		Peak: Book{
-			Holding:     Holding{At: peak, Since: 210 * ms, Until: 910 * ms, Beside: beside},
+			Holding:     Holding{At: peak, Since: 210 * ms, Until: 910 * ms, OtherMemory: beside},
 			Read:        Reading{Valid: true, Used: 1500 * mib, After: 30 * ms, Steady: true},
 			Unexplained: 0,
 		},
 		End: Book{
-			Holding:     Holding{At: end, Since: 910 * ms, Until: -1, Beside: beside},
+			Holding:     Holding{At: end, Since: 910 * ms, Until: -1, OtherMemory: beside},
 			Read:        Reading{Valid: true, Used: 1405 * mib, After: 0, Steady: true},
 			Rest:        5 * mib,
 			Unexplained: 5 * mib,
@@ -152,7 +153,7 @@ func TestBooksOfProcess(t *testing.T) {
 // What is used and in no event is unexplained, to the byte; less than the events have there is
 // no number.
 func TestBooksShowWhatIsHidden(t *testing.T) {
-	for hidden, why := range map[int64]string{64: "", 0: "", -64: whyBeyond} {
+	for hidden, why := range map[int64]string{64: "", 0: "", -64: accounting.WhyBeyond} {
 		got := close1(t, ledgerTraining(), readingsOf(t,
 			"0 all=1 0 2000",
 			fmt.Sprintf("0 pid=71 350 %d", 1500+hidden), fmt.Sprintf("0 pid=71 850 %d", 1500+hidden),
@@ -176,7 +177,7 @@ func TestBooksOfDevice(t *testing.T) {
 		t.Errorf("books (-want +got):\n%s", diff)
 	}
 	for rest, b := range map[int64]Book{2020: got.Peak, 50: got.End} {
-		if b.Rest != rest*mib || b.Read.Used != b.Sum()+b.Rest || b.UnexplainedUnknown != whyNotOurs || b.Unexplained != 0 {
+		if b.Rest != rest*mib || b.Read.Used != b.Sum()+b.Rest || b.UnexplainedUnknown != accounting.WhyNotOurs || b.Unexplained != 0 {
 			t.Errorf("want a rest of %d MiB: %+v", rest, b)
 		}
 	}
@@ -271,10 +272,10 @@ func TestBooksMetrics(t *testing.T) {
 		{"nothing measured", bare, nil, map[string]float64{"accounting.other_libraries": 0}, noReading},
 		{"refuted", refuted, read, map[string]float64{
 			"used.peak": 1700 * mib, "accounting.other_libraries": 0,
-		}, map[string]string{"accounting.driver_overhead": whyRefuted, "accounting.unexplained": whyOverhead, "accounting.unexplained.bytes": whyOverhead}},
+		}, map[string]string{"accounting.driver_overhead": accounting.WhyRefuted, "accounting.unexplained": accounting.WhyOverhead, "accounting.unexplained.bytes": accounting.WhyOverhead}},
 		{"the whole card", ledgerTraining(), readingsOf(t, "0 all=1 0 0", "0 all=1 350 1600", "0 all=1 850 1600"), map[string]float64{
 			"used.peak": 1600 * mib, "accounting.other_libraries": 200 * mib, "accounting.driver_overhead": 300 * mib,
-		}, map[string]string{"accounting.unexplained": whyNotOurs, "accounting.unexplained.bytes": whyNotOurs}},
+		}, map[string]string{"accounting.unexplained": accounting.WhyNotOurs, "accounting.unexplained.bytes": accounting.WhyNotOurs}},
 	}
 	for _, test := range tests {
 		r := test.job.analyze(t, "p", test.readings)
@@ -321,13 +322,13 @@ func TestBesideTellsMemoryApart(t *testing.T) {
 	j.loads(13, 5, "what=context\thow=device")
 
 	r := j.analyze(t, "p", nil)
-	want := Beside{
-		Libraries: []LibraryUse{{"c.so", 45}}, Context: 7, Pools: 4,
+	want := OtherMemory{
+		Libraries: []LibraryUse{{Name: "c.so", Bytes: 45}}, Context: 7, Pools: 4,
 		OnCard:          CardGrowth{Context: 11, Loads: -2, Graphs: 3, Parts: ContextPart | LoadsPart | GraphsPart, First: 10 * ms, Last: 13 * ms, Total: true},
 		ContextOfDevice: true, ContextIsAll: true, ContextSince: 13 * ms, Managed: 30, HostPinned: 20,
 	}
 	d := &r.Devices[0]
-	if diff := cmp.Diff(want, d.Holdings.Final.Beside); diff != "" {
+	if diff := cmp.Diff(want, d.Holdings.Final.OtherMemory); diff != "" {
 		t.Errorf("at the end (-want +got):\n%s", diff)
 	}
 	if got, want := d.External, (External{Live: 45, Peak: 100, Calls: 7}); got != want {
@@ -339,39 +340,9 @@ func TestBesideTellsMemoryApart(t *testing.T) {
 	}
 }
 
-func TestReadingForAnInstant(t *testing.T) {
-	course := Course{{0, 1000 * ms, 1}, {1100 * ms, 1100 * ms, 2}, {1200 * ms, 3000 * ms, 3}, {3100 * ms, 3200 * ms, 4}}
-	tests := []struct {
-		name                         string
-		instant, since, until, ended int64 // ms
-		want                         Reading
-	}{
-		{"between two equal ones", 500, 400, 900, 5000, Reading{true, 1, 0, true}},
-		{"the next", 1050, 1040, 1900, 5000, Reading{true, 2, 50 * ms, true}},
-		{"exactly then", 1100, 1050, 1150, 5000, Reading{true, 2, 0, true}},
-		{"only before the instant", 1190, 1050, 1195, 5000, Reading{true, 2, -90 * ms, true}},
-		{"a short state within a stretch", 2000, 1990, 2050, 5000, Reading{true, 3, 0, false}},
-		{"a state long enough within one", 2000, 1900, 2100, 5000, Reading{true, 3, 0, true}},
-		{"changed before the next reading", 1110, 1105, 1190, 5000, Reading{true, 2, -10 * ms, false}},
-		{"nearer afterwards", 1170, 1160, 1190, 5000, Reading{true, 3, 30 * ms, false}},
-		{"not after the end", 3080, 3070, 3085, 3085, Reading{true, 3, -80 * ms, false}},
-		{"before the first", -50, -60, -20, 5000, Reading{true, 1, 50 * ms, false}},
-		{"after the last", 4000, 3900, 4500, 5000, Reading{true, 4, -800 * ms, false}},
-	}
-	for _, test := range tests {
-		got := course.at(test.instant*ms, test.since*ms, test.until*ms, test.ended*ms)
-		if got != test.want {
-			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
-		}
-	}
-	if got := (Course)(nil).at(5, 0, 9, 9); got.Valid {
-		t.Errorf("a reading from nothing: %+v", got)
-	}
-}
-
 func TestReadReadingsRefusesNonsense(t *testing.T) {
 	for _, e := range []trace.Event{
-		{Kind: trace.KindDeviceUsed, Device: -1}, {Kind: trace.KindDeviceUsed, Device: maxGPUs}, {Kind: trace.KindDeviceUsed, Provided: -1},
+		{Kind: trace.KindDeviceUsed, Device: -1}, {Kind: trace.KindDeviceUsed, Device: accounting.MostGPUs}, {Kind: trace.KindDeviceUsed, Provided: -1},
 	} {
 		_, err := ReadReadings(modeltest.Source([]trace.Event{e}, 1), func(int32) string { return "all=1" })
 		if err == nil || !strings.Contains(err.Error(), "reading 0") {

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/growth"
 	"github.com/memprof/memprof/analysis/iterations"
@@ -21,7 +22,7 @@ type device struct {
 	trend   *trend.Tracker
 	series  series
 	period  *iterations.Finder // nil once there is a mark
-	beside  besideState
+	others  *accounting.Device
 	tags    []*tagUse
 	growths *growth.Tracker
 	native  *native.Tracker // nil unless an allocator is only observed
@@ -31,12 +32,13 @@ type device struct {
 }
 
 func newDevice(id int32, opt *Options) *device {
+	of := ledger.NewDevice(id)
 	return &device{
-		Device: ledger.NewDevice(id),
+		Device: of,
+		others: accounting.NewDevice(of),
 		result: DeviceResult{Device: id},
 		series: series{limit: opt.MaxPoints},
 		period: &iterations.Finder{},
-		beside: besideState{greatest: Holding{At: Instant{Seq: -1, Time: -1}}},
 	}
 }
 

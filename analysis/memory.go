@@ -178,7 +178,7 @@ func (a *analyzer) mapped(e *trace.Event) error {
 		}
 		ar.device.growths.Grew(&ar.growth, ar.Arena, e)
 	}
-	ar.device.changing(e.Time)
+	ar.device.others.Changing(e.Time)
 	region := a.ledger.Map(ar.Arena, r, e.Seq)
 	if ar.device.keys != nil {
 		ar.device.keys.Map(ar.Index, r, e.Seq, region)
@@ -197,7 +197,7 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 	if err != nil {
 		return err
 	}
-	ar.device.changing(e.Time)
+	ar.device.others.Changing(e.Time)
 	if err := a.ledger.Unmap(ar.Arena, r); err != nil {
 		return err
 	}

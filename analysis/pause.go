@@ -32,7 +32,7 @@ func (a *analyzer) pause(e *trace.Event) error {
 	if t.Failed != "" {
 		return nil
 	}
-	ar.device.changing(e.Time)
+	ar.device.others.Changing(e.Time)
 	if err := a.ledger.Pause(ar.Arena, e.Seq, e.Requested); err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (a *analyzer) resume(e *trace.Event) error {
 	if t.Failed != "" {
 		return nil
 	}
-	ar.device.changing(e.Time)
+	ar.device.others.Changing(e.Time)
 	if err := a.ledger.Resume(ar.Arena, e.Seq, e.Requested); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/trace"
 )
 
@@ -43,7 +44,7 @@ func TestBooksByOwnReadings(t *testing.T) {
 	if diff := gocmp.Diff(want, *got); diff != "" {
 		t.Errorf("books (-want +got):\n%s", diff)
 	}
-	if want := (Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}); got.Peak.Read != want || got.Peak.Sum() != 1500*mib || got.Peak.Rest != 600*mib || got.Peak.UnexplainedUnknown != whyNotOurs {
+	if want := (Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}); got.Peak.Read != want || got.Peak.Sum() != 1500*mib || got.Peak.Rest != 600*mib || got.Peak.UnexplainedUnknown != accounting.WhyNotOurs {
 		t.Errorf("peak %+v", got.Peak)
 	}
 	if want := (Reading{Valid: true, Used: 2005 * mib, Steady: true}); got.End.Read != want || got.End.Sum() != 1400*mib || got.End.Rest != 605*mib {
@@ -158,7 +159,7 @@ func TestOwnReadingsAreBounded(t *testing.T) {
 	j.reads(2000+100*after, 2007)
 	r := j.byTime().analyze(t, "rank0", nil)
 	h := &r.Devices[0].Holdings
-	if len(h.Read) > maxOwnReadings || len(h.Read) < maxOwnReadings/4 {
+	if len(h.Read) > accounting.MostOwnReadings || len(h.Read) < accounting.MostOwnReadings/4 {
 		t.Errorf("%d stretches are kept", len(h.Read))
 	}
 	CloseBooks([]Member{{Result: r, Device: &r.Devices[0]}}, nil, "no library")

@@ -101,10 +101,3 @@ type Point struct {
 
 // Range is the least and greatest value in an interval.
 type Range struct{ Min, Max int64 }
-
-// External is device memory that other libraries took through the CUDA API, seen by the
-// hook; neither managed memory nor the host's is in it. Calls are all of theirs.
-type External struct {
-	Live, Peak int64
-	Calls      int64
-}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/memprof/memprof/analysis/accounting"
 	"github.com/memprof/memprof/analysis/attribution"
 	"github.com/memprof/memprof/analysis/graphs"
 	"github.com/memprof/memprof/analysis/growth"
@@ -93,7 +94,8 @@ func newAnalyzer(opt Options) *analyzer {
 	a.attribution = attribution.New(attribution.Options{Text: a.opt.Text, Top: a.opt.Top, Groups: a.opt.Groups})
 	a.kv = kv.New(a.opt.Text)
 	a.graphs = graphs.New(a.ledger, a.attribution, a.opt.Text, func(index int32, e *trace.Event) error { return a.settle(a.arenas[index], e) })
-	a.moment = a.nextMoment()
+	a.others = accounting.New(a.opt.Text, a.opt.Moments)
+	a.moment = a.others.Next()
 	if a.opt.Explore {
 		a.history, a.bands = keyframes.NewHistory(keyframes.DefaultHistory), keyframes.NewBands()
 	}
@@ -113,12 +115,10 @@ type analyzer struct {
 	kv          *kv.Tracker
 	attribution *attribution.Tracker
 	requests    trend.Requests
-	takers      map[int32]*taker   // likewise
 	history     *keyframes.History // nil unless Options.Explore
 	bands       *keyframes.Bands   // likewise
-	foreign     map[int64]foreign  // blocks that no arena served, by address
 	moment      int64              // the next of Options.Moments
-	momentsPast int                // how many of them lie behind
+	others      *accounting.Tracker
 	graphs      *graphs.Tracker
 
 	budget   growth.Budget
@@ -256,14 +256,10 @@ func (a *analyzer) rare(e *trace.Event) error {
 			return a.oom(ar.device, ar.Arena, e)
 		}
 		return a.oom(a.deviceOf(e.Device), nil, e)
-	case trace.KindExternalAlloc, trace.KindExternalFree:
-		a.external(e)
+	case trace.KindExternalAlloc, trace.KindExternalFree, trace.KindOverhead, trace.KindDeviceUsed:
+		a.otherMemory(e)
 	case trace.KindStatistics:
 		a.statistics(e)
-	case trace.KindOverhead:
-		a.overhead(e)
-	case trace.KindDeviceUsed:
-		a.ownReading(e)
 	case trace.KindKVCache, trace.KindKVReserve, trace.KindKVAppend, trace.KindKVShare, trace.KindKVFree:
 		a.kvEvent(e)
 	case trace.KindLost:
@@ -391,7 +387,8 @@ func (a *analyzer) finishDevice(d *device) error {
 	for _, p := range d.series.points {
 		d.result.Series.Points = append(d.result.Series.Points, p.Point)
 	}
-	a.finishBeside(d)
+	d.result.External = d.others.External
+	d.result.Holdings = d.others.Finish(d.result.Peak, d.result.Final)
 	if err := a.finishPeak(d); err != nil {
 		return err
 	}
@@ -399,7 +396,7 @@ func (a *analyzer) finishDevice(d *device) error {
 	for _, u := range d.tags {
 		d.result.Tags = append(d.result.Tags, u.TagUse)
 	}
-	d.result.Graphs = a.graphs.Finish(d.ID, d.MaxR+d.result.External.Peak) // each at its own moment
+	d.result.Graphs = a.graphs.Finish(d.ID, d.MaxR+d.others.External.Peak) // each at its own moment
 	return a.finishKeyframes(d)
 }
 

@@ -1,4 +1,4 @@
-package analysis
+package accounting
 
 import (
 	"cmp"
@@ -79,20 +79,27 @@ type Reading struct {
 
 // Member is a device of a process, for [CloseBooks].
 type Member struct {
-	Result *Result
-	Device *DeviceResult // one of Result's
-	PID    int
-	GPU    int   // in run.json's list; -1 if not known
-	Alive  int64 // when the process was last seen, perhaps after its last event; 0 if not known
+	Process  string // its name in the run
+	Duration int64  // time of its last event
+	Device   int32
+	MaxR     int64 // greatest reserved bytes
+	External External
+	Holdings *Holdings // unknown parts are decided there
+	UUID     string    // the driver's name for the device; "" where it has none
+
+	PID   int
+	GPU   int   // in run.json's list; -1 if not known
+	Alive int64 // when the process was last seen, perhaps after its last event; 0 if not known
 	// Private says that nobody else can have memory on the device, as where it is simulated.
 	Private bool
+
+	Books *Books // what CloseBooks found
 }
 
 // uses says whether a process has ever had anything on the device.
 func (m *Member) uses() bool {
-	d := m.Device
-	h := &d.Holdings
-	return d.MaxR > 0 || d.External.Calls > 0 || h.Peak.Sum() != 0 || h.Final.Sum() != 0 || h.Peak.Unknown|h.Final.Unknown != 0
+	h := m.Holdings
+	return m.MaxR > 0 || m.External.Calls > 0 || h.Peak.Sum() != 0 || h.Final.Sum() != 0 || h.Peak.Unknown|h.Final.Unknown != 0
 }
 
 // CloseBooks fills in the Books of all devices of a run. Readings are nil, and missing says
@@ -103,14 +110,14 @@ func CloseBooks(members []Member, readings *Readings, missing string) {
 	for i := range members {
 		m := &members[i]
 		m.countOverhead(readings.of(m.GPU))
-		m.Device.Books = unread(m, missing)
+		m.Books = unread(m, missing)
 		switch {
 		case !m.uses():
-			m.Device.Books.Missing = cmp.Or(missing, "the process had no memory on the device")
+			m.Books.Missing = cmp.Or(missing, "the process had no memory on the device")
 		case readings == nil:
 			m.closeByOwn(members)
 		case m.GPU < 0 || m.GPU >= len(readings.GPUs) || len(readings.GPUs[m.GPU].All) == 0:
-			m.Device.Books.Missing = "the device's used memory was not read"
+			m.Books.Missing = "the device's used memory was not read"
 		default:
 			groups[m.GPU] = append(groups[m.GPU], m)
 		}
@@ -122,15 +129,15 @@ func CloseBooks(members []Member, readings *Readings, missing string) {
 
 // unread are the books without a reading.
 func unread(m *Member, missing string) *Books {
-	h := &m.Device.Holdings
+	h := m.Holdings
 	return &Books{
-		Scope: ScopeProcess, Processes: []string{m.Result.Process}, GPU: m.GPU, UsedPeak: -1, Missing: missing,
+		Scope: ScopeProcess, Processes: []string{m.Process}, GPU: m.GPU, UsedPeak: -1, Missing: missing,
 		Peak: unreadBook(h.Peak), End: unreadBook(h.Final),
 	}
 }
 
 func unreadBook(h Holding) Book {
-	return Book{Holding: h, UsedUnknown: whyUnread, UnexplainedUnknown: whyUnread}
+	return Book{Holding: h, UsedUnknown: WhyUnread, UnexplainedUnknown: WhyUnread}
 }
 
 // closeGPU closes the books of the processes on one GPU: each its own where the driver told
@@ -138,7 +145,7 @@ func unreadBook(h Holding) Book {
 func closeGPU(group []*Member, readings *GPUReadings) {
 	told := !slices.ContainsFunc(group, func(m *Member) bool { return len(readings.Processes[m.PID]) == 0 })
 	for _, m := range group {
-		b := m.Device.Books
+		b := m.Books
 		switch {
 		case told:
 			b.closeAlone(m, readings.Processes[m.PID])
@@ -151,11 +158,11 @@ func closeGPU(group []*Member, readings *GPUReadings) {
 		b := closeTogether(group, readings)
 		for _, m := range group {
 			if b.Missing != "" { // each still has what its own events tell
-				m.Device.Books.Missing = b.Missing
+				m.Books.Missing = b.Missing
 				continue
 			}
 			shared := *b
-			m.Device.Books = &shared
+			m.Books = &shared
 		}
 	}
 }
@@ -165,7 +172,7 @@ func (b *Books) closeAlone(m *Member, course Course) {
 	b.UsedPeak = course.greatest()
 	why := ""
 	if b.Scope == ScopeDevice || b.Scope == ScopeCard && !m.Private {
-		why = whyNotOurs
+		why = WhyNotOurs
 	}
 	for _, book := range []*Book{&b.Peak, &b.End} {
 		if book.At.Seq >= 0 { // else nothing was ever there that is in a sum
@@ -179,8 +186,8 @@ func (b *Books) closeAlone(m *Member, course Course) {
 
 // mostWithContext is the greatest reading taken while the contexts of a book were there.
 func (m *Member) mostWithContext(b *Book, course Course) (used int64, ok bool) {
-	until := max(m.Result.Duration, m.Alive)
-	if final := &m.Device.Holdings.Final; b.ContextSince != final.ContextSince {
+	until := max(m.Duration, m.Alive)
+	if final := &m.Holdings.Final; b.ContextSince != final.ContextSince {
 		until = b.Until - settling
 	}
 	return course.greatestWithin(b.ContextSince+settling, until)
@@ -195,18 +202,18 @@ func tolerance(used int64) int64 { return used / 16 }
 func (b *Book) doubtContext(used int64) {
 	if b.Context > used+tolerance(used) {
 		b.ContextRefuted = b.Context
-		b.forget(ContextPart, whyRefuted)
+		b.forget(ContextPart, WhyRefuted)
 	}
 }
 
 // Reasons why what is used, or unexplained, is unknown.
 const (
-	whyUnread    = "the use of the device was not read"
-	whyUnsteady  = "no reading was taken while the state of this instant lasted"
-	whyTooLittle = "less was read than the events have there"
-	whyNotOurs   = "the whole card was read: the memory of other processes is in it"
-	whyBeyond    = "the parts are more than was read"
-	whyOverhead  = "driver overhead is not known"
+	WhyUnread    = "the use of the device was not read"
+	WhyUnsteady  = "no reading was taken while the state of this instant lasted"
+	WhyTooLittle = "less was read than the events have there"
+	WhyNotOurs   = "the whole card was read: the memory of other processes is in it"
+	WhyBeyond    = "the parts are more than was read"
+	WhyOverhead  = "driver overhead is not known"
 )
 
 // hold holds a book against a reading; whole says why that is not of the process alone.
@@ -214,26 +221,26 @@ func (b *Book) hold(r Reading, whole string) {
 	b.Read, b.UsedUnknown, b.UnexplainedUnknown = r, "", whole
 	switch {
 	case !r.Valid:
-		b.UsedUnknown = whyUnread
+		b.UsedUnknown = WhyUnread
 	case !r.Steady:
-		b.UsedUnknown = whyUnsteady
+		b.UsedUnknown = WhyUnsteady
 	case b.At.R+b.Other()+b.Pools > r.Used:
-		b.UsedUnknown = whyTooLittle
+		b.UsedUnknown = WhyTooLittle
 	}
 	if b.UsedUnknown != "" {
 		b.UnexplainedUnknown = b.UsedUnknown
 		return
 	}
 	if b.Sum() > r.Used+tolerance(r.Used) || b.Overhead() > r.Used {
-		b.forget(AllOverhead, whyExceeds)
+		b.forget(AllOverhead, WhyExceeds)
 	}
 	b.Rest = max(0, r.Used-b.Sum())
 	switch {
 	case whole != "":
 	case b.Sum() > r.Used:
-		b.UnexplainedUnknown = whyBeyond
+		b.UnexplainedUnknown = WhyBeyond
 	case b.Unknown != 0:
-		b.UnexplainedUnknown = whyOverhead
+		b.UnexplainedUnknown = WhyOverhead
 	default:
 		b.Unexplained = b.Rest
 	}
@@ -243,7 +250,7 @@ func (b *Book) hold(r Reading, whole string) {
 // be giving back already, so readings up to that come first; but a process that is idle
 // until it ends has no others.
 func (m *Member) readingFor(b *Book, course Course) Reading {
-	since, last := b.Since+settling, m.Result.Duration
+	since, last := b.Since+settling, m.Duration
 	if b.Until >= 0 {
 		return course.at(b.At.Time, since, b.Until-settling, last)
 	}
@@ -260,7 +267,7 @@ func closeTogether(group []*Member, readings *GPUReadings) *Books {
 	b := &Books{Scope: ScopeDevice, GPU: group[0].GPU, Baseline: readings.baseline()}
 	b.UsedPeak = readings.All.greatest()
 	for _, m := range group {
-		b.Processes = append(b.Processes, m.Result.Process)
+		b.Processes = append(b.Processes, m.Process)
 	}
 	slices.SortFunc(b.Processes, compareNames)
 	var peak, end joint
@@ -312,7 +319,7 @@ func joinAt(group []*Member, moment moment) joint {
 	j := joint{stretch: moment.stretch}
 	j.Until = -1
 	for _, m := range group {
-		holdings := &m.Device.Holdings
+		holdings := m.Holdings
 		at, recorded := slices.BinarySearchFunc(holdings.Moments, moment.time, func(h Holding, time int64) int {
 			return cmp.Compare(h.At.Time, time)
 		})
@@ -320,7 +327,7 @@ func joinAt(group []*Member, moment moment) joint {
 		case recorded:
 			j.processes++
 			j.Holding.plus(&holdings.Moments[at])
-		case moment.time >= m.Result.Duration && moment.time <= m.Alive:
+		case moment.time >= m.Duration && moment.time <= m.Alive:
 			j.Holding.plus(&holdings.Final)
 		}
 	}
@@ -352,7 +359,7 @@ func (h *Holding) plus(o *Holding) {
 	h.Unknown, h.UnknownWhy = h.Unknown|o.Unknown, cmp.Or(h.UnknownWhy, o.UnknownWhy)
 	h.Managed, h.HostPinned = h.Managed+o.Managed, h.HostPinned+o.HostPinned
 	for _, l := range o.Libraries {
-		h.Beside.add(&taker{library: l.Name}, l.Bytes)
+		h.OtherMemory.add(&owner{library: l.Name}, l.Bytes)
 	}
 	h.Since = max(h.Since, o.Since)
 	if o.Until >= 0 && (h.Until < 0 || o.Until < h.Until) {
@@ -386,13 +393,13 @@ func (j *joint) betterEnd(than *joint) bool {
 }
 
 func (j *joint) book() Book {
-	b := Book{Holding: j.Holding, UsedUnknown: whyUnread, UnexplainedUnknown: whyUnread}
+	b := Book{Holding: j.Holding, UsedUnknown: WhyUnread, UnexplainedUnknown: WhyUnread}
 	b.forget(b.Unknown, b.UnknownWhy) // what one process knows of such a part is not all of it
 	if j.processes > 0 {
 		if j.steady {
 			b.doubtContext(j.stretch.Used)
 		}
-		b.hold(Reading{Valid: true, Used: j.stretch.Used, Steady: j.steady}, whyNotOurs)
+		b.hold(Reading{Valid: true, Used: j.stretch.Used, Steady: j.steady}, WhyNotOurs)
 	}
 	return b
 }

@@ -1,4 +1,4 @@
-package analysis
+package accounting
 
 import (
 	"math"
@@ -28,7 +28,7 @@ import (
 // OverheadParts is a set of parts of the driver overhead.
 type OverheadParts uint8
 
-// The parts, each a field of [Beside].
+// The parts, each a field of [OtherMemory].
 const (
 	ContextPart OverheadParts = 1 << iota
 	ModulesPart
@@ -48,12 +48,12 @@ const smallestContext = 32 << 20
 
 // Reasons why a part of the driver overhead is unknown.
 const (
-	whyWholeCard = "it was measured by the use of the whole card, where other processes may have taken or returned memory meanwhile"
-	whyOthers    = "it was measured by the use of the whole card while other processes had memory there"
-	whyTotal     = "it could not be measured by itself: all that the card had in use stood for it"
-	whyReturned  = "the driver returned more than it was seen to take"
-	whyRefuted   = "it was measured as more than was in use while it was there"
-	whyExceeds   = "it was measured as more than the reading leaves for it"
+	WhyWholeCard = "it was measured by the use of the whole card, where other processes may have taken or returned memory meanwhile"
+	WhyOthers    = "it was measured by the use of the whole card while other processes had memory there"
+	WhyTotal     = "it could not be measured by itself: all that the card had in use stood for it"
+	WhyReturned  = "the driver returned more than it was seen to take"
+	WhyRefuted   = "it was measured as more than was in use while it was there"
+	WhyExceeds   = "it was measured as more than the reading leaves for it"
 )
 
 // CardGrowth is what was measured of driver overhead by the use of the whole card. It is in
@@ -68,15 +68,14 @@ type CardGrowth struct {
 
 func (g *CardGrowth) sum() int64 { return g.Context + g.Modules + g.Loads + g.Graphs }
 
-// overhead takes a measurement of what a call added to the use of the process or the card.
-func (a *analyzer) overhead(e *trace.Event) {
-	d := a.deviceOf(e.Device)
-	d.changing(e.Time)
-	given, b := trace.ParseContext(e.Kind, a.opt.Text(e.Context)), &d.beside.now
+// Overhead takes a measurement of what a call added to the use of the process or the card.
+func (t *Tracker) Overhead(d *Device, e *trace.Event) {
+	d.Changing(e.Time)
+	given, b := trace.ParseContext(e.Kind, t.text(e.Context)), &d.now
 	switch {
 	case contextEnded(e, given):
 		libraries, managed, pinned := b.Libraries, b.Managed, b.HostPinned
-		*b = Beside{Libraries: libraries, Managed: managed, HostPinned: pinned, ContextSince: e.Time}
+		*b = OtherMemory{Libraries: libraries, Managed: managed, HostPinned: pinned, ContextSince: e.Time}
 	case given.Get("what") == "pool":
 		b.Pools += e.OverheadBytes()
 	case ownGrowth(given):
@@ -87,7 +86,7 @@ func (a *analyzer) overhead(e *trace.Event) {
 	if given.Get("what") == "context" {
 		b.ContextSince = e.Time
 	}
-	d.changed(e)
+	d.changedBy(e)
 }
 
 // contextEnded says whether the device's last context is gone, with all driver overhead:
@@ -102,7 +101,7 @@ func ownGrowth(given trace.Context) bool {
 	return given.Get("how") == "process" || given.Get("how") == "" && given.Get("what") == "context" && given.Get("name") == ""
 }
 
-func (b *Beside) grow(what string, bytes int64) {
+func (b *OtherMemory) grow(what string, bytes int64) {
 	switch what {
 	case "context":
 		b.Context += bytes
@@ -115,7 +114,7 @@ func (b *Beside) grow(what string, bytes int64) {
 	}
 }
 
-func (b *Beside) growOnCard(given trace.Context, e *trace.Event) {
+func (b *OtherMemory) growOnCard(given trace.Context, e *trace.Event) {
 	g := &b.OnCard
 	if g.Parts == 0 {
 		g.First = e.Time
@@ -146,15 +145,15 @@ func (b *Beside) growOnCard(given trace.Context, e *trace.Event) {
 
 // countOverhead decides what of the driver overhead of a state is a number, given the times
 // from and until which the process was alone on the card: none if until is less.
-func (b *Beside) countOverhead(from, until int64, why string) {
+func (b *OtherMemory) countOverhead(from, until int64, why string) {
 	g := b.OnCard
 	b.OnCard = CardGrowth{}
 	switch {
 	case g.Parts == 0:
 	case g.Total && until < math.MaxInt64:
-		b.forget(g.Parts, whyTotal)
+		b.forget(g.Parts, WhyTotal)
 	case g.Others:
-		b.forget(g.Parts, whyOthers)
+		b.forget(g.Parts, WhyOthers)
 	case from <= g.First && g.Last <= until:
 		b.Context, b.Modules, b.Loads, b.Graphs = b.Context+g.Context, b.Modules+g.Modules, b.Loads+g.Loads, b.Graphs+g.Graphs
 	default:
@@ -162,20 +161,20 @@ func (b *Beside) countOverhead(from, until int64, why string) {
 	}
 	for part, bytes := range b.parts() {
 		if *bytes < 0 {
-			b.forget(part, whyReturned)
+			b.forget(part, WhyReturned)
 		}
 	}
 }
 
 // parts are the parts and their bytes.
-func (b *Beside) parts() map[OverheadParts]*int64 {
+func (b *OtherMemory) parts() map[OverheadParts]*int64 {
 	return map[OverheadParts]*int64{
 		ContextPart: &b.Context, ModulesPart: &b.Modules, LoadsPart: &b.Loads, GraphsPart: &b.Graphs, PoolsPart: &b.Pools,
 	}
 }
 
 // forget makes parts unknown. The first reason stands for all.
-func (b *Beside) forget(parts OverheadParts, why string) {
+func (b *OtherMemory) forget(parts OverheadParts, why string) {
 	for part, bytes := range b.parts() {
 		if parts.Has(part) {
 			*bytes = 0
@@ -189,17 +188,17 @@ func (b *Beside) forget(parts OverheadParts, why string) {
 
 // countOverhead decides it for all states of the member's device that books are made of.
 func (m *Member) countOverhead(readings *GPUReadings) {
-	from, until, why := int64(0), int64(-1), whyWholeCard
+	from, until, why := int64(0), int64(-1), WhyWholeCard
 	switch {
 	case m.Private:
 		until = math.MaxInt64
 	case readings != nil:
 		from, until = readings.alone(m.PID)
 		if until >= 0 {
-			why = whyOthers
+			why = WhyOthers
 		}
 	}
-	h := &m.Device.Holdings
+	h := m.Holdings
 	h.Peak.countOverhead(from, until, why)
 	h.Final.countOverhead(from, until, why)
 	for i := range h.Moments {

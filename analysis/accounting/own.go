@@ -1,41 +1,40 @@
-package analysis
+package accounting
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/memprof/memprof/trace"
 )
 
-// maxOwnReadings bounds the stretches that a process's own readings are kept as. Of more,
+// MostOwnReadings bounds the stretches that a process's own readings are kept as. Of more,
 // those around the peak so far and the newest are kept: books are closed nowhere else.
-const maxOwnReadings = 4096
+const MostOwnReadings = 4096
 
-// ownReading takes what the process itself read of a device's use. The readings of an
+// Read takes a device_used event: what the process itself read of a device's use. The readings of an
 // arena's growth are decisions of its policy and come from within requests.
-func (a *analyzer) ownReading(e *trace.Event) {
-	_, used := e.DeviceMemory()
-	if e.Arena != trace.NoArena || e.Device < 0 || used < 0 {
-		return
-	}
-	d := a.deviceOf(e.Device)
-	s := &d.beside
-	s.read = s.read.add(e.Time, used)
-	s.readPeak = max(s.readPeak, used)
-	if len(s.read) > maxOwnReadings {
-		peak := d.Peak.Time
-		if d.MaxR == 0 {
-			peak = s.greatest.At.Time
+func (d *Device) Read(time, used int64) {
+	d.read = d.read.add(time, used)
+	d.readPeak = max(d.readPeak, used)
+	if len(d.read) > MostOwnReadings {
+		peak := d.of.Peak.Time
+		if d.of.MaxR == 0 {
+			peak = d.greatest.At.Time
 		}
-		s.read = s.read.thin(peak)
+		d.read = d.read.thin(peak)
 	}
+}
+
+// IsOwnReading says whether a device_used event is what the process itself read of a device.
+func IsOwnReading(e *trace.Event) bool {
+	_, used := e.DeviceMemory()
+	return e.Arena == trace.NoArena && e.Device >= 0 && used >= 0
 }
 
 // thin leaves half of the stretches: those around a time, and the last.
 func (c Course) thin(around int64) Course {
-	const part = maxOwnReadings / 4
+	const part = MostOwnReadings / 4
 	after, _ := slices.BinarySearchFunc(c, around, func(s stretch, time int64) int { return cmp.Compare(s.First, time) })
 	last := len(c) - part
 	from := max(0, min(after-part/2, last-part))
@@ -45,7 +44,7 @@ func (c Course) thin(around int64) Course {
 // closeByOwn closes the books of a process by its own readings. They tell the use of all on
 // the device, and of several processes none knows what the others have.
 func (m *Member) closeByOwn(members []Member) {
-	h := &m.Device.Holdings
+	h := m.Holdings
 	if len(h.Read) == 0 {
 		return
 	}
@@ -55,7 +54,7 @@ func (m *Member) closeByOwn(members []Member) {
 			sharers++
 		}
 	}
-	b := m.Device.Books
+	b := m.Books
 	if sharers > 1 {
 		b.Missing = fmt.Sprintf("%d processes use the device and read it as a whole (%s)", sharers, b.Missing)
 		return
@@ -68,21 +67,11 @@ func (m *Member) closeByOwn(members []Member) {
 // sameCard says whether two devices of processes may be one card: by the name that the driver
 // has for it, else by the run's list, and if that does not tell either they may.
 func (m *Member) sameCard(o *Member) bool {
-	if m.Result == o.Result {
+	if m.Process == o.Process {
 		return m.Device == o.Device
 	}
-	if a, b := m.uuid(), o.uuid(); a != "" && b != "" {
-		return a == b
+	if m.UUID != "" && o.UUID != "" {
+		return m.UUID == o.UUID
 	}
 	return m.GPU < 0 || o.GPU < 0 || m.GPU == o.GPU
-}
-
-// uuid is the driver's name for the device, which its arenas tell; "" where it has none.
-func (m *Member) uuid() string {
-	for i := range m.Result.Arenas {
-		if a := &m.Result.Arenas[i]; a.Device == m.Device.Device && strings.Trim(a.Options["uuid"], "GPU-0") != "" {
-			return a.Options["uuid"]
-		}
-	}
-	return ""
 }

@@ -1,4 +1,4 @@
-package analysis
+package accounting
 
 import (
 	"cmp"
@@ -45,6 +45,11 @@ type stretch struct {
 
 func (s *stretch) length() int64 { return s.Last - s.First }
 
+// Source gives the events of the readings of a run, a batch at a time, and io.EOF at the end.
+type Source interface {
+	Next() (*trace.Batch, error)
+}
+
 // ReadReadings reads all events of a run's readings; text is [trace.Strings.Text] of them.
 // They are few beside those of a process.
 func ReadReadings(src Source, text func(context int32) string) (*Readings, error) {
@@ -66,15 +71,15 @@ func ReadReadings(src Source, text func(context int32) string) (*Readings, error
 	}
 }
 
-// maxGPUs is more than a machine has, so that a damaged number costs no memory.
-const maxGPUs = 1024
+// MostGPUs is more than a machine has, so that a damaged number costs no memory.
+const MostGPUs = 1024
 
 func (r *Readings) add(e *trace.Event, whose string) error {
 	if e.Kind != trace.KindDeviceUsed {
 		return nil
 	}
 	total, used := e.DeviceMemory()
-	if e.Device < 0 || e.Device >= maxGPUs || used < 0 {
+	if e.Device < 0 || e.Device >= MostGPUs || used < 0 {
 		return fmt.Errorf("%d bytes used on device %d", used, e.Device)
 	}
 	for len(r.GPUs) <= int(e.Device) {

@@ -1,0 +1,35 @@
+package accounting
+
+import "testing"
+
+const ms = 1_000_000
+
+func TestReadingForAnInstant(t *testing.T) {
+	course := Course{{0, 1000 * ms, 1}, {1100 * ms, 1100 * ms, 2}, {1200 * ms, 3000 * ms, 3}, {3100 * ms, 3200 * ms, 4}}
+	tests := []struct {
+		name                         string
+		instant, since, until, ended int64 // ms
+		want                         Reading
+	}{
+		{"between two equal ones", 500, 400, 900, 5000, Reading{true, 1, 0, true}},
+		{"the next", 1050, 1040, 1900, 5000, Reading{true, 2, 50 * ms, true}},
+		{"exactly then", 1100, 1050, 1150, 5000, Reading{true, 2, 0, true}},
+		{"only before the instant", 1190, 1050, 1195, 5000, Reading{true, 2, -90 * ms, true}},
+		{"a short state within a stretch", 2000, 1990, 2050, 5000, Reading{true, 3, 0, false}},
+		{"a state long enough within one", 2000, 1900, 2100, 5000, Reading{true, 3, 0, true}},
+		{"changed before the next reading", 1110, 1105, 1190, 5000, Reading{true, 2, -10 * ms, false}},
+		{"nearer afterwards", 1170, 1160, 1190, 5000, Reading{true, 3, 30 * ms, false}},
+		{"not after the end", 3080, 3070, 3085, 3085, Reading{true, 3, -80 * ms, false}},
+		{"before the first", -50, -60, -20, 5000, Reading{true, 1, 50 * ms, false}},
+		{"after the last", 4000, 3900, 4500, 5000, Reading{true, 4, -800 * ms, false}},
+	}
+	for _, test := range tests {
+		got := course.at(test.instant*ms, test.since*ms, test.until*ms, test.ended*ms)
+		if got != test.want {
+			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
+		}
+	}
+	if got := (Course)(nil).at(5, 0, 9, 9); got.Valid {
+		t.Errorf("a reading from nothing: %+v", got)
+	}
+}
