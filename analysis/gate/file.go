@@ -154,7 +154,7 @@ func (f *File) readGates(n ast.Node) error {
 
 // readGate reads `- METRIC OP LIMIT`, or a mapping with the key gate and others.
 func (f *File) readGate(n ast.Node) (Gate, error) {
-	at, text, severity, beside := n, "", SeverityError, Selector{}
+	at, text, severity, keyed := n, "", SeverityError, Selector{}
 	keys := map[string]func(ast.Node) error{
 		"gate":     func(n ast.Node) error { at = n; return f.oneWord(n, &text, nil) },
 		"severity": func(n ast.Node) error { return f.oneWord(n, &severity, checkSeverity) },
@@ -167,7 +167,7 @@ func (f *File) readGate(n ast.Node) (Gate, error) {
 						return err
 					}
 				}
-				return beside.set(name, word)
+				return keyed.set(name, word)
 			})
 		}
 	}
@@ -186,7 +186,7 @@ func (f *File) readGate(n ast.Node) (Gate, error) {
 		return Gate{}, f.errorAt(at, "%w", err)
 	}
 	for _, name := range selectorKeys {
-		if value := *beside.key(name); value != "" && err == nil {
+		if value := *keyed.key(name); value != "" && err == nil {
 			err = g.Selector.set(name, value)
 		}
 	}

@@ -10,12 +10,11 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// noReadings is said of a recording without device readings.
+// noReadings is why the accounting of a recording without device readings is missing.
 const noReadings = "the recording has no device readings"
 
-// readReadings is what the devices of a run had in use; without any, missing says why, and
-// what the processes read themselves may do.
-// Trouble with them never keeps a run from being analyzed.
+// readReadings returns what the devices of a run had in use. Without readings, missing says why, and the
+// processes may have read for themselves. An error never keeps a run from being analyzed.
 func readReadings(path string, run *trace.Run) (readings *analysis.Readings, missing string) {
 	if stat, err := os.Stat(path); err == nil && !stat.IsDir() {
 		return nil, "a part alone has no device readings: give the directory of its run"
@@ -24,15 +23,15 @@ func readReadings(path string, run *trace.Run) (readings *analysis.Readings, mis
 		return nil, "the device readings are damaged: " + run.ReadingsErr.Error()
 	}
 	if run.Readings == nil {
-		switch told := run.Info.Options[trace.OptionReadings]; {
-		case run.Live && told == trace.ReadingsOfNVML:
+		switch option := run.Info.Options[trace.OptionReadings]; {
+		case run.Live && option == trace.ReadingsOfNVML:
 			return nil, "while a recording goes on its readings are not complete"
-		case told == "":
+		case option == "":
 			return nil, noReadings
-		case told == trace.ReadingsOfNVML: // they were left out; nothing says that they were damaged
-			return nil, noReadings + " (no " + trace.ReadingsName + "-0000.parquet beside its parts)"
+		case option == trace.ReadingsOfNVML: // they were left out; nothing says that they were damaged
+			return nil, noReadings + " (no " + trace.ReadingsName + "-0000.parquet with its parts)"
 		default:
-			return nil, strings.TrimPrefix(strings.TrimPrefix(told, "none: "), trace.ReadingsOfDriver)
+			return nil, strings.TrimPrefix(strings.TrimPrefix(option, "none: "), trace.ReadingsOfDriver)
 		}
 	}
 	reader, err := run.Readings.NewReader()
@@ -47,8 +46,9 @@ func readReadings(path string, run *trace.Run) (readings *analysis.Readings, mis
 	return readings, ""
 }
 
-// closeBooks holds what the processes of a run explain against the readings.
-func closeBooks(run *trace.Run, results []*analysis.Result, readings *analysis.Readings, missing string) {
+// closeAccounting closes the device accounting of a run: what its processes explain, against what the devices
+// had in use.
+func closeAccounting(run *trace.Run, results []*analysis.Result, readings *analysis.Readings, missing string) {
 	var members []analysis.Member
 	for i, result := range results {
 		process := run.Processes[i]
@@ -63,10 +63,9 @@ func closeBooks(run *trace.Run, results []*analysis.Result, readings *analysis.R
 	analysis.CloseBooks(members, readings, missing)
 }
 
-// CardOf is the index in run.json's list of the GPU that a process knows by an ordinal, -1
-// for none. The arenas name it where the driver does; a part of a GPU has a name that is not
-// in the list, and a simulated one may be there without. Otherwise the ordinal counts those
-// that CUDA_VISIBLE_DEVICES left the process to see.
+// CardOf returns the index in run.json's list of the GPU that a process knows by an ordinal, or -1. Arenas
+// name the GPU by its UUID where the driver does; a slice of a GPU has a UUID that is not in the list, and a
+// simulated GPU may have none. Then the ordinal counts the GPUs that CUDA_VISIBLE_DEVICES left visible.
 func CardOf(result *analysis.Result, ordinal int32, info *trace.Info) int {
 	named := func(uuid string) int {
 		return slices.IndexFunc(info.GPUs, func(gpu trace.GPU) bool {
@@ -97,8 +96,7 @@ func CardOf(result *analysis.Result, ordinal int32, info *trace.Info) int {
 	return index
 }
 
-// simulated says whether a job ran on the simulated device, the memory of which is the
-// process's own.
+// simulated says whether a job ran on the simulated device, whose memory belongs to each process alone.
 func simulated(info *trace.Info) bool {
 	return info.Options["device"] == "sim"
 }

@@ -33,7 +33,7 @@ func Analyze(path string, run *trace.Run, opt analysis.Options) (Recording, erro
 		nameCards(result, &run.Info)
 		r.Results = append(r.Results, result)
 	}
-	closeBooks(run, r.Results, readings, missing)
+	closeAccounting(run, r.Results, readings, missing)
 	return r, nil
 }
 
@@ -43,8 +43,8 @@ func analyzeProcess(process *trace.Process, opt analysis.Options) (*analysis.Res
 		return nil, err
 	}
 	defer reader.Close()
-	told := OptionsOf(process)
-	opt.Process, opt.Text, opt.FirstSeq, opt.Recovered, opt.Live = told.Process, told.Text, told.FirstSeq, told.Recovered, told.Live
+	of := OptionsOf(process)
+	opt.Process, opt.Text, opt.FirstSeq, opt.Recovered, opt.Live = of.Process, of.Text, of.FirstSeq, of.Recovered, of.Live
 	result, err := analysis.Run(reader, opt)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", process.Name, err)

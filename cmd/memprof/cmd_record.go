@@ -180,7 +180,7 @@ func (o *recordOptions) record(stderr io.Writer, program string, command []strin
 	if err := doctor.TooTight(); err != nil {
 		return recorder.Unrecordable{Err: err}
 	}
-	missed, err := o.foresee(stderr, command)
+	missed, err := o.precheck(stderr, command)
 	if err != nil {
 		return err
 	}
@@ -230,9 +230,9 @@ func (o *recordOptions) serveAlone(installed *hooks.Installation, device *record
 	return process.StartError(program, unix.Exec(program, command, installed.Environment(os.Environ(), options)))
 }
 
-// foresee tells what of the command will not be recorded, and returns it. It also tells of
-// settings that will not have their effect.
-func (o *recordOptions) foresee(stderr io.Writer, command []string) ([]string, error) {
+// precheck warns of what in the command will not be recorded, which it returns, and of variables that will
+// have no effect.
+func (o *recordOptions) precheck(stderr io.Writer, command []string) ([]string, error) {
 	for _, f := range doctor.Settings(os.Environ(), o.Allocator) {
 		if f.Health != doctor.OK && !o.Quiet {
 			screen.Remark(stderr, "warning", fmt.Sprintf("%s (%s)", f.Detail, f.Remedy))

@@ -137,7 +137,7 @@ type madeAgain struct {
 	Iterations int64  `json:"iterations"`
 	Labels     int64  `json:"labels"`
 	Others     int64  `json:"other_libraries"` // allocations of other libraries
-	Failed     int64  `json:"failed"`          // calls beside requests
+	Failed     int64  `json:"failed"`          // calls other than requests
 }
 
 func (o *rerunOptions) print(stdout io.Writer, through string, c *requests.Counts) error {

@@ -19,7 +19,7 @@ func completeFlags(cmd *cobra.Command, of map[string]cobra.CompletionFunc) {
 	}
 }
 
-// lists are words of which a flag takes several, with commas between.
+// lists completes a flag that takes several words, separated by commas.
 func lists(choices ...cobra.Completion) cobra.CompletionFunc {
 	return func(_ *cobra.Command, _ []string, begun string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		before := begun[:strings.LastIndexByte(begun, ',')+1]

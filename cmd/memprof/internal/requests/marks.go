@@ -69,15 +69,15 @@ func (r *Requests) take(event *trace.Event, context string) {
 		return
 	}
 	r.Others++
-	r.foreign[event.Addr] = taken
+	r.libraries[event.Addr] = taken
 }
 
 func (r *Requests) give(event *trace.Event, context string) error {
-	taken, ok := r.foreign[event.Addr]
+	taken, ok := r.libraries[event.Addr]
 	if !ok {
 		return nil // it was refused
 	}
-	delete(r.foreign, event.Addr)
+	delete(r.libraries, event.Addr)
 	if err := r.requester.Give(taken, context); err != nil {
 		return fmt.Errorf("event %d: %s: %w", event.Seq, event.Kind, err)
 	}

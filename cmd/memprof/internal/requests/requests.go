@@ -43,7 +43,7 @@ type Requests struct {
 	restore     restoring
 	checkpoints map[devicePool][]map[block]rerun.Restored
 	arenas      map[int32]*recordedArena // by arena
-	foreign     map[int64]*rerun.LibraryMemory
+	libraries   map[int64]*rerun.LibraryMemory
 	captures    map[captured]*rerun.Capture
 	memories    map[graphMemory]rerun.GraphMemory
 	shaped      map[devicePool]bool // has a range of a graph memory
@@ -61,7 +61,7 @@ func New(requester *rerun.Requester, process *trace.Process, stderr io.Writer, i
 	return &Requests{
 		requester: requester, devices: int32(requester.Devices()), stderr: stderr, iterations: iterations,
 		texts: texts{requester: requester, of: func(context int32) string { return process.Strings().Text(context) }, numbers: map[int32]rerun.Context{}, nodes: map[int64]uint32{}},
-		live:  map[block]uintptr{}, chunks: map[block]chunk{}, checkpoints: map[devicePool][]map[block]rerun.Restored{}, arenas: map[int32]*recordedArena{}, foreign: map[int64]*rerun.LibraryMemory{},
+		live:  map[block]uintptr{}, chunks: map[block]chunk{}, checkpoints: map[devicePool][]map[block]rerun.Restored{}, arenas: map[int32]*recordedArena{}, libraries: map[int64]*rerun.LibraryMemory{},
 		captures: map[captured]*rerun.Capture{}, memories: map[graphMemory]rerun.GraphMemory{}, shaped: map[devicePool]bool{},
 		paused: map[string]bool{}, caches: map[int64]rerun.KVCache{},
 	}

@@ -136,9 +136,10 @@ type Memory struct {
 	Stream       *int64 `json:"stream,omitempty"`
 	Pool         string `json:"pool,omitempty"`
 	Tag          string `json:"tag,omitempty"`
-	Asleep       bool   `json:"asleep,omitempty"` // an arena that is paused: in no number of its device but paused
+	IsPaused     bool   `json:"is_paused,omitempty"` // of an arena: its bytes count in no number of its device but paused
+	Asleep       bool   `json:"asleep,omitempty"`    // the earlier name of is_paused
 	Requested    int64  `json:"requested"`
-	Provided     *int64 `json:"provided"` // null where chunks are not told
+	Provided     *int64 `json:"provided"` // null with the native allocator, whose chunks are not known
 	Reserved     int64  `json:"reserved"`
 	Pending      int64  `json:"pending"`
 	Stranded     int64  `json:"stranded"`
@@ -245,7 +246,7 @@ func (l *liveProcess) see(p *trace.Followed) Process {
 	for _, a := range state.Arenas {
 		m := newMemory(a.Info.Device, &a.Now, a.MaxR)
 		m.Arena, m.Stream = &a.Info.ID, &a.Info.Stream
-		m.Tag, m.Asleep = a.Info.Options["tag"], a.Paused
+		m.Tag, m.IsPaused, m.Asleep = a.Info.Options["tag"], a.Paused, a.Paused
 		if pool := a.Info.Options["pool"]; pool != "0" && pool != "0.0" {
 			m.Pool = pool
 		}
@@ -279,8 +280,8 @@ func (m *Memory) name() string {
 	case *m.Stream != 0:
 		text += fmt.Sprintf(" stream %#x", *m.Stream)
 	}
-	if m.Asleep {
-		text += ", asleep"
+	if m.IsPaused {
+		text += ", paused"
 	}
 	return text
 }

@@ -20,7 +20,7 @@ func TestTopTable(t *testing.T) {
 			Devices: []Memory{{Device: 0, Requested: 70 << 30, Provided: number(71 << 30), Reserved: 72 << 30, MaxReserved: 73 << 30, Live: 123456, Paused: 1 << 30, OOMs: number(2)}},
 			Arenas: []Memory{
 				{Arena: arena(0), Stream: number(0), Requested: 1, Provided: nil, Reserved: 2 << 20, MaxReserved: 2 << 20, Live: 1},
-				{Arena: arena(1), Stream: number(0), Tag: "a tag with a long name", Asleep: true, Reserved: 4 << 20, MaxReserved: 4 << 20},
+				{Arena: arena(1), Stream: number(0), Tag: "a tag with a long name", IsPaused: true, Reserved: 4 << 20, MaxReserved: 4 << 20},
 			},
 		}},
 		Cards: []Card{{Index: 0, Name: "NVIDIA H200", Used: number(80 << 30), Total: 140 << 30}, {Index: 1, Name: "unknown"}},
