@@ -43,7 +43,7 @@ func LookupMetric(name string) (Metric, bool) {
 	return metrics[at], true
 }
 
-var metrics = slices.Concat(
+var metrics = scoped(slices.Concat(
 	[]Metric{
 		{"reserved.peak", Bytes, "greatest R, mapped memory", func(d *DeviceResult) (float64, int64, bool) {
 			return float64(d.MaxR), d.Peak.Seq, true
@@ -68,7 +68,7 @@ var metrics = slices.Concat(
 	waste("total", "R - T, all that is reserved and not asked for", func(i Instant) int64 { return i.R - i.T }),
 	attributionMetrics,
 	[]Metric{
-		{"fragmentation.peak", Share, "(F - L)/F at the peak instant, L the largest free chunk; 0 when nothing is free", peakFragmentation},
+		{"fragmentation.peak", Share, "(F - L)/F at the peak instant, L the largest free chunk; 0 when nothing is free", fragmentationAtPeak},
 		{"idle.requested", Share, "1 - max T / max R", unused(func(d *DeviceResult) int64 { return d.MaxT })},
 		ofC(Metric{"idle.provided", Share, "1 - max C / max R", unused(func(d *DeviceResult) int64 { return d.MaxC })}),
 		{"iteration.first_excess", Share, "C1/C2 - 1, what the first iteration needs beyond the mean of the later ones; a ratio, which may exceed 100%", ofPaper(func(p *Paper) float64 { return p.FirstExcess })},
@@ -90,7 +90,7 @@ var metrics = slices.Concat(
 	pauseMetrics,
 	kvMetrics,
 	graphMetrics,
-)
+))
 
 // ofRun is a number of the whole trace.
 func ofRun(name string, unit Unit, help string, of func(*DeviceResult) int64) Metric {
@@ -121,7 +121,7 @@ func waste(kind, help string, of func(Instant) int64) []Metric {
 	}
 }
 
-func peakFragmentation(d *DeviceResult) (float64, int64, bool) {
+func fragmentationAtPeak(d *DeviceResult) (float64, int64, bool) {
 	value, ok := d.Fragmentation()
 	return value, d.Peak.Seq, ok
 }

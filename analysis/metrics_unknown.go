@@ -10,6 +10,13 @@ import (
 // Unknown says why a device has no value for the metric, for whoever put a gate on it; "" where
 // Help says enough.
 func (m *Metric) Unknown(d *DeviceResult) string {
+	switch {
+	case m.Of(d.Scope):
+	case d.Scope == OneTag:
+		return "it has no value of a tag"
+	default:
+		return "it has no value of a phase"
+	}
 	subject, _, _ := strings.Cut(m.Name, ".")
 	switch subject {
 	case "iteration":

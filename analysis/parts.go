@@ -9,6 +9,41 @@ type TagUse struct {
 	MaxT, MaxC, MaxR int64
 }
 
+// MetricScope is what part of a device a result is of. A metric has a value in its scopes only: the
+// result of a tag or a phase has few of a device's numbers, and the others are 0.
+type MetricScope uint8
+
+const (
+	WholeDevice MetricScope = iota // every metric is of it
+	OneTag                         // see [TagMetrics]
+	OnePhase                       // see [PhaseMetrics]
+)
+
+// Of says whether the metric has a value in a scope.
+func (m *Metric) Of(scope MetricScope) bool {
+	switch scope {
+	case OneTag:
+		return slices.Contains(tagMetrics, m.Name)
+	case OnePhase:
+		return slices.Contains(phaseMetrics, m.Name)
+	}
+	return true
+}
+
+// scoped has metrics be unknown outside of their scopes.
+func scoped(all []Metric) []Metric {
+	for i := range all {
+		m := all[i]
+		all[i].Value = func(d *DeviceResult) (float64, int64, bool) {
+			if !m.Of(d.Scope) {
+				return 0, -1, false
+			}
+			return m.Value(d)
+		}
+	}
+	return all
+}
+
 // TagMetrics are the names of the metrics that a tag has by itself; see [Result.OfTag].
 func TagMetrics() []string { return slices.Clone(tagMetrics) }
 
@@ -28,7 +63,7 @@ func (r *Result) OfTag(d *DeviceResult, tag string) (*DeviceResult, bool) {
 		return nil, false
 	}
 	use := &d.Tags[at]
-	of := &DeviceResult{Device: d.Device, Allocs: d.Allocs, MaxT: use.MaxT, MaxC: use.MaxC, MaxR: use.MaxR, Sampled: d.Sampled}
+	of := &DeviceResult{Scope: OneTag, Device: d.Device, Allocs: d.Allocs, MaxT: use.MaxT, MaxC: use.MaxC, MaxR: use.MaxR, Sampled: d.Sampled}
 	of.Peak = Instant{Seq: d.Peak.Seq, Time: d.Peak.Time, Iteration: d.Peak.Iteration}
 	of.Final = Instant{Seq: d.Final.Seq, Time: d.Final.Time, Iteration: d.Final.Iteration}
 	var final, peak []*Instant
@@ -69,7 +104,7 @@ func (d *DeviceResult) OfPhase(phase string) (*DeviceResult, bool) {
 	}
 	use, held := &d.Phases[at], d.Held.Phases.Of(phase)
 	return &DeviceResult{
-		Device: d.Device, Allocs: d.Allocs, MaxT: use.PeakT, MaxC: use.PeakC, Sampled: d.Sampled,
+		Scope: OnePhase, Device: d.Device, Allocs: d.Allocs, MaxT: use.PeakT, MaxC: use.PeakC, Sampled: d.Sampled,
 		Peak: Instant{Seq: d.Peak.Seq, Time: d.Peak.Time, Iteration: d.Peak.Iteration, T: held.Requested, C: held.Provided, Live: held.Blocks},
 	}, true
 }

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/memprof/memprof/analysis/modeltest"
@@ -97,5 +98,21 @@ func TestOfPhase(t *testing.T) {
 	}
 	if _, ok := d.OfPhase("decode"); ok {
 		t.Error("a phase that never was is found")
+	}
+}
+
+// Outside of its scopes a metric has no value: a wrong name in a gate cannot read 0 and pass.
+func TestMetricsOutsideTheirScopes(t *testing.T) {
+	for scope, of := range map[MetricScope][]string{OneTag: TagMetrics(), OnePhase: PhaseMetrics()} {
+		for _, m := range Metrics() {
+			d := &DeviceResult{Scope: scope, MaxR: 1, Peak: Instant{R: 1, T: 1}}
+			_, _, ok := m.Value(d)
+			if named := slices.Contains(of, m.Name); ok && !named || m.Of(scope) != named {
+				t.Errorf("scope %d: %s has a value %v, named %v", scope, m.Name, ok, named)
+			}
+			if !m.Of(scope) && m.Unknown(d) == "" {
+				t.Errorf("scope %d: nothing says why %s has no value", scope, m.Name)
+			}
+		}
 	}
 }

@@ -1,5 +1,7 @@
 package analysis
 
+import "github.com/memprof/memprof/analysis/iterations"
+
 // Result is everything one pass over one process's events found out. Sizes are bytes,
 // times nanoseconds since the run's clock base; -1 stands for "never happened".
 type Result struct {
@@ -18,6 +20,7 @@ type Result struct {
 
 // DeviceResult holds the numbers of one GPU, all its arenas summed.
 type DeviceResult struct {
+	Scope      MetricScope // WholeDevice, unless it is of a tag or a phase: see [Result.OfTag]
 	Device     int32
 	Peak       Instant // the peak instant: greatest T among those at greatest R
 	Final      Instant // after the last event
@@ -101,3 +104,13 @@ type Point struct {
 
 // Range is the least and greatest value in an interval.
 type Range struct{ Min, Max int64 }
+
+// IterationCount is how many iterations there were: more than are in Iterations where those stand
+// for several.
+func (d *DeviceResult) IterationCount() int64 { return iterations.Count(d.Iterations) }
+
+// IterationNumber is the number of the iteration with an index among all, as Instants have it; not ok
+// behind the last.
+func (d *DeviceResult) IterationNumber(index int) (number int64, ok bool) {
+	return iterations.Number(d.Iterations, index)
+}

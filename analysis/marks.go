@@ -1,9 +1,6 @@
 package analysis
 
-import (
-	"github.com/memprof/memprof/analysis/iterations"
-	"github.com/memprof/memprof/trace"
-)
+import "github.com/memprof/memprof/trace"
 
 // mark ends an iteration, on all devices.
 func (a *analyzer) mark(e *trace.Event) {
@@ -63,12 +60,34 @@ func (d *device) detectIterations(ended bool) {
 	}
 }
 
-// IterationCount is how many iterations there were: more than are in Iterations where those stand
-// for several.
-func (d *DeviceResult) IterationCount() int64 { return iterations.Count(d.Iterations) }
+// phase takes a phase_begin or phase_end.
+func (a *analyzer) phase(e *trace.Event) {
+	a.attribution.Phase(e)
+	current := a.attribution.Phases.Current
+	if a.bands != nil && !a.opening {
+		a.bands.Enter(a.attribution.Phases.Name(current), e.Time)
+	}
+	ended := a.requests.Phase(e) && !a.opening
+	for _, d := range a.devices {
+		d.byPhase.Enter(current, e.Time, d.T, d.C)
+		if d.pauses != nil {
+			d.pauses.Phase(e.Time)
+		}
+		if ended {
+			d.trend.RequestEnded(trace.ParseContext(e.Kind, a.opt.Text(e.Context)).Name(), e.Seq, e.Time, d.HeldBytes())
+		}
+	}
+}
 
-// IterationNumber is the number of the iteration with an index among all, as Instants have it; not ok
-// behind the last.
-func (d *DeviceResult) IterationNumber(index int) (number int64, ok bool) {
-	return iterations.Number(d.Iterations, index)
+// kvEvent takes a mark of a KV cache. The end of a sequence is that of a request.
+func (a *analyzer) kvEvent(e *trace.Event) {
+	id, ended := a.kv.Event(e)
+	if !ended || a.opening {
+		return
+	}
+	for _, d := range a.devices {
+		if d.ID == id {
+			d.trend.RequestEnded(KVRequests, e.Seq, e.Time, d.HeldBytes())
+		}
+	}
 }
