@@ -2,6 +2,18 @@
 // pass; the host memory that it needs is bounded by what is live on the device, not by the number of
 // events. It knows package trace, and nothing of files, tables or commands.
 //
+// # Parts
+//
+// The pass hands each event to the ledger (package ledger), which keeps the memory of all arenas and
+// checks the change, and to trackers: attribution, iterations, trend, growth, native, pause, graphs,
+// keyframes, accounting and kv, a package each. A tracker has up to four kinds of methods: it adds an
+// arena (Arena), takes a change of memory (Alloc, Freed, Mapped, Observe, ...), takes a mark (Phase, Mark,
+// Transition, ...), and ends with Finish, which returns its Result. What it keeps of an arena is a value that
+// the pass stores beside the arena of the ledger. The ledger knows package trace only, trackers know the
+// ledger, and this package alone knows the trackers: it calls them directly, in memory.go, marks.go and
+// pause.go, because a slice of interfaces would cost more for each event. Their results have names here
+// too (aliases.go), so that readers of a [Result] need no other package.
+//
 // # Terms
 //
 // A request of r bytes is rounded up to ρ, a multiple of 256, and gets a chunk of c bytes. Over the
