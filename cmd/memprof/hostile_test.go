@@ -38,7 +38,7 @@ func TestProgramsOfOtherKinds(t *testing.T) {
 		says  string // part of stderr
 	}{
 		{"plain", nil, "no event was recorded"},
-		{"static", []string{"-static"}, "is statically linked: no loader runs"},
+		{"static", []string{"-static"}, "is statically linked: no loader can put the hook into it"},
 		{"address", []string{"-fsanitize=address"}, "no event was recorded"},
 		{"undefined", []string{"-fsanitize=undefined"}, "no event was recorded"},
 		{"thread", []string{"-fsanitize=thread"}, "no event was recorded"},

@@ -183,7 +183,7 @@ func TestProcessNames(t *testing.T) {
 		tracetest.WriteRun(t, dir, tracetest.Process{Events: events, Texts: texts})
 		rename(t, filepath.Join(dir, "rank0-0000.parquet"), name)
 		var stdout, stderr bytes.Buffer
-		if code := run(&stdout, &stderr, []string{"report", dir}); code != exit.Usage || !strings.Contains(stderr.String(), "it is of a process named") {
+		if code := run(&stdout, &stderr, []string{"report", dir}); code != exit.Usage || !strings.Contains(stderr.String(), "its process is named ") {
 			t.Errorf("%q: exit code %d\n%s", name, code, stderr.Bytes())
 		}
 	}

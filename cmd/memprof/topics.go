@@ -66,9 +66,9 @@ var schemas embed.FS
 
 const jsonConventions = `What verbs print with --json. Names are stable: they are added to, and what is
 there keeps its meaning. Bytes and counts are integers, times integers of
-nanoseconds ("_ns"), shares numbers from 0 to 1 (the whole). Iterations are counted
-from 0. What does not exist is null or left out; lists are never null. Terms are
-those of the report, metrics those of ` + "`memprof check --list`" + `.
+nanoseconds ("_ns"), shares numbers from 0 to 1 (the whole). Iterations are
+counted from 0. What does not exist is null or left out; lists are never null.
+Terms are those of the report, metrics those of ` + "`memprof check --list`" + `.
 
 A line of a document is a path and what can stand there: [] is each element of a
 list, * any name in an object; ? behind a path says that it may be left out.
