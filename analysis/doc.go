@@ -190,5 +190,5 @@
 //
 // # Comparisons
 //
-// [Diff] compares two sets of runs, and separates changes from run-to-run noise.
+// Package compare compares results: sets of runs, the ranks of a job, and jobs with the BFC paper.
 package analysis

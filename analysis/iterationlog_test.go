@@ -103,30 +103,3 @@ func TestManyIterations(t *testing.T) {
 		t.Errorf("a leak of %v an iteration, want 256", d.Leak.Iterations.Slope)
 	}
 }
-
-// TestCompareManyIterations compares jobs of which neighbours are kept as one by runs that both have.
-func TestCompareManyIterations(t *testing.T) {
-	resultOf := func(n int64, peak func(i int64) int64) [][]*Result {
-		var l iterations.Log
-		for i := range n {
-			l.Add(Iteration{Number: i, PeakT: peak(i), PeakR: peak(i)})
-		}
-		return [][]*Result{{{Devices: []DeviceResult{{Allocs: 1, Iterations: l.List}}}}}
-	}
-	base := resultOf(iterations.Most, func(i int64) int64 { return 1000 + i%7 })
-	with := resultOf(2*iterations.Most+1, func(i int64) int64 {
-		if i == 10 {
-			return 5000
-		}
-		return 1000 + i%7
-	})
-	changed := map[string]float64{}
-	for _, c := range Compare(base, with).Requested {
-		if delta, ok := c.Delta(); ok && delta != 0 {
-			changed[c.Name] = delta
-		}
-	}
-	if len(changed) != 1 || changed["9–12"] != 5000-1005 {
-		t.Errorf("changed: %v, want that of 9–12 by 3995", changed)
-	}
-}

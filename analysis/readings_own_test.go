@@ -50,9 +50,6 @@ func TestBooksByOwnReadings(t *testing.T) {
 	if want := (Reading{Valid: true, Used: 2005 * mib, Steady: true}); got.End.Read != want || got.End.Sum() != 1400*mib || got.End.Rest != 605*mib {
 		t.Errorf("end %+v", got.End)
 	}
-	if used, whole := held(&r.Devices[0]); used != 2100*mib || !whole {
-		t.Errorf("%d bytes held, of all who use the card: %v", used, whole)
-	}
 }
 
 // A reading of the whole card says nothing of one process where there may be two.

@@ -64,7 +64,7 @@ type DeviceResult struct {
 
 	// Card tells the GPU from every other one of all runs and Total is its memory in bytes;
 	// "" and 0 where the recording does not say. They are filled in by who has the run's
-	// description, for [CompareRanks].
+	// description, for compare.CompareRanks.
 	Card  string
 	Total int64
 

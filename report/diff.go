@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/page"
 	"github.com/memprof/memprof/report/plain"
@@ -16,7 +17,7 @@ import (
 
 // Compared is two sets of runs and their names.
 type Compared struct {
-	*analysis.Diff
+	*compare.Diff
 	BaseNames, NewNames []string
 	// Top is the most rows of a table in text and Markdown, at least 1. JSON and metrics have all.
 	Top int
@@ -48,12 +49,12 @@ func diffSections(c Compared) []layout.Section {
 type diffPart struct {
 	title   string
 	column  string // head of the names
-	changes []analysis.Change
+	changes []compare.Change
 	name    func(string) string // display text of a name
 	whole   bool                // Top does not apply
 }
 
-func diffParts(d *analysis.Diff) []diffPart {
+func diffParts(d *compare.Diff) []diffPart {
 	return []diffPart{
 		{"Metrics", "metric", d.Metrics, strings.Clone, true},
 		{"Requested at the peak, by module", "module", d.Modules, moduleName, false},
@@ -118,7 +119,7 @@ func diffSection(part diffPart, top int) layout.Section {
 	for i := range part.changes {
 		change := &part.changes[i]
 		switch {
-		case change.Outcome() == analysis.Same:
+		case change.Outcome() == compare.Same:
 			same++
 		case !part.whole && len(s.Rows) >= top:
 			left++
@@ -138,7 +139,7 @@ func diffSection(part diffPart, top int) layout.Section {
 	return s
 }
 
-func changeRow(name string, c *analysis.Change) []layout.Cell {
+func changeRow(name string, c *compare.Change) []layout.Cell {
 	cells := layout.Row(name, spreadText(c.Unit, c.Base), spreadText(c.Unit, c.New), units.Absent, units.Absent, units.Absent, outcomeText(c))
 	if delta, ok := c.Delta(); ok {
 		cells[3].Text = changeText(c.Unit, delta)
@@ -150,9 +151,9 @@ func changeRow(name string, c *analysis.Change) []layout.Cell {
 		cells[5].Text = distanceText(c.Unit, noise)
 	}
 	switch c.Outcome() {
-	case analysis.Grew:
+	case compare.Grew:
 		cells[6].Tone = layout.Strong
-	case analysis.WithinNoise:
+	case compare.WithinNoise:
 		return layout.Toned(layout.Faint, cells)
 	}
 	return cells
@@ -160,7 +161,7 @@ func changeRow(name string, c *analysis.Change) []layout.Cell {
 
 // outcomeText names the side on which a value is not known: it does not record the value, or lists only
 // greater ones.
-func outcomeText(c *analysis.Change) string {
+func outcomeText(c *compare.Change) string {
 	switch {
 	case c.Base.Runs == 0:
 		return "unknown in base"
@@ -170,7 +171,7 @@ func outcomeText(c *analysis.Change) string {
 	return c.Outcome().String()
 }
 
-func spreadText(unit analysis.Unit, s analysis.Spread) string {
+func spreadText(unit analysis.Unit, s compare.Spread) string {
 	if s.Runs == 0 {
 		return units.Absent
 	}
@@ -219,7 +220,7 @@ func DiffJSON(w io.Writer, c Compared) error {
 	out := jsonDiff{Base: jsonSet{c.Base, names(c.BaseNames)}, New: jsonSet{c.New, names(c.NewNames)}}
 	for _, part := range []struct {
 		to      *[]jsonChange
-		changes []analysis.Change
+		changes []compare.Change
 	}{
 		{&out.Metrics, c.Metrics}, {&out.Modules, c.Modules}, {&out.Categories, c.Categories}, {&out.Sizes, c.Sizes},
 		{&out.Phases, c.Phases}, {&out.Requested, c.Requested}, {&out.Reserved, c.Reserved},
@@ -265,7 +266,7 @@ type jsonSpread struct {
 
 func names(of []string) []string { return append([]string{}, of...) }
 
-func newJSONChanges(changes []analysis.Change) []jsonChange {
+func newJSONChanges(changes []compare.Change) []jsonChange {
 	out := []jsonChange{}
 	for i := range changes {
 		c := &changes[i]
@@ -281,7 +282,7 @@ func newJSONChanges(changes []analysis.Change) []jsonChange {
 	return out
 }
 
-func newJSONSpread(unit analysis.Unit, s analysis.Spread) *jsonSpread {
+func newJSONSpread(unit analysis.Unit, s compare.Spread) *jsonSpread {
 	if s.Runs == 0 {
 		return nil
 	}
@@ -313,7 +314,7 @@ func pageParts(c Compared) []page.Part {
 		p := page.Part{Section: diffSection(part, c.Top)}
 		for i := range part.changes {
 			change := &part.changes[i]
-			if change.Outcome() == analysis.Same || len(p.Changes) == len(p.Section.Rows) {
+			if change.Outcome() == compare.Same || len(p.Changes) == len(p.Section.Rows) {
 				continue
 			}
 			p.Changes = append(p.Changes, changeShare(change))
@@ -326,7 +327,7 @@ func pageParts(c Compared) []page.Part {
 
 // changeShare is a change relative to the greater value: -1 if the value is gone, 1 if it is new, 0 if it
 // is not known of one side.
-func changeShare(c *analysis.Change) float64 {
+func changeShare(c *compare.Change) float64 {
 	delta, ok := c.Delta()
 	greater := max(c.Base.Median, c.New.Median, -c.Base.Median, -c.New.Median)
 	switch {

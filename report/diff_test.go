@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/reporttest"
@@ -16,29 +17,29 @@ import (
 // compared is two sets of three runs with every outcome, and names that are not trusted.
 func compared() Compared {
 	const gib, mib = 1 << 30, 1 << 20 // of any type
-	spread := func(median, noise float64) analysis.Spread {
-		return analysis.Spread{Runs: 3, Min: median - noise, Median: median, Max: median}
+	spread := func(median, noise float64) compare.Spread {
+		return compare.Spread{Runs: 3, Min: median - noise, Median: median, Max: median}
 	}
-	change := func(name string, unit analysis.Unit, base, with analysis.Spread) analysis.Change {
-		return analysis.Change{Name: name, Unit: unit, Base: base, New: with}
+	change := func(name string, unit analysis.Unit, base, with compare.Spread) compare.Change {
+		return compare.Change{Name: name, Unit: unit, Base: base, New: with}
 	}
-	d := &analysis.Diff{Base: 3, New: 3, Metrics: []analysis.Change{
+	d := &compare.Diff{Base: 3, New: 3, Metrics: []compare.Change{
 		change("reserved.peak", analysis.Bytes, spread(40*gib, 100*mib), spread(42*gib, 60*mib)),
 		change("reserved.final", analysis.Bytes, spread(40*gib, 100*mib), spread(40*gib+100*mib, 0)),
 		change("waste.external", analysis.Share, spread(0.25, 0.01), spread(0.125, 0.02)),
 		change("leak.slope", analysis.Bytes, spread(0, 0), spread(1536.5, 0)),
 		change("oom.count", analysis.Count, spread(1200, 0), spread(2400, 0)),
 		change("growth.count", analysis.Count, spread(7, 0), spread(7, 0)),
-		change("used.peak", analysis.Bytes, analysis.Spread{}, spread(41*gib, 0)),
+		change("used.peak", analysis.Bytes, compare.Spread{}, spread(41*gib, 0)),
 	}}
 	for i := range 14 {
 		d.Modules = append(d.Modules, change(fmt.Sprintf("model.layers.%d.attn", i), analysis.Bytes, spread(gib, 0), spread(float64(gib+(20-i)*mib), 0)))
 	}
 	d.Modules[1].Name, d.Modules[2].Name = reporttest.HostileName, ""
-	d.Categories = []analysis.Change{change("weights", analysis.Bytes, spread(gib, 0), spread(gib, 0))}
-	d.Sizes = []analysis.Change{
+	d.Categories = []compare.Change{change("weights", analysis.Bytes, spread(gib, 0), spread(gib, 0))}
+	d.Sizes = []compare.Change{
 		change("2097152", analysis.Bytes, spread(0, 0), spread(64*mib, 0)),
-		change("1000", analysis.Bytes, spread(64*mib, 0), analysis.Spread{}),
+		change("1000", analysis.Bytes, spread(64*mib, 0), compare.Spread{}),
 	}
 	return Compared{Diff: d, BaseNames: []string{"main1", "main2", "main3"}, NewNames: []string{"a", reporttest.HostileName, "c", "d", "e"}, Top: 10}
 }
@@ -51,7 +52,7 @@ func TestDiffGolden(t *testing.T) {
 		{"diff.txt", func(w io.Writer) error { return DiffText(w, compared(), layout.Options{}) }},
 		{"diff.md", func(w io.Writer) error { return DiffMarkdown(w, compared()) }},
 		{"diff.json", func(w io.Writer) error { return DiffJSON(w, compared()) }},
-		{"diff_nothing.json", func(w io.Writer) error { return DiffJSON(w, Compared{Diff: &analysis.Diff{}, Top: 1}) }},
+		{"diff_nothing.json", func(w io.Writer) error { return DiffJSON(w, Compared{Diff: &compare.Diff{}, Top: 1}) }},
 	} {
 		var out bytes.Buffer
 		if err := test.write(&out); err != nil {
@@ -78,14 +79,14 @@ func TestDiffFits(t *testing.T) {
 // At 80 columns a comparison of metrics is one table with whole names: what change a share of the
 // base is gives way.
 func TestDiffNarrow(t *testing.T) {
-	d := &analysis.Diff{Base: 3, New: 3}
+	d := &compare.Diff{Base: 3, New: 3}
 	for _, m := range analysis.Metrics() {
 		if strings.HasPrefix(m.Name, "category.") || strings.HasPrefix(m.Name, "phase.") {
 			continue
 		}
 		value := map[analysis.Unit]float64{analysis.Share: 0.195, analysis.Bytes: 8.05 * (1 << 30), analysis.Count: 12}[m.Unit]
-		d.Metrics = append(d.Metrics, analysis.Change{
-			Name: m.Name, Unit: m.Unit, Base: analysis.Spread{Runs: 3, Min: 0, Median: value, Max: value}, New: analysis.Spread{Runs: 3, Median: value / 2, Max: value},
+		d.Metrics = append(d.Metrics, compare.Change{
+			Name: m.Name, Unit: m.Unit, Base: compare.Spread{Runs: 3, Min: 0, Median: value, Max: value}, New: compare.Spread{Runs: 3, Median: value / 2, Max: value},
 		})
 	}
 	var out bytes.Buffer
@@ -129,7 +130,7 @@ func TestDiffOneRunEach(t *testing.T) {
 		warned    bool
 	}{{1, 1, true}, {2, 1, false}, {1, 2, false}} {
 		var out bytes.Buffer
-		if err := DiffText(&out, Compared{Diff: &analysis.Diff{Base: test.base, New: test.new}, Top: 1}, layout.Options{}); err != nil {
+		if err := DiffText(&out, Compared{Diff: &compare.Diff{Base: test.base, New: test.new}, Top: 1}, layout.Options{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := strings.Contains(out.String(), "noise is not known"); got != test.warned {

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/units"
@@ -12,7 +13,7 @@ import (
 
 // ranksSection compares the devices of several processes. There is none for one device.
 func ranksSection(results []*analysis.Result) (layout.Section, bool) {
-	ranks := analysis.CompareRanks(results)
+	ranks := compare.CompareRanks(results)
 	s := layout.Section{
 		Title: "Ranks",
 		Columns: []layout.Column{
@@ -33,7 +34,7 @@ func ranksSection(results []*analysis.Result) (layout.Section, bool) {
 	return s, len(ranks.Rows) > 1
 }
 
-func rankRow(rank *analysis.Rank) []layout.Cell {
+func rankRow(rank *compare.Rank) []layout.Cell {
 	d := rank.Device
 	left := units.Absent
 	if rank.Left >= 0 {
@@ -45,11 +46,11 @@ func rankRow(rank *analysis.Rank) []layout.Cell {
 }
 
 // ranksNotes give the imbalance and the device that runs out of memory first.
-func ranksNotes(ranks *analysis.Ranks) []layout.Cell {
+func ranksNotes(ranks *compare.Ranks) []layout.Cell {
 	var notes []layout.Cell
 	for _, part := range []struct {
 		name string
-		of   analysis.Imbalance
+		of   compare.Imbalance
 	}{{"reserved", ranks.Reserved}, {"requested", ranks.Requested}} {
 		if text, ok := imbalanceText(ranks, part.of); ok {
 			notes = append(notes, layout.Cell{Text: fmt.Sprintf("imbalance of %s (max / mean, lower is better): %s", part.name, text)})
@@ -65,7 +66,7 @@ func ranksNotes(ranks *analysis.Ranks) []layout.Cell {
 }
 
 // imbalanceText is like "1.25 over 4, rank3 has 12 GiB".
-func imbalanceText(ranks *analysis.Ranks, of analysis.Imbalance) (string, bool) {
+func imbalanceText(ranks *compare.Ranks, of compare.Imbalance) (string, bool) {
 	value, ok := of.Ratio()
 	if !ok {
 		return "", false
@@ -110,7 +111,7 @@ type jsonFirstOut struct {
 }
 
 func newJSONRanks(results []*analysis.Result) jsonRanks {
-	ranks := analysis.CompareRanks(results)
+	ranks := compare.CompareRanks(results)
 	out := jsonRanks{Rows: []jsonRank{}, Reserved: newJSONImbalance(ranks, ranks.Reserved), Requested: newJSONImbalance(ranks, ranks.Requested)}
 	for i := range ranks.Rows {
 		row := &ranks.Rows[i]
@@ -131,7 +132,7 @@ func newJSONRanks(results []*analysis.Result) jsonRanks {
 	return out
 }
 
-func newJSONImbalance(ranks *analysis.Ranks, of analysis.Imbalance) *jsonImbalance {
+func newJSONImbalance(ranks *compare.Ranks, of compare.Imbalance) *jsonImbalance {
 	value, ok := of.Ratio()
 	if !ok {
 		return nil

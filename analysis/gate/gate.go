@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/report/units"
 )
@@ -32,9 +33,9 @@ type Gate struct {
 	Line   int    // in that file, from 1
 	column int
 
-	ranks  func(*analysis.Ranks) analysis.Imbalance // of a metric about all ranks together, which has no Value; else nil
-	job    *jobMetric                               // of a metric about the recorded command, which has no Value; else nil
-	choice *RankChoice                              // of a gate that says which ranks it is about; nil takes the Judge's
+	ranks  func(*compare.Ranks) compare.Imbalance // of a metric about all ranks together, which has no Value; else nil
+	job    *jobMetric                             // of a metric about the recorded command, which has no Value; else nil
+	choice *RankChoice                            // of a gate that says which ranks it is about; nil takes the Judge's
 }
 
 // What a gate that does not hold does to a check.

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/trace"
@@ -161,7 +161,7 @@ func namesOf(values []Measured, each bool) []string {
 	unranked := 0
 	for i, m := range values {
 		names[i] = rankName(m.Where.Process)
-		if _, ranked := analysis.RankOf(m.Where.Process); !ranked {
+		if _, ranked := compare.RankOf(m.Where.Process); !ranked {
 			unranked++
 			names[i] = fmt.Sprintf("process %d", unranked)
 		}

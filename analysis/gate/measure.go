@@ -6,13 +6,14 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/report/units"
 )
 
 // rankName is the name that values of a process are grouped by: its rank, or its own name without one.
 func rankName(process string) string {
-	if rank, ok := analysis.RankOf(process); ok {
+	if rank, ok := compare.RankOf(process); ok {
 		return fmt.Sprintf("rank%d", rank)
 	}
 	return process
@@ -50,7 +51,7 @@ func (c RankChoice) worstOfRanks(g *Gate, job recording.Job) ([]Measured, error)
 	allocs := int64(0)
 	for _, run := range job {
 		for _, result := range run.Results {
-			if rank, ok := analysis.RankOf(result.Process); c.kind == "one" && (!ok || rank != c.rank) {
+			if rank, ok := compare.RankOf(result.Process); c.kind == "one" && (!ok || rank != c.rank) {
 				continue
 			}
 			for i := range result.Devices {
@@ -133,7 +134,7 @@ func (g *Gate) compareRanks(c RankChoice, job recording.Job) (Measured, error) {
 			results, paths = append(results, result), append(paths, run.Path)
 		}
 	}
-	ranks := analysis.CompareRanks(results)
+	ranks := compare.CompareRanks(results)
 	if len(ranks.Rows) == 0 {
 		return Measured{}, fmt.Errorf("%s: the recording has no allocation", job[0].Path)
 	}

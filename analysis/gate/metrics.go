@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/report/spell"
 	"github.com/memprof/memprof/trace"
 )
@@ -17,7 +18,7 @@ func Metrics() []analysis.Metric {
 	for _, m := range jobMetrics {
 		all = append(all, m.Metric)
 	}
-	for _, m := range analysis.RankMetrics() {
+	for _, m := range compare.RankMetrics() {
 		all = append(all, analysis.Metric{Name: m.Name, Unit: m.Unit, Help: m.Help})
 	}
 	return all
@@ -39,7 +40,7 @@ func metricNames() []string {
 
 // gateOn returns a gate that has its metric and nothing else so far.
 func gateOn(name string) (Gate, bool) {
-	for _, m := range analysis.RankMetrics() {
+	for _, m := range compare.RankMetrics() {
 		if m.Name == name {
 			return Gate{Metric: analysis.Metric{Name: m.Name, Unit: m.Unit, Help: m.Help}, ranks: m.Of}, true
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/trace"
 )
@@ -19,7 +20,7 @@ func recordingOf(path string, world int, reserved map[string]int64) recording.Re
 		if !ok {
 			continue
 		}
-		rank, ranked := analysis.RankOf(name)
+		rank, ranked := compare.RankOf(name)
 		if !ranked {
 			rank = -1
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/analysis/recording"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
@@ -80,7 +81,7 @@ func (o *diffOptions) run(stdout, stderr io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	compared := report.Compared{Diff: analysis.Compare(base, with), BaseNames: o.Base, NewNames: o.New, Top: o.Top}
+	compared := report.Compared{Diff: compare.Compare(base, with), BaseNames: o.Base, NewNames: o.New, Top: o.Top}
 	switch o.Format {
 	case "json":
 		return report.DiffJSON(stdout, compared)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/study"
@@ -30,18 +31,18 @@ func (o *reportOptions) paper(stdout, stderr io.Writer, paths []string) error {
 }
 
 // studyOf analyzes recordings. The error joins those of all that could not be read.
-func studyOf(stderr io.Writer, paths []string) (*analysis.Study, error) {
-	study := &analysis.Study{}
+func studyOf(stderr io.Writer, paths []string) (*compare.Study, error) {
+	study := &compare.Study{}
 	var unread []error
 	for _, path := range paths {
 		name := filepath.Base(filepath.Clean(path))
 		run, err := analyze(path, analysis.Options{})
 		if errors.Is(err, trace.ErrEmpty) { // the recording is whole, but its job may have failed early
-			study.LeftOut = append(study.LeftOut, analysis.StudyGap{Name: name, Why: "no process used a GPU"})
+			study.LeftOut = append(study.LeftOut, compare.StudyGap{Name: name, Why: "no process used a GPU"})
 			continue
 		}
 		if err != nil {
-			study.LeftOut = append(study.LeftOut, analysis.StudyGap{Name: name, Why: "the recording cannot be read"})
+			study.LeftOut = append(study.LeftOut, compare.StudyGap{Name: name, Why: "the recording cannot be read"})
 			unread = append(unread, err)
 			continue
 		}
@@ -54,7 +55,7 @@ func studyOf(stderr io.Writer, paths []string) (*analysis.Study, error) {
 }
 
 // writePaper prints the table, and draws the figures if a directory was named.
-func (o *reportOptions) writePaper(stdout, stderr io.Writer, jobs *analysis.Study) error {
+func (o *reportOptions) writePaper(stdout, stderr io.Writer, jobs *compare.Study) error {
 	if err := o.printPaper(stdout, jobs); err != nil || o.NoPlots || o.plotsDir() == "" {
 		return err
 	}
@@ -68,7 +69,7 @@ func (o *reportOptions) writePaper(stdout, stderr io.Writer, jobs *analysis.Stud
 	return nil
 }
 
-func (o *reportOptions) printPaper(stdout io.Writer, jobs *analysis.Study) error {
+func (o *reportOptions) printPaper(stdout io.Writer, jobs *compare.Study) error {
 	switch o.Format {
 	case "json":
 		return study.JSON(stdout, jobs)

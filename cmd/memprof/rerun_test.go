@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/trace"
 	"github.com/memprof/memprof/trace/tracetest"
 )
@@ -272,9 +273,9 @@ func TestRerunOfSamples(t *testing.T) {
 			if difference := cmp.Diff(want, got); difference != "" {
 				t.Errorf("the rerun knows something else (-recording +rerun):\n%s", difference)
 			}
-			diff := analysis.Compare([][]*analysis.Result{analyzedResults(t, filepath.Dir(file))}, [][]*analysis.Result{analyzedResults(t, b.path(again))})
+			diff := compare.Compare([][]*analysis.Result{analyzedResults(t, filepath.Dir(file))}, [][]*analysis.Result{analyzedResults(t, b.path(again))})
 			for _, change := range slices.Concat(diff.Categories, diff.Modules, diff.Phases, diff.Sizes) {
-				if change.Outcome() != analysis.Same {
+				if change.Outcome() != compare.Same {
 					t.Errorf("%s: %s, want the same", change.Name, change.Outcome())
 				}
 			}

@@ -2,6 +2,7 @@ package page
 
 import (
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/terms"
 )
@@ -179,7 +180,7 @@ func iterationMarks(iterations []analysis.Iteration) []int64 {
 		for i := range iterations {
 			values[i] = of(&iterations[i])
 		}
-		for i, apart := range analysis.Outliers(values) {
+		for i, apart := range compare.Outliers(values) {
 			if apart {
 				marks[i] |= 1 << bit
 			}

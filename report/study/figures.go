@@ -9,7 +9,7 @@ import (
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 
-	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/units"
@@ -17,14 +17,14 @@ import (
 
 // Figures are the figures of the BFC paper over several jobs: "figure2", T, C and R over time, and
 // "figure3", T1, C1, T2 and C2 of each job and their means.
-func Figures(s *analysis.Study) []figure.Figure {
+func Figures(s *compare.Study) []figure.Figure {
 	return []figure.Figure{coursesFigure(s), barsFigure(s)}
 }
 
 // WritePlots draws the figures as PNG and SVG into a directory, which must exist: DIR/paper-figure2.png
 // and so on. It returns the paths in the order they were written, after an error those of the files that
 // are complete.
-func WritePlots(dir string, s *analysis.Study) ([]string, error) {
+func WritePlots(dir string, s *compare.Study) ([]string, error) {
 	var paths []string
 	for _, f := range Figures(s) {
 		written, err := f.Write(dir, "paper-"+f.Name)
@@ -40,7 +40,7 @@ func WritePlots(dir string, s *analysis.Study) ([]string, error) {
 const coursesDrawn = 24
 
 // coursesFigure has a small plot of the memory over time of each job.
-func coursesFigure(s *analysis.Study) figure.Figure {
+func coursesFigure(s *compare.Study) figure.Figure {
 	f := figure.Figure{Name: "figure2", Title: "memory over time, " + units.Counted(int64(len(s.Jobs)), "job")}
 	if len(s.Jobs) == 0 {
 		f.Body = figure.Message("no job has two iterations or more")
@@ -74,7 +74,7 @@ func coursesFigure(s *analysis.Study) figure.Figure {
 }
 
 // drawCourse draws T, C and R of one job over time, with its name above.
-func drawCourse(c draw.Canvas, job *analysis.StudyJob) {
+func drawCourse(c draw.Canvas, job *compare.StudyJob) {
 	d := job.Result
 	c.FillText(figure.Aligned(figure.BoldLetters, draw.XLeft, draw.YTop), vg.Point{X: c.Min.X, Y: c.Max.Y}, figure.Fit(figure.BoldLetters, plain.Shorten(job.Name, 60), c.Max.X-c.Min.X))
 	c.Max.Y -= 16
@@ -98,13 +98,13 @@ func drawCourse(c draw.Canvas, job *analysis.StudyJob) {
 }
 
 // barsFigure has four bars for each job, and the means last.
-func barsFigure(s *analysis.Study) figure.Figure {
+func barsFigure(s *compare.Study) figure.Figure {
 	f := figure.Figure{Name: "figure3", Title: "peaks as shares of reserved memory, " + units.Counted(int64(len(s.Jobs)), "job")}
 	if len(s.Jobs) == 0 {
 		f.Body = figure.Message("no job has two iterations or more")
 		return f
 	}
-	measures := [4]*analysis.StudyMeasure{studyMeasure("t1"), studyMeasure("c1"), studyMeasure("t2"), studyMeasure("c2")}
+	measures := [4]*compare.StudyMeasure{studyMeasure("t1"), studyMeasure("c1"), studyMeasure("t2"), studyMeasure("c2")}
 	groups := make([]barGroup, 0, len(s.Jobs)+1)
 	for i := range s.Jobs {
 		groups = append(groups, barGroup{plain.Shorten(s.Jobs[i].Name, 40), [4]float64{}})

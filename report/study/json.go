@@ -3,16 +3,16 @@ package study
 import (
 	"io"
 
-	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/report/plain"
 )
 
 // JSON writes the tables of the BFC paper over several jobs as one indented JSON object. Measures are
-// shares from 0 to 1, by the names of [analysis.StudyMeasures]; what does not exist is null; lists are
+// shares from 0 to 1, by the names of [compare.StudyMeasures]; what does not exist is null; lists are
 // never null. It fails only if w does.
-func JSON(w io.Writer, s *analysis.Study) error {
-	measures := analysis.StudyMeasures()
-	values := func(value func(*analysis.StudyMeasure) float64) map[string]*float64 {
+func JSON(w io.Writer, s *compare.Study) error {
+	measures := compare.StudyMeasures()
+	values := func(value func(*compare.StudyMeasure) float64) map[string]*float64 {
 		out := map[string]*float64{}
 		for i := range measures {
 			out[measures[i].Name] = plain.Finite(value(&measures[i]))
@@ -27,15 +27,15 @@ func JSON(w io.Writer, s *analysis.Study) error {
 		job := &s.Jobs[i]
 		out.Jobs = append(out.Jobs, jsonStudyJob{
 			Name: job.Name, Iterations: int(job.Result.IterationCount()), FinalReserved: job.Result.Final.R, Reserved: job.Result.Paper.Of,
-			Values: values(func(m *analysis.StudyMeasure) float64 { return m.Value(&job.Result.Paper) }),
+			Values: values(func(m *compare.StudyMeasure) float64 { return m.Value(&job.Result.Paper) }),
 		})
 	}
 	for _, gap := range s.LeftOut {
 		out.LeftOut = append(out.LeftOut, jsonStudyGap(gap))
 	}
 	out.Mean, out.Max = values(s.Mean), values(s.Max)
-	out.PaperMean = values(func(m *analysis.StudyMeasure) float64 { return m.PaperMean })
-	out.PaperMax = values(func(m *analysis.StudyMeasure) float64 { return m.PaperMax })
+	out.PaperMean = values(func(m *compare.StudyMeasure) float64 { return m.PaperMean })
+	out.PaperMax = values(func(m *compare.StudyMeasure) float64 { return m.PaperMax })
 	return plain.WriteJSON(w, out)
 }
 

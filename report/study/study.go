@@ -6,19 +6,19 @@ import (
 	"math"
 	"slices"
 
-	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/plain"
 	"github.com/memprof/memprof/report/units"
 )
 
 // Text writes the tables of the BFC paper over several jobs for a terminal. It fails only if w does.
-func Text(w io.Writer, s *analysis.Study, o layout.Options) error {
+func Text(w io.Writer, s *compare.Study, o layout.Options) error {
 	return layout.WriteText(w, o, studySections(s)...)
 }
 
 // Markdown writes what [Text] does as Markdown. It fails only if w does.
-func Markdown(w io.Writer, s *analysis.Study) error {
+func Markdown(w io.Writer, s *compare.Study) error {
 	return layout.WriteMarkdown(w, studySections(s)...)
 }
 
@@ -36,10 +36,10 @@ var studyTables = []struct {
 		[]string{"own_idle_first", "own_idle_later"}},
 }
 
-func studySections(s *analysis.Study) []layout.Section {
+func studySections(s *compare.Study) []layout.Section {
 	var sections []layout.Section
 	for i, table := range studyTables {
-		var measures []*analysis.StudyMeasure
+		var measures []*compare.StudyMeasure
 		for _, name := range table.measures {
 			measures = append(measures, studyMeasure(name))
 		}
@@ -48,7 +48,7 @@ func studySections(s *analysis.Study) []layout.Section {
 	}
 	sections[0].Before = append(sections[0].Before, layout.Note("R: reserved at the end, or the most ever reserved if R shrank")...)
 	last := &sections[len(sections)-1]
-	if slices.ContainsFunc(s.Jobs, func(job analysis.StudyJob) bool { return math.IsNaN(job.Result.Paper.C1) }) {
+	if slices.ContainsFunc(s.Jobs, func(job compare.StudyJob) bool { return math.IsNaN(job.Result.Paper.C1) }) {
 		last.After = layout.Note("C is not known of every job: mean and maximum of measures that need it are of the others")
 	}
 	for _, gap := range s.LeftOut {
@@ -59,7 +59,7 @@ func studySections(s *analysis.Study) []layout.Section {
 
 // studySection has a row for each job, then mean and maximum, and below them those of the paper. With
 // reserved it has columns for the number of iterations and R.
-func studySection(s *analysis.Study, measures []*analysis.StudyMeasure, reserved bool) layout.Section {
+func studySection(s *compare.Study, measures []*compare.StudyMeasure, reserved bool) layout.Section {
 	out := layout.Section{Columns: []layout.Column{layout.Words("job")}}
 	if reserved {
 		out.Columns = append(out.Columns, layout.Numbers("iterations"), layout.Numbers("R"))
@@ -67,7 +67,7 @@ func studySection(s *analysis.Study, measures []*analysis.StudyMeasure, reserved
 	for _, m := range measures {
 		out.Columns = append(out.Columns, layout.Numbers(m.Title))
 	}
-	line := func(t layout.Tone, name string, lead []string, value func(*analysis.StudyMeasure) float64) {
+	line := func(t layout.Tone, name string, lead []string, value func(*compare.StudyMeasure) float64) {
 		texts := append([]string{plain.Shorten(name, 40)}, lead...)
 		for _, m := range measures {
 			texts = append(texts, units.FormatPercent(value(m)))
@@ -84,12 +84,12 @@ func studySection(s *analysis.Study, measures []*analysis.StudyMeasure, reserved
 		if reserved {
 			lead = []string{units.FormatCount(job.Result.IterationCount()), units.FormatSize(job.Result.Paper.Of)}
 		}
-		line(layout.Plain, job.Name, lead, func(m *analysis.StudyMeasure) float64 { return m.Value(&job.Result.Paper) })
+		line(layout.Plain, job.Name, lead, func(m *compare.StudyMeasure) float64 { return m.Value(&job.Result.Paper) })
 	}
 	line(layout.Strong, "mean", blank, s.Mean)
 	line(layout.Strong, "maximum", blank, s.Max)
-	paperMean := func(m *analysis.StudyMeasure) float64 { return m.PaperMean }
-	paperMax := func(m *analysis.StudyMeasure) float64 { return m.PaperMax }
+	paperMean := func(m *compare.StudyMeasure) float64 { return m.PaperMean }
+	paperMax := func(m *compare.StudyMeasure) float64 { return m.PaperMax }
 	if printed(measures, paperMean) {
 		line(layout.Faint, "the BFC paper, mean", blank, paperMean)
 	}
@@ -100,12 +100,12 @@ func studySection(s *analysis.Study, measures []*analysis.StudyMeasure, reserved
 }
 
 // printed reports whether the paper has a number for any of the measures.
-func printed(measures []*analysis.StudyMeasure, figure func(*analysis.StudyMeasure) float64) bool {
-	return slices.ContainsFunc(measures, func(m *analysis.StudyMeasure) bool { return !math.IsNaN(figure(m)) })
+func printed(measures []*compare.StudyMeasure, figure func(*compare.StudyMeasure) float64) bool {
+	return slices.ContainsFunc(measures, func(m *compare.StudyMeasure) bool { return !math.IsNaN(figure(m)) })
 }
 
-// studyMeasure is the measure with a name of [analysis.StudyMeasures].
-func studyMeasure(name string) *analysis.StudyMeasure {
-	all := analysis.StudyMeasures()
-	return &all[slices.IndexFunc(all, func(m analysis.StudyMeasure) bool { return m.Name == name })]
+// studyMeasure is the measure with a name of [compare.StudyMeasures].
+func studyMeasure(name string) *compare.StudyMeasure {
+	all := compare.StudyMeasures()
+	return &all[slices.IndexFunc(all, func(m compare.StudyMeasure) bool { return m.Name == name })]
 }

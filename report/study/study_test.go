@@ -15,14 +15,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/compare"
 	"github.com/memprof/memprof/report/figure"
 	"github.com/memprof/memprof/report/layout"
 	"github.com/memprof/memprof/report/reporttest"
 )
 
 // study is three jobs: one of them was watched and has no C, one has a name not to be trusted.
-func study() *analysis.Study {
-	s := &analysis.Study{}
+func study() *compare.Study {
+	s := &compare.Study{}
 	for _, job := range []struct {
 		name   string
 		result *analysis.Result
@@ -48,7 +49,7 @@ func TestStudyGolden(t *testing.T) {
 		{"study.txt", func(w io.Writer) error { return Text(w, study(), layout.Options{}) }},
 		{"study.md", func(w io.Writer) error { return Markdown(w, study()) }},
 		{"study.json", func(w io.Writer) error { return JSON(w, study()) }},
-		{"study_nothing.json", func(w io.Writer) error { return JSON(w, &analysis.Study{}) }},
+		{"study_nothing.json", func(w io.Writer) error { return JSON(w, &compare.Study{}) }},
 		{"study-figure3.svg", Figures(study())[1].SVG},
 	} {
 		var out bytes.Buffer
@@ -61,7 +62,7 @@ func TestStudyGolden(t *testing.T) {
 
 // Small plots draw no more slices than they have pixels: curves would leave them at the right.
 func TestCoursesStayInPlace(t *testing.T) {
-	s := &analysis.Study{}
+	s := &compare.Study{}
 	for range coursesDrawn {
 		s.Add("model", []*analysis.Result{reporttest.Training(24, 20, 4)})
 	}
@@ -80,11 +81,11 @@ func TestCoursesStayInPlace(t *testing.T) {
 
 // Figures of no job, of a few and of more than there is room for are drawn, the same each time.
 func TestStudyFigures(t *testing.T) {
-	many := &analysis.Study{}
+	many := &compare.Study{}
 	for i := range coursesDrawn + 6 {
 		many.Add(fmt.Sprintf("model%d", i), []*analysis.Result{reporttest.Training(2, 2, 4)})
 	}
-	for name, s := range map[string]*analysis.Study{"none": {}, "few": study(), "many": many} {
+	for name, s := range map[string]*compare.Study{"none": {}, "few": study(), "many": many} {
 		for _, f := range Figures(s) {
 			svg := reporttest.SVG(t, f)
 			if again := reporttest.SVG(t, f); again != svg {

@@ -1,4 +1,4 @@
-package analysis
+package compare
 
 import (
 	"cmp"
@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/memprof/memprof/analysis"
 )
 
 // Diff sets two sets of runs against each other, the repetitions of a job before and after
@@ -14,13 +16,13 @@ import (
 //
 // Of each number a run has one value: the greatest over its processes and devices, each at
 // its own peak; that is the worst rank, as a greater value is the worse one for every
-// [Metric]. Of a set the median counts, of an even number of values the greater one in the
+// [analysis.Metric]. Of a set the median counts, of an even number of values the greater one in the
 // middle, so that it is a value that some run had. A change no greater than the distance
 // between the least and the greatest value of either set is within noise: the job itself
 // moves as much when nothing was changed. A set of one run tells nothing of its noise.
 type Diff struct {
 	Base, New int      // runs of each
-	Metrics   []Change // [Metrics] and [RankMetrics] that any run has, in their order
+	Metrics   []Change // [analysis.Metrics] and [RankMetrics] that any run has, in their order
 	// The others have bytes, those that changed beyond noise first, by how much.
 	Requested  []Change // greatest T of each iteration, by its place: "0" is the first, as elsewhere
 	Reserved   []Change // greatest R likewise
@@ -33,7 +35,7 @@ type Diff struct {
 // Change is one number in both sets.
 type Change struct {
 	Name      string
-	Unit      Unit
+	Unit      analysis.Unit
 	Base, New Spread
 }
 
@@ -91,30 +93,30 @@ func (c *Change) Outcome() Outcome {
 }
 
 // Compare sets runs against each other, each given by the results of all its processes.
-func Compare(base, with [][]*Result) *Diff {
+func Compare(base, with [][]*analysis.Result) *Diff {
 	d := &Diff{Base: len(base), New: len(with)}
-	for _, m := range metrics {
-		d.metric(m.Name, m.Unit, base, with, func(run []*Result) (float64, bool) { return worst(run, m) })
+	for _, m := range analysis.Metrics() {
+		d.metric(m.Name, m.Unit, base, with, func(run []*analysis.Result) (float64, bool) { return worst(run, m) })
 	}
 	for _, m := range RankMetrics() {
-		d.metric(m.Name, m.Unit, base, with, func(run []*Result) (float64, bool) {
+		d.metric(m.Name, m.Unit, base, with, func(run []*analysis.Result) (float64, bool) {
 			return m.Of(CompareRanks(run)).Ratio()
 		})
 	}
 	each := max(longestRun(base), longestRun(with))
 	for _, part := range []struct {
 		to *[]Change
-		of func(*DeviceResult) listing
+		of func(*analysis.DeviceResult) listing
 	}{
-		{&d.Requested, func(d *DeviceResult) listing {
-			return listIterations(d, each, func(i *Iteration) int64 { return i.PeakT })
+		{&d.Requested, func(d *analysis.DeviceResult) listing {
+			return listIterations(d, each, func(i *analysis.Iteration) int64 { return i.PeakT })
 		}},
-		{&d.Reserved, func(d *DeviceResult) listing {
-			return listIterations(d, each, func(i *Iteration) int64 { return i.PeakR })
+		{&d.Reserved, func(d *analysis.DeviceResult) listing {
+			return listIterations(d, each, func(i *analysis.Iteration) int64 { return i.PeakR })
 		}},
 		{&d.Phases, listPhases},
-		{&d.Categories, func(d *DeviceResult) listing { return listGroups(d, &d.Held.Categories) }},
-		{&d.Modules, func(d *DeviceResult) listing { return listGroups(d, &d.Held.Modules) }},
+		{&d.Categories, func(d *analysis.DeviceResult) listing { return listGroups(d, &d.Held.Categories) }},
+		{&d.Modules, func(d *analysis.DeviceResult) listing { return listGroups(d, &d.Held.Modules) }},
 		{&d.Sizes, listSizes},
 	} {
 		*part.to = changes(listRuns(base, part.of), listRuns(with, part.of))
@@ -123,7 +125,7 @@ func Compare(base, with [][]*Result) *Diff {
 }
 
 // metric adds one of the metrics unless no run has it.
-func (d *Diff) metric(name string, unit Unit, base, with [][]*Result, of func([]*Result) (float64, bool)) {
+func (d *Diff) metric(name string, unit analysis.Unit, base, with [][]*analysis.Result, of func([]*analysis.Result) (float64, bool)) {
 	c := Change{Name: name, Unit: unit, Base: spread(base, of), New: spread(with, of)}
 	if c.Base.Runs+c.New.Runs > 0 {
 		d.Metrics = append(d.Metrics, c)
@@ -131,7 +133,7 @@ func (d *Diff) metric(name string, unit Unit, base, with [][]*Result, of func([]
 }
 
 // worst is the greatest value of a metric in a run.
-func worst(run []*Result, m Metric) (value float64, ok bool) {
+func worst(run []*analysis.Result, m analysis.Metric) (value float64, ok bool) {
 	for d := range used(run) {
 		if v, _, known := m.Value(d); known && (!ok || v > value) {
 			value, ok = v, true
@@ -141,8 +143,8 @@ func worst(run []*Result, m Metric) (value float64, ok bool) {
 }
 
 // used yields the devices of a run on which something was allocated.
-func used(run []*Result) iter.Seq[*DeviceResult] {
-	return func(yield func(*DeviceResult) bool) {
+func used(run []*analysis.Result) iter.Seq[*analysis.DeviceResult] {
+	return func(yield func(*analysis.DeviceResult) bool) {
 		for _, r := range run {
 			for i := range r.Devices {
 				if d := &r.Devices[i]; d.Allocs > 0 && !yield(d) {
@@ -193,7 +195,7 @@ func (l listing) value(name string) (float64, bool) {
 
 // listRuns lists each run, with the greatest bytes of a name over its devices. A name that a
 // device does not list, and may have more of than any that do, is not in the run's list.
-func listRuns(runs [][]*Result, of func(*DeviceResult) listing) []listing {
+func listRuns(runs [][]*analysis.Result, of func(*analysis.DeviceResult) listing) []listing {
 	var out []listing
 	for _, run := range runs {
 		var devices []listing
@@ -237,7 +239,7 @@ func changes(base, with []listing) []Change {
 				}
 				seen[name] = true
 				of := func(l listing) (float64, bool) { return l.value(name) }
-				out = append(out, Change{Name: name, Unit: Bytes, Base: spread(base, of), New: spread(with, of)})
+				out = append(out, Change{Name: name, Unit: analysis.Bytes, Base: spread(base, of), New: spread(with, of)})
 			}
 		}
 	}
@@ -253,7 +255,7 @@ func changes(base, with []listing) []Change {
 func beyond(c Change) Outcome { return max(c.Outcome(), Shrank) }
 
 // longestRun is the most iterations that one Iteration of a device stands for.
-func longestRun(runs [][]*Result) int64 {
+func longestRun(runs [][]*analysis.Result) int64 {
 	each := int64(1)
 	for _, run := range runs {
 		for d := range used(run) {
@@ -268,7 +270,7 @@ func longestRun(runs [][]*Result) int64 {
 // listIterations lists a number of each iteration by its place, from 0. The ones after the first
 // are listed in runs of each, by the greatest, so that jobs of which neighbours are kept as one
 // compare with others. Of an iteration that a job did not have nothing is known.
-func listIterations(d *DeviceResult, each int64, of func(*Iteration) int64) listing {
+func listIterations(d *analysis.DeviceResult, each int64, of func(*analysis.Iteration) int64) listing {
 	l := newListing()
 	l.bound = -1
 	place := int64(0) // of the first that an Iteration stands for
@@ -284,7 +286,7 @@ func listIterations(d *DeviceResult, each int64, of func(*Iteration) int64) list
 	return l
 }
 
-func listPhases(d *DeviceResult) listing {
+func listPhases(d *analysis.DeviceResult) listing {
 	l := newListing()
 	if len(d.Phases) == 0 {
 		l.bound = -1
@@ -295,7 +297,7 @@ func listPhases(d *DeviceResult) listing {
 	return l
 }
 
-func listGroups(d *DeviceResult, b *Breakdown) listing {
+func listGroups(d *analysis.DeviceResult, b *analysis.Breakdown) listing {
 	l := newListing()
 	if !d.Held.Known {
 		l.bound = -1
@@ -310,7 +312,7 @@ func listGroups(d *DeviceResult, b *Breakdown) listing {
 	return l
 }
 
-func listSizes(d *DeviceResult) listing {
+func listSizes(d *analysis.DeviceResult) listing {
 	l := newListing()
 	rest := d.Peak.T
 	for _, h := range d.TopSizes {

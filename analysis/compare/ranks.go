@@ -1,8 +1,10 @@
-package analysis
+package compare
 
 import (
 	"strconv"
 	"strings"
+
+	"github.com/memprof/memprof/analysis"
 )
 
 // Ranks sets the processes of one job side by side.
@@ -29,7 +31,7 @@ type Ranks struct {
 type Rank struct {
 	Process string
 	Number  int // -1 for none
-	Device  *DeviceResult
+	Device  *analysis.DeviceResult
 	Used    int64 // bytes of the card that it held, and those beside it
 	Left    int64 // bytes of the card that this leaves, at least 0; -1 where the card's memory is not known
 
@@ -67,7 +69,7 @@ func RankOf(process string) (rank int, ok bool) {
 
 // CompareRanks sets results side by side. They may be of several recordings, those of the
 // nodes of one job.
-func CompareRanks(results []*Result) *Ranks {
+func CompareRanks(results []*analysis.Result) *Ranks {
 	r := &Ranks{First: -1}
 	for _, result := range results {
 		number, ranked := RankOf(result.Process)
@@ -83,13 +85,13 @@ func CompareRanks(results []*Result) *Ranks {
 	for i := range r.Rows {
 		r.fill(i)
 	}
-	r.Reserved = r.imbalance(func(d *DeviceResult) int64 { return d.MaxR })
-	r.Requested = r.imbalance(func(d *DeviceResult) int64 { return d.MaxT })
+	r.Reserved = r.imbalance(func(d *analysis.DeviceResult) int64 { return d.MaxR })
+	r.Requested = r.imbalance(func(d *analysis.DeviceResult) int64 { return d.MaxT })
 	return r
 }
 
 // firstTime is when something was first held on a device.
-func firstTime(d *DeviceResult) int64 {
+func firstTime(d *analysis.DeviceResult) int64 {
 	if len(d.Series.Points) == 0 {
 		return 0
 	}
@@ -97,12 +99,12 @@ func firstTime(d *DeviceResult) int64 {
 }
 
 // held is the most that a process had in use of its card, or, when whole, all who used it.
-func held(d *DeviceResult) (bytes int64, whole bool) {
+func held(d *analysis.DeviceResult) (bytes int64, whole bool) {
 	known := d.MaxR + d.External.Peak
 	switch b := d.Books; {
 	case b == nil || b.UsedPeak < 0:
 		return known, false
-	case b.Scope != ScopeProcess:
+	case b.Scope != analysis.ScopeProcess:
 		return max(known, b.UsedPeak), true
 	default: // readings are some time apart: a peak may lie between two of them
 		return max(known, b.UsedPeak), false
@@ -141,7 +143,7 @@ func (r *Rank) shares(other *Rank) bool {
 }
 
 // imbalance compares a number over the ranks, each with its greatest row.
-func (r *Ranks) imbalance(of func(*DeviceResult) int64) Imbalance {
+func (r *Ranks) imbalance(of func(*analysis.DeviceResult) int64) Imbalance {
 	ranked := false
 	for i := range r.Rows {
 		ranked = ranked || r.Rows[i].Number >= 0
@@ -176,7 +178,7 @@ func (r *Ranks) imbalance(of func(*DeviceResult) int64) Imbalance {
 // RankMetric is a number of all ranks of a job together.
 type RankMetric struct {
 	Name string
-	Unit Unit
+	Unit analysis.Unit
 	Help string
 	Of   func(*Ranks) Imbalance
 }
@@ -184,7 +186,7 @@ type RankMetric struct {
 // RankMetrics are all there are.
 func RankMetrics() []RankMetric {
 	return []RankMetric{
-		{"imbalance.reserved", Share, "greatest max R of a rank ÷ the mean over all ranks; 100% when all are alike", func(r *Ranks) Imbalance { return r.Reserved }},
-		{"imbalance.requested", Share, "greatest max T of a rank ÷ the mean over all ranks; 100% when all are alike", func(r *Ranks) Imbalance { return r.Requested }},
+		{"imbalance.reserved", analysis.Share, "greatest max R of a rank ÷ the mean over all ranks; 100% when all are alike", func(r *Ranks) Imbalance { return r.Reserved }},
+		{"imbalance.requested", analysis.Share, "greatest max T of a rank ÷ the mean over all ranks; 100% when all are alike", func(r *Ranks) Imbalance { return r.Requested }},
 	}
 }

@@ -1,8 +1,10 @@
-package analysis
+package compare
 
 import (
 	"fmt"
 	"math"
+
+	"github.com/memprof/memprof/analysis"
 )
 
 // Study repeats the table of the BFC paper: one row for each device of each job, its mean and
@@ -19,7 +21,7 @@ type Study struct {
 // StudyJob is one device of one process, with what the table is made from.
 type StudyJob struct {
 	Name   string
-	Result *DeviceResult
+	Result *analysis.DeviceResult
 }
 
 // StudyGap is a device of a job that the table cannot have.
@@ -27,7 +29,7 @@ type StudyGap struct{ Name, Why string }
 
 // Add adds the devices of a recording's processes, under its name; where there are several, under
 // the name, the process and the device.
-func (s *Study) Add(name string, results []*Result) {
+func (s *Study) Add(name string, results []*analysis.Result) {
 	devices := 0
 	for _, r := range results {
 		devices += len(r.Devices)
@@ -44,7 +46,7 @@ func (s *Study) Add(name string, results []*Result) {
 			if len(r.Devices) > 1 {
 				own += fmt.Sprintf(" GPU %d", d.Device)
 			}
-			if why := d.unstudied(); why != "" {
+			if why := unstudied(d); why != "" {
 				s.LeftOut = append(s.LeftOut, StudyGap{own, why})
 				continue
 			}
@@ -54,7 +56,7 @@ func (s *Study) Add(name string, results []*Result) {
 }
 
 // unstudied is why a device has no row.
-func (d *DeviceResult) unstudied() string {
+func unstudied(d *analysis.DeviceResult) string {
 	switch {
 	case d.Allocs == 0:
 		return "no memory was allocated"
@@ -70,7 +72,7 @@ func (d *DeviceResult) unstudied() string {
 type StudyMeasure struct {
 	Name  string // "c1"
 	Title string // "C1 − T1 (of R)"
-	Value func(*Paper) float64
+	Value func(*analysis.Paper) float64
 	// What the paper printed, over its own networks; NaN where it printed none. Of a difference
 	// between T and C it does not say whether it is in points of R or relative to C: the
 	// same figure stands in both columns then.
@@ -82,20 +84,20 @@ type StudyMeasure struct {
 func StudyMeasures() []StudyMeasure {
 	none := math.NaN()
 	return []StudyMeasure{
-		{"t1", "T1", func(p *Paper) float64 { return p.T1 }, none, none},
-		{"c1", "C1", func(p *Paper) float64 { return p.C1 }, 0.687, none},
-		{"t2", "T2", func(p *Paper) float64 { return p.T2 }, none, none},
-		{"c2", "C2", func(p *Paper) float64 { return p.C2 }, none, none},
-		{"idle_first", "1 − C1", func(p *Paper) float64 { return 1 - p.C1 }, 0.313, none},
-		{"idle_later", "1 − C2", func(p *Paper) float64 { return p.SteadyIdle }, 0.454, none},
-		{"internal_first", "C1 − T1 (of R)", func(p *Paper) float64 { return p.C1 - p.T1 }, 0.075, 0.314},
-		{"internal_first_of_c", "C1 − T1 (of C1)", func(p *Paper) float64 { return part(p.C1-p.T1, p.C1) }, 0.075, 0.314},
-		{"internal_later", "C2 − T2 (of R)", func(p *Paper) float64 { return p.C2 - p.T2 }, 0.068, 0.170},
-		{"internal_later_of_c", "C2 − T2 (of C2)", func(p *Paper) float64 { return part(p.C2-p.T2, p.C2) }, 0.068, 0.170},
-		{"excess", "C1 − C2 (of R)", func(p *Paper) float64 { return p.C1 - p.C2 }, none, none},
-		{"excess_of_c", "C1/C2 − 1", func(p *Paper) float64 { return p.FirstExcess }, 0.258, 0.828},
-		{"own_idle_first", "1 − C/R, first", func(p *Paper) float64 { return 1 - p.OwnC1 }, none, none},
-		{"own_idle_later", "1 − C/R, later", func(p *Paper) float64 { return 1 - p.OwnC2 }, none, none},
+		{"t1", "T1", func(p *analysis.Paper) float64 { return p.T1 }, none, none},
+		{"c1", "C1", func(p *analysis.Paper) float64 { return p.C1 }, 0.687, none},
+		{"t2", "T2", func(p *analysis.Paper) float64 { return p.T2 }, none, none},
+		{"c2", "C2", func(p *analysis.Paper) float64 { return p.C2 }, none, none},
+		{"idle_first", "1 − C1", func(p *analysis.Paper) float64 { return 1 - p.C1 }, 0.313, none},
+		{"idle_later", "1 − C2", func(p *analysis.Paper) float64 { return p.SteadyIdle }, 0.454, none},
+		{"internal_first", "C1 − T1 (of R)", func(p *analysis.Paper) float64 { return p.C1 - p.T1 }, 0.075, 0.314},
+		{"internal_first_of_c", "C1 − T1 (of C1)", func(p *analysis.Paper) float64 { return part(p.C1-p.T1, p.C1) }, 0.075, 0.314},
+		{"internal_later", "C2 − T2 (of R)", func(p *analysis.Paper) float64 { return p.C2 - p.T2 }, 0.068, 0.170},
+		{"internal_later_of_c", "C2 − T2 (of C2)", func(p *analysis.Paper) float64 { return part(p.C2-p.T2, p.C2) }, 0.068, 0.170},
+		{"excess", "C1 − C2 (of R)", func(p *analysis.Paper) float64 { return p.C1 - p.C2 }, none, none},
+		{"excess_of_c", "C1/C2 − 1", func(p *analysis.Paper) float64 { return p.FirstExcess }, 0.258, 0.828},
+		{"own_idle_first", "1 − C/R, first", func(p *analysis.Paper) float64 { return 1 - p.OwnC1 }, none, none},
+		{"own_idle_later", "1 − C/R, later", func(p *analysis.Paper) float64 { return 1 - p.OwnC2 }, none, none},
 	}
 }
 

@@ -1,16 +1,23 @@
-package analysis
+package compare
 
 import (
 	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis"
+	"github.com/memprof/memprof/analysis/iterations"
 )
 
 // studied is a result with peaks of C and T, first and later, over a final R of 1000 bytes.
-func studied(process string, t1, c1, t2, c2 int64) *Result {
-	log := logOf([]Iteration{{PeakT: t1, PeakC: c1, PeakR: 800}, {PeakT: t2, PeakC: c2, PeakR: 1000}, {PeakT: t2, PeakC: c2, PeakR: 1000}})
-	return &Result{Process: process, Devices: []DeviceResult{{Allocs: 1, Iterations: log.List, Paper: log.Paper(1000)}}}
+func studied(process string, t1, c1, t2, c2 int64) *analysis.Result {
+	var log iterations.Log
+	log.Add(analysis.Iteration{PeakT: t1, PeakC: c1, PeakR: 800})
+	for range 2 {
+		log.Add(analysis.Iteration{PeakT: t2, PeakC: c2, PeakR: 1000})
+	}
+	return &analysis.Result{Process: process, Devices: []analysis.DeviceResult{{Allocs: 1, Iterations: log.List, Paper: log.Paper(1000)}}}
 }
 
 func valuesOf(of func(*StudyMeasure) float64) map[string]float64 {
@@ -25,8 +32,8 @@ func valuesOf(of func(*StudyMeasure) float64) map[string]float64 {
 
 func TestStudyMeasures(t *testing.T) {
 	var s Study
-	s.Add("alexnet", []*Result{studied("pid1", 600, 800, 300, 400)})
-	s.Add("pair", []*Result{studied("rank0", 400, 500, 700, 1000), studied("rank1", 200, 200, 200, 200)})
+	s.Add("alexnet", []*analysis.Result{studied("pid1", 600, 800, 300, 400)})
+	s.Add("pair", []*analysis.Result{studied("rank0", 400, 500, 700, 1000), studied("rank1", 200, 200, 200, 200)})
 	names := []string{}
 	for _, job := range s.Jobs {
 		names = append(names, job.Name)
@@ -73,10 +80,10 @@ func TestPaperFiguresAgree(t *testing.T) {
 
 func TestStudyLeavesOut(t *testing.T) {
 	var s Study
-	s.Add("nothing", []*Result{{Process: "pid1"}})
-	s.Add("idle", []*Result{{Process: "pid1", Devices: []DeviceResult{{}}}})
-	s.Add("once", []*Result{{Process: "pid1", Devices: []DeviceResult{{Allocs: 1, Iterations: make([]Iteration, 1)}}}})
-	s.Add("gone", []*Result{{Process: "pid1", Devices: []DeviceResult{{Device: 12, Allocs: 1, Iterations: make([]Iteration, 2)}, {Device: 3}}}})
+	s.Add("nothing", []*analysis.Result{{Process: "pid1"}})
+	s.Add("idle", []*analysis.Result{{Process: "pid1", Devices: []analysis.DeviceResult{{}}}})
+	s.Add("once", []*analysis.Result{{Process: "pid1", Devices: []analysis.DeviceResult{{Allocs: 1, Iterations: make([]analysis.Iteration, 1)}}}})
+	s.Add("gone", []*analysis.Result{{Process: "pid1", Devices: []analysis.DeviceResult{{Device: 12, Allocs: 1, Iterations: make([]analysis.Iteration, 2)}, {Device: 3}}}})
 	want := []StudyGap{
 		{"nothing", "no memory of any device was used"},
 		{"idle", "no memory was allocated"},
@@ -97,11 +104,11 @@ func TestStudyWithoutC(t *testing.T) {
 	var s Study
 	watched := studied("pid1", 600, 800, 300, 400)
 	watched.Devices[0].Paper.ForgetC()
-	s.Add("watched", []*Result{watched})
+	s.Add("watched", []*analysis.Result{watched})
 	if diff := cmp.Diff(map[string]float64{"t1": 0.6, "t2": 0.3}, valuesOf(s.Mean)); diff != "" {
 		t.Error(diff)
 	}
-	s.Add("served", []*Result{studied("pid1", 500, 500, 500, 500)})
+	s.Add("served", []*analysis.Result{studied("pid1", 500, 500, 500, 500)})
 	if got := valuesOf(s.Mean)["c1"]; got != 0.5 {
 		t.Errorf("mean C1 %v, want that of the job that has one", got)
 	}

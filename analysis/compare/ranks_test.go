@@ -1,9 +1,11 @@
-package analysis
+package compare
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/memprof/memprof/analysis"
 )
 
 func TestRankOf(t *testing.T) {
@@ -26,9 +28,9 @@ func TestRankOf(t *testing.T) {
 }
 
 // member is a result whose one device reserved so many bytes, all of them requested.
-func member(process, card string, total, reserved int64) *Result {
-	return &Result{Process: process, Duration: 100, Devices: []DeviceResult{{
-		Allocs: 1, MaxT: reserved, MaxR: reserved, Card: card, Total: total, Series: Series{Points: []Point{{Start: 10}}},
+func member(process, card string, total, reserved int64) *analysis.Result {
+	return &analysis.Result{Process: process, Duration: 100, Devices: []analysis.DeviceResult{{
+		Allocs: 1, MaxT: reserved, MaxR: reserved, Card: card, Total: total, Series: analysis.Series{Points: []analysis.Point{{Start: 10}}},
 	}}}
 }
 
@@ -39,8 +41,8 @@ func TestCompareRanks(t *testing.T) {
 	foreign.Devices[0].External.Peak = 250
 	idle := member("rank7", "d", 1000, 900)
 	idle.Devices[0].Allocs = 0
-	read := func(r *Result, scope Scope, used, baseline int64) *Result {
-		r.Devices[0].Books = &Books{Scope: scope, UsedPeak: used, Baseline: baseline}
+	read := func(r *analysis.Result, scope analysis.Scope, used, baseline int64) *analysis.Result {
+		r.Devices[0].Books = &analysis.Books{Scope: scope, UsedPeak: used, Baseline: baseline}
 		return r
 	}
 	type row struct {
@@ -50,7 +52,7 @@ func TestCompareRanks(t *testing.T) {
 	}
 	tests := []struct {
 		name      string
-		results   []*Result
+		results   []*analysis.Result
 		rows      []row
 		ratio     float64 // 0: none
 		first     int
@@ -58,59 +60,65 @@ func TestCompareRanks(t *testing.T) {
 	}{
 		{"nothing", nil, nil, 0, -1, Imbalance{Row: -1}},
 		{
-			"one process", []*Result{member("rank0", "a", 1000, 400)},
+			"one process", []*analysis.Result{member("rank0", "a", 1000, 400)},
 			[]row{{"rank0", 0, 400, 600, 1000}}, 0, 0, Imbalance{Ranks: 1, Most: 400, Mean: 400},
 		},
 		{
 			"what other libraries hold counts, a device without allocations does not",
-			[]*Result{member("rank0", "a", 1000, 500), foreign, idle},
+			[]*analysis.Result{member("rank0", "a", 1000, 500), foreign, idle},
 			[]row{{"rank0", 0, 500, 500, 1000}, {"rank2", 2, 550, 450, 1000}},
 			1.25, 1, Imbalance{Ranks: 2, Most: 500, Mean: 400},
 		},
 		{
 			"a rank that was started again counts once, with its greater peak",
-			[]*Result{member("rank0", "a", 1000, 300), member("rank1", "b", 1000, 200), later},
+			[]*analysis.Result{member("rank0", "a", 1000, 300), member("rank1", "b", 1000, 200), later},
 			[]row{{"rank0", 0, 300, 700, 1000}, {"rank1", 1, 200, 800, 1000}, {"rank1-pid9", 1, 500, 500, 1000}},
 			1.25, 2, Imbalance{Ranks: 2, Most: 500, Mean: 400, Row: 2},
 		},
 		{
 			"processes beside ranks are in no imbalance",
-			[]*Result{member("pid5", "c", 1000, 900), member("rank0", "a", 1000, 100), member("rank1", "b", 1000, 100)},
+			[]*analysis.Result{member("pid5", "c", 1000, 900), member("rank0", "a", 1000, 100), member("rank1", "b", 1000, 100)},
 			[]row{{"pid5", -1, 900, 100, 1000}, {"rank0", 0, 100, 900, 1000}, {"rank1", 1, 100, 900, 1000}},
 			1, 0, Imbalance{Ranks: 2, Most: 100, Mean: 100, Row: 1},
 		},
 		{
 			"without ranks each process is one; those on one card share what is left",
-			[]*Result{member("pid5", "a", 1000, 300), member("pid6", "a", 1000, 500), member("pid7", "b", 1000, 700)},
+			[]*analysis.Result{member("pid5", "a", 1000, 300), member("pid6", "a", 1000, 500), member("pid7", "b", 1000, 700)},
 			[]row{{"pid5", -1, 800, 200, 1000}, {"pid6", -1, 800, 200, 1000}, {"pid7", -1, 700, 300, 1000}},
 			1.4, 1, Imbalance{Ranks: 3, Most: 700, Mean: 500, Row: 2},
 		},
 		{
 			"cards that are not known are shared by none and leave nothing to tell",
-			[]*Result{member("rank0", "", 0, 300), member("rank1", "", 0, 500)},
+			[]*analysis.Result{member("rank0", "", 0, 300), member("rank1", "", 0, 500)},
 			[]row{{"rank0", 0, 300, -1, 0}, {"rank1", 1, 500, -1, 0}},
 			1.25, -1, Imbalance{Ranks: 2, Most: 500, Mean: 400, Row: 1},
 		},
 		{
 			"what the driver told of each process counts, context and all",
-			[]*Result{read(member("rank0", "a", 1000, 300), ScopeProcess, 450, 0), read(member("rank1", "a", 1000, 100), ScopeProcess, 90, 0)},
+			[]*analysis.Result{read(member("rank0", "a", 1000, 300), analysis.ScopeProcess, 450, 0), read(member("rank1", "a", 1000, 100), analysis.ScopeProcess, 90, 0)},
 			[]row{{"rank0", 0, 550, 450, 1000}, {"rank1", 1, 550, 450, 1000}},
 			1.5, 0, Imbalance{Ranks: 2, Most: 300, Mean: 200},
 		},
 		{
 			"what it told of the card is for all on it",
-			[]*Result{read(member("rank0", "a", 1000, 300), ScopeDevice, 500, 50), read(member("rank1", "a", 1000, 100), ScopeDevice, 500, 50)},
+			[]*analysis.Result{read(member("rank0", "a", 1000, 300), analysis.ScopeDevice, 500, 50), read(member("rank1", "a", 1000, 100), analysis.ScopeDevice, 500, 50)},
 			[]row{{"rank0", 0, 500, 500, 1000}, {"rank1", 1, 500, 500, 1000}},
 			1.5, 0, Imbalance{Ranks: 2, Most: 300, Mean: 200},
 		},
 		{
+			"a process's own readings of the card are for all on it",
+			[]*analysis.Result{read(member("rank0", "a", 1000, 300), analysis.ScopeCard, 500, 0), member("rank1", "a", 1000, 100)},
+			[]row{{"rank0", 0, 500, 500, 1000}, {"rank1", 1, 600, 400, 1000}},
+			1.5, 1, Imbalance{Ranks: 2, Most: 300, Mean: 200},
+		},
+		{
 			"readings that are missing change nothing",
-			[]*Result{read(member("rank0", "a", 1000, 400), ScopeProcess, -1, 0)},
+			[]*analysis.Result{read(member("rank0", "a", 1000, 400), analysis.ScopeProcess, -1, 0)},
 			[]row{{"rank0", 0, 400, 600, 1000}}, 0, 0, Imbalance{Ranks: 1, Most: 400, Mean: 400},
 		},
 		{
 			"more than the card has is nothing left",
-			[]*Result{member("rank0", "a", 1000, 1200)},
+			[]*analysis.Result{member("rank0", "a", 1000, 1200)},
 			[]row{{"rank0", 0, 1200, 0, 1000}}, 0, 0, Imbalance{Ranks: 1, Most: 1200, Mean: 1200},
 		},
 	}
@@ -138,7 +146,7 @@ func TestCompareRanks(t *testing.T) {
 func TestRankMetrics(t *testing.T) {
 	a, b := member("rank0", "a", 1000, 100), member("rank1", "b", 1000, 300)
 	a.Devices[0].MaxT, b.Devices[0].MaxT = 90, 10
-	ranks := CompareRanks([]*Result{a, b})
+	ranks := CompareRanks([]*analysis.Result{a, b})
 	got := map[string]float64{}
 	for _, m := range RankMetrics() {
 		got[m.Name], _ = m.Of(ranks).Ratio()
