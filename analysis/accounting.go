@@ -7,12 +7,11 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// otherMemory hands an event of memory that no arena served, or of the device's used memory, to the
-// accounting.
+// otherMemory passes an event of memory outside of arenas, or a reading of used memory, to the accounting.
 func (a *analyzer) otherMemory(e *trace.Event) {
 	switch e.Kind {
 	case trace.KindExternalAlloc, trace.KindExternalFree:
-		a.others.External(a.deviceOf(e.Device).others, e)
+		a.others.OtherLibrary(a.deviceOf(e.Device).others, e)
 	case trace.KindOverhead:
 		a.others.Overhead(a.deviceOf(e.Device).others, e)
 	case trace.KindDeviceUsed:
@@ -23,10 +22,10 @@ func (a *analyzer) otherMemory(e *trace.Event) {
 	}
 }
 
-// passMoments has the accounting note the state at the moments before time.
+// passMoments makes the accounting keep the state at the moments before time.
 func (a *analyzer) passMoments(time int64) {
 	a.others.Pass(a.lastSeq, time, func(note func(*accounting.Device)) {
-		if a.events == 0 { // before the first event nothing is this process's
+		if a.events == 0 { // the process has no memory before its first event
 			return
 		}
 		for _, d := range a.devices {
@@ -36,35 +35,35 @@ func (a *analyzer) passMoments(time int64) {
 	a.moment = a.others.Next()
 }
 
-// Member is a device of a process, for [CloseBooks].
+// Member is one device as one process used it, for [Reconcile].
 type Member struct {
 	Result *Result
 	Device *DeviceResult // one of Result's
 	PID    int
 	GPU    int   // in run.json's list; -1 if not known
 	Alive  int64 // when the process was last seen, perhaps after its last event; 0 if not known
-	// Private says that nobody else can have memory on the device, as where it is simulated.
+	// Private says that no other process can have memory on the device: it is simulated.
 	Private bool
 }
 
-// CloseBooks fills in the Books of all devices of a run; see [accounting.CloseBooks].
-func CloseBooks(members []Member, readings *Readings, missing string) {
+// Reconcile sets the Account of all devices of a run; see [accounting.Reconcile].
+func Reconcile(members []Member, readings *Readings, missing string) {
 	all := make([]accounting.Member, len(members))
 	for i := range members {
 		m := &members[i]
 		d := m.Device
 		all[i] = accounting.Member{
-			Process: m.Result.Process, Duration: m.Result.Duration, Device: d.Device, MaxR: d.MaxR, External: d.External,
+			Process: m.Result.Process, Duration: m.Result.Duration, Device: d.Device, MaxR: d.MaxR, OtherLibraries: d.OtherLibraries,
 			Holdings: &d.Holdings, UUID: m.uuid(), PID: m.PID, GPU: m.GPU, Alive: m.Alive, Private: m.Private,
 		}
 	}
-	accounting.CloseBooks(all, readings, missing)
+	accounting.Reconcile(all, readings, missing)
 	for i := range all {
-		members[i].Device.Books = all[i].Books
+		members[i].Device.Account = all[i].Account
 	}
 }
 
-// uuid is the driver's name for the device, which its arenas have; "" where it has none.
+// uuid returns the driver's name for the device, from one of its arenas; "" if unknown.
 func (m *Member) uuid() string {
 	for i := range m.Result.Arenas {
 		if a := &m.Result.Arenas[i]; a.Device == m.Device.Device && strings.Trim(a.Options["uuid"], "GPU-0") != "" {

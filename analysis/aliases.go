@@ -41,7 +41,7 @@ type (
 	OOM              = growth.OOM
 	Verdict          = growth.Verdict
 	Sampled          = native.Result
-	External         = accounting.External
+	OtherLibraries   = accounting.OtherLibraries
 	LibraryUse       = accounting.LibraryUse
 	OtherMemory      = accounting.OtherMemory
 	Holding          = accounting.Holding
@@ -52,8 +52,8 @@ type (
 	Readings         = accounting.Readings
 	GPUReadings      = accounting.GPUReadings
 	Reading          = accounting.Reading
-	Books            = accounting.Books
-	Book             = accounting.Book
+	Account          = accounting.Account
+	Balance          = accounting.Balance
 	Scope            = accounting.Scope
 	Instant          = ledger.Instant
 	ArenaInfo        = ledger.Info

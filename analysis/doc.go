@@ -75,9 +75,9 @@
 //
 //	used = R + other libraries + driver overhead + driver pools + unexplained
 //
-// Other libraries is what the process allocated on the device beside its arenas, by the name of the
-// library that called CUDA ([Beside]). Driver overhead is measured ([OverheadParts]). It is unknown
-// where other processes may have changed the device's memory during the measurement. [CloseBooks]
+// Other libraries is what the process allocated on the device outside of its arenas, by the name of the
+// library that called CUDA ([OtherMemory]). Driver overhead is measured ([OverheadParts]). It is unknown
+// where other processes may have changed the device's memory during the measurement. [Reconcile]
 // compares the sum with readings of the device's used memory. Readings are taken by the clock and not
 // by events, so a reading counts for an instant only if no event between the two changed the terms.
 // Unexplained is what is used and in no term. It is known only if the reading is of this process alone.

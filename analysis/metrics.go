@@ -56,7 +56,7 @@ var metrics = scoped(slices.Concat(
 		{"live.peak", Count, "live allocations at the peak instant", func(d *DeviceResult) (float64, int64, bool) {
 			return float64(d.Peak.Live), d.Peak.Seq, true
 		}},
-		ofRun("other_libraries.peak", Bytes, "greatest sum of what other libraries took through the CUDA API", func(d *DeviceResult) int64 { return d.External.Peak }),
+		ofRun("other_libraries.peak", Bytes, "greatest sum of what other libraries took through the CUDA API", func(d *DeviceResult) int64 { return d.OtherLibraries.Peak }),
 	},
 	waste("internal", "chunks beyond requests, rounding and slack", Instant.Internal),
 	ofChunks(waste("rounding", "requests rounded up to 256 bytes", func(i Instant) int64 { return i.Rounding })),
@@ -86,7 +86,7 @@ var metrics = scoped(slices.Concat(
 		ofRun("growth.count", Count, "extensions of arenas", func(d *DeviceResult) int64 { return d.GrowthCount }),
 		ofGrowths(ofRun("growth.fragmentation", Count, "extensions although as much was free as the request needed", func(d *DeviceResult) int64 { return d.FragmentationGrowths })),
 	},
-	booksMetrics,
+	accountingMetrics,
 	pauseMetrics,
 	kvMetrics,
 	graphMetrics,

@@ -56,8 +56,8 @@ func TestMetrics(t *testing.T) {
 			}
 			continue
 		}
-		if ofBooks(m) || ofTags(m) {
-			continue // TestBooksMetrics and TestSleepMetrics have them
+		if ofAccounting(m) || ofTags(m) {
+			continue // TestAccountingMetrics and TestSleepMetrics have them
 		}
 		if ofKV(m) {
 			continue // TestKeysValues has them

@@ -26,7 +26,7 @@ func (m *Metric) Unknown(d *DeviceResult) string {
 	case "waste", "idle", "fragmentation", "provided", "growth":
 		switch {
 		case d.Sampled != nil:
-			return "the allocator was only watched, which does not tell its chunks"
+			return "--allocator native only observed torch's allocator, whose chunks are unknown"
 		case d.MaxR == 0:
 			return "no memory was reserved"
 		}
@@ -41,7 +41,7 @@ func (m *Metric) Unknown(d *DeviceResult) string {
 		}
 		return "there was no such phase"
 	case "used", "accounting":
-		return d.unknownBooks(m.Name)
+		return d.unknownAccounting(m.Name)
 	case "pause":
 		if d.Pauses == nil {
 			return "no memory has a tag"
@@ -66,16 +66,16 @@ func (d *DeviceResult) unknownIterations(name string) string {
 	case d.MaxR == 0:
 		return "no memory was reserved"
 	case d.Sampled != nil:
-		return "the allocator was only watched, and the bytes of its chunks were not read in every iteration"
+		return "--allocator native only observed torch's allocator, and the bytes of its chunks were not read in every iteration"
 	case name == "iteration.own_idle":
 		return "no memory was reserved in the later iterations"
 	}
 	return fmt.Sprintf("no chunk was live in the %d later iterations", d.IterationCount()-1)
 }
 
-// unknownBooks is of the device accounting.
-func (d *DeviceResult) unknownBooks(name string) string {
-	switch b := d.Books; {
+// unknownAccounting says why a metric of the device accounting is unknown.
+func (d *DeviceResult) unknownAccounting(name string) string {
+	switch b := d.Account; {
 	case b == nil:
 		return "the device's used memory was not read at the peak"
 	case name == "used.peak", strings.HasPrefix(name, "accounting.unexplained") && b.Missing != "":

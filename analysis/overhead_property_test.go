@@ -269,18 +269,18 @@ func TestPropertyAccountingOfASharedCard(t *testing.T) {
 			}
 			members = append(members, Member{Result: r, Device: &r.Devices[0], PID: 71 + p.number, Alive: (p.end - 1) * ms})
 		}
-		CloseBooks(members, readings, "")
+		Reconcile(members, readings, "")
 		for i, m := range members {
-			b := m.Device.Books
-			for name, book := range map[string]*Book{"peak": &b.Peak, "end": &b.End} {
-				checkRange(t, name, book)
+			b := m.Device.Account
+			for name, balance := range map[string]*Balance{"peak": &b.Peak, "end": &b.End} {
+				checkRange(t, name, balance)
 				owners := card.procs[:recorded]
-				if book.At.Seq >= 0 {
+				if balance.At.Seq >= 0 {
 					owners = card.procs[i : i+1]
 				} else if len(b.Processes) < 2 {
 					continue // nothing was ever there
 				}
-				numbers += card.checkTruth(t, name, b, book, owners)
+				numbers += card.checkTruth(t, name, b, balance, owners)
 			}
 		}
 	})
@@ -289,7 +289,7 @@ func TestPropertyAccountingOfASharedCard(t *testing.T) {
 	}
 }
 
-func checkRange(t *rapid.T, name string, b *Book) {
+func checkRange(t *rapid.T, name string, b *Balance) {
 	parts := []int64{
 		b.At.T, b.At.Rounding, b.At.Slack, b.At.Pending, b.At.Reserve, b.At.External, b.Other(), b.Pools,
 		b.Context, b.Modules, b.Loads, b.Graphs, b.Overhead(), b.Rest, b.Unexplained,
@@ -307,9 +307,9 @@ func checkRange(t *rapid.T, name string, b *Book) {
 	}
 }
 
-// checkTruth holds the numbers of a book against what its processes truly had, and returns
+// checkTruth holds the numbers of a balance against what its processes truly had, and returns
 // how many there are.
-func (c *simCard) checkTruth(t *rapid.T, name string, books *Books, b *Book, owners []*simProcess) (numbers int) {
+func (c *simCard) checkTruth(t *rapid.T, name string, account *Account, b *Balance, owners []*simProcess) (numbers int) {
 	var truth simTruth
 	for _, p := range owners {
 		s := p.at(b)
@@ -328,17 +328,17 @@ func (c *simCard) checkTruth(t *rapid.T, name string, books *Books, b *Book, own
 	if b.UsedUnknown != "" {
 		return numbers
 	}
-	if !c.wasRead(books, b, owners[0]) {
+	if !c.wasRead(account, b, owners[0]) {
 		t.Fatalf("%s: at no reading of this state were %d used and %d unexplained: %+v", name, b.Read.Used, b.Unexplained, b)
 	}
 	return numbers + 1
 }
 
-// wasRead says whether, while the state of a book lasted, there was a time at which its used
+// wasRead says whether, while the state of a balance lasted, there was a time at which its used
 // and its unexplained memory were true.
-func (c *simCard) wasRead(books *Books, b *Book, p *simProcess) bool {
+func (c *simCard) wasRead(account *Account, b *Balance, p *simProcess) bool {
 	number, until := p.number, b.Until
-	if books.Scope != ScopeProcess {
+	if account.Scope != ScopeProcess {
 		number = -1
 	}
 	if until < 0 {
@@ -352,8 +352,8 @@ func (c *simCard) wasRead(books *Books, b *Book, p *simProcess) bool {
 	return false
 }
 
-// at is what the process truly has at the instant of a book.
-func (p *simProcess) at(b *Book) simTruth {
+// at is what the process truly has at the instant of a balance.
+func (p *simProcess) at(b *Balance) simTruth {
 	if b.At.Seq >= 0 {
 		return p.truth[b.At.Seq]
 	}

@@ -36,13 +36,13 @@ func ownTraining() *ledgerJob {
 	return j.byTime()
 }
 
-func TestBooksByOwnReadings(t *testing.T) {
+func TestAccountingByOwnReadings(t *testing.T) {
 	r := ownTraining().analyze(t, "rank0", nil)
-	CloseBooks([]Member{{Result: r, Device: &r.Devices[0], PID: 71}}, nil, "no library")
-	got := r.Devices[0].Books
-	want := Books{Scope: ScopeCard, Processes: []string{"rank0"}, UsedPeak: 2100 * mib, Peak: got.Peak, End: got.End}
+	Reconcile([]Member{{Result: r, Device: &r.Devices[0], PID: 71}}, nil, "no library")
+	got := r.Devices[0].Account
+	want := Account{Scope: ScopeCard, Processes: []string{"rank0"}, UsedPeak: 2100 * mib, Peak: got.Peak, End: got.End}
 	if diff := gocmp.Diff(want, *got); diff != "" {
-		t.Errorf("books (-want +got):\n%s", diff)
+		t.Errorf("account (-want +got):\n%s", diff)
 	}
 	if want := (Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}); got.Peak.Read != want || got.Peak.Sum() != 1500*mib || got.Peak.Rest != 600*mib || got.Peak.UnexplainedUnknown != accounting.WhyNotOurs {
 		t.Errorf("peak %+v", got.Peak)
@@ -93,8 +93,8 @@ func TestOwnReadingsOfSharedCards(t *testing.T) {
 			if test.readings != nil {
 				missing = ""
 			}
-			CloseBooks(members, test.readings, missing)
-			b := members[0].Device.Books
+			Reconcile(members, test.readings, missing)
+			b := members[0].Device.Account
 			if b.Scope != test.scope || b.Missing != test.missing || b.Peak.Read.Valid != (test.missing == "") {
 				t.Errorf("scope %q, missing %q, read %+v", b.Scope, b.Missing, b.Peak.Read)
 			}
@@ -113,15 +113,15 @@ func TestOwnReadingsOfTwoDevices(t *testing.T) {
 		j.events = append(j.events, e)
 	}
 	r := j.byTime().analyze(t, "rank0", nil)
-	CloseBooks([]Member{{Result: r, Device: &r.Devices[0], GPU: -1}, {Result: r, Device: &r.Devices[1], GPU: -1}}, nil, "no library")
+	Reconcile([]Member{{Result: r, Device: &r.Devices[0], GPU: -1}, {Result: r, Device: &r.Devices[1], GPU: -1}}, nil, "no library")
 	for _, d := range r.Devices {
-		if d.Books.Scope != ScopeCard || d.Books.Peak.Rest != 600*mib || d.Books.End.Rest != 605*mib {
-			t.Errorf("device %d: %+v", d.Device, d.Books)
+		if d.Account.Scope != ScopeCard || d.Account.Peak.Rest != 600*mib || d.Account.End.Rest != 605*mib {
+			t.Errorf("device %d: %+v", d.Device, d.Account)
 		}
 	}
 }
 
-// A reading for an arena's growth, and one that cannot be, are none for the books.
+// A reading for an arena's growth, and one that cannot be, are none for the account.
 func TestOwnReadingsPassedOver(t *testing.T) {
 	j := ledgerTraining()
 	for _, e := range []trace.Event{
@@ -132,14 +132,14 @@ func TestOwnReadingsPassedOver(t *testing.T) {
 		j.add(1600, e, "all=1")
 	}
 	r := j.analyze(t, "rank0", nil)
-	CloseBooks([]Member{{Result: r, Device: &r.Devices[0]}}, nil, "no library")
+	Reconcile([]Member{{Result: r, Device: &r.Devices[0]}}, nil, "no library")
 	d := &r.Devices[0]
-	if len(r.Devices) != 1 || d.Holdings.Read != nil || d.Holdings.ReadPeak != 0 || d.Books.Missing != "no library" || d.Books.Scope != ScopeProcess {
-		t.Errorf("%d devices, read %v, greatest %d, books %+v", len(r.Devices), d.Holdings.Read, d.Holdings.ReadPeak, d.Books)
+	if len(r.Devices) != 1 || d.Holdings.Read != nil || d.Holdings.ReadPeak != 0 || d.Account.Missing != "no library" || d.Account.Scope != ScopeProcess {
+		t.Errorf("%d devices, read %v, greatest %d, account %+v", len(r.Devices), d.Holdings.Read, d.Holdings.ReadPeak, d.Account)
 	}
 }
 
-// Of ever so many readings those are kept that the books are closed by, and the greatest
+// Of ever so many readings those are kept that the account are closed by, and the greatest
 // number.
 func TestOwnReadingsAreBounded(t *testing.T) {
 	const after = 30_000
@@ -159,8 +159,8 @@ func TestOwnReadingsAreBounded(t *testing.T) {
 	if len(h.Read) > accounting.MostOwnReadings || len(h.Read) < accounting.MostOwnReadings/4 {
 		t.Errorf("%d stretches are kept", len(h.Read))
 	}
-	CloseBooks([]Member{{Result: r, Device: &r.Devices[0]}}, nil, "no library")
-	b := r.Devices[0].Books
+	Reconcile([]Member{{Result: r, Device: &r.Devices[0]}}, nil, "no library")
+	b := r.Devices[0].Account
 	if want := (Reading{Valid: true, Used: 2100 * mib, After: 30 * ms, Steady: true}); b.Peak.Read != want || b.UsedPeak != 9000*mib {
 		t.Errorf("peak %+v, greatest %d", b.Peak.Read, b.UsedPeak)
 	}

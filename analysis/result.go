@@ -38,20 +38,20 @@ type DeviceResult struct {
 	Iterations           []Iteration // see [DeviceResult.IterationCount]
 	// Period is 0 if iterations come from marks. Otherwise there were none, and it is
 	// the number of allocations after which the sequence of requests repeats.
-	Period      int64
-	Paper       Paper
-	Leak        Leak
-	Series      Series
-	Map         AddressMap // at the peak instant
-	TopContexts []Holder   // live at the peak, by bytes, greatest first
-	TopSizes    []Holder
-	Transitions []Transition // pauses and resumes in order; at most MaxGrowths are kept
-	Pauses      *Pauses      // what tags did; nil where no memory has one
-	LargestFree int64        // L at the peak instant: the largest free chunk, mapped bytes
-	External    External
-	Holdings    Holdings    // what the process has on the device, in and beside arenas
-	Books       *Books      // those held against the device's used memory; nil before [CloseBooks]
-	Held        Attribution // who held what at the peak instant
+	Period         int64
+	Paper          Paper
+	Leak           Leak
+	Series         Series
+	Map            AddressMap // at the peak instant
+	TopContexts    []Holder   // live at the peak, by bytes, greatest first
+	TopSizes       []Holder
+	Transitions    []Transition // pauses and resumes in order; at most MaxGrowths are kept
+	Pauses         *Pauses      // what tags did; nil where no memory has one
+	LargestFree    int64        // L at the peak instant: the largest free chunk, mapped bytes
+	OtherLibraries OtherLibraries
+	Holdings       Holdings    // the process's memory on the device, in arenas and outside of them
+	Account        *Account    // Holdings compared with the device's used memory; nil before [Reconcile]
+	Held           Attribution // who held what at the peak instant
 	// PeakOwners and FinalOwners are all who held memory at the peak instant and after the last
 	// event, by requested bytes, greatest first; nil unless [Options.Owners] asks for them.
 	PeakOwners, FinalOwners []Owner

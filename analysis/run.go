@@ -336,7 +336,7 @@ func (a *analyzer) arena(e *trace.Event) error {
 	return nil
 }
 
-// finish closes the books after the last event.
+// finish completes the results after the last event.
 func (a *analyzer) finish() (*Result, error) {
 	r := &Result{
 		Process: a.opt.Process, Events: a.events, Duration: a.lastTime, UnknownEvents: a.unknown,
@@ -387,7 +387,7 @@ func (a *analyzer) finishDevice(d *device) error {
 	for _, p := range d.series.points {
 		d.result.Series.Points = append(d.result.Series.Points, p.Point)
 	}
-	d.result.External = d.others.External
+	d.result.OtherLibraries = d.others.OtherLibraries
 	d.result.Holdings = d.others.Finish(d.result.Peak, d.result.Final)
 	if err := a.finishPeak(d); err != nil {
 		return err
@@ -396,7 +396,7 @@ func (a *analyzer) finishDevice(d *device) error {
 	for _, u := range d.tags {
 		d.result.Tags = append(d.result.Tags, u.TagUse)
 	}
-	d.result.Graphs = a.graphs.Finish(d.ID, d.MaxR+d.others.External.Peak) // each at its own moment
+	d.result.Graphs = a.graphs.Finish(d.ID, d.MaxR+d.others.OtherLibraries.Peak) // each at its own moment
 	return a.finishKeyframes(d)
 }
 

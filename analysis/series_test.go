@@ -217,8 +217,8 @@ func TestExternalMemory(t *testing.T) {
 	r.Add(trace.Event{Kind: 200}) // of a newer version
 	result := run(t, r, Options{})
 	d := result.Devices[0]
-	if d.External != (External{Live: 800, Peak: 1200, Calls: 5}) || d.MaxR != 0 || d.Peak.Seq != -1 {
-		t.Errorf("external %+v, R %d, peak %+v", d.External, d.MaxR, d.Peak)
+	if d.OtherLibraries != (OtherLibraries{Live: 800, Peak: 1200, Calls: 5}) || d.MaxR != 0 || d.Peak.Seq != -1 {
+		t.Errorf("other libraries %+v, R %d, peak %+v", d.OtherLibraries, d.MaxR, d.Peak)
 	}
 	if result.UnknownEvents != 1 || result.Events != 6 {
 		t.Errorf("%d of %d events unknown, want 1 of 6", result.UnknownEvents, result.Events)

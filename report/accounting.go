@@ -18,13 +18,13 @@ const librariesShown = 8
 // accountingSections say what the used memory of the device was used for, at the peak and at the end.
 // There are none if used memory was not asked for.
 func accountingSections(d *analysis.DeviceResult) []layout.Section {
-	b := d.Books
+	b := d.Account
 	if b == nil {
 		return nil
 	}
 	s := layout.Section{Title: "Device accounting"}
 	if b.Missing != "" {
-		s.Before = layout.Toned(layout.Faint, layout.Note("used memory of the device is not known: "+plain.Shorten(b.Missing, 160)))
+		s.Before = layout.Toned(layout.Faint, layout.Note("used memory of the device is unknown: "+plain.Shorten(b.Missing, 160)))
 		if b.Peak.Sum() == b.Peak.At.R && b.End.Sum() == b.End.At.R { // no term besides those of the arenas
 			return []layout.Section{s}
 		}
@@ -43,7 +43,7 @@ func accountingSections(d *analysis.DeviceResult) []layout.Section {
 }
 
 // usedLine says what used memory counts.
-func usedLine(b *analysis.Books) string {
+func usedLine(b *analysis.Account) string {
 	if b.Scope == analysis.ScopeProcess {
 		return fmt.Sprintf("used: GPU %d, this process, as the driver reports it; maximum %s", b.GPU, units.FormatSize(b.UsedPeak))
 	}
@@ -62,43 +62,43 @@ func usedLine(b *analysis.Books) string {
 		}
 	}
 	return fmt.Sprintf("used: all of GPU %d, other processes included; maximum %s, before the job %s%s",
-		b.GPU, units.FormatSize(b.UsedPeak), units.FormatSize(b.Baseline), of)
+		b.GPU, units.FormatSize(b.UsedPeak), units.FormatSize(b.UsedBeforeJob), of)
 }
 
 // accountingTerm is one term of the device accounting.
 type accountingTerm struct {
 	name, meaning string
-	bytes         func(*analysis.Book) int64
-	unknown       func(*analysis.Book) bool // nil: never
+	bytes         func(*analysis.Balance) int64
+	unknown       func(*analysis.Balance) bool // nil: never
 	tone          layout.Tone
 	ofChunks      bool // not known of the native allocator
 	optional      bool // left out where it is 0
 }
 
 // accountingTerms are the terms that add up to used.
-func accountingTerms(b *analysis.Books) []accountingTerm {
+func accountingTerms(b *analysis.Account) []accountingTerm {
 	terms := []accountingTerm{
-		{name: "requested", meaning: "by live allocations", bytes: func(b *analysis.Book) int64 { return b.At.T }},
-		{name: "internal", meaning: "rounding and slack", bytes: func(b *analysis.Book) int64 { return b.At.Rounding + b.At.Slack }, ofChunks: true},
-		{name: "pending", meaning: "freed, not reusable yet", bytes: func(b *analysis.Book) int64 { return b.At.Pending }},
-		{name: "stranded", meaning: "free in other arenas", bytes: func(b *analysis.Book) int64 { return b.At.Stranded }, tone: layout.Warned, ofChunks: true, optional: true},
-		{name: "reserve", meaning: "never handed out", bytes: func(b *analysis.Book) int64 { return b.At.Reserve }, ofChunks: true},
-		{name: "reusable", meaning: "largest free chunk", bytes: func(b *analysis.Book) int64 { return b.At.Reusable }, ofChunks: true},
-		{name: "external", meaning: "smaller free chunks", bytes: func(b *analysis.Book) int64 { return b.At.External }, tone: layout.Warned, ofChunks: true},
+		{name: "requested", meaning: "by live allocations", bytes: func(b *analysis.Balance) int64 { return b.At.T }},
+		{name: "internal", meaning: "rounding and slack", bytes: func(b *analysis.Balance) int64 { return b.At.Rounding + b.At.Slack }, ofChunks: true},
+		{name: "pending", meaning: "freed, not reusable yet", bytes: func(b *analysis.Balance) int64 { return b.At.Pending }},
+		{name: "stranded", meaning: "free in other arenas", bytes: func(b *analysis.Balance) int64 { return b.At.Stranded }, tone: layout.Warned, ofChunks: true, optional: true},
+		{name: "reserve", meaning: "never handed out", bytes: func(b *analysis.Balance) int64 { return b.At.Reserve }, ofChunks: true},
+		{name: "reusable", meaning: "largest free chunk", bytes: func(b *analysis.Balance) int64 { return b.At.Reusable }, ofChunks: true},
+		{name: "external", meaning: "smaller free chunks", bytes: func(b *analysis.Balance) int64 { return b.At.External }, tone: layout.Warned, ofChunks: true},
 	}
 	terms = slices.DeleteFunc(terms, func(t accountingTerm) bool { return t.optional && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
 	if b.Peak.At.Unsplit != 0 || b.End.At.Unsplit != 0 {
 		terms = slices.DeleteFunc(terms, func(t accountingTerm) bool { return t.ofChunks && t.bytes(&b.Peak) == 0 && t.bytes(&b.End) == 0 })
-		terms = append(terms, accountingTerm{name: "not requested", meaning: "internal, free", bytes: func(b *analysis.Book) int64 { return b.At.Unsplit }, tone: layout.Warned})
+		terms = append(terms, accountingTerm{name: "not requested", meaning: "internal, free", bytes: func(b *analysis.Balance) int64 { return b.At.Unsplit }, tone: layout.Warned})
 	}
 	terms = append(terms, libraryTerms(b)...)
 	if b.Peak.Pools != 0 || b.End.Pools != 0 || (b.Peak.Unknown | b.End.Unknown).Has(analysis.PoolsPart) {
-		terms = append(terms, accountingTerm{name: "idle in pools", meaning: "kept by driver pools", bytes: func(b *analysis.Book) int64 { return b.Pools }, unknown: lacks(analysis.PoolsPart)})
+		terms = append(terms, accountingTerm{name: "idle in pools", meaning: "kept by driver pools", bytes: func(b *analysis.Balance) int64 { return b.Pools }, unknown: lacks(analysis.PoolsPart)})
 	}
 	terms = append(terms, overheadTerms(b)...)
 	terms = append(terms, accountingTerm{
-		name: "unexplained", meaning: "used, in no other term", bytes: func(b *analysis.Book) int64 { return b.Unexplained },
-		unknown: func(b *analysis.Book) bool { return b.UnexplainedUnknown != "" },
+		name: "unexplained", meaning: "used, in no other term", bytes: func(b *analysis.Balance) int64 { return b.Unexplained },
+		unknown: func(b *analysis.Balance) bool { return b.UnexplainedUnknown != "" },
 	})
 	if b.Missing == "" && (b.Peak.UnexplainedUnknown != "" || b.End.UnexplainedUnknown != "") {
 		meaning := "sum of unknown terms"
@@ -111,8 +111,8 @@ func accountingTerms(b *analysis.Books) []accountingTerm {
 }
 
 // overheadTerms are the terms of driver overhead: one, or two if a part is not known.
-func overheadTerms(b *analysis.Books) []accountingTerm {
-	known := func(b *analysis.Book) int64 { return b.Overhead() }
+func overheadTerms(b *analysis.Account) []accountingTerm {
+	known := func(b *analysis.Balance) int64 { return b.Overhead() }
 	if !(b.Peak.Unknown | b.End.Unknown).Has(analysis.AllOverhead) {
 		return []accountingTerm{{name: "driver overhead", meaning: "context, code, graphs", bytes: known}}
 	}
@@ -120,36 +120,36 @@ func overheadTerms(b *analysis.Books) []accountingTerm {
 	if b.Peak.Overhead() != 0 || b.End.Overhead() != 0 {
 		terms = append(terms, accountingTerm{name: "driver overhead", meaning: "known parts", bytes: known})
 	}
-	return append(terms, accountingTerm{name: "more driver overhead", meaning: "see below", bytes: func(*analysis.Book) int64 { return 0 }, unknown: lacks(analysis.AllOverhead)})
+	return append(terms, accountingTerm{name: "more driver overhead", meaning: "see below", bytes: func(*analysis.Balance) int64 { return 0 }, unknown: lacks(analysis.AllOverhead)})
 }
 
 // lacks returns a function that reports whether one of some parts is unknown.
-func lacks(parts analysis.OverheadParts) func(*analysis.Book) bool {
-	return func(b *analysis.Book) bool { return b.Unknown.Has(parts) }
+func lacks(parts analysis.OverheadParts) func(*analysis.Balance) bool {
+	return func(b *analysis.Balance) bool { return b.Unknown.Has(parts) }
 }
 
 // restOf is the sum of the unknown parts, 0 if all are known.
-func restOf(b *analysis.Book) int64 {
+func restOf(b *analysis.Balance) int64 {
 	if b.UnexplainedUnknown == "" {
 		return 0
 	}
 	return b.Rest
 }
 
-func usedUnknown(b *analysis.Book) bool { return b.UsedUnknown != "" }
+func usedUnknown(b *analysis.Balance) bool { return b.UsedUnknown != "" }
 
-func usedTerm(b *analysis.Books) accountingTerm {
+func usedTerm(b *analysis.Account) accountingTerm {
 	if b.Missing != "" {
-		return accountingTerm{name: "= explained", meaning: "used was not read", bytes: func(b *analysis.Book) int64 { return b.Sum() }}
+		return accountingTerm{name: "= explained", meaning: "used was not read", bytes: func(b *analysis.Balance) int64 { return b.Sum() }}
 	}
-	return accountingTerm{name: "= used", meaning: "as the driver reports", bytes: func(b *analysis.Book) int64 { return b.Read.Used }, unknown: usedUnknown}
+	return accountingTerm{name: "= used", meaning: "as the driver reports", bytes: func(b *analysis.Balance) int64 { return b.Read.Used }, unknown: usedUnknown}
 }
 
 // libraryTerms are the other libraries at the peak or the end, those with most bytes first.
-func libraryTerms(b *analysis.Books) []accountingTerm {
+func libraryTerms(b *analysis.Account) []accountingTerm {
 	most := map[string]int64{}
-	for _, book := range []*analysis.Book{&b.Peak, &b.End} {
-		for _, l := range book.Libraries {
+	for _, balance := range []*analysis.Balance{&b.Peak, &b.End} {
+		for _, l := range balance.Libraries {
 			most[l.Name] = max(most[l.Name], l.Bytes)
 		}
 	}
@@ -179,8 +179,8 @@ func libraryTerms(b *analysis.Books) []accountingTerm {
 }
 
 // bytesOf sums the bytes of some libraries.
-func bytesOf(names ...string) func(*analysis.Book) int64 {
-	return func(b *analysis.Book) (sum int64) {
+func bytesOf(names ...string) func(*analysis.Balance) int64 {
+	return func(b *analysis.Balance) (sum int64) {
 		for _, l := range b.Libraries {
 			if slices.Contains(names, l.Name) {
 				sum += l.Bytes
@@ -191,18 +191,18 @@ func bytesOf(names ...string) func(*analysis.Book) int64 {
 }
 
 // accountingRow is a term at the peak and at the end, with its shares of used.
-func accountingRow(b *analysis.Books, term accountingTerm) []layout.Cell {
+func accountingRow(b *analysis.Account, term accountingTerm) []layout.Cell {
 	line := layout.Row(term.name)
 	zero := true
-	for _, book := range []*analysis.Book{&b.Peak, &b.End} {
-		if term.unknown != nil && term.unknown(book) {
+	for _, balance := range []*analysis.Balance{&b.Peak, &b.End} {
+		if term.unknown != nil && term.unknown(balance) {
 			line = append(line, layout.Row("unknown", units.Absent)...)
 			zero = false
 			continue
 		}
-		bytes, percent := term.bytes(book), units.Absent
-		if book.UsedUnknown == "" {
-			percent = units.FormatPercent(units.Ratio(bytes, book.Read.Used))
+		bytes, percent := term.bytes(balance), units.Absent
+		if balance.UsedUnknown == "" {
+			percent = units.FormatPercent(units.Ratio(bytes, balance.Read.Used))
 		}
 		line = append(line, layout.Row(units.FormatSize(bytes), percent)...)
 		zero = zero && bytes == 0
@@ -220,21 +220,21 @@ func accountingRow(b *analysis.Books, term accountingTerm) []layout.Cell {
 }
 
 // accountingNotes say when used was read, what driver overhead consists of, and which bytes are in no term.
-func accountingNotes(b *analysis.Books) []layout.Cell {
+func accountingNotes(b *analysis.Account) []layout.Cell {
 	var notes []layout.Cell
 	for _, at := range []struct {
-		name string
-		book *analysis.Book
+		name    string
+		balance *analysis.Balance
 	}{{"the peak", &b.Peak}, {"the end", &b.End}} {
-		if !at.book.Read.Valid {
+		if !at.balance.Read.Valid {
 			continue
 		}
-		text := at.name + ", " + units.FormatDuration(at.book.At.Time) + " after the start: used was read " + readingDistance(at.book.Read.After)
-		if at.book.UsedUnknown == "" {
+		text := at.name + ", " + units.FormatDuration(at.balance.At.Time) + " after the start: used was read " + readingDistance(at.balance.Read.After)
+		if at.balance.UsedUnknown == "" {
 			notes = append(notes, layout.Note(text)...)
 		} else {
-			notes = append(notes, layout.Toned(layout.Warned, layout.Note(at.name+", "+units.FormatDuration(at.book.At.Time)+" after the start: used is not known: "+at.book.UsedUnknown+
-				"; the nearest reading, "+readingDistance(at.book.Read.After)+", is "+units.FormatSize(at.book.Read.Used)))...)
+			notes = append(notes, layout.Toned(layout.Warned, layout.Note(at.name+", "+units.FormatDuration(at.balance.At.Time)+" after the start: used is unknown: "+at.balance.UsedUnknown+
+				"; the nearest reading, "+readingDistance(at.balance.Read.After)+", is "+units.FormatSize(at.balance.Read.Used)))...)
 		}
 	}
 	if p := &b.Peak; p.Overhead() != 0 || p.Unknown.Has(analysis.AllOverhead) {
@@ -255,18 +255,18 @@ func accountingNotes(b *analysis.Books) []layout.Cell {
 }
 
 // unknownNotes say why terms are not known.
-func unknownNotes(b *analysis.Books) []layout.Cell {
+func unknownNotes(b *analysis.Account) []layout.Cell {
 	var notes []layout.Cell
 	if why := cmp.Or(b.Peak.UnknownWhy, b.End.UnknownWhy); why != "" {
-		text := "driver overhead not known: " + why
+		text := "driver overhead is unknown: " + why
 		if refuted := max(b.Peak.ContextRefuted, b.End.ContextRefuted); refuted != 0 {
-			text = "driver overhead not known: the CUDA context measured " + units.FormatSize(refuted) + ", more than was in use: other processes are included, so it is left out"
+			text = "driver overhead is unknown: the CUDA context measured " + units.FormatSize(refuted) + ", more than was in use: other processes are included, so it is left out"
 		}
 		notes = append(notes, layout.Toned(layout.Warned, layout.Note(text))...)
 	}
-	for _, book := range []*analysis.Book{&b.Peak, &b.End} {
-		if b.Missing == "" && book.UsedUnknown == "" && book.UnexplainedUnknown != "" {
-			return append(notes, layout.Note("unexplained is not known: "+book.UnexplainedUnknown)...)
+	for _, balance := range []*analysis.Balance{&b.Peak, &b.End} {
+		if b.Missing == "" && balance.UsedUnknown == "" && balance.UnexplainedUnknown != "" {
+			return append(notes, layout.Note("unexplained is unknown: "+balance.UnexplainedUnknown)...)
 		}
 	}
 	return notes
@@ -286,50 +286,50 @@ func readingDistance(after int64) string {
 // jsonDeviceAccounting is the device accounting. If no reading was taken, missing says why. What is not known is
 // null, and used_unknown, overhead_unknown and unexplained_unknown say why.
 type jsonDeviceAccounting struct {
-	Scope     string            `json:"scope"`
-	Processes []string          `json:"processes"`
-	GPU       *int64            `json:"gpu"`
-	Baseline  int64             `json:"used_before_job"`
-	UsedPeak  *int64            `json:"used_peak"`
-	Missing   *string           `json:"missing"`
-	Peak      *jsonAccountingAt `json:"peak"`
-	End       *jsonAccountingAt `json:"end"`
+	Scope         string            `json:"scope"`
+	Processes     []string          `json:"processes"`
+	GPU           *int64            `json:"gpu"`
+	UsedBeforeJob int64             `json:"used_before_job"`
+	UsedPeak      *int64            `json:"used_peak"`
+	Missing       *string           `json:"missing"`
+	Peak          *jsonAccountingAt `json:"peak"`
+	End           *jsonAccountingAt `json:"end"`
 }
 
 type jsonAccountingAt struct {
-	TimeNS            *int64        `json:"time_ns"`
-	Tensors           int64         `json:"requested"`
-	Internal          *int64        `json:"internal"`
-	Pending           int64         `json:"pending"`
-	Stranded          *int64        `json:"stranded"`
-	Reserve           *int64        `json:"reserve"`
-	Reusable          *int64        `json:"reusable"`
-	External          *int64        `json:"external"`
-	Unsplit           int64         `json:"unsplit,omitempty"` // all that is neither requested nor pending, of the native allocator
-	Libraries         []jsonLibrary `json:"libraries"`
-	OtherLibraries    int64         `json:"other_libraries"`
-	Context           *int64        `json:"context"`
-	Modules           *int64        `json:"modules"`
-	Loads             *int64        `json:"loads"`
-	Graphs            *int64        `json:"graphs"`
-	ContextAndModules *int64        `json:"driver_overhead"`
-	OverheadUnknown   *string       `json:"overhead_unknown"`
-	ContextOfDevice   bool          `json:"context_of_device"` // measured by the whole card's use
-	ContextIsAll      bool          `json:"context_is_all"`    // all used memory was taken for the context
-	ContextRefuted    int64         `json:"context_refuted"`   // measured, but more than was used: in no term
-	Pools             *int64        `json:"pools"`
-	Managed           int64         `json:"managed"`     // in no sum
-	HostPinned        int64         `json:"host_pinned"` // in no sum
-	Explained         int64         `json:"explained"`   // sum of the known terms
-	Used              *int64        `json:"used"`
-	UsedUnknown       *string       `json:"used_unknown"`
-	Rest              *int64        `json:"rest"` // used minus the known terms
-	Unexplained       *int64        `json:"unexplained"`
-	UnexplainedShare  *float64      `json:"unexplained_share"`
-	UnexplainedWhy    *string       `json:"unexplained_unknown"`
-	Read              *int64        `json:"read"`          // the nearest reading, also if memory changed between
-	ReadAfterNS       *int64        `json:"read_after_ns"` // negative: read before
-	Steady            *bool         `json:"steady"`
+	TimeNS           *int64        `json:"time_ns"`
+	Requested        int64         `json:"requested"`
+	Internal         *int64        `json:"internal"`
+	Pending          int64         `json:"pending"`
+	Stranded         *int64        `json:"stranded"`
+	Reserve          *int64        `json:"reserve"`
+	Reusable         *int64        `json:"reusable"`
+	External         *int64        `json:"external"`
+	Unsplit          int64         `json:"unsplit,omitempty"` // all that is neither requested nor pending, of the native allocator
+	Libraries        []jsonLibrary `json:"libraries"`
+	OtherLibraries   int64         `json:"other_libraries"`
+	Context          *int64        `json:"context"`
+	Modules          *int64        `json:"modules"`
+	Loads            *int64        `json:"loads"`
+	Graphs           *int64        `json:"graphs"`
+	DriverOverhead   *int64        `json:"driver_overhead"`
+	OverheadUnknown  *string       `json:"overhead_unknown"`
+	ContextOfDevice  bool          `json:"context_of_device"` // measured by the whole card's use
+	ContextIsAll     bool          `json:"context_is_all"`    // all used memory was taken for the context
+	ContextRefuted   int64         `json:"context_refuted"`   // measured, but more than was used: in no term
+	Pools            *int64        `json:"pools"`
+	Managed          int64         `json:"managed"`     // in no sum
+	HostPinned       int64         `json:"host_pinned"` // in no sum
+	Explained        int64         `json:"explained"`   // sum of the known terms
+	Used             *int64        `json:"used"`
+	UsedUnknown      *string       `json:"used_unknown"`
+	Rest             *int64        `json:"rest"` // used minus the known terms
+	Unexplained      *int64        `json:"unexplained"`
+	UnexplainedShare *float64      `json:"unexplained_share"`
+	UnexplainedWhy   *string       `json:"unexplained_unknown"`
+	Read             *int64        `json:"read"`          // the nearest reading, also if memory changed between
+	ReadAfterNS      *int64        `json:"read_after_ns"` // negative: read before
+	Steady           *bool         `json:"steady"`
 }
 
 type jsonLibrary struct {
@@ -337,12 +337,12 @@ type jsonLibrary struct {
 	Bytes   int64  `json:"bytes"`
 }
 
-func newJSONDeviceAccounting(b *analysis.Books) *jsonDeviceAccounting {
+func newJSONDeviceAccounting(b *analysis.Account) *jsonDeviceAccounting {
 	if b == nil {
 		return nil
 	}
 	j := &jsonDeviceAccounting{
-		Scope: string(b.Scope), Processes: append([]string{}, b.Processes...), GPU: plain.Known(int64(b.GPU)), Baseline: b.Baseline,
+		Scope: string(b.Scope), Processes: append([]string{}, b.Processes...), GPU: plain.Known(int64(b.GPU)), UsedBeforeJob: b.UsedBeforeJob,
 		UsedPeak: plain.Known(b.UsedPeak), Peak: newJSONAccountingAt(&b.Peak), End: newJSONAccountingAt(&b.End),
 	}
 	if b.Missing != "" {
@@ -352,20 +352,20 @@ func newJSONDeviceAccounting(b *analysis.Books) *jsonDeviceAccounting {
 	return j
 }
 
-func newJSONAccountingAt(b *analysis.Book) *jsonAccountingAt {
-	told := func(bytes int64) *int64 {
+func newJSONAccountingAt(b *analysis.Balance) *jsonAccountingAt {
+	known := func(bytes int64) *int64 {
 		if b.At.Unsplit != 0 && bytes == 0 { // the native allocator: chunks are not known
 			return nil
 		}
 		return &bytes
 	}
 	j := &jsonAccountingAt{
-		TimeNS: plain.Known(b.At.Time), Tensors: b.At.T, Internal: told(b.At.Rounding + b.At.Slack), Pending: b.At.Pending, Stranded: told(b.At.Stranded), Reserve: told(b.At.Reserve), Reusable: told(b.At.Reusable), External: told(b.At.External),
+		TimeNS: plain.Known(b.At.Time), Requested: b.At.T, Internal: known(b.At.Rounding + b.At.Slack), Pending: b.At.Pending, Stranded: known(b.At.Stranded), Reserve: known(b.At.Reserve), Reusable: known(b.At.Reusable), External: known(b.At.External),
 		Unsplit:   b.At.Unsplit,
 		Libraries: []jsonLibrary{}, OtherLibraries: b.Other(),
 		Context: partOf(b, analysis.ContextPart, b.Context), Modules: partOf(b, analysis.ModulesPart, b.Modules),
 		Loads: partOf(b, analysis.LoadsPart, b.Loads), Graphs: partOf(b, analysis.GraphsPart, b.Graphs),
-		ContextAndModules: partOf(b, analysis.AllOverhead, b.Overhead()), OverheadUnknown: plain.NotEmpty(b.UnknownWhy), Pools: partOf(b, analysis.PoolsPart, b.Pools),
+		DriverOverhead: partOf(b, analysis.AllOverhead, b.Overhead()), OverheadUnknown: plain.NotEmpty(b.UnknownWhy), Pools: partOf(b, analysis.PoolsPart, b.Pools),
 		ContextOfDevice: b.ContextOfDevice, ContextIsAll: b.ContextIsAll, ContextRefuted: b.ContextRefuted,
 		Managed: b.Managed, HostPinned: b.HostPinned, Explained: b.Sum(),
 	}
@@ -388,7 +388,7 @@ func newJSONAccountingAt(b *analysis.Book) *jsonAccountingAt {
 }
 
 // partOf is nil if one of some parts is unknown.
-func partOf(b *analysis.Book, parts analysis.OverheadParts, bytes int64) *int64 {
+func partOf(b *analysis.Balance, parts analysis.OverheadParts, bytes int64) *int64 {
 	if b.Unknown.Has(parts) {
 		return nil
 	}
@@ -397,9 +397,9 @@ func partOf(b *analysis.Book, parts analysis.OverheadParts, bytes int64) *int64 
 
 // jsonAccounting is null if used memory was not asked for.
 type jsonAccounting struct {
-	Books *jsonDeviceAccounting `json:"accounting"`
+	Account *jsonDeviceAccounting `json:"accounting"`
 }
 
 func newJSONAccounting(d *analysis.DeviceResult) jsonAccounting {
-	return jsonAccounting{newJSONDeviceAccounting(d.Books)}
+	return jsonAccounting{newJSONDeviceAccounting(d.Account)}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/memprof/memprof/report/reporttest"
 )
 
-// booksResults are processes whose books differ in every respect.
-func booksResults() []*analysis.Result {
+// accountingResults are processes whose accounts differ in every respect.
+func accountingResults() []*analysis.Result {
 	holding := func(time int64, libraries ...analysis.LibraryUse) analysis.Holding {
 		return analysis.Holding{
 			At: analysis.Instant{
@@ -24,8 +24,8 @@ func booksResults() []*analysis.Result {
 			OtherMemory: analysis.OtherMemory{Libraries: libraries, Context: 250 * mib, Modules: 40 * mib, Loads: 10 * mib, Graphs: 2 * mib, Pools: 3 * mib, Managed: 5 * mib, HostPinned: 64 * mib},
 		}
 	}
-	book := func(time, used, after int64, steady bool, libraries ...analysis.LibraryUse) analysis.Book {
-		b := analysis.Book{Holding: holding(time, libraries...), Read: analysis.Reading{Valid: true, Used: used, After: after, Steady: steady}}
+	balance := func(time, used, after int64, steady bool, libraries ...analysis.LibraryUse) analysis.Balance {
+		b := analysis.Balance{Holding: holding(time, libraries...), Read: analysis.Reading{Valid: true, Used: used, After: after, Steady: steady}}
 		b.Rest = used - b.Sum()
 		b.Unexplained = b.Rest
 		if !steady {
@@ -33,12 +33,12 @@ func booksResults() []*analysis.Result {
 		}
 		return b
 	}
-	shared := func(b analysis.Book) analysis.Book {
-		b.UnexplainedUnknown, b.Unexplained = "others are in it", 0
+	shared := func(b analysis.Balance) analysis.Balance {
+		b.UnexplainedUnknown, b.Unexplained = "the reading is of the whole card: it includes the memory of other processes", 0
 		return b
 	}
-	lacking := func(b analysis.Book, parts analysis.OverheadParts) analysis.Book {
-		b.Unknown, b.UnknownWhy, b.UnexplainedUnknown = parts, "others may have disturbed it", "driver overhead is not known"
+	lacking := func(b analysis.Balance, parts analysis.OverheadParts) analysis.Balance {
+		b.Unknown, b.UnknownWhy, b.UnexplainedUnknown = parts, "other processes may have allocated or freed memory during the measurement", "driver overhead is unknown"
 		for part, bytes := range map[analysis.OverheadParts]*int64{analysis.ContextPart: &b.Context, analysis.ModulesPart: &b.Modules, analysis.LoadsPart: &b.Loads} {
 			if parts.Has(part) {
 				b.Rest, *bytes = b.Rest+*bytes, 0
@@ -47,47 +47,47 @@ func booksResults() []*analysis.Result {
 		b.Unexplained = 0
 		return b
 	}
-	of := func(name string, books *analysis.Books) *analysis.Result {
+	of := func(name string, books *analysis.Account) *analysis.Result {
 		r := reporttest.Training(3, 2, 2)
 		r.Process = name
-		r.Devices[0].Books = books
+		r.Devices[0].Account = books
 		return r
 	}
 	var many []analysis.LibraryUse
 	for i := range int64(12) {
 		many = append(many, analysis.LibraryUse{Name: fmt.Sprintf("libnumber%d.so", i), Bytes: (12 - i) * mib})
 	}
-	unread := func(b analysis.Book) analysis.Book {
+	unread := func(b analysis.Balance) analysis.Balance {
 		b.Read, b.Rest, b.Unexplained, b.UsedUnknown, b.UnexplainedUnknown = analysis.Reading{}, 0, 0, "not read", "not read"
 		return b
 	}
 	nccl, blas := analysis.LibraryUse{Name: "libnccl.so.2", Bytes: 120 * mib}, analysis.LibraryUse{Name: "libcublas.so.13", Bytes: 16 * mib}
-	refuted := shared(lacking(book(320_000_000, 4*gib, 20_000_000, true, nccl), analysis.ContextPart))
+	refuted := shared(lacking(balance(320_000_000, 4*gib, 20_000_000, true, nccl), analysis.ContextPart))
 	refuted.ContextRefuted = 5 * gib
 	return []*analysis.Result{
-		of("rank0", &analysis.Books{
+		of("rank0", &analysis.Account{
 			Scope: analysis.ScopeProcess, Processes: []string{"rank0"}, UsedPeak: 1600 * mib,
-			Peak: book(320_000_000, 1500*mib, 30_000_000, true, nccl, blas),
-			End:  book(990_000_000, 1400*mib, -40_000_000, false, analysis.LibraryUse{Bytes: mib}, blas),
+			Peak: balance(320_000_000, 1500*mib, 30_000_000, true, nccl, blas),
+			End:  balance(990_000_000, 1400*mib, -40_000_000, false, analysis.LibraryUse{Bytes: mib}, blas),
 		}),
-		of("rank1", &analysis.Books{
-			Scope: analysis.ScopeDevice, Processes: []string{"rank1", "rank2", "rank3", "rank4", "rank5", reporttest.HostileName}, GPU: 3, Baseline: 2 * gib, UsedPeak: 4 * gib,
-			Peak: shared(book(320_000_000, 4*gib, 0, true, many...)), End: shared(book(990_000_000, 2*gib, 0, true, analysis.LibraryUse{Name: reporttest.HostileName, Bytes: 3})),
+		of("rank1", &analysis.Account{
+			Scope: analysis.ScopeDevice, Processes: []string{"rank1", "rank2", "rank3", "rank4", "rank5", reporttest.HostileName}, GPU: 3, UsedBeforeJob: 2 * gib, UsedPeak: 4 * gib,
+			Peak: shared(balance(320_000_000, 4*gib, 0, true, many...)), End: shared(balance(990_000_000, 2*gib, 0, true, analysis.LibraryUse{Name: reporttest.HostileName, Bytes: 3})),
 		}),
-		of("rank6", &analysis.Books{
+		of("rank6", &analysis.Account{
 			Scope: analysis.ScopeCard, Processes: []string{"rank6"}, UsedPeak: 5 * gib,
-			Peak: refuted, End: shared(book(990_000_000, 3*gib, 0, true)),
+			Peak: refuted, End: shared(balance(990_000_000, 3*gib, 0, true)),
 		}),
-		of("pid7", &analysis.Books{
+		of("pid7", &analysis.Account{
 			Scope: analysis.ScopeProcess, Processes: []string{"pid7"}, GPU: -1, UsedPeak: -1, Missing: "the device is simulated",
-			Peak: unread(book(320_000_000, 4*gib, 0, true, nccl)), End: unread(book(990_000_000, 4*gib, 0, true)),
+			Peak: unread(balance(320_000_000, 4*gib, 0, true, nccl)), End: unread(balance(990_000_000, 4*gib, 0, true)),
 		}),
-		of("pid9", &analysis.Books{
+		of("pid9", &analysis.Account{
 			Scope: analysis.ScopeProcess, Processes: []string{"pid9"}, UsedPeak: 2 * gib,
-			Peak: lacking(book(320_000_000, 2*gib, 0, true, nccl), analysis.ModulesPart|analysis.LoadsPart),
-			End:  lacking(book(990_000_000, 2*gib, 0, true), analysis.AllOverhead),
+			Peak: lacking(balance(320_000_000, 2*gib, 0, true, nccl), analysis.ModulesPart|analysis.LoadsPart),
+			End:  lacking(balance(990_000_000, 2*gib, 0, true), analysis.AllOverhead),
 		}),
-		of("pid8", &analysis.Books{Scope: analysis.ScopeProcess, Processes: []string{"pid8"}, UsedPeak: -1, Missing: "NVML: " + reporttest.HostileName}),
+		of("pid8", &analysis.Account{Scope: analysis.ScopeProcess, Processes: []string{"pid8"}, UsedPeak: -1, Missing: "NVML: " + reporttest.HostileName}),
 	}
 }
 
@@ -96,9 +96,9 @@ func TestBooks(t *testing.T) {
 	var text, markdown bytes.Buffer
 	var sections []layout.Section
 	var all []*jsonDeviceAccounting
-	for _, r := range booksResults() {
+	for _, r := range accountingResults() {
 		sections = append(sections, accountingSections(&r.Devices[0])...)
-		all = append(all, newJSONDeviceAccounting(r.Devices[0].Books))
+		all = append(all, newJSONDeviceAccounting(r.Devices[0].Account))
 	}
 	if err := layout.WriteText(&text, layout.Options{}, sections...); err != nil {
 		t.Fatal(err)
@@ -110,14 +110,14 @@ func TestBooks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reporttest.Golden(t, "books.txt", text.Bytes())
-	reporttest.Golden(t, "books.md", markdown.Bytes())
-	reporttest.Golden(t, "books.json", append(structured, '\n'))
+	reporttest.Golden(t, "accounting.txt", text.Bytes())
+	reporttest.Golden(t, "accounting.md", markdown.Bytes())
+	reporttest.Golden(t, "accounting.json", append(structured, '\n'))
 }
 
 // They are in the report, once a device, in every form, and within the width of a terminal.
-func TestBooksAreReported(t *testing.T) {
-	results := booksResults()
+func TestAccountingAreReported(t *testing.T) {
+	results := accountingResults()
 	var text, markdown, structured bytes.Buffer
 	for _, err := range []error{Text(&text, results, layout.Options{}), Markdown(&markdown, results), JSON(&structured, results)} {
 		if err != nil {
@@ -130,7 +130,7 @@ func TestBooksAreReported(t *testing.T) {
 		"json":     strings.Count(structured.String(), `"accounting": {`),
 	} {
 		if got != len(results) {
-			t.Errorf("%s: %d books, want %d", name, got, len(results))
+			t.Errorf("%s: %d accounts, want %d", name, got, len(results))
 		}
 	}
 	for _, line := range strings.Split(text.String(), "\n") {

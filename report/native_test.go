@@ -191,12 +191,12 @@ func TestWatchedFigures(t *testing.T) {
 }
 
 // In the books a watched allocator has one term for what is not asked for, and no zeros beside it.
-func TestWatchedBooks(t *testing.T) {
+func TestNativeAccounting(t *testing.T) {
 	r := watchedResult(8 << 20)
 	d := &r.Devices[0]
 	d.Holdings.Peak.At, d.Holdings.Final.At = d.Peak, d.Final
-	analysis.CloseBooks([]analysis.Member{{Result: r, Device: d, GPU: -1}}, nil, "")
-	d.Books.Peak.Context, d.Books.End.Context = 1<<20, 1<<20
+	analysis.Reconcile([]analysis.Member{{Result: r, Device: d, GPU: -1}}, nil, "")
+	d.Account.Peak.Context, d.Account.End.Context = 1<<20, 1<<20
 	var out bytes.Buffer
 	if err := Text(&out, []*analysis.Result{r}, layout.Options{}); err != nil {
 		t.Fatal(err)
@@ -210,9 +210,9 @@ func TestWatchedBooks(t *testing.T) {
 			t.Errorf("%s in %s", name, section)
 		}
 	}
-	book := newJSONDeviceAccounting(d.Books).Peak
-	if book.Internal != nil || book.Stranded != nil || book.Reserve != nil || book.Reusable != nil || book.External != nil || book.Unsplit != 13<<20 {
-		t.Errorf("%+v", book)
+	balance := newJSONDeviceAccounting(d.Account).Peak
+	if balance.Internal != nil || balance.Stranded != nil || balance.Reserve != nil || balance.Reusable != nil || balance.External != nil || balance.Unsplit != 13<<20 {
+		t.Errorf("%+v", balance)
 	}
 }
 

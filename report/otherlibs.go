@@ -11,7 +11,7 @@ import (
 // otherLibrarySections sum the CUDA memory that is not from memprof's arenas.
 func otherLibrarySections(d *analysis.DeviceResult) []layout.Section {
 	s := layout.Section{Title: "Other libraries"}
-	e := d.External
+	e := d.OtherLibraries
 	switch {
 	case e.Calls > 0 || e.Peak > 0:
 	case d.Allocs == 0 && d.MaxR == 0: // nothing happened on the device
@@ -25,7 +25,7 @@ func otherLibrarySections(d *analysis.DeviceResult) []layout.Section {
 	return []layout.Section{s}
 }
 
-type jsonExternal struct {
+type jsonOtherLibrariesUse struct {
 	Live  int64 `json:"live"`
 	Peak  int64 `json:"peak"`
 	Calls int64 `json:"calls"`
@@ -33,9 +33,9 @@ type jsonExternal struct {
 
 // jsonOtherLibraries is what other libraries allocated through the CUDA API.
 type jsonOtherLibraries struct {
-	External jsonExternal `json:"other_libraries"`
+	OtherLibraries jsonOtherLibrariesUse `json:"other_libraries"`
 }
 
 func newJSONOtherLibraries(d *analysis.DeviceResult) jsonOtherLibraries {
-	return jsonOtherLibraries{jsonExternal{d.External.Live, d.External.Peak, d.External.Calls}}
+	return jsonOtherLibraries{jsonOtherLibrariesUse{d.OtherLibraries.Live, d.OtherLibraries.Peak, d.OtherLibraries.Calls}}
 }

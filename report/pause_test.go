@@ -112,7 +112,7 @@ func asleep() *analysis.Result {
 	return &analysis.Result{
 		Process: "rank0", Events: 4000, Duration: 241e9,
 		Devices: []analysis.DeviceResult{{
-			Peak: at, Final: at, MaxT: mapped, MaxC: mapped, MaxR: mapped, Allocs: 60, Total: 1410 * tenth, Pauses: s, External: analysis.External{Peak: 10 * tenth, Live: 10 * tenth, Calls: 2},
+			Peak: at, Final: at, MaxT: mapped, MaxC: mapped, MaxR: mapped, Allocs: 60, Total: 1410 * tenth, Pauses: s, OtherLibraries: analysis.OtherLibraries{Peak: 10 * tenth, Live: 10 * tenth, Calls: 2},
 			Transitions: []analysis.Transition{{Time: 31e9, Duration: 2e6, Tag: "kv_cache", Resume: true, Bytes: 850 * tenth, Reserved: mapped}},
 			Series: analysis.Series{Points: []analysis.Point{{
 				Start: 31e9, End: 31e9, At: at, Last: at,

@@ -125,7 +125,7 @@ func fitOf(d *analysis.DeviceResult, p *resumeplan.Plan) planFit {
 		return planFit{largestKV: -1}
 	}
 	room := card - besideOf(d)
-	if d.Books != nil && d.Books.Peak.Unknown.Has(analysis.AllOverhead) { // the room for arenas is not known
+	if d.Account != nil && d.Account.Peak.Unknown.Has(analysis.AllOverhead) { // the room for arenas is not known
 		return planFit{largestKV: -1}
 	}
 	fit := planFit{known: true, fits: p.Peak <= room, largestKV: -1}
@@ -138,10 +138,10 @@ func fitOf(d *analysis.DeviceResult, p *resumeplan.Plan) planFit {
 // besideOf is what the process uses on the GPU outside of arenas, in bytes: other libraries and driver
 // overhead as measured, else what other libraries allocated.
 func besideOf(d *analysis.DeviceResult) int64 {
-	if d.Books != nil {
-		return d.Books.Peak.Other() + d.Books.Peak.Overhead()
+	if d.Account != nil {
+		return d.Account.Peak.Other() + d.Account.Peak.Overhead()
 	}
-	return d.External.Peak
+	return d.OtherLibraries.Peak
 }
 
 // planSections compare the orders in which the tags could be resumed.

@@ -2,8 +2,8 @@
 // readings of it: memprof's arenas, other libraries, driver overhead, driver pools, and the unexplained
 // rest.
 //
-// A [Tracker] follows, in the one pass, what the process has beside its arenas. After the pass,
-// [CloseBooks] compares it with the readings of the run. The package knows the ledger's devices; it knows
+// A [Tracker] follows, in the one pass, the device memory that a process has outside of its arenas. After the
+// pass, [Reconcile] compares it with the readings of the run. The package knows the ledger's devices; it knows
 // no results but its own.
 package accounting
 
@@ -15,43 +15,42 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// LibraryUse is the device memory that a library has taken through the CUDA API.
+// LibraryUse is the device memory that one library allocated through the CUDA API.
 type LibraryUse struct {
-	Name  string // file name, "libnccl.so.2"; "" where it was not found out
+	Name  string // file name, "libnccl.so.2"; "" if unknown
 	Bytes int64
 }
 
-// OtherMemory is what a process has on a device beside the allocator's arenas, as its own
-// events tell. Bytes.
+// OtherMemory is the memory of a process on a device outside of the allocator's arenas, by its own events, in
+// bytes.
 type OtherMemory struct {
 	Libraries []LibraryUse // with live device memory, greatest first
 
-	// Context, Modules, Loads and Graphs are driver overhead: by how much the use of the
-	// process, or of a card that it has to itself, grew while a context was made, kernels
-	// were loaded, libraries were initialised and graphs were made. Those in Unknown are 0.
+	// Context, Modules, Loads and Graphs are driver overhead: the growth of used memory while the driver
+	// created a context, loaded kernels, initialised libraries and created graphs. Used memory is that of
+	// the process, or of a card that no other process uses. Those in Unknown are 0.
 	Context, Modules, Loads, Graphs int64
-	// ContextOfDevice says that a context was measured by the whole card's use.
+	// ContextOfDevice says that a context was measured as growth of the whole card's used memory.
 	ContextOfDevice bool
-	// ContextIsAll says that all that the card had in use stood for a context.
+	// ContextIsAll says that the whole used memory of the card was taken for a context.
 	ContextIsAll bool
 	ContextSince int64 // when Context last changed; 0 if never
 
-	// Pools are what the driver's memory pools keep beyond what Libraries have of them.
+	// Pools is the idle memory of the driver's pools: reserved there, and not allocated by Libraries.
 	Pools int64
 
-	// Unknown are the parts of the above of which no number can be given, and UnknownWhy
-	// says why. [CloseBooks] decides it: before, what the use of the whole card showed is in
-	// OnCard and in no part.
+	// Unknown are the unknown parts of the above; UnknownWhy says why. [Reconcile] sets both. Before that,
+	// what was measured as growth of the whole card is in OnCard and in no part.
 	Unknown    OverheadParts
 	UnknownWhy string
 	OnCard     CardGrowth
 
-	// Managed and HostPinned are in no sum: managed memory lies where it was last used,
-	// pinned memory on the host.
+	// Managed and HostPinned are in no sum: managed memory moves between device and host, pinned memory is
+	// on the host.
 	Managed, HostPinned int64
 }
 
-// Other is what all libraries have.
+// Other returns the sum of Libraries.
 func (b *OtherMemory) Other() (bytes int64) {
 	for _, l := range b.Libraries {
 		bytes += l.Bytes
@@ -59,36 +58,36 @@ func (b *OtherMemory) Other() (bytes int64) {
 	return bytes
 }
 
-// Overhead is the driver overhead that is known.
+// Overhead returns the known driver overhead.
 func (b *OtherMemory) Overhead() int64 { return b.Context + b.Modules + b.Loads + b.Graphs }
 
 func (b *OtherMemory) sum() int64 { return b.Other() + b.Overhead() + b.Pools }
 
-// Holding is all that a process has on a device at one instant.
+// Holding is all memory of a process on a device at one instant.
 type Holding struct {
 	At    ledger.Instant // Time is the instant
-	Since int64          // when R, or what is beside the arenas, last changed before; the process's start if never
-	Until int64          // when it changed next, -1 for never
+	Since int64          // last change of R or OtherMemory before; the process's start if none
+	Until int64          // next change, -1 if none
 	OtherMemory
 }
 
-// Sum is what the events explain of the device's used memory.
+// Sum returns the part of the device's used memory that the events explain, in bytes.
 func (h *Holding) Sum() int64 {
 	return h.At.R + h.OtherMemory.sum()
 }
 
-// Holdings are those of a device that its books are made of.
+// Holdings are the memory of a process on a device at all instants that the device accounting needs.
 type Holdings struct {
 	Peak, Final Holding
 	// Moments are at the times of Options.Moments, those within the recorded life of the process.
 	Moments []Holding
-	// Read is what the process itself read of the device's use by all, around the peak and the
-	// end, and ReadPeak the greatest of all it read; nil and 0 where it was not told to.
+	// Read are the process's own readings of the device's used memory around the peak and the end, all
+	// processes included. ReadPeak is the greatest of all. They are nil and 0 if it took none.
 	Read     Course
 	ReadPeak int64
 }
 
-// place tells where memory lies that was not served from an arena.
+// place says where memory lies that was not served from an arena.
 type place uint8
 
 const (
@@ -133,7 +132,7 @@ const (
 	furtherLibraries = "(further libraries)"
 )
 
-// add changes what one owner has.
+// add adds bytes, negative for a free, to the memory of one owner.
 func (b *OtherMemory) add(t *owner, bytes int64) {
 	switch t.kind {
 	case onHost:

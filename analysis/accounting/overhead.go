@@ -6,24 +6,21 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Driver overhead is memory that nobody asks for: the driver takes it while it makes a
-// context or a graph, loads code or initialises a library. An overhead event says by how
-// much something grew across such a call:
+// Driver overhead is memory that no program requests: the driver allocates it while it creates a
+// context or a graph, loads code or initialises a library. An overhead event gives what was measured
+// across such a call:
 //
-//	the process's own use, as the driver lists it     how=process; a context's without how=
-//	the whole card's                                  how=device; others without how=
-//	all that the card had in use afterwards           how=total
+//	growth of the process's own use, as the driver lists it     how=process; a context's without how=
+//	growth of the whole card's use                              how=device; others without how=
+//	all that the card had in use afterwards                     how=total
 //
-// The process's own use grows by its own doing, so that the first is a number. While the
-// second is measured any other process on the card may take or return memory, and no event
-// says whether one does. It counts only where nobody else can have: on a simulated card, or
-// where the readings of the run show that the process was alone on the card from before
-// the first of such events until after the last. Otherwise that part of the driver overhead
-// is unknown, also where what was measured looks plausible. The third counts on a simulated
-// card only.
+// The first is exact: only the process changes its own use. During the second any other process on the
+// card may allocate or free, and no event says whether one does. So it counts only where no other process
+// can have: on a simulated card, or where the readings of the run show that the process was alone on the
+// card from before the first of these events until after the last. Otherwise that part of the driver
+// overhead is unknown, even if the measurement looks plausible. The third counts on a simulated card only.
 //
-// What keeps this from being a proof is the interval of the readings: a process that comes
-// and goes between two of them is not seen.
+// The readings are no proof: a process that starts and ends between two of them is not seen.
 
 // OverheadParts is a set of parts of the driver overhead.
 type OverheadParts uint8
@@ -42,22 +39,22 @@ const (
 // Has says whether one of some parts is in the set.
 func (p OverheadParts) Has(some OverheadParts) bool { return p&some != 0 }
 
-// smallestContext is less than the driver takes for the context of any process, and more
-// than a card without one has in use. Bytes.
+// smallestContext is less than the CUDA context of any process, and more than a card without one has in use,
+// in bytes.
 const smallestContext = 32 << 20
 
 // Reasons why a part of the driver overhead is unknown.
 const (
-	WhyWholeCard = "it was measured by the use of the whole card, where other processes may have taken or returned memory meanwhile"
-	WhyOthers    = "it was measured by the use of the whole card while other processes had memory there"
-	WhyTotal     = "it could not be measured by itself: all that the card had in use stood for it"
-	WhyReturned  = "the driver returned more than it was seen to take"
-	WhyRefuted   = "it was measured as more than was in use while it was there"
-	WhyExceeds   = "it was measured as more than the reading leaves for it"
+	WhyWholeCard = "it was measured as growth of the whole card, where other processes may have allocated or freed memory meanwhile"
+	WhyOthers    = "it was measured as growth of the whole card while other processes had memory there"
+	WhyTotal     = "it could not be measured by itself: all used memory of the card was taken for it"
+	WhyReturned  = "the driver freed more than it was seen to allocate"
+	WhyRefuted   = "it measured more than was in use while it existed"
+	WhyExceeds   = "it measured more than the reading leaves for it"
 )
 
-// CardGrowth is what was measured of driver overhead by the use of the whole card. It is in
-// no sum before [CloseBooks] finds that nobody else was there. Bytes.
+// CardGrowth is driver overhead that was measured as growth of the whole card, in bytes. It is in no sum
+// until [Reconcile] finds that no other process was on the card.
 type CardGrowth struct {
 	Context, Modules, Loads, Graphs int64
 	Parts                           OverheadParts // that were measured so
@@ -68,7 +65,7 @@ type CardGrowth struct {
 
 func (g *CardGrowth) sum() int64 { return g.Context + g.Modules + g.Loads + g.Graphs }
 
-// Overhead takes a measurement of what a call added to the use of the process or the card.
+// Overhead takes an overhead event: what a driver call added to the used memory of the process or the card.
 func (t *Tracker) Overhead(d *Device, e *trace.Event) {
 	d.Changing(e.Time)
 	given, b := trace.ParseContext(e.Kind, t.text(e.Context)), &d.now
@@ -89,14 +86,14 @@ func (t *Tracker) Overhead(d *Device, e *trace.Event) {
 	d.changedBy(e)
 }
 
-// contextEnded says whether the device's last context is gone, with all driver overhead:
-// the event takes back what all before it said, whatever that was measured by.
+// contextEnded says whether the device's last context was destroyed. All driver overhead ends with it, however
+// it was measured.
 func contextEnded(e *trace.Event, given trace.Context) bool {
 	return given.Get("what") == "context" && given.Get("name") == "" && given.Get("how") == "" && e.OverheadBytes() < 0
 }
 
-// ownGrowth says whether the process's own use was measured. Contexts were measured by that
-// before events had how=; a limit's memory is counted as the context's, but was not.
+// ownGrowth says whether the event measured the process's own use. Events without how= did so for contexts, but
+// not for the memory of a context's limits, which have a name=.
 func ownGrowth(given trace.Context) bool {
 	return given.Get("how") == "process" || given.Get("how") == "" && given.Get("what") == "context" && given.Get("name") == ""
 }
@@ -143,38 +140,38 @@ func (b *OtherMemory) growOnCard(given trace.Context, e *trace.Event) {
 	}
 }
 
-// countOverhead decides what of the driver overhead of a state is a number, given the times
-// from and until which the process was alone on the card: none if until is less.
+// countOverhead decides which measurements of the whole card count, if the process was alone on the card from
+// one time until another; never if until is less than from. why is the reason if they do not.
 func (b *OtherMemory) countOverhead(from, until int64, why string) {
 	g := b.OnCard
 	b.OnCard = CardGrowth{}
 	switch {
 	case g.Parts == 0:
 	case g.Total && until < math.MaxInt64:
-		b.forget(g.Parts, WhyTotal)
+		b.markUnknown(g.Parts, WhyTotal)
 	case g.Others:
-		b.forget(g.Parts, WhyOthers)
+		b.markUnknown(g.Parts, WhyOthers)
 	case from <= g.First && g.Last <= until:
 		b.Context, b.Modules, b.Loads, b.Graphs = b.Context+g.Context, b.Modules+g.Modules, b.Loads+g.Loads, b.Graphs+g.Graphs
 	default:
-		b.forget(g.Parts, why)
+		b.markUnknown(g.Parts, why)
 	}
 	for part, bytes := range b.parts() {
 		if *bytes < 0 {
-			b.forget(part, WhyReturned)
+			b.markUnknown(part, WhyReturned)
 		}
 	}
 }
 
-// parts are the parts and their bytes.
+// parts returns the parts and their bytes.
 func (b *OtherMemory) parts() map[OverheadParts]*int64 {
 	return map[OverheadParts]*int64{
 		ContextPart: &b.Context, ModulesPart: &b.Modules, LoadsPart: &b.Loads, GraphsPart: &b.Graphs, PoolsPart: &b.Pools,
 	}
 }
 
-// forget makes parts unknown. The first reason stands for all.
-func (b *OtherMemory) forget(parts OverheadParts, why string) {
+// markUnknown marks parts unknown. UnknownWhy keeps the first reason.
+func (b *OtherMemory) markUnknown(parts OverheadParts, why string) {
 	for part, bytes := range b.parts() {
 		if parts.Has(part) {
 			*bytes = 0
@@ -186,7 +183,7 @@ func (b *OtherMemory) forget(parts OverheadParts, why string) {
 	}
 }
 
-// countOverhead decides it for all states of the member's device that books are made of.
+// countOverhead decides it for all instants of the member's device.
 func (m *Member) countOverhead(readings *GPUReadings) {
 	from, until, why := int64(0), int64(-1), WhyWholeCard
 	switch {
@@ -206,8 +203,8 @@ func (m *Member) countOverhead(readings *GPUReadings) {
 	}
 }
 
-// alone is the time from which and until which every reading shows that nobody but one
-// process had a context on the card; until is -1 if the driver did not tell its use.
+// alone returns the time span in which every reading shows that only the process pid had a context on the
+// card; until is -1 if the driver did not report the process's use.
 func (g *GPUReadings) alone(pid int) (from, until int64) {
 	own := g.Processes[pid]
 	if len(own) == 0 || len(g.All) == 0 || g.All[0].Used >= smallestContext {
@@ -225,8 +222,8 @@ func (g *GPUReadings) alone(pid int) (from, until int64) {
 	return from, until
 }
 
-// inRound is what was read in the round of readings that began at a time: a process's use
-// is read a little after the card's. 0 before the first.
+// inRound returns the reading of the round that began at a time: a process's use is read a little after the
+// card's. It is 0 before the first.
 func (c Course) inRound(time int64) (used int64) {
 	for i := range c {
 		s := &c[i]

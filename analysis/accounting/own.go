@@ -8,12 +8,12 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// MostOwnReadings bounds the stretches that a process's own readings are kept as. Of more,
-// those around the peak so far and the newest are kept: books are closed nowhere else.
+// MostOwnReadings bounds the stretches of a process's own readings. If there are more, those around the peak
+// so far and the newest are kept: the device accounting needs no others.
 const MostOwnReadings = 4096
 
-// Read takes a device_used event: what the process itself read of a device's use. The readings of an
-// arena's growth are decisions of its policy and come from within requests.
+// Read takes a device_used event without an arena: a reading that the process itself took. Readings with an
+// arena are not for Read: its policy takes them during a request.
 func (d *Device) Read(time, used int64) {
 	d.read = d.read.add(time, used)
 	d.readPeak = max(d.readPeak, used)
@@ -26,13 +26,13 @@ func (d *Device) Read(time, used int64) {
 	}
 }
 
-// IsOwnReading says whether a device_used event is what the process itself read of a device.
+// IsOwnReading says whether a device_used event is such a reading.
 func IsOwnReading(e *trace.Event) bool {
 	_, used := e.DeviceMemory()
 	return e.Arena == trace.NoArena && e.Device >= 0 && used >= 0
 }
 
-// thin leaves half of the stretches: those around a time, and the last.
+// thin keeps half of the stretches: those around a time, and the last.
 func (c Course) thin(around int64) Course {
 	const part = MostOwnReadings / 4
 	after, _ := slices.BinarySearchFunc(c, around, func(s stretch, time int64) int { return cmp.Compare(s.First, time) })
@@ -41,9 +41,9 @@ func (c Course) thin(around int64) Course {
 	return slices.Concat(c[from:from+part], c[last:])
 }
 
-// closeByOwn closes the books of a process by its own readings. They tell the use of all on
-// the device, and of several processes none knows what the others have.
-func (m *Member) closeByOwn(members []Member) {
+// reconcileOwnReadings compares the terms of a process with its own readings. These include all processes on the
+// device, so they are used only if no other process of the run uses it.
+func (m *Member) reconcileOwnReadings(members []Member) {
 	h := m.Holdings
 	if len(h.Read) == 0 {
 		return
@@ -54,18 +54,18 @@ func (m *Member) closeByOwn(members []Member) {
 			sharers++
 		}
 	}
-	b := m.Books
+	b := m.Account
 	if sharers > 1 {
 		b.Missing = fmt.Sprintf("%d processes use the device and read it as a whole (%s)", sharers, b.Missing)
 		return
 	}
 	b.Scope, b.Missing = ScopeCard, ""
-	b.closeAlone(m, h.Read)
+	b.reconcileProcess(m, h.Read)
 	b.UsedPeak = h.ReadPeak
 }
 
-// sameCard says whether two devices of processes may be one card: by the name that the driver
-// has for it, else by the run's list, and if that does not tell either they may.
+// sameCard says whether two devices may be one card: it compares their UUIDs, else their places in run.json's
+// list, and returns true if neither is known.
 func (m *Member) sameCard(o *Member) bool {
 	if m.Process == o.Process {
 		return m.Device == o.Device

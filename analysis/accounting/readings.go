@@ -12,16 +12,15 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// settling is how long before an event of a change, and after one, the device may already
-// or still be seen otherwise: memory is used a while before the call that took it returns.
-const settling = int64(10 * time.Millisecond)
+// changeSpan is how long before and after an event a reading may or may not include its change: memory is in
+// use before the call that allocates it returns.
+const changeSpan = int64(10 * time.Millisecond)
 
-// maxMoments bounds how many moments of a device are looked at where several processes
-// share it: as many of its greatest stretches, and as many of its last.
+// maxMoments bounds how many moments of a shared device are examined: so many of its greatest stretches, and
+// so many of its last.
 const maxMoments = 256
 
-// Readings are what the GPUs of a machine had in use while a job ran, in the order of
-// run.json's list.
+// Readings are the used memory of a machine's GPUs while a job ran, in the order of run.json's list.
 type Readings struct {
 	GPUs []GPUReadings
 }
@@ -29,15 +28,14 @@ type Readings struct {
 // GPUReadings are those of one GPU.
 type GPUReadings struct {
 	Total     int64
-	All       Course         // of all who use the device
-	Processes map[int]Course // of the job's processes, by id; nil where the driver shows none
+	All       Course         // of all processes on the device
+	Processes map[int]Course // of the job's processes, by id; nil if the driver reports none
 }
 
-// Course is what was read over time: stretches of equal readings, in order.
+// Course is a series of readings as stretches of equal ones, in order of time.
 type Course []stretch
 
-// stretch is a run of readings that all gave the same bytes. First and Last are the times
-// of the first and the last of them.
+// stretch is a sequence of equal readings. First and Last are the times of the first and the last of them.
 type stretch struct {
 	First, Last int64
 	Used        int64
@@ -45,13 +43,13 @@ type stretch struct {
 
 func (s *stretch) length() int64 { return s.Last - s.First }
 
-// Source gives the events of the readings of a run, a batch at a time, and io.EOF at the end.
+// Source returns the events of a run's readings, a batch at a time, and io.EOF at the end.
 type Source interface {
 	Next() (*trace.Batch, error)
 }
 
 // ReadReadings reads all events of a run's readings; text is [trace.Strings.Text] of them.
-// They are few beside those of a process.
+// They fit in memory: there are few compared with the events of a process.
 func ReadReadings(src Source, text func(context int32) string) (*Readings, error) {
 	r := &Readings{}
 	for {
@@ -71,7 +69,7 @@ func ReadReadings(src Source, text func(context int32) string) (*Readings, error
 	}
 }
 
-// MostGPUs is more than a machine has, so that a damaged number costs no memory.
+// MostGPUs is more GPUs than a machine has. It bounds the memory that a damaged device number can cost.
 const MostGPUs = 1024
 
 func (r *Readings) add(e *trace.Event, whose string) error {
@@ -120,7 +118,7 @@ func (c Course) greatest() (used int64) {
 	return used
 }
 
-// greatestWithin is the greatest of the readings that were surely taken between two times.
+// greatestWithin returns the greatest reading that was certainly taken between two times.
 func (c Course) greatestWithin(since, until int64) (used int64, ok bool) {
 	for i := range c {
 		if s := &c[i]; s.readWithin(since, until) {
@@ -130,7 +128,7 @@ func (c Course) greatestWithin(since, until int64) (used int64, ok bool) {
 	return used, ok
 }
 
-// of are the readings of one GPU by its index; nil if there are none.
+// of returns the readings of one GPU by its index; nil if there are none.
 func (r *Readings) of(gpu int) *GPUReadings {
 	if r == nil || gpu < 0 || gpu >= len(r.GPUs) {
 		return nil
@@ -138,12 +136,12 @@ func (r *Readings) of(gpu int) *GPUReadings {
 	return &r.GPUs[gpu]
 }
 
-// baseline is the first reading, taken before the job began.
-func (g *GPUReadings) baseline() int64 { return g.All[0].Used }
+// usedBeforeJob returns the first reading, which was taken before the job began, in bytes.
+func (g *GPUReadings) usedBeforeJob() int64 { return g.All[0].Used }
 
-// at chooses the reading for an instant, the state of which lasted from since to until:
-// the nearest one in that time, better after the instant than before it; otherwise the
-// nearest of all not later than end, when the process was last recorded.
+// at chooses the reading for an instant. The memory of the process did not change from since to until: at returns
+// the nearest reading in that span, preferably after the instant. Without one it returns the nearest reading of
+// all that is not later than end, when the process was last recorded.
 func (c Course) at(instant, since, until, end int64) Reading {
 	var before *Reading
 	for i := range c {
@@ -166,14 +164,14 @@ func (c Course) at(instant, since, until, end int64) Reading {
 	return c.nearest(instant, end)
 }
 
-// readWithin says whether one of a stretch's readings was surely taken between two times:
-// at an end of it, or because more than the longest pause between readings lies there.
+// readWithin says whether one of a stretch's readings was certainly taken between two times: the first, the
+// last, or one between them if the overlap is at least two intervals long.
 func (s *stretch) readWithin(since, until int64) bool {
 	return s.First >= since && s.First <= until || s.Last >= since && s.Last <= until ||
 		min(s.Last, until)-max(s.First, since) >= 2*trace.ReadingInterval.Nanoseconds()
 }
 
-// nearest is the reading nearest to an instant, whatever has changed in between.
+// nearest returns the reading nearest to an instant, even if memory changed in between.
 func (c Course) nearest(instant, end int64) Reading {
 	best := Reading{}
 	distance := func(r Reading) int64 { return max(r.After, -r.After) }
@@ -196,13 +194,13 @@ func (c Course) nearest(instant, end int64) Reading {
 	return best
 }
 
-// moment is a time at which the books of a device may be closed.
+// moment is a time at which the terms of a shared device may be compared with a reading.
 type moment struct {
 	time    int64
 	stretch stretch
 }
 
-// moments are the middles of stretches: the greatest, longest ones, and the last.
+// moments returns the middles of the greatest and longest stretches, and of the last ones.
 func (g *GPUReadings) moments() []moment {
 	order := make([]int, len(g.All))
 	for i := range order {
@@ -225,7 +223,7 @@ func (g *GPUReadings) moments() []moment {
 	return moments
 }
 
-// Moments are what Options.Moments has to be for [CloseBooks], with readings or without.
+// Moments returns what Options.Moments must be for [Reconcile]; nil without readings.
 func (r *Readings) Moments() []int64 {
 	if r == nil {
 		return nil

@@ -8,14 +8,15 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// External is device memory that other libraries took through the CUDA API, seen by the hook; neither
-// managed memory nor the host's is in it. Calls are all of theirs.
-type External struct {
+// OtherLibraries is the device memory that other libraries allocated through the CUDA API, as the hook saw it.
+// Managed and host memory is not included; Calls counts all calls.
+type OtherLibraries struct {
 	Live, Peak int64 // bytes
 	Calls      int64
 }
 
-// Tracker follows what a process has beside its arenas. Its devices are told apart by the caller.
+// Tracker follows the device memory that a process has outside of its arenas. The caller has one [Device] for
+// each device.
 type Tracker struct {
 	text    func(context int32) string
 	owners  map[int32]*owner     // by context, those parsed so far
@@ -23,13 +24,13 @@ type Tracker struct {
 	moments []int64              // the times of Options.Moments that have not passed
 }
 
-// New is a Tracker of a process without events. text gives the text of a context; moments are times, in
-// ascending order, at which the holdings of devices are wanted.
+// New returns a Tracker of a process without events. text returns the text of a context; moments are the times,
+// in ascending order, at which the Tracker keeps the state of all devices.
 func New(text func(context int32) string, moments []int64) *Tracker {
 	return &Tracker{text: text, owners: map[int32]*owner{}, blocks: map[int64]otherBlock{}, moments: moments}
 }
 
-// Next is the first of the moments that has not passed, or the end of time.
+// Next returns the first of the moments that has not passed, or math.MaxInt64.
 func (t *Tracker) Next() int64 {
 	if len(t.moments) > 0 {
 		return t.moments[0]
@@ -37,8 +38,8 @@ func (t *Tracker) Next() int64 {
 	return math.MaxInt64
 }
 
-// Pass notes the state of devices, after the event seq, at the moments before time; none where nothing
-// of the process was recorded yet.
+// Pass keeps the state of devices, after the event seq, for each moment before time. devices calls its argument
+// for each device.
 func (t *Tracker) Pass(seq, time int64, devices func(func(*Device))) {
 	for ; len(t.moments) > 0 && t.moments[0] < time; t.moments = t.moments[1:] {
 		moment := t.moments[0]
@@ -56,52 +57,51 @@ func (t *Tracker) ownerOf(context int32) *owner {
 	return o
 }
 
-// External takes an external_alloc or external_free event, of a device. Memory from before the hook is
-// freed without its alloc. A free may come from a thread on another device.
-func (t *Tracker) External(d *Device, e *trace.Event) {
+// OtherLibrary takes an external_alloc or external_free event of a device. Memory that was allocated before the
+// hook was loaded is freed without an alloc. A free may come from a thread on another device.
+func (t *Tracker) OtherLibrary(d *Device, e *trace.Event) {
 	if old, ok := t.blocks[e.Addr]; ok {
-		old.device.take(old.owner, -old.bytes, e)
+		old.device.add(old.owner, -old.bytes, e)
 		delete(t.blocks, e.Addr)
 	}
-	d.External.Calls++
+	d.OtherLibraries.Calls++
 	if e.Kind == trace.KindExternalFree {
 		return
 	}
 	o := t.ownerOf(e.Context)
 	t.blocks[e.Addr] = otherBlock{d, e.Provided, o}
-	d.take(o, e.Provided, e)
+	d.add(o, e.Provided, e)
 }
 
-// Device follows what the process has on one device beside its arenas. Before the first event, its peak
-// is that of nothing.
+// Device follows the memory of the process on one device outside of its arenas.
 type Device struct {
-	External External
+	OtherLibraries OtherLibraries
 
 	of      *ledger.Device
-	now     OtherMemory // Libraries in order of first use, also those that have nothing now
+	now     OtherMemory // Libraries in order of first use, including those with 0 bytes now
 	changed int64       // when R or now last changed
 
 	// peak is the state at the peak instant numbered peakOf, if it has changed since.
 	peak   Holding
 	peakOf int64
 
-	// greatest is the one of greatest Sum as long as nothing was mapped for an arena: the
-	// peak of a device that has none.
+	// greatest is the state with the greatest Sum while no arena has mapped memory: the peak of a device
+	// without arenas.
 	greatest Holding
 
 	moments []Holding
-	open    int // of moments, those from here on have seen no change yet
+	open    int // moments[open:] are those since which nothing changed
 
 	read     Course // at most MostOwnReadings
 	readPeak int64
 }
 
-// NewDevice follows a device of the ledger.
+// NewDevice returns a Device for a device of the ledger.
 func NewDevice(of *ledger.Device) *Device {
 	return &Device{of: of, greatest: Holding{At: ledger.Instant{Seq: -1, Time: -1}}}
 }
 
-// Changing takes note, before it happens, that R or what is beside the arenas will change.
+// Changing must be called before R or the memory outside of arenas changes.
 func (d *Device) Changing(time int64) {
 	if d.peakOf != d.of.AtPeak() {
 		d.peakOf = d.of.AtPeak()
@@ -116,7 +116,7 @@ func (d *Device) Changing(time int64) {
 	d.changed = time
 }
 
-// changedBy takes note of a change beside the arenas, after it.
+// changedBy must be called after memory outside of arenas changed.
 func (d *Device) changedBy(e *trace.Event) {
 	if d.of.MaxR > 0 {
 		return
@@ -127,7 +127,7 @@ func (d *Device) changedBy(e *trace.Event) {
 	}
 }
 
-// holding is the state as it is, of an instant since which it has not changed.
+// holding returns the present state for an instant since which it has not changed.
 func (d *Device) holding(at ledger.Instant, until int64) Holding {
 	h := Holding{At: at, Since: d.changed, Until: until, OtherMemory: d.now}
 	h.Libraries = nil
@@ -140,7 +140,8 @@ func (d *Device) holding(at ledger.Instant, until int64) Holding {
 	return h
 }
 
-func (d *Device) take(o *owner, bytes int64, e *trace.Event) {
+// add adds bytes, negative for a free, to the memory of an owner.
+func (d *Device) add(o *owner, bytes int64, e *trace.Event) {
 	if o.kind != onDevice {
 		d.now.add(o, bytes)
 		return
@@ -148,12 +149,11 @@ func (d *Device) take(o *owner, bytes int64, e *trace.Event) {
 	d.Changing(e.Time)
 	d.now.add(o, bytes)
 	d.changedBy(e)
-	d.External.Live += bytes
-	d.External.Peak = max(d.External.Peak, d.External.Live)
+	d.OtherLibraries.Live += bytes
+	d.OtherLibraries.Peak = max(d.OtherLibraries.Peak, d.OtherLibraries.Live)
 }
 
-// Finish returns the holdings of the device. peak and final are its peak instant and its last one, as
-// results have them.
+// Finish returns the holdings of the device. peak and final are its peak instant and its last one.
 func (d *Device) Finish(peak, final ledger.Instant) Holdings {
 	h := Holdings{Final: d.holding(final, -1), Moments: d.moments, Read: d.read, ReadPeak: d.readPeak}
 	switch {

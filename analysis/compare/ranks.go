@@ -100,8 +100,8 @@ func firstTime(d *analysis.DeviceResult) int64 {
 
 // held is the most that a process had in use of its card, or, when whole, all who used it.
 func held(d *analysis.DeviceResult) (bytes int64, whole bool) {
-	known := d.MaxR + d.External.Peak
-	switch b := d.Books; {
+	known := d.MaxR + d.OtherLibraries.Peak
+	switch b := d.Account; {
 	case b == nil || b.UsedPeak < 0:
 		return known, false
 	case b.Scope != analysis.ScopeProcess:

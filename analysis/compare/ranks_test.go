@@ -37,12 +37,12 @@ func member(process, card string, total, reserved int64) *analysis.Result {
 func TestCompareRanks(t *testing.T) {
 	later := member("rank1-pid9", "b", 1000, 500)
 	later.Devices[0].Series.Points[0].Start = 101 // after rank1 had ended
-	foreign := member("rank2", "c", 1000, 300)
-	foreign.Devices[0].External.Peak = 250
+	withLibraries := member("rank2", "c", 1000, 300)
+	withLibraries.Devices[0].OtherLibraries.Peak = 250
 	idle := member("rank7", "d", 1000, 900)
 	idle.Devices[0].Allocs = 0
 	read := func(r *analysis.Result, scope analysis.Scope, used, baseline int64) *analysis.Result {
-		r.Devices[0].Books = &analysis.Books{Scope: scope, UsedPeak: used, Baseline: baseline}
+		r.Devices[0].Account = &analysis.Account{Scope: scope, UsedPeak: used, UsedBeforeJob: baseline}
 		return r
 	}
 	type row struct {
@@ -65,7 +65,7 @@ func TestCompareRanks(t *testing.T) {
 		},
 		{
 			"what other libraries hold counts, a device without allocations does not",
-			[]*analysis.Result{member("rank0", "a", 1000, 500), foreign, idle},
+			[]*analysis.Result{member("rank0", "a", 1000, 500), withLibraries, idle},
 			[]row{{"rank0", 0, 500, 500, 1000}, {"rank2", 2, 550, 450, 1000}},
 			1.25, 1, Imbalance{Ranks: 2, Most: 500, Mean: 400},
 		},

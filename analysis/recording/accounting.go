@@ -60,7 +60,7 @@ func closeAccounting(run *trace.Run, results []*analysis.Result, readings *analy
 			})
 		}
 	}
-	analysis.CloseBooks(members, readings, missing)
+	analysis.Reconcile(members, readings, missing)
 }
 
 // CardOf returns the index in run.json's list of the GPU that a process knows by an ordinal, or -1. Arenas

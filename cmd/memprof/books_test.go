@@ -251,8 +251,8 @@ func TestCheckGatesBooks(t *testing.T) {
 		{card, "used.peak == 1520MiB", 0, ""},
 		{card, "accounting.driver_overhead == 300MiB", 0, ""},
 		{card, "accounting.unexplained < 99%", exit.Usage, "no value for accounting.unexplained: the whole card was read"},
-		{shared, "accounting.unexplained < 99%", exit.Usage, "no value for accounting.unexplained: driver overhead is not known"},
-		{shared, "accounting.driver_overhead < 99GiB", exit.Usage, "no value for accounting.driver_overhead: it was measured by the use of the whole card"},
+		{shared, "accounting.unexplained < 99%", exit.Usage, "no value for accounting.unexplained: driver overhead is unknown"},
+		{shared, "accounting.driver_overhead < 99GiB", exit.Usage, "no value for accounting.driver_overhead: it was measured as growth of the whole card"},
 		{shared, "used.peak == 520MiB", 0, ""},
 	}
 	for _, test := range tests {

@@ -198,7 +198,7 @@ func tilesOf(d *analysis.DeviceResult) []tile {
 			tile{Name: "Reserve", Value: units.FormatSize(d.Peak.Reserve), Note: share(d.Peak.Reserve)},
 		)
 	}
-	if b := d.Books; b != nil && b.UsedPeak >= 0 {
+	if b := d.Account; b != nil && b.UsedPeak >= 0 {
 		note := "maximum while the job ran"
 		if d.Total > 0 {
 			note = "maximum, of " + units.FormatSize(d.Total)

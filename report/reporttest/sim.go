@@ -10,7 +10,7 @@ import (
 // simGranule is what chunks of the simulator are rounded to.
 const simGranule = 64 * kib
 
-// simulator is a small best-fit allocator with growth by doubling that keeps the books the way
+// simulator is a small best-fit allocator with growth by doubling that keeps the terms the way
 // package analysis does. Its results have the shape of a recorded training job, which is all that
 // tables and plots need.
 type simulator struct {
@@ -297,7 +297,7 @@ func (s *simulator) finish(process string) *analysis.Result {
 	}
 	d.Paper = paper
 	d.Leak = analysis.Leak{Iterations: analysis.Trend{Valid: len(d.Iterations) >= 6, Points: max(len(d.Iterations)-1, 0)}}
-	d.External = analysis.External{Live: 384 * mib, Peak: 640*mib + 4096, Calls: 17}
+	d.OtherLibraries = analysis.OtherLibraries{Live: 384 * mib, Peak: 640*mib + 4096, Calls: 17}
 	return &analysis.Result{
 		Process: process, Events: s.seq, Duration: s.now, Devices: []analysis.DeviceResult{*d},
 		Arenas: []analysis.ArenaInfo{{Base: 0x7f2a_0000_0000, Reservation: 140 * gib, Limit: -1, Options: map[string]string{"growth": "double", "pool": "0", "tag": ""}}},

@@ -16,7 +16,7 @@ func contextJob(mibs int64, text string) *ledgerJob {
 
 // A context is a number if the process's own use was measured and no reading speaks against
 // it, or if the process had the card to itself. The other parts stay known.
-func TestBooksOfAContext(t *testing.T) {
+func TestAccountingOfAContext(t *testing.T) {
 	const (
 		others, nobody = "0 all=1 0 2000", "0 all=1 0 3" // before the job
 		of, unknown    = "0 pid=71 ", int64(-1)
@@ -60,8 +60,8 @@ func TestBooksOfAContext(t *testing.T) {
 	for _, test := range tests {
 		readings := readingsOf(t, test.readings...)
 		r := contextJob(test.measured, test.text).analyze(t, "rank0", readings)
-		CloseBooks([]Member{{Result: r, Device: &r.Devices[0], PID: 71, Alive: 950 * ms}}, readings, "")
-		for name, b := range map[string]*Book{"peak": &r.Devices[0].Books.Peak, "end": &r.Devices[0].Books.End} {
+		Reconcile([]Member{{Result: r, Device: &r.Devices[0], PID: 71, Alive: 950 * ms}}, readings, "")
+		for name, b := range map[string]*Balance{"peak": &r.Devices[0].Account.Peak, "end": &r.Devices[0].Account.End} {
 			got := [...]int64{inMiB(b.Context, b.UnknownWhy), b.ContextRefuted / mib, inMiB(b.Rest, b.UsedUnknown), inMiB(b.Unexplained, b.UnexplainedUnknown)}
 			if want := [...]int64{test.context, test.refuted, test.rest, test.hidden}; got != want || b.UnknownWhy != test.why {
 				t.Errorf("%s, %s: context, refuted, rest, unexplained %d, want %d, since %q: %+v", test.name, name, got, want, test.why, b)
@@ -71,19 +71,19 @@ func TestBooksOfAContext(t *testing.T) {
 }
 
 // A simulated card is the process's own: what was measured of it needs no reading.
-func TestBooksOfAPrivateCard(t *testing.T) {
+func TestAccountingOfAPrivateCard(t *testing.T) {
 	j := contextJob(300, "what=context\thow=total")
 	j.loads(50, 8*mib, "what=module\tname=m")
 	r := j.analyze(t, "rank0", nil)
-	CloseBooks([]Member{{Result: r, Device: &r.Devices[0], Private: true}}, nil, "simulated")
-	if b := r.Devices[0].Books.End; b.Context != 300*mib || b.Modules != 8*mib || b.Unknown != 0 || b.UnexplainedUnknown != accounting.WhyUnread {
+	Reconcile([]Member{{Result: r, Device: &r.Devices[0], Private: true}}, nil, "simulated")
+	if b := r.Devices[0].Account.End; b.Context != 300*mib || b.Modules != 8*mib || b.Unknown != 0 || b.UnexplainedUnknown != accounting.WhyUnread {
 		t.Errorf("%+v", b)
 	}
 }
 
 // With the last context goes all driver overhead, whatever it was measured by, and what is
 // returned without having been seen to be taken is no number.
-func TestBooksOfDriverOverheadThatGoes(t *testing.T) {
+func TestAccountingOfDriverOverheadThatGoes(t *testing.T) {
 	j := newLedgerJob()
 	j.loads(10, 300*mib, "what=context")
 	j.loads(20, 90*mib, "what=library\tname=l\thow=process")
@@ -93,40 +93,40 @@ func TestBooksOfDriverOverheadThatGoes(t *testing.T) {
 	j.loads(60, 200*mib, "what=context")
 	j.loads(70, -8*mib, "what=graph\thow=process")
 	r := j.analyze(t, "rank0", nil)
-	CloseBooks([]Member{{Result: r, Device: &r.Devices[0]}}, nil, "")
-	b := r.Devices[0].Books.End
+	Reconcile([]Member{{Result: r, Device: &r.Devices[0]}}, nil, "")
+	b := r.Devices[0].Account.End
 	if b.Context != 200*mib || b.Loads != 0 || b.Pools != 0 || b.Graphs != 0 || b.Unknown != GraphsPart || b.UnknownWhy != accounting.WhyReturned || b.Other() != 60*mib {
 		t.Errorf("%+v", b)
 	}
 }
 
 // A context that has gone is held against what was read while it was there.
-func TestBooksRefuteAContextThatWent(t *testing.T) {
+func TestAccountingRefuteAContextThatWent(t *testing.T) {
 	for context, refuted := range map[int64]int64{500: 0, 700: 700} {
 		j := contextJob(context, "what=context")
 		j.gives(200, 7<<30)
 		j.loads(200, -context*mib, "what=context")
 		j.loads(400, 50*mib, "what=context") // whose readings say nothing of the first
 		j.loads(600, 0, "what=module")
-		books := close1(t, j, readingsOf(t, "0 all=1 0 2000", "0 pid=71 50 560", "0 pid=71 150 560", "0 pid=71 450 50", "0 pid=71 500 900"))
-		if books.Peak.ContextRefuted != refuted*mib || books.Peak.Context != (context-refuted)*mib || books.End.ContextRefuted != 0 || books.End.Context != 50*mib {
-			t.Errorf("%d MiB: peak %+v, end %+v", context, books.Peak, books.End)
+		account := reconcileOne(t, j, readingsOf(t, "0 all=1 0 2000", "0 pid=71 50 560", "0 pid=71 150 560", "0 pid=71 450 50", "0 pid=71 500 900"))
+		if account.Peak.ContextRefuted != refuted*mib || account.Peak.Context != (context-refuted)*mib || account.End.ContextRefuted != 0 || account.End.Context != 50*mib {
+			t.Errorf("%d MiB: peak %+v, end %+v", context, account.Peak, account.End)
 		}
 	}
 }
 
 // Nor may those of several processes be more together than the device has in use.
-func TestBooksRefuteContextsTogether(t *testing.T) {
+func TestAccountingRefuteContextsTogether(t *testing.T) {
 	for context, refuted := range map[int64]int64{1400: 0, 3721: 7442} {
 		readings := readingsOf(t, "0 all=1 0 1000", "0 all=1 100 3000", "0 all=1 900 3000")
 		first, second := contextJob(context, "what=context"), contextJob(context, "what=context")
 		first.gives(950, 7<<30)
 		second.gives(950, 7<<30)
 		a, b := first.analyze(t, "rank0", readings), second.analyze(t, "rank1", readings)
-		CloseBooks([]Member{
+		Reconcile([]Member{
 			{Result: a, Device: &a.Devices[0], PID: 71}, {Result: b, Device: &b.Devices[0], PID: 72},
 		}, readings, "")
-		peak := a.Devices[0].Books.Peak
+		peak := a.Devices[0].Account.Peak
 		if want := 3000*mib - 120*mib - (2*context-refuted)*mib; peak.ContextRefuted != refuted*mib || peak.Rest != want || peak.UnexplainedUnknown != accounting.WhyNotOurs {
 			t.Errorf("%d MiB: refuted %d, rest %d, want %d and %d: %+v", context, peak.ContextRefuted/mib, peak.Rest, refuted, want/mib, peak)
 		}

@@ -105,19 +105,19 @@ func ledgerTraining() *ledgerJob {
 	return j
 }
 
-func close1(t testing.TB, j *ledgerJob, readings *Readings) *Books {
+func reconcileOne(t testing.TB, j *ledgerJob, readings *Readings) *Account {
 	t.Helper()
 	r := j.analyze(t, "rank0", readings)
-	CloseBooks([]Member{{Result: r, Device: &r.Devices[0], PID: 71, GPU: 0}}, readings, "")
-	return r.Devices[0].Books
+	Reconcile([]Member{{Result: r, Device: &r.Devices[0], PID: 71, GPU: 0}}, readings, "")
+	return r.Devices[0].Account
 }
 
-func TestBooksOfProcess(t *testing.T) {
+func TestAccountingOfProcess(t *testing.T) {
 	readings := readingsOf(t,
 		"0 all=1 0 2000",
 		"0 all=1 350 3500", "0 pid=71 350 1500",
 		"0 pid=71 850 1500", "0 pid=71 950 1405", "0 pid=71 1550 1405", "0 pid=71 1650 0")
-	got := close1(t, ledgerTraining(), readings)
+	got := reconcileOne(t, ledgerTraining(), readings)
 
 	peak := Instant{
 		Seq: 9, Time: 320 * ms, T: 700*mib - 100, C: 730 * mib, R: 1000 * mib, Rounding: 100, Slack: 30 * mib,
@@ -131,14 +131,14 @@ func TestBooksOfProcess(t *testing.T) {
 		Seq: 12, Time: 1500 * ms, T: 500*mib - 100, C: 500 * mib, R: 900 * mib, Rounding: 100,
 		Reserve: 170 * mib, Reusable: 230 * mib, Live: 1, Iteration: 0,
 	}
-	want := &Books{
+	want := &Account{
 		Scope: ScopeProcess, Processes: []string{"rank0"}, UsedPeak: 1500 * mib,
-		Peak: Book{
+		Peak: Balance{
 			Holding:     Holding{At: peak, Since: 210 * ms, Until: 910 * ms, OtherMemory: beside},
 			Read:        Reading{Valid: true, Used: 1500 * mib, After: 30 * ms, Steady: true},
 			Unexplained: 0,
 		},
-		End: Book{
+		End: Balance{
 			Holding:     Holding{At: end, Since: 910 * ms, Until: -1, OtherMemory: beside},
 			Read:        Reading{Valid: true, Used: 1405 * mib, After: 0, Steady: true},
 			Rest:        5 * mib,
@@ -146,20 +146,20 @@ func TestBooksOfProcess(t *testing.T) {
 		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("books (-want +got):\n%s", diff)
+		t.Errorf("account (-want +got):\n%s", diff)
 	}
 }
 
 // What is used and in no event is unexplained, to the byte; less than the events have there is
 // no number.
-func TestBooksShowWhatIsHidden(t *testing.T) {
+func TestAccountingShowWhatIsHidden(t *testing.T) {
 	for hidden, why := range map[int64]string{64: "", 0: "", -64: accounting.WhyBeyond} {
-		got := close1(t, ledgerTraining(), readingsOf(t,
+		got := reconcileOne(t, ledgerTraining(), readingsOf(t,
 			"0 all=1 0 2000",
 			fmt.Sprintf("0 pid=71 350 %d", 1500+hidden), fmt.Sprintf("0 pid=71 850 %d", 1500+hidden),
 			fmt.Sprintf("0 pid=71 950 %d", 1400+hidden), fmt.Sprintf("0 pid=71 1600 %d", 1400+hidden)))
 		want := max(0, hidden*mib)
-		for _, b := range []Book{got.Peak, got.End} {
+		for _, b := range []Balance{got.Peak, got.End} {
 			if b.Unexplained != want || b.Rest != want || b.UnexplainedUnknown != why || b.Unknown != 0 {
 				t.Errorf("hidden %d MiB: %+v", hidden, b)
 			}
@@ -169,14 +169,14 @@ func TestBooksShowWhatIsHidden(t *testing.T) {
 
 // Without ids of processes the whole card is read. What it had in use before the job is taken
 // off nothing: it may have gone since, and others may have come.
-func TestBooksOfDevice(t *testing.T) {
-	got := close1(t, ledgerTraining(), readingsOf(t,
+func TestAccountingOfDevice(t *testing.T) {
+	got := reconcileOne(t, ledgerTraining(), readingsOf(t,
 		"0 all=1 0 2000", "0 all=1 90 2000", "0 all=1 350 3520", "0 all=1 850 3520", "0 all=1 950 1450", "0 all=1 1600 1450"))
-	want := Books{Scope: ScopeDevice, Processes: []string{"rank0"}, Baseline: 2000 * mib, UsedPeak: 3520 * mib, Peak: got.Peak, End: got.End}
+	want := Account{Scope: ScopeDevice, Processes: []string{"rank0"}, UsedBeforeJob: 2000 * mib, UsedPeak: 3520 * mib, Peak: got.Peak, End: got.End}
 	if diff := cmp.Diff(want, *got); diff != "" {
-		t.Errorf("books (-want +got):\n%s", diff)
+		t.Errorf("account (-want +got):\n%s", diff)
 	}
-	for rest, b := range map[int64]Book{2020: got.Peak, 50: got.End} {
+	for rest, b := range map[int64]Balance{2020: got.Peak, 50: got.End} {
 		if b.Rest != rest*mib || b.Read.Used != b.Sum()+b.Rest || b.UnexplainedUnknown != accounting.WhyNotOurs || b.Unexplained != 0 {
 			t.Errorf("want a rest of %d MiB: %+v", rest, b)
 		}
@@ -185,7 +185,7 @@ func TestBooksOfDevice(t *testing.T) {
 
 // A process that is idle from its last event to its end is held against what was read then,
 // and one that ended at once against what was read before.
-func TestBooksOfALastChange(t *testing.T) {
+func TestAccountingOfALastChange(t *testing.T) {
 	for alive, want := range map[int64]Reading{
 		0:   {Valid: true, Used: 300 * mib, After: -40 * ms},
 		150: {Valid: true, Used: 300 * mib, After: -40 * ms},
@@ -197,8 +197,8 @@ func TestBooksOfALastChange(t *testing.T) {
 		j.grows(140, 0, 600*mib)
 		readings := readingsOf(t, "0 all=1 0 0", "0 all=1 100 300", "0 all=1 200 903", "0 all=1 300 903", "0 all=1 400 0")
 		r := j.analyze(t, "rank0", readings)
-		CloseBooks([]Member{{Result: r, Device: &r.Devices[0], Alive: alive * ms}}, readings, "")
-		if got := r.Devices[0].Books; got.Peak.Read != want || got.End.Read != want {
+		Reconcile([]Member{{Result: r, Device: &r.Devices[0], Alive: alive * ms}}, readings, "")
+		if got := r.Devices[0].Account; got.Peak.Read != want || got.End.Read != want {
 			t.Errorf("alive until %d ms: peak %+v, end %+v, want %+v", alive, got.Peak.Read, got.End.Read, want)
 		}
 	}
@@ -206,7 +206,7 @@ func TestBooksOfALastChange(t *testing.T) {
 
 // While memory is being taken or given back a reading may see some of it: it is not taken
 // for the state before, or after.
-func TestBooksLetChangesSettle(t *testing.T) {
+func TestAccountingLetChangesSettle(t *testing.T) {
 	for name, test := range map[string]struct {
 		lines []string
 		want  Reading
@@ -223,33 +223,33 @@ func TestBooksLetChangesSettle(t *testing.T) {
 		j.grows(140, 0, 600*mib)
 		j.add(300, trace.Event{Kind: trace.KindUnmap, Addr: base, Provided: 600 * mib}, "")
 		j.loads(500, 0, "what=context")
-		if got := close1(t, j, readingsOf(t, append([]string{"0 all=1 0 0"}, test.lines...)...)); got.Peak.Read != test.want {
+		if got := reconcileOne(t, j, readingsOf(t, append([]string{"0 all=1 0 0"}, test.lines...)...)); got.Peak.Read != test.want {
 			t.Errorf("%s: %+v, want %+v", name, got.Peak.Read, test.want)
 		}
 	}
 }
 
-func TestBooksWithoutReadings(t *testing.T) {
-	got := close1(t, ledgerTraining(), nil)
+func TestAccountingWithoutReadings(t *testing.T) {
+	got := reconcileOne(t, ledgerTraining(), nil)
 	if got.Peak.Sum() != 1500*mib || got.Peak.Read.Valid || got.Peak.Unexplained != 0 || got.UsedPeak != -1 {
 		t.Errorf("without a library: %+v", got)
 	}
-	other := close1(t, ledgerTraining(), readingsOf(t, "1 all=1 0 2000"))
+	other := reconcileOne(t, ledgerTraining(), readingsOf(t, "1 all=1 0 2000"))
 	if other.Missing != "the device's used memory was not read" || other.Peak.Read.Valid {
 		t.Errorf("another GPU's readings: %+v", other)
 	}
 	r := ledgerTraining().analyze(t, "rank0", nil)
-	CloseBooks([]Member{{Result: r, Device: &r.Devices[0], GPU: -1}}, nil, "no card")
-	if b := r.Devices[0].Books; b.Missing != "no card" || b.GPU != -1 {
+	Reconcile([]Member{{Result: r, Device: &r.Devices[0], GPU: -1}}, nil, "no card")
+	if b := r.Devices[0].Account; b.Missing != "no card" || b.GPU != -1 {
 		t.Errorf("%+v", b)
 	}
 }
 
-func ofBooks(m Metric) bool {
-	return slices.ContainsFunc(booksMetrics, func(b Metric) bool { return b.Name == m.Name })
+func ofAccounting(m Metric) bool {
+	return slices.ContainsFunc(accountingMetrics, func(b Metric) bool { return b.Name == m.Name })
 }
 
-func TestBooksMetrics(t *testing.T) {
+func TestAccountingMetrics(t *testing.T) {
 	read := readingsOf(t, "0 all=1 0 0", "0 pid=71 350 1600", "0 pid=71 850 1600", "0 pid=71 950 1700", "0 pid=71 1600 1700")
 	bare := newLedgerJob() // whose context was not measured
 	bare.grows(1, 0, 100*mib)
@@ -283,9 +283,9 @@ func TestBooksMetrics(t *testing.T) {
 		if test.readings == nil {
 			missing = "no card"
 		}
-		CloseBooks([]Member{{Result: r, Device: &r.Devices[0], PID: 71}}, test.readings, missing)
+		Reconcile([]Member{{Result: r, Device: &r.Devices[0], PID: 71}}, test.readings, missing)
 		got, why := map[string]float64{}, map[string]string{}
-		for _, m := range booksMetrics {
+		for _, m := range accountingMetrics {
 			if value, _, ok := m.Value(&r.Devices[0]); ok {
 				got[m.Name] = value
 			} else if text := m.Unknown(&r.Devices[0]); text != "" {
@@ -331,7 +331,7 @@ func TestBesideTellsMemoryApart(t *testing.T) {
 	if diff := cmp.Diff(want, d.Holdings.Final.OtherMemory); diff != "" {
 		t.Errorf("at the end (-want +got):\n%s", diff)
 	}
-	if got, want := d.External, (External{Live: 45, Peak: 100, Calls: 7}); got != want {
+	if got, want := d.OtherLibraries, (OtherLibraries{Live: 45, Peak: 100, Calls: 7}); got != want {
 		t.Errorf("external %+v, want %+v", got, want)
 	}
 	// Without an arena the peak is that of the sum: 50 + 45 + 7 + 4.

@@ -11,9 +11,9 @@ import (
 )
 
 // The sum of processes is held against readings no less carefully than one.
-func TestBooksTogetherAreSteadyOrSaySo(t *testing.T) {
+func TestAccountingTogetherAreSteadyOrSaySo(t *testing.T) {
 	for at, steady := range map[int64]bool{500: true, 435: false} { // the second took 10 MiB at 430
-		a, _ := closeTwo(t, readingsOf(t, "0 all=1 0 2000", "0 all=1 50 2000", fmt.Sprintf("0 all=1 %d 3904", at), "0 all=1 950 3400"))
+		a, _ := reconcileTwo(t, readingsOf(t, "0 all=1 0 2000", "0 all=1 50 2000", fmt.Sprintf("0 all=1 %d 3904", at), "0 all=1 950 3400"))
 		if a.Peak.Read.Used != 3904*mib || a.Peak.Read.Steady != steady {
 			t.Errorf("read at %d ms: %+v", at, a.Peak.Read)
 		}
@@ -31,18 +31,18 @@ func twoProcesses() (first, second *ledgerJob) {
 	return ledgerTraining(), second
 }
 
-func closeTwo(t *testing.T, readings *Readings) (first, second *Books) {
+func reconcileTwo(t *testing.T, readings *Readings) (first, second *Account) {
 	t.Helper()
 	one, two := twoProcesses()
 	a, b := one.analyze(t, "rank10", readings), two.analyze(t, "rank2", readings)
-	CloseBooks([]Member{
+	Reconcile([]Member{
 		{Result: a, Device: &a.Devices[0], PID: 71, GPU: 0}, {Result: b, Device: &b.Devices[0], PID: 72, GPU: 0},
 	}, readings, "")
-	return a.Devices[0].Books, b.Devices[0].Books
+	return a.Devices[0].Account, b.Devices[0].Account
 }
 
-func TestBooksOfTwoProcesses(t *testing.T) {
-	a, b := closeTwo(t, readingsOf(t,
+func TestAccountingOfTwoProcesses(t *testing.T) {
+	a, b := reconcileTwo(t, readingsOf(t,
 		"0 all=1 0 2000", "0 pid=71 350 1501", "0 pid=71 850 1501", "0 pid=71 950 1402", "0 pid=71 1600 1402",
 		"0 pid=72 450 403", "0 pid=72 850 403"))
 	if a.Scope != ScopeProcess || a.Peak.Unexplained != 1*mib || a.End.Unexplained != 2*mib {
@@ -53,7 +53,7 @@ func TestBooksOfTwoProcesses(t *testing.T) {
 	}
 }
 
-func TestBooksOfTwoProcessesTogether(t *testing.T) {
+func TestAccountingOfTwoProcessesTogether(t *testing.T) {
 	lines := []string{
 		"0 all=1 0 2000", "0 all=1 50 2000", "0 all=1 350 3500", "0 all=1 380 3500",
 		"0 all=1 500 3904", "0 all=1 700 3904", "0 all=1 850 3500", "0 all=1 900 3500", "0 all=1 950 3400", "0 all=1 1600 3400",
@@ -63,11 +63,11 @@ func TestBooksOfTwoProcessesTogether(t *testing.T) {
 		"one id":     {"0 pid=71 350 1500"}, // of the other nothing is known
 		"strange id": {"0 pid=4 350 1500"},
 	} {
-		a, b := closeTwo(t, readingsOf(t, append(lines, more...)...))
+		a, b := reconcileTwo(t, readingsOf(t, append(lines, more...)...))
 		if diff := cmp.Diff(a, b); diff != "" {
-			t.Errorf("%s: the processes tell different books of one device:\n%s", name, diff)
+			t.Errorf("%s: the processes have different accounts of one device:\n%s", name, diff)
 		}
-		if a.Scope != ScopeDevice || !slices.Equal(a.Processes, []string{"rank2", "rank10"}) || a.UsedPeak != 3904*mib || a.Baseline != 2000*mib {
+		if a.Scope != ScopeDevice || !slices.Equal(a.Processes, []string{"rank2", "rank10"}) || a.UsedPeak != 3904*mib || a.UsedBeforeJob != 2000*mib {
 			t.Errorf("%s: %+v", name, a)
 		}
 		peak := a.Peak
@@ -92,7 +92,7 @@ func TestBooksOfTwoProcessesTogether(t *testing.T) {
 }
 
 // A process without further events holds its memory for as long as it lives, and no longer.
-func TestBooksOfAnIdleProcess(t *testing.T) {
+func TestAccountingOfAnIdleProcess(t *testing.T) {
 	readings := readingsOf(t,
 		"0 all=1 0 2000", "0 all=1 50 2000", "0 all=1 350 3500", "0 all=1 380 3500",
 		"0 all=1 500 3904", "0 all=1 700 3904", "0 all=1 850 3500", "0 all=1 900 3500", "0 all=1 950 3400", "0 all=1 1600 3400")
@@ -100,15 +100,15 @@ func TestBooksOfAnIdleProcess(t *testing.T) {
 		one, two := twoProcesses()
 		two.events = two.events[:len(two.events)-1] // the last one is at 440 ms now
 		a, b := one.analyze(t, "rank0", readings), two.analyze(t, "rank1", readings)
-		CloseBooks([]Member{
+		Reconcile([]Member{
 			{Result: a, Device: &a.Devices[0], PID: 71}, {Result: b, Device: &b.Devices[0], PID: 72, Alive: alive * ms},
 		}, readings, "")
-		books := b.Devices[0].Books
-		if books.Peak.At.Time != 600*ms || books.Peak.Rest != rest {
-			t.Errorf("alive until %d ms: a rest of %d, want %d: %+v", alive, books.Peak.Rest, rest, books.Peak)
+		account := b.Devices[0].Account
+		if account.Peak.At.Time != 600*ms || account.Peak.Rest != rest {
+			t.Errorf("alive until %d ms: a rest of %d, want %d: %+v", alive, account.Peak.Rest, rest, account.Peak)
 		}
-		if books.End.Rest != 2000*mib { // the first process alone
-			t.Errorf("alive until %d ms: at the end %+v", alive, books.End)
+		if account.End.Rest != 2000*mib { // the first process alone
+			t.Errorf("alive until %d ms: at the end %+v", alive, account.End)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 // Whatever happens and whatever was read, the parts and the rest add up to what was used where
 // that is known; and the parts, where none is unknown, are those that a recount of the events
 // gives.
-func TestPropertyBooksAddUp(t *testing.T) {
+func TestPropertyAccountingAddsUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j := newLedgerJob()
 		now, top := int64(0), int64(0)
@@ -47,11 +47,11 @@ func TestPropertyBooksAddUp(t *testing.T) {
 		for at := int64(0); at < now+300; at += 100 {
 			lines = append(lines, fmt.Sprintf("0 %s %d %d", whose, at, rapid.Int64Range(0, 500).Draw(t, "used")))
 		}
-		r, err := readBooks(j, lines)
+		r, err := readAccount(j, lines)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, b := range map[string]*Book{"peak": &r.Peak, "end": &r.End} {
+		for name, b := range map[string]*Balance{"peak": &r.Peak, "end": &r.End} {
 			terms := b.At.T + b.At.Rounding + b.At.Slack + b.At.Pending + b.At.Free()
 			for _, l := range b.Libraries {
 				terms += l.Bytes
@@ -73,15 +73,15 @@ func TestPropertyBooksAddUp(t *testing.T) {
 	})
 }
 
-func readBooks(j *ledgerJob, lines []string) (*Books, error) {
+func readAccount(j *ledgerJob, lines []string) (*Account, error) {
 	var t testing.T
 	readings := readingsOf(&t, lines...)
 	r, err := Run(modeltest.Source(j.events, 5), Options{Process: "p", Text: j.strings.Text})
 	if err != nil {
 		return nil, err
 	}
-	CloseBooks([]Member{{Result: r, Device: &r.Devices[0], PID: 71, GPU: 0}}, readings, "")
-	return r.Devices[0].Books, nil
+	Reconcile([]Member{{Result: r, Device: &r.Devices[0], PID: 71, GPU: 0}}, readings, "")
+	return r.Devices[0].Account, nil
 }
 
 // recount is what is on the device after the event of seq, by definition.
