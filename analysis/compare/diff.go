@@ -11,25 +11,28 @@ import (
 	"github.com/memprof/memprof/analysis"
 )
 
-// Diff sets two sets of runs against each other, the repetitions of a job before and after
-// something was changed.
+// Diff compares two sets of runs: the repetitions of a job before and after a change.
 //
-// Of each number a run has one value: the greatest over its processes and devices, each at
-// its own peak; that is the worst rank, as a greater value is the worse one for every
-// [analysis.Metric]. Of a set the median counts, of an even number of values the greater one in the
-// middle, so that it is a value that some run had. A change no greater than the distance
-// between the least and the greatest value of either set is within noise: the job itself
-// moves as much when nothing was changed. A set of one run tells nothing of its noise.
+// A run has one value for each number: the greatest over its processes and devices, each at its own
+// peak. That is the worst rank, because a greater value is worse for every [analysis.Metric].
+//
+// A set is represented by its median. With an even number of values, the greater of the two in the
+// middle is taken, so that the median is a value of some run.
+//
+// The noise is the greatest value minus the least, in the set where that is more. A change that is no
+// greater is within noise: the job varies as much without a change. The noise is unknown if each set has
+// one run.
 type Diff struct {
 	Base, New int      // runs of each
 	Metrics   []Change // [analysis.Metrics] and [RankMetrics] that any run has, in their order
-	// The others have bytes, those that changed beyond noise first, by how much.
-	Requested  []Change // greatest T of each iteration, by its place: "0" is the first, as elsewhere
-	Reserved   []Change // greatest R likewise
+	// The lists below are in bytes. Changes beyond noise come first, then those within noise, those of
+	// numbers that one set has, and numbers that are the same; each of these by delta, the greatest first.
+	Requested  []Change // greatest T of each iteration; the name is its index, "0" for the first, or "9–12" in long jobs
+	Reserved   []Change // greatest R of each iteration, named alike
 	Phases     []Change // greatest T while a phase is the innermost
-	Categories []Change // requested at the peak instant
-	Modules    []Change // requested at the peak instant
-	Sizes      []Change // requested at the peak instant in blocks of a size; the name is the size in bytes
+	Categories []Change // requested at the peak
+	Modules    []Change // requested at the peak
+	Sizes      []Change // requested at the peak in blocks of a size; the name is the size in bytes
 }
 
 // Change is one number in both sets.
@@ -39,20 +42,20 @@ type Change struct {
 	Base, New Spread
 }
 
-// Spread is what the runs of a set have for one number.
+// Spread is the least, median and greatest value of one number in a set of runs.
 type Spread struct {
-	Runs             int // that tell the number; the others are 0 when none does
+	Runs             int // runs that have the number; if 0, so are the other fields
 	Min, Median, Max float64
 }
 
-// Outcome is what a [Change] amounts to.
+// Outcome classifies a [Change] by its delta and its noise.
 type Outcome uint8
 
 const (
 	Grew Outcome = iota
 	Shrank
 	WithinNoise
-	OneSided // only one of the sets tells the number
+	OneSided // only one of the sets has the number
 	Same
 )
 
@@ -61,7 +64,7 @@ func (o Outcome) String() string {
 	return [...]string{"grew", "shrank", "within noise", "one-sided", "same"}[o]
 }
 
-// Delta is the new median less the base's. It is not ok where only one set has the number.
+// Delta returns the new median minus the base median; ok is false if only one set has the number.
 func (c *Change) Delta() (delta float64, ok bool) {
 	if c.Base.Runs == 0 || c.New.Runs == 0 {
 		return 0, false
@@ -69,13 +72,13 @@ func (c *Change) Delta() (delta float64, ok bool) {
 	return c.New.Median - c.Base.Median, true
 }
 
-// Noise is the greater of the distances between least and greatest value of a set. It is not
-// ok where neither set has two values.
+// Noise returns the greatest value minus the least, in the set where that is more; ok is false if neither
+// set has two values.
 func (c *Change) Noise() (noise float64, ok bool) {
 	return max(c.Base.Max-c.Base.Min, c.New.Max-c.New.Min), max(c.Base.Runs, c.New.Runs) > 1
 }
 
-// Outcome compares the change with the noise.
+// Outcome compares the delta with the noise.
 func (c *Change) Outcome() Outcome {
 	delta, ok := c.Delta()
 	noise, _ := c.Noise()
@@ -92,7 +95,7 @@ func (c *Change) Outcome() Outcome {
 	return Shrank
 }
 
-// Compare sets runs against each other, each given by the results of all its processes.
+// Compare compares two sets of runs. A run is the results of all its processes.
 func Compare(base, with [][]*analysis.Result) *Diff {
 	d := &Diff{Base: len(base), New: len(with)}
 	for _, m := range analysis.Metrics() {
@@ -124,7 +127,7 @@ func Compare(base, with [][]*analysis.Result) *Diff {
 	return d
 }
 
-// metric adds one of the metrics unless no run has it.
+// metric appends the change of one metric to d.Metrics, unless no run has the metric.
 func (d *Diff) metric(name string, unit analysis.Unit, base, with [][]*analysis.Result, of func([]*analysis.Result) (float64, bool)) {
 	c := Change{Name: name, Unit: unit, Base: spread(base, of), New: spread(with, of)}
 	if c.Base.Runs+c.New.Runs > 0 {
@@ -132,7 +135,7 @@ func (d *Diff) metric(name string, unit analysis.Unit, base, with [][]*analysis.
 	}
 }
 
-// worst is the greatest value of a metric in a run.
+// worst returns the greatest value of a metric over the devices of a run.
 func worst(run []*analysis.Result, m analysis.Metric) (value float64, ok bool) {
 	for d := range used(run) {
 		if v, _, known := m.Value(d); known && (!ok || v > value) {
@@ -142,7 +145,7 @@ func worst(run []*analysis.Result, m analysis.Metric) (value float64, ok bool) {
 	return value, ok
 }
 
-// used yields the devices of a run on which something was allocated.
+// used yields the devices of a run that have allocations.
 func used(run []*analysis.Result) iter.Seq[*analysis.DeviceResult] {
 	return func(yield func(*analysis.DeviceResult) bool) {
 		for _, r := range run {
@@ -155,7 +158,7 @@ func used(run []*analysis.Result) iter.Seq[*analysis.DeviceResult] {
 	}
 }
 
-// spread takes the values that runs have, of those that have one.
+// spread returns the spread of a number over the runs that have it.
 func spread[R any](runs []R, of func(R) (float64, bool)) Spread {
 	var values []float64
 	for _, run := range runs {
@@ -170,14 +173,14 @@ func spread[R any](runs []R, of func(R) (float64, bool)) Spread {
 	return Spread{Runs: len(values), Min: values[0], Median: values[len(values)/2], Max: values[len(values)-1]}
 }
 
-// listing is bytes by name, of a device or of a run.
+// listing is bytes by name, of a device or of a run. It may be only the head of a longer list.
 type listing struct {
-	names []string // of bytes, in the order in which they came
-	bytes map[string]int64
-	// A name that is not listed has at most so many bytes; -1 where nothing is known of it.
-	bound int64
+	names []string         // the keys of bytes, in the order of the first set
+	bytes map[string]int64 // bytes by name
+	bound int64            // the most bytes that a name without an entry can have; -1 if unknown
 }
 
+// set makes bytes the value of a name, unless the name has a greater one.
 func (l *listing) set(name string, bytes int64) {
 	if _, ok := l.bytes[name]; !ok {
 		l.names = append(l.names, name)
@@ -187,14 +190,15 @@ func (l *listing) set(name string, bytes int64) {
 
 func newListing() listing { return listing{bytes: map[string]int64{}} }
 
-// value is the bytes of a name where they are certain.
+// value returns the bytes of a name. A name without an entry has 0 bytes if the list is complete; else its
+// bytes are unknown.
 func (l listing) value(name string) (float64, bool) {
 	bytes, ok := l.bytes[name]
 	return float64(bytes), ok || l.bound == 0
 }
 
-// listRuns lists each run, with the greatest bytes of a name over its devices. A name that a
-// device does not list, and may have more of than any that do, is not in the run's list.
+// listRuns returns a listing for each run: the greatest bytes of each name over the devices of the run. It
+// leaves out a name if a device without an entry for it may have more bytes than the devices with one.
 func listRuns(runs [][]*analysis.Result, of func(*analysis.DeviceResult) listing) []listing {
 	var out []listing
 	for _, run := range runs {
@@ -227,7 +231,7 @@ func listRuns(runs [][]*analysis.Result, of func(*analysis.DeviceResult) listing
 	return out
 }
 
-// changes compares all names of two sets.
+// changes returns a change for each name that any run of the two sets has, in the order of [Diff].
 func changes(base, with []listing) []Change {
 	var out []Change
 	seen := map[string]bool{}
@@ -251,10 +255,11 @@ func changes(base, with []listing) []Change {
 	return out
 }
 
-// beyond orders outcomes for [changes]: what grew and what shrank are one.
+// beyond is the sort key of an outcome. Grew and Shrank have the same one, so that they sort by delta.
 func beyond(c Change) Outcome { return max(c.Outcome(), Shrank) }
 
-// longestRun is the most iterations that one Iteration of a device stands for.
+// longestRun returns the most iterations that one [analysis.Iteration] of any device stands for, at least 1.
+// It is more than 1 for long jobs.
 func longestRun(runs [][]*analysis.Result) int64 {
 	each := int64(1)
 	for _, run := range runs {
@@ -267,13 +272,14 @@ func longestRun(runs [][]*analysis.Result) int64 {
 	return each
 }
 
-// listIterations lists a number of each iteration by its place, from 0. The ones after the first
-// are listed in runs of each, by the greatest, so that jobs of which neighbours are kept as one
-// compare with others. Of an iteration that a job did not have nothing is known.
+// listIterations lists one number of each iteration by its index, from 0. If each is more than 1, the
+// iterations after the first are listed in groups of each, by the greatest value of the group: a long job
+// has one [analysis.Iteration] for several iterations, and only groups compare with another job. The bytes
+// of an iteration that a job did not have are unknown.
 func listIterations(d *analysis.DeviceResult, each int64, of func(*analysis.Iteration) int64) listing {
 	l := newListing()
 	l.bound = -1
-	place := int64(0) // of the first that an Iteration stands for
+	place := int64(0) // index of the first iteration that d.Iterations[i] stands for
 	for i := range d.Iterations {
 		name := strconv.FormatInt(place, 10)
 		if each > 1 && place > 0 {
@@ -286,6 +292,8 @@ func listIterations(d *analysis.DeviceResult, each int64, of func(*analysis.Iter
 	return l
 }
 
+// listPhases lists the greatest T of each phase. Without phases in the trace all are unknown; otherwise a
+// phase without an entry never occurred, and has 0 bytes.
 func listPhases(d *analysis.DeviceResult) listing {
 	l := newListing()
 	if len(d.Phases) == 0 {
@@ -297,6 +305,7 @@ func listPhases(d *analysis.DeviceResult) listing {
 	return l
 }
 
+// listGroups lists the requested bytes of each group at the peak. Only the greatest groups have an entry.
 func listGroups(d *analysis.DeviceResult, b *analysis.Breakdown) listing {
 	l := newListing()
 	if !d.Held.Known {
@@ -312,6 +321,8 @@ func listGroups(d *analysis.DeviceResult, b *analysis.Breakdown) listing {
 	return l
 }
 
+// listSizes lists the requested bytes at the peak by the size of the block. Only the sizes with the most
+// bytes have an entry.
 func listSizes(d *analysis.DeviceResult) listing {
 	l := newListing()
 	rest := d.Peak.T
@@ -323,8 +334,9 @@ func listSizes(d *analysis.DeviceResult) listing {
 	return l
 }
 
-// leastListed bounds what is not among the greatest: no group of it has more than all of it,
-// nor more than the least that is listed.
+// leastListed returns the most bytes that a group without an entry can have. It cannot have more than rest,
+// the bytes of all these groups together, or more than the smallest entry, because the greatest groups are
+// listed.
 func leastListed(l listing, rest int64) int64 {
 	for _, name := range l.names {
 		rest = min(rest, l.bytes[name])

@@ -10,7 +10,7 @@ import (
 	"github.com/memprof/memprof/analysis/iterations"
 )
 
-// diffed is a run whose one process has devices that reserved so much.
+// diffed is a run of one process; its devices have these values of max R.
 func diffed(reserved ...int64) []*analysis.Result {
 	r := &analysis.Result{Process: "rank0"}
 	for i, bytes := range reserved {
@@ -60,7 +60,7 @@ func TestCompareMetrics(t *testing.T) {
 	}
 }
 
-// TestCompareIdle: a device without allocations is not compared.
+// TestCompareIdle checks that a device without allocations is not compared.
 func TestCompareIdle(t *testing.T) {
 	idle := diffed(100, 900)
 	idle[0].Devices[1].Allocs = 0
@@ -69,7 +69,7 @@ func TestCompareIdle(t *testing.T) {
 	}
 }
 
-// TestCompareRankMetrics: what only one set has is neither growth nor zero.
+// TestCompareRankMetrics checks that a metric of only one set is one-sided, and that one of no set is left out.
 func TestCompareRankMetrics(t *testing.T) {
 	alone := [][]*analysis.Result{diffed(100)}
 	two := [][]*analysis.Result{append(diffed(100), &analysis.Result{Process: "rank1", Devices: []analysis.DeviceResult{{Allocs: 1, MaxR: 300}}})}
@@ -84,7 +84,7 @@ func TestCompareRankMetrics(t *testing.T) {
 	}
 }
 
-// lines are changes, one a line: name, medians, or - for none, and outcome.
+// lines formats each change as name, medians ("-" for none) and outcome.
 func lines(all []Change) []string {
 	var out []string
 	side := func(s Spread) string {

@@ -2,10 +2,9 @@ package compare
 
 import "slices"
 
-// Outliers marks which of the values stand apart from the others: farther from their median than 3.5
-// scaled median deviations (Iglewicz and Hoaglin's rule), and than 1 % of the median, so
-// that in a course that hardly moves nothing is marked for moving at all. Fewer than
-// four values have no outliers.
+// Outliers reports for each value whether it is an outlier: farther from the median than 3.5 scaled median
+// absolute deviations (Iglewicz and Hoaglin's rule), and farther than 1 % of the median. Without the second
+// condition any change would be an outlier among nearly equal values. Fewer than four values have no outliers.
 func Outliers(values []int64) []bool {
 	marked := make([]bool, len(values))
 	if len(values) < 4 {
@@ -16,7 +15,7 @@ func Outliers(values []int64) []bool {
 	for i, v := range values {
 		distances[i] = max(v-median, median-v)
 	}
-	// 1.4826 makes the median deviation that of a normal distribution's standard deviation.
+	// For a normal distribution, 1.4826 times the median absolute deviation is the standard deviation.
 	bound := max(3.5*1.4826*float64(medianOf(distances)), 0.01*float64(median))
 	for i, distance := range distances {
 		marked[i] = float64(distance) > bound
@@ -24,7 +23,7 @@ func Outliers(values []int64) []bool {
 	return marked
 }
 
-// medianOf is the value in the middle, of two the greater one.
+// medianOf returns the median; with an even number of values, the greater of the two in the middle.
 func medianOf(values []int64) int64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[len(sorted)/2]

@@ -7,24 +7,24 @@ import (
 	"github.com/memprof/memprof/analysis"
 )
 
-// Ranks sets the processes of one job side by side.
+// Ranks compares the processes of one job.
 //
-// A row is a device of a process, with its own peaks. For the imbalance the rows are put
-// together by rank: a rank that was started again, has several processes or uses several
-// devices counts once, with its greatest row. Where no process has a rank each process is
-// one; where some have, the others are rows and in no imbalance.
+// A row is one device of one process, with its own peaks. For the imbalance the rows are grouped by rank: a
+// rank that was restarted, has several processes or uses several devices counts once, with its greatest row.
+// If no process has a rank, each process counts as a rank. If some have, the rows of the others are in no
+// imbalance.
 //
-// The one that would run out first has the least left: the memory of its card, less the
-// most that it had in use there, less the same of every other process that used that card
-// in its time. The most in use is what the driver told of the process; where it told that
-// of the card alone, that is for all; where it told nothing, it is what the process
-// reserved and what other libraries took, each at its own peak. Of equal ones it is the one
-// with more reserved.
+// The row that would run out of memory first is the one with the least memory left on its GPU; of equal
+// rows, the one with more reserved bytes. The memory left is the GPU's memory minus the most that the
+// process used, minus the same of every other process that used this GPU at the same time. The most that a
+// process used is the greatest that the driver reported for it, or for the whole GPU; the latter includes
+// all other processes. It is at least the process's max R plus the peak of other libraries, also without a
+// reading.
 type Ranks struct {
-	Rows []Rank // in the order of the results: devices on which something was allocated
-	// Reserved and Requested compare max R and max T.
+	Rows []Rank // devices with allocations, in the order of the results
+	// Reserved and Requested are the imbalances of max R and max T.
 	Reserved, Requested Imbalance
-	First               int // index into Rows of the one that would run out first; -1 where no card's memory is known
+	First               int // index into Rows of the row that would run out first; -1 if no GPU's memory is known
 }
 
 // Rank is a row of [Ranks].
@@ -32,22 +32,22 @@ type Rank struct {
 	Process string
 	Number  int // -1 for none
 	Device  *analysis.DeviceResult
-	Used    int64 // bytes of the card that it held, and those beside it
-	Left    int64 // bytes of the card that this leaves, at least 0; -1 where the card's memory is not known
+	Used    int64 // most bytes of the GPU that it and the other processes on the GPU used
+	Left    int64 // bytes of the GPU minus Used, at least 0; -1 if the GPU's memory is unknown
 
-	start, end int64 // time of its first and last event
+	start, end int64 // when the process first held memory of the device, and its last event, in ns since the clock base of the run
 }
 
-// Imbalance is how far the greatest stands above the mean.
+// Imbalance compares the greatest rank with the mean of all ranks.
 type Imbalance struct {
-	Ranks int     // that were compared
-	Most  int64   // bytes of the greatest
-	Mean  float64 // bytes
-	Row   int     // index into Ranks.Rows of the greatest; -1 without any
+	Ranks int     // number of ranks compared
+	Most  int64   // bytes of the greatest rank
+	Mean  float64 // bytes, mean over the ranks
+	Row   int     // index into Ranks.Rows of the greatest; -1 if there are no ranks
 }
 
-// Ratio is the greatest divided by the mean, 1 when all are alike. It is not ok with fewer
-// than two ranks, or with nothing to divide by.
+// Ratio returns the greatest divided by the mean: 1 if all ranks are equal, else more. ok is false with fewer
+// than two ranks, or if the mean is 0.
 func (i Imbalance) Ratio() (ratio float64, ok bool) {
 	if i.Ranks < 2 || i.Mean <= 0 {
 		return 0, false
@@ -55,8 +55,8 @@ func (i Imbalance) Ratio() (ratio float64, ok bool) {
 	return float64(i.Most) / i.Mean, true
 }
 
-// RankOf is the rank in the name of a process: 3 of "rank3", and of "rank3-pid4711", the
-// later of two processes with one rank.
+// RankOf returns the rank in the name of a process: 3 for "rank3", and for "rank3-pid4711", which is the later
+// of two processes with the same rank.
 func RankOf(process string) (rank int, ok bool) {
 	digits, found := strings.CutPrefix(process, "rank")
 	if !found {
@@ -67,8 +67,8 @@ func RankOf(process string) (rank int, ok bool) {
 	return rank, err == nil && rank >= 0 && strconv.Itoa(rank) == digits
 }
 
-// CompareRanks sets results side by side. They may be of several recordings, those of the
-// nodes of one job.
+// CompareRanks compares the processes of one job. The results may come from several recordings, one for each
+// node.
 func CompareRanks(results []*analysis.Result) *Ranks {
 	r := &Ranks{First: -1}
 	for _, result := range results {
@@ -90,7 +90,7 @@ func CompareRanks(results []*analysis.Result) *Ranks {
 	return r
 }
 
-// firstTime is when something was first held on a device.
+// firstTime returns the time at which the process first held memory of a device, 0 if that is unknown.
 func firstTime(d *analysis.DeviceResult) int64 {
 	if len(d.Series.Points) == 0 {
 		return 0
@@ -98,7 +98,8 @@ func firstTime(d *analysis.DeviceResult) int64 {
 	return d.Series.Points[0].Start
 }
 
-// held is the most that a process had in use of its card, or, when whole, all who used it.
+// held returns the most bytes of the GPU that the process used. If whole is true, the bytes are those of all
+// processes that used the GPU.
 func held(d *analysis.DeviceResult) (bytes int64, whole bool) {
 	known := d.MaxR + d.OtherLibraries.Peak
 	switch b := d.Account; {
@@ -106,12 +107,12 @@ func held(d *analysis.DeviceResult) (bytes int64, whole bool) {
 		return known, false
 	case b.Scope != analysis.ScopeProcess:
 		return max(known, b.UsedPeak), true
-	default: // readings are some time apart: a peak may lie between two of them
+	default: // readings are taken at intervals, so they may miss the peak
 		return max(known, b.UsedPeak), false
 	}
 }
 
-// fill works out what is left beside a row, and whether that is the least.
+// fill sets Used and Left of a row, and First if the row has the least left so far.
 func (r *Ranks) fill(at int) {
 	row := &r.Rows[at]
 	row.Left = -1
@@ -137,12 +138,12 @@ func (r *Ranks) fill(at int) {
 	}
 }
 
-// shares says whether two processes used one card at one time.
+// shares reports whether two processes used the same GPU at the same time. An unknown GPU is shared by none.
 func (r *Rank) shares(other *Rank) bool {
 	return r.Device.Card != "" && other.Device.Card == r.Device.Card && other.start <= r.end && r.start <= other.end
 }
 
-// imbalance compares a number over the ranks, each with its greatest row.
+// imbalance compares a number over the ranks. A rank has the value of its greatest row.
 func (r *Ranks) imbalance(of func(*analysis.DeviceResult) int64) Imbalance {
 	ranked := false
 	for i := range r.Rows {
@@ -175,7 +176,7 @@ func (r *Ranks) imbalance(of func(*analysis.DeviceResult) int64) Imbalance {
 	return result
 }
 
-// RankMetric is a number of all ranks of a job together.
+// RankMetric is a metric that compares all ranks of a job. Its value is a ratio, at least 1 (100 %).
 type RankMetric struct {
 	Name string
 	Unit analysis.Unit
@@ -183,7 +184,7 @@ type RankMetric struct {
 	Of   func(*Ranks) Imbalance
 }
 
-// RankMetrics are all there are.
+// RankMetrics returns all rank metrics.
 func RankMetrics() []RankMetric {
 	return []RankMetric{
 		{"imbalance.reserved", analysis.Share, "greatest max R of a rank ÷ the mean over all ranks; 100% when all are alike", func(r *Ranks) Imbalance { return r.Reserved }},

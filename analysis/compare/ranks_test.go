@@ -27,7 +27,7 @@ func TestRankOf(t *testing.T) {
 	}
 }
 
-// member is a result whose one device reserved so many bytes, all of them requested.
+// member is a result of one device; its max R and max T are both reserved bytes.
 func member(process, card string, total, reserved int64) *analysis.Result {
 	return &analysis.Result{Process: process, Duration: 100, Devices: []analysis.DeviceResult{{
 		Allocs: 1, MaxT: reserved, MaxR: reserved, Card: card, Total: total, Series: analysis.Series{Points: []analysis.Point{{Start: 10}}},
@@ -76,37 +76,37 @@ func TestCompareRanks(t *testing.T) {
 			1.25, 2, Imbalance{Ranks: 2, Most: 500, Mean: 400, Row: 2},
 		},
 		{
-			"processes beside ranks are in no imbalance",
+			"processes without a rank are in no imbalance, if others have one",
 			[]*analysis.Result{member("pid5", "c", 1000, 900), member("rank0", "a", 1000, 100), member("rank1", "b", 1000, 100)},
 			[]row{{"pid5", -1, 900, 100, 1000}, {"rank0", 0, 100, 900, 1000}, {"rank1", 1, 100, 900, 1000}},
 			1, 0, Imbalance{Ranks: 2, Most: 100, Mean: 100, Row: 1},
 		},
 		{
-			"without ranks each process is one; those on one card share what is left",
+			"without ranks each process counts as one; those on one GPU share what is left",
 			[]*analysis.Result{member("pid5", "a", 1000, 300), member("pid6", "a", 1000, 500), member("pid7", "b", 1000, 700)},
 			[]row{{"pid5", -1, 800, 200, 1000}, {"pid6", -1, 800, 200, 1000}, {"pid7", -1, 700, 300, 1000}},
 			1.4, 1, Imbalance{Ranks: 3, Most: 700, Mean: 500, Row: 2},
 		},
 		{
-			"cards that are not known are shared by none and leave nothing to tell",
+			"unknown GPUs are shared by none, and what is left is unknown",
 			[]*analysis.Result{member("rank0", "", 0, 300), member("rank1", "", 0, 500)},
 			[]row{{"rank0", 0, 300, -1, 0}, {"rank1", 1, 500, -1, 0}},
 			1.25, -1, Imbalance{Ranks: 2, Most: 500, Mean: 400, Row: 1},
 		},
 		{
-			"what the driver told of each process counts, context and all",
+			"the driver's reading for a process counts, driver overhead included",
 			[]*analysis.Result{read(member("rank0", "a", 1000, 300), analysis.ScopeProcess, 450, 0), read(member("rank1", "a", 1000, 100), analysis.ScopeProcess, 90, 0)},
 			[]row{{"rank0", 0, 550, 450, 1000}, {"rank1", 1, 550, 450, 1000}},
 			1.5, 0, Imbalance{Ranks: 2, Most: 300, Mean: 200},
 		},
 		{
-			"what it told of the card is for all on it",
+			"the driver's reading for a GPU includes all its processes",
 			[]*analysis.Result{read(member("rank0", "a", 1000, 300), analysis.ScopeDevice, 500, 50), read(member("rank1", "a", 1000, 100), analysis.ScopeDevice, 500, 50)},
 			[]row{{"rank0", 0, 500, 500, 1000}, {"rank1", 1, 500, 500, 1000}},
 			1.5, 0, Imbalance{Ranks: 2, Most: 300, Mean: 200},
 		},
 		{
-			"a process's own readings of the card are for all on it",
+			"a process's own reading of the GPU includes all its processes",
 			[]*analysis.Result{read(member("rank0", "a", 1000, 300), analysis.ScopeCard, 500, 0), member("rank1", "a", 1000, 100)},
 			[]row{{"rank0", 0, 500, 500, 1000}, {"rank1", 1, 600, 400, 1000}},
 			1.5, 1, Imbalance{Ranks: 2, Most: 300, Mean: 200},
@@ -117,7 +117,7 @@ func TestCompareRanks(t *testing.T) {
 			[]row{{"rank0", 0, 400, 600, 1000}}, 0, 0, Imbalance{Ranks: 1, Most: 400, Mean: 400},
 		},
 		{
-			"more than the card has is nothing left",
+			"using more than the GPU has leaves nothing",
 			[]*analysis.Result{member("rank0", "a", 1000, 1200)},
 			[]row{{"rank0", 0, 1200, 0, 1000}}, 0, 0, Imbalance{Ranks: 1, Most: 1200, Mean: 1200},
 		},

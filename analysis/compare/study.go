@@ -7,28 +7,30 @@ import (
 	"github.com/memprof/memprof/analysis"
 )
 
-// Study repeats the table of the BFC paper: one row for each device of each job, its mean and
-// its maximum, held against what the paper printed. The paper trained networks of TensorFlow 1.6
-// on V100s for 20 iterations and had two peaks of each: requested bytes T and bytes of the chunks
-// handed out C; 1 is the first iteration, 2 the mean of the later ones; all are divided by the
-// reserved bytes R at the end, and by the greatest R where R shrank ([Paper]).
+// Study repeats the table of the BFC paper: one row for each device of each job, with the mean and the
+// maximum over the rows, next to the paper's own.
+//
+// The paper trained networks of TensorFlow 1.6 on V100s for 20 iterations. It compares the peaks of the
+// requested bytes T and of the provided bytes C. T1 and C1 are the peaks of the first iteration, T2 and C2
+// the means of the peaks of the later ones. All are divided by the reserved bytes R at the end of the job, or
+// by the greatest R if R shrank ([analysis.Paper]).
 type Study struct {
 	Jobs []StudyJob
-	// LeftOut are jobs without a row, and why.
+	// LeftOut are the devices and jobs without a row, with the reason.
 	LeftOut []StudyGap
 }
 
-// StudyJob is one device of one process, with what the table is made from.
+// StudyJob is one row: a device of a process of a job.
 type StudyJob struct {
 	Name   string
 	Result *analysis.DeviceResult
 }
 
-// StudyGap is a device of a job that the table cannot have.
+// StudyGap is a device or a job without a row.
 type StudyGap struct{ Name, Why string }
 
-// Add adds the devices of a recording's processes, under its name; where there are several, under
-// the name, the process and the device.
+// Add adds a row for each device of a recording's processes. The row has the name of the recording, then the
+// process if there are several, then the device if the process has several.
 func (s *Study) Add(name string, results []*analysis.Result) {
 	devices := 0
 	for _, r := range results {
@@ -55,7 +57,7 @@ func (s *Study) Add(name string, results []*analysis.Result) {
 	}
 }
 
-// unstudied is why a device has no row.
+// unstudied returns why a device has no row, "" if it has one.
 func unstudied(d *analysis.DeviceResult) string {
 	switch {
 	case d.Allocs == 0:
@@ -68,19 +70,20 @@ func unstudied(d *analysis.DeviceResult) string {
 	return ""
 }
 
-// StudyMeasure is one column of the table: a share, 1 is all of what it is a share of.
+// StudyMeasure is one column of the table. Its values are shares: 1 is 100 %. "excess" and "excess_of_c" are
+// negative if the later iterations have the greater C; "excess_of_c" can be above 1.
 type StudyMeasure struct {
 	Name  string // "c1"
 	Title string // "C1 − T1 (of R)"
 	Value func(*analysis.Paper) float64
-	// What the paper printed, over its own networks; NaN where it printed none. Of a difference
-	// between T and C it does not say whether it is in points of R or relative to C: the
-	// same figure stands in both columns then.
+	// PaperMean and PaperMax are the paper's own mean and maximum, over its networks; NaN if it printed none.
+	// The paper does not say whether a difference between T and C is a share of R or of C, so both columns
+	// have the same figure.
 	PaperMean, PaperMax float64
 }
 
-// StudyMeasures are the columns, in order. The paper's "first iteration uses 25.8 % more" must be
-// relative to the later ones: only then is 1 − C2 the 45.4 % that it prints (100 − 68.7/1.258).
+// StudyMeasures returns the columns, in order. The paper's "first iteration uses 25.8 % more" is taken
+// relative to the later iterations: only then is 1 − C2 the 45.4 % that it prints (100 − 68.7/1.258).
 func StudyMeasures() []StudyMeasure {
 	none := math.NaN()
 	return []StudyMeasure{
@@ -101,6 +104,7 @@ func StudyMeasures() []StudyMeasure {
 	}
 }
 
+// part returns of / whole, NaN if whole is 0.
 func part(of, whole float64) float64 {
 	if whole == 0 {
 		return math.NaN()
@@ -108,8 +112,8 @@ func part(of, whole float64) float64 {
 	return of / whole
 }
 
-// Mean and Max of a measure over the jobs that have it; NaN where none has. Jobs whose allocator
-// was only watched may lack C.
+// Mean returns the mean of a measure over the jobs that have it; NaN if none has. Jobs recorded with the
+// native allocator may lack C.
 func (s *Study) Mean(m *StudyMeasure) float64 {
 	sum, n := 0.0, 0
 	for i := range s.Jobs {
@@ -120,7 +124,7 @@ func (s *Study) Mean(m *StudyMeasure) float64 {
 	return part(sum, float64(n))
 }
 
-// Max is described at Mean.
+// Max returns the greatest value of a measure over the jobs that have it; NaN if none has.
 func (s *Study) Max(m *StudyMeasure) float64 {
 	greatest := math.NaN()
 	for i := range s.Jobs {

@@ -67,7 +67,7 @@ func TestStudyMeasures(t *testing.T) {
 	}
 }
 
-// The paper's own figures agree with each other only in the readings that the measures take.
+// TestPaperFiguresAgree checks that the paper's figures agree with each other as the measures read them.
 func TestPaperFiguresAgree(t *testing.T) {
 	figures := valuesOf(func(m *StudyMeasure) float64 { return m.PaperMean })
 	if got := 1 - figures["c1"]; math.Abs(got-figures["idle_first"]) > 1e-9 {
@@ -99,7 +99,7 @@ func TestStudyLeavesOut(t *testing.T) {
 	}
 }
 
-// Where an allocator was only watched, C may be unknown: such a job has what follows from T.
+// TestStudyWithoutC checks that a job whose C is unknown, as with the native allocator, has the measures of T.
 func TestStudyWithoutC(t *testing.T) {
 	var s Study
 	watched := studied("pid1", 600, 800, 300, 400)
