@@ -16,7 +16,7 @@ var PolicyUnits = &bfc.Units{
 		bytes, err := units.ParseSize(text)
 		return uint64(bytes), err
 	},
-	ParseDuration: time.ParseDuration,
+	ParseDuration: units.ParseDuration,
 	FormatBytes: func(bytes uint64) string {
 		if bytes == 0 {
 			return "0"

@@ -3,7 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -11,6 +14,7 @@ import (
 	"github.com/memprof/memprof/cmd/memprof/internal/exit"
 	"github.com/memprof/memprof/cmd/memprof/internal/screen"
 	"github.com/memprof/memprof/report/spell"
+	"github.com/memprof/memprof/report/units"
 )
 
 // run is the whole command line without the process around it.
@@ -41,7 +45,7 @@ when memory grows. The job's code does not change.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return exit.Usagef("%w%s (see `%s --help`)", err, flagMeant(cmd, err), cmd.CommandPath())
+		return exit.Usagef("%w%s (see `%s --help`)", flagError(err), flagMeant(cmd, err), cmd.CommandPath())
 	})
 	root.SetUsageTemplate(usageTemplate)
 	addGroup(root, "Record", newRecordCommand(), newTopCommand(), newRecoverCommand(), newImportCommand())
@@ -62,6 +66,33 @@ func addGroup(root *cobra.Command, title string, verbs ...*cobra.Command) {
 		verb.GroupID = title
 		root.AddCommand(verb)
 	}
+}
+
+// flagError returns err, or a sentence in place of what Go's parsers of numbers and durations say of
+// a flag's value.
+func flagError(err error) error {
+	var invalid *pflag.InvalidValueError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	flag, value := invalid.GetFlag(), invalid.GetValue()
+	if flag.Value.Type() == "duration" {
+		if _, err := units.ParseDuration(value); err != nil {
+			return fmt.Errorf("--%s: %w", flag.Name, err)
+		}
+	}
+	var number *strconv.NumError
+	switch {
+	case !errors.As(err, &number):
+		return err
+	case errors.Is(number, strconv.ErrRange):
+		return fmt.Errorf("--%s %q: the number is out of range", flag.Name, value)
+	case flag.Value.Type() == "bool":
+		return fmt.Errorf("--%s %q: want true or false", flag.Name, value)
+	case strings.HasPrefix(flag.Value.Type(), "float"):
+		return fmt.Errorf("--%s %q: want a number", flag.Name, value)
+	}
+	return fmt.Errorf("--%s %q: want a whole number", flag.Name, value)
 }
 
 // flagMeant suggests the nearest flag if err is about one that does not exist.

@@ -8,6 +8,7 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Absent is printed for a number that does not exist.
@@ -208,4 +209,14 @@ func ParseSize(text string) (int64, error) {
 		return 0, fmt.Errorf("size %q is too large: sizes end below 8 EiB", text)
 	}
 	return whole.Int64(), nil
+}
+
+// ParseDuration returns the duration that a text stands for: "50ms", "1.5s", "2m30s". It takes what
+// [time.ParseDuration] takes. Its errors quote the text and say how to write a duration.
+func ParseDuration(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("duration %q is not a number with a unit: write it like 50ms, 1.5s or 2m", text)
+	}
+	return d, nil
 }

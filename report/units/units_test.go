@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -45,6 +46,18 @@ func TestParseSizeErrors(t *testing.T) {
 		got, err := ParseSize(test.text)
 		if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), strconv.Quote(test.text)) {
 			t.Errorf("ParseSize(%q) = %d, %v; want an error with %q that quotes the input", test.text, got, err, test.want)
+		}
+	}
+}
+
+func TestParseDuration(t *testing.T) {
+	if got, err := ParseDuration("2m1.5s"); err != nil || got != 121500*time.Millisecond {
+		t.Errorf(`ParseDuration("2m1.5s") = %v, %v`, got, err)
+	}
+	for _, text := range []string{"", "soon", "3", "1 s", "5 minutes"} {
+		_, err := ParseDuration(text)
+		if err == nil || err.Error() != "duration "+strconv.Quote(text)+" is not a number with a unit: write it like 50ms, 1.5s or 2m" {
+			t.Errorf("ParseDuration(%q) returned the error %v", text, err)
 		}
 	}
 }
