@@ -39,7 +39,7 @@ type jsonNativeSums struct {
 
 // jsonNative is there only if memprof observed torch's own allocator.
 type jsonNative struct {
-	Watched *jsonNativeSums `json:"watched,omitempty"`
+	Native *jsonNativeSums `json:"native,omitempty"`
 }
 
 func newJSONNative(d *analysis.DeviceResult) jsonNative {

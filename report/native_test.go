@@ -161,7 +161,7 @@ func TestWatchedJSON(t *testing.T) {
 		want float64
 	}{
 		{[]string{"peak", "requested"}, 6 << 20}, {[]string{"peak", "reserved"}, 20 << 20}, {[]string{"peak", "unsplit"}, 13 << 20},
-		{[]string{"peak", "pending"}, 1 << 20}, {[]string{"watched", "samples"}, 4}, {[]string{"waste", "pending"}, 0.05},
+		{[]string{"peak", "pending"}, 1 << 20}, {[]string{"native", "samples"}, 4}, {[]string{"waste", "pending"}, 0.05},
 	} {
 		if v := at(test.path...); v != test.want {
 			t.Errorf("%v is %v, want %v", test.path, v, test.want)

@@ -91,31 +91,31 @@ func pauseFigures(_ *analysis.Result, d *analysis.DeviceResult) []figure.Figure 
 
 func pauseFigure(d *analysis.DeviceResult) figure.Figure {
 	f := figure.Figure{Name: "pause", Title: "mapped memory by tag"}
-	sleep := d.Pauses
-	if len(sleep.Series) == 0 || d.MaxR == 0 {
+	pauses := d.Pauses
+	if len(pauses.Series) == 0 || d.MaxR == 0 {
 		f.Subtitle = "no memory was mapped on this device"
 		f.Body = figure.Message("nothing to draw: no memory was mapped on this device")
 		return f
 	}
 	f.Subtitle = "maximum of each tag:"
-	bands := resident{points: sleep.Series, tags: len(sleep.Cycle.Tags)}
+	bands := resident{points: pauses.Series, tags: len(pauses.Cycle.Tags)}
 	f.Legend = append(f.Legend, figure.Swatch(figure.ReserveColor, "untagged"))
-	for i, t := range sleep.Cycle.Tags {
+	for i, t := range pauses.Cycle.Tags {
 		f.Subtitle += fmt.Sprintf(" %s %s,", t.Name, units.FormatSize(t.Bytes))
 		f.Legend = append(f.Legend, figure.Swatch(tagColor(i), plain.Shorten(t.Name, 32)))
 	}
 	f.Subtitle = f.Subtitle[:len(f.Subtitle)-1]
 	f.Legend = append(f.Legend, figure.Stroke(draw.LineStyle{Color: figure.ReservedColor, Width: 2.25}, "reserved"))
 	var plans []planLine
-	if len(sleep.Stages) > 0 && sleep.OnUse.Peak < sleep.Recorded.Peak {
-		plans = append(plans, planLine{sleep.OnUse.Peak})
+	if len(pauses.Stages) > 0 && pauses.OnUse.Peak < pauses.Recorded.Peak {
+		plans = append(plans, planLine{pauses.OnUse.Peak})
 		f.Legend = append(f.Legend, figure.Stroke(planStyle(), "peak if resumed on use"))
 	}
 	marks := figure.NewTimeMarks(d)
 	f.Legend = append(f.Legend, marks.Legend()...)
 	f.Body = func(c draw.Canvas) {
 		p := figure.NewAxes()
-		figure.TimeAxis(&p.X, sleep.Series[0].Start, max(sleep.Series[len(sleep.Series)-1].End, figure.CourseEnd(d.Series.Points)))
+		figure.TimeAxis(&p.X, pauses.Series[0].Start, max(pauses.Series[len(pauses.Series)-1].End, figure.CourseEnd(d.Series.Points)))
 		figure.ByteAxis(&p.Y, d.MaxR, 1.16*float64(d.MaxR))
 		p.Add(figure.Grid{}, bands, marks)
 		for _, line := range plans {

@@ -27,8 +27,8 @@ func resumeSections(d *analysis.DeviceResult) []layout.Section {
 }
 
 // stageSections list the stages, and the memory that was resident in a stage without being needed.
-func stageSections(sleep *analysis.Pauses) []layout.Section {
-	if len(sleep.Stages) == 0 {
+func stageSections(pauses *analysis.Pauses) []layout.Section {
+	if len(pauses.Stages) == 0 {
 		return nil
 	}
 	s := layout.Section{
@@ -38,21 +38,21 @@ func stageSections(sleep *analysis.Pauses) []layout.Section {
 		},
 	}
 	var untold []string
-	for i := range sleep.Stages {
-		s.Rows = append(s.Rows, stageRow(sleep, i))
-		if vain := notNeeded(sleep, i); vain != "" && len(s.After) < stagesShown {
-			s.After = append(s.After, layout.Cell{Text: fmt.Sprintf("not needed in %s: %s", plain.Shorten(sleep.Cycle.Stages[i].Name, 20), plain.Shorten(vain, 60)), Tone: layout.Warned})
+	for i := range pauses.Stages {
+		s.Rows = append(s.Rows, stageRow(pauses, i))
+		if vain := notNeeded(pauses, i); vain != "" && len(s.After) < stagesShown {
+			s.After = append(s.After, layout.Cell{Text: fmt.Sprintf("not needed in %s: %s", plain.Shorten(pauses.Cycle.Stages[i].Name, 20), plain.Shorten(vain, 60)), Tone: layout.Warned})
 		}
-		if !sleep.Stages[i].Given {
-			untold = append(untold, plain.Shorten(sleep.Cycle.Stages[i].Name, 24))
+		if !pauses.Stages[i].Given {
+			untold = append(untold, plain.Shorten(pauses.Cycle.Stages[i].Name, 24))
 		}
 	}
 	s.Elide(stagesShown, 4)
 	s.Before = layout.Note("stages: outermost phases of the job, from the first one that repeats")
-	if !sleep.Phases {
+	if !pauses.Phases {
 		s.Before = layout.Note("stages: times between pauses and resumes in which the same tags were resident, as the job has no phases")
 	}
-	if slices.ContainsFunc(sleep.Stages, func(use analysis.StageUse) bool { return use.Free > 0 }) {
+	if slices.ContainsFunc(pauses.Stages, func(use analysis.StageUse) bool { return use.Free > 0 }) {
 		s.After = append(s.After, layout.Note("untagged free: untagged bytes that were free all the time; torch.cuda.empty_cache() would unmap them")...)
 	}
 	if len(untold) > 0 {
@@ -65,15 +65,15 @@ func stageSections(sleep *analysis.Pauses) []layout.Section {
 	return []layout.Section{s}
 }
 
-func stageRow(sleep *analysis.Pauses, at int) []layout.Cell {
-	stage, use := &sleep.Cycle.Stages[at], &sleep.Stages[at]
+func stageRow(pauses *analysis.Pauses, at int) []layout.Cell {
+	stage, use := &pauses.Cycle.Stages[at], &pauses.Stages[at]
 	var needed int64
 	for t, size := range stage.Sizes {
 		if stage.Needs[t] {
 			needed += max(size, 0)
 		}
 	}
-	vain := sleep.Cycle.Unneeded(at)
+	vain := pauses.Cycle.Unneeded(at)
 	line := layout.Row(
 		plain.Shorten(stage.Name, 32), units.FormatCount(use.Visits), units.FormatDuration(use.Duration), units.FormatSize(use.Peak), units.FormatSize(stage.Base),
 		units.FormatSize(use.Free), units.FormatSize(needed), units.FormatSize(vain),
@@ -85,12 +85,12 @@ func stageRow(sleep *analysis.Pauses, at int) []layout.Cell {
 }
 
 // notNeeded lists the tags that were resident in a stage and not needed.
-func notNeeded(sleep *analysis.Pauses, at int) string {
+func notNeeded(pauses *analysis.Pauses, at int) string {
 	var names []string
-	stage := &sleep.Cycle.Stages[at]
+	stage := &pauses.Cycle.Stages[at]
 	for t, size := range stage.Sizes {
 		if size > 0 && !stage.Needs[t] {
-			names = append(names, plain.Shorten(sleep.Cycle.Tags[t].Name, 24)+" "+units.FormatSize(size))
+			names = append(names, plain.Shorten(pauses.Cycle.Tags[t].Name, 24)+" "+units.FormatSize(size))
 		}
 	}
 	return strings.Join(names, ", ")
@@ -106,8 +106,8 @@ func resumeVariants(s *analysis.Pauses) []resumeVariant {
 	return []resumeVariant{
 		{"as recorded", "recorded", &s.Recorded},
 		{"never paused", "resident", &s.NeverPaused},
-		{"together", "at_once", &s.Together},
-		{"on use", "staged", &s.OnUse},
+		{"together", "together", &s.Together},
+		{"on use", "on_use", &s.OnUse},
 	}
 }
 
@@ -124,20 +124,20 @@ func fitOf(d *analysis.DeviceResult, p *resumeplan.Plan) planFit {
 	if card <= 0 {
 		return planFit{largestKV: -1}
 	}
-	room := card - besideOf(d)
-	if d.Account != nil && d.Account.Peak.Unknown.Has(analysis.AllOverhead) { // the room for arenas is not known
+	available := card - outsideArenas(d)
+	if d.Account != nil && d.Account.Peak.Unknown.Has(analysis.AllOverhead) { // the memory left for arenas is unknown
 		return planFit{largestKV: -1}
 	}
-	fit := planFit{known: true, fits: p.Peak <= room, largestKV: -1}
-	if kv, ok := p.LargestKV(room); ok {
+	fit := planFit{known: true, fits: p.Peak <= available, largestKV: -1}
+	if kv, ok := p.LargestKV(available); ok {
 		fit.largestKV, fit.fraction = kv, units.Ratio(kv, card)
 	}
 	return fit
 }
 
-// besideOf is what the process uses on the GPU outside of arenas, in bytes: other libraries and driver
+// outsideArenas is what the process uses on the GPU outside of arenas, in bytes: other libraries and driver
 // overhead as measured, else what other libraries allocated.
-func besideOf(d *analysis.DeviceResult) int64 {
+func outsideArenas(d *analysis.DeviceResult) int64 {
 	if d.Account != nil {
 		return d.Account.Peak.Other() + d.Account.Peak.Overhead()
 	}
@@ -146,22 +146,22 @@ func besideOf(d *analysis.DeviceResult) int64 {
 
 // planSections compare the orders in which the tags could be resumed.
 func planSections(d *analysis.DeviceResult) []layout.Section {
-	sleep := d.Pauses
-	if len(sleep.Stages) == 0 {
+	pauses := d.Pauses
+	if len(pauses.Stages) == 0 {
 		return nil
 	}
 	s := layout.Section{
 		Title:   "Resume plan",
 		Columns: []layout.Column{layout.Words("resume"), layout.Numbers("peak"), layout.Words("peak in"), layout.Numbers("copied per cycle"), layout.Words("fits"), layout.Numbers("largest KV"), layout.Numbers("of the GPU")},
 	}
-	for _, v := range resumeVariants(sleep) {
+	for _, v := range resumeVariants(pauses) {
 		s.Rows = append(s.Rows, planRow(d, v))
 	}
-	if sleep.Card > 0 {
-		s.Before = layout.Note(fmt.Sprintf("GPU memory %s, used outside of arenas %s", units.FormatSize(sleep.Card), units.FormatSize(besideOf(d))))
+	if pauses.Card > 0 {
+		s.Before = layout.Note(fmt.Sprintf("GPU memory %s, used outside of arenas %s", units.FormatSize(pauses.Card), units.FormatSize(outsideArenas(d))))
 	}
-	s.After = append(layout.Row("largest KV: the largest KV cache with which the order fits the GPU", "a cycle, resumed on use; tags that have room stay resident:"), orderNotes(&sleep.Cycle, &sleep.OnUse)...)
-	if saved := sleep.Recorded.Peak - sleep.OnUse.Peak; saved > 0 {
+	s.After = append(layout.Row("largest KV: the largest KV cache with which the order fits the GPU", "a cycle, resumed on use; tags for which there is room stay resident:"), orderNotes(&pauses.Cycle, &pauses.OnUse)...)
+	if saved := pauses.Recorded.Peak - pauses.OnUse.Peak; saved > 0 {
 		s.After = append(s.After, layout.Cell{Text: fmt.Sprintf("the recorded order needs %s more than resuming on use", units.FormatSize(saved)), Tone: layout.Warned})
 	}
 	return []layout.Section{s}
@@ -211,8 +211,8 @@ func tagNames(c *resumeplan.Cycle, tags []int) string {
 }
 
 // untaggedSections list the untagged memory that stayed mapped during a pause.
-func untaggedSections(sleep *analysis.Pauses) []layout.Section {
-	out := &sleep.Untagged
+func untaggedSections(pauses *analysis.Pauses) []layout.Section {
+	out := &pauses.Untagged
 	if out.Bytes == 0 {
 		return nil
 	}
@@ -237,8 +237,8 @@ func untaggedSections(sleep *analysis.Pauses) []layout.Section {
 	if mixed {
 		s.After = layout.Note("*: this phase also allocated inside memprof.region()")
 	}
-	for _, stray := range sleep.Categories {
-		s.After = append(s.After, strayText(&stray)...)
+	for _, c := range pauses.Categories {
+		s.After = append(s.After, sameCategoryText(&c)...)
 	}
 	return []layout.Section{s}
 }
@@ -260,7 +260,7 @@ func untaggedOrigin(g *analysis.UntaggedGroup) string {
 	return units.Absent
 }
 
-func strayText(s *analysis.UntaggedCategory) []layout.Cell {
+func sameCategoryText(s *analysis.UntaggedCategory) []layout.Cell {
 	text := fmt.Sprintf("%s of %s (%s) are untagged, while tag %s has %s",
 		units.FormatSize(s.Bytes), s.Category, units.Counted(s.Blocks, "allocation"), plain.Shorten(s.Tag, 20), units.FormatSize(s.Inside))
 	cells := []layout.Cell{{Text: text, Tone: layout.Warned}}
@@ -273,15 +273,15 @@ func strayText(s *analysis.UntaggedCategory) []layout.Cell {
 // jsonResumePlans has the stages, the resume plans and the untagged memory. It is there only if memory has tags.
 type jsonResumePlans struct {
 	// StagesAre says what stages are: "phases" of the job, or times between "transitions".
-	StagesAre string          `json:"stages_are"`
-	Tags      []jsonTag       `json:"tags"`
-	Stages    []jsonStage     `json:"stages"`
-	Card      *int64          `json:"card"`
-	Beside    int64           `json:"other_libraries"`
-	Plans     []jsonPlan      `json:"plans"`
-	Outside   jsonUntagged    `json:"untagged"`
-	Strays    []jsonStray     `json:"same_category"`
-	Resident  []jsonResidency `json:"resident"`
+	StagesAre      string             `json:"stages_are"`
+	Tags           []jsonTag          `json:"tags"`
+	Stages         []jsonStage        `json:"stages"`
+	Card           *int64             `json:"card"`
+	OtherLibraries int64              `json:"other_libraries"`
+	Plans          []jsonPlan         `json:"plans"`
+	Untagged       jsonUntagged       `json:"untagged"`
+	SameCategory   []jsonSameCategory `json:"same_category"`
+	Resident       []jsonResidency    `json:"resident"`
 }
 
 type jsonTag struct {
@@ -296,9 +296,9 @@ type jsonStage struct {
 	Visits     int64          `json:"visits"`
 	DurationNS int64          `json:"duration_ns"`
 	Peak       int64          `json:"peak"`
-	Outside    int64          `json:"untagged"`
+	Untagged   int64          `json:"untagged"`
 	Free       int64          `json:"untagged_free"`
-	Told       bool           `json:"told"`
+	UsesGiven  bool           `json:"uses_given"`
 	Tags       []jsonStageTag `json:"tags"` // resident or needed ones
 	Unneeded   int64          `json:"unneeded"`
 }
@@ -346,7 +346,7 @@ type jsonUntaggedGroup struct {
 	Mixed    bool     `json:"mixed"`
 }
 
-type jsonStray struct {
+type jsonSameCategory struct {
 	Category string   `json:"category"`
 	Tag      string   `json:"tag"`
 	Inside   int64    `json:"inside"`
@@ -358,10 +358,10 @@ type jsonStray struct {
 // jsonResidency is the memory that was mapped when a span of time had most: of each tag, in the order of
 // "tags", and untagged ("outside").
 type jsonResidency struct {
-	StartNS int64   `json:"start_ns"`
-	EndNS   int64   `json:"end_ns"`
-	Outside int64   `json:"untagged"`
-	Tags    []int64 `json:"tags"`
+	StartNS  int64   `json:"start_ns"`
+	EndNS    int64   `json:"end_ns"`
+	Untagged int64   `json:"untagged"`
+	Tags     []int64 `json:"tags"`
 }
 
 func newJSONResumePlans(d *analysis.DeviceResult) *jsonResumePlans {
@@ -370,8 +370,8 @@ func newJSONResumePlans(d *analysis.DeviceResult) *jsonResumePlans {
 		return nil
 	}
 	j := &jsonResumePlans{
-		StagesAre: "transitions", Tags: []jsonTag{}, Stages: []jsonStage{}, Beside: besideOf(d), Plans: []jsonPlan{},
-		Outside: newJSONUntagged(&s.Untagged), Strays: []jsonStray{}, Resident: []jsonResidency{},
+		StagesAre: "transitions", Tags: []jsonTag{}, Stages: []jsonStage{}, OtherLibraries: outsideArenas(d), Plans: []jsonPlan{},
+		Untagged: newJSONUntagged(&s.Untagged), SameCategory: []jsonSameCategory{}, Resident: []jsonResidency{},
 	}
 	if s.Phases {
 		j.StagesAre = "phases"
@@ -390,8 +390,8 @@ func newJSONResumePlans(d *analysis.DeviceResult) *jsonResumePlans {
 			j.Plans = append(j.Plans, newJSONPlan(d, v))
 		}
 	}
-	for _, stray := range s.Categories {
-		j.Strays = append(j.Strays, jsonStray{stray.Category, stray.Tag, stray.Inside, stray.Bytes, stray.Blocks, stray.Owners})
+	for _, c := range s.Categories {
+		j.SameCategory = append(j.SameCategory, jsonSameCategory{c.Category, c.Tag, c.Inside, c.Bytes, c.Blocks, c.Owners})
 	}
 	for _, r := range s.Series {
 		tags := make([]int64, len(s.Cycle.Tags))
@@ -404,7 +404,7 @@ func newJSONResumePlans(d *analysis.DeviceResult) *jsonResumePlans {
 func newJSONStage(s *analysis.Pauses, at int) jsonStage {
 	stage, use := &s.Cycle.Stages[at], &s.Stages[at]
 	j := jsonStage{
-		Name: stage.Name, Visits: use.Visits, DurationNS: use.Duration, Peak: use.Peak, Outside: stage.Base, Free: use.Free, Told: use.Given,
+		Name: stage.Name, Visits: use.Visits, DurationNS: use.Duration, Peak: use.Peak, Untagged: stage.Base, Free: use.Free, UsesGiven: use.Given,
 		Tags: []jsonStageTag{}, Unneeded: s.Cycle.Unneeded(at),
 	}
 	for t, size := range stage.Sizes {

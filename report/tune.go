@@ -201,10 +201,10 @@ type jsonOutcome struct {
 	LaterIdle      *float64 `json:"later_idle"`
 	Remaps         float64  `json:"remaps_per_iteration"`
 	RemapsAhead    float64  `json:"remaps_ahead_per_iteration"`
-	Unmaps         float64  `json:"given_back_per_iteration"`
+	Unmaps         float64  `json:"unmaps_per_iteration"`
 	Waits          float64  `json:"waits_per_iteration"`
 	CostNS         int64    `json:"cost_per_iteration_ns"`
-	BackgroundNS   int64    `json:"beside_per_iteration_ns"`
+	BackgroundNS   int64    `json:"background_per_iteration_ns"`
 	StepNS         *int64   `json:"step_ns"`
 	Slowdown       *float64 `json:"slowdown"`
 	TotalCostNS    int64    `json:"total_cost_ns"`

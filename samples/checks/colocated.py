@@ -59,16 +59,16 @@ def colocated_variants(suite):
         raise Failed(f"resuming on use saves {least} bytes; expected at least half of the trainer's weights, {sizes['weights']}, with an engine of {engine}")
 
 
-def check_plans(suite, name, sleep, printed):
+def check_plans(suite, name, pause, printed):
     """Checks what the report says of stages and resume plans."""
-    stages = {stage["name"]: stage for stage in sleep["stages"]}
-    if sleep["stages_are"] != "phases" or set(stages) != {"train", "sync", "rollout"} or not all(stage["told"] for stage in stages.values()):
-        raise Failed(f"{name}: stages {sleep['stages_are']}, {stages}")
+    stages = {stage["name"]: stage for stage in pause["stages"]}
+    if pause["stages_are"] != "phases" or set(stages) != {"train", "sync", "rollout"} or not all(stage["uses_given"] for stage in stages.values()):
+        raise Failed(f"{name}: stages {pause['stages_are']}, {stages}")
     unneeded, kv = stages["sync"]["unneeded"], printed["kv"]
     if (unneeded >= kv) != (name == "together") or (name == "on_use" and unneeded > kv // 10):
         raise Failed(f"{name}: {unneeded} bytes are resident in the sync and not needed; the KV cache has {kv}")
-    plans = {plan["name"]: plan for plan in sleep["plans"]}
-    recorded, least = plans["recorded"]["peak"], plans["staged"]["peak"]
+    plans = {plan["name"]: plan for plan in pause["plans"]}
+    recorded, least = plans["recorded"]["peak"], plans["on_use"]["peak"]
     # The plan adds the greatest size of each tag, which may be of different moments.
     if recorded < 0.95 * least or (name == "on_use") != (recorded <= 1.05 * least):
         raise Failed(f"{name}: peak {recorded}, resumed on use it would be {least}")

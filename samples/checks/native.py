@@ -42,12 +42,12 @@ def observed(suite, directory, shared=False):
     `shared`: blocks were used on other streams. Torch counts what is pending as requested.
     """
     device = first_process(suite.report(directory))["devices"][0]
-    if device.get("watched", {}).get("allocator") != "native":
-        raise Failed(f"the report has no observed allocator: {device.get('watched')}")
-    if not device["watched"]["samples"]:
+    if device.get("native", {}).get("allocator") != "native":
+        raise Failed(f"the report has no observed allocator: {device.get('native')}")
+    if not device["native"]["samples"]:
         raise Failed("the allocator's sums were never read")
-    if device["watched"]["odd"] and not shared:
-        raise Failed(f"sums that do not fit the events: {device['watched']}")
+    if device["native"]["odd"] and not shared:
+        raise Failed(f"sums that do not fit the events: {device['native']}")
     for name in ("rounding", "slack", "stranded", "reserve", "reusable", "external"):
         if device["peak"][name] is not None:
             raise Failed(f"{name} cannot be known, but is {device['peak'][name]}")
@@ -82,7 +82,7 @@ def agree(suite, directory, done, shared=False):
         found["max_requested"] = device["max_requested"]
     wrong = {name: (value, stats[name]) for name, value in found.items() if value != stats[name]}
     if wrong:
-        raise Failed(f"recorded, and what torch says: {wrong}; sums read: {device['watched']}")
+        raise Failed(f"recorded, and what torch says: {wrong}; sums read: {device['native']}")
     return device
 
 
