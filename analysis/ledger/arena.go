@@ -38,8 +38,10 @@ type Arena struct {
 	pauses []PauseSpan
 	rank   int32 // index in Device.ranked, or none
 
-	chunks   freeChunks // none of an arena that is sampled
-	reusable int64      // bytes of the largest free chunk that were handed out before
+	ledger  *Ledger
+	largest largestChunk
+	indexed bool       // chunks says which is the largest, not largest; never of an arena that is sampled
+	chunks  freeChunks // the index, if indexed
 
 	head, tail int32 // segments, by address
 	segments   int   // how many
@@ -83,6 +85,7 @@ func (l *Ledger) Describe(e *trace.Event, options string, deviceOf func(id int32
 	ar := &Arena{
 		Info: info, Index: int32(len(l.Arenas)), Device: deviceOf(e.Device), Coalesces: info.Options["coalesces"] == "1",
 		Sampled: info.Options["provided"] == "unknown", head: none, tail: none, rank: none,
+		ledger: l, largest: largestChunk{floor: noFloor, steps: stepsAtStart},
 	}
 	ar.total = &ar.Device.Split
 	l.Arenas = append(l.Arenas, ar)
@@ -135,10 +138,29 @@ func (ar *Arena) Extent(r Range) (whole Range, known bool) { return ar.extents.O
 func (ar *Arena) Segments() int { return ar.segments }
 
 // Chunks is how many free chunks the arena has.
-func (ar *Arena) Chunks() int { return len(ar.chunks) }
+func (ar *Arena) Chunks() int {
+	switch {
+	case ar.Sampled:
+		return 0
+	case ar.indexed:
+		return len(ar.chunks)
+	}
+	return ar.largest.chunks
+}
 
 // ChunkSizes appends the bytes of each free chunk to out.
-func (ar *Arena) ChunkSizes(out []int64) []int64 { return ar.chunks.sizes(out) }
+func (ar *Arena) ChunkSizes(out []int64) []int64 {
+	switch {
+	case ar.Sampled:
+	case ar.indexed:
+		for i := range ar.chunks {
+			out = append(out, ar.chunks[i].bytes)
+		}
+	default:
+		ar.ledger.eachChunk(ar, func(c freeExtent) { out = append(out, c.bytes) })
+	}
+	return out
+}
 
 // defaultPage is the granularity of devices whose arenas do not have it, in bytes.
 const defaultPage = 2 << 20

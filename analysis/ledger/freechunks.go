@@ -3,9 +3,9 @@ package ledger
 import "math/rand/v2"
 
 // A free chunk is a longest run of free segments that touch: it ends at a block, at memory that is
-// not mapped, and where a region starts. The ledger keeps the chunks of every arena while events
-// come, so that the largest one and the bytes of it that were handed out before are known after
-// each of them.
+// not mapped, and where a region starts. The index of an arena's chunks is kept while events come,
+// so that the largest one and the bytes of it that were handed out before are known after each of
+// them. Few arenas need one: see largest.go.
 //
 // A chunk is a treap of its segments in the order of addresses: each node has the sums of its
 // subtree, and a parent, so that the chunk of a segment, a cut and a join take logarithmic time
@@ -142,10 +142,30 @@ func (l *Ledger) join(left, right int32) int32 {
 	}
 }
 
+// index gives an arena an index of its chunks.
+func (l *Ledger) index(ar *Arena) {
+	ar.indexed, ar.largest = true, largestChunk{}
+	root, addr := none, int64(0)
+	for i := ar.head; i != none; i = l.segments[i].next {
+		if !l.segments[i].Free() {
+			continue
+		}
+		if root == none {
+			addr = l.segments[i].Addr
+		}
+		l.alone(i)
+		root = l.join(root, i)
+		if l.freeBehind(i) == none {
+			l.addChunk(ar, root, addr)
+			root = none
+		}
+	}
+}
+
 // addFree puts segment i, which has become free, into a chunk: its own, or with the free segments
 // that it touches.
 func (l *Ledger) addFree(ar *Arena, i int32) {
-	if ar.Sampled {
+	if !ar.indexed {
 		return
 	}
 	l.alone(i)
@@ -177,7 +197,7 @@ func (l *Ledger) addFree(ar *Arena, i int32) {
 
 // single says whether the free segment i is all of its chunk.
 func (l *Ledger) single(ar *Arena, i int32) bool {
-	if ar.Sampled {
+	if !ar.indexed {
 		return true
 	}
 	n := &l.nodes[i]
@@ -187,7 +207,7 @@ func (l *Ledger) single(ar *Arena, i int32) bool {
 // becomes has the free segment i be a chunk by itself, in the place of an entry or, of none, as
 // a further one.
 func (l *Ledger) becomes(ar *Arena, i, entry int32) {
-	if ar.Sampled {
+	if !ar.indexed {
 		return
 	}
 	l.alone(i)
@@ -200,7 +220,7 @@ func (l *Ledger) becomes(ar *Arena, i, entry int32) {
 
 // grewFree takes note that the last segment of a chunk has become larger.
 func (l *Ledger) grewFree(ar *Arena, i int32) {
-	if ar.Sampled {
+	if !ar.indexed {
 		return
 	}
 	root := l.resum(i)
@@ -211,7 +231,7 @@ func (l *Ledger) grewFree(ar *Arena, i int32) {
 // replaceFree puts i, which has become free and has taken over the bytes of the free segment next
 // behind it, into the place of next: the first one of a chunk.
 func (l *Ledger) replaceFree(ar *Arena, next, i int32) {
-	if ar.Sampled {
+	if !ar.indexed {
 		return
 	}
 	root := l.replace(next, i)
@@ -254,7 +274,7 @@ func (l *Ledger) resum(i int32) int32 {
 // removeFree takes segment i, which will not be free any more, out of its chunk: what lies before
 // it and what lies behind it are chunks of their own.
 func (l *Ledger) removeFree(ar *Arena, i int32) {
-	if ar.Sampled {
+	if !ar.indexed {
 		return
 	}
 	entry := l.nodes[l.chunkOf(i)].entry
@@ -296,7 +316,7 @@ func (l *Ledger) removeEnd(i, child int32) int32 {
 // segment that is left.
 func (l *Ledger) takeFront(ar *Arena, i int32, addr int64) (rest int32) {
 	rest = l.cutSegment(ar, i, addr)
-	if ar.Sampled {
+	if !ar.indexed {
 		return rest
 	}
 	root := l.replace(i, rest)
@@ -315,7 +335,7 @@ func (l *Ledger) takeFront(ar *Arena, i int32, addr int64) (rest int32) {
 
 // cutFree puts upper, the part that was cut from the end of the free segment i, into the chunk of i.
 func (l *Ledger) cutFree(ar *Arena, i, upper int32) {
-	if ar.Sampled {
+	if !ar.indexed {
 		return
 	}
 	entry := l.nodes[l.chunkOf(i)].entry
@@ -385,12 +405,4 @@ func (l *Ledger) lower(h freeChunks, i int, c freeChunk) {
 	}
 	h[i] = c
 	l.nodes[c.root].entry = int32(i)
-}
-
-// sizes appends the bytes of each chunk to out.
-func (h freeChunks) sizes(out []int64) []int64 {
-	for i := range h {
-		out = append(out, h[i].bytes)
-	}
-	return out
 }

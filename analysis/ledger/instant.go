@@ -77,7 +77,7 @@ func (ar *Arena) Fill(i *Instant) {
 }
 
 // OwnTerms are those of an arena by itself.
-func (ar *Arena) OwnTerms() FreeTerms { return FreeTermsOf(&ar.Split, ar.reusable, ar.Split.Free()) }
+func (ar *Arena) OwnTerms() FreeTerms { return FreeTermsOf(&ar.Split, ar.reusable(), ar.Split.Free()) }
 
 // SeenBy are the terms of a device to requests of an arena; nil stands for one that is not there.
 // An arena none of whose memory is the device's can use nothing of it.
@@ -85,40 +85,48 @@ func (d *Device) SeenBy(ar *Arena) FreeTerms {
 	if ar == nil || ar.total != &d.Split {
 		return FreeTerms{Stranded: d.Split.Free()}
 	}
-	return FreeTermsOf(&ar.Split, ar.reusable, d.Split.Free())
+	return FreeTermsOf(&ar.Split, ar.reusable(), d.Split.Free())
 }
 
 // Fill writes the state into an Instant, as requests of an arena see it.
 func (d *Device) Fill(i *Instant, ar *Arena) {
 	d.Split.Fill(i)
-	d.SeenBy(ar).Fill(i)
 	i.View = 0
 	if ar != nil {
 		i.View = ar.Info.ID
 	}
+	if ar != nil && ar.largest.known && ar.total == &d.Split { // of most events: SeenBy, in place
+		reusable := ar.largest.touched
+		i.Stranded, i.Reserve = d.Split.Free()-ar.Split.Free(), ar.Untouched
+		i.Reusable, i.External = reusable, ar.Touched-reusable
+		return
+	}
+	d.SeenBy(ar).Fill(i)
 }
 
-// reusable are the bytes of an arena's largest free chunk that were handed out before. What is
-// free in an arena that was only watched is not known.
-func (l *Ledger) reusable(ar *Arena) int64 {
-	if len(ar.chunks) == 0 {
-		return 0
-	}
-	return l.nodes[ar.chunks[0].root].touched
+// reusable are the bytes of the largest free chunk that were handed out before; 0 of an arena that is
+// sampled, where they are not known.
+func (ar *Arena) reusable() int64 {
+	_, touched := ar.ledger.largestOf(ar)
+	return touched
 }
 
 // LargestFree is L of an arena: mapped bytes.
 func (ar *Arena) LargestFree() int64 {
-	if len(ar.chunks) == 0 {
-		return 0
-	}
-	return ar.chunks[0].bytes
+	bytes, _ := ar.ledger.largestOf(ar)
+	return bytes
 }
 
-// largestHolds says whether the largest free chunk is within what is free.
+// largestHolds says whether the largest free chunk, where it is known, is within what is free.
 func (ar *Arena) largestHolds() bool {
-	most := ar.LargestFree()
-	return ar.reusable <= ar.Touched && most-ar.reusable <= ar.Untouched && (most > 0) == (ar.Split.Free() > 0)
+	most, reusable := ar.largest.bytes, ar.largest.touched
+	if !ar.largest.known {
+		if !ar.indexed {
+			return true
+		}
+		most, reusable = ar.ledger.largestOf(ar)
+	}
+	return reusable <= ar.Touched && most-reusable <= ar.Untouched && (most > 0) == (ar.Split.Free() > 0)
 }
 
 // TooSmall are the bytes of an arena's free chunks that have less than size bytes.

@@ -221,11 +221,13 @@ func (l *Ledger) occupy(ar *Arena, addr, size int64) (i int32, untouched, touche
 	i = l.find(ar, addr)
 	if i != none && l.segments[i].arena == ar.Index && l.segments[i].Free() && end <= l.segments[i].End() && l.single(ar, i) {
 		i, untouched, touched = l.occupyPart(ar, i, addr, end)
+		l.occupiedOf(ar, i, touched, 1)
 		return i, untouched, touched, nil
 	}
 	if i, err = l.startAt(ar, i, addr); err != nil {
 		return none, 0, 0, err
 	}
+	chunks := 1
 	for piece := i; ; {
 		if l.segments[piece].End() > end {
 			l.takeFront(ar, piece, end)
@@ -240,6 +242,9 @@ func (l *Ledger) occupy(ar *Arena, addr, size int64) (i int32, untouched, touche
 			touched += s.Size
 		}
 		if piece != i {
+			if l.segments[piece].Region {
+				chunks++
+			}
 			l.absorb(ar, i, piece)
 		}
 		if l.segments[i].End() == end {
@@ -250,13 +255,32 @@ func (l *Ledger) occupy(ar *Arena, addr, size int64) (i int32, untouched, touche
 		}
 	}
 	l.segments[i].Kind = LiveSegment
+	l.occupiedOf(ar, i, touched, chunks)
 	return i, untouched, touched, nil
+}
+
+// occupiedOf takes note that segment i was occupied, which was a part of so many chunks; touched
+// bytes of it were handed out before.
+func (l *Ledger) occupiedOf(ar *Arena, i int32, touched int64, chunks int) {
+	if ar.indexed {
+		return
+	}
+	rest := l.freeBehind(i)
+	if l.freeBefore(i) != none {
+		chunks--
+	}
+	if rest != none {
+		chunks--
+	}
+	ar.largest.chunks -= chunks
+	s := &l.segments[i]
+	l.taken(ar, Range{s.Addr, s.End()}, touched, rest)
 }
 
 // occupyPart occupies a part of the free segment i, which is all of its chunk.
 func (l *Ledger) occupyPart(ar *Arena, i int32, addr, end int64) (live int32, untouched, touched int64) {
 	entry := none
-	if !ar.Sampled {
+	if ar.indexed {
 		entry = l.nodes[i].entry
 	}
 	if s := &l.segments[i]; s.Kind == UntouchedSegment {
@@ -298,6 +322,10 @@ func (l *Ledger) vacate(ar *Arena, i int32) {
 	s := &l.segments[i]
 	s.Kind, s.shared, s.Within = TouchedSegment, false, false
 	prev, next := l.freeBefore(i), l.freeBehind(i)
+	if !ar.indexed {
+		l.merge(ar, i, prev, next)
+		return
+	}
 	if next != none && l.segments[next].Kind == TouchedSegment {
 		s.Size += l.segments[next].Size
 		if prev == none {
@@ -322,6 +350,28 @@ func (l *Ledger) vacate(ar *Arena, i int32) {
 		i = prev
 	}
 	l.addFree(ar, i)
+}
+
+// merge merges segment i, which became free, with the touched ones of prev and next, which touch it
+// or are none, in an arena without an index.
+func (l *Ledger) merge(ar *Arena, i, prev, next int32) {
+	ar.largest.chunks++
+	if next != none {
+		ar.largest.chunks--
+		if n := &l.segments[next]; n.Kind == TouchedSegment {
+			l.segments[i].Size += n.Size
+			l.drop(ar, next)
+		}
+	}
+	if prev != none {
+		ar.largest.chunks--
+		if p := &l.segments[prev]; p.Kind == TouchedSegment {
+			p.Size += l.segments[i].Size
+			l.drop(ar, i)
+			i = prev
+		}
+	}
+	l.freed(ar, i)
 }
 
 // freeBefore is the free segment of the region that ends where i starts, or none.
@@ -354,7 +404,18 @@ func (l *Ledger) mapRange(ar *Arena, r Range, seq int64, region bool) {
 		Addr: r.From, Size: r.Bytes(), Seq: seq, arena: ar.Index, Kind: UntouchedSegment, Region: region,
 	})
 	ar.mapped.Add(r, !region, joins)
-	l.addFree(ar, i)
+	if ar.indexed {
+		l.addFree(ar, i)
+		return
+	}
+	ar.largest.chunks++
+	if l.freeBefore(i) != none {
+		ar.largest.chunks--
+	}
+	if l.freeBehind(i) != none {
+		ar.largest.chunks--
+	}
+	l.freed(ar, i)
 }
 
 // unmapRange takes r, all of it mapped and free, out. It returns how many bytes of it were
@@ -363,6 +424,10 @@ func (l *Ledger) unmapRange(ar *Arena, r Range) (untouched, touched int64, err e
 	i, err := l.at(ar, r.From)
 	if err != nil {
 		return 0, 0, err
+	}
+	chunks := 1 // that r takes something from
+	if l.freeBefore(i) != none {
+		chunks--
 	}
 	for {
 		if l.segments[i].End() > r.To {
@@ -377,13 +442,24 @@ func (l *Ledger) unmapRange(ar *Arena, r Range) (untouched, touched int64, err e
 		}
 		l.removeFree(ar, i)
 		if s.End() == r.To {
+			rest := l.freeBehind(i)
+			if rest != none {
+				chunks--
+			}
 			l.drop(ar, i)
 			ar.mapped.Remove(r)
+			if !ar.indexed {
+				ar.largest.chunks -= chunks
+				l.taken(ar, r, touched, rest)
+			}
 			return untouched, touched, nil
 		}
 		next, err := l.following(i)
 		if err != nil {
 			return 0, 0, err
+		}
+		if l.segments[next].Region {
+			chunks++
 		}
 		l.drop(ar, i)
 		i = next

@@ -264,13 +264,12 @@ func (l *Ledger) Settle(ar *Arena) error {
 		ar.Unsplit += free
 		ar.Untouched, ar.Touched = 0, 0
 	}
-	ar.reusable = l.reusable(ar)
 	d := ar.Device
 	if !ar.Split.holds() {
 		return fmt.Errorf("the arena does not add up: %s", ar.Split.text())
 	}
 	if !ar.largestHolds() {
-		return fmt.Errorf("the largest free chunk of the arena has %d bytes, %d of them handed out before: %s", ar.LargestFree(), ar.reusable, ar.Split.text())
+		return fmt.Errorf("the largest free chunk of the arena has %d bytes, %d of them handed out before: %s", ar.LargestFree(), ar.reusable(), ar.Split.text())
 	}
 	if !d.Split.holds() {
 		return fmt.Errorf("device %d does not add up: %s", d.ID, d.Split.text())

@@ -1,0 +1,103 @@
+package ledger
+
+import (
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/memprof/memprof/trace"
+)
+
+// TestLargestFree: whenever it is asked, the largest free chunk is that of the list of segments, and so
+// are the number and the sizes of the chunks, with and without an index and where it comes in between.
+func TestLargestFree(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const cell, cells, base = 256, 48, 1 << 20
+		l, d := New(), NewDevice(0)
+		options := fmt.Sprintf("coalesces=%d", rapid.IntRange(0, 1).Draw(t, "coalesces"))
+		ar, err := l.Describe(&trace.Event{Kind: trace.KindArena, Addr: base, Provided: cells * cell}, options, func(int32) *Device { return d })
+		if err != nil {
+			t.Fatal(err)
+		}
+		ar.largest.steps = rapid.SampledFrom([]int{0, 100, 1000, 1 << 30}).Draw(t, "steps")
+		var blocks [cells]int64
+		for seq := range rapid.Int64Range(20, 300).Draw(t, "events") {
+			at := rapid.IntRange(0, cells-1).Draw(t, "at")
+			r := Range{base + int64(at)*cell, base + int64(at+rapid.IntRange(1, min(6, cells-at)).Draw(t, "cells"))*cell}
+			free, mapped := l.isFree(ar, r)
+			switch {
+			case blocks[at] > 0:
+				i, err := l.Occupied(ar, &trace.Event{Addr: r.From}, LiveSegment)
+				if err != nil {
+					t.Fatal(err)
+				}
+				l.Free(ar, i, seq)
+				blocks[at] = 0
+			case !mapped && l.CanMap(ar, r) == nil:
+				l.Map(ar, r, seq)
+			case free && rapid.IntRange(0, 5).Draw(t, "unmap") == 0:
+				if err := l.Unmap(ar, r); err != nil {
+					t.Fatal(err)
+				}
+			case free:
+				if _, err := l.Alloc(ar, &trace.Event{Seq: seq, Addr: r.From, Requested: r.Bytes(), Provided: r.Bytes()}); err != nil {
+					t.Fatal(err)
+				}
+				blocks[at] = r.Bytes()
+			}
+			if err := l.Settle(ar); err != nil {
+				t.Fatal(err)
+			}
+			if rapid.IntRange(0, 3).Draw(t, "ask") == 0 {
+				l.checkLargest(t, ar)
+			}
+		}
+		l.checkLargest(t, ar)
+	})
+}
+
+// isFree says whether all of r is free, and whether any of it is mapped.
+func (l *Ledger) isFree(ar *Arena, r Range) (free, mapped bool) {
+	bytes := int64(0)
+	l.Each(ar, func(s *Segment) {
+		in := min(s.End(), r.To) - max(s.Addr, r.From)
+		if in <= 0 {
+			return
+		}
+		mapped = true
+		if s.Free() {
+			bytes += in
+		}
+	})
+	return bytes == r.Bytes(), mapped
+}
+
+func (l *Ledger) checkLargest(t *rapid.T, ar *Arena) {
+	t.Helper()
+	var want freeExtent
+	var n int
+	sizes := map[int64]int{}
+	l.eachChunk(ar, func(c freeExtent) {
+		n++
+		sizes[c.bytes]++
+		if c.bytes > want.bytes {
+			want = c
+		}
+	})
+	bytes, touched := l.largestOf(ar)
+	if bytes != want.bytes || touched != want.touched {
+		t.Fatalf("largest %d, touched %d, want %+v; indexed %t", bytes, touched, want, ar.indexed)
+	}
+	for _, size := range ar.ChunkSizes(nil) {
+		sizes[size]--
+	}
+	for size, left := range sizes {
+		if left != 0 {
+			t.Fatalf("%d chunks of %d bytes are missing", left, size)
+		}
+	}
+	if ar.Chunks() != n {
+		t.Fatalf("%d chunks, want %d; indexed %t", ar.Chunks(), n, ar.indexed)
+	}
+}
