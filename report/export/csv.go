@@ -10,9 +10,9 @@ import (
 
 const csvHeader = "process,seq,time_ns,kind,device,arena,stream,addr,requested,provided,context,thread\n"
 
-// CSV writes the events of all processes, one a line below a line of names, as RFC 4180
-// has it but with single newlines. Numbers are decimal, addresses too. A text that a spreadsheet
-// would take for a formula begins with a ' that the recording does not have.
+// CSV writes the events of all processes as RFC 4180, but with \n as the line end: a header, then one event a
+// line. Numbers are decimal, addresses too. CSV puts a ' in front of a text that a spreadsheet would take for
+// a formula.
 func CSV(w io.Writer, r *Recording) error {
 	out := &writer{to: w}
 	out.addString(csvHeader)
@@ -36,7 +36,7 @@ func CSV(w io.Writer, r *Recording) error {
 	return out.flush()
 }
 
-// appendNumbers writes numbers with a comma behind each.
+// appendNumbers appends numbers with a comma after each.
 func appendNumbers(line []byte, numbers ...int64) []byte {
 	for _, n := range numbers {
 		line = append(strconv.AppendInt(line, n, 10), ',')
@@ -44,8 +44,8 @@ func appendNumbers(line []byte, numbers ...int64) []byte {
 	return line
 }
 
-// csvField quotes a text where that is needed. Spreadsheets compute what begins with one of
-// = + - @, a tab or a carriage return, unless a ' stands before it.
+// csvField quotes a text if needed. Spreadsheets evaluate a text that begins with = + - @, a tab or a carriage
+// return, unless it has a ' in front.
 func csvField(text string) string {
 	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
 		text = "'" + text

@@ -1,12 +1,12 @@
-// Package export writes recordings in the formats of other tools. Everything is streamed: host
-// memory is bounded by what is live on the device at once and by the distinct names and stacks
-// of a recording, never by the number of its events.
+// Package export writes recordings in the formats of other tools. It streams: its memory grows with the
+// allocations that are live at once and with the distinct names and stacks of a recording, never with the
+// number of events.
 //
 // # CSV and JSON
 //
-// [CSV] and [JSON] are the events as they are, all columns of package trace and the name of
-// the process. Of a part that is not the first of its process, events before it that are still
-// in force come first, with their own seq.
+// [CSV] and [JSON] write the events unchanged: all columns of package trace and the name of the process. If the
+// recording begins with a later part of a process, the earlier events that still have effect come first, with
+// their own seq.
 //
 // # Perfetto
 //
@@ -15,31 +15,30 @@
 // each process there are
 //
 //	GPU 0 requested, …       a counter for each term of each device, in bytes, as package
-//	                         analysis defines them; an unknown one is left out
-//	GPU 0 allocations        a slice for each allocation, from its alloc to its free, by the name
-//	                         of its requester; those alive at the end stay open
+//	                         analysis defines them; none for an unknown term
+//	GPU 0 allocations        a slice for each allocation, from its alloc to its free, named after
+//	                         its origin; those live at the end stay open
 //	GPU 0 events             instants: growths, unmappings, pauses, failed requests
 //	iterations               a slice for each one that ended
 //	phases (thread 4711)     nested slices
 //
-// and beside them, where they were read, counters of what the cards had in use. Slices on one
-// track of that format must nest and allocations do not, so each one takes the lowest lane that
-// is free at its time; lanes have the same name, which viewers show as one track.
+// and, if the recording has readings, a counter of each card's used memory. Slices on one track must nest in
+// this format, and allocations do not nest. So each allocation takes the lowest lane (a track) without an open
+// slice. All lanes have one name: viewers show them as one track.
 //
 // # pprof
 //
-// [Pprof] writes who holds memory at one instant as a profile for `go tool pprof`: samples of
+// [Pprof] writes the live allocations of one instant as a profile for `go tool pprof`: samples of
 // inuse_objects, inuse_space (bytes requested) and provided_space (bytes of chunks), by call stack or
-// by module, each component of whose path is a frame. Labels have the process, device, module,
-// category, phase and tag of each, for -tagfocus. The sums are T, C and the live
-// blocks of that instant, of all processes and devices.
+// by module. By module, each component of the module's path is a frame. Labels give the process, device, module,
+// category, phase and tag of each sample, for -tagfocus. The sums are the live allocations, T and C of that
+// instant, of all processes and devices.
 //
 // # Torch's snapshots
 //
-// [TorchSnapshot] writes a process as torch.cuda.memory._snapshot() would have it pickled, for
-// pytorch.org/memory_viz, torch.cuda._memory_viz and mosaic: its trace by device, and the segments
-// and blocks after its last event. A contiguous stretch of mapped addresses is a segment, and so is
-// what a range of a graph memory sees of its store. A block
-// has the frames of its stack, or one that names its requester. Pickle protocol 2, with no more
-// opcodes than those viewers know.
+// [TorchSnapshot] writes a process as a pickle of torch.cuda.memory._snapshot(), for
+// pytorch.org/memory_viz, torch.cuda._memory_viz and mosaic: a trace for each device, and the segments
+// and blocks after the last event. A segment is a contiguous range of mapped addresses, or the mapped part of a
+// range of graph memory. A block has the frames of its stack, or one frame that names its origin. The pickle has
+// protocol 2 and only opcodes that those viewers know.
 package export

@@ -8,12 +8,12 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// JSONVersion is the version of what [JSON] writes. Names may be added in one; what is there
-// keeps its meaning.
+// JSONVersion is the version of [JSON]'s format. Keys may be added without raising it; existing keys keep their
+// meaning.
 const JSONVersion = 1
 
-// JSON writes one object: its version, the run's run.json, and for each process its events, one
-// a line, in their order. Numbers are integers; device and arena are -1 where there is none.
+// JSON writes one object: the version, the run's run.json, and the events of each process in order, one
+// a line. Numbers are integers; device and arena are -1 if an event has none.
 //
 //	{"version": 1, "run": {…}, "processes": [
 //	{"process": "rank0", "pid": 4711, "rank": 0, "events": [
@@ -46,7 +46,7 @@ func jsonProcess(out *writer, process *trace.Process) error {
 		return err
 	}
 	out.addString("\n{\"process\": " + string(head) + ", \"pid\": " + strconv.Itoa(process.PID) + ", \"rank\": " + strconv.Itoa(process.Rank) + ", \"events\": [")
-	texts := map[int32][]byte{} // as JSON; as many as there are distinct contexts
+	texts := map[int32][]byte{} // contexts as JSON
 	separator := "\n"
 	var line []byte
 	err = process.Each(func(e *trace.Event) error {

@@ -10,9 +10,9 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// PerfettoOptions say what of a recording becomes a Perfetto trace.
+// PerfettoOptions select what is written.
 type PerfettoOptions struct {
-	// MinBytes leaves out slices of allocations that asked for less. The counters have them.
+	// MinBytes is the smallest request with a slice. Counters include all allocations.
 	MinBytes int64
 }
 
@@ -77,7 +77,7 @@ const (
 	callstackFrames = 2
 )
 
-// processUUIDs is how many tracks a process can have.
+// processUUIDs is the range of track UUIDs that each process has.
 const processUUIDs = 1 << 32
 
 // Perfetto writes a Perfetto trace; see the package comment.
@@ -97,24 +97,24 @@ func Perfetto(w io.Writer, r *Recording, opt PerfettoOptions) error {
 	return out.flush()
 }
 
-// perfetto writes one process: a sequence of packets with names of their own.
+// perfetto writes one process as one sequence of packets. Interned names belong to a sequence.
 type perfetto struct {
 	out     *writer
 	process *trace.Process
 	opt     PerfettoOptions
-	number  uint64 // of the process, from 1; of the sequence too
-	started bool   // the first packet of the sequence is out
+	number  uint64 // of the process, from 1; also the ID of its sequence
+	started bool   // the first packet of the sequence is written
 
-	tracks    uint64 // given out
+	tracks    uint64 // created so far
 	devices   map[int32]*deviceTracks
 	threads   map[int32]*threadTrack // those with phases
 	iteration uint64                 // its track; 0 before the first mark
-	began     int64                  // when the iteration at hand did; -1 before the first event
+	began     int64                  // when the current iteration began; -1 before the first event
 	marked    bool
 
-	scratch   message // of packets, one after the other
-	events    message // of what is in them
-	interned  message // new names, to go with the next packet
+	scratch   message // reused buffer of packets
+	events    message // reused buffer of their contents
+	interned  message // new names, written with the next packet
 	names     internTable
 	keys      internTable
 	functions internTable
@@ -128,7 +128,7 @@ type perfetto struct {
 // internTable numbers texts from 1.
 type internTable map[string]uint64
 
-// slice is an allocation that is drawn.
+// slice is the open slice of a live allocation.
 type slice struct {
 	device int32
 	lane   int
@@ -152,14 +152,14 @@ func newPerfetto(out *writer, number uint64, process *trace.Process, opt Perfett
 	return p
 }
 
-// valid is a text as protobuf wants it.
+// valid returns a text as valid UTF-8, which protobuf requires.
 func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 
-// uuid is that of the process's own track.
+// uuid returns the UUID of the process's own track.
 func (p *perfetto) uuid() uint64 { return p.number * processUUIDs }
 
-// packet writes one with a single field, and what was interned for it. The content's memory is
-// that of the next event.
+// packet writes a packet with one field, and the names that were interned for it. It keeps content as the buffer
+// of the next event.
 func (p *perfetto) packet(field uint64, content message, time int64) {
 	packet := p.scratch[:0]
 	if time >= 0 {
@@ -188,7 +188,7 @@ func writePacket(out *writer, packet message) {
 	out.add(packet)
 }
 
-// track makes a track below the process's own; one with a unit of bytes is a counter.
+// track creates a track below the process's own and returns its UUID; if bytes is true, the track is a counter.
 func (p *perfetto) track(name string, bytes bool) uint64 {
 	p.tracks++
 	uuid := p.uuid() + p.tracks
@@ -211,7 +211,7 @@ func trackDescription(uuid, parent uint64, name string, bytes bool) message {
 	return description
 }
 
-// intern numbers a text and has the next packet tell it.
+// intern returns the number of a text. The next packet defines it if it is new.
 func (p *perfetto) intern(table internTable, field uint64, text string) uint64 {
 	if n, known := table[text]; known {
 		return n
@@ -225,7 +225,7 @@ func (p *perfetto) intern(table internTable, field uint64, text string) uint64 {
 	return n
 }
 
-// callstack is the number of a stack's frames; 0 for none.
+// callstack returns the number of a stack; 0 if it has no frames.
 func (p *perfetto) callstack(node int64) uint64 {
 	if n, known := p.calls[node]; known {
 		return n
@@ -262,7 +262,7 @@ func (p *perfetto) frame(f frame) uint64 {
 	return n
 }
 
-// perfettoReadings writes what the cards had in use as counters of their own.
+// perfettoReadings writes the used memory of each card as a counter.
 func perfettoReadings(out *writer, r *Recording) error {
 	readings := r.Run.Readings
 	if readings == nil {
@@ -292,7 +292,7 @@ func perfettoReadings(out *writer, r *Recording) error {
 	})
 }
 
-// cardName names a card by its index in NVML's list, and what it is.
+// cardName returns a card's index in NVML's list and its model.
 func cardName(r *Recording, at int32) string {
 	gpus := r.Run.Info.GPUs
 	if at < 0 || int(at) >= len(gpus) {
@@ -301,7 +301,7 @@ func cardName(r *Recording, at int32) string {
 	return strings.TrimSpace(fmt.Sprintf("%d %s", gpus[at].Index, gpus[at].Name))
 }
 
-// counterEvent is a value of a counter, in the memory of another event or none.
+// counterEvent returns an event with a counter's value. It reuses the buffer event, which may be nil.
 func counterEvent(event message, track uint64, value int64) message {
 	event = event[:0]
 	event.uint(eventType, counter)

@@ -9,12 +9,12 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// deviceTracks are those of one device of a process.
+// deviceTracks are the tracks of one device of a process.
 type deviceTracks struct {
 	counters [len(counterNames)]counterTrack
-	events   uint64   // instants; 0 before the first
+	events   uint64   // track of instants; 0 before the first
 	lanes    []uint64 // tracks of allocations
-	vacant   []int    // lanes without a slice, a heap with the lowest on top
+	vacant   []int    // lanes without an open slice: a binary heap, the lowest first
 }
 
 type counterTrack struct {
@@ -22,15 +22,15 @@ type counterTrack struct {
 	value int64  // the last one written
 }
 
-// counterNames are the terms of a device.
+// counterNames are the terms of a device's memory.
 var counterNames = [...]string{"requested", "provided", "reserved", "pending", "stranded", "reserve", "reusable", "external", "unsplit", "paused"}
 
-// counterValues are in the order of counterNames; -1 where the recording does not tell.
+// counterValues returns the values in the order of counterNames; -1 if unknown.
 func counterValues(at *analysis.Instant) [len(counterNames)]int64 {
 	return [...]int64{at.T, at.C, at.R, at.Pending, at.Stranded, at.Reserve, at.Reusable, at.External, at.Unsplit, at.Paused}
 }
 
-// alwaysShown is how many of the counters are there even if they stay 0.
+// alwaysShown is the number of counters, from the first, that are written even if they stay 0.
 const alwaysShown = 3
 
 func (p *perfetto) device(id int32) *deviceTracks {
@@ -42,7 +42,7 @@ func (p *perfetto) device(id int32) *deviceTracks {
 	return d
 }
 
-// observe takes an event and what its device is like after it.
+// observe takes an event and the state of its device after it; after is nil if the event has no device.
 func (p *perfetto) observe(e *trace.Event, device int32, after *analysis.Instant) {
 	if p.began < 0 {
 		p.began = e.Time
@@ -85,7 +85,7 @@ func (p *perfetto) count(device int32, after *analysis.Instant, time int64) {
 	}
 }
 
-// event is one of a type on a track; end of a slice needs no name.
+// event returns an event of a type on a track. The end of a slice has no name.
 func (p *perfetto) event(kind, track uint64, name string) message {
 	event := p.events[:0]
 	event.uint(eventType, kind)
@@ -114,7 +114,7 @@ func (p *perfetto) annotateText(event *message, name, value string) {
 	event.message(eventAnnotations, a)
 }
 
-// allocated opens a slice in the lowest lane without one.
+// allocated opens a slice in the lowest lane without an open one.
 func (p *perfetto) allocated(e *trace.Event, device int32) {
 	if e.Requested < p.opt.MinBytes {
 		return
@@ -149,7 +149,7 @@ func (p *perfetto) freed(e *trace.Event) {
 	d.vacate(s.lane)
 }
 
-// lane takes the lowest vacant lane, or a new one.
+// lane returns the lowest vacant lane, or creates one.
 func (d *deviceTracks) lane(create func() uint64) int {
 	if len(d.vacant) == 0 {
 		d.lanes = append(d.lanes, create())
@@ -186,7 +186,7 @@ func (d *deviceTracks) vacate(lane int) {
 	}
 }
 
-// instant writes a moment on the device's track of events.
+// instant writes an event on the device's track of instants.
 func (p *perfetto) instant(e *trace.Event, device int32) {
 	d := p.device(device)
 	if d.events == 0 {
@@ -201,7 +201,7 @@ func (p *perfetto) instant(e *trace.Event, device int32) {
 	p.packet(packetTrackEvent, event, e.Time)
 }
 
-// threadTrack is the phases that a thread has open.
+// threadTrack has the open phases of a thread.
 type threadTrack struct {
 	track uint64
 	open  []int32 // contexts, the innermost last
@@ -222,8 +222,8 @@ func (p *perfetto) openPhase(t *threadTrack, context int32, time int64) {
 	p.packet(packetTrackEvent, p.event(sliceBegin, t.track, name), time)
 }
 
-// phaseEnd closes the innermost phase of that name. Those within it are cut in two: slices
-// must nest.
+// phaseEnd closes the innermost open phase of that name. Because slices must nest, phases inside it that are
+// still open are closed and opened again: they become two slices.
 func (p *perfetto) phaseEnd(e *trace.Event) {
 	t := p.threads[e.Thread]
 	if t == nil {
@@ -255,7 +255,7 @@ func (p *perfetto) iterationEnd(e *trace.Event) {
 	p.began = e.Time
 }
 
-// iterationSlice writes both ends. The name is not interned: each one is used once.
+// iterationSlice writes the begin and the end. The name is not interned because it is used once.
 func (p *perfetto) iterationSlice(name string, start, end int64) {
 	if p.iteration == 0 {
 		p.iteration = p.track("iterations", false)
@@ -268,7 +268,7 @@ func (p *perfetto) iterationSlice(name string, start, end int64) {
 	p.packet(packetTrackEvent, p.event(sliceEnd, p.iteration, ""), end)
 }
 
-// finish writes the iterations that had no marks and were found by their period.
+// finish writes the iterations that analysis found by their period, if none were marked.
 func (p *perfetto) finish(result *analysis.Result) {
 	if p.marked {
 		return

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// The opcodes of pickle's protocol 2 that are written here. The viewer of torch's snapshots
-// knows these, and few others.
+// The opcodes of pickle's protocol 2 that pickler writes. The viewer of torch's snapshots knows these and few
+// others.
 const (
 	opProto      = 0x80 // then the version
 	opStop       = '.'
@@ -21,22 +21,22 @@ const (
 	opLong       = 0x8a // then a count of bytes and so many, two's complement
 	opText       = 'X'  // then 4 bytes of length and UTF-8
 	opEmptyList  = ']'
-	opAppends    = 'e' // what lies above the mark to the list below it
+	opAppends    = 'e' // append the values above the mark to the list below it
 	opEmptyDict  = '}'
-	opSetItems   = 'u' // pairs above the mark into the dict below it
+	opSetItems   = 'u' // add the pairs above the mark to the dict below it
 	opEmptyTuple = ')'
 	opTuple2     = 0x86
 	opPut1       = 'q' // keep the top of the stack as number (1 byte)
 	opPut4       = 'r' // the same, 4 bytes
-	opGet1       = 'h' // push what was kept (1 byte)
+	opGet1       = 'h' // push the value kept as number (1 byte)
 	opGet4       = 'j' // the same, 4 bytes
 )
 
-// pickler writes values one behind the other. All integers are little-endian.
+// pickler writes values in sequence. All integers are little-endian.
 type pickler struct {
 	out  *writer
 	memo map[string]uint32 // texts written before
-	kept uint32            // numbers given out
+	kept uint32            // values kept so far; the next number
 }
 
 func newPickler(out *writer) *pickler {
@@ -73,7 +73,7 @@ func (p *pickler) boolean(b bool) {
 	p.ops(opFalse)
 }
 
-// text writes a string, and refers to it where it was written before.
+// text writes a string, or a reference to it if it was written before.
 func (p *pickler) text(s string) {
 	if n, known := p.memo[s]; known {
 		p.get(n)
@@ -88,7 +88,7 @@ func (p *pickler) text(s string) {
 	p.memo[s] = p.put()
 }
 
-// put keeps what was written last, and returns the number to get it by.
+// put keeps the value written last and returns its number.
 func (p *pickler) put() uint32 {
 	n := p.kept
 	p.kept++
@@ -100,7 +100,7 @@ func (p *pickler) put() uint32 {
 	return n
 }
 
-// get writes again what was kept: the same object, as Python has it.
+// get writes a reference to a kept value. In Python both are the same object.
 func (p *pickler) get(n uint32) {
 	if n <= math.MaxUint8 {
 		p.ops(opGet1, byte(n))
@@ -116,15 +116,15 @@ func (p *pickler) numbered(op byte, n uint32) {
 	p.out.add(b[:])
 }
 
-// dict writes what fields writes, keys and values in turn, as a dict.
+// dict writes a dict. fields must write its keys and values alternately.
 func (p *pickler) dict(fields func()) {
 	p.ops(opEmptyDict, opMark)
 	fields()
 	p.ops(opSetItems)
 }
 
-// list returns what is to be called before each item and at the end of a list, which is written
-// in batches: a reader's stack stays small, however long the list is.
+// list begins a list. Call item before each item, and end after the last. Items are appended in batches, so that
+// a reader's stack stays small.
 func (p *pickler) list() (item, end func()) {
 	const batch = 1000
 	open, n := false, 0

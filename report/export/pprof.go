@@ -13,30 +13,30 @@ import (
 	"github.com/memprof/memprof/analysis"
 )
 
-// The instants of which [Pprof] tells who held memory.
+// The instants that [Pprof] can describe.
 const (
-	AtPeak = "peak" // of each device its peak instant
-	AtOOM  = "oom"  // of each device that had one, its first request that failed
+	AtPeak = "peak" // the peak of each device
+	AtOOM  = "oom"  // the first failed request of each device that has one
 	AtEnd  = "end"  // after the last event of each process
 )
 
-// ErrNoOOM is of a profile at a failed request of a recording without any.
+// ErrNoOOM is the error of [Pprof] at AtOOM for a recording without a failed request.
 var ErrNoOOM = errors.New("no request failed in the recording: there is no instant \"oom\", want peak or end")
 
-// What the frames of a profile are.
+// The kinds of frames of a profile.
 const (
 	ByStack  = "stack"  // call stacks, as record --stacks has them
-	ByModule = "module" // components of the dotted path of the requester's module
+	ByModule = "module" // components of the dotted path of the allocation's module
 )
 
-// PprofOptions say what a profile is about.
+// PprofOptions select the instant and the frames of a profile.
 type PprofOptions struct {
 	At string // AtPeak, AtOOM or AtEnd
-	By string // ByStack or ByModule; "" for stacks where the recording has any, else modules
+	By string // ByStack or ByModule; "" means ByStack if the recording has stacks, otherwise ByModule
 }
 
-// Pprof writes a gzipped profile; see the package comment. Blocks without a stack, or without a
-// requester that has a name, have the one frame "(no stack)" or "(no module)".
+// Pprof writes a gzipped profile; see the package comment. Allocations without a stack or a named module have one
+// frame, "(no stack)" or "(no module)".
 func Pprof(w io.Writer, r *Recording, opt PprofOptions) error {
 	var results []*analysis.Result
 	for _, process := range r.Run.Processes {
@@ -104,7 +104,7 @@ func anyStack(results []*analysis.Result, at string) bool {
 	return false
 }
 
-// profiler fills a profile, in which every function and line is once.
+// profiler builds a profile in which each function and line occurs once.
 type profiler struct {
 	profile.Profile
 	by        string
@@ -138,7 +138,7 @@ func newProfile(r *Recording, opt PprofOptions) *profiler {
 func (p *profiler) add(process string, device int32, owner *analysis.Owner) {
 	sample := &profile.Sample{
 		Value: []int64{owner.Blocks, owner.Requested, owner.Provided},
-		Label: map[string][]string{"device": {strconv.Itoa(int(device))}}, // a number of 0 would get lost
+		Label: map[string][]string{"device": {strconv.Itoa(int(device))}}, // as text: pprof drops a numeric label of 0
 	}
 	for key, value := range map[string]string{
 		"process": process, "module": owner.Module, "category": owner.Category, "phase": owner.Phase, "tag": owner.Tag,
@@ -153,7 +153,7 @@ func (p *profiler) add(process string, device int32, owner *analysis.Owner) {
 	p.Sample = append(p.Sample, sample)
 }
 
-// framesOf are the frames of a sample, innermost first.
+// framesOf returns the frames of a sample, innermost first.
 func (p *profiler) framesOf(owner *analysis.Owner) []frame {
 	var frames []frame
 	if p.by == ByStack {

@@ -2,7 +2,7 @@ package export
 
 import "encoding/binary"
 
-// message is a protobuf message in the making: fields appended one behind the other.
+// message is an encoded protobuf message to which fields are appended.
 type message []byte
 
 // Wire types of protobuf.

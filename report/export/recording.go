@@ -9,13 +9,12 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Recording is what is exported. A format may take several passes over its events.
+// Recording is a run to export. Some formats read its events several times.
 type Recording struct {
 	Run *trace.Run
 }
 
-// analyze passes over the events of a process with package analysis, which demands that
-// they add up.
+// analyze runs package analysis over the events of a process. It fails if they are inconsistent.
 func (r *Recording) analyze(process *trace.Process, opt analysis.Options) (*analysis.Result, error) {
 	reader, err := process.NewReader()
 	if err != nil {
@@ -33,14 +32,14 @@ func (r *Recording) analyze(process *trace.Process, opt analysis.Options) (*anal
 	return result, nil
 }
 
-// writer keeps the first error of its destination, so that formats can write without asking.
+// writer buffers output and keeps the first error, so that formats need not check each write.
 type writer struct {
 	to  io.Writer
 	buf []byte
 	err error
 }
 
-// flushAt is how much is gathered before it is written.
+// flushAt is the number of buffered bytes at which the buffer is written.
 const flushAt = 64 << 10
 
 func (w *writer) add(bytes []byte) {
@@ -57,7 +56,7 @@ func (w *writer) addString(text string) {
 	}
 }
 
-// flush writes what is gathered and returns the first error there was.
+// flush writes the buffer and returns the first error.
 func (w *writer) flush() error {
 	if w.err == nil && len(w.buf) > 0 {
 		_, w.err = w.to.Write(w.buf)
@@ -66,7 +65,7 @@ func (w *writer) flush() error {
 	return w.err
 }
 
-// requesterName is what an allocation is called where there is room for one name.
+// requesterName returns the one name of an allocation, for formats that show no more.
 func requesterName(context string) string {
 	name, _ := analysis.RequesterOf(context)
 	return cmp.Or(name, "(no module)")

@@ -10,10 +10,10 @@ import (
 )
 
 // TorchSnapshot writes one process as a pickled snapshot of torch's allocator; see the package
-// comment. It takes one pass for the marks and one for each device.
+// comment. It reads the events once for phases and iterations, and once for each device.
 //
-// A phase and an iteration are external annotations with a START and an END. What a paused tag
-// held is freed and unmapped at the pause, and comes back at the resume.
+// A phase or an iteration becomes an external annotation with a START and an END. A pause frees and unmaps the
+// blocks of its tag, and a resume maps and allocates them again.
 func TorchSnapshot(w io.Writer, r *Recording, process *trace.Process) error {
 	out := &writer{to: w}
 	s := &snapshot{pickler: newPickler(out), process: process, frames: map[origin]uint32{}}
@@ -41,27 +41,27 @@ func TorchSnapshot(w io.Writer, r *Recording, process *trace.Process) error {
 	return out.flush()
 }
 
-// SnapshotPasses is how many passes TorchSnapshot takes over a process with so many devices.
+// SnapshotPasses returns how often TorchSnapshot reads the events of a process with this many devices.
 func SnapshotPasses(devices int) int { return 1 + devices }
 
-// snapshot is the state of one.
+// snapshot is the state of TorchSnapshot.
 type snapshot struct {
 	*pickler
 	process *trace.Process
-	epoch   int64 // of the clock base, in microseconds since 1970; 0 where it is not known
+	epoch   int64 // of the clock base, in microseconds since 1970; 0 if unknown
 	err     error // of the first pass that failed
 
 	devices  []int32 // with arenas, ascending
 	memories []*memory
 	stacks   stackTree
-	open     []int32 // contexts of the phases that are open in the process, the innermost last
+	open     []int32 // contexts of the open phases of the process, the innermost last
 	frames   map[origin]uint32
 }
 
-// origin is what the frames of a block depend on: contexts of its request and of the phase around it.
+// origin determines the frames of a block: the contexts of its request and of the innermost open phase.
 type origin struct{ context, phase int32 }
 
-// pass goes over the events and keeps what blocks are named by.
+// pass reads the events once. It keeps the stacks and open phases that name blocks.
 func (s *snapshot) pass(visit func(*trace.Event) error) {
 	s.open = s.open[:0]
 	if s.err != nil {
@@ -83,7 +83,7 @@ func (s *snapshot) pass(visit func(*trace.Event) error) {
 	})
 }
 
-// endPhase closes the innermost open phase of that name.
+// endPhase closes the innermost open phase with that context.
 func (s *snapshot) endPhase(context int32) {
 	for at := len(s.open) - 1; at >= 0; at-- {
 		if s.open[at] == context {
@@ -95,8 +95,8 @@ func (s *snapshot) endPhase(context int32) {
 
 func (s *snapshot) micros(e *trace.Event) int64 { return s.epoch + e.Time/1000 }
 
-// annotations writes phases and iterations, and notes which devices there are. It demands that the
-// events add up, which the passes after it rely on.
+// annotations writes phases and iterations, and finds the devices. It fails if the events are inconsistent: the
+// later passes rely on them.
 func (s *snapshot) annotations() {
 	item, end := s.list()
 	text := s.process.Strings().Text
@@ -138,8 +138,8 @@ func (s *snapshot) annotations() {
 	slices.Sort(s.devices)
 }
 
-// deviceTraces writes a list of entries for each device up to the last, and keeps what each
-// holds in the end.
+// deviceTraces writes a list of entries for each device up to the last, and keeps the memory that each has at
+// the end.
 func (s *snapshot) deviceTraces() {
 	item, end := s.list()
 	for device := int32(0); s.err == nil && len(s.devices) > 0 && device <= s.devices[len(s.devices)-1]; device++ {
@@ -174,13 +174,13 @@ func (s *snapshot) deviceTrace(device int32) {
 type entries struct {
 	*snapshot
 	item func()
-	now  *trace.Event // the event at hand
+	now  *trace.Event // the current event
 }
 
-// noPhase is in place of a phase's context where there is none.
+// noPhase stands for a phase's context outside of all phases.
 const noPhase = -1
 
-// phase is the context of the innermost open phase, or noPhase.
+// phase returns the context of the innermost open phase, or noPhase.
 func (s *snapshot) phase() int32 {
 	if n := len(s.open); n > 0 {
 		return s.open[n-1]
@@ -188,7 +188,7 @@ func (s *snapshot) phase() int32 {
 	return noPhase
 }
 
-// entry writes one with the frames of an origin; nil is none.
+// entry writes an entry with the frames of an origin; nil means no frames.
 func (t *entries) entry(action string, addr, size, stream int64, from *origin) {
 	t.item()
 	t.dict(func() {
@@ -233,7 +233,7 @@ func (t *entries) failed(e *trace.Event, free int64) {
 	t.entry("oom", free, e.Requested, e.Stream, &origin{e.Context, t.phase()})
 }
 
-// writeFrames writes the frames of an origin, which many blocks share, as one object.
+// writeFrames writes the frames of an origin. Blocks of one origin share the object.
 func (s *snapshot) writeFrames(from origin) {
 	if n, known := s.frames[from]; known {
 		s.get(n)
@@ -252,7 +252,7 @@ func (s *snapshot) writeFrames(from origin) {
 	s.frames[from] = s.put()
 }
 
-// framesOf are those of the stack; without one the requester, and the phase around it.
+// framesOf returns the frames of the stack; without a stack, the origin's name and the open phase.
 func (s *snapshot) framesOf(from origin) []frame {
 	text := s.process.Strings().Text
 	context := text(from.context)

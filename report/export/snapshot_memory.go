@@ -7,17 +7,17 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// memory writes every change of what is mapped and live on one device in terms of torch's
-// allocator: what a pause unmaps is freed and unmapped, what a resume maps is mapped and allocated.
+// memory writes each change of one device's mapped memory and live blocks as entries of torch's allocator. A
+// pause becomes frees and unmaps, a resume maps and allocs.
 type memory struct {
 	device  int32
 	text    func(int32) string
 	entries *entries
 
 	live   *trace.Live
-	arenas map[int32]*arenaState // of the device, those that have ended included
-	phases []int32               // of a block by its slot: context of the innermost phase at its alloc, or noPhase
-	free   int64                 // what the device had left when it was last asked
+	arenas map[int32]*arenaState // all arenas of the device, also ended ones
+	phases []int32               // by a block's slot: the innermost phase at its alloc, or noPhase
+	free   int64                 // free device memory at the last reading, in bytes
 }
 
 type arenaState struct {
@@ -39,7 +39,7 @@ func (m *memory) event(e *trace.Event) {
 	switch {
 	case e.Kind == trace.KindArena && e.Device == m.device && m.arenas[e.Arena] == nil:
 		m.arenas[e.Arena] = &arenaState{stream: e.Stream, coalesces: trace.ParseContext(e.Kind, m.text(e.Context)).Is("coalesces")}
-	case e.Kind == trace.KindDeviceUsed && e.Device == m.device && e.Arena != trace.NoArena: // without an arena it is of some time before
+	case e.Kind == trace.KindDeviceUsed && e.Device == m.device && e.Arena != trace.NoArena: // a reading without an arena may be older
 		total, used := e.DeviceMemory()
 		m.free = max(0, total-used)
 	case e.Kind == trace.KindOOM && (e.Device == m.device || m.arenas[e.Arena] != nil):
@@ -61,7 +61,7 @@ func (m *memory) event(e *trace.Event) {
 		}
 		m.phases[b.Slot] = m.entries.phase()
 		m.block("alloc", b)
-	case m.live.IsPaused(e.Arena): // its blocks have left with the pause
+	case m.live.IsPaused(e.Arena): // the pause has freed its blocks already
 	case outcome == trace.Pended:
 		m.block("free_requested", b)
 	case outcome == trace.Freed:
@@ -69,7 +69,7 @@ func (m *memory) event(e *trace.Event) {
 	}
 }
 
-// block writes what happens to a block.
+// block writes an entry about a block.
 func (m *memory) block(action string, b *trace.Block) {
 	origin := m.originOf(b)
 	m.entries.entry(action, b.Alloc.Addr, b.Alloc.Requested, b.Alloc.Stream, &origin)
@@ -88,8 +88,8 @@ func (m *memory) originOf(b *trace.Block) origin {
 
 // mapping takes an event that changes what an arena has mapped.
 func (m *memory) mapping(e *trace.Event, a *arenaState) {
-	if e.Kind == trace.KindPoolRelease && !m.live.IsPaused(e.Arena) { // what is left in an arena of graph memory ends with it
-		m.leave(e.Arena, a)
+	if e.Kind == trace.KindPoolRelease && !m.live.IsPaused(e.Arena) { // the remaining blocks of an arena of graph memory end with it
+		m.freeAll(e.Arena, a)
 	}
 	switch outcome, _ := m.live.Add(e); outcome {
 	case trace.Mapped:
@@ -97,14 +97,14 @@ func (m *memory) mapping(e *trace.Event, a *arenaState) {
 	case trace.Unmapped:
 		m.entries.unmapped(rangeOf(e), a)
 	case trace.Paused:
-		m.leave(e.Arena, a)
+		m.freeAll(e.Arena, a)
 	case trace.Resumed:
-		m.comeBack(e.Arena, a)
+		m.restoreAll(e.Arena, a)
 	}
 }
 
-// leave writes that the blocks of an arena are freed and its memory is unmapped.
-func (m *memory) leave(arena int32, a *arenaState) {
+// freeAll writes that the blocks of an arena are freed and its memory is unmapped.
+func (m *memory) freeAll(arena int32, a *arenaState) {
 	for _, b := range m.live.BlocksOf(arena) {
 		m.freed(b)
 	}
@@ -113,8 +113,8 @@ func (m *memory) leave(arena int32, a *arenaState) {
 	}
 }
 
-// comeBack writes the opposite of leave.
-func (m *memory) comeBack(arena int32, a *arenaState) {
+// restoreAll writes that the memory of an arena is mapped and its blocks are allocated.
+func (m *memory) restoreAll(arena int32, a *arenaState) {
 	for _, r := range joined(m.live.Mapped(arena), a) {
 		m.entries.mapped(r, a)
 	}
@@ -130,8 +130,7 @@ func rangeOf(e *trace.Event) mappedRange {
 	return mappedRange{e.Addr, e.Addr + e.Provided, e.Arena}
 }
 
-// joined are the ranges of an arena's mappings, by address; adjacent ones of an arena that coalesces
-// are one.
+// joined returns the mapped ranges of an arena by address. If the arena coalesces, adjacent ones are one range.
 func joined(mappings []trace.Event, a *arenaState) []mappedRange {
 	var ranges []mappedRange
 	for i := range mappings {
@@ -145,7 +144,7 @@ func joined(mappings []trace.Event, a *arenaState) []mappedRange {
 	return ranges
 }
 
-// segments are what is mapped now, by address.
+// segments returns the ranges that are mapped now, by address.
 func (m *memory) segments() []mappedRange {
 	var ranges []mappedRange
 	for arena, a := range m.arenas {

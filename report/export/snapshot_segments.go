@@ -13,7 +13,7 @@ func stackOf(context string) int64 {
 	return stack
 }
 
-// segments writes what is mapped after the last event, device by device.
+// segments writes the memory that is mapped after the last event, for each device.
 func (s *snapshot) segments() {
 	item, end := s.list()
 	for _, m := range s.memories {
@@ -37,27 +37,27 @@ func (s *snapshot) segments() {
 	end()
 }
 
-// piece is a block of a segment, live or free.
-type piece struct {
+// chunk is a part of a segment: the chunk of an allocation, or the free memory between two.
+type chunk struct {
 	addr, size int64
-	block      *trace.Block // nil for a free one
+	block      *trace.Block // nil if free
 }
 
-// pieces tile a segment: its blocks, by address, and what is free between them.
-func pieces(r mappedRange, blocks []*trace.Block) []piece {
-	var pieces []piece
+// chunksOf returns the chunks that tile a segment, by address.
+func chunksOf(r mappedRange, blocks []*trace.Block) []chunk {
+	var chunks []chunk
 	at := r.from
 	for _, b := range blocks {
 		if b.Alloc.Addr > at {
-			pieces = append(pieces, piece{addr: at, size: b.Alloc.Addr - at})
+			chunks = append(chunks, chunk{addr: at, size: b.Alloc.Addr - at})
 		}
-		pieces = append(pieces, piece{b.Alloc.Addr, b.Alloc.Provided, b})
+		chunks = append(chunks, chunk{b.Alloc.Addr, b.Alloc.Provided, b})
 		at = b.Alloc.Addr + b.Alloc.Provided
 	}
 	if at < r.to {
-		pieces = append(pieces, piece{addr: at, size: r.to - at})
+		chunks = append(chunks, chunk{addr: at, size: r.to - at})
 	}
-	return pieces
+	return chunks
 }
 
 func (s *snapshot) segment(m *memory, r mappedRange, blocks []*trace.Block) {
@@ -89,7 +89,7 @@ func (s *snapshot) segment(m *memory, r mappedRange, blocks []*trace.Block) {
 		s.ops(opEmptyList)
 		s.text("blocks")
 		item, end := s.list()
-		for _, p := range pieces(r, blocks) {
+		for _, p := range chunksOf(r, blocks) {
 			item()
 			s.block(m, &p)
 		}
@@ -97,7 +97,7 @@ func (s *snapshot) segment(m *memory, r mappedRange, blocks []*trace.Block) {
 	})
 }
 
-func (s *snapshot) block(m *memory, p *piece) {
+func (s *snapshot) block(m *memory, p *chunk) {
 	s.dict(func() {
 		s.field("address", p.addr)
 		s.field("size", p.size)

@@ -8,10 +8,10 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// maxFrames is how many frames of a stack are written, the innermost ones.
+// maxFrames bounds the frames written of a stack: the innermost ones.
 const maxFrames = 256
 
-// frame is one function on a stack. Of a text that is no "function (file:line)" all is the name.
+// frame is one function on a stack. A text that is not "function (file:line)" is the function as a whole.
 type frame struct {
 	function, file string
 	line           int64
@@ -35,7 +35,7 @@ func parseFrame(text string) frame {
 	return frame{text[:open], place[:colon], line}
 }
 
-// stackTree is the stacks that a process has told so far.
+// stackTree has the stacks that a process has recorded so far.
 type stackTree struct {
 	nodes map[int64]stackNode
 	text  func(int32) string
@@ -46,7 +46,7 @@ type stackNode struct {
 	context int32
 }
 
-// add takes a stack event. A node that was told before stays what it was.
+// add takes a stack event. A node that is already known does not change.
 func (s *stackTree) add(e *trace.Event) {
 	if s.nodes == nil {
 		s.nodes = map[int64]stackNode{}
@@ -55,13 +55,13 @@ func (s *stackTree) add(e *trace.Event) {
 	if _, known := s.nodes[number]; known || number <= 0 {
 		return
 	}
-	if parent < 0 || parent >= number { // would be its own caller, in the end
+	if parent < 0 || parent >= number { // would form a cycle
 		parent = 0
 	}
 	s.nodes[number] = stackNode{parent, e.Context}
 }
 
-// frames are those of a node, innermost first; none for a node that was not told.
+// frames returns the frames of a node, innermost first; nil for an unknown node.
 func (s *stackTree) frames(node int64) []frame {
 	var frames []frame
 	for len(frames) < maxFrames {
@@ -75,7 +75,7 @@ func (s *stackTree) frames(node int64) []frame {
 	return frames
 }
 
-// outermostFirst is the other order.
+// outermostFirst reverses frames in place and returns them.
 func outermostFirst(frames []frame) []frame {
 	slices.Reverse(frames)
 	return frames
