@@ -20,7 +20,7 @@ func TestLargestFree(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ar.largest.steps = rapid.SampledFrom([]int{0, 100, 1000, 1 << 30}).Draw(t, "steps")
+		ar.largest.steps = rapid.SampledFrom([]int{-1000, -200, 0, 1 << 30}).Draw(t, "steps") // until the index
 		var blocks [cells]int64
 		for seq := range rapid.Int64Range(20, 300).Draw(t, "events") {
 			at := rapid.IntRange(0, cells-1).Draw(t, "at")
