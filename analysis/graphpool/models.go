@@ -8,9 +8,9 @@ import (
 	"github.com/memprof/memprof/bfc"
 )
 
-// BFC is memprof's allocator as it serves private pools, by a policy and on a device whose pages
-// have granularity bytes. While a pool is held nothing of it is taken back, and pools have no
-// limit of their own: policy is its growth and its split. It panics where package bfc has errors.
+// BFC is memprof's allocator for private pools, on a device whose pages have granularity bytes. Only the growth
+// and the split of policy count: a pool in use is not unmapped, and has no limit of its own. The model panics
+// where package bfc returns an error.
 func BFC(granularity int64, policy bfc.Options) Model {
 	policy.Limit, policy.Headroom = bfc.NoLimit, 0
 	return func() Heap {
@@ -30,7 +30,7 @@ type bfcHeap struct{ a *bfc.Allocator }
 func (h bfcHeap) Alloc(bytes int64) uint64 {
 	b, ok := h.a.Alloc(uint64(bytes))
 	if !ok {
-		panic(fmt.Sprintf("graphpool: no room for %d bytes on a device without end", bytes))
+		panic(fmt.Sprintf("graphpool: %d bytes were refused on an unlimited device", bytes))
 	}
 	return b.Addr
 }
@@ -43,21 +43,21 @@ func (h bfcHeap) Free(place uint64) {
 
 func (h bfcHeap) Mapped() int64 { return int64(h.a.Stats().Reserved) }
 
-// Sizes of torch's caching allocator, bytes.
+// Sizes of torch's caching allocator, in bytes.
 const (
 	torchRounding   = 512
 	torchSmall      = 1 << 20  // the greatest request of the small pool
 	torchSmallBlock = 2 << 20  // its segments
 	torchLargeBlock = 20 << 20 // segments of the large pool
 	torchLarge      = 10 << 20 // the least request with a segment of its own
-	torchRoundLarge = 2 << 20  // that is rounded up to this
+	torchRoundLarge = 2 << 20  // unit to which such a request is rounded up
 )
 
-// Torch is torch's own allocator as it serves private pools.
+// Torch is torch's caching allocator for private pools.
 func Torch() Heap { return &torchHeap{live: map[uint64]*torchBlock{}} }
 
-// torchHeap has the free blocks of the small and the large pool, each in the order of
-// (size, address). New segments lie at ascending addresses, apart.
+// torchHeap has the free blocks of the small and the large pool, each ordered by size, then address. New segments
+// get ascending addresses.
 type torchHeap struct {
 	free   [2][]*torchBlock
 	live   map[uint64]*torchBlock
@@ -65,7 +65,7 @@ type torchHeap struct {
 	mapped int64
 }
 
-// torchBlock is a piece of a segment, whose pieces form a list.
+// torchBlock is a block of a segment; prev and next are its neighbours there.
 type torchBlock struct {
 	addr, size uint64
 	prev, next *torchBlock
@@ -98,7 +98,7 @@ func (h *torchHeap) Alloc(bytes int64) uint64 {
 	return b.addr
 }
 
-// segment asks the device for one that has room for size bytes.
+// segment maps a new segment for size bytes and returns it as one block.
 func (h *torchHeap) segment(size uint64, large int) *torchBlock {
 	switch {
 	case size <= torchSmall:
@@ -114,7 +114,7 @@ func (h *torchHeap) segment(size uint64, large int) *torchBlock {
 	return b
 }
 
-// split leaves a block its first size bytes, if the rest is worth a block of its own.
+// split cuts a block after size bytes if the rest is large enough for a block.
 func (h *torchHeap) split(b *torchBlock, size uint64) {
 	rest := b.size - size
 	if b.large == 1 && rest <= torchSmall || rest < torchRounding {
@@ -154,7 +154,7 @@ func (h *torchHeap) Free(place uint64) {
 	h.put(b)
 }
 
-// join gives b the bytes of the block behind it.
+// join adds the next block to b.
 func (b *torchBlock) join(next *torchBlock) {
 	b.size += next.size
 	b.next = next.next

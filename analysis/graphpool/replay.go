@@ -1,19 +1,19 @@
 package graphpool
 
-// Model makes the allocator of one stream of a pool, with nothing mapped.
+// Model creates the allocator of one stream of a pool, with nothing mapped.
 type Model func() Heap
 
 // Heap is an allocator that only grows.
 type Heap interface {
-	// Alloc places bytes, at least 1, and names the place.
+	// Alloc allocates bytes, at least 1, and returns the place for Free.
 	Alloc(bytes int64) (place uint64)
-	// Free takes a place back that Alloc named and that has not been freed.
+	// Free frees a place that Alloc returned, once.
 	Free(place uint64)
-	// Mapped is the physical memory it has taken, in bytes.
+	// Mapped returns the mapped physical memory in bytes.
 	Mapped() int64
 }
 
-// Separate is what the shapes take in a pool each, in the order given.
+// Separate returns the mapped bytes of each shape in a pool of its own.
 func Separate(model Model, shapes []*Shape) []int64 {
 	out := make([]int64, len(shapes))
 	for i, s := range shapes {
@@ -24,10 +24,10 @@ func Separate(model Model, shapes []*Shape) []int64 {
 	return out
 }
 
-// Shared is what one pool takes for the shapes, one after the other as they are given.
+// Shared returns the mapped bytes of one pool for all shapes, in the order given.
 func Shared(model Model, shapes []*Shape) int64 {
 	p := newPool(model)
-	due := make([][]placed, len(shapes)) // by the shape at whose end they are freed
+	due := make([][]placed, len(shapes)) // blocks by the shape after which they are freed
 	for i, s := range shapes {
 		blocks := p.run(s)
 		for _, late := range s.Late {
@@ -42,7 +42,7 @@ func Shared(model Model, shapes []*Shape) int64 {
 	return p.mapped()
 }
 
-// Aliased is what ranges over one physical memory take: the greatest of them.
+// Aliased returns the mapped bytes if the ranges of all shapes share memory: those of the greatest range.
 func Aliased(model Model, shapes []*Shape) int64 {
 	greatest := int64(0)
 	for _, bytes := range Separate(model, shapes) {
@@ -57,7 +57,7 @@ type pool struct {
 	heaps map[int32]Heap
 }
 
-// placed is a block and where it lies.
+// placed is a block in a heap.
 type placed struct {
 	heap  Heap
 	place uint64
@@ -74,7 +74,7 @@ func (p *pool) heap(stream int32) Heap {
 	return h
 }
 
-// run makes the requests of a shape; it returns where its blocks were, by number.
+// run replays a shape and returns its blocks by number.
 func (p *pool) run(s *Shape) []placed {
 	var blocks []placed
 	for _, op := range s.Ops {

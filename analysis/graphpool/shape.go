@@ -7,9 +7,9 @@ import (
 
 // Op is an allocation, or a free, of a shape.
 type Op struct {
-	Bytes  int64 // asked for, at least 1; 0: a free
+	Bytes  int64 // requested, at least 1; 0 is a free
 	Block  int32 // allocations of a shape are numbered from 0 in the order they are made
-	Stream int32 // any number that tells streams apart; that of the allocation
+	Stream int32 // the allocation's stream
 }
 
 // Late is the free of a block that outlived its shape.
@@ -18,25 +18,25 @@ type Late struct {
 	Shapes int // how many further shapes had begun by then, at least 1
 }
 
-// Shape is what one capture, or the pieces of one, asked for. The zero value asked for nothing.
+// Shape has the requests and frees of one capture, or of several that replay together.
 type Shape struct {
 	Ops  []Op
 	Late []Late
 }
 
-// Requested is the greatest sum of bytes that were asked for and not freed.
+// Requested returns the maximum of live requested bytes.
 func (s *Shape) Requested() int64 {
 	greatest, _ := s.live()
 	return greatest
 }
 
-// Outlives is what was asked for and not freed when the shape was over, in bytes.
+// Outlives returns the requested bytes of blocks that are live when the shape ends.
 func (s *Shape) Outlives() int64 {
 	_, last := s.live()
 	return last
 }
 
-// live is the sum of bytes that were asked for and not freed, at its greatest and in the end.
+// live returns the maximum and the last value of live requested bytes.
 func (s *Shape) live() (greatest, last int64) {
 	sizes := s.sizes()
 	for _, op := range s.Ops {
@@ -50,7 +50,7 @@ func (s *Shape) live() (greatest, last int64) {
 	return greatest, last
 }
 
-// sizes are the bytes of the blocks, by number.
+// sizes returns the requested bytes of blocks by number.
 func (s *Shape) sizes() []int64 {
 	var sizes []int64
 	for _, op := range s.Ops {
@@ -61,12 +61,12 @@ func (s *Shape) sizes() []int64 {
 	return sizes
 }
 
-// LargestFirst orders shapes by what they request at most, equals as they are.
+// LargestFirst returns the shapes in descending order of Requested; equal ones keep their order.
 func LargestFirst(shapes []*Shape) []*Shape {
 	return ordered(shapes, -1)
 }
 
-// SmallestFirst is the other way round; equals stay as they are.
+// SmallestFirst returns them in ascending order; equal ones keep their order.
 func SmallestFirst(shapes []*Shape) []*Shape {
 	return ordered(shapes, 1)
 }

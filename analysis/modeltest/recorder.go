@@ -1,6 +1,5 @@
-// Package modeltest drives the allocators of package bfc over model devices and writes
-// down the events that a hook would have recorded. It is for tests: of what reads traces,
-// without a process to record.
+// Package modeltest drives the allocators of package bfc over model devices and records the events that the hook
+// would record. With it, tests of code that reads traces need no process to record.
 package modeltest
 
 import (
@@ -11,7 +10,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Recorder is a process that is recorded.
+// Recorder is the recording of a simulated process.
 type Recorder struct {
 	Events  []trace.Event
 	Strings *trace.Strings
@@ -19,10 +18,10 @@ type Recorder struct {
 	arenas  int32
 }
 
-// New returns a process that has done nothing yet.
+// New returns a Recorder without events.
 func New() *Recorder { return &Recorder{Strings: trace.NewStrings()} }
 
-// Add records an event; seq and time are given to it.
+// Add records an event and sets its seq, time, thread and stream.
 func (r *Recorder) Add(e trace.Event) {
 	e.Seq = int64(len(r.Events))
 	e.Time = 1000 * e.Seq
@@ -46,11 +45,11 @@ type Arena struct {
 	device    int32
 	reclaim   func(size uint64) bool
 	requested map[uint64]uint64
-	unmapped  map[uint64]bool // granules
+	unmapped  map[uint64]bool // by the address of a page
 }
 
-// NewArena makes an allocator on a device, and records it. If reclaim is not nil, it is
-// called when a request fails, after that is recorded; if it returns true the request is made again.
+// NewArena creates an allocator on a device and records it. If reclaim is not nil, a failed request is recorded and
+// reclaim is called; if it returns true, the request is repeated.
 func (r *Recorder) NewArena(device int32, options bfc.Options, memory *bfc.Device, reclaim func(size uint64) bool) (*Arena, error) {
 	a := &Arena{ID: r.arenas, Device: memory, r: r, device: device, reclaim: reclaim, requested: map[uint64]uint64{}, unmapped: map[uint64]bool{}}
 	var err error
@@ -76,7 +75,7 @@ func (a *Arena) add(e trace.Event) {
 	a.r.Add(e)
 }
 
-// Alloc asks for size bytes.
+// Alloc requests size bytes.
 func (a *Arena) Alloc(size uint64, context string) (addr uint64, ok bool) {
 	id := a.r.Strings.Intern(context)
 	for {
@@ -106,7 +105,7 @@ func (a *Arena) Use(addr uint64, stream int64) {
 	a.r.Stream = saved
 }
 
-// Free gives a block back; one that other streams used only goes on to be pending.
+// Free frees a block. If pending is true, another stream may still use it: FreeDone completes the free.
 func (a *Arena) Free(addr uint64, pending bool) {
 	a.free(trace.KindFree, addr)
 	if !pending {
@@ -114,7 +113,7 @@ func (a *Arena) Free(addr uint64, pending bool) {
 	}
 }
 
-// FreeDone ends what a pending Free began.
+// FreeDone completes a pending Free.
 func (a *Arena) FreeDone(addr uint64) {
 	a.free(trace.KindFreeDone, addr)
 	a.release(addr)
@@ -132,7 +131,7 @@ func (a *Arena) release(addr uint64) {
 	}
 }
 
-// Unmap gives the granules in [addr, addr+bytes) back, if they are mapped and free.
+// Unmap unmaps the pages in [addr, addr+bytes) if they are mapped and free.
 func (a *Arena) Unmap(addr, bytes uint64) bool {
 	if a.BFC.Unmap(addr, bytes) != nil {
 		return false
@@ -141,7 +140,7 @@ func (a *Arena) Unmap(addr, bytes uint64) bool {
 	return true
 }
 
-// Trim gives back what is free and mapped, granule by granule, until at least bytes are.
+// Trim unmaps free pages, one by one, until at least bytes are unmapped, and returns the bytes.
 func (a *Arena) Trim(bytes uint64) uint64 {
 	done, unit := uint64(0), a.Device.Granularity()
 	for _, r := range a.BFC.Regions() {
@@ -154,7 +153,7 @@ func (a *Arena) Trim(bytes uint64) uint64 {
 	return done
 }
 
-// memoryOf is the memory of an Arena: its device, overheard.
+// memoryOf is the memory of an Arena: it calls the device and records each call.
 type memoryOf Arena
 
 func (m *memoryOf) add(e trace.Event)   { (*Arena)(m).add(e) }
@@ -182,19 +181,19 @@ func (m *memoryOf) Map(addr, bytes uint64) bool {
 
 func (m *memoryOf) Unmap(addr, bytes uint64) {
 	m.Device.Unmap(addr, bytes)
-	m.took(addr, bytes, 0)
+	m.recordUnmap(addr, bytes, 0)
 }
 
 func (m *memoryOf) TryUnmap(addr, bytes uint64) bool {
 	if !m.Device.TryUnmap(addr, bytes) {
 		return false
 	}
-	m.took(addr, bytes, int64(bytes))
+	m.recordUnmap(addr, bytes, int64(bytes))
 	return true
 }
 
-// took records that what is mapped of a range is not any more.
-func (m *memoryOf) took(addr, bytes uint64, requested int64) {
+// recordUnmap records that the mapped pages of a range are unmapped.
+func (m *memoryOf) recordUnmap(addr, bytes uint64, requested int64) {
 	unit := m.Device.Granularity()
 	for at := addr; at < addr+bytes; {
 		from := at
@@ -216,11 +215,11 @@ func (m *memoryOf) put(addr, bytes uint64) {
 
 func (m *memoryOf) Release(addr, bytes uint64) {
 	m.Device.Release(addr, bytes)
-	m.took(addr, bytes, 0)
+	m.recordUnmap(addr, bytes, 0)
 	m.put(addr, bytes)
 }
 
-// deviceTotal stands for the memory of a device without end.
+// deviceTotal is the memory of an unlimited device, in bytes.
 const deviceTotal = 1 << 50
 
 func (m *memoryOf) Free() uint64 {
@@ -229,7 +228,7 @@ func (m *memoryOf) Free() uint64 {
 	return free
 }
 
-// Source gives events a batch of n at a time, as trace.Reader does.
+// Source returns events in batches of n, as trace.Reader does.
 func Source(events []trace.Event, n int) *Batches { return &Batches{events: events, n: n} }
 
 // Batches is a source of events.
@@ -239,7 +238,7 @@ type Batches struct {
 	batch  trace.Batch
 }
 
-// Next is the next batch, or io.EOF.
+// Next returns the next batch, or io.EOF.
 func (s *Batches) Next() (*trace.Batch, error) {
 	if len(s.events) == 0 {
 		return nil, io.EOF

@@ -13,14 +13,14 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// Process is what an import made of one device of one file.
+// Process describes the process that Import wrote for one device of one file.
 type Process struct {
 	Name    string // of the recording's process
 	File    string
 	Device  int
 	Entries int64 // of its trace
-	// Blocks and Bytes were there before the first entry: their begin was not kept, and the
-	// peaks before it are not known.
+	// Blocks and Bytes existed before the first entry: torch did not keep their begin, so earlier peaks are
+	// unknown.
 	Blocks int64
 	Bytes  int64 // of memory
 	Odd    int64 // entries and blocks that contradict others, and were left out
@@ -102,7 +102,7 @@ func (i *importer) remove() error {
 
 // write is the second pass: it writes the events.
 func (i *importer) write() ([]Process, error) {
-	// The devices that have no entries have what was there.
+	// A device without entries still has its opening.
 	for device, o := range i.devices {
 		if o != nil && o.entries == 0 {
 			if err := i.begin(device); err != nil {
@@ -128,7 +128,7 @@ func (i *importer) write() ([]Process, error) {
 	return i.finish()
 }
 
-// survey is the first pass: what was there, the settings and the annotations.
+// survey is the first pass: it finds the opening, the settings and the annotations.
 func (i *importer) survey() error {
 	d, top, err := i.file.decode(i.stacks, func(e *entry, device int) error {
 		i.first = min(i.first, e.timeUS)
@@ -194,7 +194,7 @@ func (i *importer) nameOf(device int) string {
 	return fmt.Sprintf("rank%d-gpu%d", i.rank, device)
 }
 
-// begin starts a device's process with what was there.
+// begin starts a device's process with its opening.
 func (i *importer) begin(device int) error {
 	o := i.devices[device]
 	meta := trace.ProcessMeta{RunID: i.info.ID, Name: i.nameOf(device), Rank: i.rank, LocalRank: -1, WorldSize: i.world, Frameworks: "torch"}
@@ -251,7 +251,7 @@ func (i *importer) finish() ([]Process, error) {
 		ending := trace.Ending{State: trace.StateClosed}
 		if p.Bytes > 0 {
 			ending.Problems = append(ending.Problems, fmt.Sprintf(
-				"the snapshot begins when %d bytes were reserved, with %d blocks in them: what was before it is not known", p.Bytes, p.Blocks))
+				"the snapshot begins when %d bytes were reserved, with %d blocks in them: what happened before is unknown", p.Bytes, p.Blocks))
 		}
 		if p.Odd > 0 {
 			ending.Problems = append(ending.Problems, fmt.Sprintf("%d entries or blocks contradict others and were left out", p.Odd))

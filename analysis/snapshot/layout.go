@@ -10,7 +10,7 @@ import (
 	"github.com/memprof/memprof/trace"
 )
 
-// layout follows what a device holds and writes it down as events.
+// layout follows the mapped memory and the blocks of a device and writes them as events.
 type layout struct {
 	w        *trace.Writer
 	device   int32
@@ -38,7 +38,7 @@ type arenaKey struct {
 	class  class
 }
 
-// held is memory that is mapped, up to an address.
+// held is a mapping up to an address.
 type held struct {
 	to    uint64
 	arena int32
@@ -58,7 +58,7 @@ func (l *layout) write(e trace.Event) error {
 	return l.w.Append(&e)
 }
 
-// arenaOf is the arena of a stream and class, made where there is none.
+// arenaOf returns the arena of a stream and class, and creates it if needed.
 func (l *layout) arenaOf(key arenaKey) (int32, error) {
 	if number, known := l.arenas[key]; known {
 		return number, nil
@@ -82,7 +82,7 @@ func (l *layout) arenaOf(key arenaKey) (int32, error) {
 	return number, l.write(trace.Event{Kind: trace.KindArena, Arena: number, Stream: int64(key.stream), Context: l.w.Intern(text)})
 }
 
-// take is memory that torch got. Expandable memory joins what is beside it.
+// take maps memory. Expandable memory joins adjacent mappings.
 func (l *layout) take(from, to, stream uint64, c class) error {
 	arena, err := l.arenaOf(arenaKey{stream, c})
 	if err != nil {
@@ -97,7 +97,7 @@ func (l *layout) take(from, to, stream uint64, c class) error {
 	return l.write(trace.Event{Kind: trace.KindMap, Arena: arena, Addr: int64(from), Requested: size, Provided: size})
 }
 
-// give is memory that torch gave back: none of it has a block.
+// give unmaps memory. It must contain no block.
 func (l *layout) give(from, to uint64) error {
 	if _, busy := l.usedBetween(from, to); busy {
 		l.odd++
@@ -205,7 +205,7 @@ func (l *layout) sizeOf(addr, n uint64, m held) uint64 {
 	return size
 }
 
-// begin makes a block live; size 0 is what torch's rules say.
+// begin makes a block live. If size is 0, it follows from torch's rules.
 func (l *layout) begin(addr, size, n, stream uint64, context int32) error {
 	m, ok := l.memoryAt(addr)
 	if !ok {
@@ -228,7 +228,7 @@ func (l *layout) event(kind trace.Kind, b *used) trace.Event {
 	return trace.Event{Kind: kind, Arena: b.arena, Stream: int64(b.stream), Addr: int64(b.addr), Requested: int64(b.requested), Provided: int64(b.size)}
 }
 
-// finished writes the free that waits: final, or one that other streams hold up.
+// finished writes the waiting free: a completed one if final, otherwise a pending one that other streams delay.
 func (l *layout) finished(final bool) error {
 	b := l.waiting
 	if b == nil {
@@ -248,7 +248,7 @@ func (l *layout) finished(final bool) error {
 	return l.write(l.event(trace.KindFree, b))
 }
 
-// entry takes one of the trace.
+// entry takes an entry of the trace.
 func (l *layout) entry(e *entry) error {
 	l.now = max(l.now, (e.timeUS-l.base)*1000)
 	l.entries++
@@ -306,7 +306,7 @@ func (l *layout) entry(e *entry) error {
 	return nil
 }
 
-// context is that of a request with such a stack.
+// context returns the context of a request with a stack or, without one, a name.
 func (l *layout) context(stack int64, metadata string) (int32, error) {
 	node, err := l.stack(stack)
 	if err != nil {

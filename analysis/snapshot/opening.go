@@ -10,9 +10,9 @@ import (
 // maxDevices is how many devices a snapshot may name.
 const maxDevices = 64
 
-// opening is what a device held before the first entry of its trace. A ring of entries keeps
-// the newest only, so it is worked back from what the entries and the final segments say: what
-// ends and never began was there.
+// opening is the memory and the blocks of a device before the first entry of its trace. Torch keeps the newest
+// entries only, so opening is inferred from the entries and the final segments: what ends, or is live at the
+// end, without a begin existed before.
 type opening struct {
 	blocks []opened // by address
 	memory []extent // by address
@@ -32,7 +32,7 @@ type opening struct {
 	pools map[int64][2]uint64
 }
 
-// opened is a block that was there.
+// opened is a block that existed before the first entry.
 type opened struct {
 	addr, size uint64 // size 0: not known, see layout
 	requested  uint64
@@ -42,7 +42,7 @@ type opened struct {
 	behind     uint64 // where the next block of a large request began while this was there; 0 if none did
 }
 
-// extent is memory of one place.
+// extent is a mapped range of one stream and class.
 type extent struct {
 	from, to uint64
 	stream   uint64
@@ -69,7 +69,7 @@ func newOpening() *opening {
 	return &opening{live: map[uint64]blockState{}, pools: map[int64][2]uint64{}}
 }
 
-// classOf is that of memory that a call took or gave.
+// classOf returns the class of memory that an entry maps or unmaps.
 func classOf(action string, size uint64, pool [2]uint64) class {
 	return class{
 		small:      size%largePage != 0 && size < ownSegment,
@@ -84,7 +84,7 @@ const (
 	smallRequest = 1 << 20 // the largest one that is small
 )
 
-// entry takes one of the trace.
+// entry takes an entry of the trace.
 func (o *opening) entry(e *entry) {
 	o.entries++
 	state := o.live[e.addr]
@@ -131,7 +131,7 @@ func (o *opening) behind(e *entry) (at uint64) {
 	return at
 }
 
-// gone is memory that was given back. What of it no entry took was there from the start.
+// gone takes memory that was unmapped. The part that no entry mapped existed before the first entry.
 func (o *opening) gone(e extent) {
 	at := e.from
 	for _, m := range o.overlapping(e.from, e.to) {
@@ -156,7 +156,7 @@ func (o *opening) gone(e extent) {
 	}
 }
 
-// overlapping is what entries took between two addresses.
+// overlapping returns the memory that entries mapped between two addresses.
 func (o *opening) overlapping(from, to uint64) []extent {
 	var found []extent
 	o.mapped.Descend(from, func(_ uint64, m extent) bool {
@@ -174,8 +174,8 @@ func (o *opening) overlapping(from, to uint64) []extent {
 	return found
 }
 
-// finish adds what the segments have that no entry made, and gives memory its place and blocks
-// their sizes. Segments that overlap others are left out.
+// finish adds the memory and blocks of the final segments that no entry created, and sorts both by address. It
+// skips segments that overlap earlier ones.
 func (o *opening) finish(segments []segment) {
 	slices.SortStableFunc(segments, func(a, b segment) int { return cmp.Compare(a.addr, b.addr) })
 	end, pending := uint64(0), false
@@ -211,7 +211,7 @@ func (o *opening) finish(segments []segment) {
 	o.live, o.mapped, o.starts = nil, btree.Map[uint64, extent]{}, btree.Set[uint64]{}
 }
 
-// addMemory adds what a segment has that no entry took, and notes the pool of what entries took.
+// addMemory adds the memory of a segment that no entry mapped, and keeps the pool of the memory that entries mapped.
 func (o *opening) addMemory(s *segment) {
 	c := class{small: s.small, expandable: s.expandable, pool: s.pool}
 	at := s.addr
