@@ -26,7 +26,7 @@ type DeviceMoment struct {
 	Device      int32
 	At          Instant // C is -1 on a device with an allocator that was only watched
 	Map         AddressMap
-	LargestFree int64 // L, mapped bytes; -1 where chunks are not told
+	LargestFree int64 // L, mapped bytes; -1 if chunks are unknown
 	Held        Attribution
 	TopSizes    []Holder
 	Next        *Unserved // nil if nothing of the sort came before

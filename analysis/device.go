@@ -42,7 +42,7 @@ func newDevice(id int32, opt *Options) *device {
 	}
 }
 
-// now is the state after the event of seq, with the C that was read where chunks are not told.
+// now is the state after the event of seq, with the C that was read if chunks are unknown.
 func (d *device) now(seq, time int64) Instant {
 	i := d.Instant(seq, time)
 	i.C = d.readC()

@@ -9,7 +9,7 @@
 // keyframes, accounting and kv, a package each. A tracker has up to four kinds of methods: it adds an
 // arena (Arena), takes a change of memory (Alloc, Freed, Mapped, Observe, ...), takes a mark (Phase, Mark,
 // Transition, ...), and ends with Finish, which returns its Result. What it keeps of an arena is a value that
-// the pass stores beside the arena of the ledger. The ledger knows package trace only, trackers know the
+// the pass stores next to the arena of the ledger. The ledger knows package trace only, trackers know the
 // ledger, and this package alone knows the trackers: it calls them directly, in memory.go, marks.go and
 // pause.go, because a slice of interfaces would cost more for each event. Their results have names here
 // too (aliases.go), so that readers of a [Result] need no other package.
@@ -99,7 +99,7 @@
 //
 // Labels may come after the peak, and lifetimes may end after it; both are followed to the end of the
 // trace. A failed request, and the end of the trace, end the open phases for this purpose: blocks that
-// an exception frees are no workspace. For the first failed requests the holders of memory are kept, as
+// an exception frees are no workspace. For the first failed requests the live allocations are kept, as
 // known at that moment. Every breakdown adds up to T, C and the number of live blocks of its instant; one
 // that does not is an error.
 //

@@ -9,7 +9,7 @@ import (
 )
 
 // Each kind of event that changes memory is handed to the ledger, and to the trackers in their order
-// before and after; each ends with settle.
+// before and after; each ends with finishEvent.
 
 // arenaOf is the arena of an event, which must have been described.
 func (a *analyzer) arenaOf(e *trace.Event) (*arena, error) {
@@ -54,7 +54,7 @@ func (a *analyzer) alloc(e *trace.Event) error {
 			})
 		}
 	}
-	return a.settle(ar, e)
+	return a.finishEvent(ar, e)
 }
 
 // restore makes a chunk live where a checkpoint had it. Nobody asked for it, so it is no
@@ -71,7 +71,7 @@ func (a *analyzer) restore(e *trace.Event) error {
 		return err
 	}
 	a.graphs.Restored(ar.graphs)
-	return a.settle(ar, e)
+	return a.finishEvent(ar, e)
 }
 
 // handOut makes the block of an event live.
@@ -118,7 +118,7 @@ func (a *analyzer) free(e *trace.Event) error {
 	} else {
 		a.graphs.Freed(ar.graphs, e)
 	}
-	return a.settle(ar, e)
+	return a.finishEvent(ar, e)
 }
 
 func (a *analyzer) freeDone(e *trace.Event) error {
@@ -132,7 +132,7 @@ func (a *analyzer) freeDone(e *trace.Event) error {
 	}
 	a.ledger.FreeDone(ar.Arena, i)
 	a.graphs.Freed(ar.graphs, e)
-	return a.settle(ar, e)
+	return a.finishEvent(ar, e)
 }
 
 // streamUse makes the coming free of a block pending, if the stream is not its own.
@@ -185,7 +185,7 @@ func (a *analyzer) mapped(e *trace.Event) error {
 	}
 	a.residency(ar, e.Time)
 	ar.graphs.Grew(r.Bytes())
-	return a.settle(ar, e)
+	return a.finishEvent(ar, e)
 }
 
 func (a *analyzer) unmapped(e *trace.Event) error {
@@ -206,11 +206,11 @@ func (a *analyzer) unmapped(e *trace.Event) error {
 	}
 	ar.graphs.Grew(-r.Bytes())
 	a.residency(ar, e.Time)
-	return a.settle(ar, e)
+	return a.finishEvent(ar, e)
 }
 
-// settle has the ledger check the terms, and hands the state to the trackers.
-func (a *analyzer) settle(ar *arena, e *trace.Event) error {
+// finishEvent makes the ledger check the terms, and passes the state to the trackers.
+func (a *analyzer) finishEvent(ar *arena, e *trace.Event) error {
 	d := ar.device
 	if err := a.ledger.Settle(ar.Arena); err != nil {
 		return err

@@ -166,7 +166,7 @@ func share(part, whole int64) float64 {
 	return float64(part) / float64(whole)
 }
 
-// ofC is a metric of the greatest C, which is not told where it was not sampled.
+// ofC is a metric of the greatest C, which is unknown if it was not sampled.
 func ofC(m Metric) Metric {
 	return onlyIf(m, func(d *DeviceResult) bool { return d.MaxC >= 0 })
 }

@@ -83,7 +83,7 @@ func (r *Result) OfTag(d *DeviceResult, tag string) (*DeviceResult, bool) {
 	}
 	of.Final.Sum(final)
 	of.Peak.Sum(peak)
-	if d.Sampled != nil { // whose chunks are not told
+	if d.Sampled != nil { // its chunks are unknown
 		of.MaxC, of.Peak.C, of.Final.C = -1, -1, -1
 	}
 	return of, true

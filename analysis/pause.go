@@ -37,7 +37,7 @@ func (a *analyzer) pause(e *trace.Event) error {
 		return err
 	}
 	a.transitioned(ar, t)
-	return a.settle(ar, e)
+	return a.finishEvent(ar, e)
 }
 
 func (a *analyzer) resume(e *trace.Event) error {
@@ -57,7 +57,7 @@ func (a *analyzer) resume(e *trace.Event) error {
 		ar.ForgetPauses(ar.device.trend.Bound)
 	}
 	a.transitioned(ar, t)
-	return a.settle(ar, e)
+	return a.finishEvent(ar, e)
 }
 
 // followTags joins a new arena to the tags of its device, which are followed from the first one on.

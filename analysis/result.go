@@ -70,7 +70,7 @@ type DeviceResult struct {
 
 	// Graphs is nil unless something was captured, or there was a graph memory.
 	Graphs *Graphs
-	// KV are the memories for keys and values that engines told of, in the order of their coming.
+	// KV are the memories for keys and values that engines recorded, in the order of their first event.
 	KV        []*KeysValues
 	Keyframes *Keyframes // nil unless Options.Explore
 

@@ -42,7 +42,7 @@ type Options struct {
 	// see [Readings.Moments].
 	Moments []int64
 
-	// Observe, if set, is told each event, in order, opening ones too, and the state of the
+	// Observe, if set, is called with each event, in order, opening ones too, and the state of the
 	// event's device after it: of one that belongs to none, nil. Both are only lent.
 	Observe func(e *trace.Event, device int32, after *Instant)
 	// Owners asks for [DeviceResult.PeakOwners], OOMOwners and FinalOwners.
@@ -52,7 +52,7 @@ type Options struct {
 
 	MaxPoints  int // of a Series; default 4096, at least 2
 	MaxGrowths int // kept of each device, and OOMs likewise; default 10,000
-	Top        int // holders in each list, stacks in a Breakdown; default 10
+	Top        int // origins in each list, stacks in a Breakdown; default 10
 	Groups     int // modules in a Breakdown; default 64
 }
 
@@ -93,7 +93,7 @@ func newAnalyzer(opt Options) *analyzer {
 	a := &analyzer{opt: opt.withDefaults(), ledger: ledger.New()}
 	a.attribution = attribution.New(attribution.Options{Text: a.opt.Text, Top: a.opt.Top, Groups: a.opt.Groups})
 	a.kv = kv.New(a.opt.Text)
-	a.graphs = graphs.New(a.ledger, a.attribution, a.opt.Text, func(index int32, e *trace.Event) error { return a.settle(a.arenas[index], e) })
+	a.graphs = graphs.New(a.ledger, a.attribution, a.opt.Text, func(index int32, e *trace.Event) error { return a.finishEvent(a.arenas[index], e) })
 	a.others = accounting.New(a.opt.Text, a.opt.Moments)
 	a.moment = a.others.Next()
 	if a.opt.Explore {
@@ -201,7 +201,7 @@ func (a *analyzer) event(e *trace.Event) error {
 	return nil
 }
 
-// begin is told the first event that does not restate: the state before it counts.
+// begin takes the first event that does not restate: the state before it counts.
 func (a *analyzer) begin(e *trace.Event) {
 	a.start = Iteration{StartSeq: e.Seq, Start: e.Time}
 	a.kv.Begin(e.Time)

@@ -28,7 +28,7 @@ func (t *Tracker) BySize(blocks []ledger.Block) []Holder {
 		func(size int64) Holder { return Holder{Size: size} })
 }
 
-// group sums up blocks by a key and returns the top holders by requested bytes.
+// group sums up blocks by a key and returns the top of them by requested bytes.
 func group[K comparable](blocks []ledger.Block, top int, key func(*ledger.Block) K, holder func(K) Holder) []Holder {
 	index := map[K]int{}
 	var holders []Holder

@@ -20,12 +20,12 @@ const (
 // Tracker follows the captures of a process. Only what is allocated during one is looked at,
 // and what of that is freed.
 type Tracker struct {
-	ledger   *ledger.Ledger
-	who      *attribution.Tracker
-	text     func(context int32) string
-	settle   func(index int32, e *trace.Event) error
-	open     []*capture
-	byDevice map[int32]*deviceState
+	ledger      *ledger.Ledger
+	who         *attribution.Tracker
+	text        func(context int32) string
+	finishEvent func(index int32, e *trace.Event) error
+	open        []*capture
+	byDevice    map[int32]*deviceState
 }
 
 // capture is one that has begun.
@@ -107,10 +107,10 @@ func (g *Tracker) of(device int32) *deviceState {
 	return d
 }
 
-// New is a Tracker of a process without events. text gives the text of a context. settle is called with
+// New is a Tracker of a process without events. text gives the text of a context. finishEvent is called with
 // an arena whose terms the tracker has changed, during an event.
-func New(of *ledger.Ledger, who *attribution.Tracker, text func(int32) string, settle func(index int32, e *trace.Event) error) *Tracker {
-	return &Tracker{ledger: of, who: who, text: text, settle: settle, byDevice: map[int32]*deviceState{}}
+func New(of *ledger.Ledger, who *attribution.Tracker, text func(int32) string, finishEvent func(index int32, e *trace.Event) error) *Tracker {
+	return &Tracker{ledger: of, who: who, text: text, finishEvent: finishEvent, byDevice: map[int32]*deviceState{}}
 }
 
 // Arena is what the tracker keeps of an arena.
@@ -370,7 +370,7 @@ func (d *deviceState) newShape(store *storeState, name string, seq, time int64) 
 	return s
 }
 
-// takes is told of a new block.
+// takes takes a new block.
 func (s *shapeState) takes(requested, provided int64, untold bool) {
 	s.t += requested
 	s.c += provided

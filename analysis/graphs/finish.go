@@ -16,7 +16,7 @@ func (g *Tracker) Finish(device int32, most int64) *Result {
 		return nil
 	}
 	for _, w := range d.ranges {
-		w.settle()
+		w.sumRequested()
 	}
 	out := &Result{Captures: d.captures}
 	var alone, several []*storeState

@@ -53,7 +53,7 @@ type Store struct {
 	Inputs          Inputs
 }
 
-// Inputs are the persistent inputs of a store's shapes, as far as captures told of them.
+// Inputs are the persistent inputs of a store's shapes, as far as captures recorded them.
 // They are the caller's word. Inputs lie on the device, so that more than the process ever had
 // there is no number: then both are -1.
 type Inputs struct {
@@ -80,7 +80,7 @@ type Shape struct {
 	Captures   int64
 	Time       int64 // ns from begin to end of its captures, summed
 	Requested  int64 // greatest bytes of its live blocks
-	Provided   int64 // greatest bytes of their chunks; -1 where those are not told
+	Provided   int64 // greatest bytes of their chunks; -1 if unknown
 	Own        int64
 	Shared     int64
 	Address    int64 // bytes of addresses it may use: its range, or what it was handed pages of

@@ -30,7 +30,7 @@ type memoryRange struct {
 	// T and C of the arenas that lie over it, and the greatest they were.
 	over                       bool // one did
 	overT, overC, mostT, mostC int64
-	untold                     bool // the chunks of what lies over it are not told
+	untold                     bool // the chunks in it are unknown
 }
 
 // alias is a stretch of a range and where in the store it is.
@@ -227,7 +227,7 @@ func (c *capture) in(s *shapeState) {
 	}
 }
 
-// handedOut is told that bytes of a range were handed out: none of those bytes of the store are
+// handedOut must be called when bytes of a range are handed out: none of those bytes of the store are
 // untouched any more.
 func (g *Tracker) handedOut(w *memoryRange, r ledger.Range, e *trace.Event) error {
 	at := r.From
@@ -252,7 +252,7 @@ func (g *Tracker) spend(ar *Arena, r ledger.Range, e *trace.Event) error {
 	if err := g.ledger.Spend(ar.Arena, r); err != nil {
 		return err
 	}
-	return g.settle(ar.Index, e)
+	return g.finishEvent(ar.Index, e)
 }
 
 // Mapping takes r, which is to be mapped: an arena whose first memory is in a range lies over it.
@@ -300,7 +300,7 @@ func (g *Tracker) RangeReleased(ar *Arena) error {
 	if w.arenas--; w.arenas > 0 {
 		return nil
 	}
-	w.settle()
+	w.sumRequested()
 	w.shape.Released = true
 	for _, x := range w.aliases {
 		w.shape.store.aliased -= x.Bytes()
@@ -310,8 +310,8 @@ func (g *Tracker) RangeReleased(ar *Arena) error {
 	return nil
 }
 
-// settle gives the shape what was requested in what lies over its range.
-func (w *memoryRange) settle() {
+// sumRequested adds the requested bytes of the blocks in the range to its shape.
+func (w *memoryRange) sumRequested() {
 	if !w.over || w.mostT == 0 {
 		return
 	}

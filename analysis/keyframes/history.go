@@ -246,7 +246,7 @@ func (k *Tracker) lifetimesNow(of *ledger.Ledger, add func(*lifetime)) {
 	}
 }
 
-// heldAs is what is told of a block.
+// heldAs is what was recorded about a block.
 type heldAs struct {
 	context, label int32
 	category       attribution.Category

@@ -89,7 +89,7 @@ type Stretch struct {
 	Holder      int32 // live: index into Holders, else -1
 }
 
-// Holder is what is told of a block's requester; it stands for all blocks of which the same is told.
+// Holder is the recorded origin of a block; blocks with equal origins share one.
 type Holder struct {
 	Owner    string // see [Attribution].Modules
 	Kind     string // the owner, numbers in a module's path taken for the same

@@ -17,7 +17,7 @@ type Instant struct {
 	Reserve  int64 // never handed out since it was mapped
 	Reusable int64 // handed out before, in the arena's largest free chunk
 	External int64 // handed out before, in a smaller free chunk: fragmented
-	Unsplit  int64 // internal and free in one, where chunks are not told: see Sampled
+	Unsplit  int64 // internal and free together, if chunks are unknown: see Sampled
 	Live     int64 // live allocations
 	// View is the ID of the arena whose requests the free memory is seen by; 0 where none has memory.
 	View      int32

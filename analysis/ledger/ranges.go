@@ -8,7 +8,7 @@ type Range struct{ From, To int64 }
 func (r Range) Bytes() int64 { return r.To - r.From }
 
 // RangeSet is a set of addresses as disjoint ranges in ascending order. Ranges that touch
-// are joined only where add is told so: regions that do not coalesce stay apart.
+// are joined only if the caller of add says so: regions that do not coalesce stay apart.
 type RangeSet []Range
 
 // After is the index of the first range that ends behind addr.
@@ -32,7 +32,7 @@ func (s RangeSet) Overlapping(r Range) (Range, bool) {
 }
 
 // Add adds a range of which nothing is in the set, joined with what ends where it starts
-// (left) and what starts where it ends (right) if told so.
+// (left) and what starts where it ends (right) if the caller says so.
 func (s *RangeSet) Add(r Range, left, right bool) {
 	at := s.After(r.From)
 	end := at

@@ -7,7 +7,7 @@ type Plan struct {
 	PeakStage int      // the first stage in which they are
 	Copied    int64    // bytes copied to and from the host in one cycle
 	Steps     []Step   // of one cycle, from before its first stage
-	// Rest is the most bytes that are mapped beside KV caches while one is resident, -1 if none
+	// Rest is the most bytes that are mapped outside of KV caches while one is resident, -1 if none
 	// ever is. Away is the most bytes that are mapped while none is.
 	Rest, Away int64
 }

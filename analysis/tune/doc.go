@@ -32,7 +32,7 @@
 //
 // Under the recorded policy R, C and T are those of the hook to the byte, but for this:
 //
-//	trim iteration  is done at the end of the iteration here; the hook does it beside the job. Where
+//	trim iteration  is done at the end of the iteration here; the hook does it in a background thread. Where
 //	                the next iteration begins before that is done, the hook's R is greater, by at
 //	                most what is still to be unmapped. C and T are equal: no placement looks at what
 //	                is mapped.
@@ -58,7 +58,7 @@
 //
 // The job waits for calls that a request makes: growths, maps of unmapped pages, and unmaps before a
 // growth. Calls at the end of an iteration and while the job is idle are counted apart, since the hook
-// makes them beside the job. Unmapping for a request also waits for the device's kernels; such waits
+// makes them in a background thread. Unmapping for a request also waits for the device's kernels; such waits
 // are counted and cost nothing here, since their time depends on what runs. The defaults of [Costs]
 // were measured on an H200 with driver 580.159.04, on handles of 2 MiB. Making a plan costs nothing
 // here, since few are made. Everything else of a step is as recorded.
