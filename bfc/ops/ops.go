@@ -18,6 +18,24 @@
 // was refused. To free a name whose request was refused does nothing, once. All else about
 // names is an error: a second block of the name of one in use, the free of what never was,
 // or was freed already. Errors name file and line.
+//
+// # Model of the memory
+//
+// The allocator is specified by package bfc, and `memprof replay` gives it a bfc.Device as its memory.
+// Another allocator prints the same results if its memory does this:
+//
+//	--memory vmm       It coalesces. A page is --granularity bytes, 2 MiB by default. Each grant
+//	                   begins where the one before it ends, so that there is one region. When gc has
+//	                   released it, the next grant has its addresses again.
+//	--memory separate  It does not coalesce. A page is 256 bytes. Each grant is a region of its own,
+//	                   whose address is higher than all before; none is granted twice.
+//	--physical         The bytes that are mapped at a time: Grow, after it has rounded up to pages, and
+//	                   Map refuse what passes it, and Free is what is left of it. Without the flag it
+//	                   is unlimited, and Free is 2^64-1.
+//
+// It refuses nothing else, but for addresses that run out at 2^64; TryUnmap it always grants. A request
+// or a gc calls the allocator once. An iteration calls EndIteration and then Trim, which does nothing with
+// trim never. Results have the index of a region, addresses ascending, at the time of the operation.
 package ops
 
 import (
